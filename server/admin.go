@@ -53,7 +53,8 @@ type AdminOptions struct {
 	// secret, whatever came of it, without secrets; nil discards.
 	Logger *slog.Logger
 	// Metrics answers scrapes at /metrics; nil means that the path does not exist.
-	// PublicMetrics lets whoever reaches the address read them without the token.
+	// PublicMetrics lets every client that reaches the address read them without
+	// the token.
 	Metrics       http.Handler
 	PublicMetrics bool
 	// Now and Random are the clock and the source of new keys; nil means the
@@ -137,7 +138,7 @@ type adminRequest struct {
 	name   string        // the {name} of the path
 
 	route       *adminRoute // once the method is known to be right
-	auditFields []any       // what the audit log tells besides
+	auditFields []any       // further fields of the audit log
 }
 
 // rawAnswer is an answer that is no JSON.
@@ -168,7 +169,7 @@ func (a *admin) serveRoutes(w http.ResponseWriter, r *http.Request, routes []*ad
 	writeAdmin(w, status, answer)
 }
 
-// serve checks the token before it tells anything about paths.
+// serve checks the token before it answers anything about paths.
 func (q *adminRequest) serve() (status int, answer any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -185,8 +186,8 @@ func (q *adminRequest) serve() (status int, answer any, err error) {
 	return q.route.status, answer, err
 }
 
-// authenticate compares hashes, so that the time it takes tells nothing of the
-// token, its length included.
+// authenticate compares hashes, so that the time it takes reveals nothing of the
+// token, not even its length.
 func (q *adminRequest) authenticate() error {
 	given := sha256.Sum256([]byte(auth.Bearer(q.r.Header)))
 	if subtle.ConstantTimeCompare(given[:], q.token[:]) != 1 || q.o.Token.IsZero() {

@@ -2,62 +2,47 @@ package server
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
-	"time"
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
-
-// listView is a list in OpenAI's form.
-type listView[T any] struct {
-	Object string `json:"object"` // "list"
-	Data   []T    `json:"data"`
-	// HasMore says that there is another page: ask for it with ?after= the name or
-	// the id of the last of Data.
-	HasMore bool `json:"has_more,omitempty"`
-}
-
-func newList[T any](data []T) listView[T] {
-	if data == nil {
-		data = []T{}
-	}
-	return listView[T]{Object: "list", Data: data}
-}
 
 // maxPageSize is the most rows of a page, and their number unless fewer are asked
 // for.
 const maxPageSize = 1000
 
 // paged reads ?after= and ?limit=, and answers with the page that find gives. It is
-// asked for one row more, which tells whether there is another page.
-func paged[T any](q *adminRequest, find func(after string, limit int) ([]T, error)) (listView[T], error) {
+// asked for one row more, which shows whether there is another page.
+func paged[T any](q *adminRequest, find func(after string, limit int) ([]T, error)) (adminapi.List[T], error) {
 	values, limit := q.r.URL.Query(), maxPageSize
 	if s := values.Get("limit"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 || n > maxPageSize {
-			return listView[T]{}, fault.Invalid("limit", fmt.Sprintf(`"limit" must be a number from 1 to %d.`, maxPageSize))
+			return adminapi.List[T]{}, fault.Invalid("limit", fmt.Sprintf(`"limit" must be a number from 1 to %d.`, maxPageSize))
 		}
 		limit = n
 	}
 	rows, err := find(values.Get("after"), limit+1)
 	if err != nil {
-		return listView[T]{}, err
+		return adminapi.List[T]{}, err
 	}
-	page := newList(rows[:min(limit, len(rows))])
+	page := adminapi.NewList(rows[:min(limit, len(rows))])
 	page.HasMore = len(rows) > limit
 	return page, nil
 }
 
 // listAccounts is GET /admin/v1/accounts.
 func (q *adminRequest) listAccounts() (any, error) {
-	return paged(q, func(after string, limit int) ([]BalanceView, error) {
+	return paged(q, func(after string, limit int) ([]adminapi.Balance, error) {
 		balances, err := q.o.Accounts.Balances(q.ctx, after, limit)
-		var views []BalanceView
+		var views []adminapi.Balance
 		for _, b := range balances {
-			v := NewBalanceView(q.o.Accounts, b)
+			v := newBalance(q.o.Accounts, b)
 			v.Account = b.Account
 			views = append(views, v)
 		}
@@ -116,12 +101,12 @@ func (q *adminRequest) creditAccount() (any, error) {
 }
 
 // balanceView is one account with its balance.
-func (q *adminRequest) balanceView(name string) (BalanceView, error) {
+func (q *adminRequest) balanceView(name string) (adminapi.Balance, error) {
 	balance, err := q.o.Accounts.Balance(q.ctx, name)
 	if err != nil {
-		return BalanceView{}, err
+		return adminapi.Balance{}, err
 	}
-	v := NewBalanceView(q.o.Accounts, balance)
+	v := newBalance(q.o.Accounts, balance)
 	v.Account = name
 	return v, nil
 }
@@ -142,7 +127,7 @@ func (q *adminRequest) requireAccount(name string) error {
 
 // usageQuery reads what sums are asked for, of one account that exists or of all.
 func (q *adminRequest) usageQuery() (query billing.Query, format string, err error) {
-	query, format, err = UsageQuery(q.r)
+	query, format, err = parseUsageQuery(q.r)
 	if err != nil {
 		return query, "", err
 	}
@@ -165,37 +150,16 @@ func (q *adminRequest) usage() (any, error) {
 	if format == "csv" {
 		return rawAnswer{"text/csv; charset=utf-8", usageCSV(query.By, rows)}, nil
 	}
-	return NewUsageView(query.By, rows), nil
-}
-
-// ServerView is what the operator sees of the server itself.
-type ServerView struct {
-	Store    string `json:"store,omitempty"` // where accounts and keys are kept
-	Billing  string `json:"billing"`         // "prepaid" or "count"
-	Currency string `json:"currency"`
+	return usageAnswer(query.By, rows), nil
 }
 
 // showServer is GET /admin/v1/server.
 func (q *adminRequest) showServer() (any, error) {
-	v := ServerView{q.o.Store, "prepaid", q.o.Accounts.Currency()}
+	v := adminapi.Server{Store: q.o.Store, Billing: "prepaid", Currency: q.o.Accounts.Currency()}
 	if q.o.Accounts.Counting() {
 		v.Billing = "count"
 	}
 	return v, nil
-}
-
-// VerifyView is the answer of GET /admin/v1/ledger/verify, with the trial balance:
-// what the customers have is what they were given, less what was delivered, plus
-// what of that the operator bore. Amounts are decimals.
-type VerifyView struct {
-	Status   string `json:"status"` // "ok"
-	Accounts int64  `json:"accounts"`
-	Posted   string `json:"posted"`
-	Held     string `json:"held"`
-	Credited string `json:"credited"`
-	Revenue  string `json:"revenue"`
-	Overrun  string `json:"overrun"`
-	Currency string `json:"currency"`
 }
 
 // verifyLedger is GET /admin/v1/ledger/verify: an error names the first
@@ -208,7 +172,7 @@ func (q *adminRequest) verifyLedger() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return VerifyView{
+	return adminapi.Ledger{
 		Status: "ok", Accounts: t.Accounts, Posted: ledger.FormatSum(t.Posted), Held: ledger.FormatSum(t.Held),
 		Credited: ledger.FormatSum(t.Credited), Revenue: ledger.FormatSum(t.Revenue), Overrun: ledger.FormatSum(t.Overrun),
 		Currency: q.o.Accounts.Currency(),
@@ -226,23 +190,8 @@ func (q *adminRequest) reload() (any, error) {
 	return map[string]string{"status": "reloaded"}, nil
 }
 
-// KeyView is what the operator sees of a key that exists.
-type KeyView struct {
-	ID          string     `json:"id"`
-	Account     string     `json:"account"`
-	Name        string     `json:"name"`
-	Models      []string   `json:"models"` // empty means all
-	auth.Limits            // 0 or absent: the server's default
-	Created     *time.Time `json:"created,omitempty"` // absent for a key of the config file
-	Expires     *time.Time `json:"expires,omitempty"`
-	Disabled    bool       `json:"disabled"`
-	// BudgetLeft is what the key may still spend of its own budget; absent for a
-	// key without one.
-	BudgetLeft *billing.Money `json:"budget_left,omitempty"`
-}
-
-func newKeyView(k *auth.Key) KeyView {
-	v := KeyView{ID: k.ID, Account: k.Account, Name: k.Name, Models: k.Models, Limits: k.Limits, Disabled: k.Disabled}
+func describeKey(k *auth.Key) adminapi.Key {
+	v := adminapi.Key{ID: k.ID, Account: k.Account, Name: k.Name, Models: k.Models, Limits: k.Limits, Disabled: k.Disabled}
 	if v.Models == nil {
 		v.Models = []string{}
 	}
@@ -255,18 +204,10 @@ func newKeyView(k *auth.Key) KeyView {
 	return v
 }
 
-// NewKeyView is the one answer that holds a key: the server keeps its hash only.
-type NewKeyView struct {
-	ID      string `json:"id"`
-	Key     string `json:"key"`
-	Account string `json:"account"`
-	Name    string `json:"name"`
-}
-
 // listKeys is GET /admin/v1/keys, of one account or of all.
 func (q *adminRequest) listKeys() (any, error) {
 	account := q.r.URL.Query().Get("account")
-	return paged(q, func(after string, limit int) ([]KeyView, error) {
+	return paged(q, func(after string, limit int) ([]adminapi.Key, error) {
 		keys, err := q.o.Keys.Page(q.ctx, account, after, limit)
 		if err != nil {
 			return nil, err
@@ -275,9 +216,9 @@ func (q *adminRequest) listKeys() (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		var views []KeyView
+		var views []adminapi.Key
 		for i, k := range keys {
-			v := newKeyView(&keys[i])
+			v := describeKey(&keys[i])
 			if budget, ok := left[billing.KeyOf{Account: k.Account, Key: k.ID}]; ok {
 				v.BudgetLeft = &budget
 			}
@@ -296,19 +237,9 @@ func (q *adminRequest) budgetsLeft(keys []auth.Key) (map[billing.KeyOf]billing.M
 	return q.o.Accounts.BudgetsOf(q.ctx, of)
 }
 
-// keyRequest is the body of POST /admin/v1/keys. Only the account is required.
-type keyRequest struct {
-	Account string    `json:"account"`
-	Name    string    `json:"name"`
-	Models  []string  `json:"models"`
-	Expires time.Time `json:"expires"` // RFC 3339
-	Budget  string    `json:"budget"`
-	auth.Limits
-}
-
 // createKey is POST /admin/v1/keys.
 func (q *adminRequest) createKey() (any, error) {
-	var in keyRequest
+	var in adminapi.KeyRequest
 	if err := q.readJSON(&in); err != nil {
 		return nil, err
 	}
@@ -330,7 +261,7 @@ func (q *adminRequest) createKey() (any, error) {
 		return nil, err
 	}
 	q.addAudit("target", key.ID, "name", redact(key.Name), "budget", in.Budget)
-	return NewKeyView{ID: key.ID, Key: token.Reveal(), Account: key.Account, Name: key.Name}, nil
+	return adminapi.NewKey{ID: key.ID, Key: token.Reveal(), Account: key.Account, Name: key.Name}, nil
 }
 
 // addKey sets the budget of the key before the key can spend.
@@ -376,28 +307,6 @@ func (q *adminRequest) deleteKey() (any, error) {
 	return map[string]any{"id": q.name, "deleted": true}, nil
 }
 
-// AttemptView is a failed attempt of a request, for the operator.
-type AttemptView struct {
-	Channel    string                 `json:"channel"`
-	Model      string                 `json:"model"`      // the upstream's id
-	StartedAt  int64                  `json:"started_at"` // Unix seconds
-	DurationMS int64                  `json:"duration_ms"`
-	Code       string                 `json:"code"`
-	Status     int                    `json:"status,omitempty"` // the vendor's
-	Billable   bool                   `json:"billable"`         // by the vendor
-	Units      map[billing.Unit]int64 `json:"units,omitempty"`
-	Waste      billing.Money          `json:"waste"`
-}
-
-// RequestView is the answer of GET /admin/v1/requests/{id}.
-type RequestView struct {
-	ReceiptView
-	Account  string        `json:"account"`
-	Key      string        `json:"key,omitempty"`
-	Overrun  billing.Money `json:"overrun"`
-	Attempts []AttemptView `json:"failed_attempts"`
-}
-
 // showRequest is GET /admin/v1/requests/{id}: a receipt of any account with the
 // attempts that failed before.
 func (q *adminRequest) showRequest() (any, error) {
@@ -405,26 +314,17 @@ func (q *adminRequest) showRequest() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := RequestView{
-		ReceiptView: NewReceiptView(q.o.Accounts, r), Account: r.Account, Key: r.Key, Overrun: r.Overrun,
-		Attempts: make([]AttemptView, len(attempts)),
+	v := adminapi.Request{
+		Receipt: newReceipt(q.o.Accounts, r), Account: r.Account, Key: r.Key, Overrun: r.Overrun,
+		Attempts: make([]adminapi.Attempt, len(attempts)),
 	}
 	for i, a := range attempts {
-		v.Attempts[i] = AttemptView{
+		v.Attempts[i] = adminapi.Attempt{
 			Channel: a.Channel, Model: a.Model, StartedAt: a.StartedAt.Unix(), DurationMS: a.Duration.Milliseconds(),
-			Code: a.Code, Status: a.Status, Billable: a.Billable, Units: units(a.Used), Waste: a.Waste,
+			Code: a.Code, Status: a.Status, Billable: a.Billable, Units: maps.Collect(a.Used.Units), Waste: a.Waste,
 		}
 	}
 	return v, nil
-}
-
-// WasteView is a row of GET /admin/v1/waste.
-type WasteView struct {
-	Channel  string        `json:"channel"`
-	Model    string        `json:"model"` // the upstream's id
-	Failed   int64         `json:"failed"`
-	Billable int64         `json:"billable"`
-	Waste    billing.Money `json:"waste"`
 }
 
 // waste is GET /admin/v1/waste: what failed attempts may have cost the operator.
@@ -437,9 +337,9 @@ func (q *adminRequest) waste() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	views := make([]WasteView, len(rows))
+	views := make([]adminapi.Waste, len(rows))
 	for i, r := range rows {
-		views[i] = WasteView(r)
+		views[i] = adminapi.Waste(r)
 	}
-	return newList(views), nil
+	return adminapi.NewList(views), nil
 }

@@ -3,9 +3,9 @@ package server
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
@@ -34,31 +34,15 @@ type ChannelResult struct {
 	Model     string     `json:"model"`
 	Operation string     `json:"operation"` // "chat", "messages", "embeddings", …
 	OK        bool       `json:"ok"`
-	Simulated bool       `json:"simulated"`         // nobody outside was asked
+	Simulated bool       `json:"simulated"`         // no vendor was called
 	MS        int64      `json:"ms"`                // until the whole answer was there
 	Status    int        `json:"status,omitempty"`  // the vendor's, where it refused
-	Code      fault.Code `json:"code,omitempty"`    // what a caller would have been told
+	Code      fault.Code `json:"code,omitempty"`    // what a client would have got
 	Message   string     `json:"message,omitempty"` // what went wrong, keys masked
 }
 
-// ChannelView is what the operator sees of a channel. The counters begin with
-// the server.
-type ChannelView struct {
-	Name      string     `json:"name"`
-	State     string     `json:"state"`           // "ready", "resting", "probing" or "paused"
-	Until     *time.Time `json:"until,omitempty"` // the end of its rest
-	Models    []string   `json:"models"`          // public ids; "*" for all
-	Priority  int        `json:"priority"`
-	Weight    int        `json:"weight"`
-	InFlight  int        `json:"in_flight"`
-	Requests  int64      `json:"requests"`
-	Failures  int64      `json:"failures"`
-	LatencyMS int64      `json:"latency_ms"`           // of late, to the first byte; 0 before there was one
-	LastError string     `json:"last_error,omitempty"` // code and status
-}
-
-func newChannelView(c *router.ChannelInfo) ChannelView {
-	return ChannelView{
+func describeChannel(c *router.ChannelInfo) adminapi.Channel {
+	return adminapi.Channel{
 		Name: c.Name, State: c.State, Until: optionalTime(c.Until), Models: c.Models, Priority: c.Priority, Weight: c.Weight,
 		InFlight: c.InFlight, Requests: c.Requests, Failures: c.Failures, LatencyMS: c.Latency.Milliseconds(), LastError: c.LastError,
 	}
@@ -69,11 +53,11 @@ func (q *adminRequest) listChannels() (any, error) {
 	if q.o.Channels == nil {
 		return nil, noChannels()
 	}
-	var views []ChannelView
+	var views []adminapi.Channel
 	for _, c := range q.o.Channels.Channels() {
-		views = append(views, newChannelView(&c))
+		views = append(views, describeChannel(&c))
 	}
-	return newList(views), nil
+	return adminapi.NewList(views), nil
 }
 
 // pauseChannel is POST /admin/v1/channels/{name}/pause. A second time changes
@@ -101,7 +85,7 @@ func (q *adminRequest) channel() (any, error) {
 	var names []string
 	for _, c := range q.o.Channels.Channels() {
 		if c.Name == q.name {
-			return newChannelView(&c), nil
+			return describeChannel(&c), nil
 		}
 		names = append(names, c.Name)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/webhook"
 )
 
@@ -30,29 +31,7 @@ type Webhooks interface {
 	Resend(ctx context.Context, id string) (bool, error)
 }
 
-// SecretView is the one answer that holds a webhook secret.
-type SecretView struct {
-	Account string `json:"account"`
-	Secret  string `json:"secret"` // "whsec_…"
-}
-
-// NoticeView is what the operator sees of a webhook delivery: neither its address,
-// which may hold a password, nor its body.
-type NoticeView struct {
-	ID      string        `json:"id"` // "evt_…", the webhook-id of each try
-	Account string        `json:"account"`
-	Type    string        `json:"type"` // "video.generation.succeeded"
-	Task    string        `json:"task"` // the id that the account knows
-	Host    string        `json:"host"` // of the receiver
-	State   webhook.State `json:"state"`
-	Tries   int           `json:"tries"`            // that failed
-	Reason  string        `json:"reason,omitempty"` // why the last one did
-	Created time.Time     `json:"created"`
-	Next    *time.Time    `json:"next,omitempty"`  // when it is tried; absent once it has ended
-	Ended   *time.Time    `json:"ended,omitempty"` // absent while it waits
-}
-
-func newNoticeView(e *webhook.Status) NoticeView {
+func describeDelivery(e *webhook.Status) adminapi.Delivery {
 	var event struct {
 		Type string `json:"type"`
 		Data struct {
@@ -60,9 +39,9 @@ func newNoticeView(e *webhook.Status) NoticeView {
 		} `json:"data"`
 	}
 	_ = json.Unmarshal(e.Body, &event, jsontext.AllowDuplicateNames(true)) // ours; what cannot be read is not shown
-	v := NoticeView{
+	v := adminapi.Delivery{
 		ID: e.ID, Account: e.Account, Type: event.Type, Task: event.Data.ID,
-		State: e.State, Tries: e.Tries, Reason: e.Reason, Created: e.CreatedAt.UTC(), Next: optionalTime(e.Next), Ended: optionalTime(e.Ended),
+		State: string(e.State), Tries: e.Tries, Reason: e.Reason, Created: e.CreatedAt.UTC(), Next: optionalTime(e.Next), Ended: optionalTime(e.Ended),
 	}
 	if u, err := url.Parse(e.URL); err == nil {
 		v.Host = u.Hostname()
@@ -105,7 +84,7 @@ func (q *adminRequest) secret(rotate bool) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return SecretView{q.name, s.Reveal()}, nil
+	return adminapi.WebhookSecret{Account: q.name, Secret: s.Reveal()}, nil
 }
 
 // The numbers of deliveries in a list.
@@ -137,11 +116,11 @@ func (q *adminRequest) listNotices() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var views []NoticeView
+	var views []adminapi.Delivery
 	for i := range entries {
-		views = append(views, newNoticeView(&entries[i]))
+		views = append(views, describeDelivery(&entries[i]))
 	}
-	return newList(views), nil
+	return adminapi.NewList(views), nil
 }
 
 // resendNotice is POST /admin/v1/webhooks/{id}/resend.

@@ -13,13 +13,13 @@ import (
 // socket and whatever their host: for an SDK that takes an http.Client. Bodies
 // stream; closing a response's body, or ending its context, cancels the request. It is
 // safe for concurrent use.
-func Client(h http.Handler) *http.Client { return &http.Client{Transport: Transport{h}} }
+func Client(h http.Handler) *http.Client { return &http.Client{Transport: transport{h}} }
 
-// Transport is an http.RoundTripper that is answered by Handler.
-type Transport struct{ Handler http.Handler }
+// transport is an http.RoundTripper that is answered by handler.
+type transport struct{ handler http.Handler }
 
 // RoundTrip runs the handler in a goroutine that ends with the response's body.
-func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	in := r.Clone(ctx)
 	in.RequestURI = in.URL.RequestURI()
@@ -41,7 +41,7 @@ func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 				_ = r.Body.Close()
 			}
 		}()
-		t.Handler.ServeHTTP(w, in)
+		t.handler.ServeHTTP(w, in)
 	}()
 	// The caller's context, not ctx: a handler that is done ends ctx itself.
 	select {
@@ -65,7 +65,7 @@ func (h *cancelingBody) Close() error {
 	return h.PipeReader.CloseWithError(errors.New("the client hung up"))
 }
 
-// pipeWriter is the http.ResponseWriter of a Transport.
+// pipeWriter is the http.ResponseWriter of a transport.
 type pipeWriter struct {
 	header http.Header
 	pipe   *io.PipeWriter

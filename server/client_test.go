@@ -11,9 +11,9 @@ import (
 
 // A handler may be done before the caller looks: that is an answer, not an end.
 func TestAHandlerThatEndsAtOnceHasAnswered(t *testing.T) {
-	transport := server.Transport{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	transport := server.Client(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
-	})}
+	})).Transport
 	for range 50_000 {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodHead, "http://gateway.invalid/", nil)
 		if err != nil {
@@ -34,12 +34,12 @@ func TestACallerWhoLeavesBeforeTheAnswerIsToldWhyAndTheHandlerToo(t *testing.T) 
 	left := errors.New("left")
 	told, returned := make(chan error, 1), make(chan struct{})
 	ctx, leave := context.WithCancelCause(t.Context())
-	transport := server.Transport{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	transport := server.Client(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		leave(left)
 		<-r.Context().Done()
 		<-returned // what ends the handler is an answer
 		told <- context.Cause(r.Context())
-	})}
+	})).Transport
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://gateway.invalid/", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 )
 
 // reportsAPI answers the key holder's questions about money: the balance, what
@@ -22,11 +24,11 @@ func (a reportsAPI) balance(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.writeJSON(NewBalanceView(a.reports, balance))
+	return x.writeJSON(newBalance(a.reports, balance))
 }
 
 func (a reportsAPI) usage(x *exchange) error {
-	q, format, err := UsageQuery(x.r)
+	q, format, err := parseUsageQuery(x.r)
 	if err != nil {
 		return err
 	}
@@ -39,7 +41,7 @@ func (a reportsAPI) usage(x *exchange) error {
 		x.write(http.StatusOK, "text/csv; charset=utf-8", usageCSV(q.By, rows))
 		return nil
 	}
-	return x.writeJSON(NewUsageView(q.By, rows))
+	return x.writeJSON(usageAnswer(q.By, rows))
 }
 
 func (a reportsAPI) receipt(x *exchange) error {
@@ -47,22 +49,12 @@ func (a reportsAPI) receipt(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.writeJSON(NewReceiptView(a.reports, r))
+	return x.writeJSON(newReceipt(a.reports, r))
 }
 
-// BalanceView is the answer of GET /v1/balance. Amounts are decimal strings.
-type BalanceView struct {
-	Account   string         `json:"account,omitempty"`
-	Currency  string         `json:"currency"`
-	Posted    *billing.Money `json:"posted,omitempty"`
-	Held      *billing.Money `json:"held,omitempty"`
-	Available *billing.Money `json:"available,omitempty"`
-	Billing   string         `json:"billing,omitempty"` // "count" where no money moves
-}
-
-// NewBalanceView shows a balance.
-func NewBalanceView(reports billing.Reports, b billing.Balance) BalanceView {
-	v := BalanceView{Currency: reports.Currency()}
+// newBalance shows a balance.
+func newBalance(reports billing.Reports, b billing.Balance) adminapi.Balance {
+	v := adminapi.Balance{Currency: reports.Currency()}
 	if reports.Counting() {
 		v.Billing = "count"
 		return v
@@ -72,56 +64,29 @@ func NewBalanceView(reports billing.Reports, b billing.Balance) BalanceView {
 	return v
 }
 
-// ReceiptView is the answer of GET /v1/receipts/{id}.
-type ReceiptView struct {
-	ID           string                 `json:"id"`
-	CreatedAt    int64                  `json:"created_at"` // Unix seconds
-	Model        string                 `json:"model"`
-	Operation    string                 `json:"operation"`
-	Status       string                 `json:"status"`
-	Units        map[billing.Unit]int64 `json:"units"`
-	Estimated    bool                   `json:"estimated"`
-	PriceVersion string                 `json:"price_version"`
-	Hold         billing.Money          `json:"hold"`
-	Charge       billing.Money          `json:"charge"`
-	Currency     string                 `json:"currency"`
-	Reason       string                 `json:"reason"`
-	Channel      string                 `json:"channel,omitempty"`
-}
-
-// NewReceiptView shows a receipt.
-func NewReceiptView(reports billing.Reports, r billing.Receipt) ReceiptView {
-	return ReceiptView{
+// newReceipt shows a receipt.
+func newReceipt(reports billing.Reports, r billing.Receipt) adminapi.Receipt {
+	return adminapi.Receipt{
 		ID: r.ID, CreatedAt: r.CreatedAt.Unix(), Model: r.Model, Operation: r.Operation, Status: r.Status,
-		Units: units(r.Usage), Estimated: r.Usage.Estimated, PriceVersion: r.PriceVersion,
+		Units: maps.Collect(r.Usage.Units), Estimated: r.Usage.Estimated, PriceVersion: r.PriceVersion,
 		Hold: r.Hold, Charge: r.Charge, Currency: reports.Currency(), Reason: r.Reason, Channel: r.Channel,
 	}
 }
 
-func units(u billing.Usage) map[billing.Unit]int64 {
-	m := make(map[billing.Unit]int64)
-	for unit, count := range u.Units {
-		m[unit] = count
-	}
-	return m
-}
-
-// UsageView is the answer of GET /v1/usage.
-type UsageView struct {
-	Object string           `json:"object"` // "list"
-	By     billing.GroupBy  `json:"by"`
-	Data   []map[string]any `json:"data"` // the group under the name of By, requests, units, charge
-}
-
-// NewUsageView shows sums of usage.
-func NewUsageView(by billing.GroupBy, rows []billing.UsageRow) UsageView {
-	v := UsageView{Object: "list", By: by, Data: make([]map[string]any, len(rows))}
+// usageAnswer is the answer of GET /v1/usage: each row has the group under the
+// name of by.
+func usageAnswer(by billing.GroupBy, rows []billing.UsageRow) any {
+	data := make([]map[string]any, len(rows))
 	for i, r := range rows {
-		v.Data[i] = map[string]any{
-			string(by): r.Group, "requests": r.Requests, "units": units(r.Usage), "charge": r.Charge,
+		data[i] = map[string]any{
+			string(by): r.Group, "requests": r.Requests, "units": maps.Collect(r.Usage.Units), "charge": r.Charge,
 		}
 	}
-	return v
+	return struct {
+		Object string           `json:"object"`
+		By     billing.GroupBy  `json:"by"`
+		Data   []map[string]any `json:"data"`
+	}{"list", by, data}
 }
 
 // usageCSV writes one line a group, with a column for each unit.
@@ -138,7 +103,7 @@ func usageCSV(by billing.GroupBy, rows []billing.UsageRow) []byte {
 	w := csv.NewWriter(&buf)
 	_ = w.Write(append(head, "charge")) // a buffer takes everything
 	for _, r := range rows {
-		counts := units(r.Usage)
+		counts := maps.Collect(r.Usage.Units)
 		line := []string{r.Group, strconv.FormatInt(r.Requests, 10)}
 		for _, c := range columns {
 			line = append(line, strconv.FormatInt(counts[c], 10))
@@ -149,9 +114,9 @@ func usageCSV(by billing.GroupBy, rows []billing.UsageRow) []byte {
 	return buf.Bytes()
 }
 
-// UsageQuery reads since, until, by and format of a usage request. Moments are
+// parseUsageQuery reads since, until, by and format of a usage request. Moments are
 // RFC 3339 or Unix seconds; format is json or csv.
-func UsageQuery(r *http.Request) (billing.Query, string, error) {
+func parseUsageQuery(r *http.Request) (billing.Query, string, error) {
 	values := r.URL.Query()
 	q := billing.Query{By: billing.GroupBy(values.Get("by"))}
 	if q.By == "" {

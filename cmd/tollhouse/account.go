@@ -7,25 +7,25 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 )
 
 // accountTable shows accounts with their balances.
-func accountTable(accounts []server.BalanceView) *table {
+func accountTable(accounts []adminapi.Balance) *table {
 	t := &table{head: []string{"ACCOUNT", "POSTED", "HELD", "AVAILABLE", "CURRENCY"}}
 	for _, a := range accounts {
 		if a.Posted == nil || a.Held == nil || a.Available == nil { // only counted
 			t.add(a.Account, "", "", "", "")
 			continue
 		}
-		t.add(a.Account, a.Posted.String(), a.Held.String(), a.Available.String(), a.Currency)
+		t.add(a.Account, a.Posted, a.Held, a.Available, a.Currency)
 	}
 	return t
 }
 
 // doAccount sends a request whose answer is one account, and prints that.
 func (c *adminCommand) doAccount(ctx context.Context, method, path string, in any) error {
-	return showAnswer(ctx, c, method, path, in, func(a server.BalanceView) *table { return accountTable([]server.BalanceView{a}) })
+	return showAnswer(ctx, c, method, path, in, func(a adminapi.Balance) *table { return accountTable([]adminapi.Balance{a}) })
 }
 
 func accountCreate(p *program) *command {
@@ -41,12 +41,12 @@ func accountCreate(p *program) *command {
 
 func accountCredit(p *program) *command {
 	c := newCommand("account credit", "add money to an account", "NAME", "AMOUNT")
-	c.details = "A negative AMOUNT takes money back, after `--`. The same --reference again changes nothing, so that a command\nwhich failed can be repeated; one without a --reference prints the one to repeat it with."
+	c.details = "A negative AMOUNT takes money back, after `--`. The same --reference again changes nothing, so that a command\nwhich failed can be repeated; without --reference, the error of a command names the one to repeat it with."
 	c.examples = []string{
 		"tollhouse account credit acme 10.00 --reference invoice-117",
 		"tollhouse account credit --reference refund-3 -- acme -2.50",
 	}
-	reference := c.flags.String("reference", "", "what the credit is known by; a random one if not given")
+	reference := c.flags.String("reference", "", "the credit's unique name; random if not given")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
 		minted := *reference == ""
@@ -68,7 +68,7 @@ func accountList(p *program) *command {
 	c.examples = []string{"tollhouse account list", "tollhouse account list --json"}
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
-		return showList(ctx, cl, "/admin/v1/accounts", nil, func(a server.BalanceView) string { return a.Account }, accountTable)
+		return showList(ctx, cl, "/admin/v1/accounts", nil, func(a adminapi.Balance) string { return a.Account }, accountTable)
 	}
 	return c
 }

@@ -14,12 +14,14 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/store"
@@ -77,25 +79,18 @@ func (c *adminCommand) with(ctx context.Context, method string, send func(contex
 	return errors.Join(send(ctx, client), client.close())
 }
 
-// listing is a list of the admin API.
-type listing[T any] struct {
-	Object  string `json:"object"`
-	Data    []T    `json:"data"`
-	HasMore bool   `json:"has_more,omitempty"`
-}
-
 // showList requests page after page, and prints all items together. id is the id of an item, after which the next
 // page begins.
 func showList[T any](ctx context.Context, c *adminCommand, path string, query url.Values, id func(T) string, toTable func([]T) *table) error {
 	c.noLimit = true // each page has the limit, not all of them together
-	var all listing[T]
+	var all adminapi.List[T]
 	err := c.with(ctx, http.MethodGet, func(ctx context.Context, client *adminClient) error {
 		q := maps.Clone(query)
 		if q == nil {
 			q = url.Values{}
 		}
 		for {
-			var page listing[T]
+			var page adminapi.List[T]
 			bounded, cancel := context.WithTimeout(ctx, c.p.adminTimeout())
 			err := client.do(bounded, http.MethodGet, path+"?"+q.Encode(), nil, &page)
 			cancel()
@@ -156,7 +151,29 @@ type table struct {
 	rows [][]string
 }
 
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+func (t *table) add(cells ...any) {
+	row := make([]string, len(cells))
+	for i, c := range cells {
+		row[i] = fmt.Sprint(c)
+	}
+	t.rows = append(t.rows, row)
+}
+
+// nonZero is the number as a cell, which is empty for 0.
+func nonZero[T int | int64](n T) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(n), 10)
+}
+
+// timeText is the time as a cell, which is empty for none.
+func timeText(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
 
 // write aligns the columns. An empty cell is printed as a dash, and a control
 // character as "?", so that a name cannot move the cursor of a terminal.
@@ -281,7 +298,7 @@ func (p *program) connectTo(ctx context.Context, at *adminTarget, address string
 	}
 	direct := &http.Transport{DisableKeepAlives: true} // no proxy: the token is for the server alone
 	client := &adminClient{http: direct, host: address, token: token, timeout: p.adminTimeout(), close: func() error { return nil }}
-	var about server.ServerView
+	var about adminapi.Server
 	if err := client.do(ctx, http.MethodGet, "/admin/v1/server", nil, &about); err != nil {
 		return nil, err
 	}
@@ -305,7 +322,7 @@ func (p *program) openStoreDirectly(ctx context.Context, at *adminTarget, absent
 	}
 	token := secret.New(rand.Text())
 	admin := server.NewAdmin(server.AdminOptions{Token: token, Accounts: s.ledger, Keys: s.keys, Webhooks: s.webhooks, Store: s.name, Now: p.now})
-	return &adminClient{http: server.Transport{Handler: admin}, host: "the.store", token: token, timeout: p.adminTimeout(), close: s.close}, nil
+	return &adminClient{http: server.Client(admin).Transport, host: "the.store", token: token, timeout: p.adminTimeout(), close: s.close}, nil
 }
 
 // adminClient sends requests to one admin API.

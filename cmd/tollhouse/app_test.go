@@ -1,12 +1,9 @@
 package main
 
 import (
-	"encoding/base64"
-	"fmt"
 	"io/fs"
 	"math"
 	"net/http"
-	"net/http/httptest"
 	"os/exec"
 	"regexp"
 	"runtime/debug"
@@ -72,22 +69,5 @@ func TestAServerWithoutLameSaysSoAndRefusesMP3(t *testing.T) {
 		if status != 200 || !strings.HasPrefix(body, "RIFF") {
 			t.Errorf("WAV: %d %.80q", status, body)
 		}
-	}
-}
-
-func TestAKeyOfDashScopeServesSpeech(t *testing.T) {
-	vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/api/v1/services/aigc/multimodal-generation/generation" || r.Header.Get("Authorization") != "Bearer k-alibaba" {
-			t.Errorf("%s %v", r.URL.Path, r.Header)
-		}
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = fmt.Fprintf(w, "event:result\ndata:{\"output\":{\"audio\":{\"data\":%q},\"finish_reason\":\"stop\"}}\n\n", base64.StdEncoding.EncodeToString([]byte("abcdefgh")))
-	}))
-	defer vendor.Close()
-	i := start(t, environment{"DASHSCOPE_API_KEY": "k-alibaba", "DASHSCOPE_BASE_URL": vendor.URL})
-	key := regexp.MustCompile(`sk-\w+`).FindString(i.stdout.String())
-	status, body := i.ask(http.MethodPost, "/v1/audio/speech", key, `{"model":"alpha3-tts-instruct-flash","input":"hi","instructions":"slow"}`)
-	if status != 200 || !strings.HasPrefix(body, "RIFF") || !strings.HasSuffix(body, "abcdefgh") {
-		t.Errorf("%d %q", status, body)
 	}
 }

@@ -2,14 +2,31 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+	"github.com/tollhouse-ai/gateway/embeddings"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
+	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/speech"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // newChannelCommand adds the flags of a command that works on the channels of a
@@ -25,23 +42,19 @@ func channelList(p *program) *command {
 	c.examples = []string{"tollhouse channel list", "tollhouse channel list --json"}
 	cl := newChannelCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
-		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/channels", nil, func(list listing[server.ChannelView]) *table { return channelTable(list.Data...) })
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/channels", nil, func(list adminapi.List[adminapi.Channel]) *table { return channelTable(list.Data...) })
 	}
 	return c
 }
 
-func channelTable(channels ...server.ChannelView) *table {
+func channelTable(channels ...adminapi.Channel) *table {
 	t := &table{head: []string{"CHANNEL", "STATE", "UNTIL", "PRIORITY", "WEIGHT", "RUNNING", "REQUESTS", "FAILURES", "LATENCY", "LAST ERROR", "MODELS"}}
 	for _, c := range channels {
-		until, latency := "", ""
-		if c.Until != nil {
-			until = c.Until.UTC().Format(time.RFC3339)
-		}
+		latency := ""
 		if c.LatencyMS > 0 {
 			latency = milliseconds(c.LatencyMS)
 		}
-		t.add(c.Name, c.State, until, strconv.Itoa(c.Priority), strconv.Itoa(c.Weight), strconv.Itoa(c.InFlight), strconv.FormatInt(c.Requests, 10),
-			strconv.FormatInt(c.Failures, 10), latency, c.LastError, strings.Join(c.Models, ","))
+		t.add(c.Name, c.State, timeText(c.Until), c.Priority, c.Weight, c.InFlight, c.Requests, c.Failures, latency, c.LastError, strings.Join(c.Models, ","))
 	}
 	return t
 }
@@ -55,7 +68,7 @@ func channelChange(p *program, verb, about, details string) *command {
 	c.examples = []string{"tollhouse channel " + verb + " main"}
 	cl := newChannelCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
-		return showAnswer(ctx, cl, http.MethodPost, channelPath(args[0], verb), nil, func(v server.ChannelView) *table { return channelTable(v) })
+		return showAnswer(ctx, cl, http.MethodPost, channelPath(args[0], verb), nil, func(v adminapi.Channel) *table { return channelTable(v) })
 	}
 	return c
 }
@@ -66,7 +79,7 @@ func channelPath(name, verb string) string {
 
 func channelPause(p *program) *command {
 	return channelChange(p, "pause", "send no new calls to a channel",
-		"Calls that run go on, and videos that the channel has are looked after. The pause outlasts a reload of the\nconfiguration, and ends with the server.")
+		"Running calls go on, and the channel's videos are still polled. The pause outlasts a reload of the configuration\nand ends with the server.")
 }
 
 func channelResume(p *program) *command {
@@ -75,10 +88,10 @@ func channelResume(p *program) *command {
 
 func channelTest(p *program) *command {
 	c := newCommand("channel test", "make one small call through a channel, paused or not", "NAME")
-	c.details = "It asks a chat model for one token, or for the vector of one word; no account pays for it. A picture or speech\ncosts money: name the model with --model, and add --yes. A channel that fails ends the command with 1."
+	c.details = "It requests one token of a chat model, or the vector of one word; no account pays for it. A picture or speech\ncosts money: name the model with --model, and add --yes. If the channel fails, the exit code is 1."
 	c.examples = []string{"tollhouse channel test main", "tollhouse channel test main --model delta-k3 --json"}
 	var in server.ChannelTest
-	c.flags.StringVar(&in.Model, "model", "", "the public id of the model to ask; default the first that costs next to nothing")
+	c.flags.StringVar(&in.Model, "model", "", "the public id of the model to call; default the first that costs next to nothing")
 	c.flags.BoolVar(&in.Yes, "yes", false, "make the call even if it costs money")
 	cl := newChannelCommand(p, c)
 	cl.noLimit = true // the server has a limit of its own
@@ -96,17 +109,212 @@ func channelTest(p *program) *command {
 }
 
 func probeTable(r *server.ChannelResult) *table {
-	result, status := "failed", ""
+	result := "failed"
 	if r.OK {
 		result = "ok"
 	}
 	if r.Simulated {
 		result += ", simulated"
 	}
-	if r.Status != 0 {
-		status = strconv.Itoa(r.Status)
-	}
 	t := &table{head: []string{"CHANNEL", "MODEL", "OPERATION", "RESULT", "TIME", "STATUS", "CODE"}}
-	t.add(r.Channel, r.Model, r.Operation, result, milliseconds(r.MS), status, string(r.Code))
+	t.add(r.Channel, r.Model, r.Operation, result, milliseconds(r.MS), nonZero(r.Status), r.Code)
 	return t
+}
+
+// channelAdmin lets the admin API see and pause the channels of the router in use.
+type channelAdmin struct{ *app }
+
+var _ server.Channels = channelAdmin{}
+
+// Channels implements [server.Channels].
+func (c channelAdmin) Channels() []router.ChannelInfo { return c.router().Channels() }
+
+// Pause implements [server.Channels].
+func (c channelAdmin) Pause(name string) error { return c.router().Pause(name) }
+
+// Resume implements [server.Channels].
+func (c channelAdmin) Resume(name string) error { return c.router().Resume(name) }
+
+// The time limits of a test. Pictures take longer than the cheap operations.
+const (
+	probeTimeout       = 25 * time.Second
+	costlyProbeTimeout = 3 * time.Minute
+)
+
+// probeText is the prompt of all tests.
+const probeText = "Hi"
+
+// channelProbe is one operation that a channel can be tested with.
+type channelProbe struct {
+	op    upstream.Op
+	kinds []gateway.Kind // of the models that op is for
+	costs bool           // more than next to nothing
+	ask   func(ctx context.Context, g *gateway.Gateway, model string) error
+}
+
+// channelProbes are in the order in which they are preferred. Edits and videos are
+// not among them: they need a picture, and minutes.
+var channelProbes = []channelProbe{
+	{upstream.ChatCompletion, []gateway.Kind{gateway.KindChat, gateway.KindMessages}, false, probeChat},
+	{upstream.Messages, []gateway.Kind{gateway.KindChat, gateway.KindMessages}, false, probeMessages},
+	{upstream.Embeddings, []gateway.Kind{gateway.KindEmbeddings}, false, probeEmbeddings},
+	{upstream.Speech, []gateway.Kind{gateway.KindSpeech}, true, probeSpeech},
+	{upstream.GenerateImage, []gateway.Kind{gateway.KindImage}, true, probeImage},
+}
+
+func probeChat(ctx context.Context, g *gateway.Gateway, model string) error {
+	_, err := g.Chat(ctx, &chat.Request{Model: model, MaxTokens: 1, Messages: []chat.Message{{Role: "user", Content: chat.Text(probeText)}}})
+	return err
+}
+
+func probeMessages(ctx context.Context, g *gateway.Gateway, model string) error {
+	_, err := g.Messages(ctx, &messages.Request{Model: model, MaxTokens: 1, Messages: []messages.Message{{Role: "user", Content: messages.Text(probeText)}}})
+	return err
+}
+
+func probeEmbeddings(ctx context.Context, g *gateway.Gateway, model string) error {
+	_, err := g.Embeddings(ctx, &embeddings.Request{Model: model, Input: embeddings.Text(probeText)})
+	return err
+}
+
+func probeSpeech(ctx context.Context, g *gateway.Gateway, model string) error {
+	r, err := g.Speech(ctx, &speech.Request{Model: model, Input: probeText, ResponseFormat: speech.WAV})
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, r)
+	return errors.Join(err, r.Close())
+}
+
+// probeImage gives the prompt as a message to the models whose family needs that.
+func probeImage(ctx context.Context, g *gateway.Gateway, model string) error {
+	r := &images.Request{Model: model, Prompt: probeText}
+	if f, _, known := imagesapi.FamilyOf(model); known && f.Messages {
+		r.Prompt = ""
+		r.Input = &images.Input{Messages: []images.Message{{Role: "user", Content: []images.Block{{Text: probeText}}}}}
+	}
+	_, err := g.Images(ctx, r)
+	return err
+}
+
+// testChannel makes one small call through a channel. The call goes through a
+// gateway without accounts, keys and ledger: no account is charged, and the answer is
+// checked as for every call. A test that succeeds closes the channel's circuit
+// breaker; one that fails changes nothing.
+func (a *app) testChannel(ctx context.Context, in server.ChannelTest) (server.ChannelResult, error) {
+	components := a.components.Load()
+	model, probe, err := chooseProbe(components, in)
+	if err != nil {
+		return server.ChannelResult{}, err
+	}
+	g, err := gateway.New(gateway.Options{Upstream: &singleChannel{components: components, channel: in.Channel}, Models: components.Models})
+	if err != nil {
+		return server.ChannelResult{}, err
+	}
+	timeout := probeTimeout
+	if probe.costs {
+		timeout = costlyProbeTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	began := time.Now()
+	if err = probe.ask(ctx, g, model); err == nil {
+		err = components.Router.ResetHealth(in.Channel)
+	}
+	r := server.ChannelResult{
+		Channel: in.Channel, Model: model, Operation: string(probe.op), OK: err == nil, MS: time.Since(began).Milliseconds(),
+		Simulated: components.Config.Channel(in.Channel).Driver == "sim",
+	}
+	if err != nil {
+		describeFailure(&r, err, timeout)
+	}
+	return r, g.Close()
+}
+
+// describeFailure shows the operator the error that a client would get, and the
+// vendor's own message, in which the driver has masked the keys.
+func describeFailure(r *server.ChannelResult, err error, timeout time.Duration) {
+	f := fault.From(err)
+	r.Code, r.Message = word.Code(f.Code), f.Message // the code is logged too
+	var u *upstream.Failure
+	if errors.As(err, &u) {
+		r.Status = u.Status
+		if u.Err != nil {
+			r.Message += " " + oneLine(u.Error())
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		r.Message = fmt.Sprintf("There was no answer within %s.", timeout)
+	}
+}
+
+// singleChannel is one channel of a router, as an upstream that is asked once.
+type singleChannel struct {
+	components *config.Components
+	channel    string
+	failed     error // the error of the call; a test makes one call at a time
+}
+
+// Supports implements [upstream.Supporter].
+func (s *singleChannel) Supports(op upstream.Op, model string) bool {
+	return s.components.Supports(s.channel, op, model)
+}
+
+// Do calls the channel, paused or not. The gateway gets the same error for each
+// retry: the router has retried already where that can help.
+func (s *singleChannel) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	if s.failed != nil {
+		return nil, s.failed
+	}
+	named := *call
+	named.Channel, named.Test = s.channel, true
+	reply, err := s.components.Router.Do(ctx, &named)
+	if err != nil {
+		s.failed = fault.From(err).With(func(e *fault.Error) { e.RetryAfter = 0 }) // so that the gateway does not wait
+	}
+	return reply, s.failed
+}
+
+// chooseProbe finds a model of the channel and the operation to test it with. A test
+// that costs money must be asked for.
+func chooseProbe(components *config.Components, in server.ChannelTest) (string, *channelProbe, error) {
+	c := components.Config.Channel(in.Channel)
+	if c == nil {
+		return "", nil, fault.New(fault.NotFound, fmt.Sprintf("There is no channel %q.", in.Channel))
+	}
+	ids := slices.Sorted(maps.Keys(c.Models))
+	if in.Model == "" {
+		for _, id := range ids {
+			if probe := probeFor(components, in.Channel, id); probe != nil && !probe.costs {
+				return id, probe, nil
+			}
+		}
+		if slices.Contains(ids, "*") {
+			return "", nil, fault.Invalid("model", fmt.Sprintf("The channel %s passes every model through: name the one to test it with (--model MODEL).", in.Channel))
+		}
+		return "", nil, fault.Invalid("model", fmt.Sprintf("Every model of the channel %s costs money to test: name one (--model MODEL), and say that you want it (--yes).", in.Channel))
+	}
+	switch probe := probeFor(components, in.Channel, in.Model); {
+	case !c.Serves(in.Model):
+		return "", nil, fault.Invalid("model", fmt.Sprintf("The channel %s does not serve the model %q.", in.Channel, in.Model))
+	case probe == nil:
+		return "", nil, fault.Invalid("model", fmt.Sprintf("The model %s makes neither text, vectors, speech nor a picture from words, so there is no small call to test it with.", in.Model))
+	case probe.costs && !in.Yes:
+		return "", nil, fault.Invalid("yes", fmt.Sprintf("A test with the model %s costs money: say that you want it (--yes).", in.Model))
+	default:
+		return in.Model, probe, nil
+	}
+}
+
+// probeFor is the test of a model; nil if there is none. A model of an unknown kind
+// is tested with what its upstream supports.
+func probeFor(components *config.Components, channel, model string) *channelProbe {
+	kind := components.Config.Kind(model)
+	for i := range channelProbes {
+		probe := &channelProbes[i]
+		if (kind == "" || slices.Contains(probe.kinds, kind)) && components.Supports(channel, probe.op, model) {
+			return probe
+		}
+	}
+	return nil
 }

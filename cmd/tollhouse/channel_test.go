@@ -3,15 +3,13 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/server"
 )
 
@@ -28,13 +26,13 @@ accounts:
 }
 
 func TestAPausedChannelGetsNoCallsUntilItIsResumed(t *testing.T) {
-	base, asked := vendor(t, 200, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
-	name := file(t, twoChannels(base))
+	v := newFakeVendor(t, 200, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
+	name := file(t, twoChannels(v.url+"/v1"))
 	i := start(t, acme, "--config", name)
 	count := func(want int64) {
 		t.Helper()
-		if status := calls(i, "m"); status != 200 || asked.Load() != want {
-			t.Errorf("a call got %d, and the vendor was asked %d times, not %d", status, asked.Load(), want)
+		if status := calls(i, "m"); status != 200 || v.calls.Load() != want {
+			t.Errorf("a call got %d, and the vendor was asked %d times, not %d", status, v.calls.Load(), want)
 		}
 	}
 	count(1)
@@ -46,7 +44,7 @@ func TestAPausedChannelGetsNoCallsUntilItIsResumed(t *testing.T) {
 		t.Errorf("/readyz: %d %s", status, body)
 	}
 	// A pause outlasts a reload, which tells of it.
-	write(t, name, twoChannels(base)+"limits: {rpm: 1000}\n")
+	write(t, name, twoChannels(v.url+"/v1")+"limits: {rpm: 1000}\n")
 	i.signals <- syscall.SIGHUP
 	i.stderr.await(`channels are still paused" channels=\[main\]`)
 	count(1)
@@ -59,7 +57,7 @@ func TestAPausedChannelGetsNoCallsUntilItIsResumed(t *testing.T) {
 	}
 	i.good("channel", "resume", "main")
 	count(2)
-	var list struct{ Data []server.ChannelView }
+	var list struct{ Data []adminapi.Channel }
 	if err := json.Unmarshal([]byte(i.good("channel", "list", "--json")), &list); err != nil || len(list.Data) != 2 {
 		t.Fatalf("%v %+v", err, list)
 	}
@@ -76,12 +74,8 @@ func TestAPausedChannelGetsNoCallsUntilItIsResumed(t *testing.T) {
 }
 
 func TestAServerWhoseVendorsAllAskToWaitIsReadyAndWarns(t *testing.T) {
-	told := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Retry-After", "60")
-		w.WriteHeader(http.StatusTooManyRequests)
-	}))
-	t.Cleanup(told.Close)
-	i := start(t, acme, "--config", file(t, twoChannels(told.URL+"/v1")))
+	limiting := newFakeVendor(t, http.StatusTooManyRequests, "", "Retry-After", "60")
+	i := start(t, acme, "--config", file(t, twoChannels(limiting.url+"/v1")))
 	const warning = "every channel in use rests, or its vendor told it to wait with some model"
 	ready := func(want string) {
 		t.Helper()
@@ -97,29 +91,12 @@ func TestAServerWhoseVendorsAllAskToWaitIsReadyAndWarns(t *testing.T) {
 	ready(`"warnings":{"channels":"1 paused channel; ` + warning + `"}`)
 }
 
-func TestAChannelThatIsBackInTheFileIsStillPaused(t *testing.T) {
-	base, asked := vendor(t, 200, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
-	name := file(t, twoChannels(base))
-	i := start(t, acme, "--config", name)
-	i.good("channel", "pause", "main")
-	main := regexp.MustCompile(`(?m)^  - \{name: main.*\n`)
-	write(t, name, main.ReplaceAllString(twoChannels(base), ""))
-	i.signals <- syscall.SIGHUP
-	i.stderr.await(`configuration reloaded" .*channels=1`)
-	write(t, name, twoChannels(base))
-	i.signals <- syscall.SIGHUP
-	i.stderr.await(`configuration reloaded" .*channels=2`)
-	if status := calls(i, "m"); status != 200 || asked.Load() != 0 {
-		t.Errorf("a call got %d, and the paused channel was asked %d times", status, asked.Load())
-	}
-}
-
 func TestATestOfAChannelTellsWhetherItWorks(t *testing.T) {
-	base, asked := vendor(t, 200, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
-	i := start(t, acme, "--config", file(t, twoChannels(base)))
+	v := newFakeVendor(t, 200, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
+	i := start(t, acme, "--config", file(t, twoChannels(v.url+"/v1")))
 	i.good("channel", "pause", "main")
-	if out := i.good("channel", "test", "main"); !regexp.MustCompile(`CHANNEL .*\nmain +m +chat +ok +\d+ ms +- +-\n`).MatchString(out) || asked.Load() != 1 {
-		t.Errorf("asked %d times:\n%s", asked.Load(), out)
+	if out := i.good("channel", "test", "main"); !regexp.MustCompile(`CHANNEL .*\nmain +m +chat +ok +\d+ ms +- +-\n`).MatchString(out) || v.calls.Load() != 1 {
+		t.Errorf("asked %d times:\n%s", v.calls.Load(), out)
 	}
 	if out := i.good("channel", "test", "spare"); !regexp.MustCompile(`\nspare +m +chat +ok, simulated`).MatchString(out) {
 		t.Error(out)
@@ -148,11 +125,11 @@ func TestATestOfAChannelTellsWhetherItWorks(t *testing.T) {
 }
 
 func TestAChannelThatFailsItsTestEndsTheCommandWith1(t *testing.T) {
-	refused, _ := vendor(t, 401, `{"error":{"message":"Incorrect API key provided: vendor-key-0123","code":"invalid_api_key"}}`)
-	nonsense, _ := vendor(t, 200, `{"id":"c1"}`)
+	refused := newFakeVendor(t, 401, `{"error":{"message":"Incorrect API key provided: vendor-key-0123","code":"invalid_api_key"}}`)
+	nonsense := newFakeVendor(t, 200, `{"id":"c1"}`)
 	for _, c := range []struct{ name, base, table, message string }{
-		{"a refused key", refused, `\nmain +m +chat +failed +\d+ ms +401 +service_unavailable\n`, "upstream status 401: .*Incorrect API key provided"},
-		{"no sound answer", nonsense, `\nmain +m +chat +failed +\d+ ms +\S+ +BadGateway\n`, "the channel main failed: The upstream"},
+		{"a refused key", refused.url + "/v1", `\nmain +m +chat +failed +\d+ ms +401 +service_unavailable\n`, "upstream status 401: .*Incorrect API key provided"},
+		{"no sound answer", nonsense.url + "/v1", `\nmain +m +chat +failed +\d+ ms +\S+ +BadGateway\n`, "the channel main failed: The upstream"},
 		{"nobody there", "http://127.0.0.1:1/v1", `\nmain +m +chat +failed +\d+ ms +- +service_unavailable\n`, "connection refused"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -214,18 +191,13 @@ func TestChannelsAreOfAServerThatRuns(t *testing.T) {
 // What the router tries again for a caller is not tried again for each of that.
 func TestATestOfAChannelIsOneCall(t *testing.T) {
 	for wait, most := range map[string]int64{"": 1, "60": 1, "1": 2} { // a vendor that wants it back at once gets it, as from every caller
-		var asked atomic.Int64
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			asked.Add(1)
-			if wait != "" {
-				w.Header().Set("Retry-After", wait)
-			}
-			w.WriteHeader(http.StatusTooManyRequests)
-		}))
-		t.Cleanup(s.Close)
-		i := start(t, acme, "--config", file(t, twoChannels(s.URL+"/v1")))
-		if r := i.command("channel", "test", "main"); r.code != exitFailed || asked.Load() > most || !strings.Contains(r.stdout, "429") {
-			t.Errorf("with Retry-After %q the vendor was asked %d times: %d %s%s", wait, asked.Load(), r.code, r.stdout, r.stderr)
+		v := newFakeVendor(t, http.StatusTooManyRequests, "")
+		if wait != "" {
+			v.header.Set("Retry-After", wait)
+		}
+		i := start(t, acme, "--config", file(t, twoChannels(v.url+"/v1")))
+		if r := i.command("channel", "test", "main"); r.code != exitFailed || v.calls.Load() > most || !strings.Contains(r.stdout, "429") {
+			t.Errorf("with Retry-After %q the vendor was asked %d times: %d %s%s", wait, v.calls.Load(), r.code, r.stdout, r.stderr)
 		}
 		i.stop()
 	}
@@ -234,33 +206,16 @@ func TestATestOfAChannelIsOneCall(t *testing.T) {
 func TestATestOfAChannelThatIsAwayIsNoMoreThanAnyCall(t *testing.T) {
 	i := start(t, acme, "--config", file(t, twoChannels("http://127.0.0.1:1/v1")))
 	i.command("channel", "test", "main")
-	var list struct{ Data []server.ChannelView }
+	var list struct{ Data []adminapi.Channel }
 	if err := json.Unmarshal([]byte(i.good("channel", "list", "--json")), &list); err != nil || len(list.Data) != 2 || list.Data[0].Requests != 2 {
 		t.Errorf("%v, %+v", err, list.Data)
 	}
 }
 
-// switchableVendor is a vendor that answers as it is told to.
-type switchableVendor struct{ answer atomic.Pointer[vendorReply] }
-
-type vendorReply struct {
-	status int
-	body   string
-}
-
-func (m *switchableVendor) set(status int, body string) { m.answer.Store(&vendorReply{status, body}) }
-
-func (m *switchableVendor) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	a := m.answer.Load()
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(a.status)
-	_, _ = io.WriteString(w, a.body)
-}
-
 // main is how the first channel is.
-func (i *instance) main(t *testing.T) server.ChannelView {
+func (i *instance) main(t *testing.T) adminapi.Channel {
 	t.Helper()
-	var list struct{ Data []server.ChannelView }
+	var list struct{ Data []adminapi.Channel }
 	if err := json.Unmarshal([]byte(i.good("channel", "list", "--json")), &list); err != nil || len(list.Data) == 0 {
 		t.Fatalf("%v %+v", err, list)
 	}
@@ -268,17 +223,18 @@ func (i *instance) main(t *testing.T) server.ChannelView {
 }
 
 func TestATestChangesAChannelsHealthOnlyWhereItWorks(t *testing.T) {
-	m := new(switchableVendor)
-	s := httptest.NewServer(m)
-	t.Cleanup(s.Close)
-	i := start(t, acme, "--config", file(t, twoChannels(s.URL+"/v1")))
+	m := newFakeVendor(t, 500, `{}`)
+	i := start(t, acme, "--config", file(t, twoChannels(m.url+"/v1")))
 	test := func() {
 		t.Helper()
 		if r := i.command("channel", "test", "main"); r.code != exitFailed {
 			t.Errorf("the test worked: %s", r.stdout)
 		}
 	}
-	for _, a := range []vendorReply{{500, `{}`}, {200, `{"id":"c1"}`}, {401, `{}`}} {
+	for _, a := range []struct {
+		status int
+		body   string
+	}{{500, `{}`}, {200, `{"id":"c1"}`}, {401, `{}`}} {
 		m.set(a.status, a.body)
 		for range 3 {
 			test()
@@ -310,8 +266,8 @@ func TestATestChangesAChannelsHealthOnlyWhereItWorks(t *testing.T) {
 
 func TestATestPutsNoTextOfAVendorsIntoTheLog(t *testing.T) {
 	for code, want := range map[string]string{"what was asked, in full": "upstream_error", "bad_n": "bad_n"} {
-		base, _ := vendor(t, 400, `{"error":{"message":"No.","code":"`+code+`"}}`)
-		i := start(t, acme, "--config", file(t, twoChannels(base)))
+		v := newFakeVendor(t, 400, `{"error":{"message":"No.","code":"`+code+`"}}`)
+		i := start(t, acme, "--config", file(t, twoChannels(v.url+"/v1")))
 		i.command("channel", "test", "main")
 		i.stderr.await(`action=channel\.test .*code=\S+`)
 		if log := i.stderr.String(); !strings.Contains(log, "code="+want) || strings.Contains(log, "what was asked") {

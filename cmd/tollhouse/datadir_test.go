@@ -133,8 +133,8 @@ func TestAnAddressThatOthersCanWriteIsNotRead(t *testing.T) {
 // a customer, or the admin token, whatever goes wrong.
 func TestNoSecretIsEverPrinted(t *testing.T) {
 	const vendorKey, literalKey, customerKey = "sk-vendor-0123456789", "sk-literal-0123456789", "sk-customer-0123456789"
-	base, _ := vendor(t, 401, `{"error":{"message":"Incorrect API key provided: sk-vendor-0123456789","type":"authentication_error","code":"invalid_api_key"}}`)
-	env := environment{"VENDOR_KEY": vendorKey, "CUSTOMER_KEY": customerKey, "BASE": base}
+	v := newFakeVendor(t, 401, `{"error":{"message":"Incorrect API key provided: sk-vendor-0123456789","type":"authentication_error","code":"invalid_api_key"}}`)
+	env := environment{"VENDOR_KEY": vendorKey, "CUSTOMER_KEY": customerKey, "BASE": v.url + "/v1"}
 	name := file(t, `billing: count
 channels:
   - {name: main, driver: openai, base_url: "${BASE}", keys: ["${VENDOR_KEY}", `+literalKey+`], models: {"*": "*"}}

@@ -117,7 +117,7 @@ func overview() string {
 		c := construct(p)
 		fmt.Fprintf(&b, "  %-34s %s\n", strings.Join(append([]string{c.name}, c.operands...), " "), c.about)
 	}
-	b.WriteString("\n`tollhouse COMMAND --help` says more of a command.\n")
+	b.WriteString("\n`tollhouse COMMAND --help` describes a command.\n")
 	return b.String()
 }
 
@@ -179,8 +179,8 @@ type period struct {
 }
 
 func newPeriod(p *program, c *command) *period {
-	r := &period{p: p, account: c.flags.String("account", "", "only that of one account")}
-	c.flags.Var(durationValue{&r.since}, "since", "how far back, such as 24h or 30d; default all there is")
+	r := &period{p: p, account: c.flags.String("account", "", "of one account only")}
+	c.flags.Var(durationValue{&r.since}, "since", "how far back, such as 24h or 30d; default everything")
 	return r
 }
 

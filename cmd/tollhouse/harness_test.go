@@ -5,13 +5,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -217,4 +220,63 @@ func write(t *testing.T, name, text string) {
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// fakeVendor is a vendor on the loopback that gives one answer and records what it
+// is asked.
+type fakeVendor struct {
+	url   string // without a path
+	calls atomic.Int64
+
+	mu     sync.Mutex
+	status int
+	header http.Header
+	answer string
+	last   vendorRequest
+}
+
+// vendorRequest is a request that a fakeVendor got.
+type vendorRequest struct {
+	uri    string // "POST /v1/chat/completions"
+	header http.Header
+	body   string
+}
+
+// newFakeVendor starts a vendor; header are pairs of names and values of its answers.
+func newFakeVendor(t *testing.T, status int, answer string, header ...string) *fakeVendor {
+	t.Helper()
+	v := &fakeVendor{status: status, answer: answer, header: http.Header{"Content-Type": {"application/json"}}}
+	for i := 0; i < len(header); i += 2 {
+		v.header.Set(header[i], header[i+1])
+	}
+	s := httptest.NewServer(v)
+	t.Cleanup(s.Close)
+	v.url = s.URL
+	return v
+}
+
+// ServeHTTP gives the answer of the moment.
+func (v *fakeVendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	v.calls.Add(1)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.last = vendorRequest{r.Method + " " + r.RequestURI, r.Header, string(body)}
+	maps.Copy(w.Header(), v.header)
+	w.WriteHeader(v.status)
+	_, _ = io.WriteString(w, v.answer)
+}
+
+// set changes the answer.
+func (v *fakeVendor) set(status int, answer string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.status, v.answer = status, answer
+}
+
+// got is the last request.
+func (v *fakeVendor) got() vendorRequest {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.last
 }

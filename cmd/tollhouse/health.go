@@ -10,23 +10,8 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
-
-// channelAdmin lets the admin API see and pause the channels of the router in use.
-type channelAdmin struct{ *app }
-
-var _ server.Channels = channelAdmin{}
-
-// Channels implements [server.Channels].
-func (c channelAdmin) Channels() []router.ChannelInfo { return c.router().Channels() }
-
-// Pause implements [server.Channels].
-func (c channelAdmin) Pause(name string) error { return c.router().Pause(name) }
-
-// Resume implements [server.Channels].
-func (c channelAdmin) Resume(name string) error { return c.router().Resume(name) }
 
 // pausedChannels are the names of the channels that get no new calls.
 func (a *app) pausedChannels() (names []string) {

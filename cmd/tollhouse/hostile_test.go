@@ -23,20 +23,22 @@ import (
 // recordingVendor records the requests that it gets, byte for byte.
 type recordingVendor struct {
 	url   string
+	more  string // sent behind each answer
 	mu    sync.Mutex
 	heads []string
 }
 
 const chatAnswer = `{"id":"u","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`
 
-func newRecordingVendor(t *testing.T) *recordingVendor {
+// newRecordingVendor starts a vendor that sends something more behind each answer.
+func newRecordingVendor(t *testing.T, more string) *recordingVendor {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	n := &recordingVendor{url: "http://" + l.Addr().String()}
+	n := &recordingVendor{url: "http://" + l.Addr().String(), more: more}
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -72,7 +74,7 @@ func (n *recordingVendor) serve(c net.Conn) {
 		n.mu.Lock()
 		n.heads = append(n.heads, head.String())
 		n.mu.Unlock()
-		_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(chatAnswer), chatAnswer)
+		_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(chatAnswer), chatAnswer+n.more)
 	}
 }
 
@@ -224,7 +226,7 @@ var hostileRequests = []struct {
 
 // TestWhatIsNoCleanRequestIsRefusedOrReadInOneWay is docs/faults.md, row 36.
 func TestWhatIsNoCleanRequestIsRefusedOrReadInOneWay(t *testing.T) {
-	n := newRecordingVendor(t)
+	n := newRecordingVendor(t, "")
 	i := start(t, acme, "--config", file(t, `billing: count
 channels:
   - {name: main, driver: openai, base_url: `+n.url+`/v1, keys: [sk-vendor], models: {m: m}}
@@ -261,36 +263,6 @@ func checkHead(t *testing.T, name, head string) {
 	}
 }
 
-// unasked is a vendor that sends another answer behind each.
-func unasked(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				r := bufio.NewReader(c)
-				req, err := http.ReadRequest(r)
-				if err != nil {
-					return
-				}
-				_, _ = io.Copy(io.Discard, req.Body)
-				_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%sHTTP/1.1 200 OK\r\nX: stolen\r\n\r\nstolen", len(chatAnswer), chatAnswer)
-				_, _ = io.Copy(io.Discard, r) // until it is let go of
-			}()
-		}
-	}()
-	return "http://" + l.Addr().String()
-}
-
 // TestWhatAVendorSendsUnaskedIsNotPrinted runs the program itself, whose standard
 // logger net/http prints to.
 func TestWhatAVendorSendsUnaskedIsNotPrinted(t *testing.T) {
@@ -301,7 +273,7 @@ func TestWhatAVendorSendsUnaskedIsNotPrinted(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	name := file(t, "billing: count\nstore: \"memory:\"\nchannels:\n  - {name: main, driver: openai, base_url: "+unasked(t)+"/v1, models: {m: m}}\naccounts:\n  - {name: acme, keys: [{env: ACME_KEY}]}\n")
+	name := file(t, "billing: count\nstore: \"memory:\"\nchannels:\n  - {name: main, driver: openai, base_url: "+newRecordingVendor(t, "HTTP/1.1 200 OK\r\nX: stolen\r\n\r\nstolen").url+"/v1, models: {m: m}}\naccounts:\n  - {name: acme, keys: [{env: ACME_KEY}]}\n")
 	cmd := exec.CommandContext(ctx, binary, "serve", "--config", name, "--listen", "127.0.0.1:0", "--admin", "off", "--data", filepath.Join(dir, "data"))
 	cmd.Env = append(os.Environ(), "ACME_KEY="+acme["ACME_KEY"])
 	var stderr bytes.Buffer

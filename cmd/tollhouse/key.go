@@ -4,25 +4,12 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 )
-
-// newKeyRequest is the body of a request for a key.
-type newKeyRequest struct {
-	Account             string     `json:"account"`
-	Name                string     `json:"name,omitempty"`
-	Models              []string   `json:"models,omitempty"`
-	Expires             *time.Time `json:"expires,omitempty"`
-	Budget              string     `json:"budget,omitempty"`
-	RPM                 uint32     `json:"rpm,omitempty"`
-	TPM                 uint32     `json:"tpm,omitempty"`
-	MaxConcurrent       uint32     `json:"max_concurrent,omitempty"`
-	MaxConcurrentVideos uint32     `json:"max_concurrent_videos,omitempty"`
-}
 
 func keyCreate(p *program) *command {
 	c := newCommand("key create", "make an API key; it is shown only now")
@@ -30,28 +17,31 @@ func keyCreate(p *program) *command {
 		"tollhouse key create --account acme",
 		"tollhouse key create --account acme --name ci --models delta-k3 --expires 30d --rpm 60 --budget 5.00",
 	}
-	var k newKeyRequest
+	var k adminapi.KeyRequest
+	var limits struct{ rpm, tpm, concurrent, videos uint32 }
 	var expires time.Duration
 	f := c.flags
 	f.StringVar(&k.Account, "account", "", "the account that pays (required)")
 	f.StringVar(&k.Name, "name", "", "a label")
 	f.StringSliceVar(&k.Models, "models", nil, "the models that it may use; default all")
-	f.Var(durationValue{&expires}, "expires", "after how long it ends, such as 24h or 30d; default never")
-	f.Uint32Var(&k.RPM, "rpm", 0, "requests per minute; 0 is the server's default")
-	f.Uint32Var(&k.TPM, "tpm", 0, "tokens per minute; 0 is the server's default")
-	f.Uint32Var(&k.MaxConcurrent, "max-concurrent", 0, "requests at once; 0 is the server's default")
-	f.Uint32Var(&k.MaxConcurrentVideos, "max-concurrent-videos", 0, "video tasks at once; 0 is the server's default")
-	f.StringVar(&k.Budget, "budget", "", "the most that it may spend, a decimal such as 5.00; default no bound")
+	f.Var(durationValue{&expires}, "expires", "when it expires, such as 24h or 30d from now; default never")
+	f.Uint32Var(&limits.rpm, "rpm", 0, "requests per minute; 0 is the server's default")
+	f.Uint32Var(&limits.tpm, "tpm", 0, "tokens per minute; 0 is the server's default")
+	f.Uint32Var(&limits.concurrent, "max-concurrent", 0, "requests at once; 0 is the server's default")
+	f.Uint32Var(&limits.videos, "max-concurrent-videos", 0, "video tasks at once; 0 is the server's default")
+	f.StringVar(&k.Budget, "budget", "", "the most that it may spend, a decimal such as 5.00; default no limit")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		if k.Account == "" {
 			return usagef("--account is missing: it says whose balance pays")
 		}
 		if f.Changed("expires") {
-			at := p.currentTime().Add(expires).UTC().Truncate(time.Second)
-			k.Expires = &at
+			k.Expires = p.currentTime().Add(expires).UTC().Truncate(time.Second)
 		}
-		var made server.NewKeyView
+		k.Limits = auth.Limits{
+			RPM: int64(limits.rpm), TPM: int64(limits.tpm), MaxConcurrent: int64(limits.concurrent), MaxConcurrentVideos: int64(limits.videos),
+		}
+		var made adminapi.NewKey
 		if err := cl.do(ctx, http.MethodPost, "/admin/v1/keys", k, &made); err != nil {
 			return err
 		}
@@ -63,18 +53,18 @@ func keyCreate(p *program) *command {
 func keyList(p *program) *command {
 	c := newCommand("key list", "list the API keys; never the keys themselves")
 	c.examples = []string{"tollhouse key list", "tollhouse key list --account acme --json"}
-	account := c.flags.String("account", "", "only those of one account")
+	account := c.flags.String("account", "", "of one account only")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
-		return showList(ctx, cl, "/admin/v1/keys", url.Values{"account": {*account}}, func(k server.KeyView) string { return k.ID }, keyTable)
+		return showList(ctx, cl, "/admin/v1/keys", url.Values{"account": {*account}}, func(k adminapi.Key) string { return k.ID }, keyTable)
 	}
 	return c
 }
 
-func keyTable(keys []server.KeyView) *table {
+func keyTable(keys []adminapi.Key) *table {
 	t := &table{head: []string{"ID", "ACCOUNT", "NAME", "STATE", "MODELS", "RPM", "TPM", "CONCURRENT", "BUDGET LEFT", "EXPIRES"}}
 	for _, k := range keys {
-		state, models, left, expires := "enabled", "all", "", ""
+		state, models, left := "enabled", "all", ""
 		if k.Disabled {
 			state = "disabled"
 		}
@@ -84,20 +74,10 @@ func keyTable(keys []server.KeyView) *table {
 		if k.BudgetLeft != nil {
 			left = k.BudgetLeft.String()
 		}
-		if k.Expires != nil {
-			expires = k.Expires.UTC().Format(time.RFC3339)
-		}
-		t.add(k.ID, k.Account, k.Name, state, models, limit(k.RPM), limit(k.TPM), limit(k.MaxConcurrent), left, expires)
+		// A key without its own limit has the server's default.
+		t.add(k.ID, k.Account, k.Name, state, models, nonZero(k.RPM), nonZero(k.TPM), nonZero(k.MaxConcurrent), left, timeText(k.Expires))
 	}
 	return t
-}
-
-// limit is empty for a key without its own limit, which has the server's default.
-func limit(n int64) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.FormatInt(n, 10)
 }
 
 // keyChange is a command that makes one request for one key; done says what the key
@@ -121,7 +101,7 @@ func keyDisable(p *program) *command {
 }
 
 func keyEnable(p *program) *command {
-	return keyChange(p, "enable", "let a disabled API key in again", http.MethodPost, "/enable", "enabled")
+	return keyChange(p, "enable", "enable a disabled API key", http.MethodPost, "/enable", "enabled")
 }
 
 func keyDelete(p *program) *command {

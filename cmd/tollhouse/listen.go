@@ -204,7 +204,7 @@ func (l *connLimiter) Accept() (net.Conn, error) {
 		c := &trackedConn{Conn: conn, limiter: l, prefix: l.peerOf(conn.RemoteAddr())}
 		evicted := l.add(c)
 		if evicted != nil {
-			_ = evicted.Conn.Close() // nobody reads from it any more
+			_ = evicted.Conn.Close() // the server does not read from it any more
 		}
 		if evicted != c {
 			return c, nil

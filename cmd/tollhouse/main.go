@@ -10,6 +10,8 @@ import (
 	"log"
 	"log/slog"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -163,4 +165,29 @@ func (p *program) logger(level, format string) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(p.stderr, o)), nil
 	}
 	return nil, usagef("--log-format must be text or json, not %q", format)
+}
+
+// version is set by the linker when a release is built:
+// -ldflags "-X main.version=v1.2.3".
+var version string
+
+// versionText is the release, or what the build knows of its source.
+func versionText() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(devel)"
+	}
+	return info.Main.Version
+}
+
+func versionCommand(p *program) *command {
+	c := newCommand("version", "print the version")
+	c.run = func(context.Context, []string) error {
+		_, err := fmt.Fprintf(p.stdout, "tollhouse %s (%s, %s/%s)\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return err
+	}
+	return c
 }

@@ -44,9 +44,9 @@ func (a *app) withMCP(api http.Handler) http.Handler {
 func mcpCommand(p *program) *command {
 	c := newCommand("mcp", "serve the tools to one agent, over standard input and output")
 	c.details = "An agent's program starts it: standard output carries the protocol only, and logs go to standard error.\n" +
-		"It is a gateway of its own, of the same sources as serve; or, with --url, the way to one that runs.\n" +
+		"It is a gateway of its own with the same configuration as serve; with --url it forwards to a running server.\n" +
 		"Calls belong to the key in TOLLHOUSE_KEY. Without one, the demo and vendors' keys in the environment serve\n" +
-		"whoever started it, on an account of this machine."
+		"the user who started it, on an account of this machine."
 	c.examples = []string{
 		"tollhouse mcp --demo",
 		"OPENAI_API_KEY=... tollhouse mcp",
@@ -108,7 +108,7 @@ func (p *program) serveStdio(ctx context.Context, s *settings, key secret.String
 	}
 	defer func() { err = errors.Join(err, a.shutdown()) }()
 	defer a.startJobs(ctx)()
-	if key.Reveal() == "" { // whoever started this process has its data and the vendors' keys anyway
+	if key.Reveal() == "" { // the user who started this process has its data and the vendors' keys anyway
 		ctx = auth.NewContext(ctx, &auth.Principal{Account: account, Key: "stdio", Name: "stdio", Limits: src.config.Limits})
 	}
 	err = mcp.Serve(ctx, a.gateway, key, io.NopCloser(p.stdin), unclosed{p.stdout}, mcp.Options{Version: versionText()})

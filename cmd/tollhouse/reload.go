@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"reflect"
 	"sync"
 	"time"
 
@@ -171,12 +172,12 @@ func (a *app) refuseFixedChanges(old, now *config.Config) error {
 		{"store", now.Store.Pos, same(old.Store, now.Store, config.StoreIn(a.data, config.Setting{}))},
 		{"billing", now.Billing.Pos, same(old.Billing, now.Billing, config.Prepaid)},
 		{"currency", now.Currency.Pos, same(old.Currency, now.Currency, billing.DefaultCurrency)},
-		{"video", now.Video.Pos, old.Video.Same(now.Video)},
-		{"webhooks", now.Webhooks.Pos, old.Webhooks.AllowPrivate == now.Webhooks.AllowPrivate},
-		{"server", now.Server.Pos, old.Server.Same(&now.Server)},
-		{"telemetry", now.Telemetry.Pos, old.Telemetry.Same(&now.Telemetry)},
-		{"metrics", now.Metrics.Pos, old.Metrics.Public == now.Metrics.Public},
-		{"mcp", now.MCP.Pos, old.MCP.Same(&now.MCP)},
+		{"video", now.Sections["video"], old.Video == now.Video},
+		{"webhooks", now.Sections["webhooks"], old.Webhooks == now.Webhooks},
+		{"server", now.Sections["server"], reflect.DeepEqual(old.Server, now.Server)},
+		{"telemetry", now.Sections["telemetry"], reflect.DeepEqual(old.Telemetry, now.Telemetry)},
+		{"metrics", now.Sections["metrics"], old.Metrics == now.Metrics},
+		{"mcp", now.Sections["mcp"], reflect.DeepEqual(old.MCP, now.MCP)},
 	} {
 		if !s.same {
 			wrong = append(wrong, config.Problem{Pos: s.pos, Message: s.name + " cannot change while the server runs: put it back, or restart"})

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -62,29 +61,13 @@ func TestAFlagBeatsTheEnvironmentAndThatTheFile(t *testing.T) {
 	}
 }
 
-// vendor is a model vendor on the loopback that counts its calls.
-func vendor(t *testing.T, status int, answer string) (base string, asked *atomic.Int64) {
-	t.Helper()
-	asked = new(atomic.Int64)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("X-Seen-Authorization", r.Header.Get("Authorization"))
-		w.WriteHeader(status)
-		_, _ = w.Write([]byte(answer))
-	}))
-	t.Cleanup(s.Close)
-	return s.URL + "/v1", asked
-}
-
 const vendorAnswer = `{"id":"c1","object":"chat.completion","created":1,"model":"kimi-k3","choices":[{"index":0,"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}`
 
 func TestAVendorsKeyInTheEnvironmentIsEnough(t *testing.T) {
-	moonshot, asked := vendor(t, 200, vendorAnswer)
-	openai, others := vendor(t, 200, vendorAnswer)
+	moonshot, openai := newFakeVendor(t, 200, vendorAnswer), newFakeVendor(t, 200, vendorAnswer)
 	i := start(t, environment{
-		"MOONSHOT_API_KEY": "sk-moon", "MOONSHOT_BASE_URL": moonshot,
-		"OPENAI_API_KEY": "sk-open", "OPENAI_BASE_URL": openai,
+		"MOONSHOT_API_KEY": "sk-moon", "MOONSHOT_BASE_URL": moonshot.url + "/v1",
+		"OPENAI_API_KEY": "sk-open", "OPENAI_BASE_URL": openai.url + "/v1",
 	})
 	banner := i.stdout.String()
 	for _, want := range []string{"count (usage is recorded", "money is off", "moonshot (openai): 1 model"} {
@@ -99,29 +82,15 @@ func TestAVendorsKeyInTheEnvironmentIsEnough(t *testing.T) {
 	if _, _, body := curl(t, curls[1]); !strings.Contains(body, `"requests":1`) {
 		t.Errorf("the printed usage is %s", body)
 	}
-	if asked.Load() != 1 || others.Load() != 0 {
-		t.Errorf("moonshot was asked %d times, openai %d times", asked.Load(), others.Load())
+	if moonshot.calls.Load() != 1 || openai.calls.Load() != 0 {
+		t.Errorf("moonshot was asked %d times, openai %d times", moonshot.calls.Load(), openai.calls.Load())
 	}
 	key := strings.TrimSpace(strings.Split(strings.Split(banner, "shown only now:")[1], "Paste")[0])
-	if status, body := i.ask(http.MethodPost, "/v1/chat/completions", key, chatBody("gpt-5-mini", false)); status != 200 || others.Load() != 1 {
+	if status, body := i.ask(http.MethodPost, "/v1/chat/completions", key, chatBody("gpt-5-mini", false)); status != 200 || openai.calls.Load() != 1 {
 		t.Errorf("a model of openai's got %d %s", status, body)
 	}
 	if _, body := i.ask(http.MethodGet, "/v1/balance", key, ""); !strings.Contains(body, `"billing":"count"`) {
 		t.Errorf("the balance is %s", body)
-	}
-}
-
-func TestWithNothingToServeThereIsAdvice(t *testing.T) {
-	r := tollhouse(t, nil, "serve")
-	if r.code != exitFailed || !strings.Contains(r.stderr, "`tollhouse serve --demo`") {
-		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
-	}
-}
-
-func TestABadBaseURLOfAPresetIsNamedWithItsChannel(t *testing.T) {
-	r := tollhouse(t, environment{"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "nowhere"}, "serve")
-	if r.code != exitFailed || !strings.Contains(r.stderr, `channel "openai"`) {
-		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
 	}
 }
 
@@ -134,7 +103,7 @@ func TestTheBannerWarnsOfWhatIsUnsafe(t *testing.T) {
 	keyless += "webhooks: {allow_private: true}\n"
 	i := start(t, nil, "--config", file(t, keyless), "--listen", "0.0.0.0:0", "--admin", "[::]:0")
 	for _, want := range []string{
-		"there are no API keys yet: `tollhouse key create --account acme --config ", "plain HTTP on [::]:", "admin token travels in plain HTTP", "webhooks.allow_private lets whoever has a key",
+		"there are no API keys yet: `tollhouse key create --account acme --config ", "plain HTTP on [::]:", "admin token travels in plain HTTP", "webhooks.allow_private lets every key",
 	} {
 		if !strings.Contains(i.stdout.String(), want) {
 			t.Errorf("the banner lacks %q:\n%s", want, i.stdout)
@@ -145,16 +114,32 @@ func TestTheBannerWarnsOfWhatIsUnsafe(t *testing.T) {
 	}
 }
 
-func TestAnAddressInUseIsRefusedWithAdvice(t *testing.T) {
-	i := start(t, nil, "--demo")
-	taken := strings.TrimPrefix(i.api, "http://")
-	r := tollhouse(t, nil, "serve", "--demo", "--data", t.TempDir(), "--listen", taken)
-	if r.code != exitFailed || !strings.Contains(r.stderr, "--listen") {
-		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
-	}
-	r = tollhouse(t, nil, "serve", "--demo", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--admin", taken)
-	if r.code != exitFailed || !strings.Contains(r.stderr, "--admin") {
-		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
+func TestServeRefusesToStartAndSaysWhy(t *testing.T) {
+	i := serving(t) // whose addresses and store are taken
+	taken, free := strings.TrimPrefix(i.api, "http://"), []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
+	with := func(line string) []string { return []string{"--config", file(t, simConfig("m")+line+"\n")} }
+	for _, c := range []struct {
+		name string
+		env  environment
+		args []string
+		want string
+	}{
+		{"nothing to serve", nil, nil, "`tollhouse serve --demo`"},
+		{"a wrong address of a preset", environment{"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "nowhere"}, nil, `channel "openai"`},
+		{"the API's address is taken", nil, []string{"--demo", "--listen", taken}, "choose another address with --listen"},
+		{"the admin address is taken", nil, []string{"--demo", "--admin", taken}, "choose another address with --admin"},
+		{"the database is open elsewhere", acme, append(with(""), "--data", i.data), "Another process has this database open"},
+		{"a database that cannot be reached", acme, with("store: 'postgres://tollhouse:hunter2@127.0.0.1:1/books'"), "postgres://tollhouse@127.0.0.1:1/books cannot be opened"},
+		{"a path that is no file", acme, with("store: sqlite:/dev/null/x.db"), "sqlite:/dev/null/x.db cannot be opened"},
+		{"an address that cannot be read", acme, with("store: 'postgres://[::1'"), "postgres: cannot be opened"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			args := append([]string{"serve", "--data", t.TempDir()}, free...)
+			r := tollhouse(t, c.env, append(args, c.args...)...)
+			if r.code != exitFailed || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 || strings.Contains(r.stderr, "hunter2") || strings.Count(r.stderr, "connection refused") > 1 {
+				t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
+			}
+		})
 	}
 }
 

@@ -128,8 +128,8 @@ type storeError struct {
 	cause error
 }
 
-// Error tells an operator what the database said, which a client of the API is not
-// told.
+// Error shows an operator what the database said, which a client of the API does
+// not see.
 func (e *storeError) Error() string {
 	text := e.cause.Error()
 	var f *fault.Error
@@ -184,7 +184,7 @@ func (s *storage) warnings() map[string]func() error {
 	return map[string]func() error{"prices": cacheCheck(s.db.PricesAgree), "holds": cacheCheck(s.db.Stuck)}
 }
 
-// publishPrices tells the store which prices are in force.
+// publishPrices writes the prices in force to the store.
 func (s *storage) publishPrices(ctx context.Context, prices *billing.PriceList) error {
 	if s.db == nil {
 		return nil

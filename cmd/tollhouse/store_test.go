@@ -123,7 +123,7 @@ func TestTheCommandsWorkWhileNoServerRuns(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			data := filepath.Join(t.TempDir(), "data")
 			name := file(t, simConfig("m")+"store: "+address+"\nadmin: 127.0.0.1:1\ndata: "+data+"\n")
-			do := func(args ...string) result { return tollhouse(t, nil, append(args, "--config", name)...) }
+			do := func(args ...string) result { return tollhouse(t, environment{"TOLLHOUSE_CONFIG": name}, args...) }
 			if kind == "sqlite" {
 				if r := do("account", "list"); r.code != exitFailed || !strings.Contains(r.stderr, "there is no database at") {
 					t.Errorf("before there is anything: %d %q", r.code, r.stderr)
@@ -136,6 +136,9 @@ func TestTheCommandsWorkWhileNoServerRuns(t *testing.T) {
 				{"account create beta --credit 25.00", `beta +25\.00`},
 				{"account credit beta 5 --reference r", `beta +30\.00`},
 				{"account credit beta 5 --reference r", `beta +30\.00`},
+				{"account credit --reference r2 -- beta -5", `beta +25\.00`},
+				{"account show beta", `beta +25\.00 +0\.00 +25\.00 +USD`},
+				{"account list", `(?s)ACCOUNT +POSTED +HELD +AVAILABLE +CURRENCY\n.*beta +25\.00`},
 				{"key create --account beta --name ci", `^sk-\w+\n`},
 				{"key list", `key_\w+ +beta +ci +enabled`},
 				{"usage --account beta", `MODEL`},
@@ -164,14 +167,6 @@ func TestACommandRefusesTheServerOfAnotherStore(t *testing.T) {
 	name := file(t, "admin: "+i.admin+"\ndata: "+i.data+"\nstore: 'memory:'\n")
 	r := tollhouse(t, nil, "account", "list", "--config", name)
 	if r.code != exitFailed || !strings.Contains(r.stderr, "keeps its accounts in sqlite:") || strings.Count(r.stderr, "\n") != 1 {
-		t.Errorf("%d %q", r.code, r.stderr)
-	}
-}
-
-func TestASecondServerOverTheSameFileIsRefused(t *testing.T) {
-	i := serving(t)
-	r := tollhouse(t, acme, "serve", "--config", file(t, simConfig("m")), "--listen", "127.0.0.1:0", "--admin", "off", "--data", i.data)
-	if r.code != exitFailed || !strings.Contains(r.stderr, "Another process has this database open") || strings.Count(r.stderr, "\n") != 1 {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 }
@@ -213,25 +208,12 @@ func TestAStartThatFailedAtATakenPortDoesNotLoseTheFirstKey(t *testing.T) {
 	}
 }
 
-func TestTheBooksKeepTheirCurrency(t *testing.T) {
+func TestALedgerKeepsItsCurrency(t *testing.T) {
 	i := serving(t)
 	i.stop()
 	r := tollhouse(t, acme, "serve", "--config", file(t, simConfig("m")+"currency: EUR\n"), "--admin", "off", "--data", i.data)
 	if r.code != exitFailed || !strings.Contains(r.stderr, "keeps its books in USD") || strings.Count(r.stderr, "\n") != 1 {
 		t.Errorf("%d %q", r.code, r.stderr)
-	}
-}
-
-func TestAStoreThatDoesNotOpenIsNamedWithoutItsPassword(t *testing.T) {
-	for address, want := range map[string]string{
-		"postgres://tollhouse:hunter2@127.0.0.1:1/books": "postgres://tollhouse@127.0.0.1:1/books cannot be opened",
-		"sqlite:/dev/null/x.db":                          "sqlite:/dev/null/x.db cannot be opened",
-		"postgres://[::1":                                "postgres: cannot be opened",
-	} {
-		r := tollhouse(t, acme, "serve", "--config", file(t, simConfig("m")+"store: '"+address+"'\n"), "--admin", "off", "--data", t.TempDir())
-		if r.code != exitFailed || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "hunter2") || strings.Count(r.stderr, "connection refused") > 1 || strings.Count(r.stderr, "\n") != 1 {
-			t.Errorf("%s: %d %q", address, r.code, r.stderr)
-		}
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 )
 
 // usageReport is the server's answer about usage.
@@ -62,9 +62,9 @@ func usageTable(r usageReport) *table {
 	}
 	t.head = append(t.head, "CHARGE")
 	for _, row := range r.Data {
-		cells := []string{row.Model + row.Key + row.Day, strconv.FormatInt(row.Requests, 10)}
+		cells := []any{row.Model + row.Key + row.Day, row.Requests}
 		for _, unit := range units {
-			cells = append(cells, strconv.FormatInt(row.Units[unit], 10))
+			cells = append(cells, row.Units[unit])
 		}
 		t.add(append(cells, row.Charge)...)
 	}
@@ -72,8 +72,8 @@ func usageTable(r usageReport) *table {
 }
 
 func requestCommand(p *program) *command {
-	c := newCommand("request", "show what became of a request, and which tries failed before", "ID")
-	c.details = "ID is the X-Request-Id of the answer. A request is there as soon as it has ended."
+	c := newCommand("request", "show a request and its failed attempts", "ID")
+	c.details = "ID is the X-Request-Id of the answer. A request is shown once it has ended."
 	c.examples = []string{"tollhouse request req_06DJ4Q0V5XW2B3C4D5E6F7G8H9"}
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
@@ -83,7 +83,7 @@ func requestCommand(p *program) *command {
 }
 
 // requestTable has a row for each field, then one for each failed attempt.
-func requestTable(r server.RequestView) *table {
+func requestTable(r adminapi.Request) *table {
 	t := &table{head: []string{"REQUEST", r.ID}}
 	t.add("created", time.Unix(r.CreatedAt, 0).UTC().Format(time.RFC3339))
 	t.add("account", r.Account)
@@ -94,9 +94,9 @@ func requestTable(r server.RequestView) *table {
 	t.add("status", r.Status)
 	t.add("reason", r.Reason)
 	for _, unit := range slices.Sorted(maps.Keys(r.Units)) {
-		t.add(string(unit), strconv.FormatInt(r.Units[unit], 10))
+		t.add(unit, r.Units[unit])
 	}
-	t.add("hold", r.Hold.String())
+	t.add("hold", r.Hold)
 	t.add("charge", r.Charge.String()+" "+r.Currency)
 	for _, a := range r.Attempts {
 		status := a.Code
@@ -109,9 +109,9 @@ func requestTable(r server.RequestView) *table {
 }
 
 func wasteCommand(p *program) *command {
-	c := newCommand("waste", "show what failed tries may have cost you")
-	c.details = "A customer never pays for a try that failed. BILLABLE are those that the vendor may bill all the same:\n" +
-		"it got the request and did not refuse it. WASTE is what it counts for them at least, at your own prices."
+	c := newCommand("waste", "show what failed attempts may have cost you")
+	c.details = "A customer never pays for a failed attempt. BILLABLE are those that the vendor may bill all the same:\n" +
+		"it got the request and did not refuse it. WASTE is the least that they cost, at your own prices."
 	c.examples = []string{"tollhouse waste", "tollhouse waste --account acme --since 24h"}
 	of := newPeriod(p, c)
 	cl := newAdminCommand(p, c)
@@ -121,21 +121,21 @@ func wasteCommand(p *program) *command {
 	return c
 }
 
-func wasteTable(list listing[server.WasteView]) *table {
+func wasteTable(list adminapi.List[adminapi.Waste]) *table {
 	t := &table{head: []string{"CHANNEL", "UPSTREAM MODEL", "FAILED", "BILLABLE", "WASTE"}}
 	for _, w := range list.Data {
-		t.add(w.Channel, w.Model, strconv.FormatInt(w.Failed, 10), strconv.FormatInt(w.Billable, 10), w.Waste.String())
+		t.add(w.Channel, w.Model, w.Failed, w.Billable, w.Waste)
 	}
 	return t
 }
 
 func ledgerVerify(p *program) *command {
-	c := newCommand("ledger verify", "check that the books of the running server balance")
+	c := newCommand("ledger verify", "check that every entry of the ledger balances")
 	c.examples = []string{"tollhouse ledger verify"}
 	cl := newAdminCommand(p, c)
 	cl.noLimit = true // it reads the whole ledger
 	c.run = func(ctx context.Context, _ []string) error {
-		var totals server.VerifyView
+		var totals adminapi.Ledger
 		if err := cl.do(ctx, http.MethodGet, "/admin/v1/ledger/verify", nil, &totals); err != nil {
 			return err
 		}
@@ -144,7 +144,7 @@ func ledgerVerify(p *program) *command {
 			return err
 		}
 		t := &table{head: []string{"ACCOUNTS", "POSTED", "HELD", "CREDITED", "REVENUE", "OVERRUN", "CURRENCY"}}
-		t.add(strconv.FormatInt(totals.Accounts, 10), totals.Posted, totals.Held, totals.Credited, totals.Revenue, totals.Overrun, totals.Currency)
+		t.add(totals.Accounts, totals.Posted, totals.Held, totals.Credited, totals.Revenue, totals.Overrun, totals.Currency)
 		return t.write(p.stdout)
 	}
 	return c

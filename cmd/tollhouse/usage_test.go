@@ -40,7 +40,7 @@ func TestWrongUsageIsExitCode2AndSaysWhereHelpIs(t *testing.T) {
 	}
 }
 
-func TestAWrongTwinInTheEnvironmentIsNamed(t *testing.T) {
+func TestAWrongVariableOfAFlagIsNamed(t *testing.T) {
 	r := tollhouse(t, environment{"TOLLHOUSE_DEMO": "perhaps"}, "serve")
 	if r.code != exitUsage || !strings.Contains(r.stderr, "TOLLHOUSE_DEMO") {
 		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)

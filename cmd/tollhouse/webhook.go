@@ -1,23 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
-	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 )
 
 func webhookSecret(p *program) *command {
 	c := newCommand("webhook secret", "show the secret that signs an account's webhooks, making one if there is none")
-	c.details = "After a --rotate the secret before signs too for 24 hours, in which the receivers can be given the new one."
+	c.details = "After --rotate the previous secret signs too for 24 hours, in which the receivers can be given the new one."
 	c.examples = []string{
 		"tollhouse webhook secret --account acme",
 		"tollhouse webhook secret --account acme --rotate --json",
 	}
-	account := c.flags.String("account", "", "whose webhooks (required)")
+	account := c.flags.String("account", "", "the account (required)")
 	rotate := c.flags.Bool("rotate", false, "make a new one")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
@@ -28,13 +28,13 @@ func webhookSecret(p *program) *command {
 		if *rotate {
 			method, path = http.MethodPost, path+"/rotate"
 		}
-		var v server.SecretView
+		var v adminapi.WebhookSecret
 		if err := cl.do(ctx, method, path, nil, &v); err != nil {
 			return err
 		}
-		text := "It signs the webhooks of account %s: give it to their receivers, and to nobody else."
+		text := "It signs the webhooks of account %s: give it only to their receivers."
 		if *rotate {
-			text += " The one before\nsigns too for the next 24 hours."
+			text += " The previous one\nsigns too for the next 24 hours."
 		}
 		return cl.say(v, "%s\n\n"+text+"\n", v.Secret, v.Account)
 	}
@@ -59,23 +59,17 @@ func webhookList(p *program) *command {
 
 // webhookTable lists deliveries. One column holds the time of the next attempt or
 // of the end, since a delivery has only one of them.
-func webhookTable(list listing[server.NoticeView]) *table {
+func webhookTable(list adminapi.List[adminapi.Delivery]) *table {
 	t := &table{head: []string{"ID", "ACCOUNT", "TYPE", "TASK", "HOST", "STATE", "TRIES FAILED", "NEXT OR ENDED", "REASON"}}
 	for _, n := range list.Data {
-		at := ""
-		for _, moment := range []*time.Time{n.Next, n.Ended} {
-			if moment != nil {
-				at = moment.UTC().Format(time.RFC3339)
-			}
-		}
-		t.add(n.ID, n.Account, n.Type, n.Task, n.Host, string(n.State), strconv.Itoa(n.Tries), at, n.Reason)
+		t.add(n.ID, n.Account, n.Type, n.Task, n.Host, n.State, n.Tries, timeText(cmp.Or(n.Next, n.Ended)), n.Reason)
 	}
 	return t
 }
 
 func webhookResend(p *program) *command {
-	c := newCommand("webhook resend", "send a webhook again, whatever became of it", "ID")
-	c.details = "It keeps its id, by which a receiver tells that it had it already. It is tried for three days from now on;\nwhile no server runs, it is sent when one starts."
+	c := newCommand("webhook resend", "send a webhook again, whatever its state", "ID")
+	c.details = "It keeps its id, by which a receiver recognizes one that it has already. It is retried for three days; while no\nserver runs, it is sent when one starts."
 	c.examples = []string{"tollhouse webhook resend evt_1KBG4T92JSZ3QXK7HWM5A2LTFD"}
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {

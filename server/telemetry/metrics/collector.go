@@ -5,206 +5,118 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
-// snapshot is what one scrape has read. What has no source is nil.
-type snapshot struct {
-	gateway  *gatewayState
-	store    *Store
-	openWork *OpenWork
-	now      time.Time
-}
-
-// gatewayState is what a gateway reports of itself.
-type gatewayState struct {
-	gateway.Load
-	gateway.Backlog
-	draining bool
-}
-
-// valueMetric is a metric without labels that is read from a snapshot.
-type valueMetric struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
-	read func(s *snapshot) (value float64, ok bool)
-}
-
 // collector collects what is read at the moment of a scrape.
-type collector struct {
-	m            *Metrics
-	values       []valueMetric
-	channels     []channelMetric
-	state        *prometheus.Desc
-	tasks        *prometheus.Desc
-	circuitOpens *prometheus.Desc
-}
+type collector struct{ *Metrics }
 
-func newCollector(m *Metrics) *collector {
-	return &collector{
-		m: m, values: valueMetrics(), channels: channelMetrics(),
-		state:        describe("channel_state", "1 for the state that a channel is in, 0 for the others.", "channel", "state"),
-		circuitOpens: describe("channel_rests_total", "How often a channel was sent to rest after failures (ejected).", "channel"),
-		tasks:        describe("tasks_open", "Open tasks of videos by state, of all processes.", "state"),
-	}
-}
-
-func describe(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("tollhouse_"+name, help, labels, nil)
-}
-
-func valueMetrics() []valueMetric {
-	const gauge, count = prometheus.GaugeValue, prometheus.CounterValue
-	return []valueMetric{
-		{describe("calls_running", "Calls that run, open streams among them."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Running) })},
-		{describe("calls_waiting", "Calls that wait for a place to run."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Waiting) })},
-		{describe("calls_full", "1 while no place is free and one more call would not be let wait for one."), gauge, ofGateway(func(g *gatewayState) int64 { return boolValue(g.Full) })},
-		{describe("calls_shed_total", "Calls that were refused because the gateway carried as much as it can."), count, ofGateway(func(g *gatewayState) int64 { return g.Refused })},
-		{describe("request_body_bytes", "Bytes of large requests in memory."), gauge, ofGateway(func(g *gatewayState) int64 { return g.Bodies })},
-		{describe("answer_bytes", "Bytes of memory taken for large answers; 0 where memory has no bound."), gauge, ofGateway(func(g *gatewayState) int64 { return g.Answers })},
-		{describe("memory_short", "1 while new calls are refused for want of memory."), gauge, ofGateway(func(g *gatewayState) int64 { return boolValue(g.Short) })},
-		{describe("streams_open", "Running calls whose answers stream."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Streams) })},
-		{describe("captures_pending", "Settlements that are not durable yet and are tried again; their money is held."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Captures) })},
-		{describe("video_steps_pending", "Steps of videos that the store has not taken yet."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Steps) })},
-		{describe("tasks_watched", "Open tasks of videos that this process looks after."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Tasks) })},
-		{describe("video_waiters", "Callers who wait for the end of a video."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Waiters) })},
-		{describe("draining", "1 while new calls are refused because the gateway shuts down."), gauge, ofGateway(func(g *gatewayState) int64 { return boolValue(g.draining) })},
-		{describe("holds_open", "Open holds of this process."), gauge, ofStore(func(s *Store) int64 { return int64(s.Holds) })},
-		{describe("store_queue", "Operations that wait for the store's next transaction."), gauge, ofStore(func(s *Store) int64 { return int64(s.Waiting) })},
-		{describe("store_up", "0 while the database does not take transactions."), gauge, ofStore(func(s *Store) int64 { return boolValue(!s.Down) })},
-		{describe("webhooks_waiting", "Webhooks that wait to be delivered, of all processes."), gauge, ofOpenWork(func(b *OpenWork, _ time.Time) float64 { return float64(b.Webhooks) })},
-		{describe("webhook_oldest_seconds", "Age of the webhook that waits for longest; 0 if none does."), gauge, ofOpenWork(oldestWebhook)},
-	}
-}
-
-func boolValue(set bool) int64 {
-	if set {
-		return 1
-	}
-	return 0
-}
-
-func oldestWebhook(b *OpenWork, now time.Time) float64 {
-	if b.Oldest.IsZero() {
-		return 0
-	}
-	return max(0, now.Sub(b.Oldest).Seconds())
-}
-
-func ofGateway(read func(*gatewayState) int64) func(*snapshot) (float64, bool) {
-	return func(s *snapshot) (float64, bool) {
-		if s.gateway == nil {
-			return 0, false
-		}
-		return float64(read(s.gateway)), true
-	}
-}
-
-func ofStore(read func(*Store) int64) func(*snapshot) (float64, bool) {
-	return func(s *snapshot) (float64, bool) {
-		if s.store == nil {
-			return 0, false
-		}
-		return float64(read(s.store)), true
-	}
-}
-
-func ofOpenWork(read func(*OpenWork, time.Time) float64) func(*snapshot) (float64, bool) {
-	return func(s *snapshot) (float64, bool) {
-		if s.openWork == nil {
-			return 0, false
-		}
-		return read(s.openWork, s.now), true
-	}
-}
-
-// channelMetric is a metric of each channel.
-type channelMetric struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
-	read func(c *router.ChannelInfo) float64
-}
-
-func channelMetrics() []channelMetric {
-	const gauge, count = prometheus.GaugeValue, prometheus.CounterValue
-	return []channelMetric{
-		{describe("channel_in_flight", "Calls at a channel whose answers have not ended.", "channel"), gauge, func(c *router.ChannelInfo) float64 { return float64(c.InFlight) }},
-		{describe("channel_requests_total", "Attempts at a channel, reloads included.", "channel"), count, func(c *router.ChannelInfo) float64 { return float64(c.Requests) }},
-		{describe("channel_failures_total", "Attempts that counted against a channel.", "channel"), count, func(c *router.ChannelInfo) float64 { return float64(c.Failures) }},
-		{describe("channel_recent_latency_seconds", "How long a channel lately took to its first content; 0 if nobody knows.", "channel"), gauge, func(c *router.ChannelInfo) float64 { return c.Latency.Seconds() }},
-	}
-}
-
-// Describe implements [prometheus.Collector].
-func (s *collector) Describe(to chan<- *prometheus.Desc) {
-	for i := range s.values {
-		to <- s.values[i].desc
-	}
-	for i := range s.channels {
-		to <- s.channels[i].desc
-	}
-	to <- s.state
-	to <- s.tasks
-	to <- s.circuitOpens
-}
+// Describe implements [prometheus.Collector]. It sends nothing: which metrics there
+// are depends on the sources.
+func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
-func (s *collector) Collect(to chan<- prometheus.Metric) {
-	from := s.m.sources.Load()
+func (c collector) Collect(to chan<- prometheus.Metric) {
+	from := c.sources.Load()
 	if from == nil {
 		return
 	}
-	now := s.read(from)
-	for i := range s.values {
-		r := &s.values[i]
-		if v, ok := r.read(&now); ok {
-			to <- prometheus.MustNewConstMetric(r.desc, r.kind, v)
-		}
+	s := sink{to}
+	s.gateway(from)
+	if from.Store != nil {
+		now := from.Store()
+		s.gauge("holds_open", "Open holds of this process.", now.Holds)
+		s.gauge("store_queue", "Operations that wait for the store's next transaction.", now.Waiting)
+		s.flag("store_up", "0 while the database does not take transactions.", !now.Down)
 	}
-	if now.openWork != nil {
-		for name, n := range now.openWork.Tasks {
-			to <- prometheus.MustNewConstMetric(s.tasks, prometheus.GaugeValue, float64(n), name)
-		}
+	if work := c.openWork.Load(); work != nil {
+		s.openWork(work)
 	}
+	// A channel whose name is over the limit is left out: two series cannot have one
+	// name.
 	if from.Channels != nil {
-		s.collectChannels(to, from.Channels())
+		for _, channel := range from.Channels() {
+			if c.channels.bounded(channel.Name) == channel.Name {
+				s.channel(&channel)
+			}
+		}
 	}
-	if from.CircuitOpens == nil {
+	if from.CircuitOpens != nil {
+		for name, n := range from.CircuitOpens() {
+			if c.channels.bounded(name) == name {
+				s.send(prometheus.CounterValue, "channel_rests_total", "How often a channel's circuit breaker opened after failures (ejected).", float64(n), "channel", name)
+			}
+		}
+	}
+}
+
+// sink sends metrics to Prometheus.
+type sink struct{ to chan<- prometheus.Metric }
+
+// send sends a metric; labels are pairs of names and values.
+func (s sink) send(kind prometheus.ValueType, name, help string, value float64, labels ...string) {
+	var names, values []string
+	for i := 0; i < len(labels); i += 2 {
+		names, values = append(names, labels[i]), append(values, labels[i+1])
+	}
+	s.to <- prometheus.MustNewConstMetric(prometheus.NewDesc("tollhouse_"+name, help, names, nil), kind, value, values...)
+}
+
+func (s sink) gauge(name, help string, n int, labels ...string) {
+	s.send(prometheus.GaugeValue, name, help, float64(n), labels...)
+}
+
+// flag sends 1 for true and 0 for false.
+func (s sink) flag(name, help string, set bool, labels ...string) {
+	n := 0
+	if set {
+		n = 1
+	}
+	s.gauge(name, help, n, labels...)
+}
+
+// gateway sends what the gateway reports of itself.
+func (s sink) gateway(from *Sources) {
+	g := from.Gateway
+	if g == nil {
 		return
 	}
-	for name, n := range from.CircuitOpens() {
-		if s.m.channels.bounded(name) == name {
-			to <- prometheus.MustNewConstMetric(s.circuitOpens, prometheus.CounterValue, float64(n), name)
-		}
-	}
+	load, backlog := g.Load(), g.Backlog()
+	s.gauge("calls_running", "Calls that run, open streams among them.", load.Running)
+	s.gauge("calls_waiting", "Calls that wait for a slot.", load.Waiting)
+	s.flag("calls_full", "1 while all slots are taken and the queue is full.", load.Full)
+	s.send(prometheus.CounterValue, "calls_shed_total", "Calls that were refused because of overload.", float64(load.Refused))
+	s.send(prometheus.GaugeValue, "request_body_bytes", "Bytes of large requests in memory.", float64(load.Bodies))
+	s.send(prometheus.GaugeValue, "answer_bytes", "Bytes of memory taken for large answers; 0 where memory has no bound.", float64(load.Answers))
+	s.flag("memory_short", "1 while new calls are refused because memory is short.", load.Short)
+	s.gauge("streams_open", "Running calls whose answers stream.", backlog.Streams)
+	s.gauge("captures_pending", "Settlements that are not durable yet and are tried again; their money is held.", backlog.Captures)
+	s.gauge("video_steps_pending", "Steps of videos that the store has not taken yet.", backlog.Steps)
+	s.gauge("tasks_watched", "Open tasks of videos that this process polls.", backlog.Tasks)
+	s.gauge("video_waiters", "Callers who wait for the end of a video.", backlog.Waiters)
+	s.flag("draining", "1 while new calls are refused because the gateway shuts down.", g.Draining())
 }
 
-func (s *collector) read(from *Sources) snapshot {
-	now := snapshot{openWork: s.m.openWork.Load(), now: time.Now()}
-	if g := from.Gateway; g != nil {
-		now.gateway = &gatewayState{Load: g.Load(), Backlog: g.Backlog(), draining: g.Draining()}
+// openWork sends what the store of all processes has open.
+func (s sink) openWork(work *OpenWork) {
+	for state, n := range work.Tasks {
+		s.send(prometheus.GaugeValue, "tasks_open", "Open tasks of videos by state, of all processes.", float64(n), "state", state)
 	}
-	if from.Store != nil {
-		store := from.Store()
-		now.store = &store
+	var age float64
+	if !work.Oldest.IsZero() {
+		age = max(0, time.Since(work.Oldest).Seconds())
 	}
-	return now
+	s.send(prometheus.GaugeValue, "webhooks_waiting", "Webhooks that wait to be delivered, of all processes.", float64(work.Webhooks))
+	s.send(prometheus.GaugeValue, "webhook_oldest_seconds", "Age of the webhook that waits for longest; 0 if none does.", age)
 }
 
-// collectChannels collects the channels in force. Those whose names are over the
-// limit are left out: two series cannot have one name.
-func (s *collector) collectChannels(to chan<- prometheus.Metric, all []router.ChannelInfo) {
-	for i := range all {
-		c := &all[i]
-		if s.m.channels.bounded(c.Name) != c.Name {
-			continue
-		}
-		for _, r := range s.channels {
-			to <- prometheus.MustNewConstMetric(r.desc, r.kind, r.read(c), c.Name)
-		}
-		for _, state := range [...]string{router.Ready, router.Resting, router.Probing, router.Paused} {
-			to <- prometheus.MustNewConstMetric(s.state, prometheus.GaugeValue, float64(boolValue(c.State == state)), c.Name, state)
-		}
+// channel sends what the router reports of a channel.
+func (s sink) channel(c *router.ChannelInfo) {
+	s.gauge("channel_in_flight", "Calls at a channel whose answers have not ended.", c.InFlight, "channel", c.Name)
+	s.send(prometheus.CounterValue, "channel_requests_total", "Attempts at a channel, reloads included.", float64(c.Requests), "channel", c.Name)
+	s.send(prometheus.CounterValue, "channel_failures_total", "Attempts that counted against a channel.", float64(c.Failures), "channel", c.Name)
+	s.send(prometheus.GaugeValue, "channel_recent_latency_seconds", "How long a channel lately took to its first content; 0 if it is unknown.", c.Latency.Seconds(), "channel", c.Name)
+	for _, state := range [...]string{router.Ready, router.Resting, router.Probing, router.Paused} {
+		s.flag("channel_state", "1 for the state that a channel is in, 0 for the others.", c.State == state, "channel", c.Name, "state", state)
 	}
 }

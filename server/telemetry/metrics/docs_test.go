@@ -64,7 +64,7 @@ func families(t *testing.T) (all []family) {
 
 func TestThePageListsEveryMetric(t *testing.T) {
 	var table strings.Builder
-	table.WriteString("| Metric | Kind | Labels | What it tells |\n|---|---|---|---|\n")
+	table.WriteString("| Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n")
 	for _, f := range families(t) {
 		labels := "–"
 		if len(f.labels) > 0 {

@@ -3,6 +3,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	gateway "github.com/tollhouse-ai/gateway"
@@ -56,7 +58,7 @@ type Sources struct {
 	// CircuitOpens are how often the circuit breakers of channels opened, by channel;
 	// it must be quick.
 	CircuitOpens func() map[string]int64
-	// Store tells of the store's writing; it must be quick.
+	// Store reports the state of the store's writes; it must be quick.
 	Store func() Store
 	// OpenWork counts what the store has open. [Metrics.Run] asks it.
 	OpenWork func(ctx context.Context) (OpenWork, error)
@@ -78,30 +80,21 @@ type OpenWork struct {
 
 // New returns counters that stand at zero.
 func New(o Options) *Metrics {
-	if o.Currency == "" {
-		o.Currency = "USD"
-	}
-	if o.MaxModels == 0 {
-		o.MaxModels = 500
-	}
-	if o.MaxChannels == 0 {
-		o.MaxChannels = 200
-	}
+	o.Currency = cmp.Or(o.Currency, "USD")
+	o.MaxModels, o.MaxChannels = cmp.Or(o.MaxModels, 500), cmp.Or(o.MaxChannels, 200)
+	registry := prometheus.NewRegistry()
 	m := &Metrics{
-		registry: prometheus.NewRegistry(), counters: newCounters(o.Currency),
+		registry: registry, counters: newCounters(registry, o.Currency),
 		models: labelValues{limit: o.MaxModels}, channels: labelValues{limit: o.MaxChannels},
 	}
-	m.registry.MustRegister(m.counters.all()...)
-	m.registry.MustRegister(
-		newCollector(m), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	registry.MustRegister(
+		collector{m}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	promauto.With(registry).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "tollhouse_build_info", Help: "Always 1; the labels say which program this is.",
-	}, []string{"version", "goversion"})
-	build.WithLabelValues(o.Version, runtime.Version()).Set(1)
-	m.registry.MustRegister(build)
+	}, []string{"version", "goversion"}).WithLabelValues(o.Version, runtime.Version()).Set(1)
 	// To compress them would take longer than to gather them.
-	m.handler = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{DisableCompression: true})
+	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true})
 	return m
 }
 
@@ -218,15 +211,16 @@ var (
 	batchSizes   = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512}
 )
 
-func newCounters(currency string) *counters {
+func newCounters(registry prometheus.Registerer, currency string) *counters {
+	register := promauto.With(registry)
 	count := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tollhouse_" + name, Help: help}, labels)
+		return register.NewCounterVec(prometheus.CounterOpts{Name: "tollhouse_" + name, Help: help}, labels)
 	}
 	spread := func(name, help string, bounds []float64, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tollhouse_" + name, Help: help, Buckets: bounds}, labels)
+		return register.NewHistogramVec(prometheus.HistogramOpts{Name: "tollhouse_" + name, Help: help, Buckets: bounds}, labels)
 	}
 	alone := func(name, help string, bounds []float64) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tollhouse_" + name, Help: help, Buckets: bounds})
+		return register.NewHistogram(prometheus.HistogramOpts{Name: "tollhouse_" + name, Help: help, Buckets: bounds})
 	}
 	c := &counters{
 		currency: currency,
@@ -246,13 +240,13 @@ func newCounters(currency string) *counters {
 
 		taskMoves: count("task_moves_total", "Steps of videos' tasks, by the state that they led to.", "state"),
 		taskTime:  spread("task_duration_seconds", "Time of a video's task from its submission to its end.", taskTimes, "state"),
-		late:      count("task_late_total", "Videos that were made after their tasks had expired: nobody gets them.", "model"),
-		webhooks:  count("webhook_tries_total", "Tries to deliver webhooks, by outcome: delivered, retry, refused, gone, given_up.", "outcome"),
+		late:      count("task_late_total", "Videos that were finished after their tasks had expired; they are not delivered.", "model"),
+		webhooks:  count("webhook_tries_total", "Attempts to deliver webhooks, by outcome: delivered, retry, refused, gone, given_up.", "outcome"),
 		captures:  count("capture_retries_total", "Settlements that were not durable when their calls ended, by what became of them.", "state"),
 
 		commitTime: alone("store_commit_seconds", "Time of the store's transactions.", commitTimes),
 		commitSize: alone("store_commit_operations", "Operations that the store did in one transaction.", batchSizes),
-		commitFailures: prometheus.NewCounter(prometheus.CounterOpts{
+		commitFailures: register.NewCounter(prometheus.CounterOpts{
 			Name: "tollhouse_store_commit_failures_total", Help: "Transactions of the store that failed; they are tried again.",
 		}),
 	}
@@ -266,14 +260,6 @@ func (c *counters) initialize() {
 	c.overrun.WithLabelValues(c.currency)
 	for _, state := range []string{gateway.CaptureQueued, gateway.CaptureFailed, gateway.CaptureSettled, gateway.CaptureGivenUp, gateway.CaptureLost} {
 		c.captures.WithLabelValues(state)
-	}
-}
-
-func (c *counters) all() []prometheus.Collector {
-	return []prometheus.Collector{
-		c.requests, c.duration, c.first, c.phases, c.tokens, c.units, c.money, c.overrun, c.sources,
-		c.attempts, c.latency, c.retries, c.taskMoves, c.taskTime, c.late, c.webhooks, c.captures,
-		c.commitTime, c.commitSize, c.commitFailures,
 	}
 }
 

@@ -126,60 +126,74 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	}
 }
 
-func TestARefusedRequestIsCountedWithoutWhatItDidNotDo(t *testing.T) {
-	m := metrics.New(metrics.Options{})
-	m.Observer().End(context.Background(), &gateway.RequestEvent{Outcome: "unauthorized", Code: fault.Unauthorized})
-	text := scrape(t, m)
-	want(t, text, `tollhouse_requests_total{model="none",op="none",outcome="unauthorized"} 1`)
-	for _, never := range []string{"tollhouse_time_to_first", "tollhouse_tokens", "tollhouse_charged", "tollhouse_request_phase", "tollhouse_upstream"} {
-		if strings.Contains(text, never) {
-			t.Errorf("a refused request is counted in %s…", never)
-		}
-	}
-}
-
-func TestAModelThatIsNotListedIsCountedAsOther(t *testing.T) {
-	m := metrics.New(metrics.Options{})
-	f := settled()
-	f.Listed = false
-	m.Observer().End(context.Background(), f)
-	want(t, scrape(t, m), `tollhouse_requests_total{model="other",op="chat",outcome="complete"} 1`)
-}
-
-func TestATaskOfAModelThatIsNotListedIsCountedAsOther(t *testing.T) {
-	m := metrics.New(metrics.Options{})
-	m.Observer().Event(context.Background(), gateway.TaskMoved{Model: "anything", To: video.Succeeded, Receipt: &billing.Receipt{Usage: billing.Usage{Seconds: 5}}})
-	want(t, scrape(t, m), `tollhouse_media_units_total{model="other",op="video",unit="second"} 5`)
-}
-
-func TestTheMoneyOfALateCaptureIsCounted(t *testing.T) {
-	m := metrics.New(metrics.Options{})
-	m.Observer().Event(context.Background(), gateway.CaptureRetried{
-		State: gateway.CaptureSettled, Listed: true,
-		Receipt: &billing.Receipt{Operation: "chat", Model: "m", Charge: billing.One, Usage: billing.Usage{Output: 7}},
-	})
-	want(t, scrape(t, m),
-		`tollhouse_charged_total{currency="USD",model="m",op="chat"} 1`, `tollhouse_tokens_total{kind="output",model="m",op="chat"} 7`,
-		`tollhouse_usage_reports_total{source="upstream"} 1`,
-	)
-}
-
-func TestWhatAlertsWaitForStandsAtZeroFromTheStart(t *testing.T) {
-	want(t, scrape(t, metrics.New(metrics.Options{})),
-		`tollhouse_capture_retries_total{state="given_up"} 0`, `tollhouse_capture_retries_total{state="lost"} 0`, `tollhouse_overrun_total{currency="USD"} 0`,
-	)
-}
-
-func TestThePartsOfARequestAreNoRetries(t *testing.T) {
-	m := metrics.New(metrics.Options{})
-	f := settled()
-	f.Attempts = []gateway.AttemptEvent{{Channel: "one"}, {Channel: "one"}, {Channel: "one"}}
-	for _, a := range f.Attempts {
-		m.Observer().Attempted(context.Background(), a)
-	}
-	m.Observer().End(context.Background(), f)
-	if strings.Contains(scrape(t, m), "tollhouse_upstream_retries_total{") {
-		t.Error("they are counted as retries")
+func TestWhatIsCountedOfAnEvent(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		name   string
+		events func(o gateway.Observer)
+		lines  []string
+		absent []string // beginnings of lines
+	}{
+		{
+			"before the first event the metrics of alerts are 0", func(gateway.Observer) {},
+			[]string{`tollhouse_capture_retries_total{state="given_up"} 0`, `tollhouse_capture_retries_total{state="lost"} 0`, `tollhouse_overrun_total{currency="USD"} 0`}, nil,
+		},
+		{
+			"a refused request", func(o gateway.Observer) {
+				o.End(ctx, &gateway.RequestEvent{Outcome: "unauthorized", Code: fault.Unauthorized})
+			},
+			[]string{`tollhouse_requests_total{model="none",op="none",outcome="unauthorized"} 1`},
+			[]string{"tollhouse_time_to_first", "tollhouse_tokens", "tollhouse_charged", "tollhouse_request_phase", "tollhouse_upstream"},
+		},
+		{
+			"a model that is not listed", func(o gateway.Observer) {
+				f := settled()
+				f.Listed = false
+				o.End(ctx, f)
+			},
+			[]string{`tollhouse_requests_total{model="other",op="chat",outcome="complete"} 1`}, nil,
+		},
+		{
+			"a task of a model that is not listed", func(o gateway.Observer) {
+				o.Event(ctx, gateway.TaskMoved{Model: "anything", To: video.Succeeded, Receipt: &billing.Receipt{Usage: billing.Usage{Seconds: 5}}})
+			},
+			[]string{`tollhouse_media_units_total{model="other",op="video",unit="second"} 5`}, nil,
+		},
+		{
+			"a late capture", func(o gateway.Observer) {
+				o.Event(ctx, gateway.CaptureRetried{
+					State: gateway.CaptureSettled, Listed: true,
+					Receipt: &billing.Receipt{Operation: "chat", Model: "m", Charge: billing.One, Usage: billing.Usage{Output: 7}},
+				})
+			},
+			[]string{
+				`tollhouse_charged_total{currency="USD",model="m",op="chat"} 1`, `tollhouse_tokens_total{kind="output",model="m",op="chat"} 7`,
+				`tollhouse_usage_reports_total{source="upstream"} 1`,
+			}, nil,
+		},
+		{
+			"the parts of a batch are no retries", func(o gateway.Observer) {
+				f := settled()
+				f.Attempts = []gateway.AttemptEvent{{Channel: "one"}, {Channel: "one"}, {Channel: "one"}}
+				for _, a := range f.Attempts {
+					o.Attempted(ctx, a)
+				}
+				o.End(ctx, f)
+			},
+			nil, []string{"tollhouse_upstream_retries_total{"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := metrics.New(metrics.Options{})
+			c.events(m.Observer())
+			text := scrape(t, m)
+			want(t, text, c.lines...)
+			for _, line := range c.absent {
+				if strings.Contains(text, "\n"+line) {
+					t.Errorf("there is a line %s…", line)
+				}
+			}
+		})
 	}
 }
 
@@ -233,7 +247,7 @@ func TestWhatIsOpenIsReadAtTheScrape(t *testing.T) {
 	})
 }
 
-func TestBooksThatCannotBeReadAreNotTold(t *testing.T) {
+func TestOpenWorkThatCannotBeReadIsNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.New(metrics.Options{})
 		var away atomic.Bool

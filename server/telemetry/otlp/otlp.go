@@ -40,7 +40,7 @@ type Options struct {
 	TrustCallers bool
 }
 
-// Telemetry turns what a gateway tells into spans and measurements. It is safe
+// Telemetry turns a gateway's events into spans and measurements. It is safe
 // for concurrent use.
 type Telemetry struct {
 	tracer     trace.Tracer
@@ -155,7 +155,7 @@ func (t *Telemetry) start(ctx context.Context, _ string, at time.Time) context.C
 }
 
 // attempt opens the span of an attempt and puts it into the headers that travel.
-// Polls of video tasks, which nobody waits for, have none.
+// Polls of video tasks, for which no client waits, have none.
 func (t *Telemetry) attempt(ctx context.Context, a gateway.AttemptEvent) context.Context {
 	if a.Op == upstream.PollVideo && !trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx

@@ -356,31 +356,33 @@ func TestAStreamsAttemptLastsAsLongAsItsRequest(t *testing.T) {
 	}
 }
 
-func TestAFailureIsAnError(t *testing.T) {
-	p := newFixture(t, 5)
-	p.ask(t, "m", "")
-	request := p.span(t, tracepb.Span_SPAN_KIND_SERVER, 0)
-	if request.Status.GetCode() != tracepb.Status_STATUS_CODE_ERROR {
-		t.Errorf("the status is %v", request.Status)
-	}
-	holds(t, request, map[string]any{"error.type": "ServiceUnavailable", "http.response.status_code": int64(503), "tollhouse.charge": "0.00"})
-}
-
-func TestACallersMistakeIsNoErrorOfTheServer(t *testing.T) {
-	p := newFixture(t, 0)
-	p.ask(t, "any-name-at-all", "")
-	request := p.span(t, tracepb.Span_SPAN_KIND_SERVER, 0)
-	if request.Name != "chat" || request.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR {
-		t.Errorf("the span is %v", request)
-	}
-	holds(t, request, map[string]any{"error.type": "model_not_found", "http.response.status_code": int64(400), "gen_ai.request.model": "any-name-at-all"})
-}
-
-func TestAVendorsOwnWordForAnErrorIsToldByItsStatus(t *testing.T) {
-	p := newFixture(t, 0)
-	p.ask(t, "m", `,"user":"refuse"`)
-	for _, kind := range []tracepb.Span_SpanKind{tracepb.Span_SPAN_KIND_SERVER, tracepb.Span_SPAN_KIND_CLIENT} {
-		holds(t, p.span(t, kind, 0), map[string]any{"error.type": "422", "http.response.status_code": int64(422)})
+func TestAFailureIsAnErrorOfTheSpanIfItIsTheServers(t *testing.T) {
+	for _, c := range []struct {
+		name, model, more string
+		busy              int // attempts that the vendor answers with 503
+		span              string
+		failed            bool
+		attributes        map[string]any
+	}{
+		{"every channel failed", "m", "", 5, "chat m", true,
+			map[string]any{"error.type": "ServiceUnavailable", "http.response.status_code": int64(503), "tollhouse.charge": "0.00"}},
+		{"a client's mistake", "any-name-at-all", "", 0, "chat", false,
+			map[string]any{"error.type": "model_not_found", "http.response.status_code": int64(400), "gen_ai.request.model": "any-name-at-all"}},
+		{"a vendor's own code is replaced by its status", "m", `,"user":"refuse"`, 0, "chat m", false,
+			map[string]any{"error.type": "422", "http.response.status_code": int64(422)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newFixture(t, c.busy)
+			p.ask(t, c.model, c.more)
+			request := p.span(t, tracepb.Span_SPAN_KIND_SERVER, 0)
+			if failed := request.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR; request.Name != c.span || failed != c.failed {
+				t.Errorf("the span %s failed: %t", request.Name, failed)
+			}
+			holds(t, request, c.attributes)
+			if c.more != "" {
+				holds(t, p.span(t, tracepb.Span_SPAN_KIND_CLIENT, 0), c.attributes)
+			}
+		})
 	}
 }
 
@@ -556,22 +558,6 @@ func TestTracesOrMetricsCanBeLeftOut(t *testing.T) {
 		t.Error("spans are made for nobody")
 	}
 	o.End(t.Context(), &gateway.RequestEvent{Op: upstream.ChatCompletion})
-}
-
-func TestAShutdownEndsInTimeWithoutACollector(t *testing.T) {
-	e, err := otlp.NewExport(t.Context(), otlp.ExportOptions{Endpoint: "http://127.0.0.1:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, span := e.Tracers.Tracer("test").Start(t.Context(), "lost")
-	span.End()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	began := time.Now()
-	_ = e.Shutdown(ctx)
-	if took := time.Since(began); took > 30*time.Second {
-		t.Errorf("it took %s", took)
-	}
 }
 
 // Whoever asks for a video and leaves does not end the question to the vendor.

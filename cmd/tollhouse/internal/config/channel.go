@@ -26,17 +26,18 @@ import (
 
 // drivers create the upstream of a channel.
 var drivers = map[string]func(*Channel) (upstream.Upstream, error){
-	"anthropic": vendor(anthropic.New),
-	"ark":       vendor(ark.New),
-	"dashscope": vendor(dashscope.New),
-	"openai":    vendor(openai.New),
+	"anthropic": driver(anthropic.New),
+	"ark":       driver(ark.New),
+	"dashscope": driver(dashscope.New),
+	"openai":    driver(openai.New),
 	"sim":       newSim,
-	"voyage":    vendor(voyage.New),
+	"voyage":    driver(voyage.New),
 }
 
-func vendor(newDriver func(upstream.DriverOptions) (upstream.Driver, error)) func(*Channel) (upstream.Upstream, error) {
+// driver creates upstreams with the constructor of a vendor's driver.
+func driver[T upstream.Upstream](construct func(upstream.DriverOptions) (T, error)) func(*Channel) (upstream.Upstream, error) {
 	return func(c *Channel) (upstream.Upstream, error) {
-		return newDriver(upstream.DriverOptions{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
+		return construct(upstream.DriverOptions{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
 	}
 }
 

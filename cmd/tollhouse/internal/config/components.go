@@ -2,6 +2,7 @@ package config
 
 import (
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -86,12 +87,11 @@ func (c *Config) Wildcards() []string {
 
 // Channel is the channel of that name; nil if there is none.
 func (c *Config) Channel(name string) *Channel {
-	for i := range c.Channels {
-		if c.Channels[i].Name == name {
-			return &c.Channels[i]
-		}
+	i := slices.IndexFunc(c.Channels, func(ch Channel) bool { return ch.Name == name })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &c.Channels[i]
 }
 
 // Serves reports whether the channel serves a public id.
@@ -161,7 +161,7 @@ func (c *Channel) instance(before *Components) (driverInstance, error) {
 // the same keys. An upstream made in Go is never reused.
 func (c *Channel) sameInstance(d *Channel) bool {
 	madeInGo := c.Upstream != nil || d.Upstream != nil
-	return !madeInGo && c.Driver == d.Driver && c.BaseURL == d.BaseURL && c.Connect == d.Connect && slices.EqualFunc(c.Keys, d.Keys, sameSecret)
+	return !madeInGo && c.Driver == d.Driver && c.BaseURL == d.BaseURL && c.Connect == d.Connect && reflect.DeepEqual(c.Keys, d.Keys)
 }
 
 // Close closes the upstreams' idle connections. Calls under way go on.

@@ -37,7 +37,8 @@ type Config struct {
 	Telemetry                Telemetry
 	Metrics                  Metrics
 	MCP                      MCP
-	KeyFiles                 []KeyFile // that the file names; a change of them is a change of the configuration
+	Sections                 map[string]Pos // the positions of the sections that the file has
+	KeyFiles                 []KeyFile      // that the file names; a change of them is a change of the configuration
 }
 
 // The two ways to bill.

@@ -108,8 +108,9 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 		{"a key's hash", c.Accounts[0].Keys[0].Hash, auth.HashOf("sk-acme-0123456789abcdef")},
 		{"limits", c.Limits, auth.Limits{TPM: 1000, MaxConcurrent: 2}},
 		{"ratios and priorities", []any{c.Models[2].Kind, c.Models[2].Ratios, c.Models[2].Priorities}, []any{gateway.KindVideo, []string{"16:9", "adaptive"}, []string{"low"}}},
-		{"video", c.Video, Video{Pos{36, 8}, 7 * 24 * time.Hour, 2 * time.Second, -1}},
-		{"webhooks", c.Webhooks, Webhooks{Pos{37, 11}, true}},
+		{"video", c.Video, Video{7 * 24 * time.Hour, 2 * time.Second, -1}},
+		{"positions of sections", []Pos{c.Sections["video"], c.Sections["webhooks"], c.Sections["mcp"]}, []Pos{{36, 8}, {37, 11}, {}}},
+		{"webhooks", c.Webhooks, Webhooks{true}},
 	} {
 		if diff := cmp.Diff(s.want, s.got); diff != "" {
 			t.Errorf("%s: %s", s.what, diff)

@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // Read reads a configuration. name is what its errors call the file. Every
@@ -25,7 +28,7 @@ func Read(name string, data []byte, env Env) (*Config, error) {
 	if len(r.problems) == 0 {
 		c.validate(&r.problems)
 	}
-	c.KeyFiles = r.keyFiles
+	c.Sections, c.KeyFiles = r.sections, r.keyFiles
 	err = r.problems.err(name)
 	if refused := new(Error); errors.As(err, &refused) {
 		refused.KeyFiles = r.keyFiles
@@ -61,7 +64,7 @@ func ReadLocations(name string, data []byte, env Env) (Locations, error) {
 
 // newReader parses a file.
 func newReader(name string, data []byte, env Env) (*reader, ast.Node, error) {
-	r := &reader{env: env, anchors: make(map[string]ast.Node)}
+	r := &reader{env: env, anchors: make(map[string]ast.Node), sections: make(map[string]Pos)}
 	body, err := parseYAML(data)
 	if err != nil {
 		r.addSyntax(err, data)
@@ -83,13 +86,21 @@ func (r *reader) fileFields(c *Config) fields {
 		"prices":    r.prices(c.Prices),
 		"models":    r.models(&c.Models),
 		"accounts":  r.list(func(n ast.Node, _ string) { c.Accounts = append(c.Accounts, r.account(n)) }),
-		"limits":    func(n ast.Node, name string) { r.object(n, name, r.limits(&c.Limits)) },
+		"limits":    r.section(r.limits(&c.Limits)),
 		"video":     r.video(&c.Video),
-		"webhooks":  r.webhooks(&c.Webhooks),
+		"webhooks":  r.section(fields{"allow_private": r.boolean(&c.Webhooks.AllowPrivate)}),
 		"server":    r.server(&c.Server),
 		"telemetry": r.telemetry(&c.Telemetry),
-		"metrics":   r.metrics(&c.Metrics),
+		"metrics":   r.section(fields{"public": r.boolean(&c.Metrics.Public)}),
 		"mcp":       r.mcp(&c.MCP),
+	}
+}
+
+// section reads a top-level mapping whose keys are known.
+func (r *reader) section(known fields) field {
+	return func(n ast.Node, name string) {
+		r.sections[name] = position(n)
+		r.object(n, name, known)
 	}
 }
 
@@ -161,4 +172,66 @@ func (r *reader) store(to *Setting) field {
 			to.Value = Memory
 		}
 	}
+}
+
+// account reads an item of accounts.
+func (r *reader) account(n ast.Node) Account {
+	a := Account{Pos: position(r.resolve(n))}
+	r.object(n, "an account", fields{
+		"name":           r.word(&a.Name),
+		"credit":         into(r, &a.Credit, parseCredit),
+		"keys":           r.list(func(n ast.Node, _ string) { a.Keys = append(a.Keys, r.key(n)) }),
+		"rpm":            r.count(&a.Limits.RPM),
+		"tpm":            r.count(&a.Limits.TPM),
+		"max_concurrent": r.count(&a.Limits.MaxConcurrent),
+	})
+	return a
+}
+
+func parseCredit(text string) (billing.Money, error) {
+	m, err := billing.ParseMoney(text)
+	if err != nil || m < 0 {
+		return 0, errors.New(`it must be a decimal such as "25.00", and not negative`)
+	}
+	return m, nil
+}
+
+// key reads a key of an account: the variable that holds it, or its hash.
+func (r *reader) key(n ast.Node) Key {
+	k := Key{Pos: position(r.resolve(n))}
+	given := 0
+	source := func(read field) field {
+		return func(n ast.Node, name string) { given++; read(n, name) }
+	}
+	known := r.limits(&k.Limits)
+	known["name"] = r.word(&k.Name)
+	known["models"] = r.words(&k.Models)
+	known["env"] = source(into(r, &k.Hash, r.hashOfVariable))
+	known["hash"] = source(into(r, &k.Hash, parseHash))
+	r.object(n, "a key", known)
+	if given != 1 {
+		r.problems.add(k.Pos, "a key needs one of env (the variable that holds it) and hash")
+	}
+	return k
+}
+
+func (r *reader) hashOfVariable(name string) ([32]byte, error) {
+	switch value, set := r.env(name); {
+	case strings.HasPrefix(name, "sk-") || !isName(name):
+		return [32]byte{}, errors.New("it must be the name of an environment variable, never the key itself")
+	case !set:
+		return [32]byte{}, fmt.Errorf("the environment variable %s is not set", name)
+	case len(value) < 20 || !strings.HasPrefix(value, "sk-"):
+		return [32]byte{}, fmt.Errorf("the environment variable %s does not hold a key: one begins with sk- and has at least 20 characters", name)
+	default:
+		return auth.HashOf(value), nil
+	}
+}
+
+func parseHash(text string) ([32]byte, error) {
+	hash, err := auth.ParseHash(text)
+	if err != nil {
+		err = errors.New(fault.From(err).Message)
+	}
+	return hash, err
 }

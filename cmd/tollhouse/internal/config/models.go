@@ -83,7 +83,7 @@ func (r *reader) models(to *[]Model) field {
 				"max_output":  r.count(&m.MaxOutput),
 				"hold_tokens": r.count(&m.HoldTokens),
 				"batch":       r.count(&batch),
-				"dimensions":  r.dimensions(&m.Dimensions),
+				"dimensions":  intoList(r, &m.Dimensions, parseCount),
 				"voices":      r.words(&m.Voices),
 				"ratios":      r.ratios(&m.Ratios),
 				"priorities":  r.words(&m.Priorities),
@@ -105,15 +105,6 @@ func parseKind(text string) (gateway.Kind, error) {
 		names[i] = string(k)
 	}
 	return "", errors.New("it must be one of " + strings.Join(names, ", "))
-}
-
-// dimensions reads a list of whole numbers.
-func (r *reader) dimensions(to *[]int64) field {
-	return r.list(func(n ast.Node, _ string) {
-		var d int64
-		r.count(&d)(n, "a dimension")
-		*to = append(*to, d)
-	})
 }
 
 // parseDate reads a day or a moment.

@@ -112,7 +112,7 @@ func TestEveryMistakeAboutMoneyAndModelsIsFoundWhereItStands(t *testing.T) {
 		{"models: {x: {batch: -1}}", "4:21: batch: it must be a whole number"},
 		{"models: {x: {batch: 1.5}}", "4:21: batch: it must be a whole number"},
 		{"models: {x: {dimensions: 256}}", "4:26: dimensions must be a list"},
-		{"models: {x: {dimensions: [256, big]}}", "4:32: a dimension: it must be a whole number"},
+		{"models: {x: {dimensions: [256, big]}}", "4:32: an item of dimensions: it must be a whole number"},
 		{"models: {x: {max_output: -1}}", "4:26: max_output: it must be a whole number"},
 		{"models: {x: {ratios: 16:9}}", "4:22: ratios must be a list"},
 		{"models: {x: {ratios: [16:9]}}", "4:23: an item of ratios must be in quotes, such as \"16:9\""},

@@ -2,11 +2,9 @@ package config
 
 import (
 	"errors"
-	"maps"
 	"math"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +18,6 @@ import (
 
 // Server are the limits on what the server does at one time. Zero means the default.
 type Server struct {
-	Pos                 Pos
 	MaxCalls            int64
 	MaxWaiting          int64
 	MaxConnections      int64
@@ -29,30 +26,20 @@ type Server struct {
 	TrustedProxies      []netip.Prefix
 }
 
-// Same reports whether both sections have the same values, apart from their positions.
-func (s *Server) Same(o *Server) bool {
-	return s.MaxCalls == o.MaxCalls && s.MaxWaiting == o.MaxWaiting && s.Memory == o.Memory &&
-		s.MaxConnections == o.MaxConnections && s.MaxConnectionsPerIP == o.MaxConnectionsPerIP &&
-		slices.Equal(s.TrustedProxies, o.TrustedProxies)
-}
-
 // Admission are the gateway's options of admission control.
 func (s *Server) Admission() gateway.Admission {
 	return gateway.Admission{MaxCalls: int(s.MaxCalls), MaxWaiting: int(s.MaxWaiting)}
 }
 
 func (r *reader) server(s *Server) field {
-	return func(n ast.Node, name string) {
-		s.Pos = position(n)
-		r.object(n, name, fields{
-			"max_calls":              r.positive(&s.MaxCalls),
-			"max_waiting":            r.positive(&s.MaxWaiting),
-			"max_connections":        r.positive(&s.MaxConnections),
-			"max_connections_per_ip": r.positive(&s.MaxConnectionsPerIP),
-			"memory":                 into(r, &s.Memory, parseBytes),
-			"trusted_proxies":        intoList(r, &s.TrustedProxies, parsePrefix),
-		})
-	}
+	return r.section(fields{
+		"max_calls":              r.positive(&s.MaxCalls),
+		"max_waiting":            r.positive(&s.MaxWaiting),
+		"max_connections":        r.positive(&s.MaxConnections),
+		"max_connections_per_ip": r.positive(&s.MaxConnectionsPerIP),
+		"memory":                 into(r, &s.Memory, parseBytes),
+		"trusted_proxies":        intoList(r, &s.TrustedProxies, parsePrefix),
+	})
 }
 
 // positive reads a whole number above 0.
@@ -102,7 +89,6 @@ func parsePrefix(text string) (netip.Prefix, error) {
 // Telemetry is where traces and metrics of OpenTelemetry go. The zero Telemetry
 // leaves that to the environment's OTEL_… variables.
 type Telemetry struct {
-	Pos     Pos
 	OTLP    string // a collector's address; empty means OTEL_EXPORTER_OTLP_ENDPOINT, and off without it
 	Headers map[string]secret.String
 	Service string // the service's name
@@ -115,51 +101,31 @@ type Telemetry struct {
 	TrustCallers bool
 }
 
-// Same reports whether both sections have the same values, apart from their positions.
-func (t *Telemetry) Same(o *Telemetry) bool {
-	return t.OTLP == o.OTLP && t.Service == o.Service && t.Sample == o.Sample &&
-		t.NoTraces == o.NoTraces && t.NoMetrics == o.NoMetrics && t.NoCallers == o.NoCallers &&
-		t.TrustCallers == o.TrustCallers && maps.EqualFunc(t.Headers, o.Headers, sameSecret)
-}
-
-func sameSecret(a, b secret.String) bool { return a.Reveal() == b.Reveal() }
-
 // Metrics says who may read the metrics.
 type Metrics struct {
-	Pos    Pos
 	Public bool // without the admin token
 }
 
 func (r *reader) telemetry(t *Telemetry) field {
-	return func(n ast.Node, name string) {
-		t.Pos = position(n)
-		traces, metrics, callers := true, true, true
-		r.object(n, name, fields{
-			"otlp": into(r, &t.OTLP, parseCollector),
-			"headers": func(n ast.Node, name string) {
-				t.Headers = map[string]secret.String{}
-				for _, p := range r.pairs(n, name) {
-					if text, ok := r.text(p.value, "a header"); ok {
-						t.Headers[p.key] = secret.New(text)
+	return r.section(fields{
+		"otlp": into(r, &t.OTLP, parseCollector),
+		"headers": func(n ast.Node, name string) {
+			for _, p := range r.pairs(n, name) {
+				if text, ok := r.text(p.value, "a header"); ok {
+					if t.Headers == nil { // empty is the same as absent
+						t.Headers = make(map[string]secret.String)
 					}
+					t.Headers[p.key] = secret.New(text)
 				}
-			},
-			"service":       r.word(&t.Service),
-			"sample":        into(r, &t.Sample, parseShare),
-			"traces":        r.boolean(&traces),
-			"metrics":       r.boolean(&metrics),
-			"callers":       r.boolean(&callers),
-			"trust_callers": r.boolean(&t.TrustCallers),
-		})
-		t.NoTraces, t.NoMetrics, t.NoCallers = !traces, !metrics, !callers
-	}
-}
-
-func (r *reader) metrics(m *Metrics) field {
-	return func(n ast.Node, name string) {
-		m.Pos = position(n)
-		r.object(n, name, fields{"public": r.boolean(&m.Public)})
-	}
+			}
+		},
+		"service":       r.word(&t.Service),
+		"sample":        into(r, &t.Sample, parseShare),
+		"traces":        r.negated(&t.NoTraces),
+		"metrics":       r.negated(&t.NoMetrics),
+		"callers":       r.negated(&t.NoCallers),
+		"trust_callers": r.boolean(&t.TrustCallers),
+	})
 }
 
 // parseCollector reads the base address of a collector.
@@ -187,24 +153,15 @@ func parseShare(text string) (int, error) {
 
 // MCP is the server of tools for agents, at /mcp of the public address.
 type MCP struct {
-	Pos     Pos
 	Off     bool
 	Origins []string // web pages that may call, besides those of this machine
 }
 
-// Same reports whether both sections have the same values, apart from their positions.
-func (m *MCP) Same(o *MCP) bool { return m.Off == o.Off && slices.Equal(m.Origins, o.Origins) }
-
 func (r *reader) mcp(m *MCP) field {
-	return func(n ast.Node, name string) {
-		m.Pos = position(n)
-		on := true
-		r.object(n, name, fields{
-			"enabled": r.boolean(&on),
-			"origins": intoList(r, &m.Origins, parseOrigin),
-		})
-		m.Off = !on
-	}
+	return r.section(fields{
+		"enabled": r.negated(&m.Off),
+		"origins": intoList(r, &m.Origins, parseOrigin),
+	})
 }
 
 // parseOrigin reads the origin of a web page as browsers send it.
@@ -218,14 +175,12 @@ func parseOrigin(text string) (string, error) {
 
 // Video is how video tasks are polled and kept. A duration of zero means the default.
 type Video struct {
-	Pos             Pos
 	Retention, Poll time.Duration
 	DuplicateWindow time.Duration // negative: off
 }
 
 // Webhooks is which addresses may receive webhooks.
 type Webhooks struct {
-	Pos          Pos
 	AllowPrivate bool // http, any port and private addresses too
 }
 
@@ -242,12 +197,6 @@ func defaultVideo() Video {
 	return Video{Retention: defaultRetention, Poll: defaultPoll, DuplicateWindow: defaultDuplicateWindow}
 }
 
-// Same reports whether both sections have the same values, apart from their positions.
-func (v Video) Same(o Video) bool {
-	v.Pos, o.Pos = Pos{}, Pos{}
-	return v == o
-}
-
 // VideoOptions are the gateway's options of video tasks.
 func (c *Config) VideoOptions() gateway.VideoOptions {
 	return gateway.VideoOptions{
@@ -257,14 +206,11 @@ func (c *Config) VideoOptions() gateway.VideoOptions {
 }
 
 func (r *reader) video(v *Video) field {
-	return func(n ast.Node, name string) {
-		v.Pos = position(n)
-		r.object(n, name, fields{
-			"retention":        r.duration(&v.Retention),
-			"poll":             r.duration(&v.Poll),
-			"duplicate_window": into(r, &v.DuplicateWindow, parseWindow),
-		})
-	}
+	return r.section(fields{
+		"retention":        r.duration(&v.Retention),
+		"poll":             r.duration(&v.Poll),
+		"duplicate_window": into(r, &v.DuplicateWindow, parseWindow),
+	})
 }
 
 // parseWindow reads a duration. 0, which switches the window off, becomes negative,
@@ -275,13 +221,6 @@ func parseWindow(text string) (time.Duration, error) {
 		d = -1
 	}
 	return d, err
-}
-
-func (r *reader) webhooks(w *Webhooks) field {
-	return func(n ast.Node, name string) {
-		w.Pos = position(n)
-		r.object(n, name, fields{"allow_private": r.boolean(&w.AllowPrivate)})
-	}
 }
 
 // limits are the fields of the limits of a key.

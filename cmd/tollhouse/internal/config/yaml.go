@@ -22,6 +22,7 @@ type reader struct {
 	env      Env
 	anchors  map[string]ast.Node
 	problems problems
+	sections map[string]Pos // of the file's sections, by name
 	keyFiles []KeyFile
 }
 
@@ -188,12 +189,18 @@ func (r *reader) words(to *[]string) field {
 // count reads a whole number that is not negative.
 func (r *reader) count(to *int64) field { return into(r, to, parseCount) }
 
-func (r *reader) boolean(to *bool) field {
+func (r *reader) boolean(to *bool) field { return r.choose(to, "true", "false") }
+
+// negated reads a boolean and stores its opposite.
+func (r *reader) negated(to *bool) field { return r.choose(to, "false", "true") }
+
+// choose reads a word that stands for true or one that stands for false.
+func (r *reader) choose(to *bool, set, unset string) field {
 	return into(r, to, func(text string) (bool, error) {
-		if text != "true" && text != "false" {
+		if text != set && text != unset {
 			return false, errors.New("it must be true or false")
 		}
-		return text == "true", nil
+		return text == set, nil
 	})
 }
 
