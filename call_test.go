@@ -41,7 +41,7 @@ func TestOfTenThousandCallsOnABalanceForAHundredExactlyAHundredSucceed(t *testin
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "0", "1")}) // input is free
 	})
 	ask := func() error { // each costs 100 micro-units
-		_, _, err := h.ask(context.Background(), askWhole)
+		_, err := h.ask(context.Background(), askWhole)
 		return err
 	}
 	var ok, poor, other atomic.Int64
@@ -72,10 +72,7 @@ func TestUnknownFieldsReachTheUpstreamAndComeBackUnchanged(t *testing.T) {
 	answer := "{ \"id\":\"a\", \"x\" : 1.0e+2, \"model\" : \"vendor\", \"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"ok\",\"odd\":9007199254740993},\"finish_reason\":\"stop\"}] ,\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1,\"more\":{}} }"
 	up := &scriptedUpstream{text: answer}
 	h := newTestGateway(t, up, "1.00", nil)
-	_, r, err := h.ask(t.Context(), request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, upstream.ChatCompletion, request)
 	if diff := cmp.Diff(request, up.sent(t)); diff != "" {
 		t.Errorf("the upstream got another request:\n%s", diff)
 	}
@@ -87,11 +84,7 @@ func TestUnknownFieldsReachTheUpstreamAndComeBackUnchanged(t *testing.T) {
 func TestUsageIsAskedOfEveryStreamAndNothingElseIsChanged(t *testing.T) {
 	up := &scriptedUpstream{text: recorded(usageChunk(1, 1))}
 	h := newTestGateway(t, up, "1.00", nil)
-	_, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	drain(t, r.Stream)
+	h.complete(t, upstream.ChatCompletion, askStream)
 	want := strings.TrimSuffix(askStream, "}") + `,"stream_options":{"include_usage":true}}`
 	if diff := cmp.Diff(want, up.sent(t)); diff != "" {
 		t.Error(diff)
@@ -114,10 +107,7 @@ func TestChunksLeaveAsTheyCome(t *testing.T) {
 		}
 		_ = out.Close()
 	}()
-	_, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, upstream.ChatCompletion, askStream)
 	for i, want := range events[:len(events)-1] {
 		b, err := r.Stream.Next()
 		if err != nil {
@@ -143,15 +133,11 @@ func TestASilentStreamBeatsEvery15Seconds(t *testing.T) {
 		}()
 		var mu sync.Mutex
 		var beats []string
-		x := begin(h.Gateway)
-		if err := x.Authenticate(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
-		r, err := x.Call(t.Context(), upstream.ChatCompletion, []byte(askStream), func(b []byte) {
+		r, err := h.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askStream), Heartbeat: func(b []byte) {
 			mu.Lock()
 			defer mu.Unlock()
 			beats = append(beats, string(b))
-		})
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +180,7 @@ func TestTheOrderOfChecks(t *testing.T) {
 		{"a forbidden model before the fields", `{"model":"other","messages":7}`, fault.PermissionDenied, 403},
 		{"the fields", `{"model":"m","messages":7}`, fault.InvalidRequest, 400},
 	} {
-		_, _, err := h.ask(ctx, c.body)
+		_, err := h.ask(ctx, c.body)
 		if f := fault.From(err); f == nil || f.Code != c.code || f.HTTPStatus() != c.status {
 			t.Errorf("%s: error %v", c.name, err)
 		}
@@ -204,9 +190,7 @@ func TestTheOrderOfChecks(t *testing.T) {
 func TestTwoGatewaysInOneProcessShareNothing(t *testing.T) {
 	a := newTestGateway(t, chat.Serve(exactly), "1.00", nil)
 	b := newTestGateway(t, chat.Serve(exactly), "1.00", nil)
-	if _, _, err := a.ask(t.Context(), askWhole); err != nil {
-		t.Fatal(err)
-	}
+	a.must(t, upstream.ChatCompletion, askWhole)
 	if a.spent(t, "1.00") == 0 || b.spent(t, "1.00") != 0 {
 		t.Errorf("spent %s and %s", a.spent(t, "1.00"), b.spent(t, "1.00"))
 	}
@@ -220,10 +204,7 @@ func TestAShutdownSettlesOpenStreamsAndLeavesNoGoroutine(t *testing.T) {
 		ran := make(chan error, 1)
 		go func() { ran <- h.Run(ctx) }()
 		go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`, "")) }()
-		_, r, err := h.ask(t.Context(), askStream)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := h.must(t, upstream.ChatCompletion, askStream)
 		if _, err := r.Stream.Next(); err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +224,7 @@ func TestAShutdownSettlesOpenStreamsAndLeavesNoGoroutine(t *testing.T) {
 		if got := h.spent(t, "1.00"); got != micro(estimatedInput+1) {
 			t.Errorf("spent %s", got)
 		}
-		if _, _, err := h.ask(t.Context(), askWhole); !fault.Is(err, fault.ServiceUnavailable) {
+		if _, err := h.ask(t.Context(), askWhole); !fault.Is(err, fault.ServiceUnavailable) {
 			t.Errorf("a call after the shutdown: %v", err)
 		}
 		stopRun()
@@ -359,7 +340,7 @@ func TestAReceiptMayBeAskedForWhileTheStreamIsBeingCancelled(t *testing.T) {
 		h := newTestGateway(t, &scriptedUpstream{body: r}, "1", nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _, _ = io.WriteString(w, chunk(`{"role":"assistant","content":"x"}`, "")) }()
-		_, res, err := h.ask(ctx, askStream)
+		res, err := h.ask(ctx, askStream)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -400,10 +381,7 @@ func TestTheGatewayIsClosedWhenNoUpstreamHasACallLeft(t *testing.T) {
 					header := http.Header{"Content-Type": {"text/event-stream"}}
 					return &upstream.Reply{Status: 200, Header: header, Body: lingering{strings.NewReader(text), &closed}}, nil
 				}), "1", nil)
-				_, r, err := h.ask(t.Context(), askStream)
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := h.must(t, upstream.ChatCompletion, askStream)
 				go func() { _, _ = io.Copy(io.Discard, r.Stream) }()
 				time.Sleep(time.Millisecond) // the body is being closed
 				if err := h.Close(); err != nil || !closed {
@@ -449,7 +427,7 @@ func TestEveryCallOfAnUpstreamNamesItsAccount(t *testing.T) {
 			o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "1", "1"), "e": price(t, "1", "1"), flash: characters, "beta2.6-t2v": seconds})
 			o.Models = []gateway.Model{{ID: "e", Kind: gateway.KindEmbeddings, Batch: 2}}
 		})
-		if _, _, err := h.ask(t.Context(), `{"model":"m","messages":[{"role":"user","content":"hi"}]}`); err != nil {
+		if _, err := h.ask(t.Context(), `{"model":"m","messages":[{"role":"user","content":"hi"}]}`); err != nil {
 			t.Error(err)
 		}
 		if _, _, err := h.embed(t.Context(), "", strings.Replace(texts(5), `"m"`, `"e"`, 1)); err != nil {
@@ -478,13 +456,13 @@ func TestIdsFollowTheClockAndNeverRepeat(t *testing.T) {
 	seen := map[string]bool{}
 	last := ""
 	for range 1_000 {
-		id := newID(t, h.Gateway)
+		id := authenticated(t, t.Context(), h.Gateway).ID
 		if !strings.HasPrefix(id, "req_") || len(id) != len("req_")+26 || seen[id] {
 			t.Fatalf("%q after %d ids", id, len(seen))
 		}
 		seen[id] = true
 		now = now.Add(time.Millisecond)
-		if later := newID(t, h.Gateway); later <= last || later <= id {
+		if later := authenticated(t, t.Context(), h.Gateway).ID; later <= last || later <= id {
 			t.Fatalf("%q comes before %q or %q", later, last, id)
 		} else {
 			last = later
@@ -509,13 +487,13 @@ func TestAnErrorInA200TellsNeitherCallerNorLogWhatTheVendorSaid(t *testing.T) {
 			h := newTestGateway(t, &scriptedUpstream{text: c.text}, "1.00", func(o *gateway.Options) {
 				o.Logger = slog.New(slog.NewJSONHandler(&log, nil))
 			})
-			x, r, err := h.ask(t.Context(), c.ask)
+			r, err := h.ask(t.Context(), c.ask)
 			out := ""
 			if err == nil {
 				out = drain(t, r.Stream)
 				err = r.Stream.Err()
 			}
-			x.End(0, err)
+			r.End(0, err)
 			if !fault.Is(err, c.code) {
 				t.Errorf("error %v, want %s", err, c.code)
 			}
@@ -538,7 +516,7 @@ func TestAVendorsRefusalIsLoggedWithoutItsText(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{err: refusal}, "1.00", func(o *gateway.Options) {
 		o.Logger = slog.New(slog.NewJSONHandler(&log, nil))
 	})
-	x, _, err := h.ask(t.Context(), askWhole)
+	x, err := h.ask(t.Context(), askWhole)
 	x.End(400, err)
 	if strings.Contains(log.String(), "my prompt") || !strings.Contains(log.String(), "upstream status 400") {
 		t.Errorf("log %s", log.String())
@@ -550,10 +528,7 @@ func TestAModelThatWillBeWithdrawnSaysWhen(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1.00", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", Withdrawn: day}}
 	})
-	_, r, err := h.ask(t.Context(), askWhole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, upstream.ChatCompletion, askWhole)
 	if r.Header.Get("Sunset") != "Sun, 31 Jan 2100 00:00:00 GMT" || !strings.HasPrefix(r.Header.Get("Deprecation"), "@") {
 		t.Errorf("headers %v", r.Header)
 	}

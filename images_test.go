@@ -249,7 +249,7 @@ func TestAModelOfAnotherKindOrNoModelIsA400OfPictures(t *testing.T) {
 	if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || f.Code != fault.ModelNotFound {
 		t.Error(err)
 	}
-	_, _, err = h.ask(t.Context(), `{"model":"alpha-image-max","messages":[{"role":"user","content":"a"}]}`)
+	_, err = h.ask(t.Context(), `{"model":"alpha-image-max","messages":[{"role":"user","content":"a"}]}`)
 	if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || f.Code != fault.InvalidRequest {
 		t.Error(err)
 	}

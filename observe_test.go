@@ -107,12 +107,8 @@ func TestAnObserverIsToldOfARequestAndItsAttempts(t *testing.T) {
 	var d recordedEvents
 	up := &moody{scriptedUpstream: scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}}
 	h := newTestGateway(t, twoChannels(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
-	x := begin(h.Gateway)
-	x.ClientID = "mine"
-	if err := x.Authenticate(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := x.Call(x.Context(), upstream.ChatCompletion, []byte(askWhole), nil); err != nil {
+	x, err := h.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askWhole), ClientID: "mine"})
+	if err != nil {
 		t.Fatal(err)
 	}
 	x.End(http.StatusOK, nil)
@@ -148,12 +144,8 @@ func TestAnObserverIsToldWhereTheTimeGoes(t *testing.T) {
 	var d recordedEvents
 	var clock counting
 	h := newTestGateway(t, &scriptedUpstream{text: recorded(usageChunk(20, 4))}, "1", func(o *gateway.Options) { o.Observe, o.Now = d.observer(), clock.now })
-	x, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	drain(t, r.Stream)
-	x.End(200, nil)
+	r, _ := h.complete(t, upstream.ChatCompletion, askStream)
+	r.End(200, nil)
 	f := d.facts[0]
 	p := f.Phases
 	if p.Admit <= 0 || p.Hold <= 0 || p.Upstream <= 0 || p.Settle <= 0 || f.First <= 0 || !f.Stream {
@@ -181,7 +173,7 @@ func TestOnlyAListedModelIsListed(t *testing.T) {
 	var d recordedEvents
 	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) { o.Observe = d.observer() })
 	for _, model := range []string{"m", strings.Repeat("x", 1000)} {
-		x, _, err := h.ask(t.Context(), `{"model":"`+model+`","messages":[{"role":"user","content":"hi"}]}`)
+		x, err := h.ask(t.Context(), `{"model":"`+model+`","messages":[{"role":"user","content":"hi"}]}`)
 		x.End(0, err)
 	}
 	if !d.facts[0].Listed || d.facts[1].Listed || len(d.facts[1].Model) > 300 {
@@ -192,7 +184,7 @@ func TestOnlyAListedModelIsListed(t *testing.T) {
 func TestARefusalIsToldToo(t *testing.T) {
 	var d recordedEvents
 	h := newTestGateway(t, &scriptedUpstream{}, "0", func(o *gateway.Options) { o.Observe = d.observer() })
-	x, _, err := h.ask(t.Context(), askWhole)
+	x, err := h.ask(t.Context(), askWhole)
 	x.End(402, err)
 	f := d.facts[0]
 	if f.Outcome != "insufficient_balance" || f.Code != fault.InsufficientBalance || f.Receipt != nil || f.Channel != "" || f.UsageSource() != "" || len(f.Attempts) != 0 {
@@ -413,16 +405,13 @@ func TestACallIsPartOfItsRequestWhateverItsContextIsMadeOf(t *testing.T) {
 			var d recordedEvents
 			up := &moody{scriptedUpstream: scriptedUpstream{text: whole("")}}
 			h := newTestGateway(t, twoChannels(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
-			x := begin(h.Gateway)
-			if err := x.Authenticate(t.Context(), ""); err != nil {
-				t.Fatal(err)
-			}
+			x := authenticated(t, t.Context(), h.Gateway)
 			ctx := t.Context()
 			if made {
 				ctx = x.Context()
 			}
 			ctx = context.WithValue(ctx, own{}, "mine")
-			if _, err := x.Call(ctx, upstream.ChatCompletion, []byte(askWhole), nil); err != nil {
+			if _, err := h.Do(ctx, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askWhole), Follows: x}); err != nil {
 				t.Fatal(err)
 			}
 			x.End(200, nil)
@@ -443,11 +432,8 @@ func TestACallEndsWithItsOwnContext(t *testing.T) {
 		return nil, ctx.Err()
 	})
 	h := newTestGateway(t, up, "1", func(o *gateway.Options) { o.Observe = d.observer() })
-	x := begin(h.Gateway)
-	if err := x.Authenticate(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
-	_, err := x.Call(ctx, upstream.ChatCompletion, []byte(askWhole), nil)
+	x := authenticated(t, t.Context(), h.Gateway)
+	_, err := h.Do(ctx, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askWhole), Follows: x})
 	if !fault.Is(err, fault.ClientGone) {
 		t.Errorf("the call ended with %v", err)
 	}
@@ -459,10 +445,7 @@ func TestACallEndsWithItsOwnContext(t *testing.T) {
 
 func TestOpenStreamsAreCounted(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: recorded(usageChunk(20, 4))}, "1", nil)
-	_, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, upstream.ChatCompletion, askStream)
 	if b := h.Backlog(); b != (gateway.Backlog{Streams: 1}) {
 		t.Errorf("with a stream: %+v", b)
 	}
@@ -512,12 +495,7 @@ func linesOf(t *testing.T, text string) (asText, asJSON string) {
 			h := newTestGateway(t, &scriptedUpstream{err: (&upstream.Failure{Sent: true, Err: errors.New(text)}).Fault()}, "1", func(o *gateway.Options) {
 				o.Logger = slog.New(handler)
 			})
-			x := begin(h.Gateway)
-			x.ClientID = "mine"
-			if err := x.Authenticate(t.Context(), ""); err != nil {
-				t.Fatal(err)
-			}
-			_, callErr := x.Call(t.Context(), upstream.ChatCompletion, []byte(asked), nil)
+			x, callErr := h.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(asked), ClientID: "mine"})
 			x.End(500, callErr)
 			if strings.Count(buf.String(), "\n") != 1 {
 				t.Errorf("%q makes %d lines: %q", text, strings.Count(buf.String(), "\n"), buf)

@@ -190,14 +190,7 @@ func sell(t *testing.T, model string, c sale, not upstream.Op) {
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{model: row})
 		o.MP3 = &doubler{}
 	})
-	x := begin(h.Gateway)
-	if err := x.Authenticate(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
-	r, err := x.Call(t.Context(), c.op, fmt.Appendf(nil, c.body, model), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, c.op, string(fmt.Appendf(nil, c.body, model)))
 	switch {
 	case r.Stream != nil:
 		if all := drain(t, r.Stream); strings.Contains(all, `"error"`) {
@@ -212,7 +205,7 @@ func sell(t *testing.T, model string, c sale, not upstream.Op) {
 		}
 	}
 	if got, want := h.spent(t, "100"), cost(t, c.counts); got != want {
-		receipt, _ := x.Receipt()
+		receipt, _ := r.Receipt()
 		t.Errorf("%s was paid, want %s: %+v", got, want, receipt.Usage)
 	}
 }
@@ -227,11 +220,11 @@ func TestAModelWithoutAPriceDoesNotExistInPrepaid(t *testing.T) {
 		if listed := slices.ContainsFunc(models, func(m gateway.Model) bool { return m.ID == "unpriced" }); err != nil || listed == required {
 			t.Errorf("%s: listed %t, %v", name, listed, err)
 		}
-		_, _, err = h.ask(t.Context(), strings.Replace(askWhole, `"model":"m"`, `"model":"unpriced"`, 1))
+		_, err = h.ask(t.Context(), strings.Replace(askWhole, `"model":"m"`, `"model":"unpriced"`, 1))
 		if fault.Is(err, fault.ModelNotFound) != required || (up.count() == 0) != required {
 			t.Errorf("%s: %v after %d calls", name, err, up.count())
 		}
-		if _, _, err := h.ask(t.Context(), askWhole); err != nil {
+		if _, err := h.ask(t.Context(), askWhole); err != nil {
 			t.Errorf("%s: a model with a price: %v", name, err)
 		}
 	}
@@ -278,11 +271,7 @@ func TestAnOperationThatAPriceIsNotEnoughForIsNotSold(t *testing.T) {
 				o.RequirePrice, o.Prices, o.Models = prepaid, billing.NewPriceList(map[string]*billing.Price{"m": p}), nil
 			})
 			for op, body := range asked {
-				x := begin(h.Gateway)
-				if err := x.Authenticate(t.Context(), ""); err != nil {
-					t.Fatal(err)
-				}
-				_, err := x.Call(t.Context(), op, []byte(body), nil)
+				_, err := h.do(t.Context(), op, body)
 				want := prepaid && !slices.Contains(row.sold, op)
 				refused := fault.Is(err, fault.ModelNotFound) || fault.Is(err, fault.EndpointModelMismatch)
 				if refused != want {
@@ -313,11 +302,7 @@ func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 	}
 	for op, body := range asked {
 		for _, member := range []string{"api_base", "models"} {
-			x := begin(h.Gateway)
-			if err := x.Authenticate(t.Context(), ""); err != nil {
-				t.Fatal(err)
-			}
-			_, err := x.Call(t.Context(), op, []byte(strings.Replace(body, "{", `{"`+member+`":"a",`, 1)), nil)
+			_, err := h.do(t.Context(), op, strings.Replace(body, "{", `{"`+member+`":"a",`, 1))
 			if !refused(err, member) {
 				t.Errorf("%s with %s: %v", op, member, err)
 			}

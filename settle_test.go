@@ -74,17 +74,14 @@ func TestACompleteAnswerCostsItsReportedUsage(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newTestGateway(t, &scriptedUpstream{text: whole(c.usage)}, "1.00", nil)
-			x, r, err := h.ask(t.Context(), askWhole)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := h.must(t, upstream.ChatCompletion, askWhole)
 			if got := h.spent(t, "1.00"); got != micro(c.cost) {
 				t.Errorf("spent %s, want %s", got, micro(c.cost))
 			}
 			if got := r.Header.Get("X-Gateway-Charge"); got != micro(c.cost).String() {
 				t.Errorf("X-Gateway-Charge is %s", got)
 			}
-			receipt, ok := x.Receipt()
+			receipt, ok := r.Receipt()
 			if !ok || receipt.Usage.Estimated != c.estimated || receipt.Reason != billing.ReasonComplete {
 				t.Errorf("receipt %+v, %v", receipt, ok)
 			}
@@ -94,10 +91,7 @@ func TestACompleteAnswerCostsItsReportedUsage(t *testing.T) {
 
 func TestAnAbsurdCountIsClampedToTheHold(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":900000}`)}, "1.00", nil)
-	x, _, err := h.ask(t.Context(), askWhole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := h.must(t, upstream.ChatCompletion, askWhole)
 	receipt, _ := x.Receipt()
 	if !receipt.Usage.Anomaly || receipt.Usage.Output != 100 || receipt.Charge != micro(120) {
 		t.Errorf("receipt %+v", receipt)
@@ -115,7 +109,7 @@ func TestAnUpstreamThatFailsBeforeOutputCostsNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newTestGateway(t, up, "1.00", nil)
-			_, _, err := h.ask(t.Context(), askWhole)
+			_, err := h.ask(t.Context(), askWhole)
 			if f := fault.From(err); f == nil || f.HTTPStatus() != 502 {
 				t.Fatalf("error %v, want a 502", err)
 			}
@@ -139,11 +133,7 @@ func TestACompleteStreamCostsItsReportedUsage(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newTestGateway(t, &scriptedUpstream{text: recorded(c.usage)}, "1.00", nil)
-			_, r, err := h.ask(t.Context(), askStream)
-			if err != nil {
-				t.Fatal(err)
-			}
-			out := drain(t, r.Stream)
+			_, out := h.complete(t, upstream.ChatCompletion, askStream)
 			if got := h.spent(t, "1.00"); got != micro(c.cost) {
 				t.Errorf("spent %s, want %s", got, micro(c.cost))
 			}
@@ -159,10 +149,7 @@ func TestAUsageChunkIsShownToWhoAskedForIt(t *testing.T) {
 	for name, usage := range map[string]string{"given": usageChunk(20, 30), "made here": ""} {
 		t.Run(name, func(t *testing.T) {
 			h := newTestGateway(t, &scriptedUpstream{text: recorded(usage)}, "1.00", nil)
-			_, r, err := h.ask(t.Context(), ask)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := h.must(t, upstream.ChatCompletion, ask)
 			if out := drain(t, r.Stream); strings.Count(out, `"choices":[],"usage":{`) != 1 {
 				t.Errorf("stream %q", out)
 			}
@@ -177,7 +164,7 @@ func TestAStreamCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
 	full := recorded(usageChunk(20, 30))
 	for at := range len(full) {
 		h := newTestGateway(t, &scriptedUpstream{text: full[:at]}, "1.00", nil)
-		_, r, err := h.ask(t.Context(), askStream)
+		r, err := h.ask(t.Context(), askStream)
 		got := ""
 		if err == nil {
 			got = drain(t, r.Stream)
@@ -241,10 +228,7 @@ func TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived(t *testing.T) {
 				}
 			}
 		}()
-		x, r, err := h.ask(t.Context(), askStream)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := h.must(t, upstream.ChatCompletion, askStream)
 		received := ""
 		for range leave + 1 {
 			if received == strings.ReplaceAll(strings.Join(events[:leave+1], ""), "vendor-m", "m") || strings.Count(received, "\n\n") > leave {
@@ -267,7 +251,7 @@ func TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived(t *testing.T) {
 		case <-time.After(wait):
 			t.Fatalf("left after %d: the upstream was not cancelled", leave)
 		}
-		receipt, ok := x.Receipt()
+		receipt, ok := r.Receipt()
 		if !ok || receipt.Reason != billing.ReasonClientGone {
 			t.Fatalf("left after %d: receipt %+v", leave, receipt)
 		}
@@ -293,7 +277,7 @@ func TestACallerWhoHangsUpBeforeTheAnswerPaysForTheInput(t *testing.T) {
 			return nil, context.Cause(ctx)
 		})
 		h := newTestGateway(t, up, "1.00", nil)
-		x, _, err := h.ask(ctx, body)
+		x, err := h.ask(ctx, body)
 		if !fault.Is(err, fault.ClientGone) {
 			t.Fatalf("error %v", err)
 		}
@@ -318,7 +302,7 @@ func TestAnErrorFrameBeforeAnyContentIsAnHTTPErrorAndCostsNothing(t *testing.T) 
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newTestGateway(t, &scriptedUpstream{text: first}, "1.00", nil)
-			_, _, err := h.ask(t.Context(), askStream)
+			_, err := h.ask(t.Context(), askStream)
 			if !fault.Is(err, fault.BadGateway) {
 				t.Errorf("error %v", err)
 			}
@@ -332,11 +316,7 @@ func TestAnErrorFrameBeforeAnyContentIsAnHTTPErrorAndCostsNothing(t *testing.T) 
 func TestAnErrorFrameAfterContentEndsTheStreamAndCostsWhatWasDelivered(t *testing.T) {
 	text := chunk(`{"content":"four"}`, "") + `data: {"error":{"message":"boom"}}` + "\n\n"
 	h := newTestGateway(t, &scriptedUpstream{text: text}, "1.00", nil)
-	_, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := drain(t, r.Stream)
+	r, out := h.complete(t, upstream.ChatCompletion, askStream)
 	if !strings.HasSuffix(out, `data: {"error":{"message":"The upstream reported an error.","type":"api_error","code":"BadGateway","param":null}}`+"\n\n") {
 		t.Errorf("stream %q", out)
 	}
@@ -372,7 +352,7 @@ func TestTimeOutsSettleWhatWasDelivered(t *testing.T) {
 				}
 				h := newTestGateway(t, routing, "1.00", nil)
 				defer out.Close()
-				_, r, err := h.ask(t.Context(), askStream)
+				r, err := h.ask(t.Context(), askStream)
 				if err == nil {
 					err = lastError(drain(t, r.Stream), r.Stream)
 				}
@@ -400,11 +380,7 @@ func TestAStreamWhoseCaptureIsNotDurableHasNoTerminator(t *testing.T) {
 		meter.Meter = o.Meter
 		o.Meter = meter
 	})
-	_, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := drain(t, r.Stream)
+	_, out := h.complete(t, upstream.ChatCompletion, askStream)
 	if strings.Contains(out, "[DONE]") || !strings.Contains(out, `"code":"ServiceUnavailable"`) || h.Unsettled() != 1 {
 		t.Errorf("stream %q, %d captures wait", out, h.Unsettled())
 	}
@@ -437,12 +413,8 @@ func TestAStreamThatCostNothingFreesItsKey(t *testing.T) {
 		return (&scriptedUpstream{text: text}).Do(ctx, call)
 	})
 	h := newTestGateway(t, up, "1.00", nil)
-	first, err := h.askOnce(t.Context(), "k", askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	drain(t, first.Stream)
-	again, err := h.askOnce(t.Context(), "k", askStream)
+	h.complete(t, upstream.ChatCompletion, askStream, "k")
+	again, err := h.ask(t.Context(), askStream, "k")
 	if err != nil || again.Replayed {
 		t.Fatalf("again %+v, %v", again, err)
 	}
@@ -456,16 +428,16 @@ func TestACallWithoutAFreeSlotAsksNobodyAndHoldsNothing(t *testing.T) {
 	up := &scriptedUpstream{text: recorded(usageChunk(20, 30))}
 	h := newTestGateway(t, up, "1.00", func(o *gateway.Options) { o.Limiter = &auth.MemoryLimiter{} })
 	ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k", Limits: auth.Limits{MaxConcurrent: 1}})
-	_, r, err := h.ask(ctx, askStream)
+	r, err := h.ask(ctx, askStream)
 	if err != nil {
 		t.Fatal(err)
 	}
 	held := h.balance(t).Held
-	if _, _, err := h.ask(ctx, askStream); !fault.Is(err, fault.RateLimitExceeded) || up.count() != 1 || h.balance(t).Held != held {
+	if _, err := h.ask(ctx, askStream); !fault.Is(err, fault.RateLimitExceeded) || up.count() != 1 || h.balance(t).Held != held {
 		t.Errorf("%v, %d calls, %s held", err, up.count(), h.balance(t).Held)
 	}
 	drain(t, r.Stream)
-	if _, r, err = h.ask(ctx, askStream); err != nil {
+	if r, err = h.ask(ctx, askStream); err != nil {
 		t.Fatal(err)
 	}
 	drain(t, r.Stream)
@@ -493,9 +465,9 @@ func inOrder(t *testing.T, ups ...upstream.Upstream) *router.Router {
 }
 
 // tries are the failed ones that the ledger keeps of a request.
-func (h *testGateway) tries(t *testing.T, x *rawRequest) []billing.Attempt {
+func (h *testGateway) tries(t *testing.T, id string) []billing.Attempt {
 	t.Helper()
-	_, tries, err := h.ledger.Request(t.Context(), x.ID)
+	_, tries, err := h.ledger.Request(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -518,14 +490,11 @@ func TestAFailedTryIsKeptWithTheReceiptAndItsWasteIsTheOperators(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newTestGateway(t, inOrder(t, c.failed, &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}), "1.00", nil)
-			x, _, err := h.ask(t.Context(), askWhole)
-			if err != nil {
-				t.Fatal(err)
-			}
+			x := h.must(t, upstream.ChatCompletion, askWhole)
 			if got := h.spent(t, "1.00"); got != micro(50) {
 				t.Errorf("spent %s, want what the second channel reported", got)
 			}
-			tries := h.tries(t, x)
+			tries := h.tries(t, x.ID)
 			if len(tries) != 1 {
 				t.Fatalf("kept %+v", tries)
 			}
@@ -540,22 +509,19 @@ func TestAFailedTryIsKeptWithTheReceiptAndItsWasteIsTheOperators(t *testing.T) {
 func TestARequestThatEveryChannelFailedKeepsAllItsTries(t *testing.T) {
 	away := failing(upstream.Failure{Err: errors.New("refused")})
 	h := newTestGateway(t, inOrder(t, away, away, away), "1.00", nil)
-	x, _, err := h.ask(t.Context(), askWhole)
+	x, err := h.ask(t.Context(), askWhole)
 	if err == nil {
 		t.Fatal("answered")
 	}
-	if tries := h.tries(t, x); len(tries) != 3 || h.spent(t, "1.00") != 0 {
+	if tries := h.tries(t, x.ID); len(tries) != 3 || h.spent(t, "1.00") != 0 {
 		t.Errorf("kept %+v, spent %s", tries, h.spent(t, "1.00"))
 	}
 }
 
 func TestAnAnswerAtTheFirstTryKeepsNone(t *testing.T) {
 	h := newTestGateway(t, inOrder(t, &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}), "1.00", nil)
-	x, _, err := h.ask(t.Context(), askWhole)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if tries := h.tries(t, x); tries != nil {
+	x := h.must(t, upstream.ChatCompletion, askWhole)
+	if tries := h.tries(t, x.ID); tries != nil {
 		t.Errorf("kept %+v", tries)
 	}
 }
@@ -567,11 +533,11 @@ func TestATryWhoseCallerHangsUpIsKeptAndWastesNothing(t *testing.T) {
 		<-ctx.Done()
 		return nil, (&upstream.Failure{Sent: true, Err: ctx.Err()}).Fault()
 	})), "1.00", nil)
-	x, _, err := h.ask(ctx, askWhole)
+	x, err := h.ask(ctx, askWhole)
 	if err == nil {
 		t.Fatal("answered")
 	}
-	if tries := h.tries(t, x); len(tries) != 1 || tries[0].Channel != "c0" || tries[0].Waste != 0 || h.spent(t, "1.00") != micro(estimatedInput) {
+	if tries := h.tries(t, x.ID); len(tries) != 1 || tries[0].Channel != "c0" || tries[0].Waste != 0 || h.spent(t, "1.00") != micro(estimatedInput) {
 		t.Errorf("kept %+v, spent %s", tries, h.spent(t, "1.00"))
 	}
 }
@@ -581,11 +547,11 @@ func TestWhatWasNeverSentIsNoWaste(t *testing.T) {
 	h := newTestGateway(t, inOrder(t, upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		return nil, upstream.NotSent(fault.Invalid("n", "One candidate only."))
 	})), "1.00", nil)
-	x, _, err := h.ask(t.Context(), askWhole)
+	x, err := h.ask(t.Context(), askWhole)
 	if !fault.Is(err, fault.InvalidRequest) {
 		t.Fatal(err)
 	}
-	if tries := h.tries(t, x); len(tries) != 1 || tries[0].Billable || tries[0].Waste != 0 || tries[0].Code != string(fault.InvalidRequest) {
+	if tries := h.tries(t, x.ID); len(tries) != 1 || tries[0].Billable || tries[0].Waste != 0 || tries[0].Code != string(fault.InvalidRequest) {
 		t.Errorf("kept %+v", tries)
 	}
 }

@@ -155,14 +155,8 @@ func FuzzWhatIsBilledIsWhatTheVendorReads(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer g.Close()
-		x := begin(g)
-		if err := x.Authenticate(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
-		r, _ := x.Call(t.Context(), ware.op, body, nil)
-		if r != nil && r.Stream != nil {
-			_ = r.Stream.Close()
-		}
+		r, err := g.Do(t.Context(), &gateway.Request{Op: ware.op, Body: body})
+		r.End(0, err)
 		if up.count() == 0 {
 			return
 		}
