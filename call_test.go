@@ -120,44 +120,55 @@ func TestChunksLeaveAsTheyCome(t *testing.T) {
 	}
 }
 
-func TestASilentStreamBeatsEvery15Seconds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		in, out := io.Pipe()
-		h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", func(o *gateway.Options) {
-			o.NewID = func(prefix string) string { return prefix + "minted" }
+func TestASilentStreamHasAHeartbeatEvery15Seconds(t *testing.T) {
+	for name, c := range map[string]struct {
+		op              upstream.Op
+		body, text      string
+		not             upstream.Op
+		prefix, suffix  string // of a heartbeat
+		without, within string // of the rest
+	}{
+		"chat": {upstream.ChatCompletion, askStream, recorded(usageChunk(20, 30)), onlyChat,
+			`data: {"id":"chatcmpl-minted","object":"chat.completion.chunk",`, `"model":"m","choices":[{"index":0,"delta":{},"finish_reason":null}]}` + "\n\n",
+			"up-1", `"id":"chatcmpl-minted"`}, // the id stays the same
+		"messages": {upstream.Messages, tellStream, strings.Join(told, ""), onlyMessages, "event: ping\ndata: {\"type\":", "\n\n", "vendor-m", "message_stop"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in, out := io.Pipe()
+				h := newTestGateway(t, speaker{&scriptedUpstream{body: in}, c.not}, "1.00", func(o *gateway.Options) {
+					o.NewID = func(prefix string) string { return prefix + "minted" }
+				})
+				go func() {
+					time.Sleep(40 * time.Second) // virtual
+					_, _ = io.WriteString(out, c.text)
+					_ = out.Close()
+				}()
+				var mu sync.Mutex
+				var beats []string
+				r, err := h.Do(t.Context(), &gateway.Request{Op: c.op, Body: []byte(c.body), Heartbeat: func(b []byte) {
+					mu.Lock()
+					defer mu.Unlock()
+					beats = append(beats, string(b))
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rest := drain(t, r.Stream)
+				mu.Lock()
+				defer mu.Unlock()
+				if len(beats) != 2 || !strings.HasPrefix(beats[0], c.prefix) || !strings.HasSuffix(beats[0], c.suffix) {
+					t.Errorf("the heartbeats of 40 s are %q", beats)
+				}
+				if strings.Contains(rest, c.without) || !strings.Contains(rest, c.within) {
+					t.Errorf("the rest is %q", rest)
+				}
+				if got := h.spent(t, "1.00"); got != micro(50) {
+					t.Errorf("a heartbeat was charged: %s", got)
+				}
+			})
 		})
-		go func() {
-			time.Sleep(40 * time.Second) // virtual
-			_, _ = io.WriteString(out, recorded(usageChunk(20, 30)))
-			_ = out.Close()
-		}()
-		var mu sync.Mutex
-		var beats []string
-		r, err := h.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askStream), Heartbeat: func(b []byte) {
-			mu.Lock()
-			defer mu.Unlock()
-			beats = append(beats, string(b))
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		rest := drain(t, r.Stream)
-		mu.Lock()
-		defer mu.Unlock()
-		if len(beats) != 2 {
-			t.Fatalf("%d beats in 40 s: %q", len(beats), beats)
-		}
-		if !strings.HasPrefix(beats[0], `data: {"id":"chatcmpl-minted","object":"chat.completion.chunk",`) ||
-			!strings.HasSuffix(beats[0], `"model":"m","choices":[{"index":0,"delta":{},"finish_reason":null}]}`+"\n\n") {
-			t.Errorf("beat %q", beats[0])
-		}
-		if strings.Contains(rest, "up-1") || !strings.Contains(rest, `"id":"chatcmpl-minted"`) {
-			t.Errorf("the id changed: %q", rest)
-		}
-		if got := h.spent(t, "1.00"); got != micro(50) {
-			t.Errorf("a beat was charged: %s", got)
-		}
-	})
+	}
 }
 
 func TestTheOrderOfChecks(t *testing.T) {
@@ -237,8 +248,9 @@ func TestAShutdownSettlesOpenStreamsAndLeavesNoGoroutine(t *testing.T) {
 // awayFirst is a meter that cannot be reached at the first settlements.
 type awayFirst struct {
 	billing.Free
-	mu   sync.Mutex
-	left int
+	mu      sync.Mutex
+	left    int
+	settled func() // is called after a settlement; nil for none
 }
 
 func (m *awayFirst) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
@@ -246,6 +258,9 @@ func (m *awayFirst) Settle(ctx context.Context, h billing.Hold, u billing.Usage,
 	defer m.mu.Unlock()
 	if m.left--; m.left >= 0 {
 		return billing.Receipt{}, errors.New("the disk is full")
+	}
+	if m.settled != nil {
+		defer m.settled()
 	}
 	return m.Free.Settle(ctx, h, u, with...)
 }
@@ -415,16 +430,8 @@ func TestEveryCallOfAnUpstreamNamesItsAccount(t *testing.T) {
 			}
 			return film.Do(ctx, c)
 		})
-		characters, err := billing.NewPrice(billing.Rate{Unit: billing.Character, Amount: "1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		seconds, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Amount: "0.10"})
-		if err != nil {
-			t.Fatal(err)
-		}
 		h := newTestGateway(t, up, "10.00", func(o *gateway.Options) {
-			o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "1", "1"), "e": price(t, "1", "1"), flash: characters, "beta2.6-t2v": seconds})
+			o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "1", "1"), "e": price(t, "1", "1"), flash: rates(t, "character", "1"), "beta2.6-t2v": rates(t, "second", "0.10")})
 			o.Models = []gateway.Model{{ID: "e", Kind: gateway.KindEmbeddings, Batch: 2}}
 		})
 		if _, err := h.ask(t.Context(), `{"model":"m","messages":[{"role":"user","content":"hi"}]}`); err != nil {

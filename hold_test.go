@@ -201,25 +201,18 @@ func TestASlowStreamIsCheckpointedEveryTwoSecondsIfTheMeterHasTime(t *testing.T)
 // newEstimateGateway is a gateway over an upstream that must not be asked.
 func newEstimateGateway(t *testing.T, account *memory.Ledger) (*gateway.Gateway, *scriptedUpstream) {
 	t.Helper()
-	row := func(rates ...billing.Rate) *billing.Price {
-		p, err := billing.NewPrice(rates...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
 	up := &scriptedUpstream{}
 	g, err := gateway.New(gateway.Options{
 		Upstream: up, Meter: account, Models: []gateway.Model{{ID: "old", Withdrawn: time.Unix(1, 0)}, {ID: "capped", MaxOutput: 20_000}},
 		Prices: billing.NewPriceList(map[string]*billing.Price{
-			"m":                 row(billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "2"}),
-			"capped":            row(billing.Rate{Unit: billing.Output, Amount: "2"}),
-			"alpha-image-2.0":   row(billing.Rate{Unit: billing.Image, Amount: "0.035"}),
-			"imagegen-2":        row(billing.Rate{Unit: billing.ImageOutput, Amount: "32"}),
-			"alpha3-tts-flash":  row(billing.Rate{Unit: billing.Character, Amount: "10"}),
-			"beta2.6-t2v":       row(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.10"}),
-			"gamma-2-0-260128":  row(billing.Rate{Unit: billing.Second, Amount: "0.10"}),
-			"text-embedding-v4": row(billing.Rate{Unit: billing.Input, Amount: "0.07"}),
+			"m":                 rates(t, "input", "1", "output", "2"),
+			"capped":            rates(t, "output", "2"),
+			"alpha-image-2.0":   rates(t, "image", "0.035"),
+			"imagegen-2":        rates(t, "image_output", "32"),
+			"alpha3-tts-flash":  rates(t, "character", "10"),
+			"beta2.6-t2v":       rates(t, "second", "0.10"),
+			"gamma-2-0-260128":  rates(t, "second", "0.10"),
+			"text-embedding-v4": rates(t, "input", "0.07"),
 		}),
 	})
 	if err != nil {

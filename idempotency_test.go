@@ -92,16 +92,30 @@ func TestAFailureFreesTheKey(t *testing.T) {
 }
 
 func TestAStreamIsReplayedAsAStream(t *testing.T) {
-	up := &scriptedUpstream{text: recorded(usageChunk(20, 30))}
-	h := newTestGateway(t, up, "1.00", nil)
-	first := h.must(t, upstream.ChatCompletion, askStream, "k")
-	if _, err := h.ask(t.Context(), askStream, "k"); !fault.Is(err, fault.IdempotencyConflict) {
-		t.Errorf("while the first runs: %v", err)
-	}
-	want := drain(t, first.Stream)
-	again := h.must(t, upstream.ChatCompletion, askStream, "k")
-	if string(again.Body) != want || again.Header.Get("Content-Type") != "text/event-stream" {
-		t.Errorf("again %q, want %q", again.Body, want)
+	for name, c := range map[string]struct {
+		op         upstream.Op
+		body, text string
+		not        upstream.Op
+	}{
+		"chat":     {upstream.ChatCompletion, askStream, recorded(usageChunk(20, 30)), onlyChat},
+		"messages": {upstream.Messages, tellStream, strings.Join(told, ""), onlyMessages},
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := &scriptedUpstream{text: c.text}
+			h := newTestGateway(t, speaker{up, c.not}, "1.00", nil)
+			first := h.must(t, c.op, c.body, "k")
+			if _, err := h.do(t.Context(), c.op, c.body, "k"); !fault.Is(err, fault.IdempotencyConflict) {
+				t.Errorf("while the first runs: %v", err)
+			}
+			want := drain(t, first.Stream)
+			again := h.must(t, c.op, c.body, "k")
+			if string(again.Body) != want || !again.Replayed || again.Header.Get("Content-Type") != "text/event-stream" {
+				t.Errorf("again %q, want %q", again.Body, want)
+			}
+			if up.count() != 1 || h.spent(t, "1.00") != micro(50) {
+				t.Errorf("%d calls, spent %s", up.count(), h.spent(t, "1.00"))
+			}
+		})
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -67,45 +66,6 @@ func TestANativeMessagePassesUntouchedButForTheModel(t *testing.T) {
 	}
 }
 
-// TestAMessageCutAtEveryByteCostsWhatWasDelivered is for both dialects of an
-// upstream: what it sent is cut at each offset.
-func TestAMessageCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
-	for name, c := range map[string]struct {
-		text string
-		not  upstream.Op
-		cost func(text string) billing.Money
-		last string // with which it is whole
-	}{
-		"native":     {strings.Join(told, ""), onlyMessages, toldCost, `"message_stop"}`},
-		"translated": {recorded(usageChunk(20, 30)), onlyChat, deliveredCost, strings.TrimSpace(usageChunk(20, 30))},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for at := range len(c.text) {
-				h := newTestGateway(t, speaker{&scriptedUpstream{text: c.text[:at]}, c.not}, "1.00", nil)
-				r, err := h.do(t.Context(), upstream.Messages, tellStream)
-				got := ""
-				if err == nil {
-					got = drain(t, r.Stream)
-				}
-				whole := strings.Contains(c.text[:at], c.last)
-				switch {
-				case err != nil:
-					if !fault.Is(err, fault.BadGateway) {
-						t.Fatalf("cut at %d: %v", at, err)
-					}
-				case whole != strings.HasSuffix(got, messageEvent("message_stop", "")):
-					t.Fatalf("cut at %d: whole %v, but the client got %q", at, whole, got)
-				case !whole && !strings.Contains(got, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":"):
-					t.Fatalf("cut at %d: no error event in %q", at, got)
-				}
-				if want, got := c.cost(c.text[:at]), h.spent(t, "1.00"); got != want {
-					t.Fatalf("cut at %d: spent %s, want %s", at, got, want)
-				}
-			}
-		})
-	}
-}
-
 // toldCost is an independent account of what a cut native stream delivered.
 func toldCost(text string) billing.Money {
 	chars, end := 0, int64(0)
@@ -163,37 +123,6 @@ func TestAClientOfMessagesThatLeavesPaysForWhatItReceived(t *testing.T) {
 			t.Errorf("left after %d: %+v", leave, receipt)
 		}
 	}
-}
-
-func TestASilentStreamOfMessagesPings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		in, out := io.Pipe()
-		h := newMessagesGateway(t, &scriptedUpstream{body: in}, nil)
-		go func() {
-			time.Sleep(40 * time.Second) // virtual
-			_, _ = io.WriteString(out, strings.Join(told, ""))
-			_ = out.Close()
-		}()
-		var mu sync.Mutex
-		var beats []string
-		r, err := h.Do(t.Context(), &gateway.Request{Op: upstream.Messages, Body: []byte(tellStream), Heartbeat: func(b []byte) {
-			mu.Lock()
-			defer mu.Unlock()
-			beats = append(beats, string(b))
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		drain(t, r.Stream)
-		mu.Lock()
-		defer mu.Unlock()
-		if len(beats) != 2 || !strings.HasPrefix(beats[0], "event: ping\ndata: {\"type\":") {
-			t.Errorf("beats %q", beats)
-		}
-		if got := h.spent(t, "1.00"); got != micro(50) {
-			t.Errorf("spent %s", got)
-		}
-	})
 }
 
 // TestASolventCallerOfMessagesIsAskedForNoMoreThanTheBalanceAffords is also why
@@ -292,16 +221,6 @@ func TestAModelOfTwoDialectsFailsOverFromOneToTheOther(t *testing.T) {
 	}
 	if got := h.spent(t, "1.00"); got != micro(50) {
 		t.Errorf("spent %s", got)
-	}
-}
-
-func TestAStreamOfMessagesIsReplayedAsAStream(t *testing.T) {
-	up := &scriptedUpstream{text: strings.Join(told, "")}
-	h := newMessagesGateway(t, up, nil)
-	_, want := h.complete(t, upstream.Messages, tellStream, "k")
-	again := h.must(t, upstream.Messages, tellStream, "k")
-	if string(again.Body) != want || !again.Replayed || up.count() != 1 || h.spent(t, "1.00") != micro(50) {
-		t.Errorf("again %q after %q; %d calls for %s", again.Body, want, up.count(), h.spent(t, "1.00"))
 	}
 }
 

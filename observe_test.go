@@ -195,29 +195,19 @@ func TestARefusalIsToldToo(t *testing.T) {
 	}
 }
 
-func TestATypedCallIsToldToo(t *testing.T) {
-	var d recordedEvents
-	up := &moody{scriptedUpstream: scriptedUpstream{text: whole("")}}
-	h := newTestGateway(t, twoChannels(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
-	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
-		t.Fatal(err)
-	}
-	if want := "attempted two in two"; len(d.lines) != 6 || d.lines[4] != want {
-		t.Errorf("it was told %v", d.lines)
-	}
-}
-
-func TestAPanicOfAnObserverHarmsNobody(t *testing.T) {
+func TestAPanicOfAnObserverHarmsNeitherTheCallNorAnotherObserver(t *testing.T) {
 	var log bytes.Buffer
+	var d recordedEvents
 	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) {
 		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		o.Observe = gateway.Observer{
+		failing := gateway.Observer{
 			Start:     func(context.Context, string, time.Time) context.Context { panic("start") },
 			Attempt:   func(context.Context, gateway.AttemptEvent) context.Context { panic("attempt") },
 			Attempted: func(context.Context, gateway.AttemptEvent) { panic("attempted") },
 			End:       func(context.Context, *gateway.RequestEvent) { panic("end") },
 			Event:     func(context.Context, gateway.Event) { panic("event") },
 		}
+		o.Observe = gateway.Observers(failing, d.observer())
 	})
 	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
 		t.Fatal(err)
@@ -227,8 +217,8 @@ func TestAPanicOfAnObserverHarmsNobody(t *testing.T) {
 			t.Errorf("nothing is logged of %s:\n%s", function, log.String())
 		}
 	}
-	if h.spent(t, "1") == 0 {
-		t.Error("nothing was charged")
+	if h.spent(t, "1") == 0 || len(d.attempts) != 1 || len(d.facts) != 1 {
+		t.Errorf("spent %s; the other observer was told %v", h.spent(t, "1"), d.lines)
 	}
 }
 
@@ -284,7 +274,7 @@ func TestObserversOfNothingAreNothing(t *testing.T) {
 
 func TestACaptureThatWaitsIsTold(t *testing.T) {
 	var d recordedEvents
-	m := &away{fails: 1}
+	m := &awayFirst{left: 1}
 	g, err := gateway.New(gateway.Options{
 		Upstream: twoChannels(t, &scriptedUpstream{text: whole("")}), Meter: m, Observe: d.observer(), SettleTimeout: time.Second,
 	})
@@ -298,7 +288,7 @@ func TestACaptureThatWaitsIsTold(t *testing.T) {
 		t.Errorf("%d captures wait", n)
 	}
 	m.mu.Lock()
-	m.fails = 1
+	m.left = 1
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
@@ -326,24 +316,6 @@ func TestACaptureThatWaitsIsTold(t *testing.T) {
 	if n := g.Backlog().Captures; n != 0 {
 		t.Errorf("%d captures wait still", n)
 	}
-}
-
-// away is a meter that fails to settle so many times.
-type away struct {
-	billing.Free
-	mu      sync.Mutex
-	fails   int
-	settled func()
-}
-
-func (a *away) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.fails--; a.fails >= 0 {
-		return billing.Receipt{}, errors.New("the disk is full")
-	}
-	defer a.settled()
-	return a.Free.Settle(ctx, h, u, with...)
 }
 
 func chatRequest() *chat.Request {
@@ -455,22 +427,6 @@ func TestOpenStreamsAreCounted(t *testing.T) {
 	}
 	if b := h.Backlog(); b != (gateway.Backlog{}) {
 		t.Errorf("after it: %+v", b)
-	}
-}
-
-func TestAnObserverThatFailsKeepsNoOtherFromBeingTold(t *testing.T) {
-	var d recordedEvents
-	failing := gateway.Observer{
-		Attempted: func(context.Context, gateway.AttemptEvent) { panic("of an observer") },
-		End:       func(context.Context, *gateway.RequestEvent) { panic("of an observer") },
-	}
-	up := &scriptedUpstream{text: whole("")}
-	h := newTestGateway(t, up, "1", func(o *gateway.Options) { o.Observe = gateway.Observers(failing, d.observer()) })
-	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
-		t.Fatal(err)
-	}
-	if len(d.attempts) != 1 || len(d.facts) != 1 {
-		t.Errorf("the other was told %v", d.lines)
 	}
 }
 

@@ -177,17 +177,13 @@ const (
 // sell makes one call and looks at the balance.
 func sell(t *testing.T, model string, c sale, not upstream.Op) {
 	t.Helper()
-	var rates []billing.Rate
+	var pairs []string
 	for unit, amount := range tariff {
-		rates = append(rates, billing.Rate{Unit: unit, Amount: amount})
-	}
-	row, err := billing.NewPrice(rates...)
-	if err != nil {
-		t.Fatal(err)
+		pairs = append(pairs, string(unit), amount)
 	}
 	text := strings.ReplaceAll(c.answer, "%s", model)
 	h := newTestGateway(t, speaker{&scriptedUpstream{text: text}, not}, "100", func(o *gateway.Options) {
-		o.Prices = billing.NewPriceList(map[string]*billing.Price{model: row})
+		o.Prices = billing.NewPriceList(map[string]*billing.Price{model: rates(t, pairs...)})
 		o.MP3 = &doubler{}
 	})
 	r := h.must(t, c.op, string(fmt.Appendf(nil, c.body, model)))
@@ -197,7 +193,8 @@ func sell(t *testing.T, model string, c sale, not upstream.Op) {
 			t.Fatal(all)
 		}
 	case r.Audio != nil:
-		for err = nil; err == nil; {
+		var err error
+		for err == nil {
 			_, err = r.Audio.Next()
 		}
 		if !errors.Is(err, io.EOF) {
@@ -257,14 +254,7 @@ func TestAnOperationThatAPriceIsNotEnoughForIsNotSold(t *testing.T) {
 			upstream.ChatCompletion, upstream.Messages, upstream.Embeddings, upstream.GenerateImage, upstream.SubmitVideo, upstream.Speech,
 		}},
 	} {
-		var rates []billing.Rate
-		for i := 0; i < len(row.price); i += 2 {
-			rates = append(rates, billing.Rate{Unit: billing.Unit(row.price[i]), Amount: row.price[i+1]})
-		}
-		p, err := billing.NewPrice(rates...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := rates(t, row.price...)
 		for _, prepaid := range []bool{true, false} {
 			up := &scriptedUpstream{err: fault.New(fault.InvalidRequest, "asked")}
 			h := newTestGateway(t, up, "100", func(o *gateway.Options) {
@@ -286,12 +276,7 @@ func TestAnOperationThatAPriceIsNotEnoughForIsNotSold(t *testing.T) {
 // the request was made in Go.
 func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 	prices := func(o *gateway.Options) {
-		p, err := billing.NewPrice(
-			billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "1"}, billing.Rate{Unit: billing.Character, Amount: "1"},
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := rates(t, "input", "1", "output", "1", "character", "1")
 		o.RequirePrice, o.Prices, o.Models = true, billing.NewPriceList(map[string]*billing.Price{"m": p}), nil
 	}
 	up := &scriptedUpstream{err: fault.New(fault.InvalidRequest, "asked")}
