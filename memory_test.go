@@ -57,10 +57,10 @@ func (p *slowAnswer) Close() error { return nil }
 
 // newAnswerGateway is a gateway with room for 64 MiB of large answers, whose upstream gives
 // the answers in turn.
-func newAnswerGateway(t *testing.T, parcels ...*slowAnswer) *testGateway {
+func newAnswerGateway(t *testing.T, answers ...*slowAnswer) *testGateway {
 	next := 0
 	return newTestGateway(t, upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-		p := parcels[next]
+		p := answers[next]
 		next++
 		p.ctx = ctx
 		return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: p}, nil
@@ -69,7 +69,7 @@ func newAnswerGateway(t *testing.T, parcels ...*slowAnswer) *testGateway {
 	})
 }
 
-// get asks for the next parcel, and ends the exchange with what became of it.
+// get asks for the next answer, and ends the request with what became of it.
 func (h *testGateway) get(ctx context.Context) error {
 	r, err := h.ask(ctx, askWhole)
 	r.End(200, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/server"
 )
 
-// dial opens a connection to the shop, with as little room for answers as the
+// dial opens a connection to the server, with as little room for answers as the
 // system gives, and sends the beginning of a request.
 func (s *fixture) dial(t *testing.T, path, body string, whole bool) *net.TCPConn {
 	t.Helper()

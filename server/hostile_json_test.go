@@ -36,7 +36,7 @@ func (w *callCounter) Do(ctx context.Context, c *upstream.Call) (*upstream.Reply
 	return w.Upstream.Do(ctx, c)
 }
 
-// newJSONFixture is a shop that sells every model of the simulator.
+// newJSONFixture serves every model of the simulator.
 func newJSONFixture(t testing.TB) (*fixture, *callCounter) {
 	t.Helper()
 	w := &callCounter{Upstream: sim.New(sim.Options{})}

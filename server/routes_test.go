@@ -42,7 +42,7 @@ func goodRequests(t *testing.T) map[string]struct{ path, body, contentType strin
 	}
 }
 
-// newRoutesFixture is a shop whose models serve every route, for a price.
+// newRoutesFixture serves models of every route, for a price.
 func newRoutesFixture(t *testing.T, o fixtureOptions) *fixture {
 	t.Helper()
 	prices, models := make(map[string]*billing.Price), make(map[string]string)
@@ -62,8 +62,8 @@ func newRoutesFixture(t *testing.T, o fixtureOptions) *fixture {
 	return newFixture(t, o)
 }
 
-// knock sends the good request of a route, or another body in its place.
-func (s *fixture) knock(t *testing.T, r server.Route, key string, body io.Reader, length int64) *httptest.ResponseRecorder {
+// call sends the good request of a route, or another body in its place.
+func (s *fixture) call(t *testing.T, r server.Route, key string, body io.Reader, length int64) *httptest.ResponseRecorder {
 	t.Helper()
 	good, ok := goodRequests(t)[r.Method+" "+r.Path]
 	if !ok && r.Method != http.MethodPut {
@@ -119,13 +119,13 @@ func TestEveryRouteSaysWhatItTakesAndWhatItCosts(t *testing.T) {
 func TestEveryRouteNeedsAKeyUnlessItIsOpen(t *testing.T) {
 	eachRoute(t, fixtureOptions{}, func(t *testing.T, s *fixture, r server.Route) {
 		for _, key := range []string{"", "Bearer sk-nobody", "Basic x"} {
-			if w := s.knock(t, r, key, mustNotRead{t}, 7); w.Code == http.StatusUnauthorized == r.Open {
+			if w := s.call(t, r, key, mustNotRead{t}, 7); w.Code == http.StatusUnauthorized == r.Open {
 				t.Errorf("key %q: %d %s", key, w.Code, w.Body)
 			}
 		}
 		other := r
 		other.Method = http.MethodPut
-		if w := s.knock(t, other, "", mustNotRead{t}, 7); w.Code != http.StatusMethodNotAllowed {
+		if w := s.call(t, other, "", mustNotRead{t}, 7); w.Code != http.StatusMethodNotAllowed {
 			t.Errorf("another method: %d %s", w.Code, w.Body)
 		}
 	})
@@ -133,10 +133,10 @@ func TestEveryRouteNeedsAKeyUnlessItIsOpen(t *testing.T) {
 
 func TestEveryRouteCountsARequestOfItsKeyBeforeItReadsTheBody(t *testing.T) {
 	eachRoute(t, fixtureOptions{credit: 1000 * billing.One, key: auth.KeyOptions{Limits: auth.Limits{RPM: 1}}}, func(t *testing.T, s *fixture, r server.Route) {
-		if w := s.knock(t, r, "Bearer "+s.key.Reveal(), nil, 0); w.Code == http.StatusTooManyRequests {
+		if w := s.call(t, r, "Bearer "+s.key.Reveal(), nil, 0); w.Code == http.StatusTooManyRequests {
 			t.Errorf("the first request: %d %s", w.Code, w.Body)
 		}
-		if w := s.knock(t, r, "Bearer "+s.key.Reveal(), mustNotRead{t}, 7); w.Code == http.StatusTooManyRequests == r.Open {
+		if w := s.call(t, r, "Bearer "+s.key.Reveal(), mustNotRead{t}, 7); w.Code == http.StatusTooManyRequests == r.Open {
 			t.Errorf("the second request: %d %s", w.Code, w.Body)
 		}
 	})
@@ -150,7 +150,7 @@ func TestEveryRouteWithABodyTakesAPlaceAndASlotAndNoOtherDoes(t *testing.T) {
 		if err := errors.Join(err, x.Admit(t.Context(), 0)); err != nil {
 			t.Fatal(err)
 		}
-		if w := s.knock(t, r, "Bearer "+s.key.Reveal(), nil, 0); (w.Code == http.StatusServiceUnavailable) != (r.Body != server.NoBody) {
+		if w := s.call(t, r, "Bearer "+s.key.Reveal(), nil, 0); (w.Code == http.StatusServiceUnavailable) != (r.Body != server.NoBody) {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 		x.End(200, nil)
@@ -161,12 +161,12 @@ func TestEveryRouteRefusesABodyOverItsCapUnreadOrReadsNone(t *testing.T) {
 	o := fixtureOptions{credit: 1000 * billing.One, server: server.Options{MaxBody: 1 << 10, MaxForm: 2 << 10}}
 	eachRoute(t, o, func(t *testing.T, s *fixture, r server.Route) {
 		most := map[server.Body]int64{server.JSONBody: 1 << 10, server.FormBody: 2 << 10}[r.Body]
-		w := s.knock(t, r, "Bearer "+s.key.Reveal(), mustNotRead{t}, most+1)
+		w := s.call(t, r, "Bearer "+s.key.Reveal(), mustNotRead{t}, most+1)
 		if (w.Code == http.StatusRequestEntityTooLarge) != (r.Body != server.NoBody) {
 			t.Errorf("a declared length: %d %s", w.Code, w.Body)
 		}
 		endless := &countedReader{}
-		w = s.knock(t, r, "Bearer "+s.key.Reveal(), endless, -1)
+		w = s.call(t, r, "Bearer "+s.key.Reveal(), endless, -1)
 		if (w.Code == http.StatusRequestEntityTooLarge) != (r.Body != server.NoBody) && w.Code != http.StatusBadRequest {
 			t.Errorf("an endless body: %d %s", w.Code, w.Body)
 		}
@@ -189,13 +189,13 @@ func (c *countedReader) Read(p []byte) (int, error) {
 
 func TestEveryRouteHoldsMoneyAsItsClassSays(t *testing.T) {
 	eachRoute(t, fixtureOptions{credit: 1}, func(t *testing.T, s *fixture, r server.Route) { // a nano-unit
-		w := s.knock(t, r, "Bearer "+s.key.Reveal(), nil, 0)
+		w := s.call(t, r, "Bearer "+s.key.Reveal(), nil, 0)
 		if (w.Code == http.StatusPaymentRequired) != (r.Bills != server.Free) {
 			t.Errorf("without money: %d %s", w.Code, w.Body)
 		}
 	})
 	eachRoute(t, fixtureOptions{credit: 1000 * billing.One}, func(t *testing.T, s *fixture, r server.Route) {
-		w := s.knock(t, r, "Bearer "+s.key.Reveal(), nil, 0)
+		w := s.call(t, r, "Bearer "+s.key.Reveal(), nil, 0)
 		b, err := s.ledger.Balance(t.Context(), "acme")
 		if err != nil || w.Code >= 300 && r.Bills != server.Free {
 			t.Fatalf("%d %s, %v", w.Code, w.Body, err)

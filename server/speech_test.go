@@ -22,7 +22,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// newSpeechFixture is a shop that also speaks, at a micro-unit a character.
+// newSpeechFixture serves speech, at a micro-unit a character.
 func newSpeechFixture(t testing.TB, up upstream.Upstream, credit billing.Money) *fixture {
 	t.Helper()
 	if up == nil {

@@ -29,7 +29,7 @@ const (
 	gammaBoat = `{"model":"gamma-2-0-260128","duration":5,"resolution":"480p","content":[{"type":"text","text":"a boat"}],"seed":7}`
 )
 
-// clock is the time of a cinema, which passes when a test says so.
+// clock is a time that passes when a test says so.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -47,7 +47,7 @@ func (c *clock) pass(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// videoFixture is a shop that sells videos: beta for 0.10 a second, gamma for 7.00 a
+// videoFixture serves videos: beta for 0.10 a second, gamma for 7.00 a
 // million tokens. A video takes a minute of its clock.
 type videoFixture struct {
 	*fixture

@@ -26,7 +26,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// priced are the models of the shop and what they cost.
+// priced are the models of the fixture and what they cost.
 var priced = map[string][]billing.Rate{
 	"delta-k3":                  {{Unit: billing.Input, Amount: "0.60"}, {Unit: billing.Output, Amount: "2.50"}},
 	"sim-chat":                  {{Unit: billing.Input, Amount: "0.10"}, {Unit: billing.Output, Amount: "0.40"}},
