@@ -15,15 +15,15 @@ import (
 
 func keyOf(account, key string) *auth.Principal { return &auth.Principal{Account: account, Key: key} }
 
-// hall is the places of a gateway, and who has one.
-type hall struct {
+// testQueue is an admission queue whose counts must come back to nothing.
+type testQueue struct {
 	*admissionQueue
 	t *testing.T
 }
 
-func newHall(t *testing.T, a Admission) hall {
+func newTestQueue(t *testing.T, a Admission) testQueue {
 	a.setDefaults()
-	h := hall{newAdmissionQueue(a), t}
+	h := testQueue{newAdmissionQueue(a), t}
 	t.Cleanup(func() {
 		if h.running != 0 || len(h.waiting) != 0 {
 			t.Errorf("%d run and %d wait at the end", h.running, len(h.waiting))
@@ -37,8 +37,8 @@ func newHall(t *testing.T, a Admission) hall {
 	return h
 }
 
-// seat takes a place that must be free.
-func (h hall) seat(p *auth.Principal) *slot {
+// mustAcquire acquires a slot that must be free.
+func (h testQueue) mustAcquire(p *auth.Principal) *slot {
 	h.t.Helper()
 	pl, err := h.try(p)
 	if err != nil {
@@ -47,8 +47,8 @@ func (h hall) seat(p *auth.Principal) *slot {
 	return pl
 }
 
-// try takes a place if one is free, and does not wait.
-func (h hall) try(p *auth.Principal) (*slot, error) {
+// try acquires a slot if one is free, and does not wait.
+func (h testQueue) try(p *auth.Principal) (*slot, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	pl := new(slot)
@@ -56,14 +56,14 @@ func (h hall) try(p *auth.Principal) (*slot, error) {
 	return pl, err
 }
 
-func (h hall) giveAll(all []*slot) {
+func (h testQueue) releaseAll(all []*slot) {
 	for _, p := range all {
 		h.release(p)
 	}
 }
 
-// queue has a call wait, and then tell its name.
-func (h hall) queue(p *auth.Principal, name string, served chan<- string) {
+// queue has a call wait for a slot, and send its name once it has one.
+func (h testQueue) queue(p *auth.Principal, name string, served chan<- string) {
 	go func() {
 		pl := new(slot)
 		if err := h.acquire(context.Background(), p, pl); err != nil {
@@ -77,36 +77,36 @@ func (h hall) queue(p *auth.Principal, name string, served chan<- string) {
 
 func TestAPlaceThatBecomesFreeGoesToTheCallerWithTheFewestCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, Admission{MaxCalls: 7, MaxWaiting: 10})
+		h := newTestQueue(t, Admission{MaxCalls: 7, MaxWaiting: 10})
 		var heavy []*slot
 		for range 4 {
-			heavy = append(heavy, h.seat(keyOf("big", "a")))
+			heavy = append(heavy, h.mustAcquire(keyOf("big", "a")))
 		}
 		for range 2 {
-			heavy = append(heavy, h.seat(keyOf("big", "b")))
+			heavy = append(heavy, h.mustAcquire(keyOf("big", "b")))
 		}
-		small := h.seat(keyOf("small", "c"))
+		small := h.mustAcquire(keyOf("small", "c"))
 		served := make(chan string, 10)
 		h.queue(keyOf("big", "a"), "heavy key", served)
 		h.queue(keyOf("big", "b"), "lighter key", served)
 		h.queue(keyOf("small", "c"), "small account", served)
 		h.queue(keyOf("new", "d"), "new account", served)
 		h.queue(keyOf("big", "e"), "new key of the big account", served)
-		h.release(heavy[0]) // each call that is served gives its place to the next
+		h.release(heavy[0]) // each call that is served gives its slot to the next
 		synctest.Wait()
 		for _, want := range []string{"new account", "small account", "new key of the big account", "lighter key", "heavy key"} {
 			if got := <-served; got != want {
 				t.Errorf("served %q, want %q", got, want)
 			}
 		}
-		h.giveAll(append(heavy[1:], small))
+		h.releaseAll(append(heavy[1:], small))
 	})
 }
 
 func TestCallersWithEquallyManyCallsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, Admission{MaxCalls: 1, MaxWaiting: 10})
-		first := h.seat(keyOf("z", "z"))
+		h := newTestQueue(t, Admission{MaxCalls: 1, MaxWaiting: 10})
+		first := h.mustAcquire(keyOf("z", "z"))
 		served := make(chan string, 10)
 		for _, name := range []string{"a", "a", "a", "b", "b", "c"} {
 			h.queue(keyOf(name, name), name, served)
@@ -124,12 +124,12 @@ func TestCallersWithEquallyManyCallsTakeTurns(t *testing.T) {
 }
 
 // One key asks for ten times what there is, with slow calls; the other has a short
-// call now and then. A place becomes free every 62 ms.
+// call now and then. A slot becomes free every 62 ms.
 func TestASlowKeyThatAsksForEverythingDoesNotStarveAnother(t *testing.T) {
 	for name, light := range map[string]*auth.Principal{"of another account": keyOf("other", "light"), "of the same account": keyOf("big", "light")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHall(t, Admission{MaxCalls: 16})
+				h := newTestQueue(t, Admission{MaxCalls: 16})
 				ctx, stop := context.WithCancel(t.Context())
 				var all sync.WaitGroup
 				for i := range 160 {
@@ -169,7 +169,7 @@ func TestASlowKeyThatAsksForEverythingDoesNotStarveAnother(t *testing.T) {
 }
 
 func TestTheLastPlacesAreForThoseWhoRunFew(t *testing.T) {
-	h := newHall(t, Admission{MaxCalls: 64}) // two of them are a thirty-second
+	h := newTestQueue(t, Admission{MaxCalls: 64}) // two of them are a thirty-second
 	var all []*slot
 	fill := func(p *auth.Principal) (n int) {
 		for {
@@ -183,13 +183,13 @@ func TestTheLastPlacesAreForThoseWhoRunFew(t *testing.T) {
 	if n := fill(keyOf("big", "a")); n != 64 {
 		t.Errorf("the only key that is known runs %d calls", n)
 	}
-	h.giveAll(all)
-	h.release(h.seat(keyOf("big", "b")))
+	h.releaseAll(all)
+	h.release(h.mustAcquire(keyOf("big", "b")))
 	if all = nil; fill(keyOf("big", "a")) != 62 {
 		t.Errorf("one key of the only account runs %d calls", len(all))
 	}
-	h.giveAll(all)
-	h.release(h.seat(keyOf("other", "c")))
+	h.releaseAll(all)
+	h.release(h.mustAcquire(keyOf("other", "c")))
 	all = nil
 	if n := fill(keyOf("big", "a")); n != 60 {
 		t.Errorf("one key runs %d calls", n)
@@ -203,13 +203,13 @@ func TestTheLastPlacesAreForThoseWhoRunFew(t *testing.T) {
 	if h.running != 64 {
 		t.Errorf("%d run", h.running)
 	}
-	h.giveAll(all)
+	h.releaseAll(all)
 }
 
 func TestAFullQueueRefusesAtOnceAndMakesRoomForALighterCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, Admission{MaxCalls: 2, MaxWaiting: 2})
-		first, second := h.seat(keyOf("big", "a")), h.seat(keyOf("big", "a"))
+		h := newTestQueue(t, Admission{MaxCalls: 2, MaxWaiting: 2})
+		first, second := h.mustAcquire(keyOf("big", "a")), h.mustAcquire(keyOf("big", "a"))
 		served := make(chan string, 10)
 		h.queue(keyOf("big", "a"), "older", served)
 		h.queue(keyOf("big", "a"), "newer", served)
@@ -232,8 +232,8 @@ func TestAFullQueueRefusesAtOnceAndMakesRoomForALighterCaller(t *testing.T) {
 
 func TestNobodyWaitsLongerThanMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, Admission{MaxCalls: 1, MaxWaiting: 5})
-		busy := h.seat(keyOf("a", "a"))
+		h := newTestQueue(t, Admission{MaxCalls: 1, MaxWaiting: 5})
+		busy := h.mustAcquire(keyOf("a", "a"))
 		began := time.Now()
 		err := h.acquire(t.Context(), keyOf("b", "b"), new(slot))
 		if !errors.Is(err, errNoSlot) || time.Since(began) != time.Second {
@@ -243,17 +243,17 @@ func TestNobodyWaitsLongerThanMaxWait(t *testing.T) {
 	})
 }
 
-// Places become free every 400 ms: two may wait for them, and the third would
+// Slots become free every 400 ms: two may wait for them, and the third would
 // wait for more than a second.
 func TestWhoWouldWaitTooLongIsRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, Admission{MaxCalls: 1, MaxWaiting: 8, MaxWait: time.Second})
+		h := newTestQueue(t, Admission{MaxCalls: 1, MaxWaiting: 8, MaxWait: time.Second})
 		for range 30 {
-			pl := h.seat(keyOf("a", "a"))
+			pl := h.mustAcquire(keyOf("a", "a"))
 			time.Sleep(400 * time.Millisecond) // virtual
 			h.release(pl)
 		}
-		busy := h.seat(keyOf("a", "a"))
+		busy := h.mustAcquire(keyOf("a", "a"))
 		served := make(chan string, 10)
 		for range 3 {
 			h.queue(keyOf("b", "b"), "b", served)
@@ -273,15 +273,15 @@ func TestWhoWouldWaitTooLongIsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// One place is taken for an hour, and the other free for the most of it.
+// One slot is taken for an hour, and the other free for the most of it.
 func TestALongQuietTimeIsNoSlowPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, Admission{MaxCalls: 2, MaxWaiting: 8, MaxWait: time.Second})
-		long, short := h.seat(keyOf("a", "a")), h.seat(keyOf("a", "a"))
+		h := newTestQueue(t, Admission{MaxCalls: 2, MaxWaiting: 8, MaxWait: time.Second})
+		long, short := h.mustAcquire(keyOf("a", "a")), h.mustAcquire(keyOf("a", "a"))
 		h.release(short)
 		time.Sleep(time.Hour) // virtual
-		h.release(h.seat(keyOf("a", "a")))
-		short = h.seat(keyOf("a", "a"))
+		h.release(h.mustAcquire(keyOf("a", "a")))
+		short = h.mustAcquire(keyOf("a", "a"))
 		served := make(chan string, 2)
 		for range 2 {
 			h.queue(keyOf("b", "b"), "b", served)
@@ -299,8 +299,8 @@ func TestALongQuietTimeIsNoSlowPace(t *testing.T) {
 
 func TestACallerWhoLeavesTheQueueTakesNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, Admission{MaxCalls: 1, MaxWaiting: 5})
-		busy := h.seat(keyOf("a", "a"))
+		h := newTestQueue(t, Admission{MaxCalls: 1, MaxWaiting: 5})
+		busy := h.mustAcquire(keyOf("a", "a"))
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error, 1)
 		go func() { left <- h.acquire(ctx, keyOf("b", "b"), new(slot)) }()
@@ -310,15 +310,15 @@ func TestACallerWhoLeavesTheQueueTakesNoPlace(t *testing.T) {
 			t.Error(err)
 		}
 		h.release(busy)
-		h.release(h.seat(keyOf("c", "c")))
+		h.release(h.mustAcquire(keyOf("c", "c")))
 	})
 }
 
 func TestIdleCallersAreForgotten(t *testing.T) {
-	h := newHall(t, Admission{})
-	stays := h.seat(keyOf("stays", "stays"))
+	h := newTestQueue(t, Admission{})
+	stays := h.mustAcquire(keyOf("stays", "stays"))
 	for i := range 5000 {
-		h.release(h.seat(keyOf(fmt.Sprint("account", i), "key")))
+		h.release(h.mustAcquire(keyOf(fmt.Sprint("account", i), "key")))
 	}
 	if len(h.keys) > 1024 || len(h.accounts) > 1024 {
 		t.Errorf("%d keys and %d accounts are remembered", len(h.keys), len(h.accounts))
@@ -329,10 +329,10 @@ func TestIdleCallersAreForgotten(t *testing.T) {
 	h.release(stays)
 }
 
-// The clean-up of the hall says whether every count came back to nothing.
+// The clean-up of the queue says whether every count came back to nothing.
 func TestNoPlaceIsLostWhateverComesTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, Admission{MaxCalls: 31, MaxWaiting: 6, MaxWait: 50 * time.Millisecond})
+		h := newTestQueue(t, Admission{MaxCalls: 31, MaxWaiting: 6, MaxWait: 50 * time.Millisecond})
 		var all sync.WaitGroup
 		var mu sync.Mutex
 		most := 0
@@ -381,7 +381,7 @@ func BenchmarkPlace(b *testing.B) {
 
 func TestAGatewayIsFullWhenNoCallMayWaitForAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, Admission{MaxCalls: 1, MaxWaiting: 2})
+		h := newTestQueue(t, Admission{MaxCalls: 1, MaxWaiting: 2})
 		full := func(when string, want bool) {
 			t.Helper()
 			if l := h.load(); l.Full != want {
@@ -389,7 +389,7 @@ func TestAGatewayIsFullWhenNoCallMayWaitForAPlace(t *testing.T) {
 			}
 		}
 		full("empty", false)
-		one := h.seat(keyOf("a", "k"))
+		one := h.mustAcquire(keyOf("a", "k"))
 		full("with every place taken", false)
 		ctx, leave := context.WithCancel(t.Context())
 		var waiting sync.WaitGroup
@@ -414,7 +414,7 @@ func TestAGatewayIsFullWhenNoCallMayWaitForAPlace(t *testing.T) {
 		waiting.Wait()
 		full("empty again", false)
 	})
-	if h := newHall(t, Admission{MaxCalls: -1, MaxWaiting: -1}); h.load().Full {
+	if h := newTestQueue(t, Admission{MaxCalls: -1, MaxWaiting: -1}); h.load().Full {
 		t.Error("a gateway without a bound is full")
 	}
 }

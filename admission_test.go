@@ -61,16 +61,13 @@ func TestAStreamKeepsItsPlaceUntilItIsClosed(t *testing.T) {
 func TestACallThatIsRefusedGivesItsPlaceBack(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) { o.Admission.MaxCalls = 1 })
 	for range 3 {
-		x := begin(h.Gateway)
-		if err := x.Authenticate(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
+		x := authenticated(t, t.Context(), h.Gateway)
 		for range 2 { // of which the second does nothing
 			if err := x.Admit(t.Context(), 0); err != nil {
 				t.Error(err)
 			}
 		}
-		_, err := x.Call(t.Context(), upstream.ChatCompletion, []byte(`{"model":"m","messages":[]}`), nil)
+		_, err := h.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(`{"model":"m","messages":[]}`), Follows: x})
 		if !fault.Is(err, fault.InvalidRequest) || h.Load().Running != 1 {
 			t.Errorf("%v, %+v", err, h.Load())
 		}
@@ -171,15 +168,8 @@ func TestLargeBodiesShareAQuarterOfTheMemory(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
 		o.Admission = gateway.Admission{Memory: 400 * mib, InUse: func() int64 { return 0 }}
 	})
-	enter := func() *rawRequest {
-		x := begin(h.Gateway)
-		if err := x.Authenticate(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
-		return x
-	}
 	const noRoom = "The gateway has no memory left for a body of this size."
-	one, two := enter(), enter()
+	one, two := authenticated(t, t.Context(), h.Gateway), authenticated(t, t.Context(), h.Gateway)
 	for range 2 {
 		if err := one.Reserve(30 * mib); err != nil {
 			t.Error(err)
@@ -209,23 +199,19 @@ func TestLargeBodiesOfOneAccountLeaveRoomForThoseOfOthers(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
 		o.Admission = gateway.Admission{Memory: 256 * mib, InUse: func() int64 { return 0 }}
 	})
-	enter := func(account, key string) *rawRequest {
-		x := begin(h.Gateway)
-		if err := x.Authenticate(auth.NewContext(t.Context(), &auth.Principal{Account: account, Key: key}), ""); err != nil {
-			t.Fatal(err)
-		}
-		return x
+	of := func(account, key string) *gateway.Response {
+		return authenticated(t, auth.NewContext(t.Context(), &auth.Principal{Account: account, Key: key}), h.Gateway)
 	}
 	taken := 0
 	for i := range 64 { // of 64 MiB, by several keys
-		if enter("alice", fmt.Sprint("k", i%3)).Reserve(mib) == nil {
+		if of("alice", fmt.Sprint("k", i%3)).Reserve(mib) == nil {
 			taken++
 		}
 	}
 	if taken != 48 {
 		t.Errorf("one account has %d MiB of 64, want 48", taken)
 	}
-	bob := enter("bob", "k")
+	bob := of("bob", "k")
 	if err := errors.Join(bob.Admit(t.Context(), 3*mib/2), bob.Reserve(3*mib/2)); err != nil {
 		t.Errorf("another account's body of 1.5 MiB: %v", err)
 	}
@@ -236,8 +222,8 @@ func TestALargeBodyGetsNoMoreThanTheMemoryThatIsLeft(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
 		o.Admission = gateway.Admission{Memory: 400 * mib, InUse: func() int64 { return 350 * mib }}
 	})
-	x := begin(h.Gateway)
-	if err := errors.Join(x.Authenticate(t.Context(), ""), x.Admit(t.Context(), 0)); err != nil {
+	x := authenticated(t, t.Context(), h.Gateway)
+	if err := x.Admit(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	const noRoom = "The gateway has no memory left for a body of this size."
@@ -256,10 +242,7 @@ func TestWithoutALimitOfMemoryNobodyLooksAndNothingIsWeighed(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
 		o.Admission.InUse = func() int64 { looked = true; return math.MaxInt64 }
 	})
-	x := begin(h.Gateway)
-	if err := x.Authenticate(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
+	x := authenticated(t, t.Context(), h.Gateway)
 	if _, err := h.Chat(t.Context(), hello); err != nil || x.Reserve(1<<60) != nil || looked {
 		t.Errorf("%v, looked %t", err, looked)
 	}

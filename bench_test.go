@@ -99,12 +99,7 @@ func benchmarkCall(b *testing.B, g *gateway.Gateway, ctx context.Context, body [
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		x := begin(g)
-		err := x.Authenticate(ctx, "")
-		if err != nil {
-			b.Fatal(err)
-		}
-		r, err := x.Call(ctx, upstream.ChatCompletion, body, nil)
+		r, err := g.Do(ctx, &gateway.Request{Op: upstream.ChatCompletion, Body: body})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -114,6 +109,6 @@ func benchmarkCall(b *testing.B, g *gateway.Gateway, ctx context.Context, body [
 		if err != nil && !errors.Is(err, io.EOF) {
 			b.Fatal(err)
 		}
-		x.End(http.StatusOK, nil)
+		r.End(http.StatusOK, nil)
 	}
 }

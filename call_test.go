@@ -41,7 +41,7 @@ func TestOfTenThousandCallsOnABalanceForAHundredExactlyAHundredSucceed(t *testin
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "0", "1")}) // input is free
 	})
 	ask := func() error { // each costs 100 micro-units
-		_, _, err := h.ask(context.Background(), askWhole)
+		_, err := h.ask(context.Background(), askWhole)
 		return err
 	}
 	var ok, poor, other atomic.Int64
@@ -72,10 +72,7 @@ func TestUnknownFieldsReachTheUpstreamAndComeBackUnchanged(t *testing.T) {
 	answer := "{ \"id\":\"a\", \"x\" : 1.0e+2, \"model\" : \"vendor\", \"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"ok\",\"odd\":9007199254740993},\"finish_reason\":\"stop\"}] ,\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1,\"more\":{}} }"
 	up := &scriptedUpstream{text: answer}
 	h := newTestGateway(t, up, "1.00", nil)
-	_, r, err := h.ask(t.Context(), request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, upstream.ChatCompletion, request)
 	if diff := cmp.Diff(request, up.sent(t)); diff != "" {
 		t.Errorf("the upstream got another request:\n%s", diff)
 	}
@@ -87,11 +84,7 @@ func TestUnknownFieldsReachTheUpstreamAndComeBackUnchanged(t *testing.T) {
 func TestUsageIsAskedOfEveryStreamAndNothingElseIsChanged(t *testing.T) {
 	up := &scriptedUpstream{text: recorded(usageChunk(1, 1))}
 	h := newTestGateway(t, up, "1.00", nil)
-	_, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	drain(t, r.Stream)
+	h.complete(t, upstream.ChatCompletion, askStream)
 	want := strings.TrimSuffix(askStream, "}") + `,"stream_options":{"include_usage":true}}`
 	if diff := cmp.Diff(want, up.sent(t)); diff != "" {
 		t.Error(diff)
@@ -114,10 +107,7 @@ func TestChunksLeaveAsTheyCome(t *testing.T) {
 		}
 		_ = out.Close()
 	}()
-	_, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, upstream.ChatCompletion, askStream)
 	for i, want := range events[:len(events)-1] {
 		b, err := r.Stream.Next()
 		if err != nil {
@@ -130,48 +120,55 @@ func TestChunksLeaveAsTheyCome(t *testing.T) {
 	}
 }
 
-func TestASilentStreamBeatsEvery15Seconds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		in, out := io.Pipe()
-		h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", func(o *gateway.Options) {
-			o.NewID = func(prefix string) string { return prefix + "minted" }
+func TestASilentStreamHasAHeartbeatEvery15Seconds(t *testing.T) {
+	for name, c := range map[string]struct {
+		op              upstream.Op
+		body, text      string
+		not             upstream.Op
+		prefix, suffix  string // of a heartbeat
+		without, within string // of the rest
+	}{
+		"chat": {upstream.ChatCompletion, askStream, recorded(usageChunk(20, 30)), onlyChat,
+			`data: {"id":"chatcmpl-minted","object":"chat.completion.chunk",`, `"model":"m","choices":[{"index":0,"delta":{},"finish_reason":null}]}` + "\n\n",
+			"up-1", `"id":"chatcmpl-minted"`}, // the id stays the same
+		"messages": {upstream.Messages, tellStream, strings.Join(told, ""), onlyMessages, "event: ping\ndata: {\"type\":", "\n\n", "vendor-m", "message_stop"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in, out := io.Pipe()
+				h := newTestGateway(t, speaker{&scriptedUpstream{body: in}, c.not}, "1.00", func(o *gateway.Options) {
+					o.NewID = func(prefix string) string { return prefix + "minted" }
+				})
+				go func() {
+					time.Sleep(40 * time.Second) // virtual
+					_, _ = io.WriteString(out, c.text)
+					_ = out.Close()
+				}()
+				var mu sync.Mutex
+				var beats []string
+				r, err := h.Do(t.Context(), &gateway.Request{Op: c.op, Body: []byte(c.body), Heartbeat: func(b []byte) {
+					mu.Lock()
+					defer mu.Unlock()
+					beats = append(beats, string(b))
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rest := drain(t, r.Stream)
+				mu.Lock()
+				defer mu.Unlock()
+				if len(beats) != 2 || !strings.HasPrefix(beats[0], c.prefix) || !strings.HasSuffix(beats[0], c.suffix) {
+					t.Errorf("the heartbeats of 40 s are %q", beats)
+				}
+				if strings.Contains(rest, c.without) || !strings.Contains(rest, c.within) {
+					t.Errorf("the rest is %q", rest)
+				}
+				if got := h.spent(t, "1.00"); got != micro(50) {
+					t.Errorf("a heartbeat was charged: %s", got)
+				}
+			})
 		})
-		go func() {
-			time.Sleep(40 * time.Second) // virtual
-			_, _ = io.WriteString(out, recorded(usageChunk(20, 30)))
-			_ = out.Close()
-		}()
-		var mu sync.Mutex
-		var beats []string
-		x := begin(h.Gateway)
-		if err := x.Authenticate(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
-		r, err := x.Call(t.Context(), upstream.ChatCompletion, []byte(askStream), func(b []byte) {
-			mu.Lock()
-			defer mu.Unlock()
-			beats = append(beats, string(b))
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		rest := drain(t, r.Stream)
-		mu.Lock()
-		defer mu.Unlock()
-		if len(beats) != 2 {
-			t.Fatalf("%d beats in 40 s: %q", len(beats), beats)
-		}
-		if !strings.HasPrefix(beats[0], `data: {"id":"chatcmpl-minted","object":"chat.completion.chunk",`) ||
-			!strings.HasSuffix(beats[0], `"model":"m","choices":[{"index":0,"delta":{},"finish_reason":null}]}`+"\n\n") {
-			t.Errorf("beat %q", beats[0])
-		}
-		if strings.Contains(rest, "up-1") || !strings.Contains(rest, `"id":"chatcmpl-minted"`) {
-			t.Errorf("the id changed: %q", rest)
-		}
-		if got := h.spent(t, "1.00"); got != micro(50) {
-			t.Errorf("a beat was charged: %s", got)
-		}
-	})
+	}
 }
 
 func TestTheOrderOfChecks(t *testing.T) {
@@ -194,7 +191,7 @@ func TestTheOrderOfChecks(t *testing.T) {
 		{"a forbidden model before the fields", `{"model":"other","messages":7}`, fault.PermissionDenied, 403},
 		{"the fields", `{"model":"m","messages":7}`, fault.InvalidRequest, 400},
 	} {
-		_, _, err := h.ask(ctx, c.body)
+		_, err := h.ask(ctx, c.body)
 		if f := fault.From(err); f == nil || f.Code != c.code || f.HTTPStatus() != c.status {
 			t.Errorf("%s: error %v", c.name, err)
 		}
@@ -204,9 +201,7 @@ func TestTheOrderOfChecks(t *testing.T) {
 func TestTwoGatewaysInOneProcessShareNothing(t *testing.T) {
 	a := newTestGateway(t, chat.Serve(exactly), "1.00", nil)
 	b := newTestGateway(t, chat.Serve(exactly), "1.00", nil)
-	if _, _, err := a.ask(t.Context(), askWhole); err != nil {
-		t.Fatal(err)
-	}
+	a.must(t, upstream.ChatCompletion, askWhole)
 	if a.spent(t, "1.00") == 0 || b.spent(t, "1.00") != 0 {
 		t.Errorf("spent %s and %s", a.spent(t, "1.00"), b.spent(t, "1.00"))
 	}
@@ -220,10 +215,7 @@ func TestAShutdownSettlesOpenStreamsAndLeavesNoGoroutine(t *testing.T) {
 		ran := make(chan error, 1)
 		go func() { ran <- h.Run(ctx) }()
 		go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`, "")) }()
-		_, r, err := h.ask(t.Context(), askStream)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := h.must(t, upstream.ChatCompletion, askStream)
 		if _, err := r.Stream.Next(); err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +235,7 @@ func TestAShutdownSettlesOpenStreamsAndLeavesNoGoroutine(t *testing.T) {
 		if got := h.spent(t, "1.00"); got != micro(estimatedInput+1) {
 			t.Errorf("spent %s", got)
 		}
-		if _, _, err := h.ask(t.Context(), askWhole); !fault.Is(err, fault.ServiceUnavailable) {
+		if _, err := h.ask(t.Context(), askWhole); !fault.Is(err, fault.ServiceUnavailable) {
 			t.Errorf("a call after the shutdown: %v", err)
 		}
 		stopRun()
@@ -256,8 +248,9 @@ func TestAShutdownSettlesOpenStreamsAndLeavesNoGoroutine(t *testing.T) {
 // awayFirst is a meter that cannot be reached at the first settlements.
 type awayFirst struct {
 	billing.Free
-	mu   sync.Mutex
-	left int
+	mu      sync.Mutex
+	left    int
+	settled func() // is called after a settlement; nil for none
 }
 
 func (m *awayFirst) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
@@ -265,6 +258,9 @@ func (m *awayFirst) Settle(ctx context.Context, h billing.Hold, u billing.Usage,
 	defer m.mu.Unlock()
 	if m.left--; m.left >= 0 {
 		return billing.Receipt{}, errors.New("the disk is full")
+	}
+	if m.settled != nil {
+		defer m.settled()
 	}
 	return m.Free.Settle(ctx, h, u, with...)
 }
@@ -359,7 +355,7 @@ func TestAReceiptMayBeAskedForWhileTheStreamIsBeingCancelled(t *testing.T) {
 		h := newTestGateway(t, &scriptedUpstream{body: r}, "1", nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _, _ = io.WriteString(w, chunk(`{"role":"assistant","content":"x"}`, "")) }()
-		_, res, err := h.ask(ctx, askStream)
+		res, err := h.ask(ctx, askStream)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -400,10 +396,7 @@ func TestTheGatewayIsClosedWhenNoUpstreamHasACallLeft(t *testing.T) {
 					header := http.Header{"Content-Type": {"text/event-stream"}}
 					return &upstream.Reply{Status: 200, Header: header, Body: lingering{strings.NewReader(text), &closed}}, nil
 				}), "1", nil)
-				_, r, err := h.ask(t.Context(), askStream)
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := h.must(t, upstream.ChatCompletion, askStream)
 				go func() { _, _ = io.Copy(io.Discard, r.Stream) }()
 				time.Sleep(time.Millisecond) // the body is being closed
 				if err := h.Close(); err != nil || !closed {
@@ -437,19 +430,11 @@ func TestEveryCallOfAnUpstreamNamesItsAccount(t *testing.T) {
 			}
 			return film.Do(ctx, c)
 		})
-		characters, err := billing.NewPrice(billing.Rate{Unit: billing.Character, Amount: "1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		seconds, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Amount: "0.10"})
-		if err != nil {
-			t.Fatal(err)
-		}
 		h := newTestGateway(t, up, "10.00", func(o *gateway.Options) {
-			o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "1", "1"), "e": price(t, "1", "1"), flash: characters, "beta2.6-t2v": seconds})
+			o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "1", "1"), "e": price(t, "1", "1"), flash: rates(t, "character", "1"), "beta2.6-t2v": rates(t, "second", "0.10")})
 			o.Models = []gateway.Model{{ID: "e", Kind: gateway.KindEmbeddings, Batch: 2}}
 		})
-		if _, _, err := h.ask(t.Context(), `{"model":"m","messages":[{"role":"user","content":"hi"}]}`); err != nil {
+		if _, err := h.ask(t.Context(), `{"model":"m","messages":[{"role":"user","content":"hi"}]}`); err != nil {
 			t.Error(err)
 		}
 		if _, _, err := h.embed(t.Context(), "", strings.Replace(texts(5), `"m"`, `"e"`, 1)); err != nil {
@@ -478,13 +463,13 @@ func TestIdsFollowTheClockAndNeverRepeat(t *testing.T) {
 	seen := map[string]bool{}
 	last := ""
 	for range 1_000 {
-		id := newID(t, h.Gateway)
+		id := authenticated(t, t.Context(), h.Gateway).ID
 		if !strings.HasPrefix(id, "req_") || len(id) != len("req_")+26 || seen[id] {
 			t.Fatalf("%q after %d ids", id, len(seen))
 		}
 		seen[id] = true
 		now = now.Add(time.Millisecond)
-		if later := newID(t, h.Gateway); later <= last || later <= id {
+		if later := authenticated(t, t.Context(), h.Gateway).ID; later <= last || later <= id {
 			t.Fatalf("%q comes before %q or %q", later, last, id)
 		} else {
 			last = later
@@ -509,13 +494,13 @@ func TestAnErrorInA200TellsNeitherCallerNorLogWhatTheVendorSaid(t *testing.T) {
 			h := newTestGateway(t, &scriptedUpstream{text: c.text}, "1.00", func(o *gateway.Options) {
 				o.Logger = slog.New(slog.NewJSONHandler(&log, nil))
 			})
-			x, r, err := h.ask(t.Context(), c.ask)
+			r, err := h.ask(t.Context(), c.ask)
 			out := ""
 			if err == nil {
 				out = drain(t, r.Stream)
 				err = r.Stream.Err()
 			}
-			x.End(0, err)
+			r.End(0, err)
 			if !fault.Is(err, c.code) {
 				t.Errorf("error %v, want %s", err, c.code)
 			}
@@ -538,7 +523,7 @@ func TestAVendorsRefusalIsLoggedWithoutItsText(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{err: refusal}, "1.00", func(o *gateway.Options) {
 		o.Logger = slog.New(slog.NewJSONHandler(&log, nil))
 	})
-	x, _, err := h.ask(t.Context(), askWhole)
+	x, err := h.ask(t.Context(), askWhole)
 	x.End(400, err)
 	if strings.Contains(log.String(), "my prompt") || !strings.Contains(log.String(), "upstream status 400") {
 		t.Errorf("log %s", log.String())
@@ -550,10 +535,7 @@ func TestAModelThatWillBeWithdrawnSaysWhen(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1.00", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", Withdrawn: day}}
 	})
-	_, r, err := h.ask(t.Context(), askWhole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, upstream.ChatCompletion, askWhole)
 	if r.Header.Get("Sunset") != "Sun, 31 Jan 2100 00:00:00 GMT" || !strings.HasPrefix(r.Header.Get("Deprecation"), "@") {
 		t.Errorf("headers %v", r.Header)
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
@@ -63,14 +62,9 @@ func newReasoningGateway(t *testing.T, v *reasoningVendor, drain time.Duration, 
 }
 
 // fourWords begins the stream and reads what comes at once.
-func fourWords(t *testing.T, ctx context.Context, h *testGateway, key string) (*rawRequest, *gateway.Stream) {
+func fourWords(t *testing.T, ctx context.Context, h *testGateway, key string) (*gateway.Response, *gateway.Stream) {
 	t.Helper()
-	x := begin(h.Gateway)
-	x.IdempotencyKey = key
-	if err := x.Authenticate(ctx, ""); err != nil {
-		t.Fatal(err)
-	}
-	r, err := x.Call(ctx, upstream.ChatCompletion, []byte(strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":5000`, 1)), nil)
+	r, err := h.do(ctx, upstream.ChatCompletion, strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":5000`, 1), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +75,7 @@ func fourWords(t *testing.T, ctx context.Context, h *testGateway, key string) (*
 		}
 		got += string(b)
 	}
-	return x, r.Stream
+	return r, r.Stream
 }
 
 func TestAStreamIsReadOnAfterItsClientLeftWhereItsChannelDrains(t *testing.T) {
@@ -208,7 +202,7 @@ func TestADrainedStreamIsKeptWholeForItsDuplicates(t *testing.T) {
 		h := newReasoningGateway(t, &reasoningVendor{pause: 10 * time.Second}, 30*time.Second, nil)
 		_, s := fourWords(t, t.Context(), h, "k")
 		_ = s.Close()
-		again, err := h.askOnce(t.Context(), "k", strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":5000`, 1))
+		again, err := h.ask(t.Context(), strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":5000`, 1), "k")
 		if err != nil || !again.Replayed || !strings.HasSuffix(string(again.Body), "data: [DONE]\n\n") || strings.Count(string(again.Body), "four") != 1 {
 			t.Errorf("again %+v, %v", again, err)
 		}
@@ -243,13 +237,7 @@ func TestTheStreamsOfAModelThatHidesItsReasoningAreDrained(t *testing.T) {
 					}
 					return v.Do(ctx, c)
 				}), "1.00", nil)
-				_, r, err := h.ask(t.Context(), row.body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if r.Stream != nil {
-					drain(t, r.Stream)
-				}
+				h.complete(t, upstream.ChatCompletion, row.body)
 				teaches = false
 				x, s := fourWords(t, t.Context(), h, "")
 				_ = s.Close()
@@ -295,22 +283,9 @@ func TestAModelThatHidesItsReasoningIsKnownOnBothWires(t *testing.T) {
 				if !strings.Contains(row.body, `"stream"`) {
 					text = whole(`,"usage":{"prompt_tokens":20,"completion_tokens":1000}`)
 				}
-				ask := func(op upstream.Op, body string) {
-					x := begin(h.Gateway)
-					if err := x.Authenticate(t.Context(), ""); err != nil {
-						t.Fatal(err)
-					}
-					r, err := x.Call(t.Context(), op, []byte(body), nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if r.Stream != nil {
-						drain(t, r.Stream)
-					}
-				}
-				ask(row.op, row.body)
+				h.complete(t, row.op, row.body)
 				if text = row.then; text != "" {
-					ask(upstream.ChatCompletion, askWhole)
+					h.complete(t, upstream.ChatCompletion, askWhole)
 					text = ""
 				}
 				x, s := fourWords(t, t.Context(), h, "")
@@ -357,7 +332,7 @@ func TestStreamsThatShowLittleNeverCostMoreThanTheBalance(t *testing.T) {
 			h := newTestGateway(t, up, "1.00", dear(t, gateway.Model{ID: "m", MaxOutput: 128_000}))
 			ask := strings.Replace(askStream, `,"max_tokens":100`, "", 1)
 			stream := func() error {
-				_, r, err := h.ask(t.Context(), ask)
+				r, err := h.ask(t.Context(), ask)
 				if err == nil {
 					_, err = io.Copy(io.Discard, r.Stream)
 				}
@@ -440,21 +415,14 @@ var wholeAnswers = map[upstream.Op]string{
 	upstream.GenerateImage: threeLinks, upstream.EditImage: edited,
 }
 
-// start sends the request through the one path.
-func (l *leaving) start(ctx context.Context, t *testing.T, h *testGateway, key string) (*rawRequest, error) {
+// start sends the request.
+func (l *leaving) start(ctx context.Context, t *testing.T, h *testGateway, key string) (*gateway.Response, error) {
 	t.Helper()
-	x := begin(h.Gateway)
-	x.IdempotencyKey = key
-	if err := x.Authenticate(ctx, ""); err != nil {
-		t.Fatal(err)
-	}
-	var err error
+	q := &gateway.Request{Op: l.op, Body: []byte(l.body), IdempotencyKey: key}
 	if l.op == upstream.EditImage {
-		_, err = x.CallForm(ctx, l.op, editForm(t, l.model).Form)
-	} else {
-		_, err = x.Call(ctx, l.op, []byte(l.body), nil)
+		q.Form = editForm(t, l.model).Form
 	}
-	return x, err
+	return h.Do(ctx, q)
 }
 
 // over is a gateway whose one channel, "c0", asks up for the request's model.
@@ -511,8 +479,9 @@ func TestWhoLeavesBeforeTheAnswerPaysForWhatTheVendorWasAskedFor(t *testing.T) {
 				if key == "" {
 					return
 				}
-				if _, err := l.start(t.Context(), t, h, key); !fault.Is(err, fault.IdempotencyConflict) || fault.From(err).Retry != fault.RetryNo {
-					t.Errorf("a duplicate: %v, want a conflict that is not to be repeated", err)
+				_, err = l.start(t.Context(), t, h, key)
+				if f := fault.From(err); !fault.Is(err, fault.IdempotencyConflict) || f.Retry != fault.RetryNo || !strings.Contains(f.Message, "charged") || !strings.Contains(f.Message, "left") {
+					t.Errorf("a duplicate: %v, want a conflict that is not to be repeated and names both reasons", err)
 				}
 			})
 		}
@@ -552,7 +521,7 @@ func TestAShutdownBeforeTheAnswerIsPaidByTheOperator(t *testing.T) {
 			asked := make(chan struct{})
 			h := l.over(t, abandoned(func() { close(asked) }, upstream.Failure{Sent: true, Err: context.Canceled}))
 			done := make(chan struct{})
-			var x *rawRequest
+			var x *gateway.Response
 			go func() {
 				defer close(done)
 				x, _ = l.start(t.Context(), t, h, "")
@@ -563,30 +532,9 @@ func TestAShutdownBeforeTheAnswerIsPaidByTheOperator(t *testing.T) {
 			}
 			<-done
 			want, err := rates(t, l.price...).Cost(l.used)
-			if tries := h.tries(t, x); err != nil || h.spent(t, "10") != 0 || len(tries) != 1 || tries[0].Waste != want {
+			if tries := h.tries(t, x.ID); err != nil || h.spent(t, "10") != 0 || len(tries) != 1 || tries[0].Waste != want {
 				t.Errorf("spent %s, tries %+v, want a waste of %s", h.spent(t, "10"), tries, want)
 			}
 		})
-	}
-}
-
-func TestTheMessageOfAKeyThatWasChargedAndNotKeptNamesBothReasons(t *testing.T) {
-	if text := idempotency.ErrNotStored().Error(); !strings.Contains(text, "charged") || !strings.Contains(text, "left") {
-		t.Errorf("it says %q", text)
-	}
-}
-
-func TestACallerWhoLeavesAVendorThatRefusedPaysNothing(t *testing.T) {
-	ctx, hangUp := context.WithCancel(t.Context())
-	up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-		hangUp()
-		return nil, (&upstream.Failure{Status: 429, Sent: true, Refused: true}).Fault()
-	})
-	h := newTestGateway(t, up, "1.00", nil)
-	if _, _, err := h.ask(ctx, askWhole); err == nil {
-		t.Fatal("no error")
-	}
-	if got := h.spent(t, "1.00"); got != 0 {
-		t.Errorf("spent %s", got)
 	}
 }

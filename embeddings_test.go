@@ -245,7 +245,7 @@ func TestOneFailedPartFailsTheRequestForFree(t *testing.T) {
 				t.Errorf("%d others were cancelled", cancelled.Load())
 			}
 			codes := make(map[string]int)
-			for _, a := range h.tries(t, x) {
+			for _, a := range h.tries(t, x.ID) {
 				codes[a.Code]++
 			}
 			if len(codes) != 2 || codes[string(row.code)] != 1 || codes[string(fault.CalledOff)] != 3 {
@@ -307,7 +307,7 @@ func TestARefusedPartStopsTheOthersAndWhatWasAnsweredIsWaste(t *testing.T) {
 			t.Errorf("%d parts were asked for, the ninth was refused", n)
 		}
 		rows := 0
-		for _, a := range h.tries(t, x) {
+		for _, a := range h.tries(t, x.ID) {
 			if a.Waste == 0 {
 				continue
 			}
@@ -505,7 +505,7 @@ func TestAGoFunctionEmbeds(t *testing.T) {
 	if f := fault.From(err); f.Code != fault.InternalError || strings.Contains(f.Message, "secret") {
 		t.Errorf("%v", err)
 	}
-	_, _, err = h.ask(t.Context(), `{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
+	_, err = h.ask(t.Context(), `{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
 	if f := fault.From(err); f == nil || f.HTTPStatus() < 400 {
 		t.Errorf("%v: it does not chat", err)
 	}

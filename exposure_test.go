@@ -68,7 +68,7 @@ func together(t *testing.T, h *testGateway, v *maker, n int, op upstream.Op, bod
 	var good atomic.Int64
 	for range n {
 		all.Go(func() {
-			err := h.send(t.Context(), op, body)
+			_, err := h.do(t.Context(), op, body)
 			switch {
 			case err == nil:
 				good.Add(1)
@@ -85,16 +85,6 @@ func together(t *testing.T, h *testGateway, v *maker, n int, op upstream.Op, bod
 	close(v.release)
 	all.Wait()
 	return good.Load()
-}
-
-// send sends one request of any operation, whose answer is whole.
-func (h *testGateway) send(ctx context.Context, op upstream.Op, body string) error {
-	x := begin(h.Gateway)
-	if err := x.Authenticate(ctx, ""); err != nil {
-		return err
-	}
-	_, err := x.Call(ctx, op, []byte(body), nil)
-	return err
 }
 
 // One token of output costs a hundred-thousandth, as of a model at 10 a million.
@@ -166,7 +156,7 @@ func TestASolventCallerIsServedWhateverTheCap(t *testing.T) {
 			var last string
 			for range c.calls {
 				all.Go(func() {
-					if _, _, err := h.ask(t.Context(), askUnbounded); err != nil {
+					if _, err := h.ask(t.Context(), askUnbounded); err != nil {
 						t.Error(err)
 					}
 				})
@@ -225,13 +215,7 @@ func TestWhatWasDeliveredIsChargedWhateverTheCallerWrote(t *testing.T) {
 			t.Run(c.name+", "+s.name, func(t *testing.T) {
 				h := newTestGateway(t, &scriptedUpstream{text: s.text}, "1.00", nil)
 				body := `{` + s.more + `"model":"m","messages":[{"role":"user","content":"say four words"}]}`
-				_, r, err := h.ask(t.Context(), body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if r.Stream != nil {
-					drain(t, r.Stream)
-				}
+				h.complete(t, upstream.ChatCompletion, body)
 				want := c.cost
 				if c.unbounded > 0 && !strings.Contains(s.more, "max_tokens") {
 					want = c.unbounded
@@ -302,12 +286,8 @@ func TestAStreamWhoseBoundIsDroppedIsHeldAsOneWithout(t *testing.T) {
 	} {
 		ask, balance := strings.Replace(askStream, `"max_tokens":100`, c.member, 1), c.balance
 		h := newTestGateway(t, up, micro(int64(len(ask)+balance)).String(), nil)
-		x, r, err := h.ask(t.Context(), ask)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out := drain(t, r.Stream)
-		receipt, _ := x.Receipt()
+		r, out := h.complete(t, upstream.ChatCompletion, ask)
+		receipt, _ := r.Receipt()
 		if words := strings.Count(out, "abcd"); words < balance || words > balance+10 || receipt.Overrun > micro(10) || receipt.Reason != billing.ReasonBalanceEnded {
 			t.Errorf("%d tokens for a balance of %d, receipt %+v", words, balance, receipt)
 		}
@@ -319,10 +299,7 @@ func TestABoundThatAChannelRenamesStandsAsItIs(t *testing.T) {
 		up := &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":1,"completion_tokens":40}`)}
 		renaming := dropping(t, up, func(ch *router.Channel) { ch.Rename = map[string]string{"max_tokens": "max_completion_tokens"} })
 		h := newTestGateway(t, renaming, "1.00", nil)
-		x, _, err := h.ask(t.Context(), strings.Replace(askWhole, `"max_tokens":100`, members, 1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := h.must(t, upstream.ChatCompletion, strings.Replace(askWhole, `"max_tokens":100`, members, 1))
 		if r, _ := x.Receipt(); r.Charge != micro(41) || !strings.Contains(up.sent(t), `"max_completion_tokens":40`) || strings.Contains(up.sent(t), `"max_tokens"`) {
 			t.Errorf("%s: %+v, the vendor got %s", members, r, up.sent(t))
 		}
@@ -352,7 +329,7 @@ func TestMediaByURLRunAloneUnlessTheBalanceCoversThem(t *testing.T) {
 			if answered := together(t, h, v, 10, upstream.ChatCompletion, body); answered != c.answered {
 				t.Errorf("%d of 10 were answered, want %d", answered, c.answered)
 			}
-			if _, _, err := h.ask(t.Context(), body); err != nil { // one at a time they are
+			if _, err := h.ask(t.Context(), body); err != nil { // one at a time they are
 				t.Error(err)
 			}
 		})
@@ -364,11 +341,7 @@ func TestACheckpointIsClampedAsASettlementIs(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: recorded(usageChunk(20, 900_000_000))}, "1.00", func(o *gateway.Options) {
 		meter.Meter, o.Meter = o.Meter, meter
 	})
-	_, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	drain(t, r.Stream)
+	h.complete(t, upstream.ChatCompletion, askStream)
 	if len(meter.noted) == 0 || meter.noted[len(meter.noted)-1] != 100 || h.spent(t, "1.00") != micro(120) {
 		t.Errorf("the checkpoints are %d, the charge is %s", meter.noted, h.spent(t, "1.00"))
 	}
@@ -380,12 +353,8 @@ func TestAStreamIsNotCutWhileThereIsMoney(t *testing.T) {
 	ask := strings.Replace(askStream, `"max_tokens":100,`, "", 1)
 	up := &scriptedUpstream{text: text}
 	h := newTestGateway(t, up, micro(int64(len(ask))+affords).String(), nil)
-	x, r, err := h.ask(t.Context(), ask)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := drain(t, r.Stream)
-	if receipt, _ := x.Receipt(); strings.Contains(out, `"length"`) || receipt.Usage.Output != made || receipt.Reason != billing.ReasonComplete {
+	r, out := h.complete(t, upstream.ChatCompletion, ask)
+	if receipt, _ := r.Receipt(); strings.Contains(out, `"length"`) || receipt.Usage.Output != made || receipt.Reason != billing.ReasonComplete {
 		t.Errorf("the stream ends with %q, receipt %+v", out[len(out)-200:], receipt)
 	}
 	if !strings.Contains(up.sent(t), fmt.Sprintf(`"max_tokens":%d`, affords)) {
@@ -420,18 +389,8 @@ func TestReasoningBesideTheCompletionIsCharged(t *testing.T) {
 		{upstream.Messages, tellStream, recorded(last)},
 	} {
 		h := newTestGateway(t, speaker{&scriptedUpstream{text: c.text}, onlyChat}, "1.00", nil)
-		x := begin(h.Gateway)
-		if err := x.Authenticate(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
-		r, err := x.Call(t.Context(), c.op, []byte(c.body), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Stream != nil {
-			drain(t, r.Stream)
-		}
-		if receipt, _ := x.Receipt(); receipt.Charge != micro(1_013) || receipt.Usage.Output != 1_003 || receipt.Usage.Reasoning != 994 {
+		r, _ := h.complete(t, c.op, c.body)
+		if receipt, _ := r.Receipt(); receipt.Charge != micro(1_013) || receipt.Usage.Output != 1_003 || receipt.Usage.Reasoning != 994 {
 			t.Errorf("%s %s: receipt %+v", c.op, c.body, receipt)
 		}
 	}

@@ -201,20 +201,45 @@ func enter(t testing.TB, g *gateway.Gateway) *rawRequest {
 	return x
 }
 
-// newID is the id of a new request.
-func newID(t testing.TB, g *gateway.Gateway) string {
+// authenticated is a request that was counted, and has not asked for anything yet.
+func authenticated(t testing.TB, ctx context.Context, g *gateway.Gateway) *gateway.Response {
 	t.Helper()
-	return enter(t, g).ID
+	r, err := g.Do(ctx, &gateway.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
-// ask sends raw bytes through the one path, as the server does.
-func (h *testGateway) ask(ctx context.Context, body string) (*rawRequest, *gateway.Response, error) {
-	x := begin(h.Gateway)
-	if err := x.Authenticate(ctx, ""); err != nil {
-		return x, nil, err
+// do sends one raw request, with an idempotency key if one is given.
+func (h *testGateway) do(ctx context.Context, op upstream.Op, body string, key ...string) (*gateway.Response, error) {
+	return h.Do(ctx, &gateway.Request{Op: op, Body: []byte(body), IdempotencyKey: strings.Join(key, "")})
+}
+
+// ask sends a chat completion.
+func (h *testGateway) ask(ctx context.Context, body string, key ...string) (*gateway.Response, error) {
+	return h.do(ctx, upstream.ChatCompletion, body, key...)
+}
+
+// must sends a request that must not fail.
+func (h *testGateway) must(t testing.TB, op upstream.Op, body string, key ...string) *gateway.Response {
+	t.Helper()
+	r, err := h.do(t.Context(), op, body, key...)
+	if err != nil {
+		t.Fatal(err)
 	}
-	r, err := x.Call(ctx, upstream.ChatCompletion, []byte(body), nil)
-	return x, r, err
+	return r
+}
+
+// complete sends a request that must not fail, and reads its answer to the end if
+// it is a stream.
+func (h *testGateway) complete(t testing.TB, op upstream.Op, body string, key ...string) (*gateway.Response, string) {
+	t.Helper()
+	r := h.must(t, op, body, key...)
+	if r.Stream == nil {
+		return r, string(r.Body)
+	}
+	return r, drain(t, r.Stream)
 }
 
 // drain reads a stream to its end.

@@ -46,10 +46,7 @@ func TestASolventCallerIsAskedForNoMoreThanTheBalanceAffords(t *testing.T) {
 				body = strings.Replace(body, "say four words", "say", 1)
 				body = strings.Replace(body, "messages", "messages", 1)
 			}
-			_, r, err := h.ask(t.Context(), body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := h.must(t, upstream.ChatCompletion, body)
 			want := c.header
 			if want != "" {
 				want = fmt.Sprint(int64(len(askWhole)) + 40 - int64(len(body)))
@@ -69,10 +66,7 @@ func TestASolventCallerIsAskedForNoMoreThanTheBalanceAffords(t *testing.T) {
 func TestAModelInGoIsToldOfTheBoundToo(t *testing.T) {
 	ask := `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":500}`
 	h := newTestGateway(t, chat.Serve(exactly), micro(int64(len(ask))+40).String(), nil)
-	x, _, err := h.ask(t.Context(), ask)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := h.must(t, upstream.ChatCompletion, ask)
 	if r, _ := x.Receipt(); r.Usage.Output != 40 || r.Overrun != 0 {
 		t.Errorf("receipt %+v", r)
 	}
@@ -81,7 +75,7 @@ func TestAModelInGoIsToldOfTheBoundToo(t *testing.T) {
 func TestABalanceThatCoversNoTokenIs402AndNothingIsAsked(t *testing.T) {
 	up := &scriptedUpstream{text: whole("")}
 	h := newTestGateway(t, up, micro(int64(len(askWhole))).String(), nil) // the input bound, but no output token
-	_, _, err := h.ask(t.Context(), askWhole)
+	_, err := h.ask(t.Context(), askWhole)
 	if !fault.Is(err, fault.InsufficientBalance) || up.count() != 0 {
 		t.Errorf("error %v after %d calls", err, up.count())
 	}
@@ -112,11 +106,7 @@ func TestAStreamEndsForLengthWhenTheMoneyDoes(t *testing.T) {
 	h := newTestGateway(t, up, credit, func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", HoldTokens: 100, MaxOutput: 1_000}} // the upstream ignores the cap
 	})
-	_, r, err := h.ask(t.Context(), ask)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := drain(t, r.Stream)
+	r, out := h.complete(t, upstream.ChatCompletion, ask)
 	if !strings.HasSuffix(out, "data: [DONE]\n\n") || !strings.Contains(out, `"finish_reason":"length"`) || strings.Count(out, `"usage":{`) != 1 {
 		t.Errorf("the stream ends with %q", out[max(0, len(out)-400):])
 	}
@@ -140,14 +130,11 @@ func TestAStreamEndsForLengthWhenTheMoneyDoes(t *testing.T) {
 func TestACallerWithABoundOfItsOwnIsNotHeldForMore(t *testing.T) {
 	up := &scriptedUpstream{text: chunk(`{"content":"`+strings.Repeat("long ", 400)+`"}`, "") + usageChunk(1, 100) + "data: [DONE]\n\n"}
 	h := newTestGateway(t, up, micro(int64(len(askStream))+100).String(), nil)
-	x, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, upstream.ChatCompletion, askStream)
 	if out := drain(t, r.Stream); strings.Contains(out, `"length"`) || !strings.HasSuffix(out, "data: [DONE]\n\n") {
 		t.Errorf("stream %q", out)
 	}
-	if receipt, _ := x.Receipt(); receipt.Charge != micro(101) || receipt.Reason != billing.ReasonComplete {
+	if receipt, _ := r.Receipt(); receipt.Charge != micro(101) || receipt.Reason != billing.ReasonComplete {
 		t.Errorf("receipt %+v", receipt)
 	}
 }
@@ -187,11 +174,7 @@ func watched(t *testing.T, tokens int, pause time.Duration, spare bool) []int64 
 		_, _ = io.WriteString(w, usageChunk(1, tokens)+"data: [DONE]\n\n")
 		_ = w.Close()
 	}()
-	_, result, err := h.ask(t.Context(), strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":9000`, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	drain(t, result.Stream)
+	h.complete(t, upstream.ChatCompletion, strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":9000`, 1))
 	return meter.noted
 }
 
@@ -219,25 +202,18 @@ func TestASlowStreamIsCheckpointedEveryTwoSecondsIfTheMeterHasTime(t *testing.T)
 // newEstimateGateway is a gateway over an upstream that must not be asked.
 func newEstimateGateway(t *testing.T, account memory.Ledger) (*gateway.Gateway, *scriptedUpstream) {
 	t.Helper()
-	row := func(rates ...billing.Rate) *billing.Price {
-		p, err := billing.NewPrice(rates...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
 	up := &scriptedUpstream{}
 	g, err := gateway.New(gateway.Options{
 		Upstream: up, Meter: account, Models: []gateway.Model{{ID: "old", Withdrawn: time.Unix(1, 0)}, {ID: "capped", MaxOutput: 20_000}},
 		Prices: billing.NewPriceList(map[string]*billing.Price{
-			"m":                 row(billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "2"}),
-			"capped":            row(billing.Rate{Unit: billing.Output, Amount: "2"}),
-			"alpha-image-2.0":   row(billing.Rate{Unit: billing.Image, Amount: "0.035"}),
-			"imagegen-2":        row(billing.Rate{Unit: billing.ImageOutput, Amount: "32"}),
-			"alpha3-tts-flash":  row(billing.Rate{Unit: billing.Character, Amount: "10"}),
-			"beta2.6-t2v":       row(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.10"}),
-			"gamma-2-0-260128":  row(billing.Rate{Unit: billing.Second, Amount: "0.10"}),
-			"text-embedding-v4": row(billing.Rate{Unit: billing.Input, Amount: "0.07"}),
+			"m":                 rates(t, "input", "1", "output", "2"),
+			"capped":            rates(t, "output", "2"),
+			"alpha-image-2.0":   rates(t, "image", "0.035"),
+			"imagegen-2":        rates(t, "image_output", "32"),
+			"alpha3-tts-flash":  rates(t, "character", "10"),
+			"beta2.6-t2v":       rates(t, "second", "0.10"),
+			"gamma-2-0-260128":  rates(t, "second", "0.10"),
+			"text-embedding-v4": rates(t, "input", "0.07"),
 		}),
 	})
 	if err != nil {
@@ -433,23 +409,14 @@ func TestAStreamWhoseHoldAnotherProcessEndedStopsAtTheNextCheckpoint(t *testing.
 					meter.Meter, o.Meter = o.Meter, meter
 					o.Models = []gateway.Model{{ID: "m", MaxOutput: 90_000}}
 				})
-				x := begin(h.Gateway)
-				x.IdempotencyKey = key
-				if err := x.Authenticate(t.Context(), ""); err != nil {
-					t.Fatal(err)
-				}
-				r, err := x.Call(t.Context(), row.op, []byte(row.body), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				out := drain(t, r.Stream)
+				r, out := h.complete(t, row.op, row.body, key)
 				if n := strings.Count(out, "abcd"); n < 1_000 || n > 5_000 { // two checkpoints, or two steps of the hold
 					t.Errorf("%d tokens were delivered", n)
 				}
 				if strings.Contains(out, row.last) || !strings.Contains(out, `"error"`) || !fault.Is(r.Stream.Err(), fault.ServiceUnavailable) {
 					t.Errorf("it ends with %q, %v", out[len(out)-300:], r.Stream.Err())
 				}
-				if receipt, ok := x.Receipt(); !ok || receipt.Reason != billing.ReasonInternal || receipt.Charge != h.spent(t, "1.00") || receipt.Charge == 0 {
+				if receipt, ok := r.Receipt(); !ok || receipt.Reason != billing.ReasonInternal || receipt.Charge != h.spent(t, "1.00") || receipt.Charge == 0 {
 					t.Errorf("receipt %+v", receipt)
 				}
 			})
@@ -496,10 +463,7 @@ func TestTheEndOfAStreamWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
 		meter.recover()
 		return (&scriptedUpstream{text: recorded(usageChunk(20, 30))}).Do(ctx, c)
 	}), "1.00", func(o *gateway.Options) { meter.Meter, o.Meter = o.Meter, meter })
-	_, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, upstream.ChatCompletion, askStream)
 	if out := drain(t, r.Stream); strings.Contains(out, "[DONE]") || !strings.Contains(out, `"code":"ServiceUnavailable"`) {
 		t.Errorf("stream %q", out)
 	}
@@ -543,11 +507,7 @@ func TestAMeterThatIsAwayEndsNoStream(t *testing.T) {
 					meter.Meter, o.Meter = o.Meter, meter
 					o.Models = []gateway.Model{{ID: "m", HoldTokens: 100, MaxOutput: 10_000}}
 				})
-				_, r, err := h.ask(t.Context(), strings.Replace(askStream, `"max_tokens":100,`, "", 1))
-				if err != nil {
-					t.Fatal(err)
-				}
-				out := drain(t, r.Stream)
+				_, out := h.complete(t, upstream.ChatCompletion, strings.Replace(askStream, `"max_tokens":100,`, "", 1))
 				if strings.Contains(out, `"length"`) || !strings.HasSuffix(out, "data: [DONE]\n\n") {
 					t.Errorf("the stream ends with %q", out[len(out)-200:])
 				}

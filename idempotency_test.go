@@ -15,29 +15,13 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// askOnce sends raw bytes with an idempotency key.
-func (h *testGateway) askOnce(ctx context.Context, key, body string) (*gateway.Response, error) {
-	x := begin(h.Gateway)
-	x.IdempotencyKey = key
-	if err := x.Authenticate(ctx, ""); err != nil {
-		return nil, err
-	}
-	return x.Call(ctx, upstream.ChatCompletion, []byte(body), nil)
-}
-
 const reported = `,"usage":{"prompt_tokens":20,"completion_tokens":30}`
 
 func TestADuplicateGetsTheFirstAnswerAndIsNotCharged(t *testing.T) {
 	up := &scriptedUpstream{text: whole(reported)}
 	h := newTestGateway(t, up, "1.00", nil)
-	first, err := h.askOnce(t.Context(), "k", askWhole)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := h.askOnce(t.Context(), "k", askWhole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := h.must(t, upstream.ChatCompletion, askWhole, "k")
+	again := h.must(t, upstream.ChatCompletion, askWhole, "k")
 	if string(again.Body) != string(first.Body) || !again.Replayed || again.Header.Get("Idempotent-Replayed") != "true" ||
 		again.Header.Get("X-Gateway-Charge") != first.Header.Get("X-Gateway-Charge") || !strings.HasPrefix(again.Header.Get("X-Request-Id"), "req_") {
 		t.Errorf("first %v, again %v", first, again)
@@ -49,14 +33,12 @@ func TestADuplicateGetsTheFirstAnswerAndIsNotCharged(t *testing.T) {
 
 func TestAnotherBodyUnderTheSameKeyIsAConflict(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: whole(reported)}, "1.00", nil)
-	if _, err := h.askOnce(t.Context(), "k", askWhole); err != nil {
-		t.Fatal(err)
-	}
-	_, err := h.askOnce(t.Context(), "k", strings.Replace(askWhole, "four", "five", 1))
+	h.must(t, upstream.ChatCompletion, askWhole, "k")
+	_, err := h.ask(t.Context(), strings.Replace(askWhole, "four", "five", 1), "k")
 	if f := fault.From(err); f == nil || f.Code != fault.IdempotencyConflict || f.Retry != fault.RetryNo {
 		t.Errorf("error %v", err)
 	}
-	if _, err := h.askOnce(t.Context(), strings.Repeat("k", 256), askWhole); !fault.Is(err, fault.InvalidRequest) {
+	if _, err := h.ask(t.Context(), askWhole, strings.Repeat("k", 256)); !fault.Is(err, fault.InvalidRequest) {
 		t.Errorf("a key of 256 bytes: %v", err)
 	}
 }
@@ -68,7 +50,7 @@ func TestAnyNumberOfParallelDuplicatesMakeOneCallAndOneCharge(t *testing.T) {
 	var all sync.WaitGroup
 	for range 200 {
 		all.Go(func() {
-			r, err := h.askOnce(t.Context(), "k", askWhole)
+			r, err := h.ask(t.Context(), askWhole, "k")
 			switch f := fault.From(err); {
 			case err == nil && len(r.Body) > 0:
 				answered.Add(1)
@@ -99,10 +81,10 @@ func TestAFailureFreesTheKey(t *testing.T) {
 				return (&scriptedUpstream{text: whole(reported)}).Do(ctx, call)
 			})
 			h := newTestGateway(t, up, "1.00", nil)
-			if _, err := h.askOnce(t.Context(), "k", askWhole); err == nil {
+			if _, err := h.ask(t.Context(), askWhole, "k"); err == nil {
 				t.Fatal("no error")
 			}
-			if r, err := h.askOnce(t.Context(), "k", askWhole); err != nil || r.Replayed {
+			if r, err := h.ask(t.Context(), askWhole, "k"); err != nil || r.Replayed {
 				t.Errorf("again %v, %v", r, err)
 			}
 		})
@@ -110,22 +92,30 @@ func TestAFailureFreesTheKey(t *testing.T) {
 }
 
 func TestAStreamIsReplayedAsAStream(t *testing.T) {
-	up := &scriptedUpstream{text: recorded(usageChunk(20, 30))}
-	h := newTestGateway(t, up, "1.00", nil)
-	first, err := h.askOnce(t.Context(), "k", askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := h.askOnce(t.Context(), "k", askStream); !fault.Is(err, fault.IdempotencyConflict) {
-		t.Errorf("while the first runs: %v", err)
-	}
-	want := drain(t, first.Stream)
-	again, err := h.askOnce(t.Context(), "k", askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(again.Body) != want || again.Header.Get("Content-Type") != "text/event-stream" {
-		t.Errorf("again %q, want %q", again.Body, want)
+	for name, c := range map[string]struct {
+		op         upstream.Op
+		body, text string
+		not        upstream.Op
+	}{
+		"chat":     {upstream.ChatCompletion, askStream, recorded(usageChunk(20, 30)), onlyChat},
+		"messages": {upstream.Messages, tellStream, strings.Join(told, ""), onlyMessages},
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := &scriptedUpstream{text: c.text}
+			h := newTestGateway(t, speaker{up, c.not}, "1.00", nil)
+			first := h.must(t, c.op, c.body, "k")
+			if _, err := h.do(t.Context(), c.op, c.body, "k"); !fault.Is(err, fault.IdempotencyConflict) {
+				t.Errorf("while the first runs: %v", err)
+			}
+			want := drain(t, first.Stream)
+			again := h.must(t, c.op, c.body, "k")
+			if string(again.Body) != want || !again.Replayed || again.Header.Get("Content-Type") != "text/event-stream" {
+				t.Errorf("again %q, want %q", again.Body, want)
+			}
+			if up.count() != 1 || h.spent(t, "1.00") != micro(50) {
+				t.Errorf("%d calls, spent %s", up.count(), h.spent(t, "1.00"))
+			}
+		})
 	}
 }
 
@@ -133,10 +123,7 @@ func TestADuplicateOfAnInterruptedStreamSeesThatItIsNotWhole(t *testing.T) {
 	in, out := io.Pipe()
 	h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", nil)
 	go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`, "")) }()
-	first, err := h.askOnce(t.Context(), "k", askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := h.must(t, upstream.ChatCompletion, askStream, "k")
 	received, err := first.Stream.Next()
 	if err != nil {
 		t.Fatal(err)
@@ -145,10 +132,7 @@ func TestADuplicateOfAnInterruptedStreamSeesThatItIsNotWhole(t *testing.T) {
 	if err := first.Stream.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := h.askOnce(t.Context(), "k", askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := h.must(t, upstream.ChatCompletion, askStream, "k")
 	if rest, ok := strings.CutPrefix(string(again.Body), want); !ok || !strings.HasPrefix(rest, `data: {"error":{`) || strings.Count(rest, "\n\n") != 1 {
 		t.Errorf("again %q after %q", again.Body, want)
 	}
@@ -158,10 +142,8 @@ func TestAnAnswerThatIsTooLargeIsNotKeptButNotRunAgain(t *testing.T) {
 	big := strings.Replace(whole(reported), "one two", strings.Repeat("x", 1<<20), 1)
 	up := &scriptedUpstream{text: big}
 	h := newTestGateway(t, up, "1.00", nil)
-	if _, err := h.askOnce(t.Context(), "k", askWhole); err != nil {
-		t.Fatal(err)
-	}
-	_, err := h.askOnce(t.Context(), "k", askWhole)
+	h.must(t, upstream.ChatCompletion, askWhole, "k")
+	_, err := h.ask(t.Context(), askWhole, "k")
 	if f := fault.From(err); f == nil || f.Code != fault.IdempotencyConflict || f.Retry != fault.RetryNo || up.count() != 1 {
 		t.Errorf("error %v after %d calls", err, up.count())
 	}

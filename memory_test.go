@@ -57,10 +57,10 @@ func (p *slowAnswer) Close() error { return nil }
 
 // newAnswerGateway is a gateway with room for 64 MiB of large answers, whose upstream gives
 // the answers in turn.
-func newAnswerGateway(t *testing.T, parcels ...*slowAnswer) *testGateway {
+func newAnswerGateway(t *testing.T, answers ...*slowAnswer) *testGateway {
 	next := 0
 	return newTestGateway(t, upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-		p := parcels[next]
+		p := answers[next]
 		next++
 		p.ctx = ctx
 		return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: p}, nil
@@ -69,10 +69,10 @@ func newAnswerGateway(t *testing.T, parcels ...*slowAnswer) *testGateway {
 	})
 }
 
-// get asks for the next parcel, and ends the exchange with what became of it.
+// get asks for the next answer, and ends the request with what became of it.
 func (h *testGateway) get(ctx context.Context) error {
-	x, r, err := h.ask(ctx, askWhole)
-	x.End(200, err)
+	r, err := h.ask(ctx, askWhole)
+	r.End(200, err)
 	if err == nil {
 		r.Release()
 	}
@@ -195,10 +195,7 @@ func TestAnAnswerThatWasReadIsInNobodysWay(t *testing.T) {
 		close(first.end)
 		close(second.end)
 		h := newAnswerGateway(t, first, second)
-		x, r, err := h.ask(t.Context(), askWhole)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := h.must(t, upstream.ChatCompletion, askWhole)
 		if l := h.Load(); l.Answers != int64(len(r.Body)) {
 			t.Errorf("of an answer of %d bytes: %+v", len(r.Body), l)
 		}
@@ -206,7 +203,7 @@ func TestAnAnswerThatWasReadIsInNobodysWay(t *testing.T) {
 		if err := h.get(t.Context()); err != nil || time.Since(began) != 0 {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
-		x.End(200, nil)
+		r.End(200, nil)
 		if l := h.Load(); l.Answers != 0 {
 			t.Errorf("in the end %+v", l)
 		}
@@ -261,7 +258,7 @@ func TestAnAnswerThatIsNoneKeepsNoRoom(t *testing.T) {
 		p.tail = strings.NewReader("nonsense")
 		close(p.end)
 		h := newAnswerGateway(t, p, p, p)
-		x, _, err := h.ask(t.Context(), askWhole)
+		x, err := h.ask(t.Context(), askWhole)
 		if !fault.Is(err, fault.BadGateway) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -319,7 +316,7 @@ func TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory(t *testing.T) {
 	for _, body := range []string{askWhole, askStream} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _, err := h.ask(t.Context(), body)
+		_, err := h.ask(t.Context(), body)
 		runtime.ReadMemStats(&after)
 		if !fault.Is(err, fault.BadGateway) {
 			t.Errorf("%.60s: %v", body, err)
@@ -341,7 +338,7 @@ func TestAnAnswerMayBeAsLargeAsTheLimit(t *testing.T) {
 	for over := -1; over <= 1; over++ {
 		text := strings.Replace(answer, ",", ","+strings.Repeat(" ", most+over-len(answer)), 1)
 		h := newTestGateway(t, &scriptedUpstream{body: io.MultiReader(strings.NewReader(text[:most/3]), strings.NewReader(text[most/3:]))}, "1", func(o *gateway.Options) { o.MaxAnswer = most })
-		_, r, err := h.ask(t.Context(), askWhole)
+		r, err := h.ask(t.Context(), askWhole)
 		if over > 0 && !fault.Is(err, fault.BadGateway) || over <= 0 && err != nil {
 			t.Errorf("%d bytes more than the limit: %v", over, err)
 		}

@@ -5,7 +5,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -45,16 +44,6 @@ var told = []string{
 const toldWhole = `{"id":"msg_1","type":"message","role":"assistant","model":"vendor-m","content":[{"type":"text","text":"one two three four","citations":null}],` +
 	`"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":20,"output_tokens":30},"x":1.0}`
 
-// tell sends a request for a message through the one path.
-func (h *testGateway) tell(ctx context.Context, body string) (*rawRequest, *gateway.Response, error) {
-	x := begin(h.Gateway)
-	if err := x.Authenticate(ctx, ""); err != nil {
-		return x, nil, err
-	}
-	r, err := x.Call(ctx, upstream.Messages, []byte(body), nil)
-	return x, r, err
-}
-
 // newMessagesGateway is a gateway whose upstream speaks messages only.
 func newMessagesGateway(t testing.TB, s *scriptedUpstream, edit func(*gateway.Options)) *testGateway {
 	t.Helper()
@@ -65,10 +54,7 @@ func TestANativeMessagePassesUntouchedButForTheModel(t *testing.T) {
 	up := &scriptedUpstream{text: toldWhole}
 	h := newMessagesGateway(t, up, nil)
 	body := strings.Replace(tellWhole, `"model"`, `"x_new":1.0, "model"`, 1)
-	_, r, err := h.tell(t.Context(), body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, upstream.Messages, body)
 	if want := strings.Replace(toldWhole, "vendor-m", "m", 1); string(r.Body) != want {
 		t.Errorf("answer %s, want %s", r.Body, want)
 	}
@@ -77,45 +63,6 @@ func TestANativeMessagePassesUntouchedButForTheModel(t *testing.T) {
 	}
 	if got := h.spent(t, "1.00"); got != micro(50) {
 		t.Errorf("spent %s", got)
-	}
-}
-
-// TestAMessageCutAtEveryByteCostsWhatWasDelivered is for both dialects of an
-// upstream: what it sent is cut at each offset.
-func TestAMessageCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
-	for name, c := range map[string]struct {
-		text string
-		not  upstream.Op
-		cost func(text string) billing.Money
-		last string // with which it is whole
-	}{
-		"native":     {strings.Join(told, ""), onlyMessages, toldCost, `"message_stop"}`},
-		"translated": {recorded(usageChunk(20, 30)), onlyChat, deliveredCost, strings.TrimSpace(usageChunk(20, 30))},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for at := range len(c.text) {
-				h := newTestGateway(t, speaker{&scriptedUpstream{text: c.text[:at]}, c.not}, "1.00", nil)
-				_, r, err := h.tell(t.Context(), tellStream)
-				got := ""
-				if err == nil {
-					got = drain(t, r.Stream)
-				}
-				whole := strings.Contains(c.text[:at], c.last)
-				switch {
-				case err != nil:
-					if !fault.Is(err, fault.BadGateway) {
-						t.Fatalf("cut at %d: %v", at, err)
-					}
-				case whole != strings.HasSuffix(got, messageEvent("message_stop", "")):
-					t.Fatalf("cut at %d: whole %v, but the client got %q", at, whole, got)
-				case !whole && !strings.Contains(got, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":"):
-					t.Fatalf("cut at %d: no error event in %q", at, got)
-				}
-				if want, got := c.cost(c.text[:at]), h.spent(t, "1.00"); got != want {
-					t.Fatalf("cut at %d: spent %s, want %s", at, got, want)
-				}
-			}
-		})
 	}
 }
 
@@ -153,10 +100,7 @@ func TestAClientOfMessagesThatLeavesPaysForWhatItReceived(t *testing.T) {
 				}
 			}
 		}()
-		x, r, err := h.tell(t.Context(), tellStream)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := h.must(t, upstream.Messages, tellStream)
 		for received := ""; strings.Count(received, "\n\n") <= leave; {
 			b, err := r.Stream.Next()
 			if err != nil {
@@ -175,45 +119,10 @@ func TestAClientOfMessagesThatLeavesPaysForWhatItReceived(t *testing.T) {
 		if got := h.spent(t, "1.00"); got != want {
 			t.Errorf("left after %d: spent %s, want %s", leave, got, want)
 		}
-		if receipt, _ := x.Receipt(); receipt.Reason != billing.ReasonClientGone {
+		if receipt, _ := r.Receipt(); receipt.Reason != billing.ReasonClientGone {
 			t.Errorf("left after %d: %+v", leave, receipt)
 		}
 	}
-}
-
-func TestASilentStreamOfMessagesPings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		in, out := io.Pipe()
-		h := newMessagesGateway(t, &scriptedUpstream{body: in}, nil)
-		go func() {
-			time.Sleep(40 * time.Second) // virtual
-			_, _ = io.WriteString(out, strings.Join(told, ""))
-			_ = out.Close()
-		}()
-		var mu sync.Mutex
-		var beats []string
-		x := begin(h.Gateway)
-		if err := x.Authenticate(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
-		r, err := x.Call(t.Context(), upstream.Messages, []byte(tellStream), func(b []byte) {
-			mu.Lock()
-			defer mu.Unlock()
-			beats = append(beats, string(b))
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		drain(t, r.Stream)
-		mu.Lock()
-		defer mu.Unlock()
-		if len(beats) != 2 || !strings.HasPrefix(beats[0], "event: ping\ndata: {\"type\":") {
-			t.Errorf("beats %q", beats)
-		}
-		if got := h.spent(t, "1.00"); got != micro(50) {
-			t.Errorf("spent %s", got)
-		}
-	})
 }
 
 // TestASolventCallerOfMessagesIsAskedForNoMoreThanTheBalanceAffords is also why
@@ -230,11 +139,7 @@ func TestASolventCallerOfMessagesIsAskedForNoMoreThanTheBalanceAffords(t *testin
 		t.Run(name, func(t *testing.T) {
 			up := &scriptedUpstream{text: c.text}
 			h := newTestGateway(t, speaker{up, c.not}, micro(int64(len(body))+1_500).String(), nil)
-			_, r, err := h.tell(t.Context(), body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			drain(t, r.Stream)
+			r, _ := h.complete(t, upstream.Messages, body)
 			if got := r.Header.Get("X-Gateway-Max-Tokens"); got != "1500" || !strings.Contains(up.sent(t), `"max_tokens":1500`) {
 				t.Errorf("bound %q, sent %s", got, up.sent(t))
 			}
@@ -257,7 +162,7 @@ func TestAnErrorInAMessageStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newMessagesGateway(t, &scriptedUpstream{text: c.text}, nil)
-			_, r, err := h.tell(t.Context(), tellStream)
+			r, err := h.do(t.Context(), upstream.Messages, tellStream)
 			out := ""
 			if err == nil {
 				out = drain(t, r.Stream)
@@ -278,7 +183,7 @@ func TestWhatTheOtherDialectHasNoWordsForIsA400ThatSaysNothingOfTheUpstream(t *t
 	h := newTestGateway(t, speaker{up, onlyChat}, "1.00", nil)
 	five := strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":100,"stop_sequences":["a","b","c","d","e"]`, 1)
 	for range 20 { // enough to eject a channel that failed
-		_, _, err := h.tell(t.Context(), five)
+		_, err := h.do(t.Context(), upstream.Messages, five)
 		if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || f.Param != "stop_sequences" {
 			t.Fatalf("error %v", err)
 		}
@@ -286,7 +191,7 @@ func TestWhatTheOtherDialectHasNoWordsForIsA400ThatSaysNothingOfTheUpstream(t *t
 	if up.count() != 0 || h.spent(t, "1.00") != 0 {
 		t.Errorf("asked %d times, spent %s", up.count(), h.spent(t, "1.00"))
 	}
-	if _, _, err := h.tell(t.Context(), tellWhole); err != nil {
+	if _, err := h.do(t.Context(), upstream.Messages, tellWhole); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }
@@ -303,10 +208,7 @@ func TestAModelOfTwoDialectsFailsOverFromOneToTheOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newTestGateway(t, routing, "1.00", nil)
-	_, r, err := h.tell(t.Context(), strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":100,"temperature":0.5,"top_k":4`, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, upstream.Messages, strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":100,"temperature":0.5,"top_k":4`, 1))
 	if !strings.Contains(string(r.Body), `"type":"message"`) || !strings.Contains(string(r.Body), "one two three four") {
 		t.Errorf("answer %s", r.Body)
 	}
@@ -319,31 +221,6 @@ func TestAModelOfTwoDialectsFailsOverFromOneToTheOther(t *testing.T) {
 	}
 	if got := h.spent(t, "1.00"); got != micro(50) {
 		t.Errorf("spent %s", got)
-	}
-}
-
-func TestAStreamOfMessagesIsReplayedAsAStream(t *testing.T) {
-	up := &scriptedUpstream{text: strings.Join(told, "")}
-	h := newMessagesGateway(t, up, nil)
-	once := func() (*gateway.Response, error) {
-		x := begin(h.Gateway)
-		x.IdempotencyKey = "k"
-		if err := x.Authenticate(t.Context(), ""); err != nil {
-			return nil, err
-		}
-		return x.Call(t.Context(), upstream.Messages, []byte(tellStream), nil)
-	}
-	first, err := once()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := drain(t, first.Stream)
-	again, err := once()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(again.Body) != want || !again.Replayed || up.count() != 1 || h.spent(t, "1.00") != micro(50) {
-		t.Errorf("again %q after %q; %d calls for %s", again.Body, want, up.count(), h.spent(t, "1.00"))
 	}
 }
 
@@ -399,11 +276,7 @@ func TestTokensAreCountedByTheUpstreamIfItCan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newTestGateway(t, counter{&scriptedUpstream{text: `{"input_tokens":4242,"x":1.0}`}, c.refusal}, "0", nil)
-			x := begin(h.Gateway)
-			if err := x.Authenticate(t.Context(), ""); err != nil {
-				t.Fatal(err)
-			}
-			r, err := x.Call(t.Context(), upstream.CountTokens, []byte(`{"model":"m","messages":[{"role":"user","content":"x"}]}`), nil)
+			r, err := h.do(t.Context(), upstream.CountTokens, `{"model":"m","messages":[{"role":"user","content":"x"}]}`)
 			if c.code != "" {
 				if !fault.Is(err, c.code) {
 					t.Errorf("error %v", err)
@@ -416,7 +289,7 @@ func TestTokensAreCountedByTheUpstreamIfItCan(t *testing.T) {
 			if c.estimated != (r.Header.Get("X-Gateway-Estimated") == "true") || c.estimated == (string(r.Body) == `{"input_tokens":4242,"x":1.0}`) {
 				t.Errorf("%s, %v", r.Body, r.Header)
 			}
-			if _, settled := x.Receipt(); settled {
+			if _, settled := r.Receipt(); settled {
 				t.Error("a count has a receipt")
 			}
 		})
@@ -439,7 +312,7 @@ func TestThoughtsThatAClientDoesNotSeeBreakNoStreamAndArePaidByWhoHangsUp(t *tes
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newTestGateway(t, speaker{&scriptedUpstream{text: musing(c.then)}, onlyChat}, "1.00", nil)
-			_, r, err := h.tell(t.Context(), tellStream)
+			r, err := h.do(t.Context(), upstream.Messages, tellStream)
 			out := ""
 			if err == nil {
 				out = drain(t, r.Stream)
@@ -456,10 +329,6 @@ func TestThoughtsThatAClientDoesNotSeeBreakNoStreamAndArePaidByWhoHangsUp(t *tes
 		in, out := io.Pipe()
 		h := newTestGateway(t, speaker{&scriptedUpstream{body: in}, onlyChat}, "1.00", nil)
 		var beats atomic.Int64
-		x := begin(h.Gateway)
-		if err := x.Authenticate(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
 		go func() {
 			for range 40 {
 				time.Sleep(2 * time.Second) // virtual: 80 s without a word
@@ -467,7 +336,7 @@ func TestThoughtsThatAClientDoesNotSeeBreakNoStreamAndArePaidByWhoHangsUp(t *tes
 			}
 		}()
 		ctx, leave := context.WithCancel(t.Context())
-		r, err := x.Call(ctx, upstream.Messages, []byte(tellStream), func([]byte) { beats.Add(1) })
+		r, err := h.Do(ctx, &gateway.Request{Op: upstream.Messages, Body: []byte(tellStream), Heartbeat: func([]byte) { beats.Add(1) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -488,10 +357,7 @@ func TestThinkingThatTheBalanceDoesNotAffordIsLeftOut(t *testing.T) {
 	up := &scriptedUpstream{text: toldWhole}
 	body := strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":5000,"thinking":{"type":"enabled","budget_tokens":4000}`, 1)
 	h := newTestGateway(t, speaker{up, onlyMessages}, micro(int64(len(body))+1_000).String(), nil)
-	_, r, err := h.tell(t.Context(), body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, upstream.Messages, body)
 	if got := up.sent(t); strings.Contains(got, "thinking") || !strings.Contains(got, `"max_tokens":1000`) || r.Header.Get("X-Gateway-Dropped") != "thinking" {
 		t.Errorf("sent %s, headers %v", got, r.Header)
 	}

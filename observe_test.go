@@ -107,12 +107,8 @@ func TestAnObserverIsToldOfARequestAndItsAttempts(t *testing.T) {
 	var d recordedEvents
 	up := &moody{scriptedUpstream: scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}}
 	h := newTestGateway(t, twoChannels(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
-	x := begin(h.Gateway)
-	x.ClientID = "mine"
-	if err := x.Authenticate(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := x.Call(x.Context(), upstream.ChatCompletion, []byte(askWhole), nil); err != nil {
+	x, err := h.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askWhole), ClientID: "mine"})
+	if err != nil {
 		t.Fatal(err)
 	}
 	x.End(http.StatusOK, nil)
@@ -148,12 +144,8 @@ func TestAnObserverIsToldWhereTheTimeGoes(t *testing.T) {
 	var d recordedEvents
 	var clock counting
 	h := newTestGateway(t, &scriptedUpstream{text: recorded(usageChunk(20, 4))}, "1", func(o *gateway.Options) { o.Observe, o.Now = d.observer(), clock.now })
-	x, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	drain(t, r.Stream)
-	x.End(200, nil)
+	r, _ := h.complete(t, upstream.ChatCompletion, askStream)
+	r.End(200, nil)
 	f := d.facts[0]
 	p := f.Phases
 	if p.Admit <= 0 || p.Hold <= 0 || p.Upstream <= 0 || p.Settle <= 0 || f.First <= 0 || !f.Stream {
@@ -181,7 +173,7 @@ func TestOnlyAListedModelIsListed(t *testing.T) {
 	var d recordedEvents
 	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) { o.Observe = d.observer() })
 	for _, model := range []string{"m", strings.Repeat("x", 1000)} {
-		x, _, err := h.ask(t.Context(), `{"model":"`+model+`","messages":[{"role":"user","content":"hi"}]}`)
+		x, err := h.ask(t.Context(), `{"model":"`+model+`","messages":[{"role":"user","content":"hi"}]}`)
 		x.End(0, err)
 	}
 	if !d.facts[0].Listed || d.facts[1].Listed || len(d.facts[1].Model) > 300 {
@@ -192,7 +184,7 @@ func TestOnlyAListedModelIsListed(t *testing.T) {
 func TestARefusalIsToldToo(t *testing.T) {
 	var d recordedEvents
 	h := newTestGateway(t, &scriptedUpstream{}, "0", func(o *gateway.Options) { o.Observe = d.observer() })
-	x, _, err := h.ask(t.Context(), askWhole)
+	x, err := h.ask(t.Context(), askWhole)
 	x.End(402, err)
 	f := d.facts[0]
 	if f.Outcome != "insufficient_balance" || f.Code != fault.InsufficientBalance || f.Receipt != nil || f.Channel != "" || f.UsageSource() != "" || len(f.Attempts) != 0 {
@@ -203,29 +195,19 @@ func TestARefusalIsToldToo(t *testing.T) {
 	}
 }
 
-func TestATypedCallIsToldToo(t *testing.T) {
-	var d recordedEvents
-	up := &moody{scriptedUpstream: scriptedUpstream{text: whole("")}}
-	h := newTestGateway(t, twoChannels(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
-	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
-		t.Fatal(err)
-	}
-	if want := "attempted two in two"; len(d.lines) != 6 || d.lines[4] != want {
-		t.Errorf("it was told %v", d.lines)
-	}
-}
-
-func TestAPanicOfAnObserverHarmsNobody(t *testing.T) {
+func TestAPanicOfAnObserverHarmsNeitherTheCallNorAnotherObserver(t *testing.T) {
 	var log bytes.Buffer
+	var d recordedEvents
 	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) {
 		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		o.Observe = gateway.Observer{
+		failing := gateway.Observer{
 			Start:     func(context.Context, string, time.Time) context.Context { panic("start") },
 			Attempt:   func(context.Context, gateway.AttemptEvent) context.Context { panic("attempt") },
 			Attempted: func(context.Context, gateway.AttemptEvent) { panic("attempted") },
 			End:       func(context.Context, *gateway.RequestEvent) { panic("end") },
 			Event:     func(context.Context, gateway.Event) { panic("event") },
 		}
+		o.Observe = gateway.Observers(failing, d.observer())
 	})
 	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
 		t.Fatal(err)
@@ -235,8 +217,8 @@ func TestAPanicOfAnObserverHarmsNobody(t *testing.T) {
 			t.Errorf("nothing is logged of %s:\n%s", function, log.String())
 		}
 	}
-	if h.spent(t, "1") == 0 {
-		t.Error("nothing was charged")
+	if h.spent(t, "1") == 0 || len(d.attempts) != 1 || len(d.facts) != 1 {
+		t.Errorf("spent %s; the other observer was told %v", h.spent(t, "1"), d.lines)
 	}
 }
 
@@ -292,7 +274,7 @@ func TestObserversOfNothingAreNothing(t *testing.T) {
 
 func TestACaptureThatWaitsIsTold(t *testing.T) {
 	var d recordedEvents
-	m := &away{fails: 1}
+	m := &awayFirst{left: 1}
 	g, err := gateway.New(gateway.Options{
 		Upstream: twoChannels(t, &scriptedUpstream{text: whole("")}), Meter: m, Observe: d.observer(), SettleTimeout: time.Second,
 	})
@@ -306,7 +288,7 @@ func TestACaptureThatWaitsIsTold(t *testing.T) {
 		t.Errorf("%d captures wait", n)
 	}
 	m.mu.Lock()
-	m.fails = 1
+	m.left = 1
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
@@ -334,24 +316,6 @@ func TestACaptureThatWaitsIsTold(t *testing.T) {
 	if n := g.Backlog().Captures; n != 0 {
 		t.Errorf("%d captures wait still", n)
 	}
-}
-
-// away is a meter that fails to settle so many times.
-type away struct {
-	billing.Free
-	mu      sync.Mutex
-	fails   int
-	settled func()
-}
-
-func (a *away) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.fails--; a.fails >= 0 {
-		return billing.Receipt{}, errors.New("the disk is full")
-	}
-	defer a.settled()
-	return a.Free.Settle(ctx, h, u, with...)
 }
 
 func chatRequest() *chat.Request {
@@ -413,16 +377,13 @@ func TestACallIsPartOfItsRequestWhateverItsContextIsMadeOf(t *testing.T) {
 			var d recordedEvents
 			up := &moody{scriptedUpstream: scriptedUpstream{text: whole("")}}
 			h := newTestGateway(t, twoChannels(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
-			x := begin(h.Gateway)
-			if err := x.Authenticate(t.Context(), ""); err != nil {
-				t.Fatal(err)
-			}
+			x := authenticated(t, t.Context(), h.Gateway)
 			ctx := t.Context()
 			if made {
 				ctx = x.Context()
 			}
 			ctx = context.WithValue(ctx, own{}, "mine")
-			if _, err := x.Call(ctx, upstream.ChatCompletion, []byte(askWhole), nil); err != nil {
+			if _, err := h.Do(ctx, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askWhole), Follows: x}); err != nil {
 				t.Fatal(err)
 			}
 			x.End(200, nil)
@@ -443,11 +404,8 @@ func TestACallEndsWithItsOwnContext(t *testing.T) {
 		return nil, ctx.Err()
 	})
 	h := newTestGateway(t, up, "1", func(o *gateway.Options) { o.Observe = d.observer() })
-	x := begin(h.Gateway)
-	if err := x.Authenticate(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
-	_, err := x.Call(ctx, upstream.ChatCompletion, []byte(askWhole), nil)
+	x := authenticated(t, t.Context(), h.Gateway)
+	_, err := h.Do(ctx, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askWhole), Follows: x})
 	if !fault.Is(err, fault.ClientGone) {
 		t.Errorf("the call ended with %v", err)
 	}
@@ -459,10 +417,7 @@ func TestACallEndsWithItsOwnContext(t *testing.T) {
 
 func TestOpenStreamsAreCounted(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: recorded(usageChunk(20, 4))}, "1", nil)
-	_, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, upstream.ChatCompletion, askStream)
 	if b := h.Backlog(); b != (gateway.Backlog{Streams: 1}) {
 		t.Errorf("with a stream: %+v", b)
 	}
@@ -472,22 +427,6 @@ func TestOpenStreamsAreCounted(t *testing.T) {
 	}
 	if b := h.Backlog(); b != (gateway.Backlog{}) {
 		t.Errorf("after it: %+v", b)
-	}
-}
-
-func TestAnObserverThatFailsKeepsNoOtherFromBeingTold(t *testing.T) {
-	var d recordedEvents
-	failing := gateway.Observer{
-		Attempted: func(context.Context, gateway.AttemptEvent) { panic("of an observer") },
-		End:       func(context.Context, *gateway.RequestEvent) { panic("of an observer") },
-	}
-	up := &scriptedUpstream{text: whole("")}
-	h := newTestGateway(t, up, "1", func(o *gateway.Options) { o.Observe = gateway.Observers(failing, d.observer()) })
-	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
-		t.Fatal(err)
-	}
-	if len(d.attempts) != 1 || len(d.facts) != 1 {
-		t.Errorf("the other was told %v", d.lines)
 	}
 }
 
@@ -512,12 +451,7 @@ func linesOf(t *testing.T, text string) (asText, asJSON string) {
 			h := newTestGateway(t, &scriptedUpstream{err: (&upstream.Failure{Sent: true, Err: errors.New(text)}).Fault()}, "1", func(o *gateway.Options) {
 				o.Logger = slog.New(handler)
 			})
-			x := begin(h.Gateway)
-			x.ClientID = "mine"
-			if err := x.Authenticate(t.Context(), ""); err != nil {
-				t.Fatal(err)
-			}
-			_, callErr := x.Call(t.Context(), upstream.ChatCompletion, []byte(asked), nil)
+			x, callErr := h.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(asked), ClientID: "mine"})
 			x.End(500, callErr)
 			if strings.Count(buf.String(), "\n") != 1 {
 				t.Errorf("%q makes %d lines: %q", text, strings.Count(buf.String(), "\n"), buf)

@@ -58,7 +58,7 @@ func TestAPanicIsAnInternalErrorAndTheNextCallWorks(t *testing.T) {
 	for _, at := range []string{"upstream", "reserve"} {
 		broken.Store(at == "upstream")
 		meter.at = at
-		_, _, err := h.ask(t.Context(), askWhole)
+		_, err := h.ask(t.Context(), askWhole)
 		if !fault.Is(err, fault.InternalError) && !fault.Is(err, fault.ServiceUnavailable) {
 			t.Errorf("%s: error %v", at, err)
 		}
@@ -71,7 +71,7 @@ func TestAPanicIsAnInternalErrorAndTheNextCallWorks(t *testing.T) {
 	}
 	broken.Store(false)
 	meter.at = ""
-	if _, _, err := h.ask(t.Context(), askWhole); err != nil {
+	if _, err := h.ask(t.Context(), askWhole); err != nil {
 		t.Errorf("the next call: %v", err)
 	}
 }
@@ -82,7 +82,7 @@ func TestACaptureThatFailsWithholdsTheAnswerAndIsRetried(t *testing.T) {
 		meter.Meter = o.Meter
 		o.Meter = meter
 	})
-	_, err := h.askOnce(t.Context(), "k", askWhole)
+	_, err := h.ask(t.Context(), askWhole, "k")
 	if !fault.Is(err, fault.ServiceUnavailable) {
 		t.Errorf("error %v", err)
 	}
@@ -93,7 +93,7 @@ func TestACaptureThatFailsWithholdsTheAnswerAndIsRetried(t *testing.T) {
 	if got := h.spent(t, "1.00"); got != micro(50) {
 		t.Errorf("spent %s", got)
 	}
-	if r, err := h.askOnce(t.Context(), "k", askWhole); err != nil || !r.Replayed {
+	if r, err := h.ask(t.Context(), askWhole, "k"); err != nil || !r.Replayed {
 		t.Errorf("a duplicate got %+v, %v", r, err)
 	}
 }
@@ -206,11 +206,7 @@ func TestAPanicInAStreamEndsItWithAnErrorEventAndSettles(t *testing.T) {
 		}
 	})
 	h := newTestGateway(t, up, "1.00", nil)
-	_, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := drain(t, r.Stream)
+	_, out := h.complete(t, upstream.ChatCompletion, askStream)
 	if !strings.Contains(out, `"code":"internal_error"`) || strings.Contains(out, "sk-secret") {
 		t.Errorf("stream %q", out)
 	}

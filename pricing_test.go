@@ -177,34 +177,24 @@ const (
 // sell makes one call and looks at the balance.
 func sell(t *testing.T, model string, c sale, not upstream.Op) {
 	t.Helper()
-	var rates []billing.Rate
+	var pairs []string
 	for unit, amount := range tariff {
-		rates = append(rates, billing.Rate{Unit: unit, Amount: amount})
-	}
-	row, err := billing.NewPrice(rates...)
-	if err != nil {
-		t.Fatal(err)
+		pairs = append(pairs, string(unit), amount)
 	}
 	text := strings.ReplaceAll(c.answer, "%s", model)
 	h := newTestGateway(t, speaker{&scriptedUpstream{text: text}, not}, "100", func(o *gateway.Options) {
-		o.Prices = billing.NewPriceList(map[string]*billing.Price{model: row})
+		o.Prices = billing.NewPriceList(map[string]*billing.Price{model: rates(t, pairs...)})
 		o.MP3 = &doubler{}
 	})
-	x := begin(h.Gateway)
-	if err := x.Authenticate(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
-	r, err := x.Call(t.Context(), c.op, fmt.Appendf(nil, c.body, model), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, c.op, string(fmt.Appendf(nil, c.body, model)))
 	switch {
 	case r.Stream != nil:
 		if all := drain(t, r.Stream); strings.Contains(all, `"error"`) {
 			t.Fatal(all)
 		}
 	case r.Audio != nil:
-		for err = nil; err == nil; {
+		var err error
+		for err == nil {
 			_, err = r.Audio.Next()
 		}
 		if !errors.Is(err, io.EOF) {
@@ -212,7 +202,7 @@ func sell(t *testing.T, model string, c sale, not upstream.Op) {
 		}
 	}
 	if got, want := h.spent(t, "100"), cost(t, c.counts); got != want {
-		receipt, _ := x.Receipt()
+		receipt, _ := r.Receipt()
 		t.Errorf("%s was paid, want %s: %+v", got, want, receipt.Usage)
 	}
 }
@@ -227,11 +217,11 @@ func TestAModelWithoutAPriceDoesNotExistInPrepaid(t *testing.T) {
 		if listed := slices.ContainsFunc(models, func(m gateway.Model) bool { return m.ID == "unpriced" }); err != nil || listed == required {
 			t.Errorf("%s: listed %t, %v", name, listed, err)
 		}
-		_, _, err = h.ask(t.Context(), strings.Replace(askWhole, `"model":"m"`, `"model":"unpriced"`, 1))
+		_, err = h.ask(t.Context(), strings.Replace(askWhole, `"model":"m"`, `"model":"unpriced"`, 1))
 		if fault.Is(err, fault.ModelNotFound) != required || (up.count() == 0) != required {
 			t.Errorf("%s: %v after %d calls", name, err, up.count())
 		}
-		if _, _, err := h.ask(t.Context(), askWhole); err != nil {
+		if _, err := h.ask(t.Context(), askWhole); err != nil {
 			t.Errorf("%s: a model with a price: %v", name, err)
 		}
 	}
@@ -264,25 +254,14 @@ func TestAnOperationThatAPriceIsNotEnoughForIsNotSold(t *testing.T) {
 			upstream.ChatCompletion, upstream.Messages, upstream.Embeddings, upstream.GenerateImage, upstream.SubmitVideo, upstream.Speech,
 		}},
 	} {
-		var rates []billing.Rate
-		for i := 0; i < len(row.price); i += 2 {
-			rates = append(rates, billing.Rate{Unit: billing.Unit(row.price[i]), Amount: row.price[i+1]})
-		}
-		p, err := billing.NewPrice(rates...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := rates(t, row.price...)
 		for _, prepaid := range []bool{true, false} {
 			up := &scriptedUpstream{err: fault.New(fault.InvalidRequest, "asked")}
 			h := newTestGateway(t, up, "100", func(o *gateway.Options) {
 				o.RequirePrice, o.Prices, o.Models = prepaid, billing.NewPriceList(map[string]*billing.Price{"m": p}), nil
 			})
 			for op, body := range asked {
-				x := begin(h.Gateway)
-				if err := x.Authenticate(t.Context(), ""); err != nil {
-					t.Fatal(err)
-				}
-				_, err := x.Call(t.Context(), op, []byte(body), nil)
+				_, err := h.do(t.Context(), op, body)
 				want := prepaid && !slices.Contains(row.sold, op)
 				refused := fault.Is(err, fault.ModelNotFound) || fault.Is(err, fault.EndpointModelMismatch)
 				if refused != want {
@@ -297,12 +276,7 @@ func TestAnOperationThatAPriceIsNotEnoughForIsNotSold(t *testing.T) {
 // the request was made in Go.
 func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 	prices := func(o *gateway.Options) {
-		p, err := billing.NewPrice(
-			billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "1"}, billing.Rate{Unit: billing.Character, Amount: "1"},
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := rates(t, "input", "1", "output", "1", "character", "1")
 		o.RequirePrice, o.Prices, o.Models = true, billing.NewPriceList(map[string]*billing.Price{"m": p}), nil
 	}
 	up := &scriptedUpstream{err: fault.New(fault.InvalidRequest, "asked")}
@@ -313,11 +287,7 @@ func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 	}
 	for op, body := range asked {
 		for _, member := range []string{"api_base", "models"} {
-			x := begin(h.Gateway)
-			if err := x.Authenticate(t.Context(), ""); err != nil {
-				t.Fatal(err)
-			}
-			_, err := x.Call(t.Context(), op, []byte(strings.Replace(body, "{", `{"`+member+`":"a",`, 1)), nil)
+			_, err := h.do(t.Context(), op, strings.Replace(body, "{", `{"`+member+`":"a",`, 1))
 			if !refused(err, member) {
 				t.Errorf("%s with %s: %v", op, member, err)
 			}

@@ -74,17 +74,14 @@ func TestACompleteAnswerCostsItsReportedUsage(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newTestGateway(t, &scriptedUpstream{text: whole(c.usage)}, "1.00", nil)
-			x, r, err := h.ask(t.Context(), askWhole)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := h.must(t, upstream.ChatCompletion, askWhole)
 			if got := h.spent(t, "1.00"); got != micro(c.cost) {
 				t.Errorf("spent %s, want %s", got, micro(c.cost))
 			}
 			if got := r.Header.Get("X-Gateway-Charge"); got != micro(c.cost).String() {
 				t.Errorf("X-Gateway-Charge is %s", got)
 			}
-			receipt, ok := x.Receipt()
+			receipt, ok := r.Receipt()
 			if !ok || receipt.Usage.Estimated != c.estimated || receipt.Reason != billing.ReasonComplete {
 				t.Errorf("receipt %+v, %v", receipt, ok)
 			}
@@ -94,10 +91,7 @@ func TestACompleteAnswerCostsItsReportedUsage(t *testing.T) {
 
 func TestAnAbsurdCountIsClampedToTheHold(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":900000}`)}, "1.00", nil)
-	x, _, err := h.ask(t.Context(), askWhole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := h.must(t, upstream.ChatCompletion, askWhole)
 	receipt, _ := x.Receipt()
 	if !receipt.Usage.Anomaly || receipt.Usage.Output != 100 || receipt.Charge != micro(120) {
 		t.Errorf("receipt %+v", receipt)
@@ -115,7 +109,7 @@ func TestAnUpstreamThatFailsBeforeOutputCostsNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newTestGateway(t, up, "1.00", nil)
-			_, _, err := h.ask(t.Context(), askWhole)
+			_, err := h.ask(t.Context(), askWhole)
 			if f := fault.From(err); f == nil || f.HTTPStatus() != 502 {
 				t.Fatalf("error %v, want a 502", err)
 			}
@@ -139,11 +133,7 @@ func TestACompleteStreamCostsItsReportedUsage(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newTestGateway(t, &scriptedUpstream{text: recorded(c.usage)}, "1.00", nil)
-			_, r, err := h.ask(t.Context(), askStream)
-			if err != nil {
-				t.Fatal(err)
-			}
-			out := drain(t, r.Stream)
+			_, out := h.complete(t, upstream.ChatCompletion, askStream)
 			if got := h.spent(t, "1.00"); got != micro(c.cost) {
 				t.Errorf("spent %s, want %s", got, micro(c.cost))
 			}
@@ -159,10 +149,7 @@ func TestAUsageChunkIsShownToWhoAskedForIt(t *testing.T) {
 	for name, usage := range map[string]string{"given": usageChunk(20, 30), "made here": ""} {
 		t.Run(name, func(t *testing.T) {
 			h := newTestGateway(t, &scriptedUpstream{text: recorded(usage)}, "1.00", nil)
-			_, r, err := h.ask(t.Context(), ask)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := h.must(t, upstream.ChatCompletion, ask)
 			if out := drain(t, r.Stream); strings.Count(out, `"choices":[],"usage":{`) != 1 {
 				t.Errorf("stream %q", out)
 			}
@@ -170,33 +157,50 @@ func TestAUsageChunkIsShownToWhoAskedForIt(t *testing.T) {
 	}
 }
 
-// TestAStreamCutAtEveryByteCostsWhatWasDelivered cuts the recorded stream at
-// each offset: before the first event that is a 502 for nothing, after it an
-// error event and the charge for the content that was complete.
+// TestAStreamCutAtEveryByteCostsWhatWasDelivered cuts what an upstream sends at
+// each offset: before the first event that is a 502 for nothing, after it an error
+// event and the charge for the content that was complete. An event whose data line
+// is whole counts, even without its blank line.
 func TestAStreamCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
-	full := recorded(usageChunk(20, 30))
-	for at := range len(full) {
-		h := newTestGateway(t, &scriptedUpstream{text: full[:at]}, "1.00", nil)
-		_, r, err := h.ask(t.Context(), askStream)
-		got := ""
-		if err == nil {
-			got = drain(t, r.Stream)
-		}
-		// An event whose data line is whole counts, even without its blank line.
-		done := strings.Contains(full[:at], "[DONE]")
-		switch {
-		case err != nil:
-			if f := fault.From(err); f.Code != fault.BadGateway {
-				t.Fatalf("cut at %d: %v", at, err)
+	for name, c := range map[string]struct {
+		op         upstream.Op
+		body, text string
+		not        upstream.Op // that the upstream does not speak
+		cost       func(text string) billing.Money
+		last       string // of the upstream's text, with which it is whole
+		end, error string // of the client's
+	}{
+		"chat": {upstream.ChatCompletion, askStream, recorded(usageChunk(20, 30)), onlyChat, deliveredCost,
+			"[DONE]", "data: [DONE]\n\n", `data: {"error":{"message":`},
+		"messages": {upstream.Messages, tellStream, strings.Join(told, ""), onlyMessages, toldCost,
+			`"message_stop"}`, messageEvent("message_stop", ""), "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":"},
+		"messages, translated": {upstream.Messages, tellStream, recorded(usageChunk(20, 30)), onlyChat, deliveredCost,
+			strings.TrimSpace(usageChunk(20, 30)), messageEvent("message_stop", ""), "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for at := range len(c.text) {
+				h := newTestGateway(t, speaker{&scriptedUpstream{text: c.text[:at]}, c.not}, "1.00", nil)
+				r, err := h.do(t.Context(), c.op, c.body)
+				got := ""
+				if err == nil {
+					got = drain(t, r.Stream)
+				}
+				whole := strings.Contains(c.text[:at], c.last)
+				switch {
+				case err != nil:
+					if !fault.Is(err, fault.BadGateway) {
+						t.Fatalf("cut at %d: %v", at, err)
+					}
+				case whole != strings.HasSuffix(got, c.end):
+					t.Fatalf("cut at %d: whole %v, but the client got %q", at, whole, got)
+				case !whole && !strings.Contains(got, c.error):
+					t.Fatalf("cut at %d: no error event in %q", at, got)
+				}
+				if want, got := c.cost(c.text[:at]), h.spent(t, "1.00"); got != want {
+					t.Fatalf("cut at %d: spent %s, want %s", at, got, want)
+				}
 			}
-		case done != strings.HasSuffix(got, "data: [DONE]\n\n"):
-			t.Fatalf("cut at %d: done %v, but the client got %q", at, done, got)
-		case !done && !strings.Contains(got, `data: {"error":{"message":`):
-			t.Fatalf("cut at %d: no error event in %q", at, got)
-		}
-		if want, got := deliveredCost(full[:at]), h.spent(t, "1.00"); got != want {
-			t.Fatalf("cut at %d: spent %s, want %s", at, got, want)
-		}
+		})
 	}
 }
 
@@ -241,10 +245,7 @@ func TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived(t *testing.T) {
 				}
 			}
 		}()
-		x, r, err := h.ask(t.Context(), askStream)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := h.must(t, upstream.ChatCompletion, askStream)
 		received := ""
 		for range leave + 1 {
 			if received == strings.ReplaceAll(strings.Join(events[:leave+1], ""), "vendor-m", "m") || strings.Count(received, "\n\n") > leave {
@@ -267,7 +268,7 @@ func TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived(t *testing.T) {
 		case <-time.After(wait):
 			t.Fatalf("left after %d: the upstream was not cancelled", leave)
 		}
-		receipt, ok := x.Receipt()
+		receipt, ok := r.Receipt()
 		if !ok || receipt.Reason != billing.ReasonClientGone {
 			t.Fatalf("left after %d: receipt %+v", leave, receipt)
 		}
@@ -281,70 +282,6 @@ func TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived(t *testing.T) {
 		if got := h.spent(t, "1.00"); got != want {
 			t.Fatalf("left after %d: spent %s, want %s", leave, got, want)
 		}
-	}
-}
-
-func TestACallerWhoHangsUpBeforeTheAnswerPaysForTheInput(t *testing.T) {
-	for _, body := range []string{askWhole, askStream} {
-		ctx, hangUp := context.WithCancel(t.Context())
-		up := upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-			hangUp()
-			<-ctx.Done()
-			return nil, context.Cause(ctx)
-		})
-		h := newTestGateway(t, up, "1.00", nil)
-		x, _, err := h.ask(ctx, body)
-		if !fault.Is(err, fault.ClientGone) {
-			t.Fatalf("error %v", err)
-		}
-		if got := h.spent(t, "1.00"); got != micro(estimatedInput) {
-			t.Errorf("spent %s", got)
-		}
-		if r, _ := x.Receipt(); !r.Usage.Estimated || r.Reason != billing.ReasonClientGone {
-			t.Errorf("receipt %+v", r)
-		}
-	}
-}
-
-func TestAnErrorFrameBeforeAnyContentIsAnHTTPErrorAndCostsNothing(t *testing.T) {
-	for name, first := range map[string]string{
-		"data":       `data: {"error":{"message":"overloaded","type":"server_error"}}` + "\n\n",
-		"event":      "event: error\ndata: {\"message\":\"overloaded\"}\n\n",
-		"after role": chunk(`{"role":"assistant"}`, "") + `data: {"error":{"message":"overloaded"}}` + "\n\n",
-		"only done":  "data: [DONE]\n\n",
-		"malformed":  "data: hello\n\n",
-		"nothing":    "",
-		"a comment":  ": wait\n\n",
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := newTestGateway(t, &scriptedUpstream{text: first}, "1.00", nil)
-			_, _, err := h.ask(t.Context(), askStream)
-			if !fault.Is(err, fault.BadGateway) {
-				t.Errorf("error %v", err)
-			}
-			if got := h.spent(t, "1.00"); got != 0 {
-				t.Errorf("spent %s", got)
-			}
-		})
-	}
-}
-
-func TestAnErrorFrameAfterContentEndsTheStreamAndCostsWhatWasDelivered(t *testing.T) {
-	text := chunk(`{"content":"four"}`, "") + `data: {"error":{"message":"boom"}}` + "\n\n"
-	h := newTestGateway(t, &scriptedUpstream{text: text}, "1.00", nil)
-	_, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := drain(t, r.Stream)
-	if !strings.HasSuffix(out, `data: {"error":{"message":"The upstream reported an error.","type":"api_error","code":"BadGateway","param":null}}`+"\n\n") {
-		t.Errorf("stream %q", out)
-	}
-	if got := h.spent(t, "1.00"); got != micro(estimatedInput+1) {
-		t.Errorf("spent %s", got)
-	}
-	if !fault.Is(r.Stream.Err(), fault.BadGateway) {
-		t.Errorf("the stream's error is %v", r.Stream.Err())
 	}
 }
 
@@ -372,7 +309,7 @@ func TestTimeOutsSettleWhatWasDelivered(t *testing.T) {
 				}
 				h := newTestGateway(t, routing, "1.00", nil)
 				defer out.Close()
-				_, r, err := h.ask(t.Context(), askStream)
+				r, err := h.ask(t.Context(), askStream)
 				if err == nil {
 					err = lastError(drain(t, r.Stream), r.Stream)
 				}
@@ -400,28 +337,11 @@ func TestAStreamWhoseCaptureIsNotDurableHasNoTerminator(t *testing.T) {
 		meter.Meter = o.Meter
 		o.Meter = meter
 	})
-	_, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := drain(t, r.Stream)
+	_, out := h.complete(t, upstream.ChatCompletion, askStream)
 	if strings.Contains(out, "[DONE]") || !strings.Contains(out, `"code":"ServiceUnavailable"`) || h.Unsettled() != 1 {
 		t.Errorf("stream %q, %d captures wait", out, h.Unsettled())
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx) }()
-	for h.Unsettled() != 0 {
-		select {
-		case <-time.After(wait):
-			t.Fatal("the capture was not retried")
-		case <-time.After(time.Millisecond):
-		}
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	h.settleAll(t)
 	if got := h.spent(t, "1.00"); got != micro(50) {
 		t.Errorf("spent %s", got)
 	}
@@ -437,12 +357,8 @@ func TestAStreamThatCostNothingFreesItsKey(t *testing.T) {
 		return (&scriptedUpstream{text: text}).Do(ctx, call)
 	})
 	h := newTestGateway(t, up, "1.00", nil)
-	first, err := h.askOnce(t.Context(), "k", askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	drain(t, first.Stream)
-	again, err := h.askOnce(t.Context(), "k", askStream)
+	h.complete(t, upstream.ChatCompletion, askStream, "k")
+	again, err := h.ask(t.Context(), askStream, "k")
 	if err != nil || again.Replayed {
 		t.Fatalf("again %+v, %v", again, err)
 	}
@@ -456,16 +372,16 @@ func TestACallWithoutAFreeSlotAsksNobodyAndHoldsNothing(t *testing.T) {
 	up := &scriptedUpstream{text: recorded(usageChunk(20, 30))}
 	h := newTestGateway(t, up, "1.00", func(o *gateway.Options) { o.Limiter = &auth.MemoryLimiter{} })
 	ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k", Limits: auth.Limits{MaxConcurrent: 1}})
-	_, r, err := h.ask(ctx, askStream)
+	r, err := h.ask(ctx, askStream)
 	if err != nil {
 		t.Fatal(err)
 	}
 	held := h.balance(t).Held
-	if _, _, err := h.ask(ctx, askStream); !fault.Is(err, fault.RateLimitExceeded) || up.count() != 1 || h.balance(t).Held != held {
+	if _, err := h.ask(ctx, askStream); !fault.Is(err, fault.RateLimitExceeded) || up.count() != 1 || h.balance(t).Held != held {
 		t.Errorf("%v, %d calls, %s held", err, up.count(), h.balance(t).Held)
 	}
 	drain(t, r.Stream)
-	if _, r, err = h.ask(ctx, askStream); err != nil {
+	if r, err = h.ask(ctx, askStream); err != nil {
 		t.Fatal(err)
 	}
 	drain(t, r.Stream)
@@ -493,9 +409,9 @@ func inOrder(t *testing.T, ups ...upstream.Upstream) *router.Router {
 }
 
 // tries are the failed ones that the ledger keeps of a request.
-func (h *testGateway) tries(t *testing.T, x *rawRequest) []billing.Attempt {
+func (h *testGateway) tries(t *testing.T, id string) []billing.Attempt {
 	t.Helper()
-	_, tries, err := h.ledger.Request(t.Context(), x.ID)
+	_, tries, err := h.ledger.Request(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -503,90 +419,47 @@ func (h *testGateway) tries(t *testing.T, x *rawRequest) []billing.Attempt {
 }
 
 func TestAFailedTryIsKeptWithTheReceiptAndItsWasteIsTheOperators(t *testing.T) {
+	away := failing(upstream.Failure{Err: errors.New("refused")})
+	good := &scriptedUpstream{text: whole(reported)}
+	unsent := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		return nil, upstream.NotSent(fault.Invalid("n", "One candidate only."))
+	})
 	for name, c := range map[string]struct {
-		failed upstream.Upstream
+		ups    []upstream.Upstream // asked one after the other
+		spent  int64
+		tries  int // that are kept; the rest of the row is of the first
 		code   fault.Code
 		status int
 		waste  int64
 	}{
-		"no connection":       {failing(upstream.Failure{Err: errors.New("refused")}), fault.NoChannel, 0, 0},
-		"its limit":           {failing(upstream.Failure{Status: 429, Sent: true, Refused: true}), fault.UpstreamRateLimit, 429, 0},
-		"an error of its own": {failing(upstream.Failure{Status: 500, Sent: true}), fault.InternalServerError, 500, 0},
-		"a broken connection": {failing(upstream.Failure{Sent: true, Err: errors.New("reset")}), fault.BadGateway, 0, estimatedInput},
-		"a 200 with an error": {&scriptedUpstream{text: `{"error":{"message":"boom"}}`}, fault.BadGateway, 200, estimatedInput},
-		"half an answer":      {&scriptedUpstream{text: whole("")[:60]}, fault.BadGateway, 200, estimatedInput},
+		"none failed":             {ups: []upstream.Upstream{good}, spent: 50},
+		"no connection":           {[]upstream.Upstream{away, good}, 50, 1, fault.NoChannel, 0, 0},
+		"its limit":               {[]upstream.Upstream{failing(upstream.Failure{Status: 429, Sent: true, Refused: true}), good}, 50, 1, fault.UpstreamRateLimit, 429, 0},
+		"an error of its own":     {[]upstream.Upstream{failing(upstream.Failure{Status: 500, Sent: true}), good}, 50, 1, fault.InternalServerError, 500, 0},
+		"a broken connection":     {[]upstream.Upstream{failing(upstream.Failure{Sent: true, Err: errors.New("reset")}), good}, 50, 1, fault.BadGateway, 0, estimatedInput},
+		"a 200 with an error":     {[]upstream.Upstream{&scriptedUpstream{text: `{"error":{"message":"boom"}}`}, good}, 50, 1, fault.BadGateway, 200, estimatedInput},
+		"half an answer":          {[]upstream.Upstream{&scriptedUpstream{text: whole("")[:60]}, good}, 50, 1, fault.BadGateway, 200, estimatedInput},
+		"every channel failed":    {[]upstream.Upstream{away, away, away}, 0, 3, fault.NoChannel, 0, 0},
+		"what it cannot be asked": {[]upstream.Upstream{unsent}, 0, 1, fault.InvalidRequest, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newTestGateway(t, inOrder(t, c.failed, &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}), "1.00", nil)
-			x, _, err := h.ask(t.Context(), askWhole)
-			if err != nil {
-				t.Fatal(err)
+			h := newTestGateway(t, inOrder(t, c.ups...), "1.00", nil)
+			x, err := h.ask(t.Context(), askWhole)
+			if got := h.spent(t, "1.00"); got != micro(c.spent) || (err == nil) != (c.spent > 0) {
+				t.Errorf("%v, spent %s, want %s", err, got, micro(c.spent))
 			}
-			if got := h.spent(t, "1.00"); got != micro(50) {
-				t.Errorf("spent %s, want what the second channel reported", got)
-			}
-			tries := h.tries(t, x)
-			if len(tries) != 1 {
+			tries := h.tries(t, x.ID)
+			if len(tries) != c.tries {
 				t.Fatalf("kept %+v", tries)
+			}
+			if len(tries) == 0 {
+				return
 			}
 			if a := tries[0]; a.Channel != "c0" || a.Model != "their-m" || a.Code != string(c.code) || a.Status != c.status ||
 				a.Billable != (c.waste > 0) || a.Waste != micro(c.waste) {
 				t.Errorf("kept %+v", a)
 			}
 		})
-	}
-}
-
-func TestARequestThatEveryChannelFailedKeepsAllItsTries(t *testing.T) {
-	away := failing(upstream.Failure{Err: errors.New("refused")})
-	h := newTestGateway(t, inOrder(t, away, away, away), "1.00", nil)
-	x, _, err := h.ask(t.Context(), askWhole)
-	if err == nil {
-		t.Fatal("answered")
-	}
-	if tries := h.tries(t, x); len(tries) != 3 || h.spent(t, "1.00") != 0 {
-		t.Errorf("kept %+v, spent %s", tries, h.spent(t, "1.00"))
-	}
-}
-
-func TestAnAnswerAtTheFirstTryKeepsNone(t *testing.T) {
-	h := newTestGateway(t, inOrder(t, &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}), "1.00", nil)
-	x, _, err := h.ask(t.Context(), askWhole)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if tries := h.tries(t, x); tries != nil {
-		t.Errorf("kept %+v", tries)
-	}
-}
-
-func TestATryWhoseCallerHangsUpIsKeptAndWastesNothing(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	h := newTestGateway(t, inOrder(t, upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-		cancel()
-		<-ctx.Done()
-		return nil, (&upstream.Failure{Sent: true, Err: ctx.Err()}).Fault()
-	})), "1.00", nil)
-	x, _, err := h.ask(ctx, askWhole)
-	if err == nil {
-		t.Fatal("answered")
-	}
-	if tries := h.tries(t, x); len(tries) != 1 || tries[0].Channel != "c0" || tries[0].Waste != 0 || h.spent(t, "1.00") != micro(estimatedInput) {
-		t.Errorf("kept %+v, spent %s", tries, h.spent(t, "1.00"))
-	}
-}
-
-// A channel that has no words for a request leaves no waste.
-func TestWhatWasNeverSentIsNoWaste(t *testing.T) {
-	h := newTestGateway(t, inOrder(t, upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-		return nil, upstream.NotSent(fault.Invalid("n", "One candidate only."))
-	})), "1.00", nil)
-	x, _, err := h.ask(t.Context(), askWhole)
-	if !fault.Is(err, fault.InvalidRequest) {
-		t.Fatal(err)
-	}
-	if tries := h.tries(t, x); len(tries) != 1 || tries[0].Billable || tries[0].Waste != 0 || tries[0].Code != string(fault.InvalidRequest) {
-		t.Errorf("kept %+v", tries)
 	}
 }
 

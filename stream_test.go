@@ -48,8 +48,8 @@ func TestAStreamThatIsAwaitedSaysAndCostsTheSameWhereverItIsCut(t *testing.T) {
 	full := recorded(usageChunk(20, 30))
 	for at := range len(full) + 1 {
 		waited, plain := newTestGateway(t, &scriptedUpstream{text: full[:at]}, "1.00", nil), newTestGateway(t, &scriptedUpstream{text: full[:at]}, "1.00", nil)
-		x, r, err := waited.ask(t.Context(), askStream)
-		y, other, otherErr := plain.ask(t.Context(), askStream)
+		r, err := waited.ask(t.Context(), askStream)
+		other, otherErr := plain.ask(t.Context(), askStream)
 		if err != nil || otherErr != nil {
 			if fault.From(err).Code != fault.From(otherErr).Code {
 				t.Fatalf("cut at %d: %v and %v", at, err, otherErr)
@@ -57,7 +57,7 @@ func TestAStreamThatIsAwaitedSaysAndCostsTheSameWhereverItIsCut(t *testing.T) {
 			continue
 		}
 		got, want := drainApart(t, r.Stream), drain(t, other.Stream)
-		if strings.ReplaceAll(got, x.ID, "") != strings.ReplaceAll(want, y.ID, "") {
+		if strings.ReplaceAll(got, r.ID, "") != strings.ReplaceAll(want, other.ID, "") {
 			t.Fatalf("cut at %d: %q, and without waiting %q", at, got, want)
 		}
 		if got, want := waited.spent(t, "1.00"), plain.spent(t, "1.00"); got != want {
@@ -83,7 +83,7 @@ func TestACallThatEndsWhileItsStreamIsAwaitedIsSettled(t *testing.T) {
 		h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", nil)
 		ctx, hangUp := context.WithCancel(t.Context())
 		go func() { _, _ = io.WriteString(out, beginning(t)) }()
-		x, r, err := h.ask(ctx, askStream)
+		r, err := h.ask(ctx, askStream)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func TestACallThatEndsWhileItsStreamIsAwaitedIsSettled(t *testing.T) {
 		synctest.Wait()
 		hangUp()
 		synctest.Wait()
-		if receipt, ok := x.Receipt(); !ok || receipt.Reason != billing.ReasonClientGone {
+		if receipt, ok := r.Receipt(); !ok || receipt.Reason != billing.ReasonClientGone {
 			t.Errorf("%+v, %t", receipt, ok)
 		}
 		r.Stream.Await() // after the end there is nothing to wait for
@@ -117,10 +117,7 @@ func TestAnEventThatWasAwaitedAndNotTakenIsCharged(t *testing.T) {
 		_, _ = io.WriteString(out, first)
 		_, _ = io.WriteString(out, second)
 	}()
-	_, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, upstream.ChatCompletion, askStream)
 	for given := ""; strings.Count(given, "\n\n") < strings.Count(first, "\n\n"); {
 		b, err := r.Stream.Next()
 		if err != nil {
@@ -154,14 +151,11 @@ func (f *faulty) Read(p []byte) (int, error) {
 
 func TestABodyThatPanicsWhileItIsAwaitedEndsTheStreamOnly(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{body: &faulty{Reader: strings.NewReader(beginning(t))}}, "1.00", nil)
-	x, r, err := h.ask(t.Context(), askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.must(t, upstream.ChatCompletion, askStream)
 	if out := drainApart(t, r.Stream); !strings.Contains(out, `data: {"error":{"message":`) {
 		t.Errorf("no error event in %q", out)
 	}
-	if receipt, ok := x.Receipt(); !ok || receipt.Reason != billing.ReasonInternal {
+	if receipt, ok := r.Receipt(); !ok || receipt.Reason != billing.ReasonInternal {
 		t.Errorf("%+v, %t", receipt, ok)
 	}
 }
@@ -184,11 +178,7 @@ func TestAStreamThatHasBegunKeepsNothingOfItsRequest(t *testing.T) {
 		read, write := io.Pipe()
 		h := newTestGateway(t, answering{op, piped{read}}, "100", func(o *gateway.Options) { o.Admission.Memory = 1 << 40 })
 		go func() { _, _ = io.WriteString(write, opens) }()
-		x := begin(h.Gateway)
-		if err := x.Authenticate(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
-		r, request := begun(t, x, op)
+		r, request := begun(t, h, op)
 		if out, err := r.Stream.Next(); err != nil || len(out) == 0 {
 			t.Fatalf("%s: %q, %v", op, out, err)
 		}
@@ -205,19 +195,16 @@ func TestAStreamThatHasBegunKeepsNothingOfItsRequest(t *testing.T) {
 		if n := h.Load().Bodies; n != 0 {
 			t.Errorf("%s: %d bytes of bodies are counted after the end", op, n)
 		}
-		x.End(200, nil)
+		r.End(200, nil)
 	}
 }
 
 // begun calls with a long prompt, and returns the stream and where the request
 // lies.
-func begun(t *testing.T, x *rawRequest, op upstream.Op) (*gateway.Response, weak.Pointer[byte]) {
+func begun(t *testing.T, h *testGateway, op upstream.Op) (*gateway.Response, weak.Pointer[byte]) {
 	t.Helper()
 	data := []byte(`{"model":"m","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("word ", 20_000) + `"}]}`)
-	if err := x.Reserve(int64(len(data))); err != nil {
-		t.Fatal(err)
-	}
-	r, err := x.Call(t.Context(), op, data, nil)
+	r, err := h.Do(t.Context(), &gateway.Request{Read: func(r *gateway.Response) error { return r.Reserve(int64(len(data))) }, Op: op, Body: data})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,6 +252,7 @@ var frames = map[string]string{
 	"a name twice over":      "event: error\nevent: error\ndata: {}",
 	"done at once":           `data: [DONE]`,
 	"done in blanks at once": `data:   [DONE]  `,
+	"no event at all":        ``,
 }
 
 // TestEveryVendorsWordForAnErrorIsOne is docs/faults.md, row 4.
@@ -273,7 +261,7 @@ func TestEveryVendorsWordForAnErrorIsOne(t *testing.T) {
 		for _, before := range []string{"", ": a comment\n\n", chunk(`{"role":"assistant","content":""}`, "")} {
 			for _, after := range []string{"\n\n", "\n\ndata: [DONE]\n\n"} {
 				h := newTestGateway(t, &scriptedUpstream{text: before + frame + after}, "1", nil)
-				_, r, err := h.ask(t.Context(), askStream)
+				r, err := h.ask(t.Context(), askStream)
 				if err == nil { // what came first has left alone, since nothing else was there
 					drain(t, r.Stream)
 					err = r.Stream.Err()
@@ -283,11 +271,11 @@ func TestEveryVendorsWordForAnErrorIsOne(t *testing.T) {
 				}
 			}
 		}
-		if strings.Contains(name, "done") || strings.Contains(name, "without an event") || name == "llama.cpp" || name == "nothing" {
+		if strings.Contains(name, "done") || strings.Contains(name, "without an event") || name == "llama.cpp" || name == "nothing" || name == "no event at all" {
 			continue // which is an end, or nothing at all, behind content
 		}
 		h := newTestGateway(t, &scriptedUpstream{text: chunk(`{"content":"four"}`, "") + frame + "\n\n"}, "1", nil)
-		_, r, err := h.ask(t.Context(), askStream)
+		r, err := h.ask(t.Context(), askStream)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -296,8 +284,11 @@ func TestEveryVendorsWordForAnErrorIsOne(t *testing.T) {
 		if !strings.HasPrefix(last, `data: {"error":{"message":"`) || strings.Count(last, "\n\n") != 1 || strings.Contains(out, "[DONE]") {
 			t.Errorf("%s behind content: %q", name, out)
 		}
-		if got := h.spent(t, "1"); got != micro(estimatedInput+1) {
-			t.Errorf("%s behind content costs %s", name, got)
+		if name == "OpenAI" && !strings.HasSuffix(out, `data: {"error":{"message":"The upstream reported an error.","type":"api_error","code":"BadGateway","param":null}}`+"\n\n") {
+			t.Errorf("%s behind content: %q", name, out)
+		}
+		if got := h.spent(t, "1"); got != micro(estimatedInput+1) || !fault.Is(r.Stream.Err(), fault.BadGateway) {
+			t.Errorf("%s behind content costs %s, %v", name, got, r.Stream.Err())
 		}
 		if receipt, ok := r.Stream.Receipt(); !ok || receipt.Reason != billing.ReasonUpstreamFailed {
 			t.Errorf("%s behind content: %+v", name, receipt)

@@ -133,14 +133,7 @@ func FuzzWhatIsBilledIsWhatTheVendorReads(f *testing.F) {
 		f.Add([]byte(body), uint8(2))
 		f.Add([]byte(body), uint8(0))
 	}
-	second, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Amount: "0.1"})
-	if err != nil {
-		f.Fatal(err)
-	}
-	picture, err := billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "0.1"})
-	if err != nil {
-		f.Fatal(err)
-	}
+	second, picture := rates(f, "second", "0.1"), rates(f, "image", "0.1")
 	prices := billing.NewPriceList(map[string]*billing.Price{"m": price(f, "1", "1"), "imagegen-2": picture, "beta2.7-t2v": second, "beta2.6-t2v": second})
 	f.Fuzz(func(t *testing.T, body []byte, which uint8) {
 		ware := wares[int(which)%len(wares)]
@@ -155,14 +148,8 @@ func FuzzWhatIsBilledIsWhatTheVendorReads(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer g.Close()
-		x := begin(g)
-		if err := x.Authenticate(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
-		r, _ := x.Call(t.Context(), ware.op, body, nil)
-		if r != nil && r.Stream != nil {
-			_ = r.Stream.Close()
-		}
+		r, err := g.Do(t.Context(), &gateway.Request{Op: ware.op, Body: body})
+		r.End(0, err)
 		if up.count() == 0 {
 			return
 		}

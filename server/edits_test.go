@@ -164,34 +164,6 @@ func (u unasked) Do(context.Context, *upstream.Call) (*upstream.Reply, error) {
 	return nil, errors.New("asked")
 }
 
-func TestABodyThatIsTooLargeIsRefusedAtOnceOrWhileReading(t *testing.T) {
-	s := newImagesFixture(t, fixtureOptions{upstream: unasked{t}, server: server.Options{MaxForm: 1 << 20}})
-	body, contentType := editBody(t, cube(t, "image[]@"+strings.Repeat("x", 2<<20))...)
-	for name, length := range map[string]int64{"declared": int64(len(body)), "not declared": -1} {
-		read := &counter{r: strings.NewReader(body)}
-		r := httptest.NewRequest("POST", edits, read)
-		r.ContentLength = length
-		r.Header.Set("Content-Type", contentType)
-		r.Header.Set("Authorization", "Bearer "+s.key.Reveal())
-		w := httptest.NewRecorder()
-		s.h.ServeHTTP(w, r)
-		if w.Code != 413 || length >= 0 && read.n != 0 || length < 0 && (read.n < 1<<20 || read.n > 1<<20+128<<10) {
-			t.Errorf("%s: %d %s after %d bytes", name, w.Code, w.Body, read.n)
-		}
-	}
-}
-
-type counter struct {
-	r io.Reader
-	n int
-}
-
-func (c *counter) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += n
-	return n, err
-}
-
 func TestAnUploadThatStopsIsToldSoAndCostsNothing(t *testing.T) {
 	for name, row := range map[string]struct {
 		body   func(form string) io.Reader

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -61,17 +62,9 @@ func newFixture(t testing.TB, o fixtureOptions) *fixture {
 	}
 	b := servertest.Open(t, o.credit, o.key)
 	s := &fixture{books: b, key: b.Key, keys: b.Keys, ledger: b.Ledger, log: b.Log}
-	price, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "2"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	price := rates(t, "input", "1", "output", "2")
 	prices := map[string]*billing.Price{"delta-k3": price, "m": price, "sim-chat": price}
-	routing, err := router.New([]router.Channel{{
-		Name: "only", Upstream: o.upstream, Models: map[string]string{"delta-k3": "delta-k3", "m": "m", "sim-chat": "sim-chat"},
-	}}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	routing := channels(t, router.Channel{Upstream: o.upstream, Models: map[string]string{"delta-k3": "delta-k3", "m": "m", "sim-chat": "sim-chat"}})
 	options := gateway.Options{
 		Upstream: routing, Meter: s.ledger, Prices: billing.NewPriceList(prices),
 		Authenticator: &auth.Keys{Store: s.keys}, Logger: slog.New(slog.NewJSONHandler(s.log, nil)),
@@ -80,6 +73,7 @@ func newFixture(t testing.TB, o fixtureOptions) *fixture {
 	if o.gateway != nil {
 		o.gateway(&options)
 	}
+	var err error
 	if s.g, err = gateway.New(options); err != nil {
 		t.Fatal(err)
 	}
@@ -97,6 +91,45 @@ func newFixture(t testing.TB, o fixtureOptions) *fixture {
 		b.Audit(t, s.owing)
 	})
 	return s
+}
+
+// rates is a price of pairs of a unit and an amount.
+func rates(t testing.TB, pairs ...string) *billing.Price {
+	t.Helper()
+	var all []billing.Rate
+	for i := 0; i < len(pairs); i += 2 {
+		all = append(all, billing.Rate{Unit: billing.Unit(pairs[i]), Amount: pairs[i+1]})
+	}
+	price, err := billing.NewPrice(all...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return price
+}
+
+// channels is a router; a channel without a name is "only".
+func channels(t testing.TB, all ...router.Channel) *router.Router {
+	t.Helper()
+	for i := range all {
+		all[i].Name = cmp.Or(all[i].Name, "only")
+	}
+	r, err := router.New(all, router.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// request is a POST of JSON with the key.
+func (s *fixture) request(t testing.TB, ctx context.Context, path string, body io.Reader) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
+	req.Header.Set("Content-Type", "application/json")
+	return req
 }
 
 // mint adds a key of the account.

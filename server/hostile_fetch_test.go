@@ -147,12 +147,8 @@ func TestAnEditFetchesNothing(t *testing.T) {
 func TestTheHostOfARequestDecidesNothing(t *testing.T) {
 	b := newConnectionLog(t)
 	s, w := newJSONFixture(t)
-	req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v1/chat/completions", strings.NewReader(jsonRoutes["/v1/chat/completions"].body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := s.request(t, t.Context(), "/v1/chat/completions", strings.NewReader(jsonRoutes["/v1/chat/completions"].body))
 	req.Host = b.address
-	req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

@@ -126,12 +126,7 @@ func headersOf(t *testing.T, head, body, ask, kind string) string {
 			}
 		}
 	})})
-	req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v1/chat/completions", strings.NewReader(ask))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := http.DefaultClient.Do(s.request(t, t.Context(), "/v1/chat/completions", strings.NewReader(ask)))
 	if err != nil {
 		t.Fatal(err)
 	}

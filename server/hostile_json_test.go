@@ -3,7 +3,6 @@ package server_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -37,7 +36,7 @@ func (w *callCounter) Do(ctx context.Context, c *upstream.Call) (*upstream.Reply
 	return w.Upstream.Do(ctx, c)
 }
 
-// newJSONFixture is a shop that sells every model of the simulator.
+// newJSONFixture serves every model of the simulator.
 func newJSONFixture(t testing.TB) (*fixture, *callCounter) {
 	t.Helper()
 	w := &callCounter{Upstream: sim.New(sim.Options{})}
@@ -164,46 +163,3 @@ func TestWhatIsOnlyStrangeIsNotRefused(t *testing.T) {
 		}
 	}
 }
-
-// refusing is a body that must not be read.
-type refusing struct{ t *testing.T }
-
-func (r refusing) Read([]byte) (int, error) {
-	r.t.Error("the body was read")
-	return 0, io.EOF
-}
-
-func (refusing) Close() error { return nil }
-
-// TestNoBodyIsReadBeforeItIsKnownWhoAsks is docs/faults.md, row 30, at every path.
-func TestNoBodyIsReadBeforeItIsKnownWhoAsks(t *testing.T) {
-	s, _ := newJSONFixture(t)
-	for _, r := range s.h.Routes() {
-		path := strings.Replace(r.Path, "{id}", "x", 1)
-		for _, method := range []string{r.Method, http.MethodPost, http.MethodPut} {
-			for _, key := range []string{"", "Bearer sk-wrong", "Basic x"} {
-				w := &recorder{header: make(http.Header)}
-				req, err := http.NewRequestWithContext(t.Context(), method, "http://gateway.invalid"+path, refusing{t})
-				if err != nil {
-					t.Fatal(err)
-				}
-				req.Header.Set("Authorization", key)
-				req.Header.Set("Content-Type", "application/json")
-				s.h.ServeHTTP(w, req)
-				if public := !strings.HasPrefix(path, "/v1"); !public && w.status != 401 && w.status != 405 {
-					t.Errorf("%s %s: %d", method, path, w.status)
-				}
-			}
-		}
-	}
-}
-
-// recorder is a ResponseWriter that only knows the status.
-type recorder struct {
-	header http.Header
-	status int
-}
-
-func (r *recorder) Header() http.Header         { return r.header }
-func (r *recorder) WriteHeader(status int)      { r.status = status }
-func (r *recorder) Write(p []byte) (int, error) { return len(p), nil }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"image/png"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -36,18 +35,11 @@ func newImagesFixture(t *testing.T, o fixtureOptions) *fixture {
 	}
 	up := o.upstream
 	o.gateway = func(options *gateway.Options) {
-		price, err := billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "0.1"})
-		if err != nil {
-			t.Fatal(err)
-		}
 		models, prices := map[string]string{}, map[string]*billing.Price{}
 		for _, id := range []string{"alpha-image-2.0", "alpha-image-edit", "imagegen-2", "imagegen-legacy-2", "delta-k3"} {
-			models[id], prices[id] = id, price
+			models[id], prices[id] = id, rates(t, "image", "0.1")
 		}
-		if options.Upstream, err = router.New([]router.Channel{{Name: "only", Upstream: up, Models: models}}, router.Options{}); err != nil {
-			t.Fatal(err)
-		}
-		options.Prices = billing.NewPriceList(prices)
+		options.Upstream, options.Prices = channels(t, router.Channel{Upstream: up, Models: models}), billing.NewPriceList(prices)
 	}
 	return newFixture(t, o)
 }
@@ -269,11 +261,7 @@ func TestAClientThatHangsUpBeforeItsPicturesPaysForThemWithAKeyToo(t *testing.T)
 			const body = `{"model":"imagegen-2","prompt":"a red cube","n":2}`
 			before := s.posted(t)
 			ctx, cancel := context.WithCancel(t.Context())
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+generations, strings.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
+			req := s.request(t, ctx, generations, strings.NewReader(body))
 			if name, value, ok := strings.Cut(key, ": "); ok {
 				req.Header.Set(name, value)
 			}

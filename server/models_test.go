@@ -40,11 +40,7 @@ func TestAModelsTimeIsItsOwnOrThatOfTheStart(t *testing.T) {
 	}
 	check("at the start")
 	now = start.Add(time.Hour)
-	routing, err := router.New([]router.Channel{{Name: "all", Upstream: sim.New(sim.Options{}), Models: map[string]string{"*": "*", "m": "m", "delta-k3": "delta-k3", "sim-chat": "sim-chat"}}}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	options.Upstream = routing
+	options.Upstream = channels(t, router.Channel{Upstream: sim.New(sim.Options{}), Models: map[string]string{"*": "*", "m": "m", "delta-k3": "delta-k3", "sim-chat": "sim-chat"}})
 	if err := s.g.Reload(options); err != nil {
 		t.Fatal(err)
 	}

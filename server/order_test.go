@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -86,29 +85,6 @@ func TestTheOrderOfChecksOverHTTP(t *testing.T) {
 		t.Errorf("refusals cost %s", 1_000_000_000-s.posted(t))
 	}
 }
-
-func TestABodyOfUnknownLengthIsRefusedWhileItIsRead(t *testing.T) {
-	s := newFixture(t, fixtureOptions{server: server.Options{MaxBody: 1000}})
-	req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v1/chat/completions", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Body = chunked{strings.NewReader(strings.Repeat("x", 5000))}
-	req.ContentLength = -1
-	req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
-	resp, err := s.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != 413 {
-		t.Errorf("status %d", resp.StatusCode)
-	}
-}
-
-type chunked struct{ *strings.Reader }
-
-func (chunked) Close() error { return nil }
 
 func TestEveryEndpointHasItsOwnErrorBody(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})

@@ -42,27 +42,16 @@ func goodRequests(t *testing.T) map[string]struct{ path, body, contentType strin
 	}
 }
 
-// newRoutesFixture is a shop whose models serve every route, for a price.
+// newRoutesFixture serves models of every route, for a price.
 func newRoutesFixture(t *testing.T, o fixtureOptions) *fixture {
 	t.Helper()
-	rates := []billing.Rate{
-		{Unit: billing.Input, Amount: "1"}, {Unit: billing.Output, Amount: "1"},
-		{Unit: billing.Character, Amount: "1"}, {Unit: billing.Image, Amount: "1"}, {Unit: billing.Second, Amount: "1"},
-	}
 	prices, models := make(map[string]*billing.Price), make(map[string]string)
-	for id, units := range map[string][]billing.Rate{
-		"m": rates[:2], "text-embedding-v4": rates[:1], "alpha3-tts-flash": rates[2:3], "imagegen-2": rates[3:4], "beta2.7-t2v": rates[4:],
+	for id, units := range map[string][]string{
+		"m": {"input", "1", "output", "1"}, "text-embedding-v4": {"input", "1"}, "alpha3-tts-flash": {"character", "1"}, "imagegen-2": {"image", "1"}, "beta2.7-t2v": {"second", "1"},
 	} {
-		p, err := billing.NewPrice(units...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		prices[id], models[id] = p, id
+		prices[id], models[id] = rates(t, units...), id
 	}
-	routing, err := router.New([]router.Channel{{Name: "only", Upstream: sim.New(sim.Options{}), Models: models}}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	routing := channels(t, router.Channel{Upstream: sim.New(sim.Options{}), Models: models})
 	edit := o.gateway
 	o.gateway = func(g *gateway.Options) {
 		g.Upstream, g.Prices = routing, billing.NewPriceList(prices)
@@ -73,11 +62,11 @@ func newRoutesFixture(t *testing.T, o fixtureOptions) *fixture {
 	return newFixture(t, o)
 }
 
-// knock sends the good request of a route, or another body in its place.
-func (s *fixture) knock(t *testing.T, r server.Route, key string, body io.Reader, length int64) *httptest.ResponseRecorder {
+// call sends the good request of a route, or another body in its place.
+func (s *fixture) call(t *testing.T, r server.Route, key string, body io.Reader, length int64) *httptest.ResponseRecorder {
 	t.Helper()
 	good, ok := goodRequests(t)[r.Method+" "+r.Path]
-	if !ok {
+	if !ok && r.Method != http.MethodPut {
 		t.Fatalf("%s %s has no good request in this test", r.Method, r.Path)
 	}
 	if body == nil {
@@ -90,9 +79,7 @@ func (s *fixture) knock(t *testing.T, r server.Route, key string, body io.Reader
 	req := httptest.NewRequestWithContext(t.Context(), r.Method, path, body)
 	req.ContentLength = length
 	req.Header.Set("Content-Type", good.contentType)
-	if key != "" {
-		req.Header.Set("Authorization", "Bearer "+key)
-	}
+	req.Header.Set("Authorization", key)
 	w := httptest.NewRecorder()
 	s.owing = r.Bills == server.TaskHold
 	s.h.ServeHTTP(w, req)
@@ -128,22 +115,28 @@ func TestEveryRouteSaysWhatItTakesAndWhatItCosts(t *testing.T) {
 	}
 }
 
+// docs/faults.md, row 30: no body is read before it is known whose it is.
 func TestEveryRouteNeedsAKeyUnlessItIsOpen(t *testing.T) {
 	eachRoute(t, fixtureOptions{}, func(t *testing.T, s *fixture, r server.Route) {
-		for _, key := range []string{"", "sk-nobody"} {
-			if w := s.knock(t, r, key, mustNotRead{t}, 7); w.Code == http.StatusUnauthorized == r.Open {
+		for _, key := range []string{"", "Bearer sk-nobody", "Basic x"} {
+			if w := s.call(t, r, key, mustNotRead{t}, 7); w.Code == http.StatusUnauthorized == r.Open {
 				t.Errorf("key %q: %d %s", key, w.Code, w.Body)
 			}
+		}
+		other := r
+		other.Method = http.MethodPut
+		if w := s.call(t, other, "", mustNotRead{t}, 7); w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("another method: %d %s", w.Code, w.Body)
 		}
 	})
 }
 
 func TestEveryRouteCountsARequestOfItsKeyBeforeItReadsTheBody(t *testing.T) {
 	eachRoute(t, fixtureOptions{credit: 1000 * billing.One, key: auth.KeyOptions{Limits: auth.Limits{RPM: 1}}}, func(t *testing.T, s *fixture, r server.Route) {
-		if w := s.knock(t, r, s.key.Reveal(), nil, 0); w.Code == http.StatusTooManyRequests {
+		if w := s.call(t, r, "Bearer "+s.key.Reveal(), nil, 0); w.Code == http.StatusTooManyRequests {
 			t.Errorf("the first request: %d %s", w.Code, w.Body)
 		}
-		if w := s.knock(t, r, s.key.Reveal(), mustNotRead{t}, 7); w.Code == http.StatusTooManyRequests == r.Open {
+		if w := s.call(t, r, "Bearer "+s.key.Reveal(), mustNotRead{t}, 7); w.Code == http.StatusTooManyRequests == r.Open {
 			t.Errorf("the second request: %d %s", w.Code, w.Body)
 		}
 	})
@@ -157,7 +150,7 @@ func TestEveryRouteWithABodyTakesAPlaceAndASlotAndNoOtherDoes(t *testing.T) {
 		if err := errors.Join(err, x.Admit(t.Context(), 0)); err != nil {
 			t.Fatal(err)
 		}
-		if w := s.knock(t, r, s.key.Reveal(), nil, 0); (w.Code == http.StatusServiceUnavailable) != (r.Body != server.NoBody) {
+		if w := s.call(t, r, "Bearer "+s.key.Reveal(), nil, 0); (w.Code == http.StatusServiceUnavailable) != (r.Body != server.NoBody) {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 		x.End(200, nil)
@@ -168,12 +161,12 @@ func TestEveryRouteRefusesABodyOverItsCapUnreadOrReadsNone(t *testing.T) {
 	o := fixtureOptions{credit: 1000 * billing.One, server: server.Options{MaxBody: 1 << 10, MaxForm: 2 << 10}}
 	eachRoute(t, o, func(t *testing.T, s *fixture, r server.Route) {
 		most := map[server.Body]int64{server.JSONBody: 1 << 10, server.FormBody: 2 << 10}[r.Body]
-		w := s.knock(t, r, s.key.Reveal(), mustNotRead{t}, most+1)
+		w := s.call(t, r, "Bearer "+s.key.Reveal(), mustNotRead{t}, most+1)
 		if (w.Code == http.StatusRequestEntityTooLarge) != (r.Body != server.NoBody) {
 			t.Errorf("a declared length: %d %s", w.Code, w.Body)
 		}
 		endless := &countedReader{}
-		w = s.knock(t, r, s.key.Reveal(), endless, -1)
+		w = s.call(t, r, "Bearer "+s.key.Reveal(), endless, -1)
 		if (w.Code == http.StatusRequestEntityTooLarge) != (r.Body != server.NoBody) && w.Code != http.StatusBadRequest {
 			t.Errorf("an endless body: %d %s", w.Code, w.Body)
 		}
@@ -196,13 +189,13 @@ func (c *countedReader) Read(p []byte) (int, error) {
 
 func TestEveryRouteHoldsMoneyAsItsClassSays(t *testing.T) {
 	eachRoute(t, fixtureOptions{credit: 1}, func(t *testing.T, s *fixture, r server.Route) { // a nano-unit
-		w := s.knock(t, r, s.key.Reveal(), nil, 0)
+		w := s.call(t, r, "Bearer "+s.key.Reveal(), nil, 0)
 		if (w.Code == http.StatusPaymentRequired) != (r.Bills != server.Free) {
 			t.Errorf("without money: %d %s", w.Code, w.Body)
 		}
 	})
 	eachRoute(t, fixtureOptions{credit: 1000 * billing.One}, func(t *testing.T, s *fixture, r server.Route) {
-		w := s.knock(t, r, s.key.Reveal(), nil, 0)
+		w := s.call(t, r, "Bearer "+s.key.Reveal(), nil, 0)
 		b, err := s.ledger.Balance(t.Context(), "acme")
 		if err != nil || w.Code >= 300 && r.Bills != server.Free {
 			t.Fatalf("%d %s, %v", w.Code, w.Body, err)

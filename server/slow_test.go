@@ -90,8 +90,9 @@ type meteredFixture struct {
 func newMeteredFixture(t *testing.T, up upstream.Upstream) *meteredFixture {
 	t.Helper()
 	h := &meteredFixture{t: t, ledger: memory.NewLedger(memory.LedgerOptions{})}
-	price, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "1"}, billing.Rate{Unit: billing.Character, Amount: "1"})
-	if err = errors.Join(err, h.ledger.CreateAccount(t.Context(), "local", billing.One)); err != nil {
+	price := rates(t, "input", "1", "output", "1", "character", "1")
+	err := h.ledger.CreateAccount(t.Context(), "local", billing.One)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if h.g, err = gateway.New(gateway.Options{

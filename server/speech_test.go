@@ -23,21 +23,15 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// newSpeechFixture is a shop that also speaks, at a micro-unit a character.
+// newSpeechFixture serves speech, at a micro-unit a character.
 func newSpeechFixture(t testing.TB, up upstream.Upstream, credit billing.Money) *fixture {
 	t.Helper()
 	if up == nil {
 		up = sim.New(sim.Options{})
 	}
-	price, err := billing.NewPrice(billing.Rate{Unit: billing.Character, Amount: "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	price := rates(t, "character", "1")
 	models := map[string]string{"alpha3-tts-flash": "v1", "alpha3-tts-instruct-flash": "v2", "delta-k3": "v3"}
-	routing, err := router.New([]router.Channel{{Name: "only", Upstream: up, Models: models}}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	routing := channels(t, router.Channel{Upstream: up, Models: models})
 	return newFixture(t, fixtureOptions{credit: credit, gateway: func(o *gateway.Options) {
 		o.Upstream = routing
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{"alpha3-tts-flash": price, "alpha3-tts-instruct-flash": price, "delta-k3": price})
@@ -192,11 +186,7 @@ func TestSpeechThatBreaksAfterBytesWentOutBreaksTheConnection(t *testing.T) {
 	s := newSpeechFixture(t, speechVendor(strings.Repeat("x", 50_000)), 0)
 	before := s.posted(t)
 	for name, client := range map[string]*http.Client{"over a socket": s.client, "in process": server.Client(s.h)} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/v1/audio/speech", strings.NewReader(`{"model":"alpha3-tts-flash","input":"hi","response_format":"wav"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
+		req := s.request(t, t.Context(), "/v1/audio/speech", strings.NewReader(`{"model":"alpha3-tts-flash","input":"hi","response_format":"wav"}`))
 		resp, err := client.Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -233,12 +223,7 @@ func TestAClientThatHangsUpPaysForWhatItHeard(t *testing.T) {
 	}), 0)
 	before := s.posted(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/audio/speech", strings.NewReader(`{"model":"alpha3-tts-flash","input":"hello","response_format":"wav"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
-	resp, err := s.client.Do(req)
+	resp, err := s.client.Do(s.request(t, ctx, "/v1/audio/speech", strings.NewReader(`{"model":"alpha3-tts-flash","input":"hello","response_format":"wav"}`)))
 	if err != nil {
 		t.Fatal(err)
 	}

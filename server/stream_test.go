@@ -51,13 +51,7 @@ func delta(text string) string {
 
 func (s *fixture) stream(t *testing.T, ctx context.Context) *http.Response {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/chat/completions", strings.NewReader(smallStream))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := s.client.Do(req)
+	resp, err := s.client.Do(s.request(t, ctx, "/v1/chat/completions", strings.NewReader(smallStream)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,12 +179,7 @@ func TestTheInProcessClientHangsUp(t *testing.T) {
 	up := newPiped()
 	s := newFixture(t, fixtureOptions{upstream: up})
 	go up.send(t, delta("abcd"))
-	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://gateway.invalid/v1/chat/completions", strings.NewReader(smallStream))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
-	resp, err := server.Client(s.h).Do(req)
+	resp, err := server.Client(s.h).Do(s.request(t, t.Context(), "/v1/chat/completions", strings.NewReader(smallStream)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,11 +47,7 @@ func (c counting) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply,
 func newPassingFixture(t *testing.T, up upstream.Upstream, prepaid bool, pass ...string) *fixture {
 	t.Helper()
 	return newFixture(t, fixtureOptions{upstream: up, gateway: func(o *gateway.Options) {
-		routing, err := router.New([]router.Channel{{Name: "only", Upstream: up, Models: map[string]string{"m": "m"}, Pass: pass}}, router.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Upstream, o.RequirePrice = routing, prepaid
+		o.Upstream, o.RequirePrice = channels(t, router.Channel{Upstream: up, Models: map[string]string{"m": "m"}, Pass: pass}), prepaid
 	}})
 }
 
@@ -282,11 +278,7 @@ func TestAFieldThatAChannelRenamesIsCheckedByItsNewNameInPrepaid(t *testing.T) {
 			s := newFixture(t, fixtureOptions{upstream: up, gateway: func(o *gateway.Options) {
 				first := router.Channel{Name: "first", Upstream: up, Models: map[string]string{"m": "m"}}
 				c.channel.Name, c.channel.Upstream, c.channel.Models = "second", up, first.Models
-				routing, err := router.New([]router.Channel{first, c.channel}, router.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				o.Upstream, o.RequirePrice = routing, prepaid
+				o.Upstream, o.RequirePrice = channels(t, first, c.channel), prepaid
 			}})
 			body, want := bodyWith(c.member, false), 200
 			if prepaid {

@@ -30,7 +30,7 @@ const (
 	gammaBoat = `{"model":"gamma-2-0-260128","duration":5,"resolution":"480p","content":[{"type":"text","text":"a boat"}],"seed":7}`
 )
 
-// clock is the time of a cinema, which passes when a test says so.
+// clock is a time that passes when a test says so.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -48,7 +48,7 @@ func (c *clock) pass(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// videoFixture is a shop that sells videos: beta for 0.10 a second, gamma for 7.00 a
+// videoFixture serves videos: beta for 0.10 a second, gamma for 7.00 a
 // million tokens. A video takes a minute of its clock.
 type videoFixture struct {
 	*fixture
@@ -69,21 +69,17 @@ func newVideoFixture(t testing.TB, o fixtureOptions, shape func(*sim.Options), e
 		up = c.studio
 	}
 	o.gateway = func(options *gateway.Options) {
-		seconds, err1 := billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.10"})
-		tokens, err2 := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: "7.00"})
-		if err := errors.Join(err1, err2); err != nil {
+		seconds, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.10"})
+		if err != nil {
 			t.Fatal(err)
 		}
+		tokens := rates(t, "output", "7.00")
 		models := map[string]string{"delta-k3": "delta-k3"}
 		prices := map[string]*billing.Price{"beta2.7-t2v": seconds, "beta2.6-t2v": seconds, "gamma-2-0-260128": tokens, "gamma-1-5-pro-251215": tokens}
 		for id := range prices {
 			models[id] = id
 		}
-		routing, err := router.New([]router.Channel{{Name: "only", Upstream: up, Models: models}}, router.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		options.Upstream, options.Prices, options.Now = routing, billing.NewPriceList(prices), c.Now
+		options.Upstream, options.Prices, options.Now = channels(t, router.Channel{Upstream: up, Models: models}), billing.NewPriceList(prices), c.Now
 		if edit != nil {
 			edit(options)
 		}
@@ -237,17 +233,7 @@ func TestASubmissionThatWaitsIsAnsweredWithTheVideo(t *testing.T) {
 
 func TestATaskOfAnotherAccountIsNotThere(t *testing.T) {
 	c := newVideoFixture(t, fixtureOptions{}, nil, nil)
-	if err := c.ledger.CreateAccount(t.Context(), "other", billing.One); err != nil {
-		t.Fatal(err)
-	}
-	key, token, err := auth.NewKey(auth.KeyOptions{Account: "other"})
-	if err == nil {
-		err = c.keys.Add(t.Context(), key)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	foreign := "Authorization: Bearer " + token.Reveal()
+	foreign := c.stranger(t)
 	_, r := c.submit(t, gammaBoat)
 	for name, a := range map[string]answer{
 		"by its id":      c.do(t, "GET", videos+"/"+r.ID, "", foreign),

@@ -84,7 +84,7 @@ func TestArgumentsAreCheckedAndFilledIn(t *testing.T) {
 }
 
 func FuzzArguments(f *testing.F) {
-	all, _ := mcp.Names()
+	all := mcp.Names()
 	for i := range all {
 		f.Add(i, []byte(`{"model":"beta2.7-r2v","prompt":"x","input":["x"],"text":"x","tool":"chat","arguments":{},"images":["aGk="]}`))
 	}

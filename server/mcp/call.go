@@ -85,7 +85,10 @@ func (c *call) runPaid() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	done := c.notifyWaiting()
+	done := func() {}
+	if !c.args.stream { // which notifies of what has come instead
+		done = c.notifyEvery("waiting for the model")
+	}
 	q.Follows, q.IdempotencyKey = c.response, key
 	c.response, err = c.g.Do(c.ctx, q)
 	done()
@@ -195,16 +198,8 @@ func (c *call) notify(progress float64, message string) {
 	})
 }
 
-// notifyWaiting notifies of the time that passes until done is called; none is sent
-// after that. A call that streams notifies of what has come instead.
-func (c *call) notifyWaiting() (done func()) {
-	if c.args.stream {
-		return func() {}
-	}
-	return c.notifyEvery("waiting for the model")
-}
-
-// notifyEvery says every few seconds how long the call has been at something.
+// notifyEvery says every few seconds how long the call has been at something, until
+// done is called.
 func (c *call) notifyEvery(what string) (done func()) {
 	if c.progressToken() == nil {
 		return func() {}

@@ -68,7 +68,7 @@ func (s *fixture) begin(t *testing.T, ctx context.Context, up *piped, session st
 		<-up.here
 		up.send(t, delta("one"))
 	}()
-	resp := s.hear(t, ctx, streamed, session)
+	resp := s.open(t, ctx, http.MethodPost, s.url, streamed, "Mcp-Session-Id: "+session)
 	events := bufio.NewReader(resp.Body)
 	for {
 		line, err := events.ReadString('\n')
@@ -84,28 +84,6 @@ func (s *fixture) begin(t *testing.T, ctx context.Context, up *piped, session st
 		_ = resp.Body.Close()
 		return string(rest)
 	}
-}
-
-// hear sends a message of a session, or of none, and gives the answer as it comes.
-func (s *fixture) hear(t *testing.T, ctx context.Context, message, session string) *http.Response {
-	t.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, strings.NewReader(message))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, value := range map[string]string{
-		"Authorization": "Bearer " + s.key.Reveal(), "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
-		"Mcp-Session-Id": session,
-	} {
-		if value != "" {
-			r.Header.Set(name, value)
-		}
-	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp
 }
 
 func TestTheProgressOfAChatIsCountedInCharacters(t *testing.T) {
@@ -142,7 +120,7 @@ func TestACallThatIsTakenBackEndsUpstreamAndPaysForWhatCame(t *testing.T) {
 			s.cancel(t, a.header.Get("Mcp-Session-Id"), "7")
 		}, false},
 		"not by another key": {func(t *testing.T, s *fixture, session string, _ func()) {
-			other, _ := s.mint(t, auth.KeyOptions{})
+			other, _ := s.Mint(t, auth.KeyOptions{})
 			s.cancel(t, session, "7", "Authorization: Bearer "+other.Reveal())
 		}, false},
 	} {
@@ -151,7 +129,7 @@ func TestACallThatIsTakenBackEndsUpstreamAndPaysForWhatCame(t *testing.T) {
 			s := newFixture(t, fixtureOptions{upstream: up})
 			a, _ := s.rpc(t, "initialize", hello)
 			session := a.header.Get("Mcp-Session-Id")
-			before := s.posted(t)
+			before := s.Posted(t)
 			ctx, hangUp := context.WithCancel(t.Context())
 			defer hangUp()
 			read := s.begin(t, ctx, up, session)
@@ -172,8 +150,8 @@ func TestACallThatIsTakenBackEndsUpstreamAndPaysForWhatCame(t *testing.T) {
 			for began := time.Now(); s.h.Running() != 0 && time.Since(began) < time.Minute; {
 				<-time.After(10 * time.Millisecond)
 			}
-			if s.h.Running() != 0 || s.posted(t) == before || !strings.Contains(s.log.String(), `"outcome":"client_gone"`) {
-				t.Errorf("%d run; charged %s; log %s", s.h.Running(), before-s.posted(t), s.log)
+			if s.h.Running() != 0 || s.Posted(t) == before || !strings.Contains(s.Log.String(), `"outcome":"client_gone"`) {
+				t.Errorf("%d run; charged %s; log %s", s.h.Running(), before-s.Posted(t), s.Log)
 			}
 		})
 	}

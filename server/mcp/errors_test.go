@@ -13,17 +13,12 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// failing is an upstream that always fails.
-type failing struct{ err error }
-
-func (f failing) Do(context.Context, *upstream.Call) (*upstream.Reply, error) { return nil, f.err }
-
-// panicking is one that does worse.
-type panicking struct{}
-
-func (panicking) Do(context.Context, *upstream.Call) (*upstream.Reply, error) {
-	panic("secret stack")
-}
+var (
+	away = upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		return nil, fault.New(fault.ServiceUnavailable, "away")
+	})
+	panicking = upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) { panic("secret stack") })
+)
 
 var chatting = args{"model": "sim-chat", "prompt": "hi", "max_tokens": 5}
 
@@ -54,14 +49,14 @@ func TestAModelIsToldWhatToDoAboutAnError(t *testing.T) {
 		"a video with other inputs": {fixtureOptions{}, "generate_video", args{"model": "beta2.6-i2v", "prompt": "x", "last_frame": "https://example.com/a.png"}, fault.InvalidRequest, "first_frame, audio"},
 		"a video that nobody knows": {fixtureOptions{}, "get_video", args{"id": "vid_nothing"}, fault.ResourceNotFound, "generate_video gave"},
 		"an argument for others":    {fixtureOptions{}, "generate_image", args{"model": "imagegen-2", "prompt": "x", "seed": 1}, fault.InvalidRequest, "only alpha models"},
-		"an upstream that is away":  {fixtureOptions{upstream: failing{fault.New(fault.ServiceUnavailable, "away")}}, "chat", chatting, fault.ServiceUnavailable, "the same task_label"},
-		"a panic":                   {fixtureOptions{upstream: panicking{}}, "chat", chatting, fault.InternalError, "The gateway failed"},
+		"an upstream that is away":  {fixtureOptions{upstream: away}, "chat", chatting, fault.ServiceUnavailable, "the same task_label"},
+		"a panic":                   {fixtureOptions{upstream: panicking}, "chat", chatting, fault.InternalError, "The gateway failed"},
 		"an estimate of nonsense":   {fixtureOptions{}, "estimate_cost", args{"tool": "chat", "arguments": args{"model": "sim-chat"}}, fault.InvalidRequest, `"prompt" is missing`},
 		"an estimate of no model":   {fixtureOptions{}, "estimate_cost", args{"tool": "chat", "arguments": args{"model": "nothing", "prompt": "x"}}, fault.ModelNotFound, "list_models"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFixture(t, c.o)
-			before := s.posted(t)
+			before := s.Posted(t)
 			said, about := callFailing(t, s.client(t, nil), c.tool, c.args)
 			if about["code"] != string(c.code) || !strings.Contains(said, string(c.code)) || !strings.Contains(said, c.says) {
 				t.Errorf("it said %q %v, want %s and %q", said, about, c.code, c.says)
@@ -69,8 +64,8 @@ func TestAModelIsToldWhatToDoAboutAnError(t *testing.T) {
 			if strings.Contains(said, "secret") || strings.Contains(said, "/v1/") || !strings.Contains(said, "request_id: req_") {
 				t.Errorf("it said %q", said)
 			}
-			if s.posted(t) != before {
-				t.Errorf("it cost %s", before-s.posted(t))
+			if s.Posted(t) != before {
+				t.Errorf("it cost %s", before-s.Posted(t))
 			}
 			if name == "an estimate of nonsense" && about["param"] != "arguments.prompt" {
 				t.Errorf("it is about %v", about["param"])

@@ -19,8 +19,8 @@ func NewFixture(g *gateway.Gateway, s *sdk.Server) *Handler {
 // Running is the number of sessions that have a running request.
 func (h *Handler) Running() int { return h.running.len() }
 
-// Read is what a tool makes of its arguments: the body of a request, empty for
-// one that is a form.
+// RequestBody is what a tool makes of its arguments: the body of a request, empty
+// for one that is a form.
 func RequestBody(name string, data []byte) ([]byte, error) {
 	for _, t := range tools() {
 		if t.name != name {
@@ -31,20 +31,20 @@ func RequestBody(name string, data []byte) ([]byte, error) {
 			return nil, err
 		}
 		q, err := t.request(a)
-		return q.Body, err
+		if err != nil {
+			return nil, err
+		}
+		return q.Body, nil
 	}
 	return nil, nil
 }
 
-// Names are those of the tools, and of the paid ones.
-func Names() (all, paid []string) {
+// Names are those of the tools.
+func Names() (all []string) {
 	for _, t := range tools() {
 		all = append(all, t.name)
-		if t.paid() {
-			paid = append(paid, t.name)
-		}
 	}
-	return all, paid
+	return all
 }
 
 // Described are the tools as a key's clients see them.

@@ -3,6 +3,9 @@ package mcp
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -70,7 +74,7 @@ var errPreflight = fault.New(fault.NotFound, "The request asks whether a page ma
 
 // ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	q := &httpRequest{h: h, w: newWriter(w, &h.o), r: r, token: auth.Bearer(r.Header)}
+	q := &httpRequest{h: h, w: newWriter(w, h.o.KeepAlive), r: r, token: auth.Bearer(r.Header)}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	err := error(fault.New(fault.InternalError, "The gateway failed to handle the request."))
 	defer func() { // also after a panic, which is net/http's to report
@@ -85,7 +89,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = nil
 		return
 	case err == nil && r.Method == http.MethodDelete:
-		h.running.cancel(q.session, "")
+		h.running.end(requestName{session: q.session})
 		w.WriteHeader(http.StatusNoContent)
 		return
 	case err == nil:
@@ -122,7 +126,7 @@ func (q *httpRequest) read(response *gateway.Response) (err error) {
 	if err := checkSession(q.session, q.token); err != nil || q.r.Method == http.MethodDelete {
 		return err
 	}
-	body := &httpio.Body{Name: "message", Limit: q.h.o.MaxBody, Timeout: q.h.o.ReadTimeout, Reserve: response.Reserve}
+	body := &httpio.Body{Name: "message", Limit: q.h.o.MaxBody, Timeout: ioTimeout, Reserve: response.Reserve}
 	if err := body.CheckLength(q.r); err != nil {
 		return err
 	}
@@ -164,10 +168,10 @@ func (q *httpRequest) answer() error {
 		q.w.Header().Set(sessionHeader, newSession(q.response.ID, q.token))
 	case "notifications/cancelled":
 		if id := requestKey(m.Params.RequestID); id != "" {
-			q.h.running.cancel(q.session, id)
+			q.h.running.end(requestName{q.session, id})
 		}
 	}
-	defer q.h.running.add(q.session, requestKey(m.ID), func() {
+	defer q.h.running.add(requestName{q.session, requestKey(m.ID)}, func() {
 		q.w.discard()
 		cancel()
 	})()
@@ -245,4 +249,84 @@ func isLoopback(host string) bool {
 	}
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.IsLoopback()
+}
+
+// sessionHeader names a session of the versions of the protocol that have them.
+const sessionHeader = "Mcp-Session-Id"
+
+// A session's id proves by itself that it was given out for the key that comes
+// with it: it ends in a code of the rest that only who has the key can make. So
+// nothing is kept of a session, and any node knows its ids, before a restart and
+// after it; and an id is worth nothing with another key.
+
+// newSession is the id of a session that the exchange with this id opens.
+func newSession(exchange, token string) string {
+	name := strings.TrimPrefix(exchange, "req_")
+	return "mcp_" + name + "." + sessionMAC(name, token)
+}
+
+// checkSession is nil for an id that was given out for the key, and where there
+// is none.
+func checkSession(id, token string) error {
+	name, code, _ := strings.Cut(strings.TrimPrefix(id, "mcp_"), ".")
+	if id == "" || hmac.Equal([]byte(code), []byte(sessionMAC(name, token))) && strings.HasPrefix(id, "mcp_") {
+		return nil
+	}
+	return fault.New(fault.NotFound, "There is no such session of this key. Begin a new one with initialize.")
+}
+
+func sessionMAC(name, token string) string {
+	mac := hmac.New(sha256.New, []byte(token))
+	_, _ = mac.Write([]byte("tollhouse mcp session\n" + name)) // a hash takes everything
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:16])
+}
+
+// runningRequests are the requests that a client can cancel: those of sessions. It is
+// this node's only; on another one nothing is found, and a client that wants to be
+// sure closes its connection.
+type runningRequests struct {
+	mu     sync.Mutex
+	cancel map[requestName]context.CancelFunc
+}
+
+// requestName is a session and the client's id of one of its requests.
+type requestName struct{ session, id string }
+
+// add notes a request until done is called.
+func (r *runningRequests) add(name requestName, cancel context.CancelFunc) (done func()) {
+	if name.session == "" || name.id == "" {
+		return func() {}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cancel == nil {
+		r.cancel = make(map[requestName]context.CancelFunc)
+	}
+	if r.cancel[name] != nil { // the first one keeps its name
+		return func() {}
+	}
+	r.cancel[name] = cancel
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.cancel, name)
+	}
+}
+
+// end cancels a request, or all of a session for an empty id.
+func (r *runningRequests) end(which requestName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, cancel := range r.cancel {
+		if name == which || which.id == "" && name.session == which.session {
+			cancel()
+		}
+	}
+}
+
+// len is the number of requests that run.
+func (r *runningRequests) len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.cancel)
 }

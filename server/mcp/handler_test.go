@@ -19,12 +19,12 @@ var hello = map[string]any{
 func TestTheDoorKeepsTheOrderOfChecks(t *testing.T) {
 	s := newFixture(t, fixtureOptions{mcp: mcp.Options{MaxBody: 4000, Origins: []string{"https://app.example.com"}}})
 	const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
-	_, off := s.mint(t, auth.KeyOptions{})
-	if err := s.keys.SetDisabled(t.Context(), off, true); err != nil {
+	_, off := s.Mint(t, auth.KeyOptions{})
+	if err := s.Keys.SetDisabled(t.Context(), off, true); err != nil {
 		t.Fatal(err)
 	}
-	disabled, id := s.mint(t, auth.KeyOptions{})
-	if err := s.keys.SetDisabled(t.Context(), id, true); err != nil {
+	disabled, id := s.Mint(t, auth.KeyOptions{})
+	if err := s.Keys.SetDisabled(t.Context(), id, true); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -72,7 +72,7 @@ func TestTheDoorKeepsTheOrderOfChecks(t *testing.T) {
 			if a.status >= 400 && message(t, a.body)["error"] == nil {
 				t.Errorf("it is no message of the protocol: %s", a.body)
 			}
-			if a.status >= 400 && strings.Contains(s.log.String(), a.header.Get("X-Request-Id")+`","account":"acme","key":"`+s.id+`","outcome":"complete"`) {
+			if a.status >= 400 && strings.Contains(s.Log.String(), a.header.Get("X-Request-Id")+`","account":"acme","key":"`+s.ID+`","outcome":"complete"`) {
 				t.Error("the log calls it complete")
 			}
 			if a.status == 401 && a.header.Get("WWW-Authenticate") != "Bearer" {
@@ -133,8 +133,8 @@ func TestARequestThatPanicsHasItsLogLine(t *testing.T) {
 		}()
 		s.h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", nil)) // refused, without a key
 	}()
-	if id := w.Header().Get("X-Request-Id"); id == "" || !strings.Contains(s.log.String(), id) {
-		t.Errorf("the log is %s", s.log)
+	if id := w.Header().Get("X-Request-Id"); id == "" || !strings.Contains(s.Log.String(), id) {
+		t.Errorf("the log is %s", s.Log)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestASessionBelongsToItsKeyOnAnyNode(t *testing.T) {
 	if a, m := s.rpc(t, "tools/list", nil, "Mcp-Session-Id: "+session); a.status != 200 || m["result"] == nil {
 		t.Errorf("the key's own session: %d %s", a.status, a.body)
 	}
-	other, _ := s.mint(t, auth.KeyOptions{})
+	other, _ := s.Mint(t, auth.KeyOptions{})
 	if a, _ := s.rpc(t, "tools/list", nil, "Mcp-Session-Id: "+session, "Authorization: Bearer "+other.Reveal()); a.status != 404 {
 		t.Errorf("another key of the same account: %d %s", a.status, a.body)
 	}
@@ -183,7 +183,7 @@ func TestAKeyThatIsDisabledEndsItsSessionAtTheNextCall(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
 	a, _ := s.rpc(t, "initialize", hello)
 	session := "Mcp-Session-Id: " + a.header.Get("Mcp-Session-Id")
-	if err := s.keys.SetDisabled(t.Context(), s.id, true); err != nil {
+	if err := s.Keys.SetDisabled(t.Context(), s.ID, true); err != nil {
 		t.Fatal(err)
 	}
 	if a, _ := s.rpc(t, "tools/list", nil, session); a.status != 403 {
@@ -217,8 +217,8 @@ func TestAllVersionsOfTheProtocolAreSpoken(t *testing.T) {
 
 func TestEachKeyIsShownItsOwnModels(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
-	one, _ := s.mint(t, auth.KeyOptions{Models: []string{"sim-chat"}})
-	other, _ := s.mint(t, auth.KeyOptions{Models: []string{"delta-k3"}})
+	one, _ := s.Mint(t, auth.KeyOptions{Models: []string{"sim-chat"}})
+	other, _ := s.Mint(t, auth.KeyOptions{Models: []string{"delta-k3"}})
 	for range 2 { // the second time from what was kept
 		if a, _ := s.rpc(t, "tools/list", nil); !strings.Contains(a.body, "delta-k3") {
 			t.Errorf("the key for all is shown %s", a.body)

@@ -19,16 +19,14 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/servertest"
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/server/mcp"
-	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// priced are the models of the shop and what they cost.
+// priced are the models of the fixture and what they cost.
 var priced = map[string][]billing.Rate{
 	"delta-k3":                  {{Unit: billing.Input, Amount: "0.60"}, {Unit: billing.Output, Amount: "2.50"}},
 	"sim-chat":                  {{Unit: billing.Input, Amount: "0.10"}, {Unit: billing.Output, Amount: "0.40"}},
@@ -47,17 +45,12 @@ var priced = map[string][]billing.Rate{
 
 // fixture is a gateway that is served as /mcp and as /v1, with an account and a key.
 type fixture struct {
-	books      *servertest.Books
+	*servertest.Books
 	g          *gateway.Gateway
 	h          *mcp.Handler
-	keys       *memory.Keys
-	ledger     memory.Ledger
-	log        *servertest.Lines
 	url        string // of the MCP server
 	api        string
-	key        secret.String
-	id         string // of the key
-	unfinished bool   // a video may still hold its price
+	unfinished bool // a video may still hold its price
 }
 
 type fixtureOptions struct {
@@ -65,7 +58,6 @@ type fixtureOptions struct {
 	credit   billing.Money
 	key      auth.KeyOptions
 	mcp      mcp.Options
-	models   []string // all by default
 	gateway  func(*gateway.Options)
 }
 
@@ -80,8 +72,7 @@ func newFixture(t testing.TB, o fixtureOptions) *fixture {
 	if o.upstream == nil {
 		o.upstream = sim.New(sim.Options{VideoTime: -1})
 	}
-	b := servertest.Open(t, o.credit, o.key)
-	s := &fixture{books: b, key: b.Key, id: b.ID, keys: b.Keys, ledger: b.Ledger, log: b.Log}
+	s := &fixture{Books: servertest.Open(t, o.credit, o.key)}
 	s.g = s.gateway(t, o)
 	s.h = mcp.New(s.g, o.mcp)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -99,7 +90,7 @@ func newFixture(t testing.TB, o fixtureOptions) *fixture {
 		}
 		cancel()
 		running.Wait()
-		s.books.Audit(t, s.unfinished)
+		s.Audit(t, s.unfinished)
 		if n := awaitGoroutines(before); n > before {
 			stacks := make([]byte, 1<<20)
 			t.Errorf("%d goroutines are left of %d:\n%s", n, before, stacks[:runtime.Stack(stacks, true)])
@@ -134,19 +125,13 @@ func (s *fixture) gateway(t testing.TB, o fixtureOptions) *gateway.Gateway {
 		}
 		routes[id], prices[id] = id, price
 	}
-	if o.models != nil {
-		clear(routes)
-		for _, id := range o.models {
-			routes[id] = id
-		}
-	}
 	routing, err := router.New([]router.Channel{{Name: "only", Upstream: o.upstream, Models: routes}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	options := gateway.Options{
-		Upstream: routing, Meter: s.ledger, Prices: billing.NewPriceList(prices), Models: []gateway.Model{{ID: "sim-chat", Kind: gateway.KindChat}},
-		Authenticator: &auth.Keys{Store: s.keys}, Logger: slog.New(slog.NewJSONHandler(s.log, nil)),
+		Upstream: routing, Meter: s.Ledger, Prices: billing.NewPriceList(prices), Models: []gateway.Model{{ID: "sim-chat", Kind: gateway.KindChat}},
+		Authenticator: &auth.Keys{Store: s.Keys}, Logger: slog.New(slog.NewJSONHandler(s.Log, nil)),
 		Video:   gateway.VideoOptions{Poll: time.Millisecond, DuplicateWindow: -1},
 		Limiter: &auth.MemoryLimiter{Now: midMinute},
 	}
@@ -160,29 +145,12 @@ func (s *fixture) gateway(t testing.TB, o fixtureOptions) *gateway.Gateway {
 	return g
 }
 
-// mint adds a key of the account.
-func (s *fixture) mint(t testing.TB, o auth.KeyOptions) (secret.String, string) {
-	t.Helper()
-	return s.books.Mint(t, o)
-}
-
-func (s *fixture) posted(t testing.TB) billing.Money {
-	t.Helper()
-	return s.books.Posted(t)
-}
-
 // keyed is a transport that brings the key.
-type keyed struct {
-	token  string
-	header http.Header
-}
+type keyed struct{ token string }
 
 func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+k.token)
-	for name := range k.header {
-		r.Header.Set(name, k.header.Get(name))
-	}
 	return http.DefaultTransport.RoundTrip(r)
 }
 
@@ -191,7 +159,7 @@ func (s *fixture) client(t testing.TB, o *sdk.ClientOptions) *sdk.ClientSession 
 	t.Helper()
 	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
 	session, err := c.Connect(t.Context(), &sdk.StreamableClientTransport{
-		Endpoint: s.url, HTTPClient: &http.Client{Transport: keyed{token: s.key.Reveal()}},
+		Endpoint: s.url, HTTPClient: &http.Client{Transport: keyed{token: s.Key.Reveal()}},
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -258,15 +226,27 @@ type answer struct {
 	body   string
 }
 
-// do sends one HTTP request; header lines are "Name: value", and a name without
-// a value takes the header away, and "+Name: value" adds one.
+// do sends one HTTP request and reads the answer to its end.
 func (s *fixture) do(t testing.TB, method, url, body string, header ...string) answer {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	resp := s.open(t, t.Context(), method, url, body, header...)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Authorization", "Bearer "+s.key.Reveal())
+	return answer{resp.StatusCode, resp.Header, string(data)}
+}
+
+// open sends one HTTP request; header lines are "Name: value", and a name without
+// a value takes the header away, and "+Name: value" adds one.
+func (s *fixture) open(t testing.TB, ctx context.Context, method, url, body string, header ...string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+s.Key.Reveal())
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	for _, line := range header {
@@ -288,12 +268,7 @@ func (s *fixture) do(t testing.TB, method, url, body string, header ...string) a
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer{resp.StatusCode, resp.Header, string(data)}
+	return resp
 }
 
 // rpc sends one JSON-RPC request over HTTP and gives its answer.

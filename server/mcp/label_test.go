@@ -22,11 +22,11 @@ func TestARepeatedCallWithItsLabelIsDoneAndPaidOnce(t *testing.T) {
 			for k, v := range u.args {
 				labelled[k] = v
 			}
-			before := s.posted(t)
+			before := s.Posted(t)
 			first := callTool(t, session, u.tool, labelled)
-			paid := before - s.posted(t)
+			paid := before - s.Posted(t)
 			second := callTool(t, session, u.tool, labelled)
-			if got := before - s.posted(t); got != paid || paid == 0 {
+			if got := before - s.Posted(t); got != paid || paid == 0 {
 				t.Errorf("two calls cost %s, one %s", got, paid)
 			}
 			if !member[bool](t, second, "replayed") || member[string](t, second, "request_id") != member[string](t, first, "request_id") {
@@ -70,7 +70,7 @@ func TestWhoWaitsForAVideoTakesNoPlaceFromOthers(t *testing.T) {
 				return // which the end of the wait tells
 			}
 			r.Header.Set("Content-Type", "application/json")
-			if resp, err := (keyed{token: s.key.Reveal()}).RoundTrip(r); err == nil {
+			if resp, err := (keyed{token: s.Key.Reveal()}).RoundTrip(r); err == nil {
 				_ = resp.Body.Close()
 			}
 		},
@@ -89,7 +89,7 @@ func TestWhoWaitsForAVideoTakesNoPlaceFromOthers(t *testing.T) {
 				wait(ctx, s, session)
 			}()
 			for began := time.Now(); time.Since(began) < time.Minute; { // until the video is paid for
-				if b, err := s.ledger.Balance(t.Context(), "acme"); err != nil || b.Held > 0 {
+				if b, err := s.Ledger.Balance(t.Context(), "acme"); err != nil || b.Held > 0 {
 					break
 				}
 				<-time.After(10 * time.Millisecond)
@@ -144,12 +144,12 @@ func TestALabelOfOtherWorkIsRefused(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
 	session := s.client(t, nil)
 	callTool(t, session, "chat", args{"model": "sim-chat", "prompt": "one", "task_label": "a"})
-	before := s.posted(t)
+	before := s.Posted(t)
 	said, about := callFailing(t, session, "chat", args{"model": "sim-chat", "prompt": "two", "task_label": "a"})
 	if about["code"] != "idempotency_conflict" || !strings.Contains(said, "Use a new task_label") {
 		t.Errorf("it said %q %v", said, about)
 	}
-	if s.posted(t) != before {
+	if s.Posted(t) != before {
 		t.Error("the refused call cost something")
 	}
 	// Of other tools, one of which asks the same operation.
@@ -165,13 +165,13 @@ func TestAProgressTokenDoesNotMakeAnotherCallOfALabelledOne(t *testing.T) {
 	if r, err := session.CallTool(t.Context(), p); err != nil || r.IsError {
 		t.Fatal(r, err)
 	}
-	before := s.posted(t)
+	before := s.Posted(t)
 	p.SetProgressToken("t")
 	r, err := session.CallTool(t.Context(), p)
 	if err != nil || r.IsError {
 		t.Fatal(r, err)
 	}
-	if s.posted(t) != before || !member[bool](t, r, "replayed") {
+	if s.Posted(t) != before || !member[bool](t, r, "replayed") {
 		t.Error("the call with a progress token was made again")
 	}
 }
@@ -193,10 +193,10 @@ func TestAProgramRepeatsACallByItsMetaOrItsHeader(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			first := repeat()
-			before := s.posted(t)
+			before := s.Posted(t)
 			second := repeat()
-			if first["result"] == nil || s.posted(t) != before {
-				t.Errorf("the second call cost %s: %v", before-s.posted(t), second)
+			if first["result"] == nil || s.Posted(t) != before {
+				t.Errorf("the second call cost %s: %v", before-s.Posted(t), second)
 			}
 		})
 	}

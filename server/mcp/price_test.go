@@ -50,7 +50,7 @@ var same = map[string]struct {
 // cost in the end.
 func (s *fixture) post(t *testing.T, name string) billing.Money {
 	t.Helper()
-	before := s.posted(t)
+	before := s.Posted(t)
 	r := same[name]
 	body, kind := r.body, "application/json"
 	if r.form != nil {
@@ -67,7 +67,7 @@ func (s *fixture) post(t *testing.T, name string) billing.Money {
 		}
 		callTool(t, s.client(t, nil), "get_video", args{"id": record.ID, "wait": true})
 	}
-	return before - s.posted(t)
+	return before - s.Posted(t)
 }
 
 func formOf(t *testing.T, fields [][2]string) (body, kind string) {
@@ -102,7 +102,7 @@ func formOf(t *testing.T, fields [][2]string) (body, kind string) {
 	return buf.String(), w.FormDataContentType()
 }
 
-func TestAToolCallCostsWhatTheSameRequestOfTheAPICosts(t *testing.T) {
+func TestAToolCallCostsWhatItSaysWhatWasEstimatedAndWhatTheAPICosts(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
 	session := s.client(t, nil)
 	all := toolCalls(t)
@@ -111,11 +111,26 @@ func TestAToolCallCostsWhatTheSameRequestOfTheAPICosts(t *testing.T) {
 	}
 	for name, u := range all {
 		t.Run(name, func(t *testing.T) {
+			before := s.Posted(t)
+			estimate := callTool(t, session, "estimate_cost", args{"tool": u.tool, "arguments": u.args})
+			if s.Posted(t) != before {
+				t.Error("the estimate cost something")
+			}
 			want := s.post(t, name)
-			before := s.posted(t)
-			callTool(t, session, u.tool, u.args)
-			if got := before - s.posted(t); got != want || want == 0 {
-				t.Errorf("the tool cost %s, the API %s", got, want)
+			before = s.Posted(t)
+			r := callTool(t, session, u.tool, u.args)
+			got, charge := before-s.Posted(t), member[string](t, r, "charge")
+			if got != want || want == 0 || got.String() != charge {
+				t.Errorf("the tool cost %s and said %s, the API cost %s", got, charge, want)
+			}
+			if most := parse(t, member[string](t, estimate, "most")); got > most || member[bool](t, estimate, "exact") && got != most {
+				t.Errorf("it cost %s, and was estimated as %v", got, estimate.StructuredContent)
+			}
+			if id := member[string](t, r, "request_id"); !strings.HasPrefix(id, "req_") {
+				t.Errorf("request_id is %q", id)
+			}
+			if u.tool != "create_embeddings" && len(r.Content) < 2 {
+				t.Errorf("there is nothing to see but %d contents", len(r.Content))
 			}
 		})
 	}

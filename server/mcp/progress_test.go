@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -138,7 +139,7 @@ func TestASilentCallGetsSignsOfLife(t *testing.T) {
 	})
 	s := newFixture(t, fixtureOptions{upstream: slow, mcp: mcp.Options{KeepAlive: 20 * time.Millisecond}})
 	const chat = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"chat","arguments":{"model":"sim-chat","prompt":"hi"}}}`
-	resp := s.hear(t, t.Context(), chat, "")
+	resp := s.open(t, t.Context(), http.MethodPost, s.url, chat)
 	defer resp.Body.Close()
 	lines := bufio.NewReader(resp.Body)
 	for n := 0; n < signs; {

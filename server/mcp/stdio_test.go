@@ -35,12 +35,12 @@ func (s *fixture) pipes(t *testing.T, key secret.String) (session *sdk.ClientSes
 
 func TestEveryToolWorksOverPipes(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
-	session, ended, _ := s.pipes(t, s.key)
+	session, ended, _ := s.pipes(t, s.Key)
 	for name, u := range toolCalls(t) {
 		t.Run(name, func(t *testing.T) {
-			before := s.posted(t)
+			before := s.Posted(t)
 			r := callTool(t, session, u.tool, u.args)
-			if got, want := (before - s.posted(t)).String(), member[string](t, r, "charge"); got != want || want == "0.00" {
+			if got, want := (before - s.Posted(t)).String(), member[string](t, r, "charge"); got != want || want == "0.00" {
 				t.Errorf("it cost %s, and said %s", got, want)
 			}
 		})
@@ -63,9 +63,9 @@ func TestPipesNeedAKeyAtTheStartAndAtEachCall(t *testing.T) {
 	if err := mcp.Serve(t.Context(), s.g, secret.New("sk-wrong"), in, out, mcp.Options{}); !fault.Is(err, fault.Unauthorized) {
 		t.Errorf("a wrong key gave %v", err)
 	}
-	session, ended, _ := s.pipes(t, s.key)
+	session, ended, _ := s.pipes(t, s.Key)
 	callTool(t, session, "chat", chatting)
-	if err := s.keys.SetDisabled(t.Context(), s.id, true); err != nil {
+	if err := s.Keys.SetDisabled(t.Context(), s.ID, true); err != nil {
 		t.Fatal(err)
 	}
 	if said, about := callFailing(t, session, "chat", chatting); about["code"] != "permission_denied" || !strings.Contains(said, "tell the user") {
@@ -78,7 +78,7 @@ func TestPipesNeedAKeyAtTheStartAndAtEachCall(t *testing.T) {
 func TestTheEndOfThePipesTakesBackWhatRuns(t *testing.T) {
 	up := newPiped()
 	s := newFixture(t, fixtureOptions{upstream: up})
-	session, ended, hangUp := s.pipes(t, s.key)
+	session, ended, hangUp := s.pipes(t, s.Key)
 	failed := make(chan error, 1)
 	go func() {
 		_, err := session.CallTool(context.Background(), &sdk.CallToolParams{Name: "chat", Arguments: chatting})
@@ -98,7 +98,7 @@ func TestALineThatIsNoMessageEndsNothing(t *testing.T) {
 	toServer, fromClient := io.Pipe()
 	toClient, fromServer := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- mcp.Serve(context.Background(), s.g, s.key, toServer, fromServer, mcp.Options{}) }()
+	go func() { ended <- mcp.Serve(context.Background(), s.g, s.Key, toServer, fromServer, mcp.Options{}) }()
 	answers := bufio.NewReader(toClient)
 	ask := func(line, want string) {
 		t.Helper()

@@ -74,8 +74,7 @@ func imageRequest(a arguments) (*gateway.Request, error) {
 			b["size"] = strings.ReplaceAll(size, "*", "x")
 		}
 	}
-	data, err := b.bytes()
-	return &gateway.Request{Op: upstream.GenerateImage, Body: data}, err
+	return b.request(upstream.GenerateImage)
 }
 
 // alphaImageBody is the request of a model of the alpha family.
@@ -206,8 +205,7 @@ func editByURLRequest(a arguments, model string) (*gateway.Request, error) {
 				fmt.Sprintf("The model %q fetches pictures itself: images[%d] must be a public https URL.", model, i))
 		}
 	}
-	data, err := alphaImageBody(a, links).bytes()
-	return &gateway.Request{Op: upstream.GenerateImage, Body: data}, err
+	return alphaImageBody(a, links).request(upstream.GenerateImage)
 }
 
 // decodeFile is a file that a model sent: a data: URI, or plain base64.

@@ -8,12 +8,19 @@ import (
 	"image/png"
 	"io"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/server/mcp"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
 // pngURI is a PNG file as a data: URI.
@@ -54,27 +61,6 @@ func toolCalls(t testing.TB) map[string]struct {
 	}
 }
 
-func TestEveryToolWorksOverHTTP(t *testing.T) {
-	s := newFixture(t, fixtureOptions{})
-	session := s.client(t, nil)
-	for name, u := range toolCalls(t) {
-		t.Run(name, func(t *testing.T) {
-			before := s.posted(t)
-			r := callTool(t, session, u.tool, u.args)
-			charge := member[string](t, r, "charge")
-			if got := (before - s.posted(t)).String(); got != charge || charge == "0.00" {
-				t.Errorf("it said that it cost %s, and cost %s", charge, got)
-			}
-			if id := member[string](t, r, "request_id"); !strings.HasPrefix(id, "req_") {
-				t.Errorf("request_id is %q", id)
-			}
-			if u.tool != "create_embeddings" && len(r.Content) < 2 && u.tool != "chat" {
-				t.Errorf("there is nothing to see but %d contents", len(r.Content))
-			}
-		})
-	}
-}
-
 func TestTheContentsAreOfTheirKind(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
 	session := s.client(t, nil)
@@ -97,7 +83,7 @@ func TestTheContentsAreOfTheirKind(t *testing.T) {
 func TestTheFreeToolsCostNothing(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
 	session := s.client(t, nil)
-	before := s.posted(t)
+	before := s.Posted(t)
 	models := member[[]any](t, callTool(t, session, "list_models", args{}), "models")
 	if len(models) != len(priced) {
 		t.Errorf("%d models are listed, want %d", len(models), len(priced))
@@ -108,22 +94,20 @@ func TestTheFreeToolsCostNothing(t *testing.T) {
 	if got := member[string](t, callTool(t, session, "get_balance", args{}), "available"); got != "100.00" {
 		t.Errorf("the balance is %s", got)
 	}
-	if s.posted(t) != before {
+	if s.Posted(t) != before {
 		t.Error("something was charged")
 	}
 }
 
 // longAnswer is an upstream that answers with 200,000 tokens.
-type longAnswer struct{}
-
-func (longAnswer) Do(context.Context, *upstream.Call) (*upstream.Reply, error) {
+var longAnswer = upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 	const answer = `{"id":"u","object":"chat.completion","created":1,"model":"sim-chat","choices":[{"index":0,"message":{"role":"assistant","content":"x"},` +
 		`"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":200000,"total_tokens":200001}}`
 	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(answer))}, nil
-}
+})
 
 func TestAnEstimateOfAChatWithoutABoundSaysThatItCanCostMore(t *testing.T) {
-	s := newFixture(t, fixtureOptions{upstream: longAnswer{}})
+	s := newFixture(t, fixtureOptions{upstream: longAnswer})
 	session := s.client(t, nil)
 	free := args{"model": "sim-chat", "prompt": "hi"}
 	r := callTool(t, session, "estimate_cost", args{"tool": "chat", "arguments": free})
@@ -140,24 +124,89 @@ func TestAnEstimateOfAChatWithoutABoundSaysThatItCanCostMore(t *testing.T) {
 	}
 }
 
-func TestAnEstimateSaysWhatTheCallThenCosts(t *testing.T) {
+// modelSchema is the schema of the argument that names a tool's model.
+func modelSchema(t *testing.T, g *gateway.Gateway, p *auth.Principal, tool string) *jsonschema.Schema {
+	t.Helper()
+	tools, err := mcp.Described(g, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range tools {
+		if in, ok := d.InputSchema.(*jsonschema.Schema); ok && d.Name == tool {
+			return in.Properties["model"]
+		}
+	}
+	t.Fatalf("there is no tool %s", tool)
+	return nil
+}
+
+func TestAToolNamesTheModelsThatTheKeyMayUse(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
-	session := s.client(t, nil)
-	for name, u := range toolCalls(t) {
-		t.Run(name, func(t *testing.T) {
-			before := s.posted(t)
-			r := callTool(t, session, "estimate_cost", args{"tool": u.tool, "arguments": u.args})
-			most, exact := member[string](t, r, "most"), member[bool](t, r, "exact")
-			if s.posted(t) != before {
-				t.Error("the estimate cost something")
+	all := &auth.Principal{Account: "acme"}
+	for tool, want := range map[string][]any{
+		"chat":              {"delta-k3", "sim-chat"},
+		"generate_image":    {"alpha-image-2.0", "imagegen-2"},
+		"edit_image":        {"alpha-image-edit", "imagegen-2"},
+		"create_embeddings": {"text-embedding-v4"},
+		"text_to_speech":    {"alpha3-tts-flash", "alpha3-tts-instruct-flash"},
+		"generate_video":    {"beta2.6-i2v", "beta2.6-r2v", "beta2.6-t2v", "beta2.7-r2v", "gamma-2-0-260128"},
+	} {
+		if got := modelSchema(t, s.g, all, tool).Enum; !slices.Equal(got, want) {
+			t.Errorf("%s takes %v, want %v", tool, got, want)
+		}
+	}
+	one := &auth.Principal{Account: "acme", Models: []string{"sim-chat"}}
+	if got := modelSchema(t, s.g, one, "chat").Enum; !slices.Equal(got, []any{"sim-chat"}) {
+		t.Errorf("the key for one model is shown %v", got)
+	}
+	if got := modelSchema(t, s.g, one, "generate_image"); got.Enum != nil || !strings.Contains(got.Description, "None that this key may use") {
+		t.Errorf("the key for no picture is shown %v, %q", got.Enum, got.Description)
+	}
+}
+
+func TestWhereOtherModelsPassTheListIsOnlyOfExamples(t *testing.T) {
+	g, err := gateway.New(gateway.Options{Upstream: sim.New(sim.Options{})}) // every model
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Close() }()
+	got := modelSchema(t, g, &auth.Principal{Account: "local"}, "chat")
+	if got.Enum != nil || !slices.Contains(got.Examples, any("delta-k3")) {
+		t.Errorf("the models are %v, examples %v", got.Enum, got.Examples)
+	}
+}
+
+// TestThePageHasEveryToolAndArgument compares the table of docs/mcp.md.
+func TestThePageHasEveryToolAndArgument(t *testing.T) {
+	page, err := os.ReadFile("../../docs/mcp.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newFixture(t, fixtureOptions{})
+	tools, err := mcp.Described(s.g, &auth.Principal{Account: "acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range tools {
+		_, row, ok := strings.Cut(string(page), "\n| `"+tool.Name+"` | ")
+		row, _, _ = strings.Cut(row, "\n")
+		if !ok {
+			t.Errorf("the page has no row of %s", tool.Name)
+			continue
+		}
+		in, _ := tool.InputSchema.(*jsonschema.Schema)
+		for name := range in.Properties {
+			if name != "task_label" && !strings.Contains(row, "`"+name+"`") {
+				t.Errorf("the row of %s has no %s", tool.Name, name)
 			}
-			charge := member[string](t, callTool(t, session, u.tool, u.args), "charge")
-			if exact && charge != most {
-				t.Errorf("it cost %s, and was to cost exactly %s", charge, most)
+		}
+		for _, name := range in.Required {
+			if !strings.Contains(row, "**`"+name+"`**") {
+				t.Errorf("the row of %s does not say that %s is required", tool.Name, name)
 			}
-			if parse(t, charge) > parse(t, most) {
-				t.Errorf("it cost %s, more than %s", charge, most)
-			}
-		})
+		}
+		if paid := in.Properties["task_label"] != nil; paid == tool.Annotations.ReadOnlyHint {
+			t.Errorf("%s is both paid and free", tool.Name)
+		}
 	}
 }

@@ -67,8 +67,7 @@ func chatRequest(a arguments) (*gateway.Request, error) {
 	if a.stream {
 		b["stream"] = true
 	}
-	data, err := b.bytes()
-	return &gateway.Request{Op: upstream.ChatCompletion, Body: data}, err
+	return b.request(upstream.ChatCompletion)
 }
 
 func (c *call) answerChat(r *gateway.Response) (*sdk.CallToolResult, error) {
@@ -140,8 +139,7 @@ func embeddingsTool() *tool {
 		models: ofKind(gateway.KindEmbeddings),
 		output: outputSchema[embeddingsResult](),
 		request: func(a arguments) (*gateway.Request, error) {
-			data, err := body{}.copy(a, "model", "input", "dimensions").bytes()
-			return &gateway.Request{Op: upstream.Embeddings, Body: data}, err
+			return body{}.copy(a, "model", "input", "dimensions").request(upstream.Embeddings)
 		},
 		answer: (*call).answerEmbeddings,
 	}
@@ -195,8 +193,7 @@ func speechTool() *tool {
 			b := body{}.copy(a, "model", "voice", "instructions")
 			b.copyAs(a, "text", "input")
 			b.copyAs(a, "format", "response_format")
-			data, err := b.bytes()
-			return &gateway.Request{Op: upstream.Speech, Body: data}, err
+			return b.request(upstream.Speech)
 		},
 		answer: (*call).answerSpeech,
 	}

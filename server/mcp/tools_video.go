@@ -164,18 +164,15 @@ func (r *videoResult) sentence() string {
 }
 
 func videoRequest(a arguments) (*gateway.Request, error) {
-	var b body
-	var err error
-	if row := betaModel(a.text("model")); row != nil {
-		b, err = betaVideoBody(a, row)
-	} else {
-		b = gammaVideoBody(a)
+	row := betaModel(a.text("model"))
+	if row == nil {
+		return gammaVideoBody(a).request(upstream.SubmitVideo)
 	}
+	b, err := betaVideoBody(a, row)
 	if err != nil {
 		return nil, err
 	}
-	data, err := b.bytes()
-	return &gateway.Request{Op: upstream.SubmitVideo, Body: data}, err
+	return b.request(upstream.SubmitVideo)
 }
 
 // betaModel is the model's row in the beta family; nil if it is none of it.

@@ -9,12 +9,15 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
+// ioTimeout is how long the next 64 KiB of a message, or its rest, may take to come,
+// and how long one write to a client may take.
+const ioTimeout = 30 * time.Second
+
 // writer is the response to one request. Each write has a deadline, and while a
 // tool runs, a silent stream gets a comment now and then.
 type writer struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	timeout time.Duration // of a write
 	every   time.Duration // between two heartbeats
 
 	mu         sync.Mutex
@@ -34,8 +37,8 @@ type sdkRefusal struct {
 	text   []byte
 }
 
-func newWriter(w http.ResponseWriter, o *Options) *writer {
-	return &writer{ResponseWriter: w, control: http.NewResponseController(w), timeout: o.WriteTimeout, every: o.KeepAlive}
+func newWriter(w http.ResponseWriter, every time.Duration) *writer {
+	return &writer{ResponseWriter: w, control: http.NewResponseController(w), every: every}
 }
 
 // Unwrap is for [http.ResponseController].
@@ -76,7 +79,7 @@ func (w *writer) write(p []byte) (int, error) {
 	}
 	w.commit(http.StatusOK)
 	w.last = time.Now()
-	_ = w.control.SetWriteDeadline(w.last.Add(w.timeout)) // in-process writers have none
+	_ = w.control.SetWriteDeadline(w.last.Add(ioTimeout)) // in-process writers have none
 	return w.ResponseWriter.Write(p)
 }
 
