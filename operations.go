@@ -364,7 +364,7 @@ var embedding = capability{
 		return billing.Usage{Input: o.embeddings().Estimate(), Estimated: true}
 	},
 	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
-		return o.embeddings().Prepared(), o.embeddings()
+		return o.embeddings().Prepared(), &o.embeddings().Request
 	},
 	answer: func(o *operation, data []byte) (answer, error) {
 		a, err := o.embeddings().ReadAnswer(getBody(), data)
