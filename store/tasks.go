@@ -12,14 +12,14 @@ import (
 )
 
 // Add implements [video.Store], for a task whose hold is not in this ledger.
-func (s *dbLedger) Add(ctx context.Context, n video.CreateTask) error {
-	return s.committer.run(ctx, newAddTaskOp(&n), s.options.WaitTimeout)
+func (db *dbLedger) Add(ctx context.Context, n video.CreateTask) error {
+	return db.committer.run(ctx, newAddTaskOp(&n), db.options.WaitTimeout)
 }
 
 // Change implements [video.Store]. It makes the notice of the step, too. The
 // answer, which ends the claim of the submission's key for good, has a receipt
 // that says what is known while the hold is open.
-func (s *dbLedger) Change(ctx context.Context, step video.Step, record *idempotency.Record) (bool, error) {
+func (db *dbLedger) Change(ctx context.Context, step video.Step, record *idempotency.Record) (bool, error) {
 	made := false // the committer's until run has returned nil
 	o := newOp(func(b *batch) { b.tasks.wanted[step.Task.ID] = true }, func(b *batch) error {
 		r := b.tasks.known[step.Task.ID]
@@ -35,20 +35,20 @@ func (s *dbLedger) Change(ctx context.Context, step video.Step, record *idempote
 	if record != nil {
 		o.bytes = record.Bytes()
 	}
-	if err := s.committer.run(ctx, o, s.options.WaitTimeout); err != nil {
+	if err := db.committer.run(ctx, o, db.options.WaitTimeout); err != nil {
 		return false, err
 	}
 	return made, nil
 }
 
 // Drop implements [video.Store]. It does not end the task's hold.
-func (s *dbLedger) Drop(ctx context.Context, id string) error {
-	return s.committer.run(ctx, newDropTaskOp(id), s.options.WaitTimeout)
+func (db *dbLedger) Drop(ctx context.Context, id string) error {
+	return db.committer.run(ctx, newDropTaskOp(id), db.options.WaitTimeout)
 }
 
 // Find implements [video.Store]. Of two tasks that an upstream gave the same id
 // it is the younger.
-func (s *dbLedger) Find(ctx context.Context, account, id string) (*video.Task, error) {
+func (db *dbLedger) Find(ctx context.Context, account, id string) (*video.Task, error) {
 	if id == "" {
 		return nil, nil
 	}
@@ -56,9 +56,9 @@ func (s *dbLedger) Find(ctx context.Context, account, id string) (*video.Task, e
 		"account = ? AND id = ?",
 		"account = ? AND upstream_id = ? AND upstream_id <> '' ORDER BY noted_at DESC, id DESC LIMIT 1",
 	} {
-		found, err := s.tasksWhere(ctx, where, account, id)
+		found, err := db.tasksWhere(ctx, where, account, id)
 		if err != nil {
-			return nil, s.unavailableOrCanceled(ctx, err)
+			return nil, db.unavailableOrCanceled(ctx, err)
 		}
 		if len(found) > 0 {
 			return found[0], nil
@@ -85,14 +85,14 @@ func (db *DB) tasksWhere(ctx context.Context, where string, args ...any) ([]*vid
 // Claim implements [video.Store]. Leases are measured by the database's clock
 // where several processes share it; until is the caller's. A lease of which
 // more than half is left is not renewed, so that most calls write nothing.
-func (s *dbLedger) Claim(ctx context.Context, owner string, until time.Time, n int) ([]*video.Task, error) {
-	err := s.updateIf(ctx, func(b *batch) (bool, error) { return b.leaseTasks(owner, until, n) })
+func (db *dbLedger) Claim(ctx context.Context, owner string, until time.Time, n int) ([]*video.Task, error) {
+	err := db.updateIf(ctx, func(b *batch) (bool, error) { return b.leaseTasks(owner, until, n) })
 	if err != nil {
 		return nil, err
 	}
 	// With a reader: the committer need not read what it wrote.
-	tasks, err := s.tasksWhere(ctx, "NOT ended AND owner = ? ORDER BY polled_at, id", owner)
-	return tasks, s.unavailableOrCanceled(ctx, err)
+	tasks, err := db.tasksWhere(ctx, "NOT ended AND owner = ? ORDER BY polled_at, id", owner)
+	return tasks, db.unavailableOrCanceled(ctx, err)
 }
 
 // leaseTasks leases free tasks and renews leases; false if it wrote nothing.
@@ -120,20 +120,20 @@ func (b *batch) leaseTasks(owner string, until time.Time, n int) (bool, error) {
 
 // Now implements [video.Clock]: it is the database's time where several processes
 // share it.
-func (s *dbLedger) Now(ctx context.Context) (time.Time, error) {
-	now, err := s.now(ctx, s.readers())
+func (db *dbLedger) Now(ctx context.Context) (time.Time, error) {
+	now, err := db.now(ctx, db.readers())
 	if err != nil {
-		return time.Time{}, s.unavailableOrCanceled(ctx, err)
+		return time.Time{}, db.unavailableOrCanceled(ctx, err)
 	}
 	return timeAt(now), nil
 }
 
 // Purge implements [video.Store].
-func (s *dbLedger) Purge(ctx context.Context, now time.Time) (int, error) {
+func (db *dbLedger) Purge(ctx context.Context, now time.Time) (int, error) {
 	total := 0
 	for {
 		var dropped int64 // the committer's until run has returned nil
-		err := s.updateIf(ctx, func(b *batch) (_ bool, err error) {
+		err := db.updateIf(ctx, func(b *batch) (_ bool, err error) {
 			dropped, err = b.tx.exec(b.ctx, "DELETE FROM task WHERE id IN (SELECT id FROM task WHERE purge_at > 0 AND purge_at <= ? LIMIT ?"+
 				b.db.skipLocked()+")", nanos(now), sweptTasks)
 			return dropped > 0, err
