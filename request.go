@@ -140,8 +140,11 @@ func (g *Gateway) open(ctx context.Context, q *Request) (*exchange, context.Cont
 
 // identify finds out whose request it is, counts it, and has its body read.
 func (x *exchange) identify(ctx context.Context, q *Request) error {
-	if q.Refused != nil {
+	switch {
+	case q.Refused != nil:
 		return q.Refused
+	case x.ended || x.record.op != "":
+		return fault.New(fault.InternalError, "Request.Follows is a response that has an operation of its own, or has ended.")
 	}
 	if x.principal == nil {
 		p, err := x.authenticate(ctx, q.Token)
@@ -193,7 +196,12 @@ func (r *Response) Principal() *auth.Principal { return r.x.principal }
 
 // Context is the request's context with its principal and what the Observer put
 // there, for other methods of the Gateway.
-func (r *Response) Context() context.Context { return auth.NewContext(r.x.ctx, r.x.principal) }
+func (r *Response) Context() context.Context {
+	if r.x.principal == nil {
+		return r.x.ctx
+	}
+	return auth.NewContext(r.x.ctx, r.x.principal)
+}
 
 // Limits is what is left of the key's limits.
 func (r *Response) Limits() auth.State { return r.x.limits }
@@ -210,8 +218,12 @@ func (r *Response) Receipt() (billing.Receipt, bool) {
 // Admit takes a slot among the running calls, for which it waits a moment, and
 // reports whether a body of so many bytes, if that is known, would find room in
 // memory. Do takes the slot too: Request.Read takes it before it reads a body, so
-// that one that is refused costs nothing. The error is a 503.
+// that one that is refused costs nothing. The error is a 503, and a 401 where the
+// caller is not known.
 func (r *Response) Admit(ctx context.Context, bytes int64) error {
+	if r.x.principal == nil {
+		return errUnknownCaller
+	}
 	if err := r.x.takeSlot(ctx); err != nil {
 		return err
 	}
@@ -221,8 +233,18 @@ func (r *Response) Admit(ctx context.Context, bytes int64) error {
 // Reserve counts n more bytes of the request's body, which lie in memory until End,
 // or until a stream of it has begun. It is for large ones: the first 64 KiB are
 // part of any call. Its error is a 503: there is no room for them now, or the
-// account has so much of it that the rest is for others.
-func (r *Response) Reserve(n int64) error { return r.x.reserveMemory(n) }
+// account has so much of it that the rest is for others; and a 401 where the caller is
+// not known.
+func (r *Response) Reserve(n int64) error {
+	if r.x.principal == nil {
+		return errUnknownCaller
+	}
+	return r.x.reserveMemory(n)
+}
+
+// errUnknownCaller is the 401 of a response whose request was refused before its
+// caller was known.
+var errUnknownCaller = fault.New(fault.Unauthorized, "The request has no caller: it was refused before that was found out.")
 
 // Release gives back the slot and the memory of the request and of its answer
 // before End: Body must not be used any more. It is for an answer that was written,

@@ -1,0 +1,105 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// keyring knows the tokens of some principals.
+type keyring map[string]*auth.Principal
+
+func (k keyring) Authenticate(_ context.Context, token string) (*auth.Principal, error) {
+	if p := k[token]; p != nil {
+		return p, nil
+	}
+	return nil, fault.New(fault.Unauthorized, "Wrong key.")
+}
+
+func TestTheBodyIsReadOnceTheCallerIsKnown(t *testing.T) {
+	refusal := fault.New(fault.RequestTooLarge, "Too much.")
+	for name, row := range map[string]struct {
+		request gateway.Request
+		read    bool // the body was read
+		err     fault.Code
+	}{
+		"a good key":                {gateway.Request{Op: upstream.ChatCompletion, Token: "sk-1"}, true, ""},
+		"a wrong key":               {gateway.Request{Op: upstream.ChatCompletion, Token: "sk-2"}, false, fault.Unauthorized},
+		"refused by its server":     {gateway.Request{Op: upstream.ChatCompletion, Token: "sk-1", Refused: refusal}, false, fault.RequestTooLarge},
+		"not an operation":          {gateway.Request{Token: "sk-1"}, true, ""},
+		"an operation that is none": {gateway.Request{Op: "think", Token: "sk-1"}, true, fault.NotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) {
+				o.Authenticator = keyring{"sk-1": {Account: "local", Key: "k"}}
+			})
+			read, q := false, row.request
+			q.Read = func(r *gateway.Response) error {
+				read = true
+				if p := r.Principal(); p == nil || p.Account != "local" || r.ID == "" {
+					t.Errorf("%+v, id %q", p, r.ID)
+				}
+				q.Body = []byte(askWhole)
+				return r.Admit(t.Context(), int64(len(askWhole)))
+			}
+			r, err := h.Do(t.Context(), &q)
+			if read != row.read || row.err == "" && err != nil || row.err != "" && !fault.Is(err, row.err) || r.ID == "" {
+				t.Errorf("read %t, %v", read, err)
+			}
+			r.End(200, err)
+			r.End(200, err)
+			if l := h.Load(); l != (gateway.Load{}) {
+				t.Errorf("after its end it has %+v", l)
+			}
+		})
+	}
+}
+
+func TestEndClosesAStreamThatNobodyRead(t *testing.T) {
+	h := newTestGateway(t, &scriptedUpstream{text: "data: " + `{"choices":[{"delta":{"content":"Hi."}}]}` + "\n\n"}, "1", nil)
+	r, err := h.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askStream)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.End(0, nil)
+	if receipt, ok := r.Receipt(); !ok || h.Load() != (gateway.Load{}) {
+		t.Errorf("receipt %+v, %t, %+v", receipt, ok, h.Load())
+	}
+	if _, err := io.ReadAll(r.Stream); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestARequestFollowsOneThatWaitsForItsOperation(t *testing.T) {
+	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", nil)
+	first, err := h.Do(t.Context(), &gateway.Request{ClientID: "mine"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askWhole), Follows: first}
+	second, err := h.Do(t.Context(), &ask)
+	if err != nil || second.ID != first.ID {
+		t.Fatalf("%v, id %s after %s", err, second.ID, first.ID)
+	}
+	if _, err := h.Do(t.Context(), &ask); !fault.Is(err, fault.InternalError) || !strings.Contains(err.Error(), "Follows") {
+		t.Errorf("a second operation: %v", err)
+	}
+	second.End(200, nil)
+	if _, err := h.Do(t.Context(), &gateway.Request{Follows: first}); !fault.Is(err, fault.InternalError) {
+		t.Errorf("after the end: %v", err)
+	}
+	unknown, err := h.Do(t.Context(), &gateway.Request{Refused: errors.New("no")})
+	if err == nil || unknown.Principal() != nil || unknown.Context() == nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(unknown.Admit(t.Context(), 0), unknown.Reserve(1)); !fault.Is(err, fault.Unauthorized) {
+		t.Error(err)
+	}
+}
