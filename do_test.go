@@ -95,6 +95,17 @@ func TestARequestFollowsOneThatWaitsForItsOperation(t *testing.T) {
 	if _, err := h.Do(t.Context(), &gateway.Request{Follows: first}); !fault.Is(err, fault.InternalError) {
 		t.Errorf("after the end: %v", err)
 	}
+	limited := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "slow", Limits: auth.Limits{RPM: 1}})
+	_, err = h.Do(limited, new(gateway.Request))
+	over, refused := h.Do(limited, new(gateway.Request))
+	if err != nil || !fault.Is(refused, fault.RateLimitExceeded) {
+		t.Fatalf("%v, then %v", err, refused)
+	}
+	for name, failed := range map[string]*gateway.Response{"a request over its limit": over, "none": new(gateway.Response)} {
+		if _, err := h.Do(limited, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askWhole), Follows: failed}); !fault.Is(err, fault.InternalError) {
+			t.Errorf("%s is followed: %v", name, err)
+		}
+	}
 	unknown, err := h.Do(t.Context(), &gateway.Request{Refused: errors.New("no")})
 	if err == nil || unknown.Principal() != nil || unknown.Context() == nil {
 		t.Fatal(err)

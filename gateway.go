@@ -1,5 +1,5 @@
 // Package gateway is an AI gateway as a library: one API for many model vendors, in
-// OpenAI's wire format, with keys, limits, fail-over, and a bill that is exact. What a
+// OpenAI's wire format, with keys, limits, fail-over, and exact integer prices. What a
 // request may cost is held before a vendor is asked, and settled before the last byte
 // of the answer.
 //
@@ -12,10 +12,16 @@
 //		Messages: []chat.Message{{Role: "user", Content: chat.Text("Hello.")}},
 //	})
 //
-// [Options] takes the rest: a router of channels or another driver as Upstream, prices
-// and a ledger (package billing, package store), keys (package auth). Run [Gateway.Run]
-// beside the calls. [Gateway.Do] takes requests that are not parsed, and package server
-// puts them behind HTTP. All methods of a Gateway are safe for concurrent use.
+// Every error is a *fault.Error. Requests and answers are in packages chat, messages,
+// images, embeddings, speech and video.
+//
+// [Options] takes the rest: a driver (upstream/openai, ...) or a router of channels
+// (upstream/router) as Upstream, prices and a ledger (billing; store/sqlite,
+// store/postgres), keys and limits (auth). Run [Gateway.Run] in a goroutine: it retries
+// settlements, polls videos and sends webhooks. End with [Gateway.Close].
+//
+// To pass on raw requests use [Gateway.Do]; package server does so for HTTP. All methods
+// of a Gateway are safe for concurrent use.
 package gateway
 
 import (
@@ -45,7 +51,7 @@ type Gateway struct {
 	drains    drains
 	videos    *videos
 	trail     *via.Trail         // of a request that begins here
-	notices   *webhook.Deliverer // nil where the store tells none
+	notices   *webhook.Deliverer // of webhooks; nil where the store keeps none
 
 	started       time.Time
 	transactional bool // the meter keeps idempotent answers itself
@@ -90,9 +96,9 @@ func (g *Gateway) Reload(o Options) error {
 	return nil
 }
 
-// Run does the gateway's background work until ctx ends: it retries captures
-// that could not be made durable when their calls ended, looks after videos until
-// they have ended, and delivers their notices. It returns nil.
+// Run does the gateway's background work until ctx ends: it retries settlements
+// that could not be made durable when their calls ended, polls videos until they have
+// ended, and delivers their webhooks. It returns nil.
 func (g *Gateway) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { g.unsettled.run(ctx, g.retrySettlement) })

@@ -131,15 +131,15 @@ func (c *call) reserve(charge billing.HoldRequest) (err error) {
 	return storeError(err)
 }
 
-// exposure is what a vendor may count for a conversation, and what of it a bound
-// can hold it to (docs/billing.md, What is bounded).
+// exposure is the most that a vendor may bill for a conversation, and which limit, if
+// any, it obeys (docs/billing.md, What is bounded).
 type exposure struct {
 	input       int64 // most tokens of the input, media by the configured bound
 	linked      int64 // how many more a vendor may count for media whose size is not known, or large
 	sentBound   int64 // the caller's bound of one candidate, if every vendor gets it; 0 for none
 	callerBound int64 // the caller's bound of one candidate; 0 for none
 	candidates  int64 // candidates
-	unseen      bool  // what is shown does not tell what is made: it is not streamed, its reasoning is not shown, or its vendor is not bounded
+	unseen      bool  // the output cannot be counted while it is made: it is not streamed, its reasoning is not shown, or its vendor is not bounded
 	dropped     bool  // some channel of the model leaves bounds of the output out
 }
 

@@ -99,7 +99,7 @@ type RequestEvent struct {
 // and checking of the request and, of a stream, into its passing on.
 type Phases struct {
 	Auth     time.Duration // to find out whose key it is
-	Admit    time.Duration // to count it against limits, and to wait for a place
+	Admit    time.Duration // to count it against limits, and to wait for a slot
 	Hold     time.Duration // to set its price aside
 	Upstream time.Duration // until an answer was accepted, all attempts together
 	Settle   time.Duration // to make its end durable

@@ -20,9 +20,10 @@ import (
 )
 
 // capability is what the pipeline needs to know of one kind of requests: data and
-// functions that the capability fills in. Nothing else in the pipeline depends on
-// it. Each function is given the operation, whose request it knows the type of. A
-// function may be nil where its comment says so.
+// functions that the capability fills in. Nearly all that differs between operations is
+// here; for the rest search for "upstream." in call.go, request.go, idempotency.go,
+// hold.go and catalog.go. Each function is given the operation, whose request it knows
+// the type of. A function may be nil where its comment says so.
 type capability struct {
 	kind upstream.Op
 	// detached says that a call goes on when its client disconnects.

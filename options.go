@@ -50,11 +50,11 @@ type Options struct {
 
 	// Tasks keeps the tasks of videos; nil means the Meter, if it can, else in
 	// memory, which a durable Meter is refused with: of a store.DB give
-	// Ledger() as the Meter. If it is the Meter, a task changes in the settling transaction. The
-	// notices of its tasks are delivered by Run if it can tell them, as
-	// memory.Tasks and the stores of this module do.
+	// Ledger() as the Meter. If it is the Meter, a task changes in the settling transaction. Run
+	// delivers the webhooks of its tasks if it is a webhook.Outbox too, as memory.Tasks
+	// and the stores of this module are.
 	Tasks video.Store
-	// Video says how tasks are asked after and kept.
+	// Video says how tasks are polled and kept.
 	Video VideoOptions
 
 	// Media bounds the input tokens of pictures and videos.

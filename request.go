@@ -21,8 +21,8 @@ import (
 // Request is a raw request for [Gateway.Do]: what a client sent, not parsed. Only
 // Op and Body, or Op and Form, are needed.
 type Request struct {
-	// Op is the operation. A request without one is none that an upstream answers,
-	// such as a list of models: Do finds out whose it is and counts it.
+	// Op is the operation. Without one Do only authenticates and counts the request:
+	// for a route that a server answers itself, such as the list of models.
 	Op upstream.Op
 	// Body is the request's JSON. It must not change any more.
 	Body []byte
@@ -53,16 +53,16 @@ type Request struct {
 	// was sent nothing for Options.Heartbeat, from another goroutine, also while Do
 	// still waits for the upstream; the response is committed by it.
 	Heartbeat func(event []byte)
-	// Refused, when not nil, is why the caller of Do refuses the request. Do returns
-	// it at once: such a request is only logged and observed.
+	// Refused, when not nil, is why the program refuses the request. Do returns it at
+	// once: such a request is only logged and observed.
 	Refused error
 	// Follows is the Response of an earlier request without an Op, which this one
 	// completes: it has the same id and caller, and is not counted again.
 	Follows *Response
 }
 
-// Response is the answer to a [Request]. Beside an error it has the ID, and of what
-// the methods tell what was known until then. End it.
+// Response is the answer to a [Request]. Beside an error it has the ID only, and its
+// methods tell what was known when the request failed. Call End in any case.
 //
 // One of Body, Stream and Audio has the answer. A Response is not safe for
 // concurrent use, but for Reserve.
@@ -129,7 +129,7 @@ func (x *exchange) do(ctx context.Context, q *Request) (err error) {
 
 // open begins the exchange of a request, or goes on with the one that it follows.
 func (g *Gateway) open(ctx context.Context, q *Request) (*exchange, context.Context) {
-	if q.Follows != nil {
+	if q.Follows != nil && q.Follows.x != nil {
 		x := q.Follows.x
 		return x, x.withObserver(ctx)
 	}
@@ -143,10 +143,10 @@ func (x *exchange) identify(ctx context.Context, q *Request) error {
 	switch {
 	case q.Refused != nil:
 		return q.Refused
-	case x.ended || x.record.op != "":
-		return fault.New(fault.InternalError, "Request.Follows is a response that has an operation of its own, or has ended.")
+	case q.Follows != nil && (!x.identified || x.ended || x.record.op != ""):
+		return fault.New(fault.InternalError, "Request.Follows is a response that failed, has an operation of its own, or has ended.")
 	}
-	if x.principal == nil {
+	if q.Follows == nil {
 		p, err := x.authenticate(ctx, q.Token)
 		if err == nil {
 			err = x.countRequest(ctx, p)
@@ -163,8 +163,11 @@ func (x *exchange) identify(ctx context.Context, q *Request) error {
 		x.trail = trail
 	}
 	if q.Read != nil {
-		return q.Read(&x.response)
+		if err := q.Read(&x.response); err != nil {
+			return err
+		}
 	}
+	x.identified = true
 	return nil
 }
 
@@ -258,9 +261,14 @@ func (r *Response) Release() {
 }
 
 // End closes Stream or Audio, gives everything back, writes the request's one log
-// line and tells the Observer. err is what the caller was told; nil if all went
-// well. status is the HTTP status, 0 in process. Later calls do nothing.
+// line and tells the Observer. A stream that was not read to its end is settled as one
+// whose client left, which may take half a minute where the channel drains. err is what
+// the client was sent; nil if all went well. status is the HTTP status, 0 in process.
+// Later calls do nothing.
 func (r *Response) End(status int, err error) {
+	if r == nil { // a panic came before it
+		return
+	}
 	if r.Stream != nil {
 		_ = r.Stream.Close() // it returns nil
 	}
@@ -291,6 +299,7 @@ type exchange struct {
 	limits      auth.State
 	record      record
 	ctx         context.Context // of the request, as the Observer made it; nil before it knows
+	identified  bool            // its caller is known, and it was counted and read
 	ended       bool
 	slot        slot          // among the running calls
 	bodyBytes   int64         // bytes of a large body in memory
@@ -321,11 +330,12 @@ func (g *Gateway) newExchange() *exchange {
 	return x
 }
 
-// respond makes r the response of the exchange.
+// respond makes r, which has no ID, the response of the exchange.
 func (x *exchange) respond(r Response) *Response {
-	r.ID, r.x = x.id, x
-	x.response = r
-	return &x.response
+	to := &x.response // a heartbeat may read its ID and its limits meanwhile
+	to.Header, to.Status, to.Body, to.Stream, to.Audio = r.Header, r.Status, r.Body, r.Stream, r.Audio
+	to.Dropped, to.Replayed, to.task = r.Dropped, r.Replayed, r.task
+	return to
 }
 
 // addAttempt notes an attempt of the router.

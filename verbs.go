@@ -298,15 +298,29 @@ func (g *Gateway) SubmitVideo(ctx context.Context, req *video.Request) (*video.R
 // a moment ago. A task of another account, or one that was purged, is a
 // fault.ResourceNotFound.
 func (g *Gateway) Video(ctx context.Context, id string) (*video.Response, error) {
-	p, err := g.principal(ctx)
-	if err != nil {
-		return nil, err
-	}
-	t, err := g.videos.show(ctx, p.Account, id)
+	t, err := g.videoTask(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	return g.videos.response(ctx, t)
+}
+
+// VideoRecord is the record of [Gateway.Video] as JSON, without what the video cost:
+// what a server answers.
+func (g *Gateway) VideoRecord(ctx context.Context, id string) ([]byte, error) {
+	t, err := g.videoTask(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return videoapi.Record(t), nil
+}
+
+func (g *Gateway) videoTask(ctx context.Context, id string) (*video.Task, error) {
+	p, err := g.principal(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return g.videos.show(ctx, p.Account, id)
 }
 
 // WaitVideo yields the record of a task as it is, and again at each change of

@@ -90,11 +90,11 @@ func (x *exchange) responseHeaders() {
 
 // showVideo is GET /v1/videos/generations/{id}.
 func (x *exchange) showVideo() error {
-	record, err := x.h.gateway.Video(x.response.Context(), x.id)
-	if record == nil {
+	record, err := x.h.gateway.VideoRecord(x.response.Context(), x.id)
+	if err != nil {
 		return err
 	}
-	x.write(http.StatusOK, "application/json", record.Raw) // also of a form that is not known
+	x.write(http.StatusOK, "application/json", record)
 	return nil
 }
 

@@ -20,7 +20,7 @@ import (
 type reportsAPI struct{ reports billing.Reports }
 
 func (a reportsAPI) balance(x *exchange) error {
-	balance, err := a.reports.Balance(x.r.Context(), x.response.Principal().Account)
+	balance, err := a.reports.Balance(x.response.Context(), x.response.Principal().Account)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (a reportsAPI) usage(x *exchange) error {
 		return err
 	}
 	q.Account = x.response.Principal().Account
-	rows, err := a.reports.Usage(x.r.Context(), q)
+	rows, err := a.reports.Usage(x.response.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (a reportsAPI) usage(x *exchange) error {
 }
 
 func (a reportsAPI) receipt(x *exchange) error {
-	r, err := a.reports.Receipt(x.r.Context(), x.response.Principal().Account, x.id)
+	r, err := a.reports.Receipt(x.response.Context(), x.response.Principal().Account, x.id)
 	if err != nil {
 		return err
 	}

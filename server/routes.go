@@ -13,8 +13,8 @@ import (
 )
 
 // route is a row of the table of routes. Each needs a key and counts as a request
-// of it; one that bills counts its tokens and takes two slots too, its key's and
-// the gateway's.
+// of it; one with an op takes two slots too, its key's and the gateway's, and counts
+// its tokens.
 type route struct {
 	method string
 	path   string // a pattern of http.ServeMux; its {id...} is not empty

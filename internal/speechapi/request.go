@@ -147,7 +147,7 @@ func UnknownModel(model string) error {
 // CannotEncode is the refusal of an MP3 that cannot be made.
 func CannotEncode(why error) error {
 	return fault.Wrap(fault.InvalidRequest,
-		`This model gives speech.WAV, and this server cannot make an MP3 of it: ask for "response_format": "wav".`, why).With(func(e *fault.Error) { e.Param = "response_format" })
+		`This model gives WAV, and this server cannot make an MP3 of it: ask for "response_format": "wav".`, why).With(func(e *fault.Error) { e.Param = "response_format" })
 }
 
 // Format is the format that the answer is to have.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/speech"
 )
 
@@ -77,5 +78,12 @@ func TestFormatsAreToldByContentThenByType(t *testing.T) {
 		if got := FormatOf([]byte(row.start), row.kind); got != row.want {
 			t.Errorf("%q of %q is %q, want %q", row.start, row.kind, got, row.want)
 		}
+	}
+}
+func TestTheRefusalOfAnMP3SaysWhatToAskFor(t *testing.T) {
+	f := fault.From(CannotEncode(nil))
+	const want = `This model gives WAV, and this server cannot make an MP3 of it: ask for "response_format": "wav".`
+	if f.Message != want || f.Param != "response_format" || f.HTTPStatus() != 400 {
+		t.Errorf("%+v", f)
 	}
 }

@@ -109,7 +109,7 @@ func (r *Request) Family() string {
 
 // ExpiresAfter is how long the caller lets the task take
 // (execution_expires_after, 48 hours by default). What its vendor makes
-// nonetheless is charged ([Task.End]).
+// nonetheless is charged ([End]).
 func (r *Request) ExpiresAfter() time.Duration {
 	if r.ExecutionExpiresAfter > 0 {
 		return time.Duration(r.ExecutionExpiresAfter) * time.Second

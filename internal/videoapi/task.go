@@ -119,7 +119,7 @@ func End(t *video.Task) time.Time {
 	return end.Add(Grace)
 }
 
-// Expire ends a task whose time has passed ([Task.End]); false if nothing
+// Expire ends a task whose time has passed ([End]); false if nothing
 // changed.
 func Expire(t *video.Task, now time.Time) (Transition, bool) {
 	if t.State.Terminal() || now.Before(End(t)) {
@@ -168,7 +168,7 @@ func Advance(t *video.Task, data []byte, now time.Time) (Transition, error) {
 	return m, nil
 }
 
-// next is the state that a report leads to, and the word that fits nothing.
+// nextState is the state that a report leads to, and the word that fits nothing.
 func nextState(t *video.Task, r *Report, now time.Time) (next video.State, unknownStatus string) {
 	_, listed := stateOf(r.Word)
 	switch {
