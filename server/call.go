@@ -18,7 +18,7 @@ import (
 
 // request is the gateway's request of the exchange. refused is why its route or its
 // key refuse it; nil if they do not.
-func (x *exchange) request(token string, refused error) *gateway.Request {
+func (x *httpExchange) request(token string, refused error) *gateway.Request {
 	q := &gateway.Request{Token: token, ClientID: clientID(x.r), Via: x.r.Header["Via"], Refused: refused}
 	if refused != nil || x.route.op == "" {
 		return q
@@ -33,7 +33,7 @@ func (x *exchange) request(token string, refused error) *gateway.Request {
 }
 
 // read checks what the request's headers say of its body, and reads it.
-func (x *exchange) read(q *gateway.Request) (err error) {
+func (x *httpExchange) read(q *gateway.Request) (err error) {
 	if isMessagesPath(x.r.URL.Path) { // Anthropic's headers go on to an upstream that speaks its dialect too
 		if q.Header, err = anthropicHeaders(x.r.Header); err != nil {
 			return err
@@ -54,7 +54,7 @@ func (x *exchange) read(q *gateway.Request) (err error) {
 }
 
 // writeResponse writes what came of an operation.
-func (x *exchange) writeResponse() error {
+func (x *httpExchange) writeResponse() error {
 	result := x.response
 	switch {
 	case result.Audio != nil:
@@ -78,7 +78,7 @@ func (x *exchange) writeResponse() error {
 
 // responseHeaders sets the headers of what came of an operation, unless a heartbeat
 // has committed the response.
-func (x *exchange) responseHeaders() {
+func (x *httpExchange) responseHeaders() {
 	x.stream.setHeaders(func(h http.Header) {
 		x.limitHeaders()
 		maps.Copy(h, x.response.Header)
@@ -89,7 +89,7 @@ func (x *exchange) responseHeaders() {
 }
 
 // showVideo is GET /v1/videos/generations/{id}.
-func (x *exchange) showVideo() error {
+func (x *httpExchange) showVideo() error {
 	record, err := x.h.gateway.VideoRecord(x.response.Context(), x.id)
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (x *exchange) showVideo() error {
 
 // checkContentType is 415 unless the body is plain JSON. A request without a
 // content type is taken as JSON.
-func (x *exchange) checkContentType() error {
+func (x *httpExchange) checkContentType() error {
 	header := x.r.Header.Get("Content-Type")
 	if header == "" || header == "application/json" {
 		return nil
@@ -112,7 +112,7 @@ func (x *exchange) checkContentType() error {
 }
 
 // checkEncoding is 415 for a compressed body.
-func (x *exchange) checkEncoding() error {
+func (x *httpExchange) checkEncoding() error {
 	if e := x.r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return fault.New(fault.UnsupportedMediaType, "Send the body without Content-Encoding.")
 	}
@@ -121,7 +121,7 @@ func (x *exchange) checkEncoding() error {
 
 // readJSON reads the whole body, and nothing past the limit: 413 at once for a
 // declared length, else while reading.
-func (x *exchange) readJSON() ([]byte, error) {
+func (x *httpExchange) readJSON() ([]byte, error) {
 	if err := x.checkContentType(); err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (x *exchange) readJSON() ([]byte, error) {
 
 // readForm reads the whole form, and nothing past the limit. A declared length
 // over the limit counts more than what is wrong with the boundary.
-func (x *exchange) readForm() (form *upstream.Form, err error) {
+func (x *httpExchange) readForm() (form *upstream.Form, err error) {
 	header := x.r.Header.Get("Content-Type")
 	boundary, ok, boundaryError := formdata.Boundary(header)
 	if !ok {
@@ -167,6 +167,6 @@ func (x *exchange) readForm() (form *upstream.Form, err error) {
 }
 
 // body is how bodies of requests are read.
-func (x *exchange) body(limit int64) *httpio.Body {
+func (x *httpExchange) body(limit int64) *httpio.Body {
 	return &httpio.Body{Name: "request body", Limit: limit, Timeout: x.h.options.ReadTimeout}
 }

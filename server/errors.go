@@ -12,7 +12,7 @@ import (
 )
 
 // writeError is the one place where an error of the API is written.
-func (x *exchange) writeError(err error) {
+func (x *httpExchange) writeError(err error) {
 	f := fault.From(err)
 	if x.stream.started() {
 		x.stream.fail(f) // serveRoutes breaks the connection of audio off
@@ -46,7 +46,7 @@ var errorFormats = []struct {
 }
 
 // errorBody is the body in the format of the request's path.
-func (x *exchange) errorBody(f *fault.Error) []byte {
+func (x *httpExchange) errorBody(f *fault.Error) []byte {
 	format := openAIFormat
 	for _, row := range errorFormats {
 		if rest, ok := strings.CutPrefix(x.r.URL.Path, row.prefix); ok && (rest == "" || rest[0] == '/') {

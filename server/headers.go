@@ -21,7 +21,7 @@ var (
 
 // limitHeaders sets the headers that say what is left of the key's limits, in
 // OpenAI's form, where limits are set. Later calls do nothing.
-func (x *exchange) limitHeaders() {
+func (x *httpExchange) limitHeaders() {
 	if x.limitsSent {
 		return
 	}
@@ -75,7 +75,7 @@ func anthropicHeaders(h http.Header) (own http.Header, err error) {
 }
 
 // token is the caller's key. Two keys that differ are an error.
-func (x *exchange) token() (string, error) {
+func (x *httpExchange) token() (string, error) {
 	token := auth.Bearer(x.r.Header)
 	if !isMessagesPath(x.r.URL.Path) {
 		return token, nil
@@ -92,7 +92,7 @@ func (x *exchange) token() (string, error) {
 
 // maxRetryAfter is how long a client may be asked to wait. Anthropic's SDKs obey
 // any Retry-After, an hour too, while their caller hears nothing.
-func (x *exchange) maxRetryAfter() time.Duration {
+func (x *httpExchange) maxRetryAfter() time.Duration {
 	if isMessagesPath(x.r.URL.Path) {
 		return time.Minute
 	}
@@ -100,7 +100,7 @@ func (x *exchange) maxRetryAfter() time.Duration {
 }
 
 // setRequestID puts the request's id in the headers that clients of the path read.
-func (x *exchange) setRequestID(id string) {
+func (x *httpExchange) setRequestID(id string) {
 	h := x.w.Header()
 	h["X-Request-Id"] = []string{id}
 	if isMessagesPath(x.r.URL.Path) {

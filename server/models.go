@@ -25,7 +25,7 @@ func toModel(m gateway.Model) modelObject {
 }
 
 // listModels is GET /v1/models.
-func (x *exchange) listModels() error {
+func (x *httpExchange) listModels() error {
 	models, err := x.h.gateway.Models(x.response.Context())
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (x *exchange) listModels() error {
 }
 
 // showModel is GET /v1/models/{id}.
-func (x *exchange) showModel() error {
+func (x *httpExchange) showModel() error {
 	m, err := x.h.gateway.Model(x.response.Context(), x.id)
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 // was used, and single receipts.
 type reportsAPI struct{ reports billing.Reports }
 
-func (a reportsAPI) balance(x *exchange) error {
+func (a reportsAPI) balance(x *httpExchange) error {
 	balance, err := a.reports.Balance(x.response.Context(), x.response.Principal().Account)
 	if err != nil {
 		return err
@@ -27,7 +27,7 @@ func (a reportsAPI) balance(x *exchange) error {
 	return x.writeJSON(newBalance(a.reports, balance))
 }
 
-func (a reportsAPI) usage(x *exchange) error {
+func (a reportsAPI) usage(x *httpExchange) error {
 	q, format, err := parseUsageQuery(x.r)
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (a reportsAPI) usage(x *exchange) error {
 	return x.writeJSON(usageAnswer(q.By, rows))
 }
 
-func (a reportsAPI) receipt(x *exchange) error {
+func (a reportsAPI) receipt(x *httpExchange) error {
 	r, err := a.reports.Receipt(x.response.Context(), x.response.Principal().Account, x.id)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ type route struct {
 	body   Body
 	bills  Billing
 	op     upstream.Op             // of a route that the gateway answers whole
-	serve  func(x *exchange) error // of any other
+	serve  func(x *httpExchange) error // of any other
 }
 
 // Body is what a request to a route carries.
@@ -84,11 +84,11 @@ func (h *Handler) table() []route {
 		{http.MethodPost, "/v1/images/generations", JSONBody, Charged, upstream.GenerateImage, nil},
 		{http.MethodPost, "/v1/images/edits", FormBody, Charged, upstream.EditImage, nil},
 		{http.MethodPost, "/v1/videos/generations", JSONBody, TaskHold, upstream.SubmitVideo, nil},
-		{http.MethodGet, "/v1/videos/generations/{id...}", NoBody, Free, "", (*exchange).showVideo},
+		{http.MethodGet, "/v1/videos/generations/{id...}", NoBody, Free, "", (*httpExchange).showVideo},
 		{http.MethodPost, "/v1/embeddings", JSONBody, Charged, upstream.Embeddings, nil},
 		{http.MethodPost, "/v1/audio/speech", JSONBody, Charged, upstream.Speech, nil},
-		{http.MethodGet, "/v1/models", NoBody, Free, "", (*exchange).listModels},
-		{http.MethodGet, "/v1/models/{id...}", NoBody, Free, "", (*exchange).showModel},
+		{http.MethodGet, "/v1/models", NoBody, Free, "", (*httpExchange).listModels},
+		{http.MethodGet, "/v1/models/{id...}", NoBody, Free, "", (*httpExchange).showModel},
 	}
 	if reports, ok := h.gateway.Meter().(billing.Reports); ok {
 		api := reportsAPI{reports}
@@ -144,7 +144,7 @@ func isClean(u *url.URL) bool {
 
 // matchRoute chooses among the routes of the path by the method: 404 comes before
 // 405.
-func (x *exchange) matchRoute() error {
+func (x *httpExchange) matchRoute() error {
 	x.id = x.r.PathValue("id")
 	if len(x.routes) == 0 || x.id == "" && strings.HasSuffix(x.routes[0].path, "/{id...}") {
 		return fault.New(fault.NotFound, "Not found: "+clip(x.r.URL.Path)+". The API's paths begin with /v1, for example /v1/chat/completions.")

@@ -76,8 +76,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-// exchange is one request on its way through the handler.
-type exchange struct {
+// httpExchange is one request on its way through the handler.
+type httpExchange struct {
 	h        *Handler
 	w        http.ResponseWriter
 	r        *http.Request
@@ -97,7 +97,7 @@ type exchange struct {
 // serveRoutes answers a request for a path that has these routes, none if it is
 // not a path of the API, and writes its one log line.
 func (h *Handler) serveRoutes(w http.ResponseWriter, r *http.Request, routes []*route) {
-	x := &exchange{h: h, w: w, r: r, routes: routes, smallStack: h.inFlight.Add(1) > smallStackAbove}
+	x := &httpExchange{h: h, w: w, r: r, routes: routes, smallStack: h.inFlight.Add(1) > smallStackAbove}
 	defer h.inFlight.Add(-1)
 	if x.smallStack {
 		x.serveOnSmallStack()
@@ -111,7 +111,7 @@ func (h *Handler) serveRoutes(w http.ResponseWriter, r *http.Request, routes []*
 }
 
 // end writes the error, if there is one, and the log line.
-func (x *exchange) end() {
+func (x *httpExchange) end() {
 	defer func() { x.response.End(x.status, x.err) }() // also if a writer panics
 	if x.err != nil {
 		x.writeError(x.err)
@@ -121,7 +121,7 @@ func (x *exchange) end() {
 // serve has the checks made that come before the route's own, in the order in which
 // the API promises them: path (404), method (405), key (401, 403, 429), loops
 // (508). Then it answers. An error that it returns is still to be written.
-func (x *exchange) serve() (err error) {
+func (x *httpExchange) serve() (err error) {
 	defer recoverPanic(&err)
 	var token string
 	refused := x.matchRoute()
@@ -146,7 +146,7 @@ func (x *exchange) serve() (err error) {
 }
 
 // respondWith sets the response and the headers that have its id.
-func (x *exchange) respondWith(response *gateway.Response) {
+func (x *httpExchange) respondWith(response *gateway.Response) {
 	if x.response == nil {
 		x.response = response
 		x.setRequestID(response.ID)
@@ -162,7 +162,7 @@ func recoverPanic(err *error) {
 }
 
 // writeJSON answers with a JSON document.
-func (x *exchange) writeJSON(v any) error {
+func (x *httpExchange) writeJSON(v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return fault.Wrap(fault.InternalError, "The answer cannot be written as JSON.", err)
@@ -177,7 +177,7 @@ const maxWrite = 1 << 20
 
 // write answers with a whole body. A client that does not take it makes no
 // difference to the request, which was settled before.
-func (x *exchange) write(status int, contentType string, body []byte) {
+func (x *httpExchange) write(status int, contentType string, body []byte) {
 	header := x.w.Header()
 	if contentType != "" {
 		header["Content-Type"] = []string{contentType}
@@ -211,7 +211,7 @@ const smallStackAbove = 1024
 // A goroutine keeps the stack that it once needed: 8 KiB or more for a call, 4 KiB
 // for a stream that only waits. So all but the waiting for the upstream's next
 // event is done on goroutines that end.
-func (x *exchange) serveOnSmallStack() {
+func (x *httpExchange) serveOnSmallStack() {
 	streams := false
 	detached(func() {
 		x.err = x.serve()

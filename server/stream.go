@@ -23,7 +23,7 @@ type streamSource interface {
 // another goroutine writes, keep a stream of events alive before its source is
 // there and between its pieces.
 type streamWriter struct {
-	x      *exchange
+	x      *httpExchange
 	source streamSource    // once there is one
 	events *gateway.Stream // the source, unless it is audio
 	audio  bool            // the source is audio
