@@ -122,7 +122,7 @@ func (g *Gateway) acquireSlot(ctx context.Context, p *auth.Principal, to *slot) 
 	return g.slots.acquire(ctx, p, to)
 }
 
-// reserveMemory counts n more bytes of the request's body; see [Response.Reserve].
+// reserveMemory counts n more bytes of the request's body; see [Response.ReserveMemory].
 func (x *exchange) reserveMemory(n int64) error {
 	d := x.g.admission
 	if d.maxBodies == 0 {

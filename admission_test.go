@@ -171,7 +171,7 @@ func TestLargeBodiesShareAQuarterOfTheMemory(t *testing.T) {
 	const noRoom = "The gateway has no memory left for a body of this size."
 	one, two := authenticated(t, t.Context(), h.Gateway), authenticated(t, t.Context(), h.Gateway)
 	for range 2 {
-		if err := one.Reserve(30 * mib); err != nil {
+		if err := one.ReserveMemory(30 * mib); err != nil {
 			t.Error(err)
 		}
 	}
@@ -179,13 +179,13 @@ func TestLargeBodiesShareAQuarterOfTheMemory(t *testing.T) {
 		t.Errorf("there is room for what is left: %v", err)
 	}
 	refusedFor(t, two.Admit(t.Context(), 15*mib+1), noRoom)
-	refusedFor(t, two.Reserve(16*mib), noRoom)
+	refusedFor(t, two.ReserveMemory(16*mib), noRoom)
 	if l := h.Load(); l.Bodies != 60*mib || l.Refused != 2 {
 		t.Errorf("%+v", l)
 	}
 	one.End(200, nil)
 	one.End(200, nil)
-	if err := two.Reserve(75 * mib); err != nil {
+	if err := two.ReserveMemory(75 * mib); err != nil {
 		t.Error(err)
 	}
 	two.End(200, nil)
@@ -204,7 +204,7 @@ func TestLargeBodiesOfOneAccountLeaveRoomForThoseOfOthers(t *testing.T) {
 	}
 	taken := 0
 	for i := range 64 { // of 64 MiB, by several keys
-		if of("alice", fmt.Sprint("k", i%3)).Reserve(mib) == nil {
+		if of("alice", fmt.Sprint("k", i%3)).ReserveMemory(mib) == nil {
 			taken++
 		}
 	}
@@ -212,7 +212,7 @@ func TestLargeBodiesOfOneAccountLeaveRoomForThoseOfOthers(t *testing.T) {
 		t.Errorf("one account has %d MiB of 64, want 48", taken)
 	}
 	bob := of("bob", "k")
-	if err := errors.Join(bob.Admit(t.Context(), 3*mib/2), bob.Reserve(3*mib/2)); err != nil {
+	if err := errors.Join(bob.Admit(t.Context(), 3*mib/2), bob.ReserveMemory(3*mib/2)); err != nil {
 		t.Errorf("another account's body of 1.5 MiB: %v", err)
 	}
 }
@@ -228,8 +228,8 @@ func TestALargeBodyGetsNoMoreThanTheMemoryThatIsLeft(t *testing.T) {
 	}
 	const noRoom = "The gateway has no memory left for a body of this size."
 	refusedFor(t, x.Admit(t.Context(), 48*mib), noRoom)
-	refusedFor(t, x.Reserve(48*mib), noRoom)
-	if err := errors.Join(x.Admit(t.Context(), 36*mib), x.Reserve(36*mib)); err != nil { // three quarters for one account
+	refusedFor(t, x.ReserveMemory(48*mib), noRoom)
+	if err := errors.Join(x.Admit(t.Context(), 36*mib), x.ReserveMemory(36*mib)); err != nil { // three quarters for one account
 		t.Errorf("there is room for what is left: %v", err)
 	}
 	x.End(200, nil)
@@ -243,7 +243,7 @@ func TestWithoutALimitOfMemoryNobodyLooksAndNothingIsWeighed(t *testing.T) {
 		o.Admission.InUse = func() int64 { looked = true; return math.MaxInt64 }
 	})
 	x := authenticated(t, t.Context(), h.Gateway)
-	if _, err := h.Chat(t.Context(), hello); err != nil || x.Reserve(1<<60) != nil || looked {
+	if _, err := h.Chat(t.Context(), hello); err != nil || x.ReserveMemory(1<<60) != nil || looked {
 		t.Errorf("%v, looked %t", err, looked)
 	}
 	x.End(200, nil)

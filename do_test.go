@@ -110,7 +110,7 @@ func TestARequestFollowsOneThatWaitsForItsOperation(t *testing.T) {
 	if err == nil || unknown.Principal() != nil || unknown.Context() == nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(unknown.Admit(t.Context(), 0), unknown.Reserve(1)); !fault.Is(err, fault.Unauthorized) {
+	if err := errors.Join(unknown.Admit(t.Context(), 0), unknown.ReserveMemory(1)); !fault.Is(err, fault.Unauthorized) {
 		t.Error(err)
 	}
 }

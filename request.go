@@ -32,7 +32,7 @@ type Request struct {
 	// Read, when not nil, is called once the caller is known and before anything
 	// else of the request is looked at. A server reads the body there, so that one
 	// whose key is wrong costs nothing: it may set every field, but Token and Follows.
-	// Its error ends the request. See [Response.Admit] and [Response.Reserve].
+	// Its error ends the request. See [Response.Admit] and [Response.ReserveMemory].
 	Read func(r *Response) error
 	// Token is the caller's key. It is not looked at with a principal in the context
 	// (auth.NewContext), or without an Authenticator.
@@ -65,7 +65,7 @@ type Request struct {
 // methods tell what was known when the request failed. Call End in any case.
 //
 // One of Body, Stream and Audio has the answer. A Response is not safe for
-// concurrent use, but for Reserve.
+// concurrent use, but for ReserveMemory.
 type Response struct {
 	// ID is the request's id, made by the gateway.
 	ID string
@@ -233,12 +233,12 @@ func (r *Response) Admit(ctx context.Context, bytes int64) error {
 	return r.x.hasMemory(bytes)
 }
 
-// Reserve counts n more bytes of the request's body, which lie in memory until End,
+// ReserveMemory counts n more bytes of the request's body, which lie in memory until End,
 // or until a stream of it has begun. It is for large ones: the first 64 KiB are
 // part of any call. Its error is a 503: there is no room for them now, or the
 // account has so much of it that the rest is for others; and a 401 where the caller is
 // not known.
-func (r *Response) Reserve(n int64) error {
+func (r *Response) ReserveMemory(n int64) error {
 	if r.x.principal == nil {
 		return errUnknownCaller
 	}

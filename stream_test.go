@@ -204,7 +204,7 @@ func TestAStreamThatHasBegunKeepsNothingOfItsRequest(t *testing.T) {
 func begun(t *testing.T, h *testGateway, op upstream.Op) (*gateway.Response, weak.Pointer[byte]) {
 	t.Helper()
 	data := []byte(`{"model":"m","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("word ", 20_000) + `"}]}`)
-	r, err := h.Do(t.Context(), &gateway.Request{Read: func(r *gateway.Response) error { return r.Reserve(int64(len(data))) }, Op: op, Body: data})
+	r, err := h.Do(t.Context(), &gateway.Request{Read: func(r *gateway.Response) error { return r.ReserveMemory(int64(len(data))) }, Op: op, Body: data})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,7 +126,7 @@ func (x *httpExchange) readJSON() ([]byte, error) {
 		return nil, err
 	}
 	body := x.body(x.h.options.MaxBody)
-	body.Reserve = x.response.Reserve
+	body.Reserve = x.response.ReserveMemory
 	if err := body.CheckLength(x.r); err != nil {
 		return nil, err
 	}

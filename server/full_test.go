@@ -77,7 +77,7 @@ func TestALargeBodyThatFindsNoRoomIsRefused(t *testing.T) {
 		o.Admission = gateway.Admission{Memory: 200 * mib, InUse: func() int64 { return 0 }}
 	}})
 	other, err := s.g.Do(t.Context(), &gateway.Request{Token: s.key.Reveal()})
-	if err := errors.Join(err, other.Reserve(44*mib)); err != nil {
+	if err := errors.Join(err, other.ReserveMemory(44*mib)); err != nil {
 		t.Fatal(err)
 	}
 	body := strings.Replace(small, "hi", strings.Repeat("x", 5*mib), 1)

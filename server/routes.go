@@ -20,7 +20,7 @@ type route struct {
 	path   string // a pattern of http.ServeMux; its {id...} is not empty
 	body   Body
 	bills  Billing
-	op     upstream.Op             // of a route that the gateway answers whole
+	op     upstream.Op                 // of a route that the gateway answers whole
 	serve  func(x *httpExchange) error // of any other
 }
 
