@@ -39,10 +39,10 @@ func (l *Lab) request(c *Case, copy int) {
 		defer timer.Stop()
 	}
 	status := 200
-	first, err := l.begin(cl.ctx, r)
+	g, first, err := l.begin(cl.ctx, r)
 	if err == nil {
 		wait(cl.ctx, script.Sends)
-		err = cl.ask(first)
+		err = cl.ask(g, first)
 	}
 	r.mu.Lock()
 	r.failed, r.ended = err, l.now()
@@ -65,7 +65,7 @@ func (cl *client) leave() {
 }
 
 // ask sends the request and takes the answer.
-func (cl *client) ask(first *gateway.Response) error {
+func (cl *client) ask(g *gateway.Gateway, first *gateway.Response) error {
 	c := cl.r.Case
 	q := &gateway.Request{Op: c.Kind.op(), IdempotencyKey: c.Key, Follows: first}
 	if c.Copies[cl.r.Copy].Client.Beats {
@@ -76,7 +76,7 @@ func (cl *client) ask(first *gateway.Response) error {
 	} else {
 		q.Body = c.Body()
 	}
-	result, err := cl.lab.gateway.Do(cl.ctx, q)
+	result, err := g.Do(cl.ctx, q)
 	switch {
 	case err != nil:
 		return err

@@ -211,17 +211,19 @@ func (l *Lab) open() error {
 	return nil
 }
 
-// begin begins a request, and notes by which prices.
-func (l *Lab) begin(ctx context.Context, r *Run) (*gateway.Response, error) {
+// begin begins a request, and notes by which prices. A restart may replace the gateway
+// meanwhile: the request goes on with the one that it began with.
+func (l *Lab) begin(ctx context.Context, r *Run) (*gateway.Gateway, *gateway.Response, error) {
 	l.turn.RLock()
 	defer l.turn.RUnlock()
-	x, err := l.gateway.Do(ctx, new(gateway.Request))
+	g := l.gateway
+	x, err := g.Do(ctx, new(gateway.Request))
 	r.ID, r.generation = x.ID, l.generation
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.runs[x.ID] = r
 	l.all = append(l.all, r)
-	return x, err
+	return g, x, err
 }
 
 func (l *Lab) find(requestID string) *Run {
