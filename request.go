@@ -47,7 +47,7 @@ type Request struct {
 	Query  string
 	// Via names the gateways that the request has passed: the values of its Via
 	// header (RFC 9110, 7.6.3). A request that has passed this gateway before, or too
-	// many others, is a 508; the upstream is told the rest of the way.
+	// many others, is a 508; the upstream gets the names with this gateway's added.
 	Via []string
 	// Heartbeat, when not nil, is called with bytes for the client of a stream that
 	// was sent nothing for Options.Heartbeat, from another goroutine, also while Do
@@ -70,7 +70,7 @@ type Response struct {
 	// ID is the request's id, made by the gateway.
 	ID string
 	// Header holds Content-Type and the X-Gateway-* fields. It is kept with an
-	// idempotent answer, for the sake of whoever repeats the request.
+	// idempotent answer, for duplicates of the request.
 	Header http.Header
 	// Status is the HTTP status; 0 means 200.
 	Status int
