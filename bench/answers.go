@@ -48,7 +48,7 @@ func measureAnswers(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	defer vendor.stop()
-	gateway, err := start(ctx, o.procs, "bounded", vendor.address, strconv.Itoa(o.memory))
+	gateway, err := start(ctx, o.procs, "bounded", "http://"+vendor.address, strconv.Itoa(o.memory))
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,8 @@ type result struct {
 	ratio          float64
 }
 
-// compare takes turns: a round of the floor, then the same of the gateway.
+// compare takes turns: a round of the floor, then the same of the gateway, both in
+// front of the vendor at an origin.
 func compare(ctx context.Context, o options, c load, vendor string) (result, error) {
 	var r result
 	floor, gateway, err := startBoth(ctx, o, vendor, c.durable)

@@ -18,12 +18,13 @@ import (
 
 // load is one kind of request.
 type load struct {
-	name    string // of the -only flag
-	title   string
-	post    post
-	count   int // per round
-	latency int // requests one after the other, whose latency is measured
-	durable bool
+	name     string // of the -only flag
+	title    string
+	post     post
+	count    int // per round
+	latency  int // requests one after the other, whose latency is measured
+	durable  bool
+	protocol string // of the vendor, see startVendors
 }
 
 // post is what is sent, and to which path.
@@ -80,15 +81,19 @@ func cases(o options) []load {
 	slow := `{"stream":true,` + head + user + "Speak slowly. " + question
 	n := func(count int) int { return max(int(float64(count)*o.scale), 1) }
 	return []load{
-		{"small", "small chat", chat(small), n(4000), n(1500), false},
-		{"durable", "small chat, ledger on SQLite", chat(small), n(4000), n(600), true},
-		{"large", "64 KiB chat", chat(large), n(2000), n(800), false},
-		{"embeddings", "embeddings of 64 texts", texts(64), n(1000), n(400), false},
-		{"edit", "image edit of 10 MiB", edit(10 << 20), n(60), n(30), false},
-		{"stream", "stream of 100 chunks", chat(stream), n(600), n(300), false},
-		{"slow", "the same, a chunk each " + o.every.String(), chat(slow), max(n(64), o.workers), 0, false},
-		{"message", "small message, native", message(small), n(4000), n(1500), false},
-		{"messages", "message as a stream of 100 deltas", message(stream), n(600), n(300), false},
+		{"small", "small chat", chat(small), n(4000), n(1500), false, ""},
+		{"durable", "small chat, ledger on SQLite", chat(small), n(4000), n(600), true, ""},
+		{"large", "64 KiB chat", chat(large), n(2000), n(800), false, ""},
+		{"embeddings", "embeddings of 64 texts", texts(64), n(1000), n(400), false, ""},
+		{"edit", "image edit of 10 MiB", edit(10 << 20), n(60), n(30), false, ""},
+		{"stream", "stream of 100 chunks", chat(stream), n(600), n(300), false, ""},
+		{"slow", "the same, a chunk each " + o.every.String(), chat(slow), max(n(64), o.workers), 0, false, ""},
+		{"message", "small message, native", message(small), n(4000), n(1500), false, ""},
+		{"messages", "message as a stream of 100 deltas", message(stream), n(600), n(300), false, ""},
+		{"tls", "small chat, vendor with TLS", chat(small), n(4000), n(1500), false, "http/1.1"},
+		{"tlsstream", "stream of 100 chunks, vendor with TLS", chat(stream), n(600), n(300), false, "http/1.1"},
+		{"h2", "small chat, vendor with HTTP/2", chat(small), n(4000), n(1500), false, "h2"},
+		{"h2stream", "stream of 100 chunks, vendor with HTTP/2", chat(stream), n(600), n(300), false, "h2"},
 	}
 }
 

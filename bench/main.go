@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	f.IntVar(&o.sockets, "sockets", 10_000, "slow connections of -only slowloris")
 	f.DurationVar(&o.every, "every", 20*time.Millisecond, "time between the chunks of the slow stream")
 	f.BoolVar(&o.pool, "pool", false, "give the floor a pool of copy buffers, which ReverseProxy does not have by itself")
-	f.StringVar(&o.only, "only", "", "one case only: streams, small, durable, large, embeddings, edit, stream, slow, message or messages; or answers, crowd, overload or slowloris, which are run by their names only")
+	f.StringVar(&o.only, "only", "", "one case only: streams, small, durable, large, embeddings, edit, stream, slow, message, messages, tls, tlsstream, h2 or h2stream; or answers, crowd, overload or slowloris, which are run by their names only")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of the gateway process to this file")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -87,18 +87,18 @@ var tests = map[string]func(ctx context.Context, o options, out io.Writer) error
 
 // measure runs every case and writes the table.
 func measure(ctx context.Context, o options, out, progress io.Writer) error {
-	vendor, err := start(ctx, o.procs, "vendor", o.every.String())
+	vendors, err := startVendors(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer vendor.stop()
+	defer vendors.stop()
 	t := newTable(out, o)
 	for _, c := range cases(o) {
 		if o.only != "" && o.only != c.name {
 			continue
 		}
 		fmt.Fprintf(progress, "%s…\n", c.title)
-		r, err := compare(ctx, o, c, vendor.address)
+		r, err := compare(ctx, o, c, vendors.origins[c.protocol])
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.title, err)
 		}
@@ -106,7 +106,7 @@ func measure(ctx context.Context, o options, out, progress io.Writer) error {
 	}
 	if o.streams > 0 && (o.only == "" || o.only == "streams") {
 		fmt.Fprintf(progress, "%d open streams…\n", o.streams)
-		floor, gateway, err := compareMemory(ctx, o, vendor.address)
+		floor, gateway, err := compareMemory(ctx, o, vendors.origins[""])
 		if err != nil {
 			return fmt.Errorf("open streams: %w", err)
 		}

@@ -42,7 +42,7 @@ func measureOverload(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	defer vendor.stop()
-	gateway, err := start(ctx, 1, "gateway", vendor.address, o.profile, "true", strconv.Itoa(overloadCalls))
+	gateway, err := start(ctx, 1, "gateway", "http://"+vendor.address, o.profile, "true", strconv.Itoa(overloadCalls))
 	if err != nil {
 		return err
 	}

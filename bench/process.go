@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -29,14 +30,20 @@ var roles = map[string]func(ctx context.Context, args []string, in io.Reader, ou
 }
 
 // serve announces the address and the key that it takes, and then answers each
-// line of in with what the process has used so far.
-func serve(ctx context.Context, h http.Handler, key string, in io.Reader, out io.Writer) error {
+// line of in with what the process has used so far. It speaks TLS if secure is not nil.
+func serve(ctx context.Context, h http.Handler, secure *tls.Config, key string, in io.Reader, out io.Writer) error {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
-	go func() { _ = s.Serve(l) }() // ends with the process
+	s := &http.Server{Handler: h, TLSConfig: secure, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	go func() { // ends with the process
+		if secure == nil {
+			_ = s.Serve(l)
+		} else {
+			_ = s.ServeTLS(l, "", "")
+		}
+	}()
 	fmt.Fprintln(out, l.Addr(), key)
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		cpu, memory, err := used()

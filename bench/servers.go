@@ -29,15 +29,18 @@ import (
 )
 
 // playFloor is the cheapest proxy that the standard library has: it looks at
-// nothing. The arguments are the vendor's address and whether copy buffers are
+// nothing. The arguments are the vendor's origin and whether copy buffers are
 // pooled.
 func playFloor(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
-	to := &url.URL{Scheme: "http", Host: args[0]}
+	to, err := url.Parse(args[0])
+	if err != nil {
+		return err
+	}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
 		FlushInterval: -1,
 		Transport: &http.Transport{
-			MaxIdleConnsPerHost: 1024, DisableCompression: true, IdleConnTimeout: 30 * time.Second,
+			MaxIdleConnsPerHost: 1024, DisableCompression: true, IdleConnTimeout: 30 * time.Second, ForceAttemptHTTP2: true,
 		},
 	}
 	if args[1] == "true" {
@@ -49,7 +52,7 @@ func playFloor(ctx context.Context, args []string, in io.Reader, out io.Writer) 
 		// it cuts the answer off.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		proxy.ServeHTTP(w, r)
-	}), "", in, out)
+	}), nil, "", in, out)
 }
 
 // buffers is a pool of the size that ReverseProxy would allocate.
@@ -65,7 +68,7 @@ func (b *buffers) Get() []byte {
 func (b *buffers) Put(p []byte) { b.pool.Put(&p) }
 
 // playGateway is the gateway with everything on: a key with limits, prices, a
-// ledger, and one log line per request. The arguments are the vendor's address,
+// ledger, and one log line per request. The arguments are the vendor's origin,
 // a file for a CPU profile, which may be empty, whether the ledger is durable,
 // and how many calls run at once, 0 for the usual.
 func playGateway(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
@@ -73,7 +76,7 @@ func playGateway(ctx context.Context, args []string, in io.Reader, out io.Writer
 	if err != nil {
 		return err
 	}
-	o, err := gatewayOptions("http://" + args[0])
+	o, err := gatewayOptions(args[0])
 	if err != nil {
 		return err
 	}
@@ -101,7 +104,7 @@ func playGateway(ctx context.Context, args []string, in io.Reader, out io.Writer
 		}
 		defer pprof.StopCPUProfile()
 	}
-	return serve(ctx, server.New(g, server.Options{}), key.Reveal(), in, out)
+	return serve(ctx, server.New(g, server.Options{}), nil, key.Reveal(), in, out)
 }
 
 const plenty = 1 << 50 // a limit that is counted and never reached

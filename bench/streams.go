@@ -3,16 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -40,8 +33,7 @@ func measureCrowd(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	authority := filepath.Join(dir, "ca.pem")
-	if err := certify(authority, filepath.Join(dir, "key.pem")); err != nil {
+	if err := certify(dir); err != nil {
 		return err
 	}
 	vendor, err := start(ctx, runtime.NumCPU(), "slowvendor", dir)
@@ -54,7 +46,7 @@ func measureCrowd(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, self, "crowd", vendor.address, strconv.Itoa(o.crowd), strconv.Itoa(o.memory), o.profile, strconv.Itoa(o.prompt))
-	cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+authority)
+	cmd.Env = append(os.Environ(), certificateVariable+"="+filepath.Join(dir, certificateFile))
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	return cmd.Run()
 }
@@ -361,24 +353,15 @@ func (s *sink) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 // with a chunk each 20 s until nobody listens. The argument is the directory of
 // its certificate.
 func playSlowVendor(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
-	pair, err := tls.LoadX509KeyPair(filepath.Join(args[0], "ca.pem"), filepath.Join(args[0], "key.pem"))
+	config, err := tlsConfig(args[0], "h2")
 	if err != nil {
 		return err
 	}
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}})
-	if err != nil {
-		return err
-	}
-	s := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err == nil {
 			slowStream(w, r)
 		}
-	})}
-	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
-	go func() { _ = s.Serve(l) }() // ends with the process
-	fmt.Fprintln(out, l.Addr())
-	_, err = io.Copy(io.Discard, in)
-	return errors.Join(err, s.Close())
+	}), config, "", in, out)
 }
 
 func slowStream(w http.ResponseWriter, r *http.Request) {
@@ -394,32 +377,4 @@ func slowStream(w http.ResponseWriter, r *http.Request) {
 		case <-time.After(20 * time.Second):
 		}
 	}
-}
-
-// certify writes a certificate for loopback, which vouches for itself for a day,
-// and its key.
-func certify(certificate, key string) error {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		return err
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		return err
-	}
-	const private0600 = 0o600
-	if err := os.WriteFile(certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), private0600); err != nil {
-		return err
-	}
-	return os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), private0600)
 }

@@ -3,9 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -15,13 +19,62 @@ import (
 const chunks = 100
 
 // playVendor is a model vendor that answers at once, without a model. The
-// argument is the time between the chunks of a slow stream.
+// arguments are the time between the chunks of a slow stream and, for one that
+// speaks TLS, the directory of its certificate and the protocol.
 func playVendor(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	every, err := time.ParseDuration(args[0])
 	if err != nil {
 		return err
 	}
-	return serve(ctx, vendor{every, sixtyFour()}, "", in, out)
+	var secure *tls.Config
+	if len(args) == 3 {
+		if secure, err = tlsConfig(args[1], args[2]); err != nil {
+			return err
+		}
+	}
+	return serve(ctx, vendor{every, sixtyFour()}, secure, "", in, out)
+}
+
+// vendors are one for each protocol: plain HTTP/1.1 is "", the others have TLS.
+type vendors struct {
+	origins map[string]string // by protocol
+	all     []*process
+	dir     string // of the certificate
+}
+
+// startVendors also has the processes that are started afterwards trust the
+// vendors' certificate.
+func startVendors(ctx context.Context, o options) (*vendors, error) {
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return nil, err
+	}
+	v := &vendors{origins: map[string]string{}, dir: dir}
+	if err := errors.Join(certify(dir), os.Setenv(certificateVariable, filepath.Join(dir, certificateFile))); err != nil {
+		v.stop()
+		return nil, err
+	}
+	for _, protocol := range []string{"", "http/1.1", "h2"} {
+		args, scheme := []string{"vendor", o.every.String()}, "http://"
+		if protocol != "" {
+			args, scheme = append(args, dir, protocol), "https://"
+		}
+		p, err := start(ctx, o.procs, args...)
+		if err != nil {
+			v.stop()
+			return nil, err
+		}
+		v.all = append(v.all, p)
+		v.origins[protocol] = scheme + p.address
+	}
+	return v, nil
+}
+
+func (v *vendors) stop() {
+	for _, p := range v.all {
+		p.stop()
+	}
+	_ = os.RemoveAll(v.dir)
 }
 
 type vendor struct {
