@@ -129,7 +129,7 @@ var freeTiers = []string{"auto", "default", "flex", "standard_only"}
 // another model or account, unless pass lets it through. pass gets the name as the
 // table spells it, "tools" and "cache_control" included, and as the caller does.
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
-	if err := rule.CheckUnpriced(&r.parsed.Object, freeTiers, pass); err != nil {
+	if err := rule.CheckUnpriced(&r.parsed.Object, rule.Generation, freeTiers, pass); err != nil {
 		return err
 	}
 	return r.parsed.Paid.Check(pass)

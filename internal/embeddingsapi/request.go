@@ -216,5 +216,5 @@ func (r *Request) part(items []rawjson.Span) *Request {
 // the gateway has priced, unless pass lets it through. pass gets the name as the
 // table spells it and as the caller does.
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
-	return rule.CheckRouting(&r.object, rule.Other, pass)
+	return rule.CheckUnpriced(&r.object, rule.Other, nil, pass)
 }

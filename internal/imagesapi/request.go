@@ -255,14 +255,14 @@ func Pixels(size string) (width, height int64, ok bool) {
 // name as the table spells it and as the caller does.
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
 	if r.form == nil {
-		return rule.CheckRouting(&r.object, rule.Other, pass)
+		return rule.CheckUnpriced(&r.object, rule.Other, nil, pass)
 	}
 	for i := range r.form.Parts {
 		p := &r.form.Parts[i]
 		if p.Size == 0 {
 			continue
 		}
-		if err := rule.CheckRoutingField(p.Name, pass); err != nil {
+		if err := rule.CheckUnpricedField(p.Name, pass); err != nil {
 			return err
 		}
 	}

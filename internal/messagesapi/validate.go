@@ -210,9 +210,9 @@ var freeTiers = []string{"auto", "standard_only"}
 // tokens costs nothing, and so may only not choose another model or account.
 func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) error {
 	if r.countOnly {
-		return rule.CheckRouting(&r.parsed.Object, rule.Count, pass)
+		return rule.CheckUnpriced(&r.parsed.Object, rule.Count, nil, pass)
 	}
-	if err := rule.CheckUnpriced(&r.parsed.Object, freeTiers, pass); err != nil {
+	if err := rule.CheckUnpriced(&r.parsed.Object, rule.Generation, freeTiers, pass); err != nil {
 		return err
 	}
 	if err := r.parsed.Paid.Check(pass); err != nil {

@@ -267,7 +267,7 @@ func checkPassedVoice(raw []byte) error {
 // the gateway has priced, unless pass lets it through. pass gets the name as the
 // table spells it and as the caller does.
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
-	return rule.CheckRouting(&r.object, rule.Other, pass)
+	return rule.CheckUnpriced(&r.object, rule.Other, nil, pass)
 }
 
 // ReadCall is the request of a call: the body's, as the channel edited it.

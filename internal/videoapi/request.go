@@ -247,5 +247,5 @@ func (r *Request) WithDraftTasks(upstreamID map[string]string) (*Request, error)
 // the gateway has priced, unless pass lets it through. pass gets the name as the
 // table spells it and as the caller does.
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
-	return rule.CheckRouting(&r.parsed.object, rule.Other, pass)
+	return rule.CheckUnpriced(&r.parsed.object, rule.Other, nil, pass)
 }
