@@ -81,7 +81,7 @@ func parse(data []byte, count bool) (*Request, error) {
 
 // read indexes and checks a body, and fills the view.
 func (r *Request) read(data []byte) error {
-	o, err := rule.Read(data, "messages", func(rd *rawjson.Reader) error { return r.readMessages(rd, data) })
+	o, err := rule.Read(rule.Body, data, "messages", func(rd *rawjson.Reader) error { return r.readMessages(rd, data) })
 	if err != nil {
 		return err
 	}

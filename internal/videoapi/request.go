@@ -86,7 +86,9 @@ func Parse(data []byte) (*Request, error) {
 }
 
 // Encode marshals a typed request and reads it again as [Parse] does.
-func Encode(typed *video.Request) (*Request, error) { return rule.Encode(typed, Parse) }
+func Encode(typed *video.Request) (*Request, error) {
+	return rule.Encode(typed, true, func(data []byte, _ *video.Request) (*Request, error) { return Parse(data) })
+}
 
 // Field is the JSON of any top-level member; nil if there is none.
 func (r *Request) Field(name string) []byte { return r.parsed.object.Raw(name) }
