@@ -333,7 +333,7 @@ func TestAChunkThatMatchesTheTemplateIsTreatedAsEveryOther(t *testing.T) {
 			}
 			data := []byte(fmt.Sprintf(form, texts.Draw(t, "text")))
 			name := rapid.SampledFrom([]string{"", "", "", "message", "error"}).Draw(t, "name")
-			forgets.last.Forget()
+			forgets.Template.Forget()
 			got, gotDone, gotErr := remembers.Event([]byte("before"), name, data)
 			want, wantDone, wantErr := forgets.Event([]byte("before"), name, data)
 			if d := cmp.Diff(string(want), string(got)); d != "" || gotDone != wantDone || errors.Is(gotErr, nil) != errors.Is(wantErr, nil) {
@@ -358,12 +358,12 @@ func TestATemplateIsUsedForWordAfterWord(t *testing.T) {
 	if _, _, err := tap.Event(nil, "", fmt.Appendf(nil, forms[0], " first")); err != nil {
 		t.Fatal(err)
 	}
-	text, ok := tap.last.Match("", fmt.Appendf(nil, forms[0], " second"))
+	text, ok := tap.Template.Match("", fmt.Appendf(nil, forms[0], " second"))
 	if !ok || string(text) != " second" {
 		t.Errorf("the second chunk is not like the first: %q", text)
 	}
 	for _, odd := range []string{`"`, `\n`, "\n", "\xff"} {
-		if _, ok := tap.last.Match("", fmt.Appendf(nil, forms[0], odd)); ok {
+		if _, ok := tap.Template.Match("", fmt.Appendf(nil, forms[0], odd)); ok {
 			t.Errorf("%q passed as plain text", odd)
 		}
 	}

@@ -287,7 +287,13 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func TestTheTablesReadLikeTheAPI(t *testing.T) {
 	var b bytes.Buffer
 	b.WriteString("Fields of every chat model (docs/http-api.md, Chat completions).\nA field that is not listed passes unseen.\n\n")
-	table(&b, fields)
+	var rows rule.Table
+	for _, f := range fields {
+		if f.Check.OK != nil {
+			rows = append(rows, rule.Field{Name: f.Name, Check: f.Check})
+		}
+	}
+	table(&b, rows)
 	b.WriteString("\nmessages is a non-empty array of message objects.\n\n")
 	fmt.Fprintf(&b, "Roles:          %s\n", rule.Words(roles))
 	fmt.Fprintf(&b, "Content blocks: %s\n", rule.Words(blockTypes[:]))

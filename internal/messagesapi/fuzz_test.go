@@ -98,15 +98,15 @@ func FuzzEncode(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if diff := cmp.Diff(read(t, want), read(t, got)); diff != "" {
+			if diff := cmp.Diff(known(t, want), known(t, got)); diff != "" {
 				t.Errorf("%s (-bytes +typed):\n%s", data, diff)
 			}
 		}
 	})
 }
 
-// read is all that is known of a request.
-func read(t *testing.T, r *Request) []any {
+// known is all that is known of a request.
+func known(t *testing.T, r *Request) []any {
 	t.Helper()
 	view, err := json.Marshal(r.Request)
 	if err != nil {

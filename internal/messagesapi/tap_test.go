@@ -291,7 +291,7 @@ func TestAnEventThatMatchesTheTemplateIsTreatedAsEveryOther(t *testing.T) {
 			}
 			data := fmt.Appendf(nil, form, texts.Draw(t, "text"))
 			name := rapid.SampledFrom([]string{"content_block_delta", "", "", "", "", "", "error"}).Draw(t, "name")
-			forgets.last.Forget()
+			forgets.Template.Forget()
 			got, _, gotErr := remembers.Event([]byte("before"), name, data)
 			want, _, wantErr := forgets.Event([]byte("before"), name, data)
 			if d := cmp.Diff(string(want), string(got)); d != "" || (gotErr == nil) != (wantErr == nil) {
@@ -311,17 +311,17 @@ func TestATemplateIsUsedForWordAfterWord(t *testing.T) {
 	tap := tapped(t)
 	for _, name := range []string{"content_block_delta", ""} {
 		pass(t, tap, starts, wire{name, writes(" first").data})
-		if text, ok := tap.last.Match(name, []byte(writes(" second").data)); !ok || string(text) != " second" {
+		if text, ok := tap.Template.Match(name, []byte(writes(" second").data)); !ok || string(text) != " second" {
 			t.Errorf("%q: the second event is not like the first: %q", name, text)
 		}
 	}
 	two := wire{"", `{"type":"content_block_delta","index":0,"delta":{"text":"one","thinking":"two"}}`}
 	pass(t, tap, two)
-	if _, ok := tap.last.Match("", []byte(two.data)); ok {
+	if _, ok := tap.Template.Match("", []byte(two.data)); ok {
 		t.Error("an event of two texts counts as one")
 	}
 	pass(t, tap, writes(" first"))
-	if _, ok := tap.last.Match("error", []byte(writes(" second").data)); ok {
+	if _, ok := tap.Template.Match("error", []byte(writes(" second").data)); ok {
 		t.Error("an event of another name is like it")
 	}
 }

@@ -183,12 +183,3 @@ func texts(raw []byte) []string {
 	})
 	return list
 }
-
-// Marshal is the body of a request that was made in Go. The error is its refusal.
-func Marshal(typed any) ([]byte, error) {
-	data, err := json.Marshal(typed)
-	if err != nil {
-		return nil, fault.Invalid("", "The request cannot be written as JSON: "+err.Error()+".")
-	}
-	return data, nil
-}

@@ -23,18 +23,9 @@ type Field struct {
 	Check Check
 }
 
-// Table is a list of rows, looked up by name.
+// Table is the rules of the members of an object, each looked at in its turn. Where
+// the members are also decoded, see [Fields].
 type Table []Field
-
-// Find returns the rule of a field.
-func (t Table) Find(name string) (Check, bool) {
-	for i := range t {
-		if t[i].Name == name {
-			return t[i].Check, true
-		}
-	}
-	return Check{}, false
-}
 
 // Number allows numbers in [low, high].
 func Number(low, high float64) Check {
@@ -174,19 +165,8 @@ func (p *Problem) Adopt(part Problem) {
 	}
 }
 
-// Obeys notes a value that breaks the table's rule of its name, and reports
-// whether it obeys it. raw is valid JSON and not null.
-func (p *Problem) Obeys(t Table, name string, raw []byte) bool {
-	check, ok := t.Find(name)
-	if !ok || check.OK(raw) {
-		return true
-	}
-	p.Note(name, check.Text)
-	return false
-}
-
-// AllObey is [Problem.Obeys] of the members of an object that the table names,
-// prefix before their names. A null counts as absent.
+// AllObey notes the first row of the table whose rule a member of the object breaks,
+// prefix before its name, and reports whether there is none. A null counts as absent.
 func (p *Problem) AllObey(t Table, o *rawjson.Object, prefix string) bool {
 	all := true
 	for _, f := range t {
@@ -202,21 +182,6 @@ func (p *Problem) AllObey(t Table, o *rawjson.Object, prefix string) bool {
 // request may have in all, and how many elements any other list that is
 // decoded.
 const MaxElements = 16_384
-
-// Elements counts the messages, content blocks, tools and tool calls of a request.
-type Elements struct{ count int }
-
-// Add counts one more in the field called param, and notes and reports false if
-// the request has more than [MaxElements].
-func (e *Elements) Add(p *Problem, param string) bool {
-	if e.count++; e.count <= MaxElements {
-		return true
-	}
-	if !p.Found() {
-		p.Refuse(param, fmt.Sprintf("The request has more than %d messages, content blocks, tools and tool calls in all; %q has one too many.", MaxElements, param))
-	}
-	return false
-}
 
 // Schema notes a JSON Schema that is too large to be decoded, and reports whether
 // it is not.
