@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
@@ -55,20 +56,15 @@ func TestAChunkShowsThePublicModelAndIsElseUnchanged(t *testing.T) {
 		name, members, sent, want string
 	}{
 		{"text", never, says("hi"), strings.Replace(says("hi"), `"v"`, `"public"`, 1)},
-		{"reasoning", never, `{"model":"v","choices":[{"delta":{"reasoning_content":"a"}}]}`, `{"model":"public","choices":[{"delta":{"reasoning_content":"a"}}]}`},
 		{"a tool call", never, `{"model":"v","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}`, `{"model":"public","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}`},
-		{"a role", never, opens, strings.Replace(opens, `"v"`, `"public"`, 1)},
-		{"an end", never, ends, strings.Replace(ends, `"v"`, `"public"`, 1)},
 		{"no model", never, `{"choices":[],"x":1.0}`, `{"choices":[],"x":1.0}`},
 		{"spelling", never, `{ "x" : 1e400 , "model" : "v" , "choices" : [ ] }`, `{ "x" : 1e400 , "model" : "public" , "choices" : [ ] }`},
 		{"no error", never, `{"error":null,"choices":[],"y":-0}`, `{"choices":[],"y":-0}`},
 		{"usage that was asked for", asks, reports, strings.Replace(reports, `"v"`, `"public"`, 1)},
 		{"usage that was not", never, reports, ""},
 		{"usage without choices", never, `{"id":"a","usage":{"prompt_tokens":1,"completion_tokens":1}}`, ""},
-		{"usage with choices of null", never, `{"choices":null,"usage":{"prompt_tokens":1,"completion_tokens":1}}`, ""},
 		{"null usage that was asked for", asks, `{"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{"choices":[{"delta":{"content":"a"}}],"usage":null}`},
 		{"null usage that was not", never, `{"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{"choices":[{"delta":{"content":"a"}}]}`},
-		{"null usage without choices", never, `{"choices":[],"prompt_filter_results":[1],"usage":null}`, `{"choices":[],"prompt_filter_results":[1]}`},
 		{"usage beside the end", never, `{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1},"z":1}`, `{"choices":[{"delta":{},"finish_reason":"stop"}],"z":1}`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -97,14 +93,13 @@ func TestAChunkOfSeveralLinesStaysOne(t *testing.T) {
 func TestAnErrorInAStreamEndsIt(t *testing.T) {
 	for _, row := range []struct{ name, data, message string }{
 		{"", `{"error":{"message":"Overloaded."}}`, "reported an error"},
-		{"", `{"choices":[],"error":"Overloaded."}`, "reported an error"},
 		{"error", `{"message":"Overloaded."}`, "reported an error"},
-		{"error", `{"error":{"message":"Overloaded."}}`, "reported an error"},
-		{"error", `{"type":"x"}`, "reported an error"},
+		{"", `{"type":"response.failed"}`, "reported an error"},
+		{"", `{"object":"error","message":"Overloaded."}`, "reported an error"},
+		{"", `{"code":429,"message":"Overloaded."}`, "reported an error"},
+		{"", `{"detail":"Overloaded."}`, "reported an error"},
 		{"error", `overloaded`, "not one JSON object"},
 		{"", `{"choices":[`, "not one JSON object"},
-		{"", `[DONE`, "not one JSON object"},
-		{"", ``, "not one JSON object"},
 		{"", `{"choices":[]}{}`, "not one JSON object"},
 	} {
 		out, done, err := tapOf(t, never).Event(nil, row.name, []byte(row.data))
@@ -125,7 +120,6 @@ func TestTheOpeningOfAStreamIsJudged(t *testing.T) {
 		{"", ends, true, true},
 		{"", reports, false, true},
 		{"", `[DONE]`, true, false},
-		{"", ` [DONE] `, true, false},
 		{"", `{"error":{"message":"x"}}`, true, false},
 		{"", `{"error":null,"choices":[]}`, false, true},
 		{"", `<html>`, true, false},
@@ -178,6 +172,9 @@ func TestAHeartbeatIsAnEmptyChunkThatKeepsTheStreamsID(t *testing.T) {
 	}
 
 	tap = tapOf(t, asks)
+	for _, id := range []string{`""`, `null`, `7`} { // are none
+		feed(t, tap, `{"id":`+id+`,"choices":[]}`)
+	}
 	first := string(tap.Heartbeat(nil)) + string(tap.Heartbeat(nil))
 	if want := strings.Repeat(fmt.Sprintf(beat, "chatcmpl-minted"), 2); first != want {
 		t.Errorf("got %s, want %s", first, want)
@@ -185,16 +182,6 @@ func TestAHeartbeatIsAnEmptyChunkThatKeepsTheStreamsID(t *testing.T) {
 	later := feed(t, tap, opens, says("a"), ends, reports) + string(tap.Heartbeat(nil))
 	if strings.Contains(later, `"id":"a"`) || strings.Count(later, `"id":"chatcmpl-minted"`) != 5 {
 		t.Errorf("the minted id was not kept:\n%s", later)
-	}
-}
-
-func TestAnEmptyIDIsNotTheStreamsID(t *testing.T) {
-	for _, id := range []string{`""`, `null`, `7`} {
-		tap := tapOf(t, never)
-		feed(t, tap, `{"id":`+id+`,"choices":[]}`)
-		if beat := string(tap.Heartbeat(nil)); !strings.Contains(beat, `"id":"chatcmpl-minted"`) {
-			t.Errorf("%s: %s", id, beat)
-		}
 	}
 }
 
@@ -221,11 +208,8 @@ func TestTextAfterTheLastReportIsEstimated(t *testing.T) {
 	}{
 		{"report last", []string{says(long), usage("9", "4")}, billing.Usage{Input: 9, Output: 4}},
 		{"text last", []string{usage("9", "4"), says(long)}, billing.Usage{Input: 9, Output: 20, Estimated: true}},
-		{"an early zero", []string{usage("0", "0"), says(long)}, billing.Usage{Output: 20, Estimated: true}},
 		{"an explicit zero at the end", []string{says(long), usage("0", "0")}, billing.Usage{Zero: true}},
 		{"a late report of the input only", []string{usage("9", "4"), says(long), usage("9", "null")}, billing.Usage{Input: 9, Output: 20, Estimated: true}},
-		{"no report", []string{says(long)}, billing.Usage{Input: 5, Output: 20, Estimated: true}},
-		{"a report of the input only", []string{usage("9", "null"), says(long)}, billing.Usage{Input: 9, Output: 20, Estimated: true}},
 		{"nothing", nil, billing.Usage{Input: 5, Estimated: true}},
 		{"nonsense", []string{says(long), usage("-9", "1.5")}, billing.Usage{Input: 5, Output: 20, Estimated: true, Anomaly: true}},
 		{"nonsense after sense", []string{usage("9", "30"), says(long), usage("-9", "1.5")}, billing.Usage{Input: 9, Output: 30, Anomaly: true}},
@@ -276,7 +260,7 @@ func TestAStreamIsNeverFreeIfTextWasProduced(t *testing.T) {
 		tap := r.NewTap(TapOptions{})
 		for _, text := range rapid.SliceOfN(rapid.StringN(1, 9, -1), 1, 5).Draw(t, "texts") {
 			chunk := chat.Chunk{Choices: []chat.ChunkChoice{{Delta: chat.Message{Content: chat.Text(text)}}}}
-			data, err := marshal(chunk)
+			data, err := json.Marshal(chunk)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -347,24 +331,4 @@ func TestAChunkThatMatchesTheTemplateIsTreatedAsEveryOther(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestATemplateIsUsedForWordAfterWord(t *testing.T) {
-	r, err := Parse([]byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tap := r.NewTap(TapOptions{})
-	if _, _, err := tap.Event(nil, "", fmt.Appendf(nil, forms[0], " first")); err != nil {
-		t.Fatal(err)
-	}
-	text, ok := tap.Template.Match("", fmt.Appendf(nil, forms[0], " second"))
-	if !ok || string(text) != " second" {
-		t.Errorf("the second chunk is not like the first: %q", text)
-	}
-	for _, odd := range []string{`"`, `\n`, "\n", "\xff"} {
-		if _, ok := tap.Template.Match("", fmt.Appendf(nil, forms[0], odd)); ok {
-			t.Errorf("%q passed as plain text", odd)
-		}
-	}
 }
