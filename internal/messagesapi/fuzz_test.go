@@ -62,8 +62,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzTap feeds anything to a tap: it never panics, every event is one event of
-// valid JSON or an error, usage is never negative, and what is cut short ends.
 // FuzzEncode: a typed request is read as its bytes are.
 func FuzzEncode(f *testing.F) {
 	f.Add([]byte(full))
@@ -118,6 +116,8 @@ func known(t *testing.T, r *Request) []any {
 	return []any{fmt.Sprint(r.Validate()), fmt.Sprint(unpriced), string(view), string(body), string(r.Source()), r.InputBound(b), r.LinkedBound(b), r.InputEstimate(b), r.Summary().InputEstimate(b)}
 }
 
+// FuzzTap feeds anything to a tap: it never panics, every event is one event of
+// valid JSON or an error, usage is never negative, and what is cut short ends.
 func FuzzTap(f *testing.F) {
 	for _, e := range append(conversation(), unknowing) {
 		f.Add(e.name, []byte(e.data), []byte(writes("a").data))

@@ -307,41 +307,10 @@ func TestAnEventThatMatchesTheTemplateIsTreatedAsEveryOther(t *testing.T) {
 	})
 }
 
-func TestATemplateIsUsedForWordAfterWord(t *testing.T) {
-	tap := tapped(t)
-	for _, name := range []string{"content_block_delta", ""} {
-		pass(t, tap, starts, wire{name, writes(" first").data})
-		if text, ok := tap.Template.Match(name, []byte(writes(" second").data)); !ok || string(text) != " second" {
-			t.Errorf("%q: the second event is not like the first: %q", name, text)
-		}
-	}
-	two := wire{"", `{"type":"content_block_delta","index":0,"delta":{"text":"one","thinking":"two"}}`}
-	pass(t, tap, two)
-	if _, ok := tap.Template.Match("", []byte(two.data)); ok {
-		t.Error("an event of two texts counts as one")
-	}
-	pass(t, tap, writes(" first"))
-	if _, ok := tap.Template.Match("error", []byte(writes(" second").data)); ok {
-		t.Error("an event of another name is like it")
-	}
-}
-
 func BenchmarkTap(b *testing.B) {
 	tap := tapped(b)
 	pass(b, tap, starts, opensText)
 	data, dst := []byte(writes(" word after word").data), make([]byte, 0, 4096)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, err := tap.Event(dst, "content_block_delta", data); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkTapOfUnlikeEvents(b *testing.B) {
-	tap := tapped(b)
-	pass(b, tap, starts, opensText)
-	data, dst := []byte(writes("a \"quoted\" word\n").data), make([]byte, 0, 4096)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, _, err := tap.Event(dst, "content_block_delta", data); err != nil {
