@@ -3,20 +3,12 @@ package chatapi
 import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/completion"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
-// What is read of an answer, and of a chunk.
-var (
-	answerParts = candidates("message")
-	chunkParts  = candidates("delta")
-)
-
-// candidates are the candidates, with what they say in the member called name. Some
-// vendors put the usage into a candidate.
+// candidates are the candidates of an answer or a chunk, with what they say in the member
+// called name. Some vendors put the usage into a candidate.
 func candidates(name string) []completion.Part {
 	function := []completion.Part{{Name: "name"}, {Name: "arguments"}}
 	call := []completion.Part{{Name: "function", As: completion.AsObject, Parts: function}}
@@ -55,38 +47,19 @@ func (p *Report) Read(usage []byte) (counted bool) { return p.Report.Read(usage,
 func (p *Report) Known() (in, out bool) { return p.Has[completion.Prompt], p.Has[completion.Output] }
 
 // Usage is what was reported, in disjoint buckets; a count that was not reported is 0.
-func (p *Report) Usage() billing.Usage { return p.Reported() }
+func (p *Report) Usage() billing.Usage {
+	return p.Report.Usage(&completion.Parsed{}, chat.MediaBound{}, 0)
+}
+
+// form is that of an answer.
+var form = completion.Form{
+	Parts: candidates("message"), Usage: usageMembers,
+	Wrong: "The upstream's answer has no choices.", DropsError: true,
+}
 
 // ReadAnswer checks an upstream's 200 answer to the request and reads its
 // usage. An empty, cut or malformed body and an error in a 200 body are a
 // fault.BadGateway. The Answer does not refer to data.
 func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (completion.Answer, error) {
-	var s completion.Scan
-	o := rawjson.Borrow()
-	defer rawjson.GiveBack(o)
-	if err := answer.Whole(o, s.Read(o, data, answerParts)); err != nil {
-		return completion.Answer{}, err
-	}
-	if !s.Listed {
-		return completion.Answer{}, answer.Bad("The upstream's answer has no choices.", nil)
-	}
-	var p completion.Report
-	p.Read(o.Raw("usage"), usageMembers)
-	p.Read(s.Usage, usageMembers)
-	var few [2]rawjson.Edit
-	body := o.Apply(make([]byte, 0, len(data)+len(r.Model)+16), r.publicEdits(few[:0], o)...)
-	usage := p.Usage(func() int64 { return r.InputEstimate(b) }, s.Text.Quarters)
-	return completion.Answer{Body: body, Usage: usage, Said: tokencount.Tokens(s.Text.Quarters)}, nil
-}
-
-// publicEdits are the edits that every answer and chunk gets: the public
-// model id, and no `"error": null`, which kills clients.
-func (r *Request) publicEdits(edits []rawjson.Edit, o *rawjson.Object) []rawjson.Edit {
-	if o.Raw("model") != nil {
-		edits = append(edits, rawjson.Set("model", r.Spelled(r.Model)))
-	}
-	if o.Raw("error") != nil {
-		edits = append(edits, rawjson.Delete("error"))
-	}
-	return edits
+	return r.Parsed.ReadAnswer(r.Model, data, &form, b)
 }

@@ -40,6 +40,7 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 		}
 		err := m.read()
 		r.Messages = append(r.Messages, m.Message)
+		r.AddMessage(m.Message.Content)
 		return err
 	})
 }

@@ -65,7 +65,7 @@ func read(data []byte, typed *chat.Request) (*Request, error) {
 		all.view = *typed
 		r.Messages, r.Tools, r.ToolChoice, r.ResponseFormat = nil, nil, nil, nil // are read as JSON
 	}
-	if err := r.ReadBody(data, r.readMessages); err != nil {
+	if err := r.ReadBody(data, uncounted, r.readMessages); err != nil {
 		return nil, err
 	}
 	r.Body = upstream.ObjectBody(r.Object)
@@ -95,8 +95,11 @@ func (r *Request) Prepared(most int64) upstream.Body {
 			body = body.Set("stream_options", asking)
 		}
 	}
-	bound := strconv.AppendInt(nil, most, 10)
 	older, newer := r.bounds(most)
+	if !older && !newer {
+		return body
+	}
+	bound := strconv.AppendInt(nil, most, 10)
 	if newer {
 		body = body.Set("max_completion_tokens", bound)
 	}
@@ -149,29 +152,13 @@ func (r *Request) Summary() *Request {
 			Model: r.Model, MaxTokens: r.MaxTokens, MaxCompletionTokens: r.MaxCompletionTokens,
 			N: r.N, Stream: r.Stream, StreamOptions: r.StreamOptions,
 		},
-		Parsed: r.Summarized(r.Model, r.quarters()),
+		Parsed: r.Summarized(r.Model),
 	}
 }
 
-// InputEstimate is the likely number of input tokens, for a charge where the
-// upstream reported nothing.
-func (r *Request) InputEstimate(b chat.MediaBound) int64 { return r.Estimate(b, r.quarters()) }
-
 // uncounted are the top-level members that are no part of a prompt, whatever they
-// hold: the numbers, flags and ids of the table of fields. Any other may be text
-// that a vendor puts into the prompt and bills.
+// hold: the numbers, flags and ids of the table of fields.
 var uncounted = []string{
 	"model", "messages", "temperature", "top_p", "max_tokens", "max_completion_tokens", "stream", "stream_options",
 	"stop", "presence_penalty", "frequency_penalty", "n", "user", "reasoning_effort",
-}
-
-// quarters are those of the tokens of all that the request says.
-func (r *Request) quarters() int64 {
-	return r.TextQuarters(uncounted, func(yield func([]byte) bool) {
-		for i := range r.Messages {
-			if !yield(r.Messages[i].Content) {
-				return
-			}
-		}
-	})
 }

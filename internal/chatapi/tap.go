@@ -36,11 +36,13 @@ type TapOptions struct {
 }
 
 // NewTap returns a Tap for the request's stream.
-func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o} }
+func (r *Request) NewTap(o TapOptions) *Tap {
+	return &Tap{Tap: completion.Tap{Request: &r.Parsed, Media: o.Media}, request: r, options: o}
+}
 
 // UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
 // that the request's bytes can be freed.
-func (t *Tap) UseSummary(r *Request) { t.request = r }
+func (t *Tap) UseSummary(r *Request) { t.request, t.Request = r, &r.Parsed }
 
 // Event appends what the client gets of one upstream event to dst. It fails
 // with the fault.BadGateway that ends the stream if the event is an error frame
@@ -64,6 +66,9 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	}
 	return t.chunk(dst, name, &s), false, nil
 }
+
+// chunkParts are what is read of a chunk.
+var chunkParts = candidates("delta")
 
 func isDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
 
@@ -106,7 +111,7 @@ func (t *Tap) chunk(dst []byte, name string, s *completion.Scan) []byte {
 	if t.Report.Read(s.Usage, usageMembers) || counted {
 		t.Counted()
 	}
-	t.edits = t.request.publicEdits(t.edits[:0], t.Object)
+	t.edits = t.Request.PublicEdits(t.edits[:0], t.request.Model, t.Object, &form)
 	if usage != nil && !t.request.WantsUsage() {
 		if empty := rawjson.Each(t.Object.Raw("choices"), func(int, rawjson.Span) {}) <= 0; empty && !rawjson.IsNull(usage) {
 			return dst
@@ -141,12 +146,6 @@ func (t *Tap) write(dst []byte) []byte {
 	dst = append(dst, "data: "...)
 	dst = t.Object.Apply(dst, t.edits...)
 	return append(dst, "\n\n"...)
-}
-
-// Usage is what was consumed until now. Text delivered after the upstream's
-// last report is estimated, as is everything if there was no report.
-func (t *Tap) Usage() billing.Usage {
-	return t.Tap.Usage(func() int64 { return t.request.InputEstimate(t.options.Media) })
 }
 
 // Heartbeat appends an empty chunk that keeps the connection alive. Before the

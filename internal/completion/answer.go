@@ -2,6 +2,8 @@ package completion
 
 import (
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
@@ -11,6 +13,50 @@ type Answer struct {
 	Body  []byte // as the upstream sent it, with the public model id
 	Usage billing.Usage
 	Said  int64 // output tokens by the text alone, whatever the upstream reports
+}
+
+// Form is what a vendor's answers look like.
+type Form struct {
+	Parts []Part              // the list among them must be there
+	Type  string              // that an answer must have; empty for none
+	Usage []tokencount.Member // of a usage object
+	Wrong string              // the message of what is no such answer
+	// DropsError says that `"error": null` is left out, which kills clients.
+	DropsError bool
+}
+
+// ReadAnswer checks an upstream's 200 answer to the request, which called its model id,
+// and reads its usage. An empty, cut or malformed body and an error in a 200 body are a
+// fault.BadGateway. The Answer does not refer to data.
+func (p *Parsed) ReadAnswer(id string, data []byte, f *Form, b chat.MediaBound) (Answer, error) {
+	var s Scan
+	o := rawjson.Borrow()
+	defer rawjson.GiveBack(o)
+	if err := answer.Whole(o, s.Read(o, data, f.Parts)); err != nil {
+		return Answer{}, err
+	}
+	if kind, _ := rawjson.String(o.Raw("type")); !s.Listed || f.Type != "" && kind != f.Type {
+		return Answer{}, answer.Bad(f.Wrong, nil)
+	}
+	var r Report
+	r.Read(o.Raw("usage"), f.Usage)
+	r.Read(s.Usage, f.Usage)
+	var few [2]rawjson.Edit
+	edits := p.PublicEdits(few[:0], id, o, f)
+	body := o.Apply(make([]byte, 0, len(data)+len(id)+16), edits...)
+	return Answer{Body: body, Usage: r.Usage(p, b, s.Text.Quarters), Said: tokencount.Tokens(s.Text.Quarters)}, nil
+}
+
+// PublicEdits are the edits that every answer gets, and every chunk: the public model id,
+// as the request spells it.
+func (p *Parsed) PublicEdits(edits []rawjson.Edit, id string, o *rawjson.Object, f *Form) []rawjson.Edit {
+	if o.Raw("model") != nil {
+		edits = append(edits, rawjson.Set("model", p.Spelled(id)))
+	}
+	if f.DropsError && o.Raw("error") != nil {
+		edits = append(edits, rawjson.Delete("error"))
+	}
+	return edits
 }
 
 // Part is a member of an answer or of an event that is read: where the model's text

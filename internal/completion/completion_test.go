@@ -73,7 +73,7 @@ func TestTextAfterTheUpstreamsCountIsCharged(t *testing.T) {
 	} {
 		tap := Tap{Report: Report{tokencount.Report{Has: [tokencount.Fields]bool{Input: true, Output: true}, N: [tokencount.Fields]int64{Input: 9, Output: 1}}}}
 		row.feed(&tap.Meter)
-		if got := tap.Usage(nil); got != row.want {
+		if got := tap.Usage(); got != row.want {
 			t.Errorf("%s: got %+v, want %+v", row.name, got, row.want)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"iter"
 	"strconv"
 
 	"github.com/tollhouse-ai/gateway/chat"
@@ -25,9 +24,12 @@ type Parsed struct {
 	Media    tokencount.Media
 	Quarters int64 // of the tokens of what the messages hold besides content
 
-	elements int      // messages, content blocks, tools and tool calls until now
-	size     int64    // of the body, in bytes
-	summary  *summary // of a request whose bytes are gone
+	uncounted []string  // members of the body that are no part of a prompt
+	contents  [][]byte  // of the messages
+	few       [4][]byte // which most conversations need no more than
+	elements  int       // messages, content blocks, tools and tool calls until now
+	size      int64     // of the body, in bytes
+	summary   *summary  // of a request whose bytes are gone
 }
 
 // summary is what is kept of what [Parsed.Summary] leaves out.
@@ -36,9 +38,11 @@ type summary struct {
 	quarters int64  // of the tokens of the text
 }
 
-// ReadBody indexes a body, and has messages read by read in the same pass. The error
-// is the refusal of the body.
-func (p *Parsed) ReadBody(data []byte, read func(rd *rawjson.Reader, src []byte) error) error {
+// ReadBody indexes a body, and has messages read by read in the same pass. uncounted are
+// its members that are no part of a prompt, whatever they hold. The error is the refusal
+// of the body.
+func (p *Parsed) ReadBody(data []byte, uncounted []string, read func(rd *rawjson.Reader, src []byte) error) error {
+	p.uncounted, p.contents = uncounted, p.few[:0]
 	o, err := rule.Read(rule.Body, data, "messages", func(rd *rawjson.Reader) error { return read(rd, data) })
 	if err != nil {
 		return err
@@ -73,34 +77,36 @@ func (p *Parsed) Spelled(id string) []byte {
 }
 
 // Summarized returns what bounds, estimates and streams need of the request, and
-// none of its bytes. quarters are its [Parsed.TextQuarters].
-func (p *Parsed) Summarized(model string, quarters int64) Parsed {
+// none of its bytes.
+func (p *Parsed) Summarized(model string) Parsed {
 	return Parsed{
 		size: p.size, Media: p.Media,
-		summary: &summary{bytes.Clone(p.Spelled(model)), quarters},
+		summary: &summary{bytes.Clone(p.Spelled(model)), p.textQuarters()},
 	}
 }
 
-// TextQuarters are the quarters of the tokens of all that the request says:
-// members of the top level but for those called as in uncounted, and the contents
-// of its messages.
-func (p *Parsed) TextQuarters(uncounted []string, contents iter.Seq[[]byte]) int64 {
+// AddMessage notes a message by its content.
+func (p *Parsed) AddMessage(content []byte) { p.contents = append(p.contents, content) }
+
+// textQuarters are the quarters of the tokens of all that the request says. Any member
+// may be text that a vendor puts into the prompt and bills.
+func (p *Parsed) textQuarters() int64 {
 	if p.summary != nil {
 		return p.summary.quarters
 	}
 	const perMessage = 4 // tokens: role and separators
-	quarters := p.Quarters + tokencount.ObjectQuarters(&p.Object, uncounted)
-	for content := range contents {
+	quarters := p.Quarters + tokencount.ObjectQuarters(&p.Object, p.uncounted)
+	for _, content := range p.contents {
 		quarters += perMessage*4 + tokencount.Quarters(content)
 	}
 	return quarters
 }
 
-// Estimate is the likely number of input tokens of a request with so many
-// [Parsed.TextQuarters].
-func (p *Parsed) Estimate(b chat.MediaBound, quarters int64) int64 {
+// InputEstimate is the likely number of input tokens, for a charge where the upstream
+// reported nothing and for a count that no upstream makes.
+func (p *Parsed) InputEstimate(b chat.MediaBound) int64 {
 	m := p.Media
-	return tokencount.Tokens(max(quarters-m.Quarters, 0)+m.Text) + mediaTokens(b, m.Images, m.Files-m.TextFiles)
+	return tokencount.Tokens(max(p.textQuarters()-m.Quarters, 0)+m.Text) + mediaTokens(b, m.Images, m.Files-m.TextFiles)
 }
 
 // InputBound is an upper bound of the request's input tokens: a token is at least

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
@@ -112,8 +113,11 @@ func (m *Meter) UpToDate() bool { return m.counted }
 func (m *Meter) Said() int64 { return tokencount.Tokens(m.Quarters) }
 
 // Tap is what the taps of both have in common: the usage of a stream, and the event at
-// hand. The zero Tap is ready; it is not safe for concurrent use.
+// hand. It is not safe for concurrent use.
 type Tap struct {
+	Request *Parsed // or a summary of it
+	Media   chat.MediaBound
+
 	Meter
 	Report   Report
 	Template Template        // of the event before
@@ -150,10 +154,9 @@ func (t *Tap) Done() {
 }
 
 // Usage is what was consumed until now. Text delivered after the upstream last counted
-// its output is estimated, as is everything that it did not count; estimate is that of
-// the input, in tokens.
-func (t *Tap) Usage(estimate func() int64) billing.Usage {
-	u := t.Report.Usage(estimate, t.Quarters)
+// its output is estimated, as is everything that it did not count.
+func (t *Tap) Usage() billing.Usage {
+	u := t.Report.Usage(t.Request, t.Media, t.Quarters)
 	if t.Report.Has[Output] && !t.counted && t.Said() > u.Output {
 		u.Output, u.Estimated, u.Zero = t.Said(), true, false
 	}

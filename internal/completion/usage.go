@@ -2,6 +2,7 @@ package completion
 
 import (
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
@@ -48,13 +49,13 @@ func (p Report) Disjoint() Report {
 }
 
 // Usage is what was reported, in disjoint buckets. A side of it that was not, or not as
-// a usable count, is estimated: the input by estimate, in tokens, and the output by the
-// quarters of the tokens of its text.
-func (p Report) Usage(estimate func() int64, quarters int64) billing.Usage {
+// a usable count, is estimated: the input by the request, and the output by the quarters
+// of the tokens of its text.
+func (p Report) Usage(r *Parsed, b chat.MediaBound, quarters int64) billing.Usage {
 	p = p.Disjoint()
 	c := &p.N
 	if !p.Has[Input] {
-		c[Input] = max(estimate()-c[Cached]-c[CacheWrite], c[Input])
+		c[Input] = max(r.InputEstimate(b)-c[Cached]-c[CacheWrite], c[Input])
 	}
 	if !p.Has[Output] {
 		c[Output] = max(tokencount.Tokens(quarters), c[Output], c[Reasoning])
@@ -67,9 +68,4 @@ func (p Report) Usage(estimate func() int64, quarters int64) billing.Usage {
 	}
 	u.Zero = u.IsZero() && !u.Estimated
 	return u
-}
-
-// Reported is what was reported, in disjoint buckets; a count that was not is 0.
-func (p Report) Reported() billing.Usage {
-	return p.Usage(func() int64 { return 0 }, 0)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
-// What is read of a block or a delta, and so of an answer and of an event.
+// What is read of a block or a delta, and of an event.
 var (
 	blockParts = []completion.Part{
 		{Name: "text"}, {Name: "thinking"}, {Name: "partial_json"}, {Name: "name"},
@@ -18,35 +18,24 @@ var (
 		{Name: "type", As: completion.AsType},
 		{Name: "stop_reason", As: completion.AsStop},
 	}
-	answerParts = []completion.Part{{Name: "content", As: completion.AsList, Parts: blockParts}}
-	eventParts  = []completion.Part{
+	eventParts = []completion.Part{
 		{Name: "delta", As: completion.AsObject, Parts: blockParts},
 		{Name: "content_block", As: completion.AsObject, Parts: blockParts},
 	}
 )
 
+// form is that of an answer.
+var form = completion.Form{
+	Parts: []completion.Part{{Name: "content", As: completion.AsList, Parts: blockParts}},
+	Type:  "message", Usage: usageMembers,
+	Wrong: "The upstream's answer is not a message with content.",
+}
+
 // ReadAnswer checks an upstream's 200 answer to the request and reads its
 // usage. An empty, cut or malformed body and an error in a 200 body are a
 // fault.BadGateway. The Answer does not refer to data.
 func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (completion.Answer, error) {
-	var s completion.Scan
-	o := rawjson.Borrow()
-	defer rawjson.GiveBack(o)
-	if err := answer.Whole(o, s.Read(o, data, answerParts)); err != nil {
-		return completion.Answer{}, err
-	}
-	if kind, _ := rawjson.String(o.Raw("type")); kind != "message" || !s.Listed {
-		return completion.Answer{}, answer.Bad("The upstream's answer is not a message with content.", nil)
-	}
-	var p report
-	p.read(o.Raw("usage"))
-	var edits []rawjson.Edit
-	if o.Raw("model") != nil {
-		edits = []rawjson.Edit{rawjson.Set("model", r.Spelled(r.Model))}
-	}
-	body := o.Apply(make([]byte, 0, len(data)+len(r.Model)+16), edits...)
-	usage := p.Usage(func() int64 { return r.InputEstimate(b) }, s.Text.Quarters)
-	return completion.Answer{Body: body, Usage: usage, Said: tokencount.Tokens(s.Text.Quarters)}, nil
+	return r.Parsed.ReadAnswer(r.Model, data, &form, b)
 }
 
 // ReadCount checks an upstream's 200 answer to a request to count tokens, and

@@ -31,6 +31,7 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 		}
 		err := w.message(&m, list.Element(i))
 		r.Messages = append(r.Messages, m)
+		r.AddMessage(m.Content)
 		if len(m.Extra) > 0 {
 			r.Quarters += tokencount.Quarters(m.Extra)
 		}

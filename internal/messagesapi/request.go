@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
@@ -83,7 +82,7 @@ func readFor(data []byte, typed *messages.Request, count bool) (*Request, error)
 		r.Stream = r.Stream && !count
 		r.Messages, r.System, r.Tools = nil, nil, nil // are read as JSON
 	}
-	if err := r.ReadBody(data, r.readMessages); err != nil {
+	if err := r.ReadBody(data, uncounted, r.readMessages); err != nil {
 		return nil, err
 	}
 	r.Body = upstream.ObjectBody(r.Object)
@@ -177,28 +176,12 @@ func (r *Request) budget(most int64) (tokens int64, lowered bool) {
 func (r *Request) Summary() *Request {
 	return &Request{
 		Request: &messages.Request{Model: r.Model, MaxTokens: r.MaxTokens, Stream: r.Stream},
-		Parsed:  r.Summarized(r.Model, r.quarters()),
+		Parsed:  r.Summarized(r.Model),
 	}
 }
 
-// InputEstimate is the likely number of input tokens, for a charge where the
-// upstream reported nothing and for a count that no upstream makes.
-func (r *Request) InputEstimate(b chat.MediaBound) int64 { return r.Estimate(b, r.quarters()) }
-
 // uncounted are the top-level members that are no part of a prompt, whatever they
-// hold: the numbers, flags and ids of the table of fields. Any other may be text
-// that a vendor puts into the prompt and bills.
+// hold: the numbers, flags and ids of the table of fields.
 var uncounted = []string{
 	"model", "messages", "max_tokens", "temperature", "top_p", "top_k", "stop_sequences", "stream", "thinking", "metadata", "service_tier",
-}
-
-// quarters are those of the tokens of all that the request says.
-func (r *Request) quarters() int64 {
-	return r.TextQuarters(uncounted, func(yield func([]byte) bool) {
-		for i := range r.Messages {
-			if !yield(r.Messages[i].Content) {
-				return
-			}
-		}
-	})
 }

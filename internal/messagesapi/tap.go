@@ -6,7 +6,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/completion"
@@ -38,11 +37,13 @@ type TapOptions struct {
 }
 
 // NewTap returns a Tap for the request's stream.
-func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o} }
+func (r *Request) NewTap(o TapOptions) *Tap {
+	return &Tap{Tap: completion.Tap{Request: &r.Parsed, Media: o.Media}, request: r, options: o}
+}
 
 // UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
 // that the request's bytes can be freed.
-func (t *Tap) UseSummary(r *Request) { t.request = r }
+func (t *Tap) UseSummary(r *Request) { t.request, t.Request = r, &r.Parsed }
 
 // Event appends what the client gets of one upstream event to dst: the same,
 // with the public model id in message_start. It fails with the *fault.Error
@@ -176,12 +177,6 @@ func (t *Tap) block(begins bool) {
 	case !begins && at >= 0:
 		t.open = slices.Delete(t.open, at, at+1)
 	}
-}
-
-// Usage is what was consumed until now. Text delivered after the upstream last
-// counted its output is estimated, as is everything that it did not count.
-func (t *Tap) Usage() billing.Usage {
-	return t.Tap.Usage(func() int64 { return t.request.InputEstimate(t.options.Media) })
 }
 
 // Delivered reports whether the client has got anything of the answer.
