@@ -57,8 +57,7 @@ func TestDeeperObjectsPassAsSent(t *testing.T) {
 func TestMessagesCountForTheDepthToo(t *testing.T) {
 	for inner, ok := range map[int]bool{61: true, 62: false} { // body, messages, message
 		deep := strings.Repeat("[", inner) + strings.Repeat("]", inner)
-		body := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"a","deep":%s}]}`, deep)
-		if _, message := problem(t, body); (message == "") != ok {
+		if _, message := problem(t, `{"model":"m","messages":[{"role":"user","content":"a","deep":`+deep+`}]}`); (message == "") != ok {
 			t.Errorf("%d levels: %q", inner, message)
 		}
 	}
@@ -230,27 +229,11 @@ func manyFields(size int) []byte {
 
 func TestALongConversationIsRead(t *testing.T) {
 	const turns = 4000 // of three: what is asked, a call, its result
-	var b strings.Builder
-	b.WriteString(`{"model":"m","tools":[`)
-	for i := range 128 {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		fmt.Fprintf(&b, `{"type":"function","function":{"name":"f%d","parameters":{"type":"object","properties":{`, i)
-		for j := range 1500 {
-			if j > 0 {
-				b.WriteByte(',')
-			}
-			fmt.Fprintf(&b, `"p%d":{}`, j)
-		}
-		b.WriteString(`}}}}`)
-	}
-	b.WriteString(`],"messages":[{"role":"system","content":"hi"}`)
-	for i := range turns {
-		fmt.Fprintf(&b, `,{"role":"user","content":"a"},{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"id":"c%d","type":"function","function":{"name":"f1","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c%d","content":"b"}`, i, i)
-	}
-	b.WriteString(`]}`)
-	r, err := Parse([]byte(b.String()))
+	properties := strings.Repeat(`,"pa":{},"pb":{},"pc":{}`, 500)[1:]
+	tool := `{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{` + properties + `}}}}`
+	turn := `,{"role":"user","content":"a"},{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f1","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"b"}`
+	body := `{"model":"m","tools":[` + tool + strings.Repeat(","+tool, 127) + `],"messages":[{"role":"system","content":"hi"}` + strings.Repeat(turn, turns) + `]}`
+	r, err := Parse([]byte(body))
 	if err == nil {
 		err = r.Validate()
 	}
