@@ -3,6 +3,7 @@ package rule
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -74,15 +75,7 @@ func Array() Check {
 func OneOf(words ...string) Check {
 	return Check{Words(words), func(raw []byte) bool {
 		s, ok := rawjson.String(raw)
-		if !ok {
-			return false
-		}
-		for _, w := range words {
-			if s == w {
-				return true
-			}
-		}
-		return false
+		return ok && slices.Contains(words, s)
 	}}
 }
 
@@ -102,22 +95,9 @@ func Words(words []string) string {
 // StringOrStrings allows a string, or an array of at most most strings.
 func StringOrStrings(most int) Check {
 	return Check{fmt.Sprintf("a string or an array of at most %d strings", most), func(raw []byte) bool {
-		if raw[0] == '"' {
-			return true
-		}
-		if raw[0] != '[' {
-			return false
-		}
-		r := rawjson.NewReader(raw)
-		defer r.Close()
-		count, strs := 0, true
-		err := r.Array(func(int) error {
-			count++
-			strs = strs && r.Kind() == '"'
-			_, err := r.Skip()
-			return err
-		})
-		return err == nil && strs && count <= most
+		strings := true
+		count := rawjson.Each(raw, func(_ int, at rawjson.Span) { strings = strings && raw[at.Start] == '"' })
+		return raw[0] == '"' || strings && count >= 0 && count <= most
 	}}
 }
 
