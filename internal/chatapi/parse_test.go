@@ -2,8 +2,6 @@ package chatapi
 
 import (
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -14,59 +12,25 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 )
 
-var offset = regexp.MustCompile(` at byte (\d+)\.$`)
-
+// What else is refused is shown by the tests of package rawjson.
 func TestABodyThatIsNotOneStrictObjectIsRefusedWithItsOffset(t *testing.T) {
 	const start = `{"model":"m","messages":[]`
 	for body, at := range map[string]int{
 		``:                                     0,
-		` `:                                    1,
 		`[]`:                                   0,
-		`"text"`:                               0,
-		`null`:                                 0,
-		"\xef\xbb\xbf{}":                       0,
-		`{`:                                    1,
 		`{"model":`:                            9,
-		`{"model" "m"}`:                        9,
-		`{'model':"m"}`:                        1,
-		`{"model":"m",}`:                       12,
-		`{"n":01}`:                             6,
-		`{"n":+1}`:                             5,
-		`{"n":NaN}`:                            5,
-		`{"a":"\x"}`:                           6,
-		"{\"a\":\"\x01\"}":                     6,
 		start + `} {}`:                         28,
-		start + `}x`:                           27,
-		start + `,"model":"n"}`:                27,
 		start + `,"mod\u0065l":"n"}`:           27,
 		start + `,"x":1,"x":1}`:                33,
-		start + `,"Model":"n"}`:                27,
-		start + `,"Max_Tokens":1}`:             27,
-		start + `,"MAX_COMPLETION_TOKENS":1}`:  27,
-		start + `,"Stream":true}`:              27,
 		start + `,"ſtream":true}`:              27,
-		start + `,"N":3}`:                      27,
 		start + `,"parameters":{"a":1,"a":2}}`: 47,
-		start + `,"parameters":{"Size":1}}`:    41,
 		start + `,"parameters":{"Audio":1}}`:   41,
-		start + ",\"user\":\"\xff\"}":          35,
 		start + `,"user":"\ud800"}`:            35,
-		start + `,"user":"\udc00\ud800"}`:      35,
-		start + ",\"\xc3\":1}":                 28,
 	} {
 		_, err := Parse([]byte(body))
 		f := fault.From(err)
-		if f == nil || f.Code != fault.InvalidRequest || f.HTTPStatus() != 400 {
-			t.Errorf("%q: %v", body, err)
-			continue
-		}
-		m := offset.FindStringSubmatch(f.Message)
-		if m == nil {
-			t.Errorf("%q: no offset in %q", body, f.Message)
-			continue
-		}
-		if got, _ := strconv.Atoi(m[1]); got != at {
-			t.Errorf("%q: byte %d, want %d (%s)", body, got, at, f.Message)
+		if f == nil || f.Code != fault.InvalidRequest || f.HTTPStatus() != 400 || !strings.HasSuffix(f.Message, fmt.Sprintf(" at byte %d.", at)) {
+			t.Errorf("%q: %v, want byte %d", body, err, at)
 		}
 	}
 }
@@ -90,30 +54,10 @@ func TestDeeperObjectsPassAsSent(t *testing.T) {
 	}
 }
 
-func TestABodyIsAtMost64LevelsDeep(t *testing.T) {
-	for depth, ok := range map[int]bool{64: true, 65: false, 100_000: false} {
-		inner := depth - 1 // the body itself is a level
-		for _, pair := range []string{"[]", "{}"} {
-			open, end := strings.Repeat("[", inner), strings.Repeat("]", inner)
-			if pair == "{}" {
-				open, end = strings.Repeat(`{"a":`, inner-1)+"{", strings.Repeat("}", inner)
-			}
-			_, message := problem(t, ask("m", `"deep":`+open+end))
-			if (message == "") != ok {
-				t.Errorf("%d levels of %s: %q", depth, pair, message)
-			}
-			if !ok && !strings.Contains(message, "64 levels") {
-				t.Errorf("%d levels: %q", depth, message)
-			}
-		}
-	}
-}
-
 func TestMessagesCountForTheDepthToo(t *testing.T) {
 	for inner, ok := range map[int]bool{61: true, 62: false} { // body, messages, message
 		deep := strings.Repeat("[", inner) + strings.Repeat("]", inner)
-		body := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"a","deep":%s}]}`, deep)
-		if _, message := problem(t, body); (message == "") != ok {
+		if _, message := problem(t, `{"model":"m","messages":[{"role":"user","content":"a","deep":`+deep+`}]}`); (message == "") != ok {
 			t.Errorf("%d levels: %q", inner, message)
 		}
 	}
@@ -122,38 +66,26 @@ func TestMessagesCountForTheDepthToo(t *testing.T) {
 // turns are messages, and the field of the last one that is refused.
 var turns = []row{
 	{`{"role":"system","content":"a"}`, ""},
-	{`{"role":"developer","content":"a"}`, ""},
 	{`{"role":"user","content":"a","name":"pat"}`, ""},
-	{`{"role":"user","content":""}`, ""},
-	{`{"role":"assistant","content":"a","reasoning_content":"b"}`, ""},
 	{`{"role":"tool","content":"a","tool_call_id":"c"}`, ""},
-	{`{"role":"tool","content":"a"}`, ""},
 	{`{"role":"us\u0065r","content":"a"}`, ""},
 	{`{"role":"user","content":"a","name":null,"tool_call_id":null,"tool_calls":null,"tools":null}`, ""},
 	{`{"role":"user","content":"a","unknown":{"x":[1]}}`, ""},
 	{`{"content":"a"}`, "role"},
 	{`{"role":null,"content":"a"}`, "role"},
-	{`{"role":"","content":"a"}`, "role"},
-	{`{"role":"User","content":"a"}`, "role"},
 	{`{"role":"function","content":"a"}`, "role"},
 	{`{"role":1,"content":"a"}`, "role"},
 	{`{"role":"user"}`, "content"},
 	{`{"role":"user","content":null}`, "content"},
-	{`{"role":"user","content":1}`, "content"},
-	{`{"role":"user","content":{"type":"text","text":"a"}}`, "content"},
 	{`{"role":"user","content":[]}`, "content"},
 	{`{"role":"user","content":"a","name":1}`, "name"},
 	{`{"role":"user","content":"a","tool_call_id":"c"}`, "tool_call_id"},
 	{`{"role":"assistant","content":"a","tool_call_id":"c"}`, "tool_call_id"},
-	{`{"role":"tool","content":"a","tool_call_id":1}`, "tool_call_id"},
 	{`{"role":"tool","content":null,"tool_call_id":"c"}`, "content"},
 
 	{`{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`, ""},
-	{`{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`, ""},
-	{`{"role":"assistant","content":"a","tool_calls":[]}`, ""},
 	{`{"role":"assistant","content":null,"tool_calls":[]}`, "content"},
 	{`{"role":"assistant","content":null}`, "content"},
-	{`{"role":"assistant"}`, "content"},
 	{`{"role":"user","tool_calls":[{"id":"c"}]}`, "content"},
 	{`{"role":"assistant","tool_calls":{}}`, "tool_calls"},
 	{`{"role":"assistant","tool_calls":["c"]}`, "tool_calls[0]"},
@@ -161,53 +93,36 @@ var turns = []row{
 	{`{"role":"system","tools":[{"type":"function","function":{"name":"late"}}]}`, ""},
 	{`{"role":"system","tools":[],"content":null}`, ""},
 	{`{"role":"system","tools":{}}`, "content"},
-	{`{"role":"system"}`, "content"},
 	{`{"role":"user","tools":[]}`, "content"},
 
-	{`{"role":"user","content":["a"]}`, "content[0]"},
 	{`{"role":"user","content":[null]}`, "content[0]"},
 }
 
 // blocks are content blocks, and the field of the block that is refused.
 var blocks = []row{
 	{`{"type":"text","text":"a"}`, ""},
-	{`{"type":"text","text":""}`, ""},
 	{`{"type":"text"}`, ".text"},
-	{`{"type":"text","text":null}`, ".text"},
 	{`{"type":"text","text":1}`, ".text"},
 	{`{"type":"image_url","image_url":{"url":"https://example.com/a.png"}}`, ""},
-	{`{"type":"image_url","image_url":{"url":"http://example.com/a.png","detail":"low"}}`, ""},
 	{`{"image_url":{"url":"https:\/\/example.com\/a.png"},"type":"image_url"}`, ""},
 	{`{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0"}}`, ""},
 	{`{"type":"image_url","image_url":{"url":"DATA:image/png;base64,iVBORw0"}}`, ""},
 	{`{"type":"image_url","image_url":{"url":"ms://file-1"}}`, ""},
-	{`{"type":"image_url","image_url":{"url":"data:nothing"}}`, ".image_url.url"},
 	{`{"type":"image_url","image_url":{"url":"/a.png"}}`, ".image_url.url"},
-	{`{"type":"image_url","image_url":{"url":"https:///a.png"}}`, ".image_url.url"},
 	{`{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}`, ".image_url.url"},
-	{`{"type":"image_url","image_url":{"url":"javascript:1,2"}}`, ".image_url.url"},
 	{`{"type":"image_url","image_url":{"url":"https://example.com/\u0000"}}`, ".image_url.url"},
-	{`{"type":"image_url","image_url":{"url":""}}`, ".image_url.url"},
-	{`{"type":"image_url","image_url":{"url":null}}`, ".image_url.url"},
-	{`{"type":"image_url","image_url":{}}`, ".image_url.url"},
 	{`{"type":"image_url","image_url":"https://example.com/a.png"}`, ".image_url.url"},
 	{`{"type":"image_url"}`, ".image_url.url"},
 	{`{"type":"image_url","video_url":{}}`, ".video_url"},
 	{`{"type":"text","text":"hi","image_url":{"url":"https://a.test/p.png"}}`, ".image_url"},
 	{`{"type":"text","text":"hi","image_url":null}`, ""},
 	{`{"type":"video_url","video_url":{"url":"https://example.com/a.mp4"}}`, ""},
-	{`{"type":"video_url","video_url":{"url":1}}`, ".video_url.url"},
 	{`{"type":"audio_url","audio_url":{"url":"https://example.com/a.mp3"}}`, ""},
-	{`{"type":"audio_url","audio_url":{}}`, ".audio_url.url"},
 	{`{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}`, ""},
-	{`{"type":"input_audio"}`, ".input_audio"},
 	{`{"type":"input_audio","input_audio":"AAAA"}`, ".input_audio"},
 	{`{"type":"file","file":{"file_id":"f"}}`, ""},
 	{`{"type":"file","file":null}`, ".file"},
 	{`{"type":"refusal","refusal":"no"}`, ".type"},
-	{`{"type":"Text","text":"a"}`, ".type"},
-	{`{"type":1,"text":"a"}`, ".type"},
-	{`{"text":"a"}`, ".type"},
 	{`{}`, ".type"},
 }
 
@@ -259,27 +174,14 @@ func TestMessagesAreReadAsTheyStand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	type turn struct{ Role, Name, Text, Thoughts, CallID string }
-	var got []turn
-	for _, m := range r.Messages {
-		got = append(got, turn{m.Role, m.Name, m.Content.String(), m.ReasoningContent, m.ToolCallID})
+	want := []chat.Message{
+		{Role: "system", Name: "ops", Content: chat.Text("Be brief.")},
+		{Role: "user", Content: chat.Parts(chat.Part{Type: "text", Text: "What "}, chat.Part{Type: "image_url", ImageURL: &chat.Link{URL: "https://example.com/a.png"}}, chat.Part{Type: "text", Text: "is it?"})},
+		{Role: "assistant", Content: chat.Content("null"), ReasoningContent: "hm", ToolCalls: []chat.ToolCall{{ID: "c:0", Type: "function", Function: chat.CalledFunction{Name: "f", Arguments: `{"a":1}`}}}},
+		{Role: "tool", ToolCallID: "c:0", Content: chat.Content(`"r\u00e9sult"`)},
 	}
-	want := []turn{
-		{"system", "ops", "Be brief.", "", ""},
-		{"user", "", "What is it?", "", ""},
-		{"assistant", "", "", "hm", ""},
-		{"tool", "", "résult", "", "c:0"},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, r.Messages); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
-	}
-	call := []chat.ToolCall{{ID: "c:0", Type: "function", Function: chat.CalledFunction{Name: "f", Arguments: `{"a":1}`}}}
-	if diff := cmp.Diff(call, r.Messages[2].ToolCalls); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	parts, err := r.Messages[1].Content.Parts()
-	if err != nil || len(parts) != 3 || parts[1].ImageURL.URL != "https://example.com/a.png" {
-		t.Errorf("%+v, %v", parts, err)
 	}
 }
 
@@ -294,19 +196,13 @@ func TestReadingABodyTakesASmallMultipleOfItsSize(t *testing.T) {
 	}{
 		{"too many empty messages", capabilitytest.Filled(size, head, `{}`, `]}`), "", "1048576"},
 		{"empty messages", capabilitytest.Filled(size, head, empty, `]}`), "messages[0].role", ""},
-		{"one good message and empty ones", capabilitytest.Filled(size, head+user+",", empty, `]}`), "messages[1].role", ""},
 		{"good messages", capabilitytest.Filled(size, head, user, `]}`), "messages", "16384"},
-		{"messages that are no objects", capabilitytest.Filled(size, head, `1        `, `]}`), "messages[0]", ""},
 		{"blocks", capabilitytest.Filled(size, head+`{"role":"user","content":[`, `{"type":"text","text":""}`, `]}]}`), "messages", "16384"},
-		{"empty blocks", capabilitytest.Filled(size, head+`{"role":"user","content":[`, empty, `]}]}`), "messages[0].content[0].type", ""},
 		{"tool calls", capabilitytest.Filled(size, head+`{"role":"assistant","tool_calls":[`, `{"id":"1"            }`, `]}]}`), "messages", "16384"},
 		{"tools", capabilitytest.Filled(size, head+user+`],"tools":[`, `{"type":"x"            }`, `]}`), "tools", "16384"},
-		{"tools that are no objects", capabilitytest.Filled(size, head+user+`],"tools":[`, `1`, `]}`), "", "1048576"},
 		{"a schema", capabilitytest.Filled(size, head+user+`],"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"enum":[`, `{"a":"bcdefghi"}`, `]}}}}`), "response_format.json_schema.schema", "262144"},
 		{"a small schema with much in it", capabilitytest.Filled(250<<10, head+user+`],"x":"`+strings.Repeat("a", size)+`","response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"enum":[`, `[]`, `]}}}}`), "response_format.json_schema.schema", "32768"},
 		{"fields", append([]byte(head+user+`]`), manyFields(size)...), "", "1024"},
-		{"fields of a message", capabilitytest.Filled(size, head+`{"role":"user","content":"","x":0,`, `"":1`, `}]}`), "", "16384"},
-		{"values", capabilitytest.Filled(size, head+user+`],"x":[`, `1`, `]}`), "", "1048576"},
 		{"stop", capabilitytest.Filled(size, head+user+`],"stop":[`, `"a"         `, `]}`), "stop", "4"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -333,27 +229,11 @@ func manyFields(size int) []byte {
 
 func TestALongConversationIsRead(t *testing.T) {
 	const turns = 4000 // of three: what is asked, a call, its result
-	var b strings.Builder
-	b.WriteString(`{"model":"m","tools":[`)
-	for i := range 128 {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		fmt.Fprintf(&b, `{"type":"function","function":{"name":"f%d","parameters":{"type":"object","properties":{`, i)
-		for j := range 1500 {
-			if j > 0 {
-				b.WriteByte(',')
-			}
-			fmt.Fprintf(&b, `"p%d":{}`, j)
-		}
-		b.WriteString(`}}}}`)
-	}
-	b.WriteString(`],"messages":[{"role":"system","content":"hi"}`)
-	for i := range turns {
-		fmt.Fprintf(&b, `,{"role":"user","content":"a"},{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"id":"c%d","type":"function","function":{"name":"f1","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c%d","content":"b"}`, i, i)
-	}
-	b.WriteString(`]}`)
-	r, err := Parse([]byte(b.String()))
+	properties := strings.Repeat(`,"pa":{},"pb":{},"pc":{}`, 500)[1:]
+	tool := `{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{` + properties + `}}}}`
+	turn := `,{"role":"user","content":"a"},{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f1","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"b"}`
+	body := `{"model":"m","tools":[` + tool + strings.Repeat(","+tool, 127) + `],"messages":[{"role":"system","content":"hi"}` + strings.Repeat(turn, turns) + `]}`
+	r, err := Parse([]byte(body))
 	if err == nil {
 		err = r.Validate()
 	}
@@ -366,26 +246,18 @@ func TestWhatTheGatewayReadsIsSpelledExactlyAndSaidOnce(t *testing.T) {
 	const head = `{"model":"m","messages":[{"role":"user","content":"a"}],`
 	rows := map[string]string{ // the member at fault, and the body
 		`"MESSAGES"`:       head + `"MESSAGES":[]}`,
-		`"Tools"`:          head + `"Tools":[]}`,
 		`"STREAM_OPTIONS"`: head + `"STREAM_OPTIONS":{"include_usage":false}}`,
 		`"meſſageſ"`:       head + `"meſſageſ":[]}`, // as encoding/json folds it
 		`"Include_Usage"`:  head + `"stream":true,"stream_options":{"Include_Usage":false}}`,
-		`"Functions"`:      head + `"Functions":[]}`,
-		`"System"`:         head + `"System":"a"}`,
-		`"Prompt"`:         head + `"Prompt":"a"}`,
 		`"Json_schema"`:    head + `"response_format":{"type":"text","Json_schema":{}}}`,
 		`"Content"`:        `{"model":"m","messages":[{"role":"user","content":"a","Content":"b"}]}`,
-		`"Role"`:           `{"model":"m","messages":[{"role":"user","content":"a","Role":"b"}]}`,
 		`"Tool_Calls"`:     `{"model":"m","messages":[{"role":"user","content":"a","Tool_Calls":[]}]}`,
 		`"Text"`:           `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a","Text":"b"}]}]}`,
-		`"Image_url"`:      `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a","Image_url":{}}]}]}`,
 		`"URL"`:            `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://a.example","URL":"b"}}]}]}`,
 		`"Arguments"`:      `{"model":"m","messages":[{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":"","Arguments":"b"}}]}]}`,
-		`"Function"`:       `{"model":"m","messages":[{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":""},"Function":{}}]}]}`,
 	}
 	for _, f := range []struct{ name, body string }{
 		{"content", `{"model":"m","messages":[{"role":"user","content":"a",%s:"b"}]}`},
-		{"reasoning_content", `{"model":"m","messages":[{"role":"user","content":"a","reasoning_content":"c",%s:"b"}]}`},
 		{"text", `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a",%s:"b"}]}]}`},
 		{"url", `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://a.example",%s:"b"}}]}]}`},
 		{"arguments", `{"model":"m","messages":[{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":"",%s:"b"}}]}]}`},
@@ -399,8 +271,7 @@ func TestWhatTheGatewayReadsIsSpelledExactlyAndSaidOnce(t *testing.T) {
 			offset = strings.LastIndex(body, `"`+name+`"`)
 		}
 		_, err := Parse([]byte(body))
-		f := fault.From(err)
-		if f == nil || f.HTTPStatus() != 400 || !strings.Contains(f.Message, fmt.Sprintf("at byte %d", offset)) {
+		if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || !strings.Contains(f.Message, fmt.Sprintf("at byte %d", offset)) {
 			t.Errorf("%s: %v, want a refusal that names byte %d", body, err, offset)
 		}
 	}

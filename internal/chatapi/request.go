@@ -5,11 +5,13 @@ package chatapi
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -17,24 +19,61 @@ import (
 // estimates need.
 type Request struct {
 	*chat.Request
-	typed  *chat.Request // whose fields the view has; nil if they are read from the body
-	parsed completion.Request
+	completion.Parsed
+	typed *chat.Request // whose fields the view has; nil if they are read from the body
 }
 
-// newRequest returns an empty request with its view.
-func newRequest() *Request {
-	r := new(struct {
+// Parse reads a request body in one pass. It fails with a 400 that names the
+// byte offset if data is not one strict JSON object (docs/http-api.md).
+// Fields that break a rule do not fail it: [Request.Validate] reports the
+// first of them, so that an unknown model is noticed before a bad field.
+//
+// The Request refers to data, which must not change any more. Its fields are a
+// read-only view: Extra is empty, use [chat.Request.Field] for other members.
+func Parse(data []byte) (*Request, error) { return read(data, nil) }
+
+// Encode marshals a typed request and checks it as [Parse] checks a body. Its fields
+// are the caller's own and not decoded again, unless it has an Extra or breaks a rule:
+// then the bytes are parsed.
+func Encode(typed *chat.Request) (*Request, error) {
+	return rule.Encode(typed, hasExtra(typed), read)
+}
+
+// hasExtra reports whether the request or a part of it has members without a field
+// of their own.
+func hasExtra(r *chat.Request) bool {
+	if len(r.Extra) > 0 || r.StreamOptions != nil && len(r.StreamOptions.Extra) > 0 {
+		return true
+	}
+	return slices.ContainsFunc(r.Messages, func(m chat.Message) bool {
+		return len(m.Extra) > 0 || slices.ContainsFunc(m.ToolCalls, func(c chat.ToolCall) bool {
+			return len(c.Extra) > 0 || len(c.Function.Extra) > 0
+		})
+	})
+}
+
+// read indexes and checks a body, and fills the view: with typed's fields, or with what
+// it decodes if that is nil.
+func read(data []byte, typed *chat.Request) (*Request, error) {
+	all := new(struct {
 		request Request
 		view    chat.Request
 	})
-	r.request.Request = &r.view
-	return &r.request
-}
-
-// setBody keeps the indexed body.
-func (r *Request) setBody(o rawjson.Object) {
-	r.parsed.SetBody(o)
-	r.Body = upstream.ObjectBody(o)
+	r := &all.request
+	r.Request, r.typed = &all.view, typed
+	if typed != nil {
+		all.view = *typed
+		r.Messages, r.Tools, r.ToolChoice, r.ResponseFormat = nil, nil, nil, nil // are read as JSON
+	}
+	if err := r.ReadBody(data, uncounted, r.readMessages); err != nil {
+		return nil, err
+	}
+	r.Body = upstream.ObjectBody(r.Object)
+	fields.Read(r, &r.Object, &r.Problem, typed != nil)
+	if typed != nil && r.Problem.Found() {
+		return read(data, nil)
+	}
+	return r, nil
 }
 
 // WantsUsage reports whether the caller asked for the usage chunk of a stream.
@@ -45,30 +84,27 @@ func (r *Request) WantsUsage() bool {
 // Candidates is n, 1 if it is not given.
 func (r *Request) Candidates() int64 { return max(r.N, 1) }
 
-// Source is the body as the caller sent it; nil for a Request that did not come
-// from [Parse]. It must not be modified.
-func (r *Request) Source() []byte { return r.parsed.Object.Src }
-
 // Prepared is the request's body as an upstream gets it: usage is always asked
 // for in a stream, and most output tokens are asked for if most is positive.
 // Everything else is the caller's, byte for byte.
 func (r *Request) Prepared(most int64) upstream.Body {
 	body := r.Body
 	if r.Stream {
-		raw := r.parsed.Object.Raw("stream_options")
+		raw := r.Object.Raw("stream_options")
 		if asking := withUsage(raw); !bytes.Equal(asking, raw) {
 			body = body.Set("stream_options", asking)
 		}
 	}
-	if most <= 0 {
+	older, newer := r.bounds(most)
+	if !older && !newer {
 		return body
 	}
-	cap := strconv.AppendInt(nil, most, 10)
-	if r.MaxCompletionTokens > 0 {
-		body = body.Set("max_completion_tokens", cap)
+	bound := strconv.AppendInt(nil, most, 10)
+	if newer {
+		body = body.Set("max_completion_tokens", bound)
 	}
-	if r.MaxTokens > 0 || r.MaxCompletionTokens == 0 {
-		body = body.Set("max_tokens", cap)
+	if older {
+		body = body.Set("max_tokens", bound)
 	}
 	return body
 }
@@ -76,23 +112,31 @@ func (r *Request) Prepared(most int64) upstream.Body {
 // Limited is the request as a model in Go gets it: with a bound of most output
 // tokens where [Request.Prepared] sets one.
 func (r *Request) Limited(most int64) *chat.Request {
-	if most <= 0 {
+	older, newer := r.bounds(most)
+	if !older && !newer {
 		return r.Request
 	}
 	limited := *r.Request
-	if r.MaxCompletionTokens > 0 {
+	if newer {
 		limited.MaxCompletionTokens = most
 	}
-	if r.MaxTokens > 0 || r.MaxCompletionTokens == 0 {
+	if older {
 		limited.MaxTokens = most
 	}
 	return &limited
 }
 
+// bounds says which of max_tokens and max_completion_tokens a bound of most output
+// tokens is set in: those that the caller has set, else the older one.
+func (r *Request) bounds(most int64) (older, newer bool) {
+	newer = r.MaxCompletionTokens > 0
+	return most > 0 && (r.MaxTokens > 0 || !newer), most > 0 && newer
+}
+
 // withUsage returns stream_options with include_usage set, once, and all else
 // kept: of two that differ the upstream might believe the other one.
 func withUsage(raw []byte) []byte {
-	o, err := rawjson.Index(orNull(raw), nil, nil)
+	o, err := rawjson.Index(raw, nil, nil)
 	if err != nil {
 		return []byte(`{"include_usage":true}`)
 	}
@@ -108,6 +152,13 @@ func (r *Request) Summary() *Request {
 			Model: r.Model, MaxTokens: r.MaxTokens, MaxCompletionTokens: r.MaxCompletionTokens,
 			N: r.N, Stream: r.Stream, StreamOptions: r.StreamOptions,
 		},
-		parsed: r.parsed.Summary(r.Model, r.quarters()),
+		Parsed: r.Summarized(r.Model),
 	}
+}
+
+// uncounted are the top-level members that are no part of a prompt, whatever they
+// hold: the numbers, flags and ids of the table of fields.
+var uncounted = []string{
+	"model", "messages", "temperature", "top_p", "max_tokens", "max_completion_tokens", "stream", "stream_options",
+	"stop", "presence_penalty", "frequency_penalty", "n", "user", "reasoning_effort",
 }

@@ -33,52 +33,33 @@ func parsedAs(t testing.TB, model, members string) *Request {
 const choices = `"choices":[{"index":0,"message":{"role":"assistant","content":"Hello, you."},"finish_reason":"stop"}]`
 
 func TestAnAnswerShowsThePublicModelAndIsElseUnchanged(t *testing.T) {
-	r := parsedAs(t, "public-m", "")
-	for sent, want := range map[string]string{
-		`{"id":"a","model":"vendor-m",` + choices + `}`:         `{"id":"a","model":"public-m",` + choices + `}`,
-		"{ \"model\" : \"v\",\n" + choices + ", \"x\": 1.0 }\n": "{ \"model\" : \"public-m\",\n" + choices + ", \"x\": 1.0 }\n",
-		`{` + choices + `}`: `{` + choices + `}`,
-		`{"error":null,` + choices + `,"big":12345678901234567890}`:      `{` + choices + `,"big":12345678901234567890}`,
-		`{` + choices + `,"error":null,"model":null,"e":1e400,"é":"\/"}`: `{` + choices + `,"model":"public-m","e":1e400,"é":"\/"}`,
-	} {
-		a, err := r.ReadAnswer([]byte(sent), chat.MediaBound{})
-		if err != nil {
-			t.Errorf("%s: %v", sent, err)
-			continue
-		}
-		if diff := cmp.Diff(want, string(a.Body)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", sent, diff)
-		}
-	}
-}
-
-func TestTheModelsIDIsSpelledAsTheCallerSpelledIt(t *testing.T) {
-	r, err := Parse([]byte(`{"model":"m\u00e9","messages":[]}`))
+	r, err := Parse([]byte(`{"model":"m\u00e9","messages":[]}`)) // the id goes out as the caller spelled it
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := r.ReadAnswer([]byte(`{"model":"v",`+choices+`}`), chat.MediaBound{})
-	if want := `{"model":"m\u00e9",` + choices + `}`; err != nil || string(a.Body) != want {
-		t.Errorf("%s, %v", a.Body, err)
+	for sent, want := range map[string]string{
+		"{ \"model\" : \"v\",\n" + choices + ", \"x\": 1.0 }\n": "{ \"model\" : \"m\\u00e9\",\n" + choices + ", \"x\": 1.0 }\n",
+		`{` + choices + `}`: `{` + choices + `}`,
+		`{` + choices + `,"error":null,"model":null,"e":1e400,"é":"\/"}`: `{` + choices + `,"model":"m\u00e9","e":1e400,"é":"\/"}`,
+	} {
+		a, err := r.ReadAnswer([]byte(sent), chat.MediaBound{})
+		if diff := cmp.Diff(want, string(a.Body)); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", sent, err, diff)
+		}
 	}
 }
 
 func TestA200ThatIsNoAnswerIsABadGateway(t *testing.T) {
 	r := parsedAs(t, "m", "")
 	for sent, message := range map[string]string{
-		``:                                  "not one JSON object",
-		`null`:                              "not one JSON object",
-		`[]`:                                "not one JSON object",
-		`<html>`:                            "not one JSON object",
-		`{"id":"a",` + choices:              "not one JSON object",
-		`{` + choices + `}{}`:               "not one JSON object",
-		`{"id":"a"}`:                        "no choices",
-		`{"choices":null}`:                  "no choices",
-		`{"choices":{}}`:                    "no choices",
-		`{"error":{"message":"Sold out."}}`: "reported an error",
+		``:                     "not one JSON object",
+		`[]`:                   "not one JSON object",
+		`{"id":"a",` + choices: "not one JSON object",
+		`{` + choices + `}{}`:  "not one JSON object",
+		`{"id":"a"}`:           "no choices",
+		`{"choices":{}}`:       "no choices",
 		`{"error":{"message":"Sold out."},` + choices + `}`: "reported an error",
 		`{"error":"Sold out."}`:                             "reported an error",
-		`{"error":{"code":7}}`:                              "reported an error",
 		`{"error":true}`:                                    "reported an error",
 	} {
 		_, err := r.ReadAnswer([]byte(sent), chat.MediaBound{})
@@ -120,7 +101,6 @@ func TestUsageIsReadInDisjointBuckets(t *testing.T) {
 		`{"prompt_tokens":20,"completion_tokens":30,"cached_tokens":8,"prompt_tokens_details":{"cached_tokens":8,"cache_write_tokens":2},"completion_tokens_details":{"reasoning_tokens":22}}`: {Input: 10, CachedInput: 8, CacheWrite: 2, Output: 30, Reasoning: 22},
 		`{"prompt_tokens":20,"completion_tokens":30,"cached_tokens":5}`:                                            {Input: 15, CachedInput: 5, Output: 30},
 		`{"prompt_tokens":20,"completion_tokens":3,"prompt_tokens_details":null,"completion_tokens_details":null}`: {Input: 20, Output: 3},
-		`{"prompt_tokens":20,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":null}}`:                {Input: 20, Output: 3},
 		`{"prompt_tokens":20,"completion_tokens":3,"completion_tokens_details":{"reasoning_tokens":9}}`:            {Input: 20, Output: 3, Reasoning: 3},
 		`{"prompt_tokens":20,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":21}}`:                  {Input: 20, Output: 3, Anomaly: true},
 		`{"prompt_tokens":0,"completion_tokens":0}`:                                                                {Zero: true},
@@ -128,26 +108,17 @@ func TestUsageIsReadInDisjointBuckets(t *testing.T) {
 		// Reasoning that is counted beside the completion, as by xAI and by Gemini.
 		`{"prompt_tokens":10,"completion_tokens":9,"total_tokens":1013,"completion_tokens_details":{"reasoning_tokens":994}}`: {Input: 10, Output: 1003, Reasoning: 994},
 		`{"prompt_tokens":10,"completion_tokens":9,"total_tokens":1013}`:                                                      {Input: 10, Output: 1003},
-		`{"prompt_tokens":10,"completion_tokens":9,"total_tokens":19,"completion_tokens_details":{"reasoning_tokens":5}}`:     {Input: 10, Output: 9, Reasoning: 5},
 		`{"prompt_tokens":10,"completion_tokens":9,"total_tokens":7}`:                                                         {Input: 10, Output: 9},
 		`{"prompt_tokens":10,"completion_tokens":0,"total_tokens":12}`:                                                        {Input: 10, Output: 2},
 		`{"prompt_tokens":10,"completion_tokens":9,"total_tokens":12.0}`:                                                      {Input: 10, Output: 9, Anomaly: true},
 		`{"prompt_tokens":10,"total_tokens":100}`:                                                                             {Input: 10, Output: 3, Estimated: true},
-		`{"prompt_tokens":7,"completion_tokens":0}`:                                                                           {Input: 7},
 
-		`null`:                {Input: estimate, Output: 3, Estimated: true},
-		`{}`:                  {Input: estimate, Output: 3, Estimated: true},
-		`{"total_tokens":16}`: {Input: estimate, Output: 3, Estimated: true},
-		`[]`:                  {Input: estimate, Output: 3, Estimated: true, Anomaly: true},
-		`"12"`:                {Input: estimate, Output: 3, Estimated: true, Anomaly: true},
+		`null`: {Input: estimate, Output: 3, Estimated: true},
+		`[]`:   {Input: estimate, Output: 3, Estimated: true, Anomaly: true},
 		`{"prompt_tokens":-1,"completion_tokens":-2}`:                  {Input: estimate, Output: 3, Estimated: true, Anomaly: true},
-		`{"prompt_tokens":1.5,"completion_tokens":"4"}`:                {Input: estimate, Output: 3, Estimated: true, Anomaly: true},
-		`{"prompt_tokens":12,"completion_tokens":-4}`:                  {Input: 12, Output: 3, Estimated: true, Anomaly: true},
-		`{"prompt_tokens":12,"completion_tokens":1.5}`:                 {Input: 12, Output: 3, Estimated: true, Anomaly: true},
 		`{"prompt_tokens":12}`:                                         {Input: 12, Output: 3, Estimated: true},
 		`{"completion_tokens":4}`:                                      {Input: estimate, Output: 4, Estimated: true},
 		`{"prompt_tokens":-1,"completion_tokens":0}`:                   {Input: estimate, Estimated: true, Anomaly: true},
-		`{"prompt_tokens":12,"completion_tokens":1e3}`:                 {Input: 12, Output: 3, Estimated: true, Anomaly: true},
 		`{"prompt_tokens":4000000000,"completion_tokens":4}`:           {Input: tokencount.MaxCount, Output: 4, Anomaly: true},
 		`{"prompt_tokens":99999999999999999999,"completion_tokens":4}`: {Input: estimate, Output: 4, Estimated: true, Anomaly: true},
 	} {

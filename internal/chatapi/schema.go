@@ -14,40 +14,39 @@ import (
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
 // checkFormat checks response_format: it has a type, and a json_schema holds a
 // valid JSON Schema.
 func (r *Request) checkFormat(raw []byte) {
-	o, err := rawjson.Index(raw, nil, nil)
-	if err != nil {
-		return // the common table refused it
-	}
-	kind, ok := rawjson.String(o.Raw("type"))
+	kind, ok := rawjson.String(member(raw, "type"))
 	if !ok {
-		r.parsed.Problem.Note("response_format.type", `a string such as "json_object"`)
+		r.Problem.Note("response_format.type", `a string such as "json_object"`)
 		return
 	}
 	if kind != "json_schema" {
 		return
 	}
-	const param = "response_format.json_schema"
-	described, err := rawjson.Index(orNull(o.Raw("json_schema")), nil, nil)
-	if err != nil {
-		r.parsed.Problem.Note(param, "an object that holds a schema")
+	param := "response_format.json_schema"
+	described := member(raw, "json_schema")
+	if rawjson.IsNull(described) || described[0] != '{' {
+		r.Problem.Note(param, "an object that holds a schema")
 		return
 	}
-	if !r.parsed.Problem.Schema(param+".schema", described.Raw("schema")) {
+	param += ".schema"
+	schema := member(described, "schema")
+	if schema == nil {
+		schema = []byte("null")
+	}
+	if !r.Problem.Schema(param, schema) {
 		return
 	}
 	const most = 32_768 // names, values and brackets: each is checked
-	if err := rawjson.Within(orNull(described.Raw("schema")), rawjson.Bounds{Tokens: most}); err != nil {
-		r.parsed.Problem.Refuse(param+".schema", fmt.Sprintf("%q is too large: %s of it.", param+".schema", err))
-		return
-	}
-	if err := checkSchema(orNull(described.Raw("schema"))); err != nil {
-		r.parsed.Problem.Refuse(param+".schema",
-			fmt.Sprintf("%q must be a valid JSON Schema (draft 2020-12): %s.", param+".schema", err))
+	if err := rawjson.Within(schema, rawjson.Bounds{Tokens: most}); err != nil {
+		r.Problem.Refuse(param, fmt.Sprintf("%q is too large: %s of it.", param, err))
+	} else if err := checkSchema(schema); err != nil {
+		r.Problem.Refuse(param, fmt.Sprintf("%q must be a valid JSON Schema (draft 2020-12): %s.", param, err))
 	}
 }
 
@@ -125,16 +124,6 @@ const metaSchemaText = `{
 // typeNames are the values of the keyword `type` (Validation, 6.1.1).
 var typeNames = []string{"array", "boolean", "integer", "null", "number", "object", "string"}
 
-// subschemas are the keywords whose values hold schemas, and how: one, a list, or by
-// name. They are those of metaSchemaText.
-var subschemas = map[string]byte{
-	"items": '1', "contains": '1', "additionalProperties": '1', "propertyNames": '1',
-	"if": '1', "then": '1', "else": '1', "not": '1', "contentSchema": '1',
-	"unevaluatedItems": '1', "unevaluatedProperties": '1',
-	"prefixItems": '[', "allOf": '[', "anyOf": '[', "oneOf": '[',
-	"$defs": '{', "definitions": '{', "properties": '{', "patternProperties": '{', "dependentSchemas": '{',
-}
-
 // locate finds the first place of a bad schema that is wrong by itself; the
 // validator tells only which rule was broken. Each value is looked at once.
 func locate(meta *jsonschema.Resolved, schema any, path string) error {
@@ -157,17 +146,21 @@ func locate(meta *jsonschema.Resolved, schema any, path string) error {
 func locateIn(meta *jsonschema.Resolved, name string, value any, path string) error {
 	list, isList := value.([]any)
 	named, isNamed := value.(map[string]any)
-	switch kind := subschemas[name]; {
-	case kind == '1':
+	var ref string // by which the meta-schema says that the keyword holds schemas
+	if keyword := meta.Schema().Properties[name]; keyword != nil {
+		ref = keyword.Ref
+	}
+	switch {
+	case ref == "#":
 		return locate(meta, value, path)
-	case kind == '[' && isList && len(list) > 0:
+	case ref == "#/$defs/schemas" && isList && len(list) > 0:
 		for i, v := range list {
 			if err := locate(meta, v, childPath(path, strconv.Itoa(i))); err != nil {
 				return err
 			}
 		}
 		return nil
-	case kind == '{' && isNamed:
+	case ref == "#/$defs/named" && isNamed:
 		for _, key := range slices.Sorted(maps.Keys(named)) {
 			if err := locate(meta, named[key], childPath(path, key)); err != nil {
 				return err
@@ -192,7 +185,7 @@ func childPath(path, name string) string {
 	if len(path) >= most {
 		return path
 	}
-	return truncate(path+"/"+truncate(name, most), most)
+	return word.Truncate(path+"/"+word.Truncate(name, most), most)
 }
 
 // excerpt is the beginning of a value.
@@ -201,7 +194,7 @@ func excerpt(v any) string {
 	if err != nil {
 		return "the value"
 	}
-	return truncate(string(data), 40)
+	return word.Truncate(string(data), 40)
 }
 
 // reason is the innermost of the validator's chain, without the place in the
@@ -214,13 +207,5 @@ func reason(err error) string {
 			s = inner
 		}
 	}
-	return strings.TrimSuffix(truncate(s, 150), ".")
-}
-
-// truncate keeps at most most bytes of a text.
-func truncate(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+	return strings.TrimSuffix(word.Truncate(s, 150), ".")
 }

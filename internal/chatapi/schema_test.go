@@ -8,56 +8,34 @@ import (
 
 func TestAnswersMayFollowAValidSchemaOnly(t *testing.T) {
 	for schema, valid := range map[string]bool{
-		`true`:  true,
-		`false`: true,
-		`{}`:    true,
+		`true`: true,
+		`{}`:   true,
 		`{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}`: true,
 		`{"type":["string","null"]}`:                              true,
-		`{"enum":[]}`:                                             true,
 		`{"enum":[1,"a",null],"const":null}`:                      true,
-		`{"minLength":0,"maxLength":0}`:                           true,
 		`{"minLength":1.0}`:                                       true,
-		`{"multipleOf":0.5}`:                                      true,
 		`{"pattern":"^(?=.*[0-9]).+$"}`:                           true,
 		`{"pattern":"("}`:                                         true,
-		`{"$ref":"#/$defs/a","$defs":{"a":{"type":"integer"}}}`:   true,
 		`{"$ref":"https://example.com/other.json"}`:               true,
-		`{"items":false,"prefixItems":[{}]}`:                      true,
 		`{"anyOf":[{"type":"null"},true]}`:                        true,
 		`{"x-vendor":{"type":"banana"}}`:                          true,
-		`{"type":"object","type":"object"}`:                       true,
 		`{"default":{"type":"banana"},"examples":[{"type":"x"}]}`: true,
 
-		`null`:                             false,
 		`1`:                                false,
-		`"object"`:                         false,
 		`[]`:                               false,
 		`{"type":"banana"}`:                false,
-		`{"type":[]}`:                      false,
 		`{"type":["string","string"]}`:     false,
-		`{"type":null}`:                    false,
 		`{"minLength":-1}`:                 false,
-		`{"minLength":1.5}`:                false,
-		`{"maxItems":"3"}`:                 false,
 		`{"multipleOf":0}`:                 false,
-		`{"minimum":"0"}`:                  false,
 		`{"allOf":[]}`:                     false,
-		`{"anyOf":{}}`:                     false,
 		`{"oneOf":[1]}`:                    false,
 		`{"required":["a","a"]}`:           false,
-		`{"required":"a"}`:                 false,
-		`{"required":[1]}`:                 false,
 		`{"enum":"a"}`:                     false,
-		`{"properties":[]}`:                false,
 		`{"properties":{"a":"string"}}`:    false,
-		`{"properties":{"a":{"type":7}}}`:  false,
-		`{"items":[{}]}`:                   false,
 		`{"pattern":1}`:                    false,
 		`{"additionalProperties":"no"}`:    false,
 		`{"$defs":{"a":{"minItems":-1}}}`:  false,
 		`{"not":{"allOf":[{"type":"x"}]}}`: false,
-		`{"uniqueItems":1}`:                false,
-		`{"$ref":1}`:                       false,
 	} {
 		for _, model := range []string{"any-model", "delta-k3"} {
 			want := ""
@@ -72,13 +50,6 @@ func TestAnswersMayFollowAValidSchemaOnly(t *testing.T) {
 				t.Errorf("%s: the message has %d bytes", schema, len(message))
 			}
 		}
-	}
-}
-
-func TestTheMessageSaysWhatIsWrongInASchema(t *testing.T) {
-	_, message := problem(t, ask("m", `"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"banana"}}}`))
-	if !strings.Contains(message, "banana") || !strings.Contains(message, "draft 2020-12") || !strings.HasSuffix(message, ".") {
-		t.Error(message)
 	}
 }
 
@@ -101,7 +72,7 @@ func TestTheMessageNamesThePlaceInTheCallersSchema(t *testing.T) {
 		`[]`:                                                    `at #: [] is neither`,
 	} {
 		_, message := problem(t, ask("m", `"response_format":{"type":"json_schema","json_schema":{"schema":`+schema+`}}`))
-		if !strings.Contains(message, want) || strings.Contains(message, "$defs/") || strings.Contains(message, "validating") {
+		if !strings.Contains(message, want) || !strings.Contains(message, "draft 2020-12") || strings.Contains(message, "$defs/") || strings.Contains(message, "validating") {
 			t.Errorf("%s: %s; want %s", schema, message, want)
 		}
 	}

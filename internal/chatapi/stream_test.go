@@ -1,6 +1,7 @@
 package chatapi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -56,19 +57,6 @@ func TestAStreamEndsWithTheErrorThatEndedIt(t *testing.T) {
 	}
 }
 
-func TestBreakingOutOfTheLoopClosesTheStream(t *testing.T) {
-	s, closed := streamOf(strings.NewReader(strings.Repeat("data: "+says("a")+"\n\n", 3)))
-	for range s.Chunks() {
-		break
-	}
-	if *closed != 1 {
-		t.Errorf("closed %d times", *closed)
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestAChunkKeepsItsBytesBesideItsFields(t *testing.T) {
 	sent := `{"id":"a","choices":[{"index":0,"delta":{"content":"a","x":1.0},"finish_reason":"stop","y":2.0}],"z":1e400}`
 	s, _ := streamOf(strings.NewReader("data: " + sent + "\n\n" + sse.Done))
@@ -80,7 +68,7 @@ func TestAChunkKeepsItsBytesBesideItsFields(t *testing.T) {
 		if string(c.Extra) != `{"z":1e400}` || string(choice.Extra) != `{"y":2.0}` || string(choice.Delta.Extra) != `{"x":1.0}` || choice.FinishReason != "stop" {
 			t.Errorf("%+v", c)
 		}
-		again, err := marshal(choice)
+		again, err := json.Marshal(choice)
 		if want := `{"index":0,"delta":{"content":"a","x":1.0},"finish_reason":"stop","y":2.0}`; err != nil || string(again) != want {
 			t.Errorf("%s, %v", again, err)
 		}
@@ -155,23 +143,22 @@ func TestAGoFunctionAnswersInThePublicWire(t *testing.T) {
 
 func TestAnAnswerIsStreamedToWhoWantsAStream(t *testing.T) {
 	chunks, err := receive(t, chat.Serve(answering(fullResponse(), nil)), hi(true))
-	if err != nil || len(chunks) != 3 {
-		t.Fatalf("%d chunks, %v", len(chunks), err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	delta := chunks[0].Choices[0].Delta
-	if delta.Content.String() != "Hello." || delta.ReasoningContent != "hm" || *delta.ToolCalls[1].Index != 1 {
-		t.Errorf("%+v", delta)
-	}
-	if chunks[0].Choices[0].FinishReason != "" || chunks[1].Choices[0].FinishReason != "tool_calls" {
-		t.Errorf("%+v", chunks)
-	}
-	if chunks[2].Usage.TotalTokens != 16 || len(chunks[2].Choices) != 0 {
-		t.Errorf("%+v", chunks[2])
-	}
+	var got []string
 	for _, c := range chunks {
-		if c.ID != "a" || c.Object != "chat.completion.chunk" || c.Created != 7 || c.Model != "v" || len(c.Raw) == 0 {
-			t.Errorf("%+v", c)
-		}
+		got = append(got, string(c.Raw))
+	}
+	const head = `{"id":"a","object":"chat.completion.chunk","created":7,"model":"v","choices":[`
+	want := []string{
+		head + `{"index":0,"delta":{"role":"assistant","reasoning_content":"hm","content":"Hello.","tool_calls":[` +
+			`{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":"{}"}},{"index":1,"id":"d","type":"function","function":{"name":"g","arguments":"1"}}]},"finish_reason":null}]}`,
+		head + `{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`,
+		head + `],"usage":{"prompt_tokens":12,"completion_tokens":4,"total_tokens":16,"prompt_tokens_details":{"cached_tokens":2},"completion_tokens_details":{"reasoning_tokens":1}}}`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
@@ -232,10 +219,17 @@ func TestAGoFunctionStreamsInThePublicWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := io.ReadAll(reply.Body)
+	var data []byte
+	for buf := make([]byte, 4096); err == nil; { // one event a read
+		var n int
+		if n, err = reply.Body.Read(buf); bytes.Count(buf[:n], []byte("\n\n")) > 1 {
+			t.Errorf("at once: %q", buf[:n])
+		}
+		data = append(data, buf[:n]...)
+	}
 	want := `data: {"id":"a","object":"","created":0,"model":"","choices":[{"index":0,"delta":{"content":"one"},"finish_reason":null}]}` + "\n\n" +
 		`data: {"id":"a","object":"","created":0,"model":"","choices":[{"index":0,"delta":{"content":" two"},"finish_reason":null}]}` + "\n\n" + sse.Done
-	if diff := cmp.Diff(want, string(data)); err != nil || diff != "" {
+	if diff := cmp.Diff(want, string(data)); err != io.EOF || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	if !upstream.Supports(up, upstream.ChatCompletion, "any") || upstream.Supports(up, "image", "any") {
@@ -243,54 +237,21 @@ func TestAGoFunctionStreamsInThePublicWire(t *testing.T) {
 	}
 }
 
-func TestAStreamedReplyGivesOneEventARead(t *testing.T) {
-	reply, err := chat.ServeStream(nil, pieces(nil, "one", " two")).Do(t.Context(), callOf(t, hi(true)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, 4096)
-	for i := range 3 {
-		if n, err := reply.Body.Read(buf); err != nil || strings.Count(string(buf[:n]), "\n\n") != 1 {
-			t.Errorf("read %d: %q, %v", i, buf[:n], err)
-		}
-	}
-	if n, err := reply.Body.Read(buf); n != 0 || !errors.Is(err, io.EOF) {
-		t.Errorf("%d bytes, %v", n, err)
-	}
-}
-
+// The caller gets the function's own fault, and is told nothing of another error.
 func TestAFailingGoFunctionFailsTheCall(t *testing.T) {
-	refused := fault.Invalid("messages", "No.")
-	for _, err := range []error{refused, errors.New("secret")} {
-		_, got := chat.Serve(answering(nil, err)).Do(t.Context(), callOf(t, hi(false)))
-		checkFailure(t, err, got)
-		if f, ok := got.(*fault.Error); !ok {
-			t.Errorf("%T leaves the upstream: %v", got, f)
+	for _, sent := range []error{fault.Invalid("messages", "No."), errors.New("secret")} {
+		want := fault.From(sent)
+		_, whole := chat.Serve(answering(nil, sent)).Do(t.Context(), callOf(t, hi(false)))
+		_, cut := receive(t, chat.Serve(answering(nil, sent)), hi(true))
+		chunks, streamed := receive(t, chat.ServeStream(nil, pieces(sent, "one")), hi(true))
+		for _, got := range []error{whole, cut, streamed} {
+			if f, ok := got.(*fault.Error); !ok || f.Code != want.Code || f.Message != want.Message || strings.Contains(f.Message, "secret") {
+				t.Errorf("got %v, want %v", got, want)
+			}
 		}
-		_, got = receive(t, chat.Serve(answering(nil, err)), hi(true))
-		checkFailure(t, err, got)
-		chunks, got := receive(t, chat.ServeStream(nil, pieces(err, "one")), hi(true))
 		if len(chunks) != 1 {
 			t.Errorf("%d chunks came before the error", len(chunks))
 		}
-		checkFailure(t, err, got)
-	}
-}
-
-// checkFailure wants the caller's fault as it is, and nothing told of another error.
-func checkFailure(t *testing.T, sent, got error) {
-	t.Helper()
-	f := fault.From(got)
-	var own *fault.Error
-	switch {
-	case f == nil:
-		t.Errorf("%v was lost", sent)
-	case errors.As(sent, &own):
-		if f != own {
-			t.Errorf("got %v", f)
-		}
-	case f.Code != fault.InternalError || strings.Contains(f.Message, "secret"):
-		t.Errorf("got %v", f)
 	}
 }
 
@@ -308,53 +269,39 @@ func TestWhatAGoFunctionCannotWriteIsAnInternalError(t *testing.T) {
 	}
 }
 
+// What closing it does is shown by the tests of package serve.
 func TestAStreamThatIsGivenUpIsNotComplete(t *testing.T) {
 	left := false
-	forever := func(ctx context.Context, _ *chat.Request) iter.Seq2[*chat.Chunk, error] {
+	ctx, cancel := context.WithCancel(t.Context())
+	reply, err := chat.ServeStream(nil, func(ctx context.Context, _ *chat.Request) iter.Seq2[*chat.Chunk, error] {
 		return func(yield func(*chat.Chunk, error) bool) {
 			defer func() { left = true }()
 			for ctx.Err() == nil && yield(&chat.Chunk{ID: "a"}, nil) {
 				continue
 			}
 		}
+	}).Do(ctx, callOf(t, hi(true)))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for name, leave := range map[string]func(context.CancelFunc, io.Closer){
-		"the context ends":    func(cancel context.CancelFunc, _ io.Closer) { cancel() },
-		"the reply is closed": func(_ context.CancelFunc, c io.Closer) { _ = c.Close() },
-	} {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		reply, err := chat.ServeStream(nil, forever).Do(ctx, callOf(t, hi(true)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := reply.Body.Read(make([]byte, 4096)); err != nil {
-			t.Fatal(err)
-		}
-		left = false
-		leave(cancel, reply.Body)
-		if rest, err := io.ReadAll(reply.Body); err == nil || strings.Contains(string(rest), "[DONE]") {
-			t.Errorf("%s: %q, %v", name, rest, err)
-		}
-		if !left {
-			t.Errorf("%s: the function goes on", name)
-		}
+	if _, err := reply.Body.Read(make([]byte, 4096)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if rest, err := io.ReadAll(reply.Body); err == nil || strings.Contains(string(rest), "[DONE]") || !left {
+		t.Errorf("%q, %v; the function has ended: %t", rest, err, left)
 	}
 }
 
 func TestACallWithoutATypedRequestIsParsed(t *testing.T) {
-	call := callOf(t, hi(false))
-	call.Request = nil
 	var got *chat.Request
 	up := chat.Serve(func(_ context.Context, r *chat.Request) (*chat.Response, error) {
 		got = r
 		return fullResponse(), nil
 	})
-	if _, err := up.Do(t.Context(), call); err != nil || got.Model != "m" {
-		t.Errorf("%+v, %v", got, err)
-	}
-	call.Body = upstream.BytesBody([]byte(`{"model":"m","stop":"x","seed":1}`))
-	if _, err := up.Do(t.Context(), call); err != nil || len(got.Stop) != 1 || string(got.Field("seed")) != "1" {
+	call := callOf(t, hi(false))
+	call.Request, call.Body = nil, upstream.BytesBody([]byte(`{"model":"m","stop":"x","seed":1}`))
+	if _, err := up.Do(t.Context(), call); err != nil || got.Model != "m" || len(got.Stop) != 1 || string(got.Field("seed")) != "1" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	call.Body = upstream.BytesBody([]byte("["))

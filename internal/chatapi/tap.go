@@ -2,6 +2,7 @@ package chatapi
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json"
@@ -12,24 +13,19 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
-	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // Tap turns an upstream's stream into the client's, one event at a time, and
 // reads usage as it passes. It is not safe for concurrent use.
 type Tap struct {
+	completion.Tap
 	request *Request
 	options TapOptions
-	report  Report
 
-	delivered  completion.Meter
 	id         []byte // the stream's id as the client knows it, quoted
 	idReplaced bool   // id was minted here and replaces the upstream's
 	usageSent  bool   // the client got a usage chunk
-
-	last   completion.Template // of the chunk before
-	object *rawjson.Object     // of the event at hand
-	edits  []rawjson.Edit
+	edits      []rawjson.Edit
 }
 
 // TapOptions are what a Tap cannot know.
@@ -40,11 +36,13 @@ type TapOptions struct {
 }
 
 // NewTap returns a Tap for the request's stream.
-func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o} }
+func (r *Request) NewTap(o TapOptions) *Tap {
+	return &Tap{Tap: completion.Tap{Request: &r.Parsed, Media: o.Media}, request: r, options: o}
+}
 
 // UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
 // that the request's bytes can be freed.
-func (t *Tap) UseSummary(r *Request) { t.request = r }
+func (t *Tap) UseSummary(r *Request) { t.request, t.Request = r, &r.Parsed }
 
 // Event appends what the client gets of one upstream event to dst. It fails
 // with the fault.BadGateway that ends the stream if the event is an error frame
@@ -52,83 +50,70 @@ func (t *Tap) UseSummary(r *Request) { t.request = r }
 // the usage chunk that the client asked for, if the upstream gave none, but not
 // the terminator.
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
-	if text, ok := t.last.Match(name, data); ok {
-		t.delivered.Wrote(tokencount.Quarters(text))
-		return t.last.Append(dst, text), false, nil
+	if out, ok := t.Repeat(dst, name, data); ok {
+		return out, false, nil
 	}
-	if string(bytes.TrimSpace(data)) == "[DONE]" {
+	if isDone(data) {
 		return t.usageChunk(dst), true, nil
 	}
-	var s answerScan
-	t.object = rawjson.Borrow()
-	defer t.giveBack()
-	if err := t.index(data, &s); err != nil {
+	defer t.Done()
+	s, err := t.read(data)
+	switch {
+	case err != nil:
 		return dst, false, err
-	}
-	if name == "error" {
+	case name == "error":
 		return dst, false, answer.ErrorFrame(data)
 	}
 	return t.chunk(dst, name, &s), false, nil
 }
 
-// giveBack ends the use of the index: a stream may be silent for long.
-func (t *Tap) giveBack() {
-	rawjson.GiveBack(t.object)
-	t.object = nil
-}
+// chunkParts are what is read of a chunk.
+var chunkParts = candidates("delta")
 
-// index reads an event's payload in one pass.
-func (t *Tap) index(data []byte, s *answerScan) error {
-	err := rawjson.IndexInto(t.object, data, nil, func(rd *rawjson.Reader, name []byte) error {
-		if string(name) == "choices" {
-			return s.readChoices(rd, data, "delta")
-		}
-		_, err := rd.Skip()
-		return err
-	})
+func isDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
+
+// read reads an event's payload in one pass.
+func (t *Tap) read(data []byte) (completion.Scan, error) {
+	s, err := t.Read(data, chunkParts)
 	if err != nil {
-		return answer.Bad("The upstream sent an event that is not one JSON object.", err)
+		return s, err
 	}
-	if e := t.object.Raw("error"); !rawjson.IsNull(e) {
-		return answer.ErrorFrame(e)
+	if e := t.Object.Raw("error"); !rawjson.IsNull(e) {
+		return s, answer.ErrorFrame(e)
 	}
-	if !s.choices && isErrorEvent(t.object) {
-		return answer.ErrorFrame(data)
+	if !s.Listed && isErrorEvent(t.Object) {
+		return s, answer.ErrorFrame(data)
 	}
-	return nil
+	return s, nil
 }
 
 // Opening judges the first events of a stream before the answer is committed:
 // whether one carries content, and the error if it is a failure behind a status
 // 200.
 func Opening(name string, data []byte) (content bool, err error) {
-	var t Tap
-	var s answerScan
 	switch {
-	case string(bytes.TrimSpace(data)) == "[DONE]":
+	case isDone(data):
 		return true, answer.Bad("The upstream's stream is empty.", nil)
 	case name == "error":
 		return true, answer.ErrorFrame(data)
 	}
-	t.object = rawjson.Borrow()
-	defer t.giveBack()
-	if err := t.index(data, &s); err != nil {
-		return true, err
-	}
-	return s.text.Quarters > 0 || s.finished, nil
+	var t Tap
+	defer t.Done()
+	s, err := t.read(data)
+	return err != nil || s.Text.Quarters > 0 || s.Stopped, err
 }
 
 // chunk rewrites one chunk.
-func (t *Tap) chunk(dst []byte, name string, s *answerScan) []byte {
-	t.delivered.Wrote(s.text.Quarters)
-	usage := t.object.Raw("usage")
-	counted := t.report.Read(usage)
-	if t.report.Read(s.nested) || counted {
-		t.delivered.Counted()
+func (t *Tap) chunk(dst []byte, name string, s *completion.Scan) []byte {
+	t.Wrote(s.Text.Quarters)
+	usage := t.Object.Raw("usage")
+	counted := t.Report.Read(usage, usageMembers)
+	if t.Report.Read(s.Usage, usageMembers) || counted {
+		t.Counted()
 	}
-	t.edits = t.request.publicEdits(t.edits[:0], t.object)
+	t.edits = t.Request.PublicEdits(t.edits[:0], t.request.Model, t.Object, &form)
 	if usage != nil && !t.request.WantsUsage() {
-		if s.count == 0 && !rawjson.IsNull(usage) {
+		if empty := rawjson.Each(t.Object.Raw("choices"), func(int, rawjson.Span) {}) <= 0; empty && !rawjson.IsNull(usage) {
 			return dst
 		}
 		t.edits = append(t.edits, rawjson.Delete("usage"))
@@ -136,90 +121,51 @@ func (t *Tap) chunk(dst []byte, name string, s *answerScan) []byte {
 	t.usageSent = t.usageSent || (t.request.WantsUsage() && !rawjson.IsNull(usage))
 	t.keepID()
 	out := t.write(dst)
-	if rawjson.IsNull(usage) && !s.finished && s.nested == nil {
-		t.last.Learn(name, t.object.Src, out[len(dst):], &s.text)
+	if rawjson.IsNull(usage) && !s.Stopped && s.Usage == nil {
+		t.Template.Learn(name, t.Object.Src, out[len(dst):], &s.Text)
 	}
 	return out
 }
 
 // keepID keeps one id for the whole stream: an accumulator refuses a changed one.
 func (t *Tap) keepID() {
-	id := t.object.Raw("id")
+	id := t.Object.Raw("id")
 	switch {
 	case t.idReplaced && id != nil:
 		t.edits = append(t.edits, rawjson.Set("id", t.id))
 	case t.id == nil && len(id) > len(`""`) && id[0] == '"':
-		t.id = append([]byte(nil), id...)
+		t.id = bytes.Clone(id)
 	}
 }
 
 // write appends the edited chunk as one event.
 func (t *Tap) write(dst []byte) []byte {
-	if src := t.object.Src; bytes.IndexByte(src, '\n') >= 0 || bytes.IndexByte(src, '\r') >= 0 { // came as several data lines
-		return sse.AppendData(dst, t.object.Apply(nil, t.edits...))
+	if src := t.Object.Src; bytes.IndexByte(src, '\n') >= 0 || bytes.IndexByte(src, '\r') >= 0 { // came as several data lines
+		return sse.AppendData(dst, t.Object.Apply(nil, t.edits...))
 	}
 	dst = append(dst, "data: "...)
-	dst = t.object.Apply(dst, t.edits...)
+	dst = t.Object.Apply(dst, t.edits...)
 	return append(dst, "\n\n"...)
 }
-
-// Usage is what was consumed until now. Text delivered after the upstream's
-// last report is estimated, as is everything if there was no report.
-func (t *Tap) Usage() billing.Usage {
-	u := t.request.usage(&t.report, t.delivered.Quarters, t.options.Media)
-	if t.report.Has[output] {
-		u = t.delivered.Raised(u)
-	}
-	return u
-}
-
-// Output is the number of output tokens delivered until now.
-func (t *Tap) Output() int64 { return max(t.Said(), t.report.output()) }
-
-// Said is the number of output tokens by the text alone, whatever the upstream
-// reports.
-func (t *Tap) Said() int64 { return t.delivered.Tokens() }
 
 // Heartbeat appends an empty chunk that keeps the connection alive. Before the
 // upstream's first chunk it fixes the stream's id.
 func (t *Tap) Heartbeat(dst []byte) []byte {
-	return t.ownChunk(dst, `{"index":0,"delta":{},"finish_reason":null}`)
+	return t.ownChunk(dst, `"choices":[{"index":0,"delta":{},"finish_reason":null}]`)
 }
 
 // CutShort appends the chunk that ends every candidate for reason "length",
 // and the usage chunk if the client wants one. The terminator is not appended.
 func (t *Tap) CutShort(dst []byte) []byte {
-	choices := make([]byte, 0, 64)
+	choices := []byte(`"choices":[`)
 	for i := range t.request.Candidates() {
 		if i > 0 {
 			choices = append(choices, ',')
 		}
-		choices = append(choices, `{"index":`...)
-		choices = strconv.AppendInt(choices, i, 10)
+		choices = strconv.AppendInt(append(choices, `{"index":`...), i, 10)
 		choices = append(choices, `,"delta":{},"finish_reason":"length"}`...)
 	}
-	return t.usageChunk(t.ownChunk(dst, string(choices)))
-}
-
-// ownChunk appends a chunk made here.
-func (t *Tap) ownChunk(dst []byte, choices string) []byte {
-	dst = append(dst, "data: "...)
-	dst = append(t.chunkHead(dst), `,"choices":[`...)
-	dst = append(dst, choices...)
-	return append(dst, "]}\n\n"...)
-}
-
-// chunkHead opens a chunk made here, up to its model.
-func (t *Tap) chunkHead(dst []byte) []byte {
-	if t.id == nil {
-		t.id, t.idReplaced = rawjson.Quote(nil, t.options.NewID()), true
-	}
-	dst = append(dst, `{"id":`...)
-	dst = append(dst, t.id...)
-	dst = append(dst, `,"object":"chat.completion.chunk","created":`...)
-	dst = strconv.AppendInt(dst, t.options.Created, 10)
-	dst = append(dst, `,"model":`...)
-	return append(dst, t.request.parsed.Model(t.request.Model)...)
+	return t.usageChunk(t.ownChunk(dst, string(choices)+"]"))
 }
 
 // usageChunk appends the usage chunk, once, to a client that asked for it and
@@ -233,30 +179,50 @@ func (t *Tap) usageChunk(dst []byte) []byte {
 	if err != nil {
 		return dst // integers marshal
 	}
-	dst = append(dst, "data: "...)
-	dst = append(t.chunkHead(dst), `,"choices":[],"usage":`...)
-	dst = append(dst, usage...)
+	return t.ownChunk(dst, `"choices":[],"usage":`+string(usage))
+}
+
+// ownChunk appends a chunk made here, with the members besides those that every chunk
+// has.
+func (t *Tap) ownChunk(dst []byte, members string) []byte {
+	if t.id == nil {
+		t.id, t.idReplaced = rawjson.Quote(nil, t.options.NewID()), true
+	}
+	dst = append(dst, `data: {"id":`...)
+	dst = append(dst, t.id...)
+	dst = append(dst, `,"object":"chat.completion.chunk","created":`...)
+	dst = strconv.AppendInt(dst, t.options.Created, 10)
+	dst = append(dst, `,"model":`...)
+	dst = append(dst, t.request.Spelled(t.request.Model)...)
+	dst = append(dst, ',')
+	dst = append(dst, members...)
 	return append(dst, "}\n\n"...)
 }
 
-// errorKinds are words with which an event says that it is an error, where it has
-// no member "error".
-var errorKinds = map[string][]string{
-	"type":   {"error", "response.error", "response.failed"},
-	"object": {"error"},
+// wireUsage is usage as the public wire shows it.
+func wireUsage(u billing.Usage) *chat.Usage {
+	w := &chat.Usage{
+		PromptTokens:     u.Input + u.CachedInput + u.CacheWrite,
+		CompletionTokens: u.Output,
+	}
+	w.TotalTokens = w.PromptTokens + w.CompletionTokens
+	if u.CachedInput > 0 {
+		w.PromptTokensDetails = &chat.PromptDetails{CachedTokens: u.CachedInput}
+	}
+	if u.Reasoning > 0 {
+		w.CompletionTokensDetails = &chat.CompletionDetails{ReasoningTokens: u.Reasoning}
+	}
+	return w
 }
 
 // isErrorEvent reports whether an event without choices is an error in a form of a
-// vendor's own: its kind is one, or it is a code with a
-// message, or nothing but a "detail".
+// vendor's own: its kind is one, or it is a code with a message, or nothing but a
+// "detail".
 func isErrorEvent(o *rawjson.Object) bool {
-	for name, words := range errorKinds {
-		said, ok := rawjson.String(o.Raw(name))
-		for _, word := range words {
-			if ok && said == word {
-				return true
-			}
-		}
+	kind, _ := rawjson.String(o.Raw("type"))
+	object, _ := rawjson.String(o.Raw("object"))
+	if slices.Contains([]string{"error", "response.error", "response.failed"}, kind) || object == "error" {
+		return true
 	}
 	_, message := rawjson.String(o.Raw("message"))
 	return message && !rawjson.IsNull(o.Raw("code")) || len(o.Members) == 1 && o.Raw("detail") != nil

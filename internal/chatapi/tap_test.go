@@ -10,7 +10,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 )
@@ -55,56 +54,39 @@ func TestAChunkShowsThePublicModelAndIsElseUnchanged(t *testing.T) {
 		name, members, sent, want string
 	}{
 		{"text", never, says("hi"), strings.Replace(says("hi"), `"v"`, `"public"`, 1)},
-		{"reasoning", never, `{"model":"v","choices":[{"delta":{"reasoning_content":"a"}}]}`, `{"model":"public","choices":[{"delta":{"reasoning_content":"a"}}]}`},
 		{"a tool call", never, `{"model":"v","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}`, `{"model":"public","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}`},
-		{"a role", never, opens, strings.Replace(opens, `"v"`, `"public"`, 1)},
-		{"an end", never, ends, strings.Replace(ends, `"v"`, `"public"`, 1)},
+		{"several lines", never, "{\"model\":\"v\",\n\"choices\":[]}", "{\"model\":\"public\",\n\"choices\":[]}"},
 		{"no model", never, `{"choices":[],"x":1.0}`, `{"choices":[],"x":1.0}`},
 		{"spelling", never, `{ "x" : 1e400 , "model" : "v" , "choices" : [ ] }`, `{ "x" : 1e400 , "model" : "public" , "choices" : [ ] }`},
 		{"no error", never, `{"error":null,"choices":[],"y":-0}`, `{"choices":[],"y":-0}`},
 		{"usage that was asked for", asks, reports, strings.Replace(reports, `"v"`, `"public"`, 1)},
 		{"usage that was not", never, reports, ""},
 		{"usage without choices", never, `{"id":"a","usage":{"prompt_tokens":1,"completion_tokens":1}}`, ""},
-		{"usage with choices of null", never, `{"choices":null,"usage":{"prompt_tokens":1,"completion_tokens":1}}`, ""},
 		{"null usage that was asked for", asks, `{"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{"choices":[{"delta":{"content":"a"}}],"usage":null}`},
 		{"null usage that was not", never, `{"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{"choices":[{"delta":{"content":"a"}}]}`},
-		{"null usage without choices", never, `{"choices":[],"prompt_filter_results":[1],"usage":null}`, `{"choices":[],"prompt_filter_results":[1]}`},
 		{"usage beside the end", never, `{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1},"z":1}`, `{"choices":[{"delta":{},"finish_reason":"stop"}],"z":1}`},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			out, done, err := tapOf(t, row.members).Event([]byte("> "), "", []byte(row.sent))
-			want := "> "
-			if row.want != "" {
-				want += "data: " + row.want + "\n\n"
-			}
-			if err != nil || done {
-				t.Errorf("done: %t, %v", done, err)
-			}
-			if diff := cmp.Diff(want, string(out)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestAChunkOfSeveralLinesStaysOne(t *testing.T) {
-	out := feed(t, tapOf(t, never), "{\"model\":\"v\",\n\"choices\":[]}")
-	if want := "data: {\"model\":\"public\",\ndata: \"choices\":[]}\n\n"; out != want {
-		t.Errorf("%q", out)
+		out, done, err := tapOf(t, row.members).Event([]byte("> "), "", []byte(row.sent))
+		want := "> "
+		if row.want != "" {
+			want += "data: " + strings.ReplaceAll(row.want, "\n", "\ndata: ") + "\n\n"
+		}
+		if diff := cmp.Diff(want, string(out)); diff != "" || err != nil || done {
+			t.Errorf("%s: done %t, %v (-want +got):\n%s", row.name, done, err, diff)
+		}
 	}
 }
 
 func TestAnErrorInAStreamEndsIt(t *testing.T) {
 	for _, row := range []struct{ name, data, message string }{
 		{"", `{"error":{"message":"Overloaded."}}`, "reported an error"},
-		{"", `{"choices":[],"error":"Overloaded."}`, "reported an error"},
 		{"error", `{"message":"Overloaded."}`, "reported an error"},
-		{"error", `{"error":{"message":"Overloaded."}}`, "reported an error"},
-		{"error", `{"type":"x"}`, "reported an error"},
+		{"", `{"type":"response.failed"}`, "reported an error"},
+		{"", `{"object":"error","message":"Overloaded."}`, "reported an error"},
+		{"", `{"code":429,"message":"Overloaded."}`, "reported an error"},
+		{"", `{"detail":"Overloaded."}`, "reported an error"},
 		{"error", `overloaded`, "not one JSON object"},
 		{"", `{"choices":[`, "not one JSON object"},
-		{"", `[DONE`, "not one JSON object"},
-		{"", ``, "not one JSON object"},
 		{"", `{"choices":[]}{}`, "not one JSON object"},
 	} {
 		out, done, err := tapOf(t, never).Event(nil, row.name, []byte(row.data))
@@ -125,7 +107,6 @@ func TestTheOpeningOfAStreamIsJudged(t *testing.T) {
 		{"", ends, true, true},
 		{"", reports, false, true},
 		{"", `[DONE]`, true, false},
-		{"", ` [DONE] `, true, false},
 		{"", `{"error":{"message":"x"}}`, true, false},
 		{"", `{"error":null,"choices":[]}`, false, true},
 		{"", `<html>`, true, false},
@@ -150,19 +131,14 @@ func TestTheUsageChunkIsMadeIfTheUpstreamGaveNone(t *testing.T) {
 		{"asked, given", asks, []string{says("Hello you."), ends, reports}, ""},
 		{"not asked", never, []string{says("Hello you."), ends}, ""},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			tap := tapOf(t, row.members)
-			feed(t, tap, row.events...)
-			for i, want := range []string{row.want, ""} { // once
-				out, done, err := tap.Event(nil, "", []byte("[DONE]"))
-				if err != nil || !done {
-					t.Errorf("done: %t, %v", done, err)
-				}
-				if diff := cmp.Diff(want, string(out)); diff != "" {
-					t.Errorf("end %d (-want +got):\n%s", i, diff)
-				}
+		tap := tapOf(t, row.members)
+		feed(t, tap, row.events...)
+		for i, want := range []string{row.want, ""} { // once
+			out, done, err := tap.Event(nil, "", []byte("[DONE]"))
+			if diff := cmp.Diff(want, string(out)); diff != "" || err != nil || !done {
+				t.Errorf("%s, end %d: done %t, %v (-want +got):\n%s", row.name, i, done, err, diff)
 			}
-		})
+		}
 	}
 }
 
@@ -178,6 +154,9 @@ func TestAHeartbeatIsAnEmptyChunkThatKeepsTheStreamsID(t *testing.T) {
 	}
 
 	tap = tapOf(t, asks)
+	for _, id := range []string{`""`, `null`, `7`} { // are none
+		feed(t, tap, `{"id":`+id+`,"choices":[]}`)
+	}
 	first := string(tap.Heartbeat(nil)) + string(tap.Heartbeat(nil))
 	if want := strings.Repeat(fmt.Sprintf(beat, "chatcmpl-minted"), 2); first != want {
 		t.Errorf("got %s, want %s", first, want)
@@ -188,23 +167,13 @@ func TestAHeartbeatIsAnEmptyChunkThatKeepsTheStreamsID(t *testing.T) {
 	}
 }
 
-func TestAnEmptyIDIsNotTheStreamsID(t *testing.T) {
-	for _, id := range []string{`""`, `null`, `7`} {
-		tap := tapOf(t, never)
-		feed(t, tap, `{"id":`+id+`,"choices":[]}`)
-		if beat := string(tap.Heartbeat(nil)); !strings.Contains(beat, `"id":"chatcmpl-minted"`) {
-			t.Errorf("%s: %s", id, beat)
-		}
-	}
-}
-
 func TestAStreamThatIsCutShortEndsEveryCandidate(t *testing.T) {
 	tap := tapOf(t, asks+`,"n":2`)
 	feed(t, tap, says("Hello you."))
-	got := string(tap.CutShort(nil))
-	want := `data: {"id":"a","object":"chat.completion.chunk","created":7,"model":"public","choices":[{"index":0,"delta":{},"finish_reason":"length"},{"index":1,"delta":{},"finish_reason":"length"}]}` + "\n\n" +
-		`data: {"id":"a","object":"chat.completion.chunk","created":7,"model":"public","choices":[],"usage":{"prompt_tokens":5,"completion_tokens":3,"total_tokens":8}}` + "\n\n"
-	if diff := cmp.Diff(want, got); diff != "" {
+	const head = `data: {"id":"a","object":"chat.completion.chunk","created":7,"model":"public","choices":[`
+	want := head + `{"index":0,"delta":{},"finish_reason":"length"},{"index":1,"delta":{},"finish_reason":"length"}]}` + "\n\n" +
+		head + `],"usage":{"prompt_tokens":5,"completion_tokens":3,"total_tokens":8}}` + "\n\n"
+	if diff := cmp.Diff(want, string(tap.CutShort(nil))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -221,11 +190,8 @@ func TestTextAfterTheLastReportIsEstimated(t *testing.T) {
 	}{
 		{"report last", []string{says(long), usage("9", "4")}, billing.Usage{Input: 9, Output: 4}},
 		{"text last", []string{usage("9", "4"), says(long)}, billing.Usage{Input: 9, Output: 20, Estimated: true}},
-		{"an early zero", []string{usage("0", "0"), says(long)}, billing.Usage{Output: 20, Estimated: true}},
 		{"an explicit zero at the end", []string{says(long), usage("0", "0")}, billing.Usage{Zero: true}},
 		{"a late report of the input only", []string{usage("9", "4"), says(long), usage("9", "null")}, billing.Usage{Input: 9, Output: 20, Estimated: true}},
-		{"no report", []string{says(long)}, billing.Usage{Input: 5, Output: 20, Estimated: true}},
-		{"a report of the input only", []string{usage("9", "null"), says(long)}, billing.Usage{Input: 9, Output: 20, Estimated: true}},
 		{"nothing", nil, billing.Usage{Input: 5, Estimated: true}},
 		{"nonsense", []string{says(long), usage("-9", "1.5")}, billing.Usage{Input: 5, Output: 20, Estimated: true, Anomaly: true}},
 		{"nonsense after sense", []string{usage("9", "30"), says(long), usage("-9", "1.5")}, billing.Usage{Input: 9, Output: 30, Anomaly: true}},
@@ -252,42 +218,19 @@ func TestTheOrderAndRepetitionOfUsageChunksDoNotMatter(t *testing.T) {
 	}, usageOf)
 }
 
-// messageUsage is the usage of a stream that ends in these usage chunks.
+// usageOf is the usage of a stream that ends in these usage chunks.
 func usageOf(t *rapid.T, chunks []string) billing.Usage {
 	r, err := Parse([]byte(ask("m", never)))
+	tap := r.NewTap(TapOptions{})
+	for _, c := range append([]string{says("a long answer that was produced before")}, chunks...) {
+		if err == nil {
+			_, _, err = tap.Event(nil, "", []byte(c))
+		}
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	tap := r.NewTap(TapOptions{})
-	for _, c := range append([]string{says("a long answer that was produced before")}, chunks...) {
-		if _, _, err := tap.Event(nil, "", []byte(c)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	return tap.Usage()
-}
-
-func TestAStreamIsNeverFreeIfTextWasProduced(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		r, err := Parse([]byte(ask("m", never)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		tap := r.NewTap(TapOptions{})
-		for _, text := range rapid.SliceOfN(rapid.StringN(1, 9, -1), 1, 5).Draw(t, "texts") {
-			chunk := chat.Chunk{Choices: []chat.ChunkChoice{{Delta: chat.Message{Content: chat.Text(text)}}}}
-			data, err := marshal(chunk)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, _, err := tap.Event(nil, "", data); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if u := tap.Usage(); u.Output < 1 || u.Input < 1 || !u.Estimated || u.Output != tap.Output() {
-			t.Fatalf("%+v", u)
-		}
-	})
 }
 
 // forms are chunks with room for a text.
@@ -333,7 +276,7 @@ func TestAChunkThatMatchesTheTemplateIsTreatedAsEveryOther(t *testing.T) {
 			}
 			data := []byte(fmt.Sprintf(form, texts.Draw(t, "text")))
 			name := rapid.SampledFrom([]string{"", "", "", "message", "error"}).Draw(t, "name")
-			forgets.last.Forget()
+			forgets.Template.Forget()
 			got, gotDone, gotErr := remembers.Event([]byte("before"), name, data)
 			want, wantDone, wantErr := forgets.Event([]byte("before"), name, data)
 			if d := cmp.Diff(string(want), string(got)); d != "" || gotDone != wantDone || errors.Is(gotErr, nil) != errors.Is(wantErr, nil) {
@@ -347,24 +290,4 @@ func TestAChunkThatMatchesTheTemplateIsTreatedAsEveryOther(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestATemplateIsUsedForWordAfterWord(t *testing.T) {
-	r, err := Parse([]byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tap := r.NewTap(TapOptions{})
-	if _, _, err := tap.Event(nil, "", fmt.Appendf(nil, forms[0], " first")); err != nil {
-		t.Fatal(err)
-	}
-	text, ok := tap.last.Match("", fmt.Appendf(nil, forms[0], " second"))
-	if !ok || string(text) != " second" {
-		t.Errorf("the second chunk is not like the first: %q", text)
-	}
-	for _, odd := range []string{`"`, `\n`, "\n", "\xff"} {
-		if _, ok := tap.last.Match("", fmt.Appendf(nil, forms[0], odd)); ok {
-			t.Errorf("%q passed as plain text", odd)
-		}
-	}
 }

@@ -3,114 +3,69 @@ package chatapi
 import (
 	"fmt"
 	"math"
-	"strconv"
 
+	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
-// fields is the table of the chat completion request. `messages` has
-// rules of its own in messages.go; a field that is not listed passes unseen.
-var fields = rule.Table{
-	{Name: "model", Check: rule.ModelID()},
-	{Name: "temperature", Check: rule.Number(0, 2)},
-	{Name: "top_p", Check: rule.Number(0, 1)},
-	{Name: "max_tokens", Check: rule.Integer(1, math.MaxInt32)},
-	{Name: "max_completion_tokens", Check: rule.Integer(1, math.MaxInt32)},
-	{Name: "stream", Check: rule.Bool()},
-	{Name: "stream_options", Check: rule.Object()},
-	{Name: "stop", Check: rule.StringOrStrings(4)},
-	{Name: "presence_penalty", Check: rule.Number(-2, 2)},
-	{Name: "frequency_penalty", Check: rule.Number(-2, 2)},
-	{Name: "n", Check: rule.Integer(1, 128)},
-	{Name: "tools", Check: rule.Array()},
-	{Name: "response_format", Check: rule.Object()},
-	{Name: "user", Check: rule.String()},
+// fields is the table of the chat completion request. `messages` has rules of its own
+// in parse.go; a field that is not listed passes unseen.
+var fields = rule.Fields[Request]{
+	{Name: "model", Check: rule.ModelID(), Into: func(r *Request) any { return &r.Model }},
+	{Name: "temperature", Check: rule.Number(0, 2), Into: func(r *Request) any { return &r.Temperature }},
+	{Name: "top_p", Check: rule.Number(0, 1), Into: func(r *Request) any { return &r.TopP }},
+	{Name: "max_tokens", Check: rule.Integer(1, math.MaxInt32), Into: func(r *Request) any { return &r.MaxTokens }},
+	{Name: "max_completion_tokens", Check: rule.Integer(1, math.MaxInt32), Into: func(r *Request) any { return &r.MaxCompletionTokens }},
+	{Name: "stream", Check: rule.Bool(), Into: func(r *Request) any { return &r.Stream }},
+	{Name: "stream_options", Check: rule.Object(), Then: (*Request).readStreamOptions},
+	{Name: "stop", Check: rule.StringOrStrings(4), Into: func(r *Request) any { return &r.Stop }},
+	{Name: "presence_penalty", Check: rule.Number(-2, 2), Into: func(r *Request) any { return &r.PresencePenalty }},
+	{Name: "frequency_penalty", Check: rule.Number(-2, 2), Into: func(r *Request) any { return &r.FrequencyPenalty }},
+	{Name: "n", Check: rule.Integer(1, 128), Into: func(r *Request) any { return &r.N }},
+	{Name: "tools", Check: rule.Array(), Into: func(r *Request) any { return &r.Tools }, Then: func(r *Request, raw []byte) { r.EachObject("tools", raw, r.checkTool) }},
+	{Name: "response_format", Check: rule.Object(), Into: func(r *Request) any { return &r.ResponseFormat }, Then: (*Request).checkFormat},
+	{Name: "user", Check: rule.String(), Into: func(r *Request) any { return &r.User }},
+	// The values of these two are their models' business.
+	{Name: "tool_choice", Into: func(r *Request) any { return &r.ToolChoice }},
+	{Name: "reasoning_effort", Into: func(r *Request) any { return &r.ReasoningEffort }},
+}
+
+func (r *Request) readStreamOptions(raw []byte) {
+	o, err := rawjson.Index(raw, nil, nil)
+	if err != nil || r.typed != nil {
+		return // the whole body was read before: raw is valid
+	}
+	include := o.Raw("include_usage")
+	if !rawjson.IsNull(include) && !rule.Bool().OK(include) {
+		r.Problem.Note("stream_options.include_usage", rule.Bool().Text)
+	}
+	r.StreamOptions = &chat.StreamOptions{IncludeUsage: string(include) == "true"}
 }
 
 // Validate reports the first rule that the request breaks, as an
 // invalid_request_error that names the field.
 func (r *Request) Validate() error {
 	if r.Model == "" {
-		r.parsed.Problem.Note("model", "given: the id of a model")
+		r.Problem.Note("model", "given: the id of a model")
 	}
 	if len(r.Messages) == 0 {
-		r.parsed.Problem.Note("messages", "a non-empty array of message objects")
+		r.Problem.Note("messages", "a non-empty array of message objects")
 	}
 	if r.MaxTokens > 0 && r.MaxCompletionTokens > 0 && r.MaxTokens != r.MaxCompletionTokens {
-		r.parsed.Problem.Refuse("max_completion_tokens", fmt.Sprintf(
+		r.Problem.Refuse("max_completion_tokens", fmt.Sprintf(
 			`"max_tokens" is %d and "max_completion_tokens" is %d. They bound the same: send one of them, or the same number in both.`, r.MaxTokens, r.MaxCompletionTokens))
 	}
 	for _, f := range Families() {
 		for _, m := range f.Models {
 			if m.ID == r.Model {
-				r.parsed.Problem.AllObey(f.fields, &r.parsed.Object, "")
+				r.Problem.AllObey(f.fields, &r.Object, "")
 			}
 		}
 	}
-	return r.parsed.Problem.Err()
-}
-
-// checkTools checks the form of tools: objects with a type, and a named
-// function where the type is "function".
-func (r *Request) checkTools(raw []byte) {
-	rawjson.EachUntil(raw, func(i int, at rawjson.Span) bool {
-		if r.parsed.CountElement("tools") {
-			r.checkTool(at.Of(raw), i)
-		}
-		return !r.parsed.Problem.Found()
-	})
-}
-
-// toolRules are those of a tool and of the function in it: what names them and
-// what they hold is said once, and spelled exactly.
-var toolRules = &rawjson.Rules{Once: true, Billed: []string{"type", "function", "name", "description", "parameters", "strict"}}
-
-func (r *Request) checkTool(raw []byte, i int) {
-	note := func(member, must string) { r.parsed.Problem.Note(fmt.Sprintf("tools[%d]%s", i, member), must) }
-	if raw[0] != '{' {
-		note("", "an object")
-		return
-	}
-	o, f := rawjson.Borrow(), rawjson.Borrow()
-	defer rawjson.GiveBack(o)
-	defer rawjson.GiveBack(f)
-	if err := rawjson.IndexInto(o, raw, toolRules, nil); err != nil {
-		r.parsed.Problem.Refuse("tools", fmt.Sprintf("tools[%d] is not acceptable: %s of it.", i, err))
-		return
-	}
-	r.parsed.Paid.Tool(o, "tools["+strconv.Itoa(i)+"]", clientTool)
-	kind, ok := rawjson.String(o.Raw("type"))
-	if !ok || kind == "" {
-		note(".type", `a string such as "function"`)
-		return
-	}
-	if kind != "function" {
-		return
-	}
-	function := orNull(o.Raw("function"))
-	if function[0] != '{' {
-		note(".function", "an object")
-		return
-	}
-	if err := rawjson.IndexInto(f, function, toolRules, nil); err != nil {
-		r.parsed.Problem.Refuse("tools", fmt.Sprintf("tools[%d].function is not acceptable: %s of it.", i, err))
-		return
-	}
-	if name, ok := rawjson.String(f.Raw("name")); !ok || name == "" {
-		note(".function.name", "a non-empty string")
-		return
-	}
-	r.parsed.Problem.Schema("tools["+strconv.Itoa(i)+"].function.parameters", f.Raw("parameters"))
-}
-
-// orNull makes an absent member readable.
-func orNull(raw []byte) []byte {
-	if raw == nil {
-		return []byte("null")
-	}
-	return raw
+	return r.Problem.Err()
 }
 
 // UnknownModel is the chat endpoint's answer to a model that does not exist:
@@ -118,7 +73,7 @@ func orNull(raw []byte) []byte {
 func UnknownModel(model string) error {
 	return &fault.Error{
 		Code: fault.ModelNotFound, Status: 400, Param: "model",
-		Message: fmt.Sprintf("The model %q does not exist. GET /v1/models lists the models that this key may use.", truncate(model, 100)),
+		Message: fmt.Sprintf("The model %q does not exist. GET /v1/models lists the models that this key may use.", word.Truncate(model, 100)),
 	}
 }
 
@@ -129,12 +84,72 @@ var freeTiers = []string{"auto", "default", "flex", "standard_only"}
 // another model or account, unless pass lets it through. pass gets the name as the
 // table spells it, "tools" and "cache_control" included, and as the caller does.
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
-	if err := rule.CheckUnpriced(&r.parsed.Object, freeTiers, pass); err != nil {
+	if err := rule.CheckUnpriced(&r.Object, rule.Generation, freeTiers, pass); err != nil {
 		return err
 	}
-	return r.parsed.Paid.Check(pass)
+	return r.Paid.Check(pass)
 }
 
-// clientTool reports a type of tools that the client runs. Vendors charge for
-// each call of those that they run themselves.
-func clientTool(kind string) bool { return kind == "function" || kind == "custom" }
+// Family is a group of models with rules of their own beside the common ones.
+type Family struct {
+	Name   string
+	Models []Model
+	fields rule.Table
+}
+
+// Model is what is known of one public model id.
+type Model struct {
+	ID        string
+	MaxOutput int64 // most tokens of one candidate
+}
+
+// Families are the families that this package knows. A model of none of them
+// gets the common checks only.
+func Families() []Family { return []Family{delta} }
+
+// delta is the reasoning family.
+// Thinking is always on and max_tokens bounds reasoning and answer together.
+var delta = Family{
+	Name:   "delta",
+	Models: []Model{{ID: "delta-k3", MaxOutput: 1_048_576}},
+	fields: rule.Table{
+		{Name: "reasoning_effort", Check: rule.OneOf("max")},
+		{Name: "tool_choice", Check: toolChoice()},
+		{Name: "response_format", Check: formatType("text", "json_object", "json_schema")},
+	},
+}
+
+// toolChoice allows the three words, or an object that names a function.
+func toolChoice() rule.Check {
+	words := rule.OneOf("auto", "none", "required")
+	return rule.Check{
+		Text: words.Text + `, or {"type":"function","function":{"name":…}}`,
+		OK: func(raw []byte) bool {
+			if raw[0] != '{' {
+				return words.OK(raw)
+			}
+			kind, _ := rawjson.String(member(raw, "type"))
+			name, _ := rawjson.String(member(member(raw, "function"), "name"))
+			return kind == "function" && name != ""
+		},
+	}
+}
+
+// formatType allows an object whose type is one of words.
+func formatType(words ...string) rule.Check {
+	kinds := rule.OneOf(words...)
+	return rule.Check{
+		Text: "an object whose type is " + kinds.Text,
+		OK:   func(raw []byte) bool { return kinds.OK(member(raw, "type")) },
+	}
+}
+
+// member is the value of a member of an object; nil if there is none, or raw is no
+// object.
+func member(raw []byte, name string) []byte {
+	o, err := rawjson.Index(raw, nil, nil)
+	if err != nil {
+		return nil
+	}
+	return o.Raw(name)
+}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 func TestATemplateMatchesWhatDiffersInItsTextAlone(t *testing.T) {
@@ -70,9 +71,9 @@ func TestTextAfterTheUpstreamsCountIsCharged(t *testing.T) {
 		{"nothing after the count", func(m *Meter) { m.Wrote(20); m.Counted(); m.Wrote(0) }, counted},
 		{"less text than was counted", func(m *Meter) { m.Wrote(3) }, counted},
 	} {
-		var m Meter
-		row.feed(&m)
-		if got := m.Raised(counted); got != row.want {
+		tap := Tap{Report: Report{tokencount.Report{Has: [tokencount.Fields]bool{Input: true, Output: true}, N: [tokencount.Fields]int64{Input: 9, Output: 1}}}}
+		row.feed(&tap.Meter)
+		if got := tap.Usage(); got != row.want {
 			t.Errorf("%s: got %+v, want %+v", row.name, got, row.want)
 		}
 	}

@@ -1,12 +1,13 @@
 // Package completion holds what chat completions and messages have in common:
-// the reading of requests, the bounds of their input, and what a stream needs to
-// count its text.
+// the reading of requests, the bounds of their input, and the reading of answers and
+// streams, whose text and usage it counts.
 package completion
 
 import (
 	"bytes"
 	"cmp"
-	"iter"
+	"fmt"
+	"strconv"
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -14,99 +15,158 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
-// Request is what a parser finds besides the typed fields of a request.
-type Request struct {
+// Parsed is what a parser finds besides the typed fields of a request.
+type Parsed struct {
 	Object  rawjson.Object // the index of the body
 	Problem rule.Problem   // the first rule that the request breaks
 	Paid    rule.Paid      // what has no price, below the top level
 
-	Elements rule.Elements
 	Media    tokencount.Media
 	Quarters int64 // of the tokens of what the messages hold besides content
 
-	size    int64    // of the body, in bytes
-	summary *summary // of a request whose bytes are gone
+	uncounted []string  // members of the body that are no part of a prompt
+	contents  [][]byte  // of the messages
+	few       [4][]byte // which most conversations need no more than
+	elements  int       // messages, content blocks, tools and tool calls until now
+	size      int64     // of the body, in bytes
+	summary   *summary  // of a request whose bytes are gone
 }
 
-// summary is what is kept of what [Request.Summary] leaves out.
+// summary is what is kept of what [Parsed.Summary] leaves out.
 type summary struct {
 	model    []byte // its id, as the request spells it
 	quarters int64  // of the tokens of the text
 }
 
-// SetBody keeps the indexed body.
-func (r *Request) SetBody(o rawjson.Object) {
-	r.Object, r.size = o, int64(len(o.Src))
+// ReadBody indexes a body, and has messages read by read in the same pass. uncounted are
+// its members that are no part of a prompt, whatever they hold. The error is the refusal
+// of the body.
+func (p *Parsed) ReadBody(data []byte, uncounted []string, read func(rd *rawjson.Reader, src []byte) error) error {
+	p.uncounted, p.contents = uncounted, p.few[:0]
+	o, err := rule.Read(rule.Body, data, "messages", func(rd *rawjson.Reader) error { return read(rd, data) })
+	if err != nil {
+		return err
+	}
+	p.Object, p.size = o, int64(len(data))
+	p.CacheControls(&p.Object, "")
+	return nil
 }
 
-// Model is the request's own spelling of its model's id.
-func (r *Request) Model(id string) []byte {
-	if r.summary != nil {
-		return r.summary.model
+// CacheControls notes those among the members of the object at param.
+func (p *Parsed) CacheControls(o *rawjson.Object, param string) {
+	for i := range o.Members {
+		if m := &o.Members[i]; rule.IsCacheControl(m.Name) {
+			p.Paid.CacheControl(m.Value.Of(o.Src), param)
+		}
 	}
-	if raw := r.Object.Raw("model"); raw != nil {
+}
+
+// Source is the body as the caller sent it; nil for a request that was not parsed. It
+// must not be modified.
+func (p *Parsed) Source() []byte { return p.Object.Src }
+
+// Spelled is the request's own spelling of its model's id.
+func (p *Parsed) Spelled(id string) []byte {
+	if p.summary != nil {
+		return p.summary.model
+	}
+	if raw := p.Object.Raw("model"); raw != nil {
 		return raw
 	}
 	return rawjson.Quote(nil, id)
 }
 
-// Summary returns what bounds, estimates and streams need of the request, and
-// none of its bytes. quarters are its [Request.TextQuarters].
-func (r *Request) Summary(model string, quarters int64) Request {
-	return Request{
-		size: r.size, Media: r.Media,
-		summary: &summary{bytes.Clone(r.Model(model)), quarters},
+// Summarized returns what bounds, estimates and streams need of the request, and
+// none of its bytes.
+func (p *Parsed) Summarized(model string) Parsed {
+	return Parsed{
+		size: p.size, Media: p.Media,
+		summary: &summary{bytes.Clone(p.Spelled(model)), p.textQuarters()},
 	}
 }
 
-// TextQuarters are the quarters of the tokens of all that the request says:
-// members of the top level but for those called as in uncounted, and the contents
-// of its messages.
-func (r *Request) TextQuarters(uncounted []string, contents iter.Seq[[]byte]) int64 {
-	if r.summary != nil {
-		return r.summary.quarters
+// AddMessage notes a message by its content.
+func (p *Parsed) AddMessage(content []byte) { p.contents = append(p.contents, content) }
+
+// textQuarters are the quarters of the tokens of all that the request says. Any member
+// may be text that a vendor puts into the prompt and bills.
+func (p *Parsed) textQuarters() int64 {
+	if p.summary != nil {
+		return p.summary.quarters
 	}
 	const perMessage = 4 // tokens: role and separators
-	quarters := r.Quarters + tokencount.ObjectQuarters(&r.Object, uncounted)
-	for content := range contents {
+	quarters := p.Quarters + tokencount.ObjectQuarters(&p.Object, p.uncounted)
+	for _, content := range p.contents {
 		quarters += perMessage*4 + tokencount.Quarters(content)
 	}
 	return quarters
 }
 
-// InputBound is an upper bound of the request's input tokens: a token is at least
-// one byte of the body, and media count by the configured bound.
-func (r *Request) InputBound(b chat.MediaBound) int64 {
-	return r.size - r.Media.Bytes + MediaTokens(b, r.Media.Images, r.Media.Files)
+// InputEstimate is the likely number of input tokens, for a charge where the upstream
+// reported nothing and for a count that no upstream makes.
+func (p *Parsed) InputEstimate(b chat.MediaBound) int64 {
+	m := p.Media
+	return tokencount.Tokens(max(p.textQuarters()-m.Quarters, 0)+m.Text) + mediaTokens(b, m.Images, m.Files-m.TextFiles)
 }
 
-// LinkedBound is how many input tokens above [Request.InputBound] a vendor may
-// count, for media by URL and large files in the body.
-func (r *Request) LinkedBound(b chat.MediaBound) int64 {
-	m := r.Media
+// InputBound is an upper bound of the request's input tokens: a token is at least
+// one byte of the body, and media count by the configured bound.
+func (p *Parsed) InputBound(b chat.MediaBound) int64 {
+	return p.size - p.Media.Bytes + mediaTokens(b, p.Media.Images, p.Media.Files)
+}
+
+// LinkedBound is how many input tokens above [Parsed.InputBound] a vendor may
+// count, for media by URL or id and large files in the body.
+func (p *Parsed) LinkedBound(b chat.MediaBound) int64 {
+	m := p.Media
 	inline := m.Files - m.LinkedFiles // which their bytes allow to be m.Largest tokens
-	more := min(max(m.Largest-MediaTokens(b, 0, inline), 0), linkedTokens(b, 0, inline))
+	more := min(max(m.Largest-mediaTokens(b, 0, inline), 0), linkedTokens(b, 0, inline))
 	return linkedTokens(b, m.LinkedImages, m.LinkedFiles) + more
 }
 
-// MediaTokens is the bound of so many pictures, and of videos, sounds and files.
-func MediaTokens(b chat.MediaBound, images, files int64) int64 {
+// mediaTokens is the bound of so many pictures, and of videos, sounds and files.
+func mediaTokens(b chat.MediaBound, images, files int64) int64 {
 	return images*cmp.Or(b.Image, 2_000) + files*cmp.Or(b.Video, 50_000)
 }
 
-// linkedFactor is how many times its configured bound a medium may be counted as
-// whose size is not known, because the request only names where it lies.
-const linkedFactor = 20
-
 // linkedTokens is how many tokens above their bound so many media may be counted as
-// that are not in a request's body.
+// that are not in a request's body, so that their size is not known.
 func linkedTokens(b chat.MediaBound, images, files int64) int64 {
-	return (linkedFactor - 1) * MediaTokens(b, images, files)
+	const factor = 20 // of the configured bound
+	return (factor - 1) * mediaTokens(b, images, files)
 }
 
 // CountElement counts one more message, content block, tool or tool call of the
 // field called list. It is false if there are too many, or a rule was broken before:
 // then nothing is made of what follows.
-func (r *Request) CountElement(list string) bool {
-	return !r.Problem.Found() && r.Elements.Add(&r.Problem, list)
+func (p *Parsed) CountElement(list string) bool { return p.countElement(&p.Problem, list) }
+
+// countElement notes an element too many in problem.
+func (p *Parsed) countElement(problem *rule.Problem, list string) bool {
+	if problem.Found() {
+		return false
+	}
+	if p.elements++; p.elements <= rule.MaxElements {
+		return true
+	}
+	problem.Refuse(list, fmt.Sprintf("The request has more than %d messages, content blocks, tools and tool calls in all; %q has one too many.", rule.MaxElements, list))
+	return false
+}
+
+// EachObject calls visit with the elements of a list that was read before, up to the
+// first that breaks a rule, or that is one too many, and with where each stands. They
+// must be objects.
+func (p *Parsed) EachObject(name string, list []byte, visit func(raw []byte, param string)) {
+	rawjson.EachUntil(list, func(i int, at rawjson.Span) bool {
+		if !p.CountElement(name) {
+			return false
+		}
+		param := name + "[" + strconv.Itoa(i) + "]"
+		if raw := at.Of(list); raw[0] == '{' {
+			visit(raw, param)
+		} else {
+			p.Problem.Note(param, "an object")
+		}
+		return !p.Problem.Found()
+	})
 }

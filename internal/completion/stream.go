@@ -4,6 +4,8 @@ import (
 	"bytes"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
@@ -21,13 +23,6 @@ func (t *Text) Add(raw []byte, at rawjson.Span) {
 		t.Quarters += quarters
 		t.last = at
 	}
-}
-
-// Answer is a checked answer that did not stream.
-type Answer struct {
-	Body  []byte // as the upstream sent it, with the public model id
-	Usage billing.Usage
-	Said  int64 // output tokens by the text alone, whatever the upstream reports
 }
 
 // Template is what an event of a stream has in common with the next one: in most
@@ -114,14 +109,65 @@ func (m *Meter) Counted() { m.counted = true }
 // UpToDate reports whether the upstream's count includes all that was delivered.
 func (m *Meter) UpToDate() bool { return m.counted }
 
-// Tokens is how many tokens the delivered text has.
-func (m *Meter) Tokens() int64 { return tokencount.Tokens(m.Quarters) }
+// Said is how many tokens the delivered text has, whatever the upstream reports.
+func (m *Meter) Said() int64 { return tokencount.Tokens(m.Quarters) }
 
-// Raised is a usage in which the upstream counted its output, with at least the
-// text that was delivered since.
-func (m *Meter) Raised(u billing.Usage) billing.Usage {
-	if out := m.Tokens(); !m.counted && out > u.Output {
-		u.Output, u.Estimated, u.Zero = out, true, false
+// Tap is what the taps of both have in common: the usage of a stream, and the event at
+// hand. It is not safe for concurrent use.
+type Tap struct {
+	Request *Parsed // or a summary of it
+	Media   chat.MediaBound
+
+	Meter
+	Report   Report
+	Template Template        // of the event before
+	Object   *rawjson.Object // of the event at hand, until Done
+}
+
+// Repeat appends what the client gets of an event that differs from the one before in
+// its text only; false, with nothing done, if it does not.
+func (t *Tap) Repeat(dst []byte, name string, data []byte) (out []byte, ok bool) {
+	text, ok := t.Template.Match(name, data)
+	if !ok {
+		return dst, false
+	}
+	t.Wrote(tokencount.Quarters(text))
+	return t.Template.Append(dst, text), true
+}
+
+// Read indexes an event and reads the parts of it. Call Done when nothing of it is
+// looked at any more: a stream may be silent for long.
+func (t *Tap) Read(data []byte, parts []Part) (s Scan, err error) {
+	t.Object = rawjson.Borrow()
+	if err := s.Read(t.Object, data, parts); err != nil {
+		return s, answer.Bad("The upstream sent an event that is not one JSON object.", err)
+	}
+	return s, nil
+}
+
+// Done ends the use of the event at hand.
+func (t *Tap) Done() {
+	if t.Object != nil {
+		rawjson.GiveBack(t.Object)
+		t.Object = nil
+	}
+}
+
+// Usage is what was consumed until now. Text delivered after the upstream last counted
+// its output is estimated, as is everything that it did not count.
+func (t *Tap) Usage() billing.Usage {
+	u := t.Report.Usage(t.Request, t.Media, t.Quarters)
+	if t.Report.Has[Output] && !t.counted && t.Said() > u.Output {
+		u.Output, u.Estimated, u.Zero = t.Said(), true, false
 	}
 	return u
+}
+
+// Output is the number of output tokens delivered, or produced unseen, until now. A
+// count that came before any of it is not looked at.
+func (t *Tap) Output() int64 {
+	if reported := t.Report.Disjoint(); reported.Has[Output] {
+		return max(t.Said(), reported.N[Output])
+	}
+	return t.Said()
 }

@@ -2,27 +2,66 @@ package completion
 
 import (
 	"bytes"
+	"net/url"
 	"slices"
+	"strconv"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
+// Path is where something stands in a request; it is spelled only where a rule is
+// broken.
+type Path struct {
+	of    *Path  // what it stands in
+	name  string // the member
+	index int    // the element; -1 if it is none
+}
+
+// Top is the path of a member of the request.
+func Top(name string) Path { return Path{nil, name, -1} }
+
+// Member is the path of a member of what stands there.
+func (p *Path) Member(name string) Path { return Path{p, name, -1} }
+
+// Element is the path of an element of the list there.
+func (p Path) Element(i int) Path { return Path{p.of, p.name, i} }
+
+// String spells the path.
+func (p Path) String() string { return string(p.append(nil)) }
+
+func (p *Path) append(dst []byte) []byte {
+	if p.of != nil {
+		dst = append(p.of.append(dst), '.')
+	}
+	dst = append(dst, p.name...)
+	if p.index >= 0 {
+		dst = append(strconv.AppendInt(append(dst, '['), int64(p.index), 10), ']')
+	}
+	return dst
+}
+
 // Walker reads the messages of a request in the parser's one pass, and notes the
 // first rule that they break and what they hold besides text.
 type Walker struct {
-	Reader   *rawjson.Reader
-	Src      []byte
-	Problem  *rule.Problem
-	Media    *tokencount.Media
-	Elements *rule.Elements
-	Paid     *rule.Paid
+	Reader  *rawjson.Reader
+	Src     []byte
+	Request *Parsed
+	Problem *rule.Problem
+	Media   *tokencount.Media
 }
 
 // Walker returns a Walker over the request's body.
-func (r *Request) Walker(rd *rawjson.Reader, src []byte) Walker {
-	return Walker{rd, src, &r.Problem, &r.Media, &r.Elements, &r.Paid}
+func (p *Parsed) Walker(rd *rawjson.Reader, src []byte) Walker {
+	return Walker{rd, src, p, &p.Problem, &p.Media}
+}
+
+// Must notes that a member of what stands at the path is not what it must be.
+func (w Walker) Must(at Path, member, must string) {
+	if !w.Problem.Found() {
+		w.Problem.Note(at.String()+member, must)
+	}
 }
 
 // Skip reads over the next value.
@@ -31,49 +70,47 @@ func (w Walker) Skip() error {
 	return err
 }
 
-// Array reads the objects of a list, each by read. After a rule was broken, or one
-// element more than a request may have, only the syntax is checked, and nothing is
-// made of what follows. Null counts as absent; must says what the value must be.
-//
-// at spells the place of an element, or of the list where i is -1, for a refusal;
-// list is the field that a refusal of too many elements names.
-func (w Walker) Array(list string, at func(i int) string, must string, read func(i int) error) error {
+// Array reads the objects of the list at the path, each by read. After a rule was
+// broken, or one element more than a request may have, only the syntax is checked, and
+// nothing is made of what follows. Null counts as absent; must says what the value must
+// be. A refusal of too many elements names the field list.
+func (w Walker) Array(list string, at Path, must string, read func(i int) error) error {
 	if kind := w.Reader.Kind(); kind != '[' {
 		if kind != 'n' {
-			w.Problem.Note(at(-1), must)
+			w.Must(at, "", must)
 		}
 		return w.Skip()
 	}
 	return w.objects(list, at, read)
 }
 
-func (w Walker) objects(list string, at func(i int) string, read func(i int) error) error {
+func (w Walker) objects(list string, at Path, read func(i int) error) error {
 	return w.Reader.Array(func(i int) error {
 		switch {
-		case w.Problem.Found() || !w.Elements.Add(w.Problem, list):
+		case !w.Request.countElement(w.Problem, list):
 			return w.Skip()
 		case w.Reader.Kind() != '{':
-			w.Problem.Note(at(i), "an object")
+			w.Must(at.Element(i), "", "an object")
 			return w.Skip()
 		}
 		return read(i)
 	})
 }
 
-// Content reads the content of a message: a string, or blocks, each by read. It
-// returns its JSON, which is [] if there are no blocks.
-func (w Walker) Content(list string, at func(i int) string, read func(i int) error) ([]byte, error) {
+// Content reads the content of a message, at the path: a string, or blocks, each by
+// read. It returns its JSON, which is [] if there are no blocks.
+func (w Walker) Content(at Path, read func(i int) error) ([]byte, error) {
 	kind := w.Reader.Kind()
 	if kind != '[' {
 		span, err := w.Reader.Skip()
 		if err == nil && kind != '"' && kind != 'n' {
-			w.Problem.Note(at(-1), "a string or an array of content blocks")
+			w.Must(at, "", "a string or an array of content blocks")
 		}
 		return span.Of(w.Src), err
 	}
 	from := int(w.Reader.Offset())
 	from += bytes.IndexByte(w.Src[from:], '[') // white space may be before it
-	if err := w.objects(list, at, read); err != nil {
+	if err := w.objects("messages", at, read); err != nil {
 		return nil, err
 	}
 	raw := w.Src[from:w.Reader.Offset()]
@@ -86,9 +123,18 @@ func (w Walker) Content(list string, at func(i int) string, read func(i int) err
 // Member is a member of an object that was read over.
 type Member struct {
 	Name       string // as in the list of names; empty for any other
+	Index      int    // of it in the list; -1 for any other
 	Raw        []byte
 	Key, Value rawjson.Span
 	IsCache    bool // a cache_control, in any spelling
+}
+
+// Text copies a string into the place that stands where its name does in the list of
+// names, if there is one. What is no string leaves the place empty.
+func (m *Member) Text(places ...*string) {
+	if m.Index >= 0 && m.Index < len(places) {
+		*places[m.Index], _ = rawjson.String(m.Raw)
+	}
 }
 
 // Object reads an object. nested reads the value of one of the names by itself, and
@@ -97,12 +143,12 @@ func (w Walker) Object(names rawjson.Names, nested func(name string) (read bool,
 	var given uint64
 	return w.Reader.Object(func(name []byte, key rawjson.Span) error {
 		m := Member{Key: key, IsCache: rule.IsCacheControl(name)}
-		at, err := names.Find(name, key, &given)
-		if err != nil {
+		var err error
+		if m.Index, err = names.Find(name, key, &given); err != nil {
 			return err
 		}
-		if at >= 0 {
-			m.Name = names[at]
+		if m.Index >= 0 {
+			m.Name = names[m.Index]
 			if nested != nil {
 				if read, err := nested(m.Name); read || err != nil {
 					return err
@@ -125,8 +171,17 @@ func Known(words []string, word string) string {
 	return ""
 }
 
-// Number is a JSON number.
-func Number(raw []byte) *float64 {
-	f, _ := rawjson.Float(raw)
-	return &f
+// URL is the URL that a JSON string is; nil if it is none or longer than any that an
+// upstream takes.
+func URL(raw []byte) *url.URL {
+	const longest = 8192
+	s, ok := rawjson.String(raw)
+	if !ok || len(s) > longest {
+		return nil
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return nil
+	}
+	return u
 }

@@ -29,12 +29,13 @@ type Request struct {
 	bound   int64          // the most tokens that the input can be
 }
 
-// fields is the table of the fields and their rules.
-var fields = rule.Table{
-	{Name: "model", Check: rule.ModelID()},
-	{Name: "encoding_format", Check: rule.OneOf(embeddings.Float, embeddings.Base64)},
-	{Name: "dimensions", Check: rule.Integer(1, math.MaxInt32)},
-	{Name: "user", Check: rule.String()},
+// fields is the table of the fields, their rules and their places.
+var fields = rule.Fields[Request]{
+	{Name: "model", Check: rule.ModelID(), Into: func(r *Request) any { return &r.Model }},
+	{Name: "input", Into: func(r *Request) any { return &r.Input }},
+	{Name: "encoding_format", Check: rule.OneOf(embeddings.Float, embeddings.Base64), Into: func(r *Request) any { return &r.EncodingFormat }},
+	{Name: "dimensions", Check: rule.Integer(1, math.MaxInt32), Into: func(r *Request) any { return &r.Dimensions }},
+	{Name: "user", Check: rule.String(), Into: func(r *Request) any { return &r.User }},
 }
 
 // Parse reads a request body in one pass. It fails with a 400 that names the
@@ -45,56 +46,30 @@ func Parse(data []byte) (*Request, error) { return read(data, nil) }
 
 // Encode marshals a typed request and checks the bytes as [Parse] does.
 func Encode(typed *embeddings.Request) (*Request, error) {
-	return rule.Encode(typed, func(data []byte) (*Request, error) {
-		if len(typed.Extra) > 0 { // which may have any of the fields
-			return read(data, nil)
-		}
-		return read(data, typed)
-	})
+	return rule.Encode(typed, len(typed.Extra) > 0, read)
 }
 
 // read indexes and checks a request body. The fields are typed's, but for the
 // input, or are decoded if that is nil.
 func read(data []byte, typed *embeddings.Request) (*Request, error) {
 	r := &Request{}
-	o, err := rule.ReadNumbers(data, "input", func(rd *rawjson.Reader) error { return r.readInput(rd, data) })
+	if typed != nil {
+		r.Request = *typed
+		r.Input = nil
+	}
+	var err error
+	r.object, err = rule.Read(rule.Numbers, data, "input", func(rd *rawjson.Reader) error { return r.readInput(rd, data) })
 	if err != nil {
 		return nil, err
 	}
-	r.object, r.body = o, upstream.ObjectBody(o)
-	r.bound = r.maxTokens()
-	for i := range o.Members {
-		m := &o.Members[i]
-		raw := m.Value.Of(data)
-		if !rawjson.IsNull(raw) && r.problem.Obeys(fields, m.Name, raw) && typed == nil {
-			r.decode(m.Name, raw)
-		}
-	}
-	switch {
-	case typed == nil:
-	case r.problem.Found(): // a field that breaks its rule stays unset
+	r.body = upstream.ObjectBody(r.object)
+	fields.Read(r, &r.object, &r.problem, typed != nil)
+	if typed != nil && r.problem.Found() { // a field that breaks its rule stays unset
 		return read(data, nil)
-	default:
-		r.Request = *typed
 	}
-	if r.Input = o.Raw("input"); rawjson.IsNull(r.Input) {
-		r.Input = nil
-	}
+	r.bound = r.maxTokens()
 	r.family = familyOf(r.Model)
 	return r, nil
-}
-
-func (r *Request) decode(name string, raw []byte) {
-	switch name {
-	case "model":
-		r.Model, _ = rawjson.String(raw)
-	case "encoding_format":
-		r.EncodingFormat, _ = rawjson.String(raw)
-	case "dimensions":
-		r.Dimensions, _ = rawjson.Int(raw)
-	case "user":
-		r.User, _ = rawjson.String(raw)
-	}
 }
 
 // Validate reports the first rule of the API that the request breaks, nil if
@@ -216,5 +191,5 @@ func (r *Request) part(items []rawjson.Span) *Request {
 // the gateway has priced, unless pass lets it through. pass gets the name as the
 // table spells it and as the caller does.
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
-	return rule.CheckRouting(&r.object, rule.Other, pass)
+	return rule.CheckUnpriced(&r.object, rule.Other, nil, pass)
 }

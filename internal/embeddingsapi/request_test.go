@@ -24,69 +24,47 @@ func parsed(t testing.TB, body string) *embeddingsapi.Request {
 	return r
 }
 
+// What each kind of rule allows is shown by the tests of package rule.
 func TestEveryFieldOfTheTableObeysItsRule(t *testing.T) {
 	for _, row := range []struct {
-		field string // that the error names
-		good  []string
-		bad   []string
+		field     string // that the error names
+		good, bad []string
 	}{
 		{
-			"model",
-			[]string{`{"model":"m","input":"a"}`, `{"model":"text-embedding-v4","input":"a"}`, `{"model":"vox-4","input":"a"}`},
-			[]string{
-				`{"model":"` + strings.Repeat("m", 257) + `","input":"a"}`, `{"model":"a\u0000b","input":"a"}`,
-				`{"input":"a"}`, `{"model":null,"input":"a"}`, `{"model":"","input":"a"}`, `{"model":4,"input":"a"}`, `{"model":["m"],"input":"a"}`,
-			},
+			"model", []string{`"vox-4","input":"a"`},
+			[]string{`"` + strings.Repeat("m", 257) + `","input":"a"`, `"a\u0000b","input":"a"`, `null,"input":"a"`, `4,"input":"a"`},
 		},
 		{
 			"input",
 			[]string{
-				`{"model":"m","input":"a"}`, `{"model":"m","input":["a"]}`, `{"model":"m","input":["a","b"]}`, `{"model":"m","input":" "}`,
-				`{"model":"m","input":[1,2]}`, `{"model":"m","input":[[1],[2, 3]]}`, `{"model":"m", "input" : [ [ 1 ] , [ 2 ] ] }`, `{"inp\u0075t":"a","model":"m"}`,
+				`"m","input":"a"`, `"m","input":["a","b"]`, `"m","input":" "`, `"m","input":[1,2]`, `"m","input":[[1],[2, 3]]`, `"m", "input" : [ [ 1 ] , [ 2 ] ]`, `"m","inp\u0075t":"a"`,
 			},
 			[]string{
-				`{"model":"m"}`, `{"model":"m","input":null}`, `{"model":"m","input":""}`, `{"model":"m","input":[]}`, `{"model":"m","input":["a",""]}`,
-				`{"model":"m","input":["",["a"]]}`, `{"model":"m","input":[[]]}`, `{"model":"m","input":[[1],[ ]]}`, `{"model":"m","input":5}`,
-				`{"model":"m","input":true}`, `{"model":"m","input":{"a":1}}`, `{"model":"m","input":["a",1]}`, `{"model":"m","input":[1,"a"]}`,
-				`{"model":"m","input":[[1,"a"]]}`, `{"model":"m","input":[[[1]]]}`, `{"model":"m","input":[null]}`, `{"model":"m","input":[{}]}`,
-				`{"model":"m","input":[1.5]}`, `{"model":"m","input":[-1]}`, `{"model":"m","input":[[1e3]]}`, `{"model":"m","input":["a",["b"]]}`,
-				`{"model":"text-embedding-v4","input":[1,2]}`, `{"model":"embx-001","input":[[1]]}`, `{"model":"vox-4","input":[1]}`,
+				`"m"`, `"m","input":null`, `"m","input":""`, `"m","input":[]`, `"m","input":["a",""]`, `"m","input":["",["a"]]`, `"m","input":[[]]`, `"m","input":[[1],[ ]]`,
+				`"m","input":5`, `"m","input":{"a":1}`, `"m","input":["a",1]`, `"m","input":[1,"a"]`, `"m","input":[[1,"a"]]`, `"m","input":[[[1]]]`, `"m","input":[null]`,
+				`"m","input":[1.5]`, `"m","input":[-1]`, `"m","input":[[1e3]]`, `"text-embedding-v4","input":[1,2]`, `"embx-001","input":[[1]]`, `"vox-4","input":[1]`,
 			},
 		},
 		{
-			"encoding_format",
-			[]string{`{"model":"m","input":"a","encoding_format":"float"}`, `{"model":"m","input":"a","encoding_format":"base64"}`, `{"model":"m","input":"a","encoding_format":null}`},
-			[]string{`{"model":"m","input":"a","encoding_format":"int8"}`, `{"model":"m","input":"a","encoding_format":""}`, `{"model":"m","input":"a","encoding_format":1}`},
+			"encoding_format", []string{`"m","input":"a","encoding_format":"float"`, `"m","input":"a","encoding_format":"base64"`, `"m","input":"a","encoding_format":null`},
+			[]string{`"m","input":"a","encoding_format":"int8"`},
 		},
 		{
 			"dimensions",
-			[]string{
-				`{"model":"m","input":"a","dimensions":1}`, `{"model":"m","input":"a","dimensions":3}`, `{"model":"m","input":"a","dimensions":null}`,
-				`{"model":"text-embedding-v4","input":"a","dimensions":64}`, `{"model":"text-embedding-v4","input":"a","dimensions":2048}`,
-				`{"model":"vox-4","input":"a","dimensions":256}`, `{"model":"vox-4-lite","input":"a","dimensions":2048}`, `{"model":"vox-4-large","input":"a","dimensions":1024}`,
-				`{"model":"embx-001","input":"a","dimensions":768}`,
-			},
-			[]string{
-				`{"model":"m","input":"a","dimensions":0}`, `{"model":"m","input":"a","dimensions":-1}`, `{"model":"m","input":"a","dimensions":1.0}`,
-				`{"model":"m","input":"a","dimensions":"256"}`, `{"model":"m","input":"a","dimensions":4294967296}`,
-				`{"model":"text-embedding-v4","input":"a","dimensions":65}`, `{"model":"vox-4","input":"a","dimensions":1536}`, `{"model":"vox-4-lite","input":"a","dimensions":64}`,
-			},
+			[]string{`"m","input":"a","dimensions":3`, `"text-embedding-v4","input":"a","dimensions":64`, `"vox-4-lite","input":"a","dimensions":2048`, `"embx-001","input":"a","dimensions":768`},
+			[]string{`"m","input":"a","dimensions":0`, `"m","input":"a","dimensions":4294967296`, `"text-embedding-v4","input":"a","dimensions":65`, `"vox-4","input":"a","dimensions":1536`},
 		},
-		{
-			"user",
-			[]string{`{"model":"m","input":"a","user":"u"}`, `{"model":"m","input":"a","user":""}`, `{"model":"m","input":"a","user":null}`},
-			[]string{`{"model":"m","input":"a","user":1}`, `{"model":"m","input":"a","user":{}}`},
-		},
+		{"user", []string{`"m","input":"a","user":"u"`}, []string{`"m","input":"a","user":1`}},
 	} {
-		for _, body := range row.good {
-			if err := parsed(t, body).Validate(nil); err != nil {
-				t.Errorf("%s: %v", body, err)
+		for _, members := range row.good {
+			if err := parsed(t, `{"model":`+members+`}`).Validate(nil); err != nil {
+				t.Errorf("%s: %v", members, err)
 			}
 		}
-		for _, body := range row.bad {
-			err := parsed(t, body).Validate(nil)
+		for _, members := range row.bad {
+			err := parsed(t, `{"model":`+members+`}`).Validate(nil)
 			if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || f.Code != fault.InvalidRequest || f.Param != row.field || f.Message == "" {
-				t.Errorf("%s: %v, want a 400 that names %s", body, err, row.field)
+				t.Errorf("%s: %v, want a 400 that names %s", members, err, row.field)
 			}
 		}
 	}
@@ -94,9 +72,7 @@ func TestEveryFieldOfTheTableObeysItsRule(t *testing.T) {
 
 func TestABodyIsOneStrictObject(t *testing.T) {
 	for body, offset := range map[string]string{
-		`{"model":"m","input":"a"`: "byte 24", `["m"]`: "byte 0", `{"model":"m","input":"a"} x`: "byte 26", `{"model":"m","model":"n","input":"a"}`: "byte 13",
-		`{"model":"m","Input":"a"}`: "byte 13", `{"model":"m","input":["a",]}`: "byte 25", "{\"model\":\"m\",\"input\":\"\xff\"}": "byte 22",
-		`{"model":"m","input":[[1,]]}`: "byte 24", ``: "byte 0",
+		`{"model":"m","model":"n","input":"a"}`: "byte 13", `{"model":"m","input":["a",]}`: "byte 25", `{"model":"m","input":[[1,]]}`: "byte 24", ``: "byte 0",
 	} {
 		_, err := embeddingsapi.Parse([]byte(body))
 		if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || !strings.Contains(f.Message, offset) {
@@ -175,15 +151,6 @@ func TestTheBoundCoversWhatTheInputCanBe(t *testing.T) {
 	}
 }
 
-func TestUnknownFieldsReachTheUpstreamAsTheyCame(t *testing.T) {
-	const body = `{ "x" : 1.0, "model":"m","input":["a"], "big":9007199254740993,"input_type":"query","user":"u","encoding_format":"base64" }`
-	prepared := parsed(t, body).Prepared()
-	data, err := prepared.Bytes()
-	if err != nil || string(data) != body {
-		t.Errorf("%s, %v", data, err)
-	}
-}
-
 func TestAnUpstreamThatGivesNumbersOnlyIsAskedForThem(t *testing.T) {
 	for _, model := range []string{"text-embedding-v4", "text-embedding-004", "embx-001", "embx-2-preview"} {
 		data, err := parsed(t, fmt.Sprintf(`{"model":%q,"input":"a","encoding_format":"base64"}`, model)).Prepared().Bytes()
@@ -191,9 +158,9 @@ func TestAnUpstreamThatGivesNumbersOnlyIsAskedForThem(t *testing.T) {
 			t.Errorf("%s, %v", data, err)
 		}
 	}
-	data, _ := parsed(t, `{"model":"vox-4","input":"a","encoding_format":"base64"}`).Prepared().Bytes()
-	if !strings.Contains(string(data), "base64") {
-		t.Errorf("%s: the upstream can give base64 itself", data)
+	const body = `{ "x" : 1.0, "model":"vox-4","input":["a"], "big":9007199254740993,"encoding_format":"base64" }`
+	if data, err := parsed(t, body).Prepared().Bytes(); err != nil || string(data) != body {
+		t.Errorf("%s, %v: the upstream can give base64 itself", data, err)
 	}
 }
 
@@ -202,12 +169,8 @@ func TestATypedRequestIsReadAsItsBytes(t *testing.T) {
 		"nothing":                  {},
 		"every field":              {Model: "m", Input: embeddings.Texts("a\"b", "c"), Dimensions: 3, EncodingFormat: embeddings.Base64, User: "u"},
 		"tokens with spaces":       {Model: "m", Input: []byte(` [ 1, 2 ] `)},
-		"one text":                 {Model: "text-embedding-v4", Input: embeddings.Text("a"), Dimensions: 64},
 		"dimensions of no model":   {Model: "text-embedding-v4", Input: embeddings.Text("a"), Dimensions: 65},
-		"negative dimensions":      {Model: "m", Input: embeddings.Text("a"), Dimensions: -1},
-		"an empty text":            {Model: "m", Input: embeddings.Texts("a", "")},
 		"an input of no kind":      {Model: "m", Input: []byte(`{"a":1}`)},
-		"a null":                   {Model: "m", Input: []byte(`null`)},
 		"an encoding of no kind":   {Model: "m", Input: embeddings.Text("a"), EncodingFormat: "hex"},
 		"a model that is too long": {Model: strings.Repeat("m", 257), Input: embeddings.Text("a")},
 		"fields in Extra":          {Model: "m", Input: embeddings.Text("a"), Extra: []byte(`{"dimensions":3,"user":"u","x":1.0}`)},

@@ -42,18 +42,13 @@ func Parse(data []byte) (*Request, error) { return read(data, nil) }
 
 // Encode marshals a typed request and checks the bytes as [Parse] does.
 func Encode(typed *images.Request) (*Request, error) {
-	return rule.Encode(typed, func(data []byte) (*Request, error) {
-		if len(typed.Extra) > 0 { // which may have any of the fields
-			return read(data, nil)
-		}
-		return read(data, typed)
-	})
+	return rule.Encode(typed, len(typed.Extra) > 0, read)
 }
 
 // read indexes and checks a request body. The fields are typed's, or are decoded
 // if that is nil.
 func read(data []byte, typed *images.Request) (*Request, error) {
-	o, err := rule.ReadSmall(data)
+	o, err := rule.Read(rule.Small, data, "", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -255,14 +250,14 @@ func Pixels(size string) (width, height int64, ok bool) {
 // name as the table spells it and as the caller does.
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
 	if r.form == nil {
-		return rule.CheckRouting(&r.object, rule.Other, pass)
+		return rule.CheckUnpriced(&r.object, rule.Other, nil, pass)
 	}
 	for i := range r.form.Parts {
 		p := &r.form.Parts[i]
 		if p.Size == 0 {
 			continue
 		}
-		if err := rule.CheckRoutingField(p.Name, pass); err != nil {
+		if err := rule.CheckUnpricedField(p.Name, pass); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,8 @@
 package messagesapi
 
 import (
+	"strconv"
+
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/completion"
@@ -8,35 +10,32 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
+// What is read of a block or a delta, and of an event.
+var (
+	blockParts = []completion.Part{
+		{Name: "text"}, {Name: "thinking"}, {Name: "partial_json"}, {Name: "name"},
+		{Name: "input", As: completion.AsJSON},
+		{Name: "type", As: completion.AsType},
+		{Name: "stop_reason", As: completion.AsStop},
+	}
+	eventParts = []completion.Part{
+		{Name: "delta", As: completion.AsObject, Parts: blockParts},
+		{Name: "content_block", As: completion.AsObject, Parts: blockParts},
+	}
+)
+
+// form is that of an answer.
+var form = completion.Form{
+	Parts: []completion.Part{{Name: "content", As: completion.AsList, Parts: blockParts}},
+	Type:  "message", Usage: usageMembers,
+	Wrong: "The upstream's answer is not a message with content.",
+}
+
 // ReadAnswer checks an upstream's 200 answer to the request and reads its
 // usage. An empty, cut or malformed body and an error in a 200 body are a
 // fault.BadGateway. The Answer does not refer to data.
 func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (completion.Answer, error) {
-	var s answerScan
-	o := rawjson.Borrow()
-	defer rawjson.GiveBack(o)
-	err := rawjson.IndexInto(o, data, nil, func(rd *rawjson.Reader, name []byte) error {
-		if string(name) == "content" && rd.Kind() == '[' {
-			s.content = true
-			return rd.Array(func(int) error { return s.object(rd, data) })
-		}
-		_, err := rd.Skip()
-		return err
-	})
-	if err := answer.Whole(o, err); err != nil {
-		return completion.Answer{}, err
-	}
-	if kind, _ := rawjson.String(o.Raw("type")); kind != "message" || !s.content {
-		return completion.Answer{}, answer.Bad("The upstream's answer is not a message with content.", nil)
-	}
-	var p report
-	p.read(o.Raw("usage"))
-	var edits []rawjson.Edit
-	if o.Raw("model") != nil {
-		edits = []rawjson.Edit{rawjson.Set("model", r.parsed.Model(r.Model))}
-	}
-	body := o.Apply(make([]byte, 0, len(data)+len(r.Model)+16), edits...)
-	return completion.Answer{Body: body, Usage: r.usage(&p, s.text.Quarters, b), Said: tokencount.Tokens(s.text.Quarters)}, nil
+	return r.Parsed.ReadAnswer(r.Model, data, &form, b)
 }
 
 // ReadCount checks an upstream's 200 answer to a request to count tokens, and
@@ -54,50 +53,43 @@ func ReadCount(data []byte) (body []byte, tokens int64, err error) {
 	return o.Apply(nil), tokens, nil
 }
 
-// answerScan is what one answer or event holds, gathered in the one pass that
-// checks it.
-type answerScan struct {
-	text    completion.Text
-	content bool   // there is a content array
-	kind    []byte // the type of the block or delta
-	stopped bool   // there is a stop_reason
+// CountAnswer is the answer to a request to count tokens.
+func CountAnswer(tokens int64) []byte {
+	return append(strconv.AppendInt([]byte(`{"input_tokens":`), tokens, 10), '}')
 }
 
-// object reads a block or a delta.
-func (s *answerScan) object(rd *rawjson.Reader, src []byte) error {
-	if rd.Kind() != '{' {
-		_, err := rd.Skip()
-		return err
-	}
-	return rd.Object(func(name []byte, _ rawjson.Span) error { return s.member(rd, src, name) })
+// report is the usage that the vendor reports, in disjoint buckets but for the last.
+type report struct{ completion.Report }
+
+// The fields of a report.
+const (
+	input      = completion.Input
+	cached     = completion.Cached
+	cacheWrite = completion.CacheWrite
+	output     = completion.Output
+	reasoning  = completion.Reasoning
+)
+
+// usageMembers are those of a usage object.
+var usageMembers = []tokencount.Member{
+	{Name: "input_tokens", Field: input},
+	{Name: "cache_read_input_tokens", Field: cached},
+	{Name: "cache_creation_input_tokens", Field: cacheWrite},
+	{Name: "output_tokens", Field: output},
+	{Name: "output_tokens_details", Inner: []tokencount.Member{{Name: "thinking_tokens", Field: reasoning}}},
 }
 
-// member reads one member of a block or a delta, and counts what the model wrote.
-func (s *answerScan) member(rd *rawjson.Reader, src, name []byte) error {
-	var text, object, kind, stop bool
-	switch string(name) {
-	case "text", "thinking", "partial_json", "name":
-		text = true
-	case "input":
-		object = true
-	case "type":
-		kind = true
-	case "stop_reason":
-		stop = true
-	}
-	span, err := rd.Skip()
-	if err != nil {
-		return err
-	}
-	switch raw := span.Of(src); {
-	case text:
-		s.text.Add(raw, span)
-	case object && len(raw) > len("{}"):
-		s.text.Quarters += tokencount.Quarters(raw)
-	case kind:
-		s.kind = raw
-	case stop && !rawjson.IsNull(raw):
-		s.stopped = true
-	}
-	return nil
+// read takes in one usage object and reports whether it counts the output.
+// Anything else is ignored.
+func (p *report) read(raw []byte) (told bool) { return p.Read(raw, usageMembers) }
+
+// begin takes in the usage of message_start. Its output is a count so far, and
+// an input of nothing at all means that the upstream does not know it yet.
+func (p *report) begin(raw []byte) {
+	var first report
+	first.read(raw)
+	known := first.Has[input] && first.N[input]+first.N[cached]+first.N[cacheWrite] > 0
+	before := p.Has
+	p.read(raw)
+	p.Has[input], p.Has[output] = before[input] || known, before[output]
 }

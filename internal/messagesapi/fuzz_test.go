@@ -62,8 +62,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzTap feeds anything to a tap: it never panics, every event is one event of
-// valid JSON or an error, usage is never negative, and what is cut short ends.
 // FuzzEncode: a typed request is read as its bytes are.
 func FuzzEncode(f *testing.F) {
 	f.Add([]byte(full))
@@ -98,15 +96,15 @@ func FuzzEncode(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if diff := cmp.Diff(read(t, want), read(t, got)); diff != "" {
+			if diff := cmp.Diff(known(t, want), known(t, got)); diff != "" {
 				t.Errorf("%s (-bytes +typed):\n%s", data, diff)
 			}
 		}
 	})
 }
 
-// read is all that is known of a request.
-func read(t *testing.T, r *Request) []any {
+// known is all that is known of a request.
+func known(t *testing.T, r *Request) []any {
 	t.Helper()
 	view, err := json.Marshal(r.Request)
 	if err != nil {
@@ -118,6 +116,8 @@ func read(t *testing.T, r *Request) []any {
 	return []any{fmt.Sprint(r.Validate()), fmt.Sprint(unpriced), string(view), string(body), string(r.Source()), r.InputBound(b), r.LinkedBound(b), r.InputEstimate(b), r.Summary().InputEstimate(b)}
 }
 
+// FuzzTap feeds anything to a tap: it never panics, every event is one event of
+// valid JSON or an error, usage is never negative, and what is cut short ends.
 func FuzzTap(f *testing.F) {
 	for _, e := range append(conversation(), unknowing) {
 		f.Add(e.name, []byte(e.data), []byte(writes("a").data))

@@ -3,10 +3,12 @@
 package messagesapi
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -15,29 +17,82 @@ import (
 // estimates need.
 type Request struct {
 	*messages.Request
+	completion.Parsed
 	countOnly bool              // only the input is to be counted
 	typed     *messages.Request // whose fields the view has; nil if they are read from the body
-	parsed    completion.Request
 }
 
-// newRequest returns an empty request with its view.
-func newRequest() *Request {
-	r := new(struct {
+// Parse reads a request body in one pass. It fails with a 400 that names the
+// byte offset if data is not one strict JSON object (docs/http-api.md).
+// Fields that break a rule do not fail it: [Request.Validate] reports the
+// first of them, so that an unknown model is noticed before a bad field.
+//
+// The Request refers to data, which must not change any more. Its fields are a
+// read-only view: the request's own Extra is empty, use [messages.Request.Field] for
+// other members.
+func Parse(data []byte) (*Request, error) { return read(data, nil) }
+
+// ParseCount is [Parse] for a count of tokens: max_tokens may be missing, and
+// stream is not looked at.
+func ParseCount(data []byte) (*Request, error) { return readCount(data, nil) }
+
+// Encode marshals a typed request and checks it as [Parse] checks a body. Its fields
+// are the caller's own and not decoded again, unless it has an Extra or breaks a rule:
+// then the bytes are parsed.
+func Encode(typed *messages.Request) (*Request, error) {
+	return rule.Encode(typed, hasExtra(typed), read)
+}
+
+// EncodeCount is [Encode] for a count of tokens.
+func EncodeCount(typed *messages.Request) (*Request, error) {
+	return rule.Encode(typed, hasExtra(typed), readCount)
+}
+
+// hasExtra reports whether the request or a part of it has members without a field
+// of their own.
+func hasExtra(r *messages.Request) bool {
+	switch {
+	case len(r.Extra) > 0,
+		r.ToolChoice != nil && len(r.ToolChoice.Extra) > 0,
+		r.Thinking != nil && len(r.Thinking.Extra) > 0,
+		r.Metadata != nil && len(r.Metadata.Extra) > 0,
+		r.OutputConfig != nil && (len(r.OutputConfig.Extra) > 0 || r.OutputConfig.Format != nil && len(r.OutputConfig.Format.Extra) > 0):
+		return true
+	}
+	return slices.ContainsFunc(r.Messages, func(m messages.Message) bool { return len(m.Extra) > 0 })
+}
+
+func read(data []byte, typed *messages.Request) (*Request, error) { return readFor(data, typed, false) }
+
+func readCount(data []byte, typed *messages.Request) (*Request, error) {
+	return readFor(data, typed, true)
+}
+
+// readFor indexes and checks a body, of a count of tokens or not, and fills the view:
+// with typed's fields, or with what it decodes if that is nil.
+func readFor(data []byte, typed *messages.Request, count bool) (*Request, error) {
+	all := new(struct {
 		request Request
 		view    messages.Request
 	})
-	r.request.Request = &r.view
-	return &r.request
+	r := &all.request
+	r.Request, r.typed, r.countOnly = &all.view, typed, count
+	if typed != nil {
+		all.view = *typed
+		r.Stream = r.Stream && !count
+		r.Messages, r.System, r.Tools = nil, nil, nil // are read as JSON
+	}
+	if err := r.ReadBody(data, uncounted, r.readMessages); err != nil {
+		return nil, err
+	}
+	r.Body = upstream.ObjectBody(r.Object)
+	fields.Read(r, &r.Object, &r.Problem, typed != nil)
+	r.checkBudget()
+	if typed != nil && r.Problem.Found() {
+		return readFor(data, nil, count)
+	}
+	return r, nil
 }
-
-// setBody keeps the indexed body.
-func (r *Request) setBody(o rawjson.Object) {
-	r.parsed.SetBody(o)
-	r.Body = upstream.ObjectBody(o)
-}
-
-// Source is the body as the caller sent it. It must not be modified.
-func (r *Request) Source() []byte { return r.parsed.Object.Src }
 
 // Prepared is the request's body as an upstream gets it: most output tokens are
 // asked for if most is positive and less than what the caller allows. A budget of
@@ -121,6 +176,12 @@ func (r *Request) budget(most int64) (tokens int64, lowered bool) {
 func (r *Request) Summary() *Request {
 	return &Request{
 		Request: &messages.Request{Model: r.Model, MaxTokens: r.MaxTokens, Stream: r.Stream},
-		parsed:  r.parsed.Summary(r.Model, r.quarters()),
+		Parsed:  r.Summarized(r.Model),
 	}
+}
+
+// uncounted are the top-level members that are no part of a prompt, whatever they
+// hold: the numbers, flags and ids of the table of fields.
+var uncounted = []string{
+	"model", "messages", "max_tokens", "temperature", "top_p", "top_k", "stop_sequences", "stream", "thinking", "metadata", "service_tier",
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
@@ -33,38 +34,21 @@ const full = `{"model":"m-large","max_tokens":4096,` +
 	`"tool_choice":{"type":"auto","disable_parallel_tool_use":false},"thinking":{"type":"enabled","budget_tokens":2048},` +
 	`"output_config":{"effort":"high"},"metadata":{"user_id":"u1"},"service_tier":"auto","betas":["a"]}`
 
-func TestARequestGoesOnAsItCame(t *testing.T) {
-	for _, body := range []string{full, " \n" + strings.ReplaceAll(full, `":`, "\" :\t") + "\n"} {
-		r, err := Parse([]byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Validate(); err != nil {
-			t.Error(err)
-		}
-		data, err := r.Prepared(0).Bytes()
-		if err != nil || string(data) != body || string(r.Source()) != body || !r.Body.IsObject() {
-			t.Errorf("%v\n%s", err, cmp.Diff(body, string(data)))
-		}
-	}
-}
-
 func TestTheViewHasEveryField(t *testing.T) {
 	r, err := Parse([]byte(full))
+	if err == nil {
+		err = r.Validate()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Model != "m-large" || r.MaxTokens != 4096 || r.System.String() != "Be brief." || *r.Temperature != 1 || *r.TopP != 0.9 || *r.TopK != 40 ||
-		len(r.StopSequences) != 1 || !r.Stream || len(r.Tools) == 0 || r.ToolChoice.Type != "auto" || r.Thinking.BudgetTokens != 2048 ||
-		r.OutputConfig.Effort != "high" || r.Metadata.UserID != "u1" || r.ServiceTier != "auto" || string(r.Field("betas")) != `["a"]` || r.Field("x") != nil {
-		t.Errorf("%+v", r)
+	view, err := json.Marshal(r.Request)
+	want := strings.NewReplacer(`,"betas":["a"]`, "", `,"disable_parallel_tool_use":false`, "").Replace(full)
+	if diff := cmp.Diff(want, string(view)); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	if len(r.Messages) != 3 || r.Messages[1].Role != "assistant" || string(r.Messages[2].Extra) != `{"x":1.0}` {
-		t.Errorf("%+v", r.Messages)
-	}
-	blocks, err := r.Messages[1].Content.Blocks()
-	if err != nil || len(blocks) != 2 || *blocks[0].Signature != "sig" || string(blocks[1].Input) != `{"q":"cat"}` {
-		t.Errorf("%+v, %v", blocks, err)
+	if string(r.Field("betas")) != `["a"]` || r.Field("x") != nil || string(r.Source()) != full {
+		t.Errorf("%s, %s", r.Field("betas"), r.Field("x"))
 	}
 }
 
@@ -222,13 +206,6 @@ func TestAnEstimateCountsWhatThePromptHolds(t *testing.T) {
 			t.Errorf("%s: %d tokens, without it %d", name, more, short)
 		}
 	}
-	// An escape takes more bytes than it is text: it must not take from the words around it.
-	picture := func(data string) string {
-		return `[{"type":"text","text":"` + strings.Repeat("word ", 400) + `"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + data + `"}}]`
-	}
-	if plain, escaped := count(picture(strings.Repeat("A", 300)), ""), count(picture(strings.Repeat(`\u0041`, 300)), ""); escaped < plain {
-		t.Errorf("%d tokens escaped, %d plain", escaped, plain)
-	}
 	if got := string(CountAnswer(42)); got != `{"input_tokens":42}` {
 		t.Error(got)
 	}
@@ -240,56 +217,25 @@ func TestTheTextOfManyBlocksTakesMemoryInProportion(t *testing.T) {
 	})
 }
 
-// summaryBodies are requests of every kind of content.
+// outlined are requests of every kind of content.
 var outlined = []string{
 	`{"model":"public","max_tokens":50,"stream":true,"system":"Be brief.","messages":[{"role":"user","content":"Wie spät ist es in 東京?"}]}`,
 	`{"model":"public","max_tokens":50,"stream":true,"tools":[{"name":"f","description":"does it","input_schema":{"type":"object"}}],` +
 		`"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://a.test/p.png"}},{"type":"text","text":"What is it?"}]}]}`,
 }
 
-func summaryRequest(t *testing.T, i int) *Request {
-	t.Helper()
-	r, err := Parse([]byte(outlined[i]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
 func TestASummaryCountsAsTheRequestDoes(t *testing.T) {
-	for i, text := range outlined {
-		for _, b := range []chat.MediaBound{{}, {Image: 7, Video: 9}} {
-			r := summaryRequest(t, i)
-			o := r.Summary()
-			if r.InputBound(b) <= 0 || r.InputEstimate(b) <= 0 || o.InputBound(b) != r.InputBound(b) || o.InputEstimate(b) != r.InputEstimate(b) || o.LinkedBound(b) != r.LinkedBound(b) {
-				t.Errorf("%s: %d and %d tokens, of the outline %d and %d", text, r.InputBound(b), r.InputEstimate(b), o.InputBound(b), o.InputEstimate(b))
-			}
-			if o.Model != r.Model || o.MaxTokens != r.MaxTokens || o.Stream != r.Stream {
-				t.Errorf("%s: the outline is %+v", text, o)
-			}
-			if o.Source() != nil || o.Body.IsObject() || o.Messages != nil || o.Tools != nil {
-				t.Errorf("%s: the outline keeps the request", text)
-			}
-			if again := o.Summary(); again.InputBound(b) != r.InputBound(b) || again.InputEstimate(b) != r.InputEstimate(b) {
-				t.Errorf("%s: an outline of the outline counts otherwise", text)
-			}
+	for _, text := range outlined {
+		r, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-}
-
-func TestATapGoesOnByASummaryAsByTheRequest(t *testing.T) {
-	for i, text := range outlined {
-		whole, light := summaryRequest(t, i).NewTap(TapOptions{}), summaryRequest(t, i).NewTap(TapOptions{})
-		light.UseSummary(light.request.Summary())
-		for _, e := range []wire{unknowing, opensText} {
-			want, _, err1 := whole.Event(nil, e.name, []byte(e.data))
-			got, _, err2 := light.Event(nil, e.name, []byte(e.data))
-			if err1 != nil || err2 != nil || string(got) != string(want) {
-				t.Errorf("%s: %s, %v instead of %s, %v", text, got, err2, want, err1)
-			}
+		o, b := r.Summary(), chat.MediaBound{Image: 7, Video: 9}
+		if r.InputBound(b) <= 0 || r.InputEstimate(b) <= 0 || o.InputBound(b) != r.InputBound(b) || o.InputEstimate(b) != r.InputEstimate(b) || o.LinkedBound(b) != r.LinkedBound(b) {
+			t.Errorf("%s: %d and %d tokens, of the outline %d and %d", text, r.InputBound(b), r.InputEstimate(b), o.InputBound(b), o.InputEstimate(b))
 		}
-		if light.Usage() != whole.Usage() {
-			t.Errorf("%s: %+v instead of %+v", text, light.Usage(), whole.Usage())
+		if o.Model != r.Model || o.MaxTokens != r.MaxTokens || o.Stream != r.Stream || o.Source() != nil || o.Body.IsObject() || o.Messages != nil || o.Tools != nil {
+			t.Errorf("%s: the outline is %+v", text, o)
 		}
 	}
 }

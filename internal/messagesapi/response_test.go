@@ -41,30 +41,17 @@ func TestA200ThatIsNoMessageIsABadGateway(t *testing.T) {
 	}
 }
 
-func TestACutAnswerIsABadGatewayAtEveryByte(t *testing.T) {
-	r, whole := asked(t), `{`+said+`,"usage":{"input_tokens":1,"output_tokens":2}}`
-	for n := range whole {
-		if _, err := r.ReadAnswer([]byte(whole[:n]), chat.MediaBound{}); !fault.Is(err, fault.BadGateway) {
-			t.Errorf("%s: %v", whole[:n], err)
-		}
-	}
-}
-
 func TestTheUsageOfAnAnswerIsReadInDisjointBuckets(t *testing.T) {
 	r := asked(t)
 	estimate := r.InputEstimate(chat.MediaBound{})
 	for usage, want := range map[string]billing.Usage{
 		`{"input_tokens":10,"output_tokens":3}`: {Input: 10, Output: 3},
 		`{"input_tokens":10,"output_tokens":3,"cache_creation_input_tokens":5,"cache_read_input_tokens":7,"output_tokens_details":{"thinking_tokens":2},"cache_creation":{"ephemeral_5m_input_tokens":5}}`: {Input: 10, CachedInput: 7, CacheWrite: 5, Output: 3, Reasoning: 2},
-		`{"input_tokens":10,"output_tokens":3,"cache_creation_input_tokens":null,"cache_read_input_tokens":null}`:                                                                                          {Input: 10, Output: 3},
 		`{"input_tokens":0,"output_tokens":0}`:   {Zero: true},
 		`null`:                                   {Input: estimate, Output: 6, Estimated: true},
-		`{}`:                                     {Input: estimate, Output: 6, Estimated: true},
 		`{"input_tokens":9}`:                     {Input: 9, Output: 6, Estimated: true},
-		`{"output_tokens":9}`:                    {Input: estimate, Output: 9, Estimated: true},
 		`{"input_tokens":"9","output_tokens":9}`: {Input: estimate, Output: 9, Estimated: true, Anomaly: true},
 		`{"input_tokens":9,"output_tokens":-9}`:  {Input: 9, Output: 6, Estimated: true, Anomaly: true},
-		`7`:                                      {Input: estimate, Output: 6, Estimated: true, Anomaly: true},
 	} {
 		a, err := r.ReadAnswer([]byte(`{`+said+`,"usage":`+usage+`}`), chat.MediaBound{})
 		if diff := cmp.Diff(want, a.Usage); diff != "" || err != nil {

@@ -6,33 +6,26 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
-	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/messages"
 )
 
 // Tap turns an upstream's stream into the client's, one event at a time, and
 // reads usage as it passes. It is not safe for concurrent use.
 type Tap struct {
-	request *Request
-	options TapOptions
-	report  report
+	completion.Tap // counts text that was delivered or thought unseen
+	request        *Request
+	options        TapOptions
 
-	produced completion.Meter // text delivered or thought unseen
-	unseen   int64            // of it, what the client does not see, in quarter tokens
-
+	unseen  int64   // of the text, what the client does not see, in quarter tokens
 	started bool    // message_start went out
 	open    []int64 // the blocks that are open
 	stopped bool    // the client knows why the model stopped
 	end     string  // the upstream's own terminator; empty until it came
-
-	last   completion.Template // of the piece of text before
-	object *rawjson.Object     // of the event at hand
 }
 
 // TapOptions are what a Tap cannot know.
@@ -44,11 +37,13 @@ type TapOptions struct {
 }
 
 // NewTap returns a Tap for the request's stream.
-func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o} }
+func (r *Request) NewTap(o TapOptions) *Tap {
+	return &Tap{Tap: completion.Tap{Request: &r.Parsed, Media: o.Media}, request: r, options: o}
+}
 
 // UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
 // that the request's bytes can be freed.
-func (t *Tap) UseSummary(r *Request) { t.request = r }
+func (t *Tap) UseSummary(r *Request) { t.request, t.Request = r, &r.Parsed }
 
 // Event appends what the client gets of one upstream event to dst: the same,
 // with the public model id in message_start. It fails with the *fault.Error
@@ -57,27 +52,24 @@ func (t *Tap) UseSummary(r *Request) { t.request = r }
 // unseen, of which [Bridge] informs the Tap alone. The event that ends a complete
 // stream is done and is not appended: see [Tap.Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
-	if text, ok := t.last.Match(name, data); ok {
-		t.produced.Wrote(tokencount.Quarters(text))
-		return t.last.Append(dst, text), false, nil
+	if out, ok := t.Repeat(dst, name, data); ok {
+		return out, false, nil
 	}
-	var s answerScan
-	t.object = rawjson.Borrow()
-	defer t.giveBack()
-	kind, err := t.index(name, data, &s)
+	defer t.Done()
+	kind, s, err := t.read(name, data)
 	if err != nil {
 		return dst, false, err
 	}
 	if kind == hiddenEvent || name == hiddenEvent {
-		unseen := hiddenQuarters(t.object)
+		unseen := hiddenQuarters(t.Object)
 		t.unseen += unseen
-		t.produced.Wrote(unseen)
+		t.Wrote(unseen)
 		return dst, false, nil
 	}
-	if !t.started && followsMessageStart(kind) {
+	if !t.started && slices.Contains(laterEvents, kind) {
 		return dst, false, answer.Bad("The upstream's stream does not begin with message_start.", nil)
 	}
-	t.produced.Wrote(s.text.Quarters)
+	t.Wrote(s.Text.Quarters)
 	came := name
 	if name == "" {
 		name = kind // without an event line the vendor's own clients see nothing
@@ -89,64 +81,27 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 		t.end = string(sse.AppendEvent(nil, name, data))
 		return dst, true, nil
 	case "message_delta":
-		t.stopped = t.stopped || s.stopped
-		if t.report.read(t.object.Raw("usage")) {
-			t.produced.Counted()
+		t.stopped = t.stopped || s.Stopped
+		if t.Report.Read(t.Object.Raw("usage"), usageMembers) {
+			t.Counted()
 		}
 	case "content_block_start", "content_block_stop":
 		t.block(kind == "content_block_start")
 	case "content_block_delta":
 		out = sse.AppendEvent(dst, name, data)
-		t.last.Learn(came, data, out[len(dst):], &s.text)
+		t.Template.Learn(came, data, out[len(dst):], &s.Text)
 		return out, false, nil
 	}
 	return sse.AppendEvent(dst, name, data), false, nil
 }
 
-// followsMessageStart reports whether an event may only come after message_start.
-func followsMessageStart(kind string) bool {
-	switch kind {
-	case "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop":
-		return true
-	}
-	return false
-}
-
-// giveBack ends the use of the index: a stream may be silent for long.
-func (t *Tap) giveBack() {
-	rawjson.GiveBack(t.object)
-	t.object = nil
-}
-
-// index reads an event's payload in one pass, and returns its type.
-func (t *Tap) index(name string, data []byte, s *answerScan) (kind string, err error) {
-	err = rawjson.IndexInto(t.object, data, nil, func(rd *rawjson.Reader, name []byte) error {
-		if string(name) == "delta" || string(name) == "content_block" {
-			return s.object(rd, data)
-		}
-		_, err := rd.Skip()
-		return err
-	})
-	if err != nil {
-		return "", answer.Bad("The upstream sent an event that is not one JSON object.", err)
-	}
-	kind = eventType(t.object.Raw("type"))
-	if kind == "" {
-		kind = name
-	}
-	if e := t.object.Raw("error"); kind == "error" || name == "error" || !rawjson.IsNull(e) {
-		return "", vendorError(e)
-	}
-	return kind, nil
-}
+// laterEvents may only come after message_start.
+var laterEvents = []string{"content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop"}
 
 // eventTypes are the events that the vendor documents.
-var eventTypes = []string{
-	"message_start", "content_block_start", "content_block_delta", "content_block_stop",
-	"message_delta", "message_stop", "ping", "error",
-}
+var eventTypes = append([]string{"message_start", "ping", "error"}, laterEvents...)
 
-// eventType is the type of an event.
+// eventType is the type of an event or a block. That of a known event takes no memory.
 func eventType(raw []byte) string {
 	for _, k := range eventTypes {
 		if len(raw) == len(k)+2 && raw[0] == '"' && string(raw[1:len(raw)-1]) == k {
@@ -157,15 +112,28 @@ func eventType(raw []byte) string {
 	return kind
 }
 
+// read reads an event's payload in one pass, and returns its type.
+func (t *Tap) read(name string, data []byte) (kind string, s completion.Scan, err error) {
+	if s, err = t.Read(data, eventParts); err != nil {
+		return "", s, err
+	}
+	kind = eventType(t.Object.Raw("type"))
+	if kind == "" {
+		kind = name
+	}
+	if e := t.Object.Raw("error"); kind == "error" || name == "error" || !rawjson.IsNull(e) {
+		return "", s, vendorError(e)
+	}
+	return kind, s, nil
+}
+
 // Opening judges the first events of a stream before the answer is committed:
 // whether one carries content, and the error if it is a failure behind a status
 // 200.
 func Opening(name string, data []byte) (content bool, err error) {
 	var t Tap
-	var s answerScan
-	t.object = rawjson.Borrow()
-	defer t.giveBack()
-	kind, err := t.index(name, data, &s)
+	defer t.Done()
+	kind, s, err := t.read(name, data)
 	switch {
 	case err != nil:
 		return true, err
@@ -174,32 +142,34 @@ func Opening(name string, data []byte) (content bool, err error) {
 	case kind == "message_stop":
 		return true, answer.Bad("The upstream's stream is empty.", nil)
 	case kind == "content_block_start": // other blocks come whole
-		block := eventType(s.kind)
-		return s.text.Quarters > 0 || block != "text" && block != "thinking", nil
+		block := eventType(s.Type)
+		return s.Text.Quarters > 0 || block != "text" && block != "thinking", nil
 	}
-	return s.text.Quarters > 0 || kind == "message_delta", nil
+	return s.Text.Quarters > 0 || kind == "message_delta", nil
 }
 
 // begin passes message_start.
 func (t *Tap) begin(dst []byte, name string) []byte {
 	t.started = true
-	raw := t.object.Raw("message")
+	raw := t.Object.Raw("message")
 	message := rawjson.Borrow()
 	defer rawjson.GiveBack(message)
 	if rawjson.IsNull(raw) || rawjson.IndexInto(message, raw, nil, nil) != nil {
-		return sse.AppendEvent(dst, name, t.object.Src)
+		return sse.AppendEvent(dst, name, t.Object.Src)
 	}
-	t.report.begin(message.Raw("usage"))
+	usage := report{t.Report}
+	usage.begin(message.Raw("usage"))
+	t.Report = usage.Report
 	if message.Raw("model") == nil {
-		return sse.AppendEvent(dst, name, t.object.Src)
+		return sse.AppendEvent(dst, name, t.Object.Src)
 	}
-	public := message.Apply(nil, rawjson.Set("model", t.request.parsed.Model(t.request.Model)))
-	return sse.AppendEvent(dst, name, t.object.Apply(nil, rawjson.Set("message", public)))
+	public := message.Apply(nil, rawjson.Set("model", t.request.Spelled(t.request.Model)))
+	return sse.AppendEvent(dst, name, t.Object.Apply(nil, rawjson.Set("message", public)))
 }
 
 // block notes that a block begins or ends.
 func (t *Tap) block(begins bool) {
-	index, _ := rawjson.Int(t.object.Raw("index"))
+	index, _ := rawjson.Int(t.Object.Raw("index"))
 	at := slices.Index(t.open, index)
 	switch {
 	case begins && at < 0:
@@ -209,34 +179,10 @@ func (t *Tap) block(begins bool) {
 	}
 }
 
-// Usage is what was consumed until now. Text delivered after the upstream last
-// counted its output is estimated, as is everything that it did not count.
-func (t *Tap) Usage() billing.Usage {
-	u := t.request.usage(&t.report, t.produced.Quarters, t.options.Media)
-	if t.report.Has[output] {
-		u = t.produced.Raised(u)
-	}
-	return u
-}
-
 // Delivered reports whether the client has got anything of the answer.
 func (t *Tap) Delivered() bool {
-	return t.produced.Quarters > t.unseen || t.report.Has[output] && t.produced.UpToDate()
+	return t.Quarters > t.unseen || t.Report.Has[output] && t.UpToDate()
 }
-
-// Output is the number of output tokens delivered, or thought unseen, until now.
-// What message_start counts was not delivered.
-func (t *Tap) Output() int64 {
-	out := t.Said()
-	if t.report.Has[output] {
-		out = max(out, t.report.N[output])
-	}
-	return out
-}
-
-// Said is the number of output tokens by the text alone, whatever the upstream
-// reports.
-func (t *Tap) Said() int64 { return t.produced.Tokens() }
 
 // Heartbeat appends an event that keeps the connection alive.
 func (t *Tap) Heartbeat(dst []byte) []byte {
@@ -247,10 +193,14 @@ func (t *Tap) Heartbeat(dst []byte) []byte {
 // until now: the ends of the open blocks, and the message's beginning if there
 // was none. The terminator is not appended.
 func (t *Tap) CutShort(dst []byte) []byte {
-	u := shownUsage(t.Usage())
+	u := t.Usage()
+	shown := messages.Usage{
+		InputTokens: u.Input, CacheReadInputTokens: u.CachedInput, CacheCreationInputTokens: u.CacheWrite,
+		OutputTokens: u.Output,
+	}
 	if !t.started {
 		t.started = true
-		dst = t.start(dst, u)
+		dst = t.start(dst, shown)
 	}
 	slices.Sort(t.open)
 	for _, index := range t.open {
@@ -262,7 +212,7 @@ func (t *Tap) CutShort(dst []byte) []byte {
 		return dst
 	}
 	t.stopped = true
-	usage, err := json.Marshal(u)
+	usage, err := json.Marshal(shown)
 	if err != nil {
 		return dst // integers marshal
 	}

@@ -261,87 +261,10 @@ func TestTheOpeningOfAStreamIsJudged(t *testing.T) {
 	}
 }
 
-// TestAnEventThatMatchesTheTemplateIsTreatedAsEveryOther compares a tap that remembers with one
-// that forgets before every event.
-func TestAnEventThatMatchesTheTemplateIsTreatedAsEveryOther(t *testing.T) {
-	forms := []string{
-		`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%s"}}`,
-		`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"%s"}}`,
-		`{"type":"content_block_delta","index":0,"delta":{"text":"both","thinking":"%s"}}`,
-		`{"type":"message_delta","delta":{"text":"%s"},"usage":{"output_tokens":9}}`,
-		`{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"%s"}}`,
-		`{"type":"content_block_delta","index":0,"delta":{"text":"a"}}%s`,
-	}
-	texts := rapid.OneOf(rapid.SampledFrom([]string{"", "m", " word", "道", `\n`, `\"`, `"`, `","x":"`, "\x01", "\xff", `\`, `}`, "\n"}), rapid.String())
-	rapid.Check(t, func(t *rapid.T) {
-		r, err := Parse([]byte(asks("")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		remembers, forgets := r.NewTap(TapOptions{}), r.NewTap(TapOptions{})
-		for _, tap := range []*Tap{remembers, forgets} {
-			if _, _, err := tap.Event(nil, "", []byte(starts.data)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		form := forms[0]
-		for range rapid.IntRange(1, 12).Draw(t, "events") {
-			if rapid.IntRange(0, 3).Draw(t, "change") == 0 {
-				form = rapid.SampledFrom(forms).Draw(t, "form")
-			}
-			data := fmt.Appendf(nil, form, texts.Draw(t, "text"))
-			name := rapid.SampledFrom([]string{"content_block_delta", "", "", "", "", "", "error"}).Draw(t, "name")
-			forgets.last.Forget()
-			got, _, gotErr := remembers.Event([]byte("before"), name, data)
-			want, _, wantErr := forgets.Event([]byte("before"), name, data)
-			if d := cmp.Diff(string(want), string(got)); d != "" || (gotErr == nil) != (wantErr == nil) {
-				t.Fatalf("after %s: error %v, want %v\n%s", data, gotErr, wantErr, d)
-			}
-			if d := cmp.Diff(forgets.Usage(), remembers.Usage()); d != "" || forgets.Output() != remembers.Output() {
-				t.Fatalf("after %s: usage\n%s", data, d)
-			}
-			if gotErr != nil {
-				return
-			}
-		}
-	})
-}
-
-func TestATemplateIsUsedForWordAfterWord(t *testing.T) {
-	tap := tapped(t)
-	for _, name := range []string{"content_block_delta", ""} {
-		pass(t, tap, starts, wire{name, writes(" first").data})
-		if text, ok := tap.last.Match(name, []byte(writes(" second").data)); !ok || string(text) != " second" {
-			t.Errorf("%q: the second event is not like the first: %q", name, text)
-		}
-	}
-	two := wire{"", `{"type":"content_block_delta","index":0,"delta":{"text":"one","thinking":"two"}}`}
-	pass(t, tap, two)
-	if _, ok := tap.last.Match("", []byte(two.data)); ok {
-		t.Error("an event of two texts counts as one")
-	}
-	pass(t, tap, writes(" first"))
-	if _, ok := tap.last.Match("error", []byte(writes(" second").data)); ok {
-		t.Error("an event of another name is like it")
-	}
-}
-
 func BenchmarkTap(b *testing.B) {
 	tap := tapped(b)
 	pass(b, tap, starts, opensText)
 	data, dst := []byte(writes(" word after word").data), make([]byte, 0, 4096)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, err := tap.Event(dst, "content_block_delta", data); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkTapOfUnlikeEvents(b *testing.B) {
-	tap := tapped(b)
-	pass(b, tap, starts, opensText)
-	data, dst := []byte(writes("a \"quoted\" word\n").data), make([]byte, 0, 4096)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, _, err := tap.Event(dst, "content_block_delta", data); err != nil {

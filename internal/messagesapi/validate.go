@@ -4,30 +4,32 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 )
 
 // fields is the table of the request's fields. `messages` has rules of its own
-// in messages.go; a field that is not listed passes unseen.
-var fields = rule.Table{
-	{Name: "model", Check: rule.ModelID()},
-	{Name: "max_tokens", Check: rule.Integer(1, math.MaxInt32)},
-	{Name: "system", Check: textOr("a string or an array of text blocks")},
-	{Name: "temperature", Check: rule.Number(0, 1)},
-	{Name: "top_p", Check: rule.Number(0, 1)},
-	{Name: "top_k", Check: rule.Integer(0, math.MaxInt32)},
-	{Name: "stop_sequences", Check: stringList()},
-	{Name: "stream", Check: rule.Bool()},
-	{Name: "tools", Check: rule.Array()},
-	{Name: "tool_choice", Check: rule.Object()},
-	{Name: "thinking", Check: rule.Object()},
-	{Name: "output_config", Check: rule.Object()},
-	{Name: "metadata", Check: rule.Object()},
-	{Name: "service_tier", Check: rule.String()},
+// in parse.go; a field that is not listed passes unseen.
+var fields = rule.Fields[Request]{
+	{Name: "model", Check: rule.ModelID(), Into: func(r *Request) any { return &r.Model }},
+	{Name: "max_tokens", Check: rule.Integer(1, math.MaxInt32), Into: func(r *Request) any { return &r.MaxTokens }},
+	{Name: "system", Check: textOr("a string or an array of text blocks"), Into: func(r *Request) any { return (*jsontext.Value)(&r.System) }, Then: (*Request).checkSystem},
+	{Name: "temperature", Check: rule.Number(0, 1), Into: func(r *Request) any { return &r.Temperature }},
+	{Name: "top_p", Check: rule.Number(0, 1), Into: func(r *Request) any { return &r.TopP }},
+	{Name: "top_k", Check: rule.Integer(0, math.MaxInt32), Into: func(r *Request) any { return &r.TopK }},
+	{Name: "stop_sequences", Check: stringList(), Into: func(r *Request) any { return &r.StopSequences }},
+	{Name: "stream", Then: (*Request).readStream},
+	{Name: "tools", Check: rule.Array(), Into: func(r *Request) any { return &r.Tools }, Then: (*Request).checkTools},
+	{Name: "tool_choice", Check: rule.Object(), Then: func(r *Request, raw []byte) { part(r, "tool_choice", raw, toolChoiceFields, &r.ToolChoice) }},
+	{Name: "thinking", Check: rule.Object(), Then: func(r *Request, raw []byte) { part(r, "thinking", raw, thinkingFields, &r.Thinking) }},
+	{Name: "output_config", Check: rule.Object(), Then: (*Request).readOutputConfig},
+	{Name: "metadata", Check: rule.Object(), Then: func(r *Request, raw []byte) { part(r, "metadata", raw, metadataFields, &r.Metadata) }},
+	{Name: "service_tier", Check: rule.String(), Into: func(r *Request) any { return &r.ServiceTier }},
 }
 
 // The tables of the objects among them.
@@ -62,27 +64,76 @@ func stringList() rule.Check {
 	return rule.Check{Text: fmt.Sprintf("an array of at most %d strings", rule.MaxElements), OK: func(raw []byte) bool { return raw[0] == '[' && either.OK(raw) }}
 }
 
+// readStream reads the field that a count of tokens does not have.
+func (r *Request) readStream(raw []byte) {
+	if check := rule.Bool(); r.countOnly {
+		return
+	} else if !check.OK(raw) {
+		r.Problem.Note("stream", check.Text)
+	}
+	r.Stream = raw[0] == 't'
+}
+
+// part checks an object's members against their table and decodes it into a field
+// of the view, unless one of them breaks its rule.
+func part[T any](r *Request, name string, raw []byte, table rule.Table, into **T) {
+	o, err := rawjson.Index(raw, nil, nil)
+	if err != nil || !r.Problem.AllObey(table, &o, name+".") || r.typed != nil {
+		return // what is no object the table of fields refused
+	}
+	v := new(T)
+	if err := json.Unmarshal(raw, v, jsontext.AllowDuplicateNames(true)); err != nil { // two members of one name, of which only the first was checked
+		r.Problem.Refuse(name, fmt.Sprintf("%q is ambiguous: a member is given twice.", name))
+		return
+	}
+	*into = v
+}
+
+// readOutputConfig reads output_config. Its format has a type, and a json_schema holds
+// a schema.
+func (r *Request) readOutputConfig(raw []byte) {
+	const name = "output_config.format"
+	config, err := rawjson.Index(raw, nil, nil)
+	if err != nil {
+		return // the table of fields refused it
+	}
+	if format := config.Raw("format"); !rawjson.IsNull(format) {
+		o, err := rawjson.Index(format, nil, nil)
+		if err != nil {
+			r.Problem.Note(name, "an object")
+			return
+		}
+		if !r.Problem.AllObey(formatFields, &o, name+".") {
+			return
+		}
+		kind, _ := rawjson.String(o.Raw("type"))
+		if kind == "" {
+			r.Problem.Note(name+".type", rule.NonEmptyString().Text)
+		}
+		schema := o.Raw("schema")
+		if kind == "json_schema" && (rawjson.IsNull(schema) || schema[0] != '{') {
+			r.Problem.Note(name+".schema", "an object that is a JSON Schema")
+		}
+		if !r.Problem.Schema(name+".schema", schema) {
+			return
+		}
+	}
+	part(r, "output_config", raw, outputFields, &r.OutputConfig)
+}
+
 // Validate reports the first rule that the request breaks, as an
 // invalid_request_error that names the field.
 func (r *Request) Validate() error {
 	if r.Model == "" {
-		r.parsed.Problem.Note("model", "given: the id of a model")
+		r.Problem.Note("model", "given: the id of a model")
 	}
 	if r.MaxTokens == 0 && !r.countOnly {
-		r.parsed.Problem.Note("max_tokens", "given: the most tokens that may be generated")
+		r.Problem.Note("max_tokens", "given: the most tokens that may be generated")
 	}
 	if len(r.Messages) == 0 {
-		r.parsed.Problem.Note("messages", "a non-empty array of message objects")
+		r.Problem.Note("messages", "a non-empty array of message objects")
 	}
-	return r.parsed.Problem.Err()
-}
-
-// noteMissing notes a member that is missing, in the words of its rule.
-func (r *Request) noteMissing(missing bool, name, member string, table rule.Table) {
-	if missing {
-		check, _ := table.Find(member)
-		r.parsed.Problem.Note(name+"."+member, check.Text)
-	}
+	return r.Problem.Err()
 }
 
 // leastBudget is the smallest budget of thinking, in tokens.
@@ -91,111 +142,75 @@ const leastBudget = 1024
 // checkBudget checks what needs more than one field.
 func (r *Request) checkBudget() {
 	if c := r.ToolChoice; c != nil {
-		r.noteMissing(c.Type == "", "tool_choice", "type", toolChoiceFields)
-		r.noteMissing(c.Type == "tool" && c.Name == "", "tool_choice", "name", toolChoiceFields)
+		if c.Type == "" {
+			r.Problem.Note("tool_choice.type", toolChoiceFields[0].Check.Text)
+		}
+		if c.Type == "tool" && c.Name == "" {
+			r.Problem.Note("tool_choice.name", rule.NonEmptyString().Text)
+		}
 	}
 	t := r.Thinking
-	if t == nil {
-		return
-	}
-	r.noteMissing(t.Type == "", "thinking", "type", thinkingFields)
 	switch {
+	case t == nil:
+	case t.Type == "":
+		r.Problem.Note("thinking.type", thinkingFields[0].Check.Text)
 	case t.Type != "enabled":
 	case t.BudgetTokens < leastBudget:
-		r.parsed.Problem.Note("thinking.budget_tokens", fmt.Sprintf("an integer of at least %d", leastBudget))
+		r.Problem.Note("thinking.budget_tokens", fmt.Sprintf("an integer of at least %d", leastBudget))
 	case r.MaxTokens > 0 && t.BudgetTokens >= r.MaxTokens:
-		r.parsed.Problem.Note("thinking.budget_tokens", fmt.Sprintf("less than max_tokens, which is %d", r.MaxTokens))
+		r.Problem.Note("thinking.budget_tokens", fmt.Sprintf("less than max_tokens, which is %d", r.MaxTokens))
 	}
 }
-
-// checkFormat checks output_config.format: a json_schema holds a schema. It is
-// false if the form of one is not as the table says.
-func (r *Request) checkFormat(raw []byte) bool {
-	const name = "output_config.format"
-	config, err := rawjson.Index(raw, nil, nil)
-	if err != nil {
-		return false // the table of fields refused it
-	}
-	format := config.Raw("format")
-	if rawjson.IsNull(format) {
-		return true
-	}
-	o, err := rawjson.Index(format, nil, nil)
-	if err != nil {
-		r.parsed.Problem.Note(name, "an object")
-		return false
-	}
-	if !r.parsed.Problem.AllObey(formatFields, &o, name+".") {
-		return false
-	}
-	kind, schema := o.Raw("type"), o.Raw("schema")
-	r.noteMissing(rawjson.IsNull(kind), name, "type", formatFields)
-	if s, _ := rawjson.String(kind); s == "json_schema" && (rawjson.IsNull(schema) || schema[0] != '{') {
-		r.parsed.Problem.Note(name+".schema", "an object that is a JSON Schema")
-	}
-	return r.parsed.Problem.Schema(name+".schema", schema)
-}
-
-// checkTools checks the form of tools: objects with a name, unless the vendor
-// runs them itself.
-func (r *Request) checkTools(raw []byte) { r.checkElements("tools", raw, r.checkTool) }
 
 // elementRules are those of a tool, and of a block of system: what is read of them
 // is said once, and spelled exactly.
 var elementRules = &rawjson.Rules{Once: true, Billed: []string{"type", "name", "description", "input_schema", "text"}}
 
-// checkElements checks the elements of a list up to the first that breaks a rule, or that is
-// one too many. They must be objects.
+// checkElements checks the elements of a list up to the first that breaks a rule.
 func (r *Request) checkElements(name string, list []byte, check func(o *rawjson.Object, param string)) {
-	p := &r.parsed.Problem
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
-	rawjson.EachUntil(list, func(i int, at rawjson.Span) bool {
-		if !r.parsed.CountElement(name) {
-			return false
+	r.EachObject(name, list, func(raw []byte, param string) {
+		if err := rawjson.IndexInto(o, raw, elementRules, nil); err != nil {
+			r.Problem.Refuse(param, fmt.Sprintf("%q is not acceptable: %s of it.", param, err))
+			return
 		}
-		raw, param := at.Of(list), name+"["+strconv.Itoa(i)+"]"
-		if raw[0] != '{' {
-			p.Note(param, "an object")
-		} else if err := rawjson.IndexInto(o, raw, elementRules, nil); err != nil {
-			p.Refuse(param, fmt.Sprintf("%q is not acceptable: %s of it.", param, err))
-		} else {
-			check(o, param)
-		}
-		return !p.Found()
+		check(o, param)
 	})
 }
 
-func (r *Request) checkTool(o *rawjson.Object, param string) {
-	r.parsed.Paid.Tool(o, param, clientTool)
-	if !r.parsed.Problem.AllObey(toolFields, o, param+".") {
-		return
-	}
-	kind, _ := rawjson.String(o.Raw("type"))
-	if kind != "" && kind != "custom" {
-		return
-	}
-	r.noteMissing(rawjson.IsNull(o.Raw("name")), param, "name", toolFields)
-	schema := o.Raw("input_schema")
-	if !rawjson.IsNull(schema) && schema[0] != '{' {
-		r.parsed.Problem.Note(param+".input_schema", "an object that is a JSON Schema")
-	}
-	r.parsed.Problem.Schema(param+".input_schema", schema)
+// checkTools checks the form of tools: objects with a name, unless the vendor
+// runs them itself.
+func (r *Request) checkTools(raw []byte) {
+	r.checkElements("tools", raw, func(o *rawjson.Object, param string) {
+		r.Paid.Tool(o, param, clientTool)
+		if !r.Problem.AllObey(toolFields, o, param+".") {
+			return
+		}
+		kind, _ := rawjson.String(o.Raw("type"))
+		if kind != "" && kind != "custom" {
+			return
+		}
+		if rawjson.IsNull(o.Raw("name")) {
+			r.Problem.Note(param+".name", rule.NonEmptyString().Text)
+		}
+		schema := o.Raw("input_schema")
+		if !rawjson.IsNull(schema) && schema[0] != '{' {
+			r.Problem.Note(param+".input_schema", "an object that is a JSON Schema")
+		}
+		r.Problem.Schema(param+".input_schema", schema)
+	})
 }
 
 // checkSystem checks that the blocks of system are text.
 func (r *Request) checkSystem(raw []byte) {
 	r.checkElements("system", raw, func(o *rawjson.Object, param string) {
-		for _, m := range o.Members {
-			if rule.IsCacheControl([]byte(m.Name)) {
-				r.parsed.Paid.CacheControl(m.Value.Of(o.Src), param)
-			}
-		}
+		r.CacheControls(o, param)
 		if kind, _ := rawjson.String(o.Raw("type")); kind != "text" {
-			r.parsed.Problem.Note(param+".type", `"text"`)
+			r.Problem.Note(param+".type", `"text"`)
 		}
 		if text := o.Raw("text"); len(text) == 0 || text[0] != '"' {
-			r.parsed.Problem.Note(param+".text", "a string")
+			r.Problem.Note(param+".text", "a string")
 		}
 	})
 }
@@ -210,12 +225,12 @@ var freeTiers = []string{"auto", "standard_only"}
 // tokens costs nothing, and so may only not choose another model or account.
 func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) error {
 	if r.countOnly {
-		return rule.CheckRouting(&r.parsed.Object, rule.Count, pass)
+		return rule.CheckUnpriced(&r.Object, rule.Count, nil, pass)
 	}
-	if err := rule.CheckUnpriced(&r.parsed.Object, freeTiers, pass); err != nil {
+	if err := rule.CheckUnpriced(&r.Object, rule.Generation, freeTiers, pass); err != nil {
 		return err
 	}
-	if err := r.parsed.Paid.Check(pass); err != nil {
+	if err := r.Paid.Check(pass); err != nil {
 		return err
 	}
 	return rule.Betas(h, pass)

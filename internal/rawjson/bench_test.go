@@ -31,26 +31,3 @@ func BenchmarkIndexOfABodyOf64KiB(b *testing.B) {
 		}
 	}
 }
-
-func BenchmarkIndexOfAChunk(b *testing.B) {
-	src := []byte(chunk)
-	b.SetBytes(int64(len(src)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := Index(src, nil, nil); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkIndexOfAChunkIntoTheSameObject(b *testing.B) {
-	src := []byte(chunk)
-	var o Object
-	b.SetBytes(int64(len(src)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := IndexInto(&o, src, nil, nil); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

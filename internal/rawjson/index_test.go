@@ -27,7 +27,6 @@ func TestTheIndexTellsWhereEveryMemberStands(t *testing.T) {
 	}{
 		{`{}`, nil},
 		{" \t\r\n{ \t\r\n} \t\r\n", nil},
-		{`{"a":1}`, [][3]string{{"a", `"a"`, "1"}}},
 		{"\n{\t\"a\"\r\n : \t1 \n,\r\"b\" :\n{ \"c\" : [ ] }\n}\n", [][3]string{{"a", `"a"`, "1"}, {"b", `"b"`, `{ "c" : [ ] }`}}},
 		{`{"a":1.0,"a":-0,"a":1e400}`, [][3]string{{"a", `"a"`, "1.0"}, {"a", `"a"`, "-0"}, {"a", `"a"`, "1e400"}}},
 		{`{"\u0061\"":"x","":"","é\ud83d\ude00":null}`, [][3]string{{`a"`, `"\u0061\""`, `"x"`}, {"", `""`, `""`}, {"é😀", `"é\ud83d\ude00"`, "null"}}},
@@ -52,37 +51,20 @@ func TestARefusalNamesTheByte(t *testing.T) {
 		reason string
 	}{
 		{``, 0, "the JSON text ends too early"},
-		{` `, 1, "the JSON text ends too early"},
 		{`{`, 1, "the JSON text ends too early"},
-		{`{"a"`, 4, "the JSON text ends too early"},
-		{`{"a": `, 6, "the JSON text ends too early"},
-		{`{"a":1,`, 7, "the JSON text ends too early"},
 		{`{"a":"b`, 7, "the JSON text ends too early"},
-		{`{"a":tru`, 8, "the JSON text ends too early"},
 		{"{\"a\":\"\xe4\xb8", 8, "the JSON text ends too early"},
-		{` 7`, 1, "the document is not a JSON object"},
 		{`[{}]`, 0, "the document is not a JSON object"},
-		{`null`, 0, "the document is not a JSON object"},
 		{`{} {}`, 3, "data follows the JSON object"},
-		{`{}x`, 2, "data follows the JSON object"},
 		{"{}\n\x00", 3, "data follows the JSON object"},
 		{"\ufeff{}", 0, "invalid JSON: invalid character '\\ufeff' at start of value"},
 		{`{"a":1 "b":2}`, 7, `invalid JSON: invalid character '"' after object value (expecting ',' or '}')`},
 		{`{"a" 1}`, 5, "invalid JSON: invalid character '1' after object name (expecting ':')"},
-		{`{"a":1,}`, 6, ""},
-		{`{,"a":1}`, 1, ""},
 		{`{"a"::1}`, 5, ""},
 		{`{a:1}`, 1, ""},
-		{`{1:2}`, 1, ""},
 		{`{"a":01}`, 6, ""},
-		{`{"a":+1}`, 5, ""},
-		{`{"a":.5}`, 5, ""},
 		{`{"a":NaN}`, 5, ""},
-		{`{"a":'b'}`, 5, ""},
-		{`{"a":[1,]}`, 7, ""},
-		{`{"a":[1}`, 7, ""},
 		{`{"a":1]`, 6, ""},
-		{`{"a":/**/1}`, 5, ""},
 		{"{\"a\":\"\n\"}", 6, ""},
 		{"{\"a\":\"b\xff\"}", 7, "invalid JSON: invalid UTF-8"},
 		{"{\"\xc0\x80\":1}", 2, "invalid JSON: invalid UTF-8"},
@@ -94,10 +76,7 @@ func TestARefusalNamesTheByte(t *testing.T) {
 		{`{"model":1,"n":2,"model":1}`, 17, `the field "model" is given twice`},
 		{`{"a":1,"\u0061":1}`, 7, `the field "a" is given twice`},
 		{`{"parameters":{"a":1,"a":2}}`, 21, `the field "a" is given twice`},
-		{`{"parameters":1,"parameters":2}`, 16, `the field "parameters" is given twice`},
 		{`{"Model":1}`, 1, `the field "Model" must be spelled "model"`},
-		{`{"model":1,"MODEL":1}`, 11, `the field "MODEL" must be spelled "model"`},
-		{`{"ſtream":1}`, 1, `the field "ſtream" must be spelled "stream"`},
 		{"{\"to\u212aen\u017f\":1}", 1, "the field \"to\u212aen\u017f\" must be spelled \"tokens\""},
 		{`{"parameters":{"a":{},"Duration":2}}`, 22, `the field "Duration" must be spelled "duration"`},
 	} {
@@ -176,10 +155,8 @@ func TestADocumentMayHave64LevelsAndNoMore(t *testing.T) {
 	shapes := map[string]func(depth int) string{
 		"arrays":     func(n int) string { return `{"a":` + nested("[", "]", n-1) + `}` },
 		"objects":    func(n int) string { return strings.Repeat(`{"a":`, n-1) + "{}" + strings.Repeat("}", n-1) },
-		"both":       func(n int) string { return `{"a":[0,` + nested(`[`, `]`, n-2) + `,{}]}` },
 		"parameters": func(n int) string { return `{"parameters":{"x":` + nested("[", "]", n-2) + `}}` },
 		"unclosed":   func(n int) string { return `{"a":` + strings.Repeat("[", n-1) },
-		"no object":  func(n int) string { return nested("[", "]", n) },
 	}
 	for name, shape := range shapes {
 		for _, depth := range []int{3, MaxDepth - 1, MaxDepth, MaxDepth + 1, 10_001, 100_000} {
@@ -188,34 +165,22 @@ func TestADocumentMayHave64LevelsAndNoMore(t *testing.T) {
 			if tooDeep != (depth > MaxDepth) {
 				t.Errorf("%s, %d levels: %v", name, depth, err)
 			}
-			if err == nil && (name == "unclosed" || name == "no object") {
+			if err == nil && name == "unclosed" {
 				t.Errorf("%s was accepted", name)
 			}
 		}
+	}
+	r := NewReader([]byte(nested("[", "]", MaxDepth+1)))
+	defer r.Close()
+	var walk func(int) error
+	walk = func(int) error { return r.Array(walk) }
+	if err := walk(0); err == nil || !strings.Contains(err.Error(), "deeper") {
+		t.Errorf("a walk from array to array: %v", err)
 	}
 	_, err := Index([]byte(`{"a":`+nested("[", "]", MaxDepth)+`}`), nil, nil)
 	var own *SyntaxError
 	if !errors.As(err, &own) || own.Offset != int64(len(`{"a":`)+MaxDepth-1) {
 		t.Errorf("got %v, want the offset of the bracket that goes too deep", err)
-	}
-}
-
-func TestDepthCountsInEveryMethodOfTheReader(t *testing.T) {
-	src := []byte(nested("[", "]", MaxDepth+1))
-	r := NewReader(src)
-	defer r.Close()
-	var walk func(int) error
-	walk = func(int) error { return r.Array(walk) }
-	if err := walk(0); err == nil || !strings.Contains(err.Error(), "deeper") {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestANameThatIsNoStringIsRefusedHoweverDeep(t *testing.T) {
-	for _, depth := range []int{1, 100_000} {
-		if _, err := Index([]byte("{"+nested("[", "]", depth)+":1}"), nil, nil); err == nil {
-			t.Errorf("a name of %d levels was accepted", depth)
-		}
 	}
 }
 
@@ -239,30 +204,50 @@ func TestVisitIsCalledAtEveryValueButThoseWithRulesInside(t *testing.T) {
 	if diff := cmp.Diff(want, texts(o)); diff != "" {
 		t.Errorf("index (-want +got):\n%s", diff)
 	}
+	own := errors.New("own")
+	if _, err := Index(src, nil, func(r *Reader, _ []byte) error {
+		return r.Object(func([]byte, Span) error { return own })
+	}); err != own {
+		t.Errorf("the error of a visit comes back as %v", err)
+	}
 }
 
-func TestTheErrorOfAVisitComesBackAsItIs(t *testing.T) {
-	own := errors.New("own")
-	if _, err := Index([]byte(`{"a":[1]}`), nil, func(r *Reader, _ []byte) error {
-		return r.Array(func(int) error { return own })
-	}); err != own {
-		t.Errorf("got %v", err)
+func TestADocumentHoldsNoMoreThanItsBounds(t *testing.T) {
+	bounds := Bounds{TopMembers: 2, Members: 3, Tokens: 12}
+	for src, want := range map[string]string{
+		`{"a":{"x":1,"y":2,"z":3}}`:               "",
+		`{"a":1,"b":2,"c":3}`:                     "more than 2 members",
+		`{"a":{"w":1,"x":1,"y":2,"z":3}}`:         `more than 3 members, in the field "a",`,
+		`{"a":[1,2,3,4],"b":[1,2,3,4]}`:           `more than 12 names, values and brackets, in the field "b",`,
+		`{"a":[1,2,3,4,5,6,7,8,9,10,11,12,13,14]`: "more than 12 names",
+	} {
+		_, err := Index([]byte(src), &Rules{Bounds: bounds}, nil)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", src, err, want)
+		}
+		if within := Within([]byte(src), bounds); (within == nil) != (want == "") {
+			t.Errorf("%s: %v", src, within)
+		}
 	}
 }
 
 func TestAnIndexCanBeUsedAgain(t *testing.T) {
-	var o Object
+	o := Borrow()
+	defer GiveBack(o)
 	for _, src := range []string{`{"a":1,"b":2}`, `{"c":3}`, `{}`, `{"a":1,"b":2,"c":3}`} {
 		fresh, _ := Index([]byte(src), nil, nil)
-		if err := IndexInto(&o, []byte(src), nil, nil); err != nil {
+		if err := IndexInto(o, []byte(src), nil, nil); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(texts(fresh), texts(o)); diff != "" {
+		if diff := cmp.Diff(texts(fresh), texts(*o)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", src, diff)
 		}
+		if a := o.Raw("a"); string(a) != string(fresh.Raw("a")) || (a == nil) == strings.Contains(src, "a") {
+			t.Errorf("%s: a is %q", src, a)
+		}
 	}
-	if err := IndexInto(&o, []byte(`{"z":1,`), nil, nil); err == nil || len(o.Members) != 1 {
-		t.Errorf("after an error: %v, %v", texts(o), err)
+	if err := IndexInto(o, []byte(`{"z":1,`), nil, nil); err == nil || len(o.Members) != 1 {
+		t.Errorf("after an error: %v, %v", texts(*o), err)
 	}
 }
 

@@ -103,50 +103,47 @@ func (r *Reader) token() error {
 	if _, err := r.dec.ReadToken(); err != nil {
 		return r.fail(err)
 	}
-	depth := r.dec.StackDepth()
-	if depth > MaxDepth {
+	if r.dec.StackDepth() > MaxDepth {
 		return &SyntaxError{r.dec.InputOffset() - 1, fmt.Sprintf("nesting is deeper than %d levels", MaxDepth)}
 	}
+	return r.bounded()
+}
+
+// bounded counts the name or bracket that was consumed, and checks how many members the
+// object has so far that it stands in.
+func (r *Reader) bounded() error {
 	if r.bounds == (Bounds{}) {
 		return nil
 	}
-	if err := r.members(depth); err != nil {
-		return err
+	depth, most := r.dec.StackDepth(), r.bounds.Members
+	if depth == 1 {
+		most = r.bounds.TopMembers
+	}
+	if depth > 0 && most > 0 {
+		if kind, length := r.dec.StackIndex(depth); kind == '{' && length > 2*int64(most) { // names and values
+			return r.exceed("an object has more than %d members", most)
+		}
 	}
 	return r.count()
 }
 
-// count counts one name, value or bracket, where they are bounded.
+// count counts one name, value or bracket.
 func (r *Reader) count() error {
 	if r.tokens++; r.bounds.Tokens > 0 && r.tokens > r.bounds.Tokens {
-		r.exceeded = true
-		return &SyntaxError{r.dec.InputOffset(), fmt.Sprintf("the document holds more than %d names, values and brackets%s", r.bounds.Tokens, r.within())}
+		return r.exceed("the document holds more than %d names, values and brackets", r.bounds.Tokens)
 	}
 	return nil
 }
 
-// members checks how many members the object has so far that is open at the depth.
-func (r *Reader) members(depth int) error {
-	most := r.bounds.Members
-	if depth == 1 {
-		most = r.bounds.TopMembers
+// exceed is the error of a document that holds more than a bound says, with the field in
+// which it does.
+func (r *Reader) exceed(reason string, most int) error {
+	r.exceeded = true
+	reason = fmt.Sprintf(reason, most)
+	if r.field != "" {
+		reason += fmt.Sprintf(", in the field %q,", word.Truncate(r.field, maxQuoted))
 	}
-	if most == 0 || depth == 0 {
-		return nil
-	}
-	if kind, length := r.dec.StackIndex(depth); kind == '{' && length > 2*int64(most) { // names and values
-		r.exceeded = true
-		return &SyntaxError{r.dec.InputOffset(), fmt.Sprintf("an object has more than %d members%s", most, r.within())}
-	}
-	return nil
-}
-
-// within says in which field of the document something is wrong.
-func (r *Reader) within() string {
-	if r.field == "" {
-		return ""
-	}
-	return fmt.Sprintf(", in the field %q,", word.Truncate(r.field, maxQuoted))
+	return &SyntaxError{r.dec.InputOffset(), reason}
 }
 
 // Object consumes an object: each is called at every member's value, which it
@@ -161,13 +158,8 @@ func (r *Reader) Object(each func(name []byte, key Span) error) error {
 		if err != nil {
 			return r.fail(err)
 		}
-		if r.bounds != (Bounds{}) {
-			if err := r.members(r.dec.StackDepth()); err != nil {
-				return err
-			}
-			if err := r.count(); err != nil {
-				return err
-			}
+		if err := r.bounded(); err != nil {
+			return err
 		}
 		end := int(r.dec.InputOffset())
 		key := Span{end - len(name), end}

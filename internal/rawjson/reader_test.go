@@ -63,14 +63,6 @@ func TestAWalkInsideAnotherKindIsRefused(t *testing.T) {
 	}
 }
 
-func TestALoneScalarIsADocumentForTheReader(t *testing.T) {
-	r := NewReader([]byte(" 12 "))
-	defer r.Close()
-	if span, err := r.Skip(); err != nil || span != (Span{1, 3}) || r.End() != nil {
-		t.Errorf("got %v, %v, %v", span, err, r.End())
-	}
-}
-
 func TestAReaderTakenAfterAFailureStartsClean(t *testing.T) {
 	for range 50 {
 		r := NewReader([]byte(`{"a":[[[`))

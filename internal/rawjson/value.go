@@ -65,6 +65,11 @@ func Plain(text []byte) bool {
 // means that raw is no array. It is for what was read before: in an array that
 // is broken it goes as far as the break.
 func Each(raw []byte, visit func(i int, at Span)) (count int) {
+	return EachUntil(raw, func(i int, at Span) bool { visit(i, at); return true })
+}
+
+// EachUntil is [Each] that ends where visit returns false.
+func EachUntil(raw []byte, visit func(i int, at Span) bool) (count int) {
 	r := NewReader(raw)
 	defer r.Close()
 	if r.Kind() != '[' {
@@ -72,29 +77,16 @@ func Each(raw []byte, visit func(i int, at Span)) (count int) {
 	}
 	_ = r.Array(func(i int) error {
 		at, err := r.Skip()
-		if err == nil {
-			visit(i, at)
-			count++
+		if err != nil {
+			return err
 		}
-		return err
+		count++
+		if !visit(i, at) {
+			return errEnded
+		}
+		return nil
 	})
 	return count
-}
-
-// EachUntil is [Each] that ends where visit returns false.
-func EachUntil(raw []byte, visit func(i int, at Span) bool) {
-	r := NewReader(raw)
-	defer r.Close()
-	if r.Kind() != '[' {
-		return
-	}
-	_ = r.Array(func(i int) error {
-		at, err := r.Skip()
-		if err == nil && !visit(i, at) {
-			err = errEnded
-		}
-		return err
-	})
 }
 
 var errEnded = errors.New("the walk was ended")

@@ -2,52 +2,37 @@ package rawjson
 
 import (
 	"math"
+	"slices"
 	"testing"
 )
 
-func TestOnlyNullAndNothingAreNull(t *testing.T) {
-	for raw, want := range map[string]bool{"": true, "null": true, "0": false, `""`: false, "{}": false, `"null"`: false} {
-		if IsNull([]byte(raw)) != want {
-			t.Errorf("%q: want %t", raw, want)
-		}
+// A value is decoded as one type only, and to null and nothing as none.
+func TestValuesAreDecodedAsWhatTheyAre(t *testing.T) {
+	type decoded struct {
+		null bool
+		text any
+		n    any
+		f    any
 	}
-}
-
-func TestStringDecodesStringsOnly(t *testing.T) {
-	for raw, want := range map[string]string{`""`: "", `"a"`: "a", `"\"\\\/\b\f\n\r\t"`: "\"\\/\b\f\n\r\t", `"\u00e9\ud83d\ude00é"`: "é😀é", `"\u0000"`: "\x00"} {
-		if s, ok := String([]byte(raw)); !ok || s != want {
-			t.Errorf("%s: got %q, %t", raw, s, ok)
-		}
-	}
-	for _, raw := range []string{"", "1", "null", "{}", "[]", `"`} {
+	for raw, want := range map[string]decoded{
+		"": {null: true}, "null": {null: true}, `"null"`: {text: "null"}, "{}": {}, "[]": {}, "true": {}, `"`: {}, "Inf": {}, "NaN": {},
+		`""`: {text: ""}, `"1"`: {text: "1"}, `"\u0000"`: {text: "\x00"},
+		`"\"\\\/\b\f\n\r\t"`: {text: "\"\\/\b\f\n\r\t"}, `"\u00e9\ud83d\ude00é"`: {text: "é😀é"},
+		"0": {n: int64(0), f: 0.0}, "-7": {n: int64(-7), f: -7.0}, "4.0": {f: 4.0}, "1e1": {f: 10.0}, "-2e-3": {f: -0.002}, "1E2": {f: 100.0}, "1e400": {}, "-1e400": {},
+		"-0": {f: math.Copysign(0, -1)}, "9223372036854775807": {n: int64(math.MaxInt64), f: 0x1p63}, "-9223372036854775808": {n: int64(math.MinInt64), f: -0x1p63}, "9223372036854775808": {f: 0x1p63},
+	} {
+		got := decoded{null: IsNull([]byte(raw))}
 		if s, ok := String([]byte(raw)); ok {
-			t.Errorf("%s: got %q", raw, s)
+			got.text = s
 		}
-	}
-}
-
-func TestIntDecodesIntegersOnly(t *testing.T) {
-	for raw, want := range map[string]int64{"0": 0, "7": 7, "-7": -7, "9223372036854775807": math.MaxInt64, "-9223372036854775808": math.MinInt64} {
-		if n, ok := Int([]byte(raw)); !ok || n != want {
-			t.Errorf("%s: got %d, %t", raw, n, ok)
-		}
-	}
-	for _, raw := range []string{"", "-0", "4.0", "1e1", "1E1", "9223372036854775808", "1e400", "null", `"1"`, "true", "{}"} {
 		if n, ok := Int([]byte(raw)); ok {
-			t.Errorf("%s: got %d", raw, n)
+			got.n = n
 		}
-	}
-}
-
-func TestFloatDecodesFiniteNumbersOnly(t *testing.T) {
-	for raw, want := range map[string]float64{"0": 0, "1.50": 1.5, "-2e-3": -0.002, "1E2": 100} {
-		if f, ok := Float([]byte(raw)); !ok || f != want {
-			t.Errorf("%s: got %v, %t", raw, f, ok)
-		}
-	}
-	for _, raw := range []string{"", "1e400", "-1e400", "null", `"1"`, "Inf", "NaN", "true", "[]"} {
 		if f, ok := Float([]byte(raw)); ok {
-			t.Errorf("%s: got %v", raw, f)
+			got.f = f
+		}
+		if got != want {
+			t.Errorf("%s: %+v, want %+v", raw, got, want)
 		}
 	}
 }
@@ -66,4 +51,30 @@ func FuzzWhatIsQuotedIsReadAgain(f *testing.F) {
 			t.Errorf("%q comes back as %q", s, back)
 		}
 	})
+}
+
+func TestEveryElementOfAnArrayIsVisitedInOrder(t *testing.T) {
+	for raw, want := range map[string]struct {
+		count int
+		all   []string
+	}{
+		`[]`:                       {0, nil},
+		` [ 1 , "a,]" ]`:           {2, []string{"1", `"a,]"`}},
+		`[{"a":[1]},[2, 3], null]`: {3, []string{`{"a":[1]}`, "[2, 3]", "null"}},
+		`[1,{"a":`:                 {1, []string{"1"}},
+		`[1 2]`:                    {1, []string{"1"}},
+		`{"a":1}`:                  {-1, nil},
+		``:                         {-1, nil},
+	} {
+		var all []string
+		count := Each([]byte(raw), func(i int, at Span) {
+			if i != len(all) {
+				t.Errorf("%s: element %d is visited as number %d", raw, len(all), i)
+			}
+			all = append(all, raw[at.Start:at.End])
+		})
+		if count != want.count || !slices.Equal(all, want.all) || len(Elements([]byte(raw))) != len(all) {
+			t.Errorf("%s has %d elements, %q", raw, count, all)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +13,7 @@ func TestOneMemberOfABodyIsVisited(t *testing.T) {
 	const body = `{"model":"m","messages":[1,2],"x":{"messages":3}}`
 	for name, want := range map[string]string{"messages": "[1,2]", "x": `{"messages":3}`, "none": ""} {
 		got := ""
-		o, err := Read([]byte(body), name, func(rd *rawjson.Reader) error {
+		o, err := Read(Body, []byte(body), name, func(rd *rawjson.Reader) error {
 			at, err := rd.Skip()
 			got += body[at.Start:at.End]
 			return err
@@ -21,16 +22,13 @@ func TestOneMemberOfABodyIsVisited(t *testing.T) {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
 	}
-	if o, err := Read([]byte(body), "", nil); err != nil || string(o.Raw("model")) != `"m"` {
-		t.Errorf("%v, %v", o, err)
-	}
 }
 
 func TestABodyThatIsNotAcceptableIsRefusedByItsOffset(t *testing.T) {
 	skip := func(rd *rawjson.Reader) error { _, err := rd.Skip(); return err }
 	for _, body := range []string{`[]`, `{"a":1,"a":2}`, `{"Model":"m"}`, `{"a":[1`} {
 		for _, visit := range []func(*rawjson.Reader) error{nil, skip} {
-			if _, err := Read([]byte(body), "a", visit); fault.From(err).HTTPStatus() != 400 || !strings.Contains(err.Error(), "at byte ") {
+			if _, err := Read(Body, []byte(body), "a", visit); fault.From(err).HTTPStatus() != 400 || !strings.Contains(err.Error(), "at byte ") {
 				t.Errorf("%s: %v", body, err)
 			}
 		}
@@ -54,15 +52,49 @@ func TestWhatDoesNotObeyItsRuleIsNoted(t *testing.T) {
 			t.Errorf("%s: %q, %t", raw, message, ok)
 		}
 	}
-	for raw, want := range map[string]string{"2": "", "3": `"n" must be an integer from 1 to 2.`} {
-		var p Problem
-		if ok := p.Obeys(table, "n", []byte(raw)); ok != (want == "") || words(p.Err()) != want {
-			t.Errorf("%s: %t, %v", raw, ok, p.Err())
-		}
+}
+
+// view has a field of every type that [Fields] decode.
+type view struct {
+	text  string
+	texts []string
+	flag  bool
+	n     int64
+	half  float64
+	most  *int64
+	top   *float64
+	raw   []byte // what Then got
+}
+
+var viewFields = Fields[view]{
+	{Name: "text", Check: String(), Into: func(v *view) any { return &v.text }},
+	{Name: "texts", Check: StringOrStrings(2), Into: func(v *view) any { return &v.texts }},
+	{Name: "flag", Check: Bool(), Into: func(v *view) any { return &v.flag }},
+	{Name: "n", Check: Integer(1, 2), Into: func(v *view) any { return &v.n }},
+	{Name: "half", Into: func(v *view) any { return &v.half }},
+	{Name: "most", Into: func(v *view) any { return &v.most }},
+	{Name: "top", Into: func(v *view) any { return &v.top }},
+	{Name: "raw", Check: Array(), Then: func(v *view, raw []byte) { v.raw = raw }},
+}
+
+func TestFieldsAreReadInTheOrderOfTheBody(t *testing.T) {
+	o, err := rawjson.Index([]byte(`{"n":3,"text":"\u0061","raw":[1],"texts":"one","flag":true,"half":0.5,"most":7,"top":1e0,"other":9,"raw":{}}`), nil, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
+	var v view
 	var p Problem
-	if !p.Obeys(table, "x", []byte("9")) || p.Err() != nil {
-		t.Error("a name without a rule has one")
+	viewFields.Read(&v, &o, &p, false)
+	if want := `"n" must be an integer from 1 to 2.`; words(p.Err()) != want || v.n != 0 {
+		t.Errorf("%q, n is %d", words(p.Err()), v.n)
+	}
+	if v.text != "a" || !slices.Equal(v.texts, []string{"one"}) || !v.flag || v.half != 0.5 || *v.most != 7 || *v.top != 1 || string(v.raw) != "[1]" {
+		t.Errorf("%+v", v)
+	}
+	v = view{text: "typed"}
+	viewFields.Read(&v, &o, &p, true)
+	if v.text != "typed" || v.flag || string(v.raw) != "[1]" {
+		t.Errorf("of a typed request: %+v", v)
 	}
 }
 

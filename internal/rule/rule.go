@@ -3,10 +3,9 @@ package rule
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -25,18 +24,9 @@ type Field struct {
 	Check Check
 }
 
-// Table is a list of rows, looked up by name.
+// Table is the rules of the members of an object, each looked at in its turn. Where
+// the members are also decoded, see [Fields].
 type Table []Field
-
-// Find returns the rule of a field.
-func (t Table) Find(name string) (Check, bool) {
-	for i := range t {
-		if t[i].Name == name {
-			return t[i].Check, true
-		}
-	}
-	return Check{}, false
-}
 
 // Number allows numbers in [low, high].
 func Number(low, high float64) Check {
@@ -85,15 +75,7 @@ func Array() Check {
 func OneOf(words ...string) Check {
 	return Check{Words(words), func(raw []byte) bool {
 		s, ok := rawjson.String(raw)
-		if !ok {
-			return false
-		}
-		for _, w := range words {
-			if s == w {
-				return true
-			}
-		}
-		return false
+		return ok && slices.Contains(words, s)
 	}}
 }
 
@@ -113,22 +95,9 @@ func Words(words []string) string {
 // StringOrStrings allows a string, or an array of at most most strings.
 func StringOrStrings(most int) Check {
 	return Check{fmt.Sprintf("a string or an array of at most %d strings", most), func(raw []byte) bool {
-		if raw[0] == '"' {
-			return true
-		}
-		if raw[0] != '[' {
-			return false
-		}
-		r := rawjson.NewReader(raw)
-		defer r.Close()
-		count, strs := 0, true
-		err := r.Array(func(int) error {
-			count++
-			strs = strs && r.Kind() == '"'
-			_, err := r.Skip()
-			return err
-		})
-		return err == nil && strs && count <= most
+		strings := true
+		count := rawjson.Each(raw, func(_ int, at rawjson.Span) { strings = strings && raw[at.Start] == '"' })
+		return raw[0] == '"' || strings && count >= 0 && count <= most
 	}}
 }
 
@@ -176,19 +145,8 @@ func (p *Problem) Adopt(part Problem) {
 	}
 }
 
-// Obeys notes a value that breaks the table's rule of its name, and reports
-// whether it obeys it. raw is valid JSON and not null.
-func (p *Problem) Obeys(t Table, name string, raw []byte) bool {
-	check, ok := t.Find(name)
-	if !ok || check.OK(raw) {
-		return true
-	}
-	p.Note(name, check.Text)
-	return false
-}
-
-// AllObey is [Problem.Obeys] of the members of an object that the table names,
-// prefix before their names. A null counts as absent.
+// AllObey notes the first row of the table whose rule a member of the object breaks,
+// prefix before its name, and reports whether there is none. A null counts as absent.
 func (p *Problem) AllObey(t Table, o *rawjson.Object, prefix string) bool {
 	all := true
 	for _, f := range t {
@@ -204,21 +162,6 @@ func (p *Problem) AllObey(t Table, o *rawjson.Object, prefix string) bool {
 // request may have in all, and how many elements any other list that is
 // decoded.
 const MaxElements = 16_384
-
-// Elements counts the messages, content blocks, tools and tool calls of a request.
-type Elements struct{ count int }
-
-// Add counts one more in the field called param, and notes and reports false if
-// the request has more than [MaxElements].
-func (e *Elements) Add(p *Problem, param string) bool {
-	if e.count++; e.count <= MaxElements {
-		return true
-	}
-	if !p.Found() {
-		p.Refuse(param, fmt.Sprintf("The request has more than %d messages, content blocks, tools and tool calls in all; %q has one too many.", MaxElements, param))
-	}
-	return false
-}
 
 // Schema notes a JSON Schema that is too large to be decoded, and reports whether
 // it is not.
@@ -242,105 +185,4 @@ func (p *Problem) Err() error {
 // NoModel is the refusal of a request that names no model.
 func NoModel() error {
 	return fault.Invalid("model", `"model" is missing: it names the model, and GET /v1/models lists those that there are.`)
-}
-
-// Body is what every JSON request body must obey: names are unique, and those
-// that the gateway reads, edits or counts are spelled exactly, at the top level
-// and directly inside the objects that decide a price or a bound; and it holds
-// no more than [rawjson.Bounds] say. It is read-only.
-var Body = &rawjson.Rules{Unique: true, Billed: billed, Nested: nested, Bounds: rawjson.Bounds{
-	TopMembers: 1024,
-	Members:    16_384, // the properties of a schema
-	Tokens:     1 << 20,
-}}
-
-// Small is [Body] of an operation whose body has few fields, though long ones: of
-// pictures, videos and speech. It is read-only.
-var Small = &rawjson.Rules{Unique: true, Billed: billed, Nested: nested, Bounds: rawjson.Bounds{
-	TopMembers: Body.Bounds.TopMembers,
-	Members:    1024,
-	Tokens:     16_384,
-}}
-
-// nested are the objects whose members are read or edited one by one.
-var nested = []string{"parameters", "stream_options", "response_format", "thinking", "output_config", "tool_choice"}
-
-// billed are the members that some operation reads, edits, prices or counts. It
-// is one list, since no vendor's API has a name in capital letters beside it.
-// Those that have no price are [Unpriced], in any spelling.
-var billed = []string{
-	"model", "n", "max_tokens", "max_completion_tokens", "stream", "duration", "resolution",
-	"aspect_ratio", "frames", "draft", "generate_audio", "size", "quality", "input", "parameters",
-	"audio",
-	// texts
-	"messages", "system", "prompt", "content", "instructions", "negative_prompt", "tools",
-	"functions", "response_format", "output_config", "json_schema", "schema", "format",
-	// how much is made, and of what
-	"stream_options", "include_usage", "function_call", "tool_choice", "parallel_tool_calls",
-	"thinking", "budget_tokens", "reasoning", "reasoning_effort", "effort", "stop", "stop_sequences", "type",
-	"temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "service_tier",
-	"metadata", "user", "name",
-	"encoding_format", "dimensions", "voice", "stream_format", "speed",
-	"background", "output_format", "output_compression", "partial_images",
-	"webhook_url", "callback_url", "wait", "execution_expires_after", "ratio", "seed",
-	"camera_fixed", "watermark", "return_last_frame", "safety_identifier", "priority", "prompt_extend", "shot_type",
-}
-
-// Unacceptable is the refusal of a body that [Body] does not allow.
-func Unacceptable(err error) error {
-	return fault.Invalid("", "The request body is not acceptable: "+err.Error()+".")
-}
-
-// Read indexes a request body that obeys [Body]. visit, when it is not nil, is
-// called at the value of the member called name, which it must consume. The error
-// is the refusal of the body.
-func Read(data []byte, name string, visit func(rd *rawjson.Reader) error) (rawjson.Object, error) {
-	return read(Body, data, name, visit)
-}
-
-// ReadSmall is [Read] of a body that obeys [Small], without a visit.
-func ReadSmall(data []byte) (rawjson.Object, error) { return read(Small, data, "", nil) }
-
-// ReadNumbers is [Read] of a body that may hold long lists of token numbers.
-func ReadNumbers(data []byte, name string, visit func(rd *rawjson.Reader) error) (rawjson.Object, error) {
-	rules := *Body
-	rules.Bounds.Tokens = 4 << 20 // more numbers than any vendor takes in one call
-	return read(&rules, data, name, visit)
-}
-
-func read(rules *rawjson.Rules, data []byte, name string, visit func(rd *rawjson.Reader) error) (rawjson.Object, error) {
-	var at func(*rawjson.Reader, []byte) error
-	if visit != nil {
-		at = func(rd *rawjson.Reader, member []byte) error {
-			if string(member) == name {
-				return visit(rd)
-			}
-			_, err := rd.Skip()
-			return err
-		}
-	}
-	o, err := rawjson.Index(data, rules, at)
-	if err != nil {
-		return o, Unacceptable(err)
-	}
-	return o, nil
-}
-
-// Encode marshals a request that was made in Go and has it read as one that
-// came over the wire, so that both obey the same rules.
-func Encode[T, R any](typed *T, parse func([]byte) (*R, error)) (*R, error) {
-	data, err := Marshal(typed)
-	if err != nil {
-		return nil, err
-	}
-	return parse(data)
-}
-
-// Marshal is the body of a request that was made in Go. The error is its refusal.
-func Marshal(typed any) ([]byte, error) {
-	data, err := json.Marshal(typed)
-	if err != nil {
-		return nil, fault.Invalid("", "The request cannot be written as JSON: "+err.Error()+".")
-	}
-	return data, nil
 }

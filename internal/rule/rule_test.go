@@ -54,13 +54,3 @@ func TestWordsReadAsASentence(t *testing.T) {
 		}
 	}
 }
-
-func TestATableIsLookedUpByName(t *testing.T) {
-	table := Table{{"a", Bool()}, {"b", String()}}
-	if c, ok := table.Find("b"); !ok || c.Text != "a string" {
-		t.Errorf("%q, %t", c.Text, ok)
-	}
-	if _, ok := table.Find("A"); ok {
-		t.Error("names are matched as they are spelled")
-	}
-}

@@ -11,6 +11,24 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
+// Scope is the kind of requests that a check is for.
+type Scope int
+
+// The scopes.
+const (
+	Other      Scope = iota // what is neither of the others
+	Generation              // chat and messages
+	Count                   // counts of tokens, which cost nothing
+)
+
+// PassUnpriced reports whether the channels take a member of unpricedFields
+// all the same. name is the table's, spelled the caller's. A nil one lets none
+// through.
+type PassUnpriced func(name, spelled string) bool
+
+// allows is f, which may be nil.
+func (f PassUnpriced) allows(name, spelled string) bool { return f != nil && f(name, spelled) }
+
 // unpricedField is a request member that no price row covers: it costs money that
 // the vendor's counts do not show, or it makes the upstream use another model,
 // address or account than the gateway has priced. Prepaid billing refuses it
@@ -25,33 +43,6 @@ type unpricedField struct {
 	// generation says that only chat and messages have it.
 	generation bool
 }
-
-// Scope is the kind of requests that a check is for.
-type Scope int
-
-// The scopes.
-const (
-	Other      Scope = iota // what is neither of the others
-	Generation              // chat and messages
-	Count                   // counts of tokens, which cost nothing
-)
-
-// in reports whether requests of a scope are refused for the member.
-func (f *unpricedField) in(s Scope) bool {
-	switch s {
-	case Generation:
-		return true
-	case Count:
-		return f.why != costsMore && f.why != otherTier
-	default:
-		return !f.generation
-	}
-}
-
-// PassUnpriced reports whether the channels take a member of unpricedFields
-// all the same. name is the table's, spelled the caller's. A nil one lets none
-// through.
-type PassUnpriced func(name, spelled string) bool
 
 // Why a member is refused.
 const (
@@ -87,25 +78,25 @@ var unpricedFields = map[string]unpricedField{
 	"plugins":    {why: costsMore}, // OpenRouter
 
 	serviceTier:               {why: otherTier, generation: true},
-	"web_search_options":      {why: costsMore, generation: true, empty: true},      // OpenAI, Perplexity
-	"search_parameters":       {why: costsMore, generation: true, empty: true},      // xAI
-	"search_options":          {why: costsMore, generation: true, empty: true},      // routers
-	"enable_search":           {why: costsMore, generation: true, free: isFalse},    // DashScope
-	"enable_code_interpreter": {why: costsMore, generation: true, free: isFalse},    // DashScope
-	"connectors":              {why: costsMore, generation: true},                   // Cohere
-	"citation_options":        {why: costsMore, generation: true},                   // Cohere
-	"data_sources":            {why: costsMore, generation: true},                   // Azure
-	"compound_custom":         {why: costsMore, generation: true},                   // Groq
-	"modalities":              {why: costsMore, generation: true, free: onlyText},   // OpenAI: audio; OpenRouter: images
-	"audio":                   {why: costsMore, generation: true},                   // OpenAI
-	"speed":                   {why: costsMore, generation: true, free: isStandard}, // Anthropic
-	"inference_geo":           {why: costsMore, generation: true, free: isGlobal},   // Anthropic
-	"container":               {why: costsMore, generation: true},                   // Anthropic
-	"mcp_servers":             {why: costsMore, generation: true},                   // Anthropic
-	"advisor":                 {why: otherModel, generation: true},                  // Anthropic
-	"anthropic_beta":          {why: costsMore, generation: true, free: freeBetas},  // Bedrock and Vertex: the header of that name
-	"betas":                   {why: costsMore, generation: true, free: freeBetas},  // Anthropic's SDKs: likewise
-	"context_management":      {why: costsMore, generation: true, free: onlyClears}, // Anthropic: a compaction is counted apart
+	"web_search_options":      {why: costsMore, generation: true, empty: true},             // OpenAI, Perplexity
+	"search_parameters":       {why: costsMore, generation: true, empty: true},             // xAI
+	"search_options":          {why: costsMore, generation: true, empty: true},             // routers
+	"enable_search":           {why: costsMore, generation: true, free: isFalse},           // DashScope
+	"enable_code_interpreter": {why: costsMore, generation: true, free: isFalse},           // DashScope
+	"connectors":              {why: costsMore, generation: true},                          // Cohere
+	"citation_options":        {why: costsMore, generation: true},                          // Cohere
+	"data_sources":            {why: costsMore, generation: true},                          // Azure
+	"compound_custom":         {why: costsMore, generation: true},                          // Groq
+	"modalities":              {why: costsMore, generation: true, free: onlyText},          // OpenAI: audio; OpenRouter: images
+	"audio":                   {why: costsMore, generation: true},                          // OpenAI
+	"speed":                   {why: costsMore, generation: true, free: isOne("standard")}, // Anthropic
+	"inference_geo":           {why: costsMore, generation: true, free: isOne("global")},   // Anthropic
+	"container":               {why: costsMore, generation: true},                          // Anthropic
+	"mcp_servers":             {why: costsMore, generation: true},                          // Anthropic
+	"advisor":                 {why: otherModel, generation: true},                         // Anthropic
+	"anthropic_beta":          {why: costsMore, generation: true, free: freeBetas},         // Bedrock and Vertex: the header of that name
+	"betas":                   {why: costsMore, generation: true, free: freeBetas},         // Anthropic's SDKs: likewise
+	"context_management":      {why: costsMore, generation: true, free: onlyClears},        // Anthropic: a compaction is counted apart
 }
 
 const serviceTier = "service_tier"
@@ -113,23 +104,24 @@ const serviceTier = "service_tier"
 // mostWord is how many bytes a message repeats of a tool's type or a beta feature.
 const mostWord = 64
 
-func isFalse(raw []byte) bool    { return string(raw) == "false" }
-func isStandard(raw []byte) bool { return isWord(raw, "standard") }
-func isGlobal(raw []byte) bool   { return isWord(raw, "global") }
+func isFalse(raw []byte) bool { return string(raw) == "false" }
 
-func isWord(raw []byte, words ...string) bool {
-	s, ok := rawjson.String(raw)
-	return ok && slices.Contains(words, s)
-}
+// isOne allows a few words.
+func isOne(words ...string) func(raw []byte) bool { return OneOf(words...).OK }
 
 // onlyText reports modalities without audio and pictures.
 func onlyText(raw []byte) bool {
-	all := rawjson.Each(raw, func(int, rawjson.Span) {}) >= 0
-	rawjson.Each(raw, func(_ int, at rawjson.Span) {
-		s, _ := rawjson.String(at.Of(raw))
-		all = all && s == "text"
+	return all(raw, func(modality string) bool { return modality == "text" })
+}
+
+// all reports whether raw is a list of strings that all are as they should be.
+func all(raw []byte, ok func(s string) bool) bool {
+	yes := true
+	count := rawjson.Each(raw, func(_ int, at rawjson.Span) {
+		s, isString := rawjson.String(at.Of(raw))
+		yes = yes && isString && ok(s)
 	})
-	return all
+	return yes && count >= 0
 }
 
 // onlyGoogle reports an extra_body with nothing but the settings of Gemini's own
@@ -162,59 +154,57 @@ func freeBetas(raw []byte) bool {
 	if list, ok := rawjson.String(raw); ok {
 		return paidBeta(list) == ""
 	}
-	free := rawjson.Each(raw, func(int, rawjson.Span) {}) >= 0
-	rawjson.Each(raw, func(_ int, at rawjson.Span) {
-		list, ok := rawjson.String(at.Of(raw))
-		free = free && ok && paidBeta(list) == ""
-	})
-	return free
+	return all(raw, func(list string) bool { return paidBeta(list) == "" })
 }
 
 // onlyClears reports a context_management that takes something out of the
 // context, and has no model summarize it.
 func onlyClears(raw []byte) bool {
+	lists, ok := valuesOf(raw, "edits")
+	for _, edits := range lists {
+		ok = ok && (rawjson.IsNull(edits) || edits[0] == '[')
+		for _, edit := range rawjson.Elements(edits) {
+			kinds, isObject := valuesOf(edit, "type")
+			ok = ok && isObject && !slices.ContainsFunc(kinds, func(raw []byte) bool {
+				kind, _ := rawjson.String(raw)
+				return !strings.HasPrefix(kind, "clear_")
+			})
+		}
+	}
+	return ok
+}
+
+// valuesOf are the values of the members of an object that are called name, in any
+// spelling; false if raw is no object.
+func valuesOf(raw []byte, name string) (values [][]byte, ok bool) {
 	o, err := rawjson.Index(raw, nil, nil)
 	if err != nil {
-		return false
+		return nil, false
 	}
 	for _, m := range o.Members {
-		if folded(m.Name) != "edits" {
-			continue
-		}
-		edits := m.Value.Of(raw)
-		if !rawjson.IsNull(edits) && rawjson.Each(edits, func(int, rawjson.Span) {}) < 0 {
-			return false
-		}
-		for _, edit := range rawjson.Elements(edits) {
-			e, err := rawjson.Index(edit, nil, nil)
-			if err != nil {
-				return false
-			}
-			for _, m := range e.Members {
-				if kind, _ := rawjson.String(m.Value.Of(edit)); folded(m.Name) == "type" && !strings.HasPrefix(kind, "clear_") {
-					return false
-				}
-			}
+		if folded(m.Name) == name {
+			values = append(values, m.Value.Of(raw))
 		}
 	}
-	return true
+	return values, true
 }
 
-// CheckUnpriced refuses the first member of a request for chat or messages that
-// costs money without a price, or chooses another model or account, unless its
-// value costs nothing or pass lets it through. tiers are the service tiers that
-// cost no more than the price says. Case variants of a name are found too: some
-// vendors mind no case.
-func CheckUnpriced(o *rawjson.Object, tiers []string, pass PassUnpriced) error {
-	return checkMembers(o, Generation, tiers, pass)
+// folded is a name in small letters. Letters beyond ASCII that a reader who minds
+// no case takes for one of ASCII are that one.
+func folded(name string) string {
+	for i := range len(name) {
+		if c := name[i]; c >= 'A' && c <= 'Z' || c >= 0x80 {
+			return strings.ToLower(strings.ToUpper(name))
+		}
+	}
+	return name
 }
 
-// CheckRouting is [CheckUnpriced] of a request of another scope.
-func CheckRouting(o *rawjson.Object, s Scope, pass PassUnpriced) error {
-	return checkMembers(o, s, nil, pass)
-}
-
-func checkMembers(o *rawjson.Object, s Scope, tiers []string, pass PassUnpriced) error {
+// CheckUnpriced refuses the first member of a request that costs money without a
+// price, or chooses another model or account, unless its value costs nothing or pass
+// lets it through. tiers are the service tiers that cost no more than the price says.
+// Case variants of a name are found too: some vendors mind no case.
+func CheckUnpriced(o *rawjson.Object, s Scope, tiers []string, pass PassUnpriced) error {
 	for i := range o.Members {
 		m := &o.Members[i]
 		name := folded(m.Name)
@@ -227,8 +217,8 @@ func checkMembers(o *rawjson.Object, s Scope, tiers []string, pass PassUnpriced)
 	return nil
 }
 
-// CheckRoutingField is [CheckRouting] of one field of a form.
-func CheckRoutingField(spelled string, pass PassUnpriced) error {
+// CheckUnpricedField is [CheckUnpriced] of one field of a form.
+func CheckUnpricedField(spelled string, pass PassUnpriced) error {
 	name := folded(element(spelled))
 	if f, ok := unpricedFields[name]; ok {
 		return f.check(name, spelled, nil, Other, nil, pass)
@@ -239,15 +229,16 @@ func CheckRoutingField(spelled string, pass PassUnpriced) error {
 // Unpriced reports whether [CheckRenamed] may refuse a field that reaches the
 // upstream as name.
 func Unpriced(name string) bool {
-	_, ok := renamed(name)
+	_, ok := renamed(folded(element(name)))
 	return ok
 }
 
-// CheckRenamed is [CheckRouting] of one field that reaches the upstream under
+// CheckRenamed is [CheckUnpriced] of one field that reaches the upstream under
 // another name. A nil raw is any value.
 func CheckRenamed(from, to string, raw []byte, s Scope) error {
-	if f, ok := renamed(to); ok {
-		return f.check(folded(element(to)), from, raw, s, nil, nil)
+	name := folded(element(to))
+	if f, ok := renamed(name); ok {
+		return f.check(name, from, raw, s, nil, nil)
 	}
 	return nil
 }
@@ -255,8 +246,7 @@ func CheckRenamed(from, to string, raw []byte, s Scope) error {
 // renamed looks up a name that a field is given. What is checked below the top
 // level of a request is looked for under its own name only, and so is unpriced
 // here.
-func renamed(to string) (f unpricedField, ok bool) {
-	name := folded(element(to))
+func renamed(name string) (f unpricedField, ok bool) {
 	if name == hostedTools || name == longCache {
 		return unpricedField{why: costsMore, generation: true}, true
 	}
@@ -273,43 +263,30 @@ func element(name string) string {
 
 // check checks one member; a nil raw is any value.
 func (f *unpricedField) check(name, spelled string, raw []byte, s Scope, tiers []string, pass PassUnpriced) error {
-	if !f.in(s) {
-		return nil
-	}
-	if raw != nil {
-		switch {
-		case rawjson.IsNull(raw), !f.empty && empty(raw), f.free != nil && f.free(raw), name == serviceTier && isWord(raw, tiers...):
-			return nil
-		}
-	}
-	if pass != nil && pass(name, spelled) {
+	switch {
+	case s == Other && f.generation,
+		s == Count && (f.why == costsMore || f.why == otherTier),
+		raw != nil && f.isFree(name, raw, tiers),
+		pass.allows(name, spelled):
 		return nil
 	}
 	return fault.Invalid(spelled, fmt.Sprintf("The field %q %s. Leave it out.", spelled, f.why))
 }
 
-// empty reports an array without elements, an object without members and a text
-// without letters.
-func empty(raw []byte) bool {
-	switch raw[0] {
-	case '[':
-		return rawjson.Each(raw, func(int, rawjson.Span) {}) == 0
-	case '{':
+// isFree reports a value that costs nothing more: null, what the table or the price
+// says, and an array without elements, an object without members and a text without
+// letters.
+func (f *unpricedField) isFree(name string, raw []byte, tiers []string) bool {
+	switch {
+	case rawjson.IsNull(raw), f.free != nil && f.free(raw), name == serviceTier && OneOf(tiers...).OK(raw):
+		return true
+	case f.empty:
+		return false
+	case raw[0] == '{':
 		o, err := rawjson.Index(raw, nil, nil)
 		return err == nil && len(o.Members) == 0
 	}
-	return string(raw) == `""`
-}
-
-// folded is a name in small letters. Letters beyond ASCII that a reader who minds
-// no case takes for one of ASCII are that one.
-func folded(name string) string {
-	for i := range len(name) {
-		if c := name[i]; c >= 'A' && c <= 'Z' || c >= 0x80 {
-			return strings.ToLower(strings.ToUpper(name))
-		}
-	}
-	return name
+	return string(raw) == `""` || rawjson.Each(raw, func(int, rawjson.Span) {}) == 0
 }
 
 // The names under which a channel passes what costs money below the top level of
@@ -332,16 +309,18 @@ type Paid struct {
 func (p *Paid) Tool(o *rawjson.Object, param string, client func(kind string) bool) {
 	for i := range o.Members {
 		m := &o.Members[i]
+		kind, hosted := m.Name, false
 		switch name := folded(m.Name); {
 		case name == "type":
-			kind, ok := rawjson.String(m.Value.Of(o.Src))
-			if ok && !client(kind) {
-				p.hosted(param, kind)
-			}
+			kind, hosted = rawjson.String(m.Value.Of(o.Src))
+			hosted = hosted && !client(kind)
 		case name == longCache:
 			p.CacheControl(m.Value.Of(o.Src), param)
-		case slices.Contains(builtIn, strings.ReplaceAll(name, "_", "")):
-			p.hosted(param, m.Name)
+		default:
+			hosted = slices.Contains(builtIn, strings.ReplaceAll(name, "_", ""))
+		}
+		if hosted && p.tool == "" {
+			p.tool, p.kind = param, kind
 		}
 	}
 }
@@ -352,51 +331,28 @@ var builtIn = []string{
 	"googlesearch", "googlesearchretrieval", "enterprisewebsearch", "urlcontext", "codeexecution", "googlemaps", "filesearch", "computeruse",
 }
 
-func (p *Paid) hosted(param, kind string) {
-	if p.tool == "" {
-		p.tool, p.kind = param, kind
-	}
-}
-
 // IsCacheControl reports whether a member's name is that of a cache_control.
-func IsCacheControl(name []byte) bool {
+func IsCacheControl[S string | []byte](name S) bool {
 	return len(name) == len(longCache) && strings.EqualFold(string(name), longCache)
 }
 
 // CacheControl notes a cache_control of the member at param whose time to live is
 // not the usual one.
 func (p *Paid) CacheControl(raw []byte, param string) {
-	o, err := rawjson.Index(raw, nil, nil)
-	if err != nil || p.cache != "" {
-		return
-	}
-	for _, m := range o.Members {
-		v := m.Value.Of(raw)
-		if ttl, _ := rawjson.String(v); folded(m.Name) == "ttl" && ttl != "5m" && !rawjson.IsNull(v) {
-			p.cache = param + ".cache_control.ttl"
-			if param == "" {
-				p.cache = p.cache[1:]
-			}
+	times, _ := valuesOf(raw, "ttl")
+	for _, raw := range times {
+		if ttl, _ := rawjson.String(raw); p.cache == "" && ttl != "5m" && !rawjson.IsNull(raw) {
+			p.cache = strings.TrimPrefix(param+".cache_control.ttl", ".")
 		}
-	}
-}
-
-// Adopt keeps what was found in a part.
-func (p *Paid) Adopt(part Paid) {
-	if p.tool == "" {
-		p.tool, p.kind = part.tool, part.kind
-	}
-	if p.cache == "" {
-		p.cache = part.cache
 	}
 }
 
 // Check refuses what was found, unless pass lets it through.
 func (p *Paid) Check(pass PassUnpriced) error {
-	if p.tool != "" && (pass == nil || !pass(hostedTools, hostedTools)) {
+	if p.tool != "" && !pass.allows(hostedTools, hostedTools) {
 		return fault.Invalid(p.tool, fmt.Sprintf("The tool %q is run by the vendor, and %s. Leave it out.", word.Truncate(p.kind, mostWord), costsMore))
 	}
-	if p.cache != "" && (pass == nil || !pass(longCache, longCache)) {
+	if p.cache != "" && !pass.allows(longCache, longCache) {
 		return fault.Invalid(p.cache, `Only what is cached for five minutes has a price here. Leave "ttl" out, or send "5m".`)
 	}
 	return nil
@@ -410,7 +366,7 @@ func Betas(h http.Header, pass PassUnpriced) error {
 			continue
 		}
 		for _, list := range values {
-			if beta := paidBeta(list); beta != "" && (pass == nil || !pass(PaidBetas, PaidBetas)) {
+			if beta := paidBeta(list); beta != "" && !pass.allows(PaidBetas, PaidBetas) {
 				return fault.Invalid(PaidBetas, fmt.Sprintf("The beta feature %q %s. Leave it out of the header anthropic-beta.", word.Truncate(beta, mostWord), costsMore))
 			}
 		}

@@ -26,16 +26,17 @@ type Request struct {
 	family  Family       // of the model
 }
 
-// fields is the table of the fields and their rules. The voice of a model that
-// no table describes may be an object, which names one that was made by its
+// fields is the table of the fields, their rules and their places. The voice of a
+// model that no table describes may be an object, which names one that was made by its
 // owner.
-var fields = rule.Table{
-	{Name: "model", Check: rule.ModelID()},
-	{Name: "input", Check: rule.String()},
-	{Name: "response_format", Check: rule.String()},
-	{Name: "instructions", Check: rule.String()},
+var fields = rule.Fields[Request]{
+	{Name: "model", Check: rule.ModelID(), Into: func(r *Request) any { return &r.Model }},
+	{Name: "input", Check: rule.String(), Into: func(r *Request) any { return &r.Input }},
+	{Name: "voice", Into: func(r *Request) any { return &r.Voice }},
+	{Name: "response_format", Check: rule.String(), Into: func(r *Request) any { return &r.ResponseFormat }},
+	{Name: "instructions", Check: rule.String(), Into: func(r *Request) any { return &r.Instructions }},
 	{Name: "stream_format", Check: rule.OneOf("audio")}, // the answer is bytes, never events
-	{Name: "speed", Check: rule.Number(-math.MaxFloat64, math.MaxFloat64)},
+	{Name: "speed", Check: rule.Number(-math.MaxFloat64, math.MaxFloat64), Into: func(r *Request) any { return &r.Speed }},
 }
 
 // Parse reads a request body in one pass. It fails with a 400 that names the
@@ -46,55 +47,26 @@ func Parse(data []byte) (*Request, error) { return read(data, nil) }
 
 // Encode marshals a typed request and checks the bytes as [Parse] does.
 func Encode(typed *speech.Request) (*Request, error) {
-	return rule.Encode(typed, func(data []byte) (*Request, error) {
-		if len(typed.Extra) > 0 { // which may have any of the fields
-			return read(data, nil)
-		}
-		return read(data, typed)
-	})
+	return rule.Encode(typed, len(typed.Extra) > 0, read)
 }
 
 // read indexes and checks a request body. The fields are typed's, or are decoded
 // if that is nil.
 func read(data []byte, typed *speech.Request) (*Request, error) {
-	o, err := rule.ReadSmall(data)
+	o, err := rule.Read(rule.Small, data, "", nil)
 	if err != nil {
 		return nil, err
 	}
 	r := &Request{object: o, body: upstream.ObjectBody(o)}
-	for i := range o.Members {
-		m := &o.Members[i]
-		raw := m.Value.Of(data)
-		if !rawjson.IsNull(raw) && r.problem.Obeys(fields, m.Name, raw) && typed == nil {
-			r.decode(m.Name, raw)
-		}
-	}
-	switch {
-	case typed == nil:
-	case r.problem.Found(): // a field that breaks its rule stays unset
-		return read(data, nil)
-	default:
+	if typed != nil {
 		r.Request = *typed
+	}
+	fields.Read(r, &r.object, &r.problem, typed != nil)
+	if typed != nil && r.problem.Found() { // a field that breaks its rule stays unset
+		return read(data, nil)
 	}
 	r.family = familyOf(r.Model)
 	return r, nil
-}
-
-func (r *Request) decode(name string, raw []byte) {
-	switch name {
-	case "model":
-		r.Model, _ = rawjson.String(raw)
-	case "input":
-		r.Input, _ = rawjson.String(raw)
-	case "voice":
-		r.Voice, _ = rawjson.String(raw)
-	case "response_format":
-		r.ResponseFormat, _ = rawjson.String(raw)
-	case "instructions":
-		r.Instructions, _ = rawjson.String(raw)
-	case "speed":
-		r.Speed, _ = rawjson.Float(raw)
-	}
 }
 
 // Validate reports the first rule of the API that the request breaks, nil if
@@ -267,7 +239,7 @@ func checkPassedVoice(raw []byte) error {
 // the gateway has priced, unless pass lets it through. pass gets the name as the
 // table spells it and as the caller does.
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
-	return rule.CheckRouting(&r.object, rule.Other, pass)
+	return rule.CheckUnpriced(&r.object, rule.Other, nil, pass)
 }
 
 // ReadCall is the request of a call: the body's, as the channel edited it.

@@ -26,7 +26,7 @@ func Count(raw []byte) (n int64, ok, anomaly bool) {
 }
 
 // Fields is how many counts a Report has at the most.
-const Fields = 6
+const Fields = 7
 
 // Report gathers what an upstream says of usage. Reports are cumulative, not
 // additive: each field keeps its largest value, so that order and repetition do

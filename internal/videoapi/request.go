@@ -86,7 +86,9 @@ func Parse(data []byte) (*Request, error) {
 }
 
 // Encode marshals a typed request and reads it again as [Parse] does.
-func Encode(typed *video.Request) (*Request, error) { return rule.Encode(typed, Parse) }
+func Encode(typed *video.Request) (*Request, error) {
+	return rule.Encode(typed, true, func(data []byte, _ *video.Request) (*Request, error) { return Parse(data) })
+}
 
 // Field is the JSON of any top-level member; nil if there is none.
 func (r *Request) Field(name string) []byte { return r.parsed.object.Raw(name) }
@@ -247,5 +249,5 @@ func (r *Request) WithDraftTasks(upstreamID map[string]string) (*Request, error)
 // the gateway has priced, unless pass lets it through. pass gets the name as the
 // table spells it and as the caller does.
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
-	return rule.CheckRouting(&r.parsed.object, rule.Other, pass)
+	return rule.CheckUnpriced(&r.parsed.object, rule.Other, nil, pass)
 }

@@ -1,0 +1,154 @@
+package completion
+
+import (
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
+)
+
+// Answer is a checked answer that did not stream.
+type Answer struct {
+	Body  []byte // as the upstream sent it, with the public model id
+	Usage billing.Usage
+	Said  int64 // output tokens by the text alone, whatever the upstream reports
+}
+
+// Form is what a vendor's answers look like.
+type Form struct {
+	Parts []Part              // the list among them must be there
+	Type  string              // that an answer must have; empty for none
+	Usage []tokencount.Member // of a usage object
+	Wrong string              // the message of what is no such answer
+	// DropsError says that `"error": null` is left out, which kills clients.
+	DropsError bool
+}
+
+// ReadAnswer checks an upstream's 200 answer to the request, which called its model id,
+// and reads its usage. An empty, cut or malformed body and an error in a 200 body are a
+// fault.BadGateway. The Answer does not refer to data.
+func (p *Parsed) ReadAnswer(id string, data []byte, f *Form, b chat.MediaBound) (Answer, error) {
+	var s Scan
+	o := rawjson.Borrow()
+	defer rawjson.GiveBack(o)
+	if err := answer.Whole(o, s.Read(o, data, f.Parts)); err != nil {
+		return Answer{}, err
+	}
+	if kind, _ := rawjson.String(o.Raw("type")); !s.Listed || f.Type != "" && kind != f.Type {
+		return Answer{}, answer.Bad(f.Wrong, nil)
+	}
+	var r Report
+	r.Read(o.Raw("usage"), f.Usage)
+	r.Read(s.Usage, f.Usage)
+	var few [2]rawjson.Edit
+	edits := p.PublicEdits(few[:0], id, o, f)
+	body := o.Apply(make([]byte, 0, len(data)+len(id)+16), edits...)
+	return Answer{Body: body, Usage: r.Usage(p, b, s.Text.Quarters), Said: tokencount.Tokens(s.Text.Quarters)}, nil
+}
+
+// PublicEdits are the edits that every answer gets, and every chunk: the public model id,
+// as the request spells it.
+func (p *Parsed) PublicEdits(edits []rawjson.Edit, id string, o *rawjson.Object, f *Form) []rawjson.Edit {
+	if o.Raw("model") != nil {
+		edits = append(edits, rawjson.Set("model", p.Spelled(id)))
+	}
+	if f.DropsError && o.Raw("error") != nil {
+		edits = append(edits, rawjson.Delete("error"))
+	}
+	return edits
+}
+
+// Part is a member of an answer or of an event that is read: where the model's text
+// stands in it, and what else is looked at.
+type Part struct {
+	Name  string
+	As    Kind
+	Parts []Part // of an object, or of each object in a list
+}
+
+// Kind is what a [Part] is. A value of another JSON type than the kind's is passed over.
+type Kind int
+
+// The kinds of parts.
+const (
+	AsText   Kind = iota // a string that the model wrote
+	AsJSON               // any value that the model wrote, but an empty one
+	AsObject             // an object of parts
+	AsList               // a list of objects of parts
+	AsType               // kept in [Scan.Type]
+	AsUsage              // kept in [Scan.Usage]
+	AsStop               // noted in [Scan.Stopped]
+)
+
+// Scan is what one answer or event holds, gathered in the one pass that checks it. The
+// zero Scan is ready.
+type Scan struct {
+	Text    Text
+	Listed  bool   // the list of the document's own parts is there
+	Type    []byte // the last that was met
+	Usage   []byte // the last inside of a part that is not null
+	Stopped bool   // there is a reason why the model stopped that is not null
+}
+
+// Read indexes an answer or an event into o and reads the parts of it.
+func (s *Scan) Read(o *rawjson.Object, data []byte, parts []Part) error {
+	return rawjson.IndexInto(o, data, nil, func(rd *rawjson.Reader, name []byte) error {
+		p := find(parts, name)
+		s.Listed = s.Listed || p != nil && p.As == AsList && rd.Kind() == '['
+		return s.part(rd, data, p)
+	})
+}
+
+// find is the part called name; nil if there is none.
+func find(parts []Part, name []byte) *Part {
+	for i := range parts {
+		if parts[i].Name == string(name) {
+			return &parts[i]
+		}
+	}
+	return nil
+}
+
+// part reads the value of a part; that of nil is passed over.
+func (s *Scan) part(rd *rawjson.Reader, src []byte, p *Part) error {
+	switch {
+	case p == nil:
+		_, err := rd.Skip()
+		return err
+	case p.As == AsObject:
+		return s.object(rd, src, p.Parts)
+	case p.As == AsList && rd.Kind() == '[':
+		return rd.Array(func(int) error { return s.object(rd, src, p.Parts) })
+	}
+	span, err := rd.Skip()
+	if err != nil {
+		return err
+	}
+	switch raw := span.Of(src); p.As {
+	case AsText:
+		s.Text.Add(raw, span)
+	case AsJSON:
+		if len(raw) > len("{}") {
+			s.Text.Quarters += tokencount.Quarters(raw)
+		}
+	case AsType:
+		s.Type = raw
+	case AsUsage:
+		if !rawjson.IsNull(raw) {
+			s.Usage = raw
+		}
+	case AsStop:
+		s.Stopped = s.Stopped || !rawjson.IsNull(raw)
+	}
+	return nil
+}
+
+// object reads the parts of an object; what is none is passed over.
+func (s *Scan) object(rd *rawjson.Reader, src []byte, parts []Part) error {
+	if rd.Kind() != '{' {
+		_, err := rd.Skip()
+		return err
+	}
+	return rd.Object(func(name []byte, _ rawjson.Span) error { return s.part(rd, src, find(parts, name)) })
+}

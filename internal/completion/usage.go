@@ -1,0 +1,71 @@
+package completion
+
+import (
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
+)
+
+// Report gathers the usage objects of one answer. Reports are cumulative, not
+// additive: each count keeps its largest value. The zero Report is ready; it is not
+// safe for concurrent use.
+type Report struct{ tokencount.Report }
+
+// The fields of a Report. A vendor reports either the input or the prompt.
+const (
+	Input = iota // without what the cache read and wrote
+	Cached
+	CacheWrite
+	Output
+	Reasoning // is part of the output
+	Prompt    // the input, with what the cache read and wrote
+	Total     // of the prompt and all output
+)
+
+// Read takes in one usage object and reports whether it counts the output. Null and
+// what is no object are ignored.
+func (p *Report) Read(usage []byte, members []tokencount.Member) (counted bool) {
+	return p.Report.Read(usage, members)[Output]
+}
+
+// Disjoint is the report with its input and output as they are billed. Vendors that
+// count reasoning beside the completion (xAI, Gemini) tell all of the output only in
+// the total.
+func (p Report) Disjoint() Report {
+	n := &p.N
+	if !p.Has[Prompt] {
+		return p
+	}
+	if p.Has[Output] {
+		n[Output] = max(n[Output], n[Total]-n[Prompt])
+	}
+	p.Has[Input] = true
+	n[Input] = n[Prompt] - n[Cached] - n[CacheWrite]
+	if n[Input] < 0 { // more was cached than sent: believe the total
+		n[Input], n[Cached], n[CacheWrite] = n[Prompt], 0, 0
+		p.Anomaly = true
+	}
+	return p
+}
+
+// Usage is what was reported, in disjoint buckets. A side of it that was not, or not as
+// a usable count, is estimated: the input by the request, and the output by the quarters
+// of the tokens of its text.
+func (p Report) Usage(r *Parsed, b chat.MediaBound, quarters int64) billing.Usage {
+	p = p.Disjoint()
+	c := &p.N
+	if !p.Has[Input] {
+		c[Input] = max(r.InputEstimate(b)-c[Cached]-c[CacheWrite], c[Input])
+	}
+	if !p.Has[Output] {
+		c[Output] = max(tokencount.Tokens(quarters), c[Output], c[Reasoning])
+	}
+	u := billing.Usage{
+		Input: c[Input], CachedInput: c[Cached], CacheWrite: c[CacheWrite],
+		Output: c[Output], Reasoning: min(c[Reasoning], c[Output]),
+		Estimated: !p.Has[Input] || !p.Has[Output],
+		Anomaly:   p.Anomaly,
+	}
+	u.Zero = u.IsZero() && !u.Estimated
+	return u
+}

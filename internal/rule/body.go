@@ -1,0 +1,185 @@
+package rule
+
+import (
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+)
+
+// The rules of JSON request bodies: names are unique, and those that the gateway
+// reads, edits or counts are spelled exactly, at the top level and directly inside the
+// objects that decide a price or a bound; and a body holds no more than its bounds
+// say. They are read-only.
+var (
+	// Body is for conversations.
+	Body = bodyRules(16_384, 1<<20) // the properties of a schema
+	// Small is for a body that has few fields, though long ones: of pictures, videos
+	// and speech.
+	Small = bodyRules(1024, 16_384)
+	// Numbers is for a body with long lists of token numbers: more than any vendor
+	// takes in one call.
+	Numbers = bodyRules(16_384, 4<<20)
+)
+
+func bodyRules(members, tokens int) *rawjson.Rules {
+	return &rawjson.Rules{
+		Unique: true, Billed: billed, Nested: nested,
+		Bounds: rawjson.Bounds{TopMembers: 1024, Members: members, Tokens: tokens},
+	}
+}
+
+// nested are the objects whose members are read or edited one by one.
+var nested = []string{"parameters", "stream_options", "response_format", "thinking", "output_config", "tool_choice"}
+
+// billed are the members that some operation reads, edits, prices or counts. It
+// is one list, since no vendor's API has a name in capital letters beside it.
+// Those that have no price are [Unpriced], in any spelling.
+var billed = []string{
+	"model", "n", "max_tokens", "max_completion_tokens", "stream", "duration", "resolution",
+	"aspect_ratio", "frames", "draft", "generate_audio", "size", "quality", "input", "parameters",
+	"audio",
+	// texts
+	"messages", "system", "prompt", "content", "instructions", "negative_prompt", "tools",
+	"functions", "response_format", "output_config", "json_schema", "schema", "format",
+	// how much is made, and of what
+	"stream_options", "include_usage", "function_call", "tool_choice", "parallel_tool_calls",
+	"thinking", "budget_tokens", "reasoning", "reasoning_effort", "effort", "stop", "stop_sequences", "type",
+	"temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "service_tier",
+	"metadata", "user", "name",
+	"encoding_format", "dimensions", "voice", "stream_format", "speed",
+	"background", "output_format", "output_compression", "partial_images",
+	"webhook_url", "callback_url", "wait", "execution_expires_after", "ratio", "seed",
+	"camera_fixed", "watermark", "return_last_frame", "safety_identifier", "priority", "prompt_extend", "shot_type",
+}
+
+// Unacceptable is the refusal of a body that its rules do not allow.
+func Unacceptable(err error) error {
+	return fault.Invalid("", "The request body is not acceptable: "+err.Error()+".")
+}
+
+// Read indexes a request body that obeys the rules. visit, when it is not nil, is
+// called at the value of the member called name, which it must consume. The error
+// is the refusal of the body.
+func Read(rules *rawjson.Rules, data []byte, name string, visit func(rd *rawjson.Reader) error) (rawjson.Object, error) {
+	var at func(*rawjson.Reader, []byte) error
+	if visit != nil {
+		at = func(rd *rawjson.Reader, member []byte) error {
+			if string(member) == name {
+				return visit(rd)
+			}
+			_, err := rd.Skip()
+			return err
+		}
+	}
+	o, err := rawjson.Index(data, rules, at)
+	if err != nil {
+		return o, Unacceptable(err)
+	}
+	return o, nil
+}
+
+// Encode marshals a request that was made in Go and has it read as one that came over
+// the wire, so that both obey the same rules. read gets the typed request too, whose
+// fields need not be decoded again, but nil if it has an Extra, which may name what has
+// a field of its own.
+func Encode[T, R any](typed *T, hasExtra bool, read func(data []byte, typed *T) (*R, error)) (*R, error) {
+	data, err := json.Marshal(typed)
+	switch {
+	case err != nil:
+		return nil, fault.Invalid("", "The request cannot be written as JSON: "+err.Error()+".")
+	case hasExtra:
+		return read(data, nil)
+	}
+	return read(data, typed)
+}
+
+// Fields is the table of the fields of a request R: their rules, and where their values
+// go. A field that is not listed passes unseen.
+type Fields[R any] []field[R]
+
+// field is a row of [Fields].
+type field[R any] struct {
+	Name  string
+	Check Check                    // without OK, if every value is allowed
+	Into  func(r *R) any           // points to where the value goes; nil if it goes nowhere
+	Then  func(r *R, value []byte) // what else is done with a value that obeys; may be nil
+}
+
+// Read checks the members of a request's body in their order and copies those that obey
+// their rules into r. A null counts as absent. Of a typed request, whose fields r has
+// already, only the values that r keeps as JSON are copied.
+func (t Fields[R]) Read(r *R, o *rawjson.Object, p *Problem, typed bool) {
+	for i := range o.Members {
+		m := &o.Members[i]
+		raw := m.Value.Of(o.Src)
+		f := t.find(m.Name)
+		switch {
+		case f == nil, rawjson.IsNull(raw):
+			continue
+		case f.Check.OK != nil && !f.Check.OK(raw):
+			p.Note(f.Name, f.Check.Text)
+			continue
+		}
+		if f.Into != nil {
+			set(f.Into(r), raw, typed)
+		}
+		if f.Then != nil {
+			f.Then(r, raw)
+		}
+	}
+}
+
+func (t Fields[R]) find(name string) *field[R] {
+	for i := range t {
+		if t[i].Name == name {
+			return &t[i]
+		}
+	}
+	return nil
+}
+
+// set copies a value into a field of its type. One that is kept as JSON shares the
+// body's memory, and is taken of a typed request too: there it is spelled as it was
+// marshalled.
+func set(into any, raw []byte, typed bool) {
+	if value, ok := into.(*jsontext.Value); ok {
+		*value = raw
+		return
+	}
+	if typed {
+		return
+	}
+	switch into := into.(type) {
+	case *string:
+		*into, _ = rawjson.String(raw)
+	case *[]string:
+		*into = texts(raw)
+	case *bool:
+		*into = raw[0] == 't'
+	case *int64:
+		*into, _ = rawjson.Int(raw)
+	case **int64:
+		n, _ := rawjson.Int(raw)
+		*into = &n
+	case *float64:
+		*into, _ = rawjson.Float(raw)
+	case **float64:
+		f, _ := rawjson.Float(raw)
+		*into = &f
+	}
+}
+
+// texts are the strings of a list, or the one that stands in the place of a list.
+func texts(raw []byte) []string {
+	if s, ok := rawjson.String(raw); ok {
+		return []string{s}
+	}
+	list := []string{}
+	rawjson.Each(raw, func(_ int, at rawjson.Span) {
+		s, _ := rawjson.String(at.Of(raw))
+		list = append(list, s)
+	})
+	return list
+}
