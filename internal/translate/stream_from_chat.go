@@ -1,4 +1,4 @@
-package messagesapi
+package translate
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/messages"
@@ -90,7 +91,7 @@ func (s *messageEncoder) piece(d *assistantMessage) error {
 	switch thought := d.reasoning(); {
 	case thought == "":
 	case !s.thinks:
-		s.out = appendHidden(s.out, thought)
+		s.out = messagesapi.AppendHidden(s.out, thought)
 	default:
 		if err := w.write(thinkingBlock, thought); err != nil {
 			return err

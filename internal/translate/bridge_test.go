@@ -1,4 +1,4 @@
-package messagesapi
+package translate
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -27,7 +28,7 @@ func (s *speaks) Do(_ context.Context, call *upstream.Call) (*upstream.Reply, er
 
 func calling(t *testing.T, body string) *upstream.Call {
 	t.Helper()
-	r, err := Parse([]byte(body))
+	r, err := messagesapi.Parse([]byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}

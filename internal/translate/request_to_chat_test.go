@@ -1,4 +1,4 @@
-package messagesapi
+package translate
 
 import (
 	"bytes"
@@ -16,12 +16,13 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/messages"
 )
 
 // askedByMessage parses a request with the given members beside the required ones.
-func askedByMessage(t *testing.T, members string) *Request {
+func askedByMessage(t *testing.T, members string) *messagesapi.Request {
 	t.Helper()
 	given, err := rawjson.Index([]byte("{"+members+"}"), nil, nil)
 	if err != nil {
@@ -36,7 +37,7 @@ func askedByMessage(t *testing.T, members string) *Request {
 		edits = append(edits, rawjson.Set(given.Members[i].Name, given.Members[i].Value.Of(given.Src)))
 	}
 	data := base.Apply(nil, edits...)
-	r, err := Parse(data)
+	r, err := messagesapi.Parse(data)
 	if err != nil {
 		t.Fatalf("%s: %v", data, err)
 	}

@@ -1,4 +1,4 @@
-package messagesapi
+package translate
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/messages"
 )
 
@@ -174,7 +175,7 @@ func TestEveryConversationBecomesOneThatTheVendorAccepts(t *testing.T) {
 		if err != nil || len(dropped) > 0 {
 			t.Fatalf("%v, dropped %q", err, dropped)
 		}
-		encoded, err := Encode(r)
+		encoded, err := messagesapi.Encode(r)
 		if err == nil {
 			err = encoded.Validate()
 		}

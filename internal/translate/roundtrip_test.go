@@ -1,4 +1,4 @@
-package messagesapi
+package translate
 
 import (
 	"fmt"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/messages"
@@ -105,7 +106,7 @@ func roundTrip(payloads []string) (repeated, error) {
 		return repeated{}, fmt.Errorf("over: %t, %w", c.over, err)
 	}
 	body := nextTurn("delta-k3", c.message.Content)
-	next, err := Parse([]byte(body))
+	next, err := messagesapi.Parse([]byte(body))
 	if err == nil {
 		err = next.Validate()
 	}
@@ -292,7 +293,7 @@ func TestNoConversationLosesAnythingOnItsWayToChat(t *testing.T) {
 		for len(k.open) > 0 {
 			r.Messages = append(r.Messages, k.message("user"))
 		}
-		parsed, err := Encode(r)
+		parsed, err := messagesapi.Encode(r)
 		if err == nil {
 			err = parsed.Validate()
 		}
@@ -353,7 +354,7 @@ func thereAndBack(t interface{ Fatal(...any) }, c *chat.Request) *chatapi.Reques
 	if err != nil || len(dropped) > 0 {
 		t.Fatal(err, dropped)
 	}
-	encoded, err := Encode(r)
+	encoded, err := messagesapi.Encode(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +418,7 @@ func withoutSpelling(t *testing.T, c *chatapi.Request) map[string]any {
 // thinkingRequest is a request for a message that shows thoughts.
 func thinkingRequest(t *testing.T) *messages.Request {
 	t.Helper()
-	r, err := Parse([]byte(`{"model":"m","max_tokens":4096,"thinking":{"type":"enabled","budget_tokens":1024},"messages":[` + hi + `],"stream":true}`))
+	r, err := messagesapi.Parse([]byte(`{"model":"m","max_tokens":4096,"thinking":{"type":"enabled","budget_tokens":1024},"messages":[` + hi + `],"stream":true}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package messagesapi
+package translate
 
 import (
 	"iter"

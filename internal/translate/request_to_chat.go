@@ -1,4 +1,4 @@
-package messagesapi
+package translate
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/messages"
@@ -48,7 +49,7 @@ type chatRequestBuilder struct {
 func (t *chatRequestBuilder) fields() error {
 	body := t.r.Body
 	if !body.IsObject() { // typed: what has no field of its own is found in the JSON alone
-		encoded, err := Encode(t.r)
+		encoded, err := messagesapi.Encode(t.r)
 		if err != nil {
 			return err
 		}
@@ -125,6 +126,9 @@ func (t *chatRequestBuilder) system() error {
 	}
 	return nil
 }
+
+// roles are what messages[].role may be.
+var roles = []string{"user", "assistant", "system"}
 
 // messages carries the conversation.
 func (t *chatRequestBuilder) messages() error {

@@ -1,4 +1,4 @@
-package messagesapi
+package translate
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/messages"
 )
@@ -307,7 +308,7 @@ func TestTheGatewayReadsATranslatedStreamLikeAnyOther(t *testing.T) {
 	for tail, estimated := range map[string]bool{chunks(counts, done): false, chunks(done): true} {
 		r := thinker()
 		events := sse.NewReader(fromChatStream(r, io.NopCloser(strings.NewReader(chunks(delta(`"content":"four words of text"`), finish("stop"))+tail))), 0)
-		tap := (&Request{Request: r}).NewTap(TapOptions{})
+		tap := (&messagesapi.Request{Request: r}).NewTap(messagesapi.TapOptions{})
 		for complete := false; !complete; {
 			e, err := events.Next()
 			if err == nil {

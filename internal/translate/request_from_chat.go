@@ -1,4 +1,4 @@
-package messagesapi
+package translate
 
 import (
 	"fmt"
@@ -186,7 +186,7 @@ func (t *messagesRequestBuilder) vendorFields() error {
 func (t *messagesRequestBuilder) validThinking(th *messages.Thinking) bool {
 	switch th.Type {
 	case "enabled":
-		return th.BudgetTokens >= leastBudget && th.BudgetTokens < t.r.MaxTokens
+		return th.BudgetTokens >= 1024 && th.BudgetTokens < t.r.MaxTokens
 	case "adaptive", "disabled":
 		return th.BudgetTokens == 0
 	}

@@ -1,4 +1,4 @@
-package messagesapi
+package translate
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/messages"
 )
 
@@ -32,7 +33,7 @@ func TestACompletionBecomesAMessage(t *testing.T) {
 	if compacted(string(got)) != compacted(want) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	a, err := (&Request{Request: thinker()}).ReadAnswer(got, chat.MediaBound{})
+	a, err := (&messagesapi.Request{Request: thinker()}).ReadAnswer(got, chat.MediaBound{})
 	if err != nil || a.Usage.Input != 30 || a.Usage.CachedInput != 60 || a.Usage.CacheWrite != 10 || a.Usage.Output != 20 || a.Usage.Estimated {
 		t.Errorf("the gateway reads %+v, %v", a.Usage, err)
 	}
@@ -111,7 +112,7 @@ func TestUsageThatWasNotReportedIsEstimatedByTheGateway(t *testing.T) {
 			t.Errorf("%s: %s, %v; want %s", usage, data, err, want)
 			continue
 		}
-		a, err := (&Request{Request: thinker()}).ReadAnswer(data, chat.MediaBound{})
+		a, err := (&messagesapi.Request{Request: thinker()}).ReadAnswer(data, chat.MediaBound{})
 		if known := strings.Contains(want, "input_tokens") && strings.Contains(want, "output_tokens"); err != nil || a.Usage.Estimated == known {
 			t.Errorf("%s: the gateway reads %+v, %v", usage, a.Usage, err)
 		}

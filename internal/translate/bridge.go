@@ -1,4 +1,6 @@
-package messagesapi
+// Package translate carries chat completions to upstreams that speak only messages,
+// and messages to those that speak only chat completions.
+package translate
 
 import (
 	"context"
@@ -11,6 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -83,7 +86,7 @@ func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 
 // callToChat translates a call for a message into one for a chat completion.
 func callToChat(call *upstream.Call) (*translation, error) {
-	r, err := serve.Request(call, func(data []byte) (*messages.Request, error) { return view(Parse(data)) })
+	r, err := serve.Request(call, func(data []byte) (*messages.Request, error) { return view(messagesapi.Parse(data)) })
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +121,7 @@ func callToMessages(call *upstream.Call) (*translation, error) {
 	if err != nil {
 		return nil, notSent(err)
 	}
-	translated, err := checked(typed, Encode)
+	translated, err := checked(typed, messagesapi.Encode)
 	if err != nil {
 		return nil, notSent(err)
 	}
@@ -130,7 +133,7 @@ func callToMessages(call *upstream.Call) (*translation, error) {
 }
 
 // view is the typed view of a parsed request.
-func view(r *Request, err error) (*messages.Request, error) {
+func view(r *messagesapi.Request, err error) (*messages.Request, error) {
 	if err != nil {
 		return nil, err
 	}

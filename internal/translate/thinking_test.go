@@ -1,9 +1,8 @@
-package messagesapi
+package translate
 
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"reflect"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
@@ -20,7 +20,7 @@ import (
 
 // throughTap translates a chat stream, passes it through a tap, and returns what
 // the client gets.
-func throughTap(t *testing.T, r *messages.Request, tap *Tap, chat io.Reader) (string, error) {
+func throughTap(t *testing.T, r *messages.Request, tap *messagesapi.Tap, chat io.Reader) (string, error) {
 	t.Helper()
 	events := sse.NewReader(fromChatStream(r, io.NopCloser(chat)), 0)
 	defer events.Release()
@@ -61,7 +61,7 @@ func TestAClientThatLeavesDuringAHiddenThoughtPaysForIt(t *testing.T) {
 	quarters := tokencount.StringQuarters(rawjson.Quote(nil, thought))
 	gone := errors.New("gone")
 	r := asked(t)
-	tap := r.NewTap(TapOptions{})
+	tap := r.NewTap(messagesapi.TapOptions{})
 	piece := delta(`"reasoning_content":` + string(rawjson.Quote(nil, thought)))
 	got, err := throughTap(t, r.Request, tap, io.MultiReader(strings.NewReader(chunks(piece, piece)), iotest.ErrReader(gone)))
 	if !errors.Is(err, gone) {
@@ -78,7 +78,7 @@ func TestAClientThatLeavesDuringAHiddenThoughtPaysForIt(t *testing.T) {
 
 func TestAWholeStreamWithAHiddenThoughtIsChargedAsReported(t *testing.T) {
 	r := asked(t)
-	tap := r.NewTap(TapOptions{})
+	tap := r.NewTap(messagesapi.TapOptions{})
 	got, err := throughTap(t, r.Request, tap, strings.NewReader(chunks(delta(`"reasoning_content":"`+strings.Repeat("hm ", 99)+`"`), delta(`"content":"a"`), finish("stop"), counts, done)))
 	if !errors.Is(err, io.EOF) {
 		t.Fatal(err)
@@ -88,52 +88,6 @@ func TestAWholeStreamWithAHiddenThoughtIsChargedAsReported(t *testing.T) {
 	}
 	if strings.Contains(got, hiddenEvent) || !strings.Contains(got, `"text":"a"`) {
 		t.Errorf("the client got %q", got)
-	}
-}
-
-func TestAVendorsOwnHiddenEventIsWorthAtMostItsBytes(t *testing.T) {
-	for data, quarters := range map[string]int64{
-		`{"type":"gateway.hidden","hidden":1000000}`:                                0,
-		`{"type":"gateway.hidden","hidden":"1000000"}`:                              7,
-		`{"type":"gateway.hidden"}`:                                                 0,
-		`{"type":"content_block_delta","delta":{"type":"text_delta","text":"abc"}}`: 0,
-		`{"type":"message_stop"}`:                                                   0,
-		`{"type":"message_delta","usage":{"output_tokens":1000000}}`:                0,
-	} {
-		tap := tapped(t)
-		pass(t, tap, starts)
-		out, done, err := tap.Event(nil, hiddenEvent, []byte(data))
-		if len(out) > 0 || done || err != nil || tap.Output() != tokencount.Tokens(quarters) {
-			t.Errorf("%s: %q, %t, %v, output %d", data, out, done, err, tap.Output())
-		}
-	}
-	tap := tapped(t)
-	if got := pass(t, tap, starts, wire{"ping", `{"type":"ping","hidden":"....."}`}, wire{"ping", `{"type":"ping","hidden":5}`}); tap.Output() != 0 || strings.Count(got, `"hidden"`) != 2 {
-		t.Errorf("a ping was believed: output %d, %q", tap.Output(), got)
-	}
-	if got := pass(t, tap, wire{"", `{"type":"gateway.hidden","hidden":"...."}`}); got != "" || tap.Output() != 1 {
-		t.Errorf("without an event line: %q, output %d", got, tap.Output())
-	}
-}
-
-func TestALongHiddenThoughtFitsIntoEvents(t *testing.T) {
-	const most = 100 << 10 // bytes of one event
-	thought := strings.Repeat("思", 200<<10)
-	tap := tapped(t)
-	events := sse.NewReader(strings.NewReader(string(appendHidden(nil, thought))), most)
-	defer events.Release()
-	for {
-		e, err := events.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		pass(t, tap, wire{e.Name, string(e.Data)})
-	}
-	if got := tap.Output(); got != 200<<10 {
-		t.Error(fmt.Sprint(got, " tokens"))
 	}
 }
 
