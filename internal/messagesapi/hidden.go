@@ -19,10 +19,10 @@ import (
 // believed no more than the bytes that it sent.
 const hiddenEvent = "gateway.hidden"
 
-// AppendHidden appends the events that stand for a thought.
-func AppendHidden(dst []byte, thought string) []byte {
+// AppendHidden appends the events that stand for a thought, which is a JSON string.
+func AppendHidden(dst, thought []byte) []byte {
 	const longest = 64 << 10 // quarters in one event, which has a limit above
-	quarters := tokencount.StringQuarters(rawjson.Quote(nil, thought))
+	quarters := tokencount.StringQuarters(thought)
 	for quarters > 0 {
 		n := min(quarters, longest)
 		data := append([]byte(`{"type":"`+hiddenEvent+`","hidden":"`), bytes.Repeat([]byte{'.'}, int(n))...)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
@@ -42,7 +43,7 @@ func TestALongHiddenThoughtFitsIntoEvents(t *testing.T) {
 	const most = 100 << 10 // bytes of one event
 	thought := strings.Repeat("思", 200<<10)
 	tap := tapped(t)
-	events := sse.NewReader(strings.NewReader(string(AppendHidden(nil, thought))), most)
+	events := sse.NewReader(strings.NewReader(string(AppendHidden(nil, rawjson.Quote(nil, thought)))), most)
 	defer events.Release()
 	for {
 		e, err := events.Next()

@@ -1,5 +1,11 @@
 // Package translate carries chat completions to upstreams that speak only messages,
 // and messages to those that speak only chat completions.
+//
+// Requests are translated for each pair of wires, since what is dropped or refused
+// depends on both. Answers go through pieces (answer.go), so that each wire is read
+// in one file and written in one file. A third wire, such as /v1/responses, gets a
+// reader and two writers of its own beside those of chat and messages, a file for
+// each direction of its requests with a table of fields, and rows in translations.
 package translate
 
 import (
@@ -155,7 +161,7 @@ func (t *translation) reply(from *upstream.Reply, stream bool, created int64) *u
 	if stream {
 		reply.Body = t.stream(from.Body, created)
 	} else {
-		reply.Body = &lazyBody{src: from.Body, translate: func(data []byte) ([]byte, error) { return t.answer(data, created) }}
+		reply.Body = &wholeBody{body: from.Body, translate: func(data []byte) ([]byte, error) { return t.answer(data, created) }}
 	}
 	if len(t.dropped) > 0 {
 		reply.Dropped = slices.Concat(t.dropped, from.Dropped)
@@ -184,4 +190,36 @@ func translatedError(err error) error {
 		return err
 	}
 	return f.With(func(e *fault.Error) { e.Body = nil })
+}
+
+// fromChatAnswer translates a whole chat completion, which answers the request as
+// [toChat] made it, into a message. A body that is no completion, or that is an error,
+// is a fault.BadGateway.
+func fromChatAnswer(r *messages.Request, data []byte) ([]byte, error) {
+	w := &messageWriter{model: r.Model, thinks: showsThinking(r)}
+	return whole(data, (&chatReader{to: w}).whole, &w.written)
+}
+
+// fromChatStream does the same with a stream.
+func fromChatStream(r *messages.Request, body io.ReadCloser) io.ReadCloser {
+	w := &eventWriter{model: r.Model, thinks: showsThinking(r)}
+	return newStream(body, &chatReader{to: w}, &w.written)
+}
+
+// toChatAnswer translates a whole message, the answer to the chat request c. created
+// is in Unix seconds. It fails with a fault.BadGateway if data is no message.
+func toChatAnswer(c *chat.Request, data []byte, created int64) ([]byte, error) {
+	w := &completionWriter{model: c.Model, created: created}
+	return whole(data, (&messageReader{to: w}).whole, &w.written)
+}
+
+// toChatStream does the same with a stream.
+func toChatStream(c *chat.Request, body io.ReadCloser, created int64) io.ReadCloser {
+	w := &chunkWriter{model: c.Model, created: created}
+	return newStream(body, &messageReader{to: w}, &w.written)
+}
+
+// showsThinking reports whether the caller wants to see what the model thought.
+func showsThinking(r *messages.Request) bool {
+	return r.Thinking != nil && (r.Thinking.Type == "enabled" || r.Thinking.Type == "adaptive")
 }

@@ -144,8 +144,8 @@ func TestAStreamedTurnIsReplayedToAStrictUpstreamAsItWas(t *testing.T) {
 	got, err := roundTrip([]string{
 		delta(`"role":"assistant","reasoning_content":""`), delta(`"reasoning_content":"First \"think\",\n"`), delta(`"reasoning_content":"then tālk. "`),
 		delta(`"content":"Two "`), delta(`"content":"lookups:\n\n"`),
-		piece(0, "functions.lookup:0", "lookup", ``), piece(0, "", "", `{"q": "c`), piece(0, "", "", `af\u00e9", "n": 1.0}`),
-		piece(1, "functions.lookup:1", "lookup", `{"q":`), piece(1, "", "", `"}{" }`),
+		callPiece(0, "functions.lookup:0", "lookup", ``), callPiece(0, "", "", `{"q": "c`), callPiece(0, "", "", `af\u00e9", "n": 1.0}`),
+		callPiece(1, "functions.lookup:1", "lookup", `{"q":`), callPiece(1, "", "", `"}{" }`),
 		finish("tool_calls"), counts, done,
 	})
 	if err != nil {

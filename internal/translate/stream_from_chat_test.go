@@ -33,8 +33,8 @@ func delta(members string) string {
 	return `{"id":"chatcmpl-7","choices":[{"index":0,"delta":{` + members + `},"finish_reason":null}]}`
 }
 
-// piece is a chunk with a piece of a tool call.
-func piece(index int, id, name, arguments string) string {
+// callPiece is a chunk with a piece of a tool call.
+func callPiece(index int, id, name, arguments string) string {
 	return delta(fmt.Sprintf(`"tool_calls":[{"index":%d,"id":%q,"function":{"name":%q,"arguments":%q}}]`, index, id, name, arguments))
 }
 
@@ -57,7 +57,7 @@ func streamed(r *messages.Request, body io.Reader) (string, error) {
 
 func TestAStreamOfChunksBecomesAStreamOfEvents(t *testing.T) {
 	got, err := streamed(thinker(), strings.NewReader(chunks(delta(`"role":"assistant"`), delta(`"reasoning_content":"h"`), delta(`"reasoning_content":"m"`),
-		delta(`"content":"Hi"`), piece(0, "c1", "f", ""), piece(0, "", "", `{"a"`), piece(0, "", "", `: 1}`), finish("tool_calls"), counts, done)))
+		delta(`"content":"Hi"`), callPiece(0, "c1", "f", ""), callPiece(0, "", "", `{"a"`), callPiece(0, "", "", `: 1}`), finish("tool_calls"), counts, done)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,28 +82,28 @@ var streamRows = []struct {
 	{"text after the finish reason", []string{delta(`"content":"a"`), finish("stop"), delta(`"content":"b"`)}, "text(a)text(b)", "end_turn"},
 	{"another candidate", []string{delta(`"content":"a"`), `{"choices":[{"index":1,"delta":{"content":"x"},"finish_reason":"length"}]}`, finish("stop")}, "text(a)", "end_turn"},
 
-	{"one call", []string{piece(0, "1", "f", `{"a":`), piece(0, "", "", `"}"}`), finish("tool_calls")}, `1:f({"a":"}"})`, "tool_use"},
-	{"a call that is finished by stop", []string{piece(0, "1", "f", `{}`), finish("stop")}, `1:f({})`, "tool_use"},
-	{"a call without arguments", []string{piece(0, "1", "f", ``), finish("tool_calls")}, `1:f({})`, "tool_use"},
-	{"a call that is cut by max_tokens", []string{piece(0, "1", "f", `{"a":`), finish("length")}, `1:f({"a":)`, "max_tokens"},
-	{"calls one after the other", []string{piece(0, "1", "f", ""), piece(0, "", "", `{}`), piece(1, "2", "g", `{"b":`), piece(1, "", "", `[]}`), finish("tool_calls")},
+	{"one call", []string{callPiece(0, "1", "f", `{"a":`), callPiece(0, "", "", `"}"}`), finish("tool_calls")}, `1:f({"a":"}"})`, "tool_use"},
+	{"a call that is finished by stop", []string{callPiece(0, "1", "f", `{}`), finish("stop")}, `1:f({})`, "tool_use"},
+	{"a call without arguments", []string{callPiece(0, "1", "f", ``), finish("tool_calls")}, `1:f({})`, "tool_use"},
+	{"a call that is cut by max_tokens", []string{callPiece(0, "1", "f", `{"a":`), finish("length")}, `1:f({"a":)`, "max_tokens"},
+	{"calls one after the other", []string{callPiece(0, "1", "f", ""), callPiece(0, "", "", `{}`), callPiece(1, "2", "g", `{"b":`), callPiece(1, "", "", `[]}`), finish("tool_calls")},
 		`1:f({})2:g({"b":[]})`, "tool_use"},
-	{"interleaved calls", []string{piece(0, "1", "f", `{"a`), piece(1, "2", "g", `{"b`), piece(0, "", "", `":1`), piece(2, "3", "h", `{}`), piece(1, "", "", `":2}`), piece(0, "", "", `}`), finish("tool_calls")},
+	{"interleaved calls", []string{callPiece(0, "1", "f", `{"a`), callPiece(1, "2", "g", `{"b`), callPiece(0, "", "", `":1`), callPiece(2, "3", "h", `{}`), callPiece(1, "", "", `":2}`), callPiece(0, "", "", `}`), finish("tool_calls")},
 		`1:f({"a":1})2:g({"b":2})3:h({})`, "tool_use"},
-	{"a quote and a bracket in a string", []string{piece(0, "1", "f", `{"a":"\"}`), piece(1, "2", "g", `{}`), piece(0, "", "", `b"}`), finish("tool_calls")}, `1:f({"a":"\"}b"})2:g({})`, "tool_use"},
-	{"calls that wait for each other to the end", []string{piece(0, "1", "f", `{`), piece(1, "2", "g", `{`), delta(`"content":"t"`), piece(1, "", "", `}`), finish("length")},
+	{"a quote and a bracket in a string", []string{callPiece(0, "1", "f", `{"a":"\"}`), callPiece(1, "2", "g", `{}`), callPiece(0, "", "", `b"}`), finish("tool_calls")}, `1:f({"a":"\"}b"})2:g({})`, "tool_use"},
+	{"calls that wait for each other to the end", []string{callPiece(0, "1", "f", `{`), callPiece(1, "2", "g", `{`), delta(`"content":"t"`), callPiece(1, "", "", `}`), finish("length")},
 		`1:f({)2:g({})text(t)`, "max_tokens"},
 	{"two calls in one chunk", []string{delta(`"tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":"{}"}},{"index":1,"id":"2","function":{"name":"g","arguments":"{}"}}]`), finish("tool_calls")},
 		`1:f({})2:g({})`, "tool_use"},
-	{"text around calls", []string{delta(`"content":"a"`), piece(0, "1", "f", `{}`), delta(`"content":"b"`), piece(1, "2", "g", `{}`), finish("tool_calls")},
+	{"text around calls", []string{delta(`"content":"a"`), callPiece(0, "1", "f", `{}`), delta(`"content":"b"`), callPiece(1, "2", "g", `{}`), finish("tool_calls")},
 		`text(a)1:f({})text(b)2:g({})`, "tool_use"},
-	{"the id and the name in every piece", []string{piece(0, "1", "f", `{"a"`), piece(0, "1", "f", `:1}`), piece(1, "2", "g", `{}`), finish("tool_calls")}, `1:f({"a":1})2:g({})`, "tool_use"},
-	{"the name after the id", []string{piece(0, "1", "", ``), delta(`"content":"a"`), piece(0, "", "f", `{}`), finish("tool_calls")}, `1:f({})text(a)`, "tool_use"},
-	{"all calls numbered 0", []string{piece(0, "1", "f", `{}`), piece(0, "2", "f", `{}`), finish("tool_calls")}, `1:f({})2:f({})`, "tool_use"},
-	{"all calls numbered 0 and without an id", []string{piece(0, "", "f", `{}`), piece(0, "", "f", `{}`), finish("tool_calls")}, `toolu_7_0:f({})toolu_7_1:f({})`, "tool_use"},
+	{"the id and the name in every piece", []string{callPiece(0, "1", "f", `{"a"`), callPiece(0, "1", "f", `:1}`), callPiece(1, "2", "g", `{}`), finish("tool_calls")}, `1:f({"a":1})2:g({})`, "tool_use"},
+	{"the name after the id", []string{callPiece(0, "1", "", ``), delta(`"content":"a"`), callPiece(0, "", "f", `{}`), finish("tool_calls")}, `1:f({})text(a)`, "tool_use"},
+	{"all calls numbered 0", []string{callPiece(0, "1", "f", `{}`), callPiece(0, "2", "f", `{}`), finish("tool_calls")}, `1:f({})2:f({})`, "tool_use"},
+	{"all calls numbered 0 and without an id", []string{callPiece(0, "", "f", `{}`), callPiece(0, "", "f", `{}`), finish("tool_calls")}, `toolu_7_0:f({})toolu_7_1:f({})`, "tool_use"},
 	{"calls without a number", []string{delta(`"tool_calls":[{"function":{"name":"f","arguments":"{"}}]`), delta(`"tool_calls":[{"function":{"arguments":"}"}}]`), delta(`"tool_calls":[{"function":{"name":"g","arguments":"{}"}}]`), finish("stop")},
 		`toolu_7_0:f({})toolu_7_1:g({})`, "tool_use"},
-	{"blank arguments after whole ones", []string{piece(0, "1", "f", `{}`), piece(1, "2", "g", `{}`), piece(0, "", "", "\n"), finish("stop")}, `1:f({})2:g({})`, "tool_use"},
+	{"blank arguments after whole ones", []string{callPiece(0, "1", "f", `{}`), callPiece(1, "2", "g", `{}`), callPiece(0, "", "", "\n"), finish("stop")}, `1:f({})2:g({})`, "tool_use"},
 	{"the older form", []string{delta(`"function_call":{"name":"f","arguments":""}`), delta(`"function_call":{"arguments":"{}"}`), finish("function_call")}, `toolu_7_0:f({})`, "tool_use"},
 }
 
@@ -177,8 +177,8 @@ func TestAStreamThatGoesWrongEndsInAnError(t *testing.T) {
 		{"a chunk that is no JSON", chunks(delta(`"content":"a"`), `{"choices":`), a},
 		{"a chunk of another form", chunks(delta(`"content":"a"`), `{"choices":{}}`), a},
 		{"a chunk that is no object", chunks(delta(`"content":"a"`), `[]`), a},
-		{"a call without a name", chunks(delta(`"content":"a"`), piece(0, "1", "", "{}"), finish("stop"), done), a},
-		{"a call that goes on after its end", chunks(piece(0, "1", "f", "{}"), piece(1, "2", "g", "{"), piece(0, "1", "", "{}"), done), "1:f({})2:g({)"},
+		{"a call without a name", chunks(delta(`"content":"a"`), callPiece(0, "1", "", "{}"), finish("stop"), done), a},
+		{"a call that goes on after its end", chunks(callPiece(0, "1", "f", "{}"), callPiece(1, "2", "g", "{"), callPiece(0, "1", "", "{}"), done), "1:f({})2:g({)"},
 	} {
 		out, err := streamed(thinker(), strings.NewReader(row.stream))
 		var f *fault.Error
@@ -202,7 +202,7 @@ func TestAnErrorOfTheBodyComesAfterWhatWasRead(t *testing.T) {
 }
 
 func TestAStreamThatIsCutAnywhereIsNeverTakenForAWholeOne(t *testing.T) {
-	whole := chunks(delta(`"reasoning_content":"h"`), delta(`"content":"a"`), piece(0, "1", "f", `{"a":1}`), finish("tool_calls"), counts, done)
+	whole := chunks(delta(`"reasoning_content":"h"`), delta(`"content":"a"`), callPiece(0, "1", "f", `{"a":1}`), finish("tool_calls"), counts, done)
 	last := strings.Index(whole, counts) + len(counts) // from here on it is known that nothing is missing
 	for n := range len(whole) {
 		out, err := streamed(thinker(), strings.NewReader(whole[:n]))
@@ -215,9 +215,9 @@ func TestAStreamThatIsCutAnywhereIsNeverTakenForAWholeOne(t *testing.T) {
 
 func TestWhatWaitsForItsTurnIsBounded(t *testing.T) {
 	var b strings.Builder
-	b.WriteString(chunks(piece(0, "1", "f", "{")))
+	b.WriteString(chunks(callPiece(0, "1", "f", "{")))
 	for range 9 {
-		b.WriteString(chunks(piece(1, "2", "g", strings.Repeat("x", 1<<20))))
+		b.WriteString(chunks(callPiece(1, "2", "g", strings.Repeat("x", 1<<20))))
 	}
 	if _, err := streamed(thinker(), strings.NewReader(b.String()+chunks(finish("stop"), done))); !fault.Is(err, fault.BadGateway) {
 		t.Errorf("many bytes: %v", err)
@@ -227,14 +227,14 @@ func TestWhatWaitsForItsTurnIsBounded(t *testing.T) {
 	}
 	b.Reset()
 	for i := range 6 { // never more than 2 MiB at a time
-		b.WriteString(chunks(piece(2*i, "a", "f", "{"), piece(2*i+1, "b", "g", `{"x":"`+strings.Repeat("x", 2<<20)), piece(2*i, "", "", "}"), piece(2*i+1, "", "", `"}`)))
+		b.WriteString(chunks(callPiece(2*i, "a", "f", "{"), callPiece(2*i+1, "b", "g", `{"x":"`+strings.Repeat("x", 2<<20)), callPiece(2*i, "", "", "}"), callPiece(2*i+1, "", "", `"}`)))
 	}
 	if _, err := streamed(thinker(), strings.NewReader(b.String()+chunks(finish("stop"), done))); err != nil {
 		t.Errorf("many bytes one after the other: %v", err)
 	}
 	b.Reset()
 	for i := range 1025 {
-		b.WriteString(chunks(piece(i, fmt.Sprint(i), "f", "{}")))
+		b.WriteString(chunks(callPiece(i, fmt.Sprint(i), "f", "{}")))
 	}
 	if _, err := streamed(thinker(), strings.NewReader(b.String()+chunks(finish("stop"), done))); !fault.Is(err, fault.BadGateway) {
 		t.Errorf("many calls: %v", err)

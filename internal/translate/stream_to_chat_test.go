@@ -191,11 +191,12 @@ func TestWhatFollowsACompleteMessageIsIgnored(t *testing.T) {
 }
 
 func TestAPingMakesAnEmptyChunkWhileTheMessageIsOpen(t *testing.T) {
-	w := chunkEncoder{model: "m", created: 77}
+	w := &chunkWriter{model: "m", created: 77}
+	r := &messageReader{to: w}
 	made := func(event string) string {
 		t.Helper()
 		w.out = w.out[:0]
-		if err := w.translate("", []byte(event)); err != nil {
+		if _, err := r.event("", []byte(event)); err != nil {
 			t.Fatal(err)
 		}
 		return string(w.out)
@@ -220,12 +221,17 @@ func TestEveryEventIsHandedOnBeforeTheNextOneCame(t *testing.T) {
 	src, upstream := io.Pipe()
 	s := toChatStream(plainChat(t), src, 77)
 	defer func() { _ = s.Close() }()
-	alone := chunkEncoder{model: "m", created: 77} // says what an event makes
+	alone := &chunkWriter{model: "m", created: 77} // says what an event makes
+	r := &messageReader{to: alone}
+	makes := func(data string) error {
+		_, err := r.event("", []byte(data))
+		return err
+	}
 	buf, waiting, reads := make([]byte, 64<<10), "", 0
 	for _, event := range strings.SplitAfter(richStream(), "\n\n") {
 		waiting += event
 		_, data, _ := strings.Cut(event, "data: ")
-		if alone.out = alone.out[:0]; event != "" && alone.translate("", []byte(data)) != nil || len(alone.out) == 0 {
+		if alone.out = alone.out[:0]; event != "" && makes(data) != nil || len(alone.out) == 0 {
 			continue // it goes with the next one
 		}
 		written := make(chan error, 1)

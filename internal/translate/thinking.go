@@ -20,21 +20,16 @@ import (
 // that the upstream gave encrypted, "r", the bytes of it, ".", itself.
 const reasoningSignature = "reasoning_signature"
 
-// appendThinking appends the piece of a thinking block whose text has size bytes.
-func appendThinking(dst []byte, size int, signature string) []byte {
-	dst = append(dst, 't')
-	dst = strconv.AppendInt(dst, int64(size), 10)
-	dst = append(dst, '.')
-	return appendCounted(dst, signature)
-}
-
-// appendRedacted appends the piece of a redacted_thinking block.
-func appendRedacted(dst []byte, data string) []byte { return appendCounted(append(dst, 'r'), data) }
-
-func appendCounted(dst []byte, s string) []byte {
-	dst = strconv.AppendInt(dst, int64(len(s)), 10)
-	dst = append(dst, '.')
-	return append(dst, s...)
+// appendSigned appends the piece of the thought that p ends, or that p is.
+func appendSigned(dst []byte, p *piece) []byte {
+	value, _ := rawjson.String(p.text)
+	if p.kind == redacted {
+		dst = append(dst, 'r')
+	} else {
+		dst = append(strconv.AppendInt(append(dst, 't'), int64(p.size), 10), '.')
+	}
+	dst = append(strconv.AppendInt(dst, int64(len(value)), 10), '.')
+	return append(dst, value...)
 }
 
 // thinkingBlocks makes blocks of a message's reasoning_content and
@@ -79,10 +74,6 @@ func cutCount(s string) (n int, rest string, ok bool) {
 	n, err := strconv.Atoi(digits)
 	return n, rest, err == nil
 }
-
-// syntheticSignature is the signature of the thinking blocks that are made from a
-// chat upstream's reasoning. It proves nothing: it tells them from a vendor's.
-const syntheticSignature = "gateway-reasoning"
 
 // stripSyntheticThinking is the call without the thoughts of a chat upstream that
 // answered an earlier turn: they bear the gateway's own signature, which no

@@ -115,11 +115,11 @@ func FuzzSignedThoughts(f *testing.F) {
 		joined := ""
 		for _, b := range blocks {
 			joined += b.Thinking
+			p := &piece{kind: redacted, text: rawjson.Quote(nil, b.Data)}
 			if b.Type == "thinking" {
-				again = appendThinking(again, len(b.Thinking), *b.Signature)
-			} else {
-				again = appendRedacted(again, b.Data)
+				p = &piece{kind: signed, size: len(b.Thinking), text: rawjson.Quote(nil, *b.Signature)}
 			}
+			again = appendSigned(again, p)
 		}
 		restored, ok := thinkingBlocks(joined, string(again))
 		if joined != text || !ok || !reflect.DeepEqual(restored, blocks) {

@@ -1,0 +1,211 @@
+package translate
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/sse"
+)
+
+// chunkWriter makes the chunks of a completion.
+type chunkWriter struct {
+	written
+	model   string // public id
+	created int64  // Unix seconds
+	head    []byte // what every chunk begins with
+}
+
+// completionHead is how a completion and a chunk begin, up to their choices.
+func completionHead(dst []byte, object, id, model string, created int64) []byte {
+	dst = rawjson.Quote(append(dst, `{"id":`...), "chatcmpl-"+id)
+	dst = append(append(append(dst, `,"object":"`...), object...), `","created":`...)
+	dst = append(strconv.AppendInt(dst, created, 10), `,"model":`...)
+	return append(rawjson.Quote(dst, model), `,"choices":[`...)
+}
+
+// The members of a delta that are texts.
+var textMembers = map[pieceKind]string{
+	said:     `"content":`,
+	declined: `"refusal":`,
+	thought:  `"reasoning_content":`,
+	signed:   `"` + reasoningSignature + `":`,
+	redacted: `"` + reasoningSignature + `":`,
+}
+
+// write makes a chunk of each piece. The stream ends with the usage, if the upstream
+// gave it (the gateway makes its own where not), and the terminator.
+func (w *chunkWriter) write(p *piece) {
+	switch p.kind {
+	case begun:
+		w.head = completionHead([]byte("data: "), "chat.completion.chunk", p.id, w.model, w.created)
+		w.start(p.usage)
+	case signed, redacted:
+		w.open(textMembers[p.kind])
+		w.out = rawjson.Quote(w.out, string(appendSigned(nil, p)))
+		w.close("")
+	case call:
+		w.call(p)
+	case finished:
+		w.open("")
+		w.close(p.reason)
+	case ended:
+		if p.usage.Has[input] && p.usage.Has[output] {
+			w.out = append(append(w.out, w.head...), `],"usage":`...)
+			w.out = append(appendChatUsage(w.out, p.usage), "}\n\n"...)
+		}
+		w.out = append(w.out, sse.Done...)
+	default: // of idle it adds nothing, and keeps the connection alive
+		w.open(textMembers[p.kind])
+		w.out = append(w.out, p.text...)
+		w.close("")
+	}
+}
+
+// start opens the stream with the role. The prompt's counts go along as
+// choices[0].usage, which the gateway reads: should the client leave, what it owes
+// for the prompt is known.
+func (w *chunkWriter) start(u *usage) {
+	w.open(`"role":"assistant"`)
+	w.out = append(w.out, `},"finish_reason":null`...)
+	if u.Has[input] {
+		w.out = appendChatUsage(append(w.out, `,"usage":`...), u)
+	}
+	w.out = append(w.out, "}]}\n\n"...)
+}
+
+// call makes a chunk of the beginning of a call or of a piece of its arguments.
+func (w *chunkWriter) call(p *piece) {
+	w.open(`"tool_calls":[{"index":`)
+	w.out = strconv.AppendInt(w.out, p.index, 10)
+	if p.name != "" {
+		w.out = rawjson.Quote(append(w.out, `,"id":`...), p.id)
+		w.out = rawjson.Quote(append(w.out, `,"type":"function","function":{"name":`...), p.name)
+		w.out = append(w.out, `,"arguments":`...)
+	} else {
+		w.out = append(w.out, `,"function":{"arguments":`...)
+	}
+	w.out = append(w.out, p.text...)
+	w.out = append(w.out, "}}]"...)
+	w.close("")
+}
+
+// open begins a chunk, with the beginning of its delta's members.
+func (w *chunkWriter) open(members string) {
+	w.out = append(append(w.out, w.head...), `{"index":0,"delta":{`...)
+	w.out = append(w.out, members...)
+}
+
+// close ends what open began. reason is empty while the model goes on.
+func (w *chunkWriter) close(reason string) {
+	w.out = append(w.out, `},"finish_reason":`...)
+	if reason == "" {
+		w.out = append(w.out, "null"...)
+	} else {
+		w.out = rawjson.Quote(w.out, reason)
+	}
+	w.out = append(w.out, "}]}\n\n"...)
+}
+
+// completionWriter makes a whole completion.
+type completionWriter struct {
+	written
+	model   string // public id
+	created int64  // Unix seconds
+
+	id, reason      string
+	text, reasoning strings.Builder
+	signature       []byte
+	calls           []chat.ToolCall
+}
+
+// write gathers the pieces; the last one makes the completion.
+func (w *completionWriter) write(p *piece) {
+	text, _ := rawjson.String(p.text)
+	switch p.kind {
+	case begun:
+		w.id = p.id
+	case thought:
+		w.reasoning.WriteString(text)
+	case signed, redacted:
+		w.signature = appendSigned(w.signature, p)
+	case said, declined:
+		w.text.WriteString(text)
+	case call:
+		if p.name != "" || len(w.calls) == 0 {
+			w.calls = append(w.calls, chat.ToolCall{ID: p.id, Type: "function", Function: chat.CalledFunction{Name: p.name}})
+		}
+		w.calls[len(w.calls)-1].Function.Arguments += text
+	case finished:
+		w.reason = p.reason
+	case ended:
+		w.end(p.usage)
+	}
+}
+
+// end makes the completion. Usage that the upstream did not report is left out.
+func (w *completionWriter) end(u *usage) {
+	m, err := json.Marshal(w.message())
+	if err != nil {
+		w.err = answer.Bad("The upstream's answer cannot be written as a chat completion.", err)
+		return
+	}
+	w.out = completionHead(nil, "chat.completion", w.id, w.model, w.created)
+	w.out = append(append(w.out, `{"index":0,"message":`...), m...)
+	w.out = rawjson.Quote(append(w.out, `,"finish_reason":`...), w.reason)
+	w.out = append(w.out, "}]"...)
+	if u.Has[input] || u.Has[output] {
+		w.out = appendChatUsage(append(w.out, `,"usage":`...), u)
+	}
+	w.out = append(w.out, '}')
+}
+
+// message is the assistant's. Its content is null where there are only calls.
+func (w *completionWriter) message() *chat.Message {
+	m := &chat.Message{Role: "assistant", ReasoningContent: w.reasoning.String(), ToolCalls: w.calls, Content: chat.Text(w.text.String())}
+	if w.text.Len() == 0 && len(w.calls) > 0 {
+		m.Content = chat.Content("null")
+	}
+	if w.signature != nil {
+		m.Extra = jsontext.Value(`{"` + reasoningSignature + `":` + string(rawjson.Quote(nil, string(w.signature))) + `}`)
+	}
+	return m
+}
+
+// appendChatUsage appends chat's usage object of the sides that were reported. The
+// prompt there includes what the cache read and wrote.
+func appendChatUsage(dst []byte, u *usage) []byte {
+	prompt := u.N[input] + u.N[cacheWrite] + u.N[cached]
+	separator := byte('{')
+	count := func(name string, n int64) {
+		dst = append(append(dst, separator), name...)
+		dst = strconv.AppendInt(dst, n, 10)
+		separator = ','
+	}
+	if u.Has[input] {
+		count(`"prompt_tokens":`, prompt)
+	}
+	if u.Has[output] {
+		count(`"completion_tokens":`, u.N[output])
+	}
+	if u.Has[input] && u.Has[output] {
+		count(`"total_tokens":`, prompt+u.N[output])
+	}
+	if u.Has[input] {
+		count(`"prompt_tokens_details":{"cached_tokens":`, u.N[cached])
+		if n := u.N[cacheWrite]; n > 0 {
+			count(`"cache_write_tokens":`, n)
+		}
+		dst = append(dst, '}')
+	}
+	if u.Has[output] && u.Has[reasoning] {
+		count(`"completion_tokens_details":{"reasoning_tokens":`, u.N[reasoning])
+		dst = append(dst, '}')
+	}
+	return append(dst, '}')
+}
