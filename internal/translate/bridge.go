@@ -96,7 +96,7 @@ func callToChat(call *upstream.Call) (*translation, error) {
 	if err != nil {
 		return nil, err
 	}
-	typed, dropped, err := toChat(r)
+	typed, dropped, err := messagesToChat(r)
 	if err != nil {
 		return nil, notSent(err)
 	}
@@ -123,7 +123,7 @@ func callToMessages(call *upstream.Call) (*translation, error) {
 	if err != nil {
 		return nil, err
 	}
-	typed, dropped, err := fromChat(c, call.MaxOutput)
+	typed, dropped, err := chatToMessages(c, call.MaxOutput)
 	if err != nil {
 		return nil, notSent(err)
 	}
@@ -193,7 +193,7 @@ func translatedError(err error) error {
 }
 
 // fromChatAnswer translates a whole chat completion, which answers the request as
-// [toChat] made it, into a message. A body that is no completion, or that is an error,
+// [messagesToChat] made it, into a message. A body that is no completion, or that is an error,
 // is a fault.BadGateway.
 func fromChatAnswer(r *messages.Request, data []byte) ([]byte, error) {
 	w := &messageWriter{model: r.Model, thinks: showsThinking(r)}

@@ -67,7 +67,7 @@ func FuzzARequestIsTranslatedOrRefused(f *testing.F) {
 		if err != nil || r.Validate() != nil {
 			return
 		}
-		c, _, err := toChat(r.Request)
+		c, _, err := messagesToChat(r.Request)
 		if err != nil {
 			if !fault.Is(err, fault.InvalidRequest) {
 				t.Fatal(err)

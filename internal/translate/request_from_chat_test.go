@@ -25,8 +25,8 @@ const (
 	hi     = `{"role":"user","content":"hi"}`
 	hiTurn = `{"role":"user","content":[{"type":"text","text":"hi"}]}`
 	weekly = `{"type":"function","function":{"name":"week","parameters":{"type":"object"}}}`
-	// openCall is a conversation with one open call, to which a result is added.
-	openCall = hi + `,{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]}`
+	// asksOnce is a conversation with one open call, to which a result is added.
+	asksOnce = hi + `,{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]}`
 	// openTurns are its turns.
 	openTurns = hiTurn + `,{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"f","input":{}}]}`
 )
@@ -173,7 +173,7 @@ func roleCases() []fromChatCase {
 			want: `"system":[{"type":"text","text":"a"},{"type":"text","text":"b"},{"type":"text","text":"c"}],"messages":[` + hiTurn + `,` + okTurn + `]`},
 		{field: "messages.role", in: `"messages":[{"role":"system","content":null,"tools":[{}]},` + hi + `]`, want: ``, dropped: "messages.tools"},
 		refusedMessages("messages.role", `{"role":"system","content":"a"},`+ok+`,`+hi, "messages[1].role"),
-		messagesCase("messages.role", openCall+`,{"role":"user","content":"u"},{"role":"tool","tool_call_id":"c1","content":[{"type":"text","text":"r"}]},`+hi,
+		messagesCase("messages.role", asksOnce+`,{"role":"user","content":"u"},{"role":"tool","tool_call_id":"c1","content":[{"type":"text","text":"r"}]},`+hi,
 			openTurns+`,{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[{"type":"text","text":"r"}]},{"type":"text","text":"u"},{"type":"text","text":"hi"}]}`, ""),
 		messagesCase("messages.content", `{"role":"user","content":[{"type":"text","text":" "},{"type":"text","text":"a"}]}`, `{"role":"user","content":[{"type":"text","text":"a"}]}`, ""),
 		messagesCase("messages.content", hi+`,{"role":"assistant","content":""},{"role":"assistant","content":"b","refusal":null,"annotations":[]}`, hiTurn+`,{"role":"assistant","content":[{"type":"text","text":"b"}]}`, ""),
@@ -194,19 +194,19 @@ func callCases() []fromChatCase {
 	weird := `{"type":"tool_result","tool_use_id":"`
 	return []fromChatCase{
 		callCase("messages.tool_call_id", call, use, "c1", ""),
-		refusedMessages("messages.tool_call_id", openCall+`,{"role":"tool","tool_call_id":"c2","content":"r"}`, "messages[2].tool_call_id"),
-		refusedMessages("messages.tool_call_id", openCall+`,{"role":"tool","tool_call_id":"c1","content":"r"},{"role":"tool","tool_call_id":"c1","content":"r"}`, "messages[3].tool_call_id"),
+		refusedMessages("messages.tool_call_id", asksOnce+`,{"role":"tool","tool_call_id":"c2","content":"r"}`, "messages[2].tool_call_id"),
+		refusedMessages("messages.tool_call_id", asksOnce+`,{"role":"tool","tool_call_id":"c1","content":"r"},{"role":"tool","tool_call_id":"c1","content":"r"}`, "messages[3].tool_call_id"),
 		refusedMessages("messages.tool_call_id", hi+`,{"role":"tool","tool_call_id":"c1","content":"r"}`, "messages[1].tool_call_id"),
 		messagesCase("messages.tool_calls", hi+`,{"role":"assistant","content":"ok","tool_calls":[`+call+`,`+call2+`]},{"role":"tool","tool_call_id":"c2","content":"two"},{"role":"tool","tool_call_id":"c1","content":""},`+hi,
 			hiTurn+`,{"role":"assistant","content":[{"type":"text","text":"ok"},`+use+`,`+strings.Replace(use, "c1", "c2", 1)+`]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c2","content":[{"type":"text","text":"two"}]},{"type":"tool_result","tool_use_id":"c1"},{"type":"text","text":"hi"}]}`, ""),
-		refusedMessages("messages.tool_calls", openCall, "messages[1].tool_calls"),
-		refusedMessages("messages.tool_calls", openCall+`,`+hi+`,{"role":"assistant","content":"ok"}`, "messages[1].tool_calls"),
+		refusedMessages("messages.tool_calls", asksOnce, "messages[1].tool_calls"),
+		refusedMessages("messages.tool_calls", asksOnce+`,`+hi+`,{"role":"assistant","content":"ok"}`, "messages[1].tool_calls"),
 		refusedMessages("messages.tool_calls", hi+`,{"role":"assistant","tool_calls":[`+call+`,`+call+`]}`, "messages[1].tool_calls[1].id"),
 		callCase("messages.tool_calls.index", changed(`{"id"`, `{"index":3,"id"`), use, "c1", ""),
 		callCase("messages.tool_calls.id", call, use, "c1", ""),
-		messagesCase("messages.tool_calls.id", openCall+`,{"role":"tool","tool_call_id":"c1","content":"r"},`+strings.TrimPrefix(openCall, hi+",")+`,{"role":"tool","tool_call_id":"c1","content":"r"}`,
+		messagesCase("messages.tool_calls.id", asksOnce+`,{"role":"tool","tool_call_id":"c1","content":"r"},`+strings.TrimPrefix(asksOnce, hi+",")+`,{"role":"tool","tool_call_id":"c1","content":"r"}`,
 			openTurns+`,{"role":"user","content":[`+weird+`c1","content":[{"type":"text","text":"r"}]}]},{"role":"assistant","content":[`+strings.Replace(use, "c1", "c1_2", 1)+`]},{"role":"user","content":[`+weird+`c1_2","content":[{"type":"text","text":"r"}]}]}`, ""),
-		messagesCase("messages.tool_calls.id", strings.Replace(openCall, "c1", "functions.f:0", 1)+`,{"role":"tool","tool_call_id":"functions.f:0","content":"r"}`,
+		messagesCase("messages.tool_calls.id", strings.Replace(asksOnce, "c1", "functions.f:0", 1)+`,{"role":"tool","tool_call_id":"functions.f:0","content":"r"}`,
 			strings.Replace(openTurns, "c1", "call_d6bdd4de328a22edd610f954", 1)+`,{"role":"user","content":[`+weird+`call_d6bdd4de328a22edd610f954","content":[{"type":"text","text":"r"}]}]}`, ""),
 		refusedCall("messages.tool_calls.id", changed(`"c1"`, `""`), "id"),
 		callCase("messages.tool_calls.type", changed(`"type":"function",`, ``), use, "c1", ""),
@@ -248,7 +248,7 @@ func partCases() []fromChatCase {
 		refusedPart("messages.content.audio_url", `{"type":"audio_url","audio_url":{"url":"https://a.example/b.mp3"}}`, "type"),
 		refusedPart("messages.content.input_audio", `{"type":"input_audio","input_audio":{"data":"AA==","format":"wav"}}`, "type"),
 		partCase("messages.content.cache_control", `{"type":"text","text":"a","cache_control":{"type":"ephemeral"},"y":1}`, `{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}`, "messages.content.y"),
-		messagesCase("messages.content.image_url", openCall+`,{"role":"tool","tool_call_id":"c1","content":[`+image("https://a.example/b.png")+`]}`,
+		messagesCase("messages.content.image_url", asksOnce+`,{"role":"tool","tool_call_id":"c1","content":[`+image("https://a.example/b.png")+`]}`,
 			openTurns+`,{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[`+far+`]}]}`, ""),
 	}
 }
@@ -307,7 +307,7 @@ func TestEveryFieldOfAChatRequestIsMappedAsTheTableSays(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.body(), err)
 		}
-		r, dropped, err := fromChat(parsed.Request, 4096)
+		r, dropped, err := chatToMessages(parsed.Request, 4096)
 		if c.refused != "" {
 			var f *fault.Error
 			if !errors.As(err, &f) || f.HTTPStatus() != 400 || f.Param != c.refused || !strings.Contains(f.Message, c.refused) {
@@ -326,9 +326,9 @@ func TestEveryFieldOfAChatRequestIsMappedAsTheTableSays(t *testing.T) {
 			t.Errorf("%s: dropped %q, want %q", c.body(), got, c.dropped)
 		}
 	}
-	for _, f := range fromChatFields {
-		if !tested[f.field] {
-			t.Errorf("no case for %s", f.field)
+	for _, f := range chatFields {
+		if !tested[f.name] {
+			t.Errorf("no case for %s", f.name)
 		}
 	}
 }
@@ -341,7 +341,7 @@ func TestEveryFieldOfTheChatTypesHasARow(t *testing.T) {
 	} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if name != "" && name != "-" && fromChatFields.find(prefix+name).field == "" {
+			if name != "" && name != "-" && (&fieldMapper[*messagesBuilder]{fields: chatFields}).find(prefix+name) == nil {
 				t.Errorf("%s has no row", prefix+name)
 			}
 		}
@@ -353,12 +353,12 @@ func TestTheTableOfChatFieldsReadsLikeThis(t *testing.T) {
 	b.WriteString("What becomes of the fields of a chat completion request at an upstream that speaks only Messages.\n")
 	b.WriteString("A field that is not listed is dropped: left out, and reported in X-Gateway-Dropped.\n\n")
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-	for _, f := range fromChatFields {
+	for _, f := range chatFields {
 		how := f.note
 		if f.noop != "" {
 			how = strings.TrimPrefix(how+"; silently if it is "+f.noop, "; ")
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", f.field, f.action, how)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", f.name, f.action, how)
 	}
 	_ = w.Flush()
 	b.WriteString("\nfinish_reason\n\n")
@@ -392,7 +392,7 @@ func TestARequestMadeInGoIsTranslatedLikeOneFromTheWire(t *testing.T) {
 		Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}},
 		PresencePenalty: &half, Extra: jsontext.Value(`{"seed":1,"top_k":3}`),
 	}
-	r, dropped, err := fromChat(typed, 4096)
+	r, dropped, err := chatToMessages(typed, 4096)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,11 +412,11 @@ func TestBothTranslationsKeepTheSameNamesOutOfTheHeader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, back, err := fromChat(c.Request, 9)
+		_, back, err := chatToMessages(c.Request, 9)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, forth, err := toChat(r.Request)
+		_, forth, err := messagesToChat(r.Request)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -173,7 +173,7 @@ func TestARequestForAMessageBecomesOneForAChatCompletion(t *testing.T) {
 			if err := r.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			c, dropped, err := toChat(r.Request)
+			c, dropped, err := messagesToChat(r.Request)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -198,7 +198,7 @@ func TestATypedRequestIsTranslatedAsOneFromTheWire(t *testing.T) {
 	if err := json.Unmarshal([]byte(`{"model":"m","max_tokens":9,"top_k":3,"speed":"fast","messages":[{"role":"user","content":"Hi","name":"n"}]}`), &typed); err != nil {
 		t.Fatal(err)
 	}
-	c, dropped, err := toChat(&typed)
+	c, dropped, err := messagesToChat(&typed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestWhatWouldChangeTheAnswerIsRefused(t *testing.T) {
 		`"model":"delta-k3","output_config":{"format":{"type":"json_schema","schema":{"properties":{"a":{"minLength":-1}}}}}`:    "output_config.format.schema",
 		`"messages":[{"role":"user","content":"a"},{"role":"system","content":[` + png + `]},{"role":"assistant","content":""}]`: "messages[1].content[0].type",
 	} {
-		c, _, err := toChat(askedByMessage(t, members).Request)
+		c, _, err := messagesToChat(askedByMessage(t, members).Request)
 		var f *fault.Error
 		if !errors.As(err, &f) || f.Code != fault.InvalidRequest || f.Param != param || c != nil {
 			t.Errorf("%s: %v, want a refusal of %s", members, err, param)
@@ -249,13 +249,13 @@ func TestEveryFieldOfTheMessagesTypesHasARow(t *testing.T) {
 	const message, block = "messages.", "messages.content."
 	unnamed := map[string]bool{block + "context": true, "tools.strict": true} // found in Extra
 	rows := map[string]bool{}
-	for _, f := range toChatFields {
-		if rows[f.field] {
-			t.Errorf("%s has two rows", f.field)
+	for _, f := range messagesFields {
+		if rows[f.name] {
+			t.Errorf("%s has two rows", f.name)
 		}
-		rows[f.field] = true
+		rows[f.name] = true
 		if f.note == "" || f.action != carried && f.action != leftOut && f.action != refused {
-			t.Errorf("%s: %q, %q", f.field, f.action, f.note)
+			t.Errorf("%s: %q, %q", f.name, f.action, f.note)
 		}
 	}
 	seen := map[string]bool{}
@@ -285,22 +285,26 @@ func TestTheTableOfMessagesFieldsReadsLikeThis(t *testing.T) {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	b.WriteString("What becomes of a Messages request at an upstream that speaks chat completions.\nA field that is not listed is dropped and reported; a block or source that is not listed is refused.\n\nFields\n")
-	for _, f := range toChatFields {
-		fmt.Fprintf(w, "  %s\t%s\t%s\n", f.field, f.action, f.note)
+	for _, f := range messagesFields {
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", f.name, f.action, f.note)
 	}
 	_ = w.Flush()
-	for _, table := range []struct {
-		title string
-		rows  []blockMapping
-	}{{"Blocks", toChatBlocks}, {"Blocks of a tool result", toChatResultBlocks}} {
-		fmt.Fprintf(&b, "\n%s\n", table.title)
-		for _, f := range table.rows {
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", f.role, f.block, f.action, f.note)
+	for _, title := range []string{"Blocks", "Blocks of a tool result"} {
+		fmt.Fprintf(&b, "\n%s\n", title)
+		for _, f := range messageBlocks {
+			role, inTurn := strings.CutSuffix(f.place, " turn")
+			if inTurn != (title == "Blocks") {
+				continue
+			}
+			if !inTurn {
+				role = "user"
+			}
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", role, f.block, f.action, f.note)
 		}
 		_ = w.Flush()
 	}
 	b.WriteString("\nSources\n")
-	for _, f := range toChatSources {
+	for _, f := range messageSources {
 		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", f.block, f.source, f.action, f.note)
 	}
 	_ = w.Flush()
@@ -308,12 +312,12 @@ func TestTheTableOfMessagesFieldsReadsLikeThis(t *testing.T) {
 }
 
 func TestWhatATableCarriesHasAWayToGo(t *testing.T) {
-	for _, f := range append(append([]blockMapping{}, toChatBlocks...), toChatResultBlocks...) {
+	for _, f := range messageBlocks {
 		if (f.carry != nil) != (f.action == carried) || f.action == refused {
-			t.Errorf("%s %s is %s", f.role, f.block, f.action)
+			t.Errorf("%s %s is %s", f.place, f.block, f.action)
 		}
 	}
-	for _, f := range toChatSources {
+	for _, f := range messageSources {
 		if (f.parts != nil) != (f.action == carried) || f.action == leftOut {
 			t.Errorf("%s %s is %s", f.block, f.source, f.action)
 		}

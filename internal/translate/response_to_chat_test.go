@@ -115,7 +115,7 @@ func TestAnAnswerCanBeSentBackAsItCame(t *testing.T) {
 // the content again that it was made of.
 func sentBack(t *testing.T, m chat.Message, content string) {
 	t.Helper()
-	r, dropped, err := fromChat(&chat.Request{Model: "m", Messages: []chat.Message{
+	r, dropped, err := chatToMessages(&chat.Request{Model: "m", Messages: []chat.Message{
 		{Role: "user", Content: chat.Text("hi")}, m,
 		{Role: "tool", ToolCallID: "t1", Content: chat.Text("one")}, {Role: "tool", ToolCallID: "t2", Content: chat.Text("two")},
 	}}, 100)

@@ -113,7 +113,7 @@ func roundTrip(payloads []string) (repeated, error) {
 	if err != nil {
 		return repeated{}, fmt.Errorf("%w: %s", err, body)
 	}
-	typed, dropped, err := toChat(next.Request)
+	typed, dropped, err := messagesToChat(next.Request)
 	if err != nil || len(dropped) > 0 {
 		return repeated{}, fmt.Errorf("dropped %v: %w", dropped, err)
 	}
@@ -300,7 +300,7 @@ func TestNoConversationLosesAnythingOnItsWayToChat(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		c, dropped, err := toChat(parsed.Request)
+		c, dropped, err := messagesToChat(parsed.Request)
 		if err != nil || len(dropped) > 0 {
 			rt.Fatalf("dropped %v: %v", dropped, err)
 		}
@@ -350,7 +350,7 @@ func (t *talk) found(messages []chat.Message) {
 
 // thereAndBack translates a chat request into Messages and again into chat.
 func thereAndBack(t interface{ Fatal(...any) }, c *chat.Request) *chatapi.Request {
-	r, dropped, err := fromChat(c, 4096)
+	r, dropped, err := chatToMessages(c, 4096)
 	if err != nil || len(dropped) > 0 {
 		t.Fatal(err, dropped)
 	}
@@ -358,7 +358,7 @@ func thereAndBack(t interface{ Fatal(...any) }, c *chat.Request) *chatapi.Reques
 	if err != nil {
 		t.Fatal(err)
 	}
-	typed, dropped, err := toChat(encoded.Request)
+	typed, dropped, err := messagesToChat(encoded.Request)
 	if err != nil || len(dropped) > 0 {
 		t.Fatal(err, dropped)
 	}
