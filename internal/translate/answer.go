@@ -9,11 +9,21 @@ import (
 // two writers, which make events or a whole answer of pieces: they are in chat_read.go
 // and chat_write.go, messages_read.go and messages_write.go.
 
+// reader makes pieces of an upstream's answer. A body of another form and an error in
+// it are a fault.BadGateway.
+type reader interface {
+	// event reads one event; done says that the answer has ended as it should.
+	event(name string, data []byte) (done bool, err error)
+	// whole reads a whole answer.
+	whole(data []byte) error
+}
+
 // writer makes an answer of pieces. They come in this order: begun; what the model
 // said, of which one call may be interrupted by others; finished, perhaps more than
 // once; ended. idle may come between any two.
 type writer interface {
 	write(p *piece) // p and its text are the reader's
+	made() *written
 }
 
 // written is what a writer has made.
@@ -22,11 +32,7 @@ type written struct {
 	err error // ends the answer: nothing is written after it
 }
 
-// eventReader makes pieces of the events of a stream. done says that the answer has
-// ended as it should.
-type eventReader interface {
-	event(name string, data []byte) (done bool, err error)
-}
+func (w *written) made() *written { return w }
 
 // piece is one thing that an answer says.
 type piece struct {

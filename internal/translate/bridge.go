@@ -11,7 +11,6 @@ package translate
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -42,13 +41,14 @@ type bridge struct {
 	now func() time.Time
 }
 
-// translation is a call in the other dialect, and the way back of its answer.
+// translation is a call on the other wire, and the way back of its answer.
 type translation struct {
 	body    upstream.Body
-	view    any                                              // the request, as its package parses it
-	dropped []string                                         // fields that could not be carried
-	answer  func(data []byte, created int64) ([]byte, error) // created is in Unix seconds
-	stream  func(body io.ReadCloser, created int64) io.ReadCloser
+	view    any      // the request, as its package parses it
+	dropped []string // fields that could not be carried
+
+	read          func(to writer) reader
+	stream, whole func(created int64) writer // of the caller's wire; created is in Unix seconds
 }
 
 // translations lead from the operation of a call to the one that can stand in for
@@ -72,13 +72,13 @@ func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	other, known := translations[call.Op]
 	switch native := upstream.Supports(b.up, call.Op, call.Model); {
 	case native && call.Op == upstream.Messages:
-		return b.up.Do(ctx, stripSyntheticThinking(call))
+		return b.up.Do(ctx, withoutSynthetic(call))
 	case native, !known:
 		return b.up.Do(ctx, call)
 	}
 	t, err := other.translate(call)
 	if err != nil {
-		return nil, err
+		return nil, notSent(err)
 	}
 	translated := *call
 	translated.Op, translated.Body, translated.Request = other.by, t.body, t.view
@@ -92,22 +92,30 @@ func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 
 // callToChat translates a call for a message into one for a chat completion.
 func callToChat(call *upstream.Call) (*translation, error) {
-	r, err := serve.Request(call, func(data []byte) (*messages.Request, error) { return view(messagesapi.Parse(data)) })
+	r, err := serve.Request(call, func(data []byte) (*messages.Request, error) {
+		r, err := messagesapi.Parse(data)
+		if err != nil {
+			return nil, err
+		}
+		return r.Request, nil
+	})
 	if err != nil {
 		return nil, err
 	}
 	typed, dropped, err := messagesToChat(r)
 	if err != nil {
-		return nil, notSent(err)
+		return nil, err
 	}
 	c, err := checked(typed, chatapi.Encode)
 	if err != nil {
-		return nil, notSent(err)
+		return nil, err
 	}
+	thinks := r.Thinking != nil && (r.Thinking.Type == "enabled" || r.Thinking.Type == "adaptive")
 	return &translation{
 		body: c.Prepared(0), view: c.Request, dropped: dropped,
-		answer: func(data []byte, _ int64) ([]byte, error) { return fromChatAnswer(r, data) },
-		stream: func(body io.ReadCloser, _ int64) io.ReadCloser { return fromChatStream(r, body) },
+		read:   func(to writer) reader { return &chatReader{to: to} },
+		stream: func(int64) writer { return &eventWriter{model: r.Model, thinks: thinks} },
+		whole:  func(int64) writer { return &messageWriter{model: r.Model, thinks: thinks} },
 	}, nil
 }
 
@@ -125,25 +133,18 @@ func callToMessages(call *upstream.Call) (*translation, error) {
 	}
 	typed, dropped, err := chatToMessages(c, call.MaxOutput)
 	if err != nil {
-		return nil, notSent(err)
+		return nil, err
 	}
-	translated, err := checked(typed, messagesapi.Encode)
-	if err != nil {
-		return nil, notSent(err)
-	}
-	return &translation{
-		body: translated.Prepared(0), view: translated.Request, dropped: dropped,
-		answer: func(data []byte, created int64) ([]byte, error) { return toChatAnswer(c, data, created) },
-		stream: func(body io.ReadCloser, created int64) io.ReadCloser { return toChatStream(c, body, created) },
-	}, nil
-}
-
-// view is the typed view of a parsed request.
-func view(r *messagesapi.Request, err error) (*messages.Request, error) {
+	r, err := checked(typed, messagesapi.Encode)
 	if err != nil {
 		return nil, err
 	}
-	return r.Request, nil
+	return &translation{
+		body: r.Prepared(0), view: r.Request, dropped: dropped,
+		read:   func(to writer) reader { return &messageReader{to: to} },
+		stream: func(created int64) writer { return &chunkWriter{model: c.Model, created: created} },
+		whole:  func(created int64) writer { return &completionWriter{model: c.Model, created: created} },
+	}, nil
 }
 
 // checked is a translated request as its package parses it, if it obeys the rules.
@@ -159,9 +160,9 @@ func checked[T any, R interface{ Validate() error }](typed T, encode func(T) (R,
 func (t *translation) reply(from *upstream.Reply, stream bool, created int64) *upstream.Reply {
 	reply := *from
 	if stream {
-		reply.Body = t.stream(from.Body, created)
+		reply.Body = newStream(from.Body, t.read, t.stream(created))
 	} else {
-		reply.Body = &wholeBody{body: from.Body, translate: func(data []byte) ([]byte, error) { return t.answer(data, created) }}
+		reply.Body = newWhole(from.Body, t.read, t.whole(created))
 	}
 	if len(t.dropped) > 0 {
 		reply.Dropped = slices.Concat(t.dropped, from.Dropped)
@@ -190,36 +191,4 @@ func translatedError(err error) error {
 		return err
 	}
 	return f.With(func(e *fault.Error) { e.Body = nil })
-}
-
-// fromChatAnswer translates a whole chat completion, which answers the request as
-// [messagesToChat] made it, into a message. A body that is no completion, or that is an error,
-// is a fault.BadGateway.
-func fromChatAnswer(r *messages.Request, data []byte) ([]byte, error) {
-	w := &messageWriter{model: r.Model, thinks: showsThinking(r)}
-	return whole(data, (&chatReader{to: w}).whole, &w.written)
-}
-
-// fromChatStream does the same with a stream.
-func fromChatStream(r *messages.Request, body io.ReadCloser) io.ReadCloser {
-	w := &eventWriter{model: r.Model, thinks: showsThinking(r)}
-	return newStream(body, &chatReader{to: w}, &w.written)
-}
-
-// toChatAnswer translates a whole message, the answer to the chat request c. created
-// is in Unix seconds. It fails with a fault.BadGateway if data is no message.
-func toChatAnswer(c *chat.Request, data []byte, created int64) ([]byte, error) {
-	w := &completionWriter{model: c.Model, created: created}
-	return whole(data, (&messageReader{to: w}).whole, &w.written)
-}
-
-// toChatStream does the same with a stream.
-func toChatStream(c *chat.Request, body io.ReadCloser, created int64) io.ReadCloser {
-	w := &chunkWriter{model: c.Model, created: created}
-	return newStream(body, &messageReader{to: w}, &w.written)
-}
-
-// showsThinking reports whether the caller wants to see what the model thought.
-func showsThinking(r *messages.Request) bool {
-	return r.Thinking != nil && (r.Thinking.Type == "enabled" || r.Thinking.Type == "adaptive")
 }

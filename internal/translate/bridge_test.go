@@ -117,7 +117,7 @@ func TestOnlyTurnsThatLoseAThoughtChange(t *testing.T) {
 
 func TestAWordInATextLeavesTheCallAsItIs(t *testing.T) {
 	call := calling(t, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"`+syntheticSignature+`"}]}`)
-	if stripSyntheticThinking(call) != call {
+	if withoutSynthetic(call) != call {
 		t.Error("the call was copied")
 	}
 }

@@ -19,6 +19,7 @@ type chunkWriter struct {
 	model   string // public id
 	created int64  // Unix seconds
 	head    []byte // what every chunk begins with
+	delta   []byte // reused for every piece
 }
 
 // completionHead is how a completion and a chunk begin, up to their choices.
@@ -38,78 +39,60 @@ var textMembers = map[pieceKind]string{
 	redacted: `"` + reasoningSignature + `":`,
 }
 
-// write makes a chunk of each piece. The stream ends with the usage, if the upstream
-// gave it (the gateway makes its own where not), and the terminator.
+// write makes a chunk of each piece. The first one has the prompt's counts as
+// choices[0].usage, which the gateway reads: should the client leave, what it owes
+// for the prompt is known. The stream ends with the usage, if the upstream gave it
+// (the gateway makes its own where not), and the terminator.
 func (w *chunkWriter) write(p *piece) {
+	delta := append(w.delta[:0], textMembers[p.kind]...)
 	switch p.kind {
 	case begun:
 		w.head = completionHead([]byte("data: "), "chat.completion.chunk", p.id, w.model, w.created)
-		w.start(p.usage)
+		delta = append(delta, `"role":"assistant"`...)
 	case signed, redacted:
-		w.open(textMembers[p.kind])
-		w.out = rawjson.Quote(w.out, string(appendSigned(nil, p)))
-		w.close("")
+		delta = rawjson.Quote(delta, string(appendSigned(nil, p)))
 	case call:
-		w.call(p)
-	case finished:
-		w.open("")
-		w.close(p.reason)
+		delta = appendCall(delta, p)
 	case ended:
-		if p.usage.Has[input] && p.usage.Has[output] {
-			w.out = append(append(w.out, w.head...), `],"usage":`...)
-			w.out = append(appendChatUsage(w.out, p.usage), "}\n\n"...)
-		}
-		w.out = append(w.out, sse.Done...)
-	default: // of idle it adds nothing, and keeps the connection alive
-		w.open(textMembers[p.kind])
-		w.out = append(w.out, p.text...)
-		w.close("")
+		w.end(p.usage)
+		return
+	default: // idle adds nothing, and keeps the connection alive
+		delta = append(delta, p.text...)
 	}
-}
-
-// start opens the stream with the role. The prompt's counts go along as
-// choices[0].usage, which the gateway reads: should the client leave, what it owes
-// for the prompt is known.
-func (w *chunkWriter) start(u *usage) {
-	w.open(`"role":"assistant"`)
-	w.out = append(w.out, `},"finish_reason":null`...)
-	if u.Has[input] {
-		w.out = appendChatUsage(append(w.out, `,"usage":`...), u)
-	}
-	w.out = append(w.out, "}]}\n\n"...)
-}
-
-// call makes a chunk of the beginning of a call or of a piece of its arguments.
-func (w *chunkWriter) call(p *piece) {
-	w.open(`"tool_calls":[{"index":`)
-	w.out = strconv.AppendInt(w.out, p.index, 10)
-	if p.name != "" {
-		w.out = rawjson.Quote(append(w.out, `,"id":`...), p.id)
-		w.out = rawjson.Quote(append(w.out, `,"type":"function","function":{"name":`...), p.name)
-		w.out = append(w.out, `,"arguments":`...)
-	} else {
-		w.out = append(w.out, `,"function":{"arguments":`...)
-	}
-	w.out = append(w.out, p.text...)
-	w.out = append(w.out, "}}]"...)
-	w.close("")
-}
-
-// open begins a chunk, with the beginning of its delta's members.
-func (w *chunkWriter) open(members string) {
+	w.delta = delta
 	w.out = append(append(w.out, w.head...), `{"index":0,"delta":{`...)
-	w.out = append(w.out, members...)
-}
-
-// close ends what open began. reason is empty while the model goes on.
-func (w *chunkWriter) close(reason string) {
-	w.out = append(w.out, `},"finish_reason":`...)
-	if reason == "" {
-		w.out = append(w.out, "null"...)
+	w.out = append(append(w.out, delta...), `},"finish_reason":`...)
+	if p.kind == finished {
+		w.out = rawjson.Quote(w.out, p.reason)
 	} else {
-		w.out = rawjson.Quote(w.out, reason)
+		w.out = append(w.out, "null"...)
+	}
+	if p.kind == begun && p.usage.Has[input] {
+		w.out = appendChatUsage(append(w.out, `,"usage":`...), p.usage)
 	}
 	w.out = append(w.out, "}]}\n\n"...)
+}
+
+// end ends the stream.
+func (w *chunkWriter) end(u *usage) {
+	if u.Has[input] && u.Has[output] {
+		w.out = append(append(w.out, w.head...), `],"usage":`...)
+		w.out = append(appendChatUsage(w.out, u), "}\n\n"...)
+	}
+	w.out = append(w.out, sse.Done...)
+}
+
+// appendCall appends the beginning of a call or a piece of its arguments.
+func appendCall(dst []byte, p *piece) []byte {
+	dst = strconv.AppendInt(append(dst, `"tool_calls":[{"index":`...), p.index, 10)
+	if p.name != "" {
+		dst = rawjson.Quote(append(dst, `,"id":`...), p.id)
+		dst = rawjson.Quote(append(dst, `,"type":"function","function":{"name":`...), p.name)
+		dst = append(dst, `,"arguments":`...)
+	} else {
+		dst = append(dst, `,"function":{"arguments":`...)
+	}
+	return append(append(dst, p.text...), "}}]"...)
 }
 
 // completionWriter makes a whole completion.

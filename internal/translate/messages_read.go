@@ -88,7 +88,7 @@ func (r *messageReader) whole(data []byte) error {
 	if len(content) == 0 || content[0] != '[' {
 		return answer.Bad("The upstream's answer has no content.", nil)
 	}
-	r.begin(&o)
+	r.begin(o.Raw("id"))
 	for _, block := range rawjson.Elements(content) {
 		if rawjson.IndexInto(&r.inner, block, nil, nil) != nil {
 			return answer.Bad("The upstream's answer has a content block that is no object.", nil)
@@ -118,15 +118,15 @@ func (r *messageReader) start() error {
 		return answer.Bad("The upstream's stream begins without a message.", nil)
 	}
 	r.usage.begin(r.inner.Raw("usage"))
-	r.begin(&r.inner)
+	r.begin(r.inner.Raw("id"))
 	return nil
 }
 
-// begin passes on that the message begins.
-func (r *messageReader) begin(message *rawjson.Object) {
+// begin passes on that the message begins. id is JSON.
+func (r *messageReader) begin(id []byte) {
 	r.begun = true
-	id, _ := rawjson.String(message.Raw("id"))
-	r.to.write(&piece{kind: begun, id: strings.TrimPrefix(id, messagePrefix), usage: &r.usage})
+	s, _ := rawjson.String(id)
+	r.to.write(&piece{kind: begun, id: strings.TrimPrefix(s, messagePrefix), usage: &r.usage})
 }
 
 // blockStart reads content_block_start.

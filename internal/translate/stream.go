@@ -20,7 +20,7 @@ import (
 type stream struct {
 	body   io.ReadCloser
 	events *sse.Reader
-	reader eventReader
+	reader reader
 	made   *written // by the reader's writer
 
 	rest     []byte // of it, what is not read yet
@@ -28,10 +28,9 @@ type stream struct {
 	err      error  // what Read says after rest; final
 }
 
-// newStream translates the events of body, which it then owns, by a reader whose
-// writer has made.
-func newStream(body io.ReadCloser, r eventReader, made *written) io.ReadCloser {
-	return &stream{body: body, events: sse.NewReader(body, 0), reader: r, made: made}
+// newStream translates the events of body, which it then owns.
+func newStream(body io.ReadCloser, read func(to writer) reader, to writer) io.ReadCloser {
+	return &stream{body: body, events: sse.NewReader(body, 0), reader: read(to), made: to.made()}
 }
 
 // Read gives the translated events that are ready.
@@ -95,42 +94,42 @@ func (s *stream) drain() {
 	s.err = io.EOF
 }
 
-// whole translates a whole answer by a reader whose writer has made.
-func whole(data []byte, read func([]byte) error, made *written) ([]byte, error) {
-	err := read(data)
-	return made.out, cmp.Or(err, made.err)
-}
-
 // wholeBody is a whole answer that is translated when it is read, so that the time
 // which its upstream takes is that of reading.
 type wholeBody struct {
-	body      io.ReadCloser
-	translate func([]byte) ([]byte, error)
-	out       *bytes.Reader
-	err       error
+	body   io.ReadCloser
+	reader reader
+	made   *written // by the reader's writer
+	out    *bytes.Reader
+}
+
+// newWhole translates the answer in body, which it then owns.
+func newWhole(body io.ReadCloser, read func(to writer) reader, to writer) io.ReadCloser {
+	return &wholeBody{body: body, reader: read(to), made: to.made()}
 }
 
 // Read reads the upstream's answer to its end before it gives the first byte.
 func (w *wholeBody) Read(p []byte) (int, error) {
-	if w.out == nil && w.err == nil {
-		w.fill()
+	if w.out == nil {
+		w.made.err = cmp.Or(w.fill(), w.made.err)
+		w.out = bytes.NewReader(w.made.out)
 	}
-	if w.err != nil {
-		return 0, w.err
+	if w.made.err != nil {
+		return 0, w.made.err
 	}
 	return w.out.Read(p)
 }
 
-func (w *wholeBody) fill() {
+func (w *wholeBody) fill() error {
 	const most = 256 << 20
 	data, err := io.ReadAll(io.LimitReader(w.body, most+1))
-	if err == nil && len(data) > most {
-		err = answer.Bad("The upstream's answer is larger than the gateway allows.", nil)
+	switch {
+	case err != nil:
+		return err
+	case len(data) > most:
+		return answer.Bad("The upstream's answer is larger than the gateway allows.", nil)
 	}
-	if err == nil {
-		data, err = w.translate(data)
-	}
-	w.out, w.err = bytes.NewReader(data), err
+	return w.reader.whole(data)
 }
 
 // Close closes the upstream's answer.

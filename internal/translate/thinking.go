@@ -75,13 +75,29 @@ func cutCount(s string) (n int, rest string, ok bool) {
 	return n, rest, err == nil
 }
 
-// stripSyntheticThinking is the call without the thoughts of a chat upstream that
-// answered an earlier turn: they bear the gateway's own signature, which no
-// vendor of the format takes. Turns that have none stay as they came, byte for
-// byte, and so does the call if no turn has one.
-func stripSyntheticThinking(call *upstream.Call) *upstream.Call {
-	turns, cut := editElements(call.Body.Raw("messages"), stripMessageThinking)
-	if !cut {
+// withoutSynthetic is the call without the thoughts of a chat upstream that answered an
+// earlier turn: they bear the gateway's own signature, which no vendor of the format
+// takes. Turns that have none stay as they came, byte for byte, and so does the call
+// if no turn has one. A turn of which nothing is left goes: two turns of the user's in
+// a row are one.
+func withoutSynthetic(call *upstream.Call) *upstream.Call {
+	turns, changed := editElements(call.Body.Raw("messages"), func(turn *rawjson.Object) []byte {
+		blocks, changed := editElements(turn.Raw("content"), func(block *rawjson.Object) []byte {
+			kind, _ := rawjson.String(block.Raw("type"))
+			if signature, _ := rawjson.String(block.Raw("signature")); kind == "thinking" && signature == syntheticSignature {
+				return nil
+			}
+			return block.Src
+		})
+		switch {
+		case !changed:
+			return turn.Src
+		case string(blocks) == "[]":
+			return nil
+		}
+		return turn.Apply(nil, rawjson.Set("content", blocks))
+	})
+	if !changed {
 		return call
 	}
 	edited := *call
@@ -89,67 +105,24 @@ func stripSyntheticThinking(call *upstream.Call) *upstream.Call {
 	return &edited
 }
 
-// editElements is a JSON array with what edit makes of each of its elements, nil for
-// none; false if edit changes none, or if it is no array.
-func editElements(array []byte, edit func(element []byte) (now []byte, changed bool)) (out []byte, changed bool) {
-	if !bytes.Contains(array, []byte(syntheticSignature)) {
+// editElements is a JSON array with what edit makes of those of its elements that are
+// objects and name the gateway's signature, nil for none; false if edit changes none.
+func editElements(array []byte, edit func(element *rawjson.Object) []byte) (out []byte, changed bool) {
+	if len(array) == 0 || array[0] != '[' || !bytes.Contains(array, []byte(syntheticSignature)) {
 		return nil, false
 	}
-	rd := rawjson.NewReader(array)
-	defer rd.Close()
-	out = append(out, '[')
-	err := rd.Array(func(int) error {
-		span, err := rd.Skip()
-		if err != nil {
-			return err
+	var kept [][]byte
+	for _, element := range rawjson.Elements(array) {
+		now := element
+		if bytes.Contains(element, []byte(syntheticSignature)) {
+			if o, err := rawjson.Index(element, nil, nil); err == nil {
+				now = edit(&o)
+			}
 		}
-		now, other := edit(span.Of(array))
-		changed = changed || other
-		if now != nil && len(out) > len("[") {
-			out = append(out, ',')
+		changed = changed || len(now) != len(element)
+		if now != nil {
+			kept = append(kept, now)
 		}
-		out = append(out, now...)
-		return nil
-	})
-	if err != nil || !changed {
-		return nil, false // what is wrong with it the upstream will say
 	}
-	return append(out, ']'), true
-}
-
-// stripMessageThinking is a message without its own thoughts; nil if nothing
-// else is in it: two turns of the user's in a row are one.
-func stripMessageThinking(turn []byte) (now []byte, changed bool) {
-	if !bytes.Contains(turn, []byte(syntheticSignature)) {
-		return turn, false
-	}
-	o, err := rawjson.Index(turn, nil, nil)
-	if err != nil {
-		return turn, false
-	}
-	blocks, cut := editElements(o.Raw("content"), stripThinkingBlock)
-	switch {
-	case !cut:
-		return turn, false
-	case string(blocks) == "[]":
-		return nil, true
-	}
-	return o.Apply(nil, rawjson.Set("content", blocks)), true
-}
-
-// stripThinkingBlock is a block, or nil for a thought with the gateway's signature.
-func stripThinkingBlock(block []byte) (now []byte, changed bool) {
-	if !bytes.Contains(block, []byte(syntheticSignature)) {
-		return block, false
-	}
-	o, err := rawjson.Index(block, nil, nil)
-	if err != nil {
-		return block, false
-	}
-	kind, _ := rawjson.String(o.Raw("type"))
-	signature, _ := rawjson.String(o.Raw("signature"))
-	if kind != "thinking" || signature != syntheticSignature {
-		return block, false
-	}
-	return nil, true
+	return append(append([]byte("["), bytes.Join(kept, []byte(","))...), ']'), changed
 }
