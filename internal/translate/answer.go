@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"strconv"
+
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
@@ -80,3 +82,32 @@ const (
 	output
 	reasoning // part of output
 )
+
+// count is a member of a usage object: a number, or an object of counts.
+type count struct {
+	name  string
+	known bool // what is not is left out: a 0 would be taken for a count and charged as such
+	n     int64
+	inner []count
+}
+
+// appendCounts appends a usage object.
+func appendCounts(dst []byte, counts []count) []byte {
+	separator := byte('{')
+	for i := range counts {
+		c := &counts[i]
+		if !c.known {
+			continue
+		}
+		dst = append(append(append(dst, separator, '"'), c.name...), `":`...)
+		if separator = ','; c.inner != nil {
+			dst = appendCounts(dst, c.inner)
+		} else {
+			dst = strconv.AppendInt(dst, c.n, 10)
+		}
+	}
+	if separator == '{' {
+		dst = append(dst, '{')
+	}
+	return append(dst, '}')
+}

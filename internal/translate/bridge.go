@@ -110,12 +110,12 @@ func callToChat(call *upstream.Call) (*translation, error) {
 	if err != nil {
 		return nil, err
 	}
-	thinks := r.Thinking != nil && (r.Thinking.Type == "enabled" || r.Thinking.Type == "adaptive")
+	shown := messageOut{model: r.Model, thinks: r.Thinking != nil && (r.Thinking.Type == "enabled" || r.Thinking.Type == "adaptive")}
 	return &translation{
 		body: c.Prepared(0), view: c.Request, dropped: dropped,
 		read:   func(to writer) reader { return &chatReader{to: to} },
-		stream: func(int64) writer { return &eventWriter{model: r.Model, thinks: thinks} },
-		whole:  func(int64) writer { return &messageWriter{model: r.Model, thinks: thinks} },
+		stream: func(int64) writer { return &eventWriter{messageOut: shown} },
+		whole:  func(int64) writer { return &messageWriter{messageOut: shown} },
 	}, nil
 }
 

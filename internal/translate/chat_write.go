@@ -163,32 +163,15 @@ func (w *completionWriter) message() *chat.Message {
 // appendChatUsage appends chat's usage object of the sides that were reported. The
 // prompt there includes what the cache read and wrote.
 func appendChatUsage(dst []byte, u *usage) []byte {
-	prompt := u.N[input] + u.N[cacheWrite] + u.N[cached]
-	separator := byte('{')
-	count := func(name string, n int64) {
-		dst = append(append(dst, separator), name...)
-		dst = strconv.AppendInt(dst, n, 10)
-		separator = ','
-	}
-	if u.Has[input] {
-		count(`"prompt_tokens":`, prompt)
-	}
-	if u.Has[output] {
-		count(`"completion_tokens":`, u.N[output])
-	}
-	if u.Has[input] && u.Has[output] {
-		count(`"total_tokens":`, prompt+u.N[output])
-	}
-	if u.Has[input] {
-		count(`"prompt_tokens_details":{"cached_tokens":`, u.N[cached])
-		if n := u.N[cacheWrite]; n > 0 {
-			count(`"cache_write_tokens":`, n)
-		}
-		dst = append(dst, '}')
-	}
-	if u.Has[output] && u.Has[reasoning] {
-		count(`"completion_tokens_details":{"reasoning_tokens":`, u.N[reasoning])
-		dst = append(dst, '}')
-	}
-	return append(dst, '}')
+	prompt, in, out := u.N[input]+u.N[cacheWrite]+u.N[cached], u.Has[input], u.Has[output]
+	return appendCounts(dst, []count{
+		{name: "prompt_tokens", known: in, n: prompt},
+		{name: "completion_tokens", known: out, n: u.N[output]},
+		{name: "total_tokens", known: in && out, n: prompt + u.N[output]},
+		{name: "prompt_tokens_details", known: in, inner: []count{
+			{name: "cached_tokens", known: true, n: u.N[cached]},
+			{name: "cache_write_tokens", known: u.N[cacheWrite] > 0, n: u.N[cacheWrite]},
+		}},
+		{name: "completion_tokens_details", known: out && u.Has[reasoning], inner: []count{{name: "reasoning_tokens", known: true, n: u.N[reasoning]}}},
+	})
 }

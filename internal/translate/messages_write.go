@@ -11,52 +11,50 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/messages"
 )
 
 // messagePrefix is what the ids of messages begin with.
 const messagePrefix = "msg_"
 
-// messageOut is a message as it is written here: [messages.Response] with the usage in
-// a form that can leave out what is not known.
+// messageOut is what both forms of a message know of it. What is written is
+// [messages.Response] with a usage that can leave out what is not known.
 type messageOut struct {
-	ID           string           `json:"id"`
-	Type         string           `json:"type"`
-	Role         string           `json:"role"`
-	Model        string           `json:"model"`
-	Content      []messages.Block `json:"content"`
-	StopReason   *string          `json:"stop_reason"`
-	StopSequence *string          `json:"stop_sequence"`
-	Usage        usageOut         `json:"usage"`
-}
+	written
+	model  string // as the client named it
+	thinks bool   // the client gets to see thoughts
 
-// usageOut is usage without the side that the upstream did not report: a 0 would be
-// taken for a count and charged as such.
-type usageOut struct {
-	Input      *int64                  `json:"input_tokens,omitzero"`
-	CacheWrite *int64                  `json:"cache_creation_input_tokens,omitzero"`
-	CacheRead  *int64                  `json:"cache_read_input_tokens,omitzero"`
-	Output     *int64                  `json:"output_tokens,omitzero"`
-	Details    *messages.OutputDetails `json:"output_tokens_details,omitzero"`
-}
-
-func messageUsageOf(u *usage) (w usageOut) {
-	if u.Has[input] {
-		w.Input, w.CacheWrite, w.CacheRead = &u.N[input], &u.N[cacheWrite], &u.N[cached]
-	}
-	if u.Has[output] {
-		w.Output = &u.N[output]
-	}
-	if u.Has[output] && u.Has[reasoning] {
-		w.Details = &messages.OutputDetails{ThinkingTokens: u.N[reasoning]}
-	}
-	return w
-}
-
-// messageEnd is what both forms of a message keep until its end is written.
-type messageEnd struct {
+	id       string
 	reason   string // chat's word; empty before it came
 	declined bool
+}
+
+// appendMessage appends a message. usage is JSON.
+func (m *messageOut) appendMessage(dst []byte, content []messages.Block, stopReason *string, usage []byte) ([]byte, error) {
+	message, err := json.Marshal(struct {
+		ID           string           `json:"id"`
+		Type         string           `json:"type"`
+		Role         string           `json:"role"`
+		Model        string           `json:"model"`
+		Content      []messages.Block `json:"content"`
+		StopReason   *string          `json:"stop_reason"`
+		StopSequence *string          `json:"stop_sequence"`
+		Usage        jsontext.Value   `json:"usage"`
+	}{messagePrefix + m.id, "message", "assistant", m.model, content, stopReason, nil, usage})
+	return append(dst, message...), err
+}
+
+// appendMessageUsage appends the usage object of the sides that were reported.
+func appendMessageUsage(dst []byte, u *usage) []byte {
+	in, out := u.Has[input], u.Has[output]
+	return appendCounts(dst, []count{
+		{name: "input_tokens", known: in, n: u.N[input]},
+		{name: "cache_creation_input_tokens", known: in, n: u.N[cacheWrite]},
+		{name: "cache_read_input_tokens", known: in, n: u.N[cached]},
+		{name: "output_tokens", known: out, n: u.N[output]},
+		{name: "output_tokens_details", known: out && u.Has[reasoning], inner: []count{{name: "thinking_tokens", known: true, n: u.N[reasoning]}}},
+	})
 }
 
 // stopReasons are the words for chat's finish reasons. Any other means that the turn
@@ -65,14 +63,14 @@ var stopReasons = map[string]string{"length": "max_tokens", "content_filter": "r
 
 // stopReason says why the message ends. Whether tools are called is seen in the
 // answer: vendors differ on the word.
-func (e *messageEnd) stopReason(calls int) string {
-	word, known := stopReasons[e.reason]
+func (m *messageOut) stopReason(calls int) string {
+	word, known := stopReasons[m.reason]
 	switch {
 	case known:
 		return word
 	case calls > 0:
 		return "tool_use"
-	case e.declined:
+	case m.declined:
 		return "refusal"
 	}
 	return "end_turn"
@@ -93,10 +91,7 @@ func namelessCall() error {
 // eventWriter makes the events of a message. Thoughts that the caller does not ask for
 // pass as hidden events, which the gateway's Tap takes out.
 type eventWriter struct {
-	written
-	model  string // as the client named it
-	thinks bool   // the client gets to see thoughts
-	messageEnd
+	messageOut
 	blocks blockSequencer
 }
 
@@ -129,50 +124,30 @@ func (w *eventWriter) write(p *piece) {
 	}
 }
 
-// begin opens the message.
+// begin opens the message. Its counts are 0 where the upstream counts at the end.
 func (w *eventWriter) begin(id string) {
-	w.blocks = blockSequencer{id: id, out: &w.out}
-	unknown := new(int64) // a beginning's counts are 0 where the upstream counts at the end
-	w.event("message_start", struct {
-		Type    string     `json:"type"`
-		Message messageOut `json:"message"`
-	}{"message_start", messageOut{
-		ID: messagePrefix + id, Type: "message", Role: "assistant", Model: w.model,
-		Usage: usageOut{Input: unknown, CacheWrite: unknown, CacheRead: unknown, Output: unknown},
-	}})
+	w.id, w.blocks = id, blockSequencer{id: id, out: &w.out}
+	var unknown usage
+	unknown.Has = [tokencount.Fields]bool{input: true, output: true}
+	start, err := w.appendMessage([]byte(`{"type":"message_start","message":`), nil, nil, appendMessageUsage(nil, &unknown))
+	if w.err = err; err == nil {
+		w.out = sse.AppendEvent(w.out, "message_start", append(start, '}'))
+	}
 }
 
 // end closes the message.
 func (w *eventWriter) end(u *usage) {
-	type delta struct {
-		StopReason   string  `json:"stop_reason"`
-		StopSequence *string `json:"stop_sequence"`
-	}
-	w.event("message_delta", struct {
-		Type  string   `json:"type"`
-		Delta delta    `json:"delta"`
-		Usage usageOut `json:"usage"`
-	}{"message_delta", delta{StopReason: w.stopReason(len(w.blocks.calls))}, messageUsageOf(u)})
+	end := rawjson.Quote([]byte(`{"type":"message_delta","delta":{"stop_reason":`), w.stopReason(len(w.blocks.calls)))
+	end = appendMessageUsage(append(end, `,"stop_sequence":null},"usage":`...), u)
+	w.out = sse.AppendEvent(w.out, "message_delta", append(end, '}'))
 	w.out = sse.AppendEvent(w.out, "message_stop", []byte(`{"type":"message_stop"}`))
-}
-
-// event appends an event whose parts are strings and counts.
-func (w *eventWriter) event(name string, v any) {
-	if data, err := json.Marshal(v); err == nil { // strings that were decoded and counts can be encoded
-		w.out = sse.AppendEvent(w.out, name, data)
-	}
 }
 
 // messageWriter makes a whole message. The arguments of a tool call that are no JSON
 // object, as those that max_tokens cut, become {"_raw": text}: the answer was paid
 // for, and a tool that checks its input tells the model.
 type messageWriter struct {
-	written
-	model  string // as the client named it
-	thinks bool   // the client gets to see thoughts
-	messageEnd
-
-	id     string
+	messageOut
 	blocks []messages.Block
 	calls  int
 }
@@ -214,14 +189,9 @@ func (w *messageWriter) write(p *piece) {
 // end makes the message. Usage that the upstream did not report is left out.
 func (w *messageWriter) end(u *usage) {
 	reason := w.stopReason(w.calls)
-	out, err := json.Marshal(&messageOut{
-		ID: messagePrefix + w.id, Type: "message", Role: "assistant", Model: w.model,
-		Content: w.blocks, StopReason: &reason, Usage: messageUsageOf(u),
-	})
-	if err != nil {
-		err = answer.Bad("The upstream's answer cannot be written as a message.", err)
+	if w.out, w.err = w.appendMessage(nil, w.blocks, &reason, appendMessageUsage(nil, u)); w.err != nil {
+		w.err = answer.Bad("The upstream's answer cannot be written as a message.", w.err)
 	}
-	w.out, w.err = out, err
 }
 
 // toolInput is a tool's input from the arguments as text.

@@ -28,12 +28,12 @@ func asked(t testing.TB) *messagesapi.Request {
 
 // fromChatStream is the stream of a message that a chat stream answers.
 func fromChatStream(r *messages.Request, body io.ReadCloser) io.ReadCloser {
-	w := &eventWriter{model: r.Model, thinks: r.Thinking != nil && r.Thinking.Type != "disabled"}
+	w := &eventWriter{messageOut: shownTo(r)}
 	return newStream(body, func(to writer) reader { return &chatReader{to: to} }, w)
 }
 
 func fromChatAnswer(r *messages.Request, data []byte) ([]byte, error) {
-	w := &messageWriter{model: r.Model, thinks: r.Thinking != nil && r.Thinking.Type != "disabled"}
+	w := &messageWriter{messageOut: shownTo(r)}
 	return io.ReadAll(newWhole(io.NopCloser(bytes.NewReader(data)), func(to writer) reader { return &chatReader{to: to} }, w))
 }
 
@@ -45,4 +45,8 @@ func toChatStream(c *chat.Request, body io.ReadCloser, created int64) io.ReadClo
 func toChatAnswer(c *chat.Request, data []byte, created int64) ([]byte, error) {
 	w := &completionWriter{model: c.Model, created: created}
 	return io.ReadAll(newWhole(io.NopCloser(bytes.NewReader(data)), func(to writer) reader { return &messageReader{to: to} }, w))
+}
+
+func shownTo(r *messages.Request) messageOut {
+	return messageOut{model: r.Model, thinks: r.Thinking != nil && r.Thinking.Type != "disabled"}
 }
