@@ -2,51 +2,165 @@ package translate
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"io"
+	"strings"
 	"testing"
 
-	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/go-json-experiment/json"
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
-	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/internal/serve"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
+
+// speaks is an upstream that speaks one dialect, and keeps what it got.
+type speaks struct {
+	op   upstream.Op
+	text string
+	got  *upstream.Call
+}
+
+func (s *speaks) Supports(op upstream.Op, _ string) bool { return op == s.op }
+
+func (s *speaks) Do(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	s.got = call
+	return serve.Reply("application/json", io.NopCloser(strings.NewReader(s.text))), nil
+}
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// hiddenEvent is the event that stands for what the model thinks unseen.
-const hiddenEvent = "gateway.hidden"
-
-// asked is a request for a stream of a message, without thoughts.
-func asked(t testing.TB) *messagesapi.Request {
+func calling(t *testing.T, body string) *upstream.Call {
 	t.Helper()
-	r, err := messagesapi.Parse([]byte(`{"model":"public","max_tokens":100,"stream":true,"messages":[{"role":"user","content":"Hi"}]}`))
+	r, err := messagesapi.Parse([]byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return &upstream.Call{Op: upstream.Messages, Model: "m", Body: r.Body, Request: r.Request}
 }
 
-// fromChatStream is the stream of a message that a chat stream answers.
-func fromChatStream(r *messages.Request, body io.ReadCloser) io.ReadCloser {
-	w := &eventWriter{messageOut: shownTo(r)}
-	return newStream(body, func(to writer) reader { return &chatReader{to: to} }, w)
+func TestTheBridgeAddsOnlyTheOtherDialect(t *testing.T) {
+	for _, c := range []struct {
+		speaks   upstream.Op
+		supports []upstream.Op
+	}{
+		{upstream.ChatCompletion, []upstream.Op{upstream.ChatCompletion, upstream.Messages}},
+		{upstream.Messages, []upstream.Op{upstream.ChatCompletion, upstream.Messages}},
+		{upstream.Embeddings, []upstream.Op{upstream.Embeddings}},
+	} {
+		up := Bridge(nil)(&speaks{op: c.speaks})
+		var got []upstream.Op
+		for _, op := range upstream.Ops() {
+			if upstream.Supports(up, op, "m") {
+				got = append(got, op)
+			}
+		}
+		if len(got) != len(c.supports) || got[0] != c.supports[0] || got[len(got)-1] != c.supports[len(c.supports)-1] {
+			t.Errorf("over %s: %v, want %v", c.speaks, got, c.supports)
+		}
+	}
 }
 
-func fromChatAnswer(r *messages.Request, data []byte) ([]byte, error) {
-	w := &messageWriter{messageOut: shownTo(r)}
-	return io.ReadAll(newWhole(io.NopCloser(bytes.NewReader(data)), func(to writer) reader { return &chatReader{to: to} }, w))
+func TestThoughtsOfAChatUpstreamDoNotReachANativeOne(t *testing.T) {
+	const own = `{"type":"thinking","thinking":"hm","signature":"` + syntheticSignature + `"}`
+	const hers = `{"type":"thinking","thinking":"hm","signature":"hers"}`
+	turn := func(blocks string) string {
+		return `{"model":"m","max_tokens":9,"x":1.0,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[` + blocks + `],"y":2.0},{"role":"user","content":"b"}]}`
+	}
+	for name, c := range map[string]struct{ sent, want string }{
+		"one among others": {turn(own + `,{"type":"text","text":"t"}`), turn(`{"type":"text","text":"t"}`)},
+		"the vendor's own": {turn(hers + `, {"type":"text","text":"t"}`), turn(hers + `, {"type":"text","text":"t"}`)},
+		"two in one turn":  {turn(own + `, {"type":"text","text":"\u0061"} ,` + own), turn(`{"type":"text","text":"\u0061"}`)},
+		"a word of hers":   {turn(hers + `, { "type":"text", "text":"` + syntheticSignature + `" }`), turn(hers + `, { "type":"text", "text":"` + syntheticSignature + `" }`)},
+		"a text as signed": {turn(`{"type":"text","text":"t","signature":"` + syntheticSignature + `"}`), turn(`{"type":"text","text":"t","signature":"` + syntheticSignature + `"}`)},
+		"nothing else":     {turn(own), `{"model":"m","max_tokens":9,"x":1.0,"messages":[{"role":"user","content":"a"},{"role":"user","content":"b"}]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := &speaks{op: upstream.Messages}
+			reply, err := Bridge(nil)(up).Do(t.Context(), calling(t, c.sent))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = reply.Body.Close()
+			got, err := up.got.Body.Bytes()
+			if err != nil || string(got) != c.want {
+				t.Errorf("got %s, %v\nwant %s", got, err, c.want)
+			}
+		})
+	}
 }
 
-func toChatStream(c *chat.Request, body io.ReadCloser, created int64) io.ReadCloser {
-	w := &chunkWriter{model: c.Model, created: created}
-	return newStream(body, func(to writer) reader { return &messageReader{to: to} }, w)
+func TestOnlyTurnsThatLoseAThoughtChange(t *testing.T) {
+	const own = `{"type":"thinking","thinking":"hm","signature":"` + syntheticSignature + `"}`
+	const word = `{ "role" : "user", "content" : "what is \u0022` + syntheticSignature + `\u0022?", "z" : 1.0 }`
+	const image = `{"role":"user","content":[ {"type":"image","x":1.0,"source":{"type":"base64","media_type":"image/png","data":"\/AAA"}} ]}`
+	up := &speaks{op: upstream.Messages}
+	sent := func(body string) string {
+		t.Helper()
+		reply, err := Bridge(nil)(up).Do(t.Context(), calling(t, body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = reply.Body.Close()
+		got, err := up.got.Body.Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(got)
+	}
+	const bare = `{"model":"m", "messages":[` + word + ` , ` + image + `], "max_tokens":9}`
+	if got := sent(bare); got != bare {
+		t.Errorf("nothing to remove: %s", got)
+	}
+	got := sent(`{"model":"m", "messages":[` + word + `,{"role":"assistant", "content":[` + own + `, {"type":"text", "text":"\u0074"}], "y" : 2.0},` + image + `], "max_tokens":9}`)
+	want := `{"model":"m", "messages":[` + word + `,{"role":"assistant", "content":[{"type":"text", "text":"\u0074"}], "y" : 2.0},` + image + `], "max_tokens":9}`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
 }
 
-func toChatAnswer(c *chat.Request, data []byte, created int64) ([]byte, error) {
-	w := &completionWriter{model: c.Model, created: created}
-	return io.ReadAll(newWhole(io.NopCloser(bytes.NewReader(data)), func(to writer) reader { return &messageReader{to: to} }, w))
+func TestAWordInATextLeavesTheCallAsItIs(t *testing.T) {
+	call := calling(t, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"`+syntheticSignature+`"}]}`)
+	if withoutSynthetic(call) != call {
+		t.Error("the call was copied")
+	}
 }
 
-func shownTo(r *messages.Request) messageOut {
-	return messageOut{model: r.Model, thinks: r.Thinking != nil && r.Thinking.Type != "disabled"}
+func TestATranslatedErrorLosesTheOtherDialectsBody(t *testing.T) {
+	refuses := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		refusal := (&upstream.Failure{Status: 400, Sent: true}).Fault()
+		return nil, refusal.With(func(e *fault.Error) { e.Body = []byte(`{"error":{}}`) })
+	})
+	_, err := Bridge(nil)(only{refuses, upstream.ChatCompletion}).Do(t.Context(), calling(t, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}]}`))
+	if f := fault.From(err); f == nil || f.Body != nil || f.HTTPStatus() != 400 {
+		t.Errorf("error %v", err)
+	}
+}
+
+// only is an upstream that says that it speaks one dialect.
+type only struct {
+	upstream.Upstream
+	op upstream.Op
+}
+
+func (o only) Supports(op upstream.Op, _ string) bool { return op == o.op }
+
+func TestASignatureThatDoesNotFitItsThoughtIsNotSent(t *testing.T) {
+	for _, tt := range []struct{ text, pieces string }{
+		{"a", ""}, {"", "t1.0."}, {"a", "t2.0."}, {"ab", "t1.0."}, {"a", "t1.4.sig"}, {"a", "t1.3.sigx"}, {"a", "t-1.0."},
+		{"a", "t1"}, {"a", "t1."}, {"a", "t1.."}, {"a", "t.0."}, {"a", "t99999999999999999999.0."}, {"", "r3.ab"}, {"", "x0."}, {"", "r"},
+	} {
+		if blocks, ok := thinkingBlocks(tt.text, tt.pieces); ok {
+			t.Errorf("%q, %q: %+v", tt.text, tt.pieces, blocks)
+		}
+	}
+}
+
+func TestAnEmptyThoughtKeepsItsText(t *testing.T) {
+	blocks, ok := thinkingBlocks("", "t0.1.s")
+	raw, err := json.Marshal(blocks)
+	if err != nil || !ok || !bytes.Contains(raw, []byte(`"thinking":""`)) {
+		t.Errorf("%s, %v", raw, err)
+	}
 }

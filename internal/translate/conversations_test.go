@@ -12,6 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/messages"
 )
 
@@ -258,4 +259,174 @@ func TestALongerConversationBeginsAsTheShorterOne(t *testing.T) {
 			}
 		}
 	})
+}
+
+// strictly checks a chat request as the strictest of upstreams does, and returns
+// its messages.
+func strictly(c *chat.Request) ([]chat.Message, error) {
+	encoded, err := chatapi.Encode(c)
+	if err == nil {
+		err = encoded.Validate()
+	}
+	if err != nil {
+		return nil, err
+	}
+	var open []string // calls without a result
+	for i := range encoded.Messages {
+		m := &encoded.Messages[i]
+		at := slices.Index(open, m.ToolCallID)
+		switch {
+		case m.Role == "tool" && at < 0:
+			return nil, fmt.Errorf("messages[%d] answers %q, which nobody asks", i, m.ToolCallID)
+		case m.Role == "tool":
+			open = slices.Delete(open, at, at+1)
+		case len(open) > 0:
+			return nil, fmt.Errorf("messages[%d] stands between calls and their results", i)
+		}
+		for _, call := range m.ToolCalls {
+			if _, err := rawjson.Index([]byte(call.Function.Arguments), nil, nil); err != nil || call.ID == "" || call.Function.Name == "" {
+				return nil, fmt.Errorf("messages[%d] has the call %+v", i, call)
+			}
+			open = append(open, call.ID)
+		}
+	}
+	if len(open) > 0 {
+		return nil, fmt.Errorf("the calls %v are not answered", open)
+	}
+	return encoded.Messages, nil
+}
+
+// talk draws a conversation and notes what must not be lost, by what it is.
+type talk struct {
+	*rapid.T
+	texts, calls, results, links []string
+	open                         []string
+	count                        int
+}
+
+func (t *talk) text() messages.Block {
+	s := rapid.StringN(1, -1, -1).Draw(t.T, "text")
+	t.texts = append(t.texts, s)
+	return messages.Block{Type: "text", Text: s}
+}
+
+func (t *talk) picture() messages.Block {
+	t.count++
+	link := fmt.Sprintf("https://a.example/%d.png", t.count)
+	t.links = append(t.links, link)
+	return messages.Block{Type: "image", Source: &messages.MediaSource{Type: "url", URL: link}}
+}
+
+func (t *talk) call() messages.Block {
+	t.count++
+	id, arguments := fmt.Sprintf("call-%d", t.count), fmt.Sprintf(`{"n":%d}`, t.count)
+	t.open, t.calls = append(t.open, id), append(t.calls, id+" "+arguments)
+	return messages.Block{Type: "tool_use", ID: id, Name: "f", Input: []byte(arguments)}
+}
+
+func (t *talk) result(id string) messages.Block {
+	t.count++
+	text := fmt.Sprintf("result %d", t.count)
+	t.results = append(t.results, id+" "+text)
+	blocks := []messages.Block{{Type: "text", Text: text}}
+	if rapid.Bool().Draw(t.T, "with a picture") {
+		blocks = append(blocks, t.picture())
+	}
+	return messages.Block{Type: "tool_result", ToolUseID: id, Content: messages.Blocks(blocks...)}
+}
+
+// message draws the next message: results of open calls come first of all, in
+// any order and perhaps in several messages.
+func (t *talk) message(role string) messages.Message {
+	var blocks []messages.Block
+	if role == "user" {
+		for len(t.open) > 0 && (len(blocks) == 0 || rapid.Bool().Draw(t.T, "more")) {
+			i := rapid.IntRange(0, len(t.open)-1).Draw(t.T, "which")
+			blocks = append(blocks, t.result(t.open[i]))
+			t.open = slices.Delete(t.open, i, i+1)
+		}
+	}
+	for range rapid.IntRange(0, 3).Draw(t.T, "blocks") {
+		switch other := rapid.Bool().Draw(t.T, "other"); {
+		case other && role == "user":
+			blocks = append(blocks, t.picture())
+		case other:
+			blocks = append(blocks, t.call())
+		default:
+			blocks = append(blocks, t.text())
+		}
+	}
+	if len(blocks) == 0 {
+		blocks = append(blocks, t.text())
+	}
+	return messages.Message{Role: role, Content: messages.Blocks(blocks...)}
+}
+
+func TestNoConversationLosesAnythingOnItsWayToChat(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		k := &talk{T: rt}
+		r := &messages.Request{Model: "m", MaxTokens: 9, Messages: []messages.Message{k.message("user")}}
+		for range rapid.IntRange(0, 6).Draw(rt, "messages") {
+			role := "user"
+			if len(k.open) == 0 || r.Messages[len(r.Messages)-1].Role == "assistant" && rapid.Bool().Draw(rt, "goes on") {
+				role = rapid.SampledFrom([]string{"user", "assistant"}).Draw(rt, "role")
+			}
+			r.Messages = append(r.Messages, k.message(role))
+		}
+		for len(k.open) > 0 {
+			r.Messages = append(r.Messages, k.message("user"))
+		}
+		parsed, err := messagesapi.Encode(r)
+		if err == nil {
+			err = parsed.Validate()
+		}
+		if err != nil {
+			rt.Fatal(err)
+		}
+		c, dropped, err := messagesToChat(parsed.Request)
+		if err != nil || len(dropped) > 0 {
+			rt.Fatalf("dropped %v: %v", dropped, err)
+		}
+		messages, err := strictly(c)
+		if err != nil {
+			rt.Fatalf("%v: %s", err, parsed.Source())
+		}
+		k.found(messages)
+	})
+}
+
+// found checks that everything is where it belongs.
+func (t *talk) found(messages []chat.Message) {
+	var text strings.Builder
+	var calls, results, links []string
+	for i := range messages {
+		m := &messages[i]
+		for _, call := range m.ToolCalls {
+			calls = append(calls, call.ID+" "+call.Function.Arguments)
+		}
+		if m.Role == "tool" {
+			results = append(results, m.ToolCallID+" "+m.Content.String())
+			continue
+		}
+		parts, err := m.Content.Parts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range parts {
+			if p.ImageURL != nil {
+				links = append(links, p.ImageURL.URL)
+			}
+			if !strings.HasPrefix(p.Text, "Attachments of the result of tool call ") {
+				text.WriteString(p.Text)
+			}
+		}
+	}
+	if want := strings.Join(t.texts, ""); text.String() != want {
+		t.Fatalf("text %q, want %q", text.String(), want)
+	}
+	for name, pair := range map[string][2][]string{"calls": {t.calls, calls}, "results": {t.results, results}, "links": {t.links, links}} {
+		if !slices.Equal(pair[0], pair[1]) {
+			t.Fatalf("%s: %q, want %q", name, pair[1], pair[0])
+		}
+	}
 }
