@@ -16,7 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/messages"
 )
 
-// strictTurns checks a conversation as the vendor does.
+// strictTurns checks a conversation as the vendor of messages does.
 func strictTurns(r *messages.Request) error {
 	if len(r.Messages) == 0 {
 		return fmt.Errorf("there are no messages")
@@ -31,9 +31,7 @@ func strictTurns(r *messages.Request) error {
 		if err != nil || len(blocks) == 0 {
 			return fmt.Errorf("messages[%d] has no content: %v", i, err)
 		}
-		var answered []string
-		said := false
-		calls := open
+		answered, said, calls := 0, false, open
 		open = nil
 		for _, b := range blocks {
 			switch b.Type {
@@ -41,7 +39,7 @@ func strictTurns(r *messages.Request) error {
 				if said || !slices.Contains(calls, b.ToolUseID) {
 					return fmt.Errorf("messages[%d] has a result out of place", i)
 				}
-				answered = append(answered, b.ToolUseID)
+				answered++
 				continue
 			case "tool_use":
 				if ids[b.ID] || !plainID(b.ID) || b.Input.Kind() != '{' || m.Role != "assistant" {
@@ -56,8 +54,8 @@ func strictTurns(r *messages.Request) error {
 			}
 			said = true
 		}
-		if len(answered) != len(calls) {
-			return fmt.Errorf("messages[%d] answers %d calls of %d", i, len(answered), len(calls))
+		if answered != len(calls) {
+			return fmt.Errorf("messages[%d] answers %d calls of %d", i, answered, len(calls))
 		}
 	}
 	if len(open) > 0 {
@@ -66,59 +64,70 @@ func strictTurns(r *messages.Request) error {
 	return nil
 }
 
-// flatTalk is everything that a conversation says, in order, without its turns.
-// Within one user turn results come first, so texts and results are apart.
-type flatTalk struct{ System, Texts, Calls, Results []string }
+// strictChat checks a conversation as the strictest of chat upstreams does: calls are
+// followed by their results, and by nothing before them.
+func strictChat(list []chat.Message) error {
+	var open []string // calls without a result
+	for i := range list {
+		m := &list[i]
+		at := slices.Index(open, m.ToolCallID)
+		switch {
+		case m.Role == "tool" && at < 0:
+			return fmt.Errorf("messages[%d] answers %q, which nobody asks", i, m.ToolCallID)
+		case m.Role == "tool":
+			open = slices.Delete(open, at, at+1)
+		case len(open) > 0:
+			return fmt.Errorf("messages[%d] stands between calls and their results", i)
+		}
+		for _, call := range m.ToolCalls {
+			if _, err := rawjson.Index([]byte(call.Function.Arguments), nil, nil); err != nil || call.ID == "" || call.Function.Name == "" {
+				return fmt.Errorf("messages[%d] has the call %+v", i, call)
+			}
+			open = append(open, call.ID)
+		}
+	}
+	if len(open) > 0 {
+		return fmt.Errorf("the calls %v are not answered", open)
+	}
+	return nil
+}
 
-func flatChat(messages []chat.Message) (f flatTalk) {
-	for _, m := range messages {
+// flatTalk is everything that a conversation says, in order, without its turns. Within
+// one user turn results come first, so texts and results are apart.
+type flatTalk struct {
+	System         string
+	Texts          []string // of one role that stand together are one
+	Calls, Results []string // what is called, and with what result
+}
+
+func flattened(list []chat.Message) (f flatTalk) {
+	calls, role := make(map[string]string), ""
+	for _, m := range list {
 		text := m.Content.String()
 		switch {
 		case m.Role == "tool":
-			f.Results = append(f.Results, strings.TrimSpace(text))
+			f.Results = append(f.Results, calls[m.ToolCallID]+" "+strings.TrimSpace(text))
 		case blank(text):
 		case m.Role == "system" || m.Role == "developer":
-			f.System = append(f.System, text)
+			f.System += text
+		case m.Role == role:
+			f.Texts[len(f.Texts)-1] += text
 		default:
-			f.Texts = append(f.Texts, m.Role+": "+text)
+			f.Texts, role = append(f.Texts, m.Role+": "+text), m.Role
 		}
 		for _, c := range m.ToolCalls {
-			f.Calls = append(f.Calls, c.Function.Name+c.Function.Arguments)
+			calls[c.ID] = c.Function.Name + c.Function.Arguments
+			f.Calls = append(f.Calls, calls[c.ID])
 		}
 	}
-	return f
-}
-
-func flatMessages(t *rapid.T, r *messages.Request) (f flatTalk) {
-	blocksOf := func(c messages.Content) []messages.Block {
-		blocks, err := c.Blocks()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return blocks
-	}
-	for _, b := range blocksOf(r.System) {
-		f.System = append(f.System, b.Text)
-	}
-	for _, m := range r.Messages {
-		for _, b := range blocksOf(m.Content) {
-			switch b.Type {
-			case "text":
-				f.Texts = append(f.Texts, m.Role+": "+b.Text)
-			case "tool_use":
-				f.Calls = append(f.Calls, b.Name+string(b.Input))
-			case "tool_result":
-				f.Results = append(f.Results, strings.TrimSpace(b.Content.String()))
-			}
-		}
-	}
+	slices.Sort(f.Results) // of one turn they may come in any order
 	return f
 }
 
 var drawnText = rapid.SampledFrom([]string{"", " \n", "a", "héllo", "\"q\" <&>", "two\nlines", "  padded "})
 
-// drawnChat draws messages as clients of chat send them: any roles in any
-// order, but that they begin with a user and every call is answered.
+// drawnChat draws messages as clients of chat send them: any roles in any order, but
+// that they begin with a user and every call is answered.
 func drawnChat(t *rapid.T) []chat.Message {
 	var list []chat.Message
 	instruct := func() {
@@ -147,9 +156,9 @@ func drawnChat(t *rapid.T) []chat.Message {
 func drawnCalls(t *rapid.T) []chat.Message {
 	ids := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"call_1", "call_2", "functions.f:0", "functions.f:1", "é"}), 1, 3, rapid.ID).Draw(t, "ids")
 	call := chat.Message{Role: "assistant", Content: chat.Text(drawnText.Draw(t, "text"))}
-	for _, id := range ids {
+	for i, id := range ids {
 		call.ToolCalls = append(call.ToolCalls, chat.ToolCall{ID: id, Type: "function", Function: chat.CalledFunction{
-			Name: "f", Arguments: rapid.SampledFrom([]string{`{}`, `{"a":1.0}`, `{"é":[null]}`}).Draw(t, "arguments"),
+			Name: fmt.Sprint("f", i), Arguments: rapid.SampledFrom([]string{`{}`, `{"a":1.0}`, `{"é":[null]}`}).Draw(t, "arguments"),
 		}})
 	}
 	list := []chat.Message{call}
@@ -162,48 +171,54 @@ func drawnCalls(t *rapid.T) []chat.Message {
 	return list
 }
 
-func TestEveryConversationBecomesOneThatTheVendorAccepts(t *testing.T) {
+func TestEveryConversationIsAcceptedThereAndBackAndLosesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := drawnChat(t)
-		parsed, err := chatapi.Encode(&chat.Request{Model: "m", Messages: list})
-		if err == nil {
-			err = parsed.Validate()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, dropped, err := chatToMessages(parsed.Request, 100)
+		r, dropped, err := chatToMessages(&chat.Request{Model: "m", Messages: list}, 100)
 		if err != nil || len(dropped) > 0 {
 			t.Fatalf("%v, dropped %q", err, dropped)
 		}
-		encoded, err := messagesapi.Encode(r)
+		there, err := checked(r, messagesapi.Encode)
 		if err == nil {
-			err = encoded.Validate()
-		}
-		if err == nil {
-			err = strictTurns(encoded.Request)
+			err = strictTurns(there.Request)
 		}
 		if err != nil {
-			t.Fatalf("%v in %s", err, encoded.Source())
+			t.Fatalf("%v: %+v", err, r.Messages)
 		}
-		if diff := cmp.Diff(flatChat(list), flatMessages(t, encoded.Request)); diff != "" {
-			t.Errorf("(-chat +messages)\n%s", diff)
+		c, dropped, err := messagesToChat(there.Request)
+		if err != nil || len(dropped) > 0 {
+			t.Fatalf("%v, dropped %q", err, dropped)
+		}
+		back, err := checked(c, chatapi.Encode)
+		if err == nil {
+			err = strictChat(back.Messages)
+		}
+		if err != nil {
+			t.Fatalf("%v in %s", err, there.Source())
+		}
+		if diff := cmp.Diff(flattened(list), flattened(back.Messages)); diff != "" {
+			t.Errorf("(-sent +back)\n%s", diff)
 		}
 	})
 }
 
-func TestAnIdThatEveryTurnUsesTakesWorkInProportion(t *testing.T) {
-	work := func(calls int) float64 { // every id that is tried is memory of its own
-		return testing.AllocsPerRun(3, func() {
-			b := &turnBuilder{used: make(map[string]int)}
-			for range calls {
-				b.uniqueID("call_that_is_always_the_same_and_is_long")
+func TestALongerConversationBeginsAsTheShorterOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := drawnChat(t)
+		whole, _, err := chatToMessages(&chat.Request{Model: "m", Messages: list}, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more, _, err := chatToMessages(&chat.Request{Model: "m", Messages: append(list, drawnCalls(t)...)}, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range len(whole.Messages) - 1 {
+			if string(whole.Messages[i].Content) != string(more.Messages[i].Content) {
+				t.Errorf("messages[%d] changed", i)
 			}
-		})
-	}
-	if once, fourfold := work(250), work(1000); fourfold > 6*once {
-		t.Errorf("%.0f allocations for 250 calls, %.0f for 1000", once, fourfold)
-	}
+		}
+	})
 }
 
 func TestIdsAreReplacedByTheFirstThatIsFree(t *testing.T) {
@@ -215,6 +230,17 @@ func TestIdsAreReplacedByTheFirstThatIsFree(t *testing.T) {
 	want := []string{"a", "a_3", "a_2", "a_4", "a_3_2", "a_2_2", "a_5", "a_3_3", "a_2_2_2"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+	work := func(calls int) float64 { // every id that is tried is memory of its own
+		return testing.AllocsPerRun(3, func() {
+			b := &turnBuilder{used: make(map[string]int)}
+			for range calls {
+				b.uniqueID("call_that_is_always_the_same_and_is_long")
+			}
+		})
+	}
+	if once, fourfold := work(250), work(1000); fourfold > 6*once {
+		t.Errorf("%.0f allocations for 250 calls, %.0f for 1000", once, fourfold)
 	}
 }
 
@@ -239,194 +265,5 @@ func TestOneTurnMayHaveManyCalls(t *testing.T) {
 	}
 	if err := b.requireResults(); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestALongerConversationBeginsAsTheShorterOne(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		list := drawnChat(t)
-		whole, _, err := chatToMessages(&chat.Request{Model: "m", Messages: list}, 100)
-		if err != nil {
-			t.Fatal(err)
-		}
-		more, _, err := chatToMessages(&chat.Request{Model: "m", Messages: append(list, drawnCalls(t)...)}, 100)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range len(whole.Messages) - 1 {
-			if string(whole.Messages[i].Content) != string(more.Messages[i].Content) {
-				t.Errorf("messages[%d] changed", i)
-			}
-		}
-	})
-}
-
-// strictly checks a chat request as the strictest of upstreams does, and returns
-// its messages.
-func strictly(c *chat.Request) ([]chat.Message, error) {
-	encoded, err := chatapi.Encode(c)
-	if err == nil {
-		err = encoded.Validate()
-	}
-	if err != nil {
-		return nil, err
-	}
-	var open []string // calls without a result
-	for i := range encoded.Messages {
-		m := &encoded.Messages[i]
-		at := slices.Index(open, m.ToolCallID)
-		switch {
-		case m.Role == "tool" && at < 0:
-			return nil, fmt.Errorf("messages[%d] answers %q, which nobody asks", i, m.ToolCallID)
-		case m.Role == "tool":
-			open = slices.Delete(open, at, at+1)
-		case len(open) > 0:
-			return nil, fmt.Errorf("messages[%d] stands between calls and their results", i)
-		}
-		for _, call := range m.ToolCalls {
-			if _, err := rawjson.Index([]byte(call.Function.Arguments), nil, nil); err != nil || call.ID == "" || call.Function.Name == "" {
-				return nil, fmt.Errorf("messages[%d] has the call %+v", i, call)
-			}
-			open = append(open, call.ID)
-		}
-	}
-	if len(open) > 0 {
-		return nil, fmt.Errorf("the calls %v are not answered", open)
-	}
-	return encoded.Messages, nil
-}
-
-// talk draws a conversation and notes what must not be lost, by what it is.
-type talk struct {
-	*rapid.T
-	texts, calls, results, links []string
-	open                         []string
-	count                        int
-}
-
-func (t *talk) text() messages.Block {
-	s := rapid.StringN(1, -1, -1).Draw(t.T, "text")
-	t.texts = append(t.texts, s)
-	return messages.Block{Type: "text", Text: s}
-}
-
-func (t *talk) picture() messages.Block {
-	t.count++
-	link := fmt.Sprintf("https://a.example/%d.png", t.count)
-	t.links = append(t.links, link)
-	return messages.Block{Type: "image", Source: &messages.MediaSource{Type: "url", URL: link}}
-}
-
-func (t *talk) call() messages.Block {
-	t.count++
-	id, arguments := fmt.Sprintf("call-%d", t.count), fmt.Sprintf(`{"n":%d}`, t.count)
-	t.open, t.calls = append(t.open, id), append(t.calls, id+" "+arguments)
-	return messages.Block{Type: "tool_use", ID: id, Name: "f", Input: []byte(arguments)}
-}
-
-func (t *talk) result(id string) messages.Block {
-	t.count++
-	text := fmt.Sprintf("result %d", t.count)
-	t.results = append(t.results, id+" "+text)
-	blocks := []messages.Block{{Type: "text", Text: text}}
-	if rapid.Bool().Draw(t.T, "with a picture") {
-		blocks = append(blocks, t.picture())
-	}
-	return messages.Block{Type: "tool_result", ToolUseID: id, Content: messages.Blocks(blocks...)}
-}
-
-// message draws the next message: results of open calls come first of all, in
-// any order and perhaps in several messages.
-func (t *talk) message(role string) messages.Message {
-	var blocks []messages.Block
-	if role == "user" {
-		for len(t.open) > 0 && (len(blocks) == 0 || rapid.Bool().Draw(t.T, "more")) {
-			i := rapid.IntRange(0, len(t.open)-1).Draw(t.T, "which")
-			blocks = append(blocks, t.result(t.open[i]))
-			t.open = slices.Delete(t.open, i, i+1)
-		}
-	}
-	for range rapid.IntRange(0, 3).Draw(t.T, "blocks") {
-		switch other := rapid.Bool().Draw(t.T, "other"); {
-		case other && role == "user":
-			blocks = append(blocks, t.picture())
-		case other:
-			blocks = append(blocks, t.call())
-		default:
-			blocks = append(blocks, t.text())
-		}
-	}
-	if len(blocks) == 0 {
-		blocks = append(blocks, t.text())
-	}
-	return messages.Message{Role: role, Content: messages.Blocks(blocks...)}
-}
-
-func TestNoConversationLosesAnythingOnItsWayToChat(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		k := &talk{T: rt}
-		r := &messages.Request{Model: "m", MaxTokens: 9, Messages: []messages.Message{k.message("user")}}
-		for range rapid.IntRange(0, 6).Draw(rt, "messages") {
-			role := "user"
-			if len(k.open) == 0 || r.Messages[len(r.Messages)-1].Role == "assistant" && rapid.Bool().Draw(rt, "goes on") {
-				role = rapid.SampledFrom([]string{"user", "assistant"}).Draw(rt, "role")
-			}
-			r.Messages = append(r.Messages, k.message(role))
-		}
-		for len(k.open) > 0 {
-			r.Messages = append(r.Messages, k.message("user"))
-		}
-		parsed, err := messagesapi.Encode(r)
-		if err == nil {
-			err = parsed.Validate()
-		}
-		if err != nil {
-			rt.Fatal(err)
-		}
-		c, dropped, err := messagesToChat(parsed.Request)
-		if err != nil || len(dropped) > 0 {
-			rt.Fatalf("dropped %v: %v", dropped, err)
-		}
-		messages, err := strictly(c)
-		if err != nil {
-			rt.Fatalf("%v: %s", err, parsed.Source())
-		}
-		k.found(messages)
-	})
-}
-
-// found checks that everything is where it belongs.
-func (t *talk) found(messages []chat.Message) {
-	var text strings.Builder
-	var calls, results, links []string
-	for i := range messages {
-		m := &messages[i]
-		for _, call := range m.ToolCalls {
-			calls = append(calls, call.ID+" "+call.Function.Arguments)
-		}
-		if m.Role == "tool" {
-			results = append(results, m.ToolCallID+" "+m.Content.String())
-			continue
-		}
-		parts, err := m.Content.Parts()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range parts {
-			if p.ImageURL != nil {
-				links = append(links, p.ImageURL.URL)
-			}
-			if !strings.HasPrefix(p.Text, "Attachments of the result of tool call ") {
-				text.WriteString(p.Text)
-			}
-		}
-	}
-	if want := strings.Join(t.texts, ""); text.String() != want {
-		t.Fatalf("text %q, want %q", text.String(), want)
-	}
-	for name, pair := range map[string][2][]string{"calls": {t.calls, calls}, "results": {t.results, results}, "links": {t.links, links}} {
-		if !slices.Equal(pair[0], pair[1]) {
-			t.Fatalf("%s: %q, want %q", name, pair[1], pair[0])
-		}
 	}
 }
