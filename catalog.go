@@ -18,8 +18,8 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
-	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
+	"github.com/tollhouse-ai/gateway/internal/translate"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -113,7 +113,7 @@ func newRoutes(o *Options, started time.Time) (*routes, error) {
 	if !ok {
 		routing = router.Single(o.Upstream)
 	}
-	r := &routes{router: routing.Wrap(messagesapi.Bridge(o.Now)), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
+	r := &routes{router: routing.Wrap(translate.Bridge(o.Now)), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
 	for _, m := range o.Models {
 		if err := r.addModel(m); err != nil {
 			return nil, err

@@ -1,9 +1,16 @@
-package messagesapi
+// Package translate carries chat completions to upstreams that speak only messages,
+// and messages to those that speak only chat completions.
+//
+// Requests are translated for each pair of wires, since what is dropped or refused
+// depends on both. Answers go through pieces (answer.go), so that each wire is read
+// in one file and written in one file. A third wire, such as /v1/responses, gets a
+// reader and two writers of its own beside those of chat and messages, a file for
+// each direction of its requests with a table of fields, and rows in translations.
+package translate
 
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -11,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -33,13 +41,14 @@ type bridge struct {
 	now func() time.Time
 }
 
-// translation is a call in the other dialect, and the way back of its answer.
+// translation is a call on the other wire, and the way back of its answer.
 type translation struct {
 	body    upstream.Body
-	view    any                                              // the request, as its package parses it
-	dropped []string                                         // fields that could not be carried
-	answer  func(data []byte, created int64) ([]byte, error) // created is in Unix seconds
-	stream  func(body io.ReadCloser, created int64) io.ReadCloser
+	view    any      // the request, as its package parses it
+	dropped []string // fields that could not be carried
+
+	read          func(to writer) reader
+	stream, whole func(created int64) writer // of the caller's wire; created is in Unix seconds
 }
 
 // translations lead from the operation of a call to the one that can stand in for
@@ -63,13 +72,13 @@ func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	other, known := translations[call.Op]
 	switch native := upstream.Supports(b.up, call.Op, call.Model); {
 	case native && call.Op == upstream.Messages:
-		return b.up.Do(ctx, stripSyntheticThinking(call))
+		return b.up.Do(ctx, withoutSynthetic(call))
 	case native, !known:
 		return b.up.Do(ctx, call)
 	}
 	t, err := other.translate(call)
 	if err != nil {
-		return nil, err
+		return nil, notSent(err)
 	}
 	translated := *call
 	translated.Op, translated.Body, translated.Request = other.by, t.body, t.view
@@ -83,22 +92,30 @@ func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 
 // callToChat translates a call for a message into one for a chat completion.
 func callToChat(call *upstream.Call) (*translation, error) {
-	r, err := serve.Request(call, func(data []byte) (*messages.Request, error) { return view(Parse(data)) })
+	r, err := serve.Request(call, func(data []byte) (*messages.Request, error) {
+		r, err := messagesapi.Parse(data)
+		if err != nil {
+			return nil, err
+		}
+		return r.Request, nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	typed, dropped, err := toChat(r)
+	typed, dropped, err := messagesToChat(r)
 	if err != nil {
-		return nil, notSent(err)
+		return nil, err
 	}
 	c, err := checked(typed, chatapi.Encode)
 	if err != nil {
-		return nil, notSent(err)
+		return nil, err
 	}
+	shown := messageOut{model: r.Model, thinks: r.Thinking != nil && (r.Thinking.Type == "enabled" || r.Thinking.Type == "adaptive")}
 	return &translation{
 		body: c.Prepared(0), view: c.Request, dropped: dropped,
-		answer: func(data []byte, _ int64) ([]byte, error) { return fromChatAnswer(r, data) },
-		stream: func(body io.ReadCloser, _ int64) io.ReadCloser { return fromChatStream(r, body) },
+		read:   func(to writer) reader { return &chatReader{to: to} },
+		stream: func(int64) writer { return &eventWriter{messageOut: shown} },
+		whole:  func(int64) writer { return &messageWriter{messageOut: shown} },
 	}, nil
 }
 
@@ -114,27 +131,20 @@ func callToMessages(call *upstream.Call) (*translation, error) {
 	if err != nil {
 		return nil, err
 	}
-	typed, dropped, err := fromChat(c, call.MaxOutput)
-	if err != nil {
-		return nil, notSent(err)
-	}
-	translated, err := checked(typed, Encode)
-	if err != nil {
-		return nil, notSent(err)
-	}
-	return &translation{
-		body: translated.Prepared(0), view: translated.Request, dropped: dropped,
-		answer: func(data []byte, created int64) ([]byte, error) { return toChatAnswer(c, data, created) },
-		stream: func(body io.ReadCloser, created int64) io.ReadCloser { return toChatStream(c, body, created) },
-	}, nil
-}
-
-// view is the typed view of a parsed request.
-func view(r *Request, err error) (*messages.Request, error) {
+	typed, dropped, err := chatToMessages(c, call.MaxOutput)
 	if err != nil {
 		return nil, err
 	}
-	return r.Request, nil
+	r, err := checked(typed, messagesapi.Encode)
+	if err != nil {
+		return nil, err
+	}
+	return &translation{
+		body: r.Prepared(0), view: r.Request, dropped: dropped,
+		read:   func(to writer) reader { return &messageReader{to: to} },
+		stream: func(created int64) writer { return &chunkWriter{model: c.Model, created: created} },
+		whole:  func(created int64) writer { return &completionWriter{model: c.Model, created: created} },
+	}, nil
 }
 
 // checked is a translated request as its package parses it, if it obeys the rules.
@@ -150,9 +160,9 @@ func checked[T any, R interface{ Validate() error }](typed T, encode func(T) (R,
 func (t *translation) reply(from *upstream.Reply, stream bool, created int64) *upstream.Reply {
 	reply := *from
 	if stream {
-		reply.Body = t.stream(from.Body, created)
+		reply.Body = newStream(from.Body, t.read, t.stream(created))
 	} else {
-		reply.Body = &lazyBody{src: from.Body, translate: func(data []byte) ([]byte, error) { return t.answer(data, created) }}
+		reply.Body = newWhole(from.Body, t.read, t.whole(created))
 	}
 	if len(t.dropped) > 0 {
 		reply.Dropped = slices.Concat(t.dropped, from.Dropped)

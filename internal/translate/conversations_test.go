@@ -1,4 +1,4 @@
-package messagesapi
+package translate
 
 import (
 	"fmt"
@@ -11,10 +11,12 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/messages"
 )
 
-// strictTurns checks a conversation as the vendor does.
+// strictTurns checks a conversation as the vendor of messages does.
 func strictTurns(r *messages.Request) error {
 	if len(r.Messages) == 0 {
 		return fmt.Errorf("there are no messages")
@@ -29,9 +31,7 @@ func strictTurns(r *messages.Request) error {
 		if err != nil || len(blocks) == 0 {
 			return fmt.Errorf("messages[%d] has no content: %v", i, err)
 		}
-		var answered []string
-		said := false
-		calls := open
+		answered, said, calls := 0, false, open
 		open = nil
 		for _, b := range blocks {
 			switch b.Type {
@@ -39,7 +39,7 @@ func strictTurns(r *messages.Request) error {
 				if said || !slices.Contains(calls, b.ToolUseID) {
 					return fmt.Errorf("messages[%d] has a result out of place", i)
 				}
-				answered = append(answered, b.ToolUseID)
+				answered++
 				continue
 			case "tool_use":
 				if ids[b.ID] || !plainID(b.ID) || b.Input.Kind() != '{' || m.Role != "assistant" {
@@ -54,8 +54,8 @@ func strictTurns(r *messages.Request) error {
 			}
 			said = true
 		}
-		if len(answered) != len(calls) {
-			return fmt.Errorf("messages[%d] answers %d calls of %d", i, len(answered), len(calls))
+		if answered != len(calls) {
+			return fmt.Errorf("messages[%d] answers %d calls of %d", i, answered, len(calls))
 		}
 	}
 	if len(open) > 0 {
@@ -64,59 +64,70 @@ func strictTurns(r *messages.Request) error {
 	return nil
 }
 
-// flatTalk is everything that a conversation says, in order, without its turns.
-// Within one user turn results come first, so texts and results are apart.
-type flatTalk struct{ System, Texts, Calls, Results []string }
+// strictChat checks a conversation as the strictest of chat upstreams does: calls are
+// followed by their results, and by nothing before them.
+func strictChat(list []chat.Message) error {
+	var open []string // calls without a result
+	for i := range list {
+		m := &list[i]
+		at := slices.Index(open, m.ToolCallID)
+		switch {
+		case m.Role == "tool" && at < 0:
+			return fmt.Errorf("messages[%d] answers %q, which nobody asks", i, m.ToolCallID)
+		case m.Role == "tool":
+			open = slices.Delete(open, at, at+1)
+		case len(open) > 0:
+			return fmt.Errorf("messages[%d] stands between calls and their results", i)
+		}
+		for _, call := range m.ToolCalls {
+			if _, err := rawjson.Index([]byte(call.Function.Arguments), nil, nil); err != nil || call.ID == "" || call.Function.Name == "" {
+				return fmt.Errorf("messages[%d] has the call %+v", i, call)
+			}
+			open = append(open, call.ID)
+		}
+	}
+	if len(open) > 0 {
+		return fmt.Errorf("the calls %v are not answered", open)
+	}
+	return nil
+}
 
-func flatChat(messages []chat.Message) (f flatTalk) {
-	for _, m := range messages {
+// flatTalk is everything that a conversation says, in order, without its turns. Within
+// one user turn results come first, so texts and results are apart.
+type flatTalk struct {
+	System         string
+	Texts          []string // of one role that stand together are one
+	Calls, Results []string // what is called, and with what result
+}
+
+func flattened(list []chat.Message) (f flatTalk) {
+	calls, role := make(map[string]string), ""
+	for _, m := range list {
 		text := m.Content.String()
 		switch {
 		case m.Role == "tool":
-			f.Results = append(f.Results, strings.TrimSpace(text))
+			f.Results = append(f.Results, calls[m.ToolCallID]+" "+strings.TrimSpace(text))
 		case blank(text):
 		case m.Role == "system" || m.Role == "developer":
-			f.System = append(f.System, text)
+			f.System += text
+		case m.Role == role:
+			f.Texts[len(f.Texts)-1] += text
 		default:
-			f.Texts = append(f.Texts, m.Role+": "+text)
+			f.Texts, role = append(f.Texts, m.Role+": "+text), m.Role
 		}
 		for _, c := range m.ToolCalls {
-			f.Calls = append(f.Calls, c.Function.Name+c.Function.Arguments)
+			calls[c.ID] = c.Function.Name + c.Function.Arguments
+			f.Calls = append(f.Calls, calls[c.ID])
 		}
 	}
-	return f
-}
-
-func flatMessages(t *rapid.T, r *messages.Request) (f flatTalk) {
-	blocksOf := func(c messages.Content) []messages.Block {
-		blocks, err := c.Blocks()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return blocks
-	}
-	for _, b := range blocksOf(r.System) {
-		f.System = append(f.System, b.Text)
-	}
-	for _, m := range r.Messages {
-		for _, b := range blocksOf(m.Content) {
-			switch b.Type {
-			case "text":
-				f.Texts = append(f.Texts, m.Role+": "+b.Text)
-			case "tool_use":
-				f.Calls = append(f.Calls, b.Name+string(b.Input))
-			case "tool_result":
-				f.Results = append(f.Results, strings.TrimSpace(b.Content.String()))
-			}
-		}
-	}
+	slices.Sort(f.Results) // of one turn they may come in any order
 	return f
 }
 
 var drawnText = rapid.SampledFrom([]string{"", " \n", "a", "héllo", "\"q\" <&>", "two\nlines", "  padded "})
 
-// drawnChat draws messages as clients of chat send them: any roles in any
-// order, but that they begin with a user and every call is answered.
+// drawnChat draws messages as clients of chat send them: any roles in any order, but
+// that they begin with a user and every call is answered.
 func drawnChat(t *rapid.T) []chat.Message {
 	var list []chat.Message
 	instruct := func() {
@@ -145,9 +156,9 @@ func drawnChat(t *rapid.T) []chat.Message {
 func drawnCalls(t *rapid.T) []chat.Message {
 	ids := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"call_1", "call_2", "functions.f:0", "functions.f:1", "é"}), 1, 3, rapid.ID).Draw(t, "ids")
 	call := chat.Message{Role: "assistant", Content: chat.Text(drawnText.Draw(t, "text"))}
-	for _, id := range ids {
+	for i, id := range ids {
 		call.ToolCalls = append(call.ToolCalls, chat.ToolCall{ID: id, Type: "function", Function: chat.CalledFunction{
-			Name: "f", Arguments: rapid.SampledFrom([]string{`{}`, `{"a":1.0}`, `{"é":[null]}`}).Draw(t, "arguments"),
+			Name: fmt.Sprint("f", i), Arguments: rapid.SampledFrom([]string{`{}`, `{"a":1.0}`, `{"é":[null]}`}).Draw(t, "arguments"),
 		}})
 	}
 	list := []chat.Message{call}
@@ -160,37 +171,66 @@ func drawnCalls(t *rapid.T) []chat.Message {
 	return list
 }
 
-func TestEveryConversationBecomesOneThatTheVendorAccepts(t *testing.T) {
+func TestEveryConversationIsAcceptedThereAndBackAndLosesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := drawnChat(t)
-		parsed, err := chatapi.Encode(&chat.Request{Model: "m", Messages: list})
-		if err == nil {
-			err = parsed.Validate()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, dropped, err := fromChat(parsed.Request, 100)
+		r, dropped, err := chatToMessages(&chat.Request{Model: "m", Messages: list}, 100)
 		if err != nil || len(dropped) > 0 {
 			t.Fatalf("%v, dropped %q", err, dropped)
 		}
-		encoded, err := Encode(r)
+		there, err := checked(r, messagesapi.Encode)
 		if err == nil {
-			err = encoded.Validate()
-		}
-		if err == nil {
-			err = strictTurns(encoded.Request)
+			err = strictTurns(there.Request)
 		}
 		if err != nil {
-			t.Fatalf("%v in %s", err, encoded.Source())
+			t.Fatalf("%v: %+v", err, r.Messages)
 		}
-		if diff := cmp.Diff(flatChat(list), flatMessages(t, encoded.Request)); diff != "" {
-			t.Errorf("(-chat +messages)\n%s", diff)
+		c, dropped, err := messagesToChat(there.Request)
+		if err != nil || len(dropped) > 0 {
+			t.Fatalf("%v, dropped %q", err, dropped)
+		}
+		back, err := checked(c, chatapi.Encode)
+		if err == nil {
+			err = strictChat(back.Messages)
+		}
+		if err != nil {
+			t.Fatalf("%v in %s", err, there.Source())
+		}
+		if diff := cmp.Diff(flattened(list), flattened(back.Messages)); diff != "" {
+			t.Errorf("(-sent +back)\n%s", diff)
 		}
 	})
 }
 
-func TestAnIdThatEveryTurnUsesTakesWorkInProportion(t *testing.T) {
+func TestALongerConversationBeginsAsTheShorterOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := drawnChat(t)
+		whole, _, err := chatToMessages(&chat.Request{Model: "m", Messages: list}, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more, _, err := chatToMessages(&chat.Request{Model: "m", Messages: append(list, drawnCalls(t)...)}, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range len(whole.Messages) - 1 {
+			if string(whole.Messages[i].Content) != string(more.Messages[i].Content) {
+				t.Errorf("messages[%d] changed", i)
+			}
+		}
+	})
+}
+
+func TestIdsAreReplacedByTheFirstThatIsFree(t *testing.T) {
+	b := &turnBuilder{used: make(map[string]int)}
+	var got []string
+	for _, id := range []string{"a", "a_3", "a", "a", "a_3", "a_2", "a", "a_3", "a_2_2"} {
+		got = append(got, b.uniqueID(id))
+	}
+	want := []string{"a", "a_3", "a_2", "a_4", "a_3_2", "a_2_2", "a_5", "a_3_3", "a_2_2_2"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
 	work := func(calls int) float64 { // every id that is tried is memory of its own
 		return testing.AllocsPerRun(3, func() {
 			b := &turnBuilder{used: make(map[string]int)}
@@ -204,34 +244,19 @@ func TestAnIdThatEveryTurnUsesTakesWorkInProportion(t *testing.T) {
 	}
 }
 
-func TestIdsAreReplacedByTheFirstThatIsFree(t *testing.T) {
-	b := &turnBuilder{used: make(map[string]int)}
-	var got []string
-	for _, id := range []string{"a", "a_3", "a", "a", "a_3", "a_2", "a", "a_3", "a_2_2"} {
-		got = append(got, b.uniqueID(id))
-	}
-	want := []string{"a", "a_3", "a_2", "a_4", "a_3_2", "a_2_2", "a_5", "a_3_3", "a_2_2_2"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-}
-
 func TestOneTurnMayHaveManyCalls(t *testing.T) {
 	const calls = 50_000
 	asks := chat.Message{Role: "assistant"}
 	for i := range calls {
 		asks.ToolCalls = append(asks.ToolCalls, chat.ToolCall{ID: fmt.Sprintf("call_of_many_%06d", i), Function: chat.CalledFunction{Name: "f"}})
 	}
-	b := &turnBuilder{t: &messagesRequestBuilder{r: &messages.Request{}}, used: make(map[string]int)}
+	b := &turnBuilder{b: &messagesBuilder{r: &messages.Request{}}, used: make(map[string]int)}
 	if err := b.message(&asks, 0); err != nil {
 		t.Fatal(err)
 	}
 	for i := range calls {
 		if b.requireResults() == nil {
 			t.Fatalf("closed after %d results", i)
-		}
-		if len(b.unanswered) != calls-i { // the answered ones are not looked at again
-			t.Fatalf("%d calls wait after %d results", len(b.unanswered), i)
 		}
 		result := chat.Message{Role: "tool", ToolCallID: fmt.Sprintf("call_of_many_%06d", i)}
 		if err := b.message(&result, i+1); err != nil {
@@ -241,23 +266,4 @@ func TestOneTurnMayHaveManyCalls(t *testing.T) {
 	if err := b.requireResults(); err != nil {
 		t.Error(err)
 	}
-}
-
-func TestALongerConversationBeginsAsTheShorterOne(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		list := drawnChat(t)
-		whole, _, err := fromChat(&chat.Request{Model: "m", Messages: list}, 100)
-		if err != nil {
-			t.Fatal(err)
-		}
-		more, _, err := fromChat(&chat.Request{Model: "m", Messages: append(list, drawnCalls(t)...)}, 100)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range len(whole.Messages) - 1 {
-			if string(whole.Messages[i].Content) != string(more.Messages[i].Content) {
-				t.Errorf("messages[%d] changed", i)
-			}
-		}
-	})
 }

@@ -1,12 +1,16 @@
-package messagesapi
+package translate
 
 import (
+	"bytes"
 	"context"
+	"flag"
 	"io"
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -25,9 +29,11 @@ func (s *speaks) Do(_ context.Context, call *upstream.Call) (*upstream.Reply, er
 	return serve.Reply("application/json", io.NopCloser(strings.NewReader(s.text))), nil
 }
 
+var update = flag.Bool("update", false, "write the golden files anew")
+
 func calling(t *testing.T, body string) *upstream.Call {
 	t.Helper()
-	r, err := Parse([]byte(body))
+	r, err := messagesapi.Parse([]byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +122,7 @@ func TestOnlyTurnsThatLoseAThoughtChange(t *testing.T) {
 
 func TestAWordInATextLeavesTheCallAsItIs(t *testing.T) {
 	call := calling(t, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"`+syntheticSignature+`"}]}`)
-	if stripSyntheticThinking(call) != call {
+	if withoutSynthetic(call) != call {
 		t.Error("the call was copied")
 	}
 }
@@ -139,3 +145,22 @@ type only struct {
 }
 
 func (o only) Supports(op upstream.Op, _ string) bool { return op == o.op }
+
+func TestASignatureThatDoesNotFitItsThoughtIsNotSent(t *testing.T) {
+	for _, tt := range []struct{ text, pieces string }{
+		{"a", ""}, {"", "t1.0."}, {"a", "t2.0."}, {"ab", "t1.0."}, {"a", "t1.4.sig"}, {"a", "t1.3.sigx"}, {"a", "t-1.0."},
+		{"a", "t1"}, {"a", "t1."}, {"a", "t1.."}, {"a", "t.0."}, {"a", "t99999999999999999999.0."}, {"", "r3.ab"}, {"", "x0."}, {"", "r"},
+	} {
+		if blocks, ok := thinkingBlocks(tt.text, tt.pieces); ok {
+			t.Errorf("%q, %q: %+v", tt.text, tt.pieces, blocks)
+		}
+	}
+}
+
+func TestAnEmptyThoughtKeepsItsText(t *testing.T) {
+	blocks, ok := thinkingBlocks("", "t0.1.s")
+	raw, err := json.Marshal(blocks)
+	if err != nil || !ok || !bytes.Contains(raw, []byte(`"thinking":""`)) {
+		t.Errorf("%s, %v", raw, err)
+	}
+}

@@ -1,0 +1,199 @@
+package translate
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
+)
+
+// chatReader reads the answer of a chat upstream: chunks, or one completion.
+type chatReader struct {
+	to       writer
+	begun    bool
+	finished bool
+	report   chatapi.Report
+}
+
+// completion is what is read of a chat completion or of a chunk of one. Fields that
+// vendors spell in many ways are raw.
+type completion struct {
+	ID      jsontext.Value `json:"id"`
+	Choices []candidate    `json:"choices"`
+	Usage   jsontext.Value `json:"usage"`
+	Error   jsontext.Value `json:"error"`
+}
+
+// candidate is one of its choices; Message is absent in a chunk, Delta elsewhere.
+type candidate struct {
+	Index        int64          `json:"index"`
+	Message      chat.Message   `json:"message"`
+	Delta        chat.Message   `json:"delta"`
+	FinishReason string         `json:"finish_reason"`
+	Usage        jsontext.Value `json:"usage"` // where some vendors put it
+}
+
+// first is the one candidate that was asked for; nil if there is none.
+func (c *completion) first() *candidate {
+	for i := range c.Choices {
+		if c.Choices[i].Index == 0 {
+			return &c.Choices[i]
+		}
+	}
+	return nil
+}
+
+// event reads one chunk. The stream is complete at [DONE], or at the usage that
+// follows a finish reason.
+func (r *chatReader) event(name string, data []byte) (done bool, err error) {
+	data = bytes.TrimSpace(data)
+	switch {
+	case string(data) == "[DONE]" && !r.begun:
+		return false, answer.Bad("The upstream's stream is empty.", nil)
+	case string(data) == "[DONE]":
+		r.end()
+		return true, nil
+	case name == "error":
+		return false, answer.ErrorFrame(data)
+	}
+	c, err := decodeCompletion(data, "The upstream sent an event that is not a chunk of a chat completion.")
+	if err != nil {
+		return false, err
+	}
+	r.take(c, data, false)
+	if done = r.finished && len(c.Choices) == 0 && !rawjson.IsNull(c.Usage); done {
+		r.end()
+	}
+	return done, nil
+}
+
+// whole reads a completion.
+func (r *chatReader) whole(data []byte) error {
+	c, err := decodeCompletion(data, "The upstream's answer is not a chat completion.")
+	if err != nil {
+		return err
+	}
+	if c.first() == nil {
+		return answer.Bad("The upstream's answer has no choices.", nil)
+	}
+	r.take(c, data, true)
+	r.end()
+	return nil
+}
+
+// decodeCompletion reads a completion or a chunk that is no error.
+func decodeCompletion(data []byte, otherwise string) (*completion, error) {
+	c := new(completion)
+	if err := json.Unmarshal(data, c, jsontext.AllowDuplicateNames(true)); err != nil {
+		return nil, answer.Bad(otherwise, err)
+	}
+	if !rawjson.IsNull(c.Error) {
+		return nil, answer.ErrorFrame(c.Error)
+	}
+	return c, nil
+}
+
+// take passes on what a completion or a chunk says. The first chunk begins the answer
+// whatever it holds, so that the client gets a first byte as soon as the upstream
+// sent one.
+func (r *chatReader) take(c *completion, data []byte, whole bool) {
+	if !r.begun {
+		r.begun = true
+		r.to.write(&piece{kind: begun, id: answerID(c, data), usage: &usage{}})
+	}
+	r.report.Read(c.Usage)
+	for i := range c.Choices {
+		r.report.Read(c.Choices[i].Usage)
+	}
+	first := c.first()
+	if first == nil {
+		return
+	}
+	m := &first.Delta
+	if whole {
+		m = &first.Message
+		for i := range m.ToolCalls { // each is one of its own, whatever the upstream says
+			index := int64(i)
+			m.ToolCalls[i].Index = &index
+		}
+	}
+	r.message(m)
+	if first.FinishReason != "" {
+		r.finished = true
+		r.to.write(&piece{kind: finished, reason: first.FinishReason})
+	}
+}
+
+// message passes on what the assistant said, whole or a piece of it. Vendors call the
+// reasoning by two names, and some know calls only in the form that is older than
+// tool_calls.
+func (r *chatReader) message(m *chat.Message) {
+	reasoning, refusal, legacy := m.ReasoningContent, "", []byte(nil)
+	if o, err := rawjson.Index(m.Extra, nil, nil); err == nil {
+		if reasoning == "" {
+			reasoning, _ = rawjson.String(o.Raw("reasoning"))
+		}
+		refusal, _ = rawjson.String(o.Raw("refusal"))
+		legacy = o.Raw("function_call")
+	}
+	for _, part := range [...]struct {
+		kind pieceKind
+		text string
+	}{{thought, reasoning}, {said, m.Content.String()}, {declined, refusal}} {
+		if part.text != "" {
+			r.to.write(&piece{kind: part.kind, text: rawjson.Quote(nil, part.text)})
+		}
+	}
+	for _, c := range append(m.ToolCalls, legacyCall(legacy)...) {
+		p := &piece{kind: call, text: rawjson.Quote(nil, c.Function.Arguments), id: c.ID, name: c.Function.Name, index: noIndex}
+		if c.Index != nil {
+			p.index = *c.Index
+		}
+		r.to.write(p)
+	}
+}
+
+// legacyCall is the call in the older form, if there is one.
+func legacyCall(raw []byte) []chat.ToolCall {
+	index := int64(-1) // there is one at the most, and no other has this index
+	c := chat.ToolCall{Index: &index}
+	if rawjson.IsNull(raw) || json.Unmarshal(raw, &c.Function, jsontext.AllowDuplicateNames(true)) != nil {
+		return nil
+	}
+	return []chat.ToolCall{c}
+}
+
+// end passes on the usage, wherever it stood.
+func (r *chatReader) end() {
+	reported := r.report.Usage()
+	var u usage
+	in, out := r.report.Known()
+	if in {
+		u.Has = [tokencount.Fields]bool{input: true, cached: true, cacheWrite: true}
+	}
+	u.Has[output], u.Has[reasoning] = out, out && reported.Reasoning > 0
+	u.N = [tokencount.Fields]int64{input: reported.Input, cached: reported.CachedInput, cacheWrite: reported.CacheWrite, output: reported.Output, reasoning: reported.Reasoning}
+	r.to.write(&piece{kind: ended, usage: &u})
+}
+
+// answerID is the id of an answer, made of the completion's: what cannot be part of
+// an id elsewhere is replaced.
+func answerID(c *completion, data []byte) string {
+	const longest = 64
+	id, _ := rawjson.String(c.ID)
+	id = strings.TrimPrefix(id, "chatcmpl-")
+	if !plainID(id) || len(id) > longest {
+		sum := sha256.Sum256(data)
+		id = hex.EncodeToString(sum[:12])
+	}
+	return id
+}

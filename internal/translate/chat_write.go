@@ -1,0 +1,177 @@
+package translate
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/sse"
+)
+
+// chunkWriter makes the chunks of a completion.
+type chunkWriter struct {
+	written
+	model   string // public id
+	created int64  // Unix seconds
+	head    []byte // what every chunk begins with
+	delta   []byte // reused for every piece
+}
+
+// completionHead is how a completion and a chunk begin, up to their choices.
+func completionHead(dst []byte, object, id, model string, created int64) []byte {
+	dst = rawjson.Quote(append(dst, `{"id":`...), "chatcmpl-"+id)
+	dst = append(append(append(dst, `,"object":"`...), object...), `","created":`...)
+	dst = append(strconv.AppendInt(dst, created, 10), `,"model":`...)
+	return append(rawjson.Quote(dst, model), `,"choices":[`...)
+}
+
+// The members of a delta that are texts.
+var textMembers = map[pieceKind]string{
+	said:     `"content":`,
+	declined: `"refusal":`,
+	thought:  `"reasoning_content":`,
+	signed:   `"` + reasoningSignature + `":`,
+	redacted: `"` + reasoningSignature + `":`,
+}
+
+// write makes a chunk of each piece. The first one has the prompt's counts as
+// choices[0].usage, which the gateway reads: should the client leave, what it owes
+// for the prompt is known. The stream ends with the usage, if the upstream gave it
+// (the gateway makes its own where not), and the terminator.
+func (w *chunkWriter) write(p *piece) {
+	delta := append(w.delta[:0], textMembers[p.kind]...)
+	switch p.kind {
+	case begun:
+		w.head = completionHead([]byte("data: "), "chat.completion.chunk", p.id, w.model, w.created)
+		delta = append(delta, `"role":"assistant"`...)
+	case signed, redacted:
+		delta = rawjson.Quote(delta, string(appendSigned(nil, p)))
+	case call:
+		delta = appendCall(delta, p)
+	case ended:
+		w.end(p.usage)
+		return
+	default: // idle adds nothing, and keeps the connection alive
+		delta = append(delta, p.text...)
+	}
+	w.delta = delta
+	w.out = append(append(w.out, w.head...), `{"index":0,"delta":{`...)
+	w.out = append(append(w.out, delta...), `},"finish_reason":`...)
+	if p.kind == finished {
+		w.out = rawjson.Quote(w.out, p.reason)
+	} else {
+		w.out = append(w.out, "null"...)
+	}
+	if p.kind == begun && p.usage.Has[input] {
+		w.out = appendChatUsage(append(w.out, `,"usage":`...), p.usage)
+	}
+	w.out = append(w.out, "}]}\n\n"...)
+}
+
+// end ends the stream.
+func (w *chunkWriter) end(u *usage) {
+	if u.Has[input] && u.Has[output] {
+		w.out = append(append(w.out, w.head...), `],"usage":`...)
+		w.out = append(appendChatUsage(w.out, u), "}\n\n"...)
+	}
+	w.out = append(w.out, sse.Done...)
+}
+
+// appendCall appends the beginning of a call or a piece of its arguments.
+func appendCall(dst []byte, p *piece) []byte {
+	dst = strconv.AppendInt(append(dst, `"tool_calls":[{"index":`...), p.index, 10)
+	if p.name != "" {
+		dst = rawjson.Quote(append(dst, `,"id":`...), p.id)
+		dst = rawjson.Quote(append(dst, `,"type":"function","function":{"name":`...), p.name)
+		dst = append(dst, `,"arguments":`...)
+	} else {
+		dst = append(dst, `,"function":{"arguments":`...)
+	}
+	return append(append(dst, p.text...), "}}]"...)
+}
+
+// completionWriter makes a whole completion.
+type completionWriter struct {
+	written
+	model   string // public id
+	created int64  // Unix seconds
+
+	id, reason      string
+	text, reasoning strings.Builder
+	signature       []byte
+	calls           []chat.ToolCall
+}
+
+// write gathers the pieces; the last one makes the completion.
+func (w *completionWriter) write(p *piece) {
+	text, _ := rawjson.String(p.text)
+	switch p.kind {
+	case begun:
+		w.id = p.id
+	case thought:
+		w.reasoning.WriteString(text)
+	case signed, redacted:
+		w.signature = appendSigned(w.signature, p)
+	case said, declined:
+		w.text.WriteString(text)
+	case call:
+		if p.name != "" || len(w.calls) == 0 {
+			w.calls = append(w.calls, chat.ToolCall{ID: p.id, Type: "function", Function: chat.CalledFunction{Name: p.name}})
+		}
+		w.calls[len(w.calls)-1].Function.Arguments += text
+	case finished:
+		w.reason = p.reason
+	case ended:
+		w.end(p.usage)
+	}
+}
+
+// end makes the completion. Usage that the upstream did not report is left out.
+func (w *completionWriter) end(u *usage) {
+	m, err := json.Marshal(w.message())
+	if err != nil {
+		w.err = answer.Bad("The upstream's answer cannot be written as a chat completion.", err)
+		return
+	}
+	w.out = completionHead(nil, "chat.completion", w.id, w.model, w.created)
+	w.out = append(append(w.out, `{"index":0,"message":`...), m...)
+	w.out = rawjson.Quote(append(w.out, `,"finish_reason":`...), w.reason)
+	w.out = append(w.out, "}]"...)
+	if u.Has[input] || u.Has[output] {
+		w.out = appendChatUsage(append(w.out, `,"usage":`...), u)
+	}
+	w.out = append(w.out, '}')
+}
+
+// message is the assistant's. Its content is null where there are only calls.
+func (w *completionWriter) message() *chat.Message {
+	m := &chat.Message{Role: "assistant", ReasoningContent: w.reasoning.String(), ToolCalls: w.calls, Content: chat.Text(w.text.String())}
+	if w.text.Len() == 0 && len(w.calls) > 0 {
+		m.Content = chat.Content("null")
+	}
+	if w.signature != nil {
+		m.Extra = jsontext.Value(`{"` + reasoningSignature + `":` + string(rawjson.Quote(nil, string(w.signature))) + `}`)
+	}
+	return m
+}
+
+// appendChatUsage appends chat's usage object of the sides that were reported. The
+// prompt there includes what the cache read and wrote.
+func appendChatUsage(dst []byte, u *usage) []byte {
+	prompt, in, out := u.N[input]+u.N[cacheWrite]+u.N[cached], u.Has[input], u.Has[output]
+	return appendCounts(dst, []count{
+		{name: "prompt_tokens", known: in, n: prompt},
+		{name: "completion_tokens", known: out, n: u.N[output]},
+		{name: "total_tokens", known: in && out, n: prompt + u.N[output]},
+		{name: "prompt_tokens_details", known: in, inner: []count{
+			{name: "cached_tokens", known: true, n: u.N[cached]},
+			{name: "cache_write_tokens", known: u.N[cacheWrite] > 0, n: u.N[cacheWrite]},
+		}},
+		{name: "completion_tokens_details", known: out && u.Has[reasoning], inner: []count{{name: "reasoning_tokens", known: true, n: u.N[reasoning]}}},
+	})
+}

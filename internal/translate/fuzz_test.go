@@ -1,0 +1,144 @@
+package translate
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/messages"
+)
+
+// FuzzAStreamIsWellFormedOrFails: whatever a chat upstream sends, the events are in
+// order, and only a whole message ends without an error.
+func FuzzAStreamIsWellFormedOrFails(f *testing.F) {
+	for _, row := range streamRows {
+		f.Add([]byte(chunks(append(row.stream, done)...)))
+		f.Add([]byte(chunks(append(row.stream, counts)...)))
+	}
+	f.Add([]byte(`data: {"error":{"message":"x"}}` + "\n\n"))
+	f.Add([]byte("event: error\ndata: {}\n\n"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, r := range []*messages.Request{thinker(), plain()} {
+			out, err := streamed(r, bytes.NewReader(body))
+			c, wrong := follow([]byte(out))
+			if wrong != nil {
+				t.Fatalf("%v\n%s", wrong, out)
+			}
+			var broken *fault.Error
+			if c.over != (err == nil) || err != nil && (!errors.As(err, &broken) || broken.Code != fault.BadGateway) {
+				t.Fatalf("over: %t, %v", c.over, err)
+			}
+		}
+	})
+}
+
+// FuzzAnAnswerIsOneMessageOrFails: the same for whole answers.
+func FuzzAnAnswerIsOneMessageOrFails(f *testing.F) {
+	for _, row := range answerRows {
+		f.Add([]byte(`{"id":"a","choices":[{"message":` + row.message + `,"finish_reason":` + row.finish + `}],"usage":{"prompt_tokens":1,"completion_tokens":2}}`))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		out, err := whole(thinker(), string(body))
+		if err != nil {
+			if !fault.Is(err, fault.BadGateway) {
+				t.Fatal(err)
+			}
+			return
+		}
+		o, err := rawjson.Index(out, nil, nil)
+		if err != nil || string(o.Raw("type")) != `"message"` || string(o.Raw("model")) != `"public"` || o.Raw("content")[0] != '[' {
+			t.Fatalf("%s, %v", out, err)
+		}
+	})
+}
+
+// FuzzToChatStream: whatever an upstream of messages sends, chunks are what chat's own
+// reader takes, and only a whole stream ends with the terminator.
+func FuzzToChatStream(f *testing.F) {
+	f.Add([]byte(richStream()))
+	f.Add([]byte(vendorEvents(vendorStart, vendorStop)))
+	f.Add([]byte(vendorEvents(vendorStart, blockStart("0", `{"type":"tool_use","id":"a","name":"b","input":{"a":1}}`), vendorEnd)))
+	f.Add([]byte("data: {\"type\":\"message_start\",\ndata: \"message\":{\"id\":\"\"}}\n\n"))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		got, err := chunksOf(bytes.NewReader(stream))
+		again, err2 := chunksOf(iotest.OneByteReader(bytes.NewReader(stream)))
+		if got != again || (err == nil) != (err2 == nil) {
+			t.Errorf("at once %q, %v; byte by byte %q, %v", got, err, again, err2)
+		}
+		if complete := strings.HasSuffix(got, sse.Done); complete != (err == nil) || strings.Count(got, "[DONE]\n\n") > 1 {
+			t.Errorf("%q ends with %v", got, err)
+		}
+		if err != nil && !fault.Is(err, fault.BadGateway) {
+			t.Errorf("%v", err)
+		}
+		accumulatedChat(t, got)
+		tap := (&chatapi.Request{Request: plainChat()}).NewTap(chatapi.TapOptions{NewID: func() string { return "own" }})
+		for _, e := range strings.Split(got, "\n\n") {
+			if e == "" {
+				continue
+			}
+			if _, _, err := tap.Event(nil, "", []byte(strings.TrimPrefix(e, "data: "))); err != nil {
+				t.Errorf("%q: %v", e, err)
+			}
+		}
+	})
+}
+
+// FuzzARequestIsTranslatedOrRefused: a request that its own rules allow is translated
+// or refused, in both directions.
+func FuzzARequestIsTranslatedOrRefused(f *testing.F) {
+	for _, way := range pairedRequests {
+		for _, from := range paired(f, way.file, "from") {
+			f.Add([]byte(from))
+		}
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if r, err := messagesapi.Parse(body); err == nil && r.Validate() == nil {
+			c, _, err := messagesToChat(r.Request)
+			if err != nil && !fault.Is(err, fault.InvalidRequest) || err == nil && c.Model != r.Model {
+				t.Fatalf("%+v, %v", c, err)
+			}
+		}
+		if c, err := chatapi.Parse(body); err == nil && c.Validate() == nil {
+			r, _, err := chatToMessages(c.Request, 4096)
+			if err != nil && !fault.Is(err, fault.InvalidRequest) || err == nil && r.Model != c.Model {
+				t.Fatalf("%+v, %v", r, err)
+			}
+		}
+	})
+}
+
+// FuzzSignedThoughts: what is read of a signature is written again as the same.
+func FuzzSignedThoughts(f *testing.F) {
+	f.Add("héa", "t3.3.sigr4.datat1.0.")
+	f.Add("", "t0.1.s")
+	f.Add("a", "t5.0.")
+	f.Fuzz(func(t *testing.T, text, pieces string) {
+		blocks, ok := thinkingBlocks(text, pieces)
+		if !ok {
+			return
+		}
+		var again []byte
+		joined := ""
+		for _, b := range blocks {
+			joined += b.Thinking
+			p := &piece{kind: redacted, text: rawjson.Quote(nil, b.Data)}
+			if b.Type == "thinking" {
+				p = &piece{kind: signed, size: len(b.Thinking), text: rawjson.Quote(nil, *b.Signature)}
+			}
+			again = appendSigned(again, p)
+		}
+		restored, ok := thinkingBlocks(joined, string(again))
+		if joined != text || !ok || !reflect.DeepEqual(restored, blocks) {
+			t.Errorf("%q, %q: %v and then %v", text, pieces, blocks, restored)
+		}
+	})
+}

@@ -1,0 +1,284 @@
+package translate
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
+)
+
+// messageReader reads the answer of an upstream of messages: events, or one message.
+// Blocks, events and deltas of unknown types say nothing.
+type messageReader struct {
+	to       writer
+	begun    bool
+	finished bool // the reason of the end was passed on
+	block    openBlock
+	calls    int64 // that have begun
+	usage    usage
+
+	object, inner rawjson.Object // reused for every event
+}
+
+// openBlock is the content block that is being read.
+type openBlock struct {
+	open  bool
+	kind  string // its type
+	index int64  // by the upstream's count
+
+	wrote     bool   // of a call: a piece of its arguments was passed on
+	input     string // of a call: the arguments that came with its start, as JSON
+	size      int    // of a thought: bytes of text
+	signature []byte // of a thought; what is encrypted where it is redacted
+}
+
+// ordered are the events that may come only after message_start.
+var ordered = []string{"content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop"}
+
+// event reads one event. The stream is complete at message_stop.
+func (r *messageReader) event(name string, data []byte) (done bool, err error) {
+	if err := rawjson.IndexInto(&r.object, data, nil, nil); err != nil {
+		return false, answer.Bad("The upstream sent an event that is not one JSON object.", err)
+	}
+	if kind := r.object.Raw("type"); len(kind) > 2 && kind[0] == '"' {
+		name = string(kind[1 : len(kind)-1])
+	}
+	switch e := r.object.Raw("error"); {
+	case !rawjson.IsNull(e):
+		return false, answer.ErrorFrame(e)
+	case name == "error":
+		return false, answer.ErrorFrame(data)
+	case !r.begun && slices.Contains(ordered, name):
+		return false, answer.Bad("The upstream's stream has content before its message begins.", nil)
+	}
+	switch name {
+	case "message_start":
+		return false, r.start()
+	case "content_block_start":
+		return false, r.blockStart()
+	case "content_block_delta":
+		return false, r.blockDelta()
+	case "content_block_stop":
+		r.blockStop()
+	case "message_delta":
+		r.usage.read(r.object.Raw("usage"))
+		if r.member("delta") && !rawjson.IsNull(r.inner.Raw("stop_reason")) {
+			r.finish(r.inner.Raw("stop_reason"))
+		}
+	case "message_stop":
+		r.end(nil)
+		return true, nil
+	case "ping": // the answer has no id before it begins; after its end the client has all
+		if r.begun && !r.finished {
+			r.to.write(&piece{kind: idle})
+		}
+	}
+	return false, nil
+}
+
+// whole reads a message.
+func (r *messageReader) whole(data []byte) error {
+	o, err := rawjson.Index(data, nil, nil)
+	if err := answer.Whole(&o, err); err != nil {
+		return err
+	}
+	content := o.Raw("content")
+	if len(content) == 0 || content[0] != '[' {
+		return answer.Bad("The upstream's answer has no content.", nil)
+	}
+	r.begin(o.Raw("id"))
+	for _, block := range rawjson.Elements(content) {
+		if rawjson.IndexInto(&r.inner, block, nil, nil) != nil {
+			return answer.Bad("The upstream's answer has a content block that is no object.", nil)
+		}
+		if err := r.openBlock(0, "The upstream's answer has a tool call without an id or a name."); err != nil {
+			return err
+		}
+		r.blockStop()
+	}
+	r.usage.read(o.Raw("usage"))
+	r.end(o.Raw("stop_reason"))
+	return nil
+}
+
+// member indexes a member of the event that is an object; false if it is none.
+func (r *messageReader) member(name string) bool {
+	raw := r.object.Raw(name)
+	return len(raw) > 0 && raw[0] == '{' && rawjson.IndexInto(&r.inner, raw, nil, nil) == nil
+}
+
+// start reads message_start.
+func (r *messageReader) start() error {
+	switch {
+	case r.begun:
+		return answer.Bad("The upstream's stream begins twice.", nil)
+	case !r.member("message"):
+		return answer.Bad("The upstream's stream begins without a message.", nil)
+	}
+	r.usage.begin(r.inner.Raw("usage"))
+	r.begin(r.inner.Raw("id"))
+	return nil
+}
+
+// begin passes on that the message begins. id is JSON.
+func (r *messageReader) begin(id []byte) {
+	r.begun = true
+	s, _ := rawjson.String(id)
+	r.to.write(&piece{kind: begun, id: strings.TrimPrefix(s, messagePrefix), usage: &r.usage})
+}
+
+// blockStart reads content_block_start.
+func (r *messageReader) blockStart() error {
+	r.blockStop()
+	index, ok := rawjson.Int(r.object.Raw("index"))
+	if !ok || !r.member("content_block") {
+		return answer.Bad("The upstream's stream has a content block without an index or a content.", nil)
+	}
+	return r.openBlock(index, "The upstream's stream has a tool call without an id or a name.")
+}
+
+// openBlock begins the block that inner has, which may be all of it.
+func (r *messageReader) openBlock(index int64, nameless string) error {
+	kind, _ := rawjson.String(r.inner.Raw("type"))
+	r.block = openBlock{open: true, kind: kind, index: index, signature: r.block.signature[:0]}
+	switch kind {
+	case "text":
+		r.text(said, r.inner.Raw("text"))
+	case "thinking":
+		r.sign(r.inner.Raw("signature"))
+		r.thought(r.inner.Raw("thinking"))
+	case "redacted_thinking":
+		r.sign(r.inner.Raw("data"))
+	case "tool_use":
+		id, _ := rawjson.String(r.inner.Raw("id"))
+		name, _ := rawjson.String(r.inner.Raw("name"))
+		if id == "" || name == "" {
+			return answer.Bad(nameless, nil)
+		}
+		r.block.input = "{}"
+		if input := r.inner.Raw("input"); !rawjson.IsNull(input) {
+			r.block.input = string(input)
+		}
+		r.calls++
+		r.to.write(&piece{kind: call, text: []byte(`""`), id: id, name: name, index: r.calls - 1})
+	}
+	return nil
+}
+
+// blockDelta reads content_block_delta.
+func (r *messageReader) blockDelta() error {
+	index, ok := rawjson.Int(r.object.Raw("index"))
+	if !ok || !r.block.open || index != r.block.index || !r.member("delta") {
+		return answer.Bad("The upstream's stream has a piece of a content block that is not open.", nil)
+	}
+	kind, _ := rawjson.String(r.inner.Raw("type"))
+	switch {
+	case kind == "text_delta" && r.block.kind == "text":
+		r.text(said, r.inner.Raw("text"))
+	case kind == "thinking_delta" && r.block.kind == "thinking":
+		r.thought(r.inner.Raw("thinking"))
+	case kind == "signature_delta" && r.block.kind == "thinking":
+		r.sign(r.inner.Raw("signature"))
+	case kind == "input_json_delta" && r.block.kind == "tool_use":
+		r.text(call, r.inner.Raw("partial_json"))
+	}
+	return nil
+}
+
+// blockStop ends the open block, if there is one: a call has arguments at last, and a
+// thought is followed by what it takes to send it back.
+func (r *messageReader) blockStop() {
+	b := &r.block
+	switch {
+	case !b.open:
+	case b.kind == "tool_use" && !b.wrote:
+		r.text(call, rawjson.Quote(nil, b.input))
+	case b.kind == "thinking":
+		r.to.write(&piece{kind: signed, size: b.size, text: rawjson.Quote(nil, string(b.signature))})
+	case b.kind == "redacted_thinking":
+		r.to.write(&piece{kind: redacted, text: rawjson.Quote(nil, string(b.signature))})
+	}
+	b.open = false
+}
+
+// text passes on a text of the open block. What is no string, or an empty one, says
+// nothing.
+func (r *messageReader) text(kind pieceKind, value []byte) {
+	if len(value) > len(`""`) && value[0] == '"' {
+		r.block.wrote = true
+		r.to.write(&piece{kind: kind, text: value, index: r.calls - 1})
+	}
+}
+
+// thought passes on a piece of a thought.
+func (r *messageReader) thought(value []byte) {
+	s, _ := rawjson.String(value)
+	r.block.size += len(s)
+	r.text(thought, value)
+}
+
+// sign keeps a piece of a signature.
+func (r *messageReader) sign(value []byte) {
+	s, _ := rawjson.String(value)
+	r.block.signature = append(r.block.signature, s...)
+}
+
+// finish passes on, once, why the message ends. reason is JSON.
+func (r *messageReader) finish(reason []byte) {
+	if !r.finished {
+		r.finished = true
+		r.blockStop()
+		r.to.write(&piece{kind: finished, reason: finishReason(reason)})
+	}
+}
+
+// end passes on that the message is complete.
+func (r *messageReader) end(reason []byte) {
+	r.finish(reason)
+	r.to.write(&piece{kind: ended, usage: &r.usage})
+}
+
+// finishReasons are chat's words for stop reasons. A word that is not known is
+// "stop".
+var finishReasons = map[string]string{
+	"end_turn":                      "stop",
+	"stop_sequence":                 "stop",
+	"pause_turn":                    "stop",
+	"max_tokens":                    "length",
+	"model_context_window_exceeded": "length",
+	"tool_use":                      "tool_calls",
+	"refusal":                       "content_filter",
+}
+
+// finishReason is chat's word for a stop reason, which is JSON.
+func finishReason(raw []byte) string {
+	word, _ := rawjson.String(raw)
+	if reason := finishReasons[word]; reason != "" {
+		return reason
+	}
+	return "stop"
+}
+
+// messageUsage are the members of a usage object.
+var messageUsage = []tokencount.Member{
+	{Name: "input_tokens", Field: input},
+	{Name: "cache_read_input_tokens", Field: cached},
+	{Name: "cache_creation_input_tokens", Field: cacheWrite},
+	{Name: "output_tokens", Field: output},
+	{Name: "output_tokens_details", Inner: []tokencount.Member{{Name: "thinking_tokens", Field: reasoning}}},
+}
+
+// read takes in one usage object.
+func (u *usage) read(raw []byte) { u.Read(raw, messageUsage) }
+
+// begin takes in the usage of message_start, before any other. Its output is a count
+// so far, and an input of nothing at all means that the upstream does not know it yet.
+func (u *usage) begin(raw []byte) {
+	u.read(raw)
+	u.Has[output] = false
+	if u.N[input]+u.N[cached]+u.N[cacheWrite] == 0 {
+		u.Has[input] = false
+	}
+}

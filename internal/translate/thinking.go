@@ -1,0 +1,128 @@
+package translate
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// reasoningSignature is the member of a chat message that keeps what the
+// upstream needs to take its own thoughts back: an opaque text beside
+// reasoning_content, to be sent back with it unchanged. In a stream its pieces
+// add up as those of every text do.
+//
+// It is a row of pieces, one for each block of thought: "t", the bytes of its
+// text, ".", the bytes of its signature, ".", the signature; or, for a block
+// that the upstream gave encrypted, "r", the bytes of it, ".", itself.
+const reasoningSignature = "reasoning_signature"
+
+// appendSigned appends the piece of the thought that p ends, or that p is.
+func appendSigned(dst []byte, p *piece) []byte {
+	value, _ := rawjson.String(p.text)
+	if p.kind == redacted {
+		dst = append(dst, 'r')
+	} else {
+		dst = append(strconv.AppendInt(append(dst, 't'), int64(p.size), 10), '.')
+	}
+	dst = append(strconv.AppendInt(dst, int64(len(value)), 10), '.')
+	return append(dst, value...)
+}
+
+// thinkingBlocks makes blocks of a message's reasoning_content and
+// reasoning_signature; false if there is a text that they do not fit.
+func thinkingBlocks(text, pieces string) (blocks []messages.Block, ok bool) {
+	for pieces != "" {
+		kind, size := pieces[0], 0
+		pieces = pieces[1:]
+		if kind == 't' {
+			if size, pieces, ok = cutCount(pieces); !ok || size > len(text) {
+				return nil, false
+			}
+		}
+		length, rest, ok := cutCount(pieces)
+		if !ok || length > len(rest) {
+			return nil, false
+		}
+		value := rest[:length]
+		pieces = rest[length:]
+		switch kind {
+		case 't':
+			blocks = append(blocks, messages.Block{Type: "thinking", Thinking: text[:size], Signature: &value})
+			text = text[size:]
+		case 'r':
+			blocks = append(blocks, messages.Block{Type: "redacted_thinking", Data: value})
+		default:
+			return nil, false
+		}
+	}
+	if text != "" {
+		return nil, false
+	}
+	return blocks, true
+}
+
+// cutCount takes a number and the point after it off a text.
+func cutCount(s string) (n int, rest string, ok bool) {
+	digits, rest, ok := strings.Cut(s, ".")
+	if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {
+		return 0, "", false
+	}
+	n, err := strconv.Atoi(digits)
+	return n, rest, err == nil
+}
+
+// withoutSynthetic is the call without the thoughts of a chat upstream that answered an
+// earlier turn: they bear the gateway's own signature, which no vendor of the format
+// takes. Turns that have none stay as they came, byte for byte, and so does the call
+// if no turn has one. A turn of which nothing is left goes: two turns of the user's in
+// a row are one.
+func withoutSynthetic(call *upstream.Call) *upstream.Call {
+	turns, changed := editElements(call.Body.Raw("messages"), func(turn *rawjson.Object) []byte {
+		blocks, changed := editElements(turn.Raw("content"), func(block *rawjson.Object) []byte {
+			kind, _ := rawjson.String(block.Raw("type"))
+			if signature, _ := rawjson.String(block.Raw("signature")); kind == "thinking" && signature == syntheticSignature {
+				return nil
+			}
+			return block.Src
+		})
+		switch {
+		case !changed:
+			return turn.Src
+		case string(blocks) == "[]":
+			return nil
+		}
+		return turn.Apply(nil, rawjson.Set("content", blocks))
+	})
+	if !changed {
+		return call
+	}
+	edited := *call
+	edited.Body = call.Body.Set("messages", turns)
+	return &edited
+}
+
+// editElements is a JSON array with what edit makes of those of its elements that are
+// objects and name the gateway's signature, nil for none; false if edit changes none.
+func editElements(array []byte, edit func(element *rawjson.Object) []byte) (out []byte, changed bool) {
+	if len(array) == 0 || array[0] != '[' || !bytes.Contains(array, []byte(syntheticSignature)) {
+		return nil, false
+	}
+	var kept [][]byte
+	for _, element := range rawjson.Elements(array) {
+		now := element
+		if bytes.Contains(element, []byte(syntheticSignature)) {
+			if o, err := rawjson.Index(element, nil, nil); err == nil {
+				now = edit(&o)
+			}
+		}
+		changed = changed || len(now) != len(element)
+		if now != nil {
+			kept = append(kept, now)
+		}
+	}
+	return append(append([]byte("["), bytes.Join(kept, []byte(","))...), ']'), changed
+}
