@@ -65,7 +65,7 @@ var (
 // startCommitter registers the process and ends the holds of dead ones.
 func (db *DB) startCommitter(ctx context.Context) error {
 	c := &committer{
-		db: db, sql: newStatements(db.dialect, db.options.HoldFor),
+		db: db, sql: newStatements(db.dialect),
 		prepared: map[string]*sql.Stmt{}, direct: direct{compiled: map[string]driver.Stmt{}},
 		open:        map[string]*hold{},
 		throughput:  throughput{maxWait: db.options.WaitTimeout},
@@ -110,10 +110,9 @@ type op struct {
 	// nil if it may stay.
 	undo func() *op
 
-	begins    bool      // it begins a request, so that it may be refused
-	waitShare int       // of one that begins: it may wait for 1/waitShare of Options.WaitTimeout
-	bytes     int       // of the answers that it keeps
-	due       time.Time // when its caller stops waiting; zero if that is not known
+	begins bool      // it begins a request, so that it may be refused
+	bytes  int       // of the answers that it keeps
+	due    time.Time // when its caller stops waiting; zero if that is not known
 
 	err   error // the result; read it after ready
 	state atomic.Int32
@@ -179,7 +178,7 @@ func (c *committer) enqueue(o *op) error {
 	switch {
 	case c.closed:
 		refusal = errClosed
-	case len(c.queue) >= queueLimit, o.begins && c.full(o.waitShare):
+	case len(c.queue) >= queueLimit, o.begins && c.full():
 		refusal = errFull
 	default:
 		c.queue = append(c.queue, o)
@@ -237,9 +236,8 @@ func (c *committer) runToEnd(ctx context.Context, o *op) error {
 }
 
 const (
-	largeBatch     = 64  // operations in a batch from which the cost of one of many can be told
-	alwaysQueued   = 128 // operations that may always wait
-	claimWaitShare = 2   // a claim may wait for 1/claimWaitShare of its request's time: the hold waits too
+	largeBatch   = 64  // operations in a batch from which the cost of one of many can be told
+	alwaysQueued = 128 // operations that may always wait
 )
 
 // throughput is how fast the database takes operations. With it a request that
@@ -268,9 +266,9 @@ func (p *throughput) record(ops int, took time.Duration) {
 }
 
 // tooSlow reports whether an operation that joins the queue could not be done
-// within 1/share of maxWait. A quarter of that is left for its own batch.
-func (p *throughput) tooSlow(queued, share int) bool {
-	return queued >= alwaysQueued && time.Duration(queued+p.running)*p.perOp > p.maxWait/time.Duration(share)*3/4
+// within maxWait. A quarter of that is left for its own batch.
+func (p *throughput) tooSlow(queued int) bool {
+	return queued >= alwaysQueued && time.Duration(queued+p.running)*p.perOp > p.maxWait*3/4
 }
 
 // batchTime is how long a batch of ops takes, at most half of maxWait: a batch that
@@ -279,17 +277,9 @@ func (p *throughput) batchTime(ops int) time.Duration {
 	return min(time.Duration(ops)*p.perOp, p.maxWait/2)
 }
 
-// full reports whether a request that may wait for 1/share of its time must not
-// begin. c.mu is held.
-func (c *committer) full(share int) bool {
-	return len(c.queue) >= beginLimit || c.throughput.tooSlow(len(c.queue), share)
-}
-
-// overloaded reports whether a request with an idempotency key must not begin.
-func (c *committer) overloaded() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.full(claimWaitShare)
+// full reports whether a request must not begin. c.mu is held.
+func (c *committer) full() bool {
+	return len(c.queue) >= beginLimit || c.throughput.tooSlow(len(c.queue))
 }
 
 // work runs until stop.

@@ -90,44 +90,46 @@ func (db *dbLedger) Reserve(ctx context.Context, c billing.HoldRequest) (billing
 			return billing.Hold{}, err
 		}
 	}
-	task, err := taskOf(&c)
-	if err != nil {
+	r := &reservation{request: c, amounts: amounts}
+	if err := r.sortRecords(); err != nil {
 		return billing.Hold{}, err
 	}
-	r := &reservation{request: c, amounts: amounts, task: task}
 	if err := db.committer.run(ctx, r.op(), db.options.WaitTimeout); err != nil {
 		return billing.Hold{}, err
 	}
 	return r.made, nil
 }
 
-// taskOf is the task that is to be made with a hold; nil if there is none.
-func taskOf(c *billing.HoldRequest) (*video.CreateTask, error) {
-	var made *video.CreateTask
-	for _, record := range c.With {
-		n, ok := record.(video.CreateTask)
-		switch {
-		case !ok:
-			return nil, fault.New(fault.InternalError, fmt.Sprintf("The ledger cannot keep a record of type %T with a hold.", record))
-		case made != nil || n.Task.RequestID != c.RequestID || c.Until.IsZero():
-			return nil, fault.New(fault.InternalError, "The gateway made a video whose hold is not its own, or ends with the process.")
-		}
-		made = &n
-	}
-	return made, nil
-}
-
 // reservation makes a hold.
 type reservation struct {
 	request billing.HoldRequest
 	amounts ledger.Amounts
-	task    *video.CreateTask // made with the hold; nil for none
-	made    billing.Hold      // the result
+	task    *video.CreateTask  // made with the hold; nil for none
+	claim   *idempotency.Claim // of the request's key; nil for none
+	made    billing.Hold       // the result
+}
+
+// sortRecords finds what becomes durable with the hold.
+func (r *reservation) sortRecords() error {
+	for _, record := range r.request.With {
+		switch n := record.(type) {
+		case idempotency.Claim:
+			r.claim = &n
+		case video.CreateTask:
+			if r.task != nil || n.Task.RequestID != r.request.RequestID || r.request.Until.IsZero() {
+				return fault.New(fault.InternalError, "The gateway made a video whose hold is not its own, or ends with the process.")
+			}
+			r.task = &n
+		default:
+			return fault.New(fault.InternalError, fmt.Sprintf("The ledger cannot keep a record of type %T with a hold.", record))
+		}
+	}
+	return nil
 }
 
 func (r *reservation) op() *op {
 	o := newOp(r.needs, r.decide)
-	o.begins, o.waitShare, o.undo = true, 1, r.undo
+	o.begins, o.undo = true, r.undo
 	return o
 }
 
@@ -139,8 +141,8 @@ func (r *reservation) needs(b *batch) {
 	if r.task != nil {
 		b.wantNewTask(r.task)
 	}
-	if r.request.Claimed {
-		b.claims.requests = append(b.claims.requests, r.request.RequestID)
+	if r.claim != nil {
+		b.claims.wanted = append(b.claims.wanted, r.claim.Key)
 	}
 }
 
@@ -172,15 +174,14 @@ func (r *reservation) decide(b *batch) error {
 	if !c.Until.IsZero() {
 		h.node, h.expires = noNode, b.db.ledgerTime(c.Until, b.now)
 	}
+	if err := b.checkClaim(r.claim); err != nil {
+		return err
+	}
 	amount, err := b.payer(h).Grant(r.amounts)
 	if err != nil {
 		return err
 	}
-	if c.Claimed {
-		if err := b.takeClaim(h); err != nil {
-			return err
-		}
-	}
+	b.addClaim(r.claim, h)
 	b.addToHold(h, amount)
 	if r.task != nil {
 		b.addTask(r.task, true)
@@ -193,7 +194,7 @@ func (r *reservation) decide(b *batch) error {
 // undo gives back a hold that nobody waited for, and deletes its task.
 func (r *reservation) undo() *op {
 	s := &settlement{id: r.request.RequestID}
-	s.outcome.Reason = billing.ReasonInternal
+	s.outcome.Reason, s.frees = billing.ReasonInternal, true
 	if r.task != nil {
 		s.drops = []video.Drop{{ID: r.task.Task.ID}}
 	}
@@ -295,6 +296,7 @@ type settlement struct {
 	id      string
 	usage   billing.Usage
 	recover bool // the last checkpoint is what was used
+	frees   bool // the request's key, if it has one, whatever is captured
 	settlementRecords
 	unkept  error // why the records cannot be kept
 	receipt billing.Receipt
@@ -379,8 +381,12 @@ func (s *settlement) decide(b *batch) error {
 	if err := b.capture(h, &r, cost); err != nil {
 		return err
 	}
-	for _, record := range s.answers {
-		b.answers = append(b.answers, answer{record, r})
+	if s.frees || (r.Status == billing.Released && len(s.answers) > 0) {
+		b.claims.freed = append(b.claims.freed, h.id)
+	} else {
+		for _, record := range s.answers {
+			b.answers = append(b.answers, answer{record, r})
+		}
 	}
 	b.addAttempts(h, &r, s.outcome.Failed)
 	s.applySteps(b)

@@ -297,7 +297,7 @@ func anys[T cmp.Ordered](values []T) []any {
 
 // dirty reports whether the batch has anything to commit.
 func (b *batch) dirty() bool {
-	if b.wrote || len(b.touched) > 0 || len(b.entries) > 0 || len(b.newBudgets) > 0 || len(b.tasks.touched) > 0 ||
+	if b.wrote || len(b.answers) > 0 || len(b.touched) > 0 || len(b.entries) > 0 || len(b.newBudgets) > 0 || len(b.tasks.touched) > 0 ||
 		(b.db.dialect.Shared && time.Since(b.node.renewed) > b.db.options.Lease/4) {
 		return true
 	}
@@ -312,8 +312,8 @@ func (b *batch) dirty() bool {
 // flush writes what the operations decided.
 func (b *batch) flush() error {
 	for _, write := range [...]func() error{
-		b.renewLease, b.writeAccounts, b.writeBudgets, b.writePrices, b.writeHolds, b.writeReceipts, b.writeUsage, b.writeAttempts, b.writeEntries, b.writeAnswers,
-		b.writeTasks, b.writeNotices, b.freeAnswers, b.writeClaims,
+		b.renewLease, b.writeAccounts, b.writeBudgets, b.writePrices, b.writeHolds, b.writeReceipts, b.writeUsage, b.writeAttempts, b.writeEntries, b.writeClaims, b.writeAnswers,
+		b.writeTasks, b.writeNotices,
 	} {
 		if err := write(); err != nil {
 			return err
@@ -431,11 +431,6 @@ func (b *batch) writeEntries() error {
 		args = append(args, e.account, e.kind, e.reference, e.customer, e.credit, e.revenue, e.overrun, e.held, e.available, b.now)
 	}
 	return b.tx.execAll(b.ctx, &b.sql.insertEntry, args)
-}
-
-// freeAnswers ends the claims that outlived their process with their videos.
-func (b *batch) freeAnswers() error {
-	return b.execEach(&b.sql.freeAnswers, b.tasks.endedRequests)
 }
 
 // attempt is the row of a failed attempt.

@@ -7,7 +7,6 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 )
@@ -21,13 +20,12 @@ type statements struct {
 	insertHold, updateHold, deleteHold, insertReceipt, insertEntry bulk
 	addUsage                                                       bulk
 	insertAttempt                                                  bulk
-	openClaims, lockClaims, takeClaim, insertClaim                 bulk
-	freeClaim, keepAnswer                                          bulk
+	claimed, dropAnswer, insertClaim, keepAnswer, freeClaims       bulk
 	accountsOfHolds, unlockedHolds, unlockedAccounts, accountNames bulk
 
-	tasks, taskOf, openTasks, recentTasks, submittedTasks      bulk
-	insertTask, updateTask, deleteTask, leaseTask, freeAnswers bulk
-	insertNotice, leaseNotice                                  bulk
+	tasks, taskOf, openTasks, recentTasks, submittedTasks bulk
+	insertTask, updateTask, deleteTask, leaseTask         bulk
+	insertNotice, leaseNotice                             bulk
 }
 
 // The columns of a row, in the order in which they are scanned and written.
@@ -42,7 +40,7 @@ const (
 	entryColumns   = "account, kind, reference, customer, credit, revenue, overrun, held, available, created_at"
 )
 
-func newStatements(d Dialect, holdFor time.Duration) *statements {
+func newStatements(d Dialect) *statements {
 	// A lease that ended while the database was down tells nothing before its
 	// holder had the time to renew it. One of 0 was given back.
 	clock, old := d.Clock, " AND lease_until + ? < "+d.Clock
@@ -81,7 +79,7 @@ func newStatements(d Dialect, holdFor time.Duration) *statements {
 	}
 	s.ofTasks(d)
 	s.ofLocks(d)
-	s.ofAnswers(d, holdFor)
+	s.ofAnswers(d)
 	return s
 }
 
@@ -100,7 +98,6 @@ func (s *statements) ofTasks(d Dialect) {
 		") AS c WHERE id = c.column1 AND version = c.column2 AND NOT ended")
 	s.deleteTask = newLookup(d, "DELETE FROM task WHERE id", 't', "")
 	s.leaseTask = newBulk(d, "UPDATE task SET owner = c.column2, lease_until = c.column3 FROM (", "ttn", ") AS c WHERE id = c.column1")
-	s.freeAnswers = newLookup(d, "DELETE FROM answer WHERE state = 'open' AND request", 't', "")
 
 	s.insertNotice = newBulk(d, "INSERT INTO notice ("+noticeColumns+", owner, lease_until) ", noticeKinds+"tn", "")
 	s.leaseNotice = newBulk(d, "UPDATE notice SET owner = c.column2, lease_until = c.column3 FROM (", "ttn", ") AS c WHERE id = c.column1")

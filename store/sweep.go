@@ -129,7 +129,7 @@ func (t *tx) dropSome(ctx context.Context, table, key, condition string, at int6
 
 // newRecoverOp ends a hold that nobody else ends, by its last checkpoint.
 func newRecoverOp(h *hold) *op {
-	s := &settlement{id: h.id, recover: true}
+	s := &settlement{id: h.id, recover: true, frees: true}
 	s.outcome.Reason = billing.ReasonInternal
 	lasting := h.node == noNode // it outlived its process, and its task may be open
 	if lasting {

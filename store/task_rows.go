@@ -229,9 +229,8 @@ type tasks struct {
 	requests map[string]bool
 	news     []*video.CreateTask
 
-	touched       []*taskRow
-	notices       []webhook.Delivery
-	endedRequests []any // requests whose claims end with their task
+	touched []*taskRow
+	notices []webhook.Delivery
 }
 
 func newTasks() tasks {
@@ -303,7 +302,7 @@ func (b *batch) dropTask(r *taskRow) {
 // an answer did not end.
 func (b *batch) endTask(r *taskRow) {
 	b.tasks.open[ownKey{r.Account, r.Key}]--
-	b.tasks.endedRequests = append(b.tasks.endedRequests, r.RequestID)
+	b.claims.freed = append(b.claims.freed, r.RequestID)
 }
 
 func (b *batch) touchTask(r *taskRow) {
