@@ -24,12 +24,13 @@ type batch struct {
 	ctx        context.Context
 	tx         *tx
 	ops        []*op
-	careful    bool  // trust nothing but the database
-	skipLocked bool  // leave out the operations on rows that others have locked
-	skipped    []*op // those that were left out
-	now        int64 // the ledger's time, the same for the whole batch
-	signed     bool
-	commits    int64 // the node's count if this batch is committed
+	careful    bool      // look whether the id of a new request is that of an open hold
+	again      bool      // the operation that decides may have been committed before
+	skipLocked bool      // leave out the operations on rows that others have locked
+	skipped    []*op     // those that were left out
+	now        int64     // the ledger's time, the same for the whole batch
+	self       int64     // the node that this process is
+	renewed    time.Time // when the batch renewed its lease; zero if it did not
 
 	accounts map[string]*account // only those that exist
 	budgets  map[int64]*budget
@@ -46,9 +47,8 @@ type batch struct {
 	tasks      tasks
 	claims     claims
 	newBudgets []*budget // to be added, and those that they replace
-	wrote      bool      // an operation has written by itself
 	durable    bool      // it was committed
-	known      []*op     // of the pending batch, which was committed after all
+	unsure     bool      // its COMMIT had no answer, or a strange one
 }
 
 // answer is an idempotent answer that becomes durable with its settlement, or
@@ -73,8 +73,7 @@ func newBatch(c *committer, ops []*op, careful bool) *batch {
 }
 
 // run is the whole transaction; its callers are told by whoever has noted how it
-// ended. After an error nothing has changed, unless the batch is the committer's
-// pending one.
+// ended. After an error nothing has changed, unless its COMMIT is unsure.
 func (b *batch) run() (err error) {
 	ctx, cancel := b.db.txContext()
 	defer cancel()
@@ -88,14 +87,11 @@ func (b *batch) run() (err error) {
 	if err := b.decide(); err != nil {
 		return err
 	}
-	if !b.dirty() {
-		return nil
-	}
-	if err := b.flush(); err != nil {
+	if err := b.flush(); err != nil || !b.tx.wrote {
 		return err
 	}
 	if err := t.Commit(); err != nil {
-		b.pending = b // whatever the error says: the database is asked how it ended
+		b.unsure = true // whatever the error says
 		return err
 	}
 	b.durable = true
@@ -162,10 +158,8 @@ func (db *DB) txContext() (context.Context, context.CancelFunc) {
 
 // decide lets each operation do its work in memory.
 func (b *batch) decide() error {
-	if b.db.dialect.Shared || b.pending != nil {
-		if err := b.renewLease(); err != nil {
-			return err
-		}
+	if err := b.checkIn(); err != nil {
+		return err
 	}
 	if err := b.readClock(); err != nil {
 		return err
@@ -176,12 +170,14 @@ func (b *batch) decide() error {
 		}
 	}
 	for _, o := range b.ops {
+		b.careful = b.careful || o.again
 		o.needs(b)
 	}
 	if err := b.load(); err != nil {
 		return err
 	}
 	for _, o := range b.ops {
+		b.again = o.again
 		o.err = o.decide(b)
 		if o.err != nil && !isRefusal(o.err) {
 			return o.err
@@ -210,42 +206,35 @@ func isRefusal(err error) bool {
 
 // publish brings what the committer remembers up to date after a commit.
 func (b *batch) publish() {
-	if b.signed {
-		b.node.commits, b.node.renewed = b.commits, time.Now()
+	if b.node.id != b.self { // whose open holds are another's
+		b.node.id = b.self
+		clear(b.open)
+	}
+	if !b.renewed.IsZero() {
+		b.node.renewed = b.renewed
 	}
 	for _, h := range b.touched {
-		if h.ended {
+		switch {
+		case h.ended:
 			delete(b.open, h.id)
-			continue
-		}
-		h.fresh, h.listed = false, false
-		if h.node == b.node.id {
-			b.open[h.id] = h
+		case h.node == b.self:
+			b.open[h.id] = struct{}{}
 		}
 	}
 	for _, p := range b.tx.prices {
 		b.db.prices.keep(p)
 	}
 	b.answerQuota.commit(b.answers)
-	b.committer.holds.Store(int64(len(b.open)))
+	b.openHolds.Store(int64(len(b.open)))
 }
 
-// update has f done in a transaction that is durable when update returns nil.
-// f may share it with other operations and may be called again: it must have
-// written nothing when it returns a *fault.Error, which update returns as it
-// is; after any other error the transaction is rolled back.
-func (db *DB) update(ctx context.Context, f func(ctx context.Context, t *tx) error) error {
-	return db.updateIf(ctx, func(b *batch) (bool, error) { return true, f(b.ctx, b.tx) })
-}
-
-// updateIf is update for a function that says whether it has written anything.
-func (db *DB) updateIf(ctx context.Context, f func(b *batch) (wrote bool, err error)) error {
-	o := newOp(nil, func(b *batch) error {
-		wrote, err := f(b)
-		b.wrote = b.wrote || (wrote && err == nil)
-		return err
-	})
-	return db.committer.run(ctx, o, db.options.WaitTimeout)
+// update has f write by itself, in a transaction that is durable when update returns
+// nil. f shares it with other operations and may be called again, also when its
+// writes may be there already: it must have written nothing when it returns a
+// *fault.Error, which update returns as it is; after any other error the transaction
+// is rolled back.
+func (db *DB) update(ctx context.Context, f func(b *batch) error) error {
+	return db.committer.run(ctx, newOp(nil, f), db.options.WaitTimeout)
 }
 
 // How operations on rows are retried that another session has locked.

@@ -33,9 +33,8 @@ type committer struct {
 	direct      direct
 	last        int // operations in the last batch
 	node        node
-	open        map[string]*hold // the node's, as the last commit left them
-	pending     *batch           // its COMMIT had no answer; nil if there is none
-	holds       atomic.Int64     // how many are open, for others to read
+	open        map[string]struct{} // the holds that the node has made and not ended
+	openHolds   atomic.Int64        // how many they are, for others to read
 	locked      lockedQueue
 	answerQuota answerQuota
 
@@ -67,7 +66,7 @@ func (db *DB) startCommitter(ctx context.Context) error {
 	c := &committer{
 		db: db, sql: newStatements(db.dialect),
 		prepared: map[string]*sql.Stmt{}, direct: direct{compiled: map[string]driver.Stmt{}},
-		open:        map[string]*hold{},
+		open:        map[string]struct{}{},
 		throughput:  throughput{maxWait: db.options.WaitTimeout},
 		answerQuota: answerQuota{limit: db.options.AnswerBytes},
 		wake:        make(chan struct{}, 1), ended: make(chan struct{}),
@@ -113,6 +112,7 @@ type op struct {
 	begins bool      // it begins a request, so that it may be refused
 	bytes  int       // of the answers that it keeps
 	due    time.Time // when its caller stops waiting; zero if that is not known
+	again  bool      // a COMMIT of it had no answer: decide looks whether it is done
 
 	err   error // the result; read it after ready
 	state atomic.Int32
@@ -290,6 +290,7 @@ func (c *committer) work() {
 		switch {
 		case len(ops) > 0:
 			began := time.Now()
+			c.renewLease()
 			c.commit(ops, commitMode{skipLocked: c.locked.active()})
 			c.locked.tried(time.Since(began))
 		case !more:
@@ -415,7 +416,7 @@ func (c *committer) wait(interval time.Duration) bool {
 
 // commitMode is how a batch is committed.
 type commitMode struct {
-	careful    bool      // read all rows again, whatever is in memory
+	careful    bool      // see batch.careful
 	skipLocked bool      // put off what waits for rows that other sessions have locked
 	bisecting  time.Time // since when a batch is taken apart to find those; zero if none is
 }
@@ -429,15 +430,18 @@ func (c *committer) commit(ops []*op, how commitMode) {
 	pause := 5 * time.Millisecond
 	for tries := 0; len(ops) > 0; tries++ {
 		if tries > 0 {
-			c.renewLeaseAlone()
+			c.renewLease()
 		}
-		b := newBatch(c, ops, how.careful || tries > 0 || c.pending != nil)
+		b := newBatch(c, ops, how.careful || tries > 0)
 		b.skipLocked = how.skipLocked && c.db.dialect.Shared
 		began := time.Now()
 		err := b.run()
 		took := time.Since(began)
 		c.committed(len(b.ops), took, err) // not those that were put off
 		kind := c.kind(err)
+		for _, o := range b.ops {
+			o.again = o.again || b.unsure
+		}
 		if err != nil || b.durable { // a batch that wrote nothing says nothing about the database
 			c.setDown(kind, err)
 		}
@@ -449,16 +453,13 @@ func (c *committer) commit(ops []*op, how commitMode) {
 			c.finish(b.ops)
 			c.putOffLocked(b.skipped)
 			return
-		case errors.Is(err, errKnown):
-			c.finish(b.known)
-			ops = c.stillWaited(ops)
 		case kind == Locked && how.skipLocked:
 			c.bisect(c.stillWaited(ops), how)
 			return
 		case kind == Locked:
 			how.skipLocked = true
 			ops = c.stillWaited(ops)
-		case kind == Away || ((kind == Conflict || c.pending != nil) && tries < 10):
+		case kind == Away || ((kind == Conflict || b.unsure) && tries < 10):
 			if kind == Away {
 				c.closeConn()
 			}
@@ -469,7 +470,7 @@ func (c *committer) commit(ops []*op, how commitMode) {
 			// Another process took the key meanwhile; the second look finds it taken.
 		case len(ops) > 1:
 			how.careful = true
-			for _, o := range ops { // but for those of which it is found meanwhile that they were committed
+			for _, o := range ops {
 				c.commit(c.stillWaited([]*op{o}), how)
 			}
 			return
@@ -485,20 +486,9 @@ func (c *committer) commit(ops []*op, how commitMode) {
 	}
 }
 
-// renewLeaseAlone renews the lease in a transaction of its own when operations that fail
-// have kept it from being renewed: whatever they wait for, the process lives.
-func (c *committer) renewLeaseAlone() {
-	if !c.db.dialect.Shared || c.pending != nil || c.conn == nil || time.Since(c.node.renewed) < c.db.options.Lease/4 {
-		return
-	}
-	b := newBatch(c, []*op{newHeartbeat()}, true)
-	if err := b.run(); c.kind(err) == Away {
-		c.closeConn()
-	}
-}
-
-// stillWaited are the ops whose callers still wait for the result. In a store that
-// closes while the database is away it ends them all.
+// stillWaited are the ops whose callers still wait for the result. One that may have
+// been committed is undone where its caller has left. In a store that closes while
+// the database is away it ends them all.
 func (c *committer) stillWaited(ops []*op) []*op {
 	c.mu.Lock()
 	closed := c.closed && c.down != nil
@@ -507,6 +497,9 @@ func (c *committer) stillWaited(ops []*op) []*op {
 	for _, o := range ops {
 		switch {
 		case o.state.Load() != taken:
+			if o.again && o.state.Load() == abandoned {
+				c.undo(o)
+			}
 		case closed:
 			o.err = c.db.unavailable(errClosed)
 			o.finish()
@@ -521,15 +514,20 @@ func (c *committer) stillWaited(ops []*op) []*op {
 // it was done and has an undo.
 func (c *committer) finish(ops []*op) {
 	for _, o := range ops {
-		if o.finish() || o.err != nil {
-			continue
-		}
-		if o.undo != nil {
-			c.mu.Lock()
-			c.queue = append(c.queue, o.undo())
-			c.mu.Unlock()
+		if !o.finish() && o.err == nil {
+			c.undo(o)
 		}
 	}
+}
+
+// undo takes back an op whose caller has left.
+func (c *committer) undo(o *op) {
+	if o.undo == nil {
+		return
+	}
+	c.mu.Lock()
+	c.queue = append(c.queue, o.undo())
+	c.mu.Unlock()
 }
 
 // kind is what an error means. One that the driver cannot place may still come

@@ -133,13 +133,6 @@ func (b *batch) writeClaims() error {
 	return b.tx.execAll(b.ctx, &b.sql.insertClaim, b.claims.fresh)
 }
 
-// freeClaims ends the claims of a process that is dead which did not end with its holds: those
-// of holds that cannot be ended, and those that a program of schema 9 had without one.
-func freeClaims(ctx context.Context, t *tx, node int64) error {
-	_, err := t.exec(ctx, "DELETE FROM answer WHERE node = ? AND state = 'open'", node)
-	return err
-}
-
 // writeAnswers ends the claims of requests in the transaction that ends their holds: a
 // capture keeps the answer, as does an open hold of a video, and anything else frees
 // the key. It also deletes some answers that have expired, more than are added.

@@ -129,13 +129,14 @@ func (db *DB) PublishPrices(ctx context.Context, list *billing.PriceList) error 
 		return nil
 	}
 	hash := listHash(list)
-	err := db.update(ctx, func(ctx context.Context, t *tx) error {
+	err := db.update(ctx, func(b *batch) error {
+		ctx, t := b.ctx, b.tx
 		for _, model := range list.Models() {
 			if err := db.storePrice(ctx, t, list.Price(model)); err != nil {
 				return err
 			}
 		}
-		return writePriceHash(ctx, t, hash)
+		return b.writePriceHash(hash)
 	})
 	if err == nil {
 		db.publishedPrices.Store(&hash)
@@ -158,11 +159,11 @@ func (db *DB) republishPrices(ctx context.Context) error {
 	if hash == nil || !db.dialect.Shared {
 		return nil
 	}
-	return db.update(ctx, func(ctx context.Context, t *tx) error { return writePriceHash(ctx, t, *hash) })
+	return db.update(ctx, func(b *batch) error { return b.writePriceHash(*hash) })
 }
 
-func writePriceHash(ctx context.Context, t *tx, hash string) error {
-	_, err := t.exec(ctx, "UPDATE node SET prices = ? WHERE id = ?", hash, t.db.committer.node.id)
+func (b *batch) writePriceHash(hash string) error {
+	_, err := b.tx.exec(b.ctx, "UPDATE node SET prices = ? WHERE id = ?", hash, b.self)
 	return err
 }
 

@@ -110,7 +110,8 @@ func (db *dbLedger) OpenHolds(ctx context.Context) ([]billing.OpenHold, error) {
 		if err != nil {
 			return nil, err
 		}
-		open = append(open, billing.OpenHold{Hold: h.asHold(available), CreatedAt: timeAt(h.created), SoFar: h.soFar})
+		soFar, _ := parseUsage(h.checkpoint) // the end of the hold fails if it is damaged
+		open = append(open, billing.OpenHold{Hold: h.asHold(available), CreatedAt: timeAt(h.created), SoFar: soFar})
 	}
 	slices.SortFunc(open, func(a, b billing.OpenHold) int { return strings.Compare(a.ID, b.ID) })
 	return open, nil
@@ -198,7 +199,7 @@ func (db *DB) Stats() Stats {
 	c := db.committer
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Stats{Holds: int(c.holds.Load()), Waiting: len(c.queue), Away: c.down != nil}
+	return Stats{Holds: int(c.openHolds.Load()), Waiting: len(c.queue), Away: c.down != nil}
 }
 
 // Backlog is what the database, whichever processes share it, has not brought to

@@ -36,6 +36,7 @@ type budget struct {
 	ledger.Balance
 	before ledger.Balance // as it was read
 	ended  bool
+	made   *int64 // of a new one: where its id is put
 }
 
 // hold is the row of a request that has not been settled.
@@ -47,15 +48,14 @@ type hold struct {
 	version    string
 	price      *billing.Price // nil until it is needed
 	amount     billing.Money
-	soFar      billing.Usage
-	checkpoint bool  // soFar was given
-	damaged    error // why soFar cannot be read
+	checkpoint string // what was used by then, a billing.Usage in JSON; empty for none
 	created    int64
 	expires    int64
 	counted    bool // nothing is held for it, and no money moves
 
-	fresh, ended bool // since the last commit
-	listed       bool // among what the batch touched
+	stored bool // its row is there
+	ended  bool
+	listed bool // among what the batch touched
 }
 
 // asHold is the value that the gateway carries around.
@@ -83,7 +83,7 @@ const (
 // timeAt is a time of the database.
 func timeAt(nanos int64) time.Time { return time.Unix(0, nanos).UTC() }
 
-// formatUsage is a checkpoint as its row keeps it.
+// formatUsage is a usage as a row keeps it.
 func formatUsage(u billing.Usage) (string, error) {
 	text, err := json.Marshal(u)
 	return string(text), err
@@ -97,12 +97,11 @@ func parseUsage(text string) (u billing.Usage, err error) {
 	return u, err
 }
 
-// wanted are the rows that the operations of a batch need, and that are not
-// there yet.
+// wanted are the rows that the operations of a batch need.
 type wanted struct {
 	accounts map[string]bool
-	holds    map[string]bool // of requests that run, or ran
-	fresh    []any           // ids that no request may have had
+	holds    map[string]bool // of requests that run, or ran; true if a settlement ends it
+	fresh    []string        // ids that no request may have had
 	keys     []ownKey
 }
 
@@ -116,11 +115,15 @@ func (b *batch) wantAccount(name string) {
 	b.wanted.accounts[name] = true
 }
 
-func (b *batch) wantHold(id string) {
+// wantHold names a hold with its account, which is locked before it.
+func (b *batch) wantHold(id, account string, ends bool) {
 	if b.wanted.holds == nil {
 		b.wanted.holds = map[string]bool{}
 	}
-	b.wanted.holds[id] = true
+	b.wanted.holds[id] = b.wanted.holds[id] || ends
+	if account != "" {
+		b.wantAccount(account)
+	}
 }
 
 func (b *batch) wantKey(account, key string) {
@@ -128,11 +131,11 @@ func (b *batch) wantKey(account, key string) {
 	b.wanted.keys = append(b.wanted.keys, ownKey{account, key})
 }
 
-// load reads what is wanted: holds, then accounts in the order of their names,
-// which is the order in which every process locks them, then tasks, then what
-// belongs to the accounts and so needs no lock of its own.
+// load reads what is wanted: accounts in the order of their names, which is the
+// order in which every process locks them and so the holds and the keys of their
+// requests, then tasks, then what belongs to the accounts and needs no lock of its own.
 func (b *batch) load() error {
-	for _, read := range [...]func() error{b.loadHolds, b.loadEnded, b.loadAccounts, b.loadTasks, b.loadBudgets, b.loadClaims} {
+	for _, read := range [...]func() error{b.loadAccounts, b.loadHolds, b.loadReceipts, b.loadTasks, b.loadBudgets, b.loadClaims} {
 		if err := read(); err != nil {
 			return err
 		}
@@ -140,73 +143,69 @@ func (b *batch) load() error {
 	return nil
 }
 
-// loadHolds takes the process's own holds from memory: nobody else ends them
-// while its lease lasts.
-func (b *batch) loadHolds() error {
-	var missing []string
-	for id := range b.wanted.holds {
-		known := b.open[id]
-		if known == nil || b.careful {
-			missing = append(missing, id)
-			continue
-		}
-		h := *known
-		b.holds[id] = &h
-	}
-	if b.careful {
-		for _, id := range b.wanted.fresh {
-			missing = append(missing, id.(string))
-		}
-	}
-	if len(missing) > 0 {
-		if err := b.readHolds(missing); err != nil {
-			return err
-		}
-	}
-	for _, h := range b.holds {
-		b.wantAccount(h.account)
-	}
-	return nil
-}
+func (b *batch) loadAccounts() error { return b.lockAccounts(b.wanted.accounts) }
 
-func (b *batch) readHolds(ids []string) error {
-	slices.Sort(ids)
-	err := queryAll(b.ctx, b.tx, &b.sql.holds, anys(ids), func(rows *sql.Rows) error {
-		h, err := scanHold(rows)
-		if err == nil {
-			b.holds[h.id] = h
-		}
+func (b *batch) lockAccounts(names map[string]bool) error {
+	return queryAll(b.ctx, b.tx, &b.sql.accounts, sortedKeys(names), func(rows *sql.Rows) error {
+		a, err := scanAccount(rows)
+		b.accounts[a.name] = a
 		return err
 	})
-	for _, id := range ids {
-		if b.holds[id] == nil {
-			delete(b.open, id) // it was ended by others
-		}
-	}
-	return err
 }
 
-// loadEnded reads the receipts of holds that are not open, and of those that
+// loadHolds reads holds. The rows of those that a settlement ends are deleted: of all
+// who do that one finds a row. If the settlement is refused, the row is added again.
+func (b *batch) loadHolds() error {
+	var ends, others []any
+	for _, id := range slices.Sorted(maps.Keys(b.wanted.holds)) {
+		if b.wanted.holds[id] {
+			ends = append(ends, id)
+		} else {
+			others = append(others, id)
+		}
+	}
+	if b.careful {
+		others = append(others, anys(b.wanted.fresh)...)
+	}
+	strange := map[string]bool{} // accounts that the callers did not name
+	load := func(query *bulk, ids []any, stored bool) error {
+		return queryAll(b.ctx, b.tx, query, ids, func(rows *sql.Rows) error {
+			h, err := scanHold(rows)
+			if err != nil {
+				return err
+			}
+			b.holds[h.id] = h
+			if h.stored = stored; !stored {
+				b.touch(h)
+			}
+			if b.accounts[h.account] == nil {
+				strange[h.account] = true
+			}
+			return nil
+		})
+	}
+	if err := load(&b.sql.endHolds, ends, false); err != nil {
+		return err
+	}
+	b.tx.wrote = b.tx.wrote || len(b.touched) > 0
+	if err := load(&b.sql.holds, others, true); err != nil {
+		return err
+	}
+	return b.lockAccounts(strange)
+}
+
+// loadReceipts reads the receipts of holds that are not open, and of those that
 // carry the id of a new request.
-func (b *batch) loadEnded() error {
-	ids := b.wanted.fresh
+func (b *batch) loadReceipts() error {
+	ids := anys(b.wanted.fresh)
 	for id := range b.wanted.holds {
 		if b.holds[id] == nil {
 			ids = append(ids, id)
 		}
 	}
-	return queryAll(b.ctx, b.tx, &b.sql.ended, ids, func(rows *sql.Rows) error {
+	return queryAll(b.ctx, b.tx, &b.sql.receipts, ids, func(rows *sql.Rows) error {
 		r, err := scanReceipt(rows)
 		b.receipts[r.ID] = r
-		return err
-	})
-}
-
-func (b *batch) loadAccounts() error {
-	names := slices.Sorted(maps.Keys(b.wanted.accounts))
-	return queryAll(b.ctx, b.tx, &b.sql.accounts, anys(names), func(rows *sql.Rows) error {
-		a, err := scanAccount(rows)
-		b.accounts[a.name] = a
 		return err
 	})
 }
@@ -262,15 +261,9 @@ func scanBudget(rows *sql.Rows) (*budget, error) {
 // scanHold reads a row of holdColumns.
 func scanHold(rows *sql.Rows) (*hold, error) {
 	var h hold
-	var soFar string
 	err := rows.Scan(&h.id, &h.node, &h.account, &h.budget, &h.key, &h.operation, &h.model,
-		&h.version, &h.amount, &soFar, &h.created, &h.expires, &h.counted)
-	if err != nil {
-		return nil, err
-	}
-	h.soFar, h.damaged = parseUsage(soFar)
-	h.checkpoint = soFar != ""
-	return &h, nil
+		&h.version, &h.amount, &h.checkpoint, &h.created, &h.expires, &h.counted)
+	return &h, err
 }
 
 // scanReceipt reads a row of receiptColumns.
@@ -295,24 +288,10 @@ func anys[T cmp.Ordered](values []T) []any {
 	return all
 }
 
-// dirty reports whether the batch has anything to commit.
-func (b *batch) dirty() bool {
-	if b.wrote || len(b.answers) > 0 || len(b.touched) > 0 || len(b.entries) > 0 || len(b.newBudgets) > 0 || len(b.tasks.touched) > 0 ||
-		(b.db.dialect.Shared && time.Since(b.node.renewed) > b.db.options.Lease/4) {
-		return true
-	}
-	for _, a := range b.accounts {
-		if a.fresh || a.position != a.before {
-			return true
-		}
-	}
-	return false
-}
-
 // flush writes what the operations decided.
 func (b *batch) flush() error {
 	for _, write := range [...]func() error{
-		b.renewLease, b.writeAccounts, b.writeBudgets, b.writePrices, b.writeHolds, b.writeReceipts, b.writeUsage, b.writeAttempts, b.writeEntries, b.writeClaims, b.writeAnswers,
+		b.writeAccounts, b.writeBudgets, b.writePrices, b.writeHolds, b.writeReceipts, b.writeUsage, b.writeAttempts, b.writeEntries, b.writeClaims, b.writeAnswers,
 		b.writeTasks, b.writeNotices,
 	} {
 		if err := write(); err != nil {
@@ -356,7 +335,7 @@ func (b *batch) writeBudgets() error {
 func (b *batch) writePrices() error {
 	var last string
 	for _, h := range b.touched {
-		if !h.fresh || h.version == last {
+		if h.stored || h.ended || h.version == last || h.price == nil {
 			continue
 		}
 		last = h.version
@@ -368,38 +347,20 @@ func (b *batch) writePrices() error {
 }
 
 func (b *batch) writeHolds() error {
-	var fresh, changed, ended []any
+	var fresh, changed []any
 	for _, h := range b.touched {
 		switch {
-		case h.fresh && h.ended:
 		case h.ended:
-			ended = append(ended, h.id)
-		case h.fresh || h.checkpoint:
-			soFar, err := h.writtenUsage()
-			if err != nil {
-				return err
-			}
-			if h.fresh {
-				fresh = append(fresh, h.id, h.node, h.account, h.budget, h.key, h.operation, h.model, h.version, h.amount, soFar, h.created, h.expires, h.counted)
-			} else {
-				changed = append(changed, h.id, h.amount, soFar, h.expires)
-			}
+		case h.stored:
+			changed = append(changed, h.id, h.amount, h.checkpoint, h.expires)
+		default:
+			fresh = append(fresh, h.id, h.node, h.account, h.budget, h.key, h.operation, h.model, h.version, h.amount, h.checkpoint, h.created, h.expires, h.counted)
 		}
 	}
 	if err := b.tx.execAll(b.ctx, &b.sql.insertHold, fresh); err != nil {
 		return err
 	}
-	if err := b.tx.execAll(b.ctx, &b.sql.updateHold, changed); err != nil {
-		return err
-	}
-	return b.tx.execAll(b.ctx, &b.sql.deleteHold, ended)
-}
-
-func (h *hold) writtenUsage() (string, error) {
-	if !h.checkpoint {
-		return "", nil
-	}
-	return formatUsage(h.soFar)
+	return b.tx.execAll(b.ctx, &b.sql.updateHold, changed)
 }
 
 func (b *batch) writeReceipts() error {

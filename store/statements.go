@@ -15,9 +15,9 @@ import (
 // on the dialect.
 type statements struct {
 	renewLease, register, markDead, deleteNode                     string
-	accounts, currentBudgets, budgets, holds, ended                bulk
+	accounts, currentBudgets, budgets, holds, endHolds, receipts   bulk
 	updateAccount, insertAccount, updateBudget                     bulk
-	insertHold, updateHold, deleteHold, insertReceipt, insertEntry bulk
+	insertHold, updateHold, insertReceipt, insertEntry             bulk
 	addUsage                                                       bulk
 	insertAttempt                                                  bulk
 	claimed, dropAnswer, insertClaim, keepAnswer, freeClaims       bulk
@@ -49,7 +49,7 @@ func newStatements(d Dialect) *statements {
 		clock, others, old = "0", " AND ? > 0", " AND ? > 0"
 	}
 	s := &statements{
-		renewLease: "UPDATE node SET commits = commits + 1, lease_until = " + clock + " + ? WHERE id = ? AND NOT dead RETURNING commits, " + clock,
+		renewLease: "UPDATE node SET lease_until = " + clock + " + ? WHERE id = ? AND NOT dead",
 		register:   "INSERT INTO node (commits, lease_until, dead, started_at) VALUES (1, " + clock + " + ?, FALSE, ?) RETURNING id, " + clock,
 		markDead:   "UPDATE node SET dead = TRUE WHERE NOT dead AND id <> ?" + others,
 		deleteNode: "DELETE FROM node WHERE dead AND id = ?" + old + " AND id NOT IN (SELECT node FROM hold)",
@@ -57,8 +57,9 @@ func newStatements(d Dialect) *statements {
 		accounts:       newLookup(d, "SELECT "+accountColumns+" FROM account WHERE id", 't', " ORDER BY id"+d.Lock),
 		currentBudgets: newBulk(d, "SELECT "+budgetColumns+" FROM budget WHERE NOT ended AND (account, key_id) IN (", "tt", ")"),
 		budgets:        newLookup(d, "SELECT "+budgetColumns+" FROM budget WHERE id", 'n', ""),
-		holds:          newLookup(d, "SELECT "+holdColumns+" FROM hold WHERE id", 't', " ORDER BY id"+d.Lock),
-		ended:          newLookup(d, "SELECT "+receiptColumns+" FROM receipt WHERE id", 't', ""),
+		holds:          newLookup(d, "SELECT "+holdColumns+" FROM hold WHERE id", 't', ""),
+		endHolds:       newLookup(d, "DELETE FROM hold WHERE id", 't', " RETURNING "+holdColumns),
+		receipts:       newLookup(d, "SELECT "+receiptColumns+" FROM receipt WHERE id", 't', ""),
 
 		// A balance is changed by a difference, and the result must be a legal balance:
 		// nothing that was decided in memory gets past these guards.
@@ -71,7 +72,6 @@ func newStatements(d Dialect) *statements {
 
 		insertAccount: newBulk(d, "INSERT INTO account ("+accountColumns+", created_at) ", "tnnnnnnn", ""),
 		insertHold:    newBulk(d, "INSERT INTO hold ("+holdColumns+") ", "tntnttttntnnb", ""),
-		deleteHold:    newLookup(d, "DELETE FROM hold WHERE id", 't', ""),
 		insertReceipt: newBulk(d, "INSERT INTO receipt ("+receiptColumns+", counted) ", "tttttttnnnttnnnnnnnnnnnntnnnb", ""),
 		addUsage:      newBulk(d, "INSERT INTO usage_hour (account, hour, key_id, model, operation, counted, requests, estimated, anomaly, "+summedColumns+") ", "tntttb"+strings.Repeat("n", len(usageSums{})), addedUsage()),
 		insertAttempt: newBulk(d, "INSERT INTO attempt ("+attemptColumns+") ", "tnttttnntnnnn", ""),

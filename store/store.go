@@ -244,7 +244,7 @@ func (db *DB) unavailable(err error) error {
 func (db *DB) failure(err error) Failure {
 	var f *fault.Error
 	switch {
-	case err == nil || errors.As(err, &f) || errors.Is(err, errKnown):
+	case err == nil || errors.As(err, &f):
 		return Broken
 	case errors.Is(err, errStale):
 		return Conflict

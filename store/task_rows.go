@@ -335,7 +335,6 @@ func (b *batch) writeTasks() error {
 		}
 		r.fresh, r.listed, r.before = false, false, r.Version
 	}
-	b.wrote = b.wrote || len(b.tasks.touched) > 0
 	b.tasks.touched = nil
 	if err := b.tx.execAll(b.ctx, &b.sql.insertTask, fresh); err != nil {
 		return err

@@ -23,6 +23,9 @@ func (db *dbLedger) Change(ctx context.Context, step video.Step, record *idempot
 	made := false // the committer's until run has returned nil
 	o := newOp(func(b *batch) { b.tasks.wanted[step.Task.ID] = true }, func(b *batch) error {
 		r := b.tasks.known[step.Task.ID]
+		if b.again && made && r != nil && r.Version == step.Task.Version && r.State == step.Task.State && r.UpdatedAt.Equal(step.Task.UpdatedAt) {
+			return nil // it is this step
+		}
 		if made = r.follows(&step); !made {
 			return nil
 		}
@@ -86,7 +89,7 @@ func (db *DB) tasksWhere(ctx context.Context, where string, args ...any) ([]*vid
 // where several processes share it; until is the caller's. A lease of which
 // more than half is left is not renewed, so that most calls write nothing.
 func (db *dbLedger) Claim(ctx context.Context, owner string, until time.Time, n int) ([]*video.Task, error) {
-	err := db.updateIf(ctx, func(b *batch) (bool, error) { return b.leaseTasks(owner, until, n) })
+	err := db.update(ctx, func(b *batch) error { return b.leaseTasks(owner, until, n) })
 	if err != nil {
 		return nil, err
 	}
@@ -95,10 +98,10 @@ func (db *dbLedger) Claim(ctx context.Context, owner string, until time.Time, n 
 	return tasks, db.unavailableOrCanceled(ctx, err)
 }
 
-// leaseTasks leases free tasks and renews leases; false if it wrote nothing.
-func (b *batch) leaseTasks(owner string, until time.Time, n int) (bool, error) {
+// leaseTasks leases free tasks and renews leases.
+func (b *batch) leaseTasks(owner string, until time.Time, n int) error {
 	if err := b.writeTasks(); err != nil { // what the batch has changed so far
-		return false, err
+		return err
 	}
 	end := b.db.ledgerTime(until, b.now)
 	var rows []any
@@ -110,12 +113,12 @@ func (b *batch) leaseTasks(owner string, until time.Time, n int) (bool, error) {
 		return err
 	}
 	if err := lease("owner <> ? AND lease_until <= ? ORDER BY polled_at, id LIMIT ?", owner, b.now, max(n, 0)); err != nil {
-		return false, err
+		return err
 	}
 	if err := lease("owner = ? AND lease_until <= ?", owner, b.now+(end-b.now)/2); err != nil {
-		return false, err
+		return err
 	}
-	return len(rows) > 0, b.tx.execAll(b.ctx, &b.sql.leaseTask, rows)
+	return b.tx.execAll(b.ctx, &b.sql.leaseTask, rows)
 }
 
 // Now implements [video.Clock]: it is the database's time where several processes
@@ -133,10 +136,10 @@ func (db *dbLedger) Purge(ctx context.Context, now time.Time) (int, error) {
 	total := 0
 	for {
 		var dropped int64 // the committer's until run has returned nil
-		err := db.updateIf(ctx, func(b *batch) (_ bool, err error) {
+		err := db.update(ctx, func(b *batch) (err error) {
 			dropped, err = b.tx.exec(b.ctx, "DELETE FROM task WHERE id IN (SELECT id FROM task WHERE purge_at > 0 AND purge_at <= ? LIMIT ?"+
 				b.db.skipLocked()+")", nanos(now), sweptTasks)
-			return dropped > 0, err
+			return err
 		})
 		if err != nil {
 			return total, err
@@ -172,11 +175,16 @@ func (db *DB) ledgerTime(t time.Time, now int64) int64 {
 
 // newAddTaskOp makes a task whose hold is not in this ledger.
 func newAddTaskOp(n *video.CreateTask) *op {
+	made := false // unless that was rolled back
 	o := newOp(func(b *batch) { b.wantNewTask(n) }, func(b *batch) error {
+		if b.again && made && b.tasks.known[n.Task.ID] != nil {
+			return nil
+		}
 		if err := b.checkNewTask(n); err != nil {
 			return err
 		}
 		b.addTask(n, false)
+		made = true
 		return nil
 	})
 	o.undo = func() *op { return newDropTaskOp(n.Task.ID) } // its caller was told that there is none

@@ -23,6 +23,7 @@ type tx struct {
 	db   *DB
 	conn *sql.Conn // that it is on
 
+	wrote  bool             // it has something to commit
 	prices []*billing.Price // whose rows are there once it is committed
 }
 
@@ -32,7 +33,9 @@ func (t *tx) exec(ctx context.Context, query string, args ...any) (int64, error)
 	if err != nil {
 		return 0, err
 	}
-	return result.RowsAffected()
+	changed, err := result.RowsAffected()
+	t.wrote = t.wrote || changed > 0
+	return changed, err
 }
 
 func (t *tx) result(ctx context.Context, query string, args []any) (sql.Result, error) {
@@ -52,6 +55,7 @@ func (t *tx) execBulk(ctx context.Context, query string, args []any) (changed in
 	if t.db.dialect.Shared {
 		return t.exec(ctx, query, args...)
 	}
+	t.wrote = true
 	return t.db.committer.direct.exec(ctx, t.conn, query, args)
 }
 

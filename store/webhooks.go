@@ -17,7 +17,7 @@ const (
 // Due implements [webhook.Outbox].
 func (db *dbLedger) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Delivery, error) {
 	var due []webhook.Delivery // the committer's until run has returned nil
-	err := db.updateIf(ctx, func(b *batch) (bool, error) {
+	err := db.update(ctx, func(b *batch) error {
 		due = []webhook.Delivery{}
 		var leased []any
 		err := forEach(b.ctx, b.tx, func(rows *sql.Rows) error {
@@ -28,9 +28,9 @@ func (db *dbLedger) Due(ctx context.Context, owner string, until time.Time, n in
 		}, "SELECT "+noticeColumns+" FROM notice WHERE state = 'waiting' AND next_at <= ? AND lease_until <= ? ORDER BY next_at, id LIMIT ?"+
 			db.skipLocked(), b.now, b.now, max(n, 0))
 		if err != nil {
-			return false, err
+			return err
 		}
-		return len(due) > 0, b.tx.execAll(b.ctx, &b.sql.leaseNotice, leased)
+		return b.tx.execAll(b.ctx, &b.sql.leaseNotice, leased)
 	})
 	if err != nil {
 		return nil, err
@@ -51,14 +51,16 @@ func scanNotice(rows *sql.Rows) (webhook.Status, error) {
 
 // Done implements [webhook.Outbox].
 func (db *dbLedger) Done(ctx context.Context, id string, at time.Time) error {
-	return db.update(ctx, func(ctx context.Context, t *tx) error {
+	return db.update(ctx, func(b *batch) error {
+		ctx, t := b.ctx, b.tx
 		return t.endNotice(ctx, id, webhook.Sent, nanos(at))
 	})
 }
 
 // Failed implements [webhook.Outbox].
 func (db *dbLedger) Failed(ctx context.Context, n webhook.Delivery, next time.Time, reason string, final bool) error {
-	return db.update(ctx, func(ctx context.Context, t *tx) error {
+	return db.update(ctx, func(b *batch) error {
+		ctx, t := b.ctx, b.tx
 		now, err := db.now(ctx, t)
 		if err != nil {
 			return err
@@ -106,7 +108,8 @@ func (db *dbLedger) Deliveries(ctx context.Context, account string, limit int) (
 // Resend implements [Ledger].
 func (db *dbLedger) Resend(ctx context.Context, id string) (found bool, err error) {
 	var changed int64 // the committer's until update has returned nil
-	err = db.update(ctx, func(ctx context.Context, t *tx) error {
+	err = db.update(ctx, func(b *batch) error {
+		ctx, t := b.ctx, b.tx
 		now, err := db.now(ctx, t)
 		if err != nil {
 			return err
@@ -172,9 +175,10 @@ func (db *dbLedger) WebhookSecret(ctx context.Context, account string, rotate bo
 		return webhook.Secret{}, fault.Wrap(fault.InternalError, "No webhook secret was made, for lack of random bytes.", err)
 	}
 	var made webhook.Secret // the committer's until update has returned nil
-	err = db.update(ctx, func(ctx context.Context, t *tx) error {
+	err = db.update(ctx, func(b *batch) error {
+		ctx, t := b.ctx, b.tx
 		found, err := db.secrets(ctx, t, current, account)
-		if err == nil && len(found) > 0 && !rotate {
+		if err == nil && len(found) > 0 && (!rotate || found[0].Reveal() == fresh.Reveal()) { // it may be there from an earlier try
 			made = found[0]
 			return nil
 		}
