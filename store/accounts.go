@@ -194,7 +194,7 @@ func (db *dbLedger) BudgetsOf(ctx context.Context, keys []billing.KeyOf) (map[bi
 	for _, k := range keys {
 		args = append(args, k.Account, k.Key)
 	}
-	err := queryAll(ctx, db.readers(), &db.committer.sql.currentBudgets, args, func(rows *sql.Rows) error {
+	err := queryAll(ctx, db.readers(), db.bulk(currentBudgets), args, func(rows *sql.Rows) error {
 		p, err := scanBudget(rows)
 		left[billing.KeyOf{Account: p.of.account, Key: p.of.key}] = p.Available()
 		return err

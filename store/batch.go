@@ -43,11 +43,12 @@ type batch struct {
 	settled    []settledReceipt
 	entries    []entry
 	answers    []answer
-	attempts   []attempt
+	attempts   []any // rows of failed attempts
 	tasks      tasks
 	claims     claims
 	newBudgets []*budget // to be added, and those that they replace
 	durable    bool      // it was committed
+	err        error     // of the first write that failed
 	unsure     bool      // its COMMIT had no answer, or a strange one
 }
 
@@ -321,61 +322,27 @@ func (d *lockedQueue) tried(took time.Duration) {
 // active reports whether a batch has to leave out what others have locked.
 func (d *lockedQueue) active() bool { return d.trying || len(d.ops) > 0 }
 
-// ofLocks are the statements that tell which rows others have locked.
-func (s *statements) ofLocks(d Dialect) {
-	s.accountsOfHolds = newLookup(d, "SELECT id, account FROM hold WHERE id", 't', "")
-	s.unlockedHolds = newLookup(d, "SELECT id FROM hold WHERE id", 't', " ORDER BY id"+d.Lock+" SKIP LOCKED")
-	s.unlockedAccounts = newLookup(d, "SELECT id FROM account WHERE id", 't', " ORDER BY id"+d.Lock+" SKIP LOCKED")
-	s.accountNames = newLookup(d, "SELECT id FROM account WHERE id", 't', "")
-}
-
-// leaveOutLocked removes the operations from the batch whose holds or accounts
-// another session has locked, and locks those of the others. It never waits for
-// a lock: one locked row would otherwise delay the operations of all accounts.
+// leaveOutLocked removes the operations from the batch whose accounts or holds another
+// session has locked, and locks those of the others. It never waits for a lock: one
+// locked row would otherwise delay the operations of all accounts.
 func (b *batch) leaveOutLocked() error {
 	needed := make([]wanted, len(b.ops))
-	holds, accounts := map[string]bool{}, map[string]bool{}
 	for i, o := range b.ops {
-		probe := newBatch(b.committer, nil, true)
+		probe := newBatch(b.committer, nil, false)
 		o.needs(probe)
 		needed[i] = probe.wanted
-		maps.Copy(holds, probe.wanted.holds)
-		maps.Copy(accounts, probe.wanted.accounts)
 	}
-	of := map[string]string{} // the accounts of the holds that are there
-	err := queryAll(b.ctx, b.tx, &b.sql.accountsOfHolds, sortedKeys(holds), func(rows *sql.Rows) error {
-		var id, account string
-		err := rows.Scan(&id, &account)
-		of[id], accounts[account] = account, true
-		return err
-	})
+	accounts, err := b.lockedRows("account", needed, func(n *wanted) map[string]bool { return n.accounts })
 	if err != nil {
 		return err
 	}
-	lockedHolds, err := b.lockedRows(&b.sql.unlockedHolds, nil, sortedKeys(of))
+	holds, err := b.lockedRows("hold", needed, func(n *wanted) map[string]bool { return n.holds })
 	if err != nil {
 		return err
-	}
-	lockedAccounts, err := b.lockedRows(&b.sql.unlockedAccounts, &b.sql.accountNames, sortedKeys(accounts))
-	if err != nil {
-		return err
-	}
-	isLocked := func(n *wanted) bool {
-		for id := range n.holds {
-			if lockedHolds[id] || lockedAccounts[of[id]] {
-				return true
-			}
-		}
-		for name := range n.accounts {
-			if lockedAccounts[name] {
-				return true
-			}
-		}
-		return false
 	}
 	var rest []*op
 	for i, o := range b.ops {
-		if isLocked(&needed[i]) {
+		if meet(needed[i].accounts, accounts) || meet(needed[i].holds, holds) {
 			b.skipped = append(b.skipped, o)
 		} else {
 			rest = append(rest, o)
@@ -385,29 +352,25 @@ func (b *batch) leaveOutLocked() error {
 	return nil
 }
 
-// lockedRows are those of ids whose rows unlocked does not return although they are
-// there, which exists tells; nil where all were there a moment ago.
-func (b *batch) lockedRows(unlocked, exists *bulk, ids []any) (map[string]bool, error) {
-	found, err := b.idsOf(unlocked, ids)
+// lockedRows are the ids of needed rows of a table that are there and that others have
+// locked. Those of the others are locked.
+func (b *batch) lockedRows(table string, needed []wanted, of func(*wanted) map[string]bool) (map[string]bool, error) {
+	all := map[string]bool{}
+	for i := range needed {
+		maps.Copy(all, of(&needed[i]))
+	}
+	free, err := b.idsOf("SELECT id FROM "+table+" WHERE id IN[t] ORDER BY id FOR UPDATE SKIP LOCKED", all)
 	if err != nil {
 		return nil, err
 	}
-	missing := map[string]bool{}
-	for _, id := range ids {
-		if id := id.(string); !found[id] {
-			missing[id] = true
-		}
-	}
-	if exists == nil || len(missing) == 0 {
-		return missing, nil
-	}
-	return b.idsOf(exists, sortedKeys(missing))
+	maps.DeleteFunc(all, func(id string, _ bool) bool { return free[id] })
+	return b.idsOf("SELECT id FROM "+table+" WHERE id IN[t]", all)
 }
 
 // idsOf are those of ids for which a query returns a row.
-func (b *batch) idsOf(query *bulk, ids []any) (map[string]bool, error) {
+func (b *batch) idsOf(query string, ids map[string]bool) (map[string]bool, error) {
 	found := map[string]bool{}
-	err := queryAll(b.ctx, b.tx, query, ids, func(rows *sql.Rows) error {
+	err := b.each(query, sortedKeys(ids), func(rows *sql.Rows) error {
 		id, err := scanOne[string](rows)
 		found[id] = true
 		return err
@@ -415,4 +378,12 @@ func (b *batch) idsOf(query *bulk, ids []any) (map[string]bool, error) {
 	return found, err
 }
 
-func sortedKeys[V any](m map[string]V) []any { return anys(slices.Sorted(maps.Keys(m))) }
+// meet reports whether two sets have an element in common.
+func meet(a, b map[string]bool) bool {
+	for id := range a {
+		if _, ok := b[id]; ok {
+			return true
+		}
+	}
+	return false
+}

@@ -27,7 +27,6 @@ const (
 // is durable.
 type committer struct {
 	db          *DB
-	sql         *statements
 	conn        *sql.Conn // nil until it is needed, and after it failed
 	prepared    map[string]*sql.Stmt
 	direct      direct
@@ -64,7 +63,7 @@ var (
 // startCommitter registers the process and ends the holds of dead ones.
 func (db *DB) startCommitter(ctx context.Context) error {
 	c := &committer{
-		db: db, sql: newStatements(db.dialect),
+		db:       db,
 		prepared: map[string]*sql.Stmt{}, direct: direct{compiled: map[string]driver.Stmt{}},
 		open:        map[string]struct{}{},
 		throughput:  throughput{maxWait: db.options.WaitTimeout},

@@ -1,12 +1,6 @@
 package store
 
-import (
-	"context"
-	"database/sql"
-	"strconv"
-	"strings"
-	"sync"
-)
+import "database/sql"
 
 // Dialect is what tells one database from the other.
 type Dialect struct {
@@ -17,8 +11,6 @@ type Dialect struct {
 	// Serialise is a statement that makes a transaction wait for others that
 	// ran it; empty where every writing transaction waits anyway.
 	Serialise string
-	// Lock is what a SELECT of rows ends in that are about to change.
-	Lock string
 	// Session is a statement with which the committer's connection begins; empty
 	// where it needs none.
 	Session string
@@ -60,44 +52,3 @@ const (
 	Away                      // the database is not there, or cannot write (disk full)
 	Unwritable                // a text has a byte that the database does not take
 )
-
-// texts spells each statement once.
-type texts struct{ known sync.Map }
-
-// text is a statement, written with ? for its arguments, as the dialect spells
-// it. Statements hold no other question marks.
-func (db *DB) text(query string) string {
-	if !db.dialect.Numbered {
-		return query
-	}
-	if known, ok := db.texts.known.Load(query); ok {
-		return known.(string)
-	}
-	numbered := numbered(query)
-	db.texts.known.Store(query, numbered)
-	return numbered
-}
-
-func numbered(query string) string {
-	var b strings.Builder
-	for n := 1; ; n++ {
-		before, after, found := strings.Cut(query, "?")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		b.WriteString("$" + strconv.Itoa(n))
-		query = after
-	}
-}
-
-// now is the time of the ledger in nanoseconds since 1970, as a transaction or
-// a reader sees it.
-func (db *DB) now(ctx context.Context, q querier) (int64, error) {
-	if db.options.Now != nil || db.dialect.Clock == "" {
-		return clock(db.options.Now).UnixNano(), nil
-	}
-	var now int64
-	err := q.queryRow(ctx, "SELECT "+db.dialect.Clock).Scan(&now)
-	return now, err
-}

@@ -64,8 +64,8 @@ func parseAnswer(header string, body []byte, receipt string) (*idempotency.Answe
 type claims struct {
 	wanted []idempotency.Key
 	known  map[idempotency.Key]claimed // those that are not free
-	over   []any                       // rows for [statements.dropAnswer]: what is forgotten now
-	fresh  []any                       // rows for [statements.insertClaim]
+	over   []any                       // rows of answers that are forgotten now
+	fresh  []any                       // rows of claims
 	freed  []any                       // requests whose open claims end without an answer
 }
 
@@ -86,7 +86,8 @@ func (b *batch) loadClaims() error {
 		return nil
 	}
 	b.claims.known = map[idempotency.Key]claimed{}
-	return queryAll(b.ctx, b.tx, &b.sql.claimed, args, func(rows *sql.Rows) error {
+	return b.each("SELECT account, operation, key, content, request, expires_at, state = 'open' AND EXISTS (SELECT 1 FROM hold WHERE hold.id = answer.request)"+
+		" FROM answer WHERE (account, operation, key) IN (ROWS[tty])", args, func(rows *sql.Rows) error {
 		var k idempotency.Key
 		var c claimed
 		var key, content []byte
@@ -126,68 +127,41 @@ func (b *batch) addClaim(c *idempotency.Claim, h *hold) {
 }
 
 // writeClaims claims keys. Another process that was faster is a conflict.
-func (b *batch) writeClaims() error {
-	if err := b.tx.execAll(b.ctx, &b.sql.dropAnswer, b.claims.over); err != nil {
-		return err
-	}
-	return b.tx.execAll(b.ctx, &b.sql.insertClaim, b.claims.fresh)
+func (b *batch) writeClaims() {
+	b.write("DELETE FROM answer WHERE (account, operation, key, request) IN (ROWS[ttyt])", b.claims.over)
+	b.write("INSERT INTO answer (account, operation, key, content, request, node, state, header, receipt, expires_at) ROWS[ttyytntttn]", b.claims.fresh)
 }
 
 // writeAnswers ends the claims of requests in the transaction that ends their holds: a
 // capture keeps the answer, as does an open hold of a video, and anything else frees
 // the key. It also deletes some answers that have expired, more than are added.
-func (b *batch) writeAnswers() error {
-	args := make([]any, 0, len(b.answers)*b.sql.keepAnswer.width)
+func (b *batch) writeAnswers() {
+	var args []any
 	for _, a := range b.answers {
 		receipt, err := json.Marshal(a.receipt)
-		if err != nil {
-			return err
+		header, bad := json.Marshal(a.record.Header)
+		if b.err = errors.Join(b.err, err, bad); b.err != nil {
+			return
 		}
-		state, header, body := keptWhole, "", a.record.Body
+		state, body := keptWhole, a.record.Body
 		if body == nil || len(body) > idempotency.MaxAnswer || !b.answerQuota.fits(a.record.Key.Account, int64(a.record.Bytes()), b.now) {
-			state, body = tooLarge, nil
-		} else {
-			text, err := json.Marshal(a.record.Header)
-			if err != nil {
-				return err
-			}
-			header = string(text)
+			state, header, body = tooLarge, nil, nil
 		}
 		args = append(args, a.record.Key.Account, a.record.Key.Operation, []byte(a.record.Key.Key), a.receipt.ID,
-			state, header, body, string(receipt), b.now+int64(idempotency.KeptFor))
+			state, string(header), body, string(receipt), b.now+int64(idempotency.KeptFor))
 	}
-	if err := b.execEach(&b.sql.keepAnswer, args); err != nil {
-		return err
+	b.writeAny("UPDATE answer SET state = c.column5, header = c.column6, body = c.column7, receipt = c.column8, expires_at = c.column9 FROM (ROWS[ttytttytn]) AS c"+
+		" WHERE account = c.column1 AND operation = c.column2 AND key = c.column3 AND request = c.column4 AND answer.state = 'open'", args)
+	b.writeAny("DELETE FROM answer WHERE state = 'open' AND request IN[t]", b.claims.freed)
+	if len(args) > 0 && b.err == nil {
+		b.err = b.tx.dropSome(b.ctx, "answer", "account, operation, key", answerOver, b.now, 3*len(b.answers))
 	}
-	if err := b.execEach(&b.sql.freeClaims, b.claims.freed); err != nil || len(args) == 0 {
-		return err
-	}
-	return b.tx.dropSome(b.ctx, "answer", "account, operation, key", answerOver, b.now, 3*len(b.answers))
-}
-
-// execEach runs a bulk statement that need not find its rows.
-func (b *batch) execEach(all *bulk, args []any) error {
-	return all.each(args, func(query string, args []any) error {
-		_, err := b.tx.execBulk(b.ctx, query, args)
-		return err
-	})
 }
 
 // answerOver is true of answers that were kept for long enough, and of claims
 // that nobody has ended. The claim of a request that has a hold is not over,
 // whatever the clock says: it may have jumped.
 const answerOver = "expires_at <= ? AND (state <> 'open' OR NOT EXISTS (SELECT 1 FROM hold WHERE hold.id = answer.request))"
-
-// ofAnswers are the statements about idempotency keys.
-func (s *statements) ofAnswers(d Dialect) {
-	s.claimed = newBulk(d, "SELECT account, operation, key, content, request, expires_at, state = 'open' AND EXISTS (SELECT 1 FROM hold WHERE hold.id = answer.request)"+
-		" FROM answer WHERE (account, operation, key) IN (", "tty", ")")
-	s.insertClaim = newBulk(d, "INSERT INTO answer (account, operation, key, content, request, node, state, header, receipt, expires_at) ", "ttyytntttn", "")
-	s.dropAnswer = newBulk(d, "DELETE FROM answer WHERE (account, operation, key, request) IN (", "ttyt", ")")
-	s.freeClaims = newLookup(d, "DELETE FROM answer WHERE state = 'open' AND request", 't', "")
-	s.keepAnswer = newBulk(d, "UPDATE answer SET state = c.column5, header = c.column6, body = c.column7, receipt = c.column8, expires_at = c.column9 FROM (", "ttytttytn",
-		") AS c WHERE account = c.column1 AND operation = c.column2 AND key = c.column3 AND request = c.column4 AND answer.state = 'open'")
-}
 
 // answerQuota bounds the bytes of idempotent answers that are kept for an account.
 // An account may keep half of the limit at once, and the other half spread over

@@ -397,7 +397,9 @@ func (s *settlement) decide(b *batch) error {
 			b.answers = append(b.answers, answer{record, r})
 		}
 	}
-	b.addAttempts(h, &r, s.outcome.Failed)
+	if err := b.addAttempts(h, &r, s.outcome.Failed); err != nil {
+		return err
+	}
 	s.applySteps(b)
 	s.receipt = r
 	return nil

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"database/sql"
 	"errors"
 	"time"
@@ -29,7 +30,8 @@ func (b *batch) checkIn() error {
 		}
 	}
 	b.renewed, b.tx.wrote = time.Now(), true
-	return b.tx.queryRow(b.ctx, b.sql.register, b.db.options.Lease.Nanoseconds(), clock(b.db.options.Now).UnixNano()).Scan(&b.self, &b.now)
+	now := cmp.Or(b.db.dialect.Clock, "0")
+	return b.tx.queryRow(b.ctx, "INSERT INTO node (commits, lease_until, dead, started_at) VALUES (1, "+now+" + ?, FALSE, ?) RETURNING id, "+now, b.db.options.Lease.Nanoseconds(), clock(b.db.options.Now).UnixNano()).Scan(&b.self, &b.now)
 }
 
 // newHeartbeat is an op that shows that the process lives, and finds out whether
@@ -40,7 +42,7 @@ func newHeartbeat() *op { return newOp(nil, (*batch).heartbeat) }
 func (b *batch) heartbeat() error {
 	if b.db.dialect.Shared {
 		b.renewed = time.Now()
-		_, err := b.tx.exec(b.ctx, b.sql.renewLease, b.db.options.Lease.Nanoseconds(), b.self)
+		_, err := b.tx.exec(b.ctx, "UPDATE node SET lease_until = "+b.db.dialect.Clock+" + ? WHERE id = ? AND NOT dead", b.db.options.Lease.Nanoseconds(), b.self)
 		return err
 	}
 	for _, text := range [...]string{
@@ -83,10 +85,18 @@ func (c *committer) releaseLease() {
 // others may have been cut off from it too, and get a lease's time to say that
 // they live.
 func (b *batch) markDeadNodes() (dead []int64, err error) {
-	if !b.recovering() {
-		if _, err := b.tx.exec(b.ctx, b.sql.markDead, b.self, b.db.options.Lease.Nanoseconds()); err != nil {
-			return nil, err
-		}
+	const mark = "UPDATE node SET dead = TRUE WHERE NOT dead AND id <> ?"
+	switch now, started := b.db.dialect.Clock, b.db.dialect.Started; {
+	case !b.db.dialect.Shared:
+		_, err = b.tx.exec(b.ctx, mark, b.self)
+	case !b.recovering():
+		// A lease that ended while the database was down tells nothing before its
+		// holder had the time to renew it. One of 0 was given back.
+		_, err = b.tx.exec(b.ctx, mark+" AND lease_until < "+now+" AND (lease_until = 0 OR lease_until >= "+started+" OR "+started+" + ? < "+now+")",
+			b.self, b.db.options.Lease.Nanoseconds())
+	}
+	if err != nil {
+		return nil, err
 	}
 	return collect(b.ctx, b.tx, scanOne[int64], "SELECT id FROM node WHERE dead")
 }
@@ -100,11 +110,15 @@ const deadNodeKept = time.Hour
 // Their claims that did not end with a hold are those of holds that cannot be ended,
 // and those that a program of schema 9 had made before a hold.
 func (b *batch) deleteDeadNodes(dead []int64) error {
+	kept, args := "", []any(nil)
+	if b.db.dialect.Shared {
+		kept, args = " AND lease_until + ? < "+b.db.dialect.Clock, []any{deadNodeKept.Nanoseconds()}
+	}
 	for _, id := range dead {
 		if _, err := b.tx.exec(b.ctx, "DELETE FROM answer WHERE node = ? AND state = 'open'", id); err != nil {
 			return err
 		}
-		if _, err := b.tx.exec(b.ctx, b.sql.deleteNode, id, deadNodeKept.Nanoseconds()); err != nil {
+		if _, err := b.tx.exec(b.ctx, "DELETE FROM node WHERE dead AND id = ? AND id NOT IN (SELECT node FROM hold)"+kept, append([]any{id}, args...)...); err != nil {
 			return err
 		}
 	}

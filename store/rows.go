@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"database/sql"
 	"encoding/json"
 	"maps"
@@ -143,10 +142,18 @@ func (b *batch) load() error {
 	return nil
 }
 
+// each calls scan for each row that a bulk query finds.
+func (b *batch) each(query string, args []any, scan func(*sql.Rows) error) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return queryAll(b.ctx, b.tx, b.db.bulk(query), args, scan)
+}
+
 func (b *batch) loadAccounts() error { return b.lockAccounts(b.wanted.accounts) }
 
 func (b *batch) lockAccounts(names map[string]bool) error {
-	return queryAll(b.ctx, b.tx, &b.sql.accounts, sortedKeys(names), func(rows *sql.Rows) error {
+	return b.each("SELECT "+accountColumns+" FROM account WHERE id IN[t] ORDER BY id FOR UPDATE", sortedKeys(names), func(rows *sql.Rows) error {
 		a, err := scanAccount(rows)
 		b.accounts[a.name] = a
 		return err
@@ -168,8 +175,8 @@ func (b *batch) loadHolds() error {
 		others = append(others, anys(b.wanted.fresh)...)
 	}
 	strange := map[string]bool{} // accounts that the callers did not name
-	load := func(query *bulk, ids []any, stored bool) error {
-		return queryAll(b.ctx, b.tx, query, ids, func(rows *sql.Rows) error {
+	load := func(query string, ids []any, stored bool) error {
+		return b.each(query, ids, func(rows *sql.Rows) error {
 			h, err := scanHold(rows)
 			if err != nil {
 				return err
@@ -184,11 +191,11 @@ func (b *batch) loadHolds() error {
 			return nil
 		})
 	}
-	if err := load(&b.sql.endHolds, ends, false); err != nil {
+	if err := load("DELETE FROM hold WHERE id IN[t] RETURNING "+holdColumns, ends, false); err != nil {
 		return err
 	}
 	b.tx.wrote = b.tx.wrote || len(b.touched) > 0
-	if err := load(&b.sql.holds, others, true); err != nil {
+	if err := load("SELECT "+holdColumns+" FROM hold WHERE id IN[t]", others, true); err != nil {
 		return err
 	}
 	return b.lockAccounts(strange)
@@ -203,7 +210,7 @@ func (b *batch) loadReceipts() error {
 			ids = append(ids, id)
 		}
 	}
-	return queryAll(b.ctx, b.tx, &b.sql.receipts, ids, func(rows *sql.Rows) error {
+	return b.each("SELECT "+receiptColumns+" FROM receipt WHERE id IN[t]", ids, func(rows *sql.Rows) error {
 		r, err := scanReceipt(rows)
 		b.receipts[r.ID] = r
 		return err
@@ -229,7 +236,7 @@ func (b *batch) loadBudgets() error {
 	for k := range keys {
 		args = append(args, k.account, k.key)
 	}
-	err := queryAll(b.ctx, b.tx, &b.sql.currentBudgets, args, func(rows *sql.Rows) error {
+	err := b.each(currentBudgets, args, func(rows *sql.Rows) error {
 		p, err := scanBudget(rows)
 		b.budgets[p.id], b.current[p.of] = p, p
 		return err
@@ -243,12 +250,15 @@ func (b *batch) loadBudgets() error {
 	if err != nil || len(ids) == 0 {
 		return err
 	}
-	return queryAll(b.ctx, b.tx, &b.sql.budgets, anys(slices.Sorted(maps.Keys(ids))), func(rows *sql.Rows) error {
+	return b.each("SELECT "+budgetColumns+" FROM budget WHERE id IN[n]", anys(slices.Sorted(maps.Keys(ids))), func(rows *sql.Rows) error {
 		p, err := scanBudget(rows)
 		b.budgets[p.id] = p
 		return err
 	})
 }
+
+// currentBudgets are the budgets that new requests of keys count against.
+const currentBudgets = "SELECT " + budgetColumns + " FROM budget WHERE NOT ended AND (account, key_id) IN (ROWS[tt])"
 
 // scanBudget reads a row of budgetColumns.
 func scanBudget(rows *sql.Rows) (*budget, error) {
@@ -280,28 +290,36 @@ func scanReceipt(rows *sql.Rows) (billing.Receipt, error) {
 	return r, err
 }
 
-func anys[T cmp.Ordered](values []T) []any {
-	all := make([]any, len(values))
-	for i, v := range values {
-		all[i] = v
-	}
-	return all
-}
-
 // flush writes what the operations decided.
 func (b *batch) flush() error {
-	for _, write := range [...]func() error{
-		b.writeAccounts, b.writeBudgets, b.writePrices, b.writeHolds, b.writeReceipts, b.writeUsage, b.writeAttempts, b.writeEntries, b.writeClaims, b.writeAnswers,
-		b.writeTasks, b.writeNotices,
+	for _, write := range [...]func(){
+		b.writeAccounts, b.writeBudgets, b.writeHolds, b.writeReceipts, b.writeUsage, b.writeEntries, b.writeClaims, b.writeAnswers, b.writeTasks, b.writeNotices,
 	} {
-		if err := write(); err != nil {
-			return err
-		}
+		write()
 	}
-	return nil
+	return b.err
 }
 
-func (b *batch) writeAccounts() error {
+// write runs a bulk statement, which has to change a row for each row of arguments,
+// unless something was not written before.
+func (b *batch) write(query string, args []any) {
+	if b.err == nil {
+		b.err = b.tx.execAll(b.ctx, query, args)
+	}
+}
+
+// writeAny is write for a statement that need not find its rows.
+func (b *batch) writeAny(query string, args []any) {
+	if b.err == nil {
+		_, b.err = b.tx.execBulk(b.ctx, query, args)
+	}
+}
+
+// A balance is changed by a difference, and the result must be a legal balance: nothing
+// that was decided in memory gets past this guard.
+const legalBalance = " AND posted + c.column2 >= held + c.column3 AND held + c.column3 >= 0"
+
+func (b *batch) writeAccounts() {
 	var fresh, changed []any
 	for _, a := range b.accounts {
 		switch {
@@ -312,42 +330,28 @@ func (b *batch) writeAccounts() error {
 				a.revenue-a.before.revenue, a.overrun-a.before.overrun, a.budgets-a.before.budgets)
 		}
 	}
-	if err := b.tx.execAll(b.ctx, &b.sql.insertAccount, fresh); err != nil {
-		return err
-	}
-	return b.tx.execAll(b.ctx, &b.sql.updateAccount, changed)
+	b.write("INSERT INTO account ("+accountColumns+", created_at) ROWS[tnnnnnnn]", fresh)
+	b.write("UPDATE account SET posted = posted + c.column2, held = held + c.column3, credited = credited + c.column4,"+
+		" revenue = revenue + c.column5, overrun = overrun + c.column6, budgets = budgets + c.column7 FROM (ROWS[tnnnnnn]) AS c WHERE id = c.column1"+legalBalance, changed)
 }
 
-func (b *batch) writeBudgets() error {
+func (b *batch) writeBudgets() {
 	var changed []any
 	for _, p := range b.budgets {
 		if p.id > 0 && p.Balance != p.before {
 			changed = append(changed, p.id, p.Posted-p.before.Posted, p.Held-p.before.Held)
 		}
 	}
-	if err := b.tx.execAll(b.ctx, &b.sql.updateBudget, changed); err != nil {
-		return err
+	b.write("UPDATE budget SET posted = posted + c.column2, held = held + c.column3 FROM (ROWS[nnn]) AS c WHERE id = c.column1"+legalBalance, changed)
+	if b.err == nil {
+		b.err = b.writeNewBudgets()
 	}
-	return b.writeNewBudgets()
 }
 
-// writePrices sees that the price of every new hold is stored.
-func (b *batch) writePrices() error {
-	var last string
-	for _, h := range b.touched {
-		if h.stored || h.ended || h.version == last || h.price == nil {
-			continue
-		}
-		last = h.version
-		if err := b.db.storePrice(b.ctx, b.tx, h.price); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (b *batch) writeHolds() error {
+// writeHolds writes the holds that are open, and the prices of those that are new.
+func (b *batch) writeHolds() {
 	var fresh, changed []any
+	var stored string // the last price
 	for _, h := range b.touched {
 		switch {
 		case h.ended:
@@ -355,16 +359,19 @@ func (b *batch) writeHolds() error {
 			changed = append(changed, h.id, h.amount, h.checkpoint, h.expires)
 		default:
 			fresh = append(fresh, h.id, h.node, h.account, h.budget, h.key, h.operation, h.model, h.version, h.amount, h.checkpoint, h.created, h.expires, h.counted)
+			if h.version != stored && h.price != nil && b.err == nil {
+				stored, b.err = h.version, b.db.storePrice(b.ctx, b.tx, h.price)
+			}
 		}
 	}
-	if err := b.tx.execAll(b.ctx, &b.sql.insertHold, fresh); err != nil {
-		return err
-	}
-	return b.tx.execAll(b.ctx, &b.sql.updateHold, changed)
+	b.write("INSERT INTO hold ("+holdColumns+") ROWS[tntnttttntnnb]", fresh)
+	b.write("UPDATE hold SET amount = c.column2, so_far = c.column3, expires_at = c.column4 FROM (ROWS[tntn]) AS c WHERE id = c.column1", changed)
 }
 
-func (b *batch) writeReceipts() error {
-	args := make([]any, 0, len(b.settled)*b.sql.insertReceipt.width)
+// writeReceipts writes the receipts of holds that have ended, with the attempts that
+// failed before.
+func (b *batch) writeReceipts() {
+	args := make([]any, 0, len(b.settled)*29)
 	for i := range b.settled {
 		r := &b.settled[i]
 		u := &r.Usage
@@ -374,7 +381,25 @@ func (b *batch) writeReceipts() error {
 			u.ImageInput, u.ImageOutput, u.Images, u.Seconds, u.Characters,
 			u.Variant, flag(u.Estimated), flag(u.Zero), flag(u.Anomaly), r.counted)
 	}
-	return b.tx.execAll(b.ctx, &b.sql.insertReceipt, args)
+	b.write("INSERT INTO receipt ("+receiptColumns+", counted) ROWS[tttttttnnnttnnnnnnnnnnnntnnnb]", args)
+	b.write("INSERT INTO attempt ("+attemptColumns+") ROWS[tnttttnntnnnn]", b.attempts)
+}
+
+// addAttempts notes the attempts that failed before a request ended, with its receipt.
+func (b *batch) addAttempts(h *hold, r *billing.Receipt, failed []billing.Attempt) error {
+	for i := range failed {
+		a := &failed[i]
+		used := ""
+		if !a.Used.IsZero() {
+			var err error
+			if used, err = formatUsage(a.Used); err != nil {
+				return err
+			}
+		}
+		b.attempts = append(b.attempts, r.ID, int64(i+1), r.Account, a.Channel, a.Model, a.Code, int64(a.Status),
+			flag(a.Billable), used, ledger.Waste(a, h.price), ledger.Nanos(a.StartedAt), a.Duration.Nanoseconds(), r.SettledAt.UnixNano())
+	}
+	return nil
 }
 
 // flag is a boolean that sums and extremes can be taken of.
@@ -385,44 +410,11 @@ func flag(set bool) int64 {
 	return 0
 }
 
-func (b *batch) writeEntries() error {
-	args := make([]any, 0, len(b.entries)*b.sql.insertEntry.width)
+func (b *batch) writeEntries() {
+	args := make([]any, 0, len(b.entries)*10)
 	for i := range b.entries {
 		e := &b.entries[i]
 		args = append(args, e.account, e.kind, e.reference, e.customer, e.credit, e.revenue, e.overrun, e.held, e.available, b.now)
 	}
-	return b.tx.execAll(b.ctx, &b.sql.insertEntry, args)
-}
-
-// attempt is the row of a failed attempt.
-type attempt struct {
-	receipt *billing.Receipt
-	number  int64 // from 1
-	billing.Attempt
-}
-
-// addAttempts notes the attempts that failed before a request ended, with its receipt.
-func (b *batch) addAttempts(h *hold, r *billing.Receipt, failed []billing.Attempt) {
-	for i := range failed {
-		a := attempt{receipt: r, number: int64(i + 1), Attempt: failed[i]}
-		a.Waste = ledger.Waste(&a.Attempt, h.price)
-		b.attempts = append(b.attempts, a)
-	}
-}
-
-func (b *batch) writeAttempts() error {
-	args := make([]any, 0, len(b.attempts)*b.sql.insertAttempt.width)
-	for i := range b.attempts {
-		a := &b.attempts[i]
-		used := ""
-		if !a.Used.IsZero() {
-			var err error
-			if used, err = formatUsage(a.Used); err != nil {
-				return err
-			}
-		}
-		args = append(args, a.receipt.ID, a.number, a.receipt.Account, a.Channel, a.Model, a.Code, int64(a.Status),
-			flag(a.Billable), used, a.Waste, ledger.Nanos(a.StartedAt), a.Duration.Nanoseconds(), a.receipt.SettledAt.UnixNano())
-	}
-	return b.tx.execAll(b.ctx, &b.sql.insertAttempt, args)
+	b.write("INSERT INTO entry ("+entryColumns+") ROWS[tttnnnnnnn]", args)
 }

@@ -46,7 +46,7 @@ type DB struct {
 	reports *sql.DB // few connections, for what may read for long
 	release func() error
 
-	texts           texts // statements in the dialect's spelling
+	spellings       spellings
 	prices          priceCache
 	publishedPrices atomic.Pointer[string] // the hash of the list that is charged by
 	committer       *committer

@@ -100,8 +100,8 @@ func (db *dbLedger) Claim(ctx context.Context, owner string, until time.Time, n 
 
 // leaseTasks leases free tasks and renews leases.
 func (b *batch) leaseTasks(owner string, until time.Time, n int) error {
-	if err := b.writeTasks(); err != nil { // what the batch has changed so far
-		return err
+	if b.writeTasks(); b.err != nil { // what the batch has changed so far
+		return b.err
 	}
 	end := b.db.ledgerTime(until, b.now)
 	var rows []any
@@ -118,7 +118,7 @@ func (b *batch) leaseTasks(owner string, until time.Time, n int) error {
 	if err := lease("owner = ? AND lease_until <= ?", owner, b.now+(end-b.now)/2); err != nil {
 		return err
 	}
-	return b.tx.execAll(b.ctx, &b.sql.leaseTask, rows)
+	return b.tx.execAll(b.ctx, "UPDATE task SET owner = c.column2, lease_until = c.column3 FROM (ROWS[ttn]) AS c WHERE id = c.column1", rows)
 }
 
 // Now implements [video.Clock]: it is the database's time where several processes
@@ -199,6 +199,7 @@ func newDropTaskOp(id string) *op {
 }
 
 func (b *batch) wantNewTask(n *video.CreateTask) {
+	b.wantAccount(n.Task.Account) // whose tasks are admitted one after the other
 	b.tasks.wanted[n.Task.ID] = true
 	b.tasks.news = append(b.tasks.news, n)
 }

@@ -30,7 +30,7 @@ func (db *dbLedger) Due(ctx context.Context, owner string, until time.Time, n in
 		if err != nil {
 			return err
 		}
-		return b.tx.execAll(b.ctx, &b.sql.leaseNotice, leased)
+		return b.tx.execAll(b.ctx, "UPDATE notice SET owner = c.column2, lease_until = c.column3 FROM (ROWS[ttn]) AS c WHERE id = c.column1", leased)
 	})
 	if err != nil {
 		return nil, err
