@@ -205,11 +205,7 @@ func (db *dbLedger) BudgetsOf(ctx context.Context, keys []billing.KeyOf) (map[bi
 // Exists implements [billing.Accounts].
 func (db *dbLedger) Exists(ctx context.Context, account string) (bool, error) {
 	var one int
-	err := db.readers().queryRow(ctx, "SELECT 1 FROM account WHERE id = ?", account).Scan(&one)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	return err == nil, db.unavailable(err)
+	return db.find(ctx, "SELECT 1 FROM account WHERE id = ?", []any{account}, &one)
 }
 
 // Balances implements [billing.Accounts].

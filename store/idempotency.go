@@ -21,8 +21,6 @@ const (
 
 // Lookup implements [idempotency.Store].
 func (db *dbLedger) Lookup(ctx context.Context, k idempotency.Key, content idempotency.Content) (*idempotency.Answer, error) {
-	ctx, cancel := db.readContext(ctx)
-	defer cancel()
 	now, args := "?", []any{k.Account, k.Operation, []byte(k.Key)}
 	if db.options.Now != nil || db.dialect.Clock == "" {
 		args = append(args, clock(db.options.Now).UnixNano())
@@ -33,13 +31,11 @@ func (db *dbLedger) Lookup(ctx context.Context, k idempotency.Key, content idemp
 		hash, body             []byte
 		state, header, receipt string
 	)
-	err := db.readers().queryRow(ctx, "SELECT content, state, header, body, receipt FROM answer WHERE account = ? AND operation = ? AND key = ?"+
-		" AND NOT ("+strings.Replace(answerOver, "?", now, 1)+")", args...).Scan(&hash, &state, &header, &body, &receipt)
+	found, err := db.find(ctx, "SELECT content, state, header, body, receipt FROM answer WHERE account = ? AND operation = ? AND key = ?"+
+		" AND NOT ("+strings.Replace(answerOver, "?", now, 1)+")", args, &hash, &state, &header, &body, &receipt)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil, nil
-	case err != nil:
-		return nil, db.unavailableOrCanceled(ctx, err)
+	case err != nil || !found:
+		return nil, err
 	case string(hash) != string(content[:]):
 		return nil, idempotency.ErrMismatch()
 	case state == claimOpen:

@@ -3,10 +3,8 @@ package store
 import (
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -62,15 +60,12 @@ func (db *dbLedger) Price(ctx context.Context, version string) (*billing.Price, 
 	if p := db.prices.find(version); p != nil {
 		return p, nil
 	}
-	ctx, cancel := db.readContext(ctx)
-	defer cancel()
 	var content string
-	err := db.readers().queryRow(ctx, "SELECT content FROM price WHERE version = ?", version).Scan(&content)
-	if errors.Is(err, sql.ErrNoRows) {
+	switch found, err := db.find(ctx, "SELECT content FROM price WHERE version = ?", []any{version}, &content); {
+	case err != nil:
+		return nil, err
+	case !found:
 		return nil, ledger.ErrNoPrice(version)
-	}
-	if err != nil {
-		return nil, db.unavailable(err)
 	}
 	p, err := parsePrice(version, content)
 	if err == nil {
@@ -171,16 +166,13 @@ func (b *batch) writePriceHash(hash string) error {
 // charge by different price lists, as for a moment while a new one is rolled
 // out. Each request is charged by the list of the process that took it.
 func (db *DB) PricesAgree(ctx context.Context) error {
-	ctx, cancel := db.readContext(ctx)
-	defer cancel()
 	if !db.dialect.Shared {
 		return nil
 	}
 	var lists int
-	err := db.readers().queryRow(ctx,
-		"SELECT COUNT(DISTINCT prices) FROM node WHERE prices <> '' AND NOT dead AND lease_until > "+db.dialect.Clock).Scan(&lists)
+	_, err := db.find(ctx, "SELECT COUNT(DISTINCT prices) FROM node WHERE prices <> '' AND NOT dead AND lease_until > "+db.dialect.Clock, nil, &lists)
 	if err != nil {
-		return db.unavailable(err)
+		return err
 	}
 	if lists > 1 {
 		return fault.New(fault.InvalidRequest, fmt.Sprintf("The processes that share the database charge by %d different price lists: give all of them the same file.", lists))

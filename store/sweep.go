@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
@@ -105,11 +104,8 @@ func (db *DB) sweepAnswers(ctx context.Context, now int64) error {
 func (db *DB) dropAll(ctx context.Context, table, key, condition string, at int64) error {
 	for range sweepRounds {
 		var one int
-		switch err := db.readers().queryRow(ctx, "SELECT 1 FROM "+table+" WHERE "+condition+" LIMIT 1", at).Scan(&one); {
-		case errors.Is(err, sql.ErrNoRows):
-			return nil // and nothing was written
-		case err != nil:
-			return db.unavailable(err)
+		if found, err := db.find(ctx, "SELECT 1 FROM "+table+" WHERE "+condition+" LIMIT 1", []any{at}, &one); err != nil || !found {
+			return err // and nothing was written
 		}
 		if err := db.update(ctx, func(b *batch) error {
 			return b.tx.dropSome(b.ctx, table, key, condition, at, sweepBatch)

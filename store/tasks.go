@@ -59,30 +59,21 @@ func (db *dbLedger) Find(ctx context.Context, account, id string) (*video.Task, 
 		"account = ? AND id = ?",
 		"account = ? AND upstream_id = ? AND upstream_id <> '' ORDER BY noted_at DESC, id DESC LIMIT 1",
 	} {
-		found, err := db.tasksWhere(ctx, where, account, id)
-		if err != nil {
-			return nil, db.unavailableOrCanceled(ctx, err)
-		}
-		if len(found) > 0 {
-			return found[0], nil
+		found, err := list(ctx, db.DB, scanVideo, "SELECT "+taskColumns+" FROM task WHERE "+where, account, id)
+		if err != nil || len(found) > 0 {
+			return first(found), err
 		}
 	}
 	return nil, nil
 }
 
-// tasksWhere reads tasks beside the committer.
-func (db *DB) tasksWhere(ctx context.Context, where string, args ...any) ([]*video.Task, error) {
-	ctx, cancel := db.readContext(ctx)
-	defer cancel()
-	found := []*video.Task{}
-	err := forEach(ctx, db.readers(), func(rows *sql.Rows) error {
-		t, err := scanTask(rows)
-		if err == nil {
-			found = append(found, &t.Task)
-		}
-		return err
-	}, "SELECT "+taskColumns+" FROM task WHERE "+where, args...)
-	return found, err
+// scanVideo reads a row of taskColumns beside the committer.
+func scanVideo(rows *sql.Rows) (*video.Task, error) {
+	r, err := scanTask(rows)
+	if err != nil {
+		return nil, err
+	}
+	return &r.Task, nil
 }
 
 // Claim implements [video.Store]. Leases are measured by the database's clock
@@ -94,8 +85,7 @@ func (db *dbLedger) Claim(ctx context.Context, owner string, until time.Time, n 
 		return nil, err
 	}
 	// With a reader: the committer need not read what it wrote.
-	tasks, err := db.tasksWhere(ctx, "NOT ended AND owner = ? ORDER BY polled_at, id", owner)
-	return tasks, db.unavailableOrCanceled(ctx, err)
+	return list(ctx, db.DB, scanVideo, "SELECT "+taskColumns+" FROM task WHERE NOT ended AND owner = ? ORDER BY polled_at, id", owner)
 }
 
 // leaseTasks leases free tasks and renews leases.

@@ -232,6 +232,25 @@ func (db *DB) readContext(ctx context.Context) (context.Context, context.CancelF
 	return context.WithTimeout(ctx, db.options.WaitTimeout)
 }
 
+// find reads one row for a caller who waits for it into to; false if there is none.
+func (db *DB) find(ctx context.Context, query string, args []any, to ...any) (found bool, err error) {
+	ctx, cancel := db.readContext(ctx)
+	defer cancel()
+	err = db.readers().queryRow(ctx, query, args...).Scan(to...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, db.unavailableOrCanceled(ctx, err)
+}
+
+// list reads a few rows for a caller who waits for them.
+func list[T any](ctx context.Context, db *DB, scan func(*sql.Rows) (T, error), query string, args ...any) ([]T, error) {
+	ctx, cancel := db.readContext(ctx)
+	defer cancel()
+	all, err := collect(ctx, db.readers(), scan, query, args...)
+	return all, db.unavailableOrCanceled(ctx, err)
+}
+
 // now is the time of the ledger in nanoseconds since 1970, as a transaction or
 // a reader sees it.
 func (db *DB) now(ctx context.Context, q querier) (int64, error) {

@@ -84,8 +84,6 @@ const mostNotices = 1000
 
 // Deliveries implements [Ledger].
 func (db *dbLedger) Deliveries(ctx context.Context, account string, limit int) ([]webhook.Status, error) {
-	ctx, cancel := db.readContext(ctx)
-	defer cancel()
 	where, args := "WHERE account = ? ", []any{account}
 	if account == "" {
 		where, args = "", nil
@@ -93,16 +91,11 @@ func (db *dbLedger) Deliveries(ctx context.Context, account string, limit int) (
 	if limit <= 0 {
 		limit = 100
 	}
-	all := []webhook.Status{}
-	err := forEach(ctx, db.readers(), func(rows *sql.Rows) error {
-		e, err := scanNotice(rows)
-		all = append(all, e)
-		return err
-	}, "SELECT "+noticeColumns+" FROM notice "+where+"ORDER BY created_at DESC, id LIMIT ?", append(args, min(limit, mostNotices))...)
-	if err != nil {
-		return nil, db.unavailableOrCanceled(ctx, err)
+	all, err := list(ctx, db.DB, scanNotice, "SELECT "+noticeColumns+" FROM notice "+where+"ORDER BY created_at DESC, id LIMIT ?", append(args, min(limit, mostNotices))...)
+	if all == nil {
+		all = []webhook.Status{}
 	}
-	return all, nil
+	return all, err
 }
 
 // Resend implements [Ledger].
@@ -194,11 +187,12 @@ func (db *dbLedger) WebhookSecret(ctx context.Context, account string, rotate bo
 	return made, nil
 }
 
-func first(found []webhook.Secret) webhook.Secret {
-	if len(found) == 0 {
-		return webhook.Secret{}
+// first is the first that was found, or none.
+func first[T any](found []T) (one T) {
+	if len(found) > 0 {
+		one = found[0]
 	}
-	return found[0]
+	return one
 }
 
 // putSecret makes a secret the current one.
