@@ -17,18 +17,18 @@ const (
 // Due implements [webhook.Outbox].
 func (db *dbLedger) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Delivery, error) {
 	var due []webhook.Delivery // the committer's until run has returned nil
+	var end int64              // of the leases, which may be there from an earlier try
 	err := db.update(ctx, func(b *batch) error {
-		due = []webhook.Delivery{}
-		var leased []any
-		err := forEach(b.ctx, b.tx, func(rows *sql.Rows) error {
-			e, err := scanNotice(rows)
-			due = append(due, e.Delivery)
-			leased = append(leased, e.ID, owner, db.ledgerTime(until, b.now))
-			return err
-		}, "SELECT "+noticeColumns+" FROM notice WHERE state = 'waiting' AND next_at <= ? AND lease_until <= ? ORDER BY next_at, id LIMIT ?"+
-			db.skipLocked(), b.now, b.now, max(n, 0))
+		found, err := collect(b.ctx, b.tx, scanNotice, "SELECT "+noticeColumns+" FROM notice WHERE state = 'waiting' AND next_at <= ?"+
+			" AND (lease_until <= ? OR (owner = ? AND lease_until = ?)) ORDER BY next_at, id LIMIT ?"+db.skipLocked(), b.now, b.now, owner, end, max(n, 0))
 		if err != nil {
 			return err
+		}
+		end = db.ledgerTime(until, b.now)
+		due = []webhook.Delivery{}
+		var leased []any
+		for _, e := range found {
+			due, leased = append(due, e.Delivery), append(leased, e.ID, owner, end)
 		}
 		return b.tx.execAll(b.ctx, "UPDATE notice SET owner = c.column2, lease_until = c.column3 FROM (ROWS[ttn]) AS c WHERE id = c.column1", leased)
 	})
