@@ -36,7 +36,7 @@ func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte
 		return nil, err
 	}
 	if x.idempotencyKey != "" {
-		stored, err := x.claim(ctx, op)
+		stored, err := x.findAnswer(ctx, op)
 		if err != nil {
 			return nil, err
 		}
@@ -47,6 +47,12 @@ func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte
 	c := newCall(ctx, x, op, m)
 	c.heartbeat = heartbeat
 	result, err := c.start()
+	if fault.Is(err, fault.IdempotencyConflict) && x.idempotencyKey != "" { // it may have been claimed, and answered, since
+		if stored, _ := x.findAnswer(ctx, op); stored != nil {
+			return x.replay(stored, op), nil
+		}
+		x.claim = nil
+	}
 	if err != nil {
 		return nil, fault.From(err)
 	}
@@ -253,7 +259,7 @@ func (c *call) start() (result *Response, err error) {
 		s.begin(reply.Accepted.(*events), maxOutput)
 		s.allowDrain(c.x.g.drains.limit(reply.Drain, c.model.ID))
 		header["Content-Type"] = []string{eventStream}
-		if c.x.claimed != nil {
+		if c.x.claim != nil {
 			s.header = header
 		}
 		reply.Header = nil
@@ -336,6 +342,9 @@ const estimatedHeader = "X-Gateway-Estimated"
 // upstream counts. It costs nothing and is not settled, so that close frees its
 // idempotency key and no answer is kept.
 func (c *call) count() (*Response, error) {
+	if err := c.x.claimKey(c.ctx); err != nil {
+		return nil, storeError(err)
+	}
 	header := http.Header{"Content-Type": {"application/json"}}
 	c.model.announce(header)
 	if c.x.routes.router.Supports(upstream.CountTokens, c.model.ID) {

@@ -36,6 +36,7 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 // Gateway is the whole gateway in process. It is safe for concurrent use. Make
@@ -54,7 +55,8 @@ type Gateway struct {
 	notices   *webhook.Deliverer // of webhooks; nil where the store keeps none
 
 	started       time.Time
-	transactional bool // the meter keeps idempotent answers itself
+	transactional bool                // the meter keeps idempotent answers itself
+	claims        idempotency.Claimer // of the keys that no hold claims
 }
 
 // New returns a Gateway. It fails if an option contradicts another, naming it.
@@ -77,6 +79,11 @@ func New(o Options) (*Gateway, error) {
 	g.slots, g.admission = newAdmissionQueue(o.Admission), newAdmissionController(o.Admission, o.Now)
 	meter, ok := o.Meter.(idempotency.Store)
 	g.transactional = ok && meter == o.Idempotency
+	if g.transactional {
+		g.claims = &memory.Answers{Now: o.Now}
+	} else if g.claims, ok = o.Idempotency.(idempotency.Claimer); !ok {
+		return nil, errors.New("gateway: Options.Idempotency claims keys only with holds of its own, so that it has to be Options.Meter too")
+	}
 	g.videos = newVideos(g)
 	g.trail = via.New(g.videos.owner)
 	g.notices = newDeliverer(g)

@@ -100,7 +100,6 @@ func (c *call) holdRequest() billing.HoldRequest {
 	wanted := c.op.bounds.holdRequest(c.model)
 	wanted.Account, wanted.Key, wanted.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.id
 	wanted.Operation, wanted.Model, wanted.Price = string(c.op.kind), c.model.ID, c.x.routes.prices.Price(c.model.ID)
-	wanted.Claimed = c.x.claimed != nil && c.x.g.transactional
 	return wanted
 }
 
@@ -113,13 +112,19 @@ func (b *bounds) holdRequest(m *Model) billing.HoldRequest {
 	return wanted
 }
 
-// reserve makes the hold, before any upstream is asked. It fails with a 402 if the
-// balance does not cover a start.
+// reserve makes the hold and claims the idempotency key, before any upstream is
+// asked. It fails with a 402 if the balance does not cover a start, and with a 409 if
+// the key is another request's.
 func (c *call) reserve(charge billing.HoldRequest) (err error) {
 	defer guard(&err)
 	defer c.x.spent(&c.x.record.phases.Hold, c.x.clock())
 	ctx := newTimeoutContext(c.ctx, meterTimeout)
 	defer ctx.end()
+	if c.x.claim != nil && c.x.g.transactional {
+		charge.With = append(charge.With, *c.x.claim)
+	} else if err := c.x.claimKey(ctx); err != nil {
+		return storeError(err)
+	}
 	c.hold, err = c.x.g.options.Meter.Reserve(ctx, charge)
 	switch {
 	case err == nil:

@@ -27,15 +27,9 @@ func idempotencyKey(ctx context.Context) string {
 	return key
 }
 
-// claim is an idempotency key that a running request holds open.
-type claim struct {
-	key     idempotency.Key
-	content idempotency.Content
-}
-
-// claim opens the exchange's idempotency key. It returns the answer to replay, nil
-// if the request is the first with that key.
-func (x *exchange) claim(ctx context.Context, op *operation) (stored *idempotency.Answer, err error) {
+// findAnswer looks for the answer to the first request with the exchange's
+// idempotency key. nil is that the key is free: the call claims it with its hold.
+func (x *exchange) findAnswer(ctx context.Context, op *operation) (stored *idempotency.Answer, err error) {
 	defer guard(&err)
 	if len(x.idempotencyKey) > idempotency.MaxKey {
 		return nil, fault.Invalid("Idempotency-Key", "The Idempotency-Key header must be 1 to 255 bytes long.")
@@ -44,18 +38,26 @@ func (x *exchange) claim(ctx context.Context, op *operation) (stored *idempotenc
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The gateway cannot read the request any more.", err)
 	}
-	c := claim{idempotency.Key{Account: x.principal.Account, Operation: string(op.kind), Key: x.idempotencyKey}, content}
-	stored, err = x.g.options.Idempotency.Open(ctx, c.key, c.content, x.id)
+	k := idempotency.Key{Account: x.principal.Account, Operation: string(op.kind), Key: x.idempotencyKey}
+	stored, err = x.g.options.Idempotency.Lookup(ctx, k, content)
 	if err != nil {
 		return nil, storeError(err)
 	}
 	if stored == nil {
-		x.claimed = &c
+		x.claim = &idempotency.Claim{Key: k, Content: content}
 		return nil, nil
 	}
 	x.record.replayed = true
 	x.record.receipt = &stored.Receipt
 	return stored, nil
+}
+
+// claimKey claims the exchange's idempotency key, if it has one, where no hold does.
+func (x *exchange) claimKey(ctx context.Context) error {
+	if x.claim == nil {
+		return nil
+	}
+	return x.g.claims.Claim(ctx, x.claim.Key, x.claim.Content, x.id)
 }
 
 // contentOf is what tells two requests with the same key apart: their bytes, or of
@@ -82,34 +84,35 @@ func (x *exchange) replay(a *idempotency.Answer, op *operation) *Response {
 }
 
 // answerRecord is what a settlement keeps for duplicates of the request; nil
-// if it claimed no key.
+// if it has no key.
 func (x *exchange) answerRecord(header http.Header, body []byte) *idempotency.Record {
-	if x.claimed == nil {
+	if x.claim == nil {
 		return nil
 	}
 	most := idempotency.MaxAnswer
-	if x.claimed.key.Operation == string(upstream.Embeddings) {
+	if x.claim.Key.Operation == string(upstream.Embeddings) {
 		most = idempotency.MaxEmbeddings
 	}
 	if len(body) > most {
 		body = nil
 	}
 	// The body is copied: whoever gets the answer may release it.
-	return &idempotency.Record{Key: x.claimed.key, Content: x.claimed.content, Header: header.Clone(), Body: bytes.Clone(body)}
+	return &idempotency.Record{Key: x.claim.Key, Content: x.claim.Content, Header: header.Clone(), Body: bytes.Clone(body)}
 }
 
-// free ends a claim that no settlement ended: the next request with the key runs.
+// free ends a claim that no settlement ends, since the request had no hold: the next
+// request with the key runs.
 func (x *exchange) free(ctx context.Context) {
-	if x.claimed == nil {
+	if x.claim == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.g.options.SettleTimeout)
 	defer cancel()
 	err := func() (err error) {
 		defer guard(&err)
-		return x.g.options.Idempotency.Free(ctx, x.claimed.key, x.id)
+		return x.g.claims.Free(ctx, x.claim.Key, x.id)
 	}()
-	x.claimed = nil
+	x.claim = nil
 	if err != nil {
 		x.g.options.Logger.Error("releasing idempotency key failed", "request_id", x.id, "error", err)
 	}

@@ -45,7 +45,8 @@ type Options struct {
 	Meter billing.Meter
 
 	// Idempotency remembers answers by idempotency key; nil means in memory. If
-	// it is the Meter too, answers are kept in the settling transaction.
+	// it is the Meter too, keys are claimed with the hold and answers kept in the
+	// settling transaction; otherwise it has to be an idempotency.Claimer.
 	Idempotency idempotency.Store
 
 	// Tasks keeps the tasks of videos; nil means the Meter, if it can, else in
@@ -104,7 +105,8 @@ func (o *Options) setDefaults() {
 		o.Tasks, _ = o.Meter.(video.Store)
 	}
 	if o.Tasks == nil {
-		o.Tasks = memory.NewTasks(o.Now, o.Idempotency)
+		answers, _ := o.Idempotency.(idempotency.Claimer)
+		o.Tasks = memory.NewTasks(o.Now, answers)
 	}
 	o.Admission.setDefaults()
 	o.Video.setDefaults(o.Admission.MaxCalls)

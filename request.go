@@ -11,6 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/via"
@@ -301,10 +302,10 @@ type exchange struct {
 	ctx         context.Context // of the request, as the Observer made it; nil before it knows
 	identified  bool            // its caller is known, and it was counted and read
 	ended       bool
-	slot        slot          // among the running calls
-	bodyBytes   int64         // bytes of a large body in memory
-	answerBytes reservedBytes // of its answers
-	claimed     *claim        // the idempotency key that this request holds open
+	slot        slot               // among the running calls
+	bodyBytes   int64              // bytes of a large body in memory
+	answerBytes reservedBytes      // of its answers
+	claim       *idempotency.Claim // of the idempotency key, until it is ended; nil for none
 }
 
 // record is what the log line tells besides the exchange itself.

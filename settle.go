@@ -17,7 +17,7 @@ import (
 
 // settle ends the call's hold: it captures what u costs and releases the rest, with
 // a time-out of its own, so that a client that disconnects does not stop it. answer
-// is what duplicates of the request get; nil for nothing. If it fails, the answer
+// is what duplicates of the request get; nil for nothing, as where u is nothing. If it fails, the answer
 // must not reach the client. Later calls do nothing.
 func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record) error {
 	if !c.held {
@@ -27,9 +27,10 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 	u = c.clampUsage(u)
 	c.learnHidden(u)
 	c.used = u.Tokens()
-	if answer != nil {
-		c.x.claimed = nil // the settlement ends the claim
+	if answer == nil {
+		answer = c.x.answerRecord(nil, nil)
 	}
+	c.x.claim = nil // the settlement ends it
 	p := pendingSettlement{
 		hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel, Failed: c.failed},
 		answer: answer, with: c.with,
@@ -84,12 +85,12 @@ func (g *Gateway) commitSettlement(ctx context.Context, p pendingSettlement) (r 
 	}
 	a := p.answer
 	if r.Status != billing.Captured {
-		return r, g.options.Idempotency.Free(ctx, a.Key, r.ID)
+		return r, g.claims.Free(ctx, a.Key, r.ID)
 	}
 	if recovered(r, p.outcome.Reason) { // what is withheld is not for a duplicate
 		a.Body = nil
 	}
-	return r, g.options.Idempotency.Keep(ctx, a.Key, r.ID, idempotency.Answer{Header: a.Header, Body: a.Body, Receipt: r})
+	return r, g.claims.Keep(ctx, a.Key, r.ID, idempotency.Answer{Header: a.Header, Body: a.Body, Receipt: r})
 }
 
 // recovered reports whether a settlement found that another process had already

@@ -71,7 +71,7 @@ func (d *delivery) leave() {
 
 // copyForReplay copies what goes out, up to just over what is kept.
 func (d *delivery) copyForReplay(out []byte) {
-	if d.c.x.claimed != nil && len(d.copied) <= idempotency.MaxAnswer {
+	if d.c.x.claim != nil && len(d.copied) <= idempotency.MaxAnswer {
 		d.copied = append(d.copied, out...)
 	}
 }
@@ -383,7 +383,7 @@ func (s *Stream) appendError(err error) {
 // delivered, or the units that the vendor was asked for.
 func (s *Stream) settleClientGone() {
 	s.markClientGone()
-	if s.c.x.claimed != nil { // a duplicate must not take what was received for the whole
+	if s.c.x.claim != nil { // a duplicate must not take what was received for the whole
 		s.out = s.c.x.appendError(s.out, s.err)
 	}
 	if err := s.c.settle(s.c.op.withOrderedUnits(s.tap.Usage()), billing.ReasonClientGone, s.answer()); err != nil {
@@ -394,7 +394,7 @@ func (s *Stream) settleClientGone() {
 
 // answer is what duplicates of the request get: all events until the end.
 func (s *Stream) answer() *idempotency.Record {
-	if s.c.x.claimed == nil {
+	if s.c.x.claim == nil {
 		return nil
 	}
 	s.copyOut()

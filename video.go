@@ -264,7 +264,7 @@ func (c *call) markUnknown(t *video.Task, err error) error {
 	}
 	step := videoapi.MarkUnknown(t, c.channel, c.x.g.videos.clock.last())
 	answer := c.x.answerRecord(http.Header{"Content-Type": {"application/json"}}, videoapi.Record(&step))
-	c.x.claimed = nil // a duplicate must not make a second job: its answer names the task
+	c.x.claim = nil // a duplicate must not make a second job: its answer names the task
 	c.x.g.videos.persist(c.ctx, video.Step{Task: step}, answer)
 	return unknownOutcome(t, err)
 }
@@ -288,7 +288,7 @@ func (c *call) acceptTask(v *submission, t *video.Task, reply *upstream.Reply) (
 	header["Content-Type"] = []string{"application/json"}
 	body := videoapi.Record(&step)
 	answer := c.x.answerRecord(header, body)
-	c.x.claimed = nil // what is kept ends the claim, now or when the store is back
+	c.x.claim = nil // what is kept ends the claim, now or when the store is back
 	if !c.x.g.videos.persist(c.ctx, video.Step{Task: step}, answer) {
 		return nil, unknownOutcome(t, errNotKept)
 	}

@@ -69,10 +69,6 @@ type HoldRequest struct {
 	// With a hold that does not cover it the request runs only while no other of
 	// the account has a hold. Zero means that every limit is obeyed.
 	Firm Usage
-	// Claimed says that the request holds an idempotency key open with this
-	// Meter. A meter whose claims others can end refuses it with
-	// fault.IdempotencyConflict if the key is no longer the request's.
-	Claimed bool
 	// Until, when it is not zero, makes a hold that outlives its process: it is
 	// ended by whoever settles it, or given back then.
 	Until time.Time

@@ -26,14 +26,25 @@ const (
 // Store remembers answers by Idempotency-Key (docs/http-api.md, Headers). It is safe for
 // concurrent use.
 //
-// A Store that is also the billing.Meter gets a [Record] in the settling
-// transaction, and then no call of Keep.
+// A Store that is also the billing.Meter takes a key with the hold of its request,
+// by a [Claim], and ends that with the hold, by a [Record]. Any other has to be a
+// [Claimer].
 type Store interface {
-	// Open claims a key for a request with this content. It returns the first
-	// request's answer if that was kept, nil if the caller is the first, and
-	// fault.IdempotencyConflict if the first is still open, had another
-	// content, or was charged and gave an answer that was not kept.
-	Open(ctx context.Context, k Key, content Content, requestID string) (*Answer, error)
+	// Lookup looks for what became of the first request with a key. It returns its
+	// answer if that was kept, nil if the key is free, and
+	// fault.IdempotencyConflict if the first is still running, had another
+	// content, or was charged and gave an answer that was not kept. It changes
+	// nothing: who gets a key that is free is decided when it is claimed.
+	Lookup(ctx context.Context, k Key, content Content) (*Answer, error)
+}
+
+// Claimer is a [Store] beside a billing.Meter that keeps no answers, and for requests
+// that no hold is made for.
+type Claimer interface {
+	Store
+	// Claim takes a key for a request, or fails with fault.IdempotencyConflict
+	// if that is not free.
+	Claim(ctx context.Context, k Key, content Content, requestID string) error
 	// Keep ends a claim with its answer.
 	Keep(ctx context.Context, k Key, requestID string, a Answer) error
 	// Free ends a claim without an answer: the key may be used again.
@@ -53,9 +64,20 @@ type Answer struct {
 	Receipt billing.Receipt // its ID is the first request's id
 }
 
+// Claim is the billing.Record with which a hold takes its request's key, or is
+// refused with fault.IdempotencyConflict. The claim ends with the hold: by a
+// settlement with a [Record], or when the hold ends by itself, which frees the key.
+type Claim struct {
+	Key     Key
+	Content Content
+}
+
+// RecordKind is "claim".
+func (Claim) RecordKind() string { return "claim" }
+
 // Record is the billing.Record that keeps an answer in the transaction of its
 // settlement. Where the settlement captures nothing, the key is freed. The
-// receipt is the settlement's own.
+// receipt is the settlement's own. Every settlement of a hold with a [Claim] has one.
 type Record struct {
 	Key     Key
 	Content Content
@@ -81,6 +103,15 @@ func headerBytes(h http.Header) (n int) {
 
 // RecordKind is "answer".
 func (Record) RecordKind() string { return "answer" }
+
+// ErrTaken is the conflict of a request that comes to claim a key when another has
+// it. If that has ended meanwhile, a second look finds its answer.
+func ErrTaken(first, again Content) error {
+	if first != again {
+		return ErrMismatch()
+	}
+	return ErrInProgress()
+}
 
 // ErrMismatch is the conflict of a key that was used for another request.
 func ErrMismatch() error {

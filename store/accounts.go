@@ -15,9 +15,20 @@ func (db *dbLedger) CreateAccount(ctx context.Context, name string, credit billi
 	if err := ledger.CheckAccountName(name); err != nil {
 		return err
 	}
+	created := int64(0) // when it was, unless that was rolled back
 	return db.committer.runToEnd(ctx, newOp(
 		func(b *batch) { b.wantAccount(name) },
-		func(b *batch) error { return b.createAccount(name, credit) },
+		func(b *batch) error {
+			if b.again && b.accounts[name] != nil {
+				var at int64
+				err := b.tx.queryRow(b.ctx, "SELECT created_at FROM account WHERE id = ?", name).Scan(&at)
+				if err != nil || at == created {
+					return err
+				}
+			}
+			created = b.now
+			return b.createAccount(name, credit)
+		},
 	))
 }
 
@@ -108,14 +119,21 @@ func (db *dbLedger) SetBudget(ctx context.Context, account, key string, budget *
 	if budget != nil && db.options.Count {
 		return ledger.ErrCountsOnly("budget")
 	}
+	of, made := ownKey{account, key}, int64(0) // the budget's id, unless it was rolled back
 	return db.committer.runToEnd(ctx, newOp(
 		func(b *batch) { b.wantKey(account, key) },
-		func(b *batch) error { return b.setBudget(ownKey{account, key}, budget) },
+		func(b *batch) error {
+			if p := b.current[of]; b.again && p != nil && p.id == made {
+				return nil
+			}
+			return b.setBudget(of, budget, &made)
+		},
 	))
 }
 
-// setBudget replaces a key's budget; a nil limit is none.
-func (b *batch) setBudget(of ownKey, limit *billing.Money) error {
+// setBudget replaces a key's budget; a nil limit is none. The id of the new one is in
+// made once it is written.
+func (b *batch) setBudget(of ownKey, limit *billing.Money, made *int64) error {
 	a := b.accounts[of.account]
 	if a == nil {
 		return ledger.ErrNoAccount(of.account)
@@ -133,7 +151,7 @@ func (b *batch) setBudget(of ownKey, limit *billing.Money) error {
 		return nil
 	}
 	a.budgets++
-	p := &budget{id: -int64(len(b.newBudgets) + 1), of: of, Balance: ledger.Balance{Posted: *limit}} // until its row has one
+	p := &budget{id: -int64(len(b.newBudgets) + 1), of: of, Balance: ledger.Balance{Posted: *limit}, made: made} // until its row has one
 	b.newBudgets = append(b.newBudgets, p)
 	b.budgets[p.id], b.current[of] = p, p
 	return nil
@@ -150,11 +168,13 @@ func (b *batch) writeNewBudgets() error {
 			continue
 		}
 		provisional := p.id
+		b.tx.wrote = true
 		err := b.tx.queryRow(b.ctx, "INSERT INTO budget (account, key_id, posted, held, ended) VALUES (?, ?, ?, ?, ?) RETURNING id",
 			p.of.account, p.of.key, p.Posted, p.Held, p.ended).Scan(&p.id)
 		if err != nil {
 			return err
 		}
+		*p.made = p.id
 		for _, h := range b.touched {
 			if h.budget == provisional {
 				h.budget = p.id
@@ -174,7 +194,7 @@ func (db *dbLedger) BudgetsOf(ctx context.Context, keys []billing.KeyOf) (map[bi
 	for _, k := range keys {
 		args = append(args, k.Account, k.Key)
 	}
-	err := queryAll(ctx, db.readers(), &db.committer.sql.currentBudgets, args, func(rows *sql.Rows) error {
+	err := queryAll(ctx, db.readers(), db.bulk(currentBudgets), args, func(rows *sql.Rows) error {
 		p, err := scanBudget(rows)
 		left[billing.KeyOf{Account: p.of.account, Key: p.of.key}] = p.Available()
 		return err
@@ -185,11 +205,7 @@ func (db *dbLedger) BudgetsOf(ctx context.Context, keys []billing.KeyOf) (map[bi
 // Exists implements [billing.Accounts].
 func (db *dbLedger) Exists(ctx context.Context, account string) (bool, error) {
 	var one int
-	err := db.readers().queryRow(ctx, "SELECT 1 FROM account WHERE id = ?", account).Scan(&one)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	return err == nil, db.unavailable(err)
+	return db.find(ctx, "SELECT 1 FROM account WHERE id = ?", []any{account}, &one)
 }
 
 // Balances implements [billing.Accounts].

@@ -24,12 +24,13 @@ type batch struct {
 	ctx        context.Context
 	tx         *tx
 	ops        []*op
-	careful    bool  // trust nothing but the database
-	skipLocked bool  // leave out the operations on rows that others have locked
-	skipped    []*op // those that were left out
-	now        int64 // the ledger's time, the same for the whole batch
-	signed     bool
-	commits    int64 // the node's count if this batch is committed
+	careful    bool      // look whether the id of a new request is that of an open hold
+	again      bool      // the operation that decides may have been committed before
+	skipLocked bool      // leave out the operations on rows that others have locked
+	skipped    []*op     // those that were left out
+	now        int64     // the ledger's time, the same for the whole batch
+	self       int64     // the node that this process is
+	renewed    time.Time // when the batch renewed its lease; zero if it did not
 
 	accounts map[string]*account // only those that exist
 	budgets  map[int64]*budget
@@ -42,13 +43,13 @@ type batch struct {
 	settled    []settledReceipt
 	entries    []entry
 	answers    []answer
-	attempts   []attempt
+	attempts   []any // rows of failed attempts
 	tasks      tasks
 	claims     claims
 	newBudgets []*budget // to be added, and those that they replace
-	wrote      bool      // an operation has written by itself
 	durable    bool      // it was committed
-	known      []*op     // of the pending batch, which was committed after all
+	err        error     // of the first write that failed
+	unsure     bool      // its COMMIT had no answer, or a strange one
 }
 
 // answer is an idempotent answer that becomes durable with its settlement, or
@@ -73,8 +74,7 @@ func newBatch(c *committer, ops []*op, careful bool) *batch {
 }
 
 // run is the whole transaction; its callers are told by whoever has noted how it
-// ended. After an error nothing has changed, unless the batch is the committer's
-// pending one.
+// ended. After an error nothing has changed, unless its COMMIT is unsure.
 func (b *batch) run() (err error) {
 	ctx, cancel := b.db.txContext()
 	defer cancel()
@@ -88,14 +88,11 @@ func (b *batch) run() (err error) {
 	if err := b.decide(); err != nil {
 		return err
 	}
-	if !b.dirty() {
-		return nil
-	}
-	if err := b.flush(); err != nil {
+	if err := b.flush(); err != nil || !b.tx.wrote {
 		return err
 	}
 	if err := t.Commit(); err != nil {
-		b.pending = b // whatever the error says: the database is asked how it ended
+		b.unsure = true // whatever the error says
 		return err
 	}
 	b.durable = true
@@ -162,10 +159,8 @@ func (db *DB) txContext() (context.Context, context.CancelFunc) {
 
 // decide lets each operation do its work in memory.
 func (b *batch) decide() error {
-	if b.db.dialect.Shared || b.pending != nil {
-		if err := b.renewLease(); err != nil {
-			return err
-		}
+	if err := b.checkIn(); err != nil {
+		return err
 	}
 	if err := b.readClock(); err != nil {
 		return err
@@ -176,12 +171,14 @@ func (b *batch) decide() error {
 		}
 	}
 	for _, o := range b.ops {
+		b.careful = b.careful || o.again
 		o.needs(b)
 	}
 	if err := b.load(); err != nil {
 		return err
 	}
 	for _, o := range b.ops {
+		b.again = o.again
 		o.err = o.decide(b)
 		if o.err != nil && !isRefusal(o.err) {
 			return o.err
@@ -210,42 +207,35 @@ func isRefusal(err error) bool {
 
 // publish brings what the committer remembers up to date after a commit.
 func (b *batch) publish() {
-	if b.signed {
-		b.node.commits, b.node.renewed = b.commits, time.Now()
+	if b.node.id != b.self { // whose open holds are another's
+		b.node.id = b.self
+		clear(b.open)
+	}
+	if !b.renewed.IsZero() {
+		b.node.renewed = b.renewed
 	}
 	for _, h := range b.touched {
-		if h.ended {
+		switch {
+		case h.ended:
 			delete(b.open, h.id)
-			continue
-		}
-		h.fresh, h.listed = false, false
-		if h.node == b.node.id {
-			b.open[h.id] = h
+		case h.node == b.self:
+			b.open[h.id] = struct{}{}
 		}
 	}
 	for _, p := range b.tx.prices {
 		b.db.prices.keep(p)
 	}
 	b.answerQuota.commit(b.answers)
-	b.committer.holds.Store(int64(len(b.open)))
+	b.openHolds.Store(int64(len(b.open)))
 }
 
-// update has f done in a transaction that is durable when update returns nil.
-// f may share it with other operations and may be called again: it must have
-// written nothing when it returns a *fault.Error, which update returns as it
-// is; after any other error the transaction is rolled back.
-func (db *DB) update(ctx context.Context, f func(ctx context.Context, t *tx) error) error {
-	return db.updateIf(ctx, func(b *batch) (bool, error) { return true, f(b.ctx, b.tx) })
-}
-
-// updateIf is update for a function that says whether it has written anything.
-func (db *DB) updateIf(ctx context.Context, f func(b *batch) (wrote bool, err error)) error {
-	o := newOp(nil, func(b *batch) error {
-		wrote, err := f(b)
-		b.wrote = b.wrote || (wrote && err == nil)
-		return err
-	})
-	return db.committer.run(ctx, o, db.options.WaitTimeout)
+// update has f write by itself, in a transaction that is durable when update returns
+// nil. f shares it with other operations and may be called again, also when its
+// writes may be there already: it must have written nothing when it returns a
+// *fault.Error, which update returns as it is; after any other error the transaction
+// is rolled back.
+func (db *DB) update(ctx context.Context, f func(b *batch) error) error {
+	return db.committer.run(ctx, newOp(nil, f), db.options.WaitTimeout)
 }
 
 // How operations on rows are retried that another session has locked.
@@ -332,61 +322,27 @@ func (d *lockedQueue) tried(took time.Duration) {
 // active reports whether a batch has to leave out what others have locked.
 func (d *lockedQueue) active() bool { return d.trying || len(d.ops) > 0 }
 
-// ofLocks are the statements that tell which rows others have locked.
-func (s *statements) ofLocks(d Dialect) {
-	s.accountsOfHolds = newLookup(d, "SELECT id, account FROM hold WHERE id", 't', "")
-	s.unlockedHolds = newLookup(d, "SELECT id FROM hold WHERE id", 't', " ORDER BY id"+d.Lock+" SKIP LOCKED")
-	s.unlockedAccounts = newLookup(d, "SELECT id FROM account WHERE id", 't', " ORDER BY id"+d.Lock+" SKIP LOCKED")
-	s.accountNames = newLookup(d, "SELECT id FROM account WHERE id", 't', "")
-}
-
-// leaveOutLocked removes the operations from the batch whose holds or accounts
-// another session has locked, and locks those of the others. It never waits for
-// a lock: one locked row would otherwise delay the operations of all accounts.
+// leaveOutLocked removes the operations from the batch whose accounts or holds another
+// session has locked, and locks those of the others. It never waits for a lock: one
+// locked row would otherwise delay the operations of all accounts.
 func (b *batch) leaveOutLocked() error {
 	needed := make([]wanted, len(b.ops))
-	holds, accounts := map[string]bool{}, map[string]bool{}
 	for i, o := range b.ops {
-		probe := newBatch(b.committer, nil, true)
+		probe := newBatch(b.committer, nil, false)
 		o.needs(probe)
 		needed[i] = probe.wanted
-		maps.Copy(holds, probe.wanted.holds)
-		maps.Copy(accounts, probe.wanted.accounts)
 	}
-	of := map[string]string{} // the accounts of the holds that are there
-	err := queryAll(b.ctx, b.tx, &b.sql.accountsOfHolds, sortedKeys(holds), func(rows *sql.Rows) error {
-		var id, account string
-		err := rows.Scan(&id, &account)
-		of[id], accounts[account] = account, true
-		return err
-	})
+	accounts, err := b.lockedRows("account", needed, func(n *wanted) map[string]bool { return n.accounts })
 	if err != nil {
 		return err
 	}
-	lockedHolds, err := b.lockedRows(&b.sql.unlockedHolds, nil, sortedKeys(of))
+	holds, err := b.lockedRows("hold", needed, func(n *wanted) map[string]bool { return n.holds })
 	if err != nil {
 		return err
-	}
-	lockedAccounts, err := b.lockedRows(&b.sql.unlockedAccounts, &b.sql.accountNames, sortedKeys(accounts))
-	if err != nil {
-		return err
-	}
-	isLocked := func(n *wanted) bool {
-		for id := range n.holds {
-			if lockedHolds[id] || lockedAccounts[of[id]] {
-				return true
-			}
-		}
-		for name := range n.accounts {
-			if lockedAccounts[name] {
-				return true
-			}
-		}
-		return false
 	}
 	var rest []*op
 	for i, o := range b.ops {
-		if isLocked(&needed[i]) {
+		if meet(needed[i].accounts, accounts) || meet(needed[i].holds, holds) {
 			b.skipped = append(b.skipped, o)
 		} else {
 			rest = append(rest, o)
@@ -396,29 +352,25 @@ func (b *batch) leaveOutLocked() error {
 	return nil
 }
 
-// lockedRows are those of ids whose rows unlocked does not return although they are
-// there, which exists tells; nil where all were there a moment ago.
-func (b *batch) lockedRows(unlocked, exists *bulk, ids []any) (map[string]bool, error) {
-	found, err := b.idsOf(unlocked, ids)
+// lockedRows are the ids of needed rows of a table that are there and that others have
+// locked. Those of the others are locked.
+func (b *batch) lockedRows(table string, needed []wanted, of func(*wanted) map[string]bool) (map[string]bool, error) {
+	all := map[string]bool{}
+	for i := range needed {
+		maps.Copy(all, of(&needed[i]))
+	}
+	free, err := b.idsOf("SELECT id FROM "+table+" WHERE id IN[t] ORDER BY id FOR UPDATE SKIP LOCKED", all)
 	if err != nil {
 		return nil, err
 	}
-	missing := map[string]bool{}
-	for _, id := range ids {
-		if id := id.(string); !found[id] {
-			missing[id] = true
-		}
-	}
-	if exists == nil || len(missing) == 0 {
-		return missing, nil
-	}
-	return b.idsOf(exists, sortedKeys(missing))
+	maps.DeleteFunc(all, func(id string, _ bool) bool { return free[id] })
+	return b.idsOf("SELECT id FROM "+table+" WHERE id IN[t]", all)
 }
 
 // idsOf are those of ids for which a query returns a row.
-func (b *batch) idsOf(query *bulk, ids []any) (map[string]bool, error) {
+func (b *batch) idsOf(query string, ids map[string]bool) (map[string]bool, error) {
 	found := map[string]bool{}
-	err := queryAll(b.ctx, b.tx, query, ids, func(rows *sql.Rows) error {
+	err := b.each(query, sortedKeys(ids), func(rows *sql.Rows) error {
 		id, err := scanOne[string](rows)
 		found[id] = true
 		return err
@@ -426,4 +378,12 @@ func (b *batch) idsOf(query *bulk, ids []any) (map[string]bool, error) {
 	return found, err
 }
 
-func sortedKeys[V any](m map[string]V) []any { return anys(slices.Sorted(maps.Keys(m))) }
+// meet reports whether two sets have an element in common.
+func meet(a, b map[string]bool) bool {
+	for id := range a {
+		if _, ok := b[id]; ok {
+			return true
+		}
+	}
+	return false
+}

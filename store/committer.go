@@ -27,15 +27,13 @@ const (
 // is durable.
 type committer struct {
 	db          *DB
-	sql         *statements
 	conn        *sql.Conn // nil until it is needed, and after it failed
 	prepared    map[string]*sql.Stmt
 	direct      direct
 	last        int // operations in the last batch
 	node        node
-	open        map[string]*hold // the node's, as the last commit left them
-	pending     *batch           // its COMMIT had no answer; nil if there is none
-	holds       atomic.Int64     // how many are open, for others to read
+	open        map[string]struct{} // the holds that the node has made and not ended
+	openHolds   atomic.Int64        // how many they are, for others to read
 	locked      lockedQueue
 	answerQuota answerQuota
 
@@ -65,9 +63,9 @@ var (
 // startCommitter registers the process and ends the holds of dead ones.
 func (db *DB) startCommitter(ctx context.Context) error {
 	c := &committer{
-		db: db, sql: newStatements(db.dialect, db.options.HoldFor),
+		db:       db,
 		prepared: map[string]*sql.Stmt{}, direct: direct{compiled: map[string]driver.Stmt{}},
-		open:        map[string]*hold{},
+		open:        map[string]struct{}{},
 		throughput:  throughput{maxWait: db.options.WaitTimeout},
 		answerQuota: answerQuota{limit: db.options.AnswerBytes},
 		wake:        make(chan struct{}, 1), ended: make(chan struct{}),
@@ -110,10 +108,10 @@ type op struct {
 	// nil if it may stay.
 	undo func() *op
 
-	begins    bool      // it begins a request, so that it may be refused
-	waitShare int       // of one that begins: it may wait for 1/waitShare of Options.WaitTimeout
-	bytes     int       // of the answers that it keeps
-	due       time.Time // when its caller stops waiting; zero if that is not known
+	begins bool      // it begins a request, so that it may be refused
+	bytes  int       // of the answers that it keeps
+	due    time.Time // when its caller stops waiting; zero if that is not known
+	again  bool      // a COMMIT of it had no answer: decide looks whether it is done
 
 	err   error // the result; read it after ready
 	state atomic.Int32
@@ -179,7 +177,7 @@ func (c *committer) enqueue(o *op) error {
 	switch {
 	case c.closed:
 		refusal = errClosed
-	case len(c.queue) >= queueLimit, o.begins && c.full(o.waitShare):
+	case len(c.queue) >= queueLimit, o.begins && c.full():
 		refusal = errFull
 	default:
 		c.queue = append(c.queue, o)
@@ -237,9 +235,8 @@ func (c *committer) runToEnd(ctx context.Context, o *op) error {
 }
 
 const (
-	largeBatch     = 64  // operations in a batch from which the cost of one of many can be told
-	alwaysQueued   = 128 // operations that may always wait
-	claimWaitShare = 2   // a claim may wait for 1/claimWaitShare of its request's time: the hold waits too
+	largeBatch   = 64  // operations in a batch from which the cost of one of many can be told
+	alwaysQueued = 128 // operations that may always wait
 )
 
 // throughput is how fast the database takes operations. With it a request that
@@ -268,9 +265,9 @@ func (p *throughput) record(ops int, took time.Duration) {
 }
 
 // tooSlow reports whether an operation that joins the queue could not be done
-// within 1/share of maxWait. A quarter of that is left for its own batch.
-func (p *throughput) tooSlow(queued, share int) bool {
-	return queued >= alwaysQueued && time.Duration(queued+p.running)*p.perOp > p.maxWait/time.Duration(share)*3/4
+// within maxWait. A quarter of that is left for its own batch.
+func (p *throughput) tooSlow(queued int) bool {
+	return queued >= alwaysQueued && time.Duration(queued+p.running)*p.perOp > p.maxWait*3/4
 }
 
 // batchTime is how long a batch of ops takes, at most half of maxWait: a batch that
@@ -279,17 +276,9 @@ func (p *throughput) batchTime(ops int) time.Duration {
 	return min(time.Duration(ops)*p.perOp, p.maxWait/2)
 }
 
-// full reports whether a request that may wait for 1/share of its time must not
-// begin. c.mu is held.
-func (c *committer) full(share int) bool {
-	return len(c.queue) >= beginLimit || c.throughput.tooSlow(len(c.queue), share)
-}
-
-// overloaded reports whether a request with an idempotency key must not begin.
-func (c *committer) overloaded() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.full(claimWaitShare)
+// full reports whether a request must not begin. c.mu is held.
+func (c *committer) full() bool {
+	return len(c.queue) >= beginLimit || c.throughput.tooSlow(len(c.queue))
 }
 
 // work runs until stop.
@@ -300,6 +289,7 @@ func (c *committer) work() {
 		switch {
 		case len(ops) > 0:
 			began := time.Now()
+			c.renewLease()
 			c.commit(ops, commitMode{skipLocked: c.locked.active()})
 			c.locked.tried(time.Since(began))
 		case !more:
@@ -425,7 +415,7 @@ func (c *committer) wait(interval time.Duration) bool {
 
 // commitMode is how a batch is committed.
 type commitMode struct {
-	careful    bool      // read all rows again, whatever is in memory
+	careful    bool      // see batch.careful
 	skipLocked bool      // put off what waits for rows that other sessions have locked
 	bisecting  time.Time // since when a batch is taken apart to find those; zero if none is
 }
@@ -439,15 +429,18 @@ func (c *committer) commit(ops []*op, how commitMode) {
 	pause := 5 * time.Millisecond
 	for tries := 0; len(ops) > 0; tries++ {
 		if tries > 0 {
-			c.renewLeaseAlone()
+			c.renewLease()
 		}
-		b := newBatch(c, ops, how.careful || tries > 0 || c.pending != nil)
+		b := newBatch(c, ops, how.careful || tries > 0)
 		b.skipLocked = how.skipLocked && c.db.dialect.Shared
 		began := time.Now()
 		err := b.run()
 		took := time.Since(began)
 		c.committed(len(b.ops), took, err) // not those that were put off
 		kind := c.kind(err)
+		for _, o := range b.ops {
+			o.again = o.again || b.unsure
+		}
 		if err != nil || b.durable { // a batch that wrote nothing says nothing about the database
 			c.setDown(kind, err)
 		}
@@ -459,16 +452,13 @@ func (c *committer) commit(ops []*op, how commitMode) {
 			c.finish(b.ops)
 			c.putOffLocked(b.skipped)
 			return
-		case errors.Is(err, errKnown):
-			c.finish(b.known)
-			ops = c.stillWaited(ops)
 		case kind == Locked && how.skipLocked:
 			c.bisect(c.stillWaited(ops), how)
 			return
 		case kind == Locked:
 			how.skipLocked = true
 			ops = c.stillWaited(ops)
-		case kind == Away || ((kind == Conflict || c.pending != nil) && tries < 10):
+		case kind == Away || ((kind == Conflict || b.unsure) && tries < 10):
 			if kind == Away {
 				c.closeConn()
 			}
@@ -479,7 +469,7 @@ func (c *committer) commit(ops []*op, how commitMode) {
 			// Another process took the key meanwhile; the second look finds it taken.
 		case len(ops) > 1:
 			how.careful = true
-			for _, o := range ops { // but for those of which it is found meanwhile that they were committed
+			for _, o := range ops {
 				c.commit(c.stillWaited([]*op{o}), how)
 			}
 			return
@@ -495,20 +485,9 @@ func (c *committer) commit(ops []*op, how commitMode) {
 	}
 }
 
-// renewLeaseAlone renews the lease in a transaction of its own when operations that fail
-// have kept it from being renewed: whatever they wait for, the process lives.
-func (c *committer) renewLeaseAlone() {
-	if !c.db.dialect.Shared || c.pending != nil || c.conn == nil || time.Since(c.node.renewed) < c.db.options.Lease/4 {
-		return
-	}
-	b := newBatch(c, []*op{newHeartbeat()}, true)
-	if err := b.run(); c.kind(err) == Away {
-		c.closeConn()
-	}
-}
-
-// stillWaited are the ops whose callers still wait for the result. In a store that
-// closes while the database is away it ends them all.
+// stillWaited are the ops whose callers still wait for the result. One that may have
+// been committed is undone where its caller has left. In a store that closes while
+// the database is away it ends them all.
 func (c *committer) stillWaited(ops []*op) []*op {
 	c.mu.Lock()
 	closed := c.closed && c.down != nil
@@ -517,6 +496,9 @@ func (c *committer) stillWaited(ops []*op) []*op {
 	for _, o := range ops {
 		switch {
 		case o.state.Load() != taken:
+			if o.again && o.state.Load() == abandoned {
+				c.undo(o)
+			}
 		case closed:
 			o.err = c.db.unavailable(errClosed)
 			o.finish()
@@ -531,15 +513,20 @@ func (c *committer) stillWaited(ops []*op) []*op {
 // it was done and has an undo.
 func (c *committer) finish(ops []*op) {
 	for _, o := range ops {
-		if o.finish() || o.err != nil {
-			continue
-		}
-		if o.undo != nil {
-			c.mu.Lock()
-			c.queue = append(c.queue, o.undo())
-			c.mu.Unlock()
+		if !o.finish() && o.err == nil {
+			c.undo(o)
 		}
 	}
+}
+
+// undo takes back an op whose caller has left.
+func (c *committer) undo(o *op) {
+	if o.undo == nil {
+		return
+	}
+	c.mu.Lock()
+	c.queue = append(c.queue, o.undo())
+	c.mu.Unlock()
 }
 
 // kind is what an error means. One that the driver cannot place may still come

@@ -92,14 +92,16 @@ func Unreadable(ctx context.Context, db *DB, err error) error { return db.errUnr
 
 // AddPriceTwice adds a price in a transaction that ends in fails.
 func AddPriceTwice(ctx context.Context, db *DB, p *billing.Price, fails error) error {
-	return db.update(ctx, func(ctx context.Context, t *tx) error {
+	return db.update(ctx, func(b *batch) error {
+		ctx, t := b.ctx, b.tx
 		return errors.Join(db.storePrice(ctx, t, p), db.storePrice(ctx, t, p), fails)
 	})
 }
 
 // DamagePrice changes a price row.
 func DamagePrice(ctx context.Context, db *DB, p *billing.Price, content string) error {
-	return db.update(ctx, func(ctx context.Context, t *tx) error {
+	return db.update(ctx, func(b *batch) error {
+		ctx, t := b.ctx, b.tx
 		_, err := t.exec(ctx, "UPDATE price SET content = ? WHERE version = ?", content, p.Version())
 		return err
 	})

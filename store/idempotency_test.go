@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"fmt"
 	"net/http"
@@ -14,7 +15,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -33,23 +33,54 @@ func onceKey(key string) idempotency.Key {
 	return idempotency.Key{Account: "acme", Operation: "chat", Key: key}
 }
 
-func answerOf(request, body string) idempotency.Answer {
-	return idempotency.Answer{
-		Header: http.Header{"Content-Type": {"application/json"}, "X-Two": {"a", "b"}}, Body: []byte(body),
-		Receipt: billing.Receipt{
-			ID: request, CreatedAt: noon, SettledAt: noon.Add(time.Nanosecond), Account: "acme", Key: "key_1", Operation: "chat", Model: "m",
-			Status: billing.Captured, Usage: billing.Usage{Input: 1, Output: 2, Estimated: true}, PriceVersion: "p_1",
-			Hold: 9, Charge: billing.One, Overrun: 1, Reason: billing.ReasonComplete, Channel: "main",
-		},
+// claimOf is the claim of a key by content 1.
+func claimOf(k idempotency.Key) idempotency.Claim {
+	return idempotency.Claim{Key: k, Content: idempotency.Content{1}}
+}
+
+// answerTo is the record that keeps an answer under a key.
+func answerTo(k idempotency.Key, body []byte) idempotency.Record {
+	return idempotency.Record{
+		Key: k, Content: idempotency.Content{1}, Body: body,
+		Header: http.Header{"Content-Type": {"application/json"}, "X-Two": {"a", "b"}},
 	}
 }
 
-// Any sequence of calls gives the answers and the conflicts that memory gives.
+// keyed makes the hold of a request that claims a key, and its account if there is none.
+func keyed(t testing.TB, db *store.DB, id string, c idempotency.Claim) (billing.Hold, error) {
+	t.Helper()
+	price, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "1.00"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = db.Ledger().CreateAccount(t.Context(), c.Key.Account, billing.One) // it may be there
+	return db.Ledger().Reserve(t.Context(), billing.HoldRequest{
+		Account: c.Key.Account, Key: "key_1", RequestID: id, Operation: "chat", Model: "m", Price: price, Bound: billing.Usage{Input: 100},
+		With: []billing.Record{c},
+	})
+}
+
+// spend runs one request with a key up to its settlement, which keeps a body.
+func spend(t testing.TB, db *store.DB, id string, k idempotency.Key, u billing.Usage, body []byte) billing.Receipt {
+	t.Helper()
+	h, err := keyed(t, db, id, claimOf(k))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := db.Ledger().Settle(t.Context(), h, u, billing.Outcome{Reason: billing.ReasonComplete}, answerTo(k, body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Any sequence of claims and their ends gives the answers and the conflicts that
+// memory gives.
 func TestStoredAnswersAreThoseThatMemoryWouldKeep(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		clock := newManual(noon)
 		db := open(store.Options{Now: clock.Now, HoldFor: 1 << 62, WaitTimeout: time.Minute}) // however slow the disk is
-		var run int
+		var run, requests int
 		rapid.Check(t, func(r *rapid.T) {
 			ctx := context.Background()
 			memory := &memory.Answers{Now: clock.Now}
@@ -62,35 +93,47 @@ func TestStoredAnswersAreThoseThatMemoryWouldKeep(t *testing.T) {
 					Key:       rapid.SampledFrom([]string{"k", binary}).Draw(r, "key"),
 				}
 			})
-			request := rapid.SampledFrom([]string{"r1", "r2"})
-			var opened int
+			running := map[idempotency.Key]billing.Hold{}
 			r.Repeat(map[string]func(*rapid.T){
-				"open": func(r *rapid.T) {
+				"look": func(r *rapid.T) {
 					k, content := key.Draw(r, "key"), idempotency.Content{rapid.Byte().Draw(r, "content") % 2}
-					id := request.Draw(r, "request") + fmt.Sprint("-", opened/3)
-					want, wantErr := memory.Open(ctx, k, content, id)
-					got, err := db.Ledger().Open(ctx, k, content, id)
-					if fault.Is(wantErr, fault.IdempotencyConflict) && err == nil && got == nil {
-						return // the claim was this request's own
-					}
+					want, wantErr := memory.Lookup(ctx, k, content)
+					got, err := db.Ledger().Lookup(ctx, k, content)
 					if fmt.Sprint(err) != fmt.Sprint(wantErr) {
 						r.Fatalf("%v, memory says %v", err, wantErr)
 					}
 					if diff := cmp.Diff(want, got); diff != "" {
 						r.Fatal(diff)
 					}
-					opened++
 				},
-				"keep": func(r *rapid.T) {
-					k, id := key.Draw(r, "key"), request.Draw(r, "request")+fmt.Sprint("-", opened/3)
-					a := answerOf(id, rapid.SampledFrom([]string{"", "body", binary, string(make([]byte, idempotency.MaxAnswer+1))}).Draw(r, "body"))
-					if err := cmp.Diff(memory.Keep(ctx, k, id, a), db.Ledger().Keep(ctx, k, id, a), cmpopts.EquateErrors()); err != "" {
-						r.Fatal(err)
+				"claim": func(r *rapid.T) {
+					requests++
+					c, id := idempotency.Claim{Key: key.Draw(r, "key"), Content: idempotency.Content{rapid.Byte().Draw(r, "content") % 2}}, fmt.Sprint("r", requests)
+					wantErr := memory.Claim(ctx, c.Key, c.Content, id)
+					h, err := keyed(t, db, id, c)
+					if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+						r.Fatalf("%v, memory says %v", err, wantErr)
+					}
+					if err == nil {
+						running[c.Key] = h
 					}
 				},
-				"free": func(r *rapid.T) {
-					k, id := key.Draw(r, "key"), request.Draw(r, "request")+fmt.Sprint("-", opened/3)
-					if err := cmp.Diff(memory.Free(ctx, k, id), db.Ledger().Free(ctx, k, id), cmpopts.EquateErrors()); err != "" {
+				"end": func(r *rapid.T) {
+					k := key.Draw(r, "key")
+					h, ok := running[k]
+					if !ok {
+						return
+					}
+					delete(running, k)
+					record := answerTo(k, []byte(rapid.SampledFrom([]string{"", "body", binary, string(make([]byte, idempotency.MaxAnswer+1))}).Draw(r, "body")))
+					used := billing.Usage{Input: rapid.Int64Range(0, 1).Draw(r, "used")}
+					receipt, err := db.Ledger().Settle(ctx, h, used, record)
+					if err == nil && receipt.Status == billing.Released {
+						err = memory.Free(ctx, k, h.ID)
+					} else if err == nil {
+						err = memory.Keep(ctx, k, h.ID, idempotency.Answer{Header: record.Header, Body: record.Body, Receipt: receipt})
+					}
+					if err != nil {
 						r.Fatal(err)
 					}
 				},
@@ -104,9 +147,12 @@ func TestStoredAnswersAreThoseThatMemoryWouldKeep(t *testing.T) {
 
 func TestAnyNumberOfParallelDuplicatesMakeOneClaim(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
-		nodes := []*store.DB{open(store.Options{})}
-		if t.Name() == "TestAnyNumberOfParallelDuplicatesMakeOneClaim/postgres" {
-			nodes = append(nodes, open(store.Options{}), open(store.Options{}))
+		nodes := []*store.DB{open(store.Options{WaitTimeout: time.Minute})}
+		if strings.HasSuffix(t.Name(), "/postgres") {
+			nodes = append(nodes, open(store.Options{WaitTimeout: time.Minute}), open(store.Options{WaitTimeout: time.Minute}))
+		}
+		if err := nodes[0].Ledger().CreateAccount(t.Context(), "acme", billing.One); err != nil {
+			t.Fatal(err)
 		}
 		const keys, duplicates = 50, 12 // whether two meet is chance, that none of so many do is not
 		start := make(chan struct{})
@@ -116,14 +162,16 @@ func TestAnyNumberOfParallelDuplicatesMakeOneClaim(t *testing.T) {
 			all.Go(func() {
 				<-start
 				k := i / duplicates
-				a, err := nodes[i%len(nodes)].Ledger().Open(context.Background(), onceKey(fmt.Sprint(k)), idempotency.Content{1}, fmt.Sprint("r", i))
+				_, err := nodes[i%len(nodes)].Ledger().Reserve(context.Background(), billing.HoldRequest{
+					Account: "acme", RequestID: fmt.Sprint("r", i), With: []billing.Record{claimOf(onceKey(fmt.Sprint(k)))},
+				})
 				switch f := fault.From(err); {
-				case err == nil && a == nil:
+				case err == nil:
 					first[k].Add(1)
-				case f != nil && f.Code == fault.IdempotencyConflict && f.Retry == fault.RetryYes:
+				case f.Code == fault.IdempotencyConflict && f.Retry == fault.RetryYes:
 					running[k].Add(1)
 				default:
-					t.Errorf("Open = %v, %v", a, err)
+					t.Errorf("Reserve = %v", err)
 				}
 			})
 		}
@@ -137,102 +185,78 @@ func TestAnyNumberOfParallelDuplicatesMakeOneClaim(t *testing.T) {
 	})
 }
 
-func TestAnAnswerSurvivesARestartAndAnOpenClaimDoesNot(t *testing.T) {
-	onEach(t, func(t *testing.T, open opener) {
-		db := open(store.Options{Lease: 1})
-		for _, key := range []string{"kept", "open"} {
-			if a, err := db.Ledger().Open(t.Context(), onceKey(key), idempotency.Content{1}, "r-"+key); a != nil || err != nil {
-				t.Fatal(a, err)
+// A program of schema 9 claimed keys before it made holds.
+func TestAClaimWithoutAHoldIsForgottenOnceItIsOver(t *testing.T) {
+	for name, over := range map[string]func(*manual, *store.DB) error{
+		"its time has passed": func(clock *manual, _ *store.DB) error { clock.Advance(time.Hour); return nil },
+		"its process is dead": func(_ *manual, db *store.DB) error { return db.Sweep(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "test.db")
+			clock := newManual(noon)
+			db := opened(t)(sqlite.Open(t.Context(), path, store.Options{Now: clock.Now}))
+			raw, err := sql.Open("sqlite", path)
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		want := answerOf("r-kept", "body")
-		if err := db.Ledger().Keep(t.Context(), onceKey("kept"), "r-kept", want); err != nil {
-			t.Fatal(err)
-		}
-		_ = db.Close()
-		db = open(store.Options{})
-		got, err := db.Ledger().Open(t.Context(), onceKey("kept"), idempotency.Content{1}, "r2")
-		if diff := cmp.Diff(&want, got); err != nil || diff != "" {
-			t.Errorf("the answer: %v\n%s", err, diff)
-		}
-		if a, err := db.Ledger().Open(t.Context(), onceKey("open"), idempotency.Content{2}, "r3"); a != nil || err != nil {
-			t.Errorf("the claim of the process that is gone: %v, %v", a, err)
-		}
-	})
-}
-
-func TestAClaimThatNobodyEndsIsForgotten(t *testing.T) {
-	onEach(t, func(t *testing.T, open opener) {
-		clock := newManual(noon)
-		db := open(store.Options{Now: clock.Now, HoldFor: time.Hour})
-		again := func(id string) error {
-			_, err := db.Ledger().Open(t.Context(), onceKey("k"), idempotency.Content{1}, id)
-			return err
-		}
-		if err := again("r1"); err != nil {
-			t.Fatal(err)
-		}
-		clock.Advance(time.Hour - 1)
-		if err := again("r2"); !fault.Is(err, fault.IdempotencyConflict) {
-			t.Errorf("just before: %v", err)
-		}
-		clock.Advance(1)
-		if err := again("r3"); err != nil {
-			t.Errorf("after: %v", err)
-		}
-		if err := db.Ledger().Keep(t.Context(), onceKey("k"), "r1", answerOf("r1", "late")); err != nil {
-			t.Fatal(err)
-		}
-		if err := again("r4"); !fault.Is(err, fault.IdempotencyConflict) {
-			t.Errorf("the late end of the first has ended the claim of another: %v", err)
-		}
-	})
+			defer func() { _ = raw.Close() }()
+			for _, text := range []string{
+				"INSERT INTO node (id, commits, lease_until, dead, started_at) VALUES (99, 1, 0, FALSE, 0)",
+				"INSERT INTO answer (account, operation, key, content, request, node, state, header, receipt, expires_at)" +
+					" VALUES ('acme', 'chat', x'6b', x'01" + strings.Repeat("00", 31) + fmt.Sprintf("', 'r0', 99, 'open', '', '', %d)", noon.Add(time.Hour).UnixNano()),
+			} {
+				if _, err := raw.ExecContext(t.Context(), text); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := db.Ledger().Lookup(t.Context(), onceKey("k"), idempotency.Content{1}); !fault.Is(err, fault.IdempotencyConflict) {
+				t.Errorf("Lookup: %v", err)
+			}
+			if _, err := keyed(t, db, "r1", claimOf(onceKey("k"))); !fault.Is(err, fault.IdempotencyConflict) {
+				t.Errorf("Reserve: %v", err)
+			}
+			if err := over(clock, db); err != nil {
+				t.Fatal(err)
+			}
+			if a, err := db.Ledger().Lookup(t.Context(), onceKey("k"), idempotency.Content{1}); a != nil || err != nil {
+				t.Errorf("Lookup after it: %v, %v", a, err)
+			}
+			spend(t, db, "r2", onceKey("k"), billing.Usage{Input: 1}, []byte("body"))
+		})
+	}
 }
 
 func TestWhatWasKeptLongEnoughLeavesTheDatabase(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		clock := newManual(noon)
 		db := open(store.Options{Now: clock.Now})
-		keep := func(i int) {
-			k, id := onceKey(fmt.Sprint(i)), fmt.Sprint("r", i)
-			if _, err := db.Ledger().Open(t.Context(), k, idempotency.Content{1}, id); err != nil {
-				t.Fatal(err)
-			}
-			if err := db.Ledger().Keep(t.Context(), k, id, answerOf(id, "body")); err != nil {
-				t.Fatal(err)
+		keep := func(n int) {
+			for range n {
+				id := rand.Text()
+				spend(t, db, id, onceKey(id), billing.Usage{Input: 1}, []byte("body"))
 			}
 		}
-		for i := range 10 {
-			keep(i)
+		want := func(when string, n int) {
+			t.Helper()
+			if got := store.CountAnswers(t.Context(), db); got != n {
+				t.Errorf("%s %d answers are there, want %d", when, got, n)
+			}
 		}
-		clock.Advance(idempotency.KeptFor)
-		for i := range 4 {
-			keep(10 + i)
+		sweep := func() {
+			if err := db.Sweep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if n := store.CountAnswers(t.Context(), db); n != 4 {
-			t.Errorf("%d answers are there, want the 4 of today", n)
-		}
+		keep(70) // more than a sweep drops in one transaction
+		clock.Advance(idempotency.KeptFor - 1)
+		sweep()
+		want("just before a day", 70)
+		clock.Advance(1)
+		keep(4)
+		want("after it, each new answer having dropped three", 70-12+4)
+		sweep()
+		want("after a sweep", 4)
 	})
-}
-
-// spend makes an account and runs one request on it up to its settlement.
-func spend(t *testing.T, db *store.DB, id string, u billing.Usage, with ...billing.Record) billing.Receipt {
-	t.Helper()
-	price, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "1.00"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := db.Ledger().Reserve(t.Context(), billing.HoldRequest{
-		Account: "acme", Key: "key_1", RequestID: id, Operation: "chat", Model: "m", Price: price, Bound: billing.Usage{Input: 100},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := db.Ledger().Settle(t.Context(), h, u, with...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
 }
 
 func TestASettlementKeepsTheAnswerOrFreesTheKey(t *testing.T) {
@@ -252,21 +276,15 @@ func TestASettlementKeepsTheAnswerOrFreesTheKey(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				db := open(store.Options{})
 				defer func() { _ = db.Close() }()
-				_ = db.Ledger().CreateAccount(t.Context(), "acme", billing.One) // there from the second case on
-				k, first := onceKey(name), "first-"+name
-				if _, err := db.Ledger().Open(t.Context(), k, idempotency.Content{1}, first); err != nil {
-					t.Fatal(err)
-				}
-				header := http.Header{"Content-Type": {"text/plain"}}
-				receipt := spend(t, db, first, c.used, billing.Outcome{Reason: billing.ReasonComplete},
-					idempotency.Record{Key: k, Content: idempotency.Content{1}, Header: header, Body: c.body})
-				got, err := db.Ledger().Open(t.Context(), k, idempotency.Content{1}, "second-"+name)
+				k := onceKey(name)
+				receipt := spend(t, db, "first-"+name, k, c.used, c.body)
+				got, err := db.Ledger().Lookup(t.Context(), k, idempotency.Content{1})
 				if fmt.Sprint(err) != fmt.Sprint(c.err) {
 					t.Fatalf("error = %v, want %v", err, c.err)
 				}
 				var want *idempotency.Answer
 				if c.kept && c.err == nil {
-					want = &idempotency.Answer{Header: header, Body: c.body, Receipt: receipt}
+					want = &idempotency.Answer{Header: answerTo(k, nil).Header, Body: c.body, Receipt: receipt}
 				}
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Error(diff)
@@ -276,43 +294,32 @@ func TestASettlementKeepsTheAnswerOrFreesTheKey(t *testing.T) {
 	})
 }
 
-func TestAKeyIsNeitherFreeNorInUseWhileTheDatabaseIsAway(t *testing.T) {
-	onEach(t, func(t *testing.T, open opener) {
-		db := open(store.Options{})
-		_ = db.Close()
-		_, err := db.Ledger().Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r")
-		for name, err := range map[string]error{
-			"Open": err,
-			"Keep": db.Ledger().Keep(t.Context(), onceKey("k"), "r", answerOf("r", "body")),
-			"Free": db.Ledger().Free(t.Context(), onceKey("k"), "r"),
-		} {
-			if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter < time.Second {
-				t.Errorf("%s: %v, want 503 and a time to wait", name, err)
-			}
-		}
-	})
-}
-
+// A release that the caller gives up is tried again by the gateway.
 func TestAKeyThatCouldNotBeFreedInTimeIsFreedWhenTheDatabaseIsBack(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		faults := &sqlhook.Faults{}
 		db := open(store.Options{Wrap: faults.Wrap, WaitTimeout: time.Minute})
-		if _, err := db.Ledger().Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r1"); err != nil {
+		h, err := keyed(t, db, "r1", claimOf(onceKey("k")))
+		if err != nil {
 			t.Fatal(err)
+		}
+		release := func(ctx context.Context) error {
+			_, err := db.Ledger().Settle(ctx, h, billing.Usage{}, answerTo(onceKey("k"), nil))
+			return err
 		}
 		gate := make(chan struct{})
 		faults.Block(gate)
 		hurried, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		if err := db.Ledger().Free(hurried, onceKey("k"), "r1"); err != nil {
-			t.Errorf("Free: %v, want that it is put off", err)
+		if err := release(hurried); !fault.Is(err, fault.ServiceUnavailable) {
+			t.Errorf("a release while the database hangs: %v", err)
 		}
 		close(gate)
-		if err := db.Ledger().CreateAccount(t.Context(), "acme", 0); err != nil { // which comes after it
+		if err := release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if a, err := db.Ledger().Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r2"); a != nil || err != nil {
-			t.Errorf("the next request with the key: %v, %v", a, err)
+		if a, err := db.Ledger().Lookup(t.Context(), onceKey("k"), idempotency.Content{1}); a != nil || err != nil {
+			t.Errorf("the key after it: %v, %v", a, err)
 		}
 	})
 }
@@ -329,12 +336,7 @@ func TestAWallClockThatJumpsGivesTheKeyOfARunningRequestToNoDuplicate(t *testing
 		}
 		defer func() { _ = db.Close() }()
 		c := newCaller(t, db, true)
-		if _, err := db.Ledger().Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r1"); err != nil {
-			t.Fatal(err)
-		}
-		h, err := db.Ledger().Reserve(t.Context(), billing.HoldRequest{
-			Account: "acme", Key: "k1", RequestID: "r1", Operation: "image", Model: "painter", Price: c.price, Bound: billing.Usage{Images: 1}, Claimed: true,
-		})
+		h, err := keyed(t, db, "r1", claimOf(onceKey("k")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -342,14 +344,16 @@ func TestAWallClockThatJumpsGivesTheKeyOfARunningRequestToNoDuplicate(t *testing
 		for range 3 { // answers that are kept meanwhile drop those that are over
 			c.call(t.Context())
 		}
-		if _, err := db.Ledger().Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r2"); !fault.Is(err, fault.IdempotencyConflict) {
-			t.Errorf("a duplicate: %v, want that the first still runs", err)
+		if _, err := db.Ledger().Lookup(t.Context(), onceKey("k"), idempotency.Content{1}); !fault.Is(err, fault.IdempotencyConflict) {
+			t.Errorf("a duplicate looks: %v, want that the first still runs", err)
 		}
-		if _, err := db.Ledger().Settle(t.Context(), h, billing.Usage{Images: 1}, billing.Outcome{Reason: billing.ReasonComplete},
-			idempotency.Record{Key: onceKey("k"), Content: idempotency.Content{1}, Body: []byte("body")}); err != nil {
+		if _, err := keyed(t, db, "r2", claimOf(onceKey("k"))); !fault.Is(err, fault.IdempotencyConflict) {
+			t.Errorf("a duplicate claims: %v, want that the first still runs", err)
+		}
+		if _, err := db.Ledger().Settle(t.Context(), h, billing.Usage{Input: 1}, answerTo(onceKey("k"), []byte("body"))); err != nil {
 			t.Fatal(err)
 		}
-		a, err := db.Ledger().Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r3")
+		a, err := db.Ledger().Lookup(t.Context(), onceKey("k"), idempotency.Content{1})
 		if err != nil || a == nil || string(a.Body) != "body" {
 			t.Errorf("the answer after it: %+v, %v", a, err)
 		}
@@ -359,18 +363,11 @@ func TestAWallClockThatJumpsGivesTheKeyOfARunningRequestToNoDuplicate(t *testing
 func TestAnswersAboveTheBytesOfAnAccountAreNotKept(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		db := open(store.Options{AnswerBytes: 2_000})
-		if err := db.Ledger().CreateAccount(t.Context(), "acme", billing.One); err != nil {
-			t.Fatal(err)
-		}
 		keep := func(account, id string) error {
 			t.Helper()
 			k := idempotency.Key{Account: account, Operation: "chat", Key: id}
-			if _, err := db.Ledger().Open(t.Context(), k, idempotency.Content{1}, id); err != nil {
-				t.Fatal(err)
-			}
-			spend(t, db, id, billing.Usage{Input: 5}, billing.Outcome{Reason: billing.ReasonComplete},
-				idempotency.Record{Key: k, Content: idempotency.Content{1}, Header: map[string][]string{"X-Long": {strings.Repeat("h", 300)}}, Body: make([]byte, 300)})
-			_, err := db.Ledger().Open(t.Context(), k, idempotency.Content{1}, "again "+id)
+			spend(t, db, id, k, billing.Usage{Input: 5}, make([]byte, 600))
+			_, err := db.Ledger().Lookup(t.Context(), k, idempotency.Content{1})
 			return err
 		}
 		if err := keep("acme", "r1"); err != nil {
@@ -406,11 +403,9 @@ func TestAHoldThatCannotBeEndedStopsNeitherTheStartNorTheSweep(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := db.Ledger().Open(t.Context(), onceKey(id), idempotency.Content{1}, id); err != nil {
-					t.Fatal(err)
-				}
 				h, err := db.Ledger().Reserve(t.Context(), billing.HoldRequest{
-					Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "m", Price: price, Bound: billing.Usage{Images: 1}, Claimed: true,
+					Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "m", Price: price, Bound: billing.Usage{Images: 1},
+					With: []billing.Record{claimOf(onceKey(id))},
 				})
 				if err == nil {
 					err = db.Ledger().Extend(t.Context(), h, billing.Usage{Images: 1}, 0)
@@ -441,7 +436,7 @@ func TestAHoldThatCannotBeEndedStopsNeitherTheStartNorTheSweep(t *testing.T) {
 			if err := db.Stuck(t.Context()); !fault.Is(err, fault.InternalError) || !strings.HasPrefix(fault.From(err).Message, "1 hold ") {
 				t.Errorf("Stuck: %v", err)
 			}
-			if a, err := db.Ledger().Open(t.Context(), onceKey("good"), idempotency.Content{1}, "again"); a != nil || err != nil {
+			if a, err := db.Ledger().Lookup(t.Context(), onceKey("good"), idempotency.Content{1}); a != nil || err != nil {
 				t.Errorf("the key of a request of the dead process: %v, %v", a, err)
 			}
 			if err := db.Sweep(t.Context()); err != nil {

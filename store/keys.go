@@ -62,16 +62,14 @@ type keyRow struct {
 // Find implements [auth.KeyStore]. Each call asks the database: put an
 // [auth.Cached] before it.
 func (db *dbKeys) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) {
-	ctx, cancel := db.readContext(ctx)
-	defer cancel()
-	k, err := scanKey(db.readers().queryRow(ctx, "SELECT "+keyColumns+" FROM key WHERE hash = ?", hex.EncodeToString(hash[:])))
-	if errors.Is(err, sql.ErrNoRows) {
+	found, err := list(ctx, db.DB, scanKey, "SELECT "+keyColumns+" FROM key WHERE hash = ?", hex.EncodeToString(hash[:]))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found) == 0:
 		return nil, fault.New(fault.NotFound, "No key has this hash.")
 	}
-	if err != nil {
-		return nil, db.unavailableOrCanceled(ctx, err)
-	}
-	return &k, nil
+	return &found[0], nil
 }
 
 // List implements [auth.KeyAdmin].
@@ -88,19 +86,18 @@ func (db *dbKeys) Page(ctx context.Context, account, after string, limit int) ([
 	}
 	if after != "" {
 		var created int64
-		switch err := db.readers().queryRow(ctx, "SELECT created_at FROM key WHERE id = ?", after).Scan(&created); {
-		case errors.Is(err, sql.ErrNoRows):
-			return nil, auth.NoKeyAfter(after)
+		switch found, err := db.find(ctx, "SELECT created_at FROM key WHERE id = ?", []any{after}, &created); {
 		case err != nil:
-			return nil, db.unavailableOrCanceled(ctx, err)
+			return nil, err
+		case !found:
+			return nil, auth.NoKeyAfter(after)
 		}
 		conditions, args = append(conditions, "(created_at, id) > (?, ?)"), append(args, created, after)
 	}
 	if conditions == nil {
 		conditions = []string{"TRUE"}
 	}
-	keys, err := collect(ctx, db.readers(), func(rows *sql.Rows) (auth.Key, error) { return scanKey(rows) },
-		"SELECT "+keyColumns+" FROM key WHERE "+strings.Join(conditions, " AND ")+" ORDER BY created_at, id LIMIT ?", append(args, limit)...)
+	keys, err := collect(ctx, db.readers(), scanKey, "SELECT "+keyColumns+" FROM key WHERE "+strings.Join(conditions, " AND ")+" ORDER BY created_at, id LIMIT ?", append(args, limit)...)
 	return keys, db.unavailableOrCanceled(ctx, err)
 }
 
@@ -268,7 +265,7 @@ func errNoKey(id string) error {
 }
 
 // scanKey reads one row of keyColumns.
-func scanKey(row interface{ Scan(...any) error }) (auth.Key, error) {
+func scanKey(row *sql.Rows) (auth.Key, error) {
 	var (
 		k                auth.Key
 		hash, models     string

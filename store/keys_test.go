@@ -22,7 +22,6 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/memory"
@@ -341,10 +340,7 @@ func live(t *testing.T, db *store.DB) (token, marker string) {
 		}
 	}
 	once := onceKey("k")
-	if _, err := db.Ledger().Open(t.Context(), once, idempotency.Content{1}, "r1"); err != nil {
-		t.Fatal(err)
-	}
-	spend(t, db, "r1", billing.Usage{Input: 5}, idempotency.Record{Key: once, Body: []byte("answer")})
+	spend(t, db, "r1", once, billing.Usage{Input: 5}, []byte("answer"))
 	if err := db.Keys().SetDisabled(t.Context(), k.ID, true); err != nil {
 		t.Fatal(err)
 	}

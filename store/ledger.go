@@ -90,44 +90,46 @@ func (db *dbLedger) Reserve(ctx context.Context, c billing.HoldRequest) (billing
 			return billing.Hold{}, err
 		}
 	}
-	task, err := taskOf(&c)
-	if err != nil {
+	r := &reservation{request: c, amounts: amounts}
+	if err := r.sortRecords(); err != nil {
 		return billing.Hold{}, err
 	}
-	r := &reservation{request: c, amounts: amounts, task: task}
 	if err := db.committer.run(ctx, r.op(), db.options.WaitTimeout); err != nil {
 		return billing.Hold{}, err
 	}
 	return r.made, nil
 }
 
-// taskOf is the task that is to be made with a hold; nil if there is none.
-func taskOf(c *billing.HoldRequest) (*video.CreateTask, error) {
-	var made *video.CreateTask
-	for _, record := range c.With {
-		n, ok := record.(video.CreateTask)
-		switch {
-		case !ok:
-			return nil, fault.New(fault.InternalError, fmt.Sprintf("The ledger cannot keep a record of type %T with a hold.", record))
-		case made != nil || n.Task.RequestID != c.RequestID || c.Until.IsZero():
-			return nil, fault.New(fault.InternalError, "The gateway made a video whose hold is not its own, or ends with the process.")
-		}
-		made = &n
-	}
-	return made, nil
-}
-
 // reservation makes a hold.
 type reservation struct {
 	request billing.HoldRequest
 	amounts ledger.Amounts
-	task    *video.CreateTask // made with the hold; nil for none
-	made    billing.Hold      // the result
+	task    *video.CreateTask  // made with the hold; nil for none
+	claim   *idempotency.Claim // of the request's key; nil for none
+	made    billing.Hold       // the result
+}
+
+// sortRecords finds what becomes durable with the hold.
+func (r *reservation) sortRecords() error {
+	for _, record := range r.request.With {
+		switch n := record.(type) {
+		case idempotency.Claim:
+			r.claim = &n
+		case video.CreateTask:
+			if r.task != nil || n.Task.RequestID != r.request.RequestID || r.request.Until.IsZero() {
+				return fault.New(fault.InternalError, "The gateway made a video whose hold is not its own, or ends with the process.")
+			}
+			r.task = &n
+		default:
+			return fault.New(fault.InternalError, fmt.Sprintf("The ledger cannot keep a record of type %T with a hold.", record))
+		}
+	}
+	return nil
 }
 
 func (r *reservation) op() *op {
 	o := newOp(r.needs, r.decide)
-	o.begins, o.waitShare, o.undo = true, 1, r.undo
+	o.begins, o.undo = true, r.undo
 	return o
 }
 
@@ -139,14 +141,17 @@ func (r *reservation) needs(b *batch) {
 	if r.task != nil {
 		b.wantNewTask(r.task)
 	}
-	if r.request.Claimed {
-		b.claims.requests = append(b.claims.requests, r.request.RequestID)
+	if r.claim != nil {
+		b.claims.wanted = append(b.claims.wanted, r.claim.Key)
 	}
 }
 
 func (r *reservation) decide(b *batch) error {
 	c := &r.request
-	if c.RequestID == "" || b.requestIDUsed(c.RequestID) {
+	if _, ended := b.receipts[c.RequestID]; c.RequestID == "" || ended || b.holds[c.RequestID] != nil {
+		if b.again && r.made.ID != "" {
+			return nil // it is its own
+		}
 		return ledger.ErrRequestIDUsed()
 	}
 	a := b.accounts[c.Account]
@@ -162,9 +167,9 @@ func (r *reservation) decide(b *batch) error {
 		}
 	}
 	h := &hold{
-		id: c.RequestID, node: b.node.id, account: c.Account, key: c.Key, operation: c.Operation, model: c.Model,
+		id: c.RequestID, node: b.self, account: c.Account, key: c.Key, operation: c.Operation, model: c.Model,
 		version: c.Price.Version(), price: c.Price,
-		created: b.now, expires: b.now + b.db.options.HoldFor.Nanoseconds(), counted: b.db.options.Count, fresh: true,
+		created: b.now, expires: b.now + b.db.options.HoldFor.Nanoseconds(), counted: b.db.options.Count,
 	}
 	if p := b.current[ownKey{c.Account, c.Key}]; p != nil {
 		h.budget = p.id
@@ -172,15 +177,14 @@ func (r *reservation) decide(b *batch) error {
 	if !c.Until.IsZero() {
 		h.node, h.expires = noNode, b.db.ledgerTime(c.Until, b.now)
 	}
+	if err := b.checkClaim(r.claim); err != nil {
+		return err
+	}
 	amount, err := b.payer(h).Grant(r.amounts)
 	if err != nil {
 		return err
 	}
-	if c.Claimed {
-		if err := b.takeClaim(h); err != nil {
-			return err
-		}
-	}
+	b.addClaim(r.claim, h)
 	b.addToHold(h, amount)
 	if r.task != nil {
 		b.addTask(r.task, true)
@@ -192,18 +196,12 @@ func (r *reservation) decide(b *batch) error {
 
 // undo gives back a hold that nobody waited for, and deletes its task.
 func (r *reservation) undo() *op {
-	s := &settlement{id: r.request.RequestID}
-	s.outcome.Reason = billing.ReasonInternal
+	s := &settlement{id: r.request.RequestID, account: r.request.Account}
+	s.outcome.Reason, s.frees = billing.ReasonInternal, true
 	if r.task != nil {
 		s.drops = []video.Drop{{ID: r.task.Task.ID}}
 	}
 	return s.op()
-}
-
-// requestIDUsed reports whether a request has an id already.
-func (b *batch) requestIDUsed(id string) bool {
-	_, ended := b.receipts[id]
-	return ended || b.open[id] != nil || b.holds[id] != nil
 }
 
 // payer is the account and the budget that a hold counts against; nil where nothing
@@ -241,35 +239,46 @@ func (b *batch) touch(h *hold) {
 // Extend implements [billing.Meter], durable when it returns. It also puts off the end
 // of a hold that nobody settles.
 func (db *dbLedger) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
-	o := newOp(
-		func(b *batch) { b.wantHold(h.ID) },
-		func(b *batch) error { return b.extend(h.ID, soFar, more) },
-	)
-	return db.committer.run(ctx, o, db.options.WaitTimeout)
+	e := &extension{id: h.ID, soFar: soFar, more: more}
+	return db.committer.run(ctx, newOp(func(b *batch) { b.wantHold(h.ID, h.Account, false) }, e.decide), db.options.WaitTimeout)
 }
 
-// extend adds to a hold and keeps its checkpoint.
-func (b *batch) extend(id string, soFar billing.Usage, more billing.Money) error {
-	h := b.holds[id]
+// extension adds to a hold and keeps its checkpoint.
+type extension struct {
+	id    string
+	soFar billing.Usage
+	more  billing.Money
+	done  bool          // it was, unless that was rolled back
+	after billing.Money // what is held then
+}
+
+func (e *extension) decide(b *batch) error {
+	h := b.holds[e.id]
 	if h == nil {
-		if _, ended := b.receipts[id]; ended {
+		if _, ended := b.receipts[e.id]; ended {
 			return ledger.ErrHoldEnded()
 		}
 		return ledger.ErrUnknownHold()
 	}
-	if err := ledger.CheckExtension(soFar, more); err != nil {
+	if err := ledger.CheckExtension(e.soFar, e.more); err != nil {
 		return err
 	}
-	if h.counted {
+	more := e.more
+	if h.counted || (b.again && e.done && h.amount >= e.after) {
 		more = 0
+	}
+	checkpoint, err := formatUsage(e.soFar)
+	if err != nil {
+		return err
 	}
 	if !b.addToHold(h, more) {
 		return ledger.ErrInsufficientBalance()
 	}
-	h.soFar, h.checkpoint = soFar, true
+	h.checkpoint = checkpoint
 	if h.node != noNode {
 		h.expires = b.now + b.db.options.HoldFor.Nanoseconds()
 	}
+	e.done, e.after = true, h.amount
 	return nil
 }
 
@@ -282,7 +291,7 @@ func (b *batch) extend(id string, soFar billing.Usage, more billing.Money) error
 // again. Where the hold had ended before, nothing is written, unless it had ended
 // by itself (HoldRequest.Until) and left the task open: that ends then.
 func (db *dbLedger) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
-	s := &settlement{id: h.ID, usage: u}
+	s := &settlement{id: h.ID, account: h.Account, usage: u}
 	s.settlementRecords, s.unkept = sortRecords(with)
 	if err := db.committer.run(ctx, s.op(), 0); err != nil {
 		return billing.Receipt{}, err
@@ -293,8 +302,10 @@ func (db *dbLedger) Settle(ctx context.Context, h billing.Hold, u billing.Usage,
 // settlement ends a hold.
 type settlement struct {
 	id      string
+	account string
 	usage   billing.Usage
 	recover bool // the last checkpoint is what was used
+	frees   bool // the request's key, if it has one, whatever is captured
 	settlementRecords
 	unkept  error // why the records cannot be kept
 	receipt billing.Receipt
@@ -340,7 +351,7 @@ func (s *settlement) op() *op {
 }
 
 func (s *settlement) needs(b *batch) {
-	b.wantHold(s.id)
+	b.wantHold(s.id, s.account, true)
 	s.wantTasks(b)
 }
 
@@ -362,9 +373,9 @@ func (s *settlement) decide(b *batch) error {
 	}
 	u := s.usage
 	if s.recover {
-		u = h.soFar
-		if h.damaged != nil {
-			return fault.Wrap(fault.InternalError, fmt.Sprintf("The checkpoint of the hold %.64q is damaged.", h.id), h.damaged)
+		var err error
+		if u, err = parseUsage(h.checkpoint); err != nil {
+			return fault.Wrap(fault.InternalError, fmt.Sprintf("The checkpoint of the hold %.64q is damaged.", h.id), err)
 		}
 	}
 	cost, err := b.cost(h, u)
@@ -379,10 +390,16 @@ func (s *settlement) decide(b *batch) error {
 	if err := b.capture(h, &r, cost); err != nil {
 		return err
 	}
-	for _, record := range s.answers {
-		b.answers = append(b.answers, answer{record, r})
+	if s.frees || (r.Status == billing.Released && len(s.answers) > 0) {
+		b.claims.freed = append(b.claims.freed, h.id)
+	} else {
+		for _, record := range s.answers {
+			b.answers = append(b.answers, answer{record, r})
+		}
 	}
-	b.addAttempts(h, &r, s.outcome.Failed)
+	if err := b.addAttempts(h, &r, s.outcome.Failed); err != nil {
+		return err
+	}
 	s.applySteps(b)
 	s.receipt = r
 	return nil

@@ -71,7 +71,7 @@ func leavesOlderSchema(t *testing.T, driver, dsn string, open func(store.Options
 		t.Fatal(err)
 	}
 	for _, id := range []string{"r1", "r2", "r3"} {
-		spend(t, db, id, billing.Usage{Input: 5})
+		spend(t, db, id, onceKey(id), billing.Usage{Input: 5}, nil)
 	}
 	closed(db, nil)
 	newest := version()
@@ -96,7 +96,7 @@ func leavesOlderSchema(t *testing.T, driver, dsn string, open func(store.Options
 	if err != nil {
 		t.Fatal(err)
 	}
-	spend(t, db, "r4", billing.Usage{Input: 5})
+	spend(t, db, "r4", onceKey("r4"), billing.Usage{Input: 5}, nil)
 	rows, err := db.Ledger().Usage(t.Context(), billing.Query{})
 	if err != nil || len(rows) != 1 || rows[0].Requests != 4 || rows[0].Usage.Input != 20 {
 		t.Errorf("usage of before and after: %+v, %v", rows, err)

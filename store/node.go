@@ -1,7 +1,7 @@
 package store
 
 import (
-	"context"
+	"cmp"
 	"database/sql"
 	"errors"
 	"time"
@@ -10,82 +10,28 @@ import (
 // node is this process among those that share the database.
 type node struct {
 	id      int64 // 0 before the first transaction
-	commits int64 // transactions since the row was made
 	renewed time.Time
 }
 
-// errKnown says that the answer to an earlier COMMIT was found.
-var errKnown = errors.New("the last transaction was committed")
-
-// renewLease counts the transaction and renews the lease, which no other process can
-// take away before it ends. From the count it learns how a COMMIT ended that
-// had no answer: then errKnown is returned, and its operations are known.
-func (b *batch) renewLease() error {
-	if b.signed {
-		return nil
-	}
-	var commits, now int64
-	err := b.tx.queryRow(b.ctx, b.sql.renewLease, b.db.options.Lease.Nanoseconds(), b.node.id).Scan(&commits, &now)
-	if errors.Is(err, sql.ErrNoRows) {
-		if err := b.leaseLost(); err != nil {
+// checkIn reads the ledger's time where that is the database's, and sees to it that
+// this process is one of those whose holds nobody else ends: no other can mark it dead
+// before the batch ends. One that was marked dead meanwhile, since it had not renewed
+// its lease in time, goes on as another: its open holds end by what is in the
+// database, and it finds that out by each of them.
+func (b *batch) checkIn() error {
+	b.self = b.node.id
+	if b.self != 0 {
+		if !b.db.dialect.Shared {
+			return nil
+		}
+		err := b.tx.queryRow(b.ctx, "SELECT "+b.db.dialect.Clock+" FROM node WHERE id = ? AND NOT dead FOR SHARE", b.self).Scan(&b.now)
+		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		commits, now, err = b.register()
 	}
-	if err != nil {
-		return err
-	}
-	if p := b.pending; p != nil {
-		b.pending = nil
-		if commits == p.commits+1 {
-			p.publish()
-			b.known = p.ops
-			return errKnown
-		}
-	}
-	b.signed, b.commits = true, commits
-	if now != 0 {
-		b.now = now
-	}
-	return nil
-}
-
-// leaseLost is what a node does whose lease others took: it drops its holds from
-// memory, which they end, and learns whether its last transaction was in time.
-func (b *batch) leaseLost() error {
-	clear(b.open)
-	b.careful = true
-	p := b.pending
-	b.pending = nil
-	if p == nil {
-		return nil
-	}
-	var commits int64
-	err := b.tx.queryRow(b.ctx, "SELECT commits FROM node WHERE id = ?", b.node.id).Scan(&commits)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil
-	case err != nil:
-		b.pending = p
-		return err
-	case commits == p.commits:
-		p.publish()
-		b.known = p.ops
-		clear(b.open)
-		return errKnown
-	}
-	return nil
-}
-
-// register makes the row of a process that starts, or starts over.
-func (b *batch) register() (commits, now int64, err error) {
-	var id int64
-	err = b.tx.queryRow(b.ctx, b.sql.register, b.db.options.Lease.Nanoseconds(), clock(b.db.options.Now).UnixNano()).Scan(&id, &now)
-	if err != nil {
-		return 0, 0, err
-	}
-	b.node = node{id: id}
-	return 1, now, nil
+	b.renewed, b.tx.wrote = time.Now(), true
+	now := cmp.Or(b.db.dialect.Clock, "0")
+	return b.tx.queryRow(b.ctx, "INSERT INTO node (commits, lease_until, dead, started_at) VALUES (1, "+now+" + ?, FALSE, ?) RETURNING id, "+now, b.db.options.Lease.Nanoseconds(), clock(b.db.options.Now).UnixNano()).Scan(&b.self, &b.now)
 }
 
 // newHeartbeat is an op that shows that the process lives, and finds out whether
@@ -94,8 +40,9 @@ func (b *batch) register() (commits, now int64, err error) {
 func newHeartbeat() *op { return newOp(nil, (*batch).heartbeat) }
 
 func (b *batch) heartbeat() error {
-	b.wrote = true
-	if err := b.renewLease(); err != nil || b.db.dialect.Shared {
+	if b.db.dialect.Shared {
+		b.renewed = time.Now()
+		_, err := b.tx.exec(b.ctx, "UPDATE node SET lease_until = "+b.db.dialect.Clock+" + ? WHERE id = ? AND NOT dead", b.db.options.Lease.Nanoseconds(), b.self)
 		return err
 	}
 	for _, text := range [...]string{
@@ -107,6 +54,18 @@ func (b *batch) heartbeat() error {
 		}
 	}
 	return nil
+}
+
+// renewLease renews the lease when a quarter of it is over, in a transaction of its
+// own: whatever the operations wait for, the process lives.
+func (c *committer) renewLease() {
+	if !c.db.dialect.Shared || c.conn == nil || time.Since(c.node.renewed) < c.db.options.Lease/4 {
+		return
+	}
+	b := newBatch(c, []*op{newHeartbeat()}, false)
+	if err := b.run(); c.kind(err) == Away {
+		c.closeConn()
+	}
 }
 
 // releaseLease ends the lease of a process that closes: others need not wait.
@@ -126,29 +85,40 @@ func (c *committer) releaseLease() {
 // others may have been cut off from it too, and get a lease's time to say that
 // they live.
 func (b *batch) markDeadNodes() (dead []int64, err error) {
-	if err := b.renewLease(); err != nil {
+	const mark = "UPDATE node SET dead = TRUE WHERE NOT dead AND id <> ?"
+	switch now, started := b.db.dialect.Clock, b.db.dialect.Started; {
+	case !b.db.dialect.Shared:
+		_, err = b.tx.exec(b.ctx, mark, b.self)
+	case !b.recovering():
+		// A lease that ended while the database was down tells nothing before its
+		// holder had the time to renew it. One of 0 was given back.
+		_, err = b.tx.exec(b.ctx, mark+" AND lease_until < "+now+" AND (lease_until = 0 OR lease_until >= "+started+" OR "+started+" + ? < "+now+")",
+			b.self, b.db.options.Lease.Nanoseconds())
+	}
+	if err != nil {
 		return nil, err
 	}
-	if !b.recovering() {
-		if _, err := b.tx.exec(b.ctx, b.sql.markDead, b.node.id, b.db.options.Lease.Nanoseconds()); err != nil {
-			return nil, err
-		}
-	}
-	b.wrote = true
 	return collect(b.ctx, b.tx, scanOne[int64], "SELECT id FROM node WHERE dead")
 }
 
-// deadNodeKept is how long the row of a dead process stays: should it only have
-// been slow, it reads there how its last transaction ended.
+// deadNodeKept is how long the row of a dead process stays: a program of schema 9 that
+// was only slow reads there how its last transaction ended.
 const deadNodeKept = time.Hour
 
 // deleteDeadNodes drops what is left of dead processes whose holds have ended.
-func deleteDeadNodes(ctx context.Context, t *tx, dead []int64) error {
+//
+// Their claims that did not end with a hold are those of holds that cannot be ended,
+// and those that a program of schema 9 had made before a hold.
+func (b *batch) deleteDeadNodes(dead []int64) error {
+	kept, args := "", []any(nil)
+	if b.db.dialect.Shared {
+		kept, args = " AND lease_until + ? < "+b.db.dialect.Clock, []any{deadNodeKept.Nanoseconds()}
+	}
 	for _, id := range dead {
-		if err := freeClaims(ctx, t, id); err != nil {
+		if _, err := b.tx.exec(b.ctx, "DELETE FROM answer WHERE node = ? AND state = 'open'", id); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, t.db.committer.sql.deleteNode, id, deadNodeKept.Nanoseconds()); err != nil {
+		if _, err := b.tx.exec(b.ctx, "DELETE FROM node WHERE dead AND id = ? AND id NOT IN (SELECT node FROM hold)"+kept, append([]any{id}, args...)...); err != nil {
 			return err
 		}
 	}

@@ -43,23 +43,16 @@ func newCaller(t *testing.T, db *store.DB, keyed bool) *caller {
 func (c *caller) call(ctx context.Context) bool {
 	id := fmt.Sprintf("r%09d", c.next.Add(1))
 	key, with := onceKey(id), []billing.Record{billing.Outcome{Reason: billing.ReasonComplete}}
+	var claims []billing.Record
 	if c.keyed {
-		if _, err := c.Open(ctx, key, idempotency.Content{1}, id); err != nil {
-			c.wantRefused("Open", err)
-			return false
-		}
+		claims = append(claims, claimOf(key))
 		with = append(with, idempotency.Record{Key: key, Content: idempotency.Content{1}, Body: []byte("x")})
 	}
 	h, err := c.Reserve(ctx, billing.HoldRequest{
-		Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "painter", Price: c.price, Bound: billing.Usage{Images: 1}, Claimed: c.keyed,
+		Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "painter", Price: c.price, Bound: billing.Usage{Images: 1}, With: claims,
 	})
 	if err != nil {
 		c.wantRefused("Reserve", err)
-		if c.keyed {
-			if err := c.Free(ctx, key, id); err != nil {
-				c.t.Errorf("Free: %v", err)
-			}
-		}
 		return false
 	}
 	settling, cancel := context.WithTimeout(ctx, 5*time.Second)

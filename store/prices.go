@@ -3,10 +3,8 @@ package store
 import (
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -62,15 +60,12 @@ func (db *dbLedger) Price(ctx context.Context, version string) (*billing.Price, 
 	if p := db.prices.find(version); p != nil {
 		return p, nil
 	}
-	ctx, cancel := db.readContext(ctx)
-	defer cancel()
 	var content string
-	err := db.readers().queryRow(ctx, "SELECT content FROM price WHERE version = ?", version).Scan(&content)
-	if errors.Is(err, sql.ErrNoRows) {
+	switch found, err := db.find(ctx, "SELECT content FROM price WHERE version = ?", []any{version}, &content); {
+	case err != nil:
+		return nil, err
+	case !found:
 		return nil, ledger.ErrNoPrice(version)
-	}
-	if err != nil {
-		return nil, db.unavailable(err)
 	}
 	p, err := parsePrice(version, content)
 	if err == nil {
@@ -129,13 +124,14 @@ func (db *DB) PublishPrices(ctx context.Context, list *billing.PriceList) error 
 		return nil
 	}
 	hash := listHash(list)
-	err := db.update(ctx, func(ctx context.Context, t *tx) error {
+	err := db.update(ctx, func(b *batch) error {
+		ctx, t := b.ctx, b.tx
 		for _, model := range list.Models() {
 			if err := db.storePrice(ctx, t, list.Price(model)); err != nil {
 				return err
 			}
 		}
-		return writePriceHash(ctx, t, hash)
+		return b.writePriceHash(hash)
 	})
 	if err == nil {
 		db.publishedPrices.Store(&hash)
@@ -158,11 +154,11 @@ func (db *DB) republishPrices(ctx context.Context) error {
 	if hash == nil || !db.dialect.Shared {
 		return nil
 	}
-	return db.update(ctx, func(ctx context.Context, t *tx) error { return writePriceHash(ctx, t, *hash) })
+	return db.update(ctx, func(b *batch) error { return b.writePriceHash(*hash) })
 }
 
-func writePriceHash(ctx context.Context, t *tx, hash string) error {
-	_, err := t.exec(ctx, "UPDATE node SET prices = ? WHERE id = ?", hash, t.db.committer.node.id)
+func (b *batch) writePriceHash(hash string) error {
+	_, err := b.tx.exec(b.ctx, "UPDATE node SET prices = ? WHERE id = ?", hash, b.self)
 	return err
 }
 
@@ -170,16 +166,13 @@ func writePriceHash(ctx context.Context, t *tx, hash string) error {
 // charge by different price lists, as for a moment while a new one is rolled
 // out. Each request is charged by the list of the process that took it.
 func (db *DB) PricesAgree(ctx context.Context) error {
-	ctx, cancel := db.readContext(ctx)
-	defer cancel()
 	if !db.dialect.Shared {
 		return nil
 	}
 	var lists int
-	err := db.readers().queryRow(ctx,
-		"SELECT COUNT(DISTINCT prices) FROM node WHERE prices <> '' AND NOT dead AND lease_until > "+db.dialect.Clock).Scan(&lists)
+	_, err := db.find(ctx, "SELECT COUNT(DISTINCT prices) FROM node WHERE prices <> '' AND NOT dead AND lease_until > "+db.dialect.Clock, nil, &lists)
 	if err != nil {
-		return db.unavailable(err)
+		return err
 	}
 	if lists > 1 {
 		return fault.New(fault.InvalidRequest, fmt.Sprintf("The processes that share the database charge by %d different price lists: give all of them the same file.", lists))

@@ -16,18 +16,16 @@ import (
 // Balance implements [billing.Reports]. Where the ledger only counts every account exists
 // and is at zero.
 func (db *dbLedger) Balance(ctx context.Context, account string) (billing.Balance, error) {
-	ctx, cancel := db.readContext(ctx)
-	defer cancel()
 	balance := billing.Balance{Account: account}
 	if db.options.Count {
 		return balance, nil
 	}
-	err := db.readers().queryRow(ctx, "SELECT posted, held FROM account WHERE id = ?", account).Scan(&balance.Posted, &balance.Held)
+	found, err := db.find(ctx, "SELECT posted, held FROM account WHERE id = ?", []any{account}, &balance.Posted, &balance.Held)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return billing.Balance{}, ledger.ErrNoAccount(account)
 	case err != nil:
-		return billing.Balance{}, db.unavailable(err)
+		return billing.Balance{}, err
+	case !found:
+		return billing.Balance{}, ledger.ErrNoAccount(account)
 	}
 	return balance, nil
 }
@@ -59,12 +57,10 @@ func (db *dbLedger) Receipt(ctx context.Context, account, id string) (billing.Re
 
 // receipt is the one for which a condition is true.
 func (db *dbLedger) receipt(ctx context.Context, id, condition string, args ...any) (billing.Receipt, error) {
-	ctx, cancel := db.readContext(ctx)
-	defer cancel()
-	found, err := collect(ctx, db.readers(), scanReceipt, "SELECT "+receiptColumns+" FROM receipt WHERE "+condition, args...)
+	found, err := list(ctx, db.DB, scanReceipt, "SELECT "+receiptColumns+" FROM receipt WHERE "+condition, args...)
 	switch {
 	case err != nil:
-		return billing.Receipt{}, db.unavailable(err)
+		return billing.Receipt{}, err
 	case len(found) == 0:
 		return billing.Receipt{}, ledger.ErrNoReceipt(id)
 	}
@@ -73,15 +69,13 @@ func (db *dbLedger) receipt(ctx context.Context, id, condition string, args ...a
 
 // Request implements [billing.Accounts].
 func (db *dbLedger) Request(ctx context.Context, id string) (billing.Receipt, []billing.Attempt, error) {
-	ctx, cancel := db.readContext(ctx)
-	defer cancel()
 	r, err := db.receipt(ctx, id, "id = ?", id)
 	if err != nil {
 		return billing.Receipt{}, nil, err
 	}
-	attempts, err := collect(ctx, db.readers(), scanAttempt, "SELECT channel, model, code, status, billable, used, waste, started_at, duration"+
+	attempts, err := list(ctx, db.DB, scanAttempt, "SELECT channel, model, code, status, billable, used, waste, started_at, duration"+
 		" FROM attempt WHERE receipt = ? ORDER BY number", id)
-	return r, attempts, db.unavailable(err)
+	return r, attempts, err
 }
 
 func scanAttempt(rows *sql.Rows) (a billing.Attempt, err error) {
@@ -110,7 +104,8 @@ func (db *dbLedger) OpenHolds(ctx context.Context) ([]billing.OpenHold, error) {
 		if err != nil {
 			return nil, err
 		}
-		open = append(open, billing.OpenHold{Hold: h.asHold(available), CreatedAt: timeAt(h.created), SoFar: h.soFar})
+		soFar, _ := parseUsage(h.checkpoint) // the end of the hold fails if it is damaged
+		open = append(open, billing.OpenHold{Hold: h.asHold(available), CreatedAt: timeAt(h.created), SoFar: soFar})
 	}
 	slices.SortFunc(open, func(a, b billing.OpenHold) int { return strings.Compare(a.ID, b.ID) })
 	return open, nil
@@ -123,17 +118,14 @@ func (db *DB) heldBy(ctx context.Context, condition string, args ...any) ([]*hol
 }
 
 // left is what the account and the budget of a hold can still give.
-func (db *DB) left(ctx context.Context, h *hold) (billing.Money, error) {
-	ctx, cancel := db.readContext(ctx)
-	defer cancel()
+func (db *DB) left(ctx context.Context, h *hold) (left billing.Money, err error) {
 	if db.options.Count {
 		return billing.Unlimited, nil
 	}
-	var left billing.Money
-	err := db.readers().queryRow(ctx, "SELECT MIN(available) FROM ("+
+	_, err = db.find(ctx, "SELECT MIN(available) FROM ("+
 		"SELECT posted - held AS available FROM account WHERE id = ? UNION ALL SELECT posted - held FROM budget WHERE id = ?) AS purses",
-		h.account, h.budget).Scan(&left)
-	return left, db.unavailable(err)
+		[]any{h.account, h.budget}, &left)
+	return left, err
 }
 
 // reportTimeout is how long a report may take that sums or counts.
@@ -198,7 +190,7 @@ func (db *DB) Stats() Stats {
 	c := db.committer
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Stats{Holds: int(c.holds.Load()), Waiting: len(c.queue), Away: c.down != nil}
+	return Stats{Holds: int(c.openHolds.Load()), Waiting: len(c.queue), Away: c.down != nil}
 }
 
 // Backlog is what the database, whichever processes share it, has not brought to

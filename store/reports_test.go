@@ -88,7 +88,7 @@ func TestUsageOfATimeThatCannotBeCountedIsNotThatOfAllTimes(t *testing.T) {
 		if err := db.Ledger().CreateAccount(t.Context(), "acme", billing.One); err != nil {
 			t.Fatal(err)
 		}
-		spend(t, db, "r1", billing.Usage{Input: 5})
+		spend(t, db, "r1", onceKey("r1"), billing.Usage{Input: 5}, nil)
 		soon, late := time.Date(1000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 		for _, c := range []struct {
 			query billing.Query

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"database/sql"
 	"encoding/json"
 	"maps"
@@ -36,6 +35,7 @@ type budget struct {
 	ledger.Balance
 	before ledger.Balance // as it was read
 	ended  bool
+	made   *int64 // of a new one: where its id is put
 }
 
 // hold is the row of a request that has not been settled.
@@ -47,15 +47,14 @@ type hold struct {
 	version    string
 	price      *billing.Price // nil until it is needed
 	amount     billing.Money
-	soFar      billing.Usage
-	checkpoint bool  // soFar was given
-	damaged    error // why soFar cannot be read
+	checkpoint string // what was used by then, a billing.Usage in JSON; empty for none
 	created    int64
 	expires    int64
 	counted    bool // nothing is held for it, and no money moves
 
-	fresh, ended bool // since the last commit
-	listed       bool // among what the batch touched
+	stored bool // its row is there
+	ended  bool
+	listed bool // among what the batch touched
 }
 
 // asHold is the value that the gateway carries around.
@@ -83,7 +82,7 @@ const (
 // timeAt is a time of the database.
 func timeAt(nanos int64) time.Time { return time.Unix(0, nanos).UTC() }
 
-// formatUsage is a checkpoint as its row keeps it.
+// formatUsage is a usage as a row keeps it.
 func formatUsage(u billing.Usage) (string, error) {
 	text, err := json.Marshal(u)
 	return string(text), err
@@ -97,12 +96,11 @@ func parseUsage(text string) (u billing.Usage, err error) {
 	return u, err
 }
 
-// wanted are the rows that the operations of a batch need, and that are not
-// there yet.
+// wanted are the rows that the operations of a batch need.
 type wanted struct {
 	accounts map[string]bool
-	holds    map[string]bool // of requests that run, or ran
-	fresh    []any           // ids that no request may have had
+	holds    map[string]bool // of requests that run, or ran; true if a settlement ends it
+	fresh    []string        // ids that no request may have had
 	keys     []ownKey
 }
 
@@ -116,11 +114,15 @@ func (b *batch) wantAccount(name string) {
 	b.wanted.accounts[name] = true
 }
 
-func (b *batch) wantHold(id string) {
+// wantHold names a hold with its account, which is locked before it.
+func (b *batch) wantHold(id, account string, ends bool) {
 	if b.wanted.holds == nil {
 		b.wanted.holds = map[string]bool{}
 	}
-	b.wanted.holds[id] = true
+	b.wanted.holds[id] = b.wanted.holds[id] || ends
+	if account != "" {
+		b.wantAccount(account)
+	}
 }
 
 func (b *batch) wantKey(account, key string) {
@@ -128,11 +130,11 @@ func (b *batch) wantKey(account, key string) {
 	b.wanted.keys = append(b.wanted.keys, ownKey{account, key})
 }
 
-// load reads what is wanted: holds, then accounts in the order of their names,
-// which is the order in which every process locks them, then tasks, then what
-// belongs to the accounts and so needs no lock of its own.
+// load reads what is wanted: accounts in the order of their names, which is the
+// order in which every process locks them and so the holds and the keys of their
+// requests, then tasks, then what belongs to the accounts and needs no lock of its own.
 func (b *batch) load() error {
-	for _, read := range [...]func() error{b.loadHolds, b.loadEnded, b.loadAccounts, b.loadTasks, b.loadBudgets, b.loadClaims} {
+	for _, read := range [...]func() error{b.loadAccounts, b.loadHolds, b.loadReceipts, b.loadTasks, b.loadBudgets, b.loadClaims} {
 		if err := read(); err != nil {
 			return err
 		}
@@ -140,73 +142,77 @@ func (b *batch) load() error {
 	return nil
 }
 
-// loadHolds takes the process's own holds from memory: nobody else ends them
-// while its lease lasts.
-func (b *batch) loadHolds() error {
-	var missing []string
-	for id := range b.wanted.holds {
-		known := b.open[id]
-		if known == nil || b.careful {
-			missing = append(missing, id)
-			continue
-		}
-		h := *known
-		b.holds[id] = &h
+// each calls scan for each row that a bulk query finds.
+func (b *batch) each(query string, args []any, scan func(*sql.Rows) error) error {
+	if len(args) == 0 {
+		return nil
 	}
-	if b.careful {
-		for _, id := range b.wanted.fresh {
-			missing = append(missing, id.(string))
-		}
-	}
-	if len(missing) > 0 {
-		if err := b.readHolds(missing); err != nil {
-			return err
-		}
-	}
-	for _, h := range b.holds {
-		b.wantAccount(h.account)
-	}
-	return nil
+	return queryAll(b.ctx, b.tx, b.db.bulk(query), args, scan)
 }
 
-func (b *batch) readHolds(ids []string) error {
-	slices.Sort(ids)
-	err := queryAll(b.ctx, b.tx, &b.sql.holds, anys(ids), func(rows *sql.Rows) error {
-		h, err := scanHold(rows)
-		if err == nil {
-			b.holds[h.id] = h
-		}
+func (b *batch) loadAccounts() error { return b.lockAccounts(b.wanted.accounts) }
+
+func (b *batch) lockAccounts(names map[string]bool) error {
+	return b.each("SELECT "+accountColumns+" FROM account WHERE id IN[t] ORDER BY id FOR UPDATE", sortedKeys(names), func(rows *sql.Rows) error {
+		a, err := scanAccount(rows)
+		b.accounts[a.name] = a
 		return err
 	})
-	for _, id := range ids {
-		if b.holds[id] == nil {
-			delete(b.open, id) // it was ended by others
-		}
-	}
-	return err
 }
 
-// loadEnded reads the receipts of holds that are not open, and of those that
+// loadHolds reads holds. The rows of those that a settlement ends are deleted: of all
+// who do that one finds a row. If the settlement is refused, the row is added again.
+func (b *batch) loadHolds() error {
+	var ends, others []any
+	for _, id := range slices.Sorted(maps.Keys(b.wanted.holds)) {
+		if b.wanted.holds[id] {
+			ends = append(ends, id)
+		} else {
+			others = append(others, id)
+		}
+	}
+	if b.careful {
+		others = append(others, anys(b.wanted.fresh)...)
+	}
+	strange := map[string]bool{} // accounts that the callers did not name
+	load := func(query string, ids []any, stored bool) error {
+		return b.each(query, ids, func(rows *sql.Rows) error {
+			h, err := scanHold(rows)
+			if err != nil {
+				return err
+			}
+			b.holds[h.id] = h
+			if h.stored = stored; !stored {
+				b.touch(h)
+			}
+			if b.accounts[h.account] == nil {
+				strange[h.account] = true
+			}
+			return nil
+		})
+	}
+	if err := load("DELETE FROM hold WHERE id IN[t] RETURNING "+holdColumns, ends, false); err != nil {
+		return err
+	}
+	b.tx.wrote = b.tx.wrote || len(b.touched) > 0
+	if err := load("SELECT "+holdColumns+" FROM hold WHERE id IN[t]", others, true); err != nil {
+		return err
+	}
+	return b.lockAccounts(strange)
+}
+
+// loadReceipts reads the receipts of holds that are not open, and of those that
 // carry the id of a new request.
-func (b *batch) loadEnded() error {
-	ids := b.wanted.fresh
+func (b *batch) loadReceipts() error {
+	ids := anys(b.wanted.fresh)
 	for id := range b.wanted.holds {
 		if b.holds[id] == nil {
 			ids = append(ids, id)
 		}
 	}
-	return queryAll(b.ctx, b.tx, &b.sql.ended, ids, func(rows *sql.Rows) error {
+	return b.each("SELECT "+receiptColumns+" FROM receipt WHERE id IN[t]", ids, func(rows *sql.Rows) error {
 		r, err := scanReceipt(rows)
 		b.receipts[r.ID] = r
-		return err
-	})
-}
-
-func (b *batch) loadAccounts() error {
-	names := slices.Sorted(maps.Keys(b.wanted.accounts))
-	return queryAll(b.ctx, b.tx, &b.sql.accounts, anys(names), func(rows *sql.Rows) error {
-		a, err := scanAccount(rows)
-		b.accounts[a.name] = a
 		return err
 	})
 }
@@ -230,7 +236,7 @@ func (b *batch) loadBudgets() error {
 	for k := range keys {
 		args = append(args, k.account, k.key)
 	}
-	err := queryAll(b.ctx, b.tx, &b.sql.currentBudgets, args, func(rows *sql.Rows) error {
+	err := b.each(currentBudgets, args, func(rows *sql.Rows) error {
 		p, err := scanBudget(rows)
 		b.budgets[p.id], b.current[p.of] = p, p
 		return err
@@ -244,12 +250,15 @@ func (b *batch) loadBudgets() error {
 	if err != nil || len(ids) == 0 {
 		return err
 	}
-	return queryAll(b.ctx, b.tx, &b.sql.budgets, anys(slices.Sorted(maps.Keys(ids))), func(rows *sql.Rows) error {
+	return b.each("SELECT "+budgetColumns+" FROM budget WHERE id IN[n]", anys(slices.Sorted(maps.Keys(ids))), func(rows *sql.Rows) error {
 		p, err := scanBudget(rows)
 		b.budgets[p.id] = p
 		return err
 	})
 }
+
+// currentBudgets are the budgets that new requests of keys count against.
+const currentBudgets = "SELECT " + budgetColumns + " FROM budget WHERE NOT ended AND (account, key_id) IN (ROWS[tt])"
 
 // scanBudget reads a row of budgetColumns.
 func scanBudget(rows *sql.Rows) (*budget, error) {
@@ -262,15 +271,9 @@ func scanBudget(rows *sql.Rows) (*budget, error) {
 // scanHold reads a row of holdColumns.
 func scanHold(rows *sql.Rows) (*hold, error) {
 	var h hold
-	var soFar string
 	err := rows.Scan(&h.id, &h.node, &h.account, &h.budget, &h.key, &h.operation, &h.model,
-		&h.version, &h.amount, &soFar, &h.created, &h.expires, &h.counted)
-	if err != nil {
-		return nil, err
-	}
-	h.soFar, h.damaged = parseUsage(soFar)
-	h.checkpoint = soFar != ""
-	return &h, nil
+		&h.version, &h.amount, &h.checkpoint, &h.created, &h.expires, &h.counted)
+	return &h, err
 }
 
 // scanReceipt reads a row of receiptColumns.
@@ -287,42 +290,36 @@ func scanReceipt(rows *sql.Rows) (billing.Receipt, error) {
 	return r, err
 }
 
-func anys[T cmp.Ordered](values []T) []any {
-	all := make([]any, len(values))
-	for i, v := range values {
-		all[i] = v
-	}
-	return all
-}
-
-// dirty reports whether the batch has anything to commit.
-func (b *batch) dirty() bool {
-	if b.wrote || len(b.touched) > 0 || len(b.entries) > 0 || len(b.newBudgets) > 0 || len(b.tasks.touched) > 0 ||
-		(b.db.dialect.Shared && time.Since(b.node.renewed) > b.db.options.Lease/4) {
-		return true
-	}
-	for _, a := range b.accounts {
-		if a.fresh || a.position != a.before {
-			return true
-		}
-	}
-	return false
-}
-
 // flush writes what the operations decided.
 func (b *batch) flush() error {
-	for _, write := range [...]func() error{
-		b.renewLease, b.writeAccounts, b.writeBudgets, b.writePrices, b.writeHolds, b.writeReceipts, b.writeUsage, b.writeAttempts, b.writeEntries, b.writeAnswers,
-		b.writeTasks, b.writeNotices, b.freeAnswers, b.writeClaims,
+	for _, write := range [...]func(){
+		b.writeAccounts, b.writeBudgets, b.writeHolds, b.writeReceipts, b.writeUsage, b.writeEntries, b.writeClaims, b.writeAnswers, b.writeTasks, b.writeNotices,
 	} {
-		if err := write(); err != nil {
-			return err
-		}
+		write()
 	}
-	return nil
+	return b.err
 }
 
-func (b *batch) writeAccounts() error {
+// write runs a bulk statement, which has to change a row for each row of arguments,
+// unless something was not written before.
+func (b *batch) write(query string, args []any) {
+	if b.err == nil {
+		b.err = b.tx.execAll(b.ctx, query, args)
+	}
+}
+
+// writeAny is write for a statement that need not find its rows.
+func (b *batch) writeAny(query string, args []any) {
+	if b.err == nil {
+		_, b.err = b.tx.execBulk(b.ctx, query, args)
+	}
+}
+
+// A balance is changed by a difference, and the result must be a legal balance: nothing
+// that was decided in memory gets past this guard.
+const legalBalance = " AND posted + c.column2 >= held + c.column3 AND held + c.column3 >= 0"
+
+func (b *batch) writeAccounts() {
 	var fresh, changed []any
 	for _, a := range b.accounts {
 		switch {
@@ -333,77 +330,48 @@ func (b *batch) writeAccounts() error {
 				a.revenue-a.before.revenue, a.overrun-a.before.overrun, a.budgets-a.before.budgets)
 		}
 	}
-	if err := b.tx.execAll(b.ctx, &b.sql.insertAccount, fresh); err != nil {
-		return err
-	}
-	return b.tx.execAll(b.ctx, &b.sql.updateAccount, changed)
+	b.write("INSERT INTO account ("+accountColumns+", created_at) ROWS[tnnnnnnn]", fresh)
+	b.write("UPDATE account SET posted = posted + c.column2, held = held + c.column3, credited = credited + c.column4,"+
+		" revenue = revenue + c.column5, overrun = overrun + c.column6, budgets = budgets + c.column7 FROM (ROWS[tnnnnnn]) AS c WHERE id = c.column1"+legalBalance, changed)
 }
 
-func (b *batch) writeBudgets() error {
+func (b *batch) writeBudgets() {
 	var changed []any
 	for _, p := range b.budgets {
 		if p.id > 0 && p.Balance != p.before {
 			changed = append(changed, p.id, p.Posted-p.before.Posted, p.Held-p.before.Held)
 		}
 	}
-	if err := b.tx.execAll(b.ctx, &b.sql.updateBudget, changed); err != nil {
-		return err
+	b.write("UPDATE budget SET posted = posted + c.column2, held = held + c.column3 FROM (ROWS[nnn]) AS c WHERE id = c.column1"+legalBalance, changed)
+	if b.err == nil {
+		b.err = b.writeNewBudgets()
 	}
-	return b.writeNewBudgets()
 }
 
-// writePrices sees that the price of every new hold is stored.
-func (b *batch) writePrices() error {
-	var last string
-	for _, h := range b.touched {
-		if !h.fresh || h.version == last {
-			continue
-		}
-		last = h.version
-		if err := b.db.storePrice(b.ctx, b.tx, h.price); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (b *batch) writeHolds() error {
-	var fresh, changed, ended []any
+// writeHolds writes the holds that are open, and the prices of those that are new.
+func (b *batch) writeHolds() {
+	var fresh, changed []any
+	var stored string // the last price
 	for _, h := range b.touched {
 		switch {
-		case h.fresh && h.ended:
 		case h.ended:
-			ended = append(ended, h.id)
-		case h.fresh || h.checkpoint:
-			soFar, err := h.writtenUsage()
-			if err != nil {
-				return err
-			}
-			if h.fresh {
-				fresh = append(fresh, h.id, h.node, h.account, h.budget, h.key, h.operation, h.model, h.version, h.amount, soFar, h.created, h.expires, h.counted)
-			} else {
-				changed = append(changed, h.id, h.amount, soFar, h.expires)
+		case h.stored:
+			changed = append(changed, h.id, h.amount, h.checkpoint, h.expires)
+		default:
+			fresh = append(fresh, h.id, h.node, h.account, h.budget, h.key, h.operation, h.model, h.version, h.amount, h.checkpoint, h.created, h.expires, h.counted)
+			if h.version != stored && h.price != nil && b.err == nil {
+				stored, b.err = h.version, b.db.storePrice(b.ctx, b.tx, h.price)
 			}
 		}
 	}
-	if err := b.tx.execAll(b.ctx, &b.sql.insertHold, fresh); err != nil {
-		return err
-	}
-	if err := b.tx.execAll(b.ctx, &b.sql.updateHold, changed); err != nil {
-		return err
-	}
-	return b.tx.execAll(b.ctx, &b.sql.deleteHold, ended)
+	b.write("INSERT INTO hold ("+holdColumns+") ROWS[tntnttttntnnb]", fresh)
+	b.write("UPDATE hold SET amount = c.column2, so_far = c.column3, expires_at = c.column4 FROM (ROWS[tntn]) AS c WHERE id = c.column1", changed)
 }
 
-func (h *hold) writtenUsage() (string, error) {
-	if !h.checkpoint {
-		return "", nil
-	}
-	return formatUsage(h.soFar)
-}
-
-func (b *batch) writeReceipts() error {
-	args := make([]any, 0, len(b.settled)*b.sql.insertReceipt.width)
+// writeReceipts writes the receipts of holds that have ended, with the attempts that
+// failed before.
+func (b *batch) writeReceipts() {
+	args := make([]any, 0, len(b.settled)*29)
 	for i := range b.settled {
 		r := &b.settled[i]
 		u := &r.Usage
@@ -413,7 +381,25 @@ func (b *batch) writeReceipts() error {
 			u.ImageInput, u.ImageOutput, u.Images, u.Seconds, u.Characters,
 			u.Variant, flag(u.Estimated), flag(u.Zero), flag(u.Anomaly), r.counted)
 	}
-	return b.tx.execAll(b.ctx, &b.sql.insertReceipt, args)
+	b.write("INSERT INTO receipt ("+receiptColumns+", counted) ROWS[tttttttnnnttnnnnnnnnnnnntnnnb]", args)
+	b.write("INSERT INTO attempt ("+attemptColumns+") ROWS[tnttttnntnnnn]", b.attempts)
+}
+
+// addAttempts notes the attempts that failed before a request ended, with its receipt.
+func (b *batch) addAttempts(h *hold, r *billing.Receipt, failed []billing.Attempt) error {
+	for i := range failed {
+		a := &failed[i]
+		used := ""
+		if !a.Used.IsZero() {
+			var err error
+			if used, err = formatUsage(a.Used); err != nil {
+				return err
+			}
+		}
+		b.attempts = append(b.attempts, r.ID, int64(i+1), r.Account, a.Channel, a.Model, a.Code, int64(a.Status),
+			flag(a.Billable), used, ledger.Waste(a, h.price), ledger.Nanos(a.StartedAt), a.Duration.Nanoseconds(), r.SettledAt.UnixNano())
+	}
+	return nil
 }
 
 // flag is a boolean that sums and extremes can be taken of.
@@ -424,49 +410,11 @@ func flag(set bool) int64 {
 	return 0
 }
 
-func (b *batch) writeEntries() error {
-	args := make([]any, 0, len(b.entries)*b.sql.insertEntry.width)
+func (b *batch) writeEntries() {
+	args := make([]any, 0, len(b.entries)*10)
 	for i := range b.entries {
 		e := &b.entries[i]
 		args = append(args, e.account, e.kind, e.reference, e.customer, e.credit, e.revenue, e.overrun, e.held, e.available, b.now)
 	}
-	return b.tx.execAll(b.ctx, &b.sql.insertEntry, args)
-}
-
-// freeAnswers ends the claims that outlived their process with their videos.
-func (b *batch) freeAnswers() error {
-	return b.execEach(&b.sql.freeAnswers, b.tasks.endedRequests)
-}
-
-// attempt is the row of a failed attempt.
-type attempt struct {
-	receipt *billing.Receipt
-	number  int64 // from 1
-	billing.Attempt
-}
-
-// addAttempts notes the attempts that failed before a request ended, with its receipt.
-func (b *batch) addAttempts(h *hold, r *billing.Receipt, failed []billing.Attempt) {
-	for i := range failed {
-		a := attempt{receipt: r, number: int64(i + 1), Attempt: failed[i]}
-		a.Waste = ledger.Waste(&a.Attempt, h.price)
-		b.attempts = append(b.attempts, a)
-	}
-}
-
-func (b *batch) writeAttempts() error {
-	args := make([]any, 0, len(b.attempts)*b.sql.insertAttempt.width)
-	for i := range b.attempts {
-		a := &b.attempts[i]
-		used := ""
-		if !a.Used.IsZero() {
-			var err error
-			if used, err = formatUsage(a.Used); err != nil {
-				return err
-			}
-		}
-		args = append(args, a.receipt.ID, a.number, a.receipt.Account, a.Channel, a.Model, a.Code, int64(a.Status),
-			flag(a.Billable), used, a.Waste, ledger.Nanos(a.StartedAt), a.Duration.Nanoseconds(), a.receipt.SettledAt.UnixNano())
-	}
-	return b.tx.execAll(b.ctx, &b.sql.insertAttempt, args)
+	b.write("INSERT INTO entry ("+entryColumns+") ROWS[tttnnnnnnn]", args)
 }

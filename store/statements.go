@@ -3,32 +3,65 @@ package store
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
+	"sync"
 
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// statements are those that the committer runs in bulk, or whose text depends
-// on the dialect.
-type statements struct {
-	renewLease, register, markDead, deleteNode                     string
-	accounts, currentBudgets, budgets, holds, ended                bulk
-	updateAccount, insertAccount, updateBudget                     bulk
-	insertHold, updateHold, deleteHold, insertReceipt, insertEntry bulk
-	addUsage                                                       bulk
-	insertAttempt                                                  bulk
-	openClaims, lockClaims, takeClaim, insertClaim                 bulk
-	freeClaim, keepAnswer                                          bulk
-	accountsOfHolds, unlockedHolds, unlockedAccounts, accountNames bulk
-
-	tasks, taskOf, openTasks, recentTasks, submittedTasks      bulk
-	insertTask, updateTask, deleteTask, leaseTask, freeAnswers bulk
-	insertNotice, leaseNotice                                  bulk
+// Dialect is what tells one database from the other.
+type Dialect struct {
+	// Numbered says that placeholders are $1, $2 and not ?.
+	Numbered bool
+	// Schema spells the text of a migration, which is written for Postgres.
+	Schema func(text string) string
+	// Serialise is a statement that makes a transaction wait for others that
+	// ran it; empty where every writing transaction waits anyway.
+	Serialise string
+	// Session is a statement with which the committer's connection begins; empty
+	// where it needs none.
+	Session string
+	// ShortLockWait is a statement that makes the waits of a transaction for locks
+	// short; empty where no other session can have one.
+	ShortLockWait string
+	// Arrays says that a column of many rows can be one argument.
+	Arrays bool
+	// Clock is an expression for the database's time in nanoseconds since 1970;
+	// empty where the process's own clock is as good.
+	Clock string
+	// Started is an expression for the time, like Clock's, at which a database
+	// with a Clock began to serve.
+	Started string
+	// Snapshot is the isolation in which a transaction that reads sees one state.
+	Snapshot sql.IsolationLevel
+	// NoTimeout is a statement that lets a transaction take any time; empty where
+	// none is bounded.
+	NoTimeout string
+	// Migrating is a statement that lets a transaction take any time, and wait for
+	// each lock as long as its one argument says ("0" is for ever); empty where
+	// neither is bounded.
+	Migrating string
+	// Shared says that several processes may use the database at once.
+	Shared bool
+	// Failure says what an error of the driver means.
+	Failure func(error) Failure
 }
+
+// Failure is what an error of a driver means for a transaction.
+type Failure int
+
+// The kinds of failure.
+const (
+	Broken     Failure = iota // nothing that trying again would help
+	Duplicate                 // a unique key is taken
+	Conflict                  // the transaction met another one; it may be tried again
+	Locked                    // it waited too long for a row that another session has locked
+	Away                      // the database is not there, or cannot write (disk full)
+	Unwritable                // a text has a byte that the database does not take
+)
 
 // The columns of a row, in the order in which they are scanned and written.
 const (
@@ -42,84 +75,42 @@ const (
 	entryColumns   = "account, kind, reference, customer, credit, revenue, overrun, held, available, created_at"
 )
 
-func newStatements(d Dialect, holdFor time.Duration) *statements {
-	// A lease that ended while the database was down tells nothing before its
-	// holder had the time to renew it. One of 0 was given back.
-	clock, old := d.Clock, " AND lease_until + ? < "+d.Clock
-	others := " AND lease_until < " + d.Clock + " AND (lease_until = 0 OR lease_until >= " + d.Started + " OR " + d.Started + " + ? < " + d.Clock + ")"
-	if clock == "" { // no other process can be alive, or come back
-		clock, others, old = "0", " AND ? > 0", " AND ? > 0"
+// spellings are the statements as the dialect spells them, by how they are written.
+type spellings struct{ single, bulk sync.Map }
+
+// text is a statement, written with ? for its arguments, as the dialect spells
+// it. Statements hold no other question marks.
+func (db *DB) text(query string) string {
+	if !db.dialect.Numbered {
+		return query
 	}
-	s := &statements{
-		renewLease: "UPDATE node SET commits = commits + 1, lease_until = " + clock + " + ? WHERE id = ? AND NOT dead RETURNING commits, " + clock,
-		register:   "INSERT INTO node (commits, lease_until, dead, started_at) VALUES (1, " + clock + " + ?, FALSE, ?) RETURNING id, " + clock,
-		markDead:   "UPDATE node SET dead = TRUE WHERE NOT dead AND id <> ?" + others,
-		deleteNode: "DELETE FROM node WHERE dead AND id = ?" + old + " AND id NOT IN (SELECT node FROM hold)",
-
-		accounts:       newLookup(d, "SELECT "+accountColumns+" FROM account WHERE id", 't', " ORDER BY id"+d.Lock),
-		currentBudgets: newBulk(d, "SELECT "+budgetColumns+" FROM budget WHERE NOT ended AND (account, key_id) IN (", "tt", ")"),
-		budgets:        newLookup(d, "SELECT "+budgetColumns+" FROM budget WHERE id", 'n', ""),
-		holds:          newLookup(d, "SELECT "+holdColumns+" FROM hold WHERE id", 't', " ORDER BY id"+d.Lock),
-		ended:          newLookup(d, "SELECT "+receiptColumns+" FROM receipt WHERE id", 't', ""),
-
-		// A balance is changed by a difference, and the result must be a legal balance:
-		// nothing that was decided in memory gets past these guards.
-		updateAccount: newBulk(d, "UPDATE account SET posted = posted + c.column2, held = held + c.column3, credited = credited + c.column4,"+
-			" revenue = revenue + c.column5, overrun = overrun + c.column6, budgets = budgets + c.column7 FROM (", "tnnnnnn",
-			") AS c WHERE id = c.column1 AND posted + c.column2 >= held + c.column3 AND held + c.column3 >= 0"),
-		updateBudget: newBulk(d, "UPDATE budget SET posted = posted + c.column2, held = held + c.column3 FROM (", "nnn",
-			") AS c WHERE id = c.column1 AND posted + c.column2 >= held + c.column3 AND held + c.column3 >= 0"),
-		updateHold: newBulk(d, "UPDATE hold SET amount = c.column2, so_far = c.column3, expires_at = c.column4 FROM (", "tntn", ") AS c WHERE id = c.column1"),
-
-		insertAccount: newBulk(d, "INSERT INTO account ("+accountColumns+", created_at) ", "tnnnnnnn", ""),
-		insertHold:    newBulk(d, "INSERT INTO hold ("+holdColumns+") ", "tntnttttntnnb", ""),
-		deleteHold:    newLookup(d, "DELETE FROM hold WHERE id", 't', ""),
-		insertReceipt: newBulk(d, "INSERT INTO receipt ("+receiptColumns+", counted) ", "tttttttnnnttnnnnnnnnnnnntnnnb", ""),
-		addUsage:      newBulk(d, "INSERT INTO usage_hour (account, hour, key_id, model, operation, counted, requests, estimated, anomaly, "+summedColumns+") ", "tntttb"+strings.Repeat("n", len(usageSums{})), addedUsage()),
-		insertAttempt: newBulk(d, "INSERT INTO attempt ("+attemptColumns+") ", "tnttttnntnnnn", ""),
-		insertEntry:   newBulk(d, "INSERT INTO entry ("+entryColumns+") ", "tttnnnnnnn", ""),
+	if known, ok := db.spellings.single.Load(query); ok {
+		return known.(string)
 	}
-	s.ofTasks(d)
-	s.ofLocks(d)
-	s.ofAnswers(d, holdFor)
-	return s
+	numbered := numbered(query)
+	db.spellings.single.Store(query, numbered)
+	return numbered
 }
 
-// ofTasks are the statements about videos.
-func (s *statements) ofTasks(d Dialect) {
-	const all = "SELECT " + taskColumns + " FROM task WHERE "
-	s.tasks = newLookup(d, all+"id", 't', " ORDER BY id"+d.Lock)
-	s.taskOf = newLookup(d, all+"NOT ended AND request_id", 't', " ORDER BY id"+d.Lock)
-	s.openTasks = newBulk(d, "SELECT account, key_id, COUNT(*) FROM task WHERE NOT ended AND (account, key_id) IN (", "tt", ") GROUP BY account, key_id")
-	s.recentTasks = newBulk(d, "SELECT "+taskColumns+" FROM (", "tn", ") AS c JOIN task ON fingerprint = c.column1 AND noted_at > c.column2")
-	s.submittedTasks = newLookup(d, all+"state = 'submitting' AND fingerprint", 't', "")
-
-	s.insertTask = newBulk(d, "INSERT INTO task ("+taskColumns+", owner, lease_until) ", submittedKinds+livingKinds+"tn", "")
-	// The version is a guard as those of the balances are.
-	s.updateTask = newBulk(d, "UPDATE task SET "+assigned(livingColumns, 3)+" FROM (", "tn"+livingKinds,
-		") AS c WHERE id = c.column1 AND version = c.column2 AND NOT ended")
-	s.deleteTask = newLookup(d, "DELETE FROM task WHERE id", 't', "")
-	s.leaseTask = newBulk(d, "UPDATE task SET owner = c.column2, lease_until = c.column3 FROM (", "ttn", ") AS c WHERE id = c.column1")
-	s.freeAnswers = newLookup(d, "DELETE FROM answer WHERE state = 'open' AND request", 't', "")
-
-	s.insertNotice = newBulk(d, "INSERT INTO notice ("+noticeColumns+", owner, lease_until) ", noticeKinds+"tn", "")
-	s.leaseNotice = newBulk(d, "UPDATE notice SET owner = c.column2, lease_until = c.column3 FROM (", "ttn", ") AS c WHERE id = c.column1")
-}
-
-// assigned sets columns to those of the rows "c" from the nth on.
-func assigned(columns string, n int) string {
+func numbered(query string) string {
 	var b strings.Builder
-	for name := range strings.SplitSeq(columns, ", ") {
-		fmt.Fprintf(&b, "%s = c.column%d, ", name, n)
-		n++
+	for n := 1; ; n++ {
+		before, after, found := strings.Cut(query, "?")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		b.WriteString("$" + strconv.Itoa(n))
+		query = after
 	}
-	return strings.TrimSuffix(b.String(), ", ")
 }
 
-// bulk is a statement over many rows of arguments.
+// bulk is a statement over many rows of arguments. It is written with ROWS[kinds] for
+// the rows, which have the columns column1, column2 and so on, or with IN[kind] after a
+// column that is one of many values. The kinds are a letter for each column, as in
+// arrays.
 type bulk struct {
-	width  int      // arguments in a row
-	kinds  string   // what each of them is, a letter for each
+	kinds  string
 	arrays bool     // a column is one argument, however many rows there are
 	texts  []string // otherwise: for 1, 2, 4 rows and so on
 }
@@ -132,34 +123,48 @@ var arrays = map[rune]string{'t': "CAST(? AS TEXT[])", 'n': "CAST(? AS BIGINT[])
 // times as many a row takes several times as long.
 const maxArgs = 32
 
-// newBulk spells before, rows in the place of a subquery, after. The rows have
-// the columns column1, column2 and so on.
-func newBulk(d Dialect, before, row, after string) bulk {
-	b := bulk{width: len(row), kinds: row, arrays: d.Arrays}
-	if b.arrays {
-		var columns, names []string
-		for i, kind := range row {
-			columns = append(columns, arrays[kind])
-			names = append(names, "column"+strconv.Itoa(i+1))
-		}
-		b.texts = []string{before + "SELECT * FROM unnest(" + strings.Join(columns, ", ") + ") AS rows (" + strings.Join(names, ", ") + ")" + after}
-		return b
+// bulk spells a statement once.
+func (db *DB) bulk(query string) *bulk {
+	if known, ok := db.spellings.bulk.Load(query); ok {
+		return known.(*bulk)
 	}
-	values := "(" + strings.TrimSuffix(strings.Repeat("?, ", len(row)), ", ") + ")"
-	for n := 1; n == 1 || n*len(row) <= maxArgs; n *= 2 {
-		b.texts = append(b.texts, before+"VALUES "+strings.TrimSuffix(strings.Repeat(values+", ", n), ", ")+after)
-	}
+	b := newBulk(db.dialect, query)
+	db.spellings.bulk.Store(query, b)
 	return b
 }
 
-// newLookup spells before, which ends in a column, that the column is one of many
-// values, and after. With an array every database goes to each value by index,
-// however large it believes the table to be.
-func newLookup(d Dialect, before string, kind rune, after string) bulk {
-	if d.Arrays {
-		return bulk{width: 1, kinds: string(kind), arrays: true, texts: []string{before + " = ANY(" + arrays[kind] + ")" + after}}
+func newBulk(d Dialect, query string) *bulk {
+	if !d.Shared { // one process has the database for itself
+		query = strings.ReplaceAll(query, " FOR UPDATE", "")
 	}
-	return newBulk(d, before+" IN (", string(kind), ")"+after)
+	before, rest, isRows := strings.Cut(query, "ROWS[")
+	if !isRows {
+		before, rest, _ = strings.Cut(query, "IN[")
+	}
+	kinds, after, _ := strings.Cut(rest, "]")
+	b := &bulk{kinds: kinds, arrays: d.Arrays}
+	if b.arrays {
+		var columns, names []string
+		for i, kind := range kinds {
+			columns = append(columns, arrays[kind])
+			names = append(names, "column"+strconv.Itoa(i+1))
+		}
+		rows := "SELECT * FROM unnest(" + strings.Join(columns, ", ") + ") AS rows (" + strings.Join(names, ", ") + ")"
+		if !isRows { // every database goes to each value by index, however large it believes the table to be
+			rows = "= ANY(" + columns[0] + ")"
+		}
+		b.texts = []string{before + rows + after}
+		return b
+	}
+	row := "(" + strings.TrimSuffix(strings.Repeat("?, ", len(kinds)), ", ") + ")"
+	for n := 1; n == 1 || n*len(kinds) <= maxArgs; n *= 2 {
+		rows := "VALUES " + strings.TrimSuffix(strings.Repeat(row+", ", n), ", ")
+		if !isRows {
+			rows = "IN (" + rows + ")"
+		}
+		b.texts = append(b.texts, before+rows+after)
+	}
+	return b
 }
 
 // each calls do with statements and their part of args until all are used.
@@ -167,9 +172,10 @@ func (b *bulk) each(args []any, do func(query string, args []any) error) error {
 	if b.arrays && len(args) > 0 {
 		return do(b.texts[0], b.columns(args))
 	}
-	for left := len(args) / b.width; left > 0; left = len(args) / b.width {
+	width := len(b.kinds)
+	for left := len(args) / width; left > 0; left = len(args) / width {
 		i := min(bits.Len(uint(left)), len(b.texts)) - 1
-		n := b.width << i
+		n := width << i
 		if err := do(b.texts[i], args[:n]); err != nil {
 			return err
 		}
@@ -180,17 +186,18 @@ func (b *bulk) each(args []any, do func(query string, args []any) error) error {
 
 // columns are rows of arguments as an array for each column.
 func (b *bulk) columns(args []any) []any {
-	all := make([]any, b.width)
+	width := len(b.kinds)
+	all := make([]any, width)
 	for i := range all {
 		switch b.kinds[i] {
 		case 't':
-			all[i] = column(args[i:], b.width, func(arg any) string { return arg.(string) })
+			all[i] = column(args[i:], width, func(arg any) string { return arg.(string) })
 		case 'y':
-			all[i] = column(args[i:], b.width, func(arg any) []byte { return arg.([]byte) })
+			all[i] = column(args[i:], width, func(arg any) []byte { return arg.([]byte) })
 		case 'b':
-			all[i] = column(args[i:], b.width, func(arg any) bool { return arg.(bool) })
+			all[i] = column(args[i:], width, func(arg any) bool { return arg.(bool) })
 		case 'n':
-			all[i] = column(args[i:], b.width, func(arg any) int64 {
+			all[i] = column(args[i:], width, func(arg any) int64 {
 				if amount, ok := arg.(billing.Money); ok {
 					return int64(amount)
 				}
@@ -210,19 +217,20 @@ func column[T any](args []any, width int, value func(any) T) []T {
 	return all
 }
 
-// execAll runs a bulk statement, which has to change one row for each row of
-// arguments: where it does not, another process was faster.
-func (t *tx) execAll(ctx context.Context, b *bulk, args []any) error {
-	var changed int64
-	err := b.each(args, func(query string, args []any) error {
-		n, err := t.execBulk(ctx, query, args)
-		changed += n
-		return err
-	})
-	if err == nil && changed != int64(len(args)/b.width) {
-		err = errStale
+// assigned sets columns to those of the rows "c" from the nth on.
+func assigned(columns string, n int) string {
+	names := strings.Split(columns, ", ")
+	for i, name := range names {
+		names[i] = name + " = c.column" + strconv.Itoa(n+i)
 	}
-	return err
+	return strings.Join(names, ", ")
+}
+
+// querier is what a transaction and the pool of readers have in common.
+// Statements are written with ? for their arguments.
+type querier interface {
+	query(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	queryRow(ctx context.Context, query string, args ...any) *sql.Row
 }
 
 // queryAll calls scan for each row that a bulk query finds.
@@ -263,4 +271,23 @@ func collect[T any](ctx context.Context, q querier, scan func(*sql.Rows) (T, err
 func scanOne[T any](rows *sql.Rows) (v T, err error) {
 	err = rows.Scan(&v)
 	return v, err
+}
+
+// sortedKeys are the keys of a set as arguments, in the order in which rows are locked.
+func sortedKeys[V any](set map[string]V) []any {
+	keys := make([]any, 0, len(set))
+	for key := range set {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(a, b any) int { return strings.Compare(a.(string), b.(string)) })
+	return keys
+}
+
+// anys are values as arguments.
+func anys[T any](values []T) []any {
+	all := make([]any, len(values))
+	for i, v := range values {
+		all[i] = v
+	}
+	return all
 }

@@ -46,7 +46,7 @@ type DB struct {
 	reports *sql.DB // few connections, for what may read for long
 	release func() error
 
-	texts           texts // statements in the dialect's spelling
+	spellings       spellings
 	prices          priceCache
 	publishedPrices atomic.Pointer[string] // the hash of the list that is charged by
 	committer       *committer
@@ -244,7 +244,7 @@ func (db *DB) unavailable(err error) error {
 func (db *DB) failure(err error) Failure {
 	var f *fault.Error
 	switch {
-	case err == nil || errors.As(err, &f) || errors.Is(err, errKnown):
+	case err == nil || errors.As(err, &f):
 		return Broken
 	case errors.Is(err, errStale):
 		return Conflict

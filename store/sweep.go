@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
@@ -84,7 +83,7 @@ func (db *DB) sweep(ctx context.Context, ahead, timeout time.Duration) error {
 	if err := db.recover(ctx, expired, timeout); err != nil {
 		return err
 	}
-	return db.update(ctx, func(ctx context.Context, t *tx) error { return deleteDeadNodes(ctx, t, dead) })
+	return db.update(ctx, func(b *batch) error { return b.deleteDeadNodes(dead) })
 }
 
 // A sweep drops at most sweepBatch × sweepRounds answers, and as many notices: they can be
@@ -105,14 +104,11 @@ func (db *DB) sweepAnswers(ctx context.Context, now int64) error {
 func (db *DB) dropAll(ctx context.Context, table, key, condition string, at int64) error {
 	for range sweepRounds {
 		var one int
-		switch err := db.readers().queryRow(ctx, "SELECT 1 FROM "+table+" WHERE "+condition+" LIMIT 1", at).Scan(&one); {
-		case errors.Is(err, sql.ErrNoRows):
-			return nil // and nothing was written
-		case err != nil:
-			return db.unavailable(err)
+		if found, err := db.find(ctx, "SELECT 1 FROM "+table+" WHERE "+condition+" LIMIT 1", []any{at}, &one); err != nil || !found {
+			return err // and nothing was written
 		}
-		if err := db.update(ctx, func(ctx context.Context, t *tx) error {
-			return t.dropSome(ctx, table, key, condition, at, sweepBatch)
+		if err := db.update(ctx, func(b *batch) error {
+			return b.tx.dropSome(b.ctx, table, key, condition, at, sweepBatch)
 		}); err != nil {
 			return err
 		}
@@ -129,7 +125,7 @@ func (t *tx) dropSome(ctx context.Context, table, key, condition string, at int6
 
 // newRecoverOp ends a hold that nobody else ends, by its last checkpoint.
 func newRecoverOp(h *hold) *op {
-	s := &settlement{id: h.id, recover: true}
+	s := &settlement{id: h.id, account: h.account, recover: true, frees: true}
 	s.outcome.Reason = billing.ReasonInternal
 	lasting := h.node == noNode // it outlived its process, and its task may be open
 	if lasting {

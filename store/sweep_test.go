@@ -1,46 +1,15 @@
 package store_test
 
 import (
-	"fmt"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 )
-
-func TestAnswersAreGoneAfterADayAlsoWhereNobodyAsksAgain(t *testing.T) {
-	onEach(t, func(t *testing.T, open opener) {
-		clock := newManual(noon)
-		db := open(store.Options{Now: clock.Now})
-		const answers = 150 // more than one transaction drops
-		for i := range answers {
-			k, id := onceKey(fmt.Sprint(i)), fmt.Sprint("r", i)
-			if _, err := db.Ledger().Open(t.Context(), k, idempotency.Content{1}, id); err != nil {
-				t.Fatal(err)
-			}
-			if err := db.Ledger().Keep(t.Context(), k, id, answerOf(id, "a secret")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, step := range []struct {
-			after time.Duration
-			left  int
-		}{{idempotency.KeptFor - 1, answers}, {1, 0}} {
-			clock.Advance(step.after)
-			if err := db.Sweep(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if n := store.CountAnswers(t.Context(), db); n != step.left {
-				t.Errorf("at %s %d answers are left, want %d", clock.Now(), n, step.left)
-			}
-		}
-	})
-}
 
 // The process's own time is the bubble's; the wall clock is one that an
 // operator sets.

@@ -1,15 +1,11 @@
 package store
 
 import (
-	"crypto/sha256"
 	"database/sql"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -121,10 +117,7 @@ func (r *taskRow) repeats(n *video.CreateTask, now int64) bool {
 // them, after everything else that is locked.
 func (b *batch) loadTasks() error {
 	t := &b.tasks
-	if err := b.lockKeys(); err != nil {
-		return err
-	}
-	err := queryAll(b.ctx, b.tx, &b.sql.tasks, anys(slices.Sorted(maps.Keys(t.wanted))), func(rows *sql.Rows) error {
+	err := b.each("SELECT "+taskColumns+" FROM task WHERE id IN[t] ORDER BY id FOR UPDATE", sortedKeys(t.wanted), func(rows *sql.Rows) error {
 		r, err := scanTask(rows)
 		if err == nil {
 			t.known[r.ID] = r
@@ -134,7 +127,7 @@ func (b *batch) loadTasks() error {
 	if err != nil {
 		return err
 	}
-	err = queryAll(b.ctx, b.tx, &b.sql.taskOf, anys(slices.Sorted(maps.Keys(t.requests))), func(rows *sql.Rows) error {
+	err = b.each("SELECT "+taskColumns+" FROM task WHERE NOT ended AND request_id IN[t] ORDER BY id FOR UPDATE", sortedKeys(t.requests), func(rows *sql.Rows) error {
 		r, err := b.scanKnownTask(rows)
 		if err == nil {
 			t.of[r.RequestID] = r
@@ -159,24 +152,6 @@ func (b *batch) scanKnownTask(rows *sql.Rows) (*taskRow, error) {
 	return r, nil
 }
 
-// lockKeys makes the processes admit the tasks of a key one after the other.
-func (b *batch) lockKeys() error {
-	if !b.db.dialect.Shared || len(b.tasks.news) == 0 {
-		return nil
-	}
-	locks := map[int64]bool{}
-	for _, n := range b.tasks.news {
-		sum := sha256.Sum256(fmt.Appendf(nil, "tasks %q %q", n.Task.Account, n.Task.Key))
-		locks[int64(binary.BigEndian.Uint64(sum[:]))] = true
-	}
-	for _, lock := range slices.Sorted(maps.Keys(locks)) {
-		if _, err := b.tx.exec(b.ctx, "SELECT pg_advisory_xact_lock(CAST(? AS bigint) # hashtext(current_schema()))", lock); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // loadRivals reads what may refuse new tasks.
 func (b *batch) loadRivals() error {
 	t := &b.tasks
@@ -194,7 +169,7 @@ func (b *batch) loadRivals() error {
 		mark := hex.EncodeToString(n.Task.Fingerprint[:])
 		recent, same = append(recent, mark, b.now-int64(n.Window)), append(same, mark)
 	}
-	err := queryAll(b.ctx, b.tx, &b.sql.openTasks, keys, func(rows *sql.Rows) error {
+	err := b.each("SELECT account, key_id, COUNT(*) FROM task WHERE NOT ended AND (account, key_id) IN (ROWS[tt]) GROUP BY account, key_id", keys, func(rows *sql.Rows) error {
 		var k ownKey
 		var n int64
 		err := rows.Scan(&k.account, &k.key, &n)
@@ -210,10 +185,10 @@ func (b *batch) loadRivals() error {
 		return err
 	}
 	if err == nil {
-		err = queryAll(b.ctx, b.tx, &b.sql.recentTasks, recent, note)
+		err = b.each("SELECT "+taskColumns+" FROM (ROWS[tn]) AS c JOIN task ON fingerprint = c.column1 AND noted_at > c.column2", recent, note)
 	}
 	if err == nil {
-		err = queryAll(b.ctx, b.tx, &b.sql.submittedTasks, same, note)
+		err = b.each("SELECT "+taskColumns+" FROM task WHERE state = 'submitting' AND fingerprint IN[t]", same, note)
 	}
 	return err
 }
@@ -229,9 +204,8 @@ type tasks struct {
 	requests map[string]bool
 	news     []*video.CreateTask
 
-	touched       []*taskRow
-	notices       []webhook.Delivery
-	endedRequests []any // requests whose claims end with their task
+	touched []*taskRow
+	notices []webhook.Delivery
 }
 
 func newTasks() tasks {
@@ -303,7 +277,7 @@ func (b *batch) dropTask(r *taskRow) {
 // an answer did not end.
 func (b *batch) endTask(r *taskRow) {
 	b.tasks.open[ownKey{r.Account, r.Key}]--
-	b.tasks.endedRequests = append(b.tasks.endedRequests, r.RequestID)
+	b.claims.freed = append(b.claims.freed, r.RequestID)
 }
 
 func (b *batch) touchTask(r *taskRow) {
@@ -314,45 +288,41 @@ func (b *batch) touchTask(r *taskRow) {
 }
 
 // writeTasks writes what the operations decided on tasks.
-func (b *batch) writeTasks() error {
+func (b *batch) writeTasks() {
+	if len(b.tasks.touched) == 0 {
+		return
+	}
 	var fresh, changed, dropped []any
 	for _, r := range b.tasks.touched {
 		living, err := r.living()
-		if err != nil {
-			return err
+		submitted, bad := r.submitted()
+		if b.err = errors.Join(b.err, err, bad); b.err != nil {
+			return
 		}
 		switch {
 		case r.fresh && r.dropped:
 		case r.dropped:
 			dropped = append(dropped, r.ID)
 		case r.fresh:
-			submitted, err := r.submitted()
-			if err != nil {
-				return err
-			}
 			fresh = append(append(append(fresh, submitted...), living...), "", int64(0))
 		default:
 			changed = append(append(changed, r.ID, r.before), living...)
 		}
 		r.fresh, r.listed, r.before = false, false, r.Version
 	}
-	b.wrote = b.wrote || len(b.tasks.touched) > 0
 	b.tasks.touched = nil
-	if err := b.tx.execAll(b.ctx, &b.sql.insertTask, fresh); err != nil {
-		return err
-	}
-	if err := b.tx.execAll(b.ctx, &b.sql.updateTask, changed); err != nil {
-		return err
-	}
-	return b.tx.execAll(b.ctx, &b.sql.deleteTask, dropped)
+	b.write("INSERT INTO task ("+taskColumns+", owner, lease_until) ROWS["+submittedKinds+livingKinds+"tn]", fresh)
+	// The version is a guard as those of the balances are.
+	b.write("UPDATE task SET "+assigned(livingColumns, 3)+" FROM (ROWS[tn"+livingKinds+"]) AS c WHERE id = c.column1 AND version = c.column2 AND NOT ended", changed)
+	b.write("DELETE FROM task WHERE id IN[t]", dropped)
 }
 
 // writeNotices writes the notices of the steps, due at once.
-func (b *batch) writeNotices() error {
-	args := make([]any, 0, len(b.tasks.notices)*b.sql.insertNotice.width)
+func (b *batch) writeNotices() {
+	var args []any
 	for i := range b.tasks.notices {
 		n := &b.tasks.notices[i]
 		args = append(args, n.ID, n.Account, n.TaskID, n.URL, string(n.Body), nanos(n.CreatedAt), string(webhook.Waiting), int64(0), "", b.now, int64(0), "", int64(0))
 	}
-	return b.tx.execAll(b.ctx, &b.sql.insertNotice, args)
+	b.write("INSERT INTO notice ("+noticeColumns+", owner, lease_until) ROWS["+noticeKinds+"tn]", args)
 }

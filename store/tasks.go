@@ -23,6 +23,9 @@ func (db *dbLedger) Change(ctx context.Context, step video.Step, record *idempot
 	made := false // the committer's until run has returned nil
 	o := newOp(func(b *batch) { b.tasks.wanted[step.Task.ID] = true }, func(b *batch) error {
 		r := b.tasks.known[step.Task.ID]
+		if b.again && made && r != nil && r.Version == step.Task.Version && r.State == step.Task.State && r.UpdatedAt.Equal(step.Task.UpdatedAt) {
+			return nil // it is this step
+		}
 		if made = r.follows(&step); !made {
 			return nil
 		}
@@ -56,49 +59,39 @@ func (db *dbLedger) Find(ctx context.Context, account, id string) (*video.Task, 
 		"account = ? AND id = ?",
 		"account = ? AND upstream_id = ? AND upstream_id <> '' ORDER BY noted_at DESC, id DESC LIMIT 1",
 	} {
-		found, err := db.tasksWhere(ctx, where, account, id)
-		if err != nil {
-			return nil, db.unavailableOrCanceled(ctx, err)
-		}
-		if len(found) > 0 {
-			return found[0], nil
+		found, err := list(ctx, db.DB, scanVideo, "SELECT "+taskColumns+" FROM task WHERE "+where, account, id)
+		if err != nil || len(found) > 0 {
+			return first(found), err
 		}
 	}
 	return nil, nil
 }
 
-// tasksWhere reads tasks beside the committer.
-func (db *DB) tasksWhere(ctx context.Context, where string, args ...any) ([]*video.Task, error) {
-	ctx, cancel := db.readContext(ctx)
-	defer cancel()
-	found := []*video.Task{}
-	err := forEach(ctx, db.readers(), func(rows *sql.Rows) error {
-		t, err := scanTask(rows)
-		if err == nil {
-			found = append(found, &t.Task)
-		}
-		return err
-	}, "SELECT "+taskColumns+" FROM task WHERE "+where, args...)
-	return found, err
+// scanVideo reads a row of taskColumns beside the committer.
+func scanVideo(rows *sql.Rows) (*video.Task, error) {
+	r, err := scanTask(rows)
+	if err != nil {
+		return nil, err
+	}
+	return &r.Task, nil
 }
 
 // Claim implements [video.Store]. Leases are measured by the database's clock
 // where several processes share it; until is the caller's. A lease of which
 // more than half is left is not renewed, so that most calls write nothing.
 func (db *dbLedger) Claim(ctx context.Context, owner string, until time.Time, n int) ([]*video.Task, error) {
-	err := db.updateIf(ctx, func(b *batch) (bool, error) { return b.leaseTasks(owner, until, n) })
+	err := db.update(ctx, func(b *batch) error { return b.leaseTasks(owner, until, n) })
 	if err != nil {
 		return nil, err
 	}
 	// With a reader: the committer need not read what it wrote.
-	tasks, err := db.tasksWhere(ctx, "NOT ended AND owner = ? ORDER BY polled_at, id", owner)
-	return tasks, db.unavailableOrCanceled(ctx, err)
+	return list(ctx, db.DB, scanVideo, "SELECT "+taskColumns+" FROM task WHERE NOT ended AND owner = ? ORDER BY polled_at, id", owner)
 }
 
-// leaseTasks leases free tasks and renews leases; false if it wrote nothing.
-func (b *batch) leaseTasks(owner string, until time.Time, n int) (bool, error) {
-	if err := b.writeTasks(); err != nil { // what the batch has changed so far
-		return false, err
+// leaseTasks leases free tasks and renews leases.
+func (b *batch) leaseTasks(owner string, until time.Time, n int) error {
+	if b.writeTasks(); b.err != nil { // what the batch has changed so far
+		return b.err
 	}
 	end := b.db.ledgerTime(until, b.now)
 	var rows []any
@@ -110,12 +103,12 @@ func (b *batch) leaseTasks(owner string, until time.Time, n int) (bool, error) {
 		return err
 	}
 	if err := lease("owner <> ? AND lease_until <= ? ORDER BY polled_at, id LIMIT ?", owner, b.now, max(n, 0)); err != nil {
-		return false, err
+		return err
 	}
 	if err := lease("owner = ? AND lease_until <= ?", owner, b.now+(end-b.now)/2); err != nil {
-		return false, err
+		return err
 	}
-	return len(rows) > 0, b.tx.execAll(b.ctx, &b.sql.leaseTask, rows)
+	return b.tx.execAll(b.ctx, "UPDATE task SET owner = c.column2, lease_until = c.column3 FROM (ROWS[ttn]) AS c WHERE id = c.column1", rows)
 }
 
 // Now implements [video.Clock]: it is the database's time where several processes
@@ -133,10 +126,10 @@ func (db *dbLedger) Purge(ctx context.Context, now time.Time) (int, error) {
 	total := 0
 	for {
 		var dropped int64 // the committer's until run has returned nil
-		err := db.updateIf(ctx, func(b *batch) (_ bool, err error) {
+		err := db.update(ctx, func(b *batch) (err error) {
 			dropped, err = b.tx.exec(b.ctx, "DELETE FROM task WHERE id IN (SELECT id FROM task WHERE purge_at > 0 AND purge_at <= ? LIMIT ?"+
 				b.db.skipLocked()+")", nanos(now), sweptTasks)
-			return dropped > 0, err
+			return err
 		})
 		if err != nil {
 			return total, err
@@ -172,11 +165,16 @@ func (db *DB) ledgerTime(t time.Time, now int64) int64 {
 
 // newAddTaskOp makes a task whose hold is not in this ledger.
 func newAddTaskOp(n *video.CreateTask) *op {
+	made := false // unless that was rolled back
 	o := newOp(func(b *batch) { b.wantNewTask(n) }, func(b *batch) error {
+		if b.again && made && b.tasks.known[n.Task.ID] != nil {
+			return nil
+		}
 		if err := b.checkNewTask(n); err != nil {
 			return err
 		}
 		b.addTask(n, false)
+		made = true
 		return nil
 	})
 	o.undo = func() *op { return newDropTaskOp(n.Task.ID) } // its caller was told that there is none
@@ -191,6 +189,7 @@ func newDropTaskOp(id string) *op {
 }
 
 func (b *batch) wantNewTask(n *video.CreateTask) {
+	b.wantAccount(n.Task.Account) // whose tasks are admitted one after the other
 	b.tasks.wanted[n.Task.ID] = true
 	b.tasks.news = append(b.tasks.news, n)
 }

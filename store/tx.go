@@ -10,80 +10,96 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// querier is what a transaction and the pool of readers have in common.
-// Statements are written with ? for their arguments.
-type querier interface {
-	query(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	queryRow(ctx context.Context, query string, args ...any) *sql.Row
-}
-
 // tx is one writing transaction. It belongs to the committer's goroutine.
 type tx struct {
 	*sql.Tx
 	db   *DB
 	conn *sql.Conn // that it is on
 
+	wrote  bool             // it has something to commit
 	prices []*billing.Price // whose rows are there once it is committed
 }
 
 // exec runs a statement and returns how many rows it changed.
 func (t *tx) exec(ctx context.Context, query string, args ...any) (int64, error) {
-	result, err := t.result(ctx, query, args)
+	var result sql.Result
+	stmt, err := t.stmt(ctx, query)
+	switch {
+	case err != nil:
+		return 0, err
+	case stmt == nil:
+		result, err = t.ExecContext(ctx, t.db.text(query), args...)
+	default:
+		result, err = stmt.ExecContext(ctx, args...)
+	}
 	if err != nil {
 		return 0, err
 	}
-	return result.RowsAffected()
+	changed, err := result.RowsAffected()
+	t.wrote = t.wrote || changed > 0
+	return changed, err
 }
 
-func (t *tx) result(ctx context.Context, query string, args []any) (sql.Result, error) {
-	if t.db.dialect.Shared {
-		return t.ExecContext(ctx, t.db.text(query), args...)
-	}
-	stmt, err := t.stmt(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	return stmt.ExecContext(ctx, args...)
-}
-
-// execBulk is exec for the statements of which a batch runs many. On SQLite it
+// execBulk runs a bulk statement and returns how many rows it changed. On SQLite it
 // calls the driver itself: for one row database/sql takes as long as SQLite.
 func (t *tx) execBulk(ctx context.Context, query string, args []any) (changed int64, err error) {
-	if t.db.dialect.Shared {
-		return t.exec(ctx, query, args...)
+	err = t.db.bulk(query).each(args, func(query string, args []any) error {
+		var n int64
+		var err error
+		if t.db.dialect.Shared {
+			n, err = t.exec(ctx, query, args...)
+		} else {
+			n, err = t.db.committer.direct.exec(ctx, t.conn, query, args)
+		}
+		changed += n
+		return err
+	})
+	t.wrote = t.wrote || changed > 0
+	return changed, err
+}
+
+// execAll is execBulk for a statement that has to change one row for each row of
+// arguments: where it does not, another process was faster.
+func (t *tx) execAll(ctx context.Context, query string, args []any) error {
+	if len(args) == 0 {
+		return nil
 	}
-	return t.db.committer.direct.exec(ctx, t.conn, query, args)
+	changed, err := t.execBulk(ctx, query, args)
+	if err == nil && changed != int64(len(args)/len(t.db.bulk(query).kinds)) {
+		err = errStale
+	}
+	return err
 }
 
 // query returns rows that have to be closed before the next statement.
 func (t *tx) query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if t.db.dialect.Shared {
-		return t.QueryContext(ctx, t.db.text(query), args...)
-	}
 	stmt, err := t.stmt(ctx, query)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case stmt == nil:
+		return t.QueryContext(ctx, t.db.text(query), args...)
 	}
 	return stmt.QueryContext(ctx, args...)
 }
 
 func (t *tx) queryRow(ctx context.Context, query string, args ...any) *sql.Row {
-	if t.db.dialect.Shared {
-		return t.QueryRowContext(ctx, t.db.text(query), args...)
-	}
 	stmt, err := t.stmt(ctx, query)
-	if err != nil {
-		return t.conn.QueryRowContext(ctx, t.db.text(query), args...) // gives the error again
+	if stmt == nil || err != nil {
+		return t.QueryRowContext(ctx, t.db.text(query), args...) // gives an error again
 	}
 	return stmt.QueryRowContext(ctx, args...)
 }
 
 // stmt keeps each statement of SQLite compiled: the committer runs the same
 // few. The statements are the connection's, which has only this one transaction.
-// On Postgres, whose driver remembers statements by itself, they would be a
-// trap: where the driver finds the connection lost, a connection's statement
-// waits for the end of the transaction that waits for the statement.
+// On Postgres there is none: its driver remembers statements by itself, and they
+// would be a trap: where the driver finds the connection lost, a connection's
+// statement waits for the end of the transaction that waits for the statement.
 func (t *tx) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
+	if t.db.dialect.Shared {
+		return nil, nil
+	}
 	prepared := t.db.committer.prepared
 	if known := prepared[query]; known != nil {
 		return known, nil
@@ -214,6 +230,36 @@ func (db *DB) readContext(ctx context.Context) (context.Context, context.CancelF
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, db.options.WaitTimeout)
+}
+
+// find reads one row for a caller who waits for it into to; false if there is none.
+func (db *DB) find(ctx context.Context, query string, args []any, to ...any) (found bool, err error) {
+	ctx, cancel := db.readContext(ctx)
+	defer cancel()
+	err = db.readers().queryRow(ctx, query, args...).Scan(to...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, db.unavailableOrCanceled(ctx, err)
+}
+
+// list reads a few rows for a caller who waits for them.
+func list[T any](ctx context.Context, db *DB, scan func(*sql.Rows) (T, error), query string, args ...any) ([]T, error) {
+	ctx, cancel := db.readContext(ctx)
+	defer cancel()
+	all, err := collect(ctx, db.readers(), scan, query, args...)
+	return all, db.unavailableOrCanceled(ctx, err)
+}
+
+// now is the time of the ledger in nanoseconds since 1970, as a transaction or
+// a reader sees it.
+func (db *DB) now(ctx context.Context, q querier) (int64, error) {
+	if db.options.Now != nil || db.dialect.Clock == "" {
+		return clock(db.options.Now).UnixNano(), nil
+	}
+	var now int64
+	err := q.queryRow(ctx, "SELECT "+db.dialect.Clock).Scan(&now)
+	return now, err
 }
 
 // clock reads now, or the real clock where now is nil.

@@ -41,9 +41,9 @@ func (s *usageSums) add(r *billing.Receipt) {
 
 // writeUsage adds the batch's receipts to the sums of their hour, one row for each
 // group of them. A database that several processes share has a trigger for it.
-func (b *batch) writeUsage() error {
+func (b *batch) writeUsage() {
 	if b.db.dialect.Shared || len(b.settled) == 0 {
-		return nil
+		return
 	}
 	groups := make(map[usageGroup]*usageSums)
 	for i := range b.settled {
@@ -56,21 +56,22 @@ func (b *batch) writeUsage() error {
 		}
 		sums.add(&r.Receipt)
 	}
-	args := make([]any, 0, len(groups)*b.sql.addUsage.width)
+	args := make([]any, 0, len(groups)*(6+len(usageSums{})))
 	for g, sums := range groups {
 		args = append(args, g.account, g.hour, g.key, g.model, g.operation, g.counted)
 		for _, n := range sums {
 			args = append(args, n)
 		}
 	}
-	return b.tx.execAll(b.ctx, &b.sql.addUsage, args)
+	b.write(addUsage(), args)
 }
 
-// addedUsage is what becomes of a row of usage_hour that is there already. A sum
-// that does not fit is the largest number.
-func addedUsage() string {
+// addUsage adds sums to rows of usage_hour. A sum that does not fit is the largest
+// number.
+func addUsage() string {
 	var b strings.Builder
-	b.WriteString(" ON CONFLICT (account, hour, key_id, model, operation, counted) DO UPDATE SET requests = usage_hour.requests + EXCLUDED.requests," +
+	b.WriteString("INSERT INTO usage_hour (account, hour, key_id, model, operation, counted, requests, estimated, anomaly, " + summedColumns + ") ROWS[tntttbnnnnnnnnnnnnnnn]" +
+		" ON CONFLICT (account, hour, key_id, model, operation, counted) DO UPDATE SET requests = usage_hour.requests + EXCLUDED.requests," +
 		" estimated = MAX(usage_hour.estimated, EXCLUDED.estimated), anomaly = MAX(usage_hour.anomaly, EXCLUDED.anomaly)")
 	for name := range strings.SplitSeq(summedColumns, ", ") {
 		b.WriteString(", " + name + " = usage_hour." + name + " + MIN(EXCLUDED." + name + ", 9223372036854775807 - usage_hour." + name + ")")

@@ -304,8 +304,8 @@ func (v verification) positions(names []string) (broken string, err error) {
 		if err != nil {
 			return err
 		}
-		find := newLookup(v.db.dialect, "SELECT "+accountColumns+" FROM account WHERE id", 't', "")
-		return queryAll(v.ctx, q, &find, anys(names), func(rows *sql.Rows) error {
+		find := v.db.bulk("SELECT " + accountColumns + " FROM account WHERE id IN[t]")
+		return queryAll(v.ctx, q, find, anys(names), func(rows *sql.Rows) error {
 			a, err := scanAccount(rows)
 			if err == nil && broken == "" {
 				broken = sums[a.name].differs(a)
@@ -339,26 +339,25 @@ func (v verification) replay(q querier, names []string) (map[string]*replayed, e
 	for _, name := range names {
 		all[name] = &replayed{}
 	}
-	d := v.db.dialect
 	for _, part := range [...]struct {
-		sums bulk
+		sums string
 		add  func(r *replayed, totals []*big.Int)
 	}{
-		{newLookup(d, "SELECT account, "+sums("customer", "credit", "revenue", "overrun")+" FROM entry WHERE kind <> 'capture' AND account", 't', " GROUP BY account"),
+		{"SELECT account, " + sums("customer", "credit", "revenue", "overrun") + " FROM entry WHERE kind <> 'capture' AND account IN[t] GROUP BY account",
 			func(r *replayed, totals []*big.Int) {
 				r.posted.Add(&r.posted, totals[0])
 				r.credited.Sub(&r.credited, totals[1])
 				r.revenue.Add(&r.revenue, totals[2])
 				r.overrun.Sub(&r.overrun, totals[3])
 			}},
-		{newLookup(d, "SELECT account, "+sums("charge", "overrun")+" FROM usage_hour WHERE NOT counted AND account", 't', " GROUP BY account"),
+		{"SELECT account, " + sums("charge", "overrun") + " FROM usage_hour WHERE NOT counted AND account IN[t] GROUP BY account",
 			func(r *replayed, totals []*big.Int) {
 				r.posted.Sub(&r.posted, totals[0])
 				r.revenue.Add(&r.revenue, totals[0]).Add(&r.revenue, totals[1])
 				r.overrun.Add(&r.overrun, totals[1])
 			}},
 	} {
-		err := queryAll(v.ctx, q, &part.sums, anys(names), func(rows *sql.Rows) error {
+		err := queryAll(v.ctx, q, v.db.bulk(part.sums), anys(names), func(rows *sql.Rows) error {
 			var name string
 			var parts [4]sum
 			scanned := []any{&name}
@@ -413,9 +412,9 @@ func (v verification) usage(names []string) (broken string, err error) {
 // sizes are how many receipts the accounts should have.
 func (v verification) sizes(names []string) (map[string]int64, error) {
 	sizes := make(map[string]int64, len(names))
-	find := newLookup(v.db.dialect, "SELECT account, CAST(SUM(requests) AS BIGINT) FROM usage_hour WHERE account", 't', " GROUP BY account")
+	find := v.db.bulk("SELECT account, CAST(SUM(requests) AS BIGINT) FROM usage_hour WHERE account IN[t] GROUP BY account")
 	err := v.read(func(q querier) error {
-		return queryAll(v.ctx, q, &find, anys(names), func(rows *sql.Rows) error {
+		return queryAll(v.ctx, q, find, anys(names), func(rows *sql.Rows) error {
 			var name string
 			var n int64
 			err := rows.Scan(&name, &n)
@@ -487,8 +486,8 @@ func differentUsage(g usageGroup) string {
 
 // sumUsage sums the rows of a table by their groups.
 func (v verification) sumUsage(q querier, table, at, hour, requests string, names []string, first, end int64) (map[usageGroup]usageSums, error) {
-	find := newLookup(v.db.dialect, "SELECT account, "+hour+", key_id, model, operation, counted, "+requests+", MAX(estimated), MAX(anomaly), "+
-		sums(strings.Split(summedColumns, ", ")...)+" FROM "+table+" WHERE "+at+" >= ? AND "+at+" < ? AND account", 't', " GROUP BY 1, 2, 3, 4, 5, 6")
+	find := v.db.bulk("SELECT account, " + hour + ", key_id, model, operation, counted, " + requests + ", MAX(estimated), MAX(anomaly), " +
+		sums(strings.Split(summedColumns, ", ")...) + " FROM " + table + " WHERE " + at + " >= ? AND " + at + " < ? AND account IN[t] GROUP BY 1, 2, 3, 4, 5, 6")
 	all := map[usageGroup]usageSums{}
 	err := find.each(anys(names), func(query string, args []any) error {
 		return forEach(v.ctx, q, func(rows *sql.Rows) error {

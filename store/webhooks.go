@@ -17,20 +17,20 @@ const (
 // Due implements [webhook.Outbox].
 func (db *dbLedger) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Delivery, error) {
 	var due []webhook.Delivery // the committer's until run has returned nil
-	err := db.updateIf(ctx, func(b *batch) (bool, error) {
+	var end int64              // of the leases, which may be there from an earlier try
+	err := db.update(ctx, func(b *batch) error {
+		found, err := collect(b.ctx, b.tx, scanNotice, "SELECT "+noticeColumns+" FROM notice WHERE state = 'waiting' AND next_at <= ?"+
+			" AND (lease_until <= ? OR (owner = ? AND lease_until = ?)) ORDER BY next_at, id LIMIT ?"+db.skipLocked(), b.now, b.now, owner, end, max(n, 0))
+		if err != nil {
+			return err
+		}
+		end = db.ledgerTime(until, b.now)
 		due = []webhook.Delivery{}
 		var leased []any
-		err := forEach(b.ctx, b.tx, func(rows *sql.Rows) error {
-			e, err := scanNotice(rows)
-			due = append(due, e.Delivery)
-			leased = append(leased, e.ID, owner, db.ledgerTime(until, b.now))
-			return err
-		}, "SELECT "+noticeColumns+" FROM notice WHERE state = 'waiting' AND next_at <= ? AND lease_until <= ? ORDER BY next_at, id LIMIT ?"+
-			db.skipLocked(), b.now, b.now, max(n, 0))
-		if err != nil {
-			return false, err
+		for _, e := range found {
+			due, leased = append(due, e.Delivery), append(leased, e.ID, owner, end)
 		}
-		return len(due) > 0, b.tx.execAll(b.ctx, &b.sql.leaseNotice, leased)
+		return b.tx.execAll(b.ctx, "UPDATE notice SET owner = c.column2, lease_until = c.column3 FROM (ROWS[ttn]) AS c WHERE id = c.column1", leased)
 	})
 	if err != nil {
 		return nil, err
@@ -51,14 +51,16 @@ func scanNotice(rows *sql.Rows) (webhook.Status, error) {
 
 // Done implements [webhook.Outbox].
 func (db *dbLedger) Done(ctx context.Context, id string, at time.Time) error {
-	return db.update(ctx, func(ctx context.Context, t *tx) error {
+	return db.update(ctx, func(b *batch) error {
+		ctx, t := b.ctx, b.tx
 		return t.endNotice(ctx, id, webhook.Sent, nanos(at))
 	})
 }
 
 // Failed implements [webhook.Outbox].
 func (db *dbLedger) Failed(ctx context.Context, n webhook.Delivery, next time.Time, reason string, final bool) error {
-	return db.update(ctx, func(ctx context.Context, t *tx) error {
+	return db.update(ctx, func(b *batch) error {
+		ctx, t := b.ctx, b.tx
 		now, err := db.now(ctx, t)
 		if err != nil {
 			return err
@@ -82,8 +84,6 @@ const mostNotices = 1000
 
 // Deliveries implements [Ledger].
 func (db *dbLedger) Deliveries(ctx context.Context, account string, limit int) ([]webhook.Status, error) {
-	ctx, cancel := db.readContext(ctx)
-	defer cancel()
 	where, args := "WHERE account = ? ", []any{account}
 	if account == "" {
 		where, args = "", nil
@@ -91,22 +91,18 @@ func (db *dbLedger) Deliveries(ctx context.Context, account string, limit int) (
 	if limit <= 0 {
 		limit = 100
 	}
-	all := []webhook.Status{}
-	err := forEach(ctx, db.readers(), func(rows *sql.Rows) error {
-		e, err := scanNotice(rows)
-		all = append(all, e)
-		return err
-	}, "SELECT "+noticeColumns+" FROM notice "+where+"ORDER BY created_at DESC, id LIMIT ?", append(args, min(limit, mostNotices))...)
-	if err != nil {
-		return nil, db.unavailableOrCanceled(ctx, err)
+	all, err := list(ctx, db.DB, scanNotice, "SELECT "+noticeColumns+" FROM notice "+where+"ORDER BY created_at DESC, id LIMIT ?", append(args, min(limit, mostNotices))...)
+	if all == nil {
+		all = []webhook.Status{}
 	}
-	return all, nil
+	return all, err
 }
 
 // Resend implements [Ledger].
 func (db *dbLedger) Resend(ctx context.Context, id string) (found bool, err error) {
 	var changed int64 // the committer's until update has returned nil
-	err = db.update(ctx, func(ctx context.Context, t *tx) error {
+	err = db.update(ctx, func(b *batch) error {
+		ctx, t := b.ctx, b.tx
 		now, err := db.now(ctx, t)
 		if err != nil {
 			return err
@@ -172,9 +168,10 @@ func (db *dbLedger) WebhookSecret(ctx context.Context, account string, rotate bo
 		return webhook.Secret{}, fault.Wrap(fault.InternalError, "No webhook secret was made, for lack of random bytes.", err)
 	}
 	var made webhook.Secret // the committer's until update has returned nil
-	err = db.update(ctx, func(ctx context.Context, t *tx) error {
+	err = db.update(ctx, func(b *batch) error {
+		ctx, t := b.ctx, b.tx
 		found, err := db.secrets(ctx, t, current, account)
-		if err == nil && len(found) > 0 && !rotate {
+		if err == nil && len(found) > 0 && (!rotate || found[0].Reveal() == fresh.Reveal()) { // it may be there from an earlier try
 			made = found[0]
 			return nil
 		}
@@ -190,11 +187,12 @@ func (db *dbLedger) WebhookSecret(ctx context.Context, account string, rotate bo
 	return made, nil
 }
 
-func first(found []webhook.Secret) webhook.Secret {
-	if len(found) == 0 {
-		return webhook.Secret{}
+// first is the first that was found, or none.
+func first[T any](found []T) (one T) {
+	if len(found) > 0 {
+		one = found[0]
 	}
-	return found[0]
+	return one
 }
 
 // putSecret makes a secret the current one.

@@ -283,7 +283,7 @@ const (
 
 // The calls at which a process is killed.
 const (
-	theClaim      = "the claim of a key"
+	theLookup     = "the look for a key"
 	theHold       = "the hold"
 	theSubmission = "the submission"
 	theAcceptance = "the step of an acceptance"
@@ -308,7 +308,7 @@ const (
 // points are all points.
 func points() (all []string) {
 	for _, call := range []string{
-		theClaim, theHold, theSubmission, theAcceptance, theLoss, theRelease, theLease, thePoll, theProgress,
+		theLookup, theHold, theSubmission, theAcceptance, theLoss, theRelease, theLease, thePoll, theProgress,
 		theSettlement, theNotices, theSecrets, theDelivery, theFailure,
 	} {
 		all = append(all, before+call, during+call, after+call)
@@ -366,9 +366,9 @@ type ledger struct {
 	killer *killer
 }
 
-func (l *ledger) Open(ctx context.Context, key idempotency.Key, content idempotency.Content, id string) (*idempotency.Answer, error) {
-	defer l.killer.at(theClaim)()
-	return l.Ledger.Open(ctx, key, content, id)
+func (l *ledger) Lookup(ctx context.Context, key idempotency.Key, content idempotency.Content) (*idempotency.Answer, error) {
+	defer l.killer.at(theLookup)()
+	return l.Ledger.Lookup(ctx, key, content)
 }
 
 func (l *ledger) Reserve(ctx context.Context, c billing.HoldRequest) (billing.Hold, error) {

@@ -259,7 +259,7 @@ func (a audit) answers() error {
 // a request that kept none.
 func (a audit) callers() error {
 	for id, r := range a.kept {
-		got, err := a.db.Ledger().Open(a.ctx, keyOf(r), idempotency.Content{1}, "a later one")
+		got, err := a.db.Ledger().Lookup(a.ctx, keyOf(r), idempotency.Content{1})
 		if err != nil || got == nil || got.Receipt != a.ended[id] {
 			a.problem(lost, "the answer of %s: %+v, %v", id, got, err)
 		}
@@ -270,10 +270,10 @@ func (a audit) callers() error {
 			continue
 		}
 		r := request{id, receipt.Account}
-		if got, err := a.db.Ledger().Open(a.ctx, keyOf(r), idempotency.Content{1}, "a later one"); err != nil || got != nil {
+		if got, err := a.db.Ledger().Lookup(a.ctx, keyOf(r), idempotency.Content{1}); err != nil || got != nil {
 			a.problem(leftOpen, "the key of %s: %+v, %v", id, got, err)
 		}
-		return a.db.Ledger().Free(a.ctx, keyOf(r), "a later one")
+		break
 	}
 	return nil
 }
@@ -388,11 +388,11 @@ const (
 // history is a request as its client knows it.
 type history struct {
 	request
-	claim, hold, settle answered
-	amount, used        int64
-	keep                bool
-	marks               []mark
-	receipt             billing.Receipt // the acknowledged one
+	hold, settle answered
+	amount, used int64
+	keep         bool
+	marks        []mark
+	receipt      billing.Receipt // the acknowledged one
 }
 
 // mark is a checkpoint.
@@ -422,7 +422,7 @@ func (b *book) hear(e event) {
 		b.create(e)
 	case credited:
 		b.credit(e)
-	case claimed, reserved, extended, settled:
+	case reserved, extended, settled:
 		b.request(e)
 	case repeated:
 		b.repeat(e)
@@ -482,8 +482,6 @@ func (b *book) request(e event) {
 	}
 	state := e.answer()
 	switch e.Kind {
-	case claimed:
-		h.claim = state
 	case reserved:
 		h.hold, h.amount = state, e.N
 	case extended:

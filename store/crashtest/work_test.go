@@ -80,33 +80,24 @@ func keyOf(r request) idempotency.Key {
 // begin makes a hold, with an idempotency key or without.
 func (w *worker) begin(ctx context.Context, account string, n int64, keep bool) (request, billing.Hold, bool) {
 	r := request{fmt.Sprintf("%s-%d", w.name, w.next()), account}
-	if keep && !w.claim(ctx, r) {
-		return r, billing.Hold{}, false
-	}
 	key := "k1"
 	if w.dice.IntN(4) == 0 {
 		key = bounder
+	}
+	var with []billing.Record
+	if keep {
+		with = append(with, idempotency.Claim{Key: keyOf(r), Content: idempotency.Content{1}})
 	}
 	var h billing.Hold
 	made := w.ask(event{Kind: reserved, ID: r.ID, Account: account, N: n}, []fault.Code{fault.InsufficientBalance, fault.IdempotencyConflict},
 		func() (_ *billing.Receipt, err error) {
 			h, err = w.db.Ledger().Reserve(ctx, billing.HoldRequest{
 				Account: account, Key: key, RequestID: r.ID, Operation: "image", Model: "painter", Price: w.price, Bound: images(n),
-				Claimed: keep,
+				With: with,
 			})
 			return nil, err
 		})
 	return r, h, made
-}
-
-func (w *worker) claim(ctx context.Context, r request) bool {
-	return w.ask(event{Kind: claimed, ID: r.ID, Account: r.Account}, nil, func() (*billing.Receipt, error) {
-		a, err := w.db.Ledger().Open(ctx, keyOf(r), idempotency.Content{1}, r.ID)
-		if err == nil && a != nil {
-			err = fmt.Errorf("the key of a new request has an answer: %+v", a)
-		}
-		return nil, err
-	})
 }
 
 // extend keeps a checkpoint of n units. It is refused where others ended the
@@ -298,7 +289,6 @@ const (
 	created  = "create"
 	credited = "credit"
 	bounded  = "budget"
-	claimed  = "claim"
 	reserved = "reserve"
 	extended = "extend"
 	settled  = "settle"

@@ -9,7 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 )
 
-// Answers is an [idempotency.Store] of one process, lost when it ends. The zero
+// Answers is an [idempotency.Claimer] of one process, lost when it ends. The zero
 // value is ready.
 type Answers struct {
 	// Now is the clock; nil means time.Now.
@@ -38,18 +38,14 @@ type claim struct {
 	expires time.Time
 }
 
-// Open claims a key.
-func (m *Answers) Open(_ context.Context, k idempotency.Key, content idempotency.Content, requestID string) (*idempotency.Answer, error) {
+// Lookup implements [idempotency.Store].
+func (m *Answers) Lookup(_ context.Context, k idempotency.Key, content idempotency.Content) (*idempotency.Answer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.expire()
 	first, ok := m.entries[k]
 	switch {
 	case !ok:
-		if m.entries == nil {
-			m.entries = make(map[idempotency.Key]*claim)
-		}
-		m.entries[k] = &claim{key: k, content: content, request: requestID}
 		return nil, nil
 	case first.content != content:
 		return nil, idempotency.ErrMismatch()
@@ -59,6 +55,21 @@ func (m *Answers) Open(_ context.Context, k idempotency.Key, content idempotency
 		return nil, idempotency.ErrNotStored()
 	}
 	return first.answer, nil
+}
+
+// Claim implements [idempotency.Claimer].
+func (m *Answers) Claim(_ context.Context, k idempotency.Key, content idempotency.Content, requestID string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.expire()
+	if first, ok := m.entries[k]; ok {
+		return idempotency.ErrTaken(first.content, content)
+	}
+	if m.entries == nil {
+		m.entries = make(map[idempotency.Key]*claim)
+	}
+	m.entries[k] = &claim{key: k, content: content, request: requestID}
+	return nil
 }
 
 // Keep ends a claim with its answer.

@@ -28,13 +28,13 @@ func TestMemoryKeepsSoManyBytesOfAllAndOfAnAccount(t *testing.T) {
 			add := func(i int, want bool) {
 				t.Helper()
 				k := idempotency.Key{Account: c.accounts[i], Operation: "chat", Key: fmt.Sprint(i, now)}
-				if a, err := c.store.Open(t.Context(), k, idempotency.Content{1}, "r"); a != nil || err != nil {
-					t.Fatal(a, err)
+				if err := c.store.Claim(t.Context(), k, idempotency.Content{1}, "r"); err != nil {
+					t.Fatal(err)
 				}
 				if err := c.store.Keep(t.Context(), k, "r", idempotency.Answer{Header: header, Body: make([]byte, 400)}); err != nil {
 					t.Fatal(err)
 				}
-				a, err := c.store.Open(t.Context(), k, idempotency.Content{1}, "r2")
+				a, err := c.store.Lookup(t.Context(), k, idempotency.Content{1})
 				if kept := a != nil && err == nil; kept != want || !kept && !fault.Is(err, fault.IdempotencyConflict) {
 					t.Errorf("answer %d: kept %v (%v), want %v", i, kept, err, want)
 				}
@@ -50,23 +50,55 @@ func TestMemoryKeepsSoManyBytesOfAllAndOfAnAccount(t *testing.T) {
 	}
 }
 
-func TestAKeyIsForgottenAfter24Hours(t *testing.T) {
+func TestAClaimIsOneRequestsAndAnAnswerIsForgottenAfter24Hours(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	store := &memory.Answers{Now: func() time.Time { return now }}
 	k := idempotency.Key{Account: "a", Operation: "chat", Key: "k"}
-	open := func() (*idempotency.Answer, error) { return store.Open(t.Context(), k, idempotency.Content{1}, "r") }
-	if a, err := open(); a != nil || err != nil {
-		t.Fatal(a, err)
+	const free, kept, running, other = "free", "kept", "running", "other content"
+	state := func(content byte) string {
+		a, err := store.Lookup(t.Context(), k, idempotency.Content{content})
+		switch f := fault.From(err); {
+		case err == nil && a == nil:
+			return free
+		case err == nil:
+			return kept
+		case f.Retry == fault.RetryYes:
+			return running
+		}
+		return other
 	}
-	if err := store.Keep(t.Context(), k, "r", idempotency.Answer{Body: []byte("x")}); err != nil {
-		t.Fatal(err)
+	claim := func(request string) error { return store.Claim(t.Context(), k, idempotency.Content{1}, request) }
+	end := func(request string) error { return store.Free(t.Context(), k, request) }
+	keep := func(request string) error {
+		return store.Keep(t.Context(), k, request, idempotency.Answer{Body: []byte("x")})
 	}
-	now = now.Add(24*time.Hour - 1)
-	if a, err := open(); a == nil || err != nil {
-		t.Errorf("just before: %v, %v", a, err)
+	after := func(d time.Duration) func(string) error {
+		return func(string) error { now = now.Add(d); return nil }
 	}
-	now = now.Add(1)
-	if a, err := open(); a != nil || err != nil {
-		t.Errorf("after: %v, %v", a, err)
+	for _, c := range []struct {
+		name    string
+		do      func(request string) error
+		request string
+		refused bool
+		want    string
+	}{
+		{"a claim", claim, "r1", false, running},
+		{"a second claim", claim, "r2", true, running},
+		{"another request's end", end, "r2", false, running},
+		{"its end", end, "r1", false, free},
+		{"a claim of the freed key", claim, "r2", false, running},
+		{"another request's answer", keep, "r1", false, running},
+		{"its answer", keep, "r2", false, kept},
+		{"a claim of an answered key", claim, "r3", true, kept},
+		{"an end after the answer", end, "r2", false, kept},
+		{"just before a day", after(24*time.Hour - 1), "", false, kept},
+		{"after a day", after(1), "", false, free},
+	} {
+		if err := c.do(c.request); fault.Is(err, fault.IdempotencyConflict) != c.refused || state(1) != c.want {
+			t.Errorf("%s: %v, then the key is %s, want %s", c.name, err, state(1), c.want)
+		}
+		if c.want != free && state(2) != other {
+			t.Errorf("%s: another content finds the key %s", c.name, state(2))
+		}
 	}
 }

@@ -110,7 +110,6 @@ func dialect() store.Dialect {
 		Schema: strings.NewReplacer("--postgres ", "").Replace,
 		// A transaction's, which every process that starts takes first.
 		Serialise: "SELECT pg_advisory_xact_lock(7236832014)",
-		Lock:      " FOR UPDATE",
 		// Other sessions wait as long for the rows of a process that stops in the
 		// middle of a transaction: it is there for a moment only.
 		Session:       "SET idle_in_transaction_session_timeout = '1s'; SET lock_timeout = '250ms'",

@@ -92,8 +92,8 @@ func TestADatabaseThatFallsSilentIsServiceUnavailableForWhoeverReads(t *testing.
 	n.silent.Store(true)
 	var all sync.WaitGroup
 	for name, read := range map[string]func(context.Context) error{
-		"Open": func(ctx context.Context) error {
-			_, err := db.Ledger().Open(ctx, key, idempotency.Content{}, "r1")
+		"Lookup": func(ctx context.Context) error {
+			_, err := db.Ledger().Lookup(ctx, key, idempotency.Content{})
 			return err
 		},
 		"Balance": func(ctx context.Context) error { _, err := db.Ledger().Balance(ctx, "acme"); return err },

@@ -67,11 +67,10 @@ var ledgerTaskTests = map[string]func(dbTest){
 	"AHoldThatNobodyWaitedForIsUndoneWithItsVideo": func(b dbTest) {
 		b.account("acme", 10)
 		s := b.taskTest()
-		b.wantClaim("key", "req_a")
+		b.wantFree("key")
 		for _, do := range []func(context.Context) error{
 			func(ctx context.Context) error {
-				c := b.videoCharge("a", 3)
-				c.Claimed = true
+				c := keyed(b.videoCharge("a", 3), "key")
 				_, err := b.Reserve(ctx, c)
 				return err
 			},
@@ -93,7 +92,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 		s.wantNone("acme", "vid_b")
 		b.wantBalance(10, 0)
 		b.wantOpen(0)
-		b.wantClaim("key", "req_b")
+		b.wantFree("key")
 	},
 	"AVideoAndItsHoldOutliveTheirProcess": func(b dbTest) {
 		b.account("acme", 10)
@@ -277,9 +276,8 @@ var ledgerTaskTests = map[string]func(dbTest){
 	},
 	"TheAnswerOfAnAcceptedVideoStaysWhateverBecomesOfIt": func(b dbTest) {
 		b.account("acme", 10)
-		b.wantClaim("key", "req_a")
-		c := b.videoCharge("a", 4)
-		c.Claimed = true
+		b.wantFree("key")
+		c := keyed(b.videoCharge("a", 4), "key")
 		h, err := b.Reserve(b.t.Context(), c)
 		b.ok(err)
 		task := c.With[0].(video.CreateTask).Task
@@ -291,7 +289,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 		}
 		replay := func() {
 			b.t.Helper()
-			got, err := b.Open(b.t.Context(), onceKey("key"), idempotency.Content{1}, "a later one")
+			got, err := b.Lookup(b.t.Context(), onceKey("key"), idempotency.Content{1})
 			b.ok(err)
 			if got == nil || string(got.Body) != "body" || got.Receipt.ID != "req_a" || got.Receipt.Status == "" || got.Receipt.PriceVersion != "" {
 				b.t.Fatalf("the answer is %+v", got)
@@ -305,13 +303,12 @@ var ledgerTaskTests = map[string]func(dbTest){
 		b.finish(h, billing.Usage{}, endStep(took, video.Failed, startTime), record("key", "another"))
 		replay()
 		b.clock.Set(startTime.Add(idempotency.KeptFor))
-		b.wantClaim("key", "req_b")
+		b.wantFree("key")
 	},
 	"TheKeyOfAVideoThatMayHaveBeenTakenStaysClaimedUntilItEnds": func(b dbTest) {
 		b.account("acme", 10)
-		b.wantClaim("key", "req_a")
-		c := b.videoCharge("a", 4)
-		c.Claimed = true
+		b.wantFree("key")
+		c := keyed(b.videoCharge("a", 4), "key")
 		h, err := b.Reserve(b.t.Context(), c)
 		b.ok(err)
 		task := c.With[0].(video.CreateTask).Task
@@ -323,35 +320,32 @@ var ledgerTaskTests = map[string]func(dbTest){
 		lost := b.taskTest().change(next(task, video.Unknown, startTime))
 		b.wantTaken("key")
 		b.finish(h, billing.Usage{}, endStep(lost, video.Expired, startTime))
-		b.wantClaim("key", "req_b")
+		b.wantFree("key")
 
-		c = b.videoCharge("b", 4) // one that is refused frees it as well
-		c.Claimed = true
+		c = keyed(b.videoCharge("b", 4), "key") // one that is refused frees it as well
 		c.Until = startTime.Add(100 * time.Hour)
 		h, err = b.Reserve(b.t.Context(), c)
 		b.ok(err)
 		b.wantTaken("key")
 		b.finish(h, billing.Usage{}, video.Drop{ID: "vid_b"})
-		b.wantClaim("key", "req_c")
+		b.wantFree("key")
 
-		c = b.videoCharge("c", 11) // and one that has no balance changes nothing of it
-		c.Claimed = true
+		c = keyed(b.videoCharge("c", 11), "key") // and one that has no balance does not take it
 		_, err = b.Reserve(b.t.Context(), c)
 		b.wantCode(err, fault.InsufficientBalance)
 		b = b.crash()
-		b.wantClaim("key", "req_d")
+		b.wantFree("key")
 	},
 	"TheKeyOfAVideoThatEndedByItselfIsFree": func(b dbTest) {
 		b.account("acme", 10)
-		b.wantClaim("key", "req_a")
-		c := b.videoCharge("a", 4)
-		c.Claimed = true
+		b.wantFree("key")
+		c := keyed(b.videoCharge("a", 4), "key")
 		_, err := b.Reserve(b.t.Context(), c)
 		b.ok(err)
 		b.clock.Set(c.Until)
 		b = b.crash()
 		b.wantBalance(10, 0)
-		b.wantClaim("key", "req_b")
+		b.wantFree("key")
 	},
 	"ALeaseIsRenewedWhenHalfOfItIsOver": func(b dbTest) {
 		s := b.taskTest()

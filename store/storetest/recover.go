@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -188,36 +190,39 @@ var recoveryTests = map[string]func(dbTest){
 			b.t.Errorf("got %+v", r)
 		}
 	},
-	// The key may be a duplicate's by the time at which the process that lost it
-	// comes to its hold: one of the two is charged.
-	"ARequestWhoseKeyOthersFreedGetsNoHold": func(b dbTest) {
+	"OfTwoProcessesThatClaimAKeyOneGetsAHold": func(b dbTest) {
 		b.onlyShared()
-		b.account("acme", 9)
-		b.wantClaim("key", "r1")
-		b.loseLease()
-		other := b.open(store.Options{}) // frees it
-		other.wantClaim("key", "r2")
-		_, err := b.Reserve(b.t.Context(), b.claimed("r1"))
-		b.wantCode(err, fault.IdempotencyConflict)
-		h, err := other.Reserve(b.t.Context(), b.claimed("r2"))
-		b.ok(err)
-		_, err = other.Settle(b.t.Context(), h, images(1), record("key", "body"))
-		b.ok(err)
-		b.wantBalance(8, 0)
+		b.account("acme", 100)
+		both := []dbTest{b, b.open(store.Options{})}
+		for i := range 30 {
+			errs := make([]error, len(both))
+			var all sync.WaitGroup
+			for n, process := range both {
+				all.Go(func() {
+					_, errs[n] = process.Reserve(b.t.Context(), keyed(b.charge(fmt.Sprint(id(i), n), 1), id(i)))
+				})
+			}
+			all.Wait()
+			if (errs[0] == nil) == (errs[1] == nil) || !fault.Is(errors.Join(errs...), fault.IdempotencyConflict) {
+				b.t.Fatalf("%s: %v", id(i), errs)
+			}
+		}
+		b.wantBalance(100, 30)
 	},
-	// A process that was taken for dead and comes back as another makes the hold
-	// and the claim its own again.
-	"AHoldTakesItsKeyOverToTheProcessThatMakesIt": func(b dbTest) {
+	"TheKeyOfADeadProcessIsFreeOnceItsHoldHasEnded": func(b dbTest) {
 		b.onlyShared()
 		b.account("acme", 9)
-		b.wantClaim("key", "r1")
-		b.ok(b.place.Exec(b.t.Context(), "UPDATE node SET dead = TRUE"))
-		h, err := b.Reserve(b.t.Context(), b.claimed("r1"))
+		h := b.claim("r1", 1)
+		b.loseLease()
+		other := b.open(store.Options{}) // ends the hold
+		again := other.claim("r1", 1)
+		if r := b.settle(h, 1); r.Status != billing.Released {
+			b.t.Errorf("got %+v", r)
+		}
+		r, err := other.Settle(b.t.Context(), again, images(1), record("r1", "body"))
 		b.ok(err)
-		other := b.open(store.Options{})
-		r, err := b.Settle(b.t.Context(), h, images(1), record("key", "body"))
-		b.ok(err)
-		other.wantAnswer("key", "body", r)
+		b.wantAnswer("r1", "body", r)
+		b.wantBalance(8, 0)
 	},
 	"OfTwoProcessesThatMakeAnAccountOneIsToldThatItIsThere": func(b dbTest) {
 		b.onlyShared()
@@ -313,7 +318,7 @@ var answerTests = map[string]func(dbTest){
 		b.wantAnswer("kept", "body", r)
 		b = b.crash()
 		b.wantAnswer("kept", "body", r)
-		b.wantClaim("freed", "the second")
+		b.wantFree("freed")
 		b.wantBalance(8, 0)
 	},
 	"ASettlementThatFailsKeepsNoAnswerAndFreesNoKey": func(b dbTest) {
@@ -333,15 +338,15 @@ var answerTests = map[string]func(dbTest){
 		b.ok(b.Extend(b.t.Context(), stream, images(1), 0))
 		b = b.crash()
 		b.wantBalance(9, 0)
-		b.wantClaim("call", "second call")
-		b.wantClaim("stream", "second stream")
+		b.wantFree("call")
+		b.wantFree("stream")
 	},
 	"AnotherContentUnderTheSameKeyIsAConflict": func(b dbTest) {
 		b.account("acme", 10)
 		h := b.claim("r1", 2)
 		wantConflict := func(when string) {
 			b.t.Helper()
-			a, err := b.Open(b.t.Context(), onceKey("r1"), idempotency.Content{2}, "r2")
+			a, err := b.Lookup(b.t.Context(), onceKey("r1"), idempotency.Content{2})
 			if f := fault.From(err); a != nil || f == nil || f.Code != fault.IdempotencyConflict || f.Retry != fault.RetryNo {
 				b.t.Errorf("%s: %+v, %v", when, a, err)
 			}
@@ -371,21 +376,22 @@ func onceKey(key string) idempotency.Key {
 // claim begins a request with an Idempotency-Key of its own name.
 func (b dbTest) claim(request string, n int64) billing.Hold {
 	b.t.Helper()
-	b.wantClaim(request, request)
-	return b.reserve(request, n)
+	b.wantFree(request)
+	h, err := b.Reserve(b.t.Context(), keyed(b.charge(request+rand.Text(), n), request))
+	b.ok(err)
+	return h
 }
 
-// claimed asks for a hold of one unit for a request that has a claim.
-func (b dbTest) claimed(request string) billing.HoldRequest {
-	c := b.charge(request, 1)
-	c.Claimed = true
+// keyed adds the claim of a key to what a hold is asked for.
+func keyed(c billing.HoldRequest, key string) billing.HoldRequest {
+	c.With = append(c.With, idempotency.Claim{Key: onceKey(key), Content: idempotency.Content{1}})
 	return c
 }
 
-// wantClaim finds a key free, and takes it for a request.
-func (b dbTest) wantClaim(key, request string) {
+// wantFree finds a key free.
+func (b dbTest) wantFree(key string) {
 	b.t.Helper()
-	if a, err := b.Open(b.t.Context(), onceKey(key), idempotency.Content{1}, request); a != nil || err != nil {
+	if a, err := b.Lookup(b.t.Context(), onceKey(key), idempotency.Content{1}); a != nil || err != nil {
 		b.t.Fatalf("the key %q is not free: %+v, %v", key, a, err)
 	}
 }
@@ -393,7 +399,7 @@ func (b dbTest) wantClaim(key, request string) {
 // wantTaken finds a key in the hands of a request that runs.
 func (b dbTest) wantTaken(key string) {
 	b.t.Helper()
-	a, err := b.Open(b.t.Context(), onceKey(key), idempotency.Content{1}, "a later one")
+	a, err := b.Lookup(b.t.Context(), onceKey(key), idempotency.Content{1})
 	if a != nil || !fault.Is(err, fault.IdempotencyConflict) {
 		b.t.Fatalf("the key %q: %+v, %v", key, a, err)
 	}
@@ -401,7 +407,7 @@ func (b dbTest) wantTaken(key string) {
 
 func (b dbTest) wantAnswer(key, body string, r billing.Receipt) {
 	b.t.Helper()
-	got, err := b.Open(b.t.Context(), onceKey(key), idempotency.Content{1}, "a later one")
+	got, err := b.Lookup(b.t.Context(), onceKey(key), idempotency.Content{1})
 	b.ok(err)
 	want := &idempotency.Answer{Header: http.Header{"X-Body": {body}}, Body: []byte(body), Receipt: r}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/memory"
@@ -143,6 +144,13 @@ func id(n int) string { return fmt.Sprintf("r%05d", n) }
 func (b dbTest) taskStore(o store.Options) TaskStore {
 	return TaskStore{
 		Store: b.Ledger, Answers: b.Ledger, Outbox: b.Ledger, Sweep: b.Sweep,
+		ClaimKey: func(k idempotency.Key, content idempotency.Content, request string) error {
+			_ = b.CreateAccount(b.t.Context(), k.Account, 0) // it may be there
+			_, err := b.Reserve(b.t.Context(), billing.HoldRequest{
+				Account: k.Account, RequestID: request, With: []billing.Record{idempotency.Claim{Key: k, Content: content}},
+			})
+			return err
+		},
 		Restart: func() TaskStore {
 			b.t.Helper()
 			b.kill()

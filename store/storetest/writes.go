@@ -166,8 +166,6 @@ var scenarioSteps = []scenarioStep{
 	{"create", func(s *scenario) error { return s.CreateAccount(s.t.Context(), s.name, 10*billing.One) }},
 	{"credit", func(s *scenario) error { return s.Credit(s.t.Context(), s.name, 5*billing.One, "invoice") }},
 	{"bound", func(s *scenario) error { return s.SetBudget(s.t.Context(), s.name, "k1", new(7*billing.One)) }},
-	{"claim", func(s *scenario) error { return s.claim("captured") }},
-	{"claim another", func(s *scenario) error { return s.claim("released") }},
 	{"reserve", func(s *scenario) error { return s.hold("captured", 1) }},
 	{"reserve another", func(s *scenario) error { return s.hold("released", 2) }},
 	{"extend", func(s *scenario) error {
@@ -181,14 +179,10 @@ func (s *scenario) key(request string) idempotency.Key {
 	return idempotency.Key{Account: s.name, Operation: "image", Key: request}
 }
 
-func (s *scenario) claim(request string) error {
-	_, err := s.Open(s.t.Context(), s.key(request), idempotency.Content{1}, s.name+request)
-	return err
-}
-
 func (s *scenario) hold(request string, n int64) (err error) {
 	c := s.charge(s.name+request, n)
 	c.Account = s.name
+	c.With = []billing.Record{idempotency.Claim{Key: s.key(request), Content: idempotency.Content{1}}}
 	s.holds[request], err = s.Reserve(s.t.Context(), c)
 	return err
 }
@@ -237,12 +231,12 @@ func (s *scenario) check() {
 // checkAnswers looks a key up that keeps its answer, and one that was freed.
 func (s *scenario) checkAnswers(r billing.Receipt) {
 	s.t.Helper()
-	got, err := s.Open(s.t.Context(), s.key("captured"), idempotency.Content{1}, s.name+"later")
+	got, err := s.Lookup(s.t.Context(), s.key("captured"), idempotency.Content{1})
 	s.ok(err)
 	if diff := cmp.Diff(&idempotency.Answer{Header: http.Header{"X-A": {"b"}}, Body: []byte("body"), Receipt: r}, got); diff != "" {
 		s.t.Fatalf("%s: the answer (-want +got):\n%s", s.name, diff)
 	}
-	if got, err = s.Open(s.t.Context(), s.key("released"), idempotency.Content{2}, s.name+"later"); err != nil || got != nil {
+	if got, err = s.Lookup(s.t.Context(), s.key("released"), idempotency.Content{2}); err != nil || got != nil {
 		s.t.Fatalf("%s: a freed key gave %+v, %v", s.name, got, err)
 	}
 }
