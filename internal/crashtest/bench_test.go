@@ -1,6 +1,6 @@
 //go:build unix
 
-package videocrash
+package crashtest
 
 import (
 	"context"
@@ -76,12 +76,16 @@ func newGateway(b *testing.B, v upstream.Upstream, forward *atomic.Int64) *gatew
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = db.Close() })
-	if err := db.Ledger().CreateAccount(b.Context(), account, opening); err != nil {
+	if err := db.Ledger().CreateAccount(b.Context(), videoAccount, videoCredit); err != nil {
 		b.Fatal(err)
 	}
-	books := db.Ledger()
+	price, err := videoPrice()
+	if err != nil {
+		b.Fatal(err)
+	}
+	ledger := db.Ledger()
 	g, err := gateway.New(gateway.Options{
-		Upstream: v, Prices: billing.NewPriceList(map[string]*billing.Price{model: seconds(b)}), Meter: books, Tasks: books, Idempotency: books, Now: now,
+		Upstream: v, Prices: billing.NewPriceList(map[string]*billing.Price{videoModel: price}), Meter: ledger, Tasks: ledger, Idempotency: ledger, Now: now,
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -113,7 +117,7 @@ func watchTasks(b *testing.B, age, interval time.Duration, submitting bool) {
 	var forward atomic.Int64
 	v := &runningVendor{last: map[string]time.Time{}}
 	g := newGateway(b, v, &forward)
-	many(openTasks, 64, func(i int) {
+	concurrently(openTasks, 64, func(i int) {
 		if err := submit(b.Context(), g, i, ""); err != nil {
 			b.Error(err)
 		}
@@ -181,7 +185,7 @@ func BenchmarkSubmit(b *testing.B) {
 			g := newGateway(b, v, &forward)
 			took := make([]time.Duration, b.N)
 			b.ResetTimer()
-			many(b.N, callers, func(i int) {
+			concurrently(b.N, callers, func(i int) {
 				began := time.Now()
 				if err := submit(b.Context(), g, i, ""); err != nil {
 					b.Error(err)

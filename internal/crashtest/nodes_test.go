@@ -1,6 +1,6 @@
 //go:build unix
 
-package videocrash
+package crashtest
 
 import (
 	"context"
@@ -60,7 +60,7 @@ type cluster struct {
 	server  *httptest.Server
 }
 
-func newCluster(t *testing.T, tasks int, raw *sql.DB, open func(store.Options) (*store.DB, error)) *cluster {
+func newCluster(t *testing.T, tasks int, raw *sql.DB, open func() (*store.DB, error)) *cluster {
 	t.Helper()
 	v := &cluster{
 		t: t, raw: raw, vendor: &fickleVendor{jobs: map[string]int{}, asked: map[string]int{}},
@@ -68,17 +68,20 @@ func newCluster(t *testing.T, tasks int, raw *sql.DB, open func(store.Options) (
 	}
 	v.server = httptest.NewServer(v.counter)
 	t.Cleanup(v.server.Close)
-	price := seconds(t)
+	price, err := videoPrice()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range nodes {
-		db, err := open(store.Options{WaitTimeout: time.Minute})
+		db, err := open()
 		if err != nil {
 			t.Fatal(err)
 		}
 		v.db = db
-		books := &expiredLeases{Ledger: db.Ledger()}
+		ledger := &expiredLeases{Ledger: db.Ledger()}
 		g, err := gateway.New(gateway.Options{
-			Upstream: v.vendor, Prices: billing.NewPriceList(map[string]*billing.Price{model: price}),
-			Meter: books, Tasks: books, Idempotency: books, SettleTimeout: time.Minute,
+			Upstream: v.vendor, Prices: billing.NewPriceList(map[string]*billing.Price{videoModel: price}),
+			Meter: ledger, Tasks: ledger, Idempotency: ledger, SettleTimeout: time.Minute,
 			Video: gateway.VideoOptions{AllowPrivate: true, Poll: time.Second},
 		})
 		if err != nil {
@@ -86,31 +89,22 @@ func newCluster(t *testing.T, tasks int, raw *sql.DB, open func(store.Options) (
 		}
 		v.nodes = append(v.nodes, g)
 	}
-	if err := v.db.Ledger().CreateAccount(t.Context(), account, opening); err != nil {
+	if err := v.db.Ledger().CreateAccount(t.Context(), videoAccount, videoCredit); err != nil {
 		t.Fatal(err)
 	}
 	return v
 }
 
-func seconds(t testing.TB) *billing.Price {
-	t.Helper()
-	p, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.10"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 // submit hands a video in at a node.
 func submit(ctx context.Context, g *gateway.Gateway, n int, hook string) error {
-	body := fmt.Sprintf(`{"model":%q,"duration":5,"resolution":"720p","input":{"prompt":"%d"}%s}`, model, n, hook)
+	body := fmt.Sprintf(`{"model":%q,"duration":5,"resolution":"720p","input":{"prompt":"%d"}%s}`, videoModel, n, hook)
 	r, err := g.Do(ctx, &gateway.Request{Op: upstream.SubmitVideo, Body: []byte(body)})
 	r.End(0, err)
 	return err
 }
 
-// many does something with the numbers from 0 to n-1, some at once.
-func many(n, workers int, do func(i int)) {
+// concurrently does something with the numbers from 0 to n-1, some at once.
+func concurrently(n, workers int, do func(i int)) {
 	next := make(chan int)
 	var all sync.WaitGroup
 	for range workers {
@@ -139,7 +133,7 @@ func (v *cluster) run(tasks int) {
 	for _, g := range v.nodes {
 		running.Go(func() { _ = g.Run(ctx) })
 	}
-	many(tasks, 32, func(i int) {
+	concurrently(tasks, 32, func(i int) {
 		if err := submit(ctx, v.nodes[i%nodes], i, fmt.Sprintf(`,"webhook_url":%q`, fmt.Sprint(v.server.URL, "/", i))); err != nil {
 			v.t.Error(err)
 		}
@@ -149,7 +143,7 @@ func (v *cluster) run(tasks int) {
 	defer again.Stop()
 	for {
 		ids := v.open()
-		many(len(ids)*nodes, 64, func(i int) {
+		concurrently(len(ids)*nodes, 64, func(i int) {
 			if _, err := v.nodes[i%nodes].Video(ctx, ids[i/nodes]); err != nil {
 				v.t.Error(err)
 			}
@@ -164,30 +158,26 @@ func (v *cluster) run(tasks int) {
 	}
 }
 
+// open are the ids of the tasks that have not ended.
 func (v *cluster) open() (ids []string) {
 	v.t.Helper()
-	rows, err := v.raw.QueryContext(v.t.Context(), "SELECT id FROM task WHERE NOT ended")
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	defer func() { _ = rows.Close() }() // Err tells
-	for rows.Next() {
+	err := database{v.t.Context(), v.db, v.raw}.each(func(rows *sql.Rows) error {
 		var id string
-		if err := rows.Scan(&id); err != nil {
-			v.t.Fatal(err)
-		}
+		err := rows.Scan(&id)
 		ids = append(ids, id)
-	}
-	if err := rows.Err(); err != nil {
+		return err
+	}, "SELECT id FROM task WHERE NOT ended")
+	if err != nil {
 		v.t.Fatal(err)
 	}
 	return ids
 }
 
-// count is the only number that a query has for an answer.
-func (v *cluster) count(query string) (n int) {
+// count is the one number that a query gives.
+func (v *cluster) count(query string) int {
 	v.t.Helper()
-	if err := v.raw.QueryRowContext(v.t.Context(), query).Scan(&n); err != nil {
+	n, err := database{v.t.Context(), v.db, v.raw}.count(query)
+	if err != nil {
 		v.t.Fatal(err)
 	}
 	return n
@@ -226,8 +216,8 @@ func (v *cluster) check(tasks int) {
 	if succeeded == 0 || failed == 0 || v.vendor.second == 0 {
 		v.t.Error("nothing was decided twice")
 	}
-	b, err := v.db.Ledger().Balance(v.t.Context(), account)
-	if err != nil || b.Held != 0 || b.Posted != opening-billing.Money(succeeded)*billing.One/2 {
+	b, err := v.db.Ledger().Balance(v.t.Context(), videoAccount)
+	if err != nil || b.Held != 0 || b.Posted != videoCredit-billing.Money(succeeded)*billing.One/2 {
 		v.t.Errorf("balance %+v, %v", b, err)
 	}
 	if err := v.db.Ledger().Verify(v.t.Context()); err != nil {
@@ -235,45 +225,44 @@ func (v *cluster) check(tasks int) {
 	}
 }
 
-func manyTasks() int { return longtest.Count(1000, 100) }
-
 func TestOfEightNodesOnOnePostgresEachTaskIsChargedAndToldOfOnce(t *testing.T) {
-	dsn := pgtest.Schema(t)
-	raw, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = raw.Close() })
-	v := newCluster(t, manyTasks(), raw, func(o store.Options) (*store.DB, error) {
-		db, err := postgres.Open(t.Context(), dsn, o)
-		if err == nil {
-			t.Cleanup(func() { _ = db.Close() })
-		}
-		return db, err
-	})
-	v.run(manyTasks())
-	v.check(manyTasks())
+	eightNodes(t, place{Postgres: true, Where: pgtest.Schema(t)})
 }
 
 func TestOfEightNodesOnOneSQLiteEachTaskIsChargedAndToldOfOnce(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "ledger.db")
-	var shared *store.DB
-	open := func(o store.Options) (_ *store.DB, err error) {
-		if shared == nil {
-			if shared, err = sqlite.Open(t.Context(), path, o); err == nil {
-				t.Cleanup(func() { _ = shared.Close() })
-			}
-		}
-		return shared, err
-	}
-	raw, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
+	eightNodes(t, place{Where: filepath.Join(t.TempDir(), "ledger.db")})
+}
+
+// eightNodes runs them on a database, of which each has a connection of its own on
+// Postgres, and all share one on SQLite.
+func eightNodes(t *testing.T, p place) {
+	raw, err := p.raw()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = raw.Close() })
-	v := newCluster(t, manyTasks(), raw, open)
-	v.run(manyTasks())
-	v.check(manyTasks())
+	var shared *store.DB
+	open := func() (*store.DB, error) {
+		if shared != nil && !p.Postgres {
+			return shared, nil
+		}
+		o := store.Options{WaitTimeout: time.Minute}
+		var err error
+		if p.Postgres {
+			shared, err = postgres.Open(t.Context(), p.Where, o)
+		} else {
+			shared, err = sqlite.Open(t.Context(), p.Where, o)
+		}
+		if err == nil {
+			db := shared
+			t.Cleanup(func() { _ = db.Close() })
+		}
+		return shared, err
+	}
+	tasks := longtest.Count(1000, 100)
+	v := newCluster(t, tasks, raw, open)
+	v.run(tasks)
+	v.check(tasks)
 }
 
 // fickleVendor is a vendor that repeats its last word, or says another one: every
