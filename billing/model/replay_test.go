@@ -96,9 +96,9 @@ func (r *run) do(before *state, p point) {
 		_, err := r.Reserve(ctx, r.charge(i))
 		r.want(err, fault.InsufficientBalance)
 	case "extends":
-		r.want(r.Extend(ctx, r.holds[i], billing.Usage{Images: int64(p.state.request[i].soFar)}, more*billing.One), "")
+		r.want(r.Extend(ctx, r.holds[i], billing.Usage{Images: p.state.request[i].soFar}, more*billing.One), "")
 	case "settles":
-		_, err := r.Settle(ctx, r.holds[i], billing.Usage{Images: int64(before.request[i].cost)})
+		_, err := r.Settle(ctx, r.holds[i], billing.Usage{Images: before.request[i].cost})
 		r.want(err, "")
 	case "the credit is posted, its answer is lost", "the credit is posted and acknowledged":
 		r.want(r.Credit(ctx, r.name, credited*billing.One, "invoice"), "")
@@ -111,7 +111,7 @@ func (r *run) charge(i int8) billing.HoldRequest {
 		Bound: billing.Usage{Images: held},
 	}
 	if r.world.usual > 0 {
-		c.Usual, c.Least = billing.Usage{Images: int64(r.world.usual)}, billing.Usage{Images: 1}
+		c.Usual, c.Least = billing.Usage{Images: r.world.usual}, billing.Usage{Images: 1}
 	}
 	return c
 }
@@ -128,7 +128,7 @@ func (r *run) want(err error, code fault.Code) {
 func (r *run) compare(s *state) {
 	ctx := context.Background()
 	balance, err := r.Balance(ctx, r.name)
-	want := billing.Balance{Account: r.name, Posted: units(s.account.posted), Held: units(s.account.held)}
+	want := billing.Balance{Account: r.name, Posted: units(s.account.Posted), Held: units(s.account.Held)}
 	if err != nil || balance != want {
 		r.t.Fatalf("%+v, %v, want %+v, after %v", balance, err, want, r.steps)
 	}
@@ -146,7 +146,7 @@ func (r *run) compareReceipt(i int, q *request) {
 	}
 	r.want(err, "")
 	status := map[status]string{captured: billing.Captured, released: billing.Released}[q.status]
-	if got.Status != status || got.Usage.Images != int64(q.used) || got.Hold != units(q.amount) || got.Charge != units(q.charge) || got.Overrun != units(q.overrun) {
+	if got.Status != status || got.Usage.Images != q.used || got.Hold != units(q.amount) || got.Charge != units(q.charge) || got.Overrun != units(q.overrun) {
 		r.t.Fatalf("receipt %+v, want %+v, after %v", got, q, r.steps)
 	}
 	if again, err := r.Settle(ctx, billing.Hold{ID: r.id(i)}, billing.Usage{Images: 1}); err != nil || again != got {
@@ -154,14 +154,14 @@ func (r *run) compareReceipt(i int, q *request) {
 	}
 }
 
-func units(n int8) billing.Money { return billing.Money(n) * billing.One }
+func units(n int64) billing.Money { return billing.Money(n) * billing.One }
 
 // alone is a world of one process, whose traces a real ledger can follow.
-var alone = world{requests: 2, nodes: 1, balance: 3, credits: 1, costs: []int8{0, 1, 4}, extends: 1}
+var alone = world{requests: 2, nodes: 1, balance: 3, credits: 1, costs: []int64{0, 1, 4}, extends: 1}
 
 // unsure is one whose requests do not say how long their answers may be. Its
 // balances are even, since a model has no half units.
-var unsure = world{requests: 2, nodes: 1, balance: 4, credits: 1, usual: 1, costs: []int8{0, 2}}
+var unsure = world{requests: 2, nodes: 1, balance: 4, credits: 1, usual: 1, costs: []int64{0, 2}}
 
 func TestTheLedgerInMemoryFollowsEveryTraceOfTheModel(t *testing.T) {
 	price, err := billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"})

@@ -34,8 +34,9 @@
 // withheld, as its charge could not be recorded, costs nothing, or all of it where
 // the ledger had recorded it and only its answer was lost. [Report].Loose counts
 // them: they are a few of ten thousand. What an account that runs out of money
-// pays depends on what else it pays for; of it the charge and the overrun are
-// compared in sum.
+// pays depends on what else it pays for; of it the oracle compares the charge and
+// the overrun in sum. How they are shared out is compared, operation by operation,
+// with the reference ledger that stands beside the real one (package ledgermodel).
 //
 // A ledger does not lose its answer to Reserve, since what becomes of that hold is
 // a matter of its own recovery, and it does not hang while a stream ends, which is

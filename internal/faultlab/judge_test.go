@@ -227,6 +227,9 @@ func (l *Lab) judgeLedger(ctx context.Context, charged map[string]billing.Money,
 		if err != nil || b.Held != 0 {
 			l.blame("of %s %s is still held (%v)", account, b.Held, err)
 		}
+		if a := l.ledger.reference.Accounts[account]; l.options.Store == nil && (int64(b.Posted) != a.Posted || a.Held != 0) {
+			l.blame("%s has %s, by the reference %d, of which %d are held", account, b.Posted, a.Posted, a.Held)
+		}
 		if rich := account <= "account-5"; rich && credit-b.Posted != sum {
 			l.blame("%s has paid %s, its receipts say %s", account, credit-b.Posted, sum)
 		}

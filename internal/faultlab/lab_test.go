@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/ledgermodel"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -128,7 +129,7 @@ func newLab(o Options) (*Lab, error) {
 		o.Ledger = memory.NewLedger(memory.LedgerOptions{Receipts: 1_000_000})
 	}
 	l := &Lab{options: o, start: time.Now(), source: newSource(o.Seed, -1), runs: map[string]*Run{}, answers: &memory.Answers{}}
-	l.ledger = &ledgerProbe{Ledger: o.Ledger, lab: l, away: &outages{}, prices: map[string]*billing.Price{}, settled: map[string]billing.Usage{}}
+	l.ledger = &ledgerProbe{Ledger: o.Ledger, lab: l, away: &outages{}, reference: ledgermodel.New(), prices: map[string]*billing.Price{}, pinned: map[string]*billing.Price{}, settled: map[string]billing.Usage{}}
 	plain := &vendor{l, &l.polls}
 	l.vendor, l.log = plain, newRequestLog()
 	if o.Wire {
@@ -144,7 +145,7 @@ func newLab(o Options) (*Lab, error) {
 		if accountOf(n) != fmt.Sprintf("account-%d", n) {
 			continue
 		}
-		if err := o.Ledger.CreateAccount(ctx, accountOf(n), sum); err != nil {
+		if err := l.ledger.CreateAccount(ctx, accountOf(n), sum); err != nil {
 			return nil, err
 		}
 	}
@@ -154,7 +155,7 @@ func newLab(o Options) (*Lab, error) {
 // allow renews the budget of the frugal payer.
 func (l *Lab) allow(ctx context.Context) error {
 	budget := billing.One / 1_000
-	return l.options.Ledger.SetBudget(ctx, accountOf(rich+poor), fmt.Sprintf("key-%d", rich+poor), &budget)
+	return l.ledger.SetBudget(ctx, accountOf(rich+poor), fmt.Sprintf("key-%d", rich+poor), &budget)
 }
 
 func or(n, otherwise int) int {
@@ -308,7 +309,7 @@ func (l *Lab) topUp(n int) error {
 		}
 	}
 	for i := rich; i < rich+poor; i++ {
-		if err := l.options.Ledger.Credit(ctx, accountOf(i), billing.One/10_000, fmt.Sprintf("top-up %d", n)); err != nil {
+		if err := l.ledger.Credit(ctx, accountOf(i), billing.One/10_000, fmt.Sprintf("top-up %d", n)); err != nil {
 			return err
 		}
 	}
