@@ -7,32 +7,55 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/ledgermodel"
 )
 
-// The sums of these tables were done by hand.
-
 func TestWhatARequestIsGranted(t *testing.T) {
-	type request = ledgermodel.Request
+	for _, c := range ledgermodel.Grants() {
+		t.Run(c.Name, func(t *testing.T) {
+			a := ledgermodel.Account{Posted: c.Posted, Held: c.Held + c.KeyHeld}
+			var b *ledgermodel.Budget
+			if c.Budget > 0 {
+				b = &ledgermodel.Budget{Left: c.Budget, Held: c.KeyHeld}
+			}
+			got, ok := a.Grant(c.Request, b)
+			if a.Hold(got, b); ok != (c.Granted >= 0) || ok && (got != c.Granted || a.Available(b) != c.Available) {
+				t.Errorf("granted %d (%t), %d are available", got, ok, a.Available(b))
+			}
+		})
+	}
+}
+
+func TestWhatASettlementCharges(t *testing.T) {
+	for _, c := range ledgermodel.Charges() {
+		t.Run(c.Name, func(t *testing.T) {
+			a := ledgermodel.Account{Posted: c.Posted, Held: c.Hold + c.Other}
+			charge, overrun := a.Charge(c.Cost, c.Hold)
+			a.Settle(c.Hold, charge, overrun, nil)
+			want := ledgermodel.Account{Posted: c.Posted - c.Charge, Held: c.Other, Revenue: c.Cost, Overrun: c.Overrun}
+			if a != want {
+				t.Errorf("got %+v, want %+v", a, want)
+			}
+		})
+	}
+}
+
+// A settlement above its hold takes nothing of what is held on the budget for others
+// of the key, and what is given back of it can be spent again.
+func TestABudgetAfterASettlement(t *testing.T) {
 	for name, c := range map[string]struct {
-		posted, held int64
-		budget       *ledgermodel.Budget
-		request      request
-		want         int64 // -1: refused
+		budget            ledgermodel.Budget
+		held, charge      int64
+		left, stillOthers int64
 	}{
-		"its bound":                            {10, 0, nil, request{Bound: 10, Least: 1}, 10},
-		"what is left":                         {10, 3, nil, request{Bound: 10, Least: 1}, 7},
-		"less than its least":                  {1, 0, nil, request{Bound: 10, Least: 2}, -1},
-		"no least means the bound":             {9, 0, nil, request{Bound: 10}, -1},
-		"what a budget leaves":                 {10, 0, &ledgermodel.Budget{Left: 6, Held: 2}, request{Bound: 10, Least: 1}, 4},
-		"half of the balance stays free":       {10, 2, nil, request{Bound: 9, Usual: 1, Least: 1}, 3},
-		"the usual, though no half stays free": {10, 7, nil, request{Bound: 9, Usual: 2, Least: 1}, 2},
-		"half of a budget stays free":          {100, 0, &ledgermodel.Budget{Left: 6}, request{Bound: 50, Usual: 1, Least: 1}, 3},
-		"more than the usual, to be firm":      {10, 4, nil, request{Bound: 6, Usual: 1, Least: 1, Firm: 6}, 6},
-		"not firm, alone":                      {10, 0, nil, request{Bound: 12, Usual: 4, Least: 1, Firm: 12}, 5},
-		"not firm, beside another":             {10, 1, nil, request{Bound: 12, Usual: 4, Least: 1, Firm: 12}, -1},
+		"below the hold":                  {ledgermodel.Budget{Left: 5, Held: 3}, 3, 1, 4, 0},
+		"above the hold":                  {ledgermodel.Budget{Left: 5, Held: 3}, 3, 4, 1, 0},
+		"above the budget":                {ledgermodel.Budget{Left: 5, Held: 1}, 1, 6, 0, 0},
+		"above what others of it leave":   {ledgermodel.Budget{Left: 4, Held: 4}, 2, 6, 2, 2},
+		"nothing, the hold is given back": {ledgermodel.Budget{Left: 5, Held: 3}, 3, 0, 5, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := ledgermodel.Account{Posted: c.posted, Held: c.held}
-			if got, ok := a.Grant(c.request, c.budget); ok != (c.want >= 0) || ok && got != c.want {
-				t.Errorf("granted %d, %t, want %d", got, ok, c.want)
+			a, b := ledgermodel.Account{Posted: 20, Held: c.budget.Held}, c.budget
+			a.Settle(c.held, c.charge, 0, &b)
+			if want := (ledgermodel.Budget{Left: c.left, Held: c.stillOthers}); b != want {
+				t.Errorf("got %+v, want %+v", b, want)
 			}
 		})
 	}

@@ -93,6 +93,9 @@ func (b dbTest) open(o store.Options) dbTest {
 	b.DB, b.Ledger, b.ledgerTest.Ledger = db, db.Ledger(), db.Ledger()
 	b.restart = func() ledgerTest { return b.crash().ledgerTest }
 	b.countOnly = func() ledgerTest { return b.counting().ledgerTest }
+	if b.place.Shared {
+		b.beside = func() ledgerTest { return b.open(store.Options{}).ledgerTest }
+	}
 	b.t.Cleanup(func() {
 		if !b.faults.IsCut() {
 			b.ok(b.Verify(context.Background()))
@@ -188,6 +191,7 @@ type ledgerTest struct {
 	clock     *clock
 	restart   func() ledgerTest // ends the process by a crash and starts another; nil where nothing would be left
 	countOnly func() ledgerTest // what the process is instead if it only counts
+	beside    func() ledgerTest // another process on the same database; nil where there can be none
 }
 
 func newLedgerTest(t testing.TB, open func(o memory.LedgerOptions) Ledger) ledgerTest {
