@@ -131,7 +131,7 @@ func (w *worker) ask(e event, allowed []fault.Code, do func() (*billing.Receipt,
 	return err == nil
 }
 
-// step does one operation, chosen by the dice.
+// step does one operation, chosen at random.
 func (w *worker) step(ctx context.Context) {
 	switch n := w.random.IntN(100); {
 	case n < 40:

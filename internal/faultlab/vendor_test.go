@@ -102,7 +102,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 }
 
 // answer is what the gateway's call gets.
-func (v *vendor) answer(ctx context.Context, p *playedTry) (*upstream.Reply, error) {
+func (v *vendor) answer(ctx context.Context, p *attempt) (*upstream.Reply, error) {
 	t := p.try
 	if !wait(ctx, t.Connect) || t.Trouble == Unreachable {
 		return nil, (&upstream.Failure{Err: errors.New("no connection")}).Fault()
@@ -133,7 +133,7 @@ func (v *vendor) answer(ctx context.Context, p *playedTry) (*upstream.Reply, err
 }
 
 // status is the error of a status.
-func (p *playedTry) status() error {
+func (p *attempt) status() error {
 	f := &upstream.Failure{Status: p.try.Status, Sent: true, Fatal: p.try.Trouble == Disowns, Err: errors.New("the vendor says no")}
 	f.Refused = p.try.Trouble == Refuses
 	p.mu.Lock()
@@ -144,7 +144,7 @@ func (p *playedTry) status() error {
 
 // body is an answer that comes in pieces, each at its time, whoever reads.
 type body struct {
-	p      *playedTry
+	p      *attempt
 	ctx    context.Context
 	lab    *Lab
 	start  time.Time

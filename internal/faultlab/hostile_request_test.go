@@ -1,11 +1,10 @@
-package enemy
+package faultlab
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"mime"
 	"mime/multipart"
 	"strconv"
@@ -29,13 +28,13 @@ type request struct {
 
 // The tenants.
 const (
-	enemyOne = iota
-	enemyTwo
-	victim
+	hostileOne = iota
+	hostileTwo
+	thirdTenant
 	tenants
 )
 
-func accountOf(tenant int) string { return []string{"enemy-1", "enemy-2", "victim"}[tenant] }
+func tenantAccount(tenant int) string { return []string{"hostile-1", "hostile-2", "third"}[tenant] }
 
 // String is the request for a person, cut off.
 func (r *request) String() string {
@@ -64,17 +63,17 @@ const (
 // longest is what a vendor says at the most unless it is bounded.
 const longest = 60_000
 
-// newDraw is the source of a request of a seed.
-func newDraw(g *grammar, seed uint64, number int) *draw {
-	d := &draw{Rand: rand.New(rand.NewPCG(seed, uint64(number)+1)), g: g} //nolint:gosec // it is to be repeatable
+// newGenerator is the source of a request of a seed.
+func newGenerator(g *grammar, seed uint64, number int) *generator {
+	d := &generator{source: newSource(seed, number), g: g}
 	d.words = d.prompt()
 	return d
 }
 
-func (d *draw) prompt() string {
+func (d *generator) prompt() string {
 	s := "say something about number " + strconv.Itoa(d.IntN(1_000_000))
-	if d.chance(55) {
-		s += " " + pick(d, long, long, hidden, hidden, beside, think, disobey, flagged, tooLarge, absurd, waste, breaks)
+	if d.chance(550) {
+		s += " " + pick(d.source, long, long, hidden, hidden, beside, think, disobey, flagged, tooLarge, absurd, waste, breaks)
 	}
 	return s
 }
@@ -86,15 +85,15 @@ func Classes() []string {
 
 // hostile is a request of a class.
 func hostile(g *grammar, seed uint64, number int, class string) *request {
-	d := newDraw(g, seed, number)
+	d := newGenerator(g, seed, number)
 	if class == "" {
 		class = "grammar"
 		const together = 8 // attacks come in groups
-		if d.chance(50) {
-			class = pick(newDraw(g, seed, -2-number/together), Classes()[1:]...)
+		if d.chance(500) {
+			class = pick(newGenerator(g, seed, -2-number/together).source, Classes()[1:]...)
 		}
 	}
-	r := &request{number: number, class: class, tenant: d.IntN(victim), key: d.IntN(3), copies: 1, header: map[string]string{}}
+	r := &request{number: number, class: class, tenant: d.IntN(thirdTenant), key: d.IntN(3), copies: 1, header: map[string]string{}}
 	var o *object
 	switch class {
 	case "bounds":
@@ -105,7 +104,7 @@ func hostile(g *grammar, seed uint64, number int, class string) *request {
 		o = d.refused(r, flagged)
 		r.copies = 4
 	case "failing":
-		o = d.refused(r, pick(d, absurd, waste, breaks))
+		o = d.refused(r, pick(d.source, absurd, waste, breaks))
 		r.copies = 4
 	case "toolarge":
 		o = d.refused(r, tooLarge)
@@ -140,7 +139,7 @@ func hostile(g *grammar, seed uint64, number int, class string) *request {
 		o.set("messages", arr(obj("role", "user", "content", arr(obj("type", "text", "text", d.words), obj("type", "image_url", "image_url", obj("url", "https://far.example/a.png"))))))
 	case "expiry":
 		r.path = "/v1/videos/generations"
-		o = obj("model", betaVideo, "duration", raw("15"), "resolution", "1080p", "input", obj("prompt", d.words), "execution_expires_after", raw(pick(d, "1", "5", "60")))
+		o = obj("model", betaVideo, "duration", raw("15"), "resolution", "1080p", "input", obj("prompt", d.words), "execution_expires_after", raw(pick(d.source, "1", "5", "60")))
 	default:
 		o = d.random(r)
 	}
@@ -154,12 +153,12 @@ func hostile(g *grammar, seed uint64, number int, class string) *request {
 func leaving(ms int) time.Duration { return time.Duration(ms)*time.Millisecond + time.Microsecond/2 }
 
 // chat is a plain request whose vendor gets a word, on one of the endpoints.
-func (d *draw) chat(r *request, word string) *object {
+func (d *generator) chat(r *request, word string) *object {
 	d.words = "say " + strconv.Itoa(d.IntN(1_000_000)) + " " + word
-	model := pick(d, plainChat, renamedChat, nativeChat)
+	model := pick(d.source, plainChat, renamedChat, nativeChat)
 	r.path = "/v1/chat/completions"
 	o := obj("model", model, "messages", arr(obj("role", "user", "content", d.words)))
-	if d.chance(25) {
+	if d.chance(250) {
 		r.path = "/v1/messages"
 		o.set("max_tokens", raw("4000"))
 	}
@@ -167,12 +166,12 @@ func (d *draw) chat(r *request, word string) *object {
 }
 
 // bounds are small bounds that some vendor does not see or does not obey.
-func (d *draw) bounds(r *request) *object {
-	o := d.chat(r, pick(d, long, long, think))
+func (d *generator) bounds(r *request) *object {
+	o := d.chat(r, pick(d.source, long, long, think))
 	switch d.IntN(4) {
 	case 0, 1: // of two bounds each reader picks its own
 		r.path = "/v1/chat/completions"
-		o.set("model", pick(d, plainChat, renamedChat))
+		o.set("model", pick(d.source, plainChat, renamedChat))
 		o.set("max_tokens", raw("1"))
 		o.set("max_completion_tokens", raw("30000"))
 	case 2: // which the channel leaves out
@@ -182,46 +181,46 @@ func (d *draw) bounds(r *request) *object {
 		o.set("messages", arr(obj("role", "user", "content", "say "+think)))
 		o.set("max_tokens", raw("1"))
 	}
-	if d.chance(40) {
+	if d.chance(400) {
 		o.set("stream", raw("true"))
 	}
 	return o
 }
 
 // flood are many long answers at the same moment, none of them bounded.
-func (d *draw) flood(r *request) *object {
+func (d *generator) flood(r *request) *object {
 	r.path = "/v1/chat/completions"
 	d.words = "say " + strconv.Itoa(d.IntN(1_000_000)) + " " + long
-	o := obj("model", pick(d, renamedChat, renamedChat, nativeChat, droppedChat), "messages", arr(obj("role", "user", "content", d.words)))
-	r.copies, r.key = 20+d.IntN(20), pick(d, 0, 0, r.key)
+	o := obj("model", pick(d.source, renamedChat, renamedChat, nativeChat, droppedChat), "messages", arr(obj("role", "user", "content", d.words)))
+	r.copies, r.key = 20+d.IntN(20), pick(d.source, 0, 0, r.key)
 	switch d.IntN(5) {
 	case 0:
 		o.set("n", raw("2"))
 	case 1:
 		o.set("stream", raw("true"))
 	case 2:
-		o.set("max_completion_tokens", raw(pick(d, "50000", "2147483647")))
+		o.set("max_completion_tokens", raw(pick(d.source, "50000", "2147483647")))
 	}
 	return o
 }
 
 // refused are requests whose refusal says nothing of the vendor's account.
-func (d *draw) refused(r *request, word string) *object {
-	if d.chance(25) {
+func (d *generator) refused(r *request, word string) *object {
+	if d.chance(250) {
 		r.path = "/v1/images/generations"
-		return obj("model", pieceImage, "prompt", "draw "+word)
+		return obj("model", pieceImage, "prompt", "show "+word)
 	}
 	return d.chat(r, word)
 }
 
 // names are members that only a reader sees that does not mind the case.
-func (d *draw) names(r *request) *object {
+func (d *generator) names(r *request) *object {
 	o := d.chat(r, "")
 	much := arr(obj("role", "user", "content", strings.Repeat("word ", 40_000)))
 	switch d.IntN(5) {
 	case 0, 1:
-		o.add(pick(d, "MESSAGES", "Messages", "messageS"), much)
-		if d.chance(60) {
+		o.add(pick(d.source, "MESSAGES", "Messages", "messageS"), much)
+		if d.chance(600) {
 			o.set("stream", raw("true"))
 			o.set("stream_options", obj("include_usage", raw("true")))
 			o.add("STREAM_OPTIONS", obj("include_usage", raw("false")))
@@ -231,22 +230,22 @@ func (d *draw) names(r *request) *object {
 		o.set("messages", arr(obj("role", "user", "content", "say "+hidden)))
 		o.set("stream_options", obj("include_usage", raw("true"), "INCLUDE_USAGE", raw("false")))
 	case 3:
-		o.add(pick(d, "Tools", "TOOLS", "System", "PROMPT", "Response_Format", "Functions"), much)
+		o.add(pick(d.source, "Tools", "TOOLS", "System", "PROMPT", "Response_Format", "Functions"), much)
 		o.set("stream", raw("true"))
 		r.leaves = leaving(150)
 	default:
 		o.set("max_tokens", raw("10"))
-		o.add(pick(d, "Max_Tokens", "MAX_TOKENS", "Max_Completion_Tokens", "N"), raw("50"))
+		o.add(pick(d.source, "Max_Tokens", "MAX_TOKENS", "Max_Completion_Tokens", "N"), raw("50"))
 	}
 	return o
 }
 
 // uncounted is a long input in a place where an estimate may not look; the client
 // leaves before the vendor reports it.
-func (d *draw) uncounted(r *request) *object {
+func (d *generator) uncounted(r *request) *object {
 	o := d.chat(r, "")
 	r.path = "/v1/chat/completions"
-	o.set("model", pick(d, plainChat, renamedChat))
+	o.set("model", pick(d.source, plainChat, renamedChat))
 	o.set("stream", raw("true"))
 	much := strings.Repeat("word ", 40_000)
 	schema := obj("type", "object", "properties", obj("a", obj("type", "string", "description", much)))
@@ -264,50 +263,50 @@ func (d *draw) uncounted(r *request) *object {
 		r.path = "/v1/messages"
 		o = obj("model", nativeChat, "max_tokens", raw("500"), "stream", raw("true"), "messages", arr(ask), "output_config", obj("format", obj("type", "json_schema", "schema", schema)))
 	}
-	r.leaves = leaving(pick(d, 30, 150))
+	r.leaves = leaving(pick(d.source, 30, 150))
 	return o
 }
 
 // escapes is a long text beside a picture whose letters are written as escapes.
-func (d *draw) escapes(r *request) *object {
+func (d *generator) escapes(r *request) *object {
 	o := d.chat(r, "")
 	r.path = "/v1/chat/completions"
-	o.set("model", pick(d, plainChat, renamedChat))
+	o.set("model", pick(d.source, plainChat, renamedChat))
 	o.set("stream", raw("true"))
 	picture := raw(`"data:image/png;base64,` + strings.Repeat(`\u0041`, 100_000) + `"`)
 	o.set("messages", arr(obj("role", "user", "content", arr(
 		obj("type", "text", "text", strings.Repeat("word ", 40_000)), obj("type", "image_url", "image_url", obj("url", picture))))))
-	r.leaves = leaving(pick(d, 30, 150))
+	r.leaves = leaving(pick(d.source, 30, 150))
 	return o
 }
 
 // pieces is what is sold by the piece, of a client that leaves before it comes.
-func (d *draw) pieces(r *request) *object {
-	r.leaves = leaving(pick(d, 10, 60, 150))
+func (d *generator) pieces(r *request) *object {
+	r.leaves = leaving(pick(d.source, 10, 60, 150))
 	switch d.IntN(4) {
 	case 0:
 		r.path = "/v1/images/generations"
 		return obj("model", alphaImage, "input", obj("messages", arr(obj("role", "user", "content", arr(obj("text", d.words))))))
 	case 1:
 		r.path = "/v1/audio/speech"
-		return obj("model", pick(d, alphaSpeech, otherSpeech), "input", strings.Repeat("word ", 100), "response_format", "wav")
+		return obj("model", pick(d.source, alphaSpeech, otherSpeech), "input", strings.Repeat("word ", 100), "response_format", "wav")
 	case 2:
 		r.header["Idempotency-Key"] = "pieces-" + strconv.Itoa(r.number)
 	}
 	r.path = "/v1/images/generations"
-	return obj("model", pieceImage, "prompt", "draw", "n", raw(pick(d, "1", "4")))
+	return obj("model", pieceImage, "prompt", "show", "n", raw(pick(d.source, "1", "4")))
 }
 
 // parts is what the gateway cuts into several calls: of one part the vendor
 // refuses or fails, or the client leaves between them.
-func (d *draw) parts(r *request) *object {
-	word := pick(d, "", "", flagged, absurd, waste)
+func (d *generator) parts(r *request) *object {
+	word := pick(d.source, "", "", flagged, absurd, waste)
 	if word == "" {
-		r.leaves = leaving(pick(d, 10, 60, 150, 320, 700))
+		r.leaves = leaving(pick(d.source, 10, 60, 150, 320, 700))
 	}
-	if d.chance(40) {
+	if d.chance(400) {
 		r.path = "/v1/audio/speech"
-		return obj("model", pick(d, alphaSpeech, otherSpeech), "input", strings.Repeat("Some words. ", 2_000)+word, "response_format", "wav")
+		return obj("model", pick(d.source, alphaSpeech, otherSpeech), "input", strings.Repeat("Some words. ", 2_000)+word, "response_format", "wav")
 	}
 	r.path = "/v1/embeddings"
 	texts := arr()
@@ -319,7 +318,7 @@ func (d *draw) parts(r *request) *object {
 }
 
 // long is a long prompt, that is counted.
-func (d *draw) long(r *request) *object {
+func (d *generator) long(r *request) *object {
 	o := d.chat(r, "")
 	o.set("messages", arr(obj("role", "user", "content", strings.Repeat("word ", 20_000))))
 	return o
@@ -327,9 +326,9 @@ func (d *draw) long(r *request) *object {
 
 // extras is what costs money at some vendor and has no unit here, or chooses
 // another model, or another account.
-func (d *draw) extras(r *request) *object {
+func (d *generator) extras(r *request) *object {
 	o := d.chat(r, "")
-	if r.path == "/v1/messages" || d.chance(30) {
+	if r.path == "/v1/messages" || d.chance(300) {
 		r.path = "/v1/messages"
 		o = obj("model", nativeChat, "max_tokens", raw("500"), "messages", arr(obj("role", "user", "content", d.words)))
 		switch d.IntN(7) {
@@ -368,7 +367,7 @@ func (d *draw) extras(r *request) *object {
 	case 5:
 		o.set("provider", obj("order", arr("dearest"), "sort", "throughput"))
 	case 6:
-		o.set(pick(d, "api_base", "base_url"), "https://thief.example/v1")
+		o.set(pick(d.source, "api_base", "base_url"), "https://thief.example/v1")
 	default:
 		o.set("fallbacks", arr(dearChat))
 	}
@@ -376,23 +375,23 @@ func (d *draw) extras(r *request) *object {
 }
 
 // random is a request of the grammar with hostile changes.
-func (d *draw) random(r *request) *object {
+func (d *generator) random(r *request) *object {
 	e := &endpoints[d.IntN(len(endpoints))]
 	r.path = e.path
 	o := d.body(e)
 	for range d.IntN(3) {
 		d.change(o)
 	}
-	if d.chance(20) {
+	if d.chance(200) {
 		r.header["Idempotency-Key"] = fmt.Sprintf("shared-%d", d.IntN(8))
 	}
-	if d.chance(10) {
-		r.header["Anthropic-Beta"] = pick(d, "interleaved-thinking-2025-05-14", "context-1m-2025-08-07", "", "a,b")
+	if d.chance(100) {
+		r.header["Anthropic-Beta"] = pick(d.source, "interleaved-thinking-2025-05-14", "context-1m-2025-08-07", "", "a,b")
 	}
-	if d.chance(35) {
-		r.leaves = leaving(pick(d, 1, 10, 60, 150, 320, 1_000, 3_000, 10_000))
+	if d.chance(350) {
+		r.leaves = leaving(pick(d.source, 1, 10, 60, 150, 320, 1_000, 3_000, 10_000))
 	}
-	if d.chance(15) {
+	if d.chance(150) {
 		r.copies = 2 + d.IntN(8)
 	}
 	if e.form {
@@ -402,9 +401,9 @@ func (d *draw) random(r *request) *object {
 }
 
 // change makes one hostile change somewhere in a request.
-func (d *draw) change(o *object) {
-	where := pick(d, objects(o)...)
-	if d.chance(50) || len(where.members) == 0 {
+func (d *generator) change(o *object) {
+	where := pick(d.source, objects(o)...)
+	if d.chance(500) || len(where.members) == 0 {
 		where = o
 	}
 	i := d.IntN(len(where.members))
@@ -415,11 +414,11 @@ func (d *draw) change(o *object) {
 	case 1:
 		m.value = raw("null")
 	case 2:
-		m.value = pick[any](d, raw("true"), raw("0"), raw("-1"), raw("1e400"), raw("1.0"), raw("1e0"), raw("9223372036854775808"), raw(`""`), arr(), obj(), "x", raw(`"\ud800"`), raw("NaN"))
+		m.value = pick[any](d.source, raw("true"), raw("0"), raw("-1"), raw("1e400"), raw("1.0"), raw("1e0"), raw("9223372036854775808"), raw(`""`), arr(), obj(), "x", raw(`"\ud800"`), raw("NaN"))
 	case 3: // twice
-		where.add(m.name, pick[any](d, m.value, raw("50"), d.words+" "+long))
+		where.add(m.name, pick[any](d.source, m.value, raw("50"), d.words+" "+long))
 	case 4: // in other letters
-		where.add(letters(d, m.name), pick[any](d, m.value, raw("50"), raw("true")))
+		where.add(otherCase(d, m.name), pick[any](d.source, m.value, raw("50"), raw("true")))
 	case 5: // escaped
 		m.quote = escaped(m.name)
 	case 6: // escaped, and twice
@@ -428,27 +427,27 @@ func (d *draw) change(o *object) {
 	case 7:
 		m.value = raw(strings.Repeat(`{"a":[`, 40) + "1" + strings.Repeat("]}", 40))
 	case 8:
-		where.add(pick(d, "", "x", "\x00", "__proto__", "n ", "max_tokens\u0000"), pick[any](d, raw("1"), "x"))
+		where.add(pick(d.source, "", "x", "\x00", "__proto__", "n ", "max_tokens\u0000"), pick[any](d.source, raw("1"), "x"))
 	case 9:
-		o.set("max_tokens", raw(pick(d, "1", "7", "30000", "60000")))
-		o.set("max_completion_tokens", raw(pick(d, "1", "7", "30000", "60000")))
+		o.set("max_tokens", raw(pick(d.source, "1", "7", "30000", "60000")))
+		o.set("max_completion_tokens", raw(pick(d.source, "1", "7", "30000", "60000")))
 	case 10:
-		o.set("stream", raw(pick(d, "true", "false", "null")))
-		o.set("stream_options", pick[any](d, raw("null"), obj(), obj("include_usage", raw("false")), obj("include_usage", raw("true"), "include_obfuscation", raw("false"))))
+		o.set("stream", raw(pick(d.source, "true", "false", "null")))
+		o.set("stream_options", pick[any](d.source, raw("null"), obj(), obj("include_usage", raw("false")), obj("include_usage", raw("true"), "include_obfuscation", raw("false"))))
 	case 11:
 		o.set("messages", arr(obj("role", "user", "content", arr(obj("type", "text", "text", d.words), d.medium()))))
 	case 12:
 		o.set("tools", arr(obj("type", "function", "function", obj("name", "f", "parameters", obj("type", "object", "description", strings.Repeat("deep ", 2_000))))))
 	case 13:
-		o.set("n", raw(pick(d, "1", "2", "5", "128", "129", "0", "-1")))
+		o.set("n", raw(pick(d.source, "1", "2", "5", "128", "129", "0", "-1")))
 	default:
-		o.set("service_tier", pick(d, "auto", "default", "flex", "priority"))
+		o.set("service_tier", pick(d.source, "auto", "default", "flex", "priority"))
 	}
 }
 
 // medium is a block that no reader of text counts.
-func (d *draw) medium() *object {
-	return pick(d,
+func (d *generator) medium() *object {
+	return pick(d.source,
 		obj("type", "image_url", "image_url", obj("url", "https://media.example/a.png")),
 		obj("type", "image_url", "image_url", obj("url", "data:image/png;base64,"+pixel)),
 		obj("type", "video_url", "video_url", obj("url", "https://media.example/a.mp4")),
@@ -456,9 +455,9 @@ func (d *draw) medium() *object {
 		obj("type", "file", "file", obj("file_data", "data:application/pdf;base64,"+pixel)))
 }
 
-// letters is a name in other letters.
-func letters(d *draw, name string) string {
-	return pick(d, strings.ToUpper(name), strings.ReplaceAll(name, "s", "\u017f"), strings.ReplaceAll(name, "k", "\u212a"), strings.ToUpper(name[:min(1, len(name))])+name[min(1, len(name)):])
+// otherCase is a name in other letters.
+func otherCase(d *generator, name string) string {
+	return pick(d.source, strings.ToUpper(name), strings.ReplaceAll(name, "s", "\u017f"), strings.ReplaceAll(name, "k", "\u212a"), strings.ToUpper(name[:min(1, len(name))])+name[min(1, len(name)):])
 }
 
 // escaped is a name as JSON whose first letter is an escape.
@@ -469,15 +468,11 @@ func escaped(name string) string {
 	return fmt.Sprintf(`"\u%04x%s"`, name[0], strings.Trim(text(name[1:]), `"`))
 }
 
-// picture is a PNG of 16 by 16 points, as far as anybody looks at it.
-const picture = "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x10\x00\x00\x00\x10\x08\x00\x00\x00\x00\x3a\x98\xa0\xbd" +
-	"\x00\x00\x00\x0cIDATx\x9cc`\xa0\x1c\x00\x00\x01\x10\x00\x01\x00\x00\x00\x00IEND\xaeB`\x82"
-
 // form is an object as multipart/form-data.
-func (d *draw) form(o *object) (body []byte, content string) {
+func (d *generator) form(o *object) (body []byte, content string) {
 	var b bytes.Buffer
 	w := multipart.NewWriter(&b)
-	_ = w.SetBoundary("boundary-of-the-enemy")
+	_ = w.SetBoundary("boundary-of-the-form")
 	for i := range o.members {
 		m := &o.members[i]
 		if name := strings.TrimSuffix(m.name, "[]"); name == "image" || name == "mask" {
@@ -496,9 +491,9 @@ func (d *draw) form(o *object) (body []byte, content string) {
 	return b.Bytes(), w.FormDataContentType()
 }
 
-// good is a request of the tenant that does nothing wrong.
-func good(number int) *request {
-	r := &request{number: number, class: "victim", tenant: victim, copies: 1, header: map[string]string{}, content: "application/json"}
+// goodRequest is a request of the tenant that does nothing wrong.
+func goodRequest(number int) *request {
+	r := &request{number: number, class: "third tenant", tenant: thirdTenant, copies: 1, header: map[string]string{}, content: "application/json"}
 	say := "say something good " + strconv.Itoa(number)
 	turn := arr(obj("role", "user", "content", say))
 	var o *object

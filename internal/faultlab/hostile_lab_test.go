@@ -1,40 +1,4 @@
-// Package enemy plays an hour in which two tenants try to make vendors' costs
-// exceed what they pay, beside a third that does nothing wrong.
-//
-// # What is played
-//
-// A request is drawn from a seed and a number. Most come of a grammar that is
-// made of the OpenAPI document: every member of every endpoint, with its types,
-// values and bounds, and hostile changes on top of it (absent, null, wrong type,
-// out of range, twice, in other letters, escaped, deep, huge, unknown). The others
-// come of scripts, one for each class of attack that was once found; a script's
-// name is the request's class, and Options.Class plays that class alone.
-//
-// The gateway runs behind HTTP on connections without a network, with the real
-// driver of each vendor. The vendors behind them read requests as a lenient Go
-// program does (encoding/json: letter case does not matter, the last of several
-// members counts), do what they are asked, and record what they would bill
-// at the gateway's own prices. All of it runs in the bubble of a testing/synctest.
-//
-// # What must hold
-//
-// After every round of requests, for each hostile account: what the vendors bill
-// is at most what the account paid and the declared tolerance, and at most the
-// credit of the round and the tolerance; every request by itself costs the vendors
-// at most its charge and its tolerance. At the end: the third tenant saw what it
-// sees in a run of the same seed without the others, request for request; the
-// ledger verifies; nothing is held.
-//
-// # The tolerance
-//
-// [Tolerance] lists what the operator bears by rule, counted to the token by the
-// vendor that did it: what a vendor made above the bound that it was sent, what
-// media by URL counted above their declared bound, what one whole answer in a round
-// had above its hold whose bound a channel drops, what a vendor billed though it
-// answered with an error, output by tokens that was made and never received
-// because the client left, the other parts of a request of which one part failed,
-// and for a stream that ended with its balance one step of hold_tokens.
-package enemy
+package faultlab
 
 import (
 	"bytes"
@@ -55,7 +19,6 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/server"
-	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/anthropic"
@@ -66,8 +29,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/voyage"
 )
 
-// Options say what is played. The zero value of a field is a default.
-type Options struct {
+// hostileOptions say what is played. The zero value of a field is a default.
+type hostileOptions struct {
 	Seed     uint64
 	Requests int    // of the hostile tenants; 0 means 400
 	Class    string // the only class that is played; empty means all
@@ -75,23 +38,23 @@ type Options struct {
 	discount int64  // by which the gateway charges less than the vendors, of a hundred
 }
 
-// credit is what each hostile account has at the start of a round, and allowance
+// roundCredit is what each hostile account has at the start of a round, and allowance
 // what one of its keys may spend in all.
 const (
-	credit    = 5 * billing.One
-	allowance = billing.One
+	roundCredit = 5 * billing.One
+	allowance   = billing.One
 	// perRound is how many requests a round has.
 	perRound = 40
-	// pause is between two requests of the hostile tenants, and steady between two
-	// of the victim.
-	pause, steady = 500 * time.Millisecond, 1_250 * time.Millisecond
-	// heldTokens is held where a caller sets no bound, and what a stream is
-	// extended by; mostOutput is what a model may say.
-	heldTokens, mostOutput = 4_096, 65_536
+	// pause is between two requests of the hostile tenants, and goodPause between two
+	// of the third tenant.
+	pause, goodPause = 500 * time.Millisecond, 1_250 * time.Millisecond
+	// hostileHeld is held where a caller sets no bound, and what a stream is
+	// extended by; hostileOutput is what a model may say.
+	hostileHeld, hostileOutput = 4_096, 65_536
 )
 
-// Report is what became of an hour.
-type Report struct {
+// hostileReport is what came of the requests of hostile tenants.
+type hostileReport struct {
 	Seed     uint64
 	Requests int // that were sent, copies included
 	Reached  int // that a vendor saw
@@ -100,17 +63,17 @@ type Report struct {
 	Billed   billing.Money // by the vendors, for the hostile tenants
 	Borne    Tolerance     // what was borne by rule
 	Statuses map[int]int
-	Victim   int            // requests of the victim
+	Good     int            // requests of the third tenant
 	Found    map[string]int // problems by the class of the request
 	Problems []string
 }
 
 // String are the figures, and of each class the first problems with the command
 // that plays them again.
-func (rep *Report) String() string {
+func (rep *hostileReport) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d requests, %d reached a vendor, %d refused, %v; billed %s, charged %s, borne by rule %+v; %d requests of the victim",
-		rep.Seed, rep.Requests, rep.Reached, rep.Refused, rep.Statuses, rep.Billed, rep.Charged, rep.Borne, rep.Victim)
+	fmt.Fprintf(&b, "seed %d: %d requests, %d reached a vendor, %d refused, %v; billed %s, charged %s, borne by rule %+v; %d requests of the third tenant",
+		rep.Seed, rep.Requests, rep.Reached, rep.Refused, rep.Statuses, rep.Billed, rep.Charged, rep.Borne, rep.Good)
 	shown := map[string]bool{}
 	for _, p := range rep.Problems {
 		if class, _, _ := strings.Cut(p, ":"); !shown[class] {
@@ -124,7 +87,7 @@ func (rep *Report) String() string {
 	return b.String()
 }
 
-func (rep *Report) blame(class, format string, args ...any) {
+func (rep *hostileReport) problem(class, format string, args ...any) {
 	rep.Found[class]++
 	rep.Problems = append(rep.Problems, class+": "+fmt.Sprintf(format, args...))
 }
@@ -137,9 +100,9 @@ type outcome struct {
 	charge billing.Money
 }
 
-// lab is one gateway with its vendors.
-type lab struct {
-	options  Options
+// hostileLab is one gateway with its vendors.
+type hostileLab struct {
+	options  hostileOptions
 	g        *grammar
 	ledger   memory.Ledger
 	gateway  *gateway.Gateway
@@ -154,73 +117,73 @@ type lab struct {
 	mu       sync.Mutex
 	requests map[string]*request // by the gateway's request id
 	seen     map[string]string   // X-Client-Request-Id to the gateway's id
-	outcomes map[int]outcome     // of the victim, by number
-	report   *Report
+	outcomes map[int]outcome     // of the third tenant, by number
+	report   *hostileReport
 }
 
-// Play plays the hour twice: with the hostile tenants, and without them to see
-// what the victim is to see. It must be called in the bubble of a
+// playHostile plays twice: with the hostile tenants, and without them to see what
+// the third tenant is to see. It must be called in the bubble of a
 // testing/synctest. The error says that the lab itself could not work.
-func Play(o Options) (*Report, error) {
+func playHostile(o hostileOptions) (*hostileReport, error) {
 	if o.Requests == 0 {
 		o.Requests = 400
 	}
-	alone, err := play(o, false)
+	alone, err := playOnce(o, false)
 	if err != nil {
 		return nil, err
 	}
-	beside, err := play(o, true)
+	beside, err := playOnce(o, true)
 	if err != nil {
 		return nil, err
 	}
 	rep := beside.report
-	rep.Victim = len(alone.outcomes)
+	rep.Good = len(alone.outcomes)
 	for number := range len(alone.outcomes) {
 		was, is := alone.outcomes[number], beside.outcomes[number]
 		if was.status >= 300 || !was.whole {
-			return nil, fmt.Errorf("alone the victim's request %d ends with %+v", number, was)
+			return nil, fmt.Errorf("alone the third tenant's request %d ends with %+v", number, was)
 		}
 		if was != is {
-			rep.blame("victim", "request %d of the victim: alone %+v, beside the others %+v\n%s", number, was, is, good(number))
+			rep.problem("third tenant", "request %d of the third tenant: alone %+v, beside the others %+v\n%s", number, was, is, goodRequest(number))
 		}
 	}
 	return rep, nil
 }
 
-// play plays an hour, with the hostile tenants or without.
-func play(o Options, hostiles bool) (*lab, error) {
-	l, err := open(o)
+// playOnce plays requests, with the hostile tenants or without.
+func playOnce(o hostileOptions, hostiles bool) (*hostileLab, error) {
+	l, err := openHostile(o)
 	if err != nil {
 		return nil, err
 	}
 	ctx, end := context.WithCancel(context.Background())
 	var all sync.WaitGroup
-	all.Go(func() { l.victim(ctx, o.Requests) })
+	all.Go(func() { l.sendGood(ctx, o.Requests) })
 	if hostiles {
 		l.rounds(o)
 	}
 	all.Wait()
 	end()
-	l.rest("at the end")
+	l.awaitSettled("at the end")
 	for id := range l.vendors.bills { // all has ended
 		if l.requests[id] == nil {
-			l.report.blame("ledger", "a vendor saw the request %q, and its end was never told", id)
+			l.report.problem("ledger", "a vendor saw the request %q, and its end was never told", id)
 		}
 	}
 	if err := l.ledger.Verify(context.Background()); err != nil {
-		l.report.blame("ledger", "%v", err)
+		l.report.problem("ledger", "%v", err)
 	}
 	return l, l.close()
 }
 
-// victim sends the good requests, each at its time.
-func (l *lab) victim(ctx context.Context, hostiles int) {
+// sendGood sends the good requests, each at its time.
+func (l *hostileLab) sendGood(ctx context.Context, hostiles int) {
 	span := time.Duration(hostiles) * pause
 	var all sync.WaitGroup
-	for number := range int(span/steady) + 9 {
+	for number := range int(span/goodPause) + 9 {
 		all.Go(func() {
-			if wait(ctx, time.Duration(number)*steady+250*time.Microsecond) {
-				seen := l.send(good(number), 0)
+			if wait(ctx, time.Duration(number)*goodPause+250*time.Microsecond) {
+				seen := l.send(goodRequest(number), 0)
 				l.mu.Lock()
 				l.outcomes[number] = seen
 				l.mu.Unlock()
@@ -230,10 +193,10 @@ func (l *lab) victim(ctx context.Context, hostiles int) {
 	all.Wait()
 }
 
-// rounds sends the hostile requests. Each round begins with the whole credit and
+// rounds sends the hostile requests. Each round begins with the whole roundCredit and
 // ends when nothing is under way.
-func (l *lab) rounds(o Options) {
-	l.allow()
+func (l *hostileLab) rounds(o hostileOptions) {
+	l.setBudgets()
 	for first := 0; first < o.Requests; first += perRound {
 		l.credit(first / perRound)
 		var all sync.WaitGroup
@@ -251,48 +214,48 @@ func (l *lab) rounds(o Options) {
 			}
 		}
 		all.Wait()
-		l.rest(fmt.Sprintf("after round %d", first/perRound))
+		l.awaitSettled(fmt.Sprintf("after round %d", first/perRound))
 		l.audit(first / perRound)
 	}
 }
 
-// allow gives the third key of each hostile account its budget.
-func (l *lab) allow() {
-	for tenant := range victim {
+// setBudgets gives the third key of each hostile account its budget.
+func (l *hostileLab) setBudgets() {
+	for tenant := range thirdTenant {
 		budget := allowance
-		if err := l.ledger.SetBudget(context.Background(), accountOf(tenant), keyOf(tenant, 2), &budget); err != nil {
-			l.report.blame("ledger", "%v", err)
+		if err := l.ledger.SetBudget(context.Background(), tenantAccount(tenant), keyOf(tenant, 2), &budget); err != nil {
+			l.report.problem("ledger", "%v", err)
 		}
 	}
 }
 
-// credit fills each hostile account up.
-func (l *lab) credit(round int) {
+// roundCredit fills each hostile account up.
+func (l *hostileLab) credit(round int) {
 	ctx := context.Background()
 	l.vendors.mu.Lock()
 	l.vendors.huge = false
 	l.vendors.mu.Unlock()
-	for tenant := range victim {
-		name := accountOf(tenant)
+	for tenant := range thirdTenant {
+		name := tenantAccount(tenant)
 		b, err := l.ledger.Balance(ctx, name)
-		if err == nil && b.Posted < credit {
-			err = l.ledger.Credit(ctx, name, credit-b.Posted, fmt.Sprintf("round-%d-%s", round, name))
+		if err == nil && b.Posted < roundCredit {
+			err = l.ledger.Credit(ctx, name, roundCredit-b.Posted, fmt.Sprintf("round-%d-%s", round, name))
 		}
 		if err != nil {
-			l.report.blame("ledger", "%v", err)
+			l.report.problem("ledger", "%v", err)
 		}
 	}
 }
 
-// rest waits until nothing is held any more.
-func (l *lab) rest(when string) {
+// awaitSettled waits until nothing is held any more.
+func (l *hostileLab) awaitSettled(when string) {
 	const most = 72 * time.Hour
 	for start := time.Now(); ; time.Sleep(time.Second + time.Since(start)/8) {
 		held := billing.Money(0)
 		for tenant := range tenants {
-			b, err := l.ledger.Balance(context.Background(), accountOf(tenant))
+			b, err := l.ledger.Balance(context.Background(), tenantAccount(tenant))
 			if err != nil {
-				l.report.blame("ledger", "%v", err)
+				l.report.problem("ledger", "%v", err)
 			}
 			held += b.Held
 		}
@@ -300,7 +263,7 @@ func (l *lab) rest(when string) {
 			return
 		}
 		if time.Since(start) > most {
-			l.report.blame("ledger", "%s %s is held %s later", when, held, most)
+			l.report.problem("ledger", "%s %s is held %s later", when, held, most)
 			return
 		}
 	}
@@ -309,33 +272,27 @@ func (l *lab) rest(when string) {
 func keyOf(tenant, key int) string { return fmt.Sprintf("key-%d-%d", tenant, key) }
 
 // Authenticate knows the tenants by their tokens.
-func (l *lab) Authenticate(_ context.Context, token string) (*auth.Principal, error) {
+func (l *hostileLab) Authenticate(_ context.Context, token string) (*auth.Principal, error) {
 	var tenant, key int
 	if _, err := fmt.Sscanf(token, "sk-lab-%d-%d", &tenant, &key); err != nil || tenant >= tenants {
 		return nil, fault.New(fault.Unauthorized, "no such key")
 	}
-	return &auth.Principal{Account: accountOf(tenant), Key: keyOf(tenant, key), Name: "a tenant of the lab"}, nil
+	return &auth.Principal{Account: tenantAccount(tenant), Key: keyOf(tenant, key), Name: "a tenant of the lab"}, nil
 }
 
-// noEncoder makes no MP3: a child process has no part in virtual time.
-type noEncoder struct{ speech.Encoder }
-
-// Ready says that no MP3 can be made.
-func (noEncoder) Ready() error { return errors.New("the lab has no encoder") }
-
-// open starts the vendors, the gateway and its HTTP server.
-func open(o Options) (*lab, error) {
-	l := &lab{
+// openHostile starts the vendors, the gateway and its HTTP server.
+func openHostile(o hostileOptions) (*hostileLab, error) {
+	l := &hostileLab{
 		options: o, ledger: memory.NewLedger(memory.LedgerOptions{Receipts: 1_000_000}), vendors: newVendors(), front: newPipes(), back: newPipes(),
 		requests: map[string]*request{}, seen: map[string]string{}, outcomes: map[int]outcome{},
-		report: &Report{Seed: o.Seed, Statuses: map[int]int{}, Found: map[string]int{}},
+		report: &hostileReport{Seed: o.Seed, Statuses: map[int]int{}, Found: map[string]int{}},
 	}
 	var err error
 	if l.g, err = newGrammar(); err != nil {
 		return nil, err
 	}
 	for tenant, sum := range []billing.Money{0, 0, 1_000 * billing.One} {
-		if err := l.ledger.CreateAccount(context.Background(), accountOf(tenant), sum); err != nil {
+		if err := l.ledger.CreateAccount(context.Background(), tenantAccount(tenant), sum); err != nil {
 			return nil, err
 		}
 	}
@@ -347,7 +304,7 @@ func open(o Options) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := priceList(o.discount)
+	list, err := newPriceList(hostilePrices, o.discount)
 	if err != nil {
 		return nil, err
 	}
@@ -377,7 +334,7 @@ func open(o Options) (*lab, error) {
 }
 
 // serve starts an HTTP server on connections without a network.
-func (l *lab) serve(on *pipes, h http.Handler) {
+func (l *hostileLab) serve(on *pipes, h http.Handler) {
 	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
 	l.servers = append(l.servers, s)
 	l.running.Go(func() { _ = s.Serve(on) })
@@ -386,7 +343,7 @@ func (l *lab) serve(on *pipes, h http.Handler) {
 // models are what the gateway has to know of the lab's own models.
 func models() []gateway.Model {
 	chat := func(id string, kind gateway.Kind) gateway.Model {
-		return gateway.Model{ID: id, Kind: kind, MaxOutput: mostOutput, HoldTokens: heldTokens}
+		return gateway.Model{ID: id, Kind: kind, MaxOutput: hostileOutput, HoldTokens: hostileHeld}
 	}
 	return []gateway.Model{
 		chat(plainChat, gateway.KindChat), chat(renamedChat, gateway.KindChat), chat(droppedChat, gateway.KindChat), chat(dearChat, gateway.KindChat),
@@ -396,7 +353,7 @@ func models() []gateway.Model {
 }
 
 // channels are one for each wire, and one for each way to edit a request.
-func (l *lab) channels() ([]router.Channel, error) {
+func (l *hostileLab) channels() ([]router.Channel, error) {
 	const base = "http://vendor.example/"
 	plain, err := openai.New(upstream.DriverOptions{BaseURL: base + "openai", Dial: l.back.dial})
 	if err != nil {
@@ -410,7 +367,7 @@ func (l *lab) channels() ([]router.Channel, error) {
 	if err != nil {
 		return nil, err
 	}
-	films, err := ark.New(upstream.DriverOptions{BaseURL: base + "ark", Dial: l.back.dial})
+	videos, err := ark.New(upstream.DriverOptions{BaseURL: base + "ark", Dial: l.back.dial})
 	if err != nil {
 		return nil, err
 	}
@@ -418,7 +375,7 @@ func (l *lab) channels() ([]router.Channel, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.drivers = []io.Closer{plain, native, alpha, films, vectors}
+	l.drivers = []io.Closer{plain, native, alpha, videos, vectors}
 	channel := func(name string, up upstream.Upstream, models ...string) router.Channel {
 		c := router.Channel{Name: name, Upstream: up, Models: map[string]string{}}
 		for _, m := range models {
@@ -432,12 +389,12 @@ func (l *lab) channels() ([]router.Channel, error) {
 	return []router.Channel{
 		channel("plain", plain, plainChat, dearChat, tokenImage, pieceImage, plainVector, otherSpeech), renamed, dropped,
 		channel("native", native, nativeChat), channel("alpha", alpha, alphaImage, alphaSpeech, betaVideo),
-		channel("films", films, gammaVideo), channel("vectors", vectors, otherVector),
+		channel("videos", videos, gammaVideo), channel("vectors", vectors, otherVector),
 	}, nil
 }
 
 // close ends everything.
-func (l *lab) close() error {
+func (l *hostileLab) close() error {
 	err := l.gateway.Close()
 	l.stop()
 	l.clients.CloseIdleConnections()
@@ -452,14 +409,14 @@ func (l *lab) close() error {
 }
 
 // send sends one copy of a request, reads the answer, and leaves when it is time.
-func (l *lab) send(r *request, copy int) outcome {
+func (l *hostileLab) send(r *request, copy int) outcome {
 	ctx, end := context.WithCancel(context.Background())
 	defer end()
 	if r.leaves > 0 {
 		t := time.AfterFunc(r.leaves, end)
 		defer t.Stop()
 	}
-	client := fmt.Sprintf("%s-%d-%d", accountOf(r.tenant), r.number, copy)
+	client := fmt.Sprintf("%s-%d-%d", tenantAccount(r.tenant), r.number, copy)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway.example"+r.path, bytes.NewReader(r.body))
 	if err != nil {
 		return outcome{code: err.Error()}
@@ -473,13 +430,13 @@ func (l *lab) send(r *request, copy int) outcome {
 	var seen outcome
 	reply, err := l.clients.RoundTrip(req)
 	if err == nil {
-		seen = hear(reply)
+		seen = readAnswer(reply)
 	}
-	return l.noted(r, client, seen)
+	return l.recordOutcome(r, client, seen)
 }
 
-// hear reads an answer to its end.
-func hear(reply *http.Response) outcome {
+// readAnswer reads an answer to its end.
+func readAnswer(reply *http.Response) outcome {
 	data, err := io.ReadAll(reply.Body)
 	_ = reply.Body.Close()
 	seen := outcome{status: reply.StatusCode, whole: err == nil}
@@ -499,8 +456,8 @@ func hear(reply *http.Response) outcome {
 	return seen
 }
 
-// noted waits for the end of a request in the gateway, and files it.
-func (l *lab) noted(r *request, client string, seen outcome) outcome {
+// recordOutcome waits for the end of a request in the gateway, and files it.
+func (l *hostileLab) recordOutcome(r *request, client string, seen outcome) outcome {
 	id := ""
 	for range 600 { // of a client that left, the gateway may have more to do, or never have heard
 		l.mu.Lock()
@@ -511,8 +468,8 @@ func (l *lab) noted(r *request, client string, seen outcome) outcome {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	if id != "" && r.tenant == victim && r.path != "/v1/videos/generations" {
-		if receipt, err := l.ledger.Receipt(context.Background(), accountOf(r.tenant), id); err == nil {
+	if id != "" && r.tenant == thirdTenant && r.path != "/v1/videos/generations" {
+		if receipt, err := l.ledger.Receipt(context.Background(), tenantAccount(r.tenant), id); err == nil {
 			seen.charge = receipt.Charge
 		}
 	}
@@ -521,7 +478,7 @@ func (l *lab) noted(r *request, client string, seen outcome) outcome {
 	if id != "" {
 		l.requests[id] = r
 	}
-	if r.tenant != victim {
+	if r.tenant != thirdTenant {
 		l.report.Requests++
 		l.report.Statuses[seen.status]++
 		if seen.status >= 400 && seen.status < 500 {
@@ -543,8 +500,8 @@ type account struct {
 }
 
 // audit compares what the vendors would bill with what the gateway charged.
-func (l *lab) audit(round int) {
-	accounts := map[string]*account{accountOf(enemyOne): {}, accountOf(enemyTwo): {}}
+func (l *hostileLab) audit(round int) {
+	accounts := map[string]*account{tenantAccount(hostileOne): {}, tenantAccount(hostileTwo): {}}
 	l.vendors.mu.Lock()
 	ids := slices.Sorted(maps.Keys(l.vendors.bills))
 	l.vendors.mu.Unlock()
@@ -552,11 +509,11 @@ func (l *lab) audit(round int) {
 		l.mu.Lock()
 		r := l.requests[id]
 		l.mu.Unlock()
-		if r == nil { // the victim's, which is not over yet
+		if r == nil { // the third tenant's, which is not over yet
 			continue
 		}
-		if r.tenant != victim {
-			l.compare(id, r, accounts[accountOf(r.tenant)])
+		if r.tenant != thirdTenant {
+			l.compare(id, r, accounts[tenantAccount(r.tenant)])
 		}
 		l.vendors.forget(id)
 	}
@@ -566,17 +523,17 @@ func (l *lab) audit(round int) {
 		l.report.Borne.add(a.borne)
 		b, err := l.ledger.Balance(context.Background(), name)
 		if err != nil {
-			l.report.blame("ledger", "%v", err)
+			l.report.problem("ledger", "%v", err)
 		}
-		spent := credit - b.Posted
+		spent := roundCredit - b.Posted
 		l.report.Charged += spent
 		borne := a.borne.Sum()
 		if a.missing > a.borne.Disobeyed+a.borne.Media {
-			l.report.blame(a.class, "round %d: %s had %s and paid %s; %s of what the vendors bill is neither paid nor borne by rule, which is %+v. The most: %s",
-				round, name, credit, spent, a.missing, a.borne, a.example)
+			l.report.problem(a.class, "round %d: %s had %s and paid %s; %s of what the vendors bill is neither paid nor borne by rule, which is %+v. The most: %s",
+				round, name, roundCredit, spent, a.missing, a.borne, a.example)
 		}
-		if a.billed > spent+borne || a.billed > credit+borne {
-			l.report.blame("sum", "round %d: the vendors bill %s for %s, which had %s and paid %s; %+v was borne by rule", round, a.billed, name, credit, spent, a.borne)
+		if a.billed > spent+borne || a.billed > roundCredit+borne {
+			l.report.problem("sum", "round %d: the vendors bill %s for %s, which had %s and paid %s; %+v was borne by rule", round, a.billed, name, roundCredit, spent, a.borne)
 		}
 	}
 }
@@ -585,7 +542,7 @@ func (l *lab) audit(round int) {
 // vendor made above its bound, and what media counted, is charged like all else;
 // where the account had no more, it may be another request that cannot be paid,
 // so that what is missing then is compared for the account.
-func (l *lab) compare(id string, r *request, a *account) {
+func (l *hostileLab) compare(id string, r *request, a *account) {
 	var total billing.Money
 	var tolerance Tolerance
 	var what []string
@@ -596,9 +553,9 @@ func (l *lab) compare(id string, r *request, a *account) {
 		what = append(what, strings.Join(b.what, ", "))
 		model = b.model
 	}
-	receipt, err := l.ledger.Receipt(context.Background(), accountOf(r.tenant), id)
+	receipt, err := l.ledger.Receipt(context.Background(), tenantAccount(r.tenant), id)
 	if err != nil && total > 0 {
-		l.report.blame(r.class, "request %d: a vendor bills %s, and there is no receipt: %v\n%s", r.number, total, err, r)
+		l.report.problem(r.class, "request %d: a vendor bills %s, and there is no receipt: %v\n%s", r.number, total, err, r)
 	}
 	l.report.Reached++
 	own := tolerance // but for what is to be charged all the same
@@ -606,7 +563,7 @@ func (l *lab) compare(id string, r *request, a *account) {
 	missing := total - receipt.Charge - own.Sum()
 	switch {
 	case receipt.Reason == "balance_ended":
-		tolerance.Ended = min(max(missing, 0), cost(model, billing.Output, "", heldTokens))
+		tolerance.Ended = min(max(missing, 0), cost(model, billing.Output, "", hostileHeld))
 		missing -= tolerance.Ended
 	case receipt.Reason == "upstream_failed" && len(what) > 1:
 		tolerance.Parts = max(missing, 0)
@@ -625,7 +582,7 @@ func (l *lab) compare(id string, r *request, a *account) {
 	text := fmt.Sprintf("request %d (%s): the vendors bill %s (%s), the charge is %s (hold %s, overrun %s, %s %s, %+v), and %+v was borne by rule\n%s\nBy itself: -seed %d -only %d",
 		r.number, id, total, abridged(strings.Join(what, "; ")), receipt.Charge, receipt.Hold, receipt.Overrun, receipt.Status, receipt.Reason, receipt.Usage, tolerance, r, l.options.Seed, r.number)
 	if missing-receipt.Overrun > rounding {
-		l.report.blame(r.class, "%s", text)
+		l.report.problem(r.class, "%s", text)
 		return
 	}
 	a.missing += missing

@@ -1,4 +1,4 @@
-package enemy
+package faultlab
 
 import (
 	"encoding/base64"
@@ -13,8 +13,8 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// painted is a request for pictures as its vendor reads it.
-type painted struct {
+// pictureRequest is a request for pictures as its vendor reads it.
+type pictureRequest struct {
 	Model   string   `json:"model"`
 	Prompt  string   `json:"prompt"`
 	N       *float64 `json:"n"`
@@ -22,8 +22,8 @@ type painted struct {
 	Stream  bool     `json:"stream"`
 }
 
-// drawn are the tokens of one picture, by its quality.
-func (p *painted) drawn() int64 {
+// tokensOfOne are the tokens of one picture, by its quality.
+func (p *pictureRequest) tokensOfOne() int64 {
 	switch p.Quality {
 	case "low":
 		return 272
@@ -34,30 +34,30 @@ func (p *painted) drawn() int64 {
 }
 
 // picture answers in OpenAI's wire for pictures.
-func (c *work) picture() {
-	var p painted
+func (c *vendorCall) picture() {
+	var p pictureRequest
 	if c.read(&p) {
-		c.paint(&p, 0, "image_generation")
+		c.makePictures(&p, 0, "image_generation")
 	}
 }
 
 // edit answers with changed pictures.
-func (c *work) edit() {
+func (c *vendorCall) edit() {
 	c.r.Body = http.NoBody
 	form, err := readForm(c.r.Header.Get("Content-Type"), c.body)
 	if err != nil {
 		c.fail(http.StatusBadRequest, "invalid_request_error", err.Error())
 		return
 	}
-	p := painted{Model: form.fields["model"], Prompt: form.fields["prompt"], Quality: form.fields["quality"], Stream: form.fields["stream"] == "true"}
+	p := pictureRequest{Model: form.fields["model"], Prompt: form.fields["prompt"], Quality: form.fields["quality"], Stream: form.fields["stream"] == "true"}
 	if n, err := strconv.ParseFloat(form.fields["n"], 64); err == nil {
 		p.N = &n
 	}
-	c.paint(&p, form.files, "image_edit")
+	c.makePictures(&p, form.files, "image_edit")
 }
 
-// paint makes pictures. Whoever leaves does not stop it.
-func (c *work) paint(p *painted, shown int64, kind string) {
+// makePictures makes pictures. Whoever leaves does not stop it.
+func (c *vendorCall) makePictures(p *pictureRequest, shown int64, kind string) {
 	c.bill.model = p.Model
 	n := int64(1)
 	if p.N != nil {
@@ -68,7 +68,7 @@ func (c *work) paint(p *painted, shown int64, kind string) {
 		return
 	}
 	const file = 150 // tokens of a picture that is shown: it is a small one
-	input, output := int64(len(p.Prompt))/4, n*p.drawn()
+	input, output := int64(len(p.Prompt))/4, n*p.tokensOfOne()
 	bills := func() {
 		if p.Model == pieceImage {
 			c.costs(billing.Image, "", n)
@@ -104,14 +104,14 @@ func (c *work) paint(p *painted, shown int64, kind string) {
 
 // left notes what the operator bears of pictures by tokens that nobody got: what
 // they show, not what was sent, and nothing of what is sold by the piece.
-func (c *work) left(model string, output int64) {
+func (c *vendorCall) left(model string, output int64) {
 	if model == tokenImage && c.r.Context().Err() != nil {
 		c.bears(Tolerance{Unreceived: cost(model, billing.ImageOutput, "", output)})
 	}
 }
 
 // vectors answers with embeddings, in the wires of OpenAI and of Voyage.
-func (c *work) vectors() {
+func (c *vendorCall) vectors() {
 	var a struct {
 		Model  string          `json:"model"`
 		Input  json.RawMessage `json:"input"`
@@ -122,7 +122,7 @@ func (c *work) vectors() {
 	}
 	c.bill.model = a.Model
 	var v any
-	if prices[a.Model] == nil || json.Unmarshal(a.Input, &v) != nil {
+	if hostilePrices[a.Model] == nil || json.Unmarshal(a.Input, &v) != nil {
 		c.fail(http.StatusBadRequest, "invalid_request_error", "no such model or input")
 		return
 	}
@@ -169,7 +169,7 @@ func embedded(v any) (texts int, prompt string, tokens int64) {
 const sound = "RIFF\x2c\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\xc0\x5d\x00\x00\x80\xbb\x00\x00\x02\x00\x10\x00data\x08\x00\x00\x00\x01\x02\x03\x04\x05\x06\x07\x08"
 
 // speech answers in OpenAI's wire for speech.
-func (c *work) speech() {
+func (c *vendorCall) speech() {
 	var a struct {
 		Model  string `json:"model"`
 		Input  string `json:"input"`
@@ -198,9 +198,9 @@ func (c *work) speech() {
 }
 
 // speaks bills the characters, whoever stays; false if there is no answer.
-func (c *work) speaks(model, input string) bool {
+func (c *vendorCall) speaks(model, input string) bool {
 	c.bill.model = model
-	if prices[model] == nil {
+	if hostilePrices[model] == nil {
 		c.fail(http.StatusBadRequest, "InvalidParameter", "no such model")
 		return false
 	}
@@ -213,7 +213,7 @@ func (c *work) speaks(model, input string) bool {
 }
 
 // alpha answers in DashScope's wire, with a picture or with speech.
-func (c *work) alpha() {
+func (c *vendorCall) alpha() {
 	var a struct {
 		Model string `json:"model"`
 		Input struct {
@@ -260,7 +260,7 @@ type task struct {
 }
 
 // accepts takes a video in, and bills it: it is made whoever asks for it.
-func (c *work) accepts(t *task) string {
+func (c *vendorCall) accepts(t *task) string {
 	c.v.mu.Lock()
 	defer c.v.mu.Unlock()
 	id := fmt.Sprintf("task-%d", len(c.v.tasks)+1)
@@ -271,7 +271,7 @@ func (c *work) accepts(t *task) string {
 }
 
 // beta takes videos in DashScope's wire.
-func (c *work) beta() {
+func (c *vendorCall) beta() {
 	var a struct {
 		Model string `json:"model"`
 		Input struct {
@@ -313,7 +313,7 @@ func (c *work) beta() {
 }
 
 // gamma takes videos in Ark's wire.
-func (c *work) gamma() {
+func (c *vendorCall) gamma() {
 	var a struct {
 		Model    string          `json:"model"`
 		Content  json.RawMessage `json:"content"`
@@ -351,7 +351,7 @@ func (c *work) gamma() {
 }
 
 // progress tells how a video is.
-func (c *work) progress(id string) {
+func (c *vendorCall) progress(id string) {
 	c.v.mu.Lock()
 	t := c.v.tasks[id]
 	c.v.mu.Unlock()
