@@ -15,63 +15,14 @@ import (
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/store"
-	"github.com/tollhouse-ai/gateway/store/sqlite"
-	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// runningVendor is a vendor in process that is never done, and notes when it is
-// asked.
-type runningVendor struct {
-	mu      sync.Mutex
-	last    map[string]time.Time // by job
-	gaps    []time.Duration      // between two questions about one
-	asked   int
-	working time.Duration // in submissions
-}
-
-func (v *runningVendor) Do(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	began := time.Now()
-	if call.Op == upstream.SubmitVideo {
-		data, err := call.Body.Bytes()
-		if err != nil {
-			return nil, err
-		}
-		r := reply(`{"request_id":"r","output":{"task_id":"up-%s","task_status":"PENDING"}}`, promptOf.FindStringSubmatch(string(data))[1])
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		v.working += time.Since(began)
-		return r, nil
-	}
-	v.mu.Lock()
-	if last, known := v.last[call.TaskID]; known {
-		v.gaps = append(v.gaps, began.Sub(last))
-	}
-	v.last[call.TaskID] = began
-	v.asked++
-	v.mu.Unlock()
-	return reply(`{"request_id":"r","output":{"task_id":%q,"task_status":"RUNNING"}}`, call.TaskID), nil
-}
-
-// known is how many jobs were asked after.
-func (v *runningVendor) known() int {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return len(v.last)
-}
-
-func (v *runningVendor) reset() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.gaps, v.asked, v.working = v.gaps[:0], 0, 0
-}
-
 // newGateway is a gateway over a file, whose clock can be put forward.
-func newGateway(b *testing.B, v upstream.Upstream, forward *atomic.Int64) *gateway.Gateway {
+func newGateway(b *testing.B, v *localVendor, forward *atomic.Int64) *gateway.Gateway {
 	b.Helper()
 	now := func() time.Time { return time.Now().Add(time.Duration(forward.Load())) }
-	db, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "ledger.db"), store.Options{Now: now})
+	db, err := place{Where: filepath.Join(b.TempDir(), "ledger.db")}.open(b.Context(), store.Options{Now: now})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -79,22 +30,23 @@ func newGateway(b *testing.B, v upstream.Upstream, forward *atomic.Int64) *gatew
 	if err := db.Ledger().CreateAccount(b.Context(), videoAccount, videoCredit); err != nil {
 		b.Fatal(err)
 	}
-	price, err := videoPrice()
-	if err != nil {
-		b.Fatal(err)
-	}
-	ledger := db.Ledger()
-	g, err := gateway.New(gateway.Options{
-		Upstream: v, Prices: billing.NewPriceList(map[string]*billing.Price{videoModel: price}), Meter: ledger, Tasks: ledger, Idempotency: ledger, Now: now,
-	})
+	g, err := newVideoGateway(v, db.Ledger(), now, gateway.VideoOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	return g
 }
 
-// openTasks are looked after by one node.
-const openTasks = 10_000
+// mustSubmit hands a video in.
+func mustSubmit(b *testing.B, g *gateway.Gateway, n int) {
+	b.Helper()
+	if err := submit(b.Context(), g, n, ""); err != nil {
+		b.Error(err)
+	}
+}
+
+// watched tasks are looked after by one node.
+const watched = 10_000
 
 // BenchmarkOpenTasks measures what it costs to ask after 10,000 videos of an age,
 // by a vendor in process. One that is young is asked after every 5 s, an old one
@@ -115,36 +67,37 @@ func BenchmarkOpenTasks(b *testing.B) {
 
 func watchTasks(b *testing.B, age, interval time.Duration, submitting bool) {
 	var forward atomic.Int64
-	v := &runningVendor{last: map[string]time.Time{}}
+	v := &localVendor{status: func(string, int) string { return `"RUNNING"` }}
 	g := newGateway(b, v, &forward)
-	concurrently(openTasks, 64, func(i int) {
-		if err := submit(b.Context(), g, i, ""); err != nil {
-			b.Error(err)
-		}
-	})
+	concurrently(watched, 64, func(i int) { mustSubmit(b, g, i) })
 	forward.Store(int64(age))
 	ctx, stop := context.WithCancel(b.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
 	running.Go(func() { _ = g.Run(ctx) })
-	more, next := time.NewTicker(time.Second), openTasks
+	more, next := time.NewTicker(time.Second), watched
 	defer more.Stop()
 	pass := func(d time.Duration) {
 		for end := time.Now().Add(d); time.Now().Before(end); {
 			if <-more.C; submitting {
 				next++
-				if err := submit(ctx, g, next, ""); err != nil {
-					b.Error(err)
-				}
+				mustSubmit(b, g, next)
 			}
 		}
 	}
-	for pass(interval); v.known() < openTasks; { // the first answer is a change, which is written
+	known := func() int {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		return len(v.last)
+	}
+	for pass(interval); known() < watched; { // the first answer is a change, which is written
 		pass(interval)
 	}
 	pass(interval)
-	v.reset()
+	v.mu.Lock()
+	v.gaps = nil
+	v.mu.Unlock()
 	cpu, began := cpuTime(b), time.Now()
 	for range b.N {
 		pass(2*interval + interval/2)
@@ -153,15 +106,16 @@ func watchTasks(b *testing.B, age, interval time.Duration, submitting bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	slices.Sort(v.gaps)
-	if len(v.gaps) == 0 {
+	polls := len(v.gaps)
+	if polls == 0 {
 		b.Fatal("nothing was asked after twice")
 	}
 	b.ReportMetric(100*used.Seconds()/took.Seconds(), "%core")
-	b.ReportMetric(float64(used.Microseconds())/float64(v.asked), "CPU-µs/poll")
-	b.ReportMetric(float64(v.asked)/took.Seconds(), "polls/s")
-	b.ReportMetric(v.gaps[len(v.gaps)/2].Seconds(), "s-between-p50")
-	b.ReportMetric(v.gaps[len(v.gaps)*99/100].Seconds(), "s-between-p99")
-	b.ReportMetric(v.gaps[len(v.gaps)-1].Seconds(), "s-between-max")
+	b.ReportMetric(float64(used.Microseconds())/float64(polls), "CPU-µs/poll")
+	b.ReportMetric(float64(polls)/took.Seconds(), "polls/s")
+	b.ReportMetric(v.gaps[polls/2].Seconds(), "s-between-p50")
+	b.ReportMetric(v.gaps[polls*99/100].Seconds(), "s-between-p99")
+	b.ReportMetric(v.gaps[polls-1].Seconds(), "s-between-max")
 	b.ReportMetric(0, "ns/op")
 }
 
@@ -180,16 +134,13 @@ func cpuTime(b *testing.B) time.Duration {
 func BenchmarkSubmit(b *testing.B) {
 	for _, callers := range []int{1, 32} {
 		b.Run(fmt.Sprint(callers), func(b *testing.B) {
-			var forward atomic.Int64
-			v := &runningVendor{last: map[string]time.Time{}}
-			g := newGateway(b, v, &forward)
+			v := &localVendor{}
+			g := newGateway(b, v, new(atomic.Int64))
 			took := make([]time.Duration, b.N)
 			b.ResetTimer()
 			concurrently(b.N, callers, func(i int) {
 				began := time.Now()
-				if err := submit(b.Context(), g, i, ""); err != nil {
-					b.Error(err)
-				}
+				mustSubmit(b, g, i)
 				took[i] = time.Since(began)
 			})
 			own := v.working / time.Duration(b.N)

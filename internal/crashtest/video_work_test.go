@@ -36,9 +36,32 @@ const (
 	cents      = 10 // that a second costs
 )
 
-// videoPrice is what a second of video costs.
-func videoPrice() (*billing.Price, error) {
-	return billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.10"})
+// videoBody is a request for a video; hook may be empty.
+func videoBody(n int, seconds int64, hook string) []byte {
+	if hook != "" {
+		hook = fmt.Sprintf(`,"webhook_url":%q`, hook)
+	}
+	return fmt.Appendf(nil, `{"model":%q,"duration":%d,"resolution":"720p","input":{"prompt":"%d"}%s}`, videoModel, seconds, n, hook)
+}
+
+// videoLedger keeps tasks and answers with the money.
+type videoLedger interface {
+	billing.Meter
+	video.Store
+	idempotency.Store
+}
+
+// newVideoGateway is a gateway that makes videos. now is its clock; nil is the
+// machine's.
+func newVideoGateway(up upstream.Upstream, ledger videoLedger, now func() time.Time, o gateway.VideoOptions) (*gateway.Gateway, error) {
+	price, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: fmt.Sprintf("0.%02d", cents)})
+	if err != nil {
+		return nil, err
+	}
+	return gateway.New(gateway.Options{
+		Upstream: up, Prices: billing.NewPriceList(map[string]*billing.Price{videoModel: price}), RequirePrice: true,
+		Meter: ledger, Tasks: ledger, Idempotency: ledger, Video: o, SettleTimeout: 30 * time.Second, Now: now,
+	})
 }
 
 // serveVideos is a child that is a gateway. It serves until it is killed, or its
@@ -87,16 +110,7 @@ func newNode(t task, k *killer) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	price, err := videoPrice()
-	if err != nil {
-		return nil, err
-	}
-	ledger := &watchedLedger{db.Ledger(), k}
-	g, err := gateway.New(gateway.Options{
-		Upstream: routing, Prices: billing.NewPriceList(map[string]*billing.Price{videoModel: price}), RequirePrice: true,
-		Meter: ledger, Tasks: ledger, Idempotency: ledger,
-		Video: gateway.VideoOptions{AllowPrivate: true}, SettleTimeout: 30 * time.Second, Now: t.Clock.Now,
-	})
+	g, err := newVideoGateway(routing, &watchedLedger{db.Ledger(), k}, t.Clock.Now, gateway.VideoOptions{AllowPrivate: true})
 	if err != nil {
 		return nil, err
 	}
@@ -113,12 +127,7 @@ var taskID = regexp.MustCompile(`vid_\w+`)
 
 // submit hands a video in.
 func (n *node) submit(o order) {
-	hook := ""
-	if o.Hook != "" {
-		hook = fmt.Sprintf(`,"webhook_url":%q`, o.Hook)
-	}
-	body := fmt.Sprintf(`{"model":%q,"duration":%d,"resolution":"720p","input":{"prompt":"%d"}%s}`, videoModel, o.Seconds, o.N, hook)
-	r, err := n.gateway.Do(context.Background(), &gateway.Request{Op: upstream.SubmitVideo, Body: []byte(body), IdempotencyKey: o.Key})
+	r, err := n.gateway.Do(context.Background(), &gateway.Request{Op: upstream.SubmitVideo, Body: videoBody(o.N, o.Seconds, o.Hook), IdempotencyKey: o.Key})
 	r.End(0, err)
 	answer := event{Kind: submitted, N: int64(o.N)}
 	if err != nil {
