@@ -67,7 +67,7 @@ func (k Kind) IsVideo() bool { return traits[k].op == upstream.SubmitVideo }
 func (k Kind) translated() bool { return traits[k].op != traits[k].dialect }
 
 // Case is one request as a script: what is asked, by whom, what the vendor does
-// with each try, and what the client does meanwhile. It is made of a seed and
+// with each attempt, and what the client does meanwhile. It is made of a seed and
 // a number, and can be written down and played again.
 type Case struct {
 	Seed   uint64 `json:"seed"`
@@ -97,7 +97,7 @@ type Copy struct {
 	After  time.Duration `json:"after,omitempty"` // the first
 	Client Client        `json:"client"`
 	// Attempts are what the vendors do, for each part of the request that is asked
-	// for by itself, try by try.
+	// for by itself, attempt by attempt.
 	Attempts [][]attemptScript `json:"attempts"`
 }
 
@@ -153,7 +153,7 @@ type attemptScript struct {
 	Answer Answer `json:"answer"`
 }
 
-// Trouble is what goes wrong with a try.
+// Trouble is what goes wrong with an attempt.
 type Trouble string
 
 // The troubles, by when they show. Rows are those of the design's catalogue of

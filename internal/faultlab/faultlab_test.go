@@ -8,7 +8,7 @@
 //	go test ./internal/faultlab -run CostsMore -seed 7 -class flood
 //
 // A [Case] is one request as a value: what is asked and by whom, what the vendor
-// does with each try, what the client does meanwhile, and whether there are
+// does with each attempt, what the client does meanwhile, and whether there are
 // duplicates with the same idempotency key. randomCase makes it of a seed and a
 // number. Around the cases [Simulate] puts reloads with other prices, outages of
 // the ledger and of all vendors, and restarts of the gateway over the same ledger.
@@ -93,7 +93,7 @@ func simulate(t *testing.T, o Options) *Report {
 			t.Fatal(err)
 		}
 	})
-	t.Logf("seed %d: %d requests, %d tries, %d captured, %s charged, %s of virtual time", rep.Seed, rep.Requests, rep.Attempts, rep.Captured, rep.Charged, rep.Virtual)
+	t.Logf("seed %d: %d requests, %d attempts, %d captured, %s charged, %s of virtual time", rep.Seed, rep.Requests, rep.Attempts, rep.Captured, rep.Charged, rep.Virtual)
 	t.Logf("rules: %v", rep.Rules)
 	t.Logf("troubles: %v", rep.Troubles)
 	for i, p := range rep.Problems {

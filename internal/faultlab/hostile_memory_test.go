@@ -69,7 +69,7 @@ const (
 var bodies = []struct {
 	name, path string
 	body       func(size int) string
-	bodyResult bodyResult
+	want       bodyResult
 }{
 	{"one long message", chatPath, filled(`{"model":"sim-chat","messages":[{"role":"user","content":"`, "word ", `"}]}`), served},
 	{"a picture in base64", chatPath, filled(`{"model":"sim-chat","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,`, "AAAA", `"}}]}]}`), served},
@@ -125,8 +125,8 @@ func TestMemoryPerRequestIsBoundByItsSize(t *testing.T) {
 				if status >= 400 && status < 500 {
 					was = refused
 				}
-				if size == 1<<22 && c.bodyResult != either && c.bodyResult != was {
-					t.Errorf("a body of %d bytes has the status %d; that it is refused is %t", len(body), status, c.bodyResult == refused)
+				if size == 1<<22 && c.want != either && c.want != was {
+					t.Errorf("a body of %d bytes has the status %d; that it is refused is %t", len(body), status, c.want == refused)
 				}
 			}
 		})

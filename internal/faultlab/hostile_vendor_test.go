@@ -14,32 +14,6 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// Tolerance is what vendors bill and the operator bears by rule, by its reason.
-type Tolerance struct {
-	Disobeyed  billing.Money // made above the bound that the vendor was sent
-	Media      billing.Money // of one call in a round: media by URL, above their declared bound
-	Dropped    billing.Money // of one whole answer in a round whose bound a channel drops, above its hold
-	Waste      billing.Money // billed, though the gateway got an error for it
-	Unreceived billing.Money // output by tokens, made and not received when the client left
-	Parts      billing.Money // of a request that was cut into parts: the others, where one failed
-	Ended      billing.Money // of a stream that ended with its balance: one step of hold_tokens
-}
-
-// Sum is all of it.
-func (t Tolerance) Sum() billing.Money {
-	return t.Disobeyed + t.Media + t.Dropped + t.Waste + t.Unreceived + t.Parts + t.Ended
-}
-
-func (t *Tolerance) add(more Tolerance) {
-	t.Disobeyed += more.Disobeyed
-	t.Media += more.Media
-	t.Dropped += more.Dropped
-	t.Waste += more.Waste
-	t.Unreceived += more.Unreceived
-	t.Parts += more.Parts
-	t.Ended += more.Ended
-}
-
 // bill is what a vendor bills for one call.
 type bill struct {
 	model     string

@@ -114,7 +114,7 @@ func TestEveryTroubleAndEveryRuleIsMet(t *testing.T) {
 	rep := simulate(t, Options{Seed: 4, Requests: 3_000})
 	for _, risk := range risks {
 		if n := rep.Troubles[risk.trouble]; n*200 < risk.chance*rep.Attempts/1000 {
-			t.Errorf("%q happened %d times in %d tries", risk.trouble, n, rep.Attempts)
+			t.Errorf("%q happened %d times in %d attempts", risk.trouble, n, rep.Attempts)
 		}
 	}
 	for _, rule := range []string{

@@ -81,7 +81,7 @@ func (r *Run) goneFirst(input tally) expectation {
 	return expectation{used: input, rule: ruleGoneFirst}
 }
 
-// goneIn reports whether it was the client's leaving that ended a try which may
+// goneIn reports whether it was the client's leaving that ended an attempt which may
 // have cost its vendor something.
 func (r *Run) goneIn(p *attempt) bool {
 	return r.left != never && p.dropped == r.left && p.over == never && p.sent && !p.refused
@@ -219,7 +219,7 @@ func (r *Run) rightVectors() expectation {
 	switch {
 	case whole:
 		return expectation{used: tally{billing.Input: c.plausibleVectors(all)}, rule: ruleComplete}
-	case r.left == never: // while it ran, be it that a part waited for another try
+	case r.left == never: // while it ran, be it that a part waited for another attempt
 		return expectation{rule: ruleFailed}
 	}
 	return r.goneFirst(tally{billing.Input: c.plausibleVectors(owed)})

@@ -180,11 +180,11 @@ func (s source) copy(c *Case, i int) Copy {
 		}
 	}
 	for range c.parts() {
-		tries := make([]attemptScript, mostAttempts)
-		for n := range tries {
-			tries[n] = s.try(c)
+		attempts := make([]attemptScript, mostAttempts)
+		for n := range attempts {
+			attempts[n] = s.attempt(c)
 		}
-		cp.Attempts = append(cp.Attempts, tries)
+		cp.Attempts = append(cp.Attempts, attempts)
 	}
 	if c.Kind.Talks() && c.MaxTokens == 0 {
 		s.limit(c, cp)
@@ -232,7 +232,7 @@ func (s source) client(c *Case) Client {
 
 func (k Kind) op() upstream.Op { return traits[k].op }
 
-// risks are the troubles with their chances of a thousand tries, by when they
+// risks are the troubles with their chances of a thousand attempts, by when they
 // show. One of 2 is above 1 % of the requests with retries and parts; only an
 // event above the reader's limit is rarer, for the memory that it takes.
 var risks = []struct {
@@ -245,7 +245,7 @@ var risks = []struct {
 	{Ends, 20}, {Breaks, 15}, {Bursts, 12}, {Stalls, 15}, {Errs, 25}, {Babbles, 25}, {Lingers, 25}, {Surplus, 100},
 }
 
-// hugeOf is of how many tries one has an event above every limit.
+// hugeOf is of how many attempts one has an event above every limit.
 const hugeOf = 4000
 
 func (s source) trouble(c *Case) Trouble {
@@ -276,8 +276,8 @@ func (c *Case) suffers(t Trouble) bool {
 	return true
 }
 
-// try chooses what a vendor does.
-func (s source) try(c *Case) attemptScript {
+// attempt chooses what a vendor does.
+func (s source) attempt(c *Case) attemptScript {
 	t := attemptScript{
 		Connect: s.span(0, 50*time.Millisecond), Wait: s.span(time.Millisecond, 2*time.Second),
 		Trouble: s.trouble(c), Place: s.IntN(1000), Answer: s.answer(c),

@@ -21,7 +21,7 @@ type Run struct {
 	mu       sync.Mutex
 	attempts []*attempt
 	taken    time.Duration // when a vendor had taken the video
-	counted  map[int]int   // tries by part
+	counted  map[int]int   // attempts by part
 
 	// What the client saw.
 	began    time.Duration
@@ -38,10 +38,10 @@ type Run struct {
 	ended    time.Duration
 }
 
-// attempt is one try at a vendor.
+// attempt is one attempt at a vendor.
 type attempt struct {
 	part, number int
-	try          *attemptScript
+	plan         *attemptScript
 	script       *script
 	began        time.Duration
 
@@ -54,7 +54,7 @@ type attempt struct {
 	dropped time.Duration // when the gateway let go of it
 }
 
-// begin notes a try and finds its script.
+// begin notes an attempt and finds its script.
 func (r *Run) begin(part int, call *upstream.Call, l *Lab) *attempt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,24 +63,23 @@ func (r *Run) begin(part int, call *upstream.Call, l *Lab) *attempt {
 		r.counted = map[int]int{}
 	}
 	r.counted[part] = n + 1
-	tries := r.Case.Copies[r.Copy].Attempts[part]
-	try := &tries[min(n, len(tries)-1)]
-	told := *try
+	plans := r.Case.Copies[r.Copy].Attempts[part]
+	plan := plans[min(n, len(plans)-1)]
 	switch {
 	case l.healthy():
-		told.Trouble, told.Status, told.Again = Fine, 0, 0
+		plan.Trouble, plan.Status, plan.Again = Fine, 0, 0
 	case l.vendorsFail():
-		told.Trouble, told.Status, told.Again = Fails, 500, 0
+		plan.Trouble, plan.Status, plan.Again = Fails, 500, 0
 	}
-	p := &attempt{part: part, number: n, try: &told, began: l.now(), over: never, dropped: never}
-	p.script = answerOf(r.Case, p.try, part, jobOf(call.RequestID))
+	p := &attempt{part: part, number: n, plan: &plan, began: l.now(), over: never, dropped: never}
+	p.script = answerOf(r.Case, p.plan, part, jobOf(call.RequestID))
 	r.attempts = append(r.attempts, p)
 	return p
 }
 
 func jobOf(requestID string) string { return "job-" + requestID }
 
-// last is the last try of a part; nil if there was none.
+// last is the last attempt of a part; nil if there was none.
 func (r *Run) last(part int) *attempt {
 	for i := len(r.attempts) - 1; i >= 0; i-- {
 		if r.attempts[i].part == part {

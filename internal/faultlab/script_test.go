@@ -135,7 +135,7 @@ func (s *eventStream) event(m mark, name, data string) {
 	s.cuts = append(s.cuts, len(s.data))
 }
 
-// troubled cuts or changes the stream as the try says.
+// troubled cuts or changes the stream as the attempt says.
 func (s *eventStream) troubled(t *attemptScript) *script {
 	at := t.Place * len(s.marks) / 1000
 	switch t.Trouble {
@@ -219,7 +219,7 @@ func document(t *attemptScript, kind, data string, m mark) *script {
 	return s
 }
 
-// answerOf is what a vendor says to one part of a request by a try; job is its id of
+// answerOf is what a vendor says to one part of a request by an attempt; job is its id of
 // a video.
 func answerOf(c *Case, t *attemptScript, part int, job string) *script {
 	switch t.Trouble {

@@ -144,9 +144,9 @@ func (l *Lab) plain(k Kind, n int) *Case {
 func well(c Copy) Copy {
 	c.Client, c.After = Client{}, 0
 	c.Attempts = slices.Clone(c.Attempts)
-	for part, tries := range c.Attempts {
-		c.Attempts[part] = slices.Clone(tries)
-		for i := range tries {
+	for part, attempts := range c.Attempts {
+		c.Attempts[part] = slices.Clone(attempts)
+		for i := range attempts {
 			c.Attempts[part][i].Trouble, c.Attempts[part][i].Answer.Gap = Fine, time.Millisecond
 		}
 	}

@@ -29,8 +29,8 @@ func steady(k Kind, line string) *Case {
 	}
 	cp := Copy{}
 	for range c.parts() {
-		try := attemptScript{Connect: time.Millisecond, Wait: 10 * time.Millisecond, Answer: answer}
-		cp.Attempts = append(cp.Attempts, []attemptScript{try, try, try})
+		attempt := attemptScript{Connect: time.Millisecond, Wait: 10 * time.Millisecond, Answer: answer}
+		cp.Attempts = append(cp.Attempts, []attemptScript{attempt, attempt, attempt})
 	}
 	c.Copies = []Copy{cp}
 	return c
@@ -75,9 +75,9 @@ func TestAStreamCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
 					c := steady(k, form.line)
 					for part := range c.Copies[0].Attempts {
 						for n := range c.Copies[0].Attempts[part] {
-							try := &c.Copies[0].Attempts[part][n]
+							attempt := &c.Copies[0].Attempts[part][n]
 							if part == len(c.Copies[0].Attempts)-1 {
-								try.Trouble, try.Byte = form.trouble, at
+								attempt.Trouble, attempt.Byte = form.trouble, at
 							}
 						}
 					}
@@ -134,10 +134,10 @@ func TestWhoLeavesWhileSomePartsAreSentPaysForThose(t *testing.T) {
 	for n := range 60 {
 		c := steady(Embeddings, "")
 		c.Texts = parts * textsAtOnce
-		try := c.Copies[0].Attempts[0][0]
+		attempt := c.Copies[0].Attempts[0][0]
 		c.Copies[0].Attempts = nil
 		for part := range parts {
-			late := try
+			late := attempt
 			late.Connect = time.Duration((part*7+n)%parts) * 10 * time.Millisecond
 			late.Wait = 25 * time.Millisecond
 			c.Copies[0].Attempts = append(c.Copies[0].Attempts, []attemptScript{late, late, late})
@@ -168,7 +168,7 @@ func TestTheOracleSharesNoCodeWithTheGateway(t *testing.T) {
 }
 
 // TestABadHourDoesNotBecomeThreeTimesTheLoad has every vendor fail: the check
-// counts the tries beyond the first.
+// counts the attempts beyond the first.
 func TestABadHourDoesNotBecomeThreeTimesTheLoad(t *testing.T) {
 	var cases []*Case
 	for n := range 600 {

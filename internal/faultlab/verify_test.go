@@ -39,7 +39,7 @@ func (l *Lab) verify() *Report {
 		rep.Kinds[r.Case.Kind]++
 		for _, p := range r.attempts {
 			rep.Attempts++
-			rep.Troubles[p.try.Trouble]++
+			rep.Troubles[p.plan.Trouble]++
 		}
 		receipt, err := l.ledger.Receipt(ctx, accountOf(r.Case.Payer), r.ID)
 		if err != nil && !fault.Is(err, fault.NotFound) {
@@ -113,21 +113,21 @@ func (l *Lab) verifyRun(r *Run) {
 	if p := r.last(0); p != nil && r.Case.Stream && r.accepted && len(p.script.marks) > 0 && p.script.marks[0].what == ruins {
 		l.runProblem(r, "the client got a 200 for an answer that is an error")
 	}
-	tries := map[int]*attempt{}
+	attempts := map[int]*attempt{}
 	for _, p := range r.attempts {
-		before := tries[p.part]
-		tries[p.part] = p
+		before := attempts[p.part]
+		attempts[p.part] = p
 		if p.number >= mostAttempts {
 			l.runProblem(r, "part %d was asked for %d times", p.part, p.number+1)
 		}
-		if before != nil && !r.Case.repeatable() && before.sent && !before.refused && !(r.Case.Kind.IsVideo() && before.try.Trouble == ErrorBody) {
-			l.runProblem(r, "part %d was asked for again although the vendor may have done it: %s", p.part, before.try.Trouble)
+		if before != nil && !r.Case.repeatable() && before.sent && !before.refused && !(r.Case.Kind.IsVideo() && before.plan.Trouble == ErrorBody) {
+			l.runProblem(r, "part %d was asked for again although the vendor may have done it: %s", p.part, before.plan.Trouble)
 		}
 		if before != nil && before.over == never && (before.dropped == never || before.dropped > p.began) {
 			l.runProblem(r, "part %d was asked for again while the vendor was at it", p.part)
 		}
 		if p.over == never && p.dropped == never {
-			l.runProblem(r, "a vendor was never let go: part %d, try %d", p.part, p.number+1)
+			l.runProblem(r, "a vendor was never let go: part %d, attempt %d", p.part, p.number+1)
 		}
 		if p.over == never && p.dropped > r.ended+p.patience() && !r.Case.Kind.IsVideo() {
 			l.runProblem(r, "the client's request ended at %s, the vendor was let go at %s", r.ended, p.dropped)
@@ -152,12 +152,12 @@ func (l *Lab) verifyRun(r *Run) {
 // time.
 func (r *Run) cutOff() bool {
 	p := r.last(0)
-	return p != nil && p.try.Answer.Grain == 0 && p.try.Answer.Gap < 10*time.Second && r.Case.Stream && r.accepted && p.try.Trouble == Fine && p.over == never && !p.completed() &&
+	return p != nil && p.plan.Answer.Grain == 0 && p.plan.Answer.Gap < 10*time.Second && r.Case.Stream && r.accepted && p.plan.Trouble == Fine && p.over == never && !p.completed() &&
 		r.left == never && r.Case.Copies[r.Copy].Client.Slow == 0 && !needy(r.Case.Payer) &&
 		r.failed != nil && strings.Contains(r.failed.Error(), "could not be recorded")
 }
 
-// verifyRetries checks that tries beyond the first of a call are a fifth of all
+// verifyRetries checks that attempts beyond the first of a call are a fifth of all
 // calls at the most, and three.
 func (l *Lab) verifyRetries() {
 	calls, extra := l.polls.Load(), int64(0)
@@ -174,7 +174,7 @@ func (l *Lab) verifyRetries() {
 		}
 	}
 	if extra > calls/5+3 {
-		l.problem("there were %d tries beyond the first of %d calls", extra, calls)
+		l.problem("there were %d attempts beyond the first of %d calls", extra, calls)
 	}
 }
 
@@ -193,7 +193,7 @@ func (p *attempt) completed() bool {
 	return slices.ContainsFunc(p.came(), func(m mark) bool { return m.what == completes })
 }
 
-// repeatable reports whether a try that may have cost its vendor something may
+// repeatable reports whether an attempt that may have cost its vendor something may
 // be followed by another.
 func (c *Case) repeatable() bool { return c.Kind.Talks() || c.Kind == Embeddings }
 
@@ -243,15 +243,15 @@ func (l *Lab) verifyLedger(ctx context.Context, charged map[string]billing.Money
 
 // runProblem notes what does not hold for a run, with its script.
 func (l *Lab) runProblem(r *Run, format string, args ...any) {
-	var tries string
+	var attempts string
 	for _, p := range r.attempts {
-		tries += fmt.Sprintf("\n  part %d try %d: %q began %s, sent %v, %d of %d bytes, over %s (eof %v), dropped %s",
-			p.part, p.number+1, p.try.Trouble, p.began, p.sent, p.given, len(p.script.data), p.over, p.eof, p.dropped)
+		attempts += fmt.Sprintf("\n  part %d attempt %d: %q began %s, sent %v, %d of %d bytes, over %s (eof %v), dropped %s",
+			p.part, p.number+1, p.plan.Trouble, p.began, p.sent, p.given, len(p.script.data), p.over, p.eof, p.dropped)
 	}
 	if !slices.Contains(l.failed, r.Case.Number) {
 		l.failed = append(l.failed, r.Case.Number)
 	}
 	l.problem("seed %d request %d copy %d (%s): %s\n  began %s, accepted %v, %d reads, %d bytes, complete %v, left %s, ended %s, error %v%s\n%s",
 		r.Case.Seed, r.Case.Number, r.Copy, r.ID, fmt.Sprintf(format, args...),
-		r.began, r.accepted, r.reads, r.got, r.complete, r.left, r.ended, r.failed, tries, r.Case)
+		r.began, r.accepted, r.reads, r.got, r.complete, r.left, r.ended, r.failed, attempts, r.Case)
 }

@@ -20,7 +20,7 @@ import (
 // Videos it leaves to the vendor without a wire.
 type wireVendor struct{ vendor }
 
-// Do makes a driver of its own for the try, so that the connection belongs to it.
+// Do makes a driver of its own for the attempt, so that the connection belongs to it.
 func (w *wireVendor) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	if call.Op == upstream.PollVideo || call.Op == upstream.SubmitVideo {
 		return w.vendor.Do(ctx, call)
@@ -68,10 +68,10 @@ func (w *wireVendor) driver(op upstream.Op, p *attempt) (upstream.Driver, error)
 
 // dial connects the driver with the script.
 func (w *wireVendor) dial(ctx context.Context, p *attempt) (net.Conn, error) {
-	if !wait(ctx, p.try.Connect) {
+	if !wait(ctx, p.plan.Connect) {
 		return nil, ctx.Err()
 	}
-	if p.try.Trouble == Unreachable {
+	if p.plan.Trouble == Unreachable {
 		p.ends(w.lab.now(), false)
 		return nil, errors.New("connection refused")
 	}
@@ -120,7 +120,7 @@ func until(gone <-chan struct{}, d time.Duration) bool {
 
 // head says what comes before the answer's body; false if none comes.
 func (w *wireVendor) head(conn io.Writer, p *attempt, gone <-chan struct{}) bool {
-	t := p.try
+	t := p.plan
 	if t.Trouble == Silent {
 		<-gone
 		return false
@@ -167,7 +167,7 @@ func (w *wireVendor) pieces(conn io.Writer, p *attempt, gone <-chan struct{}) {
 		if at >= end {
 			break
 		}
-		if !until(gone, time.Duration(i)*p.try.Answer.Gap-time.Since(start)) {
+		if !until(gone, time.Duration(i)*p.plan.Answer.Gap-time.Since(start)) {
 			return
 		}
 		p.mu.Lock()
@@ -178,7 +178,7 @@ func (w *wireVendor) pieces(conn io.Writer, p *attempt, gone <-chan struct{}) {
 		}
 		at = end
 	}
-	switch p.try.Trouble {
+	switch p.plan.Trouble {
 	case Breaks:
 		p.ends(w.lab.now(), false)
 	case Bursts:
