@@ -1,5 +1,6 @@
 // Package model holds a small pure model of the ledger's protocol and explores
-// every interleaving of it, as a test. It exports nothing.
+// every interleaving of it, as a test. It exports nothing. What one account gets and
+// pays is that of package ledgermodel, with which storetest compares the real ledgers.
 package model
 
 import (
