@@ -263,6 +263,47 @@ func (c *vendorCall) pieces(s plannedOutput, prompt string, send func(candidate,
 	return true
 }
 
+// dialect is how a wire spells the answer of a conversation. An event is its name,
+// which may be empty, and its data.
+type dialect struct {
+	whole      string
+	start, end [][2]string
+	piece      func(candidate, tokens int64) (name, data string)
+}
+
+// converse answers a conversation, whole or as a stream.
+func (c *vendorCall) converse(a *chatRequest, bound *float64, spell func(input int64, s plannedOutput) dialect) {
+	input, s, ok := c.begins(a, bound)
+	if !ok {
+		return
+	}
+	prompt, d := a.content().text.String(), spell(input, s)
+	if !a.Stream {
+		switch {
+		case !c.generates(s):
+		case strings.Contains(prompt, breaks):
+			c.wasted()
+			c.broken()
+		default:
+			c.answer("%s", d.whole)
+		}
+		return
+	}
+	c.w.Header().Set("Content-Type", "text/event-stream")
+	for _, e := range d.start {
+		c.event(e[0], "%s", e[1])
+	}
+	whole := c.pieces(s, prompt, func(candidate, tokens int64) bool {
+		name, data := d.piece(candidate, tokens)
+		return c.event(name, "%s", data)
+	})
+	for _, e := range d.end {
+		if whole {
+			c.event(e[0], "%s", e[1])
+		}
+	}
+}
+
 // chat answers in OpenAI's wire.
 func (c *vendorCall) chat() {
 	var a chatRequest
@@ -274,47 +315,32 @@ func (c *vendorCall) chat() {
 	if bound == nil {
 		bound = a.MaxTokens
 	}
-	input, s, ok := c.begins(&a, bound)
-	if !ok {
-		return
-	}
-	prompt := a.content().text.String()
-	completion, total := s.output(), input+s.output()
-	if s.beside {
-		completion = s.n * s.visible
-	}
-	usage := fmt.Sprintf(`{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"completion_tokens_details":{"reasoning_tokens":%d}}`, input, completion, total, s.n*s.unseen)
-	if !a.Stream {
-		if !c.generates(s) {
-			return
+	c.converse(&a, bound, func(input int64, s plannedOutput) dialect {
+		const head = `{"id":"up","object":"chat.completion.chunk","created":7,"model":"m","choices":[`
+		completion := s.output()
+		if s.beside {
+			completion = s.n * s.visible
 		}
-		if strings.Contains(prompt, breaks) {
-			c.wasted()
-			c.broken()
-			return
+		usage := fmt.Sprintf(`{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"completion_tokens_details":{"reasoning_tokens":%d}}`,
+			input, completion, input+s.output(), s.n*s.unseen)
+		var d dialect
+		var choices []string
+		for i := range s.n {
+			if !a.Stream { // of a stream it would be made for nothing
+				choices = append(choices, fmt.Sprintf(`{"index":%d,"message":{"role":"assistant","content":%q},"finish_reason":"stop"}`, i, words(s.visible)))
+			}
+			d.end = append(d.end, [2]string{"", fmt.Sprintf(head+`{"index":%d,"delta":{},"finish_reason":"stop"}]}`, i)})
 		}
-		choices := make([]string, s.n)
-		for i := range choices {
-			choices[i] = fmt.Sprintf(`{"index":%d,"message":{"role":"assistant","content":%q},"finish_reason":"stop"}`, i, words(s.visible))
+		d.whole = fmt.Sprintf(`{"id":"up","object":"chat.completion","created":7,"model":"m","choices":[%s],"usage":%s}`, strings.Join(choices, ","), usage)
+		d.piece = func(candidate, tokens int64) (string, string) {
+			return "", fmt.Sprintf(head+`{"index":%d,"delta":{"content":%q},"finish_reason":null}]}`, candidate, words(tokens))
 		}
-		c.answer(`{"id":"up","object":"chat.completion","created":7,"model":"m","choices":[%s],"usage":%s}`, strings.Join(choices, ","), usage)
-		return
-	}
-	c.w.Header().Set("Content-Type", "text/event-stream")
-	const head = `{"id":"up","object":"chat.completion.chunk","created":7,"model":"m","choices":[`
-	whole := c.pieces(s, prompt, func(i, tokens int64) bool {
-		return c.event("", head+`{"index":%d,"delta":{"content":%q},"finish_reason":null}]}`, i, words(tokens))
+		if a.StreamOptions.IncludeUsage {
+			d.end = append(d.end, [2]string{"", head + `],"usage":` + usage + `}`})
+		}
+		d.end = append(d.end, [2]string{"", "[DONE]"})
+		return d
 	})
-	if !whole {
-		return
-	}
-	for i := range s.n {
-		c.event("", head+`{"index":%d,"delta":{},"finish_reason":"stop"}]}`, i)
-	}
-	if a.StreamOptions.IncludeUsage {
-		c.event("", head+`],"usage":%s}`, usage)
-	}
-	c.event("", "[DONE]")
 }
 
 // messages answers in Anthropic's wire.
@@ -330,36 +356,27 @@ func (c *vendorCall) messages() {
 			return
 		}
 	}
-	input, s, ok := c.begins(&a, a.MaxTokens)
-	if !ok {
-		return
-	}
-	prompt := a.content().text.String()
-	if !a.Stream {
-		if !c.generates(s) {
-			return
+	c.converse(&a, a.MaxTokens, func(input int64, s plannedOutput) dialect {
+		message := func(content, stop string, output int64) string {
+			return fmt.Sprintf(`{"id":"msg","type":"message","role":"assistant","model":"m","content":[%s],"stop_reason":%s,"stop_sequence":null,"usage":{"input_tokens":%d,"output_tokens":%d}}`,
+				content, stop, input, output)
 		}
-		if strings.Contains(prompt, breaks) {
-			c.wasted()
-			c.broken()
-			return
+		return dialect{
+			whole: message(fmt.Sprintf(`{"type":"text","text":%q}`, words(s.visible)), `"end_turn"`, s.output()),
+			start: [][2]string{
+				{"message_start", `{"type":"message_start","message":` + message("", "null", 1) + `}`},
+				{"content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`},
+			},
+			piece: func(_, tokens int64) (string, string) {
+				return "content_block_delta", fmt.Sprintf(`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":%q}}`, words(tokens))
+			},
+			end: [][2]string{
+				{"content_block_stop", `{"type":"content_block_stop","index":0}`},
+				{"message_delta", fmt.Sprintf(`{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":%d}}`, s.output())},
+				{"message_stop", `{"type":"message_stop"}`},
+			},
 		}
-		c.answer(`{"id":"msg","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":%q}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":%d,"output_tokens":%d}}`,
-			words(s.visible), input, s.output())
-		return
-	}
-	c.w.Header().Set("Content-Type", "text/event-stream")
-	c.event("message_start", `{"type":"message_start","message":{"id":"msg","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":%d,"output_tokens":1}}}`, input)
-	c.event("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`)
-	whole := c.pieces(s, prompt, func(_, tokens int64) bool {
-		return c.event("content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":%q}}`, words(tokens))
 	})
-	if !whole {
-		return
-	}
-	c.event("content_block_stop", `{"type":"content_block_stop","index":0}`)
-	c.event("message_delta", `{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":%d}}`, s.output())
-	c.event("message_stop", `{"type":"message_stop"}`)
 }
 
 // count answers how many tokens a message has, for nothing.

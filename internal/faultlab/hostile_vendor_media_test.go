@@ -1,6 +1,7 @@
 package faultlab
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -13,6 +14,62 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
+// order is what a call asks a vendor to make that is no conversation. It is billed
+// when the vendor begins, and made whoever waits for it.
+type order struct {
+	model, prompt string
+	possible      bool // the vendor has the model, and can make so many
+	units         []units
+	takes         time.Duration
+	answer        func()
+	unreceived    int64 // tokens of pictures that the operator bears if nobody gets them
+	video         bool  // nothing is billed before it is taken in
+}
+
+// units are what is billed of one unit of the price list.
+type units struct {
+	unit    billing.Unit
+	variant string
+	n       int64
+}
+
+// make makes what is asked for, and bills it.
+func (c *vendorCall) make(o order) {
+	c.bill.model = o.model
+	if !o.possible || hostilePrices[o.model] == nil {
+		c.fail(http.StatusBadRequest, "invalid_request_error", "no such model or number")
+		return
+	}
+	bills := func() {
+		for _, u := range o.units {
+			c.costs(u.unit, u.variant, u.n)
+		}
+	}
+	least := bills
+	if o.video {
+		least = func() {}
+	}
+	if c.refuses(o.prompt, least) {
+		o.answer = nil
+	} else if bills(); !c.wait(o.takes) {
+		o.answer = nil
+	}
+	switch {
+	case o.answer != nil:
+		o.answer()
+	case o.unreceived > 0 && c.r.Context().Err() != nil:
+		c.bears(Tolerance{Unreceived: cost(o.model, billing.ImageOutput, "", o.unreceived)})
+	}
+}
+
+// number is one of a request; otherwise where it has none.
+func number(n *float64, otherwise int64) int64 {
+	if n == nil {
+		return otherwise
+	}
+	return int64(*n)
+}
+
 // pictureRequest is a request for pictures as its vendor reads it.
 type pictureRequest struct {
 	Model   string   `json:"model"`
@@ -20,17 +77,6 @@ type pictureRequest struct {
 	N       *float64 `json:"n"`
 	Quality string   `json:"quality"`
 	Stream  bool     `json:"stream"`
-}
-
-// tokensOfOne are the tokens of one picture, by its quality.
-func (p *pictureRequest) tokensOfOne() int64 {
-	switch p.Quality {
-	case "low":
-		return 272
-	case "medium":
-		return 1_056
-	}
-	return 4_160
 }
 
 // picture answers in OpenAI's wire for pictures.
@@ -56,94 +102,61 @@ func (c *vendorCall) edit() {
 	c.makePictures(&p, form.files, "image_edit")
 }
 
-// makePictures makes pictures. Whoever leaves does not stop it.
+// makePictures makes pictures; shown is how many are changed. What nobody got of
+// those that are sold by tokens is borne: what they show, not what was sent.
 func (c *vendorCall) makePictures(p *pictureRequest, shown int64, kind string) {
-	c.bill.model = p.Model
-	n := int64(1)
-	if p.N != nil {
-		n = int64(*p.N)
-	}
-	if p.Model != pieceImage && p.Model != tokenImage || n < 1 || n > 100 {
-		c.fail(http.StatusBadRequest, "invalid_request_error", "no such model or n")
-		return
-	}
 	const file = 150 // tokens of a picture that is shown: it is a small one
-	input, output := int64(len(p.Prompt))/4, n*p.tokensOfOne()
-	bills := func() {
-		if p.Model == pieceImage {
-			c.costs(billing.Image, "", n)
-			return
-		}
-		c.costs(billing.Input, "", input)
-		c.costs(billing.ImageInput, "", shown*file)
-		c.costs(billing.ImageOutput, "", output)
-	}
-	if c.refuses(p.Prompt, bills) {
-		c.left(p.Model, output)
-		return
-	}
-	bills()
-	if !c.wait(5 * time.Second) {
-		c.left(p.Model, output)
-		return
+	n := number(p.N, 1)
+	each := cmp.Or(map[string]int64{"low": 272, "medium": 1_056}[p.Quality], 4_160)
+	input, output := int64(len(p.Prompt))/4, n*each
+	o := order{
+		model: p.Model, prompt: p.Prompt, possible: (p.Model == pieceImage || p.Model == tokenImage) && n >= 1 && n <= 100, takes: 5 * time.Second,
+		units:      []units{{billing.Input, "", input}, {billing.ImageInput, "", shown * file}, {billing.ImageOutput, "", output}},
+		unreceived: output,
 	}
 	usage := fmt.Sprintf(`{"input_tokens":%d,"output_tokens":%d,"total_tokens":%d,"input_tokens_details":{"text_tokens":%d,"image_tokens":%d}}`,
 		input+shown*file, output, input+shown*file+output, input, shown*file)
 	if p.Model == pieceImage {
-		usage = "null"
+		o.units, o.unreceived, usage = []units{{billing.Image, "", n}}, 0, "null"
 	}
-	if p.Stream {
+	o.answer = func() {
+		if !p.Stream {
+			c.answer(`{"created":1,"data":[%s],"usage":%s}`, strings.TrimSuffix(strings.Repeat(`{"b64_json":"aGk="},`, int(n)), ","), usage)
+			return
+		}
 		c.w.Header().Set("Content-Type", "text/event-stream")
 		for range n {
 			c.event(kind+".completed", `{"type":"%s.completed","created_at":1,"b64_json":"aGk=","usage":%s}`, kind, usage)
 		}
-		return
 	}
-	c.answer(`{"created":1,"data":[%s],"usage":%s}`, strings.TrimSuffix(strings.Repeat(`{"b64_json":"aGk="},`, int(n)), ","), usage)
-}
-
-// left notes what the operator bears of pictures by tokens that nobody got: what
-// they show, not what was sent, and nothing of what is sold by the piece.
-func (c *vendorCall) left(model string, output int64) {
-	if model == tokenImage && c.r.Context().Err() != nil {
-		c.bears(Tolerance{Unreceived: cost(model, billing.ImageOutput, "", output)})
-	}
+	c.make(o)
 }
 
 // vectors answers with embeddings, in the wires of OpenAI and of Voyage.
 func (c *vendorCall) vectors() {
 	var a struct {
-		Model  string          `json:"model"`
-		Input  json.RawMessage `json:"input"`
-		Format string          `json:"encoding_format"`
+		Model  string `json:"model"`
+		Input  any    `json:"input"`
+		Format string `json:"encoding_format"`
 	}
 	if !c.read(&a) {
 		return
 	}
-	c.bill.model = a.Model
-	var v any
-	if hostilePrices[a.Model] == nil || json.Unmarshal(a.Input, &v) != nil {
-		c.fail(http.StatusBadRequest, "invalid_request_error", "no such model or input")
-		return
-	}
-	texts, prompt, tokens := embedded(v)
-	bills := func() { c.costs(billing.Input, "", tokens) }
-	if c.refuses(prompt, bills) {
-		return
-	}
-	bills()
-	if !c.wait(20 * time.Millisecond) {
-		return
-	}
-	vector := "[0.1,0.2]"
-	if a.Format == "base64" {
-		vector = `"AAAAAAAAAAA="`
-	}
-	data := make([]string, texts)
-	for i := range data {
-		data[i] = fmt.Sprintf(`{"object":"embedding","index":%d,"embedding":%s}`, i, vector)
-	}
-	c.answer(`{"object":"list","data":[%s],"model":"m","usage":{"prompt_tokens":%d,"total_tokens":%d}}`, strings.Join(data, ","), tokens, tokens)
+	texts, prompt, tokens := embedded(a.Input)
+	c.make(order{
+		model: a.Model, prompt: prompt, possible: a.Input != nil, takes: 20 * time.Millisecond, units: []units{{billing.Input, "", tokens}},
+		answer: func() {
+			vector := "[0.1,0.2]"
+			if a.Format == "base64" {
+				vector = `"AAAAAAAAAAA="`
+			}
+			data := make([]string, texts)
+			for i := range data {
+				data[i] = fmt.Sprintf(`{"object":"embedding","index":%d,"embedding":%s}`, i, vector)
+			}
+			c.answer(`{"object":"list","data":[%s],"model":"m","usage":{"prompt_tokens":%d,"total_tokens":%d}}`, strings.Join(data, ","), tokens, tokens)
+		},
+	})
 }
 
 // embedded is what an input holds: a text, texts, tokens, or lists of them.
@@ -165,8 +178,19 @@ func embedded(v any) (texts int, prompt string, tokens int64) {
 	return texts, prompt, tokens
 }
 
-// sound is a moment of nothing as WAV.
-const sound = "RIFF\x2c\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\xc0\x5d\x00\x00\x80\xbb\x00\x00\x02\x00\x10\x00data\x08\x00\x00\x00\x01\x02\x03\x04\x05\x06\x07\x08"
+// wav is a moment of nothing.
+const wav = "RIFF\x2c\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\xc0\x5d\x00\x00\x80\xbb\x00\x00\x02\x00\x10\x00data\x08\x00\x00\x00\x01\x02\x03\x04\x05\x06\x07\x08"
+
+// sounds are moments of nothing, by format; that of none is MP3.
+var sounds = map[string]struct{ kind, data string }{
+	"":     {"audio/mpeg", "\xff\xfb\x90\x00" + strings.Repeat("\x00", 413)},
+	"mp3":  {"audio/mpeg", "\xff\xfb\x90\x00" + strings.Repeat("\x00", 413)},
+	"wav":  {"audio/wav", wav},
+	"pcm":  {"audio/pcm", strings.Repeat("\x01\x02", 64)},
+	"opus": {"audio/ogg", "OggS\x00\x02" + strings.Repeat("\x00", 64)},
+	"aac":  {"audio/aac", "\xff\xf1\x50\x80" + strings.Repeat("\x00", 64)},
+	"flac": {"audio/flac", "fLaC\x00\x00\x00\x22" + strings.Repeat("\x00", 64)},
+}
 
 // speech answers in OpenAI's wire for speech.
 func (c *vendorCall) speech() {
@@ -175,41 +199,23 @@ func (c *vendorCall) speech() {
 		Input  string `json:"input"`
 		Format string `json:"response_format"`
 	}
-	if !c.read(&a) {
-		return
-	}
-	if c.speaks(a.Model, a.Input) {
-		kind, data := "audio/mpeg", "\xff\xfb\x90\x00"+strings.Repeat("\x00", 413) // which is the default
-		switch a.Format {
-		case "wav":
-			kind, data = "audio/wav", sound
-		case "pcm":
-			kind, data = "audio/pcm", strings.Repeat("\x01\x02", 64)
-		case "opus":
-			kind, data = "audio/ogg", "OggS\x00\x02"+strings.Repeat("\x00", 64)
-		case "aac":
-			kind, data = "audio/aac", "\xff\xf1\x50\x80"+strings.Repeat("\x00", 64)
-		case "flac":
-			kind, data = "audio/flac", "fLaC\x00\x00\x00\x22"+strings.Repeat("\x00", 64)
-		}
-		c.w.Header().Set("Content-Type", kind)
-		_, _ = io.WriteString(c.w, data) // who does not read it has gone
+	if c.read(&a) {
+		c.makeSpeech(a.Model, a.Input, func() {
+			sound, known := sounds[a.Format]
+			if !known {
+				sound = sounds[""]
+			}
+			c.w.Header().Set("Content-Type", sound.kind)
+			_, _ = io.WriteString(c.w, sound.data) // who does not read it has gone
+		})
 	}
 }
 
-// speaks bills the characters, whoever stays; false if there is no answer.
-func (c *vendorCall) speaks(model, input string) bool {
-	c.bill.model = model
-	if hostilePrices[model] == nil {
-		c.fail(http.StatusBadRequest, "InvalidParameter", "no such model")
-		return false
-	}
-	bills := func() { c.costs(billing.Character, "", int64(len([]rune(input)))) }
-	if c.refuses(input, bills) {
-		return false
-	}
-	bills()
-	return c.wait(270 * time.Millisecond)
+func (c *vendorCall) makeSpeech(model, input string, answer func()) {
+	c.make(order{
+		model: model, prompt: input, possible: true, takes: 270 * time.Millisecond, answer: answer,
+		units: []units{{billing.Character, "", int64(len([]rune(input)))}},
+	})
 }
 
 // alpha answers in DashScope's wire, with a picture or with speech.
@@ -228,28 +234,22 @@ func (c *vendorCall) alpha() {
 		return
 	}
 	if a.Model != alphaImage {
-		if c.speaks(a.Model, a.Input.Text) {
+		c.makeSpeech(a.Model, a.Input.Text, func() {
 			c.w.Header().Set("Content-Type", "text/event-stream")
-			c.event("", `{"request_id":"r","output":{"finish_reason":"null","audio":{"data":%q}}}`, base64.StdEncoding.EncodeToString([]byte(sound)))
+			c.event("", `{"request_id":"r","output":{"finish_reason":"null","audio":{"data":%q}}}`, base64.StdEncoding.EncodeToString([]byte(wav)))
 			c.event("", `{"request_id":"r","output":{"finish_reason":"stop","audio":{"data":""}},"usage":{"characters":%d}}`, len(a.Input.Text))
-		}
+		})
 		return
-	}
-	c.bill.model = a.Model
-	n := int64(1)
-	if a.Parameters.N != nil {
-		n = max(1, int64(*a.Parameters.N))
 	}
 	var t content
 	t.reads(a.Input.Messages, false)
-	bills := func() { c.costs(billing.Image, "", n) }
-	if c.refuses(t.text.String(), bills) {
-		return
-	}
-	bills()
-	if c.wait(4 * time.Second) {
-		c.answer(`{"request_id":"r","output":{"choices":[{"finish_reason":"stop","message":{"role":"assistant","content":[{"image":"https://media.example/x.png"}]}}]},"usage":{"image_count":%d,"width":1024,"height":1024}}`, n)
-	}
+	n := max(1, number(a.Parameters.N, 1))
+	c.make(order{
+		model: a.Model, prompt: t.text.String(), possible: true, takes: 4 * time.Second, units: []units{{billing.Image, "", n}},
+		answer: func() {
+			c.answer(`{"request_id":"r","output":{"choices":[{"finish_reason":"stop","message":{"role":"assistant","content":[{"image":"https://media.example/x.png"}]}}]},"usage":{"image_count":%d,"width":1024,"height":1024}}`, n)
+		},
+	})
 }
 
 // task is a video at a vendor.
@@ -259,15 +259,17 @@ type task struct {
 	young  string // before
 }
 
-// accepts takes a video in, and bills it: it is made whoever asks for it.
-func (c *vendorCall) accepts(t *task) string {
-	c.v.mu.Lock()
-	defer c.v.mu.Unlock()
-	id := fmt.Sprintf("task-%d", len(c.v.tasks)+1)
-	t.due = time.Now().Add(20 * time.Second)
-	t.answer, t.young = strings.ReplaceAll(t.answer, "TASK", id), strings.ReplaceAll(t.young, "TASK", id)
-	c.v.tasks[id] = t
-	return id
+// makeVideo takes a video in, which is made whoever asks for it. TASK stands for
+// its id in the answers.
+func (c *vendorCall) makeVideo(model, prompt string, of units, taken, young, answer string) {
+	c.make(order{model: model, prompt: prompt, possible: true, video: true, units: []units{of}, answer: func() {
+		c.v.mu.Lock()
+		id := fmt.Sprintf("task-%d", len(c.v.tasks)+1)
+		named := func(text string) string { return strings.ReplaceAll(text, "TASK", id) }
+		c.v.tasks[id] = &task{due: time.Now().Add(20 * time.Second), answer: named(answer), young: named(young)}
+		c.v.mu.Unlock()
+		c.answer("%s", named(taken))
+	}})
 }
 
 // beta takes videos in DashScope's wire.
@@ -286,11 +288,7 @@ func (c *vendorCall) beta() {
 	if !c.read(&a) {
 		return
 	}
-	c.bill.model = a.Model
-	seconds, variant := int64(5), "720p"
-	if a.Parameters.Duration != nil {
-		seconds = int64(*a.Parameters.Duration)
-	}
+	seconds, variant := number(a.Parameters.Duration, 5), "720p"
 	if w, h, ok := strings.Cut(a.Parameters.Size, "*"); ok {
 		x, _ := strconv.Atoi(w)
 		y, _ := strconv.Atoi(h)
@@ -301,15 +299,10 @@ func (c *vendorCall) beta() {
 	if strings.EqualFold(a.Parameters.Sharp, "1080P") {
 		variant = "1080p"
 	}
-	if a.Model != betaVideo || c.refuses(a.Input.Prompt, func() {}) {
-		return
-	}
-	c.costs(billing.Second, variant, seconds)
-	id := c.accepts(&task{
-		answer: fmt.Sprintf(`{"request_id":"r","output":{"task_id":"TASK","task_status":"SUCCEEDED","video_url":"https://media.example/x.mp4"},"usage":{"duration":%d,"video_count":1,"SR":%s}}`, seconds, strings.TrimSuffix(variant, "p")),
-		young:  `{"request_id":"r","output":{"task_id":"TASK","task_status":"RUNNING"}}`,
-	})
-	c.answer(`{"request_id":"r","output":{"task_id":%q,"task_status":"PENDING"}}`, id)
+	c.makeVideo(a.Model, a.Input.Prompt, units{billing.Second, variant, seconds},
+		`{"request_id":"r","output":{"task_id":"TASK","task_status":"PENDING"}}`,
+		`{"request_id":"r","output":{"task_id":"TASK","task_status":"RUNNING"}}`,
+		fmt.Sprintf(`{"request_id":"r","output":{"task_id":"TASK","task_status":"SUCCEEDED","video_url":"https://media.example/x.mp4"},"usage":{"duration":%d,"video_count":1,"SR":%s}}`, seconds, strings.TrimSuffix(variant, "p")))
 }
 
 // gamma takes videos in Ark's wire.
@@ -324,30 +317,14 @@ func (c *vendorCall) gamma() {
 	if !c.read(&a) {
 		return
 	}
-	c.bill.model = a.Model
-	frames := int64(5 * 24)
-	if a.Duration != nil {
-		frames = 24 * int64(*a.Duration)
-	}
-	if a.Frames != nil {
-		frames = int64(*a.Frames)
-	}
-	points := map[string]int64{"480p": 864 * 480, "1080p": 1920 * 1080}[a.Sharp]
-	if points == 0 {
-		points = 1280 * 720
-	}
 	var t content
 	t.reads(a.Content, false)
-	if a.Model != gammaVideo || c.refuses(t.text.String(), func() {}) {
-		return
-	}
+	frames := number(a.Frames, 24*number(a.Duration, 5))
+	points := cmp.Or(map[string]int64{"480p": 864 * 480, "1080p": 1920 * 1080}[a.Sharp], 1280*720)
 	tokens := points * frames / 1024
-	c.costs(billing.Output, "", tokens)
-	id := c.accepts(&task{
-		answer: fmt.Sprintf(`{"id":"TASK","model":"m","status":"succeeded","error":null,"content":{"video_url":"https://media.example/x.mp4"},"usage":{"completion_tokens":%d,"total_tokens":%d}}`, tokens, tokens),
-		young:  `{"id":"TASK","model":"m","status":"running","error":null,"content":null}`,
-	})
-	c.answer(`{"id":%q}`, id)
+	c.makeVideo(a.Model, t.text.String(), units{billing.Output, "", tokens}, `{"id":"TASK"}`,
+		`{"id":"TASK","model":"m","status":"running","error":null,"content":null}`,
+		fmt.Sprintf(`{"id":"TASK","model":"m","status":"succeeded","error":null,"content":{"video_url":"https://media.example/x.mp4"},"usage":{"completion_tokens":%d,"total_tokens":%d}}`, tokens, tokens))
 }
 
 // progress tells how a video is.
