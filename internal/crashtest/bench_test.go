@@ -23,17 +23,11 @@ func newGateway(b *testing.B, v *localVendor, forward *atomic.Int64) *gateway.Ga
 	b.Helper()
 	now := func() time.Time { return time.Now().Add(time.Duration(forward.Load())) }
 	db, err := place{Where: filepath.Join(b.TempDir(), "ledger.db")}.open(b.Context(), store.Options{Now: now})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Cleanup(func() { _ = db.Close() })
-	if err := db.Ledger().CreateAccount(b.Context(), videoAccount, videoCredit); err != nil {
-		b.Fatal(err)
-	}
+	must(b, db.Ledger().CreateAccount(b.Context(), videoAccount, videoCredit))
 	g, err := newVideoGateway(v, db.Ledger(), now, gateway.VideoOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return g
 }
 
@@ -123,9 +117,7 @@ func watchTasks(b *testing.B, age, interval time.Duration, submitting bool) {
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 

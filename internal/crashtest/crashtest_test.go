@@ -311,3 +311,11 @@ func chosenSeed() uint64 {
 	}
 	return max(rand.Uint64(), 1)
 }
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

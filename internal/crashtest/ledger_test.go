@@ -211,9 +211,7 @@ func (b *ledgerRun) moment() moment {
 func (b *ledgerRun) start(t task, m moment) *process {
 	b.t.Helper()
 	p, err := start(t, m, func(_ *process, e event) { b.record.hear(e) })
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	return p
 }
 
@@ -337,19 +335,13 @@ func (b *ledgerRun) awaitLeases() {
 		return
 	}
 	raw, err := b.place.raw()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	defer func() { _ = raw.Close() }()
 	var there bool // the first process may have been ended before it made the tables
-	if err := raw.QueryRowContext(b.t.Context(), "SELECT to_regclass('node') IS NOT NULL").Scan(&there); err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, raw.QueryRowContext(b.t.Context(), "SELECT to_regclass('node') IS NOT NULL").Scan(&there))
 	for alive := 1; there && alive > 0; {
 		err := raw.QueryRowContext(b.t.Context(), "SELECT COUNT(*), pg_sleep(0.01) FROM node WHERE NOT dead AND lease_until >= EXTRACT(EPOCH FROM clock_timestamp()) * 1000000000").Scan(&alive, new(any))
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		must(b.t, err)
 	}
 }
 

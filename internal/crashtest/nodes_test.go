@@ -89,29 +89,21 @@ func eightNodes(t *testing.T, p place) {
 func newCluster(t *testing.T, p place, v *localVendor) (gateways []*gateway.Gateway, d database) {
 	t.Helper()
 	raw, err := p.raw()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = raw.Close() })
 	d = database{t.Context(), nil, raw}
 	for range nodes {
 		if p.Postgres || d.db == nil {
 			db, err := p.open(t.Context(), store.Options{Lease: 10 * time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { _ = db.Close() })
 			d.db = db
 		}
 		g, err := newVideoGateway(v, &expiredLeases{Ledger: d.db.Ledger()}, nil, gateway.VideoOptions{AllowPrivate: true, Poll: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		gateways = append(gateways, g)
 	}
-	if err := d.db.Ledger().CreateAccount(t.Context(), videoAccount, videoCredit); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.db.Ledger().CreateAccount(t.Context(), videoAccount, videoCredit))
 	return gateways, d
 }
 
@@ -124,9 +116,7 @@ func openTasks(t *testing.T, d database) (ids []string) {
 		ids = append(ids, id)
 		return err
 	}, "SELECT id FROM task WHERE NOT ended")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return ids
 }
 
@@ -136,9 +126,7 @@ func checkNodes(t *testing.T, d database, v *localVendor, receiver *webhookCount
 	count := func(query string) int {
 		t.Helper()
 		n, err := d.count(query)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return n
 	}
 	succeeded, failed := count("SELECT COUNT(*) FROM task WHERE state = 'succeeded'"), count("SELECT COUNT(*) FROM task WHERE state = 'failed'")

@@ -114,17 +114,11 @@ func (b *videoRun) createAccount() *webhooks.Webhook {
 	b.t.Helper()
 	db := b.open()
 	defer func() { _ = db.Close() }() // the secret was read
-	if err := db.Ledger().CreateAccount(b.t.Context(), videoAccount, videoCredit); err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, db.Ledger().CreateAccount(b.t.Context(), videoAccount, videoCredit))
 	secret, err := db.Ledger().WebhookSecret(b.t.Context(), videoAccount, false)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	w, err := webhooks.NewWebhook(secret.Reveal())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	return w
 }
 
@@ -181,9 +175,7 @@ func (b *videoRun) start(point string, hear func(*process, event)) *process {
 		}
 		hear(p, e)
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	b.trap = trap{point, t.Nth, p}
 	return p
 }
@@ -288,14 +280,10 @@ func (b *videoRun) ending(upstream string) bool {
 func (b *videoRun) lastEnd() time.Time {
 	b.t.Helper()
 	raw, err := b.place.raw()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	defer func() { _ = raw.Close() }()
 	var nanos int64
-	if err := raw.QueryRow("SELECT COALESCE(MAX(expires_at), 0) FROM task WHERE NOT ended").Scan(&nanos); err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, raw.QueryRow("SELECT COALESCE(MAX(expires_at), 0) FROM task WHERE NOT ended").Scan(&nanos))
 	end := time.Unix(0, nanos).Add(videoapi.Grace)
 	if end.Before(b.clock.Now()) {
 		return b.clock.Now()
@@ -311,9 +299,7 @@ func (b *videoRun) audit(defect string) []problem {
 	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	defer cancel()
 	raw, err := b.place.raw()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	db := b.open()
 	defer func() { _, _ = raw.Close(), db.Close() }() // what was audited is durable
 	if _, err := raw.ExecContext(ctx, defect); err != nil {
@@ -321,9 +307,7 @@ func (b *videoRun) audit(defect string) []problem {
 	}
 	known := len(b.record.found)
 	a := &videoAudit{videoRecord: b.record, database: database{ctx, db, raw}, vendor: b.vendor, receiver: b.receiver, figures: b.figures}
-	if err := a.run(); err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, a.run())
 	return b.record.found[known:]
 }
 
@@ -355,14 +339,10 @@ func TestTheAuditOfVideosFindsEachDefect(t *testing.T) {
 	}
 	whole := b.place.Where
 	good, err := os.ReadFile(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i, d := range videoDefects {
 		b.place.Where = fmt.Sprintf("%s.%d", whole, i)
-		if err := os.WriteFile(b.place.Where, good, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(b.place.Where, good, 0o600))
 		if found := b.audit(d.statement); !d.in(found) {
 			t.Errorf("%s: found %v, want one that is %s", d.name, found, d.kind)
 		}

@@ -135,9 +135,7 @@ func (b database) checkpoint() (most int64) {
 	b.t.Helper()
 	for _, m := range outputSoFar.FindAllStringSubmatch(b.text("SELECT so_far FROM hold"), -1) {
 		n, err := strconv.ParseInt(m[1], 10, 64)
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		must(b.t, err)
 		most = max(most, n)
 	}
 	return most

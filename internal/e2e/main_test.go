@@ -153,3 +153,11 @@ const patience = time.Minute
 
 // isFile reports whether a store is a SQLite file, and its path.
 func isFile(store string) (path string, ok bool) { return strings.CutPrefix(store, "sqlite:") }
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

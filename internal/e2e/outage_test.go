@@ -84,9 +84,7 @@ func outage(t *testing.T, mode string) {
 	stop := w.load(c, 6, func(worker int) *node { return nodes[worker%2] }, mixed)
 	until(t, patience, "a hundred good answers", func() bool { return w.whole() >= 100 })
 
-	if err := db.Stop(mode); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Stop(mode))
 	onlyUnavailable(t, c, nodes)
 	for text := range v.resume { // streams go on while there is no database
 		close(v.resume[text])
@@ -101,9 +99,7 @@ func outage(t *testing.T, mode string) {
 		}
 	}
 	onlyUnavailable(t, c, nodes)
-	if err := db.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Start())
 	for i, n := range nodes {
 		took := until(t, patience, "service returns", func() bool {
 			q := request{text: "after all", max: 1}
@@ -143,13 +139,9 @@ func TestTheStreamsOfEveryNodeOutliveAnOutageThatIsLongerThanTheirLease(t *testi
 		}()
 		await(t, v.arrived, "a stream begins")
 	}
-	if err := db.Stop("fast"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Stop("fast"))
 	<-time.After(nodeLease + 2*time.Second) // what has to pass is the lease
-	if err := db.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Start())
 	for _, n := range nodes {
 		until(t, patience, "service returns", func() bool {
 			q := request{text: "after all", max: 1}

@@ -45,9 +45,7 @@ var commit = []byte("Q\x00\x00\x00\x0bcommit\x00")
 func newProxy(t testing.TB, store string) (*proxy, string) {
 	t.Helper()
 	config, err := pgx.ParseConfig(store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := &proxy{links: map[*link]struct{}{}}
 	p.network, p.address = pgconn.NetworkAddress(config.Host, config.Port)
 	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -56,9 +54,7 @@ func newProxy(t testing.TB, store string) (*proxy, string) {
 	go p.accept()
 	t.Cleanup(p.close)
 	u, err := url.Parse(store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	q := u.Query()
 	q.Del("host")
 	q.Set("sslmode", "disable")
