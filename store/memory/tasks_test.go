@@ -9,7 +9,7 @@ import (
 )
 
 func TestTasksInMemory(t *testing.T) {
-	storetest.Tasks(t, func(_ testing.TB, now func() time.Time) storetest.TaskStore {
+	storetest.RunTasks(t, func(_ testing.TB, now func() time.Time) storetest.TaskStore {
 		answers := &memory.Answers{Now: now}
 		tasks := memory.NewTasks(now, answers)
 		return storetest.TaskStore{Store: tasks, Answers: answers, Outbox: tasks}

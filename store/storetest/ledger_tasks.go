@@ -471,7 +471,7 @@ func (b dbTest) acceptedTask(id string, n int64) (billing.Hold, video.Task) {
 }
 
 func (b dbTest) taskTest() taskTest {
-	return taskTest{TaskStore: b.taskStore(store.Options{}), t: b.t, clock: b.clock}
+	return taskTest{b.base, b.taskStore(store.Options{})}
 }
 
 // ending is the last step of a task, with a notice of it.

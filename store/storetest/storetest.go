@@ -43,7 +43,7 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 		}
 	}
 	t.Run("Tasks", func(t *testing.T) {
-		Tasks(t, func(t testing.TB, now func() time.Time) TaskStore {
+		RunTasks(t, func(t testing.TB, now func() time.Time) TaskStore {
 			b := closedDBTest(t, place(t))
 			o := store.Options{Now: now}
 			return b.open(o).taskStore(o)
@@ -72,7 +72,7 @@ func newDBTest(t testing.TB, p Place) dbTest {
 // closedDBTest is a dbTest whose database is not open yet.
 func closedDBTest(t testing.TB, p Place) dbTest {
 	t.Helper()
-	return dbTest{place: p, ledgerTest: ledgerTest{t: t, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(startTime)}}
+	return dbTest{place: p, ledgerTest: ledgerTest{base: newBase(t), price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"})}}
 }
 
 // open opens the database once more, and checks and closes it in the end. It waits
@@ -183,12 +183,11 @@ func ledgerRules() map[string]func(ledgerTest) {
 }
 
 // ledgerTest is a test of a ledger with a price of one unit per image, so that a count of
-// images is an amount of money. Its clock stands until the test moves it.
+// images is an amount of money.
 type ledgerTest struct {
+	base
 	Ledger
-	t         testing.TB
 	price     *billing.Price
-	clock     *clock
 	restart   func() ledgerTest // ends the process by a crash and starts another; nil where nothing would be left
 	countOnly func() ledgerTest // what the process is instead if it only counts
 	beside    func() ledgerTest // another process on the same database; nil where there can be none
@@ -196,7 +195,7 @@ type ledgerTest struct {
 
 func newLedgerTest(t testing.TB, open func(o memory.LedgerOptions) Ledger) ledgerTest {
 	t.Helper()
-	d := ledgerTest{t: t, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(startTime)}
+	d := ledgerTest{base: newBase(t), price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"})}
 	begin := func(count bool) ledgerTest {
 		d := d
 		d.Ledger = open(memory.LedgerOptions{Now: d.clock.Now, Count: count})
@@ -215,13 +214,6 @@ func (d ledgerTest) crash() (ledgerTest, bool) {
 		return d, false
 	}
 	return d.restart(), true
-}
-
-func (d ledgerTest) ok(err error) {
-	d.t.Helper()
-	if err != nil {
-		d.t.Fatal(err)
-	}
 }
 
 func (d ledgerTest) account(name string, credit int64) ledgerTest {
@@ -262,13 +254,6 @@ func (d ledgerTest) wantBalance(posted, held billing.Money) {
 	}
 }
 
-func (d ledgerTest) wantCode(err error, code fault.Code) {
-	d.t.Helper()
-	if !fault.Is(err, code) {
-		d.t.Fatalf("got %v, want %s", err, code)
-	}
-}
-
 // wantEnded checks the error of an extension of a hold that has been settled.
 func (d ledgerTest) wantEnded(err error) {
 	d.t.Helper()
@@ -299,6 +284,31 @@ func openHolds(ctx context.Context, l Ledger) (open []billing.OpenHold, told boo
 	}
 	return nil, false, nil
 }
+
+// base is what every test has: a clock that stands until it is moved, and how to
+// demand what an operation says.
+type base struct {
+	t     testing.TB
+	clock *clock
+}
+
+func newBase(t testing.TB) base { return base{t, newClock(startTime)} }
+
+func (b base) ok(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b base) wantCode(err error, code fault.Code) {
+	b.t.Helper()
+	if !fault.Is(err, code) {
+		b.t.Fatalf("got %v, want %s", err, code)
+	}
+}
+
+func (b base) advance(d time.Duration) { b.clock.Set(b.clock.Now().Add(d)) }
 
 // clock stands until it is moved. It tells the time of a zone that is not UTC,
 // nor whole hours off. It is safe for concurrent use.
