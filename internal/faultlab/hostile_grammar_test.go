@@ -358,12 +358,13 @@ func (o *object) find(name string) int {
 	return -1
 }
 
-func (o *object) set(name string, value any) {
+func (o *object) set(name string, value any) *object {
 	if i := o.find(name); i >= 0 {
 		o.members[i].value = value
-		return
+	} else {
+		o.add(name, value)
 	}
-	o.add(name, value)
+	return o
 }
 
 // add appends a member, also where one of its name is there.

@@ -78,73 +78,68 @@ func (d *generator) prompt() string {
 	return s
 }
 
-// Classes are the names of what the hostile tenants play.
-func Classes() []string {
-	return []string{"grammar", "bounds", "flood", "flagged", "toolarge", "failing", "names", "uncounted", "escapes", "pieces", "parts", "keyed", "abandoned", "hidden", "extras", "beside", "expiry", "media"}
+// classes are what the hostile tenants play, with what makes a request of each. The
+// first is anything that the document describes, the others are attacks.
+var classes = []struct {
+	name string
+	make func(d *generator, r *request) *object
+}{
+	{"grammar", (*generator).random},
+	{"bounds", (*generator).bounds},
+	{"flood", (*generator).flood},
+	{"flagged", func(d *generator, r *request) *object { return d.refused(r, 4, flagged) }},
+	{"toolarge", func(d *generator, r *request) *object { return d.refused(r, 1, tooLarge) }},
+	{"failing", func(d *generator, r *request) *object { return d.refused(r, 4, pick(d.source, absurd, waste, breaks)) }},
+	{"names", (*generator).names},
+	{"uncounted", (*generator).uncounted},
+	{"escapes", (*generator).escapes},
+	{"pieces", (*generator).pieces},
+	{"parts", (*generator).parts},
+	{"keyed", func(d *generator, r *request) *object { // a long prompt, that is counted
+		r.header["Idempotency-Key"], r.leaves = fmt.Sprintf("key-%d", r.number), leaving(10)
+		return d.chat(r, "").set("messages", turn(strings.Repeat("word ", 20_000)))
+	}},
+	{"abandoned", func(d *generator, r *request) *object { // whole answers, which are left just before they are there
+		r.copies, r.leaves = 5, leaving(19_900)
+		return d.chat(r, long)
+	}},
+	{"hidden", func(d *generator, r *request) *object {
+		r.leaves = leaving(d.IntN(400) + 1_050)
+		return d.chat(r, hidden).set("stream", raw("true"))
+	}},
+	{"extras", (*generator).extras},
+	{"beside", func(d *generator, r *request) *object { return d.chat(r, beside) }},
+	{"expiry", func(d *generator, r *request) *object {
+		r.path = videosPath
+		return obj("model", betaVideo, "duration", raw("15"), "resolution", "1080p", "input", obj("prompt", d.words), "execution_expires_after", raw(pick(d.source, "1", "5", "60")))
+	}},
+	{"media", func(d *generator, r *request) *object {
+		o := d.chat(r, long)
+		r.path = chatPath
+		return o.set("messages", turn(arr(obj("type", "text", "text", d.words), obj("type", "image_url", "image_url", obj("url", "https://far.example/a.png")))))
+	}},
 }
 
-// hostile is a request of a class.
+// hostile is a request of a class; of an empty one, half of the requests are of the
+// grammar and half of attacks, which come in groups.
 func hostile(g *grammar, seed uint64, number int, class string) *request {
 	d := newGenerator(g, seed, number)
-	if class == "" {
-		class = "grammar"
-		const together = 8 // attacks come in groups
-		if d.chance(500) {
-			class = pick(newGenerator(g, seed, -2-number/together).source, Classes()[1:]...)
+	which := classes[0]
+	const together = 8
+	if class == "" && d.chance(500) {
+		which = pick(newGenerator(g, seed, -2-number/together).source, classes[1:]...)
+	}
+	for _, c := range classes {
+		if c.name == class {
+			which = c
 		}
 	}
-	r := &request{number: number, class: class, tenant: d.IntN(thirdTenant), key: d.IntN(3), copies: 1, header: map[string]string{}}
-	var o *object
-	switch class {
-	case "bounds":
-		o = d.bounds(r)
-	case "flood":
-		o = d.flood(r)
-	case "flagged":
-		o = d.refused(r, flagged)
-		r.copies = 4
-	case "failing":
-		o = d.refused(r, pick(d.source, absurd, waste, breaks))
-		r.copies = 4
-	case "toolarge":
-		o = d.refused(r, tooLarge)
-	case "names":
-		o = d.names(r)
-	case "uncounted":
-		o = d.uncounted(r)
-	case "escapes":
-		o = d.escapes(r)
-	case "pieces":
-		o = d.pieces(r)
-	case "parts":
-		o = d.parts(r)
-	case "keyed":
-		o = d.long(r)
-		r.header["Idempotency-Key"] = fmt.Sprintf("key-%d", number)
-		r.leaves = leaving(10)
-	case "abandoned": // whole answers, which are left just before they are there
-		o = d.chat(r, long)
-		r.copies, r.leaves = 5, leaving(19_900)
-	case "hidden":
-		o = d.chat(r, hidden)
-		o.set("stream", raw("true"))
-		r.leaves = leaving(d.IntN(400) + 1_050)
-	case "extras":
-		o = d.extras(r)
-	case "beside":
-		o = d.chat(r, beside)
-	case "media":
-		o = d.chat(r, long)
-		r.path = "/v1/chat/completions"
-		o.set("messages", arr(obj("role", "user", "content", arr(obj("type", "text", "text", d.words), obj("type", "image_url", "image_url", obj("url", "https://far.example/a.png"))))))
-	case "expiry":
-		r.path = "/v1/videos/generations"
-		o = obj("model", betaVideo, "duration", raw("15"), "resolution", "1080p", "input", obj("prompt", d.words), "execution_expires_after", raw(pick(d.source, "1", "5", "60")))
-	default:
-		o = d.random(r)
+	r := &request{
+		number: number, class: which.name, tenant: d.IntN(thirdTenant), key: d.IntN(3), copies: 1, header: map[string]string{}, path: chatPath,
+		content: "application/json",
 	}
-	if r.body == nil {
-		r.body, r.content = []byte(text(o)), "application/json"
+	if o := which.make(d, r); r.body == nil {
+		r.body = []byte(text(o))
 	}
 	return r
 }
@@ -152,14 +147,18 @@ func hostile(g *grammar, seed uint64, number int, class string) *request {
 // leaving is a time that is none of a vendor's.
 func leaving(ms int) time.Duration { return time.Duration(ms)*time.Millisecond + time.Microsecond/2 }
 
+// turn is a conversation of one message.
+func turn(content any) *list { return arr(obj("role", "user", "content", content)) }
+
+// much is a long input.
+var much = strings.Repeat("word ", 40_000)
+
 // chat is a plain request whose vendor gets a word, on one of the endpoints.
 func (d *generator) chat(r *request, word string) *object {
 	d.words = "say " + strconv.Itoa(d.IntN(1_000_000)) + " " + word
-	model := pick(d.source, plainChat, renamedChat, nativeChat)
-	r.path = "/v1/chat/completions"
-	o := obj("model", model, "messages", arr(obj("role", "user", "content", d.words)))
+	o := obj("model", pick(d.source, plainChat, renamedChat, nativeChat), "messages", turn(d.words))
 	if d.chance(250) {
-		r.path = "/v1/messages"
+		r.path = messagesPath
 		o.set("max_tokens", raw("4000"))
 	}
 	return o
@@ -167,19 +166,15 @@ func (d *generator) chat(r *request, word string) *object {
 
 // bounds are small bounds that some vendor does not see or does not obey.
 func (d *generator) bounds(r *request) *object {
-	o := d.chat(r, pick(d.source, long, long, think))
+	o := d.chat(r, pick(d.source, long, long, think)).set("max_tokens", raw("1"))
 	switch d.IntN(4) {
 	case 0, 1: // of two bounds each reader picks its own
-		r.path = "/v1/chat/completions"
-		o.set("model", pick(d.source, plainChat, renamedChat))
-		o.set("max_tokens", raw("1"))
-		o.set("max_completion_tokens", raw("30000"))
+		r.path = chatPath
+		o.set("model", pick(d.source, plainChat, renamedChat)).set("max_completion_tokens", raw("30000"))
 	case 2: // which the channel leaves out
 		o.set("model", droppedChat)
-		o.set("max_tokens", raw("1"))
 	default: // which does not limit thinking
-		o.set("messages", arr(obj("role", "user", "content", "say "+think)))
-		o.set("max_tokens", raw("1"))
+		o.set("messages", turn("say "+think))
 	}
 	if d.chance(400) {
 		o.set("stream", raw("true"))
@@ -189,9 +184,8 @@ func (d *generator) bounds(r *request) *object {
 
 // flood are many long answers at the same moment, none of them bounded.
 func (d *generator) flood(r *request) *object {
-	r.path = "/v1/chat/completions"
 	d.words = "say " + strconv.Itoa(d.IntN(1_000_000)) + " " + long
-	o := obj("model", pick(d.source, renamedChat, renamedChat, nativeChat, droppedChat), "messages", arr(obj("role", "user", "content", d.words)))
+	o := obj("model", pick(d.source, renamedChat, renamedChat, nativeChat, droppedChat), "messages", turn(d.words))
 	r.copies, r.key = 20+d.IntN(20), pick(d.source, 0, 0, r.key)
 	switch d.IntN(5) {
 	case 0:
@@ -205,9 +199,10 @@ func (d *generator) flood(r *request) *object {
 }
 
 // refused are requests whose refusal says nothing of the vendor's account.
-func (d *generator) refused(r *request, word string) *object {
+func (d *generator) refused(r *request, copies int, word string) *object {
+	r.copies = copies
 	if d.chance(250) {
-		r.path = "/v1/images/generations"
+		r.path = imagesPath
 		return obj("model", pieceImage, "prompt", "show "+word)
 	}
 	return d.chat(r, word)
@@ -216,21 +211,18 @@ func (d *generator) refused(r *request, word string) *object {
 // names are members that only a reader sees that does not mind the case.
 func (d *generator) names(r *request) *object {
 	o := d.chat(r, "")
-	much := arr(obj("role", "user", "content", strings.Repeat("word ", 40_000)))
 	switch d.IntN(5) {
 	case 0, 1:
-		o.add(pick(d.source, "MESSAGES", "Messages", "messageS"), much)
+		o.add(pick(d.source, "MESSAGES", "Messages", "messageS"), turn(much))
 		if d.chance(600) {
-			o.set("stream", raw("true"))
-			o.set("stream_options", obj("include_usage", raw("true")))
+			o.set("stream", raw("true")).set("stream_options", obj("include_usage", raw("true")))
 			o.add("STREAM_OPTIONS", obj("include_usage", raw("false")))
 		}
 	case 2:
-		o.set("stream", raw("true"))
-		o.set("messages", arr(obj("role", "user", "content", "say "+hidden)))
+		o.set("stream", raw("true")).set("messages", turn("say "+hidden))
 		o.set("stream_options", obj("include_usage", raw("true"), "INCLUDE_USAGE", raw("false")))
 	case 3:
-		o.add(pick(d.source, "Tools", "TOOLS", "System", "PROMPT", "Response_Format", "Functions"), much)
+		o.add(pick(d.source, "Tools", "TOOLS", "System", "PROMPT", "Response_Format", "Functions"), turn(much))
 		o.set("stream", raw("true"))
 		r.leaves = leaving(150)
 	default:
@@ -243,57 +235,46 @@ func (d *generator) names(r *request) *object {
 // uncounted is a long input in a place where an estimate may not look; the client
 // leaves before the vendor reports it.
 func (d *generator) uncounted(r *request) *object {
-	o := d.chat(r, "")
-	r.path = "/v1/chat/completions"
-	o.set("model", pick(d.source, plainChat, renamedChat))
-	o.set("stream", raw("true"))
-	much := strings.Repeat("word ", 40_000)
+	o := d.chat(r, "").set("model", pick(d.source, plainChat, renamedChat)).set("stream", raw("true"))
+	r.path, r.leaves = chatPath, leaving(pick(d.source, 30, 150))
 	schema := obj("type", "object", "properties", obj("a", obj("type", "string", "description", much)))
+	tool := obj("name", "f", "description", much)
 	ask := obj("role", "user", "content", d.words)
 	switch d.IntN(5) {
 	case 0:
-		o.set("messages", arr(ask, obj("role", "assistant", "content", "a", "reasoning_content", much), ask))
+		return o.set("messages", arr(ask, obj("role", "assistant", "content", "a", "reasoning_content", much), ask))
 	case 1:
-		o.set("messages", arr(obj("role", "system", "tools", arr(obj("type", "function", "function", obj("name", "f", "description", much)))), ask))
+		return o.set("messages", arr(obj("role", "system", "tools", arr(obj("type", "function", "function", tool))), ask))
 	case 2:
-		o.set("response_format", obj("type", "json_schema", "json_schema", obj("name", "a", "schema", schema)))
+		return o.set("response_format", obj("type", "json_schema", "json_schema", obj("name", "a", "schema", schema)))
 	case 3:
-		o.set("functions", arr(obj("name", "f", "description", much)))
-	default:
-		r.path = "/v1/messages"
-		o = obj("model", nativeChat, "max_tokens", raw("500"), "stream", raw("true"), "messages", arr(ask), "output_config", obj("format", obj("type", "json_schema", "schema", schema)))
+		return o.set("functions", arr(tool))
 	}
-	r.leaves = leaving(pick(d.source, 30, 150))
-	return o
+	r.path = messagesPath
+	return obj("model", nativeChat, "max_tokens", raw("500"), "stream", raw("true"), "messages", arr(ask), "output_config", obj("format", obj("type", "json_schema", "schema", schema)))
 }
 
 // escapes is a long text beside a picture whose letters are written as escapes.
 func (d *generator) escapes(r *request) *object {
-	o := d.chat(r, "")
-	r.path = "/v1/chat/completions"
-	o.set("model", pick(d.source, plainChat, renamedChat))
-	o.set("stream", raw("true"))
-	picture := raw(`"data:image/png;base64,` + strings.Repeat(`\u0041`, 100_000) + `"`)
-	o.set("messages", arr(obj("role", "user", "content", arr(
-		obj("type", "text", "text", strings.Repeat("word ", 40_000)), obj("type", "image_url", "image_url", obj("url", picture))))))
-	r.leaves = leaving(pick(d.source, 30, 150))
-	return o
+	o := d.chat(r, "").set("model", pick(d.source, plainChat, renamedChat)).set("stream", raw("true"))
+	r.path, r.leaves = chatPath, leaving(pick(d.source, 30, 150))
+	url := raw(`"data:image/png;base64,` + strings.Repeat(`\u0041`, 100_000) + `"`)
+	return o.set("messages", turn(arr(obj("type", "text", "text", much), obj("type", "image_url", "image_url", obj("url", url)))))
 }
 
 // pieces is what is sold by the piece, of a client that leaves before it comes.
 func (d *generator) pieces(r *request) *object {
 	r.leaves = leaving(pick(d.source, 10, 60, 150))
+	r.path = imagesPath
 	switch d.IntN(4) {
 	case 0:
-		r.path = "/v1/images/generations"
-		return obj("model", alphaImage, "input", obj("messages", arr(obj("role", "user", "content", arr(obj("text", d.words))))))
+		return obj("model", alphaImage, "input", obj("messages", turn(arr(obj("text", d.words)))))
 	case 1:
-		r.path = "/v1/audio/speech"
+		r.path = speechPath
 		return obj("model", pick(d.source, alphaSpeech, otherSpeech), "input", strings.Repeat("word ", 100), "response_format", "wav")
 	case 2:
 		r.header["Idempotency-Key"] = "pieces-" + strconv.Itoa(r.number)
 	}
-	r.path = "/v1/images/generations"
 	return obj("model", pieceImage, "prompt", "show", "n", raw(pick(d.source, "1", "4")))
 }
 
@@ -305,10 +286,10 @@ func (d *generator) parts(r *request) *object {
 		r.leaves = leaving(pick(d.source, 10, 60, 150, 320, 700))
 	}
 	if d.chance(400) {
-		r.path = "/v1/audio/speech"
+		r.path = speechPath
 		return obj("model", pick(d.source, alphaSpeech, otherSpeech), "input", strings.Repeat("Some words. ", 2_000)+word, "response_format", "wav")
 	}
-	r.path = "/v1/embeddings"
+	r.path = vectorsPath
 	texts := arr()
 	for range 500 {
 		texts.items = append(texts.items, strings.Repeat("word ", 40))
@@ -317,61 +298,38 @@ func (d *generator) parts(r *request) *object {
 	return obj("model", plainVector, "input", texts)
 }
 
-// long is a long prompt, that is counted.
-func (d *generator) long(r *request) *object {
-	o := d.chat(r, "")
-	o.set("messages", arr(obj("role", "user", "content", strings.Repeat("word ", 20_000))))
-	return o
+// extras are members that cost money at some vendor and have no unit here, or choose
+// another model or another account.
+var extras = map[string][]string{
+	messagesPath: {
+		`"tools":[{"type":"web_search_20250305","name":"web_search","max_uses":5}]`,
+		`"tools":[{"type":"code_execution_20250522","name":"code_execution"}]`,
+		`"system":[{"type":"text","text":"` + strings.Repeat("word ", 4_000) + `","cache_control":{"type":"ephemeral","ttl":"1h"}}]`,
+		`"speed":"fast"`,
+		`"mcp_servers":[{"type":"url","url":"https://tools.example/","name":"a"}]`,
+		`"service_tier":"priority"`,
+		"", // of a context of a million, by a header
+	},
+	chatPath: {
+		`"service_tier":"priority"`, `"web_search_options":{}`, `"modalities":["text","audio"],"audio":{"voice":"alloy","format":"wav"}`,
+		`"models":["` + dearChat + `"]`, `"plugins":[{"id":"web"}]`, `"provider":{"order":["dearest"],"sort":"throughput"}`,
+		`"api_base":"https://thief.example/v1"`, `"base_url":"https://thief.example/v1"`, `"fallbacks":["` + dearChat + `"]`,
+	},
 }
 
-// extras is what costs money at some vendor and has no unit here, or chooses
-// another model, or another account.
 func (d *generator) extras(r *request) *object {
-	o := d.chat(r, "")
-	if r.path == "/v1/messages" || d.chance(300) {
-		r.path = "/v1/messages"
-		o = obj("model", nativeChat, "max_tokens", raw("500"), "messages", arr(obj("role", "user", "content", d.words)))
-		switch d.IntN(7) {
-		case 0:
-			o.set("tools", arr(obj("type", "web_search_20250305", "name", "web_search", "max_uses", raw("5"))))
-		case 1:
-			o.set("tools", arr(obj("type", "code_execution_20250522", "name", "code_execution")))
-		case 2:
-			o.set("system", arr(obj("type", "text", "text", strings.Repeat("word ", 4_000), "cache_control", obj("type", "ephemeral", "ttl", "1h"))))
-		case 3:
-			o.set("speed", "fast")
-		case 4:
-			o.set("mcp_servers", arr(obj("type", "url", "url", "https://tools.example/", "name", "a")))
-		case 5:
-			o.set("service_tier", "priority")
-		default:
-			r.header["Anthropic-Beta"] = "context-1m-2025-08-07"
-			o.set("messages", arr(obj("role", "user", "content", strings.Repeat("word ", 20_000))))
-		}
-		return o
+	d.chat(r, "")
+	model, bound := plainChat, ""
+	if r.path == messagesPath || d.chance(300) {
+		r.path, model, bound = messagesPath, nativeChat, `"max_tokens":500,`
 	}
-	r.path = "/v1/chat/completions"
-	o.set("model", plainChat)
-	switch d.IntN(8) {
-	case 0:
-		o.set("service_tier", "priority")
-	case 1:
-		o.set("web_search_options", obj())
-	case 2:
-		o.set("modalities", arr("text", "audio"))
-		o.set("audio", obj("voice", "alloy", "format", "wav"))
-	case 3:
-		o.set("models", arr(dearChat))
-	case 4:
-		o.set("plugins", arr(obj("id", "web")))
-	case 5:
-		o.set("provider", obj("order", arr("dearest"), "sort", "throughput"))
-	case 6:
-		o.set(pick(d.source, "api_base", "base_url"), "https://thief.example/v1")
-	default:
-		o.set("fallbacks", arr(dearChat))
+	extra, prompt := pick(d.source, extras[r.path]...), d.words
+	if extra == "" {
+		r.header["Anthropic-Beta"], prompt = "context-1m-2025-08-07", strings.Repeat("word ", 20_000)
+		extra = `"stream":false`
 	}
-	return o
+	r.body = fmt.Appendf(nil, `{"model":%q,%s"messages":[{"role":"user","content":%q}],%s}`, model, bound, prompt, extra)
+	return nil
 }
 
 // random is a request of the grammar with hostile changes.
@@ -493,32 +451,26 @@ func (d *generator) form(o *object) (body []byte, content string) {
 
 // goodRequest is a request of the tenant that does nothing wrong.
 func goodRequest(number int) *request {
-	r := &request{number: number, class: "third tenant", tenant: thirdTenant, copies: 1, header: map[string]string{}, content: "application/json"}
 	say := "say something good " + strconv.Itoa(number)
-	turn := arr(obj("role", "user", "content", say))
-	var o *object
-	switch kinds := 9; number % kinds {
-	case 0:
-		r.path, o = "/v1/chat/completions", obj("model", plainChat, "messages", turn, "max_completion_tokens", raw("200"))
-	case 1:
-		r.path, o = "/v1/chat/completions", obj("model", renamedChat, "messages", turn, "stream", raw("true"))
-	case 2:
-		r.path, o = "/v1/messages", obj("model", nativeChat, "messages", turn, "max_tokens", raw("300"))
-	case 3:
-		r.path, o = "/v1/embeddings", obj("model", plainVector, "input", arr(say, "b"))
-	case 4:
-		r.path, o = "/v1/images/generations", obj("model", pieceImage, "prompt", say)
-	case 5:
-		r.path, o = "/v1/audio/speech", obj("model", alphaSpeech, "input", say, "response_format", "wav")
-	case 6:
-		r.path, o = "/v1/messages", obj("model", plainChat, "messages", turn, "max_tokens", raw("300"), "stream", raw("true"))
-	case 7:
-		r.path, o = "/v1/images/generations", obj("model", alphaImage, "input", obj("messages", arr(obj("role", "user", "content", arr(obj("text", say))))))
-	default:
-		r.path, o = "/v1/videos/generations", obj("model", betaVideo, "input", obj("prompt", say))
+	kinds := []struct {
+		path string
+		body *object
+	}{
+		{chatPath, obj("model", plainChat, "messages", turn(say), "max_completion_tokens", raw("200"))},
+		{chatPath, obj("model", renamedChat, "messages", turn(say), "stream", raw("true"))},
+		{messagesPath, obj("model", nativeChat, "messages", turn(say), "max_tokens", raw("300"))},
+		{vectorsPath, obj("model", plainVector, "input", arr(say, "b"))},
+		{imagesPath, obj("model", pieceImage, "prompt", say)},
+		{speechPath, obj("model", alphaSpeech, "input", say, "response_format", "wav")},
+		{messagesPath, obj("model", plainChat, "messages", turn(say), "max_tokens", raw("300"), "stream", raw("true"))},
+		{imagesPath, obj("model", alphaImage, "input", obj("messages", turn(arr(obj("text", say)))))},
+		{videosPath, obj("model", betaVideo, "input", obj("prompt", say))},
 	}
-	r.body = []byte(text(o))
-	return r
+	k := kinds[number%len(kinds)]
+	return &request{
+		number: number, class: "third tenant", tenant: thirdTenant, copies: 1, header: map[string]string{}, content: "application/json",
+		path: k.path, body: []byte(text(k.body)),
+	}
 }
 
 // form is a form as a vendor reads it: the last of several fields counts.

@@ -51,9 +51,9 @@ func TestNoClassOfAttackByItself(t *testing.T) {
 	if *class != "" || *only >= 0 {
 		t.Skip("one class is played")
 	}
-	for _, c := range Classes() {
-		t.Run(c, func(t *testing.T) {
-			failOnProblems(t, simulateHostile(t, hostileOptions{Seed: max(*seed, 1), Requests: 40, Class: c}))
+	for _, c := range classes {
+		t.Run(c.name, func(t *testing.T) {
+			failOnProblems(t, simulateHostile(t, hostileOptions{Seed: max(*seed, 1), Requests: 40, Class: c.name}))
 		})
 	}
 }
