@@ -1,5 +1,6 @@
 // Package model holds a small pure model of the ledger's protocol and explores
-// every interleaving of it, as a test. It exports nothing.
+// every interleaving of it, as a test. It exports nothing. What one account gets and
+// pays is that of package ledgermodel, with which storetest compares the real ledgers.
 package model
 
 import (
@@ -12,28 +13,28 @@ import (
 // worlds are small, and each is explored to its end. Without any one of the guards
 // that it needs something in it breaks.
 var worlds = []world{
-	{name: "two requests, two processes, a balance for one", requests: 2, nodes: 2, balance: 2, costs: []int8{0, 1, 3},
+	{name: "two requests, two processes, a balance for one", requests: 2, nodes: 2, balance: 2, costs: []int64{0, 1, 3},
 		left:  allowance{crashes: 1, expiries: 1},
 		needs: []guard{sufficient, settledOnce, capped, balanced, leavesLiving, sweeps, durableFirst}},
-	{name: "a credit, extensions, lost answers", requests: 2, nodes: 1, balance: 3, credits: 2, costs: []int8{0, 1, 4},
+	{name: "a credit, extensions, lost answers", requests: 2, nodes: 1, balance: 3, credits: 2, costs: []int64{0, 1, 4},
 		extends: 1, left: allowance{crashes: 1, losses: 1},
 		needs: []guard{counted, onePayment}},
-	{name: "one request, all that can go wrong", requests: 1, nodes: 2, balance: 3, costs: []int8{0, 2, 4},
+	{name: "one request, all that can go wrong", requests: 1, nodes: 2, balance: 3, costs: []int64{0, 2, 4},
 		extends: 1, left: allowance{crashes: 2, losses: 2, expiries: 2},
 		needs: []guard{extendsOpen, leased, checkpointed}},
-	{name: "time, and a price that rises", requests: 2, nodes: 1, balance: 5, costs: []int8{1},
+	{name: "time, and a price that rises", requests: 2, nodes: 1, balance: 5, costs: []int64{1},
 		extends: 2, left: allowance{crashes: 1, ticks: 3, reprices: 1},
 		needs: []guard{extendedWithin, renewed, pinned}},
-	{name: "two requests with one idempotency key", requests: 2, nodes: 2, keyed: true, balance: 4, costs: []int8{0, 2},
+	{name: "two requests with one idempotency key", requests: 2, nodes: 2, keyed: true, balance: 4, costs: []int64{0, 2},
 		extends: 1, left: allowance{crashes: 2, losses: 1},
 		needs: []guard{oneOwner, keptTogether}},
-	{name: "an id that is in use", requests: 2, nodes: 2, twins: true, balance: 4, costs: []int8{0, 2},
+	{name: "an id that is in use", requests: 2, nodes: 2, twins: true, balance: 4, costs: []int64{0, 2},
 		left:  allowance{crashes: 1, losses: 1, expiries: 1},
 		needs: []guard{oneID, sweptOnce}},
-	{name: "one idempotency key, and a process that is taken for dead", requests: 2, nodes: 2, keyed: true, balance: 4, costs: []int8{0, 2},
+	{name: "one idempotency key, and a process that is taken for dead", requests: 2, nodes: 2, keyed: true, balance: 4, costs: []int64{0, 2},
 		extends: 1, left: allowance{crashes: 1, expiries: 1},
 		needs: []guard{endedFirst, standing}},
-	{name: "two answers of unknown length, a balance for one and a half", requests: 2, nodes: 2, balance: 3, usual: 1, costs: []int8{0, 1, 3},
+	{name: "two answers of unknown length, a balance for one and a half", requests: 2, nodes: 2, balance: 3, usual: 1, costs: []int64{0, 1, 3},
 		left:  allowance{crashes: 1},
 		needs: []guard{limited}},
 }
@@ -206,7 +207,7 @@ func (w *world) wrong(s *state) string {
 // wrongSums are I1, I2, I3 and I7.
 func (s *state) wrongSums() string {
 	a, e := s.account, s.entries
-	var holds int8
+	var holds int64
 	for r := range s.request {
 		if s.request[r].hold {
 			holds += s.request[r].amount
@@ -215,13 +216,13 @@ func (s *state) wrongSums() string {
 	switch {
 	case e.customer+e.credit+e.revenue+e.overrun != 0:
 		return "I1: the entries do not sum to zero"
-	case e.customer != a.posted:
+	case e.customer != a.Posted:
 		return "I1: a customer's entries do not sum to its balance"
-	case a.held < 0 || a.held > a.posted:
+	case a.Held < 0 || a.Held > a.Posted:
 		return "I2: more is held than there is, or less than nothing"
-	case a.held != holds:
+	case a.Held != holds:
 		return "I3: what is held is not what the open holds sum to"
-	case -e.credit != a.credited || e.revenue != a.revenue || -e.overrun != a.overrun:
+	case -e.credit != a.Credited || e.revenue != a.Revenue || -e.overrun != a.Overrun:
 		return "I7: replaying the journal gives other balances"
 	}
 	return ""
@@ -266,7 +267,7 @@ func (w *world) unfinished(s *state) string {
 		}
 	}
 	switch {
-	case s.account.held != 0:
+	case s.account.Held != 0:
 		return "I5: something stays held for ever"
 	case s.key.state == claimOpen:
 		return "an idempotency key stays claimed for ever"

@@ -1,5 +1,7 @@
 package model
 
+import "github.com/tollhouse-ai/gateway/internal/ledgermodel"
+
 // guard is one condition that the protocol checks. The model of the protocol
 // has all of them; each is taken out in its turn to see what it is for.
 type guard int
@@ -45,11 +47,11 @@ type world struct {
 	nodes    int
 	keyed    bool // the requests carry the same idempotency key
 	twins    bool // the second request is given the id of the first
-	balance  int8
-	credits  int8   // how often the operator asks for the one credit
-	costs    []int8 // what a request may turn out to cost, in units
-	extends  int8   // how often a request may be extended
-	usual    int8   // of requests of unknown length: what each gets of an account that cannot spare more; 0 for known ones
+	balance  int64
+	credits  int8    // how often the operator asks for the one credit
+	costs    []int64 // what a request may turn out to cost, in units
+	extends  int64   // how often a request may be extended
+	usual    int64   // of requests of unknown length: what each gets of an account that cannot spare more; 0 for known ones
 	left     allowance
 	needs    []guard // without any of which something breaks here
 	without  [guards]bool
@@ -65,7 +67,7 @@ func (w *world) has(g guard) bool { return !w.without[g] }
 
 // start is the state in which nothing has happened.
 func (w *world) start() state {
-	s := state{left: w.left, price: 1, account: account{posted: w.balance, credited: w.balance}}
+	s := state{left: w.left, price: 1, account: ledgermodel.Account{Posted: w.balance, Credited: w.balance}}
 	s.entries = legs{customer: w.balance, credit: -w.balance}
 	for n := range w.nodes {
 		s.node[n].up = true
@@ -86,25 +88,19 @@ const (
 // state is everything there is, in the database, in the memory of processes
 // and in the heads of clients. It is comparable, so that states can be counted.
 type state struct {
-	account account
+	account ledgermodel.Account
 	entries legs // the journal, summed
 	credit  credit
 	request [requests]request
 	node    [nodes]node
 	key     claim
 	left    allowance
-	price   int8 // the present one, of a unit
+	price   int64 // the present one, of a unit
 	broken  string
 }
 
-// account is the row in the database.
-type account struct{ posted, held, credited, revenue, overrun int8 }
-
-// available is what can still be set aside.
-func (a account) available() int8 { return a.posted - a.held }
-
 // legs are the sums over the journal.
-type legs struct{ customer, credit, revenue, overrun int8 }
+type legs struct{ customer, credit, revenue, overrun int64 }
 
 // credit is the operator's payment under one reference.
 type credit struct {
@@ -146,29 +142,29 @@ type request struct {
 
 	// In the database.
 	hold     bool // a row of an open hold
-	amount   int8
-	granted  int8 // of it, when the hold was made
+	amount   int64
+	granted  int64 // of it, when the hold was made
 	owner    identity
-	soFar    int8 // the checkpoint
-	age      int8 // ticks since the hold was made or extended
-	price    int8 // pinned
+	soFar    int64 // the checkpoint
+	age      int8  // ticks since the hold was made or extended
+	price    int64 // pinned
 	status   status
-	used     int8 // as the receipt says
-	charge   int8
-	overrun  int8
-	room     int8 // amount and what was available when it was captured
-	captures int8 // entries
-	swept    bool // it was ended by its checkpoint
+	used     int64 // as the receipt says
+	charge   int64
+	overrun  int64
+	room     int64 // amount and what was available when it was captured
+	captures int8  // entries
+	swept    bool  // it was ended by its checkpoint
 
 	// In the node's memory.
-	memory   bool // the hold is open and its own
-	cost     int8 // what the request used
-	extended int8 // extensions that were acknowledged
-	fresh    bool // extended since the last tick
+	memory   bool  // the hold is open and its own
+	cost     int64 // what the request used
+	extended int64 // extensions that were acknowledged
+	fresh    bool  // extended since the last tick
 
 	// In the client's head.
 	acked bool
-	told  int8 // the charge
+	told  int64 // the charge
 }
 
 // kind is an operation on the ledger.

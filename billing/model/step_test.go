@@ -2,13 +2,15 @@ package model
 
 import (
 	"fmt"
+
+	"github.com/tollhouse-ai/gateway/internal/ledgermodel"
 )
 
 // step is one edge of the graph: who does what.
 type step struct {
 	verb          string
 	node, request int8 // -1: none
-	n             int8
+	n             int64
 }
 
 func (p step) String() string {
@@ -53,8 +55,8 @@ func (w *world) outside(s *state, yield func(step, state)) {
 		t.credit.asked++
 		if t.credit.applied == 0 || !w.has(onePayment) {
 			t.credit.applied++
-			t.account.posted += credited
-			t.account.credited += credited
+			t.account.Posted += credited
+			t.account.Credited += credited
 			t.entries.customer += credited
 			t.entries.credit -= credited
 		}
@@ -242,7 +244,7 @@ func (w *world) arrive(s *state, n, r int8, yield func(step, state)) {
 	t := *s
 	q := &t.request[r]
 	q.at, q.phase = n, arrived
-	if s.account.available() < w.least() {
+	if s.account.Available(nil) < w.wants().Least {
 		q.phase = over
 		yield(step{"refused at a look", n, r, 0}, t)
 		return
@@ -302,34 +304,22 @@ func (w *world) refuses(s *state, r int8) bool {
 	if w.keyed && w.has(standing) && (s.key.state != claimOpen || s.key.by != r) {
 		return true
 	}
-	return (w.has(oneID) && (q.hold || q.status != open)) || (w.has(sufficient) && s.account.available() < w.least())
+	_, sufficed := s.account.Grant(w.wants(), nil)
+	return (w.has(oneID) && (q.hold || q.status != open)) || (w.has(sufficient) && !sufficed)
 }
 
-// least is the smallest hold that a request starts with.
-func (w *world) least() int8 {
+// wants is what each request asks to be held.
+func (w *world) wants() ledgermodel.Request {
 	if w.usual > 0 {
-		return 1
+		return ledgermodel.Request{Bound: held, Usual: w.usual, Least: 1}
 	}
-	return held
-}
-
-// grant is what is set aside: all of it, unless the length is not known and half of
-// the balance would not stay free.
-func (w *world) grant(a account) int8 {
-	if w.usual == 0 {
-		return held
-	}
-	wish := a.available() - a.posted/2
-	if wish < w.usual {
-		wish = w.usual
-	}
-	return min(held, wish, a.available())
+	return ledgermodel.Request{Bound: held, Least: held}
 }
 
 func (w *world) hold(s *state, n, r int8) {
 	q := &s.request[r]
-	q.granted = w.grant(s.account)
-	s.account.held += q.granted
+	q.granted, _ = s.account.Grant(w.wants(), nil)
+	s.account.Hold(q.granted, nil)
 	q.hold, q.amount, q.owner = true, q.granted, identity{n, s.node[n].life}
 	q.price, q.fresh = s.price, true
 	if w.keyed && w.has(standing) {
@@ -366,11 +356,11 @@ func (w *world) extend(s *state, n, r int8, yield func(step, state)) {
 	}
 	t := *s
 	w.sign(&t, n)
-	if (w.has(extendsOpen) && !t.isOpen(n, r)) || (w.has(extendedWithin) && t.account.available() < more) {
+	if (w.has(extendsOpen) && !t.isOpen(n, r)) || (w.has(extendedWithin) && t.account.Available(nil) < more) {
 		return
 	}
 	q := &t.request[r]
-	t.account.held += more
+	t.account.Hold(more, nil)
 	q.amount += more
 	q.soFar++
 	q.fresh = true
@@ -411,7 +401,7 @@ func (w *world) settleAgain(s *state, n, r int8, yield func(step, state)) {
 }
 
 // end moves the money of one settlement.
-func (w *world) end(s *state, r, used int8, swept bool) {
+func (w *world) end(s *state, r int8, used int64, swept bool) {
 	q, a := &s.request[r], &s.account
 	if q.status != open {
 		s.broken = "I4: a hold ended twice"
@@ -420,15 +410,12 @@ func (w *world) end(s *state, r, used int8, swept bool) {
 	if !w.has(pinned) {
 		price = s.price
 	}
-	cost, room := used*price, q.amount+a.available()
-	charge := cost
+	cost, room := used*price, q.amount+a.Available(nil)
+	charge, overrun := cost, int64(0)
 	if w.has(capped) {
-		charge = min(cost, room)
+		charge, overrun = a.Charge(cost, q.amount)
 	}
-	a.posted -= charge
-	a.held -= q.amount
-	a.revenue += cost
-	a.overrun += cost - charge
+	a.Settle(q.amount, charge, overrun, nil)
 	q.status = released
 	if cost > 0 {
 		q.status = captured
@@ -436,10 +423,10 @@ func (w *world) end(s *state, r, used int8, swept bool) {
 		s.entries.customer -= charge
 		s.entries.revenue += cost
 		if w.has(balanced) {
-			s.entries.overrun -= cost - charge
+			s.entries.overrun -= overrun
 		}
 	}
-	q.hold, q.used, q.charge, q.overrun, q.room, q.swept = false, used, charge, cost-charge, room, swept
+	q.hold, q.used, q.charge, q.overrun, q.room, q.swept = false, used, charge, overrun, room, swept
 	if !swept && w.keyed && w.has(keptTogether) {
 		s.keep(r)
 	}

@@ -132,9 +132,7 @@ func openDatabase(t testing.TB, store string) database {
 		driver, source = "sqlite", "file:"+path+"?mode=ro&_pragma=busy_timeout(10000)"
 	}
 	db, err := sql.Open(driver, source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	db.SetMaxOpenConns(1)
 	t.Cleanup(func() { _ = db.Close() })
 	return database{t, db}
@@ -150,22 +148,16 @@ type receipt struct {
 func (b database) receipts() map[string]receipt {
 	b.t.Helper()
 	rows, err := b.db.QueryContext(b.t.Context(), "SELECT id, status, reason, charge, overrun, created_at, output FROM receipt")
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	defer func() { _ = rows.Close() }()
 	all := map[string]receipt{}
 	for rows.Next() {
 		var id string
 		var r receipt
-		if err := rows.Scan(&id, &r.status, &r.reason, &r.charge, &r.overrun, &r.created, &r.output); err != nil {
-			b.t.Fatal(err)
-		}
+		must(b.t, rows.Scan(&id, &r.status, &r.reason, &r.charge, &r.overrun, &r.created, &r.output))
 		all[id] = r
 	}
-	if err := rows.Err(); err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, rows.Err())
 	return all
 }
 

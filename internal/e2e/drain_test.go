@@ -136,9 +136,7 @@ func drained(t *testing.T, store string, drain time.Duration, hasten bool) {
 
 func signal(t testing.TB, n *node, s os.Signal) {
 	t.Helper()
-	if err := n.cmd.Process.Signal(s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.cmd.Process.Signal(s))
 }
 
 // A client that reads nothing has the server wait for it no longer than others.
@@ -155,13 +153,9 @@ func TestClientsThatTakeNothingDoNotKeepAServerFromEnding(t *testing.T) {
 	n := newInstallation(t, settings{store: store, vendor: v.url, credit: "25"}.text(), "--drain", drain.String()).start(t)
 	for i := range count {
 		conn, err := net.Dial("tcp", n.api)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
-		if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
-			t.Fatal(err)
-		}
+		must(t, conn.(*net.TCPConn).SetReadBuffer(4<<10))
 		body := request{text: fmt.Sprint("stalled ", i), max: 1_000_000, stream: true}.body()
 		if _, err := fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", acmeKey, len(body), body); err != nil {
 			t.Fatal(err)

@@ -7,13 +7,13 @@ package e2e
 import (
 	"flag"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/internal/pgtest"
@@ -148,18 +148,16 @@ func server(t testing.TB) *pgtest.Server {
 	return nil
 }
 
-// with sets a parameter of an address.
-func with(t testing.TB, address, name, value string) string {
-	t.Helper()
-	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := u.Query()
-	q.Set(name, value)
-	u.RawQuery = q.Encode()
-	return u.String()
-}
+// patience is how long something may take that comes by itself.
+const patience = time.Minute
 
 // isFile reports whether a store is a SQLite file, and its path.
 func isFile(store string) (path string, ok bool) { return strings.CutPrefix(store, "sqlite:") }
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

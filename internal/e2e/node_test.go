@@ -52,9 +52,7 @@ func newInstallation(t testing.TB, config string, args ...string) installation {
 // write replaces the configuration.
 func (p installation) write(t testing.TB, config string) {
 	t.Helper()
-	if err := os.WriteFile(p.config, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(p.config, []byte(config), 0o600))
 }
 
 var banner = regexp.MustCompile(`(?s)API +http://(\S+)/v1\n  Admin +http://(\S+)`)
@@ -89,9 +87,7 @@ func (n *node) run(t testing.TB) {
 	args := append([]string{"serve", "--config", p.config, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", p.data}, p.args...)
 	n.cmd = exec.Command(built.path(t), args...)
 	n.cmd.Env, n.cmd.Stdout, n.cmd.Stderr = p.env, n.out, n.log
-	if err := n.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.cmd.Start())
 	go func(cmd *exec.Cmd, out, log *outputBuffer) {
 		_ = cmd.Wait() // a killed process is no surprise here
 		out.close()
@@ -258,21 +254,15 @@ func (n *node) tool(t testing.TB, key, name, arguments string) string {
 	t.Helper()
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name, arguments)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+n.api+"/mcp", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.Header.Set("Authorization", "Bearer "+key)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	r.Header.Set("MCP-Protocol-Version", "2025-06-18")
 	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return fmt.Sprintf("%d %s", resp.StatusCode, text)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// proxy stands between a node and Postgres. It can be cut, and stalled, and it
-// can break a connection around a COMMIT.
+// proxy stands between a node and Postgres, and can break a connection around a
+// COMMIT.
 type proxy struct {
 	network, address string // of Postgres
 	listener         net.Listener
@@ -23,7 +23,6 @@ type proxy struct {
 	// COMMIT; nil means pass. Set it before the first connection.
 	atCommit func() commitFault
 
-	flow  sync.RWMutex // held by a stall
 	mu    sync.Mutex
 	links map[*link]struct{}
 	down  bool
@@ -46,20 +45,16 @@ var commit = []byte("Q\x00\x00\x00\x0bcommit\x00")
 func newProxy(t testing.TB, store string) (*proxy, string) {
 	t.Helper()
 	config, err := pgx.ParseConfig(store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := &proxy{links: map[*link]struct{}{}}
 	p.network, p.address = pgconn.NetworkAddress(config.Host, config.Port)
 	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
 	go p.accept()
-	t.Cleanup(func() { _ = p.listener.Close(); p.cut() })
+	t.Cleanup(p.close)
 	u, err := url.Parse(store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	q := u.Query()
 	q.Del("host")
 	q.Set("sslmode", "disable")
@@ -121,36 +116,21 @@ func (p *proxy) pump(l *link, from, to net.Conn, asks bool) {
 		if how == before {
 			return
 		}
-		p.flow.RLock()
-		_, err = to.Write(buf[:n])
-		p.flow.RUnlock()
-		if err != nil || how == racing {
+		if _, err = to.Write(buf[:n]); err != nil || how == racing {
 			return
 		}
 	}
 }
 
-// cut breaks every connection and refuses new ones.
-func (p *proxy) cut() {
+// close breaks every connection and refuses new ones.
+func (p *proxy) close() {
+	_ = p.listener.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down = true
 	for l := range p.links {
 		l.close()
 	}
-}
-
-// heal ends a cut.
-func (p *proxy) heal() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.down = false
-}
-
-// stall keeps every byte back until it is ended.
-func (p *proxy) stall() (end func()) {
-	p.flow.Lock()
-	return p.flow.Unlock
 }
 
 // link is one connection through the proxy.

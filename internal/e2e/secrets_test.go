@@ -231,9 +231,7 @@ func callTools(t *testing.T, n *node, key string) {
 func disconnect(t *testing.T, c *client, n *node, q request) {
 	t.Helper()
 	resp, err := c.open(n, q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil {
 		t.Error(err)
 	}
@@ -285,9 +283,7 @@ func files(t testing.TB, dir string) map[string]string {
 		all[path] = string(data)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all
 }
 
@@ -318,18 +314,14 @@ func (b database) text(query string) string {
 	}
 	defer func() { _ = rows.Close() }()
 	columns, err := rows.Columns()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, err)
 	var all strings.Builder
 	row, to := make([]any, len(columns)), make([]any, len(columns))
 	for i := range row {
 		to[i] = &row[i]
 	}
 	for rows.Next() {
-		if err := rows.Scan(to...); err != nil {
-			b.t.Fatal(err)
-		}
+		must(b.t, rows.Scan(to...))
 		for _, v := range row {
 			if bytes, ok := v.([]byte); ok {
 				v = string(bytes)
@@ -337,9 +329,7 @@ func (b database) text(query string) string {
 			_, _ = fmt.Fprintln(&all, v) // a builder takes everything
 		}
 	}
-	if err := rows.Err(); err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, rows.Err())
 	return all.String()
 }
 
@@ -385,14 +375,10 @@ func (w *otlpCollector) got() string {
 func (n *node) metrics() string {
 	n.t.Helper()
 	r, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, "http://"+n.admin+"/metrics", http.NoBody)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	r.Header.Set("Authorization", "Bearer "+n.token())
 	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {

@@ -7,14 +7,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 )
 
 // vendor is an upstream that speaks OpenAI's wire and produces exactly as many
 // tokens as it is asked for, each of four letters, as the gateway estimates
-// them. It counts the calls by their last message.
+// them. It counts the calls.
 type vendor struct {
 	url   string
 	calls atomic.Int64
@@ -23,9 +22,6 @@ type vendor struct {
 	answer func(w http.ResponseWriter, r *http.Request, c vendorCall) bool
 	// token, if set, is called before each token of a stream.
 	token func(r *http.Request, c vendorCall, i int64)
-
-	mu sync.Mutex
-	by map[string]int
 }
 
 // vendorCall is what a call asks for.
@@ -54,18 +50,11 @@ func (c vendorCall) output() int64 {
 
 func newVendor(t testing.TB) *vendor {
 	t.Helper()
-	v := &vendor{by: map[string]int{}}
+	v := &vendor{}
 	s := httptest.NewServer(v)
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	v.url = s.URL + "/v1"
 	return v
-}
-
-// asked is how often the text was the last message.
-func (v *vendor) asked(text string) int {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.by[text]
 }
 
 // ServeHTTP implements http.Handler.
@@ -80,9 +69,6 @@ func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.calls.Add(1)
-	v.mu.Lock()
-	v.by[c.text()]++
-	v.mu.Unlock()
 	switch {
 	case v.answer != nil && v.answer(w, r, c):
 	case c.Stream:

@@ -67,7 +67,7 @@ func (k Kind) IsVideo() bool { return traits[k].op == upstream.SubmitVideo }
 func (k Kind) translated() bool { return traits[k].op != traits[k].dialect }
 
 // Case is one request as a script: what is asked, by whom, what the vendor does
-// with each try, and what the client does meanwhile. It is drawn from a seed and
+// with each attempt, and what the client does meanwhile. It is made of a seed and
 // a number, and can be written down and played again.
 type Case struct {
 	Seed   uint64 `json:"seed"`
@@ -96,9 +96,9 @@ type Case struct {
 type Copy struct {
 	After  time.Duration `json:"after,omitempty"` // the first
 	Client Client        `json:"client"`
-	// Tries are what the vendors do, for each part of the request that is asked
-	// for by itself, try by try.
-	Tries [][]Try `json:"tries"`
+	// Attempts are what the vendors do, for each part of the request that is asked
+	// for by itself, attempt by attempt.
+	Attempts [][]attemptScript `json:"attempts"`
 }
 
 // Client is what a client does besides reading.
@@ -139,8 +139,8 @@ func (c *Case) String() string {
 	return string(text)
 }
 
-// Try is what a vendor does when it is asked.
-type Try struct {
+// attemptScript is what a vendor does when it is asked.
+type attemptScript struct {
 	Connect time.Duration `json:"connect"`
 	Wait    time.Duration `json:"wait"` // until it answers
 	Trouble Trouble       `json:"trouble,omitempty"`
@@ -153,7 +153,7 @@ type Try struct {
 	Answer Answer `json:"answer"`
 }
 
-// Trouble is what goes wrong with a try.
+// Trouble is what goes wrong with an attempt.
 type Trouble string
 
 // The troubles, by when they show. Rows are those of the design's catalogue of

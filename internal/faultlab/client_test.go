@@ -208,7 +208,7 @@ func (c *Case) Body() []byte {
 // textAt is one of the texts that are embedded. It tells its place.
 func (c *Case) textAt(i int) string { return fmt.Sprintf("t%02d %s", i, c.Prompt) }
 
-// pixels is a picture of 16 by 16 points, as far as anybody looks at it.
+// picture is a PNG of 16 by 16 points, as far as anybody looks at it.
 const picture = "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x10\x00\x00\x00\x10\x08\x00\x00\x00\x00\x3a\x98\xa0\xbd" +
 	"\x00\x00\x00\x0cIDATx\x9cc`\xa0\x1c\x00\x00\x01\x10\x00\x01\x00\x00\x00\x00IEND\xaeB`\x82"
 

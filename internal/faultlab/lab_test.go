@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/ledgermodel"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -36,7 +37,7 @@ type Options struct {
 	// Calm leaves out what happens to the gateway itself: reloads, restarts and a
 	// ledger that is away.
 	Calm bool
-	// Cases, when not nil, are played instead of those that are drawn.
+	// Cases, when not nil, are played instead of random ones.
 	Cases func(number int) *Case
 }
 
@@ -47,7 +48,7 @@ type Store interface {
 	video.Store
 }
 
-// Lab is a gateway with its vendors, its clients and its bad days, in the virtual
+// Lab is a gateway with its vendors, its clients and what goes wrong, in the virtual
 // time of a testing/synctest bubble.
 type Lab struct {
 	options Options
@@ -119,7 +120,7 @@ const credit = 1_000_000 * billing.One
 func newLab(o Options) (*Lab, error) {
 	o.Requests, o.Clients = or(o.Requests, 2_000), or(o.Clients, 64)
 	if o.Cases == nil {
-		o.Cases = func(n int) *Case { return Draw(o.Seed, n) }
+		o.Cases = func(n int) *Case { return randomCase(o.Seed, n) }
 	}
 	if o.Store != nil {
 		o.Ledger = o.Store
@@ -128,11 +129,11 @@ func newLab(o Options) (*Lab, error) {
 		o.Ledger = memory.NewLedger(memory.LedgerOptions{Receipts: 1_000_000})
 	}
 	l := &Lab{options: o, start: time.Now(), source: newSource(o.Seed, -1), runs: map[string]*Run{}, answers: &memory.Answers{}}
-	l.ledger = &ledgerProbe{Ledger: o.Ledger, lab: l, away: &outages{}, prices: map[string]*billing.Price{}, settled: map[string]billing.Usage{}}
+	l.ledger = &ledgerProbe{Ledger: o.Ledger, lab: l, away: &outages{}, reference: ledgermodel.New(), prices: map[string]*billing.Price{}, pinned: map[string]*billing.Price{}, settled: map[string]billing.Usage{}}
 	plain := &vendor{l, &l.polls}
 	l.vendor, l.log = plain, newRequestLog()
 	if o.Wire {
-		l.vendor = &wired{vendor: *plain}
+		l.vendor = &wireVendor{vendor: *plain}
 	}
 	l.tasks = memory.NewTasks(nil, l.answers)
 	ctx := context.Background()
@@ -144,7 +145,7 @@ func newLab(o Options) (*Lab, error) {
 		if accountOf(n) != fmt.Sprintf("account-%d", n) {
 			continue
 		}
-		if err := o.Ledger.CreateAccount(ctx, accountOf(n), sum); err != nil {
+		if err := l.ledger.CreateAccount(ctx, accountOf(n), sum); err != nil {
 			return nil, err
 		}
 	}
@@ -154,7 +155,7 @@ func newLab(o Options) (*Lab, error) {
 // allow renews the budget of the frugal payer.
 func (l *Lab) allow(ctx context.Context) error {
 	budget := billing.One / 1_000
-	return l.options.Ledger.SetBudget(ctx, accountOf(rich+poor), fmt.Sprintf("key-%d", rich+poor), &budget)
+	return l.ledger.SetBudget(ctx, accountOf(rich+poor), fmt.Sprintf("key-%d", rich+poor), &budget)
 }
 
 func or(n, otherwise int) int {
@@ -166,7 +167,7 @@ func or(n, otherwise int) int {
 
 // routes are what a reload replaces, of a generation.
 func (l *Lab) routes(generation int) (gateway.Options, error) {
-	prices, err := priceList(generation)
+	prices, err := newPriceList(prices(generation), 0)
 	if err != nil {
 		return gateway.Options{}, err
 	}
@@ -238,8 +239,8 @@ func (l *Lab) healthy() bool { return l.well.Load() }
 
 func (l *Lab) vendorsFail() bool { return l.now() < time.Duration(l.vendorsFailUntil.Load()) }
 
-// blame notes that something does not hold.
-func (l *Lab) blame(format string, args ...any) {
+// problem notes that something does not hold.
+func (l *Lab) problem(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.problems = append(l.problems, fmt.Sprintf(format, args...))
@@ -279,7 +280,7 @@ func (l *Lab) disturb(ctx context.Context) {
 	s := l.source
 	for n := 0; wait(ctx, s.span(time.Second, 20*time.Second)+time.Microsecond/4); n++ {
 		if err := l.topUp(n); err != nil {
-			l.blame("paying in: %v", err)
+			l.problem("paying in: %v", err)
 		}
 		if l.options.Calm {
 			continue
@@ -293,7 +294,7 @@ func (l *Lab) disturb(ctx context.Context) {
 			l.vendorsFailUntil.Store(int64(l.now() + s.span(time.Second, 50*time.Second)))
 		default:
 			if err := l.reload(); err != nil {
-				l.blame("a reload: %v", err)
+				l.problem("a reload: %v", err)
 			}
 		}
 	}
@@ -308,7 +309,7 @@ func (l *Lab) topUp(n int) error {
 		}
 	}
 	for i := rich; i < rich+poor; i++ {
-		if err := l.options.Ledger.Credit(ctx, accountOf(i), billing.One/10_000, fmt.Sprintf("top-up %d", n)); err != nil {
+		if err := l.ledger.Credit(ctx, accountOf(i), billing.One/10_000, fmt.Sprintf("top-up %d", n)); err != nil {
 			return err
 		}
 	}
@@ -351,7 +352,7 @@ func (l *Lab) restart(ctx context.Context, patience time.Duration) {
 	l.turn.Lock()
 	defer l.turn.Unlock()
 	if err := l.open(); err != nil {
-		l.blame("a restart: %v", err)
+		l.problem("a restart: %v", err)
 	}
 }
 
@@ -367,7 +368,7 @@ func (l *Lab) awaitCaptures() {
 	const longest = 5 * time.Minute
 	for since := l.now(); l.gateway.Unsettled() > 0; time.Sleep(100 * time.Millisecond) {
 		if l.now()-since > longest {
-			l.blame("after %s with nothing new the gateway still owes %d captures", longest, l.gateway.Unsettled())
+			l.problem("after %s with nothing new the gateway still owes %d captures", longest, l.gateway.Unsettled())
 			return
 		}
 	}

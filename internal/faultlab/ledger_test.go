@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/ledgermodel"
 )
 
 // Ledger is a ledger that the lab can stand its gateways on.
@@ -17,15 +19,20 @@ type Ledger interface {
 }
 
 // ledgerProbe is a ledger that is away for moments, and watches what is asked of it.
+// The reference ledger beside it does the same, in the same order.
 type ledgerProbe struct {
 	Ledger
 	lab  *Lab
 	away *outages
 
+	order     sync.Mutex // held while the ledger and the reference do an operation
+	reference *ledgermodel.Ledger
+
 	mu      sync.Mutex
-	prices  map[string]*billing.Price
-	settled map[string]billing.Usage // by request: what the first settlement that was told of took
-	broken  []string                 // rules of a Meter that its caller has broken
+	prices  map[string]*billing.Price // by version
+	pinned  map[string]*billing.Price // by request
+	settled map[string]billing.Usage  // by request: what the first settlement that was told of took
+	broken  []string                  // rules of a Meter that its caller has broken
 }
 
 // outages are the moments in which a ledger is away, by the lab's clock.
@@ -98,8 +105,34 @@ func (t *ledgerProbe) Reserve(ctx context.Context, c billing.HoldRequest) (billi
 	if c.Price != nil {
 		t.prices[c.Price.Version()] = c.Price
 	}
+	t.pinned[c.RequestID] = c.Price
 	t.mu.Unlock()
-	return t.Ledger.Reserve(ctx, c)
+	t.order.Lock()
+	defer t.order.Unlock()
+	h, err := t.Ledger.Reserve(ctx, c)
+	if err != nil && !fault.Is(err, fault.InsufficientBalance) {
+		return h, err
+	}
+	cost := func(u billing.Usage) int64 {
+		sum, err := c.Price.Cost(u)
+		if err != nil {
+			t.breaks("%s: %v", c.RequestID, err)
+		}
+		return int64(sum)
+	}
+	amount, available, refused := t.reference.Reserve(c.RequestID, ledgermodel.Key{Account: c.Account, Name: c.Key},
+		ledgermodel.Request{Bound: cost(c.Bound), Least: cost(c.Least), Usual: cost(c.Usual), Firm: cost(c.Firm)})
+	if (err == nil) != (refused == nil) || int64(h.Amount) != amount || int64(h.Available) != available {
+		t.breaks("%s: the hold is %s and %s is available (%v), by the reference %d and %d (%v)", c.RequestID, h.Amount, h.Available, err, amount, available, refused)
+	}
+	return h, err
+}
+
+// breaks notes that something does not hold.
+func (t *ledgerProbe) breaks(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.broken = append(t.broken, fmt.Sprintf(format, args...))
 }
 
 // Extend extends a hold, unless the ledger is away.
@@ -108,11 +141,21 @@ func (t *ledgerProbe) Extend(ctx context.Context, h billing.Hold, soFar billing.
 		return err
 	}
 	t.mu.Lock()
-	if _, twice := t.settled[h.ID]; twice {
-		t.broken = append(t.broken, fmt.Sprintf("%s: the hold was extended after its settlement", h.ID))
-	}
+	_, twice := t.settled[h.ID]
 	t.mu.Unlock()
-	return t.Ledger.Extend(ctx, h, soFar, more)
+	if twice {
+		t.breaks("%s: the hold was extended after its settlement", h.ID)
+	}
+	t.order.Lock()
+	defer t.order.Unlock()
+	err := t.Ledger.Extend(ctx, h, soFar, more)
+	if err != nil && !fault.Is(err, fault.InsufficientBalance) {
+		return err
+	}
+	if refused := t.reference.Extend(h.ID, int64(more)); (err == nil) != (refused == nil) {
+		t.breaks("%s: the extension by %s ended with %v, by the reference with %v", h.ID, more, err, refused)
+	}
+	return err
 }
 
 // Settle ends a hold, unless the ledger is away.
@@ -120,7 +163,7 @@ func (t *ledgerProbe) Settle(ctx context.Context, h billing.Hold, u billing.Usag
 	if err := t.interfere(ctx, t.locked(h.ID)); err != nil {
 		return billing.Receipt{}, err
 	}
-	r, err := t.Ledger.Settle(ctx, h, u, with...)
+	r, err := t.settle(ctx, h, u, with)
 	if err != nil {
 		return r, err
 	}
@@ -128,12 +171,56 @@ func (t *ledgerProbe) Settle(ctx context.Context, h billing.Hold, u billing.Usag
 		return billing.Receipt{}, errAway
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, twice := t.settled[h.ID]; twice && h.Operation != string(Beta.op()) {
-		t.broken = append(t.broken, fmt.Sprintf("%s: it was settled again after the ledger had said that it was settled", h.ID))
-	}
+	_, twice := t.settled[h.ID]
 	t.settled[h.ID] = u
+	t.mu.Unlock()
+	if twice && h.Operation != string(Beta.op()) {
+		t.breaks("%s: it was settled again after the ledger had said that it was settled", h.ID)
+	}
 	return r, nil
+}
+
+// settle settles a hold on the ledger and on the reference.
+func (t *ledgerProbe) settle(ctx context.Context, h billing.Hold, u billing.Usage, with []billing.Record) (billing.Receipt, error) {
+	t.order.Lock()
+	defer t.order.Unlock()
+	r, err := t.Ledger.Settle(ctx, h, u, with...)
+	if err != nil {
+		return r, err
+	}
+	t.mu.Lock()
+	price := t.pinned[h.ID]
+	t.mu.Unlock()
+	cost, err := price.Cost(u)
+	if r.Reason == billing.ReasonExpired { // it had ended by itself
+		cost = 0
+	}
+	want, refused := t.reference.Settle(h.ID, int64(cost))
+	if err != nil || refused != nil || want != (ledgermodel.Receipt{Hold: int64(r.Hold), Charge: int64(r.Charge), Overrun: int64(r.Overrun)}) {
+		t.breaks("%s: it was settled as %+v (%v), by the reference as %+v (%v)", h.ID, r, err, want, refused)
+	}
+	return r, nil
+}
+
+// CreateAccount adds an account.
+func (t *ledgerProbe) CreateAccount(ctx context.Context, name string, credit billing.Money) error {
+	t.order.Lock()
+	defer t.order.Unlock()
+	return errors.Join(t.Ledger.CreateAccount(ctx, name, credit), t.reference.CreateAccount(name, int64(credit)))
+}
+
+// Credit gives an account something.
+func (t *ledgerProbe) Credit(ctx context.Context, account string, amount billing.Money, reference string) error {
+	t.order.Lock()
+	defer t.order.Unlock()
+	return errors.Join(t.Ledger.Credit(ctx, account, amount, reference), t.reference.Credit(account, int64(amount), reference))
+}
+
+// SetBudget bounds a key.
+func (t *ledgerProbe) SetBudget(ctx context.Context, account, key string, budget *billing.Money) error {
+	t.order.Lock()
+	defer t.order.Unlock()
+	return errors.Join(t.Ledger.SetBudget(ctx, account, key, budget), t.reference.SetBudget(ledgermodel.Key{Account: account, Name: key}, (*int64)(budget)))
 }
 
 // locked reports whether the end of a request is settled under a lock.

@@ -3,6 +3,7 @@ package faultlab
 import (
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -10,9 +11,9 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// verdict is what a request must have used, with the rule that says so. Where
+// expectation is what a request must have used, with the rule that says so. Where
 // others is not empty each of them is right too: see the package documentation, What is not exact.
-type verdict struct {
+type expectation struct {
 	used   tally
 	others []tally
 	rule   string
@@ -32,10 +33,10 @@ const (
 )
 
 // right is what the run must have used.
-func (r *Run) right() verdict {
+func (r *Run) right() expectation {
 	v := r.due()
 	if v.rule == ruleComplete && r.withheld() {
-		return verdict{rule: ruleWithheld, others: []tally{v.used}}
+		return expectation{rule: ruleWithheld, others: []tally{v.used}}
 	}
 	return v
 }
@@ -51,10 +52,10 @@ func (r *Run) withheld() bool {
 }
 
 // due is what the run must have used if the ledger was there.
-func (r *Run) due() verdict {
+func (r *Run) due() expectation {
 	switch {
-	case len(r.plays) == 0:
-		return verdict{rule: ruleUnasked}
+	case len(r.attempts) == 0:
+		return expectation{rule: ruleUnasked}
 	case r.Case.Kind.IsVideo():
 		return r.rightVideo()
 	case r.Case.Kind == Speech:
@@ -68,32 +69,32 @@ func (r *Run) due() verdict {
 	switch {
 	case !r.Case.Stream && p.answered():
 		used, _ := r.Case.tally(p.script.marks)
-		return verdict{used: used, rule: ruleComplete}
+		return expectation{used: used, rule: ruleComplete}
 	case !r.goneIn(p):
-		return verdict{rule: ruleFailed}
+		return expectation{rule: ruleFailed}
 	}
 	return r.goneFirst(r.Case.inputOnly())
 }
 
 // goneFirst is what a client pays who left before anything came.
-func (r *Run) goneFirst(input tally) verdict {
-	return verdict{used: input, rule: ruleGoneFirst}
+func (r *Run) goneFirst(input tally) expectation {
+	return expectation{used: input, rule: ruleGoneFirst}
 }
 
-// goneIn reports whether it was the client's leaving that ended a try which may
+// goneIn reports whether it was the client's leaving that ended an attempt which may
 // have cost its vendor something.
-func (r *Run) goneIn(p *playedTry) bool {
+func (r *Run) goneIn(p *attempt) bool {
 	return r.left != never && p.dropped == r.left && p.over == never && p.sent && !p.refused
 }
 
 // answered reports whether all of a whole answer came, and is one.
-func (p *playedTry) answered() bool {
+func (p *attempt) answered() bool {
 	s := p.script
 	return p.eof && p.given == len(s.data) && len(s.marks) > 0 && s.marks[0].what == completes
 }
 
 // came are the events of a stream that the gateway could take.
-func (p *playedTry) came() []mark {
+func (p *attempt) came() []mark {
 	for i, m := range p.script.marks {
 		if p.given < m.ready && (!p.eof || p.given < m.whole) {
 			return p.script.marks[:i]
@@ -103,7 +104,7 @@ func (p *playedTry) came() []mark {
 }
 
 // rightStream is what a stream must have used of which the client got a 200.
-func (r *Run) rightStream() verdict {
+func (r *Run) rightStream() expectation {
 	p := r.last(0)
 	var came []mark
 	// What was read ahead of the client is not delivered where its answer is called
@@ -115,39 +116,39 @@ func (r *Run) rightStream() verdict {
 		switch m.what {
 		case completes:
 			used, _ := r.Case.tally(came[:i+1])
-			return verdict{used: used, rule: ruleComplete}
+			return expectation{used: used, rule: ruleComplete}
 		case ruins:
 			return r.cutStream(came[:i])
 		}
 	}
 	if r.reads == 0 && r.left != never && p.over != never && p.over <= r.left { // nobody had asked for what was to come
-		return verdict{others: []tally{r.Case.inputOnly()}, rule: ruleGone}
+		return expectation{others: []tally{r.Case.inputOnly()}, rule: ruleGone}
 	}
 	if !r.goneIn(p) {
 		return r.cutStream(came)
 	}
 	used, others := r.Case.tally(came)
-	return verdict{used: used, others: others, rule: ruleGone}
+	return expectation{used: used, others: others, rule: ruleGone}
 }
 
 // cutStream is what a stream must have used that came to no end.
-func (r *Run) cutStream(came []mark) verdict {
+func (r *Run) cutStream(came []mark) expectation {
 	seen := false
 	for _, m := range came {
 		seen = seen || m.partial || m.quarters > 0 && !m.unseen
 	}
 	if !seen {
-		return verdict{rule: ruleFailed}
+		return expectation{rule: ruleFailed}
 	}
 	used, others := r.Case.tally(came)
-	return verdict{used: used, others: others, rule: ruleCut}
+	return expectation{used: used, others: others, rule: ruleCut}
 }
 
 // rightVideo is what a video must have used.
-func (r *Run) rightVideo() verdict {
+func (r *Run) rightVideo() expectation {
 	c := r.Case
 	if !r.last(0).answered() || c.Video.End != "succeeded" {
-		return verdict{rule: ruleNoVideo}
+		return expectation{rule: ruleNoVideo}
 	}
 	used := tally{billing.Second: c.Seconds}
 	if c.Kind == Gamma {
@@ -158,17 +159,17 @@ func (r *Run) rightVideo() verdict {
 		}
 		used = tally{billing.Output: n}
 	}
-	return verdict{used: used, rule: ruleVideo}
+	return expectation{used: used, rule: ruleVideo}
 }
 
 // rightSpeech is what speech must have used: all characters, or those of the
 // parts of which the client got any audio; of a client who left those of the parts
 // that were asked for.
-func (r *Run) rightSpeech() verdict {
+func (r *Run) rightSpeech() expectation {
 	all := int64(utf8.RuneCountInString(r.Case.Prompt))
 	whole, before := true, 0
 	chars, asked := int64(0), int64(0)
-	var under *playedTry // the part that was asked for last
+	var under *attempt // the part that was asked for last
 	for part := range r.Case.parts() {
 		p := r.last(part)
 		if p != nil {
@@ -185,18 +186,18 @@ func (r *Run) rightSpeech() verdict {
 	}
 	switch {
 	case whole:
-		return verdict{used: tally{billing.Character: all}, rule: ruleComplete}
+		return expectation{used: tally{billing.Character: all}, rule: ruleComplete}
 	case r.goneIn(under) || r.left != never && under.answered():
 		return r.goneFirst(tally{billing.Character: min(asked, all)})
 	case r.got == 0:
-		return verdict{rule: ruleFailed}
+		return expectation{rule: ruleFailed}
 	}
-	return verdict{used: tally{billing.Character: min(chars, all)}, rule: ruleCut}
+	return expectation{used: tally{billing.Character: min(chars, all)}, rule: ruleCut}
 }
 
 // rightVectors is what embeddings must have used: all parts or nothing, but of a
 // client who left those parts that had come or were under way.
-func (r *Run) rightVectors() verdict {
+func (r *Run) rightVectors() expectation {
 	c := r.Case
 	whole := true
 	var all, owed int64
@@ -217,9 +218,9 @@ func (r *Run) rightVectors() verdict {
 	}
 	switch {
 	case whole:
-		return verdict{used: tally{billing.Input: c.plausibleVectors(all)}, rule: ruleComplete}
-	case r.left == never: // while it ran, be it that a part waited for another try
-		return verdict{rule: ruleFailed}
+		return expectation{used: tally{billing.Input: c.plausibleVectors(all)}, rule: ruleComplete}
+	case r.left == never: // while it ran, be it that a part waited for another attempt
+		return expectation{rule: ruleFailed}
 	}
 	return r.goneFirst(tally{billing.Input: c.plausibleVectors(owed)})
 }
@@ -279,9 +280,9 @@ func (c *Case) talkTally(marks []mark) tally {
 		if m.report == nil {
 			continue
 		}
-		input.hear(m.report.input)
-		cached.hear(m.report.cached)
-		output.hear(m.report.output)
+		input.merge(m.report.input)
+		cached.merge(m.report.cached)
+		output.merge(m.report.output)
 		floor = max(floor, m.report.floor)
 		if m.report.output.known {
 			since = 0
@@ -325,8 +326,8 @@ func or64(n, otherwise int64) int64 {
 	return otherwise
 }
 
-// hear takes in another count of the same thing.
-func (c *count) hear(other count) {
+// merge takes in another count of the same thing.
+func (c *count) merge(other count) {
 	if other.known {
 		c.known, c.n = true, max(c.n, other.n)
 	}
@@ -454,11 +455,19 @@ func prices(generation int) map[string]row {
 	}
 }
 
-// priceList is a generation for the gateway.
-func priceList(generation int) (*billing.PriceList, error) {
+// newPriceList is a price list for a gateway, less a part of a hundred.
+func newPriceList(rows map[string]row, discount int64) (*billing.PriceList, error) {
 	all := map[string]*billing.Price{}
-	for model, row := range prices(generation) {
-		p, err := billing.NewPrice(row...)
+	for model, row := range rows {
+		rates := slices.Clone(row)
+		for i := range rates {
+			amount, err := billing.ParseMoney(rates[i].Amount)
+			if err != nil {
+				return nil, err
+			}
+			rates[i].Amount = (amount * billing.Money(100-discount) / 100).String()
+		}
+		p, err := billing.NewPrice(rates...)
 		if err != nil {
 			return nil, err
 		}

@@ -11,17 +11,17 @@ import (
 const never = time.Duration(-1)
 
 // Run is one copy of a case on its way: what its vendors did and what its client
-// saw, by the lab's clock. The oracle judges it.
+// saw, by the lab's clock. The oracle reads it.
 type Run struct {
 	Case       *Case
 	Copy       int
 	ID         string // the gateway's, of the request
 	generation int    // of the price list when the request began
 
-	mu      sync.Mutex
-	plays   []*playedTry
-	taken   time.Duration // when a vendor had taken the video
-	counted map[int]int   // tries by part
+	mu       sync.Mutex
+	attempts []*attempt
+	taken    time.Duration // when a vendor had taken the video
+	counted  map[int]int   // attempts by part
 
 	// What the client saw.
 	began    time.Duration
@@ -38,10 +38,10 @@ type Run struct {
 	ended    time.Duration
 }
 
-// playedTry is one try at a vendor.
-type playedTry struct {
+// attempt is one attempt at a vendor.
+type attempt struct {
 	part, number int
-	try          *Try
+	plan         *attemptScript
 	script       *script
 	began        time.Duration
 
@@ -54,8 +54,8 @@ type playedTry struct {
 	dropped time.Duration // when the gateway let go of it
 }
 
-// begin notes a try and finds its script.
-func (r *Run) begin(part int, call *upstream.Call, l *Lab) *playedTry {
+// begin notes an attempt and finds its script.
+func (r *Run) begin(part int, call *upstream.Call, l *Lab) *attempt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := r.counted[part]
@@ -63,35 +63,34 @@ func (r *Run) begin(part int, call *upstream.Call, l *Lab) *playedTry {
 		r.counted = map[int]int{}
 	}
 	r.counted[part] = n + 1
-	tries := r.Case.Copies[r.Copy].Tries[part]
-	try := &tries[min(n, len(tries)-1)]
-	told := *try
+	plans := r.Case.Copies[r.Copy].Attempts[part]
+	plan := plans[min(n, len(plans)-1)]
 	switch {
 	case l.healthy():
-		told.Trouble, told.Status, told.Again = Fine, 0, 0
+		plan.Trouble, plan.Status, plan.Again = Fine, 0, 0
 	case l.vendorsFail():
-		told.Trouble, told.Status, told.Again = Fails, 500, 0
+		plan.Trouble, plan.Status, plan.Again = Fails, 500, 0
 	}
-	p := &playedTry{part: part, number: n, try: &told, began: l.now(), over: never, dropped: never}
-	p.script = answerOf(r.Case, p.try, part, jobOf(call.RequestID))
-	r.plays = append(r.plays, p)
+	p := &attempt{part: part, number: n, plan: &plan, began: l.now(), over: never, dropped: never}
+	p.script = answerOf(r.Case, p.plan, part, jobOf(call.RequestID))
+	r.attempts = append(r.attempts, p)
 	return p
 }
 
 func jobOf(requestID string) string { return "job-" + requestID }
 
-// last is the last try of a part; nil if there was none.
-func (r *Run) last(part int) *playedTry {
-	for i := len(r.plays) - 1; i >= 0; i-- {
-		if r.plays[i].part == part {
-			return r.plays[i]
+// last is the last attempt of a part; nil if there was none.
+func (r *Run) last(part int) *attempt {
+	for i := len(r.attempts) - 1; i >= 0; i-- {
+		if r.attempts[i].part == part {
+			return r.attempts[i]
 		}
 	}
 	return nil
 }
 
 // ends notes that the vendor's part has ended by itself.
-func (p *playedTry) ends(now time.Duration, eof bool) {
+func (p *attempt) ends(now time.Duration, eof bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over == never && p.dropped == never {
@@ -100,7 +99,7 @@ func (p *playedTry) ends(now time.Duration, eof bool) {
 }
 
 // drops notes that the gateway has let go.
-func (p *playedTry) drops(now time.Duration) {
+func (p *attempt) drops(now time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.dropped == never {

@@ -135,8 +135,8 @@ func (s *eventStream) event(m mark, name, data string) {
 	s.cuts = append(s.cuts, len(s.data))
 }
 
-// troubled cuts or changes the stream as the try says.
-func (s *eventStream) troubled(t *Try) *script {
+// troubled cuts or changes the stream as the attempt says.
+func (s *eventStream) troubled(t *attemptScript) *script {
 	at := t.Place * len(s.marks) / 1000
 	switch t.Trouble {
 	case ErrorBody:
@@ -178,7 +178,7 @@ func (s *eventStream) insert(n int, event func()) {
 }
 
 // place is where the trouble is of an answer that comes to no end.
-func (s *script) place(t *Try) {
+func (s *script) place(t *attemptScript) {
 	switch t.Trouble {
 	case Ends, Breaks, Bursts, Stalls:
 		s.end = t.Place * len(s.data) / 1000
@@ -205,7 +205,7 @@ func (s *script) grind(grain int) {
 }
 
 // document is an answer that is no stream.
-func document(t *Try, kind, data string, m mark) *script {
+func document(t *attemptScript, kind, data string, m mark) *script {
 	m.ready, m.whole, m.what = len(data), len(data), completes
 	s := &script{data: []byte(data), marks: []mark{m}, kind: kind, end: len(data)}
 	s.place(t)
@@ -219,9 +219,9 @@ func document(t *Try, kind, data string, m mark) *script {
 	return s
 }
 
-// answerOf is what a vendor says to one part of a request by a try; job is its id of
+// answerOf is what a vendor says to one part of a request by an attempt; job is its id of
 // a video.
-func answerOf(c *Case, t *Try, part int, job string) *script {
+func answerOf(c *Case, t *attemptScript, part int, job string) *script {
 	switch t.Trouble {
 	case Empty:
 		return &script{kind: "application/json"}
@@ -264,7 +264,7 @@ func (a *Answer) chatUsage(output int64) (string, *report) {
 }
 
 // chatAnswer is a chat chatAnswer.
-func chatAnswer(c *Case, t *Try, a *Answer) *script {
+func chatAnswer(c *Case, t *attemptScript, a *Answer) *script {
 	usage, r := a.chatUsage(a.Output)
 	if !c.Stream {
 		m, choice, member := mark{quarters: quarters(a.Words...), report: r}, "", `,"usage":`+usage
@@ -344,7 +344,7 @@ func (a *Answer) messageUsage(native bool) (start, end, whole string, first, las
 }
 
 // messageAnswer is a messageAnswer.
-func messageAnswer(c *Case, t *Try, a *Answer) *script {
+func messageAnswer(c *Case, t *attemptScript, a *Answer) *script {
 	start, end, whole, first, last, all := a.messageUsage(!c.Kind.translated())
 	if a.Report == Never {
 		first, last, all = nil, nil, nil
@@ -400,7 +400,7 @@ const textsAtOnce = 3
 func (c *Case) textsOf(part int) int { return min(textsAtOnce, c.Texts-part*textsAtOnce) }
 
 // embeddingsAnswer is an answer of embeddings.
-func embeddingsAnswer(c *Case, t *Try, part int) *script {
+func embeddingsAnswer(c *Case, t *attemptScript, part int) *script {
 	a := &t.Answer
 	items := make([]string, c.textsOf(part))
 	for i := range items {
@@ -416,7 +416,7 @@ func embeddingsAnswer(c *Case, t *Try, part int) *script {
 }
 
 // audioAnswer is an answer of speech. Audio that ends early looks as if it were whole.
-func audioAnswer(c *Case, t *Try) *script {
+func audioAnswer(c *Case, t *attemptScript) *script {
 	if t.Trouble == ErrorBody {
 		return document(t, "application/json", "", mark{})
 	}
@@ -438,7 +438,7 @@ func audioAnswer(c *Case, t *Try) *script {
 }
 
 // imageAnswer is an answer with imageAnswer, made new or changed.
-func imageAnswer(c *Case, t *Try, a *Answer) *script {
+func imageAnswer(c *Case, t *attemptScript, a *Answer) *script {
 	input, in := a.number(a.Input)
 	shown, sh := a.number(a.Cached)
 	output, out := a.number(a.Output)
@@ -473,7 +473,7 @@ func imageAnswer(c *Case, t *Try, a *Answer) *script {
 }
 
 // taskAccepted is the answer to the submission of a video.
-func taskAccepted(c *Case, t *Try, job string) *script {
+func taskAccepted(c *Case, t *attemptScript, job string) *script {
 	if c.Kind == Gamma {
 		return document(t, "application/json", fmt.Sprintf(`{"id":%q}`, job), mark{})
 	}

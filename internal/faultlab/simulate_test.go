@@ -34,7 +34,7 @@ func Simulate(o Options) (*Report, error) {
 	l.awaitCaptures()
 	l.stop()
 	l.running.Wait()
-	return l.judge(), nil
+	return l.verify(), nil
 }
 
 // What must have ended how long after the last fault.
@@ -52,7 +52,7 @@ func (l *Lab) recover() {
 	l.awaitCaptures()
 	for since := l.now(); l.held(); time.Sleep(time.Minute) {
 		if l.now()-since > mostVideo {
-			l.blame("%s after the last fault something is still held", mostVideo)
+			l.problem("%s after the last fault something is still held", mostVideo)
 			break
 		}
 	}
@@ -66,7 +66,7 @@ func (l *Lab) recover() {
 	l.repeat()
 	for _, r := range l.all[before:] {
 		if r.failed != nil || !r.complete && !r.replayed && !r.Case.Kind.IsVideo() {
-			l.blameRun(r, "all is well again, and a request fails: %v", fault.From(r.failed))
+			l.runProblem(r, "all is well again, and a request fails: %v", fault.From(r.failed))
 		}
 	}
 	for since := l.now(); l.held() && l.now()-since < mostVideo; {
@@ -128,9 +128,9 @@ func (l *Lab) accounts() (names []string) {
 
 // plain is a case in which nothing goes wrong, of a payer with money.
 func (l *Lab) plain(k Kind, n int) *Case {
-	const apart = 1 << 30 // from the cases that are drawn
+	const apart = 1 << 30 // from the random cases
 	for ; ; n += 1_000 {
-		c := Draw(l.options.Seed, apart+n)
+		c := randomCase(l.options.Seed, apart+n)
 		if c.Kind != k {
 			continue
 		}
@@ -143,11 +143,11 @@ func (l *Lab) plain(k Kind, n int) *Case {
 // well is a copy of which the client stays and nothing goes wrong.
 func well(c Copy) Copy {
 	c.Client, c.After = Client{}, 0
-	c.Tries = slices.Clone(c.Tries)
-	for part, tries := range c.Tries {
-		c.Tries[part] = slices.Clone(tries)
-		for i := range tries {
-			c.Tries[part][i].Trouble, c.Tries[part][i].Answer.Gap = Fine, time.Millisecond
+	c.Attempts = slices.Clone(c.Attempts)
+	for part, attempts := range c.Attempts {
+		c.Attempts[part] = slices.Clone(attempts)
+		for i := range attempts {
+			c.Attempts[part][i].Trouble, c.Attempts[part][i].Answer.Gap = Fine, time.Millisecond
 		}
 	}
 	return c

@@ -29,8 +29,8 @@ func steady(k Kind, line string) *Case {
 	}
 	cp := Copy{}
 	for range c.parts() {
-		try := Try{Connect: time.Millisecond, Wait: 10 * time.Millisecond, Answer: answer}
-		cp.Tries = append(cp.Tries, []Try{try, try, try})
+		attempt := attemptScript{Connect: time.Millisecond, Wait: 10 * time.Millisecond, Answer: answer}
+		cp.Attempts = append(cp.Attempts, []attemptScript{attempt, attempt, attempt})
 	}
 	c.Copies = []Copy{cp}
 	return c
@@ -66,18 +66,18 @@ func TestAStreamCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
 				if form.line != "" && k != Chat && k != Messages {
 					continue
 				}
-				whole := len(answerOf(steady(k, form.line), &steady(k, form.line).Copies[0].Tries[0][0], 0, "").data)
+				whole := len(answerOf(steady(k, form.line), &steady(k, form.line).Copies[0].Attempts[0][0], 0, "").data)
 				step := 1
 				if form.line != "" || form.trouble != Ends || k.translated() {
 					step = 3 // the lengths of events differ: each place within them is met
 				}
 				for at := 1; at <= whole; at += step {
 					c := steady(k, form.line)
-					for part := range c.Copies[0].Tries {
-						for n := range c.Copies[0].Tries[part] {
-							try := &c.Copies[0].Tries[part][n]
-							if part == len(c.Copies[0].Tries)-1 {
-								try.Trouble, try.Byte = form.trouble, at
+					for part := range c.Copies[0].Attempts {
+						for n := range c.Copies[0].Attempts[part] {
+							attempt := &c.Copies[0].Attempts[part][n]
+							if part == len(c.Copies[0].Attempts)-1 {
+								attempt.Trouble, attempt.Byte = form.trouble, at
 							}
 						}
 					}
@@ -114,11 +114,11 @@ func TestAClientGoneAtAnyMomentPaysForWhatHadCome(t *testing.T) {
 // for the end of the whole, which was then paid for.
 func TestAPartOfSpeechWithoutAudioIsNoEnd(t *testing.T) {
 	var cases []*Case
-	for part := range steady(Speech, "").Copies[0].Tries {
+	for part := range steady(Speech, "").Copies[0].Attempts {
 		for _, trouble := range []Trouble{Empty, Garbage, ErrorBody, Fails, Unreachable} {
 			c := steady(Speech, "")
-			for n := range c.Copies[0].Tries[part] {
-				c.Copies[0].Tries[part][n].Trouble, c.Copies[0].Tries[part][n].Status = trouble, 502
+			for n := range c.Copies[0].Attempts[part] {
+				c.Copies[0].Attempts[part][n].Trouble, c.Copies[0].Attempts[part][n].Status = trouble, 502
 			}
 			cases = append(cases, c)
 		}
@@ -134,13 +134,13 @@ func TestWhoLeavesWhileSomePartsAreSentPaysForThose(t *testing.T) {
 	for n := range 60 {
 		c := steady(Embeddings, "")
 		c.Texts = parts * textsAtOnce
-		try := c.Copies[0].Tries[0][0]
-		c.Copies[0].Tries = nil
+		attempt := c.Copies[0].Attempts[0][0]
+		c.Copies[0].Attempts = nil
 		for part := range parts {
-			late := try
+			late := attempt
 			late.Connect = time.Duration((part*7+n)%parts) * 10 * time.Millisecond
 			late.Wait = 25 * time.Millisecond
-			c.Copies[0].Tries = append(c.Copies[0].Tries, []Try{late, late, late})
+			c.Copies[0].Attempts = append(c.Copies[0].Attempts, []attemptScript{late, late, late})
 		}
 		c.Copies[0].Client = Client{Leaves: AtTime, At: time.Duration(n)*time.Millisecond + time.Microsecond/2}
 		cases = append(cases, c)
@@ -167,15 +167,15 @@ func TestTheOracleSharesNoCodeWithTheGateway(t *testing.T) {
 	}
 }
 
-// TestABadHourDoesNotBecomeThreeTimesTheLoad has every vendor fail: the judge
-// counts the tries beyond the first.
+// TestABadHourDoesNotBecomeThreeTimesTheLoad has every vendor fail: the check
+// counts the attempts beyond the first.
 func TestABadHourDoesNotBecomeThreeTimesTheLoad(t *testing.T) {
 	var cases []*Case
 	for n := range 600 {
 		c := steady(Chat, "")
 		c.Pause = time.Duration(n%40) * time.Second
-		for i := range c.Copies[0].Tries[0] {
-			c.Copies[0].Tries[0][i].Trouble, c.Copies[0].Tries[0][i].Status = Fails, 500
+		for i := range c.Copies[0].Attempts[0] {
+			c.Copies[0].Attempts[0][i].Trouble, c.Copies[0].Attempts[0][i].Status = Fails, 500
 		}
 		cases = append(cases, c)
 	}

@@ -35,7 +35,7 @@ func (v *vendor) Supports(op upstream.Op, model string) bool {
 	return false
 }
 
-// Do plays the next try of the call's run.
+// Do plays the next attempt of the call's run.
 func (v *vendor) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	r := v.lab.find(call.RequestID)
 	switch {
@@ -102,8 +102,8 @@ func wait(ctx context.Context, d time.Duration) bool {
 }
 
 // answer is what the gateway's call gets.
-func (v *vendor) answer(ctx context.Context, p *playedTry) (*upstream.Reply, error) {
-	t := p.try
+func (v *vendor) answer(ctx context.Context, p *attempt) (*upstream.Reply, error) {
+	t := p.plan
 	if !wait(ctx, t.Connect) || t.Trouble == Unreachable {
 		return nil, (&upstream.Failure{Err: errors.New("no connection")}).Fault()
 	}
@@ -133,18 +133,18 @@ func (v *vendor) answer(ctx context.Context, p *playedTry) (*upstream.Reply, err
 }
 
 // status is the error of a status.
-func (p *playedTry) status() error {
-	f := &upstream.Failure{Status: p.try.Status, Sent: true, Fatal: p.try.Trouble == Disowns, Err: errors.New("the vendor says no")}
-	f.Refused = p.try.Trouble == Refuses
+func (p *attempt) status() error {
+	f := &upstream.Failure{Status: p.plan.Status, Sent: true, Fatal: p.plan.Trouble == Disowns, Err: errors.New("the vendor says no")}
+	f.Refused = p.plan.Trouble == Refuses
 	p.mu.Lock()
 	p.refused = f.Refused || f.Fatal
 	p.mu.Unlock()
-	return f.Fault().With(func(e *fault.Error) { e.RetryAfter = p.try.Again })
+	return f.Fault().With(func(e *fault.Error) { e.RetryAfter = p.plan.Again })
 }
 
 // body is an answer that comes in pieces, each at its time, whoever reads.
 type body struct {
-	p      *playedTry
+	p      *attempt
 	ctx    context.Context
 	lab    *Lab
 	start  time.Time
@@ -165,7 +165,7 @@ func (b *body) Read(into []byte) (int, error) {
 	for s.cuts[b.piece] <= at {
 		b.piece++
 	}
-	due := time.Duration(b.piece) * b.p.try.Answer.Gap
+	due := time.Duration(b.piece) * b.p.plan.Answer.Gap
 	if !b.wait(due - time.Since(b.start)) {
 		return 0, context.Cause(b.ctx)
 	}
@@ -191,7 +191,7 @@ func (b *body) wait(d time.Duration) bool {
 
 // end is what comes after the last byte.
 func (b *body) end() error {
-	switch b.p.try.Trouble {
+	switch b.p.plan.Trouble {
 	case Breaks:
 		b.p.ends(b.lab.now(), false)
 		return errBroken

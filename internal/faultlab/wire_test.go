@@ -15,13 +15,13 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/openai"
 )
 
-// wired is the vendor that plays the same scripts at the other end of a real
+// wireVendor is the vendor that plays the same scripts at the other end of a real
 // driver: behind a raw connection, on which it says what no HTTP server would.
 // Videos it leaves to the vendor without a wire.
-type wired struct{ vendor }
+type wireVendor struct{ vendor }
 
-// Do makes a driver of its own for the try, so that the connection belongs to it.
-func (w *wired) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+// Do makes a driver of its own for the attempt, so that the connection belongs to it.
+func (w *wireVendor) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	if call.Op == upstream.PollVideo || call.Op == upstream.SubmitVideo {
 		return w.vendor.Do(ctx, call)
 	}
@@ -57,7 +57,7 @@ type ending struct {
 // Close lets go of the answer and of the connection.
 func (e *ending) Close() error { return errors.Join(e.ReadCloser.Close(), e.driver.Close()) }
 
-func (w *wired) driver(op upstream.Op, p *playedTry) (upstream.Driver, error) {
+func (w *wireVendor) driver(op upstream.Op, p *attempt) (upstream.Driver, error) {
 	const base = "http://vendor.example/v1"
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return w.dial(ctx, p) }
 	if op == upstream.Messages {
@@ -67,11 +67,11 @@ func (w *wired) driver(op upstream.Op, p *playedTry) (upstream.Driver, error) {
 }
 
 // dial connects the driver with the script.
-func (w *wired) dial(ctx context.Context, p *playedTry) (net.Conn, error) {
-	if !wait(ctx, p.try.Connect) {
+func (w *wireVendor) dial(ctx context.Context, p *attempt) (net.Conn, error) {
+	if !wait(ctx, p.plan.Connect) {
 		return nil, ctx.Err()
 	}
-	if p.try.Trouble == Unreachable {
+	if p.plan.Trouble == Unreachable {
 		p.ends(w.lab.now(), false)
 		return nil, errors.New("connection refused")
 	}
@@ -81,7 +81,7 @@ func (w *wired) dial(ctx context.Context, p *playedTry) (net.Conn, error) {
 }
 
 // serve plays the script on a connection.
-func (w *wired) serve(conn net.Conn, p *playedTry) {
+func (w *wireVendor) serve(conn net.Conn, p *attempt) {
 	defer func() { _ = conn.Close() }() // how it ends is up to the script
 	in := bufio.NewReader(conn)
 	request, err := http.ReadRequest(in)
@@ -119,8 +119,8 @@ func until(gone <-chan struct{}, d time.Duration) bool {
 }
 
 // head says what comes before the answer's body; false if none comes.
-func (w *wired) head(conn io.Writer, p *playedTry, gone <-chan struct{}) bool {
-	t := p.try
+func (w *wireVendor) head(conn io.Writer, p *attempt, gone <-chan struct{}) bool {
+	t := p.plan
 	if t.Trouble == Silent {
 		<-gone
 		return false
@@ -159,7 +159,7 @@ func (w *wired) head(conn io.Writer, p *playedTry, gone <-chan struct{}) bool {
 }
 
 // pieces sends the body, a chunk for each piece, and ends it as the script says.
-func (w *wired) pieces(conn io.Writer, p *playedTry, gone <-chan struct{}) {
+func (w *wireVendor) pieces(conn io.Writer, p *attempt, gone <-chan struct{}) {
 	s := p.script
 	start, at := time.Now(), 0
 	for i, end := range s.cuts {
@@ -167,18 +167,18 @@ func (w *wired) pieces(conn io.Writer, p *playedTry, gone <-chan struct{}) {
 		if at >= end {
 			break
 		}
-		if !until(gone, time.Duration(i)*p.try.Answer.Gap-time.Since(start)) {
+		if !until(gone, time.Duration(i)*p.plan.Answer.Gap-time.Since(start)) {
 			return
 		}
 		p.mu.Lock()
-		p.given = end // before it is sent: whoever reads it may be judged at once
+		p.given = end // before it is sent: whoever reads it may be compared at once
 		p.mu.Unlock()
 		if _, err := fmt.Fprintf(conn, "%x\r\n%s\r\n", end-at, s.data[at:end]); err != nil {
 			return
 		}
 		at = end
 	}
-	switch p.try.Trouble {
+	switch p.plan.Trouble {
 	case Breaks:
 		p.ends(w.lab.now(), false)
 	case Bursts:

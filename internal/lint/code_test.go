@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,6 +62,12 @@ var offences = []struct{ rule, path, source string }{
 	{"global", "chat/a.go", "package chat\nvar table = []int{1}\nvar cache = map[string]int{}"},
 	{"global", "chat/a.go", "package chat\nvar pool = sync.Pool{}\nvar ErrX = errors.New(\"x\")\nvar count int"},
 	{"global", "chat/a.go", "package chat\nvar table = []int{1}\nfunc f() { table := 2; table++ }\nvar other = []int{1}\nfunc g() { other[0] = 2 }"},
+	{"comment", "chat/a.go", "package chat\n// F is one.\nfunc F() {}\nfunc G() {}\nfunc h() {}"},
+	{"comment", "chat/a.go", "package chat\n// T is one.\ntype T struct{}\nfunc (t *T) M() {}\nfunc (T) m() {}\ntype u struct{}\nfunc (u) M() {}"},
+	{"comment", "chat/a.go", "package chat\n// All of these.\nconst (\nA = 1\nB = 2\n)\nvar (\nC = 1 // is one\nD = 2\n)"},
+	{"init", "chat/a.go", "package chat\nfunc init() {}\ntype t struct{}\nfunc (t) init() {}"},
+	{"unfinished", "chat/a.go", "package chat\n// TODO: more.\n// A TODOS list.\nfunc f() {}"},
+	{"unfinished", "chat/a.go", "package chat\nvar err = errors.New(\"chat: not implemented\")\nconst x = \"XXXL\""},
 }
 
 func TestEachRuleFindsWhatBreaksIt(t *testing.T) {
@@ -94,6 +101,9 @@ var rules = []rule{
 	{"panic", "an error is returned, and whoever embeds the gateway decides", noPanics},
 	{"print", "only a program prints; a library has a slog.Logger by a field", noPrints},
 	{"global", "state lies in values that have an owner, so that two gateways share nothing", noGlobals},
+	{"comment", "whoever uses a name reads what it is, its units and its errors", commentedExports},
+	{"init", "a program that imports a package runs none of it unasked", noInits},
+	{"unfinished", "what is in the tree is done, or it is not there", nothingUnfinished},
 }
 
 // noFloats looks at the room of money alone, its tests included.
@@ -282,6 +292,98 @@ func owner(e ast.Expr) *ast.Ident {
 			return nil
 		}
 	}
+}
+
+// commentedExports demands a comment of every exported name: its own, the one at
+// its line's end, or that of the group in which it is declared. A method counts if
+// its type is exported too.
+func commentedExports(f *file) (found []finding) {
+	if f.test {
+		return nil
+	}
+	report := func(name *ast.Ident, docs ...*ast.CommentGroup) {
+		if name.IsExported() && !slices.ContainsFunc(docs, func(doc *ast.CommentGroup) bool { return doc.Text() != "" }) {
+			found = append(found, f.find("comment", name.Pos(), name.Name, name.Name+" has no comment"))
+		}
+	}
+	for _, d := range f.syntax.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil || receiver(d).IsExported() {
+				report(d.Name, d.Doc)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch s := spec.(type) {
+				case *ast.TypeSpec:
+					report(s.Name, s.Doc, s.Comment, d.Doc)
+				case *ast.ValueSpec:
+					for _, name := range s.Names {
+						report(name, s.Doc, s.Comment, d.Doc)
+					}
+				}
+			}
+		}
+	}
+	return found
+}
+
+// receiver is the name of the type that a method belongs to.
+func receiver(d *ast.FuncDecl) *ast.Ident {
+	t := d.Recv.List[0].Type
+	for {
+		switch x := t.(type) {
+		case *ast.StarExpr:
+			t = x.X
+		case *ast.IndexExpr:
+			t = x.X
+		case *ast.IndexListExpr:
+			t = x.X
+		case *ast.Ident:
+			return x
+		default:
+			return ast.NewIdent("_")
+		}
+	}
+}
+
+func noInits(f *file) (found []finding) {
+	if f.test {
+		return nil
+	}
+	for _, d := range f.syntax.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+			found = append(found, f.find("init", fn.Pos(), "init", "func init"))
+		}
+	}
+	return found
+}
+
+// unfinished are the words by which an author puts something off.
+var unfinished = regexp.MustCompile(`\b(TODO|FIXME|XXX)\b|(?i:\bnot (yet )?implemented\b)`)
+
+// nothingUnfinished looks at the comments and the texts of a file.
+func nothingUnfinished(f *file) (found []finding) {
+	if f.test {
+		return nil
+	}
+	look := func(at token.Pos, text string) {
+		if word := unfinished.FindString(text); word != "" {
+			found = append(found, f.find("unfinished", at, word, word))
+		}
+	}
+	for _, group := range f.syntax.Comments {
+		for _, c := range group.List {
+			look(c.Pos(), c.Text)
+		}
+	}
+	ast.Inspect(f.syntax, func(n ast.Node) bool {
+		if text, ok := n.(*ast.BasicLit); ok && text.Kind == token.STRING {
+			look(text.Pos(), text.Value)
+		}
+		return true
+	})
+	return found
 }
 
 // root is where the module lies, seen from this package.

@@ -11,7 +11,7 @@ import (
 )
 
 func TestTasksInMemory(t *testing.T) {
-	storetest.Tasks(t, func(_ testing.TB, now func() time.Time) storetest.TaskStore {
+	storetest.RunTasks(t, func(_ testing.TB, now func() time.Time) storetest.TaskStore {
 		answers := &memory.Answers{Now: now}
 		tasks := memory.NewTasks(now, answers)
 		return storetest.TaskStore{Store: tasks, Answers: answers, Outbox: tasks, ClaimKey: func(k idempotency.Key, content idempotency.Content, request string) error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/ledgermodel"
 )
 
 // holdTests are the rules of holds.
@@ -32,123 +33,44 @@ var holdTests = map[string]func(ledgerTest){
 		}
 		b.wantBalance(10, 0)
 	},
-	"AHoldIsGrantedInPartDownToItsLeast": func(b ledgerTest) {
-		for i, c := range []struct {
-			name                 string
-			credit, bound, least int64
-			amount               billing.Money // -1: refused
-		}{
-			{"the bound where there is enough", 10, 10, 1, 10},
-			{"what is left", 7, 10, 1, 7},
-			{"just the least", 1, 10, 1, 1},
-			{"less than the least", 1, 10, 2, -1},
-			{"no least means the bound", 9, 10, 0, -1},
-			{"a least above the bound is the bound", 10, 5, 20, 5},
-			{"nothing is always granted", 0, 0, 0, 0},
-		} {
-			charge := b.charge(id(i), c.bound)
-			charge.Account, charge.Least = id(i), images(c.least)
-			b.account(charge.Account, c.credit)
-			h, err := b.Reserve(b.t.Context(), charge)
-			if c.amount < 0 {
-				if !fault.Is(err, fault.InsufficientBalance) || fault.From(err).Message != "Insufficient balance" {
-					b.t.Errorf("%s: %v", c.name, err)
-				}
-				continue
+	"AHoldIsGrantedWhatTheExamplesSay": func(b ledgerTest) {
+		for i, c := range ledgermodel.Grants() {
+			name := id(i)
+			b.account(name, c.Posted)
+			if c.Budget > 0 {
+				b.ok(b.SetBudget(b.t.Context(), name, "k1", new(billing.Money(c.Budget)*billing.One)))
 			}
-			left := billing.Money(c.credit)*billing.One - c.amount*billing.One
-			if err != nil || h.Amount != c.amount*billing.One || h.Available != left {
-				b.t.Errorf("%s: granted %s, available %s, %v", c.name, h.Amount, h.Available, err)
+			b.ok(b.hold(name, "k2", name+"other", ledgermodel.Request{Bound: c.Held}).err)
+			b.ok(b.hold(name, "k1", name+"same", ledgermodel.Request{Bound: c.KeyHeld}).err)
+			got := b.hold(name, "k1", name, c.Request)
+			switch {
+			case c.Granted < 0:
+				b.wantCode(got.err, fault.InsufficientBalance)
+				if short := fault.From(got.err).Message == "Insufficient balance"; short != (c.Granted == ledgermodel.Refused) {
+					b.t.Errorf("%s: %v", c.Name, got.err)
+				}
+			case got.err != nil || got.Amount != billing.Money(c.Granted)*billing.One || got.Available != billing.Money(c.Available)*billing.One:
+				b.t.Errorf("%s: granted %s, available %s, %v", c.Name, got.Amount, got.Available, got.err)
 			}
 		}
 	},
-	"AHoldOfUnknownLengthLeavesHalfOfTheBalanceFree": func(b ledgerTest) {
-		for i, c := range []struct {
-			name                             string
-			credit, other                    int64 // other is held by a second request
-			budget, spent                    int64 // 0 for none
-			bound, usual, least, amount, may int64 // amount -1: refused; may is what is available then
-		}{
-			{"the bound, half stays free", 10, 0, 0, 0, 5, 1, 1, 5, 5},
-			{"what can be spared", 10, 0, 0, 0, 9, 1, 1, 5, 5},
-			{"what others leave to spare", 10, 2, 0, 0, 9, 1, 1, 3, 5},
-			{"the usual, nothing can be spared", 10, 5, 0, 0, 9, 2, 1, 2, 3},
-			{"the usual, more than half is held", 10, 7, 0, 0, 9, 2, 1, 2, 1},
-			{"what is left of the usual", 10, 9, 0, 0, 9, 2, 1, 1, 0},
-			{"less than the least", 10, 9, 0, 0, 9, 3, 2, -1, 1},
-			{"a bound below the usual", 10, 8, 0, 0, 1, 4, 1, 1, 1},
-			{"what the budget can spare", 100, 0, 6, 0, 50, 1, 1, 3, 3},
-			{"the usual of a budget that is spent", 100, 0, 6, 4, 50, 2, 1, 2, 0},
-			{"a balance of nothing", 0, 0, 0, 0, 9, 1, 1, -1, 0},
-		} {
+	"ASettlementChargesWhatTheExamplesSay": func(b ledgerTest) {
+		for i, c := range ledgermodel.Charges() {
 			name := id(i)
-			b.account(name, c.credit)
-			hold := func(request, key string, n int64) (billing.Hold, error) {
-				charge := b.charge(name+request, n)
-				charge.Account, charge.Key = name, key
-				if request == "r1" {
-					charge.Bound, charge.Usual, charge.Least = images(c.bound), images(c.usual), images(c.least)
-				}
-				return b.Reserve(b.t.Context(), charge)
+			b.account(name, c.Posted)
+			b.ok(b.hold(name, "k2", name+"other", ledgermodel.Request{Bound: c.Other}).err)
+			h := b.hold(name, "k1", name, ledgermodel.Request{Bound: c.Hold})
+			b.ok(h.err)
+			r := b.settle(h.Hold, c.Cost)
+			if r.Charge != billing.Money(c.Charge)*billing.One || r.Overrun != billing.Money(c.Overrun)*billing.One || r.Status != billing.Captured {
+				b.t.Errorf("%s: charged %s, overrun %s, %s", c.Name, r.Charge, r.Overrun, r.Status)
 			}
-			_, err := hold("other", "k2", c.other)
+			got, err := b.Balance(b.t.Context(), name)
 			b.ok(err)
-			if c.budget > 0 {
-				b.ok(b.SetBudget(b.t.Context(), name, "k1", new(billing.Money(c.budget)*billing.One)))
-				h, err := hold("spent", "k1", c.spent)
-				b.ok(err)
-				b.settle(h, c.spent)
+			want := billing.Balance{Account: name, Posted: billing.Money(c.Posted-c.Charge) * billing.One, Held: billing.Money(c.Other) * billing.One}
+			if got != want {
+				b.t.Errorf("%s: %+v, want %+v", c.Name, got, want)
 			}
-			h, err := hold("r1", "k1", 0)
-			if c.amount < 0 {
-				b.wantCode(err, fault.InsufficientBalance)
-				continue
-			}
-			if err != nil || h.Amount != billing.Money(c.amount)*billing.One || h.Available != billing.Money(c.may)*billing.One {
-				b.t.Errorf("%s: granted %s, available %s, %v", c.name, h.Amount, h.Available, err)
-			}
-		}
-	},
-	"WhatCannotBeBoundedRunsAloneUnlessItsHoldCoversIt": func(b ledgerTest) {
-		for i, c := range []struct {
-			name                              string
-			credit, other                     int64 // other is held by a second request
-			bound, usual, least, firm, amount int64 // amount -1: refused
-		}{
-			{"the hold covers it", 10, 5, 3, 0, 1, 3, 3},
-			{"the hold does not, alone", 10, 0, 12, 4, 1, 12, 5},
-			{"the hold does not, beside another", 10, 1, 12, 4, 1, 12, -1},
-			{"it takes more than can be spared, to be covered", 10, 4, 6, 1, 1, 6, 6},
-			{"of a bound that the caller chose", 10, 8, 3, 0, 1, 3, -1},
-			{"of a bound that the caller chose, alone", 2, 0, 3, 0, 1, 3, 2},
-			{"it is never more than the bound", 10, 5, 3, 0, 1, 30, 3},
-		} {
-			name := id(i)
-			b.account(name, c.credit)
-			charge := b.charge(name+"other", c.other)
-			charge.Account = name
-			_, err := b.Reserve(b.t.Context(), charge)
-			b.ok(err)
-			charge.RequestID = name + "r1"
-			charge.Bound, charge.Usual, charge.Least, charge.Firm = images(c.bound), images(c.usual), images(c.least), images(c.firm)
-			h, err := b.Reserve(b.t.Context(), charge)
-			if c.amount < 0 {
-				if !fault.Is(err, fault.InsufficientBalance) || fault.From(err).Message == "Insufficient balance" {
-					b.t.Errorf("%s: %v", c.name, err)
-				}
-				continue
-			}
-			if err != nil || h.Amount != billing.Money(c.amount)*billing.One {
-				b.t.Errorf("%s: granted %s, %v", c.name, h.Amount, err)
-			}
-		}
-		b.account("budgeted", 100) // the budget's holds count too, and the account's own
-		b.ok(b.SetBudget(b.t.Context(), "budgeted", "k1", new(2*billing.One)))
-		charge := b.charge("b1", 5)
-		charge.Account, charge.Least, charge.Firm = "budgeted", images(1), images(5)
-		h, err := b.Reserve(b.t.Context(), charge)
-		if err != nil || h.Amount != 2*billing.One {
-			b.t.Errorf("granted %s, %v", h.Amount, err)
 		}
 	},
 	"ReserveRefusesWhatItCannotKeepApart": func(b ledgerTest) {
@@ -192,19 +114,16 @@ var holdTests = map[string]func(ledgerTest){
 			return
 		}
 		b.wantBalance(9, 0)
-		_, err = b.Reserve(b.t.Context(), b.charge("open", 1))
-		b.wantCode(err, fault.InternalError)
+		b.refuses(b.charge("open", 1), fault.InternalError)
 	},
 	"AHoldWithARecordThatCannotBeKeptIsRefused": func(b ledgerTest) {
 		b.account("acme", 10)
 		c := b.charge("r1", 4)
 		c.With = []billing.Record{billing.Outcome{}}
-		_, err := b.Reserve(b.t.Context(), c)
-		b.wantCode(err, fault.InternalError)
+		b.refuses(c, fault.InternalError)
 		b.wantBalance(10, 0)
 		c.With = nil
-		_, err = b.Reserve(b.t.Context(), c)
-		b.ok(err)
+		b.made(c)
 	},
 	"ExtendAddsUnderTheSameGuardAndARefusalChangesNothing": func(b ledgerTest) {
 		b.account("acme", 10)
@@ -248,18 +167,22 @@ var holdTests = map[string]func(ledgerTest){
 		b.account("acme", 0)
 		charge := b.charge("r1", 1_000)
 		charge.Price = nil
-		h, err := b.Reserve(b.t.Context(), charge)
-		b.ok(err)
+		h := b.made(charge)
 		if r := b.settle(h, 1_000); r.Charge != 0 || r.Overrun != 0 || r.PriceVersion != "" {
 			b.t.Errorf("got %+v", r)
 		}
 	},
 	"TenThousandRequestsOnABalanceForAHundredExactlyAHundredSucceed": func(b ledgerTest) {
-		const requests, callers = 10_000, 128
+		const requests, callers, processes = 10_000, 128, 4
 		b.account("acme", 100)
+		nodes := []ledgerTest{b}
+		for b.beside != nil && len(nodes) < processes {
+			nodes = append(nodes, b.beside())
+		}
 		var next, succeeded, refused atomic.Int64
 		var all sync.WaitGroup
-		for range callers {
+		for caller := range callers {
+			b := nodes[caller%len(nodes)]
 			all.Go(func() {
 				for n := next.Add(1); n <= requests; n = next.Add(1) {
 					h, err := b.Reserve(b.t.Context(), b.charge(id(int(n)), 1))
@@ -376,28 +299,6 @@ var settlementTests = map[string]func(ledgerTest){
 		_, err = b.Receipt(b.t.Context(), "acme", "r2")
 		b.wantCode(err, fault.NotFound)
 	},
-	"SettlingTwiceChangesNothingAndRepeatsTheFirstReceipt": func(b ledgerTest) {
-		b.account("acme", 10)
-		h := b.reserve("r1", 4)
-		first := b.settle(h, 3)
-		b.clock.Set(startTime.Add(time.Hour))
-		if again := b.settle(h, 4); again != first {
-			b.t.Errorf("got %+v, want %+v", again, first)
-		}
-		b.wantBalance(7, 0)
-		released := b.settle(b.reserve("r2", 4), 0)
-		if again := b.settle(billing.Hold{ID: "r2"}, 4); again != released {
-			b.t.Errorf("a released hold was settled again: %+v", again)
-		}
-		b, more := b.crash()
-		if !more {
-			return
-		}
-		if again := b.settle(billing.Hold{ID: "r1"}, 4); again != first {
-			b.t.Errorf("after a crash: %+v, want %+v", again, first)
-		}
-		b.wantBalance(7, 0)
-	},
 	"AHundredConcurrentSettlementsOfOneHoldChargeOnce": func(b ledgerTest) {
 		b.account("acme", 10)
 		h := b.reserve("r1", 2)
@@ -423,41 +324,6 @@ var settlementTests = map[string]func(ledgerTest){
 		b.ok(err)
 		if len(rows) != 1 || rows[0].Requests != 1 || rows[0].Charge != receipts[0].Charge {
 			b.t.Errorf("got %+v", rows)
-		}
-	},
-	"CostAboveTheHoldComesFromWhatIsAvailableAndThenFromTheOperator": func(b ledgerTest) {
-		for i, c := range []struct {
-			name                    string
-			credit, other, bound, n int64 // other is held by a second request
-			charge, overrun, left   billing.Money
-		}{
-			{"below the hold", 10, 0, 4, 3, 3, 0, 7},
-			{"the hold", 10, 0, 4, 4, 4, 0, 6},
-			{"above it, available", 10, 0, 4, 9, 9, 0, 1},
-			{"above it, just available", 10, 0, 4, 10, 10, 0, 0},
-			{"above what is available", 10, 0, 4, 13, 10, 3, 0},
-			{"what others hold is not available", 10, 5, 4, 7, 5, 2, 5},
-			{"nothing but the hold", 10, 6, 4, 7, 4, 3, 6},
-		} {
-			name := id(i)
-			b.account(name, c.credit)
-			hold := func(request string, n int64) billing.Hold {
-				charge := b.charge(name+request, n)
-				charge.Account = name
-				h, err := b.Reserve(b.t.Context(), charge)
-				b.ok(err)
-				return h
-			}
-			hold("other", c.other)
-			r := b.settle(hold("r1", c.bound), c.n)
-			if r.Charge != c.charge*billing.One || r.Overrun != c.overrun*billing.One || r.Status != billing.Captured {
-				b.t.Errorf("%s: charged %s, overrun %s, %s", c.name, r.Charge, r.Overrun, r.Status)
-			}
-			balance, err := b.Balance(b.t.Context(), name)
-			b.ok(err)
-			if want := (billing.Balance{Account: name, Posted: c.left * billing.One, Held: billing.Money(c.other) * billing.One}); balance != want {
-				b.t.Errorf("%s: %+v, want %+v", c.name, balance, want)
-			}
 		}
 	},
 	"ASettlementThatCannotBeKeptWholeLeavesTheHoldOpen": func(b ledgerTest) {
@@ -487,9 +353,8 @@ var settlementTests = map[string]func(ledgerTest){
 		b.account("acme", 10)
 		charge := b.charge("r1", 1)
 		charge.Price = nil
-		h, err := b.Reserve(b.t.Context(), charge)
-		b.ok(err)
-		_, err = b.Settle(b.t.Context(), h, images(-1))
+		h := b.made(charge)
+		_, err := b.Settle(b.t.Context(), h, images(-1))
 		b.wantCode(err, fault.InternalError)
 		rows, err := b.Usage(b.t.Context(), billing.Query{})
 		if err != nil || len(rows) != 0 {
@@ -511,8 +376,7 @@ var settlementTests = map[string]func(ledgerTest){
 		} {
 			charge := b.charge(id(i), 1)
 			charge.Price = c.price
-			h, err := b.Reserve(b.t.Context(), charge)
-			b.ok(err)
+			h := b.made(charge)
 			r, err := b.Settle(b.t.Context(), h, c.usage)
 			if err != nil || r.Status != c.want || r.Charge != 0 || r.Usage != c.usage {
 				b.t.Errorf("%+v: %+v, %v; want %s", c.usage, r, err, c.want)
@@ -542,6 +406,20 @@ var settlementTests = map[string]func(ledgerTest){
 			b.t.Errorf("got %+v", r)
 		}
 	},
+}
+
+// holdResult is what came of asking for a hold.
+type holdResult struct {
+	billing.Hold
+	err error
+}
+
+// hold asks for a hold of whole units.
+func (d ledgerTest) hold(account, key, id string, r ledgermodel.Request) holdResult {
+	c := d.charge(id, r.Bound)
+	c.Account, c.Key, c.Least, c.Usual, c.Firm = account, key, images(r.Least), images(r.Usual), images(r.Firm)
+	h, err := d.Reserve(d.t.Context(), c)
+	return holdResult{h, err}
 }
 
 // note is a record that no ledger knows.

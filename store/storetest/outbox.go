@@ -249,10 +249,6 @@ func (s taskTest) wantDue(n int, want ...string) []webhook.Delivery {
 	return due
 }
 
-func (s taskTest) advance(d time.Duration) {
-	s.clock.Set(s.clock.Now().Add(d))
-}
-
 func (s taskTest) wantListed(account string, limit int, want ...webhook.Status) {
 	s.t.Helper()
 	got, err := s.Outbox.Deliveries(s.t.Context(), account, limit)

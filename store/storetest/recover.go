@@ -19,20 +19,6 @@ import (
 
 // recoveryTests are the rules of holds whose process is gone.
 var recoveryTests = map[string]func(dbTest){
-	"WhatWasAcknowledgedSurvivesACrash": func(b dbTest) {
-		b.account("acme", 10)
-		b.ok(b.Credit(b.t.Context(), "acme", 5*billing.One, "invoice 1"))
-		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(8*billing.One)))
-		receipt := b.settle(b.reserve("r1", 4), 3)
-		b = b.crash()
-		b.wantBalance(12, 0)
-		if got, err := b.Receipt(b.t.Context(), "acme", "r1"); err != nil || got != receipt {
-			b.t.Errorf("got %+v, %v; want %+v", got, err, receipt)
-		}
-		if h := b.reserve("r2", 1); h.Available != 4*billing.One {
-			b.t.Errorf("available %s", h.Available)
-		}
-	},
 	"AHoldWithoutACheckpointIsGivenBackAfterACrash": func(b dbTest) {
 		b.account("acme", 10)
 		h := b.reserve("r1", 4)
@@ -49,19 +35,6 @@ var recoveryTests = map[string]func(dbTest){
 			b.t.Errorf("a late settlement gave %+v", again)
 		}
 		b.wantEnded(b.Extend(b.t.Context(), h, images(1), 0))
-	},
-	"AStreamIsChargedItsLastCheckpointAfterACrash": func(b dbTest) {
-		b.account("acme", 10)
-		h := b.reserve("r1", 4)
-		b.ok(b.Extend(b.t.Context(), h, images(2), billing.One))
-		b.ok(b.Extend(b.t.Context(), h, images(3), 0))
-		b = b.crash()
-		b.wantBalance(7, 0)
-		r, err := b.Receipt(b.t.Context(), "acme", "r1")
-		b.ok(err)
-		if r.Status != billing.Captured || r.Usage != images(3) || r.Charge != 3*billing.One || r.Hold != 5*billing.One {
-			b.t.Errorf("got %+v", r)
-		}
 	},
 	"ACheckpointAboveTheHoldIsChargedAsASettlementWouldBe": func(b dbTest) {
 		b.account("acme", 10)

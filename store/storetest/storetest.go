@@ -44,7 +44,7 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 		}
 	}
 	t.Run("Tasks", func(t *testing.T) {
-		Tasks(t, func(t testing.TB, now func() time.Time) TaskStore {
+		RunTasks(t, func(t testing.TB, now func() time.Time) TaskStore {
 			b := closedDBTest(t, place(t))
 			o := store.Options{Now: now}
 			return b.open(o).taskStore(o)
@@ -73,7 +73,7 @@ func newDBTest(t testing.TB, p Place) dbTest {
 // closedDBTest is a dbTest whose database is not open yet.
 func closedDBTest(t testing.TB, p Place) dbTest {
 	t.Helper()
-	return dbTest{place: p, ledgerTest: ledgerTest{t: t, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(startTime)}}
+	return dbTest{place: p, ledgerTest: ledgerTest{base: newBase(t), price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"})}}
 }
 
 // open opens the database once more, and checks and closes it in the end. It waits
@@ -94,6 +94,9 @@ func (b dbTest) open(o store.Options) dbTest {
 	b.DB, b.Ledger, b.ledgerTest.Ledger = db, db.Ledger(), db.Ledger()
 	b.restart = func() ledgerTest { return b.crash().ledgerTest }
 	b.countOnly = func() ledgerTest { return b.counting().ledgerTest }
+	if b.place.Shared {
+		b.beside = func() ledgerTest { return b.open(store.Options{}).ledgerTest }
+	}
 	b.t.Cleanup(func() {
 		if !b.faults.IsCut() {
 			b.ok(b.Verify(context.Background()))
@@ -188,19 +191,19 @@ func ledgerRules() map[string]func(ledgerTest) {
 }
 
 // ledgerTest is a test of a ledger with a price of one unit per image, so that a count of
-// images is an amount of money. Its clock stands until the test moves it.
+// images is an amount of money.
 type ledgerTest struct {
+	base
 	Ledger
-	t         testing.TB
 	price     *billing.Price
-	clock     *clock
 	restart   func() ledgerTest // ends the process by a crash and starts another; nil where nothing would be left
 	countOnly func() ledgerTest // what the process is instead if it only counts
+	beside    func() ledgerTest // another process on the same database; nil where there can be none
 }
 
 func newLedgerTest(t testing.TB, open func(o memory.LedgerOptions) Ledger) ledgerTest {
 	t.Helper()
-	d := ledgerTest{t: t, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(startTime)}
+	d := ledgerTest{base: newBase(t), price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"})}
 	begin := func(count bool) ledgerTest {
 		d := d
 		d.Ledger = open(memory.LedgerOptions{Now: d.clock.Now, Count: count})
@@ -221,13 +224,6 @@ func (d ledgerTest) crash() (ledgerTest, bool) {
 	return d.restart(), true
 }
 
-func (d ledgerTest) ok(err error) {
-	d.t.Helper()
-	if err != nil {
-		d.t.Fatal(err)
-	}
-}
-
 func (d ledgerTest) account(name string, credit int64) ledgerTest {
 	d.t.Helper()
 	d.ok(d.CreateAccount(d.t.Context(), name, billing.Money(credit)*billing.One))
@@ -244,9 +240,22 @@ func (d ledgerTest) charge(id string, n int64) billing.HoldRequest {
 
 func (d ledgerTest) reserve(id string, n int64) billing.Hold {
 	d.t.Helper()
-	h, err := d.Reserve(d.t.Context(), d.charge(id, n))
+	return d.made(d.charge(id, n))
+}
+
+// made makes a hold that is granted.
+func (d ledgerTest) made(r billing.HoldRequest) billing.Hold {
+	d.t.Helper()
+	h, err := d.Reserve(d.t.Context(), r)
 	d.ok(err)
 	return h
+}
+
+// refuses asks for a hold that is refused.
+func (d ledgerTest) refuses(r billing.HoldRequest, code fault.Code) {
+	d.t.Helper()
+	_, err := d.Reserve(d.t.Context(), r)
+	d.wantCode(err, code)
 }
 
 func (d ledgerTest) settle(h billing.Hold, n int64) billing.Receipt {
@@ -263,13 +272,6 @@ func (d ledgerTest) wantBalance(posted, held billing.Money) {
 	d.ok(err)
 	if diff := cmp.Diff(billing.Balance{Account: "acme", Posted: posted * billing.One, Held: held * billing.One}, got); diff != "" {
 		d.t.Fatalf("balance (-want +got):\n%s", diff)
-	}
-}
-
-func (d ledgerTest) wantCode(err error, code fault.Code) {
-	d.t.Helper()
-	if !fault.Is(err, code) {
-		d.t.Fatalf("got %v, want %s", err, code)
 	}
 }
 
@@ -303,6 +305,31 @@ func openHolds(ctx context.Context, l Ledger) (open []billing.OpenHold, told boo
 	}
 	return nil, false, nil
 }
+
+// base is what every test has: a clock that stands until it is moved, and how to
+// demand what an operation says.
+type base struct {
+	t     testing.TB
+	clock *clock
+}
+
+func newBase(t testing.TB) base { return base{t, newClock(startTime)} }
+
+func (b base) ok(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b base) wantCode(err error, code fault.Code) {
+	b.t.Helper()
+	if !fault.Is(err, code) {
+		b.t.Fatalf("got %v, want %s", err, code)
+	}
+}
+
+func (b base) advance(d time.Duration) { b.clock.Set(b.clock.Now().Add(d)) }
 
 // clock stands until it is moved. It tells the time of a zone that is not UTC,
 // nor whole hours off. It is safe for concurrent use.

@@ -44,14 +44,14 @@ type Outbox interface {
 	WebhookSecret(ctx context.Context, account string, rotate bool) (webhook.Secret, error)
 }
 
-// Tasks runs the rules of video.Store and of the outbox of its tasks. open gives
+// RunTasks runs the rules of video.Store and of the outbox of its tasks. open gives
 // each test an empty store, whose clock is now.
-func Tasks(t *testing.T, open func(t testing.TB, now func() time.Time) TaskStore) {
+func RunTasks(t *testing.T, open func(t testing.TB, now func() time.Time) TaskStore) {
 	for _, group := range [...]map[string]func(taskTest){taskTests, outboxTests} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) {
-				clock := newClock(startTime)
-				test(taskTest{TaskStore: open(t, clock.Now), t: t, clock: clock})
+				b := newBase(t)
+				test(taskTest{b, open(t, b.clock.Now)})
 			})
 		}
 	}
@@ -349,16 +349,8 @@ var taskTests = map[string]func(taskTest){
 
 // taskTest is a test of a store of tasks.
 type taskTest struct {
+	base
 	TaskStore
-	t     testing.TB
-	clock *clock
-}
-
-func (s taskTest) ok(err error) {
-	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
 }
 
 // newTask is a submission of acme's key k1, unlike any other.

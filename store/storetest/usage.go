@@ -2,8 +2,10 @@ package storetest
 
 import (
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,34 +16,58 @@ import (
 
 // usageTests are the rules of usage.
 var usageTests = map[string]func(ledgerTest){
-	"UsageIsSummedByGroupAndTime": func(b ledgerTest) {
-		b.used()
-		at := func(hour, minute int) time.Time { return time.Date(2026, 3, 1, hour, minute, 0, 0, time.UTC) }
-		for _, c := range []struct {
-			name  string
-			query billing.Query
-			want  []billing.UsageRow
-		}{
-			{"everything by model", billing.Query{}, []billing.UsageRow{row("painter", 4, 27), row("sculptor", 1, 4)}},
-			{"one account", billing.Query{Account: "acme", By: billing.ByModel}, []billing.UsageRow{row("painter", 3, 11), row("sculptor", 1, 4)}},
-			{"by key", billing.Query{Account: "acme", By: billing.ByKey}, []billing.UsageRow{row("k1", 3, 13), row("k2", 1, 2)}},
-			{"by day", billing.Query{Account: "acme", By: billing.ByDay}, []billing.UsageRow{row("2026-03-01", 3, 7), row("2026-03-02", 1, 8)}},
-			{"since is inclusive", billing.Query{Account: "acme", By: billing.ByKey, Since: at(10, 0)}, []billing.UsageRow{row("k1", 2, 12), row("k2", 1, 2)}},
-			{"until is exclusive", billing.Query{Account: "acme", Until: at(10, 0)}, []billing.UsageRow{row("painter", 1, 1)}},
-			{"since is rounded down to the hour", billing.Query{Account: "acme", Since: at(9, 59), Until: at(10, 0)}, []billing.UsageRow{row("painter", 1, 1)}},
-			{"until is rounded up to the hour", billing.Query{Account: "acme", Since: at(10, 0), Until: at(10, 0).Add(1)}, []billing.UsageRow{row("painter", 1, 2), row("sculptor", 1, 4)}},
-			{"hours are those of UTC", billing.Query{Account: "acme", Until: at(10, 0).In(time.FixedZone("east", 1800))}, []billing.UsageRow{row("painter", 1, 1)}},
-			{"an empty range", billing.Query{Since: at(12, 0), Until: at(12, 0)}, []billing.UsageRow{}},
-		} {
-			got, err := b.Usage(b.t.Context(), c.query)
+	// Requests are settled at random, some at once. The sums of random windows are
+	// compared with those of the receipts, added one by one.
+	"UsageIsTheSumOfReceiptsInEveryWindow": func(b ledgerTest) {
+		random := rand.New(rand.NewPCG(1, 2))
+		b.account("acme", 1000).account("other", 1000)
+		pick := func(from ...string) string { return from[random.IntN(len(from))] }
+		moment := func() time.Time { // on the hour, just before it, or anywhere in it, in UTC or not
+			edge := startTime.Add(time.Duration(random.IntN(60)) * time.Hour).Truncate(time.Hour)
+			at := edge.Add([]time.Duration{0, -1, time.Duration(random.Int64N(int64(time.Hour)))}[random.IntN(3)])
+			return at.In(time.FixedZone("east", random.IntN(2)*1800))
+		}
+		var receipts []billing.Receipt
+		for wave := range 30 {
+			b.clock.Set(moment())
+			var mu sync.Mutex
+			var running sync.WaitGroup
+			for i := range 8 {
+				c := b.charge(id(8*wave+i), 3)
+				c.Account, c.Key, c.Model, c.Operation = pick("acme", "other"), pick("k1", "k2"), pick("painter", "sculptor"), pick("image", "edit")
+				u := billing.Usage{Images: random.Int64N(3), Input: random.Int64N(1 << 40), Estimated: random.IntN(4) == 0}
+				running.Go(func() {
+					h, err := b.Reserve(b.t.Context(), c)
+					var r billing.Receipt
+					if err == nil {
+						r, err = b.Settle(b.t.Context(), h, u)
+					}
+					if err != nil {
+						b.t.Error(err)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					receipts = append(receipts, r)
+				})
+			}
+			running.Wait()
+		}
+		for range 200 {
+			q := billing.Query{Account: pick("", "acme", "other"), By: billing.GroupBy(pick("model", "key", "day"))}
+			if random.IntN(4) > 0 {
+				q.Since = moment()
+			}
+			if random.IntN(4) > 0 {
+				q.Until = moment()
+			}
+			got, err := b.Usage(b.t.Context(), q)
 			b.ok(err)
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				b.t.Errorf("%s (-want +got):\n%s", c.name, diff)
+			if diff := cmp.Diff(plainSum(q, receipts), got); diff != "" {
+				b.t.Fatalf("%+v: (-receipts +got):\n%s", q, diff)
 			}
 		}
 	},
 	"UsageOfNoAccountOrByNothingKnownIsRefused": func(b ledgerTest) {
-		b.used()
 		_, err := b.Usage(b.t.Context(), billing.Query{Account: "nobody"})
 		b.wantCode(err, fault.NotFound)
 		_, err = b.Usage(b.t.Context(), billing.Query{By: "colour"})
@@ -54,9 +80,8 @@ var usageTests = map[string]func(ledgerTest){
 		} {
 			charge := b.charge(id(i), 0)
 			charge.Price = nil
-			h, err := b.Reserve(b.t.Context(), charge)
-			b.ok(err)
-			_, err = b.Settle(b.t.Context(), h, u)
+			h := b.made(charge)
+			_, err := b.Settle(b.t.Context(), h, u)
 			b.ok(err)
 		}
 		b.wantUsage(billing.Usage{Seconds: 8, Estimated: true, Anomaly: true})
@@ -66,44 +91,12 @@ var usageTests = map[string]func(ledgerTest){
 		for i, n := range []int64{1 << 62, 1 << 62, 5} {
 			charge := b.charge(id(i), 0)
 			charge.Price = nil
-			h, err := b.Reserve(b.t.Context(), charge)
-			b.ok(err)
-			_, err = b.Settle(b.t.Context(), h, billing.Usage{Input: n, Output: 1<<32 - 1})
+			h := b.made(charge)
+			_, err := b.Settle(b.t.Context(), h, billing.Usage{Input: n, Output: 1<<32 - 1})
 			b.ok(err)
 		}
 		b.wantUsage(billing.Usage{Input: 1<<63 - 1, Output: 3 * (1<<32 - 1)})
 	},
-}
-
-// used has five settled requests on two accounts:
-//
-//	09:30 acme k1 painter 1    10:00 acme k2 painter 2    10:59 acme k1 sculptor 4
-//	next day 00:00 acme k1 painter 8                      10:30 other k1 painter 16
-func (d ledgerTest) used() {
-	d.account("acme", 100).account("other", 100)
-	for i, c := range []struct {
-		at                  time.Time
-		account, key, model string
-		n                   int64
-	}{
-		{startTime, "acme", "k1", "painter", 1},
-		{startTime.Add(30 * time.Minute), "acme", "k2", "painter", 2},
-		{startTime.Add(89 * time.Minute), "acme", "k1", "sculptor", 4},
-		{startTime.Add(14*time.Hour + 30*time.Minute), "acme", "k1", "painter", 8},
-		{startTime.Add(time.Hour), "other", "k1", "painter", 16},
-	} {
-		charge := d.charge(id(i), c.n)
-		charge.Account, charge.Key, charge.Model = c.account, c.key, c.model
-		d.clock.Set(startTime) // usage counts when it is settled
-		h, err := d.Reserve(d.t.Context(), charge)
-		d.ok(err)
-		d.clock.Set(c.at)
-		d.settle(h, c.n)
-	}
-}
-
-func row(group string, requests, n int64) billing.UsageRow {
-	return billing.UsageRow{Group: group, Requests: requests, Usage: images(n), Charge: billing.Money(n) * billing.One}
 }
 
 func (d ledgerTest) wantUsage(u billing.Usage) {
@@ -169,8 +162,7 @@ var attemptTests = map[string]func(ledgerTest){
 		d.settleWithAttempts(d.reserve("one", 5), 3, failedAttempts()...)
 		theirs := d.charge("two", 5)
 		theirs.Account = "other"
-		h, err := d.Reserve(d.t.Context(), theirs)
-		d.ok(err)
+		h := d.made(theirs)
 		d.clock.Set(startTime.Add(time.Hour))
 		d.settleWithAttempts(h, 0, failedAttempts()...)
 		row := func(n int64) []billing.WasteRow {
@@ -184,7 +176,7 @@ var attemptTests = map[string]func(ledgerTest){
 		d.wantWaste(billing.Query{Since: startTime.Add(time.Hour)}, row(1)...)
 		d.wantWaste(billing.Query{Until: startTime}, row(1)...) // up to the end of the hour
 		d.wantWaste(billing.Query{Since: startTime.Add(24 * time.Hour)})
-		_, err = d.Waste(d.t.Context(), billing.Query{Account: "nobody"})
+		_, err := d.Waste(d.t.Context(), billing.Query{Account: "nobody"})
 		d.wantCode(err, fault.NotFound)
 	},
 	"ASecondSettlementAddsNoTries": func(d ledgerTest) {

@@ -3,17 +3,12 @@ package storetest
 import (
 	"fmt"
 	"math/big"
-	"math/rand/v2"
 	"strings"
 	"sync"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/ledger"
-	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 // verifyTests are the rules of Verify.
@@ -133,69 +128,6 @@ var verifyTests = map[string]func(dbTest){
 			" created_at, settled_at, 5, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character, variant, 1, zero, anomaly, counted FROM receipt"))
 		b.wantUsage(billing.Usage{Input: 5, Images: 2, Estimated: true})
 		b.ok(b.Verify(b.t.Context()))
-	},
-	// Requests are settled at random, some at once. The sums of random windows are
-	// compared with those of the receipts, added one by one, and with those of the
-	// ledger in memory.
-	"UsageIsTheSumOfReceiptsInEveryWindow": func(b dbTest) {
-		random := rand.New(rand.NewPCG(1, 2))
-		memory := memory.NewLedger(memory.LedgerOptions{Now: b.clock.Now})
-		for _, name := range []string{"acme", "other"} {
-			b.account(name, 1000)
-			b.ok(memory.CreateAccount(b.t.Context(), name, 1000*billing.One))
-		}
-		pick := func(from ...string) string { return from[random.IntN(len(from))] }
-		moment := func() time.Time { // on the hour, just before it, or anywhere in it
-			edge := startTime.Add(time.Duration(random.IntN(60)) * time.Hour).Truncate(time.Hour)
-			return edge.Add([]time.Duration{0, -1, time.Duration(random.Int64N(int64(time.Hour)))}[random.IntN(3)])
-		}
-		var receipts []billing.Receipt
-		for wave := range 30 {
-			b.clock.Set(moment())
-			var mu sync.Mutex
-			var running sync.WaitGroup
-			for i := range 8 {
-				c := b.charge(id(8*wave+i), 3)
-				c.Account, c.Key, c.Model, c.Operation = pick("acme", "other"), pick("k1", "k2"), pick("painter", "sculptor"), pick("image", "edit")
-				u := billing.Usage{Images: random.Int64N(3), Input: random.Int64N(1 << 40), Estimated: random.IntN(4) == 0}
-				running.Go(func() {
-					h, err := b.Reserve(b.t.Context(), c)
-					var r billing.Receipt
-					if err == nil {
-						r, err = b.Settle(b.t.Context(), h, u)
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					if h, other := memory.Reserve(b.t.Context(), c); err == nil && other == nil {
-						_, err = memory.Settle(b.t.Context(), h, u)
-					}
-					if err != nil {
-						b.t.Error(err)
-					}
-					receipts = append(receipts, r)
-				})
-			}
-			running.Wait()
-		}
-		for range 200 {
-			q := billing.Query{Account: pick("", "acme", "other"), By: billing.GroupBy(pick("model", "key", "day"))}
-			if random.IntN(4) > 0 {
-				q.Since = moment()
-			}
-			if random.IntN(4) > 0 {
-				q.Until = moment()
-			}
-			got, err := b.Usage(b.t.Context(), q)
-			b.ok(err)
-			if diff := cmp.Diff(plainSum(q, receipts), got); diff != "" {
-				b.t.Fatalf("%+v: (-receipts +got):\n%s", q, diff)
-			}
-			inMemory, err := memory.Usage(b.t.Context(), q)
-			b.ok(err)
-			if diff := cmp.Diff(inMemory, got); diff != "" {
-				b.t.Fatalf("%+v: (-memory +got):\n%s", q, diff)
-			}
-		}
 	},
 	"AllAccountsTogetherMayHaveMoreThanAnAmount": func(b dbTest) {
 		const most = billing.Unlimited - 1

@@ -297,33 +297,6 @@ var faultTests = map[string]func(dbTest){
 			b.t.Logf("%s: each of %d steps failed, %d operations were repeated", way.name, n-1, repeated)
 		}
 	},
-	"ACommitThatLostItsAnswerMakesOneHoldAndOneCapture": func(b dbTest) {
-		b.account("acme", 100)
-		for i, e := range commitFaults {
-			b.faults.FailCommit(e.applied, e.err)
-			h, err := b.Reserve(b.t.Context(), b.charge(id(i), 4))
-			if err != nil {
-				b.t.Fatalf("hold, %s: %v", e.name, err)
-			}
-			left := billing.Money(100 - 3*i)
-			b.wantBalance(left, 4)
-
-			b.faults.FailCommit(e.applied, e.err)
-			if err := b.Extend(b.t.Context(), h, images(1), billing.One); err != nil {
-				b.t.Fatalf("extension, %s: %v", e.name, err)
-			}
-			b.wantBalance(left, 5)
-
-			b.faults.FailCommit(e.applied, e.err)
-			r := b.settle(h, 3)
-			if again := b.settle(h, 4); again != r || r.Charge != 3*billing.One || r.Hold != 5*billing.One {
-				b.t.Errorf("capture, %s: %+v, and again %+v", e.name, r, again)
-			}
-			b.wantBalance(left-3, 0)
-			b.ok(b.Verify(b.t.Context()))
-		}
-		b.wantOpen(0)
-	},
 	// There is no caller who would try again: what the next
 	// transaction finds has to be put right by the committer alone.
 	"ACommitThatLostItsAnswerIsFoundAfterItsCallerHasLeft": func(b dbTest) {

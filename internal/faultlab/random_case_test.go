@@ -17,7 +17,7 @@ const (
 	payers = rich + poor + frugal + narrow
 )
 
-// source draws the values of one case.
+// source makes the values of one case.
 type source struct{ *rand.Rand }
 
 // newSource is the source of a case, or, with a negative number, of the lab
@@ -41,8 +41,8 @@ func (s source) span(low, high time.Duration) time.Duration {
 // pick is one of several.
 func pick[T any](s source, of ...T) T { return of[s.IntN(len(of))] }
 
-// Draw is the case of a number.
-func Draw(seed uint64, number int) *Case {
+// randomCase is the case of a number.
+func randomCase(seed uint64, number int) *Case {
 	s := newSource(seed, number)
 	c := &Case{Seed: seed, Number: number, Kind: s.kind(), Payer: s.IntN(rich)}
 	if s.chance(150) {
@@ -76,7 +76,7 @@ func (s source) kind() Kind {
 	return Chat
 }
 
-// ask draws what the request asks for.
+// ask chooses what the request asks for.
 func (s source) ask(c *Case) {
 	c.Prompt = s.text(s.between(1, 30))
 	switch {
@@ -170,7 +170,7 @@ func (c *Case) parts() int {
 	return 1
 }
 
-// copy draws what one copy meets.
+// copy chooses what one copy meets.
 func (s source) copy(c *Case, i int) Copy {
 	cp := Copy{Client: s.client(c)}
 	if i > 0 {
@@ -180,11 +180,11 @@ func (s source) copy(c *Case, i int) Copy {
 		}
 	}
 	for range c.parts() {
-		tries := make([]Try, mostTries)
-		for n := range tries {
-			tries[n] = s.try(c)
+		attempts := make([]attemptScript, mostAttempts)
+		for n := range attempts {
+			attempts[n] = s.attempt(c)
 		}
-		cp.Tries = append(cp.Tries, tries)
+		cp.Attempts = append(cp.Attempts, attempts)
 	}
 	if c.Kind.Talks() && c.MaxTokens == 0 {
 		s.limit(c, cp)
@@ -192,10 +192,10 @@ func (s source) copy(c *Case, i int) Copy {
 	return cp
 }
 
-// mostTries is how often a gateway may ask for one part of a request.
-const mostTries = 3
+// mostAttempts is how often a gateway may ask for one part of a request.
+const mostAttempts = 3
 
-// limit draws the caller's bound of the output, which leaves room for what the
+// limit chooses the caller's bound of the output, which leaves room for what the
 // vendors say. A message has one always; a completion always where it is
 // translated, since a translation loses that a count was impossible.
 func (s source) limit(c *Case, cp Copy) {
@@ -203,7 +203,7 @@ func (s source) limit(c *Case, cp Copy) {
 		return
 	}
 	c.MaxTokens = 2
-	for _, t := range cp.Tries[0] {
+	for _, t := range cp.Attempts[0] {
 		c.MaxTokens = max(c.MaxTokens, tokens(quarters(t.Answer.Words...)), t.Answer.Output)
 	}
 	c.MaxTokens += int64(s.IntN(200)) + 400 // of the other copies too
@@ -232,7 +232,7 @@ func (s source) client(c *Case) Client {
 
 func (k Kind) op() upstream.Op { return traits[k].op }
 
-// risks are the troubles with their chances of a thousand tries, by when they
+// risks are the troubles with their chances of a thousand attempts, by when they
 // show. One of 2 is above 1 % of the requests with retries and parts; only an
 // event above the reader's limit is rarer, for the memory that it takes.
 var risks = []struct {
@@ -245,7 +245,7 @@ var risks = []struct {
 	{Ends, 20}, {Breaks, 15}, {Bursts, 12}, {Stalls, 15}, {Errs, 25}, {Babbles, 25}, {Lingers, 25}, {Surplus, 100},
 }
 
-// hugeOf is of how many tries one has an event above every limit.
+// hugeOf is of how many attempts one has an event above every limit.
 const hugeOf = 4000
 
 func (s source) trouble(c *Case) Trouble {
@@ -276,9 +276,9 @@ func (c *Case) suffers(t Trouble) bool {
 	return true
 }
 
-// try draws what a vendor does.
-func (s source) try(c *Case) Try {
-	t := Try{
+// attempt chooses what a vendor does.
+func (s source) attempt(c *Case) attemptScript {
+	t := attemptScript{
 		Connect: s.span(0, 50*time.Millisecond), Wait: s.span(time.Millisecond, 2*time.Second),
 		Trouble: s.trouble(c), Place: s.IntN(1000), Answer: s.answer(c),
 	}
@@ -299,7 +299,7 @@ func (s source) try(c *Case) Try {
 	return t
 }
 
-// answer draws what a vendor says.
+// answer chooses what a vendor says.
 func (s source) answer(c *Case) Answer {
 	a := Answer{
 		Line: pick(s, "", "", "", "crlf", "cr"), Mark: s.chance(50), Notes: s.chance(50),
@@ -332,7 +332,7 @@ func (s source) answer(c *Case) Answer {
 	return a
 }
 
-// report draws how usage is reported: mostly once, at the end.
+// report chooses how usage is reported: mostly once, at the end.
 func (s source) report(others ...Reporting) Reporting {
 	if s.chance(700) {
 		return Once

@@ -68,13 +68,13 @@ func TestAReportSpeaksForWhatCameBeforeIt(t *testing.T) {
 
 func TestACaseIsDrawnTheSameAgain(t *testing.T) {
 	for n := range 300 {
-		c := Draw(7, n)
-		if again := Draw(7, n); c.String() != again.String() {
-			t.Fatalf("request %d is drawn as\n%s\nand as\n%s", n, c, again)
+		c := randomCase(7, n)
+		if again := randomCase(7, n); c.String() != again.String() {
+			t.Fatalf("request %d is made as\n%s\nand as\n%s", n, c, again)
 		}
 	}
-	if Draw(7, 1).String() == Draw(8, 1).String() {
-		t.Error("two seeds draw the same case")
+	if randomCase(7, 1).String() == randomCase(8, 1).String() {
+		t.Error("two seeds make the same case")
 	}
 }
 
@@ -103,7 +103,7 @@ func TestACustomerWhoPaysATokenTooMuchIsFoundWithTheScript(t *testing.T) {
 	if len(rep.Problems) == 0 || len(rep.Failed) == 0 {
 		t.Fatal("nothing was found")
 	}
-	script := Draw(3, rep.Failed[0]).String()
+	script := randomCase(3, rep.Failed[0]).String()
 	if first := rep.Problems[0]; !strings.Contains(first, "seed 3 request ") || !strings.Contains(strings.Join(rep.Problems, "\n"), script) {
 		t.Errorf("it is told as %s", first)
 	}
@@ -113,8 +113,8 @@ func TestEveryTroubleAndEveryRuleIsMet(t *testing.T) {
 	longtest.Require(t) // the rarest trouble needs thousands of requests
 	rep := simulate(t, Options{Seed: 4, Requests: 3_000})
 	for _, risk := range risks {
-		if n := rep.Troubles[risk.trouble]; n*200 < risk.chance*rep.Tries/1000 {
-			t.Errorf("%q happened %d times in %d tries", risk.trouble, n, rep.Tries)
+		if n := rep.Troubles[risk.trouble]; n*200 < risk.chance*rep.Attempts/1000 {
+			t.Errorf("%q happened %d times in %d attempts", risk.trouble, n, rep.Attempts)
 		}
 	}
 	for _, rule := range []string{

@@ -5,24 +5,136 @@ package crashtest
 import (
 	"context"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
-	"time"
+	"sync"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
-	"github.com/tollhouse-ai/gateway/internal/childproc"
 	"github.com/tollhouse-ai/gateway/store"
-	"github.com/tollhouse-ai/gateway/store/postgres"
-	"github.com/tollhouse-ai/gateway/store/sqlite"
 )
 
-// step does one operation, chosen by the dice.
+// request is what is asked for in one request.
+type request struct{ ID, Account string }
+
+// credit is an amount given to an account.
+type credit struct {
+	Account, Reference string
+	Amount             int64
+}
+
+// The kinds of an event of a child that uses the ledger.
+const (
+	created  = "create"
+	credited = "credit"
+	bounded  = "budget"
+	reserved = "reserve"
+	extended = "extend"
+	settled  = "settle"
+	repeated = "repeat" // a settlement that was acknowledged before
+)
+
+// useLedger is a child that works on a ledger. It ends early, and in order, when
+// its standard input ends.
+func useLedger(t task, k *killer) int {
+	ctx := context.Background()
+	db, err := t.open(ctx, store.Options{Wrap: k.wrap})
+	if err != nil {
+		k.out.report(event{Kind: broken, ID: "open", Error: err.Error()})
+		return 1
+	}
+	k.phase.Store(serving)
+	k.out.report(event{Kind: opened})
+	if t.Postgres {
+		go func() { _ = db.Run(ctx) }() // it ends with the process
+	}
+	if t.Workers > 0 {
+		runWorkers(ctx, db, t, k.out)
+	}
+	if err := db.Close(); err != nil {
+		k.out.report(event{Kind: broken, ID: "close", Error: err.Error()})
+	}
+	k.out.report(event{Kind: finished})
+	return 0
+}
+
+func runWorkers(ctx context.Context, db *store.DB, t task, out *reporter) {
+	stop := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(stop)
+	}()
+	first := newWorker(db, t, out, 0)
+	for _, name := range t.Accounts {
+		first.create(ctx, name)
+	}
+	first.bound(ctx)
+	var all sync.WaitGroup
+	for i := range t.Workers {
+		w := newWorker(db, t, out, i+1)
+		all.Go(func() {
+			for range t.Ops {
+				select {
+				case <-stop:
+					return
+				default:
+					w.step(ctx)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// worker is one caller of the store.
+type worker struct {
+	db     *store.DB
+	out    *reporter
+	task   task
+	random *rand.Rand
+	name   string
+	count  int
+	price  *billing.Price
+	last   request // that was settled
+}
+
+func newWorker(db *store.DB, t task, out *reporter, number int) *worker {
+	// A unit is an image; what the other costs makes the price a new one.
+	price, err := billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"}, billing.Rate{Unit: billing.Second, Amount: fmt.Sprint(1 + t.Seed%1_000_000)})
+	if err != nil {
+		os.Exit(5)
+	}
+	return &worker{
+		db: db, out: out, task: t, random: rand.New(rand.NewPCG(t.Seed, uint64(number))), name: fmt.Sprintf("%s-%d", t.Prefix, number), price: price,
+	}
+}
+
+// ask reports what is asked for, asks for it, and reports what came of it. Errors
+// that are none of those that are allowed are a defect.
+func (w *worker) ask(e event, allowed []fault.Code, do func() (*billing.Receipt, error)) bool {
+	w.out.report(e)
+	r, err := do()
+	answer := event{Kind: e.Kind, Done: true, ID: e.ID, Account: e.Account, N: e.N, More: e.More, Receipt: r}
+	if err != nil {
+		answer.Code, answer.Error = fault.From(err).Code, err.Error()
+		if !slices.Contains(allowed, answer.Code) {
+			answer.Kind, answer.Error = broken, e.Kind+": "+answer.Error
+		}
+	}
+	w.out.report(answer)
+	return err == nil
+}
+
+// step does one operation, chosen at random.
 func (w *worker) step(ctx context.Context) {
-	switch n := w.dice.IntN(100); {
+	switch n := w.random.IntN(100); {
 	case n < 40:
-		w.call(ctx, w.account(), w.dice.IntN(2) == 0)
+		w.call(ctx, w.account(), w.random.IntN(2) == 0)
 	case n < 60:
 		w.stream(ctx)
 	case n < 68:
@@ -65,9 +177,12 @@ func (w *worker) next() int {
 }
 
 // account is one of those that never run short.
-func (w *worker) account() string { return w.task.Accounts[w.dice.IntN(len(w.task.Accounts)-1)] }
+func (w *worker) account() string { return w.task.Accounts[w.random.IntN(len(w.task.Accounts)-1)] }
 
 func images(n int64) billing.Usage { return billing.Usage{Images: n} }
+
+// units is an amount of money.
+func units(n int64) billing.Money { return billing.Money(n) * billing.One }
 
 // answerOf is the body of an idempotent answer.
 func answerOf(id string) []byte { return []byte("the answer to " + id) }
@@ -81,7 +196,7 @@ func keyOf(r request) idempotency.Key {
 func (w *worker) begin(ctx context.Context, account string, n int64, keep bool) (request, billing.Hold, bool) {
 	r := request{fmt.Sprintf("%s-%d", w.name, w.next()), account}
 	key := "k1"
-	if w.dice.IntN(4) == 0 {
+	if w.random.IntN(4) == 0 {
 		key = bounder
 	}
 	var with []billing.Record
@@ -131,35 +246,35 @@ func (w *worker) settle(ctx context.Context, r request, h billing.Hold, n int64,
 
 // call is a request with one answer. Sometimes it costs more than was held.
 func (w *worker) call(ctx context.Context, account string, keep bool) {
-	n := 1 + w.dice.Int64N(5)
+	n := 1 + w.random.Int64N(5)
 	r, h, ok := w.begin(ctx, account, n, keep)
 	if !ok {
 		return
 	}
-	used := 1 + w.dice.Int64N(n)
-	if account != poor && w.dice.IntN(10) == 0 {
-		used = n + 1 + w.dice.Int64N(3)
+	used := 1 + w.random.Int64N(n)
+	if account != poor && w.random.IntN(10) == 0 {
+		used = n + 1 + w.random.Int64N(3)
 	}
 	w.settle(ctx, r, h, used, keep)
 }
 
 // stream is a request with checkpoints.
 func (w *worker) stream(ctx context.Context) {
-	keep := w.dice.IntN(3) == 0
+	keep := w.random.IntN(3) == 0
 	r, h, ok := w.begin(ctx, w.account(), 2, keep)
 	n := int64(0)
-	for range 1 + w.dice.IntN(3) {
-		n += 1 + w.dice.Int64N(2)
-		ok = ok && w.extend(ctx, r, h, n, w.dice.Int64N(3))
+	for range 1 + w.random.IntN(3) {
+		n += 1 + w.random.Int64N(2)
+		ok = ok && w.extend(ctx, r, h, n, w.random.Int64N(3))
 	}
 	if ok {
-		w.settle(ctx, r, h, n+w.dice.Int64N(2), keep)
+		w.settle(ctx, r, h, n+w.random.Int64N(2), keep)
 	}
 }
 
 // fail is a request that costs nothing in the end.
 func (w *worker) fail(ctx context.Context) {
-	keep := w.dice.IntN(2) == 0
+	keep := w.random.IntN(2) == 0
 	if r, h, ok := w.begin(ctx, w.account(), 3, keep); ok {
 		w.settle(ctx, r, h, 0, keep)
 	}
@@ -167,17 +282,17 @@ func (w *worker) fail(ctx context.Context) {
 
 // abandon leaves a hold open for the recovery: with a checkpoint or without.
 func (w *worker) abandon(ctx context.Context) {
-	r, h, ok := w.begin(ctx, w.account(), 4, w.dice.IntN(2) == 0)
-	if ok && w.dice.IntN(2) == 0 {
-		w.extend(ctx, r, h, 1+w.dice.Int64N(5), w.dice.Int64N(2))
+	r, h, ok := w.begin(ctx, w.account(), 4, w.random.IntN(2) == 0)
+	if ok && w.random.IntN(2) == 0 {
+		w.extend(ctx, r, h, 1+w.random.Int64N(5), w.random.Int64N(2))
 	}
 }
 
 // credit gives something, or again what an earlier process gave, or meant to.
 func (w *worker) credit(ctx context.Context) {
-	c := credit{w.task.Accounts[w.dice.IntN(len(w.task.Accounts))], fmt.Sprintf("%s-%d", w.name, w.next()), 1 + w.dice.Int64N(9)}
-	if len(w.task.Credits) > 0 && w.dice.IntN(3) == 0 {
-		c = w.task.Credits[w.dice.IntN(len(w.task.Credits))]
+	c := credit{w.task.Accounts[w.random.IntN(len(w.task.Accounts))], fmt.Sprintf("%s-%d", w.name, w.next()), 1 + w.random.Int64N(9)}
+	if len(w.task.Credits) > 0 && w.random.IntN(3) == 0 {
+		c = w.task.Credits[w.random.IntN(len(w.task.Credits))]
 	}
 	w.ask(event{Kind: credited, ID: c.Reference, Account: c.Account, N: c.Amount}, nil, func() (*billing.Receipt, error) {
 		return nil, w.db.Ledger().Credit(ctx, c.Account, units(c.Amount), c.Reference)
@@ -204,8 +319,8 @@ func (w *worker) bound(ctx context.Context) {
 // hold by its id: the first changes nothing, the second is refused.
 func (w *worker) again(ctx context.Context) {
 	r := w.last
-	if len(w.task.Again) > 0 && w.dice.IntN(2) == 0 {
-		r = w.task.Again[w.dice.IntN(len(w.task.Again))]
+	if len(w.task.Again) > 0 && w.random.IntN(2) == 0 {
+		r = w.task.Again[w.random.IntN(len(w.task.Again))]
 	}
 	if r.ID == "" {
 		return
@@ -216,85 +331,6 @@ func (w *worker) again(ctx context.Context) {
 	})
 	_, err := w.db.Ledger().Reserve(ctx, billing.HoldRequest{Account: r.Account, Key: "k1", RequestID: r.ID, Operation: "image", Model: "painter", Price: w.price, Bound: images(1)})
 	if fault.From(err) == nil || fault.From(err).Code != fault.InternalError {
-		w.voice.Say(event{Kind: broken, ID: r.ID, Error: fmt.Sprintf("a request id was taken twice: %v", err)})
+		w.out.report(event{Kind: broken, ID: r.ID, Error: fmt.Sprintf("a request id was taken twice: %v", err)})
 	}
 }
-
-// place is where a database is.
-type place struct {
-	Postgres bool
-	Where    string // an address of Postgres, or a path
-}
-
-func (p place) open(ctx context.Context, o store.Options) (*store.DB, error) {
-	o.Lease = lease
-	o.WaitTimeout = 30 * time.Second // a slow machine is not what is tested
-	if p.Postgres {
-		return postgres.Open(ctx, p.Where, o)
-	}
-	return sqlite.Open(ctx, p.Where, o)
-}
-
-// lease is short, so that the holds of a dead process soon end. A process that
-// is too slow for it loses its holds to the others, which is no defect.
-const lease = 150 * time.Millisecond
-
-// task is what a child is told.
-type task struct {
-	place
-	Seed    uint64
-	Prefix  string        // of all its request ids
-	Workers int           // how many work at once
-	Ops     int           // how many operations each of them does
-	Point   string        // where it ends itself; empty for nowhere
-	Nth     int64         // the how manieth time it comes by
-	Delay   time.Duration // how long after that, at a point that has a length
-
-	Accounts []string  // that there shall be
-	Again    []request // of earlier rounds, to be settled once more
-	Credits  []credit  // of earlier rounds, to be given once more
-}
-
-// request is what is asked for in one request.
-type request struct{ ID, Account string }
-
-// credit is an amount given to an account.
-type credit struct {
-	Account, Reference string
-	Amount             int64
-}
-
-// event is what a child says: before each call to the store what it asks for,
-// and with Done what came of it.
-type event struct {
-	Kind    string
-	Done    bool             `json:",omitempty"`
-	ID      string           `json:",omitempty"` // of the request, credit, account or point
-	Account string           `json:",omitempty"`
-	N       int64            `json:",omitempty"` // units: of the hold, so far, of the charge, of the credit
-	More    int64            `json:",omitempty"` // units that are added to the hold
-	Keep    bool             `json:",omitempty"` // with an idempotent answer
-	Receipt *billing.Receipt `json:",omitempty"`
-	Code    fault.Code       `json:",omitempty"` // of the error
-	Error   string           `json:",omitempty"`
-}
-
-// The kinds of an event.
-const (
-	opened   = "opened"   // the store is open
-	finished = "finished" // all is done, and the store was closed
-	killed   = "killed"   // the child ends itself now
-	unnamed  = "unnamed"  // a statement that writes has no fault point
-	broken   = "broken"   // the store gave an error that it must not give
-	created  = "create"
-	credited = "credit"
-	bounded  = "budget"
-	reserved = "reserve"
-	extended = "extend"
-	settled  = "settle"
-	repeated = "repeat" // a settlement that was acknowledged before
-	folded   = "folded" // a checkpoint of the database's log was done before the kill
-)
-
-// voice writes events.
-type voice = childproc.Voice

@@ -1,4 +1,4 @@
-package enemy
+package faultlab
 
 import (
 	"context"
@@ -54,11 +54,11 @@ const (
 	unknown                             = `"x%07d":1`
 )
 
-// fate is whether a large body of a kind is refused.
-type fate int
+// bodyResult is whether a large body of a kind is refused.
+type bodyResult int
 
 const (
-	served fate = iota
+	served bodyResult = iota
 	refused
 	either
 )
@@ -69,7 +69,7 @@ const (
 var bodies = []struct {
 	name, path string
 	body       func(size int) string
-	fate       fate
+	want       bodyResult
 }{
 	{"one long message", chatPath, filled(`{"model":"sim-chat","messages":[{"role":"user","content":"`, "word ", `"}]}`), served},
 	{"a picture in base64", chatPath, filled(`{"model":"sim-chat","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,`, "AAAA", `"}}]}]}`), served},
@@ -125,8 +125,8 @@ func TestMemoryPerRequestIsBoundByItsSize(t *testing.T) {
 				if status >= 400 && status < 500 {
 					was = refused
 				}
-				if size == 1<<22 && c.fate != either && c.fate != was {
-					t.Errorf("a body of %d bytes has the status %d; that it is refused is %t", len(body), status, c.fate == refused)
+				if size == 1<<22 && c.want != either && c.want != was {
+					t.Errorf("a body of %d bytes has the status %d; that it is refused is %t", len(body), status, c.want == refused)
 				}
 			}
 		})
@@ -149,7 +149,7 @@ func serve(h http.Handler, path, body string) (status int, allocated uint64) {
 // a 503, which is none of the gateway's refusals.
 func answering(t *testing.T) http.Handler {
 	t.Helper()
-	list, err := priceList(0)
+	list, err := newPriceList(hostilePrices, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func answering(t *testing.T) http.Handler {
 		return &upstream.Reply{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
 	})
 	channel := router.Channel{Name: "any", Upstream: up, Models: map[string]string{}}
-	for model := range prices {
+	for model := range hostilePrices {
 		channel.Models[model] = model
 	}
 	routing, err := router.New([]router.Channel{channel}, router.Options{})

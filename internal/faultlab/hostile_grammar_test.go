@@ -1,10 +1,9 @@
-package enemy
+package faultlab
 
 import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,37 +62,32 @@ var endpoints = []endpoint{
 	{"/v1/audio/speech", "SpeechRequest", []string{alphaSpeech, otherSpeech}, false},
 }
 
-// draw is the source of one request.
-type draw struct {
-	*rand.Rand
+// generator is the source of one request.
+type generator struct {
+	source
 	g     *grammar
 	words string // the request's prompt: it tells the vendor what to do
 }
 
-// chance is true so many times of a hundred.
-func (d *draw) chance(percent int) bool { return d.IntN(100) < percent }
-
-func pick[T any](d *draw, of ...T) T { return of[d.IntN(len(of))] }
-
 // body is a request of an endpoint, as its schema has it.
-func (d *draw) body(e *endpoint) *object {
+func (d *generator) body(e *endpoint) *object {
 	o, ok := d.value(schema{"$ref": "#/components/schemas/" + e.schema}, "", 0).(*object)
 	if !ok {
 		o = obj()
 	}
-	o.set("model", pick(d, e.models...))
+	o.set("model", pick(d.source, e.models...))
 	if e.schema == "OtherImageRequest" {
 		o.set("prompt", d.words) // the document leaves it to the vendor
 	}
-	if d.chance(70) {
+	if d.chance(700) {
 		d.plain(o, e)
 	}
 	return o
 }
 
-// plain replaces what seldom makes sense where it was drawn, so that most
+// plain replaces what seldom makes sense where it was generated, so that most
 // requests get past the checks of their endpoint.
-func (d *draw) plain(o *object, e *endpoint) {
+func (d *generator) plain(o *object, e *endpoint) {
 	o.remove("webhook_url")
 	switch e.schema {
 	case "ChatCompletionRequest", "MessagesRequest", "MessagesCountRequest":
@@ -112,8 +106,8 @@ func (d *draw) plain(o *object, e *endpoint) {
 }
 
 // resolved is a schema without references, whose allOf is one with it and of
-// whose alternatives one was drawn.
-func (d *draw) resolved(s schema) schema {
+// whose alternatives one was chosen.
+func (d *generator) resolved(s schema) schema {
 	if ref, ok := s["$ref"].(string); ok {
 		named, _ := d.g.schemas[ref[strings.LastIndexByte(ref, '/')+1:]].(schema)
 		return d.resolved(named)
@@ -158,7 +152,7 @@ func merge(into, from schema) {
 }
 
 // value is one that a schema allows, as far as types, values and bounds go.
-func (d *draw) value(s schema, name string, depth int) any {
+func (d *generator) value(s schema, name string, depth int) any {
 	s = d.resolved(s)
 	if v, ok := s["const"]; ok {
 		return literal(v)
@@ -179,11 +173,11 @@ func (d *draw) value(s schema, name string, depth int) any {
 		low, high := bounds(s, -2, 4)
 		return raw(strconv.FormatFloat(low+d.Float64()*(high-low), 'f', 2, 64))
 	case "boolean":
-		return raw(strconv.FormatBool(d.chance(50)))
+		return raw(strconv.FormatBool(d.chance(500)))
 	case "null":
 		return raw("null")
 	}
-	return pick[any](d, "low", "high", raw("1"), raw("null"), raw("true"), obj("a", raw("1")))
+	return pick[any](d.source, "low", "high", raw("1"), raw("null"), raw("true"), obj("a", raw("1")))
 }
 
 func literal(v any) any {
@@ -198,7 +192,7 @@ func literal(v any) any {
 }
 
 // kind is one of the types of a schema; null is rare.
-func (d *draw) kind(s schema) string {
+func (d *generator) kind(s schema) string {
 	switch t := s["type"].(type) {
 	case string:
 		return t
@@ -216,12 +210,12 @@ func (d *draw) kind(s schema) string {
 	return ""
 }
 
-func (d *draw) object(s schema, depth int) *object {
+func (d *generator) object(s schema, depth int) *object {
 	o := obj()
 	properties, _ := s["properties"].(schema)
 	required, _ := s["required"].([]any)
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		const often, deepest = 22, 7
+		const often, deepest = 220, 7
 		if !slices.Contains(required, any(name)) && (depth > deepest || !d.chance(often)) {
 			continue
 		}
@@ -231,7 +225,7 @@ func (d *draw) object(s schema, depth int) *object {
 	return o
 }
 
-func (d *draw) array(s schema, name string, depth int) *list {
+func (d *generator) array(s schema, name string, depth int) *list {
 	l := arr()
 	items, _ := s["items"].(schema)
 	least, most := bounds(schema{"minimum": s["minItems"], "maximum": s["maxItems"]}, 0, 3)
@@ -254,14 +248,14 @@ var samples = map[string]string{
 // pixel is a picture of one point.
 const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
 
-func (d *draw) string(s schema, name string) any {
+func (d *generator) string(s schema, name string) any {
 	switch {
 	case name == "webhook_url" || name == "callback_url":
 		return "http://10.0.0.1/" // nothing is delivered: that is played elsewhere
 	case name == "data":
 		return pixel
 	case strings.HasSuffix(name, "url") || name == "image" || name == "video":
-		return pick(d, "https://media.example/a.png", "data:image/png;base64,"+pixel)
+		return pick(d.source, "https://media.example/a.png", "data:image/png;base64,"+pixel)
 	case name == "size" && s["pattern"] == nil:
 		return "1024x1024"
 	case name == "voice":
@@ -273,17 +267,17 @@ func (d *draw) string(s schema, name string) any {
 	return d.words
 }
 
-func (d *draw) integer(s schema, name string) any {
+func (d *generator) integer(s schema, name string) any {
 	low, high := bounds(s, 0, 1000)
 	n := int64(low) + d.Int64N(min(int64(high-low), 40)+1)
 	switch {
 	case strings.HasPrefix(name, "max_"):
-		n = pick[int64](d, 1, 5, 100, 1_000, 30_000, 60_000, 1<<31-1)
+		n = pick[int64](d.source, 1, 5, 100, 1_000, 30_000, 60_000, 1<<31-1)
 	case name == "n":
-		n = pick[int64](d, 1, 1, 1, 2, 3, int64(high))
+		n = pick[int64](d.source, 1, 1, 1, 2, 3, int64(high))
 	case name == "execution_expires_after":
-		n = pick[int64](d, 1, 60, 3_600, 172_800)
-	case d.chance(10):
+		n = pick[int64](d.source, 1, 60, 3_600, 172_800)
+	case d.chance(100):
 		n = int64(high)
 	}
 	return raw(strconv.FormatInt(n, 10))
@@ -364,12 +358,13 @@ func (o *object) find(name string) int {
 	return -1
 }
 
-func (o *object) set(name string, value any) {
+func (o *object) set(name string, value any) *object {
 	if i := o.find(name); i >= 0 {
 		o.members[i].value = value
-		return
+	} else {
+		o.add(name, value)
 	}
-	o.add(name, value)
+	return o
 }
 
 // add appends a member, also where one of its name is there.

@@ -3,35 +3,30 @@
 package crashtest
 
 import (
-	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
-	"testing"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
-	"github.com/tollhouse-ai/gateway/store"
 )
 
-// audit compares the book with a database whose processes have all ended. It
-// reads the tables beside the store, too: a store that deceives itself would
-// deceive its callers alike.
-type audit struct {
-	*book
-	ctx context.Context
-	db  *store.DB
-	raw *sql.DB
+// ledgerAudit compares the client's record with a database whose processes have
+// all ended.
+type ledgerAudit struct {
+	*ledgerRecord
+	database
 }
 
-func (a audit) run() error {
-	for _, part := range [...]func() error{
-		a.nothingOpen, a.requests, a.journal, a.completeness, a.balances, a.answers, a.callers, a.invariants,
-	} {
+func (a ledgerAudit) run() error {
+	if err := a.sound(&a.problems); err != nil {
+		return err
+	}
+	for _, part := range [...]func() error{a.requests, a.journal, a.completeness, a.balances, a.answers, a.callers} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -39,16 +34,8 @@ func (a audit) run() error {
 	return nil
 }
 
-func (a audit) nothingOpen() error {
-	open, err := a.db.Ledger().OpenHolds(a.ctx)
-	for _, h := range open {
-		a.problem(leftOpen, "the hold %s of %s", h.ID, h.Amount)
-	}
-	return err
-}
-
 // requests takes the receipts of the requests that ran since the last audit.
-func (a audit) requests() error {
+func (a ledgerAudit) requests() error {
 	for _, id := range slices.Sorted(maps.Keys(a.running)) {
 		h := a.running[id]
 		r, err := a.db.Ledger().Receipt(a.ctx, h.Account, id)
@@ -74,7 +61,7 @@ func (a audit) requests() error {
 }
 
 // request compares one receipt with what the client knows.
-func (a audit) request(h *history, r billing.Receipt, found bool) {
+func (a ledgerAudit) request(h *history, r billing.Receipt, found bool) {
 	ends, may := a.ends(h)
 	switch {
 	case !found && may:
@@ -88,20 +75,15 @@ func (a audit) request(h *history, r billing.Receipt, found bool) {
 }
 
 // journal reads the entries that are new: each has to be known and the only one.
-func (a audit) journal() error {
-	rows, err := a.raw.QueryContext(a.ctx, "SELECT number, account, kind, reference, customer, credit, revenue, overrun FROM entry WHERE number > $1 ORDER BY number", a.read)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }() // Err tells
-	for rows.Next() {
+func (a ledgerAudit) journal() error {
+	return a.each(func(rows *sql.Rows) error {
 		var e entry
-		if err := rows.Scan(&a.read, &e.account, &e.kind, &e.reference, &e.customer, &e.credit, &e.revenue, &e.overrun); err != nil {
-			return err
+		err := rows.Scan(&a.read, &e.account, &e.kind, &e.reference, &e.customer, &e.credit, &e.revenue, &e.overrun)
+		if err == nil {
+			a.entry(e)
 		}
-		a.entry(e)
-	}
-	return rows.Err()
+		return err
+	}, "SELECT number, account, kind, reference, customer, credit, revenue, overrun FROM entry WHERE number > $1 ORDER BY number", a.read)
 }
 
 // entry is one movement of money as the database has it.
@@ -110,7 +92,7 @@ type entry struct {
 	customer, credit, revenue, overrun billing.Money
 }
 
-func (a audit) entry(e entry) {
+func (a ledgerAudit) entry(e entry) {
 	if e.customer+e.credit+e.revenue+e.overrun != 0 {
 		a.problem(wrong, "entry %+v", e)
 	}
@@ -130,13 +112,13 @@ func (a audit) entry(e entry) {
 	}
 }
 
-func (a audit) equal(e entry, got, want billing.Money) {
+func (a ledgerAudit) equal(e entry, got, want billing.Money) {
 	if got != want {
 		a.problem(wrong, "entry %+v: %s, want %s", e, got, want)
 	}
 }
 
-func (a audit) grant(e entry) {
+func (a ledgerAudit) grant(e entry) {
 	g := a.credits[e.reference]
 	switch {
 	case g == nil || g.Account != e.account:
@@ -149,7 +131,7 @@ func (a audit) grant(e entry) {
 	a.equal(e, e.customer, units(g.Amount))
 }
 
-func (a audit) capture(e entry) {
+func (a ledgerAudit) capture(e entry) {
 	r, ok := a.ended[e.reference]
 	switch {
 	case !ok || r.Account != e.account:
@@ -164,11 +146,11 @@ func (a audit) capture(e entry) {
 
 // completeness looks for what was acknowledged and has no entry, and for
 // receipts that no request has.
-func (a audit) completeness() error {
+func (a ledgerAudit) completeness() error {
 	for id, r := range a.ended {
 		if r.Charge > 0 && !a.posted[id] {
 			a.problem(lost, "the entry of %+v", r)
-			a.posted[id] = true // say it once
+			a.posted[id] = true // report it once
 		}
 	}
 	for _, g := range a.credits {
@@ -184,8 +166,7 @@ func (a audit) completeness() error {
 			a.problem(wrong, "account %s was never made by those who asked for it", name)
 		}
 	}
-	var receipts int
-	err := a.raw.QueryRowContext(a.ctx, "SELECT COUNT(*) FROM receipt").Scan(&receipts)
+	receipts, err := a.count("SELECT COUNT(*) FROM receipt")
 	if err == nil && receipts != len(a.ended) {
 		a.problem(wrong, "%d receipts, want %d", receipts, len(a.ended))
 	}
@@ -193,7 +174,7 @@ func (a audit) completeness() error {
 }
 
 // balances compares every account with the sum that the client keeps.
-func (a audit) balances() error {
+func (a ledgerAudit) balances() error {
 	want := map[string]int64{}
 	for name, o := range a.accounts {
 		if o.seen {
@@ -225,14 +206,9 @@ func (a audit) balances() error {
 }
 
 // answers compares the idempotent answers with the settlements that keep one.
-func (a audit) answers() error {
-	rows, err := a.raw.QueryContext(a.ctx, "SELECT request, state, body, receipt FROM answer")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }() // Err tells
+func (a ledgerAudit) answers() error {
 	missing := maps.Clone(a.kept)
-	for rows.Next() {
+	err := a.each(func(rows *sql.Rows) error {
 		var id, state, receipt string
 		var body []byte
 		if err := rows.Scan(&id, &state, &body, &receipt); err != nil {
@@ -240,24 +216,25 @@ func (a audit) answers() error {
 		}
 		if _, ok := a.kept[id]; !ok || state != "kept" {
 			a.problem(wrong, "the answer of %s is %q, its receipt %+v", id, state, a.ended[id])
-			continue
+			return nil
 		}
 		delete(missing, id)
 		var r billing.Receipt
 		if err := json.Unmarshal([]byte(receipt), &r); err != nil || r != a.ended[id] || string(body) != string(answerOf(id)) {
 			a.problem(wrong, "the answer of %s: %q, %+v, %v", id, body, r, err)
 		}
-	}
+		return nil
+	}, "SELECT request, state, body, receipt FROM answer")
 	for id := range missing {
 		a.problem(lost, "the answer of %s, whose receipt is %+v", id, a.ended[id])
-		delete(a.kept, id) // say it once
+		delete(a.kept, id) // report it once
 	}
-	return rows.Err()
+	return err
 }
 
 // callers asks as later duplicates do: one gets the answer, one gets the key of
 // a request that kept none.
-func (a audit) callers() error {
+func (a ledgerAudit) callers() error {
 	for id, r := range a.kept {
 		got, err := a.db.Ledger().Lookup(a.ctx, keyOf(r), idempotency.Content{1})
 		if err != nil || got == nil || got.Receipt != a.ended[id] {
@@ -278,65 +255,14 @@ func (a audit) callers() error {
 	return nil
 }
 
-func (a audit) invariants() error {
-	if err := a.db.Ledger().Verify(a.ctx); err != nil {
-		a.problem(wrong, "Verify: %v", err)
-	}
-	return nil
-}
-
-// A harness that cannot fail proves nothing: each of these is what a store
-// would leave that had one of the defects.
-var meddlings = []struct{ name, statement, kind string }{
-	{"a settlement is gone", "DELETE FROM receipt WHERE id = " + toldSettlement, lost},
-	{"the entry of a settlement is gone", "DELETE FROM entry WHERE kind = 'capture' AND reference = " + toldSettlement, lost},
-	{"a settlement is cheaper than was told", "UPDATE receipt SET charge = charge - 1000000000 WHERE id = " + toldSettlement, lost},
-	{"an answer is gone", "DELETE FROM answer WHERE key = (SELECT MAX(key) FROM answer)", lost},
-	{"a credit is gone", "DELETE FROM entry WHERE number = (SELECT MIN(number) FROM entry WHERE kind = 'credit')", lost},
-	{"a settlement was posted twice", doubling("capture"), doubled},
-	{"a credit was posted twice", "DROP INDEX entry_of_credit; " + doubling("credit"), doubled},
-	{"an account was opened twice", doubling("opening"), doubled},
-	{"a hold is open", "INSERT INTO hold SELECT 'x', 1, id, 0, 'k1', 'image', 'painter', '', 0, '', 0, 9000000000000000000, FALSE FROM account WHERE id = 'acme'", leftOpen},
-	{"a balance is not what was given less what was charged", "UPDATE account SET posted = posted + 1 WHERE id = 'acme'", wrong},
-	{"an answer has no end", "UPDATE answer SET state = 'open' WHERE key = (SELECT MAX(key) FROM answer)", wrong},
-	{"a settlement nobody asked for", "UPDATE receipt SET id = 'x' WHERE id = (SELECT MAX(reference) FROM entry WHERE kind = 'capture')", wrong},
-}
-
-// toldSettlement is a request whose settlement was told. On a machine that is busy a
-// process can be taken for dead, and what others end for it is told to nobody.
-const toldSettlement = "(SELECT MAX(id) FROM receipt WHERE reason = 'complete' AND charge > 0)"
-
-func doubling(kind string) string {
-	return "INSERT INTO entry (account, kind, reference, customer, credit, revenue, overrun, held, available, created_at)" +
-		" SELECT account, kind, reference, customer, credit, revenue, overrun, held, available, created_at" +
-		" FROM entry WHERE number = (SELECT MIN(number) FROM entry WHERE kind = '" + kind + "')"
-}
-
-func TestTheAuditFindsEachDefect(t *testing.T) {
-	b := onSQLite(t)
-	for _, m := range meddlings {
-		b.next()
-		b.renew()
-		work := b.task()
-		work.Ops = 10
-		b.run(work, never)
-		if err := b.checkDatabase(m.statement); err != nil {
-			t.Errorf("%s: %v", m.name, err)
-		}
-		if !slices.ContainsFunc(b.book.problems, func(p problem) bool { return p.kind == m.kind }) {
-			t.Errorf("%s: found %v, want one that is %s", m.name, b.book.problems, m.kind)
-		}
-	}
-}
-
-// book is what the client of one database knows: what was asked for, what was
-// acknowledged, and so what has to be there. It is safe for concurrent use
-// while children speak.
-type book struct {
+// ledgerRecord is what the client of one database knows: what was asked for, what
+// was acknowledged, and so what has to be there. It is safe for concurrent use
+// while children report.
+type ledgerRecord struct {
+	problems
 	mu       sync.Mutex
 	figures  *figures
 	postgres bool
-	problems []problem
 
 	accounts map[string]*account
 	credits  map[string]*grant   // by reference
@@ -348,18 +274,6 @@ type book struct {
 	late     []request          // ended requests, for a second settlement
 	read     int64              // the last entry of the journal that was read
 }
-
-// problem is a way in which the database and the book disagree.
-type problem struct{ kind, text string }
-
-// The kinds of a problem.
-const (
-	lost     = "lost"     // acknowledged, and not there
-	doubled  = "doubled"  // there twice
-	leftOpen = "open"     // not ended by the recovery
-	wrong    = "wrong"    // neither what was asked for nor nothing
-	stranger = "stranger" // the store said what it must not say
-)
 
 // account is what a customer has.
 type account struct {
@@ -401,20 +315,16 @@ type mark struct {
 	state   answered
 }
 
-func newBook(f *figures, postgres bool) *book {
-	return &book{
+func newLedgerRecord(f *figures, postgres bool) *ledgerRecord {
+	return &ledgerRecord{
 		figures: f, postgres: postgres, accounts: map[string]*account{}, credits: map[string]*grant{},
 		running: map[string]*history{}, ended: map[string]billing.Receipt{}, kept: map[string]request{},
 		posted: map[string]bool{},
 	}
 }
 
-func (b *book) problem(kind, format string, args ...any) {
-	b.problems = append(b.problems, problem{kind, fmt.Sprintf(format, args...)})
-}
-
-// hear notes what a child says.
-func (b *book) hear(e event) {
+// hear records what a child reports.
+func (b *ledgerRecord) hear(e event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch e.Kind {
@@ -427,7 +337,7 @@ func (b *book) hear(e event) {
 	case repeated:
 		b.repeat(e)
 	case broken, unnamed:
-		b.problem(stranger, "%s %s %s", e.Kind, e.ID, e.Error)
+		b.problem(unexpected, "%s %s %s", e.Kind, e.ID, e.Error)
 	}
 }
 
@@ -442,7 +352,7 @@ func (e event) answer() answered {
 	return no
 }
 
-func (b *book) create(e event) {
+func (b *ledgerRecord) create(e event) {
 	a := b.accounts[e.ID]
 	if a == nil {
 		a = &account{}
@@ -461,7 +371,7 @@ func (b *book) create(e event) {
 	}
 }
 
-func (b *book) credit(e event) {
+func (b *ledgerRecord) credit(e event) {
 	c := b.credits[e.ID]
 	if c == nil {
 		c = &grant{credit: credit{e.Account, e.ID, e.N}}
@@ -474,7 +384,7 @@ func (b *book) credit(e event) {
 	}
 }
 
-func (b *book) request(e event) {
+func (b *ledgerRecord) request(e event) {
 	h := b.running[e.ID]
 	if h == nil {
 		h = &history{request: request{e.ID, e.Account}}
@@ -503,7 +413,7 @@ func (b *book) request(e event) {
 }
 
 // repeat compares the receipt of a second settlement with that of the first.
-func (b *book) repeat(e event) {
+func (b *ledgerRecord) repeat(e event) {
 	if !e.Done {
 		return
 	}
@@ -525,7 +435,7 @@ type end struct {
 
 // ends are the ways in which a request may have ended; none means that it is
 // not there. Which of them it was depends on how far the process came.
-func (b *book) ends(h *history) (ends []end, may bool) {
+func (b *ledgerRecord) ends(h *history) (ends []end, may bool) {
 	switch h.hold {
 	case unasked, no:
 		return nil, true

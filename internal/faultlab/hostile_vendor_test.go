@@ -1,4 +1,4 @@
-package enemy
+package faultlab
 
 import (
 	"context"
@@ -13,32 +13,6 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 )
-
-// Tolerance is what vendors bill and the operator bears by rule, by its reason.
-type Tolerance struct {
-	Disobeyed  billing.Money // made above the bound that the vendor was sent
-	Media      billing.Money // of one call in a round: media by URL, above their declared bound
-	Dropped    billing.Money // of one whole answer in a round whose bound a channel drops, above its hold
-	Waste      billing.Money // billed, though the gateway got an error for it
-	Unreceived billing.Money // output by tokens, made and not received when the client left
-	Parts      billing.Money // of a request that was cut into parts: the others, where one failed
-	Ended      billing.Money // of a stream that ended with its balance: one step of hold_tokens
-}
-
-// Sum is all of it.
-func (t Tolerance) Sum() billing.Money {
-	return t.Disobeyed + t.Media + t.Dropped + t.Waste + t.Unreceived + t.Parts + t.Ended
-}
-
-func (t *Tolerance) add(more Tolerance) {
-	t.Disobeyed += more.Disobeyed
-	t.Media += more.Media
-	t.Dropped += more.Dropped
-	t.Waste += more.Waste
-	t.Unreceived += more.Unreceived
-	t.Parts += more.Parts
-	t.Ended += more.Ended
-}
 
 // bill is what a vendor bills for one call.
 type bill struct {
@@ -78,7 +52,7 @@ func (v *vendors) forget(id string) {
 }
 
 // work is one call at a vendor.
-type work struct {
+type vendorCall struct {
 	v    *vendors
 	w    http.ResponseWriter
 	r    *http.Request
@@ -92,7 +66,7 @@ func (v *vendors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	c := &work{v: v, w: w, r: r, body: body, bill: &bill{}}
+	c := &vendorCall{v: v, w: w, r: r, body: body, bill: &bill{}}
 	if r.Method == http.MethodPost {
 		v.mu.Lock()
 		id := r.Header.Get(correlation)
@@ -128,14 +102,14 @@ func (v *vendors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // costs puts units on the bill.
-func (c *work) costs(unit billing.Unit, variant string, n int64) billing.Money {
+func (c *vendorCall) costs(unit billing.Unit, variant string, n int64) billing.Money {
 	sum := cost(c.bill.model, unit, variant, n)
 	c.owes(fmt.Sprintf("%d %s%s", n, unit, variant), sum)
 	return sum
 }
 
 // owes puts a sum on the bill.
-func (c *work) owes(what string, sum billing.Money) {
+func (c *vendorCall) owes(what string, sum billing.Money) {
 	c.v.mu.Lock()
 	defer c.v.mu.Unlock()
 	c.bill.what = append(c.bill.what, what)
@@ -143,28 +117,17 @@ func (c *work) owes(what string, sum billing.Money) {
 }
 
 // bears notes what the operator bears by rule.
-func (c *work) bears(t Tolerance) {
+func (c *vendorCall) bears(t Tolerance) {
 	c.v.mu.Lock()
 	defer c.v.mu.Unlock()
 	c.bill.tolerance.add(t)
 }
 
 // wait waits; false if the gateway has gone before.
-func (c *work) wait(d time.Duration) bool { return wait(c.r.Context(), d) }
-
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
-}
+func (c *vendorCall) wait(d time.Duration) bool { return wait(c.r.Context(), d) }
 
 // read reads the body as a lenient program does.
-func (c *work) read(into any) bool {
+func (c *vendorCall) read(into any) bool {
 	if err := json.Unmarshal(c.body, into); err != nil {
 		c.fail(http.StatusBadRequest, "invalid_request_error", err.Error())
 		return false
@@ -173,7 +136,7 @@ func (c *work) read(into any) bool {
 }
 
 // fail answers with an error, of which every vendor's reader finds the words.
-func (c *work) fail(status int, code, message string) {
+func (c *vendorCall) fail(status int, code, message string) {
 	h := c.w.Header()
 	h.Set("Content-Type", "application/json")
 	if status == http.StatusTooManyRequests {
@@ -184,7 +147,7 @@ func (c *work) fail(status int, code, message string) {
 }
 
 // refuses answers what a prompt asks for that is no answer; true if it did.
-func (c *work) refuses(prompt string, least func()) bool {
+func (c *vendorCall) refuses(prompt string, least func()) bool {
 	switch {
 	case !c.wait(30 * time.Millisecond):
 		least()
@@ -205,20 +168,20 @@ func (c *work) refuses(prompt string, least func()) bool {
 }
 
 // wasted notes that all of the bill is for a failed attempt.
-func (c *work) wasted() {
+func (c *vendorCall) wasted() {
 	c.v.mu.Lock()
 	defer c.v.mu.Unlock()
 	c.bill.tolerance = Tolerance{Waste: c.bill.total}
 }
 
 // answer is a whole answer.
-func (c *work) answer(format string, args ...any) {
+func (c *vendorCall) answer(format string, args ...any) {
 	c.w.Header().Set("Content-Type", "application/json")
 	fmt.Fprintf(c.w, format, args...)
 }
 
 // event is one event of a stream.
-func (c *work) event(name, format string, args ...any) bool {
+func (c *vendorCall) event(name, format string, args ...any) bool {
 	if name != "" {
 		fmt.Fprintf(c.w, "event: %s\n", name)
 	}
@@ -308,7 +271,7 @@ func (p *pipes) Close() error {
 }
 
 // Addr is of no use.
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "enemy", Net: "pipe"} }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "hostile", Net: "pipe"} }
 
 func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	here, there := net.Pipe()
@@ -320,14 +283,6 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	case <-p.done:
 		return nil, net.ErrClosed
 	}
-}
-
-// rate is a price in nano-units of the currency: of one token or character, of
-// one picture, of one second.
-type rate struct {
-	unit    billing.Unit
-	variant string
-	nano    int64
 }
 
 // The models of the lab. Those of the demo cost what they cost there.
@@ -348,50 +303,37 @@ const (
 	otherVector = "voyage-3"
 )
 
-var prices = map[string][]rate{
-	plainChat:   {{billing.Input, "", 100}, {billing.Output, "", 400}},
-	renamedChat: {{billing.Input, "", 600}, {billing.CachedInput, "", 150}, {billing.Output, "", 2_500}},
-	droppedChat: {{billing.Input, "", 1_000}, {billing.Output, "", 10_000}},
-	nativeChat:  {{billing.Input, "", 3_000}, {billing.CachedInput, "", 300}, {billing.CacheWrite, "", 3_750}, {billing.Output, "", 15_000}},
-	dearChat:    {{billing.Input, "", 30_000}, {billing.Output, "", 120_000}},
-	tokenImage:  {{billing.Input, "", 5_000}, {billing.ImageInput, "", 8_000}, {billing.ImageOutput, "", 32_000}},
-	pieceImage:  {{billing.Image, "", 20_000_000}},
-	alphaImage:  {{billing.Image, "", 35_000_000}},
-	alphaSpeech: {{billing.Character, "", 10_000}},
-	otherSpeech: {{billing.Character, "", 15_000}},
-	betaVideo:   {{billing.Second, "720p", 100_000_000}, {billing.Second, "1080p", 150_000_000}},
-	gammaVideo:  {{billing.Output, "", 7_000}},
-	plainVector: {{billing.Input, "", 70}},
-	otherVector: {{billing.Input, "", 60}},
+// hostilePrices are what the vendors bill, of a million tokens or characters, one
+// picture or one second.
+var hostilePrices = map[string]row{
+	plainChat:   {{Unit: billing.Input, Amount: "0.10"}, {Unit: billing.Output, Amount: "0.40"}},
+	renamedChat: {{Unit: billing.Input, Amount: "0.60"}, {Unit: billing.CachedInput, Amount: "0.15"}, {Unit: billing.Output, Amount: "2.50"}},
+	droppedChat: {{Unit: billing.Input, Amount: "1.00"}, {Unit: billing.Output, Amount: "10.00"}},
+	nativeChat: {
+		{Unit: billing.Input, Amount: "3.00"}, {Unit: billing.CachedInput, Amount: "0.30"}, {Unit: billing.CacheWrite, Amount: "3.75"},
+		{Unit: billing.Output, Amount: "15.00"},
+	},
+	dearChat:    {{Unit: billing.Input, Amount: "30.00"}, {Unit: billing.Output, Amount: "120.00"}},
+	tokenImage:  {{Unit: billing.Input, Amount: "5.00"}, {Unit: billing.ImageInput, Amount: "8.00"}, {Unit: billing.ImageOutput, Amount: "32.00"}},
+	pieceImage:  {{Unit: billing.Image, Amount: "0.02"}},
+	alphaImage:  {{Unit: billing.Image, Amount: "0.035"}},
+	alphaSpeech: {{Unit: billing.Character, Amount: "10.00"}},
+	otherSpeech: {{Unit: billing.Character, Amount: "15.00"}},
+	betaVideo:   {{Unit: billing.Second, Variant: "720p", Amount: "0.10"}, {Unit: billing.Second, Variant: "1080p", Amount: "0.15"}},
+	gammaVideo:  {{Unit: billing.Output, Amount: "7.00"}},
+	plainVector: {{Unit: billing.Input, Amount: "0.07"}},
+	otherVector: {{Unit: billing.Input, Amount: "0.06"}},
 }
 
-// priceList is the gateway's list of the same prices, less a part of a hundred.
-func priceList(discount int64) (*billing.PriceList, error) {
-	all := map[string]*billing.Price{}
-	for model, row := range prices {
-		var rates []billing.Rate
-		for _, r := range row {
-			amount := r.nano * 1_000_000 // of a million tokens
-			if r.unit == billing.Image || r.unit == billing.Second {
-				amount = r.nano
-			}
-			amount -= amount * discount / 100
-			rates = append(rates, billing.Rate{Unit: r.unit, Variant: r.variant, Amount: billing.Money(amount).String()})
-		}
-		p, err := billing.NewPrice(rates...)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", model, err)
-		}
-		all[model] = p
-	}
-	return billing.NewPriceList(all), nil
-}
-
-// cost is what so many units of a model cost; what has no price is dear.
+// cost is what so many units of a model cost at its vendor; what has no price is
+// dear.
 func cost(model string, unit billing.Unit, variant string, n int64) billing.Money {
-	for _, r := range prices[model] {
-		if r.unit == unit && r.variant == variant {
-			return billing.Money(n * r.nano)
+	for _, r := range hostilePrices[model] {
+		if r.Unit == unit && r.Variant == variant {
+			sum, err := tally{unit: n}.cost(row{r})
+			if err == nil {
+				return billing.Money(sum)
+			}
 		}
 	}
 	return billing.Money(n) * billing.One

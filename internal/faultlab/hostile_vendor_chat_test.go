@@ -1,4 +1,4 @@
-package enemy
+package faultlab
 
 import (
 	"encoding/json"
@@ -11,8 +11,8 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// asked is a conversation as its vendor reads it.
-type asked struct {
+// chatRequest is a conversation as its vendor reads it.
+type chatRequest struct {
 	Model               string          `json:"model"`
 	Messages            json.RawMessage `json:"messages"`
 	System              json.RawMessage `json:"system"`
@@ -48,18 +48,18 @@ type asked struct {
 // given reports whether a member is there and not null.
 func given(data json.RawMessage) bool { return len(data) > 0 && string(data) != "null" }
 
-// says is what a vendor is going to make.
-type says struct {
+// plannedOutput is what a vendor is going to make.
+type plannedOutput struct {
 	visible, unseen int64 // tokens of one candidate; unseen are not shown
 	beside          bool  // what is unseen is in total_tokens only
 	n               int64
 	bound           int64 // of one candidate; 0 for none
 }
 
-func (s says) output() int64 { return s.n * (s.visible + s.unseen) }
+func (s plannedOutput) output() int64 { return s.n * (s.visible + s.unseen) }
 
 // excess is what is above the bound.
-func (s says) excess() int64 {
+func (s plannedOutput) excess() int64 {
 	if s.bound == 0 {
 		return 0
 	}
@@ -67,7 +67,7 @@ func (s says) excess() int64 {
 }
 
 // content is all that the vendor counts as input.
-func (a *asked) content() *content {
+func (a *chatRequest) content() *content {
 	var t content
 	for _, data := range []json.RawMessage{a.Messages, a.System, a.Prompt} {
 		t.reads(data, false)
@@ -79,13 +79,13 @@ func (a *asked) content() *content {
 }
 
 // makes is what the vendor makes of a prompt.
-func (a *asked) makes(prompt string, bound *float64) says {
-	s := says{n: 1, visible: 20 + int64(len(prompt)%100)}
+func (a *chatRequest) makes(prompt string, bound *float64) plannedOutput {
+	s := plannedOutput{n: 1, visible: 20 + int64(len(prompt)%100)}
 	if a.N != nil {
 		s.n = int64(*a.N)
 	}
 	if bound != nil {
-		s.bound = min(int64(*bound), mostOutput) // no model makes more than it can
+		s.bound = min(int64(*bound), hostileOutput) // no model makes more than it can
 	}
 	switch {
 	case strings.Contains(prompt, long):
@@ -114,7 +114,7 @@ func (a *asked) makes(prompt string, bound *float64) says {
 
 // surcharge puts on the bill what the request asks for besides tokens: what a
 // vendor takes for it, at the rate of those that sell it.
-func (c *work) surcharge(a *asked, input int64, s says) {
+func (c *vendorCall) surcharge(a *chatRequest, input int64, s plannedOutput) {
 	model := c.bill.model
 	in, out := cost(model, billing.Input, "", input), cost(model, billing.Output, "", s.output())
 	once := map[string]bool{
@@ -153,10 +153,10 @@ func (c *work) surcharge(a *asked, input int64, s says) {
 
 // begins does what precedes every answer of a conversation; false if there is
 // no answer.
-func (c *work) begins(a *asked, bound *float64) (input int64, s says, ok bool) {
+func (c *vendorCall) begins(a *chatRequest, bound *float64) (input int64, s plannedOutput, ok bool) {
 	t := a.content()
 	c.bill.model = a.Model
-	if prices[a.Model] == nil || a.N != nil && (*a.N < 1 || *a.N > 128) || bound != nil && *bound < 1 {
+	if hostilePrices[a.Model] == nil || a.N != nil && (*a.N < 1 || *a.N > 128) || bound != nil && *bound < 1 {
 		c.fail(http.StatusBadRequest, "invalid_request_error", "no such model, n or bound")
 		return 0, s, false
 	}
@@ -177,7 +177,7 @@ func (c *work) begins(a *asked, bound *float64) (input int64, s says, ok bool) {
 }
 
 // firstFar is true once in a round.
-func (c *work) firstFar() bool {
+func (c *vendorCall) firstFar() bool {
 	c.v.mu.Lock()
 	defer c.v.mu.Unlock()
 	was := c.v.huge
@@ -186,7 +186,7 @@ func (c *work) firstFar() bool {
 }
 
 // broken breaks the connection off in the middle of an answer.
-func (c *work) broken() {
+func (c *vendorCall) broken() {
 	if h, ok := c.w.(http.Hijacker); ok {
 		if conn, _, err := h.Hijack(); err == nil {
 			_ = conn.Close()
@@ -195,7 +195,7 @@ func (c *work) broken() {
 }
 
 // made puts output on the bill; above is what of it is above the bound.
-func (c *work) made(n, above int64, received bool) {
+func (c *vendorCall) made(n, above int64, received bool) {
 	if n <= 0 {
 		return
 	}
@@ -207,9 +207,9 @@ func (c *work) made(n, above int64, received bool) {
 	c.bears(t)
 }
 
-// thinks waits as long as a whole answer takes, and bills what was made until
+// generates waits as long as a whole answer takes, and bills what was made until
 // the gateway went; false if it did.
-func (c *work) thinks(s says) bool {
+func (c *vendorCall) generates(s plannedOutput) bool {
 	const token, most = time.Millisecond, 20 * time.Second
 	all := min(time.Duration(s.visible+s.unseen)*token, most)
 	start := time.Now()
@@ -225,7 +225,7 @@ func (c *work) thinks(s says) bool {
 func words(n int64) string { return strings.Repeat("abcd", int(n)) }
 
 // pieces sends a stream's text in pieces, with pauses; false if it ended early.
-func (c *work) pieces(s says, prompt string, send func(candidate, tokens int64) bool) bool {
+func (c *vendorCall) pieces(s plannedOutput, prompt string, send func(candidate, tokens int64) bool) bool {
 	const gap, event = 100 * time.Millisecond, 500 // tokens in one event
 	count := max(12, s.visible/event)
 	if s.unseen > 0 {
@@ -263,9 +263,50 @@ func (c *work) pieces(s says, prompt string, send func(candidate, tokens int64) 
 	return true
 }
 
+// dialect is how a wire spells the answer of a conversation. An event is its name,
+// which may be empty, and its data.
+type dialect struct {
+	whole      string
+	start, end [][2]string
+	piece      func(candidate, tokens int64) (name, data string)
+}
+
+// converse answers a conversation, whole or as a stream.
+func (c *vendorCall) converse(a *chatRequest, bound *float64, spell func(input int64, s plannedOutput) dialect) {
+	input, s, ok := c.begins(a, bound)
+	if !ok {
+		return
+	}
+	prompt, d := a.content().text.String(), spell(input, s)
+	if !a.Stream {
+		switch {
+		case !c.generates(s):
+		case strings.Contains(prompt, breaks):
+			c.wasted()
+			c.broken()
+		default:
+			c.answer("%s", d.whole)
+		}
+		return
+	}
+	c.w.Header().Set("Content-Type", "text/event-stream")
+	for _, e := range d.start {
+		c.event(e[0], "%s", e[1])
+	}
+	whole := c.pieces(s, prompt, func(candidate, tokens int64) bool {
+		name, data := d.piece(candidate, tokens)
+		return c.event(name, "%s", data)
+	})
+	for _, e := range d.end {
+		if whole {
+			c.event(e[0], "%s", e[1])
+		}
+	}
+}
+
 // chat answers in OpenAI's wire.
-func (c *work) chat() {
-	var a asked
+func (c *vendorCall) chat() {
+	var a chatRequest
 	if !c.read(&a) {
 		return
 	}
@@ -274,52 +315,37 @@ func (c *work) chat() {
 	if bound == nil {
 		bound = a.MaxTokens
 	}
-	input, s, ok := c.begins(&a, bound)
-	if !ok {
-		return
-	}
-	prompt := a.content().text.String()
-	completion, total := s.output(), input+s.output()
-	if s.beside {
-		completion = s.n * s.visible
-	}
-	usage := fmt.Sprintf(`{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"completion_tokens_details":{"reasoning_tokens":%d}}`, input, completion, total, s.n*s.unseen)
-	if !a.Stream {
-		if !c.thinks(s) {
-			return
+	c.converse(&a, bound, func(input int64, s plannedOutput) dialect {
+		const head = `{"id":"up","object":"chat.completion.chunk","created":7,"model":"m","choices":[`
+		completion := s.output()
+		if s.beside {
+			completion = s.n * s.visible
 		}
-		if strings.Contains(prompt, breaks) {
-			c.wasted()
-			c.broken()
-			return
+		usage := fmt.Sprintf(`{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"completion_tokens_details":{"reasoning_tokens":%d}}`,
+			input, completion, input+s.output(), s.n*s.unseen)
+		var d dialect
+		var choices []string
+		for i := range s.n {
+			if !a.Stream { // of a stream it would be made for nothing
+				choices = append(choices, fmt.Sprintf(`{"index":%d,"message":{"role":"assistant","content":%q},"finish_reason":"stop"}`, i, words(s.visible)))
+			}
+			d.end = append(d.end, [2]string{"", fmt.Sprintf(head+`{"index":%d,"delta":{},"finish_reason":"stop"}]}`, i)})
 		}
-		choices := make([]string, s.n)
-		for i := range choices {
-			choices[i] = fmt.Sprintf(`{"index":%d,"message":{"role":"assistant","content":%q},"finish_reason":"stop"}`, i, words(s.visible))
+		d.whole = fmt.Sprintf(`{"id":"up","object":"chat.completion","created":7,"model":"m","choices":[%s],"usage":%s}`, strings.Join(choices, ","), usage)
+		d.piece = func(candidate, tokens int64) (string, string) {
+			return "", fmt.Sprintf(head+`{"index":%d,"delta":{"content":%q},"finish_reason":null}]}`, candidate, words(tokens))
 		}
-		c.answer(`{"id":"up","object":"chat.completion","created":7,"model":"m","choices":[%s],"usage":%s}`, strings.Join(choices, ","), usage)
-		return
-	}
-	c.w.Header().Set("Content-Type", "text/event-stream")
-	const head = `{"id":"up","object":"chat.completion.chunk","created":7,"model":"m","choices":[`
-	whole := c.pieces(s, prompt, func(i, tokens int64) bool {
-		return c.event("", head+`{"index":%d,"delta":{"content":%q},"finish_reason":null}]}`, i, words(tokens))
+		if a.StreamOptions.IncludeUsage {
+			d.end = append(d.end, [2]string{"", head + `],"usage":` + usage + `}`})
+		}
+		d.end = append(d.end, [2]string{"", "[DONE]"})
+		return d
 	})
-	if !whole {
-		return
-	}
-	for i := range s.n {
-		c.event("", head+`{"index":%d,"delta":{},"finish_reason":"stop"}]}`, i)
-	}
-	if a.StreamOptions.IncludeUsage {
-		c.event("", head+`],"usage":%s}`, usage)
-	}
-	c.event("", "[DONE]")
 }
 
 // messages answers in Anthropic's wire.
-func (c *work) messages() {
-	var a asked
+func (c *vendorCall) messages() {
+	var a chatRequest
 	if !c.read(&a) {
 		return
 	}
@@ -330,41 +356,32 @@ func (c *work) messages() {
 			return
 		}
 	}
-	input, s, ok := c.begins(&a, a.MaxTokens)
-	if !ok {
-		return
-	}
-	prompt := a.content().text.String()
-	if !a.Stream {
-		if !c.thinks(s) {
-			return
+	c.converse(&a, a.MaxTokens, func(input int64, s plannedOutput) dialect {
+		message := func(content, stop string, output int64) string {
+			return fmt.Sprintf(`{"id":"msg","type":"message","role":"assistant","model":"m","content":[%s],"stop_reason":%s,"stop_sequence":null,"usage":{"input_tokens":%d,"output_tokens":%d}}`,
+				content, stop, input, output)
 		}
-		if strings.Contains(prompt, breaks) {
-			c.wasted()
-			c.broken()
-			return
+		return dialect{
+			whole: message(fmt.Sprintf(`{"type":"text","text":%q}`, words(s.visible)), `"end_turn"`, s.output()),
+			start: [][2]string{
+				{"message_start", `{"type":"message_start","message":` + message("", "null", 1) + `}`},
+				{"content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`},
+			},
+			piece: func(_, tokens int64) (string, string) {
+				return "content_block_delta", fmt.Sprintf(`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":%q}}`, words(tokens))
+			},
+			end: [][2]string{
+				{"content_block_stop", `{"type":"content_block_stop","index":0}`},
+				{"message_delta", fmt.Sprintf(`{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":%d}}`, s.output())},
+				{"message_stop", `{"type":"message_stop"}`},
+			},
 		}
-		c.answer(`{"id":"msg","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":%q}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":%d,"output_tokens":%d}}`,
-			words(s.visible), input, s.output())
-		return
-	}
-	c.w.Header().Set("Content-Type", "text/event-stream")
-	c.event("message_start", `{"type":"message_start","message":{"id":"msg","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":%d,"output_tokens":1}}}`, input)
-	c.event("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`)
-	whole := c.pieces(s, prompt, func(_, tokens int64) bool {
-		return c.event("content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":%q}}`, words(tokens))
 	})
-	if !whole {
-		return
-	}
-	c.event("content_block_stop", `{"type":"content_block_stop","index":0}`)
-	c.event("message_delta", `{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":%d}}`, s.output())
-	c.event("message_stop", `{"type":"message_stop"}`)
 }
 
 // count answers how many tokens a message has, for nothing.
-func (c *work) count() {
-	var a asked
+func (c *vendorCall) count() {
+	var a chatRequest
 	if c.read(&a) && c.wait(20*time.Millisecond) {
 		c.answer(`{"input_tokens":%d}`, a.content().tokens())
 	}

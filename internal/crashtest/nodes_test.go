@@ -1,0 +1,297 @@
+//go:build unix
+
+package crashtest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
+	"github.com/tollhouse-ai/gateway/webhook"
+)
+
+const nodes = 8
+
+func TestOfEightNodesOnOnePostgresEachTaskIsChargedAndToldOfOnce(t *testing.T) {
+	eightNodes(t, place{Postgres: true, Where: pgtest.Schema(t)})
+}
+
+func TestOfEightNodesOnOneSQLiteEachTaskIsChargedAndToldOfOnce(t *testing.T) {
+	eightNodes(t, place{Where: filepath.Join(t.TempDir(), "ledger.db")})
+}
+
+// eightNodes has all nodes look after all tasks at once, by themselves and for those
+// who ask, until all have ended and were told of.
+func eightNodes(t *testing.T, p place) {
+	tasks := longtest.Count(1000, 100)
+	v := &localVendor{status: twoStatuses}
+	receiver := &webhookCounter{ids: map[string]map[string]bool{}, all: make(chan struct{}), want: tasks}
+	server := httptest.NewServer(receiver)
+	t.Cleanup(server.Close)
+	gateways, d := newCluster(t, p, v)
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer server.Close() // which waits for deliveries under way
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	for _, g := range gateways {
+		running.Go(func() { _ = g.Run(ctx) })
+	}
+	concurrently(tasks, 32, func(i int) {
+		if err := submit(ctx, gateways[i%nodes], i, fmt.Sprint(server.URL, "/", i)); err != nil {
+			t.Error(err)
+		}
+	})
+	patience := time.After(2 * time.Minute)
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for done := false; !done; {
+		ids := openTasks(t, d)
+		concurrently(len(ids)*nodes, 64, func(i int) {
+			if _, err := gateways[i%nodes].Video(ctx, ids[i/nodes]); err != nil {
+				t.Error(err)
+			}
+		})
+		select {
+		case <-receiver.all:
+			done = true // a delivery is of an end
+		case <-patience:
+			t.Fatalf("%d tasks are open, %d were told of", len(openTasks(t, d)), len(receiver.ids))
+		case <-again.C:
+		}
+	}
+	stop()
+	running.Wait()
+	server.Close()
+	checkNodes(t, d, v, receiver, tasks)
+}
+
+// newCluster makes eight gateways on one database: on Postgres each has the store
+// for itself, on SQLite they share one.
+func newCluster(t *testing.T, p place, v *localVendor) (gateways []*gateway.Gateway, d database) {
+	t.Helper()
+	raw, err := p.raw()
+	must(t, err)
+	t.Cleanup(func() { _ = raw.Close() })
+	d = database{t.Context(), nil, raw}
+	for range nodes {
+		if p.Postgres || d.db == nil {
+			db, err := p.open(t.Context(), store.Options{Lease: 10 * time.Second})
+			must(t, err)
+			t.Cleanup(func() { _ = db.Close() })
+			d.db = db
+		}
+		g, err := newVideoGateway(v, &expiredLeases{Ledger: d.db.Ledger()}, nil, gateway.VideoOptions{AllowPrivate: true, Poll: time.Second})
+		must(t, err)
+		gateways = append(gateways, g)
+	}
+	must(t, d.db.Ledger().CreateAccount(t.Context(), videoAccount, videoCredit))
+	return gateways, d
+}
+
+// openTasks are the ids of the tasks that have not ended.
+func openTasks(t *testing.T, d database) (ids []string) {
+	t.Helper()
+	err := d.each(func(rows *sql.Rows) error {
+		var id string
+		err := rows.Scan(&id)
+		ids = append(ids, id)
+		return err
+	}, "SELECT id FROM task WHERE NOT ended")
+	must(t, err)
+	return ids
+}
+
+// checkNodes demands one entry and one delivery of each task.
+func checkNodes(t *testing.T, d database, v *localVendor, receiver *webhookCounter, tasks int) {
+	t.Helper()
+	count := func(query string) int {
+		t.Helper()
+		n, err := d.count(query)
+		must(t, err)
+		return n
+	}
+	succeeded, failed := count("SELECT COUNT(*) FROM task WHERE state = 'succeeded'"), count("SELECT COUNT(*) FROM task WHERE state = 'failed'")
+	again := 0 // answers about a video that had ended
+	for _, asked := range v.asked {
+		again += max(asked-3, 0)
+	}
+	t.Logf("%d tasks succeeded, %d failed; the vendor repeated or changed its last word %d times; %d deliveries came %d times",
+		succeeded, failed, again, len(receiver.ids), receiver.came)
+	for what, n := range map[string]struct{ got, want int }{
+		"tasks":                 {succeeded + failed, tasks},
+		"jobs":                  {len(v.jobs), tasks},
+		"entries":               {count("SELECT COUNT(*) FROM entry WHERE kind = 'capture'"), succeeded},
+		"entries of success":    {count("SELECT COUNT(DISTINCT t.id) FROM task t JOIN entry e ON e.reference = t.request_id WHERE e.kind = 'capture' AND t.state = 'succeeded'"), succeeded},
+		"receipts":              {count("SELECT COUNT(*) FROM receipt"), tasks},
+		"deliveries":            {count("SELECT COUNT(*) FROM notice"), tasks},
+		"tasks with deliveries": {count("SELECT COUNT(DISTINCT task) FROM notice"), tasks},
+	} {
+		if n.got != n.want {
+			t.Errorf("%d %s, want %d", n.got, what, n.want)
+		}
+	}
+	for job, n := range v.jobs {
+		if n != 1 {
+			t.Errorf("the vendor was asked for %s %d times", job, n)
+		}
+	}
+	for address, ids := range receiver.ids {
+		if len(ids) != 1 {
+			t.Errorf("%s got the deliveries %v", address, ids)
+		}
+	}
+	if succeeded == 0 || failed == 0 || again == 0 {
+		t.Error("nothing was decided twice")
+	}
+	b, err := d.db.Ledger().Balance(t.Context(), videoAccount)
+	if err != nil || b.Held != 0 || b.Posted != videoCredit-billing.Money(succeeded)*billing.One/2 {
+		t.Errorf("balance %+v, %v", b, err)
+	}
+	p := &problems{}
+	if err := d.sound(p); err != nil {
+		t.Error(err)
+	}
+	p.report(t, "the database")
+}
+
+// expiredLeases is a store whose leases end when they are made: all nodes look after
+// all videos at once, and some of them make the same deliveries.
+type expiredLeases struct {
+	store.Ledger
+	leases atomic.Int64 // of deliveries
+}
+
+func (c *expiredLeases) Claim(ctx context.Context, owner string, _ time.Time, n int) ([]*video.Task, error) {
+	return c.Ledger.Claim(ctx, owner, time.Now().Add(-time.Second), n)
+}
+
+func (c *expiredLeases) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Delivery, error) {
+	if c.leases.Add(1)%4 == 0 {
+		until = time.Now().Add(-time.Second)
+	}
+	return c.Ledger.Due(ctx, owner, until, n)
+}
+
+// localVendor is a vendor of videos in process.
+type localVendor struct {
+	status func(job string, n int) string // the answer to the nth question after a job
+
+	mu      sync.Mutex
+	jobs    map[string]int       // submissions, by prompt
+	asked   map[string]int       // questions, by job
+	last    map[string]time.Time // the last of them
+	gaps    []time.Duration      // between two about one job
+	working time.Duration        // in submissions
+}
+
+// twoStatuses repeats its last word, or says another one: every second video has
+// succeeded for one who asks, and failed for the next.
+func twoStatuses(job string, n int) string {
+	switch {
+	case n < 2:
+		return `"RUNNING"`
+	case n%2 == 1 && strings.ContainsAny(job[len(job)-1:], "13579"):
+		return `"FAILED","code":"InternalError","message":"no"`
+	}
+	return `"SUCCEEDED","video_url":"https://v.example/1.mp4"`
+}
+
+var promptOf = regexp.MustCompile(`"prompt":"(\d+)"`)
+
+// Do takes a submission or answers a question.
+func (v *localVendor) Do(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	began := time.Now()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.jobs == nil {
+		v.jobs, v.asked, v.last = map[string]int{}, map[string]int{}, map[string]time.Time{}
+	}
+	job, status := call.TaskID, `"PENDING"`
+	if call.Op == upstream.SubmitVideo {
+		data, err := call.Body.Bytes()
+		if err != nil {
+			return nil, err
+		}
+		n := promptOf.FindStringSubmatch(string(data))[1]
+		v.jobs[n]++
+		job = "up-" + n
+		defer func() { v.working += time.Since(began) }()
+	} else {
+		status = v.status(job, v.asked[job])
+		v.asked[job]++
+		if last, known := v.last[job]; known {
+			v.gaps = append(v.gaps, began.Sub(last))
+		}
+		v.last[job] = began
+	}
+	return &upstream.Reply{
+		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(fmt.Sprintf(`{"request_id":"r","output":{"task_id":%q,"task_status":%s}}`, job, status))),
+	}, nil
+}
+
+// webhookCounter receives deliveries.
+type webhookCounter struct {
+	mu   sync.Mutex
+	ids  map[string]map[string]bool // by address
+	came int
+	all  chan struct{} // closed when there is one for each video
+	want int
+}
+
+func (c *webhookCounter) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.came++
+	if c.ids[r.URL.Path] == nil {
+		c.ids[r.URL.Path] = map[string]bool{}
+		if len(c.ids) == c.want {
+			close(c.all)
+		}
+	}
+	c.ids[r.URL.Path][r.Header.Get("webhook-id")] = true
+}
+
+// submit hands a video of five seconds in at a gateway; hook may be empty.
+func submit(ctx context.Context, g *gateway.Gateway, n int, hook string) error {
+	r, err := g.Do(ctx, &gateway.Request{Op: upstream.SubmitVideo, Body: videoBody(n, 5, hook)})
+	r.End(0, err)
+	return err
+}
+
+// concurrently does something with the numbers from 0 to n-1, some at once.
+func concurrently(n, workers int, do func(i int)) {
+	next := make(chan int)
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for i := range next {
+				do(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	all.Wait()
+}

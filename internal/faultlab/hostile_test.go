@@ -1,0 +1,94 @@
+package faultlab
+
+import (
+	"flag"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var class = flag.String("class", "", "of hostile requests: the only one that is played")
+
+// simulateHostile plays hostile tenants in virtual time. No goroutine is left behind: the bubble
+// would not end.
+func simulateHostile(t *testing.T, o hostileOptions) *hostileReport {
+	t.Helper()
+	var rep *hostileReport
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		if rep, err = playHostile(o); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return rep
+}
+
+// failOnProblems fails with what does not hold.
+func failOnProblems(t *testing.T, rep *hostileReport) {
+	t.Helper()
+	if len(rep.Problems) > 0 {
+		t.Error(rep)
+		return
+	}
+	t.Log(rep)
+}
+
+func TestNoTenantCostsMoreThanItPaysOrHarmsAnother(t *testing.T) {
+	seeds := []uint64{1, uint64(time.Now().UnixNano())}
+	if *seed != 0 {
+		seeds = []uint64{*seed}
+	}
+	for _, s := range seeds {
+		rep := simulateHostile(t, hostileOptions{Seed: s, Requests: or(*requests, 400), Class: *class, Only: max(*only, 0)})
+		failOnProblems(t, rep)
+		if *class == "" && *only < 0 && rep.Statuses[200] < or(*requests, 400)/10 {
+			t.Errorf("only %d of %d requests were answered: the simulation shows nothing", rep.Statuses[200], rep.Requests)
+		}
+	}
+}
+
+func TestNoClassOfAttackByItself(t *testing.T) {
+	if *class != "" || *only >= 0 {
+		t.Skip("one class is played")
+	}
+	for _, c := range classes {
+		t.Run(c.name, func(t *testing.T) {
+			failOnProblems(t, simulateHostile(t, hostileOptions{Seed: max(*seed, 1), Requests: 40, Class: c.name}))
+		})
+	}
+}
+
+// TestTheLabFindsAGatewayThatChargesTooLittle has the gateway ask for nine tenths
+// of the vendors' prices.
+func TestTheLabFindsAGatewayThatChargesTooLittle(t *testing.T) {
+	rep := simulateHostile(t, hostileOptions{Seed: 1, Requests: 40, Class: "media", discount: 10})
+	if rep.Found["media"] == 0 || rep.Found["sum"] == 0 {
+		t.Error(rep)
+	}
+}
+
+// TestTheGrammarMakesEveryMemberOfEveryEndpoint compares the names of what was
+// generated with those that the document has, at every depth.
+func TestTheGrammarMakesEveryMemberOfEveryEndpoint(t *testing.T) {
+	g, err := newGrammar()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range endpoints {
+		e := &endpoints[i]
+		generated := map[string]bool{}
+		const enough = 4_000
+		for n := range enough {
+			for _, o := range objects(newGenerator(g, 1, n).body(e)) {
+				for _, m := range o.members {
+					generated[m.name] = true
+				}
+			}
+		}
+		for _, name := range g.names(schema{"$ref": "#/components/schemas/" + e.schema}, map[string]bool{}) {
+			if !generated[name] {
+				t.Errorf("%s: %q was never generated", e.schema, name)
+			}
+		}
+	}
+}
