@@ -22,21 +22,33 @@ import (
 func (v *videos) find(ctx context.Context, account, id string) (_ *video.Task, err error) {
 	defer guard(&err)
 	t, err := v.store.Find(ctx, account, id)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, storeError(err)
-	}
-	if t == nil {
+	case t == nil:
 		return nil, video.ErrNotFound(id)
 	}
 	return t, nil
 }
 
+// The time-outs of one poll, and of a client that waits for it.
+const (
+	pollTimeout = 30 * time.Second
+	showTimeout = 5 * time.Second
+)
+
 // show is a task of the account, polled if that was not done for a while. If its
 // upstream does not answer, it is the task as it was last seen.
 func (v *videos) show(ctx context.Context, account, id string) (*video.Task, error) {
 	t, err := v.find(ctx, account, id)
-	if err != nil || !v.due(t, v.g.options.Video.Poll) {
+	if err != nil || t.State.Terminal() {
 		return t, err
+	}
+	v.mu.Lock()
+	due := v.overdue(t, v.g.options.Video.Poll)
+	v.mu.Unlock()
+	if !due {
+		return t, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, showTimeout)
 	defer cancel()
@@ -46,20 +58,8 @@ func (v *videos) show(ctx context.Context, account, id string) (*video.Task, err
 	return t, nil
 }
 
-// showTimeout is how long a client waits for the poll of a task.
-const showTimeout = 5 * time.Second
-
-// due reports whether a task is open and was not polled for an interval.
-func (v *videos) due(t *video.Task, interval time.Duration) bool {
-	if t.State.Terminal() {
-		return false
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.overdue(t, interval)
-}
-
-// overdue is due for an open task; the caller holds the lock.
+// overdue reports whether an open task was not polled for an interval. The caller
+// holds the lock.
 func (v *videos) overdue(t *video.Task, interval time.Duration) bool {
 	if last, here := v.polled[t.ID]; here {
 		return v.g.options.Now().Sub(last) >= interval
@@ -68,7 +68,14 @@ func (v *videos) overdue(t *video.Task, interval time.Duration) bool {
 	if last.IsZero() {
 		last = t.CreatedAt
 	}
-	return v.clock.last().Sub(last) >= interval
+	return v.clock.Last().Sub(last) >= interval
+}
+
+// pollResult is one poll of an upstream, for which several callers may wait.
+type pollResult struct {
+	done chan struct{}
+	task *video.Task
+	err  error
 }
 
 // refresh polls a task. Callers that come while a poll runs share its result.
@@ -93,21 +100,7 @@ func (v *videos) refresh(ctx context.Context, t *video.Task, interval time.Durat
 	}
 }
 
-// pollTimeout is the time-out of one poll.
-const pollTimeout = 30 * time.Second
-
-// waitForPolls waits for the polls that run now. Clients may start others
-// meanwhile.
-func (v *videos) waitForPolls() {
-	v.mu.Lock()
-	looks := slices.Collect(maps.Values(v.polling))
-	v.mu.Unlock()
-	for _, r := range looks {
-		<-r.done
-	}
-}
-
-// poll asks the task's upstream once, for all callers that wait for r.
+// poll polls a task once, for all callers that wait for r.
 func (v *videos) poll(ctx context.Context, t *video.Task, r *pollResult) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
@@ -119,67 +112,61 @@ func (v *videos) poll(ctx context.Context, t *video.Task, r *pollResult) {
 	close(r.done)
 }
 
-// submitTimeout is how long a submission may take: one that is older was made by a
-// process that is gone.
-const submitTimeout = time.Hour
+// waitForPolls waits for the polls that run now. Clients may start others
+// meanwhile.
+func (v *videos) waitForPolls() {
+	v.mu.Lock()
+	polls := slices.Collect(maps.Values(v.polling))
+	v.mu.Unlock()
+	for _, r := range polls {
+		<-r.done
+	}
+}
 
-// advance brings a task one step on: it expires it, gives up a submission that has
-// no result, or polls its upstream.
+// advance brings a task one step on: by its time, or by what its upstream says. One
+// whose time is over is polled a last time, so that a success that came too late is
+// reported.
 func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err error) {
 	defer guard(&err)
-	now, err := v.clock.now(ctx)
+	now, err := v.clock.Now(ctx)
 	if err != nil {
 		return nil, storeError(err)
 	}
-	if m, ended := videoapi.Expire(t, now); ended {
-		if t.UpstreamID != "" { // a last look, so that a success that came too late is reported
-			if data, err := v.askUpstream(ctx, t); err == nil {
-				if last, err := videoapi.Advance(t, data, now); err == nil {
-					m = last
-				}
-			}
-		}
+	m := videoapi.Apply(t, videoapi.Event{Kind: videoapi.Tick}, now)
+	if t.UpstreamID == "" { // there is no upstream to poll
 		return v.commit(ctx, t, m)
 	}
+	report, err := v.askUpstream(ctx, t)
 	switch {
-	case t.State == video.Submitting && now.Sub(t.CreatedAt) > submitTimeout:
-		return v.commit(ctx, t, videoapi.Transition{Task: videoapi.MarkUnknown(t, "", now), Changed: true})
-	case t.State == video.Submitting, t.State == video.Unknown:
-		return t, nil // no upstream to poll
-	}
-	data, err := v.askUpstream(ctx, t)
-	if err != nil {
+	case err == nil:
+		m = videoapi.Apply(t, videoapi.Event{Kind: videoapi.Polled, Report: report}, now)
+	case !m.Changed:
 		return nil, err
 	}
-	m, err := videoapi.Advance(t, data, now)
 	if m.UnknownStatus != "" && m.Changed {
 		v.g.options.Logger.Warn("a video's upstream said something unexpected", "task", t.ID, "channel", t.Channel, "word", clip(m.UnknownStatus))
-	}
-	if err != nil {
-		return nil, err
 	}
 	return v.commit(ctx, t, m)
 }
 
-// askUpstream is the upstream's record of the task.
-func (v *videos) askUpstream(ctx context.Context, t *video.Task) (data []byte, err error) {
+// askUpstream is what the upstream says of the task.
+func (v *videos) askUpstream(ctx context.Context, t *video.Task) (r videoapi.Report, err error) {
+	var data bytes.Buffer
 	call := &upstream.Call{
 		Op: upstream.PollVideo, Model: t.Model, Channel: t.Channel, TaskID: t.UpstreamID, RequestID: t.RequestID, Account: t.Account,
 		Accept: func(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
-			buf := new(bytes.Buffer)
+			data.Reset()
 			in := limitedReader{limit: videoapi.MaxAnswer}
-			err := in.readAll(ctx, buf, r.Body)
-			data = buf.Bytes()
-			return r, err
+			return r, in.readAll(ctx, &data, r.Body)
 		},
 	}
 	v.g.observer.watchAttempts(call)
 	reply, err := v.g.routes.Load().router.Do(via.NewContext(ctx, v.g.trail), call)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	_ = reply.Body.Close()
-	return data, nil
+	return videoapi.ReadPoll(t, data.Bytes())
 }
 
 // waitFor is how long a submission with `wait` is answered at the latest.
@@ -215,11 +202,11 @@ var (
 func (v *videos) watch(ctx context.Context, account, id string) iter.Seq2[*video.Task, error] {
 	return func(yield func(*video.Task, error) bool) {
 		t, err := v.show(ctx, account, id)
-		switch {
-		case err != nil:
+		if err != nil {
 			yield(nil, err)
 			return
-		case !yield(t, nil), t.State.Terminal():
+		}
+		if !yield(t, nil) || t.State.Terminal() {
 			return
 		}
 		most := int64(v.g.options.Video.MaxWaiting)
@@ -231,25 +218,18 @@ func (v *videos) watch(ctx context.Context, account, id string) iter.Seq2[*video
 			return
 		}
 		defer v.waiting.Give(1)
-		v.follow(ctx, t, yield)
-	}
-}
-
-// follow yields an open task at each change.
-func (v *videos) follow(ctx context.Context, t *video.Task, yield func(*video.Task, error) bool) {
-	for last := t.State.Public(); ; last = t.State.Public() {
-		if err := v.waitPoll(ctx); err != nil {
-			yield(nil, err)
-			return
-		}
-		var err error
-		t, err = v.show(ctx, t.Account, t.ID)
-		switch {
-		case err != nil:
-			yield(nil, err)
-			return
-		case t.State.Public() != last && !yield(t, nil), t.State.Terminal():
-			return
+		for !t.State.Terminal() {
+			last := t.State.Public()
+			if err = v.waitPoll(ctx); err == nil {
+				t, err = v.show(ctx, account, t.ID)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if t.State.Public() != last && !yield(t, nil) {
+				return
+			}
 		}
 	}
 }
@@ -257,10 +237,8 @@ func (v *videos) follow(ctx context.Context, t *video.Task, yield func(*video.Ta
 // waitPoll waits between two polls of a caller that watches a task. Its error says
 // why there is no further poll.
 func (v *videos) waitPoll(ctx context.Context) error {
-	timer := time.NewTimer(v.g.options.Video.Poll)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(v.g.options.Video.Poll):
 	case <-ctx.Done():
 		return fault.From(ctx.Err())
 	}
@@ -272,23 +250,14 @@ func (v *videos) waitPoll(ctx context.Context) error {
 
 // How a process polls its tasks.
 const (
-	leaseTime       = time.Minute     // others take a task over that was not renewed for so long
-	claimEvery      = leaseTime / 4   // tasks are claimed, and leases renewed
-	retryAfter      = time.Second     // of one try to keep a step the next, where the store was away
-	pollBatch       = time.Second / 4 // tasks that are due so near to each other are polled together
-	pollsAtOnce     = 256
-	perChannel      = 64    // of them, so that a vendor who does not answer holds up no other
-	mostTasks       = 2_000 // that are claimed at once: what one node leaves, another takes
-	purgeEvery      = time.Hour
-	maxPollInterval = time.Minute // between two polls of a task
+	leaseTime   = time.Minute     // others take a task over that was not renewed for so long
+	claimEvery  = leaseTime / 4   // tasks are claimed, and leases renewed
+	pollBatch   = time.Second / 4 // tasks that are due so near to each other are polled together
+	pollsAtOnce = 256
+	perChannel  = 64    // of them, so that a vendor who does not answer holds up no other
+	mostTasks   = 2_000 // that are claimed at once: what one node leaves, another takes
+	purgeEvery  = time.Hour
 )
-
-// interval is the time between two polls of a task: a twentieth of its age, within
-// bounds.
-func (v *videos) interval(t *video.Task, now time.Time) time.Duration {
-	poll := v.g.options.Video.Poll
-	return min(max(now.Sub(t.CreatedAt)/20, poll), max(maxPollInterval, poll))
-}
 
 // leasedTask is a task that this process polls.
 type leasedTask struct {
@@ -299,306 +268,186 @@ type leasedTask struct {
 
 // poller is the state of run.
 type poller struct {
-	v       *videos
-	mu      sync.Mutex
-	tasks   map[string]*leasedTask
-	slots   chan struct{}
-	running sync.WaitGroup
+	*videos
+	running         sync.WaitGroup
+	claimed, purged time.Time
 
-	claimed, purged, retried time.Time
+	mu    sync.Mutex
+	tasks map[string]*leasedTask
+	busy  int // polls that run, also of tasks that another process has now
 }
 
 // run polls the tasks of this process until ctx ends: it leases open tasks from
 // the store, polls those that are due, ends those whose time is over, retries
 // pending writes and purges old records.
 func (v *videos) run(ctx context.Context) {
-	r := &poller{v: v, tasks: map[string]*leasedTask{}, slots: make(chan struct{}, pollsAtOnce)}
-	defer v.waitForPolls()
-	defer r.running.Wait()
-	defer func() { // what an upstream took must be stored
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.g.options.SettleTimeout)
-		defer cancel()
-		v.retryPending(last)
-	}()
-	timer := time.NewTimer(claimEvery)
-	defer timer.Stop()
+	p := &poller{videos: v, tasks: map[string]*leasedTask{}}
+	p.running.Go(func() { v.writes.Run(ctx) })
 	for ctx.Err() == nil {
-		now, err := v.clock.now(ctx)
-		if err != nil { // it was never read: no task can be ended by it
-			v.g.options.Logger.Warn("reading the clock of the store of videos failed", "error", err)
-			timer.Reset(retryAfter)
-			select {
-			case <-ctx.Done():
-			case <-timer.C:
-			}
-			continue
-		}
-		if now.Sub(r.claimed) >= claimEvery {
-			r.claim(ctx, now)
-		}
-		owing := r.addSubmitted(now)
-		if owing && now.Sub(r.retried) >= retryAfter {
-			r.retried = now
-			v.retryPending(ctx)
-		}
-		r.purge(ctx, now)
-		wait := r.pollDue(ctx, now)
-		if owing {
-			wait = min(wait, retryAfter)
-		}
-		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
 		case <-v.wake:
-		case <-timer.C:
+		case <-time.After(p.round(ctx)):
 		}
+	}
+	p.running.Wait()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.g.options.SettleTimeout)
+	defer cancel()
+	v.writes.Drain(last) // what an upstream took must be stored
+	v.waitForPolls()
+}
+
+// round does what is due now. It returns the time until the next round.
+func (p *poller) round(ctx context.Context) time.Duration {
+	now, err := p.clock.Now(ctx)
+	if err != nil { // it was never read: no task can be ended by it
+		p.g.options.Logger.Warn("reading the clock of the store of videos failed", "error", err)
+		return time.Second
+	}
+	if now.Sub(p.claimed) >= claimEvery {
+		p.claim(ctx, now)
+	}
+	p.addSubmitted(now)
+	if now.Sub(p.purged) >= purgeEvery {
+		p.purge(ctx, now)
+	}
+	due, wait := p.due(now)
+	for _, w := range due {
+		p.running.Go(func() { p.pollTask(ctx, w) })
+	}
+	return wait
+}
+
+// claim leases tasks and drops those that another process has now.
+func (p *poller) claim(ctx context.Context, now time.Time) {
+	p.claimed = now
+	tasks, err := func() (_ []*video.Task, err error) {
+		defer guard(&err)
+		ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+		defer cancel()
+		return p.store.Claim(ctx, p.owner, p.g.options.Now().Add(leaseTime), mostTasks)
+	}()
+	if err != nil {
+		if ctx.Err() == nil {
+			p.g.options.Logger.Warn("claiming open video tasks failed", "error", err)
+		}
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.tasks
+	p.tasks = make(map[string]*leasedTask, len(tasks))
+	for _, t := range tasks {
+		p.tasks[t.ID] = p.merge(before[t.ID], t, now)
 	}
 }
 
 // addSubmitted adds the tasks that this process has submitted since the last call;
-// the next claim leases them. owing says that there are pending writes.
-func (r *poller) addSubmitted(now time.Time) (owing bool) {
-	r.v.mu.Lock()
-	fresh := r.v.submittedTasks
-	r.v.submittedTasks, owing = nil, len(r.v.pending) > 0
-	r.v.mu.Unlock()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// the next claim leases them.
+func (p *poller) addSubmitted(now time.Time) {
+	p.videos.mu.Lock()
+	fresh := p.submittedTasks
+	p.submittedTasks = nil
+	p.videos.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, t := range fresh {
-		r.tasks[t.ID] = r.merge(r.tasks[t.ID], t, now)
+		p.tasks[t.ID] = p.merge(p.tasks[t.ID], t, now)
 	}
-	return owing
 }
 
 // merge is the known state of a task, or a new one if the task has moved on since:
 // a submission may have been claimed before its upstream was known.
-func (r *poller) merge(known *leasedTask, t *video.Task, now time.Time) *leasedTask {
+func (p *poller) merge(known *leasedTask, t *video.Task, now time.Time) *leasedTask {
 	if known != nil && (known.busy || known.task.Version >= t.Version) {
 		return known
 	}
-	return &leasedTask{task: t, nextPoll: r.v.nextPoll(t, now)}
+	return &leasedTask{task: t, nextPoll: videoapi.NextPoll(t, now, p.g.options.Video.Poll)}
 }
 
-// claim leases tasks and drops those that another process has now.
-func (r *poller) claim(ctx context.Context, now time.Time) {
-	r.claimed = now
-	tasks, err := r.claimTasks(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			r.v.g.options.Logger.Warn("claiming open video tasks failed", "error", err)
-		}
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	before := r.tasks
-	r.tasks = make(map[string]*leasedTask, len(tasks))
-	for _, t := range tasks {
-		r.tasks[t.ID] = r.merge(before[t.ID], t, now)
-	}
-}
-
-// claimTasks leases open tasks in the store, for leaseTime.
-func (r *poller) claimTasks(ctx context.Context) (tasks []*video.Task, err error) {
-	defer guard(&err)
-	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
-	defer cancel()
-	return r.v.store.Claim(ctx, r.v.owner, r.v.g.options.Now().Add(leaseTime), mostTasks)
-}
-
-// nextPoll is when a task is polled next: after its interval, but just before its
-// time is over, so that a success in time is seen in time.
-func (v *videos) nextPoll(t *video.Task, now time.Time) time.Time {
-	switch t.State {
-	case video.Submitting:
-		return t.CreatedAt.Add(submitTimeout + time.Second)
-	case video.Unknown:
-		return videoapi.End(t)
-	}
-	next, last := now.Add(v.interval(t, now)), videoapi.End(t).Add(-v.g.options.Video.Poll)
-	switch {
-	case !videoapi.End(t).After(next) && now.Before(last):
-		return last // what succeeded in time is seen in time
-	case videoapi.End(t).Before(next):
-		return videoapi.End(t)
-	}
-	return next
-}
-
-// pollDue starts a poll of each task that is due. It returns the time until the
-// next one is due: 0 if it could not start all of them.
-func (r *poller) pollDue(ctx context.Context, now time.Time) time.Duration {
-	due, wait := r.due(now)
-	full := time.NewTimer(pollBatch)
-	defer full.Stop()
-	for i, w := range due {
-		select {
-		case r.slots <- struct{}{}:
-			r.running.Go(func() { r.pollTask(ctx, w) })
-		case <-full.C: // meanwhile tasks are claimed again, however slow the upstreams are
-			r.putBack(due[i:])
-			return 0
-		case <-ctx.Done():
-			return 0
-		}
-	}
-	return max(wait, pollBatch)
-}
-
-// due are the tasks to poll now, the longest overdue first, and the time until the
-// next one. Of each channel it takes a limited number.
-func (r *poller) due(now time.Time) (due []*leasedTask, wait time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// due takes the tasks to poll now, the longest overdue first and of each channel a
+// limited number, and says how long it is until the next one is due.
+func (p *poller) due(now time.Time) (due []*leasedTask, wait time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watched.Store(int64(len(p.tasks)))
 	wait = claimEvery
-	r.v.watched.Store(int64(len(r.tasks)))
 	asked := map[string]int{} // by channel
-	for _, w := range r.tasks {
+	for _, w := range p.tasks {
 		switch left := w.nextPoll.Sub(now); {
 		case w.busy:
 			asked[w.task.Channel]++
-			wait = min(wait, r.v.interval(w.task, now))
+			left = p.interval(w.task, now)
+			wait = min(wait, left)
 		case left > 0:
 			wait = min(wait, left)
 		default:
 			due = append(due, w)
-			wait = min(wait, r.v.interval(w.task, now))
+			wait = min(wait, p.interval(w.task, now))
 		}
 	}
 	slices.SortFunc(due, func(a, b *leasedTask) int { return a.nextPoll.Compare(b.nextPoll) })
-	return slices.DeleteFunc(due, func(w *leasedTask) bool {
-		if asked[w.task.Channel] >= perChannel {
+	due = slices.DeleteFunc(due, func(w *leasedTask) bool {
+		if p.busy >= pollsAtOnce || asked[w.task.Channel] >= perChannel {
 			wait = pollBatch
 			return true
 		}
 		asked[w.task.Channel]++
+		p.busy++
 		w.busy = true
 		return false
-	}), wait
+	})
+	return due, max(wait, pollBatch)
 }
 
-// putBack returns tasks that were due and not polled.
-func (r *poller) putBack(due []*leasedTask) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, w := range due {
-		w.busy = false
-	}
+// interval is the time between two polls of a task.
+func (p *poller) interval(t *video.Task, now time.Time) time.Duration {
+	return videoapi.PollInterval(t, now, p.g.options.Video.Poll)
 }
 
 // pollTask polls one task and sets its next time.
-func (r *poller) pollTask(ctx context.Context, w *leasedTask) {
-	defer func() { <-r.slots }()
-	t, err := r.v.refresh(ctx, w.task, 0)
-	now := r.v.clock.last()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (p *poller) pollTask(ctx context.Context, w *leasedTask) {
+	known := w.task // only this poll changes it, while it is busy
+	t, err := p.refresh(ctx, known, 0)
+	if err != nil {
+		if ctx.Err() == nil {
+			p.g.options.Logger.Warn("polling video task failed", "task", known.ID, "channel", known.Channel, "error", redactError(err))
+		}
+		if stored, err := p.find(ctx, known.Account, known.ID); err == nil {
+			known = stored // another may have taken it further
+		}
+	}
+	now := p.clock.Last()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.busy--
 	w.busy = false
 	switch {
 	case err != nil:
-		if ctx.Err() == nil {
-			r.v.g.options.Logger.Warn("polling video task failed", "task", w.task.ID, "channel", w.task.Channel, "error", redactError(err))
-		}
-		if stored, err := r.v.find(ctx, w.task.Account, w.task.ID); err == nil {
-			w.task = stored // another may have taken it further
-		}
-		w.nextPoll = now.Add(r.v.interval(w.task, now))
+		w.task, w.nextPoll = known, now.Add(p.interval(known, now))
 	case t.State.Terminal():
-		if r.tasks[t.ID] == w {
-			delete(r.tasks, t.ID)
+		if p.tasks[t.ID] == w {
+			delete(p.tasks, t.ID)
 		}
 	default:
-		w.task, w.nextPoll = t, r.v.nextPoll(t, now)
+		w.task, w.nextPoll = t, videoapi.NextPoll(t, now, p.g.options.Video.Poll)
 	}
 }
 
-// purge deletes old records once in a while.
-func (r *poller) purge(ctx context.Context, now time.Time) {
-	if now.Sub(r.purged) < purgeEvery {
-		return
-	}
-	r.purged = now
-	r.v.mu.Lock()
-	for id, last := range r.v.polled { // of tasks that others have ended, too
-		if r.v.g.options.Now().Sub(last) >= purgeEvery {
-			delete(r.v.polled, id)
-		}
-	}
-	r.v.mu.Unlock()
+// purge deletes old records.
+func (p *poller) purge(ctx context.Context, now time.Time) {
+	p.purged = now
+	p.videos.mu.Lock()
+	maps.DeleteFunc(p.polled, func(_ string, last time.Time) bool { // of tasks that others have ended, too
+		return p.g.options.Now().Sub(last) >= purgeEvery
+	})
+	p.videos.mu.Unlock()
 	err := func() (err error) {
 		defer guard(&err)
-		_, err = r.v.store.Purge(ctx, now)
+		_, err = p.store.Purge(ctx, now)
 		return err
 	}()
 	if err != nil && ctx.Err() == nil {
-		r.v.g.options.Logger.Warn("purging expired video tasks failed", "error", err)
+		p.g.options.Logger.Warn("purging expired video tasks failed", "error", err)
 	}
-}
-
-// taskClock is the clock of the store of tasks, read now and then, and
-// extrapolated in between by this process's own. Tasks expire by it, so that a
-// process whose clock is wrong ends no task of another. If the store has no clock,
-// it is the process's own. It is safe for concurrent use.
-type taskClock struct {
-	store video.Clock // nil for none
-	own   func() time.Time
-
-	mu     sync.Mutex
-	stored time.Time // of the store's clock, when it was read last
-	at     time.Time // of the process's clock then
-	known  bool
-}
-
-// clockEvery is how often the store's clock is read at most.
-const clockEvery = 10 * time.Second
-
-// now is the time. Its error says that the store's clock was never read, and
-// cannot be read now.
-func (c *taskClock) now(ctx context.Context) (time.Time, error) {
-	if c.store == nil {
-		return c.own(), nil
-	}
-	c.mu.Lock()
-	fresh := c.known && c.own().Sub(c.at) < clockEvery
-	c.mu.Unlock()
-	if fresh {
-		return c.last(), nil
-	}
-	before := c.own()
-	read, err := c.ask(ctx)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case err == nil:
-		c.stored, c.at, c.known = read, before, true
-	case !c.known:
-		return time.Time{}, err
-	}
-	return c.stored.Add(c.own().Sub(c.at)), nil
-}
-
-// ask reads the store's clock.
-func (c *taskClock) ask(ctx context.Context) (_ time.Time, err error) {
-	defer guard(&err)
-	return c.store.Now(ctx)
-}
-
-// read is now for a caller that cannot handle an error: it falls back to last.
-func (c *taskClock) read() time.Time {
-	ctx, cancel := context.WithTimeout(context.Background(), pollTimeout)
-	defer cancel()
-	if now, err := c.now(ctx); err == nil {
-		return now
-	}
-	return c.last()
-}
-
-// last is the extrapolated time, without asking the store.
-func (c *taskClock) last() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.known {
-		return c.own()
-	}
-	return c.stored.Add(c.own().Sub(c.at))
 }

@@ -12,7 +12,7 @@ func BenchmarkAPollThatChangesNothing(b *testing.B) {
 	running.State = video.Running
 	body := poll("running", `,"model":"doubao","created_at":1788220800,"updated_at":1788220805,"service_tier":"default","execution_expires_after":172800`)
 	for b.Loop() {
-		if m, err := Advance(&running, body, noon.Add(time.Minute)); err != nil || m.Changed {
+		if m, err := advance(&running, body, noon.Add(time.Minute)); err != nil || m.Changed {
 			b.Fatal(err)
 		}
 	}

@@ -74,7 +74,7 @@ func FuzzAdvance(f *testing.F) {
 		before := task([]string{video.FamilyBeta, video.FamilyGamma, ""}[state%3])
 		before.State, before.Tokens, before.Open = everyState[int(state)%len(everyState)], tokens, !tokens
 		before.Bound.Output = 100
-		m, err := Advance(&before, data, noon)
+		m, err := advance(&before, data, noon)
 		if err != nil && !fault.Is(err, fault.BadGateway) {
 			t.Fatalf("%q: %v", data, err)
 		}

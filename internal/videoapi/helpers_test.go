@@ -10,6 +10,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -104,3 +105,15 @@ func refused(data []byte, f ModelConfig) *fault.Error {
 }
 
 var noon = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
+
+// advance is a task after an answer of its upstream's to a poll.
+func advance(t *video.Task, data []byte, now time.Time) (Transition, error) {
+	r, err := ReadPoll(t, data)
+	if err != nil {
+		return Transition{Task: *t}, err
+	}
+	return Apply(t, Event{Kind: Polled, Report: r}, now), nil
+}
+
+// tick is a task after time alone.
+func tick(t *video.Task, now time.Time) Transition { return Apply(t, Event{}, now) }

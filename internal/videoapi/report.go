@@ -48,15 +48,20 @@ func ReadSubmission(data []byte) (Report, error) {
 	return r, nil
 }
 
-// ReadPoll reads an upstream's 200 answer about a task, which must tell its
-// state; otherwise it fails with fault.BadGateway, which decides nothing about
-// the task. The Report does not refer to data.
-func ReadPoll(data []byte) (Report, error) {
+// ReadPoll reads an upstream's 200 answer to a poll of the task, which must tell
+// its state and be about no other task; otherwise it fails with fault.BadGateway,
+// which decides nothing about the task. The Report does not refer to data.
+func ReadPoll(t *video.Task, data []byte) (Report, error) {
 	r, _, err := readReport(data)
-	if err == nil && r.Word == "" {
+	switch {
+	case err != nil:
+		return r, err
+	case r.Word == "":
 		return r, answer.Bad("The upstream's answer tells no state.", errors.New("no state of the task"))
+	case r.UpstreamID != "" && t.UpstreamID != "" && r.UpstreamID != t.UpstreamID:
+		return r, answer.Bad("The upstream's answer is about another task.", errors.New("the answer has another task's id"))
 	}
-	return r, err
+	return r, nil
 }
 
 // readReport reads either vendor's form. refused says that the answer is an
@@ -278,13 +283,4 @@ func isWord(s string) bool {
 		}
 	}
 	return s != "" && len(s) <= longest
-}
-
-// failure is the Failure of a task that the gateway ended in the state.
-func expiryFailure(s video.State) *video.Failure {
-	switch s {
-	case video.Unknown, video.Submitting:
-		return &video.Failure{Code: string(fault.RequestTimeout), Message: "Whether the upstream took the task never became known. It was not charged."}
-	}
-	return &video.Failure{Code: string(fault.RequestTimeout), Message: "The upstream did not finish the video in time. It was not charged."}
 }

@@ -33,7 +33,7 @@ func TestATaskAdvancesByTheTable(t *testing.T) {
 		for word, to := range words {
 			before := task(video.FamilyGamma)
 			before.State = from
-			m, err := Advance(&before, poll(word, ","+content), noon.Add(time.Minute))
+			m, err := advance(&before, poll(word, ","+content), noon.Add(time.Minute))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,19 +70,19 @@ func TestWhatAnUpstreamSaysOddlyDecidesNothing(t *testing.T) {
 		{"not known yet", video.FamilyBeta, `{"output":{"task_id":"up-1","task_status":"UNKNOWN"}}`, video.Queued, "UNKNOWN"},
 	} {
 		before := task(c.family)
-		m, err := Advance(&before, []byte(c.body), noon.Add(time.Minute))
+		m, err := advance(&before, []byte(c.body), noon.Add(time.Minute))
 		if err != nil || m.Task.State != c.state || m.UnknownStatus != c.unknownStatus {
 			t.Errorf("%s: %s, %q, %v", c.name, m.Task.State, m.UnknownStatus, err)
 		}
 	}
 	before := task(video.FamilyBeta)
-	m, err := Advance(&before, []byte(`{"output":{"task_id":"up-1","task_status":"UNKNOWN"}}`), noon.Add(24*time.Hour+1))
+	m, err := advance(&before, []byte(`{"output":{"task_id":"up-1","task_status":"UNKNOWN"}}`), noon.Add(24*time.Hour+1))
 	if err != nil || m.Task.State != video.Expired || m.Task.Failure == nil {
 		t.Errorf("forgotten after a day: %+v, %v", m, err)
 	}
 	for _, body := range []string{`{`, `{"id":"up-2","status":"succeeded",` + content + `}`, `{"output":{"task_id":"up-2","task_status":"FAILED"}}`, `{"error":{"code":"x"}}`, `{"id":"up-1"}`} {
 		before := task(video.FamilyGamma)
-		if m, err := Advance(&before, []byte(body), noon); !fault.Is(err, fault.BadGateway) || m.Changed || m.Task.State != video.Queued {
+		if m, err := advance(&before, []byte(body), noon); !fault.Is(err, fault.BadGateway) || m.Changed || m.Task.State != video.Queued {
 			t.Errorf("%s: %+v, %v", body, m, err)
 		}
 	}
@@ -93,14 +93,14 @@ func TestATaskExpiresWhateverTheUpstreamSays(t *testing.T) {
 		end := noon.Add(48*time.Hour + Grace)
 		before := task(video.FamilyGamma)
 		before.State = state
-		if m, changed := Expire(&before, end.Add(-1)); changed || m.Changed {
+		if m := tick(&before, end.Add(-1)); m.Changed && m.Task.State != video.Unknown {
 			t.Errorf("%s expired early", state)
 		}
-		m, changed := Expire(&before, end)
-		if changed == state.Terminal() || m.Changed != changed {
-			t.Errorf("%s: changed %t", state, changed)
+		m := tick(&before, end)
+		if m.Changed == state.Terminal() {
+			t.Errorf("%s: changed %t", state, m.Changed)
 		}
-		if changed && (m.Task.State != video.Expired || m.Task.Failure == nil || m.Task.Version != 3 || !BilledUsage(&m.Task, nil).IsZero()) {
+		if m.Changed && (m.Task.State != video.Expired || m.Task.Failure == nil || m.Task.Version != 3 || !BilledUsage(&m.Task, nil).IsZero()) {
 			t.Errorf("%s: %+v", state, m.Task)
 		}
 	}
@@ -118,11 +118,11 @@ func TestATimeThatACallerGivesATaskMakesNoVideoFree(t *testing.T) {
 			if got := End(&before); !got.Equal(noon.Add(end)) {
 				t.Errorf("%s of %q: it ends at %s", after, family, got)
 			}
-			m, err := Advance(&before, poll("succeeded", ","+content), noon.Add(end-1))
+			m, err := advance(&before, poll("succeeded", ","+content), noon.Add(end-1))
 			if err != nil || m.Task.State != video.Succeeded || m.Late || BilledUsage(&m.Task, nil).IsZero() {
 				t.Errorf("%s of %q: made in time: %+v, %v", after, family, m, err)
 			}
-			if m, err := Advance(&before, poll("expired", ""), noon.Add(after)); err != nil || m.Task.State != video.Expired || !BilledUsage(&m.Task, nil).IsZero() {
+			if m, err := advance(&before, poll("expired", ""), noon.Add(after)); err != nil || m.Task.State != video.Expired || !BilledUsage(&m.Task, nil).IsZero() {
 				t.Errorf("%s of %q: ended by the upstream: %+v, %v", after, family, m, err)
 			}
 		}
@@ -143,13 +143,13 @@ func TestALateSuccessIsReportedAndNotCharged(t *testing.T) {
 	} {
 		before := task(video.FamilyGamma)
 		before.State = c.state
-		m, err := Advance(&before, poll("succeeded", ","+content), c.at)
+		m, err := advance(&before, poll("succeeded", ","+content), c.at)
 		if err != nil || m.Task.State != c.want || m.Late != c.late || BilledUsage(&m.Task, nil).IsZero() != (c.want != video.Succeeded) {
 			t.Errorf("%s at %s: %+v, %v", c.state, c.at, m, err)
 		}
 	}
 	running := task(video.FamilyGamma)
-	if m, err := Advance(&running, poll("running", ""), noon.Add(48*time.Hour+Grace)); err != nil || m.Late || m.Task.State != video.Expired {
+	if m, err := advance(&running, poll("running", ""), noon.Add(48*time.Hour+Grace)); err != nil || m.Late || m.Task.State != video.Expired {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
@@ -171,14 +171,14 @@ func TestAnAcceptedTaskHasTheFirstStateOfItsFamily(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := Accept(&before, r, "ch", noon.Add(time.Second))
+		n := Apply(&before, Event{Accepted, "ch", r}, noon.Add(time.Second)).Task
 		if n.State != c.want || n.UpstreamID != "up-9" || n.Channel != "ch" || n.Version != 1 || !n.AcceptedAt.Equal(noon.Add(time.Second)) {
 			t.Errorf("%s: %+v", c.body, n)
 		}
 	}
 	before := task(video.FamilyBeta)
 	before.State = video.Submitting
-	if n := MarkUnknown(&before, "ch", noon); n.State != video.Unknown || n.Channel != "ch" || n.Version != 3 || n.State.Public() != video.Queued {
+	if n := Apply(&before, Event{Kind: Lost, Channel: "ch"}, noon).Task; n.State != video.Unknown || n.Channel != "ch" || n.Version != 3 || n.State.Public() != video.Queued {
 		t.Errorf("%+v", n)
 	}
 }
@@ -195,10 +195,9 @@ func TestReplayedAnswersNeverLeaveATerminalState(t *testing.T) {
 			word := rapid.SampledFrom([]string{"queued", "running", "succeeded", "failed", "cancelled", "expired", "UNKNOWN", "x"}).Draw(t, "word")
 			members := rapid.SampledFrom([]string{"", "," + content, `,"error":{"code":"InternalError","message":"m"}`}).Draw(t, "members")
 			before := now
-			m, err := Advance(&now, poll(word, members), at)
+			m, err := advance(&now, poll(word, members), at)
 			if word == "x" && rapid.Bool().Draw(t, "expire") {
-				m, _ = Expire(&now, at)
-				err = nil
+				m, err = tick(&now, at), nil
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -230,8 +229,8 @@ func TestTheRecordIsThis(t *testing.T) {
 		fresh := task(family)
 		fresh.State, fresh.UpstreamID = video.Submitting, ""
 		show(family+" submitting", fresh)
-		show(family+" lost", MarkUnknown(&fresh, "ch", noon))
-		accepted := Accept(&fresh, Report{UpstreamID: "up-1"}, "ch", noon.Add(time.Second))
+		show(family+" lost", Apply(&fresh, Event{Kind: Lost, Channel: "ch"}, noon).Task)
+		accepted := Apply(&fresh, Event{Accepted, "ch", Report{UpstreamID: "up-1"}}, noon.Add(time.Second)).Task
 		show(family+" accepted", accepted)
 		accepted.Seed = []byte("7")
 		bodies := map[string][]string{
@@ -249,17 +248,16 @@ func TestTheRecordIsThis(t *testing.T) {
 			},
 		}
 		for _, body := range bodies[family] {
-			m, err := Advance(&accepted, []byte(body), noon.Add(time.Minute))
+			m, err := advance(&accepted, []byte(body), noon.Add(time.Minute))
 			if err != nil {
 				t.Fatal(err)
 			}
 			show(family+" after "+body, m.Task)
 		}
-		m, _ := Expire(&accepted, End(&accepted))
-		show(family+" expired", m.Task)
+		show(family+" expired", tick(&accepted, End(&accepted)).Task)
 	}
 	unknown := task("")
-	m, err := Advance(&unknown, []byte(`{"id":"up-1","status":"completed","output_url":"u"}`), noon.Add(time.Minute))
+	m, err := advance(&unknown, []byte(`{"id":"up-1","status":"completed","output_url":"u"}`), noon.Add(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,11 +289,11 @@ func TestANoticeIsMadeOfAnEndThatSomebodyAskedFor(t *testing.T) {
 
 func TestARecordIsReadInGo(t *testing.T) {
 	before := task(video.FamilyGamma)
-	m, err := Advance(&before, poll("succeeded", `,"content":{"x":1},"content":[],"video_url":"u","seed":42,"usage":{"total_tokens":1},"y":1.0`), noon)
+	m, err := advance(&before, poll("succeeded", `,"content":{"x":1},"content":[],"video_url":"u","seed":42,"usage":{"total_tokens":1},"y":1.0`), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err = Advance(&before, poll("succeeded", `,`+content+`,"seed":42,"usage":{"total_tokens":1},"y":1.0`), noon)
+	m, err = advance(&before, poll("succeeded", `,`+content+`,"seed":42,"usage":{"total_tokens":1},"y":1.0`), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +302,7 @@ func TestARecordIsReadInGo(t *testing.T) {
 		string(r.Usage) != `{"total_tokens":1}` || string(r.Extra) != `{"y":1.0}` || r.CreatedAt != noon.Unix() || !bytes.Equal(r.Raw, Record(&m.Task)) {
 		t.Errorf("%+v, %v", r, err)
 	}
-	failed, err := Advance(&before, poll("failed", ""), noon)
+	failed, err := advance(&before, poll("failed", ""), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
