@@ -33,7 +33,7 @@ type queue struct {
 	attempts   map[string]int // that run, by receiver
 	accounts   map[string]*account
 	receivers  map[receiverKey]*receiverQueue // with deliveries that wait
-	turns      int                       // given so far
+	turns      int                            // given so far
 }
 
 // account is one with deliveries that wait or are being attempted.
