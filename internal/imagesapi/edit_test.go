@@ -312,7 +312,8 @@ func TestABilledFieldHasOneSpelling(t *testing.T) {
 			t.Errorf("%s: %v", name, f)
 		}
 	}
-	for name := range textFields {
+	for _, field := range openAI {
+		name := field.name
 		if f := refusalOf(t, editing(t, newest, fields(name, "1", name, "1")...)); f == nil || f.Param != name || !strings.Contains(f.Message, "twice") {
 			t.Errorf("%s: %v", name, f)
 		}
