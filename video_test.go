@@ -504,8 +504,8 @@ func TestEveryVideoModelIsChargedExactly(t *testing.T) {
 	}
 	seconds := []billing.Rate{{Unit: billing.Second, Variant: "720p", Amount: "0.100000001"}}
 	tokens := []billing.Rate{{Unit: billing.Output, Amount: "7.03"}}
-	for _, f := range videoapi.Families() {
-		for _, id := range f.Models {
+	for _, row := range videoapi.Models() {
+		for _, id := range row.IDs {
 			ask := `"content":[{"type":"text","text":"x"}]`
 			for suffix, members := range asks {
 				if strings.Contains(id, suffix) {
@@ -514,11 +514,11 @@ func TestEveryVideoModelIsChargedExactly(t *testing.T) {
 			}
 			body := fmt.Sprintf(`{"model":%q,"duration":5,"resolution":"720p",%s}`, id, ask)
 			s := script{gammaTaken, gammaDone}
-			if f.Name == video.FamilyBeta {
+			if row.Family == video.FamilyBeta {
 				s = script{betaTaken, betaDone}
 			}
 			t.Run(id+" by seconds", func(t *testing.T) { show(t, id, body, s, seconds, 500_000_005) })
-			if f.Name == video.FamilyGamma {
+			if row.Family == video.FamilyGamma {
 				t.Run(id+" by tokens", func(t *testing.T) { show(t, id, body, s, tokens, 344_505_150) })
 			}
 		}

@@ -52,9 +52,12 @@ func (r *Request) edits(o *rawjson.Object, requestID string) []rawjson.Edit {
 // family's, output, over all choices.
 func countPictures(data, output []byte) (made int) {
 	for _, picture := range rawjson.Elements(data) {
-		b64, url := member(picture, "b64_json"), member(picture, "url")
-		if len(b64) > 0 && b64[0] == '"' || len(url) > 0 && url[0] == '"' {
-			made++
+		o, _ := rawjson.Index(picture, nil, nil)
+		for _, raw := range [...][]byte{o.Raw("b64_json"), o.Raw("url")} {
+			if len(raw) > 0 && raw[0] == '"' {
+				made++
+				break
+			}
 		}
 	}
 	for _, choice := range rawjson.Elements(member(output, "choices")) {

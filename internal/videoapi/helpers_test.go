@@ -35,8 +35,8 @@ const picture = "https://files.example/a.png"
 // least is the smallest good body of a model.
 func least(model string) fields {
 	body := fields{"model": model}
-	row := beta(model)
-	if row == nil {
+	row := ModelOf(model)
+	if row == nil || row.Family != video.FamilyBeta {
 		return body.with(fields{"content": []any{fields{"type": "text", "text": "a paper boat"}}})
 	}
 	input := fields{}
@@ -70,8 +70,8 @@ func parse(t testing.TB, body string) *Request {
 // everyModel are all ids of the tables, and some that no table describes.
 func everyModel() []string {
 	var ids []string
-	for _, f := range Families() {
-		ids = append(ids, f.Models...)
+	for _, row := range Models() {
+		ids = append(ids, row.IDs...)
 	}
 	return append(ids, "clip-9", "beta2.8-t2v")
 }
