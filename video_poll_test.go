@@ -32,10 +32,7 @@ func TestAGatewayThatFollowsAnotherInOneProcessEndsItsVideos(t *testing.T) {
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		var options gateway.Options
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks, options = tasks, *o; options.Tasks = tasks })
-		_, r, err := h.submit(t.Context(), askBeta, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := h.submitted(t, askBeta)
 		if err := h.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +46,7 @@ func TestAGatewayThatFollowsAnotherInOneProcessEndsItsVideos(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(6 * time.Second)
-		got, err := heir.Video(t.Context(), idOf(t, r.Body))
+		got, err := heir.Video(t.Context(), id)
 		if err != nil || got.Status != video.Succeeded {
 			t.Fatalf("got %+v, %v", got, err)
 		}
@@ -92,16 +89,9 @@ func TestANodeWithAWrongClockEndsNoVideoAndForgetsNone(t *testing.T) {
 				tasks := &dated{Tasks: memory.NewTasks(nil, nil)}
 				right := skewed(t, s, tasks, nil, 0)
 				wrong := skewed(t, s, tasks, right.ledger, by)
-				ctx, stop := context.WithCancel(t.Context())
-				var running sync.WaitGroup
-				running.Go(func() { _ = wrong.Run(ctx) })
-				defer running.Wait()
+				stop := wrong.run(t)
 				defer stop()
-				_, r, err := right.submit(t.Context(), askBeta, "")
-				if err != nil {
-					t.Fatal(err)
-				}
-				id := idOf(t, r.Body)
+				id := right.submitted(t, askBeta)
 				for _, h := range []*testGateway{wrong, right} {
 					time.Sleep(time.Minute)
 					if v, err := h.Video(t.Context(), id); err != nil || v.Status.Terminal() || right.balance(t).Held == 0 {
@@ -137,11 +127,7 @@ func TestAVideoThatANodeWithAWrongClockTookEndsInTime(t *testing.T) {
 			tasks := &dated{Tasks: memory.NewTasks(nil, nil)}
 			right := skewed(t, s, tasks, nil, 0)
 			wrong := skewed(t, s, tasks, right.ledger, by)
-			_, r, err := wrong.submit(t.Context(), askBeta, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			id := idOf(t, r.Body)
+			id := wrong.submitted(t, askBeta)
 			time.Sleep(48 * time.Hour)
 			if v, err := right.Video(t.Context(), id); err != nil || v.Status.Terminal() {
 				t.Errorf("%s: before its end: %+v, %v", by, v, err)
@@ -168,13 +154,8 @@ func TestAYoungTaskIsAskedAfterEveryFiveSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
 		h := newVideoGateway(t, s, nil)
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = h.Run(ctx) })
-		_, r, err := h.submit(t.Context(), askBeta, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		stop := h.run(t)
+		id := h.submitted(t, askBeta)
 		time.Sleep(61 * time.Second) // virtual
 		s.mu.Lock()
 		asked := s.asked
@@ -184,9 +165,7 @@ func TestAYoungTaskIsAskedAfterEveryFiveSeconds(t *testing.T) {
 			t.Errorf("asked %d times in a minute", asked)
 		}
 		stop()
-		running.Wait()
-		time.Sleep(6 * time.Second)
-		h.finish(t, idOf(t, r.Body))
+		h.finish(t, id)
 	})
 }
 
@@ -228,15 +207,12 @@ func TestAVideoIsChargedIfItIsThereInTimeAndReportedIfItComesTooLate(t *testing.
 					o.Prices = billing.NewPriceList(map[string]*billing.Price{"gamma-2-0-260128": tokens})
 					o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				})
-				ctx, stop := context.WithCancel(t.Context())
-				var running sync.WaitGroup
-				running.Go(func() { _ = h.Run(ctx) })
+				stop := h.run(t)
 				if _, _, err := h.submit(t.Context(), strings.Replace(askGamma, `"duration"`, `"execution_expires_after":3600,"duration"`, 1), ""); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(48*time.Hour + videoapi.Grace + time.Minute)
 				stop()
-				running.Wait()
 				v, err := h.Video(t.Context(), "cgt-1")
 				if err != nil || v.Status != c.ends || h.spent(t, "10.00") != c.cost {
 					t.Errorf("ended %+v, %v; spent %s", v, err, h.spent(t, "10.00"))
@@ -293,7 +269,6 @@ func TestADraftIsContinuedByTheUpstreamThatHasIt(t *testing.T) {
 		if s.jobs != 1 || other.jobs != 0 || !strings.Contains(s.bodies[0], `"cgt-9"`) || !strings.Contains(s.bodies[0], `"hers"`) {
 			t.Errorf("%d and %d jobs: %q", s.jobs, other.jobs, s.bodies)
 		}
-		time.Sleep(6 * time.Second)
 		h.finish(t, idOf(t, record))
 	})
 }
@@ -320,12 +295,8 @@ func TestAnUpstreamThatTookAVideoIsNotForgottenWhereAnotherNodeGaveItUp(t *testi
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = &overtaken{Store: memory.NewTasks(nil, nil)} })
-		_, r, err := h.submit(t.Context(), askBeta, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(6 * time.Second)
-		h.finish(t, idOf(t, r.Body))
+		id := h.submitted(t, askBeta)
+		h.finish(t, id)
 		if got := h.spent(t, "10.00"); got != 500_000_000 {
 			t.Errorf("spent %s", got)
 		}
@@ -419,7 +390,6 @@ func TestWhoFindsNoRoomAmongThoseWhoWaitIsAnsweredAtOnce(t *testing.T) {
 		s.mu.Lock()
 		s.polls = []string{betaDone}
 		s.mu.Unlock()
-		time.Sleep(6 * time.Second)
 		ids.Range(func(k, _ any) bool { h.finish(t, k.(string)); return true })
 		if took := hand(4); took != 5*time.Second {
 			t.Errorf("a video that is there after one poll was answered after %s", took)
@@ -448,11 +418,7 @@ func TestRunEndsThoughCallersGoOnAskingAfterTheirVideos(t *testing.T) {
 		})
 		ended := make(chan string)
 		for i := range 2 {
-			_, r, err := h.submit(t.Context(), strings.Replace(askBeta, "a boat", fmt.Sprint("boat ", i), 1), "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			id := idOf(t, r.Body)
+			id := h.submitted(t, strings.Replace(askBeta, "a boat", fmt.Sprint("boat ", i), 1))
 			go func() { // there is always a look of one or the other under way
 				time.Sleep(time.Duration(i) * 500 * time.Millisecond)
 				for range 20 {
@@ -477,9 +443,7 @@ func TestRunEndsThoughCallersGoOnAskingAfterTheirVideos(t *testing.T) {
 		ids := []string{<-ended, <-ended}
 		s.polls = []string{betaCanceled}
 		time.Sleep(time.Minute)
-		for _, id := range ids {
-			h.finish(t, id)
-		}
+		h.finish(t, ids...)
 	})
 }
 
@@ -539,11 +503,7 @@ func TestWhoReadAVideoJustBeforeItsEndDoesNotHaveItsVendorAskedAgain(t *testing.
 		tasks := &hesitant{Tasks: memory.NewTasks(nil, nil)}
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
-		_, r, err := h.submit(t.Context(), askBeta, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		id := idOf(t, r.Body)
+		id := h.submitted(t, askBeta)
 		time.Sleep(6 * time.Second)
 		tasks.find = time.Second
 		late := make(chan error)
