@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -17,6 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/quota"
 	"github.com/tollhouse-ai/gateway/internal/retryqueue"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
+	"github.com/tollhouse-ai/gateway/internal/videopoll"
 	deliverer "github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -75,16 +75,12 @@ type videos struct {
 	owner         string // of this process's leases
 	clock         *videoapi.Clock
 	writes        *retryqueue.Queue[pendingWrite] // steps that the store did not take yet
-	watched       atomic.Int64                    // tasks that Run polls
-	waiting       quota.Count                     // callers who wait for a task's end
-	wake          chan struct{}                   // a task is new
-	wakeDeliverer func()                          // a webhook delivery may be new
+	poller        *videopoll.Poller
+	waiting       quota.Count // callers who wait for a task's end
+	wakeDeliverer func()      // a webhook delivery may be new
 
-	mu             sync.Mutex
-	polled         map[string]time.Time      // when this process last polled a task
-	polling        map[string]*pollResult    // polls that run now, by task
-	prices         map[string]*billing.Price // by version, of submissions by this process
-	submittedTasks []*video.Task             // submitted by this process and not yet known to Run
+	mu     sync.Mutex
+	prices map[string]*billing.Price // by version, of submissions by this process
 }
 
 // pendingWrite is a step of a submission, and what duplicates of it get.
@@ -97,8 +93,7 @@ func newVideos(g *Gateway) *videos {
 	meter, same := g.options.Meter.(video.Store)
 	v := &videos{
 		g: g, store: g.options.Tasks, transactional: same && meter == g.options.Tasks, owner: g.options.NewID("node_"),
-		polled: map[string]time.Time{}, polling: map[string]*pollResult{}, prices: map[string]*billing.Price{},
-		wake: make(chan struct{}, 1), wakeDeliverer: func() {},
+		prices: map[string]*billing.Price{}, wakeDeliverer: func() {},
 	}
 	var storeTime func(context.Context) (time.Time, error)
 	if store, ok := g.options.Tasks.(video.Clock); ok {
@@ -112,6 +107,10 @@ func newVideos(g *Gateway) *videos {
 		Size: 10_000, AtOnce: 16,
 		Backoff: retryqueue.Backoff{First: 100 * time.Millisecond, Most: 5 * time.Second, Rand: rand.Int64N},
 	}, v.writeAgain)
+	v.poller = videopoll.New(videopoll.Options{
+		Store: v.store, Owner: v.owner, Poll: g.options.Video.Poll, Now: g.options.Now, Clock: v.clock, Logger: g.options.Logger,
+		Advance: v.advance, Find: v.find, Failed: v.pollFailed,
+	})
 	return v
 }
 
@@ -128,7 +127,7 @@ func newDeliverer(g *Gateway) *deliverer.Deliverer {
 		Outbox: outbox, Post: client.Post, Owner: g.videos.owner, Logger: g.options.Logger,
 		Now: g.options.Now, Attempted: g.emitNoticeTried,
 		Clock: func() time.Time {
-			ctx, cancel := context.WithTimeout(context.Background(), pollTimeout)
+			ctx, cancel := context.WithTimeout(context.Background(), videopoll.Timeout)
 			defer cancel()
 			if now, err := clock.Now(ctx); err == nil {
 				return now
@@ -333,19 +332,10 @@ func (v *videos) write(ctx context.Context, w pendingWrite) (err error) {
 // pendingCount is the number of steps that the store has not taken yet.
 func (v *videos) pendingCount() int { return v.writes.Len() }
 
-// submitted hands a task to the poller, if it runs.
+// submitted tells of a task that an upstream took, or may have taken.
 func (v *videos) submitted(t video.Task) {
-	const most = 10_000 // what Run, if it runs, finds in the store
-	v.mu.Lock()
-	if len(v.submittedTasks) < most {
-		v.submittedTasks = append(v.submittedTasks, &t)
-	}
-	v.mu.Unlock()
+	v.poller.Submitted(&t)
 	v.emitTaskMoved(context.Background(), video.Submitting, &t, nil, false)
-	select {
-	case v.wake <- struct{}{}:
-	default:
-	}
 }
 
 // remember keeps the price of a task, which a reload may replace before the task

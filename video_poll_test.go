@@ -150,25 +150,6 @@ func TestWithoutTheTimeOfItsStoreANodeTakesNoVideoAndEndsNone(t *testing.T) {
 	}
 }
 
-func TestAYoungTaskIsAskedAfterEveryFiveSeconds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
-		h := newVideoGateway(t, s, nil)
-		stop := h.run(t)
-		id := h.submitted(t, askBeta)
-		time.Sleep(61 * time.Second) // virtual
-		s.mu.Lock()
-		asked := s.asked
-		s.polls = []string{betaDone}
-		s.mu.Unlock()
-		if asked < 10 || asked > 13 {
-			t.Errorf("asked %d times in a minute", asked)
-		}
-		stop()
-		h.finish(t, id)
-	})
-}
-
 // slow is an upstream whose video is there after a time.
 func slow(there time.Time) upstream.Func {
 	return func(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
@@ -404,54 +385,11 @@ func TestWhoFindsNoRoomAmongThoseWhoWaitIsAnsweredAtOnce(t *testing.T) {
 	})
 }
 
-func TestRunEndsThoughCallersGoOnAskingAfterTheirVideos(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
-		h := newVideoGateway(t, s, func(o *gateway.Options) {
-			o.Video.Poll, o.Video.DuplicateWindow = time.Millisecond, -1
-			o.Upstream = upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-				if c.Op == upstream.PollVideo {
-					time.Sleep(time.Second)
-				}
-				return s.Do(ctx, c)
-			})
-		})
-		ended := make(chan string)
-		for i := range 2 {
-			id := h.submitted(t, strings.Replace(askBeta, "a boat", fmt.Sprint("boat ", i), 1))
-			go func() { // there is always a look of one or the other under way
-				time.Sleep(time.Duration(i) * 500 * time.Millisecond)
-				for range 20 {
-					_, _ = h.Video(t.Context(), id)
-					time.Sleep(2 * time.Millisecond)
-				}
-				ended <- id
-			}()
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- h.Run(ctx) }()
-		time.Sleep(1500 * time.Millisecond)
-		began := time.Now()
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(began); took > time.Second {
-			t.Errorf("Run ended %s after its context", took)
-		}
-		ids := []string{<-ended, <-ended}
-		s.polls = []string{betaCanceled}
-		time.Sleep(time.Minute)
-		h.finish(t, ids...)
-	})
-}
-
 // hesitant are tasks that take their time.
 type hesitant struct {
 	*memory.Tasks
-	away         int // so many changes fail
-	change, find time.Duration
+	away   int // so many changes fail
+	change time.Duration
 }
 
 func (h *hesitant) Change(ctx context.Context, s video.Step, a *idempotency.Record) (bool, error) {
@@ -460,12 +398,6 @@ func (h *hesitant) Change(ctx context.Context, s video.Step, a *idempotency.Reco
 	}
 	time.Sleep(h.change)
 	return h.Tasks.Change(ctx, s, a)
-}
-
-func (h *hesitant) Find(ctx context.Context, account, id string) (*video.Task, error) {
-	t, err := h.Tasks.Find(ctx, account, id)
-	time.Sleep(h.find)
-	return t, err
 }
 
 func TestAStepIsUnsettledUntilTheStoreHasTakenIt(t *testing.T) {
@@ -494,30 +426,6 @@ func TestAStepIsUnsettledUntilTheStoreHasTakenIt(t *testing.T) {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-func TestWhoReadAVideoJustBeforeItsEndDoesNotHaveItsVendorAskedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tasks := &hesitant{Tasks: memory.NewTasks(nil, nil)}
-		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
-		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
-		id := h.submitted(t, askBeta)
-		time.Sleep(6 * time.Second)
-		tasks.find = time.Second
-		late := make(chan error)
-		go func() {
-			_, err := h.Video(t.Context(), id)
-			late <- err
-		}()
-		synctest.Wait() // it has read the open task
-		tasks.find = 0
-		if v, err := h.Video(t.Context(), id); err != nil || v.Status != "succeeded" {
-			t.Errorf("%+v, %v", v, err)
-		}
-		if err := <-late; err != nil || s.asked != 1 {
-			t.Errorf("the vendor was asked %d times, and who read it before got %v", s.asked, err)
 		}
 	})
 }

@@ -394,24 +394,6 @@ func TestASubmissionThatWaitsIsAnsweredWithTheVideoOrAsItStands(t *testing.T) {
 	}
 }
 
-func TestConcurrentQuestionsAboutATaskAreOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning, betaDone}}
-		h := newVideoGateway(t, s, nil)
-		id := h.submitted(t, askBeta)
-		time.Sleep(6 * time.Second)
-		var asking sync.WaitGroup
-		for range 50 {
-			asking.Go(func() { _, _ = h.Video(t.Context(), id) })
-		}
-		asking.Wait()
-		if s.asked != 1 {
-			t.Errorf("the upstream was asked %d times", s.asked)
-		}
-		h.finish(t, id)
-	})
-}
-
 // away is a store that is away for a while.
 type awayTasks struct {
 	video.Store
