@@ -201,7 +201,7 @@ func (r *Request) readFiles() error {
 		}
 		f := images.File{Name: part.Filename, Size: part.Size, Open: part.Content}
 		err := readFile(&f)
-		var unfit InvalidImageError
+		var unfit unfitError
 		switch {
 		case errors.As(err, &unfit):
 			p.Refuse(part.Name, fmt.Sprintf("The file %q in %q cannot be used: %s.", word.Truncate(f.Name, maxQuoted), part.Name, unfit))
@@ -252,8 +252,6 @@ func (r *Request) checkImages(rules *EditRules) {
 		p.Refuse(imagePart, fmt.Sprintf("The model %q takes one image, not %d.", e.Model, len(e.Images)))
 	case len(e.Images) > rules.Images:
 		p.Refuse(imagePart, fmt.Sprintf("The model %q takes at most %d images, not %d.", e.Model, rules.Images, len(e.Images)))
-	case e.Mask != nil && !rules.Mask:
-		p.Refuse(maskPart, fmt.Sprintf("The model %q takes no mask.", e.Model))
 	}
 	for i := range e.Images {
 		f := &e.Images[i]

@@ -17,7 +17,7 @@ import (
 )
 
 // readFile fills in the format and the size of the file's content. It fails with an
-// [InvalidImageError], or because the file cannot be read.
+// unfitError, or because the file cannot be read.
 func readFile(f *images.File) error {
 	if f.Size == 0 {
 		return errEmpty
@@ -83,21 +83,21 @@ type Header struct {
 	Width, Height int64  // in pixels
 }
 
-// InvalidImageError is what is wrong with a file that is no image which can be
+// unfitError is what is wrong with a file that is no image which can be
 // used.
-type InvalidImageError string
+type unfitError string
 
 // Error is a clause that has the file as its subject: "it is …".
-func (u InvalidImageError) Error() string { return string(u) }
+func (u unfitError) Error() string { return string(u) }
 
 const (
-	errFormat    InvalidImageError = "it is neither a PNG nor a JPEG nor a WebP file"
-	errTruncated InvalidImageError = "it is cut off or damaged"
-	errEmpty     InvalidImageError = "it is empty"
+	errFormat    unfitError = "it is neither a PNG nor a JPEG nor a WebP file"
+	errTruncated unfitError = "it is cut off or damaged"
+	errEmpty     unfitError = "it is empty"
 )
 
 // ReadHeader reads the format and the size of an image without decoding it.
-// size is the file's in bytes. It fails with an [InvalidImageError], or with
+// size is the file's in bytes. It fails with an unfitError, or with
 // the error of r.
 func ReadHeader(r io.Reader, size int64) (Header, error) {
 	source := &errorReader{Reader: io.LimitReader(r, maxHeaderBytes)}
@@ -122,7 +122,7 @@ func ReadHeader(r io.Reader, size int64) (Header, error) {
 		err = errFormat
 	}
 	h.Width, h.Height = int64(c.Width), int64(c.Height)
-	var unfit InvalidImageError
+	var unfit unfitError
 	switch {
 	case source.err != nil:
 		return Header{}, source.err
@@ -131,7 +131,7 @@ func ReadHeader(r io.Reader, size int64) (Header, error) {
 	case err != nil, h.Width < 1, h.Height < 1:
 		return Header{}, errTruncated
 	case h.Width > maxSide || h.Height > maxSide || h.Width*h.Height > maxPixels:
-		return Header{}, InvalidImageError(fmt.Sprintf("it is %d by %d pixels large; at most %d a side and %d in all are taken", h.Width, h.Height, maxSide, maxPixels))
+		return Header{}, unfitError(fmt.Sprintf("it is %d by %d pixels large; at most %d a side and %d in all are taken", h.Width, h.Height, maxSide, maxPixels))
 	}
 	return h, nil
 }

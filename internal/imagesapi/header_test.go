@@ -39,7 +39,7 @@ func TestWhatIsNoImageIsUnfit(t *testing.T) {
 	delete(bad, "a PNG without its end") // of which the header is whole
 	for name, content := range bad {
 		h, err := ReadHeader(strings.NewReader(content), int64(len(content)))
-		var unfit InvalidImageError
+		var unfit unfitError
 		if !errors.As(err, &unfit) || h != (Header{}) {
 			t.Errorf("%s: %+v, %v", name, h, err)
 		}
@@ -95,7 +95,7 @@ func FuzzReadHeader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		content := string(data)
 		h, err := ReadHeader(strings.NewReader(content), int64(len(content)))
-		var unfit InvalidImageError
+		var unfit unfitError
 		if err != nil {
 			if !errors.As(err, &unfit) || h != (Header{}) || len(err.Error()) > 200 {
 				t.Fatalf("%q: %+v, %v", content, h, err)
