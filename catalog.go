@@ -194,8 +194,8 @@ func builtin() map[string]*Model {
 			models[id] = &Model{ID: id, Kind: KindEmbeddings, Batch: f.Batch, Dimensions: f.Dimensions}
 		}
 	}
-	for _, f := range videoapi.Families() {
-		for _, id := range f.Models {
+	for _, row := range videoapi.Models() {
+		for _, id := range row.IDs {
 			models[id] = &Model{ID: id, Kind: KindVideo}
 		}
 	}

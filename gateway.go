@@ -179,7 +179,7 @@ type Backlog struct {
 // Backlog tells what is open. It is safe for concurrent use.
 func (g *Gateway) Backlog() Backlog {
 	return Backlog{
-		Streams: g.calls.open(), Captures: g.unsettled.len(), Steps: g.videos.pendingCount(), Tasks: int(g.videos.watched.Load()), Waiters: int(g.videos.waiting.Used()),
+		Streams: g.calls.open(), Captures: g.unsettled.len(), Steps: g.videos.pendingCount(), Tasks: g.videos.poller.Watched(), Waiters: int(g.videos.waiting.Used()),
 	}
 }
 

@@ -32,10 +32,7 @@ func TestAGatewayThatFollowsAnotherInOneProcessEndsItsVideos(t *testing.T) {
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		var options gateway.Options
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks, options = tasks, *o; options.Tasks = tasks })
-		_, r, err := h.submit(t.Context(), askBeta, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := h.submitted(t, askBeta)
 		if err := h.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +46,7 @@ func TestAGatewayThatFollowsAnotherInOneProcessEndsItsVideos(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(6 * time.Second)
-		got, err := heir.Video(t.Context(), idOf(t, r.Body))
+		got, err := heir.Video(t.Context(), id)
 		if err != nil || got.Status != video.Succeeded {
 			t.Fatalf("got %+v, %v", got, err)
 		}
@@ -92,16 +89,9 @@ func TestANodeWithAWrongClockEndsNoVideoAndForgetsNone(t *testing.T) {
 				tasks := &dated{Tasks: memory.NewTasks(nil, nil)}
 				right := skewed(t, s, tasks, nil, 0)
 				wrong := skewed(t, s, tasks, right.ledger, by)
-				ctx, stop := context.WithCancel(t.Context())
-				var running sync.WaitGroup
-				running.Go(func() { _ = wrong.Run(ctx) })
-				defer running.Wait()
+				stop := wrong.run(t)
 				defer stop()
-				_, r, err := right.submit(t.Context(), askBeta, "")
-				if err != nil {
-					t.Fatal(err)
-				}
-				id := idOf(t, r.Body)
+				id := right.submitted(t, askBeta)
 				for _, h := range []*testGateway{wrong, right} {
 					time.Sleep(time.Minute)
 					if v, err := h.Video(t.Context(), id); err != nil || v.Status.Terminal() || right.balance(t).Held == 0 {
@@ -137,11 +127,7 @@ func TestAVideoThatANodeWithAWrongClockTookEndsInTime(t *testing.T) {
 			tasks := &dated{Tasks: memory.NewTasks(nil, nil)}
 			right := skewed(t, s, tasks, nil, 0)
 			wrong := skewed(t, s, tasks, right.ledger, by)
-			_, r, err := wrong.submit(t.Context(), askBeta, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			id := idOf(t, r.Body)
+			id := wrong.submitted(t, askBeta)
 			time.Sleep(48 * time.Hour)
 			if v, err := right.Video(t.Context(), id); err != nil || v.Status.Terminal() {
 				t.Errorf("%s: before its end: %+v, %v", by, v, err)
@@ -162,32 +148,6 @@ func TestWithoutTheTimeOfItsStoreANodeTakesNoVideoAndEndsNone(t *testing.T) {
 	if _, _, err := h.submit(t.Context(), askBeta, ""); !fault.Is(err, fault.ServiceUnavailable) || s.jobs != 0 || h.balance(t).Held != 0 {
 		t.Errorf("%v, %d jobs, held %s", err, s.jobs, h.balance(t).Held)
 	}
-}
-
-func TestAYoungTaskIsAskedAfterEveryFiveSeconds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
-		h := newVideoGateway(t, s, nil)
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = h.Run(ctx) })
-		_, r, err := h.submit(t.Context(), askBeta, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(61 * time.Second) // virtual
-		s.mu.Lock()
-		asked := s.asked
-		s.polls = []string{betaDone}
-		s.mu.Unlock()
-		if asked < 10 || asked > 13 {
-			t.Errorf("asked %d times in a minute", asked)
-		}
-		stop()
-		running.Wait()
-		time.Sleep(6 * time.Second)
-		h.finish(t, idOf(t, r.Body))
-	})
 }
 
 // slow is an upstream whose video is there after a time.
@@ -228,15 +188,12 @@ func TestAVideoIsChargedIfItIsThereInTimeAndReportedIfItComesTooLate(t *testing.
 					o.Prices = billing.NewPriceList(map[string]*billing.Price{"gamma-2-0-260128": tokens})
 					o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				})
-				ctx, stop := context.WithCancel(t.Context())
-				var running sync.WaitGroup
-				running.Go(func() { _ = h.Run(ctx) })
+				stop := h.run(t)
 				if _, _, err := h.submit(t.Context(), strings.Replace(askGamma, `"duration"`, `"execution_expires_after":3600,"duration"`, 1), ""); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(48*time.Hour + videoapi.Grace + time.Minute)
 				stop()
-				running.Wait()
 				v, err := h.Video(t.Context(), "cgt-1")
 				if err != nil || v.Status != c.ends || h.spent(t, "10.00") != c.cost {
 					t.Errorf("ended %+v, %v; spent %s", v, err, h.spent(t, "10.00"))
@@ -293,7 +250,6 @@ func TestADraftIsContinuedByTheUpstreamThatHasIt(t *testing.T) {
 		if s.jobs != 1 || other.jobs != 0 || !strings.Contains(s.bodies[0], `"cgt-9"`) || !strings.Contains(s.bodies[0], `"hers"`) {
 			t.Errorf("%d and %d jobs: %q", s.jobs, other.jobs, s.bodies)
 		}
-		time.Sleep(6 * time.Second)
 		h.finish(t, idOf(t, record))
 	})
 }
@@ -320,12 +276,8 @@ func TestAnUpstreamThatTookAVideoIsNotForgottenWhereAnotherNodeGaveItUp(t *testi
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = &overtaken{Store: memory.NewTasks(nil, nil)} })
-		_, r, err := h.submit(t.Context(), askBeta, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(6 * time.Second)
-		h.finish(t, idOf(t, r.Body))
+		id := h.submitted(t, askBeta)
+		h.finish(t, id)
 		if got := h.spent(t, "10.00"); got != 500_000_000 {
 			t.Errorf("spent %s", got)
 		}
@@ -419,7 +371,6 @@ func TestWhoFindsNoRoomAmongThoseWhoWaitIsAnsweredAtOnce(t *testing.T) {
 		s.mu.Lock()
 		s.polls = []string{betaDone}
 		s.mu.Unlock()
-		time.Sleep(6 * time.Second)
 		ids.Range(func(k, _ any) bool { h.finish(t, k.(string)); return true })
 		if took := hand(4); took != 5*time.Second {
 			t.Errorf("a video that is there after one poll was answered after %s", took)
@@ -434,60 +385,11 @@ func TestWhoFindsNoRoomAmongThoseWhoWaitIsAnsweredAtOnce(t *testing.T) {
 	})
 }
 
-func TestRunEndsThoughCallersGoOnAskingAfterTheirVideos(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
-		h := newVideoGateway(t, s, func(o *gateway.Options) {
-			o.Video.Poll, o.Video.DuplicateWindow = time.Millisecond, -1
-			o.Upstream = upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-				if c.Op == upstream.PollVideo {
-					time.Sleep(time.Second)
-				}
-				return s.Do(ctx, c)
-			})
-		})
-		ended := make(chan string)
-		for i := range 2 {
-			_, r, err := h.submit(t.Context(), strings.Replace(askBeta, "a boat", fmt.Sprint("boat ", i), 1), "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			id := idOf(t, r.Body)
-			go func() { // there is always a look of one or the other under way
-				time.Sleep(time.Duration(i) * 500 * time.Millisecond)
-				for range 20 {
-					_, _ = h.Video(t.Context(), id)
-					time.Sleep(2 * time.Millisecond)
-				}
-				ended <- id
-			}()
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- h.Run(ctx) }()
-		time.Sleep(1500 * time.Millisecond)
-		began := time.Now()
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(began); took > time.Second {
-			t.Errorf("Run ended %s after its context", took)
-		}
-		ids := []string{<-ended, <-ended}
-		s.polls = []string{betaCanceled}
-		time.Sleep(time.Minute)
-		for _, id := range ids {
-			h.finish(t, id)
-		}
-	})
-}
-
 // hesitant are tasks that take their time.
 type hesitant struct {
 	*memory.Tasks
-	away         int // so many changes fail
-	change, find time.Duration
+	away   int // so many changes fail
+	change time.Duration
 }
 
 func (h *hesitant) Change(ctx context.Context, s video.Step, a *idempotency.Record) (bool, error) {
@@ -496,12 +398,6 @@ func (h *hesitant) Change(ctx context.Context, s video.Step, a *idempotency.Reco
 	}
 	time.Sleep(h.change)
 	return h.Tasks.Change(ctx, s, a)
-}
-
-func (h *hesitant) Find(ctx context.Context, account, id string) (*video.Task, error) {
-	t, err := h.Tasks.Find(ctx, account, id)
-	time.Sleep(h.find)
-	return t, err
 }
 
 func TestAStepIsUnsettledUntilTheStoreHasTakenIt(t *testing.T) {
@@ -530,34 +426,6 @@ func TestAStepIsUnsettledUntilTheStoreHasTakenIt(t *testing.T) {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-func TestWhoReadAVideoJustBeforeItsEndDoesNotHaveItsVendorAskedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tasks := &hesitant{Tasks: memory.NewTasks(nil, nil)}
-		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
-		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
-		_, r, err := h.submit(t.Context(), askBeta, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		id := idOf(t, r.Body)
-		time.Sleep(6 * time.Second)
-		tasks.find = time.Second
-		late := make(chan error)
-		go func() {
-			_, err := h.Video(t.Context(), id)
-			late <- err
-		}()
-		synctest.Wait() // it has read the open task
-		tasks.find = 0
-		if v, err := h.Video(t.Context(), id); err != nil || v.Status != "succeeded" {
-			t.Errorf("%+v, %v", v, err)
-		}
-		if err := <-late; err != nil || s.asked != 1 {
-			t.Errorf("the vendor was asked %d times, and who read it before got %v", s.asked, err)
 		}
 	})
 }

@@ -119,6 +119,63 @@ func idOf(t testing.TB, record []byte) string {
 	return id
 }
 
+// submitted is the id of a video that was taken.
+func (h *testGateway) submitted(t testing.TB, body string) string {
+	t.Helper()
+	_, r, err := h.submit(t.Context(), body, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return idOf(t, r.Body)
+}
+
+// lost is the error of a submission of which it is not known whether it was taken,
+// and the id that it names.
+func lost(t testing.TB, err error) (id string) {
+	t.Helper()
+	f := fault.From(err)
+	if f == nil || f.Code != fault.RequestTimeout || f.HTTPStatus() != 504 {
+		t.Fatalf("error %v", err)
+	}
+	_, id, _ = strings.Cut(f.Message, "generations/")
+	id, _, _ = strings.Cut(id, " ")
+	return id
+}
+
+// run has the gateway do its background work until the returned function is called.
+func (h *testGateway) run(t testing.TB) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = h.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// watched is the last record of a video that is waited for.
+func (h *testGateway) watched(t testing.TB, id string) (last *video.Response) {
+	t.Helper()
+	for v, err := range h.WaitVideo(t.Context(), id) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = v
+	}
+	return last
+}
+
+// finish has tasks end in a bubble, so that nothing is held.
+func (h *testGateway) finish(t testing.TB, ids ...string) {
+	t.Helper()
+	time.Sleep(6 * time.Second) // virtual
+	for _, id := range ids {
+		if v, err := h.Video(t.Context(), id); err != nil || !v.Status.Terminal() {
+			t.Fatalf("the video %s does not end: %+v, %v", id, v, err)
+		}
+	}
+}
+
 func TestAVideoFromItsSubmissionToItsEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		ask    string
@@ -139,9 +196,7 @@ func TestAVideoFromItsSubmissionToItsEnd(t *testing.T) {
 				h := newVideoGateway(t, c.s, func(o *gateway.Options) {
 					o.Video.Ended = func(r *video.Response) { ended = append(ended, r) }
 				})
-				ctx, stop := context.WithCancel(t.Context())
-				var running sync.WaitGroup
-				running.Go(func() { _ = h.Run(ctx) })
+				stop := h.run(t)
 				x, r, err := h.submit(t.Context(), c.ask, "")
 				if err != nil {
 					t.Fatal(err)
@@ -150,15 +205,8 @@ func TestAVideoFromItsSubmissionToItsEnd(t *testing.T) {
 					t.Errorf("status %d, held %s", r.Status, h.balance(t).Held)
 				}
 				id := idOf(t, r.Body)
-				var last *video.Response
-				for v, err := range h.WaitVideo(t.Context(), id) {
-					if err != nil {
-						t.Fatal(err)
-					}
-					last = v
-				}
+				last := h.watched(t, id)
 				stop()
-				running.Wait()
 				charge, err := billing.ParseMoney(c.charge)
 				if err != nil {
 					t.Fatal(err)
@@ -180,54 +228,23 @@ func TestAVideoFromItsSubmissionToItsEnd(t *testing.T) {
 	}
 }
 
-// A time-out, an error of the vendor's own, a step behind it and a proxy that was hung
-// up on do not say that nothing was begun.
-func TestAfterSomeStatusesASubmissionMayHaveBeenTaken(t *testing.T) {
-	for _, status := range []int{408, 424, 499, 500, 502, 504} {
-		synctest.Test(t, func(t *testing.T) {
-			s := &fakeVideoVendor{lose: (&upstream.Failure{Sent: true, Status: status}).Fault()}
-			h := newVideoGateway(t, s, nil)
-			if _, _, err := h.submit(t.Context(), askBeta, "k"); !fault.Is(err, fault.RequestTimeout) {
-				t.Errorf("after a %d: %v", status, err)
-			}
-			_, again, err := h.submit(t.Context(), askBeta, "k")
-			if err != nil || s.jobs != 1 {
-				t.Fatalf("after a %d: %d jobs, %v", status, s.jobs, err)
-			}
-			time.Sleep(48*time.Hour + videoapi.Grace + time.Minute) // virtual
-			if v, err := h.Video(t.Context(), idOf(t, again.Body)); err != nil || v.Status != video.Expired {
-				t.Errorf("after a %d: %+v, %v", status, v, err)
-			}
-		})
-	}
-}
-
 func TestASubmissionWhoseAnswerWasLostIsNotRepeatedAndEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeVideoVendor{lose: (&upstream.Failure{Sent: true, Err: errors.New("cut")}).Fault()}
+		s := &fakeVideoVendor{lose: (&upstream.Failure{Sent: true, Status: 500}).Fault()}
 		h := newVideoGateway(t, s, nil)
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = h.Run(ctx) })
-		_, _, err := h.submit(t.Context(), askBeta, "")
-		f := fault.From(err)
-		if f == nil || f.Code != fault.RequestTimeout || f.HTTPStatus() != 504 || !strings.Contains(f.Message, "vid_") {
-			t.Fatalf("error %v", err)
-		}
-		_, id, _ := strings.Cut(f.Message, "generations/")
-		id, _, _ = strings.Cut(id, " ")
+		stop := h.run(t)
+		_, _, err := h.submit(t.Context(), askBeta, "k")
+		id := lost(t, err)
 		if v, err := h.Video(t.Context(), id); err != nil || v.Status != video.Queued || h.balance(t).Held == 0 {
 			t.Fatalf("meanwhile %+v, %v", v, err)
 		}
-		var last *video.Response
-		for v, err := range h.WaitVideo(t.Context(), id) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			last = v
+		// That is what an idempotency key is for: the first answer never came.
+		_, again, err := h.submit(t.Context(), askBeta, "k")
+		if err != nil || !again.Replayed || again.Status != 202 || idOf(t, again.Body) != id || !strings.Contains(string(again.Body), `"queued"`) {
+			t.Fatalf("again %+v, %v", again, err)
 		}
+		last := h.watched(t, id)
 		stop()
-		running.Wait()
 		if last.Status != video.Expired || s.jobs != 1 || s.asked != 0 || h.spent(t, "10.00") != 0 || h.balance(t).Held != 0 {
 			t.Errorf("ended %s after %d jobs and %d questions; held %s", last.Raw, s.jobs, s.asked, h.balance(t).Held)
 		}
@@ -235,78 +252,52 @@ func TestASubmissionWhoseAnswerWasLostIsNotRepeatedAndEndsByItself(t *testing.T)
 }
 
 func TestASubmissionThatWasRefusedForCertainLeavesNothing(t *testing.T) {
-	for name, refusal := range map[string]error{
-		"the caller's fault": (&upstream.Failure{Status: 400, Sent: true}).Fault(),
-		"busy":               (&upstream.Failure{Status: 503, Sent: true, Refused: true}).Fault(),
-		"no connection":      (&upstream.Failure{}).Fault(),
-		"another's address":  (&upstream.Failure{Status: 421, Sent: true, Fatal: true}).Fault(),
-		"the operator's key": (&upstream.Failure{Status: 401, Sent: true, Fatal: true}).Fault(),
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := &fakeVideoVendor{lose: refusal}
-			tasks := memory.NewTasks(nil, nil)
-			h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
-			for range 3 { // nothing of the first blocks the next
-				if _, _, err := h.submit(t.Context(), askBeta, "k"); err == nil || fault.Is(err, fault.RequestTimeout) || fault.Is(err, fault.IdempotencyConflict) {
-					t.Fatalf("error %v", err)
-				}
-			}
-			open, err := tasks.Claim(t.Context(), "me", time.Now().Add(time.Hour), 100)
-			if err != nil || len(open) != 0 || h.balance(t).Held != 0 {
-				t.Errorf("%d tasks, %v; held %s", len(open), err, h.balance(t).Held)
-			}
-		})
+	s := &fakeVideoVendor{lose: (&upstream.Failure{Status: 400, Sent: true}).Fault()}
+	tasks := memory.NewTasks(nil, nil)
+	h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
+	for range 3 { // nothing of the first blocks the next
+		if _, _, err := h.submit(t.Context(), askBeta, "k"); err == nil || fault.Is(err, fault.RequestTimeout) || fault.Is(err, fault.IdempotencyConflict) {
+			t.Fatalf("error %v", err)
+		}
+	}
+	open, err := tasks.Claim(t.Context(), "me", time.Now().Add(time.Hour), 100)
+	if err != nil || len(open) != 0 || h.balance(t).Held != 0 {
+		t.Errorf("%d tasks, %v; held %s", len(open), err, h.balance(t).Held)
 	}
 }
 
 func TestWhoLeavesDoesNotStopASubmission(t *testing.T) {
-	s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}, left: make(chan struct{})}
-	tasks := memory.NewTasks(nil, nil)
-	h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
-	ctx, leave := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() {
-		_, _, err := h.submit(ctx, askBeta, "")
-		done <- err
-	}()
-	leave()
-	close(s.left)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	open, err := tasks.Claim(t.Context(), "me", time.Now().Add(time.Hour), 100)
-	if err != nil || len(open) != 1 || open[0].State != video.Processing || open[0].UpstreamID != "up-1" {
-		t.Fatalf("tasks %+v, %v", open, err)
-	}
-	h.finish(t, open[0].ID)
-}
-
-// finish has a task end, so that nothing is held.
-func (h *testGateway) finish(t testing.TB, id string) {
-	t.Helper()
-	synctestless := time.Now().Add(wait)
-	for time.Now().Before(synctestless) {
-		v, err := h.Video(t.Context(), id)
-		if err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}, left: make(chan struct{})}
+		tasks := memory.NewTasks(nil, nil)
+		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
+		ctx, leave := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			_, _, err := h.submit(ctx, askBeta, "")
+			done <- err
+		}()
+		synctest.Wait()
+		leave()
+		close(s.left)
+		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		if v.Status.Terminal() {
-			return
+		open, err := tasks.Claim(t.Context(), "me", time.Now().Add(time.Hour), 100)
+		if err != nil || len(open) != 1 || open[0].State != video.Processing || open[0].UpstreamID != "up-1" {
+			t.Fatalf("tasks %+v, %v", open, err)
 		}
-	}
-	t.Fatal("the video does not end")
+		h.finish(t, open[0].ID)
+	})
 }
 
 func TestARepeatedSubmissionWithinTheWindowIsAConflictUnlessItHasAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		h := newVideoGateway(t, s, nil)
-		_, first, err := h.submit(t.Context(), askBeta, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _, err = h.submit(t.Context(), askBeta, "")
-		if f := fault.From(err); f == nil || f.Code != fault.IdempotencyConflict || !strings.Contains(f.Message, idOf(t, first.Body)) {
+		first := h.submitted(t, askBeta)
+		_, _, err := h.submit(t.Context(), askBeta, "")
+		if f := fault.From(err); f == nil || f.Code != fault.IdempotencyConflict || !strings.Contains(f.Message, first) {
 			t.Errorf("error %v", err)
 		}
 		time.Sleep(6 * time.Second) // virtual
@@ -315,15 +306,10 @@ func TestARepeatedSubmissionWithinTheWindowIsAConflictUnlessItHasAKey(t *testing
 			t.Fatal(err)
 		}
 		_, again, err := h.submit(t.Context(), askBeta, "k")
-		if err != nil || !again.Replayed || again.Status != 202 || string(again.Body) != string(second.Body) {
-			t.Errorf("again %+v, %v", again, err)
+		if err != nil || !again.Replayed || again.Status != 202 || string(again.Body) != string(second.Body) || s.jobs != 2 {
+			t.Errorf("again %+v, %v, %d jobs", again, err, s.jobs)
 		}
-		if s.jobs != 2 {
-			t.Errorf("%d jobs", s.jobs)
-		}
-		time.Sleep(6 * time.Second)
-		h.finish(t, idOf(t, first.Body))
-		h.finish(t, idOf(t, second.Body))
+		h.finish(t, first, idOf(t, second.Body))
 	})
 }
 
@@ -332,29 +318,21 @@ func TestAKeyHasNoMoreOpenVideosThanItMay(t *testing.T) {
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Video.DuplicateWindow = -1 })
 		ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k", Limits: auth.Limits{MaxConcurrentVideos: 2}})
-		var ids []string
-		for i := range 3 {
+		submit := func() string {
 			_, r, err := h.submit(ctx, askBeta, "")
-			if i < 2 && err != nil {
+			if err != nil {
 				t.Fatal(err)
 			}
-			if i == 2 {
-				if f := fault.From(err); f == nil || f.Code != fault.ConcurrencyExceeded || f.HTTPStatus() != 429 {
-					t.Fatalf("error %v", err)
-				}
-				break
-			}
-			ids = append(ids, idOf(t, r.Body))
+			return idOf(t, r.Body)
 		}
-		time.Sleep(6 * time.Second)
-		h.finish(t, ids[0])
-		_, r, err := h.submit(ctx, askBeta, "")
-		if err != nil {
-			t.Fatal(err)
+		first, second := submit(), submit()
+		_, _, err := h.submit(ctx, askBeta, "")
+		if f := fault.From(err); f == nil || f.Code != fault.ConcurrencyExceeded || f.HTTPStatus() != 429 {
+			t.Fatalf("error %v", err)
 		}
-		time.Sleep(6 * time.Second)
-		h.finish(t, ids[1])
-		h.finish(t, idOf(t, r.Body))
+		h.finish(t, first)
+		third := submit()
+		h.finish(t, second, third)
 	})
 }
 
@@ -362,11 +340,7 @@ func TestATaskIsItsAccountsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeVideoVendor{submit: gammaTaken, polls: []string{gammaDone}}
 		h := newVideoGateway(t, s, nil)
-		_, r, err := h.submit(t.Context(), askGamma, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if id := idOf(t, r.Body); id != "cgt-1" {
+		if id := h.submitted(t, askGamma); id != "cgt-1" {
 			t.Errorf("a gamma record shows %s", id)
 		}
 		if err := h.ledger.CreateAccount(t.Context(), "other", billing.One); err != nil {
@@ -383,7 +357,6 @@ func TestATaskIsItsAccountsOwn(t *testing.T) {
 		if s.jobs != 1 {
 			t.Errorf("%d jobs", s.jobs)
 		}
-		time.Sleep(6 * time.Second)
 		h.finish(t, "cgt-1")
 	})
 }
@@ -415,34 +388,10 @@ func TestASubmissionThatWaitsIsAnsweredWithTheVideoOrAsItStands(t *testing.T) {
 				s.mu.Lock()
 				s.polls = []string{gammaDone}
 				s.mu.Unlock()
-				time.Sleep(6 * time.Second)
 				h.finish(t, "cgt-1")
 			})
 		})
 	}
-}
-
-func TestConcurrentQuestionsAboutATaskAreOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning, betaDone}}
-		h := newVideoGateway(t, s, nil)
-		_, r, err := h.submit(t.Context(), askBeta, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		id := idOf(t, r.Body)
-		time.Sleep(6 * time.Second)
-		var asking sync.WaitGroup
-		for range 50 {
-			asking.Go(func() { _, _ = h.Video(t.Context(), id) })
-		}
-		asking.Wait()
-		if s.asked != 1 {
-			t.Errorf("the upstream was asked %d times", s.asked)
-		}
-		time.Sleep(6 * time.Second)
-		h.finish(t, id)
-	})
 }
 
 // away is a store that is away for a while.
@@ -466,28 +415,14 @@ func TestATaskThatCouldNotBeWrittenIsWrittenLaterAndNotSubmittedAgain(t *testing
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		tasks := &awayTasks{Store: memory.NewTasks(nil, nil), away: true}
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = h.Run(ctx) })
+		stop := h.run(t)
 		_, _, err := h.submit(t.Context(), askBeta, "")
-		f := fault.From(err)
-		if f == nil || f.Code != fault.RequestTimeout {
-			t.Fatalf("error %v", err)
-		}
-		_, id, _ := strings.Cut(f.Message, "generations/")
-		id, _, _ = strings.Cut(id, " ")
+		id := lost(t, err)
 		tasks.mu.Lock()
 		tasks.away = false
 		tasks.mu.Unlock()
-		var last *video.Response
-		for v, err := range h.WaitVideo(t.Context(), id) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			last = v
-		}
+		last := h.watched(t, id)
 		stop()
-		running.Wait()
 		if last.Status != video.Succeeded || s.jobs != 1 || fmt.Sprint(last.Charge) != "0.50" {
 			t.Errorf("ended %s for %s after %d jobs", last.Raw, last.Charge, s.jobs)
 		}
@@ -502,81 +437,42 @@ func TestEveryVideoModelIsChargedExactly(t *testing.T) {
 		"i2v": `"input":{"prompt":"x","img_url":"https://f.example/1.png","media":[{"type":"first_frame","url":"https://f.example/1.png"}]}`,
 		"r2v": `"input":{"prompt":"x","reference_urls":["https://f.example/1.png"],"media":[{"type":"reference_image","url":"https://f.example/1.png"}]}`,
 	}
-	seconds := []billing.Rate{{Unit: billing.Second, Variant: "720p", Amount: "0.100000001"}}
-	tokens := []billing.Rate{{Unit: billing.Output, Amount: "7.03"}}
-	for _, f := range videoapi.Families() {
-		for _, id := range f.Models {
-			ask := `"content":[{"type":"text","text":"x"}]`
+	for _, row := range videoapi.Models() {
+		for _, id := range row.IDs {
+			ask, s := `"content":[{"type":"text","text":"x"}]`, &fakeVideoVendor{submit: gammaTaken, polls: []string{gammaDone}}
+			charges := map[billing.Rate]billing.Money{{Unit: billing.Second, Variant: "720p", Amount: "0.100000001"}: 500_000_005}
+			if row.Family == video.FamilyBeta {
+				s.submit, s.polls = betaTaken, []string{betaDone}
+			} else {
+				charges[billing.Rate{Unit: billing.Output, Amount: "7.03"}] = 344_505_150
+			}
 			for suffix, members := range asks {
 				if strings.Contains(id, suffix) {
 					ask = members
 				}
 			}
-			body := fmt.Sprintf(`{"model":%q,"duration":5,"resolution":"720p",%s}`, id, ask)
-			s := script{gammaTaken, gammaDone}
-			if f.Name == video.FamilyBeta {
-				s = script{betaTaken, betaDone}
-			}
-			t.Run(id+" by seconds", func(t *testing.T) { show(t, id, body, s, seconds, 500_000_005) })
-			if f.Name == video.FamilyGamma {
-				t.Run(id+" by tokens", func(t *testing.T) { show(t, id, body, s, tokens, 344_505_150) })
+			for rate, want := range charges {
+				t.Run(id+" by "+string(rate.Unit), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						price, err := billing.NewPrice(rate)
+						if err != nil {
+							t.Fatal(err)
+						}
+						h := newTestGateway(t, s, "100", func(o *gateway.Options) {
+							o.Prices = billing.NewPriceList(map[string]*billing.Price{id: price})
+						})
+						task := h.submitted(t, fmt.Sprintf(`{"model":%q,"duration":5,"resolution":"720p",%s}`, id, ask))
+						if held := h.balance(t).Held; held < want {
+							t.Errorf("held %s for %s", held, want)
+						}
+						if h.finish(t, task); h.spent(t, "100") != want {
+							t.Errorf("spent %s, want %s", h.spent(t, "100"), want)
+						}
+					})
+				})
 			}
 		}
 	}
-}
-
-// script is what an upstream says to a submission, and of its end.
-type script struct{ taken, done string }
-
-// show makes one video and looks at the balance.
-func show(t *testing.T, id, body string, s script, rates []billing.Rate, want billing.Money) {
-	synctest.Test(t, func(t *testing.T) {
-		row, err := billing.NewPrice(rates...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		h := newTestGateway(t, &fakeVideoVendor{submit: s.taken, polls: []string{s.done}}, "100", func(o *gateway.Options) {
-			o.Prices = billing.NewPriceList(map[string]*billing.Price{id: row})
-		})
-		_, r, err := h.submit(t.Context(), body, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if held := h.balance(t).Held; held < want {
-			t.Errorf("held %s for %s", held, want)
-		}
-		time.Sleep(6 * time.Second)
-		h.finish(t, idOf(t, r.Body))
-		if got := h.spent(t, "100"); got != want {
-			t.Errorf("spent %s, want %s", got, want)
-		}
-	})
-}
-
-// TestADuplicateOfALostSubmissionGetsItsTaskAndMakesNoOther is what an
-// idempotency key is for: the first answer never came.
-func TestADuplicateOfALostSubmissionGetsItsTaskAndMakesNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &fakeVideoVendor{lose: (&upstream.Failure{Sent: true, Err: errors.New("cut")}).Fault()}
-		h := newVideoGateway(t, s, nil)
-		_, _, err := h.submit(t.Context(), askBeta, "k")
-		f := fault.From(err)
-		if f == nil || f.Code != fault.RequestTimeout {
-			t.Fatalf("error %v", err)
-		}
-		_, again, err := h.submit(t.Context(), askBeta, "k")
-		if err != nil || !again.Replayed || again.Status != 202 || !strings.Contains(f.Message, idOf(t, again.Body)) || !strings.Contains(string(again.Body), `"queued"`) {
-			t.Fatalf("again %+v, %v", again, err)
-		}
-		if s.jobs != 1 {
-			t.Errorf("%d jobs", s.jobs)
-		}
-		id := idOf(t, again.Body)
-		time.Sleep(48*time.Hour + videoapi.Grace + time.Minute) // virtual
-		if v, err := h.Video(t.Context(), id); err != nil || v.Status != video.Expired || h.balance(t).Held != 0 {
-			t.Errorf("ended %+v, %v, held %s", v, err, h.balance(t).Held)
-		}
-	})
 }
 
 // TestATaskThatWasClaimedWhileItWasSubmittedIsAskedAfter has Run look at the
@@ -608,6 +504,5 @@ func TestATaskThatWasClaimedWhileItWasSubmittedIsAskedAfter(t *testing.T) {
 			close(ended)
 		}
 		stop()
-		running.Wait()
 	})
 }

@@ -173,13 +173,16 @@ func TestTheExampleIsAChatOrElseEmbeddings(t *testing.T) {
 // videoModels are the public ids of a family of videos.
 func videoModels(t *testing.T, family string) []string {
 	t.Helper()
-	for _, f := range videoapi.Families() {
-		if f.Name == family && len(f.Models) > 0 {
-			return f.Models
+	var ids []string
+	for _, row := range videoapi.Models() {
+		if row.Family == family {
+			ids = append(ids, row.IDs...)
 		}
 	}
-	t.Fatalf("the family %s has no models", family)
-	return nil
+	if len(ids) == 0 {
+		t.Fatalf("the family %s has no models", family)
+	}
+	return ids
 }
 
 // curl sends what a printed curl command would.

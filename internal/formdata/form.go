@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"mime/multipart"
 	"net/textproto"
 	"strings"
 	"unicode/utf8"
@@ -65,53 +66,130 @@ type Options struct {
 // returned as it is, wrapped. Close the form when it is not needed any more.
 func Read(body io.Reader, boundary string, o Options) (*upstream.Form, error) {
 	s := &spool{options: o, left: memory}
-	scanner := newScanner(body, boundary)
-	defer scanner.release()
-	parts, err := read(scanner, s)
+	in := &source{body: body}
+	parts, err := readParts(in, boundary, s)
+	if err == nil {
+		_, err = io.Copy(io.Discard, body)
+	}
 	if err != nil {
 		_ = s.close() // its content is not needed any more
-		return nil, err
+		return nil, in.refusal(err)
 	}
 	return upstream.NewForm(parts, s.close), nil
 }
 
-func read(r *scanner, s *spool) (parts []upstream.Part, err error) {
-	if err := r.content(io.Discard); err != nil { // what stands before the first part
+// readParts has mime/multipart read the parts, with something around the body. A
+// part before it holds what stands before the first boundary, and has the lines of
+// the form end with CR and LF. Behind it comes a line break, which the last boundary
+// may lack, and then an error, since mime/multipart takes headers that are cut off
+// for the end of the form.
+func readParts(in *source, boundary string, s *spool) (parts []upstream.Part, err error) {
+	r := multipart.NewReader(io.MultiReader(strings.NewReader("--"+boundary+"\r\n\r\n"), in, strings.NewReader("\r\n"), cutOff{}), boundary)
+	before, err := r.NextRawPart()
+	if err != nil {
 		return nil, err
 	}
-	for !r.last {
-		if len(parts) == MaxParts {
+	if _, err := io.Copy(io.Discard, before); err != nil {
+		return nil, err
+	}
+	for {
+		in.head, in.left = true, maxHead+readAhead
+		part, err := r.NextRawPart()
+		in.head = false
+		switch {
+		case err == io.EOF: // the last boundary
+			return parts, nil
+		case err != nil:
+			return nil, err
+		case len(parts) == MaxParts:
 			return nil, fault.Invalid("", fmt.Sprintf("The form has more than %d parts.", MaxParts))
 		}
-		p, err := readPart(r, s)
+		p, err := readPart(part, s)
 		if err != nil {
 			return nil, err
 		}
 		parts = append(parts, p)
 	}
-	_, err = io.Copy(io.Discard, r.in)
-	return parts, err
 }
 
-func readPart(r *scanner, s *spool) (p upstream.Part, err error) {
-	head, err := r.head()
-	if err != nil {
+func readPart(part *multipart.Part, s *spool) (p upstream.Part, err error) {
+	size := 0
+	for name, values := range part.Header {
+		for _, v := range values {
+			size += len(name) + len(v) + len(": \r\n")
+		}
+	}
+	if size > maxHead {
+		return p, errHead
+	}
+	if p.Name, p.Filename, err = disposition(part.Header); err != nil {
 		return p, err
 	}
-	if p.Name, p.Filename, err = disposition(head); err != nil {
-		return p, err
-	}
-	if e := head.Get("Content-Transfer-Encoding"); e != "" && e != "binary" && e != "8bit" && e != "7bit" {
+	if e := part.Header.Get("Content-Transfer-Encoding"); e != "" && e != "binary" && e != "8bit" && e != "7bit" {
 		return p, fault.Invalid("", fmt.Sprintf("The part %q has a Content-Transfer-Encoding: send the bytes as they are.", p.Name))
 	}
-	p.ContentType, _, _ = mime.ParseMediaType(head.Get("Content-Type")) // empty if it is none
+	p.ContentType, _, _ = mime.ParseMediaType(part.Header.Get("Content-Type")) // empty if it is none
 	w := s.begin()
-	if err := r.content(w); err != nil {
+	if _, err := io.Copy(w, part); err != nil {
 		return p, err
 	}
 	p.Size, p.Content = w.end()
 	return p, nil
 }
+
+// readAhead is how much mime/multipart reads of what follows the headers, at most.
+const readAhead = 8 << 10
+
+// source is the body of a form. It bounds the headers of a part, of which
+// mime/multipart takes megabytes.
+type source struct {
+	body io.Reader
+	err  error // of body, but for its end
+	head bool  // a part's headers are being read
+	left int   // bytes of them that may come
+}
+
+// errHead ends the reading of headers that are too long.
+var errHead = fault.Invalid("", "The headers of a part of the form are too long.")
+
+// Read reads on.
+func (s *source) Read(p []byte) (n int, err error) {
+	if s.head {
+		if s.left == 0 {
+			return 0, errHead
+		}
+		p = p[:min(len(p), s.left)]
+	}
+	n, err = s.body.Read(p)
+	s.left -= n
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	return n, err
+}
+
+// cutOff is what follows the body.
+type cutOff struct{}
+
+func (cutOff) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// refusal is what an error of mime/multipart means: that of the body, or that the
+// form is not one.
+func (s *source) refusal(err error) error {
+	var own *fault.Error
+	switch {
+	case s.err != nil:
+		return s.err
+	case errors.As(err, &own):
+		return own
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return errCut
+	}
+	return fault.Invalid("", "A part of the form is malformed, or its headers are.")
+}
+
+// errCut is the refusal of a form that ends too early.
+var errCut = fault.Invalid("", "The form is cut off: it does not end with its boundary and two hyphens.")
 
 // disposition reads what a part is called.
 func disposition(head textproto.MIMEHeader) (name, filename string, err error) {
@@ -143,15 +221,4 @@ func clean(filename string) string {
 		}
 		return r
 	}, filename)
-}
-
-// errCut is the refusal of a form that ends too early.
-var errCut = fault.Invalid("", "The form is cut off: it does not end with its boundary and two hyphens.")
-
-// cut makes the end of the body a refusal; other errors stay.
-func cut(err error) error {
-	if errors.Is(err, io.EOF) {
-		return errCut
-	}
-	return err
 }

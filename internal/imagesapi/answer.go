@@ -21,14 +21,7 @@ type Answer struct {
 // tokens are paid for, so that their number is estimated where the upstream
 // does not report it. The Answer does not refer to data.
 func (r *Request) ReadAnswer(data []byte, requestID string, tokens bool) (Answer, error) {
-	made := 0 // pictures that are in it
-	o, err := rawjson.Index(data, nil, func(rd *rawjson.Reader, name []byte) error {
-		if string(name) == "data" && rd.Kind() == '[' {
-			return countData(rd, &made)
-		}
-		_, err := rd.Skip()
-		return err
-	})
+	o, err := rawjson.Index(data, nil, nil)
 	if err := answer.Whole(&o, err); err != nil {
 		return Answer{}, err
 	}
@@ -36,12 +29,11 @@ func (r *Request) ReadAnswer(data []byte, requestID string, tokens bool) (Answer
 	if rawjson.IsNull(output) && !rawjson.IsNull(o.Raw("code")) {
 		return Answer{}, answer.ErrorFrame(data)
 	}
-	made += countOutput(output)
+	made := countPictures(o.Raw("data"), output)
 	if made == 0 && (r.known || r.family.Messages) {
 		return Answer{}, answer.Bad("The upstream's answer has no picture in it.", errors.New("no picture"))
 	}
-	usage := r.usage(o.Raw("usage"), int64(made), tokens)
-	return Answer{o.Apply(nil, r.edits(&o, requestID)...), usage}, nil
+	return Answer{o.Apply(nil, r.edits(&o, requestID)...), r.usage(o.Raw("usage"), int64(made), tokens)}, nil
 }
 
 // edits are those that the gateway owns in an answer.
@@ -56,35 +48,19 @@ func (r *Request) edits(o *rawjson.Object, requestID string) []rawjson.Edit {
 	return edits
 }
 
-// countData counts the pictures of OpenAI's form, whose bytes are not read.
-func countData(rd *rawjson.Reader, made *int) error {
-	return rd.Array(func(int) error {
-		if rd.Kind() != '{' {
-			_, err := rd.Skip()
-			return err
-		}
-		has := false
-		err := rd.Object(func(name []byte, _ rawjson.Span) error {
-			if s := string(name); (s == "b64_json" || s == "url") && rd.Kind() == '"' {
-				has = true
+// countPictures counts the pictures of OpenAI's form, data, and of the alpha
+// family's, output, over all choices.
+func countPictures(data, output []byte) (made int) {
+	for _, picture := range rawjson.Elements(data) {
+		o, _ := rawjson.Index(picture, nil, nil)
+		for _, raw := range [...][]byte{o.Raw("b64_json"), o.Raw("url")} {
+			if len(raw) > 0 && raw[0] == '"' {
+				made++
+				break
 			}
-			_, err := rd.Skip()
-			return err
-		})
-		if has {
-			*made++
 		}
-		return err
-	})
-}
-
-// countOutput counts the pictures of the alpha family's form, over all choices.
-func countOutput(output []byte) (made int) {
-	o, err := rawjson.Index(output, nil, nil)
-	if err != nil {
-		return 0
 	}
-	for _, choice := range rawjson.Elements(o.Raw("choices")) {
+	for _, choice := range rawjson.Elements(member(output, "choices")) {
 		for _, block := range rawjson.Elements(member(choice, "message", "content")) {
 			if link, _ := rawjson.String(member(block, "image")); link != "" {
 				made++

@@ -30,9 +30,14 @@ func EncodeForm(typed *images.Edit) (*Request, error) {
 	if typed.Mask != nil {
 		parts = append(parts, part(typed.Mask, maskPart))
 	}
-	for _, f := range texts(typed) {
-		if f.value != "" {
-			parts = append(parts, upstream.Field(f.name, f.value))
+	texts := &images.Request{
+		Model: typed.Model, Prompt: typed.Prompt, N: typed.N, Size: typed.Size, Quality: typed.Quality, User: typed.User,
+		Background: typed.Background, OutputFormat: typed.OutputFormat, ResponseFormat: typed.ResponseFormat,
+		Stream: typed.Stream, PartialImages: typed.PartialImages,
+	}
+	for _, f := range openAI {
+		if text := f.text(texts); text != "" {
+			parts = append(parts, upstream.Field(f.name, text))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(typed.Extra)) {
@@ -50,25 +55,21 @@ func part(f *images.File, name string) upstream.Part {
 	return p
 }
 
-// text is a text field of a form.
-type text struct{ name, value string }
-
-// texts are the text fields, empty where they are absent.
-func texts(e *images.Edit) []text {
-	t := []text{
-		{"model", e.Model}, {"prompt", e.Prompt}, {"size", e.Size}, {"quality", e.Quality}, {"background", e.Background},
-		{"output_format", e.OutputFormat}, {"response_format", e.ResponseFormat}, {"user", e.User},
+// text is the field as the text of a form; empty where it is absent.
+func (f *field) text(r *images.Request) string {
+	switch v := f.value(r).(type) {
+	case *string:
+		return *v
+	case *int64:
+		if *v != 0 {
+			return strconv.FormatInt(*v, 10)
+		}
+	case *bool:
+		if *v {
+			return "true"
+		}
 	}
-	if e.N != 0 {
-		t = append(t, text{"n", strconv.FormatInt(e.N, 10)})
-	}
-	if e.Stream {
-		t = append(t, text{"stream", "true"})
-	}
-	if e.PartialImages != 0 {
-		t = append(t, text{"partial_images", strconv.FormatInt(e.PartialImages, 10)})
-	}
-	return t
+	return ""
 }
 
 // Form is the form that an edit was parsed from; nil for another request.
@@ -157,7 +158,7 @@ func (r *Request) preparedParts() []upstream.Part {
 	parts := make([]upstream.Part, 0, len(r.form.Parts))
 	for i := range r.form.Parts {
 		p := r.form.Parts[i]
-		_, text := textFields[p.Name]
+		text := fieldOf(p.Name) != nil
 		switch {
 		case absent(&p), text && p.Size == 0:
 			continue

@@ -294,25 +294,14 @@ func TestRefusalsOfEditsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestAModelWithoutMasksRefusesThem(t *testing.T) {
-	e, err := ParseForm(editing(t, newest, file("mask", pngOf(t, 16, 16))))
-	if err != nil || e.Validate() != nil {
-		t.Fatal(err, e.Validate())
-	}
-	e.checkImages(&EditRules{Images: 1, MostBytes: maxImageBytes})
-	var f *fault.Error
-	if err = e.Validate(); !errors.As(err, &f) || f.Param != "mask" || !strings.Contains(f.Message, "takes no mask") {
-		t.Error(err)
-	}
-}
-
 func TestABilledFieldHasOneSpelling(t *testing.T) {
 	for _, name := range []string{"Model", "N", "SIZE", "Quality", "n[]", "model[0]", "Stream", "Image", "IMAGE[]", "image[0]", "Mask", "mask[]", "user[]"} {
 		if f := refusalOf(t, editing(t, newest, fields(name, "1")...)); f == nil || f.HTTPStatus() != 400 || !strings.Contains(f.Message, "spell it") {
 			t.Errorf("%s: %v", name, f)
 		}
 	}
-	for name := range textFields {
+	for _, field := range openAI {
+		name := field.name
 		if f := refusalOf(t, editing(t, newest, fields(name, "1", name, "1")...)); f == nil || f.Param != name || !strings.Contains(f.Message, "twice") {
 			t.Errorf("%s: %v", name, f)
 		}

@@ -10,7 +10,6 @@ type Family struct {
 	// Messages says that the request has the form of `input.messages`; else it
 	// has OpenAI's.
 	Messages bool
-	Most     int64    // pictures of one call
 	Sizes    []string // the sizes there are; nil means every W x H
 	// Quality are the most output tokens that a picture takes, where the vendor
 	// counts them. The first row that fits counts.
@@ -23,7 +22,6 @@ type Family struct {
 // EditRules are what a family takes on the endpoint of image edits.
 type EditRules struct {
 	Images    int      // the most images of one call
-	Mask      bool     // it takes a mask
 	Prompt    int      // the most characters of a prompt
 	Sizes     []string // the sizes there are
 	MostBytes int64    // of one image
@@ -54,23 +52,23 @@ var Families = []Family{
 			{"alpha-image-2.0", 0, 0}, {"alpha-image-2.0-pro", 0, 0}, {"alpha-image-max", 0, 0},
 			{"alpha-image-edit", 1, 3}, {"alpha-image-edit-plus", 1, 3}, {"alpha-image-edit-max", 1, 3},
 		},
-		Messages: true, Most: 1,
-		Sizes: []string{"1024*1024", "1664*928", "1472*1140", "1328*1328", "1140*1472", "928*1664", "1280*720", "720*1280"},
+		Messages: true,
+		Sizes:    []string{"1024*1024", "1664*928", "1472*1140", "1328*1328", "1140*1472", "928*1664", "1280*720", "720*1280"},
 	},
 	{
-		Models: []Model{{ID: "imagegen-1"}}, Most: 10, Sizes: []string{"auto", "1024x1024", "1024x1536", "1536x1024"},
+		Models: []Model{{ID: "imagegen-1"}}, Sizes: []string{"auto", "1024x1024", "1024x1536", "1536x1024"},
 		Quality: []Cost{{"low", 0, 408}, {"medium", 0, 1584}, {"", square, 4160}, {"", 0, 6240}},
 		Edit:    editsOf16,
 	},
 	{
-		Models: []Model{{ID: "imagegen-2"}}, Most: 10,
+		Models:  []Model{{ID: "imagegen-2"}},
 		Quality: []Cost{{"", 1536 * 1024, 7024}, {"", 0, 16_384}},
 		Edit:    editsOf16,
 	},
 	{
-		Models: []Model{{ID: "imagegen-legacy-2"}}, Most: 10, Sizes: []string{"256x256", "512x512", "1024x1024"},
+		Models: []Model{{ID: "imagegen-legacy-2"}}, Sizes: []string{"256x256", "512x512", "1024x1024"},
 		Edit: &EditRules{
-			Images: 1, Mask: true, Prompt: 1_000, Sizes: []string{"auto", "256x256", "512x512", "1024x1024"},
+			Images: 1, Prompt: 1_000, Sizes: []string{"auto", "256x256", "512x512", "1024x1024"},
 			MostBytes: 4 << 20, Legacy: true,
 		},
 	},
@@ -78,7 +76,7 @@ var Families = []Family{
 
 // editsOf16 are the rules of the models that take up to 16 images.
 var editsOf16 = &EditRules{
-	Images: 16, Mask: true, Prompt: 32_000, MostBytes: maxImageBytes,
+	Images: 16, Prompt: 32_000, MostBytes: maxImageBytes,
 	Sizes: []string{"auto", "1024x1024", "1024x1536", "1536x1024"},
 }
 

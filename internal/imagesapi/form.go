@@ -15,21 +15,6 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// kind is how a text field of a form is spelled.
-type kind byte
-
-const (
-	asString kind = '"'
-	asNumber kind = '0'
-	asBool   kind = 't'
-)
-
-// textFields are the text fields of an edit that the gateway reads.
-var textFields = map[string]kind{
-	"model": asString, "prompt": asString, "size": asString, "quality": asString, "background": asString, "output_format": asString,
-	"response_format": asString, "user": asString, "n": asNumber, "partial_images": asNumber, "output_compression": asNumber, "stream": asBool,
-}
-
 // maxTextField bounds a text field in bytes.
 const maxTextField = 1 << 20
 
@@ -68,7 +53,7 @@ func checkNames(parts []upstream.Part) error {
 	seen := make(map[string]bool, len(parts))
 	for i := range parts {
 		name := parts[i].Name
-		_, known := textFields[name]
+		known := fieldOf(name) != nil
 		switch {
 		case name == imagePart, name == imagesPart:
 			continue
@@ -89,7 +74,7 @@ func checkNames(parts []upstream.Part) error {
 func knownName(name string) string {
 	plain, _, _ := strings.Cut(strings.ToLower(name), "[")
 	plain = strings.TrimSpace(plain)
-	if _, known := textFields[plain]; known || plain == imagePart || plain == maskPart {
+	if fieldOf(plain) != nil || plain == imagePart || plain == maskPart {
 		return plain
 	}
 	return ""
@@ -109,7 +94,8 @@ func (r *Request) readTexts() ([]byte, error) {
 	document := []byte("{")
 	for i := range r.form.Parts {
 		p := &r.form.Parts[i]
-		kind, known := textFields[p.Name]
+		field := fieldOf(p.Name)
+		known := field != nil
 		if isFile(p) || absent(p) || p.Size == 0 && known || !known && (p.Filename != "" || p.Size > maxTextField) {
 			continue
 		}
@@ -132,28 +118,31 @@ func (r *Request) readTexts() ([]byte, error) {
 			document = append(document, ',')
 		}
 		document = append(rawjson.Quote(document, p.Name), ':')
-		document = kind.append(document, value)
+		document = field.append(document, value)
 	}
 	return append(document, '}'), nil
 }
 
-// append appends the text as JSON of the kind; as a string where it is not of
-// that kind, which the rules then refuse.
-func (k kind) append(dst []byte, value string) []byte {
-	v := jsontext.Value(value)
-	switch {
-	case k == asNumber && v.Kind() == '0' && v.IsValid() && strings.TrimSpace(value) == value, k == asBool && (value == "true" || value == "false"):
-		return append(dst, value...)
+// append appends the text of a form's field as JSON of the field's kind; as a string
+// where it is not of that kind, which the rules then refuse.
+func (f *field) append(dst []byte, text string) []byte {
+	plain := false
+	switch v := jsontext.Value(text); f.value(new(images.Request)).(type) {
+	case *int64, **int64:
+		plain = v.Kind() == '0' && v.IsValid() && strings.TrimSpace(text) == text
+	case *bool:
+		plain = text == "true" || text == "false"
 	}
-	return rawjson.Quote(dst, value)
+	if plain {
+		return append(dst, text...)
+	}
+	return rawjson.Quote(dst, text)
 }
 
-// checkTexts checks the text fields by the rules of generations, which are the
-// same, and by those of edits.
+// checkTexts reads the text fields and checks them by the rules of generations,
+// which are the same, and by those of edits.
 func (r *Request) checkTexts() {
-	o := &r.object
-	r.problem.AllObey(common, o, "")
-	r.Model, _ = rawjson.String(o.Raw("model"))
+	r.readFields(openAI[:anyForm], true)
 	r.family, r.row, r.known = FamilyOf(r.Model)
 	f := &r.family
 	switch {
@@ -161,13 +150,12 @@ func (r *Request) checkTexts() {
 		r.problem.Refuse("model", fmt.Sprintf("The model %q serves another endpoint: it takes its images at /v1/images/generations.", word.Truncate(r.Model, maxQuoted)))
 	case r.known:
 		f.Sizes = f.Edit.Sizes
-		if string(o.Raw("n")) == "0" { // some SDKs send what was not set
+		if string(r.object.Raw("n")) == "0" { // some SDKs send what was not set
 			r.problem.Refuse("n", `"n" is 0: it must be an integer from 1 to 10. Set it to 1, or leave it out.`)
 		}
-		r.problem.AllObey(openAI, o, "")
 	}
 	f.Messages = false
-	r.decode()
+	r.readFields(openAI[anyForm:], r.known)
 	r.check()
 	e := r.Edit
 	e.Model, e.Prompt, e.N, e.Size, e.Quality, e.User = r.Model, r.Prompt, r.N, r.Size, r.Quality, r.User
@@ -193,9 +181,9 @@ func (r *Request) checkEdit(rules *EditRules) {
 		}
 		return
 	}
-	for _, f := range [...]text{{"output_format", r.OutputFormat}, {"background", r.Background}} {
-		if f.value != "" {
-			p.Refuse(f.name, fmt.Sprintf("The model %q does not take %q: leave it out.", r.Model, f.name))
+	for _, name := range [...]string{"output_format", "background"} {
+		if r.object.Raw(name) != nil {
+			p.Refuse(name, fmt.Sprintf("The model %q does not take %q: leave it out.", r.Model, name))
 		}
 	}
 	if r.Stream {
@@ -213,7 +201,7 @@ func (r *Request) readFiles() error {
 		}
 		f := images.File{Name: part.Filename, Size: part.Size, Open: part.Content}
 		err := readFile(&f)
-		var unfit InvalidImageError
+		var unfit unfitError
 		switch {
 		case errors.As(err, &unfit):
 			p.Refuse(part.Name, fmt.Sprintf("The file %q in %q cannot be used: %s.", word.Truncate(f.Name, maxQuoted), part.Name, unfit))
@@ -264,8 +252,6 @@ func (r *Request) checkImages(rules *EditRules) {
 		p.Refuse(imagePart, fmt.Sprintf("The model %q takes one image, not %d.", e.Model, len(e.Images)))
 	case len(e.Images) > rules.Images:
 		p.Refuse(imagePart, fmt.Sprintf("The model %q takes at most %d images, not %d.", e.Model, rules.Images, len(e.Images)))
-	case e.Mask != nil && !rules.Mask:
-		p.Refuse(maskPart, fmt.Sprintf("The model %q takes no mask.", e.Model))
 	}
 	for i := range e.Images {
 		f := &e.Images[i]

@@ -23,13 +23,13 @@ func TestTheFamiliesAreThese(t *testing.T) {
 		if sizes == "" {
 			sizes = "every W x H"
 		}
-		fmt.Fprintf(&b, "form %s, at most %d pictures, sizes %s\n", form, f.Most, sizes)
+		fmt.Fprintf(&b, "form %s, sizes %s\n", form, sizes)
 		for _, m := range f.Models {
 			fmt.Fprintf(&b, "  %-24s %d to %d reference images\n", m.ID, m.Fewest, m.Largest)
 		}
 		if e := f.Edit; e != nil {
-			fmt.Fprintf(&b, "  edits: at most %d images of %d bytes, mask %t, prompt of %d characters, sizes %s, legacy %t\n",
-				e.Images, e.MostBytes, e.Mask, e.Prompt, strings.Join(e.Sizes, " "), e.Legacy)
+			fmt.Fprintf(&b, "  edits: at most %d images of %d bytes, prompt of %d characters, sizes %s, legacy %t\n",
+				e.Images, e.MostBytes, e.Prompt, strings.Join(e.Sizes, " "), e.Legacy)
 		}
 		for _, c := range f.Quality {
 			fmt.Fprintf(&b, "  quality %-10q up to %d pixels: at most %d output tokens\n", c.Quality, c.Pixels, c.Tokens)

@@ -6,6 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"image"
+	"image/jpeg"
+	"image/png"
 	"io"
 	"path/filepath"
 	"strings"
@@ -14,7 +17,7 @@ import (
 )
 
 // readFile fills in the format and the size of the file's content. It fails with an
-// [InvalidImageError], or because the file cannot be read.
+// unfitError, or because the file cannot be read.
 func readFile(f *images.File) error {
 	if f.Size == 0 {
 		return errEmpty
@@ -80,148 +83,96 @@ type Header struct {
 	Width, Height int64  // in pixels
 }
 
-// InvalidImageError is what is wrong with a file that is no image which can be
+// unfitError is what is wrong with a file that is no image which can be
 // used.
-type InvalidImageError string
+type unfitError string
 
 // Error is a clause that has the file as its subject: "it is …".
-func (u InvalidImageError) Error() string { return string(u) }
+func (u unfitError) Error() string { return string(u) }
 
 const (
-	errFormat    InvalidImageError = "it is neither a PNG nor a JPEG nor a WebP file"
-	errTruncated InvalidImageError = "it is cut off or damaged"
-	errEmpty     InvalidImageError = "it is empty"
+	errFormat    unfitError = "it is neither a PNG nor a JPEG nor a WebP file"
+	errTruncated unfitError = "it is cut off or damaged"
+	errEmpty     unfitError = "it is empty"
 )
 
 // ReadHeader reads the format and the size of an image without decoding it.
-// size is the file's in bytes. It fails with an [InvalidImageError], or with
+// size is the file's in bytes. It fails with an unfitError, or with
 // the error of r.
 func ReadHeader(r io.Reader, size int64) (Header, error) {
-	in := bufio.NewReaderSize(io.LimitReader(r, maxHeaderBytes), 512)
-	magic, err := in.Peek(12)
-	switch {
-	case err != nil && err != io.EOF:
-		return Header{}, err
-	case len(magic) == 0:
-		return Header{}, errEmpty
-	}
+	source := &errorReader{Reader: io.LimitReader(r, maxHeaderBytes)}
+	in := bufio.NewReaderSize(source, 512)
+	magic, _ := in.Peek(12)
 	var h Header
+	var c image.Config
+	var err error
 	switch {
+	case len(magic) == 0:
+		err = errEmpty
 	case bytes.HasPrefix(magic, []byte("\x89PNG\r\n\x1a\n")):
-		h, err = pngHeader(in)
+		h.ContentType = images.PNG
+		c, err = png.DecodeConfig(in)
 	case bytes.HasPrefix(magic, []byte("\xff\xd8\xff")):
-		h, err = jpegHeader(in)
+		h.ContentType = images.JPEG
+		c, err = jpeg.DecodeConfig(in)
 	case bytes.HasPrefix(magic, []byte("RIFF")) && bytes.HasSuffix(magic, []byte("WEBP")) && len(magic) == 12:
-		h, err = webpHeader(in, size)
+		h.ContentType = images.WebP
+		c, err = webpConfig(in, size)
 	default:
-		return Header{}, errFormat
+		err = errFormat
 	}
+	h.Width, h.Height = int64(c.Width), int64(c.Height)
+	var unfit unfitError
 	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return Header{}, errTruncated
-	case err != nil:
-		return Header{}, err
-	case h.Width < 1 || h.Height < 1:
+	case source.err != nil:
+		return Header{}, source.err
+	case errors.As(err, &unfit):
+		return Header{}, unfit
+	case err != nil, h.Width < 1, h.Height < 1:
 		return Header{}, errTruncated
 	case h.Width > maxSide || h.Height > maxSide || h.Width*h.Height > maxPixels:
-		return Header{}, InvalidImageError(fmt.Sprintf("it is %d by %d pixels large; at most %d a side and %d in all are taken", h.Width, h.Height, maxSide, maxPixels))
+		return Header{}, unfitError(fmt.Sprintf("it is %d by %d pixels large; at most %d a side and %d in all are taken", h.Width, h.Height, maxSide, maxPixels))
 	}
 	return h, nil
 }
 
-// pngHeader reads the chunk IHDR, which must be the first.
-func pngHeader(in io.Reader) (Header, error) {
-	var b [8 + 25]byte // the signature and the chunk
-	if _, err := io.ReadFull(in, b[:]); err != nil {
-		return Header{}, err
-	}
-	if string(b[8:16]) != "\x00\x00\x00\x0dIHDR" {
-		return Header{}, errTruncated
-	}
-	return Header{images.PNG, int64(binary.BigEndian.Uint32(b[16:])), int64(binary.BigEndian.Uint32(b[20:]))}, nil
+// errorReader remembers the error of its reader, which is no fault of the image.
+type errorReader struct {
+	io.Reader
+	err error
 }
 
-// jpegHeader looks for the frame header, the first marker SOF.
-func jpegHeader(in *bufio.Reader) (Header, error) {
-	if _, err := in.Discard(2); err != nil {
-		return Header{}, err
+// Read reads on.
+func (r *errorReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		r.err = err
 	}
-	for {
-		marker, err := jpegMarker(in)
-		if err != nil {
-			return Header{}, err
-		}
-		if marker == 0x01 || marker >= 0xd0 && marker <= 0xd8 { // they stand alone
-			continue
-		}
-		if marker == 0xd9 || marker == 0xda { // the end, or pixels without a frame
-			return Header{}, errTruncated
-		}
-		var b [7]byte
-		if _, err := io.ReadFull(in, b[:2]); err != nil {
-			return Header{}, err
-		}
-		length := int(binary.BigEndian.Uint16(b[:]))
-		switch {
-		case length < 2:
-			return Header{}, errTruncated
-		case marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc:
-			if _, err := io.ReadFull(in, b[2:]); err != nil {
-				return Header{}, err
-			}
-			return Header{images.JPEG, int64(binary.BigEndian.Uint16(b[5:])), int64(binary.BigEndian.Uint16(b[3:]))}, nil
-		}
-		if _, err := in.Discard(length - 2); err != nil {
-			return Header{}, err
-		}
-	}
+	return n, err
 }
 
-// jpegMarker reads the next marker; any number of 0xff may stand before it.
-func jpegMarker(in *bufio.Reader) (byte, error) {
-	b, err := in.ReadByte()
-	if err == nil && b != 0xff {
-		err = errTruncated
-	}
-	for err == nil && b == 0xff {
-		b, err = in.ReadByte()
-	}
-	if err == nil && b == 0 {
-		err = errTruncated
-	}
-	return b, err
-}
-
-// webpHeader reads the first chunk, of one of three kinds (RFC 9649).
-func webpHeader(in io.Reader, size int64) (Header, error) {
+// webpConfig reads the first chunk of a WebP file, of one of three kinds (RFC 9649).
+func webpConfig(in io.Reader, size int64) (c image.Config, err error) {
 	var b [30]byte
 	if _, err := io.ReadFull(in, b[:]); err != nil {
-		return Header{}, err
+		return c, err
 	}
 	if int64(binary.LittleEndian.Uint32(b[4:]))+8 > size {
-		return Header{}, errTruncated
+		return c, errTruncated
 	}
-	h := Header{ContentType: images.WebP}
-	switch string(b[12:16]) {
-	case "VP8 ":
-		if string(b[23:26]) != "\x9d\x01\x2a" {
-			return Header{}, errTruncated
-		}
-		h.Width = int64(binary.LittleEndian.Uint16(b[26:]) & 0x3fff)
-		h.Height = int64(binary.LittleEndian.Uint16(b[28:]) & 0x3fff)
-	case "VP8L":
-		if b[20] != 0x2f {
-			return Header{}, errTruncated
-		}
+	switch kind := string(b[12:16]); {
+	case kind == "VP8 " && string(b[23:26]) == "\x9d\x01\x2a":
+		c.Width, c.Height = int(binary.LittleEndian.Uint16(b[26:])&0x3fff), int(binary.LittleEndian.Uint16(b[28:])&0x3fff)
+	case kind == "VP8L" && b[20] == 0x2f:
 		bits := binary.LittleEndian.Uint32(b[21:])
-		h.Width, h.Height = int64(bits&0x3fff)+1, int64(bits>>14&0x3fff)+1
-	case "VP8X":
-		h.Width = 1 + int64(b[24]) + int64(b[25])<<8 + int64(b[26])<<16
-		h.Height = 1 + int64(b[27]) + int64(b[28])<<8 + int64(b[29])<<16
+		c.Width, c.Height = int(bits&0x3fff)+1, int(bits>>14&0x3fff)+1
+	case kind == "VP8X":
+		c.Width = 1 + int(b[24]) + int(b[25])<<8 + int(b[26])<<16
+		c.Height = 1 + int(b[27]) + int(b[28])<<8 + int(b[29])<<16
 	default:
-		return Header{}, errTruncated
+		return c, errTruncated
 	}
-	return h, nil
+	return c, nil
 }
 
 // pngTail is how a PNG file ends: its last chunk, IEND.

@@ -21,7 +21,7 @@ func TestTheSizeOfAnImageIsReadFromItsHeader(t *testing.T) {
 		"a JPEG":                           {photo, Header{images.JPEG, 33, 17}},
 		"a JPEG behind a profile":          {photo[:2] + "\xff\xe2\xff\xff" + strings.Repeat("\xff", 65_533) + photo[2:], Header{images.JPEG, 33, 17}},
 		"a JPEG with fill bytes":           {photo[:2] + "\xff\xff\xff" + photo[2:], Header{images.JPEG, 33, 17}},
-		"a progressive JPEG":               {"\xff\xd8\xff\xc2\x00\x0b\x08\x01\x02\x03\x04\x01\x00\x00\x00", Header{images.JPEG, 0x304, 0x102}},
+		"a progressive JPEG":               {"\xff\xd8\xff\xc2\x00\x0b\x08\x01\x02\x03\x04\x01\x01\x11\x00\xff\xda\x00\x02", Header{images.JPEG, 0x304, 0x102}},
 		"a lossy WebP":                     {webpOf("VP8 ", 0, 0, 0, 0x9d, 0x01, 0x2a, 33, 0x40, 17, 0x80), Header{images.WebP, 33, 17}},
 		"a lossless WebP":                  {webpOf("VP8L", 0x2f, 32, 0, 4, 0), Header{images.WebP, 33, 17}},
 		"an extended WebP":                 {webpOf("VP8X", 0, 0, 0, 0, 32, 1, 0, 16, 0, 0), Header{images.WebP, 33 + 256, 17}},
@@ -39,7 +39,7 @@ func TestWhatIsNoImageIsUnfit(t *testing.T) {
 	delete(bad, "a PNG without its end") // of which the header is whole
 	for name, content := range bad {
 		h, err := ReadHeader(strings.NewReader(content), int64(len(content)))
-		var unfit InvalidImageError
+		var unfit unfitError
 		if !errors.As(err, &unfit) || h != (Header{}) {
 			t.Errorf("%s: %+v, %v", name, h, err)
 		}
@@ -95,7 +95,7 @@ func FuzzReadHeader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		content := string(data)
 		h, err := ReadHeader(strings.NewReader(content), int64(len(content)))
-		var unfit InvalidImageError
+		var unfit unfitError
 		if err != nil {
 			if !errors.As(err, &unfit) || h != (Header{}) || len(err.Error()) > 200 {
 				t.Fatalf("%q: %+v, %v", content, h, err)

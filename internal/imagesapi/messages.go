@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -29,77 +30,57 @@ var parameters = rule.Table{
 // texts or pictures the upstream might draw the other one.
 var inside = &rawjson.Rules{Unique: true, Billed: append([]string{"role", "text", "image", "url"}, rule.Body.Billed...)}
 
-// readMessages reads and checks the form of `input.messages`.
-func (r *Request) readMessages(typed *images.Request) error {
-	o := &r.object
-	if string(o.Raw("stream")) == "true" {
-		r.problem.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, word.Truncate(r.Model, maxQuoted)))
-	}
-	if err := r.readInput(typed); err != nil {
-		return err
-	}
-	r.readParameters(typed)
-	return nil
-}
-
-// readInput reads and checks the only message.
-func (r *Request) readInput(typed *images.Request) error {
-	o := &r.object
-	raw := o.Raw("input")
-	if rawjson.IsNull(raw) {
-		r.problem.Refuse("input", `"input" is missing: it holds "messages", with one message of role "user".`)
-		return nil
-	}
-	if raw[0] != '{' {
-		r.problem.Note("input", "an object that holds \"messages\"")
-		return nil
-	}
-	input, err := rawjson.Index(raw, inside, nil)
-	if err != nil {
-		var at *rawjson.SyntaxError
-		if errors.As(err, &at) {
-			err = &rawjson.SyntaxError{Offset: start(o, "input") + at.Offset, Reason: at.Reason}
-		}
-		return rule.Unacceptable(err)
-	}
-	message, ok := onlyElement(input.Raw("messages"))
-	if !ok {
-		r.problem.Note("input.messages", `an array of exactly one message, of role "user"`)
-		return nil
-	}
-	r.readMessage(message)
-	if r.Input, err = decodeInput(raw, typed); err != nil {
-		r.problem.Note("input.messages", "made of the fields of the API")
-	}
-	return nil
-}
-
-// decodeInput is the typed input: typed's, or decoded if that is nil.
-func decodeInput(raw []byte, typed *images.Request) (*images.Input, error) {
-	if typed != nil {
-		return typed.Input, nil
-	}
-	input := &images.Input{}
+// decodeInput is the typed input.
+func decodeInput(raw []byte) (*images.Input, error) {
+	input := new(images.Input)
 	if err := json.Unmarshal(raw, input, jsontext.AllowDuplicateNames(true)); err != nil {
 		return nil, err
 	}
 	return input, nil
 }
 
-// start is where the value of a member begins.
-func start(o *rawjson.Object, name string) int64 {
-	for _, m := range o.Members {
-		if m.Name == name {
-			return int64(m.Value.Start)
-		}
+// readMessages reads and checks the form of `input.messages`.
+func (r *Request) readMessages() error {
+	if r.Stream {
+		r.problem.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, word.Truncate(r.Model, maxQuoted)))
 	}
-	return 0
+	if err := r.readInput(); err != nil {
+		return err
+	}
+	r.readParameters()
+	return nil
 }
 
-// onlyElement is the only element of an array; false if there is not exactly one.
-func onlyElement(raw []byte) (element []byte, ok bool) {
-	count := rawjson.Each(raw, func(_ int, at rawjson.Span) { element = at.Of(raw) })
-	return element, count == 1
+// readInput reads and checks the only message.
+func (r *Request) readInput() error {
+	raw := r.object.Raw("input")
+	switch {
+	case rawjson.IsNull(raw):
+		r.problem.Refuse("input", `"input" is missing: it holds "messages", with one message of role "user".`)
+		return nil
+	case raw[0] != '{':
+		r.problem.Note("input", "an object that holds \"messages\"")
+		return nil
+	}
+	input, err := rawjson.Index(raw, inside, nil)
+	if err != nil {
+		var at *rawjson.SyntaxError
+		i := slices.IndexFunc(r.object.Members, func(m rawjson.Member) bool { return m.Name == "input" })
+		if errors.As(err, &at) { // its offset is that in the body
+			err = &rawjson.SyntaxError{Offset: int64(r.object.Members[i].Value.Start) + at.Offset, Reason: at.Reason}
+		}
+		return rule.Unacceptable(err)
+	}
+	messages := rawjson.Elements(input.Raw("messages"))
+	if len(messages) != 1 {
+		r.problem.Note("input.messages", `an array of exactly one message, of role "user"`)
+		return nil
+	}
+	r.readMessage(messages[0])
+	if r.Input, err = decodeInput(raw); err != nil {
+		r.problem.Note("input.messages", "made of the fields of the API")
+	}
+	return nil
 }
 
 func (r *Request) readMessage(raw []byte) {
@@ -115,8 +96,7 @@ func (r *Request) readMessage(raw []byte) {
 	var texts, links int
 	content := m.Raw("content")
 	count := rawjson.Each(content, func(i int, b rawjson.Span) {
-		text, image := r.block(fmt.Sprintf("%s.content[%d]", at, i), b.Of(content))
-		texts, links = texts+text, links+image
+		r.readBlock(fmt.Sprintf("%s.content[%d]", at, i), b.Of(content), &texts, &links)
 	})
 	if count < 0 {
 		r.problem.Note(at+".content", `an array of blocks, at least one of which is {"text": "…"}`)
@@ -127,28 +107,29 @@ func (r *Request) readMessage(raw []byte) {
 	r.checkImageCount(at+".content", links)
 }
 
-// block checks one block and says what it is.
-func (r *Request) block(at string, raw []byte) (texts, links int) {
+// readBlock checks one block and counts what it is.
+func (r *Request) readBlock(at string, raw []byte, texts, links *int) {
 	b, err := rawjson.Index(raw, inside, nil)
 	if err != nil {
 		r.unacceptable(at, raw, `an object that holds "text" or "image"`, err)
-		return 0, 0
+		return
 	}
 	text, image := b.Raw("text"), b.Raw("image")
 	switch {
 	case rawjson.IsNull(text) == rawjson.IsNull(image):
 		r.problem.Note(at, `an object that holds either "text" or "image"`)
-		return 0, 0
 	case rawjson.IsNull(image):
+		*texts++
 		if text[0] != '"' {
 			r.problem.Note(at+".text", "a string")
 		}
-		return 1, 0
+	default:
+		*links++
+		link, _ := rawjson.String(image)
+		if u, err := url.Parse(link); err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
+			r.problem.Note(at+".image", "an https URL that the upstream can reach")
+		}
 	}
-	if link, ok := rawjson.String(image); !ok || !isLink(link) {
-		r.problem.Note(at+".image", "an https URL that the upstream can reach")
-	}
-	return 0, 1
 }
 
 // unacceptable notes what is no object, or one whose names are not as inside says.
@@ -158,12 +139,6 @@ func (r *Request) unacceptable(at string, raw []byte, must string, err error) {
 		return
 	}
 	r.problem.Refuse(at, fmt.Sprintf("%q is not acceptable: %s of it.", at, err))
-}
-
-// isLink reports whether text is an https address.
-func isLink(text string) bool {
-	u, err := url.Parse(text)
-	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil
 }
 
 // checkImageCount checks how many reference images the model takes.
@@ -191,7 +166,7 @@ func editor() string {
 }
 
 // readParameters reads and checks the parameters.
-func (r *Request) readParameters(typed *images.Request) {
+func (r *Request) readParameters() {
 	raw := r.object.Raw("parameters")
 	if rawjson.IsNull(raw) {
 		return
@@ -207,16 +182,12 @@ func (r *Request) readParameters(typed *images.Request) {
 		return
 	}
 	r.problem.AllObey(parameters, &o, "parameters.")
-	size, _ := rawjson.String(o.Raw("size"))
-	if raw := o.Raw("size"); size == "" && !rawjson.IsNull(raw) {
+	size, named := rawjson.String(o.Raw("size"))
+	if named && size == "" {
 		r.problem.Note("parameters.size", "one of "+rule.Words(r.family.Sizes))
 	}
 	r.checkSize("parameters.size", size)
-	if typed != nil {
-		r.Parameters = typed.Parameters
-		return
-	}
-	r.Parameters = &images.Parameters{}
+	r.Parameters = new(images.Parameters)
 	if r.problem.Err() == nil && json.Unmarshal(raw, r.Parameters) != nil {
 		r.problem.Note("parameters", "made of the fields of the API")
 	}

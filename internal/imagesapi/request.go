@@ -33,6 +33,7 @@ type Request struct {
 	family     Family
 	row        Model
 	known      bool // a table describes the model
+	typed      bool // the fields came with the request and need not be decoded
 }
 
 // Parse reads a request body. It fails with a 400 that names the byte offset if
@@ -52,40 +53,140 @@ func read(data []byte, typed *images.Request) (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Request{object: o, body: upstream.ObjectBody(o)}
-	r.problem.AllObey(common, &o, "")
-	r.Model, _ = rawjson.String(o.Raw("model"))
-	r.family, r.row, r.known = FamilyOf(r.Model)
-	switch {
-	case r.family.Messages:
-		return r, r.readMessages(typed)
-	case r.known:
-		r.problem.AllObey(openAI, &o, "")
-	}
-	if typed == nil {
-		r.decode()
-	} else {
+	r := &Request{object: o, body: upstream.ObjectBody(o), typed: typed != nil}
+	if typed != nil {
 		r.Request = *typed
-		r.Input, r.Parameters = nil, nil
+		r.Input, r.Parameters = nil, nil // which are read where the model has them
 	}
+	r.readFields(openAI[:anyForm], true)
+	r.family, r.row, r.known = FamilyOf(r.Model)
+	if r.family.Messages {
+		return r, r.readMessages()
+	}
+	r.readFields(openAI[anyForm:], r.known)
 	r.check()
-	if !r.known {
-		r.readUnknown(typed)
+	if r.known {
+		return r, nil
+	}
+	// Of a model that no table describes it is read how many pictures are asked for,
+	// and what has the alpha family's form.
+	if parameters, err := rawjson.Index(o.Raw("parameters"), nil, nil); err == nil {
+		r.parameters = parameters
+		r.problem.AllObey(pictures, &parameters, "parameters.")
+	}
+	if raw := o.Raw("input"); len(raw) > 0 && raw[0] == '{' {
+		r.Input, _ = decodeInput(raw)
 	}
 	return r, nil
 }
 
-// readUnknown reads of a model that no table describes how many pictures are
-// asked for, and what has the alpha family's form.
-func (r *Request) readUnknown(typed *images.Request) {
-	if parameters, err := rawjson.Index(r.object.Raw("parameters"), nil, nil); err == nil {
-		r.parameters = parameters
-		r.problem.AllObey(pictures, &parameters, "parameters.")
+// field is a field of OpenAI's form, of JSON bodies and of forms.
+type field struct {
+	name  string
+	check rule.Check                  // of a model that a table describes
+	value func(r *images.Request) any // where it is read to: a *string, *int64, **int64 or *bool
+}
+
+// anyForm is how many of the fields are those of every model, whatever its form:
+// what names it and what decides how the answer comes.
+const anyForm = 2
+
+// openAI is the table.
+var openAI = []field{
+	{"model", rule.ModelID(), func(r *images.Request) any { return &r.Model }},
+	{"stream", rule.Bool(), func(r *images.Request) any { return &r.Stream }},
+	{"prompt", rule.NonEmptyString(), func(r *images.Request) any { return &r.Prompt }},
+	{"n", rule.Integer(1, 10), func(r *images.Request) any { return &r.N }},
+	{"size", rule.Check{Text: `"auto" or a width and a height such as "1024x1024"`, OK: isSize}, func(r *images.Request) any { return &r.Size }},
+	{"quality", rule.OneOf("auto", "low", "medium", "high", "standard", "hd"), func(r *images.Request) any { return &r.Quality }},
+	{"background", rule.OneOf("transparent", "opaque", "auto"), func(r *images.Request) any { return &r.Background }},
+	{"output_format", rule.OneOf("png", "jpeg", "webp"), func(r *images.Request) any { return &r.OutputFormat }},
+	{"output_compression", rule.Integer(0, 100), func(r *images.Request) any { return &r.OutputCompression }},
+	{"response_format", rule.OneOf("b64_json", "url"), func(r *images.Request) any { return &r.ResponseFormat }},
+	{"partial_images", rule.Integer(0, 3), func(r *images.Request) any { return &r.PartialImages }},
+	{"user", rule.String(), func(r *images.Request) any { return &r.User }},
+}
+
+// fieldOf is the row of a field; nil if there is none.
+func fieldOf(name string) *field {
+	i := slices.IndexFunc(openAI, func(f field) bool { return f.name == name })
+	if i < 0 {
+		return nil
 	}
-	if raw := r.object.Raw("input"); len(raw) > 0 && raw[0] == '{' {
-		r.Input, _ = decodeInput(raw, typed)
+	return &openAI[i]
+}
+
+// readFields reads the fields of a request that is not typed and, with checked, notes
+// those that break their rules. What is wrong in kind stays unread.
+func (r *Request) readFields(table []field, checked bool) {
+	for _, f := range table {
+		raw := r.object.Raw(f.name)
+		if rawjson.IsNull(raw) {
+			continue
+		}
+		if checked && !f.check.OK(raw) {
+			r.problem.Note(f.name, f.check.Text)
+		}
+		if r.typed {
+			continue
+		}
+		switch to := f.value(&r.Request).(type) {
+		case *string:
+			*to, _ = rawjson.String(raw)
+		case *int64:
+			*to, _ = rawjson.Int(raw)
+		case **int64:
+			if n, ok := rawjson.Int(raw); ok {
+				*to = &n
+			}
+		case *bool:
+			*to = string(raw) == "true"
+		}
 	}
 }
+
+var sized = regexp.MustCompile(`^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$`)
+
+func isSize(raw []byte) bool {
+	s, ok := rawjson.String(raw)
+	return ok && (s == "auto" || sized.MatchString(s))
+}
+
+// pictures is the rule of how many, where no table says more.
+var pictures = rule.Table{{Name: "n", Check: rule.Integer(1, maxUnknownImages)}}
+
+// maxUnknownImages are the pictures that one call may ask of a model that no
+// table describes.
+const maxUnknownImages = 100
+
+// check checks what depends on the model or on several fields.
+func (r *Request) check() {
+	if r.Stream && r.N > 1 {
+		r.problem.Refuse("n", `"n" must be 1 where "stream" is true: ask for several pictures without "stream".`)
+	}
+	if !r.known {
+		r.problem.AllObey(pictures, &r.object, "")
+		return
+	}
+	if r.Prompt == "" {
+		r.problem.Refuse("prompt", `"prompt" is missing: it says what the picture is to show.`)
+	}
+	r.checkSize("size", r.Size)
+	if r.Background == "transparent" && r.OutputFormat == "jpeg" {
+		r.problem.Refuse("background", `"background" can be "transparent" only where "output_format" is "png" or "webp".`)
+	}
+}
+
+// checkSize checks a size against the family's list.
+func (r *Request) checkSize(param, size string) {
+	allowed := r.family.Sizes
+	if size != "" && len(allowed) > 0 && !slices.Contains(allowed, size) {
+		r.problem.Refuse(param, fmt.Sprintf("The model %q makes pictures of the sizes %s, not %q.", r.Model, rule.Words(allowed), word.Truncate(size, maxQuoted)))
+	}
+}
+
+// maxQuoted is how many bytes a message repeats of a caller's text.
+const maxQuoted = 100
 
 // Validate reports the first rule of the API that the request breaks, nil if
 // there is none.
@@ -132,106 +233,21 @@ func (r *Request) Prepared() upstream.Body {
 	case !r.known || !r.family.Messages:
 		return r.body
 	}
-	const size, n = `"1024*1024"`, `1`
 	given := r.parameters
-	var add []rawjson.Edit
-	if rawjson.IsNull(given.Raw("size")) {
-		add = append(add, rawjson.Set("size", []byte(size)))
+	if given.Src == nil {
+		given, _ = rawjson.Index([]byte("{}"), nil, nil) // which is a JSON object
 	}
-	if rawjson.IsNull(given.Raw("n")) {
-		add = append(add, rawjson.Set("n", []byte(n)))
+	var missing []rawjson.Edit
+	for _, usual := range []rawjson.Edit{rawjson.Set("size", []byte(`"1024*1024"`)), rawjson.Set("n", []byte(`1`))} {
+		if rawjson.IsNull(given.Raw(usual.Name)) {
+			missing = append(missing, usual)
+		}
 	}
-	switch {
-	case given.Src == nil:
-		return r.body.Set("parameters", []byte(`{"size":`+size+`,"n":`+n+`}`))
-	case len(add) > 0:
-		return r.body.Set("parameters", given.Apply(nil, add...))
+	if len(missing) == 0 {
+		return r.body
 	}
-	return r.body
+	return r.body.Set("parameters", given.Apply(nil, missing...))
 }
-
-// common are the rules of every model, whatever its form: what names it and what
-// decides how the answer comes.
-var common = rule.Table{
-	{Name: "model", Check: rule.ModelID()},
-	{Name: "stream", Check: rule.Bool()},
-}
-
-// maxUnknownImages are the pictures that one call may ask of a model that no
-// table describes.
-const maxUnknownImages = 100
-
-// pictures is the rule of how many, where no table says more.
-var pictures = rule.Table{{Name: "n", Check: rule.Integer(1, maxUnknownImages)}}
-
-// openAI is the table of OpenAI's form.
-var openAI = rule.Table{
-	{Name: "prompt", Check: rule.NonEmptyString()},
-	{Name: "n", Check: rule.Integer(1, 10)},
-	{Name: "size", Check: rule.Check{Text: `"auto" or a width and a height such as "1024x1024"`, OK: isSize}},
-	{Name: "quality", Check: rule.OneOf("auto", "low", "medium", "high", "standard", "hd")},
-	{Name: "background", Check: rule.OneOf("transparent", "opaque", "auto")},
-	{Name: "output_format", Check: rule.OneOf("png", "jpeg", "webp")},
-	{Name: "output_compression", Check: rule.Integer(0, 100)},
-	{Name: "response_format", Check: rule.OneOf("b64_json", "url")},
-	{Name: "partial_images", Check: rule.Integer(0, 3)},
-	{Name: "user", Check: rule.String()},
-}
-
-var sized = regexp.MustCompile(`^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$`)
-
-func isSize(raw []byte) bool {
-	s, ok := rawjson.String(raw)
-	return ok && (s == "auto" || sized.MatchString(s))
-}
-
-// decode fills the fields of OpenAI's form. What is wrong in kind was noted, or
-// is the business of a model that no table describes, and stays unread.
-func (r *Request) decode() {
-	o := &r.object
-	r.Prompt, _ = rawjson.String(o.Raw("prompt"))
-	r.Size, _ = rawjson.String(o.Raw("size"))
-	r.Quality, _ = rawjson.String(o.Raw("quality"))
-	r.Background, _ = rawjson.String(o.Raw("background"))
-	r.OutputFormat, _ = rawjson.String(o.Raw("output_format"))
-	r.ResponseFormat, _ = rawjson.String(o.Raw("response_format"))
-	r.User, _ = rawjson.String(o.Raw("user"))
-	r.N, _ = rawjson.Int(o.Raw("n"))
-	r.PartialImages, _ = rawjson.Int(o.Raw("partial_images"))
-	r.Stream = string(o.Raw("stream")) == "true"
-	if n, ok := rawjson.Int(o.Raw("output_compression")); ok {
-		r.OutputCompression = &n
-	}
-}
-
-// check checks what depends on the model or on several fields.
-func (r *Request) check() {
-	if r.Stream && r.N > 1 {
-		r.problem.Refuse("n", `"n" must be 1 where "stream" is true: ask for several pictures without "stream".`)
-	}
-	if !r.known {
-		r.problem.AllObey(pictures, &r.object, "")
-		return
-	}
-	if r.Prompt == "" {
-		r.problem.Refuse("prompt", `"prompt" is missing: it says what the picture is to show.`)
-	}
-	r.checkSize("size", r.Size)
-	if r.Background == "transparent" && r.OutputFormat == "jpeg" {
-		r.problem.Refuse("background", `"background" can be "transparent" only where "output_format" is "png" or "webp".`)
-	}
-}
-
-// checkSize checks a size against the family's list.
-func (r *Request) checkSize(param, size string) {
-	allowed := r.family.Sizes
-	if size != "" && len(allowed) > 0 && !slices.Contains(allowed, size) {
-		r.problem.Refuse(param, fmt.Sprintf("The model %q makes pictures of the sizes %s, not %q.", r.Model, rule.Words(allowed), word.Truncate(size, maxQuoted)))
-	}
-}
-
-// maxQuoted is how many bytes a message repeats of a caller's text.
-const maxQuoted = 100
 
 // Pixels are the sides of a size that is written "1024x1024" or "1024*1024";
 // false if it names none.

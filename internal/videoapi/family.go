@@ -10,22 +10,87 @@ import (
 	"github.com/tollhouse-ai/gateway/video"
 )
 
-// Family is a group of models with one form of request and of answer.
-type Family struct {
-	Name   string
-	Models []string // public ids
+// Model is a row of the table of models, with the limits of the vendors' pages:
+// models that obey the same rules. It is read-only.
+type Model struct {
+	IDs         []string // public ids
+	Family      string   // video.FamilyBeta or video.FamilyGamma
+	Resolutions []string // the smallest first
+	// Priced says that 1080p is there only where it has a price.
+	Priced            bool
+	Shortest, Longest int64   // seconds
+	Durations         []int64 // the only lengths there are, in seconds; nil for all from Shortest to Longest
+	// LongestWithReference is the longest video that is made with a reference
+	// video; 0 means Longest.
+	LongestWithReference int64
+	// Sound says that the video has sound unless the request says that it is not
+	// to, which is cheaper: in parameters.audio of the beta family, in
+	// generate_audio of the gamma family.
+	Sound bool
+
+	// Needs are the members that `input` of the beta family must have.
+	Needs []string
+	// Prompt is the most characters of the beta family's prompt.
+	Prompt int
+	// Size says that resolution and aspect ratio go upstream as
+	// parameters.size; else the resolution goes as parameters.resolution.
+	Size bool
+	// Ratio says that the aspect ratio goes upstream as parameters.ratio. Without
+	// it and Size, the picture that is animated has the ratio.
+	Ratio bool
+
+	Draft     bool // of the gamma family: draft
+	Continues bool // draft_task blocks
+	Videos    bool // video_url blocks
+	Sounds    bool // audio_url blocks
 }
 
-// Families are the families of models that the gateway knows.
-func Families() []Family {
-	b, g := Family{Name: video.FamilyBeta}, Family{Name: video.FamilyGamma}
-	for _, row := range BetaFamily() {
-		b.Models = append(b.Models, row.IDs...)
+// Models are all rows. The suffix of an id of the beta family decides its input, its
+// version the layout of its parameters. Of the gamma family, where the vendor's
+// table of models and that of blocks differ, that of models counts; of gamma-2.5 no
+// page lists what it can, so that only the common ranges are checked.
+func Models() []Model { return models() }
+
+// models are [Models], made once.
+var models = sync.OnceValue(func() []Model {
+	var (
+		two, high, three = []string{p480, p720}, []string{p720, p1080}, []string{p480, p720, p1080}
+		text, media      = []string{"prompt"}, []string{"media"}
+		image            = []string{"img_url"}
+		references       = []string{"prompt", "reference_urls"}
+		preview          = []int64{5, 10}
+	)
+	const beta, gamma = video.FamilyBeta, video.FamilyGamma
+	return []Model{
+		{Family: beta, IDs: []string{"beta2.7-t2v", "beta2.7-t2v-2026-04-25"}, Needs: text, Prompt: 5000, Ratio: true, Resolutions: high, Priced: true, Shortest: 2, Longest: 15},
+		{Family: beta, IDs: []string{"beta2.7-i2v", "beta2.7-i2v-2026-04-25"}, Needs: media, Prompt: 5000, Resolutions: high, Priced: true, Shortest: 2, Longest: 15},
+		{Family: beta, IDs: []string{"beta2.7-r2v"}, Needs: []string{"prompt", "media"}, Prompt: 5000, Ratio: true, Resolutions: high, Priced: true, Shortest: 2, Longest: 15, LongestWithReference: 10},
+		{Family: beta, IDs: []string{"beta2.6-t2v"}, Needs: text, Prompt: 1500, Size: true, Resolutions: high, Shortest: 2, Longest: 15},
+		{Family: beta, IDs: []string{"beta2.6-i2v"}, Needs: image, Prompt: 1500, Resolutions: high, Shortest: 2, Longest: 15},
+		{Family: beta, IDs: []string{"beta2.6-i2v-flash"}, Needs: image, Prompt: 1500, Sound: true, Resolutions: high, Shortest: 2, Longest: 15},
+		{Family: beta, IDs: []string{"beta2.6-r2v"}, Needs: references, Prompt: 1500, Size: true, Resolutions: high, Shortest: 2, Longest: 10},
+		{Family: beta, IDs: []string{"beta2.6-r2v-flash"}, Needs: references, Prompt: 1500, Size: true, Sound: true, Resolutions: high, Shortest: 2, Longest: 10},
+		{Family: beta, IDs: []string{"beta2.5-t2v-preview"}, Needs: text, Prompt: 1500, Size: true, Resolutions: three, Durations: preview, Shortest: 5, Longest: 10},
+		{Family: beta, IDs: []string{"beta2.5-i2v-preview"}, Needs: image, Prompt: 1500, Resolutions: three, Durations: preview, Shortest: 5, Longest: 10},
+		{Family: gamma, IDs: []string{"gamma-2.5"}, Resolutions: three, Shortest: 4, Longest: 15, Sound: true, Draft: true, Continues: true, Videos: true, Sounds: true},
+		{Family: gamma, IDs: []string{"gamma-2-0-260128"}, Resolutions: three, Shortest: 4, Longest: 15, Sound: true, Videos: true, Sounds: true},
+		{Family: gamma, IDs: []string{"gamma-2-0-fast-260128"}, Resolutions: two, Shortest: 4, Longest: 15, Sound: true, Sounds: true},
+		{Family: gamma, IDs: []string{"gamma-2-0-mini-260615"}, Resolutions: two, Shortest: 4, Longest: 15, Sound: true, Videos: true, Sounds: true},
+		{Family: gamma, IDs: []string{"gamma-1-5-pro-251215"}, Resolutions: three, Shortest: 4, Longest: 15, Sound: true, Draft: true, Continues: true},
+		{Family: gamma, IDs: []string{"gamma-1-0-pro-250528"}, Resolutions: three, Shortest: 4, Longest: 15},
+		{Family: gamma, IDs: []string{"gamma-1-0-pro-fast-251015"}, Resolutions: two, Shortest: 4, Longest: 15},
 	}
-	for _, row := range gammaFamily() {
-		g.Models = append(g.Models, row.ID)
+})
+
+// ModelOf is the model's row; nil if no table describes it.
+func ModelOf(id string) *Model {
+	all := Models()
+	for i := range all {
+		if slices.Contains(all[i].IDs, id) {
+			return &all[i]
+		}
 	}
-	return []Family{b, g}
+	return nil
 }
 
 // What is taken for granted of a model that no table describes.
@@ -35,31 +100,6 @@ const (
 	unknownResolution = p1080   // of a request that does not say
 )
 
-// Beta is a row of the beta family's table: models that obey the same rules.
-type Beta struct {
-	IDs   []string
-	Needs []string // the members that `input` must have
-	// Prompt is the most characters of the prompt.
-	Prompt int
-	// Size says that resolution and aspect ratio go upstream as
-	// parameters.size; else the resolution goes as parameters.resolution.
-	Size bool
-	// Ratio says that the aspect ratio goes upstream as parameters.ratio. Without
-	// it and Size, the picture that is animated has the ratio.
-	Ratio bool
-	// Sound says that parameters.audio may ask for a silent video, which is
-	// cheaper.
-	Sound       bool
-	Resolutions []string // the smallest first
-	// Priced says that 1080p is there only where it has a price.
-	Priced            bool
-	Durations         []int64 // the only lengths there are, in seconds; nil for all from Shortest to Longest
-	Shortest, Longest int64   // seconds
-	// LongestWithReference is the longest video that is made with a reference
-	// video; 0 means Longest.
-	LongestWithReference int64
-}
-
 // The defaults of the beta family.
 const (
 	usualDuration   = 5
@@ -67,93 +107,8 @@ const (
 	usualRatio      = "16:9"
 )
 
-// BetaFamily is the table of the beta family, with the limits of the vendor's
-// pages. The suffix of an id decides its input, its version the layout of its
-// parameters.
-func BetaFamily() []Beta {
-	small, all := []string{p720, p1080}, []string{p480, p720, p1080}
-	text, media, image, references := []string{"prompt"}, []string{"media"}, []string{"img_url"}, []string{"prompt", "reference_urls"}
-	preview := []int64{5, 10}
-	return []Beta{
-		{IDs: []string{"beta2.7-t2v", "beta2.7-t2v-2026-04-25"}, Needs: text, Prompt: 5000, Ratio: true, Resolutions: small, Priced: true, Shortest: 2, Longest: 15},
-		{IDs: []string{"beta2.7-i2v", "beta2.7-i2v-2026-04-25"}, Needs: media, Prompt: 5000, Resolutions: small, Priced: true, Shortest: 2, Longest: 15},
-		{IDs: []string{"beta2.7-r2v"}, Needs: []string{"prompt", "media"}, Prompt: 5000, Ratio: true, Resolutions: small, Priced: true, Shortest: 2, Longest: 15, LongestWithReference: 10},
-		{IDs: []string{"beta2.6-t2v"}, Needs: text, Prompt: 1500, Size: true, Resolutions: small, Shortest: 2, Longest: 15},
-		{IDs: []string{"beta2.6-i2v"}, Needs: image, Prompt: 1500, Resolutions: small, Shortest: 2, Longest: 15},
-		{IDs: []string{"beta2.6-i2v-flash"}, Needs: image, Prompt: 1500, Sound: true, Resolutions: small, Shortest: 2, Longest: 15},
-		{IDs: []string{"beta2.6-r2v"}, Needs: references, Prompt: 1500, Size: true, Resolutions: small, Shortest: 2, Longest: 10},
-		{IDs: []string{"beta2.6-r2v-flash"}, Needs: references, Prompt: 1500, Size: true, Sound: true, Resolutions: small, Shortest: 2, Longest: 10},
-		{IDs: []string{"beta2.5-t2v-preview"}, Needs: text, Prompt: 1500, Size: true, Resolutions: all, Durations: preview, Shortest: 5, Longest: 10},
-		{IDs: []string{"beta2.5-i2v-preview"}, Needs: image, Prompt: 1500, Resolutions: all, Durations: preview, Shortest: 5, Longest: 10},
-	}
-}
-
-// media are the types of the 2.7 layout's media: those of the public API, and
-// what else the vendor's pages name.
-var media = []string{"reference_video", "reference_image", "first_frame", "driving_audio", "last_frame", "first_clip", "reference_voice"}
-
-// betas are [BetaFamily], made once; read only.
-var betas = sync.OnceValue(BetaFamily)
-
-// beta is the model's row; nil if there is none.
-func beta(model string) *Beta {
-	for _, row := range betas() {
-		if slices.Contains(row.IDs, model) {
-			return &row
-		}
-	}
-	return nil
-}
-
-// Gamma is a row of the gamma family's table.
-type Gamma struct {
-	ID          string
-	Resolutions []string // the smallest first
-	Audio       bool     // generate_audio
-	Draft       bool     // draft
-	Continues   bool     // draft_task blocks
-	Videos      bool     // video_url blocks
-	Sounds      bool     // audio_url blocks
-	// Unlisted says that no page of the vendor lists what the model can: only
-	// the common ranges are checked.
-	Unlisted bool
-}
-
-// The range of the gamma family's duration, in seconds, and how many pictures a
-// second has.
-const (
-	shortest = 4
-	longest  = 15
-	fps      = 24
-)
-
-// gammaFamily is the table of the gamma family. Where the table of models and
-// that of blocks differ, that of models counts.
-func gammaFamily() []Gamma {
-	two, three := []string{p480, p720}, []string{p480, p720, p1080}
-	return []Gamma{
-		{ID: "gamma-2.5", Resolutions: three, Audio: true, Draft: true, Continues: true, Videos: true, Sounds: true, Unlisted: true},
-		{ID: "gamma-2-0-260128", Resolutions: three, Audio: true, Videos: true, Sounds: true},
-		{ID: "gamma-2-0-fast-260128", Resolutions: two, Audio: true, Sounds: true},
-		{ID: "gamma-2-0-mini-260615", Resolutions: two, Audio: true, Videos: true, Sounds: true},
-		{ID: "gamma-1-5-pro-251215", Resolutions: three, Audio: true, Draft: true, Continues: true},
-		{ID: "gamma-1-0-pro-250528", Resolutions: three},
-		{ID: "gamma-1-0-pro-fast-251015", Resolutions: two},
-	}
-}
-
-// gammas are [gammaFamily], made once; read only.
-var gammas = sync.OnceValue(gammaFamily)
-
-// gamma is the model's row; nil if there is none.
-func gamma(model string) *Gamma {
-	for _, row := range gammas() {
-		if row.ID == model {
-			return &row
-		}
-	}
-	return nil
-}
+// fps is how many pictures a second has.
+const fps = 24
 
 // The resolutions of the public API.
 const (

@@ -50,14 +50,14 @@ func FuzzParse(f *testing.F) {
 		if b, err := r.Bound(tokens); err != nil || b.Usage.Output < 1 {
 			t.Fatalf("%q: %+v, %v", data, b, err)
 		}
-		if r.parsed.beta != nil {
+		if r.Family() == video.FamilyBeta {
 			return // its top-level fields are gone
 		}
 		again, err := Parse(sent)
 		if err == nil {
 			err = again.Validate(ModelConfig{Price: all})
 		}
-		if err != nil || again.Model != r.Model || again.parsed.asked.seconds != r.parsed.asked.seconds {
+		if err != nil || again.Model != r.Model || again.asked.seconds != r.asked.seconds {
 			t.Fatalf("%q was sent as %q, which is %v", data, sent, err)
 		}
 	})
@@ -74,7 +74,7 @@ func FuzzAdvance(f *testing.F) {
 		before := task([]string{video.FamilyBeta, video.FamilyGamma, ""}[state%3])
 		before.State, before.Tokens, before.Open = everyState[int(state)%len(everyState)], tokens, !tokens
 		before.Bound.Output = 100
-		m, err := Advance(&before, data, noon)
+		m, err := advance(&before, data, noon)
 		if err != nil && !fault.Is(err, fault.BadGateway) {
 			t.Fatalf("%q: %v", data, err)
 		}

@@ -16,7 +16,12 @@ import (
 
 func TestTheFamiliesAreThese(t *testing.T) {
 	var b bytes.Buffer
-	for _, row := range BetaFamily() {
+	for _, row := range Models() {
+		if row.Family != video.FamilyBeta {
+			fmt.Fprintf(&b, "%s %s, %d to %d s, audio %t draft %t continues %t videos %t sounds %t\n", strings.Join(row.IDs, " "),
+				strings.Join(row.Resolutions, " "), row.Shortest, row.Longest, row.Sound, row.Draft, row.Continues, row.Videos, row.Sounds)
+			continue
+		}
 		layout := map[bool]string{true: "size", false: "resolution"}[row.Size]
 		if row.Ratio {
 			layout += "+ratio"
@@ -34,10 +39,6 @@ func TestTheFamiliesAreThese(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "%s\n  input %s, prompt of %d, parameters %s, silent %t\n  %s; %s\n", strings.Join(row.IDs, " "),
 			strings.Join(row.Needs, " "), row.Prompt, layout, row.Sound, lengths, resolutions)
-	}
-	for _, row := range gammaFamily() {
-		fmt.Fprintf(&b, "%-25s %-15s audio %-5t draft %-5t continues %-5t videos %-5t sounds %-5t unlisted %t\n", row.ID,
-			strings.Join(row.Resolutions, " "), row.Audio, row.Draft, row.Continues, row.Videos, row.Sounds, row.Unlisted)
 	}
 	for _, row := range blocks {
 		fmt.Fprintf(&b, "block %-10s %s.%s role %v\n", row.kind, row.inner, row.leaf, row.roles)

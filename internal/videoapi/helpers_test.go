@@ -10,6 +10,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -34,8 +35,8 @@ const picture = "https://files.example/a.png"
 // least is the smallest good body of a model.
 func least(model string) fields {
 	body := fields{"model": model}
-	row := beta(model)
-	if row == nil {
+	row := ModelOf(model)
+	if row == nil || row.Family != video.FamilyBeta {
 		return body.with(fields{"content": []any{fields{"type": "text", "text": "a paper boat"}}})
 	}
 	input := fields{}
@@ -69,8 +70,8 @@ func parse(t testing.TB, body string) *Request {
 // everyModel are all ids of the tables, and some that no table describes.
 func everyModel() []string {
 	var ids []string
-	for _, f := range Families() {
-		ids = append(ids, f.Models...)
+	for _, row := range Models() {
+		ids = append(ids, row.IDs...)
 	}
 	return append(ids, "clip-9", "beta2.8-t2v")
 }
@@ -104,3 +105,15 @@ func refused(data []byte, f ModelConfig) *fault.Error {
 }
 
 var noon = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
+
+// advance is a task after an answer of its upstream's to a poll.
+func advance(t *video.Task, data []byte, now time.Time) (Transition, error) {
+	r, err := ReadPoll(t, data)
+	if err != nil {
+		return Transition{Task: *t}, err
+	}
+	return Apply(t, Event{Kind: Polled, Report: r}, now), nil
+}
+
+// tick is a task after time alone.
+func tick(t *video.Task, now time.Time) Transition { return Apply(t, Event{}, now) }

@@ -1,7 +1,6 @@
 package videoapi
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -28,7 +27,7 @@ type Bound struct {
 // one. It fails with a 400 for a variant that has no price.
 func (r *Request) Bound(p *billing.Price) (Bound, error) {
 	t := newTariff(p)
-	a := r.parsed.asked
+	a := r.asked
 	seconds := a.seconds
 	if seconds == 0 {
 		seconds = r.longest()
@@ -54,22 +53,21 @@ func tokens(pixels, seconds int64) int64 { return (pixels*fps*seconds + 1023) / 
 
 // longest is the longest that the video can be.
 func (r *Request) longest() int64 {
-	if r.parsed.gamma != nil {
-		return longest
+	if r.row != nil {
+		return r.row.Longest
 	}
-	return unknownLongest // the beta family has a default
+	return unknownLongest
 }
 
 // resolutions are those that the video may have, the largest first.
 func (r *Request) resolutions() []string {
-	p := &r.parsed
 	switch {
-	case p.asked.resolution != "":
-		return []string{p.asked.resolution}
-	case p.gamma == nil:
+	case r.asked.resolution != "":
+		return []string{r.asked.resolution}
+	case r.row == nil:
 		return []string{unknownResolution, p720, p480}
 	}
-	all := slices.Clone(p.gamma.Resolutions)
+	all := slices.Clone(r.row.Resolutions)
 	slices.Reverse(all)
 	return all
 }
@@ -79,7 +77,7 @@ func (r *Request) variant(t tariff) (string, bool) {
 	for _, resolution := range r.resolutions() {
 		for _, suffix := range r.suffixes() {
 			every := resolution + suffix
-			if one := every + "@" + r.parsed.asked.ratio; t.has(one) {
+			if one := every + "@" + r.asked.ratio; t.has(one) {
 				return one, true
 			}
 			if t.has(every) {
@@ -95,16 +93,15 @@ func (r *Request) variant(t tariff) (string, bool) {
 // not to; the gamma family's price of sound is needed where sound is asked for.
 func (r *Request) suffixes() []string {
 	const sound, draft = "+audio", "+draft"
-	p := &r.parsed
-	a := p.asked
+	a, beta := r.asked, r.Family() == video.FamilyBeta
 	switch {
 	case a.draft:
 		return []string{draft}
 	case a.sound != nil && !*a.sound:
 		return []string{""}
-	case p.beta != nil && p.beta.Sound, p.gamma != nil && p.gamma.Audio && a.sound == nil:
+	case r.row != nil && r.row.Sound && (beta || a.sound == nil):
 		return []string{sound, ""}
-	case a.sound != nil && p.beta == nil:
+	case a.sound != nil && !beta:
 		return []string{sound}
 	}
 	return []string{""}
@@ -112,28 +109,30 @@ func (r *Request) suffixes() []string {
 
 // unpriced is the refusal of a variant that has no price.
 func (r *Request) unpriced(t tariff) error {
-	a := r.parsed.asked
-	for _, f := range [...]struct {
-		field string
-		asked bool
-	}{{"draft", a.draft}, {"generate_audio", a.sound != nil && *a.sound && r.parsed.beta == nil}} {
-		if f.asked && t.resolution(r.resolutions()) {
-			return refusal(InvalidParameter, f.field, fmt.Sprintf("The model %q has no price with %q: leave it out.", r.Model, f.field))
-		}
+	field, a := "", r.asked
+	switch {
+	case !t.resolution(r.resolutions()):
+	case a.draft:
+		field = "draft"
+	case a.sound != nil && *a.sound && r.Family() != video.FamilyBeta:
+		field = "generate_audio"
+	}
+	if field != "" {
+		return refusal(InvalidParameter, field, "The model %q has no price with %q: leave it out.", r.Model, field)
 	}
 	return r.noPrice(word.Truncate(r.resolutions()[0], 16))
 }
 
 // checkPriced refuses a resolution that the model offers only where it is priced.
 func (r *Request) checkPriced(resolution string) error {
-	if b := r.parsed.beta; b == nil || !b.Priced || resolution != p1080 {
+	if r.row == nil || !r.row.Priced || resolution != p1080 {
 		return nil
 	}
 	return r.noPrice(resolution)
 }
 
 func (r *Request) noPrice(resolution string) *fault.Error {
-	return refusal(ResolutionNotSupported, "resolution", fmt.Sprintf("There is no price for %s videos of the model %q.", resolution, r.Model))
+	return refusal(ResolutionNotSupported, "resolution", "There is no price for %s videos of the model %q.", resolution, r.Model)
 }
 
 // tariff is what a price is for.

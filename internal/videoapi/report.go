@@ -48,15 +48,20 @@ func ReadSubmission(data []byte) (Report, error) {
 	return r, nil
 }
 
-// ReadPoll reads an upstream's 200 answer about a task, which must tell its
-// state; otherwise it fails with fault.BadGateway, which decides nothing about
-// the task. The Report does not refer to data.
-func ReadPoll(data []byte) (Report, error) {
+// ReadPoll reads an upstream's 200 answer to a poll of the task, which must tell
+// its state and be about no other task; otherwise it fails with fault.BadGateway,
+// which decides nothing about the task. The Report does not refer to data.
+func ReadPoll(t *video.Task, data []byte) (Report, error) {
 	r, _, err := readReport(data)
-	if err == nil && r.Word == "" {
+	switch {
+	case err != nil:
+		return r, err
+	case r.Word == "":
 		return r, answer.Bad("The upstream's answer tells no state.", errors.New("no state of the task"))
+	case r.UpstreamID != "" && t.UpstreamID != "" && r.UpstreamID != t.UpstreamID:
+		return r, answer.Bad("The upstream's answer is about another task.", errors.New("the answer has another task's id"))
 	}
-	return r, err
+	return r, nil
 }
 
 // readReport reads either vendor's form. refused says that the answer is an
@@ -70,65 +75,47 @@ func readReport(data []byte) (r Report, refused bool, err error) {
 		return r, false, answer.Bad("The upstream's answer is not one JSON object.", err)
 	}
 	output, err := rawjson.Index(o.Raw("output"), nil, nil)
+	nested := err == nil && (output.Raw("task_id") != nil || output.Raw("task_status") != nil)
 	switch stateless := rawjson.IsNull(o.Raw("status")); {
-	case err == nil && (output.Raw("task_id") != nil || output.Raw("task_status") != nil):
-		return nestedReport(&o, &output), false, nil
+	case nested:
 	case stateless && !rawjson.IsNull(o.Raw("error")):
 		return r, true, answer.ErrorFrame(o.Raw("error"))
 	case stateless && !rawjson.IsNull(o.Raw("code")):
 		return r, true, answer.ErrorFrame(data)
 	}
-	return flatReport(&o), false, nil
-}
-
-// nestedReport reads the form of which `output` holds the task. Its record has
-// content and usage and nothing else of the upstream's.
-func nestedReport(o, output *rawjson.Object) Report {
-	var r Report
-	r.UpstreamID, _ = rawjson.String(output.Raw("task_id"))
-	r.readState(output.Raw("task_status"))
-	var edits []rawjson.Edit
-	if link, _ := rawjson.String(output.Raw("video_url")); link != "" {
-		r.Video = true
-		edits = append(edits, rawjson.Set("content", slices.Concat([]byte(`[{"video_url":`), output.Raw("video_url"), []byte(`}]`))))
-	}
-	if usage := object(o.Raw("usage")); usage != nil {
-		edits = append(edits, rawjson.Set("usage", usage))
-	}
-	if len(edits) > 0 {
-		empty, _ := rawjson.Index([]byte("{}"), nil, nil) // which is a JSON object
-		r.Answer = empty.Apply(nil, edits...)
-	}
-	r.readFailure(output.Raw("code"), output.Raw("message"))
-	return r
+	r.read(&o, &output, nested)
+	return r, false, nil
 }
 
 // gatewayMembers are the members of a record that the gateway itself sets.
 var gatewayMembers = []string{"id", "object", "model", "status", "created_at", "updated_at", "expires_at", "error"}
 
-// flatReport reads the form whose members are the task's own.
-func flatReport(o *rawjson.Object) Report {
-	var r Report
-	r.UpstreamID, _ = rawjson.String(o.Raw("id"))
-	r.readState(o.Raw("status"))
+// read reads the form whose members are the task's own, or with nested that of which
+// `output` holds the task: its record has content and usage and nothing else of the
+// upstream's.
+func (r *Report) read(o, output *rawjson.Object, nested bool) {
+	task, failure, id, state := output, *output, "task_id", "task_status"
+	kept, _ := rawjson.Index([]byte("{}"), nil, nil) // which is a JSON object
+	if !nested {
+		task, kept, id, state = o, *o, "id", "status"
+		var err error
+		if failure, err = rawjson.Index(o.Raw("error"), nil, nil); err != nil {
+			failure, _ = rawjson.Index(o.Raw("failure_reason"), nil, nil) // an empty object tells nothing
+		}
+	}
+	r.UpstreamID, _ = rawjson.String(task.Raw(id))
+	r.readState(task.Raw(state))
+	r.readFailure(failure.Raw("code"), failure.Raw("message"))
 	edits := make([]rawjson.Edit, 0, len(gatewayMembers)+2)
 	for _, name := range gatewayMembers {
 		edits = append(edits, rawjson.Delete(name))
 	}
-	content := r.readContent(o)
-	edits = append(edits, rawjson.Edit{Name: "content", Value: content}) // deleted where there is none
-	if raw := o.Raw("usage"); raw != nil {
-		edits = append(edits, rawjson.Edit{Name: "usage", Value: object(raw)})
+	edits = append(edits, // which delete the member where there is no value
+		rawjson.Edit{Name: "content", Value: r.readContent(task, nested)},
+		rawjson.Edit{Name: "usage", Value: object(o.Raw("usage"))})
+	if answer := kept.Apply(nil, edits...); len(bytes.TrimSpace(answer)) > len("{}") {
+		r.Answer = answer
 	}
-	if kept := o.Apply(nil, edits...); len(bytes.TrimSpace(kept)) > len("{}") {
-		r.Answer = kept
-	}
-	failure, err := rawjson.Index(o.Raw("error"), nil, nil)
-	if err != nil {
-		failure, _ = rawjson.Index(o.Raw("failure_reason"), nil, nil) // an empty object tells nothing
-	}
-	r.readFailure(failure.Raw("code"), failure.Raw("message"))
-	return r
 }
 
 // readState sets Word and State by the upstream's word.
@@ -151,15 +138,18 @@ func (r *Report) readFailure(code, message []byte) {
 	}
 }
 
-// readContent is content as an array of objects; nil if there is none.
-func (r *Report) readContent(o *rawjson.Object) []byte {
-	raw := o.Raw("content")
+// readContent is content as an array of objects; nil if there is none. The nested
+// form has one link at most.
+func (r *Report) readContent(task *rawjson.Object, nested bool) []byte {
+	raw, url := task.Raw("content"), task.Raw("video_url")
+	link, _ := rawjson.String(url)
 	var items [][]byte
 	switch {
+	case nested && link == "":
+	case nested, rawjson.IsNull(raw) && !rawjson.IsNull(url):
+		items = append(items, slices.Concat([]byte(`{"video_url":`), url, []byte(`}`)))
 	case len(raw) > 0 && raw[0] == '{':
 		items = append(items, raw)
-	case rawjson.IsNull(raw) && !rawjson.IsNull(o.Raw("video_url")):
-		items = append(items, slices.Concat([]byte(`{"video_url":`), o.Raw("video_url"), []byte(`}`)))
 	default:
 		rawjson.Each(raw, func(_ int, at rawjson.Span) {
 			if e := at.Of(raw); e[0] == '{' {
@@ -278,13 +268,4 @@ func isWord(s string) bool {
 		}
 	}
 	return s != "" && len(s) <= longest
-}
-
-// failure is the Failure of a task that the gateway ended in the state.
-func expiryFailure(s video.State) *video.Failure {
-	switch s {
-	case video.Unknown, video.Submitting:
-		return &video.Failure{Code: string(fault.RequestTimeout), Message: "Whether the upstream took the task never became known. It was not charged."}
-	}
-	return &video.Failure{Code: string(fault.RequestTimeout), Message: "The upstream did not finish the video in time. It was not charged."}
 }

@@ -39,11 +39,11 @@ func TestA200ThatNamesNoTaskIsABadGateway(t *testing.T) {
 		if !fault.Is(err, fault.BadGateway) || !errors.As(err, &f) || !f.Sent || f.Refused != refused || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, refused %+v", word.Truncate(body, 80), err, f)
 		}
-		if _, err := ReadPoll([]byte(body)); !fault.Is(err, fault.BadGateway) && !strings.Contains(body, "PENDING") {
+		if _, err := ReadPoll(&video.Task{}, []byte(body)); !fault.Is(err, fault.BadGateway) && !strings.Contains(body, "PENDING") {
 			t.Errorf("%s: %v", word.Truncate(body, 80), err)
 		}
 	}
-	if _, err := ReadPoll([]byte(`{"id":"cgt-1"}`)); !fault.Is(err, fault.BadGateway) {
+	if _, err := ReadPoll(&video.Task{}, []byte(`{"id":"cgt-1"}`)); !fault.Is(err, fault.BadGateway) {
 		t.Error("a poll that tells no state:", err)
 	}
 }
@@ -75,7 +75,7 @@ func TestAPollIsReadInEitherForm(t *testing.T) {
 		{"tolerated words", `{"id":"a","status":"pending"}`, "queued", "", ""},
 		{"an unknown word", `{"id":"a","status":"dreaming"}`, "running", "", ""},
 	} {
-		r, err := ReadPoll([]byte(c.body))
+		r, err := ReadPoll(&video.Task{}, []byte(c.body))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue

@@ -5,7 +5,6 @@ package videoapi
 
 import (
 	"crypto/sha256"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,19 +19,13 @@ import (
 // Request is a parsed request.
 type Request struct {
 	video.Request
-	parsed parsed
-}
-
-// parsed is what Parse finds besides the fields.
-type parsed struct {
 	body       upstream.Body
 	object     rawjson.Object
 	parameters rawjson.Object // of the beta family, and of models that no table describes
 	content    []byte         // the JSON of the blocks; nil if there are none
 	drafts     []draft        // the tasks that content names
 	problem    rule.Problem   // the first rule that the request breaks
-	beta       *Beta          // the model's row; nil if it is none of the family
-	gamma      *Gamma
+	row        *Model         // nil if no table describes the model
 	asked      asked
 }
 
@@ -68,16 +61,14 @@ func Parse(data []byte) (*Request, error) {
 	if err != nil {
 		return nil, rule.Unacceptable(err)
 	}
-	r := &Request{}
-	p := &r.parsed
-	p.object, p.body = o, upstream.ObjectBody(o)
-	r.fields(common, &o, "")
+	r := &Request{object: o, body: upstream.ObjectBody(o)}
+	r.checkFields(common, &o, "")
 	r.readFields()
-	p.beta, p.gamma = beta(r.Model), gamma(r.Model)
-	switch {
-	case p.beta != nil:
+	r.row = ModelOf(r.Model)
+	switch r.Family() {
+	case video.FamilyBeta:
 		r.readBeta()
-	case p.gamma != nil:
+	case video.FamilyGamma:
 		r.readGamma()
 	default:
 		r.readUnknown()
@@ -91,22 +82,19 @@ func Encode(typed *video.Request) (*Request, error) {
 }
 
 // Field is the JSON of any top-level member; nil if there is none.
-func (r *Request) Field(name string) []byte { return r.parsed.object.Raw(name) }
+func (r *Request) Field(name string) []byte { return r.object.Raw(name) }
 
 // Source is the body as the caller sent it; nil for a Request that did not come
 // from [Parse]. It must not be modified.
-func (r *Request) Source() []byte { return r.parsed.object.Src }
+func (r *Request) Source() []byte { return r.object.Src }
 
 // Family is the name of the model's family; empty for a model that no table
 // describes.
 func (r *Request) Family() string {
-	switch {
-	case r.parsed.beta != nil:
-		return video.FamilyBeta
-	case r.parsed.gamma != nil:
-		return video.FamilyGamma
+	if r.row == nil {
+		return ""
 	}
-	return ""
+	return r.row.Family
 }
 
 // ExpiresAfter is how long the caller lets the task take
@@ -138,8 +126,8 @@ func (r *Request) Task(b Bound, now time.Time) video.Task {
 		Bound: b.Usage, Tokens: b.Tokens, Open: b.Open, WebhookURL: r.WebhookURL,
 	}
 	seed := r.Field("seed")
-	if r.parsed.beta != nil {
-		seed = r.parsed.parameters.Raw("seed")
+	if r.Family() == video.FamilyBeta {
+		seed = r.parameters.Raw("seed")
 	}
 	if !rawjson.IsNull(seed) {
 		t.Seed = slices.Clone(seed)
@@ -152,19 +140,18 @@ func (r *Request) Task(b Bound, now time.Time) video.Task {
 // the top and its upstream wants in parameters, and the prompt of the gamma
 // family, which becomes a text block.
 func (r *Request) Prepared() upstream.Body {
-	p := &r.parsed
-	body := p.body
+	body := r.body
 	removed := []string{"webhook_url", "wait"}
 	switch {
-	case p.beta != nil:
+	case r.Family() == video.FamilyBeta:
 		removed = append(removed, "duration", "resolution", "aspect_ratio")
 		if parameters := r.preparedParameters(); parameters != nil {
 			body = body.Set("parameters", parameters)
 		}
-	case p.gamma != nil && r.Field("prompt") != nil:
+	case r.Family() == video.FamilyGamma && r.Field("prompt") != nil:
 		removed = append(removed, "prompt")
 		if strings.TrimSpace(r.Prompt) != "" {
-			body = body.Set("content", r.promptBlock(p.object.Raw("prompt")))
+			body = body.Set("content", r.promptBlock())
 		}
 	}
 	for _, name := range removed {
@@ -176,8 +163,8 @@ func (r *Request) Prepared() upstream.Body {
 }
 
 // promptBlock is content with the prompt as its first block.
-func (r *Request) promptBlock(prompt []byte) []byte {
-	first := slices.Concat([]byte(`[{"type":"text","text":`), prompt, []byte(`}`))
+func (r *Request) promptBlock() []byte {
+	first := slices.Concat([]byte(`[{"type":"text","text":`), r.Field("prompt"), []byte(`}`))
 	rest := r.Field("content")
 	if len(rawjson.Elements(rest)) == 0 {
 		return append(first, ']')
@@ -188,26 +175,25 @@ func (r *Request) promptBlock(prompt []byte) []byte {
 // preparedParameters is parameters with what they lack; nil if they lack
 // nothing.
 func (r *Request) preparedParameters() []byte {
-	p := &r.parsed
-	want := map[string]string{"duration": strconv.FormatInt(p.asked.seconds, 10)}
-	if p.beta.Size {
-		s, _ := sizeOf(p.asked.resolution, p.asked.ratio)
-		want["size"] = string(rawjson.Quote(nil, s.String()))
-	} else {
-		want["resolution"] = string(rawjson.Quote(nil, strings.ToUpper(p.asked.resolution)))
-	}
-	if p.beta.Ratio {
-		want["ratio"] = string(rawjson.Quote(nil, p.asked.ratio))
-	}
-	given := p.parameters
+	given := r.parameters
 	if given.Src == nil {
 		given, _ = rawjson.Index([]byte("{}"), nil, nil) // which is a JSON object
 	}
 	var edits []rawjson.Edit
-	for _, name := range slices.Sorted(maps.Keys(want)) {
+	want := func(name string, value []byte) {
 		if rawjson.IsNull(given.Raw(name)) {
-			edits = append(edits, rawjson.Set(name, []byte(want[name])))
+			edits = append(edits, rawjson.Set(name, value))
 		}
+	}
+	want("duration", strconv.AppendInt(nil, r.asked.seconds, 10))
+	if r.row.Ratio {
+		want("ratio", rawjson.Quote(nil, r.asked.ratio))
+	}
+	if r.row.Size {
+		s, _ := sizeOf(r.asked.resolution, r.asked.ratio)
+		want("size", rawjson.Quote(nil, s.String()))
+	} else {
+		want("resolution", rawjson.Quote(nil, strings.ToUpper(r.asked.resolution)))
 	}
 	if len(edits) == 0 {
 		return nil
@@ -219,7 +205,7 @@ func (r *Request) preparedParameters() []byte {
 // an upstream, as the caller knows them. Each must be the account's own.
 func (r *Request) DraftTasks() []string {
 	var ids []string
-	for _, d := range r.parsed.drafts {
+	for _, d := range r.drafts {
 		ids = append(ids, d.id)
 	}
 	return ids
@@ -230,7 +216,7 @@ func (r *Request) DraftTasks() []string {
 func (r *Request) WithDraftTasks(upstreamID map[string]string) (*Request, error) {
 	var b []byte
 	src, done := r.Source(), 0
-	for _, d := range r.parsed.drafts {
+	for _, d := range r.drafts {
 		id, ok := upstreamID[d.id]
 		if !ok || id == d.id {
 			continue
@@ -249,5 +235,5 @@ func (r *Request) WithDraftTasks(upstreamID map[string]string) (*Request, error)
 // the gateway has priced, unless pass lets it through. pass gets the name as the
 // table spells it and as the caller does.
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
-	return rule.CheckUnpriced(&r.parsed.object, rule.Other, nil, pass)
+	return rule.CheckUnpriced(&r.object, rule.Other, nil, pass)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 // The times that a caller may give a task, in seconds. Those of the gamma
@@ -89,11 +90,11 @@ var unknownFields = rule.Table{
 	{Name: "execution_expires_after", Check: rule.Integer(1, mostExpiry)},
 }
 
-// fields checks the members of an object by a table.
-func (r *Request) fields(table rule.Table, o *rawjson.Object, prefix string) {
+// checkFields checks the members of an object by a table.
+func (r *Request) checkFields(table rule.Table, o *rawjson.Object, prefix string) {
 	for _, f := range table {
 		if raw := o.Raw(f.Name); !rawjson.IsNull(raw) && !f.Check.OK(raw) {
-			r.parsed.problem.Fail(mustBe(InvalidParameter, prefix+f.Name, f.Check.Text))
+			r.mustBe(InvalidParameter, prefix+f.Name, f.Check.Text)
 		}
 	}
 }
@@ -101,34 +102,35 @@ func (r *Request) fields(table rule.Table, o *rawjson.Object, prefix string) {
 // readFields fills the fields. What is wrong in kind was noted, or is the
 // business of a model that no table describes, and stays unread.
 func (r *Request) readFields() {
-	o := &r.parsed.object
-	for name, to := range map[string]*string{
+	for name, to := range map[string]any{
 		"model": &r.Model, "resolution": &r.Resolution, "aspect_ratio": &r.AspectRatio, "webhook_url": &r.WebhookURL,
 		"prompt": &r.Prompt, "ratio": &r.Ratio, "callback_url": &r.CallbackURL,
 		"safety_identifier": &r.SafetyIdentifier, "priority": &r.Priority,
-	} {
-		*to, _ = rawjson.String(o.Raw(name))
-	}
-	for name, to := range map[string]*int64{
-		"duration": &r.Duration, "frames": &r.Frames, "execution_expires_after": &r.ExecutionExpiresAfter,
-	} {
-		*to, _ = rawjson.Int(o.Raw(name))
-	}
-	for name, to := range map[string]*bool{
+		"duration": &r.Duration, "frames": &r.Frames, "execution_expires_after": &r.ExecutionExpiresAfter, "seed": &r.Seed,
 		"draft": &r.Draft, "camera_fixed": &r.CameraFixed, "watermark": &r.Watermark,
-		"return_last_frame": &r.ReturnLastFrame, "wait": &r.Wait,
+		"return_last_frame": &r.ReturnLastFrame, "wait": &r.Wait, "generate_audio": &r.GenerateAudio,
+		"input": &r.Input, "parameters": &r.Parameters,
 	} {
-		*to = string(o.Raw(name)) == "true"
-	}
-	for name, to := range map[string]*jsontext.Value{"input": &r.Input, "parameters": &r.Parameters} {
-		if raw := o.Raw(name); !rawjson.IsNull(raw) {
-			*to = raw
+		raw := r.Field(name)
+		switch to := to.(type) {
+		case *string:
+			*to, _ = rawjson.String(raw)
+		case *int64:
+			*to, _ = rawjson.Int(raw)
+		case **int64:
+			if n, ok := rawjson.Int(raw); ok {
+				*to = &n
+			}
+		case *bool:
+			*to = string(raw) == "true"
+		case **bool:
+			*to = boolean(raw)
+		case *jsontext.Value:
+			if !rawjson.IsNull(raw) {
+				*to = raw
+			}
 		}
 	}
-	if n, ok := rawjson.Int(o.Raw("seed")); ok {
-		r.Seed = &n
-	}
-	r.GenerateAudio = boolean(o.Raw("generate_audio"))
 }
 
 // boolean reads true or false; nil for anything else.
@@ -157,50 +159,90 @@ type ModelConfig struct {
 // Validate reports the first rule of the API that the request breaks, nil if
 // there is none. A variant of the video that has no price is one.
 func (r *Request) Validate(f ModelConfig) error {
+	checked := *r // so that the request stays as it is
+	r = &checked
 	if r.Model == "" && !r.given("model") {
-		return missing("model", "the id of the model; GET /v1/models lists those that there are")
+		r.problem = rule.Problem{} // it comes before any other
+		r.missing("model", "the id of the model; GET /v1/models lists those that there are")
 	}
-	if err := r.parsed.problem.Err(); err != nil {
-		return err
-	}
-	if err := listed("ratio", r.Ratio, f.Ratios); err != nil && r.parsed.beta == nil {
-		return err
-	}
-	if err := listed("priority", r.Priority, f.Priorities); err != nil && r.parsed.beta == nil {
-		return err
+	if r.Family() != video.FamilyBeta {
+		r.checkListed("ratio", r.Ratio, f.Ratios)
+		r.checkListed("priority", r.Priority, f.Priorities)
 	}
 	if r.given("webhook_url") {
-		if err := checkWebhook(r.WebhookURL, f.AllowPrivate); err != nil {
-			return err
-		}
+		r.checkWebhook(f.AllowPrivate)
+	}
+	if err := r.problem.Err(); err != nil {
+		return err
 	}
 	_, err := r.Bound(f.Price)
 	return err
 }
 
-// listed checks a word against the operator's list.
-func listed(param, word string, allowed []string) error {
-	if word == "" || len(allowed) == 0 || slices.Contains(allowed, word) {
-		return nil
+// checkListed checks a word against the operator's list.
+func (r *Request) checkListed(param, word string, allowed []string) {
+	if word != "" && len(allowed) > 0 && !slices.Contains(allowed, word) {
+		r.mustBe(NotInEnum, param, rule.Words(allowed))
 	}
-	return mustBe(NotInEnum, param, rule.Words(allowed))
+}
+
+// checkWebhook refuses an address to which no notice would ever go, so that the
+// caller hears of it now. Whether the address that a name stands for is public,
+// is decided when it is dialled.
+func (r *Request) checkWebhook(private bool) {
+	const param = "webhook_url"
+	if !isURL(r.WebhookURL) {
+		r.mustBe(URLInvalid, param, anAddress)
+	} else if err := webhook.CheckURL(r.WebhookURL, private); err != nil {
+		r.fail(URLInvalid, param, "%q cannot be used: %s.", param, err)
+	}
 }
 
 // checkResolution checks a resolution that was named.
-func (r *Request) checkResolution(word string, has []string) {
+func (r *Request) checkResolution(word string) {
 	all := []string{p480, p720, p1080}
-	switch {
+	switch has := r.row.Resolutions; {
 	case !slices.Contains(all, word):
-		r.parsed.problem.Fail(mustBe(NotInEnum, "resolution", rule.Words(all)))
+		r.mustBe(NotInEnum, "resolution", rule.Words(all))
 	case !slices.Contains(has, word):
-		r.parsed.problem.Fail(refusal(ResolutionNotSupported, "resolution",
-			fmt.Sprintf("The model %q makes videos of %s, not of %s.", r.Model, rule.Words(has), word)))
+		r.fail(ResolutionNotSupported, "resolution", "The model %q makes videos of %s, not of %s.", r.Model, rule.Words(has), word)
+	}
+}
+
+// checkLink checks that a value is an address.
+func (r *Request) checkLink(param string, raw []byte) {
+	text, ok := rawjson.String(raw)
+	switch {
+	case !ok:
+		r.mustBe(InvalidParameter, param, "a string")
+	case !isURL(text):
+		r.mustBe(URLInvalid, param, anAddress)
 	}
 }
 
 // contradict notes that the request says two things of one.
 func (r *Request) contradict(param, otherwise string) {
-	r.parsed.problem.Refuse(param, fmt.Sprintf("%q contradicts %s: say the same, or say it once.", param, otherwise))
+	r.problem.Refuse(param, fmt.Sprintf("%q contradicts %s: say the same, or say it once.", param, otherwise))
+}
+
+// fail notes a problem.
+func (r *Request) fail(code fault.Code, param, format string, args ...any) {
+	r.problem.Fail(refusal(code, param, format, args...))
+}
+
+// mustBe notes a problem by what would be right.
+func (r *Request) mustBe(code fault.Code, param, be string) {
+	r.fail(code, param, "%q must be %s.", param, be)
+}
+
+// missing notes a field that is required and not there.
+func (r *Request) missing(param, what string) {
+	r.fail(MissingRequired, param, "%q is missing: it is %s.", param, what)
+}
+
+// refusal is a 400 about a field.
+func refusal(code fault.Code, param, format string, args ...any) *fault.Error {
+	return &fault.Error{Code: code, Status: 400, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
 // The codes of video errors that the gateway itself gives, all with status 400.
@@ -218,21 +260,6 @@ const (
 	UnsupportedRole        fault.Code = "InvalidParameter.UnsupportedRole"        // the role of a content block
 )
 
-// refusal is a 400 about a field.
-func refusal(code fault.Code, param, message string) *fault.Error {
-	return &fault.Error{Code: code, Status: 400, Param: param, Message: message}
-}
-
-// mustBe is a refusal whose message is made of what would be right.
-func mustBe(code fault.Code, param, be string) *fault.Error {
-	return refusal(code, param, fmt.Sprintf("%q must be %s.", param, be))
-}
-
-// missing is the refusal of a request that lacks a field.
-func missing(param, what string) *fault.Error {
-	return refusal(MissingRequired, param, fmt.Sprintf("%q is missing: it is %s.", param, what))
-}
-
 // maxURL is the longest address, in bytes: signed ones are long.
 const maxURL = 8192
 
@@ -245,21 +272,5 @@ func isURL(text string) bool {
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != ""
 }
 
-// notURL is the refusal of what is no address.
-func notURL(param string) *fault.Error {
-	return mustBe(URLInvalid, param, "an http or https address")
-}
-
-// checkWebhook refuses an address to which no notice would ever go, so that the
-// caller hears of it now. Whether the address that a name stands for is public,
-// is decided when it is dialled.
-func checkWebhook(text string, private bool) error {
-	const param = "webhook_url"
-	if !isURL(text) {
-		return notURL(param)
-	}
-	if err := webhook.CheckURL(text, private); err != nil {
-		return refusal(URLInvalid, param, fmt.Sprintf("%q cannot be used: %s.", param, err))
-	}
-	return nil
-}
+// anAddress is what is not one where it must be.
+const anAddress = "an http or https address"

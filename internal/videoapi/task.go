@@ -2,11 +2,13 @@ package videoapi
 
 import (
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -27,11 +29,10 @@ const statusUnknown = "unknown"
 // stateOf is the state that an upstream's word means; a word that no row has is
 // Running, and listed is false.
 func stateOf(word string) (s video.State, listed bool) {
-	s, listed = words[strings.ToLower(word)]
-	if !listed {
-		return video.Running, false
+	if s, listed = words[strings.ToLower(word)]; !listed {
+		s = video.Running
 	}
-	return s, true
+	return s, listed
 }
 
 // steps is the one table of legal steps. They lead forward only: an upstream may
@@ -48,16 +49,76 @@ var steps = map[video.State][]video.State{
 // legal reports whether the step from a state to another is in the table.
 func legal(s, next video.State) bool { return slices.Contains(steps[s], next) }
 
-// Grace is how long after its time the gateway ends a task that its upstream has
-// not ended.
-const Grace = 10 * time.Minute
+// The times of a task's life.
+const (
+	// Grace is how long after its time the gateway ends a task that its upstream has
+	// not ended.
+	Grace = 10 * time.Minute
+	// defaultLifetime is how long a task lasts unless the request says more: as
+	// long as the vendors', whatever shorter time a caller gives it.
+	defaultLifetime = 48 * time.Hour
+	// minRemembered is how long an upstream knows a task at least.
+	minRemembered = 24 * time.Hour
+	// submitTimeout is how long a submission may take: one that is older was made
+	// by a process that is gone.
+	submitTimeout = time.Hour
+)
 
-// defaultLifetime is how long a task lasts unless the request says more: as
-// long as the vendors', whatever shorter time a caller gives it.
-const defaultLifetime = 48 * time.Hour
+// End is when the gateway ends the task, whatever the upstream says. It is not
+// before 48 hours have passed: the upstream may obey the caller's shorter time,
+// and says so, but what it makes nonetheless is the caller's to pay. A task's
+// hold must outlive it.
+func End(t *video.Task) time.Time {
+	end := t.CreatedAt.Add(defaultLifetime)
+	if t.ExpiresAt.After(end) {
+		end = t.ExpiresAt
+	}
+	return end.Add(Grace)
+}
 
-// minRemembered is how long an upstream knows a task at least.
-const minRemembered = 24 * time.Hour
+// PollInterval is the time between two polls of a task at now: a twentieth of its
+// age, at least poll and at most a minute.
+func PollInterval(t *video.Task, now time.Time, poll time.Duration) time.Duration {
+	return min(max(now.Sub(t.CreatedAt)/20, poll), max(time.Minute, poll))
+}
+
+// NextPoll is when a task is looked at next: after its interval, but just before its
+// time is over, so that a success in time is seen in time.
+func NextPoll(t *video.Task, now time.Time, poll time.Duration) time.Time {
+	switch t.State {
+	case video.Submitting:
+		return t.CreatedAt.Add(submitTimeout + time.Second)
+	case video.Unknown:
+		return End(t)
+	}
+	next, end := now.Add(PollInterval(t, now, poll)), End(t)
+	last := end.Add(-poll)
+	switch {
+	case next.Before(end):
+		return next
+	case now.Before(last):
+		return last
+	}
+	return end
+}
+
+// EventKind is the kind of an [Event].
+type EventKind byte
+
+// The kinds.
+const (
+	Tick     EventKind = iota // time has passed
+	Accepted                  // an upstream took the submission
+	Lost                      // the submission was sent, and no answer came
+	Polled                    // the upstream was asked how the task goes
+)
+
+// Event is what happened to a task.
+type Event struct {
+	Kind    EventKind
+	Channel string // of Accepted, and of Lost where it is known
+	Report  Report // what the upstream said, of Accepted and Polled
+}
 
 // Transition is a task after an event. The Task of one that ended has no
 // PurgeAt yet: the gateway sets it, which knows how long records are kept.
@@ -74,104 +135,65 @@ type Transition struct {
 	Late bool
 }
 
-// step is the task in its next state.
-func step(t *video.Task, next video.State, now time.Time) video.Task {
-	n := *t
+// Apply is the task after an event at now: the only way from one state to
+// another. What the table of steps does not have, or what comes after the end,
+// changes nothing. t stays as it is.
+func Apply(t *video.Task, e Event, now time.Time) Transition {
+	m := Transition{Task: *t}
+	n, r := &m.Task, e.Report
+	next, unknownStatus := nextState(t, &e, now)
+	m.UnknownStatus = unknownStatus
+	expired := t.State == video.Expired
+	if !t.State.Terminal() {
+		if e.Kind == Polled {
+			n.PolledAt = now
+		}
+		expired = (e.Kind == Polled || e.Kind == Tick) && !now.Before(End(t))
+	}
+	if m.Late = expired && e.Kind == Polled && next == video.Succeeded; expired {
+		next, r = video.Expired, Report{} // what came too late is not kept
+	}
+	if !legal(t.State, next) {
+		return m
+	}
+	m.Changed = true
 	n.State, n.UpdatedAt = next, now
 	n.Version++
-	return n
-}
-
-// Accept is the task after an upstream accepted it with the report r. If r says
-// that the task has ended, the first poll will say so again.
-func Accept(t *video.Task, r Report, channel string, now time.Time) video.Task {
-	next := video.Queued
-	switch {
-	case t.Family == video.FamilyBeta:
-		next = video.Processing
-	case r.Word != "" && !r.State.Terminal():
-		next = r.State
-	}
-	n := step(t, next, now)
-	n.UpstreamID, n.Channel, n.AcceptedAt = r.UpstreamID, channel, now
 	if r.Answer != nil {
 		n.Answer = r.Answer
 	}
-	return n
+	if n.UpstreamID == "" {
+		n.UpstreamID = r.UpstreamID
+	}
+	switch {
+	case e.Kind == Accepted:
+		n.Channel, n.AcceptedAt = e.Channel, now
+	case e.Kind == Lost:
+		n.Channel = e.Channel
+	case next == video.Expired && r.Failure == nil:
+		n.Failure = expiryFailure(t.State)
+	default:
+		n.Failure = r.Failure
+	}
+	return m
 }
 
-// MarkUnknown is the task after its submission was sent and no answer came.
-func MarkUnknown(t *video.Task, channel string, now time.Time) video.Task {
-	n := step(t, video.Unknown, now)
-	n.Channel = channel
-	return n
-}
-
-// End is when the gateway ends the task, whatever the upstream says. It is not
-// before 48 hours have passed: the upstream may obey the caller's shorter time,
-// and says so, but what it makes nonetheless is the caller's to pay. A task's
-// hold must outlive it.
-func End(t *video.Task) time.Time {
-	end := t.CreatedAt.Add(defaultLifetime)
-	if t.ExpiresAt.After(end) {
-		end = t.ExpiresAt
-	}
-	return end.Add(Grace)
-}
-
-// Expire ends a task whose time has passed ([End]); false if nothing
-// changed.
-func Expire(t *video.Task, now time.Time) (Transition, bool) {
-	if t.State.Terminal() || now.Before(End(t)) {
-		return Transition{Task: *t}, false
-	}
-	n := step(t, video.Expired, now)
-	n.Failure = expiryFailure(t.State)
-	return Transition{Task: n, Changed: true}, true
-}
-
-// Advance applies an upstream's 200 answer to a poll. A terminal state never
-// changes. An answer that is malformed, or about another task, is a
-// fault.BadGateway and changes nothing.
-func Advance(t *video.Task, data []byte, now time.Time) (Transition, error) {
-	r, err := ReadPoll(data)
-	if err != nil {
-		return Transition{Task: *t}, err
-	}
-	if r.UpstreamID != "" && t.UpstreamID != "" && r.UpstreamID != t.UpstreamID {
-		return Transition{Task: *t}, answer.Bad("The upstream's answer is about another task.", errors.New("the answer has another task's id"))
-	}
-	next, unknownStatus := nextState(t, &r, now)
-	if t.State.Terminal() {
-		return Transition{Task: *t, UnknownStatus: unknownStatus, Late: t.State == video.Expired && r.State == video.Succeeded && r.Video}, nil
-	}
-	if m, expired := Expire(t, now); expired {
-		m.UnknownStatus, m.Late = unknownStatus, next == video.Succeeded
-		m.Task.PolledAt = now
-		return m, nil
-	}
-	m := Transition{Task: *t, UnknownStatus: unknownStatus}
-	if legal(t.State, next) {
-		m.Task, m.Changed = step(t, next, now), true
-		m.Task.Failure = r.Failure
-		if next == video.Expired && r.Failure == nil {
-			m.Task.Failure = expiryFailure(t.State)
-		}
-		if r.Answer != nil {
-			m.Task.Answer = r.Answer
-		}
-		if t.UpstreamID == "" {
-			m.Task.UpstreamID = r.UpstreamID
-		}
-	}
-	m.Task.PolledAt = now
-	return m, nil
-}
-
-// nextState is the state that a report leads to, and the word that fits nothing.
-func nextState(t *video.Task, r *Report, now time.Time) (next video.State, unknownStatus string) {
+// nextState is the state that an event leads to, apart from the task's time, and
+// the upstream's word that fits nothing.
+func nextState(t *video.Task, e *Event, now time.Time) (next video.State, unknownStatus string) {
+	r := &e.Report
 	_, listed := stateOf(r.Word)
 	switch {
+	case e.Kind == Lost, e.Kind == Tick && t.State == video.Submitting && now.Sub(t.CreatedAt) > submitTimeout:
+		return video.Unknown, ""
+	case e.Kind == Tick:
+		return t.State, ""
+	case e.Kind == Accepted && t.Family == video.FamilyBeta:
+		return video.Processing, ""
+	case e.Kind == Accepted && (r.Word == "" || r.State.Terminal()): // if it has ended, the first poll will say so again
+		return video.Queued, ""
+	case e.Kind == Accepted:
+		return r.State, ""
 	case strings.EqualFold(r.Word, statusUnknown):
 		// Right after a submission it may not be known yet; after a day it is
 		// not known any more.
@@ -185,4 +207,30 @@ func nextState(t *video.Task, r *Report, now time.Time) (next video.State, unkno
 		return video.Running, r.Word + " without a video"
 	}
 	return r.State, ""
+}
+
+// expiryFailure is why a task ended that was in the state when its time was over.
+func expiryFailure(s video.State) *video.Failure {
+	f := &video.Failure{Code: string(fault.RequestTimeout), Message: "The upstream did not finish the video in time. It was not charged."}
+	if s == video.Unknown || s == video.Submitting {
+		f.Message = "Whether the upstream took the task never became known. It was not charged."
+	}
+	return f
+}
+
+// NotTaken reports whether the error of a submission says for certain that no
+// upstream has taken the task. After any other it is [Lost].
+func NotTaken(err error) bool {
+	f := fault.From(err)
+	var how *upstream.Failure
+	if !errors.As(err, &how) {
+		status := f.HTTPStatus()
+		return f.Code == fault.NoChannel || status >= 400 && status < 499
+	}
+	certain := !how.Sent || how.Refused || how.Fatal
+	switch how.Status {
+	case http.StatusRequestTimeout, http.StatusFailedDependency, 499: // something behind the vendor's first server may go on
+		return certain
+	}
+	return certain || how.Status >= 400 && how.Status < 500
 }

@@ -2,7 +2,10 @@ package videoapi
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -33,7 +37,7 @@ func TestATaskAdvancesByTheTable(t *testing.T) {
 		for word, to := range words {
 			before := task(video.FamilyGamma)
 			before.State = from
-			m, err := Advance(&before, poll(word, ","+content), noon.Add(time.Minute))
+			m, err := advance(&before, poll(word, ","+content), noon.Add(time.Minute))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,52 +61,85 @@ func TestATaskAdvancesByTheTable(t *testing.T) {
 	}
 }
 
-func TestWhatAnUpstreamSaysOddlyDecidesNothing(t *testing.T) {
-	for _, c := range []struct {
-		name, family, body string
-		state              video.State
-		unknownStatus      string
-	}{
-		{"an unknown word", video.FamilyGamma, `{"id":"up-1","status":"dreaming"}`, video.Running, "dreaming"},
-		{"success without a video", video.FamilyBeta, `{"output":{"task_id":"up-1","task_status":"SUCCEEDED"}}`, video.Running, "SUCCEEDED without a video"},
-		{"success without a video, flat", video.FamilyGamma, `{"id":"up-1","status":"succeeded"}`, video.Running, "succeeded without a video"},
-		{"success of a form that nobody knows", "", `{"id":"up-1","status":"succeeded","clip":"u"}`, video.Succeeded, ""},
-		{"not known yet", video.FamilyBeta, `{"output":{"task_id":"up-1","task_status":"UNKNOWN"}}`, video.Queued, "UNKNOWN"},
-	} {
-		before := task(c.family)
-		m, err := Advance(&before, []byte(c.body), noon.Add(time.Minute))
-		if err != nil || m.Task.State != c.state || m.UnknownStatus != c.unknownStatus {
-			t.Errorf("%s: %s, %q, %v", c.name, m.Task.State, m.UnknownStatus, err)
-		}
-	}
-	before := task(video.FamilyBeta)
-	m, err := Advance(&before, []byte(`{"output":{"task_id":"up-1","task_status":"UNKNOWN"}}`), noon.Add(24*time.Hour+1))
-	if err != nil || m.Task.State != video.Expired || m.Task.Failure == nil {
-		t.Errorf("forgotten after a day: %+v, %v", m, err)
-	}
-	for _, body := range []string{`{`, `{"id":"up-2","status":"succeeded",` + content + `}`, `{"output":{"task_id":"up-2","task_status":"FAILED"}}`, `{"error":{"code":"x"}}`, `{"id":"up-1"}`} {
-		before := task(video.FamilyGamma)
-		if m, err := Advance(&before, []byte(body), noon); !fault.Is(err, fault.BadGateway) || m.Changed || m.Task.State != video.Queued {
-			t.Errorf("%s: %+v, %v", body, m, err)
-		}
+// stepCase is one event of a task, and what becomes of it.
+type stepCase struct {
+	name, family string
+	from         video.State
+	event        func(t *video.Task) (Transition, error)
+	want         video.State
+	word         string // that fits nothing
+	late         bool
+}
+
+// said is a poll's answer, some time after the submission.
+func said(body string, after time.Duration) func(t *video.Task) (Transition, error) {
+	return func(t *video.Task) (Transition, error) { return advance(t, []byte(body), noon.Add(after)) }
+}
+
+// passed is time alone.
+func passed(after time.Duration) func(t *video.Task) (Transition, error) {
+	return func(t *video.Task) (Transition, error) { return tick(t, noon.Add(after)), nil }
+}
+
+// taken is a vendor's answer to a submission.
+func taken(body string) func(t *video.Task) (Transition, error) {
+	return func(t *video.Task) (Transition, error) {
+		r, err := ReadSubmission([]byte(body))
+		return Apply(t, Event{Kind: Accepted, Channel: "ch", Report: r}, noon.Add(time.Second)), err
 	}
 }
 
-func TestATaskExpiresWhateverTheUpstreamSays(t *testing.T) {
-	for _, state := range everyState {
-		end := noon.Add(48*time.Hour + Grace)
-		before := task(video.FamilyGamma)
-		before.State = state
-		if m, changed := Expire(&before, end.Add(-1)); changed || m.Changed {
-			t.Errorf("%s expired early", state)
+func TestEachEventLeadsToItsState(t *testing.T) {
+	const beta, gamma, end = video.FamilyBeta, video.FamilyGamma, 48*time.Hour + Grace
+	for _, c := range []stepCase{
+		{"beta is taken", beta, video.Submitting, taken(`{"output":{"task_id":"up-9","task_status":"PENDING"}}`), video.Processing, "", false},
+		{"gamma is taken", gamma, video.Submitting, taken(`{"id":"up-9"}`), video.Queued, "", false},
+		{"gamma is taken and runs", gamma, video.Submitting, taken(`{"id":"up-9","status":"running"}`), video.Running, "", false},
+		{"gamma has ended at once", gamma, video.Submitting, taken(`{"id":"up-9","status":"succeeded"}`), video.Queued, "", false},
+		{"an unknown model is taken", "", video.Submitting, taken(`{"id":"up-9","status":"in_progress"}`), video.Running, "", false},
+		{"taken after it was given up", gamma, video.Unknown, taken(`{"id":"up-9"}`), video.Queued, "", false},
+		{"taken after its end", gamma, video.Expired, taken(`{"id":"up-9"}`), video.Expired, "", false},
+
+		{"an unknown word", gamma, video.Queued, said(`{"id":"up-1","status":"dreaming"}`, time.Minute), video.Running, "dreaming", false},
+		{"success without a video", beta, video.Queued, said(`{"output":{"task_id":"up-1","task_status":"SUCCEEDED"}}`, time.Minute), video.Running, "SUCCEEDED without a video", false},
+		{"success without a video, flat", gamma, video.Queued, said(`{"id":"up-1","status":"succeeded"}`, time.Minute), video.Running, "succeeded without a video", false},
+		{"success of a form that nobody knows", "", video.Queued, said(`{"id":"up-1","status":"succeeded","clip":"u"}`, time.Minute), video.Succeeded, "", false},
+		{"not known yet", beta, video.Queued, said(`{"output":{"task_id":"up-1","task_status":"UNKNOWN"}}`, time.Minute), video.Queued, "UNKNOWN", false},
+		{"forgotten after a day", beta, video.Queued, said(`{"output":{"task_id":"up-1","task_status":"UNKNOWN"}}`, 24*time.Hour+1), video.Expired, "UNKNOWN", false},
+
+		{"a submission that is young", gamma, video.Submitting, passed(time.Hour), video.Submitting, "", false},
+		{"a submission that is old", gamma, video.Submitting, passed(time.Hour + 1), video.Unknown, "", false},
+		{"before the end", gamma, video.Running, passed(end - 1), video.Running, "", false},
+		{"the end", gamma, video.Running, passed(end), video.Expired, "", false},
+		{"the end of what was given up", gamma, video.Unknown, passed(end), video.Expired, "", false},
+		{"the end of a submission", gamma, video.Submitting, passed(end), video.Expired, "", false},
+		{"after the end", gamma, video.Failed, passed(end), video.Failed, "", false},
+	} {
+		before := task(c.family)
+		if before.State = c.from; c.from == video.Submitting || c.from == video.Unknown {
+			before.UpstreamID = ""
 		}
-		m, changed := Expire(&before, end)
-		if changed == state.Terminal() || m.Changed != changed {
-			t.Errorf("%s: changed %t", state, changed)
+		m, err := c.event(&before)
+		n := m.Task
+		if err != nil || n.State != c.want || m.UnknownStatus != c.word || m.Late != c.late || m.Changed != (c.want != c.from) {
+			t.Errorf("%s: %+v, %v", c.name, m, err)
 		}
-		if changed && (m.Task.State != video.Expired || m.Task.Failure == nil || m.Task.Version != 3 || !BilledUsage(&m.Task, nil).IsZero()) {
-			t.Errorf("%s: %+v", state, m.Task)
+		if m.Changed && (n.Version != 3 || n.UpdatedAt.Equal(noon) || (n.Failure != nil) != (c.want == video.Expired)) {
+			t.Errorf("%s: %+v", c.name, n)
 		}
+		if strings.Contains(c.name, "is taken") && (n.UpstreamID != "up-9" || n.Channel != "ch" || !n.AcceptedAt.Equal(noon.Add(time.Second))) {
+			t.Errorf("%s: %+v", c.name, n)
+		}
+	}
+	for _, body := range []string{`{`, `{"id":"up-2","status":"succeeded",` + content + `}`, `{"output":{"task_id":"up-2","task_status":"FAILED"}}`, `{"error":{"code":"x"}}`, `{"id":"up-1"}`} {
+		before := task(gamma)
+		if _, err := ReadPoll(&before, []byte(body)); !fault.Is(err, fault.BadGateway) {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	before := task(gamma)
+	if n := Apply(&before, Event{Kind: Lost, Channel: "ch"}, noon).Task; n.State != video.Queued {
+		t.Errorf("a task that was taken was lost: %+v", n)
 	}
 }
 
@@ -110,21 +147,19 @@ func TestATaskExpiresWhateverTheUpstreamSays(t *testing.T) {
 // charged.
 func TestATimeThatACallerGivesATaskMakesNoVideoFree(t *testing.T) {
 	for after, end := range map[time.Duration]time.Duration{
-		time.Second: 48*time.Hour + Grace, time.Hour: 48*time.Hour + Grace, 48 * time.Hour: 48*time.Hour + Grace, 72 * time.Hour: 72*time.Hour + Grace,
+		time.Second: 48*time.Hour + Grace, 48 * time.Hour: 48*time.Hour + Grace, 72 * time.Hour: 72*time.Hour + Grace,
 	} {
-		for _, family := range []string{video.FamilyBeta, video.FamilyGamma, ""} {
-			before := task(family)
-			before.State, before.ExpiresAt = video.Running, noon.Add(after)
-			if got := End(&before); !got.Equal(noon.Add(end)) {
-				t.Errorf("%s of %q: it ends at %s", after, family, got)
-			}
-			m, err := Advance(&before, poll("succeeded", ","+content), noon.Add(end-1))
-			if err != nil || m.Task.State != video.Succeeded || m.Late || BilledUsage(&m.Task, nil).IsZero() {
-				t.Errorf("%s of %q: made in time: %+v, %v", after, family, m, err)
-			}
-			if m, err := Advance(&before, poll("expired", ""), noon.Add(after)); err != nil || m.Task.State != video.Expired || !BilledUsage(&m.Task, nil).IsZero() {
-				t.Errorf("%s of %q: ended by the upstream: %+v, %v", after, family, m, err)
-			}
+		before := task(video.FamilyGamma)
+		before.State, before.ExpiresAt = video.Running, noon.Add(after)
+		if got := End(&before); !got.Equal(noon.Add(end)) {
+			t.Errorf("%s: it ends at %s", after, got)
+		}
+		m, err := advance(&before, poll("succeeded", ","+content), noon.Add(end-1))
+		if err != nil || m.Task.State != video.Succeeded || m.Late || BilledUsage(&m.Task, nil).IsZero() {
+			t.Errorf("%s: made in time: %+v, %v", after, m, err)
+		}
+		if m, err := advance(&before, poll("expired", ""), noon.Add(after)); err != nil || m.Task.State != video.Expired || !BilledUsage(&m.Task, nil).IsZero() {
+			t.Errorf("%s: ended by the upstream: %+v, %v", after, m, err)
 		}
 	}
 }
@@ -132,54 +167,91 @@ func TestATimeThatACallerGivesATaskMakesNoVideoFree(t *testing.T) {
 func TestALateSuccessIsReportedAndNotCharged(t *testing.T) {
 	for _, c := range []struct {
 		state video.State
-		at    time.Time
+		word  string
+		after time.Duration
 		want  video.State
 		late  bool
 	}{
-		{video.Running, noon.Add(47 * time.Hour), video.Succeeded, false},
-		{video.Running, noon.Add(48*time.Hour + Grace), video.Expired, true},
-		{video.Expired, noon.Add(49 * time.Hour), video.Expired, true},
-		{video.Failed, noon.Add(49 * time.Hour), video.Failed, false},
+		{video.Running, "succeeded", 47 * time.Hour, video.Succeeded, false},
+		{video.Running, "succeeded", 48*time.Hour + Grace, video.Expired, true},
+		{video.Running, "running", 48*time.Hour + Grace, video.Expired, false},
+		{video.Expired, "succeeded", 49 * time.Hour, video.Expired, true},
+		{video.Failed, "succeeded", 49 * time.Hour, video.Failed, false},
 	} {
 		before := task(video.FamilyGamma)
 		before.State = c.state
-		m, err := Advance(&before, poll("succeeded", ","+content), c.at)
-		if err != nil || m.Task.State != c.want || m.Late != c.late || BilledUsage(&m.Task, nil).IsZero() != (c.want != video.Succeeded) {
-			t.Errorf("%s at %s: %+v, %v", c.state, c.at, m, err)
+		m, err := advance(&before, poll(c.word, ","+content), noon.Add(c.after))
+		if err != nil || m.Task.State != c.want || m.Late != c.late || BilledUsage(&m.Task, nil).IsZero() != (c.want != video.Succeeded) || c.want == video.Expired && m.Task.Answer != nil {
+			t.Errorf("%s told %s after %s: %+v, %v", c.state, c.word, c.after, m, err)
 		}
-	}
-	running := task(video.FamilyGamma)
-	if m, err := Advance(&running, poll("running", ""), noon.Add(48*time.Hour+Grace)); err != nil || m.Late || m.Task.State != video.Expired {
-		t.Errorf("%+v, %v", m, err)
 	}
 }
 
-func TestAnAcceptedTaskHasTheFirstStateOfItsFamily(t *testing.T) {
-	for _, c := range []struct {
-		family, body string
-		want         video.State
+// A time-out, an error of the vendor's own, a step behind it and a proxy that was hung
+// up on do not say that nothing was begun.
+func TestWhatAFailedSubmissionMeans(t *testing.T) {
+	sent := func(status int) upstream.Failure { return upstream.Failure{Sent: true, Status: status} }
+	for name, c := range map[string]struct {
+		failure  upstream.Failure
+		notTaken bool
 	}{
-		{video.FamilyBeta, `{"output":{"task_id":"up-9","task_status":"PENDING"}}`, video.Processing},
-		{video.FamilyGamma, `{"id":"up-9"}`, video.Queued},
-		{video.FamilyGamma, `{"id":"up-9","status":"running"}`, video.Running},
-		{video.FamilyGamma, `{"id":"up-9","status":"succeeded"}`, video.Queued},
-		{"", `{"id":"up-9","status":"in_progress"}`, video.Running},
+		"400": {sent(400), true}, "404": {sent(404), true}, "429": {sent(429), true},
+		"408": {sent(408), false}, "424": {sent(424), false}, "499": {sent(499), false}, "500": {sent(500), false}, "502": {sent(502), false}, "504": {sent(504), false},
+		"an answer that was cut": {upstream.Failure{Sent: true, Err: errors.New("cut")}, false},
+		"no connection":          {upstream.Failure{}, true},
+		"busy":                   {upstream.Failure{Sent: true, Status: 503, Refused: true}, true},
+		"a time-out for certain": {upstream.Failure{Sent: true, Status: 408, Refused: true}, true},
+		"the operator's key":     {upstream.Failure{Sent: true, Status: 401, Fatal: true}, true},
 	} {
-		before := task(c.family)
-		before.State, before.UpstreamID, before.Version = video.Submitting, "", 0
-		r, err := ReadSubmission([]byte(c.body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := Accept(&before, r, "ch", noon.Add(time.Second))
-		if n.State != c.want || n.UpstreamID != "up-9" || n.Channel != "ch" || n.Version != 1 || !n.AcceptedAt.Equal(noon.Add(time.Second)) {
-			t.Errorf("%s: %+v", c.body, n)
+		if got := NotTaken(c.failure.Fault()); got != c.notTaken {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
-	before := task(video.FamilyBeta)
-	before.State = video.Submitting
-	if n := MarkUnknown(&before, "ch", noon); n.State != video.Unknown || n.Channel != "ch" || n.Version != 3 || n.State.Public() != video.Queued {
-		t.Errorf("%+v", n)
+	for code, notTaken := range map[fault.Code]bool{fault.NoChannel: true, fault.InvalidRequest: true, fault.ClientGone: false, fault.InternalError: false} {
+		if got := NotTaken(fault.New(code, "x")); got != notTaken {
+			t.Errorf("%s: %t", code, got)
+		}
+	}
+}
+
+func TestATaskIsPolledLessOftenWithAgeAndOnceBeforeItsEnd(t *testing.T) {
+	end := 48*time.Hour + Grace
+	for _, c := range []struct {
+		state     video.State
+		age, next time.Duration
+	}{
+		{video.Queued, 0, 5 * time.Second}, {video.Queued, time.Minute, time.Minute + 5*time.Second}, {video.Queued, 10 * time.Minute, 10*time.Minute + 30*time.Second}, {video.Queued, 9 * time.Hour, 9*time.Hour + time.Minute},
+		{video.Running, end - 30*time.Second, end - 5*time.Second}, {video.Running, end - 3*time.Second, end}, {video.Running, end + time.Hour, end},
+		{video.Submitting, 0, time.Hour + time.Second}, {video.Unknown, 0, end},
+	} {
+		n := task(video.FamilyGamma)
+		n.State = c.state
+		if got := NextPoll(&n, noon.Add(c.age), 5*time.Second).Sub(noon); got != c.next {
+			t.Errorf("%s, %s old: after %s, want %s", c.state, c.age, got, c.next)
+		}
+	}
+}
+
+func TestTheClockOfTheStoreCounts(t *testing.T) {
+	own, store, reads := noon, noon.Add(-time.Hour), 0
+	err := errors.New("away")
+	c := NewClock(func(context.Context) (time.Time, error) { reads++; return store, err }, func() time.Time { return own })
+	if _, e := c.Now(t.Context()); e != err || !c.Last().Equal(noon) {
+		t.Errorf("never read: %v, %s", e, c.Last())
+	}
+	err = nil
+	for _, step := range []time.Duration{0, 5 * time.Second, 4 * time.Second} { // read once, then extrapolated
+		own = own.Add(step)
+		if now, e := c.Now(t.Context()); e != nil || !now.Equal(own.Add(-time.Hour)) || reads != 2 {
+			t.Errorf("%s, %v after %d reads", now, e, reads)
+		}
+	}
+	own, err = own.Add(time.Minute), errors.New("away")
+	if now, e := c.Now(t.Context()); e != nil || !now.Equal(own.Add(-time.Hour)) || reads != 3 {
+		t.Errorf("while the store is away: %s, %v", now, e)
+	}
+	if now, e := NewClock(nil, func() time.Time { return own }).Now(t.Context()); e != nil || !now.Equal(own) {
+		t.Errorf("without a store's: %s, %v", now, e)
 	}
 }
 
@@ -195,10 +267,9 @@ func TestReplayedAnswersNeverLeaveATerminalState(t *testing.T) {
 			word := rapid.SampledFrom([]string{"queued", "running", "succeeded", "failed", "cancelled", "expired", "UNKNOWN", "x"}).Draw(t, "word")
 			members := rapid.SampledFrom([]string{"", "," + content, `,"error":{"code":"InternalError","message":"m"}`}).Draw(t, "members")
 			before := now
-			m, err := Advance(&now, poll(word, members), at)
+			m, err := advance(&now, poll(word, members), at)
 			if word == "x" && rapid.Bool().Draw(t, "expire") {
-				m, _ = Expire(&now, at)
-				err = nil
+				m, err = tick(&now, at), nil
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -230,8 +301,8 @@ func TestTheRecordIsThis(t *testing.T) {
 		fresh := task(family)
 		fresh.State, fresh.UpstreamID = video.Submitting, ""
 		show(family+" submitting", fresh)
-		show(family+" lost", MarkUnknown(&fresh, "ch", noon))
-		accepted := Accept(&fresh, Report{UpstreamID: "up-1"}, "ch", noon.Add(time.Second))
+		show(family+" lost", Apply(&fresh, Event{Kind: Lost, Channel: "ch"}, noon).Task)
+		accepted := Apply(&fresh, Event{Kind: Accepted, Channel: "ch", Report: Report{UpstreamID: "up-1"}}, noon.Add(time.Second)).Task
 		show(family+" accepted", accepted)
 		accepted.Seed = []byte("7")
 		bodies := map[string][]string{
@@ -249,17 +320,16 @@ func TestTheRecordIsThis(t *testing.T) {
 			},
 		}
 		for _, body := range bodies[family] {
-			m, err := Advance(&accepted, []byte(body), noon.Add(time.Minute))
+			m, err := advance(&accepted, []byte(body), noon.Add(time.Minute))
 			if err != nil {
 				t.Fatal(err)
 			}
 			show(family+" after "+body, m.Task)
 		}
-		m, _ := Expire(&accepted, End(&accepted))
-		show(family+" expired", m.Task)
+		show(family+" expired", tick(&accepted, End(&accepted)).Task)
 	}
 	unknown := task("")
-	m, err := Advance(&unknown, []byte(`{"id":"up-1","status":"completed","output_url":"u"}`), noon.Add(time.Minute))
+	m, err := advance(&unknown, []byte(`{"id":"up-1","status":"completed","output_url":"u"}`), noon.Add(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,11 +361,11 @@ func TestANoticeIsMadeOfAnEndThatSomebodyAskedFor(t *testing.T) {
 
 func TestARecordIsReadInGo(t *testing.T) {
 	before := task(video.FamilyGamma)
-	m, err := Advance(&before, poll("succeeded", `,"content":{"x":1},"content":[],"video_url":"u","seed":42,"usage":{"total_tokens":1},"y":1.0`), noon)
+	m, err := advance(&before, poll("succeeded", `,"content":{"x":1},"content":[],"video_url":"u","seed":42,"usage":{"total_tokens":1},"y":1.0`), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err = Advance(&before, poll("succeeded", `,`+content+`,"seed":42,"usage":{"total_tokens":1},"y":1.0`), noon)
+	m, err = advance(&before, poll("succeeded", `,`+content+`,"seed":42,"usage":{"total_tokens":1},"y":1.0`), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +374,7 @@ func TestARecordIsReadInGo(t *testing.T) {
 		string(r.Usage) != `{"total_tokens":1}` || string(r.Extra) != `{"y":1.0}` || r.CreatedAt != noon.Unix() || !bytes.Equal(r.Raw, Record(&m.Task)) {
 		t.Errorf("%+v, %v", r, err)
 	}
-	failed, err := Advance(&before, poll("failed", ""), noon)
+	failed, err := advance(&before, poll("failed", ""), noon)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/internal/retryqueue"
 	"github.com/tollhouse-ai/gateway/webhook"
 )
 
@@ -28,8 +29,6 @@ const (
 	// attempt, and time to record its result.
 	attemptReserve = timeout + 5*time.Second
 	outboxTimeout  = 10 * time.Second // of one call of the outbox
-	minBackoff     = time.Second      // after a call of the outbox that failed
-	maxBackoff     = 30 * time.Second
 )
 
 // DelivererOptions are a Deliverer's. Outbox and Post are needed.
@@ -98,7 +97,10 @@ func (d *Deliverer) Wake() {
 func (d *Deliverer) Run(ctx context.Context) {
 	// A timer of 0 instead of the first poll crashes Go 1.26's race detector,
 	// where a test has two of them in one synctest bubble.
-	r := &run{Deliverer: d, queue: newQueue(workers, perHost, perAccount), ended: make(chan task, workers), timer: time.NewTimer(poll), more: true}
+	r := &run{
+		Deliverer: d, queue: newQueue(workers, perHost, perAccount), ended: make(chan task, workers),
+		timer: time.NewTimer(poll), more: true, backoff: outboxBackoff(),
+	}
 	defer r.running.Wait()
 	defer r.timer.Stop()
 	for ctx.Err() == nil {
@@ -124,9 +126,9 @@ type run struct {
 	running    sync.WaitGroup
 	ended      chan task // those whose attempt is over; has room for all that run
 	timer      *time.Timer
-	more       bool          // the outbox may have deliveries that are due
-	backingOff bool          // the outbox failed, and is not called before the timer ends
-	backoff    time.Duration // the last wait of backingOff
+	more       bool // the outbox may have deliveries that are due
+	backingOff bool // the outbox failed, and is not called before the timer ends
+	backoff    retryqueue.Backoff
 }
 
 // fill leases deliveries while a worker is idle and nothing can start on it:
@@ -146,11 +148,12 @@ func (r *run) fill(ctx context.Context) {
 			if ctx.Err() == nil {
 				r.o.Logger.Warn("loading due webhooks failed", "error", err)
 			}
-			r.backingOff, r.backoff = true, min(max(2*r.backoff, minBackoff), maxBackoff)
-			r.timer.Reset(r.backoff)
+			r.backingOff = true
+			r.timer.Reset(r.backoff.Next())
 			return
 		}
-		r.backoff, r.more = 0, len(due) >= batch
+		r.backoff.Reset()
+		r.more = len(due) >= batch
 		for _, n := range due {
 			r.queue.add(task{n, host(n.URL), until}, r.o.Now())
 		}
@@ -202,38 +205,27 @@ func (d *Deliverer) attempt(ctx context.Context, t task) {
 	began := d.o.Now()
 	result := d.post(ctx, n, secrets)
 	now := d.o.Now()
-	attempt := Attempt{Delivery: n, Result: result, Final: true, Duration: now.Sub(began)}
-	switch {
-	case result.Outcome == Delivered:
-		d.reportAttempt(ctx, attempt)
-		d.record(ctx, t, func(ctx context.Context) error { return d.o.Outbox.Done(ctx, n.ID, d.o.Clock()) })
-		return
-	case result.Outcome != Gone && ctx.Err() != nil:
+	if ctx.Err() != nil && result.Outcome != Delivered && result.Outcome != Gone {
 		return // the shutdown cancelled the attempt
 	}
-	tries := n.Tries + 1
-	dated := d.o.Clock()
-	next, more := nextAttempt(tries, n.CreatedAt, dated, d.o.Rand)
-	switch {
-	case result.Outcome == Gone:
-		next, more = time.Time{}, false
-	case more:
-		next = now.Add(next.Sub(dated))
+	var next time.Time
+	more := false
+	if result.Outcome != Delivered && result.Outcome != Gone {
+		dated := d.o.Clock()
+		if next, more = nextAttempt(n.Tries+1, n.CreatedAt, dated, d.o.Rand); more {
+			next = now.Add(next.Sub(dated)) // by this process's clock, as the outbox has it
+		}
 	}
-	attempt.Final = !more
-	d.reportAttempt(ctx, attempt)
-	d.o.Logger.Warn("webhook delivery failed", "id", n.ID, "account", n.Account, "host", t.host, "tries", tries,
-		"outcome", string(result.Outcome), "reason", result.Reason, "final", !more, "next", next)
-	d.record(ctx, t, func(ctx context.Context) error {
-		return d.o.Outbox.Failed(ctx, n, next, result.Reason, !more)
-	})
-}
-
-// reportAttempt passes an attempt to the hook of the options.
-func (d *Deliverer) reportAttempt(ctx context.Context, t Attempt) {
 	if d.o.Attempted != nil {
-		d.o.Attempted(ctx, t)
+		d.o.Attempted(ctx, Attempt{Delivery: n, Result: result, Final: !more, Duration: now.Sub(began)})
 	}
+	if result.Outcome == Delivered {
+		d.record(ctx, t, func(ctx context.Context) error { return d.o.Outbox.Done(ctx, n.ID, d.o.Clock()) })
+		return
+	}
+	d.o.Logger.Warn("webhook delivery failed", "id", n.ID, "account", n.Account, "host", t.host, "tries", n.Tries+1,
+		"outcome", string(result.Outcome), "reason", result.Reason, "final", !more, "next", next)
+	d.record(ctx, t, func(ctx context.Context) error { return d.o.Outbox.Failed(ctx, n, next, result.Reason, !more) })
 }
 
 // post makes the attempt, and a failed one of its panic.
@@ -247,21 +239,25 @@ func (d *Deliverer) post(ctx context.Context, n webhook.Delivery, secrets []webh
 	return d.o.Post(ctx, n, d.o.Now(), secrets)
 }
 
+// outboxBackoff is the wait after a call of the outbox that failed.
+func outboxBackoff() retryqueue.Backoff {
+	return retryqueue.Backoff{First: time.Second, Most: 30 * time.Second}
+}
+
 // record writes the result of an attempt to the outbox, even if ctx has ended
-// meanwhile. While the outbox fails it retries until the lease ends.
+// meanwhile. While the outbox fails it retries until the lease ends, and keeps the
+// worker so long: nothing more is sent of which the result could not be kept.
 func (d *Deliverer) record(ctx context.Context, t task, write func(context.Context) error) {
-	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
+	for backoff := outboxBackoff(); ; {
 		err := d.callOutbox(context.WithoutCancel(ctx), write)
 		if err == nil {
 			return
 		}
 		d.o.Logger.Warn("recording webhook delivery failed", "id", t.delivery.ID, "account", t.delivery.Account, "error", err)
-		wait := time.NewTimer(backoff)
 		select {
 		case <-ctx.Done():
-			wait.Stop()
 			return
-		case <-wait.C:
+		case <-time.After(backoff.Next()):
 		}
 		if !d.o.Now().Before(t.until) {
 			return

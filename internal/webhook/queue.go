@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,33 +27,34 @@ type task struct {
 // its receivers do, so that neither an account with many receivers nor a receiver
 // with many deliveries delays the others. It is used by one goroutine.
 type queue struct {
-	idle       int // workers
-	perHost    int // attempts at once with one receiver
-	perAccount int // attempts at once for one account
-	attempts   map[string]int
-	accounts   map[string]*accountQueue
-	order      []*accountQueue // the accounts, the next to get a turn first
+	idle       int            // workers
+	perHost    int            // attempts at once with one receiver
+	perAccount int            // attempts at once for one account
+	attempts   map[string]int // that run, by receiver
+	accounts   map[string]*account
+	receivers  map[receiverKey]*receiverQueue // with deliveries that wait
+	turns      int                            // given so far
 }
 
-// accountQueue is an account with deliveries that wait or are being attempted.
-type accountQueue struct {
-	account  string
-	hosts    map[string]*receiverQueue
-	order    []*receiverQueue // its receivers, the next to get a turn first
-	waiting  int
-	attempts int
+// account is one with deliveries that wait or are being attempted.
+type account struct {
+	waiting, attempts int
+	turn              int // its last one, or when it came
 }
 
-// receiverQueue is what waits for one receiver of one account.
+// receiverKey names one receiver of one account.
+type receiverKey struct{ account, host string }
+
+// receiverQueue is what waits for one of them.
 type receiverQueue struct {
-	host    string
 	waiting []task
+	turn    int // its last one, or when it came
 }
 
 func newQueue(workers, perHost, perAccount int) *queue {
 	return &queue{
 		idle: workers, perHost: perHost, perAccount: perAccount,
-		attempts: make(map[string]int), accounts: make(map[string]*accountQueue),
+		attempts: make(map[string]int), accounts: make(map[string]*account), receivers: make(map[receiverKey]*receiverQueue),
 	}
 }
 
@@ -69,34 +69,34 @@ func host(text string) string {
 
 // wantsWork reports whether a worker is idle and nothing may start on it.
 func (q *queue) wantsWork() bool {
-	if q.idle == 0 {
-		return false
-	}
-	s, _ := q.startable()
-	return s == nil
+	_, r := q.startable()
+	return q.idle > 0 && r == nil
+}
+
+// nextTurn is later than every turn before.
+func (q *queue) nextTurn() int {
+	q.turns++
+	return q.turns
 }
 
 // add adds a task, unless too many wait for its receiver or of its account.
 func (q *queue) add(t task, now time.Time) {
-	s := q.accounts[t.delivery.Account]
-	if s == nil {
-		s = &accountQueue{account: t.delivery.Account, hosts: make(map[string]*receiverQueue)}
-		q.accounts[s.account] = s
-		q.order = append(q.order, s)
+	key := receiverKey{t.delivery.Account, t.host}
+	a, r := q.accounts[key.account], q.receivers[key]
+	if a == nil {
+		a = &account{turn: q.nextTurn()}
+		q.accounts[key.account] = a
 	}
-	l := s.hosts[t.host]
-	if l == nil {
-		l = &receiverQueue{host: t.host}
-		s.hosts[t.host] = l
-		s.order = append(s.order, l)
+	if r == nil {
+		r = &receiverQueue{turn: q.nextTurn()}
+		q.receivers[key] = r
 	}
-	s.waiting -= l.expire(now)
-	if len(l.waiting) >= maxPerReceiver || s.waiting >= maxPerAccount {
-		q.forget(s, l)
-		return
+	a.waiting -= r.expire(now)
+	if len(r.waiting) < maxPerReceiver && a.waiting < maxPerAccount {
+		r.waiting = append(r.waiting, t)
+		a.waiting++
 	}
-	l.waiting = append(l.waiting, t)
-	s.waiting++
+	q.forget(key)
 }
 
 // next removes the task that is to start, if there is one and a worker for it.
@@ -104,45 +104,43 @@ func (q *queue) add(t task, now time.Time) {
 // again.
 func (q *queue) next(until time.Time) (task, bool) {
 	for q.idle > 0 {
-		s, l := q.startable()
-		if s == nil {
+		key, r := q.startable()
+		if r == nil {
 			break
 		}
-		expired := l.expire(until)
-		s.waiting -= expired
-		if len(l.waiting) == 0 {
-			q.forget(s, l)
+		a := q.accounts[key.account]
+		a.waiting -= r.expire(until)
+		if len(r.waiting) == 0 {
+			q.forget(key)
 			continue
 		}
-		t := l.waiting[0]
-		l.waiting[0] = task{}
-		l.waiting = l.waiting[1:]
-		s.waiting--
+		t := r.waiting[0]
+		r.drop(1)
 		q.idle--
-		s.attempts++
-		q.attempts[l.host]++
-		s.order = append(without(s.order, l), l)
-		q.order = append(without(q.order, s), s)
-		q.forget(s, l)
+		q.attempts[key.host]++
+		a.waiting--
+		a.attempts++
+		a.turn, r.turn = q.nextTurn(), q.nextTurn()
+		q.forget(key)
 		return t, true
 	}
 	return task{}, false
 }
 
-// startable is the first account in turn, and its first receiver, of which an
-// attempt may start; nil if there is none.
-func (q *queue) startable() (*accountQueue, *receiverQueue) {
-	for _, s := range q.order {
-		if s.waiting == 0 || s.attempts >= q.perAccount {
+// startable is the receiver of which an attempt may start: of those accounts and
+// receivers that may have one more, the first in turn. It is nil if there is none.
+func (q *queue) startable() (key receiverKey, first *receiverQueue) {
+	turn := 0 // of first's account
+	for k, r := range q.receivers {
+		a := q.accounts[k.account]
+		if len(r.waiting) == 0 || a.attempts >= q.perAccount || q.attempts[k.host] >= q.perHost {
 			continue
 		}
-		for _, l := range s.order {
-			if len(l.waiting) > 0 && q.attempts[l.host] < q.perHost {
-				return s, l
-			}
+		if first == nil || a.turn < turn || a.turn == turn && r.turn < first.turn {
+			key, first, turn = k, r, a.turn
 		}
 	}
-	return nil, nil
+	return key, first
 }
 
 // done frees the worker of an attempt.
@@ -151,36 +149,33 @@ func (q *queue) done(t task) {
 	if q.attempts[t.host]--; q.attempts[t.host] == 0 {
 		delete(q.attempts, t.host)
 	}
-	s := q.accounts[t.delivery.Account]
-	s.attempts--
-	q.forget(s, nil)
+	q.accounts[t.delivery.Account].attempts--
+	q.forget(receiverKey{t.delivery.Account, t.host})
 }
 
 // forget removes a receiver for which nothing waits, and an account for which
 // nothing waits or is being attempted.
-func (q *queue) forget(s *accountQueue, l *receiverQueue) {
-	if l != nil && len(l.waiting) == 0 {
-		delete(s.hosts, l.host)
-		s.order = without(s.order, l)
+func (q *queue) forget(key receiverKey) {
+	if r := q.receivers[key]; r != nil && len(r.waiting) == 0 {
+		delete(q.receivers, key)
 	}
-	if s.attempts == 0 && s.waiting == 0 {
-		delete(q.accounts, s.account)
-		q.order = without(q.order, s)
+	if a := q.accounts[key.account]; a.attempts == 0 && a.waiting == 0 {
+		delete(q.accounts, key.account)
 	}
-}
-
-// without removes the one element that equals x.
-func without[T comparable](list []T, x T) []T {
-	return slices.DeleteFunc(list, func(other T) bool { return other == x })
 }
 
 // expire drops the first tasks whose leases end before the given time, and
 // returns how many.
-func (l *receiverQueue) expire(before time.Time) (n int) {
-	for len(l.waiting) > 0 && l.waiting[0].until.Before(before) {
-		l.waiting[0] = task{}
-		l.waiting = l.waiting[1:]
+func (r *receiverQueue) expire(before time.Time) (n int) {
+	for n < len(r.waiting) && r.waiting[n].until.Before(before) {
 		n++
 	}
+	r.drop(n)
 	return n
+}
+
+// drop removes the first n tasks, with what they refer to.
+func (r *receiverQueue) drop(n int) {
+	clear(r.waiting[:n])
+	r.waiting = r.waiting[n:]
 }

@@ -34,14 +34,14 @@ func TestTheWaitingDeliveriesOfAnAccountAreBoundedAndForgottenWhenTheyAreDone(t 
 		t.Errorf("%d wait, %d workers are idle", acme.waiting, q.idle)
 	}
 	q.done(first)
-	if len(q.accounts) != 0 || len(q.order) != 0 || len(q.attempts) != 0 || q.idle != 16 {
+	if len(q.accounts) != 0 || len(q.receivers) != 0 || len(q.attempts) != 0 || q.idle != 16 {
 		t.Errorf("%d accounts, %d hosts and %d idle workers at the end", len(q.accounts), len(q.attempts), q.idle)
 	}
 	for i := range 10 * maxPerReceiver {
 		q.add(task{webhook.Delivery{Account: "acme"}, fmt.Sprint("h", i), now.Add(time.Hour)}, now)
 	}
-	if acme = q.accounts["acme"]; acme.waiting != maxPerAccount || len(acme.hosts) != maxPerAccount {
-		t.Errorf("%d wait for %d receivers", acme.waiting, len(acme.hosts))
+	if acme = q.accounts["acme"]; acme.waiting != maxPerAccount || len(q.receivers) != maxPerAccount {
+		t.Errorf("%d wait for %d receivers", acme.waiting, len(q.receivers))
 	}
 	for _, ok := q.next(now); ok; _, ok = q.next(now) {
 	}

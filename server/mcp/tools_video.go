@@ -3,7 +3,6 @@ package mcp
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -164,8 +163,8 @@ func (r *videoResult) sentence() string {
 }
 
 func videoRequest(a arguments) (*gateway.Request, error) {
-	row := betaModel(a.text("model"))
-	if row == nil {
+	row := videoapi.ModelOf(a.text("model"))
+	if row == nil || row.Family != video.FamilyBeta {
 		return gammaVideoBody(a).request(upstream.SubmitVideo)
 	}
 	b, err := betaVideoBody(a, row)
@@ -173,16 +172,6 @@ func videoRequest(a arguments) (*gateway.Request, error) {
 		return nil, err
 	}
 	return b.request(upstream.SubmitVideo)
-}
-
-// betaModel is the model's row in the beta family; nil if it is none of it.
-func betaModel(id string) *videoapi.Beta {
-	for _, row := range videoapi.BetaFamily() {
-		if slices.Contains(row.IDs, id) {
-			return &row
-		}
-	}
-	return nil
 }
 
 // sources are the arguments that name files, in the order in which a request has
@@ -256,7 +245,7 @@ var betaInputs = []struct{ layout, source, member, medium string }{
 }
 
 // betaVideoBody is the request of the beta family.
-func betaVideoBody(a arguments, row *videoapi.Beta) (body, error) {
+func betaVideoBody(a arguments, row *videoapi.Model) (body, error) {
 	layout := "" // from text only
 	for _, need := range row.Needs {
 		if need != "prompt" {

@@ -100,18 +100,21 @@ func TestAVendorInsideMayLinkToItsOwnHost(t *testing.T) {
 }
 
 func TestALinkGetsNothingOfTheGateways(t *testing.T) {
-	var got http.Header
-	up := newDriver(t, links(linking["in a document"], func(host string) string { return "http://" + host + "/x.wav" }, func(w http.ResponseWriter, r *http.Request) {
-		got = r.Header
-		_, _ = w.Write(file("abcd"))
-	}))
-	ctx := upstream.WithWire(t.Context(), http.Header{"Proxy-Authorization": {"Basic eDp5"}, "Traceparent": {"00-1-2-3"}})
-	reply, err := up.Do(ctx, asking(t, true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if names := slices.Sorted(maps.Keys(got)); !slices.Equal(names, []string{"Connection", "User-Agent"}) || reply.Body.Close() != nil {
-		t.Errorf("the link got %v", got)
+	for how, answer := range linking {
+		var got http.Header
+		up := newDriver(t, links(answer, func(host string) string { return "http://" + host + "/x.wav" }, func(w http.ResponseWriter, r *http.Request) {
+			got = r.Header
+			_, _ = w.Write(file("abcd"))
+		}))
+		ctx := upstream.WithWire(t.Context(), http.Header{"Proxy-Authorization": {"Basic eDp5"}, "Traceparent": {"00-1-2-3"}})
+		reply, err := up.Do(ctx, asking(t, true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		audio, err := io.ReadAll(reply.Body)
+		if names := slices.Sorted(maps.Keys(got)); !slices.Equal(names, []string{"Connection", "User-Agent"}) || reply.Body.Close() != nil || err != nil || string(audio) != string(file("abcd")) {
+			t.Errorf("%s: the link got %v; audio %q, %v", how, got, audio, err)
+		}
 	}
 }
 

@@ -66,36 +66,6 @@ func TestTheAudioOfEventsIsOneWAVFile(t *testing.T) {
 	}
 }
 
-func TestAudioThatIsOnlyALinkIsFetchedWithoutAKey(t *testing.T) {
-	for name, answer := range map[string]func(base string) (kind, body string){
-		"in events": func(base string) (string, string) { return "text/event-stream", event(1, nil, `"stop"`, base+"/x.wav") },
-		"in a document": func(base string) (string, string) {
-			return "application/json", strings.Split(strings.Split(event(1, nil, `"stop"`, base+"/x.wav"), "data:")[1], "\n")[0]
-		},
-	} {
-		up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodGet {
-				if r.Header.Get("Authorization") != "" {
-					t.Error("the link got the key")
-				}
-				_, _ = w.Write(file("abcd"))
-				return
-			}
-			kind, body := answer("http://" + r.Host)
-			w.Header().Set("Content-Type", kind)
-			_, _ = io.WriteString(w, body)
-		}))
-		reply, err := up.Do(t.Context(), asking(t, true))
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		data, err := io.ReadAll(reply.Body)
-		if err = errors.Join(err, reply.Body.Close()); err != nil || string(data) != string(file("abcd")) {
-			t.Errorf("%s: %v, %q", name, err, data)
-		}
-	}
-}
-
 func TestAnErrorInAnEventIsTheErrorOfTheCall(t *testing.T) {
 	for body, want := range map[string]struct {
 		code   fault.Code
@@ -128,30 +98,22 @@ func TestAnErrorInAnEventIsTheErrorOfTheCall(t *testing.T) {
 
 func TestTheNamesOfWhatIsDroppedAreBounded(t *testing.T) {
 	up := newDriver(t, events(event(1, []byte("abcd"), `"stop"`, "")))
+	drop := func(c *upstream.Call) []string {
+		reply, _ := vendortest.Answer(t, up, c)
+		return reply.Dropped
+	}
 	c := asking(t, true)
+	c.Body = c.Body.Set("speed", []byte("2")).Set("x_pitch", []byte("1")).Set("user", []byte("null")).Set("response_format", []byte(`"wav"`))
+	if got := strings.Join(drop(c), ", "); got != "speed, x_pitch" {
+		t.Errorf("dropped %s", got)
+	}
+	c = asking(t, true)
 	c.Body = c.Body.Set("größe", []byte("1"))
 	for i := range 1000 {
 		c.Body = c.Body.Set(fmt.Sprintf("x%06d", i), []byte("1"))
 	}
-	reply, err := up.Do(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := reply.Dropped; len(got) != 33 || got[0] != "x000000" || got[32] != "others" || reply.Body.Close() != nil {
+	if got := drop(c); len(got) != 33 || got[0] != "x000000" || got[32] != "others" {
 		t.Errorf("dropped %d: %.200q", len(got), got)
-	}
-}
-
-func TestWhatTheWireHasNoPlaceForIsNamed(t *testing.T) {
-	up := newDriver(t, events(event(1, []byte("abcd"), `"stop"`, "")))
-	c := asking(t, true)
-	c.Body = c.Body.Set("speed", []byte("2")).Set("x_pitch", []byte("1")).Set("user", []byte("null")).Set("response_format", []byte(`"wav"`))
-	reply, err := up.Do(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(reply.Dropped, ", "); got != "speed, x_pitch" || reply.Body.Close() != nil {
-		t.Errorf("dropped %s", got)
 	}
 }
 

@@ -1,0 +1,151 @@
+package retryqueue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errAway = errors.New("away")
+
+// journal is what was tried, and after how long.
+type journal struct {
+	mu    sync.Mutex
+	began time.Time
+	tried []string
+}
+
+func (j *journal) add(item string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.tried = append(j.tried, item+" "+time.Since(j.began).String())
+}
+
+// run runs a queue for a while.
+func run[T any](t *testing.T, q *Queue[T], during func()) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { q.Run(ctx) })
+	during()
+	stop()
+	running.Wait()
+}
+
+func TestAnItemIsTriedAfterGrowingWaitsUntilItSucceeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := journal{began: time.Now()}
+		q := New(Options{Size: 9, AtOnce: 1, Backoff: Backoff{First: time.Second, Most: 3 * time.Second}}, func(_ context.Context, item string, tries int) error {
+			if j.add(item); tries < 4 {
+				return errAway
+			}
+			return nil
+		})
+		if !q.Add("k", "a") || q.Len() != 1 {
+			t.Fatal("it was not taken")
+		}
+		run(t, q, func() { time.Sleep(time.Minute) })
+		if want := []string{"a 0s", "a 1s", "a 3s", "a 6s", "a 9s"}; !slices.Equal(j.tried, want) || q.Len() != 0 {
+			t.Errorf("%q, %d left", j.tried, q.Len())
+		}
+	})
+}
+
+func TestAKeyThatFailsDelaysNoOtherAndItsItemsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := journal{began: time.Now()}
+		q := New(Options{Size: 9, AtOnce: 1, Backoff: Backoff{First: time.Second, Most: time.Second}}, func(_ context.Context, item string, tries int) error {
+			if j.add(item); item == "bad" && tries < 2 {
+				return errAway
+			}
+			return nil
+		})
+		run(t, q, func() {
+			q.Add("k", "bad")
+			synctest.Wait()
+			q.Add("k", "good")
+			q.Add("other", "theirs")
+			time.Sleep(time.Minute)
+		})
+		if want := []string{"bad 0s", "theirs 0s", "bad 1s", "good 2s", "bad 2s"}; !slices.Equal(sorted(j.tried), sorted(want)) || q.Len() != 0 {
+			t.Errorf("%q, %d left", j.tried, q.Len())
+		}
+	})
+}
+
+func sorted(s []string) []string { return slices.Sorted(slices.Values(s)) }
+
+func TestAFullQueueTakesNoMoreAndADrainTriesEachItemOnce(t *testing.T) {
+	away, tried := true, 0
+	q := New(Options{Size: 3, AtOnce: 1, Backoff: Backoff{First: time.Hour, Most: time.Hour}}, func(context.Context, int, int) error {
+		tried++
+		if away {
+			return errAway
+		}
+		return nil
+	})
+	for i := range 3 {
+		if !q.Add([]string{"a", "a", "b"}[i], i) {
+			t.Fatalf("item %d was not taken", i)
+		}
+	}
+	if q.Add("c", 4) {
+		t.Error("the queue took more than it may")
+	}
+	if q.Drain(t.Context()); tried != 3 || q.Len() != 3 {
+		t.Errorf("%d tries, %d left", tried, q.Len())
+	}
+	away = false
+	if q.Drain(t.Context()); tried != 6 || q.Len() != 0 {
+		t.Errorf("%d tries, %d left", tried, q.Len())
+	}
+	q.Add("a", 5)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if q.Drain(over); q.Len() != 1 {
+		t.Error("a drain went on after its time")
+	}
+}
+
+func TestAQueueHasNoMoreTriesAtOnceThanItMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		running, most := 0, 0
+		q := New(Options{Size: 9, AtOnce: 2, Backoff: Backoff{First: time.Second, Most: time.Second}}, func(context.Context, string, int) error {
+			mu.Lock()
+			running++
+			most = max(most, running)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			running--
+			mu.Unlock()
+			return nil
+		})
+		run(t, q, func() {
+			for _, key := range []string{"a", "b", "c", "d"} {
+				q.Add(key, key)
+			}
+			time.Sleep(3 * time.Second)
+		})
+		if most != 2 || q.Len() != 0 {
+			t.Errorf("%d at once, %d left", most, q.Len())
+		}
+	})
+}
+
+func TestAWaitIsUpToAQuarterShorter(t *testing.T) {
+	b := Backoff{First: 4 * time.Second, Most: 8 * time.Second, Rand: func(n int64) int64 { return n - 1 }}
+	for _, want := range []time.Duration{3*time.Second + 1, 6*time.Second + 1, 6*time.Second + 1} {
+		if got := b.Next(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if b.Reset(); b.Next() != 3*time.Second+1 {
+		t.Error("it does not begin again")
+	}
+}
