@@ -262,8 +262,8 @@ func TestCircuitOpensAreCounted(t *testing.T) {
 	first := plays(failed(500))
 	r := two(t, &d, first)
 	for want := range int64(4) {
-		if got := r.CircuitOpens(); got["first"] != want || got["second"] != 0 || len(got) != 2 {
-			t.Errorf("after %d rests it tells of %v", want, got)
+		if c := r.Channels(); c[0].CircuitOpens != want || c[1].CircuitOpens != 0 {
+			t.Errorf("after %d rests it tells of %+v", want, c)
 		}
 		ask(t, r, first, 3)
 		d.now = d.now.Add(time.Minute)

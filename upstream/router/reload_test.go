@@ -182,7 +182,7 @@ func TestAReloadWithOtherKeysEndsRefusalsAndCooldowns(t *testing.T) {
 		if asked := now.asked() > 0 && (row.swap || v.asked() > before); asked != row.back {
 			t.Errorf("%s: it was asked: %t", name, asked)
 		}
-		if got, want := after.CircuitOpens()["c"], o.Previous.CircuitOpens()["c"]; got != want || want > 1 {
+		if got, want := after.Channels()[0].CircuitOpens, o.Previous.Channels()[0].CircuitOpens; got != want || want > 1 {
 			t.Errorf("%s: %d rests", name, got)
 		}
 	}

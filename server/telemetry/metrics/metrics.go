@@ -55,9 +55,6 @@ type Sources struct {
 	Gateway *gateway.Gateway
 	// Channels are those in force; it must be quick.
 	Channels func() []router.ChannelInfo
-	// CircuitOpens are how often the circuit breakers of channels opened, by channel;
-	// it must be quick.
-	CircuitOpens func() map[string]int64
 	// Store reports the state of the store's writes; it must be quick.
 	Store func() Store
 	// OpenWork counts what the store has open. [Metrics.Run] asks it.
