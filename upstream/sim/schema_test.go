@@ -40,7 +40,6 @@ func TestAnInstanceIsTheLeastThatTheSchemaAllows(t *testing.T) {
 		{`{"type":"string"}`, `"simulated"`},
 		{`{"type":"integer"}`, `0`},
 		{`{"type":"integer","minimum":2.5}`, `3`},
-		{`{"type":"integer","maximum":-2.5}`, `-3`},
 		{`{"type":"number","minimum":-1,"maximum":1}`, `0`},
 		{`{"type":"number","minimum":0.5}`, `0.5`},
 		{`{"type":["null","string"]}`, `null`},

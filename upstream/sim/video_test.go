@@ -3,11 +3,9 @@ package sim_test
 import (
 	"context"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -304,37 +302,14 @@ func TestTheOldestTaskIsForgotten(t *testing.T) {
 	}
 }
 
-// boxes are the kinds of the boxes that an MP4 file consists of.
-func boxes(t *testing.T, file []byte) (kinds []string) {
-	t.Helper()
-	for len(file) > 0 {
-		if len(file) < 8 || binary.BigEndian.Uint32(file) < 8 || int(binary.BigEndian.Uint32(file)) > len(file) {
-			t.Fatalf("a box of wrong length: %x", file[:min(len(file), 8)])
-		}
-		kinds = append(kinds, string(file[4:8]))
-		file = file[binary.BigEndian.Uint32(file):]
-	}
-	return kinds
-}
-
-func TestAVideoIsAlwaysTheSameOfItsPrompt(t *testing.T) {
-	link := func(body string) string {
+func TestTheFileOfAVideoSaysThatItIsSimulated(t *testing.T) {
+	for _, body := range []string{nestedAsk, flatAsk} {
 		u := sim.New(sim.Options{VideoTime: -1})
 		v := decoded(t, answerOf(t, u, asked(t, u, body)))
 		data, ok := strings.CutPrefix(v.Content.VideoURL+v.Output.VideoURL, "data:video/mp4;base64,")
 		file, err := base64.StdEncoding.DecodeString(data)
-		if !ok || err != nil || !strings.Contains(string(file), "Simulated by tollhouse: no model made this video.") {
+		if !ok || err != nil || !strings.Contains(string(file), "ftyp") || !strings.Contains(string(file), "Simulated by tollhouse: no model made this video.") {
 			t.Errorf("%v, %.60s", err, data)
-		}
-		if got := boxes(t, file); !slices.Equal(got, []string{"ftyp", "mdat", "moov", "free"}) {
-			t.Errorf("the file has the boxes %q", got)
-		}
-		return data
-	}
-	for _, body := range []string{nestedAsk, flatAsk} {
-		first, again, other := link(body), link(body), link(strings.Replace(body, "boat", "ship", 1))
-		if first != again || first == other {
-			t.Errorf("%s: the same is %t, another is %t", body, first == again, first == other)
 		}
 	}
 }
