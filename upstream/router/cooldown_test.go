@@ -91,6 +91,13 @@ func TestAShortRetryAfterIsRetriedOnTheOnlyChannel(t *testing.T) {
 	}
 }
 
+func TestAWaitThatAnUpstreamImposesIsAtMostAnHour(t *testing.T) {
+	_, err := router.Single(plays(later(429, 48*time.Hour))).Do(t.Context(), call(t, hello))
+	if e := fault.From(err); e.RetryAfter != time.Hour {
+		t.Errorf("retry after %s", e.RetryAfter)
+	}
+}
+
 func TestOfChannelsThatAreAllOutOnlyThePausedAreNotAsked(t *testing.T) {
 	refuses := func(r *router.Router) {
 		for range 3 {

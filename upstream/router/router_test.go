@@ -172,64 +172,6 @@ func TestABodyThatIsNoObjectTravelsAsItIs(t *testing.T) {
 	}
 }
 
-// TestFailOver is docs/faults.md, row 7, for each status of a vendor.
-func TestFailOver(t *testing.T) {
-	silent := fault.Wrap(fault.RequestTimeout, "slow", &upstream.Failure{Sent: true})
-	bad := (&upstream.Failure{Status: 400, Sent: true}).Fault()
-	for name, row := range map[string]struct {
-		err   error
-		again bool
-		last  fault.Code // when every channel says so
-	}{
-		"no connection":          {unsent(), true, fault.NoChannel},
-		"connection lost":        {lost(), true, fault.BadGateway},
-		"rate limit":             {failed(429), true, fault.UpstreamRateLimit},
-		"408":                    {failed(408), true, fault.RequestTimeout},
-		"500":                    {failed(500), true, fault.InternalServerError},
-		"501":                    {failed(501), true, fault.BadGateway},
-		"502":                    {failed(502), true, fault.BadGateway},
-		"503":                    {failed(503), true, fault.ServiceUnavailable},
-		"504":                    {failed(504), true, fault.RequestTimeout},
-		"529":                    {failed(529), true, fault.ServiceUnavailable},
-		"key refused":            {failed(401), true, fault.NoChannel},
-		"arrears":                {failed(403), true, fault.NoChannel},
-		"redirect":               {failed(302), true, fault.BadGateway},
-		"time-out after sending": {silent, false, fault.RequestTimeout},
-		"time-out before":        {fault.Wrap(fault.RequestTimeout, "slow", &upstream.Failure{}), true, fault.RequestTimeout},
-		"the caller's fault":     {bad, false, fault.InvalidRequest},
-		"a refusal in process":   {fault.New(fault.InvalidRequest, "no"), false, fault.InvalidRequest},
-		"an error of no kind":    {errors.New("boom"), true, fault.BadGateway},
-		"an upstream gives up":   {context.Canceled, true, fault.BadGateway},
-		"a nested client gone":   {fault.From(context.Canceled), true, fault.BadGateway},
-		"a failure by itself":    {&upstream.Failure{Status: 500, Sent: true}, true, fault.InternalServerError},
-		"operator's words": {
-			fault.Wrap(fault.Unauthorized, "vendor's text", &upstream.Failure{Status: 401, Fatal: true}), true, fault.NoChannel,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			first, second := plays(row.err), plays("ok")
-			r := newRouter(t, router.Options{}, every("1", first, 1), every("2", second, 2))
-			got, err := answer(t.Context(), r, call(t, hello))
-			if (got == "ok") != row.again || (err == nil) != row.again || first.asked() != 1 {
-				t.Errorf("%q, %v after %d attempts at the first", got, err, first.asked())
-			}
-			all := []*vendor{plays(row.err), plays(row.err), plays(row.err), plays(row.err)}
-			r = newRouter(t, router.Options{}, every("1", all[0], 1), every("2", all[1], 2), every("3", all[2], 3), every("4", all[3], 4))
-			_, err = answer(t.Context(), r, call(t, hello))
-			attempts := 0
-			for _, v := range all {
-				attempts += v.asked()
-			}
-			if want := map[bool]int{true: 3, false: 1}[row.again]; attempts != want || code(err) != row.last {
-				t.Errorf("%d attempts, want %d; %v, want %s", attempts, want, err, row.last)
-			}
-			if e := fault.From(err); strings.Contains(e.Message, "vendor's text") {
-				t.Errorf("the caller reads %q", e.Message)
-			}
-		})
-	}
-}
-
 func TestTheOnlyChannelIsAskedAgainOnceAndOnlyIfNothingWasSent(t *testing.T) {
 	for name, row := range map[string]struct {
 		script []any
@@ -246,14 +188,6 @@ func TestTheOnlyChannelIsAskedAgainOnceAndOnlyIfNothingWasSent(t *testing.T) {
 		if v.asked() != row.asked || code(err) != row.want {
 			t.Errorf("%s: asked %d times, %v", name, v.asked(), err)
 		}
-	}
-}
-
-func TestAWaitThatAnUpstreamImposesIsAtMostAnHour(t *testing.T) {
-	slow := fault.From(failed(429)).With(func(e *fault.Error) { e.RetryAfter = 48 * time.Hour })
-	_, err := router.Single(plays(slow)).Do(t.Context(), call(t, hello))
-	if e := fault.From(err); e.RetryAfter != time.Hour || slow.RetryAfter != 48*time.Hour {
-		t.Errorf("retry after %s", e.RetryAfter)
 	}
 }
 
