@@ -60,6 +60,7 @@ type attempt struct {
 	test    bool // it says nothing of the channel
 
 	parent context.Context // the caller's
+	ctx    context.Context // of the call; a *timeout is the cause of its end where the time is up
 	cancel context.CancelCauseFunc
 	start  time.Time // by the real clock
 	reply  upstream.Reply
@@ -71,13 +72,29 @@ type attempt struct {
 	readErr   error   // what reads say from now on; the reader's own
 	verdict   verdict // of an attempt that was refused
 
-	mu         sync.Mutex
-	timer      *time.Timer
-	expired    *fault.Error // the time-out that ended the attempt
-	readerSlow bool         // it ran out of time while no read waited for the upstream
-	accepted   bool
-	ended      bool
-	cut        *fault.Error // the channel's failure that ended the answer
+	mu       sync.Mutex
+	timer    *time.Timer
+	accepted bool
+	ended    bool
+	cut      *fault.Error // the channel's failure that ended the answer
+}
+
+// timeout is why an attempt ended whose time was up.
+type timeout struct {
+	fault      *fault.Error
+	readerSlow bool // no read waited for the upstream then, which says nothing of the channel
+}
+
+// Error is that of the fault.
+func (t *timeout) Error() string { return t.fault.Error() }
+
+// Unwrap lets a Router that is the channel's upstream find the fault.
+func (t *timeout) Unwrap() error { return t.fault }
+
+// timedOut is the time-out that ended the attempt; nil if none did.
+func (a *attempt) timedOut() *timeout {
+	t, _ := context.Cause(a.ctx).(*timeout)
+	return t
 }
 
 var (
@@ -101,11 +118,11 @@ func (a *attempt) run(ctx context.Context, call *upstream.Call) (*upstream.Reply
 		ctx = call.Begin(ctx, event)
 	}
 	a.parent, a.start = ctx, time.Now()
-	ctx, a.cancel = context.WithCancelCause(ctx)
+	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	a.mu.Lock()
 	a.timer = time.AfterFunc(min(a.Timeout.Headers, a.Timeout.Total), a.onTimer)
 	a.mu.Unlock()
-	reply, err := a.ask(ctx, call, model)
+	reply, err := a.ask(a.ctx, call, model)
 	now := a.now()
 	event.Duration = now.Sub(a.since)
 	var failure *fault.Error
@@ -177,7 +194,7 @@ func (a *attempt) refuse(err error, call *upstream.Call, now time.Time, took tim
 	a.closed.Store(true)
 	a.finish(nil)
 	a.stats.abandoned(took)
-	if !upstream.IsNotSent(err) && !a.wasReaderSlow() && a.parent.Err() == nil {
+	if late := a.timedOut(); !upstream.IsNotSent(err) && (late == nil || !late.readerSlow) && a.parent.Err() == nil {
 		a.verdict = judge(call.Op, e)
 	}
 	if !a.test {
@@ -293,9 +310,7 @@ func (a *attempt) onTimer() {
 		a.timer.Reset(left)
 		return
 	}
-	a.expired = fault.New(fault.RequestTimeout, "The upstream "+what+".")
-	a.readerSlow = a.firstByte.Load() && !reading
-	a.cancel(a.expired)
+	a.cancel(&timeout{fault.New(fault.RequestTimeout, "The upstream "+what+"."), a.firstByte.Load() && !reading})
 }
 
 // onFirstByte lets the idle time-out run from the first byte on.
@@ -303,7 +318,7 @@ func (a *attempt) onFirstByte() {
 	a.firstByte.Store(true)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.ended && a.expired == nil {
+	if !a.ended && a.timedOut() == nil {
 		a.timer.Reset(max(min(a.Timeout.Idle, a.Timeout.Total-time.Since(a.start)), 0))
 	}
 }
@@ -311,13 +326,10 @@ func (a *attempt) onFirstByte() {
 // explain says why the attempt failed: it ran out of time, its caller left, or
 // what the upstream said.
 func (a *attempt) explain(err error) *fault.Error {
-	a.mu.Lock()
-	expired := a.expired
-	a.mu.Unlock()
-	switch {
-	case expired != nil:
+	switch late := a.timedOut(); {
+	case late != nil:
 		f, _ := upstream.FailureOf(err)
-		return expired.With(func(e *fault.Error) { e.Err = &upstream.Failure{Sent: f.Sent, Err: err} })
+		return late.fault.With(func(e *fault.Error) { e.Err = &upstream.Failure{Sent: f.Sent, Err: err} })
 	case a.parent.Err() != nil:
 		return contextError(a.parent, err)
 	}
@@ -359,7 +371,7 @@ func (a *attempt) end(err error) error {
 		return err
 	}
 	e := a.explain(err)
-	if a.wasReaderSlow() {
+	if late := a.timedOut(); late != nil && late.readerSlow {
 		a.finish(nil)
 	} else {
 		a.finish(e)
@@ -373,12 +385,10 @@ func (a *attempt) Close() error {
 	if a.closed.Swap(true) {
 		return nil
 	}
-	a.mu.Lock()
-	cut := a.expired
-	if a.readerSlow {
-		cut = nil
+	var cut *fault.Error
+	if late := a.timedOut(); late != nil && !late.readerSlow {
+		cut = late.fault
 	}
-	a.mu.Unlock()
 	a.cancel(context.Canceled)
 	err := a.closeBody()
 	a.finish(cut)
@@ -391,14 +401,6 @@ func (a *attempt) closeBody() (err error) {
 	}
 	defer recoverAsError(&err)
 	return a.body.Close()
-}
-
-// wasReaderSlow reports whether the attempt ran out of time since its reader was slow,
-// which says nothing of the channel.
-func (a *attempt) wasReaderSlow() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.readerSlow
 }
 
 // recoverAsError turns a panic into an error.
