@@ -281,27 +281,6 @@ func TestMediaAreMentionedAndCounted(t *testing.T) {
 	}
 }
 
-func TestAModelThatIsNotServedIsRefusedAsAVendorWould(t *testing.T) {
-	u := New(Options{Models: []string{"other"}})
-	_, err := u.Do(t.Context(), callOf(t, hello))
-	var f *fault.Error
-	var cause *upstream.Failure
-	if !errors.As(err, &f) || !errors.As(err, &cause) || f.Code != fault.ModelNotFound || f.HTTPStatus() != 404 || cause.Status != 404 {
-		t.Errorf("got %v", err)
-	}
-	if u.Supports(upstream.ChatCompletion, "m") || !u.Supports(upstream.ChatCompletion, "other") || u.Supports("paint", "other") {
-		t.Error("Supports does not say so")
-	}
-}
-
-func TestARequestThatBreaksARuleIsRefusedAsAVendorWould(t *testing.T) {
-	_, err := New(Options{}).Do(t.Context(), callOf(t, with(`"temperature":3`)))
-	var f *fault.Error
-	if !errors.As(err, &f) || f.HTTPStatus() != 400 || f.Param != "temperature" || !strings.Contains(string(f.Body), `"param":"temperature"`) {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestABoundCutsTheAnswerToExactlySoManyTokens(t *testing.T) {
 	for _, model := range []string{"m", "delta-k3"} {
 		body := strings.Replace(hello, `"m"`, `"`+model+`"`, 1)
