@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -51,7 +50,7 @@ func TestWhatCountsAgainstAChannel(t *testing.T) {
 	}{
 		"a failure of the vendor":         {failed(500), upstream.ChatCompletion, 3},
 		"no connection":                   {unsent(), upstream.ChatCompletion, 3},
-		"a cut answer":                    {cutShort, upstream.ChatCompletion, 3},
+		"a cut answer":                    {halfAnAnswer, upstream.ChatCompletion, 3},
 		"an answer that Accept refuses":   {"error frame", upstream.ChatCompletion, 3},
 		"a chat's 405":                    {failed(405), upstream.ChatCompletion, 3},
 		"no token counter, by a 405":      {failed(405), upstream.CountTokens, 6},
@@ -196,11 +195,6 @@ func TestAQuickFailureDoesNotLowerTheLatency(t *testing.T) {
 	})
 }
 
-// cutShort is an answer that breaks off.
-func cutShort(context.Context, *upstream.Call) (*upstream.Reply, error) {
-	return says(iotest.ErrReader(errors.New("reset"))), nil
-}
-
 // tests makes n test calls of the channel "first".
 func tests(t *testing.T, r *router.Router, n int) {
 	t.Helper()
@@ -213,7 +207,7 @@ func tests(t *testing.T, r *router.Router, n int) {
 
 func TestATestCallDoesNotChangeTheHealth(t *testing.T) {
 	for name, outcome := range map[string]any{
-		"a good answer": "ok", "a cut answer": cutShort, "an error of the vendor's": failed(500), "a refused key": failed(401), "a proxy's refusal": failed(407),
+		"a good answer": "ok", "a cut answer": halfAnAnswer, "an error of the vendor's": failed(500), "a refused key": failed(401), "a proxy's refusal": failed(407),
 		"a time to wait": later(429, 20*time.Second), "the test's own fault": failed(400), "nobody there": unsent(), "a connection lost": lost(),
 	} {
 		for _, row := range []struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -111,27 +110,6 @@ func start(ctx context.Context, r *router.Router, c *upstream.Call) *asked {
 	return a
 }
 
-func TestASlotIsHeldUntilTheAnswersBodyHasEnded(t *testing.T) {
-	for name, end := range map[string]func(io.ReadCloser){
-		"closed": func(b io.ReadCloser) { _ = b.Close() },
-		"read":   func(b io.ReadCloser) { _, _ = io.ReadAll(b) },
-	} {
-		r := newRouter(t, router.Options{}, narrow("full", plays("full"), 1, 0), every("other", plays("other"), 1))
-		reply, err := r.Do(t.Context(), call(t, hello))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, _ := answer(t.Context(), r, call(t, hello)); got != "other" {
-			t.Errorf("%s: before the end the next got %q", name, got)
-		}
-		end(reply.Body)
-		if got, _ := answer(t.Context(), r, call(t, hello)); got != "full" {
-			t.Errorf("%s: after it %q", name, got)
-		}
-		_ = reply.Body.Close()
-	}
-}
-
 func TestAThousandCallsNeverExceedTheLimitsAndNoSlotIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDice(17)
@@ -187,15 +165,5 @@ func TestNoMoreCallsBeginInAMinuteThanTheVendorTakes(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestALimitThatCannotBeIsRefused(t *testing.T) {
-	for what, c := range map[string]router.Channel{
-		"-1 calls at a time": narrow("c", plays("ok"), -1, 0), "-2 of calls a minute": narrow("c", plays("ok"), 0, -2),
-	} {
-		if _, err := router.New([]router.Channel{c}, router.Options{}); err == nil || !strings.Contains(err.Error(), what) {
-			t.Errorf("%s: %v", what, err)
-		}
 	}
 }

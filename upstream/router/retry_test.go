@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -94,6 +95,40 @@ func TestFailOver(t *testing.T) {
 		if e := fault.From(err); strings.Contains(e.Message, "vendor's text") {
 			t.Errorf("%s: the caller reads %q", name, e.Message)
 		}
+	}
+}
+
+func TestTheOnlyChannelIsAskedAgainWhereNothingWasSentOrAfterAShortWait(t *testing.T) {
+	for name, row := range map[string]struct {
+		op     upstream.Op
+		script []any
+		asked  int
+		took   time.Duration
+		want   fault.Code
+	}{
+		"nothing sent":       {upstream.ChatCompletion, []any{unsent(), "ok"}, 2, 0, ""},
+		"nothing sent twice": {upstream.ChatCompletion, []any{unsent(), unsent(), "ok"}, 2, 0, fault.NoChannel},
+		"sent":               {upstream.ChatCompletion, []any{lost(), "ok"}, 1, 0, fault.BadGateway},
+		"wait a second":      {upstream.ChatCompletion, []any{later(429, time.Second), "ok"}, 2, time.Second, ""},
+		"wait for less":      {upstream.ChatCompletion, []any{later(503, 50*time.Millisecond), "ok"}, 2, 50 * time.Millisecond, ""},
+		"wait for more":      {upstream.ChatCompletion, []any{later(429, 1001*time.Millisecond), "ok"}, 1, 0, fault.UpstreamRateLimit},
+		"it does not say":    {upstream.ChatCompletion, []any{failed(429), "ok"}, 1, 0, fault.UpstreamRateLimit},
+		"not before work":    {upstream.ChatCompletion, []any{later(500, time.Second), "ok"}, 1, 0, fault.InternalServerError},
+		"the caller's own":   {upstream.ChatCompletion, []any{later(400, time.Second), "ok"}, 1, 0, fault.InvalidRequest},
+		"an image, refused":  {upstream.GenerateImage, []any{later(503, time.Second), "ok"}, 2, time.Second, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := plays(row.script...)
+				c := call(t, hello)
+				c.Op = row.op
+				began := time.Now()
+				_, err := answer(t.Context(), router.Single(v), c)
+				if v.asked() != row.asked || time.Since(began) != row.took || code(err) != row.want {
+					t.Errorf("asked %d times in %s: %v", v.asked(), time.Since(began), err)
+				}
+			})
+		})
 	}
 }
 

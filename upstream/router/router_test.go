@@ -24,6 +24,8 @@ func TestAChannelThatCannotWorkIsRefusedByName(t *testing.T) {
 	for what, spoil := range map[string]func(*router.Channel){
 		"has no upstream":                    func(c *router.Channel) { c.Upstream = nil },
 		"weight -1 is negative":              func(c *router.Channel) { c.Weight = -1 },
+		"-1 calls at a time":                 func(c *router.Channel) { c.MaxConcurrent = -1 },
+		"number -2 of calls a minute":        func(c *router.Channel) { c.RPM = -2 },
 		"has no models":                      func(c *router.Channel) { c.Models = nil },
 		"time-out is negative":               func(c *router.Channel) { c.Timeout.Idle = -1 },
 		`"m": "" has an empty id`:            func(c *router.Channel) { c.Models = map[string]string{"m": ""} },
@@ -156,38 +158,14 @@ func TestTheUpstreamGetsItsOwnModelAndNoFieldThatItRefuses(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestABodyThatIsNoObjectTravelsAsItIs(t *testing.T) {
+	form := &upstream.Call{Op: upstream.ChatCompletion, Model: "m", Body: upstream.BytesBody([]byte("--form"))} // travels as it is
 	v := plays("ok")
-	r := newRouter(t, router.Options{}, router.Channel{
-		Name: "c", Upstream: v, Models: map[string]string{"m": "u"}, Drop: []string{"n"},
-	})
-	c := &upstream.Call{Op: upstream.ChatCompletion, Model: "m", Body: upstream.BytesBody([]byte("--form"))}
-	if _, err := answer(t.Context(), r, c); err != nil {
+	r := newRouter(t, router.Options{}, router.Channel{Name: "c", Upstream: v, Models: map[string]string{"m": "u"}, Drop: []string{"n"}})
+	if _, err := answer(t.Context(), r, form); err != nil {
 		t.Fatal(err)
 	}
 	if sent, err := v.calls[0].Body.Bytes(); string(sent) != "--form" || err != nil || v.calls[0].Model != "u" {
 		t.Errorf("%q, %v, model %s", sent, err, v.calls[0].Model)
-	}
-}
-
-func TestTheOnlyChannelIsAskedAgainOnceAndOnlyIfNothingWasSent(t *testing.T) {
-	for name, row := range map[string]struct {
-		script []any
-		asked  int
-		want   fault.Code
-	}{
-		"nothing sent":       {[]any{unsent(), "ok"}, 2, ""},
-		"nothing sent twice": {[]any{unsent(), unsent(), "ok"}, 2, fault.NoChannel},
-		"sent":               {[]any{lost(), "ok"}, 1, fault.BadGateway},
-		"rate limit":         {[]any{failed(429), "ok"}, 1, fault.UpstreamRateLimit},
-	} {
-		v := plays(row.script...)
-		_, err := answer(t.Context(), router.Single(v), call(t, hello))
-		if v.asked() != row.asked || code(err) != row.want {
-			t.Errorf("%s: asked %d times, %v", name, v.asked(), err)
-		}
 	}
 }
 
@@ -353,39 +331,6 @@ func TestAClientThatLeavesIsNoFailureOfTheChannel(t *testing.T) {
 		if first.asked() != 5 || second.asked() != 0 || !r.Channels()[0].Usable {
 			t.Errorf("%s: first %d, second %d, %+v", name, first.asked(), second.asked(), r.Channels())
 		}
-	}
-}
-
-func TestACutAnswerIsABadGateway(t *testing.T) {
-	cut := plays(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-		return says(io.MultiReader(strings.NewReader("half"), readFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))), nil
-	})
-	got, err := answer(t.Context(), router.Single(cut), call(t, hello))
-	var f *upstream.Failure
-	if got != "half" || code(err) != fault.BadGateway || !errors.Is(err, io.ErrUnexpectedEOF) || !errors.As(err, &f) || !f.Sent {
-		t.Errorf("%q, %v", got, err)
-	}
-}
-
-func TestAClosedAnswerCannotBeReadAndIsClosedOnce(t *testing.T) {
-	body := &closable{Reader: strings.NewReader("text")}
-	var ended context.Context
-	up := upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-		ended = ctx
-		return &upstream.Reply{Status: 200, Body: body}, nil
-	})
-	reply, err := router.Single(up).Do(t.Context(), call(t, hello))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if ended.Err() != nil {
-		t.Error("the call ended before its answer")
-	}
-	if err := errors.Join(reply.Body.Close(), reply.Body.Close()); err != nil || !body.closed || ended.Err() == nil {
-		t.Errorf("%v, closed %v, context %v", err, body.closed, ended.Err())
-	}
-	if n, err := reply.Body.Read(make([]byte, 4)); n != 0 || err == nil || err == io.EOF {
-		t.Errorf("read %d bytes, %v", n, err)
 	}
 }
 
