@@ -26,6 +26,8 @@ func TestAChannelThatCannotWorkIsRefusedByName(t *testing.T) {
 		"weight -1 is negative":              func(c *router.Channel) { c.Weight = -1 },
 		"-1 calls at a time":                 func(c *router.Channel) { c.MaxConcurrent = -1 },
 		"number -2 of calls a minute":        func(c *router.Channel) { c.RPM = -2 },
+		"the drain -1ns is negative":         func(c *router.Channel) { c.Drain = -1 },
+		"a field that it passes has no name": func(c *router.Channel) { c.Pass = []string{""} },
 		"has no models":                      func(c *router.Channel) { c.Models = nil },
 		"time-out is negative":               func(c *router.Channel) { c.Timeout.Idle = -1 },
 		`"m": "" has an empty id`:            func(c *router.Channel) { c.Models = map[string]string{"m": ""} },
