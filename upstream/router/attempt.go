@@ -132,7 +132,7 @@ func (a *attempt) run(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	} else {
 		failure = a.refuse(err, call, now, event.Duration-a.reply.Withheld)
 		f, _ := upstream.FailureOf(failure)
-		event.Err, event.Sent, event.Refused, event.Status = failure, f.Sent && !upstream.IsNotSent(err), f.Refused, f.Status
+		event.Err, event.Sent, event.Refused, event.Status = failure, f.Sent, f.Refused, f.Status
 	}
 	if call.Observe != nil {
 		call.Observe(event)
@@ -194,7 +194,7 @@ func (a *attempt) refuse(err error, call *upstream.Call, now time.Time, took tim
 	a.closed.Store(true)
 	a.finish(nil)
 	a.stats.abandoned(took)
-	if late := a.timedOut(); !upstream.IsNotSent(err) && (late == nil || !late.readerSlow) && a.parent.Err() == nil {
+	if late := a.timedOut(); (late == nil || !late.readerSlow) && a.parent.Err() == nil {
 		a.verdict = judge(call.Op, e)
 	}
 	if !a.test {

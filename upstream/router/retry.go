@@ -46,6 +46,7 @@ const (
 //
 //	                                                chat, embeddings  pictures, speech,
 //	the attempt ended in                            and polls         videos             channel
+//	a refusal of a call that cannot be sent         none              none               unknown
 //	one of several keys was refused or limited      other key         other key          unknown
 //	the key or the account was refused              other channel     other channel      failed
 //	the request exceeds the rate limit by its size  other channel     other channel      healthy
@@ -71,6 +72,8 @@ func judge(op upstream.Op, e *fault.Error) verdict {
 		v.wait = e.RetryAfter
 	}
 	switch {
+	case f.Unasked:
+		v = verdict{}
 	case f.OtherKey:
 		v.next, v.health = nextKey, unknown
 	case f.Fatal:
