@@ -39,12 +39,6 @@ func (h *holds) Do(ctx context.Context, _ *upstream.Call) (*upstream.Reply, erro
 	}
 }
 
-func (h *holds) running() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.calls)
-}
-
 // held is how many calls have not ended.
 func (h *holds) held() int {
 	h.mu.Lock()
@@ -62,15 +56,6 @@ func (h *holds) end(err error) error {
 	h.calls[h.over] <- err
 	h.over++
 	return nil
-}
-
-// let ends the nth call.
-func (h *holds) let(n int, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if n < len(h.calls) {
-		h.calls[n] <- err
-	}
 }
 
 func narrow(name string, up upstream.Upstream, most, rpm int) router.Channel {

@@ -81,14 +81,6 @@ func TestStructuredOutputFollowsItsSchema(t *testing.T) {
 	checked(t, schema, r.Choices[0].Message.Content.String())
 }
 
-func TestJSONModeGivesAnObjectThatSaysItIsSimulated(t *testing.T) {
-	r := ask(t, Options{}, with(`"response_format":{"type":"json_object"}`))
-	want := `{"simulated":true,"you_said":"Hello there, friend."}`
-	if got := r.Choices[0].Message.Content.String(); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
 func FuzzAnInstanceIsAlwaysJSON(f *testing.F) {
 	f.Add(`{"type":"object","required":["a"],"properties":{"a":{"type":"string","pattern":"^a|b$"}}}`)
 	f.Add(`{"anyOf":[{"type":"array","minItems":3,"uniqueItems":true,"items":{"type":"number","exclusiveMinimum":1}}]}`)
