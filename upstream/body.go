@@ -141,8 +141,7 @@ func (b Body) Bytes() ([]byte, error) {
 // Open returns a reader over the body and its length. The caller closes it.
 func (b Body) Open() (io.ReadCloser, int64, error) {
 	if b.form != nil {
-		d, size := b.form.reader(b.form.edited(b.edits))
-		return d, size, nil
+		return b.form.reader(b.form.edited(b.edits))
 	}
 	data, err := b.Bytes()
 	if err != nil {
@@ -177,19 +176,6 @@ func (b *onceReader) Read(p []byte) (int, error) {
 		return n, io.EOF
 	}
 	return n, nil
-}
-
-// WriteTo writes what is left at once, and not through a buffer.
-func (b *onceReader) WriteTo(w io.Writer) (int64, error) {
-	b.mu.Lock()
-	data := b.data
-	b.data = nil
-	b.mu.Unlock()
-	if len(data) == 0 {
-		return 0, nil
-	}
-	n, err := w.Write(data)
-	return int64(n), err
 }
 
 // Close frees it.

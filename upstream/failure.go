@@ -18,6 +18,9 @@ type Failure struct {
 	// Sent says that the request may have reached the vendor. Only where it is
 	// false is it certain that nothing was billed.
 	Sent bool
+	// Unasked says that the call never went to the upstream, of whose health its refusal
+	// says nothing.
+	Unasked bool
 	// Refused says that the vendor refused before any work, so that nothing was
 	// billed (429, 503, 529).
 	Refused bool
@@ -52,7 +55,10 @@ func FromStatus(status int) *Failure {
 // Error describes the failure for the log.
 func (f *Failure) Error() string {
 	s := "upstream"
-	if f.Status != 0 {
+	switch {
+	case f.Unasked:
+		s += " not asked"
+	case f.Status != 0:
 		s += " status " + strconv.Itoa(f.Status)
 	}
 	if f.Err != nil {
@@ -172,16 +178,8 @@ func FailureOf(err error) (f *Failure, found bool) {
 	return &Failure{Sent: true, Err: err}, false
 }
 
-// NotSent marks the refusal of a call that never went to its upstream, because
-// it cannot be put into the upstream's words. It says nothing of the upstream's
-// health.
-func NotSent(refusal *fault.Error) error { return &notSentError{refusal} }
-
-// IsNotSent reports whether err is of [NotSent].
-func IsNotSent(err error) bool { return errors.As(err, new(*notSentError)) }
-
-type notSentError struct{ fault *fault.Error }
-
-func (u *notSentError) Error() string { return u.fault.Error() }
-
-func (u *notSentError) Unwrap() error { return u.fault }
+// NotSent is the refusal of a call that never goes to its upstream, because it cannot
+// be put into the upstream's words ([Failure.Unasked]).
+func NotSent(refusal *fault.Error) error {
+	return refusal.With(func(e *fault.Error) { e.Err = &Failure{Unasked: true, Err: refusal.Err} })
+}

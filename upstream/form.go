@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"mime/multipart"
+	"net/textproto"
 	"slices"
 	"strings"
 	"sync"
@@ -115,8 +116,8 @@ func (p *Part) sum() ([]byte, error) {
 		return nil, err
 	}
 	h := sha256.New()
-	n, err := copyChunks(h, io.LimitReader(rc, p.Size))
-	if err == nil && n < p.Size {
+	n, err := io.CopyN(h, rc, p.Size)
+	if err == io.EOF && n < p.Size {
 		err = io.ErrUnexpectedEOF
 	}
 	return h.Sum(nil), errors.Join(err, rc.Close())
@@ -182,174 +183,93 @@ func raw(parts []Part, name string) []byte {
 	return nil
 }
 
-// appendHead appends what stands before a part's content.
-func (f *Form) appendHead(dst []byte, p *Part) []byte {
-	disposition := multipart.FileContentDisposition(p.Name, p.Filename)
-	if p.Filename == "" {
-		disposition = strings.TrimSuffix(disposition, `; filename=""`)
-	}
-	dst = append(append(append(dst, "--"...), f.Boundary...), "\r\nContent-Disposition: "...)
-	dst = append(dst, disposition...)
-	if p.ContentType != "" {
-		dst = append(append(dst, "\r\nContent-Type: "...), singleLine(p.ContentType)...)
-	}
-	return append(dst, "\r\n\r\n"...)
-}
-
 // singleLine is a header's value without line breaks.
 func singleLine(s string) string { return strings.NewReplacer("\r", "", "\n", "").Replace(s) }
 
 // reader is the form of these parts on the wire, and its length.
-func (f *Form) reader(parts []Part) (*formReader, int64) {
-	d := &formReader{sections: make([]section, 0, 2*len(parts)+1)}
-	var size int64
-	add := func(n int64, open func() (io.ReadCloser, error)) {
-		d.sections = append(d.sections, section{n, open})
-		size += n
+func (f *Form) reader(parts []Part) (r *formReader, size int64, err error) {
+	r = &formReader{sections: make([]Part, 0, 2*len(parts)+1)}
+	var text bytes.Buffer
+	w := multipart.NewWriter(&text)
+	err = w.SetBoundary(f.Boundary)
+	addText := func() {
+		r.sections = append(r.sections, Field("", text.String()))
+		size += int64(text.Len())
+		text.Reset()
 	}
-	addText := func(text []byte) {
-		add(int64(len(text)), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil })
+	for _, p := range parts {
+		disposition := multipart.FileContentDisposition(p.Name, p.Filename)
+		if p.Filename == "" {
+			disposition = strings.TrimSuffix(disposition, `; filename=""`)
+		}
+		head := textproto.MIMEHeader{"Content-Disposition": {disposition}}
+		if p.ContentType != "" {
+			head.Set("Content-Type", singleLine(p.ContentType))
+		}
+		_, _ = w.CreatePart(head) // a buffer takes everything
+		addText()
+		r.sections = append(r.sections, p)
+		size += p.Size
 	}
-	var head []byte
-	for i := range parts {
-		addText(f.appendHead(head, &parts[i]))
-		add(parts[i].Size, parts[i].Content)
-		head = []byte("\r\n")
-	}
-	addText(append(append(append(head, "--"...), f.Boundary...), "--\r\n"...))
-	return d, size
+	_ = w.Close()
+	addText()
+	return r, size, err
 }
 
-// formReader reads a form as it goes over the wire. It is for one goroutine, but
-// for Close.
+// formReader reads a form as it goes over the wire. Close may be called while a Read
+// runs, and then waits for it.
 type formReader struct {
-	sections []section // what is left
-
-	mu      sync.Mutex
-	content io.ReadCloser // of sections[0]; nil until it is read
-	left    int64         // of the content
-	closed  bool
-}
-
-// section is a content, or what stands before one or behind the last.
-type section struct {
-	size int64
-	open func() (io.ReadCloser, error)
+	mu       sync.Mutex
+	sections []Part // that are left: contents, and what stands before each and behind the last
+	content  io.ReadCloser
+	left     int64 // of the content, which is that of the first section; nil until it is read
+	closed   bool
 }
 
 var errClosedForm = errors.New("the form's reader is closed")
 
 // Read reads on. A content that is shorter than it was said to be is an
-// io.ErrUnexpectedEOF.
-func (d *formReader) Read(p []byte) (int, error) {
-	if len(p) == 0 {
-		return 0, nil
-	}
-	for {
-		r, err := d.current()
-		if err != nil {
-			return 0, err
+// io.ErrUnexpectedEOF; of one that is longer the rest is left out.
+func (r *formReader) Read(p []byte) (n int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for n == 0 && err == nil && len(p) > 0 {
+		switch {
+		case r.closed:
+			return 0, errClosedForm
+		case len(r.sections) == 0:
+			return 0, io.EOF
+		case r.content == nil:
+			if r.content, err = r.sections[0].Content(); err != nil {
+				r.content = nil
+				return 0, err
+			}
+			r.left = r.sections[0].Size
 		}
-		n, err := r.Read(p)
-		if err == io.EOF {
-			err = d.next()
+		n, err = r.content.Read(p[:min(int64(len(p)), r.left)])
+		r.left -= int64(n)
+		if err == nil && r.left > 0 {
+			continue
 		}
-		if n > 0 || err != nil {
-			return n, err
+		if err == io.EOF && r.left > 0 {
+			err = io.ErrUnexpectedEOF
+		} else if err == io.EOF {
+			err = nil
 		}
+		err = errors.Join(err, r.content.Close())
+		r.content, r.sections = nil, r.sections[1:]
 	}
-}
-
-// WriteTo writes the rest in large pieces, which spares a transport its small
-// ones.
-func (d *formReader) WriteTo(w io.Writer) (total int64, err error) {
-	for {
-		r, err := d.current()
-		if err == io.EOF {
-			return total, nil
-		}
-		if err != nil {
-			return total, err
-		}
-		n, err := copyChunks(w, r)
-		total += n
-		if err == nil {
-			err = d.next()
-		}
-		if err != nil {
-			return total, err
-		}
-	}
-}
-
-// current is the reader of the section that is next.
-func (d *formReader) current() (_ io.Reader, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.closed:
-		return nil, errClosedForm
-	case len(d.sections) == 0:
-		return nil, io.EOF
-	case d.content == nil:
-		if d.content, err = d.sections[0].open(); err != nil {
-			d.content = nil
-			return nil, err
-		}
-		d.left = d.sections[0].size
-	}
-	return contentReader{d}, nil
-}
-
-// next goes on after the end of a section.
-func (d *formReader) next() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return errClosedForm
-	}
-	err := d.content.Close()
-	if d.left > 0 {
-		err = io.ErrUnexpectedEOF
-	}
-	d.content, d.sections = nil, d.sections[1:]
-	return err
-}
-
-// Close closes the content that is open.
-func (d *formReader) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil
-	}
-	d.closed = true
-	if d.content != nil {
-		return d.content.Close()
-	}
-	return nil
-}
-
-// contentReader is the rest of the open content, and nothing past its size.
-type contentReader struct{ *formReader }
-
-// Read reads on in the content.
-func (r contentReader) Read(p []byte) (int, error) {
-	if r.left == 0 {
-		return 0, io.EOF
-	}
-	n, err := r.content.Read(p[:min(int64(len(p)), r.left)])
-	r.left -= int64(n)
 	return n, err
 }
 
-// chunks are buffers through which contents are copied.
-var chunks = sync.Pool{New: func() any { return new([64 << 10]byte) }}
-
-// copyChunks copies in pieces of 64 KiB.
-func copyChunks(w io.Writer, r io.Reader) (int64, error) {
-	chunk := chunks.Get().(*[64 << 10]byte)
-	defer chunks.Put(chunk)
-	// Hidden, since a reader or a writer that copies by itself takes smaller pieces.
-	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, chunk[:])
+// Close closes the content that is open.
+func (r *formReader) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	content := r.content
+	r.closed, r.content = true, nil
+	if content != nil {
+		return content.Close()
+	}
+	return nil
 }

@@ -102,7 +102,7 @@ func TestAFormSaysWhatAnObjectWould(t *testing.T) {
 	}
 }
 
-func TestWhatAFormWritesIsWhatItReads(t *testing.T) {
+func TestALongFormIsReadInPiecesUntilItIsClosed(t *testing.T) {
 	form := sampleForm()
 	form.Parts[1] = formFile("image", "a.png", strings.Repeat("0123456789", 20_000))
 	rc, size, err := upstream.FormBody(form).Open()
@@ -113,14 +113,13 @@ func TestWhatAFormWritesIsWhatItReads(t *testing.T) {
 	if _, err := io.ReadFull(rc, head); err != nil {
 		t.Fatal(err)
 	}
-	var rest bytes.Buffer
-	n, err := rc.(io.WriterTo).WriteTo(&rest)
-	if err != nil || n+100 != size || n != int64(rest.Len()) {
-		t.Fatalf("%d bytes, %v", n, err)
+	rest, err := io.ReadAll(rc)
+	if err != nil || int64(len(rest))+100 != size {
+		t.Fatalf("%d bytes, %v", len(rest), err)
 	}
 	whole, err := upstream.FormBody(form).Bytes()
-	if err != nil || string(whole) != string(head)+rest.String() {
-		t.Error("it writes something else than it reads")
+	if err != nil || string(whole) != string(head)+string(rest) {
+		t.Error("it is something else when it is read in pieces")
 	}
 	if err := errors.Join(rc.Close(), rc.Close()); err != nil {
 		t.Error(err)
@@ -146,10 +145,6 @@ func TestAPartThatIsNotWhatItWasSaidToBeIsAnError(t *testing.T) {
 		data, err := upstream.FormBody(form).Bytes()
 		if !errors.Is(err, row.want) || row.want == nil && !bytes.Contains(data, []byte("\r\n\r\non\r\n--")) {
 			t.Errorf("%s: %q, %v", name, data, err)
-		}
-		rc, _, _ := upstream.FormBody(form).Open()
-		if _, err = rc.(io.WriterTo).WriteTo(io.Discard); !errors.Is(err, row.want) {
-			t.Errorf("%s: %v", name, err)
 		}
 		if _, err = form.Sum(); !errors.Is(err, row.want) {
 			t.Errorf("%s: %v", name, err)

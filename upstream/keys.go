@@ -28,10 +28,9 @@ type Keys struct {
 
 // Key is one key of a ring.
 type Key struct {
-	ring      *Keys
-	value     *secret.String              // behind a pointer, where fmt does not look
-	breaker   breaker.Breaker             // opened by refusals
-	cooldowns breaker.Cooldowns[struct{}] // it has one at most
+	ring    *Keys
+	value   *secret.String  // behind a pointer, where fmt does not look
+	breaker breaker.Breaker // opened by refusals
 }
 
 // NewKeys makes a ring. An empty key, or one that cannot stand in a header, is
@@ -61,7 +60,8 @@ func (r *Keys) Next() *Key {
 	n := uint64(len(r.keys))
 	turn := r.turn.Add(1) - 1
 	for i := range n {
-		if k := &r.keys[(turn+i)%n]; k.acquire(now) {
+		k := &r.keys[(turn+i)%n]
+		if _, ok := k.breaker.Acquire(now, breaker.Call{}, false); ok {
 			return k
 		}
 	}
@@ -102,27 +102,18 @@ func (k *Key) Report(err error) {
 	switch {
 	case k == nil, f != nil && misroutedStatuses[f.Status]:
 	case f == nil, f.Oversized, f.Status >= 400 && f.Status < 500 && f.Status != http.StatusTooManyRequests && !f.Fatal:
-		if k.breaker.HasFailures() {
-			k.breaker.Succeeded(k.ring.now())
-		}
+		k.breaker.Succeeded(k.ring.now())
 	case f.Fatal:
 		f.OtherKey = k.ifOtherUsable(func(now time.Time) {
-			k.breaker.Failed(k.breaker.CurrentToken(), breaker.Failure{Fatal: true, Certain: true}, now, nil)
+			k.breaker.Failed(k.breaker.CurrentToken(), breaker.Failure{Fatal: true, Certain: true}, now)
 		})
 	case f.Status == http.StatusTooManyRequests:
-		f.OtherKey = k.limited(fault.From(err).RetryAfter)
+		wait := fault.From(err).RetryAfter
+		if wait <= 0 {
+			wait = breaker.MinOpenTime
+		}
+		f.OtherKey = k.ifOtherUsable(func(now time.Time) { k.breaker.CoolDown(k.breaker.CurrentToken(), now, wait) })
 	}
-}
-
-// limited starts a cooldown of the key: of a second if wait is 0, and of a minute at
-// most. It reports whether another key can serve.
-func (k *Key) limited(wait time.Duration) (other bool) {
-	if wait <= 0 {
-		wait = breaker.MinOpenTime
-	}
-	return k.ifOtherUsable(func(now time.Time) {
-		k.cooldowns.Start(struct{}{}, now.Add(min(wait, breaker.MaxCooldown)), now)
-	})
 }
 
 // ifOtherUsable takes note of what keeps calls from the key if there is another for
@@ -132,25 +123,11 @@ func (k *Key) ifOtherUsable(note func(now time.Time)) bool {
 	defer k.ring.mu.Unlock()
 	now := k.ring.now()
 	for i := range k.ring.keys {
-		if other := &k.ring.keys[i]; other != k && other.usable(now) {
+		other := &k.ring.keys[i]
+		if state, _ := other.breaker.Check(now, breaker.Call{}); other != k && state <= breaker.HalfOpen {
 			note(now)
 			return true
 		}
 	}
 	return false
-}
-
-// usable reports whether nothing keeps calls from the key.
-func (k *Key) usable(now time.Time) bool {
-	ok, _ := k.breaker.Allows(now, "")
-	return ok && !k.cooldowns.Active(struct{}{}, now)
-}
-
-// acquire lets a call use the key, unless it has to wait for the outcome of another.
-func (k *Key) acquire(now time.Time) bool {
-	if k.cooldowns.Active(struct{}{}, now) {
-		return false
-	}
-	_, ok := k.breaker.Acquire(now, "", false)
-	return ok
 }

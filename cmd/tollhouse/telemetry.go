@@ -106,9 +106,8 @@ func (t *telemetry) committed(c store.Commit) { t.metrics.Commit(c.Operations, c
 // registerMetrics lets scrapes of the metrics read the app's state.
 func (a *app) registerMetrics() {
 	s := metrics.Sources{
-		Gateway:      a.gateway,
-		Channels:     func() []router.ChannelInfo { return a.router().Channels() },
-		CircuitOpens: func() map[string]int64 { return a.router().CircuitOpens() },
+		Gateway:  a.gateway,
+		Channels: func() []router.ChannelInfo { return a.router().Channels() },
 	}
 	if db := a.storage.db; db != nil {
 		s.Store = func() metrics.Store {

@@ -43,66 +43,58 @@ func positive(d, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// progress is what the time-outs of an attempt need to know, all since its start.
-type progress struct {
-	elapsed   time.Duration
-	firstByte bool          // the first byte has come
-	reading   bool          // a read waits for the next byte
-	readSince time.Duration // from when
-}
-
-// remaining is how long until a time-out may be due; not positive if it is due now.
-func (t Timeouts) remaining(p progress) time.Duration {
-	left := t.Idle
-	switch {
-	case !p.firstByte:
-		left = t.Headers - p.elapsed
-	case p.reading:
-		left = p.readSince + t.Idle - p.elapsed
-	}
-	return min(left, t.Total-p.elapsed)
-}
-
-// expired is the error of an attempt of which a time-out is due.
-func (t Timeouts) expired(p progress) *fault.Error {
-	what := fmt.Sprintf("fell silent for %s", t.Idle)
-	switch {
-	case p.elapsed >= t.Total:
-		what = fmt.Sprintf("did not end its answer within %s", t.Total)
-	case !p.firstByte:
-		what = fmt.Sprintf("did not begin its answer within %s", t.Headers)
-	}
-	return fault.New(fault.RequestTimeout, "The upstream "+what+".")
-}
-
-// attempt is one try at one channel from the call to the end of the answer,
-// whose body it is. One timer serves all time-outs: a read only notes when it began,
-// and the timer looks at that when it fires and sets itself anew.
+// attempt is one try at one channel from the selection to the end of the answer,
+// whose body it is. It holds a slot of the channel, a token of its circuit breaker and
+// a place in the statistics, which it gives back when it is decided whether the answer
+// counts and that has ended. One timer serves all time-outs: a read only notes when it
+// began, and the timer looks at that when it fires and sets itself anew.
 type attempt struct {
-	key    routeKey       // the operation and the upstream's model
-	call   *upstream.Call // nil once its answer was accepted: what it asked may be long
-	reply  upstream.Reply
-	body   io.ReadCloser
-	lease  lease
-	now    func() time.Time
+	*route
+	now     func() time.Time
+	since   time.Time // when it was selected, by now
+	token   breaker.Token
+	stats   *callStats
+	hasSlot bool // of the concurrency limiter
+	slow    bool // the channel is slow and asked to measure it
+	again   bool // it is not the call's first
+	test    bool // it says nothing of the channel
+
 	parent context.Context // the caller's
+	ctx    context.Context // of the call; a *timeout is the cause of its end where the time is up
 	cancel context.CancelCauseFunc
 	start  time.Time // by the real clock
+	reply  upstream.Reply
+	body   io.ReadCloser
 
 	firstByte atomic.Bool  // the first byte has come
 	readSince atomic.Int64 // when the read that waits now began, in ns since start and 1; else 0
 	closed    atomic.Bool
-	readErr   error // what reads say from now on; the reader's own
+	readErr   error   // what reads say from now on; the reader's own
+	verdict   verdict // of an attempt that was refused
 
-	mu         sync.Mutex
-	timer      *time.Timer
-	expired    *fault.Error // the time-out that ended the attempt
-	cut        *fault.Error // what ended the answer instead of its end
-	verdict    verdict      // what the attempt's end means, once it is done
-	done       bool
-	accepted   bool
-	notSent    bool // the upstream was not asked
-	readerSlow bool // it ran out of time while no read waited for the upstream
+	mu       sync.Mutex
+	timer    *time.Timer
+	accepted bool
+	ended    bool
+	cut      *fault.Error // the channel's failure that ended the answer
+}
+
+// timeout is why an attempt ended whose time was up.
+type timeout struct {
+	fault      *fault.Error
+	readerSlow bool // no read waited for the upstream then, which says nothing of the channel
+}
+
+// Error is that of the fault.
+func (t *timeout) Error() string { return t.fault.Error() }
+
+// Unwrap lets a Router that is the channel's upstream find the fault.
+func (t *timeout) Unwrap() error { return t.fault }
+
+// timedOut is the time-out that ended the attempt; nil if none did.
+func (a *attempt) timedOut() *timeout {
+	t, _ := context.Cause(a.ctx).(*timeout)
+	return t
 }
 
 var (
@@ -110,37 +102,51 @@ var (
 	errNoReply = errors.New("the upstream gave neither an answer nor an error")
 )
 
-// newAttempt begins an attempt, which is by the real clock at start. The context
-// is the caller's with the channel's time-outs.
-func newAttempt(parent context.Context, call *upstream.Call, l lease, now func() time.Time, start time.Time) (*attempt, context.Context) {
-	own := *call
-	own.Accept, own.Begin, own.Observe = nil, nil, nil
-	own.Model = l.model(call.Model)
-	a := &attempt{key: routeKey{own.Op, own.Model}, call: &own, lease: l, now: now, parent: parent, start: start}
-	ctx, cancel := context.WithCancelCause(parent)
-	a.cancel = cancel
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.timer = time.AfterFunc(l.Timeout.remaining(progress{}), a.onTimer)
-	return a, ctx
-}
-
-// do makes the call and has the answer accepted, and says how long that took.
-// After an error nothing of the attempt is left but the verdict.
-func (a *attempt) do(ctx context.Context, since time.Time, accept func(context.Context, *upstream.Reply) (*upstream.Reply, error)) (*upstream.Reply, time.Duration, *fault.Error) {
-	reply, err := a.ask(ctx, accept)
-	now := a.now()
-	took := now.Sub(since)
-	if err != nil {
-		return nil, took, a.refuse(err, now, took-a.reply.Withheld)
+// run makes the call, has the answer accepted and reports the outcome to the
+// observers. After an error nothing of the attempt is left but the verdict, and after
+// an observer's panic nothing at all.
+func (a *attempt) run(ctx context.Context, call *upstream.Call) (*upstream.Reply, *fault.Error) {
+	over := false
+	defer func() {
+		if !over {
+			a.abandon()
+		}
+	}()
+	model := a.model(call.Model)
+	event := upstream.Attempt{Channel: a.Name, Model: model, Again: a.again, Started: a.since}
+	if call.Begin != nil {
+		ctx = call.Begin(ctx, event)
 	}
-	a.accept(now, took-a.reply.Withheld)
-	return reply, took, nil
+	a.parent, a.start = ctx, time.Now()
+	a.ctx, a.cancel = context.WithCancelCause(ctx)
+	a.mu.Lock()
+	a.timer = time.AfterFunc(min(a.Timeout.Headers, a.Timeout.Total), a.onTimer)
+	a.mu.Unlock()
+	reply, err := a.ask(a.ctx, call, model)
+	now := a.now()
+	event.Duration = now.Sub(a.since)
+	var failure *fault.Error
+	if err == nil {
+		a.accept(now, event.Duration-a.reply.Withheld)
+		event.Sent, event.Status = true, a.reply.Status
+	} else {
+		failure = a.refuse(err, call, now, event.Duration-a.reply.Withheld)
+		f, _ := upstream.FailureOf(failure)
+		event.Err, event.Sent, event.Refused, event.Status = failure, f.Sent, f.Refused, f.Status
+	}
+	if call.Observe != nil {
+		call.Observe(event)
+	}
+	over = true
+	return reply, failure
 }
 
-func (a *attempt) ask(ctx context.Context, accept func(context.Context, *upstream.Reply) (*upstream.Reply, error)) (reply *upstream.Reply, err error) {
+// ask makes the call, and returns its answer if it is accepted.
+func (a *attempt) ask(ctx context.Context, call *upstream.Call, model string) (reply *upstream.Reply, err error) {
 	defer recoverAsError(&err)
-	reply, err = a.lease.up.Do(ctx, a.call)
+	own := *call
+	own.Accept, own.Begin, own.Observe, own.Model = nil, nil, nil, model
+	reply, err = a.up.Do(ctx, &own)
 	if err != nil {
 		return nil, err
 	}
@@ -148,12 +154,11 @@ func (a *attempt) ask(ctx context.Context, accept func(context.Context, *upstrea
 		return nil, errNoReply
 	}
 	a.body = reply.Body
-	a.reply.Status, a.reply.Header = reply.Status, reply.Header
-	a.reply.Body, a.reply.Channel, a.reply.Dropped, a.reply.Drain = a, a.lease.Name, reply.Dropped, a.lease.Drain
-	if accept == nil {
+	a.reply = upstream.Reply{Status: reply.Status, Header: reply.Header, Body: a, Channel: a.Name, Dropped: reply.Dropped, Drain: a.Drain}
+	if call.Accept == nil {
 		return &a.reply, nil
 	}
-	reply, err = accept(ctx, &a.reply)
+	reply, err = call.Accept(ctx, &a.reply)
 	if err == nil && reply == nil {
 		return nil, errNoReply
 	}
@@ -163,47 +168,149 @@ func (a *attempt) ask(ctx context.Context, accept func(context.Context, *upstrea
 	return reply, err
 }
 
-// recoverAsError turns a panic into an error.
-func recoverAsError(err *error) {
-	if v := recover(); v != nil {
-		*err = panicked(v, debug.Stack())
+// accept makes the answer count.
+func (a *attempt) accept(now time.Time, took time.Duration) {
+	a.stats.accepted(now, took, a.slow)
+	if !a.test {
+		if a.lastUsed.Load() != a.stats {
+			a.lastUsed.Store(a.stats)
+		}
+		a.breaker.ContentAccepted(a.token, now)
+	}
+	a.mu.Lock()
+	a.accepted = true
+	ended := a.ended
+	a.mu.Unlock()
+	if ended {
+		a.reportEnd()
 	}
 }
 
-// explain says why the attempt failed: it ran out of time, its caller left, or
-// what the upstream said.
-func (a *attempt) explain(err error) *fault.Error {
-	a.mu.Lock()
-	expired := a.expired
-	a.mu.Unlock()
-	switch {
-	case expired != nil:
-		f, _ := upstream.FailureOf(err)
-		return expired.With(func(e *fault.Error) { e.Err = &upstream.Failure{Sent: f.Sent, Err: err} })
-	case a.parent.Err() != nil:
-		return contextError(a.parent, err)
+// refuse ends an attempt of which err is the outcome. What that means for the
+// channel is reported before the slot is released, so that no waiting call goes
+// where none should.
+func (a *attempt) refuse(err error, call *upstream.Call, now time.Time, took time.Duration) *fault.Error {
+	e := a.explain(err)
+	a.closed.Store(true)
+	a.finish(nil)
+	a.stats.abandoned(took)
+	if late := a.timedOut(); (late == nil || !late.readerSlow) && a.parent.Err() == nil {
+		a.verdict = judge(call.Op, e)
 	}
-	return faultOf(err)
+	if !a.test {
+		a.reportRefusal(e, now)
+	}
+	_ = a.closeBody()
+	a.release()
+	return e
+}
+
+// reportRefusal reports to the circuit breaker what a call without an answer means.
+func (a *attempt) reportRefusal(e *fault.Error, now time.Time) {
+	v := a.verdict
+	if v.health == failed {
+		a.failures.Add(1)
+	}
+	if v.health == failed || v.next == nextKey {
+		a.lastError.Store(lastErrorOf(e))
+	}
+	switch {
+	case v.health == unknown:
+		a.breaker.Release(a.token)
+	case v.health == healthy:
+		a.breaker.ContentAccepted(a.token, now)
+		a.breaker.AnswerEnded(a.token, now)
+	case v.wait > 0:
+		a.breaker.CoolDown(a.token, now, v.wait)
+	default:
+		a.breaker.Failed(a.token, breaker.Failure{Fatal: v.fatal, Certain: v.certain, MayOpen: a.mayOpen()}, now)
+	}
+}
+
+// reportEnd reports how an accepted answer ended, and gives back what the attempt
+// held. Where the caller left the end means nothing, nor in a test.
+func (a *attempt) reportEnd() {
+	a.cancel(context.Canceled)
+	switch {
+	case a.parent.Err() != nil, a.test:
+	case a.cut != nil:
+		a.failures.Add(1)
+		a.lastError.Store(lastErrorOf(a.cut))
+		a.breaker.Failed(a.token, breaker.Failure{AfterContent: true, MayOpen: a.mayOpen()}, a.now())
+	default:
+		a.breaker.AnswerEnded(a.token, a.now())
+	}
+	a.release()
+}
+
+// release gives back what the attempt held.
+func (a *attempt) release() {
+	a.stats.end()
+	if a.hasSlot {
+		a.limiter.release()
+	}
+}
+
+// abandon gives back what an attempt held that ended in a panic.
+func (a *attempt) abandon() {
+	if a.cancel != nil {
+		_ = a.Close() // does nothing where it has failed
+		return
+	}
+	a.breaker.Release(a.token)
+	a.stats.abandoned(0)
+	a.release()
+}
+
+// finish ends the answer; cut is the channel's failure that did. [upstream.Call.Accept]
+// may read an answer to its end and still use the context. What the attempt holds is
+// given back last: here if the answer was accepted before, else once that is decided.
+func (a *attempt) finish(cut *fault.Error) {
+	a.mu.Lock()
+	first, accepted := !a.ended, a.accepted
+	if first {
+		a.ended, a.cut = true, cut
+		a.timer.Stop()
+	}
+	a.mu.Unlock()
+	if a.closed.Load() {
+		a.cancel(context.Canceled)
+	}
+	if first && accepted {
+		a.reportEnd()
+	}
+}
+
+// remaining is how long until a time-out may be due, and what then is to be said of
+// the upstream. It is not positive if it is due now.
+func (a *attempt) remaining() (left time.Duration, what string) {
+	t, elapsed := a.Timeout, time.Since(a.start)
+	left, what = t.Idle, fmt.Sprintf("fell silent for %s", t.Idle)
+	if since := a.readSince.Load(); !a.firstByte.Load() {
+		left, what = t.Headers-elapsed, fmt.Sprintf("did not begin its answer within %s", t.Headers)
+	} else if since != 0 {
+		left = time.Duration(since-1) + t.Idle - elapsed
+	}
+	if total := t.Total - elapsed; total <= 0 || total < left {
+		left, what = total, fmt.Sprintf("did not end its answer within %s", t.Total)
+	}
+	return left, what
 }
 
 // onTimer runs when a time-out may be due.
 func (a *attempt) onTimer() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.done {
+	if a.ended {
 		return
 	}
-	since := a.readSince.Load()
-	p := progress{
-		elapsed: time.Since(a.start), firstByte: a.firstByte.Load(),
-		reading: since != 0, readSince: time.Duration(since - 1),
-	}
-	if left := a.lease.Timeout.remaining(p); left > 0 {
+	reading := a.readSince.Load() != 0
+	left, what := a.remaining()
+	if left > 0 {
 		a.timer.Reset(left)
 		return
 	}
-	a.expired, a.readerSlow = a.lease.Timeout.expired(p), p.firstByte && !p.reading
-	a.cancel(a.expired)
+	a.cancel(&timeout{fault.New(fault.RequestTimeout, "The upstream "+what+"."), a.firstByte.Load() && !reading})
 }
 
 // onFirstByte lets the idle time-out run from the first byte on.
@@ -211,10 +318,22 @@ func (a *attempt) onFirstByte() {
 	a.firstByte.Store(true)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.done && a.expired == nil {
-		left := a.lease.Timeout.remaining(progress{elapsed: time.Since(a.start), firstByte: true})
-		a.timer.Reset(max(left, 0))
+	if !a.ended && a.timedOut() == nil {
+		a.timer.Reset(max(min(a.Timeout.Idle, a.Timeout.Total-time.Since(a.start)), 0))
 	}
+}
+
+// explain says why the attempt failed: it ran out of time, its caller left, or
+// what the upstream said.
+func (a *attempt) explain(err error) *fault.Error {
+	switch late := a.timedOut(); {
+	case late != nil:
+		f, _ := upstream.FailureOf(err)
+		return late.fault.With(func(e *fault.Error) { e.Err = &upstream.Failure{Sent: f.Sent, Err: err} })
+	case a.parent.Err() != nil:
+		return contextError(a.parent, err)
+	}
+	return faultOf(err)
 }
 
 // Read reads the answer. Its errors but io.EOF are *fault.Error.
@@ -248,11 +367,15 @@ func (a *attempt) end(err error) error {
 	case a.closed.Load():
 		return errClosed
 	case err == io.EOF:
-		a.finish(verdict{}, nil)
+		a.finish(nil)
 		return err
 	}
 	e := a.explain(err)
-	a.finish(verdict{channelFailed: !a.wasReaderSlow()}, e)
+	if late := a.timedOut(); late != nil && late.readerSlow {
+		a.finish(nil)
+	} else {
+		a.finish(e)
+	}
 	return e
 }
 
@@ -262,21 +385,14 @@ func (a *attempt) Close() error {
 	if a.closed.Swap(true) {
 		return nil
 	}
-	a.mu.Lock()
-	expired := a.expired
-	a.mu.Unlock()
+	var cut *fault.Error
+	if late := a.timedOut(); late != nil && !late.readerSlow {
+		cut = late.fault
+	}
 	a.cancel(context.Canceled)
 	err := a.closeBody()
-	a.finish(verdict{channelFailed: expired != nil && !a.wasReaderSlow()}, expired)
+	a.finish(cut)
 	return err
-}
-
-// wasReaderSlow reports whether the attempt ran out of time since its reader was slow,
-// which says nothing of the channel.
-func (a *attempt) wasReaderSlow() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.readerSlow
 }
 
 func (a *attempt) closeBody() (err error) {
@@ -287,119 +403,9 @@ func (a *attempt) closeBody() (err error) {
 	return a.body.Close()
 }
 
-// accept makes the answer count.
-func (a *attempt) accept(now time.Time, took time.Duration) {
-	a.call = nil
-	a.lease.stats.accepted(now, took, a.lease.sample)
-	if !a.lease.test {
-		if a.lease.lastUsed.Load() != a.lease.stats {
-			a.lease.lastUsed.Store(a.lease.stats)
-		}
-		a.lease.breaker.ContentAccepted(a.lease.token, now)
+// recoverAsError turns a panic into an error.
+func recoverAsError(err *error) {
+	if v := recover(); v != nil {
+		*err = panicked(v, debug.Stack())
 	}
-	a.mu.Lock()
-	a.accepted = true
-	done := a.done
-	a.mu.Unlock()
-	if done {
-		a.cancel(context.Canceled)
-		a.reportEnd()
-		a.lease.release()
-	}
-}
-
-// refuse ends an attempt of which err is the outcome. What that means for the
-// channel is reported before the lease is released, so that no waiting call goes
-// where none should.
-func (a *attempt) refuse(err error, now time.Time, took time.Duration) *fault.Error {
-	e := a.explain(err)
-	a.notSent = upstream.IsNotSent(err)
-	a.closed.Store(true)
-	a.finish(verdict{}, nil)
-	a.lease.stats.abandoned(took)
-	switch {
-	case a.notSent || a.wasReaderSlow() || a.parent.Err() != nil:
-		a.lease.breaker.Release(a.lease.token)
-	default:
-		a.verdict = judge(a.key.op, e)
-		if !a.lease.test {
-			a.reportRefusal(e, now)
-		}
-	}
-	_ = a.closeBody()
-	a.lease.release()
-	return e
-}
-
-// finish ends the attempt's timer and context; v is what its end means.
-// cut is what ended the answer instead of its end. [upstream.Call.Accept] may
-// read an answer to its end and still use the context. The lease is released last:
-// here if the answer was accepted before, else once that is decided.
-func (a *attempt) finish(v verdict, cut *fault.Error) {
-	a.mu.Lock()
-	first := !a.done
-	if first {
-		a.done, a.verdict, a.cut = true, v, cut
-		a.timer.Stop()
-	}
-	accepted := a.accepted
-	a.mu.Unlock()
-	if accepted || a.closed.Load() {
-		a.cancel(context.Canceled)
-	}
-	if first && accepted {
-		a.reportEnd()
-		a.lease.release()
-	}
-}
-
-// reportEnd reports to the circuit breaker how an accepted answer ended. Where the
-// caller left that means nothing, nor in a test.
-func (a *attempt) reportEnd() {
-	switch l := &a.lease; {
-	case a.parent.Err() != nil, l.test:
-	case a.verdict.channelFailed:
-		l.failures.Add(1)
-		l.lastError.Store(lastErrorOf(a.cut))
-		l.breaker.Failed(l.token, breaker.Failure{AfterContent: true}, a.now(), l.mayOpen)
-	case l.breaker.HasFailures():
-		l.breaker.AnswerEnded(l.token, a.now())
-	}
-}
-
-// reportRefusal reports to the circuit breaker what a call without an answer means. A
-// refusal of the caller's request counts as a success, since the vendor works. A vendor
-// that says when to come back starts a cooldown, which is no failure.
-func (a *attempt) reportRefusal(e *fault.Error, now time.Time) {
-	l, v := &a.lease, a.verdict
-	if v.channelFailed {
-		l.failures.Add(1)
-	}
-	if v.channelFailed || v.otherKey {
-		l.lastError.Store(lastErrorOf(e))
-	}
-	switch {
-	case v.otherKey:
-		l.breaker.Release(l.token)
-	case v.retryAfter > 0:
-		l.breaker.Release(l.token)
-		l.cooldowns.Start(a.key, now.Add(min(v.retryAfter, breaker.MaxCooldown)), now)
-	case v.channelFailed:
-		l.breaker.Failed(l.token, breaker.Failure{Fatal: v.fatal, Certain: v.certain}, now, l.mayOpen)
-	default:
-		l.breaker.ContentAccepted(l.token, now)
-		l.breaker.AnswerEnded(l.token, now)
-	}
-}
-
-// event is what an observer gets; err is nil if the answer was accepted.
-func (a *attempt) event(since time.Time, took time.Duration, err *fault.Error) upstream.Attempt {
-	o := upstream.Attempt{Channel: a.lease.Name, Model: a.key.model, Again: a.lease.retry, Started: since, Duration: took}
-	if err == nil {
-		o.Sent, o.Status = true, a.reply.Status
-		return o
-	}
-	f, _ := upstream.FailureOf(err)
-	o.Err, o.Sent, o.Refused, o.Status = err, f.Sent && !a.notSent, f.Refused, f.Status
-	return o
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -196,30 +197,6 @@ func TestTheCallersOwnDeadlineIsNoTimeOutOfTheChannel(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatWasReadOrClosedNeverTimesOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for name, leave := range map[string]func(io.ReadCloser){
-			"closed": func(b io.ReadCloser) { _ = b.Close() },
-			"read":   func(b io.ReadCloser) { _, _ = io.Copy(io.Discard, b) },
-		} {
-			var ended context.Context
-			up := upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-				ended = ctx
-				return says(strings.NewReader("ok")), nil
-			})
-			reply, err := router.Single(up).Do(t.Context(), call(t, hello))
-			if err != nil {
-				t.Fatal(err)
-			}
-			leave(reply.Body)
-			time.Sleep(24 * time.Hour)
-			if cause := context.Cause(ended); cause != context.Canceled {
-				t.Errorf("%s: the call's context ended by %v", name, cause)
-			}
-		}
-	})
-}
-
 func TestCloseEndsAReadThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reply, err := router.Single(slow(0, time.Hour)).Do(t.Context(), call(t, hello))
@@ -269,4 +246,54 @@ func TestATimeOutOfASlowReaderIsNoFailure(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAnAnswerThatWasReadOrClosedIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, row := range map[string]struct {
+			leave func(io.ReadCloser)
+			then  error // of a read
+		}{
+			"closed": {func(b io.ReadCloser) { _ = errors.Join(b.Close(), b.Close()) }, nil},
+			"read":   {func(b io.ReadCloser) { _, _ = io.Copy(io.Discard, b) }, io.EOF},
+		} {
+			var ended context.Context
+			body := &closable{Reader: strings.NewReader("ok")}
+			r := newRouter(t, router.Options{}, narrow("c", upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+				ended = ctx
+				return &upstream.Reply{Status: 200, Body: body}, nil
+			}), 1, 0), every("other", plays("other"), 1))
+			reply, err := r.Do(t.Context(), call(t, hello))
+			if err != nil || ended.Err() != nil {
+				t.Fatalf("%v; the call ended by %v", err, ended.Err())
+			}
+			if got, _ := answer(t.Context(), r, call(t, hello)); got != "other" {
+				t.Errorf("%s: before the end the next got %q", name, got)
+			}
+			row.leave(reply.Body)
+			if _, err := reply.Body.Read(make([]byte, 4)); err == nil || row.then != nil && err != row.then {
+				t.Errorf("%s: then a read says %v", name, err)
+			}
+			if n := r.Channels()[0].InFlight; n != 0 || name == "closed" && !body.closed {
+				t.Errorf("%s: %d in flight, closed %t", name, n, body.closed)
+			}
+			time.Sleep(24 * time.Hour) // and no time-out comes
+			if cause := context.Cause(ended); cause != context.Canceled {
+				t.Errorf("%s: the call's context ended by %v", name, cause)
+			}
+		}
+	})
+}
+
+func TestACutAnswerIsABadGateway(t *testing.T) {
+	got, err := answer(t.Context(), router.Single(plays(halfAnAnswer)), call(t, hello))
+	var f *upstream.Failure
+	if got != "half" || code(err) != fault.BadGateway || !errors.Is(err, io.ErrUnexpectedEOF) || !errors.As(err, &f) || !f.Sent {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// halfAnAnswer is an answer whose connection breaks.
+func halfAnAnswer(context.Context, *upstream.Call) (*upstream.Reply, error) {
+	return says(io.MultiReader(strings.NewReader("half"), iotest.ErrReader(io.ErrUnexpectedEOF))), nil
 }

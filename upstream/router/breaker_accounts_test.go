@@ -144,7 +144,7 @@ func TestTheShareOfFailuresOfOneAccountRestsAChannelForThatAccountAlone(t *testi
 	if c := r.Channels()[0]; !c.Usable {
 		t.Errorf("%+v", c)
 	}
-	if n := r.CircuitOpens()["first"]; n == 0 {
+	if n := r.Channels()[0].CircuitOpens; n == 0 {
 		t.Error("alice's requests never rested")
 	}
 }

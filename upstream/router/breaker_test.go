@@ -3,14 +3,11 @@ package router_test
 import (
 	"context"
 	"errors"
-	"io"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"testing/synctest"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
@@ -45,96 +42,67 @@ func two(t *testing.T, d *day, first *vendor) *router.Router {
 		router.Channel{Name: "second", Upstream: plays("ok"), Models: map[string]string{"m": "m", "spare": "spare"}, Priority: 1})
 }
 
-func TestTheCircuitOpensAfterThreeFailuresForLongerEachTime(t *testing.T) {
-	var d day
-	first := plays(failed(500))
-	r := two(t, &d, first)
-	if n := ask(t, r, first, 10); n != 3 || r.Channels()[0].Usable {
-		t.Fatalf("it was asked %d times before it rests", n)
-	}
-	for _, rest := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
-		d.now = d.now.Add(rest*time.Second - 1)
-		if n := ask(t, r, first, 3); n != 0 {
-			t.Errorf("before %d s it was asked %d times", rest, n)
-		}
-		d.now = d.now.Add(1)
-		if n := ask(t, r, first, 3); n != 1 {
-			t.Errorf("after %d s it was tried %d times, want once", rest, n)
-		}
-	}
-}
-
-func TestARefusalOfTheCallersRequestIsNoFailure(t *testing.T) {
-	var d day
-	first := plays((&upstream.Failure{Status: 422, Sent: true}).Fault())
-	r := two(t, &d, first)
-	if n := ask(t, r, first, 6); n != 6 || !r.Channels()[0].Usable {
-		t.Errorf("asked %d times, %+v", n, r.Channels()[0])
-	}
-}
-
-// Of many vendors that speak the dialect only some count tokens.
-func TestAVendorWithoutATokenCounterIsNoFailure(t *testing.T) {
-	for _, status := range []int{405, 501} {
+func TestWhatCountsAgainstAChannel(t *testing.T) {
+	for name, row := range map[string]struct {
+		says  any
+		op    upstream.Op
+		asked int // of six calls: the channel rests after three that count
+	}{
+		"a failure of the vendor":         {failed(500), upstream.ChatCompletion, 3},
+		"no connection":                   {unsent(), upstream.ChatCompletion, 3},
+		"a cut answer":                    {halfAnAnswer, upstream.ChatCompletion, 3},
+		"an answer that Accept refuses":   {"error frame", upstream.ChatCompletion, 3},
+		"a chat's 405":                    {failed(405), upstream.ChatCompletion, 3},
+		"no token counter, by a 405":      {failed(405), upstream.CountTokens, 6},
+		"no token counter, by a 501":      {failed(501), upstream.CountTokens, 6},
+		"a refusal of the caller's fault": {failed(422), upstream.ChatCompletion, 6},
+	} {
 		var d day
-		first := plays(failed(status))
+		first := plays(row.says)
 		r := two(t, &d, first)
 		for range 6 {
 			c := call(t, hello)
-			c.Op = upstream.CountTokens
-			if got, err := answer(t.Context(), r, c); !fault.Is(err, fault.BadGateway) {
-				t.Fatalf("%d: %q, %v", status, got, err)
+			c.Op = row.op
+			c.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
+				if row.says == "error frame" && reply.Channel == "first" {
+					return nil, failed(500)
+				}
+				return reply, nil
 			}
+			_, _ = answer(t.Context(), r, c)
 		}
-		if now := r.Channels()[0]; first.asked() != 6 || now.State != router.Ready || now.Failures != 0 {
-			t.Errorf("%d: asked %d times, %+v", status, first.asked(), now)
+		now, counted, state := r.Channels()[0], int64(0), router.Ready
+		if row.asked == 3 {
+			counted, state = 3, router.Resting
 		}
-		if n := ask(t, r, first, 4); n != 3 || r.Channels()[0].Usable {
-			t.Errorf("%d: a chat was asked for %d times", status, n)
+		if first.asked() != row.asked || now.State != state || now.Usable != (counted == 0) || now.Failures != counted || now.CircuitOpens != counted/3 {
+			t.Errorf("%s: asked %d times, %+v", name, first.asked(), now)
 		}
 	}
 }
 
-func TestOpenCircuitsOfAllChannelsAreForced(t *testing.T) {
+func TestResetHealthMakesAnOpenCircuitHalfOpen(t *testing.T) {
 	var d day
-	o := d.options()
-	only := plays(failed(500))
-	r := newRouter(t, o, every("only", only, 0))
-	for range 7 {
-		_, _ = answer(t.Context(), r, call(t, hello))
-	}
-	if only.asked() != 7 {
-		t.Errorf("asked %d times", only.asked())
-	}
-}
-
-func TestCutAnswersOpenTheCircuit(t *testing.T) {
-	var d day
-	first := plays(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-		return says(io.MultiReader(strings.NewReader("half"), readFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))), nil
-	})
+	first := plays(failed(500), failed(500), failed(500), "ok")
 	r := two(t, &d, first)
-	if n := ask(t, r, first, 6); n != 3 {
-		t.Errorf("it was asked %d times before it rests", n)
+	ask(t, r, first, 2)
+	if err := r.ResetHealth("first"); err != nil { // of a closed one it changes nothing
+		t.Fatal(err)
 	}
-}
-
-func TestAnAnswerThatAcceptRefusesIsAFailure(t *testing.T) {
-	var d day
-	first := plays("error frame")
-	r := two(t, &d, first)
-	for range 6 {
-		c := call(t, hello)
-		c.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
-			if data, _ := io.ReadAll(reply.Body); string(data) == "error frame" {
-				return nil, failed(500)
-			}
-			return reply, nil
-		}
-		_, _ = r.Do(t.Context(), c)
+	if n := ask(t, r, first, 4); n != 1 || r.Channels()[0].State != router.Resting {
+		t.Errorf("it was asked %d times more before it rests, want once", n)
 	}
-	if first.asked() != 3 || r.Channels()[0].Usable {
-		t.Errorf("it was asked %d times before it rests", first.asked())
+	if err := r.ResetHealth("first"); err != nil || r.Channels()[0].State != router.Probing {
+		t.Errorf("%v, %+v", err, r.Channels()[0])
+	}
+	if n := ask(t, r, first, 40); n != 40 || r.Channels()[0].State != router.Ready {
+		t.Errorf("it was asked %d times, %+v", n, r.Channels()[0])
+	}
+	if err := errors.Join(r.Pause("second"), r.ResetHealth("second")); err != nil || r.Channels()[1].State != router.Paused {
+		t.Errorf("a paused one: %v, %+v", err, r.Channels()[1])
+	}
+	if err := r.ResetHealth("frist"); err == nil || !strings.Contains(err.Error(), `"first" "second"`) {
+		t.Errorf("an unknown channel: %v", err)
 	}
 }
 
@@ -196,36 +164,6 @@ func TestTheShareOfFailuresOpensAtMostHalfOfAPriority(t *testing.T) {
 	}
 }
 
-func TestCallsFromBeforeAnOpeningDoNotCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := new(holds)
-		r := newRouter(t, router.Options{}, every("first", v, 0), every("second", plays("second"), 1))
-		for range 8 {
-			start(t.Context(), r, call(t, hello))
-		}
-		for i := range 5 {
-			v.let(i, failed(500))
-		}
-		synctest.Wait()
-		was := r.Channels()[0]
-		if was.State != router.Resting || !was.Until.Equal(time.Now().Add(time.Second)) {
-			t.Fatalf("%+v", was)
-		}
-		v.let(5, nil)
-		v.let(6, failed(500))
-		synctest.Wait()
-		if c := r.Channels()[0]; c.State != router.Resting || !c.Until.Equal(was.Until) || c.Failures != 6 {
-			t.Errorf("%+v", c)
-		}
-		time.Sleep(time.Second)
-		v.let(7, failed(500))
-		synctest.Wait()
-		if c := r.Channels()[0]; c.State != router.Probing {
-			t.Errorf("%+v", c)
-		}
-	})
-}
-
 func TestACanceledSlowCallDoesNotLowerTheLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slowly, fast := slow(2*time.Second), slow(100*time.Millisecond)
@@ -257,24 +195,6 @@ func TestAQuickFailureDoesNotLowerTheLatency(t *testing.T) {
 	})
 }
 
-func TestCircuitOpensAreCounted(t *testing.T) {
-	var d day
-	first := plays(failed(500))
-	r := two(t, &d, first)
-	for want := range int64(4) {
-		if got := r.CircuitOpens(); got["first"] != want || got["second"] != 0 || len(got) != 2 {
-			t.Errorf("after %d rests it tells of %v", want, got)
-		}
-		ask(t, r, first, 3)
-		d.now = d.now.Add(time.Minute)
-	}
-}
-
-// cutShort is an answer that breaks off.
-func cutShort(context.Context, *upstream.Call) (*upstream.Reply, error) {
-	return says(iotest.ErrReader(errors.New("reset"))), nil
-}
-
 // tests makes n test calls of the channel "first".
 func tests(t *testing.T, r *router.Router, n int) {
 	t.Helper()
@@ -287,7 +207,7 @@ func tests(t *testing.T, r *router.Router, n int) {
 
 func TestATestCallDoesNotChangeTheHealth(t *testing.T) {
 	for name, outcome := range map[string]any{
-		"a good answer": "ok", "a cut answer": cutShort, "an error of the vendor's": failed(500), "a refused key": failed(401), "a proxy's refusal": failed(407),
+		"a good answer": "ok", "a cut answer": halfAnAnswer, "an error of the vendor's": failed(500), "a refused key": failed(401), "a proxy's refusal": failed(407),
 		"a time to wait": later(429, 20*time.Second), "the test's own fault": failed(400), "nobody there": unsent(), "a connection lost": lost(),
 	} {
 		for _, row := range []struct {
@@ -318,38 +238,5 @@ func TestATestCallDoesNotChangeTheHealth(t *testing.T) {
 				t.Errorf("%s after %d failures: %d more until it rests, want %d", name, len(row.before), n, want)
 			}
 		}
-	}
-}
-
-func TestResetHealthMakesTheCircuitHalfOpen(t *testing.T) {
-	var d day
-	first := plays(failed(500), failed(500), failed(500), "ok")
-	r := two(t, &d, first)
-	ask(t, r, first, 3)
-	if err := r.ResetHealth("first"); err != nil || r.Channels()[0].State != router.Probing {
-		t.Errorf("%v, %+v", err, r.Channels()[0])
-	}
-	if n := ask(t, r, first, 40); n != 40 || r.Channels()[0].State != router.Ready {
-		t.Errorf("it was asked %d times, %+v", n, r.Channels()[0])
-	}
-	if err := r.ResetHealth("frist"); err == nil || !strings.Contains(err.Error(), `"first" "second"`) {
-		t.Errorf("an unknown channel: %v", err)
-	}
-}
-
-// A channel in service is no better for it: three failures in a row stay three.
-func TestResetHealthOfAClosedCircuitChangesNothing(t *testing.T) {
-	var d day
-	first := plays(failed(500))
-	r := two(t, &d, first)
-	ask(t, r, first, 2)
-	if err := r.ResetHealth("first"); err != nil {
-		t.Fatal(err)
-	}
-	if n := ask(t, r, first, 5); n != 1 {
-		t.Errorf("it was asked %d times more before it rests, want once", n)
-	}
-	if err := errors.Join(r.Pause("second"), r.ResetHealth("second")); err != nil || r.Channels()[1].State != router.Paused {
-		t.Errorf("a paused one: %v, %+v", err, r.Channels()[1])
 	}
 }

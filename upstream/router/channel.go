@@ -1,9 +1,9 @@
 package router
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
 )
@@ -74,6 +72,9 @@ type ChannelInfo struct {
 	InFlight int       // calls whose answer has not ended
 	Requests int64     // attempts since the start, reloads included
 	Failures int64     // how many of them counted against the channel
+	// CircuitOpens is how often its circuit breaker opened since the start, reloads
+	// included.
+	CircuitOpens int64
 	// Latency is how long the upstream lately took to the first content, or to
 	// the whole of an answer that is not streamed; 0 if it is not known, and 10 ms
 	// for all that is quicker.
@@ -115,7 +116,7 @@ func (c *Channel) check() error {
 }
 
 func (c *Channel) checkModels() error {
-	for _, public := range sorted(c.Models) {
+	for _, public := range slices.Sorted(maps.Keys(c.Models)) {
 		id := c.Models[public]
 		switch {
 		case public == "" || id == "":
@@ -138,7 +139,7 @@ func (c *Channel) checkEdits() error {
 			return c.errorf("the field %q cannot be dropped", name)
 		}
 	}
-	for _, from := range sorted(c.Rename) {
+	for _, from := range slices.Sorted(maps.Keys(c.Rename)) {
 		to := c.Rename[from]
 		_, chained := c.Rename[to]
 		if from == "" || to == "" || chained || slices.Contains(own, from) || slices.Contains(own, to) {
@@ -167,100 +168,56 @@ type channel struct {
 // channelState is what a channel keeps over reloads: Routers that follow one another
 // share it, by the channel's name.
 type channelState struct {
-	epoch     time.Time // of the statistics
 	paused    atomic.Bool
 	breaker   breaker.Breaker
-	cooldowns breaker.Cooldowns[routeKey]
 	limiter   concurrencyLimiter
 	requests  atomic.Int64
 	failures  atomic.Int64
 	lastUsed  atomic.Pointer[callStats] // the last that learnt something
-	lastError atomic.Pointer[lastError]
+	lastError atomic.Pointer[string]
 
-	mu    sync.Mutex
-	calls map[callKind]*callStats
-}
-
-func newChannelState(base time.Time, c *breaker.Accounts) *channelState {
-	return &channelState{epoch: base, breaker: breaker.Breaker{Accounts: c}, calls: make(map[callKind]*callStats)}
-}
-
-// reset ends what kept calls from the channel for the sake of its keys, which are
-// others now: the vendor's cooldowns, and that the keys were refused. Other failures
-// may go on, so that the breaker stays open for those.
-func (s *channelState) reset(now time.Time) {
-	s.cooldowns.Reset()
-	s.breaker.Reset(now)
-}
-
-// callStats are the statistics of a kind of call.
-func (s *channelState) callStats(k callKind) *callStats {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	g := s.calls[k]
-	if g == nil {
-		g = &callStats{epoch: s.epoch}
-		s.calls[k] = g
-	}
-	return g
-}
-
-// inFlight is how many calls have not ended.
-func (s *channelState) inFlight() (sum int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, g := range s.calls {
-		sum += g.running()
-	}
-	return sum
-}
-
-// latency is that of the calls that the channel had last.
-func (s *channelState) latency() time.Duration {
-	if g := s.lastUsed.Load(); g != nil {
-		return g.latencyDuration()
-	}
-	return 0
-}
-
-// takes reports whether the channel passes the request field called name.
-func (c *channel) takes(name string) bool {
-	return slices.ContainsFunc(c.Pass, func(pass string) bool { return strings.EqualFold(pass, name) })
+	mu          sync.RWMutex
+	statsByKind map[callKind]*callStats
 }
 
 // newChannels are channels of a Router, with the state of their namesakes among
-// those before.
-func newChannels(list []Channel, before []*channel, who *breaker.Accounts, now time.Time) []*channel {
-	known := make(map[string]*channel, len(before))
-	for _, c := range before {
-		known[c.Name] = c
-	}
+// those before. One whose upstream is another than before, with other keys for
+// instance, forgets what its vendor said of those; other failures may go on.
+func newChannels(list []Channel, before []*channel, accounts *breaker.Accounts, now time.Time) []*channel {
 	channels := make([]*channel, len(list))
-	peers := make(map[int][]*channel)
 	for i, c := range list {
 		c.Weight = max(c.Weight, 1)
 		c.Timeout = c.Timeout.withDefaults()
-		at := &channel{Channel: c, renames: sorted(c.Rename)}
-		if b := known[c.Name]; b != nil {
-			at.channelState, at.rate = b.channelState, newRateLimiter(c.RPM, b.rate, now)
-			if replaced(b.Upstream, c.Upstream) {
-				at.channelState.reset(now)
+		at := &channel{Channel: c, renames: slices.Sorted(maps.Keys(c.Rename))}
+		if j := indexOf(before, c.Name); j >= 0 {
+			was := before[j]
+			at.channelState, at.rate = was.channelState, newRateLimiter(c.RPM, was.rate, now)
+			if isOther(was.Upstream, c.Upstream) {
+				at.breaker.Reset(now)
 			}
 		} else {
-			at.channelState, at.rate = newChannelState(now, who), newRateLimiter(c.RPM, nil, now)
+			at.channelState = &channelState{statsByKind: make(map[callKind]*callStats)}
+			at.breaker.Accounts, at.rate = accounts, newRateLimiter(c.RPM, nil, now)
 		}
 		channels[i] = at
-		peers[c.Priority] = append(peers[c.Priority], at)
 	}
 	for _, c := range channels {
-		c.peers = peers[c.Priority]
+		for _, peer := range channels {
+			if peer.Priority == c.Priority {
+				c.peers = append(c.peers, peer)
+			}
+		}
 	}
 	return channels
 }
 
-// replaced reports whether b is another upstream than a, with other keys for
-// instance. Functions cannot be compared.
-func replaced(a, b upstream.Upstream) bool {
+// indexOf is the position of the channel of a name; -1 if there is none.
+func indexOf(channels []*channel, name string) int {
+	return slices.IndexFunc(channels, func(c *channel) bool { return c.Name == name })
+}
+
+// isOther reports whether b is another upstream than a. Functions cannot be compared.
+func isOther(a, b upstream.Upstream) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a != b
 }
 
@@ -269,101 +226,43 @@ func replaced(a, b upstream.Upstream) bool {
 func (c *channel) mayOpen() bool {
 	out := 0
 	for _, p := range c.peers {
-		if p.breaker.TrippedForAll() {
+		if _, all := p.breaker.Tripped(); all {
 			out++
 		}
 	}
 	return 2*(out+1) <= len(c.peers)
 }
 
+// takes reports whether the channel passes the request field called name.
+func (c *channel) takes(name string) bool {
+	return slices.ContainsFunc(c.Pass, func(pass string) bool { return strings.EqualFold(pass, name) })
+}
+
+// states are a channel's by those of its circuit breaker.
+var states = [...]string{breaker.Closed: Ready, breaker.HalfOpen: Probing, breaker.Cooldown: Resting, breaker.Open: Resting}
+
 func (c *channel) info(now time.Time) ChannelInfo {
-	i := ChannelInfo{
-		Name: c.Name, Models: sorted(c.Models), Priority: c.Priority, Weight: c.Weight,
-		InFlight: int(c.inFlight()), Requests: c.requests.Load(), Failures: c.failures.Load(),
-		Latency: c.latency(), LastError: c.lastError.Load().String(),
-	}
 	state, until := c.breaker.State(now)
-	i.State, i.Until = [...]string{breaker.Closed: Ready, breaker.Open: Resting, breaker.HalfOpen: Probing}[state], until
-	i.Usable = state != breaker.Open
-	if until := c.cooldowns.Latest(now); until.After(i.Until) {
-		i.State, i.Until = Resting, until
+	i := ChannelInfo{
+		Name: c.Name, Models: slices.Sorted(maps.Keys(c.Models)), Priority: c.Priority, Weight: c.Weight,
+		State: states[state], Until: until, Usable: state != breaker.Open,
+		Requests: c.requests.Load(), Failures: c.failures.Load(), CircuitOpens: c.breaker.OpenCount(),
+	}
+	if last := c.lastError.Load(); last != nil {
+		i.LastError = *last
 	}
 	if c.paused.Load() {
 		i.State, i.Until, i.Usable = Paused, time.Time{}, false
 	}
+	if s := c.lastUsed.Load(); s != nil { // and has learnt something
+		i.Latency = time.Duration(math.Exp2(s.at(now).latency))
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, s := range c.statsByKind {
+		i.InFlight += s.at(now).running
+	}
 	return i
-}
-
-// sorted are the keys of m in order.
-func sorted(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-// fieldFilter is a channel's upstream, which gets its own id of the model and none of
-// the fields that its channel drops.
-type fieldFilter struct {
-	*channel
-	model []byte // the upstream's id as JSON; nil for the public one
-}
-
-// Unwrap lets the upstream itself say what it supports.
-func (s *fieldFilter) Unwrap() upstream.Upstream { return s.Upstream }
-
-// Do asks the upstream, unless what it refuses may not be left out.
-func (s *fieldFilter) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	if !call.Body.Editable() || s.model == nil && len(s.Drop) == 0 && len(s.renames) == 0 {
-		return s.Upstream.Do(ctx, call)
-	}
-	edited := *call
-	dropped, refusal := s.edit(&edited)
-	if refusal != nil {
-		return nil, upstream.NotSent(refusal)
-	}
-	if s.model != nil {
-		edited.Body = edited.Body.Set("model", s.model)
-	}
-	reply, err := s.Upstream.Do(ctx, &edited)
-	if err == nil && reply != nil && len(dropped) > 0 {
-		noted := *reply
-		noted.Dropped = slices.Concat(dropped, reply.Dropped)
-		reply = &noted
-	}
-	return reply, err
-}
-
-// edit makes the changes that the channel's upstream needs, and lists what a
-// caller asked for and will not get. It fails where that may not be left out.
-func (c *channel) edit(call *upstream.Call) (dropped []string, err *fault.Error) {
-	for _, name := range c.Drop {
-		v := call.Body.Raw(name)
-		if v == nil {
-			continue
-		}
-		if name == "n" && wantsSeveral(v) {
-			return nil, fault.Invalid("n", "This model's upstream gives one candidate only: leave n out or send 1.")
-		}
-		call.Body = call.Body.Delete(name)
-		if !rawjson.IsNull(v) {
-			dropped = append(dropped, name)
-		}
-	}
-	for _, from := range c.renames {
-		if call.Body.Has(from) {
-			call.Body = call.Body.Rename(from, c.Rename[from])
-		}
-	}
-	return dropped, nil
-}
-
-// wantsSeveral reports whether n asks for anything but one candidate.
-func wantsSeveral(n []byte) bool {
-	count, ok := rawjson.Int(n)
-	return !rawjson.IsNull(n) && (!ok || count != 1)
 }
 
 // maxRemovedPaused bounds how many removed channels are remembered as paused.
@@ -374,19 +273,15 @@ const maxRemovedPaused = 1000
 // mistake, which must not end an operator's pause. It returns
 // the paused channels that are removed from then on, the last to go last.
 func (r *Router) keepPaused(next []*channel) (removed []string) {
-	now := make(map[string]*channel, len(next))
-	for _, c := range next {
-		now[c.Name] = c
-	}
 	for _, name := range r.removedPaused {
-		if c := now[name]; c != nil {
-			c.paused.Store(true)
+		if i := indexOf(next, name); i >= 0 {
+			next[i].paused.Store(true)
 		} else {
 			removed = append(removed, name)
 		}
 	}
 	for _, c := range r.channels {
-		if now[c.Name] == nil && c.paused.Load() {
+		if indexOf(next, c.Name) < 0 && c.paused.Load() {
 			removed = append(removed, c.Name)
 		}
 	}

@@ -1,6 +1,8 @@
 package router_test
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -77,5 +79,30 @@ func TestTheLastErrorHasNoTextOfAVendors(t *testing.T) {
 		if got := r.Channels()[0].LastError; got != want {
 			t.Errorf("%q is told as %q, want %q", code, got, want)
 		}
+	}
+}
+
+func TestWhatChannelsDoWithFieldsCanBeAsked(t *testing.T) {
+	one, two := every("one", plays("ok"), 0), every("two", plays("ok"), 0)
+	one.Models, two.Models = map[string]string{"m": "m", "own": "own"}, map[string]string{"m": "m"}
+	one.Drop, one.Pass, one.Rename = []string{"n", "gone"}, []string{"Service_Tier"}, map[string]string{"a": "b", "c": "service_tier", "n": "x"}
+	r := newRouter(t, router.Options{}, one, two)
+	for name, row := range map[string]struct{ model, field, drops, passes string }{
+		"a field that one of two takes": {"m", "service_tier", "false", "false"},
+		"a field that each takes":       {"own", "service_tier", "false", "true"},
+		"a field that is dropped":       {"own", "gone", "true", "true"},
+		"a field that one of two drops": {"m", "gone", "true", "false"},
+		"any other field":               {"own", "other", "false", "false"},
+	} {
+		drops, passes := r.Drops(row.model, row.field), r.Passes(upstream.ChatCompletion, row.model, row.field, row.field, false)
+		if fmt.Sprint(drops) != row.drops || fmt.Sprint(passes) != row.passes {
+			t.Errorf("%s: dropped %t, passed %t", name, drops, passes)
+		}
+	}
+	var renamed []string
+	stop := errors.New("enough")
+	visit := func(from, to string) error { renamed = append(renamed, from+">"+to); return stop }
+	if err := r.EachRename(upstream.ChatCompletion, "m", visit); err != stop || !slices.Equal(renamed, []string{"a>b"}) {
+		t.Errorf("%v, %v", renamed, err)
 	}
 }

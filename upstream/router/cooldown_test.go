@@ -3,11 +3,9 @@ package router_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
@@ -60,34 +58,10 @@ func TestTheOnlyChannelIsAskedThoughItsVendorSaidWhenToComeBack(t *testing.T) {
 	}
 }
 
-func TestAShortRetryAfterIsRetriedOnTheOnlyChannel(t *testing.T) {
-	for name, row := range map[string]struct {
-		first error
-		asked int
-		took  time.Duration
-	}{
-		"a second":          {later(429, time.Second), 2, time.Second},
-		"less":              {later(503, 50*time.Millisecond), 2, 50 * time.Millisecond},
-		"more":              {later(429, 1001*time.Millisecond), 1, 0},
-		"it does not say":   {failed(429), 1, 0},
-		"not before work":   {later(500, time.Second), 1, 0},
-		"the caller's own":  {later(400, time.Second), 1, 0},
-		"an image, refused": {later(503, time.Second), 2, time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				v := plays(row.first, "ok")
-				c := call(t, hello)
-				if name == "an image, refused" {
-					c.Op = upstream.GenerateImage
-				}
-				began := time.Now()
-				_, err := answer(t.Context(), router.Single(v), c)
-				if v.asked() != row.asked || time.Since(began) != row.took || (err == nil) != (row.asked == 2) {
-					t.Errorf("asked %d times in %s: %v", v.asked(), time.Since(began), err)
-				}
-			})
-		})
+func TestAWaitThatAnUpstreamImposesIsAtMostAnHour(t *testing.T) {
+	_, err := router.Single(plays(later(429, 48*time.Hour))).Do(t.Context(), call(t, hello))
+	if e := fault.From(err); e.RetryAfter != time.Hour {
+		t.Errorf("retry after %s", e.RetryAfter)
 	}
 }
 

@@ -14,8 +14,12 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// maxQueue is how many calls may wait for one channel.
-const maxQueue = 1000
+const (
+	// maxQueue is how many calls may wait for one channel.
+	maxQueue = 1000
+	// defaultMaxWait is how long a call without a MaxWait of its own waits.
+	defaultMaxWait = time.Second
+)
 
 // concurrencyLimiter lets at most so many calls to a channel at a time. Others wait
 // in order of arrival. The zero limiter is ready for use.
@@ -91,8 +95,13 @@ func (l *concurrencyLimiter) grant() {
 func (l *concurrencyLimiter) remove(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if i := slices.Index(l.queue, w); i >= 0 {
-		l.queue = slices.Delete(l.queue, i, i+1)
+	l.queue = slices.DeleteFunc(l.queue, func(x *waiter) bool { return x == w })
+}
+
+// stop ends a wait. A slot that came at the last moment goes to the next.
+func (w *waiter) stop() {
+	if !w.taken.CompareAndSwap(false, true) {
+		(<-w.granted).release()
 	}
 }
 
@@ -133,81 +142,71 @@ func (l *rateLimiter) delay(now time.Time) time.Duration {
 	if l == nil {
 		return 0
 	}
-	missing := 1 - l.tokens.TokensAt(now)
-	if missing <= 0 {
-		return 0
-	}
+	missing := max(1-l.tokens.TokensAt(now), 0)
 	return time.Duration(missing / float64(l.tokens.Limit()) * float64(time.Second))
 }
 
-// waitForLimits waits for one of the candidates when all of those that may be asked
-// are at a limit: where only the rate is exceeded until its time comes, else in the
-// queues of all of them. The error of a call that waits too long says when to come back. It is
-// not ok if the candidate must not be asked any more, though waiting time is left.
-func (r *Router) waitForLimits(ctx context.Context, t *routing, all []candidate, best availability) (_ lease, ok bool, _ *fault.Error) {
-	var soonest *candidate
+// waitForCapacity begins an attempt at one of the candidates when all of those that
+// may be asked are at a limit: where only the rate is exceeded when its time comes,
+// else when one of all of them has a slot. The error of a call that waits too long
+// says when to come back. There is neither an attempt nor an error if the candidate
+// must not be asked any more, though waiting time is left.
+func (r *Router) waitForCapacity(ctx context.Context, s *selection, all []candidate, best availability) (a *attempt, err *fault.Error) {
+	var c *candidate // of those with a slot, that whose rate allows a call soonest
 	var full []*candidate
 	for i := range all {
-		switch c := &all[i]; {
-		case !c.availability.isAtLimit(), c.availability > max(best, circuitOpenAtLimit):
-		case c.full:
-			full = append(full, c)
-		case soonest == nil || c.delay < soonest.delay:
-			soonest = c
+		switch x := &all[i]; {
+		case !x.availability.isAtLimit(), x.availability > max(best, circuitOpenAtLimit):
+		case x.full:
+			full = append(full, x)
+		case c == nil || x.delay < c.delay:
+			c = x
 		}
 	}
-	if soonest != nil && (soonest.delay <= t.waitLeft || len(full) == 0) {
-		return r.waitForCapacity(ctx, t, soonest, false)
+	if c == nil || c.delay > s.waitLeft && len(full) > 0 {
+		if c, err = s.waitForSlot(ctx, full); err != nil {
+			return nil, err
+		}
+	} else if c.MaxConcurrent > 0 && !c.limiter.tryAcquire(c.MaxConcurrent) {
+		return nil, nil
 	}
-	c, err := t.waitForSlot(ctx, full)
-	if err != nil {
-		return lease{}, false, err
-	}
-	return r.waitForCapacity(ctx, t, c, true)
-}
-
-// waitForCapacity waits until the candidate's rate allows a call. hasSlot says that
-// the call has its slot already. It is not ok where the channel was excluded
-// meanwhile, by a pause or its vendor.
-func (r *Router) waitForCapacity(ctx context.Context, t *routing, c *candidate, hasSlot bool) (l lease, ok bool, _ *fault.Error) {
-	l = t.newLease(c.route)
 	defer func() {
-		if !ok {
-			l.releaseSlot()
+		switch {
+		case c.MaxConcurrent == 0:
+		case a == nil:
+			c.limiter.release()
+		default:
+			a.hasSlot = true
 		}
 	}()
-	if c.MaxConcurrent > 0 {
-		if l.hasSlot = hasSlot || c.limiter.tryAcquire(c.MaxConcurrent); !l.hasSlot {
-			return l, false, nil
-		}
-	}
-	if err := t.waitForRate(ctx, c.rate, r.now()); err != nil {
-		return l, false, err
+	if err := s.waitForRate(ctx, c.rate, r.now()); err != nil {
+		return nil, err
 	}
 	if ctx.Err() != nil { // as its turn came
-		return l, false, clientLeft(ctx)
+		return nil, clientLeft(ctx)
 	}
 	now := r.now()
-	if !t.pinned && c.becameExcluded(t.call, len(t.routes) > 1, now) {
-		return l, false, nil
+	if !s.pinned { // it was paused, or another channel is better since a cooldown began
+		is, _ := s.health(c.route, now)
+		if is == excluded || is == cooldown && c.availability < cooldown && len(s.routes) > 1 {
+			return nil, nil
+		}
 	}
-	t.paid, t.acquiredAt = false, now
-	l.start(now, true)
-	return l, true, nil
+	return r.begin(s, c, now, true), nil
 }
 
 // waitForRate waits for the next turn of a rate limiter.
-func (t *routing) waitForRate(ctx context.Context, l *rateLimiter, now time.Time) *fault.Error {
+func (s *selection) waitForRate(ctx context.Context, l *rateLimiter, now time.Time) *fault.Error {
 	if l == nil {
 		return nil
 	}
 	turn := l.tokens.ReserveN(now, 1)
 	delay := turn.DelayFrom(now)
 	switch {
-	case delay > t.waitLeft:
+	case delay > s.waitLeft:
 		turn.CancelAt(now)
 		return limitError(delay)
-	case delay > 0 && !t.sleep(ctx, delay):
+	case delay > 0 && !s.sleep(ctx, delay):
 		turn.CancelAt(now)
 		return clientLeft(ctx)
 	}
@@ -215,7 +214,7 @@ func (t *routing) waitForRate(ctx context.Context, l *rateLimiter, now time.Time
 }
 
 // waitForSlot waits in the queues of the candidates for a slot at any of them.
-func (t *routing) waitForSlot(ctx context.Context, full []*candidate) (*candidate, *fault.Error) {
+func (s *selection) waitForSlot(ctx context.Context, full []*candidate) (*candidate, *fault.Error) {
 	w := newWaiter()
 	queued := false
 	for _, c := range full {
@@ -226,30 +225,25 @@ func (t *routing) waitForSlot(ctx context.Context, full []*candidate) (*candidat
 		for _, c := range full {
 			c.limiter.remove(w)
 		}
-		t.waitLeft -= time.Since(began)
+		s.waitLeft -= time.Since(began)
 	}()
-	if !queued || t.waitLeft <= 0 {
-		return nil, w.stop(limitError(time.Second))
+	if !queued || s.waitLeft <= 0 {
+		w.stop()
+		return nil, limitError(time.Second)
 	}
-	timer := time.NewTimer(t.waitLeft)
+	timer := time.NewTimer(s.waitLeft)
 	defer timer.Stop()
 	select {
 	case l := <-w.granted:
 		at := slices.IndexFunc(full, func(c *candidate) bool { return &c.limiter == l })
 		return full[at], nil
 	case <-ctx.Done():
-		return nil, w.stop(clientLeft(ctx))
+		w.stop()
+		return nil, clientLeft(ctx)
 	case <-timer.C:
-		return nil, w.stop(limitError(time.Second))
+		w.stop()
+		return nil, limitError(time.Second)
 	}
-}
-
-// stop ends a wait. A slot that came at the last moment goes to the next.
-func (w *waiter) stop(why *fault.Error) *fault.Error {
-	if !w.taken.CompareAndSwap(false, true) {
-		(<-w.granted).release()
-	}
-	return why
 }
 
 // limitError is the error of a call that waited in vain for capacity.

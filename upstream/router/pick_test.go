@@ -3,7 +3,6 @@ package router_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -101,7 +100,7 @@ func (s *site) Do(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error
 		return nil, failed(500)
 	}
 	if int(s.dice.below(100)) < is.cuts {
-		return says(io.MultiReader(strings.NewReader("half"), readFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))), nil
+		return halfAnAnswer(ctx, nil)
 	}
 	return says(strings.NewReader("ok")), nil
 }

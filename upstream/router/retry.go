@@ -12,95 +12,125 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// repeatable are the operations of which a failed attempt, even one that the
-// vendor may bill, is repeated on another channel (docs/faults.md, row 7). All
-// others are repeated only where certainly nothing was accepted.
-var repeatable = map[upstream.Op]bool{upstream.ChatCompletion: true, upstream.Messages: true, upstream.CountTokens: true, upstream.Embeddings: true, upstream.PollVideo: true}
-
-// noCounterStatuses are those of a vendor that speaks the dialect and counts no
-// tokens. They do not count against the channel and are not worth a retry: the
-// caller can be given an estimate.
-var noCounterStatuses = map[int]bool{http.StatusMethodNotAllowed: true, http.StatusNotImplemented: true}
-
-// verdict is what the end of an attempt means.
+// verdict is what the end of an attempt means. The zero verdict says nothing of the
+// channel, and that no other is asked.
 type verdict struct {
-	retry         bool          // another channel may be asked
-	sameChannel   bool          // nothing was sent, so the same channel may be asked too
-	otherKey      bool          // the same channel can be asked with another key
-	channelFailed bool          // it counts against the channel
-	fatal         bool          // the operator's key or account is at fault
-	certain       bool          // and no request can have brought that about
-	retryAfter    time.Duration // when the vendor wants the call back; 0 if it did not say
+	next           step
+	health         health
+	wait           time.Duration // when the vendor wants the call back; 0 if it did not say
+	fatal, certain bool          // as in breaker.Failure
 }
 
-// judge says what an attempt's error means for a call of op.
+// step is who may be asked next.
+type step uint8
+
+const (
+	giveUp      step = iota
+	nextChannel      // another channel
+	nextKey          // the same channel with another key, and then another channel
+	sameChannel      // the same if it is the only one, since nothing was sent; else another
+)
+
+// health is what the end of an attempt says of its channel's.
+type health uint8
+
+const (
+	unknown health = iota
+	healthy        // a vendor that refuses a caller's mistake works
+	failed
+)
+
+// judge says what an attempt's error means for a call of op. Operations that a
+// vendor may bill though they failed, and that are dear, are repeated only where it
+// certainly accepted nothing (docs/faults.md, row 7):
+//
+//	                                                chat, embeddings  pictures, speech,
+//	the attempt ended in                            and polls         videos             channel
+//	a refusal of a call that cannot be sent         none              none               unknown
+//	one of several keys was refused or limited      other key         other key          unknown
+//	the key or the account was refused              other channel     other channel      failed
+//	the request exceeds the rate limit by its size  other channel     other channel      healthy
+//	a time-out before the request was sent          other channel     other channel      failed
+//	a time-out after that                           none              none               failed
+//	a 4xx that is the caller's fault                none              none               healthy
+//	no token counter (405, 501)                     none                                 healthy
+//	no connection                                   same or other     same or other      failed
+//	429, 503, 529 before any work                   other channel     other channel      failed, or a cooldown
+//	                                                                                     where it said for how long
+//	any other: 5xx, a lost connection, no answer    other channel     none               failed
+//
+// The only channel of a model is asked again, once, after a cooldown that is no longer
+// than the call may wait.
 func judge(op upstream.Op, e *fault.Error) verdict {
 	f, _ := upstream.FailureOf(e)
 	status := e.HTTPStatus()
 	if f.Status >= 400 {
 		status = f.Status
 	}
-	switch {
-	case f.Fatal:
-		return verdict{retry: true, channelFailed: !f.OtherKey, otherKey: f.OtherKey, fatal: true, certain: !f.Ambiguous}
-	case f.Oversized:
-		return verdict{retry: true}
-	case e.Code == fault.RequestTimeout && f.Status == 0:
-		return verdict{retry: !f.Sent, channelFailed: true}
-	case upstream.CallersFault(status), op == upstream.CountTokens && noCounterStatuses[f.Status]:
-		return verdict{}
+	v := verdict{next: nextChannel, health: failed, fatal: f.Fatal, certain: f.Fatal && !f.Ambiguous}
+	if f.Refused && !f.Fatal && !f.Oversized {
+		v.wait = e.RetryAfter
 	}
-	v := verdict{sameChannel: !f.Sent && f.Status == 0, channelFailed: true}
-	v.retry = repeatable[op] || v.sameChannel || f.Refused
-	if f.Refused {
-		v.retryAfter, v.otherKey, v.channelFailed = e.RetryAfter, f.OtherKey, !f.OtherKey
+	switch {
+	case f.Unasked:
+		v = verdict{}
+	case f.OtherKey:
+		v.next, v.health = nextKey, unknown
+	case f.Fatal:
+	case f.Oversized:
+		v.health = healthy
+	case e.Code == fault.RequestTimeout && f.Status == 0:
+		if f.Sent {
+			v.next = giveUp
+		}
+	case upstream.CallersFault(status), op == upstream.CountTokens && noCounterStatuses[f.Status]:
+		v.next, v.health = giveUp, healthy
+	case !f.Sent && f.Status == 0:
+		v.next = sameChannel
+	case !f.Refused && !repeatable[op]:
+		v.next = giveUp
 	}
 	return v
 }
 
-// payForRetry spends the budget of one retry, once.
-func (t *routing) payForRetry(b *retryBudget) bool {
-	if !t.paid {
-		t.paid = b.spend()
-	}
-	return t.paid
-}
+// repeatable are the operations of which a failed attempt, even one that the
+// vendor may bill, is repeated on another channel.
+var repeatable = map[upstream.Op]bool{upstream.ChatCompletion: true, upstream.Messages: true, upstream.CountTokens: true, upstream.Embeddings: true, upstream.PollVideo: true}
 
-// prepareRetry prepares the next attempt after one at c that failed; false if there
-// is to be none. A channel is asked again if it has another key, and the only one of a
-// model where nothing was sent, for instance because it closed an idle
-// connection, or if the vendor refused the call and wants it back at once.
-func (r *Router) prepareRetry(ctx context.Context, t *routing, c *channel, v verdict) bool {
-	switch mayRetrySame := len(t.routes) == 1 && !t.retriedSame; {
-	case !v.retry:
+// noCounterStatuses are those of a vendor that speaks the dialect and counts no
+// tokens: the caller can be given an estimate.
+var noCounterStatuses = map[int]bool{http.StatusMethodNotAllowed: true, http.StatusNotImplemented: true}
+
+// mayRetry prepares the next attempt after one that failed; false if there is to be
+// none. A channel is asked again if it has another key, and the only one of a model
+// where nothing was sent, for instance because it closed an idle connection, or if
+// the vendor refused the call and wants it back at once.
+func (r *Router) mayRetry(ctx context.Context, s *selection, a *attempt) bool {
+	v, alone := a.verdict, len(s.routes) == 1
+	keys := 1 // that are tried before another channel
+	if alone {
+		keys = maxAttempts - 1
+	}
+	switch maySame := alone && !s.retriedSame; {
+	case v.next == giveUp:
 		return false
-	case v.otherKey && t.keyRetries < t.maxKeyRetries():
-		t.keyRetries++
-		t.paid = true // a refused key is not billed, and its breaker opens soon
-	case mayRetrySame && v.sameChannel:
-		t.retriedSame = true
-	case mayRetrySame && v.retryAfter > 0 && v.retryAfter <= t.waitLeft && t.payForRetry(r.budget):
-		t.retriedSame = true
-		return t.sleep(ctx, v.retryAfter)
+	case v.next == nextKey && s.keyRetries < keys:
+		s.keyRetries++
+		s.paid = true // a refused key is not billed, and its breaker opens soon
+	case maySame && v.next == sameChannel:
+		s.retriedSame = true
+	case maySame && v.wait > 0 && v.wait <= s.waitLeft && r.budget.spend():
+		s.retriedSame, s.paid = true, true
+		return s.sleep(ctx, v.wait)
 	default:
-		t.tried[t.triedCount] = c
-		t.triedCount++
+		s.tried = append(s.tried, a.channel)
 	}
 	return true
 }
 
-// maxKeyRetries is how often a call tries another key, before another channel if
-// there is one.
-func (t *routing) maxKeyRetries() int {
-	if len(t.routes) == 1 {
-		return maxAttempts - 1
-	}
-	return 1
-}
-
 // sleep waits, which counts against the call's MaxWait; false if the caller left.
-func (t *routing) sleep(ctx context.Context, d time.Duration) bool {
-	t.waitLeft -= d
+func (s *selection) sleep(ctx context.Context, d time.Duration) bool {
+	s.waitLeft -= d
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -174,14 +204,14 @@ func contextError(ctx context.Context, err error) *fault.Error {
 	return e.With(func(e *fault.Error) { e.Err = err })
 }
 
-// panicked is the error of an upstream that panicked. The stack is for the log.
-func panicked(value any, stack []byte) *fault.Error {
-	return fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
-		fmt.Errorf("panic in an upstream: %v\n%s", value, stack))
-}
-
 // clientLeft is the error of a call whose caller left while it waited: nothing was
 // sent, so that there is nothing to pay for.
 func clientLeft(ctx context.Context) *fault.Error {
 	return contextError(ctx, &upstream.Failure{Err: ctx.Err()})
+}
+
+// panicked is the error of an upstream that panicked. The stack is for the log.
+func panicked(value any, stack []byte) *fault.Error {
+	return fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
+		fmt.Errorf("panic in an upstream: %v\n%s", value, stack))
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,41 +26,56 @@ func keyed(status int) error {
 	}).Fault()
 }
 
-// TestWhichErrorsFailOverByOperation is docs/faults.md, row 7: what may have been accepted, and
-// will be billed then, is only repeated where two answers cost little.
-func TestWhichErrorsFailOverByOperation(t *testing.T) {
+// TestFailOver is docs/faults.md, row 7, for each error of a vendor: what may have been
+// accepted, and will be billed then, is only repeated where two answers cost little.
+func TestFailOver(t *testing.T) {
 	cheap := []upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.CountTokens, upstream.Embeddings}
 	costly := []upstream.Op{upstream.GenerateImage, upstream.EditImage, upstream.Speech, upstream.SubmitVideo}
+	if len(cheap)+len(costly)+1 != len(upstream.Ops()) { // and the poll, which has one channel
+		t.Error("an operation is not in the table")
+	}
 	timeout := func(sent bool) error { return fault.Wrap(fault.RequestTimeout, "slow", &upstream.Failure{Sent: sent}) }
 	for name, row := range map[string]struct {
 		err           error
-		cheap, costly bool
+		cheap, costly bool       // another channel is asked
+		last          fault.Code // when every channel says so
 	}{
-		"no connection":             {unsent(), true, true},
-		"time-out before sending":   {timeout(false), true, true},
-		"time-out after it":         {timeout(true), false, false},
-		"429":                       {failed(429), true, true},
-		"503":                       {failed(503), true, true},
-		"key refused":               {failed(401), true, true},
-		"connection lost":           {lost(), true, false},
-		"500":                       {failed(500), true, false},
-		"502":                       {failed(502), true, false},
-		"504":                       {failed(504), true, false},
-		"a 200 with an error in it": {fault.Wrap(fault.BadGateway, "bad", &upstream.Failure{Status: 200, Sent: true}), true, false},
-		"an error of no kind":       {io.ErrUnexpectedEOF, true, false},
-		"405":                       {failed(405), true, false},
-		"a vendor's 499":            {failed(499), true, false},
-		"a proxy's refusal":         {failed(407), true, true},
-		"400":                       {failed(400), false, false},
-		"404":                       {failed(404), false, false},
-		"422":                       {failed(422), false, false},
+		"no connection":             {unsent(), true, true, fault.NoChannel},
+		"connection lost":           {lost(), true, false, fault.BadGateway},
+		"time-out before sending":   {timeout(false), true, true, fault.RequestTimeout},
+		"time-out after it":         {timeout(true), false, false, fault.RequestTimeout},
+		"429":                       {failed(429), true, true, fault.UpstreamRateLimit},
+		"503":                       {failed(503), true, true, fault.ServiceUnavailable},
+		"408":                       {failed(408), true, false, fault.RequestTimeout},
+		"500":                       {failed(500), true, false, fault.InternalServerError},
+		"501":                       {failed(501), true, false, fault.BadGateway},
+		"502":                       {failed(502), true, false, fault.BadGateway},
+		"504":                       {failed(504), true, false, fault.RequestTimeout},
+		"529":                       {failed(529), true, false, fault.ServiceUnavailable},
+		"a vendor's 499":            {failed(499), true, false, fault.BadGateway},
+		"a redirect":                {failed(302), true, false, fault.BadGateway},
+		"key refused":               {failed(401), true, true, fault.NoChannel},
+		"arrears":                   {failed(403), true, true, fault.NoChannel},
+		"a proxy's refusal":         {failed(407), true, true, fault.NoChannel},
+		"400":                       {failed(400), false, false, fault.InvalidRequest},
+		"404":                       {failed(404), false, false, fault.InvalidRequest},
+		"422":                       {failed(422), false, false, fault.InvalidRequest},
+		"a refusal in process":      {fault.New(fault.InvalidRequest, "no"), false, false, fault.InvalidRequest},
+		"a 200 with an error in it": {fault.Wrap(fault.BadGateway, "bad", &upstream.Failure{Status: 200, Sent: true}), true, false, fault.BadGateway},
+		"an error of no kind":       {io.ErrUnexpectedEOF, true, false, fault.BadGateway},
+		"an upstream gives up":      {context.Canceled, true, false, fault.BadGateway},
+		"a nested client gone":      {fault.From(context.Canceled), true, false, fault.BadGateway},
+		"a failure by itself":       {&upstream.Failure{Status: 500, Sent: true}, true, false, fault.InternalServerError},
+		"operator's words": {
+			fault.Wrap(fault.Unauthorized, "vendor's text", &upstream.Failure{Status: 401, Fatal: true}), true, true, fault.NoChannel,
+		},
 	} {
 		for _, op := range slices.Concat(cheap, costly) {
 			want := row.cheap
 			if slices.Contains(costly, op) {
 				want = row.costly
 			}
-			if name == "405" && op == upstream.CountTokens { // it has no counter: an estimate will do
+			if name == "501" && op == upstream.CountTokens { // it has no counter: an estimate will do
 				want = false
 			}
 			second := plays("ok")
@@ -67,12 +83,52 @@ func TestWhichErrorsFailOverByOperation(t *testing.T) {
 			c := call(t, hello)
 			c.Op = op
 			if _, err := answer(t.Context(), r, c); (second.asked() == 1) != want || (err == nil) != want {
-				t.Errorf("%s of %s: asked again %v, %v", name, op, second.asked() == 1, err)
+				t.Errorf("%s of %s: another channel was asked %v, %v", name, op, second.asked() == 1, err)
 			}
 		}
+		all := plays(row.err)
+		r := newRouter(t, router.Options{}, every("1", all, 1), every("2", all, 2), every("3", all, 3), every("4", all, 4))
+		_, err := answer(t.Context(), r, call(t, hello))
+		if want := map[bool]int{true: 3, false: 1}[row.cheap]; all.asked() != want || code(err) != row.last {
+			t.Errorf("%s: %d attempts, want %d; %v, want %s", name, all.asked(), want, err, row.last)
+		}
+		if e := fault.From(err); strings.Contains(e.Message, "vendor's text") {
+			t.Errorf("%s: the caller reads %q", name, e.Message)
+		}
 	}
-	if len(cheap)+len(costly)+1 != len(upstream.Ops()) { // and the poll, which has one channel
-		t.Error("an operation is not in the table")
+}
+
+func TestTheOnlyChannelIsAskedAgainWhereNothingWasSentOrAfterAShortWait(t *testing.T) {
+	for name, row := range map[string]struct {
+		op     upstream.Op
+		script []any
+		asked  int
+		took   time.Duration
+		want   fault.Code
+	}{
+		"nothing sent":       {upstream.ChatCompletion, []any{unsent(), "ok"}, 2, 0, ""},
+		"nothing sent twice": {upstream.ChatCompletion, []any{unsent(), unsent(), "ok"}, 2, 0, fault.NoChannel},
+		"sent":               {upstream.ChatCompletion, []any{lost(), "ok"}, 1, 0, fault.BadGateway},
+		"wait a second":      {upstream.ChatCompletion, []any{later(429, time.Second), "ok"}, 2, time.Second, ""},
+		"wait for less":      {upstream.ChatCompletion, []any{later(503, 50*time.Millisecond), "ok"}, 2, 50 * time.Millisecond, ""},
+		"wait for more":      {upstream.ChatCompletion, []any{later(429, 1001*time.Millisecond), "ok"}, 1, 0, fault.UpstreamRateLimit},
+		"it does not say":    {upstream.ChatCompletion, []any{failed(429), "ok"}, 1, 0, fault.UpstreamRateLimit},
+		"not before work":    {upstream.ChatCompletion, []any{later(500, time.Second), "ok"}, 1, 0, fault.InternalServerError},
+		"the caller's own":   {upstream.ChatCompletion, []any{later(400, time.Second), "ok"}, 1, 0, fault.InvalidRequest},
+		"an image, refused":  {upstream.GenerateImage, []any{later(503, time.Second), "ok"}, 2, time.Second, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := plays(row.script...)
+				c := call(t, hello)
+				c.Op = row.op
+				began := time.Now()
+				_, err := answer(t.Context(), router.Single(v), c)
+				if v.asked() != row.asked || time.Since(began) != row.took || code(err) != row.want {
+					t.Errorf("asked %d times in %s: %v", v.asked(), time.Since(began), err)
+				}
+			})
+		})
 	}
 }
 

@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
 )
@@ -46,7 +44,6 @@ type Router struct {
 	accounts      *breaker.Accounts // likewise
 	now           func() time.Time
 	rand          func(uint64) uint64
-	customClock   bool     // now is not the real clock
 	removedPaused []string // channels of Routers before that were paused when they went, the last to go last
 }
 
@@ -79,7 +76,7 @@ func Single(up upstream.Upstream) *Router {
 
 func newRouter(channels []Channel, o Options) *Router {
 	r := &Router{budget: new(retryBudget), accounts: new(breaker.Accounts), now: o.Now, rand: o.Rand}
-	if r.customClock = o.Now != nil; !r.customClock {
+	if r.now == nil {
 		r.now = time.Now
 	}
 	if r.rand == nil {
@@ -93,8 +90,8 @@ func newRouter(channels []Channel, o Options) *Router {
 	if o.Previous != nil {
 		r.removedPaused = o.Previous.keepPaused(r.channels)
 	}
-	r.table = newRouteTable(r.channels, nil)
 	r.models = models(r.channels)
+	r.table = newRouteTable(r.channels, r.models, nil)
 	return r
 }
 
@@ -104,7 +101,7 @@ func newRouter(channels []Channel, o Options) *Router {
 // share the channels' state and the retry budget.
 func (r *Router) Wrap(m upstream.Middleware) *Router {
 	w := *r
-	w.table = newRouteTable(r.channels, m)
+	w.table = newRouteTable(r.channels, r.models, m)
 	return &w
 }
 
@@ -198,11 +195,11 @@ func (r *Router) pause(name string, paused bool) error {
 
 // channelNamed is the channel of a name. The error names those that there are.
 func (r *Router) channelNamed(name string) (*channel, error) {
+	if i := indexOf(r.channels, name); i >= 0 {
+		return r.channels[i], nil
+	}
 	names := make([]string, len(r.channels))
 	for i, c := range r.channels {
-		if c.Name == name {
-			return c, nil
-		}
 		names[i] = c.Name
 	}
 	return nil, fmt.Errorf("there is no channel %q; the channels are %q", name, names)
@@ -216,23 +213,22 @@ func (r *Router) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	if !call.Test { // an operator's, which is no traffic
 		r.accounts.Observe(call.Account)
 	}
-	t := routing{call: call, routes: r.routes(call), pinned: call.Channel != "", waitLeft: positive(call.MaxWait, defaultMaxWait)}
+	s := selection{call: call, routes: r.routes(call), pinned: call.Channel != "", waitLeft: positive(call.MaxWait, defaultMaxWait)}
 	var err *fault.Error
-	for n := range maxAttempts {
-		l, refusal := r.acquire(ctx, &t, n > 0)
+	for range maxAttempts {
+		a, refusal := r.next(ctx, &s)
 		if refusal != nil {
 			if err == nil || ctx.Err() != nil { // who leaves the queue owes nothing for the attempts before
 				err = refusal
 			}
 			break
 		}
-		l.retry = n > 0
-		a, reply, failed := r.attempt(ctx, call, l, t.acquiredAt)
-		if failed == nil {
+		reply, failure := a.run(ctx, call)
+		if failure == nil {
 			return reply, nil
 		}
-		if err = failed; !r.prepareRetry(ctx, &t, l.channel, a.verdict) {
-			if a.verdict.retry && ctx.Err() != nil {
+		if err = failure; !r.mayRetry(ctx, &s, a) {
+			if a.verdict.next != giveUp && ctx.Err() != nil {
 				err = clientLeft(ctx)
 			}
 			break
@@ -247,45 +243,15 @@ func (r *Router) routes(call *upstream.Call) []route {
 	if call.Channel == "" {
 		return r.table.routes(call.Op, call.Model)
 	}
-	for _, c := range r.channels {
-		if c.Name == call.Channel && upstream.Supports(c.Upstream, call.Op, call.Model) {
-			id := c.Models[call.Model]
-			if id == call.Model {
-				id = ""
-			}
-			key := routeKey{call.Op, call.Model}
-			if c.Models[call.Model] == "" {
-				key.model = "" // measured together with all models that are not its own
-			}
-			return []route{newRoute(c, id, nil, key)}
-		}
+	i := indexOf(r.channels, call.Channel)
+	if i < 0 || !upstream.Supports(r.channels[i].Upstream, call.Op, call.Model) {
+		return nil
 	}
-	return nil
-}
-
-// attempt asks one channel and reports the outcome to the observers. Where one of
-// them panics the lease is released.
-func (r *Router) attempt(ctx context.Context, call *upstream.Call, l lease, since time.Time) (a *attempt, reply *upstream.Reply, err *fault.Error) {
-	ended := false
-	defer func() {
-		if !ended {
-			l.abandon(a)
-		}
-	}()
-	if call.Begin != nil {
-		ctx = call.Begin(ctx, upstream.Attempt{Channel: l.Name, Model: l.model(call.Model), Again: l.retry, Started: since})
+	key := routeKey{call.Op, call.Model}
+	if r.channels[i].Models[call.Model] == "" {
+		key.model = everyModel
 	}
-	start := since
-	if r.customClock {
-		start = time.Now()
-	}
-	a, ctx = newAttempt(ctx, call, l, r.now, start)
-	reply, took, err := a.do(ctx, since, call.Accept)
-	if call.Observe != nil {
-		call.Observe(a.event(since, took, err))
-	}
-	ended = true
-	return a, reply, err
+	return []route{newRoute(r.channels[i], key, nil)}
 }
 
 // ResetHealth makes the open circuit breaker of a channel half-open, when an
@@ -296,150 +262,9 @@ func (r *Router) attempt(ctx context.Context, call *upstream.Call, l lease, sinc
 func (r *Router) ResetHealth(name string) error {
 	c, err := r.channelNamed(name)
 	if err == nil {
-		if c.breaker.Tripped() {
+		if any, _ := c.breaker.Tripped(); any {
 			c.breaker.Succeeded(r.now())
 		}
 	}
 	return err
-}
-
-// CircuitOpens is how often the circuit breaker of each channel, by its name, opened
-// since the start, reloads included.
-func (r *Router) CircuitOpens() map[string]int64 {
-	opens := make(map[string]int64, len(r.channels))
-	for _, c := range r.channels {
-		opens[c.Name] = c.breaker.OpenCount()
-	}
-	return opens
-}
-
-// route is one channel that serves a model.
-type route struct {
-	*channel
-	id    string            // the upstream's id; empty for the public one
-	up    upstream.Upstream // the channel's, filtered and wrapped
-	stats *routeStats
-}
-
-// routeStats are the statistics of a route: of whole answers, and of streams. They
-// are made when they are needed.
-type routeStats struct {
-	key      routeKey // without a model if the route is for any
-	byStream [2]atomic.Pointer[callStats]
-}
-
-// callStats are those for a call.
-func (rt *route) callStats(stream bool) *callStats {
-	at := &rt.stats.byStream[0]
-	if stream {
-		at = &rt.stats.byStream[1]
-	}
-	s := at.Load()
-	if s == nil {
-		s = rt.channelState.callStats(callKind{rt.stats.key, stream})
-		at.Store(s)
-	}
-	return s
-}
-
-// newRoute is a channel's route for the model whose id there is id, or the public one
-// if it is empty; key is what is measured together.
-func newRoute(c *channel, id string, wrap upstream.Middleware, key routeKey) route {
-	f := &fieldFilter{channel: c}
-	if id != "" {
-		f.model = rawjson.Quote(nil, id)
-	}
-	rt := route{channel: c, id: id, up: f, stats: &routeStats{key: key}}
-	if wrap != nil {
-		rt.up = wrap(f)
-	}
-	return rt
-}
-
-// model is the upstream's id for a public one.
-func (rt *route) model(public string) string {
-	if rt.id == "" {
-		return public
-	}
-	return rt.id
-}
-
-// routeKey is an operation and a model.
-type routeKey struct {
-	op    upstream.Op
-	model string
-}
-
-// routeTable is which channels serve what, in order of priority.
-type routeTable struct {
-	byModel  map[routeKey][]route    // of every model that some channel names
-	anyModel map[upstream.Op][]route // of channels that pass every id through
-}
-
-func newRouteTable(channels []*channel, wrap upstream.Middleware) routeTable {
-	channels = slices.Clone(channels)
-	slices.SortStableFunc(channels, func(a, b *channel) int { return a.Priority - b.Priority })
-	t := routeTable{byModel: make(map[routeKey][]route), anyModel: make(map[upstream.Op][]route)}
-	for _, c := range channels {
-		if c.Models[everyModel] == "" {
-			continue
-		}
-		for _, op := range upstream.Ops() {
-			t.anyModel[op] = append(t.anyModel[op], newRoute(c, "", wrap, routeKey{op: op}))
-		}
-	}
-	for _, public := range models(channels) {
-		for _, op := range upstream.Ops() {
-			t.byModel[routeKey{op, public}] = routesFor(channels, op, public, wrap)
-		}
-	}
-	return t
-}
-
-// routesFor are the channels that serve a model which some channel names.
-func routesFor(channels []*channel, op upstream.Op, public string, wrap upstream.Middleware) (routes []route) {
-	for _, c := range channels {
-		id, named := c.Models[public]
-		if !named && c.Models[everyModel] == "" {
-			continue
-		}
-		if id == public {
-			id = ""
-		}
-		rt := newRoute(c, id, wrap, routeKey{op, public})
-		if upstream.Supports(rt.up, op, rt.model(public)) {
-			routes = append(routes, rt)
-		}
-	}
-	return routes
-}
-
-// routes are those that may serve a model, in order of priority.
-func (t *routeTable) routes(op upstream.Op, model string) []route {
-	if model == "" || model == everyModel {
-		return nil
-	}
-	wild := t.anyModel[op]
-	if routes, named := t.byModel[routeKey{op, model}]; named || len(wild) == 0 {
-		return routes
-	}
-	refuses := func(rt route) bool { return !upstream.Supports(rt.up, op, model) }
-	if !slices.ContainsFunc(wild, refuses) {
-		return wild
-	}
-	return slices.DeleteFunc(slices.Clone(wild), refuses)
-}
-
-// models are the public ids that the channels name, sorted.
-func models(channels []*channel) []string {
-	var ids []string
-	for _, c := range channels {
-		for public := range c.Models {
-			if public != everyModel {
-				ids = append(ids, public)
-			}
-		}
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
 }

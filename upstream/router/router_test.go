@@ -24,6 +24,10 @@ func TestAChannelThatCannotWorkIsRefusedByName(t *testing.T) {
 	for what, spoil := range map[string]func(*router.Channel){
 		"has no upstream":                    func(c *router.Channel) { c.Upstream = nil },
 		"weight -1 is negative":              func(c *router.Channel) { c.Weight = -1 },
+		"-1 calls at a time":                 func(c *router.Channel) { c.MaxConcurrent = -1 },
+		"number -2 of calls a minute":        func(c *router.Channel) { c.RPM = -2 },
+		"the drain -1ns is negative":         func(c *router.Channel) { c.Drain = -1 },
+		"a field that it passes has no name": func(c *router.Channel) { c.Pass = []string{""} },
 		"has no models":                      func(c *router.Channel) { c.Models = nil },
 		"time-out is negative":               func(c *router.Channel) { c.Timeout.Idle = -1 },
 		`"m": "" has an empty id`:            func(c *router.Channel) { c.Models = map[string]string{"m": ""} },
@@ -156,104 +160,14 @@ func TestTheUpstreamGetsItsOwnModelAndNoFieldThatItRefuses(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestABodyThatIsNoObjectTravelsAsItIs(t *testing.T) {
+	form := &upstream.Call{Op: upstream.ChatCompletion, Model: "m", Body: upstream.BytesBody([]byte("--form"))} // travels as it is
 	v := plays("ok")
-	r := newRouter(t, router.Options{}, router.Channel{
-		Name: "c", Upstream: v, Models: map[string]string{"m": "u"}, Drop: []string{"n"},
-	})
-	c := &upstream.Call{Op: upstream.ChatCompletion, Model: "m", Body: upstream.BytesBody([]byte("--form"))}
-	if _, err := answer(t.Context(), r, c); err != nil {
+	r := newRouter(t, router.Options{}, router.Channel{Name: "c", Upstream: v, Models: map[string]string{"m": "u"}, Drop: []string{"n"}})
+	if _, err := answer(t.Context(), r, form); err != nil {
 		t.Fatal(err)
 	}
 	if sent, err := v.calls[0].Body.Bytes(); string(sent) != "--form" || err != nil || v.calls[0].Model != "u" {
 		t.Errorf("%q, %v, model %s", sent, err, v.calls[0].Model)
-	}
-}
-
-// TestFailOver is docs/faults.md, row 7, for each status of a vendor.
-func TestFailOver(t *testing.T) {
-	silent := fault.Wrap(fault.RequestTimeout, "slow", &upstream.Failure{Sent: true})
-	bad := (&upstream.Failure{Status: 400, Sent: true}).Fault()
-	for name, row := range map[string]struct {
-		err   error
-		again bool
-		last  fault.Code // when every channel says so
-	}{
-		"no connection":          {unsent(), true, fault.NoChannel},
-		"connection lost":        {lost(), true, fault.BadGateway},
-		"rate limit":             {failed(429), true, fault.UpstreamRateLimit},
-		"408":                    {failed(408), true, fault.RequestTimeout},
-		"500":                    {failed(500), true, fault.InternalServerError},
-		"501":                    {failed(501), true, fault.BadGateway},
-		"502":                    {failed(502), true, fault.BadGateway},
-		"503":                    {failed(503), true, fault.ServiceUnavailable},
-		"504":                    {failed(504), true, fault.RequestTimeout},
-		"529":                    {failed(529), true, fault.ServiceUnavailable},
-		"key refused":            {failed(401), true, fault.NoChannel},
-		"arrears":                {failed(403), true, fault.NoChannel},
-		"redirect":               {failed(302), true, fault.BadGateway},
-		"time-out after sending": {silent, false, fault.RequestTimeout},
-		"time-out before":        {fault.Wrap(fault.RequestTimeout, "slow", &upstream.Failure{}), true, fault.RequestTimeout},
-		"the caller's fault":     {bad, false, fault.InvalidRequest},
-		"a refusal in process":   {fault.New(fault.InvalidRequest, "no"), false, fault.InvalidRequest},
-		"an error of no kind":    {errors.New("boom"), true, fault.BadGateway},
-		"an upstream gives up":   {context.Canceled, true, fault.BadGateway},
-		"a nested client gone":   {fault.From(context.Canceled), true, fault.BadGateway},
-		"a failure by itself":    {&upstream.Failure{Status: 500, Sent: true}, true, fault.InternalServerError},
-		"operator's words": {
-			fault.Wrap(fault.Unauthorized, "vendor's text", &upstream.Failure{Status: 401, Fatal: true}), true, fault.NoChannel,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			first, second := plays(row.err), plays("ok")
-			r := newRouter(t, router.Options{}, every("1", first, 1), every("2", second, 2))
-			got, err := answer(t.Context(), r, call(t, hello))
-			if (got == "ok") != row.again || (err == nil) != row.again || first.asked() != 1 {
-				t.Errorf("%q, %v after %d attempts at the first", got, err, first.asked())
-			}
-			all := []*vendor{plays(row.err), plays(row.err), plays(row.err), plays(row.err)}
-			r = newRouter(t, router.Options{}, every("1", all[0], 1), every("2", all[1], 2), every("3", all[2], 3), every("4", all[3], 4))
-			_, err = answer(t.Context(), r, call(t, hello))
-			attempts := 0
-			for _, v := range all {
-				attempts += v.asked()
-			}
-			if want := map[bool]int{true: 3, false: 1}[row.again]; attempts != want || code(err) != row.last {
-				t.Errorf("%d attempts, want %d; %v, want %s", attempts, want, err, row.last)
-			}
-			if e := fault.From(err); strings.Contains(e.Message, "vendor's text") {
-				t.Errorf("the caller reads %q", e.Message)
-			}
-		})
-	}
-}
-
-func TestTheOnlyChannelIsAskedAgainOnceAndOnlyIfNothingWasSent(t *testing.T) {
-	for name, row := range map[string]struct {
-		script []any
-		asked  int
-		want   fault.Code
-	}{
-		"nothing sent":       {[]any{unsent(), "ok"}, 2, ""},
-		"nothing sent twice": {[]any{unsent(), unsent(), "ok"}, 2, fault.NoChannel},
-		"sent":               {[]any{lost(), "ok"}, 1, fault.BadGateway},
-		"rate limit":         {[]any{failed(429), "ok"}, 1, fault.UpstreamRateLimit},
-	} {
-		v := plays(row.script...)
-		_, err := answer(t.Context(), router.Single(v), call(t, hello))
-		if v.asked() != row.asked || code(err) != row.want {
-			t.Errorf("%s: asked %d times, %v", name, v.asked(), err)
-		}
-	}
-}
-
-func TestAWaitThatAnUpstreamImposesIsAtMostAnHour(t *testing.T) {
-	slow := fault.From(failed(429)).With(func(e *fault.Error) { e.RetryAfter = 48 * time.Hour })
-	_, err := router.Single(plays(slow)).Do(t.Context(), call(t, hello))
-	if e := fault.From(err); e.RetryAfter != time.Hour || slow.RetryAfter != 48*time.Hour {
-		t.Errorf("retry after %s", e.RetryAfter)
 	}
 }
 
@@ -419,39 +333,6 @@ func TestAClientThatLeavesIsNoFailureOfTheChannel(t *testing.T) {
 		if first.asked() != 5 || second.asked() != 0 || !r.Channels()[0].Usable {
 			t.Errorf("%s: first %d, second %d, %+v", name, first.asked(), second.asked(), r.Channels())
 		}
-	}
-}
-
-func TestACutAnswerIsABadGateway(t *testing.T) {
-	cut := plays(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-		return says(io.MultiReader(strings.NewReader("half"), readFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))), nil
-	})
-	got, err := answer(t.Context(), router.Single(cut), call(t, hello))
-	var f *upstream.Failure
-	if got != "half" || code(err) != fault.BadGateway || !errors.Is(err, io.ErrUnexpectedEOF) || !errors.As(err, &f) || !f.Sent {
-		t.Errorf("%q, %v", got, err)
-	}
-}
-
-func TestAClosedAnswerCannotBeReadAndIsClosedOnce(t *testing.T) {
-	body := &closable{Reader: strings.NewReader("text")}
-	var ended context.Context
-	up := upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-		ended = ctx
-		return &upstream.Reply{Status: 200, Body: body}, nil
-	})
-	reply, err := router.Single(up).Do(t.Context(), call(t, hello))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if ended.Err() != nil {
-		t.Error("the call ended before its answer")
-	}
-	if err := errors.Join(reply.Body.Close(), reply.Body.Close()); err != nil || !body.closed || ended.Err() == nil {
-		t.Errorf("%v, closed %v, context %v", err, body.closed, ended.Err())
-	}
-	if n, err := reply.Body.Read(make([]byte, 4)); n != 0 || err == nil || err == io.EOF {
-		t.Errorf("read %d bytes, %v", n, err)
 	}
 }
 

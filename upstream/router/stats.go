@@ -3,7 +3,7 @@ package router
 import (
 	"fmt"
 	"math"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -11,32 +11,44 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
+// lastErrorOf is what a status page may show of a failure, the code and the status:
+// no text of a vendor.
+func lastErrorOf(e *fault.Error) *string {
+	text := string(word.Code(e.Code))
+	if f, _ := upstream.FailureOf(e); f.Status != 0 {
+		text = fmt.Sprintf("%s (upstream status %d)", text, f.Status)
+	}
+	return &text
+}
+
 // callKind is what calls have in common that are measured together.
 type callKind struct {
 	routeKey
 	stream bool
 }
 
-// lastError is what a status page may show of a failure: no text of a vendor.
-type lastError struct {
-	code   fault.Code
-	status int
-}
+// testOp is what tests of channels are measured as, apart from calls.
+const testOp upstream.Op = "test"
 
-func lastErrorOf(e *fault.Error) *lastError {
-	f, _ := upstream.FailureOf(e)
-	return &lastError{word.Code(e.Code), f.Status}
-}
-
-// String names the code and the status.
-func (l *lastError) String() string {
-	switch {
-	case l == nil:
-		return ""
-	case l.status == 0:
-		return string(l.code)
+// statsOf are the statistics of calls such as this one.
+func (rt *route) statsOf(call *upstream.Call) *callStats {
+	kind := callKind{rt.key, call.Stream}
+	if call.Test {
+		kind = callKind{routeKey: routeKey{op: testOp}}
 	}
-	return fmt.Sprintf("%s (upstream status %d)", l.code, l.status)
+	rt.mu.RLock()
+	s := rt.statsByKind[kind]
+	rt.mu.RUnlock()
+	if s != nil {
+		return s
+	}
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if s = rt.statsByKind[kind]; s == nil {
+		s = new(callStats)
+		rt.statsByKind[kind] = s
+	}
+	return s
 }
 
 // callStats measures how busy and how fast a channel is with one kind of call: of one
@@ -48,97 +60,91 @@ func (l *lastError) String() string {
 // answer that is not streamed. It is averaged by its logarithm, in which one
 // answer that takes a hundred times as long is not worth a hundred others.
 type callStats struct {
-	epoch        time.Time
-	latency      atomic.Uint64 // bits of the binary logarithm of its nanoseconds; 0 if it is not known
-	lowerBound   atomic.Uint64 // the same of the longest that a call waited in vain, while no more is known
-	calls        atomic.Int64  // whose answer has not ended, and in units of pendingCall, those of which nothing was accepted
-	lastProgress atomic.Int64  // when something was accepted, or the waiting began, in ns after epoch
+	mu           sync.Mutex
+	measured     measurement
+	pending      int       // calls of which nothing was accepted
+	lastProgress time.Time // when something was accepted, or the waiting began
 }
 
-// pendingCall is one call of which nothing was accepted yet.
-const pendingCall = 1 << 31
+// measurement is what a selection is made by. Latencies are binary logarithms of
+// nanoseconds, and 0 if they are not known.
+type measurement struct {
+	running    int     // calls whose answer has not ended
+	latency    float64 // the average
+	lowerBound float64 // the longest that a call waited in vain, while no more is known
+	stalled    float64 // how long calls have waited in vain
+}
+
+// expected is the least that the latency can be.
+func (m *measurement) expected() float64 {
+	if m.latency != 0 {
+		return m.latency
+	}
+	return m.lowerBound
+}
+
+// at is the measurement at a moment.
+func (s *callStats) at(now time.Time) measurement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.measured
+	if s.pending > 0 {
+		m.stalled = logarithm(now.Sub(s.lastProgress))
+	}
+	return m
+}
 
 // begin counts a call.
 func (s *callStats) begin(now time.Time) {
-	// Before the call is seen: a selection at that moment must not take it for
-	// one that has waited since the last progress.
-	if s.calls.Load() < pendingCall {
-		s.lastProgress.Store(int64(now.Sub(s.epoch)))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pending == 0 {
+		s.lastProgress = now
 	}
-	s.calls.Add(pendingCall + 1)
+	s.pending++
+	s.measured.running++
 }
 
 // accepted takes note of a call's first content. A sample is a call to a channel
 // that gets few for its slowness, so that each weighs more.
 func (s *callStats) accepted(now time.Time, took time.Duration, sample bool) {
-	s.calls.Add(-pendingCall)
-	s.lastProgress.Store(int64(now.Sub(s.epoch)))
-	s.learn(took, sample)
-}
-
-// abandoned takes note of a call without content. A client
-// that left since it was slow must not make the channel look fast, nor must a quick
-// refusal.
-func (s *callStats) abandoned(took time.Duration) {
-	s.calls.Add(-pendingCall)
-	switch known, seen := s.knownLatency(), logarithm(took); {
-	case known != 0 && seen > known:
-		s.learn(took, false)
-	case known == 0 && seen > s.expectedLatency():
-		s.lowerBound.Store(math.Float64bits(seen))
-	}
-}
-
-// end counts a call that is over.
-func (s *callStats) end() { s.calls.Add(-1) }
-
-// running is how many calls have not ended.
-func (s *callStats) running() int64 { return s.calls.Load() % pendingCall }
-
-func (s *callStats) learn(took time.Duration, sample bool) {
 	weight := 0.125
 	if sample {
 		weight = 0.5
 	}
-	seen := logarithm(took)
-	for {
-		bits := s.latency.Load()
-		known := math.Float64frombits(bits)
-		next := seen
-		if bits != 0 {
-			next = known + (seen-known)*weight
-		}
-		if next == known || s.latency.CompareAndSwap(bits, math.Float64bits(next)) {
-			return
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending--
+	s.lastProgress = now
+	s.learn(logarithm(took), weight)
+}
+
+// abandoned takes note of a call without content. A client that left since it was slow
+// must not make the channel look fast, nor must a quick refusal.
+func (s *callStats) abandoned(took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending--
+	switch seen, m := logarithm(took), &s.measured; {
+	case m.latency != 0 && seen > m.latency:
+		s.learn(seen, 0.125)
+	case m.latency == 0:
+		m.lowerBound = max(m.lowerBound, seen)
 	}
 }
 
-// knownLatency is the logarithm of the latency; 0 if it is not known.
-func (s *callStats) knownLatency() float64 { return math.Float64frombits(s.latency.Load()) }
-
-// expectedLatency is the least that the logarithm of the latency can be.
-func (s *callStats) expectedLatency() float64 {
-	if known := s.knownLatency(); known != 0 {
-		return known
-	}
-	return math.Float64frombits(s.lowerBound.Load())
+// end counts a call that is over.
+func (s *callStats) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.measured.running--
 }
 
-// stalled is the logarithm of how long calls have waited in vain; 0 if none waits.
-func (s *callStats) stalled(now time.Time) float64 {
-	if s.calls.Load() < pendingCall {
-		return 0
+func (s *callStats) learn(seen, weight float64) {
+	if s.measured.latency == 0 {
+		weight = 1
 	}
-	return logarithm(now.Sub(s.epoch) - time.Duration(s.lastProgress.Load()))
-}
-
-// latencyDuration is the latency; 0 if it is not known.
-func (s *callStats) latencyDuration() time.Duration {
-	if known := s.knownLatency(); known != 0 {
-		return time.Duration(math.Exp2(known))
-	}
-	return 0
+	s.measured.latency += (seen - s.measured.latency) * weight
 }
 
 // latencyFloor is a latency below which it does not matter how much faster a channel is,

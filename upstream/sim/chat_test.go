@@ -124,17 +124,48 @@ func said(text, members string) string {
 	return fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%s}]%s}`, quoted, members)
 }
 
-func TestTheAnswerSaysThatItIsSimulated(t *testing.T) {
-	r := ask(t, Options{}, hello)
-	want := `This is a simulated answer: no model was called. You said: "Hello there, friend."`
-	if got := r.Choices[0].Message.Content.String(); got != want {
-		t.Errorf("got %q, want %q", got, want)
+func TestWhatAnAnswerSays(t *testing.T) {
+	counting := Options{Text: func(*chat.Request) string { return "one two three" }}
+	prefix := func(words int) string {
+		return `{"model":"m","messages":[{"role":"system","content":"` + strings.Repeat(" word", words) + `"},{"role":"user","content":"one two"}]}`
 	}
-	if string(r.Extra) != `{"system_fingerprint":"sim"}` {
-		t.Errorf("the answer has %s besides its known members", r.Extra)
+	for name, row := range map[string]struct {
+		o              Options
+		body, want     string
+		prompt, cached int64 // tokens; 0 for any number
+	}{
+		"that it is simulated": {Options{}, hello, disclaimer + `You said: "Hello there, friend."`, 5, 0},
+		"which media there are": {Options{}, `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"Look"},
+			{"type":"image_url","image_url":{"url":"https://example.com/a.png"}},
+			{"type":"file","file":{}},{"type":"video_url","video_url":{"url":"https://example.com/a.mp4"}}]}]}`,
+			disclaimer + `You said: "Look" Images with it: 1, other files: 2.`, 1 + imageTokens + 2*mediaTokens, 0},
+		"what a tool said": {Options{}, `{"model":"m","messages":[{"role":"user","content":"weather"},
+			{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"get_weather","arguments":"{}"}}]},
+			{"role":"tool","tool_call_id":"c","content":"21 degrees"}]` + twoTools + `}`, disclaimer + `The tool answered: "21 degrees"`, 0, 0},
+		"an object in JSON mode":         {Options{}, with(`"response_format":{"type":"json_object"}`), `{"simulated":true,"you_said":"Hello there, friend."}`, 0, 0},
+		"a prefix that is short":         {counting, prefix(256), "one two three", 258, 0},
+		"a prefix that is cached":        {counting, prefix(257), "one two three", 259, 257},
+		"up to a stop sequence":          {counting, with(`"stop":"two"`), "one ", 0, 0},
+		"up to the first of two":         {counting, with(`"stop":["three"," two"]`), "one", 0, 0},
+		"no stop sequence":               {counting, with(`"stop":["four",""]`), "one two three", 0, 0},
+		"nothing before a stop sequence": {counting, with(`"stop":["one"]`), "", 0, 0},
+		"a bound before a stop sequence": {counting, with(`"stop":["three"],"max_tokens":1`), "one", 0, 0},
+		"a bound behind a stop sequence": {counting, with(`"stop":["three"],"max_tokens":1000`), "one two ", 0, 0},
+	} {
+		r := ask(t, row.o, row.body)
+		if got := r.Choices[0].Message.Content.String(); got != row.want {
+			t.Errorf("%s: got %q, want %q", name, got, row.want)
+		}
+		if u := r.Usage; row.prompt != 0 && (u.PromptTokens != row.prompt || u.PromptTokensDetails.CachedTokens != row.cached) {
+			t.Errorf("%s: %d prompt tokens, %d of them cached", name, u.PromptTokens, u.PromptTokensDetails.CachedTokens)
+		}
+		if string(r.Extra) != `{"system_fingerprint":"sim"}` || r.Object != "chat.completion" || r.Model != "m" {
+			t.Errorf("%s: the answer is %+v", name, r)
+		}
 	}
-	if r.Object != "chat.completion" || r.Choices[0].FinishReason != "stop" || r.Model != "m" {
-		t.Errorf("the answer is %+v", r)
+	o := Options{NewID: func() string { return "mine" }, Now: func() time.Time { return time.Unix(7, 0) }}
+	if r := ask(t, o, hello); r.ID != "mine" || r.Created != 7 {
+		t.Errorf("id %q, created %d", r.ID, r.Created)
 	}
 }
 
@@ -160,13 +191,6 @@ func TestTheSameRequestGetsTheSameAnswer(t *testing.T) {
 	}
 	if len(ids) != len(bodies) {
 		t.Errorf("%d requests got the ids %v", len(bodies), ids)
-	}
-}
-
-func TestIDsAndTimeComeInByOptions(t *testing.T) {
-	o := Options{NewID: func() string { return "mine" }, Now: func() time.Time { return time.Unix(7, 0) }}
-	if r := ask(t, o, hello); r.ID != "mine" || r.Created != 7 {
-		t.Errorf("id %q, created %d", r.ID, r.Created)
 	}
 }
 
@@ -255,53 +279,6 @@ func TestOnlyTheDeltaFamilyReasonsBeforeItAnswers(t *testing.T) {
 	}
 }
 
-func TestALongPrefixIsReportedAsCached(t *testing.T) {
-	const body = `{"model":"m","messages":[{"role":"system","content":%q},{"role":"user","content":"one two"}]}`
-	for words, want := range map[int]int64{256: 0, 257: 257} {
-		r := ask(t, Options{}, fmt.Sprintf(body, strings.Repeat(" word", words)))
-		if got := r.Usage.PromptTokensDetails.CachedTokens; got != want {
-			t.Errorf("a prefix of %d tokens: %d cached, want %d", words, got, want)
-		}
-		if got := r.Usage.PromptTokens; got != int64(words)+2 {
-			t.Errorf("a prefix of %d tokens: %d prompt tokens", words, got)
-		}
-	}
-}
-
-func TestMediaAreMentionedAndCounted(t *testing.T) {
-	r := ask(t, Options{}, `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"Look"},
-		{"type":"image_url","image_url":{"url":"https://example.com/a.png"}},
-		{"type":"file","file":{}},{"type":"video_url","video_url":{"url":"https://example.com/a.mp4"}}]}]}`)
-	want := disclaimer + `You said: "Look" Images with it: 1, other files: 2.`
-	if got := r.Choices[0].Message.Content.String(); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if want := int64(1 + imageTokens + 2*mediaTokens); r.Usage.PromptTokens != want {
-		t.Errorf("%d prompt tokens, want %d", r.Usage.PromptTokens, want)
-	}
-}
-
-func TestAModelThatIsNotServedIsRefusedAsAVendorWould(t *testing.T) {
-	u := New(Options{Models: []string{"other"}})
-	_, err := u.Do(t.Context(), callOf(t, hello))
-	var f *fault.Error
-	var cause *upstream.Failure
-	if !errors.As(err, &f) || !errors.As(err, &cause) || f.Code != fault.ModelNotFound || f.HTTPStatus() != 404 || cause.Status != 404 {
-		t.Errorf("got %v", err)
-	}
-	if u.Supports(upstream.ChatCompletion, "m") || !u.Supports(upstream.ChatCompletion, "other") || u.Supports("paint", "other") {
-		t.Error("Supports does not say so")
-	}
-}
-
-func TestARequestThatBreaksARuleIsRefusedAsAVendorWould(t *testing.T) {
-	_, err := New(Options{}).Do(t.Context(), callOf(t, with(`"temperature":3`)))
-	var f *fault.Error
-	if !errors.As(err, &f) || f.HTTPStatus() != 400 || f.Param != "temperature" || !strings.Contains(string(f.Body), `"param":"temperature"`) {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestABoundCutsTheAnswerToExactlySoManyTokens(t *testing.T) {
 	for _, model := range []string{"m", "delta-k3"} {
 		body := strings.Replace(hello, `"m"`, `"`+model+`"`, 1)
@@ -341,22 +318,6 @@ func TestFillMakesEveryAnswerAsLongAsItMayBe(t *testing.T) {
 	}
 	if r := ask(t, Options{Fill: true}, hello); r.Choices[0].FinishReason != "stop" {
 		t.Errorf("without a bound the answer ends for %q", r.Choices[0].FinishReason)
-	}
-}
-
-func TestTheAnswerEndsBeforeTheFirstStopSequence(t *testing.T) {
-	o := Options{Text: func(*chat.Request) string { return "one two three" }}
-	for members, want := range map[string]string{
-		`"stop":"two"`:                       "one ",
-		`"stop":["three"," two"]`:            "one",
-		`"stop":["four",""]`:                 "one two three",
-		`"stop":["one"]`:                     "",
-		`"stop":["three"],"max_tokens":1`:    "one",
-		`"stop":["three"],"max_tokens":1000`: "one two ",
-	} {
-		if got := ask(t, o, with(members)).Choices[0].Message.Content.String(); got != want {
-			t.Errorf("%s: got %q, want %q", members, got, want)
-		}
 	}
 }
 
@@ -424,16 +385,6 @@ func TestTheUsersWordsAndToolChoiceSayWhichFunctionsAreCalled(t *testing.T) {
 		if c := r.Choices[0]; c.FinishReason != finish || c.Message.Content.IsNull() != (row.want != nil) || len(ids) != len(row.want) {
 			t.Errorf("%s%s: %+v", row.text, row.members, c)
 		}
-	}
-}
-
-func TestAToolsResultIsAnsweredInText(t *testing.T) {
-	r := ask(t, Options{}, `{"model":"m","messages":[{"role":"user","content":"weather"},
-		{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"get_weather","arguments":"{}"}}]},
-		{"role":"tool","tool_call_id":"c","content":"21 degrees"}]`+twoTools+`}`)
-	want := disclaimer + `The tool answered: "21 degrees"`
-	if got := r.Choices[0].Message.Content.String(); got != want {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

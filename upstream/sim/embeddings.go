@@ -30,23 +30,16 @@ func (u *Upstream) embed(ctx context.Context, call *upstream.Call, f Fault) (*up
 	if size == 0 {
 		size = simulatedDimensions
 	}
-	response := embeddings.Response{Object: "list", Model: call.Model}
+	var vectors []embeddings.Embedding
+	var counted int64
 	for i, text := range r.Inputs() {
-		response.Data = append(response.Data, embeddings.Embedding{Object: "embedding", Index: int64(i), Embedding: vectorOf(text, int(size))})
-		response.Usage.PromptTokens += tokens(text)
+		vectors = append(vectors, embeddings.Embedding{Object: "embedding", Index: int64(i), Embedding: vectorOf(text, int(size))})
+		counted += tokens(text)
 	}
-	if f.ZeroUsage {
-		response.Usage.PromptTokens = 0
-	}
-	response.Usage.TotalTokens = response.Usage.PromptTokens
-	if f.NoUsage {
-		return u.sendJSON(ctx, struct {
-			Object string                 `json:"object"`
-			Data   []embeddings.Embedding `json:"data"`
-			Model  string                 `json:"model"`
-		}{response.Object, response.Data, response.Model}, f)
-	}
-	return u.sendJSON(ctx, response, f)
+	answer := object{"object": "list", "data": vectors, "model": call.Model}
+	usage := func(n int64) object { return object{"prompt_tokens": n, "total_tokens": n} }
+	f.report(answer, usage(counted), usage(0))
+	return u.sendJSON(ctx, answer, f)
 }
 
 // checkEmbeddings are the rules of the public API and of the simulated vendor.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"iter"
 	"strings"
-	"sync"
 
 	"github.com/go-json-experiment/json"
 
@@ -83,101 +82,64 @@ type failingReader struct{ err error }
 
 func (r failingReader) Read([]byte) (int, error) { return 0, cmp.Or(r.err, io.EOF) }
 
-// stream is an answer as server-sent events, made one by one as they are read.
-// Read is for one goroutine; Close may come from another and ends a Read that
-// waits.
-type stream struct {
-	ctx   context.Context
-	o     Options
-	fault Fault
+// streamBody is an answer as server-sent events. A Read gives at most one of them.
+type streamBody struct {
+	*io.PipeReader
+	cancel context.CancelFunc
+}
 
-	mu   sync.Mutex // for next and stop, which do not wait
-	next func() ([]byte, bool)
-	stop func()
-
-	sent   int    // events
-	rest   []byte // what Read still owes of an event
-	over   bool   // nothing comes after rest
-	err    error  // with which the stream ended
-	closed chan struct{}
-	once   sync.Once
+// Close ends the stream, and a Read that waits.
+func (b *streamBody) Close() error {
+	defer b.cancel()
+	return b.PipeReader.Close()
 }
 
 // sendStream replies with events.
 func (u *Upstream) sendStream(ctx context.Context, events iter.Seq[[]byte], f Fault) *upstream.Reply {
-	s := &stream{ctx: ctx, o: u.o, fault: f, closed: make(chan struct{})}
-	s.next, s.stop = iter.Pull(events)
-	return serve.Reply("text/event-stream", s)
+	ctx, cancel := context.WithCancel(ctx)
+	r, w := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = w.CloseWithError(ctx.Err()) })
+	go func() {
+		defer cancel()
+		_ = w.CloseWithError(u.writeStream(ctx, w, events, f))
+	}()
+	return serve.Reply("text/event-stream", &streamBody{r, cancel})
 }
 
-// Read gives at most one event, after the delay that the options ask for.
-func (s *stream) Read(p []byte) (int, error) {
-	if len(s.rest) == 0 && s.err == nil {
-		if s.err = s.advance(); s.err != nil {
-			s.release()
+// writeStream writes events at their pace, until the fault comes in the place of the rest.
+func (u *Upstream) writeStream(ctx context.Context, w io.Writer, events iter.Seq[[]byte], f Fault) error {
+	sent, delay := 0, u.o.FirstDelay
+	for event := range events {
+		if err := wait(ctx, max(delay, 0)); err != nil {
+			return err
 		}
+		b := breaks[f.Break]
+		broken := f.Break != 0 && sent >= f.After
+		switch {
+		case broken && f.Break == Stall:
+			return wait(ctx, forever)
+		case broken && b.text == "":
+			return b.err
+		case broken:
+			event = []byte("data: " + b.text + "\n\n")
+		}
+		if _, err := w.Write(event); err != nil || broken {
+			return err
+		}
+		sent, delay = sent+1, u.o.Pace
 	}
-	if s.err != nil {
-		return 0, s.err
-	}
-	n := copy(p, s.rest)
-	s.rest = s.rest[n:]
-	return n, nil
-}
-
-// Close ends the stream. It is safe to call more than once.
-func (s *stream) Close() error {
-	s.once.Do(func() { close(s.closed) })
-	s.release()
 	return nil
 }
 
-// release frees what makes the events.
-func (s *stream) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stop()
-}
-
-// advance makes the next event, or the fault instead of it.
-func (s *stream) advance() error {
-	s.mu.Lock()
-	event, more := s.next()
-	s.mu.Unlock()
-	select {
-	case <-s.closed:
-		return io.ErrClosedPipe
+// report puts the report of usage into an answer, as the fault says.
+func (f Fault) report(answer, usage, zero object) {
+	switch {
+	case f.NoUsage:
+	case f.ZeroUsage:
+		answer["usage"] = zero
 	default:
+		answer["usage"] = usage
 	}
-	if !more || s.over {
-		return io.EOF
-	}
-	delay := s.o.Pace
-	if s.sent == 0 {
-		delay = s.o.FirstDelay
-	}
-	if err := wait(s.ctx, s.closed, max(delay, 0)); err != nil {
-		return err
-	}
-	if s.fault.Break != 0 && s.sent >= s.fault.After {
-		return s.breakOff()
-	}
-	s.rest = event
-	s.sent++
-	return nil
-}
-
-// breakOff makes what comes in the place of the rest of the stream.
-func (s *stream) breakOff() error {
-	if s.fault.Break == Stall {
-		return wait(s.ctx, s.closed, forever)
-	}
-	b := breaks[s.fault.Break]
-	if b.text == "" {
-		return cmp.Or(b.err, io.EOF)
-	}
-	s.rest, s.over = []byte("data: "+b.text+"\n\n"), true
-	return nil
 }
 
 // refused is the error of a fault that refuses the call.

@@ -15,6 +15,7 @@ import (
 	"image/png"
 	"iter"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
@@ -47,14 +48,13 @@ const (
 // drawing is a request for pictures, of a text alone or of other pictures.
 type drawing struct {
 	*imagesapi.Request
-	seed          string // equal seeds have equal pictures
-	events        string // what the names of a stream's events begin with
-	inputTokens   int64  // of the pictures that are to be changed
-	width, height int
+	seed        string // equal seeds have equal pictures
+	events      string // what the names of a stream's events begin with
+	inputTokens int64  // of the pictures that are to be changed
 }
 
-// generateImages answers a request for pictures: patterns made of the hash of
-// the prompt, as PNG files that say in a text chunk that they are simulated.
+// generateImages answers a request for pictures: areas of one colour, as PNG files
+// that say that they are simulated.
 // Where a vendor would give a link, the answer has a "data:" URL: there is no
 // server behind it.
 func (u *Upstream) generateImages(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
@@ -75,8 +75,7 @@ func checkGeneration(r *imagesapi.Request) error {
 	return nil
 }
 
-// editImages answers a request for changed pictures: patterns made of the hash of
-// the form. It reads the form from the wire, and is as strict as a vendor: a file
+// editImages answers a request for changed pictures. It reads the form from the wire, and is as strict as a vendor: a file
 // has a name and a type that fit its content, and no field is empty.
 func (u *Upstream) editImages(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
 	form, err := readForm(call)
@@ -164,26 +163,33 @@ func (u *Upstream) draw(ctx context.Context, d *drawing, f Fault) (*upstream.Rep
 	if d.Parameters != nil {
 		size = d.Parameters.Size
 	}
-	d.width, d.height = usualSide, usualSide
-	if w, h, named := imagesapi.Pixels(size); named {
-		if w*h > mostPixels {
-			return nil, vendorError(400, fault.InvalidRequest, "size", fmt.Sprintf("The simulated vendor makes pictures of at most %d pixels.", mostPixels))
-		}
-		d.width, d.height = int(w), int(h)
+	width, height, named := imagesapi.Pixels(size)
+	if !named {
+		width, height = usualSide, usualSide
+	}
+	if width*height > mostPixels {
+		return nil, vendorError(400, fault.InvalidRequest, "size", fmt.Sprintf("The simulated vendor makes pictures of at most %d pixels.", mostPixels))
 	}
 	pictures := make([]string, d.Count())
 	for i := range pictures {
-		pictures[i] = base64.StdEncoding.EncodeToString(picture(fmt.Sprint(d.seed, i), d.width, d.height))
+		pictures[i] = base64.StdEncoding.EncodeToString(picture(fmt.Sprint(d.seed, i), int(width), int(height)))
 	}
 	switch {
 	case d.Stream:
 		return u.sendStream(ctx, d.stream(pictures[0], u.now().Unix(), f), f), nil
-	case d.Input != nil:
-		return u.sendJSON(ctx, d.nested(pictures, f), f)
+	case d.Input != nil: // the form of the vendor that puts pictures into messages
+		var blocks []images.Block
+		for _, p := range pictures {
+			blocks = append(blocks, images.Block{Image: pngURL + p})
+		}
+		answer := object{"output": &images.Output{Choices: []images.Choice{
+			{FinishReason: "stop", Message: images.Message{Role: "assistant", Content: blocks}},
+		}}}
+		usage := func(count int) object { return object{"image_count": count, "width": width, "height": height} }
+		f.report(answer, usage(len(pictures)), usage(0))
+		return u.sendJSON(ctx, answer, f)
 	}
-	response := &images.Response{
-		Created: u.now().Unix(), OutputFormat: "png", Size: fmt.Sprintf("%dx%d", d.width, d.height), Usage: d.usage(0, f),
-	}
+	response := &images.Response{Created: u.now().Unix(), OutputFormat: "png", Size: fmt.Sprintf("%dx%d", width, height), Usage: d.usage(0, f)}
 	if d.Edit != nil {
 		response.Background, response.Quality = d.Edit.Background, d.Edit.Quality
 	}
@@ -195,25 +201,6 @@ func (u *Upstream) draw(ctx context.Context, d *drawing, f Fault) (*upstream.Rep
 		response.Data = append(response.Data, i)
 	}
 	return u.sendJSON(ctx, response, f)
-}
-
-// nested is the whole answer in the form of the vendor that puts pictures into messages.
-func (d *drawing) nested(pictures []string, f Fault) *images.Response {
-	var blocks []images.Block
-	for _, p := range pictures {
-		blocks = append(blocks, images.Block{Image: pngURL + p})
-	}
-	response := &images.Response{Output: &images.Output{Choices: []images.Choice{
-		{FinishReason: "stop", Message: images.Message{Role: "assistant", Content: blocks}},
-	}}}
-	made := int64(len(pictures))
-	if f.ZeroUsage {
-		made = 0
-	}
-	if !f.NoUsage {
-		response.Usage = &images.Usage{ImageCount: &made, Width: int64(d.width), Height: int64(d.height)}
-	}
-	return response
 }
 
 // usage is the report of tokens; nil where the vendor would make none.
@@ -256,37 +243,16 @@ func (d *drawing) stream(picture string, created int64, f Fault) iter.Seq[[]byte
 	}
 }
 
-// picture is a PNG file of a size with a pattern made of the hash of a text: the
-// same text has the same bytes.
+// picture is a PNG file of a size in a colour that is made of the hash of a text: the
+// same text has the same bytes. A text chunk says that it is simulated.
 func picture(text string, width, height int) []byte {
-	const cells = 8 // along each side, mirrored at the middle
-	hash := sha256.Sum256([]byte(text))
-	ink := color.RGBA{hash[0] / 2, hash[1] / 2, hash[2] / 2, 0xff}
-	m := image.NewPaletted(image.Rect(0, 0, width, height), color.Palette{color.White, ink})
-	for y := range height {
-		row := m.Pix[y*m.Stride:]
-		for x := range width {
-			column := x * cells / width
-			column = min(column, cells-1-column)
-			if bit := y*cells/height*cells + column; hash[4+bit/8]>>(bit%8)&1 == 1 {
-				row[x] = 1
-			}
-		}
-	}
-	var file bytes.Buffer
-	if err := png.Encode(&file, m); err != nil {
-		return nil // a buffer takes everything
-	}
-	return withComment(file.Bytes())
-}
-
-// withComment puts a text chunk behind the header of a PNG file, which says
-// that the picture is none.
-func withComment(file []byte) []byte {
 	const header = 8 + 25 // the signature and the chunk IHDR
-	body := []byte("tEXtComment\x00Simulated by tollhouse: no model made this picture.")
-	chunk := binary.BigEndian.AppendUint32(nil, uint32(len(body)-4))
-	chunk = append(chunk, body...)
-	chunk = binary.BigEndian.AppendUint32(chunk, crc32.ChecksumIEEE(body))
-	return append(append(append([]byte{}, file[:header]...), chunk...), file[header:]...)
+	hash := sha256.Sum256([]byte(text))
+	m := image.NewPaletted(image.Rect(0, 0, width, height), color.Palette{color.RGBA{hash[0], hash[1], hash[2], 0xff}})
+	var file bytes.Buffer
+	_ = png.Encode(&file, m) // a buffer takes everything
+	note := []byte("tEXtComment\x00Simulated by tollhouse: no model made this picture.")
+	chunk := append(binary.BigEndian.AppendUint32(nil, uint32(len(note)-4)), note...)
+	chunk = binary.BigEndian.AppendUint32(chunk, crc32.ChecksumIEEE(note))
+	return slices.Insert(file.Bytes(), header, chunk...)
 }

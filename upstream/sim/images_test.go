@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
@@ -30,28 +29,6 @@ var imageSample = upstreamtest.Sample{
 	},
 }
 
-func imageCall(t *testing.T, body string) *upstream.Call {
-	t.Helper()
-	o, err := rawjson.Index([]byte(body), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &upstream.Call{Op: upstream.GenerateImage, Model: "m", Body: upstream.ObjectBody(o)}
-}
-
-func drawnBy(t *testing.T, u *sim.Upstream, body string) []byte {
-	t.Helper()
-	reply, err := u.Do(t.Context(), imageCall(t, body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(reply.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
-
 func TestAPictureIsAlwaysTheSameOfItsSizeAndSaysThatItIsSimulated(t *testing.T) {
 	var first, again, other struct {
 		Data []struct {
@@ -65,7 +42,7 @@ func TestAPictureIsAlwaysTheSameOfItsSizeAndSaysThatItIsSimulated(t *testing.T) 
 		`{"model":"m","prompt":"a","n":2,"size":"640x480","user":"u"}`: &again,
 		`{"model":"m","prompt":"b","size":"640x480"}`:                  &other,
 	} {
-		if err := json.Unmarshal(drawnBy(t, u, body), to); err != nil {
+		if err := json.Unmarshal([]byte(answerOf(t, u, callOf(t, upstream.GenerateImage, body))), to); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -90,37 +67,12 @@ func TestTheAlphaFormIsAnsweredInKindWhateverTheModelIsCalled(t *testing.T) {
 		}
 		Usage map[string]int
 	}
-	if err := json.Unmarshal(drawnBy(t, sim.New(sim.Options{}), body), &r); err != nil {
+	if err := json.Unmarshal([]byte(answerOf(t, sim.New(sim.Options{}), callOf(t, upstream.GenerateImage, body))), &r); err != nil {
 		t.Fatal(err)
 	}
 	link, ok := strings.CutPrefix(r.Output.Choices[0].Message.Content[0].Image, "data:image/png;base64,")
 	if _, err := base64.StdEncoding.DecodeString(link); err != nil || !ok || r.Usage["image_count"] != 1 {
 		t.Errorf("%v, usage %v", err, r.Usage)
-	}
-}
-
-func TestWhatTheSimulatorCannotDrawIsRefusedAsAVendorWould(t *testing.T) {
-	for body, param := range map[string]string{
-		`{"model":"imagegen-2","prompt":"a","size":"9999x9999"}`:     "size",
-		`{"model":"imagegen-2","prompt":"a","output_format":"webp"}`: "output_format",
-		`{"model":"imagegen-2","prompt":"a","n":11}`:                 "n",
-		`{"model":"m"}`: "prompt",
-	} {
-		_, err := sim.New(sim.Options{}).Do(t.Context(), imageCall(t, body))
-		var f *fault.Error
-		if !errors.As(err, &f) || f.HTTPStatus() != 400 || f.Param != param {
-			t.Errorf("%s: %v", body, err)
-		}
-	}
-}
-
-func TestReportsOfPicturesCanFail(t *testing.T) {
-	for f, want := range map[sim.Fault]string{{}: `"output_tokens":1056`, {NoUsage: true}: ``, {ZeroUsage: true}: `"output_tokens":0`} {
-		u := sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return f }})
-		data := string(drawnBy(t, u, `{"model":"imagegen-2","prompt":"a","size":"8x8"}`))
-		if strings.Contains(data, `"usage"`) != (want != "") || !strings.Contains(data, want) {
-			t.Errorf("%+v: %s", f, data)
-		}
 	}
 }
 

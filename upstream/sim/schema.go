@@ -25,8 +25,7 @@ type schema struct {
 	Required   []string                  `json:"required"`
 	Items      jsontext.Value            `json:"items"`
 	MinItems   float64                   `json:"minItems"`
-	Minimum    *float64                  `json:"minimum"`
-	Maximum    *float64                  `json:"maximum"`
+	Minimum    float64                   `json:"minimum"`
 }
 
 // instance is a small JSON value that follows a JSON Schema as far as the
@@ -53,8 +52,7 @@ func (m *maker) value(dst, raw []byte, depth int) []byte {
 		return append(dst, "null"...)
 	}
 	s := m.read(raw, depth)
-	kind := s.kind()
-	switch {
+	switch kind := s.kind(); {
 	case s.Const != nil:
 		return append(dst, s.Const...)
 	case len(s.Enum) > 0:
@@ -62,15 +60,39 @@ func (m *maker) value(dst, raw []byte, depth int) []byte {
 	case kind == "object":
 		return m.object(dst, &s, depth)
 	case kind == "array":
-		return m.array(dst, &s, depth)
+		dst = append(dst, '[')
+		for i := 0; float64(i) < s.MinItems && m.left > 0; i++ {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = m.value(dst, s.Items, depth+1)
+		}
+		return append(dst, ']')
 	case kind == "string":
 		return append(dst, `"simulated"`...)
-	case kind == "number", kind == "integer":
-		return strconv.AppendFloat(dst, s.number(kind == "integer"), 'f', -1, 64)
+	case kind == "number":
+		return strconv.AppendFloat(dst, max(s.Minimum, 0), 'f', -1, 64)
+	case kind == "integer":
+		return strconv.AppendFloat(dst, math.Ceil(max(s.Minimum, 0)), 'f', -1, 64)
 	case kind == "boolean":
 		return append(dst, "false"...)
 	}
 	return append(dst, "null"...)
+}
+
+func (m *maker) object(dst []byte, s *schema, depth int) []byte {
+	dst = append(dst, '{')
+	for i, name := range s.Required {
+		if slices.Contains(s.Required[:i], name) {
+			continue
+		}
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(rawjson.Quote(dst, name), ':')
+		dst = m.value(dst, s.Properties[name], depth+1)
+	}
+	return append(dst, '}')
 }
 
 // read decodes a schema and follows its reference or, where it has no type of
@@ -126,48 +148,4 @@ func (s *schema) kind() string {
 		return "object"
 	}
 	return kind
-}
-
-func (m *maker) object(dst []byte, s *schema, depth int) []byte {
-	dst = append(dst, '{')
-	for i, name := range s.Required {
-		if slices.Contains(s.Required[:i], name) {
-			continue
-		}
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(rawjson.Quote(dst, name), ':')
-		dst = m.value(dst, s.Properties[name], depth+1)
-	}
-	return append(dst, '}')
-}
-
-func (m *maker) array(dst []byte, s *schema, depth int) []byte {
-	dst = append(dst, '[')
-	for i := 0; float64(i) < s.MinItems && m.left > 0; i++ {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = m.value(dst, s.Items, depth+1)
-	}
-	return append(dst, ']')
-}
-
-// number is zero or, where that is not allowed, the bound or the integer next to it.
-func (s *schema) number(integer bool) float64 {
-	n := 0.0
-	if s.Minimum != nil {
-		n = max(n, *s.Minimum)
-	}
-	if s.Maximum != nil {
-		n = min(n, *s.Maximum)
-	}
-	switch {
-	case integer && n > 0:
-		return math.Ceil(n)
-	case integer:
-		return math.Floor(n)
-	}
-	return n
 }

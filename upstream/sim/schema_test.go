@@ -40,7 +40,6 @@ func TestAnInstanceIsTheLeastThatTheSchemaAllows(t *testing.T) {
 		{`{"type":"string"}`, `"simulated"`},
 		{`{"type":"integer"}`, `0`},
 		{`{"type":"integer","minimum":2.5}`, `3`},
-		{`{"type":"integer","maximum":-2.5}`, `-3`},
 		{`{"type":"number","minimum":-1,"maximum":1}`, `0`},
 		{`{"type":"number","minimum":0.5}`, `0.5`},
 		{`{"type":["null","string"]}`, `null`},
@@ -80,14 +79,6 @@ func TestStructuredOutputFollowsItsSchema(t *testing.T) {
 	const schema = `{"type":"object","properties":{"name":{"type":"string"},"tags":{"type":"array","minItems":1,"items":{"type":"string"}}},"required":["name","tags"],"additionalProperties":false}`
 	r := ask(t, Options{}, with(`"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":`+schema+`}}`))
 	checked(t, schema, r.Choices[0].Message.Content.String())
-}
-
-func TestJSONModeGivesAnObjectThatSaysItIsSimulated(t *testing.T) {
-	r := ask(t, Options{}, with(`"response_format":{"type":"json_object"}`))
-	want := `{"simulated":true,"you_said":"Hello there, friend."}`
-	if got := r.Choices[0].Message.Content.String(); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
 }
 
 func FuzzAnInstanceIsAlwaysJSON(f *testing.F) {

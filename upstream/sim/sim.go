@@ -96,7 +96,7 @@ func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	if u.o.Fault != nil {
 		f = u.o.Fault(call)
 	}
-	if _, known := statuses[f.Video]; f.Video != "" && !known {
+	if nestedStatuses[f.Video] == "" && f.Video != "" {
 		return nil, fault.New(fault.InternalError, fmt.Sprintf("The simulator does not know the state %q of a video.", f.Video))
 	}
 	if f.Status != 0 {
@@ -144,7 +144,7 @@ func bodyOf(call *upstream.Call) ([]byte, error) {
 
 // sendJSON waits and replies with a value as JSON.
 func (u *Upstream) sendJSON(ctx context.Context, answer any, f Fault) (*upstream.Reply, error) {
-	data, err := json.Marshal(answer)
+	data, err := json.Marshal(answer, json.Deterministic(true))
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The simulated answer cannot be written as JSON.", err)
 	}
@@ -157,7 +157,7 @@ func (u *Upstream) send(ctx context.Context, contentType string, data []byte, f 
 	if f.Break == Stall {
 		delay = forever
 	}
-	if err := wait(ctx, nil, delay); err != nil {
+	if err := wait(ctx, delay); err != nil {
 		return nil, fault.From(err)
 	}
 	if breaks[f.Break].text != "" {
@@ -169,9 +169,8 @@ func (u *Upstream) send(ctx context.Context, contentType string, data []byte, f 
 // forever is a delay that only the call's context ends.
 const forever = time.Duration(-1)
 
-// wait sleeps; it fails with the context's error or, when closed is, with
-// [io.ErrClosedPipe].
-func wait(ctx context.Context, closed <-chan struct{}, d time.Duration) error {
+// wait sleeps; it fails with the context's error.
+func wait(ctx context.Context, d time.Duration) error {
 	if d == 0 {
 		return ctx.Err()
 	}
@@ -184,8 +183,6 @@ func wait(ctx context.Context, closed <-chan struct{}, d time.Duration) error {
 	select {
 	case <-over:
 		return nil
-	case <-closed:
-		return io.ErrClosedPipe
 	case <-ctx.Done():
 		return ctx.Err()
 	}

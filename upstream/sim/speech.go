@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"math"
 	"unicode"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -18,7 +17,7 @@ import (
 const (
 	simulatedRate   = 24_000
 	simulatedTone   = simulatedRate / 50 // samples of one character
-	simulatedVolume = 6_000              // of 32,767
+	simulatedVolume = 3_000              // of 32,767
 	longestText     = 4_096              // characters, as OpenAI's
 )
 
@@ -43,37 +42,24 @@ func (u *Upstream) synthesize(ctx context.Context, call *upstream.Call, f Fault)
 
 // tones is a WAV file with a tone for each character of a text.
 func tones(text string) []byte {
-	const note = "Simulated by tollhouse: tones, no speech. " // of even length
-	form := speech.PCM{Channels: 1, Rate: simulatedRate, Bits: 16}
-	head := speechapi.WAVHeader(form)
-	file := append([]byte(nil), head[:36]...)
-	file = append(file, "LIST"...)
-	file = binary.LittleEndian.AppendUint32(file, uint32(12+len(note)))
-	file = append(file, "INFOICMT"...)
-	file = binary.LittleEndian.AppendUint32(file, uint32(len(note)))
-	file = append(file, note...)
-	file = append(file, head[36:]...)
+	const note = "LIST\x36\x00\x00\x00INFOICMT\x2a\x00\x00\x00Simulated by tollhouse: tones, no speech. "
+	head := speechapi.WAVHeader(speech.PCM{Channels: 1, Rate: simulatedRate, Bits: 16})
+	file := append(append(append([]byte(nil), head[:36]...), note...), head[36:]...)
 	begin := len(file)
 	for _, c := range text {
-		file = appendTone(file, c)
+		value := int16(simulatedVolume)
+		if unicode.IsSpace(c) {
+			value = 0
+		}
+		half := 16 + int(c)%32 // the samples of half a wave
+		for i := range simulatedTone {
+			if i%half == 0 {
+				value = -value
+			}
+			file = binary.LittleEndian.AppendUint16(file, uint16(value))
+		}
 	}
 	binary.LittleEndian.PutUint32(file[4:], uint32(len(file)-8))
 	binary.LittleEndian.PutUint32(file[begin-4:], uint32(len(file)-begin))
 	return file
-}
-
-// appendTone appends the samples of a character.
-func appendTone(samples []byte, c rune) []byte {
-	volume := float64(simulatedVolume)
-	if unicode.IsSpace(c) {
-		volume = 0
-	}
-	const lowest, steps, octave = 220, 36, 12
-	pitch := lowest * math.Exp2(float64(c%steps)/octave)
-	for i := range simulatedTone {
-		swell := math.Sin(math.Pi * float64(i) / simulatedTone) // without which it clicks
-		value := volume * swell * math.Sin(2*math.Pi*pitch*float64(i)/simulatedRate)
-		samples = binary.LittleEndian.AppendUint16(samples, uint16(int16(value)))
-	}
-	return samples
 }

@@ -41,13 +41,6 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 			}
 		}
 	}
-	if from.CircuitOpens != nil {
-		for name, n := range from.CircuitOpens() {
-			if c.channels.bounded(name) == name {
-				s.send(prometheus.CounterValue, "channel_rests_total", "How often a channel's circuit breaker opened after failures (ejected).", float64(n), "channel", name)
-			}
-		}
-	}
 }
 
 // sink sends metrics to Prometheus.
@@ -115,6 +108,7 @@ func (s sink) channel(c *router.ChannelInfo) {
 	s.gauge("channel_in_flight", "Calls at a channel whose answers have not ended.", c.InFlight, "channel", c.Name)
 	s.send(prometheus.CounterValue, "channel_requests_total", "Attempts at a channel, reloads included.", float64(c.Requests), "channel", c.Name)
 	s.send(prometheus.CounterValue, "channel_failures_total", "Attempts that counted against a channel.", float64(c.Failures), "channel", c.Name)
+	s.send(prometheus.CounterValue, "channel_rests_total", "How often a channel's circuit breaker opened after failures (ejected).", float64(c.CircuitOpens), "channel", c.Name)
 	s.send(prometheus.GaugeValue, "channel_recent_latency_seconds", "How long a channel lately took to its first content; 0 if it is unknown.", c.Latency.Seconds(), "channel", c.Name)
 	for _, state := range [...]string{router.Ready, router.Resting, router.Probing, router.Paused} {
 		s.flag("channel_state", "1 for the state that a channel is in, 0 for the others.", c.State == state, "channel", c.Name, "state", state)

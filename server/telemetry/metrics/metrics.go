@@ -55,9 +55,6 @@ type Sources struct {
 	Gateway *gateway.Gateway
 	// Channels are those in force; it must be quick.
 	Channels func() []router.ChannelInfo
-	// CircuitOpens are how often the circuit breakers of channels opened, by channel;
-	// it must be quick.
-	CircuitOpens func() map[string]int64
 	// Store reports the state of the store's writes; it must be quick.
 	Store func() Store
 	// OpenWork counts what the store has open. [Metrics.Run] asks it.
@@ -85,7 +82,7 @@ func New(o Options) *Metrics {
 	registry := prometheus.NewRegistry()
 	m := &Metrics{
 		registry: registry, counters: newCounters(registry, o.Currency),
-		models: labelValues{limit: o.MaxModels}, channels: labelValues{limit: o.MaxChannels},
+		models: labelValues{limit: o.MaxModels, known: make(map[string]bool)}, channels: labelValues{limit: o.MaxChannels, known: make(map[string]bool)},
 	}
 	registry.MustRegister(
 		collector{m}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -154,7 +151,7 @@ func (m *Metrics) Commit(operations int, took time.Duration, err error) {
 // labelValues are the values of a label, up to a limit.
 type labelValues struct {
 	limit int
-	mu    sync.RWMutex
+	mu    sync.Mutex
 	known map[string]bool
 }
 
@@ -163,21 +160,12 @@ const other = "other"
 
 // bounded is the name, or other if there are too many already.
 func (n *labelValues) bounded(name string) string {
-	n.mu.RLock()
-	known := n.known[name]
-	n.mu.RUnlock()
-	if known {
-		return name
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch {
-	case n.known[name]:
-	case len(n.known) >= n.limit:
-		return other
-	case n.known == nil:
-		n.known = map[string]bool{name: true}
-	default:
+	if !n.known[name] {
+		if len(n.known) >= n.limit {
+			return other
+		}
 		n.known[name] = true
 	}
 	return name
@@ -198,7 +186,7 @@ type counters struct {
 	taskTime           *prometheus.HistogramVec
 	webhooks, captures *prometheus.CounterVec
 
-	commitTime, commitSize prometheus.Histogram
+	commitTime, commitSize prometheus.Observer
 	commitFailures         prometheus.Counter
 }
 
@@ -218,9 +206,6 @@ func newCounters(registry prometheus.Registerer, currency string) *counters {
 	}
 	spread := func(name, help string, bounds []float64, labels ...string) *prometheus.HistogramVec {
 		return register.NewHistogramVec(prometheus.HistogramOpts{Name: "tollhouse_" + name, Help: help, Buckets: bounds}, labels)
-	}
-	alone := func(name, help string, bounds []float64) prometheus.Histogram {
-		return register.NewHistogram(prometheus.HistogramOpts{Name: "tollhouse_" + name, Help: help, Buckets: bounds})
 	}
 	c := &counters{
 		currency: currency,
@@ -244,23 +229,17 @@ func newCounters(registry prometheus.Registerer, currency string) *counters {
 		webhooks:  count("webhook_tries_total", "Attempts to deliver webhooks, by outcome: delivered, retry, refused, gone, given_up.", "outcome"),
 		captures:  count("capture_retries_total", "Settlements that were not durable when their calls ended, by what became of them.", "state"),
 
-		commitTime: alone("store_commit_seconds", "Time of the store's transactions.", commitTimes),
-		commitSize: alone("store_commit_operations", "Operations that the store did in one transaction.", batchSizes),
-		commitFailures: register.NewCounter(prometheus.CounterOpts{
-			Name: "tollhouse_store_commit_failures_total", Help: "Transactions of the store that failed; they are tried again.",
-		}),
+		commitTime:     spread("store_commit_seconds", "Time of the store's transactions.", commitTimes).WithLabelValues(),
+		commitSize:     spread("store_commit_operations", "Operations that the store did in one transaction.", batchSizes).WithLabelValues(),
+		commitFailures: count("store_commit_failures_total", "Transactions of the store that failed; they are tried again.").WithLabelValues(),
 	}
-	c.initialize()
-	return c
-}
-
-// initialize has those stand at zero that alerts wait for: what is there only from its
-// first event on has not increased by it.
-func (c *counters) initialize() {
+	// Those that alerts wait for stand at zero: what is there only from its first event
+	// on has not increased by it.
 	c.overrun.WithLabelValues(c.currency)
 	for _, state := range []string{gateway.CaptureQueued, gateway.CaptureFailed, gateway.CaptureSettled, gateway.CaptureGivenUp, gateway.CaptureLost} {
 		c.captures.WithLabelValues(state)
 	}
+	return c
 }
 
 // Observer is what gateway.Options.Observe takes.
@@ -329,11 +308,11 @@ var tokens = []billing.Unit{
 func (m *Metrics) settled(op, model string, r *billing.Receipt) {
 	c := m.counters
 	for unit, n := range r.Usage.Units {
+		counter := c.units
 		if slices.Contains(tokens, unit) {
-			c.tokens.WithLabelValues(op, model, string(unit)).Add(float64(n))
-		} else {
-			c.units.WithLabelValues(op, model, string(unit)).Add(float64(n))
+			counter = c.tokens
 		}
+		counter.WithLabelValues(op, model, string(unit)).Add(float64(n))
 	}
 	if r.Usage.Anomaly {
 		c.sources.WithLabelValues("anomaly").Inc()

@@ -210,12 +210,12 @@ func sources(t testing.TB) metrics.Sources {
 		Gateway: g,
 		Channels: func() []router.ChannelInfo {
 			return []router.ChannelInfo{
-				{Name: "one", State: router.Ready, InFlight: 3, Requests: 20, Failures: 4, Latency: 250 * time.Millisecond},
+				{Name: "one", State: router.Ready, InFlight: 3, Requests: 20, Failures: 4, CircuitOpens: 2, Latency: 250 * time.Millisecond},
 				{Name: "two", State: router.Resting},
 			}
 		},
-		CircuitOpens: func() map[string]int64 { return map[string]int64{"one": 2} },
-		Store:        func() metrics.Store { return metrics.Store{Holds: 5, Waiting: 6, Down: true} },
+
+		Store: func() metrics.Store { return metrics.Store{Holds: 5, Waiting: 6, Down: true} },
 		OpenWork: func(context.Context) (metrics.OpenWork, error) {
 			return metrics.OpenWork{Tasks: map[string]int64{"running": 8}, Webhooks: 9, Oldest: time.Now().Add(-time.Hour)}, nil
 		},

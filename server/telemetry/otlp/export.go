@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,37 +78,15 @@ func NewExport(ctx context.Context, o ExportOptions) (*Export, error) {
 
 // describe is what all that is sent is of. The environment wins.
 func describe(ctx context.Context, o ExportOptions) (*resource.Resource, error) {
-	service := o.Service
-	if service == "" {
-		service = "tollhouse"
-	}
-	attributes := []attribute.KeyValue{attribute.String("service.name", service)}
+	attributes := []attribute.KeyValue{attribute.String("service.name", cmp.Or(o.Service, "tollhouse"))}
 	if o.Version != "" {
 		attributes = append(attributes, attribute.String("service.version", o.Version))
 	}
 	return resource.New(ctx, resource.WithAttributes(attributes...), resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv())
 }
 
-func (o *ExportOptions) headers() map[string]string {
-	if len(o.Headers) == 0 {
-		return nil
-	}
-	all := make(map[string]string, len(o.Headers))
-	for name, value := range o.Headers {
-		all[name] = value.Reveal()
-	}
-	return all
-}
-
 func (e *Export) traces(ctx context.Context, o ExportOptions, about *resource.Resource) error {
-	var how []otlptracehttp.Option
-	if o.Endpoint != "" {
-		how = append(how, otlptracehttp.WithEndpointURL(strings.TrimSuffix(o.Endpoint, "/")+"/v1/traces"))
-	}
-	if h := o.headers(); h != nil {
-		how = append(how, otlptracehttp.WithHeaders(h))
-	}
-	exporter, err := otlptracehttp.New(ctx, how...)
+	exporter, err := otlptracehttp.New(ctx, destination(o, "/v1/traces", otlptracehttp.WithEndpointURL, otlptracehttp.WithHeaders)...)
 	if err != nil {
 		return fmt.Errorf("the traces of OpenTelemetry: %w", err)
 	}
@@ -121,20 +100,29 @@ func (e *Export) traces(ctx context.Context, o ExportOptions, about *resource.Re
 }
 
 func (e *Export) metrics(ctx context.Context, o ExportOptions, about *resource.Resource) error {
-	var how []otlpmetrichttp.Option
-	if o.Endpoint != "" {
-		how = append(how, otlpmetrichttp.WithEndpointURL(strings.TrimSuffix(o.Endpoint, "/")+"/v1/metrics"))
-	}
-	if h := o.headers(); h != nil {
-		how = append(how, otlpmetrichttp.WithHeaders(h))
-	}
-	exporter, err := otlpmetrichttp.New(ctx, how...)
+	exporter, err := otlpmetrichttp.New(ctx, destination(o, "/v1/metrics", otlpmetrichttp.WithEndpointURL, otlpmetrichttp.WithHeaders)...)
 	if err != nil {
 		return fmt.Errorf("the metrics of OpenTelemetry: %w", err)
 	}
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter)), sdkmetric.WithResource(about))
 	e.Meters, e.ends = provider, append(e.ends, provider.Shutdown)
 	return nil
+}
+
+// destination are the options of either exporter that say where it sends and with
+// which headers, if the environment is not to say so.
+func destination[O any](o ExportOptions, path string, endpoint func(string) O, headers func(map[string]string) O) (all []O) {
+	if o.Endpoint != "" {
+		all = append(all, endpoint(strings.TrimSuffix(o.Endpoint, "/")+path))
+	}
+	if len(o.Headers) > 0 {
+		revealed := make(map[string]string, len(o.Headers))
+		for name, value := range o.Headers {
+			revealed[name] = value.Reveal()
+		}
+		all = append(all, headers(revealed))
+	}
+	return all
 }
 
 // Shutdown sends what is left, for as long as ctx lets it, and ends the export.

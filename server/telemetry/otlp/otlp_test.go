@@ -1,11 +1,9 @@
 package otlp_test
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
-	"encoding/hex"
-	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,201 +13,79 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
-	collectormetrics "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
-	collectortrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
-	metricspb "go.opentelemetry.io/proto/otlp/metrics/v1"
-	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/protobuf/proto"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/server/telemetry/otlp"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
-	"github.com/tollhouse-ai/gateway/upstream/openai"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
-// collector stands in for one of OpenTelemetry's.
-type collector struct {
-	*httptest.Server
-	mu      sync.Mutex
-	spans   []*tracepb.Span
-	metrics []*metricspb.Metric
-	about   map[string]string // of the resource
-	tokens  []string          // of the exports' Authorization headers
-	raw     bytes.Buffer
-}
-
-func newCollector(t *testing.T) *collector {
-	t.Helper()
-	c := &collector{about: map[string]string{}}
-	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := c.take(r); err != nil {
-			t.Errorf("%s: %v", r.URL.Path, err)
-			w.WriteHeader(http.StatusBadRequest)
-			return
-		}
-		w.Header().Set("Content-Type", "application/x-protobuf")
-	}))
-	t.Cleanup(c.Close)
-	return c
-}
-
-func (c *collector) take(r *http.Request) error {
-	body := io.Reader(r.Body)
-	if r.Header.Get("Content-Encoding") == "gzip" {
-		z, err := gzip.NewReader(body)
-		if err != nil {
-			return err
-		}
-		body = z
-	}
-	data, err := io.ReadAll(body)
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.raw.Write(data)
-	c.tokens = append(c.tokens, r.Header.Get("Authorization"))
-	switch r.URL.Path {
-	case "/v1/traces":
-		var q collectortrace.ExportTraceServiceRequest
-		if err := proto.Unmarshal(data, &q); err != nil {
-			return err
-		}
-		for _, rs := range q.ResourceSpans {
-			for _, a := range rs.Resource.Attributes {
-				c.about[a.Key] = a.Value.GetStringValue()
-			}
-			for _, s := range rs.ScopeSpans {
-				c.spans = append(c.spans, s.Spans...)
-			}
-		}
-	case "/v1/metrics":
-		var q collectormetrics.ExportMetricsServiceRequest
-		if err := proto.Unmarshal(data, &q); err != nil {
-			return err
-		}
-		for _, rm := range q.ResourceMetrics {
-			for _, s := range rm.ScopeMetrics {
-				c.metrics = append(c.metrics, s.Metrics...)
-			}
-		}
-	default:
-		return errors.New("nobody sends there")
-	}
-	return nil
-}
-
-// values are attributes as text.
-func values(all []*commonpb.KeyValue) map[string]any {
-	m := map[string]any{}
-	for _, a := range all {
-		switch v := a.Value.Value.(type) {
-		case *commonpb.AnyValue_StringValue:
-			m[a.Key] = v.StringValue
-		case *commonpb.AnyValue_IntValue:
-			m[a.Key] = v.IntValue
-		case *commonpb.AnyValue_BoolValue:
-			m[a.Key] = v.BoolValue
-		case *commonpb.AnyValue_DoubleValue:
-			m[a.Key] = v.DoubleValue
-		}
-	}
-	return m
-}
-
-// busyVendor answers like OpenAI; the first call of a test that says so with a 503
-// that repeats the prompt.
-type busyVendor struct {
-	*httptest.Server
-	mu      sync.Mutex
-	busy    int
-	parents []string
-}
-
 const (
-	prompt = "canary-prompt-1a2b"
-	answer = "canary-answer-3c4d"
+	prompt       = "canary-prompt-1a2b"
+	answer       = "canary-answer-3c4d"
+	callersTrace = "0af7651916cd43dd8448eb211c80319c"
+	callersSpan  = "b7ad6b7169203331"
 )
 
-func newBusyVendor(t *testing.T, busy int) *busyVendor {
-	t.Helper()
-	v := &busyVendor{busy: busy}
-	v.Server = httptest.NewServer(http.HandlerFunc(v.serve))
-	t.Cleanup(v.Close)
-	return v
-}
-
-func (v *busyVendor) serve(w http.ResponseWriter, r *http.Request) {
-	v.mu.Lock()
-	v.parents = append(v.parents, r.Header.Get("Traceparent"))
-	busy := v.busy > 0
-	v.busy--
-	v.mu.Unlock()
-	body, _ := io.ReadAll(r.Body)
-	switch {
-	case busy:
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = io.WriteString(w, `{"error":{"message":"You said `+prompt+`","type":"t","code":"`+prompt+`"}}`)
-	case strings.Contains(string(body), "refuse"):
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusUnprocessableEntity)
-		_, _ = io.WriteString(w, `{"error":{"message":"No.","type":"t","code":"a_word_of_the_vendors_own"}}`)
-	case strings.Contains(string(body), `"stream":true`):
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, `data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"v","choices":[{"index":0,"delta":{"content":"`+answer+`"},"finish_reason":"stop"}],"usage":{"prompt_tokens":20,"completion_tokens":30,"prompt_tokens_details":{"cached_tokens":5}}}`+"\n\ndata: [DONE]\n\n")
-	default:
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"id":"x","object":"chat.completion","created":1,"model":"v","choices":[{"index":0,"message":{"role":"assistant","content":"`+answer+`"},"finish_reason":"stop"}],"usage":{"prompt_tokens":20,"completion_tokens":30,"prompt_tokens_details":{"cached_tokens":5},"completion_tokens_details":{"reasoning_tokens":7}}}`)
-	}
-}
-
-// fixture is a gateway behind HTTP whose telemetry goes to a collector.
+// fixture is a gateway behind HTTP over two channels, whose spans and measurements
+// are kept.
 type fixture struct {
-	*collector
-	vendor *busyVendor
-	export *otlp.Export
-	url    string
-	g      *gateway.Gateway
+	spans   *tracetest.SpanRecorder
+	metrics *sdkmetric.ManualReader
+	g       *gateway.Gateway
+	url     string
+	busy    int      // calls that the vendor answers with a 503 that repeats the prompt
+	parents []string // the traceparent of each call
 }
 
-func newFixture(t *testing.T, busy int) *fixture {
-	t.Helper()
-	p := &fixture{collector: newCollector(t), vendor: newBusyVendor(t, busy)}
-	var channels []router.Channel
-	for i, name := range []string{"one", "two"} {
-		up, err := openai.New(upstream.DriverOptions{BaseURL: p.vendor.URL})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = up.Close() })
-		channels = append(channels, router.Channel{Name: name, Upstream: up, Models: map[string]string{"m": "vendor-m"}, Priority: i})
+// Do answers like a vendor of OpenAI's wire.
+func (f *fixture) Do(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+	f.parents = append(f.parents, upstream.Wire(ctx).Get("Traceparent"))
+	f.busy--
+	body, err := c.Body.Bytes()
+	kind, text := "application/json", `{"id":"x","object":"chat.completion","created":1,"model":"v","choices":[{"index":0,"message":{"role":"assistant","content":"`+answer+`"},"finish_reason":"stop"}],"usage":{"prompt_tokens":20,"completion_tokens":30,"prompt_tokens_details":{"cached_tokens":5},"completion_tokens_details":{"reasoning_tokens":7}}}`
+	switch {
+	case err != nil:
+		return nil, err
+	case f.busy >= 0:
+		return nil, (&upstream.Failure{Status: 503, Sent: true, Refused: true, Err: fmt.Errorf("you said %s", prompt)}).Fault()
+	case strings.Contains(string(body), "refuse"):
+		return nil, &fault.Error{Code: "a_word_of_the_vendors_own", Message: "No.", Status: 422, Err: &upstream.Failure{Status: 422, Sent: true}}
+	case c.Stream:
+		kind = "text/event-stream"
+		text = `data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"v","choices":[{"index":0,"delta":{"content":"` + answer + `"},"finish_reason":"stop"}],"usage":{"prompt_tokens":20,"completion_tokens":30,"prompt_tokens_details":{"cached_tokens":5}}}` + "\n\ndata: [DONE]\n\n"
 	}
-	routing, err := router.New(channels, router.Options{})
+	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(strings.NewReader(text))}, nil
+}
+
+// newFixture makes a gateway. With an export its telemetry goes there.
+func newFixture(t *testing.T, busy int, export *otlp.Export) *fixture {
+	t.Helper()
+	f := &fixture{spans: tracetest.NewSpanRecorder(), metrics: sdkmetric.NewManualReader(), busy: busy}
+	o := otlp.Options{TrustCallers: true, Provider: func(channel string) string { return map[string]string{"one": "openai"}[channel] }}
+	if export != nil {
+		o.Tracers, o.Meters = export.Tracers, export.Meters
+	} else {
+		o.Tracers, o.Meters = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(f.spans)), sdkmetric.NewMeterProvider(sdkmetric.WithReader(f.metrics))
+	}
+	telemetry, err := otlp.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.export, err = otlp.NewExport(t.Context(), otlp.ExportOptions{
-		Endpoint: p.URL, Version: "1.2.3", Headers: map[string]secret.String{"Authorization": secret.New("Bearer collector-key")},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	telemetry, err := otlp.New(otlp.Options{Tracers: p.export.Tracers, Meters: p.export.Meters, TrustCallers: true, Provider: func(channel string) string {
-		if channel == "one" {
-			return "openai"
-		}
-		return ""
-	}})
+	models := map[string]string{"m": "vendor-m"}
+	routing, err := router.New([]router.Channel{{Name: "one", Upstream: f, Models: models}, {Name: "two", Upstream: f, Models: models, Priority: 1}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,27 +97,22 @@ func newFixture(t *testing.T, busy int) *fixture {
 	if err := ledger.CreateAccount(t.Context(), "local", billing.One); err != nil {
 		t.Fatal(err)
 	}
-	if p.g, err = gateway.New(gateway.Options{
+	if f.g, err = gateway.New(gateway.Options{
 		Upstream: routing, Meter: ledger, Prices: billing.NewPriceList(map[string]*billing.Price{"m": price}), Observe: telemetry.Observer(),
 	}); err != nil {
 		t.Fatal(err)
 	}
-	public := httptest.NewServer(telemetry.Handler(server.New(p.g, server.Options{})))
+	public := httptest.NewServer(telemetry.Handler(server.New(f.g, server.Options{})))
 	t.Cleanup(public.Close)
-	p.url = public.URL
-	return p
+	f.url = public.URL
+	return f
 }
 
-const (
-	callersTrace = "0af7651916cd43dd8448eb211c80319c"
-	callersSpan  = "b7ad6b7169203331"
-)
-
-// ask sends a chat, as a part of the caller's trace, and closes the export.
-func (p *fixture) ask(t *testing.T, model, more string) {
+// ask sends a chat, as a part of the caller's trace, and waits for its end.
+func (f *fixture) ask(t *testing.T, model, more string) {
 	t.Helper()
 	body := `{"model":"` + model + `","messages":[{"role":"user","content":"` + prompt + `"}]` + more + `}`
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v1/chat/completions", strings.NewReader(body))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,68 +125,65 @@ func (p *fixture) ask(t *testing.T, model, more string) {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
-	if err := p.g.Close(); err != nil { // the last line is written when the answer is out
-		t.Fatal(err)
-	}
-	p.settle(t)
-}
-
-// settle waits for the request's end, then sends what there is.
-func (p *fixture) settle(t *testing.T) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := p.export.Shutdown(ctx); err != nil {
+	if err := f.g.Close(); err != nil { // the last line is written when the answer is out
 		t.Fatal(err)
 	}
 }
 
-// span is the one of that name and kind.
-func (p *fixture) span(t *testing.T, kind tracepb.Span_SpanKind, n int) *tracepb.Span {
+// span is the nth one of a kind.
+func (f *fixture) span(t *testing.T, kind trace.SpanKind, n int) sdktrace.ReadOnlySpan {
 	t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, s := range p.spans {
-		if s.Kind == kind {
+	for _, s := range f.spans.Ended() {
+		if s.SpanKind() == kind {
 			if n--; n < 0 {
 				return s
 			}
 		}
 	}
-	t.Fatalf("there is no such span of kind %s among %v", kind, p.spans)
+	t.Fatalf("there is no such span of kind %s among %v", kind, f.spans.Ended())
 	return nil
 }
 
+// values are attributes by their names.
+func values(all []attribute.KeyValue) map[string]any {
+	m := map[string]any{}
+	for _, a := range all {
+		m[string(a.Key)] = a.Value.AsInterface()
+	}
+	return m
+}
+
 // holds demands attributes.
-func holds(t *testing.T, s *tracepb.Span, want map[string]any) {
+func holds(t *testing.T, s sdktrace.ReadOnlySpan, want map[string]any) {
 	t.Helper()
-	got := values(s.Attributes)
+	got := values(s.Attributes())
 	for key, value := range want {
 		if got[key] != value {
-			t.Errorf("%s: %s is %v, want %v", s.Name, key, got[key], value)
+			t.Errorf("%s: %s is %v, want %v", s.Name(), key, got[key], value)
 		}
 	}
 }
 
+func isFailed(s sdktrace.ReadOnlySpan) bool { return s.Status().Code == otelcodes.Error }
+
 func TestARequestIsASpanWithOneChildPerAttempt(t *testing.T) {
-	p := newFixture(t, 1)
-	p.ask(t, "m", "")
-	request := p.span(t, tracepb.Span_SPAN_KIND_SERVER, 0)
-	first, second := p.span(t, tracepb.Span_SPAN_KIND_CLIENT, 0), p.span(t, tracepb.Span_SPAN_KIND_CLIENT, 1)
-	if len(p.spans) != 3 || request.Name != "chat m" || first.Name != "chat vendor-m" || second.Name != "chat vendor-m" {
-		t.Errorf("the spans are %v", p.spans)
+	f := newFixture(t, 1, nil)
+	f.ask(t, "m", "")
+	request, first, second := f.span(t, trace.SpanKindServer, 0), f.span(t, trace.SpanKindClient, 0), f.span(t, trace.SpanKindClient, 1)
+	if len(f.spans.Ended()) != 3 || request.Name() != "chat m" || first.Name() != "chat vendor-m" || second.Name() != "chat vendor-m" {
+		t.Errorf("the spans are %v", f.spans.Ended())
 	}
-	if hex.EncodeToString(request.TraceId) != callersTrace || hex.EncodeToString(request.ParentSpanId) != callersSpan {
-		t.Errorf("the request's parent is %x in %x", request.ParentSpanId, request.TraceId)
+	if p := request.Parent(); p.TraceID().String() != callersTrace || p.SpanID().String() != callersSpan {
+		t.Errorf("the request's parent is %v", p)
 	}
-	for i, s := range []*tracepb.Span{first, second} {
-		if !bytes.Equal(s.TraceId, request.TraceId) || !bytes.Equal(s.ParentSpanId, request.SpanId) {
+	for i, s := range []sdktrace.ReadOnlySpan{first, second} {
+		if s.Parent().SpanID() != request.SpanContext().SpanID() || s.SpanContext().TraceID() != request.SpanContext().TraceID() {
 			t.Errorf("attempt %d has another parent", i)
 		}
-		if want := "00-" + callersTrace + "-" + hex.EncodeToString(s.SpanId) + "-01"; p.vendor.parents[i] != want {
-			t.Errorf("the vendor got the traceparent %q, want %q", p.vendor.parents[i], want)
+		if want := "00-" + callersTrace + "-" + s.SpanContext().SpanID().String() + "-01"; f.parents[i] != want {
+			t.Errorf("the vendor got the traceparent %q, want %q", f.parents[i], want)
 		}
-		if s.StartTimeUnixNano < request.StartTimeUnixNano || s.EndTimeUnixNano > request.EndTimeUnixNano || s.EndTimeUnixNano <= s.StartTimeUnixNano {
+		if s.StartTime().Before(request.StartTime()) || s.EndTime().After(request.EndTime()) || !s.EndTime().After(s.StartTime()) {
 			t.Errorf("attempt %d is not within its request", i)
 		}
 	}
@@ -332,26 +200,20 @@ func TestARequestIsASpanWithOneChildPerAttempt(t *testing.T) {
 		"tollhouse.channel": "one", "error.type": "ServiceUnavailable", "http.response.status_code": int64(503),
 	})
 	holds(t, second, map[string]any{"gen_ai.provider.name": "two", "tollhouse.channel": "two", "error.type": nil})
-	if first.Status.GetCode() != tracepb.Status_STATUS_CODE_ERROR || second.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR || request.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR {
-		t.Errorf("the statuses are %v, %v and %v", first.Status, second.Status, request.Status)
-	}
-	if p.about["service.name"] != "tollhouse" || p.about["service.version"] != "1.2.3" || p.about["telemetry.sdk.name"] != "opentelemetry" {
-		t.Errorf("the resource is %v", p.about)
-	}
-	if slices.ContainsFunc(p.tokens, func(token string) bool { return token != "Bearer collector-key" }) {
-		t.Errorf("the exports were sent with %q", p.tokens)
+	if !isFailed(first) || isFailed(second) || isFailed(request) {
+		t.Errorf("the statuses are %v, %v and %v", first.Status(), second.Status(), request.Status())
 	}
 }
 
 func TestAStreamsAttemptLastsAsLongAsItsRequest(t *testing.T) {
-	p := newFixture(t, 0)
-	p.ask(t, "m", `,"stream":true`)
-	request, attempt := p.span(t, tracepb.Span_SPAN_KIND_SERVER, 0), p.span(t, tracepb.Span_SPAN_KIND_CLIENT, 0)
-	if attempt.EndTimeUnixNano != request.EndTimeUnixNano {
-		t.Errorf("the attempt ended %d ns before its request", request.EndTimeUnixNano-attempt.EndTimeUnixNano)
+	f := newFixture(t, 0, nil)
+	f.ask(t, "m", `,"stream":true`)
+	request, attempt := f.span(t, trace.SpanKindServer, 0), f.span(t, trace.SpanKindClient, 0)
+	if !attempt.EndTime().Equal(request.EndTime()) {
+		t.Errorf("the attempt ended %s before its request", request.EndTime().Sub(attempt.EndTime()))
 	}
 	holds(t, request, map[string]any{"gen_ai.request.stream": true, "gen_ai.usage.output_tokens": int64(30)})
-	if first, _ := values(request.Attributes)["gen_ai.response.time_to_first_chunk"].(float64); first <= 0 {
+	if first, _ := values(request.Attributes())["gen_ai.response.time_to_first_chunk"].(float64); first <= 0 {
 		t.Error("the time to the first chunk is not told")
 	}
 }
@@ -372,37 +234,51 @@ func TestAFailureIsAnErrorOfTheSpanIfItIsTheServers(t *testing.T) {
 			map[string]any{"error.type": "422", "http.response.status_code": int64(422)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := newFixture(t, c.busy)
-			p.ask(t, c.model, c.more)
-			request := p.span(t, tracepb.Span_SPAN_KIND_SERVER, 0)
-			if failed := request.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR; request.Name != c.span || failed != c.failed {
-				t.Errorf("the span %s failed: %t", request.Name, failed)
+			f := newFixture(t, c.busy, nil)
+			f.ask(t, c.model, c.more)
+			request := f.span(t, trace.SpanKindServer, 0)
+			if request.Name() != c.span || isFailed(request) != c.failed {
+				t.Errorf("the span %s failed: %t", request.Name(), isFailed(request))
 			}
 			holds(t, request, c.attributes)
 			if c.more != "" {
-				holds(t, p.span(t, tracepb.Span_SPAN_KIND_CLIENT, 0), c.attributes)
+				holds(t, f.span(t, trace.SpanKindClient, 0), c.attributes)
 			}
 		})
 	}
 }
 
-func TestTheMetricsOfTheConventionsAreSent(t *testing.T) {
-	p := newFixture(t, 0)
-	p.ask(t, "m", `,"stream":true`)
+func TestTheMetricsOfTheConventionsAreMeasured(t *testing.T) {
+	f := newFixture(t, 0, nil)
+	f.ask(t, "m", `,"stream":true`)
+	var all metricdata.ResourceMetrics
+	if err := f.metrics.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
 	found := map[string]string{}
-	for _, m := range p.metrics {
-		for _, point := range m.GetHistogram().GetDataPoints() {
-			at := values(point.Attributes)
-			name := m.Name
-			if kind, ok := at["gen_ai.token.type"].(string); ok {
-				name += " " + kind
-				if want := map[string]float64{"input": 20, "output": 30}[kind]; point.GetSum() != want {
-					t.Errorf("%s is %v", name, point.GetSum())
-				}
+	point := func(m metricdata.Metrics, attributes attribute.Set, count uint64, sum float64) {
+		at := values(attributes.ToSlice())
+		name := m.Name
+		if kind, ok := at["gen_ai.token.type"].(string); ok {
+			name += " " + kind
+			if want := map[string]float64{"input": 20, "output": 30}[kind]; sum != want {
+				t.Errorf("%s is %v", name, sum)
 			}
-			found[name] = m.Unit
-			if at["gen_ai.operation.name"] != "chat" || at["gen_ai.request.model"] != "m" || at["gen_ai.provider.name"] != "openai" || point.Count != 1 || point.GetSum() <= 0 {
-				t.Errorf("%s is %v", name, point)
+		}
+		found[name] = m.Unit
+		if at["gen_ai.operation.name"] != "chat" || at["gen_ai.request.model"] != "m" || at["gen_ai.provider.name"] != "openai" || count != 1 || sum <= 0 {
+			t.Errorf("%s is %v of %d with %v", name, sum, count, at)
+		}
+	}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		switch data := m.Data.(type) {
+		case metricdata.Histogram[int64]:
+			for _, p := range data.DataPoints {
+				point(m, p.Attributes, p.Count, float64(p.Sum))
+			}
+		case metricdata.Histogram[float64]:
+			for _, p := range data.DataPoints {
+				point(m, p.Attributes, p.Count, p.Sum)
 			}
 		}
 	}
@@ -416,17 +292,46 @@ func TestTheMetricsOfTheConventionsAreSent(t *testing.T) {
 	}
 }
 
-func TestNoContentIsSent(t *testing.T) {
+func TestAnExportSendsTracesAndMetricsWithoutContent(t *testing.T) {
 	for _, more := range []string{"", `,"stream":true`} {
 		for _, busy := range []int{0, 1, 5} {
-			p := newFixture(t, busy)
-			p.ask(t, "m", more)
-			if p.raw.Len() < 500 {
-				t.Fatalf("only %d bytes were sent", p.raw.Len())
+			var mu sync.Mutex
+			sent := map[string]string{} // by path
+			collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body := io.Reader(r.Body)
+				if r.Header.Get("Content-Encoding") == "gzip" {
+					body, _ = gzip.NewReader(r.Body)
+				}
+				data, err := io.ReadAll(body)
+				if err != nil || r.Header.Get("Authorization") != "Bearer collector-key" {
+					t.Errorf("%v with the key %q", err, r.Header.Get("Authorization"))
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				sent[r.URL.Path] += string(data)
+				w.Header().Set("Content-Type", "application/x-protobuf")
+			}))
+			export, err := otlp.NewExport(t.Context(), otlp.ExportOptions{
+				Endpoint: collector.URL, Version: "1.2.3", Headers: map[string]secret.String{"Authorization": secret.New("Bearer collector-key")}, Sample: 1000,
+			})
+			if err != nil {
+				t.Fatal(err)
 			}
-			for _, secret := range []string{prompt, answer} {
-				if strings.Contains(p.raw.String(), secret) {
-					t.Errorf("the collector was told %q", secret)
+			newFixture(t, busy, export).ask(t, "m", more)
+			if err := export.Shutdown(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			collector.Close()
+			for path, name := range map[string]string{"/v1/traces": "chat m", "/v1/metrics": "gen_ai.server.request.duration"} {
+				for _, want := range []string{name, "tollhouse", "1.2.3", "opentelemetry"} {
+					if !strings.Contains(sent[path], want) {
+						t.Errorf("%q was not sent to %s", want, path)
+					}
+				}
+				for _, canary := range []string{prompt, answer} {
+					if strings.Contains(sent[path], canary) {
+						t.Errorf("%s was told %q", path, canary)
+					}
 				}
 			}
 		}
@@ -434,12 +339,12 @@ func TestNoContentIsSent(t *testing.T) {
 }
 
 func TestWithoutAHandlerNobodysTraceIsTakenUp(t *testing.T) {
-	p := newFixture(t, 0)
-	plain := httptest.NewServer(server.New(p.g, server.Options{}))
+	f := newFixture(t, 0, nil)
+	plain := httptest.NewServer(server.New(f.g, server.Options{}))
 	defer plain.Close()
-	p.url = plain.URL
-	p.ask(t, "m", "")
-	if request := p.span(t, tracepb.Span_SPAN_KIND_SERVER, 0); hex.EncodeToString(request.TraceId) == callersTrace || len(request.ParentSpanId) != 0 {
+	f.url = plain.URL
+	f.ask(t, "m", "")
+	if request := f.span(t, trace.SpanKindServer, 0); request.SpanContext().TraceID().String() == callersTrace || request.Parent().IsValid() {
 		t.Errorf("the span is %v", request)
 	}
 }

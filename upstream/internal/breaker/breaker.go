@@ -1,20 +1,20 @@
-// Package breaker has the circuit breaker of channels and of keys, and the cooldowns
-// that vendors ask for. A breaker counts failures; a cooldown is the time of a
-// Retry-After, which is obeyed and counts as no failure.
+// Package breaker has the circuit breaker of channels and of keys. A breaker counts
+// failures, and obeys the times at which vendors want to be asked again (Retry-After).
 package breaker
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// MinOpenTime is how long a breaker is open at least.
-const MinOpenTime = time.Second
-
 const (
+	// MinOpenTime is how long a breaker is open at least.
+	MinOpenTime = time.Second
+	maxOpenTime = time.Minute
+
 	failuresToOpen = 3 // in a row
-	maxOpenTime    = time.Minute
 
 	recentCalls     = 16      // calls over which the share of failures is averaged
 	fullShare       = 1 << 16 // the share when all of them failed
@@ -23,7 +23,34 @@ const (
 	firstProbeLimit = 4                // probes at a time before any answer has ended
 	closeProbeLimit = 32               // probes at a time with which a channel's breaker closes
 	forgetOpenAfter = 10 * time.Second // closed time for which one opening is forgotten
+
+	// maxCooldown bounds a Retry-After. Callers get the whole of it, but a vendor may
+	// be mistaken.
+	maxCooldown  = time.Minute
+	maxCooldowns = 1024 // scopes for which a breaker has cooldowns
+
+	maxFailedAccounts = 8 // calls of which it is known whose they were
 )
+
+// State is what a breaker does with calls.
+type State int
+
+// The states of a breaker, those that let calls through first.
+const (
+	Closed   State = iota // it lets all through
+	HalfOpen              // a few, as probes
+	Cooldown              // none but forced ones: the vendor said when to come back
+	Open                  // none but forced ones: too many calls failed
+)
+
+// Scope is what a vendor's Retry-After is for: it limits each model by itself.
+type Scope struct{ Op, Model string }
+
+// Call is what a breaker distinguishes calls by.
+type Call struct {
+	Account string // whose failures are counted together
+	Scope   Scope
+}
 
 // Breaker is the circuit breaker of a channel or of an operator's key. It decides by
 // real traffic whether calls go there:
@@ -38,10 +65,12 @@ const (
 //	           its limit, which is 1, grows     an answer that is cut, which open it again
 //	           by 1 with each success and is
 //	           halved by each failure
+//	cooldown   of the scope, forced calls only  the time that the vendor said, a minute at most
 //
-// Openings are forgotten one by one while it is closed. An answer of a channel counts
-// twice: when its first content is accepted, and when it ends. Long streams that begin
-// well thus keep a channel in use, and those that are all cut do not.
+// A cooldown counts as no failure, and is beside the other states: it ends for its
+// scope alone. Openings are forgotten one by one while the breaker is closed. An answer
+// of a channel counts twice: when its first content is accepted, and when it ends. Long
+// streams that begin well thus keep a channel in use, and those that are all cut do not.
 //
 // A channel's failures are counted by account, since a request can make a vendor fail
 // it: where they are of one account of several, the breaker opens for that account
@@ -49,22 +78,26 @@ const (
 // not; it opens after three refusals of the key, and the first success closes it and
 // forgets its openings ([Breaker.Forgiving]).
 //
-// The zero Breaker is closed, and costs a good call a few atomic loads.
+// The zero Breaker is closed, and costs a good call a few atomic loads. It is safe for
+// concurrent use.
 type Breaker struct {
 	Accounts  *Accounts // nil where failures are no account's
 	Forgiving bool      // one success closes it and forgets all earlier openings: of a key
 
-	generation  atomic.Uint32          // even while closed, odd while open or half-open
-	hasFailures atomic.Bool            // some are not forgotten
-	onlyAccount atomic.Pointer[string] // for which it is not closed; nil for all
+	// eventful is set while there is anything to look at under the lock: failures that
+	// are not forgotten, or a cooldown.
+	eventful   atomic.Bool
+	generation atomic.Uint32 // even while closed, odd while open or half-open
 
 	mu             sync.Mutex
-	fails          int // in a row, before any content
-	cuts           int // in a row, after it
-	failureShare   int // of the recent calls, in parts of fullShare
-	failedAccounts recentFailures
-	opens          int // that are not forgotten
-	resets         int
+	cooldowns      map[Scope]time.Time // their ends
+	onlyAccount    *string             // for which it is not closed; nil for all
+	fails          int                 // in a row, before any content
+	cuts           int                 // in a row, after it
+	failureShare   int                 // of the recent calls, in parts of fullShare
+	failedAccounts []string            // of the last failures; bounded, so that no number of accounts costs memory
+	opens          int                 // that are not forgotten
+	allOpens       int64
 	fatal          bool // it opened since the operator's key or account was refused
 	closedSince    time.Time
 	openUntil      time.Time
@@ -77,9 +110,9 @@ type Breaker struct {
 // generation of its token only: calls that began before the breaker opened say
 // nothing of what is after.
 type Token struct {
+	call       Call
 	generation uint32
 	probe      bool
-	account    string
 }
 
 // Failure is how a call failed.
@@ -87,86 +120,83 @@ type Failure struct {
 	AfterContent bool // its answer was cut
 	Fatal        bool // the operator's key or account was refused
 	Certain      bool // no request can have brought it about
+	// MayOpen says that enough is left without the channel for its breaker to open
+	// by the share of failures, though calls succeed at times.
+	MayOpen bool
 }
 
-// Tripped reports whether the breaker is open or half-open, for one account at
-// least.
-func (b *Breaker) Tripped() bool { return b.generation.Load()&1 == 1 }
-
-// TrippedForAll reports whether it is open or half-open for every account.
-func (b *Breaker) TrippedForAll() bool { return b.Tripped() && b.onlyAccount.Load() == nil }
-
-// trippedFor reports whether it is open or half-open for an account.
-func (b *Breaker) trippedFor(account string) bool {
-	if !b.Tripped() {
-		return false
-	}
-	only := b.onlyAccount.Load()
-	return only == nil || *only == account
-}
-
-// State is what a breaker does with calls.
-type State int
-
-// The states of a breaker.
-const (
-	Closed   State = iota // it lets all through
-	Open                  // none
-	HalfOpen              // a few, as probes
-)
-
-// State is the breaker's, with the time until which it is open. One that is open for
-// one account alone counts as closed.
-func (b *Breaker) State(now time.Time) (State, time.Time) {
-	if !b.TrippedForAll() {
+// State is that for calls in general, with the end of a breaker that is open or has a
+// cooldown. One that is open for one account alone counts as closed.
+func (b *Breaker) State(now time.Time) (state State, until time.Time) {
+	if !b.eventful.Load() {
 		return Closed, time.Time{}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if now.Before(b.openUntil) {
-		return Open, b.openUntil
+	b.removeExpired(now)
+	for _, end := range b.cooldowns {
+		if state = Cooldown; end.After(until) {
+			until = end
+		}
 	}
-	return HalfOpen, time.Time{}
+	switch {
+	case !b.tripped() || b.onlyAccount != nil:
+	case now.Before(b.openUntil):
+		if state = Open; b.openUntil.After(until) {
+			until = b.openUntil
+		}
+	case state == Closed:
+		state = HalfOpen
+	}
+	return state, until
 }
 
-// Allows reports whether an account's next call may go through; if not, whether
-// only that account is kept away.
-func (b *Breaker) Allows(now time.Time, account string) (ok, accountOnly bool) {
-	if !b.trippedFor(account) {
-		return true, false
+// Check is the state for a call, and whether an open breaker is so for its account
+// alone. A half-open one lets it through, as the next probe.
+func (b *Breaker) Check(now time.Time, call Call) (state State, accountOnly bool) {
+	if !b.eventful.Load() {
+		return Closed, false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.allowsProbe(now), b.onlyAccount.Load() != nil
-}
-
-func (b *Breaker) allowsProbe(now time.Time) bool {
-	return !now.Before(b.openUntil) && (b.probes < b.probeLimit || !now.Before(b.nextProbe))
+	b.removeExpired(now)
+	switch {
+	case !b.cooldowns[call.Scope].IsZero():
+		return Cooldown, false
+	case !b.trippedFor(call.Account):
+		return Closed, false
+	case b.allowsProbe(now):
+		return HalfOpen, b.onlyAccount != nil
+	}
+	return Open, b.onlyAccount != nil
 }
 
 // Acquire lets a call through, as a probe if one more is allowed. A forced call,
 // which has nowhere else to go, is let through all the same.
-func (b *Breaker) Acquire(now time.Time, account string, forced bool) (token Token, ok bool) {
-	token.generation, token.account = b.generation.Load(), account
-	if token.generation&1 == 0 || !b.trippedFor(account) {
+func (b *Breaker) Acquire(now time.Time, call Call, forced bool) (token Token, ok bool) {
+	token = Token{call: call, generation: b.generation.Load()}
+	if !b.eventful.Load() {
 		return token, true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.removeExpired(now)
 	token.generation = b.generation.Load()
 	switch {
-	case !b.trippedFor(account):
-	case b.allowsProbe(now):
-		token.probe = true
-		b.probes++
-		b.nextProbe = now.Add(openTime(b.opens))
-	default:
+	case !forced && !b.cooldowns[call.Scope].IsZero():
+		return token, false
+	case !b.trippedFor(call.Account):
+		return token, true
+	case !b.allowsProbe(now):
 		return token, forced
 	}
+	token.probe = true
+	b.probes++
+	b.nextProbe = now.Add(openTime(b.opens))
 	return token, true
 }
 
-// Release ends a probe of which nothing was learnt.
+// Release ends a call of which nothing was learnt.
 func (b *Breaker) Release(token Token) {
 	if token.probe {
 		b.mu.Lock()
@@ -175,27 +205,38 @@ func (b *Breaker) Release(token Token) {
 	}
 }
 
-func (b *Breaker) probeDone(token Token) {
-	if token.probe && token.generation == b.generation.Load() {
-		b.probes = max(b.probes-1, 0)
+// CoolDown ends a call whose vendor wants those of its scope back after wait only.
+func (b *Breaker) CoolDown(token Token, now time.Time, wait time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.updateEventful()
+	b.probeDone(token)
+	b.removeExpired(now)
+	scope, until := token.call.Scope, now.Add(min(wait, maxCooldown))
+	if before, known := b.cooldowns[scope]; !until.After(before) || !known && len(b.cooldowns) >= maxCooldowns {
+		return
 	}
+	if b.cooldowns == nil {
+		b.cooldowns = make(map[Scope]time.Time)
+	}
+	b.cooldowns[scope] = until
 }
 
 // ContentAccepted counts an answer's first content as a success.
 func (b *Breaker) ContentAccepted(token Token, now time.Time) {
-	if !b.hasFailures.Load() {
+	if !b.eventful.Load() {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	defer b.updateEventful()
 	if token.generation != b.generation.Load() {
 		return
 	}
 	b.probeDone(token)
 	b.fails = 0
-	if !b.trippedFor(token.account) {
+	if !b.trippedFor(token.call.Account) {
 		b.failureShare -= (b.failureShare + recentCalls - 1) / recentCalls
-		b.updateHasFailures()
 		return
 	}
 	if now.Before(b.openUntil) {
@@ -206,80 +247,66 @@ func (b *Breaker) ContentAccepted(token Token, now time.Time) {
 
 // AnswerEnded counts the whole of an answer as a success.
 func (b *Breaker) AnswerEnded(token Token, now time.Time) {
-	if !b.hasFailures.Load() {
+	if !b.eventful.Load() {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	defer b.updateEventful()
 	if token.generation != b.generation.Load() {
 		return
 	}
 	b.cuts = 0
+	own := b.trippedFor(token.call.Account)
 	// The account that it is open for may have left; others then close it.
-	abandoned := b.Tripped() && !b.trippedFor(token.account) && now.Sub(b.openUntil) > maxOpenTime
-	if abandoned || b.trippedFor(token.account) {
-		if b.probeLimit++; b.probeLimit < closeProbeLimit && !abandoned && !b.Forgiving {
-			return
-		}
+	abandoned := b.tripped() && !own && now.Sub(b.openUntil) > maxOpenTime
+	if !own && !abandoned {
+		return
+	}
+	if b.probeLimit++; b.probeLimit >= closeProbeLimit || abandoned || b.Forgiving {
 		b.close(now)
 	}
-	b.updateHasFailures()
-}
-
-// close ends a half-open breaker's trial.
-func (b *Breaker) close(now time.Time) {
-	b.probes, b.closedSince = 0, now
-	if b.onlyAccount.Load() == nil {
-		b.fails, b.failureShare = 0, 0
-	}
-	if b.Forgiving {
-		b.opens = 0
-	}
-	b.generation.Add(1)
 }
 
 // Succeeded counts a call that went well but has no token: one with a key, or one
 // by which an operator found a channel well.
 func (b *Breaker) Succeeded(now time.Time) {
+	if !b.eventful.Load() {
+		return
+	}
 	token := b.CurrentToken()
 	b.ContentAccepted(token, now)
 	b.AnswerEnded(token, now)
 }
 
-// HasFailures reports whether some are not forgotten. Until then a success need not be
-// reported.
-func (b *Breaker) HasFailures() bool { return b.hasFailures.Load() }
-
 // CurrentToken is one with which a report counts in any case.
 func (b *Breaker) CurrentToken() Token {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	token := Token{generation: b.generation.Load()}
-	if only := b.onlyAccount.Load(); only != nil {
-		token.account = *only
+	if b.onlyAccount != nil {
+		token.call.Account = *b.onlyAccount
 	}
 	return token
 }
 
-// updateHasFailures lets good calls go without the lock again.
-func (b *Breaker) updateHasFailures() {
-	b.hasFailures.Store(b.Tripped() || b.fails > 0 || b.cuts > 0 || b.failureShare > 0)
-}
-
-// Failed counts a failure. mayOpen reports whether the breaker may open for the
-// share of failures though calls succeed at times; nil if it never may.
-func (b *Breaker) Failed(token Token, kind Failure, now time.Time, mayOpen func() bool) {
+// Failed counts a failure.
+func (b *Breaker) Failed(token Token, kind Failure, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	defer b.updateEventful()
 	if token.generation != b.generation.Load() {
 		return
 	}
-	b.hasFailures.Store(true)
 	b.probeDone(token)
-	if b.trippedFor(token.account) {
+	if b.trippedFor(token.call.Account) {
 		b.probeFailed(kind, now)
 		return
 	}
-	b.failedAccounts.add(token.account)
-	if mayOpen != nil {
+	if b.failedAccounts = append(b.failedAccounts, token.call.Account); len(b.failedAccounts) > maxFailedAccounts {
+		b.failedAccounts = slices.Delete(b.failedAccounts, 0, 1)
+	}
+	if !b.Forgiving {
 		b.failureShare += (fullShare - b.failureShare) / recentCalls
 	}
 	if kind.AfterContent {
@@ -287,7 +314,7 @@ func (b *Breaker) Failed(token Token, kind Failure, now time.Time, mayOpen func(
 	} else {
 		b.fails++
 	}
-	if b.fails >= failuresToOpen || b.cuts >= failuresToOpen || b.failureShare > maxFailureShare && mayOpen() {
+	if b.fails >= failuresToOpen || b.cuts >= failuresToOpen || b.failureShare > maxFailureShare && kind.MayOpen {
 		b.trip(kind, now)
 	}
 }
@@ -296,32 +323,43 @@ func (b *Breaker) Failed(token Token, kind Failure, now time.Time, mayOpen func(
 // others, and for all if it is not the only one.
 func (b *Breaker) trip(kind Failure, now time.Time) {
 	only := b.accountAtFault(kind)
-	if b.Tripped() { // for another account
+	if b.tripped() { // for another account
 		b.generation.Add(2)
 		b.opens, only = 0, nil
 	} else {
+		b.generation.Add(1)
 		forgotten := int(now.Sub(b.closedSince) / forgetOpenAfter)
 		b.opens = max(b.opens-forgotten, 0)
-		defer b.generation.Add(1) // after onlyAccount, which readers of the generation look at
 	}
-	b.onlyAccount.Store(only)
+	b.onlyAccount = only
 	if b.fails, b.cuts, b.failureShare = 0, 0, 0; only != nil {
-		b.failedAccounts = recentFailures{}
+		b.failedAccounts = nil
 	}
 	b.open(kind, now)
 }
 
 // accountAtFault is the account that the failures are of, if others are not
-// concerned.
+// concerned: of all in a row, or of all but one where only their share opens it.
 func (b *Breaker) accountAtFault(kind Failure) *string {
 	if kind.Certain || b.Accounts == nil || !b.Accounts.several.Load() {
 		return nil
 	}
-	lately, others := max(b.fails, b.cuts), 0
-	if lately < failuresToOpen { // by their share
-		lately, others = len(b.failedAccounts.accounts), 1
+	recent, others := b.failedAccounts, 1
+	if n := max(b.fails, b.cuts); n >= failuresToOpen {
+		recent, others = recent[max(len(recent)-n, 0):], 0
 	}
-	return b.failedAccounts.dominant(lately, others)
+	for _, account := range recent {
+		own := 0
+		for _, a := range recent {
+			if a == account {
+				own++
+			}
+		}
+		if own >= len(recent)-others {
+			return &account
+		}
+	}
+	return nil
 }
 
 // probeFailed is a failure while the breaker is half-open; while it is open, a
@@ -338,6 +376,7 @@ func (b *Breaker) probeFailed(kind Failure, now time.Time) {
 
 func (b *Breaker) open(kind Failure, now time.Time) {
 	b.opens++
+	b.allOpens++
 	b.openUntil = now.Add(openTime(b.opens))
 	b.fatal, b.probeLimit, b.probes, b.nextProbe = kind.Fatal, 1, 0, time.Time{}
 }
@@ -345,61 +384,81 @@ func (b *Breaker) open(kind Failure, now time.Time) {
 // openTime is how long the nth opening lasts.
 func openTime(n int) time.Duration { return min(MinOpenTime<<(min(max(n, 1), 10)-1), maxOpenTime) }
 
-// Reset makes a breaker half-open that is open for the operator's key or account,
-// which are others now. What calls with those of before still report does not
-// count.
+// close ends a half-open breaker's trial.
+func (b *Breaker) close(now time.Time) {
+	b.probes, b.closedSince = 0, now
+	if b.onlyAccount == nil {
+		b.fails, b.failureShare = 0, 0
+	}
+	if b.Forgiving {
+		b.opens = 0
+	}
+	b.generation.Add(1)
+}
+
+// Reset forgets what was for the sake of the operator's keys or account, which are
+// others now: it ends cooldowns, and makes a breaker half-open that is open since they
+// were refused. What calls with those of before still report does not count.
 func (b *Breaker) Reset(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.Tripped() && b.fatal {
+	defer b.updateEventful()
+	clear(b.cooldowns)
+	if b.tripped() && b.fatal {
 		b.generation.Add(2)
-		b.resets++
 		b.openUntil, b.fatal, b.probeLimit, b.probes = now, false, 1, 0
 	}
 }
 
-// OpenCount is how often the breaker opened: a generation begins with each opening,
-// with each closing, and after a reset.
+// Tripped reports whether the breaker is open or half-open, for one account at least,
+// and whether it is for every account.
+func (b *Breaker) Tripped() (any, all bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.tripped(), b.tripped() && b.onlyAccount == nil
+}
+
+// OpenCount is how often the breaker opened.
 func (b *Breaker) OpenCount() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return (int64(b.generation.Load())+1)/2 - int64(b.resets)
+	return b.allOpens
 }
 
-// recentFailures is whose the last failed calls were. It is bounded, so that no
-// number of accounts costs memory.
-type recentFailures struct {
-	accounts [8]string
-	count    int // ever
+func (b *Breaker) tripped() bool { return b.generation.Load()&1 == 1 }
+
+// trippedFor reports whether it is open or half-open for an account.
+func (b *Breaker) trippedFor(account string) bool {
+	return b.tripped() && (b.onlyAccount == nil || *b.onlyAccount == account)
 }
 
-// add takes note of a failed call of an account.
-func (f *recentFailures) add(account string) {
-	f.accounts[f.count%len(f.accounts)] = account
-	f.count++
+func (b *Breaker) allowsProbe(now time.Time) bool {
+	return !now.Before(b.openUntil) && (b.probes < b.probeLimit || !now.Before(b.nextProbe))
 }
 
-// dominant is the account of the last n failures, if at most so many of them are
-// of others; nil if there is none.
-func (f *recentFailures) dominant(n, others int) *string {
-	n = min(n, f.count, len(f.accounts))
-	for i := range n {
-		account := f.at(i)
-		rest := 0
-		for j := range n {
-			if f.at(j) != account {
-				rest++
-			}
-		}
-		if rest <= others {
-			return &account
+func (b *Breaker) probeDone(token Token) {
+	if token.probe && token.generation == b.generation.Load() {
+		b.probes = max(b.probes-1, 0)
+	}
+}
+
+// removeExpired forgets the cooldowns that are over.
+func (b *Breaker) removeExpired(now time.Time) {
+	if len(b.cooldowns) == 0 {
+		return
+	}
+	for scope, until := range b.cooldowns {
+		if !now.Before(until) {
+			delete(b.cooldowns, scope)
 		}
 	}
-	return nil
+	b.updateEventful()
 }
 
-// at is the account of the last failure but i.
-func (f *recentFailures) at(i int) string { return f.accounts[(f.count-1-i)%len(f.accounts)] }
+// updateEventful lets good calls go without the lock again when all is well.
+func (b *Breaker) updateEventful() {
+	b.eventful.Store(b.tripped() || b.fails > 0 || b.cuts > 0 || b.failureShare > 0 || len(b.cooldowns) > 0)
+}
 
 // Accounts notes whether a Router, those before it included, serves several
 // accounts. It costs a call one atomic load once it does.
@@ -424,83 +483,4 @@ func (c *Accounts) Observe(account string) {
 	if *first != account {
 		c.several.Store(true)
 	}
-}
-
-const (
-	// MaxCooldown is how long a vendor's Retry-After is obeyed. Callers get
-	// the whole of it, but a vendor may be mistaken.
-	MaxCooldown = time.Minute
-	// maxCooldowns bounds for how many models of a channel cooldowns are kept.
-	maxCooldowns = 1024
-)
-
-// Cooldowns are the times until which a vendor wants no further call (Retry-After),
-// for each operation and model of a channel, as the vendors' limits are: a channel
-// whose one model is at its limit serves the others. A key has one for all. The zero
-// Cooldowns is none, and costs a call one atomic load.
-type Cooldowns[K comparable] struct {
-	any   atomic.Bool
-	mu    sync.Mutex
-	until map[K]time.Time
-}
-
-// Start notes that others are to be asked before until.
-func (c *Cooldowns[K]) Start(key K, until, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.removeExpired(now)
-	if _, known := c.until[key]; !known && len(c.until) >= maxCooldowns {
-		return
-	}
-	if c.until == nil {
-		c.until = make(map[K]time.Time)
-	}
-	if until.After(c.until[key]) {
-		c.until[key] = until
-	}
-	c.any.Store(true)
-}
-
-// Active reports whether there is a cooldown that is not over.
-func (c *Cooldowns[K]) Active(key K, now time.Time) bool {
-	if !c.any.Load() {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if now.Before(c.until[key]) {
-		return true
-	}
-	c.removeExpired(now)
-	return false
-}
-
-// Latest is the end of the longest cooldown; zero if there is none.
-func (c *Cooldowns[K]) Latest(now time.Time) (latest time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.removeExpired(now)
-	for _, until := range c.until {
-		if until.After(latest) {
-			latest = until
-		}
-	}
-	return latest
-}
-
-// Reset ends all cooldowns.
-func (c *Cooldowns[K]) Reset() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clear(c.until)
-	c.any.Store(false)
-}
-
-func (c *Cooldowns[K]) removeExpired(now time.Time) {
-	for key, until := range c.until {
-		if !now.Before(until) {
-			delete(c.until, key)
-		}
-	}
-	c.any.Store(len(c.until) > 0)
 }

@@ -29,7 +29,7 @@ func play(t *testing.T, b *Breaker, script string) {
 			b.AnswerEnded(token, now)
 		}
 		acquire := func() Token {
-			token, ok := b.Acquire(now, "", false)
+			token, ok := b.Acquire(now, Call{}, false)
 			if !ok {
 				fail("the call is not let through")
 			}
@@ -39,13 +39,13 @@ func play(t *testing.T, b *Breaker, script string) {
 		case "ok":
 			good(acquire())
 		case "fail":
-			b.Failed(acquire(), Failure{}, now, nil)
+			b.Failed(acquire(), Failure{}, now)
 		case "cut":
 			token := acquire()
 			b.ContentAccepted(token, now)
-			b.Failed(token, Failure{AfterContent: true}, now, nil)
+			b.Failed(token, Failure{AfterContent: true}, now)
 		case "refused":
-			if _, ok := b.Acquire(now, "", false); ok {
+			if _, ok := b.Acquire(now, Call{}, false); ok {
 				fail("the call is let through")
 			}
 		case "begin":
@@ -54,11 +54,11 @@ func play(t *testing.T, b *Breaker, script string) {
 			good(running[0])
 			running = running[1:]
 		case "end:fail":
-			b.Failed(running[0], Failure{}, now, nil)
+			b.Failed(running[0], Failure{}, now)
 			running = running[1:]
 		case "probes":
 			var probes []Token
-			for token, ok := b.Acquire(now, "", false); ok && len(probes) < 100; token, ok = b.Acquire(now, "", false) {
+			for token, ok := b.Acquire(now, Call{}, false); ok && len(probes) < 100; token, ok = b.Acquire(now, Call{}, false) {
 				probes = append(probes, token)
 			}
 			if got := fmt.Sprint(len(probes)); got != arg {
@@ -69,7 +69,7 @@ func play(t *testing.T, b *Breaker, script string) {
 			}
 		case "":
 			state, _ := b.State(now)
-			if got := [...]string{Closed: "closed", Open: "open", HalfOpen: "half-open"}[state]; got != arg {
+			if got := [...]string{Closed: "closed", HalfOpen: "half-open", Cooldown: "cooldown", Open: "open"}[state]; got != arg {
 				fail("it is %s", got)
 			}
 		default:
@@ -113,7 +113,7 @@ func TestTheBreakerOfAKeyClosesWithTheFirstSuccess(t *testing.T) {
 	play(t, b, "fail fail fail =open refused 1s begin refused end:ok =closed begin begin end:ok end:ok fail fail fail 999ms refused")
 	good := &Breaker{Forgiving: true}
 	play(t, good, "fail ok")
-	if good.HasFailures() {
+	if good.eventful.Load() {
 		t.Error("a good call still takes the lock")
 	}
 }

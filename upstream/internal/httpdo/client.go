@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -136,28 +135,14 @@ func (c *Client) Post(ctx context.Context, to *url.URL, header http.Header, body
 	if err != nil {
 		return nil, nil, fault.Wrap(fault.InternalError, "The gateway cannot read the request any more.", err)
 	}
-	key := c.key(header)
-	resp, err := c.do(ctx, http.MethodPost, to, header, open, size)
-	return resp, key, err
+	return c.do(ctx, &http.Request{Method: http.MethodPost, URL: to, Header: header, Body: open, ContentLength: size})
 }
 
 // Get is [Client.Post] for a GET, which has no body. It may go out twice, over a
 // connection that the vendor was about to close.
 func (c *Client) Get(ctx context.Context, to *url.URL, header http.Header) (*http.Response, *upstream.Key, error) {
 	delete(header, "Content-Type")
-	key := c.key(header)
-	resp, err := c.do(ctx, http.MethodGet, to, header, nil, 0)
-	return resp, key, err
-}
-
-// key puts the next key into the header; nil if there is none.
-func (c *Client) key(header http.Header) *upstream.Key {
-	key := c.Keys.Next()
-	if key != nil {
-		name, value := c.vendor.KeyHeader(key.Value().Reveal())
-		header[name] = []string{value}
-	}
-	return key
+	return c.do(ctx, &http.Request{Method: http.MethodGet, URL: to, Header: header})
 }
 
 // TaskURL is the address of a video's task, below that of [upstream.PollVideo]. An id
@@ -172,35 +157,38 @@ func (c *Client) TaskURL(id string) (*url.URL, error) {
 // userAgent is what vendors know the gateway by.
 const userAgent = "tollhouse"
 
-// do makes a request from scratch. It has no GetBody, without which
-// http.Transport sends nothing twice.
-func (c *Client) do(ctx context.Context, method string, to *url.URL, header http.Header, body io.ReadCloser, size int64) (*http.Response, error) {
-	var s sendTracker
+// do makes a request with the next key, if there is one. It has no GetBody, without
+// which http.Transport sends nothing twice.
+func (c *Client) do(ctx context.Context, req *http.Request) (*http.Response, *upstream.Key, error) {
+	key := c.Keys.Next()
+	if key != nil {
+		name, value := c.vendor.KeyHeader(key.Value().Reveal())
+		req.Header[name] = []string{value}
+	}
 	if trail := via.FromContext(ctx); trail != nil {
-		header[via.Header] = trail.Values()
+		req.Header[via.Header] = trail.Values()
 	}
 	for name, values := range upstream.Wire(ctx) {
-		if _, set := header[name]; !set {
-			header[name] = values
+		if _, set := req.Header[name]; !set {
+			req.Header[name] = values
 		}
 	}
-	req := &http.Request{
-		Method: method, URL: to, Host: to.Host, Header: header, Body: body, ContentLength: size,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}
-	req.Close = c.closed.Load()
-	resp, err := withBody(c.transport.RoundTrip(req.WithContext(s.watch(ctx, c.OwnTransport != nil))))
+	var s sendTracker
+	resp, err := roundTrip(s.watch(ctx, c.OwnTransport != nil), c.transport, req, c.closed.Load())
 	if c.closed.Load() {
 		c.OwnTransport.CloseIdleConnections() // which the transport keeps again since this call
 	}
 	if err != nil {
-		return nil, c.transportError(ctx, s.sent(ctx, err), err)
+		return nil, key, c.transportError(ctx, s.sent(ctx, err), err)
 	}
-	return resp, nil
+	return resp, key, nil
 }
 
-// withBody makes good what a transport of the caller's may leave out.
-func withBody(resp *http.Response, err error) (*http.Response, error) {
+// roundTrip makes a request made from scratch, and makes good what a transport of the
+// caller's may leave out of the response.
+func roundTrip(ctx context.Context, transport http.RoundTripper, req *http.Request, last bool) (*http.Response, error) {
+	req.Host, req.Proto, req.ProtoMajor, req.ProtoMinor, req.Close = req.URL.Host, "HTTP/1.1", 1, 1, last
+	resp, err := transport.RoundTrip(req.WithContext(ctx))
 	switch {
 	case err != nil:
 		return nil, err

@@ -66,16 +66,12 @@ func (c *Client) FetchLink(ctx context.Context, link string) (*http.Response, er
 			return nil, err
 		}
 	}
-	req := &http.Request{
-		Method: http.MethodGet, URL: from, Host: from.Host, Header: http.Header{"User-Agent": {userAgent}},
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}
-	resp, err := c.links.RoundTrip(req.WithContext(ctx))
+	resp, err := roundTrip(ctx, c.links, &http.Request{Method: http.MethodGet, URL: from, Header: http.Header{"User-Agent": {userAgent}}}, false)
 	var outer *url.Error
 	if errors.As(err, &outer) { // of a transport of the caller's
 		err = outer.Err // without the address, which may grant access to what is there
 	}
-	return withBody(resp, err)
+	return resp, err
 }
 
 // webPorts are those of the web.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -68,35 +67,6 @@ type countingConn struct {
 func (c *countingConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.written.Add(int64(n))
-	return n, err
-}
-
-// ReadFrom lets a body that can write itself do so: one in memory goes out at
-// once, and not through a buffer. The transport's limit on a body hides that.
-func (c *countingConn) ReadFrom(r io.Reader) (int64, error) {
-	if limited, ok := r.(*io.LimitedReader); ok {
-		if body, ok := limited.R.(io.WriterTo); ok {
-			n, err := body.WriteTo(&limitedWriter{c, limited.N})
-			limited.N -= n
-			return n, err
-		}
-	}
-	return io.Copy(struct{ io.Writer }{c}, r)
-}
-
-// limitedWriter is a Writer that takes so many bytes.
-type limitedWriter struct {
-	w    io.Writer
-	left int64
-}
-
-// Write fails when there is more to write than is left.
-func (a *limitedWriter) Write(p []byte) (int, error) {
-	n, err := a.w.Write(p[:min(int64(len(p)), a.left)])
-	a.left -= int64(n)
-	if err == nil && n < len(p) {
-		err = io.ErrShortWrite
-	}
 	return n, err
 }
 

@@ -1,0 +1,163 @@
+package router
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// route is one channel that serves a model.
+type route struct {
+	*channel
+	id  string            // the upstream's id; empty for the public one
+	up  upstream.Upstream // the channel's, filtered and wrapped
+	key routeKey          // what is measured together
+}
+
+// routeKey is an operation and a model; the model is "*" for all that the channel does
+// not name.
+type routeKey struct {
+	op    upstream.Op
+	model string
+}
+
+// newRoute is a channel's route for a public id, or for any if it is "*".
+func newRoute(c *channel, key routeKey, wrap upstream.Middleware) route {
+	f := &fieldFilter{channel: c}
+	rt := route{channel: c, up: f, key: key}
+	if id := c.Models[key.model]; id != key.model {
+		rt.id = id
+	}
+	if rt.id != "" {
+		f.model = rawjson.Quote(nil, rt.id)
+	}
+	if wrap != nil {
+		rt.up = wrap(f)
+	}
+	return rt
+}
+
+// model is the upstream's id for a public one.
+func (rt *route) model(public string) string {
+	if rt.id == "" {
+		return public
+	}
+	return rt.id
+}
+
+// routeTable is which channels serve what, in order of priority: every model that
+// some channel names, and "*" for those that none does.
+type routeTable map[routeKey][]route
+
+func newRouteTable(channels []*channel, models []string, wrap upstream.Middleware) routeTable {
+	channels = slices.SortedStableFunc(slices.Values(channels), func(a, b *channel) int { return a.Priority - b.Priority })
+	t := make(routeTable)
+	for _, op := range upstream.Ops() {
+		for _, public := range append(slices.Clone(models), everyModel) {
+			key := routeKey{op, public}
+			t[key] = nil
+			for _, c := range channels {
+				if c.Models[public] == "" && c.Models[everyModel] == "" {
+					continue
+				}
+				rt := newRoute(c, key, wrap)
+				if public == everyModel || upstream.Supports(rt.up, op, rt.model(public)) {
+					t[key] = append(t[key], rt)
+				}
+			}
+		}
+	}
+	return t
+}
+
+// routes are those that may serve a model, in order of priority.
+func (t routeTable) routes(op upstream.Op, model string) []route {
+	if model == "" || model == everyModel {
+		return nil
+	}
+	if routes, named := t[routeKey{op, model}]; named {
+		return routes
+	}
+	wild := t[routeKey{op, everyModel}]
+	refuses := func(rt route) bool { return !upstream.Supports(rt.up, op, model) }
+	if !slices.ContainsFunc(wild, refuses) {
+		return wild
+	}
+	return slices.DeleteFunc(slices.Clone(wild), refuses)
+}
+
+// models are the public ids that the channels name, sorted.
+func models(channels []*channel) []string {
+	ids := make(map[string]string)
+	for _, c := range channels {
+		maps.Copy(ids, c.Models)
+	}
+	delete(ids, everyModel)
+	return slices.Sorted(maps.Keys(ids))
+}
+
+// fieldFilter is a channel's upstream, which gets its own id of the model and none of
+// the fields that its channel drops.
+type fieldFilter struct {
+	*channel
+	model []byte // the upstream's id as JSON; nil for the public one
+}
+
+// Unwrap lets the upstream itself say what it supports.
+func (s *fieldFilter) Unwrap() upstream.Upstream { return s.Upstream }
+
+// Do asks the upstream, unless what it refuses may not be left out.
+func (s *fieldFilter) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	if !call.Body.Editable() || s.model == nil && len(s.Drop) == 0 && len(s.renames) == 0 {
+		return s.Upstream.Do(ctx, call)
+	}
+	edited := *call
+	dropped, refusal := s.edit(&edited)
+	if refusal != nil {
+		return nil, upstream.NotSent(refusal)
+	}
+	if s.model != nil {
+		edited.Body = edited.Body.Set("model", s.model)
+	}
+	reply, err := s.Upstream.Do(ctx, &edited)
+	if err == nil && reply != nil && len(dropped) > 0 {
+		noted := *reply
+		noted.Dropped = slices.Concat(dropped, reply.Dropped)
+		reply = &noted
+	}
+	return reply, err
+}
+
+// edit makes the changes that the channel's upstream needs, and lists what a
+// caller asked for and will not get. It fails where that may not be left out.
+func (c *channel) edit(call *upstream.Call) (dropped []string, err *fault.Error) {
+	for _, name := range c.Drop {
+		v := call.Body.Raw(name)
+		if v == nil {
+			continue
+		}
+		if name == "n" && wantsSeveral(v) {
+			return nil, fault.Invalid("n", "This model's upstream gives one candidate only: leave n out or send 1.")
+		}
+		call.Body = call.Body.Delete(name)
+		if !rawjson.IsNull(v) {
+			dropped = append(dropped, name)
+		}
+	}
+	for _, from := range c.renames {
+		if call.Body.Has(from) {
+			call.Body = call.Body.Rename(from, c.Rename[from])
+		}
+	}
+	return dropped, nil
+}
+
+// wantsSeveral reports whether n asks for anything but one candidate.
+func wantsSeveral(n []byte) bool {
+	count, ok := rawjson.Int(n)
+	return !rawjson.IsNull(n) && (!ok || count != 1)
+}
