@@ -274,7 +274,7 @@ func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 			c.recordAttempt(a, p.op.billable)
 		},
 	}
-	c.x.g.observer.watchAttempts(call)
+	c.x.g.observers.watchAttempts(call)
 	p.reply, err = c.x.routes.router.Do(ctx, call)
 	if err != nil {
 		return err

@@ -249,7 +249,7 @@ func (v *speechStream) open() (_ *upstream.Reply, err error) {
 	if v.at > 0 {
 		call.MaxWait = partPatience
 	}
-	v.c.x.g.observer.watchAttempts(call)
+	v.c.x.g.observers.watchAttempts(call)
 	if v.at == 0 { // the caller waits for it
 		defer v.c.x.spent(&v.c.x.record.phases.Upstream, v.c.x.clock())
 	}

@@ -325,7 +325,7 @@ func (c *call) send(body upstream.Body, view any) (reply *upstream.Reply, err er
 		MaxOutput: c.model.outputBound(0), Channel: c.only, Header: c.x.header, Query: c.x.query,
 		Accept: c.accept, Observe: c.observe,
 	}
-	c.x.g.observer.watchAttempts(sent)
+	c.x.g.observers.watchAttempts(sent)
 	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
 	return c.x.routes.router.Do(c.ctx, sent)
 }

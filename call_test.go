@@ -271,7 +271,7 @@ func TestThatACaptureWaitsIsToldBeforeItsEnd(t *testing.T) {
 		var states []string
 		g, err := gateway.New(gateway.Options{
 			Upstream: &scriptedUpstream{text: whole("")}, Meter: &awayFirst{left: 1},
-			Observe: gateway.Observer{Event: func(_ context.Context, e gateway.Event) {
+			Observe: []gateway.Observer{{Event: func(_ context.Context, e gateway.Event) {
 				c, ok := e.(gateway.CaptureRetried)
 				if !ok {
 					return
@@ -282,7 +282,7 @@ func TestThatACaptureWaitsIsToldBeforeItsEnd(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				states = append(states, c.State)
-			}},
+			}}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -311,12 +311,12 @@ func TestAnObserverThatHangsKeepsNoOtherCaptureWaitingNorRun(t *testing.T) {
 		first := true
 		g, err := gateway.New(gateway.Options{
 			Upstream: &scriptedUpstream{text: whole("")}, Meter: m, SettleTimeout: time.Second,
-			Observe: gateway.Observer{Event: func(_ context.Context, e gateway.Event) {
+			Observe: []gateway.Observer{{Event: func(_ context.Context, e gateway.Event) {
 				if c, ok := e.(gateway.CaptureRetried); ok && c.State == gateway.CaptureQueued && first {
 					first = false
 					<-hangs
 				}
-			}},
+			}}},
 		})
 		if err != nil {
 			t.Fatal(err)

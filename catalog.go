@@ -86,14 +86,14 @@ type Model struct {
 // droppedBounds are the bounds of the output that some channel of a model leaves out.
 type droppedBounds struct{ maxTokens, maxCompletionTokens bool }
 
-// The defaults of a model's facts. DefaultMaxOutput is what every current chat
+// The defaults of a model's facts. defaultMaxOutput is what every current chat
 // model can produce: a larger cap sent unasked could be refused upstream.
-// UnaskedOutput is more than any vendor makes of one candidate where it is sent no
+// unaskedOutput is more than any vendor makes of one candidate where it is sent no
 // bound: it is held for a whole answer of a model whose cap is unknown.
 const (
-	DefaultMaxOutput  = 16_384
-	DefaultHoldTokens = 4_096
-	UnaskedOutput     = 131_072
+	defaultMaxOutput  = 16_384
+	defaultHoldTokens = 4_096
+	unaskedOutput     = 131_072
 )
 
 // routes is an immutable snapshot of what a reload replaces.
@@ -273,7 +273,7 @@ func (m Model) withDefaults(started time.Time) Model {
 		m.OwnedBy = "tollhouse"
 	}
 	if m.HoldTokens == 0 {
-		m.HoldTokens = DefaultHoldTokens
+		m.HoldTokens = defaultHoldTokens
 	}
 	return m
 }
@@ -287,7 +287,7 @@ func (r *routes) withDefaults(m Model) Model {
 
 // unboundedOutput is the most that a vendor makes of one candidate without a
 // bound.
-func (m Model) unboundedOutput() int64 { return cmp.Or(m.MaxOutput, UnaskedOutput) }
+func (m Model) unboundedOutput() int64 { return cmp.Or(m.MaxOutput, unaskedOutput) }
 
 // plausibleOutput is the largest output of one candidate that is believed.
 func (m Model) plausibleOutput() int64 {
@@ -302,7 +302,7 @@ func (m Model) plausibleOutput() int64 {
 func (m Model) outputBound(own int64) int64 {
 	switch {
 	case own == 0 && m.MaxOutput == 0:
-		return DefaultMaxOutput
+		return defaultMaxOutput
 	case own == 0:
 		return m.MaxOutput
 	case m.MaxOutput == 0:

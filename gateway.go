@@ -42,7 +42,7 @@ import (
 // one with [New], run [Gateway.Run] beside it, and end it with [Gateway.Close].
 type Gateway struct {
 	options   Options
-	observer  safeObserver
+	observers observers
 	routes    atomic.Pointer[routes]
 	calls     calls
 	slots     *admissionQueue
@@ -72,7 +72,7 @@ func New(o Options) (*Gateway, error) {
 	if err := o.checkTasks(); err != nil {
 		return nil, err
 	}
-	g := &Gateway{options: o, observer: safeObserver{o.Observe, o.Logger}, started: started}
+	g := &Gateway{options: o, observers: observers{o.Observe, o.Logger}, started: started}
 	g.drains.most = int64(o.MaxDrains)
 	g.slots, g.admission = newAdmissionQueue(o.Admission), newAdmissionController(o.Admission, o.Now)
 	meter, ok := o.Meter.(idempotency.Store)
@@ -134,8 +134,8 @@ func (g *Gateway) Close() error {
 // retried.
 func (g *Gateway) Unsettled() int { return g.unsettled.len() + g.videos.pendingCount() }
 
-// Draining reports whether the gateway refuses new calls.
-func (g *Gateway) Draining() bool { return g.calls.closed() }
+// ShuttingDown reports whether the gateway refuses new calls.
+func (g *Gateway) ShuttingDown() bool { return g.calls.closed() }
 
 // Meter is the meter that calls are billed with.
 func (g *Gateway) Meter() billing.Meter { return g.options.Meter }

@@ -226,7 +226,7 @@ func (e exposure) affordable(m *Model, h billing.Hold) int64 {
 		return 0
 	}
 	if e.unseen && e.sentBound == 0 && m.MaxOutput == 0 {
-		most = min(most, DefaultMaxOutput)
+		most = min(most, defaultMaxOutput)
 	}
 	if most = max(most, 1); e.callerBound > 0 && most >= e.callerBound {
 		return 0
@@ -353,7 +353,6 @@ func (g *Gateway) Estimate(ctx context.Context, q *Request) (_ Estimate, err err
 	if err != nil {
 		return Estimate{}, err
 	}
-	x.header = q.Header
 	return x.estimate(op)
 }
 

@@ -18,9 +18,8 @@ import (
 	"github.com/tollhouse-ai/gateway/video"
 )
 
-// Observer is told of what a gateway does, as it does it: metrics, traces and
-// logs of one's own hang on it. Every field may be nil, and the zero Observer
-// costs nothing.
+// Observer gets what a gateway does, as it does it: for metrics, traces and logs of
+// one's own. Every field may be nil.
 //
 // The functions are called on the request's own way and must not block. They are
 // called by many goroutines at the same time. What they are given must not be
@@ -124,51 +123,6 @@ type AttemptEvent struct {
 	Error string
 }
 
-// Observers makes one Observer of several. They are told in their order; each
-// Start and Attempt is given the context of the one before.
-func Observers(all ...Observer) Observer {
-	var o Observer
-	for _, next := range all {
-		o.Start = chain(o.Start, next.Start)
-		o.Attempt = within(o.Attempt, next.Attempt)
-		o.Attempted = after(o.Attempted, next.Attempted)
-		o.End = after(o.End, next.End)
-		o.Event = after(o.Event, next.Event)
-	}
-	return o
-}
-
-func chain(a, b func(context.Context, string, time.Time) context.Context) func(context.Context, string, time.Time) context.Context {
-	if a == nil || b == nil {
-		return either(a, a == nil, b)
-	}
-	return func(ctx context.Context, id string, at time.Time) context.Context { return b(a(ctx, id, at), id, at) }
-}
-
-func within(a, b func(context.Context, AttemptEvent) context.Context) func(context.Context, AttemptEvent) context.Context {
-	if a == nil || b == nil {
-		return either(a, a == nil, b)
-	}
-	return func(ctx context.Context, t AttemptEvent) context.Context { return b(a(ctx, t), t) }
-}
-
-func after[T any](a, b func(context.Context, T)) func(context.Context, T) {
-	if a == nil || b == nil {
-		return either(a, a == nil, b)
-	}
-	return func(ctx context.Context, v T) {
-		defer b(ctx, v) // whatever becomes of a
-		a(ctx, v)
-	}
-}
-
-func either[F any](a F, none bool, b F) F {
-	if none {
-		return b
-	}
-	return a
-}
-
 // Event is something that happened beside requests: a [TaskMoved], a
 // [NoticeTried] or a [CaptureRetried]. More kinds may come.
 type Event interface {
@@ -247,12 +201,12 @@ func (g *Gateway) emitCapture(ctx context.Context, p pendingSettlement, state st
 	} else {
 		e.Receipt, e.Listed = r, g.routes.Load().lists(r.Model)
 	}
-	g.observer.emit(ctx, e)
+	g.observers.emit(ctx, e)
 }
 
 // emitNoticeTried tells of a try to deliver a webhook.
 func (g *Gateway) emitNoticeTried(ctx context.Context, t webhook.Attempt) {
-	g.observer.emit(ctx, NoticeTried{
+	g.observers.emit(ctx, NoticeTried{
 		ID: t.Delivery.ID, Account: t.Delivery.Account, Outcome: string(t.Outcome), Status: t.Status,
 		Tries: t.Delivery.Tries + 1, Final: t.Final, Duration: t.Duration,
 	})
@@ -260,115 +214,107 @@ func (g *Gateway) emitNoticeTried(ctx context.Context, t webhook.Attempt) {
 
 // emitTaskMoved tells of a task's step.
 func (v *videos) emitTaskMoved(ctx context.Context, from video.State, t *video.Task, r *billing.Receipt, late bool) {
-	v.g.observer.emit(ctx, TaskMoved{
+	v.g.observers.emit(ctx, TaskMoved{
 		Task: t.ID, RequestID: t.RequestID, Account: t.Account, Key: t.Key, Model: t.Model, Channel: t.Channel, Listed: v.g.routes.Load().lists(t.Model),
 		From: from, To: t.State, At: t.UpdatedAt, Age: t.UpdatedAt.Sub(t.CreatedAt), Receipt: r, Late: late,
 	})
 }
 
-// safeObserver calls an Observer, and survives its panics.
-type safeObserver struct {
-	Observer
+// observers are the Observers of a gateway, in their order. A panic of one is logged,
+// and harms neither the request nor the others.
+type observers struct {
+	all []Observer
 	log *slog.Logger
 }
 
-// recoverPanic logs a panic of an Observer. Defer it.
-func (e *safeObserver) recoverPanic(function string) {
-	if p := recover(); p != nil {
-		e.log.Error("an observer failed", "function", function, "error", panicked(p))
+// each calls one function of every observer.
+func (s *observers) each(function string, call func(o *Observer)) {
+	for i := range s.all {
+		func() {
+			defer func() {
+				if p := recover(); p != nil {
+					s.log.Error("an observer failed", "function", function, "error", panicked(p))
+				}
+			}()
+			call(&s.all[i])
+		}()
 	}
 }
 
-func (e *safeObserver) start(ctx context.Context, id string, at time.Time) (its context.Context) {
-	its = ctx
-	defer e.recoverPanic("Start")
-	if made := e.Start(ctx, id, at); made != nil {
-		its = made
-	}
-	return its
+func (s *observers) start(ctx context.Context, id string, at time.Time) context.Context {
+	s.each("Start", func(o *Observer) {
+		if o.Start == nil {
+			return
+		}
+		if next := o.Start(ctx, id, at); next != nil {
+			ctx = next
+		}
+	})
+	return ctx
 }
 
-func (e *safeObserver) attempt(ctx context.Context, a AttemptEvent) (its context.Context) {
-	its = ctx
-	defer e.recoverPanic("Attempt")
-	if made := e.Attempt(ctx, a); made != nil {
-		its = made
-	}
-	return its
+func (s *observers) end(ctx context.Context, e RequestEvent) {
+	s.each("End", func(o *Observer) {
+		if o.End != nil {
+			o.End(ctx, &e)
+		}
+	})
 }
 
-func (e *safeObserver) attempted(ctx context.Context, a AttemptEvent) {
-	defer e.recoverPanic("Attempted")
-	e.Attempted(ctx, a)
+// emit passes on what happened beside requests.
+func (s *observers) emit(ctx context.Context, e Event) {
+	s.each("Event", func(o *Observer) {
+		if o.Event != nil {
+			o.Event(ctx, e)
+		}
+	})
 }
 
-func (e *safeObserver) end(ctx context.Context, f RequestEvent) {
-	defer e.recoverPanic("End")
-	e.End(ctx, &f)
-}
-
-// emit passes an event on.
-func (e *safeObserver) emit(ctx context.Context, v Event) {
-	if e.Event == nil {
+// watchAttempts has the attempts of a call, which come one after the other, reported
+// to the observers.
+func (s *observers) watchAttempts(call *upstream.Call) {
+	if len(s.all) == 0 {
 		return
 	}
-	defer e.recoverPanic("Event")
-	e.Event(ctx, v)
-}
-
-// watchesAttempts reports whether somebody wants to know of attempts.
-func (e *safeObserver) watchesAttempts() bool { return e.Attempt != nil || e.Attempted != nil }
-
-// attemptObserver observes the attempts of one call to the router, which come one
-// after the other.
-type attemptObserver struct {
-	observer *safeObserver
-	id       string
-	op       upstream.Op
-	ctx      context.Context          // of the attempt that runs
-	before   func(a upstream.Attempt) // who is told too; may be nil
-}
-
-// watchAttempts has the attempts of a call reported to the Observer.
-func (e *safeObserver) watchAttempts(call *upstream.Call) {
-	if !e.watchesAttempts() {
-		return
+	id, op, record := call.RequestID, call.Op, call.Observe
+	var running context.Context // of the attempt
+	call.Begin = func(ctx context.Context, a upstream.Attempt) context.Context {
+		running = ctx
+		e := newAttempt(id, op, a)
+		s.each("Attempt", func(o *Observer) {
+			if o.Attempt == nil {
+				return
+			}
+			if next := o.Attempt(running, e); next != nil {
+				running = next
+			}
+		})
+		return running
 	}
-	t := &attemptObserver{observer: e, id: call.RequestID, op: call.Op, before: call.Observe}
-	call.Begin, call.Observe = t.begin, t.end
-}
-
-func (t *attemptObserver) begin(ctx context.Context, a upstream.Attempt) context.Context {
-	t.ctx = ctx
-	if t.observer.Attempt != nil {
-		t.ctx = t.observer.attempt(ctx, t.event(a))
-	}
-	return t.ctx
-}
-
-func (t *attemptObserver) end(a upstream.Attempt) {
-	if t.before != nil {
-		t.before(a)
-	}
-	if t.observer.Attempted != nil {
-		t.observer.attempted(t.ctx, t.event(a))
+	call.Observe = func(a upstream.Attempt) {
+		if record != nil {
+			record(a)
+		}
+		e := newAttempt(id, op, a)
+		s.each("Attempted", func(o *Observer) {
+			if o.Attempted != nil {
+				o.Attempted(running, e)
+			}
+		})
 	}
 }
-
-func (t *attemptObserver) event(a upstream.Attempt) AttemptEvent { return newAttempt(t.id, t.op, a) }
 
 // newAttempt is an attempt as an Observer may know it.
 func newAttempt(id string, op upstream.Op, a upstream.Attempt) AttemptEvent {
-	told := AttemptEvent{RequestID: id, Op: op, Channel: a.Channel, Model: a.Model, Again: a.Again, Started: a.Started, Duration: a.Duration}
+	e := AttemptEvent{RequestID: id, Op: op, Channel: a.Channel, Model: a.Model, Again: a.Again, Started: a.Started, Duration: a.Duration}
 	if a.Err == nil {
-		return told
+		return e
 	}
-	told.Code, told.Error = word.Code(fault.From(a.Err).Code), redactError(a.Err)
-	var f *upstream.Failure
-	if errors.As(a.Err, &f) {
-		told.Status = f.Status
+	e.Code, e.Error = word.Code(fault.From(a.Err).Code), redactError(a.Err)
+	if f := failureOf(a.Err); f != nil {
+		e.Status = f.Status
 	}
-	return told
+	return e
 }
 
 type exchangeContext struct{}
@@ -379,11 +325,11 @@ type exchangeContext struct{}
 func (x *exchange) withObserver(ctx context.Context) context.Context {
 	switch {
 	case x.ctx == nil:
-		if x.ctx = ctx; x.g.observer.Start != nil {
-			x.ctx = context.WithValue(x.g.observer.start(ctx, x.id, x.started), exchangeContext{}, x)
+		if x.ctx = ctx; x.observed() {
+			x.ctx = context.WithValue(x.g.observers.start(ctx, x.id, x.started), exchangeContext{}, x)
 		}
 		return x.ctx
-	case x.g.observer.Start == nil || x == ctx.Value(exchangeContext{}):
+	case !x.observed() || x == ctx.Value(exchangeContext{}):
 		return ctx
 	}
 	return valued{ctx, x.ctx}
@@ -403,12 +349,15 @@ func (v valued) Value(key any) any {
 	return v.Context.Value(key)
 }
 
-// clock is the time, if somebody wants to know where the time goes.
+// observed reports whether there is an Observer, for which more is measured.
+func (x *exchange) observed() bool { return len(x.g.observers.all) > 0 }
+
+// clock is the time where an Observer gets the Phases, zero elsewhere.
 func (x *exchange) clock() (now time.Time) {
-	if x.g.observer.End == nil {
-		return now
+	if x.observed() {
+		now = x.g.options.Now()
 	}
-	return x.g.options.Now()
+	return now
 }
 
 // spent adds the time since began, which clock gave, to a phase.
@@ -461,14 +410,13 @@ func (x *exchange) requestEvent(now time.Time, status int, e *fault.Error) Reque
 // that went well is left out.
 func (x *exchange) addAttempts(f *RequestEvent) {
 	n := len(x.record.attempts)
-	watched := x.g.observer.End != nil
-	f.Listed = watched && x.routes.lists(x.record.model)
+	f.Listed = x.observed() && x.routes.lists(x.record.model)
 	if n == 0 {
 		return
 	}
 	last := &x.record.attempts[n-1]
 	f.Channel = last.Channel
-	if n == 1 && last.Err == nil && !watched {
+	if n == 1 && last.Err == nil && !x.observed() {
 		return
 	}
 	f.Attempts = make([]AttemptEvent, n)

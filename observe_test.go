@@ -42,8 +42,8 @@ func (d *recordedEvents) write(ctx context.Context, what string) {
 	d.lines = append(d.lines, what+" in "+span)
 }
 
-func (d *recordedEvents) observer() gateway.Observer {
-	return gateway.Observer{
+func (d *recordedEvents) observer() []gateway.Observer {
+	return []gateway.Observer{{
 		Start: func(ctx context.Context, _ string, _ time.Time) context.Context {
 			d.write(ctx, "start")
 			return context.WithValue(ctx, spanContext{}, "request")
@@ -65,7 +65,7 @@ func (d *recordedEvents) observer() gateway.Observer {
 			defer d.mu.Unlock()
 			d.events = append(d.events, e)
 		},
-	}
+	}}
 }
 
 // moody fails its first call with a vendor's 503 that repeats the prompt.
@@ -207,7 +207,7 @@ func TestAPanicOfAnObserverHarmsNeitherTheCallNorAnotherObserver(t *testing.T) {
 			End:       func(context.Context, *gateway.RequestEvent) { panic("end") },
 			Event:     func(context.Context, gateway.Event) { panic("event") },
 		}
-		o.Observe = gateway.Observers(failing, d.observer())
+		o.Observe = append([]gateway.Observer{failing}, d.observer()...)
 	})
 	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
 		t.Fatal(err)
@@ -224,10 +224,10 @@ func TestAPanicOfAnObserverHarmsNeitherTheCallNorAnotherObserver(t *testing.T) {
 
 func TestAnObserverThatReturnsNoContextChangesNothing(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) {
-		o.Observe = gateway.Observer{
+		o.Observe = []gateway.Observer{{
 			Start:   func(context.Context, string, time.Time) context.Context { return nil },
 			Attempt: func(context.Context, gateway.AttemptEvent) context.Context { return nil },
-		}
+		}}
 	})
 	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
 		t.Fatal(err)
@@ -255,7 +255,7 @@ func TestSeveralObserversAreToldInTheirOrder(t *testing.T) {
 		}
 	}
 	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) {
-		o.Observe = gateway.Observers(note("a"), gateway.Observer{}, note("b"))
+		o.Observe = []gateway.Observer{note("a"), {}, note("b")}
 	})
 	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
 		t.Fatal(err)
@@ -263,12 +263,6 @@ func TestSeveralObserversAreToldInTheirOrder(t *testing.T) {
 	want := []string{"a attempted ab-a-b", "b attempted ab-a-b", "a end ab", "b end ab"}
 	if !slices.Equal(told, want) {
 		t.Errorf("told were %v, want %v", told, want)
-	}
-}
-
-func TestObserversOfNothingAreNothing(t *testing.T) {
-	if o := gateway.Observers(gateway.Observer{}, gateway.Observer{}); o.Start != nil || o.Attempt != nil || o.Attempted != nil || o.End != nil || o.Event != nil {
-		t.Errorf("they are %+v", o)
 	}
 }
 

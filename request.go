@@ -59,6 +59,8 @@ type Request struct {
 	// Follows is the Response of an earlier request without an Op, which this one
 	// completes: it has the same id and caller, and is not counted again.
 	Follows *Response
+
+	inProcess bool // a typed call, whose caller is in the context
 }
 
 // Response is the answer to a [Request]. Beside an error it has the ID only, and its
@@ -119,7 +121,6 @@ func (x *exchange) do(ctx context.Context, q *Request) (err error) {
 	if err != nil {
 		return err
 	}
-	x.idempotencyKey, x.header, x.query = q.IdempotencyKey, q.Header, q.Query
 	if q.Read != nil {
 		q.Body = nil // it is the operation's, which a stream releases
 	}
@@ -138,7 +139,8 @@ func (g *Gateway) open(ctx context.Context, q *Request) (*exchange, context.Cont
 	return x, x.withObserver(ctx)
 }
 
-// identify finds out whose request it is, counts it, and has its body read.
+// identify finds out whose request it is, counts it, and has its body read. Every
+// request passes here, typed or raw.
 func (x *exchange) identify(ctx context.Context, q *Request) error {
 	switch {
 	case q.Refused != nil:
@@ -147,11 +149,10 @@ func (x *exchange) identify(ctx context.Context, q *Request) error {
 		return fault.New(fault.InternalError, "Request.Follows is a response that failed, has an operation of its own, or has ended.")
 	}
 	if q.Follows == nil {
-		p, err := x.authenticate(ctx, q.Token)
-		if err == nil {
-			err = x.countRequest(ctx, p)
+		if err := x.authenticate(ctx, q); err != nil {
+			return err
 		}
-		if err != nil {
+		if err := x.countRequest(ctx); err != nil {
 			return err
 		}
 	}
@@ -167,7 +168,7 @@ func (x *exchange) identify(ctx context.Context, q *Request) error {
 			return err
 		}
 	}
-	x.identified = true
+	x.identified, x.idempotencyKey, x.header, x.query = true, q.IdempotencyKey, q.Header, q.Query
 	return nil
 }
 
@@ -346,32 +347,29 @@ func (x *exchange) addAttempt(a upstream.Attempt) {
 // authenticate finds the principal: that in ctx, or that of the token. It fails
 // with a 401 or a 403; an error of the Authenticator's store never looks like a
 // wrong key.
-func (x *exchange) authenticate(ctx context.Context, token string) (p *auth.Principal, err error) {
-	if p, ok := auth.FromContext(ctx); ok {
-		return p, nil
-	}
-	if x.g.options.Authenticator == nil {
-		return &local, nil
+func (x *exchange) authenticate(ctx context.Context, q *Request) (err error) {
+	if x.principal, err = x.g.principal(ctx); err == nil || q.inProcess {
+		return err
 	}
 	defer guard(&err)
 	defer x.spent(&x.record.phases.Auth, x.clock())
-	p, err = x.g.options.Authenticator.Authenticate(ctx, token)
-	if err != nil {
-		return nil, storeError(err)
+	p, err := x.g.options.Authenticator.Authenticate(ctx, q.Token)
+	switch {
+	case err != nil:
+		return storeError(err)
+	case p == nil:
+		return fault.New(fault.InternalError, "The authenticator gave neither a principal nor an error.")
 	}
-	if p == nil {
-		return nil, fault.New(fault.InternalError, "The authenticator gave neither a principal nor an error.")
-	}
-	return p, nil
+	x.principal = p
+	return nil
 }
 
 // countRequest counts the request against the requests per minute of its key; a
 // 429 says that there were too many.
-func (x *exchange) countRequest(ctx context.Context, p *auth.Principal) (err error) {
+func (x *exchange) countRequest(ctx context.Context) (err error) {
 	defer guard(&err)
-	x.principal = p
 	defer x.spent(&x.record.phases.Admit, x.clock())
-	x.limits, err = x.g.options.Limiter.Request(ctx, p)
+	x.limits, err = x.g.options.Limiter.Request(ctx, x.principal)
 	return storeError(err)
 }
 
@@ -384,8 +382,8 @@ func (x *exchange) end(status int, err error) {
 	x.release()
 	f := x.requestEvent(x.g.options.Now(), status, fault.From(err))
 	x.log(x.ctx, &f)
-	if x.g.observer.End != nil {
-		x.g.observer.end(x.ctx, f)
+	if x.observed() {
+		x.g.observers.end(x.ctx, f)
 	}
 }
 

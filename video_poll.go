@@ -173,7 +173,7 @@ func (v *videos) askUpstream(ctx context.Context, t *video.Task) (data []byte, e
 			return r, err
 		},
 	}
-	v.g.observer.watchAttempts(call)
+	v.g.observers.watchAttempts(call)
 	reply, err := v.g.routes.Load().router.Do(via.NewContext(ctx, v.g.trail), call)
 	if err != nil {
 		return nil, err
@@ -264,7 +264,7 @@ func (v *videos) waitPoll(ctx context.Context) error {
 	case <-ctx.Done():
 		return fault.From(ctx.Err())
 	}
-	if v.g.Draining() {
+	if v.g.ShuttingDown() {
 		return fault.Wrap(fault.ServiceUnavailable, errShuttingDown.Message, errShutdown)
 	}
 	return nil
