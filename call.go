@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -172,6 +173,7 @@ type call struct {
 	heartbeat func([]byte)
 
 	lease   auth.Lease // nil when it is released
+	body    io.Closer  // of the upstream's answer, where it reaches the client piece by piece; else nil
 	hold    billing.Hold
 	held    bool              // the hold is not settled yet
 	used    int64             // tokens that were settled
@@ -426,6 +428,9 @@ func (c *call) close() {
 		c.detach()
 	}
 	c.cancel(nil)
+	if c.body != nil {
+		_ = c.body.Close() // its end was judged before
+	}
 	if c.op.form != nil {
 		c.x.g.closeForm(c.x, c.op.form)
 	}
