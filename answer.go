@@ -254,7 +254,7 @@ func (c *call) sendParts(requests []any) (*upstream.Reply, error) {
 	return c.joined()
 }
 
-// sendPart sends one part through the router.
+// sendPart sends one part to an upstream.
 func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 	defer guard(&err)
 	if err := ctx.Err(); err != nil {
@@ -262,8 +262,8 @@ func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 	}
 	body, view := p.op.prepare(p.op, c.hold, 0)
 	p.asked = true
-	call := &upstream.Call{
-		Op: p.op.kind, Model: c.model.ID, RequestID: c.x.id, Account: c.x.principal.Account, ContentType: "application/json", Body: body, Request: view, MaxWait: partPatience,
+	p.reply, err = c.route(ctx, &upstream.Call{
+		Body: body, Request: view, MaxWait: partPatience,
 		Accept: func(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
 			r.Accepted, err = c.acceptWhole(ctx, p.op, r)
 			return r, err
@@ -273,9 +273,7 @@ func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 			defer c.parts.mu.Unlock()
 			c.recordAttempt(a, p.op.billable)
 		},
-	}
-	c.x.g.observers.watchAttempts(call)
-	p.reply, err = c.x.routes.router.Do(ctx, call)
+	})
 	if err != nil {
 		return err
 	}

@@ -219,11 +219,9 @@ func newSpeechStream(c *call, req *speechapi.Request, mp3 error) *speechStream {
 }
 
 // open asks for the audio of the next part.
-func (v *speechStream) open() (_ *upstream.Reply, err error) {
-	defer guard(&err)
+func (v *speechStream) open() (*upstream.Reply, error) {
 	p := v.parts[v.at]
 	call := &upstream.Call{
-		Op: upstream.Speech, Model: v.c.model.ID, RequestID: v.c.x.id, Account: v.c.x.principal.Account, ContentType: "application/json",
 		Body: p.Body, Request: p.Request, Accept: v.accept,
 		Observe: func(a upstream.Attempt) {
 			v.c.recordAttempt(a, func() billing.Usage {
@@ -234,12 +232,11 @@ func (v *speechStream) open() (_ *upstream.Reply, err error) {
 	if v.at > 0 {
 		call.MaxWait = partPatience
 	}
-	v.c.x.g.observers.watchAttempts(call)
 	if v.at == 0 { // the caller waits for it
 		defer v.c.x.spent(&v.c.x.record.phases.Upstream, v.c.x.clock())
 	}
 	v.addSent(p.Characters)
-	reply, err := v.c.x.routes.router.Do(v.c.ctx, call)
+	reply, err := v.c.route(v.c.ctx, call)
 	if err != nil && !maybeBillable(err) {
 		v.addSent(-p.Characters)
 	}

@@ -28,7 +28,7 @@ import (
 // run takes a parsed request through the pipeline: admission, check, idempotency,
 // call. Every request passes here, in process or over HTTP.
 func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte)) (*Response, error) {
-	x.record.op, x.record.model, x.record.stream = op.kind, op.model, op.stream
+	x.record.op, x.record.model, x.record.stream = op.name, op.model, op.stream
 	if err := x.takeSlot(ctx); err != nil {
 		return nil, err
 	}
@@ -76,10 +76,10 @@ func (x *exchange) check(op *operation) (*Model, error) {
 	if !x.principal.MayUse(m.ID) {
 		return m, notAllowed(m.ID)
 	}
-	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.kind) || !x.routes.supports(op.kind, m.ID) {
+	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.name) || !x.routes.supports(op.name, m.ID) {
 		return m, errWrongEndpoint(op, m)
 	}
-	if !x.routes.hasPrice(op.kind, m.ID) {
+	if !x.routes.hasPrice(op.name, m.ID) {
 		return m, op.unknownModel(op.model)
 	}
 	price := x.routes.prices.Price(m.ID)
@@ -106,8 +106,8 @@ func (x *exchange) checkUnpriced(op *operation, m *Model) error {
 		return nil
 	}
 	return op.unpriced(op, x.header, func(name, spelled string) bool {
-		left := op.kind != upstream.ChatCompletion || name != "cache_control" // which is translated
-		return x.routes.router.Passes(op.kind, m.ID, name, spelled, left)
+		left := op.name != upstream.ChatCompletion || name != "cache_control" // which is translated
+		return x.routes.router.Passes(op.name, m.ID, name, spelled, left)
 	})
 }
 
@@ -115,13 +115,13 @@ func (x *exchange) checkUnpriced(op *operation, m *Model) error {
 // that has no price, by their new names.
 func (x *exchange) checkRenamed(op *operation, m *Model) error {
 	scope := rule.Other
-	switch op.kind {
+	switch op.name {
 	case upstream.ChatCompletion, upstream.Messages:
 		scope = rule.Generation
 	case upstream.CountTokens:
 		scope = rule.Count
 	}
-	return x.routes.router.EachRename(op.kind, m.ID, func(from, to string) error {
+	return x.routes.router.EachRename(op.name, m.ID, func(from, to string) error {
 		if !rule.Unpriced(to) { // as nearly all are not
 			return nil
 		}
@@ -150,7 +150,7 @@ func errWrongEndpoint(op *operation, m *Model) error {
 	if m.Kind != "" {
 		e.Message = fmt.Sprintf("The model %q serves another endpoint: its kind is %s.", m.ID, m.Kind)
 	}
-	if op.kind == upstream.Speech {
+	if op.name == upstream.Speech {
 		e.Code = fault.EndpointModelMismatch
 	}
 	return e
@@ -318,18 +318,23 @@ func (c *call) sendWhole(body upstream.Body, view any) (*upstream.Reply, error) 
 	return c.send(body, view)
 }
 
-// send sends the call through the router, whose reply has what c.accept made of the answer.
-func (c *call) send(body upstream.Body, view any) (reply *upstream.Reply, err error) {
-	defer guard(&err)
-	sent := &upstream.Call{
-		Op: c.op.kind, Model: c.model.ID, Stream: c.op.stream, RequestID: c.x.id, Account: c.x.principal.Account,
-		ContentType: cmp.Or(body.ContentType(), "application/json"), Body: body, Request: view,
-		MaxOutput: c.model.outputBound(0), Channel: c.only, Header: c.x.header, Query: c.x.query,
-		Accept: c.accept, Observe: c.observe,
-	}
-	c.x.g.observers.watchAttempts(sent)
+// send sends the call to an upstream, whose reply has what c.accept made of the answer.
+func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
 	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
-	return c.x.routes.router.Do(c.ctx, sent)
+	return c.route(c.ctx, &upstream.Call{
+		Stream: c.op.stream, Body: body, Request: view,
+		MaxOutput: c.model.outputBound(0), Channel: c.only, Header: c.x.header, Query: c.x.query,
+		Accept: c.accept, Observe: func(a upstream.Attempt) { c.recordAttempt(a, c.op.billable) },
+	})
+}
+
+// route sends the call, or a part of it, through the router.
+func (c *call) route(ctx context.Context, sent *upstream.Call) (reply *upstream.Reply, err error) {
+	defer guard(&err)
+	sent.Op, sent.Model, sent.RequestID, sent.Account = c.op.name, c.model.ID, c.x.id, c.x.principal.Account
+	sent.ContentType = cmp.Or(sent.Body.ContentType(), "application/json")
+	c.x.g.observers.watchAttempts(sent)
+	return c.x.routes.router.Do(ctx, sent)
 }
 
 const estimatedHeader = "X-Gateway-Estimated"
@@ -374,9 +379,6 @@ func (c *call) refuse(err error) error {
 	reason, clientErr := c.failure(err)
 	if reason == billing.ReasonClientGone && (c.parts != nil || maybeBillable(err)) { // each part knows whether it was sent
 		used = c.disconnectUsage()
-	}
-	if fault.Is(clientErr, fault.InternalError) {
-		reason = billing.ReasonInternal
 	}
 	if !used.IsZero() {
 		c.channel, answer = c.lastChannel(), c.x.answerRecord(nil, nil)

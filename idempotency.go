@@ -44,7 +44,7 @@ func (x *exchange) claim(ctx context.Context, op *operation) (stored *idempotenc
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The gateway cannot read the request any more.", err)
 	}
-	c := claim{idempotency.Key{Account: x.principal.Account, Operation: string(op.kind), Key: x.idempotencyKey}, content}
+	c := claim{idempotency.Key{Account: x.principal.Account, Operation: string(op.name), Key: x.idempotencyKey}, content}
 	stored, err = x.g.options.Idempotency.Open(ctx, c.key, c.content, x.id)
 	if err != nil {
 		return nil, storeError(err)

@@ -177,7 +177,7 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 	defer s.mu.Unlock()
 	done, before := false, len(s.out)
 	if err == nil {
-		s.out, done, err = s.tap.event(s.out, name, data)
+		s.out, done, err = s.tap.Event(s.out, name, data)
 	}
 	if before == 0 && len(s.out) > 0 { // once for what leaves together; what is kept back breaks no silence
 		s.lastSent = s.c.x.g.options.Now()
@@ -259,7 +259,7 @@ func (s *Stream) receive() {
 		return
 	}
 	s.events.pending = nil
-	if out, _, err := s.tap.event(s.out, h.event.Name, h.event.Data); err == nil {
+	if out, _, err := s.tap.Event(s.out, h.event.Name, h.event.Data); err == nil {
 		s.out = out
 	}
 }
