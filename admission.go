@@ -104,7 +104,10 @@ func (x *exchange) takeSlot(ctx context.Context) error {
 		return nil
 	}
 	defer x.spent(&x.record.phases.Admit, x.clock())
-	err := x.g.acquireSlot(ctx, x.principal, &x.slot)
+	var err error = errLowMemory
+	if !x.g.admission.memory.overloaded(x.g.options.Now()) {
+		err = x.g.slots.acquire(ctx, x.principal, &x.slot)
+	}
 	switch {
 	case err == nil:
 		return nil
@@ -112,14 +115,6 @@ func (x *exchange) takeSlot(ctx context.Context) error {
 		x.g.admission.refused.Add(1)
 	}
 	return fault.From(err)
-}
-
-// acquireSlot admits a call by memory, then by the concurrency limit.
-func (g *Gateway) acquireSlot(ctx context.Context, p *auth.Principal, to *slot) error {
-	if g.admission.memory.overloaded(g.options.Now()) {
-		return errLowMemory
-	}
-	return g.slots.acquire(ctx, p, to)
 }
 
 // reserveMemory counts n more bytes of the request's body; see [Response.ReserveMemory].

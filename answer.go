@@ -233,7 +233,6 @@ var errCalledOff = fault.New(fault.CalledOff, "The gateway called this part of t
 // are cancelled and the request fails with the first error: there is no partial
 // answer.
 func (c *call) sendParts(requests []any) (*upstream.Reply, error) {
-	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
 	c.parts = &parts{list: make([]part, len(requests))}

@@ -89,7 +89,7 @@ func (x *exchange) check(op *operation) (*Model, error) {
 	if err := x.checkUnpriced(op, m); err != nil {
 		return m, err
 	}
-	op.bind(m, price)
+	op.bounds = op.bound(op, m, price)
 	return m, nil
 }
 
@@ -238,7 +238,7 @@ func (c *call) start() (result *Response, err error) {
 	if c.op.stream {
 		s = newStream(c)
 	}
-	reply, err := c.sendWhole(body, view)
+	reply, err := c.send(body, view)
 	if err != nil {
 		if s != nil {
 			s.stopHeartbeat()
@@ -307,20 +307,15 @@ func (c *call) acquireLease() (err error) {
 	return nil
 }
 
-// sendWhole asks for the answer, in parts where one upstream call does not take
-// the request.
-func (c *call) sendWhole(body upstream.Body, view any) (*upstream.Reply, error) {
+// send sends the call to an upstream, in parts where one upstream call does not take
+// the request. The reply has what c.accept made of the answer.
+func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
+	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
 	if c.op.split != nil {
 		if parts := c.op.split(c.op, c.model); len(parts) > 0 {
 			return c.sendParts(parts)
 		}
 	}
-	return c.send(body, view)
-}
-
-// send sends the call to an upstream, whose reply has what c.accept made of the answer.
-func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
-	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
 	return c.route(c.ctx, &upstream.Call{
 		Stream: c.op.stream, Body: body, Request: view,
 		MaxOutput: c.model.outputBound(0), Channel: c.only, Header: c.x.header, Query: c.x.query,

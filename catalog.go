@@ -125,7 +125,7 @@ func newRoutes(o *Options, started time.Time) (*routes, error) {
 		}
 	}
 	for _, m := range r.models {
-		*m = r.withDefaults(*m)
+		r.setDefaults(m)
 	}
 	return r, nil
 }
@@ -245,7 +245,9 @@ func (r *routes) model(id string) (*Model, bool) {
 	if m, ok := r.models[id]; ok {
 		return m, true
 	}
-	return new(r.withDefaults(Model{ID: id})), true
+	m := &Model{ID: id}
+	r.setDefaults(m)
+	return m, true
 }
 
 // withdrawn reports whether the model does not exist any more.
@@ -261,28 +263,15 @@ func (m Model) announce(h http.Header) {
 	}
 }
 
-// withDefaults has every default set; started is when the gateway was.
-func (m Model) withDefaults(started time.Time) Model {
+// setDefaults sets every default of a model, and what its channels drop.
+func (r *routes) setDefaults(m *Model) {
 	if m.Created.IsZero() {
-		m.Created = started
+		m.Created = r.started
 	}
-	if m.DisplayName == "" {
-		m.DisplayName = m.ID
-	}
-	if m.OwnedBy == "" {
-		m.OwnedBy = "tollhouse"
-	}
-	if m.HoldTokens == 0 {
-		m.HoldTokens = defaultHoldTokens
-	}
-	return m
-}
-
-// withDefaults is a model with every default set, and with what its channels drop.
-func (r *routes) withDefaults(m Model) Model {
-	m = m.withDefaults(r.started)
+	m.DisplayName = cmp.Or(m.DisplayName, m.ID)
+	m.OwnedBy = cmp.Or(m.OwnedBy, "tollhouse")
+	m.HoldTokens = cmp.Or(m.HoldTokens, defaultHoldTokens)
 	m.drops = droppedBounds{r.router.Drops(m.ID, "max_tokens"), r.router.Drops(m.ID, "max_completion_tokens")}
-	return m
 }
 
 // unboundedOutput is the most that a vendor makes of one candidate without a
@@ -311,18 +300,6 @@ func (m Model) outputBound(own int64) int64 {
 	return min(own, m.MaxOutput)
 }
 
-// list is every nameable model, sorted by id. Models that only a wildcard route
-// serves are listed if the operator gave facts about them.
-func (r *routes) list(p *auth.Principal, now time.Time) []Model {
-	var models []Model
-	for _, id := range slices.Sorted(maps.Keys(r.models)) {
-		if m, ok := r.model(id); ok && !m.withdrawn(now) && p.MayUse(id) {
-			models = append(models, *m)
-		}
-	}
-	return models
-}
-
 // Price is the operator's price row of a public model id at this moment; nil
 // where there is none, and the model costs nothing.
 func (g *Gateway) Price(model string) *billing.Price { return g.routes.Load().prices.Price(model) }
@@ -336,13 +313,21 @@ func (g *Gateway) ListsAllModels() bool {
 }
 
 // Models are the models that the caller may use, sorted by id: those of the
-// principal in ctx, or all without an Authenticator.
+// principal in ctx, or all without an Authenticator. Models that only a wildcard route
+// serves are listed if the operator gave facts about them.
 func (g *Gateway) Models(ctx context.Context) ([]Model, error) {
 	p, err := g.principal(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return g.routes.Load().list(p, g.options.Now()), nil
+	r, now := g.routes.Load(), g.options.Now()
+	var models []Model
+	for _, id := range slices.Sorted(maps.Keys(r.models)) {
+		if m, ok := r.model(id); ok && !m.withdrawn(now) && p.MayUse(id) {
+			models = append(models, *m)
+		}
+	}
+	return models, nil
 }
 
 // Model is one model that the caller may use. It fails with

@@ -123,8 +123,7 @@ func (g *Gateway) Shutdown(ctx context.Context) error {
 func (g *Gateway) Close() error {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
-	g.drains.stop()
-	if err := g.calls.shutdown(now); !errors.Is(err, context.Canceled) {
+	if err := g.Shutdown(now); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
@@ -142,16 +141,16 @@ func (g *Gateway) Meter() billing.Meter { return g.options.Meter }
 
 // Load is what a gateway carries at one moment.
 type Load struct {
-	Running int   // calls that have a place
+	Running int   // calls that have a slot
 	Waiting int   // calls that wait for one
-	Full    bool  // no place is free, and one more call would not be let wait for one
-	Bodies  int64 // bytes of their large requests in memory
-	Answers int64 // bytes taken for large answers
-	Refused int64 // calls that got no place, since the start
-	Short   bool  // new calls are refused for want of memory
+	Full    bool  // no slot is free, and one more call would be refused at once
+	Bodies  int64 // bytes of large requests in memory
+	Answers int64 // bytes of large answers in memory
+	Refused int64 // calls that got no slot or no memory, since the start
+	Short   bool  // new calls are refused for lack of memory
 }
 
-// Load tells what the gateway carries. It is safe for concurrent use.
+// Load is what the gateway carries now. It is safe for concurrent use.
 func (g *Gateway) Load() Load {
 	l := g.slots.load()
 	l.Bodies, l.Answers, l.Refused = g.admission.bodies.Used(), g.admission.answers.total(), g.admission.refused.Load()
@@ -169,7 +168,7 @@ type Backlog struct {
 	Waiters  int // callers who wait for the end of a video, of VideoOptions.MaxWaiting
 }
 
-// Backlog tells what is open. It is safe for concurrent use.
+// Backlog is what is open now. It is safe for concurrent use.
 func (g *Gateway) Backlog() Backlog {
 	return Backlog{
 		Streams: g.calls.open(), Captures: g.unsettled.len(), Steps: g.videos.pendingCount(), Tasks: int(g.videos.watched.Load()), Waiters: int(g.videos.waiting.Used()),
@@ -237,21 +236,18 @@ func (c *calls) closed() bool {
 	return c.down
 }
 
-// close refuses new calls and returns the channel that says when none runs.
-func (c *calls) close() <-chan struct{} {
+// shutdown refuses new calls and waits until none runs; when ctx ends first, it cancels
+// those that do.
+func (c *calls) shutdown(ctx context.Context) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if !c.down {
 		c.down, c.idle = true, make(chan struct{})
 		if len(c.running) == 0 {
 			close(c.idle)
 		}
 	}
-	return c.idle
-}
-
-func (c *calls) shutdown(ctx context.Context) error {
-	idle := c.close()
+	idle := c.idle
+	c.mu.Unlock()
 	select {
 	case <-idle:
 		return nil

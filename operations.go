@@ -37,7 +37,7 @@ type capability struct {
 	// unpriced refuses what of the request and its header costs money without a
 	// price, or chooses another model or account, unless pass allows it.
 	unpriced func(o *operation, h http.Header, pass rule.PassUnpriced) error
-	// bound says what the request may consume. bind calls it once.
+	// bound says what the request may consume. It is called once.
 	bound func(o *operation, m *Model, price *billing.Price) bounds
 	// input is the estimate of what was sent. A client that disconnects before the
 	// answer pays for it, and for the units that were ordered (see billable). Nil
@@ -88,7 +88,7 @@ type operation struct {
 	// tokensPaid says that the price is for more than images; set by prepare.
 	tokensPaid bool
 
-	bounds bounds // set by bind
+	bounds bounds // computed once the model and its price are known
 }
 
 // answer is a checked answer that did not stream.
@@ -142,17 +142,6 @@ const (
 	maxContext = 1 << 21 // is larger than every context window, in tokens
 	countSlack = 1024    // is how many tokens more than its bound an upstream may count
 )
-
-func (p plausible) badInput(u billing.Usage) bool {
-	return u.Input+u.CachedInput+u.CacheWrite+u.ImageInput > p.input
-}
-
-func (p plausible) badOutput(u billing.Usage) bool { return u.Output+u.ImageOutput > p.output }
-
-func (p plausible) badImages(u billing.Usage) bool { return u.Images > p.images }
-
-// bind computes, once, what depends on the model and its price.
-func (o *operation) bind(m *Model, price *billing.Price) { o.bounds = o.bound(o, m, price) }
 
 // withoutRequest is what the running stream of t still needs of its operation,
 // without the request, which may have megabytes.
@@ -397,7 +386,7 @@ var embedding = capability{
 // part is the operation of a part of the request.
 func (o *operation) part(request any, m *Model) *operation {
 	p := &operation{capability: o.capability, x: o.x, request: request, model: o.model}
-	p.bind(m, nil)
+	p.bounds = p.bound(p, m, nil)
 	return p
 }
 

@@ -126,20 +126,20 @@ func takenOver(err error) error {
 // by itself, so that one count that cannot be cuts no other.
 func (c *call) clampUsage(u billing.Usage) billing.Usage {
 	limit, most := c.op.bounds.plausible, c.op.bounds.most
-	if limit.badOutput(u) {
+	if u.Output+u.ImageOutput > limit.output {
 		u.Anomaly = true
 		u.Output = min(u.Output, max(most.Output, c.textOutput()))
 		u.Reasoning = min(u.Reasoning, u.Output)
 		u.ImageOutput = min(u.ImageOutput, most.ImageOutput)
 	}
-	if limit.badInput(u) {
+	if u.Input+u.CachedInput+u.CacheWrite+u.ImageInput > limit.input {
 		u.Anomaly = true
 		u.CachedInput = min(u.CachedInput, most.Input)
 		u.CacheWrite = min(u.CacheWrite, most.Input-u.CachedInput)
 		u.Input = min(u.Input, most.Input-u.CachedInput-u.CacheWrite)
 		u.ImageInput = min(u.ImageInput, most.ImageInput)
 	}
-	if limit.badImages(u) {
+	if u.Images > limit.images {
 		u.Anomaly = true
 		u.Images = min(u.Images, most.Images)
 	}
