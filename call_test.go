@@ -15,14 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -64,30 +61,6 @@ func TestOfTenThousandCallsOnABalanceForAHundredExactlyAHundredSucceed(t *testin
 	}
 	if b := h.balance(t); b.Posted != 0 || b.Held != 0 {
 		t.Errorf("the balance is %+v", b)
-	}
-}
-
-func TestUnknownFieldsReachTheUpstreamAndComeBackUnchanged(t *testing.T) {
-	request := "{ \"x_big\" : 12345678901234567890.10,\"model\":\"m\" , \"messages\":[{\"content\":\"hi\",\"role\":\"user\",\"cache_control\":{\"a\":[1.0,1e5]}}],\n\t\"seed\":9007199254740993, \"max_tokens\": 5, \"zz\":null}"
-	answer := "{ \"id\":\"a\", \"x\" : 1.0e+2, \"model\" : \"vendor\", \"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"ok\",\"odd\":9007199254740993},\"finish_reason\":\"stop\"}] ,\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1,\"more\":{}} }"
-	up := &scriptedUpstream{text: answer}
-	h := newTestGateway(t, up, "1.00", nil)
-	r := h.must(t, upstream.ChatCompletion, request)
-	if diff := cmp.Diff(request, up.sent(t)); diff != "" {
-		t.Errorf("the upstream got another request:\n%s", diff)
-	}
-	if diff := cmp.Diff(strings.Replace(answer, `"vendor"`, `"m"`, 1), string(r.Body)); diff != "" {
-		t.Errorf("the client got another answer:\n%s", diff)
-	}
-}
-
-func TestUsageIsAskedOfEveryStreamAndNothingElseIsChanged(t *testing.T) {
-	up := &scriptedUpstream{text: recorded(usageChunk(1, 1))}
-	h := newTestGateway(t, up, "1.00", nil)
-	h.complete(t, upstream.ChatCompletion, askStream)
-	want := strings.TrimSuffix(askStream, "}") + `,"stream_options":{"include_usage":true}}`
-	if diff := cmp.Diff(want, up.sent(t)); diff != "" {
-		t.Error(diff)
 	}
 }
 
@@ -195,15 +168,6 @@ func TestTheOrderOfChecks(t *testing.T) {
 		if f := fault.From(err); f == nil || f.Code != c.code || f.HTTPStatus() != c.status {
 			t.Errorf("%s: error %v", c.name, err)
 		}
-	}
-}
-
-func TestTwoGatewaysInOneProcessShareNothing(t *testing.T) {
-	a := newTestGateway(t, chat.Serve(exactly), "1.00", nil)
-	b := newTestGateway(t, chat.Serve(exactly), "1.00", nil)
-	a.must(t, upstream.ChatCompletion, askWhole)
-	if a.spent(t, "1.00") == 0 || b.spent(t, "1.00") != 0 {
-		t.Errorf("spent %s and %s", a.spent(t, "1.00"), b.spent(t, "1.00"))
 	}
 }
 
@@ -405,56 +369,6 @@ func TestTheGatewayIsClosedWhenNoUpstreamHasACallLeft(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestEveryCallOfAnUpstreamNamesItsAccount since channels count failures by it.
-func TestEveryCallOfAnUpstreamNamesItsAccount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		got := map[upstream.Op]int{}
-		film := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
-		up := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-			mu.Lock()
-			got[c.Op]++
-			mu.Unlock()
-			if c.Account != "local" {
-				t.Errorf("%s: account %q", c.Op, c.Account)
-			}
-			switch c.Op {
-			case upstream.ChatCompletion:
-				return jsonReply(whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)), nil
-			case upstream.Embeddings:
-				return vectorsFor(c)
-			case upstream.Speech:
-				return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"audio/wav"}}, Body: io.NopCloser(wav("ab"))}, nil
-			}
-			return film.Do(ctx, c)
-		})
-		h := newTestGateway(t, up, "10.00", func(o *gateway.Options) {
-			o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "1", "1"), "e": price(t, "1", "1"), flash: rates(t, "character", "1"), "beta2.6-t2v": rates(t, "second", "0.10")})
-			o.Models = []gateway.Model{{ID: "e", Kind: gateway.KindEmbeddings, Batch: 2}}
-		})
-		if _, err := h.ask(t.Context(), `{"model":"m","messages":[{"role":"user","content":"hi"}]}`); err != nil {
-			t.Error(err)
-		}
-		if _, _, err := h.embed(t.Context(), "", strings.Replace(texts(5), `"m"`, `"e"`, 1)); err != nil {
-			t.Error(err)
-		}
-		if _, _, err := h.speak(t, &speech.Request{Model: flash, Input: strings.Repeat("a b. ", 400), ResponseFormat: speech.WAV}); err != nil {
-			t.Error(err)
-		}
-		_, r, err := h.submit(t.Context(), askBeta, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(6 * time.Second)
-		h.finish(t, idOf(t, r.Body))
-		for op, least := range map[upstream.Op]int{upstream.ChatCompletion: 1, upstream.Embeddings: 3, upstream.Speech: 2, upstream.SubmitVideo: 1, upstream.PollVideo: 1} {
-			if got[op] < least {
-				t.Errorf("%s was asked %d times, want at least %d", op, got[op], least)
-			}
-		}
-	})
 }
 
 func TestIdsFollowTheClockAndNeverRepeat(t *testing.T) {

@@ -209,90 +209,57 @@ func TestADrainedStreamIsKeptWholeForItsDuplicates(t *testing.T) {
 	})
 }
 
-// Of a model that reasons without showing it only the last usage tells what it
-// made, so that its streams are drained once an answer has told so.
+// Of a model that reasons without showing it only the last usage tells what it made, so
+// that its streams are drained once an answer, read in either wire, has told so, and
+// not any more once one shows its reasoning.
 func TestTheStreamsOfAModelThatHidesItsReasoningAreDrained(t *testing.T) {
-	shown := strings.Replace(hiddenUsage, `"completion_tokens":1000`, `"completion_tokens":5`, 1)
-	reasoning := strings.Repeat("I think so. ", 300)
-	wholeOf := func(message string) string {
-		return strings.Replace(whole(`,"usage":{"prompt_tokens":20,"completion_tokens":1000,"completion_tokens_details":{"reasoning_tokens":990}}`), `"content":"one`, message+`"content":"one`, 1)
-	}
+	const message = `{"model":"m","max_tokens":5000,"stream":true,"messages":[{"role":"user","content":"Count to six."}]}`
 	long := strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":5000`, 1)
-	for name, row := range map[string]struct {
+	once := func(body string) string { return strings.Replace(body, `,"stream":true`, "", 1) }
+	answer := func(reasoning int, text string) string {
+		usage := fmt.Sprintf(`,"usage":{"prompt_tokens":20,"completion_tokens":1000,"completion_tokens_details":{"reasoning_tokens":%d}}`, reasoning)
+		return strings.Replace(whole(usage), `"content":"one`, text+`"content":"one`, 1)
+	}
+	shown := `"reasoning_content": "` + strings.Repeat("I think so. ", 320) + `",`
+	little := strings.Replace(hiddenUsage, `"completion_tokens":1000`, `"completion_tokens":5`, 1)
+	type lesson struct {
+		op         upstream.Op
 		body, text string
-		want       int64
+	}
+	for name, row := range map[string]struct {
+		lessons []lesson
+		drained bool
 	}{
-		"a stream that hid it":  {long, recorded(hiddenUsage), 1_020},
-		"one that hid none":     {long, recorded(shown), estimatedInput + estimatedOutput},
-		"an answer that hid it": {strings.Replace(long, `,"stream":true`, "", 1), wholeOf(""), 1_020},
-		"one that showed it":    {strings.Replace(long, `,"stream":true`, "", 1), wholeOf(`"reasoning_content": "` + reasoning + `",`), estimatedInput + estimatedOutput},
+		"a stream that hid it":             {[]lesson{{upstream.ChatCompletion, long, recorded(hiddenUsage)}}, true},
+		"one that hid none":                {[]lesson{{upstream.ChatCompletion, long, recorded(little)}}, false},
+		"an answer that hid it":            {[]lesson{{upstream.ChatCompletion, once(long), answer(990, "")}}, true},
+		"one that showed it":               {[]lesson{{upstream.ChatCompletion, once(long), answer(990, shown)}}, false},
+		"a stream of messages that hid it": {[]lesson{{upstream.Messages, message, recorded(hiddenUsage)}}, true},
+		"a whole message that hid it":      {[]lesson{{upstream.Messages, once(message), answer(0, "")}}, true},
+		"hidden, then shown":               {[]lesson{{upstream.Messages, message, recorded(hiddenUsage)}, {upstream.ChatCompletion, askWhole, answer(900, shown)}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				v := &reasoningVendor{pause: 10 * time.Second}
-				teaches := true
-				h := newTestGateway(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-					if teaches {
-						return (&scriptedUpstream{text: row.text}).Do(ctx, c)
+				v, text := &reasoningVendor{pause: 10 * time.Second}, ""
+				h := newTestGateway(t, answering{upstream.ChatCompletion, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+					if text != "" {
+						return (&scriptedUpstream{text: text}).Do(ctx, c)
 					}
 					return v.Do(ctx, c)
-				}), "1.00", nil)
-				h.complete(t, upstream.ChatCompletion, row.body)
-				teaches = false
-				x, s := fourWords(t, t.Context(), h, "")
-				_ = s.Close()
-				if r, ok := x.Receipt(); !ok || r.Charge != micro(row.want) {
-					t.Errorf("receipt %+v, want %s", r, micro(row.want))
-				}
-			})
-		})
-	}
-}
-
-// A model that hides its reasoning is learned whichever wire its answers are read
-// in, and is forgotten when an answer shows what it reasoned.
-func TestAModelThatHidesItsReasoningIsKnownOnBothWires(t *testing.T) {
-	message := `{"model":"m","max_tokens":5000,"stream":true,"messages":[{"role":"user","content":"Count to six."}]}`
-	showing := whole(`,"usage":{"prompt_tokens":20,"completion_tokens":1000,"completion_tokens_details":{"reasoning_tokens":900}}`)
-	showing = strings.Replace(showing, `"content":"one`, `"reasoning_content":"`+strings.Repeat("I think so. ", 320)+`","content":"one`, 1)
-	for _, row := range []struct {
-		name   string
-		op     upstream.Op
-		body   string
-		then   string // a whole chat answer after it; empty for none
-		drains bool
-	}{
-		{"a stream of messages", upstream.Messages, message, "", true},
-		{"a whole message", upstream.Messages, strings.Replace(message, `,"stream":true`, "", 1), "", true},
-		{"a stream of messages, then it shows", upstream.Messages, message, showing, false},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				v := &reasoningVendor{pause: 10 * time.Second}
-				var text string // that teaches
-				h := newTestGateway(t, answering{upstream.ChatCompletion, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-					switch {
-					case text != "":
-						return (&scriptedUpstream{text: text}).Do(ctx, c)
-					case c.Stream:
-						return v.Do(ctx, c)
-					}
-					return nil, fault.New(fault.BadGateway, "nothing else is asked")
 				})}, "1.00", nil)
-				text = recorded(hiddenUsage)
-				if !strings.Contains(row.body, `"stream"`) {
-					text = whole(`,"usage":{"prompt_tokens":20,"completion_tokens":1000}`)
+				for _, l := range row.lessons {
+					text = l.text
+					h.complete(t, l.op, l.body)
 				}
-				h.complete(t, row.op, row.body)
-				if text = row.then; text != "" {
-					h.complete(t, upstream.ChatCompletion, askWhole)
-					text = ""
-				}
+				text = ""
 				x, s := fourWords(t, t.Context(), h, "")
 				_ = s.Close()
-				r, _ := x.Receipt()
-				if drained := r.Charge == micro(1_020); drained != row.drains {
-					t.Errorf("a stream was drained: %t, want %t; receipt %+v", drained, row.drains, r)
+				want := micro(estimatedInput + estimatedOutput)
+				if row.drained {
+					want = micro(1_020)
+				}
+				if r, ok := x.Receipt(); !ok || r.Charge != want {
+					t.Errorf("receipt %+v, want %s", r, want)
 				}
 			})
 		})

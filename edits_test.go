@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"image"
 	"image/png"
@@ -17,7 +16,6 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
@@ -72,38 +70,6 @@ func (h *testGateway) change(ctx context.Context, key string, form *countedForm)
 }
 
 const edited = `{"created":1,"data":[{"b64_json":"aGk="}],"usage":{"input_tokens":300,"input_tokens_details":{"text_tokens":20,"image_tokens":280},"output_tokens":4160}}`
-
-func TestAnEditIsChargedByItsUnitsExactly(t *testing.T) {
-	const heldForTwo = (12+64)*5_000 + 8_192*8_000 + 2*7_024*32_000 // the prompt's bytes, one image, two pictures
-	for name, row := range map[string]struct {
-		model  string
-		answer string
-		price  []string
-		fields []string
-		hold   billing.Money
-		want   billing.Money
-	}{
-		"pictures":             {"imagegen-2", edited, []string{"image", "0.123456789"}, nil, 123_456_789, 123_456_789},
-		"fewer than asked for": {"imagegen-2", edited, []string{"image", "0.5"}, []string{"n", "2"}, 1_000_000_000, 500_000_000},
-		"tokens":               {"imagegen-2", edited, []string{"input", "5", "image_input", "8", "image_output", "32"}, []string{"size", "1024x1024", "n", "2"}, heldForTwo, 20*5_000 + 280*8_000 + 4160*32_000},
-		"no report":            {"imagegen-2", `{"data":[{"b64_json":"aGk="}]}`, []string{"input", "5", "image_input", "8", "image_output", "32"}, []string{"size", "1024x1024"}, heldForTwo - 7024*32_000, 4*5_000 + (65+129)*8_000 + 7024*32_000},
-	} {
-		h := newPricedGateway(t, &scriptedUpstream{text: row.answer}, "10", row.model, rates(t, row.price...))
-		form := editForm(t, row.model, row.fields...)
-		x, r, err := h.change(t.Context(), "", form)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		receipt, err := h.ledger.Receipt(t.Context(), "local", x.ID)
-		if err != nil || receipt.Hold != row.hold || receipt.Charge != row.want || h.spent(t, "10") != row.want || form.released.Load() != 1 {
-			t.Errorf("%s: receipt %+v, %v, want %s", name, receipt, err, row.want)
-		}
-		if r.Header.Get("X-Gateway-Charge") != row.want.String() {
-			t.Errorf("%s: %v", name, r.Header)
-		}
-	}
-}
 
 func TestABadFormCostsNothingAndIsNotSent(t *testing.T) {
 	for name, row := range map[string]struct {
@@ -262,57 +228,6 @@ func TestAStreamOfAnEditKeepsItsFormUntilItsEnd(t *testing.T) {
 		if err != nil || receipt.Charge != want || form.released.Load() != 1 {
 			t.Errorf("%s: receipt %+v, %v, want %s; released %d times", name, receipt, err, want, form.released.Load())
 		}
-	}
-}
-
-func TestAClientDisconnectBeforeAnEditIsMadeCostsWhatWasSent(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	up := upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-		cancel()
-		<-ctx.Done()
-		return nil, fault.From(ctx.Err()).With(func(e *fault.Error) { e.Err = &upstream.Failure{Sent: true} })
-	})
-	h := newPricedGateway(t, up, "10", "imagegen-1", rates(t, "input", "1000", "image_input", "100", "image_output", "10"))
-	form := editForm(t, "imagegen-1")
-	x, _, err := h.change(ctx, "", form)
-	const want = 4*1_000_000 + (65+129)*100_000
-	receipt, receiptErr := h.ledger.Receipt(t.Context(), "local", x.ID)
-	if !fault.Is(err, fault.ClientGone) || receiptErr != nil || receipt.Charge != want || receipt.Reason != billing.ReasonClientGone || form.released.Load() != 1 {
-		t.Errorf("%v, receipt %+v, %v", err, receipt, receiptErr)
-	}
-}
-
-func TestTypedEditsGoTheSameWay(t *testing.T) {
-	h := newTestGateway(t, sim.New(sim.Options{}), "10", func(o *gateway.Options) {
-		o.Models = nil
-		o.Prices = billing.NewPriceList(map[string]*billing.Price{
-			"imagegen-2": rates(t, "image_output", "1"), "imagegen-legacy-2": rates(t, "image", "0.02"),
-		})
-	})
-	source := images.BytesFile("", blank(t, 16, 16))
-	for _, row := range []struct {
-		request images.Edit
-		want    billing.Money
-	}{
-		{images.Edit{Model: "imagegen-2", Prompt: "blue", Images: []images.File{source, source}, Mask: &source, N: 2, Quality: "hd", Stream: true}, 2 * 1056 * 1000},
-		{images.Edit{Model: "imagegen-legacy-2", Prompt: "blue", Images: []images.File{source}}, 20_000_000},
-	} {
-		r, err := h.EditImage(t.Context(), &row.request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Charge != row.want || r.RequestID == "" || len(r.Data) != int(max(row.request.N, 1)) {
-			t.Errorf("%s: charge %s, %d pictures", row.request.Model, r.Charge, len(r.Data))
-		}
-		file, err := base64.StdEncoding.DecodeString(r.Data[0].B64JSON)
-		if err != nil || !bytes.HasPrefix(file, []byte("\x89PNG")) || bytes.Equal(file, blank(t, 16, 16)) {
-			t.Errorf("%s: %.20q, %v", row.request.Model, file, err)
-		}
-	}
-	_, err := h.EditImage(t.Context(), &images.Edit{Model: "imagegen-2", Prompt: "blue"})
-	var f *fault.Error
-	if !errors.As(err, &f) || f.Param != "image" {
-		t.Error(err)
 	}
 }
 

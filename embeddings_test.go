@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -73,89 +72,6 @@ func texts(n int) string {
 		list[i] = fmt.Sprintf("%q", string(rune('a'+i)))
 	}
 	return `{"model":"m","input":[` + strings.Join(list, ",") + `]}`
-}
-
-func TestEmbeddingsMoveTheBalanceByTheExactAmount(t *testing.T) {
-	for _, row := range []struct {
-		model, price string
-		tokens       int64
-		want         billing.Money // nano-units
-	}{
-		{"text-embedding-v4", "0.07", 1000, 70_000},
-		{"vox-4-lite", "0.000002", 1, 1}, // two pico-units, rounded up once
-		{"unlisted", "0.5", 2, 1000},
-	} {
-		t.Run(row.model, func(t *testing.T) {
-			p, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: row.price})
-			if err != nil {
-				t.Fatal(err)
-			}
-			up := &scriptedUpstream{text: fmt.Sprintf(`{"data":[{"index":0,"embedding":[1]}],"usage":{"prompt_tokens":%d,"total_tokens":%[1]d}}`, row.tokens)}
-			h := newTestGateway(t, up, "1", func(o *gateway.Options) {
-				o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{row.model: p})
-			})
-			text := strings.Repeat("a", int(row.tokens)) // so that the count is plausible
-			r, err := h.Embeddings(t.Context(), &embeddings.Request{Model: row.model, Input: embeddings.Text(text)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if r.Charge != row.want || h.spent(t, "1") != row.want || r.Model != row.model || r.Usage.PromptTokens != row.tokens {
-				t.Errorf("charge %s, spent %s, want %s", r.Charge, h.spent(t, "1"), row.want)
-			}
-			receipt, err := h.ledger.Receipt(t.Context(), "local", r.RequestID)
-			if err != nil || receipt.Charge != row.want || receipt.Usage.Input != row.tokens || receipt.Usage.Output != 0 {
-				t.Errorf("receipt %+v, %v", receipt, err)
-			}
-		})
-	}
-}
-
-func TestTheHoldIsTheBoundOfTheInput(t *testing.T) {
-	const body = `{"model":"m","input":"hello"}` // 7 bytes with its quotes, and 4 around them
-	up := &scriptedUpstream{text: `{"data":[{"index":0,"embedding":[1]}],"usage":{"prompt_tokens":2,"total_tokens":2}}`}
-	var h *testGateway
-	var held billing.Money
-	h = newTestGateway(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-		held = h.balance(t).Held
-		return up.Do(ctx, c)
-	}), "0.000011", nil)
-	if _, _, err := h.embed(t.Context(), "", body); err != nil {
-		t.Fatal(err)
-	}
-	if held != micro(11) || h.spent(t, "0.000011") != micro(2) {
-		t.Errorf("held %s, spent %s", held, h.spent(t, "0.000011"))
-	}
-	_, _, err := h.embed(t.Context(), "", body) // 9 are left
-	if f := fault.From(err); f == nil || f.HTTPStatus() != 402 || f.Code != fault.InsufficientBalance {
-		t.Errorf("%v, want 402", err)
-	}
-	if up.count() != 1 {
-		t.Errorf("%d calls of the upstream", up.count())
-	}
-}
-
-func TestUsageThatCannotBeIsNotCharged(t *testing.T) {
-	for name, row := range map[string]struct {
-		usage   string
-		want    billing.Money
-		anomaly bool
-	}{
-		"absent": {``, micro(7/4 + 1), false},
-		"zero":   {`,"usage":{"prompt_tokens":0,"total_tokens":0}`, 0, false},
-		"absurd": {`,"usage":{"prompt_tokens":9223372036854775807,"total_tokens":1}`, micro(11), true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := newTestGateway(t, &scriptedUpstream{text: `{"data":[{"index":0,"embedding":[1]}]` + row.usage + `}`}, "1", nil)
-			x, _, err := h.embed(t.Context(), "", `{"model":"m","input":"hello"}`)
-			if err != nil {
-				t.Fatal(err)
-			}
-			receipt, _ := x.Receipt()
-			if h.spent(t, "1") != row.want || receipt.Usage.Anomaly != row.anomaly || receipt.Usage.Estimated != (name == "absent") || receipt.Usage.Zero != (name == "zero") {
-				t.Errorf("spent %s, receipt %+v", h.spent(t, "1"), receipt)
-			}
-		})
-	}
 }
 
 func TestALargeBatchIsSplitAndJoined(t *testing.T) {
@@ -255,26 +171,6 @@ func TestOneFailedPartFailsTheRequestForFree(t *testing.T) {
 	}
 }
 
-func TestAPartThatIsNoAnswerFailsTheRequestForFree(t *testing.T) {
-	for name, text := range map[string]string{
-		"an error in a 200": `{"error":{"message":"no","code":"server_error"}}`,
-		"a missing vector":  `{"data":[{"index":0,"embedding":[1]}]}`,
-		"cut":               `{"data":[{"index":0,"embedding":[1`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := newTestGateway(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
-				if c.Request.(*embeddings.Request).Inputs()[0] == "c" {
-					return jsonReply(text), nil
-				}
-				return vectorsFor(c)
-			}), "1", inBatches(2))
-			if _, _, err := h.embed(t.Context(), "", texts(6)); !fault.Is(err, fault.BadGateway) || h.spent(t, "1") != 0 {
-				t.Errorf("%v, spent %s", err, h.spent(t, "1"))
-			}
-		})
-	}
-}
-
 func TestPartsTogetherAreNotLargerThanOneAnswerMayBe(t *testing.T) {
 	h := newTestGateway(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) { return vectorsFor(c) }), "1",
 		func(o *gateway.Options) { inBatches(1)(o); o.MaxAnswer = 1000 })
@@ -336,27 +232,6 @@ func TestAClientDisconnectCostsThePartsThatWereSent(t *testing.T) {
 	receipt, ok := x.Receipt()
 	if !ok || receipt.Reason != billing.ReasonClientGone || h.spent(t, "1") != micro(4) {
 		t.Errorf("receipt %+v, spent %s", receipt, h.spent(t, "1"))
-	}
-}
-
-func TestAnAnswerIsReplayedForTheSameKey(t *testing.T) {
-	var calls atomic.Int32
-	up := upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
-		calls.Add(1)
-		return vectorsFor(c)
-	})
-	h := newTestGateway(t, up, "1", func(o *gateway.Options) { inBatches(2)(o); o.Idempotency = &memory.Answers{} })
-	_, first, err := h.embed(t.Context(), "k", texts(3))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, second, err := h.embed(t.Context(), "k", texts(3))
-	if err != nil || !second.Replayed || string(second.Body) != string(first.Body) || calls.Load() != 2 || h.spent(t, "1") != micro(9) {
-		t.Errorf("%v, %d calls, spent %s", err, calls.Load(), h.spent(t, "1"))
-	}
-	typed, err := h.Embeddings(gateway.WithIdempotencyKey(t.Context(), "typed"), &embeddings.Request{Model: "m", Input: embeddings.Texts("a", "b")})
-	if err != nil || typed.Data[1].Embedding[1] != 'b' || typed.Charge != micro(6) || string(typed.Raw) == "" {
-		t.Errorf("%+v, %v", typed, err)
 	}
 }
 
@@ -436,30 +311,6 @@ func TestAModelServesItsEndpointOnly(t *testing.T) {
 	}
 }
 
-func TestADroppedEncodingIsStillTheOneThatWasAskedFor(t *testing.T) {
-	up := &scriptedUpstream{text: `{"data":[{"index":0,"embedding":[1,-2]}],"usage":{"prompt_tokens":1,"total_tokens":1}}`}
-	routing, err := router.New([]router.Channel{{
-		Name: "c", Upstream: up, Models: map[string]string{"m": "v"}, Drop: []string{"encoding_format", "user"}, Rename: map[string]string{"dimensions": "size"},
-	}}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := newTestGateway(t, routing, "1", nil)
-	_, r, err := h.embed(t.Context(), "", `{"model":"m","input":["a"],"encoding_format":"base64","dimensions":2,"user":"u","x":1.0}`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := `{"data":[{"index":0,"embedding":"AACAPwAAAMA="}],"usage":{"prompt_tokens":1,"total_tokens":1},"model":"m"}`; string(r.Body) != want {
-		t.Errorf("%s, want %s", r.Body, want)
-	}
-	if sent := up.sent(t); sent != `{"model":"v","input":["a"],"size":2,"x":1.0}` {
-		t.Errorf("sent %s", sent)
-	}
-	if !slices.Equal(r.Dropped, []string{"encoding_format", "user"}) {
-		t.Errorf("dropped %v", r.Dropped)
-	}
-}
-
 func TestTheNamesOfDroppedFieldsAreBounded(t *testing.T) {
 	up := upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
 		r, err := vectorsFor(c)
@@ -475,47 +326,6 @@ func TestTheNamesOfDroppedFieldsAreBounded(t *testing.T) {
 		if err != nil || len(r.Dropped) != 33 || r.Dropped[32] != "others" || len(r.Header.Get("X-Gateway-Dropped")) > 400 {
 			t.Errorf("dropped %d of %d inputs: %v", len(r.Dropped), inputs, err)
 		}
-	}
-}
-
-func TestAGoFunctionEmbeds(t *testing.T) {
-	h := newTestGateway(t, embeddings.Serve(func(_ context.Context, r *embeddings.Request) (*embeddings.Response, error) {
-		if r.User == "nobody" {
-			return nil, errors.New("a secret")
-		}
-		response := &embeddings.Response{Object: "list", Usage: embeddings.Usage{PromptTokens: 5, TotalTokens: 5}}
-		for i, text := range r.Inputs() {
-			response.Data = append(response.Data, embeddings.Embedding{Object: "embedding", Index: int64(i), Embedding: embeddings.Vector{float32(len(text)), 0.1}})
-		}
-		return response, nil
-	}), "1", nil)
-	for _, format := range []string{"", embeddings.Float, embeddings.Base64} {
-		r, err := h.Embeddings(t.Context(), &embeddings.Request{Model: "m", Input: embeddings.Texts("a", "bcd"), EncodingFormat: format})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if v := r.Data[1].Embedding; len(v) != 2 || v[0] != 3 || v[1] != 0.1 || r.Charge != micro(5) {
-			t.Errorf("%+v", r)
-		}
-		if packed := strings.Contains(string(r.Raw), `"embedding":"`); packed != (format == embeddings.Base64) {
-			t.Errorf("%q gives %s", format, r.Raw)
-		}
-	}
-	_, err := h.Embeddings(t.Context(), &embeddings.Request{Model: "m", Input: embeddings.Text("a"), User: "nobody"})
-	if f := fault.From(err); f.Code != fault.InternalError || strings.Contains(f.Message, "secret") {
-		t.Errorf("%v", err)
-	}
-	_, err = h.ask(t.Context(), `{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
-	if f := fault.From(err); f == nil || f.HTTPStatus() < 400 {
-		t.Errorf("%v: it does not chat", err)
-	}
-}
-
-func TestAVectorThatIsNoneIsToldBesideItsCharge(t *testing.T) {
-	h := newTestGateway(t, &scriptedUpstream{text: `{"data":[{"index":0,"embedding":[1,oops]}],"usage":{"prompt_tokens":2,"total_tokens":2}}`}, "1", nil)
-	r, err := h.Embeddings(t.Context(), &embeddings.Request{Model: "m", Input: embeddings.Text("hello")})
-	if !fault.Is(err, fault.BadGateway) || r == nil || r.Charge != micro(2) || len(r.Raw) == 0 {
-		t.Errorf("%+v, %v", r, err)
 	}
 }
 

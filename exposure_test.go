@@ -376,26 +376,6 @@ func TestMessagesAtOnceNeverCostMoreThanTheBalance(t *testing.T) {
 	}
 }
 
-func TestReasoningBesideTheCompletionIsCharged(t *testing.T) {
-	const usage = `{"prompt_tokens":10,"completion_tokens":9,"total_tokens":1013,"completion_tokens_details":{"reasoning_tokens":994}}`
-	last := `data: {"id":"up-1","object":"chat.completion.chunk","created":7,"model":"vendor-m","choices":[],"usage":` + usage + "}\n\n"
-	for _, c := range []struct {
-		op         upstream.Op
-		body, text string
-	}{
-		{upstream.ChatCompletion, askWhole, whole(`,"usage":` + usage)},
-		{upstream.ChatCompletion, askStream, recorded(last)},
-		{upstream.Messages, tellWhole, whole(`,"usage":` + usage)},
-		{upstream.Messages, tellStream, recorded(last)},
-	} {
-		h := newTestGateway(t, speaker{&scriptedUpstream{text: c.text}, onlyChat}, "1.00", nil)
-		r, _ := h.complete(t, c.op, c.body)
-		if receipt, _ := r.Receipt(); receipt.Charge != micro(1_013) || receipt.Usage.Output != 1_003 || receipt.Usage.Reasoning != 994 {
-			t.Errorf("%s %s: receipt %+v", c.op, c.body, receipt)
-		}
-	}
-}
-
 func TestBoundsThatDifferAreRefusedInProcessToo(t *testing.T) {
 	up := &scriptedUpstream{text: whole("")}
 	h := newTestGateway(t, up, "1.00", nil)

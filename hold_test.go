@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"net/http"
@@ -30,55 +29,41 @@ import (
 )
 
 func TestASolventCallerIsAskedForNoMoreThanTheBalanceAffords(t *testing.T) {
-	const input = int64(len(askWhole)) // bytes bound the input tokens; micro-units each
-	credit := micro(input + 40).String()
-	for _, c := range []struct{ name, bound, sent, header string }{
-		{"a larger max_tokens is lowered", `,"max_tokens":100`, `"max_tokens":40`, "40"},
-		{"a smaller one is not", `,"max_tokens":10 `, `"max_tokens":10 `, ""},
-		{"max_completion_tokens too", `,"max_completion_tokens":100`, `"max_completion_tokens":51`, "51"},
-		{"without a bound one is set", ``, `"max_tokens":57`, "57"},
+	const ask = `{"model":"m",%s"messages":[{"role":"user","content":"say four words"}]}`
+	body := func(members string) string { return strings.Replace(ask, "%s", members, 1) }
+	chat, message := whole(reported), toldWhole
+	for _, c := range []struct {
+		name        string
+		op, not     upstream.Op
+		body        string
+		answer      string
+		affords     int64 // output tokens beside the input
+		field, held string
+	}{
+		{"a larger max_tokens is lowered", upstream.ChatCompletion, onlyChat, body(`"max_tokens":100,`), chat, 40, `"max_tokens":40`, "40"},
+		{"a smaller one is not", upstream.ChatCompletion, onlyChat, body(`"max_tokens":10,`), chat, 40, `"max_tokens":10`, ""},
+		{"max_completion_tokens too", upstream.ChatCompletion, onlyChat, body(`"max_completion_tokens":100,`), chat, 51, `"max_completion_tokens":51`, "51"},
+		{"without a bound one is set", upstream.ChatCompletion, onlyChat, body(``), chat, 57, `"max_tokens":57`, "57"},
+		{"a message", upstream.Messages, onlyMessages, body(`"max_tokens":9000,`), message, 1_500, `"max_tokens":1500`, "1500"},
+		{"a message, translated", upstream.Messages, onlyChat, body(`"max_tokens":9000,`), chat, 1_500, `"max_tokens":1500`, "1500"},
+		{"a stream of a message, whose bound is held before it begins", upstream.Messages, onlyMessages, body(`"max_tokens":9000,"stream":true,`), strings.Join(told, ""), 1_500, `"max_tokens":1500`, "1500"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			up := &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":1,"completion_tokens":1}`)}
-			h := newTestGateway(t, up, credit, nil)
-			body := strings.Replace(askWhole, `,"max_tokens":100`, c.bound, 1)
-			if c.header == "51" { // a longer name is more input
-				body = strings.Replace(body, "say four words", "say", 1)
-				body = strings.Replace(body, "messages", "messages", 1)
-			}
-			r := h.must(t, upstream.ChatCompletion, body)
-			want := c.header
-			if want != "" {
-				want = fmt.Sprint(int64(len(askWhole)) + 40 - int64(len(body)))
-			}
-			if got := r.Header.Get("X-Gateway-Max-Tokens"); got != want {
-				t.Errorf("X-Gateway-Max-Tokens is %q, want %q", got, want)
-			}
-			if sent := up.sent(t); want != "" && !strings.Contains(sent, `tokens":`+want) {
-				t.Errorf("the upstream got %s", sent)
-			} else if want == "" && sent != body {
-				t.Errorf("the upstream got %s", sent)
+			up := &scriptedUpstream{text: c.answer}
+			h := newTestGateway(t, speaker{up, c.not}, micro(int64(len(c.body))+c.affords).String(), nil) // bytes bound the input tokens
+			r, _ := h.complete(t, c.op, c.body)
+			if got := r.Header.Get("X-Gateway-Max-Tokens"); got != c.held || !strings.Contains(up.sent(t), c.field) {
+				t.Errorf("X-Gateway-Max-Tokens is %q, want %q; the upstream got %s", got, c.held, up.sent(t))
 			}
 		})
 	}
-}
-
-func TestAModelInGoIsToldOfTheBoundToo(t *testing.T) {
-	ask := `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":500}`
-	h := newTestGateway(t, chat.Serve(exactly), micro(int64(len(ask))+40).String(), nil)
-	x := h.must(t, upstream.ChatCompletion, ask)
-	if r, _ := x.Receipt(); r.Usage.Output != 40 || r.Overrun != 0 {
-		t.Errorf("receipt %+v", r)
-	}
-}
-
-func TestABalanceThatCoversNoTokenIs402AndNothingIsAsked(t *testing.T) {
-	up := &scriptedUpstream{text: whole("")}
-	h := newTestGateway(t, up, micro(int64(len(askWhole))).String(), nil) // the input bound, but no output token
-	_, err := h.ask(t.Context(), askWhole)
-	if !fault.Is(err, fault.InsufficientBalance) || up.count() != 0 {
-		t.Errorf("error %v after %d calls", err, up.count())
-	}
+	t.Run("no token is a 402, and nothing is asked", func(t *testing.T) {
+		up := &scriptedUpstream{text: chat}
+		h := newTestGateway(t, up, micro(int64(len(askWhole))).String(), nil) // the input bound, but no output token
+		if _, err := h.ask(t.Context(), askWhole); !fault.Is(err, fault.InsufficientBalance) || up.count() != 0 {
+			t.Errorf("error %v after %d calls", err, up.count())
+		}
+	})
 }
 
 // endless streams words until it is told to stop.

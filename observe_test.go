@@ -319,7 +319,16 @@ func chatRequest() *chat.Request {
 func TestTheLifeOfAVideoIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d recordedEvents
-		h := newVideoGateway(t, &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning, betaDone}}, func(o *gateway.Options) { o.Observe = d.observer() })
+		vendor := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning, betaDone}}
+		h := newVideoGateway(t, vendor, func(o *gateway.Options) {
+			o.Observe = d.observer()
+			o.Upstream = upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+				if c.Account != "local" {
+					t.Errorf("%s is asked for account %q", c.Op, c.Account)
+				}
+				return vendor.Do(ctx, c)
+			})
+		})
 		x, r, err := h.submit(t.Context(), askBeta, "")
 		x.End(200, err)
 		if err != nil {

@@ -393,11 +393,11 @@ func (o *operation) part(request any, m *Model) *operation {
 // newImages is the operation that generates or edits images. The request of an
 // edit is a form.
 func newImages(x *exchange, r *imagesapi.Request) *operation {
-	c := &imageGeneration
+	c := imageGeneration
 	if r.Edit != nil {
-		c = &imageEdit
+		c.name, c.unknownModel = upstream.EditImage, noModel
 	}
-	return &operation{capability: c, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source(), form: r.Form()}
+	return &operation{capability: &c, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source(), form: r.Form()}
 }
 
 func (o *operation) images() *imagesapi.Request { return o.request.(*imagesapi.Request) }
@@ -428,12 +428,6 @@ var imageGeneration = capability{
 	opening: func(name string, data []byte) (bool, error) { return true, imagesapi.Opening(name, data) },
 	tap:     func(o *operation) tap { return imagesTap{o.images().NewTap(o.x.id, o.tokensPaid)} },
 }
-
-var imageEdit = func() capability {
-	c := imageGeneration
-	c.name, c.unknownModel = upstream.EditImage, noModel
-	return c
-}()
 
 // imageBounds are exact for images. Of tokens most is what the vendor's tables or
 // the operator say that an image takes; of a model that no table describes little

@@ -16,7 +16,6 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
-	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -25,31 +24,6 @@ const (
 	instruct = "alpha3-tts-instruct-flash"
 	sentence = "Ten words. "
 )
-
-func TestSpeechCostsItsCharactersExactly(t *testing.T) {
-	for input, characters := range map[string]int64{"Hello": 5, "héllo 世界": 8, "👩‍👩‍👧": 5, " a ": 3, strings.Repeat(sentence, 100): 1100} {
-		h := newSpeechGateway(t, sim.New(sim.Options{}), "1", nil)
-		_, r, err := h.speak(t, &speech.Request{Model: flash, Input: input, ResponseFormat: "wav"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		receipt, ok := r.Receipt()
-		if h.spent(t, "1") != micro(characters) || !ok || receipt.Usage.Characters != characters || receipt.Hold != micro(characters) || receipt.Charge != micro(characters) {
-			t.Errorf("%q: spent %s, receipt %+v", input, h.spent(t, "1"), receipt)
-		}
-	}
-}
-
-func TestTheHoldOfSpeechIsExact(t *testing.T) {
-	up := &fakeSpeechVendor{answers: []reading{{audio: wav("abcd")}}}
-	h := newSpeechGateway(t, up, "0.000004", nil)
-	if _, _, err := h.speak(t, &speech.Request{Model: flash, Input: "12345"}); !fault.Is(err, fault.InsufficientBalance) || len(up.asked) != 0 {
-		t.Errorf("five characters for four: %v, asked %v", err, up.asked)
-	}
-	if _, _, err := h.speak(t, &speech.Request{Model: flash, Input: "1234"}); err != nil || h.spent(t, "0.000004") != micro(4) {
-		t.Errorf("four characters: %v", err)
-	}
-}
 
 func TestLongSpeechIsCutAndJoined(t *testing.T) {
 	up := &fakeSpeechVendor{answers: []reading{{audio: wav("aaaa")}, {audio: wav("bb")}, {audio: wav("cccc")}}}
@@ -382,28 +356,6 @@ func TestADuplicateNeverGetsHalfOfTheAudio(t *testing.T) {
 	}
 	if n, err := io.Copy(io.Discard, response); n != 48 || err != nil || response.Close() != nil {
 		t.Errorf("%d bytes, %v", n, err)
-	}
-}
-
-func TestAFailureBeforeTheFirstByteIsAskedOfAnotherChannel(t *testing.T) {
-	first := &fakeSpeechVendor{answers: []reading{{err: (&upstream.Failure{Status: 503, Sent: true, Refused: true}).Fault()}, {err: (&upstream.Failure{Status: 500, Sent: true}).Fault()}}}
-	second := &fakeSpeechVendor{answers: []reading{{audio: wav("abcd")}}}
-	routing, err := router.New([]router.Channel{
-		{Name: "first", Upstream: first, Models: map[string]string{flash: "v"}, Priority: 1},
-		{Name: "second", Upstream: second, Models: map[string]string{flash: "v"}, Priority: 2},
-	}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := newSpeechGateway(t, routing, "1", nil)
-	r := &speech.Request{Model: flash, Input: "a", ResponseFormat: "wav"}
-	if _, response, err := h.speak(t, r); err != nil {
-		t.Error(err)
-	} else if receipt, _ := response.Receipt(); receipt.Channel != "second" {
-		t.Errorf("receipt %+v", receipt)
-	}
-	if _, _, err := h.speak(t, r); !fault.Is(err, fault.InternalServerError) || len(second.asked) != 1 {
-		t.Errorf("what the vendor may have billed is not repeated: %v, asked %d times", err, len(second.asked))
 	}
 }
 
