@@ -18,20 +18,18 @@ import (
 // as if nothing were. The zero value is the default.
 type Admission struct {
 	// MaxCalls is how many calls run at once, open streams among them; zero means
-	// 65,536, negative means as many as come. The last of these places are kept
+	// 65,536, negative means as many as come. The last of these slots are kept
 	// for those who run few, as soon as there are several keys and accounts: a key
 	// that runs more than a thirty-second of them does not get the last sixteenth,
 	// and an account that does not the last thirty-second.
 	MaxCalls int
-	// MaxWaiting is how many more calls wait for a place when all are taken; zero
-	// means an eighth of MaxCalls, but at most 256, negative means none. A place
+	// MaxWaiting is how many more calls wait for a slot when all are taken; zero
+	// means an eighth of MaxCalls, but at most 256, negative means none. A slot
 	// goes to the account that runs the fewest calls, and of its keys to the one
 	// that does. When the queue is full, a caller with fewer calls takes the place
 	// in it of one with more.
 	MaxWaiting int
-	// MaxWait is how long a call waits at the most, and zero means one second. One
-	// that would wait longer, by the pace at which places became free, is refused
-	// at once.
+	// MaxWait is how long a call waits at the most; zero means one second.
 	MaxWait time.Duration
 	// Memory is how much memory in bytes may be in use before new calls are
 	// refused, until a sixteenth of it is free again; zero means the runtime's limit
@@ -59,9 +57,9 @@ func (a *Admission) share() int64 {
 }
 
 func (a *Admission) setDefaults() {
-	const places, queue = 1 << 16, 256
+	const slots, queue = 1 << 16, 256
 	if a.MaxCalls == 0 {
-		a.MaxCalls = places
+		a.MaxCalls = slots
 	}
 	if a.MaxWaiting == 0 {
 		a.MaxWaiting = max(1, min(a.MaxCalls/8, queue))
@@ -179,19 +177,17 @@ var (
 // a slot. While nobody waits, a call costs two counters: of its key and of its
 // account.
 type admissionQueue struct {
-	maxRunning, maxWaiting int           // places in all, and waiting ones; maxRunning < 0 means no bound
-	reservedSlots          int           // of the last places for callers that run few
+	maxRunning, maxWaiting int           // slots in all, and waiting ones; maxRunning < 0 means no bound
+	reservedSlots          int           // of the last slots for callers that run few
 	maxWait                time.Duration // of one who waits
 
-	mu              sync.Mutex
-	running         int
-	accounts        map[string]*callerLoad
-	keys            map[callerKey]*callerLoad
-	removeIdleAt    int // how many keys are counted before the idle ones are forgotten
-	waiting         []*waiter
-	turns           uint64        // places that were handed on
-	lastRelease     time.Time     // when the last place became free, if all were taken
-	releaseInterval time.Duration // the time between two of them, on average
+	mu           sync.Mutex
+	running      int
+	accounts     map[string]*callerLoad
+	keys         map[callerKey]*callerLoad
+	removeIdleAt int // how many keys are counted before the idle ones are forgotten
+	waiting      []*waiter
+	turns        uint64 // slots that were handed on
 }
 
 // callerKey is a key of an account.
@@ -201,7 +197,7 @@ type callerKey struct{ account, key string }
 type callerLoad struct {
 	running int
 	waiting int
-	turn    uint64 // when it last got a place that it had waited for
+	turn    uint64 // when it last got a slot that it had waited for
 }
 
 // slot is the right of one call to run; the zero slot is not held.
@@ -268,17 +264,10 @@ func (s *admissionQueue) grant(p *slot) {
 	p.key.running++
 }
 
-// enqueue adds a call to the queue. It refuses one that would wait for longer than
-// maxWait, by the pace at which slots became free. If the queue is full, a caller
-// with fewer calls evicts one with more.
+// enqueue adds a call to the queue. If the queue is full, a caller with fewer calls
+// evicts one with more.
 func (s *admissionQueue) enqueue(p slot) (*waiter, error) {
-	ahead := 0
-	for _, other := range s.waiting {
-		if !p.before(&other.slot) {
-			ahead++
-		}
-	}
-	if s.releaseInterval*time.Duration(ahead) > s.maxWait || len(s.waiting) >= s.maxWaiting && !s.evict(&p) {
+	if len(s.waiting) >= s.maxWaiting && !s.evict(&p) {
 		return nil, errNoSlot
 	}
 	w := &waiter{p, make(chan error, 1)}
@@ -352,7 +341,6 @@ func (s *admissionQueue) release(p *slot) {
 	p.held = false
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.measureInterval()
 	s.running--
 	p.account.running--
 	p.key.running--
@@ -378,21 +366,6 @@ func (s *admissionQueue) grantNext() bool {
 	s.grant(&w.slot)
 	w.answer <- nil
 	return true
-}
-
-// measureInterval keeps the average time between two releases while all slots are
-// taken.
-func (s *admissionQueue) measureInterval() {
-	if s.maxRunning < 0 || s.running < s.maxRunning-2*s.reservedSlots {
-		s.lastRelease, s.releaseInterval = time.Time{}, 0
-		return
-	}
-	now := time.Now()
-	if !s.lastRelease.IsZero() {
-		// Of a longer gap the places may have been free for the most part.
-		s.releaseInterval += (min(now.Sub(s.lastRelease), 8*s.maxWait) - s.releaseInterval) / 8
-	}
-	s.lastRelease = now
 }
 
 // before is the order of fairness: first the account that runs fewer calls, then
@@ -447,6 +420,6 @@ func (s *admissionQueue) load() Load {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waiting := len(s.waiting)
-	full := s.maxRunning >= 0 && s.running >= s.maxRunning && (waiting >= s.maxWaiting || s.releaseInterval*time.Duration(waiting) > s.maxWait)
+	full := s.maxRunning >= 0 && s.running >= s.maxRunning && waiting >= s.maxWaiting
 	return Load{Running: s.running, Waiting: waiting, Full: full}
 }

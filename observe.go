@@ -566,42 +566,15 @@ func clip(s string) string {
 
 // sanitize cuts a text to so many bytes, and replaces what moves a terminal's
 // cursor, colours it or changes the direction of writing: log handlers escape only
-// some of these characters.
+// some of these characters, but line breaks all of them.
 func sanitize(s string, most int) string {
-	more := ""
-	if len(s) > most {
-		for most > 0 && !utf8.RuneStart(s[most]) {
-			most--
-		}
-		s, more = s[:most], "…"
-	}
-	if isPrintable(s) {
-		return s + more
-	}
 	return strings.Map(func(r rune) rune {
-		if isPrintableRune(r) {
+		switch {
+		case ' ' <= r && r <= '~', r == '\n', r == '\t':
 			return r
+		case r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co):
+			return '?' // which is never longer
 		}
-		return '?' // which is never longer
-	}, s) + more
-}
-
-// isPrintable reports whether a text has nothing to replace.
-func isPrintable(s string) bool {
-	for _, r := range s {
-		if !isPrintableRune(r) {
-			return false
-		}
-	}
-	return true
-}
-
-// isPrintableRune reports whether the log may have a character. Log handlers
-// escape line breaks.
-func isPrintableRune(r rune) bool {
-	switch {
-	case ' ' <= r && r <= '~', r == '\n', r == '\t':
-		return true
-	}
-	return r != utf8.RuneError && !unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co)
+		return r
+	}, word.Truncate(s, most))
 }
