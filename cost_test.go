@@ -144,57 +144,60 @@ func readAll(t *testing.T, r *gateway.Response) (text string) {
 
 func TestARequestIsHeldAtItsBoundAndChargedForWhatItUsed(t *testing.T) {
 	for _, row := range costRows() {
-		t.Run(row.name, func(t *testing.T) {
-			var h *testGateway
-			var held billing.Money
-			not := onlyChat
-			if row.onlyMessages {
-				not = onlyMessages
-			}
-			vendor := speaker{&scriptedUpstream{text: row.answer}, not}
-			up := supporting{vendor, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-				if held = h.balance(t).Held; c.Account != "local" || c.RequestID == "" {
-					t.Errorf("the vendor is asked for account %q, request %q", c.Account, c.RequestID)
-				}
-				return vendor.Do(ctx, c)
-			})}
-			h = newTestGateway(t, up, "10", func(o *gateway.Options) {
-				if row.model != "" {
-					o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{row.model: rates(t, row.price...)})
-				}
-			})
-			q := &gateway.Request{Op: row.op, Body: []byte(row.body)}
-			if row.op == upstream.EditImage {
-				q.Body, q.Form = nil, editForm(t, row.model, strings.Fields(row.body)...).Form
-			}
-			r, err := h.Do(t.Context(), q)
-			if row.status != 0 {
-				if f := fault.From(err); f == nil || f.HTTPStatus() != row.status || h.spent(t, "10") != 0 {
-					t.Errorf("%v, spent %s, want a %d for nothing", err, h.spent(t, "10"), row.status)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			text := readAll(t, r)
-			if r.Stream != nil && (strings.Contains(text, "vendor-m") || strings.Contains(text, "error")) {
-				t.Errorf("stream %q", text)
-			}
-			if row.held != 0 && held != row.held {
-				t.Errorf("held %s, want %s", held, row.held)
-			}
-			if got := h.spent(t, "10"); got != row.cost {
-				t.Errorf("spent %s, want %s", got, row.cost)
-			}
-			if got := r.Header.Get("X-Gateway-Charge"); r.Body != nil && got != row.cost.String() {
-				t.Errorf("X-Gateway-Charge is %s, want %s", got, row.cost)
-			}
-			receipt, err := h.ledger.Receipt(t.Context(), "local", r.ID)
-			if err != nil || receipt.Charge != row.cost || receipt.Reason != billing.ReasonComplete || receipt.Usage.Estimated != row.estimated || row.anomaly && !receipt.Usage.Anomaly {
-				t.Errorf("receipt %+v, %v", receipt, err)
-			}
-		})
+		t.Run(row.name, row.run)
+	}
+}
+
+// run sends the request and looks at the hold, the balance and the receipt.
+func (row costRow) run(t *testing.T) {
+	var h *testGateway
+	var held billing.Money
+	not := onlyChat
+	if row.onlyMessages {
+		not = onlyMessages
+	}
+	vendor := speaker{&scriptedUpstream{text: row.answer}, not}
+	up := supporting{vendor, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		if held = h.balance(t).Held; c.Account != "local" || c.RequestID == "" {
+			t.Errorf("the vendor is asked for account %q, request %q", c.Account, c.RequestID)
+		}
+		return vendor.Do(ctx, c)
+	})}
+	h = newTestGateway(t, up, "100", func(o *gateway.Options) {
+		if row.model != "" {
+			o.Models, o.MP3, o.Prices = nil, &doubler{}, billing.NewPriceList(map[string]*billing.Price{row.model: rates(t, row.price...)})
+		}
+	})
+	q := &gateway.Request{Op: row.op, Body: []byte(row.body)}
+	if row.op == upstream.EditImage {
+		q.Body, q.Form = nil, editForm(t, row.model, strings.Fields(row.body)...).Form
+	}
+	r, err := h.Do(t.Context(), q)
+	if row.status != 0 {
+		if f := fault.From(err); f == nil || f.HTTPStatus() != row.status || h.spent(t, "100") != 0 {
+			t.Errorf("%v, spent %s, want a %d for nothing", err, h.spent(t, "100"), row.status)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := readAll(t, r)
+	if r.Stream != nil && (strings.Contains(text, "vendor-m") || strings.Contains(text, "error")) {
+		t.Errorf("stream %q", text)
+	}
+	if row.held != 0 && held != row.held {
+		t.Errorf("held %s, want %s", held, row.held)
+	}
+	if got := h.spent(t, "100"); got != row.cost {
+		t.Errorf("spent %s, want %s", got, row.cost)
+	}
+	if got := r.Header.Get("X-Gateway-Charge"); r.Body != nil && got != row.cost.String() {
+		t.Errorf("X-Gateway-Charge is %s, want %s", got, row.cost)
+	}
+	receipt, err := h.ledger.Receipt(t.Context(), "local", r.ID)
+	if err != nil || receipt.Charge != row.cost || receipt.Reason != billing.ReasonComplete || receipt.Usage.Estimated != row.estimated || row.anomaly && !receipt.Usage.Anomaly {
+		t.Errorf("receipt %+v, %v", receipt, err)
 	}
 }
 

@@ -163,25 +163,25 @@ func watched(t *testing.T, tokens int, pause time.Duration, spare bool) []int64 
 	return meter.noted
 }
 
-func TestAStreamIsCheckpointedWhenAThousandTokensAreNew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		if diff := cmp.Diff([]int64{1_000, 2_000}, watched(t, 2_500, 0, true)); diff != "" {
-			t.Error(diff)
-		}
-	})
-}
-
-func TestASlowStreamIsCheckpointedEveryTwoSecondsIfTheMeterHasTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		if diff := cmp.Diff([]int64{5, 9, 13}, watched(t, 14, 500*time.Millisecond, true)); diff != "" {
-			t.Error(diff)
-		}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		if noted := watched(t, 14, 500*time.Millisecond, false); noted != nil {
-			t.Errorf("a busy meter was told of %d", noted)
-		}
-	})
+func TestAStreamIsCheckpointedByTokensAndIfTheMeterHasTimeByTheClock(t *testing.T) {
+	for name, row := range map[string]struct {
+		tokens int
+		pause  time.Duration
+		spare  bool
+		want   []int64
+	}{
+		"a thousand tokens are new":               {2_500, 0, true, []int64{1_000, 2_000}},
+		"two seconds are over":                    {14, 500 * time.Millisecond, true, []int64{5, 9, 13}},
+		"two seconds are over, the meter is busy": {14, 500 * time.Millisecond, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if diff := cmp.Diff(row.want, watched(t, row.tokens, row.pause, row.spare)); diff != "" {
+					t.Error(diff)
+				}
+			})
+		})
+	}
 }
 
 // newEstimateGateway is a gateway over an upstream that must not be asked.
