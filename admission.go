@@ -34,12 +34,12 @@ type Admission struct {
 	// Memory is how much memory in bytes may be in use before new calls are
 	// refused, until a sixteenth of it is free again; zero means the runtime's limit
 	// (GOMEMLIMIT) if it has one, less a sixteenth for garbage; negative means that
-	// nobody looks. Request bodies may take a quarter of it or 64 MiB, whichever is
+	// memory has no bound. Request bodies may take a quarter of it or 64 MiB, whichever is
 	// more, as long as that much of it is free without them, of which one account may
 	// have three times as much as it leaves free for the others; large answers as much
-	// again, of which those that find no room are read when there is some.
+	// again, of which those that get no memory are read when some is free.
 	Memory int64
-	// InUse tells the memory in use; nil means what the runtime's last collection
+	// InUse is the memory in use; nil means what the runtime's last collection
 	// found alive, the stacks, and the runtime's account of them, or all that it
 	// holds where that is more than its limit and a thirty-second. It is asked at
 	// most ten times a second, by one caller at a time.
@@ -47,7 +47,7 @@ type Admission struct {
 }
 
 // share is the part of the memory that large requests may take, and as much again
-// large answers; 0 if nobody looks.
+// large answers; 0 if memory has no bound.
 func (a *Admission) share() int64 {
 	const least = 64 << 20
 	if a.Memory <= 0 {
@@ -86,13 +86,13 @@ func newAdmissionController(a Admission, now func() time.Time) *admissionControl
 	d := &admissionController{maxBodies: a.share()}
 	d.memory.init(a, now)
 	if d.maxBodies > 0 {
-		d.answers.available = d.bodyRoom
+		d.answers.available = d.freeForBodies
 	}
 	return d
 }
 
-// bodyRoom is how many bytes of large bodies may be in memory now.
-func (d *admissionController) bodyRoom() int64 { return min(d.maxBodies, d.memory.free()) }
+// freeForBodies is how many bytes of large bodies may be in memory now.
+func (d *admissionController) freeForBodies() int64 { return min(d.maxBodies, d.memory.free()) }
 
 // takeSlot takes a slot among the running calls, which release gives back. It waits
 // a moment for one; its error is a 503 that says to try again. Later calls do
@@ -121,7 +121,7 @@ func (x *exchange) reserveMemory(n int64) error {
 	if d.maxBodies == 0 {
 		return nil
 	}
-	if !d.bodies.Take(x.principal.Account, n, d.bodyRoom()) {
+	if !d.bodies.Take(x.principal.Account, n, d.freeForBodies()) {
 		d.refused.Add(1)
 		return errNoMemory
 	}
@@ -129,9 +129,9 @@ func (x *exchange) reserveMemory(n int64) error {
 	return nil
 }
 
-// hasMemory is a 503 where a body of n bytes would find no room now.
+// hasMemory is a 503 where a body of n bytes would get no memory now.
 func (x *exchange) hasMemory(n int64) error {
-	if d := x.g.admission; d.maxBodies != 0 && n > 0 && n <= d.maxBodies && !d.bodies.Fits(x.principal.Account, n, d.bodyRoom()) {
+	if d := x.g.admission; d.maxBodies != 0 && n > 0 && n <= d.maxBodies && !d.bodies.Fits(x.principal.Account, n, d.freeForBodies()) {
 		d.refused.Add(1)
 		return errNoMemory
 	}
@@ -174,7 +174,7 @@ var (
 )
 
 // admissionQueue limits how many calls run at once, and keeps those that wait for
-// a slot. While nobody waits, a call costs two counters: of its key and of its
+// a slot. While none waits, a call costs two counters: of its key and of its
 // account.
 type admissionQueue struct {
 	maxRunning, maxWaiting int           // slots in all, and waiting ones; maxRunning < 0 means no bound
@@ -209,7 +209,7 @@ type slot struct {
 // waiter is a call in the queue.
 type waiter struct {
 	slot
-	answer chan error // has room for the one answer
+	answer chan error // with a buffer for the one answer
 }
 
 func newAdmissionQueue(a Admission) *admissionQueue {

@@ -53,7 +53,7 @@ func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply
 // limitedReader reads one whole answer up to a limit, within the memory budget.
 type limitedReader struct {
 	limit  int64         // bytes
-	budget *memoryBudget // where it takes room as soon as it is not small; nil if it may not be
+	budget *memoryBudget // where it reserves bytes as soon as it is not small; nil if it may not be
 	now    func() time.Time
 
 	reservation *reservation // nil while it is small
@@ -94,10 +94,10 @@ func (in *limitedReader) fill(ctx context.Context, buf *bytes.Buffer, body io.Re
 		if buf.Available() < bytes.MinRead {
 			growBuffer(buf, in.limit)
 		}
-		room := buf.AvailableBuffer()
-		room = room[:min(int64(cap(room)), in.allowed-n)]
-		more, err := body.Read(room)
-		buf.Write(room[:more]) // which is where it lies
+		free := buf.AvailableBuffer()
+		free = free[:min(int64(cap(free)), in.allowed-n)]
+		more, err := body.Read(free)
+		buf.Write(free[:more]) // which is where it lies
 		n += int64(more)
 		if err == io.EOF {
 			return n, nil
@@ -205,7 +205,7 @@ func badGateway(message string, cause error) *fault.Error {
 // partsAtOnce is how many parts of one request are with upstreams at a time.
 const partsAtOnce = 4
 
-// partPatience is how long a part waits for a place at a channel: those of one
+// partPatience is how long a part waits for a slot of a channel: those of one
 // request may be more than a channel takes at once.
 const partPatience = 10 * time.Second
 

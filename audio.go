@@ -261,7 +261,7 @@ func (v *speechStream) sentCharacters() int64 {
 // accept checks the beginning of an answer. What fails here costs nothing, and may
 // be asked of another channel.
 func (v *speechStream) accept(_ context.Context, r *upstream.Reply) (*upstream.Reply, error) {
-	const enough = 12 // bytes, to tell WAV by
+	const enough = 12 // bytes, by which WAV is known
 	start := make([]byte, 512)
 	n, err := io.ReadAtLeast(r.Body, start, enough)
 	start = start[:n]

@@ -177,7 +177,7 @@ type call struct {
 	hold    billing.Hold
 	held    bool              // the hold is not settled yet
 	used    int64             // tokens that were settled
-	failed  []billing.Attempt // that nobody but the operator pays for
+	failed  []billing.Attempt // that the operator pays for
 	with    []billing.Record  // beside the outcome, in the same transaction
 	channel string
 	only    string // the channel that is asked; empty for any that serves the model
@@ -367,7 +367,7 @@ func noCounter(err error) bool {
 // refuse settles a call that no upstream answered, and returns the client's error.
 // It costs nothing, unless the client disconnected: then it pays for what the
 // upstream was asked for. If it used an idempotency key, that is kept without an
-// answer, so that nobody pays twice.
+// answer, so that a duplicate is not charged.
 func (c *call) refuse(err error) error {
 	var used billing.Usage
 	var answer *idempotency.Record
@@ -378,12 +378,12 @@ func (c *call) refuse(err error) error {
 	if !used.IsZero() {
 		c.channel, answer = c.lastChannel(), c.x.answerRecord(nil, nil)
 	}
-	_ = c.settle(used, reason, answer) // logged and queued there; the client is told why the call failed
+	_ = c.settle(used, reason, answer) // logged and queued there; the client gets why the call failed
 	return clientErr
 }
 
-// failure is why a call ends whose answer failed with err, and what its client is
-// told. If its context has ended, that is the reason, and err only what followed.
+// failure is why a call ends whose answer failed with err, and the error that its client
+// gets. If its context has ended, that is the reason, and err only what followed.
 func (c *call) failure(err error) (reason string, clientErr error) {
 	cause := context.Cause(c.ctx)
 	switch {
@@ -434,8 +434,7 @@ func (c *call) close() {
 	c.x.g.calls.remove(c.x)
 }
 
-// releaseLease tells the limiter how many tokens were used, and that the call does
-// not run any more.
+// releaseLease ends the limiter's lease, with the tokens that were used.
 func (c *call) releaseLease() {
 	if c.lease == nil {
 		return

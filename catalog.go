@@ -305,7 +305,7 @@ func (m Model) outputBound(own int64) int64 {
 func (g *Gateway) Price(model string) *billing.Price { return g.routes.Load().prices.Price(model) }
 
 // ListsAllModels reports whether [Gateway.Models] lists every model that can be called:
-// no channel passes on ids that nobody wrote down.
+// no channel passes on ids that the configuration does not name.
 func (g *Gateway) ListsAllModels() bool {
 	return !slices.ContainsFunc(g.routes.Load().router.Channels(), func(c router.ChannelInfo) bool {
 		return slices.Contains(c.Models, "*")
@@ -374,5 +374,5 @@ func (g *Gateway) principal(ctx context.Context) (*auth.Principal, error) {
 	return nil, fault.New(fault.Unauthorized, "No principal in the context. Put one there with auth.NewContext, or send the key as \"Authorization: Bearer sk-…\".")
 }
 
-// local is who calls where nobody asks.
+// local is the caller where there is no Authenticator.
 var local = auth.Principal{Account: "local", Key: "local", Name: "local"}

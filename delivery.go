@@ -34,8 +34,8 @@ type delivery struct {
 
 // source is what a delivery needs of a Stream or an Audio at a bad end. mu is held.
 type source interface {
-	// breakOff ends what makes the answer, after which the client is told err, and
-	// returns what a duplicate gets.
+	// breakOff ends what makes the answer, of which the client gets err, and returns
+	// what a duplicate gets.
 	breakOff(err error) *idempotency.Record
 	// used is what is charged of an answer that was broken off: what was delivered,
 	// and if the client has gone what the vendor was asked for.
@@ -74,7 +74,7 @@ func (d *delivery) leave() {
 }
 
 // fail ends the answer badly, unless it has ended: what was delivered is charged. It
-// returns what the client is told. mu is held.
+// returns the error that the client gets. mu is held.
 func (d *delivery) fail(err error) error {
 	if d.ended {
 		return d.err

@@ -13,7 +13,7 @@ import (
 // drains are the streams that are read to their end after their clients
 // disconnected. That is done for channels whose vendor bills a cancelled stream in
 // full, and for models that reason without showing it, since only the last usage
-// tells what they cost. Their number is limited, and no account has all of it; a
+// says what they cost. Their number is limited, and no account has all of it; a
 // stream above the limit is cancelled and its usage estimated.
 type drains struct {
 	most  int64

@@ -32,7 +32,7 @@ type Estimate struct {
 	PriceVersion string
 }
 
-// Estimate reads and checks a request as [Gateway.Do] does, and tells what it would
+// Estimate reads and checks a request as [Gateway.Do] does, and returns what it would
 // cost at the prices of this moment. It counts as a request, unless it follows one.
 // Every error is the *fault.Error that Do would have failed with before the account
 // and an upstream were asked.

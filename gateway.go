@@ -164,7 +164,7 @@ type Backlog struct {
 	Streams  int // running calls whose answers stream
 	Captures int // settlements that were not durable when their calls ended, and are tried again
 	Steps    int // steps of videos that the store has not taken yet
-	Tasks    int // open tasks of videos that Run looks after in this process
+	Tasks    int // open tasks of videos that Run polls in this process
 	Waiters  int // callers who wait for the end of a video, of VideoOptions.MaxWaiting
 }
 

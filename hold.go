@@ -85,7 +85,7 @@ func (s *Stream) meterFailed(err error) {
 	s.c.x.g.options.Logger.Error("extending a hold failed", "request_id", s.c.x.id, "error", clip(err.Error()))
 }
 
-// saveCheckpoint tells the meter what was consumed, and extends the hold by more.
+// saveCheckpoint records what was consumed with the meter, and extends the hold by more.
 func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 	defer guard(&err)
 	s.saved, s.savedAt = s.tap.Output(), s.lastSent
@@ -253,7 +253,7 @@ func pays(p *billing.Price, money billing.Money, input, limit int64) int64 {
 }
 
 // timeoutContext is the context of a hold or of a settlement. It ends after a time
-// of its own; the timer starts when somebody first asks for its end, which a
+// of its own; the timer starts when its end is first asked for, which a
 // ledger in memory never does.
 type timeoutContext struct {
 	context.Context // without the call's end

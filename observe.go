@@ -23,33 +23,33 @@ import (
 //
 // The functions are called on the request's own way and must not block. They are
 // called by many goroutines at the same time. What they are given must not be
-// changed. A panic of theirs is logged, and does no harm to the request. None is
-// told a prompt, an answer, a key or a vendor's text, but for the words, keys masked,
+// changed. A panic of theirs is logged, and does no harm to the request. None gets
+// a prompt, an answer, a key or a vendor's text, but for the words, keys masked,
 // with which a vendor refuses the operator's own key or account: an operator has to
 // see them (RequestEvent.Error, AttemptEvent.Error).
 type Observer struct {
-	// Start is told that a request begins, when nothing is known of it but its id
+	// Start is called when a request begins, of which nothing is known of it but its id
 	// and the time. The request goes on with the context that it returns: ctx, or
 	// one made of it that carries a span. End, Attempt and Attempted are given
 	// contexts made of that one.
 	Start func(ctx context.Context, id string, at time.Time) context.Context
-	// Attempt is told that a channel is about to be asked. The attempt goes on with
+	// Attempt is called before a channel is asked. The attempt goes on with
 	// the context that it returns: headers in it travel to the vendor
 	// ([upstream.WithWire]). Code, Status, Error and Duration are not known yet.
 	Attempt func(ctx context.Context, a AttemptEvent) context.Context
-	// Attempted is told how the attempt went, with the context that Attempt
+	// Attempted gets how the attempt went, with the context that Attempt
 	// returned: the answer was accepted, or refused. An accepted stream goes on
 	// until End.
 	Attempted func(ctx context.Context, a AttemptEvent)
-	// End is told of every request once, when it is over and its money is settled.
+	// End gets every request once, when it is over and its money is settled.
 	// Without a Start before, ctx is the caller's.
 	End func(ctx context.Context, f *RequestEvent)
-	// Event is told of what happens beside requests, in the background mostly.
+	// Event gets what happens beside requests, in the background mostly.
 	Event func(ctx context.Context, e Event)
 }
 
 // RequestEvent are what is known of a request when it has ended: what the log line
-// tells, in types.
+// has, in types.
 type RequestEvent struct {
 	// ID is the request's id, and ClientID the caller's own, which is any text.
 	ID, ClientID string
@@ -143,7 +143,7 @@ type TaskMoved struct {
 	// Receipt is what the video cost; nil before its task has ended.
 	Receipt *billing.Receipt
 	// Late says that the video was made after its task had expired: the operator
-	// pays for it, and nobody gets it.
+	// pays for it, and no client gets it.
 	Late bool
 }
 
@@ -173,7 +173,7 @@ type CaptureRetried struct {
 	State string
 	Tries int
 	Code  fault.Code // of the failure; empty if it is settled
-	// Receipt is what the request cost, which its RequestEvent could not tell; nil unless
+	// Receipt is what the request cost, which its RequestEvent could not have; nil unless
 	// it is settled. Listed says of its model what that of RequestEvent does.
 	Receipt *billing.Receipt
 	Listed  bool
@@ -204,7 +204,7 @@ func (g *Gateway) emitCapture(ctx context.Context, p pendingSettlement, state st
 	g.observers.emit(ctx, e)
 }
 
-// emitNoticeTried tells of a try to deliver a webhook.
+// emitNoticeTried reports a try to deliver a webhook.
 func (g *Gateway) emitNoticeTried(ctx context.Context, t webhook.Attempt) {
 	g.observers.emit(ctx, NoticeTried{
 		ID: t.Delivery.ID, Account: t.Delivery.Account, Outcome: string(t.Outcome), Status: t.Status,
@@ -212,7 +212,7 @@ func (g *Gateway) emitNoticeTried(ctx context.Context, t webhook.Attempt) {
 	})
 }
 
-// emitTaskMoved tells of a task's step.
+// emitTaskMoved reports a task's step.
 func (v *videos) emitTaskMoved(ctx context.Context, from video.State, t *video.Task, r *billing.Receipt, late bool) {
 	v.g.observers.emit(ctx, TaskMoved{
 		Task: t.ID, RequestID: t.RequestID, Account: t.Account, Key: t.Key, Model: t.Model, Channel: t.Channel, Listed: v.g.routes.Load().lists(t.Model),
@@ -319,7 +319,7 @@ func newAttempt(id string, op upstream.Op, a upstream.Attempt) AttemptEvent {
 
 type exchangeContext struct{}
 
-// withObserver tells the Observer that the exchange begins, unless it knows, and
+// withObserver reports the beginning of the exchange, unless that was done, and
 // returns the context of what follows: it ends with ctx, and has the Observer's
 // values, whether or not ctx was made of what the Observer returned.
 func (x *exchange) withObserver(ctx context.Context) context.Context {
@@ -374,8 +374,8 @@ func (x *exchange) markFirstByte(now time.Time) {
 	}
 }
 
-// requestEvent is what is known of the exchange at its end. e is what the client
-// was told; nil if all went well.
+// requestEvent is what is known of the exchange at its end. e is the client's
+// error; nil if all went well.
 func (x *exchange) requestEvent(now time.Time, status int, e *fault.Error) RequestEvent {
 	r := &x.record
 	f := RequestEvent{
@@ -459,9 +459,9 @@ func (x *exchange) log(ctx context.Context, f *RequestEvent) {
 	}
 	// Without the Logger's own methods, which look up who calls: it is always here.
 	line := slog.NewRecord(f.Started.Add(f.Duration), level, "request", 0)
-	var room [24]slog.Attr
-	line.AddAttrs(append(f.attrs(room[:0], x.record.charge), slog.Float64("ms", float64(f.Duration.Microseconds())/1000))...)
-	_ = log.Handle(ctx, line) // as a Logger does: there is nobody to tell
+	var buf [24]slog.Attr
+	line.AddAttrs(append(f.attrs(buf[:0], x.record.charge), slog.Float64("ms", float64(f.Duration.Microseconds())/1000))...)
+	_ = log.Handle(ctx, line) // as a Logger does, which ignores the error
 }
 
 // attrs appends the fields of the log line. None of them is a client's text but

@@ -64,7 +64,7 @@ type Request struct {
 }
 
 // Response is the answer to a [Request]. Beside an error it has the ID only, and its
-// methods tell what was known when the request failed. Call End in any case.
+// methods have what was known when the request failed. Call End in any case.
 //
 // One of Body, Stream and Audio has the answer. A Response is not safe for
 // concurrent use, but for ReserveMemory.
@@ -220,7 +220,7 @@ func (r *Response) Receipt() (billing.Receipt, bool) {
 }
 
 // Admit takes a slot among the running calls, for which it waits a moment, and
-// reports whether a body of so many bytes, if that is known, would find room in
+// reports whether a body of so many bytes, if that is known, would fit in
 // memory. Do takes the slot too: Request.Read takes it before it reads a body, so
 // that one that is refused costs nothing. The error is a 503, and a 401 where the
 // caller is not known.
@@ -236,7 +236,7 @@ func (r *Response) Admit(ctx context.Context, bytes int64) error {
 
 // ReserveMemory counts n more bytes of the request's body, which lie in memory until End,
 // or until a stream of it has begun. It is for large ones: the first 64 KiB are
-// part of any call. Its error is a 503: there is no room for them now, or the
+// part of any call. Its error is a 503: there is no memory for them now, or the
 // account has so much of it that the rest is for others; and a 401 where the caller is
 // not known.
 func (r *Response) ReserveMemory(n int64) error {
@@ -262,7 +262,7 @@ func (r *Response) Release() {
 }
 
 // End closes Stream or Audio, gives everything back, writes the request's one log
-// line and tells the Observer. A stream that was not read to its end is settled as one
+// line and calls the Observers. A stream that was not read to its end is settled as one
 // whose client left, which may take half a minute where the channel drains. err is what
 // the client was sent; nil if all went well. status is the HTTP status, 0 in process.
 // Later calls do nothing.
@@ -308,7 +308,7 @@ type exchange struct {
 	claimed     *claim        // the idempotency key that this request holds open
 }
 
-// record is what the log line tells besides the exchange itself.
+// record is what the log line has besides the exchange itself.
 type record struct {
 	op          upstream.Op
 	model       string
@@ -316,7 +316,7 @@ type record struct {
 	attempts    []upstream.Attempt
 	receipt     *billing.Receipt // nil until it is settled
 	charge      string           // of the receipt
-	clientGone  bool             // the client hung up
+	clientGone  bool             // the client disconnected
 	replayed    bool             // the answer is an earlier request's
 	first       [1]upstream.Attempt
 	firstByteAt time.Duration // until the first of a stream or of audio was there

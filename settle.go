@@ -50,7 +50,7 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 }
 
 // settleLater leaves a settlement that did not become durable in time to Run, and
-// returns the 503 that the client gets. A whole answer that nobody gets then, since
+// returns the 503 that the client gets. A whole answer that no client gets then, since
 // no duplicate can have it either, is released instead of captured, and its key
 // freed: the client pays nothing, the operator bears it. If its capture was committed
 // all the same, and only the reply was lost, the release finds it settled and changes

@@ -45,7 +45,7 @@ type Stream struct {
 const batch = 32 << 10
 
 // newStream prepares the stream before the upstream is asked, so that a client
-// hears something while it waits.
+// gets something while it waits.
 func newStream(c *call) *Stream {
 	now := c.x.g.options.Now()
 	s := &Stream{delivery: delivery{c: c}, tap: c.op.tap(c.op), lastSent: now, savedAt: now, extension: c.model.HoldTokens}
@@ -76,7 +76,7 @@ func (s *Stream) begin(accepted *events, maxOutput int64) {
 	}
 }
 
-// dropRequest releases the request, which nobody sends again: a stream may live
+// dropRequest releases the request, which is not sent again: a stream may live
 // for minutes, and its prompt may have megabytes.
 func (s *Stream) dropRequest() {
 	if s.c.op.summarize != nil {
@@ -86,7 +86,7 @@ func (s *Stream) dropRequest() {
 }
 
 // sendHeartbeat runs on the heartbeat's timer. The timer is not reset for every
-// event: it looks how long ago the last one was, and sleeps on.
+// event: it checks how long ago the last one was, and waits on.
 func (s *Stream) sendHeartbeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +195,7 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 		s.finish(billing.ReasonBalanceEnded)
 	case s.lost != nil:
 		_ = s.fail(s.lost)
-	case s.gone: // it is read on, and nobody takes it
+	case s.gone: // it is read on without its client
 		s.copyOut()
 		s.out, s.copiedOut = s.out[:0], 0
 		return true
