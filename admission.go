@@ -115,29 +115,6 @@ func (x *exchange) takeSlot(ctx context.Context) error {
 	return fault.From(err)
 }
 
-// reserveMemory counts n more bytes of the request's body; see [Response.ReserveMemory].
-func (x *exchange) reserveMemory(n int64) error {
-	d := x.g.admission
-	if d.maxBodies == 0 {
-		return nil
-	}
-	if !d.bodies.Take(x.principal.Account, n, d.freeForBodies()) {
-		d.refused.Add(1)
-		return errNoMemory
-	}
-	x.bodyBytes += n
-	return nil
-}
-
-// hasMemory is a 503 where a body of n bytes would get no memory now.
-func (x *exchange) hasMemory(n int64) error {
-	if d := x.g.admission; d.maxBodies != 0 && n > 0 && n <= d.maxBodies && !d.bodies.Fits(x.principal.Account, n, d.freeForBodies()) {
-		d.refused.Add(1)
-		return errNoMemory
-	}
-	return nil
-}
-
 // release gives back the slot and the memory of body and answer. Later calls do
 // nothing.
 func (x *exchange) release() {

@@ -44,7 +44,7 @@ func (c *call) speak(req *speechapi.Request) (*Response, error) {
 	mp3 := c.x.g.options.MP3
 	v := newSpeechStream(c, req, mp3.Ready())
 	if v.want == speech.MP3 && v.mp3 == nil {
-		if err := c.x.reserveMemory(encoderMemory); err != nil {
+		if err := c.x.response.ReserveMemory(encoderMemory); err != nil {
 			return nil, c.refuse(err)
 		}
 	}

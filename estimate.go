@@ -43,7 +43,7 @@ func (g *Gateway) Estimate(ctx context.Context, q *Request) (_ Estimate, err err
 			g.closeForm(x, q.Form)
 		}
 		if q.Follows == nil {
-			x.end(0, err)
+			x.response.End(0, err)
 		}
 	}()
 	defer guard(&err)

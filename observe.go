@@ -402,27 +402,21 @@ func (x *exchange) requestEvent(now time.Time, status int, e *fault.Error) Reque
 	if !r.replayed {
 		f.Receipt = r.receipt
 	}
-	x.addAttempts(&f)
-	return f
-}
-
-// addAttempts adds the attempts to the event. Without an observer a single attempt
-// that went well is left out.
-func (x *exchange) addAttempts(f *RequestEvent) {
-	n := len(x.record.attempts)
-	f.Listed = x.observed() && x.routes.lists(x.record.model)
+	f.Listed = x.observed() && x.routes.lists(r.model)
+	n := len(r.attempts)
 	if n == 0 {
-		return
+		return f
 	}
-	last := &x.record.attempts[n-1]
+	last := &r.attempts[n-1]
 	f.Channel = last.Channel
 	if n == 1 && last.Err == nil && !x.observed() {
-		return
+		return f // which the log line does not name
 	}
 	f.Attempts = make([]AttemptEvent, n)
-	for i, a := range x.record.attempts {
-		f.Attempts[i] = newAttempt(x.id, x.record.op, a)
+	for i, a := range r.attempts {
+		f.Attempts[i] = newAttempt(x.id, r.op, a)
 	}
+	return f
 }
 
 // lists reports whether the id is named by a channel, the operator or a built-in

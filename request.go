@@ -225,13 +225,19 @@ func (r *Response) Receipt() (billing.Receipt, bool) {
 // that one that is refused costs nothing. The error is a 503, and a 401 where the
 // caller is not known.
 func (r *Response) Admit(ctx context.Context, bytes int64) error {
-	if r.x.principal == nil {
+	x := r.x
+	if x.principal == nil {
 		return errUnknownCaller
 	}
-	if err := r.x.takeSlot(ctx); err != nil {
+	if err := x.takeSlot(ctx); err != nil {
 		return err
 	}
-	return r.x.hasMemory(bytes)
+	d := x.g.admission
+	if d.maxBodies != 0 && bytes > 0 && bytes <= d.maxBodies && !d.bodies.Fits(x.principal.Account, bytes, d.freeForBodies()) {
+		d.refused.Add(1)
+		return errNoMemory
+	}
+	return nil
 }
 
 // ReserveMemory counts n more bytes of the request's body, which lie in memory until End,
@@ -240,10 +246,18 @@ func (r *Response) Admit(ctx context.Context, bytes int64) error {
 // account has so much of it that the rest is for others; and a 401 where the caller is
 // not known.
 func (r *Response) ReserveMemory(n int64) error {
-	if r.x.principal == nil {
+	x, d := r.x, r.x.g.admission
+	switch {
+	case x.principal == nil:
 		return errUnknownCaller
+	case d.maxBodies == 0:
+		return nil
+	case !d.bodies.Take(x.principal.Account, n, d.freeForBodies()):
+		d.refused.Add(1)
+		return errNoMemory
 	}
-	return r.x.reserveMemory(n)
+	x.bodyBytes += n
+	return nil
 }
 
 // errUnknownCaller is the 401 of a response whose request was refused before its
@@ -276,12 +290,27 @@ func (r *Response) End(status int, err error) {
 	if r.Audio != nil {
 		_ = r.Audio.Close() // it returns nil
 	}
-	r.x.end(status, err)
+	x := r.x
+	if x.ended {
+		return
+	}
+	x.ended = true
+	x.release()
+	e := x.requestEvent(x.g.options.Now(), status, fault.From(err))
+	x.log(x.ctx, &e)
+	if x.observed() {
+		x.g.observers.end(x.ctx, e)
+	}
 }
 
 // AppendError appends the event that ends a broken stream of the request, in the
 // form of its operation.
-func (r *Response) AppendError(dst []byte, err error) []byte { return r.x.appendError(dst, err) }
+func (r *Response) AppendError(dst []byte, err error) []byte {
+	if r.x.record.op == upstream.Messages {
+		return messagesapi.ErrorEvent(dst, r.x.id, fault.From(err))
+	}
+	return appendErrorEvent(dst, err)
+}
 
 // exchange is one request from its id to its log line. It owns the slot and the
 // memory of request and answer, which stay until the answer is written.
@@ -339,11 +368,6 @@ func (x *exchange) respond(r Response) *Response {
 	return to
 }
 
-// addAttempt notes an attempt of the router.
-func (x *exchange) addAttempt(a upstream.Attempt) {
-	x.record.attempts = append(x.record.attempts, a)
-}
-
 // authenticate finds the principal: that in ctx, or that of the token. It fails
 // with a 401 or a 403; an error of the Authenticator's store never looks like a
 // wrong key.
@@ -371,28 +395,6 @@ func (x *exchange) countRequest(ctx context.Context) (err error) {
 	defer x.spent(&x.record.phases.Admit, x.clock())
 	x.limits, err = x.g.options.Limiter.Request(ctx, x.principal)
 	return storeError(err)
-}
-
-// end is [Response.End] but for the stream and the audio.
-func (x *exchange) end(status int, err error) {
-	if x.ended {
-		return
-	}
-	x.ended = true
-	x.release()
-	f := x.requestEvent(x.g.options.Now(), status, fault.From(err))
-	x.log(x.ctx, &f)
-	if x.observed() {
-		x.g.observers.end(x.ctx, f)
-	}
-}
-
-// appendError appends the error event in the form of the exchange's operation.
-func (x *exchange) appendError(dst []byte, err error) []byte {
-	if x.record.op == upstream.Messages {
-		return messagesapi.ErrorEvent(dst, x.id, fault.From(err))
-	}
-	return appendErrorEvent(dst, err)
 }
 
 // appendErrorEvent appends the error in OpenAI's form: `error` is the first key,

@@ -323,7 +323,7 @@ func (q *settlementQueue) retry(ctx context.Context, account string, slots chan 
 // together with what its vendor may bill (billable, asked only then): the operator
 // bears that, unless the client has disconnected and pays for it.
 func (c *call) recordAttempt(a upstream.Attempt, billable func() billing.Usage) {
-	c.x.addAttempt(a)
+	c.x.record.attempts = append(c.x.record.attempts, a)
 	if a.Err == nil {
 		return
 	}

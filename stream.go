@@ -247,7 +247,7 @@ func (s *Stream) breakOff(err error) *idempotency.Record {
 	}
 	s.whole = len(s.out)
 	if !s.gone || s.c.x.claimed != nil {
-		s.out = s.c.x.appendError(s.out, err)
+		s.out = s.c.x.response.AppendError(s.out, err)
 	}
 	return s.record()
 }
@@ -279,7 +279,7 @@ func (s *Stream) used() billing.Usage {
 // withhold replaces the last event by the error's.
 func (s *Stream) withhold(err error) {
 	if !s.gone {
-		s.out = s.c.x.appendError(s.out[:s.whole], err)
+		s.out = s.c.x.response.AppendError(s.out[:s.whole], err)
 	}
 }
 

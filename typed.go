@@ -81,7 +81,7 @@ func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*m
 // *fault.Error.
 func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (_ *messages.Count, err error) {
 	x, result, err := g.runTyped(ctx, encoding(req, messagesapi.EncodeCount, newCount))
-	defer func() { x.end(0, err) }()
+	defer func() { x.response.End(0, err) }()
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ type outcome struct {
 // the same.
 func answered[R any](ctx context.Context, g *Gateway, form string, encode encoder, typed func(outcome) *R) (_ *R, err error) {
 	x, result, err := g.runTyped(ctx, encode)
-	defer func() { x.end(0, err) }()
+	defer func() { x.response.End(0, err) }()
 	if err != nil {
 		return nil, err
 	}
@@ -202,10 +202,10 @@ func answered[R any](ctx context.Context, g *Gateway, form string, encode encode
 func (x *exchange) source(result *Response, err error) (chat.Source, error) {
 	switch {
 	case err != nil:
-		x.end(0, err)
+		x.response.End(0, err)
 		return nil, err
 	case result.Replayed:
-		x.end(0, nil)
+		x.response.End(0, nil)
 		return newReplayed(result.Body, *x.record.receipt), nil
 	case result.Audio != nil:
 		return typedSource{result.Audio, &result.Audio.delivery}, nil
@@ -231,7 +231,7 @@ type typedSource struct {
 // Close ends the answer and writes the log line.
 func (s typedSource) Close() error {
 	err := s.Source.Close()
-	s.delivery.c.x.end(0, s.delivery.Err())
+	s.delivery.c.x.response.End(0, s.delivery.Err())
 	return err
 }
 
