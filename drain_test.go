@@ -382,6 +382,12 @@ var wholeAnswers = map[upstream.Op]string{
 	upstream.GenerateImage: threeLinks, upstream.EditImage: edited,
 }
 
+// streamedAnswers are those to the others.
+var streamedAnswers = map[upstream.Op]string{
+	upstream.ChatCompletion: recorded(usageChunk(20, 30)), upstream.Messages: strings.Join(told, ""),
+	upstream.GenerateImage: "event: image_generation.completed\ndata: {\"type\":\"image_generation.completed\",\"b64_json\":\"aGk=\"}\n\n",
+}
+
 // start sends the request.
 func (l *leaving) start(ctx context.Context, t *testing.T, h *testGateway, key string) (*gateway.Response, error) {
 	t.Helper()
@@ -393,7 +399,7 @@ func (l *leaving) start(ctx context.Context, t *testing.T, h *testGateway, key s
 }
 
 // over is a gateway whose one channel, "c0", asks up for the request's model.
-func (l *leaving) over(t *testing.T, up upstream.Upstream) *testGateway {
+func (l *leaving) over(t *testing.T, up upstream.Upstream, edit ...func(*gateway.Options)) *testGateway {
 	t.Helper()
 	routing, err := router.New([]router.Channel{{Name: "c0", Upstream: up, Models: map[string]string{l.model: l.model}}}, router.Options{})
 	if err != nil {
@@ -402,7 +408,51 @@ func (l *leaving) over(t *testing.T, up upstream.Upstream) *testGateway {
 	return newTestGateway(t, routing, "10", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: flash, Batch: 23}}
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, l.price...)})
+		for _, e := range edit {
+			e(o)
+		}
 	})
+}
+
+// answered is a vendor that answers the request, after it has called before.
+func (l *leaving) answered(before func()) upstream.Func {
+	return func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		before()
+		switch text := wholeAnswers[l.op]; {
+		case l.op == upstream.Embeddings:
+			return vectorsFor(c)
+		case l.op == upstream.Speech:
+			return (&fakeSpeechVendor{answers: []reading{{audio: wav("aaab")}}}).Do(ctx, c)
+		case c.Stream:
+			return (&scriptedUpstream{text: streamedAnswers[l.op]}).Do(ctx, c)
+		default:
+			return (&scriptedUpstream{text: text}).Do(ctx, c)
+		}
+	}
+}
+
+// finish reads an answer to its end, and returns what was delivered and how it ended.
+func finish(r *gateway.Response, err error) (text string, _ error) {
+	var next func() ([]byte, error)
+	switch {
+	case r.Stream != nil:
+		next = r.Stream.Next
+	case r.Audio != nil:
+		next = r.Audio.Next
+	}
+	for next != nil && err == nil {
+		var data []byte
+		if data, err = next(); err == nil {
+			text += string(data)
+		}
+	}
+	switch {
+	case r.Stream != nil:
+		return text, r.Stream.Err()
+	case r.Audio != nil:
+		return text, r.Audio.Err()
+	}
+	return string(r.Body), err
 }
 
 // abandoned is a vendor that is at the first request when its client leaves, and

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"iter"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,7 +20,6 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
-	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -409,59 +407,25 @@ func TestAStreamWhoseHoldAnotherProcessEndedStopsAtTheNextCheckpoint(t *testing.
 	}
 }
 
-// An answer that nobody can be charged for any more is withheld: it would be free.
+// An answer that cannot be charged any more is withheld: a whole one, the end of a
+// stream and the last byte of audio.
 func TestAnAnswerWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
 	for _, l := range leavings() {
-		if strings.Contains(l.name, "stream") || strings.HasPrefix(l.name, "speech") {
-			continue
-		}
 		t.Run(l.name, func(t *testing.T) {
 			meter := &takeover{}
-			up := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-				meter.recover()
-				if l.op == upstream.Embeddings {
-					return vectorsFor(c)
-				}
-				return (&scriptedUpstream{text: wholeAnswers[l.op]}).Do(ctx, c)
-			})
-			h := newTestGateway(t, up, "10", func(o *gateway.Options) {
-				meter.Meter, o.Meter = o.Meter, meter
-				o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, l.price...)})
-			})
+			h := l.over(t, l.answered(meter.recover), func(o *gateway.Options) { meter.Meter, o.Meter = o.Meter, meter })
 			x, err := l.start(t.Context(), t, h, "k")
-			if f := fault.From(err); f == nil || f.Code != fault.ServiceUnavailable || h.spent(t, "10") != 0 {
-				t.Errorf("%v, spent %s", err, h.spent(t, "10"))
+			text, err := finish(x, err)
+			if !fault.Is(err, fault.ServiceUnavailable) || h.spent(t, "10") != 0 || h.Unsettled() != 0 {
+				t.Errorf("%v, spent %s, %d captures wait", err, h.spent(t, "10"), h.Unsettled())
+			}
+			if strings.Contains(text, "[DONE]") || strings.Contains(text, "message_stop") || strings.HasSuffix(text, "b") {
+				t.Errorf("it ends with %q", text[max(0, len(text)-300):])
 			}
 			if r, ok := x.Receipt(); !ok || r.Status != billing.Released || r.Reason != billing.ReasonInternal {
 				t.Errorf("receipt %+v", r)
 			}
-			if n := h.Unsettled(); n != 0 {
-				t.Errorf("%d captures wait", n)
-			}
 		})
-	}
-}
-
-func TestTheEndOfAStreamWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
-	meter := &takeover{}
-	h := newTestGateway(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-		meter.recover()
-		return (&scriptedUpstream{text: recorded(usageChunk(20, 30))}).Do(ctx, c)
-	}), "1.00", func(o *gateway.Options) { meter.Meter, o.Meter = o.Meter, meter })
-	r := h.must(t, upstream.ChatCompletion, askStream)
-	if out := drain(t, r.Stream); strings.Contains(out, "[DONE]") || !strings.Contains(out, `"code":"ServiceUnavailable"`) {
-		t.Errorf("stream %q", out)
-	}
-}
-
-func TestTheLastByteOfSpeechWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
-	meter := &takeover{}
-	h := newSpeechGateway(t, upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-		meter.recover()
-		return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"audio/wav"}}, Body: io.NopCloser(wav("aaaa"))}, nil
-	}), "1", func(o *gateway.Options) { meter.Meter, o.Meter = o.Meter, meter })
-	if data, _, err := h.speak(t, &speech.Request{Model: flash, Input: "hello", ResponseFormat: "wav"}); !fault.Is(err, fault.ServiceUnavailable) || len(data) != 44+3 {
-		t.Errorf("%d bytes, %v", len(data), err)
 	}
 }
 

@@ -266,52 +266,6 @@ func TestAnObserverGetsHowARequestEnded(t *testing.T) {
 	}
 }
 
-func TestACaptureThatWaitsIsTold(t *testing.T) {
-	var d recordedEvents
-	m := &awayFirst{left: 1}
-	g, err := gateway.New(gateway.Options{
-		Upstream: twoChannels(t, &scriptedUpstream{text: whole("")}), Meter: m, Observe: d.observer(), SettleTimeout: time.Second,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := g.Chat(t.Context(), chatRequest()); !fault.Is(err, fault.ServiceUnavailable) {
-		t.Fatalf("the call ended with %v", err)
-	}
-	if n := g.Backlog().Captures; n != 1 {
-		t.Errorf("%d captures wait", n)
-	}
-	m.mu.Lock()
-	m.left = 1
-	m.mu.Unlock()
-	ctx, cancel := context.WithTimeout(t.Context(), wait)
-	defer cancel()
-	m.settled = cancel
-	if err := g.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
-	var states []string
-	for _, e := range d.events {
-		c := e.(gateway.CaptureRetried)
-		if failed := c.State != gateway.CaptureSettled; failed != (c.Code != "") || c.Tries != len(states)+1 {
-			t.Errorf("the event is %+v", c)
-		}
-		if paid := c.State == gateway.CaptureSettled; paid != (c.Receipt != nil) || paid != c.Listed || paid && c.Receipt.Model != "m" {
-			t.Errorf("the event is %+v", c)
-		}
-		if c.Kind() != "capture" || c.Account != "local" || c.RequestID == "" {
-			t.Errorf("the event is %+v", c)
-		}
-		states = append(states, c.State)
-	}
-	if want := []string{gateway.CaptureQueued, gateway.CaptureFailed, gateway.CaptureSettled}; !slices.Equal(states, want) {
-		t.Errorf("the states are %v, want %v", states, want)
-	}
-	if n := g.Backlog().Captures; n != 0 {
-		t.Errorf("%d captures wait still", n)
-	}
-}
-
 func chatRequest() *chat.Request {
 	return &chat.Request{Model: "m", MaxTokens: 100, Messages: []chat.Message{{Role: "user", Content: chat.Text("say four words")}}}
 }

@@ -224,22 +224,6 @@ func lastError(out string, s *gateway.Stream) error {
 	return s.Err()
 }
 
-func TestAStreamWhoseCaptureIsNotDurableHasNoTerminator(t *testing.T) {
-	meter := &panicky{at: "settle"}
-	h := newTestGateway(t, &scriptedUpstream{text: recorded(usageChunk(20, 30))}, "1.00", func(o *gateway.Options) {
-		meter.Meter = o.Meter
-		o.Meter = meter
-	})
-	_, out := h.complete(t, upstream.ChatCompletion, askStream)
-	if strings.Contains(out, "[DONE]") || !strings.Contains(out, `"code":"ServiceUnavailable"`) || h.Unsettled() != 1 {
-		t.Errorf("stream %q, %d captures wait", out, h.Unsettled())
-	}
-	h.settleAll(t)
-	if got := h.spent(t, "1.00"); got != micro(50) {
-		t.Errorf("spent %s", got)
-	}
-}
-
 func TestAStreamThatCostNothingFreesItsKey(t *testing.T) {
 	var calls atomic.Int64
 	up := upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {

@@ -197,48 +197,6 @@ func TestAWAVThatIsShorterThanItSaysIsCut(t *testing.T) {
 	}
 }
 
-func TestTheLastByteWaitsForTheCapture(t *testing.T) {
-	for _, samples := range []string{"abcd", strings.Repeat("x", 100_000)} {
-		m := &stubborn{}
-		up := &fakeSpeechVendor{answers: []reading{{audio: wav(samples)}}}
-		h := newSpeechGateway(t, up, "1", func(o *gateway.Options) { m.Meter = o.Meter; o.Meter = m })
-		data, _, err := h.speak(t, &speech.Request{Model: flash, Input: "a", ResponseFormat: "wav"})
-		if !fault.Is(err, fault.ServiceUnavailable) || len(data) != 44+len(samples)-1 {
-			t.Errorf("%d bytes, %v", len(data), err)
-		}
-		m.open = true
-		settleUnsettled(t, h)
-	}
-}
-
-// stubborn is a meter that settles nothing until it is open.
-type stubborn struct {
-	billing.Meter
-	open bool
-}
-
-func (s *stubborn) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
-	if !s.open {
-		return billing.Receipt{}, errors.New("the disk is full")
-	}
-	return s.Meter.Settle(ctx, h, u, with...)
-}
-
-// settleUnsettled runs the gateway until nothing waits to be settled.
-func settleUnsettled(t *testing.T, h *testGateway) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), wait)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = h.Run(ctx)
-	}()
-	for h.Unsettled() > 0 && ctx.Err() == nil {
-	}
-	cancel()
-	<-done
-}
-
 func TestAClientThatLeavesPaysForThePartsThatWereAskedFor(t *testing.T) {
 	long := strings.Repeat(sentence, 4)
 	for _, format := range []string{"wav", "mp3"} {
