@@ -18,8 +18,6 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/idempotency"
-	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
@@ -232,31 +230,6 @@ func TestAClientDisconnectCostsThePartsThatWereSent(t *testing.T) {
 	receipt, ok := x.Receipt()
 	if !ok || receipt.Reason != billing.ReasonClientGone || h.spent(t, "1") != micro(4) {
 		t.Errorf("receipt %+v, spent %s", receipt, h.spent(t, "1"))
-	}
-}
-
-func TestALargeAnswerToEmbeddingsIsNotKept(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		length int // of the answer, about
-		kept   bool
-	}{{"small", idempotency.MaxEmbeddings - 4<<10, true}, {"large", idempotency.MaxEmbeddings + 4<<10, false}} {
-		t.Run(c.name, func(t *testing.T) {
-			up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-				return jsonReply(`{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1` + strings.Repeat(",1", c.length/2) + `]}],"model":"v","usage":{"prompt_tokens":3,"total_tokens":3}}`), nil
-			})
-			h := newTestGateway(t, up, "1", func(o *gateway.Options) { inBatches(2)(o); o.Idempotency = &memory.Answers{} })
-			if _, _, err := h.embed(t.Context(), "k", texts(1)); err != nil {
-				t.Fatal(err)
-			}
-			_, again, err := h.embed(t.Context(), "k", texts(1))
-			if f := fault.From(err); c.kept != (err == nil && again.Replayed) || !c.kept && (f.Code != fault.IdempotencyConflict || f.Retry != fault.RetryNo) {
-				t.Errorf("the duplicate: %v", err)
-			}
-			if h.spent(t, "1") != micro(3) {
-				t.Errorf("spent %s, want one charge", h.spent(t, "1"))
-			}
-		})
 	}
 }
 
