@@ -55,15 +55,9 @@ func editFile(name string, content []byte) upstream.Part {
 	return p
 }
 
-// change sends a form through the one path, as the server does.
-func (h *testGateway) change(ctx context.Context, key string, form *countedForm) (*rawRequest, *gateway.Response, error) {
-	x := begin(h.Gateway)
-	x.IdempotencyKey = key
-	if err := x.Authenticate(ctx, ""); err != nil {
-		return x, nil, err
-	}
-	r, err := x.CallForm(ctx, upstream.EditImage, form.Form)
-	return x, r, err
+// change sends a form.
+func (h *testGateway) change(ctx context.Context, key string, form *countedForm) (*gateway.Response, error) {
+	return h.Do(ctx, &gateway.Request{Op: upstream.EditImage, Form: form.Form, IdempotencyKey: key})
 }
 
 const edited = `{"created":1,"data":[{"b64_json":"aGk="}],"usage":{"input_tokens":300,"input_tokens_details":{"text_tokens":20,"image_tokens":280},"output_tokens":4160}}`
@@ -90,12 +84,12 @@ func TestABadFormCostsNothingAndIsNotSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := newTestGateway(t, routing, "1", func(o *gateway.Options) { o.Models, o.Prices = nil, billing.NewPriceList(prices) })
-		_, _, err = h.change(t.Context(), "k", row.form)
+		_, err = h.change(t.Context(), "k", row.form)
 		f := fault.From(err)
 		if f == nil || f.Code != row.code || f.HTTPStatus() != row.status || up.count() != 0 || h.spent(t, "1") != 0 || row.form.released.Load() != 1 {
 			t.Errorf("%s: %v, %d calls, released %d times", name, err, up.count(), row.form.released.Load())
 		}
-		if _, _, err = h.change(t.Context(), "k", editForm(t, "imagegen-2")); err != nil { // the key is free again
+		if _, err = h.change(t.Context(), "k", editForm(t, "imagegen-2")); err != nil { // the key is free again
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -124,7 +118,7 @@ func TestAFormIsOpenedAnewForAnotherChannel(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newPricedGateway(t, routing, "1", "imagegen-2", rates(t, "image", "0.5"))
-	if _, _, err = h.change(t.Context(), "", editForm(t, "imagegen-2", "user", "u")); err != nil || len(bodies) != 2 {
+	if _, err = h.change(t.Context(), "", editForm(t, "imagegen-2", "user", "u")); err != nil || len(bodies) != 2 {
 		t.Fatalf("%v, %d calls", err, len(bodies))
 	}
 	for i, model := range []string{"one", "two"} {
@@ -137,13 +131,13 @@ func TestAFormIsOpenedAnewForAnotherChannel(t *testing.T) {
 func TestADuplicateOfAnEditIsNotMadeAgain(t *testing.T) {
 	up := &scriptedUpstream{text: edited}
 	h := newPricedGateway(t, up, "1", "imagegen-2", rates(t, "image", "0.5"))
-	_, first, err := h.change(t.Context(), "k", editForm(t, "imagegen-2"))
+	first, err := h.change(t.Context(), "k", editForm(t, "imagegen-2"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	same := editForm(t, "imagegen-2")
 	same.Parts = append(same.Parts[1:], same.Parts[0]) // another order, another boundary
-	_, again, err := h.change(t.Context(), "k", same)
+	again, err := h.change(t.Context(), "k", same)
 	if err != nil || !again.Replayed || string(again.Body) != string(first.Body) || up.count() != 1 || h.spent(t, "1") != billing.One/2 || same.released.Load() != 1 {
 		t.Errorf("%v, %+v, %d calls, spent %s", err, again, up.count(), h.spent(t, "1"))
 	}
@@ -152,7 +146,7 @@ func TestADuplicateOfAnEditIsNotMadeAgain(t *testing.T) {
 	renamed := editForm(t, "imagegen-2")
 	renamed.Parts[2].Filename = "cube.png"
 	for name, form := range map[string]*countedForm{"another image": other, "another file name": renamed, "another field": editForm(t, "imagegen-2", "n", "1")} {
-		if _, _, err = h.change(t.Context(), "k", form); !fault.Is(err, fault.IdempotencyConflict) || form.released.Load() != 1 {
+		if _, err = h.change(t.Context(), "k", form); !fault.Is(err, fault.IdempotencyConflict) || form.released.Load() != 1 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -162,7 +156,7 @@ func TestAStreamOfAnEditKeepsItsFormUntilItsEnd(t *testing.T) {
 	for name, whole := range map[string]bool{"to its end": true, "closed early": false} {
 		h := newPricedGateway(t, sim.New(sim.Options{}), "10", "imagegen-2", rates(t, "image_output", "1"))
 		form := editForm(t, "imagegen-2", "stream", "true", "partial_images", "2", "size", "1024x1024")
-		x, r, err := h.change(t.Context(), "", form)
+		r, err := h.change(t.Context(), "", form)
 		if err != nil || r.Stream == nil || form.released.Load() != 0 {
 			t.Fatalf("%s: %v, released %d times", name, err, form.released.Load())
 		}
@@ -181,7 +175,7 @@ func TestAStreamOfAnEditKeepsItsFormUntilItsEnd(t *testing.T) {
 		if err := errors.Join(r.Stream.Close(), h.Close()); err != nil { // which waits for the upstream's end
 			t.Fatal(err)
 		}
-		receipt, err := h.ledger.Receipt(t.Context(), "local", x.ID)
+		receipt, err := h.ledger.Receipt(t.Context(), "local", r.ID)
 		if err != nil || receipt.Charge != want || form.released.Load() != 1 {
 			t.Errorf("%s: receipt %+v, %v, want %s; released %d times", name, receipt, err, want, form.released.Load())
 		}
@@ -191,10 +185,10 @@ func TestAStreamOfAnEditKeepsItsFormUntilItsEnd(t *testing.T) {
 func TestOnlyAFormOfAnEditIsTaken(t *testing.T) {
 	h := newPricedGateway(t, &scriptedUpstream{text: edited}, "1", "imagegen-2", rates(t, "image", "0.5"))
 	form := editForm(t, "imagegen-2")
-	if _, err := enter(t, h.Gateway).CallForm(t.Context(), upstream.GenerateImage, form.Form); !fault.Is(err, fault.NotFound) || form.released.Load() != 1 {
+	if _, err := h.Do(t.Context(), &gateway.Request{Op: upstream.GenerateImage, Form: form.Form}); !fault.Is(err, fault.NotFound) || form.released.Load() != 1 {
 		t.Error(err)
 	}
-	if _, err := enter(t, h.Gateway).Call(t.Context(), upstream.EditImage, []byte("{}"), nil); !fault.Is(err, fault.NotFound) {
+	if _, err := h.do(t.Context(), upstream.EditImage, "{}"); !fault.Is(err, fault.NotFound) {
 		t.Error(err)
 	}
 }

@@ -23,17 +23,6 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// embed sends raw bytes through the one path.
-func (h *testGateway) embed(ctx context.Context, key, body string) (*rawRequest, *gateway.Response, error) {
-	x := begin(h.Gateway)
-	x.IdempotencyKey = key
-	if err := x.Authenticate(ctx, ""); err != nil {
-		return x, nil, err
-	}
-	r, err := x.Call(ctx, upstream.Embeddings, []byte(body), nil)
-	return x, r, err
-}
-
 // vectorsFor answers a call as a vendor would: the vector of a text is its
 // length and its first byte, and each text is three tokens.
 func vectorsFor(call *upstream.Call) (*upstream.Reply, error) {
@@ -90,7 +79,7 @@ func TestALargeBatchIsSplitAndJoined(t *testing.T) {
 		return vectorsFor(c)
 	})
 	h := newTestGateway(t, up, "1", inBatches(2))
-	x, r, err := h.embed(t.Context(), "", texts(23))
+	r, err := h.do(t.Context(), upstream.Embeddings, texts(23))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +99,7 @@ func TestALargeBatchIsSplitAndJoined(t *testing.T) {
 	if len(sizes) != 12 || sizes[0] != 1 || sizes[1] != 2 || sizes[11] != 2 || most > 4 {
 		t.Errorf("calls of %v texts, %d at a time", sizes, most)
 	}
-	if receipt, ok := x.Receipt(); !ok || receipt.Usage.Input != 69 || h.spent(t, "1") != micro(69) {
+	if receipt, ok := r.Receipt(); !ok || receipt.Usage.Input != 69 || h.spent(t, "1") != micro(69) {
 		t.Errorf("receipt %+v, spent %s", receipt, h.spent(t, "1"))
 	}
 }
@@ -148,7 +137,7 @@ func TestOneFailedPartFailsTheRequestForFree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			up, cancelled := waiting(3, row.end)
 			h := newTestGateway(t, up, "1", inBatches(1))
-			x, _, err := h.embed(t.Context(), "", texts(9))
+			x, err := h.do(t.Context(), upstream.Embeddings, texts(9))
 			if !fault.Is(err, row.code) {
 				t.Errorf("%v, want %s", err, row.code)
 			}
@@ -172,11 +161,11 @@ func TestOneFailedPartFailsTheRequestForFree(t *testing.T) {
 func TestPartsTogetherAreNotLargerThanOneAnswerMayBe(t *testing.T) {
 	h := newTestGateway(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) { return vectorsFor(c) }), "1",
 		func(o *gateway.Options) { inBatches(1)(o); o.MaxAnswer = 1000 })
-	if _, _, err := h.embed(t.Context(), "", texts(5)); err != nil {
+	if _, err := h.do(t.Context(), upstream.Embeddings, texts(5)); err != nil {
 		t.Fatal(err)
 	}
 	before := h.balance(t)
-	if _, _, err := h.embed(t.Context(), "", texts(20)); !fault.Is(err, fault.BadGateway) || h.balance(t) != before {
+	if _, err := h.do(t.Context(), upstream.Embeddings, texts(20)); !fault.Is(err, fault.BadGateway) || h.balance(t) != before {
 		t.Errorf("%v, balance %+v", err, h.balance(t))
 	}
 }
@@ -193,7 +182,7 @@ func TestARefusedPartStopsTheOthersAndWhatWasAnsweredIsWaste(t *testing.T) {
 			}
 			return vectorsFor(c)
 		}), "1", inBatches(1))
-		x, _, err := h.embed(t.Context(), "", texts(26))
+		x, err := h.do(t.Context(), upstream.Embeddings, texts(26))
 		if !fault.Is(err, fault.InvalidRequest) || h.spent(t, "1") != 0 {
 			t.Fatalf("%v, spent %s", err, h.spent(t, "1"))
 		}
@@ -222,7 +211,7 @@ func TestAClientDisconnectCostsThePartsThatWereSent(t *testing.T) {
 		return fault.From(context.Canceled)
 	})
 	h := newTestGateway(t, up, "1", inBatches(1))
-	x, _, err := h.embed(ctx, "", texts(26))
+	x, err := h.do(ctx, upstream.Embeddings, texts(26))
 	if !fault.Is(err, fault.ClientGone) || cancelled.Load() != 3 {
 		t.Errorf("%v, %d were cancelled", err, cancelled.Load())
 	}
@@ -243,14 +232,6 @@ func TestAModelServesItsEndpointOnly(t *testing.T) {
 	h := newTestGateway(t, routing, "1", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", Kind: gateway.KindEmbeddings}, {ID: "talks", Kind: gateway.KindChat}}
 	})
-	ask := func(op upstream.Op, body string) error {
-		x := begin(h.Gateway)
-		if err := x.Authenticate(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
-		_, err := x.Call(t.Context(), op, []byte(body), nil)
-		return err
-	}
 	const chat = `"messages":[{"role":"user","content":"hi"}]}`
 	for _, row := range []struct {
 		op     upstream.Op
@@ -271,7 +252,7 @@ func TestAModelServesItsEndpointOnly(t *testing.T) {
 		{upstream.GenerateImage, `{"model":"alpha-image-9","input":{}}`, 400, fault.ModelNotFound},
 		{upstream.ChatCompletion, `{"model":"alpha-image-max",` + chat, 400, fault.InvalidRequest},
 	} {
-		err := ask(row.op, row.body)
+		_, err := h.do(t.Context(), row.op, row.body)
 		if row.status == 0 {
 			if err != nil {
 				t.Errorf("%s: %v", row.body, err)
@@ -295,7 +276,7 @@ func TestTheNamesOfDroppedFieldsAreBounded(t *testing.T) {
 	})
 	h := newTestGateway(t, up, "1", inBatches(1))
 	for _, inputs := range []int{1, 3} {
-		_, r, err := h.embed(t.Context(), "", texts(inputs))
+		r, err := h.do(t.Context(), upstream.Embeddings, texts(inputs))
 		if err != nil || len(r.Dropped) != 33 || r.Dropped[32] != "others" || len(r.Header.Get("X-Gateway-Dropped")) > 400 {
 			t.Errorf("dropped %d of %d inputs: %v", len(r.Dropped), inputs, err)
 		}
@@ -317,11 +298,7 @@ func BenchmarkEmbeddings(b *testing.B) {
 		b.Run(format, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				x := begin(g)
-				if err := x.Authenticate(ctx, ""); err != nil {
-					b.Fatal(err)
-				}
-				if _, err := x.Call(ctx, upstream.Embeddings, body, nil); err != nil {
+				if _, err := g.Do(ctx, &gateway.Request{Op: upstream.Embeddings, Body: body}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -347,7 +324,7 @@ func TestAllPartsOfARequestPassAChannelThatTakesFewAtOnce(t *testing.T) {
 					t.Fatal(err)
 				}
 				h := newTestGateway(t, r, "1", func(o *gateway.Options) { inBatches(1)(o) })
-				if _, _, err := h.embed(t.Context(), "", texts(8)); err != nil {
+				if _, err := h.do(t.Context(), upstream.Embeddings, texts(8)); err != nil {
 					t.Error(err)
 				}
 			})

@@ -16,17 +16,6 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// draw sends raw bytes through the one path.
-func (h *testGateway) draw(ctx context.Context, key, body string) (*rawRequest, *gateway.Response, error) {
-	x := begin(h.Gateway)
-	x.IdempotencyKey = key
-	if err := x.Authenticate(ctx, ""); err != nil {
-		return x, nil, err
-	}
-	r, err := x.Call(ctx, upstream.GenerateImage, []byte(body), nil)
-	return x, r, err
-}
-
 const (
 	oneLink    = `{"output":{"choices":[{"finish_reason":"stop","message":{"role":"assistant","content":[{"image":"https://x.example/1.png"}]}}]},"request_id":"theirs","usage":{"image_count":1,"width":1024,"height":1024}}`
 	twoFiles   = `{"created":1,"data":[{"b64_json":"aGk="},{"b64_json":"aGk="}]`
@@ -66,12 +55,8 @@ func TestNothingIsSentInASilenceOfPicturesSoThatAFailureKeepsItsStatus(t *testin
 			return nil, (&upstream.Failure{Status: 500, Sent: true}).Fault()
 		})
 		h := newPricedGateway(t, up, "1", "imagegen-2", rates(t, "image", "0.5"))
-		x := begin(h.Gateway)
-		if err := x.Authenticate(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
 		silent := func(event []byte) { t.Errorf("%q was sent", event) }
-		_, err := x.Call(t.Context(), upstream.GenerateImage, []byte(`{"model":"imagegen-2","prompt":"a","stream":true}`), silent)
+		_, err := h.Do(t.Context(), &gateway.Request{Op: upstream.GenerateImage, Body: []byte(`{"model":"imagegen-2","prompt":"a","stream":true}`), Heartbeat: silent})
 		if !fault.Is(err, fault.InternalServerError) {
 			t.Error(err)
 		}
@@ -99,7 +84,7 @@ func TestAPictureIsAskedOfAnotherChannelOnlyIfCertainlyNoneWasMade(t *testing.T)
 			t.Fatal(err)
 		}
 		h := newPricedGateway(t, routing, "1", "alpha-image-max", rates(t, "image", "0.5"))
-		_, _, err = h.draw(t.Context(), "", alphaBody("alpha-image-max", ""))
+		_, err = h.do(t.Context(), upstream.GenerateImage, alphaBody("alpha-image-max", ""))
 		if (err == nil) != row.again || second.count() != map[bool]int{true: 1}[row.again] {
 			t.Errorf("%+v: %v, %d calls of the second", row.failure, err, second.count())
 		}
@@ -124,7 +109,7 @@ func TestAStreamOfPicturesIsChargedAsReportedOrByWhatWasDelivered(t *testing.T) 
 		t.Run(name, func(t *testing.T) {
 			up := sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return row.fault }})
 			h := newPricedGateway(t, up, "10", "imagegen-2", rates(t, "image_output", "1"))
-			x, r, err := h.draw(t.Context(), "", body)
+			r, err := h.do(t.Context(), upstream.GenerateImage, body)
 			if row.reason == "" {
 				if !fault.Is(err, fault.BadGateway) || h.spent(t, "10") != 0 {
 					t.Errorf("%v, spent %s", err, h.spent(t, "10"))
@@ -141,7 +126,7 @@ func TestAStreamOfPicturesIsChargedAsReportedOrByWhatWasDelivered(t *testing.T) 
 			if (r.Stream.Err() == nil) != (row.reason == billing.ReasonComplete) || strings.Contains(text, `data: {"error":`) != (r.Stream.Err() != nil) {
 				t.Errorf("it ended with %v", r.Stream.Err())
 			}
-			receipt, err := h.ledger.Receipt(t.Context(), "local", x.ID)
+			receipt, err := h.ledger.Receipt(t.Context(), "local", r.ID)
 			if err != nil || receipt.Charge != row.want || receipt.Reason != row.reason || receipt.Usage.Images != 1 {
 				t.Errorf("receipt %+v, %v, want %s", receipt, err, row.want)
 			}

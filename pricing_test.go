@@ -228,7 +228,7 @@ func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"api_base", "models[]", "models[0]", "Provider[order][]"} {
-		if _, _, err := h.change(t.Context(), "", editForm(t, "m", name, "a")); !refused(err, name) {
+		if _, err := h.change(t.Context(), "", editForm(t, "m", name, "a")); !refused(err, name) {
 			t.Errorf("a form with %s: %v", name, err)
 		}
 	}
@@ -247,7 +247,7 @@ func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 		}
 		o.Upstream = routing
 	})
-	if _, _, err := renaming.change(t.Context(), "", editForm(t, "m", "foo", "a")); !refused(err, "foo") {
+	if _, err := renaming.change(t.Context(), "", editForm(t, "m", "foo", "a")); !refused(err, "foo") {
 		t.Errorf("a form with a field that is renamed: %v", err)
 	}
 	if up.count() != 0 {
@@ -256,7 +256,7 @@ func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 	for _, h := range []*testGateway{h, renaming} {
 		for name, fields := range map[string][]string{"without it": nil, "with empty ones": {"provider[order][]", "", "route", "", "foo", ""}} {
 			before := up.count()
-			if _, _, err := h.change(t.Context(), "", editForm(t, "m", fields...)); up.count() != before+1 {
+			if _, err := h.change(t.Context(), "", editForm(t, "m", fields...)); up.count() != before+1 {
 				t.Errorf("a form %s: %v", name, err)
 			}
 		}
