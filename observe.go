@@ -126,8 +126,7 @@ type AttemptEvent struct {
 // Event is something that happened beside requests: a [TaskMoved], a
 // [NoticeTried] or a [CaptureRetried]. More kinds may come.
 type Event interface {
-	// Kind names the kind of event: "task", "notice", "capture".
-	Kind() string
+	event()
 }
 
 // TaskMoved is a step in the life of a video's task that this process has made
@@ -147,9 +146,6 @@ type TaskMoved struct {
 	Late bool
 }
 
-// Kind is "task".
-func (TaskMoved) Kind() string { return "task" }
-
 // NoticeTried is a try to deliver a webhook.
 type NoticeTried struct {
 	ID, Account string
@@ -159,9 +155,6 @@ type NoticeTried struct {
 	Final       bool   // there will be no other
 	Duration    time.Duration
 }
-
-// Kind is "notice".
-func (NoticeTried) Kind() string { return "notice" }
 
 // CaptureRetried is what became of a settlement that was not durable when its
 // call ended. The customer's money is held until it is.
@@ -179,8 +172,9 @@ type CaptureRetried struct {
 	Listed  bool
 }
 
-// Kind is "capture".
-func (CaptureRetried) Kind() string { return "capture" }
+func (TaskMoved) event()      {}
+func (NoticeTried) event()    {}
+func (CaptureRetried) event() {}
 
 // The states of a capture that is retried.
 const (

@@ -304,7 +304,7 @@ func TestTheLifeOfAVideoIsTold(t *testing.T) {
 		var last gateway.TaskMoved
 		for _, e := range d.events {
 			last = e.(gateway.TaskMoved)
-			if last.Kind() != "task" || last.Account != "local" || last.RequestID != x.ID || last.Task != idOf(t, r.Body) || last.Model != "beta2.6-t2v" || !last.Listed || last.Channel == "" {
+			if last.Account != "local" || last.RequestID != x.ID || last.Task != idOf(t, r.Body) || last.Model != "beta2.6-t2v" || !last.Listed || last.Channel == "" {
 				t.Errorf("the event is %+v", last)
 			}
 			if last.Receipt != nil != last.To.Terminal() {
