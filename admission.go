@@ -18,30 +18,28 @@ import (
 // as if nothing were. The zero value is the default.
 type Admission struct {
 	// MaxCalls is how many calls run at once, open streams among them; zero means
-	// 65,536, negative means as many as come. The last of these places are kept
+	// 65,536, negative means as many as come. The last of these slots are kept
 	// for those who run few, as soon as there are several keys and accounts: a key
 	// that runs more than a thirty-second of them does not get the last sixteenth,
 	// and an account that does not the last thirty-second.
 	MaxCalls int
-	// MaxWaiting is how many more calls wait for a place when all are taken; zero
-	// means an eighth of MaxCalls, but at most 256, negative means none. A place
+	// MaxWaiting is how many more calls wait for a slot when all are taken; zero
+	// means an eighth of MaxCalls, but at most 256, negative means none. A slot
 	// goes to the account that runs the fewest calls, and of its keys to the one
 	// that does. When the queue is full, a caller with fewer calls takes the place
 	// in it of one with more.
 	MaxWaiting int
-	// MaxWait is how long a call waits at the most, and zero means one second. One
-	// that would wait longer, by the pace at which places became free, is refused
-	// at once.
+	// MaxWait is how long a call waits at the most; zero means one second.
 	MaxWait time.Duration
 	// Memory is how much memory in bytes may be in use before new calls are
 	// refused, until a sixteenth of it is free again; zero means the runtime's limit
 	// (GOMEMLIMIT) if it has one, less a sixteenth for garbage; negative means that
-	// nobody looks. Request bodies may take a quarter of it or 64 MiB, whichever is
+	// memory has no bound. Request bodies may take a quarter of it or 64 MiB, whichever is
 	// more, as long as that much of it is free without them, of which one account may
 	// have three times as much as it leaves free for the others; large answers as much
-	// again, of which those that find no room are read when there is some.
+	// again, of which those that get no memory are read when some is free.
 	Memory int64
-	// InUse tells the memory in use; nil means what the runtime's last collection
+	// InUse is the memory in use; nil means what the runtime's last collection
 	// found alive, the stacks, and the runtime's account of them, or all that it
 	// holds where that is more than its limit and a thirty-second. It is asked at
 	// most ten times a second, by one caller at a time.
@@ -49,7 +47,7 @@ type Admission struct {
 }
 
 // share is the part of the memory that large requests may take, and as much again
-// large answers; 0 if nobody looks.
+// large answers; 0 if memory has no bound.
 func (a *Admission) share() int64 {
 	const least = 64 << 20
 	if a.Memory <= 0 {
@@ -59,9 +57,9 @@ func (a *Admission) share() int64 {
 }
 
 func (a *Admission) setDefaults() {
-	const places, queue = 1 << 16, 256
+	const slots, queue = 1 << 16, 256
 	if a.MaxCalls == 0 {
-		a.MaxCalls = places
+		a.MaxCalls = slots
 	}
 	if a.MaxWaiting == 0 {
 		a.MaxWaiting = max(1, min(a.MaxCalls/8, queue))
@@ -88,13 +86,13 @@ func newAdmissionController(a Admission, now func() time.Time) *admissionControl
 	d := &admissionController{maxBodies: a.share()}
 	d.memory.init(a, now)
 	if d.maxBodies > 0 {
-		d.answers.available = d.bodyRoom
+		d.answers.available = d.freeForBodies
 	}
 	return d
 }
 
-// bodyRoom is how many bytes of large bodies may be in memory now.
-func (d *admissionController) bodyRoom() int64 { return min(d.maxBodies, d.memory.free()) }
+// freeForBodies is how many bytes of large bodies may be in memory now.
+func (d *admissionController) freeForBodies() int64 { return min(d.maxBodies, d.memory.free()) }
 
 // takeSlot takes a slot among the running calls, which release gives back. It waits
 // a moment for one; its error is a 503 that says to try again. Later calls do
@@ -104,7 +102,10 @@ func (x *exchange) takeSlot(ctx context.Context) error {
 		return nil
 	}
 	defer x.spent(&x.record.phases.Admit, x.clock())
-	err := x.g.acquireSlot(ctx, x.principal, &x.slot)
+	var err error = errLowMemory
+	if !x.g.admission.memory.overloaded(x.g.options.Now()) {
+		err = x.g.slots.acquire(ctx, x.principal, &x.slot)
+	}
 	switch {
 	case err == nil:
 		return nil
@@ -112,37 +113,6 @@ func (x *exchange) takeSlot(ctx context.Context) error {
 		x.g.admission.refused.Add(1)
 	}
 	return fault.From(err)
-}
-
-// acquireSlot admits a call by memory, then by the concurrency limit.
-func (g *Gateway) acquireSlot(ctx context.Context, p *auth.Principal, to *slot) error {
-	if g.admission.memory.overloaded(g.options.Now()) {
-		return errLowMemory
-	}
-	return g.slots.acquire(ctx, p, to)
-}
-
-// reserveMemory counts n more bytes of the request's body; see [Response.ReserveMemory].
-func (x *exchange) reserveMemory(n int64) error {
-	d := x.g.admission
-	if d.maxBodies == 0 {
-		return nil
-	}
-	if !d.bodies.Take(x.principal.Account, n, d.bodyRoom()) {
-		d.refused.Add(1)
-		return errNoMemory
-	}
-	x.bodyBytes += n
-	return nil
-}
-
-// hasMemory is a 503 where a body of n bytes would find no room now.
-func (x *exchange) hasMemory(n int64) error {
-	if d := x.g.admission; d.maxBodies != 0 && n > 0 && n <= d.maxBodies && !d.bodies.Fits(x.principal.Account, n, d.bodyRoom()) {
-		d.refused.Add(1)
-		return errNoMemory
-	}
-	return nil
 }
 
 // release gives back the slot and the memory of body and answer. Later calls do
@@ -181,22 +151,20 @@ var (
 )
 
 // admissionQueue limits how many calls run at once, and keeps those that wait for
-// a slot. While nobody waits, a call costs two counters: of its key and of its
+// a slot. While none waits, a call costs two counters: of its key and of its
 // account.
 type admissionQueue struct {
-	maxRunning, maxWaiting int           // places in all, and waiting ones; maxRunning < 0 means no bound
-	reservedSlots          int           // of the last places for callers that run few
+	maxRunning, maxWaiting int           // slots in all, and waiting ones; maxRunning < 0 means no bound
+	reservedSlots          int           // of the last slots for callers that run few
 	maxWait                time.Duration // of one who waits
 
-	mu              sync.Mutex
-	running         int
-	accounts        map[string]*callerLoad
-	keys            map[callerKey]*callerLoad
-	removeIdleAt    int // how many keys are counted before the idle ones are forgotten
-	waiting         []*waiter
-	turns           uint64        // places that were handed on
-	lastRelease     time.Time     // when the last place became free, if all were taken
-	releaseInterval time.Duration // the time between two of them, on average
+	mu           sync.Mutex
+	running      int
+	accounts     map[string]*callerLoad
+	keys         map[callerKey]*callerLoad
+	removeIdleAt int // how many keys are counted before the idle ones are forgotten
+	waiting      []*waiter
+	turns        uint64 // slots that were handed on
 }
 
 // callerKey is a key of an account.
@@ -206,7 +174,7 @@ type callerKey struct{ account, key string }
 type callerLoad struct {
 	running int
 	waiting int
-	turn    uint64 // when it last got a place that it had waited for
+	turn    uint64 // when it last got a slot that it had waited for
 }
 
 // slot is the right of one call to run; the zero slot is not held.
@@ -218,7 +186,7 @@ type slot struct {
 // waiter is a call in the queue.
 type waiter struct {
 	slot
-	answer chan error // has room for the one answer
+	answer chan error // with a buffer for the one answer
 }
 
 func newAdmissionQueue(a Admission) *admissionQueue {
@@ -273,17 +241,10 @@ func (s *admissionQueue) grant(p *slot) {
 	p.key.running++
 }
 
-// enqueue adds a call to the queue. It refuses one that would wait for longer than
-// maxWait, by the pace at which slots became free. If the queue is full, a caller
-// with fewer calls evicts one with more.
+// enqueue adds a call to the queue. If the queue is full, a caller with fewer calls
+// evicts one with more.
 func (s *admissionQueue) enqueue(p slot) (*waiter, error) {
-	ahead := 0
-	for _, other := range s.waiting {
-		if !p.before(&other.slot) {
-			ahead++
-		}
-	}
-	if s.releaseInterval*time.Duration(ahead) > s.maxWait || len(s.waiting) >= s.maxWaiting && !s.evict(&p) {
+	if len(s.waiting) >= s.maxWaiting && !s.evict(&p) {
 		return nil, errNoSlot
 	}
 	w := &waiter{p, make(chan error, 1)}
@@ -357,7 +318,6 @@ func (s *admissionQueue) release(p *slot) {
 	p.held = false
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.measureInterval()
 	s.running--
 	p.account.running--
 	p.key.running--
@@ -383,21 +343,6 @@ func (s *admissionQueue) grantNext() bool {
 	s.grant(&w.slot)
 	w.answer <- nil
 	return true
-}
-
-// measureInterval keeps the average time between two releases while all slots are
-// taken.
-func (s *admissionQueue) measureInterval() {
-	if s.maxRunning < 0 || s.running < s.maxRunning-2*s.reservedSlots {
-		s.lastRelease, s.releaseInterval = time.Time{}, 0
-		return
-	}
-	now := time.Now()
-	if !s.lastRelease.IsZero() {
-		// Of a longer gap the places may have been free for the most part.
-		s.releaseInterval += (min(now.Sub(s.lastRelease), 8*s.maxWait) - s.releaseInterval) / 8
-	}
-	s.lastRelease = now
 }
 
 // before is the order of fairness: first the account that runs fewer calls, then
@@ -452,6 +397,6 @@ func (s *admissionQueue) load() Load {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waiting := len(s.waiting)
-	full := s.maxRunning >= 0 && s.running >= s.maxRunning && (waiting >= s.maxWaiting || s.releaseInterval*time.Duration(waiting) > s.maxWait)
+	full := s.maxRunning >= 0 && s.running >= s.maxRunning && waiting >= s.maxWaiting
 	return Load{Running: s.running, Waiting: waiting, Full: full}
 }

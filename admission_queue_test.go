@@ -212,9 +212,12 @@ func TestAFullQueueRefusesAtOnceAndMakesRoomForALighterCaller(t *testing.T) {
 		first, second := h.mustAcquire(keyOf("big", "a")), h.mustAcquire(keyOf("big", "a"))
 		served := make(chan string, 10)
 		h.queue(keyOf("big", "a"), "older", served)
+		if h.load().Full {
+			t.Error("it is full while one may wait")
+		}
 		h.queue(keyOf("big", "a"), "newer", served)
 		began := time.Now()
-		if err := h.acquire(t.Context(), keyOf("big", "a"), new(slot)); !errors.Is(err, errNoSlot) || time.Since(began) != 0 {
+		if err := h.acquire(t.Context(), keyOf("big", "a"), new(slot)); !errors.Is(err, errNoSlot) || time.Since(began) != 0 || !h.load().Full {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		h.queue(keyOf("small", "b"), "small", served)
@@ -240,60 +243,6 @@ func TestNobodyWaitsLongerThanMaxWait(t *testing.T) {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		h.release(busy)
-	})
-}
-
-// Slots become free every 400 ms: two may wait for them, and the third would
-// wait for more than a second.
-func TestWhoWouldWaitTooLongIsRefusedAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newTestQueue(t, Admission{MaxCalls: 1, MaxWaiting: 8, MaxWait: time.Second})
-		for range 30 {
-			pl := h.mustAcquire(keyOf("a", "a"))
-			time.Sleep(400 * time.Millisecond) // virtual
-			h.release(pl)
-		}
-		busy := h.mustAcquire(keyOf("a", "a"))
-		served := make(chan string, 10)
-		for range 3 {
-			h.queue(keyOf("b", "b"), "b", served)
-		}
-		began := time.Now()
-		err := h.acquire(t.Context(), keyOf("b", "b"), new(slot))
-		if !errors.Is(err, errNoSlot) || time.Since(began) != 0 {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-		h.release(busy)
-		for range 3 {
-			if got := <-served; got != "b" {
-				t.Errorf("%q", got)
-			}
-		}
-		synctest.Wait()
-	})
-}
-
-// One slot is taken for an hour, and the other free for the most of it.
-func TestALongQuietTimeIsNoSlowPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newTestQueue(t, Admission{MaxCalls: 2, MaxWaiting: 8, MaxWait: time.Second})
-		long, short := h.mustAcquire(keyOf("a", "a")), h.mustAcquire(keyOf("a", "a"))
-		h.release(short)
-		time.Sleep(time.Hour) // virtual
-		h.release(h.mustAcquire(keyOf("a", "a")))
-		short = h.mustAcquire(keyOf("a", "a"))
-		served := make(chan string, 2)
-		for range 2 {
-			h.queue(keyOf("b", "b"), "b", served)
-		}
-		h.release(short)
-		for range 2 {
-			if got := <-served; got != "b" {
-				t.Errorf("%q", got)
-			}
-		}
-		h.release(long)
-		synctest.Wait()
 	})
 }
 
@@ -377,44 +326,4 @@ func BenchmarkPlace(b *testing.B) {
 			g.slots.release(&pl)
 		}
 	})
-}
-
-func TestAGatewayIsFullWhenNoCallMayWaitForAPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newTestQueue(t, Admission{MaxCalls: 1, MaxWaiting: 2})
-		full := func(when string, want bool) {
-			t.Helper()
-			if l := h.load(); l.Full != want {
-				t.Errorf("%s: %+v", when, l)
-			}
-		}
-		full("empty", false)
-		one := h.mustAcquire(keyOf("a", "k"))
-		full("with every place taken", false)
-		ctx, leave := context.WithCancel(t.Context())
-		var waiting sync.WaitGroup
-		for n := range 2 {
-			waiting.Go(func() { _ = h.acquire(ctx, keyOf("a", "k"), new(slot)) })
-			synctest.Wait()
-			full("with some who wait", n == 1)
-		}
-		leave()
-		waiting.Wait()
-		full("when they have left", false)
-		waiting.Go(func() {
-			pl := new(slot)
-			if h.acquire(t.Context(), keyOf("a", "k"), pl) == nil {
-				h.release(pl)
-			}
-		})
-		synctest.Wait()
-		h.releaseInterval = 2 * time.Second // longer than anybody waits
-		full("where the next would wait too long", true)
-		h.release(one)
-		waiting.Wait()
-		full("empty again", false)
-	})
-	if h := newTestQueue(t, Admission{MaxCalls: -1, MaxWaiting: -1}); h.load().Full {
-		t.Error("a gateway without a bound is full")
-	}
 }

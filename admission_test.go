@@ -161,36 +161,46 @@ func TestNewCallsAreRefusedWhileMemoryIsShortAndStreamsGoOn(t *testing.T) {
 	if looks != 6 {
 		t.Errorf("looked %d times", looks)
 	}
+	used, now = 1000, now.Add(time.Second)
+	_, err = h.Chat(t.Context(), hello)
+	refusedFor(t, err, "The gateway is short of memory and takes no new calls.")
+	used, now = 0, now.Add(time.Second)
+	if h.Load().Short {
+		t.Error("memory is short still, as no call came")
+	}
 }
 
-func TestLargeBodiesShareAQuarterOfTheMemory(t *testing.T) {
+func TestLargeBodiesShareAPartOfTheMemory(t *testing.T) {
 	const mib = 1 << 20
-	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
-		o.Admission = gateway.Admission{Memory: 400 * mib, InUse: func() int64 { return 0 }}
-	})
-	const noRoom = "The gateway has no memory left for a body of this size."
-	one, two := authenticated(t, t.Context(), h.Gateway), authenticated(t, t.Context(), h.Gateway)
-	for range 2 {
-		if err := one.ReserveMemory(30 * mib); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := two.Admit(t.Context(), 15*mib); err != nil { // three times as much as is left for other accounts
-		t.Errorf("there is room for what is left: %v", err)
-	}
-	refusedFor(t, two.Admit(t.Context(), 15*mib+1), noRoom)
-	refusedFor(t, two.ReserveMemory(16*mib), noRoom)
-	if l := h.Load(); l.Bodies != 60*mib || l.Refused != 2 {
-		t.Errorf("%+v", l)
-	}
-	one.End(200, nil)
-	one.End(200, nil)
-	if err := two.ReserveMemory(75 * mib); err != nil {
-		t.Error(err)
-	}
-	two.End(200, nil)
-	if l := h.Load(); l.Bodies != 0 {
-		t.Errorf("%+v", l)
+	for name, row := range map[string]struct{ memory, used, fits, not int64 }{ // one account has three quarters
+		"a quarter":                     {400, 0, 75, 76},
+		"64 MiB at the least":           {200, 0, 48, 49},
+		"no more than what is left":     {400, 350, 37, 38},
+		"nothing where nothing is left": {400, 400, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
+				o.Admission = gateway.Admission{Memory: row.memory * mib, InUse: func() int64 { return min(row.used, row.memory-1) * mib }}
+			})
+			x := authenticated(t, t.Context(), h.Gateway)
+			if err := x.Admit(t.Context(), 0); err != nil { // which looks at the memory
+				t.Fatal(err)
+			}
+			const noMemory = "The gateway has no memory left for a body of this size."
+			refusedFor(t, x.Admit(t.Context(), row.not*mib), noMemory)
+			refusedFor(t, x.ReserveMemory(row.not*mib), noMemory)
+			if err := errors.Join(x.Admit(t.Context(), row.fits*mib), x.ReserveMemory(row.fits*mib)); err != nil {
+				t.Error(err)
+			}
+			if l := h.Load(); l.Bodies != row.fits*mib || l.Refused != 2 {
+				t.Errorf("%+v", l)
+			}
+			x.End(200, nil)
+			x.End(200, nil)
+			if l := h.Load(); l.Bodies != 0 {
+				t.Errorf("in the end %+v", l)
+			}
+		})
 	}
 }
 
@@ -217,24 +227,6 @@ func TestLargeBodiesOfOneAccountLeaveRoomForThoseOfOthers(t *testing.T) {
 	}
 }
 
-func TestALargeBodyGetsNoMoreThanTheMemoryThatIsLeft(t *testing.T) {
-	const mib = 1 << 20
-	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
-		o.Admission = gateway.Admission{Memory: 400 * mib, InUse: func() int64 { return 350 * mib }}
-	})
-	x := authenticated(t, t.Context(), h.Gateway)
-	if err := x.Admit(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
-	const noRoom = "The gateway has no memory left for a body of this size."
-	refusedFor(t, x.Admit(t.Context(), 48*mib), noRoom)
-	refusedFor(t, x.ReserveMemory(48*mib), noRoom)
-	if err := errors.Join(x.Admit(t.Context(), 36*mib), x.ReserveMemory(36*mib)); err != nil { // three quarters for one account
-		t.Errorf("there is room for what is left: %v", err)
-	}
-	x.End(200, nil)
-}
-
 func TestWithoutALimitOfMemoryNobodyLooksAndNothingIsWeighed(t *testing.T) {
 	before := debug.SetMemoryLimit(math.MaxInt64)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
@@ -247,31 +239,6 @@ func TestWithoutALimitOfMemoryNobodyLooksAndNothingIsWeighed(t *testing.T) {
 		t.Errorf("%v, looked %t", err, looked)
 	}
 	x.End(200, nil)
-}
-
-func TestTheUsualMemoryIsTheRuntimesLimitLessRoomForGarbage(t *testing.T) {
-	const mib = 1 << 20
-	for limit, usual := range map[int64]int64{160 * mib: 150 * mib, 1024 * mib: 960 * mib, 16384 * mib: 15360 * mib} {
-		takesSoMuch(t, limit, usual)
-	}
-}
-
-func takesSoMuch(t *testing.T, limit, usual int64) {
-	before := debug.SetMemoryLimit(limit)
-	t.Cleanup(func() { debug.SetMemoryLimit(before) })
-	used := usual - 1
-	now := time.Unix(1_700_000_000, 0)
-	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
-		o.Now = func() time.Time { return now }
-		o.Admission.InUse = func() int64 { return used }
-	})
-	if _, err := h.Chat(t.Context(), hello); err != nil {
-		t.Error(err)
-	}
-	used, now = used+1, now.Add(time.Second)
-	if _, err := h.Chat(t.Context(), hello); !fault.Is(err, fault.ServiceUnavailable) {
-		t.Error(err)
-	}
 }
 
 func TestACallerWhoLeavesWhileItWaitsIsNotServed(t *testing.T) {
@@ -303,21 +270,4 @@ func TestACallerWhoLeavesWhileItWaitsIsNotServed(t *testing.T) {
 			t.Errorf("the upstream was called %d times", up.count())
 		}
 	})
-}
-
-func TestWhoAsksForTheLoadHearsOfFreeMemoryThoughNoCallCame(t *testing.T) {
-	used, now := int64(1000), time.Unix(1_700_000_000, 0)
-	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
-		o.Now = func() time.Time { return now }
-		o.Admission = gateway.Admission{Memory: 1000, InUse: func() int64 { return used }}
-	})
-	_, err := h.Chat(t.Context(), hello)
-	refusedFor(t, err, "The gateway is short of memory and takes no new calls.")
-	if !h.Load().Short {
-		t.Error("memory is not told to be short")
-	}
-	used, now = 0, now.Add(time.Second)
-	if h.Load().Short {
-		t.Error("memory is told to be short still")
-	}
 }

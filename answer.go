@@ -53,7 +53,7 @@ func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply
 // limitedReader reads one whole answer up to a limit, within the memory budget.
 type limitedReader struct {
 	limit  int64         // bytes
-	budget *memoryBudget // where it takes room as soon as it is not small; nil if it may not be
+	budget *memoryBudget // where it reserves bytes as soon as it is not small; nil if it may not be
 	now    func() time.Time
 
 	reservation *reservation // nil while it is small
@@ -94,10 +94,10 @@ func (in *limitedReader) fill(ctx context.Context, buf *bytes.Buffer, body io.Re
 		if buf.Available() < bytes.MinRead {
 			growBuffer(buf, in.limit)
 		}
-		room := buf.AvailableBuffer()
-		room = room[:min(int64(cap(room)), in.allowed-n)]
-		more, err := body.Read(room)
-		buf.Write(room[:more]) // which is where it lies
+		free := buf.AvailableBuffer()
+		free = free[:min(int64(cap(free)), in.allowed-n)]
+		more, err := body.Read(free)
+		buf.Write(free[:more]) // which is where it lies
 		n += int64(more)
 		if err == io.EOF {
 			return n, nil
@@ -205,7 +205,7 @@ func badGateway(message string, cause error) *fault.Error {
 // partsAtOnce is how many parts of one request are with upstreams at a time.
 const partsAtOnce = 4
 
-// partPatience is how long a part waits for a place at a channel: those of one
+// partPatience is how long a part waits for a slot of a channel: those of one
 // request may be more than a channel takes at once.
 const partPatience = 10 * time.Second
 
@@ -233,7 +233,6 @@ var errCalledOff = fault.New(fault.CalledOff, "The gateway called this part of t
 // are cancelled and the request fails with the first error: there is no partial
 // answer.
 func (c *call) sendParts(requests []any) (*upstream.Reply, error) {
-	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
 	c.parts = &parts{list: make([]part, len(requests))}
@@ -254,7 +253,7 @@ func (c *call) sendParts(requests []any) (*upstream.Reply, error) {
 	return c.joined()
 }
 
-// sendPart sends one part through the router.
+// sendPart sends one part to an upstream.
 func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 	defer guard(&err)
 	if err := ctx.Err(); err != nil {
@@ -262,8 +261,8 @@ func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 	}
 	body, view := p.op.prepare(p.op, c.hold, 0)
 	p.asked = true
-	call := &upstream.Call{
-		Op: p.op.kind, Model: c.model.ID, RequestID: c.x.id, Account: c.x.principal.Account, ContentType: "application/json", Body: body, Request: view, MaxWait: partPatience,
+	p.reply, err = c.route(ctx, &upstream.Call{
+		Body: body, Request: view, MaxWait: partPatience,
 		Accept: func(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
 			r.Accepted, err = c.acceptWhole(ctx, p.op, r)
 			return r, err
@@ -273,9 +272,7 @@ func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 			defer c.parts.mu.Unlock()
 			c.recordAttempt(a, p.op.billable)
 		},
-	}
-	c.x.g.observer.watchAttempts(call)
-	p.reply, err = c.x.routes.router.Do(ctx, call)
+	})
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -20,8 +21,8 @@ import (
 // one goroutine.
 type Audio struct {
 	delivery
-	source  *speechStream
-	body    io.Reader     // what the client gets: the source, or MP3 made of it
+	parts   *speechStream
+	body    io.Reader     // what the client gets: the parts, or MP3 made of them
 	encoder io.ReadCloser // makes the MP3; nil for none
 
 	buf       []byte // reused by Next
@@ -43,7 +44,7 @@ func (c *call) speak(req *speechapi.Request) (*Response, error) {
 	mp3 := c.x.g.options.MP3
 	v := newSpeechStream(c, req, mp3.Ready())
 	if v.want == speech.MP3 && v.mp3 == nil {
-		if err := c.x.reserveMemory(encoderMemory); err != nil {
+		if err := c.x.response.ReserveMemory(encoderMemory); err != nil {
 			return nil, c.refuse(err)
 		}
 	}
@@ -53,12 +54,13 @@ func (c *call) speak(req *speechapi.Request) (*Response, error) {
 		return nil, c.refuse(err)
 	}
 	c.channel = reply.Channel
-	a := &Audio{delivery: delivery{c: c, header: resultHeader(reply, 0)}, source: v, body: v, buf: make([]byte, 32<<10)}
+	a := &Audio{delivery: delivery{c: c, header: resultHeader(reply, 0)}, parts: v, body: v, buf: make([]byte, 32<<10)}
+	a.source, c.body = a, v
 	kind := v.format
 	if v.encode {
 		kind = speech.MP3
 		if a.encoder, err = mp3.Encode(c.ctx, v.form, v); err != nil {
-			v.close()
+			_ = v.Close()
 			return nil, c.refuse(noMP3(err))
 		}
 		a.body = a.encoder
@@ -67,7 +69,7 @@ func (c *call) speak(req *speechapi.Request) (*Response, error) {
 	c.model.announce(a.header)
 	a.mu.Lock() // what is watched over may end at once
 	defer a.mu.Unlock()
-	a.watch(func() { a.settleBroken(c.ctx.Err()) })
+	a.watch()
 	return c.x.respond(Response{Header: a.header, Audio: a, Dropped: reply.Dropped}), nil
 }
 
@@ -90,7 +92,7 @@ func (a *Audio) Next() (out []byte, err error) {
 	defer a.leave()
 	defer func() {
 		if p := recover(); p != nil {
-			out, err = nil, a.fail(panicked(p))
+			out, err = nil, a.failed(panicked(p))
 		}
 	}()
 	n := 0
@@ -107,7 +109,7 @@ func (a *Audio) Next() (out []byte, err error) {
 		case err == io.EOF: // a part that ended at once is a failure that wraps it
 			return a.finish(n)
 		case err != nil:
-			return nil, a.fail(err)
+			return nil, a.failed(err)
 		}
 	}
 }
@@ -118,7 +120,7 @@ func (a *Audio) emit(n int) []byte {
 		a.c.x.markFirstByte(a.c.x.g.options.Now())
 	}
 	a.last, a.hasLast = a.buf[n], true
-	a.delivered = a.source.readCharacters()
+	a.delivered = a.parts.readCharacters()
 	a.copyForReplay(a.buf[:n])
 	return a.buf[:n]
 }
@@ -128,74 +130,57 @@ func (a *Audio) finish(n int) ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if n == 0 {
-		return nil, a.settleBroken(badGateway("The upstream's audio is empty.", nil))
+		return nil, a.fail(badGateway("The upstream's audio is empty.", nil))
 	}
 	a.copyForReplay(a.buf[:n])
-	if err := a.c.settle(a.c.op.bounds.most, billing.ReasonComplete, a.c.x.answerRecord(a.header, a.copied)); err != nil {
-		a.end(err)
+	err := a.settle(a.c.op.bounds.most, billing.ReasonComplete, a.c.x.answerRecord(a.header, a.copied), nil)
+	a.stop()
+	a.c.close()
+	if err != nil {
 		return nil, err
 	}
-	a.end(nil)
 	return a.buf[:n], nil
 }
 
-// fail ends the audio with an error.
-func (a *Audio) fail(err error) error {
+// failed ends the audio with an error.
+func (a *Audio) failed(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.settleBroken(err)
-}
-
-// settleBroken settles audio that is not complete: the characters that were
-// delivered are charged, and if the client disconnected those of the parts that
-// were asked for. A duplicate does not get the audio.
-func (a *Audio) settleBroken(err error) error {
 	var known *fault.Error
-	if a.encoder != nil && !errors.As(err, &known) { // the source's errors are faults
+	if a.encoder != nil && !errors.As(err, &known) { // the parts' errors are faults
 		err = noMP3(err)
 	}
-	reason, err := a.c.failure(truncatedError(err))
-	a.stopSource() // an encoder that fails leaves the source, which may note a failed attempt
-	used := billing.Usage{Characters: a.delivered}
-	if reason == billing.ReasonClientGone {
-		used, err = a.c.disconnectUsage(), fault.From(context.Canceled)
-	}
-	if failed := a.c.settle(used, reason, a.c.x.answerRecord(a.header, nil)); failed != nil {
-		err = failed
-	}
-	a.end(err)
-	return err
+	return a.fail(err)
 }
 
-// stopSource ends all that makes the audio. When it returns, no goroutine of it is
-// left.
-func (a *Audio) stopSource() {
+// breakOff ends all that makes the audio: an encoder that fails leaves the parts, of
+// which one may note a failed attempt. A duplicate does not get the audio.
+func (a *Audio) breakOff(error) *idempotency.Record {
 	a.unwatch()
+	a.stop()
+	return a.c.x.answerRecord(a.header, nil)
+}
+
+// used is the characters that were delivered, or, if the client disconnected, those of
+// the parts that were asked for.
+func (a *Audio) used() billing.Usage {
+	if a.gone {
+		return a.c.disconnectUsage()
+	}
+	return billing.Usage{Characters: a.delivered}
+}
+
+// withhold does nothing: the last byte was not let out.
+func (a *Audio) withhold(error) {}
+
+// stop ends all that makes the audio. When it returns, no goroutine of it is left.
+func (a *Audio) stop() {
 	a.c.cancel(errCalledOff) // a part that is being opened
-	a.source.close()
+	_ = a.parts.Close()
 	if a.encoder != nil {
 		_ = a.encoder.Close() // the end was judged before
-		a.source.close()      // of a part that it began meanwhile
+		_ = a.parts.Close()   // of a part that it began meanwhile
 	}
-}
-
-// end releases everything.
-func (a *Audio) end(err error) {
-	a.err, a.ended = err, true
-	a.stopSource()
-	a.c.close()
-}
-
-// Close ends the audio. Before its end that settles the call as one whose
-// client went away. It is safe to call more than once.
-func (a *Audio) Close() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.ended {
-		a.c.cancel(context.Canceled)
-		a.settleBroken(context.Canceled)
-	}
-	return nil
 }
 
 // Read reads the same bytes as Next gives.
@@ -234,11 +219,9 @@ func newSpeechStream(c *call, req *speechapi.Request, mp3 error) *speechStream {
 }
 
 // open asks for the audio of the next part.
-func (v *speechStream) open() (_ *upstream.Reply, err error) {
-	defer guard(&err)
+func (v *speechStream) open() (*upstream.Reply, error) {
 	p := v.parts[v.at]
 	call := &upstream.Call{
-		Op: upstream.Speech, Model: v.c.model.ID, RequestID: v.c.x.id, Account: v.c.x.principal.Account, ContentType: "application/json",
 		Body: p.Body, Request: p.Request, Accept: v.accept,
 		Observe: func(a upstream.Attempt) {
 			v.c.recordAttempt(a, func() billing.Usage {
@@ -249,12 +232,11 @@ func (v *speechStream) open() (_ *upstream.Reply, err error) {
 	if v.at > 0 {
 		call.MaxWait = partPatience
 	}
-	v.c.x.g.observer.watchAttempts(call)
 	if v.at == 0 { // the caller waits for it
 		defer v.c.x.spent(&v.c.x.record.phases.Upstream, v.c.x.clock())
 	}
 	v.addSent(p.Characters)
-	reply, err := v.c.x.routes.router.Do(v.c.ctx, call)
+	reply, err := v.c.route(v.c.ctx, call)
 	if err != nil && !maybeBillable(err) {
 		v.addSent(-p.Characters)
 	}
@@ -279,7 +261,7 @@ func (v *speechStream) sentCharacters() int64 {
 // accept checks the beginning of an answer. What fails here costs nothing, and may
 // be asked of another channel.
 func (v *speechStream) accept(_ context.Context, r *upstream.Reply) (*upstream.Reply, error) {
-	const enough = 12 // bytes, to tell WAV by
+	const enough = 12 // bytes, by which WAV is known
 	start := make([]byte, 512)
 	n, err := io.ReadAtLeast(r.Body, start, enough)
 	start = start[:n]
@@ -397,12 +379,13 @@ func (v *speechStream) readCharacters() int64 {
 	return v.read
 }
 
-// close closes the part that is read. The call's context has ended.
-func (v *speechStream) close() {
+// Close closes the part that is read. The call's context has ended.
+func (v *speechStream) Close() error {
 	v.mu.Lock()
 	answer := v.answer
 	v.mu.Unlock()
-	if answer != nil {
-		_ = answer.Close()
+	if answer == nil {
+		return nil
 	}
+	return answer.Close()
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -27,7 +28,7 @@ import (
 // run takes a parsed request through the pipeline: admission, check, idempotency,
 // call. Every request passes here, in process or over HTTP.
 func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte)) (*Response, error) {
-	x.record.op, x.record.model, x.record.stream = op.kind, op.model, op.stream
+	x.record.op, x.record.model, x.record.stream = op.name, op.model, op.stream
 	if err := x.takeSlot(ctx); err != nil {
 		return nil, err
 	}
@@ -81,10 +82,10 @@ func (x *exchange) check(op *operation) (*Model, error) {
 	if !x.principal.MayUse(m.ID) {
 		return m, notAllowed(m.ID)
 	}
-	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.kind) || !x.routes.supports(op.kind, m.ID) {
+	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.name) || !x.routes.supports(op.name, m.ID) {
 		return m, errWrongEndpoint(op, m)
 	}
-	if !x.routes.hasPrice(op.kind, m.ID) {
+	if !x.routes.hasPrice(op.name, m.ID) {
 		return m, op.unknownModel(op.model)
 	}
 	price := x.routes.prices.Price(m.ID)
@@ -94,7 +95,7 @@ func (x *exchange) check(op *operation) (*Model, error) {
 	if err := x.checkUnpriced(op, m); err != nil {
 		return m, err
 	}
-	op.bind(m, price)
+	op.bounds = op.bound(op, m, price)
 	return m, nil
 }
 
@@ -111,8 +112,8 @@ func (x *exchange) checkUnpriced(op *operation, m *Model) error {
 		return nil
 	}
 	return op.unpriced(op, x.header, func(name, spelled string) bool {
-		left := op.kind != upstream.ChatCompletion || name != "cache_control" // which is translated
-		return x.routes.router.Passes(op.kind, m.ID, name, spelled, left)
+		left := op.name != upstream.ChatCompletion || name != "cache_control" // which is translated
+		return x.routes.router.Passes(op.name, m.ID, name, spelled, left)
 	})
 }
 
@@ -120,13 +121,13 @@ func (x *exchange) checkUnpriced(op *operation, m *Model) error {
 // that has no price, by their new names.
 func (x *exchange) checkRenamed(op *operation, m *Model) error {
 	scope := rule.Other
-	switch op.kind {
+	switch op.name {
 	case upstream.ChatCompletion, upstream.Messages:
 		scope = rule.Generation
 	case upstream.CountTokens:
 		scope = rule.Count
 	}
-	return x.routes.router.EachRename(op.kind, m.ID, func(from, to string) error {
+	return x.routes.router.EachRename(op.name, m.ID, func(from, to string) error {
 		if !rule.Unpriced(to) { // as nearly all are not
 			return nil
 		}
@@ -155,7 +156,7 @@ func errWrongEndpoint(op *operation, m *Model) error {
 	if m.Kind != "" {
 		e.Message = fmt.Sprintf("The model %q serves another endpoint: its kind is %s.", m.ID, m.Kind)
 	}
-	if op.kind == upstream.Speech {
+	if op.name == upstream.Speech {
 		e.Code = fault.EndpointModelMismatch
 	}
 	return e
@@ -178,10 +179,11 @@ type call struct {
 	heartbeat func([]byte)
 
 	lease   auth.Lease // nil when it is released
+	body    io.Closer  // of the upstream's answer, where it reaches the client piece by piece; else nil
 	hold    billing.Hold
 	held    bool              // the hold is not settled yet
 	used    int64             // tokens that were settled
-	failed  []billing.Attempt // that nobody but the operator pays for
+	failed  []billing.Attempt // that the operator pays for
 	with    []billing.Record  // beside the outcome, in the same transaction
 	channel string
 	only    string // the channel that is asked; empty for any that serves the model
@@ -242,7 +244,7 @@ func (c *call) start() (result *Response, err error) {
 	if c.op.stream {
 		s = newStream(c)
 	}
-	reply, err := c.sendWhole(body, view)
+	reply, err := c.send(body, view)
 	if err != nil {
 		if s != nil {
 			s.stopHeartbeat()
@@ -311,29 +313,29 @@ func (c *call) acquireLease() (err error) {
 	return nil
 }
 
-// sendWhole asks for the answer, in parts where one upstream call does not take
-// the request.
-func (c *call) sendWhole(body upstream.Body, view any) (*upstream.Reply, error) {
+// send sends the call to an upstream, in parts where one upstream call does not take
+// the request. The reply has what c.accept made of the answer.
+func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
+	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
 	if c.op.split != nil {
 		if parts := c.op.split(c.op, c.model); len(parts) > 0 {
 			return c.sendParts(parts)
 		}
 	}
-	return c.send(body, view)
+	return c.route(c.ctx, &upstream.Call{
+		Stream: c.op.stream, Body: body, Request: view,
+		MaxOutput: c.model.outputBound(0), Channel: c.only, Header: c.x.header, Query: c.x.query,
+		Accept: c.accept, Observe: func(a upstream.Attempt) { c.recordAttempt(a, c.op.billable) },
+	})
 }
 
-// send sends the call through the router, whose reply has what c.accept made of the answer.
-func (c *call) send(body upstream.Body, view any) (reply *upstream.Reply, err error) {
+// route sends the call, or a part of it, through the router.
+func (c *call) route(ctx context.Context, sent *upstream.Call) (reply *upstream.Reply, err error) {
 	defer guard(&err)
-	sent := &upstream.Call{
-		Op: c.op.kind, Model: c.model.ID, Stream: c.op.stream, RequestID: c.x.id, Account: c.x.principal.Account,
-		ContentType: cmp.Or(body.ContentType(), "application/json"), Body: body, Request: view,
-		MaxOutput: c.model.outputBound(0), Channel: c.only, Header: c.x.header, Query: c.x.query,
-		Accept: c.accept, Observe: c.observe,
-	}
-	c.x.g.observer.watchAttempts(sent)
-	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
-	return c.x.routes.router.Do(c.ctx, sent)
+	sent.Op, sent.Model, sent.RequestID, sent.Account = c.op.name, c.model.ID, c.x.id, c.x.principal.Account
+	sent.ContentType = cmp.Or(sent.Body.ContentType(), "application/json")
+	c.x.g.observers.watchAttempts(sent)
+	return c.x.routes.router.Do(ctx, sent)
 }
 
 const estimatedHeader = "X-Gateway-Estimated"
@@ -374,7 +376,7 @@ func noCounter(err error) bool {
 // refuse settles a call that no upstream answered, and returns the client's error.
 // It costs nothing, unless the client disconnected: then it pays for what the
 // upstream was asked for. If it used an idempotency key, that is kept without an
-// answer, so that nobody pays twice.
+// answer, so that a duplicate is not charged.
 func (c *call) refuse(err error) error {
 	var used billing.Usage
 	var answer *idempotency.Record
@@ -382,18 +384,15 @@ func (c *call) refuse(err error) error {
 	if reason == billing.ReasonClientGone && (c.parts != nil || maybeBillable(err)) { // each part knows whether it was sent
 		used = c.disconnectUsage()
 	}
-	if fault.Is(clientErr, fault.InternalError) {
-		reason = billing.ReasonInternal
-	}
 	if !used.IsZero() {
 		c.channel, answer = c.lastChannel(), c.x.answerRecord(nil, nil)
 	}
-	_ = c.settle(used, reason, answer) // logged and queued there; the client is told why the call failed
+	_ = c.settle(used, reason, answer) // logged and queued there; the client gets why the call failed
 	return clientErr
 }
 
-// failure is why a call ends whose answer failed with err, and what its client is
-// told. If its context has ended, that is the reason, and err only what followed.
+// failure is why a call ends whose answer failed with err, and the error that its client
+// gets. If its context has ended, that is the reason, and err only what followed.
 func (c *call) failure(err error) (reason string, clientErr error) {
 	cause := context.Cause(c.ctx)
 	switch {
@@ -435,14 +434,16 @@ func (c *call) close() {
 		c.detach()
 	}
 	c.cancel(nil)
+	if c.body != nil {
+		_ = c.body.Close() // its end was judged before
+	}
 	if c.op.form != nil {
 		c.x.g.closeForm(c.x, c.op.form)
 	}
 	c.x.g.calls.remove(c.x)
 }
 
-// releaseLease tells the limiter how many tokens were used, and that the call does
-// not run any more.
+// releaseLease ends the limiter's lease, with the tokens that were used.
 func (c *call) releaseLease() {
 	if c.lease == nil {
 		return

@@ -86,14 +86,14 @@ type Model struct {
 // droppedBounds are the bounds of the output that some channel of a model leaves out.
 type droppedBounds struct{ maxTokens, maxCompletionTokens bool }
 
-// The defaults of a model's facts. DefaultMaxOutput is what every current chat
+// The defaults of a model's facts. defaultMaxOutput is what every current chat
 // model can produce: a larger cap sent unasked could be refused upstream.
-// UnaskedOutput is more than any vendor makes of one candidate where it is sent no
+// unaskedOutput is more than any vendor makes of one candidate where it is sent no
 // bound: it is held for a whole answer of a model whose cap is unknown.
 const (
-	DefaultMaxOutput  = 16_384
-	DefaultHoldTokens = 4_096
-	UnaskedOutput     = 131_072
+	defaultMaxOutput  = 16_384
+	defaultHoldTokens = 4_096
+	unaskedOutput     = 131_072
 )
 
 // routes is an immutable snapshot of what a reload replaces.
@@ -125,7 +125,7 @@ func newRoutes(o *Options, started time.Time) (*routes, error) {
 		}
 	}
 	for _, m := range r.models {
-		*m = r.withDefaults(*m)
+		r.setDefaults(m)
 	}
 	return r, nil
 }
@@ -245,7 +245,9 @@ func (r *routes) model(id string) (*Model, bool) {
 	if m, ok := r.models[id]; ok {
 		return m, true
 	}
-	return new(r.withDefaults(Model{ID: id})), true
+	m := &Model{ID: id}
+	r.setDefaults(m)
+	return m, true
 }
 
 // withdrawn reports whether the model does not exist any more.
@@ -261,33 +263,20 @@ func (m Model) announce(h http.Header) {
 	}
 }
 
-// withDefaults has every default set; started is when the gateway was.
-func (m Model) withDefaults(started time.Time) Model {
+// setDefaults sets every default of a model, and what its channels drop.
+func (r *routes) setDefaults(m *Model) {
 	if m.Created.IsZero() {
-		m.Created = started
+		m.Created = r.started
 	}
-	if m.DisplayName == "" {
-		m.DisplayName = m.ID
-	}
-	if m.OwnedBy == "" {
-		m.OwnedBy = "tollhouse"
-	}
-	if m.HoldTokens == 0 {
-		m.HoldTokens = DefaultHoldTokens
-	}
-	return m
-}
-
-// withDefaults is a model with every default set, and with what its channels drop.
-func (r *routes) withDefaults(m Model) Model {
-	m = m.withDefaults(r.started)
+	m.DisplayName = cmp.Or(m.DisplayName, m.ID)
+	m.OwnedBy = cmp.Or(m.OwnedBy, "tollhouse")
+	m.HoldTokens = cmp.Or(m.HoldTokens, defaultHoldTokens)
 	m.drops = droppedBounds{r.router.Drops(m.ID, "max_tokens"), r.router.Drops(m.ID, "max_completion_tokens")}
-	return m
 }
 
 // unboundedOutput is the most that a vendor makes of one candidate without a
 // bound.
-func (m Model) unboundedOutput() int64 { return cmp.Or(m.MaxOutput, UnaskedOutput) }
+func (m Model) unboundedOutput() int64 { return cmp.Or(m.MaxOutput, unaskedOutput) }
 
 // plausibleOutput is the largest output of one candidate that is believed.
 func (m Model) plausibleOutput() int64 {
@@ -302,7 +291,7 @@ func (m Model) plausibleOutput() int64 {
 func (m Model) outputBound(own int64) int64 {
 	switch {
 	case own == 0 && m.MaxOutput == 0:
-		return DefaultMaxOutput
+		return defaultMaxOutput
 	case own == 0:
 		return m.MaxOutput
 	case m.MaxOutput == 0:
@@ -311,24 +300,12 @@ func (m Model) outputBound(own int64) int64 {
 	return min(own, m.MaxOutput)
 }
 
-// list is every nameable model, sorted by id. Models that only a wildcard route
-// serves are listed if the operator gave facts about them.
-func (r *routes) list(p *auth.Principal, now time.Time) []Model {
-	var models []Model
-	for _, id := range slices.Sorted(maps.Keys(r.models)) {
-		if m, ok := r.model(id); ok && !m.withdrawn(now) && p.MayUse(id) {
-			models = append(models, *m)
-		}
-	}
-	return models
-}
-
 // Price is the operator's price row of a public model id at this moment; nil
 // where there is none, and the model costs nothing.
 func (g *Gateway) Price(model string) *billing.Price { return g.routes.Load().prices.Price(model) }
 
 // ListsAllModels reports whether [Gateway.Models] lists every model that can be called:
-// no channel passes on ids that nobody wrote down.
+// no channel passes on ids that the configuration does not name.
 func (g *Gateway) ListsAllModels() bool {
 	return !slices.ContainsFunc(g.routes.Load().router.Channels(), func(c router.ChannelInfo) bool {
 		return slices.Contains(c.Models, "*")
@@ -336,13 +313,21 @@ func (g *Gateway) ListsAllModels() bool {
 }
 
 // Models are the models that the caller may use, sorted by id: those of the
-// principal in ctx, or all without an Authenticator.
+// principal in ctx, or all without an Authenticator. Models that only a wildcard route
+// serves are listed if the operator gave facts about them.
 func (g *Gateway) Models(ctx context.Context) ([]Model, error) {
 	p, err := g.principal(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return g.routes.Load().list(p, g.options.Now()), nil
+	r, now := g.routes.Load(), g.options.Now()
+	var models []Model
+	for _, id := range slices.Sorted(maps.Keys(r.models)) {
+		if m, ok := r.model(id); ok && !m.withdrawn(now) && p.MayUse(id) {
+			models = append(models, *m)
+		}
+	}
+	return models, nil
 }
 
 // Model is one model that the caller may use. It fails with
@@ -389,5 +374,5 @@ func (g *Gateway) principal(ctx context.Context) (*auth.Principal, error) {
 	return nil, fault.New(fault.Unauthorized, "No principal in the context. Put one there with auth.NewContext, or send the key as \"Authorization: Bearer sk-…\".")
 }
 
-// local is who calls where nobody asks.
+// local is the caller where there is no Authenticator.
 var local = auth.Principal{Account: "local", Key: "local", Name: "local"}

@@ -1,13 +1,10 @@
 package gateway_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -209,165 +206,59 @@ func TestADrainedStreamIsKeptWholeForItsDuplicates(t *testing.T) {
 	})
 }
 
-// Of a model that reasons without showing it only the last usage tells what it
-// made, so that its streams are drained once an answer has told so.
+// Of a model that reasons without showing it only the last usage tells what it made, so
+// that its streams are drained once an answer, read in either wire, has told so, and
+// not any more once one shows its reasoning.
 func TestTheStreamsOfAModelThatHidesItsReasoningAreDrained(t *testing.T) {
-	shown := strings.Replace(hiddenUsage, `"completion_tokens":1000`, `"completion_tokens":5`, 1)
-	reasoning := strings.Repeat("I think so. ", 300)
-	wholeOf := func(message string) string {
-		return strings.Replace(whole(`,"usage":{"prompt_tokens":20,"completion_tokens":1000,"completion_tokens_details":{"reasoning_tokens":990}}`), `"content":"one`, message+`"content":"one`, 1)
-	}
+	const message = `{"model":"m","max_tokens":5000,"stream":true,"messages":[{"role":"user","content":"Count to six."}]}`
 	long := strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":5000`, 1)
-	for name, row := range map[string]struct {
+	once := func(body string) string { return strings.Replace(body, `,"stream":true`, "", 1) }
+	answer := func(reasoning int, text string) string {
+		usage := fmt.Sprintf(`,"usage":{"prompt_tokens":20,"completion_tokens":1000,"completion_tokens_details":{"reasoning_tokens":%d}}`, reasoning)
+		return strings.Replace(whole(usage), `"content":"one`, text+`"content":"one`, 1)
+	}
+	shown := `"reasoning_content": "` + strings.Repeat("I think so. ", 320) + `",`
+	little := strings.Replace(hiddenUsage, `"completion_tokens":1000`, `"completion_tokens":5`, 1)
+	type lesson struct {
+		op         upstream.Op
 		body, text string
-		want       int64
+	}
+	for name, row := range map[string]struct {
+		lessons []lesson
+		drained bool
 	}{
-		"a stream that hid it":  {long, recorded(hiddenUsage), 1_020},
-		"one that hid none":     {long, recorded(shown), estimatedInput + estimatedOutput},
-		"an answer that hid it": {strings.Replace(long, `,"stream":true`, "", 1), wholeOf(""), 1_020},
-		"one that showed it":    {strings.Replace(long, `,"stream":true`, "", 1), wholeOf(`"reasoning_content": "` + reasoning + `",`), estimatedInput + estimatedOutput},
+		"a stream that hid it":             {[]lesson{{upstream.ChatCompletion, long, recorded(hiddenUsage)}}, true},
+		"one that hid none":                {[]lesson{{upstream.ChatCompletion, long, recorded(little)}}, false},
+		"an answer that hid it":            {[]lesson{{upstream.ChatCompletion, once(long), answer(990, "")}}, true},
+		"one that showed it":               {[]lesson{{upstream.ChatCompletion, once(long), answer(990, shown)}}, false},
+		"a stream of messages that hid it": {[]lesson{{upstream.Messages, message, recorded(hiddenUsage)}}, true},
+		"a whole message that hid it":      {[]lesson{{upstream.Messages, once(message), answer(0, "")}}, true},
+		"hidden, then shown":               {[]lesson{{upstream.Messages, message, recorded(hiddenUsage)}, {upstream.ChatCompletion, askWhole, answer(900, shown)}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				v := &reasoningVendor{pause: 10 * time.Second}
-				teaches := true
-				h := newTestGateway(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-					if teaches {
-						return (&scriptedUpstream{text: row.text}).Do(ctx, c)
+				v, text := &reasoningVendor{pause: 10 * time.Second}, ""
+				h := newTestGateway(t, answering{upstream.ChatCompletion, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+					if text != "" {
+						return (&scriptedUpstream{text: text}).Do(ctx, c)
 					}
 					return v.Do(ctx, c)
-				}), "1.00", nil)
-				h.complete(t, upstream.ChatCompletion, row.body)
-				teaches = false
-				x, s := fourWords(t, t.Context(), h, "")
-				_ = s.Close()
-				if r, ok := x.Receipt(); !ok || r.Charge != micro(row.want) {
-					t.Errorf("receipt %+v, want %s", r, micro(row.want))
-				}
-			})
-		})
-	}
-}
-
-// A model that hides its reasoning is learned whichever wire its answers are read
-// in, and is forgotten when an answer shows what it reasoned.
-func TestAModelThatHidesItsReasoningIsKnownOnBothWires(t *testing.T) {
-	message := `{"model":"m","max_tokens":5000,"stream":true,"messages":[{"role":"user","content":"Count to six."}]}`
-	showing := whole(`,"usage":{"prompt_tokens":20,"completion_tokens":1000,"completion_tokens_details":{"reasoning_tokens":900}}`)
-	showing = strings.Replace(showing, `"content":"one`, `"reasoning_content":"`+strings.Repeat("I think so. ", 320)+`","content":"one`, 1)
-	for _, row := range []struct {
-		name   string
-		op     upstream.Op
-		body   string
-		then   string // a whole chat answer after it; empty for none
-		drains bool
-	}{
-		{"a stream of messages", upstream.Messages, message, "", true},
-		{"a whole message", upstream.Messages, strings.Replace(message, `,"stream":true`, "", 1), "", true},
-		{"a stream of messages, then it shows", upstream.Messages, message, showing, false},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				v := &reasoningVendor{pause: 10 * time.Second}
-				var text string // that teaches
-				h := newTestGateway(t, answering{upstream.ChatCompletion, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-					switch {
-					case text != "":
-						return (&scriptedUpstream{text: text}).Do(ctx, c)
-					case c.Stream:
-						return v.Do(ctx, c)
-					}
-					return nil, fault.New(fault.BadGateway, "nothing else is asked")
 				})}, "1.00", nil)
-				text = recorded(hiddenUsage)
-				if !strings.Contains(row.body, `"stream"`) {
-					text = whole(`,"usage":{"prompt_tokens":20,"completion_tokens":1000}`)
+				for _, l := range row.lessons {
+					text = l.text
+					h.complete(t, l.op, l.body)
 				}
-				h.complete(t, row.op, row.body)
-				if text = row.then; text != "" {
-					h.complete(t, upstream.ChatCompletion, askWhole)
-					text = ""
-				}
+				text = ""
 				x, s := fourWords(t, t.Context(), h, "")
 				_ = s.Close()
-				r, _ := x.Receipt()
-				if drained := r.Charge == micro(1_020); drained != row.drains {
-					t.Errorf("a stream was drained: %t, want %t; receipt %+v", drained, row.drains, r)
+				want := micro(estimatedInput + estimatedOutput)
+				if row.drained {
+					want = micro(1_020)
+				}
+				if r, ok := x.Receipt(); !ok || r.Charge != want {
+					t.Errorf("receipt %+v, want %s", r, want)
 				}
 			})
-		})
-	}
-}
-
-// What a stream shows does not tell what is made by a model that hides its
-// reasoning, or that gets no bound: such streams are held, and bounded where they
-// can be, as whole answers are.
-func TestStreamsThatShowLittleNeverCostMoreThanTheBalance(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		drop  []string
-		least int64 // streams of 24 that are let through
-	}{
-		{"of a model that hides its reasoning", nil, 10},
-		{"over a channel that drops their bound", []string{"max_tokens"}, 1},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			var made, arrived, refused atomic.Int64
-			teaches := true // by as much as a short answer
-			release := make(chan struct{})
-			up := dropping(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-				r, err := sentRequest(c)
-				if err != nil {
-					return nil, err
-				}
-				n := cmp.Or(r.OutputBound(), 60_000)
-				if teaches {
-					n = 1_000
-				}
-				made.Add(n)
-				arrived.Add(1)
-				<-release
-				return (&scriptedUpstream{text: recorded(strings.Replace(hiddenUsage, `"completion_tokens":1000`, fmt.Sprintf(`"completion_tokens":%d`, n), 1))}).Do(ctx, c)
-			}), func(ch *router.Channel) { ch.Drop = row.drop })
-			h := newTestGateway(t, up, "1.00", dear(t, gateway.Model{ID: "m", MaxOutput: 128_000}))
-			ask := strings.Replace(askStream, `,"max_tokens":100`, "", 1)
-			stream := func() error {
-				r, err := h.ask(t.Context(), ask)
-				if err == nil {
-					_, err = io.Copy(io.Discard, r.Stream)
-				}
-				return err
-			}
-			close(release)
-			if row.drop == nil { // which tells that the model hides its reasoning
-				if err := stream(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			before := arrived.Load()
-			release, teaches = make(chan struct{}), false
-			var all sync.WaitGroup
-			for range 24 {
-				all.Go(func() {
-					switch err := stream(); {
-					case fault.Is(err, fault.InsufficientBalance):
-						refused.Add(1)
-					case err != nil:
-						t.Error(err)
-					}
-				})
-			}
-			for arrived.Load()-before+refused.Load() < 24 {
-				runtime.Gosched()
-			}
-			close(release)
-			all.Wait()
-			if n := made.Load(); n > 100_000 {
-				t.Errorf("the vendor made %d tokens for a balance of 100,000", n)
-			}
-			if n := arrived.Load() - before; n < row.least {
-				t.Errorf("%d streams of 24 were let through, want %d", n, row.least)
-			}
 		})
 	}
 }
@@ -415,6 +306,12 @@ var wholeAnswers = map[upstream.Op]string{
 	upstream.GenerateImage: threeLinks, upstream.EditImage: edited,
 }
 
+// streamedAnswers are those to the others.
+var streamedAnswers = map[upstream.Op]string{
+	upstream.ChatCompletion: recorded(usageChunk(20, 30)), upstream.Messages: strings.Join(told, ""),
+	upstream.GenerateImage: "event: image_generation.completed\ndata: {\"type\":\"image_generation.completed\",\"b64_json\":\"aGk=\"}\n\n",
+}
+
 // start sends the request.
 func (l *leaving) start(ctx context.Context, t *testing.T, h *testGateway, key string) (*gateway.Response, error) {
 	t.Helper()
@@ -426,7 +323,7 @@ func (l *leaving) start(ctx context.Context, t *testing.T, h *testGateway, key s
 }
 
 // over is a gateway whose one channel, "c0", asks up for the request's model.
-func (l *leaving) over(t *testing.T, up upstream.Upstream) *testGateway {
+func (l *leaving) over(t *testing.T, up upstream.Upstream, edit ...func(*gateway.Options)) *testGateway {
 	t.Helper()
 	routing, err := router.New([]router.Channel{{Name: "c0", Upstream: up, Models: map[string]string{l.model: l.model}}}, router.Options{})
 	if err != nil {
@@ -435,7 +332,51 @@ func (l *leaving) over(t *testing.T, up upstream.Upstream) *testGateway {
 	return newTestGateway(t, routing, "10", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: flash, Batch: 23}}
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, l.price...)})
+		for _, e := range edit {
+			e(o)
+		}
 	})
+}
+
+// answered is a vendor that answers the request, after it has called before.
+func (l *leaving) answered(before func()) upstream.Func {
+	return func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		before()
+		switch text := wholeAnswers[l.op]; {
+		case l.op == upstream.Embeddings:
+			return vectorsFor(c)
+		case l.op == upstream.Speech:
+			return (&fakeSpeechVendor{answers: []reading{{audio: wav("aaab")}}}).Do(ctx, c)
+		case c.Stream:
+			return (&scriptedUpstream{text: streamedAnswers[l.op]}).Do(ctx, c)
+		default:
+			return (&scriptedUpstream{text: text}).Do(ctx, c)
+		}
+	}
+}
+
+// finish reads an answer to its end, and returns what was delivered and how it ended.
+func finish(r *gateway.Response, err error) (text string, _ error) {
+	var next func() ([]byte, error)
+	switch {
+	case r.Stream != nil:
+		next = r.Stream.Next
+	case r.Audio != nil:
+		next = r.Audio.Next
+	}
+	for next != nil && err == nil {
+		var data []byte
+		if data, err = next(); err == nil {
+			text += string(data)
+		}
+	}
+	switch {
+	case r.Stream != nil:
+		return text, r.Stream.Err()
+	case r.Audio != nil:
+		return text, r.Audio.Err()
+	}
+	return string(r.Body), err
 }
 
 // abandoned is a vendor that is at the first request when its client leaves, and

@@ -3,13 +3,9 @@ package gateway_test
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"image"
 	"image/png"
-	"io"
-	"mime"
-	"mime/multipart"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,7 +13,6 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
@@ -60,50 +55,12 @@ func editFile(name string, content []byte) upstream.Part {
 	return p
 }
 
-// change sends a form through the one path, as the server does.
-func (h *testGateway) change(ctx context.Context, key string, form *countedForm) (*rawRequest, *gateway.Response, error) {
-	x := begin(h.Gateway)
-	x.IdempotencyKey = key
-	if err := x.Authenticate(ctx, ""); err != nil {
-		return x, nil, err
-	}
-	r, err := x.CallForm(ctx, upstream.EditImage, form.Form)
-	return x, r, err
+// change sends a form.
+func (h *testGateway) change(ctx context.Context, key string, form *countedForm) (*gateway.Response, error) {
+	return h.Do(ctx, &gateway.Request{Op: upstream.EditImage, Form: form.Form, IdempotencyKey: key})
 }
 
 const edited = `{"created":1,"data":[{"b64_json":"aGk="}],"usage":{"input_tokens":300,"input_tokens_details":{"text_tokens":20,"image_tokens":280},"output_tokens":4160}}`
-
-func TestAnEditIsChargedByItsUnitsExactly(t *testing.T) {
-	const heldForTwo = (12+64)*5_000 + 8_192*8_000 + 2*7_024*32_000 // the prompt's bytes, one image, two pictures
-	for name, row := range map[string]struct {
-		model  string
-		answer string
-		price  []string
-		fields []string
-		hold   billing.Money
-		want   billing.Money
-	}{
-		"pictures":             {"imagegen-2", edited, []string{"image", "0.123456789"}, nil, 123_456_789, 123_456_789},
-		"fewer than asked for": {"imagegen-2", edited, []string{"image", "0.5"}, []string{"n", "2"}, 1_000_000_000, 500_000_000},
-		"tokens":               {"imagegen-2", edited, []string{"input", "5", "image_input", "8", "image_output", "32"}, []string{"size", "1024x1024", "n", "2"}, heldForTwo, 20*5_000 + 280*8_000 + 4160*32_000},
-		"no report":            {"imagegen-2", `{"data":[{"b64_json":"aGk="}]}`, []string{"input", "5", "image_input", "8", "image_output", "32"}, []string{"size", "1024x1024"}, heldForTwo - 7024*32_000, 4*5_000 + (65+129)*8_000 + 7024*32_000},
-	} {
-		h := newPricedGateway(t, &scriptedUpstream{text: row.answer}, "10", row.model, rates(t, row.price...))
-		form := editForm(t, row.model, row.fields...)
-		x, r, err := h.change(t.Context(), "", form)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		receipt, err := h.ledger.Receipt(t.Context(), "local", x.ID)
-		if err != nil || receipt.Hold != row.hold || receipt.Charge != row.want || h.spent(t, "10") != row.want || form.released.Load() != 1 {
-			t.Errorf("%s: receipt %+v, %v, want %s", name, receipt, err, row.want)
-		}
-		if r.Header.Get("X-Gateway-Charge") != row.want.String() {
-			t.Errorf("%s: %v", name, r.Header)
-		}
-	}
-}
 
 func TestABadFormCostsNothingAndIsNotSent(t *testing.T) {
 	for name, row := range map[string]struct {
@@ -127,100 +84,60 @@ func TestABadFormCostsNothingAndIsNotSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := newTestGateway(t, routing, "1", func(o *gateway.Options) { o.Models, o.Prices = nil, billing.NewPriceList(prices) })
-		_, _, err = h.change(t.Context(), "k", row.form)
+		_, err = h.change(t.Context(), "k", row.form)
 		f := fault.From(err)
 		if f == nil || f.Code != row.code || f.HTTPStatus() != row.status || up.count() != 0 || h.spent(t, "1") != 0 || row.form.released.Load() != 1 {
 			t.Errorf("%s: %v, %d calls, released %d times", name, err, up.count(), row.form.released.Load())
 		}
-		if _, _, err = h.change(t.Context(), "k", editForm(t, "imagegen-2")); err != nil { // the key is free again
+		if _, err = h.change(t.Context(), "k", editForm(t, "imagegen-2")); err != nil { // the key is free again
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// TestAnEditIsSentAgainOnlyIfCertainlyNothingWasMade also shows that the form is
-// opened anew, under the other channel's id of the model.
-func TestAnEditIsSentAgainOnlyIfCertainlyNothingWasMade(t *testing.T) {
-	for _, row := range []struct {
-		failure upstream.Failure
-		again   bool
-	}{
-		{upstream.Failure{Status: 429, Sent: true, Refused: true}, true},
-		{upstream.Failure{Status: 500, Sent: true}, false},
-	} {
-		var bodies []string
-		note := func(up upstream.Upstream) upstream.Upstream {
-			return upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-				bodies = append(bodies, formText(t, c))
-				return up.Do(ctx, c)
-			})
-		}
-		routing, err := router.New([]router.Channel{
-			{Name: "first", Upstream: note(&scriptedUpstream{err: row.failure.Fault()}), Models: map[string]string{"imagegen-2": "one"}, Drop: []string{"user"}},
-			{Name: "second", Upstream: note(&scriptedUpstream{text: edited}), Models: map[string]string{"imagegen-2": "two"}, Priority: 1, Rename: map[string]string{"user": "safety_identifier"}},
-		}, router.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		h := newPricedGateway(t, routing, "1", "imagegen-2", rates(t, "image", "0.5"))
-		_, _, err = h.change(t.Context(), "", editForm(t, "imagegen-2", "user", "u"))
-		if (err == nil) != row.again || len(bodies) != map[bool]int{false: 1, true: 2}[row.again] {
-			t.Errorf("%+v: %v, %d calls", row.failure, err, len(bodies))
-			continue
-		}
-		file := "image=image-1.png image/png " + string(blank(t, 16, 16))
-		if want := "model=one\nprompt=make it blue\n" + file + "\nsize=auto\n"; bodies[0] != want {
-			t.Errorf("the first got %q, want %q", bodies[0], want)
-		}
-		if want := "model=two\nprompt=make it blue\n" + file + "\nsafety_identifier=u\nsize=auto\n"; row.again && bodies[1] != want {
-			t.Errorf("the second got %q, want %q", bodies[1], want)
-		}
+// TestAFormIsOpenedAnewForAnotherChannel which has another id of the model, and another
+// name of a field.
+func TestAFormIsOpenedAnewForAnotherChannel(t *testing.T) {
+	var bodies []string
+	note := func(up upstream.Upstream) upstream.Upstream {
+		return upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+			data, err := c.Body.Bytes()
+			if err != nil {
+				return nil, err
+			}
+			bodies = append(bodies, string(data))
+			return up.Do(ctx, c)
+		})
 	}
-}
-
-// formText is a call's form as a vendor reads it.
-func formText(t *testing.T, c *upstream.Call) string {
-	t.Helper()
-	_, params, err := mime.ParseMediaType(c.ContentType)
+	busy := &scriptedUpstream{err: (&upstream.Failure{Status: 429, Sent: true, Refused: true}).Fault()}
+	routing, err := router.New([]router.Channel{
+		{Name: "first", Upstream: note(busy), Models: map[string]string{"imagegen-2": "one"}, Drop: []string{"user"}},
+		{Name: "second", Upstream: note(&scriptedUpstream{text: edited}), Models: map[string]string{"imagegen-2": "two"}, Priority: 1, Rename: map[string]string{"user": "safety_identifier"}},
+	}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rc, _, err := c.Body.Open()
-	if err != nil {
-		t.Fatal(err)
+	h := newPricedGateway(t, routing, "1", "imagegen-2", rates(t, "image", "0.5"))
+	if _, err = h.change(t.Context(), "", editForm(t, "imagegen-2", "user", "u")); err != nil || len(bodies) != 2 {
+		t.Fatalf("%v, %d calls", err, len(bodies))
 	}
-	defer rc.Close()
-	var lines strings.Builder
-	for r := multipart.NewReader(rc, params["boundary"]); ; {
-		p, err := r.NextRawPart()
-		if err == io.EOF {
-			return lines.String()
+	for i, model := range []string{"one", "two"} {
+		if !strings.Contains(bodies[i], string(blank(t, 16, 16))) || !strings.Contains(bodies[i], "\r\n\r\n"+model+"\r\n") || strings.Contains(bodies[i], "safety_identifier") != (i == 1) || strings.Contains(bodies[i], `name="user"`) {
+			t.Errorf("call %d got %q", i, bodies[i])
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		content, err := io.ReadAll(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines.WriteString(p.FormName() + "=")
-		if p.FileName() != "" {
-			lines.WriteString(p.FileName() + " " + p.Header.Get("Content-Type") + " ")
-		}
-		lines.Write(append(content, '\n'))
 	}
 }
 
 func TestADuplicateOfAnEditIsNotMadeAgain(t *testing.T) {
 	up := &scriptedUpstream{text: edited}
 	h := newPricedGateway(t, up, "1", "imagegen-2", rates(t, "image", "0.5"))
-	_, first, err := h.change(t.Context(), "k", editForm(t, "imagegen-2"))
+	first, err := h.change(t.Context(), "k", editForm(t, "imagegen-2"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	same := editForm(t, "imagegen-2")
 	same.Parts = append(same.Parts[1:], same.Parts[0]) // another order, another boundary
-	_, again, err := h.change(t.Context(), "k", same)
+	again, err := h.change(t.Context(), "k", same)
 	if err != nil || !again.Replayed || string(again.Body) != string(first.Body) || up.count() != 1 || h.spent(t, "1") != billing.One/2 || same.released.Load() != 1 {
 		t.Errorf("%v, %+v, %d calls, spent %s", err, again, up.count(), h.spent(t, "1"))
 	}
@@ -229,7 +146,7 @@ func TestADuplicateOfAnEditIsNotMadeAgain(t *testing.T) {
 	renamed := editForm(t, "imagegen-2")
 	renamed.Parts[2].Filename = "cube.png"
 	for name, form := range map[string]*countedForm{"another image": other, "another file name": renamed, "another field": editForm(t, "imagegen-2", "n", "1")} {
-		if _, _, err = h.change(t.Context(), "k", form); !fault.Is(err, fault.IdempotencyConflict) || form.released.Load() != 1 {
+		if _, err = h.change(t.Context(), "k", form); !fault.Is(err, fault.IdempotencyConflict) || form.released.Load() != 1 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -239,7 +156,7 @@ func TestAStreamOfAnEditKeepsItsFormUntilItsEnd(t *testing.T) {
 	for name, whole := range map[string]bool{"to its end": true, "closed early": false} {
 		h := newPricedGateway(t, sim.New(sim.Options{}), "10", "imagegen-2", rates(t, "image_output", "1"))
 		form := editForm(t, "imagegen-2", "stream", "true", "partial_images", "2", "size", "1024x1024")
-		x, r, err := h.change(t.Context(), "", form)
+		r, err := h.change(t.Context(), "", form)
 		if err != nil || r.Stream == nil || form.released.Load() != 0 {
 			t.Fatalf("%s: %v, released %d times", name, err, form.released.Load())
 		}
@@ -258,71 +175,20 @@ func TestAStreamOfAnEditKeepsItsFormUntilItsEnd(t *testing.T) {
 		if err := errors.Join(r.Stream.Close(), h.Close()); err != nil { // which waits for the upstream's end
 			t.Fatal(err)
 		}
-		receipt, err := h.ledger.Receipt(t.Context(), "local", x.ID)
+		receipt, err := h.ledger.Receipt(t.Context(), "local", r.ID)
 		if err != nil || receipt.Charge != want || form.released.Load() != 1 {
 			t.Errorf("%s: receipt %+v, %v, want %s; released %d times", name, receipt, err, want, form.released.Load())
 		}
 	}
 }
 
-func TestAClientDisconnectBeforeAnEditIsMadeCostsWhatWasSent(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	up := upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-		cancel()
-		<-ctx.Done()
-		return nil, fault.From(ctx.Err()).With(func(e *fault.Error) { e.Err = &upstream.Failure{Sent: true} })
-	})
-	h := newPricedGateway(t, up, "10", "imagegen-1", rates(t, "input", "1000", "image_input", "100", "image_output", "10"))
-	form := editForm(t, "imagegen-1")
-	x, _, err := h.change(ctx, "", form)
-	const want = 4*1_000_000 + (65+129)*100_000
-	receipt, receiptErr := h.ledger.Receipt(t.Context(), "local", x.ID)
-	if !fault.Is(err, fault.ClientGone) || receiptErr != nil || receipt.Charge != want || receipt.Reason != billing.ReasonClientGone || form.released.Load() != 1 {
-		t.Errorf("%v, receipt %+v, %v", err, receipt, receiptErr)
-	}
-}
-
-func TestTypedEditsGoTheSameWay(t *testing.T) {
-	h := newTestGateway(t, sim.New(sim.Options{}), "10", func(o *gateway.Options) {
-		o.Models = nil
-		o.Prices = billing.NewPriceList(map[string]*billing.Price{
-			"imagegen-2": rates(t, "image_output", "1"), "imagegen-legacy-2": rates(t, "image", "0.02"),
-		})
-	})
-	source := images.BytesFile("", blank(t, 16, 16))
-	for _, row := range []struct {
-		request images.Edit
-		want    billing.Money
-	}{
-		{images.Edit{Model: "imagegen-2", Prompt: "blue", Images: []images.File{source, source}, Mask: &source, N: 2, Quality: "hd", Stream: true}, 2 * 1056 * 1000},
-		{images.Edit{Model: "imagegen-legacy-2", Prompt: "blue", Images: []images.File{source}}, 20_000_000},
-	} {
-		r, err := h.EditImage(t.Context(), &row.request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Charge != row.want || r.RequestID == "" || len(r.Data) != int(max(row.request.N, 1)) {
-			t.Errorf("%s: charge %s, %d pictures", row.request.Model, r.Charge, len(r.Data))
-		}
-		file, err := base64.StdEncoding.DecodeString(r.Data[0].B64JSON)
-		if err != nil || !bytes.HasPrefix(file, []byte("\x89PNG")) || bytes.Equal(file, blank(t, 16, 16)) {
-			t.Errorf("%s: %.20q, %v", row.request.Model, file, err)
-		}
-	}
-	_, err := h.EditImage(t.Context(), &images.Edit{Model: "imagegen-2", Prompt: "blue"})
-	var f *fault.Error
-	if !errors.As(err, &f) || f.Param != "image" {
-		t.Error(err)
-	}
-}
-
 func TestOnlyAFormOfAnEditIsTaken(t *testing.T) {
 	h := newPricedGateway(t, &scriptedUpstream{text: edited}, "1", "imagegen-2", rates(t, "image", "0.5"))
 	form := editForm(t, "imagegen-2")
-	if _, err := enter(t, h.Gateway).CallForm(t.Context(), upstream.GenerateImage, form.Form); !fault.Is(err, fault.NotFound) || form.released.Load() != 1 {
+	if _, err := h.Do(t.Context(), &gateway.Request{Op: upstream.GenerateImage, Form: form.Form}); !fault.Is(err, fault.NotFound) || form.released.Load() != 1 {
 		t.Error(err)
 	}
-	if _, err := enter(t, h.Gateway).Call(t.Context(), upstream.EditImage, []byte("{}"), nil); !fault.Is(err, fault.NotFound) {
+	if _, err := h.do(t.Context(), upstream.EditImage, "{}"); !fault.Is(err, fault.NotFound) {
 		t.Error(err)
 	}
 }

@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,23 +18,10 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/idempotency"
-	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
-
-// embed sends raw bytes through the one path.
-func (h *testGateway) embed(ctx context.Context, key, body string) (*rawRequest, *gateway.Response, error) {
-	x := begin(h.Gateway)
-	x.IdempotencyKey = key
-	if err := x.Authenticate(ctx, ""); err != nil {
-		return x, nil, err
-	}
-	r, err := x.Call(ctx, upstream.Embeddings, []byte(body), nil)
-	return x, r, err
-}
 
 // vectorsFor answers a call as a vendor would: the vector of a text is its
 // length and its first byte, and each text is three tokens.
@@ -75,89 +61,6 @@ func texts(n int) string {
 	return `{"model":"m","input":[` + strings.Join(list, ",") + `]}`
 }
 
-func TestEmbeddingsMoveTheBalanceByTheExactAmount(t *testing.T) {
-	for _, row := range []struct {
-		model, price string
-		tokens       int64
-		want         billing.Money // nano-units
-	}{
-		{"text-embedding-v4", "0.07", 1000, 70_000},
-		{"vox-4-lite", "0.000002", 1, 1}, // two pico-units, rounded up once
-		{"unlisted", "0.5", 2, 1000},
-	} {
-		t.Run(row.model, func(t *testing.T) {
-			p, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: row.price})
-			if err != nil {
-				t.Fatal(err)
-			}
-			up := &scriptedUpstream{text: fmt.Sprintf(`{"data":[{"index":0,"embedding":[1]}],"usage":{"prompt_tokens":%d,"total_tokens":%[1]d}}`, row.tokens)}
-			h := newTestGateway(t, up, "1", func(o *gateway.Options) {
-				o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{row.model: p})
-			})
-			text := strings.Repeat("a", int(row.tokens)) // so that the count is plausible
-			r, err := h.Embeddings(t.Context(), &embeddings.Request{Model: row.model, Input: embeddings.Text(text)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if r.Charge != row.want || h.spent(t, "1") != row.want || r.Model != row.model || r.Usage.PromptTokens != row.tokens {
-				t.Errorf("charge %s, spent %s, want %s", r.Charge, h.spent(t, "1"), row.want)
-			}
-			receipt, err := h.ledger.Receipt(t.Context(), "local", r.RequestID)
-			if err != nil || receipt.Charge != row.want || receipt.Usage.Input != row.tokens || receipt.Usage.Output != 0 {
-				t.Errorf("receipt %+v, %v", receipt, err)
-			}
-		})
-	}
-}
-
-func TestTheHoldIsTheBoundOfTheInput(t *testing.T) {
-	const body = `{"model":"m","input":"hello"}` // 7 bytes with its quotes, and 4 around them
-	up := &scriptedUpstream{text: `{"data":[{"index":0,"embedding":[1]}],"usage":{"prompt_tokens":2,"total_tokens":2}}`}
-	var h *testGateway
-	var held billing.Money
-	h = newTestGateway(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-		held = h.balance(t).Held
-		return up.Do(ctx, c)
-	}), "0.000011", nil)
-	if _, _, err := h.embed(t.Context(), "", body); err != nil {
-		t.Fatal(err)
-	}
-	if held != micro(11) || h.spent(t, "0.000011") != micro(2) {
-		t.Errorf("held %s, spent %s", held, h.spent(t, "0.000011"))
-	}
-	_, _, err := h.embed(t.Context(), "", body) // 9 are left
-	if f := fault.From(err); f == nil || f.HTTPStatus() != 402 || f.Code != fault.InsufficientBalance {
-		t.Errorf("%v, want 402", err)
-	}
-	if up.count() != 1 {
-		t.Errorf("%d calls of the upstream", up.count())
-	}
-}
-
-func TestUsageThatCannotBeIsNotCharged(t *testing.T) {
-	for name, row := range map[string]struct {
-		usage   string
-		want    billing.Money
-		anomaly bool
-	}{
-		"absent": {``, micro(7/4 + 1), false},
-		"zero":   {`,"usage":{"prompt_tokens":0,"total_tokens":0}`, 0, false},
-		"absurd": {`,"usage":{"prompt_tokens":9223372036854775807,"total_tokens":1}`, micro(11), true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := newTestGateway(t, &scriptedUpstream{text: `{"data":[{"index":0,"embedding":[1]}]` + row.usage + `}`}, "1", nil)
-			x, _, err := h.embed(t.Context(), "", `{"model":"m","input":"hello"}`)
-			if err != nil {
-				t.Fatal(err)
-			}
-			receipt, _ := x.Receipt()
-			if h.spent(t, "1") != row.want || receipt.Usage.Anomaly != row.anomaly || receipt.Usage.Estimated != (name == "absent") || receipt.Usage.Zero != (name == "zero") {
-				t.Errorf("spent %s, receipt %+v", h.spent(t, "1"), receipt)
-			}
-		})
-	}
-}
-
 func TestALargeBatchIsSplitAndJoined(t *testing.T) {
 	var mu sync.Mutex
 	var sizes []int
@@ -176,7 +79,7 @@ func TestALargeBatchIsSplitAndJoined(t *testing.T) {
 		return vectorsFor(c)
 	})
 	h := newTestGateway(t, up, "1", inBatches(2))
-	x, r, err := h.embed(t.Context(), "", texts(23))
+	r, err := h.do(t.Context(), upstream.Embeddings, texts(23))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +99,7 @@ func TestALargeBatchIsSplitAndJoined(t *testing.T) {
 	if len(sizes) != 12 || sizes[0] != 1 || sizes[1] != 2 || sizes[11] != 2 || most > 4 {
 		t.Errorf("calls of %v texts, %d at a time", sizes, most)
 	}
-	if receipt, ok := x.Receipt(); !ok || receipt.Usage.Input != 69 || h.spent(t, "1") != micro(69) {
+	if receipt, ok := r.Receipt(); !ok || receipt.Usage.Input != 69 || h.spent(t, "1") != micro(69) {
 		t.Errorf("receipt %+v, spent %s", receipt, h.spent(t, "1"))
 	}
 }
@@ -234,7 +137,7 @@ func TestOneFailedPartFailsTheRequestForFree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			up, cancelled := waiting(3, row.end)
 			h := newTestGateway(t, up, "1", inBatches(1))
-			x, _, err := h.embed(t.Context(), "", texts(9))
+			x, err := h.do(t.Context(), upstream.Embeddings, texts(9))
 			if !fault.Is(err, row.code) {
 				t.Errorf("%v, want %s", err, row.code)
 			}
@@ -255,34 +158,14 @@ func TestOneFailedPartFailsTheRequestForFree(t *testing.T) {
 	}
 }
 
-func TestAPartThatIsNoAnswerFailsTheRequestForFree(t *testing.T) {
-	for name, text := range map[string]string{
-		"an error in a 200": `{"error":{"message":"no","code":"server_error"}}`,
-		"a missing vector":  `{"data":[{"index":0,"embedding":[1]}]}`,
-		"cut":               `{"data":[{"index":0,"embedding":[1`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := newTestGateway(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
-				if c.Request.(*embeddings.Request).Inputs()[0] == "c" {
-					return jsonReply(text), nil
-				}
-				return vectorsFor(c)
-			}), "1", inBatches(2))
-			if _, _, err := h.embed(t.Context(), "", texts(6)); !fault.Is(err, fault.BadGateway) || h.spent(t, "1") != 0 {
-				t.Errorf("%v, spent %s", err, h.spent(t, "1"))
-			}
-		})
-	}
-}
-
 func TestPartsTogetherAreNotLargerThanOneAnswerMayBe(t *testing.T) {
 	h := newTestGateway(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) { return vectorsFor(c) }), "1",
 		func(o *gateway.Options) { inBatches(1)(o); o.MaxAnswer = 1000 })
-	if _, _, err := h.embed(t.Context(), "", texts(5)); err != nil {
+	if _, err := h.do(t.Context(), upstream.Embeddings, texts(5)); err != nil {
 		t.Fatal(err)
 	}
 	before := h.balance(t)
-	if _, _, err := h.embed(t.Context(), "", texts(20)); !fault.Is(err, fault.BadGateway) || h.balance(t) != before {
+	if _, err := h.do(t.Context(), upstream.Embeddings, texts(20)); !fault.Is(err, fault.BadGateway) || h.balance(t) != before {
 		t.Errorf("%v, balance %+v", err, h.balance(t))
 	}
 }
@@ -299,7 +182,7 @@ func TestARefusedPartStopsTheOthersAndWhatWasAnsweredIsWaste(t *testing.T) {
 			}
 			return vectorsFor(c)
 		}), "1", inBatches(1))
-		x, _, err := h.embed(t.Context(), "", texts(26))
+		x, err := h.do(t.Context(), upstream.Embeddings, texts(26))
 		if !fault.Is(err, fault.InvalidRequest) || h.spent(t, "1") != 0 {
 			t.Fatalf("%v, spent %s", err, h.spent(t, "1"))
 		}
@@ -328,7 +211,7 @@ func TestAClientDisconnectCostsThePartsThatWereSent(t *testing.T) {
 		return fault.From(context.Canceled)
 	})
 	h := newTestGateway(t, up, "1", inBatches(1))
-	x, _, err := h.embed(ctx, "", texts(26))
+	x, err := h.do(ctx, upstream.Embeddings, texts(26))
 	if !fault.Is(err, fault.ClientGone) || cancelled.Load() != 3 {
 		t.Errorf("%v, %d were cancelled", err, cancelled.Load())
 	}
@@ -336,52 +219,6 @@ func TestAClientDisconnectCostsThePartsThatWereSent(t *testing.T) {
 	receipt, ok := x.Receipt()
 	if !ok || receipt.Reason != billing.ReasonClientGone || h.spent(t, "1") != micro(4) {
 		t.Errorf("receipt %+v, spent %s", receipt, h.spent(t, "1"))
-	}
-}
-
-func TestAnAnswerIsReplayedForTheSameKey(t *testing.T) {
-	var calls atomic.Int32
-	up := upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
-		calls.Add(1)
-		return vectorsFor(c)
-	})
-	h := newTestGateway(t, up, "1", func(o *gateway.Options) { inBatches(2)(o); o.Idempotency = &memory.Answers{} })
-	_, first, err := h.embed(t.Context(), "k", texts(3))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, second, err := h.embed(t.Context(), "k", texts(3))
-	if err != nil || !second.Replayed || string(second.Body) != string(first.Body) || calls.Load() != 2 || h.spent(t, "1") != micro(9) {
-		t.Errorf("%v, %d calls, spent %s", err, calls.Load(), h.spent(t, "1"))
-	}
-	typed, err := h.Embeddings(gateway.WithIdempotencyKey(t.Context(), "typed"), &embeddings.Request{Model: "m", Input: embeddings.Texts("a", "b")})
-	if err != nil || typed.Data[1].Embedding[1] != 'b' || typed.Charge != micro(6) || string(typed.Raw) == "" {
-		t.Errorf("%+v, %v", typed, err)
-	}
-}
-
-func TestALargeAnswerToEmbeddingsIsNotKept(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		length int // of the answer, about
-		kept   bool
-	}{{"small", idempotency.MaxEmbeddings - 4<<10, true}, {"large", idempotency.MaxEmbeddings + 4<<10, false}} {
-		t.Run(c.name, func(t *testing.T) {
-			up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-				return jsonReply(`{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1` + strings.Repeat(",1", c.length/2) + `]}],"model":"v","usage":{"prompt_tokens":3,"total_tokens":3}}`), nil
-			})
-			h := newTestGateway(t, up, "1", func(o *gateway.Options) { inBatches(2)(o); o.Idempotency = &memory.Answers{} })
-			if _, _, err := h.embed(t.Context(), "k", texts(1)); err != nil {
-				t.Fatal(err)
-			}
-			_, again, err := h.embed(t.Context(), "k", texts(1))
-			if f := fault.From(err); c.kept != (err == nil && again.Replayed) || !c.kept && (f.Code != fault.IdempotencyConflict || f.Retry != fault.RetryNo) {
-				t.Errorf("the duplicate: %v", err)
-			}
-			if h.spent(t, "1") != micro(3) {
-				t.Errorf("spent %s, want one charge", h.spent(t, "1"))
-			}
-		})
 	}
 }
 
@@ -395,14 +232,6 @@ func TestAModelServesItsEndpointOnly(t *testing.T) {
 	h := newTestGateway(t, routing, "1", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", Kind: gateway.KindEmbeddings}, {ID: "talks", Kind: gateway.KindChat}}
 	})
-	ask := func(op upstream.Op, body string) error {
-		x := begin(h.Gateway)
-		if err := x.Authenticate(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
-		_, err := x.Call(t.Context(), op, []byte(body), nil)
-		return err
-	}
 	const chat = `"messages":[{"role":"user","content":"hi"}]}`
 	for _, row := range []struct {
 		op     upstream.Op
@@ -423,7 +252,7 @@ func TestAModelServesItsEndpointOnly(t *testing.T) {
 		{upstream.GenerateImage, `{"model":"alpha-image-9","input":{}}`, 400, fault.ModelNotFound},
 		{upstream.ChatCompletion, `{"model":"alpha-image-max",` + chat, 400, fault.InvalidRequest},
 	} {
-		err := ask(row.op, row.body)
+		_, err := h.do(t.Context(), row.op, row.body)
 		if row.status == 0 {
 			if err != nil {
 				t.Errorf("%s: %v", row.body, err)
@@ -433,30 +262,6 @@ func TestAModelServesItsEndpointOnly(t *testing.T) {
 		if f := fault.From(err); f == nil || f.HTTPStatus() != row.status || f.Code != row.code || row.status == 400 && f.Param != "model" {
 			t.Errorf("%s: %v, want %d %s", row.body, err, row.status, row.code)
 		}
-	}
-}
-
-func TestADroppedEncodingIsStillTheOneThatWasAskedFor(t *testing.T) {
-	up := &scriptedUpstream{text: `{"data":[{"index":0,"embedding":[1,-2]}],"usage":{"prompt_tokens":1,"total_tokens":1}}`}
-	routing, err := router.New([]router.Channel{{
-		Name: "c", Upstream: up, Models: map[string]string{"m": "v"}, Drop: []string{"encoding_format", "user"}, Rename: map[string]string{"dimensions": "size"},
-	}}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := newTestGateway(t, routing, "1", nil)
-	_, r, err := h.embed(t.Context(), "", `{"model":"m","input":["a"],"encoding_format":"base64","dimensions":2,"user":"u","x":1.0}`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := `{"data":[{"index":0,"embedding":"AACAPwAAAMA="}],"usage":{"prompt_tokens":1,"total_tokens":1},"model":"m"}`; string(r.Body) != want {
-		t.Errorf("%s, want %s", r.Body, want)
-	}
-	if sent := up.sent(t); sent != `{"model":"v","input":["a"],"size":2,"x":1.0}` {
-		t.Errorf("sent %s", sent)
-	}
-	if !slices.Equal(r.Dropped, []string{"encoding_format", "user"}) {
-		t.Errorf("dropped %v", r.Dropped)
 	}
 }
 
@@ -471,51 +276,10 @@ func TestTheNamesOfDroppedFieldsAreBounded(t *testing.T) {
 	})
 	h := newTestGateway(t, up, "1", inBatches(1))
 	for _, inputs := range []int{1, 3} {
-		_, r, err := h.embed(t.Context(), "", texts(inputs))
+		r, err := h.do(t.Context(), upstream.Embeddings, texts(inputs))
 		if err != nil || len(r.Dropped) != 33 || r.Dropped[32] != "others" || len(r.Header.Get("X-Gateway-Dropped")) > 400 {
 			t.Errorf("dropped %d of %d inputs: %v", len(r.Dropped), inputs, err)
 		}
-	}
-}
-
-func TestAGoFunctionEmbeds(t *testing.T) {
-	h := newTestGateway(t, embeddings.Serve(func(_ context.Context, r *embeddings.Request) (*embeddings.Response, error) {
-		if r.User == "nobody" {
-			return nil, errors.New("a secret")
-		}
-		response := &embeddings.Response{Object: "list", Usage: embeddings.Usage{PromptTokens: 5, TotalTokens: 5}}
-		for i, text := range r.Inputs() {
-			response.Data = append(response.Data, embeddings.Embedding{Object: "embedding", Index: int64(i), Embedding: embeddings.Vector{float32(len(text)), 0.1}})
-		}
-		return response, nil
-	}), "1", nil)
-	for _, format := range []string{"", embeddings.Float, embeddings.Base64} {
-		r, err := h.Embeddings(t.Context(), &embeddings.Request{Model: "m", Input: embeddings.Texts("a", "bcd"), EncodingFormat: format})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if v := r.Data[1].Embedding; len(v) != 2 || v[0] != 3 || v[1] != 0.1 || r.Charge != micro(5) {
-			t.Errorf("%+v", r)
-		}
-		if packed := strings.Contains(string(r.Raw), `"embedding":"`); packed != (format == embeddings.Base64) {
-			t.Errorf("%q gives %s", format, r.Raw)
-		}
-	}
-	_, err := h.Embeddings(t.Context(), &embeddings.Request{Model: "m", Input: embeddings.Text("a"), User: "nobody"})
-	if f := fault.From(err); f.Code != fault.InternalError || strings.Contains(f.Message, "secret") {
-		t.Errorf("%v", err)
-	}
-	_, err = h.ask(t.Context(), `{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
-	if f := fault.From(err); f == nil || f.HTTPStatus() < 400 {
-		t.Errorf("%v: it does not chat", err)
-	}
-}
-
-func TestAVectorThatIsNoneIsToldBesideItsCharge(t *testing.T) {
-	h := newTestGateway(t, &scriptedUpstream{text: `{"data":[{"index":0,"embedding":[1,oops]}],"usage":{"prompt_tokens":2,"total_tokens":2}}`}, "1", nil)
-	r, err := h.Embeddings(t.Context(), &embeddings.Request{Model: "m", Input: embeddings.Text("hello")})
-	if !fault.Is(err, fault.BadGateway) || r == nil || r.Charge != micro(2) || len(r.Raw) == 0 {
-		t.Errorf("%+v, %v", r, err)
 	}
 }
 
@@ -534,11 +298,7 @@ func BenchmarkEmbeddings(b *testing.B) {
 		b.Run(format, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				x := begin(g)
-				if err := x.Authenticate(ctx, ""); err != nil {
-					b.Fatal(err)
-				}
-				if _, err := x.Call(ctx, upstream.Embeddings, body, nil); err != nil {
+				if _, err := g.Do(ctx, &gateway.Request{Op: upstream.Embeddings, Body: body}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -564,7 +324,7 @@ func TestAllPartsOfARequestPassAChannelThatTakesFewAtOnce(t *testing.T) {
 					t.Fatal(err)
 				}
 				h := newTestGateway(t, r, "1", func(o *gateway.Options) { inBatches(1)(o) })
-				if _, _, err := h.embed(t.Context(), "", texts(8)); err != nil {
+				if _, err := h.do(t.Context(), upstream.Embeddings, texts(8)); err != nil {
 					t.Error(err)
 				}
 			})

@@ -189,7 +189,7 @@ func ExampleGateway_Run() {
 		fmt.Println("running calls were cut short and settled:", err)
 	}
 	stop()
-	fmt.Println(<-done, g.Draining(), g.Unsettled())
+	fmt.Println(<-done, g.ShuttingDown(), g.Unsettled())
 	// Output:
 	// <nil> true 0
 }

@@ -43,7 +43,7 @@ import (
 // one with [New], run [Gateway.Run] beside it, and end it with [Gateway.Close].
 type Gateway struct {
 	options   Options
-	observer  safeObserver
+	observers observers
 	routes    atomic.Pointer[routes]
 	calls     calls
 	slots     *admissionQueue
@@ -74,7 +74,7 @@ func New(o Options) (*Gateway, error) {
 	if err := o.checkTasks(); err != nil {
 		return nil, err
 	}
-	g := &Gateway{options: o, observer: safeObserver{o.Observe, o.Logger}, started: started}
+	g := &Gateway{options: o, observers: observers{o.Observe, o.Logger}, started: started}
 	g.drains.most = int64(o.MaxDrains)
 	g.slots, g.admission = newAdmissionQueue(o.Admission), newAdmissionController(o.Admission, o.Now)
 	meter, ok := o.Meter.(idempotency.Store)
@@ -130,8 +130,7 @@ func (g *Gateway) Shutdown(ctx context.Context) error {
 func (g *Gateway) Close() error {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
-	g.drains.stop()
-	if err := g.calls.shutdown(now); !errors.Is(err, context.Canceled) {
+	if err := g.Shutdown(now); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
@@ -141,24 +140,24 @@ func (g *Gateway) Close() error {
 // retried.
 func (g *Gateway) Unsettled() int { return g.unsettled.len() + g.videos.pendingCount() }
 
-// Draining reports whether the gateway refuses new calls.
-func (g *Gateway) Draining() bool { return g.calls.closed() }
+// ShuttingDown reports whether the gateway refuses new calls.
+func (g *Gateway) ShuttingDown() bool { return g.calls.closed() }
 
 // Meter is the meter that calls are billed with.
 func (g *Gateway) Meter() billing.Meter { return g.options.Meter }
 
 // Load is what a gateway carries at one moment.
 type Load struct {
-	Running int   // calls that have a place
+	Running int   // calls that have a slot
 	Waiting int   // calls that wait for one
-	Full    bool  // no place is free, and one more call would not be let wait for one
-	Bodies  int64 // bytes of their large requests in memory
-	Answers int64 // bytes taken for large answers
-	Refused int64 // calls that got no place, since the start
-	Short   bool  // new calls are refused for want of memory
+	Full    bool  // no slot is free, and one more call would be refused at once
+	Bodies  int64 // bytes of large requests in memory
+	Answers int64 // bytes of large answers in memory
+	Refused int64 // calls that got no slot or no memory, since the start
+	Short   bool  // new calls are refused for lack of memory
 }
 
-// Load tells what the gateway carries. It is safe for concurrent use.
+// Load is what the gateway carries now. It is safe for concurrent use.
 func (g *Gateway) Load() Load {
 	l := g.slots.load()
 	l.Bodies, l.Answers, l.Refused = g.admission.bodies.Used(), g.admission.answers.total(), g.admission.refused.Load()
@@ -172,11 +171,11 @@ type Backlog struct {
 	Streams  int // running calls whose answers stream
 	Captures int // settlements that were not durable when their calls ended, and are tried again
 	Steps    int // steps of videos that the store has not taken yet
-	Tasks    int // open tasks of videos that Run looks after in this process
+	Tasks    int // open tasks of videos that Run polls in this process
 	Waiters  int // callers who wait for the end of a video, of VideoOptions.MaxWaiting
 }
 
-// Backlog tells what is open. It is safe for concurrent use.
+// Backlog is what is open now. It is safe for concurrent use.
 func (g *Gateway) Backlog() Backlog {
 	return Backlog{
 		Streams: g.calls.open(), Captures: g.unsettled.len(), Steps: g.videos.pendingCount(), Tasks: g.videos.poller.Watched(), Waiters: int(g.videos.waiting.Used()),
@@ -244,21 +243,18 @@ func (c *calls) closed() bool {
 	return c.down
 }
 
-// close refuses new calls and returns the channel that says when none runs.
-func (c *calls) close() <-chan struct{} {
+// shutdown refuses new calls and waits until none runs; when ctx ends first, it cancels
+// those that do.
+func (c *calls) shutdown(ctx context.Context) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if !c.down {
 		c.down, c.idle = true, make(chan struct{})
 		if len(c.running) == 0 {
 			close(c.idle)
 		}
 	}
-	return c.idle
-}
-
-func (c *calls) shutdown(ctx context.Context) error {
-	idle := c.close()
+	idle := c.idle
+	c.mu.Unlock()
 	select {
 	case <-idle:
 		return nil

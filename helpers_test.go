@@ -186,21 +186,6 @@ func (x *rawRequest) Call(ctx context.Context, op upstream.Op, body []byte, hear
 	return x.g.Do(ctx, &gateway.Request{Op: op, Body: body, Follows: x.Response, IdempotencyKey: x.IdempotencyKey, Heartbeat: heartbeat})
 }
 
-// CallForm goes on with a form.
-func (x *rawRequest) CallForm(ctx context.Context, op upstream.Op, form *upstream.Form) (*gateway.Response, error) {
-	return x.g.Do(ctx, &gateway.Request{Op: op, Form: form, Follows: x.Response, IdempotencyKey: x.IdempotencyKey})
-}
-
-// enter is a request after its first step.
-func enter(t testing.TB, g *gateway.Gateway) *rawRequest {
-	t.Helper()
-	x := begin(g)
-	if err := x.Authenticate(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
-	return x
-}
-
 // authenticated is a request that was counted, and has not asked for anything yet.
 func authenticated(t testing.TB, ctx context.Context, g *gateway.Gateway) *gateway.Response {
 	t.Helper()

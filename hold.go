@@ -9,7 +9,6 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // A running stream's usage is saved in the meter, so that it survives the process,
@@ -86,7 +85,7 @@ func (s *Stream) meterFailed(err error) {
 	s.c.x.g.options.Logger.Error("extending a hold failed", "request_id", s.c.x.id, "error", clip(err.Error()))
 }
 
-// saveCheckpoint tells the meter what was consumed, and extends the hold by more.
+// saveCheckpoint records what was consumed with the meter, and extends the hold by more.
 func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 	defer guard(&err)
 	s.saved, s.savedAt = s.tap.Output(), s.lastSent
@@ -99,7 +98,7 @@ func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 func (c *call) holdRequest() billing.HoldRequest {
 	wanted := c.op.bounds.holdRequest(c.model)
 	wanted.Account, wanted.Key, wanted.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.id
-	wanted.Operation, wanted.Model, wanted.Price = string(c.op.kind), c.model.ID, c.x.routes.prices.Price(c.model.ID)
+	wanted.Operation, wanted.Model, wanted.Price = string(c.op.name), c.model.ID, c.x.routes.prices.Price(c.model.ID)
 	return wanted
 }
 
@@ -148,18 +147,13 @@ type exposure struct {
 	dropped     bool  // some channel of the model leaves bounds of the output out
 }
 
-// boundDroppedIf is the exposure with the caller's bound, or without it where some channel
-// leaves it out: what the caller says then bounds nothing.
-func (e exposure) boundDroppedIf(dropped bool) exposure {
+// bounds are those of a conversation: the input bound and, per candidate, the
+// client's own bound or the model's hold_tokens. dropped says that some channel leaves
+// the client's bound out: what the client says then bounds nothing.
+func (e exposure) bounds(m *Model, dropped bool) bounds {
 	if e.sentBound, e.dropped = e.callerBound, dropped; dropped {
 		e.sentBound, e.unseen = 0, true
 	}
-	return e
-}
-
-// bounds are those of a conversation: the input bound and, per candidate, the
-// client's own bound or the model's hold_tokens.
-func (e exposure) bounds(m *Model) bounds {
 	return bounds{
 		most: e.usual(m), least: billing.Usage{Input: e.input, Output: e.candidates}, exposure: &e,
 		plausible: plausible{maxContext, e.candidates * m.plausibleOutput(), math.MaxInt64},
@@ -231,7 +225,7 @@ func (e exposure) affordable(m *Model, h billing.Hold) int64 {
 		return 0
 	}
 	if e.unseen && e.sentBound == 0 && m.MaxOutput == 0 {
-		most = min(most, DefaultMaxOutput)
+		most = min(most, defaultMaxOutput)
 	}
 	if most = max(most, 1); e.callerBound > 0 && most >= e.callerBound {
 		return 0
@@ -264,7 +258,7 @@ func pays(p *billing.Price, money billing.Money, input, limit int64) int64 {
 }
 
 // timeoutContext is the context of a hold or of a settlement. It ends after a time
-// of its own; the timer starts when somebody first asks for its end, which a
+// of its own; the timer starts when its end is first asked for, which a
 // ledger in memory never does.
 type timeoutContext struct {
 	context.Context // without the call's end
@@ -310,92 +304,4 @@ func (g *timeoutContext) end() {
 	if g.cancel != nil {
 		g.cancel()
 	}
-}
-
-// Estimate is what a request would cost. Nobody was asked and nothing is held.
-type Estimate struct {
-	Operation upstream.Op
-	Model     string
-	// Most is the most that is held for the request and, unless it is Open, the
-	// most that it can cost. Where the model and not the caller bounds an answer,
-	// less is held of an account that cannot spare as much, and less is made.
-	Most billing.Money
-	// Least is what the account must have for the request to begin.
-	Least billing.Money
-	// Exact says that a request that succeeds costs Most: what it consumes is
-	// known before it is made.
-	Exact bool
-	// Open says that nothing known bounds what the model makes: a chat without
-	// max_tokens that is streamed, or of a model whose cap is not known. It can
-	// cost more than Most.
-	Open bool
-	// Usage is what Most pays for.
-	Usage billing.Usage
-	// PriceVersion is that of the price row; empty for a model without a price,
-	// which costs nothing.
-	PriceVersion string
-}
-
-// Estimate reads and checks a request as [Gateway.Do] does, and tells what it would
-// cost at the prices of this moment. It counts as a request, unless it follows one.
-// Every error is the *fault.Error that Do would have failed with before the account
-// and an upstream were asked.
-func (g *Gateway) Estimate(ctx context.Context, q *Request) (_ Estimate, err error) {
-	x, ctx := g.open(ctx, q)
-	defer func() {
-		if q.Form != nil {
-			g.closeForm(x, q.Form)
-		}
-		if q.Follows == nil {
-			x.end(0, err)
-		}
-	}()
-	defer guard(&err)
-	if err := x.identify(ctx, q); err != nil {
-		return Estimate{}, fault.From(err)
-	}
-	op, err := x.parse(q)
-	if err != nil {
-		return Estimate{}, err
-	}
-	x.header = q.Header
-	return x.estimate(op)
-}
-
-func (x *exchange) estimate(op *operation) (Estimate, error) {
-	m, err := x.check(op)
-	if err != nil {
-		return Estimate{}, err
-	}
-	e := Estimate{Operation: op.kind, Model: m.ID}
-	if op.kind == upstream.CountTokens { // which is never billed
-		e.Exact = true
-		return e, nil
-	}
-	price := x.routes.prices.Price(m.ID)
-	wanted := op.bounds.holdRequest(m)
-	e.Usage, e.PriceVersion, e.Exact = wanted.Bound, price.Version(), !op.bounds.inexact && soldByUnits(price)
-	if chat := op.bounds.exposure; chat != nil && !e.Exact {
-		e.Open = chat.sentBound == 0 && (!chat.unseen || m.MaxOutput == 0)
-	}
-	if e.Most, err = price.Cost(wanted.Bound); err == nil {
-		e.Least, err = price.Cost(wanted.Least)
-	}
-	if err != nil {
-		return Estimate{}, fault.Invalid("", "The request could cost more than any account holds. Ask for less.")
-	}
-	return e, nil
-}
-
-// soldByUnits reports whether all that the price is for is known beforehand: how
-// many images, characters and seconds, but no tokens.
-func soldByUnits(price *billing.Price) bool {
-	for _, rate := range price.Rates() {
-		switch rate.Unit {
-		case billing.Image, billing.Character, billing.Second:
-		default:
-			return false
-		}
-	}
-	return true
 }

@@ -3,10 +3,8 @@ package gateway_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +20,6 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
-	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -30,55 +27,41 @@ import (
 )
 
 func TestASolventCallerIsAskedForNoMoreThanTheBalanceAffords(t *testing.T) {
-	const input = int64(len(askWhole)) // bytes bound the input tokens; micro-units each
-	credit := micro(input + 40).String()
-	for _, c := range []struct{ name, bound, sent, header string }{
-		{"a larger max_tokens is lowered", `,"max_tokens":100`, `"max_tokens":40`, "40"},
-		{"a smaller one is not", `,"max_tokens":10 `, `"max_tokens":10 `, ""},
-		{"max_completion_tokens too", `,"max_completion_tokens":100`, `"max_completion_tokens":51`, "51"},
-		{"without a bound one is set", ``, `"max_tokens":57`, "57"},
+	const ask = `{"model":"m",%s"messages":[{"role":"user","content":"say four words"}]}`
+	body := func(members string) string { return strings.Replace(ask, "%s", members, 1) }
+	chat, message := whole(reported), toldWhole
+	for _, c := range []struct {
+		name        string
+		op, not     upstream.Op
+		body        string
+		answer      string
+		affords     int64 // output tokens beside the input
+		field, held string
+	}{
+		{"a larger max_tokens is lowered", upstream.ChatCompletion, onlyChat, body(`"max_tokens":100,`), chat, 40, `"max_tokens":40`, "40"},
+		{"a smaller one is not", upstream.ChatCompletion, onlyChat, body(`"max_tokens":10,`), chat, 40, `"max_tokens":10`, ""},
+		{"max_completion_tokens too", upstream.ChatCompletion, onlyChat, body(`"max_completion_tokens":100,`), chat, 51, `"max_completion_tokens":51`, "51"},
+		{"without a bound one is set", upstream.ChatCompletion, onlyChat, body(``), chat, 57, `"max_tokens":57`, "57"},
+		{"a message", upstream.Messages, onlyMessages, body(`"max_tokens":9000,`), message, 1_500, `"max_tokens":1500`, "1500"},
+		{"a message, translated", upstream.Messages, onlyChat, body(`"max_tokens":9000,`), chat, 1_500, `"max_tokens":1500`, "1500"},
+		{"a stream of a message, whose bound is held before it begins", upstream.Messages, onlyMessages, body(`"max_tokens":9000,"stream":true,`), strings.Join(told, ""), 1_500, `"max_tokens":1500`, "1500"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			up := &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":1,"completion_tokens":1}`)}
-			h := newTestGateway(t, up, credit, nil)
-			body := strings.Replace(askWhole, `,"max_tokens":100`, c.bound, 1)
-			if c.header == "51" { // a longer name is more input
-				body = strings.Replace(body, "say four words", "say", 1)
-				body = strings.Replace(body, "messages", "messages", 1)
-			}
-			r := h.must(t, upstream.ChatCompletion, body)
-			want := c.header
-			if want != "" {
-				want = fmt.Sprint(int64(len(askWhole)) + 40 - int64(len(body)))
-			}
-			if got := r.Header.Get("X-Gateway-Max-Tokens"); got != want {
-				t.Errorf("X-Gateway-Max-Tokens is %q, want %q", got, want)
-			}
-			if sent := up.sent(t); want != "" && !strings.Contains(sent, `tokens":`+want) {
-				t.Errorf("the upstream got %s", sent)
-			} else if want == "" && sent != body {
-				t.Errorf("the upstream got %s", sent)
+			up := &scriptedUpstream{text: c.answer}
+			h := newTestGateway(t, speaker{up, c.not}, micro(int64(len(c.body))+c.affords).String(), nil) // bytes bound the input tokens
+			r, _ := h.complete(t, c.op, c.body)
+			if got := r.Header.Get("X-Gateway-Max-Tokens"); got != c.held || !strings.Contains(up.sent(t), c.field) {
+				t.Errorf("X-Gateway-Max-Tokens is %q, want %q; the upstream got %s", got, c.held, up.sent(t))
 			}
 		})
 	}
-}
-
-func TestAModelInGoIsToldOfTheBoundToo(t *testing.T) {
-	ask := `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":500}`
-	h := newTestGateway(t, chat.Serve(exactly), micro(int64(len(ask))+40).String(), nil)
-	x := h.must(t, upstream.ChatCompletion, ask)
-	if r, _ := x.Receipt(); r.Usage.Output != 40 || r.Overrun != 0 {
-		t.Errorf("receipt %+v", r)
-	}
-}
-
-func TestABalanceThatCoversNoTokenIs402AndNothingIsAsked(t *testing.T) {
-	up := &scriptedUpstream{text: whole("")}
-	h := newTestGateway(t, up, micro(int64(len(askWhole))).String(), nil) // the input bound, but no output token
-	_, err := h.ask(t.Context(), askWhole)
-	if !fault.Is(err, fault.InsufficientBalance) || up.count() != 0 {
-		t.Errorf("error %v after %d calls", err, up.count())
-	}
+	t.Run("no token is a 402, and nothing is asked", func(t *testing.T) {
+		up := &scriptedUpstream{text: chat}
+		h := newTestGateway(t, up, micro(int64(len(askWhole))).String(), nil) // the input bound, but no output token
+		if _, err := h.ask(t.Context(), askWhole); !fault.Is(err, fault.InsufficientBalance) || up.count() != 0 {
+			t.Errorf("error %v after %d calls", err, up.count())
+		}
+	})
 }
 
 // endless streams words until it is told to stop.
@@ -178,25 +161,25 @@ func watched(t *testing.T, tokens int, pause time.Duration, spare bool) []int64 
 	return meter.noted
 }
 
-func TestAStreamIsCheckpointedWhenAThousandTokensAreNew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		if diff := cmp.Diff([]int64{1_000, 2_000}, watched(t, 2_500, 0, true)); diff != "" {
-			t.Error(diff)
-		}
-	})
-}
-
-func TestASlowStreamIsCheckpointedEveryTwoSecondsIfTheMeterHasTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		if diff := cmp.Diff([]int64{5, 9, 13}, watched(t, 14, 500*time.Millisecond, true)); diff != "" {
-			t.Error(diff)
-		}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		if noted := watched(t, 14, 500*time.Millisecond, false); noted != nil {
-			t.Errorf("a busy meter was told of %d", noted)
-		}
-	})
+func TestAStreamIsCheckpointedByTokensAndIfTheMeterHasTimeByTheClock(t *testing.T) {
+	for name, row := range map[string]struct {
+		tokens int
+		pause  time.Duration
+		spare  bool
+		want   []int64
+	}{
+		"a thousand tokens are new":               {2_500, 0, true, []int64{1_000, 2_000}},
+		"two seconds are over":                    {14, 500 * time.Millisecond, true, []int64{5, 9, 13}},
+		"two seconds are over, the meter is busy": {14, 500 * time.Millisecond, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if diff := cmp.Diff(row.want, watched(t, row.tokens, row.pause, row.spare)); diff != "" {
+					t.Error(diff)
+				}
+			})
+		})
+	}
 }
 
 // newEstimateGateway is a gateway over an upstream that must not be asked.
@@ -424,59 +407,25 @@ func TestAStreamWhoseHoldAnotherProcessEndedStopsAtTheNextCheckpoint(t *testing.
 	}
 }
 
-// An answer that nobody can be charged for any more is withheld: it would be free.
+// An answer that cannot be charged any more is withheld: a whole one, the end of a
+// stream and the last byte of audio.
 func TestAnAnswerWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
 	for _, l := range leavings() {
-		if strings.Contains(l.name, "stream") || strings.HasPrefix(l.name, "speech") {
-			continue
-		}
 		t.Run(l.name, func(t *testing.T) {
 			meter := &takeover{}
-			up := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-				meter.recover()
-				if l.op == upstream.Embeddings {
-					return vectorsFor(c)
-				}
-				return (&scriptedUpstream{text: wholeAnswers[l.op]}).Do(ctx, c)
-			})
-			h := newTestGateway(t, up, "10", func(o *gateway.Options) {
-				meter.Meter, o.Meter = o.Meter, meter
-				o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, l.price...)})
-			})
+			h := l.over(t, l.answered(meter.recover), func(o *gateway.Options) { meter.Meter, o.Meter = o.Meter, meter })
 			x, err := l.start(t.Context(), t, h, "k")
-			if f := fault.From(err); f == nil || f.Code != fault.ServiceUnavailable || h.spent(t, "10") != 0 {
-				t.Errorf("%v, spent %s", err, h.spent(t, "10"))
+			text, err := finish(x, err)
+			if !fault.Is(err, fault.ServiceUnavailable) || h.spent(t, "10") != 0 || h.Unsettled() != 0 {
+				t.Errorf("%v, spent %s, %d captures wait", err, h.spent(t, "10"), h.Unsettled())
+			}
+			if strings.Contains(text, "[DONE]") || strings.Contains(text, "message_stop") || strings.HasSuffix(text, "b") {
+				t.Errorf("it ends with %q", text[max(0, len(text)-300):])
 			}
 			if r, ok := x.Receipt(); !ok || r.Status != billing.Released || r.Reason != billing.ReasonInternal {
 				t.Errorf("receipt %+v", r)
 			}
-			if n := h.Unsettled(); n != 0 {
-				t.Errorf("%d captures wait", n)
-			}
 		})
-	}
-}
-
-func TestTheEndOfAStreamWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
-	meter := &takeover{}
-	h := newTestGateway(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-		meter.recover()
-		return (&scriptedUpstream{text: recorded(usageChunk(20, 30))}).Do(ctx, c)
-	}), "1.00", func(o *gateway.Options) { meter.Meter, o.Meter = o.Meter, meter })
-	r := h.must(t, upstream.ChatCompletion, askStream)
-	if out := drain(t, r.Stream); strings.Contains(out, "[DONE]") || !strings.Contains(out, `"code":"ServiceUnavailable"`) {
-		t.Errorf("stream %q", out)
-	}
-}
-
-func TestTheLastByteOfSpeechWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
-	meter := &takeover{}
-	h := newSpeechGateway(t, upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-		meter.recover()
-		return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"audio/wav"}}, Body: io.NopCloser(wav("aaaa"))}, nil
-	}), "1", func(o *gateway.Options) { meter.Meter, o.Meter = o.Meter, meter })
-	if data, _, err := h.speak(t, &speech.Request{Model: flash, Input: "hello", ResponseFormat: "wav"}); !fault.Is(err, fault.ServiceUnavailable) || len(data) != 44+3 {
-		t.Errorf("%d bytes, %v", len(data), err)
 	}
 }
 

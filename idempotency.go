@@ -38,7 +38,7 @@ func (x *exchange) findAnswer(ctx context.Context, op *operation) (stored *idemp
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The gateway cannot read the request any more.", err)
 	}
-	k := idempotency.Key{Account: x.principal.Account, Operation: string(op.kind), Key: x.idempotencyKey}
+	k := idempotency.Key{Account: x.principal.Account, Operation: string(op.name), Key: x.idempotencyKey}
 	stored, err = x.g.options.Idempotency.Lookup(ctx, k, content)
 	if err != nil {
 		return nil, storeError(err)

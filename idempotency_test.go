@@ -2,6 +2,8 @@ package gateway_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -10,24 +12,102 @@ import (
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 const reported = `,"usage":{"prompt_tokens":20,"completion_tokens":30}`
 
 func TestADuplicateGetsTheFirstAnswerAndIsNotCharged(t *testing.T) {
-	up := &scriptedUpstream{text: whole(reported)}
-	h := newTestGateway(t, up, "1.00", nil)
-	first := h.must(t, upstream.ChatCompletion, askWhole, "k")
-	again := h.must(t, upstream.ChatCompletion, askWhole, "k")
-	if string(again.Body) != string(first.Body) || !again.Replayed || again.Header.Get("Idempotent-Replayed") != "true" ||
-		again.Header.Get("X-Gateway-Charge") != first.Header.Get("X-Gateway-Charge") || !strings.HasPrefix(again.Header.Get("X-Request-Id"), "req_") {
-		t.Errorf("first %v, again %v", first, again)
+	for _, l := range leavings() {
+		t.Run(l.name, func(t *testing.T) {
+			var asked atomic.Int64
+			h := l.over(t, l.answered(func() { asked.Add(1) }))
+			first, err := l.start(t.Context(), t, h, "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first.Body == nil {
+				if _, err := l.start(t.Context(), t, h, "k"); !fault.Is(err, fault.IdempotencyConflict) {
+					t.Errorf("while the first runs: %v", err)
+				}
+			}
+			want, err := finish(first, nil)
+			receipt, _ := first.Receipt()
+			calls := asked.Load()
+			if err != nil || receipt.Charge == 0 {
+				t.Fatalf("%v, receipt %+v", err, receipt)
+			}
+			again, err := l.start(t.Context(), t, h, "k")
+			if err != nil || string(again.Body) != want || !again.Replayed || asked.Load() != calls || h.spent(t, "10") != receipt.Charge {
+				t.Fatalf("again %+v, %v, %d calls, spent %s", again, err, asked.Load(), h.spent(t, "10"))
+			}
+			if again.Header.Get("Idempotent-Replayed") != "true" || again.Header.Get("X-Request-Id") != first.ID || again.Header.Get("Content-Type") != first.Header.Get("Content-Type") ||
+				first.Body != nil && again.Header.Get("X-Gateway-Charge") != first.Header.Get("X-Gateway-Charge") {
+				t.Errorf("the headers are %v, after %v", again.Header, first.Header)
+			}
+		})
 	}
-	if up.count() != 1 || h.spent(t, "1.00") != micro(50) {
-		t.Errorf("%d calls, spent %s", up.count(), h.spent(t, "1.00"))
+}
+
+// TestTypedCallsCarryAnIdempotencyKeyInTheirContext has answers, streams and audio.
+func TestTypedCallsCarryAnIdempotencyKeyInTheirContext(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, h *testGateway) (id, text string, err error){
+		"chat": func(ctx context.Context, h *testGateway) (string, string, error) {
+			r, err := h.Chat(ctx, chatRequest())
+			return r.RequestID, string(r.Raw), err
+		},
+		"speech": func(ctx context.Context, h *testGateway) (string, string, error) {
+			data, r, err := h.speak(ctx, &speech.Request{Model: flash, Input: "hello", ResponseFormat: "wav"})
+			if receipt, ok := r.Receipt(); !ok || receipt.Charge != micro(5) || r.ContentType != "audio/wav" {
+				err = errors.Join(err, fmt.Errorf("%s, receipt %+v", r.ContentType, receipt))
+			}
+			return r.RequestID, data, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := speaker{&scriptedUpstream{text: whole(reported)}, onlyChat}
+			h := newTestGateway(t, up, "1.00", func(o *gateway.Options) {
+				o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "1", "1"), flash: rates(t, "character", "1")})
+			})
+			ctx := gateway.WithIdempotencyKey(t.Context(), "k")
+			id, text, err := call(ctx, h)
+			spent := h.spent(t, "1.00")
+			again, same, againErr := call(ctx, h)
+			if err := errors.Join(err, againErr); err != nil || again != id || same != text || h.spent(t, "1.00") != spent || spent == 0 {
+				t.Errorf("%v; %s %q, again %s %q, spent %s", err, id, text, again, same, h.spent(t, "1.00"))
+			}
+		})
+	}
+}
+
+func TestAnAnswerThatIsTooLargeIsNotKeptAndNotMadeAgain(t *testing.T) {
+	vectors := func(size int) string {
+		return `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1` + strings.Repeat(",1", size/2) + `]}],"model":"v","usage":{"prompt_tokens":3,"total_tokens":3}}`
+	}
+	for name, row := range map[string]struct {
+		op           upstream.Op
+		body, answer string
+		kept         bool
+	}{
+		"chat":              {upstream.ChatCompletion, askWhole, strings.Replace(whole(reported), "one two", strings.Repeat("x", idempotency.MaxAnswer), 1), false},
+		"stream":            {upstream.ChatCompletion, askStream, strings.Repeat(chunk(`{"content":"`+strings.Repeat("x", 64<<10)+`"}`, ""), idempotency.MaxAnswer>>16) + usageChunk(1, 1) + "data: [DONE]\n\n", false},
+		"embeddings":        {upstream.Embeddings, `{"model":"m","input":"a"}`, vectors(idempotency.MaxEmbeddings + 4<<10), false},
+		"embeddings, small": {upstream.Embeddings, `{"model":"m","input":"a"}`, vectors(idempotency.MaxEmbeddings - 4<<10), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := &scriptedUpstream{text: row.answer}
+			h := newTestGateway(t, up, "10", nil)
+			h.complete(t, row.op, row.body, "k")
+			again, err := h.do(t.Context(), row.op, row.body, "k")
+			f := fault.From(err)
+			if row.kept != (err == nil && again.Replayed) || !row.kept && (f.Code != fault.IdempotencyConflict || f.Retry != fault.RetryNo) || up.count() != 1 {
+				t.Errorf("error %v after %d calls", err, up.count())
+			}
+		})
 	}
 }
 
@@ -91,34 +171,6 @@ func TestAFailureFreesTheKey(t *testing.T) {
 	}
 }
 
-func TestAStreamIsReplayedAsAStream(t *testing.T) {
-	for name, c := range map[string]struct {
-		op         upstream.Op
-		body, text string
-		not        upstream.Op
-	}{
-		"chat":     {upstream.ChatCompletion, askStream, recorded(usageChunk(20, 30)), onlyChat},
-		"messages": {upstream.Messages, tellStream, strings.Join(told, ""), onlyMessages},
-	} {
-		t.Run(name, func(t *testing.T) {
-			up := &scriptedUpstream{text: c.text}
-			h := newTestGateway(t, speaker{up, c.not}, "1.00", nil)
-			first := h.must(t, c.op, c.body, "k")
-			if _, err := h.do(t.Context(), c.op, c.body, "k"); !fault.Is(err, fault.IdempotencyConflict) {
-				t.Errorf("while the first runs: %v", err)
-			}
-			want := drain(t, first.Stream)
-			again := h.must(t, c.op, c.body, "k")
-			if string(again.Body) != want || !again.Replayed || again.Header.Get("Content-Type") != "text/event-stream" {
-				t.Errorf("again %q, want %q", again.Body, want)
-			}
-			if up.count() != 1 || h.spent(t, "1.00") != micro(50) {
-				t.Errorf("%d calls, spent %s", up.count(), h.spent(t, "1.00"))
-			}
-		})
-	}
-}
-
 func TestADuplicateOfAnInterruptedStreamSeesThatItIsNotWhole(t *testing.T) {
 	in, out := io.Pipe()
 	h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", nil)
@@ -135,34 +187,5 @@ func TestADuplicateOfAnInterruptedStreamSeesThatItIsNotWhole(t *testing.T) {
 	again := h.must(t, upstream.ChatCompletion, askStream, "k")
 	if rest, ok := strings.CutPrefix(string(again.Body), want); !ok || !strings.HasPrefix(rest, `data: {"error":{`) || strings.Count(rest, "\n\n") != 1 {
 		t.Errorf("again %q after %q", again.Body, want)
-	}
-}
-
-func TestAnAnswerThatIsTooLargeIsNotKeptButNotRunAgain(t *testing.T) {
-	big := strings.Replace(whole(reported), "one two", strings.Repeat("x", 1<<20), 1)
-	up := &scriptedUpstream{text: big}
-	h := newTestGateway(t, up, "1.00", nil)
-	h.must(t, upstream.ChatCompletion, askWhole, "k")
-	_, err := h.ask(t.Context(), askWhole, "k")
-	if f := fault.From(err); f == nil || f.Code != fault.IdempotencyConflict || f.Retry != fault.RetryNo || up.count() != 1 {
-		t.Errorf("error %v after %d calls", err, up.count())
-	}
-}
-
-func TestTypedCallsCarryAnIdempotencyKeyInTheirContext(t *testing.T) {
-	up := &scriptedUpstream{text: whole(reported)}
-	h := newTestGateway(t, up, "1.00", nil)
-	ctx := gateway.WithIdempotencyKey(t.Context(), "k")
-	ask := &chat.Request{Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}}
-	first, err := h.Chat(ctx, ask)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := h.Chat(ctx, ask)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again.RequestID != first.RequestID || again.Charge != first.Charge || up.count() != 1 {
-		t.Errorf("first %+v, again %+v, %d calls", first, again, up.count())
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -100,6 +101,18 @@ func TestAsManyWaitForVideosAsCallsMayRunButAtMost4096(t *testing.T) {
 		o := Options{Video: VideoOptions{MaxWaiting: c.waiting}, Admission: Admission{MaxCalls: c.calls}}
 		if o.setDefaults(); o.Video.MaxWaiting != c.want {
 			t.Errorf("%+v: %d", c, o.Video.MaxWaiting)
+		}
+	}
+}
+
+func TestTheUsualMemoryIsTheRuntimesLimitLessASixteenth(t *testing.T) {
+	const mib = 1 << 20
+	before := debug.SetMemoryLimit(-1)
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
+	for limit, usual := range map[int64]int64{160 * mib: 150 * mib, 16384 * mib: 15360 * mib, math.MaxInt64: 0} {
+		debug.SetMemoryLimit(limit)
+		if got := defaultMemory(); got != usual {
+			t.Errorf("of %d it is %d, want %d", limit, got, usual)
 		}
 	}
 }

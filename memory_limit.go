@@ -21,7 +21,7 @@ type memoryBudget struct {
 	mu     sync.Mutex
 	used   int64
 	active []*reservation // the answers that are read, the oldest first
-	freed  chan struct{}  // closed when some room may be there; nil if nobody waits
+	freed  chan struct{}  // closed when some bytes may be free; nil if none waits
 }
 
 // reservation is the bytes that one answer has while it is read.
@@ -106,16 +106,16 @@ func (s *memoryBudget) total() int64 {
 	return s.used
 }
 
-// memoryMonitor tells whether the process is short of memory. It samples at most
+// memoryMonitor knows whether the process is short of memory. It samples at most
 // ten times a second, and only when it is asked.
 type memoryMonitor struct {
-	limit      int64 // bytes; 0 or less means that nobody looks
+	limit      int64 // bytes; 0 or less means no limit
 	inUse      func() int64
 	runtime    *gcStats // the runtime's figures; nil where inUse is the caller's
 	epoch      time.Time
-	used       atomic.Int64 // at the last look
-	nextSample atomic.Int64 // when it looks again, in nanoseconds since epoch
-	sampling   atomic.Bool  // somebody looks now
+	used       atomic.Int64 // at the last sample
+	nextSample atomic.Int64 // when the next is due, in nanoseconds since epoch
+	sampling   atomic.Bool  // a sample is being taken
 	short      atomic.Bool
 }
 
@@ -137,7 +137,7 @@ func (g *memoryMonitor) overloaded(now time.Time) bool {
 	const interval = 100 * time.Millisecond
 	age := int64(now.Sub(g.epoch))
 	if age >= g.nextSample.Load() && g.sampling.CompareAndSwap(false, true) {
-		defer g.sampling.Store(false) // a look may take longer than the interval
+		defer g.sampling.Store(false) // a sample may take longer than the interval
 		g.nextSample.Store(age + int64(interval))
 		g.sample(now)
 	}

@@ -232,7 +232,7 @@ func TestThePartsOfAnAnswerAreReadAsThereIsRoomForEach(t *testing.T) {
 		})
 		done := make(chan error)
 		go func() {
-			x, _, err := h.embed(t.Context(), "", texts(parts))
+			x, err := h.do(t.Context(), upstream.Embeddings, texts(parts))
 			x.End(200, err)
 			done <- err
 		}()

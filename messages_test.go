@@ -13,7 +13,6 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
@@ -50,22 +49,6 @@ func newMessagesGateway(t testing.TB, s *scriptedUpstream, edit func(*gateway.Op
 	return newTestGateway(t, speaker{s, onlyMessages}, "1.00", edit)
 }
 
-func TestANativeMessagePassesUntouchedButForTheModel(t *testing.T) {
-	up := &scriptedUpstream{text: toldWhole}
-	h := newMessagesGateway(t, up, nil)
-	body := strings.Replace(tellWhole, `"model"`, `"x_new":1.0, "model"`, 1)
-	r := h.must(t, upstream.Messages, body)
-	if want := strings.Replace(toldWhole, "vendor-m", "m", 1); string(r.Body) != want {
-		t.Errorf("answer %s, want %s", r.Body, want)
-	}
-	if got := up.sent(t); got != body {
-		t.Errorf("sent %s, want %s", got, body)
-	}
-	if got := h.spent(t, "1.00"); got != micro(50) {
-		t.Errorf("spent %s", got)
-	}
-}
-
 // toldCost is an independent account of what a cut native stream delivered.
 func toldCost(text string) billing.Money {
 	chars, end := 0, int64(0)
@@ -86,65 +69,6 @@ func toldCost(text string) billing.Money {
 		return 0
 	}
 	return micro(20 + max(end, int64(chars+3)/4))
-}
-
-func TestAClientOfMessagesThatLeavesPaysForWhatItReceived(t *testing.T) {
-	for leave := range len(told) - 1 {
-		gone := make(chan struct{})
-		in, out := io.Pipe()
-		h := newMessagesGateway(t, &scriptedUpstream{body: in, gone: gone}, nil)
-		go func() {
-			for _, e := range told[:leave+1] {
-				if _, err := io.WriteString(out, e); err != nil {
-					return
-				}
-			}
-		}()
-		r := h.must(t, upstream.Messages, tellStream)
-		for received := ""; strings.Count(received, "\n\n") <= leave; {
-			b, err := r.Stream.Next()
-			if err != nil {
-				t.Fatal(err)
-			}
-			received += string(b)
-		}
-		if err := r.Stream.Close(); err != nil {
-			t.Fatal(err)
-		}
-		<-gone
-		want := toldCost(strings.Join(told[:leave+1], ""))
-		if want == 0 {
-			want = micro(20 + 1) // what message_start reported
-		}
-		if got := h.spent(t, "1.00"); got != want {
-			t.Errorf("left after %d: spent %s, want %s", leave, got, want)
-		}
-		if receipt, _ := r.Receipt(); receipt.Reason != billing.ReasonClientGone {
-			t.Errorf("left after %d: %+v", leave, receipt)
-		}
-	}
-}
-
-// TestASolventCallerOfMessagesIsAskedForNoMoreThanTheBalanceAffords is also why
-// no stream of messages ends for money: its bound is held before it begins.
-func TestASolventCallerOfMessagesIsAskedForNoMoreThanTheBalanceAffords(t *testing.T) {
-	body := strings.Replace(tellStream, `"max_tokens":100`, `"max_tokens":9000`, 1)
-	for name, c := range map[string]struct {
-		text string
-		not  upstream.Op
-	}{
-		"native":     {strings.Join(told, ""), onlyMessages},
-		"translated": {recorded(usageChunk(20, 30)), onlyChat},
-	} {
-		t.Run(name, func(t *testing.T) {
-			up := &scriptedUpstream{text: c.text}
-			h := newTestGateway(t, speaker{up, c.not}, micro(int64(len(body))+1_500).String(), nil)
-			r, _ := h.complete(t, upstream.Messages, body)
-			if got := r.Header.Get("X-Gateway-Max-Tokens"); got != "1500" || !strings.Contains(up.sent(t), `"max_tokens":1500`) {
-				t.Errorf("bound %q, sent %s", got, up.sent(t))
-			}
-		})
-	}
 }
 
 func TestAnErrorInAMessageStream(t *testing.T) {
@@ -221,31 +145,6 @@ func TestAModelOfTwoDialectsFailsOverFromOneToTheOther(t *testing.T) {
 	}
 	if got := h.spent(t, "1.00"); got != micro(50) {
 		t.Errorf("spent %s", got)
-	}
-}
-
-func TestTypedMessagesGoTheSameWay(t *testing.T) {
-	hi := &messages.Request{Model: "m", MaxTokens: 100, Messages: []messages.Message{{Role: "user", Content: messages.Text("say four words")}}}
-	h := newMessagesGateway(t, &scriptedUpstream{text: toldWhole}, nil)
-	r, err := h.Messages(t.Context(), hi)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(r.Content) != 1 || r.Content[0].Text != "one two three four" || r.Charge != micro(50) || r.RequestID == "" || r.Model != "m" {
-		t.Errorf("response %+v", r)
-	}
-	h = newMessagesGateway(t, &scriptedUpstream{text: strings.Join(told, "")}, nil)
-	s, err := h.MessagesStream(t.Context(), hi)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := s.Message()
-	if err != nil || len(m.Content) != 1 || m.Content[0].Text != "one two three four" || m.Charge != micro(50) {
-		t.Errorf("message %+v, %v", m, err)
-	}
-	count, err := h.CountTokens(t.Context(), hi)
-	if err != nil || !count.Estimated || count.InputTokens < 3 || count.InputTokens > 20 || h.spent(t, "1.00") != micro(50) {
-		t.Errorf("count %+v, %v", count, err)
 	}
 }
 

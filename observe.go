@@ -18,39 +18,38 @@ import (
 	"github.com/tollhouse-ai/gateway/video"
 )
 
-// Observer is told of what a gateway does, as it does it: metrics, traces and
-// logs of one's own hang on it. Every field may be nil, and the zero Observer
-// costs nothing.
+// Observer gets what a gateway does, as it does it: for metrics, traces and logs of
+// one's own. Every field may be nil.
 //
 // The functions are called on the request's own way and must not block. They are
 // called by many goroutines at the same time. What they are given must not be
-// changed. A panic of theirs is logged, and does no harm to the request. None is
-// told a prompt, an answer, a key or a vendor's text, but for the words, keys masked,
+// changed. A panic of theirs is logged, and does no harm to the request. None gets
+// a prompt, an answer, a key or a vendor's text, but for the words, keys masked,
 // with which a vendor refuses the operator's own key or account: an operator has to
 // see them (RequestEvent.Error, AttemptEvent.Error).
 type Observer struct {
-	// Start is told that a request begins, when nothing is known of it but its id
+	// Start is called when a request begins, of which nothing is known of it but its id
 	// and the time. The request goes on with the context that it returns: ctx, or
 	// one made of it that carries a span. End, Attempt and Attempted are given
 	// contexts made of that one.
 	Start func(ctx context.Context, id string, at time.Time) context.Context
-	// Attempt is told that a channel is about to be asked. The attempt goes on with
+	// Attempt is called before a channel is asked. The attempt goes on with
 	// the context that it returns: headers in it travel to the vendor
 	// ([upstream.WithWire]). Code, Status, Error and Duration are not known yet.
 	Attempt func(ctx context.Context, a AttemptEvent) context.Context
-	// Attempted is told how the attempt went, with the context that Attempt
+	// Attempted gets how the attempt went, with the context that Attempt
 	// returned: the answer was accepted, or refused. An accepted stream goes on
 	// until End.
 	Attempted func(ctx context.Context, a AttemptEvent)
-	// End is told of every request once, when it is over and its money is settled.
+	// End gets every request once, when it is over and its money is settled.
 	// Without a Start before, ctx is the caller's.
 	End func(ctx context.Context, f *RequestEvent)
-	// Event is told of what happens beside requests, in the background mostly.
+	// Event gets what happens beside requests, in the background mostly.
 	Event func(ctx context.Context, e Event)
 }
 
 // RequestEvent are what is known of a request when it has ended: what the log line
-// tells, in types.
+// has, in types.
 type RequestEvent struct {
 	// ID is the request's id, and ClientID the caller's own, which is any text.
 	ID, ClientID string
@@ -124,56 +123,10 @@ type AttemptEvent struct {
 	Error string
 }
 
-// Observers makes one Observer of several. They are told in their order; each
-// Start and Attempt is given the context of the one before.
-func Observers(all ...Observer) Observer {
-	var o Observer
-	for _, next := range all {
-		o.Start = chain(o.Start, next.Start)
-		o.Attempt = within(o.Attempt, next.Attempt)
-		o.Attempted = after(o.Attempted, next.Attempted)
-		o.End = after(o.End, next.End)
-		o.Event = after(o.Event, next.Event)
-	}
-	return o
-}
-
-func chain(a, b func(context.Context, string, time.Time) context.Context) func(context.Context, string, time.Time) context.Context {
-	if a == nil || b == nil {
-		return either(a, a == nil, b)
-	}
-	return func(ctx context.Context, id string, at time.Time) context.Context { return b(a(ctx, id, at), id, at) }
-}
-
-func within(a, b func(context.Context, AttemptEvent) context.Context) func(context.Context, AttemptEvent) context.Context {
-	if a == nil || b == nil {
-		return either(a, a == nil, b)
-	}
-	return func(ctx context.Context, t AttemptEvent) context.Context { return b(a(ctx, t), t) }
-}
-
-func after[T any](a, b func(context.Context, T)) func(context.Context, T) {
-	if a == nil || b == nil {
-		return either(a, a == nil, b)
-	}
-	return func(ctx context.Context, v T) {
-		defer b(ctx, v) // whatever becomes of a
-		a(ctx, v)
-	}
-}
-
-func either[F any](a F, none bool, b F) F {
-	if none {
-		return b
-	}
-	return a
-}
-
 // Event is something that happened beside requests: a [TaskMoved], a
 // [NoticeTried] or a [CaptureRetried]. More kinds may come.
 type Event interface {
-	// Kind names the kind of event: "task", "notice", "capture".
-	Kind() string
+	event()
 }
 
 // TaskMoved is a step in the life of a video's task that this process has made
@@ -189,12 +142,9 @@ type TaskMoved struct {
 	// Receipt is what the video cost; nil before its task has ended.
 	Receipt *billing.Receipt
 	// Late says that the video was made after its task had expired: the operator
-	// pays for it, and nobody gets it.
+	// pays for it, and no client gets it.
 	Late bool
 }
-
-// Kind is "task".
-func (TaskMoved) Kind() string { return "task" }
 
 // NoticeTried is a try to deliver a webhook.
 type NoticeTried struct {
@@ -206,9 +156,6 @@ type NoticeTried struct {
 	Duration    time.Duration
 }
 
-// Kind is "notice".
-func (NoticeTried) Kind() string { return "notice" }
-
 // CaptureRetried is what became of a settlement that was not durable when its
 // call ended. The customer's money is held until it is.
 type CaptureRetried struct {
@@ -219,14 +166,15 @@ type CaptureRetried struct {
 	State string
 	Tries int
 	Code  fault.Code // of the failure; empty if it is settled
-	// Receipt is what the request cost, which its RequestEvent could not tell; nil unless
+	// Receipt is what the request cost, which its RequestEvent could not have; nil unless
 	// it is settled. Listed says of its model what that of RequestEvent does.
 	Receipt *billing.Receipt
 	Listed  bool
 }
 
-// Kind is "capture".
-func (CaptureRetried) Kind() string { return "capture" }
+func (TaskMoved) event()      {}
+func (NoticeTried) event()    {}
+func (CaptureRetried) event() {}
 
 // The states of a capture that is retried.
 const (
@@ -247,143 +195,135 @@ func (g *Gateway) emitCapture(ctx context.Context, p pendingSettlement, state st
 	} else {
 		e.Receipt, e.Listed = r, g.routes.Load().lists(r.Model)
 	}
-	g.observer.emit(ctx, e)
+	g.observers.emit(ctx, e)
 }
 
-// emitNoticeTried tells of a try to deliver a webhook.
+// emitNoticeTried reports a try to deliver a webhook.
 func (g *Gateway) emitNoticeTried(ctx context.Context, t webhook.Attempt) {
-	g.observer.emit(ctx, NoticeTried{
+	g.observers.emit(ctx, NoticeTried{
 		ID: t.Delivery.ID, Account: t.Delivery.Account, Outcome: string(t.Outcome), Status: t.Status,
 		Tries: t.Delivery.Tries + 1, Final: t.Final, Duration: t.Duration,
 	})
 }
 
-// emitTaskMoved tells of a task's step.
+// emitTaskMoved reports a task's step.
 func (v *videos) emitTaskMoved(ctx context.Context, from video.State, t *video.Task, r *billing.Receipt, late bool) {
-	v.g.observer.emit(ctx, TaskMoved{
+	v.g.observers.emit(ctx, TaskMoved{
 		Task: t.ID, RequestID: t.RequestID, Account: t.Account, Key: t.Key, Model: t.Model, Channel: t.Channel, Listed: v.g.routes.Load().lists(t.Model),
 		From: from, To: t.State, At: t.UpdatedAt, Age: t.UpdatedAt.Sub(t.CreatedAt), Receipt: r, Late: late,
 	})
 }
 
-// safeObserver calls an Observer, and survives its panics.
-type safeObserver struct {
-	Observer
+// observers are the Observers of a gateway, in their order. A panic of one is logged,
+// and harms neither the request nor the others.
+type observers struct {
+	all []Observer
 	log *slog.Logger
 }
 
-// recoverPanic logs a panic of an Observer. Defer it.
-func (e *safeObserver) recoverPanic(function string) {
-	if p := recover(); p != nil {
-		e.log.Error("an observer failed", "function", function, "error", panicked(p))
+// each calls one function of every observer.
+func (s *observers) each(function string, call func(o *Observer)) {
+	for i := range s.all {
+		func() {
+			defer func() {
+				if p := recover(); p != nil {
+					s.log.Error("an observer failed", "function", function, "error", panicked(p))
+				}
+			}()
+			call(&s.all[i])
+		}()
 	}
 }
 
-func (e *safeObserver) start(ctx context.Context, id string, at time.Time) (its context.Context) {
-	its = ctx
-	defer e.recoverPanic("Start")
-	if made := e.Start(ctx, id, at); made != nil {
-		its = made
-	}
-	return its
+func (s *observers) start(ctx context.Context, id string, at time.Time) context.Context {
+	s.each("Start", func(o *Observer) {
+		if o.Start == nil {
+			return
+		}
+		if next := o.Start(ctx, id, at); next != nil {
+			ctx = next
+		}
+	})
+	return ctx
 }
 
-func (e *safeObserver) attempt(ctx context.Context, a AttemptEvent) (its context.Context) {
-	its = ctx
-	defer e.recoverPanic("Attempt")
-	if made := e.Attempt(ctx, a); made != nil {
-		its = made
-	}
-	return its
+func (s *observers) end(ctx context.Context, e RequestEvent) {
+	s.each("End", func(o *Observer) {
+		if o.End != nil {
+			o.End(ctx, &e)
+		}
+	})
 }
 
-func (e *safeObserver) attempted(ctx context.Context, a AttemptEvent) {
-	defer e.recoverPanic("Attempted")
-	e.Attempted(ctx, a)
+// emit passes on what happened beside requests.
+func (s *observers) emit(ctx context.Context, e Event) {
+	s.each("Event", func(o *Observer) {
+		if o.Event != nil {
+			o.Event(ctx, e)
+		}
+	})
 }
 
-func (e *safeObserver) end(ctx context.Context, f RequestEvent) {
-	defer e.recoverPanic("End")
-	e.End(ctx, &f)
-}
-
-// emit passes an event on.
-func (e *safeObserver) emit(ctx context.Context, v Event) {
-	if e.Event == nil {
+// watchAttempts has the attempts of a call, which come one after the other, reported
+// to the observers.
+func (s *observers) watchAttempts(call *upstream.Call) {
+	if len(s.all) == 0 {
 		return
 	}
-	defer e.recoverPanic("Event")
-	e.Event(ctx, v)
-}
-
-// watchesAttempts reports whether somebody wants to know of attempts.
-func (e *safeObserver) watchesAttempts() bool { return e.Attempt != nil || e.Attempted != nil }
-
-// attemptObserver observes the attempts of one call to the router, which come one
-// after the other.
-type attemptObserver struct {
-	observer *safeObserver
-	id       string
-	op       upstream.Op
-	ctx      context.Context          // of the attempt that runs
-	before   func(a upstream.Attempt) // who is told too; may be nil
-}
-
-// watchAttempts has the attempts of a call reported to the Observer.
-func (e *safeObserver) watchAttempts(call *upstream.Call) {
-	if !e.watchesAttempts() {
-		return
+	id, op, record := call.RequestID, call.Op, call.Observe
+	var running context.Context // of the attempt
+	call.Begin = func(ctx context.Context, a upstream.Attempt) context.Context {
+		running = ctx
+		e := newAttempt(id, op, a)
+		s.each("Attempt", func(o *Observer) {
+			if o.Attempt == nil {
+				return
+			}
+			if next := o.Attempt(running, e); next != nil {
+				running = next
+			}
+		})
+		return running
 	}
-	t := &attemptObserver{observer: e, id: call.RequestID, op: call.Op, before: call.Observe}
-	call.Begin, call.Observe = t.begin, t.end
-}
-
-func (t *attemptObserver) begin(ctx context.Context, a upstream.Attempt) context.Context {
-	t.ctx = ctx
-	if t.observer.Attempt != nil {
-		t.ctx = t.observer.attempt(ctx, t.event(a))
-	}
-	return t.ctx
-}
-
-func (t *attemptObserver) end(a upstream.Attempt) {
-	if t.before != nil {
-		t.before(a)
-	}
-	if t.observer.Attempted != nil {
-		t.observer.attempted(t.ctx, t.event(a))
+	call.Observe = func(a upstream.Attempt) {
+		if record != nil {
+			record(a)
+		}
+		e := newAttempt(id, op, a)
+		s.each("Attempted", func(o *Observer) {
+			if o.Attempted != nil {
+				o.Attempted(running, e)
+			}
+		})
 	}
 }
-
-func (t *attemptObserver) event(a upstream.Attempt) AttemptEvent { return newAttempt(t.id, t.op, a) }
 
 // newAttempt is an attempt as an Observer may know it.
 func newAttempt(id string, op upstream.Op, a upstream.Attempt) AttemptEvent {
-	told := AttemptEvent{RequestID: id, Op: op, Channel: a.Channel, Model: a.Model, Again: a.Again, Started: a.Started, Duration: a.Duration}
+	e := AttemptEvent{RequestID: id, Op: op, Channel: a.Channel, Model: a.Model, Again: a.Again, Started: a.Started, Duration: a.Duration}
 	if a.Err == nil {
-		return told
+		return e
 	}
-	told.Code, told.Error = word.Code(fault.From(a.Err).Code), redactError(a.Err)
-	var f *upstream.Failure
-	if errors.As(a.Err, &f) {
-		told.Status = f.Status
+	e.Code, e.Error = word.Code(fault.From(a.Err).Code), redactError(a.Err)
+	if f := failureOf(a.Err); f != nil {
+		e.Status = f.Status
 	}
-	return told
+	return e
 }
 
 type exchangeContext struct{}
 
-// withObserver tells the Observer that the exchange begins, unless it knows, and
+// withObserver reports the beginning of the exchange, unless that was done, and
 // returns the context of what follows: it ends with ctx, and has the Observer's
 // values, whether or not ctx was made of what the Observer returned.
 func (x *exchange) withObserver(ctx context.Context) context.Context {
 	switch {
 	case x.ctx == nil:
-		if x.ctx = ctx; x.g.observer.Start != nil {
-			x.ctx = context.WithValue(x.g.observer.start(ctx, x.id, x.started), exchangeContext{}, x)
+		if x.ctx = ctx; x.observed() {
+			x.ctx = context.WithValue(x.g.observers.start(ctx, x.id, x.started), exchangeContext{}, x)
 		}
 		return x.ctx
-	case x.g.observer.Start == nil || x == ctx.Value(exchangeContext{}):
+	case !x.observed() || x == ctx.Value(exchangeContext{}):
 		return ctx
 	}
 	return valued{ctx, x.ctx}
@@ -403,12 +343,15 @@ func (v valued) Value(key any) any {
 	return v.Context.Value(key)
 }
 
-// clock is the time, if somebody wants to know where the time goes.
+// observed reports whether there is an Observer, for which more is measured.
+func (x *exchange) observed() bool { return len(x.g.observers.all) > 0 }
+
+// clock is the time where an Observer gets the Phases, zero elsewhere.
 func (x *exchange) clock() (now time.Time) {
-	if x.g.observer.End == nil {
-		return now
+	if x.observed() {
+		now = x.g.options.Now()
 	}
-	return x.g.options.Now()
+	return now
 }
 
 // spent adds the time since began, which clock gave, to a phase.
@@ -425,8 +368,8 @@ func (x *exchange) markFirstByte(now time.Time) {
 	}
 }
 
-// requestEvent is what is known of the exchange at its end. e is what the client
-// was told; nil if all went well.
+// requestEvent is what is known of the exchange at its end. e is the client's
+// error; nil if all went well.
 func (x *exchange) requestEvent(now time.Time, status int, e *fault.Error) RequestEvent {
 	r := &x.record
 	f := RequestEvent{
@@ -453,28 +396,21 @@ func (x *exchange) requestEvent(now time.Time, status int, e *fault.Error) Reque
 	if !r.replayed {
 		f.Receipt = r.receipt
 	}
-	x.addAttempts(&f)
-	return f
-}
-
-// addAttempts adds the attempts to the event. Without an observer a single attempt
-// that went well is left out.
-func (x *exchange) addAttempts(f *RequestEvent) {
-	n := len(x.record.attempts)
-	watched := x.g.observer.End != nil
-	f.Listed = watched && x.routes.lists(x.record.model)
+	f.Listed = x.observed() && x.routes.lists(r.model)
+	n := len(r.attempts)
 	if n == 0 {
-		return
+		return f
 	}
-	last := &x.record.attempts[n-1]
+	last := &r.attempts[n-1]
 	f.Channel = last.Channel
-	if n == 1 && last.Err == nil && !watched {
-		return
+	if n == 1 && last.Err == nil && !x.observed() {
+		return f // which the log line does not name
 	}
 	f.Attempts = make([]AttemptEvent, n)
-	for i, a := range x.record.attempts {
-		f.Attempts[i] = newAttempt(x.id, x.record.op, a)
+	for i, a := range r.attempts {
+		f.Attempts[i] = newAttempt(x.id, r.op, a)
 	}
+	return f
 }
 
 // lists reports whether the id is named by a channel, the operator or a built-in
@@ -511,9 +447,9 @@ func (x *exchange) log(ctx context.Context, f *RequestEvent) {
 	}
 	// Without the Logger's own methods, which look up who calls: it is always here.
 	line := slog.NewRecord(f.Started.Add(f.Duration), level, "request", 0)
-	var room [24]slog.Attr
-	line.AddAttrs(append(f.attrs(room[:0], x.record.charge), slog.Float64("ms", float64(f.Duration.Microseconds())/1000))...)
-	_ = log.Handle(ctx, line) // as a Logger does: there is nobody to tell
+	var buf [24]slog.Attr
+	line.AddAttrs(append(f.attrs(buf[:0], x.record.charge), slog.Float64("ms", float64(f.Duration.Microseconds())/1000))...)
+	_ = log.Handle(ctx, line) // as a Logger does, which ignores the error
 }
 
 // attrs appends the fields of the log line. None of them is a client's text but
@@ -618,42 +554,15 @@ func clip(s string) string {
 
 // sanitize cuts a text to so many bytes, and replaces what moves a terminal's
 // cursor, colours it or changes the direction of writing: log handlers escape only
-// some of these characters.
+// some of these characters, but line breaks all of them.
 func sanitize(s string, most int) string {
-	more := ""
-	if len(s) > most {
-		for most > 0 && !utf8.RuneStart(s[most]) {
-			most--
-		}
-		s, more = s[:most], "…"
-	}
-	if isPrintable(s) {
-		return s + more
-	}
 	return strings.Map(func(r rune) rune {
-		if isPrintableRune(r) {
+		switch {
+		case ' ' <= r && r <= '~', r == '\n', r == '\t':
 			return r
+		case r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co):
+			return '?' // which is never longer
 		}
-		return '?' // which is never longer
-	}, s) + more
-}
-
-// isPrintable reports whether a text has nothing to replace.
-func isPrintable(s string) bool {
-	for _, r := range s {
-		if !isPrintableRune(r) {
-			return false
-		}
-	}
-	return true
-}
-
-// isPrintableRune reports whether the log may have a character. Log handlers
-// escape line breaks.
-func isPrintableRune(r rune) bool {
-	switch {
-	case ' ' <= r && r <= '~', r == '\n', r == '\t':
-		return true
-	}
-	return r != utf8.RuneError && !unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co)
+		return r
+	}, word.Truncate(s, most))
 }

@@ -42,8 +42,8 @@ func (d *recordedEvents) write(ctx context.Context, what string) {
 	d.lines = append(d.lines, what+" in "+span)
 }
 
-func (d *recordedEvents) observer() gateway.Observer {
-	return gateway.Observer{
+func (d *recordedEvents) observer() []gateway.Observer {
+	return []gateway.Observer{{
 		Start: func(ctx context.Context, _ string, _ time.Time) context.Context {
 			d.write(ctx, "start")
 			return context.WithValue(ctx, spanContext{}, "request")
@@ -65,7 +65,7 @@ func (d *recordedEvents) observer() gateway.Observer {
 			defer d.mu.Unlock()
 			d.events = append(d.events, e)
 		},
-	}
+	}}
 }
 
 // moody fails its first call with a vendor's 503 that repeats the prompt.
@@ -169,152 +169,100 @@ func (c *counting) now() time.Time {
 	return time.Unix(1_800_000_000, 0).Add(c.at)
 }
 
-func TestOnlyAListedModelIsListed(t *testing.T) {
-	var d recordedEvents
-	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) { o.Observe = d.observer() })
-	for _, model := range []string{"m", strings.Repeat("x", 1000)} {
-		x, err := h.ask(t.Context(), `{"model":"`+model+`","messages":[{"role":"user","content":"hi"}]}`)
-		x.End(0, err)
+// TestObserversAreCalledInTheirOrderWhateverOneOfThemDoes has some that panic, return no
+// context, or do nothing.
+func TestObserversAreCalledInTheirOrderWhateverOneOfThemDoes(t *testing.T) {
+	var seen []string
+	note := func(name string) gateway.Observer {
+		within := func(ctx context.Context, more string) context.Context {
+			before, _ := ctx.Value(spanContext{}).(string)
+			return context.WithValue(ctx, spanContext{}, before+more)
+		}
+		return gateway.Observer{
+			Start:   func(ctx context.Context, _ string, _ time.Time) context.Context { return within(ctx, name) },
+			Attempt: func(ctx context.Context, _ gateway.AttemptEvent) context.Context { return within(ctx, "-"+name) },
+			Attempted: func(ctx context.Context, _ gateway.AttemptEvent) {
+				seen = append(seen, name+" attempted "+ctx.Value(spanContext{}).(string))
+			},
+			End: func(ctx context.Context, _ *gateway.RequestEvent) {
+				seen = append(seen, name+" end "+ctx.Value(spanContext{}).(string))
+			},
+		}
 	}
-	if !d.facts[0].Listed || d.facts[1].Listed || len(d.facts[1].Model) > 300 {
-		t.Errorf("the facts are %+v", d.facts)
+	panics := gateway.Observer{
+		Start:     func(context.Context, string, time.Time) context.Context { panic("start") },
+		Attempt:   func(context.Context, gateway.AttemptEvent) context.Context { panic("attempt") },
+		Attempted: func(context.Context, gateway.AttemptEvent) { panic("attempted") },
+		End:       func(context.Context, *gateway.RequestEvent) { panic("end") },
 	}
-}
-
-func TestARefusalIsToldToo(t *testing.T) {
-	var d recordedEvents
-	h := newTestGateway(t, &scriptedUpstream{}, "0", func(o *gateway.Options) { o.Observe = d.observer() })
-	x, err := h.ask(t.Context(), askWhole)
-	x.End(402, err)
-	f := d.facts[0]
-	if f.Outcome != "insufficient_balance" || f.Code != fault.InsufficientBalance || f.Receipt != nil || f.Channel != "" || f.UsageSource() != "" || len(f.Attempts) != 0 {
-		t.Errorf("the facts are %+v", f)
+	silent := gateway.Observer{
+		Start:   func(context.Context, string, time.Time) context.Context { return nil },
+		Attempt: func(context.Context, gateway.AttemptEvent) context.Context { return nil },
 	}
-	if want := []string{"start in ", "end in request"}; !slices.Equal(d.lines, want) { // Start was not called
-		t.Errorf("it was told %v, want %v", d.lines, want)
-	}
-}
-
-func TestAPanicOfAnObserverHarmsNeitherTheCallNorAnotherObserver(t *testing.T) {
 	var log bytes.Buffer
-	var d recordedEvents
 	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) {
 		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		failing := gateway.Observer{
-			Start:     func(context.Context, string, time.Time) context.Context { panic("start") },
-			Attempt:   func(context.Context, gateway.AttemptEvent) context.Context { panic("attempt") },
-			Attempted: func(context.Context, gateway.AttemptEvent) { panic("attempted") },
-			End:       func(context.Context, *gateway.RequestEvent) { panic("end") },
-			Event:     func(context.Context, gateway.Event) { panic("event") },
-		}
-		o.Observe = gateway.Observers(failing, d.observer())
+		o.Observe = []gateway.Observer{panics, note("a"), {}, silent, note("b")}
 	})
-	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
-		t.Fatal(err)
+	if _, err := h.Chat(t.Context(), chatRequest()); err != nil || h.spent(t, "1") == 0 {
+		t.Fatalf("%v, spent %s", err, h.spent(t, "1"))
+	}
+	want := []string{"a attempted ab-a-b", "b attempted ab-a-b", "a end ab", "b end ab"}
+	if !slices.Equal(seen, want) {
+		t.Errorf("called were %v, want %v", seen, want)
 	}
 	for _, function := range []string{"Start", "Attempt", "Attempted", "End"} {
 		if !strings.Contains(log.String(), `msg="an observer failed" function=`+function+" ") {
 			t.Errorf("nothing is logged of %s:\n%s", function, log.String())
 		}
 	}
-	if h.spent(t, "1") == 0 || len(d.attempts) != 1 || len(d.facts) != 1 {
-		t.Errorf("spent %s; the other observer was told %v", h.spent(t, "1"), d.lines)
-	}
 }
 
-func TestAnObserverThatReturnsNoContextChangesNothing(t *testing.T) {
-	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) {
-		o.Observe = gateway.Observer{
-			Start:   func(context.Context, string, time.Time) context.Context { return nil },
-			Attempt: func(context.Context, gateway.AttemptEvent) context.Context { return nil },
-		}
-	})
-	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
-		t.Fatal(err)
+// TestAnObserverGetsHowARequestEnded also shows that a vendor's word for an error is
+// repeated only if it is a word.
+func TestAnObserverGetsHowARequestEnded(t *testing.T) {
+	vendor := func(code fault.Code) upstream.Upstream {
+		return &scriptedUpstream{err: &fault.Error{Code: code, Status: 422, Message: "No.", Err: &upstream.Failure{Sent: true, Status: 422}}}
 	}
-}
-
-func TestSeveralObserversAreToldInTheirOrder(t *testing.T) {
-	var told []string
-	note := func(name string) gateway.Observer {
-		return gateway.Observer{
-			Start: func(ctx context.Context, _ string, _ time.Time) context.Context {
-				before, _ := ctx.Value(spanContext{}).(string)
-				return context.WithValue(ctx, spanContext{}, before+name)
-			},
-			Attempt: func(ctx context.Context, _ gateway.AttemptEvent) context.Context {
-				before, _ := ctx.Value(spanContext{}).(string)
-				return context.WithValue(ctx, spanContext{}, before+"-"+name)
-			},
-			Attempted: func(ctx context.Context, _ gateway.AttemptEvent) {
-				told = append(told, name+" attempted "+ctx.Value(spanContext{}).(string))
-			},
-			End: func(ctx context.Context, _ *gateway.RequestEvent) {
-				told = append(told, name+" end "+ctx.Value(spanContext{}).(string))
-			},
-		}
-	}
-	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) {
-		o.Observe = gateway.Observers(note("a"), gateway.Observer{}, note("b"))
-	})
-	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"a attempted ab-a-b", "b attempted ab-a-b", "a end ab", "b end ab"}
-	if !slices.Equal(told, want) {
-		t.Errorf("told were %v, want %v", told, want)
-	}
-}
-
-func TestObserversOfNothingAreNothing(t *testing.T) {
-	if o := gateway.Observers(gateway.Observer{}, gateway.Observer{}); o.Start != nil || o.Attempt != nil || o.Attempted != nil || o.End != nil || o.Event != nil {
-		t.Errorf("they are %+v", o)
-	}
-}
-
-func TestACaptureThatWaitsIsTold(t *testing.T) {
-	var d recordedEvents
-	m := &awayFirst{left: 1}
-	g, err := gateway.New(gateway.Options{
-		Upstream: twoChannels(t, &scriptedUpstream{text: whole("")}), Meter: m, Observe: d.observer(), SettleTimeout: time.Second,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := g.Chat(t.Context(), chatRequest()); !fault.Is(err, fault.ServiceUnavailable) {
-		t.Fatalf("the call ended with %v", err)
-	}
-	if n := g.Backlog().Captures; n != 1 {
-		t.Errorf("%d captures wait", n)
-	}
-	m.mu.Lock()
-	m.left = 1
-	m.mu.Unlock()
-	ctx, cancel := context.WithTimeout(t.Context(), wait)
-	defer cancel()
-	m.settled = cancel
-	if err := g.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
-	var states []string
-	for _, e := range d.events {
-		c := e.(gateway.CaptureRetried)
-		if failed := c.State != gateway.CaptureSettled; failed != (c.Code != "") || c.Tries != len(states)+1 {
-			t.Errorf("the event is %+v", c)
-		}
-		if paid := c.State == gateway.CaptureSettled; paid != (c.Receipt != nil) || paid != c.Listed || paid && c.Receipt.Model != "m" {
-			t.Errorf("the event is %+v", c)
-		}
-		if c.Kind() != "capture" || c.Account != "local" || c.RequestID == "" {
-			t.Errorf("the event is %+v", c)
-		}
-		states = append(states, c.State)
-	}
-	if want := []string{gateway.CaptureQueued, gateway.CaptureFailed, gateway.CaptureSettled}; !slices.Equal(states, want) {
-		t.Errorf("the states are %v, want %v", states, want)
-	}
-	if n := g.Backlog().Captures; n != 0 {
-		t.Errorf("%d captures wait still", n)
+	for name, row := range map[string]struct {
+		up      upstream.Upstream
+		credit  string
+		model   string
+		outcome string
+		listed  bool
+		channel string
+		attempt string // the error of the attempt
+	}{
+		"complete":              {&scriptedUpstream{text: whole("")}, "1", "m", "complete", true, "default", ""},
+		"no balance":            {&scriptedUpstream{}, "0", "m", "insufficient_balance", true, "", ""},
+		"an unlisted model":     {&scriptedUpstream{text: whole("")}, "1", "unlisted", "complete", false, "default", ""},
+		"no model":              {&scriptedUpstream{}, "1", strings.Repeat("x", 1000), "invalid_request_error", false, "", ""},
+		"a vendor's word":       {vendor("no_such_voice"), "1", "m", "no_such_voice", true, "default", "no_such_voice (upstream status 422)"},
+		"a vendor's other word": {vendor("Throttling.RateQuota"), "1", "m", "Throttling.RateQuota", true, "default", "Throttling.RateQuota (upstream status 422)"},
+		"a vendor's sentence":   {vendor("You said: say four words"), "1", "m", "upstream_error", true, "default", "upstream_error (upstream status 422)"},
+		"a vendor's long word":  {vendor(fault.Code(strings.Repeat("y", 65))), "1", "m", "upstream_error", true, "default", "upstream_error (upstream status 422)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var d recordedEvents
+			var log bytes.Buffer
+			h := newTestGateway(t, row.up, row.credit, func(o *gateway.Options) {
+				o.Observe, o.Logger = d.observer(), slog.New(slog.NewTextHandler(&log, nil))
+			})
+			x, err := h.ask(t.Context(), strings.Replace(askWhole, `"m"`, `"`+row.model+`"`, 1))
+			x.End(0, err)
+			f := d.facts[0]
+			if f.Outcome != row.outcome || (f.Code != "") != (err != nil) || f.Listed != row.listed || (f.Channel == "") != (row.channel == "") || len(f.Model) > 300 {
+				t.Errorf("the event is %+v", f)
+			}
+			if asked := row.channel != ""; asked != (len(f.Attempts) == 1) || asked && f.Attempts[0].Error != row.attempt || asked != (f.Receipt != nil) {
+				t.Errorf("the attempts are %+v, the receipt %+v", f.Attempts, f.Receipt)
+			}
+			for _, text := range []string{"You said", strings.Repeat("y", 65)} {
+				if strings.Contains(log.String(), text) {
+					t.Errorf("the log has %q", text)
+				}
+			}
+		})
 	}
 }
 
@@ -325,7 +273,16 @@ func chatRequest() *chat.Request {
 func TestTheLifeOfAVideoIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d recordedEvents
-		h := newVideoGateway(t, &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning, betaDone}}, func(o *gateway.Options) { o.Observe = d.observer() })
+		vendor := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning, betaDone}}
+		h := newVideoGateway(t, vendor, func(o *gateway.Options) {
+			o.Observe = d.observer()
+			o.Upstream = upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+				if c.Account != "local" {
+					t.Errorf("%s is asked for account %q", c.Op, c.Account)
+				}
+				return vendor.Do(ctx, c)
+			})
+		})
 		x, r, err := h.submit(t.Context(), askBeta, "")
 		x.End(200, err)
 		if err != nil {
@@ -347,7 +304,7 @@ func TestTheLifeOfAVideoIsTold(t *testing.T) {
 		var last gateway.TaskMoved
 		for _, e := range d.events {
 			last = e.(gateway.TaskMoved)
-			if last.Kind() != "task" || last.Account != "local" || last.RequestID != x.ID || last.Task != idOf(t, r.Body) || last.Model != "beta2.6-t2v" || !last.Listed || last.Channel == "" {
+			if last.Account != "local" || last.RequestID != x.ID || last.Task != idOf(t, r.Body) || last.Model != "beta2.6-t2v" || !last.Listed || last.Channel == "" {
 				t.Errorf("the event is %+v", last)
 			}
 			if last.Receipt != nil != last.To.Terminal() {
@@ -509,30 +466,4 @@ func FuzzALogLineIsOneHarmlessLine(f *testing.F) {
 		checkLines(t, text, "text", asText)
 		checkLines(t, text, "JSON", asJSON)
 	})
-}
-
-func TestAVendorsWordForAnErrorIsToldOnlyIfItIsAWord(t *testing.T) {
-	for said, want := range map[fault.Code]string{
-		"no_such_voice": "no_such_voice", "Throttling.RateQuota": "Throttling.RateQuota",
-		"You said: say four words": "upstream_error", fault.Code(strings.Repeat("x", 65)): "upstream_error",
-	} {
-		var d recordedEvents
-		var log bytes.Buffer
-		up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-			return nil, &fault.Error{Code: said, Status: 422, Message: "No.", Err: &upstream.Failure{Sent: true, Status: 422}}
-		})
-		h := newTestGateway(t, up, "1", func(o *gateway.Options) {
-			o.Observe, o.Logger = d.observer(), slog.New(slog.NewTextHandler(&log, nil))
-		})
-		if _, err := h.Chat(t.Context(), chatRequest()); fault.From(err).Code != said {
-			t.Errorf("the caller got %v", err)
-		}
-		f := d.facts[0]
-		if f.Outcome != want || string(f.Code) != want || string(f.Attempts[0].Code) != want || f.Attempts[0].Error != want+" (upstream status 422)" {
-			t.Errorf("%q is told as %+v", said, f)
-		}
-		if want != string(said) && strings.Contains(log.String(), string(said)) {
-			t.Errorf("the log has %q", said)
-		}
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
@@ -25,7 +26,7 @@ import (
 // hold.go and catalog.go. Each function is given the operation, whose request it knows
 // the type of. A function may be nil where its comment says so.
 type capability struct {
-	kind upstream.Op
+	name upstream.Op
 	// detached says that a call goes on when its client disconnects.
 	detached bool
 
@@ -36,7 +37,7 @@ type capability struct {
 	// unpriced refuses what of the request and its header costs money without a
 	// price, or chooses another model or account, unless pass allows it.
 	unpriced func(o *operation, h http.Header, pass rule.PassUnpriced) error
-	// bound says what the request may consume. bind calls it once.
+	// bound says what the request may consume. It is called once.
 	bound func(o *operation, m *Model, price *billing.Price) bounds
 	// input is the estimate of what was sent. A client that disconnects before the
 	// answer pays for it, and for the units that were ordered (see billable). Nil
@@ -87,7 +88,7 @@ type operation struct {
 	// tokensPaid says that the price is for more than images; set by prepare.
 	tokensPaid bool
 
-	bounds bounds // set by bind
+	bounds bounds // computed once the model and its price are known
 }
 
 // answer is a checked answer that did not stream.
@@ -101,8 +102,8 @@ type answer struct {
 
 // tap turns an upstream's events into the client's and counts what passes.
 type tap interface {
-	// event appends what the client gets. Its error is what ends the stream.
-	event(dst []byte, name string, data []byte) (out []byte, done bool, err error)
+	// Event appends what the client gets. Its error is what ends the stream.
+	Event(dst []byte, name string, data []byte) (out []byte, done bool, err error)
 	Usage() billing.Usage
 	// Output is the number of output tokens delivered so far.
 	Output() int64
@@ -141,17 +142,6 @@ const (
 	maxContext = 1 << 21 // is larger than every context window, in tokens
 	countSlack = 1024    // is how many tokens more than its bound an upstream may count
 )
-
-func (p plausible) badInput(u billing.Usage) bool {
-	return u.Input+u.CachedInput+u.CacheWrite+u.ImageInput > p.input
-}
-
-func (p plausible) badOutput(u billing.Usage) bool { return u.Output+u.ImageOutput > p.output }
-
-func (p plausible) badImages(u billing.Usage) bool { return u.Images > p.images }
-
-// bind computes, once, what depends on the model and its price.
-func (o *operation) bind(m *Model, price *billing.Price) { o.bounds = o.bound(o, m, price) }
 
 // withoutRequest is what the running stream of t still needs of its operation,
 // without the request, which may have megabytes.
@@ -207,6 +197,48 @@ func parser[R any](parse func(data []byte) (*R, error), operate func(*exchange, 
 	}
 }
 
+// unpriced refuses fields of a request's body.
+func unpriced[R interface {
+	Unpriced(pass func(name, spelled string) bool) error
+}](o *operation, _ http.Header, pass rule.PassUnpriced) error {
+	return o.request.(R).Unpriced(pass)
+}
+
+// conversation is what the requests of chat and of messages have in common.
+type conversation interface {
+	Validate() error
+	// InputBound and LinkedBound are the input and linked of exposure.
+	InputBound(media chat.MediaBound) int64
+	LinkedBound(media chat.MediaBound) int64
+	InputEstimate(media chat.MediaBound) int64
+	ReadAnswer(data []byte, media chat.MediaBound) (completion.Answer, error)
+}
+
+// media bounds the tokens of pictures and videos.
+func (o *operation) media() chat.MediaBound { return o.x.g.options.Media }
+
+func validateConversation(o *operation, _ *Model, _ *billing.Price) error {
+	return o.request.(conversation).Validate()
+}
+
+// exposure is that of a conversation, without what its caller bounds.
+func (o *operation) exposure() exposure {
+	r := o.request.(conversation)
+	return exposure{
+		input: r.InputBound(o.media()), linked: r.LinkedBound(o.media()),
+		candidates: 1, unseen: !o.stream || o.x.g.drains.hides(o.model),
+	}
+}
+
+func conversationInput(o *operation) billing.Usage {
+	return billing.Usage{Input: o.request.(conversation).InputEstimate(o.media()), Estimated: true}
+}
+
+func conversationAnswer(o *operation, data []byte) (answer, error) {
+	a, err := o.request.(conversation).ReadAnswer(data, o.media())
+	return answer{body: a.Body, usage: a.Usage, text: a.Said}, err
+}
+
 // newChat is the operation of a chat completion.
 func newChat(x *exchange, r *chatapi.Request) *operation {
 	return &operation{capability: &chatCompletion, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source()}
@@ -214,35 +246,24 @@ func newChat(x *exchange, r *chatapi.Request) *operation {
 
 func (o *operation) chat() *chatapi.Request { return o.request.(*chatapi.Request) }
 
-// media bounds the tokens of pictures and videos.
-func (o *operation) media() chat.MediaBound { return o.x.g.options.Media }
-
 var chatCompletion = capability{
-	kind:         upstream.ChatCompletion,
+	name:         upstream.ChatCompletion,
 	unknownModel: chatapi.UnknownModel,
-	validate:     func(o *operation, _ *Model, _ *billing.Price) error { return o.chat().Validate() },
-	unpriced:     func(o *operation, _ http.Header, pass rule.PassUnpriced) error { return o.chat().Unpriced(pass) },
+	validate:     validateConversation,
+	unpriced:     unpriced[*chatapi.Request],
 	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
-		r := o.chat()
+		r, e := o.chat(), o.exposure()
+		e.callerBound, e.candidates = r.OutputBound(), r.Candidates()
 		// In the place of max_completion_tokens a channel that speaks messages gets
 		// max_tokens.
 		newer := r.MaxTokens == 0 && r.MaxCompletionTokens > 0
-		e := exposure{
-			input: r.InputBound(o.media()), linked: r.LinkedBound(o.media()),
-			callerBound: r.OutputBound(), candidates: r.Candidates(), unseen: !r.Stream || o.x.g.drains.hides(o.model),
-		}
-		return e.boundDroppedIf(m.drops.maxTokens || newer && m.drops.maxCompletionTokens).bounds(m)
+		return e.bounds(m, m.drops.maxTokens || newer && m.drops.maxCompletionTokens)
 	},
-	input: func(o *operation) billing.Usage {
-		return billing.Usage{Input: o.chat().InputEstimate(o.media()), Estimated: true}
-	},
+	input: conversationInput,
 	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
 		return o.chat().Prepared(maxOutput), o.chat().Limited(maxOutput)
 	},
-	answer: func(o *operation, data []byte) (answer, error) {
-		a, err := o.chat().ReadAnswer(data, o.media())
-		return answer{body: a.Body, usage: a.Usage, text: a.Said}, err
-	},
+	answer:  conversationAnswer,
 	opening: chatapi.Opening,
 	tap: func(o *operation) tap {
 		g := o.x.g
@@ -261,10 +282,6 @@ var chatCompletion = capability{
 // chatTap is the tap of chat, with its terminator.
 type chatTap struct{ *chatapi.Tap }
 
-func (t chatTap) event(dst []byte, name string, data []byte) ([]byte, bool, error) {
-	return t.Event(dst, name, data)
-}
-
 func (t chatTap) Delivered() bool    { return true } // every chunk that is counted leaves
 func (t chatTap) Terminator() string { return sse.Done }
 
@@ -276,51 +293,36 @@ func newMessages(x *exchange, r *messagesapi.Request) *operation {
 func (o *operation) message() *messagesapi.Request { return o.request.(*messagesapi.Request) }
 
 var message = capability{
-	kind:         upstream.Messages,
+	name:         upstream.Messages,
 	unknownModel: noModel,
-	validate:     func(o *operation, _ *Model, _ *billing.Price) error { return o.message().Validate() },
+	validate:     validateConversation,
 	unpriced: func(o *operation, h http.Header, pass rule.PassUnpriced) error {
 		return o.message().Unpriced(h, pass)
 	},
 	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
-		r := o.message()
-		e := exposure{
-			input: r.InputBound(o.media()), linked: r.LinkedBound(o.media()),
-			callerBound: r.MaxTokens, candidates: 1, unseen: !r.Stream || o.x.g.drains.hides(o.model),
-		}
-		return e.boundDroppedIf(m.drops.maxTokens).bounds(m)
+		e := o.exposure()
+		e.callerBound = o.message().MaxTokens
+		return e.bounds(m, m.drops.maxTokens)
 	},
-	input: func(o *operation) billing.Usage {
-		return billing.Usage{Input: o.message().InputEstimate(o.media()), Estimated: true}
-	},
+	input: conversationInput,
 	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
 		return o.message().Prepared(maxOutput), o.message().Limited(maxOutput)
 	},
 	unaffordable: func(o *operation, maxOutput int64) []string { return o.message().Unaffordable(maxOutput) },
-	answer: func(o *operation, data []byte) (answer, error) {
-		a, err := o.message().ReadAnswer(data, o.media())
-		return answer{body: a.Body, usage: a.Usage, text: a.Said}, err
-	},
-	opening: messagesapi.Opening,
+	answer:       conversationAnswer,
+	opening:      messagesapi.Opening,
 	tap: func(o *operation) tap {
 		g := o.x.g
-		return messagesTap{o.message().NewTap(messagesapi.TapOptions{
+		return o.message().NewTap(messagesapi.TapOptions{
 			Media: o.media(),
 			NewID: func() string { return g.options.NewID("msg_") }, // which must not keep the request
-		})}
+		})
 	},
 	summarize: func(o *operation, t tap) any {
 		summary := o.message().Summary()
-		t.(messagesTap).UseSummary(summary)
+		t.(*messagesapi.Tap).UseSummary(summary)
 		return summary
 	},
-}
-
-// messagesTap is the tap of messages.
-type messagesTap struct{ *messagesapi.Tap }
-
-func (t messagesTap) event(dst []byte, name string, data []byte) ([]byte, bool, error) {
-	return t.Event(dst, name, data)
 }
 
 // newCount is the operation that counts the tokens of a message that is not made.
@@ -330,7 +332,7 @@ func newCount(x *exchange, r *messagesapi.Request) *operation {
 
 // tokenCount streams nothing, holds nothing and costs nothing.
 var tokenCount = capability{
-	kind:         upstream.CountTokens,
+	name:         upstream.CountTokens,
 	unknownModel: noModel,
 	validate:     message.validate,
 	unpriced:     message.unpriced,
@@ -353,10 +355,10 @@ func newEmbeddings(x *exchange, r *embeddingsapi.Request) *operation {
 func (o *operation) embeddings() *embeddingsapi.Request { return o.request.(*embeddingsapi.Request) }
 
 var embedding = capability{
-	kind:         upstream.Embeddings,
+	name:         upstream.Embeddings,
 	unknownModel: noModel,
 	validate:     func(o *operation, m *Model, _ *billing.Price) error { return o.embeddings().Validate(m.Dimensions) },
-	unpriced:     func(o *operation, _ http.Header, pass rule.PassUnpriced) error { return o.embeddings().Unpriced(pass) },
+	unpriced:     unpriced[*embeddingsapi.Request],
 	bound: func(o *operation, _ *Model, _ *billing.Price) bounds {
 		most := billing.Usage{Input: o.embeddings().InputBound()}
 		return bounds{most: most, least: most, plausible: plausible{input: 2*most.Input + countSlack, images: math.MaxInt64}}
@@ -384,27 +386,27 @@ var embedding = capability{
 // part is the operation of a part of the request.
 func (o *operation) part(request any, m *Model) *operation {
 	p := &operation{capability: o.capability, x: o.x, request: request, model: o.model}
-	p.bind(m, nil)
+	p.bounds = p.bound(p, m, nil)
 	return p
 }
 
 // newImages is the operation that generates or edits images. The request of an
 // edit is a form.
 func newImages(x *exchange, r *imagesapi.Request) *operation {
-	c := &imageGeneration
+	c := imageGeneration
 	if r.Edit != nil {
-		c = &imageEdit
+		c.name, c.unknownModel = upstream.EditImage, noModel
 	}
-	return &operation{capability: c, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source(), form: r.Form()}
+	return &operation{capability: &c, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source(), form: r.Form()}
 }
 
 func (o *operation) images() *imagesapi.Request { return o.request.(*imagesapi.Request) }
 
 var imageGeneration = capability{
-	kind:         upstream.GenerateImage,
+	name:         upstream.GenerateImage,
 	unknownModel: imagesapi.UnknownModel,
 	validate:     func(o *operation, _ *Model, _ *billing.Price) error { return o.images().Validate() },
-	unpriced:     func(o *operation, _ http.Header, pass rule.PassUnpriced) error { return o.images().Unpriced(pass) },
+	unpriced:     unpriced[*imagesapi.Request],
 	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
 		r := o.images()
 		return imageBounds(r.Known(), billing.Usage{
@@ -423,21 +425,8 @@ var imageGeneration = capability{
 		a, err := o.images().ReadAnswer(data, o.x.id, o.tokensPaid)
 		return answer{body: a.Body, usage: a.Usage}, err
 	},
-	opening: openingImage,
+	opening: func(name string, data []byte) (bool, error) { return true, imagesapi.Opening(name, data) },
 	tap:     func(o *operation) tap { return imagesTap{o.images().NewTap(o.x.id, o.tokensPaid)} },
-}
-
-var imageEdit = capability{
-	kind:         upstream.EditImage,
-	unknownModel: noModel,
-	validate:     imageGeneration.validate,
-	unpriced:     imageGeneration.unpriced,
-	bound:        imageGeneration.bound,
-	input:        imageGeneration.input,
-	prepare:      imageGeneration.prepare,
-	answer:       imageGeneration.answer,
-	opening:      imageGeneration.opening,
-	tap:          imageGeneration.tap,
 }
 
 // imageBounds are exact for images. Of tokens most is what the vendor's tables or
@@ -463,15 +452,9 @@ func paysTokens(h billing.Hold) bool {
 	return false
 }
 
-func openingImage(name string, data []byte) (bool, error) { return true, imagesapi.Opening(name, data) }
-
 // imagesTap is the tap of partial images. Its stream has no end but its last
 // image, and nothing that could be sent while the client waits.
 type imagesTap struct{ *imagesapi.Tap }
-
-func (t imagesTap) event(dst []byte, name string, data []byte) ([]byte, bool, error) {
-	return t.Event(dst, name, data)
-}
 
 func (t imagesTap) Said() int64                 { return 0 }
 func (t imagesTap) Delivered() bool             { return true }
@@ -489,10 +472,10 @@ func (o *operation) speech() *speechapi.Request { return o.request.(*speechapi.R
 // spokenText has audio for an answer, which call.speak asks for. The characters are
 // known, so that the bound is exact.
 var spokenText = capability{
-	kind:         upstream.Speech,
+	name:         upstream.Speech,
 	unknownModel: speechapi.UnknownModel,
 	validate:     func(o *operation, m *Model, _ *billing.Price) error { return o.speech().Validate(m.Voices) },
-	unpriced:     func(o *operation, _ http.Header, pass rule.PassUnpriced) error { return o.speech().Unpriced(pass) },
+	unpriced:     unpriced[*speechapi.Request],
 	bound: func(o *operation, _ *Model, _ *billing.Price) bounds {
 		most := billing.Usage{Characters: o.speech().Characters()}
 		return bounds{most: most, least: most, plausible: anything}
@@ -515,10 +498,10 @@ func (o *operation) submission() *submission { return o.request.(*submission) }
 
 // videoSubmission is what begins the life of a task, see videos.
 var videoSubmission = capability{
-	kind:         upstream.SubmitVideo,
+	name:         upstream.SubmitVideo,
 	detached:     true,
 	unknownModel: noModel,
-	unpriced:     func(o *operation, _ http.Header, pass rule.PassUnpriced) error { return o.submission().Unpriced(pass) },
+	unpriced:     unpriced[*submission],
 	validate: func(o *operation, m *Model, price *billing.Price) error {
 		o.submission().price = price
 		return o.submission().Validate(videoapi.ModelConfig{Ratios: m.Ratios, Priorities: m.Priorities, AllowPrivate: o.x.g.options.Video.AllowPrivate, Price: price})

@@ -82,9 +82,9 @@ type Options struct {
 
 	// Logger gets one line per request, without prompts and keys; nil discards.
 	Logger *slog.Logger
-	// Observe is told of every request, attempt and event; see [Observers] for
-	// more than one.
-	Observe Observer
+	// Observe gets every request, attempt and event. Each Start and Attempt is given
+	// the context of the one before.
+	Observe []Observer
 	// Now and NewID are the clock and the source of unique ids; nil means the
 	// real ones. NewID gets a prefix ("req_") and appends to it.
 	Now   func() time.Time

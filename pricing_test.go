@@ -2,9 +2,6 @@ package gateway_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"math/big"
 	"slices"
 	"strings"
@@ -47,108 +44,78 @@ func cost(t *testing.T, counts map[billing.Unit]int64) billing.Money {
 	return billing.Money(nano.Int64())
 }
 
-// sale is one call and what of it is paid for.
-type sale struct {
-	name   string
-	op     upstream.Op
-	body   string // %s is the model
-	answer string // of the upstream; %s is the model
-	counts map[billing.Unit]int64
-}
-
-const events = "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}]}\n\n" +
-	"data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n" +
-	"data: {\"id\":\"c\",\"choices\":[],\"usage\":{\"prompt_tokens\":1009,\"completion_tokens\":13,\"prompt_tokens_details\":{\"cached_tokens\":501,\"cache_write_tokens\":7}}}\n\n" +
-	"data: [DONE]\n\n"
-
-const messageUsage = `{"input_tokens":501,"cache_read_input_tokens":503,"cache_creation_input_tokens":7,"output_tokens":13}`
-
-// chatSales are calls of a model that speaks chat, and of one that speaks
-// messages, in either dialect.
-var chatSales = []sale{
-	{"a completion", upstream.ChatCompletion, `{"model":"%s","messages":[{"role":"user","content":"x"}]}`,
-		`{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1009,"completion_tokens":13,"prompt_tokens_details":{"cached_tokens":501}}}`,
-		map[billing.Unit]int64{billing.Input: 508, billing.CachedInput: 501, billing.Output: 13}},
-	{"a streamed completion", upstream.ChatCompletion, `{"model":"%s","stream":true,"messages":[{"role":"user","content":"x"}]}`, events,
-		map[billing.Unit]int64{billing.Input: 501, billing.CachedInput: 501, billing.CacheWrite: 7, billing.Output: 13}},
-	{"a message, translated", upstream.Messages, `{"model":"%s","max_tokens":99,"messages":[{"role":"user","content":"x"}]}`,
-		`{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1009,"completion_tokens":13,"prompt_tokens_details":{"cached_tokens":501,"cache_write_tokens":7}}}`,
-		map[billing.Unit]int64{billing.Input: 501, billing.CachedInput: 501, billing.CacheWrite: 7, billing.Output: 13}},
-	{"a streamed message, translated", upstream.Messages, `{"model":"%s","max_tokens":99,"stream":true,"messages":[{"role":"user","content":"x"}]}`, events,
-		map[billing.Unit]int64{billing.Input: 501, billing.CachedInput: 501, billing.CacheWrite: 7, billing.Output: 13}},
-	{"a count of tokens", upstream.CountTokens, `{"model":"%s","messages":[{"role":"user","content":"x"}]}`, ``, nil},
-}
-
-// nativeSales are calls of a model whose upstream speaks messages only.
-var nativeSales = []sale{
-	{"a message", upstream.Messages, `{"model":"%s","max_tokens":99,"messages":[{"role":"user","content":"x"}]}`,
-		`{"id":"m","type":"message","role":"assistant","model":"%s","content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn","stop_sequence":null,"usage":` + messageUsage + `}`,
-		map[billing.Unit]int64{billing.Input: 501, billing.CachedInput: 503, billing.CacheWrite: 7, billing.Output: 13}},
-	{"a completion, translated", upstream.ChatCompletion, `{"model":"%s","messages":[{"role":"user","content":"x"}]}`,
-		`{"id":"m","type":"message","role":"assistant","model":"%s","content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn","stop_sequence":null,"usage":` + messageUsage + `}`,
-		map[billing.Unit]int64{billing.Input: 501, billing.CachedInput: 503, billing.CacheWrite: 7, billing.Output: 13}},
-}
-
-const picture = `{"b64_json":"iVBORw0KGgo="}`
-
-// sales are the calls of each kind of model.
-func sales(m gateway.Model) []sale {
-	alpha := strings.HasPrefix(m.ID, "alpha-")
+// tariffRows are the requests that a kind of models takes, at the tariff; the model's id
+// stands for %s.
+func tariffRows(t *testing.T, m gateway.Model) []costRow {
+	const usage = `"usage":{"prompt_tokens":1009,"completion_tokens":13,"prompt_tokens_details":{"cached_tokens":501,"cache_write_tokens":7}}}`
+	const answer = `{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],` + usage
+	const stream = `data: {"id":"c","choices":[{"index":0,"delta":{"content":"hi"}}]}` + "\n\n" +
+		`data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n" + `data: {"id":"c","choices":[],` + usage + "\n\ndata: [DONE]\n\n"
+	const native = `{"id":"m","type":"message","role":"assistant","model":"%s","content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn","stop_sequence":null,` +
+		`"usage":{"input_tokens":501,"cache_read_input_tokens":501,"cache_creation_input_tokens":7,"output_tokens":13}}`
+	const say, tell = `{"model":"%s","messages":[{"role":"user","content":"x"}]}`, `{"model":"%s","max_tokens":99,"messages":[{"role":"user","content":"x"}]}`
+	streamed := func(body string) string { return strings.Replace(body, ",", `,"stream":true,`, 1) }
+	tokens := cost(t, map[billing.Unit]int64{billing.Input: 501, billing.CachedInput: 501, billing.CacheWrite: 7, billing.Output: 13})
+	const file = `{"b64_json":"iVBORw0KGgo="}`
 	switch {
 	case m.Kind == gateway.KindChat:
-		return chatSales
-	case m.Kind == gateway.KindImage && alpha:
+		return []costRow{
+			{name: "a completion", op: upstream.ChatCompletion, body: say, answer: answer, cost: tokens},
+			{name: "a streamed completion", op: upstream.ChatCompletion, body: streamed(say), answer: stream, cost: tokens},
+			{name: "a message, translated", op: upstream.Messages, body: tell, answer: answer, cost: tokens},
+			{name: "a streamed message, translated", op: upstream.Messages, body: streamed(tell), answer: stream, cost: tokens},
+			{name: "a native message", op: upstream.Messages, body: tell, answer: native, cost: tokens, onlyMessages: true},
+			{name: "a completion, translated", op: upstream.ChatCompletion, body: say, answer: native, cost: tokens, onlyMessages: true},
+		}
+	case m.Kind == gateway.KindImage && strings.HasPrefix(m.ID, "alpha-"):
 		image := ""
 		if strings.Contains(m.ID, "edit") {
 			image = `,{"image":"https://files.example/a.png"}`
 		}
-		return []sale{{
-			"a picture", upstream.GenerateImage, `{"model":"%s","input":{"messages":[{"role":"user","content":[{"text":"x"}` + image + `]}]}}`,
-			`{"output":{"choices":[{"finish_reason":"stop","message":{"role":"assistant","content":[{"image":"https://v.example/1.png"}]}}]},"usage":{"image_count":1,"width":1024,"height":1024},"request_id":"r"}`,
-			map[billing.Unit]int64{billing.Image: 1},
-		}}
+		return []costRow{{name: "a picture", op: upstream.GenerateImage, body: alphaBody("%s", image), answer: oneLink, cost: cost(t, map[billing.Unit]int64{billing.Image: 1}), estimated: true}}
 	case m.Kind == gateway.KindImage:
-		return []sale{{
-			"three pictures by tokens", upstream.GenerateImage, `{"model":"%s","prompt":"x","n":3}`,
-			`{"created":1,"data":[` + picture + `,` + picture + `,` + picture + `],"usage":{"input_tokens":50,"input_tokens_details":{"text_tokens":40,"image_tokens":10},"output_tokens":211,"total_tokens":261}}`,
-			map[billing.Unit]int64{billing.Input: 40, billing.ImageInput: 10, billing.ImageOutput: 211, billing.Image: 3},
+		return []costRow{{
+			name: "three pictures by tokens", op: upstream.GenerateImage, body: `{"model":"%s","prompt":"x","n":3}`,
+			answer: `{"created":1,"data":[` + file + `,` + file + `,` + file + `],"usage":{"input_tokens":50,"input_tokens_details":{"text_tokens":40,"image_tokens":10},"output_tokens":211,"total_tokens":261}}`,
+			cost:   cost(t, map[billing.Unit]int64{billing.Input: 40, billing.ImageInput: 10, billing.ImageOutput: 211, billing.Image: 3}),
 		}}
 	case m.Kind == gateway.KindEmbeddings:
-		return []sale{{
-			"a text", upstream.Embeddings, `{"model":"%s","input":"x x x x x x x x x x"}`,
-			`{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,1]}],"usage":{"prompt_tokens":11,"total_tokens":11}}`,
-			map[billing.Unit]int64{billing.Input: 11},
+		return []costRow{{
+			name: "a text", op: upstream.Embeddings, body: `{"model":"%s","input":"x x x x x x x x x x"}`,
+			answer: `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,1]}],"usage":{"prompt_tokens":11,"total_tokens":11}}`,
+			cost:   cost(t, map[billing.Unit]int64{billing.Input: 11}),
 		}}
 	case m.Kind == gateway.KindSpeech:
-		return []sale{{
-			"seven characters", upstream.Speech, `{"model":"%s","input":"héllo 語"}`, "", map[billing.Unit]int64{billing.Character: 7},
-		}}
+		return []costRow{{name: "seven characters", op: upstream.Speech, body: `{"model":"%s","input":"héllo 語"}`, cost: cost(t, map[billing.Unit]int64{billing.Character: 7})}}
 	}
 	return nil
 }
 
-// TestEveryUnitOfEveryModelMovesTheBalanceByTheExactAmount makes each call that
-// each kind of model takes. Edits, whose request is a form, are in edits_test.go.
+// TestEveryUnitOfEveryModelMovesTheBalanceByTheExactAmount makes each call that each
+// kind of model takes. Edits, whose request is a form, are rows of pictureRows.
 func TestEveryUnitOfEveryModelMovesTheBalanceByTheExactAmount(t *testing.T) {
 	all := newTestGateway(t, &scriptedUpstream{}, "1", nil)
 	models, err := all.Models(t.Context())
 	if err != nil || len(models) < 15 {
 		t.Fatalf("%d models, %v", len(models), err)
 	}
+	var pairs []string
+	for unit, amount := range tariff {
+		pairs = append(pairs, string(unit), amount)
+	}
 	for _, m := range models {
 		if m.ID == "m" || m.Kind == gateway.KindVideo { // videos are paid when they end, see TestEveryVideoModelIsChargedExactly
 			continue
 		}
-		calls := sales(m)
-		if len(calls) == 0 {
+		rows := tariffRows(t, m)
+		if len(rows) == 0 {
 			t.Errorf("nothing is known of what a %s model such as %q is paid for", m.Kind, m.ID)
 		}
-		for _, c := range calls {
-			t.Run(m.ID+"/"+c.name, func(t *testing.T) { sell(t, m.ID, c, onlyChat) })
+		for _, row := range rows {
+			row.model, row.price = m.ID, pairs
+			row.body, row.answer = strings.Replace(row.body, "%s", m.ID, 1), strings.Replace(row.answer, "%s", m.ID, 1)
+			t.Run(m.ID+"/"+row.name, row.run)
 		}
-	}
-	for _, c := range nativeSales {
-		t.Run("native/"+c.name, func(t *testing.T) { sell(t, "m", c, onlyMessages) })
 	}
 }
 
@@ -173,39 +140,6 @@ const (
 	onlyChat     = upstream.Messages       // is what it does not speak
 	onlyMessages = upstream.ChatCompletion // likewise
 )
-
-// sell makes one call and looks at the balance.
-func sell(t *testing.T, model string, c sale, not upstream.Op) {
-	t.Helper()
-	var pairs []string
-	for unit, amount := range tariff {
-		pairs = append(pairs, string(unit), amount)
-	}
-	text := strings.ReplaceAll(c.answer, "%s", model)
-	h := newTestGateway(t, speaker{&scriptedUpstream{text: text}, not}, "100", func(o *gateway.Options) {
-		o.Prices = billing.NewPriceList(map[string]*billing.Price{model: rates(t, pairs...)})
-		o.MP3 = &doubler{}
-	})
-	r := h.must(t, c.op, string(fmt.Appendf(nil, c.body, model)))
-	switch {
-	case r.Stream != nil:
-		if all := drain(t, r.Stream); strings.Contains(all, `"error"`) {
-			t.Fatal(all)
-		}
-	case r.Audio != nil:
-		var err error
-		for err == nil {
-			_, err = r.Audio.Next()
-		}
-		if !errors.Is(err, io.EOF) {
-			t.Fatal(err)
-		}
-	}
-	if got, want := h.spent(t, "100"), cost(t, c.counts); got != want {
-		receipt, _ := r.Receipt()
-		t.Errorf("%s was paid, want %s: %+v", got, want, receipt.Usage)
-	}
-}
 
 func TestAModelWithoutAPriceDoesNotExistInPrepaid(t *testing.T) {
 	for name, required := range map[string]bool{"prepaid": true, "otherwise": false} {
@@ -294,7 +228,7 @@ func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"api_base", "models[]", "models[0]", "Provider[order][]"} {
-		if _, _, err := h.change(t.Context(), "", editForm(t, "m", name, "a")); !refused(err, name) {
+		if _, err := h.change(t.Context(), "", editForm(t, "m", name, "a")); !refused(err, name) {
 			t.Errorf("a form with %s: %v", name, err)
 		}
 	}
@@ -313,7 +247,7 @@ func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 		}
 		o.Upstream = routing
 	})
-	if _, _, err := renaming.change(t.Context(), "", editForm(t, "m", "foo", "a")); !refused(err, "foo") {
+	if _, err := renaming.change(t.Context(), "", editForm(t, "m", "foo", "a")); !refused(err, "foo") {
 		t.Errorf("a form with a field that is renamed: %v", err)
 	}
 	if up.count() != 0 {
@@ -322,7 +256,7 @@ func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 	for _, h := range []*testGateway{h, renaming} {
 		for name, fields := range map[string][]string{"without it": nil, "with empty ones": {"provider[order][]", "", "route", "", "foo", ""}} {
 			before := up.count()
-			if _, _, err := h.change(t.Context(), "", editForm(t, "m", fields...)); up.count() != before+1 {
+			if _, err := h.change(t.Context(), "", editForm(t, "m", fields...)); up.count() != before+1 {
 				t.Errorf("a form %s: %v", name, err)
 			}
 		}

@@ -135,21 +135,10 @@ func TestAHundredReloadsASecondCostNoCallAndPinItsPrice(t *testing.T) {
 		if len(by) != len(s.rows) {
 			t.Errorf("not every price was in force: %v", by)
 		}
-		// The counters go on over all of the routers.
-		var requests int64
-		for _, c := range s.router.Channels() {
-			requests += c.Requests
-			if c.InFlight != 0 {
-				t.Errorf("%d calls of %s are still running", c.InFlight, c.Name)
+		for _, c := range s.router.Channels() { // whose counters go on over all of the routers
+			if c.InFlight != 0 || c.Requests == 0 {
+				t.Errorf("%d calls of %s are still running, of %d", c.InFlight, c.Name, c.Requests)
 			}
 		}
-		calls := int64(0)
-		for _, n := range by {
-			calls += int64(n)
-		}
-		if requests != calls {
-			t.Errorf("%d calls, and the channels counted %d", calls, requests)
-		}
-		t.Logf("%d calls during %d reloads: %v", calls, rounds, by)
 	})
 }

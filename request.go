@@ -60,10 +60,12 @@ type Request struct {
 	// Follows is the Response of an earlier request without an Op, which this one
 	// completes: it has the same id and caller, and is not counted again.
 	Follows *Response
+
+	inProcess bool // a typed call, whose caller is in the context
 }
 
 // Response is the answer to a [Request]. Beside an error it has the ID only, and its
-// methods tell what was known when the request failed. Call End in any case.
+// methods have what was known when the request failed. Call End in any case.
 //
 // One of Body, Stream and Audio has the answer. A Response is not safe for
 // concurrent use, but for ReserveMemory.
@@ -120,7 +122,6 @@ func (x *exchange) do(ctx context.Context, q *Request) (err error) {
 	if err != nil {
 		return err
 	}
-	x.idempotencyKey, x.header, x.query = q.IdempotencyKey, q.Header, q.Query
 	if q.Read != nil {
 		q.Body = nil // it is the operation's, which a stream releases
 	}
@@ -139,7 +140,8 @@ func (g *Gateway) open(ctx context.Context, q *Request) (*exchange, context.Cont
 	return x, x.withObserver(ctx)
 }
 
-// identify finds out whose request it is, counts it, and has its body read.
+// identify finds out whose request it is, counts it, and has its body read. Every
+// request passes here, typed or raw.
 func (x *exchange) identify(ctx context.Context, q *Request) error {
 	switch {
 	case q.Refused != nil:
@@ -148,11 +150,10 @@ func (x *exchange) identify(ctx context.Context, q *Request) error {
 		return fault.New(fault.InternalError, "Request.Follows is a response that failed, has an operation of its own, or has ended.")
 	}
 	if q.Follows == nil {
-		p, err := x.authenticate(ctx, q.Token)
-		if err == nil {
-			err = x.countRequest(ctx, p)
+		if err := x.authenticate(ctx, q); err != nil {
+			return err
 		}
-		if err != nil {
+		if err := x.countRequest(ctx); err != nil {
 			return err
 		}
 	}
@@ -168,7 +169,7 @@ func (x *exchange) identify(ctx context.Context, q *Request) error {
 			return err
 		}
 	}
-	x.identified = true
+	x.identified, x.idempotencyKey, x.header, x.query = true, q.IdempotencyKey, q.Header, q.Query
 	return nil
 }
 
@@ -220,30 +221,44 @@ func (r *Response) Receipt() (billing.Receipt, bool) {
 }
 
 // Admit takes a slot among the running calls, for which it waits a moment, and
-// reports whether a body of so many bytes, if that is known, would find room in
+// reports whether a body of so many bytes, if that is known, would fit in
 // memory. Do takes the slot too: Request.Read takes it before it reads a body, so
 // that one that is refused costs nothing. The error is a 503, and a 401 where the
 // caller is not known.
 func (r *Response) Admit(ctx context.Context, bytes int64) error {
-	if r.x.principal == nil {
+	x := r.x
+	if x.principal == nil {
 		return errUnknownCaller
 	}
-	if err := r.x.takeSlot(ctx); err != nil {
+	if err := x.takeSlot(ctx); err != nil {
 		return err
 	}
-	return r.x.hasMemory(bytes)
+	d := x.g.admission
+	if d.maxBodies != 0 && bytes > 0 && bytes <= d.maxBodies && !d.bodies.Fits(x.principal.Account, bytes, d.freeForBodies()) {
+		d.refused.Add(1)
+		return errNoMemory
+	}
+	return nil
 }
 
 // ReserveMemory counts n more bytes of the request's body, which lie in memory until End,
 // or until a stream of it has begun. It is for large ones: the first 64 KiB are
-// part of any call. Its error is a 503: there is no room for them now, or the
+// part of any call. Its error is a 503: there is no memory for them now, or the
 // account has so much of it that the rest is for others; and a 401 where the caller is
 // not known.
 func (r *Response) ReserveMemory(n int64) error {
-	if r.x.principal == nil {
+	x, d := r.x, r.x.g.admission
+	switch {
+	case x.principal == nil:
 		return errUnknownCaller
+	case d.maxBodies == 0:
+		return nil
+	case !d.bodies.Take(x.principal.Account, n, d.freeForBodies()):
+		d.refused.Add(1)
+		return errNoMemory
 	}
-	return r.x.reserveMemory(n)
+	x.bodyBytes += n
+	return nil
 }
 
 // errUnknownCaller is the 401 of a response whose request was refused before its
@@ -262,7 +277,7 @@ func (r *Response) Release() {
 }
 
 // End closes Stream or Audio, gives everything back, writes the request's one log
-// line and tells the Observer. A stream that was not read to its end is settled as one
+// line and calls the Observers. A stream that was not read to its end is settled as one
 // whose client left, which may take half a minute where the channel drains. err is what
 // the client was sent; nil if all went well. status is the HTTP status, 0 in process.
 // Later calls do nothing.
@@ -276,12 +291,27 @@ func (r *Response) End(status int, err error) {
 	if r.Audio != nil {
 		_ = r.Audio.Close() // it returns nil
 	}
-	r.x.end(status, err)
+	x := r.x
+	if x.ended {
+		return
+	}
+	x.ended = true
+	x.release()
+	e := x.requestEvent(x.g.options.Now(), status, fault.From(err))
+	x.log(x.ctx, &e)
+	if x.observed() {
+		x.g.observers.end(x.ctx, e)
+	}
 }
 
 // AppendError appends the event that ends a broken stream of the request, in the
 // form of its operation.
-func (r *Response) AppendError(dst []byte, err error) []byte { return r.x.appendError(dst, err) }
+func (r *Response) AppendError(dst []byte, err error) []byte {
+	if r.x.record.op == upstream.Messages {
+		return messagesapi.ErrorEvent(dst, r.x.id, fault.From(err))
+	}
+	return appendErrorEvent(dst, err)
+}
 
 // exchange is one request from its id to its log line. It owns the slot and the
 // memory of request and answer, which stay until the answer is written.
@@ -308,7 +338,7 @@ type exchange struct {
 	claim       *idempotency.Claim // of the idempotency key, until it is ended; nil for none
 }
 
-// record is what the log line tells besides the exchange itself.
+// record is what the log line has besides the exchange itself.
 type record struct {
 	op          upstream.Op
 	model       string
@@ -316,7 +346,7 @@ type record struct {
 	attempts    []upstream.Attempt
 	receipt     *billing.Receipt // nil until it is settled
 	charge      string           // of the receipt
-	clientGone  bool             // the client hung up
+	clientGone  bool             // the client disconnected
 	replayed    bool             // the answer is an earlier request's
 	first       [1]upstream.Attempt
 	firstByteAt time.Duration // until the first of a stream or of audio was there
@@ -339,63 +369,33 @@ func (x *exchange) respond(r Response) *Response {
 	return to
 }
 
-// addAttempt notes an attempt of the router.
-func (x *exchange) addAttempt(a upstream.Attempt) {
-	x.record.attempts = append(x.record.attempts, a)
-}
-
 // authenticate finds the principal: that in ctx, or that of the token. It fails
 // with a 401 or a 403; an error of the Authenticator's store never looks like a
 // wrong key.
-func (x *exchange) authenticate(ctx context.Context, token string) (p *auth.Principal, err error) {
-	if p, ok := auth.FromContext(ctx); ok {
-		return p, nil
-	}
-	if x.g.options.Authenticator == nil {
-		return &local, nil
+func (x *exchange) authenticate(ctx context.Context, q *Request) (err error) {
+	if x.principal, err = x.g.principal(ctx); err == nil || q.inProcess {
+		return err
 	}
 	defer guard(&err)
 	defer x.spent(&x.record.phases.Auth, x.clock())
-	p, err = x.g.options.Authenticator.Authenticate(ctx, token)
-	if err != nil {
-		return nil, storeError(err)
+	p, err := x.g.options.Authenticator.Authenticate(ctx, q.Token)
+	switch {
+	case err != nil:
+		return storeError(err)
+	case p == nil:
+		return fault.New(fault.InternalError, "The authenticator gave neither a principal nor an error.")
 	}
-	if p == nil {
-		return nil, fault.New(fault.InternalError, "The authenticator gave neither a principal nor an error.")
-	}
-	return p, nil
+	x.principal = p
+	return nil
 }
 
 // countRequest counts the request against the requests per minute of its key; a
 // 429 says that there were too many.
-func (x *exchange) countRequest(ctx context.Context, p *auth.Principal) (err error) {
+func (x *exchange) countRequest(ctx context.Context) (err error) {
 	defer guard(&err)
-	x.principal = p
 	defer x.spent(&x.record.phases.Admit, x.clock())
-	x.limits, err = x.g.options.Limiter.Request(ctx, p)
+	x.limits, err = x.g.options.Limiter.Request(ctx, x.principal)
 	return storeError(err)
-}
-
-// end is [Response.End] but for the stream and the audio.
-func (x *exchange) end(status int, err error) {
-	if x.ended {
-		return
-	}
-	x.ended = true
-	x.release()
-	f := x.requestEvent(x.g.options.Now(), status, fault.From(err))
-	x.log(x.ctx, &f)
-	if x.g.observer.End != nil {
-		x.g.observer.end(x.ctx, f)
-	}
-}
-
-// appendError appends the error event in the form of the exchange's operation.
-func (x *exchange) appendError(dst []byte, err error) []byte {
-	if x.record.op == upstream.Messages {
-		return messagesapi.ErrorEvent(dst, x.id, fault.From(err))
-	}
-	return appendErrorEvent(dst, err)
 }
 
 // appendErrorEvent appends the error in OpenAI's form: `error` is the first key,

@@ -51,16 +51,30 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 }
 
 // settleLater leaves a settlement that did not become durable in time to Run, and
-// returns the 503 that the client gets. A whole answer that nobody gets then, since
+// returns the 503 that the client gets. A whole answer that no client gets then, since
 // no duplicate can have it either, is released instead of captured, and its key
-// freed. If its capture was committed all the same, and only the reply was lost, the
-// release finds it settled and changes nothing.
+// freed: the client pays nothing, the operator bears it. If its capture was committed
+// all the same, and only the reply was lost, the release finds it settled and changes
+// nothing.
 func (c *call) settleLater(p pendingSettlement, err error) error {
 	if c.answer != nil && (p.answer == nil || p.answer.Body == nil) && p.outcome.Reason == billing.ReasonComplete {
-		p = c.asUnpaid(p)
+		a := billing.Attempt{Channel: c.channel, Code: string(fault.ServiceUnavailable), Status: http.StatusOK, Billable: true, Used: p.usage}
+		if n := len(c.x.record.attempts); n > 0 {
+			last := &c.x.record.attempts[n-1]
+			a.Model, a.StartedAt, a.Duration = last.Model, last.Started, last.Duration
+		}
+		p.outcome.Reason, p.outcome.Failed = billing.ReasonInternal, append(slices.Clip(p.outcome.Failed), a)
+		p.usage = billing.Usage{}
 	}
-	queued := c.x.g.queueSettlement(c.ctx, p, err)
-	c.x.g.options.Logger.Error("capture is not durable", "request_id", c.x.id, "queued", queued, "error", err)
+	announced := make(chan struct{})
+	defer close(announced)
+	p.announced = announced
+	state := CaptureLost
+	if c.x.g.unsettled.add(p) {
+		state = CaptureQueued
+	}
+	c.x.g.emitCapture(c.ctx, p, state, 1, nil, err)
+	c.x.g.options.Logger.Error("capture is not durable", "request_id", c.x.id, "queued", state == CaptureQueued, "error", err)
 	return &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
 		Message: "The charge for this answer could not be recorded, so the answer is withheld. Send the request again.",
@@ -108,39 +122,25 @@ func takenOver(err error) error {
 	}
 }
 
-// asUnpaid turns p into the release of a whole answer that is withheld and that no
-// duplicate can get: the client gets and pays nothing, the operator bears it.
-func (c *call) asUnpaid(p pendingSettlement) pendingSettlement {
-	p.outcome.Reason = billing.ReasonInternal
-	a := billing.Attempt{Channel: c.channel, Code: string(fault.ServiceUnavailable), Status: http.StatusOK, Billable: true, Used: p.usage}
-	if n := len(c.x.record.attempts); n > 0 {
-		last := &c.x.record.attempts[n-1]
-		a.Model, a.StartedAt, a.Duration = last.Model, last.Started, last.Duration
-	}
-	p.outcome.Failed = append(slices.Clip(p.outcome.Failed), a)
-	p.usage = billing.Usage{}
-	return p
-}
-
 // clampUsage is u with the counts replaced that no upstream can have had: by the
 // bound of the hold, or by what was delivered if that is more. Each side is judged
 // by itself, so that one count that cannot be cuts no other.
 func (c *call) clampUsage(u billing.Usage) billing.Usage {
 	limit, most := c.op.bounds.plausible, c.op.bounds.most
-	if limit.badOutput(u) {
+	if u.Output+u.ImageOutput > limit.output {
 		u.Anomaly = true
 		u.Output = min(u.Output, max(most.Output, c.textOutput()))
 		u.Reasoning = min(u.Reasoning, u.Output)
 		u.ImageOutput = min(u.ImageOutput, most.ImageOutput)
 	}
-	if limit.badInput(u) {
+	if u.Input+u.CachedInput+u.CacheWrite+u.ImageInput > limit.input {
 		u.Anomaly = true
 		u.CachedInput = min(u.CachedInput, most.Input)
 		u.CacheWrite = min(u.CacheWrite, most.Input-u.CachedInput)
 		u.Input = min(u.Input, most.Input-u.CachedInput-u.CacheWrite)
 		u.ImageInput = min(u.ImageInput, most.ImageInput)
 	}
-	if limit.badImages(u) {
+	if u.Images > limit.images {
 		u.Anomaly = true
 		u.Images = min(u.Images, most.Images)
 	}
@@ -158,20 +158,6 @@ func (c *call) textOutput() int64 {
 	return 0
 }
 
-// queueSettlement leaves a settlement to Run; it reports false if the queue is
-// full.
-func (g *Gateway) queueSettlement(ctx context.Context, p pendingSettlement, why error) (queued bool) {
-	told := make(chan struct{})
-	defer close(told)
-	p.announced = told
-	state := CaptureQueued
-	if queued = g.unsettled.add(p); !queued {
-		state = CaptureLost
-	}
-	g.emitCapture(ctx, p, state, 1, nil, why)
-	return queued
-}
-
 // retrySettlement is one more attempt at a settlement. One that the meter refuses
 // is given up after ten attempts; one whose meter does not answer never is.
 func (g *Gateway) retrySettlement(ctx context.Context, p pendingSettlement) error {
@@ -179,7 +165,7 @@ func (g *Gateway) retrySettlement(ctx context.Context, p pendingSettlement) erro
 	ctx, cancel := context.WithTimeout(ctx, g.options.SettleTimeout)
 	defer cancel()
 	select {
-	case <-p.announced: // or its end might be told before
+	case <-p.announced: // or its end might come before
 	case <-ctx.Done():
 		return context.Cause(ctx) // an Observer that hangs: others are not to wait for it
 	}
@@ -334,14 +320,11 @@ func (q *settlementQueue) retry(ctx context.Context, account string, slots chan 
 	}
 }
 
-// observe records an attempt of the router at the whole call.
-func (c *call) observe(a upstream.Attempt) { c.recordAttempt(a, c.op.billable) }
-
 // recordAttempt records an attempt. A failed one is kept with the receipt,
 // together with what its vendor may bill (billable, asked only then): the operator
 // bears that, unless the client has disconnected and pays for it.
 func (c *call) recordAttempt(a upstream.Attempt, billable func() billing.Usage) {
-	c.x.addAttempt(a)
+	c.x.record.attempts = append(c.x.record.attempts, a)
 	if a.Err == nil {
 		return
 	}

@@ -58,105 +58,6 @@ const (
 	estimatedOutput = 5
 )
 
-func TestACompleteAnswerCostsItsReportedUsage(t *testing.T) {
-	for _, c := range []struct {
-		name, usage string
-		cost        int64
-		estimated   bool
-	}{
-		{"reported", `,"usage":{"prompt_tokens":20,"completion_tokens":30,"total_tokens":50}`, 50, false},
-		{"cached tokens at the price of input where none is given", `,"usage":{"prompt_tokens":20,"completion_tokens":30,"prompt_tokens_details":{"cached_tokens":10}}`, 50, false},
-		{"explicit zero is honoured", `,"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}`, 0, false},
-		{"no usage is estimated", ``, estimatedInput + estimatedOutput, true},
-		{"null usage is estimated", `,"usage":null`, estimatedInput + estimatedOutput, true},
-		{"negative usage is estimated", `,"usage":{"prompt_tokens":-5,"completion_tokens":-1}`, estimatedInput + estimatedOutput, true},
-		{"above the hold, taken from what is available", `,"usage":{"prompt_tokens":20,"completion_tokens":300}`, 320, false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			h := newTestGateway(t, &scriptedUpstream{text: whole(c.usage)}, "1.00", nil)
-			r := h.must(t, upstream.ChatCompletion, askWhole)
-			if got := h.spent(t, "1.00"); got != micro(c.cost) {
-				t.Errorf("spent %s, want %s", got, micro(c.cost))
-			}
-			if got := r.Header.Get("X-Gateway-Charge"); got != micro(c.cost).String() {
-				t.Errorf("X-Gateway-Charge is %s", got)
-			}
-			receipt, ok := r.Receipt()
-			if !ok || receipt.Usage.Estimated != c.estimated || receipt.Reason != billing.ReasonComplete {
-				t.Errorf("receipt %+v, %v", receipt, ok)
-			}
-		})
-	}
-}
-
-func TestAnAbsurdCountIsClampedToTheHold(t *testing.T) {
-	h := newTestGateway(t, &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":900000}`)}, "1.00", nil)
-	x := h.must(t, upstream.ChatCompletion, askWhole)
-	receipt, _ := x.Receipt()
-	if !receipt.Usage.Anomaly || receipt.Usage.Output != 100 || receipt.Charge != micro(120) {
-		t.Errorf("receipt %+v", receipt)
-	}
-}
-
-func TestAnUpstreamThatFailsBeforeOutputCostsNothing(t *testing.T) {
-	for name, up := range map[string]*scriptedUpstream{
-		"refused":           {err: fault.New(fault.BadGateway, "down")},
-		"200 with an error": {text: `{"error":{"message":"boom"}}`},
-		"empty":             {text: ``},
-		"cut":               {text: whole("")[:60]},
-		"not an object":     {text: `[]`},
-		"no choices":        {text: `{"id":"x"}`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := newTestGateway(t, up, "1.00", nil)
-			_, err := h.ask(t.Context(), askWhole)
-			if f := fault.From(err); f == nil || f.HTTPStatus() != 502 {
-				t.Fatalf("error %v, want a 502", err)
-			}
-			if got := h.spent(t, "1.00"); got != 0 {
-				t.Errorf("spent %s", got)
-			}
-		})
-	}
-}
-
-func TestACompleteStreamCostsItsReportedUsage(t *testing.T) {
-	for _, c := range []struct {
-		name, usage string
-		cost        int64
-	}{
-		{"reported", usageChunk(20, 30), 50},
-		{"twice", usageChunk(20, 30) + usageChunk(20, 30), 50},
-		{"rising", usageChunk(20, 3) + usageChunk(20, 30), 50},
-		{"none", "", estimatedInput + estimatedOutput},
-		{"explicit zero", usageChunk(0, 0), 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			h := newTestGateway(t, &scriptedUpstream{text: recorded(c.usage)}, "1.00", nil)
-			_, out := h.complete(t, upstream.ChatCompletion, askStream)
-			if got := h.spent(t, "1.00"); got != micro(c.cost) {
-				t.Errorf("spent %s, want %s", got, micro(c.cost))
-			}
-			if !strings.HasSuffix(out, "data: [DONE]\n\n") || strings.Contains(out, "vendor-m") || strings.Contains(out, `"usage"`) {
-				t.Errorf("stream %q", out)
-			}
-		})
-	}
-}
-
-func TestAUsageChunkIsShownToWhoAskedForIt(t *testing.T) {
-	ask := strings.TrimSuffix(askStream, "}") + `,"stream_options":{"include_usage":true}}`
-	for name, usage := range map[string]string{"given": usageChunk(20, 30), "made here": ""} {
-		t.Run(name, func(t *testing.T) {
-			h := newTestGateway(t, &scriptedUpstream{text: recorded(usage)}, "1.00", nil)
-			r := h.must(t, upstream.ChatCompletion, ask)
-			if out := drain(t, r.Stream); strings.Count(out, `"choices":[],"usage":{`) != 1 {
-				t.Errorf("stream %q", out)
-			}
-		})
-	}
-}
-
 // TestAStreamCutAtEveryByteCostsWhatWasDelivered cuts what an upstream sends at
 // each offset: before the first event that is a 502 for nothing, after it an error
 // event and the charge for the content that was complete. An event whose data line
@@ -229,58 +130,50 @@ func deliveredCost(text string) billing.Money {
 	return micro(estimatedInput + int64(chars+3)/4)
 }
 
-// TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived closes the stream after
-// each number of events.
+// TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived closes the stream after each
+// number of events.
 func TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived(t *testing.T) {
-	full := recorded(usageChunk(20, 30))
-	events := strings.SplitAfter(full, "\n\n")
-	for leave := range len(events) - 2 {
-		gone := make(chan struct{})
-		in, out := io.Pipe()
-		h := newTestGateway(t, &scriptedUpstream{body: in, gone: gone}, "1.00", nil)
-		go func() {
-			for _, e := range events[:leave+1] {
-				if _, err := io.WriteString(out, e); err != nil {
-					return
+	chunks := strings.SplitAfter(recorded(usageChunk(20, 30)), "\n\n")
+	for name, c := range map[string]struct {
+		op     upstream.Op
+		not    upstream.Op
+		body   string
+		events []string // that the client gets one by one
+		cost   func(text string) billing.Money
+		prompt billing.Money // before any output
+	}{
+		"chat":     {upstream.ChatCompletion, onlyChat, askStream, chunks[:len(chunks)-3], deliveredCost, micro(estimatedInput)},
+		"messages": {upstream.Messages, onlyMessages, tellStream, told[:len(told)-1], toldCost, micro(20 + 1)}, // what message_start reported
+	} {
+		for leave := range c.events {
+			gone := make(chan struct{})
+			in, out := io.Pipe()
+			h := newTestGateway(t, speaker{&scriptedUpstream{body: in, gone: gone}, c.not}, "1.00", nil)
+			sent := strings.Join(c.events[:leave+1], "")
+			go func() { _, _ = io.WriteString(out, sent) }()
+			r := h.must(t, c.op, c.body)
+			for received := ""; strings.Count(received, "\n\n") <= leave; {
+				b, err := r.Stream.Next()
+				if err != nil {
+					t.Fatal(err)
 				}
+				received += string(b)
 			}
-		}()
-		r := h.must(t, upstream.ChatCompletion, askStream)
-		received := ""
-		for range leave + 1 {
-			if received == strings.ReplaceAll(strings.Join(events[:leave+1], ""), "vendor-m", "m") || strings.Count(received, "\n\n") > leave {
-				break
-			}
-			b, err := r.Stream.Next()
-			if err != nil {
+			if err := r.Stream.Close(); err != nil {
 				t.Fatal(err)
 			}
-			received += string(b)
-			if leave == len(events)-3 && strings.Contains(received, `"stop"`) {
-				break // the usage chunk is not for this client
+			select {
+			case <-gone:
+			case <-time.After(wait):
+				t.Fatalf("%s, left after %d: the upstream was not cancelled", name, leave)
 			}
-		}
-		if err := r.Stream.Close(); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case <-gone:
-		case <-time.After(wait):
-			t.Fatalf("left after %d: the upstream was not cancelled", leave)
-		}
-		receipt, ok := r.Receipt()
-		if !ok || receipt.Reason != billing.ReasonClientGone {
-			t.Fatalf("left after %d: receipt %+v", leave, receipt)
-		}
-		want := deliveredCost(strings.Join(events[:leave+1], ""))
-		if leave == len(events)-3 {
-			want = deliveredCost(strings.Join(events[:leave], "")) // nobody read the usage
-		}
-		if want == 0 {
-			want = micro(estimatedInput) // before any output: the prompt only
-		}
-		if got := h.spent(t, "1.00"); got != want {
-			t.Fatalf("left after %d: spent %s, want %s", leave, got, want)
+			want := c.cost(sent)
+			if want == 0 {
+				want = c.prompt
+			}
+			if receipt, ok := r.Receipt(); !ok || receipt.Reason != billing.ReasonClientGone || h.spent(t, "1.00") != want {
+				t.Errorf("%s, left after %d: receipt %+v, want %s", name, leave, receipt, want)
+			}
 		}
 	}
 }
@@ -329,22 +222,6 @@ func lastError(out string, s *gateway.Stream) error {
 		return errors.New("the stream did not end with an error event: " + out)
 	}
 	return s.Err()
-}
-
-func TestAStreamWhoseCaptureIsNotDurableHasNoTerminator(t *testing.T) {
-	meter := &panicky{at: "settle"}
-	h := newTestGateway(t, &scriptedUpstream{text: recorded(usageChunk(20, 30))}, "1.00", func(o *gateway.Options) {
-		meter.Meter = o.Meter
-		o.Meter = meter
-	})
-	_, out := h.complete(t, upstream.ChatCompletion, askStream)
-	if strings.Contains(out, "[DONE]") || !strings.Contains(out, `"code":"ServiceUnavailable"`) || h.Unsettled() != 1 {
-		t.Errorf("stream %q, %d captures wait", out, h.Unsettled())
-	}
-	h.settleAll(t)
-	if got := h.spent(t, "1.00"); got != micro(50) {
-		t.Errorf("spent %s", got)
-	}
 }
 
 func TestAStreamThatCostNothingFreesItsKey(t *testing.T) {

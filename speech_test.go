@@ -16,7 +16,6 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
-	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -26,36 +25,11 @@ const (
 	sentence = "Ten words. "
 )
 
-func TestSpeechCostsItsCharactersExactly(t *testing.T) {
-	for input, characters := range map[string]int64{"Hello": 5, "héllo 世界": 8, "👩‍👩‍👧": 5, " a ": 3, strings.Repeat(sentence, 100): 1100} {
-		h := newSpeechGateway(t, sim.New(sim.Options{}), "1", nil)
-		_, r, err := h.speak(t, &speech.Request{Model: flash, Input: input, ResponseFormat: "wav"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		receipt, ok := r.Receipt()
-		if h.spent(t, "1") != micro(characters) || !ok || receipt.Usage.Characters != characters || receipt.Hold != micro(characters) || receipt.Charge != micro(characters) {
-			t.Errorf("%q: spent %s, receipt %+v", input, h.spent(t, "1"), receipt)
-		}
-	}
-}
-
-func TestTheHoldOfSpeechIsExact(t *testing.T) {
-	up := &fakeSpeechVendor{answers: []reading{{audio: wav("abcd")}}}
-	h := newSpeechGateway(t, up, "0.000004", nil)
-	if _, _, err := h.speak(t, &speech.Request{Model: flash, Input: "12345"}); !fault.Is(err, fault.InsufficientBalance) || len(up.asked) != 0 {
-		t.Errorf("five characters for four: %v, asked %v", err, up.asked)
-	}
-	if _, _, err := h.speak(t, &speech.Request{Model: flash, Input: "1234"}); err != nil || h.spent(t, "0.000004") != micro(4) {
-		t.Errorf("four characters: %v", err)
-	}
-}
-
 func TestLongSpeechIsCutAndJoined(t *testing.T) {
 	up := &fakeSpeechVendor{answers: []reading{{audio: wav("aaaa")}, {audio: wav("bb")}, {audio: wav("cccc")}}}
 	h := newSpeechGateway(t, up, "1", func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 25}} })
 	input := strings.Repeat(sentence, 5) // 11 characters each
-	data, r, err := h.speak(t, &speech.Request{Model: flash, Input: input, ResponseFormat: "wav"})
+	data, r, err := h.speak(t.Context(), &speech.Request{Model: flash, Input: input, ResponseFormat: "wav"})
 	head := string(speechapi.WAVHeader(speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}))
 	if err != nil || data != head+"aaaabbcccc" || r.ContentType != "audio/wav" {
 		t.Errorf("%v, %s %q", err, r.ContentType, data)
@@ -74,11 +48,11 @@ func TestAnMP3IsMadeOfWAV(t *testing.T) {
 	h := newSpeechGateway(t, up, "1", func(o *gateway.Options) {
 		o.MP3, o.Models = encoder, []gateway.Model{{ID: flash, Batch: 11}}
 	})
-	data, r, err := h.speak(t, &speech.Request{Model: flash, Input: sentence + sentence})
+	data, r, err := h.speak(t.Context(), &speech.Request{Model: flash, Input: sentence + sentence})
 	if err != nil || data != "aabbccdd" || r.ContentType != "audio/mpeg" || encoder.form.Rate != 24_000 {
 		t.Errorf("%v, %q, %+v, form %+v", err, data, r, encoder.form)
 	}
-	if data, r, err = h.speak(t, &speech.Request{Model: flash, Input: "a"}); err != nil || data != "ID3native" || r.ContentType != "audio/mpeg" {
+	if data, r, err = h.speak(t.Context(), &speech.Request{Model: flash, Input: "a"}); err != nil || data != "ID3native" || r.ContentType != "audio/mpeg" {
 		t.Errorf("an upstream's own MP3: %v, %q", err, data)
 	}
 }
@@ -89,12 +63,12 @@ func TestWithoutAnEncoderAnMP3OfWAVIsRefusedAndCostsNothing(t *testing.T) {
 		"one that does not":      &fakeSpeechVendor{answers: []reading{{audio: wav("abcd")}, {audio: wav("abcd")}}},
 	} {
 		h := newSpeechGateway(t, up, "1", func(o *gateway.Options) { o.MP3 = &doubler{missing: errors.New("no lame here")} })
-		_, _, err := h.speak(t, &speech.Request{Model: flash, Input: "a"})
+		_, _, err := h.speak(t.Context(), &speech.Request{Model: flash, Input: "a"})
 		f := fault.From(err)
 		if f == nil || f.HTTPStatus() != 400 || f.Param != "response_format" || !strings.Contains(f.Message, `"wav"`) || h.spent(t, "1") != 0 {
 			t.Errorf("%s: %v, spent %s", name, err, h.spent(t, "1"))
 		}
-		if _, _, err = h.speak(t, &speech.Request{Model: flash, Input: "a", ResponseFormat: "wav"}); err != nil {
+		if _, _, err = h.speak(t.Context(), &speech.Request{Model: flash, Input: "a", ResponseFormat: "wav"}); err != nil {
 			t.Errorf("%s, WAV: %v", name, err)
 		}
 		if talks, ok := up.(*fakeSpeechVendor); ok && (talks.takes[0] || !talks.takes[1]) {
@@ -204,7 +178,7 @@ func TestWhenAudioIsSettledNobodyAsksForItsParts(t *testing.T) {
 				}
 			}}
 		})
-		if _, _, err := h.speak(t, &speech.Request{Model: flash, Input: strings.Repeat(sentence, 4), ResponseFormat: "mp3"}); !fault.Is(err, fault.InternalError) || !settled {
+		if _, _, err := h.speak(t.Context(), &speech.Request{Model: flash, Input: strings.Repeat(sentence, 4), ResponseFormat: "mp3"}); !fault.Is(err, fault.InternalError) || !settled {
 			t.Errorf("settled %v, %v", settled, err)
 		}
 	})
@@ -217,52 +191,10 @@ func (brokenReader) Read([]byte) (int, error) { return 0, errCable }
 func TestAWAVThatIsShorterThanItSaysIsCut(t *testing.T) {
 	h := newSpeechGateway(t, sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Break: sim.Cut} }}), "1", nil)
 	for _, format := range []string{"wav", "mp3"} {
-		if data, _, err := h.speak(t, &speech.Request{Model: flash, Input: "hello", ResponseFormat: format}); !fault.Is(err, fault.BadGateway) || data == "" {
+		if data, _, err := h.speak(t.Context(), &speech.Request{Model: flash, Input: "hello", ResponseFormat: format}); !fault.Is(err, fault.BadGateway) || data == "" {
 			t.Errorf("%s: %d bytes, %v", format, len(data), err)
 		}
 	}
-}
-
-func TestTheLastByteWaitsForTheCapture(t *testing.T) {
-	for _, samples := range []string{"abcd", strings.Repeat("x", 100_000)} {
-		m := &stubborn{}
-		up := &fakeSpeechVendor{answers: []reading{{audio: wav(samples)}}}
-		h := newSpeechGateway(t, up, "1", func(o *gateway.Options) { m.Meter = o.Meter; o.Meter = m })
-		data, _, err := h.speak(t, &speech.Request{Model: flash, Input: "a", ResponseFormat: "wav"})
-		if !fault.Is(err, fault.ServiceUnavailable) || len(data) != 44+len(samples)-1 {
-			t.Errorf("%d bytes, %v", len(data), err)
-		}
-		m.open = true
-		settleUnsettled(t, h)
-	}
-}
-
-// stubborn is a meter that settles nothing until it is open.
-type stubborn struct {
-	billing.Meter
-	open bool
-}
-
-func (s *stubborn) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
-	if !s.open {
-		return billing.Receipt{}, errors.New("the disk is full")
-	}
-	return s.Meter.Settle(ctx, h, u, with...)
-}
-
-// settleUnsettled runs the gateway until nothing waits to be settled.
-func settleUnsettled(t *testing.T, h *testGateway) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), wait)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = h.Run(ctx)
-	}()
-	for h.Unsettled() > 0 && ctx.Err() == nil {
-	}
-	cancel()
-	<-done
 }
 
 func TestAClientThatLeavesPaysForThePartsThatWereAskedFor(t *testing.T) {
@@ -321,43 +253,6 @@ func TestAClientThatLeavesPaysForThePartsThatWereAskedFor(t *testing.T) {
 	}
 }
 
-func TestARepeatedRequestForSpeechGetsTheSameAudio(t *testing.T) {
-	big := strings.Repeat("x", 1<<20)
-	up := &fakeSpeechVendor{answers: []reading{{audio: wav("abcd")}, {audio: wav(big)}}}
-	h := newSpeechGateway(t, up, "1", nil)
-	ctx := gateway.WithIdempotencyKey(t.Context(), "k1")
-	r := &speech.Request{Model: flash, Input: "hello", ResponseFormat: "wav"}
-	var first string
-	for i := range 2 {
-		response, err := h.Speech(ctx, r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(response)
-		if i == 0 {
-			first = string(data)
-		}
-		receipt, ok := response.Receipt()
-		if err != nil || string(data) != first || response.ContentType != "audio/wav" || !ok || receipt.Charge != micro(5) || response.Close() != nil {
-			t.Errorf("%d: %v, %d bytes, %+v", i, err, len(data), receipt)
-		}
-	}
-	if len(up.asked) != 1 || h.spent(t, "1") != micro(5) {
-		t.Errorf("asked %d times, spent %s", len(up.asked), h.spent(t, "1"))
-	}
-	ctx = gateway.WithIdempotencyKey(t.Context(), "k2")
-	response, err := h.Speech(ctx, r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n, err := io.Copy(io.Discard, response); n != 44+1<<20 || err != nil || response.Close() != nil {
-		t.Errorf("%d bytes, %v", n, err)
-	}
-	if _, err := h.Speech(ctx, r); !fault.Is(err, fault.IdempotencyConflict) || fault.From(err).Retry != fault.RetryNo {
-		t.Errorf("an answer that is too large to keep: %v", err)
-	}
-}
-
 func TestADuplicateNeverGetsHalfOfTheAudio(t *testing.T) {
 	up := &fakeSpeechVendor{answers: []reading{{audio: io.MultiReader(wav("abcd"), brokenReader{})}, {err: (&upstream.Failure{Status: 503, Refused: true}).Fault()}, {audio: wav("abcd")}}}
 	h := newSpeechGateway(t, up, "1", nil)
@@ -382,28 +277,6 @@ func TestADuplicateNeverGetsHalfOfTheAudio(t *testing.T) {
 	}
 	if n, err := io.Copy(io.Discard, response); n != 48 || err != nil || response.Close() != nil {
 		t.Errorf("%d bytes, %v", n, err)
-	}
-}
-
-func TestAFailureBeforeTheFirstByteIsAskedOfAnotherChannel(t *testing.T) {
-	first := &fakeSpeechVendor{answers: []reading{{err: (&upstream.Failure{Status: 503, Sent: true, Refused: true}).Fault()}, {err: (&upstream.Failure{Status: 500, Sent: true}).Fault()}}}
-	second := &fakeSpeechVendor{answers: []reading{{audio: wav("abcd")}}}
-	routing, err := router.New([]router.Channel{
-		{Name: "first", Upstream: first, Models: map[string]string{flash: "v"}, Priority: 1},
-		{Name: "second", Upstream: second, Models: map[string]string{flash: "v"}, Priority: 2},
-	}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := newSpeechGateway(t, routing, "1", nil)
-	r := &speech.Request{Model: flash, Input: "a", ResponseFormat: "wav"}
-	if _, response, err := h.speak(t, r); err != nil {
-		t.Error(err)
-	} else if receipt, _ := response.Receipt(); receipt.Channel != "second" {
-		t.Errorf("receipt %+v", receipt)
-	}
-	if _, _, err := h.speak(t, r); !fault.Is(err, fault.InternalServerError) || len(second.asked) != 1 {
-		t.Errorf("what the vendor may have billed is not repeated: %v, asked %d times", err, len(second.asked))
 	}
 }
 
@@ -527,9 +400,8 @@ func (d *doubled) Close() error {
 }
 
 // speak asks for speech and reads it to its end.
-func (h *testGateway) speak(t testing.TB, r *speech.Request) (string, *speech.Response, error) {
-	t.Helper()
-	response, err := h.Speech(t.Context(), r)
+func (h *testGateway) speak(ctx context.Context, r *speech.Request) (string, *speech.Response, error) {
+	response, err := h.Speech(ctx, r)
 	if err != nil {
 		return "", nil, err
 	}

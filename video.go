@@ -346,8 +346,8 @@ func (v *videos) remember(p *billing.Price) {
 	v.prices[p.Version()] = p
 }
 
-// Pricer is a Meter that knows the prices by which it has made holds.
-type Pricer interface {
+// pricer is a Meter that knows the prices by which it has made holds.
+type pricer interface {
 	// Price is that of a version. It is safe for concurrent use.
 	Price(ctx context.Context, version string) (*billing.Price, error)
 }
@@ -357,7 +357,7 @@ func (v *videos) price(ctx context.Context, t *video.Task) (*billing.Price, erro
 	v.mu.Lock()
 	p, known := v.prices[t.PriceVersion]
 	v.mu.Unlock()
-	book, ok := v.g.options.Meter.(Pricer)
+	book, ok := v.g.options.Meter.(pricer)
 	switch {
 	case known || t.PriceVersion == "":
 		return p, nil

@@ -84,7 +84,7 @@ func (v *videos) askUpstream(ctx context.Context, t *video.Task) (r videoapi.Rep
 			return r, in.readAll(ctx, &data, r.Body)
 		},
 	}
-	v.g.observer.watchAttempts(call)
+	v.g.observers.watchAttempts(call)
 	reply, err := v.g.routes.Load().router.Do(via.NewContext(ctx, v.g.trail), call)
 	if err != nil {
 		return r, err
@@ -166,7 +166,7 @@ func (v *videos) waitPoll(ctx context.Context) error {
 	case <-ctx.Done():
 		return fault.From(ctx.Err())
 	}
-	if v.g.Draining() {
+	if v.g.ShuttingDown() {
 		return fault.Wrap(fault.ServiceUnavailable, errShuttingDown.Message, errShutdown)
 	}
 	return nil

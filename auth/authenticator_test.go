@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -140,17 +139,6 @@ func TestAKeysOwnLimitsWinOverTheDefaults(t *testing.T) {
 	}
 }
 
-func TestAPrincipalDoesNotChangeWithTheDefaults(t *testing.T) {
-	k, token := mint(t, auth.KeyOptions{Account: "acme"})
-	a := &auth.Keys{Store: stored(t, k)}
-	a.SetDefaults(auth.Limits{RPM: 1})
-	p, _ := a.Authenticate(t.Context(), token)
-	a.SetDefaults(auth.Limits{RPM: 2})
-	if p.Limits.RPM != 1 {
-		t.Errorf("rpm = %d", p.Limits.RPM)
-	}
-}
-
 func TestAStoreThatCannotSayIsNeverA401(t *testing.T) {
 	_, token := mint(t, auth.KeyOptions{Account: "acme"})
 	own := &fault.Error{Code: fault.ServiceUnavailable, Message: "Back soon.", RetryAfter: 3 * time.Second}
@@ -181,30 +169,6 @@ func TestAStoreThatCannotSayIsNeverA401(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestKeysAndDefaultsChangeWhileRequestsRun(t *testing.T) {
-	k, token := mint(t, auth.KeyOptions{Account: "acme"})
-	m := stored(t, k)
-	a := &auth.Keys{Store: m}
-	a.SetDefaults(auth.Limits{RPM: 1, TPM: 1})
-	var group sync.WaitGroup
-	for range 4 {
-		group.Go(func() {
-			for range 500 {
-				p, err := a.Authenticate(context.Background(), token)
-				if err != nil || p.Limits.RPM != p.Limits.TPM {
-					t.Errorf("half a change: %+v, %v", p, err)
-					return
-				}
-			}
-		})
-	}
-	for i := range int64(500) {
-		a.SetDefaults(auth.Limits{RPM: i, TPM: i})
-		_ = m.Replace(t.Context(), []auth.Key{named("f", "acme")})
-	}
-	group.Wait()
 }
 
 func TestAnAuthenticationCostsOneAllocation(t *testing.T) {

@@ -13,7 +13,7 @@ const (
 	// cacheTrust is how long an answer of the store is used. It is the bound
 	// within which a change to a key takes effect.
 	cacheTrust = 2 * time.Second
-	// cacheMax is how many answers of either kind are kept unless told.
+	// cacheMax is how many answers of either kind are kept by default.
 	cacheMax = 10_000
 )
 
@@ -57,7 +57,7 @@ var errNoAnswer = errors.New("the look-up of a key was broken off")
 
 // Find implements [KeyStore]. Callers that look for the same hash at once share
 // one look-up, which takes two seconds at most and does not end when the caller
-// that began it hangs up. It fails as the Store does, and with the error of ctx.
+// that began it disconnects. It fails as the Store does, and with the error of ctx.
 func (c *Cached) Find(ctx context.Context, hash [32]byte) (*Key, error) {
 	a, first := c.answer(hash)
 	if first {

@@ -3,7 +3,6 @@ package auth_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -289,21 +288,4 @@ func TestThoseWhoWaitAreToldWhenALookUpBreaks(t *testing.T) {
 			t.Errorf("error = %v", err)
 		}
 	})
-}
-
-func TestConcurrentCallersSeeTheirOwnKey(t *testing.T) {
-	c, _, _, _ := cached(t, named("a", "acme"), named("b", "acme"), named("c", "acme"))
-	c.Max = 2
-	var group sync.WaitGroup
-	for _, id := range []string{"a", "b", "c", "a", "b", "c"} {
-		group.Go(func() {
-			for range 200 {
-				if k, err := c.Find(context.Background(), auth.HashOf("sk-"+id)); err != nil || k.ID != id {
-					t.Errorf("asked for %s: %v, %v", id, k, err)
-				}
-				c.Forget()
-			}
-		})
-	}
-	group.Wait()
 }

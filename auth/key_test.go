@@ -47,17 +47,6 @@ func TestAFreshKeyHasItsForm(t *testing.T) {
 	}
 }
 
-func TestNoTwoKeysAreAlike(t *testing.T) {
-	seen := map[string]bool{}
-	for range 1000 {
-		k, token := mint(t, auth.KeyOptions{Account: "acme"})
-		if seen[k.ID] || seen[token] {
-			t.Fatal("an id or a token came twice")
-		}
-		seen[k.ID], seen[token] = true, true
-	}
-}
-
 func TestAKeyComesFromTheGivenRandomness(t *testing.T) {
 	zeros := bytes.NewReader(make([]byte, 64))
 	_, token := mint(t, auth.KeyOptions{Account: "acme", Random: zeros})

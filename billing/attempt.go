@@ -5,8 +5,8 @@ import (
 )
 
 // Attempt is one failed try at a channel for a request: a child of the request's
-// receipt. The try that answered has no row of its own, since the receipt tells
-// of it. The customer never pays for a failed one (docs/billing.md, Who pays
+// receipt. The try that answered has no row of its own, since the receipt has
+// it. The customer never pays for a failed one (docs/billing.md, Who pays
 // when it ends badly).
 type Attempt struct {
 	Channel   string

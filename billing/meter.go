@@ -41,11 +41,11 @@ type Meter interface {
 // been settled, as one is by the recovery of a process that was taken for dead.
 var ErrHoldEnded = errors.New("billing: the hold has ended")
 
-// Checkpointer is a [Meter] whose records outlive the process. It is told every two
+// Checkpointer is a [Meter] whose records outlive the process. It gets every two
 // seconds what a running stream has consumed, beside every 1,000 tokens, as
 // long as it has capacity to spare.
 type Checkpointer interface {
-	// HasCapacity reports whether one more Extend would keep nobody waiting. It
+	// HasCapacity reports whether one more Extend would delay no other. It
 	// returns at once and is safe for concurrent use.
 	HasCapacity() bool
 }
@@ -111,7 +111,7 @@ func (Outcome) RecordKind() string { return "outcome" }
 // Why a hold was settled (docs/billing.md, Who pays when it ends badly).
 const (
 	ReasonComplete       = "complete"        // the whole answer was produced
-	ReasonClientGone     = "client_gone"     // the caller hung up
+	ReasonClientGone     = "client_gone"     // the client disconnected
 	ReasonUpstreamFailed = "upstream_failed" // cut or failed, before or after output
 	ReasonBalanceEnded   = "balance_ended"   // a stream was ended because the money was
 	ReasonShutdown       = "shutdown"        // the gateway was shutting down

@@ -59,7 +59,7 @@ type Accounts interface {
 // KeyOf is a key of an account.
 type KeyOf struct{ Account, Key string }
 
-// DefaultCurrency is the currency of a ledger that is not told another.
+// DefaultCurrency is the currency of a ledger without one of its own.
 const DefaultCurrency = "USD"
 
 // Balance is an account's position. 0 ≤ Held ≤ Posted.

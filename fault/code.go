@@ -4,7 +4,11 @@ package fault
 type Code string
 
 // The codes that the gateway itself gives. An upstream's own 4xx keeps the
-// upstream's word.
+// upstream's word. A constant is named for what it means; its value is the word of the
+// API's error tables, which clients compare and which is therefore kept in both of the
+// spellings that those APIs have, snake_case and CamelCase: RateLimitExceeded, of the
+// gateway's own limits, is "rate_limit_exceeded", and UpstreamRateLimit, of a vendor's,
+// is "RateLimitExceeded".
 const (
 	InvalidRequest        Code = "invalid_request_error"   // the request breaks a rule of the endpoint
 	InvalidMask           Code = "invalid_mask"            // the mask of an image edit is of another size
@@ -22,8 +26,8 @@ const (
 	RateLimitExceeded     Code = "rate_limit_exceeded"     // requests, tokens or concurrency of the key
 	ConcurrencyExceeded   Code = "ConcurrencyExceeded"     // concurrent video tasks of the key
 	UpstreamRateLimit     Code = "RateLimitExceeded"       // every upstream channel is rate limited
-	ClientGone            Code = "client_gone"             // the caller hung up; only logs see it
-	CalledOff             Code = "called_off"              // the gateway gave an upstream's call up, as it was of no use any more; only logs see it
+	ClientGone            Code = "client_gone"             // the client disconnected; only logs have it
+	CalledOff             Code = "called_off"              // the gateway gave an upstream's call up, as it was of no use any more; only logs have it
 	InternalError         Code = "internal_error"          // a fault of the gateway
 	InternalServerError   Code = "InternalServerError"     // the upstream's 500
 	NoChannel             Code = "service_unavailable"     // no upstream channel can serve the call

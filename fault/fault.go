@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Error is what went wrong, written for a stranger: which word of the API
+// Error is what went wrong, for one who does not know the code: which word of the API
 // describes it, which request field is at fault and what would be right.
 //
 // Act on Code, never on Message. An Error is immutable once returned; use

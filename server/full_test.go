@@ -106,7 +106,7 @@ func (failingWriter) Write([]byte) (int, error) { panic(http.ErrAbortHandler) }
 func TestARequestEndsThoughItsWriterPanics(t *testing.T) {
 	ended := 0
 	s := newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) {
-		o.Observe.End = func(context.Context, *gateway.RequestEvent) { ended++ }
+		o.Observe = []gateway.Observer{{End: func(context.Context, *gateway.RequestEvent) { ended++ }}}
 	}})
 	for _, body := range []string{`{}`, `{"model":"m","messages":[{"role":"user","content":"hi"}]}`} {
 		r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(body))

@@ -26,7 +26,7 @@ func (h *Handler) serveLiveness(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) serveReadiness(w http.ResponseWriter, r *http.Request) {
 	load := h.gateway.Load()
 	checks := map[string]func() error{
-		"draining": failIf(h.gateway.Draining(), "the gateway is shutting down"),
+		"draining": failIf(h.gateway.ShuttingDown(), "the gateway is shutting down"),
 		"memory":   failIf(load.Short, "memory is short: new calls are refused until some of it is free again"),
 	}
 	warnings := map[string]func() error{ // other servers may be as full, and it passes in moments

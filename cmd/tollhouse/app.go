@@ -149,7 +149,7 @@ func (a *app) startJobs(ctx context.Context) (stop func()) {
 func (a *app) gatewayOptions(c *config.Components) gateway.Options {
 	return gateway.Options{
 		Upstream: c.Router, Prices: c.Prices, Models: c.Models, RequirePrice: c.Config.Prepaid(),
-		Authenticator: a.authenticator, Meter: a.storage.ledger, Idempotency: a.storage.idempotency, Limiter: a.storage.limiter, Logger: a.logger, Observe: a.telemetry.observer,
+		Authenticator: a.authenticator, Meter: a.storage.ledger, Idempotency: a.storage.idempotency, Limiter: a.storage.limiter, Logger: a.logger, Observe: a.telemetry.observers,
 		Tasks: a.storage.tasks, Video: c.Config.VideoOptions(), MP3: a.mp3, Admission: c.Config.Server.Admission(),
 	}
 }

@@ -22,7 +22,7 @@ import (
 type telemetry struct {
 	logger     *slog.Logger
 	metrics    *metrics.Metrics
-	observer   gateway.Observer
+	observers  []gateway.Observer
 	export     *otlp.Export    // nil unless OpenTelemetry is on
 	otlp       *otlp.Telemetry // nil unless OpenTelemetry is on
 	joinTraces bool            // use the trace context of incoming requests
@@ -33,14 +33,13 @@ func (a *app) newTelemetry(ctx context.Context, c *config.Config) (*telemetry, e
 	t := &telemetry{logger: a.logger, metrics: metrics.New(metrics.Options{
 		Version: versionText(), Currency: c.Currency.Or(billing.DefaultCurrency),
 	})}
-	all := []gateway.Observer{t.metrics.Observer()}
+	t.observers = []gateway.Observer{t.metrics.Observer()}
 	if traces, measures := exportEnabled(&c.Telemetry, a.env); traces || measures {
 		if err := t.startExport(ctx, a, &c.Telemetry, traces, measures); err != nil {
 			return nil, err
 		}
-		all = append(all, t.otlp.Observer())
+		t.observers = append(t.observers, t.otlp.Observer())
 	}
-	t.observer = gateway.Observers(all...)
 	return t, nil
 }
 

@@ -26,7 +26,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	g, err := gateway.New(gateway.Options{Upstream: router, Observe: gateway.Observer{
+	g, err := gateway.New(gateway.Options{Upstream: router, Observe: []gateway.Observer{{
 		Attempted: func(_ context.Context, a gateway.AttemptEvent) {
 			fmt.Printf("attempt at %s: %q\n", a.Channel, a.Code)
 		},
@@ -36,7 +36,7 @@ func main() {
 				fmt.Printf("%d tokens in, %d out\n", r.Usage.Input, r.Usage.Output)
 			}
 		},
-	}})
+	}}})
 	if err != nil {
 		log.Fatal(err)
 	}

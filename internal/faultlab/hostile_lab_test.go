@@ -269,7 +269,7 @@ func openHostile(o hostileOptions) (*hostileLab, error) {
 	}
 	l.gateway, err = gateway.New(gateway.Options{
 		Upstream: routing, Prices: list, RequirePrice: true, Models: models(), Authenticator: l, Meter: l.ledger, MP3: noEncoder{},
-		Observe: gateway.Observer{
+		Observe: []gateway.Observer{{
 			Attempt: func(ctx context.Context, a gateway.AttemptEvent) context.Context {
 				return upstream.WithWire(ctx, http.Header{correlation: {a.RequestID}})
 			},
@@ -278,7 +278,7 @@ func openHostile(o hostileOptions) (*hostileLab, error) {
 				defer l.mu.Unlock()
 				l.seen[f.ClientID] = f.ID
 			},
-		},
+		}},
 	})
 	if err != nil {
 		return nil, err

@@ -87,7 +87,7 @@ func (s sink) gateway(from *Sources) {
 	s.gauge("video_steps_pending", "Steps of videos that the store has not taken yet.", backlog.Steps)
 	s.gauge("tasks_watched", "Open tasks of videos that this process polls.", backlog.Tasks)
 	s.gauge("video_waiters", "Callers who wait for the end of a video.", backlog.Waiters)
-	s.flag("draining", "1 while new calls are refused because the gateway shuts down.", g.Draining())
+	s.flag("draining", "1 while new calls are refused because the gateway shuts down.", g.ShuttingDown())
 }
 
 // openWork sends what the store of all processes has open.

@@ -98,7 +98,7 @@ func newFixture(t *testing.T, busy int, export *otlp.Export) *fixture {
 		t.Fatal(err)
 	}
 	if f.g, err = gateway.New(gateway.Options{
-		Upstream: routing, Meter: ledger, Prices: billing.NewPriceList(map[string]*billing.Price{"m": price}), Observe: telemetry.Observer(),
+		Upstream: routing, Meter: ledger, Prices: billing.NewPriceList(map[string]*billing.Price{"m": price}), Observe: []gateway.Observer{telemetry.Observer()},
 	}); err != nil {
 		t.Fatal(err)
 	}

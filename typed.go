@@ -80,10 +80,8 @@ func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*m
 // The caller is the principal in ctx, as for [Gateway.Chat]. Every error is a
 // *fault.Error.
 func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (_ *messages.Count, err error) {
-	x, result, err := g.runTyped(ctx, func(x *exchange) (*operation, error) {
-		return encoded(x, req, messagesapi.EncodeCount, newCount)
-	})
-	defer func() { x.end(0, err) }()
+	x, result, err := g.runTyped(ctx, encoding(req, messagesapi.EncodeCount, newCount))
+	defer func() { x.response.End(0, err) }()
 	if err != nil {
 		return nil, err
 	}
@@ -99,9 +97,7 @@ func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (_ *me
 // answers are joined. The caller is the principal in ctx, as for [Gateway.Chat].
 // Every error is a *fault.Error.
 func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*embeddings.Response, error) {
-	return answered(ctx, g, "embeddings", func(x *exchange) (*operation, error) {
-		return encoded(x, req, embeddingsapi.Encode, newEmbeddings)
-	}, func(o outcome) *embeddings.Response {
+	return answered(ctx, g, "embeddings", encoding(req, embeddingsapi.Encode, newEmbeddings), func(o outcome) *embeddings.Response {
 		return &embeddings.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
 	})
 }
@@ -110,11 +106,9 @@ func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*emb
 // over HTTP; Stream in req is ignored. The caller is the principal in ctx, as for
 // [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Images(ctx context.Context, req *images.Request) (*images.Response, error) {
-	return answered(ctx, g, "image", func(x *exchange) (*operation, error) {
-		typed := *req
-		typed.Stream = false
-		return encoded(x, &typed, imagesapi.Encode, newImages)
-	}, pictures)
+	whole := *req
+	whole.Stream = false
+	return answered(ctx, g, "image", encoding(&whole, imagesapi.Encode, newImages), pictures)
 }
 
 func pictures(o outcome) *images.Response {
@@ -126,9 +120,7 @@ func pictures(o outcome) *images.Response {
 // from the response's Read. Close the response. The caller is the principal in
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Response, error) {
-	x, result, err := g.runTyped(ctx, func(x *exchange) (*operation, error) {
-		return encoded(x, req, speechapi.Encode, newSpeech)
-	})
+	x, result, err := g.runTyped(ctx, encoding(req, speechapi.Encode, newSpeech))
 	source, err := x.source(result, err)
 	if err != nil {
 		return nil, err
@@ -138,38 +130,38 @@ func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Resp
 
 // encodeChat makes the operation of a typed request.
 func encodeChat(req *chat.Request, stream bool) encoder {
-	return func(x *exchange) (*operation, error) {
-		typed := *req
-		typed.Stream = stream
-		return encoded(x, &typed, chatapi.Encode, newChat)
-	}
+	typed := *req
+	typed.Stream = stream
+	return encoding(&typed, chatapi.Encode, newChat)
 }
 
+// encodeMessages is encodeChat for messages.
 func encodeMessages(req *messages.Request, stream bool) encoder {
-	return func(x *exchange) (*operation, error) {
-		typed := *req
-		typed.Stream = stream
-		return encoded(x, &typed, messagesapi.Encode, newMessages)
-	}
+	typed := *req
+	typed.Stream = stream
+	return encoding(&typed, messagesapi.Encode, newMessages)
 }
 
 // encoder makes the operation of a typed call.
 type encoder func(x *exchange) (*operation, error)
 
-// encoded makes the operation of a typed request in the form that would have come
+// encoding makes the operation of a typed request in the form that would have come
 // over HTTP, so that both are checked by the same rules.
-func encoded[T, R any](x *exchange, typed *T, encode func(*T) (*R, error), operate func(*exchange, *R) *operation) (*operation, error) {
-	r, err := encode(typed)
-	if err != nil {
-		return nil, err
+func encoding[T, R any](typed *T, encode func(*T) (*R, error), operate func(*exchange, *R) *operation) encoder {
+	return func(x *exchange) (*operation, error) {
+		r, err := encode(typed)
+		if err != nil {
+			return nil, err
+		}
+		return operate(x, r), nil
 	}
-	return operate(x, r), nil
 }
 
-// runTyped runs a typed call: it is encoded, and takes the same way as one over HTTP.
+// runTyped runs a typed call: it is authenticated, counted and run as one by Do.
 func (g *Gateway) runTyped(ctx context.Context, encode encoder) (*exchange, *Response, error) {
-	x, ctx, err := g.enter(ctx)
-	if err != nil {
+	q := &Request{IdempotencyKey: idempotencyKey(ctx), inProcess: true}
+	x, ctx := g.open(ctx, q)
+	if err := x.identify(ctx, q); err != nil {
 		return x, nil, err
 	}
 	op, err := encode(x)
@@ -193,7 +185,7 @@ type outcome struct {
 // the same.
 func answered[R any](ctx context.Context, g *Gateway, form string, encode encoder, typed func(outcome) *R) (_ *R, err error) {
 	x, result, err := g.runTyped(ctx, encode)
-	defer func() { x.end(0, err) }()
+	defer func() { x.response.End(0, err) }()
 	if err != nil {
 		return nil, err
 	}
@@ -210,27 +202,15 @@ func answered[R any](ctx context.Context, g *Gateway, form string, encode encode
 func (x *exchange) source(result *Response, err error) (chat.Source, error) {
 	switch {
 	case err != nil:
-		x.end(0, err)
+		x.response.End(0, err)
 		return nil, err
 	case result.Replayed:
-		x.end(0, nil)
+		x.response.End(0, nil)
 		return newReplayed(result.Body, *x.record.receipt), nil
 	case result.Audio != nil:
-		return audioSource{result.Audio}, nil
+		return typedSource{result.Audio, &result.Audio.delivery}, nil
 	}
-	return streamSource{result.Stream}, nil
-}
-
-// enter begins the exchange of a typed call.
-func (g *Gateway) enter(ctx context.Context) (*exchange, context.Context, error) {
-	x := g.newExchange()
-	ctx = x.withObserver(ctx)
-	x.idempotencyKey = idempotencyKey(ctx)
-	p, err := g.principal(ctx)
-	if err == nil {
-		err = x.countRequest(ctx, p)
-	}
-	return x, ctx, err
+	return typedSource{result.Stream, &result.Stream.delivery}, nil
 }
 
 // receiptID is the id by which the charge is found: of a replayed answer, the
@@ -242,27 +222,16 @@ func (x *exchange) receiptID() string {
 	return x.id
 }
 
-// streamSource is a Stream that also ends its exchange.
-type streamSource struct {
-	*Stream
+// typedSource is a Stream or an Audio that also ends its exchange.
+type typedSource struct {
+	chat.Source
+	delivery *delivery
 }
 
-// Close ends the stream and writes the log line.
-func (s streamSource) Close() error {
-	err := s.Stream.Close()
-	s.c.x.end(0, s.err)
-	return err
-}
-
-// audioSource is an Audio that also ends its exchange.
-type audioSource struct {
-	*Audio
-}
-
-// Close ends the audio and writes the log line.
-func (s audioSource) Close() error {
-	err := s.Audio.Close()
-	s.c.x.end(0, s.Err())
+// Close ends the answer and writes the log line.
+func (s typedSource) Close() error {
+	err := s.Source.Close()
+	s.delivery.c.x.response.End(0, s.delivery.Err())
 	return err
 }
 
@@ -271,11 +240,9 @@ func (s audioSource) Close() error {
 // attempt and more, and must stay until it returns. The caller is the principal in
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Response, error) {
-	return answered(ctx, g, "image", func(x *exchange) (*operation, error) {
-		typed := *req
-		typed.Stream, typed.PartialImages = false, 0
-		return encoded(x, &typed, imagesapi.EncodeForm, newImages)
-	}, pictures)
+	whole := *req
+	whole.Stream, whole.PartialImages = false, 0
+	return answered(ctx, g, "image", encoding(&whole, imagesapi.EncodeForm, newImages), pictures)
 }
 
 // SubmitVideo hands a video in, with the same checks, limits and holds as over
@@ -286,9 +253,7 @@ func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Resp
 // principal in ctx, as for [Gateway.Chat]. Every error is a *fault.Error; a fault.RequestTimeout names
 // the task of which it is not known whether an upstream took it.
 func (g *Gateway) SubmitVideo(ctx context.Context, req *video.Request) (*video.Response, error) {
-	return answered(ctx, g, "video record", func(x *exchange) (*operation, error) {
-		return encoded(x, req, videoapi.Encode, newVideo)
-	}, func(o outcome) *video.Response { // it costs nothing until it has ended
+	return answered(ctx, g, "video record", encoding(req, videoapi.Encode, newVideo), func(o outcome) *video.Response { // it costs nothing until it has ended
 		return &video.Response{Raw: o.body, RequestID: o.id, Dropped: o.dropped}
 	})
 }

@@ -65,3 +65,30 @@ func TestKeysThatAreNotUsedAreDropped(t *testing.T) {
 		t.Errorf("%d keys are kept, want only the one that is used", n)
 	}
 }
+
+func TestWhatIsKeptOfAnIdleKeyIsDropped(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	l := &MemoryLimiter{Now: func() time.Time { return now }}
+	principal := func(i int) *Principal {
+		return &Principal{Account: "acme", Key: fmt.Sprint("key_", i), Limits: Limits{RPM: 1, MaxConcurrent: 1}}
+	}
+	kept := func() int { return len(l.shard("acme").tallies) }
+	for i := range 1000 {
+		_, _ = l.Request(context.Background(), principal(i))
+	}
+	running, _, err := l.Acquire(context.Background(), principal(7), "r", 0)
+	if err != nil || kept() != 1000 {
+		t.Fatalf("%d keys are counted, %v", kept(), err)
+	}
+	now = now.Add(time.Minute)
+	_, _ = l.Request(context.Background(), principal(0))
+	if kept() != 2 {
+		t.Errorf("%d keys are kept, want the caller and the one that runs", kept())
+	}
+	running.Release(0)
+	now = now.Add(time.Minute)
+	_, _ = l.Request(context.Background(), principal(0))
+	if kept() != 1 {
+		t.Errorf("%d keys are kept, want the caller alone", kept())
+	}
+}

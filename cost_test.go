@@ -1,0 +1,235 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// costRow is one request and what it costs.
+type costRow struct {
+	name         string
+	op           upstream.Op
+	model        string        // "m", at a micro-unit a token, if empty
+	price        []string      // of the model
+	body         string        // or, of an edit, fields of its form
+	answer       string        // of the vendor
+	held         billing.Money // while the vendor is asked; 0 is not checked
+	cost         billing.Money
+	estimated    bool
+	anomaly      bool // which is checked where it is true
+	status       int  // of a request that fails; 0 for none
+	onlyMessages bool // the vendor speaks messages, and not chat
+}
+
+// costRows are requests of every operation.
+func costRows() []costRow {
+	const usageBeside = `{"prompt_tokens":10,"completion_tokens":9,"total_tokens":1013,"completion_tokens_details":{"reasoning_tokens":994}}`
+	const reasoningChunk = `data: {"id":"up-1","object":"chat.completion.chunk","created":7,"model":"vendor-m","choices":[],"usage":` + usageBeside + "}\n\n"
+	const estimated = estimatedInput + estimatedOutput
+	chat := func(name, usage string, cost int64) costRow {
+		return costRow{name: "chat, " + name, op: upstream.ChatCompletion, body: askWhole, answer: whole(usage), cost: micro(cost), estimated: cost == estimated}
+	}
+	stream := func(name, usage string, cost int64) costRow {
+		return costRow{name: "stream, " + name, op: upstream.ChatCompletion, body: askStream, answer: recorded(usage), cost: micro(cost), estimated: cost == estimated}
+	}
+	broken := func(name, answer string) costRow {
+		return costRow{name: "chat, " + name, op: upstream.ChatCompletion, body: askWhole, answer: answer, status: 502}
+	}
+	rows := []costRow{
+		chat("as reported", reported, 50),
+		chat("cached tokens at the price of input where none is given", `,"usage":{"prompt_tokens":20,"completion_tokens":30,"prompt_tokens_details":{"cached_tokens":10}}`, 50),
+		chat("an explicit zero is honoured", `,"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}`, 0),
+		chat("no usage is estimated", ``, estimated),
+		chat("null usage is estimated", `,"usage":null`, estimated),
+		chat("negative usage is estimated", `,"usage":{"prompt_tokens":-5,"completion_tokens":-1}`, estimated),
+		chat("above the hold, from what is available", `,"usage":{"prompt_tokens":20,"completion_tokens":300}`, 320),
+		chat("reasoning beside the completion", `,"usage":`+usageBeside, 1_013),
+		{name: "chat, an absurd count is clamped to the hold", op: upstream.ChatCompletion, body: askWhole, answer: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":900000}`), cost: micro(120), anomaly: true},
+		broken("200 with an error", `{"error":{"message":"boom"}}`), broken("empty", ``), broken("cut", whole("")[:60]), broken("not an object", `[]`), broken("no choices", `{"id":"x"}`),
+
+		stream("as reported", usageChunk(20, 30), 50),
+		stream("reported twice", usageChunk(20, 30)+usageChunk(20, 30), 50),
+		stream("rising reports", usageChunk(20, 3)+usageChunk(20, 30), 50),
+		stream("without a report", "", estimated),
+		stream("an explicit zero", usageChunk(0, 0), 0),
+		stream("reasoning beside the completion", reasoningChunk, 1_013),
+
+		{name: "message, native", op: upstream.Messages, body: tellWhole, answer: toldWhole, cost: micro(50), onlyMessages: true},
+		{name: "message, translated, reasoning beside", op: upstream.Messages, body: tellWhole, answer: whole(`,"usage":` + usageBeside), cost: micro(1_013)},
+		{name: "stream of a message, native", op: upstream.Messages, body: tellStream, answer: strings.Join(told, ""), cost: micro(50), onlyMessages: true},
+		{name: "stream of a message, translated, reasoning beside", op: upstream.Messages, body: tellStream, answer: recorded(reasoningChunk), cost: micro(1_013)},
+	}
+	return append(append(rows, pictureRows()...), textRows()...)
+}
+
+// pictureRows are pictures and edits. Amounts are nano-units.
+func pictureRows() []costRow {
+	const reference = `,{"image":"https://files.example/a.png"}`
+	const heldForTwo = (12+64)*5_000 + 8_192*8_000 + 2*7_024*32_000 // the prompt's bytes, one image, two pictures
+	byToken, two := []string{"input", "5.00", "image_input", "8.00", "image_output", "32.00"}, `{"model":"imagegen-1","prompt":"a","n":2}`
+	output := []string{"image_output", "10"}
+	rows := []costRow{
+		{name: "a link", model: "alpha-image-2.0", body: alphaBody("alpha-image-2.0", ""), answer: oneLink, price: []string{"image", "0.035"}, held: 35_000_000, cost: 35_000_000},
+		{name: "half a nano-unit rounds up", model: "alpha-image-max", body: alphaBody("alpha-image-max", ""), answer: oneLink, price: []string{"image", "0.0750000005"}, held: 75_000_001, cost: 75_000_001},
+		{name: "with a reference", model: "alpha-image-edit", body: alphaBody("alpha-image-edit", reference), answer: oneLink, price: []string{"image", "0.045"}, held: 45_000_000, cost: 45_000_000},
+		// 65 bytes of prompt and what may stand around it at 5 micro-units, and 6,240 output tokens at 32, twice.
+		{name: "by token", model: "imagegen-1", body: two, answer: twoFiles + fileTokens, price: byToken, held: 65*5_000 + 2*6240*32_000, cost: 20*5_000 + 10*8_000 + 5000*32_000},
+		{name: "three links", model: "imagegen-legacy-2", body: `{"model":"imagegen-legacy-2","prompt":"a","n":3}`, answer: threeLinks, price: []string{"image", "0.02"}, held: 60_000_000, cost: 60_000_000},
+		{name: "an unknown model by token", model: "pixels-9", body: `{"model":"pixels-9","wish":"a"}`, answer: twoFiles + fileTokens, price: []string{"input", "1", "output", "2"}, held: 95_000 + 16_384*2_000, cost: 30_000 + 5000*2_000},
+		{name: "without a report, by token", model: "imagegen-1", body: two, answer: twoFiles + "}", price: output, cost: 2 * 6240 * 10_000, estimated: true},
+		{name: "without a report, by the piece", model: "imagegen-1", body: two, answer: twoFiles + "}", price: []string{"image", "0.01"}, cost: 20_000_000},
+		{name: "an explicit zero", model: "imagegen-1", body: two, answer: twoFiles + `,"usage":{"input_tokens":0,"output_tokens":0}}`, price: output},
+		{name: "four pictures for two", model: "imagegen-1", body: two, answer: `{"data":[{"url":"a"},{"url":"a"},{"url":"a"},{"url":"a"}]}`, price: []string{"image", "0.01"}, cost: 20_000_000, anomaly: true},
+		{name: "tokens far above what two can be", model: "imagegen-1", body: two, answer: twoFiles + `,"usage":{"input_tokens":1,"output_tokens":900000000}}`, price: output, cost: 2 * 6240 * 10_000, anomaly: true},
+		{name: "a 200 without a picture", model: "pixels-9", body: `{"model":"pixels-9"}`, answer: `{"code":"InternalError","message":"x"}`, price: []string{"image", "0.5"}, status: 502},
+	}
+	for i := range rows {
+		rows[i].name, rows[i].op = "pictures, "+rows[i].name, upstream.GenerateImage
+	}
+	return append(rows,
+		costRow{name: "edit, by the piece", op: upstream.EditImage, model: "imagegen-2", answer: edited, price: []string{"image", "0.123456789"}, held: 123_456_789, cost: 123_456_789},
+		costRow{name: "edit, fewer than asked for", op: upstream.EditImage, model: "imagegen-2", body: "n 2", answer: edited, price: []string{"image", "0.5"}, held: 1_000_000_000, cost: 500_000_000},
+		costRow{name: "edit, by token", op: upstream.EditImage, model: "imagegen-2", body: "size 1024x1024 n 2", answer: edited, price: byToken, held: heldForTwo, cost: 20*5_000 + 280*8_000 + 4160*32_000},
+		costRow{name: "edit, without a report", op: upstream.EditImage, model: "imagegen-2", body: "size 1024x1024", answer: `{"data":[{"b64_json":"aGk="}]}`, price: byToken, held: heldForTwo - 7024*32_000, cost: 4*5_000 + (65+129)*8_000 + 7024*32_000, estimated: true},
+	)
+}
+
+// textRows are embeddings and speech.
+func textRows() []costRow {
+	vector := func(usage string) string { return `{"data":[{"index":0,"embedding":[1]}]` + usage + `}` }
+	const hello = `{"model":"m","input":"hello"}` // 7 bytes with its quotes, and 4 around them
+	rows := []costRow{
+		{name: "embeddings, of a known model", op: upstream.Embeddings, model: "text-embedding-v4", price: []string{"input", "0.07"}, body: `{"model":"text-embedding-v4","input":"` + strings.Repeat("a", 1000) + `"}`, answer: vector(`,"usage":{"prompt_tokens":1000,"total_tokens":1000}`), cost: 70_000},
+		{name: "embeddings, two pico-units are rounded up", op: upstream.Embeddings, model: "vox-4-lite", price: []string{"input", "0.000002"}, body: `{"model":"vox-4-lite","input":"a"}`, answer: vector(`,"usage":{"prompt_tokens":1,"total_tokens":1}`), cost: 1},
+		{name: "embeddings, as reported", op: upstream.Embeddings, body: hello, answer: vector(`,"usage":{"prompt_tokens":2,"total_tokens":2}`), held: micro(11), cost: micro(2)},
+		{name: "embeddings, without a report", op: upstream.Embeddings, body: hello, answer: vector(``), cost: micro(2), estimated: true},
+		{name: "embeddings, an explicit zero", op: upstream.Embeddings, body: hello, answer: vector(`,"usage":{"prompt_tokens":0,"total_tokens":0}`)},
+		{name: "embeddings, an absurd count", op: upstream.Embeddings, body: hello, answer: vector(`,"usage":{"prompt_tokens":9223372036854775807,"total_tokens":1}`), cost: micro(11), anomaly: true},
+	}
+	for input, characters := range map[string]int64{"Hello": 5, "héllo 世界": 8, "👩‍👩‍👧": 5, " a ": 3} {
+		rows = append(rows, costRow{
+			name: "speech, " + input, op: upstream.Speech, model: flash, price: []string{"character", "1"},
+			body: `{"model":"` + flash + `","input":"` + input + `","response_format":"wav"}`, held: micro(characters), cost: micro(characters),
+		})
+	}
+	return rows
+}
+
+// readAll reads a streamed answer to its end; empty for a whole one.
+func readAll(t *testing.T, r *gateway.Response) (text string) {
+	t.Helper()
+	if r.Stream != nil {
+		return drain(t, r.Stream)
+	}
+	if r.Audio == nil {
+		return ""
+	}
+	var err error
+	for err == nil {
+		_, err = r.Audio.Next()
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	return ""
+}
+
+func TestARequestIsHeldAtItsBoundAndChargedForWhatItUsed(t *testing.T) {
+	for _, row := range costRows() {
+		t.Run(row.name, row.run)
+	}
+}
+
+// run sends the request and looks at the hold, the balance and the receipt.
+func (row costRow) run(t *testing.T) {
+	var h *testGateway
+	var held billing.Money
+	not := onlyChat
+	if row.onlyMessages {
+		not = onlyMessages
+	}
+	vendor := speaker{&scriptedUpstream{text: row.answer}, not}
+	up := supporting{vendor, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		if held = h.balance(t).Held; c.Account != "local" || c.RequestID == "" {
+			t.Errorf("the vendor is asked for account %q, request %q", c.Account, c.RequestID)
+		}
+		return vendor.Do(ctx, c)
+	})}
+	h = newTestGateway(t, up, "100", func(o *gateway.Options) {
+		if row.model != "" {
+			o.Models, o.MP3, o.Prices = nil, &doubler{}, billing.NewPriceList(map[string]*billing.Price{row.model: rates(t, row.price...)})
+		}
+	})
+	q := &gateway.Request{Op: row.op, Body: []byte(row.body)}
+	if row.op == upstream.EditImage {
+		q.Body, q.Form = nil, editForm(t, row.model, strings.Fields(row.body)...).Form
+	}
+	r, err := h.Do(t.Context(), q)
+	if row.status != 0 {
+		if f := fault.From(err); f == nil || f.HTTPStatus() != row.status || h.spent(t, "100") != 0 {
+			t.Errorf("%v, spent %s, want a %d for nothing", err, h.spent(t, "100"), row.status)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := readAll(t, r)
+	if r.Stream != nil && (strings.Contains(text, "vendor-m") || strings.Contains(text, "error")) {
+		t.Errorf("stream %q", text)
+	}
+	if row.held != 0 && held != row.held {
+		t.Errorf("held %s, want %s", held, row.held)
+	}
+	if got := h.spent(t, "100"); got != row.cost {
+		t.Errorf("spent %s, want %s", got, row.cost)
+	}
+	if got := r.Header.Get("X-Gateway-Charge"); r.Body != nil && got != row.cost.String() {
+		t.Errorf("X-Gateway-Charge is %s, want %s", got, row.cost)
+	}
+	receipt, err := h.ledger.Receipt(t.Context(), "local", r.ID)
+	if err != nil || receipt.Charge != row.cost || receipt.Reason != billing.ReasonComplete || receipt.Usage.Estimated != row.estimated || row.anomaly && !receipt.Usage.Anomaly {
+		t.Errorf("receipt %+v, %v", receipt, err)
+	}
+}
+
+func TestABodyAndItsAnswerPassUntouchedButForTheModel(t *testing.T) {
+	for _, row := range []struct {
+		op           upstream.Op
+		not          upstream.Op
+		body, answer string
+	}{
+		{upstream.ChatCompletion, onlyChat,
+			"{ \"x_big\" : 12345678901234567890.10,\"model\":\"m\" , \"messages\":[{\"content\":\"hi\",\"role\":\"user\",\"cache_control\":{\"a\":[1.0,1e5]}}],\n\t\"seed\":9007199254740993, \"max_tokens\": 5, \"zz\":null}",
+			"{ \"id\":\"a\", \"x\" : 1.0e+2, \"model\" : \"vendor-m\", \"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"ok\",\"odd\":9007199254740993},\"finish_reason\":\"stop\"}] ,\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1,\"more\":{}} }"},
+		{upstream.Messages, onlyMessages, strings.Replace(tellWhole, `"model"`, `"x_new":1.0, "model"`, 1), toldWhole},
+	} {
+		up := &scriptedUpstream{text: row.answer}
+		h := newTestGateway(t, speaker{up, row.not}, "1.00", nil)
+		r := h.must(t, row.op, row.body)
+		if got := up.sent(t); got != row.body {
+			t.Errorf("%s: sent %s, want %s", row.op, got, row.body)
+		}
+		if want := strings.Replace(row.answer, "vendor-m", "m", 1); string(r.Body) != want {
+			t.Errorf("%s: answer %s, want %s", row.op, r.Body, want)
+		}
+	}
+}
+
+// supporting asks another upstream for what one supports.
+type supporting struct {
+	speaker
+	upstream.Func
+}
+
+func (s supporting) Do(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+	return s.Func(ctx, c)
+}

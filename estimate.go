@@ -1,0 +1,96 @@
+package gateway
+
+import (
+	"context"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Estimate is what a request would cost. Nobody was asked and nothing is held.
+type Estimate struct {
+	Operation upstream.Op
+	Model     string
+	// Most is the most that is held for the request and, unless it is Open, the
+	// most that it can cost. Where the model and not the caller bounds an answer,
+	// less is held of an account that cannot spare as much, and less is made.
+	Most billing.Money
+	// Least is what the account must have for the request to begin.
+	Least billing.Money
+	// Exact says that a request that succeeds costs Most: what it consumes is
+	// known before it is made.
+	Exact bool
+	// Open says that nothing known bounds what the model makes: a chat without
+	// max_tokens that is streamed, or of a model whose cap is not known. It can
+	// cost more than Most.
+	Open bool
+	// Usage is what Most pays for.
+	Usage billing.Usage
+	// PriceVersion is that of the price row; empty for a model without a price,
+	// which costs nothing.
+	PriceVersion string
+}
+
+// Estimate reads and checks a request as [Gateway.Do] does, and returns what it would
+// cost at the prices of this moment. It counts as a request, unless it follows one.
+// Every error is the *fault.Error that Do would have failed with before the account
+// and an upstream were asked.
+func (g *Gateway) Estimate(ctx context.Context, q *Request) (_ Estimate, err error) {
+	x, ctx := g.open(ctx, q)
+	defer func() {
+		if q.Form != nil {
+			g.closeForm(x, q.Form)
+		}
+		if q.Follows == nil {
+			x.response.End(0, err)
+		}
+	}()
+	defer guard(&err)
+	if err := x.identify(ctx, q); err != nil {
+		return Estimate{}, fault.From(err)
+	}
+	op, err := x.parse(q)
+	if err != nil {
+		return Estimate{}, err
+	}
+	return x.estimate(op)
+}
+
+func (x *exchange) estimate(op *operation) (Estimate, error) {
+	m, err := x.check(op)
+	if err != nil {
+		return Estimate{}, err
+	}
+	e := Estimate{Operation: op.name, Model: m.ID}
+	if op.name == upstream.CountTokens { // which is never billed
+		e.Exact = true
+		return e, nil
+	}
+	price := x.routes.prices.Price(m.ID)
+	wanted := op.bounds.holdRequest(m)
+	e.Usage, e.PriceVersion, e.Exact = wanted.Bound, price.Version(), !op.bounds.inexact && soldByUnits(price)
+	if chat := op.bounds.exposure; chat != nil && !e.Exact {
+		e.Open = chat.sentBound == 0 && (!chat.unseen || m.MaxOutput == 0)
+	}
+	if e.Most, err = price.Cost(wanted.Bound); err == nil {
+		e.Least, err = price.Cost(wanted.Least)
+	}
+	if err != nil {
+		return Estimate{}, fault.Invalid("", "The request could cost more than any account holds. Ask for less.")
+	}
+	return e, nil
+}
+
+// soldByUnits reports whether all that the price is for is known beforehand: how
+// many images, characters and seconds, but no tokens.
+func soldByUnits(price *billing.Price) bool {
+	for _, rate := range price.Rates() {
+		switch rate.Unit {
+		case billing.Image, billing.Character, billing.Second:
+		default:
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,170 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/embeddings"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+)
+
+// TestTypedCallsGoTheSameWay makes each typed call, whose response has its content and
+// what it cost.
+func TestTypedCallsGoTheSameWay(t *testing.T) {
+	const usage = `,"usage":{"prompt_tokens":20,"completion_tokens":30},"x":1`
+	hi := &messages.Request{Model: "m", MaxTokens: 100, Messages: []messages.Message{{Role: "user", Content: messages.Text("say four words")}}}
+	cube := &images.Input{Messages: []images.Message{{Role: "user", Content: []images.Block{{Text: "a red cube"}}}}}
+	source := images.BytesFile("", blank(t, 16, 16))
+	type result struct {
+		charge  billing.Money
+		id      string
+		content string
+	}
+	pictures := func(r *images.Response, err error) (result, error) {
+		if err != nil {
+			return result{}, err
+		}
+		file, err := r.Images()[0].Bytes()
+		return result{r.Charge, r.RequestID, fmt.Sprintf("%d %.4s", len(r.Images()), file)}, err
+	}
+	for name, row := range map[string]struct {
+		up      upstream.Upstream
+		call    func(ctx context.Context, h *testGateway) (result, error)
+		charge  billing.Money
+		content string
+	}{
+		"chat": {&scriptedUpstream{text: whole(usage)}, func(ctx context.Context, h *testGateway) (result, error) {
+			r, err := h.Chat(ctx, chatRequest())
+			return result{r.Charge, r.RequestID, r.Model + r.Choices[0].Message.Content.String() + string(r.Extra)}, err
+		}, micro(50), `mone two three four{"x":1}`},
+		"messages": {speaker{&scriptedUpstream{text: toldWhole}, onlyMessages}, func(ctx context.Context, h *testGateway) (result, error) {
+			r, err := h.Messages(ctx, hi)
+			return result{r.Charge, r.RequestID, r.Model + r.Content[0].Text}, err
+		}, micro(50), "mone two three four"},
+		"stream of messages": {speaker{&scriptedUpstream{text: strings.Join(told, "")}, onlyMessages}, func(ctx context.Context, h *testGateway) (result, error) {
+			s, err := h.MessagesStream(ctx, hi)
+			if err != nil {
+				return result{}, err
+			}
+			m, err := s.Message()
+			return result{m.Charge, s.RequestID, m.Content[0].Text}, err
+		}, micro(50), "one two three four"},
+		"embeddings": {upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) { return vectorsFor(c) }), func(ctx context.Context, h *testGateway) (result, error) {
+			r, err := h.Embeddings(ctx, &embeddings.Request{Model: "m", Input: embeddings.Texts("a", "bc")})
+			return result{r.Charge, r.RequestID, fmt.Sprint(r.Data[1].Embedding)}, err
+		}, micro(6), "[2 98]"},
+		"pictures": {sim.New(sim.Options{}), func(ctx context.Context, h *testGateway) (result, error) {
+			return pictures(h.Images(ctx, &images.Request{Model: "alpha-image-2.0", Input: cube, Parameters: &images.Parameters{Size: "1280*720"}}))
+		}, 35_000_000, "1 \x89PNG"},
+		"pictures, not streamed": {sim.New(sim.Options{}), func(ctx context.Context, h *testGateway) (result, error) {
+			return pictures(h.Images(ctx, &images.Request{Model: "imagegen-2", Prompt: "a red cube", N: 2, Stream: true}))
+		}, 2 * 1056 * 1000, "2 \x89PNG"},
+		"an edit": {sim.New(sim.Options{}), func(ctx context.Context, h *testGateway) (result, error) {
+			return pictures(h.EditImage(ctx, &images.Edit{Model: "imagegen-2", Prompt: "blue", Images: []images.File{source, source}, Mask: &source, N: 2, Quality: "hd", Stream: true}))
+		}, 2 * 1056 * 1000, "2 \x89PNG"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newTestGateway(t, row.up, "10", func(o *gateway.Options) {
+				o.Prices = billing.NewPriceList(map[string]*billing.Price{
+					"m": price(t, "1", "1"), "alpha-image-2.0": rates(t, "image", "0.035"), "imagegen-2": rates(t, "image_output", "1"),
+				})
+			})
+			r, err := row.call(t.Context(), h)
+			if err != nil || r.charge != row.charge || r.content != row.content {
+				t.Fatalf("%+v, %v, want a charge of %s for %s", r, err, row.charge, row.content)
+			}
+			if receipt, err := h.ledger.Receipt(t.Context(), "local", r.id); err != nil || receipt.Charge != row.charge {
+				t.Errorf("receipt %+v, %v", receipt, err)
+			}
+		})
+	}
+}
+
+func TestAnAnswerOfAnotherFormIsAnErrorBesideItsCharge(t *testing.T) {
+	h := newTestGateway(t, &scriptedUpstream{text: `{"data":[{"index":0,"embedding":[1,oops]}],"usage":{"prompt_tokens":2,"total_tokens":2}}`}, "1", nil)
+	r, err := h.Embeddings(t.Context(), &embeddings.Request{Model: "m", Input: embeddings.Text("hello")})
+	if !fault.Is(err, fault.BadGateway) || r == nil || r.Charge != micro(2) || len(r.Raw) == 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestATypedRequestIsCheckedAsARawOne(t *testing.T) {
+	h := newTestGateway(t, sim.New(sim.Options{}), "1", nil)
+	for want, call := range map[string]func() error{
+		"input": func() error {
+			_, err := h.Images(t.Context(), &images.Request{Model: "alpha-image-2.0", Prompt: "a"})
+			return err
+		},
+		"image": func() error {
+			_, err := h.EditImage(t.Context(), &images.Edit{Model: "imagegen-2", Prompt: "blue"})
+			return err
+		},
+	} {
+		if f := fault.From(call()); f == nil || f.Code != fault.InvalidRequest || f.Param != want {
+			t.Errorf("%v, want a refusal of %s", f, want)
+		}
+	}
+}
+
+func TestATypedStreamYieldsChunksAndItsErrorLast(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		chunks     int
+		code       fault.Code
+	}{
+		{"complete", recorded(usageChunk(20, 30)), 6, ""},
+		{"cut", chunk(`{"content":"four"}`, ""), 1, fault.BadGateway},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newTestGateway(t, &scriptedUpstream{text: c.text}, "1.00", nil)
+			s, err := h.ChatStream(t.Context(), &chat.Request{Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			var last error
+			for chunk, err := range s.Chunks() {
+				if last = err; err == nil && chunk.Model == "m" {
+					n++
+				}
+			}
+			if n != c.chunks || (c.code != "") != fault.Is(last, c.code) {
+				t.Errorf("%d chunks, then %v", n, last)
+			}
+			if _, ok := s.Receipt(); !ok {
+				t.Error("there is no receipt")
+			}
+		})
+	}
+}
+
+func TestBreakingOutOfATypedStreamSettlesIt(t *testing.T) {
+	var stopped atomic.Bool
+	h := newTestGateway(t, chat.ServeStream(exactly, endless(&stopped)), "1.00", nil)
+	s, err := h.ChatStream(t.Context(), &chat.Request{Model: "m", MaxTokens: 500, Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range s.Chunks() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	if r, ok := s.Receipt(); !ok || r.Reason != billing.ReasonClientGone || r.Usage.Output == 0 || r.Charge == 0 {
+		t.Errorf("receipt %+v", r)
+	}
+	if !stopped.Load() {
+		t.Error("the upstream goes on")
+	}
+}
