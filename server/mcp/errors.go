@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -115,12 +116,9 @@ func errorData(id string, f *fault.Error) map[string]any {
 // maxRetryAfter is how long a client may be asked to wait.
 const maxRetryAfter = time.Hour
 
-// The codes of JSON-RPC that refusals have: the request is none, or the server's
-// own reasons, which the data tells apart.
-const (
-	invalidRequest = -32600
-	ownReason      = -32000
-)
+// ownReason is the code of JSON-RPC of a refusal for the server's own reasons, which
+// the data tells apart.
+const ownReason = -32000
 
 // refuseRequest answers an HTTP request that no message comes of, with the
 // status and the headers of the API and a JSON-RPC error without an id.
@@ -133,7 +131,7 @@ func refuseRequest(w *writer, id string, err error) {
 	httpio.SetErrorHeaders(w.Header(), f, maxRetryAfter)
 	code := ownReason
 	if status == http.StatusBadRequest {
-		code = invalidRequest
+		code = jsonrpc.CodeInvalidRequest
 	}
 	answer := map[string]any{
 		"jsonrpc": "2.0", "id": nil,
