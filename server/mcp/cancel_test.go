@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -164,19 +162,4 @@ func (s *fixture) cancel(t *testing.T, session, id string, header ...string) {
 		header = append(header, "Mcp-Session-Id: "+session)
 	}
 	s.do(t, http.MethodPost, s.url, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+id+`}}`, header...)
-}
-
-func TestTheClientsOwnCancellationReachesTheUpstream(t *testing.T) {
-	up := newPiped()
-	s := newFixture(t, fixtureOptions{upstream: up})
-	session := s.client(t, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		<-up.here
-		cancel()
-	}()
-	if _, err := session.CallTool(ctx, &sdk.CallToolParams{Name: "chat", Arguments: args{"model": "sim-chat", "prompt": "hi"}}); err == nil {
-		t.Error("the call was answered")
-	}
-	awaitSoon(t, "the end of the upstream's call", up.gone)
 }

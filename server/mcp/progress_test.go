@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,24 +16,6 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
-
-// notifications are what a client was told of the progress.
-type notifications struct {
-	mu   sync.Mutex
-	list []sdk.ProgressNotificationParams
-}
-
-func (n *notifications) note(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.list = append(n.list, *r.Params)
-}
-
-func (n *notifications) all() []sdk.ProgressNotificationParams {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.list
-}
 
 // callWithProgress calls a tool with a progress token.
 func callWithProgress(t *testing.T, session *sdk.ClientSession, tool string, a args) *sdk.CallToolResult {
@@ -48,40 +29,9 @@ func callWithProgress(t *testing.T, session *sdk.ClientSession, tool string, a a
 	return r
 }
 
-func TestAChatTellsHowFarItIs(t *testing.T) {
-	var n notifications
-	up := newPiped()
-	s := newFixture(t, fixtureOptions{upstream: up})
-	session := s.client(t, &sdk.ClientOptions{ProgressNotificationHandler: n.note})
-	go func() {
-		<-up.here
-		for began := time.Now(); len(n.all()) < 2 && time.Since(began) < time.Minute; { // until the client has heard of it twice
-			up.send(t, delta("word"))
-			<-time.After(10 * time.Millisecond)
-		}
-		up.send(t, "[DONE]")
-		_ = up.out.Close()
-	}()
-	r := callWithProgress(t, session, "chat", args{"model": "sim-chat", "prompt": "hi"})
-	all := n.all()
-	if len(all) < 2 {
-		t.Fatalf("it told %v", all)
-	}
-	last := 0.0
-	for _, p := range all {
-		if p.ProgressToken != "token" || p.Progress <= last || !strings.HasSuffix(p.Message, " characters") {
-			t.Errorf("after %v came %+v", last, p)
-		}
-		last = p.Progress
-	}
-	if text := member[string](t, r, "text"); float64(len(text)) < last {
-		t.Errorf("it told of %v characters of %q", last, text)
-	}
-}
-
 func TestAStreamedChatCostsWhatAWholeOneCosts(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
-	session := s.client(t, nil)
+	session := s.client(t)
 	a := args{"model": "delta-k3", "prompt": "hi"}
 	whole := callTool(t, session, "chat", a)
 	streamed := callWithProgress(t, session, "chat", a)
@@ -96,7 +46,7 @@ func TestAVideoIsWaitedForUntilItIsThereOrTheTimeIsOver(t *testing.T) {
 	var passed atomic.Int64 // of the vendor's time: a video takes as long as the test wants
 	up := sim.New(sim.Options{VideoTime: time.Hour, Now: func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }})
 	s := newFixture(t, fixtureOptions{upstream: up})
-	session := s.client(t, nil)
+	session := s.client(t)
 	a := args{"model": "beta2.6-t2v", "prompt": "Rain", "duration": 2}
 	begun := callTool(t, session, "generate_video", a)
 	if status := member[string](t, begun, "status"); status != "processing" {
@@ -111,7 +61,7 @@ func TestAVideoIsWaitedForUntilItIsThereOrTheTimeIsOver(t *testing.T) {
 		t.Errorf("in the end it is %v", there.StructuredContent)
 	}
 	impatient := newFixture(t, fixtureOptions{upstream: sim.New(sim.Options{VideoTime: time.Hour}), mcp: mcp.Options{MaxWait: 20 * time.Millisecond}})
-	session = impatient.client(t, nil)
+	session = impatient.client(t)
 	p := &sdk.CallToolParams{Name: "generate_video", Arguments: args{"model": "beta2.6-t2v", "prompt": "Rain", "duration": 2, "wait": true}}
 	p.SetProgressToken("token")
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second) // less than without the token
