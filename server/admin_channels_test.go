@@ -63,16 +63,6 @@ func TestAChannelIsPausedAndResumedOverTheAdminAPI(t *testing.T) {
 	}
 }
 
-func TestWhereThereAreNoChannelsNothingIsSaidOfThem(t *testing.T) {
-	o := newAdminFixture(t, nil)
-	for _, path := range []string{"GET ", "POST /m/pause", "POST /m/resume", "POST /m/test"} {
-		method, rest, _ := strings.Cut(path, " ")
-		if status, body := o.ask(method, "/admin/v1/channels"+rest, ""); status != 404 || !strings.Contains(body, "only from a running server") {
-			t.Errorf("%s: %d %s", path, status, body)
-		}
-	}
-}
-
 func TestATestOfAChannelIsAnAnswerWhateverCameOfIt(t *testing.T) {
 	var asked server.ChannelTest
 	var result server.ChannelResult

@@ -160,11 +160,3 @@ func TestTheInProcessClientGetsNoBodyForHead(t *testing.T) {
 		t.Errorf("status %d, body %q, %v", resp.StatusCode, body, err)
 	}
 }
-
-func TestAModelIDThatIsTooLongIsNamed(t *testing.T) {
-	s := newFixture(t, fixtureOptions{})
-	a := s.do(t, "POST", "/v1/chat/completions", strings.Replace(small, `"m"`, `"`+strings.Repeat("m", 300)+`"`, 1))
-	if m := a.errorOf(t).Message; a.status != 400 || !strings.Contains(m, "at most 256 bytes") {
-		t.Errorf("status %d: %s", a.status, m)
-	}
-}

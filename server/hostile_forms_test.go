@@ -80,31 +80,19 @@ func TestAFormThatIsABombIsRefused(t *testing.T) {
 		body, kind string
 		want       int
 	}{
-		"17 parts":                    {good + strings.Repeat(formPart(`Content-Disposition: form-data; name="zz"`, "x"), 14) + end, usual, 400},
 		"60,000 parts":                {strings.Repeat(formPart(`Content-Disposition: form-data; name="zz"`, ""), 60_000) + end, usual, 400},
-		"a boundary of 71":            {"", "multipart/form-data; boundary=" + strings.Repeat("b", 71), 400},
-		"a boundary of blanks":        {"", `multipart/form-data; boundary="  "`, 400},
 		"no boundary":                 {"", "multipart/form-data", 400},
 		"two boundaries":              {good + end, "multipart/form-data; boundary=b; boundary=c", 415},
 		"headers of 8 KiB":            {good + formPart(promptHead+"\r\nX: "+strings.Repeat("y", 8<<10), "a") + end, usual, 400},
-		"many headers":                {good + formPart(promptHead+strings.Repeat("\r\nX: y", 2000), "a") + end, usual, 400},
 		"headers without an end":      {"--b\r\nX: " + strings.Repeat("y", 1<<20), usual, 400},
-		"a name of 101":               {good + formPart(`Content-Disposition: form-data; name="`+strings.Repeat("z", 101)+`"`, "a") + end, usual, 400},
-		"no name":                     {good + formPart("Content-Disposition: form-data", "a") + end, usual, 400},
-		"two dispositions":            {good + formPart(promptHead+"\r\n"+promptHead, "a") + end, usual, 400},
-		"another disposition":         {good + formPart(`Content-Disposition: attachment; name="prompt"`, "a") + end, usual, 400},
 		"base64":                      {good + formPart(promptHead+"\r\nContent-Transfer-Encoding: base64", "YQ==") + end, usual, 400},
 		"no end":                      {good, usual, 400},
-		"half an end":                 {good + "--b-", usual, 400},
-		"nothing":                     {"", usual, 400},
-		"JSON":                        {`{"model":"imagegen-2"}`, usual, 400},
 		"more than may be":            {good + formPart(`Content-Disposition: form-data; name="zz"`, strings.Repeat("z", 5<<20)) + end, usual, 413},
 		"more than may be, in front":  {strings.Repeat("z", 5<<20) + "\r\n" + good + end, usual, 413},
 		"more than may be, behind":    {good + end + strings.Repeat("z", 5<<20), usual, 413},
 		"a prompt of megabytes":       {strings.Replace(good, "\r\n\r\na\r\n", "\r\n\r\n"+strings.Repeat("a", 3<<20)+"\r\n", 1) + end, usual, 400},
 		"a multipart in the form":     {picture + formPart(`Content-Disposition: form-data; name="model"`+"\r\nContent-Type: multipart/mixed; boundary=c", "--c\r\n\r\nimagegen-2\r\n--c--") + end, usual, 404},
 		"related, not a form":         {good + end, "multipart/related; boundary=b", 415},
-		"a form of words":             {"model=imagegen-2&prompt=a", "application/x-www-form-urlencoded", 415},
 		"a picture that is too large": {strings.Replace(good, "IHDR\x00\x00\x00\x10\x00\x00\x00\x10", "IHDR\x7f\xff\xff\xff\x7f\xff\xff\xff", 1) + end, usual, 400},
 	} {
 		if a := send(row.body, row.kind); a.status != row.want {

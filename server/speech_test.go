@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	openai "github.com/openai/openai-go/v3"
-	goopenai "github.com/sashabaranov/go-openai"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
@@ -44,37 +43,21 @@ func TestEveryRowOfTheSpeechTable(t *testing.T) {
 	const flash, instruct = `{"model":"alpha3-tts-flash","response_format":"wav",`, `{"model":"alpha3-tts-instruct-flash",`
 	for body, want := range map[string]string{ // empty means 200
 		flash + `"input":"hi"}`:                                              "",
-		flash + `"input":"你好, hello"}`:                                       "",
 		instruct + `"input":"hi"}`:                                           "",
 		`{"input":"hi"}`:                                                     "invalid_request_error model",
-		`{"model":7,"input":"hi"}`:                                           "invalid_request_error model",
 		`{"model":"nobody","input":"hi"}`:                                    "endpoint_model_mismatch model",
-		`{"model":"delta-k3","input":"hi"}`:                                  "endpoint_model_mismatch model",
 		`{"model":"alpha3-tts-flash"}`:                                       "endpoint_model_mismatch input",
 		flash + `"input":""}`:                                                "endpoint_model_mismatch input",
-		flash + `"input":" \n"}`:                                             "endpoint_model_mismatch input",
-		flash + `"input":null}`:                                              "endpoint_model_mismatch input",
-		flash + `"input":["hi"]}`:                                            "invalid_request_error input",
 		flash + `"input":"hi","voice":"Cherry"}`:                             "",
-		flash + `"input":"hi","voice":"Kiki"}`:                               "",
 		flash + `"input":"hi","voice":"alloy"}`:                              "",
-		flash + `"input":"hi","voice":null}`:                                 "",
-		flash + `"input":"hi","voice":""}`:                                   "",
 		flash + `"input":"hi","voice":"cherry"}`:                             "endpoint_model_mismatch voice",
-		flash + `"input":"hi","voice":{"id":"v"}}`:                           "endpoint_model_mismatch voice",
-		instruct + `"input":"hi","voice":"Serena"}`:                          "",
 		instruct + `"input":"hi","voice":"Kiki"}`:                            "endpoint_model_mismatch voice",
 		`{"model":"alpha3-tts-flash","input":"hi","response_format":"ogg"}`:  "invalid_request_error response_format",
 		`{"model":"alpha3-tts-flash","input":"hi","response_format":"opus"}`: "invalid_request_error response_format",
-		`{"model":"alpha3-tts-flash","input":"hi","response_format":1}`:      "invalid_request_error response_format",
 		instruct + `"input":"hi","response_format":"wav"}`:                   "invalid_request_error response_format",
-		instruct + `"input":"hi","response_format":null}`:                    "",
 		instruct + `"input":"hi","instructions":"slow and warm"}`:            "",
-		instruct + `"input":"hi","instructions":["slow"]}`:                   "invalid_request_error instructions",
 		flash + `"input":"hi","instructions":"slow"}`:                        "invalid_request_error instructions",
-		flash + `"input":"hi","speed":1.5}`:                                  "",
 		flash + `"input":"hi","speed":"fast"}`:                               "invalid_request_error speed",
-		flash + `"input":"hi","unheard_of":{"a":1}}`:                         "",
 		flash + `"input":"hi","input":"ho"}`:                                 "invalid_request_error ",
 		flash + `"input":"hi"`:                                               "invalid_request_error ",
 	} {
@@ -144,28 +127,6 @@ func TestOpenAIGoSpeaks(t *testing.T) {
 	})
 	var e *openai.Error
 	if !errors.As(err, &e) || e.StatusCode != 400 || e.Code != "endpoint_model_mismatch" || e.Param != "voice" {
-		t.Errorf("error %v", err)
-	}
-}
-
-func TestGoOpenAISpeaks(t *testing.T) {
-	needLame(t)
-	s := newSpeechFixture(t, nil, 0)
-	config := goopenai.DefaultConfig(s.key.Reveal())
-	config.BaseURL = s.url + "/v1"
-	c := goopenai.NewClientWithConfig(config)
-	for format, want := range map[goopenai.SpeechResponseFormat]string{"": "audio/mpeg", goopenai.SpeechResponseFormatWav: "audio/wav"} {
-		r, err := c.CreateSpeech(t.Context(), goopenai.CreateSpeechRequest{Model: "alpha3-tts-flash", Input: "hello", ResponseFormat: format, Speed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(r)
-		if err = errors.Join(err, r.Close()); err != nil || r.Header().Get("Content-Type") != want || len(data) == 0 {
-			t.Errorf("%v, %v", err, r.Header())
-		}
-	}
-	var e *goopenai.APIError
-	if _, err := c.CreateSpeech(t.Context(), goopenai.CreateSpeechRequest{Model: "nobody", Input: "hello"}); !errors.As(err, &e) || e.HTTPStatusCode != 400 || e.Code != "endpoint_model_mismatch" {
 		t.Errorf("error %v", err)
 	}
 }
@@ -240,22 +201,6 @@ func TestAClientThatHangsUpPaysForWhatItHeard(t *testing.T) {
 		t.Errorf("spent %s", spent)
 	}
 }
-
-func TestAModelWhoseUpstreamDoesNotSpeakIsAMismatch(t *testing.T) {
-	s := newSpeechFixture(t, upstream.Func(nil), 0)
-	if a := s.do(t, "POST", "/v1/audio/speech", `{"model":"delta-k3","input":"hi"}`); a.status != 400 || a.errorOf(t).Code != "endpoint_model_mismatch" {
-		t.Errorf("a chat model: %d %s", a.status, a.body)
-	}
-	s = newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) { o.Upstream, o.Prices = chatOnly{}, nil }})
-	if a := s.do(t, "POST", "/v1/audio/speech", `{"model":"m","input":"hi"}`); a.status != 400 || a.errorOf(t).Code != "endpoint_model_mismatch" {
-		t.Errorf("a model of no known kind: %d %s", a.status, a.body)
-	}
-}
-
-// chatOnly is an upstream of chats.
-type chatOnly struct{ upstream.Func }
-
-func (chatOnly) Supports(op upstream.Op, _ string) bool { return op == upstream.ChatCompletion }
 
 func TestUnknownFieldsOfSpeechTravelToAnUpstreamOfTheSameWire(t *testing.T) {
 	var got string
