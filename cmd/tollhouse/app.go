@@ -135,7 +135,11 @@ func (a *app) close() error {
 func (a *app) startJobs(ctx context.Context) (stop func()) {
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	for _, job := range append(a.storage.jobs(), a.gateway.Run, a.telemetry.metrics.Run) {
+	jobs := []func(context.Context) error{a.gateway.Run, a.telemetry.metrics.Run}
+	if db := a.storage.db; db != nil {
+		jobs = append(jobs, db.Run)
+	}
+	for _, job := range jobs {
 		running.Go(func() { _ = job(ctx) }) // it returns nil
 	}
 	return func() {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -26,14 +25,18 @@ func (a *app) pausedChannels() (names []string) {
 // readyChecks are the checks of /readyz; one that fails makes the server unready.
 func (a *app) readyChecks() map[string]func() error {
 	checks := map[string]func() error{"channels": a.channelsUsable}
-	maps.Copy(checks, a.storage.checks())
+	if db := a.storage.db; db != nil {
+		checks["store"] = cacheCheck(db.Ping)
+	}
 	return checks
 }
 
 // readyWarnings are what /readyz reports without being unready for it.
 func (a *app) readyWarnings() map[string]func() error {
 	warnings := map[string]func() error{"channels": a.channelsDegraded}
-	maps.Copy(warnings, a.storage.warnings())
+	if db := a.storage.db; db != nil {
+		warnings["prices"], warnings["holds"] = cacheCheck(db.PricesAgree), cacheCheck(db.Stuck)
+	}
 	return warnings
 }
 
