@@ -33,15 +33,6 @@ func TestCheckListsEveryProblemAndServeTheFirst(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNotThereIsNamed(t *testing.T) {
-	for _, command := range []string{"serve", "check", "models", "account list"} {
-		r := tollhouse(t, nil, append(strings.Fields(command), "--config", "nowhere.yaml")...)
-		if r.code != exitFailed || !strings.Contains(r.stderr, "nowhere.yaml") {
-			t.Errorf("%s: %d %q", command, r.code, r.stderr)
-		}
-	}
-}
-
 func TestModelsShowsKindsPricesAndChannels(t *testing.T) {
 	for _, c := range []struct {
 		env  environment

@@ -182,22 +182,6 @@ func TestAnAddressHasABoundOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatEndsMakesRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newLimitedServer(t, config.Server{MaxConnections: 1})
-		for range 3 {
-			c := h.dial("192.0.2.7:1")
-			h.begin(c)
-			_ = c.Close()
-			h.release <- struct{}{}
-			synctest.Wait()
-			if h.limiter.all.open != 0 || len(h.limiter.peers) != 0 || h.limiter.all.idle.Len() != 0 {
-				t.Fatalf("%d open, %d peers, %d silent", h.limiter.all.open, len(h.limiter.peers), h.limiter.all.idle.Len())
-			}
-		}
-	})
-}
-
 func TestTooManyConnectionsAreToldOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newLimitedServer(t, config.Server{MaxConnections: 1})

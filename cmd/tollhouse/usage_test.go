@@ -27,6 +27,9 @@ func TestWrongUsageIsExitCode2AndSaysWhereHelpIs(t *testing.T) {
 		{[]string{"key", "create", "--account", "a", "--rpm", "-1"}, "--rpm"},
 		{[]string{"key", "create", "--account", "a", "--expires", "tomorrow"}, "write a duration"},
 		{[]string{"usage", "--by", "week"}, "--by must be"},
+		{[]string{"webhook"}, "webhook needs one of its commands: `tollhouse webhook secret`, `tollhouse webhook list`, `tollhouse webhook resend`"},
+		{[]string{"webhook", "secret"}, "--account is missing"},
+		{[]string{"webhook", "list", "--limit", "0"}, "--limit must be from 1 to 1000"},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			r := tollhouse(t, nil, c.args...)
@@ -40,14 +43,13 @@ func TestWrongUsageIsExitCode2AndSaysWhereHelpIs(t *testing.T) {
 	}
 }
 
-func TestAWrongVariableOfAFlagIsNamed(t *testing.T) {
-	r := tollhouse(t, environment{"TOLLHOUSE_DEMO": "perhaps"}, "serve")
-	if r.code != exitUsage || !strings.Contains(r.stderr, "TOLLHOUSE_DEMO") {
-		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
-	}
-}
-
 func TestHelpIsThereForEveryCommand(t *testing.T) {
+	if r := tollhouse(t, environment{"TOLLHOUSE_DEMO": "perhaps"}, "serve"); r.code != exitUsage || !strings.Contains(r.stderr, "TOLLHOUSE_DEMO") {
+		t.Errorf("a variable that does not fit: exit code %d, stderr %q", r.code, r.stderr)
+	}
+	if r := tollhouse(t, nil, "--version"); r.code != exitOK || !strings.HasPrefix(r.stdout, "tollhouse ") || !strings.Contains(r.stdout, "go1.") {
+		t.Errorf("the version: %d %q", r.code, r.stdout)
+	}
 	overview := tollhouse(t, nil, "--help")
 	if overview.code != exitOK {
 		t.Errorf("exit code %d", overview.code)
@@ -84,14 +86,6 @@ func TestEveryExampleOfTheHelpIsACommandWithFlagsThatExist(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: %v", example, err)
 			}
-		}
-	}
-}
-
-func TestVersionNamesTheGoVersion(t *testing.T) {
-	for _, args := range [][]string{{"version"}, {"--version"}} {
-		if r := tollhouse(t, nil, args...); r.code != exitOK || !strings.HasPrefix(r.stdout, "tollhouse ") || !strings.Contains(r.stdout, "go1.") {
-			t.Errorf("%v: %d %q", args, r.code, r.stdout)
 		}
 	}
 }
