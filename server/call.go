@@ -45,7 +45,7 @@ func (x *httpExchange) read(q *gateway.Request) (err error) {
 	if err := x.checkEncoding(); err != nil {
 		return err
 	}
-	if x.route.body == FormBody {
+	if x.route.takesForm() {
 		q.Form, err = x.readForm()
 	} else {
 		q.Body, err = x.readJSON()
