@@ -21,7 +21,6 @@ import (
 	openai "github.com/openai/openai-go/v3"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -76,60 +75,6 @@ func (s *fixture) edit(t testing.TB, fields ...string) answer {
 func cube(t testing.TB, more ...string) []string {
 	t.Helper()
 	return append([]string{"image@" + pngFile(t, 16, 16), "model=imagegen-2", "prompt=make it blue"}, more...)
-}
-
-func TestEveryErrorOfEditsHasItsForm(t *testing.T) {
-	square := pngFile(t, 16, 16)
-	vendor := &fault.Error{
-		Code: "moderation_blocked", Message: "no", Status: 400, Err: &upstream.Failure{Status: 400, Sent: true},
-		Body: []byte(`{"error":{"message":"no","type":"image_generation_user_error","code":"moderation_blocked","param":null}}`),
-	}
-	for name, row := range map[string]struct {
-		fields       []string
-		header       []string
-		o            fixtureOptions
-		status       int
-		code, kind   string
-		param, exact string
-	}{
-		"a rule":                {fields: cube(t, "n=11"), status: 400, code: "invalid_request_error", param: "n"},
-		"no such model":         {fields: []string{"image@" + square, "model=imagegen-9", "prompt=a"}, status: 404, code: "model_not_found", param: "model"},
-		"no key":                {fields: cube(t), header: []string{"Authorization: Bearer sk-no"}, status: 401, code: "unauthorized", kind: "authentication_error"},
-		"no money":              {fields: cube(t), o: fixtureOptions{credit: 1}, status: 402, exact: `{"error":{"message":"Insufficient balance"}}`},
-		"JSON":                  {fields: cube(t), header: []string{"Content-Type: application/json"}, status: 415, code: "unsupported_media_type"},
-		"no boundary":           {fields: cube(t), header: []string{"Content-Type: multipart/form-data"}, status: 400, code: "invalid_request_error"},
-		"another boundary":      {fields: cube(t), header: []string{"Content-Type: multipart/form-data; boundary=x"}, status: 400, code: "invalid_request_error"},
-		"the vendor's words":    {fields: cube(t), o: fixtureOptions{upstream: failing{vendor}}, status: 400, code: "moderation_blocked", kind: "image_generation_user_error"},
-		"the vendor's rate":     {fields: cube(t), o: fixtureOptions{upstream: failing{(&upstream.Failure{Status: 429, Sent: true, Refused: true}).Fault()}}, status: 429, code: "RateLimitExceeded", kind: "rate_limit_error"},
-		"a vendor that is away": {fields: cube(t), o: fixtureOptions{upstream: failing{(&upstream.Failure{}).Fault()}}, status: 502, code: "service_unavailable", kind: "api_error"},
-		"a limit":               {fields: cube(t, "x="+strings.Repeat("x", 10_000)), o: fixtureOptions{server: server.Options{MaxForm: 10_000}}, status: 413, code: "request_too_large"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			credit := row.o.credit
-			s := newImagesFixture(t, row.o)
-			body, contentType := editBody(t, row.fields...)
-			a := s.do(t, "POST", edits, body, append([]string{"Content-Type: " + contentType}, row.header...)...)
-			if credit == 0 {
-				credit = billing.One
-			}
-			if a.status != row.status || s.posted(t) != credit {
-				t.Fatalf("%d %s, posted %s", a.status, a.body, s.posted(t))
-			}
-			if row.exact != "" {
-				if strings.TrimSpace(a.body) != row.exact {
-					t.Errorf("%s", a.body)
-				}
-				return
-			}
-			if row.kind == "" {
-				row.kind = "invalid_request_error"
-			}
-			e := a.errorOf(t)
-			if e.Code != row.code || e.Type != row.kind || e.Message == "" || row.param != "" && (e.Param == nil || *e.Param != row.param) {
-				t.Errorf("%s", a.body)
-			}
-		})
-	}
 }
 
 // unasked is an upstream that must not be asked.

@@ -3,10 +3,8 @@ package server_test
 import (
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"math"
-	"net/http"
 	"testing"
 
 	"github.com/openai/openai-go/v3"
@@ -71,38 +69,5 @@ func TestOpenAIGoEmbedsInBothEncodings(t *testing.T) {
 	var wrong *openai.Error
 	if _, err := c.Embeddings.New(t.Context(), params); !errors.As(err, &wrong) || wrong.StatusCode != 400 || wrong.Param != "input" || wrong.Message == "" {
 		t.Errorf("%v", err)
-	}
-}
-
-func TestErrorsOfEmbeddingsHaveTheOneBody(t *testing.T) {
-	s := newFixture(t, fixtureOptions{gateway: withEmbeddings, credit: 12_000})
-	for _, row := range []struct {
-		method, body, kind string
-		status             int
-		typ, code, param   string
-	}{
-		{http.MethodPost, `{"model":"m"}`, "application/json", 400, "invalid_request_error", "invalid_request_error", "input"},
-		{http.MethodPost, `{"model":"m","input":"a","encoding_format":"int8"}`, "application/json", 400, "invalid_request_error", "invalid_request_error", "encoding_format"},
-		{http.MethodPost, `{"model":"delta-k3","input":"a"}`, "application/json", 400, "invalid_request_error", "invalid_request_error", "model"},
-		{http.MethodPost, `{"model":"none","input":"a"}`, "application/json", 404, "invalid_request_error", "model_not_found", "model"},
-		{http.MethodPost, `{"model":"m","input":"more than it has"}`, "application/json", 402, "insufficient_balance", "insufficient_balance", ""},
-	} {
-		a := s.do(t, row.method, "/v1/embeddings", row.body, "Content-Type: "+row.kind)
-		var got struct {
-			Error struct {
-				Message, Type, Code string
-				Param               *string
-			}
-		}
-		if err := json.Unmarshal([]byte(a.body), &got); err != nil {
-			t.Fatalf("%s: %v", a.body, err)
-		}
-		e := got.Error
-		if a.status != row.status || e.Type != row.typ || e.Code != row.code || e.Message == "" || (e.Param == nil) != (row.param == "") || e.Param != nil && *e.Param != row.param {
-			t.Errorf("%s: %d %s", row.body, a.status, a.body)
-		}
-	}
-	if s.posted(t) != 12_000 {
-		t.Errorf("a refused request cost %s", 12_000-s.posted(t))
 	}
 }

@@ -53,11 +53,15 @@ func newRoutesFixture(t *testing.T, o fixtureOptions) *fixture {
 	t.Helper()
 	prices, models := make(map[string]*billing.Price), make(map[string]string)
 	for id, units := range map[string][]string{
-		"m": {"input", "1", "output", "1"}, "text-embedding-v4": {"input", "1"}, "alpha3-tts-flash": {"character", "1"}, "imagegen-2": {"image", "1"}, "beta2.7-t2v": {"second", "1"},
+		"m": {"input", "1", "output", "1"}, "delta-k3": {"input", "1", "output", "1"}, "alpha-image-2.0": {"image", "1"}, "alpha3-tts-instruct-flash": {"character", "1"},
+		"text-embedding-v4": {"input", "1"}, "alpha3-tts-flash": {"character", "1"}, "imagegen-2": {"image", "1"}, "beta2.7-t2v": {"second", "1"},
 	} {
 		prices[id], models[id] = rates(t, units...), id
 	}
-	routing := channels(t, router.Channel{Upstream: sim.New(sim.Options{}), Models: models})
+	if o.upstream == nil {
+		o.upstream = sim.New(sim.Options{})
+	}
+	routing := channels(t, router.Channel{Upstream: o.upstream, Models: models})
 	edit := o.gateway
 	o.gateway = func(g *gateway.Options) {
 		g.Upstream, g.Prices = routing, billing.NewPriceList(prices)

@@ -37,56 +37,6 @@ func newSpeechFixture(t testing.TB, up upstream.Upstream, credit billing.Money) 
 	}})
 }
 
-// TestEveryRowOfTheSpeechTable is the speech request's members and their errors.
-func TestEveryRowOfTheSpeechTable(t *testing.T) {
-	s := newSpeechFixture(t, nil, 0)
-	const flash, instruct = `{"model":"alpha3-tts-flash","response_format":"wav",`, `{"model":"alpha3-tts-instruct-flash",`
-	for body, want := range map[string]string{ // empty means 200
-		flash + `"input":"hi"}`:                                              "",
-		instruct + `"input":"hi"}`:                                           "",
-		`{"input":"hi"}`:                                                     "invalid_request_error model",
-		`{"model":"nobody","input":"hi"}`:                                    "endpoint_model_mismatch model",
-		`{"model":"alpha3-tts-flash"}`:                                       "endpoint_model_mismatch input",
-		flash + `"input":""}`:                                                "endpoint_model_mismatch input",
-		flash + `"input":"hi","voice":"Cherry"}`:                             "",
-		flash + `"input":"hi","voice":"alloy"}`:                              "",
-		flash + `"input":"hi","voice":"cherry"}`:                             "endpoint_model_mismatch voice",
-		instruct + `"input":"hi","voice":"Kiki"}`:                            "endpoint_model_mismatch voice",
-		`{"model":"alpha3-tts-flash","input":"hi","response_format":"ogg"}`:  "invalid_request_error response_format",
-		`{"model":"alpha3-tts-flash","input":"hi","response_format":"opus"}`: "invalid_request_error response_format",
-		instruct + `"input":"hi","response_format":"wav"}`:                   "invalid_request_error response_format",
-		instruct + `"input":"hi","instructions":"slow and warm"}`:            "",
-		flash + `"input":"hi","instructions":"slow"}`:                        "invalid_request_error instructions",
-		flash + `"input":"hi","speed":"fast"}`:                               "invalid_request_error speed",
-		flash + `"input":"hi","input":"ho"}`:                                 "invalid_request_error ",
-		flash + `"input":"hi"`:                                               "invalid_request_error ",
-	} {
-		before := s.posted(t)
-		a := s.do(t, "POST", "/v1/audio/speech", body, "Accept: application/octet-stream")
-		if want == "" {
-			if a.status != 200 || a.header.Get("Content-Type") != "audio/wav" || !strings.HasPrefix(a.body, "RIFF") || s.posted(t) == before {
-				t.Errorf("%s: %d %v %.80q", body, a.status, a.header, a.body)
-			}
-			continue
-		}
-		e, param := a.errorOf(t), ""
-		if e.Param != nil {
-			param = *e.Param
-		}
-		if got := e.Code + " " + param; a.status != 400 || got != want || e.Type != "invalid_request_error" || s.posted(t) != before {
-			t.Errorf("%s: %d %s, want %s", body, a.status, a.body, want)
-		}
-	}
-}
-
-func TestSpeechWithoutMoneySaysNoMoreThanThat(t *testing.T) {
-	s := newSpeechFixture(t, nil, 1)
-	a := s.do(t, "POST", "/v1/audio/speech", `{"model":"alpha3-tts-flash","input":"hi"}`)
-	if a.status != 402 || strings.TrimSpace(a.body) != `{"error":{"message":"Insufficient balance"}}` || a.header.Get("Retry-After") != "" {
-		t.Errorf("%d %v %s", a.status, a.header, a.body)
-	}
-}
-
 func TestSpeechMovesTheBalanceByItsCharactersAndIsReplayed(t *testing.T) {
 	s := newSpeechFixture(t, nil, 0)
 	before := s.posted(t)
