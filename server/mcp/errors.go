@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -133,15 +134,22 @@ func refuseRequest(w *writer, id string, err error) {
 	if status == http.StatusBadRequest {
 		code = jsonrpc.CodeInvalidRequest
 	}
-	answer := map[string]any{
-		"jsonrpc": "2.0", "id": nil,
-		"error": map[string]any{"code": code, "message": string(f.Code) + ": " + rewordForTools(f.Message), "data": errorData(id, f)},
-	}
-	data, err := json.Marshal(answer, json.Deterministic(true))
-	if err != nil {
-		data = []byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"The request failed."}}`)
-	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(data) // the client may be gone
+	_, _ = w.Write(rpcAnswer(nil, "error", map[string]any{ // the client may be gone
+		"code": code, "message": string(f.Code) + ": " + rewordForTools(f.Message), "data": errorData(id, f),
+	}))
+}
+
+// rpcAnswer is a JSON-RPC answer to the message with this id, nil for none: its
+// "result" or its "error".
+func rpcAnswer(id jsontext.Value, member string, value any) []byte {
+	if id == nil {
+		id = jsontext.Value("null")
+	}
+	data, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, member: value}, json.Deterministic(true))
+	if err != nil {
+		return []byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"The request failed."}}`)
+	}
+	return data
 }

@@ -3,7 +3,6 @@ package mcp
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -232,15 +231,7 @@ func (b *bridge) write(data []byte) {
 
 // refuse answers a message, or a line without an id, with an error.
 func (b *bridge) refuse(id jsontext.Value, code int, message string) {
-	b.answer(cmp.Or(string(id), "null"), "error", map[string]any{"code": code, "message": message})
-}
-
-// answer writes an answer of the bridge's own.
-func (b *bridge) answer(id string, member string, value any) {
-	data, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": jsontext.Value(id), member: value}, json.Deterministic(true))
-	if err == nil { // the values are this package's, and the id was JSON
-		b.write(data)
-	}
+	b.write(rpcAnswer(id, "error", map[string]any{"code": code, "message": message}))
 }
 
 // refused tells of a message that the server refused. For a tool that is a result, so
@@ -259,6 +250,6 @@ func (b *bridge) refused(m rpc, status int, data []byte) error {
 		Code: e.Data.Code, Status: e.Data.Status, Message: strings.TrimPrefix(e.Message, string(e.Data.Code)+": "),
 		RetryAfter: time.Duration(e.Data.RetryAfter) * time.Millisecond,
 	}
-	b.answer(string(m.ID), "result", errorResult(e.Data.RequestID, f))
+	b.write(rpcAnswer(m.ID, "result", errorResult(e.Data.RequestID, f)))
 	return nil
 }
