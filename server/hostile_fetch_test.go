@@ -94,7 +94,7 @@ func TestNothingThatARequestNamesIsFetched(t *testing.T) {
 		defer close(ran)
 		_ = s.g.Run(ctx)
 	}()
-	for path := range jsonRoutes {
+	for path := range jsonRequests(t) {
 		if len(linked[path]) == 0 {
 			t.Errorf("%s is not tried", path)
 		}
@@ -147,7 +147,7 @@ func TestAnEditFetchesNothing(t *testing.T) {
 func TestTheHostOfARequestDecidesNothing(t *testing.T) {
 	b := newConnectionLog(t)
 	s, w := newJSONFixture(t)
-	req := s.request(t, t.Context(), "/v1/chat/completions", strings.NewReader(jsonRoutes["/v1/chat/completions"].body))
+	req := s.request(t, t.Context(), "/v1/chat/completions", strings.NewReader(small))
 	req.Host = b.address
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

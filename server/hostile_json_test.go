@@ -3,7 +3,6 @@ package server_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,16 +12,15 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// jsonRoutes are the endpoints that take a JSON body: a good one of each, a
-// number of it that is billed or bounds the bill, and the name of that number.
-var jsonRoutes = map[string]struct{ body, number string }{
-	"/v1/chat/completions":      {`{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`, "max_tokens"},
-	"/v1/messages":              {`{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`, "max_tokens"},
-	"/v1/messages/count_tokens": {`{"model":"delta-k3","messages":[{"role":"user","content":"hi"}]}`, ""},
-	"/v1/images/generations":    {`{"model":"imagegen-2","n":1,"prompt":"a"}`, "n"},
-	"/v1/videos/generations":    {`{"model":"beta2.7-t2v","duration":5,"resolution":"720p","input":{"prompt":"a boat"}}`, "duration"},
-	"/v1/embeddings":            {`{"model":"text-embedding-v4","dimensions":64,"input":"a"}`, "dimensions"},
-	"/v1/audio/speech":          {`{"model":"alpha3-tts-flash","response_format":"wav","input":"hi"}`, ""},
+// jsonRequests are the good requests with a JSON body, by path.
+func jsonRequests(t *testing.T) map[string]goodRequest {
+	all := make(map[string]goodRequest)
+	for route, r := range goodRequests(t) {
+		if r.contentType == "application/json" {
+			all[strings.TrimPrefix(route, "POST ")] = r
+		}
+	}
+	return all
 }
 
 // callCounter is the simulator, which counts who asks it.
@@ -41,23 +39,6 @@ func newJSONFixture(t testing.TB) (*fixture, *callCounter) {
 	t.Helper()
 	w := &callCounter{Upstream: sim.New(sim.Options{})}
 	return newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) { o.Upstream, o.Video.DuplicateWindow = w, -1 }}), w
-}
-
-func TestEveryRouteWithAJSONBodyIsInTheWalk(t *testing.T) {
-	s, w := newJSONFixture(t)
-	var routes []string
-	for _, r := range s.h.Routes() {
-		if r.Method != http.MethodPost || r.Path == "/v1/images/edits" { // which takes a form
-			continue
-		}
-		routes = append(routes, r.Path)
-		if a := s.do(t, "POST", r.Path, jsonRoutes[r.Path].body); a.status != 200 && a.status != 202 {
-			t.Errorf("%s: the good body is a %d: %s", r.Path, a.status, a.body)
-		}
-	}
-	if len(routes) != len(jsonRoutes) || w.asked.Load() == 0 {
-		t.Errorf("the routes are %v", routes)
-	}
 }
 
 // brokenBodies are bodies that no two readers need to read alike, made of a good one.
@@ -130,7 +111,7 @@ func brokenBodies(body, number string) map[string]string {
 // and 27 to 29, at every endpoint.
 func TestABodyThatCanBeReadInTwoWaysIsA400AndCostsNothing(t *testing.T) {
 	s, w := newJSONFixture(t)
-	for path, route := range jsonRoutes {
+	for path, route := range jsonRequests(t) {
 		for name, body := range brokenBodies(route.body, route.number) {
 			a := s.do(t, "POST", path, body, "Content-Type: application/json")
 			if a.status != 400 || w.asked.Load() != 0 {
@@ -146,7 +127,7 @@ func TestABodyThatCanBeReadInTwoWaysIsA400AndCostsNothing(t *testing.T) {
 // TestWhatIsOnlyStrangeIsNotRefused is the other side of the table above.
 func TestWhatIsOnlyStrangeIsNotRefused(t *testing.T) {
 	s, _ := newJSONFixture(t)
-	for path, route := range jsonRoutes {
+	for path, route := range jsonRequests(t) {
 		rest := route.body[1:]
 		for name, body := range map[string]string{
 			"blanks around":          " \r\n\t" + route.body + "\r\n ",

@@ -20,6 +20,7 @@ import (
 // goodRequest is a good request of a route.
 type goodRequest struct {
 	path, body, contentType string
+	number                  string // the name of a number of the body that is billed or bounds the bill
 	bills                   string // "" for nothing, "call", or "task" for what is held until its video ends
 }
 
@@ -28,15 +29,15 @@ func goodRequests(t *testing.T) map[string]goodRequest {
 	const json = "application/json"
 	edit, form := editBody(t, cube(t)...)
 	return map[string]goodRequest{
-		"POST /v1/chat/completions":       {"", small, json, "call"},
-		"POST /v1/messages":               {"", `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`, json, "call"},
-		"POST /v1/messages/count_tokens":  {"", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`, json, ""},
-		"POST /v1/images/generations":     {"", `{"model":"imagegen-2","prompt":"a cube"}`, json, "call"},
-		"POST /v1/images/edits":           {"", edit, form, "call"},
-		"POST /v1/videos/generations":     {"", `{"model":"beta2.7-t2v","duration":5,"resolution":"720p","input":{"prompt":"a boat"}}`, json, "task"},
+		"POST /v1/chat/completions":       {"", small, json, "max_tokens", "call"},
+		"POST /v1/messages":               {"", `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`, json, "max_tokens", "call"},
+		"POST /v1/messages/count_tokens":  {"", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`, json, "", ""},
+		"POST /v1/images/generations":     {"", `{"model":"imagegen-2","n":1,"prompt":"a cube"}`, json, "n", "call"},
+		"POST /v1/images/edits":           {"", edit, form, "", "call"},
+		"POST /v1/videos/generations":     {"", `{"model":"beta2.7-t2v","duration":5,"resolution":"720p","input":{"prompt":"a boat"}}`, json, "duration", "task"},
 		"GET /v1/videos/generations/{id}": {path: "/v1/videos/generations/vid_1"},
-		"POST /v1/embeddings":             {"", `{"model":"text-embedding-v4","input":"a"}`, json, "call"},
-		"POST /v1/audio/speech":           {"", `{"model":"alpha3-tts-flash","input":"a","response_format":"wav"}`, json, "call"},
+		"POST /v1/embeddings":             {"", `{"model":"text-embedding-v4","dimensions":64,"input":"a"}`, json, "dimensions", "call"},
+		"POST /v1/audio/speech":           {"", `{"model":"alpha3-tts-flash","input":"a","response_format":"wav"}`, json, "", "call"},
 		"GET /v1/models":                  {},
 		"GET /v1/models/{id}":             {path: "/v1/models/m"},
 		"GET /v1/balance":                 {},
