@@ -12,6 +12,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/server/mcp"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
@@ -108,4 +109,155 @@ func TestASilentCallGetsSignsOfLife(t *testing.T) {
 	if a, _ := s.rpc(t, "tools/list", nil); strings.Contains(a.body, ": still working") {
 		t.Errorf("a list needs none: %s", a.body)
 	}
+}
+
+// piped is an upstream whose stream the test writes.
+type piped struct {
+	out  *io.PipeWriter
+	in   *io.PipeReader
+	here chan struct{} // closed when a call is there
+	gone chan struct{} // closed when the call's context ended
+}
+
+func newPiped() *piped {
+	in, out := io.Pipe()
+	return &piped{out, in, make(chan struct{}), make(chan struct{})}
+}
+
+func (p *piped) Do(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+	close(p.here)
+	context.AfterFunc(ctx, func() {
+		_ = p.in.CloseWithError(context.Cause(ctx))
+		close(p.gone)
+	})
+	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: p.in}, nil
+}
+
+func (p *piped) send(t *testing.T, data string) {
+	t.Helper()
+	if _, err := io.WriteString(p.out, "data: "+data+"\n\n"); err != nil {
+		t.Error(err)
+	}
+}
+
+func delta(text string) string {
+	return `{"id":"u","object":"chat.completion.chunk","created":1,"model":"sim-chat","choices":[{"index":0,"delta":{"content":"` + text + `"},"finish_reason":null}]}`
+}
+
+// awaitSoon fails unless the channel is closed in time.
+func awaitSoon(t *testing.T, what string, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(time.Minute):
+		t.Fatalf("%s: not in time", what)
+	}
+}
+
+const streamed = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"chat","arguments":{"model":"sim-chat","prompt":"hi"},"_meta":{"progressToken":"p"}}}`
+
+// begin calls a tool that streams, and returns once the first notice of its
+// progress is there. read gives the rest of the answer.
+func (s *fixture) begin(t *testing.T, ctx context.Context, up *piped, session string) (read func() string) {
+	t.Helper()
+	go func() {
+		<-up.here
+		up.send(t, delta("one"))
+	}()
+	resp := s.open(t, ctx, http.MethodPost, s.url, streamed, "Mcp-Session-Id: "+session)
+	events := bufio.NewReader(resp.Body)
+	for {
+		line, err := events.ReadString('\n')
+		if err != nil {
+			t.Fatalf("no progress: %v", err)
+		}
+		if strings.Contains(line, `"progress":3`) {
+			break
+		}
+	}
+	return func() string {
+		rest, _ := io.ReadAll(events) // it may have been cut
+		_ = resp.Body.Close()
+		return string(rest)
+	}
+}
+
+func TestTheProgressOfAChatIsCountedInCharacters(t *testing.T) {
+	up := newPiped()
+	s := newFixture(t, fixtureOptions{upstream: up})
+	go func() {
+		<-up.here
+		up.send(t, delta("雨が降る"))
+		up.send(t, "[DONE]")
+		_ = up.out.Close()
+	}()
+	a := s.do(t, http.MethodPost, s.url, streamed)
+	if !strings.Contains(a.body, `"progress":4`) || !strings.Contains(a.body, `"text":"雨が降る"`) {
+		t.Errorf("it told %s", a.body)
+	}
+}
+
+func TestACallThatIsTakenBackEndsUpstreamAndPaysForWhatCame(t *testing.T) {
+	for name, c := range map[string]struct {
+		back func(t *testing.T, s *fixture, session string, hangUp func())
+		ends bool
+	}{
+		"by a notification": {func(t *testing.T, s *fixture, session string, _ func()) { s.cancel(t, session, "7") }, true},
+		"by the end of its session": {func(t *testing.T, s *fixture, session string, _ func()) {
+			s.do(t, http.MethodDelete, s.url, "", "Mcp-Session-Id: "+session)
+		}, true},
+		"by hanging up": {func(_ *testing.T, _ *fixture, _ string, hangUp func()) { hangUp() }, true},
+		"not by a notification of another request": {func(t *testing.T, s *fixture, session string, _ func()) {
+			s.cancel(t, session, `"7"`)
+		}, false},
+		"not by a notification without its session": {func(t *testing.T, s *fixture, _ string, _ func()) { s.cancel(t, "", "7") }, false},
+		"not by a notification of another session": {func(t *testing.T, s *fixture, _ string, _ func()) {
+			a, _ := s.rpc(t, "initialize", hello)
+			s.cancel(t, a.header.Get("Mcp-Session-Id"), "7")
+		}, false},
+		"not by another key": {func(t *testing.T, s *fixture, session string, _ func()) {
+			other, _ := s.Mint(t, auth.KeyOptions{})
+			s.cancel(t, session, "7", "Authorization: Bearer "+other.Reveal())
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := newPiped()
+			s := newFixture(t, fixtureOptions{upstream: up})
+			a, _ := s.rpc(t, "initialize", hello)
+			session := a.header.Get("Mcp-Session-Id")
+			before := s.Posted(t)
+			ctx, hangUp := context.WithCancel(t.Context())
+			defer hangUp()
+			read := s.begin(t, ctx, up, session)
+			c.back(t, s, session, hangUp)
+			if !c.ends {
+				up.send(t, delta("two"))
+				up.send(t, "[DONE]")
+				_ = up.out.Close()
+				if rest := read(); !strings.Contains(rest, "onetwo") {
+					t.Errorf("the call was taken back: %s", rest)
+				}
+				return
+			}
+			awaitSoon(t, "the end of the upstream's call", up.gone)
+			if rest := read(); strings.Contains(rest, `"result"`) {
+				t.Errorf("it was answered all the same: %s", rest)
+			}
+			for began := time.Now(); s.h.Running() != 0 && time.Since(began) < time.Minute; {
+				<-time.After(10 * time.Millisecond)
+			}
+			if s.h.Running() != 0 || s.Posted(t) == before || !strings.Contains(s.Log.String(), `"outcome":"client_gone"`) {
+				t.Errorf("%d run; charged %s; log %s", s.h.Running(), before-s.Posted(t), s.Log)
+			}
+		})
+	}
+}
+
+// cancel sends the notification that takes a request back.
+func (s *fixture) cancel(t *testing.T, session, id string, header ...string) {
+	t.Helper()
+	if session != "" {
+		header = append(header, "Mcp-Session-Id: "+session)
+	}
+	s.do(t, http.MethodPost, s.url, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+id+`}}`, header...)
 }
