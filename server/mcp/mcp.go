@@ -12,10 +12,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 )
 
@@ -114,7 +116,8 @@ func (h *Handler) listForCaller(next sdk.MethodHandler) sdk.MethodHandler {
 		}
 		c, err := h.catalogOf(ctx, v.principal)
 		if err != nil {
-			return nil, err
+			f := fault.From(err) // whose cause is not the client's to read
+			return nil, &jsonrpc.Error{Code: ownReason, Message: string(f.Code) + ": " + f.Message}
 		}
 		for i, listed := range list.Tools {
 			for _, t := range h.tools {

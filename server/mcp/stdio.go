@@ -30,7 +30,8 @@ const maxLine = 32 << 20
 // is right where the gateway has no Authenticator, or ctx has a principal.
 //
 // It returns nil when in or ctx ends, after it has cancelled the requests that still
-// run then. A line that is no message is answered with an error, and so is a batch.
+// run then. It closes neither pipe: where ctx ends it, a read of in goes on until that
+// ends too. A line that is no message is answered with an error, and so is a batch.
 // The error is of reading in.
 func Serve(ctx context.Context, client *http.Client, url string, key secret.String, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
