@@ -7,7 +7,6 @@ import (
 	"mime"
 	"net/http"
 	"strings"
-
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"

@@ -1,18 +1,17 @@
 package server_test
 
 import (
-	"context"
-	"fmt"
-	"strings"
-	"sync/atomic"
-	"testing"
-
 	"bytes"
 	"compress/gzip"
+	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/server"

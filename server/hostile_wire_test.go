@@ -2,24 +2,24 @@ package server_test
 
 import (
 	"bufio"
+	"bytes"
+	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"bytes"
-	"flag"
-	"maps"
-	"os"
-	"path/filepath"
-	"regexp"
-	"slices"
-
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/openai"

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	goopenai "github.com/sashabaranov/go-openai"
-
 	openai "github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/shared"
+	goopenai "github.com/sashabaranov/go-openai"
+
 	"github.com/tollhouse-ai/gateway/server"
 )
 

@@ -1,19 +1,17 @@
 package server_test
 
 import (
+	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
-
-	"encoding/json"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
-
-	"errors"
 )
 
 const small = `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":5}`

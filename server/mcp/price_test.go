@@ -1,18 +1,18 @@
 package mcp_test
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
 	"reflect"
-	"testing"
-
-	"context"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/upstream/sim"

@@ -9,9 +9,8 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"time"
-
 	"strconv"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/slowbody"

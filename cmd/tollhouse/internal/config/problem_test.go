@@ -1,10 +1,9 @@
 package config
 
 import (
+	"errors"
 	"strings"
 	"testing"
-
-	"errors"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
