@@ -286,12 +286,7 @@ func (q *adminRequest) setBudget(key auth.Key, bound *billing.Money) error {
 	return q.o.Accounts.SetBudget(q.ctx, key.Account, key.ID, bound)
 }
 
-// disableKey is POST /admin/v1/keys/{id}/disable.
-func (q *adminRequest) disableKey() (any, error) { return q.setDisabled(true) }
-
-// enableKey is POST /admin/v1/keys/{id}/enable.
-func (q *adminRequest) enableKey() (any, error) { return q.setDisabled(false) }
-
+// setDisabled is POST /admin/v1/keys/{id}/disable and enable.
 func (q *adminRequest) setDisabled(disabled bool) (any, error) {
 	if err := q.o.Keys.SetDisabled(q.ctx, q.name, disabled); err != nil {
 		return nil, err

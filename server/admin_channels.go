@@ -60,13 +60,8 @@ func (q *adminRequest) listChannels() (any, error) {
 	return adminapi.NewList(views), nil
 }
 
-// pauseChannel is POST /admin/v1/channels/{name}/pause. A second time changes
-// nothing.
-func (q *adminRequest) pauseChannel() (any, error) { return q.setChannel(Channels.Pause) }
-
-// resumeChannel is POST /admin/v1/channels/{name}/resume.
-func (q *adminRequest) resumeChannel() (any, error) { return q.setChannel(Channels.Resume) }
-
+// setChannel is POST /admin/v1/channels/{name}/pause and resume. A second time
+// changes nothing.
 func (q *adminRequest) setChannel(set func(Channels, string) error) (any, error) {
 	if _, err := q.channel(); err != nil {
 		return nil, err

@@ -19,6 +19,8 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/store/memory"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 const adminToken = "admin-0123456789"
@@ -65,55 +67,83 @@ func (o *adminFixture) record(method, path, body, authorization string) *httptes
 
 func TestTheAdminAPINeedsItsToken(t *testing.T) {
 	o := newAdminFixture(t, nil)
-	for _, authorization := range []string{"", "Bearer", "Bearer wrong", "Basic " + adminToken, "Bearer " + adminToken + "x", "Bearer sk-key"} {
+	for _, authorization := range []string{"", "Bearer", "Bearer ", "Bearer wrong", "Basic " + adminToken, "Bearer " + adminToken + "x", "Bearer sk-key"} {
 		for _, path := range []string{"/admin/v1/accounts", "/admin/v1/nothing", "/"} {
 			w := o.record(http.MethodGet, path, "", authorization)
 			if w.Code != 401 || w.Header().Get("WWW-Authenticate") != "Bearer" || strings.Contains(w.Body.String(), adminToken) {
 				t.Errorf("%q on %s: %d %s", authorization, path, w.Code, w.Body)
 			}
 		}
+		none := newAdminFixture(t, func(a *server.AdminOptions) { a.Token = secret.String{} })
+		if w := none.record(http.MethodGet, "/admin/v1/accounts", "", authorization); w.Code != 401 {
+			t.Errorf("%q where there is no token: %d %s", authorization, w.Code, w.Body)
+		}
 	}
 	if w := o.record(http.MethodGet, "/admin/v1/accounts", "", "bearer "+adminToken); w.Code != 200 {
 		t.Errorf("the token in lower case: %d %s", w.Code, w.Body)
+	}
+	if w := o.record(http.MethodGet, "/healthz", "", ""); w.Code != 200 || w.Body.String() != "{\"status\":\"ok\"}\n" {
+		t.Errorf("its health needs none: %d %s", w.Code, w.Body)
 	}
 	if strings.Contains(o.log.String(), adminToken) || !strings.Contains(o.log.String(), "without the token") {
 		t.Errorf("the log is %s", &o.log)
 	}
 }
 
-func TestAnAdminAPIWithoutATokenRefusesEveryone(t *testing.T) {
-	o := newAdminFixture(t, func(a *server.AdminOptions) { a.Token = secret.String{} })
-	for _, authorization := range []string{"", "Bearer", "Bearer ", "Bearer x"} {
-		if w := o.record(http.MethodGet, "/admin/v1/accounts", "", authorization); w.Code != 401 {
-			t.Errorf("%q: %d %s", authorization, w.Code, w.Body)
-		}
-	}
-}
-
-func TestTheAdminAPILivesWithoutAToken(t *testing.T) {
-	if w := newAdminFixture(t, nil).record(http.MethodGet, "/healthz", "", ""); w.Code != 200 || w.Body.String() != "{\"status\":\"ok\"}\n" {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-}
-
-func TestTheAdminAPITellsPathsFromMethods(t *testing.T) {
+// TestTheAdminAPI asks one server, which has no channels and no webhooks, one thing
+// after the other.
+func TestTheAdminAPI(t *testing.T) {
 	o := newAdminFixture(t, nil)
+	o.tried(t)
 	for _, c := range []struct {
-		method, path, allow string
-		want                int
+		method, path, body string
+		status             int
+		want               string
 	}{
-		{"GET", "/", "", 404},
-		{"GET", "/admin/v1/", "", 404},
-		{"GET", "/admin/v1/accounts/", "", 404},
-		{"GET", "/admin/v1/accounts/acme/more", "", 404},
-		{"POST", "/admin/v1/keys/a/b/disable", "", 404},
-		{"PUT", "/admin/v1/accounts", "GET, POST", 405},
-		{"GET", "/admin/v1/reload", "POST", 405},
-		{"POST", "/admin/v1/keys/k", "DELETE", 405},
+		{"GET", "/accounts/", "", 404, "Not found"},
+		{"GET", "/accounts/acme/more", "", 404, "Not found"},
+		{"POST", "/keys/a/b/disable", "", 404, "Not found"},
+		{"PUT", "/accounts", "", 405, "takes GET or POST"},
+		{"GET", "/reload", "", 405, "takes POST"},
+		{"POST", "/keys/k", "", 405, "takes DELETE"},
+		{"POST", "/reload", "", 400, "nothing to reload"},
+
+		{"POST", "/accounts", `{"name":"` + strings.Repeat("a", 2<<20) + `"}`, 413, "request_too_large"},
+		{"POST", "/accounts", `{"name":"b+c","credit":"1.5"}`, 201, `{"account":"b+c","currency":"USD","posted":"1.50","held":"0.00","available":"1.50"}`},
+		{"POST", "/accounts", `{"name":"b+c"}`, 400, "already is an account"},
+		{"GET", "/accounts/b+c", "", 200, `"posted":"1.50"`},
+		{"GET", "/accounts/b%2Bc", "", 200, `"posted":"1.50"`},
+		{"GET", "/accounts/nobody", "", 404, "no account"},
+		{"POST", "/accounts/acme/credit", `{"amount":"5","reference":"r"}`, 200, `"posted":"27.00"`},
+		{"POST", "/accounts/acme/credit", `{"amount":"5","reference":"r"}`, 200, `"posted":"27.00"`},
+		{"GET", "/accounts", "", 200, `{"object":"list","data":[{"account":"acme",`},
+		{"GET", "/ledger/verify", "", 200, `{"status":"ok","accounts":2,"posted":"28.50","held":"0.00","credited":"31.50","revenue":"3.00","overrun":"0.00","currency":"USD"}`},
+
+		{"GET", "/usage", "", 200, `{"object":"list","by":"model","data":[{"charge":"3.00","model":"m","requests":1,"units":{"input":3}}]}`},
+		{"GET", "/usage?account=acme&by=key", "", 200, `"key":"k"`},
+		{"GET", "/usage?account=nobody", "", 404, "no account"},
+		{"GET", "/usage?by=week", "", 400, `"param":"by"`},
+		{"GET", "/usage?format=csv", "", 200, "model,requests,"},
+		{"GET", "/requests/req_1", "", 200, `"failed_attempts":[{"channel":"a","model":"their-m","started_at":7,"duration_ms":2000,"code":"BadGateway","status":200,"billable":true,"units":{"input":2},"waste":"2.00"}]`},
+		{"GET", "/requests/req_2", "", 404, "req_2"},
+		{"GET", "/waste", "", 200, `{"object":"list","data":[{"channel":"a","model":"their-m","failed":1,"billable":1,"waste":"2.00"}]}`},
+		{"GET", "/waste?account=acme&since=2020-01-01T00:00:00Z", "", 200, `"waste":"2.00"`},
+		{"GET", "/waste?until=2020-01-01T00:00:00Z", "", 200, `"data":[]`},
+		{"GET", "/waste?account=nobody", "", 404, "no account"},
+		{"GET", "/waste?since=yesterday", "", 400, `"param":"since"`},
+
+		{"GET", "/channels", "", 404, "only from a running server"},
+		{"POST", "/channels/m/pause", "", 404, "only from a running server"},
+		{"POST", "/channels/m/resume", "", 404, "only from a running server"},
+		{"POST", "/channels/m/test", "", 404, "only from a running server"},
+		{"GET", "/webhooks", "", 404, "keeps no webhooks"},
+		{"POST", "/webhooks/evt_0/resend", "", 404, "keeps no webhooks"},
+		{"GET", "/accounts/acme/webhook-secret", "", 404, "keeps no webhooks"},
+		{"POST", "/accounts/acme/webhook-secret/rotate", "", 404, "keeps no webhooks"},
 	} {
-		w := o.record(c.method, c.path, "", "Bearer "+adminToken)
-		if w.Code != c.want || w.Header().Get("Allow") != c.allow || !strings.Contains(w.Body.String(), `"message":`) {
-			t.Errorf("%s %s: %d, Allow %q, %s", c.method, c.path, w.Code, w.Header().Get("Allow"), w.Body)
+		w := o.record(c.method, "/admin/v1"+c.path, c.body, "Bearer "+adminToken)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) || (w.Header().Get("Allow") != "") != (c.status == 405) {
+			t.Errorf("%s %s %.100s: %d %s", c.method, c.path, c.body, w.Code, w.Body)
 		}
 	}
 }
@@ -149,37 +179,6 @@ func TestAnAdminBodyIsTakenByTheLetter(t *testing.T) {
 	}
 	if keys, _ := o.keys.List(t.Context(), ""); len(keys) != 0 {
 		t.Errorf("keys were made: %v", keys)
-	}
-}
-
-func TestAHugeAdminBodyIsRefused(t *testing.T) {
-	status, body := newAdminFixture(t, nil).ask(http.MethodPost, "/admin/v1/accounts", `{"name":"`+strings.Repeat("a", 2<<20)+`"}`)
-	if status != 413 {
-		t.Errorf("%d %s", status, body)
-	}
-}
-
-func TestAnAccountOverTheAdminAPI(t *testing.T) {
-	o := newAdminFixture(t, nil)
-	for _, c := range []struct {
-		method, path, body string
-		status             int
-		want               string
-	}{
-		{"POST", "/admin/v1/accounts", `{"name":"b+c","credit":"1.5"}`, 201, `{"account":"b+c","currency":"USD","posted":"1.50","held":"0.00","available":"1.50"}`},
-		{"POST", "/admin/v1/accounts", `{"name":"b+c"}`, 400, "already is an account"},
-		{"GET", "/admin/v1/accounts/b+c", "", 200, `"posted":"1.50"`},
-		{"GET", "/admin/v1/accounts/b%2Bc", "", 200, `"posted":"1.50"`},
-		{"GET", "/admin/v1/accounts/nobody", "", 404, "no account"},
-		{"POST", "/admin/v1/accounts/acme/credit", `{"amount":"5","reference":"r"}`, 200, `"posted":"30.00"`},
-		{"POST", "/admin/v1/accounts/acme/credit", `{"amount":"5","reference":"r"}`, 200, `"posted":"30.00"`},
-		{"GET", "/admin/v1/accounts", "", 200, `{"object":"list","data":[{"account":"acme",`},
-		{"GET", "/admin/v1/ledger/verify", "", 200,
-			`{"status":"ok","accounts":2,"posted":"31.50","held":"0.00","credited":"31.50","revenue":"0.00","overrun":"0.00","currency":"USD"}`},
-	} {
-		if status, body := o.ask(c.method, c.path, c.body); status != c.status || !strings.Contains(body, c.want) {
-			t.Errorf("%s %s %s: %d %s", c.method, c.path, c.body, status, body)
-		}
 	}
 }
 
@@ -237,12 +236,19 @@ func TestAKeyOverTheAdminAPI(t *testing.T) {
 		t.Fatalf("%d %s", status, body)
 	}
 	id, key := m[1], m[2]
+	hold, err := o.ledger.Reserve(t.Context(), billing.HoldRequest{Account: "acme", Key: id, RequestID: "r"})
+	if err != nil || hold.Available != 5*billing.One { // its budget, of the 25 of the account
+		t.Errorf("available %s, %v", hold.Available, err)
+	}
+	if _, err := o.ledger.Settle(t.Context(), hold, billing.Usage{}); err != nil {
+		t.Fatal(err)
+	}
 	k, err := o.keys.Find(t.Context(), auth.HashOf(key))
 	if err != nil || k.ID != id || k.Limits.RPM != 7 || k.Expires.Year() != 2100 {
 		t.Errorf("stored: %+v, %v", k, err)
 	}
 	_, body = o.ask("GET", "/admin/v1/keys?account=acme", "")
-	if !strings.Contains(body, `"id":"`+id+`"`) || !strings.Contains(body, `"rpm":7`) || strings.Contains(body, key) {
+	if !strings.Contains(body, `"id":"`+id+`"`) || !strings.Contains(body, `"rpm":7`) || !strings.Contains(body, `"budget_left":"5.00"`) || strings.Contains(body, key) {
 		t.Errorf("the list is %s", body)
 	}
 	for _, c := range []struct {
@@ -259,51 +265,6 @@ func TestAKeyOverTheAdminAPI(t *testing.T) {
 	}
 	if log := o.log.String(); strings.Contains(log, key) || strings.Count(log, "msg=audit") != 6 {
 		t.Errorf("the log is\n%s", log)
-	}
-}
-
-func TestABudgetBoundsAKeyFromItsFirstCall(t *testing.T) {
-	o := newAdminFixture(t, nil)
-	_, body := o.ask("POST", "/admin/v1/keys", `{"account":"acme","budget":"5"}`)
-	id := regexp.MustCompile(`key_\w+`).FindString(body)
-	hold, err := o.ledger.Reserve(t.Context(), billing.HoldRequest{Account: "acme", Key: id, RequestID: "r"})
-	if err != nil || hold.Available != 5*billing.One {
-		t.Errorf("available %s, %v", hold.Available, err)
-	}
-	if _, err := o.ledger.Settle(t.Context(), hold, billing.Usage{}); err != nil {
-		t.Fatal(err)
-	}
-	_, free := o.ask("POST", "/admin/v1/keys", `{"account":"acme"}`)
-	for _, query := range []string{"", "?account=acme"} {
-		if _, list := o.ask("GET", "/admin/v1/keys"+query, ""); strings.Count(list, `"budget_left"`) != 1 || !strings.Contains(list, `"budget_left":"5.00"`) {
-			t.Errorf("after %s the list is %s", free, list)
-		}
-	}
-}
-
-func TestUsageOverTheAdminAPI(t *testing.T) {
-	o := newAdminFixture(t, nil)
-	hold, err := o.ledger.Reserve(t.Context(), billing.HoldRequest{Account: "acme", Key: "k", RequestID: "r", Model: "m"})
-	if err == nil {
-		_, err = o.ledger.Settle(t.Context(), hold, billing.Usage{Input: 3})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		query  string
-		status int
-		want   string
-	}{
-		{"", 200, `{"object":"list","by":"model","data":[{"charge":"0.00","model":"m","requests":1,"units":{"input":3}}]}`},
-		{"?account=acme&by=key", 200, `"key":"k"`},
-		{"?account=nobody", 404, "no account"},
-		{"?by=week", 400, `"param":"by"`},
-		{"?format=csv", 200, "model,requests,"},
-	} {
-		if status, body := o.ask("GET", "/admin/v1/usage"+c.query, ""); status != c.status || !strings.Contains(body, c.want) {
-			t.Errorf("%s: %d %s", c.query, status, body)
-		}
 	}
 }
 
@@ -360,43 +321,6 @@ func (o *adminFixture) tried(t *testing.T) {
 	}
 }
 
-func TestARequestOverTheAdminAPITellsOfTheTriesThatFailed(t *testing.T) {
-	o := newAdminFixture(t, nil)
-	o.tried(t)
-	status, body := o.ask("GET", "/admin/v1/requests/req_1", "")
-	for _, want := range []string{
-		`"id":"req_1"`, `"account":"acme"`, `"charge":"3.00"`, `"channel":"b"`,
-		`"failed_attempts":[{"channel":"a","model":"their-m","started_at":7,"duration_ms":2000,"code":"BadGateway","status":200,"billable":true,"units":{"input":2},"waste":"2.00"}]`,
-	} {
-		if status != 200 || !strings.Contains(body, want) {
-			t.Errorf("%d %s lacks %s", status, body, want)
-		}
-	}
-	if status, body := o.ask("GET", "/admin/v1/requests/req_2", ""); status != 404 || !strings.Contains(body, "req_2") {
-		t.Errorf("another one: %d %s", status, body)
-	}
-}
-
-func TestWasteOverTheAdminAPI(t *testing.T) {
-	o := newAdminFixture(t, nil)
-	o.tried(t)
-	for _, c := range []struct {
-		query  string
-		status int
-		want   string
-	}{
-		{"", 200, `{"object":"list","data":[{"channel":"a","model":"their-m","failed":1,"billable":1,"waste":"2.00"}]}`},
-		{"?account=acme&since=2020-01-01T00:00:00Z", 200, `"waste":"2.00"`},
-		{"?until=2020-01-01T00:00:00Z", 200, `"data":[]`},
-		{"?account=nobody", 404, "no account"},
-		{"?since=yesterday", 400, `"param":"since"`},
-	} {
-		if status, body := o.ask("GET", "/admin/v1/waste"+c.query, ""); status != c.status || !strings.Contains(body, c.want) {
-			t.Errorf("%s: %d %s", c.query, status, body)
-		}
-	}
-}
-
 func TestMetricsNeedTheAdminTokenUnlessTheyArePublic(t *testing.T) {
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "m 1\n") })
 	for _, row := range []struct {
@@ -427,5 +351,87 @@ func TestMetricsNeedTheAdminTokenUnlessTheyArePublic(t *testing.T) {
 		if told := w.Body.String() == "m 1\n"; w.Code != row.status || told != (row.status == 200) {
 			t.Errorf("%s: %d %s", row.name, w.Code, w.Body)
 		}
+	}
+}
+
+// withChannels is an operator's API over two channels.
+func withChannels(t *testing.T, edit func(*server.AdminOptions)) (*adminFixture, *router.Router) {
+	t.Helper()
+	up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) { return nil, nil })
+	routing, err := router.New([]router.Channel{
+		{Name: "main", Upstream: up, Models: map[string]string{"m": "m"}, Weight: 3},
+		{Name: "west/spare", Upstream: up, Models: map[string]string{"*": "*"}, Priority: 1},
+	}, router.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newAdminFixture(t, func(a *server.AdminOptions) {
+		a.Channels = routing
+		if edit != nil {
+			edit(a)
+		}
+	}), routing
+}
+
+func TestAChannelIsPausedAndResumedOverTheAdminAPI(t *testing.T) {
+	o, routing := withChannels(t, nil)
+	const ready = `"state":"ready","models":["m"],"priority":0,"weight":3,"in_flight":0,"requests":0,"failures":0,"latency_ms":0}`
+	for _, c := range []struct {
+		method, path string
+		status       int
+		want         string
+	}{
+		{"GET", "", 200, `{"object":"list","data":[{"name":"main",` + ready + `,{"name":"west/spare","state":"ready"`},
+		{"POST", "/main/pause", 200, `{"name":"main","state":"paused"`},
+		{"POST", "/main/pause", 200, `"state":"paused"`},
+		{"GET", "", 200, `[{"name":"main","state":"paused"`},
+		{"POST", "/west%2Fspare/pause", 200, `{"name":"west/spare","state":"paused"`},
+		{"POST", "/main/resume", 200, ready},
+		{"POST", "/main/resume", 200, ready},
+		{"POST", "/nobody/pause", 404, `There is no channel \"nobody\". The channels are main, west/spare.`},
+		{"POST", "/nobody/resume", 404, "The channels are main, west/spare."},
+		{"POST", "/nobody/test", 404, "The channels are main, west/spare."},
+		{"POST", "/main/test", 404, "cannot test"},
+		{"GET", "/main/pause", 405, "POST"},
+		{"GET", "/main", 404, "Not found"},
+	} {
+		if status, body := o.ask(c.method, "/admin/v1/channels"+c.path, ""); status != c.status || !strings.Contains(body, c.want) {
+			t.Errorf("%s %s: %d %s", c.method, c.path, status, body)
+		}
+	}
+	for _, c := range routing.Channels() {
+		if (c.State == router.Paused) != (c.Name == "west/spare") {
+			t.Errorf("%s is %s", c.Name, c.State)
+		}
+	}
+}
+
+func TestATestOfAChannelIsAnAnswerWhateverCameOfIt(t *testing.T) {
+	var asked server.ChannelTest
+	var result server.ChannelResult
+	var refusal error
+	o, _ := withChannels(t, func(a *server.AdminOptions) {
+		a.TestChannel = func(_ context.Context, in server.ChannelTest) (server.ChannelResult, error) {
+			asked = in
+			return result, refusal
+		}
+	})
+	result = server.ChannelResult{Channel: "main", Model: "m", Operation: "chat", MS: 12, Status: 401, Code: fault.NoChannel, Message: "No."}
+	status, body := o.ask("POST", "/admin/v1/channels/main/test", "")
+	if status != 200 || body != `{"channel":"main","model":"m","operation":"chat","ok":false,"simulated":false,"ms":12,"status":401,"code":"service_unavailable","message":"No."}`+"\n" {
+		t.Errorf("%d %s", status, body)
+	}
+	if !strings.Contains(o.log.String(), "action=channel.test outcome=done") || !strings.Contains(o.log.String(), "target=main model=m ok=false code=service_unavailable") {
+		t.Error(o.log.String())
+	}
+	if status, _ := o.ask("POST", "/admin/v1/channels/main/test", `{"model":"n","yes":true}`); status != 200 || asked != (server.ChannelTest{Channel: "main", Model: "n", Yes: true}) {
+		t.Errorf("%d, asked for %+v", status, asked)
+	}
+	if status, body := o.ask("POST", "/admin/v1/channels/main/test", `{"modell":"n"}`); status != 400 || !strings.Contains(body, "modell") {
+		t.Errorf("%d %s", status, body)
+	}
+	refusal = fault.Invalid("yes", "It costs money.")
+	if status, body := o.ask("POST", "/admin/v1/channels/main/test", ""); status != 400 || !strings.Contains(body, `"param":"yes"`) {
+		t.Errorf("%d %s", status, body)
 	}
 }

@@ -66,13 +66,9 @@ func (q *adminRequest) webhooks() (Webhooks, error) {
 	return q.o.Webhooks, nil
 }
 
-// showSecret is GET /admin/v1/accounts/{name}/webhook-secret.
-func (q *adminRequest) showSecret() (any, error) { return q.secret(false) }
-
-// rotateSecret is POST /admin/v1/accounts/{name}/webhook-secret/rotate.
-func (q *adminRequest) rotateSecret() (any, error) { return q.secret(true) }
-
-func (q *adminRequest) secret(rotate bool) (any, error) {
+// webhookSecret is GET /admin/v1/accounts/{name}/webhook-secret, and POST of its
+// rotate.
+func (q *adminRequest) webhookSecret(rotate bool) (any, error) {
 	hooks, err := q.webhooks()
 	if err == nil {
 		err = q.requireAccount(q.name)

@@ -13,17 +13,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	openai "github.com/openai/openai-go/v3"
-	goopenai "github.com/sashabaranov/go-openai"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -78,82 +75,6 @@ func (s *fixture) edit(t testing.TB, fields ...string) answer {
 func cube(t testing.TB, more ...string) []string {
 	t.Helper()
 	return append([]string{"image@" + pngFile(t, 16, 16), "model=imagegen-2", "prompt=make it blue"}, more...)
-}
-
-func TestAnEditGetsAPictureAndACharge(t *testing.T) {
-	s := newImagesFixture(t, fixtureOptions{})
-	a := s.edit(t, cube(t, "n=2")...)
-	if a.status != 200 || strings.Count(a.body, `"b64_json"`) != 2 || a.header.Get("X-Gateway-Charge") != "0.20" || s.posted(t) != billing.One*8/10 {
-		t.Errorf("%d %.300s, posted %s", a.status, a.body, s.posted(t))
-	}
-	for _, member := range []string{`"created"`, `"usage"`, `"image_tokens":194`, `"size":"1024x1024"`, `"output_format":"png"`} {
-		if !strings.Contains(a.body, member) {
-			t.Errorf("there is no %s", member)
-		}
-	}
-}
-
-func TestEveryErrorOfEditsHasItsForm(t *testing.T) {
-	square := pngFile(t, 16, 16)
-	vendor := &fault.Error{
-		Code: "moderation_blocked", Message: "no", Status: 400, Err: &upstream.Failure{Status: 400, Sent: true},
-		Body: []byte(`{"error":{"message":"no","type":"image_generation_user_error","code":"moderation_blocked","param":null}}`),
-	}
-	for name, row := range map[string]struct {
-		fields       []string
-		header       []string
-		o            fixtureOptions
-		status       int
-		code, kind   string
-		param, exact string
-	}{
-		"a rule":                {fields: cube(t, "n=11"), status: 400, code: "invalid_request_error", param: "n"},
-		"no image":              {fields: []string{"model=imagegen-2", "prompt=a"}, status: 400, code: "invalid_request_error", param: "image"},
-		"a mask that is off":    {fields: cube(t, "mask@"+pngFile(t, 8, 8)), status: 400, code: "invalid_mask", param: "mask"},
-		"a GIF":                 {fields: []string{"image@GIF89a", "model=imagegen-2", "prompt=a"}, status: 400, code: "invalid_request_error", param: "image"},
-		"no such model":         {fields: []string{"image@" + square, "model=imagegen-9", "prompt=a"}, status: 404, code: "model_not_found", param: "model"},
-		"another endpoint's":    {fields: []string{"image@" + square, "model=alpha-image-edit", "prompt=a"}, status: 400, code: "invalid_request_error", param: "model"},
-		"a chat model":          {fields: []string{"image@" + square, "model=delta-k3", "prompt=a"}, status: 400, code: "invalid_request_error", param: "model"},
-		"no key":                {fields: cube(t), header: []string{"Authorization: Bearer sk-no"}, status: 401, code: "unauthorized", kind: "authentication_error"},
-		"no money":              {fields: cube(t), o: fixtureOptions{credit: 1}, status: 402, exact: `{"error":{"message":"Insufficient balance"}}`},
-		"JSON":                  {fields: cube(t), header: []string{"Content-Type: application/json"}, status: 415, code: "unsupported_media_type"},
-		"no type":               {fields: cube(t), header: []string{"Content-Type: "}, status: 415, code: "unsupported_media_type"},
-		"gzip":                  {fields: cube(t), header: []string{"Content-Encoding: gzip"}, status: 415, code: "unsupported_media_type"},
-		"no boundary":           {fields: cube(t), header: []string{"Content-Type: multipart/form-data"}, status: 400, code: "invalid_request_error"},
-		"another boundary":      {fields: cube(t), header: []string{"Content-Type: multipart/form-data; boundary=x"}, status: 400, code: "invalid_request_error"},
-		"seventeen parts":       {fields: slices.Concat(cube(t), slices.Repeat([]string{"x=1"}, 14)), status: 400, code: "invalid_request_error"},
-		"a field twice":         {fields: cube(t, "quality=low", "quality=high"), status: 400, code: "invalid_request_error", param: "quality"},
-		"the vendor's words":    {fields: cube(t), o: fixtureOptions{upstream: failing{vendor}}, status: 400, code: "moderation_blocked", kind: "image_generation_user_error"},
-		"the vendor's rate":     {fields: cube(t), o: fixtureOptions{upstream: failing{(&upstream.Failure{Status: 429, Sent: true, Refused: true}).Fault()}}, status: 429, code: "RateLimitExceeded", kind: "rate_limit_error"},
-		"a vendor that is away": {fields: cube(t), o: fixtureOptions{upstream: failing{(&upstream.Failure{}).Fault()}}, status: 502, code: "service_unavailable", kind: "api_error"},
-		"a limit":               {fields: cube(t, "x="+strings.Repeat("x", 10_000)), o: fixtureOptions{server: server.Options{MaxForm: 10_000}}, status: 413, code: "request_too_large"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			credit := row.o.credit
-			s := newImagesFixture(t, row.o)
-			body, contentType := editBody(t, row.fields...)
-			a := s.do(t, "POST", edits, body, append([]string{"Content-Type: " + contentType}, row.header...)...)
-			if credit == 0 {
-				credit = billing.One
-			}
-			if a.status != row.status || s.posted(t) != credit {
-				t.Fatalf("%d %s, posted %s", a.status, a.body, s.posted(t))
-			}
-			if row.exact != "" {
-				if strings.TrimSpace(a.body) != row.exact {
-					t.Errorf("%s", a.body)
-				}
-				return
-			}
-			if row.kind == "" {
-				row.kind = "invalid_request_error"
-			}
-			e := a.errorOf(t)
-			if e.Code != row.code || e.Type != row.kind || e.Message == "" || row.param != "" && (e.Param == nil || *e.Param != row.param) {
-				t.Errorf("%s", a.body)
-			}
-		})
-	}
 }
 
 // unasked is an upstream that must not be asked.
@@ -295,70 +216,5 @@ func TestOpenAIGoEditsPictures(t *testing.T) {
 	}
 	if s.posted(t) != billing.One*4/10 {
 		t.Errorf("posted %s", s.posted(t))
-	}
-}
-
-func TestOpenAIGoStreamsAnEdit(t *testing.T) {
-	s := newImagesFixture(t, fixtureOptions{})
-	c := openAIClient(s)
-	st := c.Images.EditStreaming(t.Context(), openai.ImageEditParams{
-		Model: "imagegen-2", Prompt: "make it blue", PartialImages: openai.Int(2),
-		Image: openai.ImageEditParamsImageUnion{OfFile: strings.NewReader(pngFile(t, 16, 16))},
-	})
-	var kinds []string
-	for st.Next() {
-		e := st.Current()
-		kinds = append(kinds, e.Type)
-		isPNG(t, e.B64JSON)
-	}
-	want := []string{"image_edit.partial_image", "image_edit.partial_image", "image_edit.completed"}
-	if st.Err() != nil || !slices.Equal(kinds, want) || s.posted(t) != billing.One*9/10 {
-		t.Errorf("%v, %v, posted %s", kinds, st.Err(), s.posted(t))
-	}
-}
-
-func TestGoOpenAIEditsPictures(t *testing.T) {
-	s := newImagesFixture(t, fixtureOptions{credit: 2 * billing.One})
-	path := filepath.Join(t.TempDir(), "cube.png")
-	if err := os.WriteFile(path, []byte(pngFile(t, 16, 16)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range goOpenAIClients(s) {
-		t.Run(name, func(t *testing.T) {
-			onDisk, err := os.Open(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer onDisk.Close()
-			for kind, file := range map[string]io.Reader{"a reader": strings.NewReader(pngFile(t, 16, 16)), "a file": onDisk} {
-				r, err := c.CreateEditImage(t.Context(), goopenai.ImageEditRequest{Model: "imagegen-2", Prompt: "make it blue", N: 2, Image: file})
-				if err != nil {
-					t.Fatalf("%s: %v", kind, err)
-				}
-				if len(r.Data) != 2 || r.Usage.OutputTokens == 0 {
-					t.Errorf("%s: %d pictures, usage %+v", kind, len(r.Data), r.Usage)
-				}
-				isPNG(t, r.Data[0].B64JSON)
-			}
-			legacy, err := c.CreateEditImage(t.Context(), goopenai.ImageEditRequest{
-				Model: "imagegen-legacy-2", Prompt: "a", N: 1, Image: strings.NewReader(pngFile(t, 16, 16)), Size: "256x256", ResponseFormat: "url",
-			})
-			if err != nil || !strings.HasPrefix(legacy.Data[0].URL, "data:image/png;base64,") {
-				t.Errorf("%v, %v", legacy, err)
-			}
-			_, err = c.CreateEditImage(t.Context(), goopenai.ImageEditRequest{Model: "imagegen-2", Prompt: "a", Image: strings.NewReader(pngFile(t, 16, 16))})
-			var e *goopenai.APIError
-			if !errors.As(err, &e) || e.HTTPStatusCode != 400 || !strings.Contains(e.Message, `"n" is 0`) {
-				t.Errorf("%v", err)
-			}
-		})
-	}
-}
-
-func TestTheLegacyModelAnswersAsTheDefaultsSay(t *testing.T) {
-	s := newImagesFixture(t, fixtureOptions{})
-	a := s.edit(t, "image@"+pngFile(t, 16, 16), "model=imagegen-legacy-2", "prompt=a", "size=auto")
-	if a.status != 200 || !strings.Contains(a.body, `"b64_json"`) || strings.Contains(a.body, `"usage"`) {
-		t.Errorf("%d %.200s", a.status, a.body)
 	}
 }

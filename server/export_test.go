@@ -6,6 +6,3 @@ func ForceSmallStack(h *Handler) { h.inFlight.Add(smallStackAbove) }
 
 // InFlight is how many requests h is answering.
 func InFlight(h *Handler) int64 { return h.inFlight.Load() }
-
-// Finish has n requests be answered.
-func Finish(h *Handler, n int64) { h.inFlight.Add(-n) }

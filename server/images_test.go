@@ -14,12 +14,10 @@ import (
 	"time"
 
 	openai "github.com/openai/openai-go/v3"
-	goopenai "github.com/sashabaranov/go-openai"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
@@ -80,84 +78,6 @@ func TestTheAlphaFormGetsALinkAndOurRequestID(t *testing.T) {
 		t.Errorf("posted %s, %s", s.posted(t), a.header.Get("X-Gateway-Charge"))
 	}
 }
-
-// keyed are the members of an object, sorted.
-func keyed(t *testing.T, raw []byte) []string {
-	t.Helper()
-	var o map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &o); err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
-	return slices.Sorted(maps.Keys(o))
-}
-
-func TestEveryErrorOfGenerationsHasBothForms(t *testing.T) {
-	vendor := &fault.Error{
-		Code: "InvalidParameter", Message: "size is wrong", Status: 400, Body: []byte(`{"request_id":"theirs","code":"InvalidParameter","message":"size is wrong","more":1.0}`),
-		Err: &upstream.Failure{Status: 400, Sent: true},
-	}
-	official := vendor.With(func(e *fault.Error) {
-		e.Code, e.Body = "invalid_value", []byte(`{"error":{"message":"size is wrong","type":"image_generation_user_error","code":"invalid_value"}}`)
-	})
-	busy := (&upstream.Failure{Status: 429, Sent: true, Refused: true}).Fault()
-	for _, row := range []struct {
-		name, body string
-		up         error
-		edit       func(*fixtureOptions)
-		header     []string
-		status     int
-		code, kind string
-		members    string
-	}{
-		{name: "a rule", body: strings.Replace(redCube, "1280*720", "1*1", 1), status: 400, code: "invalid_request_error", kind: "invalid_request_error"},
-		{name: "no JSON", body: `{`, status: 400, code: "invalid_request_error", kind: "invalid_request_error"},
-		{name: "no such model", body: strings.Replace(redCube, "2.0", "9", 1), status: 400, code: "model_not_found", kind: "invalid_request_error"},
-		{name: "another endpoint's model", body: `{"model":"delta-k3","prompt":"a"}`, status: 400, code: "invalid_request_error", kind: "invalid_request_error"},
-		{name: "no key", body: redCube, header: []string{"Authorization: Bearer sk-no"}, status: 401, code: "unauthorized", kind: "authentication_error"},
-		{name: "no money", body: redCube, edit: func(o *fixtureOptions) { o.credit = 1 }, status: 402, code: "insufficient_balance", kind: "insufficient_balance"},
-		{name: "not for the key", body: redCube, edit: func(o *fixtureOptions) { o.key.Models = []string{"delta-k3"} }, status: 403, code: "permission_denied", kind: "permission_error"},
-		{name: "a content type", body: redCube, header: []string{"Content-Type: text/plain"}, status: 415, code: "unsupported_media_type", kind: "invalid_request_error"},
-		{name: "the vendor's rate", body: redCube, up: busy, status: 429, code: "Throttling.RateQuota", kind: "rate_limit_error"},
-		{name: "the vendor's words", body: redCube, up: vendor, status: 400, code: "InvalidParameter", kind: "invalid_request_error", members: "more"},
-		{name: "OpenAI's words", body: `{"model":"imagegen-2","prompt":"a"}`, up: official, status: 400, code: "invalid_value", kind: "image_generation_user_error"},
-		{name: "a vendor that is away", body: redCube, up: (&upstream.Failure{}).Fault(), status: 502, code: "service_unavailable", kind: "api_error"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			var o fixtureOptions
-			if row.up != nil {
-				o.upstream = failing{row.up}
-			}
-			if row.edit != nil {
-				row.edit(&o)
-			}
-			s := newImagesFixture(t, o)
-			a := s.do(t, "POST", generations, row.body, row.header...)
-			var flat struct {
-				Code, Message string
-				RequestID     string `json:"request_id"`
-			}
-			if err := json.Unmarshal([]byte(a.body), &flat); err != nil {
-				t.Fatal(err)
-			}
-			e := a.errorOf(t)
-			if a.status != row.status || flat.Code != row.code || e.Code != row.code || e.Type != row.kind || flat.Message != e.Message || flat.RequestID != a.header.Get("X-Request-Id") {
-				t.Errorf("%d %s", a.status, a.body)
-			}
-			want := []string{"code", "error", "message", "request_id"}
-			if row.members != "" {
-				want = slices.Sorted(slices.Values(append(want, row.members)))
-			}
-			if got := keyed(t, []byte(a.body)); !slices.Equal(got, want) {
-				t.Errorf("members %v, want %v", got, want)
-			}
-		})
-	}
-}
-
-// failing is an upstream that always fails the same way.
-type failing struct{ err error }
-
-func (f failing) Do(context.Context, *upstream.Call) (*upstream.Reply, error) { return nil, f.err }
 
 func TestARateRefusalOfOursIsThrottlingOnGenerations(t *testing.T) {
 	s := newImagesFixture(t, fixtureOptions{key: auth.KeyOptions{Limits: auth.Limits{RPM: 1}}})
@@ -223,27 +143,6 @@ func TestOpenAIGoStreamsPartialPictures(t *testing.T) {
 	}
 	if s.posted(t) != billing.One*9/10 {
 		t.Errorf("posted %s", s.posted(t))
-	}
-}
-
-func TestGoOpenAIMakesPictures(t *testing.T) {
-	s := newImagesFixture(t, fixtureOptions{})
-	for name, c := range goOpenAIClients(s) {
-		t.Run(name, func(t *testing.T) {
-			r, err := c.CreateImage(t.Context(), goopenai.ImageRequest{Model: "imagegen-2", Prompt: "a red cube", N: 2, Size: "1024x1024"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(r.Data) != 2 || r.Usage.OutputTokens == 0 || !strings.HasPrefix(r.Header().Get("X-Request-Id"), "req_") {
-				t.Errorf("%d pictures, usage %+v", len(r.Data), r.Usage)
-			}
-			isPNG(t, r.Data[0].B64JSON)
-			_, err = c.CreateImage(t.Context(), goopenai.ImageRequest{Model: "imagegen-2"})
-			var e *goopenai.APIError
-			if !errors.As(err, &e) || e.HTTPStatusCode != 400 || e.Message == "" || e.Code != "invalid_request_error" {
-				t.Errorf("%v", err)
-			}
-		})
 	}
 }
 

@@ -14,35 +14,17 @@ import (
 
 // route is a row of the table of routes. Each needs a key and counts as a request
 // of it; one with an op takes two slots too, its key's and the gateway's, and counts
-// its tokens.
+// its tokens. What such a request may cost is held before an upstream is asked.
 type route struct {
 	method string
-	path   string // a pattern of http.ServeMux; its {id...} is not empty
-	body   Body
-	bills  Billing
-	op     upstream.Op                 // of a route that the gateway answers whole
-	serve  func(x *httpExchange) error // of any other
+	path   string                      // a pattern of http.ServeMux; its {id...} is not empty
+	op     upstream.Op                 // of a route with a body, which the gateway answers whole
+	serve  func(x *httpExchange) error // of any other, whose body is not read
 }
 
-// Body is what a request to a route carries.
-type Body string
-
-// The kinds of bodies. What of a body is over its limit is never read.
-const (
-	NoBody   Body = "none" // it is not read
-	JSONBody Body = "json" // at most Options.MaxBody
-	FormBody Body = "form" // at most Options.MaxForm
-)
-
-// Billing is what a request to a route costs.
-type Billing string
-
-// The classes of billing.
-const (
-	Free     Billing = "free" // nothing
-	Charged  Billing = "call" // the most that it may cost is held before an upstream is asked, and settled at its end
-	TaskHold Billing = "task" // the same, and settled when the task ends that it starts
-)
+// takesForm reports whether the body is a form, of at most Options.MaxForm; any other
+// is JSON, of at most Options.MaxBody. What of it is over the limit is never read.
+func (r *route) takesForm() bool { return r.op == upstream.EditImage }
 
 // The paths that take no key and are not requests of the API (public.go). Each
 // takes GET.
@@ -58,8 +40,6 @@ type Route struct {
 	Method string
 	Path   string // "{id}" at its end stands for one segment or several
 	Open   bool   // it takes no key, and counts as nobody's request
-	Body   Body
-	Bills  Billing
 }
 
 // Routes are all that the handler answers: the API's paths, in the order of its
@@ -67,10 +47,10 @@ type Route struct {
 func (h *Handler) Routes() []Route {
 	var routes []Route
 	for _, r := range h.routes {
-		routes = append(routes, Route{r.method, strings.Replace(r.path, "{id...}", "{id}", 1), false, r.body, r.bills})
+		routes = append(routes, Route{r.method, strings.Replace(r.path, "{id...}", "{id}", 1), false})
 	}
 	for _, path := range []string{healthPath, readyPath, descriptionPath} {
-		routes = append(routes, Route{http.MethodGet, path, true, NoBody, Free})
+		routes = append(routes, Route{http.MethodGet, path, true})
 	}
 	return routes
 }
@@ -78,24 +58,24 @@ func (h *Handler) Routes() []Route {
 // table is every path under /v1.
 func (h *Handler) table() []route {
 	routes := []route{
-		{http.MethodPost, "/v1/chat/completions", JSONBody, Charged, upstream.ChatCompletion, nil},
-		{http.MethodPost, "/v1/messages", JSONBody, Charged, upstream.Messages, nil},
-		{http.MethodPost, "/v1/messages/count_tokens", JSONBody, Free, upstream.CountTokens, nil},
-		{http.MethodPost, "/v1/images/generations", JSONBody, Charged, upstream.GenerateImage, nil},
-		{http.MethodPost, "/v1/images/edits", FormBody, Charged, upstream.EditImage, nil},
-		{http.MethodPost, "/v1/videos/generations", JSONBody, TaskHold, upstream.SubmitVideo, nil},
-		{http.MethodGet, "/v1/videos/generations/{id...}", NoBody, Free, "", (*httpExchange).showVideo},
-		{http.MethodPost, "/v1/embeddings", JSONBody, Charged, upstream.Embeddings, nil},
-		{http.MethodPost, "/v1/audio/speech", JSONBody, Charged, upstream.Speech, nil},
-		{http.MethodGet, "/v1/models", NoBody, Free, "", (*httpExchange).listModels},
-		{http.MethodGet, "/v1/models/{id...}", NoBody, Free, "", (*httpExchange).showModel},
+		{http.MethodPost, "/v1/chat/completions", upstream.ChatCompletion, nil},
+		{http.MethodPost, "/v1/messages", upstream.Messages, nil},
+		{http.MethodPost, "/v1/messages/count_tokens", upstream.CountTokens, nil},
+		{http.MethodPost, "/v1/images/generations", upstream.GenerateImage, nil},
+		{http.MethodPost, "/v1/images/edits", upstream.EditImage, nil},
+		{http.MethodPost, "/v1/videos/generations", upstream.SubmitVideo, nil},
+		{http.MethodGet, "/v1/videos/generations/{id...}", "", (*httpExchange).showVideo},
+		{http.MethodPost, "/v1/embeddings", upstream.Embeddings, nil},
+		{http.MethodPost, "/v1/audio/speech", upstream.Speech, nil},
+		{http.MethodGet, "/v1/models", "", (*httpExchange).listModels},
+		{http.MethodGet, "/v1/models/{id...}", "", (*httpExchange).showModel},
 	}
 	if reports, ok := h.gateway.Meter().(billing.Reports); ok {
 		api := reportsAPI{reports}
 		routes = append(routes,
-			route{http.MethodGet, "/v1/balance", NoBody, Free, "", api.balance},
-			route{http.MethodGet, "/v1/usage", NoBody, Free, "", api.usage},
-			route{http.MethodGet, "/v1/receipts/{id...}", NoBody, Free, "", api.receipt},
+			route{http.MethodGet, "/v1/balance", "", api.balance},
+			route{http.MethodGet, "/v1/usage", "", api.usage},
+			route{http.MethodGet, "/v1/receipts/{id...}", "", api.receipt},
 		)
 	}
 	return routes

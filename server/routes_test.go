@@ -17,25 +17,32 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// goodRequests are good requests, by route. Every route must have one here.
-func goodRequests(t *testing.T) map[string]struct{ path, body, contentType string } {
+// goodRequest is a good request of a route.
+type goodRequest struct {
+	path, body, contentType string
+	number                  string // the name of a number of the body that is billed or bounds the bill
+	bills                   string // "" for nothing, "call", or "task" for what is held until its video ends
+}
+
+// goodRequests are by route. Every route must have one here.
+func goodRequests(t *testing.T) map[string]goodRequest {
 	const json = "application/json"
 	edit, form := editBody(t, cube(t)...)
-	return map[string]struct{ path, body, contentType string }{
-		"POST /v1/chat/completions":       {"", small, json},
-		"POST /v1/messages":               {"", `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`, json},
-		"POST /v1/messages/count_tokens":  {"", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`, json},
-		"POST /v1/images/generations":     {"", `{"model":"imagegen-2","prompt":"a cube"}`, json},
-		"POST /v1/images/edits":           {"", edit, form},
-		"POST /v1/videos/generations":     {"", `{"model":"beta2.7-t2v","duration":5,"resolution":"720p","input":{"prompt":"a boat"}}`, json},
-		"GET /v1/videos/generations/{id}": {"/v1/videos/generations/vid_1", "", ""},
-		"POST /v1/embeddings":             {"", `{"model":"text-embedding-v4","input":"a"}`, json},
-		"POST /v1/audio/speech":           {"", `{"model":"alpha3-tts-flash","input":"a","response_format":"wav"}`, json},
+	return map[string]goodRequest{
+		"POST /v1/chat/completions":       {"", small, json, "max_tokens", "call"},
+		"POST /v1/messages":               {"", `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`, json, "max_tokens", "call"},
+		"POST /v1/messages/count_tokens":  {"", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`, json, "", ""},
+		"POST /v1/images/generations":     {"", `{"model":"imagegen-2","n":1,"prompt":"a cube"}`, json, "n", "call"},
+		"POST /v1/images/edits":           {"", edit, form, "", "call"},
+		"POST /v1/videos/generations":     {"", `{"model":"beta2.7-t2v","duration":5,"resolution":"720p","input":{"prompt":"a boat"}}`, json, "duration", "task"},
+		"GET /v1/videos/generations/{id}": {path: "/v1/videos/generations/vid_1"},
+		"POST /v1/embeddings":             {"", `{"model":"text-embedding-v4","dimensions":64,"input":"a"}`, json, "dimensions", "call"},
+		"POST /v1/audio/speech":           {"", `{"model":"alpha3-tts-flash","input":"a","response_format":"wav"}`, json, "", "call"},
 		"GET /v1/models":                  {},
-		"GET /v1/models/{id}":             {"/v1/models/m", "", ""},
+		"GET /v1/models/{id}":             {path: "/v1/models/m"},
 		"GET /v1/balance":                 {},
 		"GET /v1/usage":                   {},
-		"GET /v1/receipts/{id}":           {"/v1/receipts/req_1", "", ""},
+		"GET /v1/receipts/{id}":           {path: "/v1/receipts/req_1"},
 		"GET /healthz":                    {},
 		"GET /readyz":                     {},
 		"GET /openapi.json":               {},
@@ -47,11 +54,15 @@ func newRoutesFixture(t *testing.T, o fixtureOptions) *fixture {
 	t.Helper()
 	prices, models := make(map[string]*billing.Price), make(map[string]string)
 	for id, units := range map[string][]string{
-		"m": {"input", "1", "output", "1"}, "text-embedding-v4": {"input", "1"}, "alpha3-tts-flash": {"character", "1"}, "imagegen-2": {"image", "1"}, "beta2.7-t2v": {"second", "1"},
+		"m": {"input", "1", "output", "1"}, "delta-k3": {"input", "1", "output", "1"}, "alpha-image-2.0": {"image", "1"}, "alpha3-tts-instruct-flash": {"character", "1"},
+		"text-embedding-v4": {"input", "1"}, "alpha3-tts-flash": {"character", "1"}, "imagegen-2": {"image", "1"}, "beta2.7-t2v": {"second", "1"},
 	} {
 		prices[id], models[id] = rates(t, units...), id
 	}
-	routing := channels(t, router.Channel{Upstream: sim.New(sim.Options{}), Models: models})
+	if o.upstream == nil {
+		o.upstream = sim.New(sim.Options{})
+	}
+	routing := channels(t, router.Channel{Upstream: o.upstream, Models: models})
 	edit := o.gateway
 	o.gateway = func(g *gateway.Options) {
 		g.Upstream, g.Prices = routing, billing.NewPriceList(prices)
@@ -81,32 +92,26 @@ func (s *fixture) call(t *testing.T, r server.Route, key string, body io.Reader,
 	req.Header.Set("Content-Type", good.contentType)
 	req.Header.Set("Authorization", key)
 	w := httptest.NewRecorder()
-	s.owing = r.Bills == server.TaskHold
+	s.owing = good.bills == "task"
 	s.h.ServeHTTP(w, req)
 	return w
 }
 
 // eachRoute walks over the routes.
-func eachRoute(t *testing.T, o fixtureOptions, check func(t *testing.T, s *fixture, r server.Route)) {
+func eachRoute(t *testing.T, o fixtureOptions, check func(t *testing.T, s *fixture, r server.Route, good goodRequest)) {
 	for _, r := range newRoutesFixture(t, o).h.Routes() {
-		t.Run(r.Method+r.Path, func(t *testing.T) { check(t, newRoutesFixture(t, o), r) })
+		t.Run(r.Method+r.Path, func(t *testing.T) {
+			check(t, newRoutesFixture(t, o), r, goodRequests(t)[r.Method+" "+r.Path])
+		})
 	}
 }
 
-func TestEveryRouteSaysWhatItTakesAndWhatItCosts(t *testing.T) {
-	bodies := map[server.Body]bool{server.NoBody: true, server.JSONBody: true, server.FormBody: true}
-	bills := map[server.Billing]bool{server.Free: true, server.Charged: true, server.TaskHold: true}
+func TestEveryRouteIsInTheWalkAndNoOther(t *testing.T) {
 	good := goodRequests(t)
 	for _, r := range newRoutesFixture(t, fixtureOptions{}).h.Routes() {
 		name := r.Method + " " + r.Path
-		if !bodies[r.Body] || !bills[r.Bills] {
-			t.Errorf("%s: body %q, billing %q", name, r.Body, r.Bills)
-		}
-		if r.Open && (r.Body != server.NoBody || r.Bills != server.Free) {
-			t.Errorf("%s takes no key, but a body or money", name)
-		}
-		if strings.HasPrefix(r.Path, "/v1/") == r.Open {
-			t.Errorf("%s: open %t", name, r.Open)
+		if _, ok := good[name]; !ok || strings.HasPrefix(r.Path, "/v1/") == r.Open {
+			t.Errorf("%s: open %t, in the walk %t", name, r.Open, ok)
 		}
 		delete(good, name)
 	}
@@ -117,7 +122,7 @@ func TestEveryRouteSaysWhatItTakesAndWhatItCosts(t *testing.T) {
 
 // docs/faults.md, row 30: no body is read before it is known whose it is.
 func TestEveryRouteNeedsAKeyUnlessItIsOpen(t *testing.T) {
-	eachRoute(t, fixtureOptions{}, func(t *testing.T, s *fixture, r server.Route) {
+	eachRoute(t, fixtureOptions{}, func(t *testing.T, s *fixture, r server.Route, _ goodRequest) {
 		for _, key := range []string{"", "Bearer sk-nobody", "Basic x"} {
 			if w := s.call(t, r, key, mustNotRead{t}, 7); w.Code == http.StatusUnauthorized == r.Open {
 				t.Errorf("key %q: %d %s", key, w.Code, w.Body)
@@ -132,7 +137,7 @@ func TestEveryRouteNeedsAKeyUnlessItIsOpen(t *testing.T) {
 }
 
 func TestEveryRouteCountsARequestOfItsKeyBeforeItReadsTheBody(t *testing.T) {
-	eachRoute(t, fixtureOptions{credit: 1000 * billing.One, key: auth.KeyOptions{Limits: auth.Limits{RPM: 1}}}, func(t *testing.T, s *fixture, r server.Route) {
+	eachRoute(t, fixtureOptions{credit: 1000 * billing.One, key: auth.KeyOptions{Limits: auth.Limits{RPM: 1}}}, func(t *testing.T, s *fixture, r server.Route, good goodRequest) {
 		if w := s.call(t, r, "Bearer "+s.key.Reveal(), nil, 0); w.Code == http.StatusTooManyRequests {
 			t.Errorf("the first request: %d %s", w.Code, w.Body)
 		}
@@ -145,12 +150,12 @@ func TestEveryRouteCountsARequestOfItsKeyBeforeItReadsTheBody(t *testing.T) {
 func TestEveryRouteWithABodyTakesAPlaceAndASlotAndNoOtherDoes(t *testing.T) {
 	limits := auth.KeyOptions{Limits: auth.Limits{MaxConcurrent: 1}}
 	one := func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: -1} }
-	eachRoute(t, fixtureOptions{credit: 1000 * billing.One, gateway: one, key: limits}, func(t *testing.T, s *fixture, r server.Route) {
+	eachRoute(t, fixtureOptions{credit: 1000 * billing.One, gateway: one, key: limits}, func(t *testing.T, s *fixture, r server.Route, good goodRequest) {
 		x, err := s.g.Do(t.Context(), &gateway.Request{Token: s.key.Reveal()})
 		if err := errors.Join(err, x.Admit(t.Context(), 0)); err != nil {
 			t.Fatal(err)
 		}
-		if w := s.call(t, r, "Bearer "+s.key.Reveal(), nil, 0); (w.Code == http.StatusServiceUnavailable) != (r.Body != server.NoBody) {
+		if w := s.call(t, r, "Bearer "+s.key.Reveal(), nil, 0); (w.Code == http.StatusServiceUnavailable) != (good.body != "") {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 		x.End(200, nil)
@@ -159,15 +164,18 @@ func TestEveryRouteWithABodyTakesAPlaceAndASlotAndNoOtherDoes(t *testing.T) {
 
 func TestEveryRouteRefusesABodyOverItsCapUnreadOrReadsNone(t *testing.T) {
 	o := fixtureOptions{credit: 1000 * billing.One, server: server.Options{MaxBody: 1 << 10, MaxForm: 2 << 10}}
-	eachRoute(t, o, func(t *testing.T, s *fixture, r server.Route) {
-		most := map[server.Body]int64{server.JSONBody: 1 << 10, server.FormBody: 2 << 10}[r.Body]
+	eachRoute(t, o, func(t *testing.T, s *fixture, r server.Route, good goodRequest) {
+		most := map[string]int64{"application/json": 1 << 10}[good.contentType]
+		if r.Path == edits {
+			most = 2 << 10
+		}
 		w := s.call(t, r, "Bearer "+s.key.Reveal(), mustNotRead{t}, most+1)
-		if (w.Code == http.StatusRequestEntityTooLarge) != (r.Body != server.NoBody) {
+		if (w.Code == http.StatusRequestEntityTooLarge) != (good.body != "") {
 			t.Errorf("a declared length: %d %s", w.Code, w.Body)
 		}
 		endless := &countedReader{}
 		w = s.call(t, r, "Bearer "+s.key.Reveal(), endless, -1)
-		if (w.Code == http.StatusRequestEntityTooLarge) != (r.Body != server.NoBody) && w.Code != http.StatusBadRequest {
+		if (w.Code == http.StatusRequestEntityTooLarge) != (good.body != "") && w.Code != http.StatusBadRequest {
 			t.Errorf("an endless body: %d %s", w.Code, w.Body)
 		}
 		if endless.n > most+64<<10 {
@@ -188,19 +196,19 @@ func (c *countedReader) Read(p []byte) (int, error) {
 }
 
 func TestEveryRouteHoldsMoneyAsItsClassSays(t *testing.T) {
-	eachRoute(t, fixtureOptions{credit: 1}, func(t *testing.T, s *fixture, r server.Route) { // a nano-unit
+	eachRoute(t, fixtureOptions{credit: 1}, func(t *testing.T, s *fixture, r server.Route, good goodRequest) { // a nano-unit
 		w := s.call(t, r, "Bearer "+s.key.Reveal(), nil, 0)
-		if (w.Code == http.StatusPaymentRequired) != (r.Bills != server.Free) {
+		if (w.Code == http.StatusPaymentRequired) != (good.bills != "") {
 			t.Errorf("without money: %d %s", w.Code, w.Body)
 		}
 	})
-	eachRoute(t, fixtureOptions{credit: 1000 * billing.One}, func(t *testing.T, s *fixture, r server.Route) {
+	eachRoute(t, fixtureOptions{credit: 1000 * billing.One}, func(t *testing.T, s *fixture, r server.Route, good goodRequest) {
 		w := s.call(t, r, "Bearer "+s.key.Reveal(), nil, 0)
 		b, err := s.ledger.Balance(t.Context(), "acme")
-		if err != nil || w.Code >= 300 && r.Bills != server.Free {
+		if err != nil || w.Code >= 300 && good.bills != "" {
 			t.Fatalf("%d %s, %v", w.Code, w.Body, err)
 		}
-		if charged, held := b.Posted < 1000*billing.One, b.Held > 0; charged != (r.Bills == server.Charged) || held != (r.Bills == server.TaskHold) {
+		if charged, held := b.Posted < 1000*billing.One, b.Held > 0; charged != (good.bills == "call") || held != (good.bills == "task") {
 			t.Errorf("charged %t, held %t: %+v", charged, held, b)
 		}
 	})

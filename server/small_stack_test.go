@@ -4,7 +4,6 @@ import (
 	"flag"
 	"net/http"
 	"net/http/httptest"
-	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -45,36 +44,4 @@ func TestWhoeverHasBeenAnsweredIsInTheCrowdNoMore(t *testing.T) {
 	if n := server.InFlight(s.h) - before; n != 0 {
 		t.Errorf("%d requests are being answered after the last", n)
 	}
-}
-
-func TestTheRequestAfterTheThousandTwentyFourthIsServedAsInACrowd(t *testing.T) {
-	if *forceSmallStack {
-		t.Skip("every request is")
-	}
-	s := newFixture(t, fixtureOptions{})
-	server.ForceSmallStack(s.h)
-	for name, c := range map[string]struct {
-		leave int64
-		small bool
-	}{"1,024 requests": {1, false}, "1,025": {0, true}} {
-		server.Finish(s.h, c.leave)
-		var stack string
-		w := &stackRecorder{ResponseWriter: httptest.NewRecorder(), stack: &stack}
-		s.h.ServeHTTP(w, httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader("{}")))
-		server.Finish(s.h, -c.leave)
-		if small := strings.Contains(stack, "server.detached"); small != c.small {
-			t.Errorf("%s: served on a small stack %t:\n%s", name, small, stack)
-		}
-	}
-}
-
-// stackRecorder notes from where a response is written.
-type stackRecorder struct {
-	http.ResponseWriter
-	stack *string
-}
-
-func (w *stackRecorder) WriteHeader(status int) {
-	*w.stack = string(debug.Stack())
-	w.ResponseWriter.WriteHeader(status)
 }

@@ -3,8 +3,11 @@ package server_test
 import (
 	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,8 +15,10 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/openai"
 )
 
 const smallStream = `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":5,"stream":true}`
@@ -175,20 +180,89 @@ func TestALateFailureAfterAHeartbeatIsAnErrorEvent(t *testing.T) {
 	})
 }
 
-func TestTheInProcessClientHangsUp(t *testing.T) {
-	up := newPiped()
-	s := newFixture(t, fixtureOptions{upstream: up})
-	go up.send(t, delta("abcd"))
-	resp, err := server.Client(s.h).Do(s.request(t, t.Context(), "/v1/chat/completions", strings.NewReader(smallStream)))
+// TestACompleteStreamLeavesItsConnectionToTheNext has a vendor that ends the
+// transfer only after the client has everything: the gateway must not have
+// closed the connection by then, and the client must not have waited for it.
+func TestACompleteStreamLeavesItsConnectionToTheNext(t *testing.T) {
+	const streams = 20
+	clientDone := make(chan struct{})
+	from, cut := make(chan string, streams), make(chan bool, streams)
+	vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, data := range []string{delta("a"), delta("b"), "[DONE]"} {
+			fmt.Fprintf(w, "data: %s\n\n", data)
+			w.(http.Flusher).Flush()
+		}
+		<-clientDone
+		from <- r.RemoteAddr
+		cut <- r.Context().Err() != nil
+	}))
+	defer vendor.Close()
+	up, err := openai.New(upstream.DriverOptions{BaseURL: vendor.URL, Keys: []secret.String{secret.New("sk-up")}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := resp.Body.Close(); err != nil {
+	defer up.Close()
+	s := newFixture(t, fixtureOptions{upstream: up})
+	connections := make(map[string]bool)
+	for i := range streams {
+		if a := s.do(t, "POST", "/v1/chat/completions", smallStream); a.status != 200 {
+			t.Fatalf("status %d: %s", a.status, a.body)
+		}
+		clientDone <- struct{}{}
+		connections[<-from] = true
+		if <-cut {
+			t.Fatalf("stream %d: the connection was closed before the vendor ended the transfer", i)
+		}
+	}
+	// The gateway learns of the end a moment later than this test: a few
+	// streams may have found no free connection.
+	if len(connections) > streams/2 {
+		t.Errorf("%d connections for %d streams", len(connections), streams)
+	}
+}
+
+// A handler may be done before the caller looks: that is an answer, not an end.
+func TestAHandlerThatEndsAtOnceHasAnswered(t *testing.T) {
+	transport := server.Client(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	})).Transport
+	for range 50_000 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodHead, "http://gateway.invalid/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := transport.RoundTrip(r)
+		if err != nil || resp == nil {
+			t.Fatalf("answered %v, %v", resp, err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusNoContent {
+			t.Fatalf("status %d", resp.StatusCode)
+		}
+	}
+}
+
+func TestACallerWhoLeavesBeforeTheAnswerIsToldWhyAndTheHandlerToo(t *testing.T) {
+	left := errors.New("left")
+	told, returned := make(chan error, 1), make(chan struct{})
+	ctx, leave := context.WithCancelCause(t.Context())
+	transport := server.Client(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		leave(left)
+		<-r.Context().Done()
+		<-returned // what ends the handler is an answer
+		told <- context.Cause(r.Context())
+	})).Transport
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://gateway.invalid/", nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-up.cancel:
-	case <-time.After(time.Minute):
-		t.Fatal("the upstream goes on")
+	resp, err := transport.RoundTrip(r)
+	close(returned)
+	if resp != nil || !errors.Is(err, left) {
+		t.Errorf("answered %v, %v", resp, err)
+	}
+	if cause := <-told; !errors.Is(cause, left) {
+		t.Errorf("the handler was told %v", cause)
 	}
 }

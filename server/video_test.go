@@ -17,7 +17,6 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/store/memory"
-	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 	"github.com/tollhouse-ai/gateway/video"
@@ -182,55 +181,6 @@ func TestAVideoOverHTTPFromItsSubmissionToItsCharge(t *testing.T) {
 	}
 }
 
-func TestAVideoThatIsNotThereInTheEndCostsNothing(t *testing.T) {
-	for name, want := range map[string]struct {
-		ending string
-		after  time.Duration
-		status string
-		code   string
-	}{
-		"failed":    {"failed", time.Minute, "failed", "InternalServerError"},
-		"cancelled": {"cancelled", time.Minute, "cancelled", ""},
-		"given up":  {"expired", time.Minute, "expired", "RequestTimeout"},
-		"too late":  {"running", 49 * time.Hour, "expired", "RequestTimeout"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := newVideoFixture(t, fixtureOptions{}, func(o *sim.Options) {
-				o.Fault = func(*upstream.Call) sim.Fault { return sim.Fault{Video: want.ending} }
-			}, nil)
-			_, r := c.submit(t, gammaBoat)
-			c.pass(want.after)
-			r = c.show(t, r.ID)
-			if r.Status != want.status || (r.Error == nil) != (want.code == "") || r.Content != nil {
-				t.Fatalf("record %+v", r)
-			}
-			if r.Error != nil && (r.Error.Code != want.code || r.Error.Message == "") {
-				t.Errorf("error %+v", r.Error)
-			}
-			if c.posted(t) != 10*billing.One || c.held(t) != 0 {
-				t.Errorf("posted %s, held %s", c.posted(t), c.held(t))
-			}
-		})
-	}
-}
-
-func TestASubmissionThatWaitsIsAnsweredWithTheVideo(t *testing.T) {
-	for name, want := range map[string]struct {
-		ask    string
-		status int
-	}{"beta": {boat, 202}, "gamma": {gammaBoat, 200}} {
-		t.Run(name, func(t *testing.T) {
-			c := newVideoFixture(t, fixtureOptions{}, func(o *sim.Options) { o.VideoTime = -1 }, func(o *gateway.Options) {
-				o.Now, o.Video.Poll = time.Now, time.Millisecond
-			})
-			a, r := c.submit(t, strings.Replace(want.ask, `"duration"`, `"wait":true,"duration"`, 1))
-			if a.status != want.status || r.Status != "succeeded" || len(r.Content) != 1 || c.posted(t) == 10*billing.One || c.held(t) != 0 {
-				t.Errorf("%d %.300s, posted %s, held %s", a.status, a.body, c.posted(t), c.held(t))
-			}
-		})
-	}
-}
-
 func TestATaskOfAnotherAccountIsNotThere(t *testing.T) {
 	c := newVideoFixture(t, fixtureOptions{}, nil, nil)
 	foreign := c.stranger(t)
@@ -251,48 +201,6 @@ func TestATaskOfAnotherAccountIsNotThere(t *testing.T) {
 		t.Errorf("%d jobs", c.studio.Jobs())
 	}
 	c.finish(t, r.ID)
-}
-
-func TestARepeatedSubmissionNamesTheTaskThatExists(t *testing.T) {
-	c := newVideoFixture(t, fixtureOptions{}, nil, nil)
-	_, first := c.submit(t, boat)
-	a := c.do(t, "POST", videos, boat)
-	e := a.errorOf(t)
-	if a.status != 409 || e.Code != "idempotency_conflict" || e.Type != "conflict_error" || !strings.Contains(e.Message, first.ID) || a.header.Get("X-Should-Retry") != "false" {
-		t.Errorf("%d %s %v", a.status, a.body, a.header)
-	}
-	if a.header.Get("Retry-After") != "" || c.studio.Jobs() != 1 || c.held(t) != billing.One/2 {
-		t.Errorf("%v, %d jobs, held %s", a.header, c.studio.Jobs(), c.held(t))
-	}
-	colleague := c.mint(t, auth.KeyOptions{})
-	_, others := c.submit(t, boat, "Authorization: Bearer "+colleague.Reveal())
-	_, keyed := c.submit(t, boat, "Idempotency-Key: meant")
-	c.pass(6 * time.Second)
-	_, later := c.submit(t, boat)
-	for _, id := range []string{first.ID, others.ID, keyed.ID, later.ID} {
-		c.finish(t, id)
-	}
-}
-
-func TestASubmissionWithAKeyIsReplayedAndCostsNothing(t *testing.T) {
-	for name, ask := range map[string]string{"beta": boat, "gamma": gammaBoat} {
-		t.Run(name, func(t *testing.T) {
-			c := newVideoFixture(t, fixtureOptions{}, nil, nil)
-			first, r := c.submit(t, ask, "Idempotency-Key: k")
-			again, _ := c.submit(t, ask, "Idempotency-Key: k")
-			if again.status != first.status || again.body != first.body || again.header.Get("Idempotent-Replayed") != "true" || again.header.Get("X-Request-Id") != first.header.Get("X-Request-Id") {
-				t.Errorf("again: %d %s %v", again.status, again.body, again.header)
-			}
-			other := c.do(t, "POST", videos, strings.Replace(ask, "a boat", "a car", 1), "Idempotency-Key: k")
-			if e := other.errorOf(t); other.status != 409 || e.Code != "idempotency_conflict" || other.header.Get("X-Should-Retry") != "false" {
-				t.Errorf("another body: %d %s %v", other.status, other.body, other.header)
-			}
-			if c.studio.Jobs() != 1 {
-				t.Errorf("%d jobs", c.studio.Jobs())
-			}
-			c.finish(t, r.ID)
-		})
-	}
 }
 
 func TestOpenAIGoSubmitsAndPollsByItsOwnMeans(t *testing.T) {
@@ -331,57 +239,6 @@ func TestHEADTellsOfATaskWithoutItsRecord(t *testing.T) {
 	}
 	if gone := c.do(t, "HEAD", videos+"/vid_never", ""); gone.status != 404 || gone.body != "" {
 		t.Errorf("%d %q", gone.status, gone.body)
-	}
-	c.finish(t, r.ID)
-}
-
-func TestVideosLeaveTheOtherPathsAsTheyWere(t *testing.T) {
-	c := newVideoFixture(t, fixtureOptions{}, nil, nil)
-	hello := `{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`
-	if a := c.do(t, "POST", "/v1/messages", hello, "Authorization: ", "X-Api-Key: "+c.key.Reveal()); a.status != 200 || !strings.Contains(a.body, `"type":"message"`) {
-		t.Errorf("messages: %d %s", a.status, a.body)
-	}
-	for _, want := range []struct {
-		method, path, body, header string
-		status                     int
-		code, allow                string
-	}{
-		{"POST", "/v1/messages", boat, "", 400, "invalid_request_error", ""},
-		{"POST", videos, boat, "Authorization: ", 401, "unauthorized", ""},
-		{"GET", videos, "", "", 405, "method_not_allowed", "POST"},
-		{"POST", videos + "/vid_1", boat, "", 405, "method_not_allowed", "GET"},
-		{"DELETE", videos + "/vid_1", "", "", 405, "method_not_allowed", "GET"},
-		{"GET", "/v1/videos", "", "", 404, "not_found", ""},
-		{"POST", "/v1/videos", boat, "", 404, "not_found", ""},
-	} {
-		header := []string{"X-Api-Key: " + c.key.Reveal()} // which counts on /v1/messages only
-		if want.header != "" {
-			header = append(header, want.header)
-		}
-		a := c.do(t, want.method, want.path, want.body, header...)
-		if e := a.errorOf(t); a.status != want.status || e.Code != want.code || a.header.Get("Allow") != want.allow {
-			t.Errorf("%s %s: %d %s, Allow %q", want.method, want.path, a.status, a.body, a.header.Get("Allow"))
-		}
-	}
-}
-
-func TestAnUpstreamSeesNothingThatIsTheGateways(t *testing.T) {
-	var sent []byte
-	c := newVideoFixture(t, fixtureOptions{}, func(o *sim.Options) {
-		o.Fault = func(call *upstream.Call) (f sim.Fault) {
-			if call.Op != upstream.SubmitVideo {
-				return f
-			}
-			var err error
-			if sent, err = call.Body.Bytes(); err != nil {
-				t.Error(err)
-			}
-			return f
-		}
-	}, nil)
-	_, r := c.submit(t, `{"model":"beta2.7-t2v","duration":5,"resolution":"720p","input":{"prompt":"a boat"},"webhook_url":"https://hooks.example/x","wait":false,"x":1.0}`)
-	if want := `{"model":"beta2.7-t2v","input":{"prompt":"a boat"},"x":1.0,"parameters":{"duration":5,"ratio":"16:9","resolution":"720P"}}`; string(sent) != want {
-		t.Errorf("sent %s, want %s", sent, want)
 	}
 	c.finish(t, r.ID)
 }

@@ -54,14 +54,6 @@ func TestACommandFindsAServerByItsDataDirectoryAlone(t *testing.T) {
 	}
 }
 
-func TestAServerWithoutAnAdminAPIWritesNoAddress(t *testing.T) {
-	data := t.TempDir()
-	i := start(t, acme, "--config", file(t, simConfig("m")), "--data", data, "--admin", "off")
-	if _, err := os.Stat(addressFileOf(i)); !os.IsNotExist(err) {
-		t.Errorf("there is an address: %v", err)
-	}
-}
-
 func TestAServerLeavesTheAddressThatAnotherWrote(t *testing.T) {
 	i := serving(t)
 	write(t, addressFileOf(i), "127.0.0.1:1\n")
@@ -109,23 +101,6 @@ func TestAStaleAddressMisleadsNoCommand(t *testing.T) {
 		if out := stranger.good("account", "list"); strings.Contains(out, "beta") {
 			t.Fatalf("%s: the change was made on another server", row.name)
 		}
-	}
-}
-
-func TestAnAddressThatOthersCanWriteIsNotRead(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("Windows has no such modes")
-	}
-	data := t.TempDir()
-	write(t, filepath.Join(data, addressFile), "127.0.0.1:4242\n")
-	if got := readAddress(data); got != "127.0.0.1:4242" {
-		t.Errorf("a private one is read as %q", got)
-	}
-	if err := os.Chmod(filepath.Join(data, addressFile), 0o620); err != nil {
-		t.Fatal(err)
-	}
-	if got := readAddress(data); got != "" {
-		t.Errorf("it is %q", got)
 	}
 }
 

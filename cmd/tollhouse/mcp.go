@@ -1,23 +1,17 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
+	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
-	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/server/mcp"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 )
@@ -58,17 +52,17 @@ func mcpCommand(p *program) *command {
 	s.addFlags(f, "warn")
 	f.StringVar(&s.data, "data", "", "the data directory; default "+defaultData)
 	c.bindEnv("config", "demo", "data", "log-level", "log-format")
-	var server string
-	f.StringVar(&server, "url", "", "the address of a server that runs, instead of a gateway in this process")
+	var at string
+	f.StringVar(&at, "url", "", "the address of a server that runs, instead of a gateway in this process")
 	c.run = func(ctx context.Context, _ []string) error {
 		key, _ := p.env("TOLLHOUSE_KEY")
 		ctx, stop := p.withSignals(ctx)
 		defer stop()
-		if server != "" {
+		if at != "" {
 			if f.Changed("config") || f.Changed("demo") {
 				return usagef("--url is the way to a server that runs: leave out --config and --demo")
 			}
-			return p.bridge(ctx, server, key)
+			return p.forward(ctx, at, key)
 		}
 		if err := s.chooseSource(f); err != nil {
 			return err
@@ -96,7 +90,7 @@ func (p *program) serveStdio(ctx context.Context, s *settings, key secret.String
 		return err
 	}
 	account := src.firstAccount
-	if key.Reveal() == "" && account == "" {
+	if key.IsZero() && account == "" {
 		return usagef("TOLLHOUSE_KEY is missing: it holds the key of one of the file's accounts")
 	}
 	a, err := p.newApp(ctx, src, s.data, logger)
@@ -108,21 +102,17 @@ func (p *program) serveStdio(ctx context.Context, s *settings, key secret.String
 	}
 	defer func() { err = errors.Join(err, a.shutdown()) }()
 	defer a.startJobs(ctx)()
-	if key.Reveal() == "" { // the user who started this process has its data and the vendors' keys anyway
+	if key.IsZero() { // the user who started this process has its data and the vendors' keys anyway
 		ctx = auth.NewContext(ctx, &auth.Principal{Account: account, Key: "stdio", Name: "stdio", Limits: src.config.Limits})
 	}
-	err = mcp.Serve(ctx, a.gateway, key, io.NopCloser(p.stdin), unclosed{p.stdout}, mcp.Options{Version: versionText()})
-	if ctx.Err() != nil { // a signal ended it
-		err = nil
+	response, err := a.gateway.Do(ctx, &gateway.Request{Token: key.Reveal()}) // a wrong key is told at once
+	response.End(http.StatusOK, err)
+	if err == nil {
+		tools := mcp.New(a.gateway, mcp.Options{Version: versionText()})
+		err = mcp.Serve(ctx, server.Client(tools), "http://gateway"+mcpPath, key, p.stdin, p.stdout)
 	}
 	return errors.Join(err, a.gateway.Close())
 }
-
-// unclosed is an output that its writer cannot close.
-type unclosed struct{ io.Writer }
-
-// Close does nothing.
-func (unclosed) Close() error { return nil }
 
 // withSignals ends the context at a signal.
 func (p *program) withSignals(ctx context.Context) (_ context.Context, stop func()) {
@@ -138,194 +128,17 @@ func (p *program) withSignals(ctx context.Context) (_ context.Context, stop func
 	return ctx, func() { cancel(); release() }
 }
 
-// bridge forwards an agent's messages to a running server, and its answers back.
-type bridge struct {
-	base string // the server's address, without "/v1"
-	key  secret.String
-	http *http.Client
-
-	mu               sync.Mutex // guards what follows and the order of lines
-	out              io.Writer
-	session, version string // of the server, once it was asked to begin
-}
-
-// rpc are the fields of a JSON-RPC message that the bridge needs.
-type rpc struct {
-	Method string         `json:"method"`
-	ID     jsontext.Value `json:"id"`
-	Params struct {
-		Name string         `json:"name"`
-		Meta map[string]any `json:"_meta"`
-	} `json:"params"`
-	Result struct {
-		Version string `json:"protocolVersion"`
-	} `json:"result"`
-}
-
-// maxMessageBytes bounds a message of an agent; a server takes no larger one.
-const maxMessageBytes = 32 << 20
-
-// bridge runs until the agent closes standard input. Requests that still run then
-// are canceled.
-func (p *program) bridge(ctx context.Context, server, key string) error {
+// forward forwards an agent's messages to a server that runs, until the agent closes
+// standard input.
+func (p *program) forward(ctx context.Context, at, key string) error {
 	if key == "" {
-		return usagef("TOLLHOUSE_KEY is missing: it holds a key of the server at %s", server)
+		return usagef("TOLLHOUSE_KEY is missing: it holds a key of the server at %s", at)
 	}
-	base, err := apiBase(server)
+	base, err := apiBase(at)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	b := &bridge{base: base, key: secret.New(key), http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}}, out: p.stdout}
-	defer b.http.CloseIdleConnections()
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	lines, failed := p.readLines(ctx)
-	for {
-		var line []byte
-		select {
-		case <-ctx.Done(): // a signal ended it
-			return nil
-		case line = <-lines:
-		}
-		if line == nil {
-			return *failed
-		}
-		var m rpc
-		_ = json.Unmarshal(line, &m, jsontext.AllowDuplicateNames(true)) // the server reports what is wrong with it
-		if m.Method == "initialize" {                                    // all other messages need its answer
-			b.forward(ctx, line, &m)
-			continue
-		}
-		running.Go(func() { b.forward(ctx, line, &m) })
-	}
-}
-
-// readLines reads the lines of standard input until it or ctx ends. A goroutine does
-// so because reading cannot be canceled. *err is valid once lines is closed.
-func (p *program) readLines(ctx context.Context) (lines <-chan []byte, err *error) {
-	out, err := make(chan []byte), new(error)
-	go func() {
-		defer close(out)
-		in := bufio.NewScanner(p.stdin)
-		in.Buffer(nil, maxMessageBytes)
-		for in.Scan() {
-			select {
-			case <-ctx.Done():
-				return
-			case out <- append([]byte{}, in.Bytes()...):
-			}
-		}
-		if *err = in.Err(); errors.Is(*err, bufio.ErrTooLong) {
-			*err = fmt.Errorf("a message is longer than %d bytes, which is the most that a server takes", maxMessageBytes)
-		}
-	}()
-	return out, err
-}
-
-// forward sends a message to the server, and writes the answer or the error.
-func (b *bridge) forward(ctx context.Context, line []byte, m *rpc) {
-	if len(bytes.TrimSpace(line)) == 0 {
-		return
-	}
-	if err := b.ask(ctx, line, m); err != nil && ctx.Err() == nil && m.ID != nil {
-		data, _ := json.Marshal(map[string]any{ // of texts and an id that was JSON
-			"jsonrpc": "2.0", "id": m.ID, "error": map[string]any{"code": -32000, "message": err.Error()},
-		}, json.Deterministic(true))
-		b.write(data)
-	}
-}
-
-func (b *bridge) ask(ctx context.Context, line []byte, m *rpc) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, b.base+mcpPath, bytes.NewReader(line))
-	if err != nil {
-		return err
-	}
-	b.setHeaders(r.Header, m)
-	resp, err := b.http.Do(r)
-	if err != nil {
-		return fmt.Errorf("the server does not answer: %w", err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if m.Method == "initialize" {
-		b.mu.Lock()
-		b.session = resp.Header.Get("Mcp-Session-Id")
-		b.mu.Unlock()
-	}
-	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-		return b.copyEvents(resp.Body)
-	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxMessageBytes))
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode/100 != 2 {
-		return statusError(resp.StatusCode, data)
-	}
-	if len(bytes.TrimSpace(data)) > 0 {
-		b.write(data)
-	}
-	return nil
-}
-
-// setHeaders sets the headers that the protocol requires with a message.
-func (b *bridge) setHeaders(h http.Header, m *rpc) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	h.Set("Authorization", "Bearer "+b.key.Reveal())
-	h.Set("Content-Type", "application/json")
-	h.Set("Accept", "application/json, text/event-stream")
-	version, own := m.Params.Meta["io.modelcontextprotocol/protocolVersion"].(string)
-	if !own {
-		version = b.version
-	}
-	for name, value := range map[string]string{
-		"Mcp-Session-Id": b.session, "Mcp-Protocol-Version": version, "Mcp-Method": m.Method, "Mcp-Name": m.Params.Name,
-	} {
-		if value != "" {
-			h.Set(name, value)
-		}
-	}
-}
-
-func (b *bridge) copyEvents(body io.Reader) error {
-	events := sse.NewReader(body, 2*maxMessageBytes) // results are larger than what was asked
-	defer events.Release()
-	for {
-		e, err := events.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("the server's answer broke off: %w", err)
-		}
-		if len(e.Data) > 0 {
-			b.write(e.Data)
-		}
-	}
-}
-
-// write writes a message as one line, and notes the protocol version of the first
-// answer that has one.
-func (b *bridge) write(data []byte) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.version == "" {
-		var m rpc
-		if json.Unmarshal(data, &m, jsontext.AllowDuplicateNames(true)) == nil {
-			b.version = m.Result.Version
-		}
-	}
-	line := jsontext.Value(bytes.Clone(data))
-	_ = line.Compact()                     // invalid JSON is passed on as it is
-	_, _ = b.out.Write(append(line, '\n')) // an agent that is gone has closed the input too
-}
-
-// statusError is the server's message for a request that it refused.
-func statusError(status int, data []byte) error {
-	if message := errorMessage(data); message != "" {
-		return errors.New(message)
-	}
-	return fmt.Errorf("the server answered with status %d: %s", status, strings.TrimSpace(string(data[:min(len(data), 200)])))
+	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}}
+	defer client.CloseIdleConnections()
+	return mcp.Serve(ctx, client, base+mcpPath, secret.New(key), p.stdin, p.stdout)
 }

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -192,24 +191,6 @@ func TestTheWayToAServerTakesNoSourceOfItsOwn(t *testing.T) {
 		if r.code != exitUsage || r.stdout != "" || !strings.Contains(r.stderr, c.want) || strings.Contains(r.stderr, "--key") {
 			t.Errorf("%s: it ended with %d %q %q, want %q", c.args, r.code, r.stdout, r.stderr, c.want)
 		}
-	}
-}
-
-func TestTheWayToAServerEndsWhenItIsToldTo(t *testing.T) {
-	in, never := io.Pipe()
-	defer never.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	p := &program{env: environment{"TOLLHOUSE_KEY": "sk-any"}.lookup, stdin: in, stdout: io.Discard, stderr: io.Discard}
-	code := make(chan int, 1)
-	go func() { code <- p.run(ctx, []string{"mcp", "--url", "http://127.0.0.1:1"}) }()
-	cancel()
-	select {
-	case c := <-code:
-		if c != exitOK {
-			t.Errorf("it ended with %d", c)
-		}
-	case <-time.After(time.Minute):
-		t.Fatal("it still waits for its input")
 	}
 }
 

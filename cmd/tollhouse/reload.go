@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"reflect"
 	"sync"
@@ -235,17 +236,12 @@ func (s fileStates) restat() fileStates {
 }
 
 func (s fileStates) same(other fileStates) bool {
-	for path, a := range s {
-		b := other[path]
-		switch {
-		case a == nil && b == nil:
-		case a == nil || b == nil:
-			return false
-		case a.Size() != b.Size() || !a.ModTime().Equal(b.ModTime()) || !os.SameFile(a, b):
-			return false
+	return maps.EqualFunc(s, other, func(a, b fs.FileInfo) bool {
+		if a == nil || b == nil {
+			return a == nil && b == nil
 		}
-	}
-	return len(s) == len(other)
+		return a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && os.SameFile(a, b)
+	})
 }
 
 // fileWatcher notices that a file was changed. It is safe for concurrent use.

@@ -291,23 +291,9 @@ func (r *slowStream) ends(words int, cut bool) {
 	}
 }
 
-func TestAStreamMayEndAfterTheFirstSignal(t *testing.T) {
+func TestAServerThatDrainsTakesNoCallsAndLetsAStreamEnd(t *testing.T) {
 	r := startSlowStream(t, "--drain", "1h")
 	r.signals <- syscall.SIGTERM
-	r.stderr.await("shutting down")
-	r.refuses()
-	r.words <- "more"
-	r.readUntil("more")
-	close(r.words)
-	if body := r.rest(); !strings.HasSuffix(body, "data: [DONE]\n\n") {
-		t.Errorf("the stream ended with %q", body[max(0, len(body)-200):])
-	}
-	r.ends(2, false)
-}
-
-func TestAServerThatDrainsIsNotReadyAndTakesNoCalls(t *testing.T) {
-	r := startSlowStream(t, "--drain", "1h")
-	r.cancel()
 	r.stderr.await("shutting down")
 	r.refuses()
 	if status, body := r.ask(http.MethodPost, "/v1/chat/completions", acme["ACME_KEY"], chatBody("other", false)); status != 503 || !strings.Contains(body, "shutting down") {
@@ -318,11 +304,13 @@ func TestAServerThatDrainsIsNotReadyAndTakesNoCalls(t *testing.T) {
 	if got := resp.Header.Get("Retry-After"); got != "1" {
 		t.Errorf("Retry-After is %q", got)
 	}
+	r.words <- "more"
+	r.readUntil("more")
 	close(r.words)
 	if body := r.rest(); !strings.HasSuffix(body, "data: [DONE]\n\n") {
 		t.Errorf("the stream ended with %q", body)
 	}
-	r.ends(1, false)
+	r.ends(2, false)
 }
 
 // What was delivered is charged, whichever way the time ran out.
@@ -353,21 +341,13 @@ func TestAStreamThatOutlastsTheDrainIsSettled(t *testing.T) {
 	}
 }
 
-func TestWithoutADrainRunningCallsHaveHalfAMinute(t *testing.T) {
-	i := start(t, nil, "--demo")
-	i.stop()
-	if i.stderr.await("shutting down.* drain=30s") == nil {
-		t.Errorf("the log is\n%s", i.stderr)
-	}
-}
-
 func TestAHangUpDoesNotEndTheServer(t *testing.T) {
 	i := start(t, nil, "--demo")
 	i.signals <- syscall.SIGHUP
 	if i.stderr.await("there is no config file to reload") == nil {
 		t.Fatalf("the server ended:\n%s", i.stderr)
 	}
-	if code := i.stop(); code != exitOK {
-		t.Errorf("exit code %d", code)
+	if code := i.stop(); code != exitOK || i.stderr.await("shutting down.* drain=30s") == nil {
+		t.Errorf("exit code %d, the log is\n%s", code, i.stderr)
 	}
 }

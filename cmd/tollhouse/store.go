@@ -160,30 +160,6 @@ func oneLine(text string) string {
 // shared reports whether other processes can use the store.
 func (s *storage) shared() bool { return s.db != nil && !strings.HasPrefix(s.name, config.SQLite) }
 
-// jobs are the background work of the store.
-func (s *storage) jobs() []func(context.Context) error {
-	if s.db == nil {
-		return nil
-	}
-	return []func(context.Context) error{s.db.Run}
-}
-
-// checks are the store's checks of /readyz.
-func (s *storage) checks() map[string]func() error {
-	if s.db == nil {
-		return nil
-	}
-	return map[string]func() error{"store": cacheCheck(s.db.Ping)}
-}
-
-// warnings are what /readyz reports of the store without being unready for it.
-func (s *storage) warnings() map[string]func() error {
-	if s.db == nil {
-		return nil
-	}
-	return map[string]func() error{"prices": cacheCheck(s.db.PricesAgree), "holds": cacheCheck(s.db.Stuck)}
-}
-
 // publishPrices writes the prices in force to the store.
 func (s *storage) publishPrices(ctx context.Context, prices *billing.PriceList) error {
 	if s.db == nil {

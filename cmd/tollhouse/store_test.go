@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"io/fs"
 	"net"
 	"net/http"
@@ -59,13 +58,6 @@ func TestTheNameOfAStoreTellsDatabasesApartWithoutTheirPasswords(t *testing.T) {
 		if got := storeName(address); got != want {
 			t.Errorf("%s is %s, want %s", address, got, want)
 		}
-	}
-}
-
-func TestWhatADatabaseSaidTwiceIsToldOnce(t *testing.T) {
-	e := &storeError{"x", errors.New("failed:\n\ta: refused\n\ta:  refused\n\tb: refused")}
-	if got := e.Error(); got != "the store x cannot be opened: failed: a: refused b: refused" {
-		t.Error(got)
 	}
 }
 
@@ -159,15 +151,6 @@ func TestTheCommandsWorkWhileNoServerRuns(t *testing.T) {
 				t.Error("a second process has the SQLite file open")
 			}
 		})
-	}
-}
-
-func TestACommandRefusesTheServerOfAnotherStore(t *testing.T) {
-	i := serving(t)
-	name := file(t, "admin: "+i.admin+"\ndata: "+i.data+"\nstore: 'memory:'\n")
-	r := tollhouse(t, nil, "account", "list", "--config", name)
-	if r.code != exitFailed || !strings.Contains(r.stderr, "keeps its accounts in sqlite:") || strings.Count(r.stderr, "\n") != 1 {
-		t.Errorf("%d %q", r.code, r.stderr)
 	}
 }
 

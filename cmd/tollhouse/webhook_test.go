@@ -190,23 +190,6 @@ func TestAWebhookToThisMachineIsRefusedUnlessTheFileAllowsIt(t *testing.T) {
 	}
 }
 
-func TestWrongWordsAboutWebhooksAreUsage(t *testing.T) {
-	for args, want := range map[string]string{
-		"webhook secret":            "--account is missing",
-		"webhook secret acme":       `takes no arguments, and got "acme"`,
-		"webhook list --limit 0":    "--limit must be from 1 to 1000",
-		"webhook list --limit 1001": "--limit must be from 1 to 1000",
-		"webhook resend":            "ID is missing",
-		"webhook resend a b":        `"b" is one argument too many`,
-		"webhook":                   "webhook needs one of its commands: `tollhouse webhook secret`, `tollhouse webhook list`, `tollhouse webhook resend`",
-	} {
-		r := tollhouse(t, nil, strings.Fields(args)...)
-		if r.code != exitUsage || !strings.Contains(r.stderr, want) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {
-			t.Errorf("%s: %d %q %q", args, r.code, r.stderr, r.stdout)
-		}
-	}
-}
-
 // gammaModel is the model of the tests, which a vendor on this machine makes.
 const gammaModel = "gamma-2-0-260128"
 

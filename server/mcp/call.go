@@ -19,7 +19,7 @@ import (
 
 // call is one use of a tool.
 type call struct {
-	*toolServer
+	*Handler
 	tool     *tool
 	ctx      context.Context
 	response *gateway.Response // of the call; before it was made, of its authentication
@@ -31,21 +31,19 @@ type call struct {
 
 // handle runs a tool. Whatever goes wrong with it is a result for the model; an
 // error would be for the program that it runs in.
-func (s *toolServer) handle(t *tool) sdk.ToolHandler {
+func (h *Handler) handle(t *tool) sdk.ToolHandler {
 	return func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		v := callerFrom(ctx)
 		if v == nil {
 			return nil, fault.New(fault.InternalError, "The tool was called outside of a request.")
 		}
-		if v.toolStarted != nil {
-			v.toolStarted()
-		}
+		v.toolStarted()
 		ctx, leave := v.join(ctx)
 		defer leave()
-		response, err := v.authenticate(ctx)
+		response, err := h.authenticate(ctx, v)
 		var result *sdk.CallToolResult
 		if err == nil {
-			c := &call{toolServer: s, tool: t, ctx: ctx, response: response, caller: v, request: r, started: time.Now()}
+			c := &call{Handler: h, tool: t, ctx: ctx, response: response, caller: v, request: r, started: time.Now()}
 			result, err = c.run()
 		}
 		response.End(http.StatusOK, err)
@@ -128,15 +126,13 @@ func (c *call) principalContext() context.Context {
 	return auth.NewContext(c.ctx, c.response.Principal())
 }
 
-// caller is what the calls of one HTTP request, or of a whole session over pipes,
-// have in common.
+// caller is what the calls of one HTTP request have in common.
 type caller struct {
-	g              *gateway.Gateway
 	ctx            context.Context // ends when the client leaves, or takes its request back
 	token          secret.String
-	idempotencyKey string      // the Idempotency-Key header
-	server         *sdk.Server // with the tools of the key's models; of an HTTP request
-	toolStarted    func()      // is called when a tool runs
+	principal      *auth.Principal
+	idempotencyKey string // the Idempotency-Key header
+	toolStarted    func() // is called when a tool runs
 
 	mu    sync.Mutex
 	first *gateway.Response // of the authentication of the HTTP request; its first call takes it
@@ -144,18 +140,14 @@ type caller struct {
 
 type callerKey struct{}
 
-func withCaller(ctx context.Context, v *caller) context.Context {
-	return context.WithValue(ctx, callerKey{}, v)
-}
-
 func callerFrom(ctx context.Context) *caller {
 	v, _ := ctx.Value(callerKey{}).(*caller)
 	return v
 }
 
 // authenticate begins the next call. The request itself counted as the first one;
-// each other is authenticated by the key as it is now.
-func (v *caller) authenticate(ctx context.Context) (*gateway.Response, error) {
+// each other, of a batch, is authenticated by the key as it is now.
+func (h *Handler) authenticate(ctx context.Context, v *caller) (*gateway.Response, error) {
 	v.mu.Lock()
 	first := v.first
 	v.first = nil
@@ -163,7 +155,7 @@ func (v *caller) authenticate(ctx context.Context) (*gateway.Response, error) {
 	if first != nil {
 		return first, nil
 	}
-	return v.g.Do(ctx, &gateway.Request{Token: v.token.Reveal()})
+	return h.g.Do(ctx, &gateway.Request{Token: v.token.Reveal()})
 }
 
 // join gives the call a context that ends with the caller's too: the SDK hides the
@@ -280,8 +272,8 @@ func units(u billing.Usage) map[string]int64 {
 }
 
 // currency is what the gateway charges in; empty where it keeps no balances.
-func (s *toolServer) currency() string {
-	if reports, ok := s.g.Meter().(billing.Reports); ok {
+func (h *Handler) currency() string {
+	if reports, ok := h.g.Meter().(billing.Reports); ok {
 		return reports.Currency()
 	}
 	return ""

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -115,12 +117,9 @@ func errorData(id string, f *fault.Error) map[string]any {
 // maxRetryAfter is how long a client may be asked to wait.
 const maxRetryAfter = time.Hour
 
-// The codes of JSON-RPC that refusals have: the request is none, or the server's
-// own reasons, which the data tells apart.
-const (
-	invalidRequest = -32600
-	ownReason      = -32000
-)
+// ownReason is the code of JSON-RPC of a refusal for the server's own reasons, which
+// the data tells apart.
+const ownReason = -32000
 
 // refuseRequest answers an HTTP request that no message comes of, with the
 // status and the headers of the API and a JSON-RPC error without an id.
@@ -133,17 +132,24 @@ func refuseRequest(w *writer, id string, err error) {
 	httpio.SetErrorHeaders(w.Header(), f, maxRetryAfter)
 	code := ownReason
 	if status == http.StatusBadRequest {
-		code = invalidRequest
-	}
-	answer := map[string]any{
-		"jsonrpc": "2.0", "id": nil,
-		"error": map[string]any{"code": code, "message": string(f.Code) + ": " + rewordForTools(f.Message), "data": errorData(id, f)},
-	}
-	data, err := json.Marshal(answer, json.Deterministic(true))
-	if err != nil {
-		data = []byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"The request failed."}}`)
+		code = jsonrpc.CodeInvalidRequest
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(data) // the client may be gone
+	_, _ = w.Write(rpcAnswer(nil, "error", map[string]any{ // the client may be gone
+		"code": code, "message": string(f.Code) + ": " + rewordForTools(f.Message), "data": errorData(id, f),
+	}))
+}
+
+// rpcAnswer is a JSON-RPC answer to the message with this id, nil for none: its
+// "result" or its "error".
+func rpcAnswer(id jsontext.Value, member string, value any) []byte {
+	if id == nil {
+		id = jsontext.Value("null")
+	}
+	data, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, member: value}, json.Deterministic(true))
+	if err != nil {
+		return []byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"The request failed."}}`)
+	}
+	return data
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/auth"
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/server/mcp"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -57,7 +56,7 @@ func TestAModelIsToldWhatToDoAboutAnError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newFixture(t, c.o)
 			before := s.Posted(t)
-			said, about := callFailing(t, s.client(t, nil), c.tool, c.args)
+			said, about := callFailing(t, s.client(t), c.tool, c.args)
 			if about["code"] != string(c.code) || !strings.Contains(said, string(c.code)) || !strings.Contains(said, c.says) {
 				t.Errorf("it said %q %v, want %s and %q", said, about, c.code, c.says)
 			}
@@ -81,7 +80,7 @@ func TestAToolSaysNoMoreOfAVendorThanTheAPI(t *testing.T) {
 			s := newFixture(t, fixtureOptions{upstream: sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Status: status} }})})
 			a := s.do(t, "POST", s.api+"/v1/chat/completions", `{"model":"sim-chat","messages":[{"role":"user","content":"hi"}],"max_tokens":5}`)
 			told, _ := message(t, a.body)["error"].(map[string]any)
-			said, about := callFailing(t, s.client(t, nil), "chat", chatting)
+			said, about := callFailing(t, s.client(t), "chat", chatting)
 			message, _ := told["message"].(string)
 			if message == "" || !strings.Contains(said, message) || about["code"] != told["code"] || about["status"] != float64(a.status) {
 				t.Errorf("the tool said %q %v, the API %d %v", said, about, a.status, told)
@@ -100,7 +99,7 @@ func TestAnUnknownToolIsAnErrorOfTheProtocol(t *testing.T) {
 
 func TestAResultThatIsTooLargeIsRefusedWithWhatToDo(t *testing.T) {
 	s := newFixture(t, fixtureOptions{mcp: mcp.Options{MaxResult: 100}})
-	session := s.client(t, nil)
+	session := s.client(t)
 	for tool, a := range map[string]args{
 		"generate_image":    {"model": "imagegen-2", "prompt": "x"},
 		"text_to_speech":    {"model": "alpha3-tts-flash", "text": "A longer text", "format": "wav"},
@@ -120,20 +119,9 @@ func TestALostVideoIsNotMadeTwice(t *testing.T) {
 		}
 		return sim.Fault{}
 	}})})
-	said, about := callFailing(t, s.client(t, nil), "generate_video", args{"model": "beta2.6-t2v", "prompt": "x", "duration": 2})
+	said, about := callFailing(t, s.client(t), "generate_video", args{"model": "beta2.6-t2v", "prompt": "x", "duration": 2})
 	if about["code"] != "RequestTimeout" || !strings.Contains(said, "get_video with the id vid_") || !strings.Contains(said, "Do not repeat the call") {
 		t.Errorf("it said %q", said)
 	}
 	s.unfinished = true
-}
-
-func TestTheBalanceFallsByWhatWasSpent(t *testing.T) {
-	s := newFixture(t, fixtureOptions{})
-	session := s.client(t, nil)
-	charge := parse(t, member[string](t, callTool(t, session, "chat", chatting), "charge"))
-	r := callTool(t, session, "get_balance", args{"days": 1})
-	used := member[[]any](t, r, "used")
-	if got := parse(t, member[string](t, r, "available")); got != 100*billing.One-charge || len(used) != 1 {
-		t.Errorf("%s is left of 100, after %s; used %v", got, charge, used)
-	}
 }

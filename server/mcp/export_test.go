@@ -12,7 +12,7 @@ import (
 // NewFixture is a handler like New's that serves other tools.
 func NewFixture(g *gateway.Gateway, s *sdk.Server) *Handler {
 	h := New(g, Options{})
-	h.serverFor = func(catalog) *sdk.Server { return s }
+	h.serveBy(s)
 	return h
 }
 
@@ -49,7 +49,7 @@ func Names() (all []string) {
 
 // Described are the tools as a key's clients see them.
 func Described(g *gateway.Gateway, p *auth.Principal) ([]*sdk.Tool, error) {
-	c, err := newToolServer(g, Options{}).catalogOf(context.Background(), p)
+	c, err := New(g, Options{}).catalogOf(context.Background(), p)
 	var list []*sdk.Tool
 	for _, t := range tools() {
 		list = append(list, t.describe(c))

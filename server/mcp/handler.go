@@ -17,7 +17,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
@@ -27,35 +26,6 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 )
-
-// Handler serves the tools by streamable HTTP, at whatever path it is mounted.
-// It is safe for concurrent use.
-type Handler struct {
-	*toolServer
-	transport http.Handler
-	serverFor func(catalog) *sdk.Server
-	running   runningRequests
-}
-
-// New returns the handler of a gateway's tools.
-func New(g *gateway.Gateway, o Options) *Handler { return newHandler(newToolServer(g, o)) }
-
-func newHandler(s *toolServer) *Handler {
-	h := &Handler{toolServer: s, serverFor: s.server}
-	h.transport = sdk.NewStreamableHTTPHandler(func(r *http.Request) *sdk.Server {
-		if c := callerFrom(r.Context()); c != nil {
-			return c.server
-		}
-		return nil
-	}, &sdk.StreamableHTTPOptions{
-		Stateless: true, MaxRequestBodyBytes: -1, PropagateRequestCancellation: true,
-		// It would refuse all that a proxy on this machine passes on, since that comes
-		// from here under a public name. checkOrigin does its work: a browser names
-		// the page that sends a POST.
-		DisableLocalhostProtection: true,
-	})
-	return h
-}
 
 // httpRequest is one HTTP request on its way in.
 type httpRequest struct {
@@ -175,13 +145,9 @@ func (q *httpRequest) answer() error {
 		q.w.discard()
 		cancel()
 	})()
-	models, err := q.h.catalogOf(ctx, q.response.Principal())
-	if err != nil {
-		return err
-	}
-	r := q.r.WithContext(withCaller(ctx, &caller{
-		g: q.h.g, ctx: ctx, token: secret.New(q.token), idempotencyKey: q.r.Header.Get("Idempotency-Key"),
-		server: q.h.serverFor(models), first: q.response, toolStarted: q.w.startHeartbeat,
+	r := q.r.WithContext(context.WithValue(ctx, callerKey{}, &caller{
+		ctx: ctx, token: secret.New(q.token), principal: q.response.Principal(), idempotencyKey: q.r.Header.Get("Idempotency-Key"),
+		first: q.response, toolStarted: q.w.startHeartbeat,
 	}))
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
 	q.h.transport.ServeHTTP(q.w, r)

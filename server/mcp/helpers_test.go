@@ -155,9 +155,9 @@ func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // client is a session of the SDK's own client over HTTP.
-func (s *fixture) client(t testing.TB, o *sdk.ClientOptions) *sdk.ClientSession {
+func (s *fixture) client(t testing.TB) *sdk.ClientSession {
 	t.Helper()
-	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
+	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
 	session, err := c.Connect(t.Context(), &sdk.StreamableClientTransport{
 		Endpoint: s.url, HTTPClient: &http.Client{Transport: keyed{token: s.Key.Reveal()}},
 	}, nil)

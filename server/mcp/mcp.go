@@ -6,16 +6,10 @@
 package mcp
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
-	"errors"
-	"io"
+	"net/http"
 	"slices"
-	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -25,7 +19,6 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
-	"github.com/tollhouse-ai/gateway/secret"
 )
 
 // Options configure a server of tools. The zero value is the documented default.
@@ -59,19 +52,33 @@ func (o *Options) setDefaults() {
 	o.KeepAlive = cmp.Or(o.KeepAlive, 15*time.Second)
 }
 
-// toolServer offers the tools of a gateway, over HTTP or pipes.
-type toolServer struct {
-	g     *gateway.Gateway
-	o     Options
-	tools []*tool // with schemas that are read off Go types, once
-
-	mu      sync.Mutex
-	servers map[string]*sdk.Server // by what its key may use
+// Handler serves the tools by streamable HTTP, at whatever path it is mounted.
+// It is safe for concurrent use.
+type Handler struct {
+	g         *gateway.Gateway
+	o         Options
+	tools     []*tool
+	transport http.Handler // the SDK's
+	running   runningRequests
 }
 
-func newToolServer(g *gateway.Gateway, o Options) *toolServer {
+// New returns the handler of a gateway's tools.
+func New(g *gateway.Gateway, o Options) *Handler {
 	o.setDefaults()
-	return &toolServer{g: g, o: o, tools: tools(), servers: make(map[string]*sdk.Server)}
+	h := &Handler{g: g, o: o, tools: tools()}
+	h.serveBy(h.newServer())
+	return h
+}
+
+// serveBy has a server of the SDK answer the messages.
+func (h *Handler) serveBy(server *sdk.Server) {
+	h.transport = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{
+		Stateless: true, MaxRequestBodyBytes: -1, PropagateRequestCancellation: true,
+		// It would refuse all that a proxy on this machine passes on, since that comes
+		// from here under a public name. checkOrigin does its work: a browser names
+		// the page that sends a POST.
+		DisableLocalhostProtection: true,
+	})
 }
 
 // instructions are what a model is told before it sees the tools.
@@ -80,32 +87,47 @@ const instructions = "These tools make texts, pictures, videos, embeddings and s
 	"Give each piece of work a task_label of its own and keep it when you repeat the call: then it is done and paid once. " +
 	"A video takes minutes: generate_video gives its id, and get_video tells when it is there."
 
-// server is the SDK's server for keys that may use these models. Keys that may use
-// the same models share one.
-func (s *toolServer) server(c catalog) *sdk.Server {
-	name := c.cacheKey()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if server := s.servers[name]; server != nil {
-		return server
-	}
-	const maxServers = 256 // they are made anew faster than the oldest is found
-	if len(s.servers) >= maxServers {
-		clear(s.servers)
-	}
+// newServer is the SDK's server of the tools. It is one for all keys.
+func (h *Handler) newServer() *sdk.Server {
 	server := sdk.NewServer(
-		&sdk.Implementation{Name: "tollhouse", Title: "Tollhouse AI gateway", Version: s.o.Version},
+		&sdk.Implementation{Name: "tollhouse", Title: "Tollhouse AI gateway", Version: h.o.Version},
 		&sdk.ServerOptions{
 			Instructions: instructions, Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
 			// Each key is shown models of its own.
 			SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
 		},
 	)
-	for _, t := range s.tools {
-		server.AddTool(t.describe(c), s.handle(t))
+	for _, t := range h.tools {
+		server.AddTool(t.describe(catalog{}), h.handle(t))
 	}
-	s.servers[name] = server
+	server.AddReceivingMiddleware(h.listForCaller)
 	return server
+}
+
+// listForCaller has tools/list describe the tools with the models that the caller's
+// key may use.
+func (h *Handler) listForCaller(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, r sdk.Request) (sdk.Result, error) {
+		result, err := next(ctx, method, r)
+		list, ok := result.(*sdk.ListToolsResult)
+		v := callerFrom(ctx)
+		if err != nil || !ok || v == nil {
+			return result, err
+		}
+		c, err := h.catalogOf(ctx, v.principal)
+		if err != nil {
+			f := fault.From(err) // whose cause is not the client's to read
+			return nil, &jsonrpc.Error{Code: ownReason, Message: string(f.Code) + ": " + f.Message}
+		}
+		for i, listed := range list.Tools {
+			for _, t := range h.tools {
+				if t.name == listed.Name {
+					list.Tools[i] = t.describe(c)
+				}
+			}
+		}
+		return list, nil
+	}
 }
 
 // catalog is what one key may use.
@@ -115,24 +137,9 @@ type catalog struct {
 }
 
 // catalogOf is that of a principal.
-func (s *toolServer) catalogOf(ctx context.Context, p *auth.Principal) (catalog, error) {
-	models, err := s.g.Models(auth.NewContext(ctx, p))
-	return catalog{models, s.g.ListsAllModels()}, err
-}
-
-// cacheKey tells catalogs apart.
-func (c catalog) cacheKey() string {
-	var key strings.Builder
-	for _, m := range c.models {
-		key.WriteString(m.ID)
-		key.WriteByte(' ')
-		key.WriteString(string(m.Kind))
-		key.WriteByte('\n')
-	}
-	if c.complete {
-		key.WriteByte('.')
-	}
-	return key.String()
+func (h *Handler) catalogOf(ctx context.Context, p *auth.Principal) (catalog, error) {
+	models, err := h.g.Models(auth.NewContext(ctx, p))
+	return catalog{models, h.g.ListsAllModels()}, err
 }
 
 // modelsFor are the ids of the models that a tool takes. They are all only if each
@@ -171,109 +178,4 @@ func editsImages(m gateway.Model) bool {
 		return !known || f.Edit != nil || row.Largest > 0
 	}
 	return false
-}
-
-// Serve serves one client over a pair of pipes, each line a message, until in
-// ends, which is no error, or ctx does: what still runs then is cancelled. A line
-// that is no message is answered with an error, and so is a batch. It closes both
-// pipes. Calls belong to the key, which is checked at the start and again at each
-// call; the zero key is right where the gateway has no Authenticator, or ctx has a
-// principal. A *fault.Error says why it could not begin.
-func Serve(ctx context.Context, g *gateway.Gateway, key secret.String, in io.ReadCloser, out io.WriteCloser, o Options) error {
-	b := newToolServer(g, o)
-	response, err := g.Do(ctx, &gateway.Request{Token: key.Reveal()})
-	response.End(0, err)
-	if err != nil {
-		return err
-	}
-	c, err := b.catalogOf(ctx, response.Principal())
-	if err != nil {
-		return fault.From(err)
-	}
-	ctx = withCaller(ctx, &caller{g: g, ctx: ctx, token: key})
-	answers := &lineWriter{out: out}
-	transport := &sdk.IOTransport{Reader: newMessageReader(in, answers, int(b.o.MaxBody)), Writer: answers, MaxLineLength: int(b.o.MaxBody)}
-	return b.server(c).Run(ctx, transport)
-}
-
-// messageReader reads a client's messages, one a line. A line that is no message is
-// answered here: it must not end the calls of the others. It is read by one
-// goroutine; out is shared with the answers.
-type messageReader struct {
-	io.Closer
-	in   *bufio.Reader
-	out  *lineWriter
-	max  int
-	rest []byte // of the line that is being read
-	err  error  // what follows it
-}
-
-func newMessageReader(in io.ReadCloser, out *lineWriter, most int) *messageReader {
-	return &messageReader{Closer: in, in: bufio.NewReaderSize(in, 64<<10), out: out, max: most}
-}
-
-// Read gives the next message, or a part of it.
-func (l *messageReader) Read(p []byte) (int, error) {
-	for len(l.rest) == 0 {
-		if l.err != nil {
-			return 0, l.err
-		}
-		l.next()
-	}
-	n := copy(p, l.rest)
-	l.rest = l.rest[n:]
-	return n, nil
-}
-
-// next reads a line. One that is too long is for the reader to refuse.
-func (l *messageReader) next() {
-	var line []byte
-	for {
-		part, err := l.in.ReadSlice('\n')
-		line = append(line, part...)
-		long := errors.Is(err, bufio.ErrBufferFull)
-		if long && len(line) <= l.max {
-			continue
-		}
-		if !long {
-			l.err = err
-		}
-		break
-	}
-	text := bytes.TrimSpace(line)
-	switch {
-	case len(line) > l.max:
-		l.rest = line
-		return
-	case len(text) == 0:
-		return
-	case text[0] == '[':
-		l.out.refuse(jsonrpc.CodeInvalidRequest, "One message a line: batches are not taken over pipes.")
-		return
-	}
-	if _, err := jsonrpc.DecodeMessage(text); err != nil {
-		l.out.refuse(jsonrpc.CodeParseError, "This line is no JSON-RPC message. A message is one JSON object on one line.")
-		return
-	}
-	l.rest = append(text, '\n')
-}
-
-// lineWriter writes whole messages. It is safe for concurrent use.
-type lineWriter struct {
-	mu  sync.Mutex
-	out io.WriteCloser
-}
-
-func (w *lineWriter) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.out.Write(p)
-}
-
-func (w *lineWriter) Close() error { return w.out.Close() }
-
-// refuse answers a line that has no id to answer to.
-func (w *lineWriter) refuse(code int64, message string) {
-	// A client that does not read it any more is noticed by the next answer.
-	_, _ = w.Write([]byte(`{"jsonrpc":"2.0","id":null,"error":{"code":` + strconv.FormatInt(code, 10) + `,"message":` + strconv.Quote(message) + "}}\n"))
 }

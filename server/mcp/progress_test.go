@@ -6,35 +6,17 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/server/mcp"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
-
-// notifications are what a client was told of the progress.
-type notifications struct {
-	mu   sync.Mutex
-	list []sdk.ProgressNotificationParams
-}
-
-func (n *notifications) note(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.list = append(n.list, *r.Params)
-}
-
-func (n *notifications) all() []sdk.ProgressNotificationParams {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.list
-}
 
 // callWithProgress calls a tool with a progress token.
 func callWithProgress(t *testing.T, session *sdk.ClientSession, tool string, a args) *sdk.CallToolResult {
@@ -48,40 +30,9 @@ func callWithProgress(t *testing.T, session *sdk.ClientSession, tool string, a a
 	return r
 }
 
-func TestAChatTellsHowFarItIs(t *testing.T) {
-	var n notifications
-	up := newPiped()
-	s := newFixture(t, fixtureOptions{upstream: up})
-	session := s.client(t, &sdk.ClientOptions{ProgressNotificationHandler: n.note})
-	go func() {
-		<-up.here
-		for began := time.Now(); len(n.all()) < 2 && time.Since(began) < time.Minute; { // until the client has heard of it twice
-			up.send(t, delta("word"))
-			<-time.After(10 * time.Millisecond)
-		}
-		up.send(t, "[DONE]")
-		_ = up.out.Close()
-	}()
-	r := callWithProgress(t, session, "chat", args{"model": "sim-chat", "prompt": "hi"})
-	all := n.all()
-	if len(all) < 2 {
-		t.Fatalf("it told %v", all)
-	}
-	last := 0.0
-	for _, p := range all {
-		if p.ProgressToken != "token" || p.Progress <= last || !strings.HasSuffix(p.Message, " characters") {
-			t.Errorf("after %v came %+v", last, p)
-		}
-		last = p.Progress
-	}
-	if text := member[string](t, r, "text"); float64(len(text)) < last {
-		t.Errorf("it told of %v characters of %q", last, text)
-	}
-}
-
 func TestAStreamedChatCostsWhatAWholeOneCosts(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
-	session := s.client(t, nil)
+	session := s.client(t)
 	a := args{"model": "delta-k3", "prompt": "hi"}
 	whole := callTool(t, session, "chat", a)
 	streamed := callWithProgress(t, session, "chat", a)
@@ -96,7 +47,7 @@ func TestAVideoIsWaitedForUntilItIsThereOrTheTimeIsOver(t *testing.T) {
 	var passed atomic.Int64 // of the vendor's time: a video takes as long as the test wants
 	up := sim.New(sim.Options{VideoTime: time.Hour, Now: func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }})
 	s := newFixture(t, fixtureOptions{upstream: up})
-	session := s.client(t, nil)
+	session := s.client(t)
 	a := args{"model": "beta2.6-t2v", "prompt": "Rain", "duration": 2}
 	begun := callTool(t, session, "generate_video", a)
 	if status := member[string](t, begun, "status"); status != "processing" {
@@ -111,7 +62,7 @@ func TestAVideoIsWaitedForUntilItIsThereOrTheTimeIsOver(t *testing.T) {
 		t.Errorf("in the end it is %v", there.StructuredContent)
 	}
 	impatient := newFixture(t, fixtureOptions{upstream: sim.New(sim.Options{VideoTime: time.Hour}), mcp: mcp.Options{MaxWait: 20 * time.Millisecond}})
-	session = impatient.client(t, nil)
+	session = impatient.client(t)
 	p := &sdk.CallToolParams{Name: "generate_video", Arguments: args{"model": "beta2.6-t2v", "prompt": "Rain", "duration": 2, "wait": true}}
 	p.SetProgressToken("token")
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second) // less than without the token
@@ -158,4 +109,155 @@ func TestASilentCallGetsSignsOfLife(t *testing.T) {
 	if a, _ := s.rpc(t, "tools/list", nil); strings.Contains(a.body, ": still working") {
 		t.Errorf("a list needs none: %s", a.body)
 	}
+}
+
+// piped is an upstream whose stream the test writes.
+type piped struct {
+	out  *io.PipeWriter
+	in   *io.PipeReader
+	here chan struct{} // closed when a call is there
+	gone chan struct{} // closed when the call's context ended
+}
+
+func newPiped() *piped {
+	in, out := io.Pipe()
+	return &piped{out, in, make(chan struct{}), make(chan struct{})}
+}
+
+func (p *piped) Do(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+	close(p.here)
+	context.AfterFunc(ctx, func() {
+		_ = p.in.CloseWithError(context.Cause(ctx))
+		close(p.gone)
+	})
+	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: p.in}, nil
+}
+
+func (p *piped) send(t *testing.T, data string) {
+	t.Helper()
+	if _, err := io.WriteString(p.out, "data: "+data+"\n\n"); err != nil {
+		t.Error(err)
+	}
+}
+
+func delta(text string) string {
+	return `{"id":"u","object":"chat.completion.chunk","created":1,"model":"sim-chat","choices":[{"index":0,"delta":{"content":"` + text + `"},"finish_reason":null}]}`
+}
+
+// awaitSoon fails unless the channel is closed in time.
+func awaitSoon(t *testing.T, what string, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(time.Minute):
+		t.Fatalf("%s: not in time", what)
+	}
+}
+
+const streamed = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"chat","arguments":{"model":"sim-chat","prompt":"hi"},"_meta":{"progressToken":"p"}}}`
+
+// begin calls a tool that streams, and returns once the first notice of its
+// progress is there. read gives the rest of the answer.
+func (s *fixture) begin(t *testing.T, ctx context.Context, up *piped, session string) (read func() string) {
+	t.Helper()
+	go func() {
+		<-up.here
+		up.send(t, delta("one"))
+	}()
+	resp := s.open(t, ctx, http.MethodPost, s.url, streamed, "Mcp-Session-Id: "+session)
+	events := bufio.NewReader(resp.Body)
+	for {
+		line, err := events.ReadString('\n')
+		if err != nil {
+			t.Fatalf("no progress: %v", err)
+		}
+		if strings.Contains(line, `"progress":3`) {
+			break
+		}
+	}
+	return func() string {
+		rest, _ := io.ReadAll(events) // it may have been cut
+		_ = resp.Body.Close()
+		return string(rest)
+	}
+}
+
+func TestTheProgressOfAChatIsCountedInCharacters(t *testing.T) {
+	up := newPiped()
+	s := newFixture(t, fixtureOptions{upstream: up})
+	go func() {
+		<-up.here
+		up.send(t, delta("雨が降る"))
+		up.send(t, "[DONE]")
+		_ = up.out.Close()
+	}()
+	a := s.do(t, http.MethodPost, s.url, streamed)
+	if !strings.Contains(a.body, `"progress":4`) || !strings.Contains(a.body, `"text":"雨が降る"`) {
+		t.Errorf("it told %s", a.body)
+	}
+}
+
+func TestACallThatIsTakenBackEndsUpstreamAndPaysForWhatCame(t *testing.T) {
+	for name, c := range map[string]struct {
+		back func(t *testing.T, s *fixture, session string, hangUp func())
+		ends bool
+	}{
+		"by a notification": {func(t *testing.T, s *fixture, session string, _ func()) { s.cancel(t, session, "7") }, true},
+		"by the end of its session": {func(t *testing.T, s *fixture, session string, _ func()) {
+			s.do(t, http.MethodDelete, s.url, "", "Mcp-Session-Id: "+session)
+		}, true},
+		"by hanging up": {func(_ *testing.T, _ *fixture, _ string, hangUp func()) { hangUp() }, true},
+		"not by a notification of another request": {func(t *testing.T, s *fixture, session string, _ func()) {
+			s.cancel(t, session, `"7"`)
+		}, false},
+		"not by a notification without its session": {func(t *testing.T, s *fixture, _ string, _ func()) { s.cancel(t, "", "7") }, false},
+		"not by a notification of another session": {func(t *testing.T, s *fixture, _ string, _ func()) {
+			a, _ := s.rpc(t, "initialize", hello)
+			s.cancel(t, a.header.Get("Mcp-Session-Id"), "7")
+		}, false},
+		"not by another key": {func(t *testing.T, s *fixture, session string, _ func()) {
+			other, _ := s.Mint(t, auth.KeyOptions{})
+			s.cancel(t, session, "7", "Authorization: Bearer "+other.Reveal())
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := newPiped()
+			s := newFixture(t, fixtureOptions{upstream: up})
+			a, _ := s.rpc(t, "initialize", hello)
+			session := a.header.Get("Mcp-Session-Id")
+			before := s.Posted(t)
+			ctx, hangUp := context.WithCancel(t.Context())
+			defer hangUp()
+			read := s.begin(t, ctx, up, session)
+			c.back(t, s, session, hangUp)
+			if !c.ends {
+				up.send(t, delta("two"))
+				up.send(t, "[DONE]")
+				_ = up.out.Close()
+				if rest := read(); !strings.Contains(rest, "onetwo") {
+					t.Errorf("the call was taken back: %s", rest)
+				}
+				return
+			}
+			awaitSoon(t, "the end of the upstream's call", up.gone)
+			if rest := read(); strings.Contains(rest, `"result"`) {
+				t.Errorf("it was answered all the same: %s", rest)
+			}
+			for began := time.Now(); s.h.Running() != 0 && time.Since(began) < time.Minute; {
+				<-time.After(10 * time.Millisecond)
+			}
+			if s.h.Running() != 0 || s.Posted(t) == before || !strings.Contains(s.Log.String(), `"outcome":"client_gone"`) {
+				t.Errorf("%d run; charged %s; log %s", s.h.Running(), before-s.Posted(t), s.Log)
+			}
+		})
+	}
+}
+
+// cancel sends the notification that takes a request back.
+func (s *fixture) cancel(t *testing.T, session, id string, header ...string) {
+	t.Helper()
+	if session != "" {
+		header = append(header, "Mcp-Session-Id: "+session)
+	}
+	s.do(t, http.MethodPost, s.url, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+id+`}}`, header...)
 }

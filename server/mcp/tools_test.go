@@ -18,6 +18,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/server/mcp"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
@@ -63,7 +64,7 @@ func toolCalls(t testing.TB) map[string]struct {
 
 func TestTheContentsAreOfTheirKind(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
-	session := s.client(t, nil)
+	session := s.client(t)
 	all := toolCalls(t)
 	first := func(name string) sdk.Content { return callTool(t, session, all[name].tool, all[name].args).Content[0] }
 	if c, ok := first("a chat").(*sdk.TextContent); !ok || c.Text == "" {
@@ -80,22 +81,32 @@ func TestTheContentsAreOfTheirKind(t *testing.T) {
 	}
 }
 
-func TestTheFreeToolsCostNothing(t *testing.T) {
+func TestTheFreeToolsTellWhatThereIsAndWhatWasSpent(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
-	session := s.client(t, nil)
-	before := s.Posted(t)
-	models := member[[]any](t, callTool(t, session, "list_models", args{}), "models")
-	if len(models) != len(priced) {
-		t.Errorf("%d models are listed, want %d", len(models), len(priced))
+	session := s.client(t)
+	charge := parse(t, member[string](t, callTool(t, session, "chat", chatting), "charge"))
+	_, out := schemas(t, session)
+	for tool, c := range map[string]struct {
+		args  args
+		list  string
+		count int
+	}{
+		"list_models":   {args{}, "models", len(priced)},
+		"list_models ":  {args{"kind": "speech"}, "models", 2},
+		"get_balance":   {args{"days": 1}, "used", 1},
+		"estimate_cost": {args{"tool": "chat", "arguments": chatting}, "", 0},
+	} {
+		tool = strings.TrimSpace(tool)
+		r := callTool(t, session, tool, c.args)
+		if err := out[tool].Validate(r.StructuredContent); err != nil {
+			t.Errorf("%s: the schema does not let the result pass: %v", tool, err)
+		}
+		if c.list != "" && len(member[[]any](t, r, c.list)) != c.count {
+			t.Errorf("%s %v lists %v, want %d", tool, c.args, r.StructuredContent, c.count)
+		}
 	}
-	if n := len(member[[]any](t, callTool(t, session, "list_models", args{"kind": "speech"}), "models")); n != 2 {
-		t.Errorf("%d models of speech are listed, want 2", n)
-	}
-	if got := member[string](t, callTool(t, session, "get_balance", args{}), "available"); got != "100.00" {
-		t.Errorf("the balance is %s", got)
-	}
-	if s.Posted(t) != before {
-		t.Error("something was charged")
+	if left := parse(t, member[string](t, callTool(t, session, "get_balance", args{}), "available")); left != 100*billing.One-charge || s.Posted(t) != left {
+		t.Errorf("%s is left of 100, after %s", left, charge)
 	}
 }
 
@@ -108,7 +119,7 @@ var longAnswer = upstream.Func(func(context.Context, *upstream.Call) (*upstream.
 
 func TestAnEstimateOfAChatWithoutABoundSaysThatItCanCostMore(t *testing.T) {
 	s := newFixture(t, fixtureOptions{upstream: longAnswer})
-	session := s.client(t, nil)
+	session := s.client(t)
 	free := args{"model": "sim-chat", "prompt": "hi"}
 	r := callTool(t, session, "estimate_cost", args{"tool": "chat", "arguments": free})
 	charge := member[string](t, callTool(t, session, "chat", free), "charge")

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -48,6 +48,9 @@ func newSim(c *Channel) (upstream.Upstream, error) {
 	return sim.New(sim.Options{}), nil
 }
 
+// orMore is the range of a limit of a channel.
+const orMore = ", 0 or more; 0 is no limit"
+
 // channel reads an item of channels.
 func (r *reader) channel(n ast.Node) Channel {
 	c := Channel{Pos: position(r.resolve(n)), Models: map[string]string{}, Rename: map[string]string{}, modelPos: map[string]Pos{}}
@@ -56,10 +59,10 @@ func (r *reader) channel(n ast.Node) Channel {
 		"driver":         into(r, &c.Driver, parseDriver),
 		"base_url":       r.word(&c.BaseURL),
 		"keys":           r.vendorKeys(&c.Keys),
-		"weight":         into(r, &c.Weight, parseWeight),
-		"priority":       into(r, &c.Priority, parseWhole),
-		"max_concurrent": into(r, &c.MaxConcurrent, parseLimit),
-		"rpm":            into(r, &c.RPM, parseLimit),
+		"weight":         whole(r, &c.Weight, 1, 1_000_000, " from 1 to 1000000"),
+		"priority":       whole(r, &c.Priority, math.MinInt32, math.MaxInt32, ""),
+		"max_concurrent": whole(r, &c.MaxConcurrent, 0, math.MaxInt32, orMore),
+		"rpm":            whole(r, &c.RPM, 0, math.MaxInt32, orMore),
 		"timeout": func(n ast.Node, name string) {
 			r.object(n, name, fields{
 				"connect": r.duration(&c.Connect),
@@ -105,31 +108,6 @@ func parseDrain(text string) (time.Duration, error) {
 		err = fmt.Errorf("it must be at most %s", router.MaxDrain)
 	}
 	return d, err
-}
-
-func parseWeight(text string) (int, error) {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > 1_000_000 {
-		return 0, errors.New("it must be a whole number from 1 to 1000000")
-	}
-	return n, nil
-}
-
-// parseLimit reads a limit. 0 is no limit.
-func parseLimit(text string) (int, error) {
-	n, err := strconv.ParseUint(text, 10, 31)
-	if err != nil {
-		return 0, errors.New("it must be a whole number, 0 or more; 0 is no limit")
-	}
-	return int(n), nil
-}
-
-func parseWhole(text string) (int, error) {
-	n, err := strconv.ParseInt(text, 10, 32)
-	if err != nil {
-		return 0, errors.New("it must be a whole number")
-	}
-	return int(n), nil
 }
 
 // KeyFile is a file that holds keys of a channel, as it was when it was read.
@@ -181,16 +159,26 @@ func (r *reader) vendorKey(n ast.Node, name string) (keys []string) {
 }
 
 func (r *reader) keyOfVariable(name string) ([]string, error) {
-	switch value, set := r.env(name); {
-	case !isName(name):
-		return nil, errors.New("it must be the name of an environment variable, never the key itself")
-	case !set:
-		return nil, fmt.Errorf("the environment variable %s is not set", name)
-	case value == "":
-		return nil, fmt.Errorf("the environment variable %s is empty", name)
-	default:
-		return []string{value}, nil
+	value, err := r.variable(name)
+	if err == nil && value == "" {
+		err = fmt.Errorf("the environment variable %s is empty", name)
 	}
+	if err != nil {
+		return nil, err
+	}
+	return []string{value}, nil
+}
+
+// variable is the value of an environment variable that holds a key.
+func (r *reader) variable(name string) (string, error) {
+	value, set := r.env(name)
+	switch {
+	case !isName(name):
+		return "", errors.New("it must be the name of an environment variable, never the key itself")
+	case !set:
+		return "", fmt.Errorf("the environment variable %s is not set", name)
+	}
+	return value, nil
 }
 
 // keysOfFile reads the keys of a file. Its errors do not repeat the path, which may be

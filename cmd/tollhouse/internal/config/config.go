@@ -51,7 +51,7 @@ const (
 const (
 	Memory   = "memory:" // the whole address
 	SQLite   = "sqlite:" // the path of the file follows
-	Postgres = "postgres://"
+	postgres = "postgres://"
 )
 
 // Pos is a place in the file; zero where there is no file.

@@ -159,7 +159,7 @@ func (r *reader) store(to *Setting) field {
 	read := r.checked(to, func(v string) error {
 		path, sqlite := strings.CutPrefix(v, SQLite)
 		switch {
-		case v == Memory, v+":" == Memory, strings.HasPrefix(v, Postgres), strings.HasPrefix(v, "postgresql://"):
+		case v == Memory, v+":" == Memory, strings.HasPrefix(v, postgres), strings.HasPrefix(v, "postgresql://"):
 			return nil
 		case sqlite && path != "" && !strings.HasPrefix(path, "//") && path != Memory:
 			return nil
@@ -216,16 +216,14 @@ func (r *reader) key(n ast.Node) Key {
 }
 
 func (r *reader) hashOfVariable(name string) ([32]byte, error) {
-	switch value, set := r.env(name); {
-	case strings.HasPrefix(name, "sk-") || !isName(name):
-		return [32]byte{}, errors.New("it must be the name of an environment variable, never the key itself")
-	case !set:
-		return [32]byte{}, fmt.Errorf("the environment variable %s is not set", name)
-	case len(value) < 20 || !strings.HasPrefix(value, "sk-"):
-		return [32]byte{}, fmt.Errorf("the environment variable %s does not hold a key: one begins with sk- and has at least 20 characters", name)
-	default:
-		return auth.HashOf(value), nil
+	value, err := r.variable(name)
+	if err == nil && (len(value) < 20 || !strings.HasPrefix(value, "sk-")) {
+		err = fmt.Errorf("the environment variable %s does not hold a key: one begins with sk- and has at least 20 characters", name)
 	}
+	if err != nil {
+		return [32]byte{}, err
+	}
+	return auth.HashOf(value), nil
 }
 
 func parseHash(text string) ([32]byte, error) {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -77,19 +78,21 @@ func (r *reader) models(to *[]Model) field {
 	return func(n ast.Node, name string) {
 		for _, p := range r.pairs(n, name) {
 			m := Model{Pos: p.at, Model: gateway.Model{ID: p.key}}
-			var batch int64
 			r.object(p.value, "a model", fields{
 				"kind":        into(r, &m.Kind, parseKind),
 				"max_output":  r.count(&m.MaxOutput),
 				"hold_tokens": r.count(&m.HoldTokens),
-				"batch":       r.count(&batch),
-				"dimensions":  intoList(r, &m.Dimensions, parseCount),
-				"voices":      r.words(&m.Voices),
-				"ratios":      r.ratios(&m.Ratios),
-				"priorities":  r.words(&m.Priorities),
-				"withdrawn":   into(r, &m.Withdrawn, parseDate),
+				"batch":       whole(r, &m.Batch, 0, math.MaxInt32, ", 0 or more"),
+				"dimensions": r.list(func(n ast.Node, name string) {
+					var length int64
+					r.count(&length)(n, name)
+					m.Dimensions = append(m.Dimensions, length)
+				}),
+				"voices":     r.words(&m.Voices),
+				"ratios":     r.ratios(&m.Ratios),
+				"priorities": r.words(&m.Priorities),
+				"withdrawn":  into(r, &m.Withdrawn, parseDate),
 			})
-			m.Batch = int(batch)
 			*to = append(*to, m)
 		}
 	}

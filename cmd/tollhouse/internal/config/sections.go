@@ -42,17 +42,6 @@ func (r *reader) server(s *Server) field {
 	})
 }
 
-// positive reads a whole number above 0.
-func (r *reader) positive(to *int64) field {
-	return into(r, to, func(text string) (int64, error) {
-		n, err := strconv.ParseInt(text, 10, 32)
-		if err != nil || n < 1 {
-			return 0, errors.New("it must be a whole number, 1 or more; leave it out for the default")
-		}
-		return n, nil
-	})
-}
-
 // sizeUnits are the units of a size of memory.
 var sizeUnits = []struct {
 	name  string

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -186,8 +187,24 @@ func (r *reader) words(to *[]string) field {
 	}
 }
 
+// whole reads a whole number of a range, which says names in a problem: ", 0 or more".
+func whole[T int | int64](r *reader, to *T, least, most int64, says string) field {
+	return into(r, to, func(text string) (T, error) {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < least || n > most {
+			return 0, errors.New("it must be a whole number" + says)
+		}
+		return T(n), nil
+	})
+}
+
 // count reads a whole number that is not negative.
-func (r *reader) count(to *int64) field { return into(r, to, parseCount) }
+func (r *reader) count(to *int64) field { return whole(r, to, 0, math.MaxInt64, ", 0 or more") }
+
+// positive reads a whole number above 0.
+func (r *reader) positive(to *int64) field {
+	return whole(r, to, 1, math.MaxInt32, ", 1 or more; leave it out for the default")
+}
 
 func (r *reader) boolean(to *bool) field { return r.choose(to, "true", "false") }
 
@@ -219,14 +236,6 @@ func parseWord(text string) (string, error) {
 		return "", errors.New("it must not be empty")
 	}
 	return text, nil
-}
-
-func parseCount(text string) (int64, error) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		return 0, errors.New("it must be a whole number, 0 or more")
-	}
-	return n, nil
 }
 
 // ParseDuration reads Go's durations and whole days: "90s", "24h", "30d".

@@ -1,28 +1,33 @@
 package server_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// jsonRoutes are the endpoints that take a JSON body: a good one of each, a
-// number of it that is billed or bounds the bill, and the name of that number.
-var jsonRoutes = map[string]struct{ body, number string }{
-	"/v1/chat/completions":      {`{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`, "max_tokens"},
-	"/v1/messages":              {`{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`, "max_tokens"},
-	"/v1/messages/count_tokens": {`{"model":"delta-k3","messages":[{"role":"user","content":"hi"}]}`, ""},
-	"/v1/images/generations":    {`{"model":"imagegen-2","n":1,"prompt":"a"}`, "n"},
-	"/v1/videos/generations":    {`{"model":"beta2.7-t2v","duration":5,"resolution":"720p","input":{"prompt":"a boat"}}`, "duration"},
-	"/v1/embeddings":            {`{"model":"text-embedding-v4","dimensions":64,"input":"a"}`, "dimensions"},
-	"/v1/audio/speech":          {`{"model":"alpha3-tts-flash","response_format":"wav","input":"hi"}`, ""},
+// jsonRequests are the good requests with a JSON body, by path.
+func jsonRequests(t *testing.T) map[string]goodRequest {
+	all := make(map[string]goodRequest)
+	for route, r := range goodRequests(t) {
+		if r.contentType == "application/json" {
+			all[strings.TrimPrefix(route, "POST ")] = r
+		}
+	}
+	return all
 }
 
 // callCounter is the simulator, which counts who asks it.
@@ -41,23 +46,6 @@ func newJSONFixture(t testing.TB) (*fixture, *callCounter) {
 	t.Helper()
 	w := &callCounter{Upstream: sim.New(sim.Options{})}
 	return newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) { o.Upstream, o.Video.DuplicateWindow = w, -1 }}), w
-}
-
-func TestEveryRouteWithAJSONBodyIsInTheWalk(t *testing.T) {
-	s, w := newJSONFixture(t)
-	var routes []string
-	for _, r := range s.h.Routes() {
-		if r.Method != http.MethodPost || r.Path == "/v1/images/edits" { // which takes a form
-			continue
-		}
-		routes = append(routes, r.Path)
-		if a := s.do(t, "POST", r.Path, jsonRoutes[r.Path].body); a.status != 200 && a.status != 202 {
-			t.Errorf("%s: the good body is a %d: %s", r.Path, a.status, a.body)
-		}
-	}
-	if len(routes) != len(jsonRoutes) || w.asked.Load() == 0 {
-		t.Errorf("the routes are %v", routes)
-	}
 }
 
 // brokenBodies are bodies that no two readers need to read alike, made of a good one.
@@ -130,7 +118,7 @@ func brokenBodies(body, number string) map[string]string {
 // and 27 to 29, at every endpoint.
 func TestABodyThatCanBeReadInTwoWaysIsA400AndCostsNothing(t *testing.T) {
 	s, w := newJSONFixture(t)
-	for path, route := range jsonRoutes {
+	for path, route := range jsonRequests(t) {
 		for name, body := range brokenBodies(route.body, route.number) {
 			a := s.do(t, "POST", path, body, "Content-Type: application/json")
 			if a.status != 400 || w.asked.Load() != 0 {
@@ -146,7 +134,7 @@ func TestABodyThatCanBeReadInTwoWaysIsA400AndCostsNothing(t *testing.T) {
 // TestWhatIsOnlyStrangeIsNotRefused is the other side of the table above.
 func TestWhatIsOnlyStrangeIsNotRefused(t *testing.T) {
 	s, _ := newJSONFixture(t)
-	for path, route := range jsonRoutes {
+	for path, route := range jsonRequests(t) {
 		rest := route.body[1:]
 		for name, body := range map[string]string{
 			"blanks around":          " \r\n\t" + route.body + "\r\n ",
@@ -161,5 +149,99 @@ func TestWhatIsOnlyStrangeIsNotRefused(t *testing.T) {
 				t.Errorf("%s, %s: %d %.200s", path, name, a.status, a.body)
 			}
 		}
+	}
+}
+
+// TestABodyThatIsCodedIsNeverDecoded is docs/faults.md, row 30, at every path that
+// takes a body: a bomb is refused by its name, and nothing of it is unfolded.
+func TestABodyThatIsCodedIsNeverDecoded(t *testing.T) {
+	var bomb bytes.Buffer
+	w, err := gzip.NewWriterLevel(&bomb, gzip.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.CopyN(w, zero{}, 32<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, up := newJSONFixture(t)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	tried := 0
+	for _, r := range s.h.Routes() {
+		if r.Method != http.MethodPost {
+			continue
+		}
+		kind := "application/json"
+		if r.Path == edits {
+			kind = "multipart/form-data; boundary=b"
+		}
+		for _, coding := range []string{"gzip", "GZIP", "x-gzip", "zstd", "br", "deflate", "compress", "gzip, gzip", "identity, gzip", "aes128gcm", "nonsense"} {
+			tried++
+			a := s.do(t, "POST", r.Path, bomb.String(), "Content-Encoding: "+coding, "Content-Type: "+kind)
+			if a.status != 415 {
+				t.Errorf("%s, %s: %d %.200s", r.Path, coding, a.status, a.body)
+			}
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 64<<20 {
+		t.Errorf("%d MiB were taken for %d bombs of %d KiB", n>>20, tried, bomb.Len()>>10)
+	}
+	if up.asked.Load() != 0 || tried < 80 {
+		t.Errorf("%d tried, %d asked", tried, up.asked.Load())
+	}
+}
+
+// formPart is one part of a form that a test writes by hand.
+func formPart(head, content string) string { return "--b\r\n" + head + "\r\n\r\n" + content + "\r\n" }
+
+const promptHead = `Content-Disposition: form-data; name="prompt"`
+
+// TestAFormThatIsABombIsRefused is docs/faults.md, row 30.
+func TestAFormThatIsABombIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	s := newImagesFixture(t, fixtureOptions{server: server.Options{MaxForm: 4 << 20, TempDir: dir}})
+	picture := formPart("Content-Disposition: form-data; name=\"image\"; filename=\"a\"", pngFile(t, 16, 16))
+	good := picture + formPart(`Content-Disposition: form-data; name="model"`, "imagegen-2") + formPart(promptHead, "a")
+	const end = "--b--\r\n"
+	send := func(body, kind string) answer {
+		return s.do(t, "POST", edits, body, "Content-Type: "+kind)
+	}
+	const usual = "multipart/form-data; boundary=b"
+	if a := send(good+end, usual); a.status != 200 {
+		t.Fatalf("the good form: %d %s", a.status, a.body)
+	}
+	spent := s.posted(t)
+	for name, row := range map[string]struct {
+		body, kind string
+		want       int
+	}{
+		"60,000 parts":                {strings.Repeat(formPart(`Content-Disposition: form-data; name="zz"`, ""), 60_000) + end, usual, 400},
+		"no boundary":                 {"", "multipart/form-data", 400},
+		"two boundaries":              {good + end, "multipart/form-data; boundary=b; boundary=c", 415},
+		"headers of 8 KiB":            {good + formPart(promptHead+"\r\nX: "+strings.Repeat("y", 8<<10), "a") + end, usual, 400},
+		"headers without an end":      {"--b\r\nX: " + strings.Repeat("y", 1<<20), usual, 400},
+		"base64":                      {good + formPart(promptHead+"\r\nContent-Transfer-Encoding: base64", "YQ==") + end, usual, 400},
+		"no end":                      {good, usual, 400},
+		"more than may be":            {good + formPart(`Content-Disposition: form-data; name="zz"`, strings.Repeat("z", 5<<20)) + end, usual, 413},
+		"more than may be, in front":  {strings.Repeat("z", 5<<20) + "\r\n" + good + end, usual, 413},
+		"more than may be, behind":    {good + end + strings.Repeat("z", 5<<20), usual, 413},
+		"a prompt of megabytes":       {strings.Replace(good, "\r\n\r\na\r\n", "\r\n\r\n"+strings.Repeat("a", 3<<20)+"\r\n", 1) + end, usual, 400},
+		"a multipart in the form":     {picture + formPart(`Content-Disposition: form-data; name="model"`+"\r\nContent-Type: multipart/mixed; boundary=c", "--c\r\n\r\nimagegen-2\r\n--c--") + end, usual, 404},
+		"related, not a form":         {good + end, "multipart/related; boundary=b", 415},
+		"a picture that is too large": {strings.Replace(good, "IHDR\x00\x00\x00\x10\x00\x00\x00\x10", "IHDR\x7f\xff\xff\xff\x7f\xff\xff\xff", 1) + end, usual, 400},
+	} {
+		if a := send(row.body, row.kind); a.status != row.want {
+			t.Errorf("%s: %d, want %d: %.300s", name, a.status, row.want, a.body)
+		}
+	}
+	if s.posted(t) != spent {
+		t.Errorf("refusals cost %s", spent-s.posted(t))
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("%d files are left, %v", len(left), err)
 	}
 }
