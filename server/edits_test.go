@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"image"
-	"image/jpeg"
 	"image/png"
 	"io"
 	"mime/multipart"
@@ -17,8 +16,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	openai "github.com/openai/openai-go/v3"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/server"
@@ -181,40 +178,5 @@ func TestADuplicateOfAnUploadIsReplayed(t *testing.T) {
 	}
 	if other := send(cube(t, "n=1")); other.status != 409 || other.errorOf(t).Code != "idempotency_conflict" || other.header.Get("X-Should-Retry") != "false" {
 		t.Errorf("%d %s", other.status, other.body)
-	}
-}
-
-func TestOpenAIGoEditsPictures(t *testing.T) {
-	s := newImagesFixture(t, fixtureOptions{})
-	c := openAIClient(s)
-	var photo bytes.Buffer
-	if err := jpeg.Encode(&photo, image.NewGray(image.Rect(0, 0, 16, 16)), nil); err != nil {
-		t.Fatal(err)
-	}
-	one := func() io.Reader { return strings.NewReader(pngFile(t, 16, 16)) }
-	for name, images := range map[string]openai.ImageEditParamsImageUnion{
-		"one": {OfFile: one()}, "an array of one": {OfFileArray: []io.Reader{one()}}, "two": {OfFileArray: []io.Reader{one(), &photo}},
-	} {
-		r, err := c.Images.Edit(t.Context(), openai.ImageEditParams{
-			Model: "imagegen-2", Prompt: "make it blue", Image: images, Mask: one(), N: openai.Int(2),
-			Size: openai.ImageEditParamsSize1024x1024, Quality: "standard", ResponseFormat: openai.ImageEditParamsResponseFormatB64JSON,
-		})
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if len(r.Data) != 2 || r.Usage.InputTokensDetails.ImageTokens == 0 || r.Usage.OutputTokens == 0 || r.Created == 0 {
-			t.Errorf("%s: %d pictures, usage %+v", name, len(r.Data), r.Usage)
-		}
-		isPNG(t, r.Data[1].B64JSON)
-	}
-	_, err := c.Images.Edit(t.Context(), openai.ImageEditParams{
-		Model: "imagegen-2", Prompt: "a", Image: openai.ImageEditParamsImageUnion{OfFile: one()}, Mask: strings.NewReader(pngFile(t, 8, 8)),
-	})
-	var e *openai.Error
-	if !errors.As(err, &e) || e.StatusCode != 400 || e.Code != "invalid_mask" || e.Type != "invalid_request_error" || e.Message == "" {
-		t.Errorf("%+v", err)
-	}
-	if s.posted(t) != billing.One*4/10 {
-		t.Errorf("posted %s", s.posted(t))
 	}
 }

@@ -8,12 +8,9 @@ import (
 	"errors"
 	"image/png"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	openai "github.com/openai/openai-go/v3"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
@@ -98,51 +95,6 @@ func isPNG(t *testing.T, b64 string) {
 	}
 	if _, err := png.DecodeConfig(bytes.NewReader(data)); err != nil {
 		t.Errorf("no PNG: %v", err)
-	}
-}
-
-func TestOpenAIGoMakesPictures(t *testing.T) {
-	s := newImagesFixture(t, fixtureOptions{})
-	c := openAIClient(s)
-	r, err := c.Images.Generate(t.Context(), openai.ImageGenerateParams{
-		Model: "imagegen-2", Prompt: "a red cube", N: openai.Int(2), Size: openai.ImageGenerateParamsSize1024x1024, Quality: openai.ImageGenerateParamsQualityLow,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(r.Data) != 2 || r.Usage.OutputTokens == 0 || r.Usage.InputTokensDetails.TextTokens == 0 || r.Created == 0 || s.posted(t) != billing.One*8/10 {
-		t.Errorf("%d pictures, usage %+v, posted %s", len(r.Data), r.Usage, s.posted(t))
-	}
-	isPNG(t, r.Data[1].B64JSON)
-	legacy, err := c.Images.Generate(t.Context(), openai.ImageGenerateParams{
-		Model: "imagegen-legacy-2", Prompt: "a", Size: "256x256", ResponseFormat: openai.ImageGenerateParamsResponseFormatURL,
-	})
-	if err != nil || !strings.HasPrefix(legacy.Data[0].URL, "data:image/png;base64,") {
-		t.Errorf("%+v, %v", legacy, err)
-	}
-	_, err = c.Images.Generate(t.Context(), openai.ImageGenerateParams{Model: "imagegen-2", Prompt: "a", N: openai.Int(11)})
-	var e *openai.Error
-	if !errors.As(err, &e) || e.StatusCode != 400 || e.Param != "n" || e.Code != "invalid_request_error" || e.Message == "" {
-		t.Errorf("%+v", err)
-	}
-}
-
-func TestOpenAIGoStreamsPartialPictures(t *testing.T) {
-	s := newImagesFixture(t, fixtureOptions{})
-	c := openAIClient(s)
-	st := c.Images.GenerateStreaming(t.Context(), openai.ImageGenerateParams{Model: "imagegen-2", Prompt: "a red cube", PartialImages: openai.Int(2)})
-	var kinds []string
-	for st.Next() {
-		e := st.Current()
-		kinds = append(kinds, e.Type)
-		isPNG(t, e.B64JSON)
-	}
-	want := []string{"image_generation.partial_image", "image_generation.partial_image", "image_generation.completed"}
-	if st.Err() != nil || !slices.Equal(kinds, want) {
-		t.Errorf("%v, %v", kinds, st.Err())
-	}
-	if s.posted(t) != billing.One*9/10 {
-		t.Errorf("posted %s", s.posted(t))
 	}
 }
 

@@ -5,15 +5,11 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"io"
 	"math"
 	"net/http"
 	"strings"
 	"testing"
-
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
@@ -43,45 +39,6 @@ func unpacked(t *testing.T, text string) []float32 {
 		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
 	}
 	return v
-}
-
-func TestOpenAIGoEmbedsInBothEncodings(t *testing.T) {
-	s := newFixture(t, fixtureOptions{gateway: withEmbeddings})
-	c := openai.NewClient(option.WithBaseURL(s.url+"/v1"), option.WithAPIKey(s.key.Reveal()), option.WithHTTPClient(s.client))
-	params := openai.EmbeddingNewParams{
-		Model: "m", Input: openai.EmbeddingNewParamsInputUnion{OfArrayOfStrings: []string{"a", "b", "c"}}, Dimensions: openai.Int(8),
-	}
-	before := s.posted(t)
-	plain, err := c.Embeddings.New(t.Context(), params)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(plain.Data) != 3 || plain.Data[2].Index != 2 || len(plain.Data[2].Embedding) != 8 || plain.Model != "m" || plain.Object != "list" {
-		t.Fatalf("%s", plain.RawJSON())
-	}
-	if cost := before - s.posted(t); cost != billing.Money(plain.Usage.PromptTokens)*1000 || cost == 0 {
-		t.Errorf("%d tokens cost %s", plain.Usage.PromptTokens, cost)
-	}
-	params.EncodingFormat = openai.EmbeddingNewParamsEncodingFormatBase64
-	var body struct {
-		Data []struct{ Embedding string }
-	}
-	// The type of its response has numbers only: base64 is read beside it.
-	if err := c.Post(t.Context(), "embeddings", params, &body); err != nil {
-		t.Fatal(err)
-	}
-	for i, e := range body.Data {
-		for j, v := range unpacked(t, e.Embedding) {
-			if v != float32(plain.Data[i].Embedding[j]) {
-				t.Errorf("vector %d: %v, want %v", i, v, plain.Data[i].Embedding[j])
-			}
-		}
-	}
-	params.Input = openai.EmbeddingNewParamsInputUnion{OfString: openai.String("")}
-	var wrong *openai.Error
-	if _, err := c.Embeddings.New(t.Context(), params); !errors.As(err, &wrong) || wrong.StatusCode != 400 || wrong.Param != "input" || wrong.Message == "" {
-		t.Errorf("%v", err)
-	}
 }
 
 // newSpeechFixture serves speech, at a micro-unit a character.
@@ -116,30 +73,6 @@ func needLame(t *testing.T) {
 	t.Helper()
 	if err := new(lame.Encoder).Ready(); err != nil {
 		t.Skipf("NOT TESTED: %v", err)
-	}
-}
-
-func TestOpenAIGoSpeaks(t *testing.T) {
-	needLame(t)
-	s := newSpeechFixture(t, nil, 0)
-	c := openAIClient(s)
-	r, err := c.Audio.Speech.New(t.Context(), openai.AudioSpeechNewParams{
-		Model: "alpha3-tts-flash", Input: strings.Repeat("One sentence. ", 100), Voice: openai.AudioSpeechNewParamsVoiceUnion{OfString: openai.String("alloy")},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	data, err := io.ReadAll(r.Body)
-	if err != nil || r.Header.Get("Content-Type") != "audio/mpeg" || len(data) < 1000 || data[0] != 0xFF || data[1]&0xE0 != 0xE0 {
-		t.Errorf("%v, %v, %d bytes", err, r.Header, len(data))
-	}
-	_, err = c.Audio.Speech.New(t.Context(), openai.AudioSpeechNewParams{
-		Model: "alpha3-tts-flash", Input: "hi", Voice: openai.AudioSpeechNewParamsVoiceUnion{OfString: openai.String("nobody")},
-	})
-	var e *openai.Error
-	if !errors.As(err, &e) || e.StatusCode != 400 || e.Code != "endpoint_model_mismatch" || e.Param != "voice" {
-		t.Errorf("error %v", err)
 	}
 }
 

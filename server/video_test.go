@@ -3,15 +3,10 @@ package server_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	openai "github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
@@ -201,29 +196,6 @@ func TestATaskOfAnotherAccountIsNotThere(t *testing.T) {
 		t.Errorf("%d jobs", c.studio.Jobs())
 	}
 	c.finish(t, r.ID)
-}
-
-func TestOpenAIGoSubmitsAndPollsByItsOwnMeans(t *testing.T) {
-	c := newVideoFixture(t, fixtureOptions{}, nil, nil)
-	requests := 0
-	client := openAIClient(c.fixture, option.WithMaxRetries(2), option.WithMiddleware(func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
-		requests++
-		return next(r)
-	}))
-	var r record
-	if err := client.Post(t.Context(), "videos/generations", json.RawMessage(boat), &r); err != nil || r.Status != "processing" {
-		t.Fatalf("%+v, %v", r, err)
-	}
-	requests = 0
-	err := client.Post(t.Context(), "videos/generations", json.RawMessage(boat), &r)
-	var refused *openai.Error
-	if !errors.As(err, &refused) || refused.StatusCode != 409 || refused.Code != "idempotency_conflict" || requests != 1 {
-		t.Errorf("repeated: %v after %d requests", err, requests)
-	}
-	c.pass(time.Minute)
-	if err := client.Get(t.Context(), "videos/generations/"+r.ID, nil, &r); err != nil || r.Status != "succeeded" || len(r.Content) != 1 {
-		t.Errorf("%+v, %v", r, err)
-	}
 }
 
 func TestHEADTellsOfATaskWithoutItsRecord(t *testing.T) {

@@ -1,112 +1,15 @@
 package server_test
 
 import (
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
-	"github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/option"
-
-	"github.com/tollhouse-ai/gateway/auth"
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	native "github.com/tollhouse-ai/gateway/upstream/anthropic"
 )
-
-// anthropicClient is Anthropic's own client of the shop. It sends the key as x-api-key.
-func anthropicClient(s *fixture, options ...option.RequestOption) anthropic.Client {
-	return anthropic.NewClient(append([]option.RequestOption{
-		option.WithoutEnvironmentDefaults(), option.WithAPIKey(s.key.Reveal()), option.WithBaseURL(s.url), option.WithMaxRetries(0),
-	}, options...)...)
-}
-
-// forecast is a tool.
-var forecast = anthropic.ToolUnionParam{OfTool: &anthropic.ToolParam{
-	Name: "weather", InputSchema: anthropic.ToolInputSchemaParam{
-		Properties: map[string]any{"city": map[string]any{"type": "string"}}, Required: []string{"city"},
-	},
-}}
-
-func anthropicRequest(text string) anthropic.MessageNewParams {
-	return anthropic.MessageNewParams{
-		Model: "delta-k3", MaxTokens: 2048, Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(text))},
-	}
-}
-
-func TestAnthropicGoAccumulatesAStreamAndRepliesToIt(t *testing.T) {
-	s := newFixture(t, fixtureOptions{})
-	c := anthropicClient(s)
-	params := anthropicRequest("what is the weather?")
-	params.Tools = []anthropic.ToolUnionParam{forecast}
-	params.Thinking = anthropic.ThinkingConfigParamOfEnabled(1024)
-	before := s.posted(t)
-	stream := c.Messages.NewStreaming(t.Context(), params)
-	var m anthropic.Message
-	for stream.Next() {
-		if err := m.Accumulate(stream.Current()); err != nil {
-			t.Fatalf("%s: %v", stream.Current().RawJSON(), err)
-		}
-	}
-	if err := stream.Err(); err != nil {
-		t.Fatal(err)
-	}
-	last := m.Content[len(m.Content)-1]
-	if m.StopReason != anthropic.StopReasonToolUse || last.Type != "tool_use" || last.Name != "weather" || m.Usage.InputTokens == 0 {
-		t.Fatalf("message %+v", m)
-	}
-	if cost := billing.Money(m.Usage.InputTokens)*1000 + billing.Money(m.Usage.OutputTokens)*2000; before-s.posted(t) != cost {
-		t.Errorf("paid %s, want %s", before-s.posted(t), cost)
-	}
-	params.Messages = append(params.Messages, m.ToParam(), anthropic.NewUserMessage(anthropic.NewToolResultBlock(last.ID, "sunny", false)))
-	answer, err := c.Messages.New(t.Context(), params)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := answer.Content[len(answer.Content)-1].Text; !strings.Contains(text, "sunny") {
-		t.Errorf("after the tool: %s", answer.RawJSON())
-	}
-}
-
-func TestAnthropicGoMapsErrors(t *testing.T) {
-	poor := newFixture(t, fixtureOptions{credit: 1})
-	rich := newFixture(t, fixtureOptions{key: auth.KeyOptions{Models: []string{"m", "delta-k3"}}})
-	too := anthropicRequest("x")
-	too.Temperature = anthropic.Float(3)
-	unknown := anthropicRequest("x")
-	unknown.Model = "nobody"
-	barred := anthropicRequest("x")
-	barred.Model = "sim-chat"
-	for _, tt := range []struct {
-		name   string
-		client anthropic.Client
-		params anthropic.MessageNewParams
-		status int
-		kind   anthropic.ErrorType
-	}{
-		{"a bad field", anthropicClient(rich), too, 400, anthropic.ErrorTypeInvalidRequestError},
-		{"a wrong key", anthropicClient(rich, option.WithAPIKey("sk-nobody")), anthropicRequest("x"), 401, anthropic.ErrorTypeAuthenticationError},
-		{"no money", anthropicClient(poor), anthropicRequest("x"), 402, anthropic.ErrorTypeBillingError},
-		{"a model that the key may not use", anthropicClient(rich), barred, 403, anthropic.ErrorTypePermissionError},
-		{"an unknown model", anthropicClient(rich), unknown, 404, anthropic.ErrorTypeNotFoundError},
-	} {
-		for _, streamed := range []bool{false, true} {
-			var err error
-			if streamed {
-				err = tt.client.Messages.NewStreaming(t.Context(), tt.params).Err()
-			} else {
-				_, err = tt.client.Messages.New(t.Context(), tt.params)
-			}
-			var e *anthropic.Error
-			if !errors.As(err, &e) || e.StatusCode != tt.status || e.Type() != tt.kind || !strings.HasPrefix(e.RequestID, "req_") {
-				t.Errorf("%s: %v", tt.name, err)
-			}
-		}
-	}
-}
 
 func TestTwoKeysThatDifferAreNone(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
@@ -238,13 +141,6 @@ func TestAnErrorInAStreamIsAnErrorEvent(t *testing.T) {
 	tail := `event: error` + "\n" + `data: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded","code":"ServiceUnavailable"},"request_id":"` + a.header.Get("Request-Id") + `"}` + "\n\n"
 	if a.status != 200 || !strings.HasSuffix(a.body, tail) {
 		t.Errorf("%d %s\nwant the end %s", a.status, a.body, tail)
-	}
-	c := anthropicClient(s)
-	stream := c.Messages.NewStreaming(t.Context(), anthropicRequest("x"))
-	for stream.Next() {
-	}
-	if stream.Err() == nil || !strings.Contains(stream.Err().Error(), "Overloaded") {
-		t.Errorf("the SDK says %v", stream.Err())
 	}
 }
 

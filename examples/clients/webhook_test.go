@@ -1,4 +1,4 @@
-package webhook_test
+package clients
 
 import (
 	"context"
@@ -52,7 +52,7 @@ func sdk(secret string) http.HandlerFunc {
 	}
 }
 
-func Example() {
+func Example_webhooks() {
 	secret, err := webhook.NewSecret(nil)
 	if err != nil {
 		fmt.Println(err)
