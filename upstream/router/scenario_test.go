@@ -20,6 +20,7 @@ import (
 // script ends it. The words of a script are
 //
 //	call call:b poll:b      a call begins, and is number 1, 2, …; one that names a channel
+//	gone                    a call begins whose caller has left
 //	b:ok b:500 b:429/30s    the oldest call that b's vendor holds ends so
 //	leave:2                 the caller of call 2 leaves
 //	pause:b resume:b        the operator does so
@@ -94,13 +95,16 @@ func (s *scenario) play(script string) {
 func (s *scenario) step(step string) error {
 	name, arg, _ := strings.Cut(step, ":")
 	switch name {
-	case "call", "poll":
+	case "call", "poll", "gone":
 		c := call(s.t, hello)
 		c.Channel = arg
 		if name == "poll" {
 			c.Op, c.TaskID = upstream.PollVideo, "1"
 		}
 		ctx, leave := context.WithCancel(s.t.Context())
+		if name == "gone" {
+			leave()
+		}
 		s.calls = append(s.calls, &started{start(ctx, s.r, c), leave})
 		return nil
 	case "leave":
@@ -178,6 +182,9 @@ func TestLimitsPausesAndReloads(t *testing.T) {
 			"call call leave:2 =2:499 call 668ms =a2 =3:waits a:ok a:ok =3:ok"},
 		"polls of videos wait for no limit": {"a max=1 rpm=1",
 			"call poll:a poll:a poll:a =a4"},
+		"no channel is asked for a caller who has left": {"a; b prio=1", "gone =1:499 =a0 =b0"},
+		"nor one with a free slot":                      {"a max=1", "gone =1:499 =a0 call =a1"},
+		"nor one at its turn":                           {"a rpm=1", "gone =1:499 =a0 call =a1"},
 		"who leaves the queue has sent nothing": {"a max=1",
 			"call call leave:2 =2:499 =a1"},
 		"who leaves between attempts owes nothing for the first": {"a; b prio=1 max=1",
