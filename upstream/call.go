@@ -36,8 +36,8 @@ type Call struct {
 	// upon which the Router closes the Reply and may ask another channel. A
 	// Router calls it once per attempt; no other Upstream gets to see it.
 	Accept func(ctx context.Context, r *Reply) (*Reply, error)
-	// Begin, when not nil, is called before every attempt, and returns the context of the attempt: ctx, or one made of it that carries
-	// a span or headers ([WithWire]).
+	// Begin, when not nil, is called before every attempt, and returns the context of
+	// the attempt: ctx, or one made of it that carries a span or headers ([WithWire]).
 	Begin func(ctx context.Context, a Attempt) context.Context
 	// Observe, when not nil, is called after every attempt.
 	Observe func(Attempt)

@@ -226,7 +226,7 @@ func isOther(a, b upstream.Upstream) bool {
 func (c *channel) mayOpen() bool {
 	out := 0
 	for _, p := range c.peers {
-		if _, all := p.breaker.Tripped(); all {
+		if _, forAll := p.breaker.Tripped(); forAll {
 			out++
 		}
 	}

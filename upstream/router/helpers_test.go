@@ -74,6 +74,12 @@ func every(name string, up upstream.Upstream, priority int) router.Channel {
 	return router.Channel{Name: name, Upstream: up, Priority: priority, Models: map[string]string{"*": "*"}}
 }
 
+func narrow(name string, up upstream.Upstream, most, rpm int) router.Channel {
+	c := every(name, up, 0)
+	c.MaxConcurrent, c.RPM = most, rpm
+	return c
+}
+
 func newRouter(t testing.TB, o router.Options, channels ...router.Channel) *router.Router {
 	t.Helper()
 	r, err := router.New(channels, o)

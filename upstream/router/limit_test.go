@@ -1,99 +1,14 @@
 package router_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
-
-// holds is an upstream that answers each call when it is let go.
-type holds struct {
-	mu    sync.Mutex
-	calls []chan error
-	over  int // of the calls, those that the script ended
-}
-
-func (h *holds) Do(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-	end := make(chan error, 1)
-	h.mu.Lock()
-	h.calls = append(h.calls, end)
-	h.mu.Unlock()
-	select {
-	case err := <-end:
-		if err != nil {
-			return nil, err
-		}
-		return says(strings.NewReader("held")), nil
-	case <-ctx.Done():
-		return nil, (&upstream.Failure{Sent: true, Err: ctx.Err()}).Fault()
-	}
-}
-
-// held is how many calls have not ended.
-func (h *holds) held() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.calls) - h.over
-}
-
-// end ends the oldest call that it holds.
-func (h *holds) end(err error) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.over == len(h.calls) {
-		return errors.New("the vendor holds no call")
-	}
-	h.calls[h.over] <- err
-	h.over++
-	return nil
-}
-
-func narrow(name string, up upstream.Upstream, most, rpm int) router.Channel {
-	c := every(name, up, 0)
-	c.MaxConcurrent, c.RPM = most, rpm
-	return c
-}
-
-// asked is a call in a goroutine of its own.
-type asked struct{ done atomic.Pointer[ended] }
-
-// ended is how it ended.
-type ended struct {
-	text string
-	err  error
-	took time.Duration
-}
-
-func (a *asked) ended() bool { return a.done.Load() != nil }
-
-// now is how it ended; the zero one if it has not.
-func (a *asked) now() ended {
-	if e := a.done.Load(); e != nil {
-		return *e
-	}
-	return ended{}
-}
-
-func start(ctx context.Context, r *router.Router, c *upstream.Call) *asked {
-	a := new(asked)
-	began := time.Now()
-	go func() {
-		text, err := answer(ctx, r, c)
-		a.done.Store(&ended{text, err, time.Since(began)})
-	}()
-	synctest.Wait()
-	return a
-}
 
 func TestAThousandCallsNeverExceedTheLimitsAndNoSlotIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -148,38 +148,6 @@ func (c *closing) Close() error {
 	return nil
 }
 
-// TestNoChannelIsAskedForACallerWhoHasLeft: an upstream that is asked all the same may
-// say that it was sent something, which has to be paid for.
-func TestNoChannelIsAskedForACallerWhoHasLeft(t *testing.T) {
-	for name, limits := range map[string]router.Channel{
-		"free":      {},
-		"few calls": {MaxConcurrent: 1},
-		"slow":      {RPM: 1},
-	} {
-		c := limits
-		c.Name, c.Models = "only", map[string]string{"m": "m"}
-		asked := 0
-		c.Upstream = upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-			asked++
-			return nil, ctx.Err()
-		})
-		r, err := router.New([]router.Channel{c}, router.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, leave := context.WithCancel(t.Context())
-		leave()
-		_, err = r.Do(ctx, &upstream.Call{Op: upstream.ChatCompletion, Model: "m"})
-		var f *upstream.Failure
-		if !fault.Is(err, fault.ClientGone) || !errors.As(err, &f) || f.Sent || asked != 0 {
-			t.Errorf("%s: error %v with %+v after %d calls of the upstream", name, err, f, asked)
-		}
-		if now := r.Channels()[0]; now.InFlight != 0 || now.Requests != 0 {
-			t.Errorf("%s: %+v", name, now)
-		}
-	}
-}
-
 // turning is a context that ends at the moment at which a call's turn comes: when
 // it is asked whether it has ended, it lets the first call go.
 type turning struct {

@@ -42,7 +42,7 @@ const (
 
 // judge says what an attempt's error means for a call of op. Operations that a
 // vendor may bill though they failed, and that are dear, are repeated only where it
-// certainly accepted nothing (docs/faults.md, row 7):
+// certainly accepted nothing (docs/faults.md, row 7). docs/upstreams.md has this table:
 //
 //	                                                chat, embeddings  pictures, speech,
 //	the attempt ended in                            and polls         videos             channel

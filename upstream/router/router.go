@@ -111,12 +111,7 @@ func (r *Router) Models() []string { return r.models }
 
 // Routes reports whether some channel serves a public id with some operation.
 func (r *Router) Routes(model string) bool {
-	for _, op := range upstream.Ops() {
-		if r.Supports(op, model) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(upstream.Ops(), func(op upstream.Op) bool { return r.Supports(op, model) })
 }
 
 // Supports reports whether some channel serves op for a public id.
@@ -261,10 +256,11 @@ func (r *Router) routes(call *upstream.Call) []route {
 // there are.
 func (r *Router) ResetHealth(name string) error {
 	c, err := r.channelNamed(name)
-	if err == nil {
-		if any, _ := c.breaker.Tripped(); any {
-			c.breaker.Succeeded(r.now())
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	if tripped, _ := c.breaker.Tripped(); tripped {
+		c.breaker.Succeeded(r.now())
+	}
+	return nil
 }

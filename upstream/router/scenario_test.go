@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,11 +17,85 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
+// holds is an upstream that answers each call when it is let go.
+type holds struct {
+	mu    sync.Mutex
+	calls []chan error
+	over  int // of the calls, those that the script ended
+}
+
+func (h *holds) Do(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+	end := make(chan error, 1)
+	h.mu.Lock()
+	h.calls = append(h.calls, end)
+	h.mu.Unlock()
+	select {
+	case err := <-end:
+		if err != nil {
+			return nil, err
+		}
+		return says(strings.NewReader("held")), nil
+	case <-ctx.Done():
+		return nil, (&upstream.Failure{Sent: true, Err: ctx.Err()}).Fault()
+	}
+}
+
+// held is how many calls have not ended.
+func (h *holds) held() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.calls) - h.over
+}
+
+// end ends the oldest call that it holds.
+func (h *holds) end(err error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over == len(h.calls) {
+		return errors.New("the vendor holds no call")
+	}
+	h.calls[h.over] <- err
+	h.over++
+	return nil
+}
+
+// asked is a call in a goroutine of its own.
+type asked struct{ done atomic.Pointer[ended] }
+
+// ended is how it ended.
+type ended struct {
+	text string
+	err  error
+	took time.Duration
+}
+
+func (a *asked) ended() bool { return a.done.Load() != nil }
+
+// now is how it ended; the zero one if it has not.
+func (a *asked) now() ended {
+	if e := a.done.Load(); e != nil {
+		return *e
+	}
+	return ended{}
+}
+
+func start(ctx context.Context, r *router.Router, c *upstream.Call) *asked {
+	a := new(asked)
+	began := time.Now()
+	go func() {
+		text, err := answer(ctx, r, c)
+		a.done.Store(&ended{text, err, time.Since(began)})
+	}()
+	synctest.Wait()
+	return a
+}
+
 // scenario performs a script on a Router with the clock of synctest. The channels are
 // described as "name max=1 rpm=90 prio=1"; the vendor of each holds every call until the
 // script ends it. The words of a script are
 //
 //	call call:b poll:b      a call begins, and is number 1, 2, …; one that names a channel
+//	gone                    a call begins whose caller has left
 //	b:ok b:500 b:429/30s    the oldest call that b's vendor holds ends so
 //	leave:2                 the caller of call 2 leaves
 //	pause:b resume:b        the operator does so
@@ -94,13 +170,16 @@ func (s *scenario) play(script string) {
 func (s *scenario) step(step string) error {
 	name, arg, _ := strings.Cut(step, ":")
 	switch name {
-	case "call", "poll":
+	case "call", "poll", "gone":
 		c := call(s.t, hello)
 		c.Channel = arg
 		if name == "poll" {
 			c.Op, c.TaskID = upstream.PollVideo, "1"
 		}
 		ctx, leave := context.WithCancel(s.t.Context())
+		if name == "gone" {
+			leave()
+		}
 		s.calls = append(s.calls, &started{start(ctx, s.r, c), leave})
 		return nil
 	case "leave":
@@ -178,6 +257,9 @@ func TestLimitsPausesAndReloads(t *testing.T) {
 			"call call leave:2 =2:499 call 668ms =a2 =3:waits a:ok a:ok =3:ok"},
 		"polls of videos wait for no limit": {"a max=1 rpm=1",
 			"call poll:a poll:a poll:a =a4"},
+		"no channel is asked for a caller who has left": {"a; b prio=1", "gone =1:499 =a0 =b0"},
+		"nor one with a free slot":                      {"a max=1", "gone =1:499 =a0 call =a1"},
+		"nor one at its turn":                           {"a rpm=1", "gone =1:499 =a0 call =a1"},
 		"who leaves the queue has sent nothing": {"a max=1",
 			"call call leave:2 =2:499 =a1"},
 		"who leaves between attempts owes nothing for the first": {"a; b prio=1 max=1",

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -332,38 +331,6 @@ func TestAScrapeIsNotCompressed(t *testing.T) {
 	metrics.New(metrics.Options{}).ServeHTTP(w, r)
 	if coding := w.Header().Get("Content-Encoding"); coding != "" || !strings.Contains(w.Body.String(), "tollhouse_build_info") {
 		t.Errorf("encoded as %q", coding)
-	}
-}
-
-// BenchmarkScrape is a scrape of a gateway with 50 models and 10 channels, while
-// requests are counted.
-func BenchmarkScrape(b *testing.B) {
-	m := metrics.New(metrics.Options{})
-	m.Watch(sources(b))
-	o, ctx := m.Observer(), context.Background()
-	one := func(i int) {
-		f := settled()
-		f.Model = fmt.Sprintf("model-%d", i%50)
-		o.End(ctx, f)
-		o.Attempted(ctx, gateway.AttemptEvent{Op: f.Op, Channel: fmt.Sprintf("channel-%d", i%10), Duration: time.Second})
-	}
-	for i := range 1000 {
-		one(i)
-	}
-	busy, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		for i := 0; busy.Err() == nil; i++ {
-			one(i)
-		}
-	}()
-	b.ReportAllocs()
-	for b.Loop() {
-		w := httptest.NewRecorder()
-		m.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
-		if _, err := io.Copy(io.Discard, w.Body); err != nil {
-			b.Fatal(err)
-		}
 	}
 }
 

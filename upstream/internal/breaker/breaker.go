@@ -412,7 +412,7 @@ func (b *Breaker) Reset(now time.Time) {
 
 // Tripped reports whether the breaker is open or half-open, for one account at least,
 // and whether it is for every account.
-func (b *Breaker) Tripped() (any, all bool) {
+func (b *Breaker) Tripped() (forOne, forAll bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.tripped(), b.tripped() && b.onlyAccount == nil

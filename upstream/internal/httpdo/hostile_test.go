@@ -334,6 +334,7 @@ func TestACodingThatNobodyAskedForIsRefusedOrUnfoldedUnderACap(t *testing.T) {
 		"nothing":             {"", "{}", 2},
 		"gzip that is none":   {"gzip", "{}", -1},
 		"gzip that is cut":    {"gzip", zip[:len(zip)/2], -1},
+		"gzip of nothing":     {"gzip", "", -1},
 		"gzip and more":       {"gzip", zip + "{}", -1},
 		"gzip in gzip":        {"gzip, gzip", zip, -1},
 		"deflate":             {"deflate", zip, -1},
