@@ -263,7 +263,7 @@ func (c *counters) initialize() {
 	}
 }
 
-// Observer is what gateway.Options.Observe takes.
+// Observer is one for gateway.Options.Observe.
 func (m *Metrics) Observer() gateway.Observer {
 	return gateway.Observer{Attempted: m.attempted, End: m.end, Event: m.event}
 }
