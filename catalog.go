@@ -371,8 +371,10 @@ func (g *Gateway) principal(ctx context.Context) (*auth.Principal, error) {
 	if g.options.Authenticator == nil {
 		return &local, nil
 	}
-	return nil, fault.New(fault.Unauthorized, "No principal in the context. Put one there with auth.NewContext, or send the key as \"Authorization: Bearer sk-…\".")
+	return nil, errNoPrincipal
 }
+
+var errNoPrincipal = fault.New(fault.Unauthorized, "No principal in the context. Put one there with auth.NewContext, or send the key as \"Authorization: Bearer sk-…\".")
 
 // local is the caller where there is no Authenticator.
 var local = auth.Principal{Account: "local", Key: "local", Name: "local"}

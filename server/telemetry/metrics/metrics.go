@@ -242,7 +242,7 @@ func newCounters(registry prometheus.Registerer, currency string) *counters {
 	return c
 }
 
-// Observer is what gateway.Options.Observe takes.
+// Observer is one for gateway.Options.Observe.
 func (m *Metrics) Observer() gateway.Observer {
 	return gateway.Observer{Attempted: m.attempted, End: m.end, Event: m.event}
 }

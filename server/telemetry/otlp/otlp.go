@@ -68,7 +68,7 @@ func New(o Options) (*Telemetry, error) {
 	return t, nil
 }
 
-// Observer is what gateway.Options.Observe takes.
+// Observer is one for gateway.Options.Observe.
 func (t *Telemetry) Observer() gateway.Observer {
 	o := gateway.Observer{End: t.end}
 	if t.tracer != nil {
