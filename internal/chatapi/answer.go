@@ -7,22 +7,26 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
-// candidates are the candidates of an answer or a chunk, with what they say in the member
-// called name. Some vendors put the usage into a candidate.
-func candidates(name string) []completion.Part {
-	function := []completion.Part{{Name: "name"}, {Name: "arguments"}}
-	call := []completion.Part{{Name: "function", As: completion.AsObject, Parts: function}}
-	said := []completion.Part{
-		{Name: "content"}, {Name: "reasoning_content"}, {Name: "reasoning"}, {Name: "refusal"},
-		{Name: "tool_calls", As: completion.AsList, Parts: call},
-	}
-	choice := []completion.Part{
-		{Name: name, As: completion.AsObject, Parts: said},
+// What is read of an answer and of a chunk: what the candidates say. Some vendors put the
+// usage into a candidate.
+var (
+	answerParts = []completion.Part{{Name: "choices", As: completion.AsList, Parts: []completion.Part{
+		{Name: "message", As: completion.AsObject, Parts: said},
 		{Name: "finish_reason", As: completion.AsStop},
 		{Name: "usage", As: completion.AsUsage},
+	}}}
+	chunkParts = []completion.Part{{Name: "choices", As: completion.AsList, Parts: []completion.Part{
+		{Name: "delta", As: completion.AsObject, Parts: said},
+		{Name: "finish_reason", As: completion.AsStop},
+		{Name: "usage", As: completion.AsUsage},
+	}}}
+	said = []completion.Part{
+		{Name: "content"}, {Name: "reasoning_content"}, {Name: "reasoning"}, {Name: "refusal"},
+		{Name: "tool_calls", As: completion.AsList, Parts: []completion.Part{
+			{Name: "function", As: completion.AsObject, Parts: []completion.Part{{Name: "name"}, {Name: "arguments"}}},
+		}},
 	}
-	return []completion.Part{{Name: "choices", As: completion.AsList, Parts: choice}}
-}
+)
 
 // usageMembers are those of a usage object.
 var usageMembers = []tokencount.Member{
@@ -53,7 +57,7 @@ func (p *Report) Usage() billing.Usage {
 
 // form is that of an answer.
 var form = completion.Form{
-	Parts: candidates("message"), Usage: usageMembers,
+	Parts: answerParts, Usage: usageMembers,
 	Wrong: "The upstream's answer has no choices.", DropsError: true,
 }
 

@@ -194,7 +194,7 @@ var blockTypes = [...]string{"text", "image_url", "video_url", "audio_url", "inp
 
 // blockNames are the members that are read of a block: those of blockTypes, then
 // its type.
-var blockNames = append(rawjson.Names(blockTypes[:]), "type")
+var blockNames = rawjson.Names{"text", "image_url", "video_url", "audio_url", "input_audio", "file", "type"}
 
 // readBlock reads one content block.
 func (m *message) readBlock(path completion.Path) error {

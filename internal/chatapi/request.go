@@ -85,8 +85,8 @@ func (r *Request) WantsUsage() bool {
 func (r *Request) Candidates() int64 { return max(r.N, 1) }
 
 // Prepared is the request's body as an upstream gets it: usage is always asked
-// for in a stream, and most output tokens are asked for if most is positive.
-// Everything else is the caller's, byte for byte.
+// for in a stream, and output is bounded as [Request.Limited] says. Everything else is
+// the caller's, byte for byte.
 func (r *Request) Prepared(most int64) upstream.Body {
 	body := r.Body
 	if r.Stream {
@@ -95,42 +95,31 @@ func (r *Request) Prepared(most int64) upstream.Body {
 			body = body.Set("stream_options", asking)
 		}
 	}
-	older, newer := r.bounds(most)
-	if !older && !newer {
-		return body
+	limited := r.Limited(most)
+	if limited.MaxCompletionTokens != r.MaxCompletionTokens {
+		body = body.Set("max_completion_tokens", strconv.AppendInt(nil, most, 10))
 	}
-	bound := strconv.AppendInt(nil, most, 10)
-	if newer {
-		body = body.Set("max_completion_tokens", bound)
-	}
-	if older {
-		body = body.Set("max_tokens", bound)
+	if limited.MaxTokens != r.MaxTokens {
+		body = body.Set("max_tokens", strconv.AppendInt(nil, most, 10))
 	}
 	return body
 }
 
-// Limited is the request as a model in Go gets it: with a bound of most output
-// tokens where [Request.Prepared] sets one.
+// Limited is the request as a model in Go gets it: with a bound of most output tokens, if
+// most is positive, in those of the two fields for it that the caller has set, else in
+// the older one.
 func (r *Request) Limited(most int64) *chat.Request {
-	older, newer := r.bounds(most)
-	if !older && !newer {
+	if most <= 0 {
 		return r.Request
 	}
 	limited := *r.Request
-	if newer {
+	if r.MaxCompletionTokens > 0 {
 		limited.MaxCompletionTokens = most
 	}
-	if older {
+	if r.MaxTokens > 0 || r.MaxCompletionTokens == 0 {
 		limited.MaxTokens = most
 	}
 	return &limited
-}
-
-// bounds says which of max_tokens and max_completion_tokens a bound of most output
-// tokens is set in: those that the caller has set, else the older one.
-func (r *Request) bounds(most int64) (older, newer bool) {
-	newer = r.MaxCompletionTokens > 0
-	return most > 0 && (r.MaxTokens > 0 || !newer), most > 0 && newer
 }
 
 // withUsage returns stream_options with include_usage set, once, and all else

@@ -67,9 +67,6 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	return t.chunk(dst, name, &s), false, nil
 }
 
-// chunkParts are what is read of a chunk.
-var chunkParts = candidates("delta")
-
 func isDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
 
 // read reads an event's payload in one pass.

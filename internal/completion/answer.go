@@ -32,7 +32,7 @@ func (p *Parsed) ReadAnswer(id string, data []byte, f *Form, b chat.MediaBound) 
 	var s Scan
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
-	if err := answer.Whole(o, s.Read(o, data, f.Parts)); err != nil {
+	if err := answer.Whole(o, s.read(o, data, f.Parts)); err != nil {
 		return Answer{}, err
 	}
 	if kind, _ := rawjson.String(o.Raw("type")); !s.Listed || f.Type != "" && kind != f.Type {
@@ -91,8 +91,8 @@ type Scan struct {
 	Stopped bool   // there is a reason why the model stopped that is not null
 }
 
-// Read indexes an answer or an event into o and reads the parts of it.
-func (s *Scan) Read(o *rawjson.Object, data []byte, parts []Part) error {
+// read indexes an answer or an event into o and reads the parts of it.
+func (s *Scan) read(o *rawjson.Object, data []byte, parts []Part) error {
 	return rawjson.IndexInto(o, data, nil, func(rd *rawjson.Reader, name []byte) error {
 		p := find(parts, name)
 		s.Listed = s.Listed || p != nil && p.As == AsList && rd.Kind() == '['

@@ -139,7 +139,7 @@ func (t *Tap) Repeat(dst []byte, name string, data []byte) (out []byte, ok bool)
 // looked at any more: a stream may be silent for long.
 func (t *Tap) Read(data []byte, parts []Part) (s Scan, err error) {
 	t.Object = rawjson.Borrow()
-	if err := s.Read(t.Object, data, parts); err != nil {
+	if err := s.read(t.Object, data, parts); err != nil {
 		return s, answer.Bad("The upstream sent an event that is not one JSON object.", err)
 	}
 	return s, nil
@@ -166,7 +166,7 @@ func (t *Tap) Usage() billing.Usage {
 // Output is the number of output tokens delivered, or produced unseen, until now. A
 // count that came before any of it is not looked at.
 func (t *Tap) Output() int64 {
-	if reported := t.Report.Disjoint(); reported.Has[Output] {
+	if reported := t.Report.disjoint(); reported.Has[Output] {
 		return max(t.Said(), reported.N[Output])
 	}
 	return t.Said()

@@ -28,10 +28,10 @@ func (p *Report) Read(usage []byte, members []tokencount.Member) (counted bool) 
 	return p.Report.Read(usage, members)[Output]
 }
 
-// Disjoint is the report with its input and output as they are billed. Vendors that
+// disjoint is the report with its input and output as they are billed. Vendors that
 // count reasoning beside the completion (xAI, Gemini) tell all of the output only in
 // the total.
-func (p Report) Disjoint() Report {
+func (p Report) disjoint() Report {
 	n := &p.N
 	if !p.Has[Prompt] {
 		return p
@@ -52,7 +52,7 @@ func (p Report) Disjoint() Report {
 // a usable count, is estimated: the input by the request, and the output by the quarters
 // of the tokens of its text.
 func (p Report) Usage(r *Parsed, b chat.MediaBound, quarters int64) billing.Usage {
-	p = p.Disjoint()
+	p = p.disjoint()
 	c := &p.N
 	if !p.Has[Input] {
 		c[Input] = max(r.InputEstimate(b)-c[Cached]-c[CacheWrite], c[Input])

@@ -48,15 +48,13 @@ func (r *Request) ReadAnswer(dst, data []byte) (Answer, error) {
 // usage is what was reported, or an estimate. The edits give the answer the
 // counts that it lacks.
 func (r *Request) usage(raw []byte) (billing.Usage, []rawjson.Edit) {
-	reported, object := readCounts(raw)
-	some, all := reported.reported()
-	var guess int64
-	if !some {
-		guess = r.Estimate()
+	c, object := readCounts(raw)
+	if !c.some {
+		c.prompt = r.Estimate()
+		c.total = c.prompt
 	}
-	c := reported.complete(guess)
-	u := billing.Usage{Input: c.prompt, Zero: some && c.prompt == 0, Estimated: !some}
-	if all {
+	u := billing.Usage{Input: c.prompt, Zero: c.some && c.prompt == 0, Estimated: !c.some}
+	if c.all {
 		return u, nil
 	}
 	return u, []rawjson.Edit{c.set(object)}
@@ -99,57 +97,45 @@ func (r *Request) Join(parts [][]byte) ([]byte, error) {
 		}
 		list = append(list, l.shiftedItems(before)...)
 		c, _ := readCounts(l.object.Raw("usage"))
-		sum = sum.add(c.complete(0))
+		sum = sum.add(c)
 		before += int64(len(l.items))
 	}
 	_, usage := readCounts(first.Raw("usage"))
 	return first.Apply(nil, rawjson.Set("data", append(list, ']')), sum.set(usage)), nil
 }
 
-// counts are the members of usage that the API names; negative where they were
-// not reported.
-type counts struct{ prompt, total int64 }
-
-const unreported = -1
+// counts are the members of usage that the API names. One that was not reported has the
+// other's value: embeddings have no output. Without any, both are 0.
+type counts struct {
+	prompt, total int64
+	some, all     bool // of them were reported
+}
 
 // readCounts reads usage leniently: what is no count was not reported.
 func readCounts(raw []byte) (c counts, o rawjson.Object) {
-	c = counts{unreported, unreported}
 	o, err := rawjson.Index(raw, nil, nil)
 	if err != nil {
 		return c, rawjson.Object{Src: []byte("{}")}
 	}
-	if n, ok := rawjson.Int(o.Raw("prompt_tokens")); ok && n >= 0 {
-		c.prompt = n
+	prompt, hasPrompt := rawjson.Int(o.Raw("prompt_tokens"))
+	total, hasTotal := rawjson.Int(o.Raw("total_tokens"))
+	hasPrompt, hasTotal = hasPrompt && prompt >= 0, hasTotal && total >= 0
+	if !hasPrompt {
+		prompt = total
 	}
-	if n, ok := rawjson.Int(o.Raw("total_tokens")); ok && n >= 0 {
-		c.total = n
+	if !hasTotal {
+		total = prompt
+	}
+	c = counts{some: hasPrompt || hasTotal, all: hasPrompt && hasTotal}
+	if c.some {
+		c.prompt, c.total = prompt, total
 	}
 	return c, o
 }
 
-// reported reports whether there is any count, and whether there are all.
-func (c counts) reported() (any, all bool) {
-	return c.prompt >= 0 || c.total >= 0, c.prompt >= 0 && c.total >= 0
-}
-
-// complete gives each count that is left out the other's value: embeddings have
-// no output. Without any, both are n.
-func (c counts) complete(n int64) counts {
-	switch {
-	case c.prompt < 0 && c.total < 0:
-		return counts{n, n}
-	case c.prompt < 0:
-		c.prompt = c.total
-	case c.total < 0:
-		c.total = c.prompt
-	}
-	return c
-}
-
 // add stops at the largest int64: an absurd report must not wrap around.
 func (c counts) add(d counts) counts {
-	return counts{c.prompt + min(d.prompt, math.MaxInt64-c.prompt), c.total + min(d.total, math.MaxInt64-c.total)}
+	return counts{prompt: c.prompt + min(d.prompt, math.MaxInt64-c.prompt), total: c.total + min(d.total, math.MaxInt64-c.total)}
 }
 
 // set is usage with these counts and whatever else it holds.
@@ -168,8 +154,8 @@ func CompleteUsage(data []byte) ([]byte, error) {
 		return nil, err
 	}
 	c, usage := readCounts(l.object.Raw("usage"))
-	if some, all := c.reported(); !some || all {
+	if !c.some || c.all {
 		return data, nil
 	}
-	return l.object.Apply(nil, c.complete(0).set(usage)), nil
+	return l.object.Apply(nil, c.set(usage)), nil
 }

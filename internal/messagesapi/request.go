@@ -94,51 +94,44 @@ func readFor(data []byte, typed *messages.Request, count bool) (*Request, error)
 	return r, nil
 }
 
-// Prepared is the request's body as an upstream gets it: most output tokens are
-// asked for if most is positive and less than what the caller allows. A budget of
-// thinking that the bound does not leave room for is lowered to less than it, as
-// the vendor wants, or left out with all of thinking: see [Request.Unaffordable].
-// Everything else is the caller's, byte for byte.
+// Prepared is the request's body as an upstream gets it: as [Request.Limited] says, and
+// else the caller's, byte for byte.
 func (r *Request) Prepared(most int64) upstream.Body {
-	if !r.lowersOutput(most) {
-		return r.Body
+	body, limited := r.Body, r.Limited(most)
+	if limited.MaxTokens != r.MaxTokens {
+		body = body.Set("max_tokens", strconv.AppendInt(nil, limited.MaxTokens, 10))
 	}
-	body := r.Body.Set("max_tokens", strconv.AppendInt(nil, most, 10))
-	switch budget, lowered := r.budget(most); {
-	case !lowered:
+	switch {
+	case limited.Thinking == r.Thinking:
 		return body
-	case budget == 0:
+	case limited.Thinking == nil:
 		return body.Delete("thinking")
-	default:
-		return body.Set("thinking", withBudget(body.Raw("thinking"), budget))
 	}
-}
-
-// withBudget is the member thinking with another budget.
-func withBudget(thinking []byte, budget int64) []byte {
-	o, err := rawjson.Index(thinking, nil, nil)
+	thinking, err := rawjson.Index(body.Raw("thinking"), nil, nil)
 	if err != nil {
-		return thinking // Parse read it as an object
+		return body // Parse read it as an object
 	}
-	return o.Apply(nil, rawjson.Set("budget_tokens", strconv.AppendInt(nil, budget, 10)))
+	budget := strconv.AppendInt(nil, limited.Thinking.BudgetTokens, 10)
+	return body.Set("thinking", thinking.Apply(nil, rawjson.Set("budget_tokens", budget)))
 }
 
-// Limited is the request as a model in Go gets it: with the bounds of output
-// tokens that [Request.Prepared] sets.
+// Limited is the request as a model in Go gets it: most output tokens are asked for if
+// most is positive and less than what the caller allows. A budget of thinking that the
+// bound does not leave room for is lowered to less than it, as the vendor wants, or left
+// out with all of thinking: see [Request.Unaffordable].
 func (r *Request) Limited(most int64) *messages.Request {
-	if !r.lowersOutput(most) {
+	if most <= 0 || r.MaxTokens > 0 && most >= r.MaxTokens {
 		return r.Request
 	}
 	limited := *r.Request
 	limited.MaxTokens = most
-	switch budget, lowered := r.budget(most); {
-	case !lowered:
-	case budget == 0:
+	if t := r.Thinking; t != nil && t.Type == "enabled" && t.BudgetTokens >= most {
 		limited.Thinking = nil
-	default:
-		thinking := *r.Thinking
-		thinking.BudgetTokens = budget
-		limited.Thinking = &thinking
+		if budget := most - 1; budget >= leastBudget {
+			lowered := *t
+			lowered.BudgetTokens = budget
+			limited.Thinking = &lowered
+		}
 	}
 	return &limited
 }
@@ -147,27 +140,10 @@ func (r *Request) Limited(most int64) *messages.Request {
 // out for the same most: "thinking", if less than the smallest budget is left
 // for it; nil if there is none.
 func (r *Request) Unaffordable(most int64) []string {
-	if budget, lowered := r.budget(most); lowered && budget == 0 {
+	if r.Thinking != nil && r.Limited(most).Thinking == nil {
 		return []string{"thinking"}
 	}
 	return nil
-}
-
-func (r *Request) lowersOutput(most int64) bool {
-	return most > 0 && (r.MaxTokens == 0 || most < r.MaxTokens)
-}
-
-// budget is what a bound of most output tokens leaves of the budget of thinking,
-// 0 if that is less than the smallest; false if the caller's own stays.
-func (r *Request) budget(most int64) (tokens int64, lowered bool) {
-	t := r.Thinking
-	if !r.lowersOutput(most) || t == nil || t.Type != "enabled" || t.BudgetTokens < most {
-		return 0, false
-	}
-	if tokens = most - 1; tokens < leastBudget {
-		tokens = 0
-	}
-	return tokens, true
 }
 
 // Summary returns what of the request matters once a stream has begun: bounds,

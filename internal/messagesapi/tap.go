@@ -99,7 +99,10 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 var laterEvents = []string{"content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop"}
 
 // eventTypes are the events that the vendor documents.
-var eventTypes = append([]string{"message_start", "ping", "error"}, laterEvents...)
+var eventTypes = []string{
+	"message_start", "content_block_start", "content_block_delta", "content_block_stop",
+	"message_delta", "message_stop", "ping", "error",
+}
 
 // eventType is the type of an event or a block. That of a known event takes no memory.
 func eventType(raw []byte) string {

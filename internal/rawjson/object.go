@@ -135,49 +135,38 @@ func remove(slots []slot, name string) {
 
 // render writes the slots with the source's own white space around them.
 func (o *Object) render(dst []byte, slots []slot) []byte {
-	var open, tail int // where the text before the first member ends; where the text after the last begins
+	open := bytes.IndexByte(o.Src, '{') + 1 // where the text before the first member ends
+	tail := open                            // where the text after the last begins
 	if n := len(o.Members); n > 0 {
 		open, tail = o.Members[0].Key.Start, o.Members[n-1].Value.End
-	} else {
-		open = bytes.IndexByte(o.Src, '{') + 1
-		tail = open
 	}
 	dst = append(dst, o.Src[:open]...)
 	first := true
 	for i := range slots {
-		if slots[i].gone {
+		s := &slots[i]
+		if s.gone {
 			continue
 		}
-		comma, colon := o.gaps(i)
+		comma, colon := []byte(","), []byte(":")
+		if i < len(o.Members) {
+			m := &o.Members[i]
+			colon = o.Src[m.Key.End:m.Value.Start]
+			if i > 0 {
+				comma = o.Src[o.Members[i-1].Value.End:m.Key.Start]
+			}
+		}
 		if !first {
 			dst = append(dst, comma...)
 		}
 		first = false
-		dst = slots[i].appendKey(dst)
-		dst = append(dst, colon...)
-		dst = append(dst, slots[i].value...)
+		if s.key == nil {
+			dst = Quote(dst, s.name)
+		} else {
+			dst = append(dst, s.key...)
+		}
+		dst = append(append(dst, colon...), s.value...)
 	}
 	return append(dst, o.Src[tail:]...)
-}
-
-// gaps are the texts before the key and between the key and the value of slot i.
-func (o *Object) gaps(i int) (comma, colon []byte) {
-	comma, colon = []byte(","), []byte(":")
-	if i < len(o.Members) {
-		m := &o.Members[i]
-		colon = o.Src[m.Key.End:m.Value.Start]
-		if i > 0 {
-			comma = o.Src[o.Members[i-1].Value.End:m.Key.Start]
-		}
-	}
-	return comma, colon
-}
-
-func (s *slot) appendKey(dst []byte) []byte {
-	if s.key == nil {
-		return Quote(dst, s.name)
-	}
-	return append(dst, s.key...)
 }
 
 // Index checks that src is exactly one JSON object within [MaxDepth] and the

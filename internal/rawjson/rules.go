@@ -41,14 +41,7 @@ func (rules *Rules) nests(name string) bool {
 }
 
 // level is the names of one object that the rules hold for.
-type level struct {
-	names []string
-	set   map[string]struct{} // the same, once they are many
-}
-
-// many is from how many names on a search through all of them for every new
-// one would let a caller buy quadratic time with a small body.
-const many = 32
+type level map[string]struct{}
 
 // check refuses a name that repeats an earlier one of the level or is a case
 // variant of a billed name, and remembers it.
@@ -133,29 +126,24 @@ func (n Names) Find(name []byte, key Span, seen *uint64) (int, error) {
 
 // add remembers name; false if it was there.
 func (l *level) add(name string) bool {
-	if l.set != nil {
-		before := len(l.set)
-		l.set[name] = struct{}{}
-		return len(l.set) > before
+	if *l == nil {
+		*l = make(level)
 	}
-	if slices.Contains(l.names, name) {
-		return false
-	}
-	l.names = append(l.names, name)
-	if len(l.names) == many {
-		l.set = make(map[string]struct{}, 2*many)
-		for _, n := range l.names {
-			l.set[n] = struct{}{}
-		}
-	}
-	return true
+	before := len(*l)
+	(*l)[name] = struct{}{}
+	return len(*l) > before
 }
 
 // reset forgets the names and keeps the memory of a small level.
 func (l *level) reset() {
-	clear(l.names)
-	l.names, l.set = l.names[:0], nil
+	if len(*l) > many {
+		*l = nil
+	}
+	clear(*l)
 }
+
+// many is how many names a level has whose memory is let go.
+const many = 32
 
 // maxQuoted is how many bytes an error repeats of a member's name.
 const maxQuoted = 64

@@ -13,22 +13,24 @@ import (
 // objects that decide a price or a bound; and a body holds no more than its bounds
 // say. They are read-only.
 var (
-	// Body is for conversations.
-	Body = bodyRules(16_384, 1<<20) // the properties of a schema
+	// Body is for conversations, with the properties of their tools' schemas.
+	Body = &rawjson.Rules{
+		Unique: true, Billed: billed, Nested: nested,
+		Bounds: rawjson.Bounds{TopMembers: 1024, Members: 16_384, Tokens: 1 << 20},
+	}
 	// Small is for a body that has few fields, though long ones: of pictures, videos
 	// and speech.
-	Small = bodyRules(1024, 16_384)
+	Small = &rawjson.Rules{
+		Unique: true, Billed: billed, Nested: nested,
+		Bounds: rawjson.Bounds{TopMembers: 1024, Members: 1024, Tokens: 16_384},
+	}
 	// Numbers is for a body with long lists of token numbers: more than any vendor
 	// takes in one call.
-	Numbers = bodyRules(16_384, 4<<20)
-)
-
-func bodyRules(members, tokens int) *rawjson.Rules {
-	return &rawjson.Rules{
+	Numbers = &rawjson.Rules{
 		Unique: true, Billed: billed, Nested: nested,
-		Bounds: rawjson.Bounds{TopMembers: 1024, Members: members, Tokens: tokens},
+		Bounds: rawjson.Bounds{TopMembers: 1024, Members: 16_384, Tokens: 4 << 20},
 	}
-}
+)
 
 // nested are the objects whose members are read or edited one by one.
 var nested = []string{"parameters", "stream_options", "response_format", "thinking", "output_config", "tool_choice"}
