@@ -134,11 +134,7 @@ func (t *turnBuilder) add(role string, i int, results, blocks []messages.Block) 
 
 // thoughts are the message's, if they are as the upstream signed them.
 func (t *turnBuilder) thoughts(m *chat.Message) []messages.Block {
-	signature := ""
-	if o, err := rawjson.Index(m.Extra, nil, nil); err == nil {
-		signature, _ = rawjson.String(o.Raw(reasoningSignature))
-	}
-	blocks, ok := thinkingBlocks(m.ReasoningContent, signature)
+	blocks, ok := thinkingBlocks(m.ReasoningContent, stringMember(m.Extra, reasoningSignature))
 	if !ok {
 		t.b.drop("messages.", "reasoning_content")
 	}
@@ -263,7 +259,6 @@ func (t *turnBuilder) blocks(m *chat.Message, i int, allowed []string) ([]messag
 
 // part is one part of a message as a block.
 func (b *messagesBuilder) part(p *chat.Part, param string) (block messages.Block, err error) {
-	const cacheControl = "cache_control"
 	switch p.Type {
 	case "image_url":
 		block, err = b.image(p, param+".image_url.url")
@@ -273,8 +268,8 @@ func (b *messagesBuilder) part(p *chat.Part, param string) (block messages.Block
 		block = messages.Block{Type: "text", Text: p.Text}
 	}
 	b.dropUnknown("messages.content.", p.Extra)
-	if o, e := rawjson.Index(p.Extra, nil, nil); e == nil && !rawjson.IsNull(o.Raw(cacheControl)) {
-		block.CacheControl = o.Raw(cacheControl)
+	if raw := member(p.Extra, "cache_control"); !rawjson.IsNull(raw) {
+		block.CacheControl = raw
 	}
 	return block, err
 }

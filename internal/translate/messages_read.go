@@ -93,8 +93,8 @@ func (r *messageReader) whole(data []byte) error {
 		if rawjson.IndexInto(&r.inner, block, nil, nil) != nil {
 			return answer.Bad("The upstream's answer has a content block that is no object.", nil)
 		}
-		if err := r.openBlock(0, "The upstream's answer has a tool call without an id or a name."); err != nil {
-			return err
+		if !r.openBlock(0) {
+			return answer.Bad("The upstream's answer has a tool call without an id or a name.", nil)
 		}
 		r.blockStop()
 	}
@@ -136,11 +136,15 @@ func (r *messageReader) blockStart() error {
 	if !ok || !r.member("content_block") {
 		return answer.Bad("The upstream's stream has a content block without an index or a content.", nil)
 	}
-	return r.openBlock(index, "The upstream's stream has a tool call without an id or a name.")
+	if !r.openBlock(index) {
+		return answer.Bad("The upstream's stream has a tool call without an id or a name.", nil)
+	}
+	return nil
 }
 
-// openBlock begins the block that inner has, which may be all of it.
-func (r *messageReader) openBlock(index int64, nameless string) error {
+// openBlock begins the block that inner has, which may be all of it; false if it is a
+// call without an id or a name.
+func (r *messageReader) openBlock(index int64) bool {
 	kind, _ := rawjson.String(r.inner.Raw("type"))
 	r.block = openBlock{open: true, kind: kind, index: index, signature: r.block.signature[:0]}
 	switch kind {
@@ -155,7 +159,7 @@ func (r *messageReader) openBlock(index int64, nameless string) error {
 		id, _ := rawjson.String(r.inner.Raw("id"))
 		name, _ := rawjson.String(r.inner.Raw("name"))
 		if id == "" || name == "" {
-			return answer.Bad(nameless, nil)
+			return false
 		}
 		r.block.input = "{}"
 		if input := r.inner.Raw("input"); !rawjson.IsNull(input) {
@@ -164,7 +168,7 @@ func (r *messageReader) openBlock(index int64, nameless string) error {
 		r.calls++
 		r.to.write(&piece{kind: call, text: []byte(`""`), id: id, name: name, index: r.calls - 1})
 	}
-	return nil
+	return true
 }
 
 // blockDelta reads content_block_delta.
