@@ -84,10 +84,16 @@ func (t *turnBuilder) message(m *chat.Message, i int) error {
 		t.b.drop("messages.", "name")
 	}
 	t.b.dropUnknown("messages.", m.Extra)
-	if m.Role == "assistant" {
-		if err := t.requireResults(); err != nil {
-			return err
-		}
+	var asked *openCall
+	var err error
+	switch m.Role {
+	case "assistant":
+		err = t.requireResults()
+	case "tool":
+		asked, err = t.asked(m, i)
+	}
+	if err != nil {
+		return err
 	}
 	allowed := []string{"text"}
 	if m.Role == "user" || m.Role == "tool" {
@@ -108,9 +114,11 @@ func (t *turnBuilder) message(m *chat.Message, i int) error {
 		}
 		t.add(m.Role, i, nil, append(blocks, calls...))
 	case "tool":
-		result, err := t.result(m, i, blocks)
-		if err != nil {
-			return err
+		asked.answered = true
+		t.waiting--
+		result := messages.Block{Type: "tool_result", ToolUseID: asked.sent}
+		if len(blocks) > 0 {
+			result.Content = messages.Blocks(blocks...)
 		}
 		t.add("user", i, []messages.Block{result}, nil)
 	default:
@@ -175,23 +183,17 @@ func (t *turnBuilder) calls(m *chat.Message, i int) ([]messages.Block, error) {
 	return blocks, nil
 }
 
-// result is what a tool gave.
-func (t *turnBuilder) result(m *chat.Message, i int, content []messages.Block) (messages.Block, error) {
+// asked is the call that a tool's message answers.
+func (t *turnBuilder) asked(m *chat.Message, i int) (*openCall, error) {
 	param := fmt.Sprintf("messages[%d].tool_call_id", i)
 	call := t.open[m.ToolCallID]
 	switch {
 	case call == nil:
-		return messages.Block{}, refusal(param, "the id of a call that the assistant's last turn made")
+		return nil, refusal(param, "the id of a call that the assistant's last turn made")
 	case call.answered:
-		return messages.Block{}, refusal(param, "the id of a call that has no result yet")
+		return nil, refusal(param, "the id of a call that has no result yet")
 	}
-	call.answered = true
-	t.waiting--
-	result := messages.Block{Type: "tool_result", ToolUseID: call.sent}
-	if len(content) > 0 {
-		result.Content = messages.Blocks(content...)
-	}
-	return result, nil
+	return call, nil
 }
 
 // requireResults fails if a call has no result.

@@ -24,6 +24,7 @@ type blockSequencer struct {
 	queue     []*streamBlock // in the order in which they began; only the first can be open
 	heldBytes int            // bytes of text of blocks that are not open yet
 	calls     []*streamBlock // all calls until now
+	scratch   []byte         // reused for every event
 }
 
 // streamBlock is one block of the message, or what came of it so far.
@@ -38,14 +39,15 @@ type streamBlock struct {
 	number   int    // of a call: how many were before it
 }
 
-// blockKind is a type of content blocks, and how they and their deltas begin.
+// blockKind is a type of content blocks: how one begins, and how the member that is a
+// delta of one does.
 type blockKind struct{ start, delta string }
 
 // The kinds of blocks.
 var (
-	thinkingBlock = blockKind{`{"type":"thinking","thinking":"","signature":""}`, `{"type":"thinking_delta","thinking":"`}
-	textBlock     = blockKind{`{"type":"text","text":""}`, `{"type":"text_delta","text":"`}
-	toolBlock     = blockKind{`{"type":"tool_use","id":`, `{"type":"input_json_delta","partial_json":"`}
+	thinkingBlock = blockKind{`{"type":"thinking","thinking":"","signature":""}`, `,"delta":{"type":"thinking_delta","thinking":"`}
+	textBlock     = blockKind{`{"type":"text","text":""}`, `,"delta":{"type":"text_delta","text":"`}
+	toolBlock     = blockKind{`{"type":"tool_use","id":`, `,"delta":{"type":"input_json_delta","partial_json":"`}
 )
 
 // text takes a piece of text or of a thought, which is a JSON string.
@@ -131,7 +133,7 @@ func (w *blockSequencer) advance(end bool) error {
 			return nil // the name is still to come
 		}
 		if len(s.text) > 0 {
-			w.event("content_block_delta", `,"delta":`+s.kind.delta, append(s.text, `"}`...))
+			w.event("content_block_delta", s.kind.delta, append(s.text, `"}`...))
 			s.text = s.text[:0]
 		}
 		if whole := s.kind != toolBlock || s.arguments.isWhole(); !end && (len(w.queue) == 1 || !whole) {
@@ -166,9 +168,10 @@ func (w *blockSequencer) openBlock(s *streamBlock) {
 // event appends an event about the open block, of whose members member begins the
 // last and rest ends it.
 func (w *blockSequencer) event(name, member string, rest []byte) {
-	data := append(append([]byte(`{"type":"`), name...), `","index":`...)
+	data := append(append(append(w.scratch[:0], `{"type":"`...), name...), `","index":`...)
 	data = append(strconv.AppendInt(data, int64(w.first), 10), member...)
-	*w.out = sse.AppendEvent(*w.out, name, append(append(data, rest...), '}'))
+	w.scratch = append(append(data, rest...), '}')
+	*w.out = sse.AppendEvent(*w.out, name, w.scratch)
 }
 
 // jsonScanner follows JSON text to tell when a value that began with a bracket is
