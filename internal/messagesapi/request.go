@@ -1,5 +1,4 @@
-// Package messagesapi reads, checks and counts Messages for the gateway, and
-// translates between them and chat completions, both ways.
+// Package messagesapi reads, checks and counts Messages for the gateway.
 package messagesapi
 
 import (

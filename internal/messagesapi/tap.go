@@ -49,7 +49,7 @@ func (t *Tap) UseSummary(r *Request) { t.request, t.Request = r, &r.Parsed }
 // with the public model id in message_start. It fails with the *fault.Error
 // that ends the stream if the event is an error, is not one JSON object or
 // comes before message_start. Nothing is appended for what the model thinks
-// unseen, of which [Bridge] informs the Tap alone. The event that ends a complete
+// unseen, of which internal/translate informs the Tap alone. The event that ends a complete
 // stream is done and is not appended: see [Tap.Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
 	if out, ok := t.Repeat(dst, name, data); ok {

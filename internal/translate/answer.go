@@ -24,7 +24,7 @@ type reader interface {
 // said, of which one call may be interrupted by others; finished, perhaps more than
 // once; ended. idle may come between any two.
 type writer interface {
-	write(p *piece) // p and its text are the reader's
+	write(p piece) // its text is the reader's
 	made() *written
 }
 

@@ -278,7 +278,7 @@ func sentBack(t *testing.T, m chat.Message, content string) {
 	if diff := cmp.Diff(content, string(r.Messages[1].Content)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	if err := strictTurns(r); err != nil {
+	if err := strictTurns(r.Request); err != nil {
 		t.Error(err)
 	}
 }

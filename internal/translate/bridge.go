@@ -102,11 +102,7 @@ func callToChat(call *upstream.Call) (*translation, error) {
 	if err != nil {
 		return nil, err
 	}
-	typed, dropped, err := messagesToChat(r)
-	if err != nil {
-		return nil, err
-	}
-	c, err := checked(typed, chatapi.Encode)
+	c, dropped, err := messagesToChat(r)
 	if err != nil {
 		return nil, err
 	}
@@ -131,11 +127,7 @@ func callToMessages(call *upstream.Call) (*translation, error) {
 	if err != nil {
 		return nil, err
 	}
-	typed, dropped, err := chatToMessages(c, call.MaxOutput)
-	if err != nil {
-		return nil, err
-	}
-	r, err := checked(typed, messagesapi.Encode)
+	r, dropped, err := chatToMessages(c, call.MaxOutput)
 	if err != nil {
 		return nil, err
 	}

@@ -108,7 +108,7 @@ func decodeCompletion(data []byte, otherwise string) (*completion, error) {
 func (r *chatReader) take(c *completion, data []byte, whole bool) {
 	if !r.begun {
 		r.begun = true
-		r.to.write(&piece{kind: begun, id: answerID(c, data), usage: &usage{}})
+		r.to.write(piece{kind: begun, id: answerID(c, data), usage: &usage{}})
 	}
 	r.report.Read(c.Usage)
 	for i := range c.Choices {
@@ -129,7 +129,7 @@ func (r *chatReader) take(c *completion, data []byte, whole bool) {
 	r.message(m)
 	if first.FinishReason != "" {
 		r.finished = true
-		r.to.write(&piece{kind: finished, reason: first.FinishReason})
+		r.to.write(piece{kind: finished, reason: first.FinishReason})
 	}
 }
 
@@ -145,20 +145,26 @@ func (r *chatReader) message(m *chat.Message) {
 		refusal, _ = rawjson.String(o.Raw("refusal"))
 		legacy = o.Raw("function_call")
 	}
-	for _, part := range [...]struct {
-		kind pieceKind
-		text string
-	}{{thought, reasoning}, {said, m.Content.String()}, {declined, refusal}} {
-		if part.text != "" {
-			r.to.write(&piece{kind: part.kind, text: rawjson.Quote(nil, part.text)})
-		}
+	r.text(thought, reasoning)
+	if s := m.Content; len(s) > len(`""`) && s[0] == '"' && rawjson.Plain(s[1:len(s)-1]) {
+		r.to.write(piece{kind: said, text: s}) // is itself, without being decoded
+	} else {
+		r.text(said, s.String())
 	}
+	r.text(declined, refusal)
 	for _, c := range append(m.ToolCalls, legacyCall(legacy)...) {
-		p := &piece{kind: call, text: rawjson.Quote(nil, c.Function.Arguments), id: c.ID, name: c.Function.Name, index: noIndex}
+		p := piece{kind: call, text: rawjson.Quote(nil, c.Function.Arguments), id: c.ID, name: c.Function.Name, index: noIndex}
 		if c.Index != nil {
 			p.index = *c.Index
 		}
 		r.to.write(p)
+	}
+}
+
+// text passes on a text, if there is any.
+func (r *chatReader) text(kind pieceKind, s string) {
+	if s != "" {
+		r.to.write(piece{kind: kind, text: rawjson.Quote(nil, s)})
 	}
 }
 
@@ -182,7 +188,7 @@ func (r *chatReader) end() {
 	}
 	u.Has[output], u.Has[reasoning] = out, out && reported.Reasoning > 0
 	u.N = [tokencount.Fields]int64{input: reported.Input, cached: reported.CachedInput, cacheWrite: reported.CacheWrite, output: reported.Output, reasoning: reported.Reasoning}
-	r.to.write(&piece{kind: ended, usage: &u})
+	r.to.write(piece{kind: ended, usage: &u})
 }
 
 // answerID is the id of an answer, made of the completion's: what cannot be part of

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/messages"
 )
@@ -90,7 +91,7 @@ type messagesBuilder struct {
 // caller sets none. dropped names the fields that could not be carried, each once and
 // without indexes. It fails with a 400 that names the field where leaving it out would
 // change what the caller asked for.
-func chatToMessages(c *chat.Request, defaultMax int64) (r *messages.Request, dropped []string, err error) {
+func chatToMessages(c *chat.Request, defaultMax int64) (r *messagesapi.Request, dropped []string, err error) {
 	if !c.Body.IsObject() { // typed: what has no field of its own is found in the JSON alone
 		encoded, err := chatapi.Encode(c)
 		if err != nil {
@@ -108,7 +109,8 @@ func chatToMessages(c *chat.Request, defaultMax int64) (r *messages.Request, dro
 	}
 	b.dropUnmapped("", c.Body.Members())
 	b.dropped.Sort() // whichever of the two passes found them
-	return b.r, b.dropped.List(), nil
+	r, err = checked(b.r, messagesapi.Encode)
+	return r, b.dropped.List(), err
 }
 
 func (b *messagesBuilder) temperature([]byte) error {
@@ -241,18 +243,14 @@ func (b *messagesBuilder) tools(raw []byte) error {
 		if !ok {
 			return refusal(fmt.Sprintf("tools[%d].function.parameters", i), "a JSON Schema object without repeated names")
 		}
-		var edits []rawjson.Edit
+		var own []rawjson.Edit
 		if f.Strict {
-			edits = append(edits, rawjson.Set("strict", []byte("true")))
+			own = append(own, rawjson.Set("strict", []byte("true")))
 		}
 		if !rawjson.IsNull(list[i].CacheControl) {
-			edits = append(edits, rawjson.Set("cache_control", list[i].CacheControl))
+			own = append(own, rawjson.Set("cache_control", list[i].CacheControl))
 		}
-		tool := messages.Tool{Name: f.Name, Description: f.Description, InputSchema: schema}
-		if o, err := rawjson.Index([]byte("{}"), nil, nil); err == nil && len(edits) > 0 {
-			tool.Extra = o.Apply(nil, edits...)
-		}
-		tools = append(tools, tool)
+		tools = append(tools, messages.Tool{Name: f.Name, Description: f.Description, InputSchema: schema, Extra: edited([]byte("{}"), own...)})
 	}
 	if len(tools) == 0 {
 		return nil
@@ -280,14 +278,13 @@ func inputSchema(parameters jsontext.Value) (jsontext.Value, bool) {
 	if rawjson.IsNull(parameters) {
 		return jsontext.Value(`{"type":"object"}`), true
 	}
-	o, err := rawjson.Index(parameters, nil, nil)
-	if err != nil || !isObject(parameters) {
+	if !isObject(parameters) {
 		return nil, false
 	}
-	if o.Raw("type") != nil {
+	if member(parameters, "type") != nil {
 		return parameters, true
 	}
-	return o.Apply(nil, rawjson.Set("type", []byte(`"object"`))), true
+	return edited(parameters, rawjson.Set("type", []byte(`"object"`))), true
 }
 
 // toolChoices are the words for the words of tool_choice.

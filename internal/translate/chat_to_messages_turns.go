@@ -84,10 +84,16 @@ func (t *turnBuilder) message(m *chat.Message, i int) error {
 		t.b.drop("messages.", "name")
 	}
 	t.b.dropUnknown("messages.", m.Extra)
-	if m.Role == "assistant" {
-		if err := t.requireResults(); err != nil {
-			return err
-		}
+	var asked *openCall
+	var err error
+	switch m.Role {
+	case "assistant":
+		err = t.requireResults()
+	case "tool":
+		asked, err = t.asked(m, i)
+	}
+	if err != nil {
+		return err
 	}
 	allowed := []string{"text"}
 	if m.Role == "user" || m.Role == "tool" {
@@ -108,9 +114,11 @@ func (t *turnBuilder) message(m *chat.Message, i int) error {
 		}
 		t.add(m.Role, i, nil, append(blocks, calls...))
 	case "tool":
-		result, err := t.result(m, i, blocks)
-		if err != nil {
-			return err
+		asked.answered = true
+		t.waiting--
+		result := messages.Block{Type: "tool_result", ToolUseID: asked.sent}
+		if len(blocks) > 0 {
+			result.Content = messages.Blocks(blocks...)
 		}
 		t.add("user", i, []messages.Block{result}, nil)
 	default:
@@ -134,11 +142,7 @@ func (t *turnBuilder) add(role string, i int, results, blocks []messages.Block) 
 
 // thoughts are the message's, if they are as the upstream signed them.
 func (t *turnBuilder) thoughts(m *chat.Message) []messages.Block {
-	signature := ""
-	if o, err := rawjson.Index(m.Extra, nil, nil); err == nil {
-		signature, _ = rawjson.String(o.Raw(reasoningSignature))
-	}
-	blocks, ok := thinkingBlocks(m.ReasoningContent, signature)
+	blocks, ok := thinkingBlocks(m.ReasoningContent, stringMember(m.Extra, reasoningSignature))
 	if !ok {
 		t.b.drop("messages.", "reasoning_content")
 	}
@@ -179,23 +183,17 @@ func (t *turnBuilder) calls(m *chat.Message, i int) ([]messages.Block, error) {
 	return blocks, nil
 }
 
-// result is what a tool gave.
-func (t *turnBuilder) result(m *chat.Message, i int, content []messages.Block) (messages.Block, error) {
+// asked is the call that a tool's message answers.
+func (t *turnBuilder) asked(m *chat.Message, i int) (*openCall, error) {
 	param := fmt.Sprintf("messages[%d].tool_call_id", i)
 	call := t.open[m.ToolCallID]
 	switch {
 	case call == nil:
-		return messages.Block{}, refusal(param, "the id of a call that the assistant's last turn made")
+		return nil, refusal(param, "the id of a call that the assistant's last turn made")
 	case call.answered:
-		return messages.Block{}, refusal(param, "the id of a call that has no result yet")
+		return nil, refusal(param, "the id of a call that has no result yet")
 	}
-	call.answered = true
-	t.waiting--
-	result := messages.Block{Type: "tool_result", ToolUseID: call.sent}
-	if len(content) > 0 {
-		result.Content = messages.Blocks(content...)
-	}
-	return result, nil
+	return call, nil
 }
 
 // requireResults fails if a call has no result.
@@ -263,7 +261,6 @@ func (t *turnBuilder) blocks(m *chat.Message, i int, allowed []string) ([]messag
 
 // part is one part of a message as a block.
 func (b *messagesBuilder) part(p *chat.Part, param string) (block messages.Block, err error) {
-	const cacheControl = "cache_control"
 	switch p.Type {
 	case "image_url":
 		block, err = b.image(p, param+".image_url.url")
@@ -273,8 +270,8 @@ func (b *messagesBuilder) part(p *chat.Part, param string) (block messages.Block
 		block = messages.Block{Type: "text", Text: p.Text}
 	}
 	b.dropUnknown("messages.content.", p.Extra)
-	if o, e := rawjson.Index(p.Extra, nil, nil); e == nil && !rawjson.IsNull(o.Raw(cacheControl)) {
-		block.CacheControl = o.Raw(cacheControl)
+	if raw := member(p.Extra, "cache_control"); !rawjson.IsNull(raw) {
+		block.CacheControl = raw
 	}
 	return block, err
 }

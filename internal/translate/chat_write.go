@@ -43,16 +43,16 @@ var textMembers = map[pieceKind]string{
 // choices[0].usage, which the gateway reads: should the client leave, what it owes
 // for the prompt is known. The stream ends with the usage, if the upstream gave it
 // (the gateway makes its own where not), and the terminator.
-func (w *chunkWriter) write(p *piece) {
+func (w *chunkWriter) write(p piece) {
 	delta := append(w.delta[:0], textMembers[p.kind]...)
 	switch p.kind {
 	case begun:
 		w.head = completionHead([]byte("data: "), "chat.completion.chunk", p.id, w.model, w.created)
 		delta = append(delta, `"role":"assistant"`...)
 	case signed, redacted:
-		delta = rawjson.Quote(delta, string(appendSigned(nil, p)))
+		delta = rawjson.Quote(delta, string(appendSigned(nil, &p)))
 	case call:
-		delta = appendCall(delta, p)
+		delta = appendCall(delta, &p)
 	case ended:
 		w.end(p.usage)
 		return
@@ -108,7 +108,7 @@ type completionWriter struct {
 }
 
 // write gathers the pieces; the last one makes the completion.
-func (w *completionWriter) write(p *piece) {
+func (w *completionWriter) write(p piece) {
 	text, _ := rawjson.String(p.text)
 	switch p.kind {
 	case begun:
@@ -116,7 +116,7 @@ func (w *completionWriter) write(p *piece) {
 	case thought:
 		w.reasoning.WriteString(text)
 	case signed, redacted:
-		w.signature = appendSigned(w.signature, p)
+		w.signature = appendSigned(w.signature, &p)
 	case said, declined:
 		w.text.WriteString(text)
 	case call:

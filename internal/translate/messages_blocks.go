@@ -19,47 +19,43 @@ import (
 // interleaved loses nothing.
 type blockSequencer struct {
 	out       *[]byte
-	id        string // the answer's
-	next      int    // the index of the next block
-	open      *streamBlock
-	waiting   []*streamBlock // in the order in which they began
-	heldBytes int            // bytes that wait
+	id        string         // the answer's
+	first     int            // the index of the first block of the queue
+	queue     []*streamBlock // in the order in which they began; only the first can be open
+	heldBytes int            // bytes of text of blocks that are not open yet
 	calls     []*streamBlock // all calls until now
+	scratch   []byte         // reused for every event
 }
 
 // streamBlock is one block of the message, or what came of it so far.
 type streamBlock struct {
-	kind      blockKind
-	text      []byte // not sent yet: what stands within a JSON string
-	arguments jsonScanner
-	closed    bool
+	kind         blockKind
+	text         []byte // not sent yet: what stands within a JSON string
+	arguments    jsonScanner
+	open, closed bool
 
 	index    int64  // of a call: the upstream's index
 	id, name string // as the upstream gave them
 	number   int    // of a call: how many were before it
 }
 
-// blockKind is a type of content blocks, and how they and their deltas begin.
+// blockKind is a type of content blocks: how one begins, and how the member that is a
+// delta of one does.
 type blockKind struct{ start, delta string }
 
 // The kinds of blocks.
 var (
-	thinkingBlock = blockKind{`{"type":"thinking","thinking":"","signature":""}`, `{"type":"thinking_delta","thinking":"`}
-	textBlock     = blockKind{`{"type":"text","text":""}`, `{"type":"text_delta","text":"`}
-	toolBlock     = blockKind{`{"type":"tool_use","id":`, `{"type":"input_json_delta","partial_json":"`}
+	thinkingBlock = blockKind{`{"type":"thinking","thinking":"","signature":""}`, `,"delta":{"type":"thinking_delta","thinking":"`}
+	textBlock     = blockKind{`{"type":"text","text":""}`, `,"delta":{"type":"text_delta","text":"`}
+	toolBlock     = blockKind{`{"type":"tool_use","id":`, `,"delta":{"type":"input_json_delta","partial_json":"`}
 )
 
 // text takes a piece of text or of a thought, which is a JSON string.
 func (w *blockSequencer) text(kind blockKind, text []byte) error {
-	last := w.open
-	if n := len(w.waiting); n > 0 {
-		last = w.waiting[n-1]
+	if n := len(w.queue); n == 0 || w.queue[n-1].kind != kind {
+		w.queue = append(w.queue, &streamBlock{kind: kind})
 	}
-	if last == nil || last.kind != kind {
-		last = &streamBlock{kind: kind}
-		w.waiting = append(w.waiting, last)
-	}
-	return w.add(last, text)
+	return w.add(w.queue[len(w.queue)-1], text)
 }
 
 // call takes a piece of a tool call.
@@ -72,7 +68,7 @@ func (w *blockSequencer) call(p *piece) error {
 			return answer.Bad("The upstream's answer has too many tool calls.", nil)
 		}
 		s = &streamBlock{kind: toolBlock, index: p.index, number: len(w.calls)}
-		w.calls, w.waiting = append(w.calls, s), append(w.waiting, s)
+		w.calls, w.queue = append(w.calls, s), append(w.queue, s)
 	}
 	if s.id == "" {
 		s.id = p.id
@@ -112,7 +108,7 @@ func (w *blockSequencer) findCall(p *piece, arguments string) *streamBlock {
 func (w *blockSequencer) add(s *streamBlock, text []byte) error {
 	text = text[1 : len(text)-1]
 	s.text = append(s.text, text...)
-	if s != w.open {
+	if !s.open {
 		w.heldBytes += len(text)
 	}
 	if w.heldBytes > sse.DefaultLimit {
@@ -121,35 +117,42 @@ func (w *blockSequencer) add(s *streamBlock, text []byte) error {
 	return w.advance(false)
 }
 
-// advance sends what can be sent. At the end every block is closed, and nothing waits
-// any longer.
+// advance sends what can be sent: the text of the first block, and that it ends if
+// another waits and nothing can follow that belongs to it. At the end every block is
+// closed, and nothing waits any longer.
 func (w *blockSequencer) advance(end bool) error {
-	for {
-		if w.open != nil {
-			w.sendText()
-			if whole := w.open.kind != toolBlock || w.open.arguments.isWhole(); !end && (len(w.waiting) == 0 || !whole) {
-				return nil
-			}
-			w.closeBlock()
-		}
-		if len(w.waiting) == 0 {
-			return nil
-		}
-		head := w.waiting[0]
-		if head.kind == toolBlock && head.name == "" {
-			if end {
-				return namelessCall()
-			}
+	for len(w.queue) > 0 {
+		s := w.queue[0]
+		switch {
+		case s.open:
+		case s.kind != toolBlock || s.name != "":
+			w.openBlock(s)
+		case end:
+			return namelessCall()
+		default:
 			return nil // the name is still to come
 		}
-		w.waiting, w.heldBytes = w.waiting[1:], w.heldBytes-len(head.text)
-		w.openBlock(head)
+		if len(s.text) > 0 {
+			w.event("content_block_delta", s.kind.delta, append(s.text, `"}`...))
+			s.text = s.text[:0]
+		}
+		if whole := s.kind != toolBlock || s.arguments.isWhole(); !end && (len(w.queue) == 1 || !whole) {
+			return nil
+		}
+		if s.kind == thinkingBlock {
+			w.event("content_block_delta", `,"delta":{"type":"signature_delta","signature":"`+syntheticSignature, []byte(`"}`))
+		}
+		w.event("content_block_stop", "", nil)
+		s.open, s.closed, s.text = false, true, nil
+		w.queue, w.first = w.queue[1:], w.first+1
 	}
+	return nil
 }
 
 // openBlock opens a block.
 func (w *blockSequencer) openBlock(s *streamBlock) {
-	w.open = s
+	s.open = true
+	w.heldBytes -= len(s.text)
 	start := []byte(s.kind.start)
 	if s.kind == toolBlock {
 		id := s.id
@@ -162,30 +165,13 @@ func (w *blockSequencer) openBlock(s *streamBlock) {
 	w.event("content_block_start", `,"content_block":`, start)
 }
 
-// sendText gives out the open block's text.
-func (w *blockSequencer) sendText() {
-	if len(w.open.text) > 0 {
-		w.event("content_block_delta", `,"delta":`+w.open.kind.delta, append(w.open.text, `"}`...))
-		w.open.text = w.open.text[:0]
-	}
-}
-
-// closeBlock closes the open block.
-func (w *blockSequencer) closeBlock() {
-	if w.open.kind == thinkingBlock {
-		w.event("content_block_delta", `,"delta":{"type":"signature_delta","signature":"`+syntheticSignature, []byte(`"}`))
-	}
-	w.event("content_block_stop", "", nil)
-	w.open.closed, w.open.text, w.open = true, nil, nil
-	w.next++
-}
-
 // event appends an event about the open block, of whose members member begins the
 // last and rest ends it.
 func (w *blockSequencer) event(name, member string, rest []byte) {
-	data := append(append([]byte(`{"type":"`), name...), `","index":`...)
-	data = append(strconv.AppendInt(data, int64(w.next), 10), member...)
-	*w.out = sse.AppendEvent(*w.out, name, append(append(data, rest...), '}'))
+	data := append(append(append(w.scratch[:0], `{"type":"`...), name...), `","index":`...)
+	data = append(strconv.AppendInt(data, int64(w.first), 10), member...)
+	w.scratch = append(append(data, rest...), '}')
+	*w.out = sse.AppendEvent(*w.out, name, w.scratch)
 }
 
 // jsonScanner follows JSON text to tell when a value that began with a bracket is

@@ -72,7 +72,7 @@ func (r *messageReader) event(name string, data []byte) (done bool, err error) {
 		return true, nil
 	case "ping": // the answer has no id before it begins; after its end the client has all
 		if r.begun && !r.finished {
-			r.to.write(&piece{kind: idle})
+			r.to.write(piece{kind: idle})
 		}
 	}
 	return false, nil
@@ -90,11 +90,11 @@ func (r *messageReader) whole(data []byte) error {
 	}
 	r.begin(o.Raw("id"))
 	for _, block := range rawjson.Elements(content) {
-		if rawjson.IndexInto(&r.inner, block, nil, nil) != nil {
-			return answer.Bad("The upstream's answer has a content block that is no object.", nil)
+		if err := rawjson.IndexInto(&r.inner, block, nil, nil); err != nil {
+			return answer.Bad("The upstream's answer has a content block that is no object.", err)
 		}
-		if err := r.openBlock(0, "The upstream's answer has a tool call without an id or a name."); err != nil {
-			return err
+		if !r.openBlock(0) {
+			return answer.Bad("The upstream's answer has a tool call without an id or a name.", nil)
 		}
 		r.blockStop()
 	}
@@ -126,7 +126,7 @@ func (r *messageReader) start() error {
 func (r *messageReader) begin(id []byte) {
 	r.begun = true
 	s, _ := rawjson.String(id)
-	r.to.write(&piece{kind: begun, id: strings.TrimPrefix(s, messagePrefix), usage: &r.usage})
+	r.to.write(piece{kind: begun, id: strings.TrimPrefix(s, messagePrefix), usage: &r.usage})
 }
 
 // blockStart reads content_block_start.
@@ -136,11 +136,15 @@ func (r *messageReader) blockStart() error {
 	if !ok || !r.member("content_block") {
 		return answer.Bad("The upstream's stream has a content block without an index or a content.", nil)
 	}
-	return r.openBlock(index, "The upstream's stream has a tool call without an id or a name.")
+	if !r.openBlock(index) {
+		return answer.Bad("The upstream's stream has a tool call without an id or a name.", nil)
+	}
+	return nil
 }
 
-// openBlock begins the block that inner has, which may be all of it.
-func (r *messageReader) openBlock(index int64, nameless string) error {
+// openBlock begins the block that inner has, which may be all of it; false if it is a
+// call without an id or a name.
+func (r *messageReader) openBlock(index int64) bool {
 	kind, _ := rawjson.String(r.inner.Raw("type"))
 	r.block = openBlock{open: true, kind: kind, index: index, signature: r.block.signature[:0]}
 	switch kind {
@@ -155,16 +159,16 @@ func (r *messageReader) openBlock(index int64, nameless string) error {
 		id, _ := rawjson.String(r.inner.Raw("id"))
 		name, _ := rawjson.String(r.inner.Raw("name"))
 		if id == "" || name == "" {
-			return answer.Bad(nameless, nil)
+			return false
 		}
 		r.block.input = "{}"
 		if input := r.inner.Raw("input"); !rawjson.IsNull(input) {
 			r.block.input = string(input)
 		}
 		r.calls++
-		r.to.write(&piece{kind: call, text: []byte(`""`), id: id, name: name, index: r.calls - 1})
+		r.to.write(piece{kind: call, text: []byte(`""`), id: id, name: name, index: r.calls - 1})
 	}
-	return nil
+	return true
 }
 
 // blockDelta reads content_block_delta.
@@ -196,9 +200,9 @@ func (r *messageReader) blockStop() {
 	case b.kind == "tool_use" && !b.wrote:
 		r.text(call, rawjson.Quote(nil, b.input))
 	case b.kind == "thinking":
-		r.to.write(&piece{kind: signed, size: b.size, text: rawjson.Quote(nil, string(b.signature))})
+		r.to.write(piece{kind: signed, size: b.size, text: rawjson.Quote(nil, string(b.signature))})
 	case b.kind == "redacted_thinking":
-		r.to.write(&piece{kind: redacted, text: rawjson.Quote(nil, string(b.signature))})
+		r.to.write(piece{kind: redacted, text: rawjson.Quote(nil, string(b.signature))})
 	}
 	b.open = false
 }
@@ -208,7 +212,7 @@ func (r *messageReader) blockStop() {
 func (r *messageReader) text(kind pieceKind, value []byte) {
 	if len(value) > len(`""`) && value[0] == '"' {
 		r.block.wrote = true
-		r.to.write(&piece{kind: kind, text: value, index: r.calls - 1})
+		r.to.write(piece{kind: kind, text: value, index: r.calls - 1})
 	}
 }
 
@@ -230,14 +234,14 @@ func (r *messageReader) finish(reason []byte) {
 	if !r.finished {
 		r.finished = true
 		r.blockStop()
-		r.to.write(&piece{kind: finished, reason: finishReason(reason)})
+		r.to.write(piece{kind: finished, reason: finishReason(reason)})
 	}
 }
 
 // end passes on that the message is complete.
 func (r *messageReader) end(reason []byte) {
 	r.finish(reason)
-	r.to.write(&piece{kind: ended, usage: &r.usage})
+	r.to.write(piece{kind: ended, usage: &r.usage})
 }
 
 // finishReasons are chat's words for stop reasons. A word that is not known is

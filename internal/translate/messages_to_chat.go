@@ -100,7 +100,7 @@ type chatBuilder struct {
 // messagesFields says field by field. dropped are the fields that chat has no words
 // for and that are hints only; a field that would change the answer's meaning by its
 // absence is refused with a fault.InvalidRequest instead.
-func messagesToChat(r *messages.Request) (c *chat.Request, dropped []string, err error) {
+func messagesToChat(r *messages.Request) (c *chatapi.Request, dropped []string, err error) {
 	body := r.Body
 	if !body.IsObject() { // typed: what has no field of its own is found in the JSON alone
 		encoded, err := messagesapi.Encode(r)
@@ -118,7 +118,8 @@ func messagesToChat(r *messages.Request) (c *chat.Request, dropped []string, err
 	if err := b.carry(b, body); err != nil {
 		return nil, nil, err
 	}
-	return b.c, b.dropped.List(), nil
+	c, err = checked(b.c, chatapi.Encode)
+	return c, b.dropped.List(), err
 }
 
 func (b *chatBuilder) stop([]byte) error {
@@ -164,10 +165,7 @@ func (b *chatBuilder) tools(raw []byte) error {
 		if !rawjson.IsNull(tool.InputSchema) {
 			f.Parameters = tool.InputSchema
 		}
-		var strict string
-		if o, err := rawjson.Index(tool.Extra, nil, nil); err == nil {
-			strict = string(o.Raw("strict"))
-		}
+		strict := string(member(tool.Extra, "strict"))
 		if yes := strict == "true"; yes || strict == "false" || isDelta(b.r.Model) {
 			f.Strict = &yes
 		}

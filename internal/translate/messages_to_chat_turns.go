@@ -348,10 +348,8 @@ func fileParts(b *messages.Block) []chat.Part {
 
 // contextParts is what a document says of itself before its content.
 func contextParts(b *messages.Block) []chat.Part {
-	if o, err := rawjson.Index(b.Extra, nil, nil); err == nil {
-		if context, _ := rawjson.String(o.Raw("context")); context != "" {
-			return []chat.Part{textPart(context)}
-		}
+	if context := stringMember(b.Extra, "context"); context != "" {
+		return []chat.Part{textPart(context)}
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ type eventWriter struct {
 }
 
 // write makes the events of one piece.
-func (w *eventWriter) write(p *piece) {
+func (w *eventWriter) write(p piece) {
 	if w.err != nil {
 		return
 	}
@@ -113,7 +113,7 @@ func (w *eventWriter) write(p *piece) {
 		w.declined = w.declined || p.kind == declined
 		w.err = w.blocks.text(textBlock, p.text)
 	case call:
-		w.err = w.blocks.call(p)
+		w.err = w.blocks.call(&p)
 	case finished:
 		w.reason = p.reason
 		w.err = w.blocks.advance(true)
@@ -153,7 +153,7 @@ type messageWriter struct {
 }
 
 // write gathers the pieces, of which each is whole; the last one makes the message.
-func (w *messageWriter) write(p *piece) {
+func (w *messageWriter) write(p piece) {
 	if w.err != nil {
 		return
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -133,43 +135,23 @@ func blockDelta(index, delta string) string {
 
 func blockEnd(index string) string { return `{"type":"content_block_stop","index":` + index + `}` }
 
-// richStream has everything that a stream can have.
-func richStream() string {
-	return vendorEvents(vendorStart, vendorPing,
-		blockStart("0", `{"type":"thinking","thinking":"","signature":""}`),
-		blockDelta("0", `{"type":"thinking_delta","thinking":"h\u00e9 "}`), blockDelta("0", `{"type":"thinking_delta","thinking":"\"so\""}`),
-		blockDelta("0", `{"type":"signature_delta","signature":"s1"}`), blockEnd("0"),
-		blockStart("1", `{"type":"redacted_thinking","data":"xx"}`), blockEnd("1"),
-		blockStart("2", `{"type":"text","text":""}`), vendorPing,
-		blockDelta("2", `{"type":"text_delta","text":"let "}`), blockDelta("2", `{"type":"text_delta","text":"me\n"}`),
-		blockDelta("2", `{"type":"citations_delta","citation":{}}`), blockDelta("2", `{"type":"new_delta"}`), blockEnd("2"),
-		blockStart("3", `{"type":"tool_use","id":"t1","name":"f","input":{}}`),
-		blockDelta("3", `{"type":"input_json_delta","partial_json":""}`), blockDelta("3", `{"type":"input_json_delta","partial_json":"{\"a\":"}`),
-		blockDelta("3", `{"type":"input_json_delta","partial_json":"[1,2]}"}`), blockEnd("3"),
-		blockStart("4", `{"type":"server_tool_use","id":"s","name":"web_search","input":{}}`), blockDelta("4", `{"type":"input_json_delta","partial_json":"{}"}`), blockEnd("4"),
-		blockStart("5", `{"type":"tool_use","id":"t2","name":"g","input":{}}`), blockDelta("5", `{"type":"input_json_delta","partial_json":""}`), blockEnd("5"),
-		`{"type":"news"}`, vendorEnd, vendorStop)
+// file is the text of a file in testdata.
+func file(name string) string {
+	data, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
 }
+
+// richStream has everything that a stream of a message can have; richContent is its
+// content, and richChunks what a client of chat gets of it.
+func richStream() string { return file("message_stream.txt") }
+
+func richChunks() string { return file("message_stream_chunks.golden") }
 
 func richContent() string {
 	return `[{"type":"thinking","thinking":"hé \"so\"","signature":"s1"},{"type":"redacted_thinking","data":"xx"},{"type":"text","text":"let me\n"},{"type":"tool_use","id":"t1","name":"f","input":{"a":[1,2]}},{"type":"tool_use","id":"t2","name":"g","input":{}}]`
-}
-
-// richChunks is what a client of chat gets of it.
-func richChunks() string {
-	chunk := func(choice string) string {
-		return `data: {"id":"chatcmpl-01","object":"chat.completion.chunk","created":77,"model":"m","choices":[` + choice + `}` + "\n\n"
-	}
-	delta := func(members string) string {
-		return chunk(`{"index":0,"delta":{` + members + `},"finish_reason":null}]`)
-	}
-	return chunk(`{"index":0,"delta":{"role":"assistant"},"finish_reason":null,"usage":{"prompt_tokens":20,"prompt_tokens_details":{"cached_tokens":6,"cache_write_tokens":4}}}]`) +
-		delta(``) + delta(`"reasoning_content":"h\u00e9 "`) + delta(`"reasoning_content":"\"so\""`) + delta(`"reasoning_signature":"t8.2.s1"`) + delta(`"reasoning_signature":"r2.xx"`) +
-		delta(``) + delta(`"content":"let "`) + delta(`"content":"me\n"`) +
-		delta(`"tool_calls":[{"index":0,"id":"t1","type":"function","function":{"name":"f","arguments":""}}]`) +
-		delta(`"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":"}}]`) + delta(`"tool_calls":[{"index":0,"function":{"arguments":"[1,2]}"}}]`) +
-		delta(`"tool_calls":[{"index":1,"id":"t2","type":"function","function":{"name":"g","arguments":""}}]`) + delta(`"tool_calls":[{"index":1,"function":{"arguments":"{}"}}]`) +
-		chunk(`{"index":0,"delta":{},"finish_reason":"tool_calls"}]`) + chunk(`],`+chatUsage) + sse.Done
 }
 
 // chunksOf translates a stream of a message to its end.

@@ -81,33 +81,32 @@ func cutCount(s string) (n int, rest string, ok bool) {
 // if no turn has one. A turn of which nothing is left goes: two turns of the user's in
 // a row are one.
 func withoutSynthetic(call *upstream.Call) *upstream.Call {
-	turns, changed := editElements(call.Body.Raw("messages"), func(turn *rawjson.Object) []byte {
-		blocks, changed := editElements(turn.Raw("content"), func(block *rawjson.Object) []byte {
-			kind, _ := rawjson.String(block.Raw("type"))
-			if signature, _ := rawjson.String(block.Raw("signature")); kind == "thinking" && signature == syntheticSignature {
+	turns, changed := editElements(call.Body.Raw("messages"), func(turn []byte) []byte {
+		blocks, changed := editElements(member(turn, "content"), func(block []byte) []byte {
+			if stringMember(block, "type") == "thinking" && stringMember(block, "signature") == syntheticSignature {
 				return nil
 			}
-			return block.Src
+			return block
 		})
 		switch {
 		case !changed:
-			return turn.Src
+			return turn
 		case string(blocks) == "[]":
 			return nil
 		}
-		return turn.Apply(nil, rawjson.Set("content", blocks))
+		return edited(turn, rawjson.Set("content", blocks))
 	})
 	if !changed {
 		return call
 	}
-	edited := *call
-	edited.Body = call.Body.Set("messages", turns)
-	return &edited
+	stripped := *call
+	stripped.Body = call.Body.Set("messages", turns)
+	return &stripped
 }
 
-// editElements is a JSON array with what edit makes of those of its elements that are
-// objects and name the gateway's signature, nil for none; false if edit changes none.
-func editElements(array []byte, edit func(element *rawjson.Object) []byte) (out []byte, changed bool) {
+// editElements is a JSON array with what edit makes of those of its elements that name
+// the gateway's signature, nil for none; false if edit changes none.
+func editElements(array []byte, edit func(element []byte) []byte) (out []byte, changed bool) {
 	if len(array) == 0 || array[0] != '[' || !bytes.Contains(array, []byte(syntheticSignature)) {
 		return nil, false
 	}
@@ -115,9 +114,7 @@ func editElements(array []byte, edit func(element *rawjson.Object) []byte) (out 
 	for _, element := range rawjson.Elements(array) {
 		now := element
 		if bytes.Contains(element, []byte(syntheticSignature)) {
-			if o, err := rawjson.Index(element, nil, nil); err == nil {
-				now = edit(&o)
-			}
+			now = edit(element)
 		}
 		changed = changed || len(now) != len(element)
 		if now != nil {
