@@ -415,13 +415,20 @@ func TestATaskThatCouldNotBeWrittenIsWrittenLaterAndNotSubmittedAgain(t *testing
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		tasks := &awayTasks{Store: memory.NewTasks(nil, nil), away: true}
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
-		stop := h.run(t)
 		_, _, err := h.submit(t.Context(), askBeta, "")
 		id := lost(t, err)
+		stop := h.run(t)
+		time.Sleep(time.Minute) // virtual
+		if n := h.Unsettled(); n != 1 || h.Backlog().Steps != 1 {
+			t.Errorf("%d steps wait while the store is away", n)
+		}
 		tasks.mu.Lock()
 		tasks.away = false
 		tasks.mu.Unlock()
 		last := h.watched(t, id)
+		if n := h.Unsettled(); n != 0 {
+			t.Errorf("%d steps wait when it is back", n)
+		}
 		stop()
 		if last.Status != video.Succeeded || s.jobs != 1 || fmt.Sprint(last.Charge) != "0.50" {
 			t.Errorf("ended %s for %s after %d jobs", last.Raw, last.Charge, s.jobs)

@@ -69,7 +69,7 @@ func Read(body io.Reader, boundary string, o Options) (*upstream.Form, error) {
 	in := &source{body: body}
 	parts, err := readParts(in, boundary, s)
 	if err == nil {
-		_, err = io.Copy(io.Discard, body)
+		_, err = io.Copy(io.Discard, in)
 	}
 	if err != nil {
 		_ = s.close() // its content is not needed any more
@@ -177,6 +177,7 @@ func (cutOff) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 // form is not one.
 func (s *source) refusal(err error) error {
 	var own *fault.Error
+	var header textproto.ProtocolError
 	switch {
 	case s.err != nil:
 		return s.err
@@ -184,8 +185,10 @@ func (s *source) refusal(err error) error {
 		return own
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errCut
+	case errors.As(err, &header):
+		return fault.Invalid("", "The headers of a part of the form are malformed.")
 	}
-	return fault.Invalid("", "A part of the form is malformed, or its headers are.")
+	return fault.Invalid("", "A boundary of the form has more in its line.")
 }
 
 // errCut is the refusal of a form that ends too early.

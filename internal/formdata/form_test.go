@@ -103,6 +103,7 @@ func TestAFormThatIsNoneIsA400(t *testing.T) {
 		"a header like that":  form("Content-Disposition: form-data; name=a\nX: " + strings.Repeat("x", 8<<10) + "\n\n1"),
 		"headers like that":   form("Content-Disposition: form-data; name=a\n" + strings.Repeat("X: y\n", 2<<10) + "\n1"),
 		"no header":           form("nonsense\n\n1"),
+		"more in its line":    form(part("a", "1\n--b x\n")),
 		"nothing":             "",
 	}
 	for cut := range len(whole) - len("\r\n") {
@@ -131,6 +132,9 @@ func TestTheErrorOfABodyIsKept(t *testing.T) {
 		if !errors.Is(err, broken) {
 			t.Errorf("after %d bytes: %v", n, err)
 		}
+	}
+	if _, err := Read(io.MultiReader(strings.NewReader(form(part("a", "1"))+strings.Repeat("x", 9<<10)), iotest.ErrReader(broken)), "b", Options{}); !errors.Is(err, broken) {
+		t.Errorf("behind the form: %v", err)
 	}
 }
 

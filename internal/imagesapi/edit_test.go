@@ -238,6 +238,7 @@ func badFiles(t testing.TB) map[string]string {
 		"a JPEG of pixels alone":  "\xff\xd8\xff\xda\x00\x02",
 		"a JPEG of no segment":    "\xff\xd8\xff\xe0\x00\x00\xff\xc0",
 		"a JPEG of nonsense":      "\xff\xd8\xff\xe0\x00\x02nonsense",
+		"a JPEG of 12 bits":       "\xff\xd8\xff\xc1\x00\x0b\x0c\x01\x02\x03\x04\x01\x01\x11\x00\xff\xda\x00\x02",
 		"a JPEG of no end":        "\xff\xd8" + strings.Repeat("\xff\xe0\x00\x02", 1<<20+1),
 		"a WebP that is cut":      webpOf("VP8L", 0x2f)[:29],
 		"a WebP of another kind":  webpOf("ALPH"),

@@ -94,6 +94,7 @@ const (
 	errFormat    unfitError = "it is neither a PNG nor a JPEG nor a WebP file"
 	errTruncated unfitError = "it is cut off or damaged"
 	errEmpty     unfitError = "it is empty"
+	errRare      unfitError = "it is a JPEG file of a kind that few programs read: save it as a usual one"
 )
 
 // ReadHeader reads the format and the size of an image without decoding it.
@@ -123,11 +124,14 @@ func ReadHeader(r io.Reader, size int64) (Header, error) {
 	}
 	h.Width, h.Height = int64(c.Width), int64(c.Height)
 	var unfit unfitError
+	var rare jpeg.UnsupportedError
 	switch {
 	case source.err != nil:
 		return Header{}, source.err
 	case errors.As(err, &unfit):
 		return Header{}, unfit
+	case errors.As(err, &rare):
+		return Header{}, errRare
 	case err != nil, h.Width < 1, h.Height < 1:
 		return Header{}, errTruncated
 	case h.Width > maxSide || h.Height > maxSide || h.Width*h.Height > maxPixels:

@@ -97,23 +97,6 @@ func (r *Request) CountsTokens() bool {
 // through, and its counts are believed.
 func (r *Request) Known() bool { return r.known }
 
-// report reads counts and remembers what was wrong with them.
-type report struct {
-	counted, anomaly bool
-}
-
-// count is the first of the members that is a count; ok is false if none is.
-func (p *report) count(o *rawjson.Object, names ...string) (n int64, ok bool) {
-	for _, name := range names {
-		n, ok, anomaly := tokencount.Count(o.Raw(name))
-		p.anomaly = p.anomaly || anomaly
-		if ok {
-			return n, true
-		}
-	}
-	return 0, false
-}
-
 // usage is what was reported, of made pictures that are in the answer. What is
 // not reported is counted or, where tokens are paid for, estimated.
 func (r *Request) usage(raw []byte, made int64, tokens bool) billing.Usage {
@@ -121,51 +104,40 @@ func (r *Request) usage(raw []byte, made int64, tokens bool) billing.Usage {
 	if made == 0 { // of a model whose answers have an unknown form
 		u.Images, u.Estimated = r.Count(), true
 	}
-	var p report
-	if o, err := rawjson.Index(raw, nil, nil); err == nil {
-		p.pictures(&u, &o)
-		p.tokens(&u, &o)
-	} else if !rawjson.IsNull(raw) {
-		p.anomaly = true
+	o, err := rawjson.Index(raw, nil, nil)
+	if err != nil {
+		o, u.Anomaly = rawjson.Object{}, !rawjson.IsNull(raw)
 	}
-	if tokens && !p.counted {
+	count := func(raw []byte) (n int64, ok bool) {
+		n, ok, anomaly := tokencount.Count(raw)
+		u.Anomaly = u.Anomaly || anomaly
+		return n, ok
+	}
+	for _, name := range [...]string{"image_count", "output_image_count"} { // which is believed
+		if n, ok := count(o.Raw(name)); ok {
+			u.Images, u.Estimated, u.Zero = n, false, n == 0
+			break
+		}
+	}
+	input, hasInput := count(o.Raw("input_tokens"))
+	output, hasOutput := count(o.Raw("output_tokens"))
+	if hasInput || hasOutput { // OpenAI's report, in buckets that are disjoint
+		shown, _ := count(member(o.Raw("input_tokens_details"), "image_tokens"))
+		cached, _ := count(member(o.Raw("input_tokens_details"), "cached_tokens"))
+		written, _ := count(member(o.Raw("output_tokens_details"), "text_tokens"))
+		if shown+cached > input { // more parts than whole: believe the whole
+			u.Anomaly, shown, cached = true, min(shown, input), 0
+		}
+		if written > output {
+			u.Anomaly, written = true, 0
+		}
+		u.Input, u.CachedInput, u.ImageInput = input-shown-cached, cached, shown
+		u.Output, u.ImageOutput = written, output-written
+		u.Zero = u.Zero || hasInput && hasOutput && input+output == 0
+	}
+	if tokens && !hasOutput {
 		u.Input, u.ImageInput = r.Estimate()
 		u.ImageOutput, u.Estimated = r.OutputBound(0), true
 	}
-	u.Anomaly = p.anomaly
 	return u
-}
-
-// pictures believes a reported number of pictures.
-func (p *report) pictures(u *billing.Usage, o *rawjson.Object) {
-	if n, ok := p.count(o, "image_count", "output_image_count"); ok {
-		u.Images, u.Estimated = n, false
-		u.Zero = n == 0
-	}
-}
-
-// tokens sorts the tokens of OpenAI's report into buckets that are disjoint.
-func (p *report) tokens(u *billing.Usage, o *rawjson.Object) {
-	input, hasInput := p.count(o, "input_tokens")
-	output, hasOutput := p.count(o, "output_tokens")
-	if !hasInput && !hasOutput {
-		return
-	}
-	p.counted = hasOutput
-	in, _ := rawjson.Index(o.Raw("input_tokens_details"), nil, nil)
-	out, _ := rawjson.Index(o.Raw("output_tokens_details"), nil, nil)
-	shown, _ := p.count(&in, "image_tokens")
-	cached, _ := p.count(&in, "cached_tokens")
-	written, _ := p.count(&out, "text_tokens")
-	if shown+cached > input { // more parts than whole: believe the whole
-		p.anomaly, shown, cached = true, min(shown, input), 0
-	}
-	if written > output {
-		p.anomaly, written = true, 0
-	}
-	u.Input, u.CachedInput, u.ImageInput = input-shown-cached, cached, shown
-	u.Output, u.ImageOutput = written, output-written
-	if hasInput && hasOutput && input+output == 0 {
-		u.Zero = true
-	}
 }

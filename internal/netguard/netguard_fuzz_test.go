@@ -20,5 +20,8 @@ func FuzzAnAddressThatIsAllowedIsPublic(f *testing.F) {
 		if !ip.IsGlobalUnicast() || ip.IsPrivate() || ip.IsLoopback() || ip.IsMulticast() || ip.IsUnspecified() || ip.IsLinkLocalUnicast() || ip.Is4In6() {
 			t.Errorf("%s is allowed", ip)
 		}
+		if ip.Is4() && Check(netip.AddrFrom16(ip.As16())) == nil {
+			t.Errorf("%s is allowed within IPv6", ip)
+		}
 	})
 }

@@ -48,9 +48,9 @@ func (r *Request) checkLength(reference bool) {
 	switch only := r.row.Durations; {
 	case len(only) > 0 && !slices.Contains(only, n):
 		words := strings.Trim(strings.ReplaceAll(fmt.Sprint(only), " ", " or "), "[]")
-		r.mustBe(DurationOutOfRange, "duration", words+" (seconds)")
+		r.mustBe(durationOutOfRange, "duration", words+" (seconds)")
 	case n < r.row.Shortest || n > most:
-		r.mustBe(DurationOutOfRange, "duration", fmt.Sprintf("an integer from %d to %d (seconds)", r.row.Shortest, most))
+		r.mustBe(durationOutOfRange, "duration", fmt.Sprintf("an integer from %d to %d (seconds)", r.row.Shortest, most))
 	}
 }
 
@@ -59,7 +59,7 @@ func (r *Request) readRatio() {
 	if r.given("aspect_ratio") {
 		r.asked.ratio = r.AspectRatio
 		if !slices.Contains(ratios, r.AspectRatio) {
-			r.mustBe(NotInEnum, "aspect_ratio", rule.Words(ratios))
+			r.mustBe(notInEnum, "aspect_ratio", rule.Words(ratios))
 		}
 	}
 	ratio, _ := rawjson.String(r.parameters.Raw("ratio"))
@@ -75,13 +75,13 @@ func (r *Request) readRatio() {
 		}
 	}
 	if !rawjson.IsNull(r.parameters.Raw("ratio")) && !slices.Contains(ratios, ratio) {
-		r.mustBe(NotInEnum, "parameters.ratio", rule.Words(ratios))
+		r.mustBe(notInEnum, "parameters.ratio", rule.Words(ratios))
 	}
 	if r.asked.ratio == "" && (r.row.Size || r.row.Ratio) {
 		r.asked.ratio = usualRatio
 	}
 	if _, ok := sizeOf(r.asked.resolution, r.asked.ratio); r.row.Size && size.ratio == "" && !ok {
-		r.fail(NotInEnum, "aspect_ratio", "There is no %s video of %s.", word.Truncate(r.asked.resolution, 16), word.Truncate(r.asked.ratio, 16))
+		r.fail(notInEnum, "aspect_ratio", "There is no %s video of %s.", word.Truncate(r.asked.resolution, 16), word.Truncate(r.asked.ratio, 16))
 	}
 }
 
@@ -120,7 +120,7 @@ func (r *Request) readRepeated() {
 		case ok:
 			resolution("size", s.resolution)
 		case r.row != nil:
-			r.mustBe(InvalidParameter, "parameters.size", `a width and a height such as "1280*720"`)
+			r.mustBe(invalidParameter, "parameters.size", `a width and a height such as "1280*720"`)
 		}
 	}
 }
@@ -149,13 +149,13 @@ func (r *Request) readInput() (reference bool) {
 		case name == "media":
 			reference = r.checkMedia(param, raw)
 		case !isText:
-			r.mustBe(InvalidParameter, param, "a string")
+			r.mustBe(invalidParameter, param, "a string")
 		case strings.TrimSpace(prompt) == "":
-			r.fail(MissingRequired, param, `%q is empty: it says what the video is to show.`, param)
+			r.fail(missingRequired, param, `%q is empty: it says what the video is to show.`, param)
 		}
 	}
 	if n := utf8.RuneCountInString(prompt); n > r.row.Prompt {
-		r.fail(PromptTooLong, "input.prompt", "The prompt has %d characters, and the model takes %d.", n, r.row.Prompt)
+		r.fail(promptTooLong, "input.prompt", "The prompt has %d characters, and the model takes %d.", n, r.row.Prompt)
 	}
 	if raw := input.Raw("audio_url"); !rawjson.IsNull(raw) {
 		r.checkLink("input.audio_url", raw)
@@ -187,7 +187,7 @@ func (r *Request) checkMedia(param string, raw []byte) (reference bool) {
 		case rawjson.IsNull(item.Raw("type")):
 			r.missing(at+".type", rule.Words(media))
 		case !slices.Contains(media, kind):
-			r.mustBe(NotInEnum, at+".type", rule.Words(media))
+			r.mustBe(notInEnum, at+".type", rule.Words(media))
 		}
 		reference = reference || kind == "reference_video"
 		if url := item.Raw("url"); rawjson.IsNull(url) {
@@ -203,9 +203,9 @@ func (r *Request) checkMedia(param string, raw []byte) (reference bool) {
 func (r *Request) checkElements(param string, raw []byte, check func(at string, raw []byte)) {
 	switch n := rawjson.Each(raw, func(i int, at rawjson.Span) { check(fmt.Sprintf("%s[%d]", param, i), at.Of(raw)) }); {
 	case n < 0:
-		r.mustBe(InvalidParameter, param, "an array")
+		r.mustBe(invalidParameter, param, "an array")
 	case n == 0:
-		r.fail(MissingRequired, param, "%q is empty.", param)
+		r.fail(missingRequired, param, "%q is empty.", param)
 	}
 }
 
@@ -222,9 +222,9 @@ func (r *Request) element(param string, raw []byte, be string) (rawjson.Object, 
 	switch {
 	case err == nil:
 	case raw[0] != '{':
-		r.mustBe(InvalidParameter, param, be)
+		r.mustBe(invalidParameter, param, be)
 	default:
-		r.fail(InvalidParameter, param, "%q is not acceptable: %s of it.", param, err)
+		r.fail(invalidParameter, param, "%q is not acceptable: %s of it.", param, err)
 	}
 	return o, err == nil
 }

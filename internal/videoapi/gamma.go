@@ -27,7 +27,7 @@ func (r *Request) readGamma() {
 		r.checkResolution(r.Resolution)
 	}
 	if r.given("callback_url") && !isURL(r.CallbackURL) {
-		r.mustBe(URLInvalid, "callback_url", anAddress)
+		r.mustBe(urlInvalid, "callback_url", anAddress)
 	}
 	sound := r.GenerateAudio != nil && *r.GenerateAudio
 	for _, c := range [...]struct {
@@ -35,7 +35,7 @@ func (r *Request) readGamma() {
 		wants, is bool
 	}{{"generate_audio", sound, r.row.Sound}, {"draft", r.Draft, r.row.Draft}} {
 		if c.wants && !c.is {
-			r.fail(InvalidParameter, c.field, "The model %q has no %q: leave it out.", r.Model, c.field)
+			r.fail(invalidParameter, c.field, "The model %q has no %q: leave it out.", r.Model, c.field)
 		}
 	}
 }
@@ -49,7 +49,7 @@ func (r *Request) readFrames(most int64) {
 	seconds := max((r.Frames+fps-2)/fps, 1)
 	switch {
 	case r.Frames < 1 || r.Frames > most*fps+1:
-		r.mustBe(DurationOutOfRange, "frames", fmt.Sprintf("an integer from 1 to %d", most*fps+1))
+		r.mustBe(durationOutOfRange, "frames", fmt.Sprintf("an integer from 1 to %d", most*fps+1))
 	case r.given("duration") && seconds != r.Duration:
 		r.contradict("frames", fmt.Sprintf(`"duration", which is %d`, r.Duration))
 	default:
@@ -110,12 +110,12 @@ func (r *Request) readContent() {
 	})
 	switch {
 	case count <= 0 && !prompt:
-		r.fail(ContentEmpty, "content", `Neither "prompt" nor "content" says what the video is to show.`)
+		r.fail(contentEmpty, "content", `Neither "prompt" nor "content" says what the video is to show.`)
 	case !text && !other:
-		r.fail(MissingRequired, "content", `"content" has no text: a video of text needs a prompt.`)
+		r.fail(missingRequired, "content", `"content" has no text: a video of text needs a prompt.`)
 	}
 	if !r.problem.Found() && count > 0 && json.Unmarshal(r.content, &r.Content, jsontext.AllowDuplicateNames(true)) != nil {
-		r.mustBe(InvalidParameter, "content", "made of the blocks of the API")
+		r.mustBe(invalidParameter, "content", "made of the blocks of the API")
 	}
 }
 
@@ -133,12 +133,12 @@ func (r *Request) readBlock(at string, raw []byte) (isText, says bool) {
 		r.missing(at+".type", rule.Words(blockKinds()))
 		return false, false
 	case i < 0:
-		r.mustBe(NotInEnum, at+".type", rule.Words(blockKinds()))
+		r.mustBe(notInEnum, at+".type", rule.Words(blockKinds()))
 		return false, false
 	}
 	row := &blocks[i]
 	if row.takes != nil && !row.takes(r.row) {
-		r.fail(InvalidParameter, at+".type", "The model %q takes no %s block.", r.Model, kind)
+		r.fail(invalidParameter, at+".type", "The model %q takes no %s block.", r.Model, kind)
 	}
 	r.checkRole(at+".role", o.Raw("role"), row.roles)
 	if row.inner == "" {
@@ -153,9 +153,9 @@ func (r *Request) checkRole(param string, raw []byte, roles []string) {
 	switch {
 	case rawjson.IsNull(raw), ok && slices.Contains(roles, role):
 	case len(roles) == 0:
-		r.mustBe(UnsupportedRole, param, "left out")
+		r.mustBe(unsupportedRole, param, "left out")
 	default:
-		r.mustBe(UnsupportedRole, param, rule.Words(roles))
+		r.mustBe(unsupportedRole, param, rule.Words(roles))
 	}
 }
 
@@ -166,7 +166,7 @@ func (r *Request) checkText(param string, raw []byte) bool {
 	case rawjson.IsNull(raw):
 		r.missing(param, "what the video is to show")
 	case !ok:
-		r.mustBe(InvalidParameter, param, "a string")
+		r.mustBe(invalidParameter, param, "a string")
 	}
 	return strings.TrimSpace(text) != ""
 }
@@ -191,7 +191,7 @@ func (r *Request) checkInner(param string, raw []byte, row *block) {
 	case row.link:
 		r.checkLink(param, leaf)
 	case !ok:
-		r.mustBe(InvalidParameter, param, "a string")
+		r.mustBe(invalidParameter, param, "a string")
 	}
 }
 
@@ -233,7 +233,7 @@ func (r *Request) onlyMember(param string, at rawjson.Span, name string) (value 
 	for _, m := range o.Members {
 		own := strings.EqualFold(m.Name, name)
 		if own && (ok || m.Name != name) || name == "task_id" && strings.EqualFold(m.Name, "id") {
-			r.fail(InvalidParameter, param, "%q must name one task, as %q, once.", param, "task_id")
+			r.fail(invalidParameter, param, "%q must name one task, as %q, once.", param, "task_id")
 			return value, false
 		}
 		if own {

@@ -68,8 +68,8 @@ var everyState = []video.State{video.Submitting, video.Unknown, video.Queued, vi
 
 // abbreviations are those of the golden table of rules.
 var abbreviations = map[fault.Code]string{
-	"": "·", InvalidParameter: "IP", MissingRequired: "MR", NotInEnum: "NE", PromptTooLong: "PL", URLInvalid: "UI",
-	ResolutionNotSupported: "RS", DurationOutOfRange: "DR", ContentEmpty: "CE", UnsupportedRole: "UR", fault.InvalidRequest: "ir",
+	"": "·", invalidParameter: "IP", missingRequired: "MR", notInEnum: "NE", promptTooLong: "PL", urlInvalid: "UI",
+	resolutionNotSupported: "RS", durationOutOfRange: "DR", contentEmpty: "CE", unsupportedRole: "UR", fault.InvalidRequest: "ir",
 }
 
 // TestEveryModelObeysEveryRule prints which code each model gives to each case.

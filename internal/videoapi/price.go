@@ -118,7 +118,7 @@ func (r *Request) unpriced(t tariff) error {
 		field = "generate_audio"
 	}
 	if field != "" {
-		return refusal(InvalidParameter, field, "The model %q has no price with %q: leave it out.", r.Model, field)
+		return refusal(invalidParameter, field, "The model %q has no price with %q: leave it out.", r.Model, field)
 	}
 	return r.noPrice(word.Truncate(r.resolutions()[0], 16))
 }
@@ -132,7 +132,7 @@ func (r *Request) checkPriced(resolution string) error {
 }
 
 func (r *Request) noPrice(resolution string) *fault.Error {
-	return refusal(ResolutionNotSupported, "resolution", "There is no price for %s videos of the model %q.", resolution, r.Model)
+	return refusal(resolutionNotSupported, "resolution", "There is no price for %s videos of the model %q.", resolution, r.Model)
 }
 
 // tariff is what a price is for.

@@ -116,7 +116,7 @@ func TestTokensAreBoundByTwiceTheFormula(t *testing.T) {
 
 func TestAPriceForAnotherUnitPricesNoVideo(t *testing.T) {
 	p := newPrice(t, billing.Rate{Unit: billing.Image, Amount: "1"})
-	if _, err := parse(t, `{"model":"beta2.6-t2v","input":{"prompt":"a"}}`).Bound(p); !fault.Is(err, ResolutionNotSupported) {
+	if _, err := parse(t, `{"model":"beta2.6-t2v","input":{"prompt":"a"}}`).Bound(p); !fault.Is(err, resolutionNotSupported) {
 		t.Error(err)
 	}
 	both := newPrice(t, billing.Rate{Unit: billing.Output, Amount: "1"}, billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "1"})

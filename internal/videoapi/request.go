@@ -97,10 +97,10 @@ func (r *Request) Family() string {
 	return r.row.Family
 }
 
-// ExpiresAfter is how long the caller lets the task take
+// lifetime is how long the caller lets the task take
 // (execution_expires_after, 48 hours by default). What its vendor makes
 // nonetheless is charged ([End]).
-func (r *Request) ExpiresAfter() time.Duration {
+func (r *Request) lifetime() time.Duration {
 	if r.ExecutionExpiresAfter > 0 {
 		return time.Duration(r.ExecutionExpiresAfter) * time.Second
 	}
@@ -122,7 +122,7 @@ func (r *Request) Fingerprint(key string) (f [32]byte) {
 func (r *Request) Task(b Bound, now time.Time) video.Task {
 	t := video.Task{
 		Model: r.Model, Family: r.Family(), State: video.Submitting,
-		CreatedAt: now, UpdatedAt: now, ExpiresAt: now.Add(r.ExpiresAfter()),
+		CreatedAt: now, UpdatedAt: now, ExpiresAt: now.Add(r.lifetime()),
 		Bound: b.Usage, Tokens: b.Tokens, Open: b.Open, WebhookURL: r.WebhookURL,
 	}
 	seed := r.Field("seed")

@@ -187,7 +187,7 @@ func TestATaskCanBeNamedInOneWayOnly(t *testing.T) {
 		`[{"type":"text","text":"x","draft_task":{"id":"b"}}]`,
 	} {
 		for _, model := range []string{"gamma-1-5-pro-251215", "gamma-2.5", "clip-9"} {
-			if f := refused([]byte(`{"model":"`+model+`","content":`+content+`}`), ModelConfig{}); f == nil || f.Code != InvalidParameter {
+			if f := refused([]byte(`{"model":"`+model+`","content":`+content+`}`), ModelConfig{}); f == nil || f.Code != invalidParameter {
 				t.Errorf("%s, %s: %v", model, content, f)
 			}
 		}

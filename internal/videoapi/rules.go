@@ -94,7 +94,7 @@ var unknownFields = rule.Table{
 func (r *Request) checkFields(table rule.Table, o *rawjson.Object, prefix string) {
 	for _, f := range table {
 		if raw := o.Raw(f.Name); !rawjson.IsNull(raw) && !f.Check.OK(raw) {
-			r.mustBe(InvalidParameter, prefix+f.Name, f.Check.Text)
+			r.mustBe(invalidParameter, prefix+f.Name, f.Check.Text)
 		}
 	}
 }
@@ -182,7 +182,7 @@ func (r *Request) Validate(f ModelConfig) error {
 // checkListed checks a word against the operator's list.
 func (r *Request) checkListed(param, word string, allowed []string) {
 	if word != "" && len(allowed) > 0 && !slices.Contains(allowed, word) {
-		r.mustBe(NotInEnum, param, rule.Words(allowed))
+		r.mustBe(notInEnum, param, rule.Words(allowed))
 	}
 }
 
@@ -192,9 +192,9 @@ func (r *Request) checkListed(param, word string, allowed []string) {
 func (r *Request) checkWebhook(private bool) {
 	const param = "webhook_url"
 	if !isURL(r.WebhookURL) {
-		r.mustBe(URLInvalid, param, anAddress)
+		r.mustBe(urlInvalid, param, anAddress)
 	} else if err := webhook.CheckURL(r.WebhookURL, private); err != nil {
-		r.fail(URLInvalid, param, "%q cannot be used: %s.", param, err)
+		r.fail(urlInvalid, param, "%q cannot be used: %s.", param, err)
 	}
 }
 
@@ -203,9 +203,9 @@ func (r *Request) checkResolution(word string) {
 	all := []string{p480, p720, p1080}
 	switch has := r.row.Resolutions; {
 	case !slices.Contains(all, word):
-		r.mustBe(NotInEnum, "resolution", rule.Words(all))
+		r.mustBe(notInEnum, "resolution", rule.Words(all))
 	case !slices.Contains(has, word):
-		r.fail(ResolutionNotSupported, "resolution", "The model %q makes videos of %s, not of %s.", r.Model, rule.Words(has), word)
+		r.fail(resolutionNotSupported, "resolution", "The model %q makes videos of %s, not of %s.", r.Model, rule.Words(has), word)
 	}
 }
 
@@ -214,9 +214,9 @@ func (r *Request) checkLink(param string, raw []byte) {
 	text, ok := rawjson.String(raw)
 	switch {
 	case !ok:
-		r.mustBe(InvalidParameter, param, "a string")
+		r.mustBe(invalidParameter, param, "a string")
 	case !isURL(text):
-		r.mustBe(URLInvalid, param, anAddress)
+		r.mustBe(urlInvalid, param, anAddress)
 	}
 }
 
@@ -237,7 +237,7 @@ func (r *Request) mustBe(code fault.Code, param, be string) {
 
 // missing notes a field that is required and not there.
 func (r *Request) missing(param, what string) {
-	r.fail(MissingRequired, param, "%q is missing: it is %s.", param, what)
+	r.fail(missingRequired, param, "%q is missing: it is %s.", param, what)
 }
 
 // refusal is a 400 about a field.
@@ -246,18 +246,18 @@ func refusal(code fault.Code, param, format string, args ...any) *fault.Error {
 }
 
 // The codes of video errors that the gateway itself gives, all with status 400.
-// The table is both families': its row NotInEnum names aspect_ratio, which only
+// The table is both families': its row notInEnum names aspect_ratio, which only
 // beta has. A contradiction within a request is a fault.InvalidRequest.
 const (
-	InvalidParameter       fault.Code = "InvalidParameter"                        // a value of the wrong kind, or one that the model does not take
-	MissingRequired        fault.Code = "InvalidParameter.MissingRequired"        // a required field is absent
-	NotInEnum              fault.Code = "InvalidParameter.NotInEnum"              // a word that is not one of those allowed
-	PromptTooLong          fault.Code = "InvalidParameter.PromptTooLong"          // more characters than the model takes
-	URLInvalid             fault.Code = "InvalidParameter.UrlInvalid"             // no address, or not http(s)
-	ResolutionNotSupported fault.Code = "InvalidParameter.ResolutionNotSupported" // the model does not have the resolution
-	DurationOutOfRange     fault.Code = "InvalidParameter.DurationOutOfRange"     // the model does not make videos of that length
-	ContentEmpty           fault.Code = "InvalidParameter.ContentEmpty"           // neither a prompt nor content
-	UnsupportedRole        fault.Code = "InvalidParameter.UnsupportedRole"        // the role of a content block
+	invalidParameter       fault.Code = "InvalidParameter"                        // a value of the wrong kind, or one that the model does not take
+	missingRequired        fault.Code = "InvalidParameter.MissingRequired"        // a required field is absent
+	notInEnum              fault.Code = "InvalidParameter.NotInEnum"              // a word that is not one of those allowed
+	promptTooLong          fault.Code = "InvalidParameter.PromptTooLong"          // more characters than the model takes
+	urlInvalid             fault.Code = "InvalidParameter.UrlInvalid"             // no address, or not http(s)
+	resolutionNotSupported fault.Code = "InvalidParameter.ResolutionNotSupported" // the model does not have the resolution
+	durationOutOfRange     fault.Code = "InvalidParameter.DurationOutOfRange"     // the model does not make videos of that length
+	contentEmpty           fault.Code = "InvalidParameter.ContentEmpty"           // neither a prompt nor content
+	unsupportedRole        fault.Code = "InvalidParameter.UnsupportedRole"        // the role of a content block
 )
 
 // maxURL is the longest address, in bytes: signed ones are long.

@@ -99,11 +99,11 @@ func TestTheRulesOfOneModelOnly(t *testing.T) {
 		code fault.Code
 	}{
 		{"ten seconds with a reference video", reference.with(fields{"duration": 10}), ""},
-		{"eleven", reference.with(fields{"duration": 11}), DurationOutOfRange},
+		{"eleven", reference.with(fields{"duration": 11}), durationOutOfRange},
 		{"480p of 1:1", square.with(fields{"aspect_ratio": "1:1"}), ""},
-		{"480p of 4:3 has no size", square.with(fields{"aspect_ratio": "4:3"}), NotInEnum},
+		{"480p of 4:3 has no size", square.with(fields{"aspect_ratio": "4:3"}), notInEnum},
 		{"a prompt of 1500 characters", least("beta2.6-t2v").with(fields{"input": fields{"prompt": strings.Repeat("ä", 1500)}}), ""},
-		{"of 1501", least("beta2.6-t2v").with(fields{"input": fields{"prompt": strings.Repeat("ä", 1501)}}), PromptTooLong},
+		{"of 1501", least("beta2.6-t2v").with(fields{"input": fields{"prompt": strings.Repeat("ä", 1501)}}), promptTooLong},
 	} {
 		f := refused(c.body.json(t), ModelConfig{})
 		if c.code == "" && f != nil || c.code != "" && (f == nil || f.Code != c.code) {
@@ -128,7 +128,7 @@ func TestAWebhookURLThatNoDeliveryCouldReachIsRefused(t *testing.T) {
 		if (strict == nil) != (want == "strict") || (private == nil) != (want != "never") {
 			t.Errorf("%s: %v, with private addresses %v; want %s", word.Truncate(text, 50), strict, private, want)
 		}
-		if strict != nil && (strict.Code != URLInvalid || strict.Param != "webhook_url") {
+		if strict != nil && (strict.Code != urlInvalid || strict.Param != "webhook_url") {
 			t.Errorf("%s: %+v", word.Truncate(text, 50), strict)
 		}
 	}
@@ -160,7 +160,7 @@ func TestATypedRequestObeysTheSameRules(t *testing.T) {
 		t.Error("a field that is there twice was taken")
 	}
 	bad, err := Encode(&video.Request{Model: "gamma-2-0-260128", Duration: 3, Prompt: "a"})
-	if err != nil || !fault.Is(bad.Validate(ModelConfig{}), DurationOutOfRange) {
+	if err != nil || !fault.Is(bad.Validate(ModelConfig{}), durationOutOfRange) {
 		t.Error(err, bad.Validate(ModelConfig{}))
 	}
 }

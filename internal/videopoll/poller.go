@@ -29,7 +29,7 @@ const (
 	pollsAtOnce = 256
 	perChannel  = 64     // of them, so that a vendor who does not answer holds up no other
 	mostTasks   = 2_000  // that are claimed at once: what one node leaves, another takes
-	mostKnown   = 10_000 // beyond which a new task is left to the store, where Run finds it
+	mostKnown   = 10_000 // while Run does not run; a task more is left to the store, where Run finds it
 	purgeEvery  = time.Hour
 )
 
@@ -57,6 +57,7 @@ type Poller struct {
 	claimed, purged time.Time // by Run
 
 	mu     sync.Mutex
+	active bool // Run runs
 	tasks  map[string]*entry
 	claims int // of the store, begun so far
 	swept  time.Time
@@ -186,7 +187,7 @@ func (p *Poller) ask(ctx context.Context, t *video.Task, e *entry) {
 // next claim leases it.
 func (p *Poller) Submitted(t *video.Task) {
 	p.mu.Lock()
-	if len(p.tasks) < mostKnown {
+	if p.active || len(p.tasks) < mostKnown {
 		p.take(t, p.Clock.Last())
 	}
 	p.mu.Unlock()
@@ -212,6 +213,8 @@ func (p *Poller) take(t *video.Task, now time.Time) {
 // returns when the polls have ended that run then; callers may begin others
 // meanwhile. Only one Run may be active at a time.
 func (p *Poller) Run(ctx context.Context) {
+	p.setActive(true)
+	defer p.setActive(false)
 	var running sync.WaitGroup
 	for ctx.Err() == nil {
 		due, wait := p.round(ctx)
@@ -240,6 +243,12 @@ func (p *Poller) Run(ctx context.Context) {
 	for _, r := range polls {
 		<-r.done
 	}
+}
+
+func (p *Poller) setActive(active bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.active = active
 }
 
 // round leases and forgets what is to be, and returns the tasks to poll now and the

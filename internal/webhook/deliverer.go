@@ -31,17 +31,16 @@ const (
 	outboxTimeout  = 10 * time.Second // of one call of the outbox
 )
 
-// DelivererOptions are a Deliverer's. Outbox and Post are needed.
+// DelivererOptions are a Deliverer's. All but Attempted and Rand are needed.
 type DelivererOptions struct {
 	Outbox webhook.Outbox
 	// Post makes one attempt, as that of a [Client] does.
 	Post func(ctx context.Context, d webhook.Delivery, at time.Time, secrets []webhook.Secret) Result
 	// Owner names this process in leases; no other process may have the same.
 	Owner  string
-	Logger *slog.Logger     // no log if nil
-	Now    func() time.Time // time.Now if nil
-	// Clock is that of the outbox, by which deliveries are dated; Now if nil.
-	Clock func() time.Time
+	Logger *slog.Logger
+	Now    func() time.Time
+	Clock  func() time.Time // that of the outbox, by which deliveries are dated
 	// Attempted, when not nil, is called after every attempt. It must not block, and
 	// must be safe for concurrent use.
 	Attempted func(ctx context.Context, t Attempt)
@@ -67,15 +66,6 @@ type Deliverer struct {
 
 // NewDeliverer returns a deliverer that has yet to be started with Run.
 func NewDeliverer(o DelivererOptions) *Deliverer {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Clock == nil {
-		o.Clock = o.Now
-	}
 	if o.Rand == nil {
 		o.Rand = rand.Int64N
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -153,6 +154,10 @@ func (r *attempts) count() int {
 
 // start runs a deliverer in a bubble. The returned function ends it.
 func start(o DelivererOptions) (d *Deliverer, end func()) {
+	o.Logger = slog.New(slog.DiscardHandler)
+	if o.Now == nil {
+		o.Now, o.Clock = time.Now, time.Now
+	}
 	d = NewDeliverer(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
