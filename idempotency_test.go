@@ -189,3 +189,47 @@ func TestADuplicateOfAnInterruptedStreamSeesThatItIsNotWhole(t *testing.T) {
 		t.Errorf("again %q after %q", again.Body, want)
 	}
 }
+
+// onlyLooks is a store of answers that claims keys with holds, as that of a database.
+type onlyLooks struct{}
+
+func (onlyLooks) Lookup(context.Context, idempotency.Key, idempotency.Content) (*idempotency.Answer, error) {
+	return nil, nil
+}
+
+func TestAStoreThatClaimsKeysWithHoldsHasToBeTheMeter(t *testing.T) {
+	_, err := gateway.New(gateway.Options{Upstream: &scriptedUpstream{}, Idempotency: onlyLooks{}})
+	if err == nil || !strings.Contains(err.Error(), "Options.Meter") {
+		t.Errorf("New: %v", err)
+	}
+}
+
+// A count has no hold, which would claim its key.
+func TestAKeyedCountIsClaimedWhileItRuns(t *testing.T) {
+	asked, answer := make(chan struct{}), make(chan struct{})
+	up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		asked <- struct{}{}
+		<-answer
+		return nil, fault.New(fault.BadGateway, "down")
+	})
+	h := newTestGateway(t, up, "1.00", nil)
+	count := func() error {
+		_, err := h.do(t.Context(), upstream.CountTokens, `{"model":"m","messages":[{"role":"user","content":"hi"}]}`, "k")
+		return err
+	}
+	first := make(chan error)
+	go func() { first <- count() }()
+	<-asked
+	if f := fault.From(count()); f == nil || f.Code != fault.IdempotencyConflict || f.Retry != fault.RetryYes {
+		t.Errorf("a duplicate while it runs: %v", f)
+	}
+	close(answer)
+	if err := <-first; err != nil {
+		t.Errorf("the first: %v", err)
+	}
+	go func() { first <- count() }()
+	<-asked
+	if err := <-first; err != nil {
+		t.Errorf("one after it: %v", err)
+	}
+}

@@ -185,7 +185,9 @@ func (r *reservation) decide(b *batch) error {
 		return err
 	}
 	b.addClaim(r.claim, h)
-	b.addToHold(h, amount)
+	b.payer(h).Hold(amount)
+	h.amount = amount
+	b.touch(h)
 	if r.task != nil {
 		b.addTask(r.task, true)
 	}
@@ -216,16 +218,6 @@ func (b *batch) payer(h *hold) (p ledger.Payer) {
 		p.Budget = &of.Balance
 	}
 	return p
-}
-
-// addToHold holds amount more; false, and nothing is changed, if that is not available.
-func (b *batch) addToHold(h *hold, amount billing.Money) bool {
-	if !b.payer(h).Hold(amount) {
-		return false
-	}
-	h.amount += amount
-	b.touch(h)
-	return true
 }
 
 // touch has a hold written when the batch is.
@@ -260,20 +252,19 @@ func (e *extension) decide(b *batch) error {
 		}
 		return ledger.ErrUnknownHold()
 	}
-	if err := ledger.CheckExtension(e.soFar, e.more); err != nil {
-		return err
-	}
 	more := e.more
-	if h.counted || (b.again && e.done && h.amount >= e.after) {
+	if b.again && e.done && h.amount >= e.after {
 		more = 0
 	}
 	checkpoint, err := formatUsage(e.soFar)
 	if err != nil {
 		return err
 	}
-	if !b.addToHold(h, more) {
-		return ledger.ErrInsufficientBalance()
+	if more, err = b.payer(h).Extend(&e.soFar, more); err != nil {
+		return err
 	}
+	h.amount += more
+	b.touch(h)
 	h.checkpoint = checkpoint
 	if h.node != noNode {
 		h.expires = b.now + b.db.options.HoldFor.Nanoseconds()
@@ -378,18 +369,25 @@ func (s *settlement) decide(b *batch) error {
 			return fault.Wrap(fault.InternalError, fmt.Sprintf("The checkpoint of the hold %.64q is damaged.", h.id), err)
 		}
 	}
-	cost, err := b.cost(h, u)
-	if err != nil {
+	if err := b.loadPrice(h); err != nil {
 		return err
 	}
 	r := billing.Receipt{
-		ID: h.id, CreatedAt: timeAt(h.created), SettledAt: timeAt(b.now), Account: h.account, Key: h.key,
-		Operation: h.operation, Model: h.model, Status: billing.StatusOf(u), Usage: u, PriceVersion: h.version,
-		Hold: h.amount, Reason: s.outcome.Reason, Channel: s.outcome.Channel,
+		ID: h.id, CreatedAt: timeAt(h.created), Account: h.account, Key: h.key,
+		Operation: h.operation, Model: h.model, PriceVersion: h.version, Hold: h.amount,
 	}
-	if err := b.capture(h, &r, cost); err != nil {
+	err := b.payer(h).Settle(&r, h.price, u, &s.outcome, timeAt(b.now), func(c ledger.Capture) bool { return b.capture(h, c) })
+	if err == nil {
+		err = b.addAttempts(h, &r, s.outcome.Failed)
+	}
+	if err != nil {
 		return err
 	}
+	h.ended = true
+	b.touch(h)
+	b.settled = append(b.settled, settledReceipt{r, h.counted})
+	delete(b.holds, h.id)
+	b.receipts[h.id] = r
 	if s.frees || (r.Status == billing.Released && len(s.answers) > 0) {
 		b.claims.freed = append(b.claims.freed, h.id)
 	} else {
@@ -397,49 +395,31 @@ func (s *settlement) decide(b *batch) error {
 			b.answers = append(b.answers, answer{record, r})
 		}
 	}
-	if err := b.addAttempts(h, &r, s.outcome.Failed); err != nil {
-		return err
-	}
 	s.applySteps(b)
 	s.receipt = r
 	return nil
 }
 
-// cost is what a hold's request is charged for u at the price that it pinned.
-func (b *batch) cost(h *hold, u billing.Usage) (billing.Money, error) {
+// loadPrice finds the price that a hold pinned.
+func (b *batch) loadPrice(h *hold) (err error) {
 	if h.price == nil && h.version != "" {
-		p, err := b.db.ledger.Price(b.ctx, h.version)
-		if err != nil {
-			return 0, err
-		}
-		h.price = p
+		h.price, err = b.db.ledger.Price(b.ctx, h.version)
 	}
-	return ledger.Cost(h.price, &u)
+	return err
 }
 
-// capture moves the money of one settlement, or none of it.
-func (b *batch) capture(h *hold, r *billing.Receipt, cost billing.Money) error {
-	payer := b.payer(h)
-	available := payer.Account.Available()
-	charge := payer.Charge(h.amount, cost)
-	if cost > 0 && !h.counted {
-		a := b.accounts[h.account]
-		if !ledger.Fits(a.revenue, cost) || !ledger.Fits(a.overrun, cost-charge) {
-			return ledger.ErrTotalTooLarge()
-		}
-		a.revenue += cost
-		a.overrun += cost - charge
-		b.entries = append(b.entries, entry{
-			account: h.account, kind: captured, reference: h.id,
-			customer: -charge, revenue: cost, overrun: charge - cost, held: h.amount, available: available,
-		})
+// capture takes the money of a settlement into the books; false if they cannot hold it.
+func (b *batch) capture(h *hold, c ledger.Capture) bool {
+	a := b.accounts[h.account]
+	overrun := c.Cost - c.Charge
+	if !ledger.Fits(a.revenue, c.Cost) || !ledger.Fits(a.overrun, overrun) {
+		return false
 	}
-	payer.Capture(h.amount, charge)
-	r.Charge, r.Overrun = charge, cost-charge
-	h.ended = true
-	b.touch(h)
-	b.settled = append(b.settled, settledReceipt{*r, h.counted})
-	delete(b.holds, h.id)
-	b.receipts[h.id] = *r
-	return nil
+	a.revenue += c.Cost
+	a.overrun += overrun
+	b.entries = append(b.entries, entry{
+		account: h.account, kind: captured, reference: h.id,
+		customer: -c.Charge, revenue: c.Cost, overrun: -overrun, held: c.Held, available: c.Available,
+	})
+	return true
 }

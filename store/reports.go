@@ -33,20 +33,17 @@ func (db *dbLedger) Balance(ctx context.Context, account string) (billing.Balanc
 // Totals implements [billing.Accounts].
 func (db *dbLedger) Totals(ctx context.Context) (billing.Totals, error) {
 	var t billing.Totals
-	var posted, held, credited, revenue, overrun sum
-	scanned := []any{&t.Accounts}
-	for _, s := range [...]*sum{&posted, &held, &credited, &revenue, &overrun} {
-		scanned = append(scanned, s.parts()...)
-	}
+	sum := make(totals, 5)
 	conn, err := db.reportConn(ctx)
 	if err != nil {
 		return t, err
 	}
 	defer func() { _ = conn.Close() }() // it goes back to its pool
 	err = verification{db.DB, ctx, conn}.read(func(q querier) error {
-		return q.queryRow(ctx, "SELECT COUNT(*), "+sums("posted", "held", "credited", "revenue", "overrun")+" FROM account").Scan(scanned...)
+		return q.queryRow(ctx, "SELECT COUNT(*), "+sums("posted", "held", "credited", "revenue", "overrun")+" FROM account").
+			Scan(append([]any{&t.Accounts}, sum.scan()...)...)
 	})
-	t.Posted, t.Held, t.Credited, t.Revenue, t.Overrun = posted.total(), held.total(), credited.total(), revenue.total(), overrun.total()
+	t.Posted, t.Held, t.Credited, t.Revenue, t.Overrun = sum.of(0), sum.of(1), sum.of(2), sum.of(3), sum.of(4)
 	return t, db.unavailableOrCanceled(ctx, err)
 }
 

@@ -116,9 +116,9 @@ func (db *dbLedger) Waste(ctx context.Context, q billing.Query) ([]billing.Waste
 	waste := []billing.WasteRow{}
 	err := db.reportUsage(ctx, q, func(rows *sql.Rows) error {
 		var r billing.WasteRow
-		var billable, cost sum
-		err := rows.Scan(append(append([]any{&r.Channel, &r.Model, &r.Failed}, billable.parts()...), cost.parts()...)...)
-		r.Billable, r.Waste = billable.capped(), billing.Money(cost.capped())
+		t := make(totals, 2)
+		err := rows.Scan(append([]any{&r.Channel, &r.Model, &r.Failed}, t.scan()...)...)
+		r.Billable, r.Waste = t[0].capped(), billing.Money(t[1].capped())
 		waste = append(waste, r)
 		return err
 	}, "SELECT channel, model, COUNT(*), "+sums("billable", "waste")+" FROM attempt WHERE settled_at >= ? AND settled_at < ?",
@@ -154,19 +154,15 @@ func scanUsage(rows *sql.Rows, by billing.GroupBy) (billing.UsageRow, error) {
 		group = &day
 	}
 	u := &row.Usage
-	scanned := []any{group, &row.Requests, &u.Estimated, &u.Anomaly}
-	var totals [11]sum
-	for i := range totals {
-		scanned = append(scanned, totals[i].parts()...)
-	}
-	if err := rows.Scan(scanned...); err != nil {
+	t := make(totals, 11)
+	if err := rows.Scan(append([]any{group, &row.Requests, &u.Estimated, &u.Anomaly}, t.scan()...)...); err != nil {
 		return row, err
 	}
 	for i, count := range [...]*int64{
 		&u.Input, &u.CachedInput, &u.CacheWrite, &u.Output, &u.Reasoning,
 		&u.ImageInput, &u.ImageOutput, &u.Images, &u.Seconds, &u.Characters, (*int64)(&row.Charge),
 	} {
-		*count = totals[i].capped()
+		*count = t[i].capped()
 	}
 	if by == billing.ByDay {
 		row.Group = time.Unix(day*86400, 0).UTC().Format(time.DateOnly)
@@ -207,4 +203,23 @@ func (s *sum) capped() int64 {
 		return int64(billing.Unlimited)
 	}
 	return total.Int64()
+}
+
+// totals are the sums of some columns.
+type totals []sum
+
+// of is the sum of the nth column; 0 if there was no row.
+func (t totals) of(n int) *big.Int {
+	if t == nil {
+		return new(big.Int)
+	}
+	return t[n].total()
+}
+
+// scan are what the sums are scanned into.
+func (t totals) scan() (all []any) {
+	for i := range t {
+		all = append(all, t[i].parts()...)
+	}
+	return all
 }

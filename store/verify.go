@@ -294,90 +294,58 @@ func (v verification) accounts() (string, error) {
 	}
 }
 
-// replayed is what the entries of an account sum to.
-type replayed struct{ posted, credited, revenue, overrun big.Int }
-
-// positions compares accounts with their entries.
+// positions compares accounts with their entries: with those that are no captures, and
+// with the captures as usage_hour has them.
 func (v verification) positions(names []string) (broken string, err error) {
 	err = v.read(func(q querier) error {
-		sums, err := v.replay(q, names)
+		entries, err := v.sumsOf(q, names, "entry", "kind <> 'capture'", "customer", "credit", "revenue", "overrun")
 		if err != nil {
 			return err
 		}
-		find := v.db.bulk("SELECT " + accountColumns + " FROM account WHERE id IN[t]")
-		return queryAll(v.ctx, q, find, anys(names), func(rows *sql.Rows) error {
-			a, err := scanAccount(rows)
-			if err == nil && broken == "" {
-				broken = sums[a.name].differs(a)
-			}
+		charges, err := v.sumsOf(q, names, "usage_hour", "NOT counted", "charge", "overrun")
+		if err != nil {
 			return err
+		}
+		return queryAll(v.ctx, q, v.db.bulk("SELECT "+accountColumns+" FROM account WHERE id IN[t]"), anys(names), func(rows *sql.Rows) error {
+			a, err := scanAccount(rows)
+			if err != nil || broken != "" {
+				return err
+			}
+			e, c := entries[a.name], charges[a.name]
+			revenue := new(big.Int).Add(e.of(2), c.of(0))
+			for _, column := range [...]struct {
+				invariant, name string
+				got             billing.Money
+				want            *big.Int
+			}{
+				{"I1", "posted", a.Posted, new(big.Int).Sub(e.of(0), c.of(0))},
+				{"I7", "credited", a.credited, new(big.Int).Neg(e.of(1))},
+				{"I7", "revenue", a.revenue, revenue.Add(revenue, c.of(1))},
+				{"I7", "overrun", a.overrun, new(big.Int).Sub(c.of(1), e.of(3))},
+			} {
+				if column.want.Cmp(big.NewInt(int64(column.got))) != 0 {
+					broken = fmt.Sprintf("%s: the entries of account %q do not sum to its %s, %d", column.invariant, a.name, column.name, column.got)
+					break
+				}
+			}
+			return nil
 		})
 	})
 	return broken, err
 }
 
-// differs says what an account has that its entries do not sum to.
-func (r *replayed) differs(a *account) string {
-	for _, c := range [...]struct {
-		invariant, column string
-		got               billing.Money
-		want              *big.Int
-	}{
-		{"I1", "posted", a.Posted, &r.posted}, {"I7", "credited", a.credited, &r.credited},
-		{"I7", "revenue", a.revenue, &r.revenue}, {"I7", "overrun", a.overrun, &r.overrun},
-	} {
-		if c.want.Cmp(big.NewInt(int64(c.got))) != 0 {
-			return fmt.Sprintf("%s: the entries of account %q do not sum to its %s, %d", c.invariant, a.name, c.column, c.got)
-		}
-	}
-	return ""
-}
-
-// replay sums the entries of accounts.
-func (v verification) replay(q querier, names []string) (map[string]*replayed, error) {
-	all := make(map[string]*replayed, len(names))
-	for _, name := range names {
-		all[name] = &replayed{}
-	}
-	for _, part := range [...]struct {
-		sums string
-		add  func(r *replayed, totals []*big.Int)
-	}{
-		{"SELECT account, " + sums("customer", "credit", "revenue", "overrun") + " FROM entry WHERE kind <> 'capture' AND account IN[t] GROUP BY account",
-			func(r *replayed, totals []*big.Int) {
-				r.posted.Add(&r.posted, totals[0])
-				r.credited.Sub(&r.credited, totals[1])
-				r.revenue.Add(&r.revenue, totals[2])
-				r.overrun.Sub(&r.overrun, totals[3])
-			}},
-		{"SELECT account, " + sums("charge", "overrun") + " FROM usage_hour WHERE NOT counted AND account IN[t] GROUP BY account",
-			func(r *replayed, totals []*big.Int) {
-				r.posted.Sub(&r.posted, totals[0])
-				r.revenue.Add(&r.revenue, totals[0]).Add(&r.revenue, totals[1])
-				r.overrun.Add(&r.overrun, totals[1])
-			}},
-	} {
-		err := queryAll(v.ctx, q, v.db.bulk(part.sums), anys(names), func(rows *sql.Rows) error {
-			var name string
-			var parts [4]sum
-			scanned := []any{&name}
-			columns, err := rows.Columns()
-			for i := range (len(columns) - 1) / 2 {
-				scanned = append(scanned, parts[i].parts()...)
-			}
-			if err == nil {
-				err = rows.Scan(scanned...)
-			}
-			if err == nil {
-				part.add(all[name], []*big.Int{parts[0].total(), parts[1].total(), parts[2].total(), parts[3].total()})
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
+// sumsOf sums columns of those rows of a table for which a condition holds, by account.
+func (v verification) sumsOf(q querier, names []string, table, condition string, columns ...string) (map[string]totals, error) {
+	all := map[string]totals{}
+	find := v.db.bulk("SELECT account, " + sums(columns...) + " FROM " + table + " WHERE " + condition + " AND account IN[t] GROUP BY account")
+	err := queryAll(v.ctx, q, find, anys(names), func(rows *sql.Rows) error {
+		var name string
+		t := make(totals, len(columns))
+		err := rows.Scan(append([]any{&name}, t.scan()...)...)
+		all[name] = t
+		return err
+	})
+	return all, err
 }
 
 // hourColumn is the hour in which a receipt was settled, as usage_hour has it.
@@ -493,14 +461,10 @@ func (v verification) sumUsage(q querier, table, at, hour, requests string, name
 		return forEach(v.ctx, q, func(rows *sql.Rows) error {
 			var g usageGroup
 			var values usageSums
-			var totals [len(values) - 3]sum
-			scanned := []any{&g.account, &g.hour, &g.key, &g.model, &g.operation, &g.counted, &values[0], &values[1], &values[2]}
-			for i := range totals {
-				scanned = append(scanned, totals[i].parts()...)
-			}
-			err := rows.Scan(scanned...)
-			for i := range totals {
-				values[i+3] = totals[i].capped()
+			t := make(totals, len(values)-3)
+			err := rows.Scan(append([]any{&g.account, &g.hour, &g.key, &g.model, &g.operation, &g.counted, &values[0], &values[1], &values[2]}, t.scan()...)...)
+			for i := range t {
+				values[i+3] = t[i].capped()
 			}
 			all[g] = values
 			return err

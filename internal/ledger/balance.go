@@ -6,8 +6,10 @@ package ledger
 
 import (
 	"math"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // Balance is money of which a part is held: an account's, or what a key's budget
@@ -68,17 +70,47 @@ func (p Payer) Hold(amount billing.Money) bool {
 	return true
 }
 
-// Charge is what a payer is charged of a cost: what was held, and above it what the
-// account has available, even above the key's budget. The rest of the cost is the
-// operator's.
-func (p Payer) Charge(held, cost billing.Money) billing.Money {
-	return min(cost, held+p.Account.Available()) // fits: nothing is held where Available is Unlimited
+// Extend is how much more is held for a request that has used soFar. It fails, and
+// nothing has changed, if more is less than nothing or is not available.
+func (p Payer) Extend(soFar *billing.Usage, more billing.Money) (billing.Money, error) {
+	switch {
+	case more < 0 || negative(soFar):
+		return 0, fault.New(fault.InternalError, "The gateway extended a hold by less than nothing.")
+	case p.Account == nil: // nothing is held where nothing bounds it
+		return 0, nil
+	case !p.Hold(more):
+		return 0, ErrInsufficientBalance()
+	}
+	return more, nil
 }
 
-// Capture ends a hold: it releases what was held and takes what [Payer.Charge] says.
-func (p Payer) Capture(held, charge billing.Money) {
-	p.Account.capture(held, charge)
-	p.Budget.capture(held, charge)
+// Capture is the money that a settlement moves.
+type Capture struct {
+	Cost      billing.Money
+	Charge    billing.Money // of it, to the customer; the rest is the operator's
+	Held      billing.Money // for the request
+	Available billing.Money // what else the account could have given
+}
+
+// Settle ends a hold, whose receipt says so far what was held: the payer is charged
+// what was held and above it what the account has available, even above the key's
+// budget. post takes the money into the books, unless they cannot hold the amounts: then
+// nothing has changed.
+func (p Payer) Settle(r *billing.Receipt, price *billing.Price, u billing.Usage, o *billing.Outcome, at time.Time, post func(Capture) bool) error {
+	cost, err := price.Cost(u)
+	if err != nil || (price == nil && negative(&u)) { // a price refuses it by itself
+		return fault.Wrap(fault.InternalError, "The gateway could not price what the request used.", err)
+	}
+	available := p.Account.Available()
+	charge := min(cost, r.Hold+available) // fits: nothing is held where Available is Unlimited
+	if cost > 0 && p.Account != nil && !post(Capture{cost, charge, r.Hold, available}) {
+		return fault.New(fault.InternalError, "The gateway's books cannot hold an amount this large.")
+	}
+	p.Account.capture(r.Hold, charge)
+	p.Budget.capture(r.Hold, charge)
+	r.Charge, r.Overrun = charge, cost-charge
+	r.Usage, r.Status, r.Reason, r.Channel, r.SettledAt = u, billing.StatusOf(u), o.Reason, o.Channel, at
+	return nil
 }
 
 // Fits reports whether a sum is an amount: [billing.Unlimited] is none.

@@ -72,24 +72,6 @@ func CheckBudget(key string, budget *billing.Money) error {
 	return nil
 }
 
-// CheckExtension refuses to extend a hold by less than nothing.
-func CheckExtension(soFar billing.Usage, more billing.Money) error {
-	if more < 0 || negative(&soFar) {
-		return fault.New(fault.InternalError, "The gateway extended a hold by less than nothing.")
-	}
-	return nil
-}
-
-// Cost is what u costs at the price that a hold pinned. A usage that has no price
-// that fits is fault.InternalError.
-func Cost(p *billing.Price, u *billing.Usage) (billing.Money, error) {
-	cost, err := p.Cost(*u)
-	if err != nil || (p == nil && negative(u)) { // a price refuses it by itself
-		return 0, fault.Wrap(fault.InternalError, "The gateway could not price what the request used.", err)
-	}
-	return cost, nil
-}
-
 // Waste is what a failed attempt costs at a price. Where its usage has no price that
 // fits, it is nothing.
 func Waste(a *billing.Attempt, p *billing.Price) billing.Money {
@@ -186,11 +168,6 @@ func ErrUnknownHold() error {
 // [billing.ErrHoldEnded] in its chain.
 func ErrHoldEnded() error {
 	return fault.Wrap(fault.InternalError, "The gateway extended a hold that has ended.", billing.ErrHoldEnded)
-}
-
-// ErrTotalTooLarge refuses a settlement that the platform's sums cannot hold.
-func ErrTotalTooLarge() error {
-	return fault.New(fault.InternalError, "The gateway's books cannot hold an amount this large.")
 }
 
 // ErrNoAccount is the error of a look-up by name.

@@ -133,7 +133,8 @@ func (l *memoryLedger) Reserve(_ context.Context, r billing.HoldRequest) (billin
 	if err != nil {
 		return billing.Hold{}, err
 	}
-	h.hold(amount)
+	h.payer.Hold(amount)
+	h.receipt.Hold = amount
 	l.requests[r.RequestID] = h
 	return h.asHold(), nil
 }
@@ -149,15 +150,10 @@ func (l *memoryLedger) Extend(_ context.Context, h billing.Hold, soFar billing.U
 	if r.settled() {
 		return ledger.ErrHoldEnded()
 	}
-	if err := ledger.CheckExtension(soFar, more); err != nil {
+	if more, err = r.payer.Extend(&soFar, more); err != nil {
 		return err
 	}
-	if l.options.Count {
-		more = 0
-	}
-	if !r.hold(more) {
-		return ledger.ErrInsufficientBalance()
-	}
+	r.receipt.Hold += more
 	r.receipt.Usage = soFar
 	return nil
 }
@@ -178,17 +174,17 @@ func (l *memoryLedger) Settle(_ context.Context, h billing.Hold, u billing.Usage
 	if err != nil {
 		return billing.Receipt{}, err
 	}
-	cost, err := ledger.Cost(r.price, &u)
+	at := l.now() // before any money moves: it is the caller's code
+	err = r.payer.Settle(&r.receipt, r.price, u, &outcome, at, func(c ledger.Capture) bool {
+		r.entry = l.journal.post(entry{
+			account: r.account, reference: r.receipt.ID, request: r, held: c.Held, available: c.Available,
+			legs: legs{customer: -c.Charge, revenue: c.Cost, overrun: c.Charge - c.Cost},
+		})
+		return r.entry != 0
+	})
 	if err != nil {
 		return billing.Receipt{}, err
 	}
-	at := l.now() // before any money moves: it is the caller's code
-	if err := l.capture(r, cost); err != nil {
-		return billing.Receipt{}, err
-	}
-	r.receipt.Usage, r.receipt.Status = u, billing.StatusOf(u)
-	r.receipt.Reason, r.receipt.Channel = outcome.Reason, outcome.Channel
-	r.receipt.SettledAt = at
 	r.account.tally(&r.receipt)
 	r.attempts = withWaste(outcome.Failed, r.price)
 	r.account.wasted(r)
@@ -196,24 +192,6 @@ func (l *memoryLedger) Settle(_ context.Context, h billing.Hold, u billing.Usage
 		delete(l.requests, old.receipt.ID)
 	}
 	return r.receipt, nil
-}
-
-// capture moves the money of one settlement, or none of it.
-func (l *memoryLedger) capture(r *request, cost billing.Money) error {
-	held, available := r.receipt.Hold, r.payer.Account.Available()
-	charge := r.payer.Charge(held, cost)
-	if cost > 0 && !l.options.Count {
-		r.entry = l.journal.post(entry{
-			account: r.account, reference: r.receipt.ID, request: r, held: held, available: available,
-			legs: legs{customer: -charge, revenue: cost, overrun: charge - cost},
-		})
-		if r.entry == 0 {
-			return ledger.ErrTotalTooLarge()
-		}
-	}
-	r.payer.Capture(held, charge)
-	r.receipt.Charge, r.receipt.Overrun = charge, cost-charge
-	return nil
 }
 
 func (l *memoryLedger) now() time.Time { return l.options.Now().UTC() }
@@ -253,15 +231,6 @@ type request struct {
 }
 
 func (r *request) settled() bool { return r.receipt.Status != "" }
-
-// hold holds amount more, or nothing.
-func (r *request) hold(amount billing.Money) bool {
-	if !r.payer.Hold(amount) {
-		return false
-	}
-	r.receipt.Hold += amount
-	return true
-}
 
 // asHold is the value that the gateway carries around.
 func (r *request) asHold() billing.Hold {

@@ -3,7 +3,6 @@ package storetest
 import (
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -162,25 +161,6 @@ var recoveryTests = map[string]func(dbTest){
 		if r := b.settle(h, 4); r.Status != billing.Released {
 			b.t.Errorf("got %+v", r)
 		}
-	},
-	"OfTwoProcessesThatClaimAKeyOneGetsAHold": func(b dbTest) {
-		b.onlyShared()
-		b.account("acme", 100)
-		both := []dbTest{b, b.open(store.Options{})}
-		for i := range 30 {
-			errs := make([]error, len(both))
-			var all sync.WaitGroup
-			for n, process := range both {
-				all.Go(func() {
-					_, errs[n] = process.Reserve(b.t.Context(), keyed(b.charge(fmt.Sprint(id(i), n), 1), id(i)))
-				})
-			}
-			all.Wait()
-			if (errs[0] == nil) == (errs[1] == nil) || !fault.Is(errors.Join(errs...), fault.IdempotencyConflict) {
-				b.t.Fatalf("%s: %v", id(i), errs)
-			}
-		}
-		b.wantBalance(100, 30)
 	},
 	"TheKeyOfADeadProcessIsFreeOnceItsHoldHasEnded": func(b dbTest) {
 		b.onlyShared()
