@@ -114,19 +114,16 @@ var holdTests = map[string]func(ledgerTest){
 			return
 		}
 		b.wantBalance(9, 0)
-		_, err = b.Reserve(b.t.Context(), b.charge("open", 1))
-		b.wantCode(err, fault.InternalError)
+		b.refuses(b.charge("open", 1), fault.InternalError)
 	},
 	"AHoldWithARecordThatCannotBeKeptIsRefused": func(b ledgerTest) {
 		b.account("acme", 10)
 		c := b.charge("r1", 4)
 		c.With = []billing.Record{billing.Outcome{}}
-		_, err := b.Reserve(b.t.Context(), c)
-		b.wantCode(err, fault.InternalError)
+		b.refuses(c, fault.InternalError)
 		b.wantBalance(10, 0)
 		c.With = nil
-		_, err = b.Reserve(b.t.Context(), c)
-		b.ok(err)
+		b.made(c)
 	},
 	"ExtendAddsUnderTheSameGuardAndARefusalChangesNothing": func(b ledgerTest) {
 		b.account("acme", 10)
@@ -170,8 +167,7 @@ var holdTests = map[string]func(ledgerTest){
 		b.account("acme", 0)
 		charge := b.charge("r1", 1_000)
 		charge.Price = nil
-		h, err := b.Reserve(b.t.Context(), charge)
-		b.ok(err)
+		h := b.made(charge)
 		if r := b.settle(h, 1_000); r.Charge != 0 || r.Overrun != 0 || r.PriceVersion != "" {
 			b.t.Errorf("got %+v", r)
 		}
@@ -357,9 +353,8 @@ var settlementTests = map[string]func(ledgerTest){
 		b.account("acme", 10)
 		charge := b.charge("r1", 1)
 		charge.Price = nil
-		h, err := b.Reserve(b.t.Context(), charge)
-		b.ok(err)
-		_, err = b.Settle(b.t.Context(), h, images(-1))
+		h := b.made(charge)
+		_, err := b.Settle(b.t.Context(), h, images(-1))
 		b.wantCode(err, fault.InternalError)
 		rows, err := b.Usage(b.t.Context(), billing.Query{})
 		if err != nil || len(rows) != 0 {
@@ -381,8 +376,7 @@ var settlementTests = map[string]func(ledgerTest){
 		} {
 			charge := b.charge(id(i), 1)
 			charge.Price = c.price
-			h, err := b.Reserve(b.t.Context(), charge)
-			b.ok(err)
+			h := b.made(charge)
 			r, err := b.Settle(b.t.Context(), h, c.usage)
 			if err != nil || r.Status != c.want || r.Charge != 0 || r.Usage != c.usage {
 				b.t.Errorf("%+v: %+v, %v; want %s", c.usage, r, err, c.want)

@@ -27,8 +27,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 		s := b.taskTest()
 		refuse := func(c billing.HoldRequest, code fault.Code) {
 			b.t.Helper()
-			_, err := b.Reserve(b.t.Context(), c)
-			b.wantCode(err, code)
+			b.refuses(c, code)
 			s.wantNone("acme", c.With[0].(video.CreateTask).Task.ID)
 		}
 		_, first := b.submittedTask("a", 4)
@@ -70,9 +69,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 		b.wantClaim("key", "req_a")
 		for _, do := range []func(context.Context) error{
 			func(ctx context.Context) error {
-				c := b.videoCharge("a", 3)
-				c.Claimed = true
-				_, err := b.Reserve(ctx, c)
+				_, err := b.Reserve(ctx, b.claimedVideo("a", 3))
 				return err
 			},
 			func(ctx context.Context) error { return b.Ledger.Add(ctx, newTask("b")) },
@@ -278,10 +275,8 @@ var ledgerTaskTests = map[string]func(dbTest){
 	"TheAnswerOfAnAcceptedVideoStaysWhateverBecomesOfIt": func(b dbTest) {
 		b.account("acme", 10)
 		b.wantClaim("key", "req_a")
-		c := b.videoCharge("a", 4)
-		c.Claimed = true
-		h, err := b.Reserve(b.t.Context(), c)
-		b.ok(err)
+		c := b.claimedVideo("a", 4)
+		h := b.made(c)
 		task := c.With[0].(video.CreateTask).Task
 		took := accepted(task, "up-a", startTime)
 		answer := record("key", "body")
@@ -310,10 +305,8 @@ var ledgerTaskTests = map[string]func(dbTest){
 	"TheKeyOfAVideoThatMayHaveBeenTakenStaysClaimedUntilItEnds": func(b dbTest) {
 		b.account("acme", 10)
 		b.wantClaim("key", "req_a")
-		c := b.videoCharge("a", 4)
-		c.Claimed = true
-		h, err := b.Reserve(b.t.Context(), c)
-		b.ok(err)
+		c := b.claimedVideo("a", 4)
+		h := b.made(c)
 		task := c.With[0].(video.CreateTask).Task
 		b = b.crash() // before it is known whether an upstream took it
 		b.wantTaken("key")
@@ -325,29 +318,22 @@ var ledgerTaskTests = map[string]func(dbTest){
 		b.finish(h, billing.Usage{}, endStep(lost, video.Expired, startTime))
 		b.wantClaim("key", "req_b")
 
-		c = b.videoCharge("b", 4) // one that is refused frees it as well
-		c.Claimed = true
+		c = b.claimedVideo("b", 4) // one that is refused frees it as well
 		c.Until = startTime.Add(100 * time.Hour)
-		h, err = b.Reserve(b.t.Context(), c)
-		b.ok(err)
+		h = b.made(c)
 		b.wantTaken("key")
 		b.finish(h, billing.Usage{}, video.Drop{ID: "vid_b"})
 		b.wantClaim("key", "req_c")
 
-		c = b.videoCharge("c", 11) // and one that has no balance changes nothing of it
-		c.Claimed = true
-		_, err = b.Reserve(b.t.Context(), c)
-		b.wantCode(err, fault.InsufficientBalance)
+		b.refuses(b.claimedVideo("c", 11), fault.InsufficientBalance) // and one that has no balance changes nothing of it
 		b = b.crash()
 		b.wantClaim("key", "req_d")
 	},
 	"TheKeyOfAVideoThatEndedByItselfIsFree": func(b dbTest) {
 		b.account("acme", 10)
 		b.wantClaim("key", "req_a")
-		c := b.videoCharge("a", 4)
-		c.Claimed = true
-		_, err := b.Reserve(b.t.Context(), c)
-		b.ok(err)
+		c := b.claimedVideo("a", 4)
+		b.made(c)
 		b.clock.Set(c.Until)
 		b = b.crash()
 		b.wantBalance(10, 0)
@@ -421,12 +407,11 @@ var ledgerTaskTests = map[string]func(dbTest){
 		db, err := b.place.Open(b.t.Context(), store.Options{})
 		b.ok(err)
 		defer func() { _ = db.Close() }()
-		b.DB, b.Ledger = db, db.Ledger()
+		b.DB, b.Ledger, b.ledgerTest.Ledger = db, db.Ledger(), db.Ledger()
 		b.ok(b.CreateAccount(b.t.Context(), "acme", 10*billing.One))
 		c := b.videoCharge("a", 4)
 		c.Until = time.Now().Add(time.Hour)
-		_, err = b.Reserve(b.t.Context(), c)
-		b.ok(err)
+		b.made(c)
 		for _, claim := range []struct {
 			owner string
 			lease time.Duration
@@ -445,7 +430,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 	},
 }
 
-// shoot is a charge for a video of n units, which may run for two days.
+// videoCharge is a charge for a video of n units, which may run for two days.
 func (b dbTest) videoCharge(id string, n int64) billing.HoldRequest {
 	f := newTask(id)
 	f.Task.Bound, f.Task.PriceVersion = images(n), b.price.Version()
@@ -454,16 +439,22 @@ func (b dbTest) videoCharge(id string, n int64) billing.HoldRequest {
 	return c
 }
 
-// submitted makes a video with its hold.
+// claimedVideo is videoCharge of a request that has a claim.
+func (b dbTest) claimedVideo(id string, n int64) billing.HoldRequest {
+	c := b.videoCharge(id, n)
+	c.Claimed = true
+	return c
+}
+
+// submittedTask makes a video with its hold.
 func (b dbTest) submittedTask(id string, n int64) (billing.Hold, video.Task) {
 	b.t.Helper()
 	c := b.videoCharge(id, n)
-	h, err := b.Reserve(b.t.Context(), c)
-	b.ok(err)
+	h := b.made(c)
 	return h, c.With[0].(video.CreateTask).Task
 }
 
-// taken makes a video that an upstream took.
+// acceptedTask makes a video that an upstream took.
 func (b dbTest) acceptedTask(id string, n int64) (billing.Hold, video.Task) {
 	b.t.Helper()
 	h, t := b.submittedTask(id, n)
@@ -474,7 +465,7 @@ func (b dbTest) taskTest() taskTest {
 	return taskTest{b.base, b.taskStore(store.Options{})}
 }
 
-// ending is the last step of a task, with a notice of it.
+// endStep is the last step of a task, with a notice of it.
 func endStep(t video.Task, s video.State, at time.Time) video.Step {
 	end := next(t, s, at)
 	end.PurgeAt = at.Add(7 * 24 * time.Hour).UTC()
@@ -491,7 +482,7 @@ func (b dbTest) finish(h billing.Hold, u billing.Usage, with ...billing.Record) 
 	return r
 }
 
-// each does something for 0 to n-1, many at a time.
+// inParallel does something for 0 to n-1, many at a time.
 func (b dbTest) inParallel(n int, do func(i int) error) {
 	b.t.Helper()
 	const callers = 100

@@ -232,9 +232,22 @@ func (d ledgerTest) charge(id string, n int64) billing.HoldRequest {
 
 func (d ledgerTest) reserve(id string, n int64) billing.Hold {
 	d.t.Helper()
-	h, err := d.Reserve(d.t.Context(), d.charge(id, n))
+	return d.made(d.charge(id, n))
+}
+
+// made makes a hold that is granted.
+func (d ledgerTest) made(r billing.HoldRequest) billing.Hold {
+	d.t.Helper()
+	h, err := d.Reserve(d.t.Context(), r)
 	d.ok(err)
 	return h
+}
+
+// refuses asks for a hold that is refused.
+func (d ledgerTest) refuses(r billing.HoldRequest, code fault.Code) {
+	d.t.Helper()
+	_, err := d.Reserve(d.t.Context(), r)
+	d.wantCode(err, code)
 }
 
 func (d ledgerTest) settle(h billing.Hold, n int64) billing.Receipt {

@@ -80,9 +80,8 @@ var usageTests = map[string]func(ledgerTest){
 		} {
 			charge := b.charge(id(i), 0)
 			charge.Price = nil
-			h, err := b.Reserve(b.t.Context(), charge)
-			b.ok(err)
-			_, err = b.Settle(b.t.Context(), h, u)
+			h := b.made(charge)
+			_, err := b.Settle(b.t.Context(), h, u)
 			b.ok(err)
 		}
 		b.wantUsage(billing.Usage{Seconds: 8, Estimated: true, Anomaly: true})
@@ -92,9 +91,8 @@ var usageTests = map[string]func(ledgerTest){
 		for i, n := range []int64{1 << 62, 1 << 62, 5} {
 			charge := b.charge(id(i), 0)
 			charge.Price = nil
-			h, err := b.Reserve(b.t.Context(), charge)
-			b.ok(err)
-			_, err = b.Settle(b.t.Context(), h, billing.Usage{Input: n, Output: 1<<32 - 1})
+			h := b.made(charge)
+			_, err := b.Settle(b.t.Context(), h, billing.Usage{Input: n, Output: 1<<32 - 1})
 			b.ok(err)
 		}
 		b.wantUsage(billing.Usage{Input: 1<<63 - 1, Output: 3 * (1<<32 - 1)})
@@ -164,8 +162,7 @@ var attemptTests = map[string]func(ledgerTest){
 		d.settleWithAttempts(d.reserve("one", 5), 3, failedAttempts()...)
 		theirs := d.charge("two", 5)
 		theirs.Account = "other"
-		h, err := d.Reserve(d.t.Context(), theirs)
-		d.ok(err)
+		h := d.made(theirs)
 		d.clock.Set(startTime.Add(time.Hour))
 		d.settleWithAttempts(h, 0, failedAttempts()...)
 		row := func(n int64) []billing.WasteRow {
@@ -179,7 +176,7 @@ var attemptTests = map[string]func(ledgerTest){
 		d.wantWaste(billing.Query{Since: startTime.Add(time.Hour)}, row(1)...)
 		d.wantWaste(billing.Query{Until: startTime}, row(1)...) // up to the end of the hour
 		d.wantWaste(billing.Query{Since: startTime.Add(24 * time.Hour)})
-		_, err = d.Waste(d.t.Context(), billing.Query{Account: "nobody"})
+		_, err := d.Waste(d.t.Context(), billing.Query{Account: "nobody"})
 		d.wantCode(err, fault.NotFound)
 	},
 	"ASecondSettlementAddsNoTries": func(d ledgerTest) {
