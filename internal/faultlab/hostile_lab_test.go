@@ -63,7 +63,7 @@ type outcome struct {
 type hostileLab struct {
 	options  hostileOptions
 	g        *grammar
-	ledger   memory.Ledger
+	ledger   *checkedLedger
 	gateway  *gateway.Gateway
 	vendors  *vendors
 	front    *pipes
@@ -129,9 +129,7 @@ func playOnce(o hostileOptions, hostiles bool) (*hostileLab, error) {
 			l.report.problem("ledger", "a vendor saw the request %q, and its end was never told", id)
 		}
 	}
-	if err := l.ledger.Verify(context.Background()); err != nil {
-		l.report.problem("ledger", "%v", err)
-	}
+	l.ledger.verify(func(format string, args ...any) { l.report.problem("ledger", format, args...) })
 	return l, l.close()
 }
 
@@ -152,7 +150,7 @@ func (l *hostileLab) sendGood(ctx context.Context, hostiles int) {
 	all.Wait()
 }
 
-// rounds sends the hostile requests. Each round begins with the whole roundCredit and
+// rounds sends the hostile requests. Each round begins with the whole credit and
 // ends when nothing is under way.
 func (l *hostileLab) rounds(o hostileOptions) {
 	l.setBudgets()
@@ -188,7 +186,7 @@ func (l *hostileLab) setBudgets() {
 	}
 }
 
-// roundCredit fills each hostile account up.
+// credit fills each hostile account up.
 func (l *hostileLab) credit(round int) {
 	ctx := context.Background()
 	l.vendors.mu.Lock()
@@ -242,7 +240,7 @@ func (l *hostileLab) Authenticate(_ context.Context, token string) (*auth.Princi
 // openHostile starts the vendors, the gateway and its HTTP server.
 func openHostile(o hostileOptions) (*hostileLab, error) {
 	l := &hostileLab{
-		options: o, ledger: memory.NewLedger(memory.LedgerOptions{Receipts: 1_000_000}), vendors: newVendors(), front: newPipes(), back: newPipes(),
+		options: o, ledger: newCheckedLedger(memory.NewLedger(memory.LedgerOptions{Receipts: 1_000_000})), vendors: newVendors(), front: newPipes(), back: newPipes(),
 		requests: map[string]*request{}, seen: map[string]string{}, outcomes: map[int]outcome{},
 		report: &hostileReport{Seed: o.Seed, Statuses: map[int]int{}, Found: map[string]int{}},
 	}
