@@ -213,8 +213,9 @@ func (t *ledgerProbe) Reserve(ctx context.Context, r billing.HoldRequest) (billi
 	return t.checkedLedger.Reserve(ctx, r)
 }
 
-// told reports whether a settlement of a request was told, and notes that one is.
-func (t *ledgerProbe) told(id string, now bool) bool {
+// wasSettled reports whether the caller was told that a request is settled; now says
+// that it is told.
+func (t *ledgerProbe) wasSettled(id string, now bool) bool {
 	t.probed.Lock()
 	defer t.probed.Unlock()
 	before := t.settled[id]
@@ -234,7 +235,7 @@ func (t *ledgerProbe) Extend(ctx context.Context, h billing.Hold, soFar billing.
 	if err := t.interfere(ctx, true); err != nil {
 		return err
 	}
-	if t.told(h.ID, false) {
+	if t.wasSettled(h.ID, false) {
 		t.against("%s: the hold was extended after its settlement", h.ID)
 	}
 	return t.checkedLedger.Extend(ctx, h, soFar, more)
@@ -253,7 +254,7 @@ func (t *ledgerProbe) Settle(ctx context.Context, h billing.Hold, u billing.Usag
 	if mode, away := t.away.at(t.lab.now()); away && mode == loses {
 		return billing.Receipt{}, errAway
 	}
-	if t.told(h.ID, true) && h.Operation != string(Beta.op()) {
+	if t.wasSettled(h.ID, true) && h.Operation != string(Beta.op()) {
 		t.against("%s: it was settled again after the ledger had said that it was settled", h.ID)
 	}
 	return r, nil
