@@ -119,6 +119,8 @@ func (c *checkedLedger) SetBudget(ctx context.Context, account, key string, budg
 // verify checks the invariants, and that every account has what the reference says
 // and nothing is held.
 func (c *checkedLedger) verify(problem func(format string, args ...any)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	ctx := context.Background()
 	if err := c.Verify(ctx); err != nil {
 		problem("the ledger: %v", err)
