@@ -203,13 +203,15 @@ type localVendor struct {
 	working time.Duration        // in submissions
 }
 
-// twoStatuses repeats its last word, or says another one: every second video has
-// succeeded for one who asks, and failed for the next.
+// twoStatuses repeats its last word, or says another one: of every second video it
+// says to one that it has succeeded and to the next that it failed, or the other way
+// round.
 func twoStatuses(job string, n int) string {
+	last := job[len(job)-1:]
 	switch {
 	case n < 2:
 		return `"RUNNING"`
-	case n%2 == 1 && strings.ContainsAny(job[len(job)-1:], "13579"):
+	case strings.Contains("13579", last) && (n%2 == 1) != strings.Contains("37", last):
 		return `"FAILED","code":"InternalError","message":"no"`
 	}
 	return `"SUCCEEDED","video_url":"https://v.example/1.mp4"`

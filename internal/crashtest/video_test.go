@@ -334,8 +334,8 @@ func TestTheAuditOfVideosFindsEachDefect(t *testing.T) {
 	}
 	b.round(after + theRelease) // for a second's work
 	b.finish()
-	if p := b.audit(""); len(b.record.found) > 0 {
-		t.Fatal(b.record.found, p)
+	if b.audit(""); len(b.record.found) > 0 {
+		t.Fatal(b.record.found)
 	}
 	whole := b.place.Where
 	good, err := os.ReadFile(whole)
@@ -351,7 +351,7 @@ func TestTheAuditOfVideosFindsEachDefect(t *testing.T) {
 	for _, j := range b.vendor.jobs {
 		j.orders++
 	}
-	if d := (defect{kind: doubled}); !d.in(b.audit("")) {
+	if !(defect{kind: doubled}).in(b.audit("")) {
 		t.Error("nothing is found where a job was ordered twice")
 	}
 	for _, j := range b.vendor.jobs {
@@ -360,7 +360,7 @@ func TestTheAuditOfVideosFindsEachDefect(t *testing.T) {
 	for n, got := range b.receiver.got {
 		b.receiver.got[n] = append(got, delivery{"evt_x", got[0].body, true})
 	}
-	if d := (defect{kind: wrong}); !d.in(b.audit("")) {
+	if !(defect{kind: wrong}).in(b.audit("")) {
 		t.Error("nothing is found where a delivery came under two ids")
 	}
 }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -250,19 +249,39 @@ func (p *outputBuffer) await(re *regexp.Regexp) []string {
 }
 
 // tool calls a tool of the MCP server and gives what comes of it.
-func (n *node) tool(t testing.TB, key, name, arguments string) string {
-	t.Helper()
+func (n *node) tool(key, name, arguments string) string {
+	n.t.Helper()
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name, arguments)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+n.api+"/mcp", strings.NewReader(body))
-	must(t, err)
-	r.Header.Set("Authorization", "Bearer "+key)
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Accept", "application/json, text/event-stream")
-	r.Header.Set("MCP-Protocol-Version", "2025-06-18")
+	return n.plain(http.MethodPost, "http://"+n.api+"/mcp", key, body)
+}
+
+// metrics is a scrape.
+func (n *node) metrics() string {
+	n.t.Helper()
+	return n.plain(http.MethodGet, "http://"+n.admin+"/metrics", n.token(), "")
+}
+
+// plain asks for what is no part of the API that its document tells of. It gives
+// the status and the body.
+func (n *node) plain(method, address, bearer, body string) string {
+	n.t.Helper()
+	r, err := http.NewRequestWithContext(n.t.Context(), method, address, strings.NewReader(body))
+	must(n.t, err)
+	r.Header.Set("Authorization", "Bearer "+bearer)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		r.Header.Set("MCP-Protocol-Version", "2025-06-18")
+	}
 	resp, err := http.DefaultClient.Do(r)
-	must(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	must(t, err)
-	return fmt.Sprintf("%d %s", resp.StatusCode, text)
+	must(n.t, err)
+	a := read(resp)
+	must(n.t, a.err)
+	return fmt.Sprintf("%d %s", a.status, a.body)
+}
+
+// token is the node's admin token.
+func (n *node) token() string {
+	n.t.Helper()
+	return strings.TrimSpace(n.at.command(n.t, "admin", "token").stdout)
 }

@@ -208,11 +208,11 @@ func session(t *testing.T, c *client, n *node, made string) (answers []answer) {
 func callTools(t *testing.T, n *node, key string) {
 	t.Helper()
 	prompt := func(what string) string { return fmt.Sprintf(`{"model":"m","prompt":%q}`, promptCanary+what) }
-	if said := n.tool(t, key, "chat", prompt("")); !strings.Contains(said, passedCanary) {
+	if said := n.tool(key, "chat", prompt("")); !strings.Contains(said, passedCanary) {
 		t.Errorf("the tool said %s", said)
 	}
 	for _, what := range []string{" fail 400", " fail 500", " fail garbage", " fail 401"} {
-		said := n.tool(t, key, "chat", prompt(what))
+		said := n.tool(key, "chat", prompt(what))
 		if !strings.Contains(said, `"isError":true`) {
 			t.Errorf("%s: the tool said %s", what, said)
 		}
@@ -222,9 +222,9 @@ func callTools(t *testing.T, n *node, key string) {
 			}
 		}
 	}
-	n.tool(t, strangerCanary, "chat", prompt(""))
-	n.tool(t, key, "chat", `{"model":"m","prompt":["`+promptCanary+`"],"`+argumentCanary+`":1}`)
-	n.tool(t, key, argumentCanary, `{}`)
+	n.tool(strangerCanary, "chat", prompt(""))
+	n.tool(key, "chat", `{"model":"m","prompt":["`+promptCanary+`"],"`+argumentCanary+`":1}`)
+	n.tool(key, argumentCanary, `{}`)
 }
 
 // disconnect leaves in the middle of a stream.
@@ -238,12 +238,6 @@ func disconnect(t *testing.T, c *client, n *node, q request) {
 	_ = resp.Body.Close()
 	id := resp.Header.Get("X-Request-Id")
 	until(t, patience, "the call that was left is settled", func() bool { return c.get(n, "/v1/receipts/"+id, acmeKey).status == 200 })
-}
-
-// token is the node's admin token.
-func (n *node) token() string {
-	n.t.Helper()
-	return strings.TrimSpace(n.at.command(n.t, "admin", "token").stdout)
 }
 
 // sinks are everything that a node leaves behind or tells its operator, by name.
@@ -369,22 +363,6 @@ func (w *otlpCollector) got() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.all.String()
-}
-
-// metrics is a scrape, which is no part of the API that its document tells of.
-func (n *node) metrics() string {
-	n.t.Helper()
-	r, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, "http://"+n.admin+"/metrics", http.NoBody)
-	must(n.t, err)
-	r.Header.Set("Authorization", "Bearer "+n.token())
-	resp, err := http.DefaultClient.Do(r)
-	must(n.t, err)
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		n.t.Fatalf("the scrape was answered with %d (%v): %s", resp.StatusCode, err, text)
-	}
-	return string(text)
 }
 
 // stop ends the node as an operator does.

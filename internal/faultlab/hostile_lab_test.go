@@ -63,7 +63,7 @@ type outcome struct {
 type hostileLab struct {
 	options  hostileOptions
 	g        *grammar
-	ledger   memory.Ledger
+	ledger   *checkedLedger
 	gateway  *gateway.Gateway
 	vendors  *vendors
 	front    *pipes
@@ -129,9 +129,7 @@ func playOnce(o hostileOptions, hostiles bool) (*hostileLab, error) {
 			l.report.problem("ledger", "a vendor saw the request %q, and its end was never told", id)
 		}
 	}
-	if err := l.ledger.Verify(context.Background()); err != nil {
-		l.report.problem("ledger", "%v", err)
-	}
+	l.ledger.verify(func(format string, args ...any) { l.report.problem("ledger", format, args...) })
 	return l, l.close()
 }
 
@@ -152,7 +150,7 @@ func (l *hostileLab) sendGood(ctx context.Context, hostiles int) {
 	all.Wait()
 }
 
-// rounds sends the hostile requests. Each round begins with the whole roundCredit and
+// rounds sends the hostile requests. Each round begins with the whole credit and
 // ends when nothing is under way.
 func (l *hostileLab) rounds(o hostileOptions) {
 	l.setBudgets()
@@ -188,7 +186,7 @@ func (l *hostileLab) setBudgets() {
 	}
 }
 
-// roundCredit fills each hostile account up.
+// credit fills each hostile account up.
 func (l *hostileLab) credit(round int) {
 	ctx := context.Background()
 	l.vendors.mu.Lock()
@@ -242,7 +240,7 @@ func (l *hostileLab) Authenticate(_ context.Context, token string) (*auth.Princi
 // openHostile starts the vendors, the gateway and its HTTP server.
 func openHostile(o hostileOptions) (*hostileLab, error) {
 	l := &hostileLab{
-		options: o, ledger: memory.NewLedger(memory.LedgerOptions{Receipts: 1_000_000}), vendors: newVendors(), front: newPipes(), back: newPipes(),
+		options: o, ledger: newCheckedLedger(memory.NewLedger(memory.LedgerOptions{Receipts: 1_000_000})), vendors: newVendors(), front: newPipes(), back: newPipes(),
 		requests: map[string]*request{}, seen: map[string]string{}, outcomes: map[int]outcome{},
 		report: &hostileReport{Seed: o.Seed, Statuses: map[int]int{}, Found: map[string]int{}},
 	}
@@ -312,44 +310,32 @@ func models() []gateway.Model {
 }
 
 // channels are one for each wire, and one for each way to edit a request.
-func (l *hostileLab) channels() ([]router.Channel, error) {
-	const base = "http://vendor.example/"
-	plain, err := openai.New(upstream.DriverOptions{BaseURL: base + "openai", Dial: l.back.dial})
-	if err != nil {
-		return nil, err
-	}
-	native, err := anthropic.New(upstream.DriverOptions{BaseURL: base + "anthropic", Dial: l.back.dial})
-	if err != nil {
-		return nil, err
-	}
-	alpha, err := dashscope.New(upstream.DriverOptions{BaseURL: base + "dashscope", Dial: l.back.dial})
-	if err != nil {
-		return nil, err
-	}
-	videos, err := ark.New(upstream.DriverOptions{BaseURL: base + "ark", Dial: l.back.dial})
-	if err != nil {
-		return nil, err
-	}
-	vectors, err := voyage.New(upstream.DriverOptions{BaseURL: base + "voyage", Dial: l.back.dial})
-	if err != nil {
-		return nil, err
-	}
-	l.drivers = []io.Closer{plain, native, alpha, videos, vectors}
-	channel := func(name string, up upstream.Upstream, models ...string) router.Channel {
-		c := router.Channel{Name: name, Upstream: up, Models: map[string]string{}}
-		for _, m := range models {
+func (l *hostileLab) channels() (all []router.Channel, err error) {
+	for _, c := range []struct {
+		router.Channel
+		driver func(upstream.DriverOptions) (upstream.Driver, error)
+		models []string
+	}{
+		{router.Channel{Name: "plain"}, openai.New, []string{plainChat, dearChat, tokenImage, pieceImage, plainVector, otherSpeech}},
+		{router.Channel{Name: "renamed", Rename: map[string]string{"max_tokens": "max_completion_tokens"}}, openai.New, []string{renamedChat}},
+		{router.Channel{Name: "dropped", Drop: []string{"max_tokens"}}, openai.New, []string{droppedChat}},
+		{router.Channel{Name: "native"}, anthropic.New, []string{nativeChat}},
+		{router.Channel{Name: "alpha"}, dashscope.New, []string{alphaImage, alphaSpeech, betaVideo}},
+		{router.Channel{Name: "videos"}, ark.New, []string{gammaVideo}},
+		{router.Channel{Name: "vectors"}, voyage.New, []string{otherVector}},
+	} {
+		d, err := c.driver(upstream.DriverOptions{BaseURL: "http://vendor.example/" + c.Name, Dial: l.back.dial})
+		if err != nil {
+			return nil, err
+		}
+		l.drivers = append(l.drivers, d)
+		c.Upstream, c.Models = d, map[string]string{}
+		for _, m := range c.models {
 			c.Models[m] = m
 		}
-		return c
+		all = append(all, c.Channel)
 	}
-	renamed, dropped := channel("renamed", plain, renamedChat), channel("dropped", plain, droppedChat)
-	renamed.Rename = map[string]string{"max_tokens": "max_completion_tokens"}
-	dropped.Drop = []string{"max_tokens"}
-	return []router.Channel{
-		channel("plain", plain, plainChat, dearChat, tokenImage, pieceImage, plainVector, otherSpeech), renamed, dropped,
-		channel("native", native, nativeChat), channel("alpha", alpha, alphaImage, alphaSpeech, betaVideo),
-		channel("videos", videos, gammaVideo), channel("vectors", vectors, otherVector),
-	}, nil
+	return all, nil
 }
 
 // close ends everything.

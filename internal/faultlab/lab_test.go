@@ -14,7 +14,6 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/idempotency"
-	"github.com/tollhouse-ai/gateway/internal/ledgermodel"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -129,7 +128,7 @@ func newLab(o Options) (*Lab, error) {
 		o.Ledger = memory.NewLedger(memory.LedgerOptions{Receipts: 1_000_000})
 	}
 	l := &Lab{options: o, start: time.Now(), source: newSource(o.Seed, -1), runs: map[string]*Run{}, answers: &memory.Answers{}}
-	l.ledger = &ledgerProbe{Ledger: o.Ledger, lab: l, away: &outages{}, reference: ledgermodel.New(), prices: map[string]*billing.Price{}, pinned: map[string]*billing.Price{}, settled: map[string]billing.Usage{}}
+	l.ledger = &ledgerProbe{checkedLedger: newCheckedLedger(o.Ledger), lab: l, away: &outages{}, prices: map[string]*billing.Price{}, settled: map[string]bool{}}
 	plain := &vendor{l, &l.polls}
 	l.vendor, l.log = plain, newRequestLog()
 	if o.Wire {

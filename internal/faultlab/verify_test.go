@@ -213,22 +213,19 @@ func (l *Lab) verifyReplays() {
 	}
 }
 
-// verifyLedger checks the ledger as a whole.
+// verifyLedger checks the ledger as a whole. Of a store that keeps answers and tasks
+// too, the gateway does not ask it by the probe.
 func (l *Lab) verifyLedger(ctx context.Context, charged map[string]billing.Money, rep *Report) {
-	if err := l.ledger.Verify(ctx); err != nil {
+	if l.options.Store == nil {
+		l.ledger.verify(l.problem)
+	} else if err := l.ledger.Verify(ctx); err != nil {
 		l.problem("the ledger: %v", err)
-	}
-	if n := len(l.ledger.broken); n > 0 {
-		l.problem("%d rules of the Meter were broken: %v", n, l.ledger.broken[0])
 	}
 	for account, sum := range charged {
 		rep.Charged += sum
 		b, err := l.ledger.Balance(ctx, account)
 		if err != nil || b.Held != 0 {
 			l.problem("of %s %s is still held (%v)", account, b.Held, err)
-		}
-		if a := l.ledger.reference.Accounts[account]; l.options.Store == nil && (int64(b.Posted) != a.Posted || a.Held != 0) {
-			l.problem("%s has %s, by the reference %d, of which %d are held", account, b.Posted, a.Posted, a.Held)
 		}
 		if rich := account <= "account-5"; rich && credit-b.Posted != sum {
 			l.problem("%s has paid %s, its receipts say %s", account, credit-b.Posted, sum)

@@ -407,7 +407,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 		db, err := b.place.Open(b.t.Context(), store.Options{})
 		b.ok(err)
 		defer func() { _ = db.Close() }()
-		b.DB, b.Ledger = db, db.Ledger()
+		b.DB, b.Ledger, b.ledgerTest.Ledger = db, db.Ledger(), db.Ledger()
 		b.ok(b.CreateAccount(b.t.Context(), "acme", 10*billing.One))
 		c := b.videoCharge("a", 4)
 		c.Until = time.Now().Add(time.Hour)
