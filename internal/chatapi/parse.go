@@ -30,7 +30,7 @@ var (
 func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 	w := r.Walker(rd, src)
 	list := completion.Top("messages")
-	return w.Array("messages", list, "an array of message objects", func(i int) error {
+	return w.Array(list, "an array of message objects", func(i int) error {
 		if r.Messages == nil {
 			r.Messages = make([]chat.Message, 0, 4)
 		}
@@ -154,7 +154,7 @@ func (m *message) readContent() error {
 
 // readToolCalls reads the calls that an assistant's message makes.
 func (m *message) readToolCalls() error {
-	return m.Array("messages", m.path.Member("tool_calls"), "an array of tool calls", func(int) error {
+	return m.Array(m.path.Member("tool_calls"), "an array of tool calls", func(int) error {
 		var call chat.ToolCall
 		err := m.Object(callNames, func(name string) (bool, error) {
 			if name != "function" || m.Reader.Kind() != '{' {

@@ -64,8 +64,8 @@ func (w Walker) Must(at Path, member, must string) {
 	}
 }
 
-// Skip reads over the next value.
-func (w Walker) Skip() error {
+// skip reads over the next value.
+func (w Walker) skip() error {
 	_, err := w.Reader.Skip()
 	return err
 }
@@ -73,25 +73,25 @@ func (w Walker) Skip() error {
 // Array reads the objects of the list at the path, each by read. After a rule was
 // broken, or one element more than a request may have, only the syntax is checked, and
 // nothing is made of what follows. Null counts as absent; must says what the value must
-// be. A refusal of too many elements names the field list.
-func (w Walker) Array(list string, at Path, must string, read func(i int) error) error {
+// be.
+func (w Walker) Array(at Path, must string, read func(i int) error) error {
 	if kind := w.Reader.Kind(); kind != '[' {
 		if kind != 'n' {
 			w.Must(at, "", must)
 		}
-		return w.Skip()
+		return w.skip()
 	}
-	return w.objects(list, at, read)
+	return w.objects(at, read)
 }
 
-func (w Walker) objects(list string, at Path, read func(i int) error) error {
+func (w Walker) objects(at Path, read func(i int) error) error {
 	return w.Reader.Array(func(i int) error {
 		switch {
-		case !w.Request.countElement(w.Problem, list):
-			return w.Skip()
+		case !w.Request.countElement(w.Problem, "messages"):
+			return w.skip()
 		case w.Reader.Kind() != '{':
 			w.Must(at.Element(i), "", "an object")
-			return w.Skip()
+			return w.skip()
 		}
 		return read(i)
 	})
@@ -110,7 +110,7 @@ func (w Walker) Content(at Path, read func(i int) error) ([]byte, error) {
 	}
 	from := int(w.Reader.Offset())
 	from += bytes.IndexByte(w.Src[from:], '[') // white space may be before it
-	if err := w.objects("messages", at, read); err != nil {
+	if err := w.objects(at, read); err != nil {
 		return nil, err
 	}
 	raw := w.Src[from:w.Reader.Offset()]

@@ -21,7 +21,7 @@ var messageNames = rawjson.Names{"role", "content"}
 func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 	w := walker{r.Walker(rd, src)}
 	list := completion.Top("messages")
-	return w.Array("messages", list, "an array of message objects", func(i int) error {
+	return w.Array(list, "an array of message objects", func(i int) error {
 		if r.Messages == nil {
 			r.Messages = make([]messages.Message, 0, 4)
 		}
