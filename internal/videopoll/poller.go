@@ -215,6 +215,7 @@ func (p *Poller) take(t *video.Task, now time.Time) {
 func (p *Poller) Run(ctx context.Context) {
 	p.setActive(true)
 	defer p.setActive(false)
+	p.claimed, p.purged = time.Time{}, time.Time{} // the first round does both
 	var running sync.WaitGroup
 	for ctx.Err() == nil {
 		due, wait := p.round(ctx)
