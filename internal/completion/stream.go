@@ -166,8 +166,5 @@ func (t *Tap) Usage() billing.Usage {
 // Output is the number of output tokens delivered, or produced unseen, until now. A
 // count that came before any of it is not looked at.
 func (t *Tap) Output() int64 {
-	if reported := t.Report.disjoint(); reported.Has[Output] {
-		return max(t.Said(), reported.N[Output])
-	}
-	return t.Said()
+	return max(t.Said(), t.Report.output())
 }

@@ -28,16 +28,26 @@ func (p *Report) Read(usage []byte, members []tokencount.Member) (counted bool) 
 	return p.Report.Read(usage, members)[Output]
 }
 
-// disjoint is the report with its input and output as they are billed. Vendors that
-// count reasoning beside the completion (xAI, Gemini) tell all of the output only in
-// the total.
+// output is the reported output as it is billed, 0 if there is none. Vendors that count
+// reasoning beside the completion (xAI, Gemini) tell all of it only in the total.
+func (p *Report) output() int64 {
+	switch {
+	case !p.Has[Output]:
+		return 0
+	case p.Has[Prompt]:
+		return max(p.N[Output], p.N[Total]-p.N[Prompt])
+	}
+	return p.N[Output]
+}
+
+// disjoint is the report with its input and output as they are billed.
 func (p Report) disjoint() Report {
 	n := &p.N
 	if !p.Has[Prompt] {
 		return p
 	}
 	if p.Has[Output] {
-		n[Output] = max(n[Output], n[Total]-n[Prompt])
+		n[Output] = p.output()
 	}
 	p.Has[Input] = true
 	n[Input] = n[Prompt] - n[Cached] - n[CacheWrite]
