@@ -75,9 +75,11 @@ type entry struct {
 
 // poll is one poll of an upstream, for which several callers may wait.
 type poll struct {
-	done chan struct{}
-	task *video.Task
-	err  error
+	byRun   bool   // Run began it: it counts against its bounds
+	channel string // that is polled
+	done    chan struct{}
+	task    *video.Task
+	err     error
 }
 
 // New makes a Poller.
@@ -111,21 +113,16 @@ func (p *Poller) overdue(t *video.Task, interval time.Duration) bool {
 // Refresh polls a task that is due. Callers that come while a poll runs share its
 // result. It ends with ctx, but the poll goes on.
 func (p *Poller) Refresh(ctx context.Context, t *video.Task) (*video.Task, error) {
-	return p.refresh(ctx, t, p.Poll)
-}
-
-func (p *Poller) refresh(ctx context.Context, t *video.Task, interval time.Duration) (*video.Task, error) {
 	p.mu.Lock()
 	e := p.entry(t.ID)
 	running := e.poll
 	switch {
 	case running != nil:
-	case !p.overdue(t, interval):
+	case !p.overdue(t, p.Poll):
 		p.mu.Unlock()
 		return p.Find(ctx, t.Account, t.ID)
 	default:
-		running = &poll{done: make(chan struct{})}
-		e.poll = running
+		running = e.begin(t, false)
 		go p.ask(context.WithoutCancel(ctx), t, e)
 	}
 	p.mu.Unlock()
@@ -154,18 +151,22 @@ func (p *Poller) entry(id string) *entry {
 	return e
 }
 
+// begin makes the poll of a task that none runs of. The caller holds the lock, and has
+// [Poller.ask] do it.
+func (e *entry) begin(t *video.Task, byRun bool) *poll {
+	e.poll = &poll{byRun: byRun, channel: t.Channel, done: make(chan struct{})}
+	return e.poll
+}
+
 // ask polls a task once, for all callers that wait for e.poll.
 func (p *Poller) ask(ctx context.Context, t *video.Task, e *entry) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
 	r := e.poll // no other poll begins before this one ends
-	r.task, r.err = p.Advance(ctx, t)
+	limit, cancel := context.WithTimeout(ctx, Timeout)
+	r.task, r.err = p.Advance(limit, t)
+	cancel()
 	known := r.task
 	if r.err != nil {
-		known = t
-		if stored, err := p.Find(ctx, t.Account, t.ID); err == nil {
-			known = stored // another may have taken it further
-		}
+		known = p.stored(ctx, t, e)
 	}
 	now := p.Clock.Last()
 	p.mu.Lock()
@@ -181,6 +182,23 @@ func (p *Poller) ask(ctx context.Context, t *video.Task, e *entry) {
 		e.task, e.next = known, videoapi.NextPoll(known, now, p.Poll)
 	}
 	close(r.done)
+}
+
+// stored is a task whose poll failed as the store has it, if Run polls it: another
+// process may have taken it further.
+func (p *Poller) stored(ctx context.Context, t *video.Task, e *entry) *video.Task {
+	p.mu.Lock()
+	watched := e.task != nil
+	p.mu.Unlock()
+	if !watched {
+		return t
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	if stored, err := p.Find(ctx, t.Account, t.ID); err == nil {
+		return stored
+	}
+	return t
 }
 
 // Submitted hands a task that this process has submitted to Run, if that runs; the
@@ -219,10 +237,11 @@ func (p *Poller) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for ctx.Err() == nil {
 		due, wait := p.round(ctx)
-		for _, t := range due {
+		for _, d := range due {
 			running.Go(func() {
-				if _, err := p.refresh(ctx, t, 0); err != nil && ctx.Err() == nil {
-					p.Failed(t, err)
+				p.ask(context.WithoutCancel(ctx), d.task, d.entry)
+				if err := d.poll.err; err != nil && ctx.Err() == nil {
+					p.Failed(d.task, err)
 				}
 			})
 		}
@@ -252,9 +271,16 @@ func (p *Poller) setActive(active bool) {
 	p.active = active
 }
 
-// round leases and forgets what is to be, and returns the tasks to poll now and the
+// duePoll is a poll that Run has begun.
+type duePoll struct {
+	task  *video.Task
+	entry *entry
+	poll  *poll
+}
+
+// round leases and forgets what is to be, and returns the polls that begin now and the
 // time until the next round.
-func (p *Poller) round(ctx context.Context) (due []*video.Task, wait time.Duration) {
+func (p *Poller) round(ctx context.Context) (due []duePoll, wait time.Duration) {
 	now, err := p.Clock.Now(ctx)
 	if err != nil { // it was never read: no task can be ended by it
 		p.Logger.Warn("reading the clock of the store of videos failed", "error", err)
@@ -317,31 +343,33 @@ func (p *Poller) claim(ctx context.Context, now time.Time) {
 	}
 }
 
-// due are the tasks to poll now, the longest overdue first and of each channel a
-// limited number, and the time until the next one is due.
-func (p *Poller) due(now time.Time) (due []*video.Task, wait time.Duration) {
+// due begins the polls that are due, the longest overdue first and of each channel a
+// limited number, and returns them with the time until the next one is due. Polls that
+// callers began take none of Run's places: a vendor that leaves many of them waiting
+// holds up no other vendor's tasks.
+func (p *Poller) due(now time.Time) (due []duePoll, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	wait = claimEvery
-	watched, running, channels := 0, 0, map[string]int{} // polls that run, also by channel
+	watched, running, channels := 0, 0, map[string]int{} // polls of Run's, also by channel
 	var over []*entry
 	for _, e := range p.tasks {
-		if e.poll != nil {
+		if e.poll != nil && e.poll.byRun {
 			running++
+			channels[e.poll.channel]++
 		}
 		if e.task == nil {
 			continue
 		}
 		watched++
-		switch left := e.next.Sub(now); {
-		case e.poll != nil:
-			channels[e.task.Channel]++
-			wait = min(wait, videoapi.PollInterval(e.task, now, p.Poll))
-		case left > 0:
+		left := e.next.Sub(now)
+		if e.poll == nil && left > 0 {
 			wait = min(wait, left)
-		default:
+			continue
+		}
+		wait = min(wait, videoapi.PollInterval(e.task, now, p.Poll))
+		if e.poll == nil {
 			over = append(over, e)
-			wait = min(wait, videoapi.PollInterval(e.task, now, p.Poll))
 		}
 	}
 	p.watched.Store(int64(watched))
@@ -353,7 +381,7 @@ func (p *Poller) due(now time.Time) (due []*video.Task, wait time.Duration) {
 		}
 		running++
 		channels[e.task.Channel]++
-		due = append(due, e.task)
+		due = append(due, duePoll{e.task, e, e.begin(e.task, true)})
 	}
 	return due, max(wait, batch)
 }

@@ -269,3 +269,49 @@ func TestWithoutTheTimeOfTheStoreNothingIsPolled(t *testing.T) {
 		}
 	})
 }
+
+func TestPollsThatCallersBeginTakeNoneOfRunsPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		good := task("good", "good")
+		p, _, v := newPoller(good)
+		advance := p.Advance
+		p.Advance = func(ctx context.Context, t *video.Task) (*video.Task, error) {
+			if t.Channel == "good" {
+				return advance(ctx, t)
+			}
+			<-ctx.Done() // a vendor that does not answer
+			return nil, ctx.Err()
+		}
+		stop := start(p)
+		defer stop()
+		time.Sleep(6 * time.Second)
+		for i := range pollsAtOnce + 50 {
+			go func() {
+				old := task(fmt.Sprint("hung", i), "hung")
+				old.PolledAt = time.Now().Add(-time.Hour)
+				_, _ = p.Refresh(t.Context(), old)
+			}()
+		}
+		synctest.Wait()
+		before := v.count("good")
+		time.Sleep(20 * time.Second)
+		if polls := v.count("good") - before; polls < 3 {
+			t.Errorf("the other channel was polled %d times meanwhile", polls)
+		}
+	})
+}
+
+// A submission may wake Run between a round and the polls that it begins.
+func TestATaskThatIsDueIsPolledByOneRound(t *testing.T) {
+	p, _, _ := newPoller()
+	p.setActive(true)
+	for i := range perChannel + 1 {
+		p.Submitted(task(fmt.Sprint("old", i), "ch"))
+	}
+	later := time.Now().Add(time.Hour)
+	for round, want := range []int{perChannel, 0} {
+		if due, _ := p.due(later); len(due) != want {
+			t.Errorf("round %d polls %d tasks, want %d", round, len(due), want)
+		}
+	}
+}
