@@ -217,13 +217,15 @@ func (f *Form) reader(parts []Part) (r *formReader, size int64, err error) {
 }
 
 // formReader reads a form as it goes over the wire. Close may be called while a Read
-// runs, and then waits for it.
+// runs: it closes the content, which ends a Read that waits for one.
 type formReader struct {
-	mu       sync.Mutex
 	sections []Part // that are left: contents, and what stands before each and behind the last
-	content  io.ReadCloser
-	left     int64 // of the content, which is that of the first section; nil until it is read
-	closed   bool
+	left     int64  // of the content, which is that of the first section
+	err      error  // that Read gave, and gives again
+
+	mu      sync.Mutex
+	content io.ReadCloser // nil until it is read
+	closed  bool
 }
 
 var errClosedForm = errors.New("the form's reader is closed")
@@ -231,45 +233,73 @@ var errClosedForm = errors.New("the form's reader is closed")
 // Read reads on. A content that is shorter than it was said to be is an
 // io.ErrUnexpectedEOF; of one that is longer the rest is left out.
 func (r *formReader) Read(p []byte) (n int, err error) {
+	for n == 0 && r.err == nil && len(p) > 0 {
+		n, r.err = r.readSection(p)
+	}
+	if n > 0 {
+		return n, nil
+	}
+	return 0, r.err
+}
+
+// readSection reads of the first section that is left, and removes it at its end.
+func (r *formReader) readSection(p []byte) (n int, err error) {
+	content, err := r.open()
+	if err != nil {
+		return 0, err
+	}
+	n, err = content.Read(p[:min(int64(len(p)), r.left)])
+	r.left -= int64(n)
+	switch {
+	case err == nil && r.left > 0:
+		return n, nil
+	case err == io.EOF && r.left > 0:
+		err = io.ErrUnexpectedEOF
+	case err == io.EOF:
+		err = nil
+	}
+	r.sections = r.sections[1:]
+	return n, errors.Join(err, r.release(false))
+}
+
+// open is the content of the first section, io.EOF behind the last one.
+func (r *formReader) open() (io.ReadCloser, error) {
+	r.mu.Lock()
+	content, closed := r.content, r.closed
+	r.mu.Unlock()
+	switch {
+	case closed:
+		return nil, errClosedForm
+	case content != nil:
+		return content, nil
+	case len(r.sections) == 0:
+		return nil, io.EOF
+	}
+	content, err := r.sections[0].Content()
+	if err != nil {
+		return nil, err
+	}
+	r.left = r.sections[0].Size
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for n == 0 && err == nil && len(p) > 0 {
-		switch {
-		case r.closed:
-			return 0, errClosedForm
-		case len(r.sections) == 0:
-			return 0, io.EOF
-		case r.content == nil:
-			if r.content, err = r.sections[0].Content(); err != nil {
-				r.content = nil
-				return 0, err
-			}
-			r.left = r.sections[0].Size
-		}
-		n, err = r.content.Read(p[:min(int64(len(p)), r.left)])
-		r.left -= int64(n)
-		if err == nil && r.left > 0 {
-			continue
-		}
-		if err == io.EOF && r.left > 0 {
-			err = io.ErrUnexpectedEOF
-		} else if err == io.EOF {
-			err = nil
-		}
-		err = errors.Join(err, r.content.Close())
-		r.content, r.sections = nil, r.sections[1:]
+	if r.closed {
+		return nil, errors.Join(errClosedForm, content.Close())
 	}
-	return n, err
+	r.content = content
+	return content, nil
+}
+
+// release closes the content that is open; after it with last, none is opened.
+func (r *formReader) release(last bool) error {
+	r.mu.Lock()
+	content := r.content
+	r.content, r.closed = nil, r.closed || last
+	r.mu.Unlock()
+	if content == nil {
+		return nil
+	}
+	return content.Close()
 }
 
 // Close closes the content that is open.
-func (r *formReader) Close() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	content := r.content
-	r.closed, r.content = true, nil
-	if content != nil {
-		return content.Close()
-	}
-	return nil
-}
+func (r *formReader) Close() error { return r.release(true) }

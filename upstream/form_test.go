@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -127,6 +128,34 @@ func TestALongFormIsReadInPiecesUntilItIsClosed(t *testing.T) {
 	if _, err := rc.Read(head); err == nil {
 		t.Error("it can be read after its end was closed")
 	}
+}
+
+// A file may be a pipe or another's network connection, which waits until it is closed.
+func TestClosingAFormEndsARead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		content, writer := io.Pipe()
+		part := formFile("image", "a.png", "four")
+		part.Content = func() (io.ReadCloser, error) { return content, nil }
+		rc, _, err := upstream.FormBody(upstream.NewForm([]upstream.Part{part}, nil)).Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := make(chan error)
+		go func() {
+			_, err := io.ReadAll(rc)
+			read <- err
+		}()
+		synctest.Wait()
+		if err := rc.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-read; err == nil {
+			t.Error("the form was read to its end")
+		}
+		if _, err := writer.Write([]byte("four")); err == nil {
+			t.Error("the content is still open")
+		}
+	})
 }
 
 func TestAPartThatIsNotWhatItWasSaidToBeIsAnError(t *testing.T) {
