@@ -239,7 +239,7 @@ func (r *routes) addModel(m Model) error {
 
 // model finds a routed model that, where it must be, has a price.
 func (r *routes) model(id string) (*Model, bool) {
-	if id == "" || !r.router.Routes(id) || r.requirePrice && r.prices.Price(id) == nil {
+	if id == "" || !r.router.Serves(id) || r.requirePrice && r.prices.Price(id) == nil {
 		return nil, false
 	}
 	if m, ok := r.models[id]; ok {

@@ -87,17 +87,6 @@ func TestARateRefusalOfOursIsThrottlingOnGenerations(t *testing.T) {
 	}
 }
 
-func isPNG(t *testing.T, b64 string) {
-	t.Helper()
-	data, err := base64.StdEncoding.DecodeString(b64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := png.DecodeConfig(bytes.NewReader(data)); err != nil {
-		t.Errorf("no PNG: %v", err)
-	}
-}
-
 // A vendor makes the pictures that it was asked for, whoever leaves.
 func TestAClientThatHangsUpBeforeItsPicturesPaysForThemWithAKeyToo(t *testing.T) {
 	for _, key := range []string{"", "Idempotency-Key: k"} {

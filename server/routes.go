@@ -18,7 +18,7 @@ import (
 type route struct {
 	method string
 	path   string                      // a pattern of http.ServeMux; its {id...} is not empty
-	op     upstream.Op                 // of a route with a body, which the gateway answers whole
+	op     upstream.Op                 // of a route with a body, which the gateway answers, body and all
 	serve  func(x *httpExchange) error // of any other, whose body is not read
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/tollhouse-ai/gateway/server"
 )
 
-// crowd has all tests of the package run the way of a crowd.
-var forceSmallStack = flag.Bool("crowd", false, "serve every request as in a crowd")
+// forceSmallStack has all tests of the package run on small stacks.
+var forceSmallStack = flag.Bool("smallstack", false, "serve every request on a small stack")
 
 func TestAPanicInACrowdIsTheHandlersOwn(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})

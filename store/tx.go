@@ -94,7 +94,7 @@ func (t *tx) queryRow(ctx context.Context, query string, args ...any) *sql.Row {
 // stmt keeps each statement of SQLite compiled: the committer runs the same
 // few. The statements are the connection's, which has only this one transaction.
 // On Postgres there is none: its driver remembers statements by itself, and they
-// would be a trap: where the driver finds the connection lost, a connection's
+// would deadlock: where the driver finds the connection lost, a connection's
 // statement waits for the end of the transaction that waits for the statement.
 func (t *tx) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 	if t.db.dialect.Shared {

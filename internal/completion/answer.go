@@ -21,7 +21,7 @@ type Form struct {
 	Type  string              // that an answer must have; empty for none
 	Usage []tokencount.Member // of a usage object
 	Wrong string              // the message of what is no such answer
-	// DropsError says that `"error": null` is left out, which kills clients.
+	// DropsError says that `"error": null` is left out, which makes clients fail.
 	DropsError bool
 }
 

@@ -32,7 +32,7 @@ type Parsed struct {
 	summary   *summary  // of a request whose bytes are gone
 }
 
-// summary is what is kept of what [Parsed.Summary] leaves out.
+// summary is what is kept of what [Parsed.Summarized] leaves out.
 type summary struct {
 	model    []byte // its id, as the request spells it
 	quarters int64  // of the tokens of the text

@@ -3,6 +3,7 @@
 package formdata
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +23,8 @@ const (
 	maxBoundary = 70
 	maxHead     = 8 << 10
 	maxName     = 100
-	memory      = 1 << 20 // of all parts together; what is more goes to disk
+	memory      = 1 << 20  // of all parts together; what is more goes to disk
+	window      = 64 << 10 // is read and written at a time, of which mime/multipart takes 4 KiB
 )
 
 // MediaType is the media type of a form.
@@ -66,7 +68,7 @@ type Options struct {
 // returned as it is, wrapped. Close the form when it is not needed any more.
 func Read(body io.Reader, boundary string, o Options) (*upstream.Form, error) {
 	s := &spool{options: o, left: memory}
-	in := &source{body: body}
+	in := &source{body: bufio.NewReaderSize(body, window)}
 	parts, err := readParts(in, boundary, s)
 	if err == nil {
 		_, err = io.Copy(io.Discard, in)
@@ -92,6 +94,7 @@ func readParts(in *source, boundary string, s *spool) (parts []upstream.Part, er
 	if _, err := io.Copy(io.Discard, before); err != nil {
 		return nil, err
 	}
+	kept := bufio.NewWriterSize(nil, window)
 	for {
 		in.head, in.left = true, maxHead+readAhead
 		part, err := r.NextRawPart()
@@ -104,7 +107,7 @@ func readParts(in *source, boundary string, s *spool) (parts []upstream.Part, er
 		case len(parts) == MaxParts:
 			return nil, fault.Invalid("", fmt.Sprintf("The form has more than %d parts.", MaxParts))
 		}
-		p, err := readPart(part, s)
+		p, err := readPart(part, s, kept)
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +115,8 @@ func readParts(in *source, boundary string, s *spool) (parts []upstream.Part, er
 	}
 }
 
-func readPart(part *multipart.Part, s *spool) (p upstream.Part, err error) {
+// readPart reads a part into the spool, through the buffer kept.
+func readPart(part *multipart.Part, s *spool, kept *bufio.Writer) (p upstream.Part, err error) {
 	size := 0
 	for name, values := range part.Header {
 		for _, v := range values {
@@ -130,7 +134,11 @@ func readPart(part *multipart.Part, s *spool) (p upstream.Part, err error) {
 	}
 	p.ContentType, _, _ = mime.ParseMediaType(part.Header.Get("Content-Type")) // empty if it is none
 	w := s.begin()
-	if _, err := io.Copy(w, part); err != nil {
+	kept.Reset(w)
+	if _, err := kept.ReadFrom(part); err != nil {
+		return p, err
+	}
+	if err := kept.Flush(); err != nil {
 		return p, err
 	}
 	p.Size, p.Content = w.end()

@@ -36,8 +36,8 @@ func EncodeForm(typed *images.Edit) (*Request, error) {
 		Stream: typed.Stream, PartialImages: typed.PartialImages,
 	}
 	for _, f := range openAI {
-		if text := f.text(texts); text != "" {
-			parts = append(parts, upstream.Field(f.name, text))
+		if text := formText(f.Into(texts)); text != "" {
+			parts = append(parts, upstream.Field(f.Name, text))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(typed.Extra)) {
@@ -55,9 +55,9 @@ func part(f *images.File, name string) upstream.Part {
 	return p
 }
 
-// text is the field as the text of a form; empty where it is absent.
-func (f *field) text(r *images.Request) string {
-	switch v := f.value(r).(type) {
+// formText is what a field points to as the text of a form; empty where it is absent.
+func formText(field any) string {
+	switch v := field.(type) {
 	case *string:
 		return *v
 	case *int64:
@@ -158,7 +158,7 @@ func (r *Request) preparedParts() []upstream.Part {
 	parts := make([]upstream.Part, 0, len(r.form.Parts))
 	for i := range r.form.Parts {
 		p := r.form.Parts[i]
-		text := fieldOf(p.Name) != nil
+		text := openAI.Find(p.Name) != nil
 		switch {
 		case absent(&p), text && p.Size == 0:
 			continue

@@ -302,7 +302,7 @@ func TestABilledFieldHasOneSpelling(t *testing.T) {
 		}
 	}
 	for _, field := range openAI {
-		name := field.name
+		name := field.Name
 		if f := refusalOf(t, editing(t, newest, fields(name, "1", name, "1")...)); f == nil || f.Param != name || !strings.Contains(f.Message, "twice") {
 			t.Errorf("%s: %v", name, f)
 		}

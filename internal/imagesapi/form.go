@@ -11,6 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -53,7 +54,7 @@ func checkNames(parts []upstream.Part) error {
 	seen := make(map[string]bool, len(parts))
 	for i := range parts {
 		name := parts[i].Name
-		known := fieldOf(name) != nil
+		known := openAI.Find(name) != nil
 		switch {
 		case name == imagePart, name == imagesPart:
 			continue
@@ -74,7 +75,7 @@ func checkNames(parts []upstream.Part) error {
 func knownName(name string) string {
 	plain, _, _ := strings.Cut(strings.ToLower(name), "[")
 	plain = strings.TrimSpace(plain)
-	if fieldOf(plain) != nil || plain == imagePart || plain == maskPart {
+	if openAI.Find(plain) != nil || plain == imagePart || plain == maskPart {
 		return plain
 	}
 	return ""
@@ -94,7 +95,7 @@ func (r *Request) readTexts() ([]byte, error) {
 	document := []byte("{")
 	for i := range r.form.Parts {
 		p := &r.form.Parts[i]
-		field := fieldOf(p.Name)
+		field := openAI.Find(p.Name)
 		known := field != nil
 		if isFile(p) || absent(p) || p.Size == 0 && known || !known && (p.Filename != "" || p.Size > maxTextField) {
 			continue
@@ -118,16 +119,16 @@ func (r *Request) readTexts() ([]byte, error) {
 			document = append(document, ',')
 		}
 		document = append(rawjson.Quote(document, p.Name), ':')
-		document = field.append(document, value)
+		document = appendText(document, field, value)
 	}
 	return append(document, '}'), nil
 }
 
-// append appends the text of a form's field as JSON of the field's kind; as a string
-// where it is not of that kind, which the rules then refuse.
-func (f *field) append(dst []byte, text string) []byte {
+// appendText appends the text of a form's field as JSON of the field's kind; as a
+// string where it is not of that kind, which the rules then refuse.
+func appendText(dst []byte, f *rule.Row[images.Request], text string) []byte {
 	plain := false
-	switch v := jsontext.Value(text); f.value(new(images.Request)).(type) {
+	switch v := jsontext.Value(text); f.Into(new(images.Request)).(type) {
 	case *int64, **int64:
 		plain = v.Kind() == '0' && v.IsValid() && strings.TrimSpace(text) == text
 	case *bool:
@@ -142,8 +143,7 @@ func (f *field) append(dst []byte, text string) []byte {
 // checkTexts reads the text fields and checks them by the rules of generations,
 // which are the same, and by those of edits.
 func (r *Request) checkTexts() {
-	r.readFields(openAI[:anyForm], true)
-	r.family, r.row, r.known = FamilyOf(r.Model)
+	r.readCommon()
 	f := &r.family
 	switch {
 	case f.Edit == nil && r.known, f.Messages:
@@ -155,7 +155,7 @@ func (r *Request) checkTexts() {
 		}
 	}
 	f.Messages = false
-	r.readFields(openAI[anyForm:], r.known)
+	r.readFields()
 	r.check()
 	e := r.Edit
 	e.Model, e.Prompt, e.N, e.Size, e.Quality, e.User = r.Model, r.Prompt, r.N, r.Size, r.Quality, r.User

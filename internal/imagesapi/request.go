@@ -58,12 +58,11 @@ func read(data []byte, typed *images.Request) (*Request, error) {
 		r.Request = *typed
 		r.Input, r.Parameters = nil, nil // which are read where the model has them
 	}
-	r.readFields(openAI[:anyForm], true)
-	r.family, r.row, r.known = FamilyOf(r.Model)
+	r.readCommon()
 	if r.family.Messages {
 		return r, r.readMessages()
 	}
-	r.readFields(openAI[anyForm:], r.known)
+	r.readFields()
 	r.check()
 	if r.known {
 		return r, nil
@@ -80,69 +79,41 @@ func read(data []byte, typed *images.Request) (*Request, error) {
 	return r, nil
 }
 
-// field is a field of OpenAI's form, of JSON bodies and of forms.
-type field struct {
-	name  string
-	check rule.Check                  // of a model that a table describes
-	value func(r *images.Request) any // where it is read to: a *string, *int64, **int64 or *bool
-}
-
 // anyForm is how many of the fields are those of every model, whatever its form:
 // what names it and what decides how the answer comes.
 const anyForm = 2
 
-// openAI is the table.
-var openAI = []field{
-	{"model", rule.ModelID(), func(r *images.Request) any { return &r.Model }},
-	{"stream", rule.Bool(), func(r *images.Request) any { return &r.Stream }},
-	{"prompt", rule.NonEmptyString(), func(r *images.Request) any { return &r.Prompt }},
-	{"n", rule.Integer(1, 10), func(r *images.Request) any { return &r.N }},
-	{"size", rule.Check{Text: `"auto" or a width and a height such as "1024x1024"`, OK: isSize}, func(r *images.Request) any { return &r.Size }},
-	{"quality", rule.OneOf("auto", "low", "medium", "high", "standard", "hd"), func(r *images.Request) any { return &r.Quality }},
-	{"background", rule.OneOf("transparent", "opaque", "auto"), func(r *images.Request) any { return &r.Background }},
-	{"output_format", rule.OneOf("png", "jpeg", "webp"), func(r *images.Request) any { return &r.OutputFormat }},
-	{"output_compression", rule.Integer(0, 100), func(r *images.Request) any { return &r.OutputCompression }},
-	{"response_format", rule.OneOf("b64_json", "url"), func(r *images.Request) any { return &r.ResponseFormat }},
-	{"partial_images", rule.Integer(0, 3), func(r *images.Request) any { return &r.PartialImages }},
-	{"user", rule.String(), func(r *images.Request) any { return &r.User }},
+// openAI is the table of the fields of OpenAI's form, of JSON bodies and of forms. The
+// rules are those of models that a table describes.
+var openAI = rule.Fields[images.Request]{
+	{Name: "model", Check: rule.ModelID(), Into: func(r *images.Request) any { return &r.Model }},
+	{Name: "stream", Check: rule.Bool(), Into: func(r *images.Request) any { return &r.Stream }},
+	{Name: "prompt", Check: rule.NonEmptyString(), Into: func(r *images.Request) any { return &r.Prompt }},
+	{Name: "n", Check: rule.Integer(1, 10), Into: func(r *images.Request) any { return &r.N }},
+	{Name: "size", Check: rule.Check{Text: `"auto" or a width and a height such as "1024x1024"`, OK: isSize}, Into: func(r *images.Request) any { return &r.Size }},
+	{Name: "quality", Check: rule.OneOf("auto", "low", "medium", "high", "standard", "hd"), Into: func(r *images.Request) any { return &r.Quality }},
+	{Name: "background", Check: rule.OneOf("transparent", "opaque", "auto"), Into: func(r *images.Request) any { return &r.Background }},
+	{Name: "output_format", Check: rule.OneOf("png", "jpeg", "webp"), Into: func(r *images.Request) any { return &r.OutputFormat }},
+	{Name: "output_compression", Check: rule.Integer(0, 100), Into: func(r *images.Request) any { return &r.OutputCompression }},
+	{Name: "response_format", Check: rule.OneOf("b64_json", "url"), Into: func(r *images.Request) any { return &r.ResponseFormat }},
+	{Name: "partial_images", Check: rule.Integer(0, 3), Into: func(r *images.Request) any { return &r.PartialImages }},
+	{Name: "user", Check: rule.String(), Into: func(r *images.Request) any { return &r.User }},
 }
 
-// fieldOf is the row of a field; nil if there is none.
-func fieldOf(name string) *field {
-	i := slices.IndexFunc(openAI, func(f field) bool { return f.name == name })
-	if i < 0 {
-		return nil
-	}
-	return &openAI[i]
+// readCommon reads the fields that every model has, and finds the model.
+func (r *Request) readCommon() {
+	openAI[:anyForm].ReadListed(&r.Request, &r.object, &r.problem, r.typed)
+	r.family, r.row, r.known = FamilyOf(r.Model)
 }
 
-// readFields reads the fields of a request that is not typed and, with checked, notes
-// those that break their rules. What is wrong in kind stays unread.
-func (r *Request) readFields(table []field, checked bool) {
-	for _, f := range table {
-		raw := r.object.Raw(f.name)
-		if rawjson.IsNull(raw) {
-			continue
-		}
-		if checked && !f.check.OK(raw) {
-			r.problem.Note(f.name, f.check.Text)
-		}
-		if r.typed {
-			continue
-		}
-		switch to := f.value(&r.Request).(type) {
-		case *string:
-			*to, _ = rawjson.String(raw)
-		case *int64:
-			*to, _ = rawjson.Int(raw)
-		case **int64:
-			if n, ok := rawjson.Int(raw); ok {
-				*to = &n
-			}
-		case *bool:
-			*to = string(raw) == "true"
-		}
+// readFields reads the other fields of OpenAI's form and, if a table describes the
+// model, notes those that break their rules.
+func (r *Request) readFields() {
+	p := &r.problem
+	if !r.known {
+		p = nil
 	}
+	openAI[anyForm:].ReadListed(&r.Request, &r.object, p, r.typed)
 }
 
 var sized = regexp.MustCompile(`^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$`)

@@ -99,10 +99,10 @@ func Encode[T, R any](typed *T, hasExtra bool, read func(data []byte, typed *T) 
 
 // Fields is the table of the fields of a request R: their rules, and where their values
 // go. A field that is not listed passes unseen.
-type Fields[R any] []field[R]
+type Fields[R any] []Row[R]
 
-// field is a row of [Fields].
-type field[R any] struct {
+// Row is a row of [Fields].
+type Row[R any] struct {
 	Name  string
 	Check Check                    // without OK, if every value is allowed
 	Into  func(r *R) any           // points to where the value goes; nil if it goes nowhere
@@ -116,7 +116,7 @@ func (t Fields[R]) Read(r *R, o *rawjson.Object, p *Problem, typed bool) {
 	for i := range o.Members {
 		m := &o.Members[i]
 		raw := m.Value.Of(o.Src)
-		f := t.find(m.Name)
+		f := t.Find(m.Name)
 		switch {
 		case f == nil, rawjson.IsNull(raw):
 			continue
@@ -125,7 +125,7 @@ func (t Fields[R]) Read(r *R, o *rawjson.Object, p *Problem, typed bool) {
 			continue
 		}
 		if f.Into != nil {
-			set(f.Into(r), raw, typed)
+			Set(f.Into(r), raw, typed)
 		}
 		if f.Then != nil {
 			f.Then(r, raw)
@@ -133,7 +133,30 @@ func (t Fields[R]) Read(r *R, o *rawjson.Object, p *Problem, typed bool) {
 	}
 }
 
-func (t Fields[R]) find(name string) *field[R] {
+// ReadListed is Read in the order of the table, so that of several problems the first
+// of the table is noted. A value that breaks its rule is copied too, if it is of the
+// field's kind. Without p the rules do not count.
+func (t Fields[R]) ReadListed(r *R, o *rawjson.Object, p *Problem, typed bool) {
+	for i := range t {
+		f := &t[i]
+		raw := o.Raw(f.Name)
+		if rawjson.IsNull(raw) {
+			continue
+		}
+		if p != nil && f.Check.OK != nil && !f.Check.OK(raw) {
+			p.Note(f.Name, f.Check.Text)
+		}
+		if f.Into != nil {
+			Set(f.Into(r), raw, typed)
+		}
+		if f.Then != nil {
+			f.Then(r, raw)
+		}
+	}
+}
+
+// Find is the row of a field; nil if there is none.
+func (t Fields[R]) Find(name string) *Row[R] {
 	for i := range t {
 		if t[i].Name == name {
 			return &t[i]
@@ -142,10 +165,11 @@ func (t Fields[R]) find(name string) *field[R] {
 	return nil
 }
 
-// set copies a value into a field of its type. One that is kept as JSON shares the
-// body's memory, and is taken of a typed request too: there it is spelled as it was
+// Set copies a value, which is not null, into the field that into points to. A value
+// of another kind leaves an empty field. One that is kept as JSON shares the body's
+// memory, and is taken of a typed request too: there it is spelled as it was
 // marshalled.
-func set(into any, raw []byte, typed bool) {
+func Set(into any, raw []byte, typed bool) {
 	if value, ok := into.(*jsontext.Value); ok {
 		*value = raw
 		return
@@ -163,13 +187,20 @@ func set(into any, raw []byte, typed bool) {
 	case *int64:
 		*into, _ = rawjson.Int(raw)
 	case **int64:
-		n, _ := rawjson.Int(raw)
-		*into = &n
+		if n, ok := rawjson.Int(raw); ok {
+			*into = &n
+		}
 	case *float64:
 		*into, _ = rawjson.Float(raw)
 	case **float64:
-		f, _ := rawjson.Float(raw)
-		*into = &f
+		if f, ok := rawjson.Float(raw); ok {
+			*into = &f
+		}
+	case **bool:
+		if raw[0] == 't' || raw[0] == 'f' {
+			is := raw[0] == 't'
+			*into = &is
+		}
 	}
 }
 

@@ -98,6 +98,27 @@ func TestFieldsAreReadInTheOrderOfTheBody(t *testing.T) {
 	}
 }
 
+func TestFieldsAreReadInTheOrderOfTheTable(t *testing.T) {
+	o, err := rawjson.Index([]byte(`{"most":"many","raw":{},"n":3,"flag":1,"text":"\u0061","half":null}`), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v view
+	var p Problem
+	viewFields.ReadListed(&v, &o, &p, false)
+	if want := `"flag" must be true or false.`; words(p.Err()) != want {
+		t.Errorf("%q, want %q", words(p.Err()), want)
+	}
+	if v.text != "a" || v.n != 3 || v.flag || v.most != nil || string(v.raw) != "{}" {
+		t.Errorf("%+v", v)
+	}
+	v = view{text: "typed", n: 1}
+	viewFields.ReadListed(&v, &o, nil, true)
+	if v.text != "typed" || v.n != 1 {
+		t.Errorf("of a typed request: %+v", v)
+	}
+}
+
 // words is the message of a refusal; empty if there is none.
 func words(err error) string {
 	if err == nil {

@@ -26,8 +26,8 @@ import (
 
 // Bridge makes an upstream that speaks only one of chat completions and messages
 // answer both. What it speaks itself passes untouched. A gateway puts it around
-// every channel, and a [Tap] above: a translated stream of a message can hold
-// events that are for the Tap alone. now dates the completions that are made of
+// every channel, and a messagesapi.Tap above: a translated stream of a message can
+// hold events that are for the Tap alone. now dates the completions that are made of
 // messages; nil means time.Now.
 func Bridge(now func() time.Time) upstream.Middleware {
 	if now == nil {

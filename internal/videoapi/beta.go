@@ -23,7 +23,9 @@ func (r *Request) readBeta() {
 		r.asked.resolution = r.Resolution
 	}
 	if r.row.Sound {
-		r.asked.sound = boolean(r.parameters.Raw("audio"))
+		if raw := r.parameters.Raw("audio"); !rawjson.IsNull(raw) {
+			rule.Set(&r.asked.sound, raw, false)
+		}
 	}
 	r.checkResolution(r.asked.resolution)
 	r.checkLength(r.readInput())

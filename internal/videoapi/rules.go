@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"slices"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -111,35 +109,10 @@ func (r *Request) readFields() {
 		"return_last_frame": &r.ReturnLastFrame, "wait": &r.Wait, "generate_audio": &r.GenerateAudio,
 		"input": &r.Input, "parameters": &r.Parameters,
 	} {
-		raw := r.Field(name)
-		switch to := to.(type) {
-		case *string:
-			*to, _ = rawjson.String(raw)
-		case *int64:
-			*to, _ = rawjson.Int(raw)
-		case **int64:
-			if n, ok := rawjson.Int(raw); ok {
-				*to = &n
-			}
-		case *bool:
-			*to = string(raw) == "true"
-		case **bool:
-			*to = boolean(raw)
-		case *jsontext.Value:
-			if !rawjson.IsNull(raw) {
-				*to = raw
-			}
+		if raw := r.Field(name); !rawjson.IsNull(raw) {
+			rule.Set(to, raw, false)
 		}
 	}
-}
-
-// boolean reads true or false; nil for anything else.
-func boolean(raw []byte) *bool {
-	if s := string(raw); s != "true" && s != "false" {
-		return nil
-	}
-	is := raw[0] == 't'
-	return &is
 }
 
 // given reports whether a member of the request is there and not null.

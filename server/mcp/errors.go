@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -122,8 +123,9 @@ const maxRetryAfter = time.Hour
 const ownReason = -32000
 
 // refuseRequest answers an HTTP request that no message comes of, with the
-// status and the headers of the API and a JSON-RPC error without an id.
-func refuseRequest(w *writer, id string, err error) {
+// status and the headers of the API and a JSON-RPC error. It has the id of the message
+// where the message was understood and only its method is unknown, else none.
+func refuseRequest(w *writer, id string, messageID jsontext.Value, err error) {
 	if w.statusCode() != 0 {
 		return
 	}
@@ -131,12 +133,17 @@ func refuseRequest(w *writer, id string, err error) {
 	status := f.HTTPStatus()
 	httpio.SetErrorHeaders(w.Header(), f, maxRetryAfter)
 	code := ownReason
-	if status == http.StatusBadRequest {
-		code = jsonrpc.CodeInvalidRequest
+	switch {
+	case errors.Is(err, errUnknownMethod):
+		code = jsonrpc.CodeMethodNotFound
+	case status == http.StatusBadRequest:
+		code, messageID = jsonrpc.CodeInvalidRequest, nil
+	default:
+		messageID = nil
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(rpcAnswer(nil, "error", map[string]any{ // the client may be gone
+	_, _ = w.Write(rpcAnswer(messageID, "error", map[string]any{ // the client may be gone
 		"code": code, "message": string(f.Code) + ": " + rewordForTools(f.Message), "data": errorData(id, f),
 	}))
 }

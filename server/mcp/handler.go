@@ -34,9 +34,10 @@ type httpRequest struct {
 	r        *http.Request
 	response *gateway.Response // of its authentication
 
-	token   string
-	session string
-	message []byte // the body
+	token     string
+	session   string
+	message   []byte         // the body
+	messageID jsontext.Value // nil until it is read, and where the message has none
 }
 
 // errPreflight ends a request that a browser makes to ask whether it may make another.
@@ -67,7 +68,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		q.w.stopHeartbeat()
-		refuseRequest(q.w, q.response.ID, err)
+		refuseRequest(q.w, q.response.ID, q.messageID, err)
 	}
 }
 
@@ -131,6 +132,7 @@ func (q *httpRequest) answer() error {
 	}
 	var m envelope
 	_ = json.Unmarshal(data, &m, jsontext.AllowDuplicateNames(true)) // a batch has none, and the SDK says what is wrong
+	q.messageID = m.ID
 	ctx, cancel := context.WithCancel(q.r.Context())
 	defer cancel()
 	switch m.Method {

@@ -110,6 +110,7 @@ type rpc struct {
 		Version string `json:"protocolVersion"`
 	} `json:"result"`
 	Error struct {
+		Code    int    `json:"code"`
 		Message string `json:"message"`
 		Data    struct {
 			Code       fault.Code `json:"code"`
@@ -138,7 +139,12 @@ func (b *bridge) check(line []byte) (m rpc, ok bool) {
 // notification has no answer.
 func (b *bridge) forward(ctx context.Context, line []byte, m rpc) {
 	if err := b.ask(ctx, line, m); err != nil && ctx.Err() == nil && m.ID != nil {
-		b.refuse(m.ID, ownReason, err.Error())
+		code := ownReason
+		var answered *answeredError
+		if errors.As(err, &answered) {
+			code = answered.code
+		}
+		b.refuse(m.ID, code, err.Error())
 	}
 }
 
@@ -245,7 +251,7 @@ func (b *bridge) refused(m rpc, status int, data []byte) error {
 	case e.Message == "":
 		return fmt.Errorf("the server answered with status %d: %s", status, strings.TrimSpace(string(data[:min(len(data), 200)])))
 	case e.Data.Code == "" || m.Method != "tools/call":
-		return errors.New(e.Message)
+		return &answeredError{code: e.Code, message: e.Message}
 	}
 	f := &fault.Error{
 		Code: e.Data.Code, Status: e.Data.Status, Message: strings.TrimPrefix(e.Message, string(e.Data.Code)+": "),
@@ -254,3 +260,11 @@ func (b *bridge) refused(m rpc, status int, data []byte) error {
 	b.write(rpcAnswer(m.ID, "result", errorResult(e.Data.RequestID, f)))
 	return nil
 }
+
+// answeredError is the server's own JSON-RPC error, which keeps its code.
+type answeredError struct {
+	code    int
+	message string
+}
+
+func (e *answeredError) Error() string { return e.message }

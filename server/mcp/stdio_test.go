@@ -83,7 +83,7 @@ func TestTheEndOfThePipesTakesBackWhatRuns(t *testing.T) {
 	}
 }
 
-func TestALineThatIsNoMessageEndsNothing(t *testing.T) {
+func TestALineThatIsNoRequestEndsNothing(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
 	toServer, fromClient := io.Pipe()
 	toClient, fromServer := io.Pipe()
@@ -115,6 +115,7 @@ func TestALineThatIsNoMessageEndsNothing(t *testing.T) {
 		"\n\r\n \n\xff\xfe":                   `"code":-32700`,
 		`{"jsonrpc":"2.0","id":9,"method":"`:  `"code":-32700`,
 		"\ufeff" + `{"jsonrpc":"2.0","id":1}`: `"code":-32700`,
+		`{"jsonrpc":"2.0","id":8,"method":"nothing"}`: `"error":{"code":-32601,`,
 	} {
 		ask(line+"\n", want)
 		ask(`{"jsonrpc":"2.0","id":3,"method":"tools/list"}`+"\r\n", `"estimate_cost"`)

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -150,8 +151,16 @@ func (w *writer) sdkError() error {
 	case status >= http.StatusInternalServerError:
 		return fault.New(fault.InternalError, text)
 	}
-	return fault.Invalid("", text)
+	refusal := fault.Invalid("", text)
+	if strings.Contains(text, "JSON RPC not handled") { // the SDK's words, which no value of it is known by
+		refusal.Err = errUnknownMethod
+	}
+	return refusal
 }
+
+// errUnknownMethod is the cause of the refusal of a message whose method the server
+// does not have.
+var errUnknownMethod = errors.New("unknown method")
 
 // stopHeartbeat ends the heartbeats. Nothing is written from then on but by the caller.
 func (w *writer) stopHeartbeat() {

@@ -66,8 +66,8 @@ type attempt struct {
 	reply  upstream.Reply
 	body   io.ReadCloser
 
-	firstByte atomic.Bool  // the first byte has come
 	readSince atomic.Int64 // when the read that waits now began, in ns since start and 1; else 0
+	firstByte atomic.Bool  // the first byte has come
 	closed    atomic.Bool
 	readErr   error   // what reads say from now on; the reader's own
 	verdict   verdict // of an attempt that was refused

@@ -183,7 +183,7 @@ type channelState struct {
 // newChannels are channels of a Router, with the state of their namesakes among
 // those before. One whose upstream is another than before, with other keys for
 // instance, forgets what its vendor said of those; other failures may go on.
-func newChannels(list []Channel, before []*channel, accounts *breaker.Accounts, now time.Time) []*channel {
+func newChannels(list []Channel, before []*channel, accounts *breaker.AccountCount, now time.Time) []*channel {
 	channels := make([]*channel, len(list))
 	for i, c := range list {
 		c.Weight = max(c.Weight, 1)

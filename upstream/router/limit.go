@@ -152,7 +152,7 @@ func (l *rateLimiter) delay(now time.Time) time.Duration {
 // says when to come back. There is neither an attempt nor an error if the candidate
 // must not be asked any more, though waiting time is left.
 func (r *Router) waitForCapacity(ctx context.Context, s *selection, all []candidate, best availability) (a *attempt, err *fault.Error) {
-	var c *candidate // of those with a slot, that whose rate allows a call soonest
+	var c *candidate // with a free slot, the one whose rate allows a call soonest
 	var full []*candidate
 	for i := range all {
 		switch x := &all[i]; {
@@ -187,7 +187,7 @@ func (r *Router) waitForCapacity(ctx context.Context, s *selection, all []candid
 	}
 	now := r.now()
 	if !s.pinned { // it was paused, or another channel is better since a cooldown began
-		is, _ := s.health(c.route, now)
+		is, _ := s.availabilityOf(c.route, now)
 		if is == excluded || is == cooldown && c.availability < cooldown && len(s.routes) > 1 {
 			return nil, nil
 		}

@@ -110,7 +110,8 @@ func (r *Router) begin(s *selection, c *candidate, now time.Time, forced bool) *
 	return a
 }
 
-// availability is how well a candidate can be asked; the least is the best.
+// availability is how well a candidate can be asked; the least is the best. Each that
+// can be at a limit is even, and the next one is the same at its limit.
 type availability uint8
 
 const (
@@ -151,7 +152,7 @@ func (s *selection) candidates(all []candidate, now time.Time) ([]candidate, ava
 		}
 		c := candidate{route: rt, stats: rt.statsOf(s.call), limited: s.countsAgainstLimits()}
 		if !s.pinned {
-			c.availability, c.accountOnly = s.health(rt, now)
+			c.availability, c.accountOnly = s.availabilityOf(rt, now)
 		}
 		if c.limited && c.availability != excluded {
 			c.full = c.MaxConcurrent > 0 && c.limiter.full(c.MaxConcurrent)
@@ -165,10 +166,10 @@ func (s *selection) candidates(all []candidate, now time.Time) ([]candidate, ava
 	return all, best
 }
 
-// health is the availability of a channel that the call does not name, and whether
-// it is so for the call's account alone. A channel that has no other beside it is
-// asked whatever it is, unless it is paused.
-func (s *selection) health(rt *route, now time.Time) (is availability, accountOnly bool) {
+// availabilityOf is how well a channel can be asked that the call does not name, and
+// whether that is so for the call's account alone. A channel that has no other beside
+// it is asked whatever it is, unless it is paused.
+func (s *selection) availabilityOf(rt *route, now time.Time) (is availability, accountOnly bool) {
 	state, only := rt.breaker.Check(now, s.breakerCall(rt))
 	switch {
 	case rt.paused.Load():

@@ -15,20 +15,20 @@ import (
 // verdict is what the end of an attempt means. The zero verdict says nothing of the
 // channel, and that no other is asked.
 type verdict struct {
-	next           step
+	next           nextTry
 	health         health
 	wait           time.Duration // when the vendor wants the call back; 0 if it did not say
 	fatal, certain bool          // as in breaker.Failure
 }
 
-// step is who may be asked next.
-type step uint8
+// nextTry is who may be asked next.
+type nextTry uint8
 
 const (
-	giveUp      step = iota
-	nextChannel      // another channel
-	nextKey          // the same channel with another key, and then another channel
-	sameChannel      // the same if it is the only one, since nothing was sent; else another
+	giveUp      nextTry = iota
+	nextChannel         // another channel
+	nextKey             // the same channel with another key, and then another channel
+	sameChannel         // the same if it is the only one, since nothing was sent; else another
 )
 
 // health is what the end of an attempt says of its channel's.
@@ -83,7 +83,7 @@ func judge(op upstream.Op, e *fault.Error) verdict {
 		if f.Sent {
 			v.next = giveUp
 		}
-	case upstream.CallersFault(status), op == upstream.CountTokens && noCounterStatuses[f.Status]:
+	case upstream.CallersFault(status), op == upstream.CountTokens && refusesCounting[f.Status]:
 		v.next, v.health = giveUp, healthy
 	case !f.Sent && f.Status == 0:
 		v.next = sameChannel
@@ -97,15 +97,16 @@ func judge(op upstream.Op, e *fault.Error) verdict {
 // vendor may bill, is repeated on another channel.
 var repeatable = map[upstream.Op]bool{upstream.ChatCompletion: true, upstream.Messages: true, upstream.CountTokens: true, upstream.Embeddings: true, upstream.PollVideo: true}
 
-// noCounterStatuses are those of a vendor that speaks the dialect and counts no
+// refusesCounting are the statuses of a vendor that speaks the dialect and counts no
 // tokens: the caller can be given an estimate.
-var noCounterStatuses = map[int]bool{http.StatusMethodNotAllowed: true, http.StatusNotImplemented: true}
+var refusesCounting = map[int]bool{http.StatusMethodNotAllowed: true, http.StatusNotImplemented: true}
 
-// mayRetry prepares the next attempt after one that failed; false if there is to be
-// none. A channel is asked again if it has another key, and the only one of a model
+// prepareRetry prepares the next attempt after one that failed: it notes which channel
+// is not asked again, and may spend of the retry budget and wait. It is false if there
+// is to be no other. A channel is asked again if it has another key, and the only one of a model
 // where nothing was sent, for instance because it closed an idle connection, or if
 // the vendor refused the call and wants it back at once.
-func (r *Router) mayRetry(ctx context.Context, s *selection, a *attempt) bool {
+func (r *Router) prepareRetry(ctx context.Context, s *selection, a *attempt) bool {
 	v, alone := a.verdict, len(s.routes) == 1
 	keys := 1 // that are tried before another channel
 	if alone {

@@ -40,8 +40,8 @@ type Router struct {
 	channels      []*channel
 	table         routeTable
 	models        []string
-	budget        *retryBudget      // shared with the routers that Wrap makes
-	accounts      *breaker.Accounts // likewise
+	budget        *retryBudget          // shared with the routers that Wrap makes
+	accounts      *breaker.AccountCount // likewise
 	now           func() time.Time
 	rand          func(uint64) uint64
 	removedPaused []string // channels of Routers before that were paused when they went, the last to go last
@@ -75,7 +75,7 @@ func Single(up upstream.Upstream) *Router {
 }
 
 func newRouter(channels []Channel, o Options) *Router {
-	r := &Router{budget: new(retryBudget), accounts: new(breaker.Accounts), now: o.Now, rand: o.Rand}
+	r := &Router{budget: new(retryBudget), accounts: new(breaker.AccountCount), now: o.Now, rand: o.Rand}
 	if r.now == nil {
 		r.now = time.Now
 	}
@@ -109,8 +109,8 @@ func (r *Router) Wrap(m upstream.Middleware) *Router {
 // every id through adds none. The result must not be modified.
 func (r *Router) Models() []string { return r.models }
 
-// Routes reports whether some channel serves a public id with some operation.
-func (r *Router) Routes(model string) bool {
+// Serves reports whether some channel serves a public id with some operation.
+func (r *Router) Serves(model string) bool {
 	return slices.ContainsFunc(upstream.Ops(), func(op upstream.Op) bool { return r.Supports(op, model) })
 }
 
@@ -222,7 +222,7 @@ func (r *Router) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 		if failure == nil {
 			return reply, nil
 		}
-		if err = failure; !r.mayRetry(ctx, &s, a) {
+		if err = failure; !r.prepareRetry(ctx, &s, a) {
 			if a.verdict.next != giveUp && ctx.Err() != nil {
 				err = clientLeft(ctx)
 			}

@@ -64,7 +64,7 @@ func TestARouterKnowsItsModels(t *testing.T) {
 		t.Error(diff)
 	}
 	for model, want := range map[string]bool{"b": true, "z": true, "z1": false, "": false, "*": false} {
-		if r.Routes(model) != want || r.Supports(upstream.ChatCompletion, model) != want {
+		if r.Serves(model) != want || r.Supports(upstream.ChatCompletion, model) != want {
 			t.Errorf("routes %q: %v", model, !want)
 		}
 	}
@@ -90,7 +90,7 @@ func TestAWildcardChannelServesTheModelsItsUpstreamSupports(t *testing.T) {
 			t.Errorf("%s: %q, %v", model, got, err)
 		}
 	}
-	if sole := router.Single(picky); sole.Routes("m") || !sole.Routes("n") || len(sole.Models()) != 0 {
+	if sole := router.Single(picky); sole.Serves("m") || !sole.Serves("n") || len(sole.Models()) != 0 {
 		t.Error("a sole upstream's routes are not its own")
 	}
 	if _, err := router.Single(nil).Do(t.Context(), call(t, hello)); code(err) != fault.NoChannel {

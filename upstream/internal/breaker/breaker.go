@@ -81,8 +81,8 @@ type Call struct {
 // The zero Breaker is closed, and costs a good call a few atomic loads. It is safe for
 // concurrent use.
 type Breaker struct {
-	Accounts  *Accounts // nil where failures are no account's
-	Forgiving bool      // one success closes it and forgets all earlier openings: of a key
+	Accounts  *AccountCount // nil where failures are no account's
+	Forgiving bool          // one success closes it and forgets all earlier openings: of a key
 
 	// eventful is set while there is anything to look at under the lock: failures that
 	// are not forgotten, or a cooldown.
@@ -319,8 +319,8 @@ func (b *Breaker) Failed(token Token, kind Failure, now time.Time) {
 	}
 }
 
-// trip opens a closed breaker: for the account whose the failures are, if there are
-// others, and for all if it is not the only one.
+// trip opens a closed breaker: for the account that the failures belong to, if there
+// are others, and for all if it is not the only one.
 func (b *Breaker) trip(kind Failure, now time.Time) {
 	only := b.accountAtFault(kind)
 	if b.tripped() { // for another account
@@ -460,15 +460,15 @@ func (b *Breaker) updateEventful() {
 	b.eventful.Store(b.tripped() || b.fails > 0 || b.cuts > 0 || b.failureShare > 0 || len(b.cooldowns) > 0)
 }
 
-// Accounts notes whether a Router, those before it included, serves several
+// AccountCount notes whether a Router, those before it included, serves several
 // accounts. It costs a call one atomic load once it does.
-type Accounts struct {
+type AccountCount struct {
 	first   atomic.Pointer[string] // the account that called first
 	several atomic.Bool            // another has called too
 }
 
 // Observe notes who calls.
-func (c *Accounts) Observe(account string) {
+func (c *AccountCount) Observe(account string) {
 	if c.several.Load() {
 		return
 	}

@@ -148,7 +148,7 @@ func DocumentReply(data []byte) *upstream.Reply {
 	}
 }
 
-// maxDecoded is how much a compressed answer may unfold to (docs/faults.md, row 9).
+// maxDecoded is how much a compressed answer may decompress to (docs/faults.md, row 9).
 const maxDecoded = 256 << 20
 
 var errTooLarge = errors.New("the compressed answer is too large")
@@ -180,7 +180,7 @@ type gzipBody struct {
 	left   int64
 }
 
-// Read unfolds until the limit.
+// Read decompresses until the limit.
 func (b *gzipBody) Read(p []byte) (n int, err error) {
 	if b.reader == nil {
 		if b.reader, err = gzip.NewReader(b.body); err != nil {

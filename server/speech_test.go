@@ -2,11 +2,8 @@ package server_test
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"io"
-	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,30 +13,10 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/speech"
-	"github.com/tollhouse-ai/gateway/speech/lame"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
-
-// withEmbeddings makes "m" a model of embeddings whose upstream takes two texts at a time.
-func withEmbeddings(o *gateway.Options) {
-	o.Models = []gateway.Model{{ID: "m", Kind: gateway.KindEmbeddings, Batch: 2}}
-}
-
-// unpacked are the numbers under base64.
-func unpacked(t *testing.T, text string) []float32 {
-	t.Helper()
-	raw, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || len(raw)%4 != 0 {
-		t.Fatalf("%d bytes, %v", len(raw), err)
-	}
-	v := make([]float32, len(raw)/4)
-	for i := range v {
-		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
-	}
-	return v
-}
 
 // newSpeechFixture serves speech, at a micro-unit a character.
 func newSpeechFixture(t testing.TB, up upstream.Upstream, credit billing.Money) *fixture {
@@ -65,14 +42,6 @@ func TestSpeechMovesTheBalanceByItsCharactersAndIsReplayed(t *testing.T) {
 	if before-s.posted(t) != 5_000 || a.body != b.body || b.header.Get("Idempotent-Replayed") != "true" ||
 		b.header.Get("Content-Type") != "audio/wav" || b.header.Get("X-Request-Id") != a.header.Get("X-Request-Id") || b.header.Get("X-Gateway-Charge") != "0.000005" {
 		t.Errorf("spent %s, headers %v", before-s.posted(t), b.header)
-	}
-}
-
-// needLame skips loudly where MP3 cannot be made.
-func needLame(t *testing.T) {
-	t.Helper()
-	if err := new(lame.Encoder).Ready(); err != nil {
-		t.Skipf("NOT TESTED: %v", err)
 	}
 }
 
