@@ -21,14 +21,17 @@ var linked = map[string]string{
 	"golang.org/x/time":                  "paces the calls of a channel",
 }
 
-// forbidden says which packages a package must never import, directly or not, and
+// forbidding says which packages a package must never import, directly or not, and
 // why.
-var forbidden = []struct {
+type forbidding struct {
 	path     string // below the module; empty for the root
 	never    []string
 	reason   string
 	anything bool // the module's path stands for every package of ours
-}{
+}
+
+// forbidden has a row for each driver too, none of which imports another one.
+var forbidden = []forbidding{
 	{"fault", []string{"net/http", module}, "an error is not a protocol, and everything imports fault", true},
 	{"secret", []string{"net/http", module}, "a string that never prints needs nothing", true},
 	{"auth", []string{module + "/billing", module + "/upstream"}, "who calls does not depend on what it costs", false},
@@ -36,18 +39,18 @@ var forbidden = []struct {
 	{"upstream", []string{module + "/auth", module + "/billing", module + "/chat", module + "/server"}, "the port knows no capability", false},
 	{"upstream/router", []string{module + "/auth", module + "/billing", module + "/chat", module + "/server"}, "the router knows no capability", false},
 	{"store/memory", []string{module, "database/sql", module + "/server", module + "/upstream"}, "what one process keeps, without a database", false},
-	{"upstream/openai", []string{module + "/auth", module + "/server", module + "/upstream/sim"}, "a driver knows one vendor's wire", false},
-	{"upstream/sim", []string{module + "/auth", module + "/server", module + "/upstream/openai"}, "a driver knows one vendor's wire", false},
-	{"upstream/anthropic", []string{module + "/auth", module + "/server", module + "/upstream/sim", module + "/upstream/openai"}, "a driver knows one vendor's wire", false},
-	{"upstream/ark", []string{module + "/auth", module + "/server", module + "/video", module + "/upstream/sim", module + "/upstream/openai"}, "a driver knows one vendor's wire", false},
-	{"upstream/voyage", []string{module + "/auth", module + "/server", module + "/upstream/sim", module + "/upstream/openai"}, "a driver knows one vendor's wire", false},
+	{"upstream/openai", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
+	{"upstream/sim", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
+	{"upstream/anthropic", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
+	{"upstream/ark", []string{module + "/auth", module + "/server", module + "/video"}, "a driver knows one vendor's wire", false},
+	{"upstream/voyage", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
 	{"internal/embeddingsapi", []string{module + "/auth", module + "/server", module + "/chat", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/voyage"}, "a capability knows no key, no vendor and no other capability", false},
 	{"chat", []string{module + "/auth", module + "/server", module + "/internal/chatapi"}, "types, and models in Go; what the gateway makes of them is internal", false},
 	{"messages", []string{module + "/auth", module + "/server", module + "/internal/messagesapi"}, "types, and models in Go; what the gateway makes of them is internal", false},
 	{"internal/chatapi", []string{module + "/auth", module + "/server", module + "/upstream/openai", module + "/upstream/sim"}, "a capability knows no key and no vendor", false},
 	{"internal/messagesapi", []string{module + "/auth", module + "/server", module + "/images", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/anthropic"}, "a capability knows no key and no vendor", false},
 	{"internal/translate", []string{module + "/auth", module + "/server", module + "/images", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/anthropic"}, "a translation knows two wires, and no key and no vendor", false},
-	{"upstream/dashscope", []string{module + "/auth", module + "/server", module + "/upstream/sim", module + "/upstream/openai"}, "a driver knows one vendor's wire", false},
+	{"upstream/dashscope", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
 	{"internal/speechapi", []string{module + "/auth", module + "/chat", module + "/server", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope"}, "a capability knows no key, no vendor and no other capability", false},
 	{"internal/imagesapi", []string{module + "/auth", module + "/chat", module + "/server", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope"}, "a capability knows no key and no vendor", false},
 	{"internal/videoapi", []string{module + "/auth", module + "/chat", module + "/images", module + "/server", module + "/store", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope", module + "/upstream/ark"}, "a capability knows no key, no vendor and no other capability", false},
@@ -55,7 +58,7 @@ var forbidden = []struct {
 	{"webhook", []string{module + "/auth", module + "/billing", module + "/upstream", module + "/video", module + "/server", "net/http"}, "deliveries are kept whatever they tell, and sent by others", false},
 	{"internal/webhook", []string{module + "/auth", module + "/billing", module + "/upstream", module + "/video", module + "/server", "database/sql"}, "notices are delivered whatever they tell, wherever they are kept", false},
 	{"internal/netguard", []string{"net/http", module}, "what an address is depends on nobody who asks", true},
-	{"", []string{module + "/server", module + "/upstream/openai", module + "/upstream/anthropic", module + "/upstream/voyage", module + "/upstream/sim"}, "the core is used without HTTP and with any driver", false},
+	{"", []string{module + "/server", module + "/upstream/openai", module + "/upstream/anthropic", module + "/upstream/voyage", module + "/upstream/dashscope", module + "/upstream/ark", module + "/upstream/sim"}, "the core is used without HTTP and with any driver", false},
 	{"idempotency", []string{module + "/auth", module + "/upstream", module + "/chat", module + "/server"}, "answers are kept whatever they answer", false},
 	{"store", []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5", module, module + "/server", module + "/upstream/openai", module + "/upstream/sim"}, "one SQL text for every database; drivers are leaves", false},
 	{"server/telemetry/metrics", []string{module + "/store", module + "/server", "go.opentelemetry.io/otel"}, "Prometheus and nothing else; metrics need no store", false},
@@ -107,6 +110,36 @@ func TestNoPackageImportsWhatItMustNotKnow(t *testing.T) {
 				return d == never || (never == module && f.anything && strings.HasPrefix(d, module))
 			}) {
 				t.Errorf("%s imports %s: %s", path, never, f.reason)
+			}
+		}
+	}
+}
+
+// drivers are the packages of upstream/ that speak to a vendor, or stand for one.
+func drivers(packages map[string]pkg) (all []string) {
+	for path := range packages {
+		switch name, below := strings.CutPrefix(path, module+"/upstream/"); {
+		case !below, strings.Contains(name, "/"), name == "router", name == "upstreamtest":
+		default:
+			all = append(all, path)
+		}
+	}
+	return all
+}
+
+func TestNoDriverImportsAnotherOne(t *testing.T) {
+	packages := list(t, "./upstream/...")
+	all := drivers(packages)
+	if len(all) < 6 {
+		t.Fatalf("found only %q", all)
+	}
+	for _, driver := range all {
+		if !slices.ContainsFunc(forbidden, func(f forbidding) bool { return module+"/"+f.path == driver }) {
+			t.Errorf("the table of forbidden imports has no row for %s", driver)
+		}
+		for _, other := range all {
+			if other != driver && slices.Contains(packages[driver].Deps, other) {
+				t.Errorf("%s imports %s: a driver knows one vendor's wire", driver, other)
 			}
 		}
 	}

@@ -41,7 +41,7 @@ import (
 type DB struct {
 	dialect Dialect
 	options Options
-	writer  *sql.DB // one connection, used by the committer alone
+	writer  *sql.DB // two connections: the committer's, and one for rare changes beside it
 	reader  *sql.DB
 	reports *sql.DB // few connections, for what may read for long
 	release func() error

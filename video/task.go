@@ -151,8 +151,8 @@ type Store interface {
 	// (fault.ConcurrencyExceeded) or submitted the same a moment ago
 	// (fault.IdempotencyConflict, naming the task).
 	Add(ctx context.Context, n CreateTask) error
-	// Change applies a step to the task that has the step's Version; false if
-	// another was faster. answer, which may be nil, is kept with it for
+	// Change applies a step to the task whose Version is one less than the step's;
+	// false if another was faster. answer, which may be nil, is kept with it for
 	// duplicates of the submission.
 	Change(ctx context.Context, s Step, answer *idempotency.Record) (bool, error)
 	// Drop forgets a task that no upstream took.

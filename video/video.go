@@ -12,14 +12,15 @@ import (
 // the API does not name goes into Extra and travels unchanged.
 type Request struct {
 	Model      string `json:"model"`
-	Duration   int64  `json:"duration,omitzero"`   // seconds; 0: beta 5, gamma what the upstream chooses
-	Resolution string `json:"resolution,omitzero"` // "720p"
+	Duration   int64  `json:"duration,omitzero"`    // seconds; 0: beta 5, gamma what the upstream chooses
+	Resolution string `json:"resolution,omitzero"`  // "720p"
+	WebhookURL string `json:"webhook_url,omitzero"` // where the gateway tells the end
+	Wait       bool   `json:"wait,omitzero"`        // read by the gateway: it answers when the video is there
 
 	// Of the beta family.
 	AspectRatio string         `json:"aspect_ratio,omitzero"` // "16:9"
 	Input       jsontext.Value `json:"input,omitzero"`        // an object
 	Parameters  jsontext.Value `json:"parameters,omitzero"`   // an object
-	WebhookURL  string         `json:"webhook_url,omitzero"`  // where the gateway tells the end; any family
 
 	// Of the gamma family.
 	Prompt                string  `json:"prompt,omitzero"` // becomes a text block
@@ -36,7 +37,6 @@ type Request struct {
 	ExecutionExpiresAfter int64   `json:"execution_expires_after,omitzero"` // seconds
 	SafetyIdentifier      string  `json:"safety_identifier,omitzero"`
 	Priority              string  `json:"priority,omitzero"`
-	Wait                  bool    `json:"wait,omitzero"` // read by the server: it answers when the video is there
 
 	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
 }

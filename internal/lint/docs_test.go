@@ -90,18 +90,22 @@ var (
 // anchors are the names by which a page's headings are linked to.
 func anchors(p page) (names []string) {
 	for _, m := range head.FindAllStringSubmatch(p.text, -1) {
-		name := strings.Map(func(r rune) rune {
-			switch {
-			case r == ' ':
-				return '-'
-			case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
-				return unicode.ToLower(r)
-			}
-			return -1
-		}, m[1])
-		names = append(names, name)
+		names = append(names, anchor(m[1]))
 	}
 	return names
+}
+
+// anchor is the name by which a heading is linked to.
+func anchor(heading string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, heading)
 }
 
 // dead are the links of a page that lead nowhere in the repository.
@@ -237,6 +241,43 @@ func TestTheProgramInTheReadmeIsTheExample(t *testing.T) {
 	main, _, _ = strings.Cut(main, "\n}\n")
 	if n := strings.Count(main, "\n") + 3; n != 12 {
 		t.Errorf("the program's main has %d lines, not twelve", n)
+	}
+}
+
+// mention is a page of docs that a comment names, with the heading that it gives.
+var mention = regexp.MustCompile(`\b(docs/[a-z-]+\.md)(?:, (\p{Lu}[^).;:]*))?`)
+
+// missing are the pages and headings that the comments of a file name and that are
+// not there.
+func missing(f *file, all []page) (names []string) {
+	for _, group := range f.syntax.Comments {
+		for _, m := range mention.FindAllStringSubmatch(strings.Join(strings.Fields(group.Text()), " "), -1) {
+			i := slices.IndexFunc(all, func(p page) bool { return p.path == m[1] })
+			if i < 0 || m[2] != "" && !slices.Contains(anchors(all[i]), anchor(m[2])) {
+				names = append(names, m[0])
+			}
+		}
+	}
+	return names
+}
+
+func TestEveryPageThatACommentNamesIsThere(t *testing.T) {
+	all := pages(t)
+	for _, f := range tree(t) {
+		for _, m := range missing(f, all) {
+			t.Errorf("%s: there is no %q", f.path, m)
+		}
+	}
+}
+
+func TestAPageThatIsNotThereIsFound(t *testing.T) {
+	f, err := parse("a.go", "a.go", "package a\n\n// F is bounded (docs/a.md, Who\n// pays?). See docs/a.md, docs/b.md and docs/a.md, What pays.\nfunc F() {}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := missing(f, []page{readPage("docs/a.md", "# A page\n## Who pays?\n")})
+	if want := []string{"docs/b.md", "docs/a.md, What pays"}; !slices.Equal(found, want) {
+		t.Errorf("found %q, want %q", found, want)
 	}
 }
 

@@ -1,7 +1,8 @@
 // Package memory keeps in one process what package store keeps in a database: a
-// [Ledger] of accounts, holds and receipts, API [Keys], and the [Answers] that
-// idempotency keys stand for. All of it is gone when the process ends. They keep
-// the same rules as the database does, and pass the same tests (package storetest).
+// [Ledger] of accounts, holds and receipts, API [Keys], the [Answers] that idempotency
+// keys stand for, and the [Tasks] of videos with their webhook deliveries. All of it is
+// gone when the process ends. They keep the same rules as the database does, and pass
+// the same tests (package storetest).
 //
 // Everything is safe for concurrent use.
 package memory
