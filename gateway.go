@@ -34,6 +34,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/retryqueue"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/store/memory"
@@ -48,7 +49,7 @@ type Gateway struct {
 	calls     calls
 	slots     *admissionQueue
 	admission *admissionController
-	unsettled settlementQueue
+	unsettled *retryqueue.Queue[pendingSettlement]
 	drains    drains
 	videos    *videos
 	trail     *via.Trail         // of a request that begins here
@@ -84,6 +85,7 @@ func New(o Options) (*Gateway, error) {
 	} else if g.claims, ok = o.Idempotency.(idempotency.Claimer); !ok {
 		return nil, errors.New("gateway: Options.Idempotency claims keys only with holds of its own, so that it has to be Options.Meter too")
 	}
+	g.unsettled = newSettlementQueue(g.retrySettlement)
 	g.videos = newVideos(g)
 	g.trail = via.New(g.videos.owner)
 	g.notices = newDeliverer(g)
@@ -108,7 +110,7 @@ func (g *Gateway) Reload(o Options) error {
 // ended, and delivers their webhooks. It returns nil.
 func (g *Gateway) Run(ctx context.Context) error {
 	var running sync.WaitGroup
-	running.Go(func() { g.unsettled.run(ctx, g.retrySettlement) })
+	running.Go(func() { g.unsettled.Run(ctx) })
 	running.Go(func() { g.videos.run(ctx) })
 	if g.notices != nil {
 		running.Go(func() { g.notices.Run(ctx) })
@@ -138,7 +140,7 @@ func (g *Gateway) Close() error {
 
 // Unsettled is the number of captures, and of steps of videos, that wait to be
 // retried.
-func (g *Gateway) Unsettled() int { return g.unsettled.len() + g.videos.pendingCount() }
+func (g *Gateway) Unsettled() int { return g.unsettled.Len() + g.videos.pendingCount() }
 
 // ShuttingDown reports whether the gateway refuses new calls.
 func (g *Gateway) ShuttingDown() bool { return g.calls.closed() }
@@ -178,7 +180,7 @@ type Backlog struct {
 // Backlog is what is open now. It is safe for concurrent use.
 func (g *Gateway) Backlog() Backlog {
 	return Backlog{
-		Streams: g.calls.open(), Captures: g.unsettled.len(), Steps: g.videos.pendingCount(), Tasks: g.videos.poller.Watched(), Waiters: int(g.videos.waiting.Used()),
+		Streams: g.calls.open(), Captures: g.unsettled.Len(), Steps: g.videos.pendingCount(), Tasks: g.videos.poller.Watched(), Waiters: int(g.videos.waiting.Used()),
 	}
 }
 
