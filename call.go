@@ -28,6 +28,7 @@ import (
 // run takes a parsed request through the pipeline: admission, check, idempotency,
 // call. Every request passes here, in process or over HTTP.
 func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte)) (*Response, error) {
+	x.capability = op.capability
 	x.record.op, x.record.model, x.record.stream = op.name, op.model, op.stream
 	if err := x.takeSlot(ctx); err != nil {
 		return nil, err
@@ -82,7 +83,7 @@ func (x *exchange) check(op *operation) (*Model, error) {
 	if !x.principal.MayUse(m.ID) {
 		return m, notAllowed(m.ID)
 	}
-	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.name) || !x.routes.supports(op.name, m.ID) {
+	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.name) || !x.routes.supports(op, m.ID) {
 		return m, errWrongEndpoint(op, m)
 	}
 	if !x.routes.hasPrice(op.name, m.ID) {
@@ -112,21 +113,13 @@ func (x *exchange) checkUnpriced(op *operation, m *Model) error {
 		return nil
 	}
 	return op.unpriced(op, x.header, func(name, spelled string) bool {
-		left := op.name != upstream.ChatCompletion || name != "cache_control" // which is translated
-		return x.routes.router.Passes(op.name, m.ID, name, spelled, left)
+		return x.routes.router.Passes(op.name, m.ID, name, spelled, !slices.Contains(op.translated, name))
 	})
 }
 
 // checkRenamed is checkUnpriced of the fields that some channel renames to one
 // that has no price, by their new names.
 func (x *exchange) checkRenamed(op *operation, m *Model) error {
-	scope := rule.Other
-	switch op.name {
-	case upstream.ChatCompletion, upstream.Messages:
-		scope = rule.Generation
-	case upstream.CountTokens:
-		scope = rule.Count
-	}
 	return x.routes.router.EachRename(op.name, m.ID, func(from, to string) error {
 		if !rule.Unpriced(to) { // as nearly all are not
 			return nil
@@ -146,7 +139,7 @@ func (x *exchange) checkRenamed(op *operation, m *Model) error {
 				return nil
 			}
 		}
-		return rule.CheckRenamed(from, to, raw, scope)
+		return rule.CheckRenamed(from, to, raw, op.scope)
 	})
 }
 
@@ -156,9 +149,7 @@ func errWrongEndpoint(op *operation, m *Model) error {
 	if m.Kind != "" {
 		e.Message = fmt.Sprintf("The model %q serves another endpoint: its kind is %s.", m.ID, m.Kind)
 	}
-	if op.name == upstream.Speech {
-		e.Code = fault.EndpointModelMismatch
-	}
+	e.Code = cmp.Or(op.mismatch, e.Code)
 	return e
 }
 

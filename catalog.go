@@ -130,10 +130,9 @@ func newRoutes(o *Options, started time.Time) (*routes, error) {
 	return r, nil
 }
 
-// supports reports whether a call of op can be answered. Tokens are counted of
-// whatever can be answered: here, where no upstream counts them.
-func (r *routes) supports(op upstream.Op, model string) bool {
-	return r.router.Supports(op, model) || op == upstream.CountTokens && r.router.Supports(upstream.Messages, model)
+// supports reports whether a call of op can be answered.
+func (r *routes) supports(op *operation, model string) bool {
+	return r.router.Supports(op.name, model) || op.standIn != "" && r.router.Supports(op.standIn, model)
 }
 
 // hasPrice reports whether a call of op has a price where it must have one.

@@ -63,7 +63,7 @@ func (x *exchange) estimate(op *operation) (Estimate, error) {
 		return Estimate{}, err
 	}
 	e := Estimate{Operation: op.name, Model: m.ID}
-	if op.name == upstream.CountTokens { // which is never billed
+	if op.unbilled {
 		e.Exact = true
 		return e, nil
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"io"
@@ -10,7 +11,6 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
-	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 type idempotencyContext struct{}
@@ -89,11 +89,7 @@ func (x *exchange) answerRecord(header http.Header, body []byte) *idempotency.Re
 	if x.claim == nil {
 		return nil
 	}
-	most := idempotency.MaxAnswer
-	if x.claim.Key.Operation == string(upstream.Embeddings) {
-		most = idempotency.MaxEmbeddings
-	}
-	if len(body) > most {
+	if len(body) > cmp.Or(x.capability.mostKept, idempotency.MaxAnswer) {
 		body = nil
 	}
 	// The body is copied: whoever gets the answer may release it.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
@@ -21,22 +23,39 @@ import (
 )
 
 // capability is what the pipeline needs to know of one kind of requests: data and
-// functions that the capability fills in. Nearly all that differs between operations is
-// here; for the rest search for "upstream." in call.go, request.go, idempotency.go,
-// hold.go and catalog.go. Each function is given the operation, whose request it knows
-// the type of. A function may be nil where its comment says so.
+// functions that the capability fills in. All that differs between operations is here,
+// but for the parsers below and in exchange.parse (request.go), and the kinds of models
+// and the units of their prices (catalog.go). Each function is given the operation,
+// whose request it knows the type of. A function may be nil where its comment says so.
 type capability struct {
 	name upstream.Op
 	// detached says that a call goes on when its client disconnects.
 	detached bool
+	// unbilled says that a call never costs anything.
+	unbilled bool
+	// standIn is the operation that a model may serve in the place of this one, so that
+	// the gateway can answer by itself; empty for none.
+	standIn upstream.Op
+	// mostKept is how many bytes of an answer are kept for duplicates of the request; 0
+	// means idempotency.MaxAnswer.
+	mostKept int
 
 	unknownModel func(id string) error
+	// mismatch is the code of the refusal of a model that serves another endpoint;
+	// empty for that of any invalid request.
+	mismatch fault.Code
 	// validate checks the request by the rules of its model. price is nil for a
 	// model that has none.
 	validate func(o *operation, m *Model, price *billing.Price) error
 	// unpriced refuses what of the request and its header costs money without a
 	// price, or chooses another model or account, unless pass allows it.
 	unpriced func(o *operation, h http.Header, pass rule.PassUnpriced) error
+	// scope says which fields without a price are looked for behind the names that a
+	// channel gives to fields of the request.
+	scope rule.Scope
+	// translated are fields without a price that a channel of another dialect does not
+	// leave out, but translates.
+	translated []string
 	// bound says what the request may consume. It is called once.
 	bound func(o *operation, m *Model, price *billing.Price) bounds
 	// input is the estimate of what was sent. A client that disconnects before the
@@ -67,6 +86,8 @@ type capability struct {
 	// nil where nothing streams.
 	opening func(name string, data []byte) (content bool, err error)
 	tap     func(o *operation) tap
+	// errorEvent appends the event that ends a broken stream; nil for OpenAI's form.
+	errorEvent func(dst []byte, id string, err *fault.Error) []byte
 	// summarize makes the tap refer to a summary of the request from now on, and
 	// returns it; nil where requests are small.
 	summarize func(o *operation, t tap) (summary any)
@@ -251,6 +272,8 @@ var chatCompletion = capability{
 	unknownModel: chatapi.UnknownModel,
 	validate:     validateConversation,
 	unpriced:     unpriced[*chatapi.Request],
+	scope:        rule.Generation,
+	translated:   []string{"cache_control"},
 	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
 		r, e := o.chat(), o.exposure()
 		e.callerBound, e.candidates = r.OutputBound(), r.Candidates()
@@ -299,6 +322,7 @@ var message = capability{
 	unpriced: func(o *operation, h http.Header, pass rule.PassUnpriced) error {
 		return o.message().Unpriced(h, pass)
 	},
+	scope: rule.Generation,
 	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
 		e := o.exposure()
 		e.callerBound = o.message().MaxTokens
@@ -311,6 +335,7 @@ var message = capability{
 	unaffordable: func(o *operation, maxOutput int64) []string { return o.message().Unaffordable(maxOutput) },
 	answer:       conversationAnswer,
 	opening:      messagesapi.Opening,
+	errorEvent:   messagesapi.ErrorEvent,
 	tap: func(o *operation) tap {
 		g := o.x.g
 		return o.message().NewTap(messagesapi.TapOptions{
@@ -330,12 +355,16 @@ func newCount(x *exchange, r *messagesapi.Request) *operation {
 	return &operation{capability: &tokenCount, x: x, request: r, model: r.Model, source: r.Source()}
 }
 
-// tokenCount streams nothing, holds nothing and costs nothing.
+// tokenCount streams nothing, holds nothing and costs nothing. Tokens are counted for
+// whatever makes messages: here, where no upstream counts them.
 var tokenCount = capability{
 	name:         upstream.CountTokens,
+	unbilled:     true,
+	standIn:      upstream.Messages,
 	unknownModel: noModel,
 	validate:     message.validate,
 	unpriced:     message.unpriced,
+	scope:        rule.Count,
 	bound:        func(*operation, *Model, *billing.Price) bounds { return bounds{plausible: anything} },
 	serve:        func(_ *operation, c *call) (*Response, error) { return c.count() },
 	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
@@ -356,6 +385,7 @@ func (o *operation) embeddings() *embeddingsapi.Request { return o.request.(*emb
 
 var embedding = capability{
 	name:         upstream.Embeddings,
+	mostKept:     idempotency.MaxEmbeddings,
 	unknownModel: noModel,
 	validate:     func(o *operation, m *Model, _ *billing.Price) error { return o.embeddings().Validate(m.Dimensions) },
 	unpriced:     unpriced[*embeddingsapi.Request],
@@ -474,6 +504,7 @@ func (o *operation) speech() *speechapi.Request { return o.request.(*speechapi.R
 var spokenText = capability{
 	name:         upstream.Speech,
 	unknownModel: speechapi.UnknownModel,
+	mismatch:     fault.EndpointModelMismatch,
 	validate:     func(o *operation, m *Model, _ *billing.Price) error { return o.speech().Validate(m.Voices) },
 	unpriced:     unpriced[*speechapi.Request],
 	bound: func(o *operation, _ *Model, _ *billing.Price) bounds {

@@ -13,7 +13,6 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
-	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -307,8 +306,8 @@ func (r *Response) End(status int, err error) {
 // AppendError appends the event that ends a broken stream of the request, in the
 // form of its operation.
 func (r *Response) AppendError(dst []byte, err error) []byte {
-	if r.x.record.op == upstream.Messages {
-		return messagesapi.ErrorEvent(dst, r.x.id, fault.From(err))
+	if c := r.x.capability; c != nil && c.errorEvent != nil {
+		return c.errorEvent(dst, r.x.id, fault.From(err))
 	}
 	return appendErrorEvent(dst, err)
 }
@@ -326,6 +325,7 @@ type exchange struct {
 	trail       *via.Trail // the gateways that it has passed, with this one
 	routes      *routes    // of the moment when it began
 	principal   *auth.Principal
+	capability  *capability // of its operation; nil until it runs
 	started     time.Time
 	limits      auth.State
 	record      record
