@@ -26,42 +26,45 @@ import (
 )
 
 // run takes a parsed request through the pipeline: admission, check, idempotency,
-// call. Every request passes here, in process or over HTTP.
-func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte)) (*Response, error) {
+// call. Every request passes here, in process or over HTTP. The answer is the
+// exchange's response.
+func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte)) error {
 	x.capability = op.capability
 	x.record.op, x.record.model, x.record.stream = op.name, op.model, op.stream
 	if err := x.takeSlot(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	m, err := x.check(op)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if x.idempotencyKey != "" {
 		stored, err := x.findAnswer(ctx, op)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if stored != nil {
-			return x.replay(stored, op), nil
+			x.replay(stored, op)
+			return nil
 		}
 	}
 	c := newCall(ctx, x, op, m)
 	c.heartbeat = heartbeat
-	result, err := c.start()
+	_, err = c.start()
 	if fault.Is(err, fault.IdempotencyConflict) && x.idempotencyKey != "" { // it may have been claimed, and answered, since
 		if stored, _ := x.findAnswer(ctx, op); stored != nil {
-			return x.replay(stored, op), nil
+			x.replay(stored, op)
+			return nil
 		}
 		x.claim = nil
 	}
 	if err != nil {
-		return nil, fault.From(err)
+		return fault.From(err)
 	}
 	if op.wait {
-		x.waited(ctx, result)
+		x.waited(ctx)
 	}
-	return result, nil
+	return nil
 }
 
 // check finds the model and validates the request. Its order is fixed: unknown

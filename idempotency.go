@@ -69,8 +69,8 @@ func contentOf(op *operation) (idempotency.Content, error) {
 	return sha256.Sum256(op.source), nil
 }
 
-// replay is the result of a duplicate.
-func (x *exchange) replay(a *idempotency.Answer, op *operation) *Response {
+// replay answers a duplicate.
+func (x *exchange) replay(a *idempotency.Answer, op *operation) {
 	h := a.Header.Clone()
 	if h == nil {
 		h = make(http.Header)
@@ -80,7 +80,7 @@ func (x *exchange) replay(a *idempotency.Answer, op *operation) *Response {
 	if a.Receipt.PriceVersion != "" && h.Get("Content-Type") != eventStream {
 		h[chargeHeader] = []string{a.Receipt.Charge.String()}
 	}
-	return x.respond(Response{Status: op.status, Header: h, Body: a.Body, Replayed: true})
+	x.respond(Response{Status: op.status, Header: h, Body: a.Body, Replayed: true})
 }
 
 // answerRecord is what a settlement keeps for duplicates of the request; nil

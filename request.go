@@ -124,8 +124,7 @@ func (x *exchange) do(ctx context.Context, q *Request) (err error) {
 	if q.Read != nil {
 		q.Body = nil // it is the operation's, which a stream releases
 	}
-	_, err = x.run(ctx, op, q.Heartbeat)
-	return err
+	return x.run(ctx, op, q.Heartbeat)
 }
 
 // open begins the exchange of a request, or goes on with the one that it follows.
