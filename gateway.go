@@ -45,7 +45,7 @@ import (
 type Gateway struct {
 	options   Options
 	observers observers
-	routes    atomic.Pointer[routes]
+	catalog   atomic.Pointer[catalog]
 	calls     calls
 	slots     *admissionQueue
 	admission *admissionController
@@ -53,7 +53,7 @@ type Gateway struct {
 	drains    drains
 	videos    *videos
 	trail     *via.Trail         // of a request that begins here
-	notices   *webhook.Deliverer // of webhooks; nil where the store keeps none
+	deliverer *webhook.Deliverer // of webhooks; nil where the store keeps none
 
 	started       time.Time
 	transactional bool                // the meter keeps idempotent answers itself
@@ -67,7 +67,7 @@ func New(o Options) (*Gateway, error) {
 		now = o.Now
 	}
 	started := now()
-	r, err := newRoutes(&o, started)
+	c, err := newCatalog(&o, started)
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +88,8 @@ func New(o Options) (*Gateway, error) {
 	g.unsettled = newSettlementQueue(g.retrySettlement)
 	g.videos = newVideos(g)
 	g.trail = via.New(g.videos.owner)
-	g.notices = newDeliverer(g)
-	g.routes.Store(r)
+	g.deliverer = newDeliverer(g)
+	g.catalog.Store(c)
 	return g, nil
 }
 
@@ -97,11 +97,11 @@ func New(o Options) (*Gateway, error) {
 // once for new calls; running calls keep what they started with. The other
 // options cannot change and are ignored. On an error nothing changes.
 func (g *Gateway) Reload(o Options) error {
-	r, err := newRoutes(&o, g.started)
+	c, err := newCatalog(&o, g.started)
 	if err != nil {
 		return err
 	}
-	g.routes.Store(r)
+	g.catalog.Store(c)
 	return nil
 }
 
@@ -112,8 +112,8 @@ func (g *Gateway) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { g.unsettled.Run(ctx) })
 	running.Go(func() { g.videos.run(ctx) })
-	if g.notices != nil {
-		running.Go(func() { g.notices.Run(ctx) })
+	if g.deliverer != nil {
+		running.Go(func() { g.deliverer.Run(ctx) })
 	}
 	running.Wait()
 	return nil
@@ -127,7 +127,7 @@ func (g *Gateway) Shutdown(ctx context.Context) error {
 	return g.calls.shutdown(ctx)
 }
 
-// Close is Shutdown without patience: running calls are cancelled, settled and
+// Close is Shutdown without waiting: running calls are cancelled, settled and
 // waited for.
 func (g *Gateway) Close() error {
 	now, cancel := context.WithCancel(context.Background())
@@ -210,7 +210,7 @@ func (c *calls) add(x *exchange, cancel context.CancelCauseFunc) error {
 		c.running = make(map[*exchange]context.CancelCauseFunc)
 	}
 	c.running[x] = cancel
-	if x.record.stream {
+	if x.entry.stream {
 		c.streams++
 	}
 	return nil
@@ -224,7 +224,7 @@ func (c *calls) remove(x *exchange) {
 		return
 	}
 	delete(c.running, x)
-	if x.record.stream {
+	if x.entry.stream {
 		c.streams--
 	}
 	if c.down && len(c.running) == 0 {

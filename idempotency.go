@@ -47,8 +47,8 @@ func (x *exchange) findAnswer(ctx context.Context, op *operation) (stored *idemp
 		x.claim = &idempotency.Claim{Key: k, Content: content}
 		return nil, nil
 	}
-	x.record.replayed = true
-	x.record.receipt = &stored.Receipt
+	x.entry.replayed = true
+	x.entry.receipt = &stored.Receipt
 	return stored, nil
 }
 
@@ -66,7 +66,7 @@ func contentOf(op *operation) (idempotency.Content, error) {
 	if op.form != nil {
 		return op.form.Sum()
 	}
-	return sha256.Sum256(op.source), nil
+	return sha256.Sum256(op.clientBytes), nil
 }
 
 // replay answers a duplicate.

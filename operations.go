@@ -96,13 +96,13 @@ type capability struct {
 // operation is one parsed request as the pipeline sees it.
 type operation struct {
 	*capability
-	x       *exchange
-	request any // of the capability's type
-	model   string
-	stream  bool
-	source  []byte         // the client's own bytes; nil for a form
-	form    *upstream.Form // which may lie on disk: it is closed when the call has ended
-	status  int            // HTTP status of the answer; 0 means 200
+	x           *exchange
+	request     any // of the capability's type
+	model       string
+	stream      bool
+	clientBytes []byte         // the request as it came; nil for a form
+	form        *upstream.Form // which may lie on disk: it is closed when the call has ended
+	status      int            // HTTP status of the answer; 0 means 200
 
 	// wait says that the answer is the end of the task that was accepted.
 	wait bool
@@ -144,8 +144,8 @@ type tap interface {
 type bounds struct {
 	most  billing.Usage // most that it may consume
 	least billing.Usage // least that is worth a start
-	// exposure is how most of a conversation comes about; nil for anything else.
-	exposure *exposure
+	// tokens is how most of a conversation comes about; nil for anything else.
+	tokens *tokenBounds
 	// plausible is what an upstream can report at most; above it a count is an error.
 	plausible plausible
 	// inexact says that most is not known to be consumed although it is sold by
@@ -228,7 +228,7 @@ func unpriced[R interface {
 // conversation is what the requests of chat and of messages have in common.
 type conversation interface {
 	Validate() error
-	// InputBound and LinkedBound are the input and linked of exposure.
+	// InputBound and LinkedBound are the input and linked of tokenBounds.
 	InputBound(media chat.MediaBound) int64
 	LinkedBound(media chat.MediaBound) int64
 	InputEstimate(media chat.MediaBound) int64
@@ -242,10 +242,10 @@ func validateConversation(o *operation, _ *Model, _ *billing.Price) error {
 	return o.request.(conversation).Validate()
 }
 
-// exposure is that of a conversation, without what its caller bounds.
-func (o *operation) exposure() exposure {
+// conversationBounds are those of a conversation, without what its caller bounds.
+func (o *operation) conversationBounds() tokenBounds {
 	r := o.request.(conversation)
-	return exposure{
+	return tokenBounds{
 		input: r.InputBound(o.media()), linked: r.LinkedBound(o.media()),
 		candidates: 1, unseen: !o.stream || o.x.g.drains.hides(o.model),
 	}
@@ -262,7 +262,7 @@ func conversationAnswer(o *operation, data []byte) (answer, error) {
 
 // newChat is the operation of a chat completion.
 func newChat(x *exchange, r *chatapi.Request) *operation {
-	return &operation{capability: &chatCompletion, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source()}
+	return &operation{capability: &chatCompletion, x: x, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source()}
 }
 
 func (o *operation) chat() *chatapi.Request { return o.request.(*chatapi.Request) }
@@ -275,12 +275,12 @@ var chatCompletion = capability{
 	scope:        rule.Generation,
 	translated:   []string{"cache_control"},
 	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
-		r, e := o.chat(), o.exposure()
-		e.callerBound, e.candidates = r.OutputBound(), r.Candidates()
+		r, b := o.chat(), o.conversationBounds()
+		b.callerBound, b.candidates = r.OutputBound(), r.Candidates()
 		// In the place of max_completion_tokens a channel that speaks messages gets
 		// max_tokens.
 		newer := r.MaxTokens == 0 && r.MaxCompletionTokens > 0
-		return e.bounds(m, m.drops.maxTokens || newer && m.drops.maxCompletionTokens)
+		return b.toBounds(m, m.drops.maxTokens || newer && m.drops.maxCompletionTokens)
 	},
 	input: conversationInput,
 	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
@@ -310,7 +310,7 @@ func (t chatTap) Terminator() string { return sse.Done }
 
 // newMessages is the operation of a message.
 func newMessages(x *exchange, r *messagesapi.Request) *operation {
-	return &operation{capability: &message, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source()}
+	return &operation{capability: &message, x: x, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source()}
 }
 
 func (o *operation) message() *messagesapi.Request { return o.request.(*messagesapi.Request) }
@@ -324,9 +324,9 @@ var message = capability{
 	},
 	scope: rule.Generation,
 	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
-		e := o.exposure()
-		e.callerBound = o.message().MaxTokens
-		return e.bounds(m, m.drops.maxTokens)
+		b := o.conversationBounds()
+		b.callerBound = o.message().MaxTokens
+		return b.toBounds(m, m.drops.maxTokens)
 	},
 	input: conversationInput,
 	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
@@ -352,7 +352,7 @@ var message = capability{
 
 // newCount is the operation that counts the tokens of a message that is not made.
 func newCount(x *exchange, r *messagesapi.Request) *operation {
-	return &operation{capability: &tokenCount, x: x, request: r, model: r.Model, source: r.Source()}
+	return &operation{capability: &tokenCount, x: x, request: r, model: r.Model, clientBytes: r.Source()}
 }
 
 // tokenCount streams nothing, holds nothing and costs nothing. Tokens are counted for
@@ -378,7 +378,7 @@ var tokenCount = capability{
 
 // newEmbeddings is the operation of embeddings.
 func newEmbeddings(x *exchange, r *embeddingsapi.Request) *operation {
-	return &operation{capability: &embedding, x: x, request: r, model: r.Model, source: r.Source()}
+	return &operation{capability: &embedding, x: x, request: r, model: r.Model, clientBytes: r.Source()}
 }
 
 func (o *operation) embeddings() *embeddingsapi.Request { return o.request.(*embeddingsapi.Request) }
@@ -427,7 +427,7 @@ func newImages(x *exchange, r *imagesapi.Request) *operation {
 	if r.Edit != nil {
 		c.name, c.unknownModel = upstream.EditImage, noModel
 	}
-	return &operation{capability: &c, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source(), form: r.Form()}
+	return &operation{capability: &c, x: x, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source(), form: r.Form()}
 }
 
 func (o *operation) images() *imagesapi.Request { return o.request.(*imagesapi.Request) }
@@ -494,7 +494,7 @@ func (t imagesTap) Terminator() string          { return "" }
 
 // newSpeech is the operation that makes speech.
 func newSpeech(x *exchange, r *speechapi.Request) *operation {
-	return &operation{capability: &spokenText, x: x, request: r, model: r.Model, source: r.Source()}
+	return &operation{capability: &spokenText, x: x, request: r, model: r.Model, clientBytes: r.Source()}
 }
 
 func (o *operation) speech() *speechapi.Request { return o.request.(*speechapi.Request) }
@@ -517,7 +517,7 @@ var spokenText = capability{
 // newVideo is the operation that submits a video.
 func newVideo(x *exchange, r *videoapi.Request) *operation {
 	o := &operation{
-		capability: &videoSubmission, x: x, request: &submission{Request: r}, model: r.Model, source: r.Source(), wait: r.Wait, status: http.StatusOK,
+		capability: &videoSubmission, x: x, request: &submission{Request: r}, model: r.Model, clientBytes: r.Source(), wait: r.Wait, status: http.StatusOK,
 	}
 	if r.Family() == video.FamilyBeta {
 		o.status = http.StatusAccepted

@@ -35,15 +35,15 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 		hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel, Failed: c.failed},
 		answer: answer, with: c.with,
 	}
-	defer c.x.spent(&c.x.record.phases.Settle, c.x.clock())
+	defer c.x.spent(&c.x.entry.phases.Settle, c.x.clock())
 	ctx := newSettleContext(c.ctx, c.x.g.options.SettleTimeout)
 	defer ctx.end()
 	receipt, err := c.x.g.commitSettlement(ctx, p)
 	if err != nil {
 		return c.settleLater(p, err)
 	}
-	c.x.record.receipt = &receipt
-	c.x.record.charge = receipt.Charge.String()
+	c.x.entry.receipt = &receipt
+	c.x.entry.charge = receipt.Charge.String()
 	if recovered(receipt, reason) {
 		return takenOver(billing.ErrHoldEnded)
 	}
@@ -59,8 +59,8 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 func (c *call) settleLater(p pendingSettlement, err error) error {
 	if c.answer != nil && (p.answer == nil || p.answer.Body == nil) && p.outcome.Reason == billing.ReasonComplete {
 		a := billing.Attempt{Channel: c.channel, Code: string(fault.ServiceUnavailable), Status: http.StatusOK, Billable: true, Used: p.usage}
-		if n := len(c.x.record.attempts); n > 0 {
-			last := &c.x.record.attempts[n-1]
+		if n := len(c.x.entry.attempts); n > 0 {
+			last := &c.x.entry.attempts[n-1]
 			a.Model, a.StartedAt, a.Duration = last.Model, last.Started, last.Duration
 		}
 		p.outcome.Reason, p.outcome.Failed = billing.ReasonInternal, append(slices.Clip(p.outcome.Failed), a)
@@ -210,7 +210,7 @@ func newSettlementQueue(retry func(ctx context.Context, p pendingSettlement, tri
 // together with what its vendor may bill (billable, asked only then): the operator
 // bears that, unless the client has disconnected and pays for it.
 func (c *call) recordAttempt(a upstream.Attempt, billable func() billing.Usage) {
-	c.x.record.attempts = append(c.x.record.attempts, a)
+	c.x.entry.attempts = append(c.x.entry.attempts, a)
 	if a.Err == nil {
 		return
 	}
@@ -253,8 +253,8 @@ func (c *call) disconnectUsage() billing.Usage {
 
 // lastChannel is the channel that was asked last; empty if none was.
 func (c *call) lastChannel() string {
-	if n := len(c.x.record.attempts); n > 0 {
-		return c.x.record.attempts[n-1].Channel
+	if n := len(c.x.entry.attempts); n > 0 {
+		return c.x.entry.attempts[n-1].Channel
 	}
 	return ""
 }

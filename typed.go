@@ -40,7 +40,7 @@ func (g *Gateway) Chat(ctx context.Context, req *chat.Request) (*chat.Response, 
 // the stream's Chunks, or close it.
 func (g *Gateway) ChatStream(ctx context.Context, req *chat.Request) (*chat.Stream, error) {
 	x, err := g.runTyped(ctx, encodeChat(req, true))
-	source, err := x.source(err)
+	source, err := x.typedSource(err)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (g *Gateway) Messages(ctx context.Context, req *messages.Request) (*message
 // stream's Events, or close it.
 func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*messages.Stream, error) {
 	x, err := g.runTyped(ctx, encodeMessages(req, true))
-	source, err := x.source(err)
+	source, err := x.typedSource(err)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func pictures(o outcome) *images.Response {
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Response, error) {
 	x, err := g.runTyped(ctx, encoding(req, speechapi.Encode, newSpeech))
-	source, err := x.source(err)
+	source, err := x.typedSource(err)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func encoding[T, R any](typed *T, encode func(*T) (*R, error), operate func(*exc
 func (g *Gateway) runTyped(ctx context.Context, encode encoder) (*exchange, error) {
 	q := &Request{IdempotencyKey: idempotencyKey(ctx), inProcess: true}
 	x, ctx := g.open(ctx, q)
-	if err := x.identify(ctx, q); err != nil {
+	if err := x.begin(ctx, q); err != nil {
 		return x, err
 	}
 	op, err := encode(x)
@@ -196,9 +196,9 @@ func answered[R any](ctx context.Context, g *Gateway, form string, encode encode
 	return response, err
 }
 
-// source is what a typed stream reads. The exchange ends when it is closed; if
+// typedSource is what a typed stream reads. The exchange ends when it is closed; if
 // there is nothing to read, it ends here.
-func (x *exchange) source(err error) (chat.Source, error) {
+func (x *exchange) typedSource(err error) (chat.Source, error) {
 	result := &x.response
 	switch {
 	case err != nil:
@@ -206,7 +206,7 @@ func (x *exchange) source(err error) (chat.Source, error) {
 		return nil, err
 	case result.Replayed:
 		x.response.End(0, nil)
-		return newReplayed(result.Body, *x.record.receipt), nil
+		return newReplayed(result.Body, *x.entry.receipt), nil
 	case result.Audio != nil:
 		return typedSource{result.Audio, &result.Audio.delivery}, nil
 	}
@@ -216,8 +216,8 @@ func (x *exchange) source(err error) (chat.Source, error) {
 // receiptID is the id by which the charge is found: of a replayed answer, the
 // first request's.
 func (x *exchange) receiptID() string {
-	if x.record.replayed {
-		return x.record.receipt.ID
+	if x.entry.replayed {
+		return x.entry.receipt.ID
 	}
 	return x.id
 }
@@ -320,8 +320,8 @@ func (v *videos) response(ctx context.Context, t *video.Task) (*video.Response, 
 		return r, fault.Wrap(fault.BadGateway, "The upstream's answer is not of the video form. Raw has it.", err)
 	}
 	r.RequestID = t.RequestID
-	if books, ok := v.g.options.Meter.(billing.Reports); ok && t.State.Terminal() {
-		if receipt, err := books.Receipt(ctx, t.Account, t.RequestID); err == nil {
+	if reports, ok := v.g.options.Meter.(billing.Reports); ok && t.State.Terminal() {
+		if receipt, err := reports.Receipt(ctx, t.Account, t.RequestID); err == nil {
 			r.Charge = receipt.Charge
 		}
 	}
