@@ -98,8 +98,8 @@ const waitFor = time.Minute
 
 // waited replaces the record of a submission with `wait` by the one at the end of
 // its task, or by the last one seen when the time is over or the client leaves,
-// and keeps the record if too many wait. That is never an error: the video was taken, and
-// a client that got an error would submit it again.
+// and keeps the record if too many wait. That is never an error: the video was taken,
+// and a client that got an error would submit it again.
 func (x *exchange) waited(ctx context.Context) {
 	x.release() // nothing runs here any more
 	ctx, cancel := context.WithTimeout(ctx, waitFor)

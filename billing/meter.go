@@ -21,7 +21,7 @@ import (
 type Meter interface {
 	// Reserve holds the cost of r.Bound, or less, but never less than that of
 	// r.Least, where the account has no more or r.Usual says so; below that it
-	// fails with fault.InsufficientBalance (docs/billing.md, What is bounded).
+	// fails with fault.InsufficientBalance (docs/billing.md, Bounds of a charge).
 	Reserve(ctx context.Context, r HoldRequest) (Hold, error)
 	// Extend adds more to a running hold, or fails with
 	// fault.InsufficientBalance and changes nothing. soFar is what was
@@ -91,7 +91,7 @@ type Hold struct {
 	Available Money // what the account (and the key's budget) can still give; Unlimited where nothing bounds it
 }
 
-// Record is something that must become durable together with a settlement.
+// Record is something that must become durable together with a hold or a settlement.
 type Record interface {
 	// RecordKind names the record for the store ("outcome", …).
 	RecordKind() string
@@ -108,7 +108,36 @@ type Outcome struct {
 // RecordKind is "outcome".
 func (Outcome) RecordKind() string { return "outcome" }
 
-// Why a hold was settled (docs/billing.md, Who pays when it ends badly).
+// Attempt is one failed try at a channel for a request: a child of the request's
+// receipt. The try that answered has no row of its own, since the receipt has
+// it. The customer never pays for a failed one (docs/billing.md, Cancelled, cut and
+// failed requests).
+type Attempt struct {
+	Channel   string
+	Model     string // the upstream's id
+	StartedAt time.Time
+	Duration  time.Duration
+	Code      string // the fault's
+	Status    int    // the vendor's HTTP status; 0 if there was none
+	// Billable says that the vendor may bill the try: it got the request, and did
+	// not refuse it before any work.
+	Billable bool
+	// Used is what a vendor that bills the try counts at least; zero where none can.
+	Used Usage
+	// Waste is what Used costs at the request's price. A meter sets it.
+	Waste Money
+}
+
+// WasteRow is the sum of the failed tries at one model of a channel.
+type WasteRow struct {
+	Channel  string
+	Model    string // the upstream's id
+	Failed   int64  // tries
+	Billable int64  // those of them that the vendor may bill
+	Waste    Money  // what these cost at the requests' prices
+}
+
+// Why a hold was settled (docs/billing.md, Cancelled, cut and failed requests).
 const (
 	ReasonComplete       = "complete"        // the whole answer was produced
 	ReasonClientGone     = "client_gone"     // the client disconnected

@@ -19,7 +19,7 @@ type expectation struct {
 	rule   string
 }
 
-// The rules, as docs/billing.md has them under "Who pays when it ends badly".
+// The rules, as docs/billing.md has them under "Cancelled, cut and failed requests".
 const (
 	ruleUnasked   = "no vendor was asked: nothing"
 	ruleFailed    = "failed before any output: nothing"
