@@ -101,7 +101,7 @@ func (x *exchange) takeSlot(ctx context.Context) error {
 	if x.slot.held {
 		return nil
 	}
-	defer x.spent(&x.record.phases.Admit, x.clock())
+	defer x.spent(&x.entry.phases.Admit, x.clock())
 	var err error = errLowMemory
 	if !x.g.admission.memory.overloaded(x.g.options.Now()) {
 		err = x.g.slots.acquire(ctx, x.principal, &x.slot)

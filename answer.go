@@ -205,9 +205,9 @@ func badGateway(message string, cause error) *fault.Error {
 // partsAtOnce is how many parts of one request are with upstreams at a time.
 const partsAtOnce = 4
 
-// partPatience is how long a part waits for a slot of a channel: those of one
+// partMaxWait is how long a part waits for a slot of a channel: those of one
 // request may be more than a channel takes at once.
-const partPatience = 10 * time.Second
+const partMaxWait = 10 * time.Second
 
 // part is one upstream call of a request that was split.
 type part struct {
@@ -262,7 +262,7 @@ func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 	body, view := p.op.prepare(p.op, c.hold, 0)
 	p.asked = true
 	p.reply, err = c.route(ctx, &upstream.Call{
-		Body: body, Request: view, MaxWait: partPatience,
+		Body: body, Request: view, MaxWait: partMaxWait,
 		Accept: func(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
 			r.Accepted, err = c.acceptWhole(ctx, p.op, r)
 			return r, err
@@ -333,11 +333,11 @@ func (c *call) discard(channel string, used billing.Usage) {
 	if used.IsZero() || c.clientLeft() {
 		return
 	}
-	i := slices.IndexFunc(c.x.record.attempts, func(a upstream.Attempt) bool { return a.Channel == channel && a.Err == nil })
+	i := slices.IndexFunc(c.x.entry.attempts, func(a upstream.Attempt) bool { return a.Channel == channel && a.Err == nil })
 	if i < 0 {
 		return
 	}
-	first := &c.x.record.attempts[i]
+	first := &c.x.entry.attempts[i]
 	c.failed = append(c.failed, billing.Attempt{
 		Channel: channel, Model: first.Model, StartedAt: first.Started, Duration: first.Duration,
 		Code: string(fault.CalledOff), Status: first.Status, Billable: true, Used: used,

@@ -45,23 +45,23 @@ func (c *call) speak(req *speechapi.Request) (*Response, error) {
 	v := newSpeechStream(c, req, mp3.Ready())
 	if v.want == speech.MP3 && v.mp3 == nil {
 		if err := c.x.response.ReserveMemory(encoderMemory); err != nil {
-			return nil, c.refuse(err)
+			return nil, c.settleFailed(err)
 		}
 	}
 	c.speech = v
 	reply, err := v.open()
 	if err != nil {
-		return nil, c.refuse(err)
+		return nil, c.settleFailed(err)
 	}
 	c.channel = reply.Channel
 	a := &Audio{delivery: delivery{c: c, header: resultHeader(reply, 0)}, parts: v, body: v, buf: make([]byte, 32<<10)}
-	a.source, c.body = a, v
+	a.pieces, c.body = a, v
 	kind := v.format
 	if v.encode {
 		kind = speech.MP3
 		if a.encoder, err = mp3.Encode(c.ctx, v.form, v); err != nil {
 			_ = v.Close()
-			return nil, c.refuse(noMP3(err))
+			return nil, c.settleFailed(noMP3(err))
 		}
 		a.body = a.encoder
 	}
@@ -230,10 +230,10 @@ func (v *speechStream) open() (*upstream.Reply, error) {
 		},
 	}
 	if v.at > 0 {
-		call.MaxWait = partPatience
+		call.MaxWait = partMaxWait
 	}
 	if v.at == 0 { // the caller waits for it
-		defer v.c.x.spent(&v.c.x.record.phases.Upstream, v.c.x.clock())
+		defer v.c.x.spent(&v.c.x.entry.phases.Upstream, v.c.x.clock())
 	}
 	v.addSent(p.Characters)
 	reply, err := v.c.route(v.c.ctx, call)

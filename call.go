@@ -26,41 +26,45 @@ import (
 )
 
 // run takes a parsed request through the pipeline: admission, check, idempotency,
-// call. Every request passes here, in process or over HTTP.
-func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte)) (*Response, error) {
-	x.record.op, x.record.model, x.record.stream = op.name, op.model, op.stream
+// call. Every request passes here, in process or over HTTP. The answer is the
+// exchange's response.
+func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte)) error {
+	x.capability = op.capability
+	x.entry.op, x.entry.model, x.entry.stream = op.name, op.model, op.stream
 	if err := x.takeSlot(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	m, err := x.check(op)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if x.idempotencyKey != "" {
 		stored, err := x.findAnswer(ctx, op)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if stored != nil {
-			return x.replay(stored, op), nil
+			x.replay(stored, op)
+			return nil
 		}
 	}
 	c := newCall(ctx, x, op, m)
 	c.heartbeat = heartbeat
-	result, err := c.start()
+	_, err = c.start()
 	if fault.Is(err, fault.IdempotencyConflict) && x.idempotencyKey != "" { // it may have been claimed, and answered, since
 		if stored, _ := x.findAnswer(ctx, op); stored != nil {
-			return x.replay(stored, op), nil
+			x.replay(stored, op)
+			return nil
 		}
 		x.claim = nil
 	}
 	if err != nil {
-		return nil, fault.From(err)
+		return fault.From(err)
 	}
 	if op.wait {
-		x.waited(ctx, result)
+		x.waited(ctx)
 	}
-	return result, nil
+	return nil
 }
 
 // check finds the model and validates the request. Its order is fixed: unknown
@@ -72,7 +76,7 @@ func (x *exchange) check(op *operation) (*Model, error) {
 			return nil, err
 		}
 	}
-	m, ok := x.routes.model(op.model)
+	m, ok := x.catalog.model(op.model)
 	if !ok {
 		return m, op.unknownModel(op.model)
 	}
@@ -82,13 +86,13 @@ func (x *exchange) check(op *operation) (*Model, error) {
 	if !x.principal.MayUse(m.ID) {
 		return m, notAllowed(m.ID)
 	}
-	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.name) || !x.routes.supports(op.name, m.ID) {
+	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.name) || !x.catalog.supports(op, m.ID) {
 		return m, errWrongEndpoint(op, m)
 	}
-	if !x.routes.hasPrice(op.name, m.ID) {
+	if !x.catalog.hasPrice(op.name, m.ID) {
 		return m, op.unknownModel(op.model)
 	}
-	price := x.routes.prices.Price(m.ID)
+	price := x.catalog.prices.Price(m.ID)
 	if err := op.validate(op, m, price); err != nil {
 		return m, err
 	}
@@ -102,7 +106,7 @@ func (x *exchange) check(op *operation) (*Model, error) {
 // checkUnpriced refuses, where billing is prepaid, what costs money without a
 // price or chooses another model or account, unless the model's channels take it.
 func (x *exchange) checkUnpriced(op *operation, m *Model) error {
-	if !x.routes.requirePrice {
+	if !x.catalog.requirePrice {
 		return nil
 	}
 	if err := x.checkRenamed(op, m); err != nil {
@@ -112,22 +116,14 @@ func (x *exchange) checkUnpriced(op *operation, m *Model) error {
 		return nil
 	}
 	return op.unpriced(op, x.header, func(name, spelled string) bool {
-		left := op.name != upstream.ChatCompletion || name != "cache_control" // which is translated
-		return x.routes.router.Passes(op.name, m.ID, name, spelled, left)
+		return x.catalog.router.Passes(op.name, m.ID, name, spelled, !slices.Contains(op.translated, name))
 	})
 }
 
 // checkRenamed is checkUnpriced of the fields that some channel renames to one
 // that has no price, by their new names.
 func (x *exchange) checkRenamed(op *operation, m *Model) error {
-	scope := rule.Other
-	switch op.name {
-	case upstream.ChatCompletion, upstream.Messages:
-		scope = rule.Generation
-	case upstream.CountTokens:
-		scope = rule.Count
-	}
-	return x.routes.router.EachRename(op.name, m.ID, func(from, to string) error {
+	return x.catalog.router.EachRename(op.name, m.ID, func(from, to string) error {
 		if !rule.Unpriced(to) { // as nearly all are not
 			return nil
 		}
@@ -138,7 +134,7 @@ func (x *exchange) checkRenamed(op *operation, m *Model) error {
 				return nil
 			}
 		} else {
-			o, err := rawjson.Index(op.source, nil, nil)
+			o, err := rawjson.Index(op.clientBytes, nil, nil)
 			if err != nil {
 				return rule.Unacceptable(err)
 			}
@@ -146,7 +142,7 @@ func (x *exchange) checkRenamed(op *operation, m *Model) error {
 				return nil
 			}
 		}
-		return rule.CheckRenamed(from, to, raw, scope)
+		return rule.CheckRenamed(from, to, raw, op.scope)
 	})
 }
 
@@ -156,9 +152,7 @@ func errWrongEndpoint(op *operation, m *Model) error {
 	if m.Kind != "" {
 		e.Message = fmt.Sprintf("The model %q serves another endpoint: its kind is %s.", m.ID, m.Kind)
 	}
-	if op.name == upstream.Speech {
-		e.Code = fault.EndpointModelMismatch
-	}
+	e.Code = cmp.Or(op.mismatch, e.Code)
 	return e
 }
 
@@ -171,7 +165,7 @@ func errWrongEndpoint(op *operation, m *Model) error {
 type call struct {
 	x         *exchange
 	op        *operation
-	model     *Model // of the routes, and not to be changed
+	model     *Model // of the catalog, and not to be changed
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 	client    context.Context // of a stream: the client's, whose end need not end ctx
@@ -236,8 +230,8 @@ func (c *call) start() (result *Response, err error) {
 		return nil, err
 	}
 	var maxOutput int64 // that the vendor is limited to; 0 for no limit of the gateway's
-	if e := c.op.bounds.exposure; e != nil {
-		maxOutput = e.affordable(c.model, c.hold)
+	if t := c.op.bounds.tokens; t != nil {
+		maxOutput = t.affordable(c.model, c.hold)
 	}
 	body, view := c.op.prepare(c.op, c.hold, maxOutput)
 	var s *Stream
@@ -249,7 +243,7 @@ func (c *call) start() (result *Response, err error) {
 		if s != nil {
 			s.stopHeartbeat()
 		}
-		return nil, c.refuse(err)
+		return nil, c.settleFailed(err)
 	}
 	c.channel = reply.Channel
 	if c.op.unaffordable != nil && maxOutput > 0 {
@@ -273,7 +267,7 @@ func (c *call) start() (result *Response, err error) {
 		return nil, err
 	}
 	if c.hold.Price != nil {
-		header[chargeHeader] = []string{c.x.record.charge}
+		header[chargeHeader] = []string{c.x.entry.charge}
 	}
 	return c.x.respond(Response{Header: header, Body: c.answer.body, Dropped: reply.Dropped}), nil
 }
@@ -300,7 +294,7 @@ func resultHeader(reply *upstream.Reply, maxOutput int64) http.Header {
 // that the request may consume.
 func (c *call) acquireLease() (err error) {
 	defer guard(&err)
-	defer c.x.spent(&c.x.record.phases.Admit, c.x.clock())
+	defer c.x.spent(&c.x.entry.phases.Admit, c.x.clock())
 	lease, limits, err := c.x.g.options.Limiter.Acquire(c.ctx, c.x.principal, c.x.id, c.op.bounds.most.Tokens())
 	if limits.Requests.Limit == 0 { // the request was counted before
 		limits.Requests = c.x.limits.Requests
@@ -316,7 +310,7 @@ func (c *call) acquireLease() (err error) {
 // send sends the call to an upstream, in parts where one upstream call does not take
 // the request. The reply has what c.accept made of the answer.
 func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
-	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
+	defer c.x.spent(&c.x.entry.phases.Upstream, c.x.clock())
 	if c.op.split != nil {
 		if parts := c.op.split(c.op, c.model); len(parts) > 0 {
 			return c.sendParts(parts)
@@ -335,7 +329,7 @@ func (c *call) route(ctx context.Context, sent *upstream.Call) (reply *upstream.
 	sent.Op, sent.Model, sent.RequestID, sent.Account = c.op.name, c.model.ID, c.x.id, c.x.principal.Account
 	sent.ContentType = cmp.Or(sent.Body.ContentType(), "application/json")
 	c.x.g.observers.watchAttempts(sent)
-	return c.x.routes.router.Do(ctx, sent)
+	return c.x.catalog.router.Do(ctx, sent)
 }
 
 const estimatedHeader = "X-Gateway-Estimated"
@@ -349,22 +343,22 @@ func (c *call) count() (*Response, error) {
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
 	c.model.announce(header)
-	if c.x.routes.router.Supports(upstream.CountTokens, c.model.ID) {
+	if c.x.catalog.router.Supports(upstream.CountTokens, c.model.ID) {
 		reply, err := c.send(c.op.prepare(c.op, c.hold, 0))
 		if err == nil {
 			return c.x.respond(Response{Header: header, Body: reply.Accepted.(*answer).body}), nil
 		}
-		if !noCounter(err) {
-			return nil, c.refuse(err)
+		if !estimateInstead(err) {
+			return nil, c.settleFailed(err)
 		}
 	}
 	header.Set(estimatedHeader, "true")
 	return c.x.respond(Response{Header: header, Body: messagesapi.CountAnswer(c.op.message().InputEstimate(c.op.media()))}), nil
 }
 
-// noCounter reports whether an upstream has no counter, as many that speak the
-// rest of the dialect, or not for now.
-func noCounter(err error) bool {
+// estimateInstead reports whether the error says that the upstream has no counter, as
+// many that speak the rest of the dialect, or none for now.
+func estimateInstead(err error) bool {
 	switch status := fault.From(err).HTTPStatus(); status {
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusTooManyRequests:
 		return true
@@ -373,14 +367,14 @@ func noCounter(err error) bool {
 	}
 }
 
-// refuse settles a call that no upstream answered, and returns the client's error.
+// settleFailed settles a call that no upstream answered, and returns the client's error.
 // It costs nothing, unless the client disconnected: then it pays for what the
 // upstream was asked for. If it used an idempotency key, that is kept without an
 // answer, so that a duplicate is not charged.
-func (c *call) refuse(err error) error {
+func (c *call) settleFailed(err error) error {
 	var used billing.Usage
 	var answer *idempotency.Record
-	reason, clientErr := c.failure(err)
+	reason, clientErr := c.endReason(err)
 	if reason == billing.ReasonClientGone && (c.parts != nil || maybeBillable(err)) { // each part knows whether it was sent
 		used = c.disconnectUsage()
 	}
@@ -391,9 +385,9 @@ func (c *call) refuse(err error) error {
 	return clientErr
 }
 
-// failure is why a call ends whose answer failed with err, and the error that its client
+// endReason is why a call ends whose answer failed with err, and the error that its client
 // gets. If its context has ended, that is the reason, and err only what followed.
-func (c *call) failure(err error) (reason string, clientErr error) {
+func (c *call) endReason(err error) (reason string, clientErr error) {
 	cause := context.Cause(c.ctx)
 	switch {
 	case cause == nil:
@@ -401,7 +395,7 @@ func (c *call) failure(err error) (reason string, clientErr error) {
 	case errors.Is(cause, errShuttingDown):
 		reason, clientErr = billing.ReasonShutdown, errShuttingDown
 	default:
-		c.x.record.clientGone = true
+		c.x.entry.clientGone = true
 		return billing.ReasonClientGone, fault.From(cause)
 	}
 	if fault.Is(clientErr, fault.InternalError) {

@@ -96,8 +96,8 @@ const (
 	unaskedOutput     = 131_072
 )
 
-// routes is an immutable snapshot of what a reload replaces.
-type routes struct {
+// catalog is an immutable snapshot of what a reload replaces.
+type catalog struct {
 	router       *router.Router
 	prices       *billing.PriceList
 	models       map[string]*Model // that channels, the operator and the tables name, every default set; not to be changed
@@ -105,7 +105,7 @@ type routes struct {
 	started      time.Time // of the gateway, which stands for the time of models without one
 }
 
-func newRoutes(o *Options, started time.Time) (*routes, error) {
+func newCatalog(o *Options, started time.Time) (*catalog, error) {
 	if o.Upstream == nil {
 		return nil, errors.New("gateway: Options.Upstream is nil; give an upstream or a router of channels")
 	}
@@ -113,32 +113,31 @@ func newRoutes(o *Options, started time.Time) (*routes, error) {
 	if !ok {
 		routing = router.Single(o.Upstream)
 	}
-	r := &routes{router: routing.Wrap(translate.Bridge(o.Now)), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
+	c := &catalog{router: routing.Wrap(translate.Bridge(o.Now)), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
 	for _, m := range o.Models {
-		if err := r.addModel(m); err != nil {
+		if err := c.addModel(m); err != nil {
 			return nil, err
 		}
 	}
-	for _, id := range r.router.Models() {
-		if r.models[id] == nil {
-			r.models[id] = &Model{ID: id}
+	for _, id := range c.router.Models() {
+		if c.models[id] == nil {
+			c.models[id] = &Model{ID: id}
 		}
 	}
-	for _, m := range r.models {
-		r.setDefaults(m)
+	for _, m := range c.models {
+		c.setDefaults(m)
 	}
-	return r, nil
+	return c, nil
 }
 
-// supports reports whether a call of op can be answered. Tokens are counted of
-// whatever can be answered: here, where no upstream counts them.
-func (r *routes) supports(op upstream.Op, model string) bool {
-	return r.router.Supports(op, model) || op == upstream.CountTokens && r.router.Supports(upstream.Messages, model)
+// supports reports whether a call of op can be answered.
+func (c *catalog) supports(op *operation, model string) bool {
+	return c.router.Supports(op.name, model) || op.standIn != "" && c.router.Supports(op.standIn, model)
 }
 
 // hasPrice reports whether a call of op has a price where it must have one.
-func (r *routes) hasPrice(op upstream.Op, model string) bool {
-	return !r.requirePrice || MissingUnits(op, r.prices.Price(model)) == ""
+func (c *catalog) hasPrice(op upstream.Op, model string) bool {
+	return !c.requirePrice || MissingUnits(op, c.prices.Price(model)) == ""
 }
 
 // pricedUnits are the units that a price needs for an operation to cost what it
@@ -208,11 +207,11 @@ func builtin() map[string]*Model {
 }
 
 // addModel adds an operator's facts about a model to the built-in ones.
-func (r *routes) addModel(m Model) error {
+func (c *catalog) addModel(m Model) error {
 	if m.ID == "" {
 		return errors.New("gateway: Options.Models: a model has no ID")
 	}
-	known := r.models[m.ID]
+	known := c.models[m.ID]
 	if known == nil {
 		known = new(Model)
 	}
@@ -233,20 +232,20 @@ func (r *routes) addModel(m Model) error {
 	if m.Voices == nil {
 		m.Voices = known.Voices
 	}
-	r.models[m.ID] = &m
+	c.models[m.ID] = &m
 	return nil
 }
 
 // model finds a routed model that, where it must be, has a price.
-func (r *routes) model(id string) (*Model, bool) {
-	if id == "" || !r.router.Serves(id) || r.requirePrice && r.prices.Price(id) == nil {
+func (c *catalog) model(id string) (*Model, bool) {
+	if id == "" || !c.router.Serves(id) || c.requirePrice && c.prices.Price(id) == nil {
 		return nil, false
 	}
-	if m, ok := r.models[id]; ok {
+	if m, ok := c.models[id]; ok {
 		return m, true
 	}
 	m := &Model{ID: id}
-	r.setDefaults(m)
+	c.setDefaults(m)
 	return m, true
 }
 
@@ -264,14 +263,14 @@ func (m Model) announce(h http.Header) {
 }
 
 // setDefaults sets every default of a model, and what its channels drop.
-func (r *routes) setDefaults(m *Model) {
+func (c *catalog) setDefaults(m *Model) {
 	if m.Created.IsZero() {
-		m.Created = r.started
+		m.Created = c.started
 	}
 	m.DisplayName = cmp.Or(m.DisplayName, m.ID)
 	m.OwnedBy = cmp.Or(m.OwnedBy, "tollhouse")
 	m.HoldTokens = cmp.Or(m.HoldTokens, defaultHoldTokens)
-	m.drops = droppedBounds{r.router.Drops(m.ID, "max_tokens"), r.router.Drops(m.ID, "max_completion_tokens")}
+	m.drops = droppedBounds{c.router.Drops(m.ID, "max_tokens"), c.router.Drops(m.ID, "max_completion_tokens")}
 }
 
 // unboundedOutput is the most that a vendor makes of one candidate without a
@@ -302,12 +301,12 @@ func (m Model) outputBound(own int64) int64 {
 
 // Price is the operator's price row of a public model id at this moment; nil
 // where there is none, and the model costs nothing.
-func (g *Gateway) Price(model string) *billing.Price { return g.routes.Load().prices.Price(model) }
+func (g *Gateway) Price(model string) *billing.Price { return g.catalog.Load().prices.Price(model) }
 
 // ListsAllModels reports whether [Gateway.Models] lists every model that can be called:
 // no channel passes on ids that the configuration does not name.
 func (g *Gateway) ListsAllModels() bool {
-	return !slices.ContainsFunc(g.routes.Load().router.Channels(), func(c router.ChannelInfo) bool {
+	return !slices.ContainsFunc(g.catalog.Load().router.Channels(), func(c router.ChannelInfo) bool {
 		return slices.Contains(c.Models, "*")
 	})
 }
@@ -320,10 +319,10 @@ func (g *Gateway) Models(ctx context.Context) ([]Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, now := g.routes.Load(), g.options.Now()
+	c, now := g.catalog.Load(), g.options.Now()
 	var models []Model
-	for _, id := range slices.Sorted(maps.Keys(r.models)) {
-		if m, ok := r.model(id); ok && !m.withdrawn(now) && p.MayUse(id) {
+	for _, id := range slices.Sorted(maps.Keys(c.models)) {
+		if m, ok := c.model(id); ok && !m.withdrawn(now) && p.MayUse(id) {
 			models = append(models, *m)
 		}
 	}
@@ -337,7 +336,7 @@ func (g *Gateway) Model(ctx context.Context, id string) (Model, error) {
 	if err != nil {
 		return Model{}, err
 	}
-	m, ok := g.routes.Load().model(id)
+	m, ok := g.catalog.Load().model(id)
 	if !ok || m.withdrawn(g.options.Now()) {
 		return Model{}, noModel(id)
 	}

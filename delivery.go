@@ -18,7 +18,7 @@ import (
 // the last piece.
 type delivery struct {
 	c      *call
-	source source
+	pieces pieceSource
 	header http.Header // what the client was sent, for a duplicate
 
 	mu      sync.Mutex // guards what follows against the end of the call's context
@@ -32,8 +32,8 @@ type delivery struct {
 	rest   []byte // what Read still owes
 }
 
-// source is what a delivery needs of a Stream or an Audio at a bad end. mu is held.
-type source interface {
+// pieceSource is what a delivery needs of a Stream or an Audio at a bad end. mu is held.
+type pieceSource interface {
 	// breakOff ends what makes the answer, of which the client gets err, and returns
 	// what a duplicate gets.
 	breakOff(err error) *idempotency.Record
@@ -79,7 +79,7 @@ func (d *delivery) fail(err error) error {
 	if d.ended {
 		return d.err
 	}
-	reason, err := d.c.failure(truncatedError(err))
+	reason, err := d.c.endReason(truncatedError(err))
 	d.gone = d.gone || reason == billing.ReasonClientGone
 	switch {
 	case d.gone:
@@ -87,8 +87,8 @@ func (d *delivery) fail(err error) error {
 	case errors.Is(err, billing.ErrHoldEnded):
 		reason = billing.ReasonInternal
 	}
-	kept := d.source.breakOff(err)
-	err = d.settle(d.source.used(), reason, kept, err)
+	kept := d.pieces.breakOff(err)
+	err = d.settle(d.pieces.used(), reason, kept, err)
 	d.c.close()
 	return err
 }
@@ -97,11 +97,11 @@ func (d *delivery) fail(err error) error {
 // a duplicate gets. mu is held.
 func (d *delivery) settle(used billing.Usage, reason string, kept *idempotency.Record, err error) error {
 	if d.gone {
-		d.c.x.record.clientGone = true
+		d.c.x.entry.clientGone = true
 	}
 	if failed := d.c.settle(used, reason, kept); failed != nil {
 		err = failed
-		d.source.withhold(err)
+		d.pieces.withhold(err)
 	}
 	d.err, d.ended = err, true
 	d.unwatch()

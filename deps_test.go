@@ -56,7 +56,7 @@ var forbidden = []forbidding{
 	{"internal/videoapi", []string{module + "/auth", module + "/chat", module + "/images", module + "/server", module + "/store", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope", module + "/upstream/ark"}, "a capability knows no key, no vendor and no other capability", false},
 	{"video", []string{module + "/auth", module + "/upstream", module + "/chat", module + "/images", module + "/server", module + "/store"}, "a capability knows no key, no vendor and no other capability; tasks are stored by others", false},
 	{"webhook", []string{module + "/auth", module + "/billing", module + "/upstream", module + "/video", module + "/server", "net/http"}, "deliveries are kept whatever they tell, and sent by others", false},
-	{"internal/webhook", []string{module + "/auth", module + "/billing", module + "/upstream", module + "/video", module + "/server", "database/sql"}, "notices are delivered whatever they tell, wherever they are kept", false},
+	{"internal/webhook", []string{module + "/auth", module + "/billing", module + "/upstream", module + "/video", module + "/server", "database/sql"}, "webhooks are delivered whatever they tell, wherever they are kept", false},
 	{"internal/netguard", []string{"net/http", module}, "what an address is depends on nobody who asks", true},
 	{"", []string{module + "/server", module + "/upstream/openai", module + "/upstream/anthropic", module + "/upstream/voyage", module + "/upstream/dashscope", module + "/upstream/ark", module + "/upstream/sim"}, "the core is used without HTTP and with any driver", false},
 	{"idempotency", []string{module + "/auth", module + "/upstream", module + "/chat", module + "/server"}, "answers are kept whatever they answer", false},

@@ -47,7 +47,7 @@ func (g *Gateway) Estimate(ctx context.Context, q *Request) (_ Estimate, err err
 		}
 	}()
 	defer guard(&err)
-	if err := x.identify(ctx, q); err != nil {
+	if err := x.begin(ctx, q); err != nil {
 		return Estimate{}, fault.From(err)
 	}
 	op, err := x.parse(q)
@@ -63,15 +63,15 @@ func (x *exchange) estimate(op *operation) (Estimate, error) {
 		return Estimate{}, err
 	}
 	e := Estimate{Operation: op.name, Model: m.ID}
-	if op.name == upstream.CountTokens { // which is never billed
+	if op.unbilled {
 		e.Exact = true
 		return e, nil
 	}
-	price := x.routes.prices.Price(m.ID)
-	wanted := op.bounds.holdRequest(m)
+	price := x.catalog.prices.Price(m.ID)
+	wanted := op.bounds.amounts(m)
 	e.Usage, e.PriceVersion, e.Exact = wanted.Bound, price.Version(), !op.bounds.inexact && soldByUnits(price)
-	if chat := op.bounds.exposure; chat != nil && !e.Exact {
-		e.Open = chat.sentBound == 0 && (!chat.unseen || m.MaxOutput == 0)
+	if t := op.bounds.tokens; t != nil && !e.Exact {
+		e.Open = t.sentBound == 0 && (!t.unseen || m.MaxOutput == 0)
 	}
 	if e.Most, err = price.Cost(wanted.Bound); err == nil {
 		e.Least, err = price.Cost(wanted.Least)

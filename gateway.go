@@ -34,6 +34,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/retryqueue"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/store/memory"
@@ -44,15 +45,15 @@ import (
 type Gateway struct {
 	options   Options
 	observers observers
-	routes    atomic.Pointer[routes]
+	catalog   atomic.Pointer[catalog]
 	calls     calls
 	slots     *admissionQueue
 	admission *admissionController
-	unsettled settlementQueue
+	unsettled *retryqueue.Queue[pendingSettlement]
 	drains    drains
 	videos    *videos
 	trail     *via.Trail         // of a request that begins here
-	notices   *webhook.Deliverer // of webhooks; nil where the store keeps none
+	deliverer *webhook.Deliverer // of webhooks; nil where the store keeps none
 
 	started       time.Time
 	transactional bool                // the meter keeps idempotent answers itself
@@ -66,7 +67,7 @@ func New(o Options) (*Gateway, error) {
 		now = o.Now
 	}
 	started := now()
-	r, err := newRoutes(&o, started)
+	c, err := newCatalog(&o, started)
 	if err != nil {
 		return nil, err
 	}
@@ -84,10 +85,11 @@ func New(o Options) (*Gateway, error) {
 	} else if g.claims, ok = o.Idempotency.(idempotency.Claimer); !ok {
 		return nil, errors.New("gateway: Options.Idempotency claims keys only with holds of its own, so that it has to be Options.Meter too")
 	}
+	g.unsettled = newSettlementQueue(g.retrySettlement)
 	g.videos = newVideos(g)
 	g.trail = via.New(g.videos.owner)
-	g.notices = newDeliverer(g)
-	g.routes.Store(r)
+	g.deliverer = newDeliverer(g)
+	g.catalog.Store(c)
 	return g, nil
 }
 
@@ -95,11 +97,11 @@ func New(o Options) (*Gateway, error) {
 // once for new calls; running calls keep what they started with. The other
 // options cannot change and are ignored. On an error nothing changes.
 func (g *Gateway) Reload(o Options) error {
-	r, err := newRoutes(&o, g.started)
+	c, err := newCatalog(&o, g.started)
 	if err != nil {
 		return err
 	}
-	g.routes.Store(r)
+	g.catalog.Store(c)
 	return nil
 }
 
@@ -108,10 +110,10 @@ func (g *Gateway) Reload(o Options) error {
 // ended, and delivers their webhooks. It returns nil.
 func (g *Gateway) Run(ctx context.Context) error {
 	var running sync.WaitGroup
-	running.Go(func() { g.unsettled.run(ctx, g.retrySettlement) })
+	running.Go(func() { g.unsettled.Run(ctx) })
 	running.Go(func() { g.videos.run(ctx) })
-	if g.notices != nil {
-		running.Go(func() { g.notices.Run(ctx) })
+	if g.deliverer != nil {
+		running.Go(func() { g.deliverer.Run(ctx) })
 	}
 	running.Wait()
 	return nil
@@ -125,7 +127,7 @@ func (g *Gateway) Shutdown(ctx context.Context) error {
 	return g.calls.shutdown(ctx)
 }
 
-// Close is Shutdown without patience: running calls are cancelled, settled and
+// Close is Shutdown without waiting: running calls are cancelled, settled and
 // waited for.
 func (g *Gateway) Close() error {
 	now, cancel := context.WithCancel(context.Background())
@@ -138,7 +140,7 @@ func (g *Gateway) Close() error {
 
 // Unsettled is the number of captures, and of steps of videos, that wait to be
 // retried.
-func (g *Gateway) Unsettled() int { return g.unsettled.len() + g.videos.pendingCount() }
+func (g *Gateway) Unsettled() int { return g.unsettled.Len() + g.videos.pendingCount() }
 
 // ShuttingDown reports whether the gateway refuses new calls.
 func (g *Gateway) ShuttingDown() bool { return g.calls.closed() }
@@ -178,7 +180,7 @@ type Backlog struct {
 // Backlog is what is open now. It is safe for concurrent use.
 func (g *Gateway) Backlog() Backlog {
 	return Backlog{
-		Streams: g.calls.open(), Captures: g.unsettled.len(), Steps: g.videos.pendingCount(), Tasks: g.videos.poller.Watched(), Waiters: int(g.videos.waiting.Used()),
+		Streams: g.calls.open(), Captures: g.unsettled.Len(), Steps: g.videos.pendingCount(), Tasks: g.videos.poller.Watched(), Waiters: int(g.videos.waiting.Used()),
 	}
 }
 
@@ -208,7 +210,7 @@ func (c *calls) add(x *exchange, cancel context.CancelCauseFunc) error {
 		c.running = make(map[*exchange]context.CancelCauseFunc)
 	}
 	c.running[x] = cancel
-	if x.record.stream {
+	if x.entry.stream {
 		c.streams++
 	}
 	return nil
@@ -222,7 +224,7 @@ func (c *calls) remove(x *exchange) {
 		return
 	}
 	delete(c.running, x)
-	if x.record.stream {
+	if x.entry.stream {
 		c.streams--
 	}
 	if c.down && len(c.running) == 0 {

@@ -96,17 +96,17 @@ func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 
 // holdRequest is what the call's hold is asked for.
 func (c *call) holdRequest() billing.HoldRequest {
-	wanted := c.op.bounds.holdRequest(c.model)
+	wanted := c.op.bounds.amounts(c.model)
 	wanted.Account, wanted.Key, wanted.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.id
-	wanted.Operation, wanted.Model, wanted.Price = string(c.op.name), c.model.ID, c.x.routes.prices.Price(c.model.ID)
+	wanted.Operation, wanted.Model, wanted.Price = string(c.op.name), c.model.ID, c.x.catalog.prices.Price(c.model.ID)
 	return wanted
 }
 
-// holdRequest is how much a request needs, without saying who pays.
-func (b *bounds) holdRequest(m *Model) billing.HoldRequest {
+// amounts is how much a request needs, without saying who pays.
+func (b *bounds) amounts(m *Model) billing.HoldRequest {
 	wanted := billing.HoldRequest{Bound: b.most, Least: b.least}
-	if b.exposure != nil {
-		b.exposure.fillHold(m, &wanted)
+	if b.tokens != nil {
+		b.tokens.setAmounts(m, &wanted)
 	}
 	return wanted
 }
@@ -114,17 +114,17 @@ func (b *bounds) holdRequest(m *Model) billing.HoldRequest {
 // reserve makes the hold and claims the idempotency key, before any upstream is
 // asked. It fails with a 402 if the balance does not cover a start, and with a 409 if
 // the key is another request's.
-func (c *call) reserve(charge billing.HoldRequest) (err error) {
+func (c *call) reserve(wanted billing.HoldRequest) (err error) {
 	defer guard(&err)
-	defer c.x.spent(&c.x.record.phases.Hold, c.x.clock())
+	defer c.x.spent(&c.x.entry.phases.Hold, c.x.clock())
 	ctx := newTimeoutContext(c.ctx, meterTimeout)
 	defer ctx.end()
 	if c.x.claim != nil && c.x.g.transactional {
-		charge.With = append(charge.With, *c.x.claim)
+		wanted.With = append(wanted.With, *c.x.claim)
 	} else if err := c.x.claimKey(ctx); err != nil {
 		return storeError(err)
 	}
-	c.hold, err = c.x.g.options.Meter.Reserve(ctx, charge)
+	c.hold, err = c.x.g.options.Meter.Reserve(ctx, wanted)
 	switch {
 	case err == nil:
 		c.held = true
@@ -135,9 +135,9 @@ func (c *call) reserve(charge billing.HoldRequest) (err error) {
 	return storeError(err)
 }
 
-// exposure is the most that a vendor may bill for a conversation, and which limit, if
-// any, it obeys (docs/billing.md, What is bounded).
-type exposure struct {
+// tokenBounds are the most that a vendor may bill for a conversation, and which limit,
+// if any, it obeys (docs/billing.md, Bounds of a charge).
+type tokenBounds struct {
 	input       int64 // most tokens of the input, media by the configured bound
 	linked      int64 // how many more a vendor may count for media whose size is not known, or large
 	sentBound   int64 // the caller's bound of one candidate, if every vendor gets it; 0 for none
@@ -147,102 +147,102 @@ type exposure struct {
 	dropped     bool  // some channel of the model leaves bounds of the output out
 }
 
-// bounds are those of a conversation: the input bound and, per candidate, the
+// toBounds are the bounds of a conversation: the input bound and, per candidate, the
 // client's own bound or the model's hold_tokens. dropped says that some channel leaves
 // the client's bound out: what the client says then bounds nothing.
-func (e exposure) bounds(m *Model, dropped bool) bounds {
-	if e.sentBound, e.dropped = e.callerBound, dropped; dropped {
-		e.sentBound, e.unseen = 0, true
+func (b tokenBounds) toBounds(m *Model, dropped bool) bounds {
+	if b.sentBound, b.dropped = b.callerBound, dropped; dropped {
+		b.sentBound, b.unseen = 0, true
 	}
 	return bounds{
-		most: e.usual(m), least: billing.Usage{Input: e.input, Output: e.candidates}, exposure: &e,
-		plausible: plausible{maxContext, e.candidates * m.plausibleOutput(), math.MaxInt64},
+		most: b.usual(m), least: billing.Usage{Input: b.input, Output: b.candidates}, tokens: &b,
+		plausible: plausible{maxContext, b.candidates * m.plausibleOutput(), math.MaxInt64},
 	}
 }
 
 // outputLimit is the most output that an upstream produces which was limited to
 // asked tokens of each candidate, 0 for the client's own bound.
-func (e exposure) outputLimit(m *Model, asked int64) int64 {
+func (b tokenBounds) outputLimit(m *Model, asked int64) int64 {
 	switch {
-	case asked > 0 && !e.dropped:
-	case e.sentBound == 0:
+	case asked > 0 && !b.dropped:
+	case b.sentBound == 0:
 		asked = m.unboundedOutput()
 	default:
-		asked = m.outputBound(e.sentBound)
+		asked = m.outputBound(b.sentBound)
 	}
-	return asked * e.candidates
+	return asked * b.candidates
 }
 
 // usual is what is held for one request among many: the caller's bound, or the
 // model's hold_tokens, which a stream extends.
-func (e exposure) usual(m *Model) billing.Usage {
-	if e.sentBound > 0 {
-		return billing.Usage{Input: e.input, Output: e.candidates * m.outputBound(e.sentBound)}
+func (b tokenBounds) usual(m *Model) billing.Usage {
+	if b.sentBound > 0 {
+		return billing.Usage{Input: b.input, Output: b.candidates * m.outputBound(b.sentBound)}
 	}
-	return billing.Usage{Input: e.input, Output: e.candidates * m.HoldTokens}
+	return billing.Usage{Input: b.input, Output: b.candidates * m.HoldTokens}
 }
 
-// fillHold completes what the hold is asked for. A whole answer without a bound is
+// setAmounts completes what the hold is asked for. A whole answer without a bound is
 // held for as much as the vendor may make, if the account can spare it: nothing
 // extends it. What no vendor can be limited to is firm.
-func (e exposure) fillHold(m *Model, c *billing.HoldRequest) {
-	usual := e.usual(m)
-	unbounded := e.unseen && e.sentBound == 0
+func (b tokenBounds) setAmounts(m *Model, wanted *billing.HoldRequest) {
+	usual := b.usual(m)
+	unbounded := b.unseen && b.sentBound == 0
 	most := usual
 	if unbounded {
-		most.Output = e.candidates * m.unboundedOutput()
+		most.Output = b.candidates * m.unboundedOutput()
 		usual.Output = min(usual.Output, most.Output)
 	}
-	c.Bound, c.Usual = most, usual
-	c.Bound.Input += e.linked
+	wanted.Bound, wanted.Usual = most, usual
+	wanted.Bound.Input += b.linked
 	switch {
-	case unbounded && e.dropped:
-		c.Firm = c.Bound
-	case e.linked > 0:
-		c.Firm = usual
-		c.Firm.Input += e.linked
+	case unbounded && b.dropped:
+		wanted.Firm = wanted.Bound
+	case b.linked > 0:
+		wanted.Firm = usual
+		wanted.Firm.Input += b.linked
 	case !unbounded:
-		c.Usual = billing.Usage{}
+		wanted.Usual = billing.Usage{}
 	}
 }
 
 // affordable is the output of one candidate that the vendor is limited to because the
 // money affords no more; 0 if it affords what may be made. A stream's hold grows
 // with it, so that all that is available counts. A whole answer has its hold.
-func (e exposure) affordable(m *Model, h billing.Hold) int64 {
+func (b tokenBounds) affordable(m *Model, h billing.Hold) int64 {
 	if h.Price == nil || h.Available == billing.Unlimited {
 		return 0
 	}
-	money, wanted := h.Amount, m.outputBound(e.sentBound)
+	money, wanted := h.Amount, m.outputBound(b.sentBound)
 	switch {
-	case !e.unseen:
+	case !b.unseen:
 		money += h.Available
-	case e.sentBound == 0:
+	case b.sentBound == 0:
 		wanted = m.unboundedOutput()
 	}
-	most := pays(h.Price, money, e.inputHeld(m, h), e.candidates*wanted) / e.candidates
+	most := pays(h.Price, money, b.inputHeld(m, h), b.candidates*wanted) / b.candidates
 	if most >= wanted {
 		return 0
 	}
-	if e.unseen && e.sentBound == 0 && m.MaxOutput == 0 {
+	if b.unseen && b.sentBound == 0 && m.MaxOutput == 0 {
 		most = min(most, defaultMaxOutput)
 	}
-	if most = max(most, 1); e.callerBound > 0 && most >= e.callerBound {
+	if most = max(most, 1); b.callerBound > 0 && most >= b.callerBound {
 		return 0
 	}
 	return most
 }
 
 // inputHeld is how much of a hold is for the input, in tokens.
-func (e exposure) inputHeld(m *Model, h billing.Hold) int64 {
-	if e.linked > 0 {
-		all := e.usual(m)
-		all.Input += e.linked
+func (b tokenBounds) inputHeld(m *Model, h billing.Hold) int64 {
+	if b.linked > 0 {
+		all := b.usual(m)
+		all.Input += b.linked
 		if cost, err := h.Price.Cost(all); err == nil && cost <= h.Amount {
 			return all.Input
 		}
 	}
-	return e.input
+	return b.input
 }
 
 // pays is how many output tokens money pays for beside the input, at most limit.

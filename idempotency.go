@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"io"
@@ -10,7 +11,6 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
-	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 type idempotencyContext struct{}
@@ -47,8 +47,8 @@ func (x *exchange) findAnswer(ctx context.Context, op *operation) (stored *idemp
 		x.claim = &idempotency.Claim{Key: k, Content: content}
 		return nil, nil
 	}
-	x.record.replayed = true
-	x.record.receipt = &stored.Receipt
+	x.entry.replayed = true
+	x.entry.receipt = &stored.Receipt
 	return stored, nil
 }
 
@@ -66,11 +66,11 @@ func contentOf(op *operation) (idempotency.Content, error) {
 	if op.form != nil {
 		return op.form.Sum()
 	}
-	return sha256.Sum256(op.source), nil
+	return sha256.Sum256(op.clientBytes), nil
 }
 
-// replay is the result of a duplicate.
-func (x *exchange) replay(a *idempotency.Answer, op *operation) *Response {
+// replay answers a duplicate.
+func (x *exchange) replay(a *idempotency.Answer, op *operation) {
 	h := a.Header.Clone()
 	if h == nil {
 		h = make(http.Header)
@@ -80,7 +80,7 @@ func (x *exchange) replay(a *idempotency.Answer, op *operation) *Response {
 	if a.Receipt.PriceVersion != "" && h.Get("Content-Type") != eventStream {
 		h[chargeHeader] = []string{a.Receipt.Charge.String()}
 	}
-	return x.respond(Response{Status: op.status, Header: h, Body: a.Body, Replayed: true})
+	x.respond(Response{Status: op.status, Header: h, Body: a.Body, Replayed: true})
 }
 
 // answerRecord is what a settlement keeps for duplicates of the request; nil
@@ -89,11 +89,7 @@ func (x *exchange) answerRecord(header http.Header, body []byte) *idempotency.Re
 	if x.claim == nil {
 		return nil
 	}
-	most := idempotency.MaxAnswer
-	if x.claim.Key.Operation == string(upstream.Embeddings) {
-		most = idempotency.MaxEmbeddings
-	}
-	if len(body) > most {
+	if len(body) > cmp.Or(x.capability.mostKept, idempotency.MaxAnswer) {
 		body = nil
 	}
 	// The body is copied: whoever gets the answer may release it.

@@ -28,8 +28,8 @@ import (
 // with which a vendor refuses the operator's own key or account: an operator has to
 // see them (RequestEvent.Error, AttemptEvent.Error).
 type Observer struct {
-	// Start is called when a request begins, of which nothing is known of it but its id
-	// and the time. The request goes on with the context that it returns: ctx, or
+	// Start is called when a request begins, of which nothing is known but its id and
+	// the time. The request goes on with the context that it returns: ctx, or
 	// one made of it that carries a span. End, Attempt and Attempted are given
 	// contexts made of that one.
 	Start func(ctx context.Context, id string, at time.Time) context.Context
@@ -43,13 +43,13 @@ type Observer struct {
 	Attempted func(ctx context.Context, a AttemptEvent)
 	// End gets every request once, when it is over and its money is settled.
 	// Without a Start before, ctx is the caller's.
-	End func(ctx context.Context, f *RequestEvent)
+	End func(ctx context.Context, e *RequestEvent)
 	// Event gets what happens beside requests, in the background mostly.
 	Event func(ctx context.Context, e Event)
 }
 
-// RequestEvent are what is known of a request when it has ended: what the log line
-// has, in types.
+// RequestEvent is what is known of a request when it has ended: what the log line has,
+// in types.
 type RequestEvent struct {
 	// ID is the request's id, and ClientID the caller's own, which is any text.
 	ID, ClientID string
@@ -124,7 +124,7 @@ type AttemptEvent struct {
 }
 
 // Event is something that happened beside requests: a [TaskMoved], a
-// [NoticeTried] or a [CaptureRetried]. More kinds may come.
+// [DeliveryTried] or a [CaptureRetried]. More kinds may come.
 type Event interface {
 	event()
 }
@@ -146,8 +146,8 @@ type TaskMoved struct {
 	Late bool
 }
 
-// NoticeTried is a try to deliver a webhook.
-type NoticeTried struct {
+// DeliveryTried is a try to deliver a webhook.
+type DeliveryTried struct {
 	ID, Account string
 	Outcome     string // "delivered", "gone", "retry" or "refused"
 	Status      int    // of the receiver's answer; 0 if none came
@@ -173,7 +173,7 @@ type CaptureRetried struct {
 }
 
 func (TaskMoved) event()      {}
-func (NoticeTried) event()    {}
+func (DeliveryTried) event()  {}
 func (CaptureRetried) event() {}
 
 // The states of a capture that is retried.
@@ -193,14 +193,14 @@ func (g *Gateway) emitCapture(ctx context.Context, p pendingSettlement, state st
 	if err != nil {
 		e.Code = fault.From(err).Code
 	} else {
-		e.Receipt, e.Listed = r, g.routes.Load().lists(r.Model)
+		e.Receipt, e.Listed = r, g.catalog.Load().lists(r.Model)
 	}
 	g.observers.emit(ctx, e)
 }
 
-// emitNoticeTried reports a try to deliver a webhook.
-func (g *Gateway) emitNoticeTried(ctx context.Context, t webhook.Attempt) {
-	g.observers.emit(ctx, NoticeTried{
+// emitDeliveryTried reports a try to deliver a webhook.
+func (g *Gateway) emitDeliveryTried(ctx context.Context, t webhook.Attempt) {
+	g.observers.emit(ctx, DeliveryTried{
 		ID: t.Delivery.ID, Account: t.Delivery.Account, Outcome: string(t.Outcome), Status: t.Status,
 		Tries: t.Delivery.Tries + 1, Final: t.Final, Duration: t.Duration,
 	})
@@ -209,7 +209,7 @@ func (g *Gateway) emitNoticeTried(ctx context.Context, t webhook.Attempt) {
 // emitTaskMoved reports a task's step.
 func (v *videos) emitTaskMoved(ctx context.Context, from video.State, t *video.Task, r *billing.Receipt, late bool) {
 	v.g.observers.emit(ctx, TaskMoved{
-		Task: t.ID, RequestID: t.RequestID, Account: t.Account, Key: t.Key, Model: t.Model, Channel: t.Channel, Listed: v.g.routes.Load().lists(t.Model),
+		Task: t.ID, RequestID: t.RequestID, Account: t.Account, Key: t.Key, Model: t.Model, Channel: t.Channel, Listed: v.g.catalog.Load().lists(t.Model),
 		From: from, To: t.State, At: t.UpdatedAt, Age: t.UpdatedAt.Sub(t.CreatedAt), Receipt: r, Late: late,
 	})
 }
@@ -363,70 +363,70 @@ func (x *exchange) spent(phase *time.Duration, began time.Time) {
 
 // markFirstByte records when the first of a stream or of audio was ready.
 func (x *exchange) markFirstByte(now time.Time) {
-	if x.record.firstByteAt == 0 {
-		x.record.firstByteAt = now.Sub(x.started)
+	if x.entry.firstByteAt == 0 {
+		x.entry.firstByteAt = now.Sub(x.started)
 	}
 }
 
-// requestEvent is what is known of the exchange at its end. e is the client's
+// requestEvent is what is known of the exchange at its end. failed is the client's
 // error; nil if all went well.
-func (x *exchange) requestEvent(now time.Time, status int, e *fault.Error) RequestEvent {
-	r := &x.record
-	f := RequestEvent{
+func (x *exchange) requestEvent(now time.Time, status int, failed *fault.Error) RequestEvent {
+	r := &x.entry
+	e := RequestEvent{
 		ID: x.id, ClientID: x.clientID, Op: r.op, Model: clip(r.model), Stream: r.stream, Outcome: "complete", Status: status,
 		Started: x.started, Duration: now.Sub(x.started), First: r.firstByteAt, Phases: r.phases,
 	}
 	if x.principal != nil {
-		f.Account, f.Key = x.principal.Account, x.principal.Key
+		e.Account, e.Key = x.principal.Account, x.principal.Key
 	}
-	if e != nil {
-		f.Code = word.Code(e.Code)
+	if failed != nil {
+		e.Code = word.Code(failed.Code)
 	}
 	switch {
 	case r.clientGone:
-		f.Outcome = string(fault.ClientGone)
+		e.Outcome = string(fault.ClientGone)
 	case r.replayed:
-		f.Outcome = "replayed"
-	case e != nil:
-		f.Outcome = string(f.Code)
+		e.Outcome = "replayed"
+	case failed != nil:
+		e.Outcome = string(e.Code)
 	}
-	if e != nil && e.HTTPStatus() >= 500 {
-		f.Error = redactError(e)
+	if failed != nil && failed.HTTPStatus() >= 500 {
+		e.Error = redactError(failed)
 	}
 	if !r.replayed {
-		f.Receipt = r.receipt
+		e.Receipt = r.receipt
 	}
-	f.Listed = x.observed() && x.routes.lists(r.model)
+	e.Listed = x.observed() && x.catalog.lists(r.model)
 	n := len(r.attempts)
 	if n == 0 {
-		return f
+		return e
 	}
 	last := &r.attempts[n-1]
-	f.Channel = last.Channel
+	e.Channel = last.Channel
 	if n == 1 && last.Err == nil && !x.observed() {
-		return f // which the log line does not name
+		return e // which the log line does not name
 	}
-	f.Attempts = make([]AttemptEvent, n)
+	e.Attempts = make([]AttemptEvent, n)
 	for i, a := range r.attempts {
-		f.Attempts[i] = newAttempt(x.id, r.op, a)
+		e.Attempts[i] = newAttempt(x.id, r.op, a)
 	}
-	return f
+	return e
 }
 
 // lists reports whether the id is named by a channel, the operator or a built-in
 // table. A channel that passes on every id names none.
-func (r *routes) lists(id string) bool {
-	_, ok := r.models[id]
+func (c *catalog) lists(id string) bool {
+	_, ok := c.models[id]
 	return ok
 }
 
 // UsageSource says where the counts of the receipt come from: "upstream",
 // "estimated", or "none" if nothing was consumed. It is empty without a receipt.
-func (f *RequestEvent) UsageSource() string {
-	if f.Receipt == nil {
+func (e *RequestEvent) UsageSource() string {
+	if e.Receipt == nil {
 		return ""
 	}
-	switch u := &f.Receipt.Usage; {
+	switch u := &e.Receipt.Usage; {
 	case u.Estimated:
 		return "estimated"
 	case u.IsZero() && !u.Zero:
@@ -436,9 +436,9 @@ func (f *RequestEvent) UsageSource() string {
 }
 
 // log writes the log line.
-func (x *exchange) log(ctx context.Context, f *RequestEvent) {
+func (x *exchange) log(ctx context.Context, e *RequestEvent) {
 	level := slog.LevelInfo
-	if f.Error != "" {
+	if e.Error != "" {
 		level = slog.LevelWarn
 	}
 	log := x.g.options.Logger.Handler()
@@ -446,52 +446,52 @@ func (x *exchange) log(ctx context.Context, f *RequestEvent) {
 		return
 	}
 	// Without the Logger's own methods, which look up who calls: it is always here.
-	line := slog.NewRecord(f.Started.Add(f.Duration), level, "request", 0)
+	line := slog.NewRecord(e.Started.Add(e.Duration), level, "request", 0)
 	var buf [24]slog.Attr
-	line.AddAttrs(append(f.attrs(buf[:0], x.record.charge), slog.Float64("ms", float64(f.Duration.Microseconds())/1000))...)
+	line.AddAttrs(append(e.attrs(buf[:0], x.entry.charge), slog.Float64("ms", float64(e.Duration.Microseconds())/1000))...)
 	_ = log.Handle(ctx, line) // as a Logger does, which ignores the error
 }
 
 // attrs appends the fields of the log line. None of them is a client's text but
 // the model's id and the client's request id, both bounded and printable. charge
 // is the receipt's, as a decimal string.
-func (f *RequestEvent) attrs(attrs []slog.Attr, charge string) []slog.Attr {
-	attrs = append(attrs, slog.String("request_id", f.ID))
-	if f.ClientID != "" {
-		attrs = append(attrs, slog.String("client_request_id", f.ClientID))
+func (e *RequestEvent) attrs(attrs []slog.Attr, charge string) []slog.Attr {
+	attrs = append(attrs, slog.String("request_id", e.ID))
+	if e.ClientID != "" {
+		attrs = append(attrs, slog.String("client_request_id", e.ClientID))
 	}
-	if f.Account != "" || f.Key != "" {
-		attrs = append(attrs, slog.String("account", f.Account), slog.String("key", f.Key))
+	if e.Account != "" || e.Key != "" {
+		attrs = append(attrs, slog.String("account", e.Account), slog.String("key", e.Key))
 	}
-	if f.Op != "" {
-		attrs = append(attrs, slog.String("op", string(f.Op)), slog.String("model", f.Model), slog.Bool("stream", f.Stream))
+	if e.Op != "" {
+		attrs = append(attrs, slog.String("op", string(e.Op)), slog.String("model", e.Model), slog.Bool("stream", e.Stream))
 	}
-	attrs = append(attrs, slog.String("outcome", f.Outcome))
-	if f.Status != 0 {
-		attrs = append(attrs, slog.Int("status", f.Status))
+	attrs = append(attrs, slog.String("outcome", e.Outcome))
+	if e.Status != 0 {
+		attrs = append(attrs, slog.Int("status", e.Status))
 	}
-	if f.Receipt != nil {
-		attrs = f.receiptAttrs(attrs, charge)
+	if e.Receipt != nil {
+		attrs = e.receiptAttrs(attrs, charge)
 	}
-	if f.Channel != "" {
-		attrs = append(attrs, slog.String("channel", f.Channel))
+	if e.Channel != "" {
+		attrs = append(attrs, slog.String("channel", e.Channel))
 	}
-	if n := len(f.Attempts); n > 1 || n == 1 && f.Attempts[0].Code != "" {
-		attrs = append(attrs, slog.Any("attempts", f.attempts()))
+	if n := len(e.Attempts); n > 1 || n == 1 && e.Attempts[0].Code != "" {
+		attrs = append(attrs, slog.Any("attempts", e.attempts()))
 	}
-	if f.Error != "" {
-		attrs = append(attrs, slog.String("error", f.Error))
+	if e.Error != "" {
+		attrs = append(attrs, slog.String("error", e.Error))
 	}
-	if f.First != 0 {
-		attrs = append(attrs, slog.Int64("first_ms", f.First.Milliseconds()))
+	if e.First != 0 {
+		attrs = append(attrs, slog.Int64("first_ms", e.First.Milliseconds()))
 	}
 	return attrs
 }
 
 // receiptAttrs appends what was consumed and what it cost.
-func (f *RequestEvent) receiptAttrs(attrs []slog.Attr, charge string) []slog.Attr {
-	r := f.Receipt
-	attrs = append(attrs, slog.String("usage_source", f.UsageSource()))
+func (e *RequestEvent) receiptAttrs(attrs []slog.Attr, charge string) []slog.Attr {
+	r := e.Receipt
+	attrs = append(attrs, slog.String("usage_source", e.UsageSource()))
 	for unit, count := range r.Usage.Units {
 		attrs = append(attrs, slog.Int64(string(unit), count))
 	}
@@ -506,9 +506,9 @@ func (f *RequestEvent) receiptAttrs(attrs []slog.Attr, charge string) []slog.Att
 }
 
 // attempts is a text for each attempt.
-func (f *RequestEvent) attempts() []string {
-	texts := make([]string, len(f.Attempts))
-	for i, a := range f.Attempts {
+func (e *RequestEvent) attempts() []string {
+	texts := make([]string, len(e.Attempts))
+	for i, a := range e.Attempts {
 		texts[i] = a.Channel + ": ok"
 		if a.Code != "" {
 			texts[i] = a.Channel + ": " + a.Error

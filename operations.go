@@ -7,6 +7,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
@@ -21,22 +23,39 @@ import (
 )
 
 // capability is what the pipeline needs to know of one kind of requests: data and
-// functions that the capability fills in. Nearly all that differs between operations is
-// here; for the rest search for "upstream." in call.go, request.go, idempotency.go,
-// hold.go and catalog.go. Each function is given the operation, whose request it knows
-// the type of. A function may be nil where its comment says so.
+// functions that the capability fills in. All that differs between operations is here,
+// but for the parsers below and in exchange.parse (request.go), and the kinds of models
+// and the units of their prices (catalog.go). Each function is given the operation,
+// whose request it knows the type of. A function may be nil where its comment says so.
 type capability struct {
 	name upstream.Op
 	// detached says that a call goes on when its client disconnects.
 	detached bool
+	// unbilled says that a call never costs anything.
+	unbilled bool
+	// standIn is the operation that a model may serve in the place of this one, so that
+	// the gateway can answer by itself; empty for none.
+	standIn upstream.Op
+	// mostKept is how many bytes of an answer are kept for duplicates of the request; 0
+	// means idempotency.MaxAnswer.
+	mostKept int
 
 	unknownModel func(id string) error
+	// mismatch is the code of the refusal of a model that serves another endpoint;
+	// empty for that of any invalid request.
+	mismatch fault.Code
 	// validate checks the request by the rules of its model. price is nil for a
 	// model that has none.
 	validate func(o *operation, m *Model, price *billing.Price) error
 	// unpriced refuses what of the request and its header costs money without a
 	// price, or chooses another model or account, unless pass allows it.
 	unpriced func(o *operation, h http.Header, pass rule.PassUnpriced) error
+	// scope says which fields without a price are looked for behind the names that a
+	// channel gives to fields of the request.
+	scope rule.Scope
+	// translated are fields without a price that a channel of another dialect does not
+	// leave out, but translates.
+	translated []string
 	// bound says what the request may consume. It is called once.
 	bound func(o *operation, m *Model, price *billing.Price) bounds
 	// input is the estimate of what was sent. A client that disconnects before the
@@ -67,6 +86,8 @@ type capability struct {
 	// nil where nothing streams.
 	opening func(name string, data []byte) (content bool, err error)
 	tap     func(o *operation) tap
+	// errorEvent appends the event that ends a broken stream; nil for OpenAI's form.
+	errorEvent func(dst []byte, id string, err *fault.Error) []byte
 	// summarize makes the tap refer to a summary of the request from now on, and
 	// returns it; nil where requests are small.
 	summarize func(o *operation, t tap) (summary any)
@@ -75,13 +96,13 @@ type capability struct {
 // operation is one parsed request as the pipeline sees it.
 type operation struct {
 	*capability
-	x       *exchange
-	request any // of the capability's type
-	model   string
-	stream  bool
-	source  []byte         // the client's own bytes; nil for a form
-	form    *upstream.Form // which may lie on disk: it is closed when the call has ended
-	status  int            // HTTP status of the answer; 0 means 200
+	x           *exchange
+	request     any // of the capability's type
+	model       string
+	stream      bool
+	clientBytes []byte         // the request as it came; nil for a form
+	form        *upstream.Form // which may lie on disk: it is closed when the call has ended
+	status      int            // HTTP status of the answer; 0 means 200
 
 	// wait says that the answer is the end of the task that was accepted.
 	wait bool
@@ -123,8 +144,8 @@ type tap interface {
 type bounds struct {
 	most  billing.Usage // most that it may consume
 	least billing.Usage // least that is worth a start
-	// exposure is how most of a conversation comes about; nil for anything else.
-	exposure *exposure
+	// tokens is how most of a conversation comes about; nil for anything else.
+	tokens *tokenBounds
 	// plausible is what an upstream can report at most; above it a count is an error.
 	plausible plausible
 	// inexact says that most is not known to be consumed although it is sold by
@@ -207,7 +228,7 @@ func unpriced[R interface {
 // conversation is what the requests of chat and of messages have in common.
 type conversation interface {
 	Validate() error
-	// InputBound and LinkedBound are the input and linked of exposure.
+	// InputBound and LinkedBound are the input and linked of tokenBounds.
 	InputBound(media chat.MediaBound) int64
 	LinkedBound(media chat.MediaBound) int64
 	InputEstimate(media chat.MediaBound) int64
@@ -221,10 +242,10 @@ func validateConversation(o *operation, _ *Model, _ *billing.Price) error {
 	return o.request.(conversation).Validate()
 }
 
-// exposure is that of a conversation, without what its caller bounds.
-func (o *operation) exposure() exposure {
+// conversationBounds are those of a conversation, without what its caller bounds.
+func (o *operation) conversationBounds() tokenBounds {
 	r := o.request.(conversation)
-	return exposure{
+	return tokenBounds{
 		input: r.InputBound(o.media()), linked: r.LinkedBound(o.media()),
 		candidates: 1, unseen: !o.stream || o.x.g.drains.hides(o.model),
 	}
@@ -241,7 +262,7 @@ func conversationAnswer(o *operation, data []byte) (answer, error) {
 
 // newChat is the operation of a chat completion.
 func newChat(x *exchange, r *chatapi.Request) *operation {
-	return &operation{capability: &chatCompletion, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source()}
+	return &operation{capability: &chatCompletion, x: x, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source()}
 }
 
 func (o *operation) chat() *chatapi.Request { return o.request.(*chatapi.Request) }
@@ -251,13 +272,15 @@ var chatCompletion = capability{
 	unknownModel: chatapi.UnknownModel,
 	validate:     validateConversation,
 	unpriced:     unpriced[*chatapi.Request],
+	scope:        rule.Generation,
+	translated:   []string{"cache_control"},
 	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
-		r, e := o.chat(), o.exposure()
-		e.callerBound, e.candidates = r.OutputBound(), r.Candidates()
+		r, b := o.chat(), o.conversationBounds()
+		b.callerBound, b.candidates = r.OutputBound(), r.Candidates()
 		// In the place of max_completion_tokens a channel that speaks messages gets
 		// max_tokens.
 		newer := r.MaxTokens == 0 && r.MaxCompletionTokens > 0
-		return e.bounds(m, m.drops.maxTokens || newer && m.drops.maxCompletionTokens)
+		return b.toBounds(m, m.drops.maxTokens || newer && m.drops.maxCompletionTokens)
 	},
 	input: conversationInput,
 	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
@@ -287,7 +310,7 @@ func (t chatTap) Terminator() string { return sse.Done }
 
 // newMessages is the operation of a message.
 func newMessages(x *exchange, r *messagesapi.Request) *operation {
-	return &operation{capability: &message, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source()}
+	return &operation{capability: &message, x: x, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source()}
 }
 
 func (o *operation) message() *messagesapi.Request { return o.request.(*messagesapi.Request) }
@@ -299,10 +322,11 @@ var message = capability{
 	unpriced: func(o *operation, h http.Header, pass rule.PassUnpriced) error {
 		return o.message().Unpriced(h, pass)
 	},
+	scope: rule.Generation,
 	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
-		e := o.exposure()
-		e.callerBound = o.message().MaxTokens
-		return e.bounds(m, m.drops.maxTokens)
+		b := o.conversationBounds()
+		b.callerBound = o.message().MaxTokens
+		return b.toBounds(m, m.drops.maxTokens)
 	},
 	input: conversationInput,
 	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
@@ -311,6 +335,7 @@ var message = capability{
 	unaffordable: func(o *operation, maxOutput int64) []string { return o.message().Unaffordable(maxOutput) },
 	answer:       conversationAnswer,
 	opening:      messagesapi.Opening,
+	errorEvent:   messagesapi.ErrorEvent,
 	tap: func(o *operation) tap {
 		g := o.x.g
 		return o.message().NewTap(messagesapi.TapOptions{
@@ -327,15 +352,19 @@ var message = capability{
 
 // newCount is the operation that counts the tokens of a message that is not made.
 func newCount(x *exchange, r *messagesapi.Request) *operation {
-	return &operation{capability: &tokenCount, x: x, request: r, model: r.Model, source: r.Source()}
+	return &operation{capability: &tokenCount, x: x, request: r, model: r.Model, clientBytes: r.Source()}
 }
 
-// tokenCount streams nothing, holds nothing and costs nothing.
+// tokenCount streams nothing, holds nothing and costs nothing. Tokens are counted for
+// whatever makes messages: here, where no upstream counts them.
 var tokenCount = capability{
 	name:         upstream.CountTokens,
+	unbilled:     true,
+	standIn:      upstream.Messages,
 	unknownModel: noModel,
 	validate:     message.validate,
 	unpriced:     message.unpriced,
+	scope:        rule.Count,
 	bound:        func(*operation, *Model, *billing.Price) bounds { return bounds{plausible: anything} },
 	serve:        func(_ *operation, c *call) (*Response, error) { return c.count() },
 	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
@@ -349,13 +378,14 @@ var tokenCount = capability{
 
 // newEmbeddings is the operation of embeddings.
 func newEmbeddings(x *exchange, r *embeddingsapi.Request) *operation {
-	return &operation{capability: &embedding, x: x, request: r, model: r.Model, source: r.Source()}
+	return &operation{capability: &embedding, x: x, request: r, model: r.Model, clientBytes: r.Source()}
 }
 
 func (o *operation) embeddings() *embeddingsapi.Request { return o.request.(*embeddingsapi.Request) }
 
 var embedding = capability{
 	name:         upstream.Embeddings,
+	mostKept:     idempotency.MaxEmbeddings,
 	unknownModel: noModel,
 	validate:     func(o *operation, m *Model, _ *billing.Price) error { return o.embeddings().Validate(m.Dimensions) },
 	unpriced:     unpriced[*embeddingsapi.Request],
@@ -397,7 +427,7 @@ func newImages(x *exchange, r *imagesapi.Request) *operation {
 	if r.Edit != nil {
 		c.name, c.unknownModel = upstream.EditImage, noModel
 	}
-	return &operation{capability: &c, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source(), form: r.Form()}
+	return &operation{capability: &c, x: x, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source(), form: r.Form()}
 }
 
 func (o *operation) images() *imagesapi.Request { return o.request.(*imagesapi.Request) }
@@ -464,7 +494,7 @@ func (t imagesTap) Terminator() string          { return "" }
 
 // newSpeech is the operation that makes speech.
 func newSpeech(x *exchange, r *speechapi.Request) *operation {
-	return &operation{capability: &spokenText, x: x, request: r, model: r.Model, source: r.Source()}
+	return &operation{capability: &spokenText, x: x, request: r, model: r.Model, clientBytes: r.Source()}
 }
 
 func (o *operation) speech() *speechapi.Request { return o.request.(*speechapi.Request) }
@@ -474,6 +504,7 @@ func (o *operation) speech() *speechapi.Request { return o.request.(*speechapi.R
 var spokenText = capability{
 	name:         upstream.Speech,
 	unknownModel: speechapi.UnknownModel,
+	mismatch:     fault.EndpointModelMismatch,
 	validate:     func(o *operation, m *Model, _ *billing.Price) error { return o.speech().Validate(m.Voices) },
 	unpriced:     unpriced[*speechapi.Request],
 	bound: func(o *operation, _ *Model, _ *billing.Price) bounds {
@@ -486,7 +517,7 @@ var spokenText = capability{
 // newVideo is the operation that submits a video.
 func newVideo(x *exchange, r *videoapi.Request) *operation {
 	o := &operation{
-		capability: &videoSubmission, x: x, request: &submission{Request: r}, model: r.Model, source: r.Source(), wait: r.Wait, status: http.StatusOK,
+		capability: &videoSubmission, x: x, request: &submission{Request: r}, model: r.Model, clientBytes: r.Source(), wait: r.Wait, status: http.StatusOK,
 	}
 	if r.Family() == video.FamilyBeta {
 		o.status = http.StatusAccepted

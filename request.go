@@ -13,7 +13,6 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
-	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -32,8 +31,9 @@ type Request struct {
 	Form *upstream.Form
 	// Read, when not nil, is called once the caller is known and before anything
 	// else of the request is looked at. A server reads the body there, so that one
-	// whose key is wrong costs nothing: it may set every field, but Token and Follows.
-	// Its error ends the request. See [Response.Admit] and [Response.ReserveMemory].
+	// whose key is wrong costs nothing: it may set Op, Body, Form, IdempotencyKey,
+	// Header, Query and Heartbeat; the others were looked at before. Its error ends the
+	// request. See [Response.Admit] and [Response.ReserveMemory].
 	Read func(r *Response) error
 	// Token is the caller's key. It is not looked at with a principal in the context
 	// (auth.NewContext), or without an Authenticator.
@@ -115,7 +115,7 @@ func (g *Gateway) Do(ctx context.Context, q *Request) (*Response, error) {
 // do is Do once the exchange is open.
 func (x *exchange) do(ctx context.Context, q *Request) (err error) {
 	defer guard(&err)
-	if err := x.identify(ctx, q); err != nil || q.Op == "" {
+	if err := x.begin(ctx, q); err != nil || q.Op == "" {
 		return err
 	}
 	op, err := x.parse(q)
@@ -125,8 +125,7 @@ func (x *exchange) do(ctx context.Context, q *Request) (err error) {
 	if q.Read != nil {
 		q.Body = nil // it is the operation's, which a stream releases
 	}
-	_, err = x.run(ctx, op, q.Heartbeat)
-	return err
+	return x.run(ctx, op, q.Heartbeat)
 }
 
 // open begins the exchange of a request, or goes on with the one that it follows.
@@ -140,13 +139,13 @@ func (g *Gateway) open(ctx context.Context, q *Request) (*exchange, context.Cont
 	return x, x.withObserver(ctx)
 }
 
-// identify finds out whose request it is, counts it, and has its body read. Every
-// request passes here, typed or raw.
-func (x *exchange) identify(ctx context.Context, q *Request) error {
+// begin finds out whose request it is, counts it, refuses one that goes round in a loop
+// of gateways, and has its body read. Every request passes here, typed or raw.
+func (x *exchange) begin(ctx context.Context, q *Request) error {
 	switch {
 	case q.Refused != nil:
 		return q.Refused
-	case q.Follows != nil && (!x.identified || x.ended || x.record.op != ""):
+	case q.Follows != nil && (!x.begun || x.ended || x.entry.op != ""):
 		return fault.New(fault.InternalError, "Request.Follows is a response that failed, has an operation of its own, or has ended.")
 	}
 	if q.Follows == nil {
@@ -169,7 +168,7 @@ func (x *exchange) identify(ctx context.Context, q *Request) error {
 			return err
 		}
 	}
-	x.identified, x.idempotencyKey, x.header, x.query = true, q.IdempotencyKey, q.Header, q.Query
+	x.begun, x.idempotencyKey, x.header, x.query = true, q.IdempotencyKey, q.Header, q.Query
 	return nil
 }
 
@@ -214,10 +213,10 @@ func (r *Response) Limits() auth.State { return r.x.limits }
 // Receipt is what the request cost; false before it was settled, or if it was
 // refused before anything was held.
 func (r *Response) Receipt() (billing.Receipt, bool) {
-	if r.x.record.receipt == nil {
+	if r.x.entry.receipt == nil {
 		return billing.Receipt{}, false
 	}
-	return *r.x.record.receipt, true
+	return *r.x.entry.receipt, true
 }
 
 // Admit takes a slot among the running calls, for which it waits a moment, and
@@ -307,8 +306,8 @@ func (r *Response) End(status int, err error) {
 // AppendError appends the event that ends a broken stream of the request, in the
 // form of its operation.
 func (r *Response) AppendError(dst []byte, err error) []byte {
-	if r.x.record.op == upstream.Messages {
-		return messagesapi.ErrorEvent(dst, r.x.id, fault.From(err))
+	if c := r.x.capability; c != nil && c.errorEvent != nil {
+		return c.errorEvent(dst, r.x.id, fault.From(err))
 	}
 	return appendErrorEvent(dst, err)
 }
@@ -324,13 +323,14 @@ type exchange struct {
 
 	g           *Gateway
 	trail       *via.Trail // the gateways that it has passed, with this one
-	routes      *routes    // of the moment when it began
+	catalog     *catalog   // of the moment when it began
 	principal   *auth.Principal
+	capability  *capability // of its operation; nil until it runs
 	started     time.Time
 	limits      auth.State
-	record      record
+	entry       logEntry
 	ctx         context.Context // of the request, as the Observer made it; nil before it knows
-	identified  bool            // its caller is known, and it was counted and read
+	begun       bool            // its caller is known, and it was counted and read
 	ended       bool
 	slot        slot               // among the running calls
 	bodyBytes   int64              // bytes of a large body in memory
@@ -338,8 +338,8 @@ type exchange struct {
 	claim       *idempotency.Claim // of the idempotency key, until it is ended; nil for none
 }
 
-// record is what the log line has besides the exchange itself.
-type record struct {
+// logEntry is what the log line has besides the exchange itself.
+type logEntry struct {
 	op          upstream.Op
 	model       string
 	stream      bool
@@ -353,11 +353,11 @@ type record struct {
 	phases      Phases
 }
 
-// newExchange begins an exchange. It pins the routes and prices of this moment.
+// newExchange begins an exchange. It pins the models, channels and prices of this moment.
 func (g *Gateway) newExchange() *exchange {
-	x := &exchange{id: g.options.NewID("req_"), g: g, trail: g.trail, routes: g.routes.Load(), started: g.options.Now()}
+	x := &exchange{id: g.options.NewID("req_"), g: g, trail: g.trail, catalog: g.catalog.Load(), started: g.options.Now()}
 	x.response.ID, x.response.x = x.id, x
-	x.record.attempts = x.record.first[:0] // most calls need one
+	x.entry.attempts = x.entry.first[:0] // most calls need one
 	return x
 }
 
@@ -377,7 +377,7 @@ func (x *exchange) authenticate(ctx context.Context, q *Request) (err error) {
 		return err
 	}
 	defer guard(&err)
-	defer x.spent(&x.record.phases.Auth, x.clock())
+	defer x.spent(&x.entry.phases.Auth, x.clock())
 	p, err := x.g.options.Authenticator.Authenticate(ctx, q.Token)
 	switch {
 	case err != nil:
@@ -393,7 +393,7 @@ func (x *exchange) authenticate(ctx context.Context, q *Request) (err error) {
 // 429 says that there were too many.
 func (x *exchange) countRequest(ctx context.Context) (err error) {
 	defer guard(&err)
-	defer x.spent(&x.record.phases.Admit, x.clock())
+	defer x.spent(&x.entry.phases.Admit, x.clock())
 	x.limits, err = x.g.options.Limiter.Request(ctx, x.principal)
 	return storeError(err)
 }

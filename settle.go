@@ -5,20 +5,20 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/retryqueue"
 	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // settle ends the call's hold: it captures what u costs and releases the rest, with
 // a time-out of its own, so that a client that disconnects does not stop it. answer
-// is what duplicates of the request get; nil for nothing, as where u is nothing. If it fails, the answer
-// must not reach the client. Later calls do nothing.
+// is what duplicates of the request get; nil for nothing, as where u is nothing. If it
+// fails, the answer must not reach the client. Later calls do nothing.
 func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record) error {
 	if !c.held {
 		return nil
@@ -35,15 +35,15 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 		hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel, Failed: c.failed},
 		answer: answer, with: c.with,
 	}
-	defer c.x.spent(&c.x.record.phases.Settle, c.x.clock())
+	defer c.x.spent(&c.x.entry.phases.Settle, c.x.clock())
 	ctx := newSettleContext(c.ctx, c.x.g.options.SettleTimeout)
 	defer ctx.end()
 	receipt, err := c.x.g.commitSettlement(ctx, p)
 	if err != nil {
 		return c.settleLater(p, err)
 	}
-	c.x.record.receipt = &receipt
-	c.x.record.charge = receipt.Charge.String()
+	c.x.entry.receipt = &receipt
+	c.x.entry.charge = receipt.Charge.String()
 	if recovered(receipt, reason) {
 		return takenOver(billing.ErrHoldEnded)
 	}
@@ -59,8 +59,8 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 func (c *call) settleLater(p pendingSettlement, err error) error {
 	if c.answer != nil && (p.answer == nil || p.answer.Body == nil) && p.outcome.Reason == billing.ReasonComplete {
 		a := billing.Attempt{Channel: c.channel, Code: string(fault.ServiceUnavailable), Status: http.StatusOK, Billable: true, Used: p.usage}
-		if n := len(c.x.record.attempts); n > 0 {
-			last := &c.x.record.attempts[n-1]
+		if n := len(c.x.entry.attempts); n > 0 {
+			last := &c.x.entry.attempts[n-1]
 			a.Model, a.StartedAt, a.Duration = last.Model, last.Started, last.Duration
 		}
 		p.outcome.Reason, p.outcome.Failed = billing.ReasonInternal, append(slices.Clip(p.outcome.Failed), a)
@@ -70,7 +70,7 @@ func (c *call) settleLater(p pendingSettlement, err error) error {
 	defer close(announced)
 	p.announced = announced
 	state := CaptureLost
-	if c.x.g.unsettled.add(p) {
+	if c.x.g.unsettled.Add(p.hold.Account, p) {
 		state = CaptureQueued
 	}
 	c.x.g.emitCapture(c.ctx, p, state, 1, nil, err)
@@ -158,9 +158,10 @@ func (c *call) textOutput() int64 {
 	return 0
 }
 
-// retrySettlement is one more attempt at a settlement. One that the meter refuses
-// is given up after ten attempts; one whose meter does not answer never is.
-func (g *Gateway) retrySettlement(ctx context.Context, p pendingSettlement) error {
+// retrySettlement is one more attempt at a settlement, after so many failed tries from
+// the queue. One that the meter refuses is given up after ten of them; one whose meter
+// does not answer never is.
+func (g *Gateway) retrySettlement(ctx context.Context, p pendingSettlement, tries int) error {
 	const enough = 10
 	ctx, cancel := context.WithTimeout(ctx, g.options.SettleTimeout)
 	defer cancel()
@@ -170,17 +171,17 @@ func (g *Gateway) retrySettlement(ctx context.Context, p pendingSettlement) erro
 		return context.Cause(ctx) // an Observer that hangs: others are not to wait for it
 	}
 	receipt, err := g.commitSettlement(ctx, p)
-	tries := p.tries + 2 // with the one at the call's end and this one
-	if fault.Is(err, fault.InternalError) && p.tries >= enough {
+	all := tries + 2 // with the one at the call's end and this one
+	if fault.Is(err, fault.InternalError) && tries >= enough {
 		g.options.Logger.Error("a capture is given up", "request_id", p.hold.ID, "account", p.hold.Account, "error", err)
-		g.emitCapture(ctx, p, CaptureGivenUp, tries, &receipt, err)
+		g.emitCapture(ctx, p, CaptureGivenUp, all, &receipt, err)
 		return nil
 	}
 	state := CaptureSettled
 	if err != nil {
 		state = CaptureFailed
 	}
-	g.emitCapture(ctx, p, state, tries, &receipt, err)
+	g.emitCapture(ctx, p, state, all, &receipt, err)
 	return err
 }
 
@@ -191,140 +192,25 @@ type pendingSettlement struct {
 	outcome   billing.Outcome
 	answer    *idempotency.Record // for duplicates of the request; may be nil
 	with      []billing.Record    // more that is durable with it, where the meter keeps it
-	tries     int
-	announced <-chan struct{} // closed when the Observer knows that it waits
+	announced <-chan struct{}     // closed when the Observer knows that it waits
 }
 
-// settlementQueue holds settlements that were not durable when their calls ended.
-// It is bounded: what does not fit is left to the ledger's own recovery of open
-// holds. The settlements of one account are retried one after the other, accounts
-// in parallel, so that an account whose row is locked does not delay the others.
-type settlementQueue struct {
-	mu           sync.Mutex
-	accounts     map[string][]pendingSettlement // only those that have some
-	size         int
-	startAccount func(account string) // starts the tries of an account; nil while run does not run
-}
-
-const (
-	queueLimit = 10_000
-	queueTries = 16 // at once
-)
-
-// add queues p; false if the queue is full.
-func (q *settlementQueue) add(p pendingSettlement) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.size >= queueLimit {
-		return false
-	}
-	if q.accounts == nil {
-		q.accounts = make(map[string][]pendingSettlement)
-	}
-	account := p.hold.Account
-	before := q.accounts[account]
-	q.accounts[account] = append(before, p)
-	q.size++
-	if len(before) == 0 && q.startAccount != nil {
-		q.startAccount(account)
-	}
-	return true
-}
-
-func (q *settlementQueue) len() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.size
-}
-
-// head is the first capture of an account that has some.
-func (q *settlementQueue) head(account string) pendingSettlement {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.accounts[account][0]
-}
-
-// drop removes the first settlement of an account, or with again moves it to the
-// end, so that one that keeps failing does not stop the others. It reports whether
-// more are left.
-func (q *settlementQueue) drop(account string, again bool) (more bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	items := q.accounts[account]
-	p := items[0]
-	items[0] = pendingSettlement{} // or its answer would stay in memory
-	items = items[1:]
-	if again {
-		p.tries++
-		items = append(items, p)
-	} else {
-		q.size--
-	}
-	if len(items) == 0 {
-		delete(q.accounts, account)
-		return false
-	}
-	q.accounts[account] = items
-	return true
-}
-
-// run retries settlements until ctx ends, at most queueTries at once. It returns
-// when no attempt runs any more.
-func (q *settlementQueue) run(ctx context.Context, try func(context.Context, pendingSettlement) error) {
-	slots := make(chan struct{}, queueTries)
-	var running sync.WaitGroup
-	begin := func(account string) {
-		running.Go(func() { q.retry(ctx, account, slots, try) })
-	}
-	q.mu.Lock()
-	q.startAccount = begin
-	for account := range q.accounts {
-		begin(account)
-	}
-	q.mu.Unlock()
-	<-ctx.Done()
-	q.mu.Lock()
-	q.startAccount = nil
-	q.mu.Unlock()
-	running.Wait()
-}
-
-// retry settles what one account has until nothing is left or ctx ends, with a
-// growing pause after each failure.
-func (q *settlementQueue) retry(ctx context.Context, account string, slots chan struct{}, try func(context.Context, pendingSettlement) error) {
-	const first, most = 100 * time.Millisecond, 5 * time.Second
-	pause := first
-	for {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
-		failed := try(ctx, q.head(account)) != nil
-		<-slots
-		if !q.drop(account, failed) {
-			return
-		}
-		if !failed {
-			pause = first
-			continue
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-			pause = min(2*pause, most)
-		}
-	}
+// newSettlementQueue holds settlements that were not durable when their calls ended,
+// and gives them to retry. It is bounded: what does not fit is left to the ledger's
+// own recovery of open holds. The settlements of one account are retried one after
+// the other, accounts in parallel, so that an account whose row is locked does not
+// delay the others.
+func newSettlementQueue(retry func(ctx context.Context, p pendingSettlement, tries int) error) *retryqueue.Queue[pendingSettlement] {
+	return retryqueue.New(retryqueue.Options{
+		Size: 10_000, AtOnce: 16, Backoff: retryqueue.Backoff{First: 100 * time.Millisecond, Most: 5 * time.Second},
+	}, retry)
 }
 
 // recordAttempt records an attempt. A failed one is kept with the receipt,
 // together with what its vendor may bill (billable, asked only then): the operator
 // bears that, unless the client has disconnected and pays for it.
 func (c *call) recordAttempt(a upstream.Attempt, billable func() billing.Usage) {
-	c.x.record.attempts = append(c.x.record.attempts, a)
+	c.x.entry.attempts = append(c.x.entry.attempts, a)
 	if a.Err == nil {
 		return
 	}
@@ -367,8 +253,8 @@ func (c *call) disconnectUsage() billing.Usage {
 
 // lastChannel is the channel that was asked last; empty if none was.
 func (c *call) lastChannel() string {
-	if n := len(c.x.record.attempts); n > 0 {
-		return c.x.record.attempts[n-1].Channel
+	if n := len(c.x.entry.attempts); n > 0 {
+		return c.x.entry.attempts[n-1].Channel
 	}
 	return ""
 }

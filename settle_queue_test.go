@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/retryqueue"
 )
 
 // lockedAccounts is a meter's side of the queue: a try at a capture of an account
@@ -22,7 +23,7 @@ type lockedAccounts struct {
 	most    int // tries of one account at once
 }
 
-func (l *lockedAccounts) try(ctx context.Context, p pendingSettlement) error {
+func (l *lockedAccounts) try(ctx context.Context, p pendingSettlement, _ int) error {
 	account := p.hold.Account
 	l.mu.Lock()
 	locked := l.locked[account]
@@ -56,9 +57,9 @@ func (l *lockedAccounts) count(account string) int {
 	return l.settled[account]
 }
 
-func putOffs(q *settlementQueue, account string, n int) {
+func putOffs(q *retryqueue.Queue[pendingSettlement], account string, n int) {
 	for i := range n {
-		q.add(pendingSettlement{hold: billing.Hold{ID: fmt.Sprint(account, i), Account: account}})
+		q.Add(account, pendingSettlement{hold: billing.Hold{ID: fmt.Sprint(account, i), Account: account}})
 	}
 }
 
@@ -74,7 +75,7 @@ func TestPutOffCapturesOfALockedAccountDelayThoseOfNoOther(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				meter := &lockedAccounts{locked: map[string]bool{"acme": true}, settled: map[string]int{}, running: map[string]int{}}
-				q := &settlementQueue{}
+				q := newSettlementQueue(meter.try)
 				putOffs(q, "acme", 200)
 				if c.after == 0 {
 					putOffs(q, "other", 3)
@@ -83,21 +84,21 @@ func TestPutOffCapturesOfALockedAccountDelayThoseOfNoOther(t *testing.T) {
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
-					q.run(ctx, meter.try)
+					q.Run(ctx)
 				}()
 				if c.after > 0 {
 					time.Sleep(c.after)
 					putOffs(q, "other", 3)
 				}
 				synctest.Wait()
-				if n := meter.count("other"); n != 3 || q.len() != 200 {
-					t.Errorf("at once %d captures of the other account are settled, want 3; %d wait", n, q.len())
+				if n := meter.count("other"); n != 3 || q.Len() != 200 {
+					t.Errorf("at once %d captures of the other account are settled, want 3; %d wait", n, q.Len())
 				}
 				meter.lock("acme", false)
 				time.Sleep(10 * time.Second) // a try that has begun, and the longest pause
 				synctest.Wait()
-				if n := meter.count("acme"); n != 200 || q.len() != 0 {
-					t.Errorf("when it is unlocked, %d captures of the account are settled, want 200; %d wait", n, q.len())
+				if n := meter.count("acme"); n != 200 || q.Len() != 0 {
+					t.Errorf("when it is unlocked, %d captures of the account are settled, want 200; %d wait", n, q.Len())
 				}
 				if meter.most != 1 {
 					t.Errorf("%d captures of one account are tried at once, want 1", meter.most)
@@ -112,7 +113,7 @@ func TestPutOffCapturesOfALockedAccountDelayThoseOfNoOther(t *testing.T) {
 func TestRunEndsWhilePutOffCapturesAreTriedAndTheNextRunGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meter := &lockedAccounts{locked: map[string]bool{}, settled: map[string]int{}, running: map[string]int{}}
-		q := &settlementQueue{}
+		q := newSettlementQueue(meter.try)
 		for i := range 50 { // more than are tried at once
 			account := fmt.Sprint("account", i)
 			meter.lock(account, true)
@@ -122,7 +123,7 @@ func TestRunEndsWhilePutOffCapturesAreTriedAndTheNextRunGoesOn(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			q.run(ctx, meter.try)
+			q.Run(ctx)
 		}()
 		synctest.Wait()
 		cancel()
@@ -132,17 +133,17 @@ func TestRunEndsWhilePutOffCapturesAreTriedAndTheNextRunGoesOn(t *testing.T) {
 		default:
 			t.Fatal("Run goes on after the end of its context")
 		}
-		if q.len() != 100 {
-			t.Errorf("%d captures wait, want 100", q.len())
+		if q.Len() != 100 {
+			t.Errorf("%d captures wait, want 100", q.Len())
 		}
 		for i := range 50 {
 			meter.lock(fmt.Sprint("account", i), false)
 		}
 		ctx, cancel = context.WithCancel(t.Context())
-		go q.run(ctx, meter.try)
+		go q.Run(ctx)
 		synctest.Wait()
-		if q.len() != 0 {
-			t.Errorf("%d captures wait in the next Run, want 0", q.len())
+		if q.Len() != 0 {
+			t.Errorf("%d captures wait in the next Run, want 0", q.Len())
 		}
 		cancel()
 	})

@@ -24,10 +24,10 @@ type Stream struct {
 	lastSent  time.Time // when the client last got something
 	heartbeat *time.Timer
 
-	out       []byte // reused by Next
-	copiedOut int    // how much of out is copied for a duplicate
-	whole     int    // how much of out comes before the last event of a stream that ends
-	untaken   bool   // it ended between two calls of Next, which gives out then
+	out        []byte // reused by Next
+	copiedOut  int    // how much of out is copied for a duplicate
+	beforeLast int    // how much of out comes before the last event of a stream that ends
+	untaken    bool   // it ended between two calls of Next, which gives out then
 
 	lost       error         // another process has ended the hold; nil if none did
 	drainLimit time.Duration // how long it is read on after its client left; 0 for not at all
@@ -49,7 +49,7 @@ const batch = 32 << 10
 func newStream(c *call) *Stream {
 	now := c.x.g.options.Now()
 	s := &Stream{delivery: delivery{c: c}, tap: c.op.tap(c.op), lastSent: now, savedAt: now, extension: c.model.HoldTokens}
-	s.source, c.tap = s, s.tap
+	s.pieces, c.tap = s, s.tap
 	if c.heartbeat != nil && c.x.g.options.Heartbeat > 0 {
 		s.mu.Lock() // the timer's goroutine reads it
 		s.heartbeat = time.AfterFunc(c.x.g.options.Heartbeat, s.sendHeartbeat)
@@ -66,12 +66,12 @@ func (s *Stream) begin(accepted *events, maxOutput int64) {
 	s.dropRequest()
 	s.watch()
 	s.mu.Unlock()
-	h, e := s.c.hold, s.c.op.bounds.exposure
-	if e == nil || h.Price == nil || h.Available == billing.Unlimited {
+	h, t := s.c.hold, s.c.op.bounds.tokens
+	if t == nil || h.Price == nil || h.Available == billing.Unlimited {
 		return
 	}
-	allowed := e.outputLimit(s.c.model, maxOutput)
-	if covered := pays(h.Price, h.Amount, e.inputHeld(s.c.model, h), allowed); covered < allowed {
+	allowed := t.outputLimit(s.c.model, maxOutput)
+	if covered := pays(h.Price, h.Amount, t.inputHeld(s.c.model, h), allowed); covered < allowed {
 		s.coveredTokens = max(covered, 1)
 	}
 }
@@ -211,10 +211,10 @@ func (s *Stream) finish(reason string) {
 	if s.gone {
 		reason, err = billing.ReasonClientGone, errClientGone()
 	}
-	s.whole = len(s.out)
+	s.beforeLast = len(s.out)
 	s.out = append(s.out, s.tap.Terminator()...)
 	s.stop()
-	_ = s.settle(s.tap.Usage(), reason, s.record(), err)
+	_ = s.settle(s.tap.Usage(), reason, s.keptAnswer(), err)
 	if reason != billing.ReasonComplete {
 		s.c.close()
 		return
@@ -229,8 +229,8 @@ func (s *Stream) finish(reason string) {
 // transfer too, so that its connection can be used again. The client does not wait
 // for that.
 func (s *Stream) finishTransfer() {
-	const patience = time.Second
-	timer := time.AfterFunc(patience, func() { s.c.cancel(nil) })
+	const timeout = time.Second
+	timer := time.AfterFunc(timeout, func() { s.c.cancel(nil) })
 	defer timer.Stop()
 	defer s.c.close()
 	s.events.discardRest()
@@ -245,21 +245,21 @@ func (s *Stream) breakOff(err error) *idempotency.Record {
 		s.out, s.copiedOut, s.untaken = nil, 0, true
 		s.receive()
 	}
-	s.whole = len(s.out)
+	s.beforeLast = len(s.out)
 	if !s.gone || s.c.x.claim != nil {
 		s.out = s.c.x.response.AppendError(s.out, err)
 	}
-	return s.record()
+	return s.keptAnswer()
 }
 
 // receive counts an event that was awaited and not taken: the upstream has made it.
 func (s *Stream) receive() {
-	h := s.events.pending
-	if h == nil || h.err != nil {
+	p := s.events.pending
+	if p == nil || p.err != nil {
 		return
 	}
 	s.events.pending = nil
-	if out, _, err := s.tap.Event(s.out, h.event.Name, h.event.Data); err == nil {
+	if out, _, err := s.tap.Event(s.out, p.event.Name, p.event.Data); err == nil {
 		s.out = out
 	}
 }
@@ -279,12 +279,12 @@ func (s *Stream) used() billing.Usage {
 // withhold replaces the last event by the error's.
 func (s *Stream) withhold(err error) {
 	if !s.gone {
-		s.out = s.c.x.response.AppendError(s.out[:s.whole], err)
+		s.out = s.c.x.response.AppendError(s.out[:s.beforeLast], err)
 	}
 }
 
-// record is what duplicates of the request get: all events until the end.
-func (s *Stream) record() *idempotency.Record {
+// keptAnswer is what duplicates of the request get: all events until the end.
+func (s *Stream) keptAnswer() *idempotency.Record {
 	if s.c.x.claim == nil {
 		return nil
 	}
@@ -386,9 +386,9 @@ func (e *events) next() (sse.Event, error) {
 		}
 		return event, nil
 	}
-	if h := e.pending; h != nil {
+	if p := e.pending; p != nil {
 		e.pending = nil
-		return h.event, h.err
+		return p.event, p.err
 	}
 	return e.reader.Next()
 }
@@ -398,14 +398,14 @@ func (e *events) await() {
 	if len(e.readAhead) > 0 || e.pending != nil {
 		return
 	}
-	h := new(pendingEvent)
+	p := new(pendingEvent)
 	defer func() {
-		if p := recover(); p != nil {
-			h.err = panicked(p)
+		if v := recover(); v != nil {
+			p.err = panicked(v)
 		}
-		e.pending = h
+		e.pending = p
 	}()
-	h.event, h.err = e.reader.Next()
+	p.event, p.err = e.reader.Next()
 }
 
 // buffered reports whether next would not block.

@@ -39,13 +39,13 @@ func (g *Gateway) Chat(ctx context.Context, req *chat.Request) (*chat.Response, 
 // chunk is returned here, a later one comes last from the stream. Range over
 // the stream's Chunks, or close it.
 func (g *Gateway) ChatStream(ctx context.Context, req *chat.Request) (*chat.Stream, error) {
-	x, result, err := g.runTyped(ctx, encodeChat(req, true))
-	source, err := x.source(result, err)
+	x, err := g.runTyped(ctx, encodeChat(req, true))
+	source, err := x.typedSource(err)
 	if err != nil {
 		return nil, err
 	}
 	s := chat.NewStream(x.receiptID(), source)
-	s.Dropped = result.Dropped
+	s.Dropped = x.response.Dropped
 	return s, nil
 }
 
@@ -65,13 +65,13 @@ func (g *Gateway) Messages(ctx context.Context, req *messages.Request) (*message
 // event is returned here, a later one comes last from the stream. Range over the
 // stream's Events, or close it.
 func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*messages.Stream, error) {
-	x, result, err := g.runTyped(ctx, encodeMessages(req, true))
-	source, err := x.source(result, err)
+	x, err := g.runTyped(ctx, encodeMessages(req, true))
+	source, err := x.typedSource(err)
 	if err != nil {
 		return nil, err
 	}
 	s := messages.NewStream(x.receiptID(), source)
-	s.Dropped = result.Dropped
+	s.Dropped = x.response.Dropped
 	return s, nil
 }
 
@@ -80,13 +80,13 @@ func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*m
 // The caller is the principal in ctx, as for [Gateway.Chat]. Every error is a
 // *fault.Error.
 func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (_ *messages.Count, err error) {
-	x, result, err := g.runTyped(ctx, encoding(req, messagesapi.EncodeCount, newCount))
+	x, err := g.runTyped(ctx, encoding(req, messagesapi.EncodeCount, newCount))
 	defer func() { x.response.End(0, err) }()
 	if err != nil {
 		return nil, err
 	}
-	count := &messages.Count{Estimated: result.Header.Get(estimatedHeader) != ""}
-	if err = json.Unmarshal(result.Body, count, jsontext.AllowDuplicateNames(true)); err != nil {
+	count := &messages.Count{Estimated: x.response.Header.Get(estimatedHeader) != ""}
+	if err = json.Unmarshal(x.response.Body, count, jsontext.AllowDuplicateNames(true)); err != nil {
 		return nil, badGateway("The upstream's answer is not a count of tokens.", err)
 	}
 	return count, nil
@@ -120,12 +120,12 @@ func pictures(o outcome) *images.Response {
 // from the response's Read. Close the response. The caller is the principal in
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Response, error) {
-	x, result, err := g.runTyped(ctx, encoding(req, speechapi.Encode, newSpeech))
-	source, err := x.source(result, err)
+	x, err := g.runTyped(ctx, encoding(req, speechapi.Encode, newSpeech))
+	source, err := x.typedSource(err)
 	if err != nil {
 		return nil, err
 	}
-	return &speech.Response{ContentType: result.Header.Get("Content-Type"), RequestID: x.receiptID(), Dropped: result.Dropped, Body: source}, nil
+	return &speech.Response{ContentType: x.response.Header.Get("Content-Type"), RequestID: x.receiptID(), Dropped: x.response.Dropped, Body: source}, nil
 }
 
 // encodeChat makes the operation of a typed request.
@@ -158,18 +158,17 @@ func encoding[T, R any](typed *T, encode func(*T) (*R, error), operate func(*exc
 }
 
 // runTyped runs a typed call: it is authenticated, counted and run as one by Do.
-func (g *Gateway) runTyped(ctx context.Context, encode encoder) (*exchange, *Response, error) {
+func (g *Gateway) runTyped(ctx context.Context, encode encoder) (*exchange, error) {
 	q := &Request{IdempotencyKey: idempotencyKey(ctx), inProcess: true}
 	x, ctx := g.open(ctx, q)
-	if err := x.identify(ctx, q); err != nil {
-		return x, nil, err
+	if err := x.begin(ctx, q); err != nil {
+		return x, err
 	}
 	op, err := encode(x)
 	if err != nil {
-		return x, nil, err
+		return x, err
 	}
-	result, err := x.run(ctx, op, nil)
-	return x, result, err
+	return x, x.run(ctx, op, nil)
 }
 
 // outcome is what a typed response has besides its JSON.
@@ -184,29 +183,30 @@ type outcome struct {
 // which is then filled from the JSON. An answer of another form was charged all
 // the same.
 func answered[R any](ctx context.Context, g *Gateway, form string, encode encoder, typed func(outcome) *R) (_ *R, err error) {
-	x, result, err := g.runTyped(ctx, encode)
+	x, err := g.runTyped(ctx, encode)
 	defer func() { x.response.End(0, err) }()
 	if err != nil {
 		return nil, err
 	}
 	receipt, _ := x.response.Receipt()
-	response := typed(outcome{result.Body, x.receiptID(), receipt.Charge, result.Dropped})
-	if err = json.Unmarshal(result.Body, response, jsontext.AllowDuplicateNames(true)); err != nil {
+	response := typed(outcome{x.response.Body, x.receiptID(), receipt.Charge, x.response.Dropped})
+	if err = json.Unmarshal(x.response.Body, response, jsontext.AllowDuplicateNames(true)); err != nil {
 		err = fault.Wrap(fault.BadGateway, "The upstream's answer is not of the "+form+" form. It was charged, and Raw has it.", err)
 	}
 	return response, err
 }
 
-// source is what a typed stream reads. The exchange ends when it is closed; if
+// typedSource is what a typed stream reads. The exchange ends when it is closed; if
 // there is nothing to read, it ends here.
-func (x *exchange) source(result *Response, err error) (chat.Source, error) {
+func (x *exchange) typedSource(err error) (chat.Source, error) {
+	result := &x.response
 	switch {
 	case err != nil:
 		x.response.End(0, err)
 		return nil, err
 	case result.Replayed:
 		x.response.End(0, nil)
-		return newReplayed(result.Body, *x.record.receipt), nil
+		return newReplayed(result.Body, *x.entry.receipt), nil
 	case result.Audio != nil:
 		return typedSource{result.Audio, &result.Audio.delivery}, nil
 	}
@@ -216,8 +216,8 @@ func (x *exchange) source(result *Response, err error) (chat.Source, error) {
 // receiptID is the id by which the charge is found: of a replayed answer, the
 // first request's.
 func (x *exchange) receiptID() string {
-	if x.record.replayed {
-		return x.record.receipt.ID
+	if x.entry.replayed {
+		return x.entry.receipt.ID
 	}
 	return x.id
 }
@@ -320,8 +320,8 @@ func (v *videos) response(ctx context.Context, t *video.Task) (*video.Response, 
 		return r, fault.Wrap(fault.BadGateway, "The upstream's answer is not of the video form. Raw has it.", err)
 	}
 	r.RequestID = t.RequestID
-	if books, ok := v.g.options.Meter.(billing.Reports); ok && t.State.Terminal() {
-		if receipt, err := books.Receipt(ctx, t.Account, t.RequestID); err == nil {
+	if reports, ok := v.g.options.Meter.(billing.Reports); ok && t.State.Terminal() {
+		if receipt, err := reports.Receipt(ctx, t.Account, t.RequestID); err == nil {
 			r.Charge = receipt.Charge
 		}
 	}

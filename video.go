@@ -125,7 +125,7 @@ func newDeliverer(g *Gateway) *deliverer.Deliverer {
 	client := deliverer.NewClient(deliverer.Options{AllowPrivate: g.options.Video.AllowPrivate, Now: g.options.Now})
 	d := deliverer.NewDeliverer(deliverer.DelivererOptions{
 		Outbox: outbox, Post: client.Post, Owner: g.videos.owner, Logger: g.options.Logger,
-		Now: g.options.Now, Attempted: g.emitNoticeTried,
+		Now: g.options.Now, Attempted: g.emitDeliveryTried,
 		Clock: func() time.Time {
 			ctx, cancel := context.WithTimeout(context.Background(), videopoll.Timeout)
 			defer cancel()
@@ -161,7 +161,7 @@ func (c *call) submit(v *submission) (*Response, error) {
 	body, view := c.op.prepare(c.op, c.hold, 0)
 	reply, err := c.send(body, view)
 	if err != nil && videoapi.NotTaken(err) {
-		err = c.refuse(err)
+		err = c.settleFailed(err)
 		c.x.g.videos.drop(c.ctx, task.ID)
 		return nil, err
 	}
@@ -246,14 +246,14 @@ func (c *call) createTask(v *submission) (_ *video.Task, err error) {
 		Window: max(x.g.options.Video.DuplicateWindow, 0), Retried: x.idempotencyKey != "",
 	}
 	videos.remember(v.price)
-	charge := c.holdRequest()
-	charge.Until = x.g.options.Now().Add(videoapi.End(&t).Sub(now) + holdMargin) // which is by this process's clock
+	wanted := c.holdRequest()
+	wanted.Until = x.g.options.Now().Add(videoapi.End(&t).Sub(now) + holdMargin) // which is by this process's clock
 	if videos.transactional {
-		charge.With = []billing.Record{n}
+		wanted.With = []billing.Record{n}
 	} else if err := videos.store.Add(c.ctx, n); err != nil { // its refusals come before that of the balance
 		return nil, storeError(err)
 	}
-	if err := c.reserve(charge); err != nil {
+	if err := c.reserve(wanted); err != nil {
 		videos.drop(c.ctx, t.ID)
 		return nil, err
 	}
@@ -357,12 +357,12 @@ func (v *videos) price(ctx context.Context, t *video.Task) (*billing.Price, erro
 	v.mu.Lock()
 	p, known := v.prices[t.PriceVersion]
 	v.mu.Unlock()
-	book, ok := v.g.options.Meter.(pricer)
+	prices, ok := v.g.options.Meter.(pricer)
 	switch {
 	case known || t.PriceVersion == "":
 		return p, nil
 	case ok:
-		return book.Price(ctx, t.PriceVersion)
+		return prices.Price(ctx, t.PriceVersion)
 	}
 	return nil, fmt.Errorf("the price %s is not known any more", t.PriceVersion)
 }

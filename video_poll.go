@@ -85,7 +85,7 @@ func (v *videos) askUpstream(ctx context.Context, t *video.Task) (r videoapi.Rep
 		},
 	}
 	v.g.observers.watchAttempts(call)
-	reply, err := v.g.routes.Load().router.Do(via.NewContext(ctx, v.g.trail), call)
+	reply, err := v.g.catalog.Load().router.Do(via.NewContext(ctx, v.g.trail), call)
 	if err != nil {
 		return r, err
 	}
@@ -98,17 +98,17 @@ const waitFor = time.Minute
 
 // waited replaces the record of a submission with `wait` by the one at the end of
 // its task, or by the last one seen when the time is over or the client leaves,
-// and leaves it if too many wait. That is never an error: the video was taken, and
-// a client that got an error would submit it again.
-func (x *exchange) waited(ctx context.Context, r *Response) {
+// and keeps the record if too many wait. That is never an error: the video was taken,
+// and a client that got an error would submit it again.
+func (x *exchange) waited(ctx context.Context) {
 	x.release() // nothing runs here any more
 	ctx, cancel := context.WithTimeout(ctx, waitFor)
 	defer cancel()
-	for t, err := range x.g.videos.watch(ctx, r.task.Account, r.task.ID) {
+	for t, err := range x.g.videos.watch(ctx, x.response.task.Account, x.response.task.ID) {
 		if err != nil {
 			return // the record as it stood
 		}
-		r.Body = videoapi.Record(t)
+		x.response.Body = videoapi.Record(t)
 	}
 }
 

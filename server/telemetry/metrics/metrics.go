@@ -355,7 +355,7 @@ func (m *Metrics) event(_ context.Context, e gateway.Event) {
 			c.taskTime.WithLabelValues(string(e.To)).Observe(e.Age.Seconds())
 			m.settled(opLabel(upstream.SubmitVideo), model, e.Receipt)
 		}
-	case gateway.NoticeTried:
+	case gateway.DeliveryTried:
 		went := e.Outcome
 		if e.Final && went != "delivered" && went != "gone" {
 			went = "given_up"

@@ -78,9 +78,9 @@ func fill(m *metrics.Metrics) {
 		Model: "film", Listed: true, From: video.Running, To: video.Succeeded, Age: time.Minute, Late: true,
 		Receipt: &billing.Receipt{Charge: billing.One, Usage: billing.Usage{Seconds: 5}},
 	})
-	o.Event(ctx, gateway.NoticeTried{Outcome: "retry"})
-	o.Event(ctx, gateway.NoticeTried{Outcome: "retry", Final: true})
-	o.Event(ctx, gateway.NoticeTried{Outcome: "delivered", Final: true})
+	o.Event(ctx, gateway.DeliveryTried{Outcome: "retry"})
+	o.Event(ctx, gateway.DeliveryTried{Outcome: "retry", Final: true})
+	o.Event(ctx, gateway.DeliveryTried{Outcome: "delivered", Final: true})
 	o.Event(ctx, gateway.CaptureRetried{State: gateway.CaptureQueued})
 	m.Commit(7, time.Millisecond, nil)
 	m.Commit(7, time.Millisecond, errors.New("the disk is full"))
@@ -286,7 +286,7 @@ func TestAnyNumberOfModelsKeysAndWordsMakesFewSeries(t *testing.T) {
 		o.End(ctx, f)
 		o.Attempted(ctx, gateway.AttemptEvent{RequestID: word, Op: f.Op, Channel: word, Model: word, Code: f.Code, Error: word})
 		o.Event(ctx, gateway.TaskMoved{Task: word, Account: word, Model: word, To: video.Failed, Late: true, Receipt: &billing.Receipt{Usage: billing.Usage{Seconds: 1}}})
-		o.Event(ctx, gateway.NoticeTried{ID: word, Account: word, Outcome: "retry"})
+		o.Event(ctx, gateway.DeliveryTried{ID: word, Account: word, Outcome: "retry"})
 		o.Event(ctx, gateway.CaptureRetried{RequestID: word, Account: word, State: gateway.CaptureFailed})
 	}
 	text := scrape(t, m)
