@@ -252,12 +252,12 @@ func (c *call) start() (result *Response, err error) {
 	header := resultHeader(reply, maxOutput)
 	c.model.announce(header)
 	if s != nil {
-		s.begin(reply.Accepted.(*events), maxOutput)
-		s.allowDrain(c.x.g.drains.limit(reply.Drain, c.model.ID))
 		header["Content-Type"] = []string{eventStream}
 		if c.x.claim != nil {
 			s.header = header
 		}
+		s.begin(reply.Accepted.(*events), maxOutput)
+		s.allowDrain(c.x.g.drains.limit(reply.Drain, c.model.ID))
 		reply.Header = nil
 		return c.x.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped}), nil
 	}
@@ -338,8 +338,8 @@ const estimatedHeader = "X-Gateway-Estimated"
 // upstream counts. It costs nothing and is not settled, so that close frees its
 // idempotency key and no answer is kept.
 func (c *call) count() (*Response, error) {
-	if err := c.x.claimKey(c.ctx); err != nil {
-		return nil, storeError(err)
+	if err := c.claimKey(); err != nil {
+		return nil, err
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
 	c.model.announce(header)

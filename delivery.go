@@ -23,6 +23,7 @@ type delivery struct {
 
 	mu      sync.Mutex // guards what follows against the end of the call's context
 	ended   bool
+	closed  bool        // the caller wants no more
 	busy    bool        // within Next, whose goroutine then owns the answer
 	gone    bool        // the client has disconnected; the answer may be read on
 	unwatch func() bool // ends the watch over the call's context
@@ -132,6 +133,7 @@ func (d *delivery) read(p []byte, next func() ([]byte, error)) (n int, err error
 func (d *delivery) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.closed = true
 	if !d.ended {
 		d.c.cancel(context.Canceled)
 		_ = d.fail(context.Canceled)

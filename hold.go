@@ -117,19 +117,37 @@ func (b *bounds) amounts(m *Model) billing.HoldRequest {
 func (c *call) reserve(wanted billing.HoldRequest) (err error) {
 	defer guard(&err)
 	defer c.x.spent(&c.x.entry.phases.Hold, c.x.clock())
-	ctx := newTimeoutContext(c.ctx, meterTimeout)
-	defer ctx.end()
 	if c.x.claim != nil && c.x.g.transactional {
 		wanted.With = append(wanted.With, *c.x.claim)
-	} else if err := c.x.claimKey(ctx); err != nil {
-		return storeError(err)
+	} else if err := c.claimKey(); err != nil {
+		return err
 	}
-	c.hold, err = c.x.g.options.Meter.Reserve(ctx, wanted)
-	switch {
-	case err == nil:
-		c.held = true
+	ctx := newTimeoutContext(c.ctx, meterTimeout)
+	defer ctx.end()
+	if c.hold, err = c.x.g.options.Meter.Reserve(ctx, wanted); err != nil {
+		return c.meterError(err)
+	}
+	c.held = true
+	return nil
+}
+
+// claimKey claims the idempotency key, if the request has one, where no hold does.
+func (c *call) claimKey() error {
+	if c.x.claim == nil {
 		return nil
-	case errors.Is(err, context.DeadlineExceeded) && c.ctx.Err() == nil:
+	}
+	ctx := newTimeoutContext(c.ctx, meterTimeout)
+	defer ctx.end()
+	if err := c.x.g.claims.Claim(ctx, c.x.claim.Key, c.x.claim.Content, c.x.id); err != nil {
+		return c.meterError(err)
+	}
+	return nil
+}
+
+// meterError is the client's error where the meter or the store of answers failed, or
+// did not answer in time.
+func (c *call) meterError(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && c.ctx.Err() == nil {
 		return unavailable(err)
 	}
 	return storeError(err)

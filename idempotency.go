@@ -52,14 +52,6 @@ func (x *exchange) findAnswer(ctx context.Context, op *operation) (stored *idemp
 	return stored, nil
 }
 
-// claimKey claims the exchange's idempotency key, if it has one, where no hold does.
-func (x *exchange) claimKey(ctx context.Context) error {
-	if x.claim == nil {
-		return nil
-	}
-	return x.g.claims.Claim(ctx, x.claim.Key, x.claim.Content, x.id)
-}
-
 // contentOf is what tells two requests with the same key apart: their bytes, or of
 // forms the names, file names and contents of the parts.
 func contentOf(op *operation) (idempotency.Content, error) {
@@ -102,15 +94,20 @@ func (x *exchange) free(ctx context.Context) {
 	if x.claim == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.g.options.SettleTimeout)
+	x.g.freeKey(ctx, x.claim.Key, x.id)
+	x.claim = nil
+}
+
+// freeKey ends the claim of a request on a key, if it still has it.
+func (g *Gateway) freeKey(ctx context.Context, key idempotency.Key, requestID string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SettleTimeout)
 	defer cancel()
 	err := func() (err error) {
 		defer guard(&err)
-		return x.g.claims.Free(ctx, x.claim.Key, x.id)
+		return g.claims.Free(ctx, key, requestID)
 	}()
-	x.claim = nil
 	if err != nil {
-		x.g.options.Logger.Error("releasing idempotency key failed", "request_id", x.id, "error", err)
+		g.options.Logger.Error("releasing idempotency key failed", "request_id", requestID, "error", err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
@@ -201,6 +202,33 @@ func TestAStoreThatClaimsKeysWithHoldsHasToBeTheMeter(t *testing.T) {
 	_, err := gateway.New(gateway.Options{Upstream: &scriptedUpstream{}, Idempotency: onlyLooks{}})
 	if err == nil || !strings.Contains(err.Error(), "Options.Meter") {
 		t.Errorf("New: %v", err)
+	}
+}
+
+// hangingClaims is a store of answers that does not answer.
+type hangingClaims struct{ idempotency.Claimer }
+
+func (hangingClaims) Lookup(context.Context, idempotency.Key, idempotency.Content) (*idempotency.Answer, error) {
+	return nil, nil
+}
+
+func (hangingClaims) Claim(ctx context.Context, _ idempotency.Key, _ idempotency.Content, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (hangingClaims) Free(context.Context, idempotency.Key, string) error { return nil }
+
+func TestAStoreOfAnswersThatHangsIsA503(t *testing.T) {
+	for _, op := range []upstream.Op{upstream.ChatCompletion, upstream.CountTokens} {
+		synctest.Test(t, func(t *testing.T) {
+			up := &scriptedUpstream{text: whole(reported)}
+			h := newTestGateway(t, up, "1.00", func(o *gateway.Options) { o.Idempotency = hangingClaims{} })
+			_, err := h.do(t.Context(), op, askWhole, "k")
+			if f := fault.From(err); f == nil || f.HTTPStatus() != 503 || up.count() != 0 {
+				t.Errorf("%s: %v after %d calls", op, err, up.count())
+			}
+		})
 	}
 }
 

@@ -69,9 +69,10 @@ func (c *call) settleLater(p pendingSettlement, err error) error {
 	announced := make(chan struct{})
 	defer close(announced)
 	p.announced = announced
-	state := CaptureLost
-	if c.x.g.unsettled.Add(p.hold.Account, p) {
-		state = CaptureQueued
+	state := CaptureQueued
+	if !c.x.g.unsettled.Add(p.hold.Account, p) {
+		state = CaptureLost
+		c.x.g.freeLost(c.ctx, p)
 	}
 	c.x.g.emitCapture(c.ctx, p, state, 1, nil, err)
 	c.x.g.options.Logger.Error("capture is not durable", "request_id", c.x.id, "queued", state == CaptureQueued, "error", err)
@@ -175,6 +176,7 @@ func (g *Gateway) retrySettlement(ctx context.Context, p pendingSettlement, trie
 	if fault.Is(err, fault.InternalError) && tries >= enough {
 		g.options.Logger.Error("a capture is given up", "request_id", p.hold.ID, "account", p.hold.Account, "error", err)
 		g.emitCapture(ctx, p, CaptureGivenUp, all, &receipt, err)
+		g.freeLost(ctx, p)
 		return nil
 	}
 	state := CaptureSettled
@@ -183,6 +185,14 @@ func (g *Gateway) retrySettlement(ctx context.Context, p pendingSettlement, trie
 	}
 	g.emitCapture(ctx, p, state, all, &receipt, err)
 	return err
+}
+
+// freeLost frees the idempotency key of a settlement that nobody tries again, where
+// the ledger's recovery of the hold does not.
+func (g *Gateway) freeLost(ctx context.Context, p pendingSettlement) {
+	if p.answer != nil && !g.transactional {
+		g.freeKey(ctx, p.answer.Key, p.hold.ID)
+	}
 }
 
 // pendingSettlement is a settlement, and what must be durable with it.

@@ -163,7 +163,7 @@ func (s *Stream) Await() {
 func (s *Stream) takeTail() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.untaken || len(s.out) == 0 {
+	if s.closed || !s.untaken || len(s.out) == 0 {
 		return nil, io.EOF
 	}
 	s.untaken = false

@@ -117,7 +117,7 @@ func TestAnEventThatWasAwaitedAndNotTakenIsCharged(t *testing.T) {
 		_, _ = io.WriteString(out, first)
 		_, _ = io.WriteString(out, second)
 	}()
-	r := h.must(t, upstream.ChatCompletion, askStream)
+	r := h.must(t, upstream.ChatCompletion, askStream, "k")
 	for given := ""; strings.Count(given, "\n\n") < strings.Count(first, "\n\n"); {
 		b, err := r.Stream.Next()
 		if err != nil {
@@ -128,6 +128,9 @@ func TestAnEventThatWasAwaitedAndNotTakenIsCharged(t *testing.T) {
 	r.Stream.Await()
 	if err := r.Stream.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if b, err := r.Stream.Next(); err != io.EOF {
+		t.Errorf("a stream that was closed gives %q, %v", b, err)
 	}
 	if got, want := h.spent(t, "1.00"), deliveredCost(first+second); got != want {
 		t.Errorf("spent %s, want %s", got, want)

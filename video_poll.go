@@ -173,15 +173,22 @@ func (v *videos) waitPoll(ctx context.Context) error {
 }
 
 // run polls the tasks of this process until ctx ends, and writes the steps again
-// that the store did not take.
+// that the store did not take. What an upstream took must be stored: at the end every
+// step is tried once more, before the last polls are waited for, and again after them.
 func (v *videos) run(ctx context.Context) {
+	drain := func() {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.g.options.SettleTimeout)
+		defer cancel()
+		v.writes.Drain(last)
+	}
 	var writing sync.WaitGroup
-	writing.Go(func() { v.writes.Run(ctx) })
+	writing.Go(func() {
+		v.writes.Run(ctx)
+		drain()
+	})
 	v.poller.Run(ctx)
 	writing.Wait()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.g.options.SettleTimeout)
-	defer cancel()
-	v.writes.Drain(last) // what an upstream took must be stored
+	drain()
 }
 
 // pollFailed logs that a task could not be polled.
