@@ -117,6 +117,9 @@ func (r *taskRow) repeats(n *video.CreateTask, now int64) bool {
 // them, after everything else that is locked.
 func (b *batch) loadTasks() error {
 	t := &b.tasks
+	if err := b.lockNamesOfTasks(); err != nil {
+		return err
+	}
 	err := b.each("SELECT "+taskColumns+" FROM task WHERE id IN[t] ORDER BY id FOR UPDATE", sortedKeys(t.wanted), func(rows *sql.Rows) error {
 		r, err := scanTask(rows)
 		if err == nil {
@@ -150,6 +153,26 @@ func (b *batch) scanKnownTask(rows *sql.Rows) (*taskRow, error) {
 		return known, nil
 	}
 	return r, nil
+}
+
+// lockNamesOfTasks makes the processes admit the tasks of an account one after the
+// other where the account has no row to lock: that of a meter elsewhere.
+func (b *batch) lockNamesOfTasks() error {
+	if !b.db.dialect.Shared {
+		return nil
+	}
+	names := map[string]bool{}
+	for _, n := range b.tasks.news {
+		if b.accounts[n.Task.Account] == nil {
+			names[n.Task.Account] = true
+		}
+	}
+	for _, name := range sortedKeys(names) {
+		if _, err := b.tx.exec(b.ctx, "SELECT pg_advisory_xact_lock(hashtextextended('tasks ' || CAST(? AS text), 0) # hashtext(current_schema()))", name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // loadRivals reads what may refuse new tasks.
