@@ -16,7 +16,6 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -56,7 +55,7 @@ func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte
 			x.replay(stored, op)
 			return nil
 		}
-		x.claim = nil
+		x.claim = nil // which the second look has set, and no hold has made
 	}
 	if err != nil {
 		return fault.From(err)
@@ -156,7 +155,7 @@ func errWrongEndpoint(op *operation, m *Model) error {
 	return e
 }
 
-// call is one request from its admission to its settlement. It owns what it takes:
+// call is one request from its limits to its settlement. It owns what it takes:
 // the limiter's lease, the hold, the idempotency key, the context, the form and its
 // entry among the running calls. close gives back whatever of these is left. A
 // Stream or an Audio takes the call over and closes it at its own end. The slot and
@@ -338,8 +337,10 @@ const estimatedHeader = "X-Gateway-Estimated"
 // upstream counts. It costs nothing and is not settled, so that close frees its
 // idempotency key and no answer is kept.
 func (c *call) count() (*Response, error) {
-	if err := c.claimKey(); err != nil {
-		return nil, err
+	ctx := newTimeoutContext(c.ctx, meterTimeout)
+	defer ctx.end()
+	if err := c.claimKey(ctx); err != nil {
+		return nil, c.meterError(err)
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
 	c.model.announce(header)
@@ -373,15 +374,14 @@ func estimateInstead(err error) bool {
 // answer, so that a duplicate is not charged.
 func (c *call) settleFailed(err error) error {
 	var used billing.Usage
-	var answer *idempotency.Record
 	reason, clientErr := c.endReason(err)
 	if reason == billing.ReasonClientGone && (c.parts != nil || maybeBillable(err)) { // each part knows whether it was sent
 		used = c.disconnectUsage()
 	}
 	if !used.IsZero() {
-		c.channel, answer = c.lastChannel(), c.x.answerRecord(nil, nil)
+		c.channel = c.lastChannel()
 	}
-	_ = c.settle(used, reason, answer) // logged and queued there; the client gets why the call failed
+	_ = c.settle(used, reason, nil) // logged and queued there; the client gets why the call failed
 	return clientErr
 }
 
@@ -422,8 +422,8 @@ func failureOf(err error) (f *upstream.Failure) {
 // a shutdown is complete. Later calls do nothing.
 func (c *call) close() {
 	_ = c.settle(billing.Usage{}, billing.ReasonInternal, nil) // does nothing if the call was settled
-	c.x.free(c.ctx)
 	c.releaseLease()
+	c.x.free(c.ctx)
 	if c.detach != nil {
 		c.detach()
 	}

@@ -141,7 +141,8 @@ func (c *catalog) hasPrice(op upstream.Op, model string) bool {
 }
 
 // pricedUnits are the units that a price needs for an operation to cost what it
-// says: those of one of the sets. What is not here costs nothing.
+// says: those of one of the sets. An operation that is not here needs no particular
+// unit.
 var pricedUnits = map[upstream.Op][][]billing.Unit{
 	upstream.ChatCompletion: {{billing.Input, billing.Output}},
 	upstream.Messages:       {{billing.Input, billing.Output}},

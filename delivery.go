@@ -133,7 +133,7 @@ func (d *delivery) read(p []byte, next func() ([]byte, error)) (n int, err error
 func (d *delivery) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.closed = true
+	d.closed, d.rest = true, nil
 	if !d.ended {
 		d.c.cancel(context.Canceled)
 		_ = d.fail(context.Canceled)

@@ -107,10 +107,16 @@ func (g *Gateway) Reload(o Options) error {
 
 // Run does the gateway's background work until ctx ends: it retries settlements
 // that could not be made durable when their calls ended, polls videos until they have
-// ended, and delivers their webhooks. It returns nil.
+// ended, and delivers their webhooks. At the end it tries each of those settlements
+// once more. It returns nil.
 func (g *Gateway) Run(ctx context.Context) error {
 	var running sync.WaitGroup
-	running.Go(func() { g.unsettled.Run(ctx) })
+	running.Go(func() {
+		g.unsettled.Run(ctx)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SettleTimeout)
+		defer cancel()
+		g.unsettled.Drain(last)
+	})
 	running.Go(func() { g.videos.run(ctx) })
 	if g.deliverer != nil {
 		running.Go(func() { g.deliverer.Run(ctx) })

@@ -117,13 +117,13 @@ func (b *bounds) amounts(m *Model) billing.HoldRequest {
 func (c *call) reserve(wanted billing.HoldRequest) (err error) {
 	defer guard(&err)
 	defer c.x.spent(&c.x.entry.phases.Hold, c.x.clock())
-	if c.x.claim != nil && c.x.g.transactional {
-		wanted.With = append(wanted.With, *c.x.claim)
-	} else if err := c.claimKey(); err != nil {
-		return err
-	}
 	ctx := newTimeoutContext(c.ctx, meterTimeout)
 	defer ctx.end()
+	if c.x.claim != nil && c.x.g.transactional {
+		wanted.With = append(wanted.With, *c.x.claim)
+	} else if err := c.claimKey(ctx); err != nil {
+		return c.meterError(err)
+	}
 	if c.hold, err = c.x.g.options.Meter.Reserve(ctx, wanted); err != nil {
 		return c.meterError(err)
 	}
@@ -132,16 +132,11 @@ func (c *call) reserve(wanted billing.HoldRequest) (err error) {
 }
 
 // claimKey claims the idempotency key, if the request has one, where no hold does.
-func (c *call) claimKey() error {
+func (c *call) claimKey(ctx context.Context) error {
 	if c.x.claim == nil {
 		return nil
 	}
-	ctx := newTimeoutContext(c.ctx, meterTimeout)
-	defer ctx.end()
-	if err := c.x.g.claims.Claim(ctx, c.x.claim.Key, c.x.claim.Content, c.x.id); err != nil {
-		return c.meterError(err)
-	}
-	return nil
+	return c.x.g.claims.Claim(ctx, c.x.claim.Key, c.x.claim.Content, c.x.id)
 }
 
 // meterError is the client's error where the meter or the store of answers failed, or
@@ -298,28 +293,28 @@ func newTimeoutContext(ctx context.Context, timeout time.Duration) *timeoutConte
 }
 
 // Deadline is when the context ends.
-func (g *timeoutContext) Deadline() (time.Time, bool) { return g.until, true }
+func (t *timeoutContext) Deadline() (time.Time, bool) { return t.until, true }
 
 // Done is closed when the context ends.
-func (g *timeoutContext) Done() <-chan struct{} { return g.start().Done() }
+func (t *timeoutContext) Done() <-chan struct{} { return t.start().Done() }
 
 // Err says why the context ended; nil before that.
-func (g *timeoutContext) Err() error { return g.start().Err() }
+func (t *timeoutContext) Err() error { return t.start().Err() }
 
-func (g *timeoutContext) start() context.Context {
-	g.once.Do(func() { g.timed, g.cancel = context.WithDeadline(g.Context, g.until) })
-	if g.timed == nil { // it ended before
-		ctx, cancel := context.WithCancel(g.Context)
+func (t *timeoutContext) start() context.Context {
+	t.once.Do(func() { t.timed, t.cancel = context.WithDeadline(t.Context, t.until) })
+	if t.timed == nil { // it ended before
+		ctx, cancel := context.WithCancel(t.Context)
 		cancel()
 		return ctx
 	}
-	return g.timed
+	return t.timed
 }
 
 // end ends the context and its timer.
-func (g *timeoutContext) end() {
-	g.once.Do(func() {})
-	if g.cancel != nil {
-		g.cancel()
+func (t *timeoutContext) end() {
+	t.once.Do(func() {})
+	if t.cancel != nil {
+		t.cancel()
 	}
 }

@@ -100,7 +100,7 @@ func (x *exchange) free(ctx context.Context) {
 
 // freeKey ends the claim of a request on a key, if it still has it.
 func (g *Gateway) freeKey(ctx context.Context, key idempotency.Key, requestID string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SettleTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), meterTimeout)
 	defer cancel()
 	err := func() (err error) {
 		defer guard(&err)

@@ -217,7 +217,10 @@ func (hangingClaims) Claim(ctx context.Context, _ idempotency.Key, _ idempotency
 	return ctx.Err()
 }
 
-func (hangingClaims) Free(context.Context, idempotency.Key, string) error { return nil }
+func (hangingClaims) Free(ctx context.Context, _ idempotency.Key, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
 
 func TestAStoreOfAnswersThatHangsIsA503(t *testing.T) {
 	for _, op := range []upstream.Op{upstream.ChatCompletion, upstream.CountTokens} {
@@ -259,5 +262,45 @@ func TestAKeyedCountIsClaimedWhileItRuns(t *testing.T) {
 	<-asked
 	if err := <-first; err != nil {
 		t.Errorf("one after it: %v", err)
+	}
+}
+
+// refusingMeter refuses every settlement, as one with a bug, and releases the hold.
+type refusingMeter struct{ billing.Meter }
+
+func (m refusingMeter) Settle(ctx context.Context, h billing.Hold, _ billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+	_, _ = m.Meter.Settle(ctx, h, billing.Usage{}, with...)
+	return billing.Receipt{}, fault.New(fault.InternalError, "no")
+}
+
+// A charge may have been made although its settlement was given up: a duplicate would
+// be charged once more.
+func TestTheKeyOfASettlementThatIsGivenUpIsFreeIfItChargedNothing(t *testing.T) {
+	for name, row := range map[string]struct {
+		err   error // the upstream's
+		calls int
+	}{"a charge": {nil, 1}, "no charge": {fault.New(fault.BadGateway, "down"), 2}} {
+		synctest.Test(t, func(t *testing.T) {
+			up := &scriptedUpstream{text: whole(reported), err: row.err}
+			h := newTestGateway(t, up, "1.00", func(o *gateway.Options) { o.Meter = refusingMeter{o.Meter} })
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- h.Run(ctx) }()
+			if _, err := h.ask(t.Context(), askWhole, "k"); err == nil {
+				t.Error("the answer was not withheld")
+			}
+			time.Sleep(5 * time.Minute)
+			if left := h.Backlog().Captures; left != 0 {
+				t.Errorf("%s: %d settlements wait", name, left)
+			}
+			_, err := h.ask(t.Context(), askWhole, "k")
+			if up.count() != row.calls || fault.Is(err, fault.IdempotencyConflict) != (row.calls == 1) {
+				t.Errorf("%s: %d calls, then %v", name, up.count(), err)
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

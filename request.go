@@ -335,7 +335,7 @@ type exchange struct {
 	slot        slot               // among the running calls
 	bodyBytes   int64              // bytes of a large body in memory
 	answerBytes reservedBytes      // of its answers
-	claim       *idempotency.Claim // of the idempotency key, until it is ended; nil for none
+	claim       *idempotency.Claim // of the idempotency key, which its call makes with the hold; nil for none, or once that has ended
 }
 
 // logEntry is what the log line has besides the exchange itself.

@@ -17,8 +17,9 @@ import (
 
 // settle ends the call's hold: it captures what u costs and releases the rest, with
 // a time-out of its own, so that a client that disconnects does not stop it. answer
-// is what duplicates of the request get; nil for nothing, as where u is nothing. If it
-// fails, the answer must not reach the client. Later calls do nothing.
+// is what duplicates of the request get; with nil they get a 409 if it was charged, and
+// find their key free if not. If it fails, the answer must not reach the client. Later
+// calls do nothing.
 func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record) error {
 	if !c.held {
 		return nil
@@ -69,13 +70,15 @@ func (c *call) settleLater(p pendingSettlement, err error) error {
 	announced := make(chan struct{})
 	defer close(announced)
 	p.announced = announced
-	state := CaptureQueued
-	if !c.x.g.unsettled.Add(p.hold.Account, p) {
-		state = CaptureLost
-		c.x.g.freeLost(c.ctx, p)
+	state := CaptureLost
+	if c.x.g.unsettled.Add(p.hold.Account, p) {
+		state = CaptureQueued
 	}
 	c.x.g.emitCapture(c.ctx, p, state, 1, nil, err)
 	c.x.g.options.Logger.Error("capture is not durable", "request_id", c.x.id, "queued", state == CaptureQueued, "error", err)
+	if state == CaptureLost {
+		c.x.g.freeLost(c.ctx, p)
+	}
 	return &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
 		Message: "The charge for this answer could not be recorded, so the answer is withheld. Send the request again.",
@@ -188,9 +191,10 @@ func (g *Gateway) retrySettlement(ctx context.Context, p pendingSettlement, trie
 }
 
 // freeLost frees the idempotency key of a settlement that nobody tries again, where
-// the ledger's recovery of the hold does not.
+// the ledger's recovery of the hold does not. The key of one that charges something
+// stays: it may have been made, and a duplicate would be charged once more.
 func (g *Gateway) freeLost(ctx context.Context, p pendingSettlement) {
-	if p.answer != nil && !g.transactional {
+	if p.answer != nil && !g.transactional && p.usage.IsZero() {
 		g.freeKey(ctx, p.answer.Key, p.hold.ID)
 	}
 }

@@ -219,7 +219,6 @@ func (s *Stream) finish(reason string) {
 		s.c.close()
 		return
 	}
-	s.c.x.free(s.c.ctx)
 	s.c.releaseLease()
 	s.c.detach()
 	go s.finishTransfer()

@@ -14,9 +14,9 @@ import (
 
 // The states of an idempotency key.
 const (
-	claimOpen = "open"  // its request runs
-	keptWhole = "kept"  // with the answer
-	tooLarge  = "large" // without it
+	claimOpen   = "open"  // its request runs
+	keptWhole   = "kept"  // with the answer
+	keptWithout = "large" // without it
 )
 
 // Lookup implements [idempotency.Store].
@@ -40,7 +40,7 @@ func (db *dbLedger) Lookup(ctx context.Context, k idempotency.Key, content idemp
 		return nil, idempotency.ErrMismatch()
 	case state == claimOpen:
 		return nil, idempotency.ErrInProgress()
-	case state == tooLarge:
+	case state == keptWithout:
 		return nil, idempotency.ErrNotStored()
 	}
 	return parseAnswer(header, body, receipt)
@@ -141,7 +141,7 @@ func (b *batch) writeAnswers() {
 		}
 		state, body := keptWhole, a.record.Body
 		if body == nil || len(body) > idempotency.MaxAnswer || !b.answerQuota.fits(a.record.Key.Account, int64(a.record.Bytes()), b.now) {
-			state, header, body = tooLarge, nil, nil
+			state, header, body = keptWithout, nil, nil
 		}
 		args = append(args, a.record.Key.Account, a.record.Key.Operation, []byte(a.record.Key.Key), a.receipt.ID,
 			state, string(header), body, string(receipt), b.now+int64(idempotency.KeptFor))

@@ -41,7 +41,8 @@ type Part struct {
 	ContentType string
 	// Size is the length of the content in bytes.
 	Size int64
-	// Content opens the content. It is called once per reading.
+	// Content opens the content. It is called once per reading. What it opens may be
+	// closed while it is read, which has to end the Read.
 	Content func() (io.ReadCloser, error)
 }
 

@@ -328,7 +328,7 @@ func exampleCall(c *config.Config) (path, body string) {
 				wild = cmp.Or(wild, exampleModels[ch.Prefix])
 			case kind == gateway.KindEmbeddings:
 				embeds = cmp.Or(embeds, id)
-			case kind == gateway.KindChat || kind == "":
+			case kind == gateway.KindChat || kind == gateway.KindMessages || kind == "":
 				chats = cmp.Or(chats, id)
 			}
 		}

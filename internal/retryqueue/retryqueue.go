@@ -111,13 +111,24 @@ func (q *Queue[T]) Drain(ctx context.Context) {
 	q.mu.Lock()
 	keys := maps.Clone(q.keys)
 	q.mu.Unlock()
+	slots := make(chan struct{}, q.options.AtOnce)
+	var running sync.WaitGroup
+	defer running.Wait()
 	for key, items := range keys {
-		for range items {
-			if ctx.Err() != nil {
-				return
-			}
-			q.tryFirst(ctx, key)
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
 		}
+		running.Go(func() {
+			defer func() { <-slots }()
+			for range items {
+				if ctx.Err() != nil {
+					return
+				}
+				q.tryFirst(ctx, key)
+			}
+		})
 	}
 }
 

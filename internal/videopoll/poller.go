@@ -173,7 +173,7 @@ func (p *Poller) ask(ctx context.Context, t *video.Task, e *entry) {
 	defer p.mu.Unlock()
 	e.poll, e.polled = nil, p.Now() // also of one that ended: a caller that read it before must not poll again
 	switch {
-	case e.task == nil:
+	case e.task == nil, e.task.Version > known.Version: // it was claimed or moved on meanwhile
 	case known.State.Terminal():
 		e.task = nil
 	case r.err != nil:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -110,8 +111,8 @@ type rpc struct {
 		Version string `json:"protocolVersion"`
 	} `json:"result"`
 	Error struct {
-		Code    int    `json:"code"`
-		Message string `json:"message"`
+		Code    jsontext.Value `json:"code"` // a number, where a server of MCP answers
+		Message string         `json:"message"`
 		Data    struct {
 			Code       fault.Code `json:"code"`
 			Status     int        `json:"status"`
@@ -251,7 +252,11 @@ func (b *bridge) refused(m rpc, status int, data []byte) error {
 	case e.Message == "":
 		return fmt.Errorf("the server answered with status %d: %s", status, strings.TrimSpace(string(data[:min(len(data), 200)])))
 	case e.Data.Code == "" || m.Method != "tools/call":
-		return &answeredError{code: e.Code, message: e.Message}
+		code, err := strconv.Atoi(string(e.Code))
+		if err != nil {
+			code = ownReason
+		}
+		return &answeredError{code: code, message: e.Message}
 	}
 	f := &fault.Error{
 		Code: e.Data.Code, Status: e.Data.Status, Message: strings.TrimPrefix(e.Message, string(e.Data.Code)+": "),

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -123,5 +124,41 @@ func TestALineThatIsNoRequestEndsNothing(t *testing.T) {
 	_ = fromClient.Close()
 	if err := <-ended; err != nil {
 		t.Errorf("the server ended with %v", err)
+	}
+}
+
+// answering is an HTTP client of a server that always answers the same.
+func answering(status int, body string) *http.Client {
+	return server.Client(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}))
+}
+
+func TestAServerThatIsNotOneOfMCPIsToldOf(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"error":{"message":"no such path","code":"not_found"}}`: `{"code":-32000,"message":"no such path"}`,
+		`{"error":{"code":"not_found","message":"no such path"}}`: `{"code":-32000,"message":"no such path"}`,
+		`{"error":{"message":"no such path"}}`:                    `{"code":-32000,"message":"no such path"}`,
+		`{"error":{"code":-32602,"message":"no params"}}`:         `{"code":-32602,"message":"no params"}`,
+		`not found`: `{"code":-32000,"message":"the server answered with status 404: not found"}`,
+	} {
+		toServer, fromClient := io.Pipe()
+		toClient, fromServer := io.Pipe()
+		ended := make(chan error, 1)
+		go func() {
+			ended <- mcp.Serve(t.Context(), answering(404, body), "http://elsewhere/mcp", secret.New("sk-1"), toServer, fromServer)
+		}()
+		if _, err := io.WriteString(fromClient, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := bufio.NewReader(toClient).ReadString('\n'); err != nil || !strings.Contains(got, want) {
+			t.Errorf("%s became %q, %v; want %s", body, got, err, want)
+		}
+		_ = fromClient.Close()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	}
 }

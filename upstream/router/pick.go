@@ -166,9 +166,9 @@ func (s *selection) candidates(all []candidate, now time.Time) ([]candidate, ava
 	return all, best
 }
 
-// availabilityOf is how well a channel can be asked that the call does not name, and
-// whether that is so for the call's account alone. A channel that has no other beside
-// it is asked whatever it is, unless it is paused.
+// availabilityOf is the availability of a channel by its pause and its circuit breaker,
+// and whether the breaker is open for the call's account alone. The best channel that is
+// left is asked even if it rests: see tryBegin.
 func (s *selection) availabilityOf(rt *route, now time.Time) (is availability, accountOnly bool) {
 	state, only := rt.breaker.Check(now, s.breakerCall(rt))
 	switch {
