@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"unicode/utf8"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
@@ -108,7 +109,7 @@ func FuzzSignedThoughts(f *testing.F) {
 	f.Add("a", "t5.0.")
 	f.Fuzz(func(t *testing.T, text, pieces string) {
 		blocks, ok := thinkingBlocks(text, pieces)
-		if !ok {
+		if !ok || !utf8.ValidString(text) || !utf8.ValidString(pieces) { // both are strings of JSON
 			return
 		}
 		var again []byte
