@@ -113,9 +113,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() {
 		g.unsettled.Run(ctx)
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SettleTimeout)
-		defer cancel()
-		g.unsettled.Drain(last)
+		g.unsettled.Drain(ctx, g.options.SettleTimeout)
 	})
 	running.Go(func() { g.videos.run(ctx) })
 	if g.deliverer != nil {

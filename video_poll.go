@@ -176,19 +176,14 @@ func (v *videos) waitPoll(ctx context.Context) error {
 // that the store did not take. What an upstream took must be stored: at the end every
 // step is tried once more, before the last polls are waited for, and again after them.
 func (v *videos) run(ctx context.Context) {
-	drain := func() {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.g.options.SettleTimeout)
-		defer cancel()
-		v.writes.Drain(last)
-	}
 	var writing sync.WaitGroup
 	writing.Go(func() {
 		v.writes.Run(ctx)
-		drain()
+		v.writes.Drain(ctx, v.g.options.SettleTimeout)
 	})
 	v.poller.Run(ctx)
 	writing.Wait()
-	drain()
+	v.writes.Drain(ctx, v.g.options.SettleTimeout)
 }
 
 // pollFailed logs that a task could not be polled.

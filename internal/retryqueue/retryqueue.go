@@ -105,9 +105,11 @@ func (q *Queue[T]) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Drain tries each item once more, without waits, until ctx ends: it is for a
-// shutdown, after Run.
-func (q *Queue[T]) Drain(ctx context.Context) {
+// Drain tries each item once more, without waits, for so long at the most: it is for a
+// shutdown, after Run, whose ctx it takes.
+func (q *Queue[T]) Drain(ctx context.Context, most time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
+	defer cancel()
 	q.mu.Lock()
 	keys := maps.Clone(q.keys)
 	q.mu.Unlock()

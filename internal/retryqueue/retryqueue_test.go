@@ -96,17 +96,15 @@ func TestAFullQueueTakesNoMoreAndADrainTriesEachItemOnce(t *testing.T) {
 	if q.Add("c", 4) {
 		t.Error("the queue took more than it may")
 	}
-	if q.Drain(t.Context()); tried != 3 || q.Len() != 3 {
+	if q.Drain(t.Context(), time.Minute); tried != 3 || q.Len() != 3 {
 		t.Errorf("%d tries, %d left", tried, q.Len())
 	}
 	away = false
-	if q.Drain(t.Context()); tried != 6 || q.Len() != 0 {
+	if q.Drain(t.Context(), time.Minute); tried != 6 || q.Len() != 0 {
 		t.Errorf("%d tries, %d left", tried, q.Len())
 	}
 	q.Add("a", 5)
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	if q.Drain(over); q.Len() != 1 {
+	if q.Drain(t.Context(), 0); q.Len() != 1 {
 		t.Error("a drain went on after its time")
 	}
 }
