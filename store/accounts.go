@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -21,7 +19,7 @@ func (db *dbLedger) CreateAccount(ctx context.Context, name string, credit billi
 		func(b *batch) error {
 			if b.again && b.accounts[name] != nil {
 				var at int64
-				err := b.tx.queryRow(b.ctx, "SELECT created_at FROM account WHERE id = ?", name).Scan(&at)
+				_, err := b.tx.find(b.ctx, "SELECT created_at FROM account WHERE id = ?", []any{name}, &at)
 				if err != nil || at == created {
 					return err
 				}
@@ -92,11 +90,7 @@ func (b *batch) credited(account, reference string) (before ledger.Credited, err
 			return ledger.Credited{Amount: e.customer, Found: true}, nil
 		}
 	}
-	err = b.tx.queryRow(b.ctx, "SELECT customer FROM entry WHERE kind = 'credit' AND account = ? AND reference = ?", account, reference).Scan(&before.Amount)
-	if errors.Is(err, sql.ErrNoRows) {
-		return before, nil
-	}
-	before.Found = err == nil
+	before.Found, err = b.tx.find(b.ctx, "SELECT customer FROM entry WHERE kind = 'credit' AND account = ? AND reference = ?", []any{account, reference}, &before.Amount)
 	return before, err
 }
 
@@ -162,15 +156,15 @@ func (b *batch) setBudget(of ownKey, limit *billing.Money, made *int64) error {
 func (b *batch) writeNewBudgets() error {
 	for _, p := range b.newBudgets {
 		if p.id > 0 {
-			if _, err := b.tx.exec(b.ctx, "UPDATE budget SET ended = TRUE WHERE id = ?", p.id); err != nil {
+			if err := b.tx.write(b.ctx, "UPDATE budget SET ended = TRUE WHERE id = ?", p.id); err != nil {
 				return err
 			}
 			continue
 		}
 		provisional := p.id
 		b.tx.wrote = true
-		err := b.tx.queryRow(b.ctx, "INSERT INTO budget (account, key_id, posted, held, ended) VALUES (?, ?, ?, ?, ?) RETURNING id",
-			p.of.account, p.of.key, p.Posted, p.Held, p.ended).Scan(&p.id)
+		_, err := b.tx.find(b.ctx, "INSERT INTO budget (account, key_id, posted, held, ended) VALUES (?, ?, ?, ?, ?) RETURNING id",
+			[]any{p.of.account, p.of.key, p.Posted, p.Held, p.ended}, &p.id)
 		if err != nil {
 			return err
 		}
@@ -194,7 +188,7 @@ func (db *dbLedger) BudgetsOf(ctx context.Context, keys []billing.KeyOf) (map[bi
 	for _, k := range keys {
 		args = append(args, k.Account, k.Key)
 	}
-	err := queryAll(ctx, db.readers(), db.bulk(currentBudgets), args, func(rows *sql.Rows) error {
+	err := queryAll(ctx, db.readers(), db.bulk(currentBudgets), args, func(rows Row) error {
 		p, err := scanBudget(rows)
 		left[billing.KeyOf{Account: p.of.account, Key: p.of.key}] = p.Available()
 		return err
@@ -210,7 +204,7 @@ func (db *dbLedger) Exists(ctx context.Context, account string) (bool, error) {
 
 // Balances implements [billing.Accounts].
 func (db *dbLedger) Balances(ctx context.Context, after string, limit int) ([]billing.Balance, error) {
-	page, err := collect(ctx, db.readers(), func(rows *sql.Rows) (b billing.Balance, err error) {
+	page, err := collect(ctx, db.readers(), func(rows Row) (b billing.Balance, err error) {
 		err = rows.Scan(&b.Account, &b.Posted, &b.Held)
 		if db.options.Count {
 			b.Posted, b.Held = 0, 0

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"fmt"
 	"maps"
@@ -39,6 +38,7 @@ type batch struct {
 	receipts map[string]billing.Receipt // of holds that have ended
 
 	wanted     wanted
+	guessed    bool    // the budgets were read before it was known which are needed
 	touched    []*hold // in the order of their first change
 	settled    []settledReceipt
 	entries    []entry
@@ -80,19 +80,17 @@ func (b *batch) run() (err error) {
 	defer cancel()
 	b.ctx = ctx
 	defer func() { b.answerQuota.drop(b.answers) }()
-	t, err := b.begin(ctx)
-	if err != nil {
+	if err := b.begin(ctx); err != nil {
 		return err
 	}
-	defer func() { _ = t.Rollback() }() // does nothing after the commit
+	defer b.tx.rollback(ctx)
 	if err := b.decide(); err != nil {
 		return err
 	}
 	if err := b.flush(); err != nil || !b.tx.wrote {
 		return err
 	}
-	if err := t.Commit(); err != nil {
-		b.unsure = true // whatever the error says
+	if b.unsure, err = b.tx.commit(ctx); err != nil {
 		return err
 	}
 	b.durable = true
@@ -101,28 +99,30 @@ func (b *batch) run() (err error) {
 }
 
 // begin starts the transaction on the committer's connection.
-func (b *batch) begin(ctx context.Context) (*sql.Tx, error) {
+func (b *batch) begin(ctx context.Context) error {
 	if b.conn == nil {
 		conn, err := b.db.writer.Conn(ctx)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if session := b.db.dialect.Session; session != "" {
 			if _, err := conn.ExecContext(ctx, session); err != nil {
 				_ = conn.Close() // the first error says more
-				return nil, err
+				return err
 			}
 		}
+		_ = conn.Raw(func(c any) error { // where it is lost, begin finds that out
+			_, b.pipeline = c.(Pipeline)
+			return nil
+		})
 		b.conn = conn
 	}
-	t, err := b.conn.BeginTx(ctx, nil)
-	b.tx = &tx{Tx: t, db: b.db, conn: b.conn}
-	if short := b.db.dialect.ShortLockWait; err == nil && b.skipLocked && short != "" {
-		if _, err = t.ExecContext(ctx, short); err != nil {
-			_ = t.Rollback() // the first error says more
-		}
+	b.tx = &tx{db: b.db, conn: b.conn, pipeline: b.pipeline}
+	setting := ""
+	if b.skipLocked {
+		setting = b.db.dialect.ShortLockWait
 	}
-	return t, err
+	return b.tx.begin(ctx, setting)
 }
 
 // closeConn closes the connection and everything that was prepared on it. Where
@@ -160,9 +160,6 @@ func (db *DB) txContext() (context.Context, context.CancelFunc) {
 // decide lets each operation do its work in memory.
 func (b *batch) decide() error {
 	if err := b.checkIn(); err != nil {
-		return err
-	}
-	if err := b.readClock(); err != nil {
 		return err
 	}
 	if b.skipLocked {
@@ -370,11 +367,14 @@ func (b *batch) lockedRows(table string, needed []wanted, of func(*wanted) map[s
 // idsOf are those of ids for which a query returns a row.
 func (b *batch) idsOf(query string, ids map[string]bool) (map[string]bool, error) {
 	found := map[string]bool{}
-	err := b.each(query, sortedKeys(ids), func(rows *sql.Rows) error {
+	err := b.each(query, sortedKeys(ids), func(rows Row) error {
 		id, err := scanOne[string](rows)
 		found[id] = true
 		return err
 	})
+	if err == nil {
+		err = b.tx.sync(b.ctx)
+	}
 	return found, err
 }
 

@@ -28,6 +28,8 @@ const (
 type committer struct {
 	db          *DB
 	conn        *sql.Conn // nil until it is needed, and after it failed
+	pipeline    bool      // it is a Pipeline
+	budgeted    bool      // the last batch needed budgets
 	prepared    map[string]*sql.Stmt
 	direct      direct
 	last        int // operations in the last batch

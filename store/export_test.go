@@ -93,8 +93,7 @@ func Unreadable(ctx context.Context, db *DB, err error) error { return db.errUnr
 // AddPriceTwice adds a price in a transaction that ends in fails.
 func AddPriceTwice(ctx context.Context, db *DB, p *billing.Price, fails error) error {
 	return db.update(ctx, func(b *batch) error {
-		ctx, t := b.ctx, b.tx
-		return errors.Join(db.storePrice(ctx, t, p), db.storePrice(ctx, t, p), fails)
+		return errors.Join(b.storePrice(p), b.storePrice(p), fails)
 	})
 }
 

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -69,7 +68,8 @@ type claims struct {
 type claimed struct {
 	content idempotency.Content
 	request string
-	over    bool // it may be claimed again
+	open    bool // its request runs
+	expires int64
 }
 
 // loadClaims reads what the keys of new requests stand for.
@@ -83,14 +83,12 @@ func (b *batch) loadClaims() error {
 	}
 	b.claims.known = map[idempotency.Key]claimed{}
 	return b.each("SELECT account, operation, key, content, request, expires_at, state = 'open' AND EXISTS (SELECT 1 FROM hold WHERE hold.id = answer.request)"+
-		" FROM answer WHERE (account, operation, key) IN (ROWS[tty])", args, func(rows *sql.Rows) error {
+		" FROM answer WHERE (account, operation, key) IN (ROWS[tty])", args, func(rows Row) error {
 		var k idempotency.Key
 		var c claimed
 		var key, content []byte
-		var open bool
-		var expires int64
-		err := rows.Scan(&k.Account, &k.Operation, &key, &content, &c.request, &expires, &open)
-		k.Key, c.over = string(key), !open && expires <= b.now
+		err := rows.Scan(&k.Account, &k.Operation, &key, &content, &c.request, &c.expires, &c.open)
+		k.Key = string(key)
 		copy(c.content[:], content)
 		b.claims.known[k] = c
 		return err
@@ -102,7 +100,7 @@ func (b *batch) checkClaim(c *idempotency.Claim) error {
 	if c == nil {
 		return nil
 	}
-	if first, known := b.claims.known[c.Key]; known && !first.over {
+	if first, known := b.claims.known[c.Key]; known && (first.open || first.expires > b.now) {
 		return idempotency.ErrTaken(first.content, c.Content)
 	}
 	return nil
@@ -118,7 +116,7 @@ func (b *batch) addClaim(c *idempotency.Claim, h *hold) {
 	if first, known := b.claims.known[k]; known {
 		b.claims.over = append(b.claims.over, k.Account, k.Operation, []byte(k.Key), first.request)
 	}
-	b.claims.known[k] = claimed{content: c.Content, request: h.id}
+	b.claims.known[k] = claimed{content: c.Content, request: h.id, open: true}
 	b.claims.fresh = append(b.claims.fresh, k.Account, k.Operation, []byte(k.Key), c.Content[:], h.id, h.node, claimOpen, "", "", h.expires)
 }
 

@@ -212,7 +212,7 @@ func (db *DB) changeKeys(ctx context.Context, change func(context.Context, sessi
 // run time, also those that it does not have any more.
 func (s session) switchedKeys(ctx context.Context) (map[[32]byte]auth.Key, error) {
 	switched := make(map[[32]byte]auth.Key)
-	err := forEach(ctx, s, func(rows *sql.Rows) error {
+	err := forEach(ctx, s, func(rows Row) error {
 		k, err := scanKey(rows)
 		switched[k.Hash] = k
 		return err
@@ -265,7 +265,7 @@ func errNoKey(id string) error {
 }
 
 // scanKey reads one row of keyColumns.
-func scanKey(row *sql.Rows) (auth.Key, error) {
+func scanKey(row Row) (auth.Key, error) {
 	var (
 		k                auth.Key
 		hash, models     string

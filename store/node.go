@@ -2,8 +2,6 @@ package store
 
 import (
 	"cmp"
-	"database/sql"
-	"errors"
 	"time"
 )
 
@@ -15,23 +13,32 @@ type node struct {
 
 // checkIn reads the ledger's time where that is the database's, and sees to it that
 // this process is one of those whose holds nobody else ends: no other can mark it dead
-// before the batch ends. One that was marked dead meanwhile, since it had not renewed
-// its lease in time, goes on as another: its open holds end by what is in the
-// database, and it finds that out by each of them.
+// before the batch ends.
 func (b *batch) checkIn() error {
-	b.self = b.node.id
-	if b.self != 0 {
-		if !b.db.dialect.Shared {
-			return nil
-		}
-		err := b.tx.queryRow(b.ctx, "SELECT "+b.db.dialect.Clock+" FROM node WHERE id = ? AND NOT dead FOR SHARE", b.self).Scan(&b.now)
-		if !errors.Is(err, sql.ErrNoRows) {
+	if b.node.id == 0 || !b.db.dialect.Shared {
+		b.self = b.node.id
+		return nil
+	}
+	return b.tx.read(b.ctx, func(row Row) error {
+		b.self = b.node.id
+		return row.Scan(&b.now)
+	}, "SELECT "+b.db.dialect.Clock+" FROM node WHERE id = ? AND NOT dead FOR SHARE", b.node.id)
+}
+
+// checkedIn is the end of checkIn, once the answers are there. A process that was marked
+// dead meanwhile, since it had not renewed its lease in time, goes on as another: its
+// open holds end by what is in the database, and it finds that out by each of them.
+func (b *batch) checkedIn() error {
+	if b.self == 0 {
+		b.renewed, b.tx.wrote = time.Now(), true
+		now := cmp.Or(b.db.dialect.Clock, "0")
+		_, err := b.tx.find(b.ctx, "INSERT INTO node (commits, lease_until, dead, started_at) VALUES (1, "+now+" + ?, FALSE, ?) RETURNING id, "+now,
+			[]any{b.db.options.Lease.Nanoseconds(), clock(b.db.options.Now).UnixNano()}, &b.self, &b.now)
+		if err != nil {
 			return err
 		}
 	}
-	b.renewed, b.tx.wrote = time.Now(), true
-	now := cmp.Or(b.db.dialect.Clock, "0")
-	return b.tx.queryRow(b.ctx, "INSERT INTO node (commits, lease_until, dead, started_at) VALUES (1, "+now+" + ?, FALSE, ?) RETURNING id, "+now, b.db.options.Lease.Nanoseconds(), clock(b.db.options.Now).UnixNano()).Scan(&b.self, &b.now)
+	return b.readClock()
 }
 
 // newHeartbeat is an op that shows that the process lives, and finds out whether
@@ -42,14 +49,13 @@ func newHeartbeat() *op { return newOp(nil, (*batch).heartbeat) }
 func (b *batch) heartbeat() error {
 	if b.db.dialect.Shared {
 		b.renewed = time.Now()
-		_, err := b.tx.exec(b.ctx, "UPDATE node SET lease_until = "+b.db.dialect.Clock+" + ? WHERE id = ? AND NOT dead", b.db.options.Lease.Nanoseconds(), b.self)
-		return err
+		return b.tx.write(b.ctx, "UPDATE node SET lease_until = "+b.db.dialect.Clock+" + ? WHERE id = ? AND NOT dead", b.db.options.Lease.Nanoseconds(), b.self)
 	}
 	for _, text := range [...]string{
 		"INSERT INTO setting (name, value) VALUES ('room', hex(zeroblob(32768)))",
 		"DELETE FROM setting WHERE name = 'room'",
 	} {
-		if _, err := b.tx.exec(b.ctx, text); err != nil {
+		if err := b.tx.write(b.ctx, text); err != nil {
 			return err
 		}
 	}
@@ -115,10 +121,10 @@ func (b *batch) deleteDeadNodes(dead []int64) error {
 		kept, args = " AND lease_until + ? < "+b.db.dialect.Clock, []any{deadNodeKept.Nanoseconds()}
 	}
 	for _, id := range dead {
-		if _, err := b.tx.exec(b.ctx, "DELETE FROM answer WHERE node = ? AND state = 'open'", id); err != nil {
+		if err := b.tx.write(b.ctx, "DELETE FROM answer WHERE node = ? AND state = 'open'", id); err != nil {
 			return err
 		}
-		if _, err := b.tx.exec(b.ctx, "DELETE FROM node WHERE dead AND id = ? AND id NOT IN (SELECT node FROM hold)"+kept, append([]any{id}, args...)...); err != nil {
+		if err := b.tx.write(b.ctx, "DELETE FROM node WHERE dead AND id = ? AND id NOT IN (SELECT node FROM hold)"+kept, append([]any{id}, args...)...); err != nil {
 			return err
 		}
 	}

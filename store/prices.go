@@ -31,25 +31,18 @@ type priceCache struct {
 
 // storePrice adds the row of p, unless it is there. Of a nil Price there is
 // nothing to add.
-func (db *DB) storePrice(ctx context.Context, t *tx, p *billing.Price) error {
+func (b *batch) storePrice(p *billing.Price) error {
 	version := p.Version()
-	if version == "" || db.prices.find(version) != nil {
+	if version == "" || b.db.prices.find(version) != nil {
 		return nil
 	}
 	content, err := priceContent(p)
 	if err != nil {
 		return err
 	}
-	now, err := db.now(ctx, t)
-	if err != nil {
-		return err
-	}
-	_, err = t.exec(ctx, "INSERT INTO price (version, content, first_seen) VALUES (?, ?, ?) ON CONFLICT (version) DO NOTHING",
-		version, content, now)
-	if err == nil {
-		t.prices = append(t.prices, p) // it may be rolled back: the cache gets it with the commit
-	}
-	return err
+	b.tx.prices = append(b.tx.prices, p) // it may be rolled back: the cache gets it with the commit
+	return b.tx.write(b.ctx, "INSERT INTO price (version, content, first_seen) VALUES (?, ?, ?) ON CONFLICT (version) DO NOTHING",
+		version, content, b.now)
 }
 
 // Price implements [Ledger].
@@ -125,9 +118,8 @@ func (db *DB) PublishPrices(ctx context.Context, list *billing.PriceList) error 
 	}
 	hash := listHash(list)
 	err := db.update(ctx, func(b *batch) error {
-		ctx, t := b.ctx, b.tx
 		for _, model := range list.Models() {
-			if err := db.storePrice(ctx, t, list.Price(model)); err != nil {
+			if err := b.storePrice(list.Price(model)); err != nil {
 				return err
 			}
 		}
@@ -158,8 +150,7 @@ func (db *DB) republishPrices(ctx context.Context) error {
 }
 
 func (b *batch) writePriceHash(hash string) error {
-	_, err := b.tx.exec(b.ctx, "UPDATE node SET prices = ? WHERE id = ?", hash, b.self)
-	return err
+	return b.tx.write(b.ctx, "UPDATE node SET prices = ? WHERE id = ?", hash, b.self)
 }
 
 // PricesAgree fails with fault.InvalidRequest when processes that are alive

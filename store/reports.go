@@ -75,7 +75,7 @@ func (db *dbLedger) Request(ctx context.Context, id string) (billing.Receipt, []
 	return r, attempts, err
 }
 
-func scanAttempt(rows *sql.Rows) (a billing.Attempt, err error) {
+func scanAttempt(rows Row) (a billing.Attempt, err error) {
 	var used string
 	var started, duration, billable int64
 	if err = rows.Scan(&a.Channel, &a.Model, &a.Code, &a.Status, &billable, &used, &a.Waste, &started, &duration); err != nil {
@@ -205,7 +205,7 @@ type Backlog struct {
 func (db *DB) Backlog(ctx context.Context) (Backlog, error) {
 	b := Backlog{Tasks: map[string]int64{}}
 	err := db.report(ctx, reportTimeout, func(ctx context.Context, q querier) error {
-		err := forEach(ctx, q, func(rows *sql.Rows) error {
+		err := forEach(ctx, q, func(rows Row) error {
 			var state string
 			var n int64
 			err := rows.Scan(&state, &n)

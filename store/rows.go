@@ -1,7 +1,6 @@
 package store
 
 import (
-	"database/sql"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -133,8 +132,13 @@ func (b *batch) wantKey(account, key string) {
 // load reads what is wanted: accounts in the order of their names, which is the
 // order in which every process locks them and so the holds and the keys of their
 // requests, then tasks, then what belongs to the accounts and needs no lock of its own.
+// What depends on other answers, and is seldom asked for, is asked for after them.
 func (b *batch) load() error {
-	for _, read := range [...]func() error{b.loadAccounts, b.loadHolds, b.loadReceipts, b.loadTasks, b.loadBudgets, b.loadClaims} {
+	sync := func() error { return b.tx.sync(b.ctx) }
+	for _, read := range [...]func() error{
+		b.loadAccounts, b.guessBudgets, b.loadHolds, b.loadReceipts, b.loadClaims, sync, b.checkedIn,
+		b.loadStrangeAccounts, b.loadEndedReceipts, b.loadTasks, b.loadBudgets, sync,
+	} {
 		if err := read(); err != nil {
 			return err
 		}
@@ -142,18 +146,18 @@ func (b *batch) load() error {
 	return nil
 }
 
-// each calls scan for each row that a bulk query finds.
-func (b *batch) each(query string, args []any, scan func(*sql.Rows) error) error {
+// each calls scan for each row that a bulk query finds, on a [Pipeline] not before sync.
+func (b *batch) each(query string, args []any, scan func(Row) error) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return queryAll(b.ctx, b.tx, b.db.bulk(query), args, scan)
+	return b.db.bulk(query).each(args, func(query string, args []any) error { return b.tx.read(b.ctx, scan, query, args...) })
 }
 
 func (b *batch) loadAccounts() error { return b.lockAccounts(b.wanted.accounts) }
 
 func (b *batch) lockAccounts(names map[string]bool) error {
-	return b.each("SELECT "+accountColumns+" FROM account WHERE id IN[t] ORDER BY id FOR UPDATE", sortedKeys(names), func(rows *sql.Rows) error {
+	return b.each("SELECT "+accountColumns+" FROM account WHERE id IN[t] ORDER BY id FOR UPDATE", sortedKeys(names), func(rows Row) error {
 		a, err := scanAccount(rows)
 		b.accounts[a.name] = a
 		return err
@@ -174,9 +178,8 @@ func (b *batch) loadHolds() error {
 	if b.careful {
 		others = append(others, anys(b.wanted.fresh)...)
 	}
-	strange := map[string]bool{} // accounts that the callers did not name
 	load := func(query string, ids []any, stored bool) error {
-		return b.each(query, ids, func(rows *sql.Rows) error {
+		return b.each(query, ids, func(rows Row) error {
 			h, err := scanHold(rows)
 			if err != nil {
 				return err
@@ -185,32 +188,43 @@ func (b *batch) loadHolds() error {
 			if h.stored = stored; !stored {
 				b.touch(h)
 			}
-			if b.accounts[h.account] == nil {
-				strange[h.account] = true
-			}
 			return nil
 		})
 	}
 	if err := load("DELETE FROM hold WHERE id IN[t] RETURNING "+holdColumns, ends, false); err != nil {
 		return err
 	}
-	b.tx.wrote = b.tx.wrote || len(b.touched) > 0
-	if err := load("SELECT "+holdColumns+" FROM hold WHERE id IN[t]", others, true); err != nil {
-		return err
+	return load("SELECT "+holdColumns+" FROM hold WHERE id IN[t]", others, true)
+}
+
+// loadStrangeAccounts reads the accounts of holds that the callers did not name.
+func (b *batch) loadStrangeAccounts() error {
+	strange := map[string]bool{}
+	for _, h := range b.holds {
+		if b.accounts[h.account] == nil {
+			strange[h.account] = true
+		}
 	}
+	b.tx.wrote = b.tx.wrote || len(b.touched) > 0
 	return b.lockAccounts(strange)
 }
 
-// loadReceipts reads the receipts of holds that are not open, and of those that
-// carry the id of a new request.
-func (b *batch) loadReceipts() error {
-	ids := anys(b.wanted.fresh)
+// loadReceipts reads the receipts that carry the id of a new request.
+func (b *batch) loadReceipts() error { return b.receiptsOf(anys(b.wanted.fresh)) }
+
+// loadEndedReceipts reads the receipts of holds that are not open.
+func (b *batch) loadEndedReceipts() error {
+	var ids []any
 	for id := range b.wanted.holds {
 		if b.holds[id] == nil {
 			ids = append(ids, id)
 		}
 	}
-	return b.each("SELECT "+receiptColumns+" FROM receipt WHERE id IN[t]", ids, func(rows *sql.Rows) error {
+	return b.receiptsOf(ids)
+}
+
+func (b *batch) receiptsOf(ids []any) error {
+	return b.each("SELECT "+receiptColumns+" FROM receipt WHERE id IN[t]", ids, func(rows Row) error {
 		r, err := scanReceipt(rows)
 		b.receipts[r.ID] = r
 		return err
@@ -218,50 +232,85 @@ func (b *batch) loadReceipts() error {
 }
 
 // scanAccount reads a row of accountColumns.
-func scanAccount(rows *sql.Rows) (*account, error) {
+func scanAccount(rows Row) (*account, error) {
 	var a account
 	err := rows.Scan(&a.name, &a.Posted, &a.Held, &a.credited, &a.revenue, &a.overrun, &a.budgets)
 	a.before = a.position
 	return &a, err
 }
 
+// guessBudgets reads the budgets that the batch may need with its accounts and holds,
+// before it is known that it does, if the last batch has needed any.
+func (b *batch) guessBudgets() error {
+	b.guessed = b.budgeted && b.pipeline
+	if !b.guessed {
+		return nil
+	}
+	if err := b.loadCurrentBudgets(); err != nil {
+		return err
+	}
+	return b.each("SELECT "+budgetColumns+" FROM budget WHERE id IN (SELECT budget FROM hold WHERE id IN[t])", sortedKeys(b.wanted.holds), b.scanBudget)
+}
+
+// loadBudgets reads the budgets that new requests and holds have and that were not guessed.
 func (b *batch) loadBudgets() error {
-	keys := map[ownKey]bool{}
-	for _, k := range b.wanted.keys {
-		if a := b.accounts[k.account]; a != nil && a.budgets > 0 {
-			keys[k] = true
+	b.budgeted = false
+	for _, a := range b.accounts {
+		b.budgeted = b.budgeted || a.budgets > 0
+	}
+	if b.budgeted && !b.guessed {
+		if err := b.loadCurrentBudgets(); err != nil {
+			return err
 		}
 	}
-	var args []any
-	for k := range keys {
-		args = append(args, k.account, k.key)
-	}
-	err := b.each(currentBudgets, args, func(rows *sql.Rows) error {
-		p, err := scanBudget(rows)
-		b.budgets[p.id], b.current[p.of] = p, p
-		return err
-	})
 	ids := map[int64]bool{}
 	for _, h := range b.holds {
+		b.budgeted = b.budgeted || h.budget != 0
 		if h.budget != 0 && b.budgets[h.budget] == nil {
 			ids[h.budget] = true
 		}
 	}
-	if err != nil || len(ids) == 0 {
-		return err
+	return b.each("SELECT "+budgetColumns+" FROM budget WHERE id IN[n]", anys(slices.Sorted(maps.Keys(ids))), b.scanBudget)
+}
+
+// loadCurrentBudgets reads the budgets that new requests count against. Of accounts
+// that are not read yet it is not known whether they have any.
+func (b *batch) loadCurrentBudgets() error {
+	keys := map[ownKey]bool{}
+	var args []any
+	for _, k := range b.wanted.keys {
+		if a := b.accounts[k.account]; !keys[k] && (b.guessed || (a != nil && a.budgets > 0)) {
+			keys[k] = true
+			args = append(args, k.account, k.key)
+		}
 	}
-	return b.each("SELECT "+budgetColumns+" FROM budget WHERE id IN[n]", anys(slices.Sorted(maps.Keys(ids))), func(rows *sql.Rows) error {
-		p, err := scanBudget(rows)
-		b.budgets[p.id] = p
+	return b.each(currentBudgets, args, func(row Row) error {
+		p, err := b.noteBudget(row)
+		b.current[p.of] = p
 		return err
 	})
+}
+
+func (b *batch) scanBudget(row Row) error {
+	_, err := b.noteBudget(row)
+	return err
+}
+
+// noteBudget is the batch's one budget for a row, which more than one query may find.
+func (b *batch) noteBudget(row Row) (*budget, error) {
+	p, err := scanBudget(row)
+	if known := b.budgets[p.id]; known != nil {
+		return known, err
+	}
+	b.budgets[p.id] = p
+	return p, err
 }
 
 // currentBudgets are the budgets that new requests of keys count against.
 const currentBudgets = "SELECT " + budgetColumns + " FROM budget WHERE NOT ended AND (account, key_id) IN (ROWS[tt])"
 
 // scanBudget reads a row of budgetColumns.
-func scanBudget(rows *sql.Rows) (*budget, error) {
+func scanBudget(rows Row) (*budget, error) {
 	var p budget
 	err := rows.Scan(&p.id, &p.of.account, &p.of.key, &p.Posted, &p.Held)
 	p.before = p.Balance
@@ -269,7 +318,7 @@ func scanBudget(rows *sql.Rows) (*budget, error) {
 }
 
 // scanHold reads a row of holdColumns.
-func scanHold(rows *sql.Rows) (*hold, error) {
+func scanHold(rows Row) (*hold, error) {
 	var h hold
 	err := rows.Scan(&h.id, &h.node, &h.account, &h.budget, &h.key, &h.operation, &h.model,
 		&h.version, &h.amount, &h.checkpoint, &h.created, &h.expires, &h.counted)
@@ -277,7 +326,7 @@ func scanHold(rows *sql.Rows) (*hold, error) {
 }
 
 // scanReceipt reads a row of receiptColumns.
-func scanReceipt(rows *sql.Rows) (billing.Receipt, error) {
+func scanReceipt(rows Row) (billing.Receipt, error) {
 	var r billing.Receipt
 	var created, settled int64
 	u := &r.Usage
@@ -285,7 +334,7 @@ func scanReceipt(rows *sql.Rows) (billing.Receipt, error) {
 		&r.Hold, &r.Charge, &r.Overrun, &r.Reason, &r.Channel, &created, &settled,
 		&u.Input, &u.CachedInput, &u.CacheWrite, &u.Output, &u.Reasoning,
 		&u.ImageInput, &u.ImageOutput, &u.Images, &u.Seconds, &u.Characters,
-		&u.Variant, &u.Estimated, &u.Zero, &u.Anomaly)
+		&u.Variant, (*flagged)(&u.Estimated), (*flagged)(&u.Zero), (*flagged)(&u.Anomaly))
 	r.CreatedAt, r.SettledAt = timeAt(created), timeAt(settled)
 	return r, err
 }
@@ -304,14 +353,14 @@ func (b *batch) flush() error {
 // unless something was not written before.
 func (b *batch) write(query string, args []any) {
 	if b.err == nil {
-		b.err = b.tx.execAll(b.ctx, query, args)
+		b.err = b.tx.writeBulk(b.ctx, query, args, true)
 	}
 }
 
 // writeAny is write for a statement that need not find its rows.
 func (b *batch) writeAny(query string, args []any) {
 	if b.err == nil {
-		_, b.err = b.tx.execBulk(b.ctx, query, args)
+		b.err = b.tx.writeBulk(b.ctx, query, args, false)
 	}
 }
 
@@ -360,7 +409,7 @@ func (b *batch) writeHolds() {
 		default:
 			fresh = append(fresh, h.id, h.node, h.account, h.budget, h.key, h.operation, h.model, h.version, h.amount, h.checkpoint, h.created, h.expires, h.counted)
 			if h.version != stored && h.price != nil && b.err == nil {
-				stored, b.err = h.version, b.db.storePrice(b.ctx, b.tx, h.price)
+				stored, b.err = h.version, b.storePrice(h.price)
 			}
 		}
 	}
@@ -399,6 +448,15 @@ func (b *batch) addAttempts(h *hold, r *billing.Receipt, failed []billing.Attemp
 		b.attempts = append(b.attempts, r.ID, int64(i+1), r.Account, a.Channel, a.Model, a.Code, int64(a.Status),
 			flag(a.Billable), used, ledger.Waste(a, h.price), ledger.Nanos(a.StartedAt), a.Duration.Nanoseconds(), r.SettledAt.UnixNano())
 	}
+	return nil
+}
+
+// flagged is scanned from a flag.
+type flagged bool
+
+// Scan implements [sql.Scanner].
+func (f *flagged) Scan(v any) error {
+	*f = v == int64(1)
 	return nil
 }
 

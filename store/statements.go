@@ -226,20 +226,25 @@ func assigned(columns string, n int) string {
 	return strings.Join(names, ", ")
 }
 
-// querier is what a transaction and the pool of readers have in common.
+// source is what a transaction and the pool of readers have in common.
 // Statements are written with ? for their arguments.
-type querier interface {
+type source interface {
 	query(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// querier is a source of single rows too.
+type querier interface {
+	source
 	queryRow(ctx context.Context, query string, args ...any) *sql.Row
 }
 
 // queryAll calls scan for each row that a bulk query finds.
-func queryAll(ctx context.Context, q querier, b *bulk, args []any, scan func(*sql.Rows) error) error {
+func queryAll(ctx context.Context, q source, b *bulk, args []any, scan func(Row) error) error {
 	return b.each(args, func(query string, args []any) error { return forEach(ctx, q, scan, query, args...) })
 }
 
 // forEach calls scan for each row that a query finds.
-func forEach(ctx context.Context, q querier, scan func(*sql.Rows) error, query string, args ...any) error {
+func forEach(ctx context.Context, q source, scan func(Row) error, query string, args ...any) error {
 	rows, err := q.query(ctx, query, args...)
 	if err != nil {
 		return err
@@ -254,9 +259,9 @@ func forEach(ctx context.Context, q querier, scan func(*sql.Rows) error, query s
 }
 
 // collect is what scan makes of each row that a query finds; nil if it finds none.
-func collect[T any](ctx context.Context, q querier, scan func(*sql.Rows) (T, error), query string, args ...any) ([]T, error) {
+func collect[T any](ctx context.Context, q source, scan func(Row) (T, error), query string, args ...any) ([]T, error) {
 	var all []T
-	err := forEach(ctx, q, func(rows *sql.Rows) error {
+	err := forEach(ctx, q, func(rows Row) error {
 		one, err := scan(rows)
 		all = append(all, one)
 		return err
@@ -268,7 +273,7 @@ func collect[T any](ctx context.Context, q querier, scan func(*sql.Rows) (T, err
 }
 
 // scanOne reads a row of one column.
-func scanOne[T any](rows *sql.Rows) (v T, err error) {
+func scanOne[T any](rows Row) (v T, err error) {
 	err = rows.Scan(&v)
 	return v, err
 }

@@ -119,8 +119,7 @@ func (db *DB) dropAll(ctx context.Context, table, key, condition string, at int6
 // dropSome drops at most limit rows, and never waits for another process that
 // does the same.
 func (t *tx) dropSome(ctx context.Context, table, key, condition string, at int64, limit int) error {
-	_, err := t.exec(ctx, "DELETE FROM "+table+" WHERE ("+key+") IN (SELECT "+key+" FROM "+table+" WHERE "+condition+" LIMIT ?"+t.db.skipLocked()+")", at, limit)
-	return err
+	return t.write(ctx, "DELETE FROM "+table+" WHERE ("+key+") IN (SELECT "+key+" FROM "+table+" WHERE "+condition+" LIMIT ?"+t.db.skipLocked()+")", at, limit)
 }
 
 // newRecoverOp ends a hold that nobody else ends, by its last checkpoint.

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"database/sql"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -38,7 +37,7 @@ type taskRow struct {
 }
 
 // scanTask reads a row of taskColumns.
-func scanTask(rows *sql.Rows) (*taskRow, error) {
+func scanTask(rows Row) (*taskRow, error) {
 	var (
 		r                                                  taskRow
 		bound, seed, fingerprint, state, answer, failure   string
@@ -120,7 +119,7 @@ func (b *batch) loadTasks() error {
 	if err := b.lockNamesOfTasks(); err != nil {
 		return err
 	}
-	err := b.each("SELECT "+taskColumns+" FROM task WHERE id IN[t] ORDER BY id FOR UPDATE", sortedKeys(t.wanted), func(rows *sql.Rows) error {
+	err := b.each("SELECT "+taskColumns+" FROM task WHERE id IN[t] ORDER BY id FOR UPDATE", sortedKeys(t.wanted), func(rows Row) error {
 		r, err := scanTask(rows)
 		if err == nil {
 			t.known[r.ID] = r
@@ -130,7 +129,7 @@ func (b *batch) loadTasks() error {
 	if err != nil {
 		return err
 	}
-	err = b.each("SELECT "+taskColumns+" FROM task WHERE NOT ended AND request_id IN[t] ORDER BY id FOR UPDATE", sortedKeys(t.requests), func(rows *sql.Rows) error {
+	err = b.each("SELECT "+taskColumns+" FROM task WHERE NOT ended AND request_id IN[t] ORDER BY id FOR UPDATE", sortedKeys(t.requests), func(rows Row) error {
 		r, err := b.scanKnownTask(rows)
 		if err == nil {
 			t.of[r.RequestID] = r
@@ -144,7 +143,7 @@ func (b *batch) loadTasks() error {
 }
 
 // scanKnownTask reads a task that the batch may know.
-func (b *batch) scanKnownTask(rows *sql.Rows) (*taskRow, error) {
+func (b *batch) scanKnownTask(rows Row) (*taskRow, error) {
 	r, err := scanTask(rows)
 	if err != nil {
 		return nil, err
@@ -168,7 +167,7 @@ func (b *batch) lockNamesOfTasks() error {
 		}
 	}
 	for _, name := range sortedKeys(names) {
-		if _, err := b.tx.exec(b.ctx, "SELECT pg_advisory_xact_lock(hashtextextended('tasks ' || CAST(? AS text), 0) # hashtext(current_schema()))", name); err != nil {
+		if err := b.tx.read(b.ctx, func(Row) error { return nil }, "SELECT pg_advisory_xact_lock(hashtextextended('tasks ' || CAST(? AS text), 0) # hashtext(current_schema()))", name); err != nil {
 			return err
 		}
 	}
@@ -192,14 +191,14 @@ func (b *batch) loadRivals() error {
 		mark := hex.EncodeToString(n.Task.Fingerprint[:])
 		recent, same = append(recent, mark, b.now-int64(n.Window)), append(same, mark)
 	}
-	err := b.each("SELECT account, key_id, COUNT(*) FROM task WHERE NOT ended AND (account, key_id) IN (ROWS[tt]) GROUP BY account, key_id", keys, func(rows *sql.Rows) error {
+	err := b.each("SELECT account, key_id, COUNT(*) FROM task WHERE NOT ended AND (account, key_id) IN (ROWS[tt]) GROUP BY account, key_id", keys, func(rows Row) error {
 		var k ownKey
 		var n int64
 		err := rows.Scan(&k.account, &k.key, &n)
 		t.open[k] = n
 		return err
 	})
-	note := func(rows *sql.Rows) error {
+	note := func(rows Row) error {
 		r, err := b.scanKnownTask(rows)
 		if err == nil {
 			mark := hex.EncodeToString(r.Fingerprint[:])

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -68,7 +67,7 @@ func (db *dbLedger) Find(ctx context.Context, account, id string) (*video.Task, 
 }
 
 // scanVideo reads a row of taskColumns beside the committer.
-func scanVideo(rows *sql.Rows) (*video.Task, error) {
+func scanVideo(rows Row) (*video.Task, error) {
 	r, err := scanTask(rows)
 	if err != nil {
 		return nil, err
@@ -108,7 +107,7 @@ func (b *batch) leaseTasks(owner string, until time.Time, n int) error {
 	if err := lease("owner = ? AND lease_until <= ?", owner, b.now+(end-b.now)/2); err != nil {
 		return err
 	}
-	return b.tx.execAll(b.ctx, "UPDATE task SET owner = c.column2, lease_until = c.column3 FROM (ROWS[ttn]) AS c WHERE id = c.column1", rows)
+	return b.tx.writeBulk(b.ctx, "UPDATE task SET owner = c.column2, lease_until = c.column3 FROM (ROWS[ttn]) AS c WHERE id = c.column1", rows, true)
 }
 
 // Now implements [video.Clock]: it is the database's time where several processes

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -10,14 +11,106 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// tx is one writing transaction. It belongs to the committer's goroutine.
+// tx is one writing transaction. It belongs to the committer's goroutine. Where its
+// connection is a [Pipeline], what needs no answer at once waits in a queue until
+// something does: a batch takes two trips to the database, its reads and its writes.
 type tx struct {
-	*sql.Tx
-	db   *DB
-	conn *sql.Conn // that it is on
+	*sql.Tx  // nil on a Pipeline, where BEGIN and COMMIT are statements among the others
+	db       *DB
+	conn     *sql.Conn // that it is on
+	pipeline bool      // conn's is one
 
+	queue  []Statement      // to be sent, on a Pipeline
+	open   bool             // BEGIN was sent, and neither COMMIT nor ROLLBACK
 	wrote  bool             // it has something to commit
 	prices []*billing.Price // whose rows are there once it is committed
+}
+
+// Row is the row that the result of a statement is at.
+type Row interface{ Scan(to ...any) error }
+
+// Statement is one of those that a [Pipeline] sends at once.
+type Statement struct {
+	Query string
+	Args  []any
+	// Exact says that Query, an INSERT, UPDATE or DELETE, fails with an error that is a
+	// Conflict unless it changes a row for each element of its first argument, an array.
+	Exact bool
+	// Scan is given each row of the result; nil where nobody reads it.
+	Scan func(Row) error
+}
+
+// Pipeline is a driver's connection that sends many statements at once, without waiting
+// for the answer to one before it sends the next.
+type Pipeline interface {
+	// Send runs the statements up to the first that fails. refused says that the database
+	// has answered so: then neither that one nor any after it was done.
+	Send(ctx context.Context, all []Statement) (refused bool, err error)
+}
+
+// begin queues or starts the transaction, with a statement about itself or an empty one.
+func (t *tx) begin(ctx context.Context, setting string) (err error) {
+	if t.pipeline {
+		t.queue = append(t.queue, Statement{Query: "BEGIN"})
+		if setting != "" {
+			t.queue = append(t.queue, Statement{Query: setting})
+		}
+		return nil
+	}
+	if t.Tx, err = t.conn.BeginTx(ctx, nil); err == nil && setting != "" {
+		if _, err = t.ExecContext(ctx, setting); err != nil {
+			t.rollback(ctx)
+		}
+	}
+	return err
+}
+
+// commit sends what is queued with the COMMIT: where a statement fails there is none.
+// After an error unsure says that the transaction may be durable all the same.
+func (t *tx) commit(ctx context.Context) (unsure bool, err error) {
+	if !t.pipeline {
+		err = t.Commit()
+		return err != nil, err // whatever the error says
+	}
+	t.queue = append(t.queue, Statement{Query: "COMMIT"})
+	refused, err := t.send(ctx)
+	t.open = err != nil
+	return err != nil && !refused, err
+}
+
+// rollback ends the transaction, if commit has not. A connection on which that fails
+// is not used again: the next BEGIN would join this transaction.
+func (t *tx) rollback(ctx context.Context) {
+	if !t.pipeline {
+		_ = t.Rollback() // does nothing after the commit
+		return
+	}
+	if !t.open {
+		return
+	}
+	t.queue = []Statement{{Query: "ROLLBACK"}}
+	if _, err := t.send(ctx); err != nil {
+		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+}
+
+// sync waits for the answers to what is queued.
+func (t *tx) sync(ctx context.Context) error {
+	_, err := t.send(ctx)
+	return err
+}
+
+func (t *tx) send(ctx context.Context) (refused bool, err error) {
+	if len(t.queue) == 0 {
+		return false, nil
+	}
+	all := t.queue
+	t.queue, t.open = nil, true
+	lost := t.conn.Raw(func(c any) error {
+		refused, err = c.(Pipeline).Send(ctx, all)
+		return nil // what a statement says is not about the connection
+	})
+	return refused, cmp.Or(err, lost)
 }
 
 // exec runs a statement and returns how many rows it changed.
@@ -28,7 +121,7 @@ func (t *tx) exec(ctx context.Context, query string, args ...any) (int64, error)
 	case err != nil:
 		return 0, err
 	case stmt == nil:
-		result, err = t.ExecContext(ctx, t.db.text(query), args...)
+		result, err = t.conn.ExecContext(ctx, t.db.text(query), args...)
 	default:
 		result, err = stmt.ExecContext(ctx, args...)
 	}
@@ -40,35 +133,51 @@ func (t *tx) exec(ctx context.Context, query string, args ...any) (int64, error)
 	return changed, err
 }
 
-// execBulk runs a bulk statement and returns how many rows it changed. On SQLite it
+// write is exec for a statement that may change any number of rows.
+func (t *tx) write(ctx context.Context, query string, args ...any) error {
+	if t.pipeline {
+		t.queue, t.wrote = append(t.queue, Statement{Query: t.db.text(query), Args: args}), true
+		return nil
+	}
+	_, err := t.exec(ctx, query, args...)
+	return err
+}
+
+// writeBulk runs a bulk statement. Where exact is set it has to change one row for each
+// row of arguments: where it does not, another process was faster. On SQLite it
 // calls the driver itself: for one row database/sql takes as long as SQLite.
-func (t *tx) execBulk(ctx context.Context, query string, args []any) (changed int64, err error) {
-	err = t.db.bulk(query).each(args, func(query string, args []any) error {
+func (t *tx) writeBulk(ctx context.Context, query string, args []any, exact bool) error {
+	if len(args) == 0 {
+		return nil
+	}
+	bulk, changed := t.db.bulk(query), int64(0)
+	err := bulk.each(args, func(query string, args []any) (err error) {
 		var n int64
-		var err error
-		if t.db.dialect.Shared {
+		switch {
+		case t.pipeline:
+			t.queue = append(t.queue, Statement{Query: t.db.text(query), Args: args, Exact: exact})
+		case t.db.dialect.Shared:
 			n, err = t.exec(ctx, query, args...)
-		} else {
+		default:
 			n, err = t.db.committer.direct.exec(ctx, t.conn, query, args)
 		}
 		changed += n
 		return err
 	})
-	t.wrote = t.wrote || changed > 0
-	return changed, err
-}
-
-// execAll is execBulk for a statement that has to change one row for each row of
-// arguments: where it does not, another process was faster.
-func (t *tx) execAll(ctx context.Context, query string, args []any) error {
-	if len(args) == 0 {
-		return nil
-	}
-	changed, err := t.execBulk(ctx, query, args)
-	if err == nil && changed != int64(len(args)/len(t.db.bulk(query).kinds)) {
+	t.wrote = t.wrote || changed > 0 || t.pipeline
+	if err == nil && exact && !t.pipeline && changed != int64(len(args)/len(bulk.kinds)) {
 		err = errStale
 	}
 	return err
+}
+
+// read calls scan for each row that a query finds, on a Pipeline not before sync.
+func (t *tx) read(ctx context.Context, scan func(Row) error, query string, args ...any) error {
+	if t.pipeline {
+		t.queue = append(t.queue, Statement{Query: t.db.text(query), Args: args, Scan: scan})
+		return nil
+	}
+	return forEach(ctx, t, scan, query, args...)
 }
 
 // query returns rows that have to be closed before the next statement.
@@ -78,27 +187,30 @@ func (t *tx) query(ctx context.Context, query string, args ...any) (*sql.Rows, e
 	case err != nil:
 		return nil, err
 	case stmt == nil:
-		return t.QueryContext(ctx, t.db.text(query), args...)
+		return t.conn.QueryContext(ctx, t.db.text(query), args...)
 	}
 	return stmt.QueryContext(ctx, args...)
 }
 
-func (t *tx) queryRow(ctx context.Context, query string, args ...any) *sql.Row {
-	stmt, err := t.stmt(ctx, query)
-	if stmt == nil || err != nil {
-		return t.QueryRowContext(ctx, t.db.text(query), args...) // gives an error again
+// find reads one row into to; false if there is none.
+func (t *tx) find(ctx context.Context, query string, args []any, to ...any) (found bool, err error) {
+	err = t.read(ctx, func(row Row) error {
+		found = true
+		return row.Scan(to...)
+	}, query, args...)
+	if err == nil {
+		err = t.sync(ctx)
 	}
-	return stmt.QueryRowContext(ctx, args...)
+	return found, err
 }
 
 // stmt keeps each statement of SQLite compiled: the committer runs the same
 // few. The statements are the connection's, which has only this one transaction.
-// On Postgres there is none: its driver remembers statements by itself, and they
-// would deadlock: where the driver finds the connection lost, a connection's
-// statement waits for the end of the transaction that waits for the statement.
+// On Postgres, whose driver remembers statements by itself, there is none, and what is
+// queued is done first.
 func (t *tx) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 	if t.db.dialect.Shared {
-		return nil, nil
+		return nil, t.sync(ctx)
 	}
 	prepared := t.db.committer.prepared
 	if known := prepared[query]; known != nil {
@@ -244,15 +356,15 @@ func (db *DB) find(ctx context.Context, query string, args []any, to ...any) (fo
 }
 
 // list reads a few rows for a caller who waits for them.
-func list[T any](ctx context.Context, db *DB, scan func(*sql.Rows) (T, error), query string, args ...any) ([]T, error) {
+func list[T any](ctx context.Context, db *DB, scan func(Row) (T, error), query string, args ...any) ([]T, error) {
 	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	all, err := collect(ctx, db.readers(), scan, query, args...)
 	return all, db.unavailableOrCanceled(ctx, err)
 }
 
-// now is the time of the ledger in nanoseconds since 1970, as a transaction or
-// a reader sees it.
+// now is the time of the ledger in nanoseconds since 1970, as a session
+// sees it.
 func (db *DB) now(ctx context.Context, q querier) (int64, error) {
 	if db.options.Now != nil || db.dialect.Clock == "" {
 		return clock(db.options.Now).UnixNano(), nil

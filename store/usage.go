@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"math/big"
 	"slices"
 	"strings"
@@ -98,7 +97,7 @@ func (db *dbLedger) Usage(ctx context.Context, q billing.Query) ([]billing.Usage
 	usage := []billing.UsageRow{}
 	// In an order that is only known when all is summed: SQLite's driver can be
 	// stopped on its way to the first row alone.
-	err := db.reportUsage(ctx, q, func(rows *sql.Rows) error {
+	err := db.reportUsage(ctx, q, func(rows Row) error {
 		row, err := scanUsage(rows, q.By)
 		usage = append(usage, row)
 		return err
@@ -114,7 +113,7 @@ func (db *dbLedger) Usage(ctx context.Context, q billing.Query) ([]billing.Usage
 // Waste implements [billing.Accounts], rounded and bounded in time as Usage is.
 func (db *dbLedger) Waste(ctx context.Context, q billing.Query) ([]billing.WasteRow, error) {
 	waste := []billing.WasteRow{}
-	err := db.reportUsage(ctx, q, func(rows *sql.Rows) error {
+	err := db.reportUsage(ctx, q, func(rows Row) error {
 		var r billing.WasteRow
 		t := make(totals, 2)
 		err := rows.Scan(append([]any{&r.Channel, &r.Model, &r.Failed}, t.scan()...)...)
@@ -132,7 +131,7 @@ func (db *dbLedger) Waste(ctx context.Context, q billing.Query) ([]billing.Waste
 // reportUsage calls scan for each row of a query about the time and the account of
 // q. The query up to its GROUP BY ends in a condition on the first moment and on the
 // one after the last.
-func (db *dbLedger) reportUsage(ctx context.Context, q billing.Query, scan func(*sql.Rows) error, query, groupBy string) error {
+func (db *dbLedger) reportUsage(ctx context.Context, q billing.Query, scan func(Row) error, query, groupBy string) error {
 	first, end := ledger.Hours(q)
 	args := []any{first, end}
 	if q.Account != "" {
@@ -146,7 +145,7 @@ func (db *dbLedger) reportUsage(ctx context.Context, q billing.Query, scan func(
 	})
 }
 
-func scanUsage(rows *sql.Rows, by billing.GroupBy) (billing.UsageRow, error) {
+func scanUsage(rows Row, by billing.GroupBy) (billing.UsageRow, error) {
 	var row billing.UsageRow
 	var day int64
 	group := any(&row.Group)

@@ -306,7 +306,7 @@ func (v verification) positions(names []string) (broken string, err error) {
 		if err != nil {
 			return err
 		}
-		return queryAll(v.ctx, q, v.db.bulk("SELECT "+accountColumns+" FROM account WHERE id IN[t]"), anys(names), func(rows *sql.Rows) error {
+		return queryAll(v.ctx, q, v.db.bulk("SELECT "+accountColumns+" FROM account WHERE id IN[t]"), anys(names), func(rows Row) error {
 			a, err := scanAccount(rows)
 			if err != nil || broken != "" {
 				return err
@@ -338,7 +338,7 @@ func (v verification) positions(names []string) (broken string, err error) {
 func (v verification) sumsOf(q querier, names []string, table, condition string, columns ...string) (map[string]totals, error) {
 	all := map[string]totals{}
 	find := v.db.bulk("SELECT account, " + sums(columns...) + " FROM " + table + " WHERE " + condition + " AND account IN[t] GROUP BY account")
-	err := queryAll(v.ctx, q, find, anys(names), func(rows *sql.Rows) error {
+	err := queryAll(v.ctx, q, find, anys(names), func(rows Row) error {
 		var name string
 		t := make(totals, len(columns))
 		err := rows.Scan(append([]any{&name}, t.scan()...)...)
@@ -382,7 +382,7 @@ func (v verification) sizes(names []string) (map[string]int64, error) {
 	sizes := make(map[string]int64, len(names))
 	find := v.db.bulk("SELECT account, CAST(SUM(requests) AS BIGINT) FROM usage_hour WHERE account IN[t] GROUP BY account")
 	err := v.read(func(q querier) error {
-		return queryAll(v.ctx, q, find, anys(names), func(rows *sql.Rows) error {
+		return queryAll(v.ctx, q, find, anys(names), func(rows Row) error {
 			var name string
 			var n int64
 			err := rows.Scan(&name, &n)
@@ -399,7 +399,7 @@ func (v verification) usageByHours(name string) (string, error) {
 	type hour struct{ first, requests int64 }
 	var hours []hour
 	err := v.read(func(q querier) (err error) {
-		hours, err = collect(v.ctx, q, func(rows *sql.Rows) (h hour, err error) {
+		hours, err = collect(v.ctx, q, func(rows Row) (h hour, err error) {
 			err = rows.Scan(&h.first, &h.requests)
 			return h, err
 		}, "SELECT hour, CAST(SUM(requests) AS BIGINT) FROM usage_hour WHERE account = ? GROUP BY hour ORDER BY hour", name)
@@ -458,7 +458,7 @@ func (v verification) sumUsage(q querier, table, at, hour, requests string, name
 		sums(strings.Split(summedColumns, ", ")...) + " FROM " + table + " WHERE " + at + " >= ? AND " + at + " < ? AND account IN[t] GROUP BY 1, 2, 3, 4, 5, 6")
 	all := map[usageGroup]usageSums{}
 	err := find.each(anys(names), func(query string, args []any) error {
-		return forEach(v.ctx, q, func(rows *sql.Rows) error {
+		return forEach(v.ctx, q, func(rows Row) error {
 			var g usageGroup
 			var values usageSums
 			t := make(totals, len(values)-3)

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -30,7 +29,7 @@ func (db *dbLedger) Due(ctx context.Context, owner string, until time.Time, n in
 		for _, e := range found {
 			due, leased = append(due, e.Delivery), append(leased, e.ID, owner, end)
 		}
-		return b.tx.execAll(b.ctx, "UPDATE notice SET owner = c.column2, lease_until = c.column3 FROM (ROWS[ttn]) AS c WHERE id = c.column1", leased)
+		return b.tx.writeBulk(b.ctx, "UPDATE notice SET owner = c.column2, lease_until = c.column3 FROM (ROWS[ttn]) AS c WHERE id = c.column1", leased, true)
 	})
 	if err != nil {
 		return nil, err
@@ -39,7 +38,7 @@ func (db *dbLedger) Due(ctx context.Context, owner string, until time.Time, n in
 }
 
 // scanNotice reads a row of noticeColumns.
-func scanNotice(rows *sql.Rows) (webhook.Status, error) {
+func scanNotice(rows Row) (webhook.Status, error) {
 	var e webhook.Status
 	var body, state string
 	var created, next, ended, tries int64
@@ -61,22 +60,17 @@ func (db *dbLedger) Done(ctx context.Context, id string, at time.Time) error {
 func (db *dbLedger) Failed(ctx context.Context, n webhook.Delivery, next time.Time, reason string, final bool) error {
 	return db.update(ctx, func(b *batch) error {
 		ctx, t := b.ctx, b.tx
-		now, err := db.now(ctx, t)
-		if err != nil {
-			return err
-		}
 		changed, err := t.exec(ctx, "UPDATE notice SET next_at = ?, tries = tries + 1, reason = ?, owner = '', lease_until = 0 WHERE id = ? AND state = 'waiting' AND tries = ? AND created_at = ?",
-			db.ledgerTime(next, now), reason, n.ID, int64(n.Tries), nanos(n.CreatedAt))
+			db.ledgerTime(next, b.now), reason, n.ID, int64(n.Tries), nanos(n.CreatedAt))
 		if err != nil || changed == 0 || !final {
 			return err
 		}
-		return t.endNotice(ctx, n.ID, webhook.Failed, now)
+		return t.endNotice(ctx, n.ID, webhook.Failed, b.now)
 	})
 }
 
 func (t *tx) endNotice(ctx context.Context, id string, state webhook.State, at int64) error {
-	_, err := t.exec(ctx, "UPDATE notice SET state = ?, ended_at = ?, next_at = 0, owner = '', lease_until = 0 WHERE id = ? AND state = 'waiting'", string(state), at, id)
-	return err
+	return t.write(ctx, "UPDATE notice SET state = ?, ended_at = ?, next_at = 0, owner = '', lease_until = 0 WHERE id = ? AND state = 'waiting'", string(state), at, id)
 }
 
 // mostNotices are listed at once.
@@ -101,14 +95,9 @@ func (db *dbLedger) Deliveries(ctx context.Context, account string, limit int) (
 // Resend implements [Ledger].
 func (db *dbLedger) Resend(ctx context.Context, id string) (found bool, err error) {
 	var changed int64 // the committer's until update has returned nil
-	err = db.update(ctx, func(b *batch) error {
-		ctx, t := b.ctx, b.tx
-		now, err := db.now(ctx, t)
-		if err != nil {
-			return err
-		}
-		changed, err = t.exec(ctx, "UPDATE notice SET state = 'waiting', created_at = ?, tries = 0, reason = '', next_at = ?, ended_at = 0, owner = '', lease_until = 0 WHERE id = ?",
-			now, now, id)
+	err = db.update(ctx, func(b *batch) (err error) {
+		changed, err = b.tx.exec(b.ctx, "UPDATE notice SET state = 'waiting', created_at = ?, tries = 0, reason = '', next_at = ?, ended_at = 0, owner = '', lease_until = 0 WHERE id = ?",
+			b.now, b.now, id)
 		return err
 	})
 	if err != nil {
@@ -144,8 +133,8 @@ func (db *dbLedger) Secrets(ctx context.Context, account string) ([]webhook.Secr
 
 // secrets are those of an account for which a condition holds, the current one
 // first.
-func (db *DB) secrets(ctx context.Context, q querier, condition, account string, args ...any) ([]webhook.Secret, error) {
-	return collect(ctx, q, func(rows *sql.Rows) (s webhook.Secret, err error) {
+func (db *DB) secrets(ctx context.Context, q source, condition, account string, args ...any) ([]webhook.Secret, error) {
+	return collect(ctx, q, func(rows Row) (s webhook.Secret, err error) {
 		var text string
 		if err := rows.Scan(&text); err != nil {
 			return s, err
@@ -169,8 +158,7 @@ func (db *dbLedger) WebhookSecret(ctx context.Context, account string, rotate bo
 	}
 	var made webhook.Secret // the committer's until update has returned nil
 	err = db.update(ctx, func(b *batch) error {
-		ctx, t := b.ctx, b.tx
-		found, err := db.secrets(ctx, t, current, account)
+		found, err := db.secrets(b.ctx, b.tx, current, account)
 		if err == nil && len(found) > 0 && (!rotate || found[0].Reveal() == fresh.Reveal()) { // it may be there from an earlier try
 			made = found[0]
 			return nil
@@ -179,7 +167,7 @@ func (db *dbLedger) WebhookSecret(ctx context.Context, account string, rotate bo
 			return err
 		}
 		made = fresh
-		return t.putSecret(ctx, account, fresh)
+		return b.putSecret(account, fresh)
 	})
 	if err != nil {
 		return webhook.Secret{}, err
@@ -196,17 +184,12 @@ func first[T any](found []T) (one T) {
 }
 
 // putSecret makes a secret the current one.
-func (t *tx) putSecret(ctx context.Context, account string, s webhook.Secret) error {
-	now, err := t.db.now(ctx, t)
-	if err != nil {
+func (b *batch) putSecret(account string, s webhook.Secret) error {
+	if err := b.tx.write(b.ctx, "DELETE FROM webhook_secret WHERE account = ? AND expires_at > 0", account); err != nil {
 		return err
 	}
-	if _, err := t.exec(ctx, "DELETE FROM webhook_secret WHERE account = ? AND expires_at > 0", account); err != nil {
+	if err := b.tx.write(b.ctx, "UPDATE webhook_secret SET expires_at = ? WHERE account = ? AND expires_at = 0", b.now+int64(webhook.Overlap), account); err != nil {
 		return err
 	}
-	if _, err := t.exec(ctx, "UPDATE webhook_secret SET expires_at = ? WHERE account = ? AND expires_at = 0", now+int64(webhook.Overlap), account); err != nil {
-		return err
-	}
-	_, err = t.exec(ctx, "INSERT INTO webhook_secret (account, secret, created_at, expires_at) VALUES (?, ?, ?, 0)", account, s.Reveal(), now)
-	return err
+	return b.tx.write(b.ctx, "INSERT INTO webhook_secret (account, secret, created_at, expires_at) VALUES (?, ?, ?, 0)", account, s.Reveal(), b.now)
 }

@@ -6,7 +6,10 @@ package sqlhook
 import (
 	"context"
 	"database/sql/driver"
+	"slices"
 	"strings"
+
+	"github.com/tollhouse-ai/gateway/store"
 )
 
 // Kind is what a step does.
@@ -65,7 +68,11 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: made, hook: c.hook}, nil
+	hooked := &conn{Conn: made, hook: c.hook}
+	if p, ok := made.(store.Pipeline); ok {
+		return pipeline{hooked, p}, nil
+	}
+	return hooked, nil
 }
 
 // conn is used by one goroutine at a time.
@@ -92,6 +99,40 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 		return nil, err
 	}
 	return &stmt{s, c, query}, nil
+}
+
+// pipeline is a conn whose driver can send many statements at once.
+type pipeline struct {
+	*conn
+	to store.Pipeline
+}
+
+// Send takes the steps of all statements at once: where the hook does not do one of them,
+// none is sent, and where it fails one that was done, the answers to all are lost.
+func (c pipeline) Send(ctx context.Context, all []store.Statement) (refused bool, err error) {
+	do := func() error {
+		refused, err = c.to.Send(ctx, all)
+		return err
+	}
+	var steps []Step
+	for _, s := range all {
+		switch s.Query {
+		case "BEGIN":
+			c.wrote = false
+			steps = append(steps, Step{Kind: Begin, Conn: c.Conn})
+		case "COMMIT":
+			steps = append(steps, Step{Kind: Commit, Conn: c.Conn})
+		case "ROLLBACK":
+		default:
+			steps = append(steps, c.statement(s.Query))
+		}
+	}
+	for _, s := range slices.Backward(steps) {
+		inner := do
+		do = func() error { return c.hook(s, inner) }
+	}
+	err = do()
+	return refused, err
 }
 
 // use asks the hook before the driver, where the driver has something to ask.

@@ -97,7 +97,7 @@ var planning = map[string]string{
 }
 
 func pool(config *pgx.ConnConfig, o Options) *sql.DB {
-	connector := stdlib.GetConnector(*config)
+	connector := driver.Connector(pipelines{stdlib.GetConnector(*config)})
 	if o.Wrap != nil {
 		connector = o.Wrap(connector)
 	}
@@ -134,6 +134,7 @@ var failures = map[string]store.Failure{
 	"57":    store.Away, // shut down, starting, statement timed out
 	"58":    store.Away, // system
 	"XX":    store.Away,
+	"22012": store.Conflict, // a division by zero: see exactly
 	"40":    store.Conflict,
 	"23505": store.Duplicate,
 	"22021": store.Unwritable, // a NUL, or what is not UTF-8
