@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -39,7 +40,7 @@ func onSQLite(o options) database {
 	}
 }
 
-func onPostgres() (database, error) {
+func onPostgres(o options) (database, error) {
 	server := &pgtest.Server{URL: os.Getenv("TOLLHOUSE_TEST_POSTGRES")}
 	stop := func() error { return nil }
 	if server.URL == "" {
@@ -48,6 +49,15 @@ func onPostgres() (database, error) {
 			return database{}, err
 		}
 		stop = func() error { return server.Stop("immediate") }
+	}
+	address := server.URL
+	if o.delay > 0 {
+		far, hangUp, err := pgtest.Between(server.URL, delayed(o.delay/2))
+		if err != nil {
+			return database{}, errors.Join(err, stop())
+		}
+		near := stop
+		address, stop = far, func() error { return errors.Join(hangUp(), near()) }
 	}
 	admin, err := sql.Open("pgx", server.URL)
 	if err != nil {
@@ -60,11 +70,39 @@ func onPostgres() (database, error) {
 			if _, err := admin.ExecContext(ctx, "CREATE SCHEMA "+name); err != nil {
 				return nil, err
 			}
-			return postgres.Open(ctx, with(server.URL, "search_path", name), patience)
+			return postgres.Open(ctx, with(address, "search_path", name), patience)
 		},
-		bare:  func(int) (*sql.DB, error) { return sql.Open("pgx", with(server.URL, "synchronous_commit", "on")) },
+		bare:  func(int) (*sql.DB, error) { return sql.Open("pgx", with(address, "synchronous_commit", "on")) },
 		close: func() error { return errors.Join(admin.Close(), stop()) },
 	}, nil
+}
+
+// delayed moves what one side of a connection sends to the other some time later.
+func delayed(by time.Duration) func(to, from net.Conn, answers bool) {
+	type part struct {
+		due  time.Time
+		data []byte
+	}
+	return func(to, from net.Conn, _ bool) {
+		parts := make(chan part, 1_024)
+		go func() {
+			defer close(parts)
+			for {
+				data := make([]byte, 32<<10)
+				n, err := from.Read(data)
+				if err != nil {
+					return
+				}
+				parts <- part{time.Now().Add(by), data[:n]}
+			}
+		}()
+		for p := range parts {
+			time.Sleep(time.Until(p.due))
+			if _, err := to.Write(p.data); err != nil {
+				_ = from.Close()
+			}
+		}
+	}
 }
 
 // with is an address with one more setting.

@@ -32,6 +32,7 @@ type options struct {
 	ids      string
 	dir      string
 	only     string
+	delay    time.Duration
 }
 
 func main() {
@@ -54,6 +55,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	f.DurationVar(&o.each, "each", 2*time.Second, "how long each measurement takes")
 	f.StringVar(&o.ids, "ids", "gateway", `ids of the requests: "gateway" as the gateway makes them, "random" or "ordered" by time`)
 	f.StringVar(&o.dir, "dir", "", "where the files are; empty for the system's temporary directory")
+	f.DurationVar(&o.delay, "delay", 0, "how far away Postgres is: the time of a trip there and back")
 	f.StringVar(&o.only, "only", "", "one database only: sqlite or postgres")
 	if err := f.Parse(args); err != nil {
 		return err

@@ -32,7 +32,7 @@ func measure(ctx context.Context, o options, out, progress io.Writer) error {
 	if o.only == "sqlite" {
 		return nil
 	}
-	p, err := onPostgres()
+	p, err := onPostgres(o)
 	if err != nil {
 		fmt.Fprintln(out, "\nPostgres was NOT measured:", err)
 		return nil

@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"net/url"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,46 +23,24 @@ type network struct{ silent atomic.Bool }
 
 func (n *network) Write(p []byte) (int, error) { return len(p), nil }
 
-// between listens and returns the address of the same database over n.
+// between returns the address of the same database over n.
 func (n *network) between(t *testing.T, dsn string) string {
 	t.Helper()
-	u, err := url.Parse(dsn)
+	return between(t, dsn, func(to, from net.Conn, _ bool) { n.copy(to, from) })
+}
+
+// between is pgtest.Between for a test.
+func between(t *testing.T, dsn string, carry func(to, from net.Conn, answers bool)) string {
+	t.Helper()
+	address, stop, err := pgtest.Between(dsn, carry)
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := u.Query()
-	socket := filepath.Join(q.Get("host"), ".s.PGSQL.5432")
-	if q.Get("host") == "" {
-		t.Skip("NOT TESTED: the Postgres to test with is not on a socket")
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("unix", socket)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			go n.copy(server, client)
-			go n.copy(client, server)
-		}
-	}()
-	q.Del("host")
-	q.Set("sslmode", "disable")
-	u.Host, u.RawQuery = listener.Addr().String(), q.Encode()
-	return u.String()
+	t.Cleanup(func() { _ = stop() })
+	return address
 }
 
 func (n *network) copy(to, from net.Conn) {
-	defer func() { _, _ = to.Close(), from.Close() }()
 	buffer := make([]byte, 32<<10)
 	for {
 		read, err := from.Read(buffer)

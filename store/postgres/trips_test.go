@@ -1,0 +1,112 @@
+package postgres_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/postgres"
+)
+
+// trips counts how often a database has said that it waits for the next request
+// (ReadyForQuery): each time its client had to wait for an answer.
+type trips struct{ atomic.Int64 }
+
+func (n *trips) carry(to, from net.Conn, answers bool) {
+	if !answers {
+		_, _ = io.Copy(to, from)
+		return
+	}
+	in := bufio.NewReader(from)
+	for {
+		head, err := in.Peek(5) // a letter, and the length of the rest with its own
+		if err != nil {
+			return
+		}
+		if head[0] == 'Z' {
+			n.Add(1)
+		}
+		if _, err := io.CopyN(to, in, 1+int64(binary.BigEndian.Uint32(head[1:]))); err != nil {
+			return
+		}
+	}
+}
+
+// A trip to a database far away is what a caller waits for: 3 ms between the zones of a
+// region.
+func TestAHoldAndASettlementWaitForFewAnswersOfTheDatabase(t *testing.T) {
+	var count trips
+	dsn := between(t, pgtest.Schema(t), count.carry)
+	db, err := postgres.Open(t.Context(), dsn, store.Options{Lease: time.Hour}) // no sign of life comes between
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	l := &load{Ledger: db.Ledger(), DB: db, t: t}
+	if l.price, err = billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.CreateAccount(t.Context(), "acme", 1_000*billing.One); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.CreateAccount(t.Context(), "bounded", 1_000*billing.One); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.SetBudget(t.Context(), "bounded", "k1", new(500*billing.One)); err != nil {
+		t.Fatal(err)
+	}
+	within := func(what string, most int64, do func() error) {
+		t.Helper()
+		before := count.Load()
+		if err := do(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if n := count.Load() - before; n > most && most > 0 {
+			t.Errorf("%s took %d trips to the database, at most %d are right", what, n, most)
+		}
+	}
+	for _, c := range []struct {
+		name, account string
+		keyed         bool
+	}{{"plain", "acme", false}, {"with a key", "acme", true}, {"with a budget", "bounded", false}} {
+		for n := range 3 {
+			most := int64(2)
+			if n == 0 { // statements are prepared, and it is learned that there are budgets
+				most = 0
+			}
+			id := fmt.Sprint(c.name, n)
+			request := billing.HoldRequest{
+				Account: c.account, Key: "k1", RequestID: id, Operation: "image", Model: "painter", Price: l.price, Bound: billing.Usage{Images: 2},
+			}
+			key := idempotency.Key{Account: c.account, Operation: "image", Key: id}
+			var with []billing.Record
+			if c.keyed {
+				request.With = []billing.Record{idempotency.Claim{Key: key}}
+				with = []billing.Record{idempotency.Record{Key: key, Body: []byte("{}")}}
+			}
+			var h billing.Hold
+			within("a hold "+c.name, most, func() (err error) { h, err = l.Reserve(context.Background(), request); return err })
+			within("a checkpoint "+c.name, most, func() error {
+				return l.Extend(context.Background(), h, billing.Usage{Images: 1}, 0)
+			})
+			within("a settlement "+c.name, most, func() error {
+				_, err := l.Settle(context.Background(), h, billing.Usage{Images: 1}, with...)
+				return err
+			})
+			within("the same settlement again", 3*min(most, 1), func() error {
+				_, err := l.Settle(context.Background(), h, billing.Usage{Images: 1}, with...)
+				return err
+			})
+		}
+	}
+}
