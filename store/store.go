@@ -99,7 +99,8 @@ type Options struct {
 	// which waits for it: it must not block.
 	Committed func(Commit)
 	// Wrap is given each of the connectors before it is used, to watch its
-	// statements; nil means as it is.
+	// statements; nil means as it is. Where its connections are not a [Pipeline], as those
+	// of Postgres are, each statement waits for the answer to the one before.
 	Wrap func(driver.Connector) driver.Connector
 }
 
