@@ -47,6 +47,7 @@ type DB struct {
 	release func() error
 
 	spellings       spellings
+	addUsage        string // the statement
 	prices          priceCache
 	publishedPrices atomic.Pointer[string] // the hash of the list that is charged by
 	committer       *committer
@@ -126,7 +127,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		dialect: c.Dialect, options: c.Options.withDefaults(),
 		writer: c.Writer, reader: c.Reader, reports: c.Reports, release: c.Release,
 	}
-	db.ledger, db.keys = &dbLedger{db}, &dbKeys{DB: db}
+	db.ledger, db.keys, db.addUsage = &dbLedger{db}, &dbKeys{DB: db}, addUsage(db.dialect)
 	db.limiter = new(auth.MemoryLimiter)
 	if db.dialect.Shared {
 		db.limiter = newSharedLimiter(db, db.dialect.Clock)
