@@ -274,16 +274,16 @@ func scanHold(rows *sql.Rows) (*hold, error) {
 	return &h, err
 }
 
-// scanReceipt reads a row of receiptColumns.
-func scanReceipt(rows *sql.Rows) (billing.Receipt, error) {
+// scanReceipt reads a row of receiptColumns, and what follows into more.
+func scanReceipt(rows *sql.Rows, more ...any) (billing.Receipt, error) {
 	var r billing.Receipt
 	var created, settled int64
 	u := &r.Usage
-	err := rows.Scan(&r.ID, &r.Account, &r.Key, &r.Operation, &r.Model, &r.Status, &r.PriceVersion,
+	err := rows.Scan(append([]any{&r.ID, &r.Account, &r.Key, &r.Operation, &r.Model, &r.Status, &r.PriceVersion,
 		&r.Hold, &r.Charge, &r.Overrun, &r.Reason, &r.Channel, &created, &settled,
 		&u.Input, &u.CachedInput, &u.CacheWrite, &u.Output, &u.Reasoning,
 		&u.ImageInput, &u.ImageOutput, &u.Images, &u.Seconds, &u.Characters,
-		&u.Variant, &u.Estimated, &u.Zero, &u.Anomaly)
+		&u.Variant, &u.Estimated, &u.Zero, &u.Anomaly}, more...)...)
 	r.CreatedAt, r.SettledAt = timeAt(created), timeAt(settled)
 	return r, err
 }

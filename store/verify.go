@@ -352,10 +352,17 @@ func (v verification) usage() (string, error) {
 	return "", nil
 }
 
-// compareUsage compares what was settled from first, inclusive, to end.
+// compareUsage compares what was settled from first, inclusive, to end, and not moved
+// out by Archive: of those days usage_hour is all that there is, which accounts are
+// compared with.
 func (v verification) compareUsage(first, end int64) (string, error) {
 	var kept, receipts map[usageGroup]usageSums
 	err := v.read(func(q querier) (err error) {
+		archived, err := v.db.archivedUntil(v.ctx, q)
+		if err != nil {
+			return err
+		}
+		first := max(first, archived)
 		if kept, err = v.sumUsage(q, "usage_hour", "hour", "hour", "CAST(SUM(requests) AS BIGINT)", first, end); err != nil {
 			return err
 		}
