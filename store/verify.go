@@ -165,7 +165,7 @@ var openChecks = []check{
 	{"I9", "the video %[1]q has not ended (%[2]s), and its hold %[3]q has",
 		"SELECT id, state, request_id FROM task WHERE NOT ended AND held AND NOT EXISTS (SELECT 1 FROM hold WHERE hold.id = task.request_id)"},
 	{"I9", "the video %[1]q has ended (%[2]s), and its hold %[3]q has not",
-		"SELECT task.id, state, request_id FROM hold JOIN task ON task.request_id = hold.id WHERE ended AND held"},
+		"SELECT task.id, state, request_id FROM hold CROSS JOIN task WHERE task.request_id = hold.id AND ended AND held"},
 	{"I3", "hold %[1]q belongs to account %[2]q, which does not exist (%[3]s)",
 		"SELECT id, account, amount FROM hold WHERE NOT EXISTS (SELECT 1 FROM account WHERE account.id = hold.account)"},
 	heldCheck("%[2]s is held on account %[1]q, its open holds do not sum to that%.0[3]s", "account", "account"),
