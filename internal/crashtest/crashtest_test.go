@@ -83,7 +83,7 @@ var ledgerPoints = []ledgerPoint{
 	{migrating, "before INSERT price", 1, ""},
 	{migrating, "before INSERT receipt", 1, ""},
 	{migrating, "before DELETE entry", 1, ""},
-	{migrating, "before DROP", 5, ""},
+	{migrating, "before DROP", 4, ""},
 	{migrating, "before INSERT schema_version", 4, ""},
 	{migrating, beforeCommit, 1, ""},
 	{migrating, duringCommit, 1, ""},
