@@ -12,6 +12,7 @@
 //	rows.go, task_rows.go    the rows in the hands of a batch: how they are read and written
 //	node.go, sweep.go        leases of processes; the ends of holds that nobody else ends
 //	verify.go                the invariants, checked on a database that is in use
+//	archive.go               old receipts, moved into files
 package store
 
 import (
