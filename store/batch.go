@@ -62,7 +62,9 @@ type answer struct {
 // settledReceipt is a hold's receipt; counted says that no money moved.
 type settledReceipt struct {
 	billing.Receipt
-	counted bool
+	counted   bool
+	price     *billing.Price
+	available billing.Money // what the account could give beside the hold, where more than the hold was charged
 }
 
 func newBatch(c *committer, ops []*op, careful bool) *batch {

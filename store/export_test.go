@@ -87,6 +87,16 @@ func MigrationTimeouts(ctx context.Context, db *DB) (statement, lock string, err
 	return statement, lock, err
 }
 
+// SchemaOf are the statements that make the tables of a version.
+func SchemaOf(db *DB, version int) (all []string) {
+	known, _ := steps() // Open has read them
+	all = append(all, "CREATE TABLE schema_version (version INTEGER NOT NULL)")
+	for _, m := range known[:version] {
+		all = append(append(all, m.statements(db.dialect)...), fmt.Sprintf("INSERT INTO schema_version (version) VALUES (%d)", m.version))
+	}
+	return all
+}
+
 // Unreadable is what callers of Verify get for an error on its way.
 func Unreadable(ctx context.Context, db *DB, err error) error { return db.errUnreadable(ctx, err) }
 

@@ -376,7 +376,13 @@ func (s *settlement) decide(b *batch) error {
 		ID: h.id, CreatedAt: timeAt(h.created), Account: h.account, Key: h.key,
 		Operation: h.operation, Model: h.model, PriceVersion: h.version, Hold: h.amount,
 	}
-	err := b.payer(h).Settle(&r, h.price, u, &s.outcome, timeAt(b.now), func(c ledger.Capture) bool { return b.capture(h, c) })
+	var available billing.Money
+	err := b.payer(h).Settle(&r, h.price, u, &s.outcome, timeAt(b.now), func(c ledger.Capture) bool {
+		if c.Charge > c.Held {
+			available = c.Available
+		}
+		return b.capture(h, c)
+	})
 	if err == nil {
 		err = b.addAttempts(h, &r, s.outcome.Failed)
 	}
@@ -385,7 +391,7 @@ func (s *settlement) decide(b *batch) error {
 	}
 	h.ended = true
 	b.touch(h)
-	b.settled = append(b.settled, settledReceipt{r, h.counted})
+	b.settled = append(b.settled, settledReceipt{r, h.counted, h.price, available})
 	delete(b.holds, h.id)
 	b.receipts[h.id] = r
 	if s.frees || (r.Status == billing.Released && len(s.answers) > 0) {
@@ -417,9 +423,5 @@ func (b *batch) capture(h *hold, c ledger.Capture) bool {
 	}
 	a.revenue += c.Cost
 	a.overrun += overrun
-	b.entries = append(b.entries, entry{
-		account: h.account, kind: captured, reference: h.id,
-		customer: -c.Charge, revenue: c.Cost, overrun: -overrun, held: c.Held, available: c.Available,
-	})
 	return true
 }

@@ -73,9 +73,9 @@ const tableLock = "60s"
 // start at the same time take one after the other. It takes as long as the tables
 // are large; nothing but ctx bounds it.
 //
-// Processes of the version before use the database meanwhile and afterwards, until
-// they are replaced, so that a migration only adds: what they write must stay
-// right, and what they read must stay there, until the version after the next.
+// Processes of the version before may use the database meanwhile and afterwards, until
+// they are replaced. Where a migration does more than add, as 0010 does, docs/operations.md
+// says that they have to be stopped first: their statements fail, and write nothing.
 func (db *DB) migrate(ctx context.Context) error {
 	all, err := steps()
 	if err != nil {
@@ -141,22 +141,29 @@ func (db *DB) version(ctx context.Context, t *sql.Tx) (version int, err error) {
 }
 
 func (db *DB) apply(ctx context.Context, t *sql.Tx, m migration) error {
-	var text strings.Builder
-	for line := range strings.Lines(db.dialect.Schema(m.text)) {
-		if !strings.HasPrefix(line, "--") {
-			text.WriteString(line)
-		}
-	}
-	for statement := range strings.SplitSeq(text.String(), ";\n") {
-		if strings.TrimSpace(statement) == "" {
-			continue
-		}
+	for _, statement := range m.statements(db.dialect) {
 		if _, err := t.ExecContext(ctx, statement); err != nil {
 			return err
 		}
 	}
 	_, err := t.ExecContext(ctx, db.text("INSERT INTO schema_version (version) VALUES (?)"), m.version)
 	return err
+}
+
+// statements are those of the migration, as a dialect spells them.
+func (m migration) statements(d Dialect) (all []string) {
+	var text strings.Builder
+	for line := range strings.Lines(d.Schema(m.text)) {
+		if !strings.HasPrefix(line, "--") {
+			text.WriteString(line)
+		}
+	}
+	for statement := range strings.SplitSeq(text.String(), ";\n") {
+		if strings.TrimSpace(statement) != "" {
+			all = append(all, statement)
+		}
+	}
+	return all
 }
 
 // The names of the settings that a database keeps.

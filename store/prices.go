@@ -25,8 +25,9 @@ type cell struct {
 // priceCache has the price rows that are in the database, so that they are not
 // written again.
 type priceCache struct {
-	mu   sync.Mutex
-	rows map[string]*billing.Price // by version
+	mu      sync.Mutex
+	rows    map[string]*billing.Price // by version
+	numbers map[string]int64          // of those that receipts have named
 }
 
 // storePrice adds the row of p, unless it is there. Of a nil Price there is
@@ -43,6 +44,22 @@ func (b *batch) storePrice(p *billing.Price) error {
 	b.tx.prices = append(b.tx.prices, p) // it may be rolled back: the cache gets it with the commit
 	return b.tx.write(b.ctx, "INSERT INTO price (version, content, first_seen) VALUES (?, ?, ?) ON CONFLICT (version) DO NOTHING",
 		version, content, b.now)
+}
+
+// priceNumber is how receipts name p, whose row it adds if it is not there; 0 for a
+// nil Price.
+func (b *batch) priceNumber(p *billing.Price) (number int64) {
+	version := p.Version()
+	if number = b.db.prices.number(version); number != 0 || version == "" || b.err != nil {
+		return number
+	}
+	if b.err = b.storePrice(p); b.err == nil {
+		_, b.err = b.tx.find(b.ctx, "SELECT number FROM price WHERE version = ?", []any{version}, &number)
+	}
+	if b.err == nil && b.db.prices.find(version) != nil { // one that is rolled back gives its number to another
+		b.db.prices.keepNumber(version, number)
+	}
+	return number
 }
 
 // Price implements [Ledger].
@@ -107,6 +124,21 @@ func (c *priceCache) keep(p *billing.Price) {
 		c.rows = make(map[string]*billing.Price)
 	}
 	c.rows[p.Version()] = p
+}
+
+func (c *priceCache) number(version string) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.numbers[version]
+}
+
+func (c *priceCache) keepNumber(version string, number int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.numbers == nil {
+		c.numbers = make(map[string]int64)
+	}
+	c.numbers[version] = number
 }
 
 // PublishPrices stores the price rows of a list that is loaded, and tells the

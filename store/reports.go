@@ -54,7 +54,8 @@ func (db *dbLedger) Receipt(ctx context.Context, account, id string) (billing.Re
 
 // receipt is the one for which a condition is true.
 func (db *dbLedger) receipt(ctx context.Context, id, condition string, args ...any) (billing.Receipt, error) {
-	found, err := list(ctx, db.DB, scanReceipt, "SELECT "+receiptColumns+" FROM receipt WHERE "+condition, args...)
+	scan := func(rows Row) (billing.Receipt, error) { return scanReceipt(rows) }
+	found, err := list(ctx, db.DB, scan, "SELECT "+receiptColumns+" FROM receipt WHERE "+condition, args...)
 	switch {
 	case err != nil:
 		return billing.Receipt{}, err
@@ -70,15 +71,19 @@ func (db *dbLedger) Request(ctx context.Context, id string) (billing.Receipt, []
 	if err != nil {
 		return billing.Receipt{}, nil, err
 	}
-	attempts, err := list(ctx, db.DB, scanAttempt, "SELECT channel, model, code, status, billable, used, waste, started_at, duration"+
-		" FROM attempt WHERE receipt = ? ORDER BY number", id)
+	scan := func(rows Row) (billing.Attempt, error) { return scanAttempt(rows) }
+	attempts, err := list(ctx, db.DB, scan, "SELECT "+attemptFields+" FROM attempt WHERE receipt = ? ORDER BY number", id)
 	return r, attempts, err
 }
 
-func scanAttempt(rows Row) (a billing.Attempt, err error) {
+// attemptFields are the columns of a failed attempt in the order in which they are scanned.
+const attemptFields = "channel, model, code, status, billable, used, waste, started_at, duration"
+
+// scanAttempt reads a row of attemptFields, and what follows into more.
+func scanAttempt(rows Row, more ...any) (a billing.Attempt, err error) {
 	var used string
 	var started, duration, billable int64
-	if err = rows.Scan(&a.Channel, &a.Model, &a.Code, &a.Status, &billable, &used, &a.Waste, &started, &duration); err != nil {
+	if err = rows.Scan(append([]any{&a.Channel, &a.Model, &a.Code, &a.Status, &billable, &used, &a.Waste, &started, &duration}, more...)...); err != nil {
 		return a, err
 	}
 	a.StartedAt, a.Duration, a.Billable = timeAt(started), time.Duration(duration), billable != 0

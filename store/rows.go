@@ -66,16 +66,14 @@ func (h *hold) asHold(available billing.Money) billing.Hold {
 
 // entry is one movement of money in the journal.
 type entry struct {
-	account, kind, reference           string
-	customer, credit, revenue, overrun billing.Money
-	held, available                    billing.Money
+	account, kind, reference string
+	customer, credit         billing.Money
 }
 
 // The kinds of an entry.
 const (
 	opening  = "opening"
 	credited = "credit"
-	captured = "capture"
 )
 
 // timeAt is a time of the database.
@@ -325,16 +323,16 @@ func scanHold(rows Row) (*hold, error) {
 	return &h, err
 }
 
-// scanReceipt reads a row of receiptColumns.
-func scanReceipt(rows Row) (billing.Receipt, error) {
+// scanReceipt reads a row of receiptColumns, and what follows into more.
+func scanReceipt(rows Row, more ...any) (billing.Receipt, error) {
 	var r billing.Receipt
 	var created, settled int64
 	u := &r.Usage
-	err := rows.Scan(&r.ID, &r.Account, &r.Key, &r.Operation, &r.Model, &r.Status, &r.PriceVersion,
+	err := rows.Scan(append([]any{&r.ID, &r.Account, &r.Key, &r.Operation, &r.Model, &r.Status, &r.PriceVersion,
 		&r.Hold, &r.Charge, &r.Overrun, &r.Reason, &r.Channel, &created, &settled,
 		&u.Input, &u.CachedInput, &u.CacheWrite, &u.Output, &u.Reasoning,
 		&u.ImageInput, &u.ImageOutput, &u.Images, &u.Seconds, &u.Characters,
-		&u.Variant, (*flagged)(&u.Estimated), (*flagged)(&u.Zero), (*flagged)(&u.Anomaly))
+		&u.Variant, (*flagged)(&u.Estimated), (*flagged)(&u.Zero), (*flagged)(&u.Anomaly)}, more...)...)
 	r.CreatedAt, r.SettledAt = timeAt(created), timeAt(settled)
 	return r, err
 }
@@ -418,19 +416,28 @@ func (b *batch) writeHolds() {
 }
 
 // writeReceipts writes the receipts of holds that have ended, with the attempts that
-// failed before.
+// failed before. Most have nothing but tokens and cost no more than was paid: they are
+// written without the rare columns, since each argument of a statement takes its time.
 func (b *batch) writeReceipts() {
-	args := make([]any, 0, len(b.settled)*29)
+	var plain, rare []any
 	for i := range b.settled {
 		r := &b.settled[i]
 		u := &r.Usage
-		args = append(args, r.ID, r.Account, r.Key, r.Operation, r.Model, r.Status, r.PriceVersion,
-			r.Hold, r.Charge, r.Overrun, r.Reason, r.Channel, r.CreatedAt.UnixNano(), r.SettledAt.UnixNano(),
-			u.Input, u.CachedInput, u.CacheWrite, u.Output, u.Reasoning,
-			u.ImageInput, u.ImageOutput, u.Images, u.Seconds, u.Characters,
-			u.Variant, flag(u.Estimated), flag(u.Zero), flag(u.Anomaly), r.counted)
+		number := b.priceNumber(r.price)
+		tokens := billing.Usage{Input: u.Input, CachedInput: u.CachedInput, Output: u.Output, Reasoning: u.Reasoning}
+		to := &plain
+		if *u != tokens || r.Overrun != 0 || r.available != 0 {
+			to = &rare
+		}
+		*to = append(*to, r.ID, r.Account, r.Key, r.Operation, r.Model, r.Status, number, r.Hold, r.Charge, r.Reason, r.Channel,
+			r.CreatedAt.UnixNano(), r.SettledAt.UnixNano(), r.counted, u.Input, u.CachedInput, u.Output, u.Reasoning)
+		if to == &rare {
+			rare = append(rare, r.Overrun, r.available, u.CacheWrite, u.ImageInput, u.ImageOutput, u.Images, u.Seconds, u.Characters,
+				u.Variant, flag(u.Estimated), flag(u.Zero), flag(u.Anomaly))
+		}
 	}
-	b.write("INSERT INTO receipt ("+receiptColumns+", counted) ROWS[tttttttnnnttnnnnnnnnnnnntnnnb]", args)
+	b.write("INSERT INTO receipt ("+plainColumns+") ROWS[ttttttnnnttnnbnnnn]", plain)
+	b.write("INSERT INTO receipt ("+plainColumns+", "+rareColumns+") ROWS[ttttttnnnttnnbnnnnnnnnnnnntnnn]", rare)
 	b.write("INSERT INTO attempt ("+attemptColumns+") ROWS[tnttttnntnnnn]", b.attempts)
 }
 
@@ -469,10 +476,10 @@ func flag(set bool) int64 {
 }
 
 func (b *batch) writeEntries() {
-	args := make([]any, 0, len(b.entries)*10)
+	args := make([]any, 0, len(b.entries)*6)
 	for i := range b.entries {
 		e := &b.entries[i]
-		args = append(args, e.account, e.kind, e.reference, e.customer, e.credit, e.revenue, e.overrun, e.held, e.available, b.now)
+		args = append(args, e.account, e.kind, e.reference, e.customer, e.credit, b.now)
 	}
-	b.write("INSERT INTO entry ("+entryColumns+") ROWS[tttnnnnnnn]", args)
+	b.write("INSERT INTO entry ("+entryColumns+") ROWS[tttnnn]", args)
 }

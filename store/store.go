@@ -12,6 +12,7 @@
 //	rows.go, task_rows.go    the rows in the hands of a batch: how they are read and written
 //	node.go, sweep.go        leases of processes; the ends of holds that nobody else ends
 //	verify.go                the invariants, checked on a database that is in use
+//	archive.go               old receipts, moved into files
 package store
 
 import (
@@ -47,6 +48,7 @@ type DB struct {
 	release func() error
 
 	spellings       spellings
+	addUsage        string // the statement
 	prices          priceCache
 	publishedPrices atomic.Pointer[string] // the hash of the list that is charged by
 	committer       *committer
@@ -127,7 +129,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		dialect: c.Dialect, options: c.Options.withDefaults(),
 		writer: c.Writer, reader: c.Reader, reports: c.Reports, release: c.Release,
 	}
-	db.ledger, db.keys = &dbLedger{db}, &dbKeys{DB: db}
+	db.ledger, db.keys, db.addUsage = &dbLedger{db}, &dbKeys{DB: db}, addUsage(db.dialect)
 	db.limiter = new(auth.MemoryLimiter)
 	if db.dialect.Shared {
 		db.limiter = newSharedLimiter(db, db.dialect.Clock)

@@ -39,9 +39,9 @@ func (s *usageSums) add(r *billing.Receipt) {
 }
 
 // writeUsage adds the batch's receipts to the sums of their hour, one row for each
-// group of them. A database that several processes share has a trigger for it.
+// group of them. No other process has these rows locked: the batch has their accounts.
 func (b *batch) writeUsage() {
-	if b.db.dialect.Shared || len(b.settled) == 0 {
+	if len(b.settled) == 0 {
 		return
 	}
 	groups := make(map[usageGroup]*usageSums)
@@ -62,20 +62,20 @@ func (b *batch) writeUsage() {
 			args = append(args, n)
 		}
 	}
-	b.write(addUsage(), args)
+	b.write(b.db.addUsage, args)
 }
 
-// addUsage adds sums to rows of usage_hour. A sum that does not fit is the largest
-// number.
-func addUsage() string {
+// addUsage is a statement that adds sums to rows of usage_hour. A sum that does not
+// fit is the largest number.
+func addUsage(d Dialect) string {
 	var b strings.Builder
 	b.WriteString("INSERT INTO usage_hour (account, hour, key_id, model, operation, counted, requests, estimated, anomaly, " + summedColumns + ") ROWS[tntttbnnnnnnnnnnnnnnn]" +
 		" ON CONFLICT (account, hour, key_id, model, operation, counted) DO UPDATE SET requests = usage_hour.requests + EXCLUDED.requests," +
-		" estimated = MAX(usage_hour.estimated, EXCLUDED.estimated), anomaly = MAX(usage_hour.anomaly, EXCLUDED.anomaly)")
+		" estimated = GREATEST(usage_hour.estimated, EXCLUDED.estimated), anomaly = GREATEST(usage_hour.anomaly, EXCLUDED.anomaly)")
 	for name := range strings.SplitSeq(summedColumns, ", ") {
-		b.WriteString(", " + name + " = usage_hour." + name + " + MIN(EXCLUDED." + name + ", 9223372036854775807 - usage_hour." + name + ")")
+		b.WriteString(", " + name + " = usage_hour." + name + " + LEAST(EXCLUDED." + name + ", 9223372036854775807 - usage_hour." + name + ")")
 	}
-	return b.String()
+	return d.Schema(b.String())
 }
 
 // groups says for each grouping what a row is called and summed over.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"slices"
 	"strings"
 	"time"
 
@@ -89,7 +88,7 @@ type verification struct {
 // inconsistency is the first invariant that does not hold, and for what; empty
 // if all do. The order matters: a part trusts what those before it have checked.
 func (v verification) inconsistency() (broken string, err error) {
-	for _, part := range [...]func() (string, error){v.current, v.journal, v.receipts, v.accounts} {
+	for _, part := range [...]func() (string, error){v.current, v.journal, v.receipts, v.usage, v.accounts} {
 		if broken, err = part(); err != nil || broken != "" {
 			return broken, err
 		}
@@ -166,7 +165,7 @@ var openChecks = []check{
 	{"I9", "the video %[1]q has not ended (%[2]s), and its hold %[3]q has",
 		"SELECT id, state, request_id FROM task WHERE NOT ended AND held AND NOT EXISTS (SELECT 1 FROM hold WHERE hold.id = task.request_id)"},
 	{"I9", "the video %[1]q has ended (%[2]s), and its hold %[3]q has not",
-		"SELECT task.id, state, request_id FROM hold JOIN task ON task.request_id = hold.id WHERE ended AND held"},
+		"SELECT task.id, state, request_id FROM hold CROSS JOIN task WHERE task.request_id = hold.id AND ended AND held"},
 	{"I3", "hold %[1]q belongs to account %[2]q, which does not exist (%[3]s)",
 		"SELECT id, account, amount FROM hold WHERE NOT EXISTS (SELECT 1 FROM account WHERE account.id = hold.account)"},
 	heldCheck("%[2]s is held on account %[1]q, its open holds do not sum to that%.0[3]s", "account", "account"),
@@ -203,40 +202,24 @@ func (v verification) journal() (string, error) {
 
 var journalChecks = []check{
 	{"I1", "entry %[1]q does not sum to zero (%[2]s, %[3]s)",
-		"SELECT reference, customer, credit FROM entry WHERE number > ? AND number <= ? AND " + differs(
-			"customer / H + credit / H + revenue / H + overrun / H", "customer % H + credit % H + revenue % H + overrun % H")},
+		"SELECT reference, customer, credit FROM entry WHERE number > ? AND number <= ? AND " + differs("customer / H + credit / H", "customer % H + credit % H")},
 	{"I1", "entry %[1]q belongs to account %[2]q, which does not exist (%[3]s)",
 		"SELECT reference, account, kind FROM entry WHERE number > ? AND number <= ?" +
 			" AND NOT EXISTS (SELECT 1 FROM account WHERE account.id = entry.account)"},
-	{"I4", "entry %[1]q is not the one capture of its hold (%[2]s, receipt %[3]s)",
-		"SELECT entry.reference, entry.customer, COALESCE(receipt.status, 'missing') FROM entry LEFT JOIN receipt ON receipt.id = entry.reference" +
-			" WHERE number > ? AND number <= ? AND entry.kind = 'capture' AND (receipt.id IS NULL OR receipt.status <> 'captured' OR receipt.counted" +
-			" OR receipt.account <> entry.account OR receipt.charge <> -entry.customer OR receipt.overrun <> -entry.overrun OR entry.credit <> 0)"},
-	{"I6", "request %[1]q was charged %[2]s of %[3]s",
-		"SELECT reference, -customer, held FROM entry WHERE number > ? AND number <= ? AND kind = 'capture' AND -customer - held > available"},
-	{"I6", "request %[1]q was captured for another hold (%[2]s) than its receipt tells (%[3]s)",
-		"SELECT reference, entry.held, receipt.held FROM entry JOIN receipt ON receipt.id = entry.reference" +
-			" WHERE number > ? AND number <= ? AND kind = 'capture' AND entry.held <> receipt.held"},
+	{"I4", "entry %[1]q of account %[2]q is neither an opening nor a credit (%[3]s)",
+		"SELECT reference, account, kind FROM entry WHERE number > ? AND number <= ? AND kind NOT IN ('opening', 'credit')"},
 }
 
 // receipts checks the receipts, in the order of their ids.
 func (v verification) receipts() (string, error) {
-	checks := slices.Clone(receiptChecks)
-	for i := range checks {
-		checks[i].query = v.db.dialect.Schema(checks[i].query) // which spells the collation
-	}
-	return walk(v, "receipt", "id", "", checks)
+	return walk(v, "receipt", "id", "", receiptChecks)
 }
 
 var receiptChecks = []check{
 	{"I4", "request %[1]q was released and charged %[2]s and %[3]s",
-		"SELECT id, charge, overrun FROM receipt WHERE id > ? AND id <= ? AND status <> 'captured' AND (charge <> 0 OR overrun <> 0)"},
-	{"I4", "request %[1]q was charged %[2]s and %[3]s, and the journal does not know of it",
-		"SELECT id, charge, overrun FROM receipt WHERE id > ? AND id <= ? AND NOT counted AND (charge <> 0 OR overrun <> 0)" +
-			" AND NOT EXISTS (SELECT 1 FROM entry WHERE entry.kind = 'capture' AND entry.reference = receipt.id)"},
-	{"I4", "hold %[1]q was captured %[2]s times%.0[3]s",
-		`SELECT reference COLLATE "C", COUNT(*), '' FROM entry WHERE reference COLLATE "C" > ? AND reference COLLATE "C" <= ? AND kind = 'capture'` +
-			" GROUP BY 1 HAVING COUNT(*) > 1"},
+		"SELECT id, charge, COALESCE(overrun, 0) FROM receipt WHERE id > ? AND id <= ? AND status <> 'captured' AND (charge <> 0 OR overrun <> 0)"},
+	{"I6", "request %[1]q was charged %[2]s of %[3]s",
+		"SELECT id, charge, held FROM receipt WHERE id > ? AND id <= ? AND NOT counted AND charge > held AND charge - held > COALESCE(available, 0)"},
 	{"I10", "request %[1]q belongs to account %[2]q, which does not exist (%[3]s)",
 		"SELECT id, account, status FROM receipt WHERE id > ? AND id <= ? AND NOT EXISTS (SELECT 1 FROM account WHERE account.id = receipt.account)"},
 }
@@ -272,9 +255,8 @@ func bound[K any](v verification, query string, otherwise K, args ...any) (key K
 	return key, err == nil, err
 }
 
-// accounts compares every account with what made it so: its entries that are no
-// captures, and its captures, whose sums usage_hour has once they were compared
-// with the receipts.
+// accounts compares every account with what made it so: its entries, and its charges,
+// whose sums usage_hour has once they were compared with the receipts.
 func (v verification) accounts() (string, error) {
 	for after := ""; ; {
 		var names []string
@@ -285,20 +267,18 @@ func (v verification) accounts() (string, error) {
 		if err != nil || len(names) == 0 {
 			return "", err
 		}
-		for _, part := range [...]func([]string) (string, error){v.usage, v.positions} {
-			if broken, err := part(names); err != nil || broken != "" {
-				return broken, err
-			}
+		if broken, err := v.positions(names); err != nil || broken != "" {
+			return broken, err
 		}
 		after = names[len(names)-1]
 	}
 }
 
-// positions compares accounts with their entries: with those that are no captures, and
-// with the captures as usage_hour has them.
+// positions compares accounts with their entries, and with their charges as usage_hour
+// has them.
 func (v verification) positions(names []string) (broken string, err error) {
 	err = v.read(func(q querier) error {
-		entries, err := v.sumsOf(q, names, "entry", "kind <> 'capture'", "customer", "credit", "revenue", "overrun")
+		entries, err := v.sumsOf(q, names, "entry", "TRUE", "customer", "credit")
 		if err != nil {
 			return err
 		}
@@ -312,7 +292,6 @@ func (v verification) positions(names []string) (broken string, err error) {
 				return err
 			}
 			e, c := entries[a.name], charges[a.name]
-			revenue := new(big.Int).Add(e.of(2), c.of(0))
 			for _, column := range [...]struct {
 				invariant, name string
 				got             billing.Money
@@ -320,11 +299,11 @@ func (v verification) positions(names []string) (broken string, err error) {
 			}{
 				{"I1", "posted", a.Posted, new(big.Int).Sub(e.of(0), c.of(0))},
 				{"I7", "credited", a.credited, new(big.Int).Neg(e.of(1))},
-				{"I7", "revenue", a.revenue, revenue.Add(revenue, c.of(1))},
-				{"I7", "overrun", a.overrun, new(big.Int).Sub(c.of(1), e.of(3))},
+				{"I7", "revenue", a.revenue, new(big.Int).Add(c.of(0), c.of(1))},
+				{"I7", "overrun", a.overrun, c.of(1)},
 			} {
 				if column.want.Cmp(big.NewInt(int64(column.got))) != 0 {
-					broken = fmt.Sprintf("%s: the entries of account %q do not sum to its %s, %d", column.invariant, a.name, column.name, column.got)
+					broken = fmt.Sprintf("%s: the entries and charges of account %q do not sum to its %s, %d", column.invariant, a.name, column.name, column.got)
 					break
 				}
 			}
@@ -348,88 +327,46 @@ func (v verification) sumsOf(q querier, names []string, table, condition string,
 	return all, err
 }
 
-// hourColumn is the hour in which a receipt was settled, as usage_hour has it.
-const hourColumn = "settled_at - ((settled_at % 3600000000000) + 3600000000000) % 3600000000000"
-
-// usage compares what usage_hour has of accounts with their receipts.
-func (v verification) usage(names []string) (broken string, err error) {
-	sizes, err := v.sizes(names)
-	if err != nil {
-		return "", err
-	}
-	var few []string
-	total := int64(0)
-	for i, name := range names {
-		if sizes[name] > verifyPage {
-			if broken, err = v.usageByHours(name); err != nil || broken != "" {
-				return broken, err
+// usage compares usage_hour with the receipts, some hours at a time.
+func (v verification) usage() (string, error) {
+	for first, more := int64(math.MinInt64), true; more; {
+		end, requests := first, int64(0)
+		for more && requests < verifyPage {
+			var n int64
+			err := v.read(func(q querier) error {
+				return q.queryRow(v.ctx, "SELECT hour, CAST(SUM(requests) AS BIGINT) FROM usage_hour WHERE hour >= ? GROUP BY hour ORDER BY hour LIMIT 1", end).Scan(&end, &n)
+			})
+			if more = !errors.Is(err, sql.ErrNoRows); err != nil && more {
+				return "", err
 			}
-		} else {
-			few, total = append(few, name), total+sizes[name]
+			end, requests = end+time.Hour.Nanoseconds(), requests+n
 		}
-		if total > verifyPage || i == len(names)-1 {
-			if broken, err = v.compareUsage(few, math.MinInt64, math.MaxInt64); err != nil || broken != "" {
-				return broken, err
-			}
-			few, total = nil, 0
+		if !more {
+			end = math.MaxInt64
 		}
+		if broken, err := v.compareUsage(first, end); err != nil || broken != "" {
+			return broken, err
+		}
+		first = end
 	}
 	return "", nil
 }
 
-// sizes are how many receipts the accounts should have.
-func (v verification) sizes(names []string) (map[string]int64, error) {
-	sizes := make(map[string]int64, len(names))
-	find := v.db.bulk("SELECT account, CAST(SUM(requests) AS BIGINT) FROM usage_hour WHERE account IN[t] GROUP BY account")
-	err := v.read(func(q querier) error {
-		return queryAll(v.ctx, q, find, anys(names), func(rows Row) error {
-			var name string
-			var n int64
-			err := rows.Scan(&name, &n)
-			sizes[name] = n
-			return err
-		})
-	})
-	return sizes, err
-}
-
-// usageByHours compares the usage of an account that has much, some hours at a
-// time.
-func (v verification) usageByHours(name string) (string, error) {
-	type hour struct{ first, requests int64 }
-	var hours []hour
-	err := v.read(func(q querier) (err error) {
-		hours, err = collect(v.ctx, q, func(rows Row) (h hour, err error) {
-			err = rows.Scan(&h.first, &h.requests)
-			return h, err
-		}, "SELECT hour, CAST(SUM(requests) AS BIGINT) FROM usage_hour WHERE account = ? GROUP BY hour ORDER BY hour", name)
-		return err
-	})
-	if err != nil {
-		return "", err
-	}
-	first, total := int64(math.MinInt64), int64(0)
-	for _, h := range hours {
-		if total += h.requests; total < verifyPage {
-			continue
-		}
-		end := h.first + time.Hour.Nanoseconds()
-		if broken, err := v.compareUsage([]string{name}, first, end); err != nil || broken != "" {
-			return broken, err
-		}
-		first, total = end, 0
-	}
-	return v.compareUsage([]string{name}, first, math.MaxInt64)
-}
-
-// compareUsage compares what was settled from first, inclusive, to end.
-func (v verification) compareUsage(names []string, first, end int64) (string, error) {
+// compareUsage compares what was settled from first, inclusive, to end, and not moved
+// out by Archive: of those days usage_hour is all that there is, which accounts are
+// compared with.
+func (v verification) compareUsage(first, end int64) (string, error) {
 	var kept, receipts map[usageGroup]usageSums
 	err := v.read(func(q querier) (err error) {
-		if kept, err = v.sumUsage(q, "usage_hour", "hour", "hour", "CAST(SUM(requests) AS BIGINT)", names, first, end); err != nil {
+		archived, err := v.db.archivedUntil(v.ctx, q)
+		if err != nil {
 			return err
 		}
-		receipts, err = v.sumUsage(q, "receipt", "settled_at", hourColumn, "COUNT(*)", names, first, end)
+		first := max(first, archived)
+		if kept, err = v.sumUsage(q, "usage_hour", "hour", "hour", "CAST(SUM(requests) AS BIGINT)", first, end); err != nil {
+			return err
+		}
+		receipts, err = v.sumUsage(q, "receipt", "settled_at", hourColumn, "COUNT(*)", first, end)
 		return err
 	})
 	if err != nil {
@@ -452,23 +389,23 @@ func differentUsage(g usageGroup) string {
 		g.account, g.key, g.model, timeAt(g.hour).Format(time.RFC3339))
 }
 
+// hourColumn is the hour in which a receipt was settled, as usage_hour has it.
+const hourColumn = "settled_at - ((settled_at % 3600000000000) + 3600000000000) % 3600000000000"
+
 // sumUsage sums the rows of a table by their groups.
-func (v verification) sumUsage(q querier, table, at, hour, requests string, names []string, first, end int64) (map[usageGroup]usageSums, error) {
-	find := v.db.bulk("SELECT account, " + hour + ", key_id, model, operation, counted, " + requests + ", MAX(estimated), MAX(anomaly), " +
-		sums(strings.Split(summedColumns, ", ")...) + " FROM " + table + " WHERE " + at + " >= ? AND " + at + " < ? AND account IN[t] GROUP BY 1, 2, 3, 4, 5, 6")
+func (v verification) sumUsage(q querier, table, at, hour, requests string, first, end int64) (map[usageGroup]usageSums, error) {
 	all := map[usageGroup]usageSums{}
-	err := find.each(anys(names), func(query string, args []any) error {
-		return forEach(v.ctx, q, func(rows Row) error {
-			var g usageGroup
-			var values usageSums
-			t := make(totals, len(values)-3)
-			err := rows.Scan(append([]any{&g.account, &g.hour, &g.key, &g.model, &g.operation, &g.counted, &values[0], &values[1], &values[2]}, t.scan()...)...)
-			for i := range t {
-				values[i+3] = t[i].capped()
-			}
-			all[g] = values
-			return err
-		}, query, append([]any{first, end}, args...)...)
-	})
+	err := forEach(v.ctx, q, func(rows Row) error {
+		var g usageGroup
+		var values usageSums
+		t := make(totals, len(values)-3)
+		err := rows.Scan(append([]any{&g.account, &g.hour, &g.key, &g.model, &g.operation, &g.counted, &values[0], &values[1], &values[2]}, t.scan()...)...)
+		for i := range t {
+			values[i+3] = t[i].capped()
+		}
+		all[g] = values
+		return err
+	}, "SELECT account, "+hour+", key_id, model, operation, counted, "+requests+", COALESCE(MAX(estimated), 0), COALESCE(MAX(anomaly), 0), "+
+		sums(strings.Split(summedColumns, ", ")...)+" FROM "+table+" WHERE "+at+" >= ? AND "+at+" < ? GROUP BY 1, 2, 3, 4, 5, 6", first, end)
 	return all, err
 }

@@ -254,11 +254,17 @@ func (p *program) connect(ctx context.Context, at *adminTarget, readOnly bool) (
 	if at.store == config.Memory {
 		return nil, fmt.Errorf("%w; a store in memory is in its server only", absent)
 	}
-	path, isFile := strings.CutPrefix(at.store, config.SQLite)
-	if _, err := os.Stat(path); isFile && readOnly && errors.Is(err, fs.ErrNotExist) {
+	if path, missing := at.missingFile(); missing && readOnly {
 		return nil, fmt.Errorf("there is no database at %s yet (`tollhouse serve` or `tollhouse account create` makes one), and %w", path, absent)
 	}
 	return p.openStoreDirectly(ctx, at, absent)
+}
+
+// missingFile reports whether the store is a file that is not there.
+func (at *adminTarget) missingFile() (path string, missing bool) {
+	path, isFile := strings.CutPrefix(at.store, config.SQLite)
+	_, err := os.Stat(path)
+	return path, isFile && errors.Is(err, fs.ErrNotExist)
 }
 
 // connectServer connects to the server at the recorded address, otherwise to that
@@ -311,9 +317,7 @@ func (p *program) connectTo(ctx context.Context, at *adminTarget, address string
 // openStoreDirectly opens the store and serves its admin API to this process
 // alone, without a socket.
 func (p *program) openStoreDirectly(ctx context.Context, at *adminTarget, absent error) (*adminClient, error) {
-	s, err := openStorage(ctx, at.store, store.Options{
-		Count: at.file.Billing.Value == config.Count, Currency: at.file.Currency.Or(billing.DefaultCurrency), AsStored: true,
-	})
+	s, err := openStored(ctx, at)
 	if errors.Is(err, sqlite.ErrLocked) {
 		return nil, fmt.Errorf("a server has %s open, but cannot be asked: %w", storeName(at.store), absent)
 	}
@@ -323,6 +327,13 @@ func (p *program) openStoreDirectly(ctx context.Context, at *adminTarget, absent
 	token := secret.New(rand.Text())
 	admin := server.NewAdmin(server.AdminOptions{Token: token, Accounts: s.ledger, Keys: s.keys, Webhooks: s.webhooks, Store: s.name, Now: p.now})
 	return &adminClient{http: server.Client(admin).Transport, host: "the.store", token: token, timeout: p.adminTimeout(), close: s.close}, nil
+}
+
+// openStored opens a store as the last server left it.
+func openStored(ctx context.Context, at *adminTarget) (*storage, error) {
+	return openStorage(ctx, at.store, store.Options{
+		Count: at.file.Billing.Value == config.Count, Currency: at.file.Currency.Or(billing.DefaultCurrency), AsStored: true,
+	})
 }
 
 // adminClient sends requests to one admin API.

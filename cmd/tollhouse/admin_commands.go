@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -15,6 +16,9 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
+	amounts "github.com/tollhouse-ai/gateway/internal/ledger"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/sqlite"
 )
 
 // showing completes a command that makes one request, which ask says, and prints the
@@ -336,6 +340,66 @@ func ledgerVerify(p *program) *command {
 		return t.write(p.stdout)
 	}
 	return c
+}
+
+// archivedFile is what `archive --json` says of a file.
+type archivedFile struct {
+	File     string `json:"file"`
+	Receipts int64  `json:"receipts"`
+	Charge   string `json:"charge"`
+	Currency string `json:"currency"`
+}
+
+func archiveCommand(p *program) *command {
+	c := newCommand("archive", "move old receipts out of the store into files")
+	c.details = "The receipts that were settled before DATE go into DIR, which has to be there, as compressed JSON\n" +
+		"lines, a file for each day of UTC. A file is on the disk and was read back before its receipts are deleted. Sums of usage stay. It opens the store itself: with\n" +
+		"Postgres while servers run, with SQLite while none does. One that was interrupted is repeated with the same DIR."
+	c.examples = []string{"tollhouse archive --before 2026-10-01 --out /backup/receipts", "tollhouse archive --before 2026-10-01 --out . --config tollhouse.yaml"}
+	before := c.flags.String("before", "", "the first day whose receipts stay, such as 2026-10-01 (required)")
+	out := c.flags.String("out", "", "the directory for the files (required)")
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
+		day, err := time.Parse(time.DateOnly, *before)
+		switch {
+		case err != nil:
+			return usagef("--before must be a day such as 2026-10-01, not %q", *before)
+		case *out == "":
+			return usagef("--out is missing: it says where the files go")
+		}
+		return cl.archive(ctx, day, *out)
+	}
+	return c
+}
+
+// archive archives by itself, whether or not a server runs: the files belong to who
+// calls the command.
+func (c *adminCommand) archive(ctx context.Context, before time.Time, dir string) error {
+	at, err := c.flags.target(c.p)
+	if err != nil {
+		return err
+	}
+	if path, missing := at.missingFile(); missing {
+		return fmt.Errorf("there is no database at %s", path)
+	}
+	s, err := openStored(ctx, at)
+	switch {
+	case errors.Is(err, sqlite.ErrLocked):
+		return fmt.Errorf("a server has %s open: stop it first, since no other process can open a SQLite file meanwhile", storeName(at.store))
+	case err != nil:
+		return err
+	case s.db == nil:
+		return errors.New("a store in memory has no files")
+	}
+	files := []archivedFile{}
+	err = s.db.Archive(ctx, before, dir, func(f store.ArchiveFile) {
+		files = append(files, archivedFile{f.Path, f.Receipts, amounts.FormatSum(f.Charge), s.ledger.Currency()})
+	})
+	t := &table{head: []string{"FILE", "RECEIPTS", "CHARGE", "CURRENCY"}}
+	for _, f := range files {
+		t.add(f.File, f.Receipts, f.Charge, f.Currency)
+	}
+	return errors.Join(c.show(files, t), err, s.close()) // also those before an error
 }
 
 func webhookSecret(p *program) *command {

@@ -30,7 +30,7 @@ var commands = []func(*program) *command{
 	serveCommand, checkCommand, modelsCommand,
 	accountCreate, accountCredit, accountList, accountShow,
 	keyCreate, keyList, keyDisable, keyEnable, keyDelete,
-	usageCommand, requestCommand, wasteCommand, ledgerVerify,
+	usageCommand, requestCommand, wasteCommand, ledgerVerify, archiveCommand,
 	channelList, channelPause, channelResume, channelTest,
 	webhookSecret, webhookList, webhookResend,
 	mcpCommand,

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"database/sql"
+	"encoding/json"
 	"io/fs"
 	"net"
 	"net/http"
@@ -10,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
@@ -107,6 +110,77 @@ func TestAccountsKeysAndChargesOutliveTheServer(t *testing.T) {
 				t.Errorf("verify: %s", out)
 			}
 		})
+	}
+}
+
+func TestArchiveMovesReceiptsIntoFiles(t *testing.T) {
+	for kind, address := range databases(t) {
+		t.Run(kind, func(t *testing.T) {
+			data, out := filepath.Join(t.TempDir(), "data"), t.TempDir()
+			name := file(t, simConfig("m")+"store: "+address+"\nadmin: 127.0.0.1:1\ndata: "+data+"\n")
+			do := func(args ...string) result { return tollhouse(t, environment{"TOLLHOUSE_CONFIG": name}, args...) }
+			if r := do("archive", "--before", "2020-01-01", "--out", out); kind == "sqlite" && (r.code != exitFailed || !strings.Contains(r.stderr, "there is no database at")) {
+				t.Errorf("before there is anything: %d %q", r.code, r.stderr)
+			}
+			i := start(t, acme, "--config", name, "--data", data)
+			if status := calls(i, "m"); status != 200 {
+				t.Fatalf("the call got %d", status)
+			}
+			if r := do("archive", "--before", "2020-01-01", "--out", out); kind == "sqlite" && (r.code != exitFailed || !strings.Contains(r.stderr, "stop it first")) {
+				t.Errorf("beside a server: %d %q", r.code, r.stderr)
+			} else if kind == "postgres" && r.code != exitOK {
+				t.Errorf("beside a server: %d %q", r.code, r.stderr)
+			}
+			i.stop()
+			for _, c := range []struct {
+				args string
+				code int
+				says string
+			}{
+				{"archive --before yesterday --out " + out, exitUsage, "must be a day"},
+				{"archive --before 2020-01-01", exitUsage, "--out is missing"},
+				{"archive --before 2100-01-01 --out " + out, exitFailed, "needed for three days"},
+			} {
+				if r := do(strings.Fields(c.args)...); r.code != c.code || !strings.Contains(r.stderr, c.says) {
+					t.Errorf("%s: %d %q", c.args, r.code, r.stderr)
+				}
+			}
+			age(t, kind, address)
+			usage := do("usage").stdout
+			r := do("archive", "--before", time.Now().UTC().Add(-5*24*time.Hour).Format(time.DateOnly), "--out", out, "--json")
+			var files []archivedFile
+			if err := json.Unmarshal([]byte(r.stdout), &files); err != nil || r.code != exitOK || len(files) != 1 || files[0].Receipts != 1 || files[0].Charge == "0.00" {
+				t.Fatalf("%d %s%s", r.code, r.stdout, r.stderr)
+			}
+			if _, err := os.Stat(files[0].File); err != nil {
+				t.Error(err)
+			}
+			if got := do("usage").stdout; got != usage || !strings.Contains(got, files[0].Charge) {
+				t.Errorf("the usage was\n%s and is\n%s", usage, got)
+			}
+			if r := do("ledger", "verify"); r.code != exitOK {
+				t.Errorf("verify: %s%s", r.stdout, r.stderr)
+			}
+		})
+	}
+}
+
+// age makes all receipts ten days older.
+func age(t *testing.T, kind, address string) {
+	t.Helper()
+	driver, dsn := "pgx", address
+	if kind == "sqlite" {
+		driver, dsn = "sqlite", "file:"+strings.TrimPrefix(address, "sqlite:")
+	}
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	for _, statement := range []string{"UPDATE receipt SET settled_at = settled_at - 864000000000000", "UPDATE usage_hour SET hour = hour - 864000000000000"} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

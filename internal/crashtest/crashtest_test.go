@@ -77,9 +77,13 @@ var ledgerPoints = []ledgerPoint{
 	{migrating, beforeBegin, 1, ""},
 	{migrating, afterBegin, 1, ""},
 	{migrating, "before CREATE", 12, ""},
-	{migrating, "before ALTER", 6, "postgres"},
+	{migrating, "before ALTER", 6, ""},
 	{migrating, "before LOCK", 1, "postgres"},
 	{migrating, "before INSERT usage_hour", 1, ""},
+	{migrating, "before INSERT price", 1, ""},
+	{migrating, "before INSERT receipt", 1, ""},
+	{migrating, "before DELETE entry", 1, ""},
+	{migrating, "before DROP", 4, ""},
 	{migrating, "before INSERT schema_version", 4, ""},
 	{migrating, beforeCommit, 1, ""},
 	{migrating, duringCommit, 1, ""},
@@ -95,8 +99,7 @@ var ledgerPoints = []ledgerPoint{
 	{recovering, "before UPDATE budget", 1, ""},
 	{recovering, "before DELETE hold", 1, ""},
 	{recovering, "before INSERT receipt", 1, ""},
-	{recovering, "before INSERT usage_hour", 1, "sqlite"},
-	{recovering, "before INSERT entry", 1, ""},
+	{recovering, "before INSERT usage_hour", 1, ""},
 	{recovering, "before DELETE answer", 1, ""},
 	{recovering, "before DELETE node", 1, ""},
 	{recovering, beforeCommit, 3, ""},
@@ -116,8 +119,8 @@ var ledgerPoints = []ledgerPoint{
 	{serving, "before UPDATE hold", 20, ""},
 	{serving, "before DELETE hold", 40, ""},
 	{serving, "before INSERT receipt", 40, ""},
-	{serving, "before INSERT usage_hour", 40, "sqlite"},
-	{serving, "before INSERT entry", 40, ""},
+	{serving, "before INSERT usage_hour", 40, ""},
+	{serving, "before INSERT entry", 2, ""},
 	{serving, "before INSERT answer", 20, ""},
 	{serving, "before UPDATE answer", 10, ""},
 	{serving, "before DELETE answer", 10, ""},
@@ -267,8 +270,8 @@ type defect struct{ name, statement, kind string }
 
 // copyEntry doubles the first entry of a kind in the journal.
 func copyEntry(kind string) string {
-	return "INSERT INTO entry (account, kind, reference, customer, credit, revenue, overrun, held, available, created_at)" +
-		" SELECT account, kind, reference, customer, credit, revenue, overrun, held, available, created_at" +
+	return "INSERT INTO entry (account, kind, reference, customer, credit, created_at)" +
+		" SELECT account, kind, reference, customer, credit, created_at" +
 		" FROM entry WHERE number = (SELECT MIN(number) FROM entry WHERE kind = '" + kind + "')"
 }
 

@@ -78,22 +78,22 @@ func (a ledgerAudit) request(h *history, r billing.Receipt, found bool) {
 func (a ledgerAudit) journal() error {
 	return a.each(func(rows *sql.Rows) error {
 		var e entry
-		err := rows.Scan(&a.read, &e.account, &e.kind, &e.reference, &e.customer, &e.credit, &e.revenue, &e.overrun)
+		err := rows.Scan(&a.read, &e.account, &e.kind, &e.reference, &e.customer, &e.credit)
 		if err == nil {
 			a.entry(e)
 		}
 		return err
-	}, "SELECT number, account, kind, reference, customer, credit, revenue, overrun FROM entry WHERE number > $1 ORDER BY number", a.read)
+	}, "SELECT number, account, kind, reference, customer, credit FROM entry WHERE number > $1 ORDER BY number", a.read)
 }
 
 // entry is one movement of money as the database has it.
 type entry struct {
-	account, kind, reference           string
-	customer, credit, revenue, overrun billing.Money
+	account, kind, reference string
+	customer, credit         billing.Money
 }
 
 func (a ledgerAudit) entry(e entry) {
-	if e.customer+e.credit+e.revenue+e.overrun != 0 {
+	if e.customer+e.credit != 0 {
 		a.problem(wrong, "entry %+v", e)
 	}
 	switch owner := a.accounts[e.account]; {
@@ -107,8 +107,8 @@ func (a ledgerAudit) entry(e entry) {
 		a.equal(e, e.customer, units(opening(e.account)))
 	case e.kind == "credit":
 		a.grant(e)
-	case e.kind == "capture":
-		a.capture(e)
+	default:
+		a.problem(wrong, "entry of another kind: %+v", e)
 	}
 }
 
@@ -131,28 +131,9 @@ func (a ledgerAudit) grant(e entry) {
 	a.equal(e, e.customer, units(g.Amount))
 }
 
-func (a ledgerAudit) capture(e entry) {
-	r, ok := a.ended[e.reference]
-	switch {
-	case !ok || r.Account != e.account:
-		a.problem(wrong, "entry of a capture that has no receipt: %+v", e)
-		return
-	case a.posted[e.reference]:
-		a.problem(doubled, "entry %+v", e)
-	}
-	a.posted[e.reference] = true
-	a.equal(e, -e.customer, r.Charge)
-}
-
 // completeness looks for what was acknowledged and has no entry, and for
 // receipts that no request has.
 func (a ledgerAudit) completeness() error {
-	for id, r := range a.ended {
-		if r.Charge > 0 && !a.posted[id] {
-			a.problem(lost, "the entry of %+v", r)
-			a.posted[id] = true // report it once
-		}
-	}
 	for _, g := range a.credits {
 		if g.done && !g.seen {
 			a.problem(lost, "credit %+v", *g)
@@ -270,7 +251,6 @@ type ledgerRecord struct {
 	running  map[string]*history // requests since the last audit
 	ended    map[string]billing.Receipt
 	kept     map[string]request // ended requests with an answer
-	posted   map[string]bool    // ended requests that the journal has
 	late     []request          // ended requests, for a second settlement
 	read     int64              // the last entry of the journal that was read
 }
@@ -319,7 +299,6 @@ func newLedgerRecord(f *figures, postgres bool) *ledgerRecord {
 	return &ledgerRecord{
 		figures: f, postgres: postgres, accounts: map[string]*account{}, credits: map[string]*grant{},
 		running: map[string]*history{}, ended: map[string]billing.Receipt{}, kept: map[string]request{},
-		posted: map[string]bool{},
 	}
 }
 

@@ -139,8 +139,8 @@ func checkNodes(t *testing.T, d database, v *localVendor, receiver *webhookCount
 	for what, n := range map[string]struct{ got, want int }{
 		"tasks":                 {succeeded + failed, tasks},
 		"jobs":                  {len(v.jobs), tasks},
-		"entries":               {count("SELECT COUNT(*) FROM entry WHERE kind = 'capture'"), succeeded},
-		"entries of success":    {count("SELECT COUNT(DISTINCT t.id) FROM task t JOIN entry e ON e.reference = t.request_id WHERE e.kind = 'capture' AND t.state = 'succeeded'"), succeeded},
+		"charges":               {count("SELECT COUNT(*) FROM receipt WHERE charge > 0"), succeeded},
+		"charges of success":    {count("SELECT COUNT(DISTINCT t.id) FROM task t JOIN receipt r ON r.id = t.request_id WHERE r.charge > 0 AND t.state = 'succeeded'"), succeeded},
 		"receipts":              {count("SELECT COUNT(*) FROM receipt"), tasks},
 		"deliveries":            {count("SELECT COUNT(*) FROM notice"), tasks},
 		"tasks with deliveries": {count("SELECT COUNT(DISTINCT task) FROM notice"), tasks},

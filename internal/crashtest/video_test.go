@@ -314,9 +314,10 @@ func (b *videoRun) audit(defect string) []problem {
 var videoDefects = []defect{
 	{"a task is open", "UPDATE task SET ended = FALSE, state = 'running' WHERE id = (SELECT MAX(id) FROM task)", wrong},
 	{"a task is gone", "DELETE FROM task WHERE id = (SELECT MAX(id) FROM task WHERE state = 'succeeded')", lost},
-	{"a success is free", "DELETE FROM entry WHERE number = (SELECT MIN(number) FROM entry WHERE kind = 'capture')", wrong},
-	{"a success is charged twice", copyEntry("capture"), wrong},
-	{"a success is cheaper", "UPDATE receipt SET charge = charge - 1 WHERE id = (SELECT MAX(reference) FROM entry WHERE kind = 'capture')", wrong},
+	{"a success is free", "UPDATE receipt SET charge = 0 WHERE id = (SELECT MIN(id) FROM receipt WHERE charge > 0)", wrong},
+	{"a success is charged again", "INSERT INTO receipt (id, account, key_id, operation, model, status, held, charge, reason, channel, created_at, settled_at, counted)" +
+		" SELECT id || 'x', account, key_id, operation, model, status, held, charge, reason, channel, created_at, settled_at, counted FROM receipt WHERE charge > 0 LIMIT 1", wrong},
+	{"a success is cheaper", "UPDATE receipt SET charge = charge - 1 WHERE id = (SELECT MAX(id) FROM receipt WHERE charge > 0)", wrong},
 	{"a failure is charged", "UPDATE receipt SET charge = 1 WHERE id = (SELECT MAX(request_id) FROM task WHERE state <> 'succeeded')", wrong},
 	{"a success is a failure", "UPDATE task SET state = 'failed' WHERE id = (SELECT MAX(id) FROM task WHERE state = 'succeeded')", wrong},
 	{"a hold is open", "INSERT INTO hold SELECT 'x', 1, id, 0, 'k1', 'video', 'painter', '', 0, '', 0, 9000000000000000000, FALSE FROM account WHERE id = 'local'", leftOpen},

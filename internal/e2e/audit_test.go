@@ -147,7 +147,7 @@ type receipt struct {
 // receipts are all of them, by id.
 func (b database) receipts() map[string]receipt {
 	b.t.Helper()
-	rows, err := b.db.QueryContext(b.t.Context(), "SELECT id, status, reason, charge, overrun, created_at, output FROM receipt")
+	rows, err := b.db.QueryContext(b.t.Context(), "SELECT id, status, reason, charge, COALESCE(overrun, 0), created_at, COALESCE(output, 0) FROM receipt")
 	must(b.t, err)
 	defer func() { _ = rows.Close() }()
 	all := map[string]receipt{}

@@ -16,6 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
@@ -39,6 +40,16 @@ func place(t testing.TB) storetest.Place {
 }
 
 func TestTheStoreOnSQLite(t *testing.T) { storetest.Run(t, place) }
+
+func TestNoStatementReadsAWholeTableThatGrows(t *testing.T) {
+	longtest.Require(t)
+	s := &statements{seen: map[string]bool{}}
+	if t.Run("suite", func(t *testing.T) {
+		storetest.Run(t, func(t testing.TB) storetest.Place { return s.recorded(place(t)) })
+	}) {
+		s.noScans(t)
+	}
+}
 
 func TestASecondProcessOnTheSameFileIsRefused(t *testing.T) {
 	p := place(t)

@@ -38,7 +38,7 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 	for name, test := range ledgerRules() {
 		t.Run(name, func(t *testing.T) { test(newDBTest(t, place(t)).ledgerTest) })
 	}
-	for _, group := range [...]map[string]func(dbTest){writeTests, recoveryTests, verifyTests, faultTests, answerTests, ledgerTaskTests, sharedOutboxTests} {
+	for _, group := range [...]map[string]func(dbTest){writeTests, recoveryTests, verifyTests, archiveTests, faultTests, answerTests, ledgerTaskTests, sharedOutboxTests} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) { test(newDBTest(t, place(t))) })
 		}
