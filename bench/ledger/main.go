@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -33,6 +34,7 @@ type options struct {
 	dir      string
 	only     string
 	delay    time.Duration
+	profile  string
 }
 
 func main() {
@@ -57,6 +59,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	f.StringVar(&o.dir, "dir", "", "where the files are; empty for the system's temporary directory")
 	f.DurationVar(&o.delay, "delay", 0, "how far away Postgres is: the time of a trip there and back")
 	f.StringVar(&o.only, "only", "", "one database only: sqlite or postgres")
+	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this file")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -69,6 +72,17 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	o.dir = dir
+	if o.profile != "" {
+		file, err := os.Create(o.profile)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
 	return measure(ctx, o, out, progress)
 }
 
