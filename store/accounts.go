@@ -190,6 +190,9 @@ func (db *dbLedger) BudgetsOf(ctx context.Context, keys []billing.KeyOf) (map[bi
 	}
 	err := queryAll(ctx, db.readers(), db.bulk(currentBudgets), args, func(rows Row) error {
 		p, err := scanBudget(rows)
+		if m := db.memory; m != nil && err == nil {
+			p.Balance = m.budget(p)
+		}
 		left[billing.KeyOf{Account: p.of.account, Key: p.of.key}] = p.Available()
 		return err
 	})
@@ -208,6 +211,8 @@ func (db *dbLedger) Balances(ctx context.Context, after string, limit int) ([]bi
 		err = rows.Scan(&b.Account, &b.Posted, &b.Held)
 		if db.options.Count {
 			b.Posted, b.Held = 0, 0
+		} else {
+			db.addMemory(&b)
 		}
 		return b, err
 	}, "SELECT id, posted, held FROM account WHERE id > ? ORDER BY id LIMIT ?", after, limit)

@@ -46,10 +46,13 @@ type batch struct {
 	attempts   []any // rows of failed attempts
 	tasks      tasks
 	claims     claims
-	newBudgets []*budget // to be added, and those that they replace
-	durable    bool      // it was committed
-	err        error     // of the first write that failed
-	unsure     bool      // its COMMIT had no answer, or a strange one
+	held       map[string]billing.Money // what the rows of accounts hold more than before
+	reserved   map[int64]billing.Money  // and those of budgets
+	takes      []func()                 // give back what is taken from holds in memory
+	newBudgets []*budget                // to be added, and those that they replace
+	durable    bool                     // it was committed
+	err        error                    // of the first write that failed
+	unsure     bool                     // its COMMIT had no answer, or a strange one
 }
 
 // answer is an idempotent answer that becomes durable with its settlement, or
@@ -57,6 +60,7 @@ type batch struct {
 type answer struct {
 	record  idempotency.Record
 	receipt billing.Receipt
+	claim   *idempotency.Claim // of its key, where that has no row
 }
 
 // settledReceipt is a hold's receipt; counted says that no money moved.
@@ -72,6 +76,7 @@ func newBatch(c *committer, ops []*op, careful bool) *batch {
 		committer: c, ops: ops, careful: careful,
 		accounts: map[string]*account{}, budgets: map[int64]*budget{}, current: map[ownKey]*budget{},
 		holds: map[string]*hold{}, receipts: map[string]billing.Receipt{}, tasks: newTasks(),
+		held: map[string]billing.Money{}, reserved: map[int64]billing.Money{},
 	}
 }
 
@@ -81,7 +86,12 @@ func (b *batch) run() (err error) {
 	ctx, cancel := b.db.txContext()
 	defer cancel()
 	b.ctx = ctx
-	defer func() { b.answerQuota.drop(b.answers) }()
+	defer func() {
+		b.answerQuota.drop(b.answers)
+		if m := b.db.memory; m != nil && !b.durable {
+			m.abort(b, err != nil)
+		}
+	}()
 	if err := b.begin(ctx); err != nil {
 		return err
 	}
@@ -176,6 +186,13 @@ func (b *batch) decide() error {
 	if err := b.load(); err != nil {
 		return err
 	}
+	if m := b.db.memory; m != nil {
+		return m.decideLocked(b, b.decideEach)
+	}
+	return b.decideEach()
+}
+
+func (b *batch) decideEach() error {
 	for _, o := range b.ops {
 		b.again = o.again
 		o.err = o.decide(b)
@@ -186,17 +203,30 @@ func (b *batch) decide() error {
 	return nil
 }
 
-// readClock survives a clock of the caller's that panics.
+// giveBack gives back what was taken from holds in memory.
+func (b *batch) giveBack() {
+	for _, give := range b.takes {
+		give()
+	}
+	b.takes = nil
+}
+
+// readClock reads the time of the ledger, unless the database has told it.
 func (b *batch) readClock() (err error) {
+	if b.now == 0 || b.db.options.Now != nil {
+		b.now, err = b.db.clock()
+	}
+	return err
+}
+
+// clock reads the clock of this process. It survives one of the caller's that panics.
+func (db *DB) clock() (now int64, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fault.Wrap(fault.InternalError, "The clock of the gateway failed.", fmt.Errorf("%v", cause))
 		}
 	}()
-	if b.now == 0 || b.db.options.Now != nil {
-		b.now = clock(b.db.options.Now).UnixNano()
-	}
-	return nil
+	return clock(db.options.Now).UnixNano(), nil
 }
 
 func isRefusal(err error) bool {
@@ -212,6 +242,9 @@ func (b *batch) publish() {
 	}
 	if !b.renewed.IsZero() {
 		b.node.renewed = b.renewed
+	}
+	if m := b.db.memory; m != nil {
+		m.publish(b)
 	}
 	for _, h := range b.touched {
 		switch {

@@ -43,7 +43,8 @@ type committer struct {
 	queue      []*op
 	throughput throughput
 	closed     bool
-	down       error // why the last transaction failed; nil if it did not
+	busySince  time.Time // when the batch began that is being committed; zero if none is
+	down       error     // why the last transaction failed; nil if it did not
 	back       time.Time
 
 	wake  chan struct{}
@@ -192,6 +193,21 @@ func (c *committer) enqueue(o *op) error {
 	return nil
 }
 
+// admit refuses a request that must not begin.
+func (c *committer) admit() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return c.db.unavailable(errClosed)
+	case c.full():
+		return c.db.unavailable(errFull)
+	case !c.busySince.IsZero() && time.Since(c.busySince) > c.db.options.WaitTimeout:
+		return c.db.unavailable(errLate) // what the request will cost could not be recorded either
+	}
+	return nil
+}
+
 // run has an op committed and waits for it, at most for maxWait unless that is
 // zero, and as long as ctx lets it. Where it returns nil the op is durable; after
 // an error it may still become so.
@@ -291,8 +307,10 @@ func (c *committer) work() {
 		switch {
 		case len(ops) > 0:
 			began := time.Now()
+			c.setBusy(began)
 			c.renewLease()
 			c.commit(ops, commitMode{skipLocked: c.locked.active()})
+			c.setBusy(time.Time{})
 			c.locked.tried(time.Since(began))
 		case !more:
 			c.endLocked()
@@ -300,6 +318,12 @@ func (c *committer) work() {
 			return
 		}
 	}
+}
+
+func (c *committer) setBusy(since time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busySince = since
 }
 
 // next waits for operations and takes those that somebody still waits for. Where
@@ -315,6 +339,14 @@ func (c *committer) next() (ops []*op, more bool) {
 		n := c.dequeue(&ops)
 		closed, interval := c.closed, c.heartbeatInterval()
 		c.mu.Unlock()
+		if m := c.db.memory; m != nil {
+			if due := m.due(time.Now(), closed); len(due) > 0 {
+				ops, n = append(ops, newStoreHoldsOp(due)), n+1
+			}
+			if next := m.nextDue(time.Now()); next > 0 && (interval == 0 || next < interval) {
+				interval = next
+			}
+		}
 		if len(ops) > 0 || (closed && n == 0) {
 			c.last = n
 			return ops, !closed
@@ -326,7 +358,7 @@ func (c *committer) next() (ops []*op, more bool) {
 			c.wait(lockedRetryEvery)
 			continue
 		}
-		if c.wait(interval) {
+		if c.wait(interval) && (c.db.dialect.Shared || c.healthy() != nil) {
 			return []*op{newHeartbeat()}, true
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 )
@@ -20,29 +21,49 @@ const (
 
 // Lookup implements [idempotency.Store].
 func (db *dbLedger) Lookup(ctx context.Context, k idempotency.Key, content idempotency.Content) (*idempotency.Answer, error) {
+	if db.memory != nil {
+		if first, taken := db.memory.claimed(k); taken {
+			return nil, idempotency.ErrTaken(first.content, content)
+		}
+	}
+	row, err := db.answer(ctx, k)
+	switch {
+	case err != nil || row == nil:
+		return nil, err
+	case row.content != content:
+		return nil, idempotency.ErrMismatch()
+	case row.state == claimOpen:
+		return nil, idempotency.ErrInProgress()
+	case row.state == keptWithout:
+		return nil, idempotency.ErrNotStored()
+	}
+	return parseAnswer(row.header, row.body, row.receipt)
+}
+
+// answerRow is what the database has by a key.
+type answerRow struct {
+	content                idempotency.Content
+	body                   []byte
+	state, header, receipt string
+}
+
+// answer finds what the database has by a key; nil if the key may be claimed.
+func (db *dbLedger) answer(ctx context.Context, k idempotency.Key) (*answerRow, error) {
 	now, args := "?", []any{k.Account, k.Operation, []byte(k.Key)}
 	if db.options.Now != nil || db.dialect.Clock == "" {
 		args = append(args, clock(db.options.Now).UnixNano())
 	} else {
 		now = db.dialect.Clock
 	}
-	var (
-		hash, body             []byte
-		state, header, receipt string
-	)
+	var row answerRow
+	var hash []byte
 	found, err := db.find(ctx, "SELECT content, state, header, body, receipt FROM answer WHERE account = ? AND operation = ? AND key = ?"+
-		" AND NOT ("+strings.Replace(answerOver, "?", now, 1)+")", args, &hash, &state, &header, &body, &receipt)
-	switch {
-	case err != nil || !found:
+		" AND NOT ("+strings.Replace(answerOver, "?", now, 1)+")", args, &hash, &row.state, &row.header, &row.body, &row.receipt)
+	if err != nil || !found {
 		return nil, err
-	case string(hash) != string(content[:]):
-		return nil, idempotency.ErrMismatch()
-	case state == claimOpen:
-		return nil, idempotency.ErrInProgress()
-	case state == keptWithout:
-		return nil, idempotency.ErrNotStored()
 	}
-	return parseAnswer(header, body, receipt)
+	copy(row.content[:], hash)
+	return &row, nil
 }
 
 func parseAnswer(header string, body []byte, receipt string) (*idempotency.Answer, error) {
@@ -126,11 +147,26 @@ func (b *batch) writeClaims() {
 	b.write("INSERT INTO answer (account, operation, key, content, request, node, state, header, receipt, expires_at) ROWS[ttyytntttn]", b.claims.fresh)
 }
 
+// addAnswers keeps the answers of a request that was charged. A key that is claimed in
+// memory has no row yet, and gets one in any case: it must not be charged again.
+func (b *batch) addAnswers(h *hold, records []idempotency.Record, r billing.Receipt) {
+	if h.claim != nil && len(records) == 0 && r.Status == billing.Captured {
+		records = []idempotency.Record{{Key: h.claim.Key, Content: h.claim.Content}}
+	}
+	for _, record := range records {
+		a := answer{record: record, receipt: r}
+		if h.claim != nil && h.claim.Key == record.Key {
+			a.claim = h.claim
+		}
+		b.answers = append(b.answers, a)
+	}
+}
+
 // writeAnswers ends the claims of requests in the transaction that ends their holds: a
 // capture keeps the answer, as does an open hold of a video, and anything else frees
 // the key. It also deletes some answers that have expired, more than are added.
 func (b *batch) writeAnswers() {
-	var args []any
+	var args, fresh []any
 	for _, a := range b.answers {
 		receipt, err := json.Marshal(a.receipt)
 		header, bad := json.Marshal(a.record.Header)
@@ -141,13 +177,21 @@ func (b *batch) writeAnswers() {
 		if body == nil || len(body) > idempotency.MaxAnswer || !b.answerQuota.fits(a.record.Key.Account, int64(a.record.Bytes()), b.now) {
 			state, header, body = keptWithout, nil, nil
 		}
+		if a.claim != nil {
+			fresh = append(fresh, a.record.Key.Account, a.record.Key.Operation, []byte(a.record.Key.Key), a.claim.Content[:], a.receipt.ID, b.self,
+				state, string(header), body, string(receipt), b.now+int64(idempotency.KeptFor))
+			continue
+		}
 		args = append(args, a.record.Key.Account, a.record.Key.Operation, []byte(a.record.Key.Key), a.receipt.ID,
 			state, string(header), body, string(receipt), b.now+int64(idempotency.KeptFor))
 	}
 	b.writeAny("UPDATE answer SET state = c.column5, header = c.column6, body = c.column7, receipt = c.column8, expires_at = c.column9 FROM (ROWS[ttytttytn]) AS c"+
 		" WHERE account = c.column1 AND operation = c.column2 AND key = c.column3 AND request = c.column4 AND answer.state = 'open'", args)
+	b.write("INSERT INTO answer (account, operation, key, content, request, node, state, header, body, receipt, expires_at) ROWS[ttyytnttytn]"+
+		" ON CONFLICT (account, operation, key) DO UPDATE SET content = EXCLUDED.content, request = EXCLUDED.request, node = EXCLUDED.node,"+
+		" state = EXCLUDED.state, header = EXCLUDED.header, body = EXCLUDED.body, receipt = EXCLUDED.receipt, expires_at = EXCLUDED.expires_at", fresh)
 	b.writeAny("DELETE FROM answer WHERE state = 'open' AND request IN[t]", b.claims.freed)
-	if len(args) > 0 && b.err == nil {
+	if len(b.answers) > 0 && b.err == nil {
 		b.err = b.tx.dropSome(b.ctx, "answer", "account, operation, key", answerOver, b.now, 3*len(b.answers))
 	}
 }

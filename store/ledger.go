@@ -94,6 +94,52 @@ func (db *dbLedger) Reserve(ctx context.Context, c billing.HoldRequest) (billing
 	if err := r.sortRecords(); err != nil {
 		return billing.Hold{}, err
 	}
+	if db.memory != nil {
+		return db.reserveInMemory(ctx, r)
+	}
+	if err := db.committer.run(ctx, r.op(), db.options.WaitTimeout); err != nil {
+		return billing.Hold{}, err
+	}
+	return r.made, nil
+}
+
+// reserveInMemory makes a hold without the disk, unless it outlives the process or the
+// account's row is not in memory. A key is claimed in memory first, so that nobody
+// else comes between the look at its answer and the hold.
+func (db *dbLedger) reserveInMemory(ctx context.Context, r *reservation) (made billing.Hold, err error) {
+	m, c := db.memory, &r.request
+	if r.claim != nil {
+		if err := m.claim(r.claim, c.RequestID); err != nil {
+			return billing.Hold{}, err
+		}
+		defer func() {
+			if h := m.hold(c.RequestID); err != nil || h == nil || h.claim == nil { // which has a row, or is none
+				m.unclaim(r.claim.Key)
+			}
+		}()
+		switch first, err := db.answer(ctx, r.claim.Key); {
+		case err != nil:
+			return billing.Hold{}, err
+		case first != nil:
+			return billing.Hold{}, idempotency.ErrTaken(first.content, r.claim.Content)
+		}
+	}
+	if c.Until.IsZero() && db.committer.healthy() == nil {
+		if err := db.committer.admit(); err != nil {
+			return billing.Hold{}, err
+		}
+		now, err := db.clock()
+		if err != nil {
+			return billing.Hold{}, err
+		}
+		first, known, err := m.reserve(r, now, now+db.options.HoldFor.Nanoseconds(), db.options.Count)
+		if first {
+			db.committer.wakeUp() // it gets a row if it lasts
+		}
+		if known || err != nil {
+			return r.made, err
+		}
+	}
 	if err := db.committer.run(ctx, r.op(), db.options.WaitTimeout); err != nil {
 		return billing.Hold{}, err
 	}
@@ -166,14 +212,8 @@ func (r *reservation) decide(b *batch) error {
 			return err
 		}
 	}
-	h := &hold{
-		id: c.RequestID, node: b.self, account: c.Account, key: c.Key, operation: c.Operation, model: c.Model,
-		version: c.Price.Version(), price: c.Price,
-		created: b.now, expires: b.now + b.db.options.HoldFor.Nanoseconds(), counted: b.db.options.Count,
-	}
-	if p := b.current[ownKey{c.Account, c.Key}]; p != nil {
-		h.budget = p.id
-	}
+	h := r.hold(b.now, b.now+b.db.options.HoldFor.Nanoseconds(), b.db.options.Count, b.current[ownKey{c.Account, c.Key}])
+	h.node = b.self
 	if !c.Until.IsZero() {
 		h.node, h.expires = noNode, b.db.ledgerTime(c.Until, b.now)
 	}
@@ -194,6 +234,19 @@ func (r *reservation) decide(b *batch) error {
 	b.holds[h.id] = h
 	r.made = h.asHold(b.payer(h).Available())
 	return nil
+}
+
+// hold is the request's hold, which counts against a budget unless that is nil.
+func (r *reservation) hold(created, expires int64, counted bool, p *budget) *hold {
+	c := &r.request
+	h := &hold{
+		id: c.RequestID, account: c.Account, key: c.Key, operation: c.Operation, model: c.Model,
+		version: c.Price.Version(), price: c.Price, created: created, expires: expires, counted: counted,
+	}
+	if p != nil {
+		h.budget = p.id
+	}
+	return h
 }
 
 // undo gives back a hold that nobody waited for, and deletes its task.
@@ -245,11 +298,11 @@ type extension struct {
 }
 
 func (e *extension) decide(b *batch) error {
+	if _, ended := b.receipts[e.id]; ended {
+		return ledger.ErrHoldEnded()
+	}
 	h := b.holds[e.id]
 	if h == nil {
-		if _, ended := b.receipts[e.id]; ended {
-			return ledger.ErrHoldEnded()
-		}
 		return ledger.ErrUnknownHold()
 	}
 	more := e.more
@@ -397,9 +450,7 @@ func (s *settlement) decide(b *batch) error {
 	if s.frees || (r.Status == billing.Released && len(s.answers) > 0) {
 		b.claims.freed = append(b.claims.freed, h.id)
 	} else {
-		for _, record := range s.answers {
-			b.answers = append(b.answers, answer{record, r})
-		}
+		b.addAnswers(h, s.answers, r)
 	}
 	s.applySteps(b)
 	s.receipt = r

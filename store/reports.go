@@ -27,7 +27,16 @@ func (db *dbLedger) Balance(ctx context.Context, account string) (billing.Balanc
 	case !found:
 		return billing.Balance{}, ledger.ErrNoAccount(account)
 	}
+	db.addMemory(&balance)
 	return balance, nil
+}
+
+// addMemory adds to a balance what is held in memory.
+func (db *DB) addMemory(b *billing.Balance) {
+	if db.memory != nil {
+		now := db.memory.balance(b.Account, ledger.Balance{Posted: b.Posted, Held: b.Held})
+		b.Posted, b.Held = now.Posted, now.Held
+	}
 }
 
 // Totals implements [billing.Accounts].
@@ -44,6 +53,9 @@ func (db *dbLedger) Totals(ctx context.Context) (billing.Totals, error) {
 			Scan(append([]any{&t.Accounts}, sum.scan()...)...)
 	})
 	t.Posted, t.Held, t.Credited, t.Revenue, t.Overrun = sum.of(0), sum.of(1), sum.of(2), sum.of(3), sum.of(4)
+	if db.memory != nil {
+		t.Held.Add(t.Held, db.memory.total())
+	}
 	return t, db.unavailableOrCanceled(ctx, err)
 }
 
@@ -97,10 +109,15 @@ func (db *dbLedger) OpenHolds(ctx context.Context) ([]billing.OpenHold, error) {
 	if err != nil {
 		return nil, err
 	}
+	if db.memory != nil {
+		holds = append(holds, db.memory.withoutRow()...)
+	}
 	open := make([]billing.OpenHold, 0, len(holds))
 	for _, h := range holds {
-		if h.price, err = db.Price(ctx, h.version); err != nil {
-			return nil, err
+		if h.price == nil {
+			if h.price, err = db.Price(ctx, h.version); err != nil {
+				return nil, err
+			}
 		}
 		available, err := db.left(ctx, h)
 		if err != nil {
@@ -124,10 +141,15 @@ func (db *DB) left(ctx context.Context, h *hold) (left billing.Money, err error)
 	if db.options.Count {
 		return billing.Unlimited, nil
 	}
-	_, err = db.find(ctx, "SELECT MIN(available) FROM ("+
-		"SELECT posted - held AS available FROM account WHERE id = ? UNION ALL SELECT posted - held FROM budget WHERE id = ?) AS purses",
-		[]any{h.account, h.budget}, &left)
-	return left, err
+	account, err := db.ledger.Balance(ctx, h.account)
+	if err != nil || h.budget == 0 {
+		return account.Posted - account.Held, err
+	}
+	p := budget{id: h.budget, of: ownKey{h.account, h.key}}
+	if _, err = db.find(ctx, "SELECT posted, held FROM budget WHERE id = ?", []any{h.budget}, &p.Posted, &p.Held); db.memory != nil {
+		p.Balance = db.memory.budget(&p)
+	}
+	return min(account.Posted-account.Held, p.Available()), err
 }
 
 // reportTimeout is how long a report may take that sums or counts.
@@ -192,7 +214,11 @@ func (db *DB) Stats() Stats {
 	c := db.committer
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Stats{Holds: int(c.openHolds.Load()), Waiting: len(c.queue), Away: c.down != nil}
+	holds := int(c.openHolds.Load())
+	if db.memory != nil {
+		holds = db.memory.count()
+	}
+	return Stats{Holds: holds, Waiting: len(c.queue), Away: c.down != nil}
 }
 
 // Backlog is what the database, whichever processes share it, has not brought to

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
@@ -51,9 +52,11 @@ type hold struct {
 	expires    int64
 	counted    bool // nothing is held for it, and no money moves
 
-	stored bool // its row is there
-	ended  bool
-	listed bool // among what the batch touched
+	claim   *idempotency.Claim // of its key, where that has no row; nil for none
+	stored  bool               // its row is there
+	written billing.Money      // the part of amount that is in the rows of its account and budget
+	ended   bool
+	listed  bool // among what the batch touched
 }
 
 // asHold is the value that the gateway carries around.
@@ -132,6 +135,12 @@ func (b *batch) wantKey(account, key string) {
 // requests, then tasks, then what belongs to the accounts and needs no lock of its own.
 // What depends on other answers, and is seldom asked for, is asked for after them.
 func (b *batch) load() error {
+	if b.db.memory != nil {
+		if err := b.resolveUnsure(); err != nil {
+			return err
+		}
+		b.db.memory.findHolds(b)
+	}
 	sync := func() error { return b.tx.sync(b.ctx) }
 	for _, read := range [...]func() error{
 		b.loadAccounts, b.guessBudgets, b.loadHolds, b.loadReceipts, b.loadClaims, sync, b.checkedIn,
@@ -155,6 +164,9 @@ func (b *batch) each(query string, args []any, scan func(Row) error) error {
 func (b *batch) loadAccounts() error { return b.lockAccounts(b.wanted.accounts) }
 
 func (b *batch) lockAccounts(names map[string]bool) error {
+	if m := b.db.memory; m != nil {
+		names = m.findAccounts(b, names)
+	}
 	return b.each("SELECT "+accountColumns+" FROM account WHERE id IN[t] ORDER BY id FOR UPDATE", sortedKeys(names), func(rows Row) error {
 		a, err := scanAccount(rows)
 		b.accounts[a.name] = a
@@ -167,14 +179,20 @@ func (b *batch) lockAccounts(names map[string]bool) error {
 func (b *batch) loadHolds() error {
 	var ends, others []any
 	for _, id := range slices.Sorted(maps.Keys(b.wanted.holds)) {
-		if b.wanted.holds[id] {
+		switch {
+		case b.holds[id] != nil:
+		case b.wanted.holds[id] && b.db.dialect.Shared:
 			ends = append(ends, id)
-		} else {
+		default:
 			others = append(others, id)
 		}
 	}
 	if b.careful {
-		others = append(others, anys(b.wanted.fresh)...)
+		for _, id := range b.wanted.fresh {
+			if b.holds[id] == nil {
+				others = append(others, id)
+			}
+		}
 	}
 	load := func(query string, ids []any, stored bool) error {
 		return b.each(query, ids, func(rows Row) error {
@@ -213,8 +231,8 @@ func (b *batch) loadReceipts() error { return b.receiptsOf(anys(b.wanted.fresh))
 // loadEndedReceipts reads the receipts of holds that are not open.
 func (b *batch) loadEndedReceipts() error {
 	var ids []any
-	for id := range b.wanted.holds {
-		if b.holds[id] == nil {
+	for id, ends := range b.wanted.holds {
+		if h := b.holds[id]; h == nil || (!ends && !h.stored) { // a hold in memory may have the id of another
 			ids = append(ids, id)
 		}
 	}
@@ -253,6 +271,11 @@ func (b *batch) guessBudgets() error {
 // loadBudgets reads the budgets that new requests and holds have and that were not guessed.
 func (b *batch) loadBudgets() error {
 	b.budgeted = false
+	for _, h := range b.holds {
+		if b.db.memory != nil && h.budget != 0 { // it may be in memory, by its key
+			b.wantKey(h.account, h.key)
+		}
+	}
 	for _, a := range b.accounts {
 		b.budgeted = b.budgeted || a.budgets > 0
 	}
@@ -279,6 +302,9 @@ func (b *batch) loadCurrentBudgets() error {
 	for _, k := range b.wanted.keys {
 		if a := b.accounts[k.account]; !keys[k] && (b.guessed || (a != nil && a.budgets > 0)) {
 			keys[k] = true
+			if m := b.db.memory; m != nil && m.findBudget(b, k) {
+				continue
+			}
 			args = append(args, k.account, k.key)
 		}
 	}
@@ -320,6 +346,7 @@ func scanHold(rows Row) (*hold, error) {
 	var h hold
 	err := rows.Scan(&h.id, &h.node, &h.account, &h.budget, &h.key, &h.operation, &h.model,
 		&h.version, &h.amount, &h.checkpoint, &h.created, &h.expires, &h.counted)
+	h.written = h.amount
 	return &h, err
 }
 
@@ -339,6 +366,7 @@ func scanReceipt(rows Row, more ...any) (billing.Receipt, error) {
 
 // flush writes what the operations decided.
 func (b *batch) flush() error {
+	b.sumHeld()
 	for _, write := range [...]func(){
 		b.writeAccounts, b.writeBudgets, b.writeHolds, b.writeReceipts, b.writeUsage, b.writeEntries, b.writeClaims, b.writeAnswers, b.writeTasks, b.writeNotices,
 	} {
@@ -366,14 +394,32 @@ func (b *batch) writeAny(query string, args []any) {
 // that was decided in memory gets past this guard.
 const legalBalance = " AND posted + c.column2 >= held + c.column3 AND held + c.column3 >= 0"
 
+// sumHeld sums what the rows of accounts and budgets hold more, or less, than before: what
+// the rows of holds do.
+func (b *batch) sumHeld() {
+	for _, h := range b.touched {
+		more := h.amount - h.written
+		if h.ended {
+			more = -h.written
+		}
+		addMoney(b.held, h.account, more)
+		if h.budget != 0 {
+			addMoney(b.reserved, h.budget, more)
+		}
+	}
+}
+
 func (b *batch) writeAccounts() {
 	var fresh, changed []any
 	for _, a := range b.accounts {
+		held := b.held[a.name]
+		after := a.position
+		after.Held = a.before.Held
 		switch {
 		case a.fresh:
-			fresh = append(fresh, a.name, a.Posted, a.Held, a.credited, a.revenue, a.overrun, a.budgets, b.now)
-		case a.position != a.before:
-			changed = append(changed, a.name, a.Posted-a.before.Posted, a.Held-a.before.Held, a.credited-a.before.credited,
+			fresh = append(fresh, a.name, a.Posted, held, a.credited, a.revenue, a.overrun, a.budgets, b.now)
+		case after != a.before || held != 0:
+			changed = append(changed, a.name, a.Posted-a.before.Posted, held, a.credited-a.before.credited,
 				a.revenue-a.before.revenue, a.overrun-a.before.overrun, a.budgets-a.before.budgets)
 		}
 	}
@@ -385,8 +431,8 @@ func (b *batch) writeAccounts() {
 func (b *batch) writeBudgets() {
 	var changed []any
 	for _, p := range b.budgets {
-		if p.id > 0 && p.Balance != p.before {
-			changed = append(changed, p.id, p.Posted-p.before.Posted, p.Held-p.before.Held)
+		if held := b.reserved[p.id]; p.id > 0 && (p.Posted != p.before.Posted || held != 0) {
+			changed = append(changed, p.id, p.Posted-p.before.Posted, held)
 		}
 	}
 	b.write("UPDATE budget SET posted = posted + c.column2, held = held + c.column3 FROM (ROWS[nnn]) AS c WHERE id = c.column1"+legalBalance, changed)
@@ -395,12 +441,14 @@ func (b *batch) writeBudgets() {
 	}
 }
 
-// writeHolds writes the holds that are open, and the prices of those that are new.
+// writeHolds writes the holds that are open, and the prices of those that had no row.
 func (b *batch) writeHolds() {
-	var fresh, changed []any
+	var gone, fresh, changed []any
 	var stored string // the last price
 	for _, h := range b.touched {
 		switch {
+		case h.ended && h.stored:
+			gone = append(gone, h.id)
 		case h.ended:
 		case h.stored:
 			changed = append(changed, h.id, h.amount, h.checkpoint, h.expires)
@@ -411,6 +459,7 @@ func (b *batch) writeHolds() {
 			}
 		}
 	}
+	b.write("DELETE FROM hold WHERE id IN[t]", gone)
 	b.write("INSERT INTO hold ("+holdColumns+") ROWS[tntnttttntnnb]", fresh)
 	b.write("UPDATE hold SET amount = c.column2, so_far = c.column3, expires_at = c.column4 FROM (ROWS[tntn]) AS c WHERE id = c.column1", changed)
 }

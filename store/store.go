@@ -52,6 +52,7 @@ type DB struct {
 	prices          priceCache
 	publishedPrices atomic.Pointer[string] // the hash of the list that is charged by
 	committer       *committer
+	memory          *memoryHolds // nil where several processes share the database
 	stuck           atomic.Int64 // holds that the last sweep could not end
 	ledger          *dbLedger
 	keys            *dbKeys
@@ -133,6 +134,8 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	db.limiter = new(auth.MemoryLimiter)
 	if db.dialect.Shared {
 		db.limiter = newSharedLimiter(db, db.dialect.Clock)
+	} else {
+		db.memory = newMemoryHolds()
 	}
 	db.writer.SetMaxOpenConns(2)
 	if err := db.start(ctx); err != nil {

@@ -29,7 +29,7 @@ func (db *dbLedger) Change(ctx context.Context, step video.Step, record *idempot
 			return nil
 		}
 		if record != nil {
-			b.answers = append(b.answers, answer{*record, r.unsettled()})
+			b.answers = append(b.answers, answer{record: *record, receipt: r.unsettled()})
 		}
 		b.applyStep(r, &step)
 		return nil

@@ -412,8 +412,8 @@ type end struct {
 	reason     string
 }
 
-// ends are the ways in which a request may have ended; none means that it is
-// not there. Which of them it was depends on how far the process came.
+// ends are the ways in which a request may have ended, and whether it may not be there
+// at all. Which of them it was depends on how far the process came.
 func (b *ledgerRecord) ends(h *history) (ends []end, may bool) {
 	switch h.hold {
 	case unasked, no:
@@ -423,7 +423,11 @@ func (b *ledgerRecord) ends(h *history) (ends []end, may bool) {
 	}
 	last := end{0, h.amount, billing.ReasonInternal}
 	before := last
+	may = !b.postgres // a young hold that no call has made durable
 	for _, m := range h.marks {
+		if m.state == yes {
+			may = false
+		}
 		if m.state != no {
 			before, last = last, end{m.n, last.held + m.more, billing.ReasonInternal}
 		}
@@ -433,11 +437,11 @@ func (b *ledgerRecord) ends(h *history) (ends []end, may bool) {
 	case h.settle == yes && !b.postgres:
 		return []end{complete}, false
 	case h.settle != unasked: // or it was settled by its checkpoint
-		return []end{complete, last}, false
+		return []end{complete, last}, may
 	case len(h.marks) > 0 && h.marks[len(h.marks)-1].state == asked:
-		return []end{last, before}, false
+		return []end{last, before}, may
 	}
-	return []end{last}, false
+	return []end{last}, may
 }
 
 // is reports whether a receipt tells of this end.

@@ -43,7 +43,7 @@ func (b bounded) Connect(ctx context.Context) (driver.Conn, error) {
 
 func image(n int64) billing.Usage { return billing.Usage{Images: n} }
 
-// fill makes holds of one unit until there is no room, and returns them.
+// fill makes holds of one unit that outlive the process until there is no room, and returns them.
 func fill(t *testing.T, db *store.DB) []billing.Hold {
 	t.Helper()
 	price, err := billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"})
@@ -54,6 +54,7 @@ func fill(t *testing.T, db *store.DB) []billing.Hold {
 	for i := range 5_000 {
 		h, err := db.Ledger().Reserve(t.Context(), billing.HoldRequest{
 			Account: "acme", Key: "k1", RequestID: fmt.Sprintf("%d-%d", time.Now().UnixNano(), i), Operation: "image", Model: "painter", Price: price, Bound: image(1),
+			Until: time.Now().Add(time.Hour),
 		})
 		if err != nil {
 			wantFull(t, err)

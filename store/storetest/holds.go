@@ -109,12 +109,16 @@ var holdTests = map[string]func(ledgerTest){
 		}
 		b.settle(h, 0)
 		b.wantBalance(9, 1)
-		b, more := b.crash() // a process that does not remember the ids finds them
+		b, more := b.crash() // a process that does not remember the ids finds them, at the end at the latest
 		if !more {
 			return
 		}
 		b.wantBalance(9, 0)
-		b.refuses(b.charge("open", 1), fault.InternalError)
+		h, err = b.Reserve(b.t.Context(), b.charge("settled", 1))
+		if err == nil {
+			_, err = b.Settle(b.t.Context(), h, images(1))
+		}
+		b.wantCode(err, fault.InternalError)
 	},
 	"AHoldWithARecordThatCannotBeKeptIsRefused": func(b ledgerTest) {
 		b.account("acme", 10)

@@ -96,6 +96,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 		b.account("acme", 10)
 		h, task := b.submittedTask("a", 4)
 		mortal := b.reserve("mortal", 2)
+		b.checkpoint(mortal)
 		b.wantBalance(10, 6)
 		b = b.crash()
 		b.wantBalance(10, 4)

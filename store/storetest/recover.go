@@ -21,6 +21,7 @@ var recoveryTests = map[string]func(dbTest){
 	"AHoldWithoutACheckpointIsGivenBackAfterACrash": func(b dbTest) {
 		b.account("acme", 10)
 		h := b.reserve("r1", 4)
+		b.checkpoint(h)
 		b.clock.Set(startTime.Add(time.Minute))
 		b = b.crash()
 		b.wantOpen(0)
@@ -50,7 +51,7 @@ var recoveryTests = map[string]func(dbTest){
 	},
 	"AHoldThatNobodySettlesEndsWhenItExpires": func(b dbTest) {
 		b.account("acme", 10)
-		b.reserve("r1", 4)
+		b.checkpoint(b.reserve("r1", 4))
 		b.clock.Set(startTime.Add(6*time.Hour - 1))
 		b.ok(b.Sweep(b.t.Context()))
 		b.wantBalance(10, 4)

@@ -150,7 +150,7 @@ func (b dbTest) taskStore(o store.Options) TaskStore {
 		ClaimKey: func(k idempotency.Key, content idempotency.Content, request string) error {
 			_ = b.CreateAccount(b.t.Context(), k.Account, 0) // it may be there
 			_, err := b.Reserve(b.t.Context(), billing.HoldRequest{
-				Account: k.Account, RequestID: request, With: []billing.Record{idempotency.Claim{Key: k, Content: content}},
+				Account: k.Account, RequestID: request, Until: time.Now().Add(time.Hour), With: []billing.Record{idempotency.Claim{Key: k, Content: content}},
 			})
 			return err
 		},
@@ -241,6 +241,19 @@ func (d ledgerTest) charge(id string, n int64) billing.HoldRequest {
 func (d ledgerTest) reserve(id string, n int64) billing.Hold {
 	d.t.Helper()
 	return d.made(d.charge(id, n))
+}
+
+// lasting is a charge whose hold outlives its process, so that every store makes it durable.
+func (d ledgerTest) lasting(id string, n int64) billing.HoldRequest {
+	c := d.charge(id, n)
+	c.Until = time.Now().Add(1000 * time.Hour)
+	return c
+}
+
+// checkpoint notes that nothing was used so far, after which every store has the hold.
+func (d ledgerTest) checkpoint(h billing.Hold) {
+	d.t.Helper()
+	d.ok(d.Extend(d.t.Context(), h, billing.Usage{}, 0))
 }
 
 // made makes a hold that is granted.

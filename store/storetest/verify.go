@@ -20,7 +20,7 @@ var verifyTests = map[string]func(dbTest){
 		b.settle(b.reserve("released", 1), 0)
 		b.settle(b.reserve("captured", 2), 2)
 		b.submittedTask("a", 0)
-		b.reserve("open", 1)
+		b.checkpoint(b.reserve("open", 1))
 		b.settle(b.reserve("overrun", 1), 9)
 		b.ok(b.Credit(b.t.Context(), "acme", billing.One, "invoice 2")) // so that there is something to take away
 		for _, c := range corruptions {
@@ -37,7 +37,7 @@ var verifyTests = map[string]func(dbTest){
 	"TheDatabaseItselfRefusesToHoldMoreThanThereIs": func(b dbTest) {
 		b.account("acme", 10)
 		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(9*billing.One)))
-		b.reserve("open", 1)
+		b.checkpoint(b.reserve("open", 1))
 		for _, statement := range []string{
 			"UPDATE account SET held = posted + 1", "UPDATE account SET held = -1", "UPDATE account SET posted = held - 1",
 			"UPDATE budget SET held = posted + 1", "UPDATE budget SET held = -1",

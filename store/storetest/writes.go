@@ -83,7 +83,7 @@ var writeTests = map[string]func(dbTest){
 		var all sync.WaitGroup
 		for i := range 5 {
 			all.Go(func() {
-				if _, err := b.Reserve(ctx, b.charge(id(i), 1)); !fault.Is(err, fault.ClientGone) {
+				if _, err := b.Reserve(ctx, b.lasting(id(i), 1)); !fault.Is(err, fault.ClientGone) {
 					b.t.Errorf("got %v", err)
 				}
 			})
@@ -309,7 +309,7 @@ var faultTests = map[string]func(dbTest){
 			ctx, cancel := context.WithCancel(b.t.Context())
 			var all sync.WaitGroup
 			all.Go(func() {
-				_, err := b.Reserve(ctx, b.charge(id(i), 4))
+				_, err := b.Reserve(ctx, b.lasting(id(i), 4))
 				if !fault.Is(err, fault.ClientGone) {
 					b.t.Errorf("%s: got %v", e.name, err)
 				}
@@ -369,7 +369,7 @@ var faultTests = map[string]func(dbTest){
 		var all sync.WaitGroup
 		for i := range 600 { // more than one batch
 			all.Go(func() {
-				_, err := b.Reserve(b.t.Context(), b.charge(id(i), 1))
+				_, err := b.Reserve(b.t.Context(), b.lasting(id(i), 1))
 				b.wantHung("Reserve", err)
 			})
 		}
@@ -390,7 +390,7 @@ var faultTests = map[string]func(dbTest){
 		h := b.reserveRetrying("running", 2)
 		gate := make(chan struct{})
 		b.faults.Block(gate)
-		_, err := b.Reserve(b.t.Context(), b.charge("hung", 3))
+		_, err := b.Reserve(b.t.Context(), b.lasting("hung", 3))
 		b.wantHung("Reserve", err)
 		settled := make(chan billing.Receipt, 1)
 		go func() { // of a stream that has ended, which can wait

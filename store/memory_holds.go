@@ -1,0 +1,490 @@
+package store
+
+import (
+	"maps"
+	"math/big"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/ledger"
+)
+
+// memoryHolds are the holds that a process decides in memory, since it has the database
+// for itself, with the claims of their idempotency keys. A hold that dies with its
+// process is given back in any case, so the disk need not know of it: it learns how the
+// request ended, what a running one has used by then, and, so that a crash leaves a
+// receipt of what vendors may bill, every hold that is older than [storeAfter].
+//
+// What an account has available is what its row says, less held: the row has only the
+// holds that have rows of their own.
+type memoryHolds struct {
+	mu       sync.Mutex
+	node     int64                       // the process, as holds name it
+	accounts map[string]account          // rows as the last commit left them
+	budgets  map[ownKey]*budget          // the same of accounts that have some; nil for a key without
+	held     map[string]billing.Money    // by account: in memory alone, and what a running batch will take
+	reserved map[int64]billing.Money     // the same by budget
+	open     map[string]*hold            // of this process, but for those that outlive it
+	claims   map[idempotency.Key]claimed // of requests that run
+	ended    recent                      // ids that no new request may have
+	unsure   map[string]struct{}         // holds of batches that failed: they may have ended
+	closing  bool
+	young    []youngHold // in the order in which they were made
+}
+
+// youngHold is a hold that had no row when it was made.
+type youngHold struct {
+	id, account string
+	made        time.Time
+}
+
+const (
+	// storeAfter is the age at which a hold gets a row.
+	storeAfter = time.Second
+	// cachedAccounts bounds the rows of accounts and of budgets that are kept in memory.
+	cachedAccounts = 1 << 16
+	// recentIDs is how many ids of ended requests are known without a look at the receipts. The
+	// receipt of one that is older refuses a second one when it is settled.
+	recentIDs = 1 << 14
+)
+
+func newMemoryHolds() *memoryHolds {
+	return &memoryHolds{
+		accounts: map[string]account{}, budgets: map[ownKey]*budget{},
+		held: map[string]billing.Money{}, reserved: map[int64]billing.Money{},
+		open: map[string]*hold{}, claims: map[idempotency.Key]claimed{}, unsure: map[string]struct{}{},
+		ended: recent{known: map[string]struct{}{}},
+	}
+}
+
+// recent are the last ids that were added.
+type recent struct {
+	known map[string]struct{}
+	ring  []string
+	next  int
+}
+
+func (r *recent) add(id string) {
+	if len(r.ring) < recentIDs {
+		r.ring = append(r.ring, id)
+	} else {
+		delete(r.known, r.ring[r.next])
+		r.ring[r.next] = id
+		r.next = (r.next + 1) % recentIDs
+	}
+	r.known[id] = struct{}{}
+}
+
+// reserve makes a hold in memory. known is false, and nothing has changed, where the
+// account's row is not there: the committer has to decide, and brings it. first says
+// that nothing else waits for its row.
+func (m *memoryHolds) reserve(r *reservation, now, expires int64, counted bool) (first, known bool, err error) {
+	c := &r.request
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a, known := m.accounts[c.Account]
+	if !known {
+		return false, false, nil
+	}
+	var p *budget
+	if a.budgets > 0 {
+		if p, known = m.budgets[ownKey{c.Account, c.Key}]; !known {
+			return false, false, nil
+		}
+	}
+	if _, ended := m.ended.known[c.RequestID]; ended || c.RequestID == "" || m.open[c.RequestID] != nil {
+		return false, true, ledger.ErrRequestIDUsed()
+	}
+	h := r.hold(now, expires, counted, p)
+	payer := m.payer(h, &a, p)
+	amount, err := payer.Grant(r.amounts)
+	if err != nil {
+		return false, true, err
+	}
+	payer.Hold(amount)
+	h.amount, h.claim, h.node = amount, r.claim, m.node
+	m.add(h, amount)
+	m.open[h.id] = h
+	m.young = append(m.young, youngHold{h.id, h.account, time.Now()})
+	r.made = h.asHold(payer.Available())
+	return len(m.young) == 1, true, nil
+}
+
+// payer is what a hold counts against, with what is held in memory.
+func (m *memoryHolds) payer(h *hold, a *account, p *budget) (of ledger.Payer) {
+	if h.counted {
+		return of
+	}
+	of.Account = &ledger.Balance{Posted: a.Posted, Held: a.Held + m.held[a.name]}
+	if p != nil {
+		of.Budget = &ledger.Balance{Posted: p.Posted, Held: p.Held + m.reserved[p.id]}
+	}
+	return of
+}
+
+// add adds to what is held in memory, or takes off.
+func (m *memoryHolds) add(h *hold, amount billing.Money) {
+	addMoney(m.held, h.account, amount)
+	if h.budget != 0 {
+		addMoney(m.reserved, h.budget, amount)
+	}
+}
+
+// addMoney adds to a sum that is not kept where it is 0.
+func addMoney[K comparable](to map[K]billing.Money, key K, amount billing.Money) {
+	if sum := to[key] + amount; sum != 0 {
+		to[key] = sum
+	} else {
+		delete(to, key)
+	}
+}
+
+// claim claims a key for a request, unless another one that runs has it.
+func (m *memoryHolds) claim(c *idempotency.Claim, request string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if first, taken := m.claims[c.Key]; taken {
+		return idempotency.ErrTaken(first.content, c.Content)
+	}
+	m.claims[c.Key] = claimed{content: c.Content, request: request}
+	return nil
+}
+
+// unclaim ends a claim.
+func (m *memoryHolds) unclaim(key idempotency.Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.claims, key)
+}
+
+// claimed is what a running request has claimed a key for.
+func (m *memoryHolds) claimed(key idempotency.Key) (c claimed, found bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c, found = m.claims[key]
+	return c, found
+}
+
+// hold is an open hold; nil if it is not in memory.
+func (m *memoryHolds) hold(id string) *hold {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.open[id]
+}
+
+// count is how many holds are open.
+func (m *memoryHolds) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.open)
+}
+
+// remove ends a hold in memory. m.mu is held.
+func (m *memoryHolds) remove(h *hold) {
+	if !h.stored {
+		m.add(h, -h.amount)
+	}
+	if h.claim != nil {
+		delete(m.claims, h.claim.Key)
+	}
+	delete(m.open, h.id)
+	m.ended.add(h.id)
+}
+
+// balance is the row of an account or a budget with what is held in memory.
+func (m *memoryHolds) balance(account string, row ledger.Balance) ledger.Balance {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a, known := m.accounts[account]; known {
+		row = a.Balance // a row that was read may be older than what is held
+	}
+	row.Held += m.held[account]
+	return row
+}
+
+// budget is balance for the row of a budget.
+func (m *memoryHolds) budget(p *budget) ledger.Balance {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	row := p.Balance
+	if known := m.budgets[p.of]; known != nil && known.id == p.id {
+		row = known.Balance
+	}
+	row.Held += m.reserved[p.id]
+	return row
+}
+
+// withoutRow are the holds that are in memory alone.
+func (m *memoryHolds) withoutRow() (holds []*hold) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range m.open {
+		if !h.stored {
+			holds = append(holds, h)
+		}
+	}
+	return holds
+}
+
+// total is what is held in memory alone.
+func (m *memoryHolds) total() *big.Int {
+	total := new(big.Int)
+	for _, h := range m.withoutRow() {
+		total.Add(total, big.NewInt(int64(h.amount)))
+	}
+	return total
+}
+
+// newStoreHoldsOp gives holds their rows, those that are still open.
+func newStoreHoldsOp(holds []youngHold) *op {
+	return newOp(func(b *batch) {
+		for _, h := range holds {
+			b.wantHold(h.id, h.account, false)
+		}
+	}, func(b *batch) error {
+		for _, young := range holds {
+			h := b.holds[young.id]
+			if h == nil || h.stored {
+				continue
+			}
+			if _, used := b.receipts[h.id]; used { // it could never be settled
+				b.db.memory.remove(b.db.memory.open[h.id])
+				continue
+			}
+			b.touch(h)
+		}
+		return nil
+	})
+}
+
+// due takes the holds that must get a row by now, at most a batch of them; in a store
+// that closes those are all.
+func (m *memoryHolds) due(now time.Time, closing bool) (due []youngHold) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for n < len(m.young) && len(due) < batchLimit && (closing || now.Sub(m.young[n].made) >= storeAfter) {
+		if h := m.open[m.young[n].id]; h != nil && !h.stored {
+			due = append(due, m.young[n])
+		}
+		n++
+	}
+	m.young = m.young[n:]
+	m.closing = closing
+	return due
+}
+
+// nextDue is how long there is nothing to do for due; 0 for ever.
+func (m *memoryHolds) nextDue(now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.young) == 0 {
+		return 0
+	}
+	return max(storeAfter-now.Sub(m.young[0].made), time.Millisecond)
+}
+
+// The committer is the only one who writes rows. Its batches read what it needs from the
+// rows in memory, decide and take what they will take under the lock, and bring the
+// rows up to date when they are durable:
+
+// findAccounts gives a batch the rows that are in memory, and returns the names of the others.
+func (m *memoryHolds) findAccounts(b *batch, names map[string]bool) (missing map[string]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name := range names {
+		if a, known := m.accounts[name]; known {
+			b.accounts[name] = &a
+			continue
+		}
+		if missing == nil {
+			missing = map[string]bool{}
+		}
+		missing[name] = true
+	}
+	return missing
+}
+
+// findBudget gives a batch the budget that a key has; false if its row is not in memory.
+func (m *memoryHolds) findBudget(b *batch, of ownKey) (known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	row, known := m.budgets[of]
+	if row != nil {
+		copied := *row
+		b.budgets[row.id], b.current[of] = &copied, &copied
+	}
+	return known
+}
+
+// findHolds gives a batch those of the holds that it wants which are in memory.
+func (m *memoryHolds) findHolds(b *batch) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range append(slices.Collect(maps.Keys(b.wanted.holds)), b.wanted.fresh...) {
+		if h := m.open[id]; h != nil {
+			copied := *h
+			copied.listed = false
+			b.holds[id] = &copied
+			b.wantAccount(h.account)
+		}
+	}
+}
+
+// decideLocked has the operations of a batch decide on what is available now, and takes
+// that out of the reach of new holds.
+func (m *memoryHolds) decideLocked(b *batch, decide func() error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.accounts)+len(m.budgets) > cachedAccounts {
+		clear(m.accounts)
+		clear(m.budgets)
+	}
+	for _, k := range b.wanted.keys {
+		if a := b.accounts[k.account]; a != nil && a.budgets > 0 {
+			m.budgets[k] = nil
+		}
+	}
+	for of, p := range b.current {
+		row := *p
+		m.budgets[of] = &row
+	}
+	for _, p := range b.budgets {
+		p.Held += m.reserved[p.id]
+		p.before = p.Balance
+	}
+	for name, a := range b.accounts {
+		m.accounts[name] = *a
+		a.Held += m.held[name]
+		a.before = a.position
+	}
+	if err := decide(); err != nil {
+		return err
+	}
+	for name, a := range b.accounts {
+		if take := a.before.Available() - a.Available(); take > 0 {
+			b.takes = append(b.takes, func() { addMoney(m.held, name, -take) })
+			addMoney(m.held, name, take)
+		}
+	}
+	for id, p := range b.budgets {
+		if take := p.before.Available() - p.Available(); take > 0 && id > 0 {
+			b.takes = append(b.takes, func() { addMoney(m.reserved, id, -take) })
+			addMoney(m.reserved, id, take)
+		}
+	}
+	return nil
+}
+
+// publish brings the rows in memory up to date with a batch that is durable.
+func (m *memoryHolds) publish(b *batch) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b.giveBack()
+	m.node = b.self
+	for name, a := range b.accounts {
+		row := account{name: name, position: a.position}
+		row.Held = m.accounts[name].Held + b.held[name]
+		m.accounts[name] = row
+	}
+	for _, p := range b.newBudgets { // a new one comes after the one that it replaces
+		m.budgets[p.of] = nil
+		if p.made != nil && !p.ended {
+			m.budgets[p.of] = &budget{id: p.id, of: p.of, Balance: p.Balance}
+		}
+	}
+	for id, p := range b.budgets {
+		if row := m.budgets[p.of]; row != nil && row.id == id {
+			m.budgets[p.of] = &budget{id: id, of: p.of, Balance: ledger.Balance{Posted: p.Posted, Held: row.Held + b.reserved[id]}}
+		}
+	}
+	for _, h := range b.touched {
+		before := m.open[h.id]
+		switch {
+		case h.ended && before != nil:
+			m.remove(before)
+		case h.ended:
+			m.ended.add(h.id)
+		case h.node != noNode:
+			if before != nil && !before.stored {
+				m.add(before, -before.amount)
+			}
+			h.stored, h.written = true, h.amount
+			m.open[h.id] = h
+		}
+	}
+}
+
+// abort takes back what a batch that is not durable has taken. After an error nobody knows
+// what the database has: rows are read again, and holds looked for.
+func (m *memoryHolds) abort(b *batch, failed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b.giveBack()
+	if !failed {
+		return
+	}
+	for name := range b.accounts {
+		delete(m.accounts, name)
+	}
+	clear(m.budgets)
+	for _, h := range b.touched {
+		if m.open[h.id] == nil {
+			continue
+		}
+		m.unsure[h.id] = struct{}{}
+		if !m.closing { // where there is no second attempt
+			m.young = append(m.young, youngHold{h.id, h.account, time.Now()})
+		}
+	}
+}
+
+// resolveUnsure finds out what became of the holds of batches that failed.
+func (b *batch) resolveUnsure() error {
+	m := b.db.memory
+	m.mu.Lock()
+	ids := sortedKeys(m.unsure)
+	m.mu.Unlock()
+	ended := map[string]int64{} // when their holds were made
+	err := b.each("SELECT id, created_at FROM receipt WHERE id IN[t]", ids, func(rows Row) error {
+		var id string
+		var created int64
+		err := rows.Scan(&id, &created)
+		ended[id] = created
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	stored := map[string]*hold{}
+	err = b.each("SELECT "+holdColumns+" FROM hold WHERE id IN[t]", ids, func(rows Row) error {
+		h, err := scanHold(rows)
+		stored[h.id] = h
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		h := m.open[id.(string)]
+		delete(m.unsure, id.(string))
+		created, found := ended[id.(string)]
+		switch row := stored[id.(string)]; {
+		case h == nil:
+		case found && created == h.created: // and not another request's that had the same id
+			m.remove(h)
+		case row != nil:
+			row.stored, row.price, row.claim = true, h.price, h.claim
+			if !h.stored {
+				m.add(h, -h.amount)
+			}
+			m.open[h.id] = row
+		}
+	}
+	return nil
+}
