@@ -79,7 +79,7 @@ func leavesOlderSchema(t *testing.T, driver, dsn string, open func(store.Options
 		"DROP TABLE task", "DROP TABLE notice", "DROP TABLE webhook_secret", "DROP TABLE attempt",
 		"DROP TABLE usage_hour", "DROP INDEX entry_of_capture", "DROP INDEX entry_of_account", "DROP INDEX key_of_account", "DROP INDEX key_by_age")
 	if driver == "pgx" {
-		exec("DROP TRIGGER usage_of_receipts ON receipt", "DROP FUNCTION add_usage")
+		exec("DROP TRIGGER usage_of_receipts ON receipt", "DROP FUNCTION add_usage", "DROP TABLE limit_slice")
 	}
 	_, err = open(store.Options{AsStored: true})
 	if !fault.Is(err, fault.InvalidRequest) || !strings.Contains(err.Error(), "Start `serve` with this version first") {

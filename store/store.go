@@ -129,7 +129,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	db.ledger, db.keys = &dbLedger{db}, &dbKeys{DB: db}
 	db.limiter = new(auth.MemoryLimiter)
 	if db.dialect.Shared {
-		db.limiter = newSharedLimiter(db, db.dialect.Clock)
+		db.limiter = newSharedLimiter(db, db.dialect.Clock, time.Now)
 	}
 	db.writer.SetMaxOpenConns(2)
 	if err := db.start(ctx); err != nil {
