@@ -92,7 +92,7 @@ type slice struct {
 	others int64 // taken by the other processes at the last exchange
 
 	lately, before int64 // since the last renewal, and between the last two: what was used; of slots the most at once
-	wanted, least  int64 // by callers that wait for the next exchange, all of them and the one that wants least
+	wanted         int64 // by callers that wait for the next exchange
 }
 
 // newSharedLimiter takes the database's clock as an SQL expression for nanoseconds since
@@ -145,7 +145,7 @@ func (l *sharedLimiter) admit(ctx context.Context, p *auth.Principal, n need) (b
 	if !limited(&p.Limits) && !limited(&whole) {
 		return nil, auth.State{}, nil
 	}
-	by, state, err, x := l.try(p, &whole, n, false)
+	by, state, x, err := l.try(p, &whole, n, false)
 	if x == nil {
 		return by, state, err
 	}
@@ -155,7 +155,7 @@ func (l *sharedLimiter) admit(ctx context.Context, p *auth.Principal, n need) (b
 		if err := x.wait(ctx); err != nil {
 			return nil, auth.State{}, l.db.unavailableOrCanceled(ctx, err)
 		}
-		by, state, err, x = l.try(p, &whole, n, true)
+		by, state, x, err = l.try(p, &whole, n, true)
 	}
 	if err != nil {
 		_ = l.giveBack(ctx, by) // what the other of the two had got for this call
@@ -173,7 +173,7 @@ type counted struct {
 
 // try admits the call, or refuses it where the database has been asked, or else returns
 // the exchange that asks it.
-func (l *sharedLimiter) try(p *auth.Principal, whole *auth.Limits, n need, asked bool) (by []counted, state auth.State, refusal error, x *exchange) {
+func (l *sharedLimiter) try(p *auth.Principal, whole *auth.Limits, n need, asked bool) (by []counted, state auth.State, x *exchange, refusal error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	by = make([]counted, 0, 2)
@@ -222,10 +222,10 @@ func (l *sharedLimiter) try(p *auth.Principal, whole *auth.Limits, n need, asked
 			}
 			x = l.join(s.subject)
 		}
-		return nil, auth.State{}, nil, x
+		return nil, auth.State{}, x, nil
 	}
 	left, leftTokens := ratelimit.Remaining(quotas)
-	return by, auth.State{Requests: auth.Window(left), Tokens: auth.Window(leftTokens)}, refusal, nil
+	return by, auth.State{Requests: auth.Window(left), Tokens: auth.Window(leftTokens)}, nil, refusal
 }
 
 // subject finds a key's or an account's, with the limits that hold now. An account's
@@ -310,9 +310,6 @@ func (s *slice) use(n int64) {
 
 func (s *slice) want(n int64) {
 	if n > 0 && s.limit > 0 {
-		if s.wanted == 0 || n < s.least {
-			s.least = n
-		}
 		s.wanted = ratelimit.Add(s.wanted, n)
 	}
 }
@@ -347,7 +344,6 @@ type claim struct {
 	Until   int64  `json:"until"`
 	Taken   int64  `json:"taken"`
 	Wanted  int64  `json:"wanted"` // besides
-	Least   int64  `json:"least"`  // less is of no use to anybody
 	Extra   int64  `json:"extra"`  // is taken in advance where much is left
 }
 
@@ -363,9 +359,9 @@ func (s *slice) claim(now int64) claim {
 	s.taken = s.used + unused
 	c := claim{
 		Name: s.name, Most: s.limit, Lease: int64(s.lease), Until: s.until, Taken: s.taken,
-		Wanted: max(s.wanted-unused, 0), Least: max(s.least-unused, 0), Extra: max(goal-max(unused-s.wanted, 0), 0),
+		Wanted: max(s.wanted-unused, 0), Extra: max(goal-max(unused-s.wanted, 0), 0),
 	}
-	s.wanted, s.least = 0, 0
+	s.wanted = 0
 	return c
 }
 
@@ -383,10 +379,10 @@ const (
 	// are the longest that a part of a minute can last if the clock is set back by less
 	// than one; what lasts longer was written before the clock was set back by more.
 	takenNext = `(SELECT others.taken || jsonb_build_object(c.process, jsonb_build_array(
-			mine.n + CASE WHEN room.n < c.least THEN 0 WHEN room.n - c.wanted >= 16 * c.extra THEN c.wanted + c.extra ELSE GREATEST(LEAST(room.n, c.wanted), 0) END,
+			mine.n + CASE WHEN room.n - c.wanted >= 16 * c.extra THEN c.wanted + c.extra ELSE GREATEST(LEAST(room.n, c.wanted), 0) END,
 			CASE WHEN c.lease > 0 THEN clock.now + c.lease WHEN minute.lasts THEN c.until ELSE (clock.now / 60000000000 + 1) * 60000000000 END,
 			c.number))
-		FROM jsonb_to_record({claim}) AS c (process text, number bigint, most numeric, lease bigint, until bigint, taken numeric, wanted numeric, least numeric, extra numeric),
+		FROM jsonb_to_record({claim}) AS c (process text, number bigint, most numeric, lease bigint, until bigint, taken numeric, wanted numeric, extra numeric),
 			LATERAL (SELECT {now}) AS clock (now),
 			LATERAL (SELECT c.until BETWEEN clock.now + 1 AND clock.now + 120000000000) AS minute (lasts),
 			LATERAL (SELECT CASE WHEN c.lease > 0 OR minute.lasts THEN c.taken ELSE 0 END) AS mine (n),

@@ -481,24 +481,55 @@ func TestAnExchangeThatIsDelayedChangesNothing(t *testing.T) {
 	}
 }
 
-// A node that was cut off from the database for longer than its slots last keeps what
-// runs, but starts nothing with them.
-func TestSlotsThatEndedAreNotUsed(t *testing.T) {
-	c := newCluster(t, 2)
-	cut, other := c.nodes[0], c.nodes[1]
-	p := limited(auth.Limits{MaxConcurrent: 1000})
-	for range 200 {
-		defer acquire(t, cut, p, "r").Release(0)
-	}
-	if err := store.Exchange(t.Context(), cut); err != nil {
-		t.Fatal(err)
-	}
-	c.advance(t, 16*time.Second)
-	for range 1000 {
-		acquire(t, other, p, "r")
-	}
-	if _, _, err := cut.Acquire(t.Context(), p, "r", 0); !fault.Is(err, fault.RateLimitExceeded) {
-		t.Errorf("with slots that have ended: %v", err)
+// A node that is cut off from the database starts nothing with what it had taken for a
+// minute, or for as long as its slots last, once that is over.
+func TestSlicesThatEndedAreNotUsed(t *testing.T) {
+	for name, test := range map[string]struct {
+		limits auth.Limits
+		lasts  time.Duration
+	}{
+		"requests": {auth.Limits{RPM: 1000}, time.Minute},
+		"slots":    {auth.Limits{MaxConcurrent: 1000}, 15 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 2)
+			cut, other := c.nodes[0], c.nodes[1]
+			call := func(l store.Limiter) (func(), error) {
+				if test.limits.RPM > 0 {
+					_, err := l.Request(t.Context(), limited(test.limits))
+					return func() {}, err
+				}
+				lease, _, err := l.Acquire(t.Context(), limited(test.limits), "r", 0)
+				return func() { lease.Release(0) }, err
+			}
+			var ends []func()
+			for i := range 100 {
+				end, err := call(cut)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if i%5 > 0 {
+					defer end()
+				} else {
+					ends = append(ends, end)
+				}
+			}
+			for _, end := range ends {
+				end()
+			}
+			if err := store.Exchange(t.Context(), cut); err != nil { // it has some in advance
+				t.Fatal(err)
+			}
+			c.advance(t, test.lasts)
+			for range 1000 {
+				if _, err := call(other); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := call(cut); !fault.Is(err, fault.RateLimitExceeded) {
+				t.Errorf("what has ended was used: %v", err)
+			}
+		})
 	}
 }
 
