@@ -3,7 +3,6 @@ package auth
 import (
 	"context"
 	"maps"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,7 +93,7 @@ func (m *MemoryLimiter) Acquire(_ context.Context, p *Principal, _ string, token
 	for i := range n {
 		t := tallies[i]
 		t.running++
-		t.tokens = addTokens(t.tokens, tokens)
+		t.tokens = ratelimit.Add(t.tokens, tokens)
 		quotas[i].Tokens = t.tokens
 	}
 	return l, stateOf(quotas[:n]), nil
@@ -237,18 +236,9 @@ func (l *lease) Release(tokens int64) {
 		}
 		t.running--
 		if l.minute == l.shard.minute {
-			t.tokens = addTokens(t.tokens-l.tokens, max(tokens, 0))
+			t.tokens = ratelimit.Add(t.tokens-l.tokens, max(tokens, 0))
 		}
 	}
-}
-
-// addTokens adds two counts of which b is not negative. It stays within
-// [0, MaxInt64]: a count too large to hold is as good as the largest.
-func addTokens(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return max(a+b, 0)
 }
 
 // noLease is the slot of a caller without limits.

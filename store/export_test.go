@@ -10,11 +10,59 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// NewLimiterWithClock is a limiter whose clock is an SQL expression.
-func NewLimiterWithClock(db *DB, clock string) Limiter { return newSharedLimiter(db, clock) }
+// NewLimiterWithClock is a limiter whose clocks are the database's, an SQL expression,
+// and now.
+func NewLimiterWithClock(db *DB, clock string, now func() time.Time) Limiter {
+	return newSharedLimiter(db, clock, now)
+}
 
-// RenewSlots is one turn of what DB.Run does for a limiter.
-func RenewSlots(ctx context.Context, l Limiter) error { return l.(*sharedLimiter).renew(ctx) }
+// RenewSlices is one turn of what DB.Run does for a limiter.
+func RenewSlices(ctx context.Context, l Limiter) error { return l.(*sharedLimiter).renew(ctx, false) }
+
+// GiveBackSlices is what DB.Run does for a limiter at its end.
+func GiveBackSlices(ctx context.Context, l Limiter) error {
+	return l.(*sharedLimiter).renew(ctx, true)
+}
+
+// CountSubjects is how many keys and accounts a limiter has in memory.
+func CountSubjects(l Limiter) int { return len(l.(*sharedLimiter).subjects) }
+
+// Exchange has a limiter tell the database what it has, and ask for more.
+func Exchange(ctx context.Context, limiter Limiter) error {
+	l := limiter.(*sharedLimiter)
+	var x *exchange
+	l.mu.Lock()
+	for _, s := range l.subjects {
+		x = l.join(s)
+	}
+	l.mu.Unlock()
+	return x.wait(ctx)
+}
+
+// DelayedExchange begins an exchange, and tells the database when send is called.
+func DelayedExchange(limiter Limiter) (send func() error) {
+	l := limiter.(*sharedLimiter)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.exchanges++
+	var claims []claim
+	for _, s := range l.subjects {
+		for k := range s.slices {
+			if s.slices[k].limit > 0 {
+				c := s.slices[k].claim(l.clock())
+				c.Process, c.Number = l.process, l.exchanges
+				claims = append(claims, c)
+			}
+		}
+	}
+	return func() error { _, err := l.send(claims); return err }
+}
+
+// DropSlices is what DB.Run does for a limiter once a minute.
+func DropSlices(ctx context.Context, l Limiter) error {
+	_, err := l.(*sharedLimiter).db.readers().exec(ctx, l.(*sharedLimiter).drop)
+	return err
+}
 
 // CountAnswers is how many idempotency keys the database has.
 func CountAnswers(ctx context.Context, db *DB) (n int) {

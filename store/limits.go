@@ -1,12 +1,11 @@
 package store
 
 import (
-	"cmp"
 	"context"
-	"database/sql"
+	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/auth"
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/ratelimit"
 )
 
@@ -30,41 +28,84 @@ type Limiter interface {
 // Limiter is that of all processes that share the database, always the same one; DB.Run
 // has to run beside it. Where one process has the database for itself it counts in
 // memory.
-func (db *DB) Limiter() Limiter {
-	if l, shared := db.limiter.(*sharedLimiter); shared {
-		l.used.Store(true)
-	}
-	return db.limiter
-}
+func (db *DB) Limiter() Limiter { return db.limiter }
 
 // sharedLimiter is the [Limiter] of all processes that share a Postgres database.
 //
-// It has the rules of [auth.MemoryLimiter], with the minutes of the database's
-// clock. A caller without limits costs no query; where the
-// database cannot be asked, a caller with limits gets fault.ServiceUnavailable.
-// Only slots that have a limit are kept. Each is a lease: those of a process
-// that is gone are free again 15 seconds after its last sign of life.
+// It has the rules of [auth.MemoryLimiter], with the minutes of the database's clock. A
+// process takes slices of a limit and decides in memory while they suffice. Before it
+// refuses it asks for more, and what it does not use it gives back, so that no more is
+// admitted than by one process, and small limits are divided exactly. A caller without
+// limits costs nothing; one whose slice does not suffice gets fault.ServiceUnavailable
+// where the database cannot be asked.
 type sharedLimiter struct {
 	db       *DB
-	expand   *strings.Replacer // puts the clock into statements
+	now      func() time.Time
+	claims   string // the statement of an exchange
+	drop     string // the statement that drops what nobody has
+	process  string // this one's name in the rows
 	accounts atomic.Pointer[map[string]auth.Limits]
-	used     atomic.Bool // otherwise there is nothing to renew
 
-	mu   sync.Mutex
-	open map[slot]struct{} // those that run keeps alive
+	mu        sync.Mutex
+	subjects  map[subjectKey]*subject
+	due       map[*subject]struct{} // for the next exchange
+	next      *exchange             // nil if nothing is due
+	exchanges int64                 // how many there were
+	running   bool                  // a goroutine makes them
+	sent      time.Time             // when the last one that was answered began
+	read      int64                 // what the database's clock said then, or later
 }
 
-// slot names a row of limit_slot.
-type slot struct {
-	Subject string `json:"subject"`
-	Request string `json:"request"`
+// subjectKey is a key, or a whole account.
+type subjectKey struct {
+	account, key string
+	whole        bool
 }
 
-// newSharedLimiter takes the clock as an SQL expression for nanoseconds since 1970.
-func newSharedLimiter(db *DB, clock string) *sharedLimiter {
+// subject is what this process has of the limits of a key or an account.
+type subject struct {
+	key        subjectKey
+	slices     [3]slice
+	exchanging bool // or about to
+}
+
+// need is what a call needs of each slice of a subject.
+type need [3]int64
+
+// The slices of a subject.
+const (
+	ofRequests = iota
+	ofTokens
+	ofSlots
+)
+
+// slice is this process's part of one limit.
+type slice struct {
+	name  string
+	lease time.Duration // how long it is this process's after an exchange; 0: until the minute ends
+	limit int64         // 0 is none, and then nothing is counted but slots
+
+	until  int64 // by the database's clock; 0 before the first exchange
+	taken  int64 // by this process
+	used   int64 // of it; more where a call used more tokens than its bound
+	others int64 // taken by the other processes at the last exchange
+
+	lately, before int64 // since the last renewal, and between the last two: what was used; of slots the most at once
+	wanted         int64 // by callers that wait for the next exchange
+}
+
+// newSharedLimiter takes the database's clock as an SQL expression for nanoseconds since
+// 1970, and one that measures the time since that was read.
+func newSharedLimiter(db *DB, clock string, now func() time.Time) *sharedLimiter {
+	taken := func(of, by string) string {
+		return strings.NewReplacer("{taken}", of, "{claim}", by).Replace(takenNext)
+	}
+	sql := strings.NewReplacer("{now}", clock).Replace
 	return &sharedLimiter{
-		db: db, open: make(map[slot]struct{}),
-		expand: strings.NewReplacer("{now}", clock, "{same}", sameMinute),
+		db: db, now: now, process: rand.Text(),
+		claims:   sql(strings.NewReplacer("{first}", taken("CAST('{}' AS jsonb)", "e"), "{next}", taken("t.taken", "excluded.claim")).Replace(claimSlices)),
+		drop:     sql(dropSlices),
+		subjects: make(map[subjectKey]*subject), due: make(map[*subject]struct{}),
 	}
 }
 
@@ -76,397 +117,533 @@ func (l *sharedLimiter) SetAccountLimits(limits map[string]auth.Limits) {
 
 // Request implements [auth.Limiter].
 func (l *sharedLimiter) Request(ctx context.Context, p *auth.Principal) (auth.State, error) {
-	quotas := l.quotas(p)
-	if !perMinute(quotas) {
-		return auth.State{}, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, l.db.options.WaitTimeout)
-	defer cancel()
-	refusal, err := l.countRequest(ctx, quotas)
-	if err != nil {
-		return auth.State{}, l.db.unavailableOrCanceled(ctx, err)
-	}
-	return stateOf(quotas), refusal
+	_, state, err := l.admit(ctx, p, need{ofRequests: 1})
+	return state, err
 }
 
-// countRequest counts the request in the quotas up to the first that refuses,
-// and reads the rest.
-func (l *sharedLimiter) countRequest(ctx context.Context, quotas []quota) (refusal, err error) {
-	on := l.db.readers()
-	for i := range quotas {
-		q := &quotas[i]
-		if refusal != nil {
-			if err := q.peek(ctx, l, on); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if _, err := q.count(ctx, l, on, 1, 0); err != nil {
-			return nil, err
-		}
-		refusal = q.RefuseRequest()
-	}
-	return refusal, nil
-}
-
-// Acquire implements [auth.Limiter]. The Lease is nil if it fails. A requestID
-// must be used once.
-func (l *sharedLimiter) Acquire(ctx context.Context, p *auth.Principal, requestID string, tokens int64) (auth.Lease, auth.State, error) {
-	quotas := l.quotas(p)
-	if !perRun(quotas) {
-		return noLease{}, auth.State{}, nil
-	}
-	tokens = max(tokens, 0)
-	ctx, cancel := context.WithTimeout(ctx, l.db.options.WaitTimeout)
-	defer cancel()
-	err := l.db.inTx(ctx, func(ctx context.Context, t session) error {
-		refusal, err := l.takeAll(ctx, t, quotas, requestID, tokens)
-		return cmp.Or(err, refusal) // a refusal rolls back what the other quota has given
-	})
+// Acquire implements [auth.Limiter]. The Lease is nil if it fails.
+func (l *sharedLimiter) Acquire(ctx context.Context, p *auth.Principal, _ string, bound int64) (auth.Lease, auth.State, error) {
+	bound = max(bound, 0)
+	by, state, err := l.admit(ctx, p, need{ofTokens: bound, ofSlots: 1})
 	switch {
-	case fault.Is(err, fault.RateLimitExceeded):
-		return nil, l.left(ctx, quotas), err
 	case err != nil:
-		l.releaseSlots(quotas, requestID)
-		return nil, auth.State{}, l.db.unavailableOrCanceled(ctx, err)
+		return nil, state, err
+	case len(by) == 0:
+		return noLease{}, state, nil
 	}
-	return l.lease(quotas, requestID, tokens), stateOf(quotas), nil
+	return &lease{limiter: l, by: by, bound: bound}, state, nil
 }
 
-// takeAll takes tokens and slots of every quota, or says which refuses. A key's
-// tally is always locked before its account's.
-func (l *sharedLimiter) takeAll(ctx context.Context, t session, quotas []quota, request string, tokens int64) (refusal, err error) {
-	for i := range quotas {
-		q := &quotas[i]
-		fits, err := q.count(ctx, l, t, 0, tokens)
-		if err == nil && !fits {
-			if err = q.peek(ctx, l, t); err == nil {
-				return q.ErrTokens(tokens), nil
+// admit uses what a call needs of its key and of its account, all or nothing, and
+// returns these two as far as they have limits.
+func (l *sharedLimiter) admit(ctx context.Context, p *auth.Principal, n need) (by []counted, state auth.State, err error) {
+	var whole auth.Limits
+	if all := l.accounts.Load(); all != nil {
+		whole = (*all)[p.Account]
+	}
+	if !limited(&p.Limits) && !limited(&whole) {
+		return nil, auth.State{}, nil
+	}
+	by, state, x, err := l.try(p, &whole, n, false)
+	if x == nil {
+		return by, state, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.db.options.WaitTimeout)
+	defer cancel()
+	for x != nil {
+		if err := x.wait(ctx); err != nil {
+			return nil, auth.State{}, l.db.unavailableOrCanceled(ctx, err)
+		}
+		by, state, x, err = l.try(p, &whole, n, true)
+	}
+	if err != nil {
+		_ = l.giveBack(ctx, by) // what the other of the two had got for this call
+	}
+	return by, state, err
+}
+
+func limited(of *auth.Limits) bool { return of.RPM > 0 || of.TPM > 0 || of.MaxConcurrent > 0 }
+
+// counted is a subject that a call was counted for.
+type counted struct {
+	*subject
+	minute int64 // whose tokens were counted, by its end; 0 if none were
+}
+
+// try admits the call, or refuses it where the database has been asked, or else returns
+// the exchange that asks it.
+func (l *sharedLimiter) try(p *auth.Principal, whole *auth.Limits, n need, asked bool) (by []counted, state auth.State, x *exchange, refusal error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	by = make([]counted, 0, 2)
+	if limited(&p.Limits) {
+		by = append(by, counted{subject: l.subject(subjectKey{account: p.Account, key: p.Key}, &p.Limits)})
+	}
+	if limited(whole) {
+		by = append(by, counted{subject: l.subject(subjectKey{account: p.Account, whole: true}, whole)})
+	}
+	now, enough, admitted := l.clock(), true, 0
+	var both [2]ratelimit.Quota
+	quotas := both[:len(by)]
+	for i, s := range by {
+		quotas[i] = s.quota(now)
+		for k := range s.slices {
+			asked = asked && s.slices[k].suffices(0, now) // the minute has not ended meanwhile
+			enough = enough && s.slices[k].suffices(n[k], now)
+		}
+		if refusal == nil {
+			if refusal = s.refuse(&quotas[i], n); refusal == nil {
+				admitted++
 			}
 		}
-		if err != nil {
-			return nil, err
+	}
+	switch {
+	case refusal == nil && enough:
+		for i := range by {
+			quotas[i].Tokens = ratelimit.Add(quotas[i].Tokens, n[ofTokens])
+			if by[i].use(n); !by[i].exchanging && by[i].runsLow() {
+				l.join(by[i].subject)
+			}
+			if t := &by[i].slices[ofTokens]; t.limit > 0 {
+				by[i].minute = t.until
+			}
 		}
-		free, err := q.take(ctx, l, t, request)
-		if err != nil {
-			return nil, err
+	case refusal != nil && asked:
+		for _, s := range by[:admitted] { // a key counts a request that its account refuses
+			if r := &s.slices[ofRequests]; r.unused() >= n[ofRequests] {
+				r.use(n[ofRequests])
+			}
 		}
-		if !free {
-			return q.ErrSlots(), nil
+	default:
+		for _, s := range by {
+			for k := range s.slices {
+				s.slices[k].want(n[k])
+			}
+			x = l.join(s.subject)
 		}
+		return nil, auth.State{}, x, nil
 	}
-	return nil, nil
+	left, leftTokens := ratelimit.Remaining(quotas)
+	return by, auth.State{Requests: auth.Window(left), Tokens: auth.Window(leftTokens)}, nil, refusal
 }
 
-// left is what a refused caller has left. It is only told, so a database that
-// cannot say now is no error.
-func (l *sharedLimiter) left(ctx context.Context, quotas []quota) auth.State {
-	for i := range quotas {
-		if err := quotas[i].peek(ctx, l, l.db.readers()); err != nil {
-			return auth.State{}
+// subject finds a key's or an account's, with the limits that hold now. An account's
+// name has no slash.
+func (l *sharedLimiter) subject(key subjectKey, limits *auth.Limits) *subject {
+	s := l.subjects[key]
+	if s == nil {
+		name := "key:" + key.account + "/" + key.key
+		if key.whole {
+			name = "account:" + key.account
 		}
+		s = &subject{key: key, slices: [3]slice{{name: name + ":requests"}, {name: name + ":tokens"}, {name: name + ":slots", lease: slotLease}}}
+		l.subjects[key] = s
 	}
-	return stateOf(quotas)
+	s.slices[ofRequests].limit, s.slices[ofTokens].limit, s.slices[ofSlots].limit = limits.RPM, limits.TPM, limits.MaxConcurrent
+	return s
 }
 
-// quotas are those of the key and of its account that have a limit, in this
-// order. An account's name has no slash.
-func (l *sharedLimiter) quotas(p *auth.Principal) []quota {
-	var quotas []quota
-	add := func(subject, whose string, of auth.Limits) {
-		if of.RPM > 0 || of.TPM > 0 || of.MaxConcurrent > 0 {
-			quotas = append(quotas, quota{subject: subject, Quota: ratelimit.Quota{Whose: whose, RPM: of.RPM, TPM: of.TPM, MaxConcurrent: of.MaxConcurrent}})
-		}
+// quota is what is used, as far as this process knows: what others have taken counts.
+func (s *subject) quota(now int64) ratelimit.Quota {
+	r, t, c := &s.slices[ofRequests], &s.slices[ofTokens], &s.slices[ofSlots]
+	q := ratelimit.Quota{
+		Whose: "key", RPM: r.limit, TPM: t.limit, MaxConcurrent: c.limit,
+		Requests: ratelimit.Add(r.others, r.used), Tokens: ratelimit.Add(t.others, t.used),
+		Left: time.Minute - time.Duration(now)%time.Minute,
 	}
-	add("key:"+p.Account+"/"+p.Key, "key", p.Limits)
-	if all := l.accounts.Load(); all != nil {
-		add("account:"+p.Account, "account", (*all)[p.Account])
+	if s.key.whole {
+		q.Whose = "account"
 	}
-	return quotas
+	return q
 }
 
-// perMinute reports whether one of the quotas limits a minute.
-func perMinute(quotas []quota) bool {
-	return slices.ContainsFunc(quotas, func(q quota) bool { return q.RPM > 0 || q.TPM > 0 })
-}
-
-// perRun reports whether one of the quotas limits what runs.
-func perRun(quotas []quota) bool {
-	return slices.ContainsFunc(quotas, func(q quota) bool { return q.TPM > 0 || q.MaxConcurrent > 0 })
-}
-
-// quota is a key or an account with a limit, and what it has used of it in a minute of
-// the database's clock.
-type quota struct {
-	ratelimit.Quota
-	subject string
-	minute  int64 // since 1970
-}
-
-// sql is a statement over the tallies, with the clock put in for {now} and the
-// test whether a tally is of the present minute for {same}. A tally that is one
-// minute ahead was written by somebody who came later and was served first; one
-// that is further ahead is of a clock that was set back since.
-func (l *sharedLimiter) sql(statement string) string { return l.expand.Replace(statement) }
-
-const (
-	sameMinute = "t.minute BETWEEN excluded.minute AND excluded.minute + 1"
-
-	// countTally adds to a tally and gives what it is then; no row if the
-	// tokens do not fit.
-	countTally = `INSERT INTO limit_tally AS t (subject, minute, requests, tokens)
-		VALUES (?, {now} / 60000000000, ?, ?)
-		ON CONFLICT (subject) DO UPDATE SET
-			minute = CASE WHEN {same} THEN t.minute ELSE excluded.minute END,
-			requests = CASE WHEN {same} THEN t.requests ELSE 0 END + excluded.requests,
-			tokens = LEAST(CASE WHEN {same} THEN t.tokens ELSE 0 END::numeric + excluded.tokens, 9223372036854775807)::bigint
-		WHERE excluded.tokens = 0 OR ?::bigint <= 0 OR CASE WHEN {same} THEN t.tokens ELSE 0 END <= ?::bigint - excluded.tokens
-		RETURNING minute, requests, tokens, {now}`
-
-	peekTally = `SELECT t.minute, t.requests, t.tokens, {now} FROM limit_tally AS t,
-		(SELECT {now} / 60000000000 AS minute) AS excluded (minute) WHERE subject = ? AND {same}`
-
-	// takeSlot needs the lock on the tally that countTally has taken.
-	takeSlot = `INSERT INTO limit_slot (subject, request, until) SELECT ?::text, ?::text, {now} + ?::bigint
-		WHERE (SELECT count(*) FROM limit_slot WHERE subject = ? AND until > {now}) < ?::bigint`
-)
-
-// count adds to the tally; false if that many tokens do not fit.
-func (q *quota) count(ctx context.Context, l *sharedLimiter, on session, requests, tokens int64) (bool, error) {
-	if q.NeverFits(tokens) {
-		return false, nil // also not into a tally that is yet to be made
+// refuse is why the subject refuses a call; nil if it does not. It counts the request
+// in q.
+func (s *subject) refuse(q *ratelimit.Quota, n need) error {
+	c := &s.slices[ofSlots]
+	switch {
+	case n[ofRequests] > 0:
+		q.Requests = ratelimit.Add(q.Requests, n[ofRequests])
+		return q.RefuseRequest()
+	case !q.FitsTokens(n[ofTokens]):
+		return q.ErrTokens(n[ofTokens])
+	case n[ofSlots] > 0 && c.limit > 0 && ratelimit.Add(c.others, c.used) >= c.limit:
+		return q.ErrSlots()
 	}
-	err := q.scan(on.queryRow(ctx, l.sql(countTally), q.subject, requests, tokens, q.TPM, q.TPM))
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// peek reads the tally without counting.
-func (q *quota) peek(ctx context.Context, l *sharedLimiter, on session) error {
-	err := q.scan(on.queryRow(ctx, l.sql(peekTally), q.subject))
-	if !errors.Is(err, sql.ErrNoRows) {
-		return err
-	}
-	var now int64
-	err = on.queryRow(ctx, l.sql("SELECT {now}")).Scan(&now)
-	q.use(now/int64(time.Minute), 0, 0, now)
-	return err
-}
-
-func (q *quota) scan(row *sql.Row) error {
-	var minute, requests, tokens, now int64
-	if err := row.Scan(&minute, &requests, &tokens, &now); err != nil {
-		return err
-	}
-	q.use(minute, requests, tokens, now)
 	return nil
 }
 
-// use sets what was used in a minute, of which some is left at now, in nanoseconds since
-// 1970.
-func (q *quota) use(minute, requests, tokens, now int64) {
-	left := time.Duration((minute+1)*int64(time.Minute) - now)
-	q.minute, q.Requests, q.Tokens, q.Left = minute, requests, tokens, min(max(left, 0), time.Minute)
+func (s *subject) use(n need) {
+	for k := range s.slices {
+		s.slices[k].use(n[k])
+	}
 }
 
-// take takes a slot; false if all are taken. The tally must have been counted
-// in the same transaction.
-func (q *quota) take(ctx context.Context, l *sharedLimiter, t session, request string) (bool, error) {
-	if q.MaxConcurrent <= 0 {
-		return true, nil
+// runsLow reports that it is time to ask for more, before somebody has to wait for it.
+func (s *subject) runsLow() bool {
+	for k := range s.slices {
+		if s := &s.slices[k]; s.limit > 0 && s.unused() < s.goal()/2 {
+			return true
+		}
 	}
-	n, err := t.exec(ctx, l.sql(takeSlot), q.subject, request, int64(slotLease), q.subject, q.MaxConcurrent)
-	return n > 0, err
+	return false
 }
 
-// stateOf is what is left of the quotas for the rest of the minute.
-func stateOf(of []quota) auth.State {
-	quotas := make([]ratelimit.Quota, len(of))
-	for i := range of {
-		quotas[i] = of[i].Quota
+// suffices reports whether n can be used without asking; 0 of a minute can if it has not
+// ended.
+func (s *slice) suffices(n, now int64) bool {
+	return s.limit <= 0 || n == 0 && s.lease > 0 || s.until > now && (n == 0 || s.unused() >= n)
+}
+
+func (s *slice) unused() int64 { return s.taken - s.used }
+
+func (s *slice) use(n int64) {
+	switch {
+	case s.lease > 0:
+		s.used += n
+		s.lately = max(s.lately, s.used)
+	case s.limit > 0:
+		s.used, s.lately = ratelimit.Add(s.used, n), ratelimit.Add(s.lately, n)
 	}
-	requests, tokens := ratelimit.Remaining(quotas)
-	return auth.State{Requests: auth.Window(requests), Tokens: auth.Window(tokens)}
+}
+
+func (s *slice) want(n int64) {
+	if n > 0 && s.limit > 0 {
+		s.wanted = ratelimit.Add(s.wanted, n)
+	}
+}
+
+// demand is how much may be used in about a second without asking.
+func (s *slice) demand() int64 {
+	if s.lease > 0 {
+		return max(s.lately, s.before, s.used) - s.used
+	}
+	return ratelimit.Add(s.lately, s.before)
+}
+
+// goal is how much of that to have: not more than a small part of what is left, so that
+// a limit is divided the more finely the less is left, and in the end exactly.
+func (s *slice) goal() int64 {
+	return min(s.demand(), max(s.limit-ratelimit.Add(s.others, s.taken), 0)/32)
+}
+
+// excess reports that some of the slice should be given back, or that more was used
+// than taken.
+func (s *slice) excess(now int64) bool {
+	return s.limit > 0 && s.until > now && (s.unused() < 0 || s.unused() > 2*s.goal())
+}
+
+// claim is what an exchange says of a slice.
+type claim struct {
+	Name    string `json:"name"`
+	Process string `json:"process"`
+	Number  int64  `json:"number"` // of the exchange: one that was delayed changes nothing after a later one
+	Most    int64  `json:"most"`   // that all may take
+	Lease   int64  `json:"lease"`
+	Until   int64  `json:"until"`
+	Taken   int64  `json:"taken"`
+	Wanted  int64  `json:"wanted"` // besides
+	Extra   int64  `json:"extra"`  // is taken in advance where much is left
+}
+
+// claim gives back what is too much, and asks for what is wanted. What it gives back is
+// not this process's from now on, what it asks for only when it is answered: whether or
+// not the exchange succeeds, this process never has more than the database knows.
+func (s *slice) claim(now int64) claim {
+	unused, goal := max(s.unused(), 0), s.goal()
+	if s.until <= now {
+		unused = 0
+	}
+	unused = min(unused, max(s.wanted, 2*goal))
+	s.taken = s.used + unused
+	c := claim{
+		Name: s.name, Most: s.limit, Lease: int64(s.lease), Until: s.until, Taken: s.taken,
+		Wanted: max(s.wanted-unused, 0), Extra: max(goal-max(unused-s.wanted, 0), 0),
+	}
+	s.wanted = 0
+	return c
 }
 
 const (
-	slotLease   = 15 * time.Second // a slot is free so long after its last renewal
-	slotRenewal = 4 * time.Second  // how often run renews
+	slotLease    = 15 * time.Second // a process's slots are free so long after its last renewal
+	slotRenewal  = 4 * time.Second  // how often they are renewed
+	renewal      = time.Second / 2  // how often what is not used is given back
+	dropInterval = time.Minute      // how often rows are dropped that nobody needs
+	renewedOnce  = 128              // subjects in one exchange, for each of which rows are locked
 )
 
 const (
-	renewSlots = `INSERT INTO limit_slot (subject, request, until)
-		SELECT mine.subject, mine.request, {now} + ?::bigint
-		FROM jsonb_to_recordset(CAST(CAST(? AS text) AS jsonb)) AS mine (subject text, request text) ORDER BY 1, 2
-		ON CONFLICT (subject, request) DO UPDATE SET until = excluded.until`
-	freeSlots = `DELETE FROM limit_slot USING jsonb_to_recordset(CAST(CAST(? AS text) AS jsonb)) AS mine (subject text, request text)
-		WHERE limit_slot.subject = mine.subject AND limit_slot.request = mine.request`
+	// takenNext is what all processes have taken after a claim: of the others all that
+	// has not ended, of this one what it claims and what there is for it. Two minutes
+	// are the longest that a part of a minute can last if the clock is set back by less
+	// than one; what lasts longer was written before the clock was set back by more.
+	takenNext = `(SELECT others.taken || jsonb_build_object(c.process, jsonb_build_array(
+			mine.n + CASE WHEN room.n - c.wanted >= 16 * c.extra THEN c.wanted + c.extra ELSE GREATEST(LEAST(room.n, c.wanted), 0) END,
+			CASE WHEN c.lease > 0 THEN clock.now + c.lease WHEN minute.lasts THEN c.until ELSE (clock.now / 60000000000 + 1) * 60000000000 END,
+			c.number))
+		FROM jsonb_to_record({claim}) AS c (process text, number bigint, most numeric, lease bigint, until bigint, taken numeric, wanted numeric, extra numeric),
+			LATERAL (SELECT {now}) AS clock (now),
+			LATERAL (SELECT c.until BETWEEN clock.now + 1 AND clock.now + 120000000000) AS minute (lasts),
+			LATERAL (SELECT CASE WHEN c.lease > 0 OR minute.lasts THEN c.taken ELSE 0 END) AS mine (n),
+			LATERAL (SELECT COALESCE(jsonb_object_agg(key, value), '{}'), COALESCE(SUM((value->>0)::numeric), 0) FROM jsonb_each({taken})
+				WHERE key <> c.process AND (value->>1)::bigint BETWEEN clock.now + 1 AND clock.now + 120000000000) AS others (taken, n),
+			LATERAL (SELECT c.most - others.n - mine.n) AS room (n))`
 
-	// correctTally goes to the minute of the admission; once that is over there
-	// is nothing left to correct.
-	correctTally = `UPDATE limit_tally SET tokens = LEAST(GREATEST(tokens::numeric - ?::bigint + ?::bigint, 0), 9223372036854775807)::bigint
-		WHERE subject = ? AND minute = ?`
+	// claimSlices locks the rows in the order of their names, as every process does.
+	claimSlices = `INSERT INTO limit_slice AS t (name, claim, taken, claimed_at)
+		SELECT e->>'name', e, {first}, {now} FROM jsonb_array_elements(CAST(CAST(? AS text) AS jsonb)) AS e ORDER BY 1
+		ON CONFLICT (name) DO UPDATE SET claim = excluded.claim, taken = {next}, claimed_at = excluded.claimed_at
+		WHERE COALESCE((t.taken->(excluded.claim->>'process')->>2)::bigint, 0) < (excluded.claim->>'number')::bigint
+		RETURNING name, taken, {now}`
 
-	dropSlots   = `DELETE FROM limit_slot WHERE until < {now}`
-	dropTallies = `DELETE FROM limit_tally WHERE minute NOT BETWEEN {now} / 60000000000 - 1 AND {now} / 60000000000 + 1`
+	dropSlices = `DELETE FROM limit_slice WHERE name IN (SELECT name FROM limit_slice
+		WHERE claimed_at NOT BETWEEN {now} - 120000000000 AND {now} + 120000000000 ORDER BY name FOR UPDATE SKIP LOCKED)`
 )
 
-// lease is an admitted request.
-type lease struct {
-	limiter *sharedLimiter
-	quotas  []quota
-	request string
-	tokens  int64 // as bounded at the admission
-	once    sync.Once
+// exchange tells the database what this process has, and asks for what it wants.
+type exchange struct {
+	ended chan struct{}
+	err   error
 }
 
-// lease keeps the slots of an admitted request alive.
-func (l *sharedLimiter) lease(quotas []quota, request string, tokens int64) *lease {
+func (x *exchange) wait(ctx context.Context) error {
+	select {
+	case <-x.ended:
+		return x.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// join takes a subject into the next exchange, which begins when the present one ends:
+// all who wait share it.
+func (l *sharedLimiter) join(s *subject) *exchange {
+	l.due[s], s.exchanging = struct{}{}, true
+	if l.next == nil {
+		l.next = &exchange{ended: make(chan struct{})}
+		if !l.running {
+			l.running = true
+			go l.exchangeAll()
+		}
+	}
+	return l.next
+}
+
+// exchangeAll makes exchanges, one after the other, until nothing is due.
+func (l *sharedLimiter) exchangeAll() {
+	for {
+		l.mu.Lock()
+		x, due := l.next, l.due
+		l.next, l.due = nil, make(map[*subject]struct{})
+		l.running = x != nil
+		l.mu.Unlock()
+		if x == nil {
+			return
+		}
+		x.err = l.exchange(due)
+		close(x.ended)
+	}
+}
+
+func (l *sharedLimiter) exchange(due map[*subject]struct{}) error {
+	l.mu.Lock()
+	sent, claims, byName := l.now(), []claim(nil), make(map[string]*slice)
+	l.exchanges++
+	for s := range due {
+		for k := range s.slices {
+			if s := &s.slices[k]; s.limit > 0 {
+				c := s.claim(l.clock())
+				c.Process, c.Number = l.process, l.exchanges
+				claims, byName[s.name] = append(claims, c), s
+			}
+		}
+	}
+	l.mu.Unlock()
+	rows, err := l.send(claims)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, s := range slots(quotas, request) {
-		l.open[s] = struct{}{}
+	for _, row := range rows {
+		byName[row.name].set(l.process, row.taken)
+		l.sent, l.read = sent, row.now
 	}
-	return &lease{limiter: l, quotas: quotas, request: request, tokens: tokens}
+	for s := range due {
+		_, s.exchanging = l.due[s] // again
+	}
+	return err
 }
 
-// slots are those that a request has in its quotas.
-func slots(quotas []quota, request string) []slot {
-	var all []slot
-	for _, q := range quotas {
-		if q.MaxConcurrent > 0 {
-			all = append(all, slot{q.subject, request})
+func (l *sharedLimiter) send(claims []claim) ([]sliceRow, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.db.options.WaitTimeout)
+	defer cancel()
+	list, err := json.Marshal(claims)
+	if err != nil {
+		return nil, err
+	}
+	return collect(ctx, l.db.readers(), scanSlice, l.claims, string(list))
+}
+
+// sliceRow is what all processes have of a slice after an exchange.
+type sliceRow struct {
+	name  string
+	taken map[string][3]int64 // by process: how much, until when, in which exchange
+	now   int64
+}
+
+func scanSlice(rows Row) (a sliceRow, err error) {
+	var taken []byte
+	if err = rows.Scan(&a.name, &taken, &a.now); err == nil {
+		err = json.Unmarshal(taken, &a.taken)
+	}
+	return a, err
+}
+
+// set takes over what the database says. In a new minute nothing is used yet: an old
+// one's slice was not used any more when the database began the new one.
+func (s *slice) set(process string, taken map[string][3]int64) {
+	s.others = 0
+	for who, has := range taken {
+		switch {
+		case who != process:
+			s.others = ratelimit.Add(s.others, has[0])
+		case s.lease == 0 && s.until != has[1]:
+			s.used = 0
+			fallthrough
+		default:
+			s.taken, s.until = has[0], has[1]
 		}
 	}
-	return all
 }
 
-// Release implements [auth.Lease]. What it cannot tell the database in time is
-// logged: the slot then ends as that of a dead process does, and the tokens
-// stay as bounded until the minute ends.
+// clock is the database's time, or up to a round trip later, so that a slice is never
+// used longer than it lasts.
+func (l *sharedLimiter) clock() int64 {
+	if l.sent.IsZero() {
+		return math.MaxInt64
+	}
+	return l.read + int64(l.now().Sub(l.sent))
+}
+
+// lease is an admitted call.
+type lease struct {
+	limiter *sharedLimiter
+	by      []counted // empty after the first release
+	bound   int64     // tokens that were counted
+}
+
+// Release implements [auth.Lease]. The correction goes to the minute of the admission;
+// once that is over there is nothing left to correct. What it cannot tell the database
+// in time is logged, and told by a renewal.
 func (l *lease) Release(tokens int64) {
-	l.once.Do(func() {
-		l.limiter.releaseSlots(l.quotas, l.request)
-		ctx, cancel := context.WithTimeout(context.Background(), l.limiter.db.options.WaitTimeout)
-		defer cancel()
-		if err := l.correct(ctx, max(tokens, 0)); err != nil {
-			l.limiter.log("correcting tokens failed", err)
+	l.limiter.mu.Lock()
+	by := l.by
+	l.by = nil
+	for _, s := range by {
+		s.slices[ofSlots].used--
+		if t := &s.slices[ofTokens]; s.minute > 0 && t.until == s.minute {
+			t.used = ratelimit.Add(t.used-l.bound, max(tokens, 0))
 		}
-	})
+	}
+	l.limiter.mu.Unlock()
+	if err := l.limiter.giveBack(context.Background(), by); err != nil {
+		l.limiter.log("giving back slices failed", err)
+	}
 }
 
-func (l *lease) correct(ctx context.Context, tokens int64) error {
-	if tokens == l.tokens {
+// noLease is the lease of a caller without limits.
+type noLease struct{}
+
+// Release implements [auth.Lease].
+func (noLease) Release(int64) {}
+
+// giveBack returns once others can have what these subjects have too much, and once they
+// count what these have used beyond what was taken.
+func (l *sharedLimiter) giveBack(ctx context.Context, of []counted) error {
+	var x *exchange
+	l.mu.Lock()
+	now := l.clock()
+	for _, s := range of {
+		for k := range s.slices {
+			if s.slices[k].excess(now) && l.subjects[s.key] == s.subject {
+				x = l.join(s.subject)
+			}
+		}
+	}
+	l.mu.Unlock()
+	if x == nil {
 		return nil
 	}
-	for _, q := range l.quotas {
-		if err := l.limiter.exec(ctx, correctTally, l.tokens, tokens, q.subject, q.minute); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, l.db.options.WaitTimeout)
+	defer cancel()
+	return x.wait(ctx)
+}
+
+// run gives back what is not used and renews what is, until ctx ends. Then it gives back
+// everything that is not used.
+func (l *sharedLimiter) run(ctx context.Context) {
+	tick := time.NewTicker(renewal)
+	defer tick.Stop()
+	for n := time.Duration(1); ; n++ {
+		select {
+		case <-ctx.Done():
+			_ = l.renew(context.WithoutCancel(ctx), true) // without it they end by themselves
+			return
+		case <-tick.C:
+			err := l.renew(ctx, false)
+			if err == nil && n*renewal%dropInterval == 0 {
+				_, err = l.db.readers().exec(ctx, l.drop)
+			}
+			if err != nil && ctx.Err() == nil {
+				l.log("renewing slices failed", err)
+			}
+		}
+	}
+}
+
+// renew is a turn of run.
+func (l *sharedLimiter) renew(ctx context.Context, last bool) error {
+	for some := range slices.Chunk(l.renewable(last), renewedOnce) {
+		var x *exchange
+		l.mu.Lock()
+		for _, s := range some {
+			x = l.join(s)
+		}
+		l.mu.Unlock()
+		if err := x.wait(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// releaseSlots gives the slots of a request back.
-func (l *sharedLimiter) releaseSlots(quotas []quota, request string) {
-	all := slots(quotas, request)
-	if len(all) == 0 {
-		return
-	}
-	l.mu.Lock()
-	for _, s := range all {
-		delete(l.open, s)
-	}
-	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), l.db.options.WaitTimeout)
-	defer cancel()
-	if err := l.onSlots(ctx, freeSlots, all); err != nil {
-		l.log("freeing slots failed", err)
-	}
-}
-
-// run keeps the slots of running requests alive until ctx ends, and drops what
-// is not counted any more.
-func (l *sharedLimiter) run(ctx context.Context) {
-	tick := time.NewTicker(slotRenewal)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if !l.used.Load() {
-				continue
-			}
-			if err := l.renew(ctx); err != nil && ctx.Err() == nil {
-				l.log("renewing slots failed", err)
-			}
-		}
-	}
-}
-
-// renew renews every open slot, and brings back those that the database lost.
-func (l *sharedLimiter) renew(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, slotRenewal)
-	defer cancel()
-	mine := l.running()
-	if err := l.onSlots(ctx, renewSlots, mine, int64(slotLease)); err != nil {
-		return err
-	}
-	if err := l.onSlots(ctx, freeSlots, l.ended(mine)); err != nil {
-		return err
-	}
-	if err := l.exec(ctx, dropSlots); err != nil {
-		return err
-	}
-	return l.exec(ctx, dropTallies)
-}
-
-// ended are the slots that were freed while they were renewed.
-func (l *sharedLimiter) ended(mine []slot) []slot {
+// renewable are the subjects that have something to give back or to renew. Those that
+// were not used for a minute are forgotten.
+func (l *sharedLimiter) renewable(last bool) (all []*subject) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var gone []slot
-	for _, s := range mine {
-		if _, open := l.open[s]; !open {
-			gone = append(gone, s)
+	now := l.clock()
+	for key, s := range l.subjects {
+		renew, idle := false, s.slices[ofSlots].used == 0 && !s.exchanging
+		for k := range s.slices {
+			s := &s.slices[k]
+			if s.before, s.lately = s.lately, 0; s.lease > 0 {
+				s.lately = s.used
+			}
+			if last {
+				s.before, s.lately = 0, 0
+			}
+			renew = renew || s.excess(now) || s.limit > 0 && s.lease > 0 && s.taken > 0 && s.until-now < int64(slotLease-slotRenewal)
+			idle = idle && s.until < now-int64(time.Minute)
+		}
+		switch {
+		case renew:
+			all = append(all, s)
+		case idle:
+			delete(l.subjects, key)
 		}
 	}
-	return gone
-}
-
-// running are the open slots.
-func (l *sharedLimiter) running() []slot {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(maps.Keys(l.open))
-}
-
-// onSlots runs a statement over slots.
-func (l *sharedLimiter) onSlots(ctx context.Context, statement string, all []slot, args ...any) error {
-	if len(all) == 0 {
-		return nil
-	}
-	list, err := json.Marshal(all)
-	if err != nil {
-		return err
-	}
-	return l.exec(ctx, statement, append(args, string(list))...)
-}
-
-func (l *sharedLimiter) exec(ctx context.Context, statement string, args ...any) error {
-	_, err := l.db.readers().exec(ctx, l.sql(statement), args...)
-	return err
+	return all
 }
 
 func (l *sharedLimiter) log(what string, err error) {
 	l.db.options.Logger.Error("limiter: "+what, "error", err)
 }
-
-// noLease is the slot of a caller without limits.
-type noLease struct{}
-
-// Release implements [auth.Lease].
-func (noLease) Release(int64) {}

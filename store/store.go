@@ -133,7 +133,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	db.ledger, db.keys, db.addUsage = &dbLedger{db}, &dbKeys{DB: db}, addUsage(db.dialect)
 	db.limiter = new(auth.MemoryLimiter)
 	if db.dialect.Shared {
-		db.limiter = newSharedLimiter(db, db.dialect.Clock)
+		db.limiter = newSharedLimiter(db, db.dialect.Clock, time.Now)
 	} else {
 		db.memory = newMemoryHolds()
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // Run ends holds that nobody else ends, until ctx does: those of dead processes
-// and those that have expired. It also keeps the slots of the [Limiter] alive. What
+// and those that have expired. It also renews and gives back what the [Limiter] has taken. What
 // goes wrong is logged and tried again.
 func (db *DB) Run(ctx context.Context) error {
 	if l, shared := db.limiter.(*sharedLimiter); shared {

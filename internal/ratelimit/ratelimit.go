@@ -96,3 +96,12 @@ func (w *Window) narrow(limit, used int64, left time.Duration) {
 		*w = Window{Limit: limit, Remaining: remaining, Reset: left}
 	}
 }
+
+// Add adds two counts of which b is not negative. It stays within [0, MaxInt64]: a count
+// too large to hold is as good as the largest.
+func Add(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return max(a+b, 0)
+}

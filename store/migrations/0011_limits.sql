@@ -1,0 +1,13 @@
+-- What each process has taken of a limit: of the requests or tokens of a key's or an
+-- account's minute, or of its slots. taken is an object with an array for each process:
+-- how much, until when by the database's clock, and the number of the exchange that
+-- wrote it. claim is the last exchange's, by which an update finds its numbers. The
+-- table is not logged: after a crash of the database the processes bring what they
+-- have taken again. While servers are replaced one by one, those of the version
+-- before count in the tables of step 5.
+--postgres CREATE UNLOGGED TABLE limit_slice (
+--postgres 	name TEXT PRIMARY KEY,
+--postgres 	claim JSONB NOT NULL,
+--postgres 	taken JSONB NOT NULL,
+--postgres 	claimed_at BIGINT NOT NULL
+--postgres ) WITH (fillfactor = 20);
