@@ -206,11 +206,12 @@ func IndexInto(obj *Object, src []byte, rules *Rules, visit func(r *Reader, name
 		if err := r.top.check(rules, m.Name, key); err != nil {
 			return err
 		}
-		start := r.next(key.End)
+		r.Kind()
+		start := r.next
 		if err := r.consume(rules, m.Name, name, visit); err != nil {
 			return err
 		}
-		m.Value = Span{start, int(r.Offset())}
+		m.Value = Span{start, r.at}
 		obj.Members = append(obj.Members, m)
 		return nil
 	})
