@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"net"
 	"sync"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -143,13 +144,21 @@ func (b Body) Open() (io.ReadCloser, int64, error) {
 	if b.form != nil {
 		return b.form.reader(b.form.edited(b.edits))
 	}
+	const long = 16 << 10
+	if len(b.edits) > 0 && len(b.object.Src) > long { // what is long is not copied
+		pieces := b.object.Pieces(long/4, b.edits...)
+		var size int64
+		for _, piece := range pieces {
+			size += int64(len(piece))
+		}
+		return &onceReader{pieces: pieces}, size, nil
+	}
 	data, err := b.Bytes()
 	if err != nil {
 		return nil, 0, err
 	}
-	const long = 16 << 10
 	if len(data) > long {
-		return &onceReader{data: data}, int64(len(data)), nil
+		return &onceReader{pieces: [][]byte{data}}, int64(len(data)), nil
 	}
 	// As http.Transport knows it: a body in memory goes out with the headers.
 	return io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
@@ -157,31 +166,36 @@ func (b Body) Open() (io.ReadCloser, int64, error) {
 
 // onceReader is a long body in memory, which it frees when it was read. The
 // answer to it may be a stream that lives for minutes, and http.Transport keeps
-// the body until its end. Close may be called while a Read runs.
+// the body until its end. Close may be called while a Read or WriteTo runs.
 type onceReader struct {
-	mu   sync.Mutex
-	data []byte
+	mu     sync.Mutex
+	pieces net.Buffers
 }
 
 // Read reads on.
 func (b *onceReader) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.data) == 0 {
-		return 0, io.EOF
+	n, err := b.pieces.Read(p)
+	if len(b.pieces) == 0 {
+		b.pieces = nil
 	}
-	n := copy(p, b.data)
-	if b.data = b.data[n:]; len(b.data) == 0 {
-		b.data = nil
-		return n, io.EOF
-	}
-	return n, nil
+	return n, err
+}
+
+// WriteTo writes the rest, to a network connection with one call of the system.
+func (b *onceReader) WriteTo(w io.Writer) (int64, error) {
+	b.mu.Lock()
+	pieces := b.pieces
+	b.pieces = nil
+	b.mu.Unlock()
+	return pieces.WriteTo(w)
 }
 
 // Close frees it.
 func (b *onceReader) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.data = nil
+	b.pieces = nil
 	return nil
 }

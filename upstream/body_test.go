@@ -87,11 +87,54 @@ func long(t *testing.T) (io.ReadCloser, weak.Pointer[byte]) {
 	return rc, weak.Make(&data[0])
 }
 
+func TestALongBodyWithEditsIsSentInPiecesAndNotCopied(t *testing.T) {
+	const size = 4 << 20
+	src := []byte(`{ "a" : 1 , "long" : "` + strings.Repeat("x", size) + `", "b":2}`)
+	b := upstream.ObjectBody(object(t, string(src))).Set("a", []byte(`"one"`)).Rename("b", "c").Set("d", []byte("4"))
+	want := strings.NewReplacer(`"a" : 1`, `"a" : "one"`, `"b":2`, `"c":2,"d":4`).Replace(string(src))
+	for name, read := range map[string]func(w io.Writer, rc io.ReadCloser) (int64, error){
+		"all at once": func(w io.Writer, rc io.ReadCloser) (int64, error) { return io.Copy(w, rc) },
+		"bit by bit":  func(w io.Writer, rc io.ReadCloser) (int64, error) { return io.Copy(w, struct{ io.Reader }{rc}) },
+		"with a beginning that was read": func(w io.Writer, rc io.ReadCloser) (int64, error) {
+			first, err := io.CopyN(w, struct{ io.Reader }{rc}, 100)
+			rest, restErr := io.Copy(w, rc)
+			return first + rest, errors.Join(err, restErr)
+		},
+	} {
+		rc, length, err := b.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sent strings.Builder
+		n, err := read(&sent, rc)
+		if err != nil || n != length || sent.String() != want {
+			t.Errorf("%s: %d bytes of %d, %v, as they should be: %t", name, n, length, err, sent.String() == want)
+		}
+		if n, err := rc.Read(make([]byte, 8)); n != 0 || err != io.EOF || rc.Close() != nil {
+			t.Errorf("%s: %d, %v afterwards", name, n, err)
+		}
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	rc, _, err := b.Open()
+	if err == nil {
+		_, err = io.Copy(io.Discard, rc)
+	}
+	runtime.ReadMemStats(&after)
+	if taken := after.TotalAlloc - before.TotalAlloc; err != nil || taken > size/2 {
+		t.Errorf("sending a body of %d bytes took %d of memory, %v", size, taken, err)
+	}
+}
+
 // http.Transport keeps a body as long as its answer, which may be a stream.
 func TestALongBodyLetsGoOfItsBytesWhenItWasReadOrClosed(t *testing.T) {
 	for name, end := range map[string]func(rc io.ReadCloser) error{
 		"read": func(rc io.ReadCloser) error {
 			_, err := io.Copy(io.Discard, rc)
+			return err
+		},
+		"read by a buffer": func(rc io.ReadCloser) error {
+			_, err := io.Copy(io.Discard, struct{ io.Reader }{rc})
 			return err
 		},
 		"closed": io.ReadCloser.Close,

@@ -31,3 +31,37 @@ func BenchmarkIndexOfABodyOf64KiB(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkSkipOfALongString is one string of 64 KiB: of plain English, of lines as
+// programs have them, and of Chinese.
+func BenchmarkSkipOfALongString(b *testing.B) {
+	for name, text := range map[string]string{
+		"English": "The road was wet and the wheels were loud. ",
+		"program": `\tif err != nil {\n\t\treturn fmt.Errorf(\"read: %w\", err)\n\t}\n`,
+		"Chinese": "道路潮湿，车轮声很响。",
+	} {
+		b.Run(name, func(b *testing.B) {
+			src := []byte(`"` + strings.Repeat(text, 64<<10/len(text)) + `"`)
+			b.SetBytes(int64(len(src)))
+			for b.Loop() {
+				r := NewReader(src)
+				if _, err := r.Skip(); err != nil {
+					b.Fatal(err)
+				}
+				r.Close()
+			}
+		})
+	}
+}
+
+func BenchmarkIndexOfAChunk(b *testing.B) {
+	src := []byte(chunk)
+	var o Object
+	b.SetBytes(int64(len(src)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := IndexInto(&o, src, nil, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

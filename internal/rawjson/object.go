@@ -3,6 +3,7 @@ package rawjson
 import (
 	"bytes"
 	"iter"
+	"math"
 	"slices"
 )
 
@@ -73,18 +74,51 @@ func Rename(from, to string) Edit { return Edit{Name: from, Rename: to} }
 // did not fail.
 func (o *Object) Apply(dst []byte, edits ...Edit) []byte {
 	var few [16]slot
-	slots := few[:0]
+	slots, room := o.edited(few[:0], edits)
+	w := writer{out: slices.Grow(dst, room), long: math.MaxInt}
+	o.render(&w, slots)
+	return w.out
+}
+
+// Pieces is [Object.Apply] without a copy of what is long: its result in pieces, of which
+// those values that have at least so many bytes share the memory of Src and of the edits.
+func (o *Object) Pieces(long int, edits ...Edit) [][]byte {
+	var few [16]slot
+	slots, _ := o.edited(few[:0], edits)
+	w := writer{long: long}
+	o.render(&w, slots)
+	return append(w.pieces, w.out)
+}
+
+// edited are the object's members after the edits, and the bytes that they need at most.
+func (o *Object) edited(slots []slot, edits []Edit) (_ []slot, room int) {
 	for i := range o.Members {
 		m := &o.Members[i]
 		slots = append(slots, slot{name: m.Name, key: m.Key.Of(o.Src), value: m.Value.Of(o.Src)})
 	}
-	room := len(o.Src)
+	room = len(o.Src)
 	for i := range edits {
 		e := &edits[i]
 		slots = e.apply(slots)
 		room += len(e.Name) + len(e.Rename) + len(e.Value) + len(`,"":`)
 	}
-	return o.render(slices.Grow(dst, room), slots)
+	return slots, room
+}
+
+// writer takes the text of an object, a long value of which ends a piece of it.
+type writer struct {
+	pieces [][]byte
+	out    []byte
+	long   int
+}
+
+func (w *writer) add(text []byte) {
+	if len(text) < w.long {
+		w.out = append(w.out, text...)
+		return
+	}
+	w.pieces = append(w.pieces, w.out, text)
+	w.out = nil
 }
 
 // slot is one member on its way out; the first len(Members) slots stand for
@@ -134,39 +168,41 @@ func remove(slots []slot, name string) {
 }
 
 // render writes the slots with the source's own white space around them.
-func (o *Object) render(dst []byte, slots []slot) []byte {
+func (o *Object) render(w *writer, slots []slot) {
 	open := bytes.IndexByte(o.Src, '{') + 1 // where the text before the first member ends
 	tail := open                            // where the text after the last begins
 	if n := len(o.Members); n > 0 {
 		open, tail = o.Members[0].Key.Start, o.Members[n-1].Value.End
 	}
-	dst = append(dst, o.Src[:open]...)
+	w.add(o.Src[:open])
 	first := true
 	for i := range slots {
 		s := &slots[i]
 		if s.gone {
 			continue
 		}
-		comma, colon := []byte(","), []byte(":")
-		if i < len(o.Members) {
-			m := &o.Members[i]
-			colon = o.Src[m.Key.End:m.Value.Start]
-			if i > 0 {
-				comma = o.Src[o.Members[i-1].Value.End:m.Key.Start]
-			}
-		}
-		if !first {
-			dst = append(dst, comma...)
+		old := i < len(o.Members)
+		switch {
+		case first:
+		case old:
+			w.add(o.Src[o.Members[i-1].Value.End:o.Members[i].Key.Start])
+		default:
+			w.out = append(w.out, ',')
 		}
 		first = false
 		if s.key == nil {
-			dst = Quote(dst, s.name)
+			w.out = Quote(w.out, s.name)
 		} else {
-			dst = append(dst, s.key...)
+			w.add(s.key)
 		}
-		dst = append(append(dst, colon...), s.value...)
+		if old {
+			w.add(o.Src[o.Members[i].Key.End:o.Members[i].Value.Start])
+		} else {
+			w.out = append(w.out, ':')
+		}
+		w.add(s.value)
 	}
-	return append(dst, o.Src[tail:]...)
+	w.add(o.Src[tail:])
 }
 
 // Index checks that src is exactly one JSON object within [MaxDepth] and the
@@ -206,11 +242,12 @@ func IndexInto(obj *Object, src []byte, rules *Rules, visit func(r *Reader, name
 		if err := r.top.check(rules, m.Name, key); err != nil {
 			return err
 		}
-		start := r.next(key.End)
+		r.Kind()
+		start := r.next
 		if err := r.consume(rules, m.Name, name, visit); err != nil {
 			return err
 		}
-		m.Value = Span{start, int(r.Offset())}
+		m.Value = Span{start, r.at}
 		obj.Members = append(obj.Members, m)
 		return nil
 	})

@@ -34,8 +34,15 @@ func (e *SyntaxError) Error() string {
 // Reader is of no use. Take one with [NewReader] and give it back with Close.
 type Reader struct {
 	src   []byte
-	buf   bytes.Buffer
-	dec   jsontext.Decoder
+	at    int  // where the last consumed token ended
+	next  int  // where the next token begins, if kind is not 0
+	kind  byte // of the next token; 0 if nobody looked yet
+	delim byte // that has to stand before the next token: a comma, a colon or 0
+
+	depth   int           // of the objects and arrays that are open
+	objects uint64        // a bit for each of them, the outermost the lowest: 1 for an object
+	lengths [MaxDepth]int // of the open objects: the members so far
+
 	names map[string]string // member names met before, so that equal names share memory
 
 	top, inner level // the names that Index checks
@@ -47,15 +54,13 @@ type Reader struct {
 	exceeded bool
 }
 
-// readers keeps decoders and their buffers between requests.
+// readers keeps tables of names between requests.
 var readers = sync.Pool{New: func() any { return &Reader{names: make(map[string]string)} }}
 
 // NewReader returns a Reader over src, which must not change until Close.
 func NewReader(src []byte) *Reader {
 	r := readers.Get().(*Reader)
 	r.src = src
-	r.buf = *bytes.NewBuffer(src)
-	r.dec.Reset(&r.buf, jsontext.AllowDuplicateNames(true))
 	return r
 }
 
@@ -63,66 +68,152 @@ func NewReader(src []byte) *Reader {
 // closed twice.
 func (r *Reader) Close() {
 	r.src = nil
+	r.at, r.kind, r.delim, r.depth, r.objects = 0, 0, 0, 0, 0
 	r.bounds, r.tokens, r.field, r.exceeded = Bounds{}, 0, "", false
 	r.top.reset()
 	r.inner.reset()
-	r.buf = bytes.Buffer{}
-	r.dec.Reset(&r.buf)
 	readers.Put(r)
+}
+
+// kinds are those of the first bytes of tokens.
+var kinds = [256]byte{
+	'{': '{', '}': '}', '[': '[', ']': ']', '"': '"', 't': 't', 'f': 'f', 'n': 'n', '-': '0',
+	'0': '0', '1': '0', '2': '0', '3': '0', '4': '0', '5': '0', '6': '0', '7': '0', '8': '0', '9': '0',
 }
 
 // Kind is the first byte of the next value ('{', '[', '"', '0', 't', 'f',
 // 'n'), or 0 at an error or the end.
-func (r *Reader) Kind() byte { return byte(r.dec.PeekKind()) }
+func (r *Reader) Kind() byte {
+	if r.kind != 0 {
+		return r.kind
+	}
+	at := skipSpace(r.src, r.at)
+	var delim byte
+	if at < len(r.src) && (r.src[at] == ',' || r.src[at] == ':') {
+		delim = r.src[at]
+		at = skipSpace(r.src, at+1)
+	}
+	if at == len(r.src) {
+		return 0
+	}
+	kind, wanted := kinds[r.src[at]], r.delim
+	if wanted == ',' && (kind == '}' || kind == ']') {
+		wanted = 0
+	}
+	if delim != wanted {
+		return 0
+	}
+	r.kind, r.next = kind, at
+	return kind
+}
+
+// skipSpace is where white space ends that begins at an offset.
+func skipSpace(src []byte, at int) int {
+	for at < len(src) && (src[at] == ' ' || src[at] == '\n' || src[at] == '\t' || src[at] == '\r') {
+		at++
+	}
+	return at
+}
+
+// inObject reports whether the innermost of what is open is an object.
+func (r *Reader) inObject() bool { return r.depth > 0 && r.objects>>(r.depth-1)&1 != 0 }
+
+// atName reports whether the next token must be a name, or end an object.
+func (r *Reader) atName() bool { return r.delim != ':' && r.inObject() }
+
+// consumed ends a token, after which a value is complete.
+func (r *Reader) consumed(end int) {
+	r.at, r.kind, r.delim = end, 0, 0
+	if r.depth > 0 {
+		r.delim = ','
+	}
+}
 
 // Skip consumes the next value and returns where it stands.
 func (r *Reader) Skip() (Span, error) {
-	kind := r.dec.PeekKind()
+	kind := r.Kind()
+	start := r.next
 	if kind != '{' && kind != '[' {
-		v, err := r.dec.ReadValue()
-		if err != nil {
-			return Span{}, r.fail(err)
+		if !r.scalar(kind) {
+			return Span{}, r.fail(true)
 		}
-		end := int(r.dec.InputOffset())
-		return Span{end - len(v), end}, r.count()
+		return Span{start, r.at}, r.count()
 	}
-	if err := r.token(); err != nil {
-		return Span{}, err
-	}
-	start := int(r.dec.InputOffset()) - 1
-	for depth := r.dec.StackDepth(); r.dec.StackDepth() >= depth; {
+	for depth := r.depth; ; {
 		if err := r.token(); err != nil {
 			return Span{}, err
 		}
+		if r.depth == depth {
+			return Span{start, r.at}, nil
+		}
 	}
-	return Span{start, int(r.dec.InputOffset())}, nil
+}
+
+// scalar consumes a value that is neither an object nor an array; false if it is none.
+func (r *Reader) scalar(kind byte) bool {
+	end := -1
+	switch kind {
+	case '"':
+		end = stringEnd(r.src, r.next)
+	case '0':
+		end = numberEnd(r.src, r.next)
+	case 't':
+		end = wordEnd(r.src, r.next, "true")
+	case 'f':
+		end = wordEnd(r.src, r.next, "false")
+	case 'n':
+		end = wordEnd(r.src, r.next, "null")
+	}
+	if end < 0 {
+		return false
+	}
+	r.consumed(end)
+	return true
 }
 
 // token consumes one token and checks the depth.
 func (r *Reader) token() error {
-	if _, err := r.dec.ReadToken(); err != nil {
-		return r.fail(err)
+	switch kind := r.Kind(); {
+	case kind == '}' || kind == ']':
+		if r.depth == 0 || r.delim == ':' || r.inObject() != (kind == '}') {
+			return r.fail(false)
+		}
+		r.depth--
+		r.consumed(r.next + 1)
+	case r.atName():
+		return r.name(false)
+	case kind == '{' || kind == '[':
+		if r.depth == MaxDepth {
+			return &SyntaxError{int64(r.next), fmt.Sprintf("nesting is deeper than %d levels", MaxDepth)}
+		}
+		r.objects &^= 1 << r.depth
+		if kind == '{' {
+			r.objects |= 1 << r.depth
+		}
+		r.lengths[r.depth] = 0
+		r.depth++
+		r.at, r.kind, r.delim = r.next+1, 0, 0
+	default:
+		if !r.scalar(kind) {
+			return r.fail(false)
+		}
 	}
-	if r.dec.StackDepth() > MaxDepth {
-		return &SyntaxError{r.dec.InputOffset() - 1, fmt.Sprintf("nesting is deeper than %d levels", MaxDepth)}
-	}
-	return r.bounded()
+	return r.count()
 }
 
-// bounded counts the name or bracket that was consumed, and checks how many members the
-// object has so far that it stands in.
-func (r *Reader) bounded() error {
-	if r.bounds == (Bounds{}) {
-		return nil
+// name consumes a member's name, and checks how many members its object has so far.
+func (r *Reader) name(asValue bool) error {
+	if r.Kind() != '"' || !r.scalar('"') {
+		return r.fail(asValue)
 	}
-	depth, most := r.dec.StackDepth(), r.bounds.Members
-	if depth == 1 {
+	r.delim = ':'
+	most := r.bounds.Members
+	if r.depth == 1 {
 		most = r.bounds.TopMembers
 	}
-	if depth > 0 && most > 0 {
-		if kind, length := r.dec.StackIndex(depth); kind == '{' && length > 2*int64(most) { // names and values
-			return r.exceed("an object has more than %d members", most)
-		}
+	length := &r.lengths[r.depth-1]
+	if *length++; most > 0 && *length > most {
+		return r.exceed("an object has more than %d members", most)
 	}
 	return r.count()
 }
@@ -143,7 +234,7 @@ func (r *Reader) exceed(reason string, most int) error {
 	if r.field != "" {
 		reason += fmt.Sprintf(", in the field %q,", word.Truncate(r.field, maxQuoted))
 	}
-	return &SyntaxError{r.dec.InputOffset(), reason}
+	return &SyntaxError{int64(r.at), reason}
 }
 
 // Object consumes an object: each is called at every member's value, which it
@@ -153,20 +244,17 @@ func (r *Reader) Object(each func(name []byte, key Span) error) error {
 	if err := r.open('{', "a JSON object is expected"); err != nil {
 		return err
 	}
-	for r.dec.PeekKind() != '}' {
-		name, err := r.dec.ReadValue()
-		if err != nil {
-			return r.fail(err)
-		}
-		if err := r.bounded(); err != nil {
+	for r.Kind() != '}' {
+		start := r.next
+		if err := r.name(true); err != nil {
 			return err
 		}
-		end := int(r.dec.InputOffset())
-		key := Span{end - len(name), end}
-		plain := name[1 : len(name)-1]
+		key := Span{start, r.at}
+		plain := r.src[start+1 : r.at-1]
 		if bytes.IndexByte(plain, '\\') >= 0 {
-			if plain, err = jsontext.AppendUnquote(nil, name); err != nil {
-				return r.fail(err)
+			var err error
+			if plain, err = jsontext.AppendUnquote(nil, key.Of(r.src)); err != nil {
+				return r.fail(true)
 			}
 		}
 		if err := each(plain, key); err != nil {
@@ -183,7 +271,7 @@ func (r *Reader) Array(each func(i int) error) error {
 	if err := r.open('[', "a JSON array is expected"); err != nil {
 		return err
 	}
-	for i := 0; r.dec.PeekKind() != ']'; i++ {
+	for i := 0; r.Kind() != ']'; i++ {
 		if err := each(i); err != nil {
 			return err
 		}
@@ -192,41 +280,39 @@ func (r *Reader) Array(each func(i int) error) error {
 }
 
 // open consumes the bracket that begins a value of the kind.
-func (r *Reader) open(kind jsontext.Kind, otherwise string) error {
-	if next := r.dec.PeekKind(); next != kind && next != 0 {
-		return &SyntaxError{int64(r.next(int(r.dec.InputOffset()))), otherwise}
+func (r *Reader) open(kind byte, otherwise string) error {
+	if next := r.Kind(); next != kind && next != 0 {
+		return &SyntaxError{int64(r.next), otherwise}
 	}
 	return r.token()
 }
 
-// next is where the value begins that follows offset at.
-func (r *Reader) next(at int) int {
-	for at < len(r.src) {
-		switch r.src[at] {
-		case ' ', '\t', '\n', '\r', ':', ',':
-			at++
-		default:
-			return at
-		}
-	}
-	return at
-}
-
 // End checks that nothing but white space follows.
 func (r *Reader) End() error {
-	at := int(r.dec.InputOffset())
-	rest := bytes.TrimLeft(r.src[at:], " \t\n\r")
-	if len(rest) > 0 {
-		return &SyntaxError{int64(len(r.src) - len(rest)), "data follows the JSON object"}
+	if at := skipSpace(r.src, r.at); at < len(r.src) {
+		return &SyntaxError{int64(at), "data follows the JSON object"}
 	}
 	return nil
 }
 
 // Offset is where the last consumed token ended, in bytes from the start.
-func (r *Reader) Offset() int64 { return r.dec.InputOffset() }
+func (r *Reader) Offset() int64 { return int64(r.at) }
 
-// fail turns a decoder's error into a SyntaxError.
-func (r *Reader) fail(err error) error {
+// fail is the error of what follows the last consumed token. To name the reason and the
+// byte it has jsontext's decoder read the document once more, up to there: a Reader itself
+// only knows that something is wrong. asValue says that a whole value was to be read, or a
+// name, and not one token of either.
+func (r *Reader) fail(asValue bool) error {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(r.src), jsontext.AllowDuplicateNames(true))
+	var err error
+	for err == nil && dec.InputOffset() < int64(r.at) {
+		_, err = dec.ReadToken()
+	}
+	if err == nil && asValue {
+		_, err = dec.ReadValue()
+	} else if err == nil {
+		_, err = dec.ReadToken()
+	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return &SyntaxError{int64(len(r.src)), "the JSON text ends too early"}
 	}
@@ -235,7 +321,7 @@ func (r *Reader) fail(err error) error {
 		reason := strings.TrimPrefix(syntactic.Err.Error(), "jsontext: ")
 		return &SyntaxError{syntactic.ByteOffset, "invalid JSON: " + reason}
 	}
-	return &SyntaxError{r.dec.InputOffset(), "invalid JSON"}
+	return &SyntaxError{int64(r.at), "invalid JSON"}
 }
 
 // scratch keeps indexes that nobody looks at any more, for the next.

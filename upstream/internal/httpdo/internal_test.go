@@ -11,9 +11,11 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 )
@@ -191,4 +193,52 @@ func FuzzRetryAfter(f *testing.F) {
 			t.Errorf("%q: %s", after, d)
 		}
 	})
+}
+
+// recordingConn is a connection that tells the largest of its writes.
+type recordingConn struct {
+	net.Conn
+	largest *atomic.Int64
+}
+
+func (c recordingConn) Write(p []byte) (int, error) {
+	if n := int64(len(p)); n > c.largest.Load() {
+		c.largest.Store(n)
+	}
+	return c.Conn.Write(p)
+}
+
+func TestALongBodyIsWrittenAsItLiesInMemory(t *testing.T) {
+	text := `"` + strings.Repeat("clip, clop. ", 1<<16) + `"`
+	got := make(chan string, 1)
+	vendor := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		data, _ := io.ReadAll(r.Body)
+		got <- string(data)
+	}))
+	defer vendor.Close()
+	var largest atomic.Int64
+	c, err := New(upstream.DriverOptions{BaseURL: vendor.URL, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		return recordingConn{conn, &largest}, err
+	}}, Vendor{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	o, err := rawjson.Index([]byte(`{"model":"a","text":`+text+`,"n":1}`), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := upstream.ObjectBody(o).Set("model", []byte(`"b"`))
+	resp, _, err := c.Post(t.Context(), c.Base, Header("*/*", "application/json"), body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if <-got != `{"model":"b","text":`+text+`,"n":1}` {
+		t.Error("the vendor got another body")
+	}
+	if largest.Load() != int64(len(text)) {
+		t.Errorf("the largest write has %d bytes of a text of %d", largest.Load(), len(text))
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -67,6 +68,23 @@ type countingConn struct {
 func (c *countingConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.written.Add(int64(n))
+	return n, err
+}
+
+// ReadFrom is Write of all that r has. A long body in memory, which http.Transport hands
+// over under a limit that is its length, writes itself, and needs no buffer.
+func (c *countingConn) ReadFrom(r io.Reader) (n int64, err error) {
+	limited, ok := r.(*io.LimitedReader)
+	body, writes := io.WriterTo(nil), false
+	if ok {
+		body, writes = limited.R.(io.WriterTo)
+	}
+	if !writes {
+		return io.Copy(struct{ io.Writer }{c}, r)
+	}
+	n, err = body.WriteTo(c.Conn)
+	limited.N -= n
+	c.written.Add(n)
 	return n, err
 }
 

@@ -1,0 +1,179 @@
+package rawjson
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// special has the highest bit of each byte set that ends the plain text of a JSON
+// string: a quote, a backslash, a control character, or one that is not ASCII. Bits above
+// the lowest that is set may be wrong.
+func special(eight uint64) uint64 {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	quote, backslash := eight^ones*'"', eight^ones*'\\' // 0 in the bytes where they stand
+	return (eight | (quote - ones) | (backslash - ones) | (eight - ones*' ')) & highs
+}
+
+// stringEnd is where the JSON string ends that begins at an offset; -1 if it is none: it
+// must be UTF-8 without control characters, and so must be what its escapes spell. It is
+// read eight bytes at a time, since most of a prompt or an answer is one string.
+func stringEnd(src []byte, at int) int {
+	at++
+	for len(src)-at >= 8 {
+		found := special(binary.LittleEndian.Uint64(src[at:]))
+		if found == 0 {
+			at += 8
+			continue
+		}
+		at += bits.TrailingZeros64(found) / 8
+		switch c := src[at]; {
+		case c == '"':
+			return at + 1
+		case c == '\\' && at+1 < len(src) && escapes[src[at+1]]:
+			at += 2
+		default:
+			if at = specialEnd(src, at); at < 0 {
+				return -1
+			}
+		}
+	}
+	for at < len(src) {
+		switch c := src[at]; {
+		case c == '"':
+			return at + 1
+		case c >= ' ' && c != '\\' && c < utf8.RuneSelf:
+			at++
+		default:
+			if at = specialEnd(src, at); at < 0 {
+				return -1
+			}
+		}
+	}
+	return -1
+}
+
+// specialEnd is where the escape, or what is not ASCII, ends that begins at an offset; -1
+// if it is neither, or wrong.
+func specialEnd(src []byte, at int) int {
+	switch c := src[at]; {
+	case c >= utf8.RuneSelf:
+		return runesEnd(src, at)
+	case c != '\\':
+		return -1
+	}
+	length := escapeLength(src[at:])
+	if length == 0 {
+		return -1
+	}
+	return at + length
+}
+
+// runesEnd is where characters that are not ASCII end that begin at an offset; -1 if they
+// are not UTF-8.
+func runesEnd(src []byte, at int) int {
+	for at < len(src) && src[at] >= utf8.RuneSelf {
+		// Three bytes are a character of nearly all scripts that have long runs of them,
+		// and any such bytes are one, but for what 0xE0 and 0xED begin.
+		if c := src[at]; c > 0xE0 && c < 0xF0 && c != 0xED && len(src)-at >= 3 && src[at+1]&0xC0 == 0x80 && src[at+2]&0xC0 == 0x80 {
+			at += 3
+			continue
+		}
+		_, size := utf8.DecodeRune(src[at:])
+		if size == 1 {
+			return -1
+		}
+		at += size
+	}
+	return at
+}
+
+// escapes are the letters that a backslash may stand before, but u.
+var escapes = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
+
+// escapeLength is how long the escape is that begins rest, both halves of a character
+// that has two included; 0 if it is none.
+func escapeLength(rest []byte) int {
+	if len(rest) < len(`\n`) {
+		return 0
+	}
+	if escapes[rest[1]] {
+		return len(`\n`)
+	}
+	const one = len(`\uFFFF`)
+	first := escapedUnit(rest)
+	switch {
+	case first < 0:
+		return 0
+	case !utf16.IsSurrogate(first):
+		return one
+	case utf16.DecodeRune(first, escapedUnit(rest[one:])) == utf8.RuneError:
+		return 0
+	}
+	return 2 * one
+}
+
+// escapedUnit is the UTF-16 unit that four hexadecimal digits behind \u spell; -1 if
+// rest does not begin so.
+func escapedUnit(rest []byte) (unit rune) {
+	if len(rest) < len(`\uFFFF`) || rest[0] != '\\' || rest[1] != 'u' {
+		return -1
+	}
+	for _, c := range rest[2:6] {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c|0x20 >= 'a' && c|0x20 <= 'f':
+			c = c | 0x20 - 'a' + 10
+		default:
+			return -1
+		}
+		unit = unit<<4 | rune(c)
+	}
+	return unit
+}
+
+// numberEnd is where the JSON number ends that begins at an offset; -1 if it is none.
+func numberEnd(src []byte, at int) int {
+	if src[at] == '-' {
+		at++
+	}
+	if at < len(src) && src[at] == '0' {
+		at++
+	} else if at = digitsEnd(src, at); at < 0 {
+		return -1
+	}
+	if at < len(src) && src[at] == '.' {
+		if at = digitsEnd(src, at+1); at < 0 {
+			return -1
+		}
+	}
+	if at < len(src) && src[at]|0x20 == 'e' {
+		if at++; at < len(src) && (src[at] == '+' || src[at] == '-') {
+			at++
+		}
+		at = digitsEnd(src, at)
+	}
+	return at
+}
+
+// digitsEnd is where the digits end that begin at an offset; -1 if there are none.
+func digitsEnd(src []byte, at int) int {
+	start := at
+	for at < len(src) && src[at]-'0' <= 9 {
+		at++
+	}
+	if at == start {
+		return -1
+	}
+	return at
+}
+
+// wordEnd is where a literal ends that must stand at an offset; -1 if it does not.
+func wordEnd(src []byte, at int, word string) int {
+	if len(src)-at < len(word) || string(src[at:at+len(word)]) != word {
+		return -1
+	}
+	return at + len(word)
+}
