@@ -259,12 +259,14 @@ func (c *call) start() (result *Response, err error) {
 		return c.x.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped}), nil
 	}
 	c.answer = reply.Accepted.(*answer)
-	header["Content-Type"] = []string{"application/json"}
+	values := []string{"application/json", ""} // of two headers, in one allocation
+	header["Content-Type"] = values[:1:1]
 	if err := c.settle(c.answer.usage, billing.ReasonComplete, c.x.answerRecord(header, c.answer.body)); err != nil {
 		return nil, err
 	}
 	if c.hold.Price != nil {
-		header[chargeHeader] = []string{c.x.entry.charge}
+		values[1] = c.x.entry.charge
+		header[chargeHeader] = values[1:]
 	}
 	return c.x.respond(Response{Header: header, Body: c.answer.body, Dropped: reply.Dropped}), nil
 }

@@ -72,6 +72,7 @@ func (c *countingConn) Write(p []byte) (int, error) {
 
 // sendTracker watches whether any of a request is sent.
 type sendTracker struct {
+	trace   httptrace.ClientTrace
 	own     bool          // by a transport of ours
 	got     bool          // there was a connection for it
 	conn    *countingConn // that connection, if the request has it for itself
@@ -84,7 +85,8 @@ func (s *sendTracker) watch(ctx context.Context, own bool) context.Context {
 	if !own {
 		return ctx
 	}
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: s.gotConn})
+	s.trace.GotConn = s.gotConn
+	return httptrace.WithClientTrace(ctx, &s.trace)
 }
 
 func (s *sendTracker) gotConn(info httptrace.GotConnInfo) {
