@@ -171,8 +171,8 @@ func putBody(body []byte) {
 	if cap(body) < minPooled || cap(body) > maxPooled {
 		return
 	}
-	body = body[:0]
-	bodyPool.Put(&body)
+	empty := body[:0] // which alone moves to the heap
+	bodyPool.Put(&empty)
 }
 
 // buffers hold whole answers while they are checked.

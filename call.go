@@ -47,9 +47,9 @@ func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte
 			return nil
 		}
 	}
-	c := newCall(ctx, x, op, m)
-	c.heartbeat = heartbeat
-	_, err = c.start()
+	x.call.init(ctx, x, op, m)
+	x.call.heartbeat = heartbeat
+	_, err = x.call.start()
 	if fault.Is(err, fault.IdempotencyConflict) && x.idempotencyKey != "" { // it may have been claimed, and answered, since
 		if stored, _ := x.findAnswer(ctx, op); stored != nil {
 			x.replay(stored, op)
@@ -62,6 +62,9 @@ func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte
 	}
 	if op.wait {
 		x.waited(ctx)
+	}
+	if x.response.Stream == nil && x.response.Audio == nil {
+		x.call.op = nil // an answer may take long to be written, and a request have megabytes
 	}
 	return nil
 }
@@ -164,11 +167,11 @@ func errWrongEndpoint(op *operation, m *Model) error {
 type call struct {
 	x         *exchange
 	op        *operation
-	model     *Model // of the catalog, and not to be changed
+	model     *Model      // of the catalog, and not to be changed
+	client    via.Context // the client's, of which ctx is made; its end need not end ctx
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
-	client    context.Context // of a stream: the client's, whose end need not end ctx
-	detach    func() bool     // of a stream: ends the dependence on the client's context
+	detach    func() bool // of a stream: ends the dependence on the client's context
 	heartbeat func([]byte)
 
 	lease   auth.Lease // nil when it is released
@@ -187,24 +190,19 @@ type call struct {
 	speech *speechStream // of speech
 }
 
-// newCall gives the call a context that ends with the client's. A stream's can
+// init gives the call a context that ends with the client's. A stream's can
 // be detached: a server ends a request's context with its response, but the
 // upstream's connection is worth the moment until the transfer has ended.
-func newCall(ctx context.Context, x *exchange, op *operation, m *Model) *call {
-	c := &call{x: x, op: op, model: m}
-	ctx = via.NewContext(ctx, x.trail)
-	if op.detached {
-		c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-		return c
+func (c *call) init(client context.Context, x *exchange, op *operation, m *Model) {
+	c.x, c.op, c.model, c.client = x, op, m, via.Context{Context: client, Trail: x.trail}
+	var ctx context.Context = &c.client
+	if op.detached || op.stream {
+		ctx = context.WithoutCancel(ctx)
 	}
-	if !op.stream {
-		c.ctx, c.cancel = context.WithCancelCause(ctx)
-		return c
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	if op.stream && !op.detached {
+		c.detach = context.AfterFunc(client, func() { c.cancel(context.Cause(client)) })
 	}
-	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	c.client = ctx
-	c.detach = context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
-	return c
 }
 
 // start runs the call to its answer: limits, hold, upstream, settlement. A whole
@@ -229,7 +227,7 @@ func (c *call) start() (result *Response, err error) {
 		return nil, err
 	}
 	var maxOutput int64 // that the vendor is limited to; 0 for no limit of the gateway's
-	if t := c.op.bounds.tokens; t != nil {
+	if t := c.op.bounds.tokens; t.given() {
 		maxOutput = t.affordable(c.model, c.hold)
 	}
 	body, view := c.op.prepare(c.op, c.hold, maxOutput)
@@ -261,12 +259,14 @@ func (c *call) start() (result *Response, err error) {
 		return c.x.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped}), nil
 	}
 	c.answer = reply.Accepted.(*answer)
-	header["Content-Type"] = []string{"application/json"}
+	values := []string{"application/json", ""} // of two headers, in one allocation
+	header["Content-Type"] = values[:1:1]
 	if err := c.settle(c.answer.usage, billing.ReasonComplete, c.x.answerRecord(header, c.answer.body)); err != nil {
 		return nil, err
 	}
 	if c.hold.Price != nil {
-		header[chargeHeader] = []string{c.x.entry.charge}
+		values[1] = c.x.entry.charge
+		header[chargeHeader] = values[1:]
 	}
 	return c.x.respond(Response{Header: header, Body: c.answer.body, Dropped: reply.Dropped}), nil
 }

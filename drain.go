@@ -107,7 +107,7 @@ const (
 // model: one that reports far more output than its text hides its reasoning; one
 // that reports much reasoning and shows it does not.
 func (c *call) learnHidden(u billing.Usage) {
-	if c.op.bounds.tokens == nil || u.Estimated || u.Anomaly || u.Output <= muchHidden {
+	if !c.op.bounds.tokens.given() || u.Estimated || u.Anomaly || u.Output <= muchHidden {
 		return
 	}
 	if c.tap == nil && u.Reasoning <= muchHidden && c.answer != nil && u.Output <= int64(len(c.answer.body))/4 {
@@ -132,7 +132,7 @@ func (s *Stream) allowDrain(limit time.Duration) {
 		return
 	}
 	s.drainLimit = limit
-	s.c.detach = context.AfterFunc(s.c.client, func() { s.startDrain(context.Cause(s.c.client)) })
+	s.c.detach = context.AfterFunc(&s.c.client, func() { s.startDrain(context.Cause(&s.c.client)) })
 }
 
 // startDrain runs when the client has disconnected: the stream is read on if there

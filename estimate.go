@@ -70,7 +70,7 @@ func (x *exchange) estimate(op *operation) (Estimate, error) {
 	price := x.catalog.prices.Price(m.ID)
 	wanted := op.bounds.amounts(m)
 	e.Usage, e.PriceVersion, e.Exact = wanted.Bound, price.Version(), !op.bounds.inexact && soldByUnits(price)
-	if t := op.bounds.tokens; t != nil && !e.Exact {
+	if t := op.bounds.tokens; t.given() && !e.Exact {
 		e.Open = t.sentBound == 0 && (!t.unseen || m.MaxOutput == 0)
 	}
 	if e.Most, err = price.Cost(wanted.Bound); err == nil {

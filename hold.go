@@ -105,7 +105,7 @@ func (c *call) holdRequest() billing.HoldRequest {
 // amounts is how much a request needs, without saying who pays.
 func (b *bounds) amounts(m *Model) billing.HoldRequest {
 	wanted := billing.HoldRequest{Bound: b.most, Least: b.least}
-	if b.tokens != nil {
+	if b.tokens.given() {
 		b.tokens.setAmounts(m, &wanted)
 	}
 	return wanted
@@ -155,10 +155,13 @@ type tokenBounds struct {
 	linked      int64 // how many more a vendor may count for media whose size is not known, or large
 	sentBound   int64 // the caller's bound of one candidate, if every vendor gets it; 0 for none
 	callerBound int64 // the caller's bound of one candidate; 0 for none
-	candidates  int64 // candidates
+	candidates  int64 // candidates; 0 for what is no conversation
 	unseen      bool  // the output cannot be counted while it is made: it is not streamed, its reasoning is not shown, or its vendor is not bounded
 	dropped     bool  // some channel of the model leaves bounds of the output out
 }
+
+// given reports whether the request is a conversation.
+func (b tokenBounds) given() bool { return b.candidates > 0 }
 
 // toBounds are the bounds of a conversation: the input bound and, per candidate, the
 // client's own bound or the model's hold_tokens. dropped says that some channel leaves
@@ -168,7 +171,7 @@ func (b tokenBounds) toBounds(m *Model, dropped bool) bounds {
 		b.sentBound, b.unseen = 0, true
 	}
 	return bounds{
-		most: b.usual(m), least: billing.Usage{Input: b.input, Output: b.candidates}, tokens: &b,
+		most: b.usual(m), least: billing.Usage{Input: b.input, Output: b.candidates}, tokens: b,
 		plausible: plausible{maxContext, b.candidates * m.plausibleOutput(), math.MaxInt64},
 	}
 }

@@ -144,8 +144,8 @@ type tap interface {
 type bounds struct {
 	most  billing.Usage // most that it may consume
 	least billing.Usage // least that is worth a start
-	// tokens is how most of a conversation comes about; nil for anything else.
-	tokens *tokenBounds
+	// tokens is how most of a conversation comes about; zero for anything else.
+	tokens tokenBounds
 	// plausible is what an upstream can report at most; above it a count is an error.
 	plausible plausible
 	// inexact says that most is not known to be consumed although it is sold by

@@ -165,6 +165,11 @@ func orderedIDs(now func() time.Time) func(prefix string) string {
 		for i := range moment {
 			moment[len(moment)-1-i] = digits[ms>>(5*i)&31]
 		}
-		return prefix + string(moment[:]) + rand.Text()[:letters]
+		var random [letters]byte
+		_, _ = rand.Read(random[:]) // it never fails
+		for i, b := range random {
+			random[i] = digits[b&31]
+		}
+		return prefix + string(moment[:]) + string(random[:])
 	}
 }

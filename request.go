@@ -336,6 +336,7 @@ type exchange struct {
 	bodyBytes   int64              // bytes of a large body in memory
 	answerBytes reservedBytes      // of its answers
 	claim       *idempotency.Claim // of the idempotency key, which its call makes with the hold; nil for none, or once that has ended
+	call        call               // its zero value until it runs
 }
 
 // logEntry is what the log line has besides the exchange itself.

@@ -67,7 +67,7 @@ func (s *Stream) begin(accepted *events, maxOutput int64) {
 	s.watch()
 	s.mu.Unlock()
 	h, t := s.c.hold, s.c.op.bounds.tokens
-	if t == nil || h.Price == nil || h.Available == billing.Unlimited {
+	if !t.given() || h.Price == nil || h.Available == billing.Unlimited {
 		return
 	}
 	allowed := t.outputLimit(s.c.model, maxOutput)

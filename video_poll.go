@@ -85,7 +85,7 @@ func (v *videos) askUpstream(ctx context.Context, t *video.Task) (r videoapi.Rep
 		},
 	}
 	v.g.observers.watchAttempts(call)
-	reply, err := v.g.catalog.Load().router.Do(via.NewContext(ctx, v.g.trail), call)
+	reply, err := v.g.catalog.Load().router.Do(&via.Context{Context: ctx, Trail: v.g.trail}, call)
 	if err != nil {
 		return r, err
 	}

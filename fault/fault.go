@@ -81,6 +81,9 @@ func From(err error) *Error {
 
 // Is reports whether err carries code anywhere in its chain.
 func Is(err error, code Code) bool {
+	if err == nil { // without the allocation of errors.As
+		return false
+	}
 	var e *Error
 	return errors.As(err, &e) && e.Code == code
 }

@@ -24,7 +24,7 @@ func (x *httpExchange) request(token string, refused error) *gateway.Request {
 	if refused != nil || x.route.op == "" {
 		return q
 	}
-	x.stream = &streamWriter{x: x}
+	x.stream.x = x
 	q.Op, q.IdempotencyKey, q.Heartbeat = x.route.op, x.r.Header.Get("Idempotency-Key"), x.stream.heartbeat
 	q.Read = func(response *gateway.Response) error {
 		x.respondWith(response) // a heartbeat may come before Do returns

@@ -89,9 +89,9 @@ type httpExchange struct {
 	smallStack bool // many requests are being answered
 
 	status     int
-	err        error         // what the client is told, or was
-	limitsSent bool          // the headers say what is left of the key's limits
-	stream     *streamWriter // once the call runs
+	err        error        // what the client is told, or was
+	limitsSent bool         // the headers say what is left of the key's limits
+	stream     streamWriter // of a call
 }
 
 // serveRoutes answers a request for a path that has these routes, none if it is
@@ -130,7 +130,7 @@ func (x *httpExchange) serve() (err error) {
 	}
 	response, err := x.h.gateway.Do(x.r.Context(), x.request(token, refused))
 	x.respondWith(response)
-	if x.stream != nil {
+	if refused == nil && x.route.op != "" {
 		x.responseHeaders()
 	}
 	switch {
@@ -215,7 +215,7 @@ func (x *httpExchange) serveOnSmallStack() {
 	streams := false
 	detached(func() {
 		x.err = x.serve()
-		if streams = x.stream != nil && x.stream.events != nil; !streams {
+		if streams = x.stream.events != nil; !streams {
 			x.end()
 		}
 	})

@@ -156,9 +156,6 @@ func (s *streamWriter) extendDeadline() {
 
 // started reports whether the response was committed.
 func (s *streamWriter) started() bool {
-	if s == nil {
-		return false
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.committed

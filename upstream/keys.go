@@ -97,10 +97,17 @@ func (k *Key) Value() secret.String { return *k.value }
 // key can serve, it sets [Failure.OtherKey] of the failure in err's chain. A nil Key
 // notes nothing.
 func (k *Key) Report(err error) {
+	if k == nil {
+		return
+	}
+	if err == nil { // as nearly always: without the allocation of errors.As
+		k.breaker.Succeeded(k.ring.now())
+		return
+	}
 	var f *Failure
 	errors.As(err, &f)
 	switch {
-	case k == nil, f != nil && misroutedStatuses[f.Status]:
+	case f != nil && misroutedStatuses[f.Status]:
 	case f == nil, f.Oversized, f.Status >= 400 && f.Status < 500 && f.Status != http.StatusTooManyRequests && !f.Fatal:
 		k.breaker.Succeeded(k.ring.now())
 	case f.Fatal:

@@ -41,6 +41,7 @@ func main() {
 	// net/http prints to the standard logger what a vendor sends unasked, which may
 	// be another client's answer. The program logs with log/slog only.
 	log.SetOutput(io.Discard)
+	paceCollector(os.LookupEnv)
 	os.Exit(run(context.Background(), os.Args[1:], os.LookupEnv, os.Stdin, os.Stdout, os.Stderr))
 }
 

@@ -100,9 +100,19 @@ func loop(message string) error {
 
 type key struct{}
 
-// NewContext returns a context whose calls to vendors carry the trail.
-func NewContext(ctx context.Context, t *Trail) context.Context {
-	return context.WithValue(ctx, key{}, t)
+// Context is a context whose calls to vendors carry a trail. It is a struct, so that it
+// can be a part of what it belongs to.
+type Context struct {
+	context.Context
+	Trail *Trail
+}
+
+// Value is that of the context, or the trail.
+func (c *Context) Value(k any) any {
+	if k == (key{}) {
+		return c.Trail
+	}
+	return c.Context.Value(k)
 }
 
 // FromContext is the trail of a context; nil if it has none.

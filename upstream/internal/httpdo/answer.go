@@ -65,7 +65,7 @@ func clientHeader(h http.Header) http.Header {
 	given := h.Get("Content-Type")
 	switch given {
 	case "application/json", "text/event-stream":
-		return http.Header{"Content-Type": {given}}
+		return http.Header{"Content-Type": h["Content-Type"][:1:1]}
 	}
 	kind, params, err := mime.ParseMediaType(given)
 	if err != nil {

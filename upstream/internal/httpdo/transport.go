@@ -90,6 +90,7 @@ func (c *countingConn) ReadFrom(r io.Reader) (n int64, err error) {
 
 // sendTracker watches whether any of a request is sent.
 type sendTracker struct {
+	trace   httptrace.ClientTrace
 	own     bool          // by a transport of ours
 	got     bool          // there was a connection for it
 	conn    *countingConn // that connection, if the request has it for itself
@@ -102,7 +103,8 @@ func (s *sendTracker) watch(ctx context.Context, own bool) context.Context {
 	if !own {
 		return ctx
 	}
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: s.gotConn})
+	s.trace.GotConn = s.gotConn
+	return httptrace.WithClientTrace(ctx, &s.trace)
 }
 
 func (s *sendTracker) gotConn(info httptrace.GotConnInfo) {
