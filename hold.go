@@ -86,9 +86,12 @@ func (s *Stream) meterFailed(err error) {
 }
 
 // saveCheckpoint records what was consumed with the meter, and extends the hold by more.
+// The time until the next one runs from a multiple of checkpointInterval, so that the
+// checkpoints of all streams come together: a durable meter then writes them in few
+// transactions (docs/benchmarks.md, What helped).
 func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 	defer guard(&err)
-	s.saved, s.savedAt = s.tap.Output(), s.lastSent
+	s.saved, s.savedAt = s.tap.Output(), s.lastSent.Add(-time.Duration(s.lastSent.UnixNano())%checkpointInterval)
 	ctx := newSettleContext(s.c.ctx, meterTimeout)
 	defer ctx.end()
 	return s.c.x.g.options.Meter.Extend(ctx, s.c.hold, s.c.clampUsage(s.tap.Usage()), more)

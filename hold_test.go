@@ -139,10 +139,11 @@ func (m *notedMeter) Extend(ctx context.Context, h billing.Hold, soFar billing.U
 	return m.Meter.Extend(ctx, h, soFar, more)
 }
 
-// watched streams so many tokens, with a pause after each, and gives the
-// checkpoints.
-func watched(t *testing.T, tokens int, pause time.Duration, spare bool) []int64 {
+// watched streams so many tokens after a while, with a pause after each, and gives
+// the checkpoints.
+func watched(t *testing.T, after time.Duration, tokens int, pause time.Duration, spare bool) []int64 {
 	t.Helper()
+	time.Sleep(after)
 	r, w := io.Pipe()
 	meter := &notedMeter{spare: spare}
 	h := newTestGateway(t, &scriptedUpstream{body: r}, "1.00", func(o *gateway.Options) {
@@ -162,19 +163,22 @@ func watched(t *testing.T, tokens int, pause time.Duration, spare bool) []int64 
 }
 
 func TestAStreamIsCheckpointedByTokensAndIfTheMeterHasTimeByTheClock(t *testing.T) {
+	const half = 500 * time.Millisecond
 	for name, row := range map[string]struct {
+		after  time.Duration // the clock's even second
 		tokens int
 		pause  time.Duration
 		spare  bool
 		want   []int64
 	}{
-		"a thousand tokens are new":               {2_500, 0, true, []int64{1_000, 2_000}},
-		"two seconds are over":                    {14, 500 * time.Millisecond, true, []int64{5, 9, 13}},
-		"two seconds are over, the meter is busy": {14, 500 * time.Millisecond, false, nil},
+		"a thousand tokens are new":               {0, 2_500, 0, true, []int64{1_000, 2_000}},
+		"two seconds are over":                    {0, 14, half, true, []int64{5, 9, 13}},
+		"two seconds are over, the meter is busy": {0, 14, half, false, nil},
+		"an even second is over, as for others":   {700 * time.Millisecond, 14, half, true, []int64{5, 8, 12}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				if diff := cmp.Diff(row.want, watched(t, row.tokens, row.pause, row.spare)); diff != "" {
+				if diff := cmp.Diff(row.want, watched(t, row.after, row.tokens, row.pause, row.spare)); diff != "" {
 					t.Error(diff)
 				}
 			})

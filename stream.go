@@ -149,14 +149,25 @@ func (s *Stream) Next() (out []byte, err error) {
 }
 
 // Await waits until Next has something to give, or the end. It needs less stack
-// than Next, which may ask the ledger; a goroutine that waits for long can have
-// another one call Next.
+// than Next, which may ask the ledger: a goroutine that waits here for most of its time
+// keeps half of the stack.
 func (s *Stream) Await() {
-	if !s.enter() {
-		return
+	if s.enter() {
+		defer s.endAwait()
+		s.events.await()
 	}
+}
+
+// endAwait ends an Await; a panic of it ends the stream. It must be deferred itself.
+func (s *Stream) endAwait() {
+	p := recover()
 	defer s.leave()
-	s.events.await()
+	if p != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.busy = false // nothing of it is in what the last Next returned
+		_ = s.fail(panicked(p))
+	}
 }
 
 // takeTail gives the event that says so where the end came between two calls.
@@ -253,12 +264,11 @@ func (s *Stream) breakOff(err error) *idempotency.Record {
 
 // receive counts an event that was awaited and not taken: the upstream has made it.
 func (s *Stream) receive() {
-	p := s.events.pending
-	if p == nil || p.err != nil {
+	if len(s.events.readAhead) > 0 || !s.events.reader.Buffered() {
 		return
 	}
-	s.events.pending = nil
-	if out, _, err := s.tap.Event(s.out, p.event.Name, p.event.Data); err == nil {
+	event, _ := s.events.reader.Next()
+	if out, _, err := s.tap.Event(s.out, event.Name, event.Data); err == nil {
 		s.out = out
 	}
 }
@@ -332,16 +342,8 @@ func (s *Stream) Read(p []byte) (int, error) { return s.read(p, s.Next) }
 // events is an accepted stream: the events that were read ahead, then the rest.
 type events struct {
 	readAhead []sse.Event
-	pending   *pendingEvent // what await found
 	reader    *sse.Reader
 	body      io.ReadCloser
-}
-
-// pendingEvent is an event, or the error in its place, that await has read and
-// next has not returned.
-type pendingEvent struct {
-	event sse.Event
-	err   error
 }
 
 // acceptStream reads ahead until an event carries content, so that an upstream
@@ -385,26 +387,14 @@ func (e *events) next() (sse.Event, error) {
 		}
 		return event, nil
 	}
-	if p := e.pending; p != nil {
-		e.pending = nil
-		return p.event, p.err
-	}
 	return e.reader.Next()
 }
 
 // await waits until next would not block.
 func (e *events) await() {
-	if len(e.readAhead) > 0 || e.pending != nil {
-		return
+	if len(e.readAhead) == 0 {
+		e.reader.Await()
 	}
-	p := new(pendingEvent)
-	defer func() {
-		if v := recover(); v != nil {
-			p.err = panicked(v)
-		}
-		e.pending = p
-	}()
-	p.event, p.err = e.reader.Next()
 }
 
 // buffered reports whether next would not block.

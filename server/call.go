@@ -62,9 +62,7 @@ func (x *httpExchange) writeResponse() error {
 		x.stream.source, x.stream.audio = result.Audio, true
 	case result.Stream != nil:
 		x.stream.source, x.stream.events = result.Stream, result.Stream
-		if x.smallStack {
-			return nil // serveOnSmallStack does the rest
-		}
+		return nil // serveRoutes does the rest
 	default:
 		if h := x.w.Header(); result.Replayed && h.Get("Content-Type") == "text/event-stream" {
 			setEventHeaders(h)

@@ -69,12 +69,8 @@ func (s *streamWriter) next() (err error) {
 	return nil
 }
 
-// await waits for the events that next sends.
-func (s *streamWriter) await() (err error) {
-	defer recoverPanic(&err)
-	s.events.Await()
-	return nil
-}
+// hasEvents reports whether the source is a stream of events.
+func (s *streamWriter) hasEvents() bool { return s.events != nil }
 
 // close ends the source, if it has not ended.
 func (s *streamWriter) close() { _ = s.source.Close() }

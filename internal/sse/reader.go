@@ -82,16 +82,20 @@ func (r *Reader) Release() {
 // An event that src ends without a blank line counts only when nothing of its
 // data can be missing: it is "[DONE]" or a whole JSON object.
 func (r *Reader) Next() (Event, error) {
-	for !r.Buffered() {
-		if r.err != nil {
-			return r.last()
-		}
-		r.fill()
+	if r.Await(); !r.ready {
+		return r.last()
 	}
 	r.ready, r.hasData = false, false
 	event := r.event
 	r.event = Event{}
 	return event, nil
+}
+
+// Await reads from the source until Next need not.
+func (r *Reader) Await() {
+	for !r.Buffered() && r.err == nil {
+		r.fill()
+	}
 }
 
 // Buffered reports whether Next will return an event without reading from the
