@@ -384,6 +384,29 @@ var faultTests = map[string]func(dbTest){
 		b.wantBalance(998, 0)
 		b.wantOpen(0)
 	},
+	"NoRequestBeginsWhileTheDatabaseHangs": func(b dbTest) {
+		b.account("acme", 1_000)
+		b = b.withShortWait()
+		h := b.reserveRetrying("running", 2)
+		gate := make(chan struct{})
+		b.faults.Block(gate)
+		settled := make(chan error)
+		go func() {
+			_, err := b.Settle(b.t.Context(), h, images(1))
+			settled <- err
+		}()
+		b.faults.Blocked()
+		var err error
+		for i := 0; err == nil; i++ { // until the transaction has taken longer than a request waits
+			if _, err = b.Reserve(b.t.Context(), b.charge(id(i), 0)); err == nil {
+				_, err = b.Balance(b.t.Context(), "acme")
+			}
+		}
+		b.wantHung("Reserve", err)
+		close(gate)
+		b.ok(<-settled)
+		b.reserveRetrying("after", 1)
+	},
 	"AHoldThatHungIsGivenBackAndASettlementThatWaitedIsMade": func(b dbTest) {
 		b.account("acme", 10)
 		b = b.withShortWait()

@@ -1,0 +1,171 @@
+package sqlite_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/sqlite"
+)
+
+// painting is a request for n images of one unit each.
+func painting(t testing.TB, id string, n int64) billing.HoldRequest {
+	t.Helper()
+	price, err := billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return billing.HoldRequest{Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "painter", Price: price, Bound: image(n)}
+}
+
+// copyAsACrashLeavesIt copies a database that is open, with at most so many bytes of its log.
+func copyAsACrashLeavesIt(t testing.TB, from, to string, log int64) {
+	t.Helper()
+	for _, end := range []string{"", "-wal"} {
+		data, err := os.ReadFile(from + end)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if end != "" && log < int64(len(data)) {
+			data = data[:log]
+		}
+		if err := os.WriteFile(to+end, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestOnlyAHoldThatIsOlderThanASecondLeavesAReceiptAfterACrash(t *testing.T) {
+	dir := t.TempDir()
+	path, after := filepath.Join(dir, "test.db"), filepath.Join(dir, "after.db")
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		db, err := sqlite.Open(ctx, path, store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = db.Close() }()
+		if err := db.Ledger().CreateAccount(ctx, "acme", 10*billing.One); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"old", "young"} {
+			if _, err := db.Ledger().Reserve(ctx, painting(t, id, 1)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(700 * time.Millisecond)
+		}
+		synctest.Wait()
+		copyAsACrashLeavesIt(t, path, after, 1<<40)
+	})
+	db, err := sqlite.Open(t.Context(), after, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	r, err := db.Ledger().Receipt(t.Context(), "acme", "old")
+	if err != nil || r.Status != billing.Released || r.Reason != billing.ReasonInternal {
+		t.Errorf("the older one: %+v, %v", r, err)
+	}
+	if r, err := db.Ledger().Receipt(t.Context(), "acme", "young"); !fault.Is(err, fault.NotFound) {
+		t.Errorf("the younger one: %+v, %v", r, err)
+	}
+	wantBalance(t, db, 10, 0)
+}
+
+// A disk that said that it had the log, and lost its end: what is left is an earlier
+// state, and a sound one.
+func TestADiskThatLosesTheEndOfTheLogLeavesASoundLedger(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "test.db")
+	db, err := sqlite.Open(t.Context(), path, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if err := db.Ledger().CreateAccount(t.Context(), "acme", 100*billing.One); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		h, err := db.Ledger().Reserve(t.Context(), painting(t, fmt.Sprintf("r%02d", i), 2))
+		if err == nil && i%3 == 0 {
+			err = db.Ledger().Extend(t.Context(), h, image(1), 0)
+		}
+		if err == nil && i%5 != 0 {
+			_, err = db.Ledger().Settle(t.Context(), h, image(int64(i%4)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	log, err := os.Stat(path + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	for i := range 25 {
+		lost := filepath.Join(dir, fmt.Sprint(i, ".db"))
+		copyAsACrashLeavesIt(t, path, lost, log.Size()-random.Int64N(log.Size()/2))
+		again, err := sqlite.Open(t.Context(), lost, store.Options{})
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if err := again.Ledger().Verify(t.Context()); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+		if err := again.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOfTenThousandCallsAtOnceOnMoneyForAHundredAHundredRun(t *testing.T) {
+	for round := range 10 {
+		db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Ledger().CreateAccount(t.Context(), "acme", 100*billing.One); err != nil {
+			t.Fatal(err)
+		}
+		var ran atomic.Int64
+		var all sync.WaitGroup
+		for i := range 10_000 {
+			request := painting(t, fmt.Sprint("r", i), 1)
+			all.Go(func() {
+				h, err := db.Ledger().Reserve(context.Background(), request)
+				if fault.Is(err, fault.InsufficientBalance) {
+					return
+				}
+				if err == nil {
+					_, err = db.Ledger().Settle(context.Background(), h, image(1))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				ran.Add(1)
+			})
+		}
+		all.Wait()
+		if n := ran.Load(); n != 100 {
+			t.Errorf("round %d: %d ran, want 100", round, n)
+		}
+		wantBalance(t, db, 0, 0)
+		if err := db.Ledger().Verify(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
