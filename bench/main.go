@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"time"
 )
 
@@ -58,7 +59,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	f.IntVar(&o.workers, "workers", 32, "requests at once")
 	f.IntVar(&o.rounds, "rounds", 7, "rounds of each server; the table has the medians")
 	f.Float64Var(&o.scale, "scale", 1, "multiplies the requests per round")
-	f.IntVar(&o.procs, "procs", 1, "GOMAXPROCS of each server process")
+	f.IntVar(&o.procs, "procs", runtime.GOMAXPROCS(0), "GOMAXPROCS of each server process")
 	f.IntVar(&o.streams, "streams", 1000, "open streams whose memory is measured; 0 for none")
 	f.IntVar(&o.crowd, "crowd", 50_000, "open streams of -only crowd")
 	f.IntVar(&o.memory, "memory", 2048, "memory limit in MiB of the gateway of -only crowd or answers")
