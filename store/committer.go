@@ -340,7 +340,7 @@ func (c *committer) next() (ops []*op, more bool) {
 		closed, interval := c.closed, c.heartbeatInterval()
 		c.mu.Unlock()
 		if m := c.db.memory; m != nil {
-			if due := m.due(time.Now(), closed); len(due) > 0 {
+			if due := m.takeDue(time.Now(), closed); len(due) > 0 {
 				ops, n = append(ops, newStoreHoldsOp(due)), n+1
 			}
 			if next := m.nextDue(time.Now()); next > 0 && (interval == 0 || next < interval) {

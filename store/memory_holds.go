@@ -30,7 +30,7 @@ type memoryHolds struct {
 	open     map[string]*hold            // of this process, but for those that outlive it
 	claims   map[idempotency.Key]claimed // of requests that run
 	ended    recent                      // ids that no new request may have
-	unsure   map[string]struct{}         // holds of batches that failed: they may have ended
+	lost     map[string]struct{}         // holds of batches that failed: they may have ended
 	closing  bool
 	young    []youngHold // in the order in which they were made
 }
@@ -55,7 +55,7 @@ func newMemoryHolds() *memoryHolds {
 	return &memoryHolds{
 		accounts: map[string]account{}, budgets: map[ownKey]*budget{},
 		held: map[string]billing.Money{}, reserved: map[int64]billing.Money{},
-		open: map[string]*hold{}, claims: map[idempotency.Key]claimed{}, unsure: map[string]struct{}{},
+		open: map[string]*hold{}, claims: map[idempotency.Key]claimed{}, lost: map[string]struct{}{},
 		ended: recent{known: map[string]struct{}{}},
 	}
 }
@@ -260,9 +260,9 @@ func newStoreHoldsOp(holds []youngHold) *op {
 	})
 }
 
-// due takes the holds that must get a row by now, at most a batch of them; in a store
+// takeDue takes the holds that must get a row by now, at most a batch of them; in a store
 // that closes those are all.
-func (m *memoryHolds) due(now time.Time, closing bool) (due []youngHold) {
+func (m *memoryHolds) takeDue(now time.Time, closing bool) (due []youngHold) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := 0
@@ -277,7 +277,7 @@ func (m *memoryHolds) due(now time.Time, closing bool) (due []youngHold) {
 	return due
 }
 
-// nextDue is how long there is nothing to do for due; 0 for ever.
+// nextDue is how long there is nothing to do for takeDue; 0 for ever.
 func (m *memoryHolds) nextDue(now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -435,18 +435,18 @@ func (m *memoryHolds) abort(b *batch, failed bool) {
 		if m.open[h.id] == nil {
 			continue
 		}
-		m.unsure[h.id] = struct{}{}
-		if !m.closing { // where there is no second attempt
+		m.lost[h.id] = struct{}{}
+		if !m.closing { // a store that closes makes no second attempt
 			m.young = append(m.young, youngHold{h.id, h.account, time.Now()})
 		}
 	}
 }
 
-// resolveUnsure finds out what became of the holds of batches that failed.
-func (b *batch) resolveUnsure() error {
+// findLost finds out what became of the holds of batches that failed.
+func (b *batch) findLost() error {
 	m := b.db.memory
 	m.mu.Lock()
-	ids := sortedKeys(m.unsure)
+	ids := sortedKeys(m.lost)
 	m.mu.Unlock()
 	ended := map[string]int64{} // when their holds were made
 	err := b.each("SELECT id, created_at FROM receipt WHERE id IN[t]", ids, func(rows Row) error {
@@ -472,7 +472,7 @@ func (b *batch) resolveUnsure() error {
 	defer m.mu.Unlock()
 	for _, id := range ids {
 		h := m.open[id.(string)]
-		delete(m.unsure, id.(string))
+		delete(m.lost, id.(string))
 		created, found := ended[id.(string)]
 		switch row := stored[id.(string)]; {
 		case h == nil:

@@ -136,7 +136,7 @@ func (b *batch) wantKey(account, key string) {
 // What depends on other answers, and is seldom asked for, is asked for after them.
 func (b *batch) load() error {
 	if b.db.memory != nil {
-		if err := b.resolveUnsure(); err != nil {
+		if err := b.findLost(); err != nil {
 			return err
 		}
 		b.db.memory.findHolds(b)
