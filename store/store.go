@@ -22,6 +22,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,6 +53,7 @@ type DB struct {
 	prices          priceCache
 	publishedPrices atomic.Pointer[string] // the hash of the list that is charged by
 	committer       *committer
+	compiled        sync.Map     // *sql.Stmt of the readers of SQLite, by query
 	memory          *memoryHolds // nil where several processes share the database
 	stuck           atomic.Int64 // holds that the last sweep could not end
 	ledger          *dbLedger

@@ -348,11 +348,30 @@ func (db *DB) readContext(ctx context.Context) (context.Context, context.CancelF
 func (db *DB) find(ctx context.Context, query string, args []any, to ...any) (found bool, err error) {
 	ctx, cancel := db.readContext(ctx)
 	defer cancel()
-	err = db.readers().queryRow(ctx, query, args...).Scan(to...)
+	err = db.readRow(ctx, query, args).Scan(to...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
 	return err == nil, db.unavailableOrCanceled(ctx, err)
+}
+
+// readRow is a row beside the committer's connection. SQLite's driver would compile the
+// statement each time, which takes as long as most of them run; that of Postgres
+// remembers statements by itself.
+func (db *DB) readRow(ctx context.Context, query string, args []any) *sql.Row {
+	if !db.dialect.Shared {
+		if known, ok := db.compiled.Load(query); ok {
+			return known.(*sql.Stmt).QueryRowContext(ctx, args...)
+		}
+		if stmt, err := db.reader.PrepareContext(ctx, query); err == nil { // else the query says why
+			known, raced := db.compiled.LoadOrStore(query, stmt)
+			if raced {
+				_ = stmt.Close() // it was not used
+			}
+			return known.(*sql.Stmt).QueryRowContext(ctx, args...)
+		}
+	}
+	return db.readers().queryRow(ctx, query, args...)
 }
 
 // list reads a few rows for a caller who waits for them.
