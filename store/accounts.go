@@ -188,15 +188,22 @@ func (db *dbLedger) BudgetsOf(ctx context.Context, keys []billing.KeyOf) (map[bi
 	for _, k := range keys {
 		args = append(args, k.Account, k.Key)
 	}
+	var budgets []*budget
 	err := queryAll(ctx, db.readers(), db.bulk(currentBudgets), args, func(rows Row) error {
 		p, err := scanBudget(rows)
-		if m := db.memory; m != nil && err == nil {
+		budgets = append(budgets, p)
+		return err
+	})
+	if err != nil {
+		return nil, db.unavailable(err)
+	}
+	for _, p := range budgets {
+		if m := db.memory; m != nil {
 			p.Balance = m.budget(p)
 		}
 		left[billing.KeyOf{Account: p.of.account, Key: p.of.key}] = p.Available()
-		return err
-	})
-	return left, db.unavailable(err)
+	}
+	return left, nil
 }
 
 // Exists implements [billing.Accounts].
@@ -211,10 +218,13 @@ func (db *dbLedger) Balances(ctx context.Context, after string, limit int) ([]bi
 		err = rows.Scan(&b.Account, &b.Posted, &b.Held)
 		if db.options.Count {
 			b.Posted, b.Held = 0, 0
-		} else {
-			db.addMemory(&b)
 		}
 		return b, err
 	}, "SELECT id, posted, held FROM account WHERE id > ? ORDER BY id LIMIT ?", after, limit)
+	for i := range page { // not while the rows are read: whoever writes may wait for their connection
+		if !db.options.Count {
+			db.addMemory(&page[i])
+		}
+	}
 	return page, db.unavailable(err)
 }

@@ -181,19 +181,33 @@ func (b *batch) decide() error {
 	}
 	for _, o := range b.ops {
 		b.careful = b.careful || o.again
-		o.needs(b)
+		if o.needs != nil {
+			o.needs(b)
+		}
 	}
 	if err := b.load(); err != nil {
 		return err
 	}
-	if m := b.db.memory; m != nil {
-		return m.decideLocked(b, b.decideEach)
+	m := b.db.memory
+	if m == nil {
+		return b.decideEach(func(*op) bool { return true })
 	}
-	return b.decideEach()
+	for _, h := range b.holds {
+		_ = b.loadPrice(h) // whoever needs it is told
+	}
+	// What needs no rows is SQL of its own, for which nobody else has to wait.
+	if err := b.decideEach(func(o *op) bool { return o.needs == nil }); err != nil {
+		return err
+	}
+	return m.decideLocked(b, func() error { return b.decideEach(func(o *op) bool { return o.needs != nil }) })
 }
 
-func (b *batch) decideEach() error {
+// decideEach lets those operations decide for which a condition is true, in their order.
+func (b *batch) decideEach(which func(*op) bool) error {
 	for _, o := range b.ops {
+		if !which(o) {
+			continue
+		}
 		b.again = o.again
 		o.err = o.decide(b)
 		if o.err != nil && !isRefusal(o.err) {
@@ -361,7 +375,9 @@ func (b *batch) leaveOutLocked() error {
 	needed := make([]wanted, len(b.ops))
 	for i, o := range b.ops {
 		probe := newBatch(b.committer, nil, false)
-		o.needs(probe)
+		if o.needs != nil {
+			o.needs(probe)
+		}
 		needed[i] = probe.wanted
 	}
 	accounts, err := b.lockedRows("account", needed, func(n *wanted) map[string]bool { return n.accounts })

@@ -102,7 +102,7 @@ func (c *committer) wakeUp() {
 // parts, so that a batch reads the rows of all its operations at once, decides in
 // memory and writes at once.
 type op struct {
-	// needs names the rows that decide looks at.
+	// needs names the rows that decide looks at; nil where decide reads by itself.
 	needs func(b *batch)
 	// decide applies the operation to the rows of the batch, or refuses it with a
 	// *fault.Error and changes nothing. It is called again when a batch is repeated.
@@ -130,11 +130,8 @@ const (
 	done                   // the result is there
 )
 
-// newOp is an op in the queue's first state. A nil needs names nothing.
+// newOp is an op in the queue's first state.
 func newOp(needs func(*batch), decide func(*batch) error) *op {
-	if needs == nil {
-		needs = func(*batch) {}
-	}
 	return &op{needs: needs, decide: decide, ready: make(chan struct{})}
 }
 

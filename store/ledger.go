@@ -108,16 +108,21 @@ func (db *dbLedger) Reserve(ctx context.Context, c billing.HoldRequest) (billing
 // else comes between the look at its answer and the hold.
 func (db *dbLedger) reserveInMemory(ctx context.Context, r *reservation) (made billing.Hold, err error) {
 	m, c := db.memory, &r.request
+	if err := db.committer.admit(); err != nil {
+		return billing.Hold{}, err
+	}
 	if r.claim != nil {
 		if err := m.claim(r.claim, c.RequestID); err != nil {
 			return billing.Hold{}, err
 		}
 		defer func() {
 			if h := m.hold(c.RequestID); err != nil || h == nil || h.claim == nil { // which has a row, or is none
-				m.unclaim(r.claim.Key)
+				m.unclaim(r.claim.Key, c.RequestID)
 			}
 		}()
-		switch first, err := db.answer(ctx, r.claim.Key); {
+		bounded, cancel := context.WithTimeout(ctx, db.options.WaitTimeout)
+		defer cancel()
+		switch first, err := db.answer(bounded, r.claim.Key); {
 		case err != nil:
 			return billing.Hold{}, err
 		case first != nil:
@@ -125,9 +130,6 @@ func (db *dbLedger) reserveInMemory(ctx context.Context, r *reservation) (made b
 		}
 	}
 	if c.Until.IsZero() && db.committer.healthy() == nil {
-		if err := db.committer.admit(); err != nil {
-			return billing.Hold{}, err
-		}
 		now, err := db.clock()
 		if err != nil {
 			return billing.Hold{}, err
@@ -459,10 +461,10 @@ func (s *settlement) decide(b *batch) error {
 
 // loadPrice finds the price that a hold pinned.
 func (b *batch) loadPrice(h *hold) (err error) {
-	if h.price == nil && h.version != "" {
-		h.price, err = b.db.ledger.Price(b.ctx, h.version)
+	if h.price == nil && h.version != "" && h.noPrice == nil {
+		h.price, h.noPrice = b.db.ledger.Price(b.ctx, h.version)
 	}
-	return err
+	return h.noPrice
 }
 
 // capture takes the money of a settlement into the books; false if they cannot hold it.

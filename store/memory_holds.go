@@ -153,11 +153,18 @@ func (m *memoryHolds) claim(c *idempotency.Claim, request string) error {
 	return nil
 }
 
-// unclaim ends a claim.
-func (m *memoryHolds) unclaim(key idempotency.Key) {
+// unclaim ends a request's claim.
+func (m *memoryHolds) unclaim(key idempotency.Key, request string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.claims, key)
+	m.dropClaim(key, request)
+}
+
+// dropClaim is unclaim for who has locked m.mu.
+func (m *memoryHolds) dropClaim(key idempotency.Key, request string) {
+	if m.claims[key].request == request {
+		delete(m.claims, key)
+	}
 }
 
 // claimed is what a running request has claimed a key for.
@@ -188,7 +195,7 @@ func (m *memoryHolds) remove(h *hold) {
 		m.add(h, -h.amount)
 	}
 	if h.claim != nil {
-		delete(m.claims, h.claim.Key)
+		m.dropClaim(h.claim.Key, h.id)
 	}
 	delete(m.open, h.id)
 	m.ended.add(h.id)
@@ -239,8 +246,10 @@ func (m *memoryHolds) total() *big.Int {
 }
 
 // newStoreHoldsOp gives holds their rows, those that are still open.
+//
+// Nobody waits for the op, and it is not given up either: it begins as one that is taken.
 func newStoreHoldsOp(holds []youngHold) *op {
-	return newOp(func(b *batch) {
+	o := newOp(func(b *batch) {
 		for _, h := range holds {
 			b.wantHold(h.id, h.account, false)
 		}
@@ -258,6 +267,8 @@ func newStoreHoldsOp(holds []youngHold) *op {
 		}
 		return nil
 	})
+	o.start()
+	return o
 }
 
 // takeDue takes the holds that must get a row by now, at most a batch of them; in a store

@@ -46,6 +46,7 @@ type hold struct {
 	budget     int64 // 0 for none
 	version    string
 	price      *billing.Price // nil until it is needed
+	noPrice    error          // why it cannot be had
 	amount     billing.Money
 	checkpoint string // what was used by then, a billing.Usage in JSON; empty for none
 	created    int64

@@ -95,6 +95,11 @@ func TestAFullDiskRefusesHoldsAndReadsGoOn(t *testing.T) {
 	}
 	holds := fill(t, db)
 	wantBalance(t, db, 10_000, len(holds))
+	if _, err := db.Ledger().Reserve(t.Context(), painting(t, "in memory", 1)); err != nil { // until there is room
+		wantFull(t, err)
+	} else {
+		t.Error("a hold in memory was made although the last write had failed")
+	}
 	for made := full.made.Load(); full.made.Load() < made+3; { // a sign of life that fails closes its connection
 		wantFull(t, db.Ping(t.Context()))
 	}
