@@ -101,7 +101,7 @@ func (db *DB) Archive(ctx context.Context, before time.Time, dir string, done fu
 	}
 	end := startOfDay(before.UnixNano())
 	if latest := startOfDay(now - archiveAge.Nanoseconds()); end > latest {
-		return fault.Invalid("before", "Receipts are needed for three days: the last day before which they can be archived is "+timeAt(latest).Format(time.DateOnly)+".")
+		return fault.Invalid("before", "before may be at most "+timeAt(latest).Format(time.DateOnly)+": receipts are needed for three days.")
 	}
 	var open string
 	found, err := db.find(ctx, "SELECT task.id FROM task JOIN receipt ON receipt.id = task.request_id WHERE NOT ended AND settled_at < ? LIMIT 1", []any{end}, &open)
@@ -109,7 +109,7 @@ func (db *DB) Archive(ctx context.Context, before time.Time, dir string, done fu
 	case err != nil:
 		return err
 	case found:
-		return fault.Invalid("before", fmt.Sprintf("The video %q has not ended, and the receipt of its submission is older than that.", open))
+		return fault.Invalid("before", fmt.Sprintf("before is too late: the video %q has not ended, and the receipt of its submission is older.", open))
 	}
 	for last := int64(math.MinInt64); ; {
 		var first sql.NullInt64
@@ -196,7 +196,7 @@ func archiveError(err error) error {
 	if err == nil || errors.As(err, &f) {
 		return err
 	}
-	return fault.Wrap(fault.InternalError, "The archive failed: "+err.Error()+". Mend that and repeat it with the same directory.", err)
+	return fault.Wrap(fault.InternalError, "The archive failed. Mend the cause and repeat it with the same directory.", err)
 }
 
 // archivedUntil is the end of the last day of which receipts may have been moved out,

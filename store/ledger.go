@@ -78,7 +78,8 @@ func (db *dbLedger) HasCapacity() bool {
 	return len(c.queue) < batchLimit/4 && c.down == nil && !c.closed
 }
 
-// Reserve implements [billing.Meter], durable when it returns. It waits at most
+// Reserve implements [billing.Meter]. The hold is durable when it returns on Postgres,
+// and where it outlives its process; on SQLite see memoryHolds. It waits at most
 // Options.WaitTimeout; a hold that is made later all the same is given back. One
 // that outlives its process (HoldRequest.Until) makes the task of a video.CreateTask with
 // it, or is refused by it: both are there or neither is.

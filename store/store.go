@@ -7,10 +7,13 @@
 // committer, does together with others in one transaction (a batch):
 //
 //	ledger.go, accounts.go   what the operations decide: reserve, extend, settle, credit, budgets
+//	memory_holds.go          holds that one process decides in memory, on SQLite
 //	committer.go             the queue, who is refused, the retries after errors
 //	batch.go                 one transaction: begin, load, decide, write, commit, publish; locked rows
+//	tx.go, statements.go     how its statements are sent, in two trips on Postgres, and spelled
 //	rows.go, task_rows.go    the rows in the hands of a batch: how they are read and written
 //	node.go, sweep.go        leases of processes; the ends of holds that nobody else ends
+//	limits.go                what is used of limits, where several processes share them
 //	verify.go                the invariants, checked on a database that is in use
 //	archive.go               old receipts, moved into files
 package store

@@ -6,15 +6,18 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	amounts "github.com/tollhouse-ai/gateway/internal/ledger"
 	"github.com/tollhouse-ai/gateway/store"
@@ -353,19 +356,32 @@ type archivedFile struct {
 func archiveCommand(p *program) *command {
 	c := newCommand("archive", "move old receipts out of the store into files")
 	c.details = "The receipts that were settled before DATE go into DIR, which has to be there, as compressed JSON\n" +
-		"lines, a file for each day of UTC. A file is on the disk and was read back before its receipts are deleted. Sums of usage stay. It opens the store itself: with\n" +
-		"Postgres while servers run, with SQLite while none does. One that was interrupted is repeated with the same DIR."
+		"lines, a file for each day of UTC. A file is on the disk and was read back before its receipts are\n" +
+		"deleted. Sums of usage stay. It opens the store itself: with Postgres while servers run, with SQLite\n" +
+		"while none does. One that was interrupted is repeated with the same DIR."
 	c.examples = []string{"tollhouse archive --before 2026-10-01 --out /backup/receipts", "tollhouse archive --before 2026-10-01 --out . --config tollhouse.yaml"}
-	before := c.flags.String("before", "", "the first day whose receipts stay, such as 2026-10-01 (required)")
-	out := c.flags.String("out", "", "the directory for the files (required)")
-	cl := newAdminCommand(p, c)
+	before := c.flags.String("before", "", "the first day whose receipts stay, a `DATE` such as 2026-10-01 (required)")
+	out := c.flags.String("out", "", "the directory `DIR` for the files (required)")
+	cl := &adminCommand{p: p} // no server is asked: there is no --admin
+	c.flags.BoolVar(&cl.json, "json", false, "print one JSON document")
+	addConfigFlag(c.flags, &cl.flags.config)
+	c.flags.StringVar(&cl.flags.data, "data", "", "the data directory, where the store is unless the configuration says otherwise; default "+defaultData)
+	c.bindEnv("config", "data")
 	c.run = func(ctx context.Context, _ []string) error {
-		day, err := time.Parse(time.DateOnly, *before)
 		switch {
-		case err != nil:
-			return usagef("--before must be a day such as 2026-10-01, not %q", *before)
+		case *before == "" && *out == "":
+			return usagef("--before and --out are missing: the first day whose receipts stay, and the directory for the files")
+		case *before == "":
+			return usagef("--before is missing: it says which is the first day whose receipts stay")
 		case *out == "":
 			return usagef("--out is missing: it says where the files go")
+		}
+		day, err := time.Parse(time.DateOnly, *before)
+		if err != nil {
+			return usagef("--before must be a day such as 2026-10-01, not %q", *before)
+		}
+		if dir, err := os.Stat(*out); errors.Is(err, fs.ErrNotExist) || err == nil && !dir.IsDir() {
+			return usagef("there is no directory %s", *out)
 		}
 		return cl.archive(ctx, day, *out)
 	}
@@ -395,11 +411,31 @@ func (c *adminCommand) archive(ctx context.Context, before time.Time, dir string
 	err = s.db.Archive(ctx, before, dir, func(f store.ArchiveFile) {
 		files = append(files, archivedFile{f.Path, f.Receipts, amounts.FormatSum(f.Charge), s.ledger.Currency()})
 	})
+	err = errors.Join(archiveRefusal(err), s.close())
+	switch {
+	case len(files) > 0: // also those before an error
+	case err != nil:
+		return err
+	default:
+		return c.say(files, "No receipts before %s.\n", before.Format(time.DateOnly))
+	}
 	t := &table{head: []string{"FILE", "RECEIPTS", "CHARGE", "CURRENCY"}}
 	for _, f := range files {
 		t.add(f.File, f.Receipts, f.Charge, f.Currency)
 	}
-	return errors.Join(c.show(files, t), err, s.close()) // also those before an error
+	return errors.Join(c.show(files, t), err)
+}
+
+// archiveRefusal is an error of the store in the words of the command line.
+func archiveRefusal(err error) error {
+	var f *fault.Error
+	switch {
+	case !errors.As(err, &f):
+		return err
+	case f.Param == "before":
+		return usagef("--%s", strings.TrimSuffix(f.Message, "."))
+	}
+	return errors.New(strings.TrimPrefix(err.Error(), string(f.Code)+": "))
 }
 
 func webhookSecret(p *program) *command {

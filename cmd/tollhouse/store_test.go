@@ -133,16 +133,18 @@ func TestArchiveMovesReceiptsIntoFiles(t *testing.T) {
 			}
 			i.stop()
 			for _, c := range []struct {
-				args string
-				code int
-				says string
+				args           string
+				code           int
+				stdout, stderr string // patterns
 			}{
-				{"archive --before yesterday --out " + out, exitUsage, "must be a day"},
-				{"archive --before 2020-01-01", exitUsage, "--out is missing"},
-				{"archive --before 2100-01-01 --out " + out, exitFailed, "needed for three days"},
+				{"--before 2100-01-01", exitUsage, `^$`, `^tollhouse archive: --before may be at most \d{4}-\d\d-\d\d: receipts are needed for three days \(see `},
+				{"--before 2100-01-01 --json", exitUsage, `^$`, `--before may be at most`},
+				{"--before 2020-01-01", exitOK, `^No receipts before 2020-01-01\.\n$`, `^$`},
+				{"--before 2020-01-01 --json", exitOK, `^\[\]\n$`, `^$`},
 			} {
-				if r := do(strings.Fields(c.args)...); r.code != c.code || !strings.Contains(r.stderr, c.says) {
-					t.Errorf("%s: %d %q", c.args, r.code, r.stderr)
+				r := do(append(strings.Fields("archive "+c.args), "--out", out)...)
+				if r.code != c.code || !regexp.MustCompile(c.stdout).MatchString(r.stdout) || !regexp.MustCompile(c.stderr).MatchString(r.stderr) {
+					t.Errorf("%s: %d %q %q", c.args, r.code, r.stdout, r.stderr)
 				}
 			}
 			age(t, kind, address)
@@ -152,8 +154,8 @@ func TestArchiveMovesReceiptsIntoFiles(t *testing.T) {
 			if err := json.Unmarshal([]byte(r.stdout), &files); err != nil || r.code != exitOK || len(files) != 1 || files[0].Receipts != 1 || files[0].Charge == "0.00" {
 				t.Fatalf("%d %s%s", r.code, r.stdout, r.stderr)
 			}
-			if _, err := os.Stat(files[0].File); err != nil {
-				t.Error(err)
+			if info, err := os.Stat(files[0].File); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+				t.Errorf("%v %v", info, err)
 			}
 			if got := do("usage").stdout; got != usage || !strings.Contains(got, files[0].Charge) {
 				t.Errorf("the usage was\n%s and is\n%s", usage, got)

@@ -32,6 +32,13 @@ func TestWrongUsageIsExitCode2AndSaysWhereHelpIs(t *testing.T) {
 		{[]string{"usage", "--by", "week"}, "--by must be"},
 		{[]string{"webhook"}, "webhook needs one of its commands: `tollhouse webhook secret`, `tollhouse webhook list`, `tollhouse webhook resend`"},
 		{[]string{"webhook", "secret"}, "--account is missing"},
+		{[]string{"archive"}, "--before and --out are missing"},
+		{[]string{"archive", "--out", "."}, "--before is missing"},
+		{[]string{"archive", "--before", "2020-01-01"}, "--out is missing"},
+		{[]string{"archive", "--before", "yesterday", "--out", "."}, "--before must be a day"},
+		{[]string{"archive", "--before", "2020-01-01", "--out", "NODIR"}, "archive: there is no directory NODIR (see"},
+		{[]string{"archive", "--before", "2020-01-01", "--out", "usage_test.go"}, "there is no directory usage_test.go"},
+		{[]string{"archive", "--admin", "127.0.0.1:1"}, "unknown flag: --admin"},
 		{[]string{"webhook", "list", "--limit", "0"}, "--limit must be from 1 to 1000"},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
@@ -67,6 +74,15 @@ func TestHelpIsThereForEveryCommand(t *testing.T) {
 			if r.code != exitOK || !strings.Contains(r.stdout, "Usage:\n  tollhouse "+name) || r.stderr != "" {
 				t.Errorf("%v: %d %q %q", args, r.code, r.stdout, r.stderr)
 			}
+		}
+	}
+}
+
+func TestTheHelpOfArchiveNamesWhatItsFlagsTake(t *testing.T) {
+	help := tollhouse(t, nil, "archive", "-h").stdout
+	for _, want := range []string{"--before DATE ", "--out DIR "} {
+		if !strings.Contains(help, want) {
+			t.Errorf("it lacks %q:\n%s", want, help)
 		}
 	}
 }
