@@ -86,7 +86,7 @@ type httpExchange struct {
 	id       string            // the {id} of the path
 	response *gateway.Response // nil before the gateway knows the request
 
-	smallStack bool // many requests are being answered
+	crowded bool // many requests are being answered
 
 	status     int
 	err        error        // what the client is told, or was
@@ -97,7 +97,7 @@ type httpExchange struct {
 // serveRoutes answers a request for a path that has these routes, none if it is
 // not a path of the API, and writes its one log line.
 func (h *Handler) serveRoutes(w http.ResponseWriter, r *http.Request, routes []*route) {
-	x := &httpExchange{h: h, w: w, r: r, routes: routes, smallStack: h.inFlight.Add(1) > smallStackAbove}
+	x := &httpExchange{h: h, w: w, r: r, routes: routes, crowded: h.inFlight.Add(1) > crowdedAbove}
 	defer h.inFlight.Add(-1)
 	x.run((*httpExchange).start)
 	if x.stream.hasEvents() {
@@ -221,18 +221,14 @@ func setWriteDeadline(w http.ResponseWriter, timeout time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout)) // in-process writers have none
 }
 
-// smallStackAbove is the number of requests at once above which the stacks of
+// crowdedAbove is the number of requests at once above which the stacks of
 // their goroutines matter to the memory of the process.
-const smallStackAbove = 1024
+const crowdedAbove = 1024
 
-// run does one step of the exchange; in a crowd on a goroutine that ends. A goroutine
-// grows its stack to what it once needed, 16 KiB for a call, and the garbage
-// collector halves one of which less than a quarter is in use. So a stream's goroutine
-// waits for events as high up as it can, where that is the case
-// (TestTheGoroutinesOfAStreamInACrowdKeepLittleStack logs how much); in a crowd it has
-// made no call, and does with 4 KiB.
+// run does one step of the exchange. In a crowd each step runs on a goroutine that ends,
+// so that the one that stays keeps a small stack.
 func (x *httpExchange) run(step func(*httpExchange)) {
-	if x.smallStack {
+	if x.crowded {
 		detached(func() { step(x) })
 	} else {
 		step(x)

@@ -49,7 +49,7 @@ func DelayedExchange(limiter Limiter) (send func() error) {
 	for _, s := range l.subjects {
 		for k := range s.slices {
 			if s.slices[k].limit > 0 {
-				c := s.slices[k].claim(l.clock())
+				c := s.slices[k].ask(l.clock())
 				c.Process, c.Number = l.process, l.exchanges
 				claims = append(claims, c)
 			}

@@ -39,12 +39,12 @@ func (db *DB) Limiter() Limiter { return db.limiter }
 // limits costs nothing; one whose slice does not suffice gets fault.ServiceUnavailable
 // where the database cannot be asked.
 type sharedLimiter struct {
-	db       *DB
-	now      func() time.Time
-	claims   string // the statement of an exchange
-	drop     string // the statement that drops what nobody has
-	process  string // this one's name in the rows
-	accounts atomic.Pointer[map[string]auth.Limits]
+	db          *DB
+	now         func() time.Time
+	exchangeSQL string // the statement of an exchange
+	drop        string // the statement that drops what nobody has
+	process     string // this one's name in the rows
+	accounts    atomic.Pointer[map[string]auth.Limits]
 
 	mu        sync.Mutex
 	subjects  map[subjectKey]*subject
@@ -66,7 +66,7 @@ type subjectKey struct {
 type subject struct {
 	key        subjectKey
 	slices     [3]slice
-	exchanging bool // or about to
+	exchanging bool // it is in the running exchange or the next
 }
 
 // need is what a call needs of each slice of a subject.
@@ -103,9 +103,9 @@ func newSharedLimiter(db *DB, clock string, now func() time.Time) *sharedLimiter
 	sql := strings.NewReplacer("{now}", clock).Replace
 	return &sharedLimiter{
 		db: db, now: now, process: rand.Text(),
-		claims:   sql(strings.NewReplacer("{first}", taken("CAST('{}' AS jsonb)", "e"), "{next}", taken("t.taken", "excluded.claim")).Replace(claimSlices)),
-		drop:     sql(dropSlices),
-		subjects: make(map[subjectKey]*subject), due: make(map[*subject]struct{}),
+		exchangeSQL: sql(strings.NewReplacer("{first}", taken("CAST('{}' AS jsonb)", "e"), "{next}", taken("t.taken", "excluded.claim")).Replace(claimSlices)),
+		drop:        sql(dropSlices),
+		subjects:    make(map[subjectKey]*subject), due: make(map[*subject]struct{}),
 	}
 }
 
@@ -131,7 +131,7 @@ func (l *sharedLimiter) Acquire(ctx context.Context, p *auth.Principal, _ string
 	case len(by) == 0:
 		return noLease{}, state, nil
 	}
-	return &lease{limiter: l, by: by, bound: bound}, state, nil
+	return &admission{limiter: l, by: by, bound: bound}, state, nil
 }
 
 // admit uses what a call needs of its key and of its account, all or nothing, and
@@ -183,12 +183,13 @@ func (l *sharedLimiter) try(p *auth.Principal, whole *auth.Limits, n need, asked
 		by = append(by, counted{subject: l.subject(subjectKey{account: p.Account, whole: true}, whole)})
 	}
 	now, enough, admitted := l.clock(), true, 0
+	answered := asked // and the minute that was asked for has not ended meanwhile
 	var both [2]ratelimit.Quota
 	quotas := both[:len(by)]
 	for i, s := range by {
 		quotas[i] = s.quota(now)
 		for k := range s.slices {
-			asked = asked && s.slices[k].suffices(0, now) // the minute has not ended meanwhile
+			answered = answered && s.slices[k].suffices(0, now)
 			enough = enough && s.slices[k].suffices(n[k], now)
 		}
 		if refusal == nil {
@@ -208,7 +209,7 @@ func (l *sharedLimiter) try(p *auth.Principal, whole *auth.Limits, n need, asked
 				by[i].minute = t.until
 			}
 		}
-	case refusal != nil && asked:
+	case refusal != nil && answered:
 		for _, s := range by[:admitted] { // a key counts a request that its account refuses
 			if r := &s.slices[ofRequests]; r.unused() >= n[ofRequests] {
 				r.use(n[ofRequests])
@@ -282,7 +283,7 @@ func (s *subject) use(n need) {
 // runsLow reports that it is time to ask for more, before somebody has to wait for it.
 func (s *subject) runsLow() bool {
 	for k := range s.slices {
-		if s := &s.slices[k]; s.limit > 0 && s.unused() < s.goal()/2 {
+		if part := &s.slices[k]; part.limit > 0 && part.unused() < part.goal()/2 {
 			return true
 		}
 	}
@@ -346,10 +347,10 @@ type claim struct {
 	Extra   int64  `json:"extra"`  // is taken in advance where much is left
 }
 
-// claim gives back what is too much, and asks for what is wanted. What it gives back is
+// ask gives back what is too much, and asks for what is wanted. What it gives back is
 // not this process's from now on, what it asks for only when it is answered: whether or
 // not the exchange succeeds, this process never has more than the database knows.
-func (s *slice) claim(now int64) claim {
+func (s *slice) ask(now int64) claim {
 	unused, goal := max(s.unused(), 0), s.goal()
 	if s.until <= now {
 		unused = 0
@@ -451,10 +452,10 @@ func (l *sharedLimiter) exchange(due map[*subject]struct{}) error {
 	l.exchanges++
 	for s := range due {
 		for k := range s.slices {
-			if s := &s.slices[k]; s.limit > 0 {
-				c := s.claim(l.clock())
+			if part := &s.slices[k]; part.limit > 0 {
+				c := part.ask(l.clock())
 				c.Process, c.Number = l.process, l.exchanges
-				claims, byName[s.name] = append(claims, c), s
+				claims, byName[part.name] = append(claims, c), part
 			}
 		}
 	}
@@ -479,7 +480,7 @@ func (l *sharedLimiter) send(claims []claim) ([]sliceRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	return collect(ctx, l.db.readers(), scanSlice, l.claims, string(list))
+	return collect(ctx, l.db.readers(), scanSlice, l.exchangeSQL, string(list))
 }
 
 // sliceRow is what all processes have of a slice after an exchange.
@@ -523,8 +524,8 @@ func (l *sharedLimiter) clock() int64 {
 	return l.read + int64(l.now().Sub(l.sent))
 }
 
-// lease is an admitted call.
-type lease struct {
+// admission is an admitted call.
+type admission struct {
 	limiter *sharedLimiter
 	by      []counted // empty after the first release
 	bound   int64     // tokens that were counted
@@ -533,19 +534,19 @@ type lease struct {
 // Release implements [auth.Lease]. The correction goes to the minute of the admission;
 // once that is over there is nothing left to correct. What it cannot tell the database
 // in time is logged, and told by a renewal.
-func (l *lease) Release(tokens int64) {
-	l.limiter.mu.Lock()
-	by := l.by
-	l.by = nil
+func (a *admission) Release(tokens int64) {
+	a.limiter.mu.Lock()
+	by := a.by
+	a.by = nil
 	for _, s := range by {
 		s.slices[ofSlots].used--
 		if t := &s.slices[ofTokens]; s.minute > 0 && t.until == s.minute {
-			t.used = ratelimit.Add(t.used-l.bound, max(tokens, 0))
+			t.used = ratelimit.Add(t.used-a.bound, max(tokens, 0))
 		}
 	}
-	l.limiter.mu.Unlock()
-	if err := l.limiter.giveBack(context.Background(), by); err != nil {
-		l.limiter.log("giving back slices failed", err)
+	a.limiter.mu.Unlock()
+	if err := a.limiter.giveBack(context.Background(), by); err != nil {
+		a.limiter.log("giving back slices failed", err)
 	}
 }
 
@@ -624,15 +625,15 @@ func (l *sharedLimiter) renewable(last bool) (all []*subject) {
 	for key, s := range l.subjects {
 		renew, idle := false, s.slices[ofSlots].used == 0 && !s.exchanging
 		for k := range s.slices {
-			s := &s.slices[k]
-			if s.before, s.lately = s.lately, 0; s.lease > 0 {
-				s.lately = s.used
+			part := &s.slices[k]
+			if part.before, part.lately = part.lately, 0; part.lease > 0 {
+				part.lately = part.used
 			}
 			if last {
-				s.before, s.lately = 0, 0
+				part.before, part.lately = 0, 0
 			}
-			renew = renew || s.excess(now) || s.limit > 0 && s.lease > 0 && s.taken > 0 && s.until-now < int64(slotLease-slotRenewal)
-			idle = idle && s.until < now-int64(time.Minute)
+			renew = renew || part.excess(now) || part.limit > 0 && part.lease > 0 && part.taken > 0 && part.until-now < int64(slotLease-slotRenewal)
+			idle = idle && part.until < now-int64(time.Minute)
 		}
 		switch {
 		case renew:

@@ -145,7 +145,7 @@ func (b *batch) load() error {
 	sync := func() error { return b.tx.sync(b.ctx) }
 	for _, read := range [...]func() error{
 		b.loadAccounts, b.guessBudgets, b.loadHolds, b.loadReceipts, b.loadClaims, sync, b.checkedIn,
-		b.loadStrangeAccounts, b.loadEndedReceipts, b.loadTasks, b.loadBudgets, sync,
+		b.loadUnnamedAccounts, b.loadEndedReceipts, b.loadTasks, b.loadBudgets, sync,
 	} {
 		if err := read(); err != nil {
 			return err
@@ -204,6 +204,7 @@ func (b *batch) loadHolds() error {
 			b.holds[h.id] = h
 			if h.stored = stored; !stored {
 				b.touch(h)
+				b.tx.wrote = true
 			}
 			return nil
 		})
@@ -214,16 +215,15 @@ func (b *batch) loadHolds() error {
 	return load("SELECT "+holdColumns+" FROM hold WHERE id IN[t]", others, true)
 }
 
-// loadStrangeAccounts reads the accounts of holds that the callers did not name.
-func (b *batch) loadStrangeAccounts() error {
-	strange := map[string]bool{}
+// loadUnnamedAccounts reads the accounts of holds that the callers did not name.
+func (b *batch) loadUnnamedAccounts() error {
+	unnamed := map[string]bool{}
 	for _, h := range b.holds {
 		if b.accounts[h.account] == nil {
-			strange[h.account] = true
+			unnamed[h.account] = true
 		}
 	}
-	b.tx.wrote = b.tx.wrote || len(b.touched) > 0
-	return b.lockAccounts(strange)
+	return b.lockAccounts(unnamed)
 }
 
 // loadReceipts reads the receipts that carry the id of a new request.
@@ -395,8 +395,7 @@ func (b *batch) writeAny(query string, args []any) {
 // that was decided in memory gets past this guard.
 const legalBalance = " AND posted + c.column2 >= held + c.column3 AND held + c.column3 >= 0"
 
-// sumHeld sums what the rows of accounts and budgets hold more, or less, than before: what
-// the rows of holds do.
+// sumHeld sums, by account and budget, how the holds of the batch change.
 func (b *batch) sumHeld() {
 	for _, h := range b.touched {
 		more := h.amount - h.written

@@ -144,8 +144,7 @@ func (t *tx) write(ctx context.Context, query string, args ...any) error {
 }
 
 // writeBulk runs a bulk statement. Where exact is set it has to change one row for each
-// row of arguments: where it does not, another process was faster. On SQLite it
-// calls the driver itself: for one row database/sql takes as long as SQLite.
+// row of arguments: where it does not, another process was faster.
 func (t *tx) writeBulk(ctx context.Context, query string, args []any, exact bool) error {
 	if len(args) == 0 {
 		return nil
@@ -224,7 +223,8 @@ func (t *tx) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 	return stmt, nil
 }
 
-// direct are the statements that a connection's driver has compiled.
+// direct runs statements that the driver of a SQLite connection has compiled. It calls the
+// driver itself: for one row database/sql takes as long as SQLite.
 type direct struct {
 	compiled map[string]driver.Stmt
 	args     []driver.NamedValue // kept for its capacity

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"sync"
 )
 
 // Span is a half-open range of byte offsets.
@@ -255,6 +256,22 @@ func IndexInto(obj *Object, src []byte, rules *Rules, visit func(r *Reader, name
 		return err
 	}
 	return r.End()
+}
+
+// scratch keeps indexes that nobody looks at any more, for the next.
+var scratch = sync.Pool{New: func() any { return new(Object) }}
+
+// Borrow returns an Object for [IndexInto]. Give it back with [GiveBack].
+func Borrow() *Object { return scratch.Get().(*Object) }
+
+// GiveBack ends the use of o. The memory of an unusually large index is let go.
+func GiveBack(o *Object) {
+	const usual = 64
+	if cap(o.Members) > usual {
+		return
+	}
+	o.Src = nil
+	scratch.Put(o)
 }
 
 // consume reads one top-level value, and checks the names inside it where the

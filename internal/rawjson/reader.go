@@ -15,8 +15,11 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
-// MaxDepth is how many levels of objects and arrays a document may have.
+// MaxDepth is how many levels of objects and arrays a document may have, not more than
+// Reader.objects has bits.
 const MaxDepth = 64
+
+const _ uint64 = 1 << (MaxDepth - 1) // overflows if it is more
 
 // SyntaxError says why a document is refused and at which byte.
 type SyntaxError struct {
@@ -40,7 +43,7 @@ type Reader struct {
 	delim byte // that has to stand before the next token: a comma, a colon or 0
 
 	depth   int           // of the objects and arrays that are open
-	objects uint64        // a bit for each of them, the outermost the lowest: 1 for an object
+	objects uint64        // a bit for each of them, for MaxDepth at most, the outermost the lowest: 1 for an object
 	lengths [MaxDepth]int // of the open objects: the members so far
 
 	names map[string]string // member names met before, so that equal names share memory
@@ -81,8 +84,10 @@ var kinds = [256]byte{
 	'0': '0', '1': '0', '2': '0', '3': '0', '4': '0', '5': '0', '6': '0', '7': '0', '8': '0', '9': '0',
 }
 
-// Kind is the first byte of the next value ('{', '[', '"', '0', 't', 'f',
-// 'n'), or 0 at an error or the end.
+// Kind is the first byte of the next value ('{', '[', '"', 't', 'f', 'n', or '0' for any
+// number), or '}' or ']' where one of these stands instead of a value, even if it is not
+// the one that ends what is open. It is 0 at the end, at a byte that begins no token, and
+// where a comma or a colon is missing or out of place.
 func (r *Reader) Kind() byte {
 	if r.kind != 0 {
 		return r.kind
@@ -322,20 +327,4 @@ func (r *Reader) fail(asValue bool) error {
 		return &SyntaxError{syntactic.ByteOffset, "invalid JSON: " + reason}
 	}
 	return &SyntaxError{int64(r.at), "invalid JSON"}
-}
-
-// scratch keeps indexes that nobody looks at any more, for the next.
-var scratch = sync.Pool{New: func() any { return new(Object) }}
-
-// Borrow returns an Object for [IndexInto]. Give it back with [GiveBack].
-func Borrow() *Object { return scratch.Get().(*Object) }
-
-// GiveBack ends the use of o. The memory of an unusually large index is let go.
-func GiveBack(o *Object) {
-	const usual = 64
-	if cap(o.Members) > usual {
-		return
-	}
-	o.Src = nil
-	scratch.Put(o)
 }
