@@ -2,7 +2,9 @@ package sqlite_test
 
 import (
 	"context"
+	"database/sql/driver"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 )
@@ -46,40 +49,59 @@ func copyAsACrashLeavesIt(t testing.TB, from, to string, log int64) {
 }
 
 func TestOnlyAHoldThatIsOlderThanASecondLeavesAReceiptAfterACrash(t *testing.T) {
-	dir := t.TempDir()
-	path, after := filepath.Join(dir, "test.db"), filepath.Join(dir, "after.db")
-	synctest.Test(t, func(t *testing.T) {
-		ctx := t.Context()
-		db, err := sqlite.Open(ctx, path, store.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = db.Close() }()
-		if err := db.Ledger().CreateAccount(ctx, "acme", 10*billing.One); err != nil {
-			t.Fatal(err)
-		}
-		for _, id := range []string{"old", "young"} {
-			if _, err := db.Ledger().Reserve(ctx, painting(t, id, 1)); err != nil {
+	for _, c := range []struct {
+		name string
+		fail func(*sqlhook.Faults) // of the transaction that gives the hold its row
+	}{
+		{"nothing fails", func(*sqlhook.Faults) {}},
+		{"its BEGIN fails", func(f *sqlhook.Faults) { f.FailAt(1, false, driver.ErrBadConn) }},
+		{"a statement of it fails", func(f *sqlhook.Faults) { f.FailAt(2, false, driver.ErrBadConn) }},
+		{"its COMMIT fails", func(f *sqlhook.Faults) { f.FailCommit(false, io.ErrUnexpectedEOF) }},
+		{"its COMMIT has no answer", func(f *sqlhook.Faults) { f.FailCommit(true, io.ErrUnexpectedEOF) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path, after := filepath.Join(dir, "test.db"), filepath.Join(dir, "after.db")
+			synctest.Test(t, func(t *testing.T) {
+				ctx, faults := t.Context(), &sqlhook.Faults{}
+				db, err := sqlite.Open(ctx, path, store.Options{Wrap: faults.Wrap})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = db.Close() }()
+				if err := db.Ledger().CreateAccount(ctx, "acme", 10*billing.One); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := db.Ledger().Reserve(ctx, painting(t, "old", 1)); err != nil {
+					t.Fatal(err)
+				}
+				c.fail(faults)
+				time.Sleep(4 * time.Second) // of the bubble: a failed attempt is made again after one
+				if _, err := db.Ledger().Reserve(ctx, painting(t, "young", 1)); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(900 * time.Millisecond)
+				synctest.Wait()
+				copyAsACrashLeavesIt(t, path, after, 1<<40)
+			})
+			db, err := sqlite.Open(t.Context(), after, store.Options{})
+			if err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(700 * time.Millisecond)
-		}
-		synctest.Wait()
-		copyAsACrashLeavesIt(t, path, after, 1<<40)
-	})
-	db, err := sqlite.Open(t.Context(), after, store.Options{})
-	if err != nil {
-		t.Fatal(err)
+			defer func() { _ = db.Close() }()
+			r, err := db.Ledger().Receipt(t.Context(), "acme", "old")
+			if err != nil || r.Status != billing.Released || r.Reason != billing.ReasonInternal {
+				t.Errorf("the older one: %+v, %v", r, err)
+			}
+			if r, err := db.Ledger().Receipt(t.Context(), "acme", "young"); !fault.Is(err, fault.NotFound) {
+				t.Errorf("the younger one: %+v, %v", r, err)
+			}
+			wantBalance(t, db, 10, 0)
+			if err := db.Ledger().Verify(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	defer func() { _ = db.Close() }()
-	r, err := db.Ledger().Receipt(t.Context(), "acme", "old")
-	if err != nil || r.Status != billing.Released || r.Reason != billing.ReasonInternal {
-		t.Errorf("the older one: %+v, %v", r, err)
-	}
-	if r, err := db.Ledger().Receipt(t.Context(), "acme", "young"); !fault.Is(err, fault.NotFound) {
-		t.Errorf("the younger one: %+v, %v", r, err)
-	}
-	wantBalance(t, db, 10, 0)
 }
 
 // A disk that said that it had the log, and lost its end: what is left is an earlier
