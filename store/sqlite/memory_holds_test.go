@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -189,5 +190,71 @@ func TestOfTenThousandCallsAtOnceOnMoneyForAHundredAHundredRun(t *testing.T) {
 		if err := db.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// What a transaction takes that is not durable yet is nobody else's: a hold in memory
+// that came meanwhile would leave the account with less than nothing.
+func TestAHoldDoesNotGetWhatATransactionOnItsWayTakes(t *testing.T) {
+	six := -6 * billing.One
+	for _, c := range []struct {
+		name   string
+		budget bool // the key has one, of as much as the account has
+		takes  func(l store.Ledger, h billing.Hold) error
+	}{
+		{"a credit that is taken back", false, func(l store.Ledger, _ billing.Hold) error {
+			return l.Credit(context.Background(), "acme", six, "back")
+		}},
+		{"an extension", false, func(l store.Ledger, h billing.Hold) error {
+			return l.Extend(context.Background(), h, image(1), -six)
+		}},
+		{"an extension within a budget", true, func(l store.Ledger, h billing.Hold) error {
+			return l.Extend(context.Background(), h, image(1), -six)
+		}},
+		{"a charge above its hold", false, func(l store.Ledger, h billing.Hold) error {
+			_, err := l.Settle(context.Background(), h, image(7))
+			return err
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			faults := &sqlhook.Faults{}
+			db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), store.Options{Wrap: faults.Wrap})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = db.Close() }()
+			l, posted := db.Ledger(), 10*billing.One
+			if c.budget {
+				posted = 1_000 * billing.One
+			}
+			if err := l.CreateAccount(t.Context(), "acme", posted); err != nil {
+				t.Fatal(err)
+			}
+			if c.budget {
+				if err := l.SetBudget(t.Context(), "acme", "k1", new(10*billing.One)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			h, err := l.Reserve(t.Context(), painting(t, "first", 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			faults.FailAt(0, false, nil) // counts its steps
+			faults.Slow(20 * time.Millisecond)
+			done := make(chan error)
+			go func() { done <- c.takes(l, h) }()
+			for faults.Steps() < 2 { // BEGIN, and a statement that was decided on
+				runtime.Gosched()
+			}
+			if _, err := l.Reserve(t.Context(), painting(t, "meanwhile", 9)); !fault.Is(err, fault.InsufficientBalance) {
+				t.Errorf("a hold of what is being taken: %v", err)
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if err := l.Verify(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
