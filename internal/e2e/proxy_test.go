@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,8 +39,16 @@ const (
 	after                     // the database has answered, but the answer gets lost
 )
 
-// commit is what the driver sends for it: a simple query.
-var commit = []byte("Q\x00\x00\x00\x0bcommit\x00")
+// commits reports whether a part of what a client sends has a COMMIT. The store sends it
+// among other statements, by the name under which it was prepared on the connection:
+// Parse has that name and the text, Bind an empty name and then that one.
+func (l *link) commits(sent []byte) bool {
+	if text := bytes.Index(sent, []byte("\x00COMMIT\x00")); text >= 0 {
+		parse := bytes.LastIndexByte(sent[:text], 'P') // its type, before four bytes of its length
+		l.commit = slices.Concat([]byte{0}, sent[parse+5:text], []byte{0})
+	}
+	return len(l.commit) > 0 && bytes.Contains(sent, l.commit)
+}
 
 // newProxy returns a proxy to a store, and the address of the store behind it.
 func newProxy(t testing.TB, store string) (*proxy, string) {
@@ -109,7 +118,7 @@ func (p *proxy) pump(l *link, from, to net.Conn, asks bool) {
 			return
 		}
 		how := pass
-		if asks && p.atCommit != nil && bytes.Contains(buf[:n], commit) {
+		if asks && p.atCommit != nil && l.commits(buf[:n]) {
 			how = p.atCommit()
 		}
 		l.deaf.Store(how == after)
@@ -137,6 +146,7 @@ func (p *proxy) close() {
 type link struct {
 	client, database net.Conn
 	deaf             atomic.Bool // the client does not hear the next answer
+	commit           []byte      // the name of the client's prepared COMMIT, between NULs
 }
 
 func (l *link) close() {
