@@ -259,7 +259,17 @@ func (b *batch) publish() {
 	}
 	if m := b.db.memory; m != nil {
 		m.publish(b)
+	} else {
+		b.countHolds()
 	}
+	for _, p := range b.tx.prices {
+		b.db.prices.keep(p)
+	}
+	b.answerQuota.commit(b.answers)
+}
+
+// countHolds keeps count of the holds that this process has made and not ended.
+func (b *batch) countHolds() {
 	for _, h := range b.touched {
 		switch {
 		case h.ended:
@@ -268,10 +278,6 @@ func (b *batch) publish() {
 			b.open[h.id] = struct{}{}
 		}
 	}
-	for _, p := range b.tx.prices {
-		b.db.prices.keep(p)
-	}
-	b.answerQuota.commit(b.answers)
 	b.openHolds.Store(int64(len(b.open)))
 }
 

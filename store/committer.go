@@ -172,14 +172,9 @@ func (o *op) wait(ctx context.Context, maxWait time.Duration) error {
 
 // enqueue adds an op to the queue, or refuses it.
 func (c *committer) enqueue(o *op) error {
-	var refusal error
 	c.mu.Lock()
-	switch {
-	case c.closed:
-		refusal = errClosed
-	case len(c.queue) >= queueLimit, o.begins && c.full():
-		refusal = errFull
-	default:
+	refusal := c.refusal(o.begins)
+	if refusal == nil {
 		c.queue = append(c.queue, o)
 	}
 	c.mu.Unlock()
@@ -190,15 +185,24 @@ func (c *committer) enqueue(o *op) error {
 	return nil
 }
 
-// admit refuses a request that must not begin.
+// refusal is why an operation must not join the queue; nil if it may. c.mu is held.
+func (c *committer) refusal(begins bool) error {
+	switch {
+	case c.closed:
+		return errClosed
+	case len(c.queue) >= queueLimit, begins && c.full():
+		return errFull
+	}
+	return nil
+}
+
+// admit refuses a request that must not begin, whose hold does not join the queue.
 func (c *committer) admit() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.closed:
-		return c.db.unavailable(errClosed)
-	case c.full():
-		return c.db.unavailable(errFull)
+	switch refusal := c.refusal(true); {
+	case refusal != nil:
+		return c.db.unavailable(refusal)
 	case !c.busySince.IsZero() && time.Since(c.busySince) > c.db.options.WaitTimeout:
 		return c.db.unavailable(errLate) // what the request will cost could not be recorded either
 	}

@@ -20,6 +20,9 @@ import (
 //
 // What an account has available is what its row says, less held: the row has only the
 // holds that have rows of their own.
+//
+// Only the committer writes rows. A batch of it starts from the rows in memory, decides and
+// takes what it will take under the lock, and brings the rows up to date when it is durable.
 type memoryHolds struct {
 	mu       sync.Mutex
 	node     int64                       // the process, as holds name it
@@ -201,7 +204,7 @@ func (m *memoryHolds) remove(h *hold) {
 	m.ended.add(h.id)
 }
 
-// balance is the row of an account or a budget with what is held in memory.
+// balance is the row of an account with what is held in memory.
 func (m *memoryHolds) balance(account string, row ledger.Balance) ledger.Balance {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -297,10 +300,6 @@ func (m *memoryHolds) nextDue(now time.Time) time.Duration {
 	}
 	return max(storeAfter-now.Sub(m.young[0].made), time.Millisecond)
 }
-
-// The committer is the only one who writes rows. Its batches read what it needs from the
-// rows in memory, decide and take what they will take under the lock, and bring the
-// rows up to date when they are durable:
 
 // findAccounts gives a batch the rows that are in memory, and returns the names of the others.
 func (m *memoryHolds) findAccounts(b *batch, names map[string]bool) (missing map[string]bool) {

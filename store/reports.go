@@ -146,7 +146,8 @@ func (db *DB) left(ctx context.Context, h *hold) (left billing.Money, err error)
 		return account.Posted - account.Held, err
 	}
 	p := budget{id: h.budget, of: ownKey{h.account, h.key}}
-	if _, err = db.find(ctx, "SELECT posted, held FROM budget WHERE id = ?", []any{h.budget}, &p.Posted, &p.Held); db.memory != nil {
+	_, err = db.find(ctx, "SELECT posted, held FROM budget WHERE id = ?", []any{h.budget}, &p.Posted, &p.Held)
+	if db.memory != nil {
 		p.Balance = db.memory.budget(&p)
 	}
 	return min(account.Posted-account.Held, p.Available()), err
