@@ -221,7 +221,7 @@ func (db *dbLedger) Balances(ctx context.Context, after string, limit int) ([]bi
 		}
 		return b, err
 	}, "SELECT id, posted, held FROM account WHERE id > ? ORDER BY id LIMIT ?", after, limit)
-	for i := range page { // not while the rows are read: whoever writes may wait for their connection
+	for i := range page { // not while the rows are read: a writer may wait for their connection
 		if !db.options.Count {
 			db.addMemory(&page[i])
 		}

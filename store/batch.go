@@ -193,9 +193,9 @@ func (b *batch) decide() error {
 		return b.decideEach(func(*op) bool { return true })
 	}
 	for _, h := range b.holds {
-		_ = b.loadPrice(h) // whoever needs it is told
+		_ = b.loadPrice(h) // its users get the error
 	}
-	// What needs no rows is SQL of its own, for which nobody else has to wait.
+	// What needs no rows is SQL of its own, for which no other operation has to wait.
 	if err := b.decideEach(func(o *op) bool { return o.needs == nil }); err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (b *batch) giveBack() {
 	b.takes = nil
 }
 
-// readClock reads the time of the ledger, unless the database has told it.
+// readClock reads the time of the ledger, unless the database has given it.
 func (b *batch) readClock() (err error) {
 	if b.now == 0 || b.db.options.Now != nil {
 		b.now, err = b.db.clock()

@@ -105,8 +105,8 @@ func (db *dbLedger) Reserve(ctx context.Context, c billing.HoldRequest) (billing
 }
 
 // reserveInMemory makes a hold without the disk, unless it outlives the process or the
-// account's row is not in memory. A key is claimed in memory first, so that nobody
-// else comes between the look at its answer and the hold.
+// account's row is not in memory. A key is claimed in memory first, so that no
+// other request comes between the look at its answer and the hold.
 func (db *dbLedger) reserveInMemory(ctx context.Context, r *reservation) (made billing.Hold, err error) {
 	m, c := db.memory, &r.request
 	if err := db.committer.admit(); err != nil {

@@ -42,7 +42,7 @@ type sharedLimiter struct {
 	db          *DB
 	now         func() time.Time
 	exchangeSQL string // the statement of an exchange
-	drop        string // the statement that drops what nobody has
+	drop        string // the statement that drops what has no owner
 	process     string // this one's name in the rows
 	accounts    atomic.Pointer[map[string]auth.Limits]
 
@@ -369,7 +369,7 @@ const (
 	slotLease    = 15 * time.Second // a process's slots are free so long after its last renewal
 	slotRenewal  = 4 * time.Second  // how often they are renewed
 	renewal      = time.Second / 2  // how often what is not used is given back
-	dropInterval = time.Minute      // how often rows are dropped that nobody needs
+	dropInterval = time.Minute      // how often rows are dropped that are not needed
 	renewedOnce  = 128              // subjects in one exchange, for each of which rows are locked
 )
 
@@ -533,7 +533,7 @@ type admission struct {
 
 // Release implements [auth.Lease]. The correction goes to the minute of the admission;
 // once that is over there is nothing left to correct. What it cannot tell the database
-// in time is logged, and told by a renewal.
+// in time is logged, and reported by a renewal.
 func (a *admission) Release(tokens int64) {
 	a.limiter.mu.Lock()
 	by := a.by

@@ -250,7 +250,7 @@ func (m *memoryHolds) total() *big.Int {
 
 // newStoreHoldsOp gives holds their rows, those that are still open.
 //
-// Nobody waits for the op, and it is not given up either: it begins as one that is taken.
+// No caller waits for the op, and it is not given up either: it begins as one that is taken.
 func newStoreHoldsOp(holds []youngHold) *op {
 	o := newOp(func(b *batch) {
 		for _, h := range holds {
@@ -428,7 +428,7 @@ func (m *memoryHolds) publish(b *batch) {
 	}
 }
 
-// abort takes back what a batch that is not durable has taken. After an error nobody knows
+// abort takes back what a batch that is not durable has taken. After an error it is not known
 // what the database has: rows are read again, and holds looked for.
 func (m *memoryHolds) abort(b *batch, failed bool) {
 	m.mu.Lock()

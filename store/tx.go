@@ -36,7 +36,7 @@ type Statement struct {
 	// Exact says that Query, an INSERT, UPDATE or DELETE, fails with an error that is a
 	// Conflict unless it changes a row for each element of its first argument, an array.
 	Exact bool
-	// Scan is given each row of the result; nil where nobody reads it.
+	// Scan is given each row of the result; nil where it is not read.
 	Scan func(Row) error
 }
 

@@ -52,7 +52,7 @@ func (p *collectorPace) adjust() {
 	}
 }
 
-const usualPercent = 100 // GOGC where nobody sets it
+const usualPercent = 100 // GOGC where it is not set
 
 // percentFor is the GOGC by which the next collection begins at smallHeap, or at the
 // usual heap if that is larger. roots are the bytes of stacks and globals, which GOGC

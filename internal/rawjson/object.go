@@ -258,7 +258,7 @@ func IndexInto(obj *Object, src []byte, rules *Rules, visit func(r *Reader, name
 	return r.End()
 }
 
-// scratch keeps indexes that nobody looks at any more, for the next.
+// scratch keeps indexes that are not used any more, for the next.
 var scratch = sync.Pool{New: func() any { return new(Object) }}
 
 // Borrow returns an Object for [IndexInto]. Give it back with [GiveBack].

@@ -39,7 +39,7 @@ type Reader struct {
 	src   []byte
 	at    int  // where the last consumed token ended
 	next  int  // where the next token begins, if kind is not 0
-	kind  byte // of the next token; 0 if nobody looked yet
+	kind  byte // of the next token; 0 if it was not looked at yet
 	delim byte // that has to stand before the next token: a comma, a colon or 0
 
 	depth   int           // of the objects and arrays that are open
