@@ -74,11 +74,30 @@ func Rename(from, to string) Edit { return Edit{Name: from, Rename: to} }
 // effective edit the copy equals Src. The Object must come from an Index that
 // did not fail.
 func (o *Object) Apply(dst []byte, edits ...Edit) []byte {
+	if len(edits) == 1 && edits[0].Rename == "" {
+		if out, ok := o.replace(dst, edits[0].Name, edits[0].Value); ok {
+			return out
+		}
+	}
 	var few [16]slot
 	slots, room := o.edited(few[:0], edits)
 	w := writer{out: slices.Grow(dst, room), long: math.MaxInt}
 	o.render(&w, slots)
 	return w.out
+}
+
+// replace appends the object with another value of a member; false, with nothing done, if
+// there is not one member of that name, or no value. It is the usual edit of an answer.
+func (o *Object) replace(dst []byte, name string, value []byte) (out []byte, ok bool) {
+	at := slices.IndexFunc(o.Members, func(m Member) bool { return m.Name == name })
+	if at < 0 || value == nil || slices.ContainsFunc(o.Members[at+1:], func(m Member) bool { return m.Name == name }) {
+		return dst, false
+	}
+	old := o.Members[at].Value
+	dst = slices.Grow(dst, len(o.Src)+len(value))
+	dst = append(dst, o.Src[:old.Start]...)
+	dst = append(dst, value...)
+	return append(dst, o.Src[old.End:]...), true
 }
 
 // Pieces is [Object.Apply] without a copy of what is long: its result in pieces, of which

@@ -303,11 +303,16 @@ func (r *Reader) End() error {
 // Offset is where the last consumed token ended, in bytes from the start.
 func (r *Reader) Offset() int64 { return int64(r.at) }
 
+const tooEarly = "the JSON text ends too early"
+
 // fail is the error of what follows the last consumed token. To name the reason and the
 // byte it has jsontext's decoder read the document once more, up to there: a Reader itself
 // only knows that something is wrong. asValue says that a whole value was to be read, or a
 // name, and not one token of either.
 func (r *Reader) fail(asValue bool) error {
+	if skipSpace(r.src, r.at) == len(r.src) { // of what may be absent this is usual
+		return &SyntaxError{int64(len(r.src)), tooEarly}
+	}
 	dec := jsontext.NewDecoder(bytes.NewBuffer(r.src), jsontext.AllowDuplicateNames(true))
 	var err error
 	for err == nil && dec.InputOffset() < int64(r.at) {
@@ -319,7 +324,7 @@ func (r *Reader) fail(asValue bool) error {
 		_, err = dec.ReadToken()
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return &SyntaxError{int64(len(r.src)), "the JSON text ends too early"}
+		return &SyntaxError{int64(len(r.src)), tooEarly}
 	}
 	var syntactic *jsontext.SyntacticError
 	if errors.As(err, &syntactic) && syntactic.Err != nil {
