@@ -133,26 +133,11 @@ var requiredIfEmpty = map[string][]rawjson.Edit{
 	},
 }
 
-// addMissing appends to an object the members of those edits that it lacks.
-func addMissing(data []byte, edits []rawjson.Edit) ([]byte, error) {
-	o, err := rawjson.Index(data, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	var missing []rawjson.Edit
-	for _, e := range edits {
-		if o.Raw(e.Name) == nil {
-			missing = append(missing, e)
-		}
-	}
-	return o.Apply(nil, missing...), nil
-}
-
 // MarshalJSON writes the block with the members that its type needs.
 func (b Block) MarshalJSON() ([]byte, error) {
 	data, err := json.Marshal(plainBlock(b))
 	if edits := requiredIfEmpty[b.Type]; err == nil && len(edits) > 0 && b.Type != "" {
-		return addMissing(data, edits)
+		return rawjson.AddMissing(data, edits)
 	}
 	return data, err
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
 // Event is one event of a streamed message. Which members are set depends on
@@ -50,7 +51,7 @@ type plainDelta Delta
 func (d Delta) MarshalJSON() ([]byte, error) {
 	data, err := json.Marshal(plainDelta(d))
 	if edits := requiredIfEmpty[d.Type]; err == nil && len(edits) > 0 {
-		return addMissing(data, edits)
+		return rawjson.AddMissing(data, edits)
 	}
 	return data, err
 }

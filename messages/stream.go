@@ -1,7 +1,6 @@
 package messages
 
 import (
-	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -46,30 +44,7 @@ func (s *Stream) Events() iter.Seq2[*Event, error] {
 
 // decodeEvent reads an event, or the error event that ends a stream.
 func decodeEvent(e sse.Event) (*Event, error) {
-	event := &Event{}
-	if err := json.Unmarshal(e.Data, event); err != nil {
-		return nil, fault.Wrap(fault.BadGateway, "The upstream sent an event that is not of the Messages form.", err)
-	}
-	if event.Type == "" {
-		event.Type = e.Name
-	}
-	if e.Name == "error" || event.Type == "error" {
-		return nil, decodeError(e.Data)
-	}
-	return event, nil
-}
-
-func decodeError(data []byte) error {
-	var body struct {
-		Error struct {
-			Message string     `json:"message"`
-			Code    fault.Code `json:"code"`
-		} `json:"error"`
-	}
-	if err := json.Unmarshal(data, &body); err != nil || body.Error.Message == "" {
-		return fault.Wrap(fault.BadGateway, "The upstream reported an error.", err)
-	}
-	return fault.New(cmp.Or(body.Error.Code, fault.BadGateway), body.Error.Message)
+	return serve.DecodeNamed(e, func(event *Event) *string { return &event.Type }, "Messages")
 }
 
 // Message reads the stream to its end and returns the whole message. A stream
@@ -301,29 +276,11 @@ func Serve(h Handler) upstream.Upstream { return ServeStream(h, serve.Whole(h, (
 // answering.
 func ServeStream(h Handler, s StreamHandler) upstream.Upstream {
 	return serve.Function[Request, Response]{
-		Op: upstream.Messages, Read: serve.Parsed(decode), Answer: h,
+		Op: upstream.Messages, Read: serve.Parsed(serve.Decode[Request]), Answer: h,
 		Stream: func(ctx context.Context, r *Request) *upstream.Reply {
-			return serve.Events(ctx, s(ctx, r), frame, "")
+			return serve.Events(ctx, s(ctx, r), serve.Named(func(e *Event) string { return e.Type }), "")
 		},
 	}
-}
-
-// decode reads a call that came without a typed request.
-func decode(data []byte) (*Request, error) {
-	r := &Request{}
-	if err := json.Unmarshal(data, r, jsontext.AllowDuplicateNames(true)); err != nil {
-		return nil, rule.Unacceptable(err)
-	}
-	return r, nil
-}
-
-// frame appends an event.
-func frame(dst []byte, e *Event) ([]byte, error) {
-	data, err := json.Marshal(e)
-	if err != nil {
-		return nil, err
-	}
-	return sse.AppendEvent(dst, e.Type, data), nil
 }
 
 // events cuts a response into the events of a stream.

@@ -86,6 +86,21 @@ func (o *Object) Apply(dst []byte, edits ...Edit) []byte {
 	return w.out
 }
 
+// AddMissing is an object with those of the edits whose members it lacks.
+func AddMissing(object []byte, edits []Edit) ([]byte, error) {
+	o, err := Index(object, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	var missing []Edit
+	for _, e := range edits {
+		if o.Raw(e.Name) == nil {
+			missing = append(missing, e)
+		}
+	}
+	return o.Apply(nil, missing...), nil
+}
+
 // replace appends the object with another value of a member; false, with nothing done, if
 // there is not one member of that name, or no value. It is the usual edit of an answer.
 func (o *Object) replace(dst []byte, name string, value []byte) (out []byte, ok bool) {

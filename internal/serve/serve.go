@@ -1,5 +1,5 @@
-// Package serve makes upstreams of Go functions: it parses calls, and encodes whole
-// answers and streams.
+// Package serve makes upstreams of Go functions: it parses calls, encodes whole answers and
+// streams, and reads the events of those back.
 package serve
 
 import (
