@@ -17,7 +17,7 @@ const module = "github.com/tollhouse-ai/gateway"
 // fails when one is added or is no longer needed.
 var linked = map[string]string{
 	"github.com/go-json-experiment/json": "strict JSON with byte offsets",
-	"github.com/google/jsonschema-go":    "checks response_format schemas",
+	"github.com/google/jsonschema-go":    "checks the schemas of answers",
 	"golang.org/x/time":                  "paces the calls of a channel",
 }
 

@@ -45,6 +45,26 @@ func (r *Request) readStreamOptions(raw []byte) {
 	r.StreamOptions = &chat.StreamOptions{IncludeUsage: string(include) == "true"}
 }
 
+// checkFormat checks response_format: it has a type, and a json_schema holds a
+// valid JSON Schema.
+func (r *Request) checkFormat(raw []byte) {
+	kind, ok := rawjson.String(member(raw, "type"))
+	if !ok {
+		r.Problem.Note("response_format.type", `a string such as "json_object"`)
+		return
+	}
+	if kind != "json_schema" {
+		return
+	}
+	const param = "response_format.json_schema"
+	described := member(raw, "json_schema")
+	if rawjson.IsNull(described) || described[0] != '{' {
+		r.Problem.Note(param, "an object that holds a schema")
+		return
+	}
+	r.Problem.JSONSchema(param+".schema", member(described, "schema"))
+}
+
 // Validate reports the first rule that the request breaks, as an
 // invalid_request_error that names the field.
 func (r *Request) Validate() error {

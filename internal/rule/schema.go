@@ -1,4 +1,4 @@
-package chatapi
+package rule
 
 import (
 	"encoding/json"
@@ -13,40 +13,22 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
-// checkFormat checks response_format: it has a type, and a json_schema holds a
-// valid JSON Schema.
-func (r *Request) checkFormat(raw []byte) {
-	kind, ok := rawjson.String(member(raw, "type"))
-	if !ok {
-		r.Problem.Note("response_format.type", `a string such as "json_object"`)
-		return
-	}
-	if kind != "json_schema" {
-		return
-	}
-	param := "response_format.json_schema"
-	described := member(raw, "json_schema")
-	if rawjson.IsNull(described) || described[0] != '{' {
-		r.Problem.Note(param, "an object that holds a schema")
-		return
-	}
-	param += ".schema"
-	schema := member(described, "schema")
+// JSONSchema notes a schema that is too large, or that is not valid by the meta-schema.
+func (p *Problem) JSONSchema(param string, schema []byte) {
 	if schema == nil {
 		schema = []byte("null")
 	}
-	if !r.Problem.Schema(param, schema) {
+	if !p.Schema(param, schema) {
 		return
 	}
 	const most = 32_768 // names, values and brackets: each is checked
 	if err := rawjson.Within(schema, rawjson.Bounds{Tokens: most}); err != nil {
-		r.Problem.Refuse(param, fmt.Sprintf("%q is too large: %s of it.", param, err))
+		p.Refuse(param, fmt.Sprintf("%q is too large: %s of it.", param, err))
 	} else if err := checkSchema(schema); err != nil {
-		r.Problem.Refuse(param, fmt.Sprintf("%q must be a valid JSON Schema (draft 2020-12): %s.", param, err))
+		p.Refuse(param, fmt.Sprintf("%q must be a valid JSON Schema (draft 2020-12): %s.", param, err))
 	}
 }
 
@@ -173,7 +155,7 @@ func locateIn(meta *jsonschema.Resolved, name string, value any, path string) er
 	case err == nil:
 		return nil
 	case name == "type":
-		return fmt.Errorf("at %s: %s is not %s, nor a list of different ones of them", "#"+path, excerpt(value), rule.Words(typeNames))
+		return fmt.Errorf("at %s: %s is not %s, nor a list of different ones of them", "#"+path, excerpt(value), Words(typeNames))
 	}
 	return fmt.Errorf("at %s: %s", "#"+path, reason(err))
 }
