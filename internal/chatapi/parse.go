@@ -290,8 +290,7 @@ func mediumContent(raw []byte) (content []byte, held bool) {
 		switch m := &o.Members[i]; m.Name {
 		case "file_data", "data":
 			data := m.Value.Of(raw)
-			scheme := data[:min(len(data), len(`"https://`)*len(`\u0000`))] // were it a URL, be it escaped
-			held = tokencount.IsDataURL(data) || !rawjson.IsNull(data) && bytes.IndexByte(scheme, ':') < 0 && !bytes.Contains(scheme, []byte(`\u`))
+			held = !rawjson.IsNull(data) && !completion.MayLink(data)
 		case "filename", "format":
 		default:
 			return content, false

@@ -65,7 +65,7 @@ func read(data []byte, typed *chat.Request) (*Request, error) {
 		all.view = *typed
 		r.Messages, r.Tools, r.ToolChoice, r.ResponseFormat = nil, nil, nil, nil // are read as JSON
 	}
-	if err := r.ReadBody(data, uncounted, r.readMessages); err != nil {
+	if err := r.ReadBody(rule.Body, data, "messages", uncounted, r.readMessages); err != nil {
 		return nil, err
 	}
 	r.Body = upstream.ObjectBody(r.Object)

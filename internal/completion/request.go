@@ -21,9 +21,13 @@ type Parsed struct {
 	Problem rule.Problem   // the first rule that the request breaks
 	Paid    rule.Paid      // what has no price, below the top level
 
+	// CountOnly says that only the input is to be counted.
+	CountOnly bool
+
 	Media    tokencount.Media
 	Quarters int64 // of the tokens of what the messages hold besides content
 
+	list      string    // the member that holds the conversation
 	uncounted []string  // members of the body that are no part of a prompt
 	contents  [][]byte  // of the messages
 	few       [4][]byte // which most conversations need no more than
@@ -38,12 +42,12 @@ type summary struct {
 	quarters int64  // of the tokens of the text
 }
 
-// ReadBody indexes a body, and has messages read by read in the same pass. uncounted are
-// its members that are no part of a prompt, whatever they hold. The error is the refusal
-// of the body.
-func (p *Parsed) ReadBody(data []byte, uncounted []string, read func(rd *rawjson.Reader, src []byte) error) error {
-	p.uncounted, p.contents = uncounted, p.few[:0]
-	o, err := rule.Read(rule.Body, data, "messages", func(rd *rawjson.Reader) error { return read(rd, data) })
+// ReadBody indexes a body by the rules, and has the member called list read by read in the
+// same pass. uncounted are its members that are no part of a prompt, whatever they hold.
+// The error is the refusal of the body.
+func (p *Parsed) ReadBody(rules *rawjson.Rules, data []byte, list string, uncounted []string, read func(rd *rawjson.Reader, src []byte) error) error {
+	p.list, p.uncounted, p.contents = list, uncounted, p.few[:0]
+	o, err := rule.Read(rules, data, list, func(rd *rawjson.Reader) error { return read(rd, data) })
 	if err != nil {
 		return err
 	}
@@ -59,6 +63,16 @@ func (p *Parsed) CacheControls(o *rawjson.Object, param string) {
 			p.Paid.CacheControl(m.Value.Of(o.Src), param)
 		}
 	}
+}
+
+// ReadStream reads whether the answer is to stream, which a count of tokens does not say.
+func (p *Parsed) ReadStream(raw []byte, into *bool) {
+	if check := rule.Bool(); p.CountOnly {
+		return
+	} else if !check.OK(raw) {
+		p.Problem.Note("stream", check.Text)
+	}
+	*into = raw[0] == 't'
 }
 
 // Source is the body as the caller sent it; nil for a request that was not parsed. It

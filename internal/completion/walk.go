@@ -87,7 +87,7 @@ func (w Walker) Array(at Path, must string, read func(i int) error) error {
 func (w Walker) objects(at Path, read func(i int) error) error {
 	return w.Reader.Array(func(i int) error {
 		switch {
-		case !w.Request.countElement(w.Problem, "messages"):
+		case !w.Request.countElement(w.Problem, w.Request.list):
 			return w.skip()
 		case w.Reader.Kind() != '{':
 			w.Must(at.Element(i), "", "an object")
@@ -169,6 +169,13 @@ func Known(words []string, word string) string {
 		return words[i]
 	}
 	return ""
+}
+
+// MayLink reports whether what is to be the content of a sound or a file may be a URL: some
+// vendors take one in its place, be it escaped.
+func MayLink(raw []byte) bool {
+	scheme := raw[:min(len(raw), len(`"https://`)*len(`\u0000`))]
+	return !tokencount.IsDataURL(raw) && (bytes.IndexByte(scheme, ':') >= 0 || bytes.Contains(scheme, []byte(`\u`)))
 }
 
 // URL is the URL that a JSON string is; nil if it is none or longer than any that an

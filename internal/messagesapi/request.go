@@ -17,8 +17,7 @@ import (
 type Request struct {
 	*messages.Request
 	completion.Parsed
-	countOnly bool              // only the input is to be counted
-	typed     *messages.Request // whose fields the view has; nil if they are read from the body
+	typed *messages.Request // whose fields the view has; nil if they are read from the body
 }
 
 // Parse reads a request body in one pass. It fails with a 400 that names the
@@ -75,13 +74,13 @@ func readFor(data []byte, typed *messages.Request, count bool) (*Request, error)
 		view    messages.Request
 	})
 	r := &all.request
-	r.Request, r.typed, r.countOnly = &all.view, typed, count
+	r.Request, r.typed, r.CountOnly = &all.view, typed, count
 	if typed != nil {
 		all.view = *typed
 		r.Stream = r.Stream && !count
 		r.Messages, r.System, r.Tools = nil, nil, nil // are read as JSON
 	}
-	if err := r.ReadBody(data, uncounted, r.readMessages); err != nil {
+	if err := r.ReadBody(rule.Body, data, "messages", uncounted, r.readMessages); err != nil {
 		return nil, err
 	}
 	r.Body = upstream.ObjectBody(r.Object)

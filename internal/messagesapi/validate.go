@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -22,13 +21,15 @@ var fields = rule.Fields[Request]{
 	{Name: "temperature", Check: rule.Number(0, 1), Into: func(r *Request) any { return &r.Temperature }},
 	{Name: "top_p", Check: rule.Number(0, 1), Into: func(r *Request) any { return &r.TopP }},
 	{Name: "top_k", Check: rule.Integer(0, math.MaxInt32), Into: func(r *Request) any { return &r.TopK }},
-	{Name: "stop_sequences", Check: stringList(), Into: func(r *Request) any { return &r.StopSequences }},
-	{Name: "stream", Then: (*Request).readStream},
+	{Name: "stop_sequences", Check: rule.Strings(rule.MaxElements), Into: func(r *Request) any { return &r.StopSequences }},
+	{Name: "stream", Then: func(r *Request, raw []byte) { r.ReadStream(raw, &r.Stream) }},
 	{Name: "tools", Check: rule.Array(), Into: func(r *Request) any { return &r.Tools }, Then: (*Request).checkTools},
-	{Name: "tool_choice", Check: rule.Object(), Then: func(r *Request, raw []byte) { part(r, "tool_choice", raw, toolChoiceFields, &r.ToolChoice) }},
-	{Name: "thinking", Check: rule.Object(), Then: func(r *Request, raw []byte) { part(r, "thinking", raw, thinkingFields, &r.Thinking) }},
+	{Name: "tool_choice", Check: rule.Object(), Then: func(r *Request, raw []byte) {
+		rule.Part(&r.Problem, "tool_choice", raw, toolChoiceFields, &r.ToolChoice)
+	}},
+	{Name: "thinking", Check: rule.Object(), Then: func(r *Request, raw []byte) { rule.Part(&r.Problem, "thinking", raw, thinkingFields, &r.Thinking) }},
 	{Name: "output_config", Check: rule.Object(), Then: (*Request).readOutputConfig},
-	{Name: "metadata", Check: rule.Object(), Then: func(r *Request, raw []byte) { part(r, "metadata", raw, metadataFields, &r.Metadata) }},
+	{Name: "metadata", Check: rule.Object(), Then: func(r *Request, raw []byte) { rule.Part(&r.Problem, "metadata", raw, metadataFields, &r.Metadata) }},
 	{Name: "service_tier", Check: rule.String(), Into: func(r *Request) any { return &r.ServiceTier }},
 }
 
@@ -56,37 +57,6 @@ var (
 // textOr allows a string or an array.
 func textOr(what string) rule.Check {
 	return rule.Check{Text: what, OK: func(raw []byte) bool { return raw[0] == '"' || raw[0] == '[' }}
-}
-
-// stringList allows an array of strings.
-func stringList() rule.Check {
-	either := rule.StringOrStrings(rule.MaxElements)
-	return rule.Check{Text: fmt.Sprintf("an array of at most %d strings", rule.MaxElements), OK: func(raw []byte) bool { return raw[0] == '[' && either.OK(raw) }}
-}
-
-// readStream reads the field that a count of tokens does not have.
-func (r *Request) readStream(raw []byte) {
-	if check := rule.Bool(); r.countOnly {
-		return
-	} else if !check.OK(raw) {
-		r.Problem.Note("stream", check.Text)
-	}
-	r.Stream = raw[0] == 't'
-}
-
-// part checks an object's members against their table and decodes it into a field
-// of the view, unless one of them breaks its rule.
-func part[T any](r *Request, name string, raw []byte, table rule.Table, into **T) {
-	o, err := rawjson.Index(raw, nil, nil)
-	if err != nil || !r.Problem.AllObey(table, &o, name+".") || r.typed != nil {
-		return // what is no object the table of fields refused
-	}
-	v := new(T)
-	if err := json.Unmarshal(raw, v, jsontext.AllowDuplicateNames(true)); err != nil { // two members of one name, of which only the first was checked
-		r.Problem.Refuse(name, fmt.Sprintf("%q is ambiguous: a member is given twice.", name))
-		return
-	}
-	*into = v
 }
 
 // readOutputConfig reads output_config. Its format has a type, and a json_schema holds
@@ -118,7 +88,7 @@ func (r *Request) readOutputConfig(raw []byte) {
 			return
 		}
 	}
-	part(r, "output_config", raw, outputFields, &r.OutputConfig)
+	rule.Part(&r.Problem, "output_config", raw, outputFields, &r.OutputConfig)
 }
 
 // Validate reports the first rule that the request breaks, as an
@@ -127,7 +97,7 @@ func (r *Request) Validate() error {
 	if r.Model == "" {
 		r.Problem.Note("model", "given: the id of a model")
 	}
-	if r.MaxTokens == 0 && !r.countOnly {
+	if r.MaxTokens == 0 && !r.CountOnly {
 		r.Problem.Note("max_tokens", "given: the most tokens that may be generated")
 	}
 	if len(r.Messages) == 0 {
@@ -224,7 +194,7 @@ var freeTiers = []string{"auto", "standard_only"}
 // "cache_control" and "anthropic-beta" included, and as the caller does. A count of
 // tokens costs nothing, and so may only not choose another model or account.
 func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) error {
-	if r.countOnly {
+	if r.CountOnly {
 		return rule.CheckUnpriced(&r.Object, rule.Count, nil, pass)
 	}
 	if err := rule.CheckUnpriced(&r.Object, rule.Generation, freeTiers, pass); err != nil {

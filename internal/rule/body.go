@@ -1,6 +1,8 @@
 package rule
 
 import (
+	"fmt"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -153,6 +155,22 @@ func (t Fields[R]) ReadListed(r *R, o *rawjson.Object, p *Problem, typed bool) {
 			f.Then(r, raw)
 		}
 	}
+}
+
+// Part checks an object's members against their table and decodes it into a field of the
+// view, unless one of them breaks its rule. What the field has already is a typed request's
+// and stays. What is no object is passed over.
+func Part[T any](p *Problem, name string, raw []byte, table Table, into **T) {
+	o, err := rawjson.Index(raw, nil, nil)
+	if err != nil || !p.AllObey(table, &o, name+".") || *into != nil {
+		return
+	}
+	v := new(T)
+	if err := json.Unmarshal(raw, v, jsontext.AllowDuplicateNames(true)); err != nil { // two members of one name, of which only the first was checked
+		p.Refuse(name, fmt.Sprintf("%q is ambiguous: a member is given twice.", name))
+		return
+	}
+	*into = v
 }
 
 // Find is the row of a field; nil if there is none.

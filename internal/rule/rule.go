@@ -101,6 +101,12 @@ func StringOrStrings(most int) Check {
 	}}
 }
 
+// Strings allows an array of at most most strings.
+func Strings(most int) Check {
+	either := StringOrStrings(most)
+	return Check{fmt.Sprintf("an array of at most %d strings", most), func(raw []byte) bool { return raw[0] == '[' && either.OK(raw) }}
+}
+
 // ModelID allows the id of a model.
 func ModelID() Check {
 	const most = 256 // bytes: it ends up in logs and receipts
