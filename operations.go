@@ -371,7 +371,7 @@ var tokenCount = capability{
 		return o.message().Body, o.message().Request
 	},
 	answer: func(_ *operation, data []byte) (answer, error) {
-		body, _, err := messagesapi.ReadCount(data)
+		body, _, err := completion.ReadCount(data)
 		return answer{body: body}, err
 	},
 }

@@ -1,6 +1,8 @@
 package completion
 
 import (
+	"cmp"
+
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
@@ -19,8 +21,13 @@ type Answer struct {
 type Form struct {
 	Parts []Part              // the list among them must be there
 	Type  string              // that an answer must have; empty for none
+	In    string              // the member that says the type; empty for "type"
 	Usage []tokencount.Member // of a usage object
 	Wrong string              // the message of what is no such answer
+	// Failed is the error that a sound JSON object is; nil for one in its member "error".
+	Failed func(o *rawjson.Object, s *Scan) error
+	// Error is what becomes of an error that Failed lets pass; nil for no change.
+	Error func(raw []byte) []byte
 	// DropsError says that `"error": null` is left out, which makes clients fail.
 	DropsError bool
 }
@@ -32,10 +39,10 @@ func (p *Parsed) ReadAnswer(id string, data []byte, f *Form, b chat.MediaBound) 
 	var s Scan
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
-	if err := answer.Whole(o, s.read(o, data, f.Parts)); err != nil {
+	if err := f.whole(o, &s, s.Read(o, data, f.Parts)); err != nil {
 		return Answer{}, err
 	}
-	if kind, _ := rawjson.String(o.Raw("type")); !s.Listed || f.Type != "" && kind != f.Type {
+	if kind, _ := rawjson.String(o.Raw(cmp.Or(f.In, "type"))); !s.Listed || f.Type != "" && kind != f.Type {
 		return Answer{}, answer.Bad(f.Wrong, nil)
 	}
 	var r Report
@@ -47,11 +54,37 @@ func (p *Parsed) ReadAnswer(id string, data []byte, f *Form, b chat.MediaBound) 
 	return Answer{Body: body, Usage: r.Usage(p, b, s.Text.Quarters), Said: tokencount.Tokens(s.Text.Quarters)}, nil
 }
 
+// ReadCount checks an upstream's 200 answer to a request to count tokens, and
+// returns it with the count. It fails as [Parsed.ReadAnswer] does. The body
+// does not refer to data.
+func ReadCount(data []byte) (body []byte, tokens int64, err error) {
+	o, err := rawjson.Index(data, nil, nil)
+	if err := answer.Whole(&o, err); err != nil {
+		return nil, 0, err
+	}
+	tokens, ok := rawjson.Int(o.Raw("input_tokens"))
+	if !ok || tokens < 0 {
+		return nil, 0, answer.Bad("The upstream's answer has no count of input tokens.", nil)
+	}
+	return o.Apply(nil), tokens, nil
+}
+
+// whole is what is wrong with an answer, of which err is the error of its index.
+func (f *Form) whole(o *rawjson.Object, s *Scan, err error) error {
+	if err == nil && f.Failed != nil {
+		return f.Failed(o, s)
+	}
+	return answer.Whole(o, err)
+}
+
 // PublicEdits are the edits that every answer gets, and every chunk: the public model id,
 // as the request spells it.
 func (p *Parsed) PublicEdits(edits []rawjson.Edit, id string, o *rawjson.Object, f *Form) []rawjson.Edit {
 	if o.Raw("model") != nil {
 		edits = append(edits, rawjson.Set("model", p.Spelled(id)))
+	}
+	if raw := o.Raw("error"); f.Error != nil && !rawjson.IsNull(raw) {
+		edits = append(edits, rawjson.Set("error", f.Error(raw)))
 	}
 	if f.DropsError && o.Raw("error") != nil {
 		edits = append(edits, rawjson.Delete("error"))
@@ -91,8 +124,8 @@ type Scan struct {
 	Stopped bool   // there is a reason why the model stopped that is not null
 }
 
-// read indexes an answer or an event into o and reads the parts of it.
-func (s *Scan) read(o *rawjson.Object, data []byte, parts []Part) error {
+// Read indexes an answer, an event or an object within it into o and reads the parts of it.
+func (s *Scan) Read(o *rawjson.Object, data []byte, parts []Part) error {
 	return rawjson.IndexInto(o, data, nil, func(rd *rawjson.Reader, name []byte) error {
 		p := find(parts, name)
 		s.Listed = s.Listed || p != nil && p.As == AsList && rd.Kind() == '['

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
@@ -75,6 +76,20 @@ func TestTextAfterTheUpstreamsCountIsCharged(t *testing.T) {
 		row.feed(&tap.Meter)
 		if got := tap.Usage(); got != row.want {
 			t.Errorf("%s: got %+v, want %+v", row.name, got, row.want)
+		}
+	}
+}
+
+func TestACountIsReadOrRefused(t *testing.T) {
+	for sent, want := range map[string]int64{`{"input_tokens":42}`: 42, ` { "x":1.0, "input_tokens":0 } `: 0} {
+		body, tokens, err := ReadCount([]byte(sent))
+		if string(body) != sent || tokens != want || err != nil {
+			t.Errorf("%s: %s, %d, %v", sent, body, tokens, err)
+		}
+	}
+	for _, sent := range []string{``, `{}`, `[]`, `{"input_tokens":-1}`, `{"input_tokens":1.5}`, `{"input_tokens":null}`, `{"input_tokens":1,"error":{"type":"api_error"}}`, `{"input_tokens":1`} {
+		if _, _, err := ReadCount([]byte(sent)); !fault.Is(err, fault.BadGateway) {
+			t.Errorf("%s: %v", sent, err)
 		}
 	}
 }

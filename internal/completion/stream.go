@@ -139,7 +139,7 @@ func (t *Tap) Repeat(dst []byte, name string, data []byte) (out []byte, ok bool)
 // looked at any more: a stream may be silent for long.
 func (t *Tap) Read(data []byte, parts []Part) (s Scan, err error) {
 	t.Object = rawjson.Borrow()
-	if err := s.read(t.Object, data, parts); err != nil {
+	if err := s.Read(t.Object, data, parts); err != nil {
 		return s, answer.Bad("The upstream sent an event that is not one JSON object.", err)
 	}
 	return s, nil

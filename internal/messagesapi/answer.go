@@ -4,9 +4,7 @@ import (
 	"strconv"
 
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/completion"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
@@ -36,21 +34,6 @@ var form = completion.Form{
 // fault.BadGateway. The Answer does not refer to data.
 func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (completion.Answer, error) {
 	return r.Parsed.ReadAnswer(r.Model, data, &form, b)
-}
-
-// ReadCount checks an upstream's 200 answer to a request to count tokens, and
-// returns it with the count. It fails as [Request.ReadAnswer] does. The body
-// does not refer to data.
-func ReadCount(data []byte) (body []byte, tokens int64, err error) {
-	o, err := rawjson.Index(data, nil, nil)
-	if err := answer.Whole(&o, err); err != nil {
-		return nil, 0, err
-	}
-	tokens, ok := rawjson.Int(o.Raw("input_tokens"))
-	if !ok || tokens < 0 {
-		return nil, 0, answer.Bad("The upstream's answer has no count of input tokens.", nil)
-	}
-	return o.Apply(nil), tokens, nil
 }
 
 // CountAnswer is the answer to a request to count tokens.
