@@ -2,6 +2,7 @@ package rule
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -18,6 +19,11 @@ var (
 	// Body is for conversations, with the properties of their tools' schemas.
 	Body = &rawjson.Rules{
 		Unique: true, Billed: billed, Nested: nested,
+		Bounds: rawjson.Bounds{TopMembers: 1024, Members: 16_384, Tokens: 1 << 20},
+	}
+	// Items is Body for a conversation of items.
+	Items = &rawjson.Rules{
+		Unique: true, Billed: slices.Concat(billed, billedOfItems), Nested: slices.Concat(nested, []string{"text", "reasoning"}),
 		Bounds: rawjson.Bounds{TopMembers: 1024, Members: 16_384, Tokens: 1 << 20},
 	}
 	// Small is for a body that has few fields, though long ones: of pictures, videos
@@ -56,6 +62,12 @@ var billed = []string{
 	"background", "output_format", "output_compression", "partial_images",
 	"webhook_url", "callback_url", "wait", "execution_expires_after", "ratio", "seed",
 	"camera_fixed", "watermark", "return_last_frame", "safety_identifier", "priority", "prompt_extend", "shot_type",
+}
+
+// billedOfItems are those that only conversations of items have.
+var billedOfItems = []string{
+	"max_output_tokens", "text", "verbosity", "previous_response_id", "conversation", "store", "include", "top_logprobs",
+	"truncation", "prompt_cache_key", "max_tool_calls", "context_management", "moderation",
 }
 
 // Unacceptable is the refusal of a body that its rules do not allow.

@@ -295,6 +295,7 @@ const (
 	hostedTools = "tools"
 	longCache   = "cache_control"
 	PaidBetas   = "anthropic-beta"
+	OpenAIBetas = "openai-beta"
 )
 
 // Paid is what a walk over a request found below its top level that no price row
@@ -308,21 +309,33 @@ type Paid struct {
 // type may stand in it under several spellings.
 func (p *Paid) Tool(o *rawjson.Object, param string, client func(kind string) bool) {
 	for i := range o.Members {
+		if m := &o.Members[i]; folded(m.Name) == longCache {
+			p.CacheControl(m.Value.Of(o.Src), param)
+		}
+	}
+	if kind, hosted := HostedTool(o, client); hosted && p.tool == "" {
+		p.tool, p.kind = param, kind
+	}
+}
+
+// HostedTool reports whether a vendor runs a tool itself, and what it is called: it has
+// a type that the client does not run, or is of Gemini's form.
+func HostedTool(o *rawjson.Object, client func(kind string) bool) (kind string, hosted bool) {
+	for i := range o.Members {
 		m := &o.Members[i]
 		kind, hosted := m.Name, false
-		switch name := folded(m.Name); {
-		case name == "type":
+		switch name := folded(m.Name); name {
+		case "type":
 			kind, hosted = rawjson.String(m.Value.Of(o.Src))
 			hosted = hosted && !client(kind)
-		case name == longCache:
-			p.CacheControl(m.Value.Of(o.Src), param)
 		default:
 			hosted = slices.Contains(builtIn, strings.ReplaceAll(name, "_", ""))
 		}
-		if hosted && p.tool == "" {
-			p.tool, p.kind = param, kind
+		if hosted {
+			return kind, true
 		}
 	}
+	return "", false
 }
 
 // builtIn are Gemini's own tools, which routers take as members of a tool
@@ -372,4 +385,24 @@ func Betas(h http.Header, pass PassUnpriced) error {
 		}
 	}
 	return nil
+}
+
+// freeOpenAIBetas are the words of OpenAI's own clients that only choose a version of the
+// wire. Others may switch something on that is charged for.
+var freeOpenAIBetas = []string{"responses=v1", "responses=experimental", "assistants=v1", "assistants=v2"}
+
+// FreeOpenAIBetas reports whether a header has no word for OpenAI but those that cost
+// nothing, or pass lets it through.
+func FreeOpenAIBetas(h http.Header, pass PassUnpriced) bool {
+	for name, values := range h {
+		if !strings.EqualFold(name, OpenAIBetas) {
+			continue
+		}
+		for beta := range strings.SplitSeq(strings.Join(values, ","), ",") {
+			if beta = strings.TrimSpace(beta); beta != "" && !slices.Contains(freeOpenAIBetas, beta) {
+				return pass.allows(OpenAIBetas, OpenAIBetas)
+			}
+		}
+	}
+	return true
 }
