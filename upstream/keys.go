@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
 )
@@ -42,7 +43,7 @@ func NewKeys(keys []secret.String, now func() time.Time) (*Keys, error) {
 	}
 	r := &Keys{keys: make([]Key, len(keys)), now: now}
 	for i, k := range keys {
-		if !printable(k.Reveal()) {
+		if !word.IsVisible(k.Reveal()) {
 			return nil, fmt.Errorf("key %d is empty or has a character that no key can have", i+1)
 		}
 		r.keys[i].ring, r.keys[i].value, r.keys[i].breaker.Forgiving = r, &k, true
@@ -77,16 +78,6 @@ func (r *Keys) Mask(text string) string {
 		text = strings.ReplaceAll(text, r.keys[i].value.Reveal(), r.keys[i].value.String())
 	}
 	return text
-}
-
-// printable reports whether key is made of visible ASCII, as a header needs it.
-func printable(key string) bool {
-	for _, c := range []byte(key) {
-		if c <= ' ' || c > '~' {
-			return false
-		}
-	}
-	return key != ""
 }
 
 // Value is the key itself.

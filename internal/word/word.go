@@ -33,3 +33,13 @@ func Truncate(text string, limit int) string {
 	}
 	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
+
+// IsVisible reports whether a text is of visible ASCII characters, at least one.
+func IsVisible[T string | []byte](text T) bool {
+	for i := range len(text) {
+		if text[i] <= ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return len(text) > 0
+}

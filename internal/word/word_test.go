@@ -42,3 +42,11 @@ func TestATextIsCutBetweenCharacters(t *testing.T) {
 		})
 	}
 }
+
+func TestSpacesAndControlsAreNotVisible(t *testing.T) {
+	for text, want := range map[string]bool{"": false, "!": true, "a~b": true, "a b": false, " ": false, "a\x7f": false, "a\n": false, "\x00": false, "ä": false} {
+		if IsVisible(text) != want || IsVisible([]byte(text)) != want {
+			t.Errorf("%q: visible is not %v", text, want)
+		}
+	}
+}
