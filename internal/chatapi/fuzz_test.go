@@ -2,7 +2,6 @@ package chatapi
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 )
 
@@ -34,10 +34,7 @@ func FuzzParse(f *testing.F) {
 		before := string(data)
 		r, err := Parse(data)
 		if err != nil {
-			var e *fault.Error
-			if !errors.As(err, &e) || e.HTTPStatus() != 400 || !strings.Contains(e.Message, " at byte ") {
-				t.Fatalf("%q: %v", data, err)
-			}
+			capabilitytest.Malformed(t, data, err)
 			return
 		}
 		for _, most := range []int64{0, 7} {
@@ -59,14 +56,7 @@ func FuzzParse(f *testing.F) {
 
 // check holds for every request that was parsed.
 func check(t *testing.T, r *Request) {
-	var b chat.MediaBound
-	if bound, estimate := r.InputBound(b), r.InputEstimate(b); bound < 0 || estimate < 0 {
-		t.Errorf("the input is bound by %d and estimated as %d", bound, estimate)
-	}
-	if err := r.Validate(); err != nil {
-		if f := fault.From(err); f.HTTPStatus() != 400 || f.Param == "" || f.Message == "" {
-			t.Errorf("%+v", f)
-		}
+	if !capabilitytest.Valid(t, &r.Parsed, r.Validate()) {
 		return
 	}
 	if r.Model == "" || len(r.Messages) == 0 || r.OutputBound() < 0 || r.Candidates() < 1 {
@@ -102,35 +92,15 @@ func FuzzEncode(f *testing.F) {
 				m.ToolCalls[i].Index = nil // is for chunks and not read
 			}
 		}
-		data, err := json.Marshal(typed)
-		if err != nil {
-			return
-		}
-		want, wantErr := Parse(data)
-		got, err := Encode(typed)
-		if fmt.Sprint(err) != fmt.Sprint(wantErr) {
-			t.Fatalf("%v, of the bytes %v", err, wantErr)
-		}
-		if err != nil {
-			return
-		}
-		if diff := cmp.Diff(known(t, want), known(t, got)); diff != "" {
-			t.Errorf("%s (-bytes +typed):\n%s", data, diff)
-		}
+		capabilitytest.EncodesAsParsed(t, typed, Parse, Encode, known)
 	})
 }
 
 // known is all that is known of a request.
 func known(t *testing.T, r *Request) []any {
 	t.Helper()
-	view, err := json.Marshal(r.Request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, _ := r.Prepared(5).Bytes()
 	unpriced := r.Unpriced(func(string, string) bool { return false })
-	b := chat.MediaBound{}
-	return []any{fmt.Sprint(r.Validate()), fmt.Sprint(unpriced), string(view), string(body), string(r.Source()), r.InputBound(b), r.LinkedBound(b), r.InputEstimate(b), r.Summary().InputEstimate(b)}
+	return append(capabilitytest.Known(t, r.Request, r.Prepared(5), &r.Parsed, &r.Summary().Parsed), fmt.Sprint(r.Validate()), fmt.Sprint(unpriced))
 }
 
 // FuzzTap feeds anything to a tap: it never panics, what it lets out is one
@@ -153,9 +123,7 @@ func FuzzTap(f *testing.F) {
 			}
 			return
 		}
-		if u := tap.Usage(); u.Input < 0 || u.CachedInput < 0 || u.CacheWrite < 0 || u.Output < 0 || u.Reasoning < 0 {
-			t.Errorf("%q: %+v", data, u)
-		}
+		capabilitytest.NotNegative(t, tap.Usage())
 		out = tap.CutShort(tap.Heartbeat(out))
 		events := sse.NewReader(bytes.NewReader(out), 0)
 		defer events.Release()

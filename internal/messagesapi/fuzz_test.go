@@ -2,16 +2,13 @@ package messagesapi
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/go-cmp/cmp"
-	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/messages"
 )
@@ -30,24 +27,14 @@ func FuzzParse(f *testing.F) {
 		before := string(data)
 		r, err := Parse(data)
 		if err != nil {
-			var e *fault.Error
-			if !errors.As(err, &e) || e.HTTPStatus() != 400 || !strings.Contains(e.Message, " at byte ") {
-				t.Fatalf("%q: %v", data, err)
-			}
+			capabilitytest.Malformed(t, data, err)
 			return
 		}
 		sent, err := r.Prepared(0).Bytes()
 		if err != nil || string(sent) != before || string(data) != before {
 			t.Fatalf("%q became %q, %v", before, sent, err)
 		}
-		var b chat.MediaBound
-		if r.InputBound(b) < 0 || r.InputEstimate(b) < 0 {
-			t.Errorf("the input is bound by %d and estimated as %d", r.InputBound(b), r.InputEstimate(b))
-		}
-		if err := r.Validate(); err != nil {
-			if f := fault.From(err); f.HTTPStatus() != 400 || f.Param == "" || f.Message == "" {
-				t.Errorf("%+v", f)
-			}
+		if !capabilitytest.Valid(t, &r.Parsed, r.Validate()) {
 			return
 		}
 		if r.Model == "" || len(r.Messages) == 0 || r.MaxTokens < 1 {
@@ -79,40 +66,16 @@ func FuzzEncode(f *testing.F) {
 		if json.Unmarshal(body, typed) != nil {
 			return
 		}
-		data, err := json.Marshal(typed)
-		if err != nil {
-			return
-		}
-		for _, way := range []struct {
-			parse  func([]byte) (*Request, error)
-			encode func(*messages.Request) (*Request, error)
-		}{{Parse, Encode}, {ParseCount, EncodeCount}} {
-			want, wantErr := way.parse(data)
-			got, err := way.encode(typed)
-			if fmt.Sprint(err) != fmt.Sprint(wantErr) {
-				t.Fatalf("%v, of the bytes %v", err, wantErr)
-			}
-			if err != nil {
-				continue
-			}
-			if diff := cmp.Diff(known(t, want), known(t, got)); diff != "" {
-				t.Errorf("%s (-bytes +typed):\n%s", data, diff)
-			}
-		}
+		capabilitytest.EncodesAsParsed(t, typed, Parse, Encode, known)
+		capabilitytest.EncodesAsParsed(t, typed, ParseCount, EncodeCount, known)
 	})
 }
 
 // known is all that is known of a request.
 func known(t *testing.T, r *Request) []any {
 	t.Helper()
-	view, err := json.Marshal(r.Request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, _ := r.Prepared(5).Bytes()
 	unpriced := r.Unpriced(nil, func(string, string) bool { return false })
-	b := chat.MediaBound{}
-	return []any{fmt.Sprint(r.Validate()), fmt.Sprint(unpriced), string(view), string(body), string(r.Source()), r.InputBound(b), r.LinkedBound(b), r.InputEstimate(b), r.Summary().InputEstimate(b)}
+	return append(capabilitytest.Known(t, r.Request, r.Prepared(5), &r.Parsed, &r.Summary().Parsed), fmt.Sprint(r.Validate()), fmt.Sprint(unpriced))
 }
 
 // FuzzTap feeds anything to a tap: it never panics, every event is one event of
@@ -143,9 +106,7 @@ func FuzzTap(f *testing.F) {
 				events++
 			}
 		}
-		if u := tap.Usage(); u.Input < 0 || u.CachedInput < 0 || u.CacheWrite < 0 || u.Output < 0 || u.Reasoning < 0 {
-			t.Errorf("%q, %q: %+v", first, second, u)
-		}
+		capabilitytest.NotNegative(t, tap.Usage())
 		if n := countEvents(t, out); n > events {
 			t.Errorf("%d events became %d: %q", events, n, out)
 		}
