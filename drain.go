@@ -82,13 +82,13 @@ func (d *drains) limit(own time.Duration, model string) time.Duration {
 	return own
 }
 
-// set records whether a model reasons without showing it.
-func (d *drains) set(model string, hides bool) {
+// learn records that a model reasons without showing it. Nothing takes that back before the
+// process ends: any caller can ask for an answer that shows much, and would have the
+// streams of all no longer drained.
+func (d *drains) learn(model string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case !hides:
-		delete(d.hidden, model)
 	case d.hidden == nil:
 		d.hidden = map[string]struct{}{model: {}}
 	case len(d.hidden) < mostHidden:
@@ -104,8 +104,7 @@ const (
 )
 
 // learnHidden records what the usage u, as the vendor reported it, says of a chat
-// model: one that reports far more output than its text hides its reasoning; one
-// that reports much reasoning and shows it does not.
+// model: one that reports far more output than its text hides its reasoning.
 func (c *call) learnHidden(u billing.Usage) {
 	if !c.op.bounds.tokens.given() || u.Estimated || u.Anomaly || u.Output <= muchHidden {
 		return
@@ -113,9 +112,8 @@ func (c *call) learnHidden(u billing.Usage) {
 	if c.tap == nil && u.Reasoning <= muchHidden && c.answer != nil && u.Output <= int64(len(c.answer.body))/4 {
 		return // so many bytes have so many tokens
 	}
-	hides := u.Output > hiddenFactor*c.textOutput()+muchHidden
-	if hides != c.x.g.drains.hides(c.model.ID) && (hides || u.Reasoning > muchHidden) {
-		c.x.g.drains.set(c.model.ID, hides)
+	if u.Output > hiddenFactor*c.textOutput()+muchHidden && !c.x.g.drains.hides(c.model.ID) {
+		c.x.g.drains.learn(c.model.ID)
 	}
 }
 
