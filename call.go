@@ -254,7 +254,7 @@ func (c *call) start() (result *Response, err error) {
 			s.header = header
 		}
 		s.begin(reply.Accepted.(*events), maxOutput)
-		s.allowDrain(c.x.g.drains.limit(reply.Drain, c.model.ID))
+		s.allowDrain(c.x.g.drains.limit(reply.Drain, c.x.g.drains.hides(c.model.ID)))
 		reply.Header = nil
 		return c.x.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped}), nil
 	}

@@ -12,8 +12,8 @@ import (
 
 // drains are the streams that are read to their end after their clients
 // disconnected. That is done for channels whose vendor bills a cancelled stream in
-// full, and for models that reason without showing it, since only the last usage
-// says what they cost. Their number is limited, and no account has all of it; a
+// full, for models that reason without showing it, and for streams that have delivered
+// thoughts which only the vendor can read, since only the last usage says what they cost. Their number is limited, and no account has all of it; a
 // stream above the limit is cancelled and its usage estimated.
 type drains struct {
 	most  int64
@@ -73,10 +73,10 @@ func (d *drains) hides(model string) bool {
 	return ok
 }
 
-// limit is how long a stream of a model is drained whose channel has the limit
-// own; 0 for not at all.
-func (d *drains) limit(own time.Duration, model string) time.Duration {
-	if own <= 0 && d.most > 0 && d.hides(model) {
+// limit is how long a stream is drained whose channel has the limit own, and which hides
+// its reasoning or not; 0 for not at all.
+func (d *drains) limit(own time.Duration, hides bool) time.Duration {
+	if own <= 0 && d.most > 0 && hides {
 		return router.MaxDrain
 	}
 	return own
@@ -121,12 +121,14 @@ func (c *call) learnHidden(u billing.Usage) {
 // disconnected: the end of the client's context does not end the upstream's any
 // more.
 func (s *Stream) allowDrain(limit time.Duration) {
-	if limit <= 0 {
-		return
-	}
 	s.mu.Lock() // it may be ended at once
 	defer s.mu.Unlock()
-	if s.ended || !s.c.detach() {
+	s.setDrain(limit)
+}
+
+// setDrain is [Stream.allowDrain] with the lock held.
+func (s *Stream) setDrain(limit time.Duration) {
+	if limit <= 0 || s.ended || !s.c.detach() {
 		return
 	}
 	s.drainLimit = limit

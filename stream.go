@@ -194,6 +194,9 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 		s.lastSent = s.c.x.g.options.Now()
 		s.c.x.markFirstByte(s.lastSent)
 	}
+	if err == nil && !done && s.drainLimit == 0 && s.tap.Seals() {
+		s.setDrain(s.c.x.g.drains.limit(0, true))
+	}
 	switch {
 	case errors.Is(err, io.EOF):
 		_ = s.fail(badGateway("The upstream's stream ended before it was complete.", err))
@@ -317,7 +320,7 @@ func (s *Stream) stop() {
 
 // Close ends the stream. Before its end that settles the call as one whose
 // client went away; where the channel's Drain says so, or the model reasons without
-// showing it, it first reads on for as long as that may take (half a minute at the
+// showing it, or has delivered thoughts that only the vendor can read, it first reads on for as long as that may take (half a minute at the
 // most). It is safe to call more than once.
 func (s *Stream) Close() error {
 	if s.drainLimit > 0 {

@@ -51,7 +51,7 @@ func (p *Parsed) ReadAnswer(id string, data []byte, f *Form, b chat.MediaBound) 
 	var few [2]rawjson.Edit
 	edits := p.PublicEdits(few[:0], id, o, f)
 	body := o.Apply(make([]byte, 0, len(data)+len(id)+16), edits...)
-	return Answer{Body: body, Usage: r.Usage(p, b, s.Text.Quarters), Said: tokencount.Tokens(s.Text.Quarters)}, nil
+	return Answer{Body: body, Usage: r.Usage(p, b, s.Text.Quarters), Said: tokencount.Tokens(s.Text.Quarters - s.Sealed)}, nil
 }
 
 // ReadCount checks an upstream's 200 answer to a request to count tokens, and
@@ -112,6 +112,7 @@ const (
 	AsType               // kept in [Scan.Type]
 	AsUsage              // kept in [Scan.Usage]
 	AsStop               // noted in [Scan.Stopped]
+	AsSealed             // thoughts of the object's that only the vendor can read
 )
 
 // Scan is what one answer or event holds, gathered in the one pass that checks it. The
@@ -122,6 +123,19 @@ type Scan struct {
 	Type    []byte // the last that was met
 	Usage   []byte // the last inside of a part that is not null
 	Stopped bool   // there is a reason why the model stopped that is not null
+	Sealed  int64  // quarters of Text that are thoughts which nothing shows
+
+	seal int64 // quarters of what the object at hand has sealed
+}
+
+// sealedQuarters estimates the tokens of sealed thoughts, in quarters: they are the base64
+// of an encryption, which has as many bytes as its text and a few more, and a token is four
+// bytes.
+func sealedQuarters(raw []byte) int64 {
+	if raw[0] != '"' {
+		return 0
+	}
+	return int64(len(raw)-len(`""`)) * 3 / 4
 }
 
 // Read indexes an answer, an event or an object within it into o and reads the parts of it.
@@ -171,17 +185,28 @@ func (s *Scan) part(rd *rawjson.Reader, src []byte, p *Part) error {
 		if !rawjson.IsNull(raw) {
 			s.Usage = raw
 		}
+	case AsSealed:
+		s.seal += sealedQuarters(raw)
 	case AsStop:
 		s.Stopped = s.Stopped || !rawjson.IsNull(raw)
 	}
 	return nil
 }
 
-// object reads the parts of an object; what is none is passed over.
+// object reads the parts of an object; what is none is passed over. What it shows is a part
+// of what it has sealed, so that it counts as the larger of both.
 func (s *Scan) object(rd *rawjson.Reader, src []byte, parts []Part) error {
 	if rd.Kind() != '{' {
 		_, err := rd.Skip()
 		return err
 	}
-	return rd.Object(func(name []byte, _ rawjson.Span) error { return s.part(rd, src, find(parts, name)) })
+	outer, before := s.seal, s.Text.Quarters
+	s.seal = 0
+	err := rd.Object(func(name []byte, _ rawjson.Span) error { return s.part(rd, src, find(parts, name)) })
+	if unseen := s.seal - (s.Text.Quarters - before); unseen > 0 {
+		s.Text.Quarters += unseen
+		s.Sealed += unseen
+	}
+	s.seal = outer
+	return err
 }

@@ -91,7 +91,8 @@ func (t *Template) Append(dst, text []byte) []byte {
 // Meter knows how much text a stream has delivered, and whether the upstream's
 // last count of its output includes all of it. The zero Meter is ready.
 type Meter struct {
-	Quarters int64 // tokens, in quarters
+	Quarters int64 // tokens, in quarters, with those of thoughts that only the vendor can read
+	sealed   int64 // those alone
 	counted  bool  // nothing was delivered since the upstream counted
 }
 
@@ -103,14 +104,25 @@ func (m *Meter) Wrote(quarters int64) {
 	}
 }
 
+// Seal notes how much of what was delivered are thoughts that only the vendor can read.
+func (m *Meter) Seal(quarters int64) { m.sealed += quarters }
+
+// Seals reports whether there were any. A client has them without having seen how long
+// they are, and may send them back: the upstream's count alone says what they cost.
+func (m *Meter) Seals() bool { return m.sealed > 0 }
+
 // Counted notes that the upstream has counted its output.
 func (m *Meter) Counted() { m.counted = true }
 
 // UpToDate reports whether the upstream's count includes all that was delivered.
 func (m *Meter) UpToDate() bool { return m.counted }
 
-// Said is how many tokens the delivered text has, whatever the upstream reports.
-func (m *Meter) Said() int64 { return tokencount.Tokens(m.Quarters) }
+// Said is how many tokens the delivered text has, whatever the upstream reports, without
+// what only the vendor can read.
+func (m *Meter) Said() int64 { return tokencount.Tokens(m.Quarters - m.sealed) }
+
+// made is how many tokens all has that was delivered, whatever the upstream reports.
+func (m *Meter) made() int64 { return tokencount.Tokens(m.Quarters) }
 
 // Tap is what the taps of both have in common: the usage of a stream, and the event at
 // hand. It is not safe for concurrent use.
@@ -157,8 +169,8 @@ func (t *Tap) Done() {
 // its output is estimated, as is everything that it did not count.
 func (t *Tap) Usage() billing.Usage {
 	u := t.Report.Usage(t.Request, t.Media, t.Quarters)
-	if t.Report.Has[Output] && !t.counted && t.Said() > u.Output {
-		u.Output, u.Estimated, u.Zero = t.Said(), true, false
+	if t.Report.Has[Output] && !t.counted && t.made() > u.Output {
+		u.Output, u.Estimated, u.Zero = t.made(), true, false
 	}
 	return u
 }
@@ -166,5 +178,5 @@ func (t *Tap) Usage() billing.Usage {
 // Output is the number of output tokens delivered, or produced unseen, until now. A
 // count that came before any of it is not looked at.
 func (t *Tap) Output() int64 {
-	return max(t.Said(), t.Report.output())
+	return max(t.made(), t.Report.output())
 }
