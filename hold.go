@@ -161,10 +161,19 @@ type tokenBounds struct {
 	candidates  int64 // candidates; 0 for what is no conversation
 	unseen      bool  // the output cannot be counted while it is made: it is not streamed, its reasoning is not shown, or its vendor is not bounded
 	dropped     bool  // some channel of the model leaves bounds of the output out
+	written     bool  // the input costs most where a cache takes all of it
 }
 
 // given reports whether the request is a conversation.
 func (b tokenBounds) given() bool { return b.candidates > 0 }
+
+// usage is a usage of so many tokens, the input being of the dearest unit.
+func (b tokenBounds) usage(in, out int64) billing.Usage {
+	if b.written {
+		return billing.Usage{CacheWrite: in, Output: out}
+	}
+	return billing.Usage{Input: in, Output: out}
+}
 
 // toBounds are the bounds of a conversation: the input bound and, per candidate, the
 // client's own bound or the model's hold_tokens. dropped says that some channel leaves
@@ -174,7 +183,7 @@ func (b tokenBounds) toBounds(m *Model, dropped bool) bounds {
 		b.sentBound, b.unseen = 0, true
 	}
 	return bounds{
-		most: b.usual(m), least: billing.Usage{Input: b.input, Output: b.candidates}, tokens: b,
+		most: b.usual(m), least: b.usage(b.input, b.candidates), tokens: b,
 		plausible: plausible{maxContext, b.candidates * m.plausibleOutput(), math.MaxInt64},
 	}
 }
@@ -196,9 +205,9 @@ func (b tokenBounds) outputLimit(m *Model, asked int64) int64 {
 // model's hold_tokens, which a stream extends.
 func (b tokenBounds) usual(m *Model) billing.Usage {
 	if b.sentBound > 0 {
-		return billing.Usage{Input: b.input, Output: b.candidates * m.outputBound(b.sentBound)}
+		return b.usage(b.input, b.candidates*m.outputBound(b.sentBound))
 	}
-	return billing.Usage{Input: b.input, Output: b.candidates * m.HoldTokens}
+	return b.usage(b.input, b.candidates*m.HoldTokens)
 }
 
 // setAmounts completes what the hold is asked for. A whole answer without a bound is
@@ -213,13 +222,12 @@ func (b tokenBounds) setAmounts(m *Model, wanted *billing.HoldRequest) {
 		usual.Output = min(usual.Output, most.Output)
 	}
 	wanted.Bound, wanted.Usual = most, usual
-	wanted.Bound.Input += b.linked
+	wanted.Bound = b.usage(b.input+b.linked, most.Output)
 	switch {
 	case unbounded && b.dropped:
 		wanted.Firm = wanted.Bound
 	case b.linked > 0:
-		wanted.Firm = usual
-		wanted.Firm.Input += b.linked
+		wanted.Firm = b.usage(b.input+b.linked, usual.Output)
 	case !unbounded:
 		wanted.Usual = billing.Usage{}
 	}
@@ -239,7 +247,7 @@ func (b tokenBounds) affordable(m *Model, h billing.Hold) int64 {
 	case b.sentBound == 0:
 		wanted = m.unboundedOutput()
 	}
-	most := pays(h.Price, money, b.inputHeld(m, h), b.candidates*wanted) / b.candidates
+	most := pays(h.Price, money, b.usage(b.inputHeld(m, h), 0), b.candidates*wanted) / b.candidates
 	if most >= wanted {
 		return 0
 	}
@@ -255,21 +263,22 @@ func (b tokenBounds) affordable(m *Model, h billing.Hold) int64 {
 // inputHeld is how much of a hold is for the input, in tokens.
 func (b tokenBounds) inputHeld(m *Model, h billing.Hold) int64 {
 	if b.linked > 0 {
-		all := b.usual(m)
-		all.Input += b.linked
-		if cost, err := h.Price.Cost(all); err == nil && cost <= h.Amount {
-			return all.Input
+		all := b.input + b.linked
+		if cost, err := h.Price.Cost(b.usage(all, b.usual(m).Output)); err == nil && cost <= h.Amount {
+			return all
 		}
 	}
 	return b.input
 }
 
 // pays is how many output tokens money pays for beside the input, at most limit.
-func pays(p *billing.Price, money billing.Money, input, limit int64) int64 {
-	if cost, err := p.Cost(billing.Usage{Input: input, Output: limit}); err == nil && cost <= money {
+func pays(p *billing.Price, money billing.Money, input billing.Usage, limit int64) int64 {
+	both := input
+	both.Output = limit
+	if cost, err := p.Cost(both); err == nil && cost <= money {
 		return limit // a cost is rounded up once, not for the input and the output
 	}
-	cost, err := p.Cost(billing.Usage{Input: input})
+	cost, err := p.Cost(input)
 	if err != nil {
 		return 0
 	}

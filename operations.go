@@ -245,12 +245,22 @@ func validateConversation(o *operation, _ *Model, _ *billing.Price) error {
 }
 
 // conversationBounds are those of a conversation, without what its caller bounds.
-func (o *operation) conversationBounds() tokenBounds {
+func (o *operation) conversationBounds(price *billing.Price) tokenBounds {
 	r := o.request.(conversation)
 	return tokenBounds{
 		input: r.InputBound(o.media()), linked: r.LinkedBound(o.media()),
 		candidates: 1, unseen: !o.stream || o.x.g.drains.hides(o.model),
+		written: dearerWritten(price),
 	}
+}
+
+// dearerWritten reports whether a token that a vendor writes to its cache costs more than
+// any other token of the input.
+func dearerWritten(p *billing.Price) bool {
+	const tokens = 1_000_000
+	plain, err := p.Cost(billing.Usage{Input: tokens})
+	written, err2 := p.Cost(billing.Usage{CacheWrite: tokens})
+	return err == nil && err2 == nil && written > plain
 }
 
 func conversationInput(o *operation) billing.Usage {
@@ -276,8 +286,8 @@ var chatCompletion = capability{
 	unpriced:     unpriced[*chatapi.Request],
 	scope:        rule.Generation,
 	translated:   []string{"cache_control"},
-	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
-		r, b := o.chat(), o.conversationBounds()
+	bound: func(o *operation, m *Model, price *billing.Price) bounds {
+		r, b := o.chat(), o.conversationBounds(price)
 		b.callerBound, b.candidates = r.OutputBound(), r.Candidates()
 		// In the place of max_completion_tokens a channel that speaks messages gets
 		// max_tokens.
@@ -325,8 +335,8 @@ var message = capability{
 		return o.message().Unpriced(h, pass)
 	},
 	scope: rule.Generation,
-	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
-		b := o.conversationBounds()
+	bound: func(o *operation, m *Model, price *billing.Price) bounds {
+		b := o.conversationBounds(price)
 		b.callerBound = o.message().MaxTokens
 		return b.toBounds(m, m.drops.maxTokens)
 	},

@@ -139,9 +139,10 @@ func (c *call) clampUsage(u billing.Usage) billing.Usage {
 	}
 	if u.Input+u.CachedInput+u.CacheWrite+u.ImageInput > limit.input {
 		u.Anomaly = true
-		u.CachedInput = min(u.CachedInput, most.Input)
-		u.CacheWrite = min(u.CacheWrite, most.Input-u.CachedInput)
-		u.Input = min(u.Input, most.Input-u.CachedInput-u.CacheWrite)
+		held := most.Input + most.CacheWrite
+		u.CachedInput = min(u.CachedInput, held)
+		u.CacheWrite = min(u.CacheWrite, held-u.CachedInput)
+		u.Input = min(u.Input, held-u.CachedInput-u.CacheWrite)
 		u.ImageInput = min(u.ImageInput, most.ImageInput)
 	}
 	if u.Images > limit.images {

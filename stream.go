@@ -71,7 +71,7 @@ func (s *Stream) begin(accepted *events, maxOutput int64) {
 		return
 	}
 	allowed := t.outputLimit(s.c.model, maxOutput)
-	if covered := pays(h.Price, h.Amount, t.inputHeld(s.c.model, h), allowed); covered < allowed {
+	if covered := pays(h.Price, h.Amount, t.usage(t.inputHeld(s.c.model, h), 0), allowed); covered < allowed {
 		s.coveredTokens = max(covered, 1)
 	}
 }

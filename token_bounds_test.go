@@ -350,3 +350,45 @@ func TestBoundsThatDifferAreRefusedInProcessToo(t *testing.T) {
 		t.Errorf("error %v after %d calls", err, up.count())
 	}
 }
+
+// TestAHoldCoversAnInputThatACacheTakes has a vendor bill the whole bound of the input as
+// written to its cache, which costs more than to read it.
+func TestAHoldCoversAnInputThatACacheTakes(t *testing.T) {
+	written := rates(t, "input", "3", "cached_input", "0.3", "cache_write", "3.75", "output", "15")
+	const link = `{"model":"m","max_tokens":7,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://files.example/a.png"}}]}]}`
+	for _, c := range []struct {
+		name  string
+		op    upstream.Op
+		price *billing.Price
+		body  string
+	}{
+		{"a completion", upstream.ChatCompletion, written, strings.Replace(askUnbounded, `{"model"`, `{"max_tokens":7,"model"`, 1)},
+		{"a message", upstream.Messages, written, strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":7`, 1)},
+		{"a picture by its address", upstream.ChatCompletion, written, link},
+		{"writing that costs what reading does", upstream.ChatCompletion, rates(t, "input", "3", "cached_input", "0.3", "output", "15"), link},
+		{"writing that costs less", upstream.ChatCompletion, rates(t, "input", "3", "cache_write", "1", "output", "15"), link},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			up := &scriptedUpstream{}
+			q := &gateway.Request{Op: c.op, Body: []byte(c.body)}
+			e, err := newPricedGateway(t, up, "1", "m", c.price).Estimate(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := e.Usage.Input + e.Usage.CacheWrite
+			if (e.Usage.CacheWrite > 0) != (c.price == written) || in == 0 || e.Usage.Output != 7 {
+				t.Errorf("held for %+v", e.Usage)
+			}
+			up.text = fmt.Sprintf(`{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":{"cache_write_tokens":%[1]d}}}`, in, 7)
+			h := newPricedGateway(t, answering{upstream.ChatCompletion, up}, e.Most.String(), "m", c.price)
+			r, err := h.Do(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.End(0, nil)
+			if left := h.balance(t).Posted; left < 0 || c.price == written && left != 0 {
+				t.Errorf("%s is left of %s", left, e.Most)
+			}
+		})
+	}
+}
