@@ -17,7 +17,6 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
-	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/via"
@@ -243,8 +242,8 @@ func (c *call) start() (result *Response, err error) {
 		return nil, c.settleFailed(err)
 	}
 	c.channel = reply.Channel
-	if c.op.unaffordable != nil && maxOutput > 0 {
-		reply.Dropped = slices.Concat(c.op.unaffordable(c.op, maxOutput), reply.Dropped)
+	if c.op.omitted != nil {
+		reply.Dropped = slices.Concat(c.op.omitted(c.op, maxOutput), reply.Dropped)
 	}
 	header := resultHeader(reply, maxOutput)
 	c.model.announce(header)
@@ -344,7 +343,7 @@ func (c *call) count() (*Response, error) {
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
 	c.model.announce(header)
-	if c.x.catalog.router.Supports(upstream.CountTokens, c.model.ID) {
+	if c.x.catalog.router.Supports(c.op.name, c.model.ID) {
 		reply, err := c.send(c.op.prepare(c.op, c.hold, 0))
 		if err == nil {
 			return c.x.respond(Response{Header: header, Body: reply.Accepted.(*answer).body}), nil
@@ -354,7 +353,7 @@ func (c *call) count() (*Response, error) {
 		}
 	}
 	header.Set(estimatedHeader, "true")
-	return c.x.respond(Response{Header: header, Body: messagesapi.CountAnswer(c.op.message().InputEstimate(c.op.media()))}), nil
+	return c.x.respond(Response{Header: header, Body: c.op.estimate(c.op)}), nil
 }
 
 // estimateInstead reports whether the error says that the upstream has no counter, as

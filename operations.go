@@ -63,6 +63,10 @@ type capability struct {
 	// where only ordered units are sold.
 	input func(o *operation) billing.Usage
 
+	// estimate is the answer to a request to count tokens that no upstream counts. Nil for
+	// all others.
+	estimate func(o *operation) []byte
+
 	// serve runs the whole call, for a capability whose calls have another course than
 	// the usual hold, attempt and settlement; nil for all others.
 	serve func(o *operation, c *call) (*Response, error)
@@ -70,9 +74,9 @@ type capability struct {
 	// the number of output tokens that the upstream is limited to because the
 	// balance affords no more; 0 if it affords everything.
 	prepare func(o *operation, h billing.Hold, maxOutput int64) (body upstream.Body, view any)
-	// unaffordable names the fields that are not sent for lack of maxOutput tokens;
-	// nil for none.
-	unaffordable func(o *operation, maxOutput int64) []string
+	// omitted names the fields that are not sent, for lack of maxOutput tokens (0 if the
+	// balance affords all) or of a price; nil for none.
+	omitted func(o *operation, maxOutput int64) []string
 	// answer checks a whole answer and gives it the public form.
 	answer func(o *operation, data []byte) (answer, error)
 
@@ -86,8 +90,9 @@ type capability struct {
 	// nil where nothing streams.
 	opening func(name string, data []byte) (content bool, err error)
 	tap     func(o *operation) tap
-	// errorEvent appends the event that ends a broken stream; nil for OpenAI's form.
-	errorEvent func(dst []byte, id string, err *fault.Error) []byte
+	// errorEvent appends what ends a broken stream of the request called id; nil for
+	// OpenAI's form. The tap is nil if the request failed before it had one.
+	errorEvent func(dst []byte, id string, t tap, err *fault.Error) []byte
 	// summarize makes the tap refer to a summary of the request from now on, and
 	// returns it; nil where requests are small.
 	summarize func(o *operation, t tap) (summary any)
@@ -344,10 +349,12 @@ var message = capability{
 	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
 		return o.message().Prepared(maxOutput), o.message().Limited(maxOutput)
 	},
-	unaffordable: func(o *operation, maxOutput int64) []string { return o.message().Unaffordable(maxOutput) },
-	answer:       conversationAnswer,
-	opening:      messagesapi.Opening,
-	errorEvent:   messagesapi.ErrorEvent,
+	omitted: func(o *operation, maxOutput int64) []string { return o.message().Unaffordable(maxOutput) },
+	answer:  conversationAnswer,
+	opening: messagesapi.Opening,
+	errorEvent: func(dst []byte, id string, _ tap, err *fault.Error) []byte {
+		return messagesapi.ErrorEvent(dst, id, err)
+	},
 	tap: func(o *operation) tap {
 		g := o.x.g
 		return o.message().NewTap(messagesapi.TapOptions{
@@ -378,6 +385,7 @@ var tokenCount = capability{
 	unpriced:     message.unpriced,
 	scope:        rule.Count,
 	bound:        func(*operation, *Model, *billing.Price) bounds { return bounds{plausible: anything} },
+	estimate:     func(o *operation) []byte { return messagesapi.CountAnswer(o.message().InputEstimate(o.media())) },
 	serve:        func(_ *operation, c *call) (*Response, error) { return c.count() },
 	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
 		return o.message().Body, o.message().Request

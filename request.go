@@ -307,7 +307,7 @@ func (r *Response) End(status int, err error) {
 // form of its operation.
 func (r *Response) AppendError(dst []byte, err error) []byte {
 	if c := r.x.capability; c != nil && c.errorEvent != nil {
-		return c.errorEvent(dst, r.x.id, fault.From(err))
+		return c.errorEvent(dst, r.x.id, r.x.call.tap, fault.From(err))
 	}
 	return appendErrorEvent(dst, err)
 }
