@@ -10,31 +10,35 @@ type Code string
 // gateway's own limits, is "rate_limit_exceeded", and UpstreamRateLimit, of a vendor's,
 // is "RateLimitExceeded".
 const (
-	InvalidRequest        Code = "invalid_request_error"   // the request breaks a rule of the endpoint
-	InvalidMask           Code = "invalid_mask"            // the mask of an image edit is of another size
-	EndpointModelMismatch Code = "endpoint_model_mismatch" // the model serves another endpoint
-	Unauthorized          Code = "unauthorized"            // key missing or invalid
-	InsufficientBalance   Code = "insufficient_balance"    // the account cannot cover the request
-	PermissionDenied      Code = "permission_denied"       // key disabled, expired, or not for this model
-	NotFound              Code = "not_found"               // no such path or record
-	ModelNotFound         Code = "model_not_found"         // no such model, or withdrawn
-	ResourceNotFound      Code = "ResourceNotFound"        // no such task of this account
-	MethodNotAllowed      Code = "method_not_allowed"      // the path takes another method
-	IdempotencyConflict   Code = "idempotency_conflict"    // same key, other or unfinished request
-	RequestTooLarge       Code = "request_too_large"       // body over the limit
-	UnsupportedMediaType  Code = "unsupported_media_type"  // wrong content type or encoding
-	RateLimitExceeded     Code = "rate_limit_exceeded"     // requests, tokens or concurrency of the key
-	ConcurrencyExceeded   Code = "ConcurrencyExceeded"     // concurrent video tasks of the key
-	UpstreamRateLimit     Code = "RateLimitExceeded"       // every upstream channel is rate limited
-	ClientGone            Code = "client_gone"             // the client disconnected; only logs have it
-	CalledOff             Code = "called_off"              // the gateway gave an upstream's call up, as it was of no use any more; only logs have it
-	InternalError         Code = "internal_error"          // a fault of the gateway
-	InternalServerError   Code = "InternalServerError"     // the upstream's 500
-	NoChannel             Code = "service_unavailable"     // no upstream channel can serve the call
-	BadGateway            Code = "BadGateway"              // the upstream's answer is malformed or cut
-	ServiceUnavailable    Code = "ServiceUnavailable"      // the gateway or an upstream is away for now
-	RequestTimeout        Code = "RequestTimeout"          // the upstream did not answer in time
-	LoopDetected          Code = "loop_detected"           // the request has passed this gateway before, or too many
+	InvalidRequest        Code = "invalid_request_error"       // the request breaks a rule of the endpoint
+	InvalidMask           Code = "invalid_mask"                // the mask of an image edit is of another size
+	EndpointModelMismatch Code = "endpoint_model_mismatch"     // the model serves another endpoint
+	UnsupportedParameter  Code = "unsupported_parameter"       // the model's upstream has no such field, and the answer would mean something else without it
+	UnsupportedItem       Code = "unsupported_item"            // likewise, of an item of an input
+	ResponseNotFound      Code = "previous_response_not_found" // no such stored response of this account
+	ItemNotFound          Code = "item_not_found"              // no such stored item of this account
+	Unauthorized          Code = "unauthorized"                // key missing or invalid
+	InsufficientBalance   Code = "insufficient_balance"        // the account cannot cover the request
+	PermissionDenied      Code = "permission_denied"           // key disabled, expired, or not for this model
+	NotFound              Code = "not_found"                   // no such path or record
+	ModelNotFound         Code = "model_not_found"             // no such model, or withdrawn
+	ResourceNotFound      Code = "ResourceNotFound"            // no such task of this account
+	MethodNotAllowed      Code = "method_not_allowed"          // the path takes another method
+	IdempotencyConflict   Code = "idempotency_conflict"        // same key, other or unfinished request
+	RequestTooLarge       Code = "request_too_large"           // body over the limit
+	UnsupportedMediaType  Code = "unsupported_media_type"      // wrong content type or encoding
+	RateLimitExceeded     Code = "rate_limit_exceeded"         // requests, tokens or concurrency of the key
+	ConcurrencyExceeded   Code = "ConcurrencyExceeded"         // concurrent video tasks of the key
+	UpstreamRateLimit     Code = "RateLimitExceeded"           // every upstream channel is rate limited
+	ClientGone            Code = "client_gone"                 // the client disconnected; only logs have it
+	CalledOff             Code = "called_off"                  // the gateway gave an upstream's call up, as it was of no use any more; only logs have it
+	InternalError         Code = "internal_error"              // a fault of the gateway
+	InternalServerError   Code = "InternalServerError"         // the upstream's 500
+	NoChannel             Code = "service_unavailable"         // no upstream channel can serve the call
+	BadGateway            Code = "BadGateway"                  // the upstream's answer is malformed or cut
+	ServiceUnavailable    Code = "ServiceUnavailable"          // the gateway or an upstream is away for now
+	RequestTimeout        Code = "RequestTimeout"              // the upstream did not answer in time
+	LoopDetected          Code = "loop_detected"               // the request has passed this gateway before, or too many
 )
 
 // statuses is the one table from code to HTTP status. An unlisted code is an
@@ -43,6 +47,10 @@ var statuses = map[Code]int{
 	InvalidRequest:        400,
 	InvalidMask:           400,
 	EndpointModelMismatch: 400,
+	UnsupportedParameter:  400,
+	UnsupportedItem:       400,
+	ResponseNotFound:      400,
+	ItemNotFound:          400,
 	Unauthorized:          401,
 	InsufficientBalance:   402,
 	PermissionDenied:      403,

@@ -74,6 +74,8 @@ const (
 	ChatCompletion Op = "chat"         // POST /v1/chat/completions
 	Messages       Op = "messages"     // POST /v1/messages
 	CountTokens    Op = "count_tokens" // POST /v1/messages/count_tokens
+	Responses      Op = "responses"    // POST /v1/responses
+	CountInput     Op = "input_tokens" // POST /v1/responses/input_tokens
 	GenerateImage  Op = "image"        // POST /v1/images/generations
 	EditImage      Op = "edit"         // POST /v1/images/edits
 	SubmitVideo    Op = "video"        // POST /v1/videos/generations
@@ -84,7 +86,7 @@ const (
 
 // Ops returns every operation, in the order of the API's documentation.
 func Ops() []Op {
-	return []Op{ChatCompletion, Messages, CountTokens, GenerateImage, EditImage, SubmitVideo, PollVideo, Embeddings, Speech}
+	return []Op{ChatCompletion, Messages, CountTokens, Responses, CountInput, GenerateImage, EditImage, SubmitVideo, PollVideo, Embeddings, Speech}
 }
 
 // DriverOptions say where a vendor is and how it is reached; New of each package below

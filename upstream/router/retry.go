@@ -83,7 +83,7 @@ func judge(op upstream.Op, e *fault.Error) verdict {
 		if f.Sent {
 			v.next = giveUp
 		}
-	case upstream.CallersFault(status), op == upstream.CountTokens && refusesCounting[f.Status]:
+	case upstream.CallersFault(status), counts(op) && refusesCounting[f.Status]:
 		v.next, v.health = giveUp, healthy
 	case !f.Sent && f.Status == 0:
 		v.next = sameChannel
@@ -95,7 +95,13 @@ func judge(op upstream.Op, e *fault.Error) verdict {
 
 // repeatable are the operations of which a failed attempt, even one that the
 // vendor may bill, is repeated on another channel.
-var repeatable = map[upstream.Op]bool{upstream.ChatCompletion: true, upstream.Messages: true, upstream.CountTokens: true, upstream.Embeddings: true, upstream.PollVideo: true}
+var repeatable = map[upstream.Op]bool{
+	upstream.ChatCompletion: true, upstream.Messages: true, upstream.CountTokens: true, upstream.Responses: true, upstream.CountInput: true,
+	upstream.Embeddings: true, upstream.PollVideo: true,
+}
+
+// counts reports whether op counts the tokens of a text that is not made.
+func counts(op upstream.Op) bool { return op == upstream.CountTokens || op == upstream.CountInput }
 
 // refusesCounting are the statuses of a vendor that speaks the dialect and counts no
 // tokens: the caller can be given an estimate.

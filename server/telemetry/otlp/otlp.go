@@ -104,6 +104,8 @@ var operations = map[upstream.Op]string{
 	upstream.ChatCompletion: "chat",
 	upstream.Messages:       "chat",
 	upstream.CountTokens:    "count_tokens",
+	upstream.Responses:      "chat",
+	upstream.CountInput:     "count_tokens",
 	upstream.Embeddings:     "embeddings",
 	upstream.GenerateImage:  "generate_image",
 	upstream.EditImage:      "edit_image",

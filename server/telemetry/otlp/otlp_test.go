@@ -465,6 +465,31 @@ func TestTracesOrMetricsCanBeLeftOut(t *testing.T) {
 	o.End(t.Context(), &gateway.RequestEvent{Op: upstream.ChatCompletion})
 }
 
+func TestEveryOperationHasAWordOfTheConventions(t *testing.T) {
+	recorder := tracetest.NewSpanRecorder()
+	telemetry, err := otlp.New(otlp.Options{Tracers: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := telemetry.Observer()
+	for i, op := range upstream.Ops() {
+		o.End(o.Start(t.Context(), "req_1", time.Now()), &gateway.RequestEvent{Op: op, Started: time.Now()})
+		var got string
+		for _, a := range recorder.Ended()[i].Attributes() {
+			if a.Key == "gen_ai.operation.name" {
+				got = a.Value.AsString()
+			}
+		}
+		want, known := map[upstream.Op]string{
+			upstream.ChatCompletion: "chat", upstream.Messages: "chat", upstream.Responses: "chat",
+			upstream.CountTokens: "count_tokens", upstream.CountInput: "count_tokens",
+		}[op]
+		if got == "" || known && got != want {
+			t.Errorf("%s is called %q, want %q", op, got, want)
+		}
+	}
+}
+
 // Whoever asks for a video and leaves does not end the question to the vendor.
 func TestAnAttemptThatOutlastsItsRequestEnds(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
