@@ -16,6 +16,16 @@ type Call struct {
 	Account   string // whose request it is; empty where there is one account only. A Router counts failures by it
 	TaskID    string // the vendor's id of the video that a PollVideo asks for
 	Channel   string // the only channel that a Router may ask; empty for any that serves the model
+	// Key is the [Key.ID] of the only key that the channel's driver may use: the vendor
+	// keeps what the call refers to for its account. Empty for any.
+	Key string
+	// RefusedKeys are the [Key.ID]s of keys that the vendor refused in earlier attempts of
+	// the call, so that its driver uses others; set by a Router.
+	RefusedKeys []string
+	// Session is the conversation that the call belongs to: a Router asks the same
+	// channel, and its driver uses the same key, for all calls of one, while they can.
+	// Zero for none.
+	Session Session
 	// Test says that an operator tries a channel out: whatever becomes of the call,
 	// it counts neither for nor against the channel (a key that the vendor refuses or
 	// limits is left alone all the same). After a good answer the caller may
@@ -52,6 +62,10 @@ type Call struct {
 	Query string
 }
 
+// Session names a conversation without telling whose or which: it is a keyed hash of
+// the account and of what the caller calls it.
+type Session [16]byte
+
 // Reply is an upstream's 2xx answer in the public wire.
 type Reply struct {
 	Status int
@@ -59,6 +73,11 @@ type Reply struct {
 	Body   io.ReadCloser
 	// Channel is the name of the channel that answered; set by a Router.
 	Channel string
+	// Key is the [Key.ID] of the vendor's key that the call was made with; empty for none.
+	Key string
+	// Moved says that the answer to a call of a session did not come from the channel or
+	// the key that is the first in the session's order: a prompt cache there was missed.
+	Moved bool
 	// Dropped are the request fields that the upstream refuses and that were
 	// left out: by its driver, and, as its channel says, by a Router.
 	Dropped []string

@@ -39,6 +39,8 @@ type Failure struct {
 	// that another key of the operator's can serve: the same channel may be asked
 	// again at once.
 	OtherKey bool
+	// Key is the [Key.ID] of the key that the call was made with; set by [Key.Report].
+	Key string
 	// Err is the transport's error or the vendor's text, secrets masked.
 	Err error
 }

@@ -1,9 +1,13 @@
 package upstream
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,9 +17,11 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
+	"github.com/tollhouse-ai/gateway/upstream/internal/rendezvous"
 )
 
-// Keys is a ring of an operator's keys for one vendor, used in turn. Each key has a
+// Keys is a ring of an operator's keys for one vendor, used in turn, but for the calls
+// of a session: those use one key, which has their prompts in its cache. Each key has a
 // circuit breaker, which three refusals in a row open for a time that doubles with
 // every further refusal, and a cooldown while it is at its limit, for as long as the
 // vendor says. The last usable key is used whatever becomes of it. A Keys is safe for
@@ -30,8 +36,10 @@ type Keys struct {
 // Key is one key of a ring.
 type Key struct {
 	ring    *Keys
-	value   *secret.String  // behind a pointer, where fmt does not look
-	breaker breaker.Breaker // opened by refusals
+	value   *secret.String // behind a pointer, where fmt does not look
+	id      string
+	point   rendezvous.Point // in the orders of sessions
+	breaker breaker.Breaker  // opened by refusals
 }
 
 // NewKeys makes a ring. An empty key, or one that cannot stand in a header, is
@@ -46,27 +54,88 @@ func NewKeys(keys []secret.String, now func() time.Time) (*Keys, error) {
 		if !word.IsVisible(k.Reveal()) {
 			return nil, fmt.Errorf("key %d is empty or has a character that no key can have", i+1)
 		}
-		r.keys[i].ring, r.keys[i].value, r.keys[i].breaker.Forgiving = r, &k, true
+		name := sha256.Sum256([]byte("tollhouse: a key of a vendor\x00" + k.Reveal()))
+		at := &r.keys[i]
+		at.ring, at.value, at.breaker.Forgiving = r, &k, true
+		at.id, at.point = hex.EncodeToString(name[:6]), rendezvous.PointOf(string(name[:]))
 	}
 	return r, nil
 }
 
-// Next is the key whose turn it is; nil if the ring has none. [Key.Report] then takes
-// the outcome of the call.
-func (r *Keys) Next() *Key {
-	if r == nil || len(r.keys) == 0 {
-		return nil
+// Next is the key for a call: the one that [Call.Key] names, the first usable one in the
+// order of its session, or the one whose turn it is; nil if the ring has none. Keys that
+// the vendor refused for the call are passed over while there is another. It fails if
+// there is no key with the name or that one rests, and nothing is to be sent. [Key.Report] then takes the
+// outcome of the call.
+func (r *Keys) Next(call *Call) (*Key, error) {
+	switch {
+	case call.Key != "":
+		return r.named(call)
+	case r == nil || len(r.keys) == 0:
+		return nil, nil
+	case call.Session != Session{}:
+		return r.ofSession(call), nil
 	}
-	now := r.now()
 	n := uint64(len(r.keys))
 	turn := r.turn.Add(1) - 1
 	for i := range n {
-		k := &r.keys[(turn+i)%n]
-		if _, ok := k.breaker.Acquire(now, breaker.Call{}, false); ok {
-			return k
+		if k := &r.keys[(turn+i)%n]; k.usable(call) {
+			return k, nil
 		}
 	}
-	return &r.keys[turn%n]
+	return &r.keys[turn%n], nil
+}
+
+// named is the key that a call names, unless the vendor has refused it or has said that it
+// is at its limit.
+func (r *Keys) named(call *Call) (*Key, error) {
+	if r != nil {
+		for i := range r.keys {
+			switch k := &r.keys[i]; {
+			case k.id != call.Key:
+			case !k.usable(call):
+				return nil, NotSent(fault.New(fault.NoChannel, "The key of the vendor by which the request has to be made cannot be used for now. Try again later, or begin a new conversation."))
+			default:
+				return k, nil
+			}
+		}
+	}
+	return nil, NotSent(fault.New(fault.NoChannel, "The key of the vendor by which the request has to be made is not in use any more. Begin a new conversation."))
+}
+
+// ofSession is the first usable key in the order of the call's session, or the first of
+// all.
+func (r *Keys) ofSession(call *Call) *Key {
+	var first *Key
+	for i := range r.order(call) {
+		k := &r.keys[i]
+		if k.usable(call) {
+			return k
+		}
+		if first == nil {
+			first = k
+		}
+	}
+	return first
+}
+
+// order is that of the keys' ranks for the call's session, so that a key that is added takes
+// its share of the sessions, and leaves all others where they are.
+func (r *Keys) order(call *Call) iter.Seq[int] {
+	return rendezvous.Order(len(r.keys), func(i int) uint64 { return r.keys[i].point.Rank((*[16]byte)(&call.Session)) })
+}
+
+// Only is the id of the ring's one key, empty if it has none; false if it has several.
+func (r *Keys) Only() (id string, ok bool) {
+	if r == nil || len(r.keys) == 0 {
+		return "", true
+	}
+	for i := range r.keys {
+		if r.keys[i].id != r.keys[0].id {
+			return "", false
+		}
+	}
+	return r.keys[0].id, true
 }
 
 // Mask returns text with every key of the ring in it made unreadable.
@@ -83,10 +152,40 @@ func (r *Keys) Mask(text string) string {
 // Value is the key itself.
 func (k *Key) Value() secret.String { return *k.value }
 
+// ID is the key's name, from which the key cannot be found, and which is the same in
+// every process. That of a nil Key is empty.
+func (k *Key) ID() string {
+	if k == nil {
+		return ""
+	}
+	return k.id
+}
+
+// Moved reports whether a call of a session was made with another key than the first in
+// its order ([Reply.Moved]).
+func (k *Key) Moved(call *Call) bool {
+	if k == nil || call.Key != "" || call.Session == (Session{}) {
+		return false
+	}
+	for first := range k.ring.order(call) {
+		return k != &k.ring.keys[first]
+	}
+	return false
+}
+
+// usable reports whether the call may be made with the key.
+func (k *Key) usable(call *Call) bool {
+	if slices.Contains(call.RefusedKeys, k.id) {
+		return false
+	}
+	_, ok := k.breaker.Acquire(k.ring.now(), breaker.Call{}, false)
+	return ok
+}
+
 // Report notes how the call went that was made with the key; err is nil after a good
-// answer. Where the vendor refused the key or said that it is at its limit, and another
-// key can serve, it sets [Failure.OtherKey] of the failure in err's chain. A nil Key
-// notes nothing.
+// answer. It sets [Failure.Key] of the failure in err's chain, and [Failure.OtherKey]
+// where the vendor refused the key or said that it is at its limit, and another key can
+// serve. A nil Key notes nothing.
 func (k *Key) Report(err error) {
 	if k == nil {
 		return
@@ -96,7 +195,9 @@ func (k *Key) Report(err error) {
 		return
 	}
 	var f *Failure
-	errors.As(err, &f)
+	if errors.As(err, &f) {
+		f.Key = k.id
+	}
 	switch {
 	case f != nil && misroutedStatuses[f.Status]:
 	case f == nil, f.Oversized, f.Status >= 400 && f.Status < 500 && f.Status != http.StatusTooManyRequests && !f.Fatal:

@@ -12,7 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-func ring(t *testing.T, now func() time.Time, keys ...string) *upstream.Keys {
+func ring(t testing.TB, now func() time.Time, keys ...string) *upstream.Keys {
 	t.Helper()
 	secrets := make([]secret.String, len(keys))
 	for i, k := range keys {
@@ -25,11 +25,17 @@ func ring(t *testing.T, now func() time.Time, keys ...string) *upstream.Keys {
 	return r
 }
 
+// next is the key for a call without a session.
+func next(r *upstream.Keys) *upstream.Key {
+	k, _ := r.Next(new(upstream.Call)) // which fails only for a call that names a key
+	return k
+}
+
 // turns are the next n keys; each is told how it did.
 func turns(r *upstream.Keys, n int, tell func(*upstream.Key)) string {
 	var b strings.Builder
 	for range n {
-		k := r.Next()
+		k := next(r)
 		b.WriteString(k.Value().Reveal())
 		tell(k)
 	}
@@ -66,7 +72,7 @@ func TestKeysAreUsedInTurn(t *testing.T) {
 		t.Error(got)
 	}
 	var none *upstream.Keys
-	if ring(t, nil).Next() != nil || none.Next() != nil || none.Mask("text") != "text" {
+	if next(ring(t, nil)) != nil || next(none) != nil || none.Mask("text") != "text" {
 		t.Error("no keys gave a key")
 	}
 }
@@ -111,7 +117,7 @@ func TestNoKeyIsEverInAText(t *testing.T) {
 	if got := r.Mask("sk-two and sk-one, sk-one"); got != "[secret] and [secret], [secret]" {
 		t.Error(got)
 	}
-	if text := fmt.Sprintf("%v %+v %#v %v", r, r.Next(), *r.Next(), r.Next().Value()); strings.Contains(text, "sk-") {
+	if text := fmt.Sprintf("%v %+v %#v %v", r, next(r), *next(r), next(r).Value()); strings.Contains(text, "sk-") {
 		t.Error(text)
 	}
 	for _, bad := range []string{"", "sk-a b", "sk-a\r\nX: y", "sk-é"} {
@@ -128,9 +134,9 @@ func TestAKeyAtItsLimitHasACooldownIfAnotherIsUsable(t *testing.T) {
 	for name, row := range map[string]struct{ said, rest time.Duration }{
 		"as told": {20 * time.Second, 20 * time.Second}, "nothing said": {0, time.Second}, "far too long": {time.Hour, time.Minute},
 	} {
-		k := r.Next()
+		k := next(r)
 		for k.Value().Reveal() != "a" {
-			k = r.Next()
+			k = next(r)
 		}
 		if !limited(k, row.said) {
 			t.Errorf("%s: the other key cannot serve", name)
@@ -138,7 +144,7 @@ func TestAKeyAtItsLimitHasACooldownIfAnotherIsUsable(t *testing.T) {
 		if got := turns(r, 4, silent); got != "bbbb" {
 			t.Errorf("%s: %s", name, got)
 		}
-		if limited(r.Next(), time.Minute) {
+		if limited(next(r), time.Minute) {
 			t.Errorf("%s: a key that rests was said to serve", name)
 		}
 		now = now.Add(row.rest - 1)
@@ -150,7 +156,7 @@ func TestAKeyAtItsLimitHasACooldownIfAnotherIsUsable(t *testing.T) {
 			t.Errorf("%s, after the end: %s", name, got)
 		}
 	}
-	if limited(ring(t, nil, "k").Next(), time.Minute) {
+	if limited(next(ring(t, nil, "k")), time.Minute) {
 		t.Error("the only key has another")
 	}
 }
@@ -165,7 +171,7 @@ func TestOneCallAtATimeProbesAKey(t *testing.T) {
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
-				if r.Next().Value().Reveal() == "a" {
+				if next(r).Value().Reveal() == "a" {
 					tried.Add(1)
 				}
 			})

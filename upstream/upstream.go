@@ -57,6 +57,22 @@ func Supports(up Upstream, op Op, model string) bool {
 	return true
 }
 
+// OnlyKey asks up, or what it unwraps to, for the id of the one key by which all calls are
+// made; false if there are several. It is empty if no upstream in the chain can say.
+func OnlyKey(up Upstream) (id string, ok bool) {
+	for up != nil {
+		if k, ok := up.(interface{ OnlyKey() (string, bool) }); ok {
+			return k.OnlyKey()
+		}
+		w, ok := up.(interface{ Unwrap() Upstream })
+		if !ok {
+			break
+		}
+		up = w.Unwrap()
+	}
+	return "", true
+}
+
 // Driver is an Upstream of one vendor: what the drivers below this package make.
 type Driver interface {
 	Upstream

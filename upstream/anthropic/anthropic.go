@@ -46,8 +46,8 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 		asked.RawQuery = call.Query
 		to = &asked
 	}
-	resp, key, err := d.Post(ctx, to, header(call), call.Body)
-	return d.Reply(resp, key, err, call.Stream)
+	resp, key, err := d.Post(ctx, call, to, header(call), call.Body)
+	return d.Reply(call, resp, key, err)
 }
 
 // The header that names the version of the wire, and what it says for a client

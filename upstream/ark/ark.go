@@ -47,8 +47,8 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	if call.Op == upstream.PollVideo {
 		return d.poll(ctx, call, header)
 	}
-	resp, key, err := d.Post(ctx, to, header, translateBody(call.Body))
-	return d.Reply(resp, key, err, false)
+	resp, key, err := d.Post(ctx, call, to, header, translateBody(call.Body))
+	return d.Reply(call, resp, key, err)
 }
 
 // poll asks for the state of a video. That it failed is an answer too.
@@ -57,8 +57,8 @@ func (d *driver) poll(ctx context.Context, call *upstream.Call, header http.Head
 	if err != nil {
 		return nil, err
 	}
-	resp, key, err := d.Get(ctx, task, header)
-	reply, err := d.Reply(resp, key, err, false)
+	resp, key, err := d.Get(ctx, call, task, header)
+	reply, err := d.Reply(call, resp, key, err)
 	if err != nil {
 		return nil, taskNotFound(err)
 	}

@@ -48,18 +48,18 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	case upstream.Speech:
 		return d.synthesizeSpeech(ctx, call, to)
 	case upstream.GenerateImage: // the public wire of the alpha family is the vendor's
-		resp, key, err := d.Post(ctx, to, header, joinMessageTexts(call.Body))
+		resp, key, err := d.Post(ctx, call, to, header, joinMessageTexts(call.Body))
 		return d.documentReply(ctx, resp, key, err)
 	case upstream.SubmitVideo:
 		header.Set("X-DashScope-Async", "enable") // without it the vendor would refuse to answer with a task's id
-		resp, key, err := d.Post(ctx, to, header, call.Body)
+		resp, key, err := d.Post(ctx, call, to, header, call.Body)
 		return videoReply(d.documentReply(ctx, resp, key, err))
 	}
 	task, err := d.TaskURL(call.TaskID)
 	if err != nil {
 		return nil, err
 	}
-	resp, key, err := d.Get(ctx, task, header)
+	resp, key, err := d.Get(ctx, call, task, header)
 	return videoReply(d.documentReply(ctx, resp, key, err))
 }
 
@@ -81,7 +81,7 @@ func (d *driver) documentReply(ctx context.Context, resp *http.Response, key *up
 	if err != nil {
 		return nil, err
 	}
-	return httpdo.DocumentReply(data), nil
+	return httpdo.DocumentReply(key, data), nil
 }
 
 // videoReply is a reply about a video, whose errors have the form of the endpoint.

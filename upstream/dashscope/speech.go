@@ -45,7 +45,7 @@ func (d *driver) synthesizeSpeech(ctx context.Context, call *upstream.Call, to *
 	ctx = httpdo.TrackOrigin(ctx)
 	h := httpdo.Header("text/event-stream", "application/json")
 	h.Set("X-DashScope-SSE", "enable")
-	resp, key, err := d.Post(ctx, to, h, upstream.BytesBody(data))
+	resp, key, err := d.Post(ctx, call, to, h, upstream.BytesBody(data))
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (d *driver) synthesizeSpeech(ctx context.Context, call *upstream.Call, to *
 	}
 	return &upstream.Reply{
 		Status: http.StatusOK, Header: http.Header{"Content-Type": {speechapi.ContentType(speech.WAV)}}, Body: body,
-		Dropped: droppedFields(r),
+		Key: key.ID(), Dropped: droppedFields(r),
 	}, nil
 }
 

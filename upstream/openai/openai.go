@@ -46,6 +46,6 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 		accept = "text/event-stream"
 	}
 	header := httpdo.Header(accept, cmp.Or(call.Body.ContentType(), call.ContentType, "application/json"))
-	resp, key, err := d.Post(ctx, to, header, call.Body)
-	return d.Reply(resp, key, err, call.Stream)
+	resp, key, err := d.Post(ctx, call, to, header, call.Body)
+	return d.Reply(call, resp, key, err)
 }

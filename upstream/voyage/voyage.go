@@ -39,7 +39,7 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	if err != nil {
 		return nil, err
 	}
-	resp, key, err := d.Post(ctx, to, httpdo.Header("application/json", "application/json"), translateBody(call.Body))
+	resp, key, err := d.Post(ctx, call, to, httpdo.Header("application/json", "application/json"), translateBody(call.Body))
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	if err != nil {
 		return nil, err
 	}
-	reply := httpdo.DocumentReply(data)
+	reply := httpdo.DocumentReply(key, data)
 	if !rawjson.IsNull(call.Body.Raw("user")) {
 		reply.Dropped = []string{"user"}
 	}

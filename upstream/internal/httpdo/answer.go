@@ -17,11 +17,12 @@ import (
 
 // Reply turns a response into a Reply whose body streams, or into an error, and
 // reports to the key. It closes the body of what it does not hand on. err is that of
-// [Client.Post] or [Client.Get]; stream says that events were asked for.
-func (c *Client) Reply(resp *http.Response, key *upstream.Key, err error, stream bool) (*upstream.Reply, error) {
+// [Client.Post] or [Client.Get].
+func (c *Client) Reply(call *upstream.Call, resp *http.Response, key *upstream.Key, err error) (*upstream.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
+	stream := call.Stream && c.vendor.Status != nil
 	body, err := c.Body(resp)
 	if err == nil && stream {
 		err = c.checkStream(resp, body)
@@ -30,7 +31,7 @@ func (c *Client) Reply(resp *http.Response, key *upstream.Key, err error, stream
 	if err != nil {
 		return nil, err
 	}
-	reply := &upstream.Reply{Status: resp.StatusCode, Header: clientHeader(resp.Header), Body: body}
+	reply := &upstream.Reply{Status: resp.StatusCode, Header: clientHeader(resp.Header), Body: body, Key: key.ID(), Moved: key.Moved(call)}
 	if stream { // the transport keeps the response as long as it lasts
 		resp.Request, resp.Header = nil, nil
 	}
@@ -141,10 +142,10 @@ func (c *Client) BrokenOff(ctx context.Context, status int, err error) error {
 	return c.Malformed(status, err)
 }
 
-// DocumentReply is a Reply of a whole JSON document.
-func DocumentReply(data []byte) *upstream.Reply {
+// DocumentReply is a Reply of a whole JSON document, to a call with the key.
+func DocumentReply(key *upstream.Key, data []byte) *upstream.Reply {
 	return &upstream.Reply{
-		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)),
+		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)), Key: key.ID(),
 	}
 }
 

@@ -107,6 +107,9 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// OnlyKey implements what [upstream.OnlyKey] asks.
+func (c *Client) OnlyKey() (id string, ok bool) { return c.Keys.Only() }
+
 // Supports reports whether the driver knows the operation; the model is the
 // vendor's business.
 func (c *Client) Supports(op upstream.Op, _ string) bool { return c.urls[op] != nil }
@@ -127,22 +130,22 @@ func Header(accept, contentType string) http.Header {
 }
 
 // Post sends a body once: whatever fails is for the Router to repeat. header is
-// all that travels, but for the key, to which the outcome is then to be reported
-// ([upstream.Key.Report]). The response's body is to be read by [Client.Reply],
+// all that travels, but for the key for the call, to which the outcome is then to be
+// reported ([upstream.Key.Report]). The response's body is to be read by [Client.Reply],
 // [Client.ReadDocument] or [Client.Body].
-func (c *Client) Post(ctx context.Context, to *url.URL, header http.Header, body upstream.Body) (*http.Response, *upstream.Key, error) {
+func (c *Client) Post(ctx context.Context, call *upstream.Call, to *url.URL, header http.Header, body upstream.Body) (*http.Response, *upstream.Key, error) {
 	open, size, err := body.Open()
 	if err != nil {
 		return nil, nil, fault.Wrap(fault.InternalError, "The gateway cannot read the request any more.", err)
 	}
-	return c.do(ctx, &http.Request{Method: http.MethodPost, URL: to, Header: header, Body: open, ContentLength: size})
+	return c.do(ctx, call, &http.Request{Method: http.MethodPost, URL: to, Header: header, Body: open, ContentLength: size})
 }
 
 // Get is [Client.Post] for a GET, which has no body. It may go out twice, over a
 // connection that the vendor was about to close.
-func (c *Client) Get(ctx context.Context, to *url.URL, header http.Header) (*http.Response, *upstream.Key, error) {
+func (c *Client) Get(ctx context.Context, call *upstream.Call, to *url.URL, header http.Header) (*http.Response, *upstream.Key, error) {
 	delete(header, "Content-Type")
-	return c.do(ctx, &http.Request{Method: http.MethodGet, URL: to, Header: header})
+	return c.do(ctx, call, &http.Request{Method: http.MethodGet, URL: to, Header: header})
 }
 
 // TaskURL is the address of a video's task, below that of [upstream.PollVideo]. An id
@@ -157,10 +160,16 @@ func (c *Client) TaskURL(id string) (*url.URL, error) {
 // userAgent is what vendors know the gateway by.
 const userAgent = "tollhouse"
 
-// do makes a request with the next key, if there is one. It has no GetBody, without
+// do makes a request with the call's key, if there is one. It has no GetBody, without
 // which http.Transport sends nothing twice.
-func (c *Client) do(ctx context.Context, req *http.Request) (*http.Response, *upstream.Key, error) {
-	key := c.Keys.Next()
+func (c *Client) do(ctx context.Context, call *upstream.Call, req *http.Request) (*http.Response, *upstream.Key, error) {
+	key, err := c.Keys.Next(call)
+	if err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close() // nothing of it is sent
+		}
+		return nil, nil, err
+	}
 	if key != nil {
 		name, value := c.vendor.KeyHeader(key.Value().Reveal())
 		req.Header[name] = []string{value}

@@ -31,7 +31,7 @@ func TestTheHeadersOfAContextTravelBesideTheDriversOwn(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	wire := http.Header{"Traceparent": {"00-1-2-01"}, "X-Version": {"theirs"}, "Authorization": {"Bearer theirs"}}
 	header := http.Header{"X-Version": {"ours"}, "Authorization": {"Bearer ours"}}
-	resp, _, err := c.Get(upstream.WithWire(t.Context(), wire), c.Base, header)
+	resp, _, err := c.Get(upstream.WithWire(t.Context(), wire), new(upstream.Call), c.Base, header)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestAfterCloseNoConnectionOutlastsItsCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := func(path string) {
-		resp, _, err := c.Get(t.Context(), c.Base.JoinPath(path), http.Header{})
+		resp, _, err := c.Get(t.Context(), new(upstream.Call), c.Base.JoinPath(path), http.Header{})
 		if err != nil {
 			t.Error(err)
 			return
@@ -98,7 +98,7 @@ func TestATransportWithoutBodyOrResponse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, _, err := c.Get(t.Context(), c.Base, http.Header{})
+		resp, _, err := c.Get(t.Context(), new(upstream.Call), c.Base, http.Header{})
 		if (err == nil) != row.want || err == nil && resp.Body != http.NoBody {
 			t.Errorf("%s: %+v, %v", name, resp, err)
 		}
@@ -156,7 +156,7 @@ func TestBehindAProxyALinkMayNotLeadInside(t *testing.T) {
 		}
 		fetched = 0
 		ctx := TrackOrigin(t.Context())
-		answer, _, err := c.Get(ctx, c.Base.JoinPath("answer"), http.Header{})
+		answer, _, err := c.Get(ctx, new(upstream.Call), c.Base.JoinPath("answer"), http.Header{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +230,7 @@ func TestALongBodyIsWrittenAsItLiesInMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := upstream.ObjectBody(o).Set("model", []byte(`"b"`))
-	resp, _, err := c.Post(t.Context(), c.Base, Header("*/*", "application/json"), body)
+	resp, _, err := c.Post(t.Context(), new(upstream.Call), c.Base, Header("*/*", "application/json"), body)
 	if err != nil {
 		t.Fatal(err)
 	}

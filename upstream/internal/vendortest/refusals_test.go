@@ -80,6 +80,56 @@ func TestAKeyThatTheVendorRefusesIsLeftAlone(t *testing.T) {
 	}
 }
 
+func TestEachDriverUsesTheKeyOfTheCallAndNamesIt(t *testing.T) {
+	for name, d := range drivers {
+		t.Run(name, func(t *testing.T) {
+			var asked []string
+			url := vendortest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked = append(asked, strings.TrimPrefix(r.Header.Get("Authorization")+r.Header.Get("X-Api-Key"), "Bearer "))
+				vendortest.Responds(http.StatusOK, nil, d.answer)(w, r)
+			}))
+			up := vendortest.New(t, d.make, upstream.DriverOptions{BaseURL: url, Keys: vendortest.Keys("sk-1", "sk-2", "sk-3")})
+			call := func(edit func(*upstream.Call)) (id, key string) {
+				t.Helper()
+				c := &upstream.Call{Op: d.op, Model: "m", Body: vendortest.Body(t, d.body)}
+				edit(c)
+				reply, err := up.Do(t.Context(), c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = reply.Body.Close()
+				return reply.Key, asked[len(asked)-1]
+			}
+			ids := make(map[string]string)
+			for range 3 {
+				id, key := call(func(*upstream.Call) {})
+				ids[id] = key
+			}
+			if len(ids) != 3 || ids[""] != "" {
+				t.Fatalf("three keys have the ids %q", ids)
+			}
+			for id, want := range ids {
+				for range 2 {
+					if _, key := call(func(c *upstream.Call) { c.Key = id }); key != want {
+						t.Errorf("a call for %s was made with %s", want, key)
+					}
+				}
+			}
+			_, want := call(func(c *upstream.Call) { c.Session = upstream.Session{1} })
+			for range 4 {
+				if _, key := call(func(c *upstream.Call) { c.Session = upstream.Session{1} }); key != want {
+					t.Errorf("a session has the keys %s and %s", want, key)
+				}
+			}
+			before := len(asked)
+			_, err := up.Do(t.Context(), &upstream.Call{Op: d.op, Model: "m", Key: "000000000000", Body: vendortest.Body(t, d.body)})
+			if f, _ := upstream.FailureOf(err); fault.From(err).Code != fault.NoChannel || !f.Unasked || len(asked) != before {
+				t.Errorf("a key that is not there: %v, %d calls", err, len(asked)-before)
+			}
+		})
+	}
+}
+
 // TestOnlyAVendorsCodeSaysSurelyThatTheAccountIsOut: a status alone may be what
 // the vendor answers to one request, such as a prompt that it will not moderate or
 // a model that this account may not use.
