@@ -58,6 +58,9 @@ type attempt struct {
 	slow    bool // the channel is slow and asked to measure it
 	again   bool // it is not the call's first
 	test    bool // it says nothing of the channel
+	moved   bool // the channel is not the first in the order of the call's session
+
+	refusedKeys []string // of earlier attempts
 
 	parent context.Context // the caller's
 	ctx    context.Context // of the call; a *timeout is the cause of its end where the time is up
@@ -146,6 +149,7 @@ func (a *attempt) ask(ctx context.Context, call *upstream.Call, model string) (r
 	defer recoverAsError(&err)
 	own := *call
 	own.Accept, own.Begin, own.Observe, own.Model = nil, nil, nil, model
+	own.RefusedKeys = a.refusedKeys
 	reply, err = a.up.Do(ctx, &own)
 	if err != nil {
 		return nil, err
@@ -154,7 +158,10 @@ func (a *attempt) ask(ctx context.Context, call *upstream.Call, model string) (r
 		return nil, errNoReply
 	}
 	a.body = reply.Body
-	a.reply = upstream.Reply{Status: reply.Status, Header: reply.Header, Body: a, Channel: a.Name, Dropped: reply.Dropped, Drain: a.Drain}
+	a.reply = upstream.Reply{
+		Status: reply.Status, Header: reply.Header, Body: a, Channel: a.Name, Key: reply.Key, Moved: reply.Moved || a.moved,
+		Dropped: reply.Dropped, Drain: a.Drain,
+	}
 	if call.Accept == nil {
 		return &a.reply, nil
 	}
@@ -163,7 +170,8 @@ func (a *attempt) ask(ctx context.Context, call *upstream.Call, model string) (r
 		return nil, errNoReply
 	}
 	if err == nil {
-		reply.Channel, reply.Dropped, reply.Drain = a.reply.Channel, a.reply.Dropped, a.reply.Drain
+		reply.Channel, reply.Key, reply.Moved = a.reply.Channel, a.reply.Key, a.reply.Moved
+		reply.Dropped, reply.Drain = a.reply.Dropped, a.reply.Drain
 	}
 	return reply, err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
+	"github.com/tollhouse-ai/gateway/upstream/internal/rendezvous"
 )
 
 // everyModel is the public id under which a channel passes every id through.
@@ -161,8 +162,9 @@ type channel struct {
 	Channel
 	*channelState
 	rate    *rateLimiter
-	renames []string   // the keys of Rename in a fixed order
-	peers   []*channel // of its priority, itself included
+	point   rendezvous.Point // in the orders of sessions
+	renames []string         // the keys of Rename in a fixed order
+	peers   []*channel       // of its priority, itself included
 }
 
 // channelState is what a channel keeps over reloads: Routers that follow one another
@@ -188,7 +190,7 @@ func newChannels(list []Channel, before []*channel, accounts *breaker.AccountCou
 	for i, c := range list {
 		c.Weight = max(c.Weight, 1)
 		c.Timeout = c.Timeout.withDefaults()
-		at := &channel{Channel: c, renames: slices.Sorted(maps.Keys(c.Rename))}
+		at := &channel{Channel: c, point: rendezvous.PointOf(c.Name), renames: slices.Sorted(maps.Keys(c.Rename))}
 		if j := indexOf(before, c.Name); j >= 0 {
 			was := before[j]
 			at.channelState, at.rate = was.channelState, newRateLimiter(c.RPM, was.rate, now)

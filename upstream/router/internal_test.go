@@ -1,7 +1,12 @@
 package router
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"testing"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 func TestASlotGrantedToACallThatGaveUpGoesToTheNext(t *testing.T) {
@@ -37,5 +42,30 @@ func TestTheQueueIsBounded(t *testing.T) {
 	l.remove(l.queue[3])
 	if !l.enqueue(late, 1) || l.queue[maxQueue-1] != late {
 		t.Error("there was room")
+	}
+}
+
+// BenchmarkPick is the choice among four channels, with all that is looked at for it.
+func BenchmarkPick(b *testing.B) {
+	var all []Channel
+	for i := range 4 {
+		all = append(all, Channel{Name: fmt.Sprint(i), Weight: 1})
+	}
+	now := time.Now()
+	for name, session := range map[string]upstream.Session{"by share": {}, "by session": {1, 2, 3}} {
+		b.Run(name, func(b *testing.B) {
+			s := selection{call: &upstream.Call{Session: session}}
+			for _, c := range newChannels(all, nil, nil, now) {
+				s.routes = append(s.routes, route{channel: c})
+			}
+			var few [4]candidate
+			b.ReportAllocs()
+			for b.Loop() {
+				all, best := s.candidates(few[:0], now)
+				if c := s.pick(ofAvailability(all, best), now, rand.Uint64N); s.preferred != nil && c.channel != s.preferred {
+					b.Fatal("the first of the order was not chosen")
+				}
+			}
+		})
 	}
 }

@@ -15,15 +15,17 @@ import (
 // selection is what the attempts of one call have in common: the routes that it may
 // take, those that failed, and how long it may still wait.
 type selection struct {
-	call        *upstream.Call
-	routes      []route
-	pinned      bool       // its one channel is asked whatever its state is
-	tried       []*channel // not to be asked again
-	retriedSame bool       // its one channel was asked once more
-	keyRetries  int        // times that a channel was asked with another key
-	attempts    int
-	paid        bool          // by the retry budget, for the attempt that comes next
-	waitLeft    time.Duration // for capacity, or for a channel that says when to come back
+	call           *upstream.Call
+	routes         []route
+	pinned         bool       // its one channel is asked whatever its state is
+	tried          []*channel // not to be asked again
+	retriedSame    bool       // its one channel was asked once more
+	refusedKeys    []string   // for each of which a channel was asked with another key
+	attempts       int
+	preferred      *channel // the first of all in the order of the call's session; nil without one
+	preferredScore float64
+	paid           bool          // by the retry budget, for the attempt that comes next
+	waitLeft       time.Duration // for capacity, or for a channel that says when to come back
 }
 
 // countsAgainstLimits reports whether the call counts against a channel's limits: a vendor
@@ -62,7 +64,7 @@ func (r *Router) next(ctx context.Context, s *selection) (*attempt, *fault.Error
 			}
 			continue
 		}
-		if a := r.tryBegin(s, pick(ofAvailability(all, best), now, r.rand), now); a != nil {
+		if a := r.tryBegin(s, s.pick(ofAvailability(all, best), now, r.rand), now); a != nil {
 			return a, nil
 		}
 	}
@@ -102,7 +104,10 @@ func (r *Router) begin(s *selection, c *candidate, now time.Time, forced bool) *
 			return nil
 		}
 	}
-	a := &attempt{route: c.route, now: r.now, since: now, token: token, stats: c.stats, slow: c.slow, again: s.attempts > 0, test: s.call.Test}
+	a := &attempt{
+		route: c.route, now: r.now, since: now, token: token, stats: c.stats, slow: c.slow, again: s.attempts > 0, test: s.call.Test,
+		moved: s.preferred != nil && s.preferred != c.channel, refusedKeys: s.refusedKeys,
+	}
 	a.stats.begin(now)
 	a.requests.Add(1)
 	s.attempts++
@@ -139,6 +144,7 @@ type candidate struct {
 	accountOnly  bool          // its circuit breaker is open for this account alone
 	slow         bool          // its share is less than its weight
 	share        float64       // of the random choice
+	score        float64       // of the choice by session
 }
 
 // candidates appends all that were not tried, in order of priority, and returns the
@@ -159,6 +165,9 @@ func (s *selection) candidates(all []candidate, now time.Time) ([]candidate, ava
 			if c.delay = c.rate.delay(now); c.full || c.delay > 0 {
 				c.availability++
 			}
+		}
+		if s.picksBySession() {
+			s.setScore(&c)
 		}
 		best = min(best, c.availability)
 		all = append(all, c)
@@ -207,15 +216,24 @@ const (
 	shareScale = 1024
 )
 
-// pick chooses among candidates of one priority: at random by weight, of which a
+// pick chooses among candidates of one priority: by the call's session if it has one,
+// else by their shares.
+func (s *selection) pick(cs []candidate, now time.Time, rand func(uint64) uint64) *candidate {
+	switch {
+	case len(cs) == 1:
+		return &cs[0]
+	case s.picksBySession():
+		return pickBySession(cs, now, rand)
+	}
+	return pickByShare(cs, now, rand)
+}
+
+// pickByShare chooses at random by weight, of which a
 // channel that is more than twice as slow as the fastest has less, and then the one
 // that was drawn or another, if that is clearly less busy for its weight. Channels
 // that are alike get exactly their shares, since neither step makes a difference
 // between them.
-func pick(cs []candidate, now time.Time, rand func(uint64) uint64) *candidate {
-	if len(cs) == 1 {
-		return &cs[0]
-	}
+func pickByShare(cs []candidate, now time.Time, rand func(uint64) uint64) *candidate {
 	i := pickWeighted(cs, -1, setShares(cs, now), rand)
 	if cs[i].measured.running > loadSlack {
 		if j := pickWeighted(cs, i, shareScale, rand); j >= 0 && muchBusier(&cs[i], &cs[j]) {
@@ -229,18 +247,12 @@ func pick(cs []candidate, now time.Time, rand func(uint64) uint64) *candidate {
 // are whole. The latency of one from which nothing has come for long, though
 // calls wait, is at least that long.
 func setShares(cs []candidate, now time.Time) (scale float64) {
-	fastest := math.Inf(1)
-	for i := range cs {
-		cs[i].measured = cs[i].stats.at(now)
-		if known := cs[i].measured.latency; known != 0 {
-			fastest = min(fastest, known)
-		}
-	}
+	fastest := measure(cs, now)
 	scale = 1
 	for i := range cs {
 		c, m := &cs[i], &cs[i].measured
 		c.share = float64(c.Weight)
-		slower := max(m.expected(), m.stalled-1) - fastest - similarDoublings
+		slower := m.doublingsAbove(fastest) - similarDoublings
 		if !(slower > 0) { // also if none is known
 			continue
 		}
@@ -256,6 +268,18 @@ func setShares(cs []candidate, now time.Time) (scale float64) {
 		c.share *= part
 	}
 	return scale
+}
+
+// measure measures the candidates, and returns the least latency that is known.
+func measure(cs []candidate, now time.Time) (fastest float64) {
+	fastest = math.Inf(1)
+	for i := range cs {
+		cs[i].measured = cs[i].stats.at(now)
+		if known := cs[i].measured.latency; known != 0 {
+			fastest = min(fastest, known)
+		}
+	}
+	return fastest
 }
 
 // pickWeighted draws one at random by its share, other than the one at not. It is -1

@@ -19,6 +19,7 @@ type verdict struct {
 	health         health
 	wait           time.Duration // when the vendor wants the call back; 0 if it did not say
 	fatal, certain bool          // as in breaker.Failure
+	key            string        // that the vendor refused, where another can serve
 }
 
 // nextTry is who may be asked next.
@@ -75,7 +76,7 @@ func judge(op upstream.Op, e *fault.Error) verdict {
 	case f.Unasked:
 		v = verdict{}
 	case f.OtherKey:
-		v.next, v.health = nextKey, unknown
+		v.next, v.health, v.key = nextKey, unknown, f.Key
 	case f.Fatal:
 	case f.Oversized:
 		v.health = healthy
@@ -121,8 +122,8 @@ func (r *Router) prepareRetry(ctx context.Context, s *selection, a *attempt) boo
 	switch maySame := alone && !s.retriedSame; {
 	case v.next == giveUp:
 		return false
-	case v.next == nextKey && s.keyRetries < keys:
-		s.keyRetries++
+	case v.next == nextKey && s.call.Key == "" && len(s.refusedKeys) < keys:
+		s.refusedKeys = append(s.refusedKeys, v.key)
 		s.paid = true // a refused key is not billed, and its breaker opens soon
 	case maySame && v.next == sameChannel:
 		s.retriedSame = true

@@ -69,10 +69,11 @@ type callStats struct {
 // measurement is what a selection is made by. Latencies are binary logarithms of
 // nanoseconds, and 0 if they are not known.
 type measurement struct {
-	running    int     // calls whose answer has not ended
-	latency    float64 // the average
-	lowerBound float64 // the longest that a call waited in vain, while no more is known
-	stalled    float64 // how long calls have waited in vain
+	running    int       // calls whose answer has not ended
+	latency    float64   // the average
+	lowerBound float64   // the longest that a call waited in vain, while no more is known
+	stalled    float64   // how long calls have waited in vain
+	slowSince  time.Time // since when sessions find it too slow; zero if they do not
 }
 
 // expected is the least that the latency can be.
@@ -81,6 +82,11 @@ func (m *measurement) expected() float64 {
 		return m.latency
 	}
 	return m.lowerBound
+}
+
+// doublingsAbove is how many times twice as slow as the fastest the calls are.
+func (m *measurement) doublingsAbove(fastest float64) float64 {
+	return max(m.expected(), m.stalled-1) - fastest
 }
 
 // at is the measurement at a moment.
