@@ -150,7 +150,7 @@ func (a *attempt) ask(ctx context.Context, call *upstream.Call, model string) (r
 	own := *call
 	own.Accept, own.Begin, own.Observe, own.Model = nil, nil, nil, model
 	own.RefusedKeys = a.refusedKeys
-	reply, err = a.up.Do(ctx, &own)
+	reply, err = a.up.Do(a.withSession(ctx, &own), &own)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -55,6 +56,10 @@ type Channel struct {
 	// Rename leads from top-level request fields to the upstream's names for
 	// them. A field that has the new name already wins.
 	Rename map[string]string
+	// SessionHeader is the header in which the upstream gets the session of a call that
+	// has one, as 32 hexadecimal digits from which the client's own name for it cannot be
+	// found; empty for none.
+	SessionHeader string
 	// Pass names the request fields that cost money without a price, or choose
 	// another model or account, which the channel takes all the same where
 	// billing is prepaid.
@@ -112,6 +117,8 @@ func (c *Channel) check() error {
 		return c.errorf("a time-out is negative")
 	case c.Drain < 0 || c.Drain > MaxDrain:
 		return c.errorf("the drain %s is negative or above %s", c.Drain, MaxDrain)
+	case c.SessionHeader != "" && !isSessionHeader(http.CanonicalHeaderKey(c.SessionHeader)):
+		return c.errorf("the session cannot be sent in a header %q; one for it is X-Session-Id", c.SessionHeader)
 	}
 	return errors.Join(c.checkModels(), c.checkEdits())
 }
@@ -190,6 +197,7 @@ func newChannels(list []Channel, before []*channel, accounts *breaker.AccountCou
 	for i, c := range list {
 		c.Weight = max(c.Weight, 1)
 		c.Timeout = c.Timeout.withDefaults()
+		c.SessionHeader = http.CanonicalHeaderKey(c.SessionHeader)
 		at := &channel{Channel: c, point: rendezvous.PointOf(c.Name), renames: slices.Sorted(maps.Keys(c.Rename))}
 		if j := indexOf(before, c.Name); j >= 0 {
 			was := before[j]

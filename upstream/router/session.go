@@ -1,6 +1,10 @@
 package router
 
 import (
+	"context"
+	"encoding/hex"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -80,4 +84,37 @@ func (s *callStats) noteTooSlow(slow bool, now time.Time) time.Time {
 		s.measured.slowSince = now
 	}
 	return s.measured.slowSince
+}
+
+// withSession is ctx with the header by which the vendor gets the call's session, where
+// its channel has one: the vendor then keeps the session at one of its own machines.
+func (a *attempt) withSession(ctx context.Context, call *upstream.Call) context.Context {
+	if a.SessionHeader == "" || call.Session == (upstream.Session{}) {
+		return ctx
+	}
+	h := upstream.Wire(ctx).Clone()
+	if h == nil {
+		h = make(http.Header, 1)
+	}
+	h[a.SessionHeader] = []string{hex.EncodeToString(call.Session[:])}
+	return upstream.WithWire(ctx, h)
+}
+
+// isSessionHeader reports whether a session can stand in a header of the name: it is a
+// token (RFC 9110, 5.1), and none that the connection, a driver or a client sets.
+func isSessionHeader(name string) bool {
+	const marks = "!#$%&'*+-.^_`|~"
+	for _, c := range []byte(name) {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte(marks, c) >= 0) {
+			return false
+		}
+	}
+	return name != "" && !reserved[name] && !strings.HasPrefix(name, "Anthropic-")
+}
+
+// reserved are headers that mean something else, in canonical form.
+var reserved = map[string]bool{
+	"Accept": true, "Accept-Encoding": true, "Authorization": true, "Connection": true, "Content-Encoding": true, "Content-Length": true,
+	"Content-Type": true, "Cookie": true, "Expect": true, "Host": true, "Keep-Alive": true, "Proxy-Authorization": true, "Te": true,
+	"Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "User-Agent": true, "Via": true, "X-Api-Key": true,
 }

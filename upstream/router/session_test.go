@@ -3,8 +3,11 @@ package router_test
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -319,6 +322,42 @@ func TestTheReplySaysWhichKeyAnswered(t *testing.T) {
 		reply, err := router.Single(up).Do(t.Context(), c)
 		if err != nil || reply.Key != "one" || !reply.Moved {
 			t.Errorf("%s: got %+v, %v", name, reply, err)
+		}
+	}
+}
+
+func TestTheVendorIsToldTheSessionInItsOwnHeader(t *testing.T) {
+	given := http.Header{"Traceparent": {"00-1"}}
+	for _, row := range []struct {
+		name, option string
+		call         *upstream.Call
+		want         http.Header
+	}{
+		{"with a header", "X-Session-Id", inSession(t, 1), http.Header{"Traceparent": {"00-1"}, "X-Session-Id": {hex.EncodeToString([]byte{1: 0, 15: 0, 0: 2})}}},
+		{"in any spelling", "session-id", inSession(t, 1), http.Header{"Traceparent": {"00-1"}, "Session-Id": {hex.EncodeToString([]byte{1: 0, 15: 0, 0: 2})}}},
+		{"without a session", "X-Session-Id", call(t, hello), given},
+		{"without a header", "", inSession(t, 1), given},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var got http.Header
+			c := every("a", upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+				got = upstream.Wire(ctx)
+				return says(strings.NewReader("ok")), nil
+			}), 0)
+			c.SessionHeader = row.option
+			if _, err := answer(upstream.WithWire(t.Context(), given), newRouter(t, router.Options{}, c), row.call); err != nil {
+				t.Fatal(err)
+			}
+			if fmt.Sprint(got) != fmt.Sprint(row.want) {
+				t.Errorf("the upstream gets %v, want %v", got, row.want)
+			}
+		})
+	}
+	for _, name := range []string{"authorization", "Host", "content-length", "X Session", "x-session:", "anthropic-session", "é"} {
+		c := every("a", plays("ok"), 0)
+		c.SessionHeader = name
+		if _, err := router.New([]router.Channel{c}, router.Options{}); err == nil || !strings.Contains(err.Error(), "X-Session-Id") {
+			t.Errorf("the header %q: %v", name, err)
 		}
 	}
 }
