@@ -143,6 +143,17 @@ func (r *Router) Passes(op upstream.Op, model, name, spelled string, translated 
 	return true
 }
 
+// Only is the channel that answers every call of op for a public id, and the id of its one
+// key, empty if that is not known; false if a call may be answered by another one.
+func (r *Router) Only(op upstream.Op, model string) (channel, key string, ok bool) {
+	routes := r.table.routes(op, model)
+	if len(routes) != 1 {
+		return "", "", false
+	}
+	key, ok = upstream.OnlyKey(routes[0].Upstream)
+	return routes[0].Name, key, ok
+}
+
 // EachRename visits the request fields that some channel that may answer op for a
 // public id renames (Channel.Rename), until visit fails. It leaves out those that
 // the channel drops, and those whose new name it takes (Channel.Pass).
@@ -208,7 +219,7 @@ func (r *Router) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	if !call.Test { // an operator's, which is no traffic
 		r.accounts.Observe(call.Account)
 	}
-	s := selection{call: call, routes: r.routes(call), pinned: call.Channel != "", waitLeft: positive(call.MaxWait, defaultMaxWait)}
+	s := selection{call: call, routes: r.routes(call), pinned: pinned(call), waitLeft: positive(call.MaxWait, defaultMaxWait)}
 	var err *fault.Error
 	for range maxAttempts {
 		a, refusal := r.next(ctx, &s)
@@ -230,6 +241,13 @@ func (r *Router) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 		}
 	}
 	return nil, err
+}
+
+// pinned reports whether the call's channel is asked whatever its state is: by an operator
+// who tests it, and for what it has made already. A call that is there for other reasons,
+// such as the conversation that the channel keeps, has one channel and no other right.
+func pinned(call *upstream.Call) bool {
+	return call.Channel != "" && (call.Test || call.Op == upstream.PollVideo)
 }
 
 // routes are those that may answer the call. A channel that is named is asked also for

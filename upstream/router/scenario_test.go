@@ -275,7 +275,7 @@ func TestLimitsPausesAndReloads(t *testing.T) {
 		"a paused channel gets none that waits for its rate": {"a rpm=90",
 			"call call =a1 pause:a 2s =a1 =2:502"},
 		"a paused channel gets only calls that name it": {"a; b prio=1",
-			"call pause:a =a1 call =b1 call:a poll:a =a3 a:ok =1:ok resume:a call =a3"},
+			"call pause:a =a1 call =b1 call:a =3:502 poll:a =a2 a:ok =1:ok resume:a call =a2 call:a =a3"},
 		"a queued call goes to another channel than one in cooldown": {"a max=1; b max=1",
 			"call call call a:429/30s =a0 b:ok =b1 b:ok =b1 b:ok =1:ok =2:ok =3:ok"},
 		"a queued call goes to the only channel though it is in cooldown": {"a max=1",
