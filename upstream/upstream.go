@@ -118,6 +118,11 @@ type DriverOptions struct {
 	// Bearer sends a key as a bearer token to a vendor of Anthropic's wire, whose own
 	// header is x-api-key. The other drivers always do.
 	Bearer bool
+	// Wire are the operations by which a vendor of OpenAI's wire makes texts:
+	// [ChatCompletion], [Responses], or both. Nil means both at OpenAI's own address
+	// and chat completions at any other, since many vendors have no more. The gateway
+	// translates into what the vendor has. Only package openai takes it.
+	Wire []Op
 	// ConnectTimeout bounds the connection, and the TLS handshake once more;
 	// 5 s if zero. Every other time-out is the Router's.
 	ConnectTimeout time.Duration

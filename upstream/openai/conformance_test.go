@@ -12,9 +12,14 @@ import (
 func TestTheDriverConforms(t *testing.T) {
 	upstreamtest.Run(t, upstreamtest.Harness{
 		New: func(t *testing.T, vendor http.Handler) upstream.Upstream {
-			return newDriver(t, vendor, upstream.DriverOptions{})
+			return newDriver(t, vendor, upstream.DriverOptions{Wire: []upstream.Op{upstream.ChatCompletion, upstream.Responses}})
 		},
-		Samples: map[upstream.Op]upstreamtest.Sample{upstream.GenerateImage: imageSample, upstream.EditImage: editSample, upstream.ChatCompletion: {
+		Samples: map[upstream.Op]upstreamtest.Sample{upstream.GenerateImage: imageSample, upstream.EditImage: editSample, upstream.Responses: responseSample, upstream.CountInput: {
+			Model:   "gpt-6",
+			Request: []byte(`{"model":"gpt-6", "input":"hé","x":1.0}`),
+			Answer:  []byte(`{"object":"response.input_tokens", "input_tokens":7}`),
+			Refusal: responseSample.Refusal,
+		}, upstream.ChatCompletion: {
 			Model:   "kimi-k3",
 			Request: []byte(`{"model":"kimi-k3", "messages":[{"role":"user","content":"hé"}],"x_seed":1.0,"big":9007199254740993}`),
 			Stream:  []byte(`{"model":"kimi-k3","messages":[{"role":"user","content":"hi"}],"stream":true}`),

@@ -4,6 +4,10 @@ package openai
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
 
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
@@ -18,17 +22,50 @@ type driver struct{ *httpdo.Client }
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the driver when done.
 func New(o upstream.DriverOptions) (upstream.Driver, error) {
-	client, err := httpdo.New(o, httpdo.Vendor{BaseURL: DefaultBaseURL, Refused: refused, Status: status, Paths: map[upstream.Op]string{
-		upstream.ChatCompletion: "/chat/completions",
-		upstream.GenerateImage:  "/images/generations",
-		upstream.EditImage:      "/images/edits",
-		upstream.Embeddings:     "/embeddings",
-		upstream.Speech:         "/audio/speech",
-	}})
+	paths, err := paths(&o)
+	if err != nil {
+		return nil, err
+	}
+	client, err := httpdo.New(o, httpdo.Vendor{BaseURL: DefaultBaseURL, Refused: refused, Status: status, Paths: paths})
 	if err != nil {
 		return nil, err
 	}
 	return &driver{client}, nil
+}
+
+// paths are those of the operations that the vendor has, below its base: those that make
+// texts as [upstream.DriverOptions.Wire] says, and the others in any case.
+func paths(o *upstream.DriverOptions) (map[upstream.Op]string, error) {
+	all := map[upstream.Op]string{
+		upstream.GenerateImage: "/images/generations",
+		upstream.EditImage:     "/images/edits",
+		upstream.Embeddings:    "/embeddings",
+		upstream.Speech:        "/audio/speech",
+	}
+	wire := o.Wire
+	if wire == nil {
+		wire = defaultWire(o.BaseURL)
+	}
+	for _, op := range wire {
+		switch op {
+		case upstream.ChatCompletion:
+			all[op] = "/chat/completions"
+		case upstream.Responses:
+			all[op], all[upstream.CountInput] = "/responses", "/responses/input_tokens"
+		default:
+			return nil, fmt.Errorf("the wire %q is unknown: a vendor of OpenAI's wire speaks %s, %s or both", op, upstream.ChatCompletion, upstream.Responses)
+		}
+	}
+	return all, nil
+}
+
+// defaultWire is both at OpenAI's own address, that of a region included.
+func defaultWire(base string) []upstream.Op {
+	u, err := url.Parse(cmp.Or(base, DefaultBaseURL))
+	if err == nil && strings.HasSuffix("."+strings.ToLower(u.Hostname()), ".api.openai.com") {
+		return []upstream.Op{upstream.ChatCompletion, upstream.Responses}
+	}
+	return []upstream.Op{upstream.ChatCompletion}
 }
 
 // Do makes one call, once: whatever fails is for the Router to repeat. The
@@ -38,6 +75,19 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	if err != nil {
 		return nil, err
 	}
+	if call.Query != "" {
+		asked := *to
+		asked.RawQuery = call.Query
+		to = &asked
+	}
+	resp, key, err := d.Post(ctx, call, to, header(call), call.Body)
+	return d.Reply(call, resp, key, err)
+}
+
+// betaHeader chooses among versions of the wire. Nothing else of the client's travels.
+const betaHeader = "Openai-Beta"
+
+func header(call *upstream.Call) http.Header {
 	accept := "application/json"
 	switch {
 	case call.Op == upstream.Speech:
@@ -45,7 +95,9 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	case call.Stream:
 		accept = "text/event-stream"
 	}
-	header := httpdo.Header(accept, cmp.Or(call.Body.ContentType(), call.ContentType, "application/json"))
-	resp, key, err := d.Post(ctx, call, to, header, call.Body)
-	return d.Reply(call, resp, key, err)
+	h := httpdo.Header(accept, cmp.Or(call.Body.ContentType(), call.ContentType, "application/json"))
+	if beta := call.Header[betaHeader]; beta != nil {
+		h[betaHeader] = beta
+	}
+	return h
 }

@@ -56,6 +56,71 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
+func TestTheWiresOfAVendor(t *testing.T) {
+	chats, responses, counts := upstream.ChatCompletion, upstream.Responses, upstream.CountInput
+	both := []upstream.Op{chats, responses, counts}
+	for _, row := range []struct {
+		name, base string
+		wire, want []upstream.Op
+	}{
+		{"the default address", "", nil, both},
+		{"OpenAI's address", "https://api.openai.com/v1", nil, both},
+		{"in capital letters, with a port", "https://API.OpenAI.com:443/v1", nil, both},
+		{"of a region", "https://eu.api.openai.com/v1", nil, both},
+		{"an address that only looks like it", "https://myapi.openai.com/v1", nil, []upstream.Op{chats}},
+		{"another vendor", "https://api.example/v1", nil, []upstream.Op{chats}},
+		{"another vendor with both", "https://api.example/v1", []upstream.Op{responses, chats}, both},
+		{"another vendor without chat", "https://api.example/v1", []upstream.Op{responses}, []upstream.Op{responses, counts}},
+		{"OpenAI for chat alone", "", []upstream.Op{chats}, []upstream.Op{chats}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			up := vendortest.New(t, New, upstream.DriverOptions{BaseURL: row.base, Wire: row.wire})
+			var got []upstream.Op
+			for _, op := range both {
+				if up.Supports(op, "m") {
+					got = append(got, op)
+				}
+			}
+			if diff := cmp.Diff(row.want, got); diff != "" {
+				t.Error(diff)
+			}
+			for _, op := range []upstream.Op{upstream.Embeddings, upstream.Speech, upstream.GenerateImage, upstream.EditImage} {
+				if !up.Supports(op, "m") {
+					t.Errorf("%s is not supported", op)
+				}
+			}
+		})
+	}
+	if _, err := New(upstream.DriverOptions{Wire: []upstream.Op{upstream.Messages}}); err == nil || !strings.Contains(err.Error(), `the wire "messages" is unknown`) {
+		t.Errorf("a wire that is not OpenAI's: %v", err)
+	}
+}
+
+// TestOfTheClientOnlyTheBetaTravels is what an upstream gets of a client's headers and
+// query where it speaks Responses.
+func TestOfTheClientOnlyTheBetaTravels(t *testing.T) {
+	var got *http.Request
+	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r
+		vendortest.Responds(200, nil, "{}")(w, r)
+	}), upstream.DriverOptions{Wire: []upstream.Op{upstream.Responses}})
+	c := chat(t, false)
+	c.Op, c.Query = upstream.Responses, "beta=true"
+	c.Header = http.Header{"Openai-Beta": {"a=v1", "b=v2"}, "Openai-Organization": {"org-1"}, "Session-Id": {"s"}, "Originator": {"codex_exec"}}
+	reply, err := up.Do(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = reply.Body.Close()
+	want := http.Header{
+		"Accept": {"application/json"}, "Authorization": {"Bearer sk-vendor-1"}, "Content-Type": {"application/json"},
+		"User-Agent": {"tollhouse"}, "Content-Length": {fmt.Sprint(len(hello))}, "Openai-Beta": {"a=v1", "b=v2"},
+	}
+	if diff := cmp.Diff(want, got.Header); diff != "" || got.RequestURI != "/v1/responses?beta=true" {
+		t.Errorf("%s %s", got.RequestURI, diff)
+	}
+}
+
 func TestTheRequestIsMadeFromScratch(t *testing.T) {
 	var got *http.Request
 	var body string
@@ -293,6 +358,23 @@ var imageSample = upstreamtest.Sample{
 	Refusal: upstreamtest.Refusal{
 		Status: 400, Body: []byte(`{"error":{"message":"Your request was rejected.","type":"image_generation_user_error","code":"moderation_blocked","param":null}}`),
 		Code: "moderation_blocked", Message: "Your request was rejected.",
+	},
+}
+
+// responseSample is a call for a response, whole and as a stream.
+var responseSample = upstreamtest.Sample{
+	Model:   "gpt-6",
+	Request: []byte(`{"model":"gpt-6", "input":[{"role":"user","content":"hé"}],"store":false,"x_seed":1.0,"big":9007199254740993}`),
+	Stream:  []byte(`{"model":"gpt-6","input":"hi","stream":true}`),
+	Answer:  []byte(`{"id":"resp_1", "object":"response","status":"completed","output":[{"type":"message","content":[{"type":"output_text","text":"é"}]}],"usage":{"input_tokens":1.0}}`),
+	Events: []string{
+		"event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\"response\":{\"id\":\"resp_1\"}}\n\n", ": keep-alive\n\n",
+		"event: response.some_day\ndata: {\"type\":\"response.some_day\",\"sequence_number\":1}\n\n",
+		"event: response.completed\ndata: {\"type\":\"response.completed\",\"sequence_number\":2,\"response\":{\"id\":\"resp_1\"}}\n\n",
+	},
+	Refusal: upstreamtest.Refusal{
+		Status: 400, Body: []byte(`{"error":{"message":"Your input exceeds the context window of this model.","type":"invalid_request_error","code":"context_length_exceeded","param":"input"}}`),
+		Code: "context_length_exceeded", Message: "Your input exceeds the context window of this model.",
 	},
 }
 

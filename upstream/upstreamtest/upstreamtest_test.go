@@ -63,7 +63,7 @@ func over(wrap upstream.Middleware, patience time.Duration) upstreamtest.Harness
 		New: func(t *testing.T, vendor http.Handler) upstream.Upstream {
 			server := httptest.NewServer(vendor)
 			t.Cleanup(server.Close)
-			up, err := openai.New(upstream.DriverOptions{BaseURL: server.URL})
+			up, err := openai.New(upstream.DriverOptions{BaseURL: server.URL, Wire: []upstream.Op{upstream.ChatCompletion, upstream.Responses}})
 			if err != nil {
 				t.Fatal(err)
 			}
