@@ -54,6 +54,7 @@ var forbidden = []forbidding{
 	{"upstream/dashscope", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
 	{"internal/speechapi", []string{module + "/auth", module + "/chat", module + "/server", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope"}, "a capability knows no key, no vendor and no other capability", false},
 	{"internal/imagesapi", []string{module + "/auth", module + "/chat", module + "/server", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope"}, "a capability knows no key and no vendor", false},
+	{"internal/responsestest", []string{module + "/server", module + "/internal/translate", module + "/internal/responsesapi"}, "what checks streams knows none of their makers", false},
 	{"internal/videoapi", []string{module + "/auth", module + "/chat", module + "/images", module + "/server", module + "/store", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope", module + "/upstream/ark"}, "a capability knows no key, no vendor and no other capability", false},
 	{"video", []string{module + "/auth", module + "/upstream", module + "/chat", module + "/images", module + "/server", module + "/store"}, "a capability knows no key, no vendor and no other capability; tasks are stored by others", false},
 	{"webhook", []string{module + "/auth", module + "/billing", module + "/upstream", module + "/video", module + "/server", "net/http"}, "deliveries are kept whatever they tell, and sent by others", false},
