@@ -1,4 +1,4 @@
-// Package completion holds what chat completions and messages have in common:
+// Package completion holds what chat completions, messages and responses have in common:
 // the reading of requests, the bounds of their input, and the reading of answers and
 // streams, whose text and usage it counts.
 package completion
@@ -122,6 +122,9 @@ func (p *Parsed) InputEstimate(b chat.MediaBound) int64 {
 	m := p.Media
 	return tokencount.Tokens(max(p.textQuarters()-m.Quarters, 0)+m.Text) + mediaTokens(b, m.Images, m.Files-m.TextFiles)
 }
+
+// Grow raises the bound of the input by so many tokens, for what a translation adds.
+func (p *Parsed) Grow(tokens int64) { p.size += tokens }
 
 // InputBound is an upper bound of the request's input tokens: a token is at least
 // one byte of the body, and media count by the configured bound.
