@@ -1,8 +1,12 @@
 package responsesapi
 
 import (
+	"errors"
+	"fmt"
+	"net/http"
 	"slices"
 
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/word"
@@ -28,10 +32,17 @@ func hostedTool(o *rawjson.Object) (kind string, hosted bool) {
 	return kind, kind == searchTool && by != "client"
 }
 
-// hosted is what a request has of tools that the vendor runs itself.
+// hosted is what a request has of tools that the vendor runs itself. They are left out
+// where they have no price, for clients declare them whether or not they need them.
 type hosted struct {
 	kinds   []string // the types of them, each once
 	clients int      // how many other tools there are
+
+	drop     bool           // they are left out
+	choice   []byte         // tool_choice without them; nil for that of the caller
+	dropTier bool           // service_tier is left out too
+	unknown  []unknownField // which are left out too
+	betas    bool           // the header OpenAI-Beta is left out too
 }
 
 // mostKinds bounds the types that are reported by name.
@@ -43,4 +54,310 @@ func (h *hosted) note(kind string) {
 	if kind = word.Truncate(kind, longest); len(h.kinds) < mostKinds && !slices.Contains(h.kinds, kind) {
 		h.kinds = append(h.kinds, kind)
 	}
+}
+
+// freeTiers are the service tiers that cost no more than the price says.
+var freeTiers = []string{"auto", "default"}
+
+const (
+	serviceTier = "service_tier"
+	fileID      = "file_id" // of an account that all callers share
+)
+
+// errUnpriced says that something of the request has no price; which, is asked again.
+var errUnpriced = errors.New("something has no price")
+
+// Unpriced refuses the first member that costs money without a price, chooses another
+// model or account, or names a file of the account that all callers share, unless pass
+// lets it through. pass gets the name as the table spells it, "tools", "file_id" and
+// "cache_control" included, and as the caller does. Tools that the vendor runs, a
+// service tier, and members and words of the header OpenAI-Beta of which the gateway does
+// not know that they are free, are not refused but left out: see [Request.Omitted]. A
+// count of tokens costs nothing, and so may only not choose another model or account, or
+// name such a file.
+func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) error {
+	if r.CountOnly {
+		if err := rule.CheckUnpriced(&r.Object, rule.Count, nil, pass); err != nil {
+			return err
+		}
+		return r.checkFiles(pass)
+	}
+	unknown, betas := r.unknownFields(pass), !rule.FreeOpenAIBetas(h, pass)
+	if pass == nil && (len(r.hosted.kinds) > 0 || len(unknown) > 0 || betas) {
+		return errUnpriced
+	}
+	err := rule.CheckUnpriced(&r.Object, rule.Generation, freeTiers, func(name, spelled string) bool {
+		if pass == nil || pass(name, spelled) {
+			return pass != nil
+		}
+		if name == serviceTier {
+			r.hosted.dropTier = true
+		}
+		return name == serviceTier
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.Paid.Check(pass); err != nil {
+		return err
+	}
+	if len(unknown) > mostUnknown {
+		return fault.Invalid(unknown[mostUnknown].String(), fmt.Sprintf("The request has more than %d fields that this gateway does not know. Leave them out.", mostUnknown))
+	}
+	r.hosted.unknown, r.hosted.betas = unknown, betas
+	if err := r.checkFiles(pass); err != nil {
+		return err
+	}
+	if len(r.hosted.kinds) > 0 && !pass("tools", "tools") {
+		return r.dropHosted()
+	}
+	return nil
+}
+
+// checkFiles refuses a file that only an id names, unless pass lets it through.
+func (r *Request) checkFiles(pass func(name, spelled string) bool) error {
+	if r.files == "" || pass != nil && pass(fileID, fileID) {
+		return nil
+	}
+	return fault.Invalid(r.files, fmt.Sprintf("%q names a file in the vendor's account of this gateway, which its customers share. Send the content itself.", r.files))
+}
+
+// mostUnknown bounds the members that are left out, each of which is an edit of the body.
+const mostUnknown = 64
+
+// freeFields are members that no rule is about, and that cost nothing.
+var freeFields = []string{"client_metadata", "stop", "seed", "presence_penalty", "frequency_penalty", "logit_bias"}
+
+// freeReasoning are the members of reasoning that cost no more than the tokens that they
+// make, of which the bound of the output includes all.
+var freeReasoning = []string{"effort", "summary", "generate_summary", "context"}
+
+// unknownField is a member of the body that is left out, or of its reasoning.
+type unknownField struct {
+	name      string
+	reasoning bool
+}
+
+// String is how a caller and an operator spell the field.
+func (u unknownField) String() string {
+	if u.reasoning {
+		return "reasoning." + u.name
+	}
+	return u.name
+}
+
+// unknownFields are the members of the body and of reasoning that the gateway does not
+// know and pass does not let through. A vendor may add one that makes it work, and bill,
+// beyond the bound of the output: subagents, several answers of which it shows the best.
+// They are at most one more than [mostUnknown].
+func (r *Request) unknownFields(pass rule.PassUnpriced) (unknown []unknownField) {
+	add := func(u unknownField, top string, raw []byte) {
+		if len(unknown) <= mostUnknown && !rawjson.IsNull(raw) && (pass == nil || !pass(u.String(), top)) && !slices.Contains(unknown, u) {
+			unknown = append(unknown, u)
+		}
+	}
+	for i := range r.Object.Members {
+		m := &r.Object.Members[i]
+		if m.Name != "input" && fields.Find(m.Name) == nil && !slices.Contains(freeFields, m.Name) {
+			add(unknownField{m.Name, false}, m.Name, m.Value.Of(r.Object.Src))
+		}
+	}
+	o, err := rawjson.Index(r.original("reasoning"), nil, nil)
+	if err != nil {
+		return unknown // there is none
+	}
+	for i := range o.Members {
+		if m := &o.Members[i]; !slices.Contains(freeReasoning, m.Name) {
+			add(unknownField{m.Name, true}, "reasoning", m.Value.Of(o.Src))
+		}
+	}
+	return unknown
+}
+
+// withoutUnknown appends the edits that leave out the members in hosted.unknown.
+func (r *Request) withoutUnknown(edits []edit) []edit {
+	var inner []rawjson.Edit
+	for _, u := range r.hosted.unknown {
+		if u.reasoning {
+			inner = append(inner, rawjson.Delete(u.name))
+		} else {
+			edits = append(edits, edit{u.name, nil})
+		}
+	}
+	if len(inner) > 0 {
+		if o, err := rawjson.Index(r.original("reasoning"), nil, nil); err == nil {
+			edits = append(edits, edit{"reasoning", o.Apply(nil, inner...)})
+		}
+	}
+	return edits
+}
+
+// OmitsBetas reports whether the header OpenAI-Beta is left out.
+func (r *Request) OmitsBetas() bool { return r.hosted.betas }
+
+// dropHosted leaves the tools out that the vendor runs. It fails if the caller demands
+// one.
+func (r *Request) dropHosted() error {
+	choice, err := r.choiceWithoutHosted()
+	r.hosted.drop, r.hosted.choice = err == nil, choice
+	return err
+}
+
+// choiceWithoutHosted is tool_choice as it is sent without the tools that are left out;
+// nil if it need not change. It fails if it demands one of them.
+func (r *Request) choiceWithoutHosted() (choice []byte, err error) {
+	raw := r.original("tool_choice")
+	demanded := func() error {
+		return fault.Invalid("tool_choice", fmt.Sprintf(`"tool_choice" demands a tool that the vendor runs (%q), for which this gateway has no price. Leave it out, or name a function.`, r.hosted.kinds[0]))
+	}
+	if word, ok := rawjson.String(raw); ok || raw == nil {
+		if word == "required" && r.hosted.clients == 0 {
+			err = demanded()
+		}
+		return nil, err
+	}
+	o, err := rawjson.Index(raw, nil, nil)
+	if err != nil {
+		return nil, nil // Parse read it as an object
+	}
+	switch kind, _ := rawjson.String(o.Raw("type")); {
+	case kind != "allowed_tools":
+		if !clientTool(kind) || slices.Contains(r.hosted.kinds, kind) {
+			err = demanded()
+		}
+		return nil, err
+	default:
+		tools := withoutHosted(o.Raw("tools"), func(o *rawjson.Object) (string, bool) { // which does not say who runs it
+			kind, _ := rawjson.String(o.Raw("type"))
+			return kind, !clientTool(kind) || slices.Contains(r.hosted.kinds, kind)
+		})
+		if string(tools) == "[]" {
+			return nil, demanded()
+		}
+		return o.Apply(nil, rawjson.Set("tools", tools)), nil
+	}
+}
+
+// withoutHosted is a list of tools without those that the vendor runs, and without
+// namespaces that then are empty.
+func withoutHosted(list []byte, hosted func(*rawjson.Object) (string, bool)) []byte {
+	out := []byte{'['}
+	for _, raw := range rawjson.Elements(list) {
+		o, err := rawjson.Index(raw, nil, nil)
+		if err != nil {
+			continue // Parse read objects
+		}
+		if _, is := hosted(&o); is {
+			continue
+		}
+		if inner := o.Raw("tools"); !rawjson.IsNull(inner) && inner[0] == '[' {
+			kept := withoutHosted(inner, hosted)
+			if string(kept) == "[]" && string(inner) != "[]" {
+				continue
+			}
+			raw = o.Apply(nil, rawjson.Set("tools", kept))
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(out, raw...)
+	}
+	return append(out, ']')
+}
+
+// edit is a member of the body with another value, or without one.
+type edit struct {
+	name  string
+	value []byte // nil to delete it
+}
+
+// leftOut are the edits that leave out what is not sent for lack of a price or of what it
+// refers to.
+func (r *Request) leftOut() (edits []edit) {
+	h := &r.hosted
+	for _, name := range [...]string{"tools", "tool_choice", "parallel_tool_calls"} {
+		raw := r.original(name)
+		switch {
+		case raw == nil || !h.drop:
+		case h.clients == 0:
+			edits = append(edits, edit{name, nil})
+		case name == "tools":
+			if tools := withoutHosted(raw, hostedTool); string(tools) == "[]" { // the others are in the input
+				edits = append(edits, edit{name, nil})
+			} else {
+				edits = append(edits, edit{name, tools})
+			}
+		case name == "tool_choice" && h.choice != nil:
+			edits = append(edits, edit{name, h.choice})
+		}
+	}
+	if h.dropTier {
+		edits = append(edits, edit{serviceTier, nil})
+	}
+	edits = r.withoutUnknown(edits)
+	if raw := r.original("input"); raw != nil && raw[0] == '[' && (h.drop || r.dropsNamed() || r.DropIDs && r.hasIDs) {
+		if input, changed := r.keptInput(raw); changed {
+			edits = append(edits, edit{"input", input})
+		}
+	}
+	return edits
+}
+
+// dropsNamed reports whether items are left out that name what they do not hold: an
+// upstream that stores nothing refuses them.
+func (r *Request) dropsNamed() bool { return len(r.Named) > 0 && !r.VendorState }
+
+// linked are the ids of items that other items refer to.
+func (r *Request) linked() map[string]bool {
+	ids := make(map[string]bool, len(r.Links))
+	for _, l := range r.Links {
+		ids[l.ID] = true
+	}
+	return ids
+}
+
+// keptInput is the input without the hosted tools that items of it declare, and without
+// the items and ids that are left out.
+func (r *Request) keptInput(input []byte) (out []byte, changed bool) {
+	out = append(make([]byte, 0, len(input)), '[')
+	linked := r.linked()
+	for i, raw := range rawjson.Elements(input) {
+		o, err := rawjson.Index(raw, nil, nil)
+		if err != nil {
+			continue // Parse read objects
+		}
+		if _, bare := slices.BinarySearchFunc(r.Named, i, func(n Reference, i int) int { return n.Index - i }); bare && r.dropsNamed() {
+			changed = true
+			continue
+		}
+		var edits []rawjson.Edit
+		if id, _ := rawjson.String(o.Raw("id")); r.DropIDs && o.Raw("id") != nil && !r.names(i) && !linked[id] {
+			edits = append(edits, rawjson.Delete("id"))
+		}
+		if tools := o.Raw("tools"); r.hosted.drop && !rawjson.IsNull(tools) && tools[0] == '[' && declares(tools) {
+			edits = append(edits, rawjson.Set("tools", withoutHosted(tools, hostedTool)))
+		}
+		if len(edits) > 0 {
+			changed = true
+			raw = o.Apply(nil, edits...)
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(out, raw...)
+	}
+	return append(out, ']'), changed
+}
+
+// declares reports whether a list of tools has one that the vendor runs.
+func declares(list []byte) bool {
+	return slices.ContainsFunc(rawjson.Elements(list), func(raw []byte) bool {
+		o, err := rawjson.Index(raw, nil, nil)
+		if err != nil {
+			return false
+		}
+		_, hosted := hostedTool(&o)
+		inner := o.Raw("tools")
+		return hosted || !rawjson.IsNull(inner) && inner[0] == '[' && declares(inner)
+	})
 }

@@ -2,7 +2,11 @@
 package responsesapi
 
 import (
+	"slices"
 	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -106,8 +110,8 @@ func readFor(data []byte, typed *responses.Request, count bool) (*Request, error
 func (r *Request) Prepared(most int64) upstream.Body { return r.Limited(most).Body }
 
 // Limited is the request as a model in Go gets it: most output tokens are asked for if
-// most is positive and less than what the caller allows, and nothing is stored unless the
-// upstream keeps the state of conversations.
+// most is positive and less than what the caller allows, nothing is stored unless the
+// upstream keeps the state of conversations, and what [Request.Omitted] names is left out.
 func (r *Request) Limited(most int64) *responses.Request {
 	limited := *r.Request
 	body := &limited.Body
@@ -121,7 +125,62 @@ func (r *Request) Limited(most int64) *responses.Request {
 			*body = body.Set("store", []byte("false"))
 		}
 	}
+	for _, e := range r.leftOut() {
+		if e.value == nil {
+			*body = body.Delete(e.name)
+		} else {
+			*body = body.Set(e.name, e.value)
+		}
+		switch e.name {
+		case "tools":
+			limited.Tools = e.value
+		case "tool_choice":
+			limited.ToolChoice = e.value
+		case "parallel_tool_calls":
+			limited.ParallelToolCalls = nil
+		case serviceTier:
+			limited.ServiceTier = ""
+		case "reasoning":
+			limited.Reasoning = &responses.Reasoning{}
+			_ = json.Unmarshal(e.value, limited.Reasoning, jsontext.AllowDuplicateNames(true)) // Parse has decoded more of it
+		case "input":
+			limited.Input = e.value
+		}
+	}
 	return &limited
+}
+
+// Omitted names what of the request [Request.Prepared] leaves out, as the headers of an
+// answer spell it; nil for nothing.
+func (r *Request) Omitted() []string {
+	var names []string
+	if r.hosted.drop {
+		for _, kind := range r.hosted.kinds {
+			names = append(names, "tools."+kind)
+		}
+	}
+	if r.hosted.dropTier {
+		names = append(names, serviceTier)
+	}
+	for _, u := range r.hosted.unknown {
+		names = append(names, u.String())
+	}
+	if r.hosted.betas {
+		names = append(names, rule.OpenAIBetas)
+	}
+	if r.dropsNamed() {
+		for _, n := range r.Named {
+			if name := "input." + completion.Known(namedTypes, n.Type); name != "input." && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// namedTypes are the types of [Request.Named] that Omitted names.
+var namedTypes = []string{
+	"reasoning", "message", "web_search_call", "file_search_call", "code_interpreter_call", "computer_call", "mcp_call", "mcp_list_tools", "mcp_approval_request",
 }
 
 // Summary returns what of the request matters once a stream has begun: bounds,
