@@ -1,0 +1,366 @@
+package responsesapi
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/responses"
+)
+
+// Tap turns an upstream's stream into the client's, one event at a time, and
+// reads usage as it passes. It is not safe for concurrent use.
+type Tap struct {
+	completion.Tap
+	request *Request
+	options TapOptions
+
+	whole   *rawjson.Object // the response in the event at hand, until done; nil if it has none
+	sent    int64           // the number of the next event that the client gets
+	pattern pattern
+	open    []openItem
+	beats   int    // heartbeats since the upstream's last event
+	id      []byte // of the response that the gateway began itself, quoted; nil if the upstream began it
+	end     string // what ends the stream well; empty until the upstream's terminal event
+	kept    kept
+	broken  bool // it ends badly, whatever comes
+}
+
+// TapOptions are what a Tap cannot know.
+type TapOptions struct {
+	Media chat.MediaBound
+	// NewID mints "resp_…" for a response that the gateway must begin itself.
+	NewID   func() string
+	Created int64 // Unix seconds, for the same
+	// Edit makes of a response within an event what the client gets; ended says that it is
+	// that of the terminal event, which the client gets after Edit has returned. Nil leaves
+	// it as it is.
+	Edit func(response []byte, ended bool) []byte
+	// Quiet is after how many heartbeats in a row one is an event and no comment, which
+	// clients do not count; 0 for none.
+	Quiet int
+}
+
+// openItem is an item of the output that has begun, and how many quarter tokens of it
+// came as deltas.
+type openItem struct{ index, quarters int64 }
+
+// NewTap returns a Tap for the request's stream.
+func (r *Request) NewTap(o TapOptions) *Tap {
+	return &Tap{Tap: completion.Tap{Request: &r.Parsed, Media: o.Media}, request: r, options: o}
+}
+
+// UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
+// that the request's bytes can be freed.
+func (t *Tap) UseSummary(r *Request) { t.request, t.Request = r, &r.Parsed }
+
+// The types of events that are not passed as any other.
+const (
+	created    = "response.created"
+	inProgress = "response.in_progress"
+	queued     = "response.queued"
+	completed  = "response.completed"
+	incomplete = "response.incomplete"
+	failedKind = "response.failed"
+	itemDone   = "response.output_item.done"
+	itemAdded  = "response.output_item.added"
+	textDelta  = "response.output_text.delta"
+	callDelta  = "response.function_call_arguments.delta"
+)
+
+// eventTypes are those that take no memory to read.
+var eventTypes = []string{
+	textDelta, callDelta, "response.reasoning_summary_text.delta", "response.reasoning_text.delta", "response.custom_tool_call_input.delta",
+	created, inProgress, queued, completed, incomplete, failedKind, itemDone, itemAdded,
+}
+
+// eventType is the type of an event.
+func eventType(raw []byte) string {
+	for _, k := range eventTypes {
+		if len(raw) == len(k)+2 && raw[0] == '"' && string(raw[1:len(raw)-1]) == k {
+			return k
+		}
+	}
+	kind, _ := rawjson.String(raw)
+	return kind
+}
+
+// Event appends what the client gets of one upstream event to dst: the same, with the
+// public model id in the response that it holds, and with a number that follows that of
+// the event before. It fails with the *fault.Error that ends the stream if the event is
+// an error, says that the response failed, or is not one JSON object. The event that ends
+// a complete stream is done and is not appended: see [Tap.Terminator].
+func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
+	t.beats = 0
+	if out, ok := t.repeat(dst, name, data); ok {
+		return out, false, nil
+	}
+	if isDone(data) { // completeness is the terminal event, not this
+		return dst, false, nil
+	}
+	defer t.done()
+	kind, s, err := t.read(name, data)
+	if err != nil {
+		if kind == failedKind && t.Quarters > 0 && t.Report.Read(s.Usage, usageMembers) {
+			t.Counted()
+		}
+		return dst, false, err
+	}
+	switch kind {
+	case created, inProgress, queued:
+		if t.id != nil {
+			return dst, false, nil // the client has those of the gateway
+		}
+		if kind == created {
+			t.kept.begin(t.Object.Raw("response"))
+		}
+		return t.append(dst, name, kind, t.response(false)...), false, nil
+	case completed, incomplete:
+		if s.Text.Quarters > t.Quarters { // a vendor that sends no deltas
+			t.Wrote(s.Text.Quarters - t.Quarters)
+		}
+		if t.Report.Read(s.Usage, usageMembers) {
+			t.Counted()
+		}
+		t.end = string(append(t.append(nil, name, kind, t.response(true)...), sse.Done...))
+		t.sent-- // an error may go out in its place
+		return dst, true, nil
+	case itemDone:
+		t.closeItem(s.Text.Quarters)
+		t.Seal(s.Sealed)
+		t.kept.add(t.index(), t.Object.Raw("item"))
+	case itemAdded:
+	default:
+		t.wrote(t.index(), s.Text.Quarters)
+		out = t.append(dst, name, kind)
+		t.pattern.learn(name, out[len(dst):], t.Object, s.Text.Quarters, t.index())
+		return out, false, nil
+	}
+	return t.append(dst, name, kind), false, nil
+}
+
+func isDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
+
+// read reads an event's payload, and returns its type.
+func (t *Tap) read(name string, data []byte) (kind string, s completion.Scan, err error) {
+	if s, err = t.Read(data, eventParts); err != nil {
+		return "", s, err
+	}
+	if raw := t.Object.Raw("response"); len(raw) > 0 && raw[0] == '{' {
+		t.whole = rawjson.Borrow()
+		if err = s.Read(t.whole, raw, responseParts); err != nil {
+			return "", s, answer.Bad("The upstream sent a response that is not JSON.", err)
+		}
+	}
+	if kind = eventType(t.Object.Raw("type")); kind == "" {
+		kind = name
+	}
+	switch e := t.Object.Raw("error"); {
+	case kind == failedKind:
+		if t.whole == nil {
+			return kind, s, answer.Bad("The upstream reported an error.", nil)
+		}
+		return kind, s, vendorError(t.whole.Raw("error"))
+	case !rawjson.IsNull(e):
+		return kind, s, vendorError(e)
+	case kind == "error", name == "error", kind == "", string(t.Object.Raw("object")) == `"error"`:
+		return kind, s, vendorError(data)
+	}
+	return kind, s, nil
+}
+
+// done ends the use of the event at hand.
+func (t *Tap) done() {
+	t.Done()
+	if t.whole != nil {
+		rawjson.GiveBack(t.whole)
+		t.whole = nil
+	}
+}
+
+// Opening judges the first events of a stream before the answer is committed:
+// whether one carries content, and the error if it is a failure behind a status
+// 200.
+func Opening(name string, data []byte) (content bool, err error) {
+	if isDone(data) {
+		return true, answer.Bad("The upstream's stream is empty.", nil)
+	}
+	var t Tap
+	defer t.done()
+	kind, s, err := t.read(name, data)
+	return err != nil || s.Text.Quarters > 0 || kind == completed || kind == incomplete, err
+}
+
+// index is the place in the output that the event at hand is about; -1 for none.
+func (t *Tap) index() int64 {
+	index, ok := rawjson.Int(t.Object.Raw("output_index"))
+	if !ok {
+		return -1
+	}
+	return index
+}
+
+// mostOpen bounds the items whose deltas are counted apart. No vendor has more than a
+// few at a time; of more the text is counted when it comes, and again with its item.
+const mostOpen = 128
+
+// wrote notes text of an item.
+func (t *Tap) wrote(index, quarters int64) {
+	if quarters <= 0 {
+		return
+	}
+	t.Wrote(quarters)
+	for i := range t.open {
+		if t.open[i].index == index {
+			t.open[i].quarters += quarters
+			return
+		}
+	}
+	if len(t.open) < mostOpen {
+		t.open = append(t.open, openItem{index, quarters})
+	}
+}
+
+// closeItem notes the text of a whole item that did not come as deltas.
+func (t *Tap) closeItem(quarters int64) {
+	index := t.index()
+	at := slices.IndexFunc(t.open, func(o openItem) bool { return o.index == index })
+	if at >= 0 {
+		quarters -= t.open[at].quarters
+		t.open = slices.Delete(t.open, at, at+1)
+	}
+	t.Wrote(quarters)
+}
+
+// response are the edits of the response in the event at hand: the public model id, and
+// the id that the client knows.
+func (t *Tap) response(ended bool) []rawjson.Edit {
+	if t.whole == nil {
+		return nil
+	}
+	edits := make([]rawjson.Edit, 0, 2)
+	if t.whole.Raw("model") != nil {
+		edits = append(edits, rawjson.Set("model", t.request.Spelled(t.request.Model)))
+	}
+	if t.id != nil {
+		edits = append(edits, rawjson.Set("id", t.id))
+	}
+	if e := t.whole.Raw("error"); !rawjson.IsNull(e) {
+		edits = append(edits, rawjson.Set("error", publicError(e)))
+	}
+	response := t.whole.Apply(nil, edits...)
+	if t.options.Edit != nil {
+		response = t.options.Edit(response, ended && !t.broken)
+	}
+	return []rawjson.Edit{rawjson.Set("response", response)}
+}
+
+// append appends the event at hand with the edits and its number.
+func (t *Tap) append(dst []byte, name, kind string, edits ...rawjson.Edit) []byte {
+	if name == "" {
+		name = kind
+	}
+	if n, ok := rawjson.Int(t.Object.Raw("sequence_number")); !ok || n != t.sent {
+		edits = append(edits, rawjson.Set("sequence_number", strconv.AppendInt(nil, t.sent, 10)))
+	}
+	t.sent++
+	data := t.Object.Src
+	if len(edits) > 0 {
+		data = t.Object.Apply(nil, edits...)
+	}
+	dst = slices.Grow(dst, len("event: ")+len(name)+len("\ndata: ")+len(data)+len("\n\n"))
+	return sse.AppendEvent(dst, name, data)
+}
+
+// repeat appends what the client gets of an event that differs from the one before in
+// its text and its number only; false, with nothing done, if it does not.
+func (t *Tap) repeat(dst []byte, name string, data []byte) (out []byte, ok bool) {
+	text, number, ok := t.pattern.match(name, data)
+	if !ok {
+		return dst, false
+	}
+	t.wrote(t.pattern.item, quartersOf(data, text))
+	dst = append(dst, t.pattern.head...)
+	dst = append(dst, data[:number.Start]...)
+	dst = strconv.AppendInt(dst, t.sent, 10)
+	dst = append(dst, data[number.End:]...)
+	t.sent++
+	return append(dst, "\n\n"...), true
+}
+
+// Delivered reports whether the client has got anything of the answer.
+func (t *Tap) Delivered() bool { return t.Quarters > 0 }
+
+// Heartbeat appends what keeps the connection alive: a comment, and after a long silence
+// an event, since clients that wait for one do not count comments. Before the upstream's
+// first event only the beginning of a response may come.
+func (t *Tap) Heartbeat(dst []byte) []byte {
+	t.beats++
+	switch {
+	case t.options.Quiet <= 0 || t.beats%t.options.Quiet != 0, t.sent == 0 && t.request.VendorState:
+		return append(dst, ": keep-alive\n\n"...)
+	case t.sent > 0:
+		t.sent++
+		return appendOwn(dst, "keepalive", t.sent-1, "", nil)
+	}
+	dst, t.sent = t.appendBeginning(dst)
+	return dst
+}
+
+// appendBeginning appends the first events of a response of the gateway's own, and
+// returns the number of the next one.
+func (t *Tap) appendBeginning(dst []byte) (_ []byte, next int64) {
+	response := t.begin()
+	dst = appendOwn(dst, created, 0, "response", response)
+	return appendOwn(dst, inProgress, 1, "response", response), 2
+}
+
+// appendOwn appends an event with one member besides its type and its number; without it
+// if value is nil.
+func appendOwn(dst []byte, kind string, number int64, member string, value []byte) []byte {
+	data := strconv.AppendInt([]byte(`{"type":"`+kind+`","sequence_number":`), number, 10)
+	if value != nil {
+		data = append(append(data, `,"`+member+`":`...), value...)
+	}
+	return sse.AppendEvent(dst, kind, append(data, '}'))
+}
+
+// BreakOff says that the stream ends badly, and that what still comes is only counted.
+func (t *Tap) BreakOff() { t.broken = true }
+
+// CutShort ends the stream because the balance has: as a response that failed, for
+// clients send one that is only incomplete again. All of it is the terminator.
+func (t *Tap) CutShort(dst []byte) []byte {
+	t.end = string(t.AppendError(nil, fault.New(fault.InsufficientBalance, "The account's balance ended before the response was complete.")))
+	return dst
+}
+
+// AppendError appends the events that end a broken stream: an error, at which SDKs fail,
+// and a response that failed, by whose code agents decide what to do.
+func (t *Tap) AppendError(dst []byte, f *fault.Error) []byte {
+	object, why := errorJSON(f)
+	next := t.sent // which stays: these events may be replaced by others
+	if next == 0 {
+		dst, next = t.appendBeginning(dst)
+	}
+	dst = appendOwn(dst, "error", next, "error", object)
+	dst = appendOwn(dst, failedKind, next+1, "response", t.failedResponse(why))
+	return append(dst, sse.Done...)
+}
+
+// ErrorEvents is [Tap.AppendError] of a request that failed before it had a Tap, called
+// id.
+func ErrorEvents(dst []byte, id string, f *fault.Error) []byte {
+	t := (&Request{Request: new(responses.Request)}).NewTap(TapOptions{NewID: func() string { return "resp_" + strings.TrimPrefix(id, "req_") }})
+	return t.AppendError(dst, f)
+}
+
+// Terminator is what ends a complete stream: the upstream's own event.
+func (t *Tap) Terminator() string { return t.end }
