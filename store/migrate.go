@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"embed"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/secret"
 )
 
 // migrations only ever grow: a file that was released does not change. They are
@@ -170,6 +172,7 @@ func (m migration) statements(d Dialect) (all []string) {
 const (
 	settingCurrency = "currency"
 	settingBilling  = "billing"
+	settingSecret   = "secret"
 )
 
 // The values of settingBilling.
@@ -179,15 +182,33 @@ const (
 )
 
 // adoptSettings makes the options and the database agree on the currency and on how it
-// bills.
+// bills, and makes the deployment's secret if there is none.
 func (db *DB) adoptSettings(ctx context.Context) error {
 	return db.inSerialTx(ctx, func(ctx context.Context, t session) error {
 		if err := db.adoptBilling(ctx, t); err != nil {
 			return err
 		}
-		return db.adoptCurrency(ctx, t)
+		if err := db.adoptCurrency(ctx, t); err != nil {
+			return err
+		}
+		return db.adoptSecret(ctx, t)
 	})
 }
+
+// adoptSecret reads the deployment's secret, which the first server makes.
+func (db *DB) adoptSecret(ctx context.Context, t session) error {
+	text, err := t.setting(ctx, settingSecret)
+	if err == nil && text == "" {
+		text = rand.Text()
+		err = t.setSetting(ctx, settingSecret, text)
+	}
+	db.secret = secret.New(text)
+	return err
+}
+
+// Secret is a random text that all servers on the database share, made at the first start:
+// the secret of a deployment that was given none, see gateway.Options.Secrets.
+func (db *DB) Secret() secret.String { return db.secret }
 
 func (db *DB) adoptBilling(ctx context.Context, t session) error {
 	if db.options.AsStored {

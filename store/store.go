@@ -32,6 +32,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/secret"
 )
 
 // DB is everything that the gateway stores: [DB.Ledger] has the money, the idempotent
@@ -62,6 +63,7 @@ type DB struct {
 	ledger          *dbLedger
 	keys            *dbKeys
 	limiter         Limiter
+	secret          secret.String
 }
 
 // Options configure a [DB]. The zero value is a prepaid ledger.
