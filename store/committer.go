@@ -26,18 +26,19 @@ const (
 // does all of them in one transaction (a batch) and tells their callers when that
 // is durable.
 type committer struct {
-	db          *DB
-	conn        *sql.Conn // nil until it is needed, and after it failed
-	pipeline    bool      // it is a Pipeline
-	budgeted    bool      // the last batch needed budgets
-	prepared    map[string]*sql.Stmt
-	direct      direct
-	last        int // operations in the last batch
-	node        node
-	open        map[string]struct{} // the holds that the node has made and not ended
-	openHolds   atomic.Int64        // how many they are, for others to read
-	locked      lockedQueue
-	answerQuota answerQuota
+	db            *DB
+	conn          *sql.Conn // nil until it is needed, and after it failed
+	pipeline      bool      // it is a Pipeline
+	budgeted      bool      // the last batch needed budgets
+	prepared      map[string]*sql.Stmt
+	direct        direct
+	last          int // operations in the last batch
+	node          node
+	open          map[string]struct{} // the holds that the node has made and not ended
+	openHolds     atomic.Int64        // how many they are, for others to read
+	locked        lockedQueue
+	answerQuota   byteQuota
+	responseQuota byteQuota
 
 	mu         sync.Mutex
 	queue      []*op
@@ -70,8 +71,8 @@ func (db *DB) startCommitter(ctx context.Context) error {
 		prepared: map[string]*sql.Stmt{}, direct: direct{compiled: map[string]driver.Stmt{}},
 		open:        map[string]struct{}{},
 		throughput:  throughput{maxWait: db.options.WaitTimeout},
-		answerQuota: answerQuota{limit: db.options.AnswerBytes},
-		wake:        make(chan struct{}, 1), ended: make(chan struct{}),
+		answerQuota: byteQuota{limit: db.options.AnswerBytes}, responseQuota: byteQuota{limit: db.options.ResponseBytes},
+		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	db.committer = c
 	go c.work()

@@ -72,7 +72,7 @@ func TestABatchIsBoundedByBytes(t *testing.T) {
 
 func TestAnAccountKeepsSoManyBytesOfAnswers(t *testing.T) {
 	const hour = int64(time.Hour)
-	k := answerQuota{limit: 2_400}
+	k := byteQuota{limit: 2_400}
 	kept := func(account string) []answer {
 		return []answer{{record: idempotency.Record{Key: idempotency.Key{Account: account}}}}
 	}
@@ -94,7 +94,7 @@ func TestAnAccountKeepsSoManyBytesOfAnswers(t *testing.T) {
 		{"acme", 1_200, 25 * hour, true, true},
 		{"acme", 1, 24 * hour, true, false}, // a clock that went back
 	} {
-		if got := k.fits(c.account, c.bytes, c.at); got != c.fits {
+		if got := k.reserve(c.account, c.bytes, c.at); got != c.fits {
 			t.Errorf("step %d: fits %v, want %v", i, got, c.fits)
 		}
 		if c.commit {

@@ -174,7 +174,7 @@ func (b *batch) writeAnswers() {
 			return
 		}
 		state, body := keptWhole, a.record.Body
-		if body == nil || len(body) > idempotency.MaxAnswer || !b.answerQuota.fits(a.record.Key.Account, int64(a.record.Bytes()), b.now) {
+		if body == nil || len(body) > idempotency.MaxAnswer || !b.answerQuota.reserve(a.record.Key.Account, int64(a.record.Bytes()), b.now) {
 			state, header, body = keptWithout, nil, nil
 		}
 		if a.claim != nil {
@@ -201,35 +201,35 @@ func (b *batch) writeAnswers() {
 // whatever the clock says: it may have jumped.
 const answerOver = "expires_at <= ? AND (state <> 'open' OR NOT EXISTS (SELECT 1 FROM hold WHERE hold.id = answer.request))"
 
-// answerQuota bounds the bytes of idempotent answers that are kept for an account.
-// An account may keep half of the limit at once, and the other half spread over
-// the time for which answers are kept: so at no time are more bytes than the
-// limit kept by this process. It is counted in memory, so that n processes keep
+// byteQuota bounds the bytes that are kept for an account: of idempotent answers, or of
+// responses. An account may keep half of the limit at once, and the other half spread
+// over the time for which answers are kept: so within that time this process never keeps
+// more bytes than the limit. It is counted in memory, so that n processes keep
 // up to n times as much, and one that starts again counts from 0.
-type answerQuota struct {
+type byteQuota struct {
 	limit     int64
-	accounts  map[string]*accountAnswers
+	accounts  map[string]*accountBytes
 	cleanupAt int // how many accounts are counted before the idle ones are forgotten
 }
 
-// accountAnswers is the count of one account.
-type accountAnswers struct {
+// accountBytes is the count of one account.
+type accountBytes struct {
 	bytes   int64 // that were kept, less those that the time since has let go
 	pending int64 // of the batch that is being written
 	at      int64 // up to when the time was counted
 }
 
-// fits reports whether an account may keep an answer of so many bytes, and counts
-// them for the batch.
-func (k *answerQuota) fits(account string, bytes, now int64) bool {
+// reserve reports whether an account may keep so many bytes more, and then counts them
+// for the batch.
+func (k *byteQuota) reserve(account string, bytes, now int64) bool {
 	of := k.accounts[account]
 	if of == nil {
 		if len(k.accounts) >= max(k.cleanupAt, 1024) {
 			k.removeIdle(now)
 		}
-		of = &accountAnswers{at: now}
+		of = &accountBytes{at: now}
 		if k.accounts == nil {
-			k.accounts = map[string]*accountAnswers{}
+			k.accounts = map[string]*accountBytes{}
 		}
 		k.accounts[account] = of
 	}
@@ -241,8 +241,18 @@ func (k *answerQuota) fits(account string, bytes, now int64) bool {
 	return true
 }
 
-// drop takes back what fits has counted for a batch that was not committed.
-func (k *answerQuota) drop(answers []answer) {
+// acquire is reserve for what is counted at once, whether or not its batch is committed.
+func (k *byteQuota) acquire(account string, bytes, now int64) bool {
+	if !k.reserve(account, bytes, now) {
+		return false
+	}
+	of := k.accounts[account]
+	of.bytes, of.pending = of.bytes+of.pending, 0
+	return true
+}
+
+// drop takes back what reserve has counted for a batch that was not committed.
+func (k *byteQuota) drop(answers []answer) {
 	for i := range answers {
 		if of := k.accounts[answers[i].record.Key.Account]; of != nil {
 			of.pending = 0
@@ -251,7 +261,7 @@ func (k *answerQuota) drop(answers []answer) {
 }
 
 // commit counts what the batch has kept.
-func (k *answerQuota) commit(answers []answer) {
+func (k *byteQuota) commit(answers []answer) {
 	for i := range answers {
 		if of := k.accounts[answers[i].record.Key.Account]; of != nil {
 			of.bytes, of.pending = of.bytes+of.pending, 0
@@ -261,7 +271,7 @@ func (k *answerQuota) commit(answers []answer) {
 
 // expire takes off what the time since the last call allows again: half of the limit
 // in the time for which answers are kept.
-func (k *accountAnswers) expire(most, now int64) {
+func (k *accountBytes) expire(most, now int64) {
 	seconds := (now - k.at) / int64(time.Second)
 	if seconds <= 0 {
 		k.at = min(k.at, now)
@@ -277,7 +287,7 @@ func (k *accountAnswers) expire(most, now int64) {
 }
 
 // removeIdle drops the accounts that have nothing left to be counted.
-func (k *answerQuota) removeIdle(now int64) {
+func (k *byteQuota) removeIdle(now int64) {
 	for name, of := range k.accounts {
 		if of.expire(k.limit/2, now); of.bytes == 0 && of.pending == 0 {
 			delete(k.accounts, name)

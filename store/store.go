@@ -1,5 +1,5 @@
-// Package store keeps accounts, keys, holds, receipts, answers and video tasks in
-// an SQL database: one SQL text for SQLite and Postgres, behind the interfaces of
+// Package store keeps accounts, keys, holds, receipts, answers, responses and video
+// tasks in an SQL database: one SQL text for SQLite and Postgres, behind the interfaces of
 // packages billing, auth, idempotency and video. It links no driver; packages
 // store/sqlite and store/postgres open a [DB].
 //
@@ -13,6 +13,7 @@
 //	tx.go, statements.go     how its statements are sent, in two trips on Postgres, and spelled
 //	rows.go, task_rows.go    the rows in the hands of a batch: how they are read and written
 //	node.go, sweep.go        leases of processes; the ends of holds that nobody else ends
+//	responses.go             responses that requests go on from
 //	limits.go                what is used of limits, where several processes share them
 //	verify.go                the invariants, checked on a database that is in use
 //	archive.go               old receipts, moved into files
@@ -37,8 +38,8 @@ import (
 
 // DB is everything that the gateway stores: [DB.Ledger] has the money, the idempotent
 // answers, the video tasks and their webhooks, [DB.Keys] the API keys, and
-// [DB.Limiter] what is used of the limits. Package sqlite or postgres makes one;
-// Close ends it.
+// [DB.Limiter] what is used of the limits, [DB.Responses] the responses. Package
+// sqlite or postgres makes one; Close ends it.
 //
 // It is safe for concurrent use. Every error is a *[fault.Error]; where the
 // database cannot be asked it is fault.ServiceUnavailable with a RetryAfter,
@@ -100,6 +101,10 @@ type Options struct {
 	// a duplicate is refused, as for an answer that is too large. Each process that
 	// shares the database counts for itself, from its start. Zero means 64 MiB.
 	AnswerBytes int64
+	// ResponseBytes bounds likewise the bytes of responses that a process keeps for one
+	// account: half of them at once, the other half spread over each 24 h. Above it
+	// DB.Responses keeps none. Zero means 2 GiB.
+	ResponseBytes int64
 	// Rand makes the secrets that sign webhooks; nil means crypto/rand's reader.
 	// It must be safe for concurrent use.
 	Rand io.Reader
@@ -167,6 +172,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.AnswerBytes <= 0 {
 		o.AnswerBytes = 64 << 20
+	}
+	if o.ResponseBytes <= 0 {
+		o.ResponseBytes = 2 << 30
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

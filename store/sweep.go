@@ -42,8 +42,8 @@ func (db *DB) Run(ctx context.Context) error {
 
 // Sweep ends the holds of processes that are dead and those that have expired
 // that nobody has ended: one with a checkpoint is charged that, any other is
-// given back. It also drops the idempotent answers and the
-// ended notices that were kept for long enough. Open does it too, but leaves the
+// given back. It also drops the idempotent answers, the
+// ended notices and the responses that were kept for long enough. Open does it too, but leaves the
 // holds that it cannot end in time to Run.
 func (db *DB) Sweep(ctx context.Context) error { return db.sweep(ctx, 0, 0) }
 
@@ -72,6 +72,9 @@ func (db *DB) sweep(ctx context.Context, ahead, timeout time.Duration) error {
 	if err := db.sweepNotices(ctx, now); err != nil {
 		return err
 	}
+	if err := db.sweepResponses(ctx, now); err != nil {
+		return err
+	}
 	over := "expires_at <= ?"
 	if len(dead) > 0 { // there is no index of nodes, and seldom a dead one
 		over += " OR node IN (SELECT id FROM node WHERE dead)"
@@ -86,7 +89,7 @@ func (db *DB) sweep(ctx context.Context, ahead, timeout time.Duration) error {
 	return db.update(ctx, func(b *batch) error { return b.deleteDeadNodes(dead) })
 }
 
-// A sweep drops at most sweepBatch × sweepRounds answers, and as many notices: they can be
+// A sweep drops at most sweepBatch × sweepRounds answers, and as many notices and responses: they can be
 // large, and holds wait meanwhile. What is left is the next sweep's.
 const (
 	sweepBatch  = 64 // in one transaction

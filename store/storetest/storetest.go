@@ -19,6 +19,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/sqlhook"
+	"github.com/tollhouse-ai/gateway/responses/state"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/memory"
 )
@@ -38,7 +39,7 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 	for name, test := range ledgerRules() {
 		t.Run(name, func(t *testing.T) { test(newDBTest(t, place(t)).ledgerTest) })
 	}
-	for _, group := range [...]map[string]func(dbTest){writeTests, recoveryTests, verifyTests, archiveTests, faultTests, answerTests, ledgerTaskTests, sharedOutboxTests} {
+	for _, group := range [...]map[string]func(dbTest){writeTests, recoveryTests, verifyTests, archiveTests, faultTests, answerTests, ledgerTaskTests, sharedOutboxTests, storedResponseTests} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) { test(newDBTest(t, place(t))) })
 		}
@@ -48,6 +49,11 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 			b := closedDBTest(t, place(t))
 			o := store.Options{Now: now}
 			return b.open(o).taskStore(o)
+		})
+	})
+	t.Run("Responses", func(t *testing.T) {
+		RunResponses(t, func(t testing.TB, now func() time.Time) state.Store {
+			return closedDBTest(t, place(t)).open(store.Options{Now: now}).Responses()
 		})
 	})
 	t.Run("TheLedgerBehavesAsItsModelAndAsTheOneInMemory", func(t *testing.T) { checkModel(t, place) })
