@@ -92,7 +92,20 @@ func namelessCall() error {
 // pass as hidden events, which the gateway's Tap takes out.
 type eventWriter struct {
 	messageOut
-	blocks blockSequencer
+	blocks  blockSequencer
+	count   int    // of blocks that are closed
+	scratch []byte // reused for every event
+}
+
+// blockKind is a type of content blocks: how one begins, and how the member that is a
+// delta of one does.
+type blockKind struct{ start, delta string }
+
+// blockKinds are those that hold what an answer says.
+var blockKinds = map[pieceKind]blockKind{
+	thought: {`{"type":"thinking","thinking":"","signature":""}`, `,"delta":{"type":"thinking_delta","thinking":"`},
+	said:    {`{"type":"text","text":""}`, `,"delta":{"type":"text_delta","text":"`},
+	call:    {`{"type":"tool_use","id":`, `,"delta":{"type":"input_json_delta","partial_json":"`},
 }
 
 // write makes the events of one piece.
@@ -105,13 +118,13 @@ func (w *eventWriter) write(p piece) {
 		w.begin(p.id)
 	case thought:
 		if w.thinks {
-			w.err = w.blocks.text(thinkingBlock, p.text)
+			w.err = w.blocks.text(thought, p.text)
 		} else {
 			w.out = messagesapi.AppendHidden(w.out, p.text)
 		}
 	case said, declined:
 		w.declined = w.declined || p.kind == declined
-		w.err = w.blocks.text(textBlock, p.text)
+		w.err = w.blocks.text(said, p.text)
 	case call:
 		w.err = w.blocks.call(&p)
 	case finished:
@@ -126,13 +139,48 @@ func (w *eventWriter) write(p piece) {
 
 // begin opens the message. Its counts are 0 where the upstream counts at the end.
 func (w *eventWriter) begin(id string) {
-	w.id, w.blocks = id, blockSequencer{id: id, out: &w.out}
+	w.id, w.blocks = id, blockSequencer{to: w}
 	var unknown usage
 	unknown.Has = [tokencount.Fields]bool{input: true, output: true}
 	start, err := w.appendMessage([]byte(`{"type":"message_start","message":`), nil, nil, appendMessageUsage(nil, &unknown))
 	if w.err = err; err == nil {
 		w.out = sse.AppendEvent(w.out, "message_start", append(start, '}'))
 	}
+}
+
+func (w *eventWriter) openBlock(s *streamBlock) {
+	start := []byte(blockKinds[s.kind].start)
+	if s.kind == call {
+		id := s.id
+		if id == "" {
+			id = callID(w.id, s.number)
+		}
+		start = append(rawjson.Quote(start, id), `,"name":`...)
+		start = append(rawjson.Quote(start, s.name), `,"input":{}}`...)
+	}
+	w.blockEvent("content_block_start", `,"content_block":`, start)
+}
+
+func (w *eventWriter) sendText(s *streamBlock) {
+	w.blockEvent("content_block_delta", blockKinds[s.kind].delta, append(s.text, `"}`...))
+	s.text = s.text[:0]
+}
+
+func (w *eventWriter) closeBlock(s *streamBlock, _ bool) {
+	if s.kind == thought {
+		w.blockEvent("content_block_delta", `,"delta":{"type":"signature_delta","signature":`, append(rawjson.Quote(nil, syntheticSignature), '}'))
+	}
+	w.blockEvent("content_block_stop", "", nil)
+	w.count++
+}
+
+// blockEvent appends an event about the open block, of whose members member begins the
+// last and rest ends it.
+func (w *eventWriter) blockEvent(name, member string, rest []byte) {
+	data := append(append(append(w.scratch[:0], `{"type":"`...), name...), `","index":`...)
+	data = append(strconv.AppendInt(data, int64(w.count), 10), member...)
+	w.scratch = append(append(data, rest...), '}')
+	w.out = sse.AppendEvent(w.out, name, w.scratch)
 }
 
 // end closes the message.

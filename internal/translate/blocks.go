@@ -1,16 +1,15 @@
 package translate
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/sse"
 )
 
 // blockSequencer puts the pieces of an answer, which may come in any order, into the
-// order of a message: one block after the other, and never two open at once.
+// order of a message's blocks, or of a response's items: one block after the other, and
+// never two open at once.
 //
 // What belongs to the open block goes out at once. The first piece of something else
 // closes it, but a tool call is only closed when its arguments are a whole JSON
@@ -18,19 +17,23 @@ import (
 // usual order, one call after the other, never waits, and one in which calls are
 // interleaved loses nothing.
 type blockSequencer struct {
-	out       *[]byte
-	id        string         // the answer's
-	first     int            // the index of the first block of the queue
+	to        blockSink
 	queue     []*streamBlock // in the order in which they began; only the first can be open
 	heldBytes int            // bytes of text of blocks that are not open yet
 	calls     []*streamBlock // all calls until now
-	scratch   []byte         // reused for every event
 }
 
-// streamBlock is one block of the message, or what came of it so far.
+// blockSink writes the blocks that a blockSequencer has put in order.
+type blockSink interface {
+	openBlock(s *streamBlock)
+	sendText(s *streamBlock)             // s.text has more than before
+	closeBlock(s *streamBlock, end bool) // end says that the answer ends in this block
+}
+
+// streamBlock is one block of the answer, or what came of it so far.
 type streamBlock struct {
-	kind         blockKind
-	text         []byte // not sent yet: what stands within a JSON string
+	kind         pieceKind // thought, said, declined or call
+	text         []byte    // what stands within a JSON string; the sink may take it out when it is sent
 	arguments    jsonScanner
 	open, closed bool
 
@@ -39,23 +42,23 @@ type streamBlock struct {
 	number   int    // of a call: how many were before it
 }
 
-// blockKind is a type of content blocks: how one begins, and how the member that is a
-// delta of one does.
-type blockKind struct{ start, delta string }
-
-// The kinds of blocks.
-var (
-	thinkingBlock = blockKind{`{"type":"thinking","thinking":"","signature":""}`, `,"delta":{"type":"thinking_delta","thinking":"`}
-	textBlock     = blockKind{`{"type":"text","text":""}`, `,"delta":{"type":"text_delta","text":"`}
-	toolBlock     = blockKind{`{"type":"tool_use","id":`, `,"delta":{"type":"input_json_delta","partial_json":"`}
-)
-
 // text takes a piece of text or of a thought, which is a JSON string.
-func (w *blockSequencer) text(kind blockKind, text []byte) error {
-	if n := len(w.queue); n == 0 || w.queue[n-1].kind != kind {
+func (w *blockSequencer) text(kind pieceKind, text []byte) error { return w.add(w.block(kind), text) }
+
+// block is the last block, which may wait, if it is of the kind; else a new one after it.
+func (w *blockSequencer) block(kind pieceKind) *streamBlock {
+	if w.lastKind() != kind {
 		w.queue = append(w.queue, &streamBlock{kind: kind})
 	}
-	return w.add(w.queue[len(w.queue)-1], text)
+	return w.queue[len(w.queue)-1]
+}
+
+// lastKind is the kind of the last block that can go on; begun if there is none.
+func (w *blockSequencer) lastKind() pieceKind {
+	if n := len(w.queue); n > 0 {
+		return w.queue[n-1].kind
+	}
+	return begun
 }
 
 // call takes a piece of a tool call.
@@ -67,7 +70,7 @@ func (w *blockSequencer) call(p *piece) error {
 		if len(w.calls) == most {
 			return answer.Bad("The upstream's answer has too many tool calls.", nil)
 		}
-		s = &streamBlock{kind: toolBlock, index: p.index, number: len(w.calls)}
+		s = &streamBlock{kind: call, index: p.index, number: len(w.calls)}
 		w.calls, w.queue = append(w.calls, s), append(w.queue, s)
 	}
 	if s.id == "" {
@@ -111,7 +114,8 @@ func (w *blockSequencer) add(s *streamBlock, text []byte) error {
 	if !s.open {
 		w.heldBytes += len(text)
 	}
-	if w.heldBytes > sse.DefaultLimit {
+	const most = 4 << 20
+	if w.heldBytes > most {
 		return answer.Bad("The upstream's tool calls are interleaved and larger than the gateway allows.", nil)
 	}
 	return w.advance(false)
@@ -125,53 +129,26 @@ func (w *blockSequencer) advance(end bool) error {
 		s := w.queue[0]
 		switch {
 		case s.open:
-		case s.kind != toolBlock || s.name != "":
-			w.openBlock(s)
+		case s.kind != call || s.name != "":
+			s.open = true
+			w.heldBytes -= len(s.text)
+			w.to.openBlock(s)
 		case end:
 			return namelessCall()
 		default:
 			return nil // the name is still to come
 		}
 		if len(s.text) > 0 {
-			w.event("content_block_delta", s.kind.delta, append(s.text, `"}`...))
-			s.text = s.text[:0]
+			w.to.sendText(s)
 		}
-		if whole := s.kind != toolBlock || s.arguments.isWhole(); !end && (len(w.queue) == 1 || !whole) {
+		if whole := s.kind != call || s.arguments.isWhole(); !end && (len(w.queue) == 1 || !whole) {
 			return nil
 		}
-		if s.kind == thinkingBlock {
-			w.event("content_block_delta", `,"delta":{"type":"signature_delta","signature":"`+syntheticSignature, []byte(`"}`))
-		}
-		w.event("content_block_stop", "", nil)
+		w.to.closeBlock(s, end && len(w.queue) == 1)
 		s.open, s.closed, s.text = false, true, nil
-		w.queue, w.first = w.queue[1:], w.first+1
+		w.queue = w.queue[1:]
 	}
 	return nil
-}
-
-// openBlock opens a block.
-func (w *blockSequencer) openBlock(s *streamBlock) {
-	s.open = true
-	w.heldBytes -= len(s.text)
-	start := []byte(s.kind.start)
-	if s.kind == toolBlock {
-		id := s.id
-		if id == "" {
-			id = callID(w.id, s.number)
-		}
-		start = append(rawjson.Quote(start, id), `,"name":`...)
-		start = append(rawjson.Quote(start, s.name), `,"input":{}}`...)
-	}
-	w.event("content_block_start", `,"content_block":`, start)
-}
-
-// event appends an event about the open block, of whose members member begins the
-// last and rest ends it.
-func (w *blockSequencer) event(name, member string, rest []byte) {
-	data := append(append(append(w.scratch[:0], `{"type":"`...), name...), `","index":`...)
-	data = append(strconv.AppendInt(data, int64(w.first), 10), member...)
-	w.scratch = append(append(data, rest...), '}')
-	*w.out = sse.AppendEvent(*w.out, name, w.scratch)
 }
 
 // jsonScanner follows JSON text to tell when a value that began with a bracket is
