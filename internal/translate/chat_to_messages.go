@@ -2,7 +2,6 @@ package translate
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/messages"
@@ -25,7 +23,7 @@ var chatFields = []field[*messagesBuilder]{
 	{name: "top_p", action: carried, note: "top_p"},
 	{name: "max_tokens", action: carried, note: "max_tokens, the smaller of both; the model's bound where neither is given"},
 	{name: "max_completion_tokens", action: carried, note: "max_tokens, see there"},
-	{name: "n", action: refused, note: "above 1; 1 is what the upstream gives", carry: (*messagesBuilder).candidates},
+	{name: "n", action: refused, note: "above 1; 1 is what the upstream gives", carry: oneCandidate[*messagesBuilder]},
 	{name: "stream", action: carried, note: "stream"},
 	{name: "stream_options", action: handled, note: "the usage chunk is made of the upstream's counts"},
 	{name: "stop", action: carried, note: "stop_sequences; entries without a visible character are dropped, which the upstream refuses", carry: (*messagesBuilder).stop},
@@ -92,12 +90,8 @@ type messagesBuilder struct {
 // without indexes. It fails with a 400 that names the field where leaving it out would
 // change what the caller asked for.
 func chatToMessages(c *chat.Request, defaultMax int64) (r *messagesapi.Request, dropped []string, err error) {
-	if !c.Body.IsObject() { // typed: what has no field of its own is found in the JSON alone
-		encoded, err := chatapi.Encode(c)
-		if err != nil {
-			return nil, nil, err
-		}
-		c = encoded.Request
+	if c, err = withBody(c); err != nil {
+		return nil, nil, err
 	}
 	b := &messagesBuilder{fieldMapper: fieldMapper[*messagesBuilder]{fields: chatFields, ignoresEmpty: true}, c: c}
 	b.r = &messages.Request{Model: c.Model, MaxTokens: cmp.Or(c.OutputBound(), defaultMax), TopP: c.TopP, Stream: c.Stream}
@@ -118,13 +112,6 @@ func (b *messagesBuilder) temperature([]byte) error {
 		return errDropped
 	}
 	b.r.Temperature = b.c.Temperature
-	return nil
-}
-
-func (b *messagesBuilder) candidates([]byte) error {
-	if b.c.N > 1 {
-		return refusal("n", "1: this model gives one candidate per call")
-	}
 	return nil
 }
 
@@ -179,9 +166,6 @@ func (b *messagesBuilder) responseFormat(raw []byte) error {
 	return nil
 }
 
-// isObject reports whether raw is one strict JSON object.
-func isObject(raw jsontext.Value) bool { return raw.IsValid() && raw.Kind() == '{' }
-
 // serviceTier, thinking and topK carry fields that the upstream has and chat does not
 // name. Other vendors have some of the same name and another form, which the upstream
 // would refuse.
@@ -220,56 +204,19 @@ func (b *messagesBuilder) topK(raw []byte) error {
 }
 
 // tools carries the functions.
-func (b *messagesBuilder) tools(raw []byte) error {
-	var list []struct {
-		Type         string         `json:"type"`
-		Function     chatFunction   `json:"function"`
-		CacheControl jsontext.Value `json:"cache_control,omitzero"`
-		Extra        jsontext.Value `json:",embed"`
-	}
-	if err := json.Unmarshal(raw, &list, jsontext.AllowDuplicateNames(true)); err != nil {
-		return refusal("tools", `an array of objects such as {"type":"function","function":{"name":…,"parameters":…}}`)
-	}
-	var tools []messages.Tool
-	for i := range list {
-		if list[i].Type != "function" {
-			b.drop("tools.", list[i].Type)
-			continue
-		}
-		f := &list[i].Function
-		b.dropUnknown("tools.function.", f.Extra)
-		b.dropUnknown("tools.", list[i].Extra)
+func (b *messagesBuilder) tools(raw []byte) (err error) {
+	b.r.Tools, err = carriedTools(&b.fieldMapper, raw, func(f *chatFunction, beside []byte) (messages.Tool, bool) {
 		schema, ok := inputSchema(f.Parameters)
-		if !ok {
-			return refusal(fmt.Sprintf("tools[%d].function.parameters", i), "a JSON Schema object without repeated names")
-		}
 		var own []rawjson.Edit
 		if f.Strict {
 			own = append(own, rawjson.Set("strict", []byte("true")))
 		}
-		if !rawjson.IsNull(list[i].CacheControl) {
-			own = append(own, rawjson.Set("cache_control", list[i].CacheControl))
+		if cache := member(beside, "cache_control"); !rawjson.IsNull(cache) {
+			own = append(own, rawjson.Set("cache_control", cache))
 		}
-		tools = append(tools, messages.Tool{Name: f.Name, Description: f.Description, InputSchema: schema, Extra: edited([]byte("{}"), own...)})
-	}
-	if len(tools) == 0 {
-		return nil
-	}
-	out, err := json.Marshal(tools)
-	if err != nil {
-		return refusal("tools", "JSON without repeated names")
-	}
-	b.r.Tools = out
-	return nil
-}
-
-// chatFunction is a function that a chat request offers.
-type chatFunction struct {
-	Name        string         `json:"name"`
-	Description string         `json:"description"`
-	Parameters  jsontext.Value `json:"parameters"`
-	Strict      bool           `json:"strict"`
-	Extra       jsontext.Value `json:",embed"`
+		return messages.Tool{Name: f.Name, Description: f.Description, InputSchema: schema, Extra: edited([]byte("{}"), own...)}, ok
+	})
+	return err
 }
 
 // inputSchema is the schema of a function's arguments. The upstream wants one, and its
@@ -287,34 +234,13 @@ func inputSchema(parameters jsontext.Value) (jsontext.Value, bool) {
 	return edited(parameters, rawjson.Set("type", []byte(`"object"`))), true
 }
 
-// toolChoices are the words for the words of tool_choice.
-var toolChoices = map[string]string{"none": "none", "auto": "auto", "required": "any"}
-
 // toolChoice carries tool_choice. Where there are no tools the upstream takes none.
 func (b *messagesBuilder) toolChoice(raw []byte) error {
-	choice := &messages.ToolChoice{}
-	if word, ok := rawjson.String(raw); ok {
-		choice.Type = toolChoices[word]
-	} else {
-		var named struct {
-			Type     string `json:"type"`
-			Function struct {
-				Name string `json:"name"`
-			} `json:"function"`
-		}
-		err := json.Unmarshal(raw, &named, jsontext.AllowDuplicateNames(true))
-		if err == nil && named.Type == "function" && named.Function.Name != "" {
-			choice.Type, choice.Name = "tool", named.Function.Name
-		}
+	word, name, err := chatChoice(raw, b.r.Tools != nil)
+	if err != nil || b.r.Tools == nil {
+		return err
 	}
-	switch {
-	case choice.Type == "":
-		return refusal("tool_choice", `"none", "auto", "required" or {"type":"function","function":{"name":…}} for this model`)
-	case b.r.Tools != nil:
-		b.r.ToolChoice = choice
-	case choice.Type == "any" || choice.Type == "tool":
-		return refusal("tool_choice", `"none" or "auto" where there is no tool of type "function"`)
-	}
+	b.r.ToolChoice = &messages.ToolChoice{Type: toolChoices[word], Name: name}
 	return nil
 }
 

@@ -248,7 +248,7 @@ func (b *chatBuilder) output([]byte) error {
 	}
 	b.dropUnknown("output_config.", o.Extra)
 	if o.Effort != "" { // a family without rules gets the word as it is: a channel says which fields its upstream refuses
-		if b.ruleBroken(&chat.Request{ReasoningEffort: o.Effort}, "reasoning_effort") != nil {
+		if ruleBroken(b.r.Model, &chat.Request{ReasoningEffort: o.Effort}, "reasoning_effort") != nil {
 			b.drop("output_config.", "effort")
 		} else {
 			b.c.ReasoningEffort = o.Effort
@@ -272,17 +272,16 @@ func (b *chatBuilder) format(f *messages.OutputFormat) error {
 	if err != nil || rawjson.IsNull(f.Schema) {
 		return refusal(schema, "a JSON Schema")
 	}
-	if v := b.ruleBroken(&chat.Request{ResponseFormat: raw}, theirs); v != nil {
+	if v := ruleBroken(b.r.Model, &chat.Request{ResponseFormat: raw}, theirs); v != nil {
 		return fault.Invalid(schema, strings.ReplaceAll(v.Message, theirs, schema))
 	}
 	b.c.ResponseFormat = raw
 	return nil
 }
 
-// ruleBroken is what chat's rules say of one field for this model; nil if they allow
-// it.
-func (b *chatBuilder) ruleBroken(probe *chat.Request, field string) *fault.Error {
-	probe.Model, probe.Messages = b.r.Model, []chat.Message{{Role: "user", Content: chat.Text("")}}
+// ruleBroken is what chat's rules say of one field for a model; nil if they allow it.
+func ruleBroken(model string, probe *chat.Request, field string) *fault.Error {
+	probe.Model, probe.Messages = model, []chat.Message{{Role: "user", Content: chat.Text("")}}
 	_, err := checked(probe, chatapi.Encode)
 	var f *fault.Error
 	if errors.As(err, &f) && f.Param == field {

@@ -269,17 +269,9 @@ func (b *chatBuilder) toolResult(block *messages.Block) error {
 	if err := b.read(inResult, b.at+".content", block.Content); err != nil {
 		return err
 	}
-	text := joinedText(b.turn.parts, "\n\n")
-	media := slices.DeleteFunc(b.turn.parts, func(p chat.Part) bool { return p.Type == "text" })
-	b.turn.parts = said
+	text, media := resultParts(block.ToolUseID, b.turn.parts, "\n\n")
+	b.turn.parts = append(said, media...)
 	b.turn.results++
-	if len(media) > 0 {
-		b.turn.parts = append(b.turn.parts, textPart("Attachments of the result of tool call "+block.ToolUseID+":"))
-		b.turn.parts = append(b.turn.parts, media...)
-		if text == "" {
-			text = "The result is attached to the next message."
-		}
-	}
 	switch {
 	case block.IsError && text == "":
 		text = "Error"
@@ -288,6 +280,25 @@ func (b *chatBuilder) toolResult(block *messages.Block) error {
 	}
 	b.group.results = append(b.group.results, chat.Message{Role: "tool", ToolCallID: block.ToolUseID, Content: chat.Text(text)})
 	return nil
+}
+
+// resultParts are the text of a call's result, and its media behind a line that names the
+// call.
+func resultParts(callID string, parts []chat.Part, separator string) (text string, media []chat.Part) {
+	text = joinedText(parts, separator)
+	media = []chat.Part{textPart("Attachments of the result of tool call " + callID + ":")}
+	for i := range parts {
+		if parts[i].Type != "text" {
+			media = append(media, parts[i])
+		}
+	}
+	switch {
+	case len(media) == 1:
+		return text, nil
+	case text == "":
+		text = "The result is attached to the next message."
+	}
+	return text, media
 }
 
 // media carries an image or a document.
@@ -336,14 +347,19 @@ func fileParts(b *messages.Block) []chat.Part {
 	if b.Source.MediaType == "application/pdf" && !strings.HasSuffix(strings.ToLower(name), ".pdf") {
 		name += ".pdf" // some vendors go by the name
 	}
+	return append(contextParts(b), filePart(name, dataURI(b)))
+}
+
+// filePart is a file that the request holds.
+func filePart(name, data string) chat.Part {
 	file, err := json.Marshal(struct {
-		Name string `json:"filename"`
+		Name string `json:"filename,omitzero"`
 		Data string `json:"file_data"`
-	}{name, dataURI(b)})
+	}{name, data})
 	if err != nil { // strings that were decoded can be encoded
 		file = []byte("{}")
 	}
-	return append(contextParts(b), chat.Part{Type: "file", File: file})
+	return chat.Part{Type: "file", File: file}
 }
 
 // contextParts is what a document says of itself before its content.
