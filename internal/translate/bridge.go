@@ -71,9 +71,10 @@ func (b *bridge) Supports(op upstream.Op, model string) bool {
 func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	other, known := translations[call.Op]
 	switch native := upstream.Supports(b.up, call.Op, call.Model); {
-	case native && call.Op == upstream.Messages:
-		return b.up.Do(ctx, withoutSynthetic(call))
-	case native, !known:
+	case native || !known:
+		if strip := ownThoughts[call.Op]; strip != nil {
+			call = strip(call)
+		}
 		return b.up.Do(ctx, call)
 	}
 	t, err := other.translate(call)

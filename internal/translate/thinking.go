@@ -81,8 +81,8 @@ func cutCount(s string) (n int, rest string, ok bool) {
 // if no turn has one. A turn of which nothing is left goes: two turns of the user's in
 // a row are one.
 func withoutSynthetic(call *upstream.Call) *upstream.Call {
-	turns, changed := editElements(call.Body.Raw("messages"), func(turn []byte) []byte {
-		blocks, changed := editElements(member(turn, "content"), func(block []byte) []byte {
+	return without(call, "messages", syntheticSignature, func(turn []byte) []byte {
+		blocks, changed := editElements(member(turn, "content"), syntheticSignature, func(block []byte) []byte {
 			if stringMember(block, "type") == "thinking" && stringMember(block, "signature") == syntheticSignature {
 				return nil
 			}
@@ -96,24 +96,34 @@ func withoutSynthetic(call *upstream.Call) *upstream.Call {
 		}
 		return edited(turn, rawjson.Set("content", blocks))
 	})
+}
+
+// ownThoughts take the gateway's own thoughts out of a call that passes untouched else.
+var ownThoughts = map[upstream.Op]func(*upstream.Call) *upstream.Call{
+	upstream.Messages: withoutSynthetic, upstream.CountTokens: withoutSynthetic,
+}
+
+// without is the call with a list of its body edited, or itself if nothing changes.
+func without(call *upstream.Call, list, mark string, edit func(element []byte) []byte) *upstream.Call {
+	elements, changed := editElements(call.Body.Raw(list), mark, edit)
 	if !changed {
 		return call
 	}
 	stripped := *call
-	stripped.Body = call.Body.Set("messages", turns)
+	stripped.Body = call.Body.Set(list, elements)
 	return &stripped
 }
 
-// editElements is a JSON array with what edit makes of those of its elements that name
-// the gateway's signature, nil for none; false if edit changes none.
-func editElements(array []byte, edit func(element []byte) []byte) (out []byte, changed bool) {
-	if len(array) == 0 || array[0] != '[' || !bytes.Contains(array, []byte(syntheticSignature)) {
+// editElements is a JSON array with what edit makes of those of its elements that have
+// the mark in them, nil for none; false if edit changes none.
+func editElements(array []byte, mark string, edit func(element []byte) []byte) (out []byte, changed bool) {
+	if len(array) == 0 || array[0] != '[' || !bytes.Contains(array, []byte(mark)) {
 		return nil, false
 	}
 	var kept [][]byte
 	for _, element := range rawjson.Elements(array) {
 		now := element
-		if bytes.Contains(element, []byte(syntheticSignature)) {
+		if bytes.Contains(element, []byte(mark)) {
 			now = edit(element)
 		}
 		changed = changed || len(now) != len(element)
