@@ -113,7 +113,7 @@ func newCatalog(o *Options, started time.Time) (*catalog, error) {
 	if !ok {
 		routing = router.Single(o.Upstream)
 	}
-	c := &catalog{router: routing.Wrap(translate.Bridge(o.Now)), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
+	c := &catalog{router: routing.Wrap(translate.Bridge(translate.Options{Now: o.Now})), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
 	for _, m := range o.Models {
 		if err := c.addModel(m); err != nil {
 			return nil, err

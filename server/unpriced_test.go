@@ -22,7 +22,7 @@ type only struct {
 }
 
 func vendorOf(op upstream.Op) upstream.Upstream {
-	return only{translate.Bridge(nil)(sim.New(sim.Options{})), op}
+	return only{translate.Bridge(translate.Options{})(sim.New(sim.Options{})), op}
 }
 
 func (o only) Supports(op upstream.Op, _ string) bool { return op == o.op }
@@ -31,7 +31,7 @@ func (o only) Supports(op upstream.Op, _ string) bool { return op == o.op }
 type counting struct{ upstream.Upstream }
 
 func countingVendor() upstream.Upstream {
-	return counting{translate.Bridge(nil)(sim.New(sim.Options{}))}
+	return counting{translate.Bridge(translate.Options{})(sim.New(sim.Options{}))}
 }
 
 func (counting) Supports(upstream.Op, string) bool { return true }
@@ -180,7 +180,7 @@ func TestWhatCostsNothingMorePassesInPrepaid(t *testing.T) {
 			`"provider":{}`, `"fallback_model":""`, `"betas":[]`, `"context_management":{}`, `"context_management":{"edits":null}`, `"extra_body":{}`,
 		},
 	} {
-		s := newPassingFixture(t, translate.Bridge(nil)(sim.New(sim.Options{})), true)
+		s := newPassingFixture(t, translate.Bridge(translate.Options{})(sim.New(sim.Options{})), true)
 		for _, member := range members {
 			for _, stream := range []bool{false, true} {
 				if a := s.do(t, "POST", path, bodyWith(member, stream)); a.status != 200 {

@@ -26,13 +26,24 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// answered is what the client of a typed request gets of an answer on the other wire,
-// through the bridge and at 77 s after the epoch.
+// answered is what the client of a typed request gets of an answer on the first wire
+// that stands in for its own.
 func answered(request any, stream bool, from io.Reader) io.ReadCloser {
-	call := &upstream.Call{Op: upstream.Messages, Model: "m", Stream: stream, MaxOutput: 4096, Request: request}
+	return answeredBy(callers[operation(request)].standIns[0], request, stream, from)
+}
+
+// operation is that of a typed request.
+func operation(request any) upstream.Op {
 	if _, ok := request.(*chat.Request); ok {
-		call.Op = upstream.ChatCompletion
+		return upstream.ChatCompletion
 	}
+	return upstream.Messages
+}
+
+// answeredBy is what the client of a typed request gets of an answer on another wire,
+// through the bridge and at 77 s after the epoch.
+func answeredBy(spoken upstream.Op, request any, stream bool, from io.Reader) io.ReadCloser {
+	call := &upstream.Call{Op: operation(request), Model: "m", Stream: stream, MaxOutput: 4096, Request: request}
 	up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		body, ok := from.(io.ReadCloser)
 		if !ok {
@@ -40,7 +51,7 @@ func answered(request any, stream bool, from io.Reader) io.ReadCloser {
 		}
 		return serve.Reply("text/plain", body), nil
 	})
-	reply, err := Bridge(func() time.Time { return time.Unix(77, 0) })(only{up, translations[call.Op].by}).Do(context.Background(), call)
+	reply, err := Bridge(Options{Now: func() time.Time { return time.Unix(77, 0) }})(only{up, spoken}).Do(context.Background(), call)
 	if err != nil {
 		panic(err) // the requests of these tests are sound
 	}

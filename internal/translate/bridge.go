@@ -1,11 +1,10 @@
-// Package translate carries chat completions to upstreams that speak only messages,
-// and messages to those that speak only chat completions.
+// Package translate carries a conversation to an upstream that speaks another wire than
+// its caller: chat completions and messages.
 //
-// Requests are translated for each pair of wires, since what is dropped or refused
-// depends on both. Answers go through pieces (answer.go), so that each wire is read
-// in one file and written in one file. A third wire, such as /v1/responses, gets a
-// reader and two writers of its own beside those of chat and messages, a file for
-// each direction of its requests with a table of fields, and rows in translations.
+// A request becomes one for a chat completion first, in which all wires meet, and then
+// one of the upstream's wire; what is dropped or refused on the way is in a table for
+// each step. Answers go through pieces (answer.go) at once, so that each wire is read in
+// one file and written in one file.
 package translate
 
 import (
@@ -13,6 +12,8 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/chat"
@@ -24,82 +25,129 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Bridge makes an upstream that speaks only one of chat completions and messages
-// answer both. What it speaks itself passes untouched. A gateway puts it around
-// every channel, and a messagesapi.Tap above: a translated stream of a message can
-// hold events that are for the Tap alone. now dates the completions that are made of
-// messages; nil means time.Now.
-func Bridge(now func() time.Time) upstream.Middleware {
-	if now == nil {
-		now = time.Now
+// Options are what answers of the bridge's making need.
+type Options struct {
+	Now func() time.Time // dates answers; nil means time.Now
+}
+
+// Bridge makes an upstream that speaks one of chat completions and messages answer
+// both. What it speaks itself passes untouched. A gateway puts it around
+// every channel, and the Tap of the caller's wire above: a translated stream of a
+// message can hold events that are for the Tap alone.
+func Bridge(o Options) upstream.Middleware {
+	if o.Now == nil {
+		o.Now = time.Now
 	}
-	return func(up upstream.Upstream) upstream.Upstream { return &bridge{up, now} }
+	return func(up upstream.Upstream) upstream.Upstream { return &bridge{up, o} }
 }
 
 type bridge struct {
-	up  upstream.Upstream
-	now func() time.Time
+	up upstream.Upstream
+	Options
 }
 
-// translation is a call on the other wire, and the way back of its answer.
-type translation struct {
-	body    upstream.Body
-	view    any      // the request, as its package parses it
-	dropped []string // fields that could not be carried
+// conversation is a call in the words of chat, and the way back of its answer.
+type conversation struct {
+	chat    *chatapi.Request
+	dropped []string          // fields of the caller's that chat has no words for
+	thinks  bool              // the caller asks for thoughts
+	fields  map[string]string // the caller's, by those of chat; nil where they are the same
 
-	read          func(to writer) reader
 	stream, whole func(created int64) writer // of the caller's wire; created is in Unix seconds
 }
 
-// translations lead from the operation of a call to the one that can stand in for
-// it.
-var translations = map[upstream.Op]struct {
-	by        upstream.Op
-	translate func(call *upstream.Call) (*translation, error)
+// callers are the operations that can be translated, how a call of one is put into
+// chat's words, and the operations that can stand in for it, the first being the one
+// that loses least.
+var callers = map[upstream.Op]struct {
+	standIns []upstream.Op
+	read     func(b *bridge, call *upstream.Call) (*conversation, error)
 }{
-	upstream.Messages:       {upstream.ChatCompletion, callToChat},
-	upstream.ChatCompletion: {upstream.Messages, callToMessages},
+	upstream.ChatCompletion: {[]upstream.Op{upstream.Messages}, (*bridge).chatCall},
+	upstream.Messages:       {[]upstream.Op{upstream.ChatCompletion}, (*bridge).messageCall},
+}
+
+// sent is a request as an upstream gets it.
+type sent struct {
+	body    upstream.Body
+	view    any      // as its package parses it
+	dropped []string // fields of chat's that could not be carried
+}
+
+// wires are how a conversation is put into the words of an upstream, and how its answer
+// is read.
+var wires = map[upstream.Op]struct {
+	request func(v *conversation, call *upstream.Call) (sent, error)
+	reader  func(to writer) reader
+}{
+	upstream.ChatCompletion: {toChat, func(to writer) reader { return &chatReader{to: to} }},
+	upstream.Messages:       {toMessages, func(to writer) reader { return &messageReader{to: to} }},
 }
 
 // Supports adds to what the upstream speaks what can be translated into it.
-func (b *bridge) Supports(op upstream.Op, model string) bool {
-	t, translated := translations[op]
-	return upstream.Supports(b.up, op, model) || translated && upstream.Supports(b.up, t.by, model)
+func (b *bridge) Supports(op upstream.Op, model string) bool { return b.spoken(op, model) != "" }
+
+// spoken is the operation by which the upstream answers a call of op: op itself, or one
+// that can stand in for it; empty if there is none.
+func (b *bridge) spoken(op upstream.Op, model string) upstream.Op {
+	if upstream.Supports(b.up, op, model) {
+		return op
+	}
+	for _, other := range callers[op].standIns {
+		if upstream.Supports(b.up, other, model) {
+			return other
+		}
+	}
+	return ""
 }
 
 // Do hands the call on, translated where the upstream does not speak it.
 func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	other, known := translations[call.Op]
-	switch native := upstream.Supports(b.up, call.Op, call.Model); {
-	case native || !known:
+	op := b.spoken(call.Op, call.Model)
+	if op == "" || op == call.Op {
 		if strip := ownThoughts[call.Op]; strip != nil {
 			call = strip(call)
 		}
 		return b.up.Do(ctx, call)
 	}
-	t, err := other.translate(call)
+	v, err := callers[call.Op].read(b, call)
 	if err != nil {
 		return nil, notSent(err)
 	}
+	s, err := wires[op].request(v, call)
+	if err != nil {
+		return nil, notSent(v.inOwnWords(err))
+	}
 	translated := *call
-	translated.Op, translated.Body, translated.Request = other.by, t.body, t.view
+	translated.Op, translated.Body, translated.Request = op, s.body, s.view
 	translated.Header, translated.Query = nil, "" // the client's are of its own dialect
 	reply, err := b.up.Do(ctx, &translated)
 	if err != nil {
 		return nil, translatedError(err)
 	}
-	return t.reply(reply, call.Stream, b.now().Unix()), nil
+	to := v.whole
+	if call.Stream {
+		to = v.stream
+	}
+	return translatedReply(reply, wires[op].reader, to(b.Now().Unix()), call.Stream, slices.Concat(v.dropped, v.inOwnNames(s.dropped))), nil
 }
 
-// callToChat translates a call for a message into one for a chat completion.
-func callToChat(call *upstream.Call) (*translation, error) {
-	r, err := serve.Request(call, func(data []byte) (*messages.Request, error) {
-		r, err := messagesapi.Parse(data)
-		if err != nil {
-			return nil, err
-		}
-		return r.Request, nil
-	})
+// chatCall reads a call for a chat completion.
+func (b *bridge) chatCall(call *upstream.Call) (*conversation, error) {
+	c, err := typed(call, chatapi.Parse, func(c *chatapi.Request) *chat.Request { return c.Request })
+	if err != nil {
+		return nil, err
+	}
+	return &conversation{
+		chat:   &chatapi.Request{Request: c},
+		stream: func(created int64) writer { return &chunkWriter{model: c.Model, created: created} },
+		whole:  func(created int64) writer { return &completionWriter{model: c.Model, created: created} },
+	}, nil
+}
+
+// messageCall reads a call for a message.
+func (b *bridge) messageCall(call *upstream.Call) (*conversation, error) {
+	r, err := typed(call, messagesapi.Parse, func(r *messagesapi.Request) *messages.Request { return r.Request })
 	if err != nil {
 		return nil, err
 	}
@@ -108,36 +156,36 @@ func callToChat(call *upstream.Call) (*translation, error) {
 		return nil, err
 	}
 	shown := messageOut{model: r.Model, thinks: r.Thinking != nil && (r.Thinking.Type == "enabled" || r.Thinking.Type == "adaptive")}
-	return &translation{
-		body: c.Prepared(0), view: c.Request, dropped: dropped,
-		read:   func(to writer) reader { return &chatReader{to: to} },
+	return &conversation{
+		chat: c, dropped: dropped, thinks: shown.thinks,
+		fields: map[string]string{"messages": "messages", "stop": "stop_sequences", "response_format": "output_config.format", "reasoning_effort": "output_config.effort"},
 		stream: func(int64) writer { return &eventWriter{messageOut: shown} },
 		whole:  func(int64) writer { return &messageWriter{messageOut: shown} },
 	}, nil
 }
 
-// callToMessages translates a call for a chat completion into one for a message.
-func callToMessages(call *upstream.Call) (*translation, error) {
-	c, err := serve.Request(call, func(data []byte) (*chat.Request, error) {
-		c, err := chatapi.Parse(data)
+// typed is the typed view of a call; parsed from the body where the call came without
+// one.
+func typed[P, R any](call *upstream.Call, parse func([]byte) (*P, error), view func(*P) *R) (*R, error) {
+	return serve.Request(call, func(data []byte) (*R, error) {
+		p, err := parse(data)
 		if err != nil {
 			return nil, err
 		}
-		return c.Request, nil
+		return view(p), nil
 	})
+}
+
+func toChat(v *conversation, _ *upstream.Call) (sent, error) {
+	return sent{v.chat.Prepared(0), v.chat.Request, nil}, nil
+}
+
+func toMessages(v *conversation, call *upstream.Call) (sent, error) {
+	r, dropped, err := chatToMessages(v.chat.Request, call.MaxOutput)
 	if err != nil {
-		return nil, err
+		return sent{}, err
 	}
-	r, dropped, err := chatToMessages(c, call.MaxOutput)
-	if err != nil {
-		return nil, err
-	}
-	return &translation{
-		body: r.Prepared(0), view: r.Request, dropped: dropped,
-		read:   func(to writer) reader { return &messageReader{to: to} },
-		stream: func(created int64) writer { return &chunkWriter{model: c.Model, created: created} },
-		whole:  func(created int64) writer { return &completionWriter{model: c.Model, created: created} },
-	}, nil
+	return sent{r.Prepared(0), r.Request, dropped}, nil
 }
 
 // checked is a translated request as its package parses it, if it obeys the rules.
@@ -149,22 +197,54 @@ func checked[T any, R interface{ Validate() error }](typed T, encode func(T) (R,
 	return r, err
 }
 
-// reply is the upstream's reply with a translated body.
-func (t *translation) reply(from *upstream.Reply, stream bool, created int64) *upstream.Reply {
+// translatedReply is an upstream's reply with a translated body. dropped are the fields
+// of the request that it did not get.
+func translatedReply(from *upstream.Reply, read func(to writer) reader, to writer, stream bool, dropped []string) *upstream.Reply {
 	reply := *from
 	if stream {
-		reply.Body = newStream(from.Body, t.read, t.stream(created))
+		reply.Body = newStream(from.Body, read, to)
 	} else {
-		reply.Body = newWhole(from.Body, t.read, t.whole(created))
+		reply.Body = newWhole(from.Body, read, to)
 	}
-	if len(t.dropped) > 0 {
-		reply.Dropped = slices.Concat(t.dropped, from.Dropped)
+	if len(dropped) > 0 {
+		reply.Dropped = slices.Concat(dropped, from.Dropped)
 	}
 	reply.Header = nil
 	if kind := from.Header.Get("Content-Type"); kind != "" {
 		reply.Header = http.Header{"Content-Type": {kind}}
 	}
 	return &reply
+}
+
+// inOwnWords is the refusal of chat's words as one of the caller's. Its place in a list
+// is left out: one item there can be several here.
+func (v *conversation) inOwnWords(err error) error {
+	var f *fault.Error
+	if !errors.As(err, &f) {
+		return err
+	}
+	name, _, _ := strings.Cut(f.Param, ".")
+	name, _, _ = strings.Cut(name, "[")
+	ours, known := v.fields[name]
+	if !known {
+		return err
+	}
+	return f.With(func(e *fault.Error) {
+		e.Param, e.Message = ours, strings.ReplaceAll(f.Message, strconv.Quote(f.Param), strconv.Quote(ours))
+	})
+}
+
+// inOwnNames are fields of chat's that were dropped, by the caller's names.
+func (v *conversation) inOwnNames(dropped []string) []string {
+	for i, field := range dropped {
+		name, rest, inner := strings.Cut(field, ".")
+		if ours, known := v.fields[name]; known {
+			if dropped[i] = ours; inner {
+				dropped[i] += "." + rest
+			}
+		}
+	}
+	return dropped
 }
 
 // notSent is the error of a request that cannot be translated: no upstream got it.

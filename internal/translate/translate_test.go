@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,23 +41,26 @@ func calling(t *testing.T, body string) *upstream.Call {
 	return &upstream.Call{Op: upstream.Messages, Model: "m", Body: r.Body, Request: r.Request}
 }
 
-func TestTheBridgeAddsOnlyTheOtherDialect(t *testing.T) {
+func TestTheBridgeAddsTheOtherWiresOfConversations(t *testing.T) {
+	conversations := []upstream.Op{upstream.ChatCompletion, upstream.Messages}
 	for _, c := range []struct {
 		speaks   upstream.Op
 		supports []upstream.Op
 	}{
-		{upstream.ChatCompletion, []upstream.Op{upstream.ChatCompletion, upstream.Messages}},
-		{upstream.Messages, []upstream.Op{upstream.ChatCompletion, upstream.Messages}},
+		{upstream.ChatCompletion, conversations},
+		{upstream.Messages, conversations},
+		{upstream.CountTokens, []upstream.Op{upstream.CountTokens}},
+		{upstream.CountInput, []upstream.Op{upstream.CountInput}},
 		{upstream.Embeddings, []upstream.Op{upstream.Embeddings}},
 	} {
-		up := Bridge(nil)(&speaks{op: c.speaks})
+		up := Bridge(Options{})(&speaks{op: c.speaks})
 		var got []upstream.Op
 		for _, op := range upstream.Ops() {
 			if upstream.Supports(up, op, "m") {
 				got = append(got, op)
 			}
 		}
-		if len(got) != len(c.supports) || got[0] != c.supports[0] || got[len(got)-1] != c.supports[len(c.supports)-1] {
+		if !slices.Equal(got, c.supports) {
 			t.Errorf("over %s: %v, want %v", c.speaks, got, c.supports)
 		}
 	}
@@ -83,22 +87,26 @@ func TestThoughtsOfAChatUpstreamDoNotReachANativeOne(t *testing.T) {
 		"no such turn":     {body(word + ` , ` + image), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			up := &speaks{op: upstream.Messages}
-			call := calling(t, c.sent)
-			reply, err := Bridge(nil)(up).Do(t.Context(), call)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = reply.Body.Close()
-			if c.want == "" {
-				c.want = c.sent
-				if up.got != call {
-					t.Error("the call was copied")
+			for _, op := range []upstream.Op{upstream.Messages, upstream.CountTokens} {
+				up := &speaks{op: op}
+				call := calling(t, c.sent)
+				call.Op = op
+				reply, err := Bridge(Options{})(up).Do(t.Context(), call)
+				if err != nil {
+					t.Fatal(err)
 				}
-			}
-			got, err := up.got.Body.Bytes()
-			if err != nil || string(got) != c.want {
-				t.Errorf("got %s, %v\nwant %s", got, err, c.want)
+				_ = reply.Body.Close()
+				want := c.want
+				if want == "" {
+					want = c.sent
+					if up.got != call {
+						t.Error("the call was copied")
+					}
+				}
+				got, err := up.got.Body.Bytes()
+				if err != nil || string(got) != want {
+					t.Errorf("%s: got %s, %v\nwant %s", op, got, err, want)
+				}
 			}
 		})
 	}
@@ -109,7 +117,7 @@ func TestATranslatedErrorLosesTheOtherDialectsBody(t *testing.T) {
 		refusal := (&upstream.Failure{Status: 400, Sent: true}).Fault()
 		return nil, refusal.With(func(e *fault.Error) { e.Body = []byte(`{"error":{}}`) })
 	})
-	_, err := Bridge(nil)(only{refuses, upstream.ChatCompletion}).Do(t.Context(), calling(t, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}]}`))
+	_, err := Bridge(Options{})(only{refuses, upstream.ChatCompletion}).Do(t.Context(), calling(t, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}]}`))
 	if f := fault.From(err); f == nil || f.Body != nil || f.HTTPStatus() != 400 {
 		t.Errorf("error %v", err)
 	}
