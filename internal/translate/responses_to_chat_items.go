@@ -1,0 +1,420 @@
+package translate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/responsesapi"
+	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/responses"
+)
+
+// itemRow says what becomes of an item of one type. One that is carried has one of the
+// three functions, or stands for nothing but its tools.
+type itemRow struct {
+	item   string
+	action string
+	note   string
+
+	carry    func(b *completionBuilder, it *inputItem) error
+	call     func(it *inputItem) (tool toolName, arguments []byte)          // of a call that the client answers
+	output   func(b *completionBuilder, it *inputItem) ([]chat.Part, error) // of such an answer
+	declared string                                                         // the tool that the request must declare
+}
+
+// inputItems are the items that are known. Any other is refused.
+var inputItems = []itemRow{
+	{item: "message", action: carried, note: "a message; the assistant's that stand together, with calls and reasoning, are one", carry: (*completionBuilder).message},
+	{item: "reasoning", action: carried, note: "reasoning_content of what the encrypted_content holds, or else of the content; dropped if it has neither", carry: (*completionBuilder).thoughts},
+	{item: "function_call", action: carried, note: "tool_calls", call: functionCall},
+	{item: "function_call_output", action: carried, note: "a tool message after its call, wherever it stands", output: (*completionBuilder).output},
+	{item: "custom_tool_call", action: carried, note: "tool_calls", call: customCall},
+	{item: "custom_tool_call_output", action: carried, note: "as function_call_output", output: (*completionBuilder).output},
+	{item: "tool_search_call", action: carried, note: "tool_calls; dropped if the vendor ran it", call: searchCall},
+	{item: "tool_search_output", action: carried, note: "a tool message with the names of the tools; dropped if the vendor made it, but for its tools", output: (*completionBuilder).found},
+	{item: "local_shell_call", action: carried, note: "tool_calls, if the request declares local_shell; refused else", call: memberCall("local_shell", "action"), declared: "local_shell"},
+	{item: "local_shell_call_output", action: carried, note: "as function_call_output", output: (*completionBuilder).rawOutput},
+	{item: "shell_call", action: carried, note: "tool_calls, if the request declares shell; refused else", call: memberCall("shell", "action"), declared: "shell"},
+	{item: "shell_call_output", action: carried, note: "a tool message with the JSON of the output", output: (*completionBuilder).rawOutput},
+	{item: "apply_patch_call", action: carried, note: "tool_calls, if the request declares apply_patch; refused else", call: memberCall("apply_patch", "operation"), declared: "apply_patch"},
+	{item: "apply_patch_call_output", action: carried, note: "as function_call_output", output: (*completionBuilder).rawOutput},
+	{item: "additional_tools", action: carried, note: "tools"},
+	{item: "agent_message", action: carried, note: "a user message with a line that names author and recipient", carry: (*completionBuilder).agentMessage},
+
+	{item: "web_search_call", action: leftOut, note: vendorRan},
+	{item: "file_search_call", action: leftOut, note: vendorRan},
+	{item: "code_interpreter_call", action: leftOut, note: vendorRan},
+	{item: "image_generation_call", action: leftOut, note: vendorRan},
+	{item: "computer_call", action: leftOut, note: vendorRan},
+	{item: "computer_call_output", action: leftOut, note: vendorRan},
+	{item: "mcp_call", action: leftOut, note: vendorRan},
+	{item: "mcp_list_tools", action: leftOut, note: vendorRan},
+	{item: "mcp_approval_request", action: leftOut, note: vendorRan},
+	{item: "mcp_approval_response", action: leftOut, note: vendorRan},
+
+	{item: "item_reference", action: refused, note: "where the gateway keeps no responses"},
+	{item: "compaction", action: refused, note: unreadable},
+	{item: "context_compaction", action: refused, note: unreadable},
+	{item: "compaction_trigger", action: refused, note: unreadable},
+	{item: "program", action: refused, note: unreadable},
+	{item: "program_output", action: refused, note: unreadable},
+}
+
+const unreadable = "only the vendor that made it can read it, and the conversation would be lost without it"
+
+// inputItem is an item that is carried or dropped.
+type inputItem struct {
+	*responses.Item
+	at     string // "input[1]"
+	row    *itemRow
+	output *inputItem // of a call
+}
+
+// readItems reads the input, and finds the output of each call.
+func (b *completionBuilder) readItems() error {
+	list, err := b.r.Input.Items()
+	if err != nil {
+		return decodeList(b.r.Input, &list, "input") // names the place
+	}
+	b.items = make([]inputItem, len(list))
+	for i := range list {
+		it := &b.items[i]
+		it.Item, it.at = &list[i], fmt.Sprintf("input[%d]", i)
+		if it.row, err = itemRowOf(it, i); err != nil {
+			return err
+		}
+	}
+	return b.pairOutputs()
+}
+
+// pairOutputs finds the output of each call: the first one that follows it with its id,
+// which later calls may have again.
+func (b *completionBuilder) pairOutputs() error {
+	open := make(map[string]*inputItem) // the calls that have no output yet
+	for i := range b.items {
+		it := &b.items[i]
+		switch asked := open[it.CallID]; {
+		case it.row.call == nil && it.row.output == nil:
+		case it.CallID == "":
+			return refusal(it.at+".call_id", "a non-empty string")
+		case it.row.call != nil && asked != nil:
+			return refusal(it.at+".call_id", "another than those of the calls that have no output yet")
+		case it.row.call != nil:
+			open[it.CallID] = it
+		case asked == nil:
+			return fault.Invalid("input", fmt.Sprintf("No tool call found for %s with call_id %s.", words(it.Type), word.Truncate(it.CallID, mostID)))
+		default:
+			asked.output = it
+			delete(open, it.CallID)
+		}
+	}
+	for i := range b.items {
+		if it := &b.items[i]; it.row.call != nil && it.output == nil {
+			return fault.Invalid("input", fmt.Sprintf("No tool output found for %s %s.", words(it.Type), word.Truncate(it.CallID, mostID)))
+		}
+	}
+	return nil
+}
+
+const mostID = 80 // bytes of a call's id, or of a type, in a message
+
+// words are an item's type in words.
+func words(kind string) string { return strings.ReplaceAll(kind, "_", " ") }
+
+// dropsItem is the row of an item that is dropped for what it holds.
+var dropsItem = itemRow{action: leftOut}
+
+// itemRowOf is the row of an item, which is that of an index in the input.
+func itemRowOf(it *inputItem, index int) (*itemRow, error) {
+	switch {
+	case it.Type == "" && it.Role != "":
+		it.Type = "message"
+	case it.Type == "":
+		it.Type = "item_reference"
+	case it.Type == "local_shell_call_output" && it.CallID == "":
+		it.CallID = it.ID // which its API takes for the call's
+	case strings.HasPrefix(it.Type, "tool_search_") && (it.CallID == "" || it.Execution == "server"):
+		return &dropsItem, nil
+	}
+	i := slices.IndexFunc(inputItems, func(r itemRow) bool { return r.item == it.Type })
+	why := "is none that this gateway can carry to this model's upstream"
+	switch {
+	case i >= 0 && inputItems[i].action != refused:
+		return &inputItems[i], nil
+	case it.Type == "item_reference":
+		return nil, unstored(responsesapi.Request{Request: &responses.Request{}, References: []responsesapi.Reference{{Index: index, ID: it.ID}}})
+	case i >= 0:
+		why = "can be read only by the vendor that made it, and this model is another's"
+	}
+	return nil, &fault.Error{
+		Code: fault.UnsupportedItem, Param: it.at + ".type",
+		Message: fmt.Sprintf("The item %q at %q %s. Leave it out.", word.Truncate(it.Type, mostID), it.at, why),
+	}
+}
+
+// assistantTurn is what the assistant says, thinks and calls at one go.
+type assistantTurn struct {
+	at       string // the first item of it
+	texts    []string
+	refusals []string
+	thoughts strings.Builder
+	// signature is what the upstream gave to take its thoughts back.
+	signature strings.Builder
+	calls     []chat.ToolCall
+	outputs   []*inputItem // of calls
+}
+
+// sealedThoughts is what the encrypted_content of a reasoning item of the gateway's holds.
+type sealedThoughts struct {
+	Model     string `json:"model"`
+	Thoughts  string `json:"reasoning_content,omitzero"`
+	Signature string `json:"reasoning_signature,omitzero"`
+}
+
+// sealedPrefix begins such an encrypted_content.
+const sealedPrefix = "th1."
+
+// converse carries the items.
+func (b *completionBuilder) converse() error {
+	for i := range b.items {
+		it := &b.items[i]
+		var err error
+		switch {
+		case it.row.action == leftOut:
+			b.drop("input.", it.Type)
+			continue
+		case it.row.call != nil:
+			err = b.addCall(it)
+		case it.row.output != nil: // was added with its call
+			err = b.endTurn()
+		case it.row.carry != nil:
+			err = it.row.carry(b, it)
+		}
+		if err != nil {
+			return err
+		}
+		b.dropUnknown("input.", it.Extra)
+	}
+	return b.endTurn()
+}
+
+// addMessage adds a message that is made of the item at a place.
+func (b *completionBuilder) addMessage(m chat.Message, at string) {
+	b.c.Messages = append(b.c.Messages, m)
+	b.origins = append(b.origins, at)
+}
+
+// assistant is the turn to which an item adds.
+func (b *completionBuilder) assistant(it *inputItem) *assistantTurn {
+	if b.turn.at == "" {
+		b.turn.at = it.at
+	}
+	return &b.turn
+}
+
+// endTurn adds the assistant's turn, and the outputs of its calls. Vendors want them next
+// to it, so they do not wait for their place in the input.
+func (b *completionBuilder) endTurn() error {
+	t := &b.turn
+	m := chat.Message{Role: "assistant", ReasoningContent: t.thoughts.String(), ToolCalls: t.calls}
+	text := strings.Join(t.texts, "\n")
+	if text != "" || len(t.calls) == 0 {
+		m.Content = chat.Text(text)
+	}
+	var extra []rawjson.Edit
+	if m.ReasoningContent == "" && len(t.calls) > 0 && isDelta(b.r.Model) {
+		extra = append(extra, rawjson.Set("reasoning_content", []byte(`""`)))
+	}
+	if t.signature.Len() > 0 {
+		extra = append(extra, rawjson.Set(reasoningSignature, rawjson.Quote(nil, t.signature.String())))
+	}
+	if len(t.refusals) > 0 {
+		extra = append(extra, rawjson.Set("refusal", rawjson.Quote(nil, strings.Join(t.refusals, "\n"))))
+	}
+	if len(extra) > 0 {
+		m.Extra = edited([]byte("{}"), extra...)
+	}
+	if text != "" || m.ReasoningContent != "" || len(t.calls) > 0 || len(extra) > 0 {
+		b.addMessage(m, t.at)
+	}
+	var attached []chat.Part
+	for _, it := range t.outputs {
+		parts, err := it.row.output(b, it)
+		if err != nil {
+			return err
+		}
+		text, media := resultParts(it.CallID, parts, "\n")
+		b.addMessage(chat.Message{Role: "tool", ToolCallID: it.CallID, Content: chat.Text(text)}, it.at)
+		attached = append(attached, media...)
+	}
+	if len(attached) > 0 {
+		b.addMessage(chat.Message{Role: "user", Content: chat.Parts(attached...)}, t.outputs[len(t.outputs)-1].at)
+	}
+	b.turn = assistantTurn{}
+	return nil
+}
+
+// message carries a message.
+func (b *completionBuilder) message(it *inputItem) error {
+	role, place := it.Role, inUser
+	switch role {
+	case "system", "developer":
+		role, place = "system", inSystem
+	case "assistant":
+		place = inAssistant
+	}
+	parts, err := b.parts(place, it.Content, it.at+".content")
+	if err != nil {
+		return err
+	}
+	if place != inAssistant {
+		if err := b.endTurn(); err != nil {
+			return err
+		}
+		b.addMessage(chat.Message{Role: role, Content: content(parts)}, it.at)
+		return nil
+	}
+	t := b.assistant(it)
+	for i := range parts {
+		switch p := &parts[i]; {
+		case p.Text == "":
+		case p.Type == "refusal":
+			t.refusals = append(t.refusals, p.Text)
+		default:
+			t.texts = append(t.texts, p.Text)
+		}
+	}
+	return nil
+}
+
+// agentMessage carries what one agent of the client's says to another.
+func (b *completionBuilder) agentMessage(it *inputItem) error {
+	parts, err := b.parts(inUser, it.Content, it.at+".content")
+	if err != nil {
+		return err
+	}
+	if err := b.endTurn(); err != nil {
+		return err
+	}
+	from := fmt.Sprintf("From %s to %s:", stringMember(it.Extra, "author"), stringMember(it.Extra, "recipient"))
+	b.addMessage(chat.Message{Role: "user", Content: chat.Parts(append([]chat.Part{textPart(from)}, parts...)...)}, it.at)
+	return nil
+}
+
+// thoughts carries what the model thought, if this gateway sealed it for this account and
+// this model, or if it can be read by all. A vendor refuses the signed thoughts of
+// another model.
+func (b *completionBuilder) thoughts(it *inputItem) error {
+	var sealed string
+	if it.EncryptedContent != nil {
+		sealed = *it.EncryptedContent
+	}
+	if b.open != nil && strings.HasPrefix(sealed, sealedPrefix) {
+		if data, ok := b.open(sealed); ok {
+			var opened sealedThoughts
+			if json.Unmarshal(data, &opened) != nil || opened.Model != b.r.Model {
+				b.drop("input.", it.Type)
+				return nil
+			}
+			t := b.assistant(it)
+			t.thoughts.WriteString(opened.Thoughts)
+			t.signature.WriteString(opened.Signature)
+			return nil
+		}
+	}
+	var parts []responses.Part
+	if !it.Content.IsNull() {
+		if err := decodeList(it.Content, &parts, it.at+".content"); err != nil {
+			return err
+		}
+	}
+	said := false
+	for i := range parts {
+		if p := &parts[i]; p.Type == "reasoning_text" || p.Type == "text" {
+			said = said || p.Text != ""
+			b.assistant(it).thoughts.WriteString(p.Text)
+		}
+	}
+	switch {
+	case !said:
+		b.drop("input.", it.Type)
+	case sealed != "":
+		b.drop("input.", "encrypted_content")
+	}
+	return nil
+}
+
+// addCall adds a call to the assistant's turn.
+func (b *completionBuilder) addCall(it *inputItem) error {
+	tool, arguments := it.row.call(it)
+	_, isFunction := b.choices[tool]
+	if it.row.declared != "" && !b.types[it.row.declared] && !isFunction {
+		return refusal(it.at+".type", "of a tool that the request declares: "+it.row.declared+" is not among its tools")
+	}
+	if text, ok := rawjson.String(arguments); ok {
+		arguments = []byte(text)
+	}
+	if len(arguments) == 0 || rawjson.IsNull(arguments) {
+		arguments = []byte("{}")
+	}
+	t := b.assistant(it)
+	t.calls = append(t.calls, chat.ToolCall{
+		ID: it.CallID, Type: "function",
+		Function: chat.CalledFunction{Name: b.names.called(tool), Arguments: string(arguments)},
+	})
+	t.outputs = append(t.outputs, it.output)
+	return nil
+}
+
+func functionCall(it *inputItem) (toolName, []byte) {
+	return toolName{it.Namespace, it.Name, functionTool}, it.Arguments
+}
+
+func customCall(it *inputItem) (toolName, []byte) {
+	return toolName{it.Namespace, it.Name, customTool}, append(rawjson.Quote([]byte(`{"input":`), it.Input), '}')
+}
+
+func searchCall(it *inputItem) (toolName, []byte) {
+	return toolName{"", searchName, searchTool}, it.Arguments
+}
+
+// memberCall is a call of a tool of the vendor's that the client runs. Its arguments are
+// in a member of the item.
+func memberCall(name, in string) func(it *inputItem) (toolName, []byte) {
+	return func(it *inputItem) (toolName, []byte) {
+		return toolName{"", name, functionTool}, member(it.Extra, in)
+	}
+}
+
+func (b *completionBuilder) output(it *inputItem) ([]chat.Part, error) {
+	return b.parts(inResult, it.Output, it.at+".output")
+}
+
+// rawOutput is an output of which not all forms are texts and media.
+func (b *completionBuilder) rawOutput(it *inputItem) ([]chat.Part, error) {
+	text, ok := rawjson.String(it.Output)
+	switch {
+	case ok:
+	case it.Output.IsNull():
+		text = it.Status
+	default:
+		text = string(it.Output)
+	}
+	return []chat.Part{textPart(text)}, nil
+}
+
+// found is what a search for tools found. The tools themselves are in the request's list:
+// here they would be charged for once more.
+func (b *completionBuilder) found(it *inputItem) ([]chat.Part, error) {
+	names := b.offered(nil, it.Tools, "")
+	if len(names) == 0 {
+		return []chat.Part{textPart("No tool was found.")}, nil
+	}
+	return []chat.Part{textPart("These tools can be called now: " + strings.Join(names, ", "))}, nil
+}

@@ -1,0 +1,323 @@
+package translate
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/responses"
+)
+
+// toolRow says what becomes of a tool of one type.
+type toolRow struct {
+	tool   string
+	action string
+	note   string
+	inner  bool // it may stand in a namespace; a namespace in another one is refused by the endpoint
+	offer  func(b *completionBuilder, t *declaredTool) error
+}
+
+// responsesTools are the tools that are known. Any other is one that the vendor runs
+// itself: it is dropped and reported by its type.
+var responsesTools = []toolRow{
+	{"function", carried, "function", true, (*completionBuilder).offerFunction},
+	{"custom", carried, "function whose one argument is input; a grammar is a part of the description", true, (*completionBuilder).offerCustom},
+	{"namespace", carried, "its tools, each as namespace__name if vendors take that name and no other tool has it, else with a hash", false, (*completionBuilder).offerNamespace},
+	{"tool_search", carried, "function, if the client runs it; dropped else", false, (*completionBuilder).offerSearch},
+}
+
+// declaredTool is a tool as the request declares it.
+type declaredTool struct {
+	responses.Tool
+	namespace string // in which it stands
+	at        string // "tools[1].tools[0]"
+}
+
+// toolOffer is a tool that the client runs.
+type toolOffer struct {
+	tool toolName
+	f    chat.Function // without its name, as long as not all tools are known
+}
+
+// offerTools gathers the tools that the client runs: those of the request, and those
+// that its input adds. All of them have to be known before one gets its name in chat.
+func (b *completionBuilder) offerTools() error {
+	b.types, b.choices = map[string]bool{}, map[toolName]string{}
+	if err := b.offerList(b.r.Tools, "tools", ""); err != nil {
+		return err
+	}
+	for _, item := range b.items {
+		if item.Type != "additional_tools" && item.Type != "tool_search_output" {
+			continue
+		}
+		if err := b.offerList(item.Tools, item.at+".tools", ""); err != nil {
+			return err
+		}
+	}
+	for _, plain := range []bool{true, false} {
+		for i := range b.offers {
+			if o := &b.offers[i]; o.tool.isPlain() == plain {
+				o.f.Name, _ = b.names.add(o.tool)
+				b.choices[o.tool] = o.f.Name
+			}
+		}
+	}
+	for i := range b.offers {
+		o := &b.offers[i]
+		short := toolName{"", o.tool.name, o.tool.kind}
+		if _, has := b.choices[short]; !has {
+			b.choices[short] = o.f.Name
+		}
+	}
+	return nil
+}
+
+// offerList offers the tools of a list that may be absent.
+func (b *completionBuilder) offerList(raw jsontext.Value, at, namespace string) error {
+	if rawjson.IsNull(raw) {
+		return nil
+	}
+	var list []responses.Tool
+	if err := decodeList(raw, &list, at); err != nil {
+		return err
+	}
+	for i := range list {
+		if err := b.offer(&declaredTool{list[i], namespace, fmt.Sprintf("%s[%d]", at, i)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offer offers a tool, or drops it if the client does not run it.
+func (b *completionBuilder) offer(t *declaredTool) error {
+	b.types[t.Type] = true
+	row := slices.IndexFunc(b.tools, func(r toolRow) bool { return r.tool == t.Type && (r.inner || t.namespace == "") })
+	if row < 0 {
+		b.drop("tools.", t.Type)
+		return nil
+	}
+	b.dropUnknown("tools.", t.Extra)
+	return b.tools[row].offer(b, t)
+}
+
+// add adds an offer. A tool may be declared again, where a search has found it again.
+func (b *completionBuilder) add(t *declaredTool, kind toolKind, f chat.Function) {
+	tool := toolName{t.namespace, t.Name, kind}
+	if _, has := b.choices[tool]; !has {
+		b.choices[tool] = ""
+		b.offers = append(b.offers, toolOffer{tool, f})
+	}
+}
+
+func (b *completionBuilder) offerFunction(t *declaredTool) error {
+	return b.offerSchema(t, functionTool)
+}
+
+// offerSearch offers the tool that finds further tools, which has no name of its own.
+func (b *completionBuilder) offerSearch(t *declaredTool) error {
+	if t.Execution != "client" { // the vendor's is the default
+		b.drop("tools.", t.Type)
+		return nil
+	}
+	t.Name = searchName
+	return b.offerSchema(t, searchTool)
+}
+
+// offerSchema offers a tool that takes JSON.
+func (b *completionBuilder) offerSchema(t *declaredTool, kind toolKind) error {
+	parameters := jsontext.Value(`{"type":"object","properties":{}}`)
+	if !rawjson.IsNull(t.Parameters) {
+		var ok bool
+		if parameters, ok = inputSchema(t.Parameters); !ok {
+			return refusal(t.at+".parameters", "a JSON Schema object without repeated names")
+		}
+	}
+	b.add(t, kind, chat.Function{Description: t.Description, Parameters: parameters, Strict: t.Strict})
+	return nil
+}
+
+// searchName is the name in chat of the tool that finds others.
+const searchName = string(searchTool)
+
+// customSchema is the schema of a custom tool's arguments.
+const customSchema = `{"type":"object","properties":{"input":{"type":"string","description":"The raw input of this tool, verbatim."}},"required":["input"],"additionalProperties":false}`
+
+// offerCustom offers a tool that takes any text. What the text is to look like stands in
+// the description, whole: a model cannot keep to a grammar that was cut.
+func (b *completionBuilder) offerCustom(t *declaredTool) error {
+	var format struct {
+		Type       string         `json:"type"`
+		Syntax     string         `json:"syntax"`
+		Definition string         `json:"definition"`
+		Extra      jsontext.Value `json:",embed"`
+	}
+	if !rawjson.IsNull(t.Format) {
+		if err := decodeList(t.Format, &format, t.at+".format"); err != nil {
+			return err
+		}
+	}
+	f := chat.Function{Description: t.Description, Parameters: jsontext.Value(customSchema)}
+	switch format.Type {
+	case "", "text":
+	case "grammar":
+		f.Description = paragraphs(f.Description, "Its input must match this "+format.Syntax+" grammar:\n"+format.Definition)
+	default:
+		b.drop("tools.", "format")
+	}
+	b.dropUnknown("tools.format.", format.Extra)
+	b.add(t, customTool, f)
+	return nil
+}
+
+// offerNamespace offers the tools of a namespace.
+func (b *completionBuilder) offerNamespace(t *declaredTool) error {
+	first := len(b.offers)
+	if err := b.offerList(t.Tools, t.at+".tools", t.Name); err != nil {
+		return err
+	}
+	if first < len(b.offers) {
+		f := &b.offers[first].f
+		f.Description = paragraphs(t.Description, f.Description)
+	}
+	return nil
+}
+
+// offered appends the names in chat of the tools of a list that was offered.
+func (b *completionBuilder) offered(names []string, raw jsontext.Value, namespace string) []string {
+	var list []responses.Tool
+	if !rawjson.IsNull(raw) && json.Unmarshal(raw, &list, jsontext.AllowDuplicateNames(true)) != nil {
+		return names
+	}
+	for i := range list {
+		t := &list[i]
+		if t.Type == "namespace" {
+			names = b.offered(names, t.Tools, t.Name)
+		} else if name, has := b.choices[toolName{namespace, t.Name, toolKind(t.Type)}]; has {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// encodeTools puts the offers into the chat request.
+func (b *completionBuilder) encodeTools() error {
+	if len(b.offers) == 0 {
+		return nil
+	}
+	functions := make([]chat.Function, len(b.offers))
+	for i := range b.offers {
+		functions[i] = b.offers[i].f
+	}
+	var err error
+	if b.c.Tools, err = chat.Tools(functions...); err != nil {
+		return refusal("tools", "an array of tool definitions")
+	}
+	return nil
+}
+
+// choice is a tool_choice that is an object, or a tool that one names.
+type choice struct {
+	Type      string         `json:"type"`
+	Name      string         `json:"name"`
+	Namespace string         `json:"namespace"`
+	Mode      string         `json:"mode"`
+	Tools     jsontext.Value `json:"tools"`
+	Extra     jsontext.Value `json:",embed"`
+}
+
+// toolChoice carries tool_choice. Where there are no tools chat takes none, and a choice
+// that forces one cannot be kept.
+func (b *completionBuilder) toolChoice([]byte) error {
+	raw := b.r.ToolChoice
+	if rawjson.IsNull(raw) { // the gateway has left it out, with the tool that it names
+		return nil
+	}
+	if word, ok := rawjson.String(raw); ok {
+		return b.chooseWord(word, "tool_choice")
+	}
+	var c choice
+	if err := decodeList(raw, &c, "tool_choice"); err != nil {
+		return err
+	}
+	b.dropUnknown("tool_choice.", c.Extra)
+	if c.Type == "allowed_tools" {
+		return b.allowTools(&c)
+	}
+	name, ok := b.chosen(&c)
+	if !ok {
+		return refusal("tool_choice", `"auto", "none", "required" or an object that names a tool which the client runs: this model's upstream runs none itself`)
+	}
+	b.c.ToolChoice = append(rawjson.Quote([]byte(`{"type":"function","function":{"name":`), name), "}}"...)
+	return nil
+}
+
+// chooseWord carries a choice without a name.
+func (b *completionBuilder) chooseWord(word, param string) error {
+	switch {
+	case word != "auto" && word != "none" && word != "required":
+		return refusal(param, rule.Words([]string{"auto", "none", "required"}))
+	case len(b.offers) > 0:
+		b.c.ToolChoice = rawjson.Quote(nil, word)
+	case word == "required":
+		return refusal(param, `"auto" or "none" where no tool is left that this model's upstream can call`)
+	}
+	return nil
+}
+
+// chosen is the name in chat of the tool that a choice names.
+func (b *completionBuilder) chosen(c *choice) (name string, ok bool) {
+	tool := toolName{c.Namespace, c.Name, toolKind(c.Type)}
+	if tool.kind == searchTool {
+		tool.name = searchName
+	}
+	name, ok = b.choices[tool]
+	return name, ok
+}
+
+// allowTools cuts the tools to those that are allowed, since chat has no such choice.
+func (b *completionBuilder) allowTools(c *choice) error {
+	var list []choice
+	if err := decodeList(c.Tools, &list, "tool_choice.tools"); err != nil {
+		return err
+	}
+	names, namespaces := map[string]bool{}, map[string]bool{}
+	for i := range list {
+		name, ok := b.chosen(&list[i])
+		switch {
+		case ok:
+			names[name] = true
+		case list[i].Type == "namespace":
+			namespaces[list[i].Name] = true
+		case list[i].Type == "function", list[i].Type == "custom":
+			return refusal(fmt.Sprintf("tool_choice.tools[%d].name", i), "the name of a tool of the request")
+		default:
+			b.drop("tools.", list[i].Type)
+		}
+	}
+	b.offers = slices.DeleteFunc(b.offers, func(o toolOffer) bool {
+		return !names[o.f.Name] && (o.tool.namespace == "" || !namespaces[o.tool.namespace])
+	})
+	return b.chooseWord(c.Mode, "tool_choice.mode")
+}
+
+// parallelCalls carries parallel_tool_calls, of which chat's default is true.
+func (b *completionBuilder) parallelCalls([]byte) error {
+	if p := b.r.ParallelToolCalls; len(b.offers) > 0 && p != nil && !*p {
+		b.extra = append(b.extra, rawjson.Set("parallel_tool_calls", []byte("false")))
+	}
+	return nil
+}
+
+// paragraphs are two texts of which either may be empty.
+func paragraphs(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "\n\n" + b
+}
