@@ -44,6 +44,10 @@ type piece struct {
 	// as it came is not decoded.
 	text []byte
 
+	// list is elements of a JSON array, in one line: of said, its tokens with their
+	// probabilities, if they are known; of cited, places that what was said is from.
+	list []byte
+
 	id     string // of begun: the answer's, without the prefix of its wire; of call: the call's
 	name   string // of call
 	index  int64  // of call: which call it belongs to, by the upstream's count
@@ -56,16 +60,18 @@ type piece struct {
 type pieceKind int
 
 const (
-	begun    pieceKind = iota // the answer has an id; of its usage only the prompt's side counts
-	thought                   // what the model thinks
-	signed                    // a thought is over, and text is its vendor's signature
-	redacted                  // a thought that only its vendor can read
-	said                      // what the model says
-	declined                  // what it says instead of an answer
-	call                      // a call of a tool, or a piece of the arguments of one
-	idle                      // nothing, but the upstream is alive
-	finished                  // the model has stopped
-	ended                     // the answer is complete
+	begun     pieceKind = iota // the answer has an id; of its usage only the prompt's side counts
+	thought                    // what the model thinks
+	signed                     // a thought is over, and text is its vendor's signature
+	redacted                   // a thought that only its vendor can read
+	encrypted                  // a reasoning item is over, and text is its encrypted_content
+	said                       // what the model says
+	cited                      // where what it said is from, as a response has it
+	declined                   // what it says instead of an answer
+	call                       // a call of a tool, or a piece of the arguments of one
+	idle                       // nothing, but the upstream is alive
+	finished                   // the model has stopped
+	ended                      // the answer is complete
 )
 
 // noIndex is the index of a call whose upstream gives none.

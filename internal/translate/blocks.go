@@ -40,6 +40,8 @@ type streamBlock struct {
 	index    int64  // of a call: the upstream's index
 	id, name string // as the upstream gave them
 	number   int    // of a call: how many were before it
+
+	item responseItem // what a response knows of it
 }
 
 // text takes a piece of text or of a thought, which is a JSON string.

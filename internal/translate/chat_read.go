@@ -40,6 +40,7 @@ type candidate struct {
 	Delta        chat.Message   `json:"delta"`
 	FinishReason string         `json:"finish_reason"`
 	Usage        jsontext.Value `json:"usage"` // where some vendors put it
+	Logprobs     jsontext.Value `json:"logprobs"`
 }
 
 // first is the one candidate that was asked for; nil if there is none.
@@ -126,7 +127,7 @@ func (r *chatReader) take(c *completion, data []byte, whole bool) {
 			m.ToolCalls[i].Index = &index
 		}
 	}
-	r.message(m)
+	r.message(m, listOf(member(first.Logprobs, "content")))
 	if first.FinishReason != "" {
 		r.finished = true
 		r.to.write(piece{kind: finished, reason: first.FinishReason})
@@ -136,22 +137,25 @@ func (r *chatReader) take(c *completion, data []byte, whole bool) {
 // message passes on what the assistant said, whole or a piece of it. Vendors call the
 // reasoning by two names, and some know calls only in the form that is older than
 // tool_calls.
-func (r *chatReader) message(m *chat.Message) {
-	reasoning, refusal, legacy := m.ReasoningContent, "", []byte(nil)
+func (r *chatReader) message(m *chat.Message, logprobs []byte) {
+	reasoning, refusal, legacy, annotations := m.ReasoningContent, "", []byte(nil), []byte(nil)
 	if o, err := rawjson.Index(m.Extra, nil, nil); err == nil {
 		if reasoning == "" {
 			reasoning, _ = rawjson.String(o.Raw("reasoning"))
 		}
 		refusal, _ = rawjson.String(o.Raw("refusal"))
-		legacy = o.Raw("function_call")
+		legacy, annotations = o.Raw("function_call"), o.Raw("annotations")
 	}
-	r.text(thought, reasoning)
+	r.text(thought, reasoning, nil)
 	if s := m.Content; len(s) > len(`""`) && s[0] == '"' && rawjson.Plain(s[1:len(s)-1]) {
-		r.to.write(piece{kind: said, text: s}) // is itself, without being decoded
+		r.to.write(piece{kind: said, text: s, list: logprobs}) // is itself, without being decoded
 	} else {
-		r.text(said, s.String())
+		r.text(said, s.String(), logprobs)
 	}
-	r.text(declined, refusal)
+	if list := citations(annotations); list != nil {
+		r.to.write(piece{kind: cited, list: list})
+	}
+	r.text(declined, refusal, nil)
 	for _, c := range append(m.ToolCalls, legacyCall(legacy)...) {
 		p := piece{kind: call, text: rawjson.Quote(nil, c.Function.Arguments), id: c.ID, name: c.Function.Name, index: noIndex}
 		if c.Index != nil {
@@ -162,10 +166,30 @@ func (r *chatReader) message(m *chat.Message) {
 }
 
 // text passes on a text, if there is any.
-func (r *chatReader) text(kind pieceKind, s string) {
+func (r *chatReader) text(kind pieceKind, s string, list []byte) {
 	if s != "" {
-		r.to.write(piece{kind: kind, text: rawjson.Quote(nil, s)})
+		r.to.write(piece{kind: kind, text: rawjson.Quote(nil, s), list: list})
 	}
+}
+
+// citations are those among a message's annotations; nil if there are none. One with a
+// member given twice is none.
+func citations(annotations []byte) (list []byte) {
+	for _, a := range rawjson.Elements(annotations) {
+		if citation := member(a, "url_citation"); isObject(citation) {
+			list = appendElements(list, oneLine(edited(citation, rawjson.Set("type", []byte(`"url_citation"`)))))
+		}
+	}
+	return list
+}
+
+// listOf is the elements of an array in one line; nil if it is none.
+func listOf(array []byte) []byte {
+	if len(array) > len("[]") && array[0] == '[' {
+		line := oneLine(array)
+		return line[1 : len(line)-1]
+	}
+	return nil
 }
 
 // legacyCall is the call in the older form, if there is one.

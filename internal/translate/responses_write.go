@@ -1,0 +1,332 @@
+package translate
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/responsesapi"
+	"github.com/tollhouse-ai/gateway/responses"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// responsesOut is what both forms of a response know of it.
+type responsesOut struct {
+	request *responses.Request
+	names   *toolNames // of the request's tools
+	// seal encrypts thoughts for the caller to send back; nil if it must not get them so.
+	seal    func(thoughts []byte) string
+	id      string           // "resp_…"
+	created int64            // Unix seconds
+	now     func() time.Time // of its end; nil means when it was created
+}
+
+// responseEventWriter makes the events of a response: each item is opened by its first
+// content and is closed before the next one. Completeness is the last event, to which
+// the gateway's Tap adds [DONE].
+type responseEventWriter struct {
+	responsesOut
+	written
+	head, tail []byte // of the response's object: what stands before and after what changes
+	asText     *partForm
+	sealing    bool // the caller asks for sealed thoughts, and can have them
+
+	blocks        blockSequencer
+	blank         []byte // white space that opens no item yet, within a JSON string
+	blankLogprobs []byte
+	sequence      int64          // of the next event
+	items         int            // that were opened
+	callIDs       map[string]int // that were given out, and how often the vendor gave each
+	output        []byte         // the items that are done
+	size          int            // of all that was said, in bytes
+	cut           bool           // the answer ended in the middle of a call, after which nothing can follow
+	reason        string         // chat's word; empty before it came
+	final         []byte         // the response as the last event has it
+}
+
+// write makes the events of one piece. What an answer says in all is bounded: its last
+// event repeats it, and no event may be larger than a reader of events takes.
+func (w *responseEventWriter) write(p piece) {
+	const most = 6 << 20
+	if w.size += len(p.text) + len(p.list) + len(p.id) + len(p.name); w.err == nil && w.size > most {
+		w.err = answer.Bad("The upstream's answer is larger than the gateway allows in a response.", nil)
+	}
+	if w.err != nil {
+		return
+	}
+	switch p.kind {
+	case begun:
+		w.begin()
+	case thought:
+		w.flow(thought, p.text)
+	case signed, redacted:
+		w.signature(&p)
+	case said:
+		w.said(&p)
+	case cited:
+		w.cite(p.list)
+	case declined:
+		w.flow(declined, p.text)
+	case call:
+		w.blank, w.blankLogprobs = nil, nil
+		w.err = w.blocks.call(&p)
+	case idle:
+		w.event("keepalive")
+		w.endEvent()
+	case finished:
+		w.reason = p.reason
+	case ended:
+		w.end(p.usage)
+	}
+}
+
+// flow takes a piece of a thought or a refusal.
+func (w *responseEventWriter) flow(kind pieceKind, text []byte) {
+	w.blank, w.blankLogprobs = nil, nil
+	w.err = w.blocks.text(kind, text)
+}
+
+// said takes a piece of text. White space opens no item: many vendors send some beside
+// calls.
+func (w *responseEventWriter) said(p *piece) {
+	if w.blocks.lastKind() != said {
+		text := p.text[1 : len(p.text)-1]
+		w.blank = append(w.blank, text...)
+		w.blankLogprobs = appendElements(w.blankLogprobs, p.list)
+		if !isBlank(text) {
+			w.sayBlank()
+		}
+		return
+	}
+	item := &w.blocks.block(said).item
+	item.logprobs = appendElements(item.logprobs, p.list)
+	w.err = w.blocks.text(said, p.text)
+}
+
+// sayBlank opens an item with what was held back.
+func (w *responseEventWriter) sayBlank() {
+	w.blocks.block(said).item.logprobs = w.blankLogprobs
+	w.err = w.blocks.text(said, slices.Concat([]byte{'"'}, w.blank, []byte{'"'}))
+	w.blank, w.blankLogprobs = nil, nil
+}
+
+// cite says where the last text is from.
+func (w *responseEventWriter) cite(list []byte) {
+	if w.blocks.lastKind() != said {
+		return
+	}
+	s := w.blocks.block(said)
+	s.item.citations = append(s.item.citations, rawjson.Elements(slices.Concat([]byte("["), list, []byte("]")))...)
+	if s.open {
+		w.sendCitations(s)
+	}
+}
+
+// signature keeps what the vendor needs to take its thoughts back. A thought that only
+// its vendor can read becomes an item where it can be sent back.
+func (w *responseEventWriter) signature(p *piece) {
+	if w.blocks.lastKind() == thought || w.sealing {
+		item := &w.blocks.block(thought).item
+		item.signature = appendSigned(item.signature, p)
+		w.err = w.blocks.advance(false)
+	}
+}
+
+// begin says that the response is on its way.
+func (w *responseEventWriter) begin() {
+	w.blocks = blockSequencer{to: w}
+	w.echo()
+	w.asText = &reasoningText
+	if r := w.request.Reasoning; r != nil && (r.Summary != "" || !rawjson.IsNull(member(r.Extra, "generate_summary"))) {
+		w.asText = &summaryText
+	}
+	w.sealing = w.seal != nil && slices.Contains(w.request.Include, "reasoning.encrypted_content")
+	for _, name := range [...]string{"response.created", "response.in_progress"} {
+		w.event(name)
+		w.out = w.appendResponse(append(w.out, `,"response":`...), "in_progress", "", nil)
+		w.endEvent()
+	}
+	w.request = &responses.Request{Model: w.request.Model} // the rest of it can be freed
+}
+
+// incomplete are the reasons why a response ends early, by chat's finish reasons.
+var incomplete = map[string]string{"length": "max_output_tokens", "content_filter": "content_filter"}
+
+// end closes what is open and the response.
+func (w *responseEventWriter) end(u *usage) {
+	if len(w.blank) > 0 && len(w.blocks.calls) == 0 {
+		w.sayBlank()
+	}
+	if w.err == nil {
+		w.err = w.blocks.advance(true)
+	}
+	if w.err != nil {
+		return
+	}
+	name, status, reason := "response.completed", "completed", incomplete[w.reason]
+	if w.cut && reason == "" {
+		reason = incomplete["length"]
+	}
+	if reason != "" {
+		name, status = "response.incomplete", "incomplete"
+	}
+	w.event(name)
+	w.out = append(w.out, `,"response":`...)
+	from := len(w.out)
+	w.out = w.appendResponse(w.out, status, reason, u)
+	w.final = w.out[from:]
+	w.endEvent()
+}
+
+// appendResponse appends the response's object. u is nil before its end; a usage of
+// which one side was not reported is left to the gateway, since clients want both.
+func (w *responseEventWriter) appendResponse(dst []byte, status, reason string, u *usage) []byte {
+	dst = append(append(dst, w.head...), status...)
+	dst = append(dst, `","completed_at":`...)
+	if status == "completed" {
+		at := w.created
+		if w.now != nil {
+			at = w.now().Unix()
+		}
+		dst = strconv.AppendInt(dst, at, 10)
+	} else {
+		dst = append(dst, "null"...)
+	}
+	dst = append(dst, `,"error":null,"incomplete_details":`...)
+	if reason != "" {
+		dst = append(append(append(dst, `{"reason":"`...), reason...), `"}`...)
+	} else {
+		dst = append(dst, "null"...)
+	}
+	dst = append(append(append(dst, `,"output":[`...), w.output...), `],"usage":`...)
+	if u != nil && u.Has[input] && u.Has[output] {
+		dst = appendResponseUsage(dst, u)
+	} else {
+		dst = append(dst, "null"...)
+	}
+	return append(dst, w.tail...)
+}
+
+// appendResponseUsage appends the usage of a response, whose input includes what the
+// cache read and wrote. All of its details must be there: clients fail without them.
+func appendResponseUsage(dst []byte, u *usage) []byte {
+	in := u.N[input] + u.N[cacheWrite] + u.N[cached]
+	return appendCounts(dst, []count{
+		{name: "input_tokens", known: true, n: in},
+		{name: "input_tokens_details", known: true, inner: []count{
+			{name: "cached_tokens", known: true, n: u.N[cached]},
+			{name: "cache_write_tokens", known: true, n: u.N[cacheWrite]},
+		}},
+		{name: "output_tokens", known: true, n: u.N[output]},
+		{name: "output_tokens_details", known: true, inner: []count{{name: "reasoning_tokens", known: true, n: u.N[reasoning]}}},
+		{name: "total_tokens", known: true, n: in + u.N[output]},
+	})
+}
+
+// echo makes the parts of the response that do not change: the request's members as it
+// has them. What is larger than the bound is not repeated, since all must fit in an event.
+func (w *responseEventWriter) echo() {
+	const most = 1 << 20
+	w.head = rawjson.Quote([]byte(`{"id":`), w.id)
+	w.head = strconv.AppendInt(append(w.head, `,"object":"response","created_at":`...), w.created, 10)
+	w.head = append(w.head, `,"status":"`...)
+	body := w.request.Body
+	if !body.IsObject() { // the request was made in Go
+		if data, err := json.Marshal(w.request); err == nil {
+			o, _ := rawjson.Index(data, nil, nil) // the zero Object has nothing to repeat
+			body = upstream.ObjectBody(o)
+		}
+	}
+	w.tail = rawjson.Quote([]byte(`,"model":`), w.request.Model)
+	for _, m := range responsesapi.Echoed {
+		raw := body.Raw(m.Name)
+		if rawjson.IsNull(raw) {
+			raw = []byte(m.Otherwise)
+		}
+		if raw = oneLine(filled(m.Name, raw)); len(w.tail)+len(raw) > most {
+			raw = []byte(m.Otherwise)
+		}
+		w.tail = append(append(append(w.tail, `,"`...), m.Name...), `":`...)
+		w.tail = append(w.tail, raw...)
+	}
+	w.tail = append(w.tail, `,"background":false,"service_tier":"default","store":false}`...)
+}
+
+// filled is an echoed member with what clients want to find in it.
+func filled(name string, raw []byte) []byte {
+	switch name {
+	case "reasoning":
+		return withAbsent(raw, "null", "effort", "summary")
+	case "text":
+		return withAbsent(raw, `{"type":"text"}`, "format")
+	case "tools":
+		tools, changed := editElements(raw, `"function"`, func(tool []byte) []byte {
+			if stringMember(tool, "type") != "function" {
+				return tool
+			}
+			return withAbsent(tool, "null", "description", "parameters", "strict")
+		})
+		if changed {
+			return tools
+		}
+	}
+	return raw
+}
+
+// withAbsent is an object with a value for those of the names that it lacks.
+func withAbsent(object []byte, value string, names ...string) []byte {
+	var edits []rawjson.Edit
+	for _, name := range names {
+		if member(object, name) == nil {
+			edits = append(edits, rawjson.Set(name, []byte(value)))
+		}
+	}
+	if edits == nil {
+		return object
+	}
+	return edited(object, edits...)
+}
+
+// oneLine is JSON that an event can have in its one line of data.
+func oneLine(raw []byte) []byte {
+	if bytes.ContainsAny(raw, "\r\n") {
+		compact := jsontext.Value(bytes.Clone(raw))
+		_ = compact.Compact() // it was read before
+		return compact
+	}
+	return raw
+}
+
+// event begins an event, to which members are appended until endEvent.
+func (w *responseEventWriter) event(name string) {
+	w.out = append(append(w.out, "event: "...), name...)
+	w.out = append(append(w.out, "\ndata: {\"type\":\""...), name...)
+	w.out = strconv.AppendInt(append(w.out, `","sequence_number":`...), w.sequence, 10)
+	w.sequence++
+}
+
+func (w *responseEventWriter) endEvent() { w.out = append(w.out, "}\n\n"...) }
+
+// hash is what the ids of the n-th item are made of, so that they are the same when an
+// answer is made again, and different in each response.
+func (w *responseEventWriter) hash(n int) string {
+	sum := sha256.Sum256(strconv.AppendInt(append([]byte(w.id), 0), int64(n), 10))
+	return hex.EncodeToString(sum[:])
+}
+
+// responseWriter makes a whole response: that of the last event.
+type responseWriter struct{ responseEventWriter }
+
+// write makes the events of the pieces, of which only the last one is kept.
+func (w *responseWriter) write(p piece) {
+	w.responseEventWriter.write(p)
+	w.out = append(w.out[:0], w.final...)
+}
