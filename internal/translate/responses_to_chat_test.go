@@ -1,0 +1,371 @@
+package translate
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"pgregory.net/rapid"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/responsesapi"
+	"github.com/tollhouse-ai/gateway/responses"
+)
+
+// asResponse is a request for a response as its endpoint takes it.
+func asResponse(body []byte) (*responses.Request, error) {
+	r, err := responsesapi.Parse(body)
+	if err == nil {
+		err = r.Validate()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the endpoint refuses it: %w", err)
+	}
+	return r.Request, nil
+}
+
+// openMarked opens what stands between "th1." and "." as base64url would be.
+func openMarked(sealed string) ([]byte, bool) {
+	return []byte(strings.TrimPrefix(sealed, "th1.")), strings.HasPrefix(sealed, "th1.{")
+}
+
+// fromResponse is what a chat upstream gets of the body of a request for a response, the
+// names of the tools that are not functions of the same name, and what is dropped.
+func fromResponse(body []byte) (out []byte, names *toolNames, dropped []string, err error) {
+	r, err := asResponse(body)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	c, names, dropped, err := responsesToChat(r, responsesOptions{open: openMarked})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return c.Source(), names, dropped, nil
+}
+
+// shownNames are the names of tools that chat calls otherwise, one a line.
+func shownNames(names *toolNames) string {
+	var lines []string
+	for name, tool := range names.originals {
+		if tool != (toolName{name: name, kind: functionTool}) {
+			lines = append(lines, fmt.Sprintf("name %s is %s\n", name, strings.Join(strings.Fields(fmt.Sprintf("%s %s %s", tool.kind, tool.namespace, tool.name)), " ")))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+func TestEveryRequestForAResponseIsTranslatedAsItsPairSays(t *testing.T) {
+	const file = "responses_to_chat.txt"
+	var got bytes.Buffer
+	names := paired(t, file, "case")
+	for i, from := range paired(t, file, "from") {
+		fmt.Fprintf(&got, "case %s\nfrom %s\n", names[i], from)
+		out, tools, dropped, err := fromResponse([]byte(from))
+		var f *fault.Error
+		switch {
+		case errors.As(err, &f) && f.HTTPStatus() == 400 && err == f: // those of the endpoint are wrapped
+			fmt.Fprintf(&got, "400  %s, %s: %s\n\n", f.Code, f.Param, f.Message)
+			continue
+		case err != nil:
+			t.Errorf("%s: %s: %v", names[i], from, err)
+			continue
+		}
+		fmt.Fprintf(&got, "to   %s\n%s", out, shownNames(tools))
+		if len(dropped) > 0 {
+			fmt.Fprintf(&got, "drop %s\n", strings.Join(dropped, " "))
+		}
+		got.WriteByte('\n')
+	}
+	capabilitytest.Golden(t, *update, file, got.Bytes())
+}
+
+func TestTheTableOfResponsesFieldsReadsLikeThis(t *testing.T) {
+	var b bytes.Buffer
+	b.WriteString("What becomes of a request for a response at an upstream that speaks only chat completions.\nA field that is not listed is dropped and reported, as is a tool; an item or part that is not listed is refused.\n\nFields\n")
+	var fields, items, parts, tools [][]string
+	for _, f := range responsesFields {
+		how := f.note
+		if f.noop != "" {
+			how = strings.TrimPrefix(how+"; silently if it is "+f.noop, "; ")
+		}
+		fields = append(fields, []string{"  " + f.name, f.action, how})
+	}
+	for _, r := range inputItems {
+		items = append(items, []string{"  " + r.item, r.action, r.note})
+	}
+	for _, r := range itemParts {
+		parts = append(parts, []string{"  " + r.place, r.part, r.action, r.note})
+	}
+	for _, r := range responsesTools {
+		tools = append(tools, []string{"  " + r.tool, r.action, r.note})
+	}
+	printed(&b, fields)
+	b.WriteString("\nItems\n")
+	printed(&b, items)
+	b.WriteString("\nParts\n")
+	printed(&b, parts)
+	b.WriteString("\nTools\n")
+	printed(&b, tools)
+	capabilitytest.Golden(t, *update, "responses_tochat_fates.golden", b.Bytes())
+}
+
+func TestEveryFieldOfARequestForAResponseHasARow(t *testing.T) {
+	rows := rowNames(t, responsesFields)
+	for path, v := range map[string]any{
+		"": responses.Request{}, "reasoning.": responses.Reasoning{}, "text.": responses.TextConfig{}, "text.format.": responses.TextFormat{},
+		"input.": responses.Item{}, "input.content.": responses.Part{}, "tools.": responses.Tool{},
+	} {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name != "" && name != "-" && !rows[path+name] { // Extra and what has no place on the wire
+				t.Errorf("%s%s has no row", path, name)
+			}
+			delete(rows, path+name)
+		}
+	}
+	unnamed := []string{
+		"stream_options", "stop", "seed", "presence_penalty", "frequency_penalty", "logit_bias", "prompt_cache_retention", "safety_identifier", "client_metadata",
+		"max_tool_calls", "background", "conversation", "prompt", "context_management", "moderation", "reasoning.generate_summary", "reasoning.context",
+		"input.phase", "input.action", "input.operation", "input.max_output_length", "input.author", "input.recipient",
+	}
+	for name := range rows {
+		if !slices.Contains(unnamed, name) {
+			t.Errorf("the row %s is of no field", name)
+		}
+	}
+}
+
+func TestEveryRowOfARequestForAResponseHasACase(t *testing.T) {
+	all := strings.Join(paired(t, "responses_to_chat.txt", "from"), "\n")
+	for _, r := range inputItems {
+		ways := 0
+		for _, has := range []bool{r.carry != nil, r.call != nil, r.output != nil, r.item == "additional_tools"} {
+			if has {
+				ways++
+			}
+		}
+		if (ways == 1) != (r.action == carried) || ways > 1 {
+			t.Errorf("the item %s is %s, and has %d ways to go", r.item, r.action, ways)
+		}
+		if !strings.Contains(all, `"type":"`+r.item+`"`) {
+			t.Errorf("no case has the item %s", r.item)
+		}
+	}
+	for _, r := range itemParts {
+		if !strings.Contains(all, `"type":"`+r.part+`"`) {
+			t.Errorf("no case has the part %s", r.part)
+		}
+	}
+	for _, f := range responsesFields {
+		path := strings.Split(f.name, ".")
+		if !strings.Contains(all, `"`+path[len(path)-1]+`":`) {
+			t.Errorf("no case has the field %s", f.name)
+		}
+	}
+}
+
+func TestARequestForAResponseMadeInGoIsTranslatedLikeOneFromTheWire(t *testing.T) {
+	no := false
+	r := &responses.Request{
+		Model: "m", Input: responses.Items(responses.Item{Role: "user", Content: responses.ContentText("Hi"), Extra: jsontext.Value(`{"x":1}`)}),
+		Tools: jsontext.Value(`[{"type":"function","name":"f"}]`), ParallelToolCalls: &no, MaxOutputTokens: 9, Extra: jsontext.Value(`{"seed":1,"top_k":3}`),
+	}
+	c, _, dropped, err := responsesToChat(r, responsesOptions{})
+	const want = `{"model":"m","messages":[{"role":"user","content":"Hi"}],"max_tokens":9,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{}}}}],"seed":1,"parallel_tool_calls":false}`
+	if err != nil || string(c.Source()) != want || !slices.Equal(dropped, []string{"top_k", "input.x"}) {
+		t.Errorf("%s, dropped %q, %v", c.Source(), dropped, err)
+	}
+}
+
+// A chat request is checked by chat's rules, whose refusals name its own fields.
+func TestRefusalsOfChatNameTheFieldsOfTheRequestForAResponse(t *testing.T) {
+	for name, tt := range map[string]struct{ body, param string }{
+		"a part of an item": {`[{"type":"additional_tools","tools":[]},{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"data:"}]}]`, "input[1].content[1].image_url"},
+		"too many calls":    {"[" + repeated(5500, `{"type":"function_call","call_id":"a","name":"f","arguments":""},{"type":"function_call_output","call_id":"a","output":""}`) + "]", "input"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := asResponse([]byte(`{"model":"m","input":` + tt.body + `}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _, _, err = responsesToChat(r, responsesOptions{})
+			var f *fault.Error
+			if !errors.As(err, &f) || f.Code != fault.InvalidRequest || f.Param != tt.param || !strings.Contains(f.Message, `"`+tt.param+`"`) {
+				t.Errorf("%v, want param %q", err, tt.param)
+			}
+		})
+	}
+}
+
+func TestWhatTheGatewayHasLeftOutIsNotReportedAgain(t *testing.T) {
+	r, err := asResponse([]byte(`{"model":"m","input":"Hi","service_tier":"flex","tools":[{"type":"web_search"}],"tool_choice":{"type":"web_search"},"parallel_tool_calls":false}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ServiceTier, r.Tools, r.ToolChoice, r.ParallelToolCalls = "", nil, nil, nil // the body has them still
+	c, _, dropped, err := responsesToChat(r, responsesOptions{})
+	if err != nil || len(dropped) > 0 || string(c.Source()) != `{"model":"m","messages":[{"role":"user","content":"Hi"}]}` {
+		t.Errorf("%+v, dropped %q, %v", c, dropped, err)
+	}
+}
+
+// answerItems are the items of the response that a chat upstream's message becomes.
+func answerItems(t *rapid.T, r *responses.Request, names *toolNames, m *chat.Message) []responses.Item {
+	message, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	completion := `{"id":"c","choices":[{"index":0,"message":` + string(message) + `,"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}`
+	to := &responseWriter{responseEventWriter{responsesOut: responsesOut{request: r, names: names, id: "resp_1", seal: func(thoughts []byte) string { return "th1." + string(thoughts) }}}}
+	data, err := io.ReadAll(newWhole(io.NopCloser(strings.NewReader(completion)), func(to writer) reader { return &chatReader{to: to} }, to))
+	var response responses.Response
+	if err == nil {
+		err = json.Unmarshal(data, &response)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", message, err)
+	}
+	return response.Output
+}
+
+func TestAnAnswerThatIsSentBackIsWhatAClientOfChatSendsBack(t *testing.T) {
+	tools := []struct{ chat, arguments string }{
+		{"f", `{ "a" : 1.0 }`}, {"f", `{"\u00e9":"\/"}`}, {"f", "{}"}, {"f", "no JSON"}, {"undeclared", "{}"},
+		{"mcp__probe__echo_word", `{"word":"a"}`}, {"mcp__probe__exec", `{"input":"say \"hé\"\n"}`}, {"c", `{"input":""}`}, {"tool_search", `{"query":"é","most":1.0}`},
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		r := &responses.Request{
+			Model: "m", Include: []string{"reasoning.encrypted_content"},
+			Tools: jsontext.Value(`[{"type":"function","name":"f"},{"type":"custom","name":"c"},{"type":"tool_search","execution":"client"},{"type":"namespace","name":"mcp__probe","tools":[{"type":"function","name":"echo_word"},{"type":"custom","name":"exec"}]}]`),
+		}
+		var items []responses.Item
+		var want []chat.Message
+		say := func() {
+			text := drawnText.Draw(t, "text")
+			items = append(items, responses.Item{Type: "message", Role: "user", Content: responses.ContentText(text)})
+			want = append(want, chat.Message{Role: "user", Content: chat.Text(text)})
+		}
+		say()
+		for range rapid.IntRange(1, 5).Draw(t, "turns") {
+			r.Input = responses.Items(items...)
+			c, names, dropped, err := responsesToChat(r, responsesOptions{open: openMarked})
+			if err != nil || len(dropped) > 0 {
+				t.Fatalf("%v, dropped %q", err, dropped)
+			}
+			sent, err := chatapi.Encode(&chat.Request{Model: "m", Messages: want})
+			if got, want := c.Field("messages"), sent.Field("messages"); err != nil || !bytes.Equal(got, want) {
+				t.Fatalf("%v\ngot  %s\nwant %s", err, got, want)
+			}
+			m := chat.Message{Role: "assistant"}
+			if rapid.Bool().Draw(t, "thinks") {
+				m.ReasoningContent = "t" + drawnText.Draw(t, "thought")
+			}
+			calls := rapid.IntRange(0, 3).Draw(t, "calls")
+			if text := drawnText.Draw(t, "text"); text != "" || calls == 0 {
+				m.Content = chat.Text("a" + text)
+			}
+			for i := range calls {
+				tool := rapid.SampledFrom(tools).Draw(t, "tool")
+				m.ToolCalls = append(m.ToolCalls, chat.ToolCall{
+					ID: fmt.Sprintf("%s:%d", drawnText.Draw(t, "id"), i), Type: "function", Function: chat.CalledFunction{Name: tool.chat, Arguments: tool.arguments},
+				})
+			}
+			items, want = append(items, answerItems(t, r, names, &m)...), append(want, m)
+			for _, call := range m.ToolCalls {
+				output := responses.Item{Type: "function_call_output", ID: "fco_1", CallID: call.ID, Output: responses.ContentText("of " + call.ID)}
+				result := "of " + call.ID
+				switch tool, _ := names.original(call.Function.Name); tool.kind {
+				case customTool:
+					output.Type = "custom_tool_call_output"
+				case searchTool:
+					output = responses.Item{Type: "tool_search_output", CallID: call.ID, Execution: "client", Tools: jsontext.Value("[]")}
+					result = "No tool was found."
+				}
+				items = append(items, output)
+				want = append(want, chat.Message{Role: "tool", ToolCallID: call.ID, Content: chat.Text(result)})
+			}
+			if calls == 0 || rapid.Bool().Draw(t, "says") { // two answers do not follow each other
+				say()
+			}
+		}
+	})
+}
+
+// hostileInputs are requests of n of what a client may repeat.
+var hostileInputs = map[string]func(n int) string{
+	"tools": func(n int) string {
+		return `"input":"Hi","tools":[` + repeated(n, `{"type":"function","name":"f%d"}`) + `]`
+	},
+	"the same tool": func(n int) string {
+		return `"input":"Hi","tools":[` + repeated(n, `{"type":"custom","name":"f"}`) + `]`
+	},
+	"namespaces": func(n int) string {
+		return `"input":"Hi","tools":[` + repeated(n, `{"type":"namespace","name":"`+longName+`%d","description":"d","tools":[{"type":"function","name":"f"}]}`) + `]`
+	},
+	"names that collide": func(n int) string {
+		return `"input":"Hi","tools":[{"type":"namespace","name":"` + longName + `","tools":[` + repeated(n, `{"type":"custom","name":"a b%d"}`) + `]}]`
+	},
+	"hosted tools": func(n int) string { return `"input":"Hi","tools":[` + repeated(n, `{"type":"t%d"}`) + `]` },
+	"allowed tools": func(n int) string {
+		return `"input":"Hi","tools":[` + repeated(n, `{"type":"function","name":"f%d"}`) + `],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[` + repeated(n, `{"type":"function","name":"f%d"}`) + `]}`
+	},
+	"one call id": func(n int) string {
+		return `"input":[` + repeated(n, `{"type":"function_call","call_id":"a","name":"f","arguments":""},{"type":"function_call_output","call_id":"a","output":""}`) + `]`
+	},
+	"calls of a turn": func(n int) string {
+		return `"input":[` + repeated(n, `{"type":"function_call","call_id":"a%d","name":"f","namespace":"n%[1]d","arguments":""}`) + `,` + repeated(n, `{"type":"function_call_output","call_id":"a%d","output":""}`) + `]`
+	},
+	"searches": func(n int) string {
+		return `"input":[` + repeated(n, `{"type":"tool_search_call","call_id":"a","execution":"client"},{"type":"tool_search_output","call_id":"a","execution":"client","tools":[{"type":"function","name":"f"}]}`) + `]`
+	},
+	"texts": func(n int) string { return `"input":[` + repeated(n, `{"role":"assistant","content":"x"}`) + `]` },
+	"thoughts": func(n int) string {
+		return `"input":[` + repeated(n, `{"type":"reasoning","encrypted_content":"th1.{\"model\":\"m\",\"reasoning_content\":\"a\"}"}`) + `]`
+	},
+	"parts": func(n int) string {
+		return `"input":[{"role":"user","content":[` + repeated(n, `{"type":"input_text","text":"x","y%d":1}`) + `]}]`
+	},
+	"unknown members": func(n int) string { return `"input":"Hi",` + repeated(n, `"x%d":1`) },
+}
+
+var longName = strings.Repeat("n", 60)
+
+// repeated is n elements of a list, with their numbers.
+func repeated(n int, element string) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = element
+		if strings.Contains(element, "%") {
+			all[i] = fmt.Sprintf(element, i)
+		}
+	}
+	return strings.Join(all, ",")
+}
+
+func TestAHostileRequestForAResponseTakesWorkInProportionToItsSize(t *testing.T) {
+	for name, body := range hostileInputs {
+		t.Run(name, func(t *testing.T) {
+			work := func(n int) float64 {
+				r, err := asResponse([]byte(`{"model":"m",` + body(n) + `}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return testing.AllocsPerRun(2, func() { _, _, _, err = responsesToChat(r, responsesOptions{open: openMarked}) })
+			}
+			if once, fourfold := work(250), work(1000); fourfold > 6*once {
+				t.Errorf("%.0f allocations for 250, %.0f for 1000", once, fourfold)
+			}
+		})
+	}
+}
