@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -88,6 +90,29 @@ func TestEveryRequestForAResponseIsTranslatedAsItsPairSays(t *testing.T) {
 		got.WriteByte('\n')
 	}
 	capabilitytest.Golden(t, *update, file, got.Bytes())
+}
+
+// The requests have the shapes that Codex 0.169.0 sends: of a model that it does not know,
+// and of one that it sends its tools to as an item.
+func TestCodexRequestsAreTranslatedWhole(t *testing.T) {
+	for _, name := range []string{"responses_codex", "responses_codex_lite"} {
+		t.Run(name, func(t *testing.T) {
+			body, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, names, dropped, err := fromResponse(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			shown := jsontext.Value(out)
+			if err := shown.Indent(jsontext.WithIndent(" ")); err != nil {
+				t.Fatal(err)
+			}
+			got := fmt.Sprintf("%s\n\n%sdrop %s\n", shown, shownNames(names), strings.Join(dropped, " "))
+			capabilitytest.Golden(t, *update, name+"_chat.golden", []byte(got))
+		})
+	}
 }
 
 func TestTheTableOfResponsesFieldsReadsLikeThis(t *testing.T) {
