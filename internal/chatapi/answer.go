@@ -1,7 +1,6 @@
 package chatapi
 
 import (
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
@@ -46,14 +45,6 @@ type Report struct{ completion.Report }
 
 // Read takes in one usage object and reports whether it counts the output.
 func (p *Report) Read(usage []byte) (counted bool) { return p.Report.Read(usage, usageMembers) }
-
-// Known says which sides were reported, be it as 0: the prompt and the completion.
-func (p *Report) Known() (in, out bool) { return p.Has[completion.Prompt], p.Has[completion.Output] }
-
-// Usage is what was reported, in disjoint buckets; a count that was not reported is 0.
-func (p *Report) Usage() billing.Usage {
-	return p.Report.Usage(&completion.Parsed{}, chat.MediaBound{}, 0)
-}
 
 // form is that of an answer.
 var form = completion.Form{

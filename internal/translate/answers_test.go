@@ -432,7 +432,7 @@ func TestAMessageIsTheSameCompletionWholeAndStreamed(t *testing.T) {
 // member's name. reason is the finish reason.
 func accumulatedChat(t interface{ Fatalf(string, ...any) }, stream string) (m chat.Message, reason string) {
 	m.Role = "assistant"
-	content, signature := "", ""
+	content, signature, refusal := "", "", ""
 	for _, e := range strings.Split(strings.TrimSuffix(stream, sse.Done), "\n\n") {
 		if e == "" {
 			continue
@@ -448,6 +448,8 @@ func accumulatedChat(t interface{ Fatalf(string, ...any) }, stream string) (m ch
 			if o, err := rawjson.Index(choice.Delta.Extra, nil, nil); err == nil {
 				piece, _ := rawjson.String(o.Raw(reasoningSignature))
 				signature += piece
+				piece, _ = rawjson.String(o.Raw("refusal"))
+				refusal += piece
 			}
 			for _, piece := range choice.Delta.ToolCalls {
 				if int(*piece.Index) == len(m.ToolCalls) {
@@ -460,6 +462,9 @@ func accumulatedChat(t interface{ Fatalf(string, ...any) }, stream string) (m ch
 	m.Content = chat.Text(content)
 	if signature != "" {
 		m.Extra = []byte(`{"` + reasoningSignature + `":` + quoted(signature) + `}`)
+	}
+	if refusal != "" {
+		m.Extra = []byte(`{"refusal":` + quoted(refusal) + `}`)
 	}
 	return m, reason
 }

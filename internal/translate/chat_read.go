@@ -12,6 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
@@ -24,9 +25,9 @@ type chatReader struct {
 	report   chatapi.Report
 }
 
-// completion is what is read of a chat completion or of a chunk of one. Fields that
+// chatAnswer is what is read of a chat completion or of a chunk of one. Fields that
 // vendors spell in many ways are raw.
-type completion struct {
+type chatAnswer struct {
 	ID      jsontext.Value `json:"id"`
 	Choices []candidate    `json:"choices"`
 	Usage   jsontext.Value `json:"usage"`
@@ -44,7 +45,7 @@ type candidate struct {
 }
 
 // first is the one candidate that was asked for; nil if there is none.
-func (c *completion) first() *candidate {
+func (c *chatAnswer) first() *candidate {
 	for i := range c.Choices {
 		if c.Choices[i].Index == 0 {
 			return &c.Choices[i]
@@ -92,8 +93,8 @@ func (r *chatReader) whole(data []byte) error {
 }
 
 // decodeCompletion reads a completion or a chunk that is no error.
-func decodeCompletion(data []byte, otherwise string) (*completion, error) {
-	c := new(completion)
+func decodeCompletion(data []byte, otherwise string) (*chatAnswer, error) {
+	c := new(chatAnswer)
 	if err := json.Unmarshal(data, c, jsontext.AllowDuplicateNames(true)); err != nil {
 		return nil, answer.Bad(otherwise, err)
 	}
@@ -106,10 +107,11 @@ func decodeCompletion(data []byte, otherwise string) (*completion, error) {
 // take passes on what a completion or a chunk says. The first chunk begins the answer
 // whatever it holds, so that the client gets a first byte as soon as the upstream
 // sent one.
-func (r *chatReader) take(c *completion, data []byte, whole bool) {
+func (r *chatReader) take(c *chatAnswer, data []byte, whole bool) {
 	if !r.begun {
 		r.begun = true
-		r.to.write(piece{kind: begun, id: answerID(c, data), usage: &usage{}})
+		id, _ := rawjson.String(c.ID)
+		r.to.write(piece{kind: begun, id: answerID(strings.TrimPrefix(id, "chatcmpl-"), data), usage: &usage{}})
 	}
 	r.report.Read(c.Usage)
 	for i := range c.Choices {
@@ -204,23 +206,27 @@ func legacyCall(raw []byte) []chat.ToolCall {
 
 // end passes on the usage, wherever it stood.
 func (r *chatReader) end() {
-	reported := r.report.Usage()
-	var u usage
-	in, out := r.report.Known()
-	if in {
-		u.Has = [tokencount.Fields]bool{input: true, cached: true, cacheWrite: true}
-	}
-	u.Has[output], u.Has[reasoning] = out, out && reported.Reasoning > 0
-	u.N = [tokencount.Fields]int64{input: reported.Input, cached: reported.CachedInput, cacheWrite: reported.CacheWrite, output: reported.Output, reasoning: reported.Reasoning}
-	r.to.write(piece{kind: ended, usage: &u})
+	r.to.write(piece{kind: ended, usage: reported(&r.report.Report)})
 }
 
-// answerID is the id of an answer, made of the completion's: what cannot be part of
-// an id elsewhere is replaced.
-func answerID(c *completion, data []byte) string {
+// reported is what an upstream reported whose count of the input includes what a cache
+// read and wrote.
+func reported(p *completion.Report) *usage {
+	counts := p.Usage(&completion.Parsed{}, chat.MediaBound{}, 0)
+	var u usage
+	if p.Has[completion.Prompt] {
+		u.Has = [tokencount.Fields]bool{input: true, cached: true, cacheWrite: true}
+	}
+	u.Has[output] = p.Has[completion.Output]
+	u.Has[reasoning] = u.Has[output] && counts.Reasoning > 0
+	u.N = [tokencount.Fields]int64{input: counts.Input, cached: counts.CachedInput, cacheWrite: counts.CacheWrite, output: counts.Output, reasoning: counts.Reasoning}
+	return &u
+}
+
+// answerID is the id of an answer, made of the upstream's without its prefix: what
+// cannot be part of an id elsewhere is replaced.
+func answerID(id string, data []byte) string {
 	const longest = 64
-	id, _ := rawjson.String(c.ID)
-	id = strings.TrimPrefix(id, "chatcmpl-")
 	if !plainID(id) || len(id) > longest {
 		sum := sha256.Sum256(data)
 		id = hex.EncodeToString(sum[:12])

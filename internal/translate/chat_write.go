@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
@@ -32,11 +31,12 @@ func completionHead(dst []byte, object, id, model string, created int64) []byte 
 
 // The members of a delta that are texts.
 var textMembers = map[pieceKind]string{
-	said:     `"content":`,
-	declined: `"refusal":`,
-	thought:  `"reasoning_content":`,
-	signed:   `"` + reasoningSignature + `":`,
-	redacted: `"` + reasoningSignature + `":`,
+	said:      `"content":`,
+	declined:  `"refusal":`,
+	thought:   `"reasoning_content":`,
+	signed:    `"` + reasoningSignature + `":`,
+	redacted:  `"` + reasoningSignature + `":`,
+	encrypted: `"` + reasoningSignature + `":`,
 }
 
 // write makes a chunk of each piece. The first one has the prompt's counts as
@@ -49,7 +49,7 @@ func (w *chunkWriter) write(p piece) {
 	case begun:
 		w.head = completionHead([]byte("data: "), "chat.completion.chunk", p.id, w.model, w.created)
 		delta = append(delta, `"role":"assistant"`...)
-	case signed, redacted:
+	case signed, redacted, encrypted:
 		delta = rawjson.Quote(delta, string(appendSigned(nil, &p)))
 	case call:
 		delta = appendCall(delta, &p)
@@ -101,10 +101,10 @@ type completionWriter struct {
 	model   string // public id
 	created int64  // Unix seconds
 
-	id, reason      string
-	text, reasoning strings.Builder
-	signature       []byte
-	calls           []chat.ToolCall
+	id, reason               string
+	text, refusal, reasoning strings.Builder
+	signature                []byte
+	calls                    []chat.ToolCall
 }
 
 // write gathers the pieces; the last one makes the completion.
@@ -115,10 +115,12 @@ func (w *completionWriter) write(p piece) {
 		w.id = p.id
 	case thought:
 		w.reasoning.WriteString(text)
-	case signed, redacted:
+	case signed, redacted, encrypted:
 		w.signature = appendSigned(w.signature, &p)
-	case said, declined:
+	case said:
 		w.text.WriteString(text)
+	case declined:
+		w.refusal.WriteString(text)
 	case call:
 		if p.name != "" || len(w.calls) == 0 {
 			w.calls = append(w.calls, chat.ToolCall{ID: p.id, Type: "function", Function: chat.CalledFunction{Name: p.name}})
@@ -148,14 +150,22 @@ func (w *completionWriter) end(u *usage) {
 	w.out = append(w.out, '}')
 }
 
-// message is the assistant's. Its content is null where there are only calls.
+// message is the assistant's. Its content is null where it says nothing but calls or
+// a refusal.
 func (w *completionWriter) message() *chat.Message {
 	m := &chat.Message{Role: "assistant", ReasoningContent: w.reasoning.String(), ToolCalls: w.calls, Content: chat.Text(w.text.String())}
-	if w.text.Len() == 0 && len(w.calls) > 0 {
+	if w.text.Len() == 0 && len(w.calls)+w.refusal.Len() > 0 {
 		m.Content = chat.Content("null")
 	}
+	var own []rawjson.Edit
+	if w.refusal.Len() > 0 {
+		own = append(own, rawjson.Set("refusal", rawjson.Quote(nil, w.refusal.String())))
+	}
 	if w.signature != nil {
-		m.Extra = jsontext.Value(`{"` + reasoningSignature + `":` + string(rawjson.Quote(nil, string(w.signature))) + `}`)
+		own = append(own, rawjson.Set(reasoningSignature, rawjson.Quote(nil, string(w.signature))))
+	}
+	if own != nil {
+		m.Extra = edited([]byte("{}"), own...)
 	}
 	return m
 }

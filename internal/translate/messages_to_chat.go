@@ -46,7 +46,7 @@ var messagesFields = []field[*chatBuilder]{
 	{name: "messages.content.title", action: carried, note: "the file's name, or a text part before a document's text"},
 	{name: "messages.content.context", action: carried, note: "a text part before a document"},
 	{name: "messages.content.thinking", action: carried, note: "reasoning_content; all thoughts of a turn are joined"},
-	{name: "messages.content.signature", action: leftOut, note: "proves a thought to the vendor that had it; the gateway's own is not reported"},
+	{name: "messages.content.signature", action: leftOut, note: "proves a thought to the vendor that had it; the gateway's own is not reported, and what it has of an upstream of responses is carried to one"},
 	{name: "messages.content.data", action: leftOut, note: "see the blocks"},
 	{name: "messages.content.id", action: carried, note: "tool_calls.id"},
 	{name: "messages.content.name", action: carried, note: "tool_calls.function.name"},

@@ -81,7 +81,8 @@ var messageSources = []sourceRow{
 type messageParts struct {
 	parts    []chat.Part
 	thoughts strings.Builder
-	results  int // tool results in it
+	signed   strings.Builder // reasoning_signature, of thoughts that an upstream of responses encrypted
+	results  int             // tool results in it
 }
 
 // turnGroup is the messages of one role that stand together. Messages takes them for
@@ -172,7 +173,7 @@ func (b *chatBuilder) dropHints(block *messages.Block) {
 	if !rawjson.IsNull(block.Citations) {
 		b.drop(path, "citations")
 	}
-	if block.Signature != nil && *block.Signature != "" && *block.Signature != syntheticSignature {
+	if block.Signature != nil && *block.Signature != "" && !isSynthetic(*block.Signature) {
 		b.drop(path, "signature")
 	}
 	b.dropUnknown(path, block.Extra)
@@ -188,8 +189,11 @@ func (b *chatBuilder) addMessage() {
 	case m.Role == "assistant":
 		m.ReasoningContent = b.turn.thoughts.String()
 		text := joinedText(b.turn.parts, "")
-		if m.ReasoningContent == "" && text == "" {
+		if m.ReasoningContent == "" && text == "" && b.turn.signed.Len() == 0 {
 			return
+		}
+		if b.turn.signed.Len() > 0 {
+			m.Extra = edited([]byte("{}"), rawjson.Set(reasoningSignature, rawjson.Quote(nil, b.turn.signed.String())))
 		}
 		m.Content = chat.Text(text)
 	case len(b.turn.parts) == 0 && b.turn.results > 0:
@@ -246,6 +250,9 @@ func (b *chatBuilder) text(block *messages.Block) error {
 
 func (b *chatBuilder) thoughts(block *messages.Block) error {
 	b.turn.thoughts.WriteString(block.Thinking)
+	if block.Signature != nil && isSynthetic(*block.Signature) {
+		b.turn.signed.WriteString(strings.TrimPrefix((*block.Signature)[len(syntheticSignature):], "."))
+	}
 	return nil
 }
 

@@ -76,8 +76,10 @@ func (m *messageOut) stopReason(calls int) string {
 	return "end_turn"
 }
 
-// syntheticSignature is the signature of the thinking blocks that are made from a chat
-// upstream's reasoning. It proves nothing: it tells them from a vendor's.
+// syntheticSignature is the signature of the thinking blocks that are made from the
+// thoughts of upstreams of other wires. It proves nothing: it distinguishes them from a vendor's.
+// After it and a point stands what an upstream of responses needs to take its thoughts
+// back (see isSynthetic).
 const syntheticSignature = "gateway-reasoning"
 
 // callID is the id of the n-th tool call of an answer whose upstream gave none.
@@ -121,6 +123,12 @@ func (w *eventWriter) write(p piece) {
 			w.err = w.blocks.text(thought, p.text)
 		} else {
 			w.out = messagesapi.AppendHidden(w.out, p.text)
+		}
+	case encrypted:
+		if w.thinks {
+			item := &w.blocks.block(thought).item
+			item.signature = appendSigned(item.signature, &p)
+			w.err = w.blocks.advance(false)
 		}
 	case said, declined:
 		w.declined = w.declined || p.kind == declined
@@ -168,7 +176,7 @@ func (w *eventWriter) sendText(s *streamBlock) {
 
 func (w *eventWriter) closeBlock(s *streamBlock, _ bool) {
 	if s.kind == thought {
-		w.blockEvent("content_block_delta", `,"delta":{"type":"signature_delta","signature":`, append(rawjson.Quote(nil, syntheticSignature), '}'))
+		w.blockEvent("content_block_delta", `,"delta":{"type":"signature_delta","signature":`, append(rawjson.Quote(nil, synthetic(s.item.signature)), '}'))
 	}
 	w.blockEvent("content_block_stop", "", nil)
 	w.count++
@@ -196,11 +204,12 @@ func (w *eventWriter) end(u *usage) {
 // for, and a tool that checks its input tells the model.
 type messageWriter struct {
 	messageOut
-	blocks []messages.Block
-	calls  int
+	blocks    []messages.Block
+	signature []byte // what was encrypted of the last thought
+	calls     int
 }
 
-// write gathers the pieces, of which each is whole; the last one makes the message.
+// write gathers the pieces; the last one makes the message.
 func (w *messageWriter) write(p piece) {
 	if w.err != nil {
 		return
@@ -209,14 +218,14 @@ func (w *messageWriter) write(p piece) {
 	switch p.kind {
 	case begun:
 		w.id = p.id
-	case thought:
+	case thought, encrypted:
 		if w.thinks {
-			signature := syntheticSignature
-			w.blocks = append(w.blocks, messages.Block{Type: "thinking", Thinking: text, Signature: &signature})
+			w.thought(&p, text)
 		}
 	case said, declined:
 		w.declined = w.declined || p.kind == declined
-		w.blocks = append(w.blocks, messages.Block{Type: "text", Text: text})
+		b := w.block("text")
+		b.Text += text
 	case call:
 		if p.name == "" {
 			w.err = namelessCall()
@@ -232,6 +241,35 @@ func (w *messageWriter) write(p piece) {
 	case ended:
 		w.end(p.usage)
 	}
+}
+
+// thought takes a piece of a thought, or what an upstream of responses encrypted of it.
+func (w *messageWriter) thought(p *piece, text string) {
+	b := w.block("thinking")
+	if b.Signature == nil {
+		w.signature = nil
+	}
+	if p.kind == encrypted {
+		w.signature, text = appendSigned(w.signature, p), ""
+	}
+	signature := synthetic(w.signature)
+	b.Thinking, b.Signature = b.Thinking+text, &signature
+}
+
+// synthetic is the gateway's signature of a thought.
+func synthetic(encrypted []byte) string {
+	if len(encrypted) == 0 {
+		return syntheticSignature
+	}
+	return syntheticSignature + "." + string(encrypted)
+}
+
+// block is the last block, if it is of a kind, or a new one.
+func (w *messageWriter) block(kind string) *messages.Block {
+	if n := len(w.blocks); n == 0 || w.blocks[n-1].Type != kind {
+		w.blocks = append(w.blocks, messages.Block{Type: kind})
+	}
+	return &w.blocks[len(w.blocks)-1]
 }
 
 // end makes the message. Usage that the upstream did not report is left out.

@@ -17,15 +17,21 @@ import (
 //
 // It is a row of pieces, one for each block of thought: "t", the bytes of its
 // text, ".", the bytes of its signature, ".", the signature; or, for a block
-// that the upstream gave encrypted, "r", the bytes of it, ".", itself.
+// that the upstream gave encrypted, "r", the bytes of it, ".", itself. A reasoning
+// item of an upstream of Responses is "e", the bytes of its encrypted_content, ".",
+// itself, whatever of its text was shown. What an upstream of one wire wrote is not
+// sent to one of the other.
 const reasoningSignature = "reasoning_signature"
 
 // appendSigned appends the piece of the thought that p ends, or that p is.
 func appendSigned(dst []byte, p *piece) []byte {
 	value, _ := rawjson.String(p.text)
-	if p.kind == redacted {
+	switch p.kind {
+	case redacted:
 		dst = append(dst, 'r')
-	} else {
+	case encrypted:
+		dst = append(dst, 'e')
+	default:
 		dst = append(strconv.AppendInt(append(dst, 't'), int64(p.size), 10), '.')
 	}
 	dst = append(strconv.AppendInt(dst, int64(len(value)), 10), '.')
@@ -65,6 +71,20 @@ func thinkingBlocks(text, pieces string) (blocks []messages.Block, ok bool) {
 	return blocks, true
 }
 
+// encryptedThoughts are the reasoning items of a message's reasoning_signature; false
+// if there is anything else in it.
+func encryptedThoughts(pieces string) (blobs []string, ok bool) {
+	for pieces != "" {
+		kind := pieces[0]
+		length, rest, ok := cutCount(pieces[1:])
+		if !ok || kind != 'e' || length > len(rest) {
+			return nil, false
+		}
+		blobs, pieces = append(blobs, rest[:length]), rest[length:]
+	}
+	return blobs, true
+}
+
 // cutCount takes a number and the point after it off a text.
 func cutCount(s string) (n int, rest string, ok bool) {
 	digits, rest, ok := strings.Cut(s, ".")
@@ -75,15 +95,22 @@ func cutCount(s string) (n int, rest string, ok bool) {
 	return n, rest, err == nil
 }
 
-// withoutSynthetic is the call without the thoughts of a chat upstream that answered an
-// earlier turn: they bear the gateway's own signature, which no vendor of the format
-// takes. Turns that have none stay as they came, byte for byte, and so does the call
-// if no turn has one. A turn of which nothing is left goes: two turns of the user's in
-// a row are one.
+// isSynthetic reports whether a signature is the gateway's own: alone, or before what
+// an upstream of responses encrypted, in the form of reasoningSignature.
+func isSynthetic(signature string) bool {
+	rest, ok := strings.CutPrefix(signature, syntheticSignature)
+	return ok && (rest == "" || rest[0] == '.')
+}
+
+// withoutSynthetic is the call without the thoughts of an upstream of another wire that
+// answered an earlier turn: they bear the gateway's own signature, which no vendor of the
+// format takes. Turns that have none stay as they came, byte for byte, and so does the
+// call if no turn has one. A turn of which nothing is left goes: two turns of the user's
+// in a row are one.
 func withoutSynthetic(call *upstream.Call) *upstream.Call {
 	return without(call, "messages", syntheticSignature, func(turn []byte) []byte {
 		blocks, changed := editElements(member(turn, "content"), syntheticSignature, func(block []byte) []byte {
-			if stringMember(block, "type") == "thinking" && stringMember(block, "signature") == syntheticSignature {
+			if stringMember(block, "type") == "thinking" && isSynthetic(stringMember(block, "signature")) {
 				return nil
 			}
 			return block
@@ -98,9 +125,21 @@ func withoutSynthetic(call *upstream.Call) *upstream.Call {
 	})
 }
 
+// withoutSealed is the same for responses: a reasoning item that the gateway sealed is
+// for the gateway alone.
+func withoutSealed(call *upstream.Call) *upstream.Call {
+	return without(call, "input", sealedPrefix, func(item []byte) []byte {
+		if stringMember(item, "type") == "reasoning" && strings.HasPrefix(stringMember(item, "encrypted_content"), sealedPrefix) {
+			return nil
+		}
+		return item
+	})
+}
+
 // ownThoughts take the gateway's own thoughts out of a call that passes untouched else.
 var ownThoughts = map[upstream.Op]func(*upstream.Call) *upstream.Call{
 	upstream.Messages: withoutSynthetic, upstream.CountTokens: withoutSynthetic,
+	upstream.Responses: withoutSealed, upstream.CountInput: withoutSealed,
 }
 
 // without is the call with a list of its body edited, or itself if nothing changes.
