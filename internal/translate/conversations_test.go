@@ -12,6 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/responses"
 )
 
 // strictTurns checks a conversation as the vendor of messages does.
@@ -187,6 +188,80 @@ func TestEveryConversationIsAcceptedThereAndBackAndLosesNothing(t *testing.T) {
 			t.Fatalf("%v, dropped %q in %s", err, dropped, there.Source())
 		}
 		if diff := cmp.Diff(flattened(list), flattened(back.Messages)); diff != "" {
+			t.Errorf("(-sent +back)\n%s", diff)
+		}
+	})
+}
+
+// strictItems checks a conversation as the vendor of responses does, and is what it says:
+// every call has one output after it.
+func strictItems(in responses.Input) (f flatTalk, err error) {
+	items, err := in.Items()
+	if err != nil {
+		return f, err
+	}
+	calls, role := make(map[string]string), ""
+	for i := range items {
+		item := &items[i]
+		switch text := item.Content.String(); item.Type {
+		case "message":
+			switch {
+			case blank(text):
+			case item.Role == "system" || item.Role == "developer":
+				f.System += text
+			case item.Role == role:
+				f.Texts[len(f.Texts)-1] += text
+			default:
+				f.Texts, role = append(f.Texts, item.Role+": "+text), item.Role
+			}
+		case "function_call":
+			arguments, ok := rawjson.String(item.Arguments)
+			if calls[item.CallID] != "" || item.Name == "" || !ok {
+				return f, fmt.Errorf("input[%d] is the call %+v", i, item)
+			}
+			calls[item.CallID] = item.Name + arguments
+			f.Calls = append(f.Calls, calls[item.CallID])
+		case "function_call_output":
+			if calls[item.CallID] == "" {
+				return f, fmt.Errorf("input[%d] answers %q, which is not open", i, item.CallID)
+			}
+			f.Results = append(f.Results, calls[item.CallID]+" "+strings.TrimSpace(item.Output.String()))
+			delete(calls, item.CallID)
+		default:
+			return f, fmt.Errorf("input[%d] is of type %q", i, item.Type)
+		}
+	}
+	if len(calls) > 0 {
+		return f, fmt.Errorf("calls without outputs: %v", calls)
+	}
+	slices.Sort(f.Results)
+	return f, nil
+}
+
+func TestEveryConversationIsAcceptedByAnUpstreamOfResponsesAndLosesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := drawnChat(t)
+		r, dropped, err := chatToResponses(&chat.Request{Model: "m", Messages: list}, false)
+		if err != nil || len(dropped) > 0 {
+			t.Fatalf("%v, dropped %q", err, dropped)
+		}
+		got, err := strictItems(r.Input)
+		if err != nil {
+			t.Fatalf("%v in %s", err, r.Source())
+		}
+		if diff := cmp.Diff(flattened(list), got); diff != "" {
+			t.Errorf("(-sent +got)\n%s", diff)
+		}
+		back, _, dropped, err := responsesToChat(r.Request, responsesOptions{})
+		if err == nil {
+			err = strictChat(back.Messages)
+		}
+		if err != nil || len(dropped) > 0 {
+			t.Fatalf("%v, dropped %q in %s", err, dropped, r.Source())
+		}
+		there, again := flattened(list), flattened(back.Messages)
+		there.Texts, again.Texts = nil, nil // a turn's texts are paragraphs then
+		if diff := cmp.Diff(there, again); diff != "" {
 			t.Errorf("(-sent +back)\n%s", diff)
 		}
 	})

@@ -35,6 +35,19 @@ func toMessagesWire(body []byte) (out []byte, dropped []string, err error) {
 	return r.Source(), dropped, nil
 }
 
+// toResponsesWire is what an upstream of Responses gets of a chat request's body.
+func toResponsesWire(body []byte) (out []byte, dropped []string, err error) {
+	c, err := chatapi.Parse(body)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, dropped, err := chatToResponses(c.Request, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r.Source(), dropped, nil
+}
+
 // toChatWire is what a chat upstream gets of the body of a request for a message.
 func toChatWire(body []byte) (out []byte, dropped []string, err error) {
 	r, err := messagesapi.Parse(body)
@@ -57,6 +70,7 @@ var pairedRequests = []struct {
 }{
 	{"chat_to_messages.txt", toMessagesWire},
 	{"messages_to_chat.txt", toChatWire},
+	{"chat_to_responses.txt", toResponsesWire},
 }
 
 // paired are the lines of a file of pairs that begin with key.
@@ -175,6 +189,13 @@ func TestEveryFieldOfTheTypesHasARow(t *testing.T) {
 			"parallel_tool_calls", "service_tier", "thinking", "top_k", "seed", "logprobs", "top_logprobs", "logit_bias", "metadata", "store", "modalities",
 			"messages.reasoning_signature", block + "image_url.detail", block + "cache_control", "tools.function", "tools.cache_control",
 		}},
+		{rowNames(t, responseFields), map[string]any{
+			"": chat.Request{}, "messages.": chat.Message{}, "messages.tool_calls.": chat.ToolCall{},
+			"messages.tool_calls.function.": chat.CalledFunction{}, block: chat.Part{}, block + "image_url.": chat.Link{}, "tools.function.": chat.Function{},
+		}, []string{
+			"parallel_tool_calls", "verbosity", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "thinking", "seed", "logprobs", "top_logprobs", "logit_bias", "metadata", "store", "modalities",
+			"messages.refusal", "messages.reasoning_signature", block + "refusal", block + "image_url.detail", block + "cache_control", "tools.function",
+		}},
 		{rowNames(t, messagesFields), map[string]any{
 			"": messages.Request{}, "messages.": messages.Message{}, block: messages.Block{}, block + "source.": messages.MediaSource{}, "tools.": messages.Tool{}, "tool_choice.": messages.ToolChoice{},
 			"thinking.": messages.Thinking{}, "output_config.": messages.OutputConfig{}, "output_config.format.": messages.OutputFormat{}, "metadata.": messages.Metadata{},
@@ -198,10 +219,16 @@ func TestEveryFieldOfTheTypesHasARow(t *testing.T) {
 			}
 		}
 	}
-	tested := paired(t, "chat_to_messages.txt", "case")
-	for _, f := range chatFields {
+	everyRowIsTested(t, "chat_to_messages.txt", chatFields)
+	everyRowIsTested(t, "chat_to_responses.txt", responseFields)
+}
+
+func everyRowIsTested[B any](t *testing.T, file string, rows []field[B]) {
+	t.Helper()
+	tested := paired(t, file, "case")
+	for _, f := range rows {
 		if !slices.Contains(tested, f.name) {
-			t.Errorf("no case for %s", f.name)
+			t.Errorf("%s: no case for %s", file, f.name)
 		}
 	}
 }
@@ -230,29 +257,46 @@ func printed(b *bytes.Buffer, lines [][]string) {
 
 func TestTheTableOfChatFieldsReadsLikeThis(t *testing.T) {
 	var b bytes.Buffer
-	b.WriteString("What becomes of the fields of a chat completion request at an upstream that speaks only Messages.\n")
+	printFields(&b, "Messages", chatFields)
+	b.WriteString("\nfinish_reason\n\n")
+	var lines [][]string
+	for reason, word := range finishReasons {
+		lines = append(lines, []string{reason, word})
+	}
+	slices.SortFunc(lines, slices.Compare)
+	printed(&b, append(lines, []string{"another", finishReason(nil)}))
+	goldenFates(t, "fromchat_fates.golden", b.String())
+}
+
+func TestTheTableOfChatFieldsAtAnUpstreamOfResponsesReadsLikeThis(t *testing.T) {
+	var b bytes.Buffer
+	printFields(&b, "Responses", responseFields)
+	goldenFates(t, "chat_to_responses_fates.golden", b.String())
+}
+
+// printFields prints a table of the fields of a chat completion request.
+func printFields[B any](b *bytes.Buffer, wire string, rows []field[B]) {
+	fmt.Fprintf(b, "What becomes of the fields of a chat completion request at an upstream that speaks only %s.\n", wire)
 	b.WriteString("A field that is not listed is dropped: left out, and reported in X-Gateway-Dropped.\n\n")
 	var lines [][]string
-	for _, f := range chatFields {
+	for _, f := range rows {
 		how := f.note
 		if f.noop != "" {
 			how = strings.TrimPrefix(how+"; silently if it is "+f.noop, "; ")
 		}
 		lines = append(lines, []string{f.name, f.action, how})
 	}
-	printed(&b, lines)
-	b.WriteString("\nfinish_reason\n\n")
-	lines = nil
-	for reason, word := range finishReasons {
-		lines = append(lines, []string{reason, word})
-	}
-	slices.SortFunc(lines, slices.Compare)
-	printed(&b, append(lines, []string{"another", finishReason(nil)}))
-	text := strings.Split(b.String(), "\n")
+	printed(b, lines)
+}
+
+// goldenFates compares a printed table with a file, without the blanks that end lines.
+func goldenFates(t *testing.T, file, table string) {
+	t.Helper()
+	text := strings.Split(table, "\n")
 	for i := range text {
 		text[i] = strings.TrimRight(text[i], " ")
 	}
-	capabilitytest.Golden(t, *update, "fromchat_fates.golden", []byte(strings.Join(text, "\n")))
+	capabilitytest.Golden(t, *update, file, []byte(strings.Join(text, "\n")))
 }
 
 func TestTheTableOfMessagesFieldsReadsLikeThis(t *testing.T) {

@@ -1,0 +1,268 @@
+package translate
+
+import (
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/responsesapi"
+	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/responses"
+)
+
+// responseFields are the fields of a chat completion request at an upstream that speaks
+// only Responses.
+var responseFields = []field[*responseBuilder]{
+	{name: "model", action: carried, note: "model"},
+	{name: "messages", action: carried, note: "input, see below", carry: (*responseBuilder).conversation},
+	{name: "temperature", action: carried, note: "temperature"},
+	{name: "top_p", action: carried, note: "top_p"},
+	{name: "max_tokens", action: carried, note: "max_output_tokens, the smaller of both"},
+	{name: "max_completion_tokens", action: carried, note: "max_output_tokens, see there"},
+	{name: "n", action: refused, note: "above 1; 1 is what the upstream gives", carry: oneCandidate[*responseBuilder]},
+	{name: "stream", action: carried, note: "stream"},
+	{name: "stream_options", action: handled, note: "the usage chunk is made of the upstream's counts"},
+	{name: "stop", action: refused, note: "unless it is empty: the upstream stops at no text", carry: (*responseBuilder).stop},
+	{name: "presence_penalty", action: leftOut, noop: "0"},
+	{name: "frequency_penalty", action: leftOut, noop: "0"},
+	{name: "reasoning_effort", action: carried, note: "reasoning.effort; but for none, thoughts are asked for with it, see thinking", carry: (*responseBuilder).effort},
+	{name: "thinking", action: handled, note: "enabled and adaptive ask for a summary of the thoughts and for what it takes to send them back; budget_tokens is dropped", carry: (*responseBuilder).thinking},
+	{name: "tools", action: carried, note: "tools, see below", carry: (*responseBuilder).tools},
+	{name: "tool_choice", action: carried, note: "tool_choice: none, auto, required or a function; others are refused", carry: (*responseBuilder).toolChoice},
+	{name: "parallel_tool_calls", action: carried, note: "parallel_tool_calls where there are tools", carry: (*responseBuilder).parallelCalls},
+	{name: "response_format", action: carried, note: "text.format", carry: (*responseBuilder).responseFormat},
+	{name: "verbosity", action: carried, note: "text.verbosity", carry: sameText(func(b *responseBuilder) *string { return &b.text().Verbosity })},
+	{name: "user", action: carried, note: "user"},
+	{name: "service_tier", action: carried, note: "service_tier if it is auto, default or flex; another, for which there may be no price, is dropped", carry: (*responseBuilder).serviceTier},
+	{name: "safety_identifier", action: carried, note: "safety_identifier", carry: sameField("safety_identifier")},
+	{name: "prompt_cache_key", action: carried, note: "prompt_cache_key", carry: sameText(func(b *responseBuilder) *string { return &b.r.PromptCacheKey })},
+	{name: "prompt_cache_retention", action: carried, note: "prompt_cache_retention", carry: sameField("prompt_cache_retention")},
+	{name: "store", action: handled, note: "the upstream is always asked to store nothing; true is dropped", carry: (*responseBuilder).store},
+	{name: "seed", action: leftOut},
+	{name: "logprobs", action: leftOut, noop: "false"},
+	{name: "top_logprobs", action: leftOut, noop: "0"},
+	{name: "logit_bias", action: leftOut, noop: "{}"},
+	{name: "metadata", action: leftOut, noop: "{}"},
+	{name: "modalities", action: leftOut, noop: `["text"]`},
+
+	{name: "messages.role", action: carried, note: "a message of the same role; an assistant's calls become function_call items after its text, and tool becomes function_call_output"},
+	{name: "messages.content", action: carried, note: "content; output of tools"},
+	{name: "messages.refusal", action: carried, note: "a part of type refusal"},
+	{name: "messages.reasoning_content", action: carried, note: "in reasoning_signature, where the upstream gave one; else dropped, for the upstream takes no other"},
+	{name: "messages.reasoning_signature", action: carried, note: "encrypted_content of reasoning items; the answer gave it"},
+	{name: "messages.name", action: leftOut},
+	{name: "messages.tool_call_id", action: carried, note: "call_id"},
+	{name: "messages.tool_calls", action: carried, note: "function_call items"},
+	{name: "messages.tool_calls.index", action: handled, note: "the order of the list"},
+	{name: "messages.tool_calls.id", action: carried, note: "call_id; one of more than 64 bytes is replaced, with its result's"},
+	{name: "messages.tool_calls.type", action: carried, note: "function_call if it is function; others are refused"},
+	{name: "messages.tool_calls.function", action: carried, note: "function_call"},
+	{name: "messages.tool_calls.function.name", action: carried, note: "name"},
+	{name: "messages.tool_calls.function.arguments", action: carried, note: "arguments, byte for byte; empty is {}"},
+	{name: "messages.content.type", action: carried, note: "type"},
+	{name: "messages.content.text", action: carried, note: "input_text; output_text of the assistant"},
+	{name: "messages.content.refusal", action: carried, note: "refusal of the assistant"},
+	{name: "messages.content.image_url", action: carried, note: "input_image of users and tools"},
+	{name: "messages.content.image_url.url", action: carried, note: "image_url"},
+	{name: "messages.content.image_url.detail", action: carried, note: "detail; auto where there is none"},
+	{name: "messages.content.file", action: carried, note: "input_file of users and tools: file_data and filename; a file_id is refused"},
+	{name: "messages.content.input_audio", action: carried, note: "input_audio of users"},
+	{name: "messages.content.video_url", action: refused},
+	{name: "messages.content.audio_url", action: refused},
+	{name: "messages.content.cache_control", action: leftOut},
+	{name: "tools.function", action: carried, note: "a tool; tools of other types are dropped"},
+	{name: "tools.function.name", action: carried, note: "name"},
+	{name: "tools.function.description", action: carried, note: "description"},
+	{name: "tools.function.parameters", action: carried, note: `parameters; {"type":"object","properties":{}} where there are none`},
+	{name: "tools.function.strict", action: carried, note: "strict; false is said, since the upstream takes a function for strict by default"},
+}
+
+// responseBuilder is a chat completion request on its way into Responses.
+type responseBuilder struct {
+	fieldMapper[*responseBuilder]
+	c     *chat.Request
+	r     *responses.Request
+	items []responses.Item
+	own   []rawjson.Edit  // of fields that a request has no member for
+	calls map[string]bool // ids of the calls until now: true where the output is still to come
+}
+
+// chatToResponses translates a chat completion request for an upstream that speaks only
+// Responses, as responseFields says field by field. thinks says that the caller wants
+// to see thoughts. dropped names the fields that could not be carried, each once and
+// without indexes. It fails with a 400 that names the field where leaving it out would
+// change what the caller asked for.
+func chatToResponses(c *chat.Request, thinks bool) (r *responsesapi.Request, dropped []string, err error) {
+	if c, err = withBody(c); err != nil {
+		return nil, nil, err
+	}
+	b := &responseBuilder{fieldMapper: fieldMapper[*responseBuilder]{fields: responseFields, ignoresEmpty: true}, c: c, calls: make(map[string]bool)}
+	b.r = &responses.Request{
+		Model: c.Model, MaxOutputTokens: c.OutputBound(), Temperature: c.Temperature, TopP: c.TopP, Stream: c.Stream,
+		User: c.User, Store: new(bool),
+	}
+	if thinks {
+		b.showThoughts()
+	}
+	if err := b.carry(b, c.Body); err != nil {
+		return nil, nil, err
+	}
+	b.r.Input = responses.Items(b.items...)
+	if b.own != nil {
+		b.r.Extra = edited([]byte("{}"), b.own...)
+	}
+	b.dropUnmapped("", c.Body.Members())
+	b.dropped.Sort() // whichever of the two passes found them
+	r, err = checked(b.r, responsesapi.Encode)
+	return r, b.dropped.List(), err
+}
+
+func (b *responseBuilder) stop([]byte) error {
+	if len(b.c.Stop) > 0 {
+		return refusal("stop", "absent: this model's upstream stops at no text")
+	}
+	return nil
+}
+
+// reasoning is what the request says of it, made where it says nothing yet.
+func (b *responseBuilder) reasoning() *responses.Reasoning {
+	if b.r.Reasoning == nil {
+		b.r.Reasoning = new(responses.Reasoning)
+	}
+	return b.r.Reasoning
+}
+
+// showThoughts asks for thoughts. It is called only where the caller wants to see them,
+// since models that do not reason refuse such a request.
+func (b *responseBuilder) showThoughts() {
+	b.reasoning().Summary = "auto"
+	b.r.Include = []string{"reasoning.encrypted_content"}
+}
+
+func (b *responseBuilder) effort([]byte) error {
+	if b.c.ReasoningEffort != "none" {
+		b.showThoughts()
+	}
+	b.reasoning().Effort = b.c.ReasoningEffort
+	return nil
+}
+
+func (b *responseBuilder) thinking(raw []byte) error {
+	switch stringMember(raw, "type") {
+	case "enabled", "adaptive":
+		b.showThoughts()
+		if !rawjson.IsNull(member(raw, "budget_tokens")) {
+			b.drop("thinking.", "budget_tokens")
+		}
+	case "disabled":
+	default:
+		return errDropped
+	}
+	return nil
+}
+
+func (b *responseBuilder) store(raw []byte) error {
+	if string(raw) != "false" {
+		return errDropped
+	}
+	return nil
+}
+
+// serviceTier carries the tiers that cost no more. Prepaid billing looks for the others
+// only where a channel speaks the caller's wire (docs/billing.md, Fields without a price).
+func (b *responseBuilder) serviceTier(raw []byte) error {
+	tier, _ := rawjson.String(raw)
+	if tier != "auto" && tier != "default" && tier != "flex" {
+		return errDropped
+	}
+	b.r.ServiceTier = tier
+	return nil
+}
+
+// text is what the request says of the answer's text, made where it says nothing yet.
+func (b *responseBuilder) text() *responses.TextConfig {
+	if b.r.Text == nil {
+		b.r.Text = new(responses.TextConfig)
+	}
+	return b.r.Text
+}
+
+// responseFormat carries a mode or a schema.
+func (b *responseBuilder) responseFormat(raw []byte) error {
+	var format struct {
+		Type       string               `json:"type"`
+		JSONSchema responses.TextFormat `json:"json_schema"`
+	}
+	if err := json.Unmarshal(raw, &format, jsontext.AllowDuplicateNames(true)); err != nil {
+		return refusal("response_format", `an object such as {"type":"json_schema","json_schema":{"name":…,"schema":…}}`)
+	}
+	carried := &responses.TextFormat{Type: format.Type}
+	switch s := &format.JSONSchema; {
+	case format.Type == "text":
+		return nil
+	case format.Type == "json_object":
+	case format.Type != "json_schema":
+		return refusal("response_format.type", rule.Words([]string{"text", "json_object", "json_schema"})+" for this model")
+	case !isObject(s.Schema):
+		return refusal("response_format.json_schema.schema", "a JSON Schema object without repeated names")
+	default:
+		carried.Name, carried.Description, carried.Schema, carried.Strict = s.Name, s.Description, s.Schema, s.Strict
+	}
+	b.text().Format = carried
+	return nil
+}
+
+// tools carries the functions.
+func (b *responseBuilder) tools(raw []byte) (err error) {
+	b.r.Tools, err = carriedTools(&b.fieldMapper, raw, func(f *chatFunction, _ []byte) (responses.Tool, bool) {
+		tool := responses.Tool{Type: "function", Name: f.Name, Description: f.Description, Parameters: f.Parameters, Strict: &f.Strict}
+		if rawjson.IsNull(f.Parameters) {
+			tool.Parameters = jsontext.Value(`{"type":"object","properties":{}}`)
+		}
+		return tool, isObject(tool.Parameters)
+	})
+	return err
+}
+
+// toolChoice carries tool_choice. Where there are no tools the upstream takes none.
+func (b *responseBuilder) toolChoice(raw []byte) error {
+	_, name, err := chatChoice(raw, b.r.Tools != nil)
+	switch {
+	case err != nil || b.r.Tools == nil:
+		return err
+	case name != "":
+		raw = append(rawjson.Quote([]byte(`{"type":"function","name":`), name), '}')
+	}
+	b.r.ToolChoice = raw
+	return nil
+}
+
+func (b *responseBuilder) parallelCalls(raw []byte) error {
+	if b.r.Tools != nil {
+		parallel := string(raw) != "false"
+		b.r.ParallelToolCalls = &parallel
+	}
+	return nil
+}
+
+// sameText is the carry of a string that both wires have; anything else is dropped.
+func sameText(to func(b *responseBuilder) *string) func(*responseBuilder, []byte) error {
+	return func(b *responseBuilder, raw []byte) error {
+		s, ok := rawjson.String(raw)
+		if !ok {
+			return errDropped
+		}
+		*to(b) = s
+		return nil
+	}
+}
+
+// sameField is the carry of a field that both wires have under one name, and a request no
+// member for.
+func sameField(name string) func(*responseBuilder, []byte) error {
+	return func(b *responseBuilder, raw []byte) error {
+		b.own = append(b.own, rawjson.Set(name, raw))
+		return nil
+	}
+}
