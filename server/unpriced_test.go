@@ -308,6 +308,10 @@ func TestATranslationThatLeavesAFieldOutIsNoReasonToRefuseIt(t *testing.T) {
 		{"/v1/messages", `"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"1h"}}]`, upstream.ChatCompletion, 200},
 		{"/v1/chat/completions", `"service_tier":"priority"`, upstream.Messages, 200},
 		{"/v1/chat/completions", `"web_search_options":{}`, upstream.Messages, 200},
+		{"/v1/chat/completions", `"service_tier":"priority"`, upstream.Responses, 200},
+		{"/v1/chat/completions", `"web_search_options":{}`, upstream.Responses, 200},
+		{"/v1/chat/completions", `"tools":[{"type":"web_search"}]`, upstream.Responses, 200},
+		{"/v1/messages", `"tools":[{"type":"web_search_20250305","name":"web_search"}]`, upstream.Responses, 200},
 		{"/v1/chat/completions", `"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral","ttl":"1h"}}]}]`, upstream.Messages, 400},
 	} {
 		s := newPassingFixture(t, vendorOf(c.speaks), true)

@@ -1,5 +1,5 @@
 // Package translate carries a conversation to an upstream that speaks another wire than
-// its caller: chat completions and messages.
+// its caller: chat completions, messages and responses, each to the other two.
 //
 // A request becomes one for a chat completion first, in which all wires meet, and then
 // one of the upstream's wire; what is dropped or refused on the way is in a table for
@@ -9,6 +9,7 @@ package translate
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"slices"
@@ -20,23 +21,33 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/responsesapi"
+	"github.com/tollhouse-ai/gateway/internal/seal"
 	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Options are what answers of the bridge's making need.
+// Options are what answers of the bridge's making need, and conversations that go on
+// after one. The zero Options seal no thoughts.
 type Options struct {
-	Now func() time.Time // dates answers; nil means time.Now
+	Now     func() time.Time           // dates answers; nil means time.Now
+	NewID   func(prefix string) string // makes the ids of responses; nil means random ones
+	Secrets *seal.Secrets              // seal the thoughts of a response for its caller
 }
 
-// Bridge makes an upstream that speaks one of chat completions and messages answer
-// both. What it speaks itself passes untouched. A gateway puts it around
+// Bridge makes an upstream that speaks one of chat completions, messages and responses
+// answer all three. What it speaks itself passes untouched. A gateway puts it around
 // every channel, and the Tap of the caller's wire above: a translated stream of a
 // message can hold events that are for the Tap alone.
 func Bridge(o Options) upstream.Middleware {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.NewID == nil {
+		o.NewID = func(prefix string) string { return prefix + rand.Text() }
 	}
 	return func(up upstream.Upstream) upstream.Upstream { return &bridge{up, o} }
 }
@@ -63,8 +74,9 @@ var callers = map[upstream.Op]struct {
 	standIns []upstream.Op
 	read     func(b *bridge, call *upstream.Call) (*conversation, error)
 }{
-	upstream.ChatCompletion: {[]upstream.Op{upstream.Messages}, (*bridge).chatCall},
-	upstream.Messages:       {[]upstream.Op{upstream.ChatCompletion}, (*bridge).messageCall},
+	upstream.ChatCompletion: {[]upstream.Op{upstream.Messages, upstream.Responses}, (*bridge).chatCall},
+	upstream.Messages:       {[]upstream.Op{upstream.ChatCompletion, upstream.Responses}, (*bridge).messageCall},
+	upstream.Responses:      {[]upstream.Op{upstream.ChatCompletion, upstream.Messages}, (*bridge).responseCall},
 }
 
 // sent is a request as an upstream gets it.
@@ -82,6 +94,7 @@ var wires = map[upstream.Op]struct {
 }{
 	upstream.ChatCompletion: {toChat, func(to writer) reader { return &chatReader{to: to} }},
 	upstream.Messages:       {toMessages, func(to writer) reader { return &messageReader{to: to} }},
+	upstream.Responses:      {toResponses, func(to writer) reader { return &responsesReader{to: to} }},
 }
 
 // Supports adds to what the upstream speaks what can be translated into it.
@@ -123,7 +136,7 @@ func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	translated.Header, translated.Query = nil, "" // the client's are of its own dialect
 	reply, err := b.up.Do(ctx, &translated)
 	if err != nil {
-		return nil, translatedError(err)
+		return nil, translatedError(err, op)
 	}
 	to := v.whole
 	if call.Stream {
@@ -164,6 +177,37 @@ func (b *bridge) messageCall(call *upstream.Call) (*conversation, error) {
 	}, nil
 }
 
+// responseCall reads a call for a response. What the model thinks is sealed for the
+// account, for the caller to send it back.
+func (b *bridge) responseCall(call *upstream.Call) (*conversation, error) {
+	const purpose = "thoughts"
+	r, err := typed(call, responsesapi.Parse, func(r *responsesapi.Request) *responses.Request { return r.Request })
+	if err != nil {
+		return nil, err
+	}
+	var way responsesOptions
+	out := responsesOut{request: r, id: b.NewID(responsePrefix), now: b.Now}
+	if s := b.Secrets; s != nil {
+		way.open = func(sealed string) ([]byte, bool) { return s.OpenText(sealedPrefix, purpose, call.Account, sealed) }
+		out.seal = func(thoughts []byte) string { return s.SealText(sealedPrefix, purpose, call.Account, thoughts) }
+	}
+	c, names, dropped, err := responsesToChat(r, way)
+	if err != nil {
+		return nil, err
+	}
+	out.names = names
+	at := func(created int64) responsesOut {
+		out.created = created
+		return out
+	}
+	return &conversation{
+		chat: c, dropped: dropped,
+		fields: map[string]string{"messages": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort"},
+		stream: func(created int64) writer { return &responseEventWriter{responsesOut: at(created)} },
+		whole:  func(created int64) writer { return &responseWriter{responseEventWriter{responsesOut: at(created)}} },
+	}, nil
+}
+
 // typed is the typed view of a call; parsed from the body where the call came without
 // one.
 func typed[P, R any](call *upstream.Call, parse func([]byte) (*P, error), view func(*P) *R) (*R, error) {
@@ -176,12 +220,29 @@ func typed[P, R any](call *upstream.Call, parse func([]byte) (*P, error), view f
 	})
 }
 
+// toChat takes out what other wires need to take their thoughts back: strict vendors of
+// chat refuse a member that they do not know.
 func toChat(v *conversation, _ *upstream.Call) (sent, error) {
-	return sent{v.chat.Prepared(0), v.chat.Request, nil}, nil
+	body := v.chat.Prepared(0)
+	list, changed := editElements(body.Raw("messages"), reasoningSignature, func(message []byte) []byte {
+		return edited(message, rawjson.Delete(reasoningSignature))
+	})
+	if changed {
+		body = body.Set("messages", list)
+	}
+	return sent{body, v.chat.Request, nil}, nil
 }
 
 func toMessages(v *conversation, call *upstream.Call) (sent, error) {
 	r, dropped, err := chatToMessages(v.chat.Request, call.MaxOutput)
+	if err != nil {
+		return sent{}, err
+	}
+	return sent{r.Prepared(0), r.Request, dropped}, nil
+}
+
+func toResponses(v *conversation, _ *upstream.Call) (sent, error) {
+	r, dropped, err := chatToResponses(v.chat.Request, v.thinks)
 	if err != nil {
 		return sent{}, err
 	}
@@ -256,12 +317,28 @@ func notSent(err error) error {
 	return err
 }
 
-// translatedError is an upstream's error without its body, which is in the format
-// that the client does not speak.
-func translatedError(err error) error {
+// fullContext are how the messages begin, in lower case, with which Anthropic refuses what
+// is too long for the model: no code of its own says so
+// (https://docs.anthropic.com/en/docs/build-with-claude/context-windows).
+var fullContext = []string{"prompt is too long", "input length and `max_tokens` exceed context limit"}
+
+// translatedError is the error of an upstream that speaks op, without its body, which is in
+// the format that the client does not speak, and with the code by which clients of the
+// others shorten a conversation.
+func translatedError(err error, op upstream.Op) error {
 	var f *fault.Error
-	if !errors.As(err, &f) || f.Body == nil {
+	if !errors.As(err, &f) {
 		return err
 	}
-	return f.With(func(e *fault.Error) { e.Body = nil })
+	full := op == upstream.Messages && f.Code == fault.InvalidRequest && slices.ContainsFunc(fullContext, func(begin string) bool {
+		return strings.HasPrefix(strings.ToLower(f.Message), begin)
+	})
+	if !full && f.Body == nil {
+		return err
+	}
+	return f.With(func(e *fault.Error) {
+		if e.Body = nil; full {
+			e.Code, e.Status = "context_length_exceeded", e.HTTPStatus()
+		}
+	})
 }

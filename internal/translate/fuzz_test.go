@@ -2,7 +2,9 @@ package translate
 
 import (
 	"bytes"
+	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -98,6 +100,47 @@ func FuzzARequestIsTranslatedOrRefused(f *testing.F) {
 			if err != nil && !fault.Is(err, fault.InvalidRequest) || err == nil && r.Model != c.Model {
 				t.Fatalf("%+v, %v", r, err)
 			}
+			o, _, err := chatToResponses(c.Request, true)
+			if err != nil && !fault.Is(err, fault.InvalidRequest) || err == nil && (o.Model != c.Model || string(o.Body.Raw("store")) != "false") {
+				t.Fatalf("%+v, %v", o, err)
+			}
+		}
+	})
+}
+
+// FuzzAnUpstreamOfResponses: whatever an upstream of responses sends, the chunks and the
+// events that are made of it are in order, byte by byte the same, and only a whole
+// response ends without an error; and so it is with its whole answers.
+func FuzzAnUpstreamOfResponses(f *testing.F) {
+	for _, row := range responseRows {
+		response := vendorResponse(row.output, row.members)
+		f.Add(response)
+		for _, n := range []int{1, 100} {
+			f.Add(vendorEvents(responseEvents(f, response, n)...))
+		}
+	}
+	f.Add(vendorEvents(`{"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":"a"}`, `{"type":"error"}`))
+	f.Add(vendorEvents(`{"type":"response.created"}`, `{"type":"response.completed","response":{"output":[{}]}}`))
+	f.Fuzz(func(t *testing.T, body string) {
+		got, err := fromResponses(plainChat(), true, strings.NewReader(body))
+		again, err2 := fromResponses(plainChat(), true, iotest.OneByteReader(strings.NewReader(body)))
+		if got != again || (err == nil) != (err2 == nil) {
+			t.Fatalf("at once %q, %v; byte by byte %q, %v", got, err, again, err2)
+		}
+		if complete := strings.HasSuffix(got, sse.Done); complete != (err == nil) || err != nil && !fault.Is(err, fault.BadGateway) {
+			t.Fatalf("%q ends with %v", got, err)
+		}
+		accumulatedChat(t, got)
+		got, err = fromResponses(thinker(), true, strings.NewReader(body))
+		c, wrong := follow([]byte(got))
+		if wrong != nil || c.over != (err == nil) || err != nil && !fault.Is(err, fault.BadGateway) {
+			t.Fatalf("over: %t, %v, %v\n%s", c.over, err, wrong, got)
+		}
+		for _, request := range []any{plainChat(), thinker()} {
+			got, err := fromResponses(request, false, strings.NewReader(body))
+			if _, wrong := rawjson.Index([]byte(got), nil, nil); err == nil && wrong != nil || err != nil && !fault.Is(err, fault.BadGateway) {
+				t.Fatalf("%s, %v", got, err)
+			}
 		}
 	})
 }
@@ -125,6 +168,48 @@ func FuzzSignedThoughts(f *testing.F) {
 		restored, ok := thinkingBlocks(joined, string(again))
 		if joined != text || !ok || !reflect.DeepEqual(restored, blocks) {
 			t.Errorf("%q, %q: %v and then %v", text, pieces, blocks, restored)
+		}
+	})
+}
+
+// FuzzARequestForAResponseIsTranslatedOrRefused: what becomes of it obeys chat's rules,
+// answers every call next to it, and has each tool once and under a name that leads back.
+func FuzzARequestForAResponseIsTranslatedOrRefused(f *testing.F) {
+	for _, from := range paired(f, "responses_to_chat.txt", "from") {
+		f.Add([]byte(from))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r, err := asResponse(body)
+		if err != nil {
+			return
+		}
+		c, names, _, err := responsesToChat(r, responsesOptions{open: openMarked})
+		if err != nil {
+			if fault := fault.From(err); fault.HTTPStatus() != 400 || fault.Param == "" || len(fault.Message) > 4096 {
+				t.Fatalf("%d, %v", fault.HTTPStatus(), err)
+			}
+			return
+		}
+		list := slices.Clone(c.Messages)
+		for i := range list {
+			list[i].ToolCalls = slices.Clone(list[i].ToolCalls)
+			for j := range list[i].ToolCalls {
+				list[i].ToolCalls[j].Function.Arguments = "{}" // are the client's own
+			}
+		}
+		if err := errors.Join(c.Validate(), strictChat(list)); err != nil {
+			t.Fatalf("%v\n%s", err, c.Source())
+		}
+		functions, err := c.Functions()
+		seen := map[string]bool{}
+		for _, f := range functions {
+			if _, known := names.original(f.Name); !known || seen[f.Name] {
+				t.Fatalf("the function %q: known %t, seen %t", f.Name, known, seen[f.Name])
+			}
+			seen[f.Name] = true
+		}
+		if err != nil || len(functions) == 0 && (c.ToolChoice != nil || c.Tools != nil || c.Field("parallel_tool_calls") != nil) {
+			t.Fatalf("%v\n%s", err, c.Source())
 		}
 	})
 }

@@ -42,13 +42,14 @@ func calling(t *testing.T, body string) *upstream.Call {
 }
 
 func TestTheBridgeAddsTheOtherWiresOfConversations(t *testing.T) {
-	conversations := []upstream.Op{upstream.ChatCompletion, upstream.Messages}
+	conversations := []upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.Responses}
 	for _, c := range []struct {
 		speaks   upstream.Op
 		supports []upstream.Op
 	}{
 		{upstream.ChatCompletion, conversations},
 		{upstream.Messages, conversations},
+		{upstream.Responses, conversations},
 		{upstream.CountTokens, []upstream.Op{upstream.CountTokens}},
 		{upstream.CountInput, []upstream.Op{upstream.CountInput}},
 		{upstream.Embeddings, []upstream.Op{upstream.Embeddings}},
