@@ -70,15 +70,15 @@ func (t *Template) Learn(name string, src, out []byte, text *Text) {
 // Forget drops what was learned, and keeps its memory.
 func (t *Template) Forget() { t.before = t.before[:0] }
 
-// Match is what an event has in the place of the text; false if that is not all
+// Match says where an event has its text, without quotes; false if that is not all
 // that is new.
-func (t *Template) Match(name string, src []byte) (text []byte, ok bool) {
+func (t *Template) Match(name string, src []byte) (text rawjson.Span, ok bool) {
 	if len(t.before) == 0 || name != t.name || len(src) < len(t.before)+len(t.after) ||
 		!bytes.HasPrefix(src, t.before) || !bytes.HasSuffix(src, t.after) {
-		return nil, false
+		return text, false
 	}
-	text = src[len(t.before) : len(src)-len(t.after)]
-	return text, rawjson.Plain(text)
+	text = rawjson.Span{Start: len(t.before), End: len(src) - len(t.after)}
+	return text, rawjson.Plain(text.Of(src))
 }
 
 // Append appends the client's event with a text that matched.
@@ -139,10 +139,11 @@ type Tap struct {
 // Repeat appends what the client gets of an event that differs from the one before in
 // its text only; false, with nothing done, if it does not.
 func (t *Tap) Repeat(dst []byte, name string, data []byte) (out []byte, ok bool) {
-	text, ok := t.Template.Match(name, data)
+	at, ok := t.Template.Match(name, data)
 	if !ok {
 		return dst, false
 	}
+	text := at.Of(data)
 	t.Wrote(tokencount.Quarters(text))
 	return t.Template.Append(dst, text), true
 }

@@ -23,6 +23,18 @@ type chatReader struct {
 	begun    bool
 	finished bool
 	report   chatapi.Report
+
+	pieces int                 // that were written
+	last   piece               // of them
+	same   completion.Template // of the last chunk that was one piece of text and nothing else
+	kind   pieceKind           // of it
+}
+
+// write passes on a piece.
+func (r *chatReader) write(p piece) {
+	r.pieces++
+	r.last = p
+	r.to.write(p)
 }
 
 // chatAnswer is what is read of a chat completion or of a chunk of one. Fields that
@@ -57,6 +69,10 @@ func (c *chatAnswer) first() *candidate {
 // event reads one chunk. The stream is complete at [DONE], or at the usage that
 // follows a finish reason.
 func (r *chatReader) event(name string, data []byte) (done bool, err error) {
+	if at, ok := r.same.Match(name, data); ok && at.Start < at.End {
+		r.to.write(piece{kind: r.kind, text: data[at.Start-1 : at.End+1]})
+		return false, nil
+	}
 	data = bytes.TrimSpace(data)
 	switch {
 	case string(data) == "[DONE]" && !r.begun:
@@ -71,11 +87,33 @@ func (r *chatReader) event(name string, data []byte) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	before := r.pieces
 	r.take(c, data, false)
+	if r.pieces == before+1 && len(c.Choices) == 1 && rawjson.IsNull(c.Usage) && rawjson.IsNull(c.Choices[0].Usage) {
+		r.learn(name, data)
+	}
 	if done = r.finished && len(c.Choices) == 0 && !rawjson.IsNull(c.Usage); done {
 		r.end()
 	}
 	return done, nil
+}
+
+// learn keeps the form of a chunk that was one piece, if that was a text alone: of the
+// next one that has it only the text is read. In a chunk without escapes the text stands
+// as it was read, and where it stands is certain if it does so once.
+func (r *chatReader) learn(name string, data []byte) {
+	p := &r.last
+	if p.kind != said && p.kind != thought || p.list != nil || bytes.IndexByte(data, '\\') >= 0 {
+		return
+	}
+	at := bytes.Index(data, p.text)
+	if at < 0 || at != bytes.LastIndex(data, p.text) {
+		return
+	}
+	var text completion.Text
+	text.Add(p.text, rawjson.Span{Start: at, End: at + len(p.text)})
+	r.same.Learn(name, data, data, &text)
+	r.kind = p.kind
 }
 
 // whole reads a completion.
@@ -111,7 +149,7 @@ func (r *chatReader) take(c *chatAnswer, data []byte, whole bool) {
 	if !r.begun {
 		r.begun = true
 		id, _ := rawjson.String(c.ID)
-		r.to.write(piece{kind: begun, id: answerID(strings.TrimPrefix(id, "chatcmpl-"), data), usage: &usage{}})
+		r.write(piece{kind: begun, id: answerID(strings.TrimPrefix(id, "chatcmpl-"), data), usage: &usage{}})
 	}
 	r.report.Read(c.Usage)
 	for i := range c.Choices {
@@ -132,7 +170,7 @@ func (r *chatReader) take(c *chatAnswer, data []byte, whole bool) {
 	r.message(m, listOf(member(first.Logprobs, "content")))
 	if first.FinishReason != "" {
 		r.finished = true
-		r.to.write(piece{kind: finished, reason: first.FinishReason})
+		r.write(piece{kind: finished, reason: first.FinishReason})
 	}
 }
 
@@ -150,12 +188,12 @@ func (r *chatReader) message(m *chat.Message, logprobs []byte) {
 	}
 	r.text(thought, reasoning, nil)
 	if s := m.Content; len(s) > len(`""`) && s[0] == '"' && rawjson.Plain(s[1:len(s)-1]) {
-		r.to.write(piece{kind: said, text: s, list: logprobs}) // is itself, without being decoded
+		r.write(piece{kind: said, text: s, list: logprobs}) // is itself, without being decoded
 	} else {
 		r.text(said, s.String(), logprobs)
 	}
 	if list := citations(annotations); list != nil {
-		r.to.write(piece{kind: cited, list: list})
+		r.write(piece{kind: cited, list: list})
 	}
 	r.text(declined, refusal, nil)
 	for _, c := range append(m.ToolCalls, legacyCall(legacy)...) {
@@ -163,14 +201,14 @@ func (r *chatReader) message(m *chat.Message, logprobs []byte) {
 		if c.Index != nil {
 			p.index = *c.Index
 		}
-		r.to.write(p)
+		r.write(p)
 	}
 }
 
 // text passes on a text, if there is any.
 func (r *chatReader) text(kind pieceKind, s string, list []byte) {
 	if s != "" {
-		r.to.write(piece{kind: kind, text: rawjson.Quote(nil, s), list: list})
+		r.write(piece{kind: kind, text: rawjson.Quote(nil, s), list: list})
 	}
 }
 
@@ -206,7 +244,7 @@ func legacyCall(raw []byte) []chat.ToolCall {
 
 // end passes on the usage, wherever it stood.
 func (r *chatReader) end() {
-	r.to.write(piece{kind: ended, usage: reported(&r.report.Report)})
+	r.write(piece{kind: ended, usage: reported(&r.report.Report)})
 }
 
 // reported is what an upstream reported whose count of the input includes what a cache
