@@ -57,6 +57,8 @@ type Call struct {
 	// MaxOutput is the most output tokens of one candidate, for an upstream that
 	// needs a bound where the caller gave none.
 	MaxOutput int64
+	// CachePrompts is the channel's (router.Channel.CachePrompts); set by a Router.
+	CachePrompts bool
 	// Query is what of the client's query string travels to an upstream of the
 	// same dialect ("beta=true"); empty for none.
 	Query string

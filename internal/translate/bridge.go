@@ -238,7 +238,11 @@ func toMessages(v *conversation, call *upstream.Call) (sent, error) {
 	if err != nil {
 		return sent{}, err
 	}
-	return sent{r.Prepared(0), r.Request, dropped}, nil
+	body := r.Prepared(0)
+	if call.CachePrompts {
+		body = withBreakpoints(body)
+	}
+	return sent{body, r.Request, dropped}, nil
 }
 
 func toResponses(v *conversation, _ *upstream.Call) (sent, error) {

@@ -170,5 +170,5 @@ func editElements(array []byte, mark string, edit func(element []byte) []byte) (
 			kept = append(kept, now)
 		}
 	}
-	return append(append([]byte("["), bytes.Join(kept, []byte(","))...), ']'), changed
+	return jsonArray(kept), changed
 }

@@ -149,7 +149,7 @@ func (a *attempt) ask(ctx context.Context, call *upstream.Call, model string) (r
 	defer recoverAsError(&err)
 	own := *call
 	own.Accept, own.Begin, own.Observe, own.Model = nil, nil, nil, model
-	own.RefusedKeys = a.refusedKeys
+	own.RefusedKeys, own.CachePrompts = a.refusedKeys, a.CachePrompts
 	reply, err = a.up.Do(a.withSession(ctx, &own), &own)
 	if err != nil {
 		return nil, err

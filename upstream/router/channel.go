@@ -50,6 +50,9 @@ type Channel struct {
 	// charged as the vendor reports: for a vendor whose bill cancelling does not stop.
 	// 0 cancels at once; at most [MaxDrain].
 	Drain time.Duration
+	// CachePrompts has the prompts of conversations that become messages for the channel
+	// marked for the vendor's cache, unless their caller marks some.
+	CachePrompts bool
 	// Drop names the top-level request fields that the upstream refuses. A call
 	// for several candidates is refused rather than sent without its n.
 	Drop []string

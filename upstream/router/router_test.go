@@ -171,6 +171,18 @@ func TestTheUpstreamGetsItsOwnModelAndNoFieldThatItRefuses(t *testing.T) {
 	}
 }
 
+func TestAChannelSaysWhetherPromptsAreMarkedForTheCache(t *testing.T) {
+	for _, marks := range []bool{true, false} {
+		v := plays("ok")
+		r := newRouter(t, router.Options{}, router.Channel{Name: "c", Upstream: v, Models: map[string]string{"m": "u"}, CachePrompts: marks})
+		c := call(t, hello)
+		c.CachePrompts = true // which only a channel can say
+		if _, err := answer(t.Context(), r, c); err != nil || v.calls[0].CachePrompts != marks {
+			t.Errorf("got %t, want %t, %v", v.calls[0].CachePrompts, marks, err)
+		}
+	}
+}
+
 func TestAnAnswerThatIsNotAcceptedIsAskedForElsewhere(t *testing.T) {
 	bad := &closable{Reader: strings.NewReader("error frame")}
 	first := plays(func(context.Context, *upstream.Call) (*upstream.Reply, error) {

@@ -1,0 +1,66 @@
+package translate
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// breakpoint is the cache_control that marks a prompt up to it for the vendor's cache, for
+// five minutes (https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching).
+const breakpoint = `{"type":"ephemeral"}`
+
+// withBreakpoints is the body of a request for a message with the marks of an agent whose
+// conversation grows: after the tools, after the system text, and after the last two turns
+// of the user's, of which the cache has the first from the call before. These are the four
+// that a vendor takes, so that a body in which the caller has marked something stays as it
+// is.
+func withBreakpoints(body upstream.Body) upstream.Body {
+	for _, name := range [...]string{"tools", "system", "messages"} {
+		if marked(body.Raw(name)) {
+			return body
+		}
+	}
+	turns := rawjson.Elements(body.Raw("messages"))
+	done := 0
+	for i := len(turns) - 1; i >= 0 && done < 2; i-- {
+		if stringMember(turns[i], "role") == "user" {
+			turns[i] = edited(turns[i], rawjson.Set("content", markLast(member(turns[i], "content"))))
+			done++
+		}
+	}
+	body = body.Set("messages", jsonArray(turns))
+	for _, name := range [...]string{"tools", "system"} {
+		if list := body.Raw(name); list != nil {
+			body = body.Set(name, markLast(list))
+		}
+	}
+	return body
+}
+
+// marked reports whether a list of objects, or a list within one of them, has a breakpoint.
+func marked(list []byte) bool {
+	return slices.ContainsFunc(rawjson.Elements(list), func(element []byte) bool {
+		return !rawjson.IsNull(member(element, "cache_control")) || marked(member(element, "content"))
+	})
+}
+
+// markLast is a list of objects with a breakpoint in the last one that is not an empty text,
+// at which the vendor refuses it.
+func markLast(list []byte) []byte {
+	elements := rawjson.Elements(list)
+	for i := len(elements) - 1; i >= 0; i-- {
+		if stringMember(elements[i], "type") != "text" || stringMember(elements[i], "text") != "" {
+			elements[i] = edited(elements[i], rawjson.Set("cache_control", []byte(breakpoint)))
+			break
+		}
+	}
+	return jsonArray(elements)
+}
+
+// jsonArray is a JSON array of elements.
+func jsonArray(elements [][]byte) []byte {
+	return append(append([]byte("["), bytes.Join(elements, []byte(","))...), ']')
+}
