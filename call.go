@@ -85,7 +85,9 @@ func (x *exchange) check(op *operation) (*Model, error) {
 		return m, noModel(m.ID)
 	}
 	if !x.principal.MayUse(m.ID) {
-		return m, notAllowed(m.ID)
+		return m, notAllowed(m.ID).With(func(e *fault.Error) {
+			e.Code, e.Status = cmp.Or(op.forbiddenModel, e.Code), e.HTTPStatus()
+		})
 	}
 	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.name) || !x.catalog.supports(op, m.ID) {
 		return m, errWrongEndpoint(op, m)

@@ -103,7 +103,8 @@ func TestASilentStreamHasAHeartbeatEvery15Seconds(t *testing.T) {
 		"chat": {upstream.ChatCompletion, askStream, recorded(usageChunk(20, 30)), onlyChat,
 			`data: {"id":"chatcmpl-minted","object":"chat.completion.chunk",`, `"model":"m","choices":[{"index":0,"delta":{},"finish_reason":null}]}` + "\n\n",
 			"up-1", `"id":"chatcmpl-minted"`}, // the id stays the same
-		"messages": {upstream.Messages, tellStream, strings.Join(told, ""), onlyMessages, "event: ping\ndata: {\"type\":", "\n\n", "vendor-m", "message_stop"},
+		"messages":  {upstream.Messages, tellStream, strings.Join(told, ""), onlyMessages, "event: ping\ndata: {\"type\":", "\n\n", "vendor-m", "message_stop"},
+		"responses": {upstream.Responses, respondStream, strings.Join(responded, ""), onlyChat, ": keep-alive", "\n\n", "vendor-m", "response.completed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

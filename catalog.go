@@ -19,7 +19,6 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
-	"github.com/tollhouse-ai/gateway/internal/translate"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -30,8 +29,8 @@ type Kind string
 
 // The kinds of models, as the configuration file spells them.
 const (
-	KindChat       Kind = "chat"     // chat completions and messages, whichever its upstream speaks
-	KindMessages   Kind = "messages" // the same: one is translated into the other
+	KindChat       Kind = "chat"     // chat completions, messages and responses, whichever its upstream speaks
+	KindMessages   Kind = "messages" // the same: each is translated into the others
 	KindEmbeddings Kind = "embeddings"
 	KindImage      Kind = "image"      // generation and, where its upstream edits, edits
 	KindImageEdit  Kind = "image_edit" // edits only
@@ -41,8 +40,8 @@ const (
 
 // kinds is every kind and the operations that it is called by.
 var kinds = map[Kind][]upstream.Op{
-	KindChat:       {upstream.ChatCompletion, upstream.Messages, upstream.CountTokens},
-	KindMessages:   {upstream.ChatCompletion, upstream.Messages, upstream.CountTokens},
+	KindChat:       {upstream.ChatCompletion, upstream.Messages, upstream.CountTokens, upstream.Responses, upstream.CountInput},
+	KindMessages:   {upstream.ChatCompletion, upstream.Messages, upstream.CountTokens, upstream.Responses, upstream.CountInput},
 	KindEmbeddings: {upstream.Embeddings},
 	KindImage:      {upstream.GenerateImage, upstream.EditImage},
 	KindImageEdit:  {upstream.EditImage},
@@ -84,7 +83,7 @@ type Model struct {
 }
 
 // droppedBounds are the bounds of the output that some channel of a model leaves out.
-type droppedBounds struct{ maxTokens, maxCompletionTokens bool }
+type droppedBounds struct{ maxTokens, maxCompletionTokens, maxOutputTokens bool }
 
 // The defaults of a model's facts. defaultMaxOutput is what every current chat
 // model can produce: a larger cap sent unasked could be refused upstream.
@@ -105,7 +104,7 @@ type catalog struct {
 	started      time.Time // of the gateway, which stands for the time of models without one
 }
 
-func newCatalog(o *Options, started time.Time) (*catalog, error) {
+func newCatalog(o *Options, started time.Time, bridge upstream.Middleware) (*catalog, error) {
 	if o.Upstream == nil {
 		return nil, errors.New("gateway: Options.Upstream is nil; give an upstream or a router of channels")
 	}
@@ -113,7 +112,7 @@ func newCatalog(o *Options, started time.Time) (*catalog, error) {
 	if !ok {
 		routing = router.Single(o.Upstream)
 	}
-	c := &catalog{router: routing.Wrap(translate.Bridge(translate.Options{Now: o.Now})), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
+	c := &catalog{router: routing.Wrap(bridge), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
 	for _, m := range o.Models {
 		if err := c.addModel(m); err != nil {
 			return nil, err
@@ -146,6 +145,7 @@ func (c *catalog) hasPrice(op upstream.Op, model string) bool {
 var pricedUnits = map[upstream.Op][][]billing.Unit{
 	upstream.ChatCompletion: {{billing.Input, billing.Output}},
 	upstream.Messages:       {{billing.Input, billing.Output}},
+	upstream.Responses:      {{billing.Input, billing.Output}},
 	upstream.Embeddings:     {{billing.Input}},
 	upstream.GenerateImage:  {{billing.Image}, {billing.Input, billing.ImageOutput}},
 	upstream.EditImage:      {{billing.Image}, {billing.Input, billing.ImageOutput}},
@@ -271,7 +271,7 @@ func (c *catalog) setDefaults(m *Model) {
 	m.DisplayName = cmp.Or(m.DisplayName, m.ID)
 	m.OwnedBy = cmp.Or(m.OwnedBy, "tollhouse")
 	m.HoldTokens = cmp.Or(m.HoldTokens, defaultHoldTokens)
-	m.drops = droppedBounds{c.router.Drops(m.ID, "max_tokens"), c.router.Drops(m.ID, "max_completion_tokens")}
+	m.drops = droppedBounds{c.router.Drops(m.ID, "max_tokens"), c.router.Drops(m.ID, "max_completion_tokens"), c.router.Drops(m.ID, "max_output_tokens")}
 }
 
 // unboundedOutput is the most that a vendor makes of one candidate without a
@@ -355,7 +355,7 @@ func noModel(id string) error {
 	}
 }
 
-func notAllowed(model string) error {
+func notAllowed(model string) *fault.Error {
 	return &fault.Error{
 		Code: fault.PermissionDenied, Param: "model",
 		Message: fmt.Sprintf("This API key may not use the model %q. GET /v1/models lists the models that it may use.", model),

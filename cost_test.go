@@ -65,6 +65,12 @@ func costRows() []costRow {
 		{name: "message, native", op: upstream.Messages, body: tellWhole, answer: toldWhole, cost: micro(50), onlyMessages: true},
 		{name: "message, translated, reasoning beside", op: upstream.Messages, body: tellWhole, answer: whole(`,"usage":` + usageBeside), cost: micro(1_013)},
 		{name: "stream of a message, native", op: upstream.Messages, body: tellStream, answer: strings.Join(told, ""), cost: micro(50), onlyMessages: true},
+		{name: "response", op: upstream.Responses, body: respondWhole, answer: respondedText, cost: micro(50)},
+		{name: "response, without a report", op: upstream.Responses, body: respondWhole, answer: strings.Replace(respondedText, `"usage":{`, `"usages":{`, 1), cost: micro(estimated), estimated: true},
+		{name: "response, an absurd count", op: upstream.Responses, body: respondWhole, answer: strings.Replace(respondedText, `"output_tokens":30`, `"output_tokens":900000`, 1), cost: micro(120), anomaly: true},
+		{name: "response, failed", op: upstream.Responses, body: respondWhole, answer: `{"object":"response","status":"failed","error":{"code":"server_error","message":"x"},"output":[],"usage":{"input_tokens":20,"output_tokens":30}}`, status: 500},
+		{name: "response, cut", op: upstream.Responses, body: respondWhole, answer: respondedText[:200], status: 502},
+		{name: "stream of a response", op: upstream.Responses, body: respondStream, answer: strings.Replace(strings.Join(responded, ""), `"error":null,`, "", 3), cost: micro(50)},
 		{name: "stream of a message, translated, reasoning beside", op: upstream.Messages, body: tellStream, answer: recorded(reasoningChunk), cost: micro(1_013)},
 	}
 	return append(append(rows, pictureRows()...), textRows()...)

@@ -281,6 +281,8 @@ func leavings() []leaving {
 		{name: "chat, streamed", op: upstream.ChatCompletion, model: "m", price: tokens, body: askStream, used: billing.Usage{Input: estimatedInput}},
 		{name: "messages", op: upstream.Messages, model: "m", price: tokens, body: tellWhole, used: billing.Usage{Input: estimatedInput}},
 		{name: "messages, streamed", op: upstream.Messages, model: "m", price: tokens, body: tellStream, used: billing.Usage{Input: estimatedInput}},
+		{name: "responses", op: upstream.Responses, model: "m", price: tokens, body: respondWhole, used: billing.Usage{Input: estimatedInput}},
+		{name: "responses, streamed", op: upstream.Responses, model: "m", price: tokens, body: respondStream, used: billing.Usage{Input: estimatedInput}},
 		{name: "pictures by the piece", op: upstream.GenerateImage, model: "imagegen-1", price: []string{"image", "0.2"},
 			body: `{"model":"imagegen-1","prompt":"a boat","n":3}`, used: billing.Usage{Input: 2, Images: 3}},
 		{name: "pictures by the token", op: upstream.GenerateImage, model: "imagegen-1", price: []string{"input", "1000", "image_output", "10"},
@@ -302,13 +304,13 @@ func leavings() []leaving {
 
 // wholeAnswers are answers to those of them that do not stream.
 var wholeAnswers = map[upstream.Op]string{
-	upstream.ChatCompletion: whole(reported), upstream.Messages: toldWhole,
+	upstream.ChatCompletion: whole(reported), upstream.Messages: toldWhole, upstream.Responses: respondedText,
 	upstream.GenerateImage: threeLinks, upstream.EditImage: edited,
 }
 
 // streamedAnswers are those to the others.
 var streamedAnswers = map[upstream.Op]string{
-	upstream.ChatCompletion: recorded(usageChunk(20, 30)), upstream.Messages: strings.Join(told, ""),
+	upstream.ChatCompletion: recorded(usageChunk(20, 30)), upstream.Messages: strings.Join(told, ""), upstream.Responses: strings.Join(responded, ""),
 	upstream.GenerateImage: "event: image_generation.completed\ndata: {\"type\":\"image_generation.completed\",\"b64_json\":\"aGk=\"}\n\n",
 }
 

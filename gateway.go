@@ -35,9 +35,12 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/retryqueue"
+	"github.com/tollhouse-ai/gateway/internal/seal"
+	"github.com/tollhouse-ai/gateway/internal/translate"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/store/memory"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // Gateway is the whole gateway in process. It is safe for concurrent use. Make
@@ -58,24 +61,22 @@ type Gateway struct {
 	started       time.Time
 	transactional bool                // the meter keeps idempotent answers itself
 	claims        idempotency.Claimer // of the keys that no hold claims
+	secrets       *seal.Secrets
+	bridge        upstream.Middleware // of every channel
 }
 
 // New returns a Gateway. It fails if an option contradicts another, naming it.
 func New(o Options) (*Gateway, error) {
-	now := time.Now
-	if o.Now != nil {
-		now = o.Now
+	o.setDefaults()
+	g := &Gateway{options: o, observers: observers{o.Observe, o.Logger}, started: o.Now(), secrets: seal.New(o.Secrets)}
+	g.bridge = translate.Bridge(translate.Options{Now: o.Now, NewID: o.NewID, Secrets: g.secrets})
+	c, err := newCatalog(&o, g.started, g.bridge)
+	if err == nil {
+		err = o.checkTasks()
 	}
-	started := now()
-	c, err := newCatalog(&o, started)
 	if err != nil {
 		return nil, err
 	}
-	o.setDefaults()
-	if err := o.checkTasks(); err != nil {
-		return nil, err
-	}
-	g := &Gateway{options: o, observers: observers{o.Observe, o.Logger}, started: started}
 	g.drains.most = int64(o.MaxDrains)
 	g.slots, g.admission = newAdmissionQueue(o.Admission), newAdmissionController(o.Admission, o.Now)
 	meter, ok := o.Meter.(idempotency.Store)
@@ -97,7 +98,7 @@ func New(o Options) (*Gateway, error) {
 // once for new calls; running calls keep what they started with. The other
 // options cannot change and are ignored. On an error nothing changes.
 func (g *Gateway) Reload(o Options) error {
-	c, err := newCatalog(&o, g.started)
+	c, err := newCatalog(&o, g.started, g.bridge)
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,8 @@ func TestASolventCallerIsAskedForNoMoreThanTheBalanceAffords(t *testing.T) {
 		{"a message", upstream.Messages, onlyMessages, body(`"max_tokens":9000,`), message, 1_500, `"max_tokens":1500`, "1500"},
 		{"a message, translated", upstream.Messages, onlyChat, body(`"max_tokens":9000,`), chat, 1_500, `"max_tokens":1500`, "1500"},
 		{"a stream of a message, whose bound is held before it begins", upstream.Messages, onlyMessages, body(`"max_tokens":9000,"stream":true,`), strings.Join(told, ""), 1_500, `"max_tokens":1500`, "1500"},
+		{"a response", upstream.Responses, onlyChat, `{"model":"m","max_output_tokens":9000,"input":"say four words"}`, respondedText, 1_500, `"max_output_tokens":1500`, "1500"},
+		{"a response without a bound", upstream.Responses, onlyChat, `{"model":"m","input":"say four words"}`, respondedText, 57, `"max_output_tokens":57`, "57"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			up := &scriptedUpstream{text: c.answer}
@@ -374,6 +376,7 @@ func TestAStreamWhoseHoldAnotherProcessEndedStopsAtTheNextCheckpoint(t *testing.
 		"chat, extending":   {upstream.ChatCompletion, strings.Replace(askStream, `"max_tokens":100,`, "", 1), &scriptedUpstream{text: chatText}, "[DONE]", true},
 		"messages, bridged": {upstream.Messages, strings.Replace(tellStream, `"max_tokens":100`, `"max_tokens":90000`, 1), speaker{&scriptedUpstream{text: chatText}, onlyChat}, "message_stop", false},
 		"messages":          {upstream.Messages, strings.Replace(tellStream, `"max_tokens":100`, `"max_tokens":90000`, 1), speaker{&scriptedUpstream{text: strings.Join(told[:2], "") + strings.Repeat(messageEvent("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"abcd"}`), 60_000)}, onlyMessages}, "message_stop", false},
+		"responses":         {upstream.Responses, strings.Replace(respondStream, `"max_output_tokens":100`, `"max_output_tokens":90000`, 1), &scriptedUpstream{text: strings.Join(responded[:4], "") + strings.Repeat(respondedDelta("4", "abcd"), 60_000)}, "response.completed", false},
 	} {
 		for _, key := range []string{"", "k"} {
 			t.Run(name+key, func(t *testing.T) {
@@ -409,7 +412,7 @@ func TestAnAnswerWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
 			if !fault.Is(err, fault.ServiceUnavailable) || h.spent(t, "10") != 0 || h.Unsettled() != 0 {
 				t.Errorf("%v, spent %s, %d captures wait", err, h.spent(t, "10"), h.Unsettled())
 			}
-			if strings.Contains(text, "[DONE]") || strings.Contains(text, "message_stop") || strings.HasSuffix(text, "b") {
+			if strings.Contains(text, "[DONE]") && l.op != upstream.Responses || strings.Contains(text, "response.completed") || strings.Contains(text, "message_stop") || strings.HasSuffix(text, "b") {
 				t.Errorf("it ends with %q", text[max(0, len(text)-300):])
 			}
 			if r, ok := x.Receipt(); !ok || r.Status != billing.Released || r.Reason != billing.ReasonInternal {

@@ -2,8 +2,11 @@ package gateway
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"net/http"
+	"strings"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
@@ -14,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/internal/sse"
@@ -41,6 +45,9 @@ type capability struct {
 	mostKept int
 
 	unknownModel func(id string) error
+	// forbiddenModel is the code of the refusal of a model that the key may not use; empty
+	// for fault.PermissionDenied.
+	forbiddenModel fault.Code
 	// mismatch is the code of the refusal of a model that serves another endpoint;
 	// empty for that of any invalid request.
 	mismatch fault.Code
@@ -93,6 +100,9 @@ type capability struct {
 	// errorEvent appends what ends a broken stream of the request called id; nil for
 	// OpenAI's form. The tap is nil if the request failed before it had one.
 	errorEvent func(dst []byte, id string, t tap, err *fault.Error) []byte
+	// numbered says that the events of a stream are numbered, so that duplicates of it get
+	// the heartbeats among them too.
+	numbered bool
 	// summarize makes the tap refer to a summary of the request from now on, and
 	// returns it; nil where requests are small.
 	summarize func(o *operation, t tap) (summary any)
@@ -208,6 +218,8 @@ var parsers = map[upstream.Op]func(x *exchange, data []byte) (*operation, error)
 	upstream.ChatCompletion: parser(chatapi.Parse, newChat),
 	upstream.Messages:       parser(messagesapi.Parse, newMessages),
 	upstream.CountTokens:    parser(messagesapi.ParseCount, newCount),
+	upstream.Responses:      parser(responsesapi.Parse, newResponse),
+	upstream.CountInput:     parser(responsesapi.ParseCount, newInputCount),
 	upstream.GenerateImage:  parser(imagesapi.Parse, newImages),
 	upstream.Embeddings:     parser(embeddingsapi.Parse, newEmbeddings),
 	upstream.Speech:         parser(speechapi.Parse, newSpeech),
@@ -232,7 +244,7 @@ func unpriced[R interface {
 	return o.request.(R).Unpriced(pass)
 }
 
-// conversation is what the requests of chat and of messages have in common.
+// conversation is what the requests of chat, messages and responses have in common.
 type conversation interface {
 	Validate() error
 	// InputBound and LinkedBound are the input and linked of tokenBounds.
@@ -295,9 +307,9 @@ var chatCompletion = capability{
 		r, b := o.chat(), o.conversationBounds(price)
 		b.callerBound, b.candidates = r.OutputBound(), r.Candidates()
 		// In the place of max_completion_tokens a channel that speaks messages gets
-		// max_tokens.
+		// max_tokens, and in that of either one of responses max_output_tokens.
 		newer := r.MaxTokens == 0 && r.MaxCompletionTokens > 0
-		return b.toBounds(m, m.drops.maxTokens || newer && m.drops.maxCompletionTokens)
+		return b.toBounds(m, m.drops.maxTokens || newer && m.drops.maxCompletionTokens || m.drops.maxOutputTokens)
 	},
 	input: conversationInput,
 	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
@@ -343,7 +355,7 @@ var message = capability{
 	bound: func(o *operation, m *Model, price *billing.Price) bounds {
 		b := o.conversationBounds(price)
 		b.callerBound = o.message().MaxTokens
-		return b.toBounds(m, m.drops.maxTokens)
+		return b.toBounds(m, m.drops.maxTokens || m.drops.maxOutputTokens)
 	},
 	input: conversationInput,
 	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
@@ -389,6 +401,107 @@ var tokenCount = capability{
 	serve:        func(_ *operation, c *call) (*Response, error) { return c.count() },
 	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
 		return o.message().Body, o.message().Request
+	},
+	answer: func(_ *operation, data []byte) (answer, error) {
+		body, _, err := completion.ReadCount(data)
+		return answer{body: body}, err
+	},
+}
+
+// newResponse is the operation that makes a response.
+func newResponse(x *exchange, r *responsesapi.Request) *operation {
+	return &operation{capability: &responseCreation, x: x, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source()}
+}
+
+func (o *operation) response() *responsesapi.Request { return o.request.(*responsesapi.Request) }
+
+// mostSilence is how long the stream of a response has no event: agents give up at five
+// minutes, and do not count comments.
+const mostSilence = 2 * time.Minute
+
+var responseCreation = capability{
+	name:           upstream.Responses,
+	unknownModel:   noModel,
+	forbiddenModel: fault.ModelNotFound,
+	validate:       validateResponse,
+	unpriced:       unpricedResponse,
+	scope:          rule.Generation,
+	bound: func(o *operation, m *Model, price *billing.Price) bounds {
+		b := o.conversationBounds(price)
+		b.callerBound = o.response().MaxOutputTokens
+		// In its place a channel of another dialect gets one of the others.
+		return b.toBounds(m, m.drops.maxTokens || m.drops.maxCompletionTokens || m.drops.maxOutputTokens)
+	},
+	input: conversationInput,
+	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
+		limited := o.response().Limited(maxOutput)
+		return limited.Body, limited
+	},
+	omitted:  func(o *operation, _ int64) []string { return o.response().Omitted() },
+	answer:   conversationAnswer,
+	opening:  responsesapi.Opening,
+	numbered: true,
+	errorEvent: func(dst []byte, id string, t tap, err *fault.Error) []byte {
+		if t, ok := t.(*responsesapi.Tap); ok {
+			return t.AppendError(dst, err)
+		}
+		return responsesapi.ErrorEvents(dst, id, err)
+	},
+	tap: func(o *operation) tap {
+		g, quiet := o.x.g, 0
+		if every := g.options.Heartbeat; every > 0 {
+			quiet = int((mostSilence + every - 1) / every)
+		}
+		return o.response().NewTap(responsesapi.TapOptions{
+			Media: o.media(), Created: g.options.Now().Unix(), Quiet: quiet,
+			NewID: func() string { return g.options.NewID("resp_") }, // which must not keep the request
+		})
+	},
+	summarize: func(o *operation, t tap) any {
+		summary := o.response().Summary()
+		t.(*responsesapi.Tap).UseSummary(summary)
+		return summary
+	},
+}
+
+// validateResponse refuses what refers to earlier responses: none are kept.
+func validateResponse(o *operation, m *Model, p *billing.Price) error {
+	o.response().RefuseState()
+	return validateConversation(o, m, p)
+}
+
+// unpricedResponse refuses fields of a request's body, or leaves them out, as it does with
+// the header OpenAI-Beta.
+func unpricedResponse(o *operation, h http.Header, pass rule.PassUnpriced) error {
+	err := o.response().Unpriced(h, pass)
+	if o.response().OmitsBetas() {
+		o.x.header = maps.Clone(h)
+		maps.DeleteFunc(o.x.header, func(name string, _ []string) bool { return strings.EqualFold(name, rule.OpenAIBetas) })
+	}
+	return err
+}
+
+// newInputCount is the operation that counts the input of a response that is not made.
+func newInputCount(x *exchange, r *responsesapi.Request) *operation {
+	return &operation{capability: &inputCount, x: x, request: r, model: r.Model, clientBytes: r.Source()}
+}
+
+// inputCount is what tokenCount is, of responses.
+var inputCount = capability{
+	name:           upstream.CountInput,
+	unbilled:       true,
+	standIn:        upstream.Responses,
+	unknownModel:   noModel,
+	forbiddenModel: fault.ModelNotFound,
+	validate:       validateResponse,
+	unpriced:       unpricedResponse,
+	scope:          rule.Count,
+	bound:          func(*operation, *Model, *billing.Price) bounds { return bounds{plausible: anything} },
+	estimate:       func(o *operation) []byte { return responsesapi.CountAnswer(o.response().InputEstimate(o.media())) },
+	serve:          func(_ *operation, c *call) (*Response, error) { return c.count() },
+	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
+		limited := o.response().Limited(0)
+		return limited.Body, limited
 	},
 	answer: func(_ *operation, data []byte) (answer, error) {
 		body, _, err := completion.ReadCount(data)

@@ -10,6 +10,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/speech/lame"
 	"github.com/tollhouse-ai/gateway/store/memory"
@@ -57,6 +58,12 @@ type Options struct {
 	Tasks video.Store
 	// Video says how tasks are polled and kept.
 	Video VideoOptions
+
+	// Secrets are the deployment's: what callers and stores keep sealed for later
+	// requests is encrypted with keys that are derived from the first one, and opened
+	// with those of any, so that a secret can be replaced. All servers of a deployment
+	// need the same. With none there is a random one, which ends with the process.
+	Secrets []secret.String
 
 	// Media bounds the input tokens of pictures and videos.
 	Media chat.MediaBound

@@ -165,6 +165,7 @@ func TestAModelWithoutAPriceDoesNotExistInPrepaid(t *testing.T) {
 var asked = map[upstream.Op]string{
 	upstream.ChatCompletion: `{"model":"m","messages":[{"role":"user","content":"hi"}]}`,
 	upstream.Messages:       `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}`,
+	upstream.Responses:      `{"model":"m","input":"hi"}`,
 	upstream.Embeddings:     `{"model":"m","input":"hi"}`,
 	upstream.GenerateImage:  `{"model":"m","prompt":"hi"}`,
 	upstream.Speech:         `{"model":"m","input":"hi","voice":"v","response_format":"wav"}`,
@@ -178,14 +179,14 @@ func TestAnOperationThatAPriceIsNotEnoughForIsNotSold(t *testing.T) {
 	}{
 		"only input":      {[]string{"input", "1"}, []upstream.Op{upstream.Embeddings}},
 		"only output":     {[]string{"output", "1"}, []upstream.Op{upstream.SubmitVideo}},
-		"text tokens":     {[]string{"input", "1", "output", "1"}, []upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.Embeddings, upstream.GenerateImage, upstream.SubmitVideo}},
-		"output for free": {[]string{"input", "1", "output", "0"}, []upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.Embeddings, upstream.GenerateImage, upstream.SubmitVideo}},
+		"text tokens":     {[]string{"input", "1", "output", "1"}, []upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.Responses, upstream.Embeddings, upstream.GenerateImage, upstream.SubmitVideo}},
+		"output for free": {[]string{"input", "1", "output", "0"}, []upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.Responses, upstream.Embeddings, upstream.GenerateImage, upstream.SubmitVideo}},
 		"images":          {[]string{"image", "1"}, []upstream.Op{upstream.GenerateImage}},
 		"image tokens":    {[]string{"input", "1", "image_output", "1"}, []upstream.Op{upstream.Embeddings, upstream.GenerateImage}},
 		"seconds":         {[]string{"second", "1"}, []upstream.Op{upstream.SubmitVideo}},
 		"characters":      {[]string{"character", "1"}, []upstream.Op{upstream.Speech}},
 		"all for free": {[]string{"input", "0"}, []upstream.Op{
-			upstream.ChatCompletion, upstream.Messages, upstream.Embeddings, upstream.GenerateImage, upstream.SubmitVideo, upstream.Speech,
+			upstream.ChatCompletion, upstream.Messages, upstream.Responses, upstream.Embeddings, upstream.GenerateImage, upstream.SubmitVideo, upstream.Speech,
 		}},
 	} {
 		p := rates(t, row.price...)

@@ -16,6 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/responsestest"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -64,23 +65,30 @@ const (
 // is whole counts, even without its blank line.
 func TestAStreamCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
 	for name, c := range map[string]struct {
-		op         upstream.Op
+		op, speaks upstream.Op // what the client asks for, and all that the upstream speaks
 		body, text string
-		not        upstream.Op // that the upstream does not speak
 		cost       func(text string) billing.Money
 		last       string // of the upstream's text, with which it is whole
 		end, error string // of the client's
 	}{
-		"chat": {upstream.ChatCompletion, askStream, recorded(usageChunk(20, 30)), onlyChat, deliveredCost,
+		"chat": {upstream.ChatCompletion, upstream.ChatCompletion, askStream, recorded(usageChunk(20, 30)), deliveredCost,
 			"[DONE]", "data: [DONE]\n\n", `data: {"error":{"message":`},
-		"messages": {upstream.Messages, tellStream, strings.Join(told, ""), onlyMessages, toldCost,
+		"messages": {upstream.Messages, upstream.Messages, tellStream, strings.Join(told, ""), toldCost,
 			`"message_stop"}`, messageEvent("message_stop", ""), "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":"},
-		"messages, translated": {upstream.Messages, tellStream, recorded(usageChunk(20, 30)), onlyChat, deliveredCost,
+		"responses": {upstream.Responses, upstream.Responses, respondStream, strings.Join(responded, ""), respondedCost,
+			strings.TrimSpace(responded[len(responded)-1]), "data: [DONE]\n\n", `event: response.failed`},
+		"messages, translated": {upstream.Messages, upstream.ChatCompletion, tellStream, recorded(usageChunk(20, 30)), deliveredCost,
 			strings.TrimSpace(usageChunk(20, 30)), messageEvent("message_stop", ""), "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":"},
+		"messages over responses": {upstream.Messages, upstream.Responses, tellStream, strings.Join(responded, ""), respondedCost,
+			strings.TrimSpace(responded[len(responded)-1]), messageEvent("message_stop", ""), "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":"},
+		"chat over responses": {upstream.ChatCompletion, upstream.Responses, askStream, strings.Join(responded, ""), respondedCost,
+			strings.TrimSpace(responded[len(responded)-1]), "data: [DONE]\n\n", `data: {"error":{"message":`},
+		"responses, translated": {upstream.Responses, upstream.ChatCompletion, respondStream, recorded(usageChunk(20, 30)), deliveredCost,
+			strings.TrimSpace(usageChunk(20, 30)), "data: [DONE]\n\n", `event: response.failed`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for at := range len(c.text) {
-				h := newTestGateway(t, speaker{&scriptedUpstream{text: c.text[:at]}, c.not}, "1.00", nil)
+				h := newTestGateway(t, answering{c.speaks, &scriptedUpstream{text: c.text[:at]}}, "1.00", nil)
 				r, err := h.do(t.Context(), c.op, c.body)
 				got := ""
 				if err == nil {
@@ -92,10 +100,11 @@ func TestAStreamCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
 					if !fault.Is(err, fault.BadGateway) {
 						t.Fatalf("cut at %d: %v", at, err)
 					}
-				case whole != strings.HasSuffix(got, c.end):
+				case whole == strings.Contains(got, c.error) || whole && !strings.HasSuffix(got, c.end):
 					t.Fatalf("cut at %d: whole %v, but the client got %q", at, whole, got)
-				case !whole && !strings.Contains(got, c.error):
-					t.Fatalf("cut at %d: no error event in %q", at, got)
+				}
+				if c.op == upstream.Responses && err == nil && responsestest.Check([]byte(got), responsestest.Done) != nil {
+					t.Fatalf("cut at %d: %v in %q", at, responsestest.Check([]byte(got), responsestest.Done), got)
 				}
 				if want, got := c.cost(c.text[:at]), h.spent(t, "1.00"); got != want {
 					t.Fatalf("cut at %d: spent %s, want %s", at, got, want)
@@ -130,6 +139,28 @@ func deliveredCost(text string) billing.Money {
 	return micro(estimatedInput + int64(chars+3)/4)
 }
 
+// respondedCost is an independent account of what a cut stream of a response delivered.
+func respondedCost(text string) billing.Money {
+	chars := 0
+	for _, line := range strings.Split(text, "\n") {
+		data, ok := strings.CutPrefix(line, "data: ")
+		if !ok || !strings.HasSuffix(data, "}") || strings.Count(data, "{") != strings.Count(data, "}") {
+			continue
+		}
+		if strings.Contains(data, `"output_tokens":30`) {
+			return micro(50)
+		}
+		if _, after, ok := strings.Cut(data, `"delta":"`); ok {
+			word, _, _ := strings.Cut(after, `"`)
+			chars += len(word)
+		}
+	}
+	if chars == 0 {
+		return 0
+	}
+	return micro(estimatedInput + int64(chars+3)/4)
+}
+
 // TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived closes the stream after each
 // number of events.
 func TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived(t *testing.T) {
@@ -142,8 +173,9 @@ func TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived(t *testing.T) {
 		cost   func(text string) billing.Money
 		prompt billing.Money // before any output
 	}{
-		"chat":     {upstream.ChatCompletion, onlyChat, askStream, chunks[:len(chunks)-3], deliveredCost, micro(estimatedInput)},
-		"messages": {upstream.Messages, onlyMessages, tellStream, told[:len(told)-1], toldCost, micro(20 + 1)}, // what message_start reported
+		"chat":      {upstream.ChatCompletion, onlyChat, askStream, chunks[:len(chunks)-3], deliveredCost, micro(estimatedInput)},
+		"responses": {upstream.Responses, onlyChat, respondStream, responded[:len(responded)-1], respondedCost, micro(estimatedInput)},
+		"messages":  {upstream.Messages, onlyMessages, tellStream, told[:len(told)-1], toldCost, micro(20 + 1)}, // what message_start reported
 	} {
 		for leave := range c.events {
 			gone := make(chan struct{})

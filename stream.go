@@ -100,6 +100,9 @@ func (s *Stream) sendHeartbeat() {
 	}
 	s.lastSent = now
 	if beat := s.tap.Heartbeat(nil); len(beat) > 0 {
+		if s.c.op.numbered && beat[0] != ':' {
+			s.copyForReplay(beat)
+		}
 		s.c.heartbeat(beat)
 	}
 	s.heartbeat.Reset(interval)
@@ -136,9 +139,6 @@ func (s *Stream) Next() (out []byte, err error) {
 	for {
 		event, err := s.events.next()
 		more := s.take(event.Name, event.Data, err)
-		if !s.ended {
-			s.copyOut()
-		}
 		if s.ended || (len(s.out) > 0 && !(more && len(s.out) < batch)) {
 			if len(s.out) == 0 {
 				return nil, io.EOF
@@ -214,6 +214,7 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 		s.out, s.copiedOut = s.out[:0], 0
 		return true
 	default:
+		s.copyOut() // before a heartbeat is copied that follows it
 		return s.events.buffered()
 	}
 	return false
@@ -269,6 +270,9 @@ func (s *Stream) breakOff(err error) *idempotency.Record {
 func (s *Stream) receive() {
 	if len(s.events.readAhead) > 0 || !s.events.reader.Buffered() {
 		return
+	}
+	if t, ok := s.tap.(interface{ BreakOff() }); ok {
+		t.BreakOff()
 	}
 	event, _ := s.events.reader.Next()
 	if out, _, err := s.tap.Event(s.out, event.Name, event.Data); err == nil {

@@ -177,7 +177,7 @@ const (
 
 // A prompt may have megabytes, and a stream may live for half an hour.
 func TestAStreamThatHasBegunKeepsNothingOfItsRequest(t *testing.T) {
-	for op, opens := range map[upstream.Op]string{upstream.ChatCompletion: chatOpens, upstream.Messages: messageOpens} {
+	for op, opens := range map[upstream.Op]string{upstream.ChatCompletion: chatOpens, upstream.Messages: messageOpens, upstream.Responses: responded[0]} {
 		read, write := io.Pipe()
 		h := newTestGateway(t, answering{op, piped{read}}, "100", func(o *gateway.Options) { o.Admission.Memory = 1 << 40 })
 		go func() { _, _ = io.WriteString(write, opens) }()
@@ -206,7 +206,11 @@ func TestAStreamThatHasBegunKeepsNothingOfItsRequest(t *testing.T) {
 // lies.
 func begun(t *testing.T, h *testGateway, op upstream.Op) (*gateway.Response, weak.Pointer[byte]) {
 	t.Helper()
-	data := []byte(`{"model":"m","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("word ", 20_000) + `"}]}`)
+	member := "messages"
+	if op == upstream.Responses {
+		member = "input"
+	}
+	data := []byte(`{"model":"m","max_tokens":5,"stream":true,"` + member + `":[{"role":"user","content":"` + strings.Repeat("word ", 20_000) + `"}]}`)
 	r, err := h.Do(t.Context(), &gateway.Request{Read: func(r *gateway.Response) error { return r.ReserveMemory(int64(len(data))) }, Op: op, Body: data})
 	if err != nil {
 		t.Fatal(err)

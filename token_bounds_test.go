@@ -127,6 +127,8 @@ func TestAnswersAtOnceNeverCostMoreThanTheBalance(t *testing.T) {
 		{"a dropped bound that the caller does not send", upstream.ChatCompletion, 0, "max_tokens", 1, askUnbounded, 24, 1},
 		{"a dropped bound of the other name", upstream.ChatCompletion, 0, "max_completion_tokens", 1, bounded(newer), 24, 1},
 		{"a dropped bound of the name that a translation gives", upstream.ChatCompletion, 0, "max_tokens", 1, bounded(newer), 24, 1},
+		{"a dropped bound of the name that responses have", upstream.ChatCompletion, 0, "max_output_tokens", 1, bounded(own), 24, 1},
+		{"a dropped bound of that name, of a message", upstream.Messages, 0, "max_output_tokens", 1, message, 24, 1},
 		{"another field is dropped", upstream.ChatCompletion, 0, "max_completion_tokens", 1, bounded(own), 24, 24},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -364,6 +366,7 @@ func TestAHoldCoversAnInputThatACacheTakes(t *testing.T) {
 	}{
 		{"a completion", upstream.ChatCompletion, written, strings.Replace(askUnbounded, `{"model"`, `{"max_tokens":7,"model"`, 1)},
 		{"a message", upstream.Messages, written, strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":7`, 1)},
+		{"a response", upstream.Responses, written, `{"model":"m","max_output_tokens":7,"input":"hi"}`},
 		{"a picture by its address", upstream.ChatCompletion, written, link},
 		{"writing that costs what reading does", upstream.ChatCompletion, rates(t, "input", "3", "cached_input", "0.3", "output", "15"), link},
 		{"writing that costs less", upstream.ChatCompletion, rates(t, "input", "3", "cache_write", "1", "output", "15"), link},

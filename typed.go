@@ -16,9 +16,11 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -79,17 +81,66 @@ func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*m
 // upstream's counter, or by an estimate where there is none. It costs nothing.
 // The caller is the principal in ctx, as for [Gateway.Chat]. Every error is a
 // *fault.Error.
-func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (_ *messages.Count, err error) {
-	x, err := g.runTyped(ctx, encoding(req, messagesapi.EncodeCount, newCount))
-	defer func() { x.response.End(0, err) }()
+func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (*messages.Count, error) {
+	count := &messages.Count{}
+	estimated, err := g.counted(ctx, encoding(req, messagesapi.EncodeCount, newCount), count)
+	count.Estimated = estimated
 	if err != nil {
 		return nil, err
 	}
-	count := &messages.Count{Estimated: x.response.Header.Get(estimatedHeader) != ""}
-	if err = json.Unmarshal(x.response.Body, count, jsontext.AllowDuplicateNames(true)); err != nil {
-		return nil, badGateway("The upstream's answer is not a count of tokens.", err)
+	return count, nil
+}
+
+// Responses answers with a response, whatever wire the model's upstream speaks, with
+// the same checks, limits, holds and fail-over as over HTTP; Stream in req is ignored: see
+// [Gateway.ResponsesStream]. The caller is the principal in ctx, as for [Gateway.Chat].
+// Every error is a *fault.Error. An answer that does not fit the Response is an error
+// beside a Response that has its Raw, RequestID and Charge.
+func (g *Gateway) Responses(ctx context.Context, req *responses.Request) (*responses.Response, error) {
+	return answered(ctx, g, "response", encodeResponses(req, false), func(o outcome) *responses.Response {
+		return &responses.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
+	})
+}
+
+// ResponsesStream answers with a response as a stream. An error before the first event
+// is returned here, a later one comes last from the stream. Range over the stream's
+// Events, or close it.
+func (g *Gateway) ResponsesStream(ctx context.Context, req *responses.Request) (*responses.Stream, error) {
+	x, err := g.runTyped(ctx, encodeResponses(req, true))
+	source, err := x.typedSource(err)
+	if err != nil {
+		return nil, err
+	}
+	s := responses.NewStream(x.receiptID(), source)
+	s.Dropped = x.response.Dropped
+	return s, nil
+}
+
+// CountResponseTokens counts the input tokens of a response that is not made: by the
+// upstream's counter, or by an estimate where there is none. It costs nothing. The caller is
+// the principal in ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
+func (g *Gateway) CountResponseTokens(ctx context.Context, req *responses.Request) (*responses.Count, error) {
+	count := &responses.Count{}
+	estimated, err := g.counted(ctx, encoding(req, responsesapi.EncodeCount, newInputCount), count)
+	count.Estimated = estimated
+	if err != nil {
+		return nil, err
 	}
 	return count, nil
+}
+
+// counted runs a typed call that counts tokens, and fills count from the answer. It
+// reports whether the count is an estimate.
+func (g *Gateway) counted(ctx context.Context, encode encoder, count any) (estimated bool, err error) {
+	x, err := g.runTyped(ctx, encode)
+	defer func() { x.response.End(0, err) }()
+	if err != nil {
+		return false, err
+	}
+	if err = json.Unmarshal(x.response.Body, count, jsontext.AllowDuplicateNames(true)); err != nil {
+		return false, badGateway("The upstream's answer is not a count of tokens.", err)
+	}
+	return x.response.Header.Get(estimatedHeader) != "", nil
 }
 
 // Embeddings embeds texts, with the same checks, limits, holds and fail-over as
@@ -140,6 +191,13 @@ func encodeMessages(req *messages.Request, stream bool) encoder {
 	typed := *req
 	typed.Stream = stream
 	return encoding(&typed, messagesapi.Encode, newMessages)
+}
+
+// encodeResponses is encodeChat for responses.
+func encodeResponses(req *responses.Request, stream bool) encoder {
+	typed := *req
+	typed.Stream = stream
+	return encoding(&typed, responsesapi.Encode, newResponse)
 }
 
 // encoder makes the operation of a typed call.

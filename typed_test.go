@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
@@ -59,6 +60,18 @@ func TestTypedCallsGoTheSameWay(t *testing.T) {
 			m, err := s.Message()
 			return result{m.Charge, s.RequestID, m.Content[0].Text}, err
 		}, micro(50), "one two three four"},
+		"responses": {&scriptedUpstream{text: respondedText}, func(ctx context.Context, h *testGateway) (result, error) {
+			r, err := h.Responses(ctx, &responses.Request{Model: "m", Input: responses.Text("say four words"), Stream: true})
+			return result{r.Charge, r.RequestID, r.Model + r.Text() + string(r.Extra)}, err
+		}, micro(50), `mone two three four{"x":1.0}`},
+		"stream of responses": {&scriptedUpstream{text: strings.Join(responded, "")}, func(ctx context.Context, h *testGateway) (result, error) {
+			s, err := h.ResponsesStream(ctx, &responses.Request{Model: "m", Input: responses.Text("say four words")})
+			if err != nil {
+				return result{}, err
+			}
+			r, err := s.Response()
+			return result{r.Charge, s.RequestID, r.Model + r.Text()}, err
+		}, micro(50), "mone two three four"},
 		"embeddings": {upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) { return vectorsFor(c) }), func(ctx context.Context, h *testGateway) (result, error) {
 			r, err := h.Embeddings(ctx, &embeddings.Request{Model: "m", Input: embeddings.Texts("a", "bc")})
 			return result{r.Charge, r.RequestID, fmt.Sprint(r.Data[1].Embedding)}, err
