@@ -316,11 +316,16 @@ func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
 			return c.sendParts(parts)
 		}
 	}
-	return c.route(c.ctx, &upstream.Call{
-		Stream: c.op.stream, Body: body, Request: view,
+	session := c.session()
+	reply, err := c.route(c.ctx, &upstream.Call{
+		Stream: c.op.stream, Body: body, Request: view, Session: session,
 		MaxOutput: c.model.outputBound(0), Channel: c.only, Header: c.x.header, Query: c.x.query,
 		Accept: c.accept, Observe: func(a upstream.Attempt) { c.recordAttempt(a, c.op.billable) },
 	})
+	if err == nil && c.op.session != nil {
+		c.x.entry.affinity = affinity(session, reply)
+	}
+	return reply, err
 }
 
 // route sends the call, or a part of it, through the router.

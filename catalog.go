@@ -77,6 +77,7 @@ type Model struct {
 	Voices      []string  // the preset voices of speech, the first being the default; nil means those of its family
 	Ratios      []string  // the values of `ratio` that a video may have; nil means all
 	Priorities  []string  // the values of `priority` that a video may have; nil means all
+	Affinity    Affinity  // which of its calls belong to one session; empty means Options.Affinity
 	Withdrawn   time.Time // from this day on the model does not exist; zero means never
 
 	drops droppedBounds
@@ -100,6 +101,7 @@ type catalog struct {
 	router       *router.Router
 	prices       *billing.PriceList
 	models       map[string]*Model // that channels, the operator and the tables name, every default set; not to be changed
+	affinity     Affinity
 	requirePrice bool
 	started      time.Time // of the gateway, which stands for the time of models without one
 }
@@ -112,7 +114,10 @@ func newCatalog(o *Options, started time.Time, bridge upstream.Middleware) (*cat
 	if !ok {
 		routing = router.Single(o.Upstream)
 	}
-	c := &catalog{router: routing.Wrap(bridge), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
+	c := &catalog{router: routing.Wrap(bridge), prices: o.Prices, models: builtin(), affinity: cmp.Or(o.Affinity, AffinitySession), requirePrice: o.RequirePrice, started: started}
+	if !c.affinity.known() {
+		return nil, fmt.Errorf("gateway: Options.Affinity is %q; it is one of session, prefix and off", c.affinity)
+	}
 	for _, m := range o.Models {
 		if err := c.addModel(m); err != nil {
 			return nil, err
@@ -225,6 +230,9 @@ func (c *catalog) addModel(m Model) error {
 	if m.MaxOutput < 0 || m.HoldTokens < 0 || m.Batch < 0 {
 		return fmt.Errorf("gateway: Options.Models: model %q has a negative bound", m.ID)
 	}
+	if m.Affinity != "" && !m.Affinity.known() {
+		return fmt.Errorf("gateway: Options.Models: model %q has unknown affinity %q", m.ID, m.Affinity)
+	}
 	m.MaxOutput = cmp.Or(m.MaxOutput, known.MaxOutput)
 	m.Batch = cmp.Or(m.Batch, known.Batch)
 	if m.Dimensions == nil {
@@ -271,6 +279,7 @@ func (c *catalog) setDefaults(m *Model) {
 	m.DisplayName = cmp.Or(m.DisplayName, m.ID)
 	m.OwnedBy = cmp.Or(m.OwnedBy, "tollhouse")
 	m.HoldTokens = cmp.Or(m.HoldTokens, defaultHoldTokens)
+	m.Affinity = cmp.Or(m.Affinity, c.affinity)
 	m.drops = droppedBounds{c.router.Drops(m.ID, "max_tokens"), c.router.Drops(m.ID, "max_completion_tokens"), c.router.Drops(m.ID, "max_output_tokens")}
 }
 

@@ -62,6 +62,7 @@ type Gateway struct {
 	transactional bool                // the meter keeps idempotent answers itself
 	claims        idempotency.Claimer // of the keys that no hold claims
 	secrets       *seal.Secrets
+	sessionKey    [32]byte            // by which sessions are hashed
 	bridge        upstream.Middleware // of every channel
 }
 
@@ -77,6 +78,7 @@ func New(o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.sessionKey = g.secrets.LastingKey("session")
 	g.drains.most = int64(o.MaxDrains)
 	g.slots, g.admission = newAdmissionQueue(o.Admission), newAdmissionController(o.Admission, o.Now)
 	meter, ok := o.Meter.(idempotency.Store)
@@ -94,7 +96,7 @@ func New(o Options) (*Gateway, error) {
 	return g, nil
 }
 
-// Reload replaces Upstream, Prices, Models and RequirePrice by those of o, at
+// Reload replaces Upstream, Prices, Models, Affinity and RequirePrice by those of o, at
 // once for new calls; running calls keep what they started with. The other
 // options cannot change and are ignored. On an error nothing changes.
 func (g *Gateway) Reload(o Options) error {

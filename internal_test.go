@@ -17,6 +17,33 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
+// BenchmarkHashSession is what a name of a session costs.
+func BenchmarkHashSession(b *testing.B) {
+	var key [32]byte
+	b.ReportAllocs()
+	for b.Loop() {
+		if hashSession(&key, "acme", "0b6cfa80-4f0e-4b6e-8f0a-2f7d5ac0e911") == (upstream.Session{}) {
+			b.Fatal("there is no session")
+		}
+	}
+}
+
+func TestASessionCostsNoMemory(t *testing.T) {
+	x := &exchange{g: new(Gateway), principal: &local}
+	data := []byte(`{"model":"m","messages":[{"role":"user","content":"Hi."}],"prompt_cache_key":"0b6cfa80-4f0e-4b6e-8f0a-2f7d5ac0e911"}`)
+	op, err := parsers[upstream.ChatCompletion](x, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &call{x: x, op: op, model: &Model{Affinity: AffinitySession}}
+	for _, name := range []string{"", "0b6cfa80-4f0e-4b6e-8f0a-2f7d5ac0e911"} {
+		x.session = name
+		if got := testing.AllocsPerRun(100, func() { c.session() }); got != 0 {
+			t.Errorf("named %q by its headers: %v allocations", name, got)
+		}
+	}
+}
+
 // ending is a context that has ended when somebody asks, and with it a call.
 type ending struct {
 	context.Context

@@ -68,6 +68,11 @@ type RequestEvent struct {
 	// Channel is the channel that answered, or that was asked last; empty if none
 	// was.
 	Channel string
+	// Affinity says where a call of a session was answered: "hit" is the first channel and
+	// the first key of the session's order, "moved" another, while those could not
+	// serve; "none" is a call without a session. It is empty where no upstream
+	// answered, or sessions make no difference.
+	Affinity string
 	// Outcome is "complete", "replayed", "client_gone" or the fault's code, which
 	// may be an upstream's word: see [fault.Code.Known]. One that is no word of
 	// letters, digits, "_", "-" and "." is "upstream_error" here, and in Code.
@@ -374,7 +379,7 @@ func (x *exchange) requestEvent(now time.Time, status int, failed *fault.Error) 
 	r := &x.entry
 	e := RequestEvent{
 		ID: x.id, ClientID: x.clientID, Op: r.op, Model: clip(r.model), Stream: r.stream, Outcome: "complete", Status: status,
-		Started: x.started, Duration: now.Sub(x.started), First: r.firstByteAt, Phases: r.phases,
+		Affinity: r.affinity, Started: x.started, Duration: now.Sub(x.started), First: r.firstByteAt, Phases: r.phases,
 	}
 	if x.principal != nil {
 		e.Account, e.Key = x.principal.Account, x.principal.Key
@@ -447,7 +452,7 @@ func (x *exchange) log(ctx context.Context, e *RequestEvent) {
 	}
 	// Without the Logger's own methods, which look up who calls: it is always here.
 	line := slog.NewRecord(e.Started.Add(e.Duration), level, "request", 0)
-	var buf [24]slog.Attr
+	var buf [25]slog.Attr
 	line.AddAttrs(append(e.attrs(buf[:0], x.entry.charge), slog.Float64("ms", float64(e.Duration.Microseconds())/1000))...)
 	_ = log.Handle(ctx, line) // as a Logger does, which ignores the error
 }
@@ -475,6 +480,9 @@ func (e *RequestEvent) attrs(attrs []slog.Attr, charge string) []slog.Attr {
 	}
 	if e.Channel != "" {
 		attrs = append(attrs, slog.String("channel", e.Channel))
+	}
+	if e.Affinity != "" {
+		attrs = append(attrs, slog.String("affinity", e.Affinity))
 	}
 	if n := len(e.Attempts); n > 1 || n == 1 && e.Attempts[0].Code != "" {
 		attrs = append(attrs, slog.Any("attempts", e.attempts()))

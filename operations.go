@@ -77,6 +77,9 @@ type capability struct {
 	// serve runs the whole call, for a capability whose calls have another course than
 	// the usual hold, attempt and settlement; nil for all others.
 	serve func(o *operation, c *call) (*Response, error)
+	// session is the body that may name the request's session, and the user whom a
+	// message is for; nil where requests have no sessions.
+	session func(o *operation) (body *completion.Parsed, user string)
 	// prepare makes what goes upstream once the hold has been granted. maxOutput is
 	// the number of output tokens that the upstream is limited to because the
 	// balance affords no more; 0 if it affords everything.
@@ -303,6 +306,7 @@ var chatCompletion = capability{
 	unpriced:     unpriced[*chatapi.Request],
 	scope:        rule.Generation,
 	translated:   []string{"cache_control"},
+	session:      func(o *operation) (*completion.Parsed, string) { return &o.chat().Parsed, "" },
 	bound: func(o *operation, m *Model, price *billing.Price) bounds {
 		r, b := o.chat(), o.conversationBounds(price)
 		b.callerBound, b.candidates = r.OutputBound(), r.Candidates()
@@ -351,7 +355,8 @@ var message = capability{
 	unpriced: func(o *operation, h http.Header, pass rule.PassUnpriced) error {
 		return o.message().Unpriced(h, pass)
 	},
-	scope: rule.Generation,
+	scope:   rule.Generation,
+	session: messageSession,
 	bound: func(o *operation, m *Model, price *billing.Price) bounds {
 		b := o.conversationBounds(price)
 		b.callerBound = o.message().MaxTokens
@@ -381,6 +386,13 @@ var message = capability{
 	},
 }
 
+func messageSession(o *operation) (body *completion.Parsed, user string) {
+	if m := o.message().Metadata; m != nil {
+		user = m.UserID
+	}
+	return &o.message().Parsed, user
+}
+
 // newCount is the operation that counts the tokens of a message that is not made.
 func newCount(x *exchange, r *messagesapi.Request) *operation {
 	return &operation{capability: &tokenCount, x: x, request: r, model: r.Model, clientBytes: r.Source()}
@@ -396,6 +408,7 @@ var tokenCount = capability{
 	validate:     message.validate,
 	unpriced:     message.unpriced,
 	scope:        rule.Count,
+	session:      messageSession,
 	bound:        func(*operation, *Model, *billing.Price) bounds { return bounds{plausible: anything} },
 	estimate:     func(o *operation) []byte { return messagesapi.CountAnswer(o.message().InputEstimate(o.media())) },
 	serve:        func(_ *operation, c *call) (*Response, error) { return c.count() },
@@ -426,6 +439,7 @@ var responseCreation = capability{
 	validate:       validateResponse,
 	unpriced:       unpricedResponse,
 	scope:          rule.Generation,
+	session:        responseSession,
 	bound: func(o *operation, m *Model, price *billing.Price) bounds {
 		b := o.conversationBounds(price)
 		b.callerBound = o.response().MaxOutputTokens
@@ -481,6 +495,10 @@ func unpricedResponse(o *operation, h http.Header, pass rule.PassUnpriced) error
 	return err
 }
 
+func responseSession(o *operation) (body *completion.Parsed, user string) {
+	return &o.response().Parsed, ""
+}
+
 // newInputCount is the operation that counts the input of a response that is not made.
 func newInputCount(x *exchange, r *responsesapi.Request) *operation {
 	return &operation{capability: &inputCount, x: x, request: r, model: r.Model, clientBytes: r.Source()}
@@ -496,6 +514,7 @@ var inputCount = capability{
 	validate:       validateResponse,
 	unpriced:       unpricedResponse,
 	scope:          rule.Count,
+	session:        responseSession,
 	bound:          func(*operation, *Model, *billing.Price) bounds { return bounds{plausible: anything} },
 	estimate:       func(o *operation) []byte { return responsesapi.CountAnswer(o.response().InputEstimate(o.media())) },
 	serve:          func(_ *operation, c *call) (*Response, error) { return c.count() },

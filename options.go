@@ -29,6 +29,8 @@ type Options struct {
 	Prices *billing.PriceList
 	// Models are facts about models, over the built-in tables.
 	Models []Model
+	// Affinity is that of models without their own; empty means AffinitySession.
+	Affinity Affinity
 	// RequirePrice is prepaid billing: a model without a price is unknown, for an
 	// operation too whose units its price lacks, and request fields that cost money
 	// without a price, or choose another model or account, are refused unless the
@@ -62,7 +64,9 @@ type Options struct {
 	// Secrets are the deployment's: what callers and stores keep sealed for later
 	// requests is encrypted with keys that are derived from the first one, and opened
 	// with those of any, so that a secret can be replaced. All servers of a deployment
-	// need the same. With none there is a random one, which ends with the process.
+	// need the same. With none there is a random one, which ends with the process. The last
+	// one names the sessions of calls, which move where it is another: put there one that
+	// stays, such as the Secret() of a store.DB.
 	Secrets []secret.String
 
 	// Media bounds the input tokens of pictures and videos.

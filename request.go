@@ -46,6 +46,11 @@ type Request struct {
 	// that speaks the same dialect ("anthropic-*", "beta=true").
 	Header http.Header
 	Query  string
+	// Session is what the client calls the conversation that the request belongs to, in a
+	// header for instance; empty or no [IsSessionName] for none. Requests for text of one
+	// session are sent to the same channel with the same key (see [Affinity]). It is
+	// never sent, kept or logged. Without one, WithSession or the body may name it.
+	Session string
 	// Via names the gateways that the request has passed: the values of its Via
 	// header (RFC 9110, 7.6.3). A request that has passed this gateway before, or too
 	// many others, is a 508; the upstream gets the names with this gateway's added.
@@ -168,7 +173,7 @@ func (x *exchange) begin(ctx context.Context, q *Request) error {
 			return err
 		}
 	}
-	x.begun, x.idempotencyKey, x.header, x.query = true, q.IdempotencyKey, q.Header, q.Query
+	x.begun, x.idempotencyKey, x.header, x.query, x.session = true, q.IdempotencyKey, q.Header, q.Query, q.sessionName(ctx)
 	return nil
 }
 
@@ -319,6 +324,7 @@ type exchange struct {
 	idempotencyKey string
 	header         http.Header // of Request
 	query          string      // of Request
+	session        string      // as the caller names it beside the body; never to be logged
 	response       Response
 
 	g           *Gateway
@@ -349,6 +355,7 @@ type logEntry struct {
 	charge      string           // of the receipt
 	clientGone  bool             // the client disconnected
 	replayed    bool             // the answer is an earlier request's
+	affinity    string           // what became of its session; empty where no upstream answered
 	first       [1]upstream.Attempt
 	firstByteAt time.Duration // until the first of a stream or of audio was there
 	phases      Phases

@@ -20,7 +20,7 @@ import (
 // request is the gateway's request of the exchange. refused is why its route or its
 // key refuse it; nil if they do not.
 func (x *httpExchange) request(token string, refused error) *gateway.Request {
-	q := &gateway.Request{Token: token, ClientID: clientID(x.r), Via: x.r.Header["Via"], Refused: refused}
+	q := &gateway.Request{Token: token, ClientID: clientID(x.r), Session: sessionOf(x.r.Header), Via: x.r.Header["Via"], Refused: refused}
 	if refused != nil || x.route.op == "" {
 		return q
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/server/internal/httpio"
@@ -121,6 +122,25 @@ func clientID(r *http.Request) string {
 		}
 	}
 	return id
+}
+
+// sessionHeaders are those by which clients name a conversation, in canonical form and in
+// the order in which they count: Claude Code's, Codex's of now and of before, and those
+// that agents and other gateways use. X-Client-Request-Id is none: in many clients it
+// is new for each request.
+var sessionHeaders = [...]string{
+	"X-Claude-Code-Session-Id", "Session-Id", "Session_id", "Thread-Id",
+	"X-Session-Id", "X-Session-Affinity", "Agent-Session-Id", "Helicone-Session-Id", "X-Litellm-Session-Id",
+}
+
+// sessionOf is the client's own name of the conversation; empty if no header has one.
+func sessionOf(h http.Header) string {
+	for _, name := range sessionHeaders {
+		if values := h[name]; len(values) > 0 && gateway.IsSessionName(values[0]) {
+			return values[0]
+		}
+	}
+	return ""
 }
 
 // errorHeaders sets the headers that tell a client what to do next: how to

@@ -179,6 +179,7 @@ type counters struct {
 	duration, first, phases                          *prometheus.HistogramVec
 
 	attempts *prometheus.CounterVec
+	affinity *prometheus.CounterVec
 	latency  *prometheus.HistogramVec
 	retries  *prometheus.CounterVec
 
@@ -222,6 +223,7 @@ func newCounters(registry prometheus.Registerer, currency string) *counters {
 		attempts: count("upstream_attempts_total", "Attempts at channels, by how they went: ok or the error's code.", "channel", "op", "outcome"),
 		latency:  spread("upstream_latency_seconds", "Time until a channel's answer was accepted: a stream's first events, or the whole of any other.", requestTimes, "channel", "op"),
 		retries:  count("upstream_retries_total", "Attempts after one that failed.", "op"),
+		affinity: count("affinity_total", "Answers by where their session was: hit (its first channel and key), moved (another), none (it had none).", "result"),
 
 		taskMoves: count("task_moves_total", "Steps of videos' tasks, by the state that they led to.", "state"),
 		taskTime:  spread("task_duration_seconds", "Time of a video's task from its submission to its end.", taskTimes, "state"),
@@ -293,6 +295,9 @@ func (m *Metrics) end(_ context.Context, f *gateway.RequestEvent) {
 		if p.took > 0 {
 			c.phases.WithLabelValues(p.phase).Observe(p.took.Seconds())
 		}
+	}
+	if f.Affinity != "" {
+		c.affinity.WithLabelValues(f.Affinity).Inc()
 	}
 	if f.Receipt != nil {
 		c.sources.WithLabelValues(f.UsageSource()).Inc()

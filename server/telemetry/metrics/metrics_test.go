@@ -58,7 +58,7 @@ func want(t *testing.T, text string, lines ...string) {
 func settled() *gateway.RequestEvent {
 	return &gateway.RequestEvent{
 		ID: "req_1", Account: "acme", Key: "key_1", Op: upstream.ChatCompletion, Model: "m", Listed: true, Stream: true, Channel: "two", Outcome: "complete",
-		Duration: 2 * time.Second, First: 20 * time.Millisecond,
+		Affinity: "moved", Duration: 2 * time.Second, First: 20 * time.Millisecond,
 		Phases:   gateway.Phases{Auth: time.Microsecond, Hold: time.Millisecond, Upstream: time.Second},
 		Attempts: []gateway.AttemptEvent{{Channel: "one", Code: fault.ServiceUnavailable}, {Channel: "two"}},
 		Receipt: &billing.Receipt{
@@ -109,6 +109,7 @@ func TestWhatHappensIsCounted(t *testing.T) {
 		`tollhouse_upstream_attempts_total{channel="two",op="chat",outcome="ok"} 1`,
 		`tollhouse_upstream_latency_seconds_count{channel="two",op="chat"} 1`,
 		`tollhouse_upstream_retries_total{op="chat"} 1`,
+		`tollhouse_affinity_total{result="moved"} 1`,
 		`tollhouse_task_moves_total{state="succeeded"} 1`,
 		`tollhouse_task_duration_seconds_sum{state="succeeded"} 60`,
 		`tollhouse_task_late_total{model="film"} 1`,

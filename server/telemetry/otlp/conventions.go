@@ -42,6 +42,7 @@ const (
 	channelName = "tollhouse.channel"
 	outcome     = "tollhouse.outcome"
 	attempts    = "tollhouse.attempts"
+	affinity    = "tollhouse.affinity"
 	charge      = "tollhouse.charge" // a decimal string: no money is a float
 	hold        = "tollhouse.hold"
 	reason      = "tollhouse.reason"
@@ -75,6 +76,7 @@ func (t *Telemetry) request(f *gateway.RequestEvent) []attribute.KeyValue {
 		all = append(all, attribute.String(channelName, f.Channel), attribute.String(providerName, t.providerOf(f.Channel)),
 			attribute.Int(attempts, len(f.Attempts)))
 		text(responseModel, answeredBy(f))
+		text(affinity, f.Affinity)
 	}
 	if f.Receipt != nil {
 		all = append(all, attribute.String(charge, f.Receipt.Charge.String()), attribute.String(hold, f.Receipt.Hold.String()),

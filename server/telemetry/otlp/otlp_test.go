@@ -192,7 +192,7 @@ func TestARequestIsASpanWithOneChildPerAttempt(t *testing.T) {
 		"gen_ai.usage.input_tokens": int64(20), "gen_ai.usage.output_tokens": int64(30),
 		"gen_ai.usage.cache_read.input_tokens": int64(5), "gen_ai.usage.reasoning.output_tokens": int64(7),
 		"http.response.status_code": int64(200), "error.type": nil, "gen_ai.request.stream": nil,
-		"tollhouse.account": "local", "tollhouse.key.id": "local", "tollhouse.channel": "two", "tollhouse.attempts": int64(2),
+		"tollhouse.account": "local", "tollhouse.key.id": "local", "tollhouse.channel": "two", "tollhouse.attempts": int64(2), "tollhouse.affinity": "none",
 		"tollhouse.charge": "0.00005", "tollhouse.outcome": "complete", "tollhouse.usage.source": "upstream", "tollhouse.reason": "complete",
 	})
 	holds(t, first, map[string]any{

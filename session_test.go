@@ -1,0 +1,467 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/openai"
+	"github.com/tollhouse-ai/gateway/upstream/router"
+)
+
+// The names of a session in its test.
+const (
+	named   = "0b6cfa80-4f0e-4b6e-8f0a-2f7d5ac0e911"
+	another = "5d0e6f57-95a7-4df5-a6de-2c0bd7f0a51c"
+)
+
+// sessions remembers the session of each call and answers it.
+type sessions struct {
+	mu   sync.Mutex
+	seen []upstream.Session
+}
+
+func (s *sessions) Do(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = append(s.seen, c.Session)
+	text := `{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`
+	switch c.Op {
+	case upstream.Messages:
+		text = `{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"ok"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":1,"output_tokens":1}}`
+	case upstream.CountTokens:
+		text = `{"input_tokens":1}`
+	case upstream.CountInput:
+		text = `{"object":"response.input_tokens","input_tokens":1}`
+	case upstream.Responses:
+		text = `{"id":"resp_1","object":"response","created_at":1,"status":"completed","model":"m","output":[{"id":"msg_1","type":"message","role":"assistant","status":"completed",` +
+			`"content":[{"type":"output_text","text":"ok","annotations":[]}]}],"usage":{"input_tokens":1,"output_tokens":1,"total_tokens":2}}`
+	case upstream.Embeddings:
+		text = `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1}}`
+	}
+	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text))}, nil
+}
+
+// of is the session of a request.
+func (s *sessions) of(t testing.TB, ctx context.Context, g *gateway.Gateway, q gateway.Request) upstream.Session {
+	t.Helper()
+	r, err := g.Do(ctx, &q)
+	r.End(200, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.seen[len(s.seen)-1]
+}
+
+func newSessions(t testing.TB, edit func(*gateway.Options)) (*sessions, *gateway.Gateway) {
+	t.Helper()
+	s := new(sessions)
+	o := gateway.Options{Upstream: s, Secrets: []secret.String{secret.New("a secret of the deployment")}}
+	if edit != nil {
+		edit(&o)
+	}
+	g, err := gateway.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Close() })
+	return s, g
+}
+
+// body is a request for text of each dialect, with more members.
+func body(more string) []byte {
+	return []byte(`{"model":"m","max_tokens":10,"messages":[{"role":"user","content":"Hi."}]` + more + `}`)
+}
+
+func TestTheSessionOfARequest(t *testing.T) {
+	s, g := newSessions(t, nil)
+	want := s.of(t, t.Context(), g, gateway.Request{Op: upstream.ChatCompletion, Body: body(""), Session: named})
+	if want == (upstream.Session{}) {
+		t.Fatal("a request that names its session has none")
+	}
+	quoted := func(text string) string { data, _ := json.Marshal(text); return string(data) }
+	older := "user_2f1c_account_9ab2_session_"
+	for _, row := range []struct {
+		name    string
+		op      upstream.Op
+		session string // Request.Session
+		ctx     string // WithSession
+		more    string // members of the body
+		has     bool
+	}{
+		{"nothing", upstream.ChatCompletion, "", "", "", false},
+		{"a request that names it", upstream.Messages, named, "", "", true},
+		{"a count of tokens that names it", upstream.CountTokens, named, "", "", true},
+		{"embeddings, which have none", upstream.Embeddings, named, "", "", false},
+		{"a context", upstream.ChatCompletion, "", named, "", true},
+		{"a request before a context", upstream.ChatCompletion, named, another, "", true},
+		{"a request before the body", upstream.ChatCompletion, named, "", `,"prompt_cache_key":"` + another + `"`, true},
+		{"prompt_cache_key", upstream.ChatCompletion, "", "", `,"prompt_cache_key":"` + named + `"`, true},
+		{"prompt_cache_key with an escape", upstream.ChatCompletion, "", "", `,"prompt_cache_key":"\u0030` + named[1:] + `"`, true},
+		{"prompt_cache_key before the others", upstream.ChatCompletion, "", "", `,"session_id":"` + another + `","conversation":"` + another + `","prompt_cache_key":"` + named + `"`, true},
+		{"conversation", upstream.ChatCompletion, "", "", `,"session_id":"` + another + `","conversation":"` + named + `"`, true},
+		{"conversation.id", upstream.ChatCompletion, "", "", `,"conversation":{"id":"` + named + `"}`, true},
+		{"conversation without an id", upstream.ChatCompletion, "", "", `,"conversation":{},"session_id":"` + named + `"`, true},
+		{"session_id", upstream.ChatCompletion, "", "", `,"session_id":"` + named + `"`, true},
+		{"a member that is no text", upstream.ChatCompletion, "", "", `,"session_id":7`, false},
+		{"Claude Code's user", upstream.Messages, "", "", `,"metadata":{"user_id":` + quoted(`{"device_id":"d","account_uuid":"","session_id":"`+named+`"}`) + `}`, true},
+		{"Claude Code's user of old", upstream.Messages, "", "", `,"metadata":{"user_id":"` + older + named + `"}`, true},
+		{"Claude Code's user before the body", upstream.CountTokens, "", "", `,"metadata":{"user_id":"` + older + named + `"},"session_id":"` + another + `"`, true},
+		{"a request before Claude Code's user", upstream.Messages, named, "", `,"metadata":{"user_id":"` + older + another + `"}`, true},
+		{"a response that names it", upstream.Responses, named, "", "", true},
+		{"prompt_cache_key of a response", upstream.Responses, "", "", `,"prompt_cache_key":"` + named + `"`, true},
+		{"prompt_cache_key of a count", upstream.CountInput, "", "", `,"prompt_cache_key":"` + named + `"`, true},
+		{"another user", upstream.Messages, "", "", `,"metadata":{"user_id":"` + named + `"}`, false},
+		{"a user that is no JSON", upstream.Messages, "", "", `,"metadata":{"user_id":"{"}`, false},
+		{"a chat's user", upstream.ChatCompletion, "", "", `,"metadata":{"user_id":"` + older + named + `"}`, false},
+		{"an empty name", upstream.ChatCompletion, "", "", `,"prompt_cache_key":""`, false},
+		{"a name with a space", upstream.ChatCompletion, named + " ", "", `,"prompt_cache_key":"` + named + `"`, true},
+		{"a name that is not ASCII", upstream.ChatCompletion, "", "", `,"prompt_cache_key":"é"`, false},
+		{"a name with a line feed", upstream.ChatCompletion, "", named + "\n", `,"prompt_cache_key":"a\nb"`, false},
+		{"a name of 257 bytes", upstream.ChatCompletion, strings.Repeat("x", 257), "", "", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			ctx := gateway.WithSession(t.Context(), row.ctx)
+			q := gateway.Request{Op: row.op, Body: body(row.more), Session: row.session}
+			if row.op == upstream.Embeddings || row.op == upstream.Responses || row.op == upstream.CountInput {
+				q.Body = []byte(`{"model":"m","input":"Hi."` + row.more + `}`)
+			}
+			got := s.of(t, ctx, g, q)
+			if (got != upstream.Session{}) != row.has || row.has && got != want {
+				t.Errorf("got the session %x, want one: %t", got, row.has)
+			}
+		})
+	}
+}
+
+func TestTypedCallsHaveSessions(t *testing.T) {
+	s, g := newSessions(t, nil)
+	want := s.of(t, t.Context(), g, gateway.Request{Op: upstream.ChatCompletion, Body: body(""), Session: named})
+	ctx := gateway.WithSession(t.Context(), named)
+	hello := chat.Request{Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("Hi.")}}}
+	withKey := hello
+	withKey.Extra = []byte(`{"prompt_cache_key":"` + named + `"}`)
+	message := messages.Request{Model: "m", MaxTokens: 10, Messages: []messages.Message{{Role: "user", Content: messages.Text("Hi.")}}}
+	withUser := message
+	withUser.Metadata = &messages.Metadata{UserID: `{"session_id":"` + named + `"}`}
+	for name, call := range map[string]func() error{
+		"a chat in a context":       func() error { _, err := g.Chat(ctx, &hello); return err },
+		"a chat with a key":         func() error { _, err := g.Chat(t.Context(), &withKey); return err },
+		"a message in a context":    func() error { _, err := g.Messages(ctx, &message); return err },
+		"a message of Claude Code":  func() error { _, err := g.Messages(t.Context(), &withUser); return err },
+		"a count of Claude Code":    func() error { _, err := g.CountTokens(t.Context(), &withUser); return err },
+		"a count with both of them": func() error { _, err := g.CountTokens(ctx, &withUser); return err },
+	} {
+		if err := call(); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.seen[len(s.seen)-1]; got != want {
+			t.Errorf("%s: got the session %x, want %x", name, got, want)
+		}
+	}
+}
+
+// Sessions of one name must not meet: an account could learn of another's, or send it to
+// a channel.
+func TestASessionIsItsAccountsAndItsDeploymentsOwn(t *testing.T) {
+	s, g := newSessions(t, nil)
+	restarted, same := newSessions(t, nil)
+	rotated, other := newSessions(t, func(o *gateway.Options) { o.Secrets = []secret.String{secret.New("another secret")} })
+	random, none := newSessions(t, func(o *gateway.Options) { o.Secrets = nil })
+	of := func(s *sessions, g *gateway.Gateway, account, name string) upstream.Session {
+		ctx := auth.NewContext(t.Context(), &auth.Principal{Account: account, Key: account + "-key"})
+		return s.of(t, ctx, g, gateway.Request{Op: upstream.ChatCompletion, Body: body(""), Session: name})
+	}
+	want := of(s, g, "acme", "x1")
+	if got := of(restarted, same, "acme", "x1"); got != want {
+		t.Error("the session is another after a restart")
+	}
+	for name, got := range map[string]upstream.Session{
+		"another account":    of(s, g, "evil", "x1"),
+		"a shifted boundary": of(s, g, "acmex", "1"),
+		"another name":       of(s, g, "acme", "x2"),
+		"another deployment": of(rotated, other, "acme", "x1"),
+		"no secrets":         of(random, none, "acme", "x1"),
+	} {
+		if got == want {
+			t.Errorf("%s has the same session", name)
+		}
+	}
+}
+
+func TestAffinityByPrefixAndNone(t *testing.T) {
+	const first = `{"role":"user","content":[{"type":"text","text":"Hi."}]}`
+	turns := func(model, before, after string) []byte {
+		return []byte(`{"model":"` + model + `","max_tokens":10` + before + `,"messages":[` + after + `]}`)
+	}
+	const system, tools = `,"system":"Be brief."`, `,"tools":[{"name":"f","input_schema":{"type":"object"}}]`
+	models := []gateway.Model{{ID: "off", Affinity: gateway.AffinityOff}, {ID: "session", Affinity: gateway.AffinitySession}}
+	s, g := newSessions(t, func(o *gateway.Options) { o.Affinity, o.Models = gateway.AffinityPrefix, models })
+	of := func(session string, body []byte) upstream.Session {
+		return s.of(t, t.Context(), g, gateway.Request{Op: upstream.Messages, Body: body, Session: session})
+	}
+	want := of("", turns("m", system+tools, first))
+	for _, row := range []struct {
+		name string
+		body []byte
+		same bool
+	}{
+		{"a later turn", turns("m", system+tools, first+`,{"role":"assistant","content":"Yes?"},{"role":"user","content":"Go on."}`), true},
+		{"a mark of the cache that has moved", turns("m", system+tools, strings.Replace(first, `"Hi."`, `"Hi.","cache_control":{"type":"ephemeral"}`, 1)), true},
+		{"other spaces", turns("m", system+strings.ReplaceAll(tools, ":", " : "), first), true},
+		{"another first turn", turns("m", system+tools, strings.Replace(first, "Hi.", "Hello.", 1)), false},
+		{"other instructions", turns("m", `,"system":"Be long."`+tools, first), false},
+		{"other tools", turns("m", system+strings.Replace(tools, `"f"`, `"g"`, 1), first), false},
+		{"another model", turns("n", system+tools, first), false},
+		{"a text in the place of blocks", turns("m", system+tools, `{"role":"user","content":"Hi."}`), false},
+	} {
+		if got := of("", row.body); (got == want) != row.same || got == (upstream.Session{}) {
+			t.Errorf("%s: the same session: %t, want %t", row.name, got == want, row.same)
+		}
+	}
+	if of(named, turns("m", "", first)) != of(named, turns("session", system, first)) {
+		t.Error("a prefix counts before the name of the session")
+	}
+	if of("", turns("session", "", first)) != (upstream.Session{}) || of(named, turns("off", "", first)) != (upstream.Session{}) {
+		t.Error("a model's own affinity does not count")
+	}
+	if err := g.Reload(gateway.Options{Upstream: s, Affinity: gateway.AffinityOff}); err != nil || of(named, turns("m", "", first)) != (upstream.Session{}) {
+		t.Errorf("affinity is on after a reload that turns it off: %v", err)
+	}
+	for name, o := range map[string]gateway.Options{
+		"the gateway's": {Upstream: s, Affinity: "on"}, "a model's": {Upstream: s, Models: []gateway.Model{{ID: "m", Affinity: "on"}}},
+	} {
+		if _, err := gateway.New(o); err == nil || !strings.Contains(err.Error(), `"on"`) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// docs/operations.md, Secrets: the secret of the store is the last at each step.
+func TestSessionsStayWhileSecretsAreReplaced(t *testing.T) {
+	of := func(texts ...string) upstream.Session {
+		s, g := newSessions(t, func(o *gateway.Options) {
+			o.Secrets = nil
+			for _, text := range texts {
+				o.Secrets = append(o.Secrets, secret.New(text))
+			}
+		})
+		return s.of(t, t.Context(), g, gateway.Request{Op: upstream.ChatCompletion, Body: body(""), Session: named})
+	}
+	want := of("the store's")
+	for _, step := range [][]string{{"old", "the store's"}, {"old", "new", "the store's"}, {"new", "old", "the store's"}, {"new", "the store's"}} {
+		if of(step...) != want {
+			t.Errorf("with %q the session is another", step)
+		}
+	}
+	if of("the store's", "old") == want {
+		t.Error("the session does not depend on the last secret")
+	}
+}
+
+// The first user turn of a chat comes after its system and developer messages.
+func TestThePrefixOfAChatEndsWithItsFirstUserTurn(t *testing.T) {
+	s, g := newSessions(t, func(o *gateway.Options) { o.Affinity = gateway.AffinityPrefix })
+	of := func(list string) upstream.Session {
+		return s.of(t, t.Context(), g, gateway.Request{Op: upstream.ChatCompletion, Body: []byte(`{"model":"m","messages":[` + list + `]}`)})
+	}
+	const system, user = `{"role":"system","content":"Be brief."},`, `{"role":"user","content":"Hi."}`
+	want := of(system + user)
+	if of(system+user+`,{"role":"assistant","content":"Yes?"},{"role":"user","content":"Go on."}`) != want {
+		t.Error("a later turn has another session")
+	}
+	if of(user) == want || of(system+strings.Replace(user, "Hi", "Ho", 1)) == want {
+		t.Error("another beginning has the same session")
+	}
+}
+
+// Of a response the items until the first message of the user count, or its one text.
+func TestThePrefixOfAResponse(t *testing.T) {
+	s, g := newSessions(t, func(o *gateway.Options) { o.Affinity = gateway.AffinityPrefix })
+	of := func(instructions, input string) upstream.Session {
+		return s.of(t, t.Context(), g, gateway.Request{Op: upstream.Responses, Body: []byte(`{"model":"m","instructions":"` + instructions + `","input":` + input + `}`)})
+	}
+	const developer, user, answer = `{"type":"message","role":"developer","content":"Be kind."},`, `{"role":"user","content":"Hi."}`, `,{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Yes?"}]}`
+	want := of("Be brief.", "["+developer+user+"]")
+	if of("Be brief.", "["+developer+user+answer+","+user+"]") != want {
+		t.Error("a later turn has another session")
+	}
+	text := of("Be brief.", `"Hi."`)
+	for name, got := range map[string]upstream.Session{
+		"other instructions": of("Be long.", "["+developer+user+"]"), "no developer": of("Be brief.", "["+user+"]"), "a text": text, "another text": of("Be brief.", `"Ho."`),
+	} {
+		if got == want || got == (upstream.Session{}) || name == "another text" && got == text {
+			t.Errorf("%s: the same session, or none", name)
+		}
+	}
+}
+
+func TestTheLogSaysWhatBecameOfASessionAndNotItsName(t *testing.T) {
+	var text bytes.Buffer
+	var seen []string
+	answer := scriptedUpstream{text: cannedAnswer}
+	var list []router.Channel
+	for _, name := range []string{"a", "b"} {
+		list = append(list, router.Channel{Name: name, Upstream: &answer, Models: map[string]string{"m": "m"}})
+	}
+	routing, err := router.New(list, router.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := gateway.New(gateway.Options{
+		Upstream: routing, Secrets: []secret.String{secret.New("a secret")}, Logger: slog.New(slog.NewTextHandler(&text, nil)),
+		Observe: []gateway.Observer{{End: func(_ context.Context, e *gateway.RequestEvent) { seen = append(seen, e.Affinity) }}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Close() })
+	do := func(session, model string) string {
+		r, err := g.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Session: session, Body: []byte(`{"model":"` + model + `","messages":[{"role":"user","content":"Hi."}]}`)})
+		r.End(200, err)
+		line := text.String()
+		text.Reset()
+		return line
+	}
+	channel := "a"
+	if first := do(named, "m"); strings.Contains(first, "channel=b") {
+		channel = "b"
+	}
+	if err := routing.Pause(channel); err != nil {
+		t.Fatal(err)
+	}
+	lines := []string{do(named, "m"), do("", "m"), do(named, "unknown")}
+	if want := []string{"hit", "moved", "none", ""}; !slices.Equal(seen, want) {
+		t.Errorf("the observer got %q, want %q", seen, want)
+	}
+	for i, want := range []string{"affinity=moved", "affinity=none", ""} {
+		if !strings.Contains(lines[i], want) || strings.Contains(lines[i], "affinity=") != (want != "") || strings.Contains(lines[i], named) {
+			t.Errorf("got the line %s, want %q in it", lines[i], want)
+		}
+	}
+}
+
+// cachingVendor has a prompt cache for each of its accounts: it remembers how much of
+// each conversation an account has seen.
+type cachingVendor struct {
+	mu     sync.Mutex
+	bad    string         // the end of a key that is refused; empty for none
+	seen   map[string]int // messages, by key and conversation
+	cached int            // tokens in all
+}
+
+const tokensPerMessage = 100
+
+func (v *cachingVendor) RoundTrip(r *http.Request) (*http.Response, error) {
+	var asked struct {
+		Messages []struct {
+			Content string `json:"content"`
+		} `json:"messages"`
+	}
+	if err := json.UnmarshalRead(r.Body, &asked); err != nil {
+		return nil, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.bad != "" && strings.HasSuffix(r.Header.Get("Authorization"), v.bad) {
+		return &http.Response{StatusCode: 401, Body: http.NoBody, Request: r}, nil
+	}
+	at := r.Header.Get("Authorization") + asked.Messages[0].Content
+	cached := tokensPerMessage * v.seen[at]
+	v.seen[at] = len(asked.Messages)
+	v.cached += cached
+	text := fmt.Sprintf(`{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}],`+
+		`"usage":{"prompt_tokens":%d,"completion_tokens":1,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}}`,
+		tokensPerMessage*len(asked.Messages), tokensPerMessage*len(asked.Messages)+1, cached)
+	return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
+}
+
+// talk has many conversations take turns, and returns how many of their input tokens came
+// from the vendor's caches.
+func talk(t *testing.T, keys, channels int, affinity gateway.Affinity, named bool, bad string) int {
+	t.Helper()
+	vendor := &cachingVendor{bad: bad, seen: make(map[string]int)}
+	var list []router.Channel
+	for n := range channels {
+		o := upstream.DriverOptions{Transport: vendor}
+		for i := range keys {
+			o.Keys = append(o.Keys, secret.New(fmt.Sprintf("sk-%d-%d", n, i)))
+		}
+		up, err := openai.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, router.Channel{Name: fmt.Sprint("vendor-", n), Upstream: up, Models: map[string]string{"m": "m"}})
+	}
+	routing, err := router.New(list, router.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := gateway.New(gateway.Options{Upstream: routing, Affinity: affinity})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Close() }()
+	const conversations, turns = 101, 6
+	cached := int64(0)
+	for turn := range turns {
+		for n := range conversations {
+			req := &chat.Request{Model: "m"}
+			for range 2*turn + 1 {
+				req.Messages = append(req.Messages, chat.Message{Role: "user", Content: chat.Text(fmt.Sprint("conversation ", n))})
+			}
+			if named {
+				req.Extra = fmt.Appendf(nil, `{"prompt_cache_key":"conversation-%d"}`, n)
+			}
+			r, err := g.Chat(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cached += r.Usage.PromptTokensDetails.CachedTokens
+		}
+	}
+	if cached != int64(vendor.cached) {
+		t.Errorf("the answers say that %d tokens were cached, the vendor that %d were", cached, vendor.cached)
+	}
+	return vendor.cached
+}
+
+func TestConversationsKeepTheirPromptCache(t *testing.T) {
+	ideal := talk(t, 1, 1, gateway.AffinityOff, false, "")
+	for _, row := range []struct {
+		name           string
+		keys, channels int
+		affinity       gateway.Affinity
+		named          bool
+		bad            string
+		least, most    float64 // of the ideal
+	}{
+		{"four keys, named sessions", 4, 1, "", true, "", 0.95, 1},
+		{"four keys of which one is refused", 4, 1, "", true, "-2", 0.95, 1},
+		{"four keys on each of three channels", 4, 3, "", true, "", 0.95, 1},
+		{"four keys, prefixes", 4, 1, gateway.AffinityPrefix, false, "", 0.95, 1},
+		{"four keys, no sessions", 4, 1, "", false, "", 0, 0.6},
+		{"four keys, no affinity", 4, 1, gateway.AffinityOff, true, "", 0, 0.6},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if share := float64(talk(t, row.keys, row.channels, row.affinity, row.named, row.bad)) / float64(ideal); share < row.least || share > row.most {
+				t.Errorf("%.3f of the hits of one key, want from %.2f to %.2f", share, row.least, row.most)
+			}
+		})
+	}
+}
