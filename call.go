@@ -32,11 +32,8 @@ func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte
 	if err := x.takeSlot(ctx); err != nil {
 		return err
 	}
-	m, err := x.check(op)
-	if err != nil {
-		return err
-	}
-	if x.idempotencyKey != "" {
+	m, err := x.check(ctx, op)
+	if x.idempotencyKey != "" && (err == nil || refersToNothing(err)) { // what a duplicate refers to may have been deleted since
 		stored, err := x.findAnswer(ctx, op)
 		if err != nil {
 			return err
@@ -45,6 +42,9 @@ func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte
 			x.replay(stored, op)
 			return nil
 		}
+	}
+	if err != nil {
+		return err
 	}
 	x.call.init(ctx, x, op, m)
 	x.call.heartbeat = heartbeat
@@ -68,10 +68,16 @@ func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte
 	return nil
 }
 
+// refersToNothing reports whether a request was refused since what it refers to is not
+// stored.
+func refersToNothing(err error) bool {
+	return fault.Is(err, fault.ResponseNotFound) || fault.Is(err, fault.ItemNotFound)
+}
+
 // check finds the model and validates the request. Its order is fixed: unknown
 // model, not allowed, wrong endpoint, no price, the rules of the capability,
-// fields without a price.
-func (x *exchange) check(op *operation) (*Model, error) {
+// fields without a price. What is stored is read for a model that the key may use alone.
+func (x *exchange) check(ctx context.Context, op *operation) (*Model, error) {
 	if op.model == "" {
 		if err := op.validate(op, new(Model), nil); err != nil {
 			return nil, err
@@ -94,6 +100,11 @@ func (x *exchange) check(op *operation) (*Model, error) {
 	}
 	if !x.catalog.hasPrice(op.name, m.ID) {
 		return m, op.unknownModel(op.model)
+	}
+	if op.expand != nil {
+		if err := op.expand(ctx, op); err != nil {
+			return m, err
+		}
 	}
 	price := x.catalog.prices.Price(m.ID)
 	if err := op.validate(op, m, price); err != nil {
@@ -184,6 +195,7 @@ type call struct {
 	with    []billing.Record  // beside the outcome, in the same transaction
 	channel string
 	only    string // the channel that is asked; empty for any that serves the model
+	key     string // and its key; empty for any
 
 	answer *answer       // that was accepted, of a call that does not stream
 	tap    tap           // of a stream; nil for any other
@@ -196,6 +208,9 @@ type call struct {
 // upstream's connection is worth the moment until the transfer has ended.
 func (c *call) init(client context.Context, x *exchange, op *operation, m *Model) {
 	c.x, c.op, c.model, c.client = x, op, m, via.Context{Context: client, Trail: x.trail}
+	if op.state != nil {
+		c.only, c.key = op.state.channel, op.state.key
+	}
 	var ctx context.Context = &c.client
 	if op.detached || op.stream {
 		ctx = context.WithoutCancel(ctx)
@@ -244,6 +259,9 @@ func (c *call) start() (result *Response, err error) {
 		return nil, c.settleFailed(err)
 	}
 	c.channel = reply.Channel
+	if c.op.state != nil {
+		c.op.state.channel, c.op.state.key = reply.Channel, reply.Key
+	}
 	if c.op.omitted != nil {
 		reply.Dropped = slices.Concat(c.op.omitted(c.op, maxOutput), reply.Dropped)
 	}
@@ -260,6 +278,9 @@ func (c *call) start() (result *Response, err error) {
 		return c.x.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped}), nil
 	}
 	c.answer = reply.Accepted.(*answer)
+	if edit := c.op.state.editor(); edit != nil {
+		c.answer.body = edit(c.answer.body, true)
+	}
 	values := []string{"application/json", ""} // of two headers, in one allocation
 	header["Content-Type"] = values[:1:1]
 	if err := c.settle(c.answer.usage, billing.ReasonComplete, c.x.answerRecord(header, c.answer.body)); err != nil {
@@ -319,7 +340,7 @@ func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
 	session := c.session()
 	reply, err := c.route(c.ctx, &upstream.Call{
 		Stream: c.op.stream, Body: body, Request: view, Session: session,
-		MaxOutput: c.model.outputBound(0), Channel: c.only, Header: c.x.header, Query: c.x.query,
+		MaxOutput: c.model.outputBound(0), Channel: c.only, Key: c.key, Header: c.x.header, Query: c.x.query,
 		Accept: c.accept, Observe: func(a upstream.Attempt) { c.recordAttempt(a, c.op.billable) },
 	})
 	if err == nil && c.op.session != nil {

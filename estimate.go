@@ -54,11 +54,11 @@ func (g *Gateway) Estimate(ctx context.Context, q *Request) (_ Estimate, err err
 	if err != nil {
 		return Estimate{}, err
 	}
-	return x.estimate(op)
+	return x.estimate(ctx, op)
 }
 
-func (x *exchange) estimate(op *operation) (Estimate, error) {
-	m, err := x.check(op)
+func (x *exchange) estimate(ctx context.Context, op *operation) (Estimate, error) {
+	m, err := x.check(ctx, op)
 	if err != nil {
 		return Estimate{}, err
 	}

@@ -64,6 +64,10 @@ type Gateway struct {
 	secrets       *seal.Secrets
 	sessionKey    [32]byte            // by which sessions are hashed
 	bridge        upstream.Middleware // of every channel
+
+	// quotaLogged is when a response was not stored for its account's quota and that was
+	// logged, in Unix nanoseconds.
+	quotaLogged atomic.Int64
 }
 
 // New returns a Gateway. It fails if an option contradicts another, naming it.
@@ -74,6 +78,9 @@ func New(o Options) (*Gateway, error) {
 	c, err := newCatalog(&o, g.started, g.bridge)
 	if err == nil {
 		err = o.checkTasks()
+	}
+	if err == nil {
+		err = o.checkResponses()
 	}
 	if err != nil {
 		return nil, err

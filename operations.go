@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"math"
 	"net/http"
@@ -45,6 +46,9 @@ type capability struct {
 	mostKept int
 
 	unknownModel func(id string) error
+	// expand puts what is stored into the place of what of the request only refers to it,
+	// before anything of it is checked. Nil where nothing does.
+	expand func(ctx context.Context, o *operation) error
 	// forbiddenModel is the code of the refusal of a model that the key may not use; empty
 	// for fault.PermissionDenied.
 	forbiddenModel fault.Code
@@ -126,6 +130,8 @@ type operation struct {
 	wait bool
 	// tokensPaid says that the price is for more than images; set by prepare.
 	tokensPaid bool
+
+	state *responseState // of a request for a response; nil where none are kept
 
 	bounds bounds // computed once the model and its price are known
 }
@@ -436,13 +442,18 @@ var responseCreation = capability{
 	name:           upstream.Responses,
 	unknownModel:   noModel,
 	forbiddenModel: fault.ModelNotFound,
-	validate:       validateResponse,
+	expand:         expandState,
+	validate:       validateConversation,
 	unpriced:       unpricedResponse,
 	scope:          rule.Generation,
 	session:        responseSession,
 	bound: func(o *operation, m *Model, price *billing.Price) bounds {
 		b := o.conversationBounds(price)
 		b.callerBound = o.response().MaxOutputTokens
+		if o.state != nil {
+			b.input += o.state.tokens
+			o.state.most = b.input
+		}
 		// In its place a channel of another dialect gets one of the others.
 		return b.toBounds(m, m.drops.maxTokens || m.drops.maxCompletionTokens || m.drops.maxOutputTokens)
 	},
@@ -469,6 +480,7 @@ var responseCreation = capability{
 		return o.response().NewTap(responsesapi.TapOptions{
 			Media: o.media(), Created: g.options.Now().Unix(), Quiet: quiet,
 			NewID: func() string { return g.options.NewID("resp_") }, // which must not keep the request
+			Edit:  o.state.editor(),
 		})
 	},
 	summarize: func(o *operation, t tap) any {
@@ -476,12 +488,6 @@ var responseCreation = capability{
 		t.(*responsesapi.Tap).UseSummary(summary)
 		return summary
 	},
-}
-
-// validateResponse refuses what refers to earlier responses: none are kept.
-func validateResponse(o *operation, m *Model, p *billing.Price) error {
-	o.response().RefuseState()
-	return validateConversation(o, m, p)
 }
 
 // unpricedResponse refuses fields of a request's body, or leaves them out, as it does with
@@ -511,7 +517,8 @@ var inputCount = capability{
 	standIn:        upstream.Responses,
 	unknownModel:   noModel,
 	forbiddenModel: fault.ModelNotFound,
-	validate:       validateResponse,
+	expand:         expandState,
+	validate:       validateConversation,
 	unpriced:       unpricedResponse,
 	scope:          rule.Count,
 	session:        responseSession,

@@ -61,6 +61,9 @@ type Options struct {
 	// Video says how tasks are polled and kept.
 	Video VideoOptions
 
+	// Responses says what is kept of responses for requests that go on from them.
+	Responses ResponsesOptions
+
 	// Secrets are the deployment's: what callers and stores keep sealed for later
 	// requests is encrypted with keys that are derived from the first one, and opened
 	// with those of any, so that a secret can be replaced. All servers of a deployment
@@ -121,6 +124,7 @@ func (o *Options) setDefaults() {
 	}
 	o.Admission.setDefaults()
 	o.Video.setDefaults(o.Admission.MaxCalls)
+	o.Responses.setDefaults(o.Now)
 	if o.Heartbeat == 0 {
 		o.Heartbeat = 15 * time.Second
 	}

@@ -79,7 +79,7 @@ func (s *Stream) begin(accepted *events, maxOutput int64) {
 // dropRequest releases the request, which is not sent again: a stream may live
 // for minutes, and its prompt may have megabytes.
 func (s *Stream) dropRequest() {
-	if s.c.op.summarize != nil {
+	if s.c.op.summarize != nil && !s.c.op.state.needsRequest() {
 		s.c.op = s.c.op.withoutRequest(s.tap)
 		s.c.x.releaseBody()
 	}

@@ -1,0 +1,465 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/responsesapi"
+	"github.com/tollhouse-ai/gateway/responses/state"
+	"github.com/tollhouse-ai/gateway/store/memory"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// ResponsesMode says where responses are kept that later requests go on from, by
+// previous_response_id or by references to items.
+type ResponsesMode string
+
+// The modes. In the first two a request that refers to something that is not kept is
+// refused, and the gateway has no response to show or delete.
+const (
+	ResponsesOff    ResponsesMode = "off"    // nowhere: vendors are asked to store nothing; the default
+	ResponsesNative ResponsesMode = "native" // at vendors of responses that store them; the gateway keeps whose they are
+	ResponsesOn     ResponsesMode = "on"     // in the gateway's store, encrypted; vendors are asked to store nothing
+)
+
+// ResponsesModes are all modes, as the configuration file spells them.
+func ResponsesModes() []string {
+	return []string{string(ResponsesOff), string(ResponsesNative), string(ResponsesOn)}
+}
+
+// ResponsesOptions say what is kept of responses. The zero value keeps nothing.
+type ResponsesOptions struct {
+	Mode ResponsesMode // empty means ResponsesOff
+	// Store keeps them; nil means in memory. Of a store.DB give Responses(). With
+	// ResponsesOn a Store that is not in memory needs Options.Secrets.
+	Store state.Store
+	// Retention is how long a response is kept; zero means 30 days.
+	Retention time.Duration
+}
+
+func (o *ResponsesOptions) setDefaults(now func() time.Time) {
+	o.Mode = cmp.Or(o.Mode, ResponsesOff)
+	if o.Store == nil {
+		o.Store = &memory.Responses{Now: now}
+	}
+	if o.Retention <= 0 {
+		o.Retention = 30 * 24 * time.Hour
+	}
+}
+
+// checkResponses refuses an unknown mode, and a store that remembers where the secret is
+// random: after a restart nothing in it could be read.
+func (o *Options) checkResponses() error {
+	kept := &o.Responses
+	if !slices.Contains(ResponsesModes(), string(kept.Mode)) {
+		return fmt.Errorf("gateway: Options.Responses.Mode is %q; it is one of %s", kept.Mode, strings.Join(ResponsesModes(), ", "))
+	}
+	if _, forgets := kept.Store.(*memory.Responses); kept.Mode == ResponsesOn && !forgets && len(o.Secrets) == 0 {
+		return errors.New("gateway: Options.Responses.Store is durable, but Options.Secrets is empty: the responses would be encrypted with a random secret, and could not be read after a restart; " +
+			"give the Secret() of the store.DB, or secrets of your own")
+	}
+	return nil
+}
+
+// What a request may bring in by reference.
+const (
+	maxRecalled      = 1_000    // responses
+	maxRecalledBytes = 32 << 20 // of their items
+)
+
+// sealedResponses is the purpose for which responses are encrypted.
+const sealedResponses = "responses"
+
+// responseState is what a request for a response has to do with those that are kept.
+type responseState struct {
+	x        *exchange
+	stores   bool     // its own response is to be kept
+	previous string   // the response that it goes on from
+	input    [][]byte // its own items, those that it refers to included, within its bytes
+
+	// Where a vendor keeps what it goes on from, or, once there is one, its own response.
+	channel, key string
+	tokens       int64 // of what the vendor adds to the input by itself
+	most         int64 // tokens of the input, those included
+}
+
+// expandState puts the items that a request refers to into its input, so that bounds,
+// price and hold are of what is sent. Where vendors keep responses it finds out at which
+// of them these are. What the account does not have is refused by the check that follows.
+func expandState(ctx context.Context, o *operation) error {
+	r, kept := o.response(), &o.x.g.options.Responses
+	if kept.Mode == ResponsesOff {
+		r.RefuseState()
+		return nil
+	}
+	if r.Problem.Found() {
+		return nil
+	}
+	o.state = &responseState{
+		x: o.x, previous: r.PreviousResponseID, stores: o.name == upstream.Responses && (r.Store == nil || *r.Store),
+	}
+	if kept.Mode == ResponsesNative {
+		r.VendorState, r.DropIDs = true, true
+		return o.state.locate(ctx, r)
+	}
+	return o.state.expand(ctx, o, r)
+}
+
+// locate finds the channel and the key at which a vendor keeps what a request refers to.
+// Items that only name something are looked up too: where all that is missing is one of
+// those, the request is sent as to a vendor that stores nothing, without them.
+func (s *responseState) locate(ctx context.Context, r *responsesapi.Request) error {
+	seen, count := map[string]bool{}, 0
+	for ref := range r.AllReferences() {
+		if count++; count > maxRecalled {
+			r.Problem.Refuse(ref.Param(), fmt.Sprintf("The request refers to more than %d stored items. Send the items themselves instead.", maxRecalled))
+			return nil
+		}
+		found, err := s.x.g.findResponse(ctx, s.x.principal.Account, ref.ID)
+		switch missing := found == nil || found.Channel == "" || len(found.Body) > 0 || ref.Response && found.ID != ref.ID; {
+		case err != nil:
+			return err
+		case missing && ref.Named && s.channel == "":
+			r.VendorState = false
+			return nil
+		case missing:
+			r.RefuseMissing(ref)
+			return nil
+		case s.channel != "" && (s.channel != found.Channel || s.key != found.Key):
+			r.Problem.Refuse(ref.Param(), fmt.Sprintf("%q is kept by another vendor than what else the request refers to. Send the whole conversation instead.", clip(ref.ID)))
+			return nil
+		}
+		s.channel, s.key = found.Channel, found.Key
+		if !seen[found.ID] {
+			s.tokens = min(s.tokens+min(max(found.Tokens, 0), maxContext), maxContext)
+		}
+		seen[found.ID] = true
+	}
+	return nil
+}
+
+// expand makes the request that a client would have sent who keeps its own conversation.
+func (s *responseState) expand(ctx context.Context, o *operation, r *responsesapi.Request) error {
+	s.input = r.InputItems()
+	for i, ref := range r.OpenApprovals() {
+		if i == maxRecalled {
+			r.Problem.Refuse(ref.Param(), fmt.Sprintf("The request approves more than %d calls.", maxRecalled))
+			return nil
+		}
+		if found, err := s.x.g.findResponse(ctx, s.x.principal.Account, ref.ID); err != nil || found == nil {
+			r.RefuseMissing(ref)
+			return err
+		}
+	}
+	var edits []rawjson.Edit
+	if s.previous != "" || len(r.References) > 0 {
+		q := recall{x: s.x, r: r}
+		before, err := q.conversation(ctx)
+		if err == nil {
+			err = q.resolve(ctx, s.input)
+		}
+		switch {
+		case err != nil:
+			return err
+		case r.Problem.Found():
+			return nil
+		}
+		s.input = slices.DeleteFunc(s.input, func(item []byte) bool { return item == nil })
+		edits = append(edits, rawjson.Set("input", responsesapi.AppendItems(nil, slices.Concat(before, s.input))), rawjson.Delete("previous_response_id"))
+	}
+	if include := r.EncryptedThoughts(); s.stores && include != nil {
+		edits = append(edits, rawjson.Set("include", include))
+	}
+	own := len(s.input)
+	if !s.stores {
+		own, s.input = 0, nil // they are not kept
+	}
+	if len(edits) == 0 {
+		return nil
+	}
+	parse := responsesapi.Parse
+	if o.name == upstream.CountInput {
+		parse = responsesapi.ParseCount
+	}
+	expanded, err := parse(r.Object.Apply(nil, edits...))
+	if err != nil {
+		return err
+	}
+	all := expanded.InputItems()
+	o.request, s.input = expanded, all[len(all)-own:] // of which the last are its own
+	return nil
+}
+
+// recall reads what a request refers to, within the bounds of one request.
+type recall struct {
+	x     *exchange
+	r     *responsesapi.Request
+	count int // responses
+	bytes int
+	items map[string][]byte // by their ids, of the responses that were read
+}
+
+// open reads a response, by its id or an item's. It is nil if the account does not have
+// it, and if that is too much; the request then has the problem.
+func (q *recall) open(ctx context.Context, ref responsesapi.Reference) (*state.Response, *responsesapi.Stored, error) {
+	if q.count++; q.count > maxRecalled {
+		q.r.Problem.Refuse(ref.Param(), fmt.Sprintf("The request goes on from more than %d responses. Send the conversation itself instead.", maxRecalled))
+		return nil, nil, nil
+	}
+	row, err := q.x.g.findResponse(ctx, q.x.principal.Account, ref.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	opened := q.x.g.openResponse(row)
+	if opened == nil || ref.Response && row.ID != ref.ID {
+		q.r.RefuseMissing(ref)
+		return nil, nil, nil
+	}
+	if q.bytes += len(row.Body); q.bytes > maxRecalledBytes {
+		q.r.Problem.Refuse(ref.Param(), fmt.Sprintf("The conversation that the request goes on from has more than %d MiB. Send what is needed of it instead.", maxRecalledBytes>>20))
+		return nil, nil, nil
+	}
+	return row, opened, q.x.response.ReserveMemory(int64(len(row.Body))) // of which the request becomes larger
+}
+
+// conversation are the items of the response that the request goes on from, and of those
+// before it.
+func (q *recall) conversation(ctx context.Context) ([][]byte, error) {
+	var turns [][][]byte // the last one first
+	for id := q.r.PreviousResponseID; id != ""; {
+		row, opened, err := q.open(ctx, responsesapi.PreviousResponse(id))
+		if err != nil || opened == nil {
+			return nil, err
+		}
+		turn := opened.Input
+		for _, item := range opened.Output() {
+			if again := q.again(row, item); again != nil {
+				turn = append(turn, again)
+			}
+		}
+		turns, id = append(turns, turn), row.Previous
+	}
+	slices.Reverse(turns)
+	return slices.Concat(turns...), nil
+}
+
+// again is an item of a response that is stored as part of the input. Only the vendor that
+// has encrypted a thought can read it, by the same account: one that gets another's refuses
+// the request, and so no vendor gets it where it is not certain which of them is asked.
+func (q *recall) again(row *state.Response, item []byte) []byte {
+	channel, key, only := q.x.catalog.router.Only(upstream.Responses, q.r.Model)
+	return responsesapi.Again(item, row.Model == q.r.Model, only && row.Channel == channel && (key == "" || row.Key == key))
+}
+
+// resolve replaces the references among the request's own items. Thoughts that cannot be
+// read again become nil.
+func (q *recall) resolve(ctx context.Context, input [][]byte) error {
+	q.items = map[string][]byte{}
+	for _, ref := range q.r.References {
+		if _, known := q.items[ref.ID]; !known {
+			row, opened, err := q.open(ctx, ref)
+			if err != nil || opened == nil {
+				return err
+			}
+			for id, item := range opened.Items() {
+				q.items[id] = q.again(row, item)
+			}
+			if _, known := q.items[ref.ID]; !known { // it is the id of the response itself
+				q.r.RefuseMissing(ref)
+				return nil
+			}
+		}
+		input[ref.Index] = q.items[ref.ID]
+	}
+	return nil
+}
+
+// findResponse is the account's response by its id or an item's; nil if it has none.
+func (g *Gateway) findResponse(ctx context.Context, account, id string) (_ *state.Response, err error) {
+	if !responsesapi.IsID(id) {
+		return nil, nil
+	}
+	defer guard(&err)
+	found, err := g.options.Responses.Store.Get(ctx, account, id)
+	return found, storeError(err)
+}
+
+// openResponse decrypts a response. It is nil if there is nothing of it here, and if it
+// was encrypted with a secret that the deployment no longer has.
+func (g *Gateway) openResponse(row *state.Response) *responsesapi.Stored {
+	if row == nil || len(row.Body) == 0 {
+		return nil
+	}
+	data, ok := g.secrets.Open(sealedResponses, row.Account, row.Body)
+	opened, whole := responsesapi.ReadStored(data)
+	if !ok || !whole {
+		g.options.Logger.Error("a stored response cannot be read: it was encrypted with another secret, or is damaged", "response", row.ID, "account", row.Account)
+		return nil
+	}
+	return &opened
+}
+
+// editor is editAndStore; nil where the mode is ResponsesOff.
+func (s *responseState) editor() func(response []byte, ended bool) []byte {
+	if s == nil {
+		return nil
+	}
+	return s.editAndStore
+}
+
+// needsRequest reports whether the bytes of the request are needed until its end.
+func (s *responseState) needsRequest() bool { return s != nil && len(s.input) > 0 }
+
+// editAndStore makes of a response what the client gets: one that says what it goes on
+// from and whether it is stored. With ended, which says that it is whole, it writes the
+// response to the store before it returns: a client that has the end can go on from it.
+func (s *responseState) editAndStore(response []byte, ended bool) []byte {
+	o, err := rawjson.Index(response, nil, nil)
+	if err != nil {
+		return response
+	}
+	stored := s.stores
+	if s.x.g.options.Responses.Mode == ResponsesNative {
+		stored = string(o.Raw("store")) == "true" // by the word of the vendor: of a bridge it is false
+	}
+	if status, _ := rawjson.String(o.Raw("status")); ended && status != "completed" && status != "incomplete" {
+		stored = false // there is nothing to go on from
+	}
+	edits := append(make([]rawjson.Edit, 0, 2), rawjson.Set("store", strconv.AppendBool(nil, stored)))
+	if s.previous != "" {
+		edits = append(edits, rawjson.Set("previous_response_id", rawjson.Quote(nil, s.previous)))
+	}
+	edited := o.Apply(nil, edits...)
+	if stored && ended {
+		if err := s.store(&o, edited); err != nil {
+			s.x.g.logUnstored(s.x, err)
+			edited = o.Apply(nil, append(edits, rawjson.Set("store", []byte("false")))...)
+		}
+	}
+	return edited
+}
+
+// logUnstored logs that a response was not stored. An account that keeps all that it may
+// can have that of every request, and is in the log once a minute.
+func (g *Gateway) logUnstored(x *exchange, err error) {
+	level := slog.LevelError
+	if fault.Is(err, fault.InvalidRequest) {
+		now, before := g.options.Now().UnixNano(), g.quotaLogged.Load()
+		if before != 0 && now-before < int64(time.Minute) || !g.quotaLogged.CompareAndSwap(before, now) {
+			return
+		}
+		level = slog.LevelWarn
+	}
+	g.options.Logger.Log(x.call.ctx, level, "storing a response failed", "request_id", x.id, "account", x.principal.Account, "error", err)
+}
+
+// store stores a response that has ended well, which the client gets as it is edited.
+func (s *responseState) store(o *rawjson.Object, edited []byte) (err error) {
+	defer guard(&err)
+	g := s.x.g
+	id, _ := rawjson.String(o.Raw("id"))
+	if !responsesapi.IsID(id) || id == s.previous { // or it would go on from itself
+		return fmt.Errorf("its id is %q", clip(id))
+	}
+	now := g.options.Now()
+	row := state.Response{
+		ID: id, Account: s.x.principal.Account, Created: now, Expires: now.Add(g.options.Responses.Retention),
+		Previous: s.previous, Model: s.x.entry.model, Channel: s.channel, Key: s.key, Items: responsesapi.ItemIDs(o.Src),
+	}
+	if g.options.Responses.Mode == ResponsesNative {
+		row.Tokens = responsesapi.TokensOf(o, s.most, maxContext)
+	} else {
+		whole := responsesapi.Stored{Input: s.input, Response: edited}.Encode()
+		if len(whole) > maxRecalledBytes {
+			return fmt.Errorf("with its input it has %d bytes, which no request can go on from", len(whole))
+		}
+		row.Body = g.secrets.Seal(sealedResponses, row.Account, whole)
+	}
+	ctx := newSettleContext(s.x.call.ctx, g.options.SettleTimeout)
+	defer ctx.end()
+	return g.options.Responses.Store.Put(ctx, row)
+}
+
+// StoredResponse is a response of the caller's account as its client got it: the JSON that a
+// server answers, and that a responses.Response reads. One that was not stored, was deleted or has expired is a fault.NotFound, as is another
+// account's. The caller is the principal in ctx, as for [Gateway.Chat].
+func (g *Gateway) StoredResponse(ctx context.Context, id string) ([]byte, error) {
+	opened, _, err := g.ownResponse(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return opened.Response, nil
+}
+
+// DeleteResponse deletes a response of the caller's account, which no request can go on
+// from any more. It fails as [Gateway.StoredResponse] does.
+func (g *Gateway) DeleteResponse(ctx context.Context, id string) (err error) {
+	_, account, err := g.ownResponse(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer guard(&err)
+	deleted, err := g.options.Responses.Store.Delete(ctx, account, id)
+	if err == nil && !deleted { // another request was faster
+		return errNoResponse(id)
+	}
+	return storeError(err)
+}
+
+// InputItemsOptions choose a page of the items of a response's input.
+type InputItemsOptions struct {
+	Limit     int    // how many there are at most; zero means 20
+	Ascending bool   // the oldest first, else the newest
+	After     string // the id of the item before the page; empty for the beginning
+}
+
+// ResponseInputItems is a page of the items that the request for a stored response brought,
+// as the JSON that a server answers. It fails as [Gateway.StoredResponse] does, and with a
+// 400 if After is the id of no item.
+func (g *Gateway) ResponseInputItems(ctx context.Context, id string, o InputItemsOptions) ([]byte, error) {
+	if o.Limit <= 0 {
+		o.Limit = 20
+	}
+	opened, _, err := g.ownResponse(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	page, ok := opened.InputPage(o.Limit, o.Ascending, o.After)
+	if !ok {
+		return nil, fault.Invalid("after", fmt.Sprintf("The input has no item with the id %q.", clip(o.After)))
+	}
+	return page, nil
+}
+
+// ownResponse is a response that the caller's account has stored here.
+func (g *Gateway) ownResponse(ctx context.Context, id string) (*responsesapi.Stored, string, error) {
+	p, err := g.principal(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	if g.options.Responses.Mode != ResponsesOn {
+		return nil, "", fault.New(fault.NotFound, "This gateway does not show or delete stored responses.")
+	}
+	row, err := g.findResponse(ctx, p.Account, id)
+	if err != nil {
+		return nil, "", err
+	}
+	opened := g.openResponse(row)
+	if opened == nil || row.ID != id {
+		return nil, "", errNoResponse(id)
+	}
+	return opened, p.Account, nil
+}
+
+func errNoResponse(id string) error {
+	return fault.New(fault.NotFound, fmt.Sprintf("There is no stored response %q: it was made with \"store\": false, has been deleted or has expired.", clip(id)))
+}
