@@ -385,8 +385,3 @@ func TestTheInputOfAResponseIsCountedByTheUpstreamIfItCan(t *testing.T) {
 		t.Errorf("%+v, %v", n, err)
 	}
 }
-
-// of is the context of an account's calls.
-func of(t testing.TB, account string) context.Context {
-	return auth.NewContext(t.Context(), &auth.Principal{Account: account, Key: "k"})
-}

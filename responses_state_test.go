@@ -1,0 +1,1038 @@
+package gateway_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/responses"
+	"github.com/tollhouse-ai/gateway/responses/state"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/memory"
+	"github.com/tollhouse-ai/gateway/store/sqlite"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
+)
+
+// talker is a vendor of responses: its nth response is resp_n, says "answer n", calls a
+// tool and has thought.
+type talker struct {
+	status string // of its responses, completed if empty
+	tokens int64  // of their input, 20 if 0
+	filler int    // bytes of their text, besides
+	more   string // items, behind a comma
+	usage  string // in the place of its own
+	pauses bool   // before the end of a stream
+	store  string // what it says of them, true, false or nothing
+
+	mu    sync.Mutex
+	calls []*upstream.Call
+}
+
+func (v *talker) Supports(op upstream.Op, _ string) bool {
+	return op == upstream.Responses || op == upstream.CountInput
+}
+
+func (v *talker) Do(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.calls = append(v.calls, call)
+	reply := &upstream.Reply{Status: 200, Key: "key_1"}
+	if call.Op == upstream.CountInput {
+		reply.Body = &closing{Reader: strings.NewReader(`{"object":"response.input_tokens","input_tokens":7}`)}
+		return reply, accepted(call, reply)
+	}
+	n, status, store := len(v.calls), v.status, ""
+	if status == "" {
+		status = "completed"
+	}
+	if v.store != "" {
+		store = `,"store":` + v.store
+	}
+	response := func(status, output string) string {
+		return fmt.Sprintf(`{"id":"resp_%d","object":"response","status":"%s","model":"vendor-m","previous_response_id":null%s,"output":[%s],"usage":%s}`, n, status, store, output, cmp.Or(v.usage, fmt.Sprintf(`{"input_tokens":%d,"output_tokens":30}`, cmp.Or(v.tokens, 20))))
+	}
+	output := fmt.Sprintf(`{"id":"rs_%[1]d","type":"reasoning","summary":[],"encrypted_content":"thoughts %[1]d"},{"id":"rs_gone_%[1]d","type":"reasoning","summary":[]},`+
+		`{"id":"msg_%[1]d","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"answer %[1]d%[2]s"}]},`+
+		`{"id":"fc_%[1]d","type":"function_call","status":"completed","call_id":"call_%[1]d","name":"f","arguments":"{}"}`, n, strings.Repeat("x", v.filler)) + v.more
+	text := response(status, output)
+	kind := "application/json"
+	if call.Stream {
+		kind = "text/event-stream"
+		text = responseEvent("0", "created", `,"response":`+response("in_progress", "")) + respondedDelta("1", "answer") + responseEvent("2", status, `,"response":`+text)
+	}
+	reply.Header, reply.Body = http.Header{"Content-Type": {kind}}, &closing{Reader: strings.NewReader(text)}
+	if head, end, ok := strings.Cut(text, "event: response."+status); ok && v.pauses {
+		reply.Body = &closing{Reader: io.MultiReader(strings.NewReader(head), strings.NewReader("event: response."+status+end))}
+	}
+	return reply, accepted(call, reply)
+}
+
+// accepted has the gateway accept a reply, as a router does.
+func accepted(call *upstream.Call, reply *upstream.Reply) error {
+	if call.Accept == nil {
+		return nil
+	}
+	_, err := call.Accept(context.Background(), reply)
+	return err
+}
+
+// input are the items of the nth call's input, and all of its body.
+func (v *talker) input(t testing.TB, n int) (items []string, body string) {
+	t.Helper()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	data, err := v.calls[n-1].Body.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := rawjson.Index(data, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range rawjson.Elements(o.Raw("input")) {
+		items = append(items, string(item))
+	}
+	return items, string(data)
+}
+
+// stateGateway is a gateway that stores responses.
+type stateGateway struct {
+	*testGateway
+	vendor *talker
+	store  state.Store
+	log    *bytes.Buffer
+}
+
+func newStateGateway(t testing.TB, v *talker, edit func(*gateway.Options)) *stateGateway {
+	t.Helper()
+	k := &stateGateway{vendor: v, store: &memory.Responses{}, log: new(bytes.Buffer)}
+	k.testGateway = newTestGateway(t, v, "1.00", func(o *gateway.Options) {
+		o.Responses = gateway.ResponsesOptions{Mode: gateway.ResponsesOn, Store: k.store}
+		o.Secrets = []secret.String{secret.New("the secret of the deployment")}
+		o.Logger = slog.New(slog.NewTextHandler(k.log, nil))
+		if edit != nil {
+			edit(o)
+		}
+	})
+	if err := k.ledger.CreateAccount(t.Context(), "other", billing.One); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func TestNewRefusesWhereResponsesCannotBeKept(t *testing.T) {
+	const on = gateway.ResponsesOn
+	durable, forgetting := brokenResponses{}, &memory.Responses{}
+	secrets := []secret.String{secret.New("the secret of the deployment")}
+	for _, row := range []struct {
+		responses gateway.ResponsesOptions
+		secrets   []secret.String
+		want      string // in the error; empty for none
+	}{
+		{gateway.ResponsesOptions{Mode: "On"}, secrets, `Options.Responses.Mode is "On"; it is one of off, native, on`},
+		{gateway.ResponsesOptions{Mode: on, Store: durable}, nil, "Options.Secrets is empty"},
+		{gateway.ResponsesOptions{Mode: on, Store: durable}, secrets, ""},
+		{gateway.ResponsesOptions{Mode: on, Store: forgetting}, nil, ""},
+		{gateway.ResponsesOptions{Mode: on}, nil, ""},
+		{gateway.ResponsesOptions{Mode: gateway.ResponsesNative, Store: durable}, nil, ""},
+		{gateway.ResponsesOptions{Mode: gateway.ResponsesOff, Store: durable}, nil, ""},
+		{gateway.ResponsesOptions{Store: durable}, nil, ""},
+	} {
+		_, err := gateway.New(gateway.Options{Upstream: &talker{}, Responses: row.responses, Secrets: row.secrets})
+		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
+			t.Errorf("%+v: got %v, want %q", row.responses, err, row.want)
+		}
+	}
+}
+
+// of is the context of an account's calls.
+func of(t testing.TB, account string) context.Context {
+	return auth.NewContext(t.Context(), &auth.Principal{Account: account, Key: "k"})
+}
+
+const (
+	said    = `{"type":"message","role":"user","content":[{"type":"input_text","text":"one"}]}`
+	thought = `{"type":"reasoning","summary":[],"encrypted_content":"thoughts 1"}`
+	replied = `{"type":"message","role":"assistant","content":[{"type":"output_text","text":"answer 1"}]}`
+	called  = `{"type":"function_call","call_id":"call_1","name":"f","arguments":"{}"}`
+	result  = `{"type":"function_call_output","call_id":"call_1","output":"x"}`
+)
+
+func TestARequestGoesOnFromWhatItsAccountHasStored(t *testing.T) {
+	for _, row := range []struct {
+		name, second string
+		want         []string
+	}{
+		{"the response before", `"previous_response_id":"resp_1","input":[` + result + `]`, []string{said, thought, replied, called, result}},
+		{"the response before, in a word", `"previous_response_id":"resp_1","input":"two"`, []string{said, thought, replied, called, `{"type":"message","role":"user","content":[{"type":"input_text","text":"two"}]}`}},
+		{"the response before, with nothing new", `"previous_response_id":"resp_1"`, []string{said, thought, replied, called}},
+		{"its items", `"input":[` + said + `,{"type":"item_reference","id":"rs_1"},{"type":"item_reference","id":"msg_1"},{"id":"fc_1"},` + result + `]`, []string{said, thought, replied, called, result}},
+		{"thoughts that cannot be read", `"input":[` + said + `,{"type":"item_reference","id":"rs_gone_1"},{"type":"item_reference","id":"msg_1"}]`, []string{said, replied}},
+		{"an item twice", `"input":[{"id":"msg_1"},{"id":"msg_1"}]`, []string{replied, replied}},
+	} {
+		for _, stream := range []string{"", `,"stream":true`} {
+			t.Run(row.name+stream, func(t *testing.T) {
+				v := &talker{}
+				k := newStateGateway(t, v, nil)
+				k.complete(t, upstream.Responses, `{"model":"m","instructions":"first","max_output_tokens":40,"input":"one"`+stream+`}`)
+				_, answer := k.complete(t, upstream.Responses, `{"model":"m","max_output_tokens":40,`+row.second+stream+`}`)
+				got, body := v.input(t, 2)
+				if diff := gocmp.Diff(row.want, got); diff != "" {
+					t.Errorf("sent (-want +got):\n%s", diff)
+				}
+				if strings.Contains(body, "previous_response_id") || strings.Contains(body, "first") || !strings.Contains(body, `"store":false`) {
+					t.Errorf("sent %s", body)
+				}
+				previous := `"previous_response_id":null`
+				if strings.Contains(row.second, "previous") {
+					previous = `"previous_response_id":"resp_1"`
+				}
+				if events := 1 + 2*len(stream)/len(stream+" ")%2; strings.Count(answer, `"store":true`) < events || !strings.Contains(answer, previous) || strings.Contains(answer, "vendor-m") {
+					t.Errorf("answered %s", answer)
+				}
+				if got := k.spent(t, "1.00"); got != micro(100) {
+					t.Errorf("spent %s", got)
+				}
+			})
+		}
+	}
+}
+
+// The chain is read anew from SQLite by each process.
+func TestAConversationOfFiftyTurnsOutlivesARestart(t *testing.T) {
+	path, v := filepath.Join(t.TempDir(), "test.db"), &talker{}
+	previous := ""
+	for turn := range 50 {
+		if turn%25 == 0 {
+			db, err := sqlite.Open(t.Context(), path, store.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = db.Close() })
+			k := newStateGateway(t, v, func(o *gateway.Options) {
+				o.Responses.Store, o.Secrets = db.Responses(), []secret.String{db.Secret()}
+			})
+			for i := range 25 {
+				k.complete(t, upstream.Responses, fmt.Sprintf(`{"model":"m","max_output_tokens":40,"input":"question %d"%s}`, turn+i+1, previous))
+				previous = fmt.Sprintf(`,"previous_response_id":"resp_%d"`, turn+i+1)
+			}
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	items, body := v.input(t, 50)
+	if len(items) != 49*4+1 {
+		t.Errorf("%d items were sent", len(items))
+	}
+	at := 0
+	for turn := range 50 {
+		next := strings.Index(body[at:], fmt.Sprintf("question %d\"", turn+1))
+		if next < 0 {
+			t.Fatalf("question %d is missing, or not in its place", turn+1)
+		}
+		at += next
+	}
+}
+
+func TestTheThoughtsOfAnotherModelAreLeftOut(t *testing.T) {
+	for _, follows := range []string{`"previous_response_id":"resp_1"`, `"input":[` + said + `,{"id":"rs_1"},{"id":"msg_1"},{"id":"fc_1"}]`} {
+		v := &talker{}
+		k := newStateGateway(t, v, func(o *gateway.Options) {
+			o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "1", "1"), "n": price(t, "1", "1")})
+		})
+		k.must(t, upstream.Responses, `{"model":"n","max_output_tokens":40,"input":"one"}`)
+		k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,`+follows+`}`)
+		got, _ := v.input(t, 2)
+		if diff := gocmp.Diff([]string{said, replied, called}, got); diff != "" {
+			t.Errorf("%s: sent (-want +got):\n%s", follows, diff)
+		}
+	}
+}
+
+// oneReader is a vendor that refuses the thoughts that it has not encrypted itself.
+type oneReader struct {
+	*talker
+	key  string // of its account
+	keys int    // how many more there are
+}
+
+func (v oneReader) OnlyKey() (string, bool) { return v.key, v.keys == 0 }
+
+func (v oneReader) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	reply, err := v.talker.Do(ctx, call)
+	if reply != nil {
+		reply.Key = v.key
+	}
+	return reply, err
+}
+
+func TestTheThoughtsOfAVendorGoBackToItAlone(t *testing.T) {
+	const second = `{"id":"rs_2","type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"clear"}],"encrypted_content":"blob"}`
+	const clear = `{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"clear"}]`
+	channel := func(name string, v upstream.Upstream) router.Channel {
+		return router.Channel{Name: name, Upstream: v, Models: map[string]string{"m": "m"}}
+	}
+	for _, row := range []struct {
+		name         string
+		first, since func(v *talker) []router.Channel
+		read         bool // its vendor gets the thoughts
+	}{
+		{"one account", func(v *talker) []router.Channel { return []router.Channel{channel("a", oneReader{v, "1", 0})} }, nil, true},
+		{"an account without keys", func(v *talker) []router.Channel { return []router.Channel{channel("a", v)} }, nil, true},
+		{"two keys", func(v *talker) []router.Channel { return []router.Channel{channel("a", oneReader{v, "1", 1})} }, nil, false},
+		{"two channels", func(v *talker) []router.Channel {
+			return []router.Channel{channel("a", oneReader{v, "1", 0}), channel("b", oneReader{v, "2", 0})}
+		}, nil, false},
+		{"another key since", func(v *talker) []router.Channel { return []router.Channel{channel("a", oneReader{v, "1", 0})} },
+			func(v *talker) []router.Channel { return []router.Channel{channel("a", oneReader{v, "2", 0})} }, false},
+		{"another channel since", func(v *talker) []router.Channel { return []router.Channel{channel("a", oneReader{v, "1", 0})} },
+			func(v *talker) []router.Channel { return []router.Channel{channel("b", oneReader{v, "1", 0})} }, false},
+	} {
+		for _, follows := range []string{`"previous_response_id":"resp_1"`, `"input":[{"id":"rs_1"},{"id":"rs_2"},` + said + `]`} {
+			v, rows := &talker{more: `,` + second}, &memory.Responses{}
+			gatewayOf := func(channels []router.Channel) *stateGateway {
+				routing, err := router.New(channels, router.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return newStateGateway(t, v, func(o *gateway.Options) { o.Upstream, o.Responses.Store = routing, rows })
+			}
+			k := gatewayOf(row.first(v))
+			k.must(t, upstream.Responses, respondWhole)
+			if row.since != nil {
+				k = gatewayOf(row.since(v))
+			}
+			k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,`+follows+`}`)
+			_, body := v.input(t, 2)
+			if !strings.Contains(body, clear) || strings.Contains(body, thought) != row.read || strings.Contains(body, `"blob"`) != row.read {
+				t.Errorf("%s, %s: sent %s", row.name, follows, body)
+			}
+		}
+	}
+}
+
+func TestATypedRequestGoesOnToo(t *testing.T) {
+	v := &talker{}
+	k := newStateGateway(t, v, nil)
+	first, err := k.Responses(t.Context(), &responses.Request{Model: "m", MaxOutputTokens: 40, Input: responses.Text("one")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Responses(t.Context(), &responses.Request{Model: "m", MaxOutputTokens: 40, PreviousResponseID: first.ID, Input: responses.Items(responses.Item{ID: "msg_1"})}); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := v.input(t, 2)
+	if diff := gocmp.Diff([]string{said, thought, replied, called, replied}, got); diff != "" {
+		t.Errorf("sent (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatAnotherAccountHasStoredIsNotThere(t *testing.T) {
+	v := &talker{}
+	k := newStateGateway(t, v, nil)
+	k.must(t, upstream.Responses, respondWhole)
+	for _, account := range []string{"other", "local"} {
+		id, item := "resp_1", "msg_1"
+		if account == "local" { // to which the same is said of what was never there
+			id, item = "resp_9", "msg_9"
+		}
+		ctx := of(t, account)
+		_, show := k.StoredResponse(ctx, id)
+		_, input := k.ResponseInputItems(ctx, id, gateway.InputItemsOptions{})
+		for name, err := range map[string]error{"show": show, "input": input, "delete": k.DeleteResponse(ctx, id)} {
+			if f := fault.From(err); f.Code != fault.NotFound || f.HTTPStatus() != 404 || strings.ReplaceAll(f.Message, id, "ID") != `There is no stored response "ID": it was made with "store": false, has been deleted or has expired.` {
+				t.Errorf("%s, %s: %v", account, name, err)
+			}
+		}
+		for _, op := range []upstream.Op{upstream.Responses, upstream.CountInput} {
+			for _, row := range []struct{ body, code, param string }{
+				{`{"model":"m","input":"x","previous_response_id":"` + id + `"}`, "previous_response_not_found", "previous_response_id"},
+				{`{"model":"m","input":"x","previous_response_id":"` + item + `"}`, "previous_response_not_found", "previous_response_id"},
+				{`{"model":"m","input":[` + said + `,{"type":"item_reference","id":"` + item + `"}]}`, "item_not_found", "input[1].id"},
+				{`{"model":"m","input":[{"type":"item_reference","id":"` + id + `"}]}`, "item_not_found", "input[0].id"},
+				{`{"model":"m","input":[{"type":"item_reference","id":"a b"}]}`, "item_not_found", "input[0].id"},
+			} {
+				_, err := k.do(ctx, op, row.body)
+				f := fault.From(err)
+				if f == nil || string(f.Code) != row.code || f.Param != row.param || f.HTTPStatus() != 400 || f.Retry != fault.RetryNo || strings.Contains(f.Message, "local") {
+					t.Errorf("%s, %s %s: %+v", account, op, row.body, f)
+				}
+			}
+		}
+	}
+	if len(v.calls) != 1 {
+		t.Errorf("the vendor was asked %d times", len(v.calls))
+	}
+	if _, err := k.StoredResponse(of(t, "local"), "resp_1"); err != nil {
+		t.Error(err)
+	}
+	if _, err := k.do(t.Context(), upstream.Responses, `{"model":"m","input":"x","previous_response_id":"msg_1"}`); !fault.Is(err, fault.ResponseNotFound) {
+		t.Errorf("a request goes on from an item: %v", err)
+	}
+	if _, err := k.StoredResponse(of(t, "local"), "msg_1"); !fault.Is(err, fault.NotFound) {
+		t.Errorf("the id of an item is that of a response: %v", err)
+	}
+}
+
+func TestWhatIsStoredCanBeShownAndDeleted(t *testing.T) {
+	v := &talker{}
+	k := newStateGateway(t, v, nil)
+	ctx := of(t, "local")
+	_, first := k.complete(t, upstream.Responses, respondWhole)
+	got, err := k.StoredResponse(ctx, "resp_1")
+	if err != nil || string(got) != first || !strings.Contains(first, `"store":true`) {
+		t.Errorf("got %s, %v, want %s", got, err, first)
+	}
+	k.complete(t, upstream.Responses, strings.Replace(respondStream, `"input"`, `"previous_response_id":"resp_1","input"`, 1))
+	if got, err := k.StoredResponse(ctx, "resp_2"); err != nil || !strings.Contains(string(got), `"status":"completed"`) || !strings.Contains(string(got), `"previous_response_id":"resp_1"`) {
+		t.Errorf("of a stream: %s, %v", got, err)
+	}
+	if err := k.DeleteResponse(ctx, "resp_1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.DeleteResponse(ctx, "resp_1"); !fault.Is(err, fault.NotFound) {
+		t.Errorf("deleted again: %v", err)
+	}
+	if _, err := k.StoredResponse(ctx, "resp_1"); !fault.Is(err, fault.NotFound) {
+		t.Errorf("shown: %v", err)
+	}
+	if _, err := k.StoredResponse(ctx, "resp_2"); err != nil {
+		t.Errorf("the response after it: %v", err)
+	}
+	// The conversation has a gap now, which no client is to take for the whole.
+	_, err = k.do(ctx, upstream.Responses, `{"model":"m","input":"x","previous_response_id":"resp_2"}`)
+	if f := fault.From(err); f == nil || f.Code != "previous_response_not_found" || !strings.Contains(f.Message, `"resp_1"`) {
+		t.Errorf("a request that goes on from what follows it: %v", err)
+	}
+}
+
+func TestTheInputOfAResponseIsListedInPages(t *testing.T) {
+	k := newStateGateway(t, &talker{}, nil)
+	ctx := of(t, "local")
+	k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"input":[{"role":"user","content":"a"},{"id":"own","role":"user","content":"b"},{"role":"user","content":"c"}]}`)
+	const a, b, c = `{"role":"user","content":"a","id":"item_0_resp_1"}`, `{"id":"own","role":"user","content":"b"}`, `{"role":"user","content":"c","id":"item_2_resp_1"}`
+	for _, row := range []struct {
+		limit     int
+		ascending bool
+		after     string
+		want      string
+	}{
+		{20, false, "", `"data":[` + c + `,` + b + `,` + a + `],"first_id":"item_2_resp_1","last_id":"item_0_resp_1","has_more":false`},
+		{20, true, "", `"data":[` + a + `,` + b + `,` + c + `],"first_id":"item_0_resp_1","last_id":"item_2_resp_1","has_more":false`},
+		{2, true, "", `"data":[` + a + `,` + b + `],"first_id":"item_0_resp_1","last_id":"own","has_more":true`},
+		{2, true, "own", `"data":[` + c + `],"first_id":"item_2_resp_1","last_id":"item_2_resp_1","has_more":false`},
+		{1, false, "own", `"data":[` + a + `],"first_id":"item_0_resp_1","last_id":"item_0_resp_1","has_more":false`},
+		{20, false, "item_0_resp_1", `"data":[],"first_id":null,"last_id":null,"has_more":false`},
+	} {
+		got, err := k.ResponseInputItems(ctx, "resp_1", gateway.InputItemsOptions{Limit: row.limit, Ascending: row.ascending, After: row.after})
+		if want := `{"object":"list",` + row.want + `}`; err != nil || string(got) != want {
+			t.Errorf("%+v: got %s, %v", row, got, err)
+		}
+	}
+	if _, err := k.ResponseInputItems(ctx, "resp_1", gateway.InputItemsOptions{After: "nothing"}); fault.From(err).Param != "after" {
+		t.Errorf("after nothing: %v", err)
+	}
+}
+
+func TestWhatIsNotStoredSaysSo(t *testing.T) {
+	broken := errors.New("away")
+	for _, row := range []struct {
+		name, request string
+		vendor        *talker
+		edit          func(*gateway.Options)
+		logged        bool
+	}{
+		{name: "the request forbids it", request: strings.Replace(respondWhole, `"input"`, `"store":false,"input"`, 1)},
+		{name: "the gateway stores nothing", request: respondWhole, edit: func(o *gateway.Options) { o.Responses.Mode = "off" }},
+		{name: "the gateway stores nothing by default", request: respondWhole, edit: func(o *gateway.Options) { o.Responses.Mode = "" }},
+		{name: "the response failed", request: respondWhole, vendor: &talker{status: "failed"}},
+		{name: "the store is away", request: respondWhole, edit: func(o *gateway.Options) { o.Responses.Store = brokenResponses{broken} }, logged: true},
+		{name: "the store is away, of a stream", request: respondStream, edit: func(o *gateway.Options) { o.Responses.Store = brokenResponses{broken} }, logged: true},
+		{name: "the store fails", request: respondStream, edit: func(o *gateway.Options) { o.Responses.Store = brokenResponses{} }, logged: true},
+		{name: "it is larger than what a request can go on from", request: respondWhole, vendor: &talker{filler: 32 << 20}, logged: true},
+		{name: "a vendor that keeps nothing", request: respondWhole, vendor: &talker{store: "false"}, edit: func(o *gateway.Options) { o.Responses.Mode = gateway.ResponsesNative }},
+		{name: "a vendor that does not say", request: respondWhole, edit: func(o *gateway.Options) { o.Responses.Mode = gateway.ResponsesNative }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			k := newStateGateway(t, cmp.Or(row.vendor, new(talker)), row.edit)
+			_, answer := k.complete(t, upstream.Responses, row.request)
+			end := answer[max(strings.LastIndex(answer, "response.completed"), 0):]
+			if strings.Contains(end, `"store":true`) || !strings.HasPrefix(row.name, "the gateway stores nothing") && !strings.Contains(end, `"store":false`) {
+				t.Errorf("answered %s", answer)
+			}
+			if found, err := k.store.Get(t.Context(), "local", "resp_1"); err != nil || found != nil {
+				t.Errorf("it is stored: %v, %v", found, err)
+			}
+			if got := k.spent(t, "1.00"); got != micro(50) { // the answer was delivered
+				t.Errorf("spent %s", got)
+			}
+			if got := strings.Contains(k.log.String(), "storing a response failed"); got != row.logged {
+				t.Errorf("logged: %s", k.log)
+			}
+		})
+	}
+}
+
+func TestAStreamThatIsBrokenOffIsNotStored(t *testing.T) {
+	kept := &keepingCount{Store: &memory.Responses{}}
+	k := newStateGateway(t, &talker{pauses: true}, func(o *gateway.Options) { o.Responses.Store = kept })
+	r, err := k.do(of(t, "local"), upstream.Responses, respondStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := r.Stream.Next(); err != nil || !strings.Contains(string(out), "answer") || strings.Contains(string(out), "completed") {
+		t.Fatalf("it begins with %s, %v", out, err)
+	}
+	r.Stream.Await() // the end is here, and nobody takes it
+	_ = r.Stream.Close()
+	r.End(200, r.Stream.Err())
+	if len(kept.kept) != 0 {
+		t.Errorf("kept %+v", kept.kept[0].ID)
+	}
+	if got := k.spent(t, "1.00"); got != micro(50) { // the vendor has made all of it
+		t.Errorf("spent %s", got)
+	}
+}
+
+func TestAnAccountAboveItsQuotaFillsNoLog(t *testing.T) {
+	now := time.Now()
+	k := newStateGateway(t, &talker{}, func(o *gateway.Options) {
+		o.Now = func() time.Time { return now }
+		o.Responses.Store = brokenResponses{fault.New(fault.InvalidRequest, "as many bytes as it may")}
+	})
+	for minute := range 3 {
+		for range 5 {
+			k.must(t, upstream.Responses, respondWhole)
+		}
+		if got := strings.Count(k.log.String(), "storing a response failed"); got != minute+1 || strings.Contains(k.log.String(), "level=ERROR") {
+			t.Errorf("after %d minutes %d lines: %s", minute, got, k.log)
+		}
+		now = now.Add(time.Minute)
+	}
+}
+
+// brokenResponses is a store that fails with an error, or panics without one.
+type brokenResponses struct{ err error }
+
+func (b brokenResponses) Put(context.Context, state.Response) error {
+	if b.err == nil {
+		panic("broken")
+	}
+	return b.err
+}
+func (b brokenResponses) Get(ctx context.Context, _, _ string) (*state.Response, error) {
+	return nil, b.Put(ctx, state.Response{})
+}
+func (b brokenResponses) Delete(ctx context.Context, _, _ string) (bool, error) {
+	return false, b.Put(ctx, state.Response{})
+}
+
+func TestAStoreThatIsAwayIsNoWrongID(t *testing.T) {
+	for name, row := range map[string]struct {
+		store brokenResponses
+		code  fault.Code
+	}{"away": {brokenResponses{errors.New("away")}, fault.ServiceUnavailable}, "broken": {brokenResponses{}, fault.InternalError}} {
+		v := &talker{}
+		k := newStateGateway(t, v, func(o *gateway.Options) { o.Responses.Store = row.store })
+		_, show := k.StoredResponse(of(t, "local"), "resp_1")
+		_, previous := k.do(t.Context(), upstream.Responses, `{"model":"m","previous_response_id":"resp_1","input":"x"}`)
+		_, item := k.do(t.Context(), upstream.Responses, `{"model":"m","input":[{"id":"msg_1"}]}`)
+		for _, err := range []error{show, previous, item, k.DeleteResponse(of(t, "local"), "resp_1")} {
+			if !fault.Is(err, row.code) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+		if len(v.calls) != 0 {
+			t.Errorf("%s: the vendor was asked", name)
+		}
+	}
+}
+
+func TestWhatIsStoredIsReadForAModelThatTheKeyMayUse(t *testing.T) {
+	k := newStateGateway(t, &talker{}, func(o *gateway.Options) { o.Responses.Store = brokenResponses{errors.New("it was read")} })
+	stranger := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Models: []string{"other"}})
+	if _, err := k.do(stranger, upstream.Responses, `{"model":"m","previous_response_id":"resp_1","input":"x"}`); fault.From(err).HTTPStatus() != http.StatusForbidden {
+		t.Errorf("got %v", err)
+	}
+}
+
+const notShown = "This gateway does not show or delete stored responses."
+
+func TestWithoutAStoreTheRefusalSaysWhatToSend(t *testing.T) {
+	k := newStateGateway(t, &talker{}, func(o *gateway.Options) { o.Responses.Mode = gateway.ResponsesOff })
+	for body, param := range map[string]string{
+		`{"model":"m","previous_response_id":"resp_1","input":"x"}`:                   "previous_response_id",
+		`{"model":"m","input":[` + said + `,{"type":"item_reference","id":"msg_1"}]}`: "input[1].id",
+	} {
+		_, err := k.do(t.Context(), upstream.Responses, body)
+		if f := fault.From(err); f == nil || f.Param != param || f.Retry != fault.RetryNo || !strings.HasPrefix(f.Message, "This gateway stores no responses. Send the whole conversation:") {
+			t.Errorf("%s: %+v", body, f)
+		}
+	}
+	if _, err := k.StoredResponse(of(t, "local"), "resp_1"); !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), notShown) {
+		t.Errorf("shown: %v", err)
+	}
+}
+
+func TestWhatIsStoredIsEncryptedForItsAccount(t *testing.T) {
+	rows := &memory.Responses{}
+	keep := func(o *gateway.Options) { o.Responses.Store = rows }
+	k := newStateGateway(t, &talker{}, keep)
+	k.must(t, upstream.Responses, respondWhole)
+	row, err := rows.Get(t.Context(), "local", "resp_1")
+	if err != nil || row == nil {
+		t.Fatal(row, err)
+	}
+	for _, clear := range []string{"four words", "answer 1", "message", "thoughts"} {
+		if bytes.Contains(row.Body, []byte(clear)) {
+			t.Errorf("the row has %q in clear", clear)
+		}
+	}
+	row.Account = "other" // by one who can write to the database
+	if err := rows.Put(t.Context(), *row); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []struct {
+		name, account string
+		secrets       []string
+		ok            bool
+	}{
+		{"the same secret", "local", []string{"the secret of the deployment"}, true},
+		{"a newer one before it", "local", []string{"new", "the secret of the deployment"}, true},
+		{"another account's row", "other", []string{"the secret of the deployment"}, false},
+		{"another secret", "local", []string{"new"}, false},
+		{"no secret", "local", nil, false},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			v := &talker{}
+			k := newStateGateway(t, v, func(o *gateway.Options) {
+				keep(o)
+				o.Secrets = nil
+				for _, s := range r.secrets {
+					o.Secrets = append(o.Secrets, secret.New(s))
+				}
+			})
+			_, shown := k.StoredResponse(of(t, r.account), "resp_1")
+			_, followed := k.do(of(t, r.account), upstream.Responses, `{"model":"m","max_output_tokens":40,"previous_response_id":"resp_1","input":"x"}`)
+			if r.ok && (shown != nil || followed != nil) || !r.ok && (!fault.Is(shown, fault.NotFound) || !fault.Is(followed, "previous_response_not_found")) {
+				t.Errorf("shown: %v; followed: %v", shown, followed)
+			}
+			if r.ok == strings.Contains(k.log.String(), "cannot be read") {
+				t.Errorf("logged: %s", k.log)
+			}
+		})
+	}
+}
+
+// keepingCount counts what is kept.
+type keepingCount struct {
+	state.Store
+	kept []state.Response
+}
+
+func (s *keepingCount) Put(ctx context.Context, r state.Response) error {
+	s.kept = append(s.kept, r)
+	return s.Store.Put(ctx, r)
+}
+
+func TestADuplicateIsAnsweredThoughWhatItRefersToIsGone(t *testing.T) {
+	for _, row := range []struct{ refers, stream string }{
+		{`"previous_response_id":"resp_1"`, ""}, {`"previous_response_id":"resp_1"`, `,"stream":true`}, {`"input":[{"id":"msg_1"}]`, ""},
+	} {
+		v := &talker{}
+		k := newStateGateway(t, v, nil)
+		k.must(t, upstream.Responses, respondWhole)
+		body := `{"model":"m","max_output_tokens":40,` + row.refers + row.stream + `}`
+		_, first := k.complete(t, upstream.Responses, body, "once")
+		if err := k.DeleteResponse(of(t, "local"), "resp_1"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.do(t.Context(), upstream.Responses, body, "another"); !refersToNothing(err) {
+			t.Errorf("%s: a new request: %v", body, err)
+		}
+		again := k.must(t, upstream.Responses, body, "once")
+		if !again.Replayed || string(again.Body) != first || len(v.calls) != 2 {
+			t.Errorf("%s: replayed %v, %d calls: %s, want %s", body, again.Replayed, len(v.calls), again.Body, first)
+		}
+		if _, err := k.do(t.Context(), upstream.Responses, strings.Replace(body, "40", "41", 1), "once"); !fault.Is(err, fault.IdempotencyConflict) {
+			t.Errorf("%s: another request with the key: %v", body, err)
+		}
+	}
+}
+
+func refersToNothing(err error) bool {
+	return fault.Is(err, fault.ResponseNotFound) || fault.Is(err, fault.ItemNotFound)
+}
+
+func TestADuplicateIsAnsweredAsTheFirstWasAndKeptOnce(t *testing.T) {
+	for _, body := range []string{respondWhole, respondStream} {
+		kept := &keepingCount{Store: &memory.Responses{}}
+		v := &talker{}
+		k := newStateGateway(t, v, func(o *gateway.Options) { o.Responses.Store = kept })
+		_, first := k.complete(t, upstream.Responses, body, "once")
+		_, again := k.complete(t, upstream.Responses, body, "once")
+		if first != again || !strings.Contains(again, `"store":true`) || len(kept.kept) != 1 || len(v.calls) != 1 {
+			t.Errorf("%d kept, %d calls: %s, %s", len(kept.kept), len(v.calls), first, again)
+		}
+		if r := kept.kept[0]; r.Expires.Sub(r.Created) != 30*24*time.Hour || r.Channel != "default" || r.Key != "key_1" || !slices.Equal(r.Items, []string{"rs_1", "rs_gone_1", "msg_1", "fc_1"}) {
+			t.Errorf("kept %+v", r)
+		}
+	}
+}
+
+func TestARequestPaysForTheConversationThatIsSent(t *testing.T) {
+	v := &talker{}
+	k := newStateGateway(t, v, nil) // whose balance is for a million tokens, and a byte may be one
+	text := func(bytes int) string { return `"input":"` + strings.Repeat("word ", bytes/5) + `"}` }
+	k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,`+text(800_000))
+	k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,`+text(300_000))
+	_, err := k.do(t.Context(), upstream.Responses, `{"model":"m","max_output_tokens":40,"previous_response_id":"resp_1",`+text(300_000))
+	if !fault.Is(err, fault.InsufficientBalance) || len(v.calls) != 2 {
+		t.Errorf("with the conversation before: %v, %d calls", err, len(v.calls))
+	}
+}
+
+// A vendor that keeps the conversation bills all of it, of which the request has the last
+// words only.
+func TestARequestPaysForTheConversationThatAVendorKeeps(t *testing.T) {
+	v := &talker{store: "true", tokens: 900_000}
+	k := newStateGateway(t, v, func(o *gateway.Options) { o.Responses.Mode = gateway.ResponsesNative })
+	k.must(t, upstream.Responses, respondWhole)
+	v.tokens = 20
+	k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"input":"something else"}`) // which the rest of the balance covers
+	for _, follows := range []string{`"previous_response_id":"resp_1","input":"x"`, `"input":[{"id":"msg_1"},{"id":"rs_1"}]`} {
+		if _, err := k.do(t.Context(), upstream.Responses, `{"model":"m","max_output_tokens":40,`+follows+`}`); !fault.Is(err, fault.InsufficientBalance) {
+			t.Errorf("%s: %v", follows, err)
+		}
+	}
+	if len(v.calls) != 2 {
+		t.Errorf("the vendor was asked %d times", len(v.calls))
+	}
+}
+
+// A vendor looks a thought up by its id alone, among those of all customers of one key.
+func TestAThoughtThatIsOnlyNamedIsItsAccountsOwn(t *testing.T) {
+	const named = `{"id":"rs_gone_1","type":"reasoning","summary":[]}`
+	for _, row := range []struct {
+		name, account, input string
+		sent                 []string // nil for a refusal
+		store                string
+	}{
+		{"its own", "local", said + `,` + named, []string{said, named}, ``},
+		{"another account's", "other", said + `,` + named, []string{said}, `"store":false`},
+		{"without an id", "local", said + `,{"type":"reasoning","summary":[]}`, []string{said}, `"store":false`},
+		{"another account's, beside its own item", "other", `{"id":"msg_2"},` + named, nil, ``},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := &talker{store: "true"}
+			k := newStateGateway(t, v, func(o *gateway.Options) { o.Responses.Mode = gateway.ResponsesNative })
+			k.must(t, upstream.Responses, respondWhole)
+			if _, err := k.do(of(t, "other"), upstream.Responses, respondWhole); err != nil {
+				t.Fatal(err)
+			}
+			_, err := k.do(of(t, row.account), upstream.Responses, `{"model":"m","max_output_tokens":40,"input":[`+row.input+`]}`)
+			if row.sent == nil {
+				if !fault.Is(err, fault.ItemNotFound) || len(v.calls) != 2 {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, body := v.input(t, 3)
+			if diff := gocmp.Diff(row.sent, got); diff != "" || strings.Contains(body, "store") != (row.store != "") || !strings.Contains(body, row.store) {
+				t.Errorf("sent %s", body)
+			}
+		})
+	}
+}
+
+// A vendor may look an item up by its id even where the request has the item, and then has
+// that of whoever made it.
+func TestNoIDOfAnotherAccountReachesTheVendor(t *testing.T) {
+	const next = `,` + said
+	for _, row := range []struct{ name, item, native, off string }{ // what is sent of it; a parameter for a refusal
+		{"a message", `{"id":"msg_1","role":"assistant","content":"x"}`, `{"role":"assistant","content":"x"}`, `{"id":"msg_1","role":"assistant","content":"x"}`},
+		{"a message without text", `{"id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"","annotations":[]}]}`, ``, ``},
+		{"a call", `{"id":"fc_1","type":"function_call","call_id":"c","name":"f","arguments":"{}"}`, `{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`, `{"id":"fc_1","type":"function_call","call_id":"c","name":"f","arguments":"{}"}`},
+		{"an output without text", `{"id":"o_1","type":"function_call_output","call_id":"c","output":""}`, `{"type":"function_call_output","call_id":"c","output":""}`, `{"id":"o_1","type":"function_call_output","call_id":"c","output":""}`},
+		{"a thought", `{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"x"}`, `{"type":"reasoning","summary":[],"encrypted_content":"x"}`, `{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"x"}`},
+		{"a thought in no words", `{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":""}`, ``, ``},
+		{"a thought with a summary", `{"id":"rs_1","type":"reasoning","summary":[{"type":"summary_text","text":"x"}]}`, ``, ``},
+		{"a thought with no content", `{"id":"rs_1","type":"reasoning","summary":[],"content":""}`, ``, ``},
+		{"a thought with an empty part", `{"id":"rs_1","type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":""}]}`, ``, ``},
+		{"a type that nobody knows", `{"id":"rs_1","type":"Reasoning","summary":[]}`, ``, ``},
+		{"a search", `{"id":"ws_1","type":"web_search_call","status":"completed","action":{"type":"search","query":"x"}}`, `{"type":"web_search_call","status":"completed","action":{"type":"search","query":"x"}}`, `{"id":"ws_1","type":"web_search_call","status":"completed","action":{"type":"search","query":"x"}}`},
+		{"a search for nothing", `{"id":"ws_1","type":"web_search_call","status":"completed"}`, ``, ``},
+		{"a search of files", `{"id":"fs_1","type":"file_search_call","queries":[],"results":null}`, ``, ``},
+		{"a call without an action", `{"id":"cu_1","type":"computer_call","call_id":"c","action":{"type":"click"}}`, ``, ``},
+		{"a picture", `{"id":"ig_1","type":"image_generation_call","result":""}`, `input[0].id`, `input[0].id`},
+		{"a container", `{"id":"ci_1","type":"code_interpreter_call","container_id":"cntr_1","code":"x"}`, `input[0].container_id`, `{"id":"ci_1","type":"code_interpreter_call","container_id":"cntr_1","code":"x"}`},
+		{"an empty container", `{"id":"ci_1","type":"code_interpreter_call","container_id":"cntr_1","code":null,"outputs":null}`, `input[0].container_id`, ``},
+		{"an approval", `{"type":"mcp_approval_response","approval_request_id":"mcpr_1","approve":true}`, `input[0].approval_request_id`, `input[0].approval_request_id`},
+		{"an approval of what is named", `{"type":"mcp_approval_response","approval_request_id":"mcpr_1","approve":true},{"id":"mcpr_1","type":"mcp_approval_request"}`, `input[0].approval_request_id`, `input[0].approval_request_id`},
+		{"an approval of what is there", `{"type":"mcp_approval_response","approval_request_id":"mcpr_1","approve":true},{"id":"mcpr_1","type":"mcp_approval_request","name":"f"}`, `input[0].approval_request_id`, `{"type":"mcp_approval_response","approval_request_id":"mcpr_1","approve":true},{"id":"mcpr_1","type":"mcp_approval_request","name":"f"}`},
+	} {
+		for mode, want := range map[gateway.ResponsesMode]string{gateway.ResponsesNative: row.native, gateway.ResponsesOff: row.off, gateway.ResponsesOn: row.off} {
+			for _, op := range []upstream.Op{upstream.Responses, upstream.CountInput} {
+				v := &talker{}
+				k := newStateGateway(t, v, func(o *gateway.Options) { o.Responses.Mode = mode })
+				_, err := k.do(of(t, "other"), op, `{"model":"m","input":[`+row.item+next+`]}`)
+				got, refused := "", fault.From(err)
+				switch {
+				case err == nil:
+					items, _ := v.input(t, 1)
+					got = strings.Join(items[:len(items)-1], ",")
+				case refused.Code == fault.ItemNotFound && len(v.calls) == 0:
+					got = refused.Param
+				}
+				if got != want {
+					t.Errorf("%s, %q, %s: got %s, %v, want %s", row.name, mode, op, got, err, want)
+				}
+			}
+		}
+	}
+}
+
+// A vendor that does not say what a conversation has makes no later turn of it cheaper, and
+// one that says nonsense makes none impossible.
+func TestAConversationThatAVendorKeepsHasItsTokensWhateverTheVendorSays(t *testing.T) {
+	const words = 100_000 // bytes, and tokens at most
+	for usage, want := range map[string][2]int64{
+		`{"input_tokens":20,"output_tokens":30}`:     {words, words + 1_000},
+		`{"input_tokens":500000,"output_tokens":30}`: {500_030, 500_030},
+		`{"input_tokens":20,"output_tokens":500000}`: {words + 500_000, words + 501_000},
+		`{}`:   {words, words + 2_000},
+		`null`: {words, words + 2_000},
+		`{"input_tokens":-1,"output_tokens":-9223372036854775808}`:   {words, words + 2_000},
+		`{"input_tokens":9223372036854775807,"output_tokens":30}`:    {words, words + 1_000},
+		`{"input_tokens":9223372036854775807,"output_tokens":1e400}`: {words, words + 2_000},
+	} {
+		v := &talker{store: "true", usage: usage}
+		k := newStateGateway(t, v, func(o *gateway.Options) {
+			o.Responses.Mode, o.Prices = gateway.ResponsesNative, billing.NewPriceList(nil)
+		})
+		k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"input":"`+strings.Repeat("word ", words/5)+`"}`)
+		first, err := k.store.Get(t.Context(), "local", "resp_1")
+		if err != nil || first.Tokens < want[0] || first.Tokens > want[1] {
+			t.Errorf("%s: %d tokens, %v, want %v", usage, first.Tokens, err, want)
+		}
+		v.usage = ""
+		k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"previous_response_id":"resp_1","input":"x"}`)
+		if second, err := k.store.Get(t.Context(), "local", "resp_2"); err != nil || second.Tokens <= first.Tokens {
+			t.Errorf("%s: %d tokens after %d, %v", usage, second.Tokens, first.Tokens, err)
+		}
+	}
+}
+
+// What the account has made itself is looked up as before.
+func TestWhatAnAccountHasMadeMayBeNamedInAnyForm(t *testing.T) {
+	for _, item := range []string{
+		`{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":""}`,
+		`{"id":"msg_1","type":"web_search_call","status":"completed"}`,
+		`{"type":"mcp_approval_response","approval_request_id":"fc_1","approve":true}`,
+		`{"type":"mcp_approval_response","approval_request_id":"fc_1","approve":true},{"id":"fc_1","type":"mcp_approval_request","name":"f"}`,
+		`{"type":"code_interpreter_call","container_id":"cntr_1","code":"x"}`,
+	} {
+		v := &talker{store: "true", more: `,{"id":"ci_1","type":"code_interpreter_call","container_id":"cntr_1","code":"x"}`}
+		k := newStateGateway(t, v, func(o *gateway.Options) { o.Responses.Mode = gateway.ResponsesNative })
+		k.must(t, upstream.Responses, respondWhole)
+		k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"input":[`+item+`]}`)
+		if got, _ := v.input(t, 2); strings.Join(got, ",") != item || v.calls[1].Channel != "default" {
+			t.Errorf("sent %s to %q", got, v.calls[1].Channel)
+		}
+	}
+}
+
+func TestTheBodyOfAStreamStaysInMemoryWhereItIsStored(t *testing.T) {
+	const size = 1 << 20
+	for _, row := range []struct {
+		mode gateway.ResponsesMode
+		body string
+		want int64
+	}{
+		{gateway.ResponsesOff, respondStream, 0}, {gateway.ResponsesNative, respondStream, 0}, {gateway.ResponsesOn, respondStream, size},
+		{gateway.ResponsesOn, strings.Replace(respondStream, `"input"`, `"store":false,"input"`, 1), 0},
+	} {
+		k := newStateGateway(t, &talker{}, func(o *gateway.Options) {
+			o.Responses.Mode, o.Admission.Memory = row.mode, 8<<30
+		})
+		r, err := k.Do(t.Context(), &gateway.Request{Op: upstream.Responses, Body: []byte(row.body), Read: func(r *gateway.Response) error { return r.ReserveMemory(size) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := k.Load().Bodies; got != row.want {
+			t.Errorf("%q, %s: %d bytes are reserved, want %d", row.mode, row.body, got, row.want)
+		}
+		r.End(200, nil)
+		if got := k.Load().Bodies; got != 0 {
+			t.Errorf("%q: %d bytes are left", row.mode, got)
+		}
+	}
+}
+
+func TestTwoRequestsGoOnFromOneResponseAtOnce(t *testing.T) {
+	v := &talker{}
+	k := newStateGateway(t, v, nil)
+	k.must(t, upstream.Responses, respondWhole)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			if _, err := k.do(t.Context(), upstream.Responses, fmt.Sprintf(`{"model":"m","max_output_tokens":40,"previous_response_id":"resp_1","input":"branch %d"}`, i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for n := 2; n <= 9; n++ {
+		if items, _ := v.input(t, n); len(items) != 5 {
+			t.Errorf("call %d: %q", n, items)
+		}
+		if _, err := k.StoredResponse(of(t, "local"), fmt.Sprint("resp_", n)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// endlessResponses is a store in which each response goes on from itself, as one has it whose
+// vendor gives all of them one id.
+type endlessResponses struct {
+	state.Store
+	body  []byte
+	reads int
+}
+
+func (s *endlessResponses) Get(_ context.Context, account, id string) (*state.Response, error) {
+	s.reads++
+	return &state.Response{ID: id, Account: account, Previous: id, Channel: "default", Body: s.body}, nil
+}
+
+func TestAConversationIsRecalledWithinBounds(t *testing.T) {
+	source := &keepingCount{Store: &memory.Responses{}}
+	k := newStateGateway(t, &talker{}, func(o *gateway.Options) { o.Responses.Store = source })
+	k.must(t, upstream.Responses, respondWhole)
+	k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"input":"`+strings.Repeat("word ", 50_000)+`"}`)
+	for i, want := range []string{"more than 1000 responses", "more than 32 MiB"} {
+		v, loop := &talker{}, &endlessResponses{body: source.kept[i].Body}
+		k := newStateGateway(t, v, func(o *gateway.Options) { o.Responses.Store = loop })
+		_, err := k.do(t.Context(), upstream.Responses, `{"model":"m","previous_response_id":"resp_1","input":"x"}`)
+		if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || f.Param != "previous_response_id" || !strings.Contains(f.Message, want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		if loop.reads > 1000 || len(v.calls) > 0 {
+			t.Errorf("%d responses were read, %d calls", loop.reads, len(v.calls))
+		}
+	}
+}
+
+func TestARequestRefersToABoundedNumberOfItems(t *testing.T) {
+	for _, mode := range []gateway.ResponsesMode{gateway.ResponsesNative, gateway.ResponsesOn} {
+		source := &keepingCount{Store: &memory.Responses{}}
+		newStateGateway(t, &talker{}, func(o *gateway.Options) { o.Responses.Store = source }).must(t, upstream.Responses, respondWhole)
+		loop := &endlessResponses{body: source.kept[0].Body}
+		k := newStateGateway(t, &talker{}, func(o *gateway.Options) { o.Responses.Mode, o.Responses.Store = mode, loop })
+		items := make([]string, 2_000)
+		for i := range items {
+			items[i] = fmt.Sprintf(`{"id":"msg_%d"}`, i)
+		}
+		_, err := k.do(t.Context(), upstream.Responses, `{"model":"m","max_output_tokens":40,"input":[`+strings.Join(items, ",")+`]}`)
+		if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || loop.reads > 1_000 {
+			t.Errorf("%q: %v, after %d reads", mode, err, loop.reads)
+		}
+	}
+}
+
+func TestThoughtsAreAskedForWhereTheyAreNeededLater(t *testing.T) {
+	for _, row := range []struct{ request, want string }{
+		{`"reasoning":{"effort":"low"}`, `"include":["reasoning.encrypted_content"]`},
+		{`"reasoning":{"effort":"low"},"include":["message.output_text.logprobs"]`, `"include":["message.output_text.logprobs","reasoning.encrypted_content"]`},
+		{`"reasoning":{"effort":"low"},"include":["reasoning.encrypted_content"]`, `"include":["reasoning.encrypted_content"]`},
+		{`"reasoning":{"effort":"low"},"store":false`, ``},
+		{`"temperature":1`, ``},
+	} {
+		v := &talker{}
+		newStateGateway(t, v, nil).must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"input":"x",`+row.request+`}`)
+		if _, body := v.input(t, 1); row.want == "" && strings.Contains(body, "include") || !strings.Contains(body, row.want) {
+			t.Errorf("%s: sent %s", row.request, body)
+		}
+	}
+}
+
+func TestWhatAVendorStoresIsItsAccountsAndGoesBackToTheSameKey(t *testing.T) {
+	for _, request := range []string{respondWhole, respondStream} {
+		v := &talker{store: "true"}
+		kept := &keepingCount{Store: &memory.Responses{}}
+		k := newStateGateway(t, v, func(o *gateway.Options) {
+			o.Responses = gateway.ResponsesOptions{Mode: gateway.ResponsesNative, Store: kept}
+		})
+		_, answer := k.complete(t, upstream.Responses, request)
+		if !strings.Contains(answer, `"store":true`) {
+			t.Errorf("answered %s", answer)
+		}
+		if _, body := v.input(t, 1); strings.Contains(body, "store") {
+			t.Errorf("sent %s", body)
+		}
+		if r := kept.kept[0]; r.Body != nil || r.Tokens < 50 || r.Tokens > 200 || r.Channel != "default" || r.Key != "key_1" {
+			t.Errorf("kept %+v", r)
+		}
+		for _, row := range []struct{ follows, sent string }{
+			{`"previous_response_id":"resp_1","input":"x"`, `"previous_response_id":"resp_1","input":"x"`},
+			{`"input":[{"type":"item_reference","id":"msg_1"}]`, `"input":[{"type":"item_reference","id":"msg_1"}]`},
+		} {
+			k.complete(t, upstream.Responses, `{"model":"m","max_output_tokens":40,`+row.follows+`}`)
+			n := len(v.calls)
+			if _, body := v.input(t, n); !strings.Contains(body, row.sent) {
+				t.Errorf("sent %s", body)
+			}
+			if c := v.calls[n-1]; c.Channel != "default" || c.Key != "key_1" {
+				t.Errorf("it went to %q, %q", c.Channel, c.Key)
+			}
+			if _, err := k.do(of(t, "other"), upstream.Responses, `{"model":"m","max_output_tokens":40,`+row.follows+`}`); fault.From(err).HTTPStatus() != 400 || len(v.calls) != n {
+				t.Errorf("another account: %v", err)
+			}
+		}
+		if _, err := k.StoredResponse(of(t, "local"), "resp_1"); !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), notShown) {
+			t.Errorf("shown: %v", err)
+		}
+	}
+}
+
+func TestAnAnswerWhoseChargeIsNotRecordedIsWithheldThoughItIsStored(t *testing.T) {
+	for _, request := range []string{respondWhole, respondStream} {
+		k := newStateGateway(t, &talker{}, func(o *gateway.Options) { o.Meter = refusingMeter{o.Meter} })
+		r, err := k.do(t.Context(), upstream.Responses, request)
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = drain(t, r.Stream)
+			r.End(200, r.Stream.Err())
+		}
+		if !strings.Contains(got, "could not be recorded") || strings.Contains(got, "response.completed") {
+			t.Errorf("got %s", got)
+		}
+		if _, err := k.StoredResponse(of(t, "local"), "resp_1"); err != nil {
+			t.Error(err)
+		}
+	}
+}
