@@ -172,7 +172,7 @@ func TestTheCommandsOfTheDocumentsWork(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", text)
 		cmd.Dir, cmd.Env = dir, d.environment(binary)
 		out, err := cmd.CombinedOutput()
-		if err != nil || strings.Contains(string(out), `"error":`) {
+		if err != nil || strings.Contains(string(out), `"error":{`) {
 			t.Errorf("%s:%d: %v\n%s\n%s", b.page, b.line, err, b.text, out)
 		}
 	}

@@ -35,13 +35,8 @@ func (x *httpExchange) request(token string, refused error) *gateway.Request {
 
 // read checks what the request's headers say of its body, and reads it.
 func (x *httpExchange) read(q *gateway.Request) (err error) {
-	if isMessagesPath(x.r.URL.Path) { // Anthropic's headers go on to an upstream that speaks its dialect too
-		if q.Header, err = anthropicHeaders(x.r.Header); err != nil {
-			return err
-		}
-		if x.r.URL.Query().Get("beta") == "true" {
-			q.Query = "beta=true"
-		}
+	if err := x.dialect(q); err != nil {
+		return err
 	}
 	if err := x.checkEncoding(); err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
@@ -18,7 +17,7 @@ func (x *httpExchange) writeError(err error) {
 		x.stream.fail(f) // serveRoutes breaks the connection of audio off
 		return
 	}
-	errorHeaders(x.w.Header(), f, x.maxRetryAfter())
+	errorHeaders(x.w.Header(), f, x.maxRetryAfter(f))
 	x.write(f.HTTPStatus(), "application/json", x.errorBody(f))
 }
 
@@ -42,6 +41,7 @@ var errorFormats = []struct {
 	{"/v1/images/generations", errorFormat{alphaShape, alphaMembers, openAIMembers, true}},
 	{"/v1/images/edits", errorFormat{shape: plainShape, inner: openAIMembers}},
 	{"/v1/audio/speech", errorFormat{shape: plainShape, inner: openAIMembers}},
+	{"/v1/responses", errorFormat{shape: responsesShape, inner: openAIMembers}},
 	{"/v1/messages", errorFormat{messagesShape, messagesBodyMembers, messagesErrorMembers, false}},
 }
 
@@ -49,7 +49,7 @@ var errorFormats = []struct {
 func (x *httpExchange) errorBody(f *fault.Error) []byte {
 	format := openAIFormat
 	for _, row := range errorFormats {
-		if rest, ok := strings.CutPrefix(x.r.URL.Path, row.prefix); ok && (rest == "" || rest[0] == '/') {
+		if isWithin(x.r.URL.Path, row.prefix) {
 			format = row.format
 		}
 	}
@@ -104,6 +104,15 @@ func alphaShape(id string, f *fault.Error) any {
 		RequestID string      `json:"request_id"`
 		Error     errorObject `json:"error"`
 	}{f.Code, f.Message, id, toErrorObject(f)}
+}
+
+// responsesShape has the word at which Codex repeats an overloaded request a few times
+// only.
+func responsesShape(id string, f *fault.Error) any {
+	if status := f.HTTPStatus(); status == http.StatusServiceUnavailable {
+		f = f.With(func(e *fault.Error) { e.Code, e.Status = "server_is_overloaded", status })
+	}
+	return openAIShape(id, f)
 }
 
 func messagesShape(id string, f *fault.Error) any {

@@ -49,28 +49,55 @@ func setLimitHeaders(h http.Header, names [3]string, w auth.Window) {
 
 // isMessagesPath reports whether Anthropic's clients call the path. They send
 // the key in a header of their own and read the request's id from another.
-func isMessagesPath(path string) bool {
-	return path == "/v1/messages" || strings.HasPrefix(path, "/v1/messages/")
+func isMessagesPath(path string) bool { return isWithin(path, "/v1/messages") }
+
+// isResponsesPath reports whether clients of OpenAI's Responses call the path, Codex
+// among them.
+func isResponsesPath(path string) bool { return isWithin(path, "/v1/responses") }
+
+// isWithin reports whether the path is prefix or lies below it.
+func isWithin(path, prefix string) bool {
+	rest, ok := strings.CutPrefix(path, prefix)
+	return ok && (rest == "" || rest[0] == '/')
 }
 
-// anthropicHeaders are those of the client that belong to the dialect. They go on
-// to a vendor, who may take few bytes of headers, and would blame the gateway.
-func anthropicHeaders(h http.Header) (own http.Header, err error) {
-	const prefix, maxBytes = "Anthropic-", 8 << 10
+// dialect sets what of the client's headers and query belongs to the dialect of the
+// path, and goes on to an upstream that speaks it.
+func (x *httpExchange) dialect(q *gateway.Request) (err error) {
+	var prefix string
+	switch path := x.r.URL.Path; {
+	case isMessagesPath(path):
+		prefix = "Anthropic-"
+	case isResponsesPath(path):
+		prefix = "Openai-Beta"
+	default:
+		return nil
+	}
+	if x.r.URL.Query().Get("beta") == "true" {
+		q.Query = "beta=true"
+	}
+	q.Header, err = headersWith(prefix, x.r.Header)
+	return err
+}
+
+// headersWith are the headers whose names begin with prefix. A vendor may take few
+// bytes of headers, and would blame the gateway.
+func headersWith(prefix string, h http.Header) (own http.Header, err error) {
+	const maxBytes = 8 << 10
 	size := 0
 	for name, values := range h {
-		if strings.HasPrefix(textproto.CanonicalMIMEHeaderKey(name), prefix) {
+		if name = textproto.CanonicalMIMEHeaderKey(name); strings.HasPrefix(name, prefix) {
 			if own == nil {
 				own = make(http.Header)
 			}
-			own[name] = values
+			own[name] = append(own[name], values...)
 			for _, v := range values {
 				size += len(name) + len(v)
 			}
 		}
 	}
 	if size > maxBytes {
-		return nil, fault.Invalid("", fmt.Sprintf("The headers anthropic-* have %d bytes in all. At most %d are allowed.", size, maxBytes))
+		return nil, fault.Invalid("", fmt.Sprintf("The headers %s* have %d bytes in all. At most %d are allowed.", strings.ToLower(prefix), size, maxBytes))
 	}
 	return own, nil
 }
@@ -91,10 +118,20 @@ func (x *httpExchange) token() (string, error) {
 	return token, nil
 }
 
+// codexPatience is the longest Retry-After that Codex gets: it waits it out in full,
+// five times, and its user sees nothing. Without one it stops at a 429.
+const codexPatience = 10 * time.Second
+
 // maxRetryAfter is how long a client may be asked to wait. Anthropic's SDKs obey
-// any Retry-After, an hour too, while their caller hears nothing.
-func (x *httpExchange) maxRetryAfter() time.Duration {
-	if isMessagesPath(x.r.URL.Path) {
+// any Retry-After, an hour too, while their caller hears nothing. With one, Codex
+// repeats an overloaded request 30 times, and without it five times.
+func (x *httpExchange) maxRetryAfter(f *fault.Error) time.Duration {
+	path := x.r.URL.Path
+	switch responses := isResponsesPath(path); {
+	case responses && f.HTTPStatus() == http.StatusServiceUnavailable,
+		responses && f.RetryAfter > codexPatience && strings.HasPrefix(strings.ToLower(x.r.Header.Get("Originator")), "codex"):
+		return 0
+	case responses, isMessagesPath(path):
 		return time.Minute
 	}
 	return time.Hour

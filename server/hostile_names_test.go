@@ -64,6 +64,18 @@ var linked = map[string][]string{
 	"/v1/messages/count_tokens": {
 		`{"model":"delta-k3","messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"URL"}}]}]}`,
 	},
+	responsesPath: {
+		`{"model":"delta-k3","input":[{"role":"user","content":[{"type":"input_image","image_url":"URL"}]}]}`,
+		`{"model":"delta-k3","input":[{"role":"user","content":[{"type":"input_file","file_url":"URL"},{"type":"input_audio","audio_url":"URL"}]}]}`,
+		`{"model":"delta-k3","input":[{"role":"user","content":[{"type":"input_file","file_data":"URL","filename":"URL"}]}]}`,
+		`{"model":"delta-k3","input":"URL","instructions":"URL","user":"URL","metadata":{"url":"URL"},"webhook_url":"URL"}`,
+		`{"model":"delta-k3","input":"a","tools":[{"type":"function","name":"f","parameters":{"$ref":"URL","$schema":"URL"}}]}`,
+		`{"model":"delta-k3","input":"a","tools":[{"type":"mcp","server_label":"x","server_url":"URL"}]}`,
+		`{"model":"delta-k3","input":"a","text":{"format":{"type":"json_schema","name":"s","schema":{"$ref":"URL#/a"}}}}`,
+	},
+	countInputPath: {
+		`{"model":"delta-k3","input":[{"role":"user","content":[{"type":"input_image","image_url":"URL"}]}]}`,
+	},
 	"/v1/images/generations": {
 		`{"model":"imagegen-2","prompt":"URL","image":"URL","mask":"URL","user":"URL","webhook_url":"URL"}`,
 		`{"model":"alpha-image-edit","input":{"messages":[{"role":"user","content":[{"image":"URL"},{"text":"a"}]}]}}`,
@@ -202,7 +214,7 @@ func TestNoIdOfAnotherAccountLeadsAnywhere(t *testing.T) {
 	tried := 0
 	for _, r := range c.h.Routes() {
 		prefix, has := strings.CutSuffix(r.Path, "{id}")
-		if !has || prefix == "/v1/models/" { // which belong to nobody
+		if !has || prefix == "/v1/models/" || r.Method != http.MethodGet { // models belong to nobody
 			continue
 		}
 		tried++
@@ -224,7 +236,7 @@ func TestNoIdOfAnotherAccountLeadsAnywhere(t *testing.T) {
 			}
 		}
 	}
-	if tried != 2 {
+	if tried != 3 {
 		t.Errorf("%d routes take an id", tried)
 	}
 	for _, id := range []string{ids["beta"], ids["gamma"]} {

@@ -65,6 +65,7 @@ func TestAVendorIsCancelledWithinATenthOfASecondOfItsClientsDeath(t *testing.T) 
 		"before a stream":       {"/v1/chat/completions", smallStream, ""},
 		"before embeddings":     {"/v1/embeddings", `{"model":"m","input":"a"}`, ""},
 		"before a message":      {"/v1/messages", `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}],"stream":true}`, ""},
+		"before a response":     {responsesPath, streamResponse, ""},
 		"within the first line": {"/v1/chat/completions", smallStream, "data: {"},
 		"after an event":        {"/v1/chat/completions", smallStream, "data: " + delta("a") + "\n\n"},
 		"within an answer":      {"/v1/chat/completions", small, `{"id":`},
@@ -259,7 +260,7 @@ func socketVendor(t *testing.T, script func(c net.Conn, r *bufio.Reader)) upstre
 			}()
 		}
 	}()
-	up, err := openai.New(upstream.DriverOptions{BaseURL: "http://" + l.Addr().String()})
+	up, err := openai.New(upstream.DriverOptions{BaseURL: "http://" + l.Addr().String(), Wire: []upstream.Op{upstream.ChatCompletion, upstream.Responses}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,6 +96,7 @@ func TestEveryEndpointHasItsOwnErrorBody(t *testing.T) {
 		"/v1/images/generations/1": {`"code":"not_found"`, `"message":`, `"request_id":"req_`, `"error":{`},
 		"/v1/messages/1":           {`"type":"error"`, `"type":"not_found_error"`, `"request_id":"req_`},
 		"/v1/audio/speech":         {`"error":{`},
+		"/v1/responses/1/2":        {`"error":{`, `"code":"not_found"`, `"param":null`},
 	} {
 		a := s.do(t, "POST", path, small)
 		for _, m := range members {

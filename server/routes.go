@@ -61,6 +61,11 @@ func (h *Handler) table() []route {
 		{http.MethodPost, "/v1/chat/completions", upstream.ChatCompletion, nil},
 		{http.MethodPost, "/v1/messages", upstream.Messages, nil},
 		{http.MethodPost, "/v1/messages/count_tokens", upstream.CountTokens, nil},
+		{http.MethodPost, "/v1/responses", upstream.Responses, nil},
+		{http.MethodPost, "/v1/responses/input_tokens", upstream.CountInput, nil},
+		{http.MethodGet, "/v1/responses/{id}", "", (*httpExchange).showResponse},
+		{http.MethodDelete, "/v1/responses/{id}", "", (*httpExchange).deleteResponse},
+		{http.MethodGet, "/v1/responses/{id}/input_items", "", (*httpExchange).listInput},
 		{http.MethodPost, "/v1/images/generations", upstream.GenerateImage, nil},
 		{http.MethodPost, "/v1/images/edits", upstream.EditImage, nil},
 		{http.MethodPost, "/v1/videos/generations", upstream.SubmitVideo, nil},
@@ -87,6 +92,7 @@ func (h *Handler) newMux() *http.ServeMux {
 	for path, routes := range routesByPath(h.routes, func(r *route) string { return r.path }) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { h.serveRoutes(w, r, routes) })
 	}
+	mux.HandleFunc("/v1/responses/compact", func(w http.ResponseWriter, r *http.Request) { h.serveRoutes(w, r, nil) }) // an operation that is not served, and no id
 	mux.HandleFunc(healthPath, h.serveLiveness)
 	mux.HandleFunc(readyPath, h.serveReadiness)
 	mux.HandleFunc(descriptionPath, serveDescription)

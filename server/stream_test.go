@@ -45,7 +45,12 @@ func (p *piped) Do(ctx context.Context, _ *upstream.Call) (*upstream.Reply, erro
 
 func (p *piped) send(t *testing.T, data string) {
 	t.Helper()
-	if _, err := io.WriteString(p.out, "data: "+data+"\n\n"); err != nil {
+	p.write(t, "data: "+data+"\n\n")
+}
+
+func (p *piped) write(t *testing.T, text string) {
+	t.Helper()
+	if _, err := io.WriteString(p.out, text); err != nil {
 		t.Error(err)
 	}
 }
@@ -97,14 +102,31 @@ func TestEachChunkIsFlushedOverHTTP(t *testing.T) {
 }
 
 func TestAClientThatHangsUpCancelsTheUpstreamAndPays(t *testing.T) {
+	for path, c := range map[string]struct{ body, begun, last, paid string }{
+		"/v1/chat/completions": {smallStream, "data: " + delta("abcd") + "\n\n", "abcd", `"output":1`},
+		responsesPath:          {streamResponse, begunResponse, "Hé.", `"output":2`},
+	} {
+		t.Run(path, func(t *testing.T) { hangUp(t, path, c.body, c.begun, c.last, c.paid) })
+	}
+}
+
+// hangUp leaves a stream once its client has read the last text of what the upstream
+// sends, and looks what its receipt has.
+func hangUp(t *testing.T, path, body, begun, last, paid string) {
 	up := newPiped()
 	s := newFixture(t, fixtureOptions{upstream: up})
-	go up.send(t, delta("abcd"))
+	go up.write(t, begun)
 	ctx, hangUp := context.WithCancel(t.Context())
-	resp := s.stream(t, ctx)
-	defer resp.Body.Close()
-	if _, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil {
+	resp, err := s.client.Do(s.request(t, ctx, path, strings.NewReader(body)))
+	if err != nil {
 		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	r := bufio.NewReader(resp.Body)
+	for line := ""; !strings.Contains(line, last); {
+		if line, err = r.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
 	}
 	hangUp()
 	select {
@@ -119,7 +141,7 @@ func TestAClientThatHangsUpCancelsTheUpstreamAndPays(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := s.do(t, "GET", "/v1/receipts/"+id, "")
-	if !strings.Contains(a.body, `"reason":"client_gone"`) || !strings.Contains(a.body, `"output":1`) || !strings.Contains(a.body, `"estimated":true`) {
+	if !strings.Contains(a.body, `"reason":"client_gone"`) || !strings.Contains(a.body, paid) || !strings.Contains(a.body, `"estimated":true`) {
 		t.Errorf("receipt %s", a.body)
 	}
 	for !strings.Contains(s.log.String(), `"outcome":"client_gone"`) { // the line comes just after

@@ -1,0 +1,61 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// showResponse is GET /v1/responses/{id}.
+func (x *httpExchange) showResponse() error {
+	if x.r.URL.Query().Get("stream") == "true" {
+		return fault.Invalid("stream", "A stored response is not streamed again. Leave \"stream\" out.")
+	}
+	body, err := x.h.gateway.StoredResponse(x.response.Context(), x.id)
+	if err != nil {
+		return err
+	}
+	x.write(http.StatusOK, "application/json", body)
+	return nil
+}
+
+// deleteResponse is DELETE /v1/responses/{id}.
+func (x *httpExchange) deleteResponse() error {
+	if err := x.h.gateway.DeleteResponse(x.response.Context(), x.id); err != nil {
+		return err
+	}
+	id, err := json.Marshal(x.id)
+	if err != nil {
+		return err
+	}
+	x.write(http.StatusOK, "application/json", []byte(`{"id":`+string(id)+`,"object":"response","deleted":true}`))
+	return nil
+}
+
+// listInput is GET /v1/responses/{id}/input_items.
+func (x *httpExchange) listInput() error {
+	const most = 100
+	query := x.r.URL.Query()
+	page := gateway.InputItemsOptions{After: query.Get("after")}
+	if text := query.Get("limit"); text != "" {
+		var err error
+		if page.Limit, err = strconv.Atoi(text); err != nil || page.Limit < 1 || page.Limit > most {
+			return fault.Invalid("limit", fmt.Sprintf(`"limit" must be a whole number from 1 to %d.`, most))
+		}
+	}
+	order := query.Get("order")
+	if order != "" && order != "asc" && order != "desc" {
+		return fault.Invalid("order", `"order" must be "asc" or "desc".`)
+	}
+	page.Ascending = order == "asc"
+	body, err := x.h.gateway.ResponseInputItems(x.response.Context(), x.id, page)
+	if err != nil {
+		return err
+	}
+	x.write(http.StatusOK, "application/json", body)
+	return nil
+}
