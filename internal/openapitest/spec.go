@@ -26,7 +26,7 @@ type Spec struct {
 
 // Operation is a method of a path.
 type Operation struct {
-	Method, Path string // the path has "{id}" at its end where it takes one
+	Method, Path string // the path has "{id}" where it takes one, which may be several segments
 
 	parameters []parameter
 	request    map[string]*jsonschema.Schema // by media type; nil if it takes no body
@@ -100,17 +100,17 @@ func (s *Spec) find(method, path string) (found *Operation, ok bool) {
 		method = http.MethodGet
 	}
 	for _, o := range s.operations {
-		prefix, hasID := strings.CutSuffix(o.Path, "{id}")
+		prefix, suffix, hasID := strings.Cut(o.Path, "{id}")
 		rest, begins := strings.CutPrefix(path, prefix)
-		if !begins || hasID != (rest != "") {
+		id, ends := strings.CutSuffix(rest, suffix)
+		if !begins || !ends || hasID != (id != "") || found != nil && len(o.Path) < len(found.Path) { // of two the one that says more of the path
 			continue
 		}
-		if o.Method == method {
-			return o, true
+		if found == nil || o.Method == method || len(o.Path) > len(found.Path) {
+			found = o
 		}
-		found = o
 	}
-	return found, false
+	return found, found != nil && found.Method == method
 }
 
 // unknown is the schema of the error at a path that is not described: that of the

@@ -145,7 +145,7 @@ func TestEveryOperationHasExamplesAndErrors(t *testing.T) {
 					}
 				}
 			}
-			if body, ok := o["requestBody"]; ok == (method == "get") {
+			if body, ok := o["requestBody"]; ok == (method != "post") {
 				t.Errorf("%s: body %v", at, body)
 			}
 		}
