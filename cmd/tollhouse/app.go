@@ -150,12 +150,16 @@ func (a *app) startJobs(ctx context.Context) (stop func()) {
 }
 
 // gatewayOptions are the gateway's options. A reload uses those that depend on the
-// components.
+// components. The secret of the store is the last one, so that sessions stay where they are
+// while those of the file are replaced.
 func (a *app) gatewayOptions(c *config.Components) gateway.Options {
+	kept := c.Config.ResponsesOptions()
+	kept.Store = a.storage.responses
 	return gateway.Options{
-		Upstream: c.Router, Prices: c.Prices, Models: c.Models, RequirePrice: c.Config.Prepaid(),
+		Upstream: c.Router, Prices: c.Prices, Models: c.Models, Affinity: c.Config.Affinity, RequirePrice: c.Config.Prepaid(),
 		Authenticator: a.authenticator, Meter: a.storage.ledger, Idempotency: a.storage.idempotency, Limiter: a.storage.limiter, Logger: a.logger, Observe: a.telemetry.observers,
 		Tasks: a.storage.tasks, Video: c.Config.VideoOptions(), MP3: a.mp3, Admission: c.Config.Server.Admission(),
+		Responses: kept, Secrets: slices.Concat(c.Config.Secrets, a.storage.secrets),
 	}
 }
 

@@ -173,6 +173,8 @@ func (a *app) refuseFixedChanges(old, now *config.Config) error {
 		{"store", now.Store.Pos, same(old.Store, now.Store, config.StoreIn(a.data, config.Setting{}))},
 		{"billing", now.Billing.Pos, same(old.Billing, now.Billing, config.Prepaid)},
 		{"currency", now.Currency.Pos, same(old.Currency, now.Currency, billing.DefaultCurrency)},
+		{"responses", now.Sections["responses"], old.Responses == now.Responses},
+		{"secrets", now.Sections["secrets"], reflect.DeepEqual(old.Secrets, now.Secrets)},
 		{"video", now.Sections["video"], old.Video == now.Video},
 		{"webhooks", now.Sections["webhooks"], old.Webhooks == now.Webhooks},
 		{"server", now.Sections["server"], reflect.DeepEqual(old.Server, now.Server)},

@@ -93,6 +93,9 @@ func TestWhatOnlyARestartCanChangeIsRefusedByName(t *testing.T) {
 		{"data", "", "data: elsewhere\n", "8:7: data"},
 		{"currency", "", "currency: EUR\n", "8:11: currency"},
 		{"store", "", "store: sqlite:x.db\n", "8:8: store"},
+		{"responses", "", "responses: {store: on}\n", "8:12: responses"},
+		{"responses, the default written out", "", "responses: {store: off, retention: 30d}\n", ""},
+		{"secrets", "", "secrets: [\"0123456789abcdef0123456789abcdef\"]\n", "8:10: secrets"},
 		{"poll of videos", "", "video: {poll: 6s}\n", "8:8: video"},
 		{"defaults of videos, written out", "", "video: {poll: 5s, retention: 168h, duplicate_window: 5s}\n", ""},
 		{"webhooks", "", "webhooks: {allow_private: true}\n", "8:11: webhooks"},
@@ -182,6 +185,32 @@ func TestAReloadChangesTheLimitsOfKeysAndAccounts(t *testing.T) {
 				t.Errorf("none of three requests in a minute was refused with %q", c.message)
 			}
 		})
+	}
+}
+
+// The vendor gets the session as a hash, which no client can choose.
+func TestAReloadChangesTheAffinityAndTheHeaderToTheVendor(t *testing.T) {
+	v := newFakeVendor(t, 200, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
+	text := "billing: count\naffinity: off\nchannels: [{name: main, driver: openai, base_url: " + v.url + "/v1, session_header: x-session-id, models: {m: m, own: m}}]\naccounts: [{name: acme, keys: [{env: ACME_KEY}]}]\n"
+	name := file(t, text)
+	i := start(t, acme, "--config", name)
+	session := func(model string) []string {
+		if status := calls(i, model); status != 200 {
+			t.Fatalf("%s: status %d\n%s", model, status, i.stderr)
+		}
+		return v.got().header.Values("X-Session-Id")
+	}
+	if got := session("m"); got != nil {
+		t.Errorf("with affinity: off the vendor gets the session %q", got)
+	}
+	write(t, name, strings.Replace(text, "affinity: off", "affinity: prefix\nmodels: {own: {affinity: session}}", 1))
+	i.signals <- syscall.SIGHUP
+	i.stderr.await("configuration reloaded")
+	if got := session("m"); len(got) != 1 || len(got[0]) != 32 || strings.Trim(got[0], "0123456789abcdef") != "" {
+		t.Errorf("the vendor gets the session %q, want 32 hexadecimal digits", got)
+	}
+	if got := session("own"); got != nil {
+		t.Errorf("a model with affinity: session of its own has the session %q", got)
 	}
 }
 

@@ -156,6 +156,22 @@ func TestTheExampleIsAChatOrElseEmbeddings(t *testing.T) {
 	}
 }
 
+func TestThePresetOfOpenAISpeaksResponsesAtItsOwnAddress(t *testing.T) {
+	for base, want := range map[string]bool{"": true, "https://eu.api.openai.com/v1": true, "http://127.0.0.1:8000/v1": false} {
+		p := &program{env: environment{"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": base}.lookup}
+		c, err := p.presets().config.Build(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Supports("openai", upstream.Responses, "gpt-6"); got != want || !c.Supports("openai", upstream.ChatCompletion, "gpt-6") {
+			t.Errorf("at %q responses are supported: %v", base, got)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // videoModels are the public ids of a family of videos.
 func videoModels(t *testing.T, family string) []string {
 	t.Helper()

@@ -22,6 +22,8 @@ import (
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/responses/state"
+	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/memory"
@@ -39,8 +41,10 @@ type storage struct {
 	tasks       video.Store
 	webhooks    server.Webhooks
 	limiter     store.Limiter
-	db          *store.DB // nil in memory
-	exposed     []string  // warnings about its files that others can read or replace
+	responses   state.Store
+	secrets     []secret.String // the one that the store keeps; none in memory
+	db          *store.DB       // nil in memory
+	exposed     []string        // warnings about its files that others can read or replace
 }
 
 type ledger interface {
@@ -65,7 +69,7 @@ func openStorage(ctx context.Context, address string, o store.Options) (*storage
 	ledger := db.Ledger() // one store for all: a task changes in one transaction with its money and its answer
 	return &storage{
 		name: storeName(address), ledger: ledger, keys: newCachedKeys(db), idempotency: ledger, tasks: ledger, webhooks: ledger,
-		limiter: db.Limiter(), db: db, exposed: exposed,
+		limiter: db.Limiter(), responses: db.Responses(), secrets: []secret.String{db.Secret()}, db: db, exposed: exposed,
 	}, nil
 }
 
@@ -77,6 +81,7 @@ func memoryStorage(o store.Options) *storage {
 		name:   config.Memory,
 		ledger: memory.NewLedger(memory.LedgerOptions{Count: o.Count, Currency: o.Currency}),
 		keys:   new(memory.Keys), idempotency: answers, tasks: tasks, webhooks: tasks, limiter: new(auth.MemoryLimiter),
+		responses: new(memory.Responses),
 	}
 }
 

@@ -113,6 +113,50 @@ func TestAccountsKeysAndChargesOutliveTheServer(t *testing.T) {
 	}
 }
 
+// docs/operations.md, Secrets: each step of a rotation, and what is lost where one is left
+// out.
+func TestStoredResponsesOutliveTheServerAndTheRotationOfItsSecret(t *testing.T) {
+	const first, second = "the first secret, of 32 characters", "the second secret, of 32 characters"
+	for kind, address := range databases(t) {
+		t.Run(kind, func(t *testing.T) {
+			name := file(t, simConfig("m")+"store: "+address+"\nresponses: {store: on}\n")
+			i := start(t, acme, "--config", name)
+			var last string
+			steps := []struct {
+				name, secrets string
+				lost          bool // what was stored before
+			}{
+				{"a restart", "", false},
+				{"a first secret of the file", "secrets: ['" + first + "']\n", false},
+				{"a second one behind it", "secrets: ['" + first + "', '" + second + "']\n", false},
+				{"in front of it", "secrets: ['" + second + "', '" + first + "']\n", false},
+				{"alone, after something was made with it", "secrets: ['" + second + "']\n", false},
+				{"none", "", true},
+			}
+			respond := func(previous string) (status int, id string) {
+				status, body := i.ask(http.MethodPost, "/v1/responses", acme["ACME_KEY"], `{"model":"m","input":"hi"`+previous+`}`)
+				var r struct{ ID string }
+				if err := json.Unmarshal([]byte(body), &r); err != nil {
+					t.Fatal(err)
+				}
+				return status, r.ID
+			}
+			_, last = respond("")
+			for _, step := range steps {
+				i.stop()
+				write(t, name, simConfig("m")+"store: "+address+"\nresponses: {store: on}\n"+step.secrets)
+				i = restart(t, i, acme, "--config", name)
+				shown, _ := i.ask(http.MethodGet, "/v1/responses/"+last, acme["ACME_KEY"], "")
+				followed, _ := respond(`,"previous_response_id":"` + last + `"`)
+				if want := map[bool][2]int{false: {200, 200}, true: {404, 400}}[step.lost]; [2]int{shown, followed} != want {
+					t.Errorf("%s: shown %d, followed %d", step.name, shown, followed)
+				}
+				_, last = respond("")
+			}
+		})
+	}
+}
+
 func TestArchiveMovesReceiptsIntoFiles(t *testing.T) {
 	for kind, address := range databases(t) {
 		t.Run(kind, func(t *testing.T) {

@@ -37,7 +37,7 @@ var drivers = map[string]func(*Channel) (upstream.Upstream, error){
 // driver creates upstreams with the constructor of a vendor's driver.
 func driver[T upstream.Upstream](construct func(upstream.DriverOptions) (T, error)) func(*Channel) (upstream.Upstream, error) {
 	return func(c *Channel) (upstream.Upstream, error) {
-		return construct(upstream.DriverOptions{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
+		return construct(upstream.DriverOptions{BaseURL: c.BaseURL, Keys: c.Keys, Wire: c.Wire, ConnectTimeout: c.Connect})
 	}
 }
 
@@ -58,6 +58,7 @@ func (r *reader) channel(n ast.Node) Channel {
 		"name":           r.word(&c.Name),
 		"driver":         into(r, &c.Driver, parseDriver),
 		"base_url":       r.word(&c.BaseURL),
+		"wire":           intoList(r, &c.Wire, parseWire),
 		"keys":           r.vendorKeys(&c.Keys),
 		"weight":         whole(r, &c.Weight, 1, 1_000_000, " from 1 to 1000000"),
 		"priority":       whole(r, &c.Priority, math.MinInt32, math.MaxInt32, ""),
@@ -71,6 +72,9 @@ func (r *reader) channel(n ast.Node) Channel {
 				"total":   r.duration(&c.Timeout.Total),
 			})
 		},
+		"cache":          into(r, &c.CachePrompts, parseCache),
+		"session_header": r.word(&c.SessionHeader),
+
 		"drain":  into(r, &c.Drain, parseDrain),
 		"drop":   r.words(&c.Drop),
 		"pass":   r.words(&c.Pass),
@@ -87,6 +91,14 @@ func parseDriver(text string) (string, error) {
 	return text, nil
 }
 
+func parseWire(text string) (upstream.Op, error) {
+	op := upstream.Op(text)
+	if op != upstream.ChatCompletion && op != upstream.Responses {
+		return "", fmt.Errorf("it is one of %s, %s", upstream.ChatCompletion, upstream.Responses)
+	}
+	return op, nil
+}
+
 // mapping reads a mapping of names to names. positions, if not nil, gets the position
 // of each key.
 func (r *reader) mapping(to map[string]string, positions map[string]Pos) field {
@@ -100,6 +112,13 @@ func (r *reader) mapping(to map[string]string, positions map[string]Pos) field {
 			}
 		}
 	}
+}
+
+func parseCache(text string) (bool, error) {
+	if text != "auto" {
+		return false, errors.New(`it is "auto", or left out: then only callers mark what is cached`)
+	}
+	return true, nil
 }
 
 func parseDrain(text string) (time.Duration, error) {
@@ -153,7 +172,7 @@ func (r *reader) vendorKey(n ast.Node, name string) (keys []string) {
 	before := len(r.problems)
 	r.object(n, name, fields{"env": source(r.keyOfVariable), "file": source(r.keysOfFile)})
 	if given != 1 && len(r.problems) == before {
-		r.problems.add(position(r.resolve(n)), "an item of keys is the key itself, {env: the variable that holds it} or {file: the file that holds it}")
+		r.problems.add(position(r.resolve(n)), "%s is the key itself, {env: the variable that holds it} or {file: the file that holds it}", name)
 	}
 	return keys
 }

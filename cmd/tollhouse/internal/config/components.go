@@ -120,7 +120,8 @@ func (c *Channel) routerChannel(up upstream.Upstream) router.Channel {
 	}
 	return router.Channel{
 		Name: c.Name, Upstream: up, Models: c.Models, Priority: c.Priority, Weight: c.Weight,
-		MaxConcurrent: c.MaxConcurrent, RPM: c.RPM, Timeout: c.Timeout, Drain: c.Drain, Drop: c.Drop, Pass: c.Pass, Rename: c.Rename,
+		MaxConcurrent: c.MaxConcurrent, RPM: c.RPM, Timeout: c.Timeout, Drain: c.Drain, Drop: c.Drop, Pass: c.Pass, Rename: c.Rename, CachePrompts: c.CachePrompts,
+		SessionHeader: c.SessionHeader,
 	}
 }
 
@@ -161,7 +162,7 @@ func (c *Channel) instance(before *Components) (driverInstance, error) {
 // the same keys. An upstream made in Go is never reused.
 func (c *Channel) sameInstance(d *Channel) bool {
 	madeInGo := c.Upstream != nil || d.Upstream != nil
-	return !madeInGo && c.Driver == d.Driver && c.BaseURL == d.BaseURL && c.Connect == d.Connect && reflect.DeepEqual(c.Keys, d.Keys)
+	return !madeInGo && c.Driver == d.Driver && c.BaseURL == d.BaseURL && c.Connect == d.Connect && slices.Equal(c.Wire, d.Wire) && reflect.DeepEqual(c.Keys, d.Keys)
 }
 
 // Close closes the upstreams' idle connections. Calls under way go on.

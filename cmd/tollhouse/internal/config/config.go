@@ -29,8 +29,11 @@ type Config struct {
 	Channels                 []Channel
 	Prices                   map[string]Price // by public model id
 	Models                   []Model
+	Affinity                 gateway.Affinity // of models without their own; empty means the gateway's default
 	Accounts                 []Account
 	Limits                   auth.Limits // the defaults of all keys
+	Responses                Responses
+	Secrets                  []secret.String // of the deployment, the one in use first
 	Video                    Video
 	Webhooks                 Webhooks
 	Server                   Server
@@ -77,6 +80,7 @@ type Channel struct {
 	Name     string
 	Driver   string
 	BaseURL  string            // empty means the driver's
+	Wire     []upstream.Op     // by which a vendor of OpenAI's wire makes texts; nil means the driver's default
 	Keys     []secret.String   // each of them once
 	Models   map[string]string // from public ids to the upstream's
 	Weight   int
@@ -87,6 +91,11 @@ type Channel struct {
 	Drop     []string
 	Pass     []string // fields that prepaid billing would refuse, since they have no price
 	Rename   map[string]string
+	// SessionHeader is the header in which the vendor gets a call's session; empty for
+	// none.
+	SessionHeader string
+
+	CachePrompts bool // mark prompts that become messages for the vendor's cache
 
 	MaxConcurrent int // calls at once; zero is no limit
 	RPM           int // calls per minute; zero is no limit

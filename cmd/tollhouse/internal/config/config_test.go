@@ -13,6 +13,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 func env(name string) (string, bool) {
@@ -32,12 +33,15 @@ channels:
   - name: main
     driver: openai
     base_url: http://127.0.0.1:9/v1
+    wire: [responses]
     keys: ["${VENDOR_KEY}", 'sk-other']
     weight: 3
     priority: -1
     max_concurrent: 8
     rpm: 600
     timeout: {connect: 5s, headers: 10m, idle: 60s, total: 30m}
+    cache: auto
+    session_header: x-session-id
     drop: [temperature]
     rename: {max_tokens: max_completion_tokens}
     models:
@@ -48,8 +52,10 @@ prices:
   beta2.6-t2v: {second: {720p: "0.10", "720p@9:16": "0.15"}}
 models:
   my-chat: {kind: chat, max_output: 65536, hold_tokens: 4096, withdrawn: 2027-01-31}
+  my-agent: {affinity: off}
   my-embed: {kind: embeddings, batch: 25, dimensions: [256, 1024]}
   my-film: {kind: video, ratios: ["16:9", adaptive], priorities: [low]}
+affinity: prefix
 accounts:
   - name: acme
     credit: 25.00
@@ -94,7 +100,10 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 		{"weight and priority", []int{main.Weight, main.Priority}, []int{3, -1}},
 		{"limits of the channel", []int{main.MaxConcurrent, main.RPM}, []int{8, 600}},
 		{"keys", []string{main.Keys[0].Reveal(), main.Keys[1].Reveal()}, []string{"sk-vendor", "sk-other"}},
+		{"wire", main.Wire, []upstream.Op{upstream.Responses}},
 		{"timeouts", []time.Duration{main.Connect, main.Timeout.Headers, main.Timeout.Idle, main.Timeout.Total}, []time.Duration{5 * time.Second, 10 * time.Minute, time.Minute, 30 * time.Minute}},
+		{"cache", main.CachePrompts, true},
+		{"affinity", []any{c.Affinity, c.Models[0].Affinity, c.Models[1].Affinity, main.SessionHeader}, []any{gateway.AffinityPrefix, gateway.Affinity(""), gateway.AffinityOff, "x-session-id"}},
 		{"drop", main.Drop, []string{"temperature"}},
 		{"rename", main.Rename, map[string]string{"max_tokens": "max_completion_tokens"}},
 		{"models of the channel", main.Models, map[string]string{"delta-k3": "kimi-k3"}},
@@ -107,9 +116,9 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 		{"a key's limit", c.Accounts[0].Keys[0].Limits, auth.Limits{RPM: 60}},
 		{"a key's hash", c.Accounts[0].Keys[0].Hash, auth.HashOf("sk-acme-0123456789abcdef")},
 		{"limits", c.Limits, auth.Limits{TPM: 1000, MaxConcurrent: 2}},
-		{"ratios and priorities", []any{c.Models[2].Kind, c.Models[2].Ratios, c.Models[2].Priorities}, []any{gateway.KindVideo, []string{"16:9", "adaptive"}, []string{"low"}}},
+		{"ratios and priorities", []any{c.Models[3].Kind, c.Models[3].Ratios, c.Models[3].Priorities}, []any{gateway.KindVideo, []string{"16:9", "adaptive"}, []string{"low"}}},
 		{"video", c.Video, Video{7 * 24 * time.Hour, 2 * time.Second, -1}},
-		{"positions of sections", []Pos{c.Sections["video"], c.Sections["webhooks"], c.Sections["mcp"]}, []Pos{{36, 8}, {37, 11}, {}}},
+		{"positions of sections", []Pos{c.Sections["video"], c.Sections["webhooks"], c.Sections["mcp"]}, []Pos{{41, 8}, {42, 11}, {}}},
 		{"webhooks", c.Webhooks, Webhooks{true}},
 	} {
 		if diff := cmp.Diff(s.want, s.got); diff != "" {

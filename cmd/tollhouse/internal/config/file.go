@@ -23,7 +23,7 @@ func Read(name string, data []byte, env Env) (*Config, error) {
 	if body != nil {
 		ast.Walk(r, body)
 	}
-	c := &Config{Prices: make(map[string]Price), Video: defaultVideo()}
+	c := &Config{Prices: make(map[string]Price), Video: defaultVideo(), Responses: defaultResponses()}
 	r.object(body, "the file", r.fileFields(c))
 	if len(r.problems) == 0 {
 		c.validate(&r.problems)
@@ -85,8 +85,11 @@ func (r *reader) fileFields(c *Config) fields {
 		"channels":  r.list(func(n ast.Node, _ string) { c.Channels = append(c.Channels, r.channel(n)) }),
 		"prices":    r.prices(c.Prices),
 		"models":    r.models(&c.Models),
+		"affinity":  into(r, &c.Affinity, parseAffinity),
 		"accounts":  r.list(func(n ast.Node, _ string) { c.Accounts = append(c.Accounts, r.account(n)) }),
 		"limits":    r.section(r.limits(&c.Limits)),
+		"responses": r.responses(&c.Responses),
+		"secrets":   r.secrets(&c.Secrets),
 		"video":     r.video(&c.Video),
 		"webhooks":  r.section(fields{"allow_private": r.boolean(&c.Webhooks.AllowPrivate)}),
 		"server":    r.server(&c.Server),

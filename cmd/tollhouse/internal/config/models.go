@@ -92,6 +92,7 @@ func (r *reader) models(to *[]Model) field {
 				"ratios":     r.ratios(&m.Ratios),
 				"priorities": r.words(&m.Priorities),
 				"withdrawn":  into(r, &m.Withdrawn, parseDate),
+				"affinity":   into(r, &m.Affinity, parseAffinity),
 			})
 			*to = append(*to, m)
 		}
@@ -108,6 +109,13 @@ func parseKind(text string) (gateway.Kind, error) {
 		names[i] = string(k)
 	}
 	return "", errors.New("it must be one of " + strings.Join(names, ", "))
+}
+
+func parseAffinity(text string) (gateway.Affinity, error) {
+	if !slices.Contains(gateway.Affinities(), text) {
+		return "", errors.New("it must be one of " + strings.Join(gateway.Affinities(), ", "))
+	}
+	return gateway.Affinity(text), nil
 }
 
 // parseDate reads a day or a moment.

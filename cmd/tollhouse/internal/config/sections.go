@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -160,6 +161,51 @@ func parseOrigin(text string) (string, error) {
 		return "", errors.New("write the origin of a page, as browsers do: a scheme, a host and a port if it is not the usual one, such as https://app.example.com")
 	}
 	return text, nil
+}
+
+// Responses is what of responses is kept for requests that go on from them.
+type Responses struct {
+	Store     gateway.ResponsesMode
+	Retention time.Duration
+}
+
+// defaultResponses is the section of a file that has none.
+func defaultResponses() Responses {
+	return Responses{Store: gateway.ResponsesOff, Retention: 30 * 24 * time.Hour}
+}
+
+// ResponsesOptions are the gateway's options of responses, but for where they are kept.
+func (c *Config) ResponsesOptions() gateway.ResponsesOptions {
+	return gateway.ResponsesOptions{Mode: c.Responses.Store, Retention: c.Responses.Retention}
+}
+
+func (r *reader) responses(o *Responses) field {
+	return r.section(fields{
+		"store": into(r, &o.Store, func(text string) (gateway.ResponsesMode, error) {
+			if !slices.Contains(gateway.ResponsesModes(), text) {
+				return "", errors.New("it must be one of " + strings.Join(gateway.ResponsesModes(), ", "))
+			}
+			return gateway.ResponsesMode(text), nil
+		}),
+		"retention": r.duration(&o.Retention),
+	})
+}
+
+// secrets reads the secrets of the deployment, which are written as the keys of a channel
+// are.
+func (r *reader) secrets(to *[]secret.String) field {
+	read := r.vendorKeys(to)
+	return func(n ast.Node, name string) {
+		r.sections[name] = position(n)
+		read(n, name)
+		const least = 32 // characters
+		for _, s := range *to {
+			if len(s.Reveal()) < least {
+				r.problems.add(position(n), "%s: each must have at least %d characters; make one with `openssl rand -base64 32`", name, least)
+				return
+			}
+		}
+	}
 }
 
 // Video is how video tasks are polled and kept. A duration of zero means the default.

@@ -155,6 +155,33 @@ func TestVideosAreKeptAsTheFileSays(t *testing.T) {
 	}
 }
 
+func TestResponsesAreKeptAsTheFileSays(t *testing.T) {
+	const month = 30 * 24 * time.Hour
+	for text, want := range map[string]gateway.ResponsesOptions{
+		"":                                      {Mode: gateway.ResponsesOff, Retention: month},
+		"responses: {}":                         {Mode: gateway.ResponsesOff, Retention: month},
+		"responses: {store: off}":               {Mode: gateway.ResponsesOff, Retention: month},
+		"responses: {store: native}":            {Mode: gateway.ResponsesNative, Retention: month},
+		"responses: {store: on, retention: 7d}": {Mode: gateway.ResponsesOn, Retention: 7 * 24 * time.Hour},
+		"responses: {store: 'on', retention: 90m}": {Mode: gateway.ResponsesOn, Retention: 90 * time.Minute},
+	} {
+		if diff := cmp.Diff(want, read(t, sound+text).ResponsesOptions()); diff != "" {
+			t.Errorf("%q: %s", text, diff)
+		}
+	}
+}
+
+func TestTheSecretsOfADeploymentAreReadInTheirOrder(t *testing.T) {
+	first, second := strings.Repeat("1", 32), strings.Repeat("2", 44)
+	var got []string
+	for _, s := range read(t, sound+"secrets: [{file: "+keyFile(t, first+"\n")+"}, '"+second+"', '"+first+"']\n").Secrets {
+		got = append(got, s.Reveal())
+	}
+	if diff := cmp.Diff([]string{first, second}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // A reload that changes no vendor must not cost its connections.
 func TestAChannelKeepsItsConnectionsWhereItsVendorAndItsKeysAreTheSame(t *testing.T) {
 	const before = "billing: count\nchannels: [{name: a, driver: openai, base_url: 'http://h/v1', keys: [k, l], models: {m: m}}]\n"
@@ -173,6 +200,7 @@ func TestAChannelKeepsItsConnectionsWhereItsVendorAndItsKeysAreTheSame(t *testin
 		{"k, l", "k", false},
 		{"http://h", "http://i", false},
 		{"models", "timeout: {connect: 1s}, models", false},
+		{"models", "wire: [responses], models", false},
 		{"driver: openai", "driver: ark", false},
 		{"name: a", "name: b", false},
 	} {

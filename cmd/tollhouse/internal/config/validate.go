@@ -50,6 +50,8 @@ func (c *Channel) validate() error {
 		return errors.New("a channel needs a name")
 	case c.Driver == "" && c.Upstream == nil:
 		return fmt.Errorf("channel %q needs a driver, for example openai", c.Name)
+	case c.Wire != nil && c.Driver != "openai":
+		return fmt.Errorf("channel %q: wire is for the driver openai only, since %s has one wire: take it out", c.Name, c.Driver)
 	}
 	s, err := c.instance(nil)
 	if err != nil {
