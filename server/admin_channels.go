@@ -32,7 +32,7 @@ type ChannelTest struct {
 type ChannelResult struct {
 	Channel   string     `json:"channel"`
 	Model     string     `json:"model"`
-	Operation string     `json:"operation"` // "chat", "messages", "embeddings", …
+	Operation string     `json:"operation"` // "chat", "messages", "embeddings", …; "chat, responses" where both were tested. That which failed, if one did
 	OK        bool       `json:"ok"`
 	Simulated bool       `json:"simulated"`         // no vendor was called
 	MS        int64      `json:"ms"`                // until the whole answer was there

@@ -23,6 +23,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -88,7 +89,7 @@ func channelResume(p *program) *command {
 
 func channelTest(p *program) *command {
 	c := newCommand("channel test", "make one small call through a channel, paused or not", "NAME")
-	c.details = "It requests one token of a chat model, or the vector of one word; no account pays for it. A picture or speech\ncosts money: name the model with --model, and add --yes. If the channel fails, the exit code is 1."
+	c.details = "It requests a token of a chat model in each form that the vendor speaks (chat, messages, responses), or the vector\nof one word; no account pays for it. A picture or speech costs money: name the model with --model, and add --yes.\nIf the channel fails, the exit code is 1."
 	c.examples = []string{"tollhouse channel test main", "tollhouse channel test main --model delta-k3 --json"}
 	var in server.ChannelTest
 	c.flags.StringVar(&in.Model, "model", "", "the public id of the model to call; default the first that costs next to nothing")
@@ -152,11 +153,15 @@ type channelProbe struct {
 	ask   func(ctx context.Context, g *gateway.Gateway, model string) error
 }
 
+// textKinds are the kinds of models that make texts.
+var textKinds = []gateway.Kind{gateway.KindChat, gateway.KindMessages}
+
 // channelProbes are in the order in which they are preferred. Edits and videos are
 // not among them: they need a picture, and minutes.
 var channelProbes = []channelProbe{
-	{upstream.ChatCompletion, []gateway.Kind{gateway.KindChat, gateway.KindMessages}, false, probeChat},
-	{upstream.Messages, []gateway.Kind{gateway.KindChat, gateway.KindMessages}, false, probeMessages},
+	{upstream.ChatCompletion, textKinds, false, probeChat},
+	{upstream.Messages, textKinds, false, probeMessages},
+	{upstream.Responses, textKinds, false, probeResponses},
 	{upstream.Embeddings, []gateway.Kind{gateway.KindEmbeddings}, false, probeEmbeddings},
 	{upstream.Speech, []gateway.Kind{gateway.KindSpeech}, true, probeSpeech},
 	{upstream.GenerateImage, []gateway.Kind{gateway.KindImage}, true, probeImage},
@@ -169,6 +174,13 @@ func probeChat(ctx context.Context, g *gateway.Gateway, model string) error {
 
 func probeMessages(ctx context.Context, g *gateway.Gateway, model string) error {
 	_, err := g.Messages(ctx, &messages.Request{Model: model, MaxTokens: 1, Messages: []messages.Message{{Role: "user", Content: messages.Text(probeText)}}})
+	return err
+}
+
+// probeResponses asks for no fewer tokens than OpenAI takes.
+func probeResponses(ctx context.Context, g *gateway.Gateway, model string) error {
+	keep := false
+	_, err := g.Responses(ctx, &responses.Request{Model: model, MaxOutputTokens: 16, Input: responses.Text(probeText), Store: &keep})
 	return err
 }
 
@@ -197,13 +209,13 @@ func probeImage(ctx context.Context, g *gateway.Gateway, model string) error {
 	return err
 }
 
-// testChannel makes one small call through a channel. The call goes through a
-// gateway without accounts, keys and ledger: no account is charged, and the answer is
-// checked as for every call. A test that succeeds closes the channel's circuit
-// breaker; one that fails changes nothing.
+// testChannel makes one small call through a channel, or one in each form of texts that
+// its vendor speaks. The calls go through a gateway without accounts, keys and ledger: no
+// account is charged, and the answers are checked as for every call. A test that succeeds
+// closes the channel's circuit breaker; one that fails changes nothing.
 func (a *app) testChannel(ctx context.Context, in server.ChannelTest) (server.ChannelResult, error) {
 	components := a.components.Load()
-	model, probe, err := chooseProbe(components, in)
+	model, probes, err := chooseProbes(components, in)
 	if err != nil {
 		return server.ChannelResult{}, err
 	}
@@ -212,17 +224,25 @@ func (a *app) testChannel(ctx context.Context, in server.ChannelTest) (server.Ch
 		return server.ChannelResult{}, err
 	}
 	timeout := probeTimeout
-	if probe.costs {
+	if probes[0].costs {
 		timeout = costlyProbeTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	began := time.Now()
-	if err = probe.ask(ctx, g, model); err == nil {
+	var tried []string
+	for _, probe := range probes {
+		if err = probe.ask(ctx, g, model); err != nil {
+			tried = []string{string(probe.op)}
+			break
+		}
+		tried = append(tried, string(probe.op))
+	}
+	if err == nil {
 		err = components.Router.ResetHealth(in.Channel)
 	}
 	r := server.ChannelResult{
-		Channel: in.Channel, Model: model, Operation: string(probe.op), OK: err == nil, MS: time.Since(began).Milliseconds(),
+		Channel: in.Channel, Model: model, Operation: strings.Join(tried, ", "), OK: err == nil, MS: time.Since(began).Milliseconds(),
 		Simulated: components.Config.Channel(in.Channel).Driver == "sim",
 	}
 	if err != nil {
@@ -275,9 +295,9 @@ func (s *singleChannel) Do(ctx context.Context, call *upstream.Call) (*upstream.
 	return reply, s.failed
 }
 
-// chooseProbe finds a model of the channel and the operation to test it with. A test
-// that costs money must be asked for.
-func chooseProbe(components *config.Components, in server.ChannelTest) (string, *channelProbe, error) {
+// chooseProbes finds a model of the channel and the operations to test it with, at least
+// one. A test that costs money must be asked for.
+func chooseProbes(components *config.Components, in server.ChannelTest) (string, []*channelProbe, error) {
 	c := components.Config.Channel(in.Channel)
 	if c == nil {
 		return "", nil, fault.New(fault.NotFound, fmt.Sprintf("There is no channel %q.", in.Channel))
@@ -285,8 +305,8 @@ func chooseProbe(components *config.Components, in server.ChannelTest) (string, 
 	ids := slices.Sorted(maps.Keys(c.Models))
 	if in.Model == "" {
 		for _, id := range ids {
-			if probe := probeFor(components, in.Channel, id); probe != nil && !probe.costs {
-				return id, probe, nil
+			if probes := probesFor(components, in.Channel, id); probes != nil && !probes[0].costs {
+				return id, probes, nil
 			}
 		}
 		if slices.Contains(ids, "*") {
@@ -294,27 +314,29 @@ func chooseProbe(components *config.Components, in server.ChannelTest) (string, 
 		}
 		return "", nil, fault.Invalid("model", fmt.Sprintf("Every model of the channel %s costs money to test: name one (--model MODEL), and say that you want it (--yes).", in.Channel))
 	}
-	switch probe := probeFor(components, in.Channel, in.Model); {
+	switch probes := probesFor(components, in.Channel, in.Model); {
 	case !c.Serves(in.Model):
 		return "", nil, fault.Invalid("model", fmt.Sprintf("The channel %s does not serve the model %q.", in.Channel, in.Model))
-	case probe == nil:
+	case probes == nil:
 		return "", nil, fault.Invalid("model", fmt.Sprintf("The model %s makes neither text, vectors, speech nor a picture from words, so there is no small call to test it with.", in.Model))
-	case probe.costs && !in.Yes:
+	case probes[0].costs && !in.Yes:
 		return "", nil, fault.Invalid("yes", fmt.Sprintf("A test with the model %s costs money: say that you want it (--yes).", in.Model))
 	default:
-		return in.Model, probe, nil
+		return in.Model, probes, nil
 	}
 }
 
-// probeFor is the test of a model; nil if there is none. A model of an unknown kind
-// is tested with what its upstream supports.
-func probeFor(components *config.Components, channel, model string) *channelProbe {
+// probesFor are the tests of a model, nil if there is none: the first that fits and, of
+// texts, one in each form that its upstream speaks. A model of an unknown kind is tested
+// with what its upstream supports.
+func probesFor(components *config.Components, channel, model string) (probes []*channelProbe) {
 	kind := components.Config.Kind(model)
 	for i := range channelProbes {
 		probe := &channelProbes[i]
-		if (kind == "" || slices.Contains(probe.kinds, kind)) && components.Supports(channel, probe.op, model) {
-			return probe
+		if (kind == "" || slices.Contains(probe.kinds, kind)) && components.Supports(channel, probe.op, model) &&
+			(probes == nil || slices.Equal(probe.kinds, probes[0].kinds)) {
+			probes = append(probes, probe)
 		}
 	}
-	return nil
+	return probes
 }

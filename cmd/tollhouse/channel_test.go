@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"syscall"
@@ -121,6 +123,38 @@ func TestATestOfAChannelTellsWhetherItWorks(t *testing.T) {
 	}
 	if state := i.good("channel", "list"); !regexp.MustCompile(`\nmain +paused`).MatchString(state) {
 		t.Errorf("after its test the channel is not paused:\n%s", state)
+	}
+}
+
+// vendorResponse is the answer of a vendor of OpenAI's Responses.
+const vendorResponse = `{"id":"resp_1","object":"response","created_at":1,"status":"completed","error":null,"incomplete_details":null,"model":"m",` +
+	`"output":[{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Hi","annotations":[]}]}],"usage":{"input_tokens":3,"output_tokens":1,"total_tokens":4}}`
+
+func TestATestTriesEachFormOfTextsThatTheVendorHas(t *testing.T) {
+	for _, c := range []struct{ name, wire, missing, want string }{
+		{"chat alone", "[chat]", "", `main +m +chat +ok `},
+		{"responses alone", "[responses]", "", `main +m +responses +ok `},
+		{"both", "[responses, chat]", "", `main +m +chat, responses +ok `},
+		{"both, of which one is missing", "[chat, responses]", "/v1/responses", `main +m +responses +failed +\d+ ms +404 `},
+		{"both, of which the other one is missing", "[chat, responses]", "/v1/chat/completions", `main +m +chat +failed +\d+ ms +404 `},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				answer := map[string]string{"/v1/chat/completions": strings.Replace(vendorAnswer, "kimi-k3", "m", 1), "/v1/responses": vendorResponse}[r.URL.Path]
+				w.Header().Set("Content-Type", "application/json")
+				if answer == "" || r.URL.Path == c.missing {
+					w.WriteHeader(http.StatusNotFound)
+				}
+				_, _ = io.WriteString(w, answer)
+			}))
+			defer vendor.Close()
+			text := strings.Replace(twoChannels(vendor.URL+"/v1"), "keys:", "wire: "+c.wire+", keys:", 1)
+			i := start(t, acme, "--config", file(t, text))
+			r := i.command("channel", "test", "main")
+			if (r.code == exitFailed) != (c.missing != "") || !regexp.MustCompile(c.want).MatchString(r.stdout) {
+				t.Errorf("%d %s\n%s", r.code, r.stderr, r.stdout)
+			}
+		})
 	}
 }
 
