@@ -40,7 +40,9 @@ type options struct {
 	credit   billing.Money // 1 if zero
 	key      auth.KeyOptions
 	upstream upstream.Upstream // the simulator if nil
-	owing    bool              // a video may be open at the end
+	observe  []gateway.Observer
+	kept     gateway.ResponsesMode
+	owing    bool // a video may be open at the end
 }
 
 // What the models cost, by their kind: for a million tokens or characters, for a
@@ -54,7 +56,7 @@ var rates = map[string][]billing.Rate{
 }
 
 var kinds = map[string]string{
-	"delta-k3": "chat", "sim-chat": "chat", "vectors": "embeddings", "imagegen-2": "image", "imagegen-legacy-2": "image",
+	"delta-k3": "chat", "sim-chat": "chat", "model": "chat", "gpt-5.6-sol": "chat", "vectors": "embeddings", "imagegen-2": "image", "imagegen-legacy-2": "image",
 	"alpha3-tts-flash": "speech", "beta2.7-t2v": "video",
 }
 
@@ -82,7 +84,8 @@ func newFixture(t *testing.T, o options) *fixture {
 	g, err := gateway.New(gateway.Options{
 		Upstream: routing, Meter: s.Ledger, Prices: billing.NewPriceList(prices),
 		Models:        []gateway.Model{{ID: "vectors", Kind: gateway.KindEmbeddings, Batch: 2}},
-		Authenticator: &auth.Keys{Store: s.Keys}, Logger: slog.New(slog.NewJSONHandler(s.Log, nil)),
+		Authenticator: &auth.Keys{Store: s.Keys}, Logger: slog.New(slog.NewJSONHandler(s.Log, nil)), Observe: o.observe,
+		Responses: gateway.ResponsesOptions{Mode: o.kept},
 	})
 	if err != nil {
 		t.Fatal(err)
