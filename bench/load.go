@@ -27,8 +27,20 @@ type load struct {
 	protocol string // of the vendor, see startVendors
 }
 
-// post is what is sent, and to which path.
-type post struct{ path, body string }
+// post is what is sent, and to which path. native, if it is not nil, is what the floor is
+// sent, which does not translate.
+type post struct {
+	path, body string
+	native     *post
+}
+
+// to is what is sent to a server.
+func (p post) to(server *process) post {
+	if p.native != nil && server.role == "floor" {
+		return *p.native
+	}
+	return p
+}
 
 // contentType is the body's: a form begins with its boundary.
 func (p post) contentType() string {
@@ -38,17 +50,28 @@ func (p post) contentType() string {
 	return "application/json"
 }
 
-func chat(body string) post { return post{"/v1/chat/completions", body} }
+func chat(body string) post { return post{path: "/v1/chat/completions", body: body} }
 
 // message is chat's body in Anthropic's wire, to a vendor that speaks it too.
 func message(body string) post {
-	return post{"/v1/messages", strings.NewReplacer(`"gate-1"`, `"gate-2"`, `"role":"system"`, `"role":"user"`).Replace(body)}
+	return post{path: "/v1/messages", body: strings.NewReplacer(`"gate-1"`, `"gate-2"`, `"role":"system"`, `"role":"user"`).Replace(body)}
+}
+
+// response is chat's body in OpenAI's wire for responses, to a vendor that speaks it too.
+func response(body string) post {
+	return post{path: "/v1/responses", body: strings.NewReplacer(`"gate-1"`, `"gate-3"`, `"messages"`, `"input"`, `"max_tokens"`, `"max_output_tokens"`).Replace(body)}
+}
+
+// bridged is the same to a vendor that speaks chat only, which the floor is sent.
+func bridged(body string) post {
+	p, native := response(body), chat(body)
+	return post{path: p.path, body: strings.Replace(p.body, `"gate-3"`, `"gate-1"`, 1), native: &native}
 }
 
 // texts asks for the embeddings of so many texts.
 func texts(count int) post {
 	list := strings.Repeat(`,"A cart with two horses and one passenger arrives at a quarter past four."`, count)[1:]
-	return post{"/v1/embeddings", `{"model":"gate-1","input":[` + list + `]}`}
+	return post{path: "/v1/embeddings", body: `{"model":"gate-1","input":[` + list + `]}`}
 }
 
 // edit asks for a changed picture, of a file of so many bytes that is a picture
@@ -64,7 +87,7 @@ func edit(size int) post {
 		x = x*1664525 + 1013904223
 		noise[i] = byte(x >> 24)
 	}
-	return post{"/v1/images/edits", part + "model\r\n\r\ngate-1\r\n" + part + "prompt\r\n\r\nPaint the gate red.\r\n" +
+	return post{path: "/v1/images/edits", body: part + "model\r\n\r\ngate-1\r\n" + part + "prompt\r\n\r\nPaint the gate red.\r\n" +
 		part + "image; filename=gate.png\r\nContent-Type: image/png\r\n\r\n" + header + string(noise) + end + "\r\n--B--\r\n"}
 }
 
@@ -90,6 +113,9 @@ func cases(o options) []load {
 		{"slow", "the same, a chunk each " + o.every.String(), chat(slow), max(n(64), o.workers), 0, false, ""},
 		{"message", "small message, native", message(small), n(4000), n(1500), false, ""},
 		{"messages", "message as a stream of 100 deltas", message(stream), n(600), n(300), false, ""},
+		{"response", "small response, native", response(small), n(4000), n(600), false, ""},
+		{"responses", "response as a stream of 100 deltas", response(stream), n(600), n(100), false, ""},
+		{"bridged", "the same, of a vendor of chat", bridged(stream), n(600), n(100), false, ""},
 		{"tls", "small chat, vendor with TLS", chat(small), n(4000), n(1500), false, "http/1.1"},
 		{"tlsstream", "stream of 100 chunks, vendor with TLS", chat(stream), n(600), n(300), false, "http/1.1"},
 		{"h2", "small chat, vendor with HTTP/2", chat(small), n(4000), n(1500), false, "h2"},
@@ -106,6 +132,7 @@ type client struct {
 }
 
 func dial(ctx context.Context, p *process, what post) (*client, error) {
+	what = what.to(p)
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", p.address)
 	if err != nil {
 		return nil, err

@@ -74,6 +74,7 @@ func used() (time.Duration, int64, error) {
 
 // process is another role of this program at work.
 type process struct {
+	role    string
 	address string // host:port
 	key     string // the API key that it takes, if any
 	cmd     *exec.Cmd
@@ -102,7 +103,7 @@ func start(ctx context.Context, procs int, args ...string) (*process, error) {
 		return nil, err
 	}
 	lines := bufio.NewReader(out)
-	p := &process{cmd: cmd, in: in, ask: func() (string, error) {
+	p := &process{role: args[0], cmd: cmd, in: in, ask: func() (string, error) {
 		if _, err := io.WriteString(in, "\n"); err != nil {
 			return "", err
 		}

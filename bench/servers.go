@@ -154,9 +154,14 @@ func gatewayOptions(vendor string) (o gateway.Options, err error) {
 	if err != nil {
 		return o, err
 	}
+	both, err := openai.New(upstream.DriverOptions{BaseURL: vendor + "/v1", Keys: keys, Wire: []upstream.Op{upstream.ChatCompletion, upstream.Responses}})
+	if err != nil {
+		return o, err
+	}
 	routing, err := router.New([]router.Channel{
 		{Name: "vendor", Upstream: driver, Models: map[string]string{"gate-1": "vendor-model"}},
 		{Name: "native", Upstream: native, Models: map[string]string{"gate-2": "vendor-model"}},
+		{Name: "both", Upstream: both, Models: map[string]string{"gate-3": "vendor-model"}},
 	}, router.Options{})
 	if err != nil {
 		return o, err
@@ -168,7 +173,7 @@ func gatewayOptions(vendor string) (o gateway.Options, err error) {
 	}
 	return gateway.Options{
 		Upstream: routing,
-		Prices:   billing.NewPriceList(map[string]*billing.Price{"gate-1": price, "gate-2": price}),
+		Prices:   billing.NewPriceList(map[string]*billing.Price{"gate-1": price, "gate-2": price, "gate-3": price}),
 		Logger:   slog.New(slog.NewJSONHandler(io.Discard, nil)),
 	}, nil
 }

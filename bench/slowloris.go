@@ -32,7 +32,7 @@ func measureSlowloris(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	defer victim.stop()
-	body := post{"/v1/messages/count_tokens", `{"model":"sim-chat","messages":[{"role":"user","content":"hi"}]}`}
+	body := post{path: "/v1/messages/count_tokens", body: `{"model":"sim-chat","messages":[{"role":"user","content":"hi"}]}`}
 	length := time.Duration(float64(20*time.Second) * o.scale)
 	ask := func(what string) error {
 		all, refused, err := calls(ctx, victim, body, length)

@@ -159,8 +159,11 @@ type wire struct{ answer, first, chunk, last string }
 
 // spoken is the wire of the path that was asked.
 func spoken(r *http.Request) *wire {
-	if strings.HasSuffix(r.URL.Path, "/messages") {
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/messages"):
 		return &anthropicWire
+	case strings.HasSuffix(r.URL.Path, "/responses"):
+		return &responsesWire
 	}
 	return &openAIWire
 }
@@ -188,7 +191,44 @@ var anthropicWire = wire{
 		"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
 }
 
-// event is one of Anthropic's.
+// responsesWire has less of what a response repeats of its request than OpenAI's. The
+// numbers of its deltas do not count, which costs a proxy as much as if they did.
+var responsesWire = wire{
+	answer: responseIn("completed", strings.Replace(responseMessage(), responseText(), "The toll is two pence for the cart and one for each horse.", 1),
+		`{"input_tokens":120,"input_tokens_details":{"cached_tokens":0},"output_tokens":16,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":136}`),
+	first: event("response.created", `"sequence_number":0,"response":`+responseIn("in_progress", "", "null")) +
+		event("response.in_progress", `"sequence_number":1,"response":`+responseIn("in_progress", "", "null")) +
+		event("response.output_item.added", `"sequence_number":2,"output_index":0,"item":{"type":"message","id":"msg_1","status":"in_progress","role":"assistant","content":[]}`) +
+		event("response.content_part.added", `"sequence_number":3,"item_id":"msg_1","output_index":0,"content_index":0,"part":{"type":"output_text","text":"","annotations":[],"logprobs":[]}`),
+	chunk: event("response.output_text.delta", `"item_id":"msg_1","output_index":0,"content_index":0,"delta":" word","logprobs":[],"sequence_number":17,"obfuscation":"8Kd2mVxQ0aZ"`),
+	last: event("response.output_text.done", `"sequence_number":104,"item_id":"msg_1","output_index":0,"content_index":0,"text":"`+responseText()+`","logprobs":[]`) +
+		event("response.content_part.done", `"sequence_number":105,"item_id":"msg_1","output_index":0,"content_index":0,"part":`+responsePart()) +
+		event("response.output_item.done", `"sequence_number":106,"output_index":0,"item":`+responseMessage()) +
+		event("response.completed", `"sequence_number":107,"response":`+responseIn("completed", responseMessage(),
+			`{"input_tokens":120,"input_tokens_details":{"cached_tokens":0},"output_tokens":100,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":220}`)),
+}
+
+// responseText is what a response says.
+func responseText() string { return strings.Repeat(" word", chunks) }
+
+// responsePart is the part of a response that says it.
+func responsePart() string {
+	return `{"type":"output_text","text":"` + responseText() + `","annotations":[],"logprobs":[]}`
+}
+
+// responseMessage is the message that has the part.
+func responseMessage() string {
+	return `{"type":"message","id":"msg_1","status":"completed","role":"assistant","content":[` + responsePart() + `]}`
+}
+
+// responseIn is a response in a state.
+func responseIn(status, output, usage string) string {
+	return `{"id":"resp_1","object":"response","created_at":1700000000,"status":"` + status + `","error":null,"incomplete_details":null,"instructions":null,` +
+		`"max_output_tokens":200,"model":"vendor-model","output":[` + output + `],"parallel_tool_calls":true,"previous_response_id":null,"store":false,` +
+		`"temperature":0.5,"text":{"format":{"type":"text"}},"tool_choice":"auto","tools":[],"top_p":1,"truncation":"disabled","usage":` + usage + `,"user":null,"metadata":{}}`
+}
+
+// event is one that says its own name, as Anthropic's and those of responses do.
 func event(name, rest string) string {
 	return "event: " + name + "\ndata: {\"type\":\"" + name + "\"," + rest + "}\n\n"
 }
