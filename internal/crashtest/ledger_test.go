@@ -120,7 +120,7 @@ func (b *ledgerRun) atEveryFaultPoint() {
 // atPoint ends a process at a point. One that does not come by often enough ends by
 // itself, and does not count.
 func (b *ledgerRun) atPoint(p ledgerPoint) {
-	const most = 8 // tries
+	const most = 24 // tries; a request that leaves a row on SQLite while it runs is seldom
 	for range most {
 		b.next()
 		if p.phase == migrating {

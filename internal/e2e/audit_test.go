@@ -114,9 +114,9 @@ func (w *clientRecord) load(c *client, workers int, node func(worker int) *node,
 	return func() { close(over); running.Wait() }
 }
 
-// mixed is a load of whole answers and streams.
+// mixed is a load of whole answers and streams, of chats and of responses.
 func mixed(worker, i int) request {
-	return request{text: "hello", max: int64(1 + (worker+i)%7), stream: (worker+i)%3 == 0}
+	return request{text: "hello", max: int64(1 + (worker+i)%7), stream: (worker+i)%3 == 0, wire: []string{"", responses}[(worker+i)%2]}
 }
 
 // database are the database, read past the program.

@@ -42,19 +42,33 @@ type request struct {
 	text   string
 	max    int64
 	stream bool
+	wire   string // the endpoint: chat, if not given, or responses
 	key    string // acmeKey, if not given
 	header map[string]string
+}
+
+const responses = "responses"
+
+func (q request) path() string {
+	if q.wire == responses {
+		return "/v1/responses"
+	}
+	return "/v1/chat/completions"
 }
 
 func (q request) body() string {
 	if q.model == "" {
 		q.model = "m"
 	}
+	bound, text := "max_tokens", fmt.Sprintf(`"messages":[{"role":"user","content":%q}]`, q.text)
+	if q.wire == responses {
+		bound, text = "max_output_tokens", fmt.Sprintf(`"input":%q`, q.text)
+	}
 	limit := ""
 	if q.max > 0 {
-		limit = fmt.Sprintf(`"max_tokens":%d,`, q.max)
+		limit = fmt.Sprintf(`%q:%d,`, bound, q.max)
 	}
-	return fmt.Sprintf(`{"model":%q,%s"stream":%t,"messages":[{"role":"user","content":%q}]}`, q.model, limit, q.stream, q.text)
+	return fmt.Sprintf(`{"model":%q,%s"stream":%t,%s}`, q.model, limit, q.stream, text)
 }
 
 // answer is what a client saw.
@@ -73,7 +87,8 @@ func (a answer) whole() bool {
 	if a.status != http.StatusOK || a.err != nil {
 		return false
 	}
-	return !strings.HasPrefix(a.header.Get("Content-Type"), "text/event-stream") || strings.HasSuffix(a.body, "data: [DONE]\n\n")
+	return !strings.HasPrefix(a.header.Get("Content-Type"), "text/event-stream") ||
+		strings.HasSuffix(a.body, "data: [DONE]\n\n") && !strings.Contains(a.body, "event: error\n") // a broken response has both
 }
 
 // withheld says that the answer came to its end, but its charge was not durable
@@ -126,7 +141,7 @@ func (c *client) pause() {
 
 // open asks for a completion.
 func (c *client) open(n *node, q request) (*http.Response, error) {
-	req, err := http.NewRequest(http.MethodPost, "http://"+n.api+"/v1/chat/completions", strings.NewReader(q.body()))
+	req, err := http.NewRequest(http.MethodPost, "http://"+n.api+q.path(), strings.NewReader(q.body()))
 	if err != nil {
 		return nil, err
 	}

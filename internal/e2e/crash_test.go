@@ -64,11 +64,12 @@ func killed(t *testing.T, store string, count int) {
 
 func TestAStreamThatACrashCutsIsChargedItsLastDurableCheckpoint(t *testing.T) {
 	t.Parallel()
-	t.Run("sqlite", func(t *testing.T) { t.Parallel(); checkpointed(t, sqliteFile(t), false) })
-	t.Run("postgres", func(t *testing.T) { t.Parallel(); checkpointed(t, postgres(t), true) })
+	t.Run("sqlite", func(t *testing.T) { t.Parallel(); checkpointed(t, sqliteFile(t), "", false) })
+	t.Run("sqlite, responses", func(t *testing.T) { t.Parallel(); checkpointed(t, sqliteFile(t), responses, false) })
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); checkpointed(t, postgres(t), "", true) })
 }
 
-func checkpointed(t *testing.T, store string, survivor bool) {
+func checkpointed(t *testing.T, store, wire string, survivor bool) {
 	// A checkpoint comes after 1,000 tokens at the latest, earlier if time passes.
 	const produced, last, early = 2_500, 1_500, 100
 	v := newVendor(t)
@@ -86,7 +87,7 @@ func checkpointed(t *testing.T, store string, survivor bool) {
 	c := newClient(t, 10)
 	answers := make(chan answer, 2)
 	for text := range stops {
-		go func() { answers <- c.chat(n, request{text: text, max: 4_000, stream: true}) }()
+		go func() { answers <- c.chat(n, request{text: text, max: 4_000, stream: true, wire: wire}) }()
 	}
 	stopped.Wait()
 	b := openDatabase(t, store)

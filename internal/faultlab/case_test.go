@@ -2,6 +2,7 @@ package faultlab
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -10,12 +11,14 @@ import (
 // Kind is what a request asks for and in which dialect its vendor answers.
 type Kind string
 
-// The kinds. By names the dialect of a vendor that speaks the other one.
+// The kinds. By names the dialect of a vendor that speaks another one.
 const (
 	Chat           Kind = "chat"
 	ChatByMessages Kind = "chat by messages"
 	Messages       Kind = "messages"
 	MessagesByChat Kind = "messages by chat"
+	Responses      Kind = "responses"
+	ResponseByChat Kind = "responses by chat"
 	Embeddings     Kind = "embeddings"
 	Image          Kind = "image" // paid for by tokens
 	Print          Kind = "print" // an image that is paid for by the piece
@@ -41,6 +44,8 @@ var traits = map[Kind]trait{
 	ChatByMessages: {upstream.ChatCompletion, "talk-2", upstream.Messages, 9, 70},
 	Messages:       {upstream.Messages, "talk-2", upstream.Messages, 15, 70},
 	MessagesByChat: {upstream.Messages, "talk-1", upstream.ChatCompletion, 9, 70},
+	Responses:      {upstream.Responses, "talk-3", upstream.Responses, 12, 70},
+	ResponseByChat: {upstream.Responses, "talk-1", upstream.ChatCompletion, 9, 70},
 	Embeddings:     {upstream.Embeddings, "vector-1", upstream.Embeddings, 12, 0},
 	Image:          {upstream.GenerateImage, "imagegen-1", upstream.GenerateImage, 7, 60},
 	Print:          {upstream.GenerateImage, "imagegen-legacy-2", upstream.GenerateImage, 3, 0},
@@ -52,12 +57,12 @@ var traits = map[Kind]trait{
 
 // Kinds are all kinds in a fixed order.
 func Kinds() []Kind {
-	return []Kind{Chat, ChatByMessages, Messages, MessagesByChat, Embeddings, Image, Print, Edit, Speech, Beta, Gamma}
+	return []Kind{Chat, ChatByMessages, Messages, MessagesByChat, Responses, ResponseByChat, Embeddings, Image, Print, Edit, Speech, Beta, Gamma}
 }
 
-// Talks reports whether the kind is a conversation, in either dialect.
+// Talks reports whether the kind is a conversation, in any dialect.
 func (k Kind) Talks() bool {
-	return traits[k].op == upstream.ChatCompletion || traits[k].op == upstream.Messages
+	return slices.Contains([]upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.Responses}, traits[k].op)
 }
 
 // IsVideo reports whether the kind is a video, whose end comes after its call's.

@@ -173,6 +173,11 @@ func (c *Case) Body() []byte {
 		rest += `,"stream":true`
 	}
 	switch {
+	case c.Kind.op() == upstream.Responses:
+		if c.MaxTokens > 0 {
+			rest += fmt.Sprintf(`,"max_output_tokens":%d`, c.MaxTokens)
+		}
+		return fmt.Appendf(nil, `{"model":%q,"input":%q%s}`, model, c.Prompt, rest)
 	case c.Kind.Talks():
 		if c.MaxTokens > 0 {
 			rest += fmt.Sprintf(`,"max_tokens":%d`, c.MaxTokens)

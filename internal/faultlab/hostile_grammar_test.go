@@ -52,6 +52,8 @@ var endpoints = []endpoint{
 	{"/v1/chat/completions", "ChatCompletionRequest", []string{plainChat, renamedChat, droppedChat, nativeChat, dearChat}, false},
 	{"/v1/messages", "MessagesRequest", []string{nativeChat, plainChat, renamedChat, droppedChat}, false},
 	{"/v1/messages/count_tokens", "MessagesCountRequest", []string{nativeChat, plainChat}, false},
+	{"/v1/responses", "ResponseRequest", []string{plainChat, renamedChat, droppedChat, nativeChat, dearChat}, false},
+	{"/v1/responses/input_tokens", "ResponseRequest", []string{plainChat, nativeChat}, false},
 	{"/v1/images/generations", "AlphaImageRequest", []string{alphaImage}, false},
 	{"/v1/images/generations", "OpenAIImageRequest", []string{tokenImage}, false},
 	{"/v1/images/generations", "OtherImageRequest", []string{pieceImage}, false},
@@ -92,6 +94,11 @@ func (d *generator) plain(o *object, e *endpoint) {
 	switch e.schema {
 	case "ChatCompletionRequest", "MessagesRequest", "MessagesCountRequest":
 		o.set("messages", arr(obj("role", "user", "content", d.words)))
+	case "ResponseRequest":
+		o.set("input", arr(obj("role", "user", "content", d.words)))
+		for _, refused := range []string{"previous_response_id", "background", "conversation", "prompt", "context_management", "moderation"} {
+			o.remove(refused)
+		}
 	case "AlphaImageRequest":
 		o.set("input", obj("messages", arr(obj("role", "user", "content", arr(obj("text", d.words))))))
 	case "ImageEditRequest":

@@ -48,8 +48,10 @@ func filled(before, piece, after string) func(size int) string {
 
 const (
 	chatPath, messagesPath, imagesPath  = "/v1/chat/completions", "/v1/messages", "/v1/images/generations"
+	responsesPath                       = "/v1/responses"
 	videosPath, vectorsPath, speechPath = "/v1/videos/generations", "/v1/embeddings", "/v1/audio/speech"
 	asksChat                            = `{"model":"sim-chat","messages":[{"role":"user","content":"hi"}],`
+	asksResponse                        = `{"model":"sim-chat","input":"hi",`
 	asksMessage                         = `{"model":"native-chat","max_tokens":5,"messages":[{"role":"user","content":"hi"}],`
 	unknown                             = `"x%07d":1`
 )
@@ -94,6 +96,15 @@ var bodies = []struct {
 	{"empty blocks of a system", messagesPath, repeated(asksMessage+`"system":[`, `{}`, `]}`), refused},
 	{"empty tools of a message", messagesPath, repeated(asksMessage+`"tools":[`, `{}`, `]}`), refused},
 	{"many members of a message", messagesPath, numbered(asksMessage, unknown, `}`), refused},
+	{"one long input", responsesPath, filled(`{"model":"sim-chat","input":"`, "word ", `"}`), served},
+	{"items that are empty objects", responsesPath, repeated(`{"model":"sim-chat","input":[`, `{}`, `]}`), refused},
+	{"short items", responsesPath, repeated(`{"model":"sim-chat","input":[`, `{"role":"user","content":"a"}`, `]}`), refused},
+	{"parts that are empty objects", responsesPath, repeated(`{"model":"sim-chat","input":[{"role":"user","content":[`, `{}`, `]}]}`), refused},
+	{"calls without outputs", responsesPath, repeated(`{"model":"sim-chat","input":[`, `{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`, `]}`), refused},
+	{"empty tools of a response", responsesPath, repeated(asksResponse+`"tools":[`, `{}`, `]}`), refused},
+	{"short tools of a response", responsesPath, repeated(asksResponse+`"tools":[`, `{"type":"custom","name":"f"}`, `]}`), refused},
+	{"namespaces in namespaces", responsesPath, filled(asksResponse+`"tools":`, `[{"type":"namespace","name":"n","tools":`, `}`), refused},
+	{"many members of a response", responsesPath, numbered(asksResponse, unknown, `}`), refused},
 	{"many members of a speech", speechPath, numbered(`{"model":"alpha3-tts-flash","input":"a","response_format":"wav",`, unknown, `}`), refused},
 	{"many members of a picture", imagesPath, numbered(`{"model":"picture-1","prompt":"a",`, unknown, `}`), refused},
 	{"empty blocks of a picture", imagesPath, repeated(`{"model":"alpha-image-2.0","input":{"messages":[{"role":"user","content":[`, `{}`, `]}]}}`), refused},

@@ -180,6 +180,7 @@ func (l *Lab) routes(generation int) (gateway.Options, error) {
 		Models: []gateway.Model{
 			{ID: "talk-1", Kind: gateway.KindChat, MaxOutput: mostOutput, HoldTokens: heldTokens},
 			{ID: "talk-2", Kind: gateway.KindMessages, MaxOutput: mostOutput, HoldTokens: heldTokens},
+			{ID: "talk-3", Kind: gateway.KindChat, MaxOutput: mostOutput, HoldTokens: heldTokens},
 			{ID: "vector-1", Kind: gateway.KindEmbeddings, Batch: textsAtOnce},
 			{ID: "voice-1", Kind: gateway.KindSpeech, Batch: partCharacters},
 		},

@@ -316,8 +316,8 @@ func (c *Case) talkTally(marks []mark) tally {
 // vendor may count.
 const window, slack = 1 << 21, 1024
 
-// chats reports whether the vendor speaks in completions.
-func (k Kind) chats() bool { return traits[k].dialect == Chat.op() }
+// chats reports whether the vendor speaks in completions, or in responses.
+func (k Kind) chats() bool { return traits[k].dialect != Messages.op() }
 
 func or64(n, otherwise int64) int64 {
 	if n > 0 {
@@ -446,6 +446,7 @@ func prices(generation int) map[string]row {
 	return map[string]row{
 		"talk-1":               {per(billing.Input, 150_001), per(billing.CachedInput, 75_003), per(billing.Output, 600_007)},
 		"talk-2":               {per(billing.Input, 3_000_001), per(billing.CachedInput, 300_001), per(billing.Output, 15_000_013)},
+		"talk-3":               {per(billing.Input, 1_250_003), per(billing.CachedInput, 125_001), per(billing.Output, 10_000_019)},
 		"vector-1":             {per(billing.Input, 20_003)},
 		"imagegen-1":           {per(billing.Input, 5_000_001), per(billing.ImageInput, 10_000_003), per(billing.ImageOutput, 40_000_007)},
 		"imagegen-legacy-2":    {per(billing.Image, 20_001)},

@@ -239,6 +239,8 @@ func answerOf(c *Case, t *attemptScript, part int, job string) *script {
 	switch {
 	case c.Kind.Talks() && traits[c.Kind].dialect == upstream.ChatCompletion:
 		return chatAnswer(c, t, a)
+	case c.Kind == Responses:
+		return responseAnswer(c, t, a)
 	case c.Kind.Talks():
 		return messageAnswer(c, t, a)
 	case c.Kind == Embeddings:
@@ -284,7 +286,7 @@ func chatAnswer(c *Case, t *attemptScript, a *Answer) *script {
 	for i, word := range a.Words {
 		m, member, rest := mark{quarters: quarters(word)}, "content", ""
 		if i < a.Thoughts {
-			member, m.unseen = "reasoning_content", c.Kind.translated()
+			member, m.unseen = "reasoning_content", c.Kind == MessagesByChat
 		}
 		if a.Report == Rising || a.Report == First && i == 0 {
 			rest, m.report = a.chatUsage(a.Output * int64(i+1) / int64(len(a.Words)))
@@ -319,6 +321,51 @@ func (s *eventStream) ending(head, usage string, r *report, translated bool) {
 		s.event(m, "", head+`],"usage":`+usage+`}`)
 	}
 	s.event(mark{what: completes}, "", "[DONE]")
+}
+
+// responseAnswer is a response of a vendor that speaks them. It reports at its end only.
+func responseAnswer(c *Case, t *attemptScript, a *Answer) *script {
+	input, in := a.number(a.Input)
+	cached, ca := a.number(a.Cached)
+	output, out := a.number(a.Output)
+	usage, r := fmt.Sprintf(`{"input_tokens":%s,"input_tokens_details":{"cached_tokens":%s},"output_tokens":%s,"total_tokens":%d}`, input, cached, output, in.n+out.n),
+		&report{input: in, cached: ca, output: out}
+	if a.Report == Never {
+		usage, r = "null", nil
+	}
+	const part = `{"type":%q,"text":%q}`
+	reasoning := fmt.Sprintf(`{"type":"reasoning","id":"rs_1","summary":[`+part+`]}`, "summary_text", strings.Join(a.Words[:a.Thoughts], ""))
+	message := fmt.Sprintf(`{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[`+part+`]}`, "output_text", strings.Join(a.Words[a.Thoughts:], ""))
+	response := func(status, items, usage string) string {
+		return fmt.Sprintf(`{"id":"resp_1","object":"response","created_at":7,"status":%q,"error":null,"incomplete_details":null,"model":"vendor-m","output":[%s],"usage":%s}`, status, items, usage)
+	}
+	if !c.Stream {
+		return document(t, "application/json", response("completed", reasoning+","+message, usage), mark{quarters: quarters(a.Words...), report: r})
+	}
+	s := newEventStream(a)
+	number := 0
+	event := func(m mark, kind, rest string) {
+		s.event(m, "response."+kind, fmt.Sprintf(`{"type":"response.%s","sequence_number":%d,%s}`, kind, number, rest))
+		number++
+	}
+	for _, kind := range []string{"created", "in_progress"} {
+		event(mark{}, kind, `"response":`+response("in_progress", "", "null"))
+	}
+	for i, text := range []struct {
+		kind, delta, whole, begun string
+		words                     []string
+	}{
+		{"reasoning", "reasoning_summary_text.delta", reasoning, `{"type":"reasoning","id":"rs_1","summary":[]}`, a.Words[:a.Thoughts]},
+		{"message", "output_text.delta", message, `{"type":"message","id":"msg_1","role":"assistant","status":"in_progress","content":[]}`, a.Words[a.Thoughts:]},
+	} {
+		event(mark{}, "output_item.added", fmt.Sprintf(`"output_index":%d,"item":%s`, i, text.begun))
+		for _, w := range text.words {
+			event(mark{quarters: quarters(w)}, text.delta, fmt.Sprintf(`"item_id":"i","output_index":%d,"content_index":0,"summary_index":0,"delta":%q`, i, w))
+		}
+		event(mark{}, "output_item.done", fmt.Sprintf(`"output_index":%d,"item":%s`, i, text.whole))
+	}
+	event(mark{report: r, what: completes}, "completed", `"response":`+response("completed", reasoning+","+message, usage))
+	return s.troubled(t)
 }
 
 // messageUsage are the usage objects at the start and at the end of a message.

@@ -63,7 +63,7 @@ func (w *wireVendor) driver(op upstream.Op, p *attempt) (upstream.Driver, error)
 	if op == upstream.Messages {
 		return anthropic.New(upstream.DriverOptions{BaseURL: base, Dial: dial})
 	}
-	return openai.New(upstream.DriverOptions{BaseURL: base, Dial: dial})
+	return openai.New(upstream.DriverOptions{BaseURL: base, Dial: dial, Wire: []upstream.Op{upstream.ChatCompletion, upstream.Responses}})
 }
 
 // dial connects the driver with the script.
