@@ -206,7 +206,7 @@ func (w walker) check(values [][]byte, index, count int, at completion.Path, ite
 		}
 	}
 	if raw := of("tools"); !rawjson.IsNull(raw) && kind != "mcp_list_tools" { // which are a server's, and declare nothing
-		w.request.checkTools(at.String()+".tools", raw, false)
+		w.request.checkTools(at.String()+".tools", raw, nil)
 	}
 	w.Request.AddMessage(of("content"))
 	w.Request.AddMessage(of("output"))
