@@ -31,7 +31,7 @@ func (s *Stream) extendHold() bool {
 	switch {
 	case out < s.meterRetryAt:
 	case s.coveredTokens > 0 && !s.holdExhausted && out > s.coveredTokens-s.extension/4:
-		s.extendByStep()
+		s.extendByStep(max(out-s.coveredTokens, 0))
 	case out-s.saved >= checkpointTokens || (out > s.saved && s.overdue()):
 		s.meterFailed(s.saveCheckpoint(0))
 	}
@@ -50,16 +50,18 @@ func (s *Stream) overdue() bool {
 
 // extendByStep adds a step to the hold, or, if the account has less, half a step,
 // and so on to the last token. A step that was refused is not asked for again:
-// money that is paid in later helps the next call.
-func (s *Stream) extendByStep() {
+// money that is paid in later helps the next call. What has come above the hold is
+// added to each step: one event may be more than a step is, or than is left of it.
+func (s *Stream) extendByStep(above int64) {
 	for s.extension > 0 {
-		more, err := s.c.hold.Price.Cost(billing.Usage{Output: s.extension})
+		step := above + s.extension
+		more, err := s.c.hold.Price.Cost(billing.Usage{Output: step})
 		if err == nil {
 			err = s.saveCheckpoint(more)
 		}
 		switch {
 		case err == nil:
-			s.coveredTokens += s.extension
+			s.coveredTokens += step
 			return
 		case fault.Is(err, fault.InsufficientBalance):
 			s.extension /= 2

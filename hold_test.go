@@ -112,6 +112,20 @@ func TestAStreamEndsForLengthWhenTheMoneyDoes(t *testing.T) {
 
 // TestACallerWithABoundOfItsOwnIsNotHeldForMore has text that looks like more
 // tokens than it is: the estimate must not end a stream that the hold covers.
+func TestAStreamOfLargeEventsDoesNotOutrunItsHold(t *testing.T) {
+	const affordable, event, held = 5_000, 500, 100 // tokens
+	events := strings.Repeat(chunk(`{"content":"`+strings.Repeat("abcd", event)+`"}`, ""), 100)
+	ask := strings.Replace(askStream, `"max_tokens":100,`, "", 1)
+	h := newTestGateway(t, &scriptedUpstream{text: events + "data: [DONE]\n\n"}, micro(int64(len(ask))+affordable).String(), func(o *gateway.Options) {
+		o.Models = []gateway.Model{{ID: "m", HoldTokens: held, MaxOutput: 100_000}} // the upstream ignores the cap
+	})
+	r, out := h.complete(t, upstream.ChatCompletion, ask)
+	receipt, _ := r.Receipt()
+	if words := strings.Count(out, "abcd"); words < affordable || words > affordable+2*event || receipt.Overrun > micro(event) || receipt.Reason != billing.ReasonBalanceEnded {
+		t.Errorf("%d tokens for a balance of %d, receipt %+v", words, affordable, receipt)
+	}
+}
+
 func TestACallerWithABoundOfItsOwnIsNotHeldForMore(t *testing.T) {
 	up := &scriptedUpstream{text: chunk(`{"content":"`+strings.Repeat("long ", 400)+`"}`, "") + usageChunk(1, 100) + "data: [DONE]\n\n"}
 	h := newTestGateway(t, up, micro(int64(len(askStream))+100).String(), nil)

@@ -262,7 +262,7 @@ func (m *message) checkBlock(b *block, path completion.Path) {
 		if first != '{' {
 			m.Must(path, "."+b.kind, "an object")
 		}
-		kind := "application/pdf"
+		kind := tokencount.Document
 		if b.kind == "input_audio" {
 			kind = "audio/"
 		}

@@ -88,6 +88,11 @@ func TestAnEstimateCountsWhatThePromptHolds(t *testing.T) {
 			t.Errorf("%s: %d tokens, without it %d", name, more, short)
 		}
 	}
+	for _, kind := range []string{"video_url", "audio_url"} { // whose vendor counts what it finds there
+		if film := estimate(`{"role":"user","content":[{"type":"` + kind + `","` + kind + `":{"url":"data:image/png;base64,AAAA"}}]}`); film < 50_000 {
+			t.Errorf("a %s is estimated as %d tokens", kind, film)
+		}
+	}
 	if picture := estimate(`{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` + strings.Repeat("A", 1<<20) + `"}}]}`); picture > 2_100 {
 		t.Errorf("a picture is estimated as %d tokens", picture)
 	}

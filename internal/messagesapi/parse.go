@@ -262,7 +262,7 @@ func (w walker) checkSource(s *source, kind string, at completion.Path) {
 		case kind == "image":
 			w.Media.AddImage(raw, linked)
 		default:
-			w.Media.AddFile(raw, linked, "application/pdf")
+			w.Media.AddFile(raw, linked, tokencount.Document)
 		}
 		return
 	}

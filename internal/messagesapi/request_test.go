@@ -206,6 +206,11 @@ func TestAnEstimateCountsWhatThePromptHolds(t *testing.T) {
 			t.Errorf("%s: %d tokens, without it %d", name, more, short)
 		}
 	}
+	const tools, inChat = 100, `{"type":"function","function":{"name":"f"}}` // a translation puts each into an object
+	many := strings.TrimSuffix(strings.Repeat(`{"name":"f"},`, tools), ",")
+	if got, want := count(`"hi"`, `,"tools":[`+many+`]`), int64(tools*len(inChat)/4); got < want || got > want*3/2 {
+		t.Errorf("%d tools are estimated as %d tokens, and have %d in chat", tools, got, want)
+	}
 	if got := string(CountAnswer(42)); got != `{"input_tokens":42}` {
 		t.Error(got)
 	}

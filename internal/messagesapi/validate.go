@@ -149,6 +149,9 @@ func (r *Request) checkElements(name string, list []byte, check func(o *rawjson.
 	})
 }
 
+// wrapping is what a tool is estimated to have more in chat, in tokens: the object in it.
+const wrapping = 8
+
 // checkTools checks the form of tools: objects with a name, unless the vendor
 // runs them itself.
 func (r *Request) checkTools(raw []byte) {
@@ -161,6 +164,8 @@ func (r *Request) checkTools(raw []byte) {
 		if kind != "" && kind != "custom" {
 			return
 		}
+		r.Grow(wrapping)
+		r.Quarters += 4 * wrapping
 		if rawjson.IsNull(o.Raw("name")) {
 			r.Problem.Note(param+".name", rule.NonEmptyString().Text)
 		}

@@ -206,7 +206,7 @@ func (w walker) check(values [][]byte, index, count int, at completion.Path, ite
 		}
 	}
 	if raw := of("tools"); !rawjson.IsNull(raw) && kind != "mcp_list_tools" { // which are a server's, and declare nothing
-		w.request.checkTools(at.String()+".tools", raw, false)
+		w.request.checkTools(at.String()+".tools", raw, nil)
 	}
 	w.Request.AddMessage(of("content"))
 	w.Request.AddMessage(of("output"))
@@ -324,7 +324,7 @@ func (w walker) checkPart(values [][]byte, at completion.Path) {
 		case strings.HasSuffix(name, "_url"):
 			w.link(name, raw, at)
 		case name == "file_data":
-			w.Media.AddFile(raw, completion.MayLink(raw), "application/pdf")
+			w.Media.AddFile(raw, completion.MayLink(raw), tokencount.Document)
 		case name == "file_id":
 			if kind == "input_image" {
 				w.Media.AddImage(raw, true)
@@ -345,9 +345,12 @@ func (w walker) link(name string, raw []byte, at completion.Path) {
 		w.Must(at, "."+name, "an absolute http, https or data URL")
 		return
 	}
-	if name == "image_url" && (linked || tokencount.IsImageURL(raw)) {
+	switch {
+	case name == "image_url" && (linked || tokencount.IsImageURL(raw)):
 		w.Media.AddImage(raw, linked)
-	} else {
+	case name == "file_url":
+		w.Media.AddFile(raw, linked, tokencount.Document)
+	default:
 		w.Media.AddFile(raw, linked, "")
 	}
 }

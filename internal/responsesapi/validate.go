@@ -1,6 +1,7 @@
 package responsesapi
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // fields is the table of the request's fields. `input` has rules of its own in
@@ -24,7 +26,7 @@ var fields = rule.Fields[Request]{
 	{Name: "temperature", Check: rule.Number(0, 2), Into: func(r *Request) any { return &r.Temperature }},
 	{Name: "top_p", Check: rule.Number(0, 1), Into: func(r *Request) any { return &r.TopP }},
 	{Name: "top_logprobs", Check: rule.Integer(0, 20), Into: func(r *Request) any { return &r.TopLogprobs }},
-	{Name: "tools", Check: rule.Array(), Into: func(r *Request) any { return &r.Tools }, Then: func(r *Request, raw []byte) { r.checkTools("tools", raw, false) }},
+	{Name: "tools", Check: rule.Array(), Into: func(r *Request) any { return &r.Tools }, Then: func(r *Request, raw []byte) { r.checkTools("tools", raw, nil) }},
 	{Name: "tool_choice", Check: toolChoice(), Into: func(r *Request) any { return &r.ToolChoice }},
 	{Name: "parallel_tool_calls", Check: rule.Bool(), Into: func(r *Request) any { return &r.ParallelToolCalls }},
 	{Name: "reasoning", Check: rule.Object(), Then: func(r *Request, raw []byte) { rule.Part(&r.Problem, "reasoning", raw, reasoningFields, &r.Reasoning) }},
@@ -153,9 +155,15 @@ var toolRules = &rawjson.Rules{Once: true, Billed: []string{"type", "name", "des
 // schema of a custom tool's input, or the name of its namespace.
 const translatedTool = 64
 
+// What a tool is estimated to have more in chat, in quarters of a token: the object in it;
+// the schema of a custom tool's input with what leads to its grammar, the schema of a
+// function without one, and of the name of its namespace no more than names have.
+const wrapping, customInput, emptySchema, longestName = 16, 190, 42, 64
+
 // checkTools checks the form of tools, those of a namespace included: objects with a
-// type, and with a name unless the vendor runs them itself.
-func (r *Request) checkTools(name string, raw []byte, inNamespace bool) {
+// type, and with a name unless the vendor runs them itself. namespace is the name of theirs,
+// as JSON; nil for none.
+func (r *Request) checkTools(name string, raw, namespace []byte) {
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
 	r.EachObject(name, raw, func(raw []byte, param string) {
@@ -175,12 +183,12 @@ func (r *Request) checkTools(name string, raw []byte, inNamespace bool) {
 		}
 		switch {
 		case !r.Problem.AllObey(toolFields, o, param+"."):
-		case kind == "namespace" && inNamespace:
+		case kind == "namespace" && namespace != nil:
 			r.Problem.Note(param+".type", `"function" or "custom" within a namespace`)
 		case kind == "namespace":
 			r.needName(o, param)
 			if tools := o.Raw("tools"); !rawjson.IsNull(tools) {
-				r.checkTools(param+".tools", tools, true)
+				r.checkTools(param+".tools", tools, bytes.Clone(o.Raw("name")))
 			}
 			return
 		case kind == "function" || kind == "custom":
@@ -188,6 +196,12 @@ func (r *Request) checkTools(name string, raw []byte, inNamespace bool) {
 		}
 		r.hosted.clients++
 		r.Grow(translatedTool)
+		switch r.Quarters += wrapping + min(tokencount.StringQuarters(namespace), longestName); {
+		case kind == "custom":
+			r.Quarters += customInput
+		case rawjson.IsNull(o.Raw("parameters")):
+			r.Quarters += emptySchema
+		}
 		r.Problem.Schema(param+".parameters", o.Raw("parameters"))
 	})
 }

@@ -238,6 +238,31 @@ func TestAToolThatGrowsInTranslationIsBounded(t *testing.T) {
 	}
 }
 
+func TestWhatATranslationAddsToAToolIsEstimated(t *testing.T) {
+	b := chat.MediaBound{}
+	estimate := func(tools string) int64 { return parse(t, with(`"tools":[`+tools+`]`)).InputEstimate(b) }
+	tool := func(i int, rest string) string { return fmt.Sprintf(`{"name":"f%d"%s}`, i, rest) }
+	for _, c := range []struct {
+		rest, before, after string
+		inChat              string // what it has there at the least
+	}{
+		{`,"type":"function"`, "", "", `{"type":"function","function":{"name":"f0","parameters":{"type":"object","properties":{}}}}`},
+		{`,"type":"function","parameters":{"type":"object"}`, "", "", `{"type":"function","function":{"name":"f0","parameters":{"type":"object"}}}`},
+		{`,"type":"custom"`, "", "", `{"type":"function","function":{"name":"f0","parameters":{"type":"object","properties":{"input":{"type":"string","description":"The raw input of this tool, verbatim."}},"required":["input"],"additionalProperties":false}}}`},
+		{`,"type":"function","parameters":{"type":"object"}`, `{"type":"namespace","name":"a_long_name_of_a_namespace","tools":[`, `]}`, `{"type":"function","function":{"name":"a_long_name_of_a_namespace__f0","parameters":{"type":"object"}}}`},
+	} {
+		const many = 100
+		var tools []string
+		for i := range many {
+			tools = append(tools, tool(i, c.rest))
+		}
+		got, want := estimate(c.before+strings.Join(tools, ",")+c.after), int64(many*len(c.inChat)/4)
+		if got < want || got > want*3/2 {
+			t.Errorf("%d tools %s are estimated as %d tokens, and have %d in chat", many, tools[0], got, want)
+		}
+	}
+}
+
 func TestTextIsCountedWhereverItStands(t *testing.T) {
 	text := strings.Repeat("word ", 400) // 500 tokens
 	for _, body := range []string{

@@ -2,7 +2,10 @@ package tokencount
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/binary"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -87,7 +90,7 @@ type Media struct {
 	Images, Files             int64
 	LinkedImages, LinkedFiles int64 // those of them that are not in the body: it only says where they are
 	Largest                   int64 // tokens that the files in the body can be counted as, by their bytes
-	TextFiles, Text           int64 // files that are text, and the quarters of their tokens
+	TextFiles, Text           int64 // documents that are text, and the quarters of their tokens
 	Bytes, Quarters           int64
 }
 
@@ -101,9 +104,13 @@ func (m *Media) AddImage(raw []byte, linked bool) {
 	m.without(raw)
 }
 
+// Document is the media type of a document whose content does not say it.
+const Document = "application/pdf"
+
 // AddFile counts a video, a sound or a document whose content is the JSON
 // string raw or, if it is linked, whose URL is. kind is its media type, of a
-// content that does not say it.
+// content that does not say it: [Document] where a document is expected, and
+// nothing else can be text.
 func (m *Media) AddFile(raw []byte, linked bool, kind string) {
 	m.Files++
 	if linked {
@@ -124,31 +131,57 @@ func (m *Media) Merge(n Media) {
 }
 
 // inline counts the content of a file by its kind and its bytes. A sound or a
-// film has many bytes for each token, and a PDF may have few; anything else is
-// text.
+// film has many bytes for each token, and a PDF may have few. Only a document whose
+// bytes are text is estimated as one, whatever its caller calls it: a vendor counts
+// a short film of a few bytes for its seconds.
 func (m *Media) inline(raw []byte, kind string) {
 	const perToken = 16 // bytes of a sound or a film, at least
+	document := kind == Document
 	raw = raw[:max(len(raw)-len(`"`), 0)]
-	content, base64 := raw[min(len(raw), len(`"`)):], true
+	content, encoded := raw[min(len(raw), len(`"`)):], true
 	if at := bytes.IndexByte(raw, ','); at >= 0 && IsDataURL(raw) {
 		const longest = 64 // of those that are told apart
 		kind, content = strings.ToLower(string(raw[len(dataURL):min(at, len(dataURL)+longest)])), raw[at+1:]
-		base64 = bytes.HasSuffix(bytes.ToLower(raw[max(0, at-len(";base64")):at]), []byte(";base64"))
+		encoded = bytes.HasSuffix(bytes.ToLower(raw[max(0, at-len(";base64")):at]), []byte(";base64"))
 	}
 	size := int64(len(content))
-	if base64 {
+	if encoded {
 		size = size / 4 * 3
 	}
 	switch {
 	case strings.HasPrefix(kind, "audio/") || strings.HasPrefix(kind, "video/"):
 		m.Largest += size / perToken
-	case strings.HasPrefix(kind, "application/pdf"):
+	case !document || strings.HasPrefix(kind, Document) || !isText(content, encoded):
 		m.Largest += size
 	default:
 		m.Largest += size
 		m.TextFiles++
 		m.Text += size
 	}
+}
+
+// isText reports whether the content of a data URL begins as text does, and not as a
+// PDF, which may begin with other lines.
+func isText(content []byte, encoded bool) bool {
+	const most = 1 << 10
+	head := bytes.ReplaceAll(content[:min(len(content), most)], []byte(`\/`), []byte("/"))
+	if encoded {
+		n, err := base64.StdEncoding.Decode(head, head[:len(head)/4*4])
+		if err != nil {
+			return false
+		}
+		head = head[:n]
+	} else {
+		if at := bytes.LastIndexByte(head, '%'); at > len(head)-len("%00") {
+			head = head[:max(at, 0)]
+		}
+		plain, err := url.PathUnescape(string(head))
+		if err != nil || bytes.Contains(head, []byte(`\u`)) {
+			return false
+		}
+		head = []byte(plain)
+	}
+	return !bytes.Contains(head, []byte("%PDF")) && strings.HasPrefix(http.DetectContentType(head), "text/")
 }
 
 const dataURL = `"data:`

@@ -1,6 +1,8 @@
 package tokencount
 
 import (
+	"encoding/base64"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -52,4 +54,38 @@ func TestEightBytesAtATimeCountAsOneByOne(t *testing.T) {
 			t.Fatalf("%q has %d quarters, not %d", text, got, want)
 		}
 	})
+}
+
+func TestOnlyADocumentWhoseBytesAreTextIsEstimatedAsText(t *testing.T) {
+	encode := func(content string) string { return base64.StdEncoding.EncodeToString([]byte(content)) }
+	const png, pdf = "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "%PDF-1.7\n1 0 obj"
+	for _, c := range []struct {
+		name, kind, url string
+		text            bool
+	}{
+		{"plain text", Document, "data:text/plain,a%20word 100%25", true},
+		{"plain text without a type", Document, "data:,words", true},
+		{"nothing", Document, "data:,", true},
+		{"encoded text", Document, "data:text/csv;base64," + encode("a,b\n1,2\n"), true},
+		{"encoded text with escaped slashes", Document, "data:text/plain;base64," + strings.ReplaceAll(encode("???>>>???"), "/", `\/`), true},
+		{"long encoded text", Document, "data:application/json;BASE64," + encode(strings.Repeat(`{"a":1}`, 1000)), true},
+		{"long plain text that is cut in an escape", Document, "data:text/plain," + strings.Repeat("a", 1022) + "%20", true},
+		{"text in the place of a film", "", "data:text/plain,words", false}, // it may be a list of films
+		{"text in the place of a sound", "audio/", "data:text/plain,words", false},
+		{"a picture in the place of a film", "", "data:image/png;base64," + encode(png), false},
+		{"a picture that is called text", Document, "data:text/plain;base64," + encode(png), false},
+		{"a PDF", Document, "data:application/pdf;base64," + encode(pdf), false},
+		{"a PDF that is called text", Document, "data:text/plain;base64," + encode(pdf), false},
+		{"a PDF after a line, that is called text", Document, "data:text/plain;base64," + encode("words\n"+pdf), false},
+		{"a PDF that is called text and is not encoded", Document, "data:text/plain,%25%50DF-1.7", false},
+		{"a PDF whose letters are escaped", Document, `data:text/plain,%25\u0050DF-1.7`, false},
+		{"an archive", Document, "data:text/plain;base64," + encode("PK\x03\x04\x14\x00"), false},
+		{"what cannot be decoded", Document, "data:text/plain;base64,a-_a", false},
+		{"a document without a type", Document, encode("words"), false},
+	} {
+		var m Media
+		if m.AddFile([]byte(`"`+c.url+`"`), false, c.kind); m.Files != 1 || m.TextFiles == 1 != c.text {
+			t.Errorf("%s: %+v, want text: %t", c.name, m, c.text)
+		}
+	}
 }
