@@ -193,6 +193,7 @@ type call struct {
 	used    int64             // tokens that were settled
 	failed  []billing.Attempt // that the operator pays for
 	with    []billing.Record  // beside the outcome, in the same transaction
+	state   *responseState    // of its operation, which a stream releases
 	channel string
 	only    string // the channel that is asked; empty for any that serves the model
 	key     string // and its key; empty for any
@@ -208,8 +209,8 @@ type call struct {
 // upstream's connection is worth the moment until the transfer has ended.
 func (c *call) init(client context.Context, x *exchange, op *operation, m *Model) {
 	c.x, c.op, c.model, c.client = x, op, m, via.Context{Context: client, Trail: x.trail}
-	if op.state != nil {
-		c.only, c.key = op.state.channel, op.state.key
+	if c.state = op.state; c.state != nil {
+		c.only, c.key = c.state.channel, c.state.key
 	}
 	var ctx context.Context = &c.client
 	if op.detached || op.stream {
@@ -259,8 +260,8 @@ func (c *call) start() (result *Response, err error) {
 		return nil, c.settleFailed(err)
 	}
 	c.channel = reply.Channel
-	if c.op.state != nil {
-		c.op.state.channel, c.op.state.key = reply.Channel, reply.Key
+	if c.state != nil {
+		c.state.channel, c.state.key = reply.Channel, reply.Key
 	}
 	if c.op.omitted != nil {
 		reply.Dropped = slices.Concat(c.op.omitted(c.op, maxOutput), reply.Dropped)
@@ -278,7 +279,7 @@ func (c *call) start() (result *Response, err error) {
 		return c.x.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped}), nil
 	}
 	c.answer = reply.Accepted.(*answer)
-	if edit := c.op.state.editor(); edit != nil {
+	if edit := c.state.editor(); edit != nil {
 		c.answer.body = edit(c.answer.body, true)
 	}
 	values := []string{"application/json", ""} // of two headers, in one allocation

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/responsesapi"
@@ -85,6 +86,10 @@ type responseState struct {
 	stores   bool     // its own response is to be kept
 	previous string   // the response that it goes on from
 	input    [][]byte // its own items, those that it refers to included, within its bytes
+
+	// Its own response, once that is whole and is to be kept: the settlement stores it (row),
+	// or it is stored and the settlement decides whether it stays (put).
+	row, put *state.Response
 
 	// Where a vendor keeps what it goes on from, or, once there is one, its own response.
 	channel, key string
@@ -320,8 +325,8 @@ func (s *responseState) editor() func(response []byte, ended bool) []byte {
 func (s *responseState) needsRequest() bool { return s != nil && len(s.input) > 0 }
 
 // editAndStore makes of a response what the client gets: one that says what it goes on
-// from and whether it is stored. With ended, which says that it is whole, it writes the
-// response to the store before it returns: a client that has the end can go on from it.
+// from and whether it is stored. With ended, which says that it is whole, it prepares what
+// the settlement stores, so that a client that has the end can go on from it.
 func (s *responseState) editAndStore(response []byte, ended bool) []byte {
 	o, err := rawjson.Index(response, nil, nil)
 	if err != nil {
@@ -340,7 +345,7 @@ func (s *responseState) editAndStore(response []byte, ended bool) []byte {
 	}
 	edited := o.Apply(nil, edits...)
 	if stored && ended {
-		if err := s.store(&o, edited); err != nil {
+		if err := s.prepare(&o, edited); err != nil {
 			s.x.g.logUnstored(s.x, err)
 			edited = o.Apply(nil, append(edits, rawjson.Set("store", []byte("false")))...)
 		}
@@ -362,8 +367,10 @@ func (g *Gateway) logUnstored(x *exchange, err error) {
 	g.options.Logger.Log(x.call.ctx, level, "storing a response failed", "request_id", x.id, "account", x.principal.Account, "error", err)
 }
 
-// store stores a response that has ended well, which the client gets as it is edited.
-func (s *responseState) store(o *rawjson.Object, edited []byte) (err error) {
+// prepare prepares the storing of a response that has ended well, which the client gets as
+// it is edited. Where the meter stores responses, it does so with the settlement. Elsewhere
+// the response is stored here, so that one that the store does not take says so.
+func (s *responseState) prepare(o *rawjson.Object, edited []byte) (err error) {
 	defer guard(&err)
 	g := s.x.g
 	id, _ := rawjson.String(o.Raw("id"))
@@ -384,9 +391,49 @@ func (s *responseState) store(o *rawjson.Object, edited []byte) (err error) {
 		}
 		row.Body = g.secrets.Seal(sealedResponses, row.Account, whole)
 	}
+	kept := g.options.Responses.Store
+	if err := kept.Admit(row.Account, len(row.Body)); err != nil {
+		return err
+	}
+	if kept.KeptBy(g.options.Meter) {
+		s.row = &row
+		return nil
+	}
 	ctx := newSettleContext(s.x.call.ctx, g.options.SettleTimeout)
 	defer ctx.end()
-	return g.options.Responses.Store.Put(ctx, row)
+	if err := kept.Put(ctx, row); err != nil {
+		return err
+	}
+	s.put = &row
+	return nil
+}
+
+// settled is the response that a settlement for a reason stores; nil if it stores none. One
+// that has ended well is kept, also if its client has not waited for the last event.
+func (s *responseState) settled(reason string) *state.Response {
+	if s == nil || reason != billing.ReasonComplete && reason != billing.ReasonClientGone {
+		return nil
+	}
+	return s.row
+}
+
+// discard deletes the response that was stored before its settlement, which failed.
+func (s *responseState) discard() {
+	if s == nil || s.put == nil {
+		return
+	}
+	row, g := s.put, s.x.g
+	s.put = nil
+	ctx := newSettleContext(s.x.call.ctx, g.options.SettleTimeout)
+	defer ctx.end()
+	err := func() (err error) {
+		defer guard(&err)
+		_, err = g.options.Responses.Store.Delete(ctx, row.Account, row.ID)
+		return err
+	}()
+	if err != nil {
+		g.options.Logger.Error("deleting a response that was not settled failed", "request_id", s.x.id, "account", row.Account, "response", row.ID, "error", err)
+	}
 }
 
 // StoredResponse is a response of the caller's account as its client got it: the JSON that a

@@ -535,6 +535,8 @@ func TestAnAccountAboveItsQuotaFillsNoLog(t *testing.T) {
 // brokenResponses is a store that fails with an error, or panics without one.
 type brokenResponses struct{ err error }
 
+func (b brokenResponses) KeptBy(any) bool         { return false }
+func (b brokenResponses) Admit(string, int) error { return nil }
 func (b brokenResponses) Put(context.Context, state.Response) error {
 	if b.err == nil {
 		panic("broken")
@@ -1019,19 +1021,72 @@ func TestWhatAVendorStoresIsItsAccountsAndGoesBackToTheSameKey(t *testing.T) {
 	}
 }
 
-func TestAnAnswerWhoseChargeIsNotRecordedIsWithheldThoughItIsStored(t *testing.T) {
+// settledWith is a store that any meter keeps responses for.
+type settledWith struct{ state.Store }
+
+func (settledWith) KeptBy(any) bool { return true }
+
+// responseMeter stores the responses among the records of settlements, unless it refuses.
+type responseMeter struct {
+	billing.Meter
+	to     state.Store
+	refuse bool
+}
+
+func (m responseMeter) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+	if m.refuse {
+		return refusingMeter{m.Meter}.Settle(ctx, h, u)
+	}
+	var others []billing.Record
+	for _, record := range with {
+		if r, ok := record.(state.Response); ok {
+			if err := m.to.Put(ctx, r); err != nil {
+				return billing.Receipt{}, err
+			}
+			continue
+		}
+		others = append(others, record)
+	}
+	return m.Meter.Settle(ctx, h, u, others...)
+}
+
+func TestAnAnswerWhoseChargeIsNotRecordedIsWithheldAndNotStored(t *testing.T) {
+	for name, edit := range map[string]func(o *gateway.Options){
+		"put before the settlement": func(o *gateway.Options) { o.Meter = refusingMeter{o.Meter} },
+		"stored by the settlement": func(o *gateway.Options) {
+			o.Meter, o.Responses.Store = responseMeter{o.Meter, o.Responses.Store, true}, settledWith{o.Responses.Store}
+		},
+	} {
+		for _, request := range []string{respondWhole, respondStream} {
+			k := newStateGateway(t, &talker{}, edit)
+			r, err := k.do(t.Context(), upstream.Responses, request)
+			got := fmt.Sprint(err)
+			if err == nil {
+				got = drain(t, r.Stream)
+				r.End(200, r.Stream.Err())
+			}
+			if !strings.Contains(got, "could not be recorded") || strings.Contains(got, "response.completed") {
+				t.Errorf("%s: got %s", name, got)
+			}
+			if _, err := k.StoredResponse(of(t, "local"), "resp_1"); !fault.Is(err, fault.NotFound) {
+				t.Errorf("%s: it is stored: %v", name, err)
+			}
+		}
+	}
+}
+
+func TestAResponseIsStoredByItsSettlementAndNotBefore(t *testing.T) {
 	for _, request := range []string{respondWhole, respondStream} {
-		k := newStateGateway(t, &talker{}, func(o *gateway.Options) { o.Meter = refusingMeter{o.Meter} })
-		r, err := k.do(t.Context(), upstream.Responses, request)
-		got := fmt.Sprint(err)
-		if err == nil {
-			got = drain(t, r.Stream)
-			r.End(200, r.Stream.Err())
+		kept := &keepingCount{Store: &memory.Responses{}}
+		k := newStateGateway(t, &talker{pauses: true}, func(o *gateway.Options) {
+			o.Meter, o.Responses.Store = responseMeter{o.Meter, kept, false}, settledWith{kept}
+		})
+		k.complete(t, upstream.Responses, request)
+		if len(kept.kept) != 1 || kept.kept[0].ID != "resp_1" {
+			t.Errorf("kept %+v", kept.kept)
 		}
-		if !strings.Contains(got, "could not be recorded") || strings.Contains(got, "response.completed") {
-			t.Errorf("got %s", got)
-		}
-		if _, err := k.StoredResponse(of(t, "local"), "resp_1"); err != nil {
+		k.complete(t, upstream.Responses, strings.Replace(request, `"input"`, `"previous_response_id":"resp_1","input"`, 1))
+		if _, err := k.StoredResponse(of(t, "local"), "resp_2"); err != nil {
 			t.Error(err)
 		}
 	}
