@@ -100,7 +100,7 @@ type responseState struct {
 // expandState puts the items that a request refers to into its input, so that bounds,
 // price and hold are of what is sent. Where vendors keep responses it finds out at which
 // of them these are. What the account does not have is refused by the check that follows.
-func expandState(ctx context.Context, o *operation) error {
+func expandState(ctx context.Context, o *operation, m *Model) error {
 	r, kept := o.response(), &o.x.g.options.Responses
 	if kept.Mode == ResponsesOff {
 		r.RefuseState()
@@ -112,11 +112,40 @@ func expandState(ctx context.Context, o *operation) error {
 	o.state = &responseState{
 		x: o.x, previous: r.PreviousResponseID, stores: o.name == upstream.Responses && (r.Store == nil || *r.Store),
 	}
-	if kept.Mode == ResponsesNative {
+	native := kept.Mode == ResponsesNative
+	if native && r.Refers() || r.RefersHere() {
+		done, err := o.admitReading(ctx, m)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
+	if native {
 		r.VendorState, r.DropIDs = true, true
 		return o.state.locate(ctx, r)
 	}
-	return o.state.expand(ctx, o, r)
+	return o.state.expand(ctx, r)
+}
+
+// admitReading admits a request that has what is stored read, which may be much more than
+// the request itself. Its key has a slot and tokens meanwhile, until done is called, and its
+// account can pay for the request as it came: what it becomes is paid by its hold.
+func (o *operation) admitReading(ctx context.Context, m *Model) (done func(), err error) {
+	price := o.x.catalog.prices.Price(m.ID)
+	own := o.bound(o, m, price)
+	lease, err := o.x.acquireLease(ctx, own.most.Tokens())
+	if err != nil {
+		return nil, err
+	}
+	least := own.least
+	if least.IsZero() { // a count, of what a request must pay for
+		least.Input = 1
+	}
+	if err := o.x.checkAvailable(ctx, price, least); err != nil {
+		lease.Release(0)
+		return nil, err
+	}
+	return func() { lease.Release(0) }, nil
 }
 
 // locate finds the channel and the key at which a vendor keeps what a request refers to.
@@ -153,7 +182,7 @@ func (s *responseState) locate(ctx context.Context, r *responsesapi.Request) err
 }
 
 // expand makes the request that a client would have sent who keeps its own conversation.
-func (s *responseState) expand(ctx context.Context, o *operation, r *responsesapi.Request) error {
+func (s *responseState) expand(ctx context.Context, r *responsesapi.Request) error {
 	s.input = r.InputItems()
 	for i, ref := range r.OpenApprovals() {
 		if i == maxRecalled {
@@ -165,43 +194,25 @@ func (s *responseState) expand(ctx context.Context, o *operation, r *responsesap
 			return err
 		}
 	}
-	var edits []rawjson.Edit
+	e := responsesapi.Expansion{Own: s.input}
 	if s.previous != "" || len(r.References) > 0 {
 		q := recall{x: s.x, r: r}
-		before, err := q.conversation(ctx)
-		if err == nil {
-			err = q.resolve(ctx, s.input)
+		var err error
+		if e.Before, err = q.conversation(ctx); err == nil {
+			err = q.resolve(ctx, e.Own)
 		}
-		switch {
-		case err != nil:
+		if err != nil || r.Problem.Found() {
 			return err
-		case r.Problem.Found():
-			return nil
 		}
-		s.input = slices.DeleteFunc(s.input, func(item []byte) bool { return item == nil })
-		edits = append(edits, rawjson.Set("input", responsesapi.AppendItems(nil, slices.Concat(before, s.input))), rawjson.Delete("previous_response_id"))
 	}
-	if include := r.EncryptedThoughts(); s.stores && include != nil {
-		edits = append(edits, rawjson.Set("include", include))
+	if s.stores {
+		e.Include = r.EncryptedThoughts()
 	}
-	own := len(s.input)
-	if !s.stores {
-		own, s.input = 0, nil // they are not kept
+	own, err := r.Expand(e)
+	if s.input = own; !s.stores {
+		s.input = nil // they are not kept
 	}
-	if len(edits) == 0 {
-		return nil
-	}
-	parse := responsesapi.Parse
-	if o.name == upstream.CountInput {
-		parse = responsesapi.ParseCount
-	}
-	expanded, err := parse(r.Object.Apply(nil, edits...))
-	if err != nil {
-		return err
-	}
-	all := expanded.InputItems()
-	o.request, s.input = expanded, all[len(all)-own:] // of which the last are its own
-	return nil
+	return err
 }
 
 // recall reads what a request refers to, within the bounds of one request.

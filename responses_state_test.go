@@ -949,6 +949,95 @@ func TestAConversationIsRecalledWithinBounds(t *testing.T) {
 	}
 }
 
+// countingReads counts what is read of a store.
+type countingReads struct {
+	state.Store
+	reads int
+}
+
+func (s *countingReads) Get(ctx context.Context, account, id string) (*state.Response, error) {
+	s.reads++
+	return s.Store.Get(ctx, account, id)
+}
+
+func TestNothingIsReadForWhoCannotPayOrHasReachedALimit(t *testing.T) {
+	nothing := func(t *testing.T, k *stateGateway) {
+		if err := k.ledger.Credit(t.Context(), "local", -k.balance(t).Posted, "taken back"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limited := func(limits auth.Limits) *auth.Principal {
+		return &auth.Principal{Account: "local", Key: "k", Limits: limits}
+	}
+	for _, row := range []struct {
+		name   string
+		caller *auth.Principal
+		before func(t *testing.T, k *stateGateway)
+		code   fault.Code
+	}{
+		{"no balance", limited(auth.Limits{}), nothing, fault.InsufficientBalance},
+		{"no budget", limited(auth.Limits{}), func(t *testing.T, k *stateGateway) {
+			if err := k.ledger.SetBudget(t.Context(), "local", "k", new(billing.Money)); err != nil {
+				t.Fatal(err)
+			}
+		}, fault.InsufficientBalance},
+		{"no tokens left", limited(auth.Limits{TPM: 10}), nil, fault.RateLimitExceeded},
+		{"enough of both", limited(auth.Limits{TPM: 1_000, MaxConcurrent: 1}), nil, ""},
+	} {
+		for _, mode := range []gateway.ResponsesMode{gateway.ResponsesNative, gateway.ResponsesOn} {
+			for _, body := range []string{`"previous_response_id":"resp_1","input":"x"`, `"input":[{"id":"msg_1"}]`, `"input":[{"type":"mcp_approval_response","approval_request_id":"fc_1","approve":true}]`} {
+				for _, op := range []upstream.Op{upstream.Responses, upstream.CountInput} {
+					v, kept := &talker{store: "true"}, &countingReads{Store: &memory.Responses{}}
+					k := newStateGateway(t, v, func(o *gateway.Options) {
+						o.Responses.Mode, o.Responses.Store = mode, kept
+						o.Limiter = new(auth.MemoryLimiter)
+					})
+					k.must(t, upstream.Responses, respondWhole)
+					if row.before != nil {
+						row.before(t, k)
+					}
+					_, err := k.do(auth.NewContext(t.Context(), row.caller), op, `{"model":"m","max_output_tokens":40,`+body+`}`)
+					if op == upstream.CountInput && row.code == fault.RateLimitExceeded {
+						continue // a count has no tokens of its own
+					}
+					if row.code == "" && (err != nil || kept.reads == 0) || row.code != "" && (!fault.Is(err, row.code) || kept.reads != 0 || len(v.calls) != 1) {
+						t.Errorf("%s, %s, %s %s: %v, after %d reads", row.name, mode, op, body, err, kept.reads)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A duplicate is answered whatever has become of the conversation, of its account's money and
+// of the store of responses.
+func TestADuplicateReadsNothingThatIsStored(t *testing.T) {
+	var kept *countingReads
+	now := time.Now()
+	k := newStateGateway(t, &talker{}, func(o *gateway.Options) {
+		o.Now = func() time.Time { return now }
+		kept = &countingReads{Store: &memory.Responses{Now: o.Now}}
+		o.Responses.Retention, o.Responses.Store = time.Hour, kept
+	})
+	k.must(t, upstream.Responses, respondWhole)
+	const follows = `{"model":"m","max_output_tokens":40,"previous_response_id":"resp_1","input":"x"}`
+	first := k.must(t, upstream.Responses, follows, "once")
+	now = now.Add(2 * time.Hour) // what it goes on from has expired
+	if err := k.ledger.Credit(t.Context(), "local", -k.balance(t).Posted, "taken back"); err != nil {
+		t.Fatal(err)
+	}
+	reads := kept.reads
+	if again := k.must(t, upstream.Responses, follows, "once"); !again.Replayed || string(again.Body) != string(first.Body) || kept.reads != reads {
+		t.Errorf("replayed %t, %d reads: %s", again.Replayed, kept.reads-reads, again.Body)
+	}
+	if err := k.ledger.Credit(t.Context(), "local", billing.One, "paid in"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.do(t.Context(), upstream.Responses, follows, "another"); !fault.Is(err, fault.ResponseNotFound) {
+		t.Errorf("a new request: %v", err)
+	}
+}
+
 func TestARequestRefersToABoundedNumberOfItems(t *testing.T) {
 	for _, mode := range []gateway.ResponsesMode{gateway.ResponsesNative, gateway.ResponsesOn} {
 		source := &keepingCount{Store: &memory.Responses{}}
