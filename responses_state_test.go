@@ -1110,6 +1110,45 @@ func TestWhatAVendorStoresIsItsAccountsAndGoesBackToTheSameKey(t *testing.T) {
 	}
 }
 
+func TestAConversationWhoseChannelIsPausedSaysSo(t *testing.T) {
+	v, w, rows := &talker{store: "true"}, &talker{store: "true"}, &memory.Responses{}
+	channel := func(name string, v upstream.Upstream, priority int) router.Channel {
+		return router.Channel{Name: name, Upstream: v, Priority: priority, Models: map[string]string{"m": "m"}}
+	}
+	gatewayOf := func(channels ...router.Channel) (*stateGateway, *router.Router) {
+		routing, err := router.New(channels, router.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return newStateGateway(t, v, func(o *gateway.Options) {
+			o.Upstream, o.Responses.Store, o.Responses.Mode = routing, rows, gateway.ResponsesNative
+		}), routing
+	}
+	k, routing := gatewayOf(channel("a", v, 0), channel("b", w, 1))
+	k.must(t, upstream.Responses, respondWhole)
+	const follows = `{"model":"m","max_output_tokens":40,"previous_response_id":"resp_1","input":"x"}`
+	refused := func(k *stateGateway, want string) {
+		t.Helper()
+		_, err := k.do(t.Context(), upstream.Responses, follows)
+		if f := fault.From(err); f == nil || f.Code != fault.NoChannel || f.HTTPStatus() != 502 || !strings.Contains(f.Message, want) || len(v.calls) != 1 || len(w.calls) != 0 {
+			t.Errorf("got %v, %d and %d calls", err, len(v.calls), len(w.calls))
+		}
+	}
+	if err := routing.Pause("a"); err != nil {
+		t.Fatal(err)
+	}
+	refused(k, "The channel at which the conversation is kept is paused.")
+	if got := k.spent(t, "1.00"); got != micro(50) { // that of the first
+		t.Errorf("spent %s", got)
+	}
+	if err := routing.Resume("a"); err != nil {
+		t.Fatal(err)
+	}
+	gone, _ := gatewayOf(channel("b", w, 0))
+	refused(gone, "The channel at which the conversation is kept does not serve it any more.")
+	k.must(t, upstream.Responses, follows)
+}
+
 // settledWith is a store that any meter keeps responses for.
 type settledWith struct{ state.Store }
 
