@@ -32,19 +32,23 @@ func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte
 	if err := x.takeSlot(ctx); err != nil {
 		return err
 	}
-	m, err := x.check(ctx, op)
-	if x.idempotencyKey != "" && (err == nil || refersToNothing(err)) { // what a duplicate refers to may have been deleted since
-		stored, err := x.findAnswer(ctx, op)
-		if err != nil {
+	m, err := x.findModel(op)
+	first := err == nil && op.refers != nil && op.refers(op) // what it refers to may have been deleted since
+	if first {
+		if replayed, err := x.replayed(ctx, op); replayed || err != nil {
 			return err
 		}
-		if stored != nil {
-			x.replay(stored, op)
-			return nil
-		}
+	}
+	if err == nil {
+		err = x.check(ctx, op, m)
 	}
 	if err != nil {
 		return err
+	}
+	if !first {
+		if replayed, err := x.replayed(ctx, op); replayed || err != nil {
+			return err
+		}
 	}
 	x.call.init(ctx, x, op, m)
 	x.call.heartbeat = heartbeat
@@ -68,16 +72,22 @@ func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte
 	return nil
 }
 
-// refersToNothing reports whether a request was refused since what it refers to is not
-// stored.
-func refersToNothing(err error) bool {
-	return fault.Is(err, fault.ResponseNotFound) || fault.Is(err, fault.ItemNotFound)
+// replayed answers a duplicate of a request with an idempotency key; false if it is none.
+func (x *exchange) replayed(ctx context.Context, op *operation) (bool, error) {
+	if x.idempotencyKey == "" {
+		return false, nil
+	}
+	stored, err := x.findAnswer(ctx, op)
+	if err != nil || stored == nil {
+		return false, err
+	}
+	x.replay(stored, op)
+	return true, nil
 }
 
-// check finds the model and validates the request. Its order is fixed: unknown
-// model, not allowed, wrong endpoint, no price, the rules of the capability,
-// fields without a price. What is stored is read for a model that the key may use alone.
-func (x *exchange) check(ctx context.Context, op *operation) (*Model, error) {
+// findModel finds the model of a request that its key may use. Its order is fixed: unknown
+// model, not allowed, wrong endpoint, no price. What is stored is read for such a model alone.
+func (x *exchange) findModel(op *operation) (*Model, error) {
 	if op.model == "" {
 		if err := op.validate(op, new(Model), nil); err != nil {
 			return nil, err
@@ -101,20 +111,26 @@ func (x *exchange) check(ctx context.Context, op *operation) (*Model, error) {
 	if !x.catalog.hasPrice(op.name, m.ID) {
 		return m, op.unknownModel(op.model)
 	}
+	return m, nil
+}
+
+// check validates the request: what it refers to, the rules of the capability, fields
+// without a price.
+func (x *exchange) check(ctx context.Context, op *operation, m *Model) error {
 	if op.expand != nil {
-		if err := op.expand(ctx, op); err != nil {
-			return m, err
+		if err := op.expand(ctx, op, m); err != nil {
+			return err
 		}
 	}
 	price := x.catalog.prices.Price(m.ID)
 	if err := op.validate(op, m, price); err != nil {
-		return m, err
+		return err
 	}
 	if err := x.checkUnpriced(op, m); err != nil {
-		return m, err
+		return err
 	}
 	op.bounds = op.bound(op, m, price)
-	return m, nil
+	return nil
 }
 
 // checkUnpriced refuses, where billing is prepaid, what costs money without a
@@ -193,6 +209,7 @@ type call struct {
 	used    int64             // tokens that were settled
 	failed  []billing.Attempt // that the operator pays for
 	with    []billing.Record  // beside the outcome, in the same transaction
+	state   *responseState    // of its operation, which a stream releases
 	channel string
 	only    string // the channel that is asked; empty for any that serves the model
 	key     string // and its key; empty for any
@@ -208,8 +225,8 @@ type call struct {
 // upstream's connection is worth the moment until the transfer has ended.
 func (c *call) init(client context.Context, x *exchange, op *operation, m *Model) {
 	c.x, c.op, c.model, c.client = x, op, m, via.Context{Context: client, Trail: x.trail}
-	if op.state != nil {
-		c.only, c.key = op.state.channel, op.state.key
+	if c.state = op.state; c.state != nil {
+		c.only, c.key = c.state.channel, c.state.key
 	}
 	var ctx context.Context = &c.client
 	if op.detached || op.stream {
@@ -259,8 +276,8 @@ func (c *call) start() (result *Response, err error) {
 		return nil, c.settleFailed(err)
 	}
 	c.channel = reply.Channel
-	if c.op.state != nil {
-		c.op.state.channel, c.op.state.key = reply.Channel, reply.Key
+	if c.state != nil {
+		c.state.channel, c.state.key = reply.Channel, reply.Key
 	}
 	if c.op.omitted != nil {
 		reply.Dropped = slices.Concat(c.op.omitted(c.op, maxOutput), reply.Dropped)
@@ -278,7 +295,7 @@ func (c *call) start() (result *Response, err error) {
 		return c.x.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped}), nil
 	}
 	c.answer = reply.Accepted.(*answer)
-	if edit := c.op.state.editor(); edit != nil {
+	if edit := c.state.editor(); edit != nil {
 		c.answer.body = edit(c.answer.body, true)
 	}
 	values := []string{"application/json", ""} // of two headers, in one allocation
@@ -314,18 +331,22 @@ func resultHeader(reply *upstream.Reply, maxOutput int64) http.Header {
 // acquireLease takes the limiter's lease: a concurrency slot of the key, and the tokens
 // that the request may consume.
 func (c *call) acquireLease() (err error) {
+	c.lease, err = c.x.acquireLease(c.ctx, c.op.bounds.most.Tokens())
+	return err
+}
+
+func (x *exchange) acquireLease(ctx context.Context, tokens int64) (_ auth.Lease, err error) {
 	defer guard(&err)
-	defer c.x.spent(&c.x.entry.phases.Admit, c.x.clock())
-	lease, limits, err := c.x.g.options.Limiter.Acquire(c.ctx, c.x.principal, c.x.id, c.op.bounds.most.Tokens())
+	defer x.spent(&x.entry.phases.Admit, x.clock())
+	lease, limits, err := x.g.options.Limiter.Acquire(ctx, x.principal, x.id, tokens)
 	if limits.Requests.Limit == 0 { // the request was counted before
-		limits.Requests = c.x.limits.Requests
+		limits.Requests = x.limits.Requests
 	}
-	c.x.limits = limits
+	x.limits = limits
 	if err != nil {
-		return storeError(err)
+		return nil, storeError(err)
 	}
-	c.lease = lease
-	return nil
+	return lease, nil
 }
 
 // send sends the call to an upstream, in parts where one upstream call does not take

@@ -58,7 +58,10 @@ func (g *Gateway) Estimate(ctx context.Context, q *Request) (_ Estimate, err err
 }
 
 func (x *exchange) estimate(ctx context.Context, op *operation) (Estimate, error) {
-	m, err := x.check(ctx, op)
+	m, err := x.findModel(op)
+	if err == nil {
+		err = x.check(ctx, op, m)
+	}
 	if err != nil {
 		return Estimate{}, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
 // A running stream's usage is saved in the meter, so that it survives the process,
@@ -114,6 +115,44 @@ func (b *bounds) amounts(m *Model) billing.HoldRequest {
 		b.tokens.setAmounts(m, &wanted)
 	}
 	return wanted
+}
+
+// checkAvailable fails with a 402 if neither the account nor the key's budget could pay for
+// so much. It holds nothing, and asks only a meter whose balances can be read.
+func (x *exchange) checkAvailable(ctx context.Context, price *billing.Price, least billing.Usage) (err error) {
+	reports, ok := x.g.options.Meter.(billing.Reports)
+	if !ok || reports.Counting() || price == nil {
+		return nil
+	}
+	cost, err := price.Cost(least)
+	if err != nil || cost == 0 {
+		return nil // which its hold judges
+	}
+	defer guard(&err)
+	timed := newTimeoutContext(ctx, meterTimeout)
+	defer timed.end()
+	balance, err := reports.Balance(timed, x.principal.Account)
+	if err != nil {
+		if fault.Is(err, fault.NotFound) {
+			return nil // likewise
+		}
+		return storeError(err)
+	}
+	available := balance.Available()
+	if accounts, ok := reports.(billing.Accounts); ok {
+		key := billing.KeyOf{Account: x.principal.Account, Key: x.principal.Key}
+		left, err := accounts.BudgetsOf(timed, []billing.KeyOf{key})
+		if err != nil {
+			return storeError(err)
+		}
+		if budget, bounded := left[key]; bounded {
+			available = min(available, budget)
+		}
+	}
+	if cost > available {
+		return ledger.ErrInsufficientBalance()
+	}
+	return nil
 }
 
 // reserve makes the hold and claims the idempotency key, before any upstream is

@@ -46,9 +46,10 @@ type capability struct {
 	mostKept int
 
 	unknownModel func(id string) error
-	// expand puts what is stored into the place of what of the request only refers to it,
-	// before anything of it is checked. Nil where nothing does.
-	expand func(ctx context.Context, o *operation) error
+	// refers reports whether the request refers to anything that is stored, and expand puts
+	// that into its place, before anything of it is checked. Nil where nothing does.
+	refers func(o *operation) bool
+	expand func(ctx context.Context, o *operation, m *Model) error
 	// forbiddenModel is the code of the refusal of a model that the key may not use; empty
 	// for fault.PermissionDenied.
 	forbiddenModel fault.Code
@@ -67,7 +68,7 @@ type capability struct {
 	// translated are fields without a price that a channel of another dialect does not
 	// leave out, but translates.
 	translated []string
-	// bound says what the request may consume. It is called once.
+	// bound says what the request may consume, as it is then: before and after expand.
 	bound func(o *operation, m *Model, price *billing.Price) bounds
 	// input is the estimate of what was sent. A client that disconnects before the
 	// answer pays for it, and for the units that were ordered (see billable). Nil
@@ -442,6 +443,7 @@ var responseCreation = capability{
 	name:           upstream.Responses,
 	unknownModel:   noModel,
 	forbiddenModel: fault.ModelNotFound,
+	refers:         func(o *operation) bool { return o.response().Refers() },
 	expand:         expandState,
 	validate:       validateConversation,
 	unpriced:       unpricedResponse,
@@ -517,6 +519,7 @@ var inputCount = capability{
 	standIn:        upstream.Responses,
 	unknownModel:   noModel,
 	forbiddenModel: fault.ModelNotFound,
+	refers:         func(o *operation) bool { return o.response().Refers() },
 	expand:         expandState,
 	validate:       validateConversation,
 	unpriced:       unpricedResponse,

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/responsesapi"
@@ -86,6 +87,10 @@ type responseState struct {
 	previous string   // the response that it goes on from
 	input    [][]byte // its own items, those that it refers to included, within its bytes
 
+	// Its own response, once that is whole and is to be kept: the settlement stores it (row),
+	// or it is stored and the settlement decides whether it stays (put).
+	row, put *state.Response
+
 	// Where a vendor keeps what it goes on from, or, once there is one, its own response.
 	channel, key string
 	tokens       int64 // of what the vendor adds to the input by itself
@@ -95,7 +100,7 @@ type responseState struct {
 // expandState puts the items that a request refers to into its input, so that bounds,
 // price and hold are of what is sent. Where vendors keep responses it finds out at which
 // of them these are. What the account does not have is refused by the check that follows.
-func expandState(ctx context.Context, o *operation) error {
+func expandState(ctx context.Context, o *operation, m *Model) error {
 	r, kept := o.response(), &o.x.g.options.Responses
 	if kept.Mode == ResponsesOff {
 		r.RefuseState()
@@ -107,11 +112,40 @@ func expandState(ctx context.Context, o *operation) error {
 	o.state = &responseState{
 		x: o.x, previous: r.PreviousResponseID, stores: o.name == upstream.Responses && (r.Store == nil || *r.Store),
 	}
-	if kept.Mode == ResponsesNative {
+	native := kept.Mode == ResponsesNative
+	if native && r.Refers() || r.RefersHere() {
+		done, err := o.admitReading(ctx, m)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
+	if native {
 		r.VendorState, r.DropIDs = true, true
 		return o.state.locate(ctx, r)
 	}
-	return o.state.expand(ctx, o, r)
+	return o.state.expand(ctx, r)
+}
+
+// admitReading admits a request that has what is stored read, which may be much more than
+// the request itself. Its key has a slot and tokens meanwhile, until done is called, and its
+// account can pay for the request as it came: what it becomes is paid by its hold.
+func (o *operation) admitReading(ctx context.Context, m *Model) (done func(), err error) {
+	price := o.x.catalog.prices.Price(m.ID)
+	own := o.bound(o, m, price)
+	lease, err := o.x.acquireLease(ctx, own.most.Tokens())
+	if err != nil {
+		return nil, err
+	}
+	least := own.least
+	if least.IsZero() { // a count, of what a request must pay for
+		least.Input = 1
+	}
+	if err := o.x.checkAvailable(ctx, price, least); err != nil {
+		lease.Release(0)
+		return nil, err
+	}
+	return func() { lease.Release(0) }, nil
 }
 
 // locate finds the channel and the key at which a vendor keeps what a request refers to.
@@ -148,7 +182,7 @@ func (s *responseState) locate(ctx context.Context, r *responsesapi.Request) err
 }
 
 // expand makes the request that a client would have sent who keeps its own conversation.
-func (s *responseState) expand(ctx context.Context, o *operation, r *responsesapi.Request) error {
+func (s *responseState) expand(ctx context.Context, r *responsesapi.Request) error {
 	s.input = r.InputItems()
 	for i, ref := range r.OpenApprovals() {
 		if i == maxRecalled {
@@ -160,43 +194,25 @@ func (s *responseState) expand(ctx context.Context, o *operation, r *responsesap
 			return err
 		}
 	}
-	var edits []rawjson.Edit
+	e := responsesapi.Expansion{Own: s.input}
 	if s.previous != "" || len(r.References) > 0 {
 		q := recall{x: s.x, r: r}
-		before, err := q.conversation(ctx)
-		if err == nil {
-			err = q.resolve(ctx, s.input)
+		var err error
+		if e.Before, err = q.conversation(ctx); err == nil {
+			err = q.resolve(ctx, e.Own)
 		}
-		switch {
-		case err != nil:
+		if err != nil || r.Problem.Found() {
 			return err
-		case r.Problem.Found():
-			return nil
 		}
-		s.input = slices.DeleteFunc(s.input, func(item []byte) bool { return item == nil })
-		edits = append(edits, rawjson.Set("input", responsesapi.AppendItems(nil, slices.Concat(before, s.input))), rawjson.Delete("previous_response_id"))
 	}
-	if include := r.EncryptedThoughts(); s.stores && include != nil {
-		edits = append(edits, rawjson.Set("include", include))
+	if s.stores {
+		e.Include = r.EncryptedThoughts()
 	}
-	own := len(s.input)
-	if !s.stores {
-		own, s.input = 0, nil // they are not kept
+	own, err := r.Expand(e)
+	if s.input = own; !s.stores {
+		s.input = nil // they are not kept
 	}
-	if len(edits) == 0 {
-		return nil
-	}
-	parse := responsesapi.Parse
-	if o.name == upstream.CountInput {
-		parse = responsesapi.ParseCount
-	}
-	expanded, err := parse(r.Object.Apply(nil, edits...))
-	if err != nil {
-		return err
-	}
-	all := expanded.InputItems()
-	o.request, s.input = expanded, all[len(all)-own:] // of which the last are its own
-	return nil
+	return err
 }
 
 // recall reads what a request refers to, within the bounds of one request.
@@ -320,8 +336,8 @@ func (s *responseState) editor() func(response []byte, ended bool) []byte {
 func (s *responseState) needsRequest() bool { return s != nil && len(s.input) > 0 }
 
 // editAndStore makes of a response what the client gets: one that says what it goes on
-// from and whether it is stored. With ended, which says that it is whole, it writes the
-// response to the store before it returns: a client that has the end can go on from it.
+// from and whether it is stored. With ended, which says that it is whole, it prepares what
+// the settlement stores, so that a client that has the end can go on from it.
 func (s *responseState) editAndStore(response []byte, ended bool) []byte {
 	o, err := rawjson.Index(response, nil, nil)
 	if err != nil {
@@ -340,7 +356,7 @@ func (s *responseState) editAndStore(response []byte, ended bool) []byte {
 	}
 	edited := o.Apply(nil, edits...)
 	if stored && ended {
-		if err := s.store(&o, edited); err != nil {
+		if err := s.prepare(&o, edited); err != nil {
 			s.x.g.logUnstored(s.x, err)
 			edited = o.Apply(nil, append(edits, rawjson.Set("store", []byte("false")))...)
 		}
@@ -362,8 +378,10 @@ func (g *Gateway) logUnstored(x *exchange, err error) {
 	g.options.Logger.Log(x.call.ctx, level, "storing a response failed", "request_id", x.id, "account", x.principal.Account, "error", err)
 }
 
-// store stores a response that has ended well, which the client gets as it is edited.
-func (s *responseState) store(o *rawjson.Object, edited []byte) (err error) {
+// prepare prepares the storing of a response that has ended well, which the client gets as
+// it is edited. Where the meter stores responses, it does so with the settlement. Elsewhere
+// the response is stored here, so that one that the store does not take says so.
+func (s *responseState) prepare(o *rawjson.Object, edited []byte) (err error) {
 	defer guard(&err)
 	g := s.x.g
 	id, _ := rawjson.String(o.Raw("id"))
@@ -384,9 +402,49 @@ func (s *responseState) store(o *rawjson.Object, edited []byte) (err error) {
 		}
 		row.Body = g.secrets.Seal(sealedResponses, row.Account, whole)
 	}
+	kept := g.options.Responses.Store
+	if err := kept.Admit(row.Account, len(row.Body)); err != nil {
+		return err
+	}
+	if kept.KeptBy(g.options.Meter) {
+		s.row = &row
+		return nil
+	}
 	ctx := newSettleContext(s.x.call.ctx, g.options.SettleTimeout)
 	defer ctx.end()
-	return g.options.Responses.Store.Put(ctx, row)
+	if err := kept.Put(ctx, row); err != nil {
+		return err
+	}
+	s.put = &row
+	return nil
+}
+
+// settled is the response that a settlement for a reason stores; nil if it stores none. One
+// that has ended well is kept, also if its client has not waited for the last event.
+func (s *responseState) settled(reason string) *state.Response {
+	if s == nil || reason != billing.ReasonComplete && reason != billing.ReasonClientGone {
+		return nil
+	}
+	return s.row
+}
+
+// discard deletes the response that was stored before its settlement, which failed.
+func (s *responseState) discard() {
+	if s == nil || s.put == nil {
+		return
+	}
+	row, g := s.put, s.x.g
+	s.put = nil
+	ctx := newSettleContext(s.x.call.ctx, g.options.SettleTimeout)
+	defer ctx.end()
+	err := func() (err error) {
+		defer guard(&err)
+		_, err = g.options.Responses.Store.Delete(ctx, row.Account, row.ID)
+		return err
+	}()
+	if err != nil {
+		g.options.Logger.Error("deleting a response that was not settled failed", "request_id", s.x.id, "account", row.Account, "response", row.ID, "error", err)
+	}
 }
 
 // StoredResponse is a response of the caller's account as its client got it: the JSON that a

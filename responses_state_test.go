@@ -535,6 +535,8 @@ func TestAnAccountAboveItsQuotaFillsNoLog(t *testing.T) {
 // brokenResponses is a store that fails with an error, or panics without one.
 type brokenResponses struct{ err error }
 
+func (b brokenResponses) KeptBy(any) bool         { return false }
+func (b brokenResponses) Admit(string, int) error { return nil }
 func (b brokenResponses) Put(context.Context, state.Response) error {
 	if b.err == nil {
 		panic("broken")
@@ -947,6 +949,95 @@ func TestAConversationIsRecalledWithinBounds(t *testing.T) {
 	}
 }
 
+// countingReads counts what is read of a store.
+type countingReads struct {
+	state.Store
+	reads int
+}
+
+func (s *countingReads) Get(ctx context.Context, account, id string) (*state.Response, error) {
+	s.reads++
+	return s.Store.Get(ctx, account, id)
+}
+
+func TestNothingIsReadForWhoCannotPayOrHasReachedALimit(t *testing.T) {
+	nothing := func(t *testing.T, k *stateGateway) {
+		if err := k.ledger.Credit(t.Context(), "local", -k.balance(t).Posted, "taken back"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limited := func(limits auth.Limits) *auth.Principal {
+		return &auth.Principal{Account: "local", Key: "k", Limits: limits}
+	}
+	for _, row := range []struct {
+		name   string
+		caller *auth.Principal
+		before func(t *testing.T, k *stateGateway)
+		code   fault.Code
+	}{
+		{"no balance", limited(auth.Limits{}), nothing, fault.InsufficientBalance},
+		{"no budget", limited(auth.Limits{}), func(t *testing.T, k *stateGateway) {
+			if err := k.ledger.SetBudget(t.Context(), "local", "k", new(billing.Money)); err != nil {
+				t.Fatal(err)
+			}
+		}, fault.InsufficientBalance},
+		{"no tokens left", limited(auth.Limits{TPM: 10}), nil, fault.RateLimitExceeded},
+		{"enough of both", limited(auth.Limits{TPM: 1_000, MaxConcurrent: 1}), nil, ""},
+	} {
+		for _, mode := range []gateway.ResponsesMode{gateway.ResponsesNative, gateway.ResponsesOn} {
+			for _, body := range []string{`"previous_response_id":"resp_1","input":"x"`, `"input":[{"id":"msg_1"}]`, `"input":[{"type":"mcp_approval_response","approval_request_id":"fc_1","approve":true}]`} {
+				for _, op := range []upstream.Op{upstream.Responses, upstream.CountInput} {
+					v, kept := &talker{store: "true"}, &countingReads{Store: &memory.Responses{}}
+					k := newStateGateway(t, v, func(o *gateway.Options) {
+						o.Responses.Mode, o.Responses.Store = mode, kept
+						o.Limiter = new(auth.MemoryLimiter)
+					})
+					k.must(t, upstream.Responses, respondWhole)
+					if row.before != nil {
+						row.before(t, k)
+					}
+					_, err := k.do(auth.NewContext(t.Context(), row.caller), op, `{"model":"m","max_output_tokens":40,`+body+`}`)
+					if op == upstream.CountInput && row.code == fault.RateLimitExceeded {
+						continue // a count has no tokens of its own
+					}
+					if row.code == "" && (err != nil || kept.reads == 0) || row.code != "" && (!fault.Is(err, row.code) || kept.reads != 0 || len(v.calls) != 1) {
+						t.Errorf("%s, %s, %s %s: %v, after %d reads", row.name, mode, op, body, err, kept.reads)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A duplicate is answered whatever has become of the conversation, of its account's money and
+// of the store of responses.
+func TestADuplicateReadsNothingThatIsStored(t *testing.T) {
+	var kept *countingReads
+	now := time.Now()
+	k := newStateGateway(t, &talker{}, func(o *gateway.Options) {
+		o.Now = func() time.Time { return now }
+		kept = &countingReads{Store: &memory.Responses{Now: o.Now}}
+		o.Responses.Retention, o.Responses.Store = time.Hour, kept
+	})
+	k.must(t, upstream.Responses, respondWhole)
+	const follows = `{"model":"m","max_output_tokens":40,"previous_response_id":"resp_1","input":"x"}`
+	first := k.must(t, upstream.Responses, follows, "once")
+	now = now.Add(2 * time.Hour) // what it goes on from has expired
+	if err := k.ledger.Credit(t.Context(), "local", -k.balance(t).Posted, "taken back"); err != nil {
+		t.Fatal(err)
+	}
+	reads := kept.reads
+	if again := k.must(t, upstream.Responses, follows, "once"); !again.Replayed || string(again.Body) != string(first.Body) || kept.reads != reads {
+		t.Errorf("replayed %t, %d reads: %s", again.Replayed, kept.reads-reads, again.Body)
+	}
+	if err := k.ledger.Credit(t.Context(), "local", billing.One, "paid in"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.do(t.Context(), upstream.Responses, follows, "another"); !fault.Is(err, fault.ResponseNotFound) {
+		t.Errorf("a new request: %v", err)
+	}
+}
+
 func TestARequestRefersToABoundedNumberOfItems(t *testing.T) {
 	for _, mode := range []gateway.ResponsesMode{gateway.ResponsesNative, gateway.ResponsesOn} {
 		source := &keepingCount{Store: &memory.Responses{}}
@@ -1019,19 +1110,111 @@ func TestWhatAVendorStoresIsItsAccountsAndGoesBackToTheSameKey(t *testing.T) {
 	}
 }
 
-func TestAnAnswerWhoseChargeIsNotRecordedIsWithheldThoughItIsStored(t *testing.T) {
+func TestAConversationWhoseChannelIsPausedSaysSo(t *testing.T) {
+	v, w, rows := &talker{store: "true"}, &talker{store: "true"}, &memory.Responses{}
+	channel := func(name string, v upstream.Upstream, priority int) router.Channel {
+		return router.Channel{Name: name, Upstream: v, Priority: priority, Models: map[string]string{"m": "m"}}
+	}
+	gatewayOf := func(channels ...router.Channel) (*stateGateway, *router.Router) {
+		routing, err := router.New(channels, router.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return newStateGateway(t, v, func(o *gateway.Options) {
+			o.Upstream, o.Responses.Store, o.Responses.Mode = routing, rows, gateway.ResponsesNative
+		}), routing
+	}
+	k, routing := gatewayOf(channel("a", v, 0), channel("b", w, 1))
+	k.must(t, upstream.Responses, respondWhole)
+	const follows = `{"model":"m","max_output_tokens":40,"previous_response_id":"resp_1","input":"x"}`
+	refused := func(k *stateGateway, want string) {
+		t.Helper()
+		_, err := k.do(t.Context(), upstream.Responses, follows)
+		if f := fault.From(err); f == nil || f.Code != fault.NoChannel || f.HTTPStatus() != 502 || !strings.Contains(f.Message, want) || len(v.calls) != 1 || len(w.calls) != 0 {
+			t.Errorf("got %v, %d and %d calls", err, len(v.calls), len(w.calls))
+		}
+	}
+	if err := routing.Pause("a"); err != nil {
+		t.Fatal(err)
+	}
+	refused(k, "The channel at which the conversation is kept is paused.")
+	if got := k.spent(t, "1.00"); got != micro(50) { // that of the first
+		t.Errorf("spent %s", got)
+	}
+	if err := routing.Resume("a"); err != nil {
+		t.Fatal(err)
+	}
+	gone, _ := gatewayOf(channel("b", w, 0))
+	refused(gone, "The channel at which the conversation is kept does not serve it any more.")
+	k.must(t, upstream.Responses, follows)
+}
+
+// settledWith is a store that any meter keeps responses for.
+type settledWith struct{ state.Store }
+
+func (settledWith) KeptBy(any) bool { return true }
+
+// responseMeter stores the responses among the records of settlements, unless it refuses.
+type responseMeter struct {
+	billing.Meter
+	to     state.Store
+	refuse bool
+}
+
+func (m responseMeter) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+	if m.refuse {
+		return refusingMeter{m.Meter}.Settle(ctx, h, u)
+	}
+	var others []billing.Record
+	for _, record := range with {
+		if r, ok := record.(state.Response); ok {
+			if err := m.to.Put(ctx, r); err != nil {
+				return billing.Receipt{}, err
+			}
+			continue
+		}
+		others = append(others, record)
+	}
+	return m.Meter.Settle(ctx, h, u, others...)
+}
+
+func TestAnAnswerWhoseChargeIsNotRecordedIsWithheldAndNotStored(t *testing.T) {
+	for name, edit := range map[string]func(o *gateway.Options){
+		"put before the settlement": func(o *gateway.Options) { o.Meter = refusingMeter{o.Meter} },
+		"stored by the settlement": func(o *gateway.Options) {
+			o.Meter, o.Responses.Store = responseMeter{o.Meter, o.Responses.Store, true}, settledWith{o.Responses.Store}
+		},
+	} {
+		for _, request := range []string{respondWhole, respondStream} {
+			k := newStateGateway(t, &talker{}, edit)
+			r, err := k.do(t.Context(), upstream.Responses, request)
+			got := fmt.Sprint(err)
+			if err == nil {
+				got = drain(t, r.Stream)
+				r.End(200, r.Stream.Err())
+			}
+			if !strings.Contains(got, "could not be recorded") || strings.Contains(got, "response.completed") {
+				t.Errorf("%s: got %s", name, got)
+			}
+			if _, err := k.StoredResponse(of(t, "local"), "resp_1"); !fault.Is(err, fault.NotFound) {
+				t.Errorf("%s: it is stored: %v", name, err)
+			}
+		}
+	}
+}
+
+func TestAResponseIsStoredByItsSettlementAndNotBefore(t *testing.T) {
 	for _, request := range []string{respondWhole, respondStream} {
-		k := newStateGateway(t, &talker{}, func(o *gateway.Options) { o.Meter = refusingMeter{o.Meter} })
-		r, err := k.do(t.Context(), upstream.Responses, request)
-		got := fmt.Sprint(err)
-		if err == nil {
-			got = drain(t, r.Stream)
-			r.End(200, r.Stream.Err())
+		kept := &keepingCount{Store: &memory.Responses{}}
+		k := newStateGateway(t, &talker{pauses: true}, func(o *gateway.Options) {
+			o.Meter, o.Responses.Store = responseMeter{o.Meter, kept, false}, settledWith{kept}
+		})
+		k.complete(t, upstream.Responses, request)
+		if len(kept.kept) != 1 || kept.kept[0].ID != "resp_1" {
+			t.Errorf("kept %+v", kept.kept)
 		}
-		if !strings.Contains(got, "could not be recorded") || strings.Contains(got, "response.completed") {
-			t.Errorf("got %s", got)
-		}
-		if _, err := k.StoredResponse(of(t, "local"), "resp_1"); err != nil {
+		k.complete(t, upstream.Responses, strings.Replace(request, `"input"`, `"previous_response_id":"resp_1","input"`, 1))
+		if _, err := k.StoredResponse(of(t, "local"), "resp_2"); err != nil {
 			t.Error(err)
 		}
 	}

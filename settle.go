@@ -12,6 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/retryqueue"
 	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/responses/state"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -34,12 +35,15 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 	c.x.claim = nil // the settlement ends it
 	p := pendingSettlement{
 		hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel, Failed: c.failed},
-		answer: answer, with: c.with,
+		answer: answer, response: c.state.settled(reason), with: c.with,
 	}
 	defer c.x.spent(&c.x.entry.phases.Settle, c.x.clock())
 	ctx := newSettleContext(c.ctx, c.x.g.options.SettleTimeout)
 	defer ctx.end()
 	receipt, err := c.x.g.commitSettlement(ctx, p)
+	if err != nil || recovered(receipt, reason) {
+		c.state.discard()
+	}
 	if err != nil {
 		return c.settleLater(p, err)
 	}
@@ -56,8 +60,9 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 // no duplicate can have it either, is released instead of captured, and its key
 // freed: the client pays nothing, the operator bears it. If its capture was committed
 // all the same, and only the reply was lost, the release finds it settled and changes
-// nothing.
+// nothing. A response is not stored by a later try: its client was told that it failed.
 func (c *call) settleLater(p pendingSettlement, err error) error {
+	p.response = nil
 	if c.answer != nil && (p.answer == nil || p.answer.Body == nil) && p.outcome.Reason == billing.ReasonComplete {
 		a := billing.Attempt{Channel: c.channel, Code: string(fault.ServiceUnavailable), Status: http.StatusOK, Billable: true, Used: p.usage}
 		if n := len(c.x.entry.attempts); n > 0 {
@@ -93,6 +98,9 @@ func (g *Gateway) commitSettlement(ctx context.Context, p pendingSettlement) (r 
 	with := []billing.Record{p.outcome}
 	if p.answer != nil && g.transactional {
 		with = append(with, *p.answer)
+	}
+	if p.response != nil {
+		with = append(with, *p.response)
 	}
 	if g.videos.transactional {
 		with = append(with, p.with...)
@@ -206,6 +214,7 @@ type pendingSettlement struct {
 	usage     billing.Usage
 	outcome   billing.Outcome
 	answer    *idempotency.Record // for duplicates of the request; may be nil
+	response  *state.Response     // that the meter stores; may be nil
 	with      []billing.Record    // more that is durable with it, where the meter keeps it
 	announced <-chan struct{}     // closed when the Observer knows that it waits
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/responses/state"
 )
 
 // commitTimeout ends a transaction with a database that has stopped answering.
@@ -43,6 +44,7 @@ type batch struct {
 	settled    []settledReceipt
 	entries    []entry
 	answers    []answer
+	responses  []*state.Response
 	attempts   []any // rows of failed attempts
 	tasks      tasks
 	claims     claims

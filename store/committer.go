@@ -26,19 +26,18 @@ const (
 // does all of them in one transaction (a batch) and tells their callers when that
 // is durable.
 type committer struct {
-	db            *DB
-	conn          *sql.Conn // nil until it is needed, and after it failed
-	pipeline      bool      // it is a Pipeline
-	budgeted      bool      // the last batch needed budgets
-	prepared      map[string]*sql.Stmt
-	direct        direct
-	last          int // operations in the last batch
-	node          node
-	open          map[string]struct{} // the holds that the node has made and not ended
-	openHolds     atomic.Int64        // how many they are, for others to read
-	locked        lockedQueue
-	answerQuota   byteQuota
-	responseQuota byteQuota
+	db          *DB
+	conn        *sql.Conn // nil until it is needed, and after it failed
+	pipeline    bool      // it is a Pipeline
+	budgeted    bool      // the last batch needed budgets
+	prepared    map[string]*sql.Stmt
+	direct      direct
+	last        int // operations in the last batch
+	node        node
+	open        map[string]struct{} // the holds that the node has made and not ended
+	openHolds   atomic.Int64        // how many they are, for others to read
+	locked      lockedQueue
+	answerQuota byteQuota
 
 	mu         sync.Mutex
 	queue      []*op
@@ -71,10 +70,10 @@ func (db *DB) startCommitter(ctx context.Context) error {
 		prepared: map[string]*sql.Stmt{}, direct: direct{compiled: map[string]driver.Stmt{}},
 		open:        map[string]struct{}{},
 		throughput:  throughput{maxWait: db.options.WaitTimeout},
-		answerQuota: byteQuota{limit: db.options.AnswerBytes}, responseQuota: byteQuota{limit: db.options.ResponseBytes},
-		wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		answerQuota: byteQuota{limit: db.options.AnswerBytes},
+		wake:        make(chan struct{}, 1), ended: make(chan struct{}),
 	}
-	db.committer = c
+	db.committer, db.responseQuota.quota.limit = c, db.options.ResponseBytes
 	go c.work()
 	err := db.sweep(ctx, 0, db.startTimeout())
 	if err != nil {

@@ -241,16 +241,6 @@ func (k *byteQuota) reserve(account string, bytes, now int64) bool {
 	return true
 }
 
-// acquire is reserve for what is counted at once, whether or not its batch is committed.
-func (k *byteQuota) acquire(account string, bytes, now int64) bool {
-	if !k.reserve(account, bytes, now) {
-		return false
-	}
-	of := k.accounts[account]
-	of.bytes, of.pending = of.bytes+of.pending, 0
-	return true
-}
-
 // drop takes back what reserve has counted for a batch that was not committed.
 func (k *byteQuota) drop(answers []answer) {
 	for i := range answers {

@@ -8,6 +8,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/ledger"
+	"github.com/tollhouse-ai/gateway/responses/state"
 	"github.com/tollhouse-ai/gateway/video"
 	"github.com/tollhouse-ai/gateway/webhook"
 )
@@ -330,7 +331,7 @@ func (e *extension) decide(b *batch) error {
 }
 
 // Settle implements [billing.Meter], durable when it returns. It keeps records of the
-// types billing.Outcome, idempotency.Record, video.Step and video.Drop, and waits
+// types billing.Outcome, idempotency.Record, state.Response, video.Step and video.Drop, and waits
 // as long as ctx lets it; whether or not it was in time, it may be called again.
 //
 // A step that ends a task is made with the settlement or neither is: where the
@@ -362,6 +363,7 @@ type settlement struct {
 type settlementRecords struct {
 	outcome billing.Outcome
 	answers []idempotency.Record
+	stored  []*state.Response
 	steps   []video.Step
 	drops   []video.Drop
 }
@@ -375,6 +377,8 @@ func sortRecords(with []billing.Record) (k settlementRecords, err error) {
 			k.outcome = r
 		case idempotency.Record:
 			k.answers = append(k.answers, r)
+		case state.Response:
+			k.stored = append(k.stored, &r)
 		case video.Step:
 			if !r.Task.State.Terminal() {
 				return k, fault.New(fault.InternalError, "The gateway settled a video that has not ended.")
@@ -393,6 +397,9 @@ func (s *settlement) op() *op {
 	o := newOp(s.needs, s.decide)
 	for i := range s.answers {
 		o.bytes += s.answers[i].Bytes()
+	}
+	for _, r := range s.stored {
+		o.bytes += len(r.Body)
 	}
 	return o
 }
@@ -455,6 +462,7 @@ func (s *settlement) decide(b *batch) error {
 	} else {
 		b.addAnswers(h, s.answers, r)
 	}
+	b.responses = append(b.responses, s.stored...)
 	s.applySteps(b)
 	s.receipt = r
 	return nil

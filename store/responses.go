@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"sync"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/responses/state"
@@ -13,30 +14,71 @@ func (db *DB) Responses() state.Store { return dbResponses{db} }
 // dbResponses is the [state.Store] of a database.
 type dbResponses struct{ *DB }
 
+// KeptBy implements [state.Store]: the ledger of the same database does.
+func (db dbResponses) KeptBy(meter any) bool { return meter == any(db.ledger) }
+
+// Admit implements [state.Store].
+func (db dbResponses) Admit(account string, bytes int) error {
+	now, err := db.clock()
+	if err != nil {
+		return err
+	}
+	if !db.responseQuota.acquire(account, int64(bytes), now) {
+		return fault.New(fault.InvalidRequest, "The account keeps as many bytes of responses as it may for now.")
+	}
+	return nil
+}
+
+// sharedQuota is a byteQuota that several goroutines use.
+type sharedQuota struct {
+	mu    sync.Mutex
+	quota byteQuota
+}
+
+// acquire counts the bytes at once; false if the account may not keep them.
+func (k *sharedQuota) acquire(account string, bytes, now int64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.quota.reserve(account, bytes, now) {
+		return false
+	}
+	of := k.quota.accounts[account]
+	of.bytes, of.pending = of.bytes+of.pending, 0
+	return true
+}
+
 // Put implements [state.Store]. It is committed together with what others do.
 func (db dbResponses) Put(ctx context.Context, r state.Response) error {
+	o := newOp(nil, func(b *batch) error { return b.storeResponse(&r) })
+	o.bytes = len(r.Body)
+	return db.committer.run(ctx, o, db.options.WaitTimeout)
+}
+
+// writeResponses stores the responses of the requests that the batch has settled.
+func (b *batch) writeResponses() {
+	for _, r := range b.responses {
+		if b.err == nil {
+			b.err = b.storeResponse(r)
+		}
+	}
+}
+
+// storeResponse writes a response and the ids of its items.
+func (b *batch) storeResponse(r *state.Response) error {
 	var items []any
 	for _, id := range r.Items {
 		items = append(items, r.Account, id, r.ID, nanos(r.Expires))
 	}
-	counted := false
-	o := newOp(nil, func(b *batch) error {
-		if counted = counted || b.responseQuota.acquire(r.Account, int64(len(r.Body)), b.now); !counted {
-			return fault.New(fault.InvalidRequest, "The account keeps as many bytes of responses as it may for now.")
-		}
-		err := b.tx.write(b.ctx, "INSERT INTO response (account, id, response, expires_at, created_at, previous, model, channel, vendor_key, tokens, body)"+
-			" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (account, id) DO UPDATE SET response = EXCLUDED.response, expires_at = EXCLUDED.expires_at,"+
-			" created_at = EXCLUDED.created_at, previous = EXCLUDED.previous, model = EXCLUDED.model, channel = EXCLUDED.channel, vendor_key = EXCLUDED.vendor_key, tokens = EXCLUDED.tokens, body = EXCLUDED.body",
-			r.Account, r.ID, r.ID, nanos(r.Expires), nanos(r.Created), r.Previous, r.Model, r.Channel, r.Key, r.Tokens, r.Body)
-		if err != nil {
-			return err
-		}
-		return b.tx.writeBulk(b.ctx, "INSERT INTO response (account, id, response, expires_at) ROWS[tttn]"+
-			" ON CONFLICT (account, id) DO UPDATE SET response = EXCLUDED.response, expires_at = EXCLUDED.expires_at, body = NULL"+
-			" WHERE response.response <> response.id", items, false) // a response stays one
-	})
-	o.bytes = len(r.Body)
-	return db.committer.run(ctx, o, db.options.WaitTimeout)
+	err := b.tx.write(b.ctx, "INSERT INTO response (account, id, response, expires_at, created_at, previous, model, channel, vendor_key, tokens, body)"+
+		" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (account, id) DO UPDATE SET response = EXCLUDED.response, expires_at = EXCLUDED.expires_at,"+
+		" created_at = EXCLUDED.created_at, previous = EXCLUDED.previous, model = EXCLUDED.model, channel = EXCLUDED.channel, vendor_key = EXCLUDED.vendor_key, tokens = EXCLUDED.tokens, body = EXCLUDED.body",
+		r.Account, r.ID, r.ID, nanos(r.Expires), nanos(r.Created), r.Previous, r.Model, r.Channel, r.Key, r.Tokens, r.Body)
+	if err != nil {
+		return err
+	}
+	return b.tx.writeBulk(b.ctx, "INSERT INTO response (account, id, response, expires_at) ROWS[tttn]"+
+		" ON CONFLICT (account, id) DO UPDATE SET response = EXCLUDED.response, expires_at = EXCLUDED.expires_at, body = NULL"+
+		" WHERE response.response <> response.id", items, false) // a response stays one
 }
 
 // Get implements [state.Store].

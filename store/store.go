@@ -64,6 +64,7 @@ type DB struct {
 	ledger          *dbLedger
 	keys            *dbKeys
 	limiter         Limiter
+	responseQuota   sharedQuota
 	secret          secret.String
 }
 
@@ -103,7 +104,7 @@ type Options struct {
 	AnswerBytes int64
 	// ResponseBytes bounds likewise the bytes of responses that a process keeps for one
 	// account: half of them at once, the other half spread over each 24 h. Above it
-	// DB.Responses keeps none. Zero means 2 GiB.
+	// DB.Responses admits none. Zero means 2 GiB.
 	ResponseBytes int64
 	// Rand makes the secrets that sign webhooks; nil means crypto/rand's reader.
 	// It must be safe for concurrent use.

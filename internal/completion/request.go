@@ -51,9 +51,16 @@ func (p *Parsed) ReadBody(rules *rawjson.Rules, data []byte, list string, uncoun
 	if err != nil {
 		return err
 	}
-	p.Object, p.size = o, int64(len(data))
+	p.Object, p.size = o, p.size+int64(len(data)) // beside what read has let it grow
 	p.CacheControls(&p.Object, "")
 	return nil
+}
+
+// Replace makes another index of the body the request's own: of the same body with edits, of
+// which what is new in the list is read by a [Parsed.Walker] of its own.
+func (p *Parsed) Replace(o rawjson.Object) {
+	p.size += int64(len(o.Src)) - int64(len(p.Object.Src))
+	p.Object = o
 }
 
 // CacheControls notes those among the members of the object at param.

@@ -208,8 +208,10 @@ func (w walker) check(values [][]byte, index, count int, at completion.Path, ite
 	if raw := of("tools"); !rawjson.IsNull(raw) && kind != "mcp_list_tools" { // which are a server's, and declare nothing
 		w.request.checkTools(at.String()+".tools", raw, nil)
 	}
-	w.Request.AddMessage(of("content"))
-	w.Request.AddMessage(of("output"))
+	if kind != reference { // in whose place there may be another item
+		w.Request.AddMessage(of("content"))
+		w.Request.AddMessage(of("output"))
+	}
 }
 
 // isEmpty reports whether a value has nothing in it but the types of its parts.

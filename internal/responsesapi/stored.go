@@ -236,16 +236,12 @@ func (r *Request) RefuseMissing(ref Reference) {
 // can read again, where the request sets how the model thinks and does not ask for them; else
 // nil. A vendor that stores nothing would forget them, and a model that does not think
 // refuses to be asked.
-func (r *Request) EncryptedThoughts() []byte {
+func (r *Request) EncryptedThoughts() []string {
 	const thoughts = "reasoning.encrypted_content"
 	if r.Reasoning == nil || slices.Contains(r.Include, thoughts) {
 		return nil
 	}
-	var items [][]byte
-	for _, name := range append(slices.Clip(r.Include), thoughts) {
-		items = append(items, rawjson.Quote(nil, name))
-	}
-	return AppendItems(nil, items)
+	return append(slices.Clip(r.Include), thoughts)
 }
 
 // TokensOf are the tokens that a response and all that it goes on from add to the next

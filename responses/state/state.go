@@ -26,9 +26,24 @@ type Response struct {
 	Body []byte
 }
 
+// RecordKind is "response": a response is a billing.Record of the settlement of its request,
+// where the meter keeps it (see [Store]).
+func (Response) RecordKind() string { return "response" }
+
 // Store keeps responses. It is safe for concurrent use.
+//
+// A response must not be there unless its request was charged. A Store that shares its
+// database with the meter says so (KeptBy), and the meter stores the response in the
+// transaction of the settlement. Into any other it is put before the settlement, and
+// deleted if there is none.
 type Store interface {
-	// Put stores a response, in the place of one of the same account and id.
+	// KeptBy reports whether a billing.Meter stores the [Response] that is among the records
+	// of a settlement, so that both are durable or neither is.
+	KeptBy(meter any) bool
+	// Admit counts so many bytes of a response that is about to be stored. It fails with a
+	// fault.InvalidRequest if its account has as much as it may keep for now.
+	Admit(account string, bytes int) error
+	// Put stores a response that was admitted, in the place of one of the same account and id.
 	Put(ctx context.Context, r Response) error
 	// Get is the account's response of that id, or the one whose output has an item of
 	// that id; nil if there is none, which is so for another account's and for one that

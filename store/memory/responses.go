@@ -33,6 +33,12 @@ type accountResponses struct {
 	size      int64
 }
 
+// KeptBy implements [state.Store]: no meter does.
+func (m *Responses) KeptBy(any) bool { return false }
+
+// Admit implements [state.Store]. There is room for all: what is kept longest makes it.
+func (m *Responses) Admit(string, int) error { return nil }
+
 // Put implements [state.Store].
 func (m *Responses) Put(_ context.Context, r state.Response) error {
 	m.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/responses/state"
 	"github.com/tollhouse-ai/gateway/store"
@@ -42,6 +43,7 @@ func responseOf(account, id string) state.Response {
 
 func (s responseTest) put(r state.Response) {
 	s.t.Helper()
+	s.ok(s.Admit(r.Account, len(r.Body)))
 	s.ok(s.Put(s.t.Context(), r))
 }
 
@@ -202,6 +204,9 @@ var storedResponseTests = map[string]func(dbTest){
 		sized := func(account, id string) error {
 			r := responseOf(account, id)
 			r.Body, r.Expires = make([]byte, 400), startTime.Add(1000*time.Hour)
+			if err := s.Admit(account, len(r.Body)); err != nil {
+				return err
+			}
 			return s.Put(s.t.Context(), r)
 		}
 		b.ok(sized("acme", "resp_1"))
@@ -213,6 +218,36 @@ var storedResponseTests = map[string]func(dbTest){
 		b.ok(sized("acme", "resp_3"))
 		b.ok(sized("acme", "resp_4"))
 		b.wantCode(sized("acme", "resp_5"), fault.InvalidRequest)
+	},
+	"AResponseIsThereOnceItsRequestIsSettled": func(b dbTest) {
+		s := responseTest{b.base, b.Responses()}
+		if !s.KeptBy(b.Ledger) || s.KeptBy(billing.Free{}) || s.KeptBy(nil) {
+			b.t.Error("it is kept by another meter than the one of its database")
+		}
+		b.account("acme", 10)
+		complete := billing.Outcome{Reason: billing.ReasonComplete}
+		refused, died, settled := responseOf("acme", "resp_1"), responseOf("acme", "resp_2"), responseOf("acme", "resp_3")
+		_, err := b.Settle(b.t.Context(), billing.Hold{ID: "never made", Account: "acme"}, images(1), complete, refused)
+		b.wantCode(err, fault.InternalError)
+		s.want("acme", "resp_1", nil)
+		h := b.reserve("r1", 3)
+		if _, err := b.Settle(b.t.Context(), h, images(2), complete, settled); err != nil {
+			b.t.Fatal(err)
+		}
+		s.want("acme", "msg_of_resp_3", &settled)
+		other := responseOf("acme", "resp_4")
+		if _, err := b.Settle(b.t.Context(), h, images(2), complete, other); err != nil {
+			b.t.Fatal(err)
+		}
+		s.want("acme", "resp_4", nil) // the request had ended before
+		late := b.reserve("r2", 3)
+		b = b.crash()
+		s.Store = b.Responses()
+		s.want("acme", "resp_3", &settled)
+		if _, err := b.Settle(b.t.Context(), late, images(1), complete, died); err == nil { // the next process has ended it
+			s.want("acme", "resp_2", nil)
+		}
+		b.wantBalance(8, 0)
 	},
 	"ADatabaseHasOneSecretForGood": func(b dbTest) {
 		made := b.Secret().Reveal()

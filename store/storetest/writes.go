@@ -188,8 +188,13 @@ func (s *scenario) hold(request string, n int64) (err error) {
 }
 
 func (s *scenario) end(request string, u billing.Usage) error {
-	_, err := s.Settle(s.t.Context(), s.holds[request], u, billing.Outcome{Reason: billing.ReasonComplete},
+	stored := responseOf(s.name, "resp_of_"+request)
+	_, err := s.Settle(s.t.Context(), s.holds[request], u, billing.Outcome{Reason: billing.ReasonComplete}, stored,
 		idempotency.Record{Key: s.key(request), Content: idempotency.Content{1}, Header: http.Header{"X-A": {"b"}}, Body: []byte("body")})
+	found, missing := s.Responses().Get(s.t.Context(), s.name, "msg_of_"+stored.ID)
+	if s.ok(missing); err == nil && found == nil {
+		s.t.Fatalf("%s: %s is settled and not stored", s.name, request)
+	}
 	return err
 }
 

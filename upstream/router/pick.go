@@ -49,8 +49,14 @@ func (r *Router) next(ctx context.Context, s *selection) (*attempt, *fault.Error
 		now := r.now()
 		all, best := s.candidates(few[:0], now)
 		switch {
+		case len(all) == 0 && s.call.Channel != "" && s.attempts == 0:
+			return nil, fault.New(fault.NoChannel, "The channel at which the conversation is kept does not serve it any more. Begin a new conversation.")
 		case len(all) == 0:
 			return nil, fault.New(fault.NoChannel, "No upstream channel serves this model.")
+		case best == excluded && s.call.Channel != "":
+			e := (&upstream.Failure{Err: errors.New("the channel that the call names is paused")}).Fault()
+			e.Message = "The channel at which the conversation is kept is paused. Try again later, or begin a new conversation."
+			return nil, e
 		case best == excluded:
 			return nil, (&upstream.Failure{Err: errors.New("every channel is paused")}).Fault()
 		case s.attempts > 0 && !s.paid && (accountOnly(all, best) || !r.budget.spend()):
