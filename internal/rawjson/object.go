@@ -292,6 +292,28 @@ func IndexInto(obj *Object, src []byte, rules *Rules, visit func(r *Reader, name
 	return r.End()
 }
 
+// Index consumes a value that is an object, and indexes its members into obj, whose memory
+// is used again and whose Src is the value alone. visit is as in [Index], and sees where
+// things stand in the whole document. After an error obj is of no use.
+func (r *Reader) Index(obj *Object, visit func(r *Reader, name []byte) error) error {
+	r.Kind()
+	start := r.next
+	obj.Members = obj.Members[:0]
+	err := r.Object(func(name []byte, key Span) error {
+		m := Member{Name: r.intern(name), Key: Span{key.Start - start, key.End - start}}
+		r.Kind()
+		from := r.next
+		if err := visit(r, name); err != nil {
+			return err
+		}
+		m.Value = Span{from - start, r.at - start}
+		obj.Members = append(obj.Members, m)
+		return nil
+	})
+	obj.Src = r.src[start:r.at]
+	return err
+}
+
 // scratch keeps indexes that are not used any more, for the next.
 var scratch = sync.Pool{New: func() any { return new(Object) }}
 
