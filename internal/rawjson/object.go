@@ -259,10 +259,6 @@ func IndexInto(obj *Object, src []byte, rules *Rules, visit func(r *Reader, name
 	if rules != nil {
 		r.bounds = rules.Bounds
 	}
-	if cap(obj.Members) == 0 {
-		const usual = 12
-		obj.Members = make([]Member, 0, usual)
-	}
 	obj.Src, obj.Members = src, obj.Members[:0]
 	if r.Kind() != '{' {
 		value, err := r.Skip()
@@ -270,6 +266,10 @@ func IndexInto(obj *Object, src []byte, rules *Rules, visit func(r *Reader, name
 			return err
 		}
 		return &SyntaxError{int64(value.Start), "the document is not a JSON object"}
+	}
+	if cap(obj.Members) == 0 {
+		const usual = 12
+		obj.Members = make([]Member, 0, usual)
 	}
 	err := r.Object(func(name []byte, key Span) error {
 		m := Member{Name: r.intern(name), Key: key}
