@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -127,6 +126,9 @@ func (s *Stream) Next() (out []byte, err error) {
 		return s.takeTail()
 	}
 	defer s.leave()
+	if s.out == nil {
+		s.out = sse.GetOutput()
+	}
 	s.out, s.copiedOut = s.out[:0], 0
 	defer func() {
 		if p := recover(); p != nil {
@@ -175,6 +177,8 @@ func (s *Stream) takeTail() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || !s.untaken || len(s.out) == 0 {
+		sse.PutOutput(s.out)
+		s.out = nil
 		return nil, io.EOF
 	}
 	s.untaken = false
@@ -365,7 +369,7 @@ func (c *call) acceptStream(r *upstream.Reply) (*events, error) {
 		event, err := e.reader.Next()
 		if err == nil {
 			var content bool
-			e.keep(event)
+			e.readAhead = append(e.readAhead, event) // whose data nothing overwrites before the next read
 			if content, err = c.op.opening(event.Name, event.Data); err == nil {
 				if content || !e.reader.Buffered() {
 					return e, nil
@@ -379,10 +383,6 @@ func (c *call) acceptStream(r *upstream.Reply) (*events, error) {
 		}
 		return nil, truncatedError(err)
 	}
-}
-
-func (e *events) keep(event sse.Event) {
-	e.readAhead = append(e.readAhead, sse.Event{Name: event.Name, Data: bytes.Clone(event.Data)})
 }
 
 // next gives the next event; its data is valid until the next call.

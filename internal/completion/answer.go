@@ -147,6 +147,20 @@ func (s *Scan) Read(o *rawjson.Object, data []byte, parts []Part) error {
 	})
 }
 
+// ReadNested is [Scan.Read] of an event that can have an object of its own parts: the first
+// member called inner, if it is an object, is indexed in the same pass into what it returns,
+// which the caller gives back, be there an error or not; nil if there is none.
+func (s *Scan) ReadNested(o *rawjson.Object, data []byte, parts []Part, inner string, innerParts []Part) (nested *rawjson.Object, err error) {
+	err = rawjson.IndexInto(o, data, nil, func(rd *rawjson.Reader, name []byte) error {
+		if string(name) != inner || rd.Kind() != '{' || o.Raw(inner) != nil {
+			return s.part(rd, data, find(parts, name))
+		}
+		nested = rawjson.Borrow()
+		return rd.Index(nested, func(rd *rawjson.Reader, name []byte) error { return s.part(rd, data, find(innerParts, name)) })
+	})
+	return nested, err
+}
+
 // find is the part called name; nil if there is none.
 func find(parts []Part, name []byte) *Part {
 	for i := range parts {

@@ -259,10 +259,6 @@ func IndexInto(obj *Object, src []byte, rules *Rules, visit func(r *Reader, name
 	if rules != nil {
 		r.bounds = rules.Bounds
 	}
-	if cap(obj.Members) == 0 {
-		const usual = 12
-		obj.Members = make([]Member, 0, usual)
-	}
 	obj.Src, obj.Members = src, obj.Members[:0]
 	if r.Kind() != '{' {
 		value, err := r.Skip()
@@ -270,6 +266,10 @@ func IndexInto(obj *Object, src []byte, rules *Rules, visit func(r *Reader, name
 			return err
 		}
 		return &SyntaxError{int64(value.Start), "the document is not a JSON object"}
+	}
+	if cap(obj.Members) == 0 {
+		const usual = 12
+		obj.Members = make([]Member, 0, usual)
 	}
 	err := r.Object(func(name []byte, key Span) error {
 		m := Member{Name: r.intern(name), Key: key}
@@ -290,6 +290,28 @@ func IndexInto(obj *Object, src []byte, rules *Rules, visit func(r *Reader, name
 		return err
 	}
 	return r.End()
+}
+
+// Index consumes a value that is an object, and indexes its members into obj, whose memory
+// is used again and whose Src is the value alone. visit is as in [Index], and sees where
+// things stand in the whole document. After an error obj is of no use.
+func (r *Reader) Index(obj *Object, visit func(r *Reader, name []byte) error) error {
+	r.Kind()
+	start := r.next
+	obj.Members = obj.Members[:0]
+	err := r.Object(func(name []byte, key Span) error {
+		m := Member{Name: r.intern(name), Key: Span{key.Start - start, key.End - start}}
+		r.Kind()
+		from := r.next
+		if err := visit(r, name); err != nil {
+			return err
+		}
+		m.Value = Span{from - start, r.at - start}
+		obj.Members = append(obj.Members, m)
+		return nil
+	})
+	obj.Src = r.src[start:r.at]
+	return err
 }
 
 // scratch keeps indexes that are not used any more, for the next.

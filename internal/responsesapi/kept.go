@@ -29,17 +29,13 @@ const (
 	mostOutput = 64 << 10
 )
 
-// begin keeps the response of the stream's first event.
-func (k *kept) begin(response []byte) {
-	if len(response) <= shortHead {
-		if !rawjson.IsNull(response) && response[0] == '{' {
-			k.response = bytes.Clone(response)
-		}
+// begin keeps the response of the stream's first event; nil if it has none.
+func (k *kept) begin(o *rawjson.Object) {
+	switch {
+	case o == nil:
 		return
-	}
-	o := rawjson.Borrow()
-	defer rawjson.GiveBack(o)
-	if rawjson.IndexInto(o, response, nil, nil) != nil {
+	case len(o.Src) <= shortHead:
+		k.response = bytes.Clone(o.Src)
 		return
 	}
 	if id := o.Raw("id"); len(id) <= mostHead {
@@ -109,7 +105,9 @@ func (t *Tap) begin() []byte {
 	if t.options.Edit != nil {
 		response = t.options.Edit(response, false)
 	}
-	t.kept.begin(response)
+	if o, err := rawjson.Index(response, nil, nil); err == nil {
+		t.kept.begin(&o)
+	}
 	return response
 }
 

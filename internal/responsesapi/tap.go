@@ -79,6 +79,7 @@ const (
 var eventTypes = []string{
 	textDelta, callDelta, "response.reasoning_summary_text.delta", "response.reasoning_text.delta", "response.custom_tool_call_input.delta",
 	created, inProgress, queued, completed, incomplete, failedKind, itemDone, itemAdded,
+	"response.content_part.added", "response.content_part.done", "response.output_text.done",
 }
 
 // eventType is the type of an event.
@@ -119,9 +120,9 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 			return dst, false, nil // the client has those of the gateway
 		}
 		if kind == created {
-			t.kept.begin(t.Object.Raw("response"))
+			t.kept.begin(t.whole)
 		}
-		return t.append(dst, name, kind, t.response(false)...), false, nil
+		return t.appendWhole(dst, name, kind, false), false, nil
 	case completed, incomplete:
 		if s.Text.Quarters > t.Quarters { // a vendor that sends no deltas
 			t.Wrote(s.Text.Quarters - t.Quarters)
@@ -129,7 +130,9 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 		if t.Report.Read(s.Usage, usageMembers) {
 			t.Counted()
 		}
-		t.end = string(append(t.append(nil, name, kind, t.response(true)...), sse.Done...))
+		end := append(t.appendWhole(sse.GetOutput(), name, kind, true), sse.Done...)
+		t.end = string(end)
+		sse.PutOutput(end)
 		t.sent-- // an error may go out in its place
 		return dst, true, nil
 	case itemDone:
@@ -150,14 +153,9 @@ func isDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]"
 
 // read reads an event's payload, and returns its type.
 func (t *Tap) read(name string, data []byte) (kind string, s completion.Scan, err error) {
-	if s, err = t.Read(data, eventParts); err != nil {
-		return "", s, err
-	}
-	if raw := t.Object.Raw("response"); len(raw) > 0 && raw[0] == '{' {
-		t.whole = rawjson.Borrow()
-		if err = s.Read(t.whole, raw, responseParts); err != nil {
-			return "", s, answer.Bad("The upstream sent a response that is not JSON.", err)
-		}
+	t.Object = rawjson.Borrow()
+	if t.whole, err = s.ReadNested(t.Object, data, eventParts, "response", responseParts); err != nil {
+		return "", s, answer.Bad("The upstream sent an event that is not one JSON object.", err)
 	}
 	if kind = eventType(t.Object.Raw("type")); kind == "" {
 		kind = name
@@ -239,13 +237,13 @@ func (t *Tap) closeItem(quarters int64) {
 	t.Wrote(quarters)
 }
 
-// response are the edits of the response in the event at hand: the public model id, and
-// the id that the client knows.
-func (t *Tap) response(ended bool) []rawjson.Edit {
+// appendWhole appends the event at hand with its response as the client gets it: with the
+// public model id, and with the id that the client knows.
+func (t *Tap) appendWhole(dst []byte, name, kind string, ended bool) []byte {
 	if t.whole == nil {
-		return nil
+		return t.append(dst, name, kind)
 	}
-	edits := make([]rawjson.Edit, 0, 2)
+	edits := make([]rawjson.Edit, 0, 3)
 	if t.whole.Raw("model") != nil {
 		edits = append(edits, rawjson.Set("model", t.request.Spelled(t.request.Model)))
 	}
@@ -255,11 +253,14 @@ func (t *Tap) response(ended bool) []rawjson.Edit {
 	if e := t.whole.Raw("error"); !rawjson.IsNull(e) {
 		edits = append(edits, rawjson.Set("error", publicError(e)))
 	}
-	response := t.whole.Apply(nil, edits...)
+	scratch := t.whole.Apply(sse.GetOutput(), edits...)
+	response := scratch
 	if t.options.Edit != nil {
 		response = t.options.Edit(response, ended && !t.broken)
 	}
-	return []rawjson.Edit{rawjson.Set("response", response)}
+	dst = t.append(dst, name, kind, rawjson.Set("response", response))
+	sse.PutOutput(scratch)
+	return dst
 }
 
 // append appends the event at hand with the edits and its number.
@@ -271,12 +272,14 @@ func (t *Tap) append(dst []byte, name, kind string, edits ...rawjson.Edit) []byt
 		edits = append(edits, rawjson.Set("sequence_number", strconv.AppendInt(nil, t.sent, 10)))
 	}
 	t.sent++
-	data := t.Object.Src
-	if len(edits) > 0 {
-		data = t.Object.Apply(nil, edits...)
+	begin := len(dst)
+	dst = append(sse.AppendName(dst, name), "data: "...)
+	from := len(dst)
+	dst = t.Object.Apply(dst, edits...)
+	if data := dst[from:]; bytes.IndexByte(data, '\n') >= 0 || bytes.IndexByte(data, '\r') >= 0 { // came as several data lines
+		return sse.AppendEvent(dst[:begin], name, bytes.Clone(data))
 	}
-	dst = slices.Grow(dst, len("event: ")+len(name)+len("\ndata: ")+len(data)+len("\n\n"))
-	return sse.AppendEvent(dst, name, data)
+	return append(dst, "\n\n"...)
 }
 
 // repeat appends what the client gets of an event that differs from the one before in

@@ -265,7 +265,7 @@ func (r *Reader) tooLarge() {
 
 const (
 	firstSize     = 1 << 9   // a buffer's size to begin with: most streams say a little at a time
-	busySize      = 4 << 10  // that of a stream which fills a smaller one
+	busySize      = 8 << 10  // that of a stream which fills a smaller one
 	maxPooledSize = 64 << 10 // a larger buffer is not kept for the next stream
 	maxNames      = 64       // event names that are kept
 	maxNameLength = 64       // a longer event name is not kept

@@ -108,7 +108,9 @@ func (m *fieldMapper[B]) dropUnmapped(path string, members iter.Seq2[string, []b
 
 // dropUnknown does the same with the members of an object that its type does not name.
 func (m *fieldMapper[B]) dropUnknown(path string, extra []byte) {
-	if o, err := rawjson.Index(extra, nil, nil); err == nil {
+	o := rawjson.Borrow()
+	defer rawjson.GiveBack(o)
+	if rawjson.IndexInto(o, extra, nil, nil) == nil {
 		m.dropUnmapped(path, o.All())
 	}
 }
@@ -125,8 +127,9 @@ func (m *fieldMapper[B]) drop(path, name string) {
 
 // member is a member of an object that may be absent; nil if there is none.
 func member(object []byte, name string) []byte {
-	o, err := rawjson.Index(object, nil, nil)
-	if err != nil {
+	o := rawjson.Borrow()
+	defer rawjson.GiveBack(o)
+	if rawjson.IndexInto(o, object, nil, nil) != nil {
 		return nil
 	}
 	return o.Raw(name)
@@ -140,8 +143,9 @@ func stringMember(object []byte, name string) string {
 
 // edited is an object with edits; the same if there are none, or if it is no object.
 func edited(object []byte, edits ...rawjson.Edit) []byte {
-	o, err := rawjson.Index(object, nil, nil)
-	if err != nil {
+	o := rawjson.Borrow()
+	defer rawjson.GiveBack(o)
+	if rawjson.IndexInto(o, object, nil, nil) != nil {
 		return object
 	}
 	return o.Apply(nil, edits...)

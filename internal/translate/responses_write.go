@@ -245,7 +245,8 @@ func (w *responseEventWriter) echo() {
 			body = upstream.ObjectBody(o)
 		}
 	}
-	w.tail = rawjson.Quote([]byte(`,"model":`), w.request.Model)
+	const usual = 768 // bytes of what is repeated
+	w.tail = rawjson.Quote(append(make([]byte, 0, usual), `,"model":`...), w.request.Model)
 	for _, m := range responsesapi.Echoed {
 		raw := body.Raw(m.Name)
 		if rawjson.IsNull(raw) {

@@ -37,6 +37,8 @@ func newStream(body io.ReadCloser, read func(to writer) reader, to writer) io.Re
 func (s *stream) Read(p []byte) (int, error) {
 	for len(s.rest) == 0 {
 		if s.err != nil {
+			sse.PutOutput(s.made.out)
+			s.made.out = nil
 			return 0, s.err
 		}
 		if len(p) == 0 {
@@ -55,6 +57,9 @@ func (s *stream) Close() error { return s.body.Close() }
 // fill translates the next event that makes anything, and those that came with it.
 func (s *stream) fill() {
 	const batch = 32 << 10 // beyond which no further event is translated
+	if s.made.out == nil {
+		s.made.out = sse.GetOutput()
+	}
 	s.made.out = s.made.out[:0]
 	if s.complete {
 		s.drain()
