@@ -123,7 +123,7 @@ func (r *Router) Supports(op upstream.Op, model string) bool {
 // field of requests out.
 func (r *Router) Drops(model, field string) bool {
 	return slices.ContainsFunc(r.channels, func(c *channel) bool {
-		return (c.Models[model] != "" || c.Models[everyModel] != "") && slices.Contains(c.Drop, field)
+		return slices.Contains(c.Drop, field) && c.serves(model)
 	})
 }
 
@@ -261,7 +261,7 @@ func (r *Router) routes(call *upstream.Call) []route {
 		return nil
 	}
 	key := routeKey{call.Op, call.Model}
-	if r.channels[i].Models[call.Model] == "" {
+	if id := r.channels[i].Models[call.Model]; id == "" || id == everyModel {
 		key.model = everyModel
 	}
 	return []route{newRoute(r.channels[i], key, nil)}
