@@ -29,7 +29,7 @@ type routeKey struct {
 func newRoute(c *channel, key routeKey, wrap upstream.Middleware) route {
 	f := &fieldFilter{channel: c}
 	rt := route{channel: c, up: f, key: key}
-	if id := c.Models[key.model]; id != key.model {
+	if id := c.ids[key.model]; id != key.model {
 		rt.id = id
 	}
 	if rt.id != "" {
@@ -55,13 +55,14 @@ type routeTable map[routeKey][]route
 
 func newRouteTable(channels []*channel, models []string, wrap upstream.Middleware) routeTable {
 	channels = slices.SortedStableFunc(slices.Values(channels), func(a, b *channel) int { return a.Priority - b.Priority })
+	discovered := discoveredModels(channels)
 	t := make(routeTable)
 	for _, op := range upstream.Ops() {
 		for _, public := range append(slices.Clone(models), everyModel) {
 			key := routeKey{op, public}
 			t[key] = nil
 			for _, c := range channels {
-				if c.Models[public] == "" && c.Models[everyModel] == "" {
+				if c.ids[public] == "" && (c.ids[everyModel] == "" || c.Yields && discovered[public]) {
 					continue
 				}
 				rt := newRoute(c, key, wrap)
@@ -90,11 +91,62 @@ func (t routeTable) routes(op upstream.Op, model string) []route {
 	return slices.DeleteFunc(slices.Clone(wild), refuses)
 }
 
+// admitDiscovered sets what each channel serves: what it maps and what it discovered,
+// without the discovered ids that another channel maps or passes through.
+func admitDiscovered(channels []*channel) {
+	mapped := make(map[string]bool)
+	for _, c := range channels {
+		for id := range c.Models {
+			mapped[id] = true
+		}
+	}
+	for _, c := range channels {
+		if c.ids = c.Models; c.Discovered != nil {
+			c.ids = maps.Clone(c.Models)
+			if c.ids == nil {
+				c.ids = make(map[string]string)
+			}
+		}
+		for public, id := range c.Discovered {
+			if public != "" && id != "" && !mapped[public] && !c.passedByOther(public, channels) && supportsAny(c.Upstream, id) {
+				c.ids[public] = id
+			}
+		}
+		c.names = slices.Sorted(maps.Keys(c.ids))
+	}
+}
+
+// passedByOther reports whether another channel passes an id through and does not yield.
+func (c *channel) passedByOther(public string, channels []*channel) bool {
+	return slices.ContainsFunc(channels, func(other *channel) bool {
+		return other != c && other.Models[everyModel] != "" && !other.Yields && supportsAny(other.Upstream, public)
+	})
+}
+
+// supportsAny reports whether an upstream answers some operation for its own id.
+func supportsAny(up upstream.Upstream, id string) bool {
+	return slices.ContainsFunc(upstream.Ops(), func(op upstream.Op) bool { return upstream.Supports(up, op, id) })
+}
+
+// discoveredModels are the public ids that some channel serves only since its vendor has
+// them.
+func discoveredModels(channels []*channel) map[string]bool {
+	ids := make(map[string]bool)
+	for _, c := range channels {
+		for public := range c.Discovered {
+			if c.ids[public] != "" && c.Models[public] == "" {
+				ids[public] = true
+			}
+		}
+	}
+	return ids
+}
+
 // models are the public ids that the channels name, sorted.
 func models(channels []*channel) []string {
 	ids := make(map[string]string)
 	for _, c := range channels {
-		maps.Copy(ids, c.Models)
+		maps.Copy(ids, c.ids)
 	}
 	delete(ids, everyModel)
 	return slices.Sorted(maps.Keys(ids))
