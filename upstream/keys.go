@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -152,13 +153,17 @@ func (r *Keys) Only() (id string, ok bool) {
 	return r.keys[0].id, true
 }
 
-// Mask returns text with every key of the ring in it made unreadable.
+// Mask returns text with every key of the ring in it made unreadable, also as it stands
+// in an address.
 func (r *Keys) Mask(text string) string {
 	if r == nil {
 		return text
 	}
 	for i := range r.keys {
-		text = strings.ReplaceAll(text, r.keys[i].value.Reveal(), r.keys[i].value.String())
+		key, masked := r.keys[i].value.Reveal(), r.keys[i].value.String()
+		for _, form := range [3]string{key, url.QueryEscape(key), url.PathEscape(key)} {
+			text = strings.ReplaceAll(text, form, masked)
+		}
 	}
 	return text
 }

@@ -21,14 +21,11 @@ type driver struct{ *httpdo.Client }
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the driver when done.
 func New(o upstream.DriverOptions) (upstream.Driver, error) {
-	v := httpdo.Vendor{BaseURL: DefaultBaseURL, Refused: refused, Status: status, Paths: map[upstream.Op]string{
+	own := upstream.Auth{By: upstream.ByHeader, Name: "X-Api-Key"}
+	client, err := httpdo.New(o, httpdo.Vendor{BaseURL: DefaultBaseURL, Auth: own, Refused: refused, Status: status, Paths: map[upstream.Op]string{
 		upstream.Messages:    "/v1/messages",
 		upstream.CountTokens: "/v1/messages/count_tokens",
-	}}
-	if !o.Bearer {
-		v.KeyHeader = func(key string) (name, value string) { return "X-Api-Key", key }
-	}
-	client, err := httpdo.New(o, v)
+	}})
 	if err != nil {
 		return nil, err
 	}

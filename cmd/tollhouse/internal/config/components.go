@@ -115,7 +115,7 @@ func (p *Components) Supports(channel string, op upstream.Op, id string) bool {
 
 // routerChannel is the channel as the router needs it.
 func (c *Channel) routerChannel(up upstream.Upstream) router.Channel {
-	if c.Prefix != "" || len(c.Except) > 0 {
+	if len(c.Begins) > 0 || len(c.Except) > 0 {
 		up = &modelFilter{up, c}
 	}
 	return router.Channel{
@@ -162,7 +162,7 @@ func (c *Channel) instance(before *Components) (driverInstance, error) {
 // the same keys. An upstream made in Go is never reused.
 func (c *Channel) sameInstance(d *Channel) bool {
 	madeInGo := c.Upstream != nil || d.Upstream != nil
-	return !madeInGo && c.Driver == d.Driver && c.BaseURL == d.BaseURL && c.Connect == d.Connect && slices.Equal(c.Wire, d.Wire) && reflect.DeepEqual(c.Keys, d.Keys)
+	return !madeInGo && c.Driver == d.Driver && reflect.DeepEqual(c.options(), d.options())
 }
 
 // Close closes the upstreams' idle connections. Calls under way go on.
@@ -213,14 +213,23 @@ func (c *Channel) allows(id string) bool {
 			return false
 		}
 	}
-	return strings.HasPrefix(id, c.Prefix)
+	begins := func(with string) bool { return strings.HasPrefix(id, with) }
+	return len(c.Begins) == 0 || slices.ContainsFunc(c.Begins, begins)
 }
 
-// Shown is a public id of the channel as an operator reads it: "*" with the prefix of
-// the ids that it passes through.
-func (c *Channel) Shown(id string) string {
-	if id == everyModel {
-		return c.Prefix + everyModel
+// Shown are the public ids of the channel as an operator reads them, sorted: "*" behind
+// each beginning of the ids that it passes through.
+func (c *Channel) Shown() []string {
+	var ids []string
+	for id := range c.Models {
+		if id != everyModel || len(c.Begins) == 0 {
+			ids = append(ids, id)
+			continue
+		}
+		for _, with := range c.Begins {
+			ids = append(ids, with+everyModel)
+		}
 	}
-	return id
+	slices.Sort(ids)
+	return ids
 }
