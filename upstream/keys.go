@@ -74,6 +74,8 @@ func (r *Keys) Next(call *Call) (*Key, error) {
 		return r.named(call)
 	case r == nil || len(r.keys) == 0:
 		return nil, nil
+	case call.Op == ListModels:
+		return r.idle(), nil
 	case call.Session != Session{}:
 		return r.ofSession(call), nil
 	}
@@ -85,6 +87,18 @@ func (r *Keys) Next(call *Call) (*Key, error) {
 		}
 	}
 	return &r.keys[turn%n], nil
+}
+
+// idle is the first key that the vendor takes, else the first of all, for a request that is
+// no caller's. It takes no turn, and no probe of the key's circuit breaker.
+func (r *Keys) idle() *Key {
+	now := r.now()
+	for i := range r.keys {
+		if state, _ := r.keys[i].breaker.Check(now, breaker.Call{}); state <= breaker.HalfOpen {
+			return &r.keys[i]
+		}
+	}
+	return &r.keys[0]
 }
 
 // named is the key that a call names, unless the vendor has refused it or has said that it

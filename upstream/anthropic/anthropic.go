@@ -5,6 +5,7 @@ package anthropic
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -70,4 +71,16 @@ func header(call *upstream.Call) http.Header {
 		h[versionHeader] = []string{defaultVersion}
 	}
 	return h
+}
+
+// listPageSize is the most models that the vendor gives at once.
+const listPageSize = "1000"
+
+// ListModels implements [upstream.Lister] by GET /v1/models, which has pages.
+func (d *driver) ListModels(ctx context.Context) (*upstream.ModelList, error) {
+	h := httpdo.Header("application/json", "")
+	h[versionHeader] = []string{defaultVersion}
+	return d.Client.ListModels(ctx, httpdo.Listing{
+		URL: d.Base.JoinPath("/v1/models"), Header: h, Query: url.Values{"limit": {listPageSize}}, Cursor: "after_id",
+	})
 }

@@ -4,6 +4,7 @@ package openai
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -112,4 +113,23 @@ func header(call *upstream.Call) http.Header {
 		h[betaHeader] = beta
 	}
 	return h
+}
+
+// ListModels implements [upstream.Lister] by GET /models. Where there is no such path,
+// the vendor may be an old Ollama, which has a list of its own beside the API.
+func (d *driver) ListModels(ctx context.Context) (*upstream.ModelList, error) {
+	l := httpdo.Listing{URL: d.Base.JoinPath("models"), Header: httpdo.Header("application/json", ""), Cursor: "after"}
+	list, err := d.Client.ListModels(ctx, l)
+	root, versioned := strings.CutSuffix(strings.TrimSuffix(d.Base.Path, "/"), "/v1")
+	var f *upstream.Failure
+	if !versioned || !errors.As(err, &f) || f.Status != http.StatusNotFound {
+		return list, err
+	}
+	ollama := *d.Base
+	ollama.Path, ollama.RawPath = root+"/api/tags", ""
+	l.URL = &ollama
+	if other, failed := d.Client.ListModels(ctx, l); failed == nil {
+		return other, nil
+	}
+	return nil, err
 }

@@ -30,7 +30,7 @@ func newRoute(c *channel, key routeKey, wrap upstream.Middleware) route {
 	rt := route{channel: c, up: f, key: key}
 	if key.model == everyModel {
 		f.cuts = slices.ContainsFunc(c.passes, func(with string) bool { return with != "" })
-	} else if rt.id, _ = c.Model(key.model); rt.id != key.model {
+	} else if rt.id = c.id(key.model); rt.id != key.model {
 		f.model = rawjson.Quote(nil, rt.id)
 	}
 	if wrap != nil {
@@ -57,13 +57,15 @@ type routeTable map[routeKey][]route
 
 func newRouteTable(channels []*channel, models []string, wrap upstream.Middleware) routeTable {
 	channels = slices.SortedStableFunc(slices.Values(channels), func(a, b *channel) int { return a.Priority - b.Priority })
+	discovered := discoveredModels(channels)
 	t := make(routeTable)
 	for _, op := range upstream.Ops() {
 		for _, public := range append(slices.Clone(models), everyModel) {
 			key := routeKey{op, public}
 			t[key] = nil
 			for _, c := range channels {
-				if public == everyModel && c.passes == nil || public != everyModel && !c.serves(public) {
+				if public == everyModel && c.passes == nil || public != everyModel && !c.serves(public) ||
+					c.Yields && discovered[public] && c.ids[public] == "" {
 					continue
 				}
 				rt := newRoute(c, key, wrap)
@@ -95,11 +97,63 @@ func (t routeTable) routes(op upstream.Op, model string) []route {
 	return slices.DeleteFunc(slices.Clone(wild), refuses)
 }
 
+// admitDiscovered sets what each channel serves: what it maps and what it discovered,
+// without the discovered ids that another channel maps or passes through.
+func admitDiscovered(channels []*channel) {
+	mapped := make(map[string]bool)
+	for _, c := range channels {
+		for id := range c.Models {
+			mapped[id] = true
+		}
+	}
+	for _, c := range channels {
+		if c.ids = c.Models; c.Discovered != nil {
+			c.ids = maps.Clone(c.Models)
+			if c.ids == nil {
+				c.ids = make(map[string]string)
+			}
+		}
+		for public, id := range c.Discovered {
+			if public != "" && id != "" && !mapped[public] && !c.passedByOther(public, channels) && supportsAny(c.Upstream, id) {
+				c.ids[public] = id
+			}
+		}
+		c.names = slices.Sorted(maps.Keys(c.ids))
+	}
+}
+
+// passedByOther reports whether another channel passes an id through and does not yield.
+func (c *channel) passedByOther(public string, channels []*channel) bool {
+	return slices.ContainsFunc(channels, func(other *channel) bool {
+		id, passes := cutBeginning(public, other.passes)
+		return other != c && passes && !other.Yields && supportsAny(other.Upstream, id)
+	})
+}
+
+// supportsAny reports whether an upstream answers some operation for its own id.
+func supportsAny(up upstream.Upstream, id string) bool {
+	return slices.ContainsFunc(upstream.Ops(), func(op upstream.Op) bool { return upstream.Supports(up, op, id) })
+}
+
+// discoveredModels are the public ids that some channel serves only since its vendor has
+// them.
+func discoveredModels(channels []*channel) map[string]bool {
+	ids := make(map[string]bool)
+	for _, c := range channels {
+		for public := range c.Discovered {
+			if c.ids[public] != "" && c.Models[public] == "" {
+				ids[public] = true
+			}
+		}
+	}
+	return ids
+}
+
 // models are the public ids that the channels name, sorted.
 func models(channels []*channel) []string {
 	ids := make(map[string]string)
 	for _, c := range channels {
-		maps.Copy(ids, c.Models)
+		maps.Copy(ids, c.ids)
 	}
 	maps.DeleteFunc(ids, func(_, id string) bool { return id == everyModel })
 	return slices.Sorted(maps.Keys(ids))
