@@ -119,7 +119,7 @@ func admitDiscovered(channels []*channel) {
 // passedByOther reports whether another channel passes an id through and does not yield.
 func (c *channel) passedByOther(public string, channels []*channel) bool {
 	return slices.ContainsFunc(channels, func(other *channel) bool {
-		return other != c && other.Models[everyModel] != "" && !other.Yields && supportsAny(other.Upstream, public)
+		return other != c && other.Models[everyModel] != "" && (!other.Yields || other.Discovered[public] != "") && supportsAny(other.Upstream, public)
 	})
 }
 
