@@ -276,6 +276,10 @@ func channelRow(c *config.Channel) string {
 	_, every := c.Models["*"]
 	n := len(c.Models)
 	switch {
+	case c.Discover != nil && !every && n == 0:
+		return fmt.Sprintf("%s (%s): the models that its vendor lists", c.Name, c.Driver)
+	case c.Discover != nil && !every:
+		return fmt.Sprintf("%s (%s): %s and those that its vendor lists", c.Name, c.Driver, plural(n, "model"))
 	case every && len(c.Begins) > 0:
 		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, strings.Join(c.Begins, ", "))
 	case every && n == 1:
