@@ -276,8 +276,8 @@ func channelRow(c *config.Channel) string {
 	_, every := c.Models["*"]
 	n := len(c.Models)
 	switch {
-	case every && c.Prefix != "":
-		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, c.Prefix)
+	case every && len(c.Begins) > 0:
+		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, strings.Join(c.Begins, ", "))
 	case every && n == 1:
 		return fmt.Sprintf("%s (%s): every model", c.Name, c.Driver)
 	case every:
@@ -314,7 +314,7 @@ func writeFirstKey(b *strings.Builder, src *source, base string, token secret.St
 }
 
 // exampleModels are models to try on a channel that passes every id through, by the
-// prefix of those ids.
+// beginning of those ids.
 var exampleModels = map[string]string{"": "gpt-5-mini", "claude-": "claude-haiku-4-5"}
 
 // exampleCall is a request to begin with: for a chat, or for embeddings where
@@ -325,7 +325,7 @@ func exampleCall(c *config.Config) (path, body string) {
 		for _, id := range slices.Sorted(maps.Keys(ch.Models)) {
 			switch kind := c.Kind(id); {
 			case id == "*":
-				wild = cmp.Or(wild, exampleModels[ch.Prefix])
+				wild = cmp.Or(wild, exampleModels[strings.Join(ch.Begins, "")])
 			case kind == gateway.KindEmbeddings:
 				embeds = cmp.Or(embeds, id)
 			case kind == gateway.KindChat || kind == gateway.KindMessages || kind == "":

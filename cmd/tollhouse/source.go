@@ -152,7 +152,7 @@ type preset struct {
 	baseURL string // empty means the driver's
 	path    string // added to the base URL, also to that of urlVar
 	models  map[string]string
-	prefix  string // the prefix of the ids that "*" passes through
+	begins  []string // the beginnings of the ids that "*" passes through; none means all
 	drop    []string
 	rename  map[string]string
 }
@@ -162,7 +162,7 @@ var presets = []preset{
 	{
 		// The vendor's own ids, which reserveModels takes out of openai's channel.
 		vendor: "anthropic", driver: "anthropic", keyVar: "ANTHROPIC_API_KEY", urlVar: "ANTHROPIC_BASE_URL",
-		models: map[string]string{"*": "*"}, prefix: "claude-",
+		models: map[string]string{"*": "*"}, begins: []string{"claude-"},
 	},
 	{
 		vendor: "moonshot", keyVar: "MOONSHOT_API_KEY", urlVar: "MOONSHOT_BASE_URL", baseURL: "https://api.moonshot.ai/v1",
@@ -239,7 +239,7 @@ func (p *program) channel(v preset, key string) config.Channel {
 	}
 	return config.Channel{
 		Name: v.vendor, Driver: cmp.Or(v.driver, "openai"), BaseURL: base, Keys: []secret.String{secret.New(key)},
-		Models: v.models, Drop: v.drop, Rename: v.rename, Prefix: v.prefix,
+		Models: v.models, Drop: v.drop, Rename: v.rename, Begins: v.begins,
 	}
 }
 
@@ -248,15 +248,15 @@ func (p *program) channel(v preset, key string) config.Channel {
 func reserveModels(channels []config.Channel) {
 	var taken []string
 	for i := range channels {
-		for _, id := range slices.Sorted(maps.Keys(channels[i].Models)) {
-			if shown := channels[i].Shown(id); shown != "*" {
+		for _, shown := range channels[i].Shown() {
+			if shown != "*" {
 				taken = append(taken, shown)
 			}
 		}
 	}
 	for i := range channels {
 		c := &channels[i]
-		if _, every := c.Models["*"]; every && c.Prefix == "" {
+		if _, every := c.Models["*"]; every && len(c.Begins) == 0 {
 			c.Except = taken
 		}
 	}
@@ -341,8 +341,7 @@ func modelRows(c *config.Config) []modelRow {
 	rows := map[string]*modelRow{}
 	for i := range c.Channels {
 		ch := &c.Channels[i]
-		for id := range ch.Models {
-			id = ch.Shown(id)
+		for _, id := range ch.Shown() {
 			if rows[id] == nil {
 				rows[id] = &modelRow{ID: id, Kind: c.Kind(id), Price: prices(c, id)}
 			}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"io"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -74,11 +75,11 @@ func (p *Components) fill(c *Config) {
 	}
 }
 
-// Wildcards are the channels that pass every model id through.
+// Wildcards are the channels that pass ids through which the configuration does not name.
 func (c *Config) Wildcards() []string {
 	var names []string
 	for i := range c.Channels {
-		if _, every := c.Channels[i].Models[everyModel]; every {
+		if c.Channels[i].passes() {
 			names = append(names, c.Channels[i].Name)
 		}
 	}
@@ -96,26 +97,39 @@ func (c *Config) Channel(name string) *Channel {
 
 // Serves reports whether the channel serves a public id.
 func (c *Channel) Serves(id string) bool {
-	_, named := c.Models[id]
-	_, every := c.Models[everyModel]
-	return id != "" && id != everyModel && (named || every && c.allows(id))
+	_, ok := c.model(id)
+	return ok
+}
+
+// model is the vendor's id of a model by its public one; false if the channel does not
+// serve it.
+func (c *Channel) model(public string) (id string, ok bool) {
+	if public == "" || c.Models[public] == everyModel {
+		return "", false
+	}
+	id, ok = (&router.Channel{Models: c.Models}).Model(public)
+	_, named := c.Models[public]
+	return id, ok && (named || c.allows(id))
+}
+
+// passes reports whether the channel passes ids through that it does not name.
+func (c *Channel) passes() bool {
+	return slices.Contains(slices.Collect(maps.Values(c.Models)), everyModel)
 }
 
 // Supports reports whether a channel can answer op for a public id.
 func (p *Components) Supports(channel string, op upstream.Op, id string) bool {
 	c := p.Config.Channel(channel)
-	if c == nil || !c.Serves(id) {
+	if c == nil {
 		return false
 	}
-	if theirs, named := c.Models[id]; named {
-		id = theirs
-	}
-	return upstream.Supports(p.instances[channel].Upstream, op, id)
+	theirs, ok := c.model(id)
+	return ok && upstream.Supports(p.instances[channel].Upstream, op, theirs)
 }
 
 // routerChannel is the channel as the router needs it.
 func (c *Channel) routerChannel(up upstream.Upstream) router.Channel {
-	if c.Prefix != "" || len(c.Except) > 0 {
+	if len(c.Begins) > 0 || len(c.Except) > 0 {
 		up = &modelFilter{up, c}
 	}
 	return router.Channel{
@@ -162,7 +176,7 @@ func (c *Channel) instance(before *Components) (driverInstance, error) {
 // the same keys. An upstream made in Go is never reused.
 func (c *Channel) sameInstance(d *Channel) bool {
 	madeInGo := c.Upstream != nil || d.Upstream != nil
-	return !madeInGo && c.Driver == d.Driver && c.BaseURL == d.BaseURL && c.Connect == d.Connect && slices.Equal(c.Wire, d.Wire) && reflect.DeepEqual(c.Keys, d.Keys)
+	return !madeInGo && c.Driver == d.Driver && reflect.DeepEqual(c.options(), d.options())
 }
 
 // Close closes the upstreams' idle connections. Calls under way go on.
@@ -203,8 +217,8 @@ func (c *modelFilter) Supports(op upstream.Op, model string) bool {
 // allows reports whether the channel's upstream may be called for a model by the
 // vendor's id.
 func (c *Channel) allows(id string) bool {
-	for public, theirs := range c.Models {
-		if theirs == id && public != everyModel {
+	for _, theirs := range c.Models {
+		if theirs == id && id != everyModel {
 			return true
 		}
 	}
@@ -213,14 +227,23 @@ func (c *Channel) allows(id string) bool {
 			return false
 		}
 	}
-	return strings.HasPrefix(id, c.Prefix)
+	begins := func(with string) bool { return strings.HasPrefix(id, with) }
+	return len(c.Begins) == 0 || slices.ContainsFunc(c.Begins, begins)
 }
 
-// Shown is a public id of the channel as an operator reads it: "*" with the prefix of
-// the ids that it passes through.
-func (c *Channel) Shown(id string) string {
-	if id == everyModel {
-		return c.Prefix + everyModel
+// Shown are the public ids of the channel as an operator reads them, sorted: "*" behind
+// each beginning of the ids that it passes through.
+func (c *Channel) Shown() []string {
+	var ids []string
+	for public, id := range c.Models {
+		if id != everyModel || len(c.Begins) == 0 {
+			ids = append(ids, public)
+			continue
+		}
+		for _, with := range c.Begins {
+			ids = append(ids, strings.TrimSuffix(public, everyModel)+with+everyModel)
+		}
 	}
-	return id
+	slices.Sort(ids)
+	return ids
 }
