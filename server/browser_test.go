@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -112,11 +113,16 @@ func openPage(t *testing.T, url string, saw <-chan map[string]string) map[string
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	profile := t.TempDir()
+	profile, err := os.MkdirTemp("", "tollhouse-browser-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(profile) }() // into which a process of the browser may still write
 	// Whoever runs the checks may be root, for whom Chromium has no sandbox. The page is ours.
 	browser := exec.CommandContext(ctx, "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
 		"--no-proxy-server", "--disable-background-networking", "--user-data-dir="+profile, "--remote-debugging-port=0", url)
 	browser.Env = append(os.Environ(), "HOME="+profile)
+	browser.Cancel = func() error { return browser.Process.Signal(syscall.SIGTERM) } // which ends its other processes too
 	browser.WaitDelay = 10 * time.Second
 	ended := make(chan error, 1)
 	if err := browser.Start(); err != nil {
