@@ -93,9 +93,13 @@ func (h *Handler) newMux() *http.ServeMux {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { h.serveRoutes(w, r, routes) })
 	}
 	mux.HandleFunc("/v1/responses/compact", func(w http.ResponseWriter, r *http.Request) { h.serveRoutes(w, r, nil) }) // an operation that is not served, and no id
-	mux.HandleFunc(healthPath, h.serveLiveness)
-	mux.HandleFunc(readyPath, h.serveReadiness)
-	mux.HandleFunc(descriptionPath, serveDescription)
+	for path, serve := range map[string]http.HandlerFunc{healthPath: h.serveLiveness, readyPath: h.serveReadiness, descriptionPath: serveDescription} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			if !h.answerPreflight(w, r, []string{http.MethodGet}) {
+				serve(w, r)
+			}
+		})
+	}
 	return mux
 }
 
@@ -132,18 +136,33 @@ func isClean(u *url.URL) bool {
 // 405.
 func (x *httpExchange) matchRoute() error {
 	x.id = x.r.PathValue("id")
-	if len(x.routes) == 0 || x.id == "" && strings.HasSuffix(x.routes[0].path, "/{id...}") {
+	if !isPath(x.routes, x.r) {
 		return fault.New(fault.NotFound, "Not found: "+clip(x.r.URL.Path)+". The API's paths begin with /v1, for example /v1/chat/completions.")
 	}
-	var allowed []string
 	for _, rt := range x.routes {
 		if rt.method == x.r.Method || rt.method == http.MethodGet && x.r.Method == http.MethodHead {
 			x.route = rt
 			return nil
 		}
-		allowed = append(allowed, rt.method)
 	}
-	return methodNotAllowed(x.w.Header(), x.r.Method, allowed)
+	if err := x.checkPreflight(); err != nil {
+		return err
+	}
+	return methodNotAllowed(x.w.Header(), x.r.Method, methodsOf(x.routes))
+}
+
+// isPath reports whether the API has the path, whose pattern the routes have: an id
+// must not be empty.
+func isPath(routes []*route, r *http.Request) bool {
+	return len(routes) > 0 && (r.PathValue("id") != "" || !strings.HasSuffix(routes[0].path, "/{id...}"))
+}
+
+// methodsOf are the methods of a path's routes.
+func methodsOf(routes []*route) (methods []string) {
+	for _, rt := range routes {
+		methods = append(methods, rt.method)
+	}
+	return methods
 }
 
 // methodNotAllowed is the error of a path that takes other methods. It sets the

@@ -40,6 +40,13 @@ type Options struct {
 	Ready map[string]func() error
 	// Warn are checks whose failures /readyz reports without becoming a 503.
 	Warn map[string]func() error
+	// CORS are the origins of the web pages that may call from a browser, as browsers
+	// send them: scheme://host, and the port if it is not the scheme's. "*" stands for
+	// all, and "null" for pages without an origin, which any page can make of itself.
+	// None means that no page of another origin may. Credentials of the browser are
+	// never allowed: without an Authenticator, any page that may call spends. SetCORS
+	// replaces them.
+	CORS []string
 }
 
 // Handler serves the API of a gateway. It is an http.Handler that is safe for
@@ -51,7 +58,8 @@ type Handler struct {
 	routes   []route
 	mux      *http.ServeMux
 	uploads  *formdata.Quota
-	inFlight atomic.Int64 // requests that are being answered
+	inFlight atomic.Int64               // requests that are being answered
+	cors     atomic.Pointer[corsPolicy] // nil while no page may call
 }
 
 // New returns the handler of a gateway.
@@ -64,11 +72,15 @@ func New(g *gateway.Gateway, o Options) *Handler {
 	h := &Handler{gateway: g, options: o, uploads: formdata.NewQuota(o.MaxUploads)}
 	h.routes = h.table()
 	h.mux = h.newMux()
+	h.SetCORS(o.CORS)
 	return h
 }
 
 // ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p := h.cors.Load(); p != nil {
+		p.allowOrigin(w.Header(), r)
+	}
 	if !isClean(r.URL) {
 		h.serveRoutes(w, r, nil)
 		return
@@ -97,6 +109,9 @@ type httpExchange struct {
 // serveRoutes answers a request for a path that has these routes, none if it is
 // not a path of the API, and writes its one log line.
 func (h *Handler) serveRoutes(w http.ResponseWriter, r *http.Request, routes []*route) {
+	if r.Method == http.MethodOptions && isPath(routes, r) && h.answerPreflight(w, r, methodsOf(routes)) {
+		return
+	}
 	x := &httpExchange{h: h, w: w, r: r, routes: routes, crowded: h.inFlight.Add(1) > crowdedAbove}
 	defer h.inFlight.Add(-1)
 	x.run((*httpExchange).start)

@@ -21,6 +21,7 @@ import (
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/speech/lame"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/upstream/discovery"
@@ -37,6 +38,7 @@ type app struct {
 	storage       *storage
 	authenticator *auth.Keys
 	gateway       *gateway.Gateway
+	api           *server.Handler // nil where nothing listens
 	mp3           *lame.Encoder
 	telemetry     *telemetry
 	lists         *discovery.Lists // of the models of vendors

@@ -47,11 +47,11 @@ type listener struct {
 func (a *app) listen(s *settings, token secret.String) (*listeners, error) {
 	l := &listeners{failed: make(chan error, 2)}
 	var err error
-	public := server.New(a.gateway, server.Options{Ready: a.readyChecks(), Warn: a.readyWarnings(), TempDir: uploadDir(os.TempDir(), s.data)})
-	if l.public, err = bind("listen", s.listen, a.telemetry.withTraces(a.withMCP(public)), a.logger); err != nil {
+	c := a.components.Load().Config
+	a.api = server.New(a.gateway, server.Options{Ready: a.readyChecks(), Warn: a.readyWarnings(), TempDir: uploadDir(os.TempDir(), s.data), CORS: c.CORS})
+	if l.public, err = bind("listen", s.listen, a.telemetry.withTraces(a.withMCP(a.api)), a.logger); err != nil {
 		return nil, err
 	}
-	c := a.components.Load().Config
 	l.public.limitConnections(&c.Server, a.logger)
 	if s.admin == adminOff {
 		return l, nil

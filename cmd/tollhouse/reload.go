@@ -139,6 +139,9 @@ func (a *app) activate(ctx context.Context, next *config.Components) error {
 		return errors.Join(err, a.restoreKeys(ctx))
 	}
 	a.components.Store(next)
+	if a.api != nil {
+		a.api.SetCORS(next.Config.CORS)
+	}
 	a.warnOfCredits(old.Config, next.Config)
 	old.CloseExcept(next)
 	a.lists.Watch(next.Sources())

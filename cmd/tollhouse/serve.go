@@ -371,6 +371,9 @@ func (a *app) warnings(ctx context.Context, src *source, l *listeners, s *settin
 	if err := a.mp3.Ready(); err != nil && speaks(src.config) {
 		w = append(w, "speech in MP3, the default, is refused where the vendor gives WAV only: install the program lame (apt-get install lame)")
 	}
+	if slices.Contains(src.config.CORS, "*") {
+		w = append(w, `cors: ["*"] lets every web page call with a key that it has: name the pages' origins where you know them`)
+	}
 	w = append(w, a.storage.exposed...)
 	if l.admin.Listener != nil { // its token is in the data directory
 		if warning, found := writableByOthers(s.data); found && !slices.Contains(w, warning) {

@@ -201,12 +201,9 @@ func setCORSHeaders(h http.Header, r *http.Request) {
 	if origin == "" {
 		return
 	}
-	h.Set("Access-Control-Allow-Origin", origin)
-	h.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, X-Request-Id, Retry-After, WWW-Authenticate")
+	httpio.AllowOrigin(h, origin, "Mcp-Session-Id, X-Request-Id, Retry-After, WWW-Authenticate")
 	if r.Method == http.MethodOptions {
-		h.Set("Access-Control-Allow-Methods", "POST, DELETE")
-		h.Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))
-		h.Set("Access-Control-Max-Age", "600")
+		httpio.AnswerPreflight(h, []string{http.MethodPost, http.MethodDelete}, httpio.PreflightHeaders(r))
 	}
 }
 

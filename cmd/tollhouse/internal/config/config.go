@@ -40,6 +40,7 @@ type Config struct {
 	Telemetry                Telemetry
 	Metrics                  Metrics
 	MCP                      MCP
+	CORS                     []string       // origins of the web pages that may call the API
 	Sections                 map[string]Pos // the positions of the sections that the file has
 	KeyFiles                 []KeyFile      // that the file names; a change of them is a change of the configuration
 }

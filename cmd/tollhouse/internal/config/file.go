@@ -96,6 +96,7 @@ func (r *reader) fileFields(c *Config) fields {
 		"telemetry": r.telemetry(&c.Telemetry),
 		"metrics":   r.section(fields{"public": r.boolean(&c.Metrics.Public)}),
 		"mcp":       r.mcp(&c.MCP),
+		"cors":      r.cors(&c.CORS),
 	}
 }
 

@@ -163,6 +163,43 @@ func parseOrigin(text string) (string, error) {
 	return text, nil
 }
 
+// The origins of pages that are none of a host's.
+const (
+	everyOrigin = "*"    // of all pages
+	nullOrigin  = "null" // of files and of sandboxed frames, which any page can open
+)
+
+// cors reads the origins of the web pages that may call the API.
+func (r *reader) cors(to *[]string) field {
+	read := intoList(r, to, parsePageOrigin)
+	return func(n ast.Node, name string) {
+		read(n, name)
+		if slices.Contains(*to, everyOrigin) && len(*to) > 1 {
+			r.problems.add(position(n), `%s: "*" stands for every origin, so that it must be the only one`, name)
+		}
+	}
+}
+
+// parsePageOrigin reads an origin exactly as browsers send it: an origin that never
+// matches would be a mistake that nothing tells of. Apps have schemes of their own.
+func parsePageOrigin(text string) (string, error) {
+	if text == everyOrigin || text == nullOrigin {
+		return text, nil
+	}
+	u, err := url.Parse(text)
+	usualPort := err == nil && (u.Scheme == "http" && u.Port() == "80" || u.Scheme == "https" && u.Port() == "443")
+	switch {
+	case err == nil && strings.Contains(u.Host, "*"):
+		return "", errors.New(`each origin is written out, there are no patterns; "*" alone stands for every origin`)
+	case err != nil || u.Host == "" || u.Hostname() == "" || u.Scheme+"://"+u.Host != text || usualPort || text != strings.ToLower(text) || strings.Trim(text, printableASCII) != "":
+		return "", errors.New("write the origin of a page, exactly as browsers send it: a scheme, a host in lower case and a port if it is not the usual one, with nothing behind it, such as https://app.example.com")
+	}
+	return text, nil
+}
+
+// printableASCII is what an origin may consist of: browsers send other names encoded.
+const printableASCII = "abcdefghijklmnopqrstuvwxyz0123456789+-._:/[]"
+
 // Responses is what of responses is kept for requests that go on from them.
 type Responses struct {
 	Store     gateway.ResponsesMode

@@ -258,3 +258,33 @@ func TestAChannelLetsThroughWhatItIsToldTo(t *testing.T) {
 		}
 	}
 }
+
+func TestTheOriginsOfPagesAreReadAsBrowsersSendThem(t *testing.T) {
+	for text, want := range map[string][]string{
+		"":               nil,
+		"cors: []":       nil,
+		`cors: ["*"]`:    {"*"},
+		`cors: ["null"]`: {"null"},
+		"cors: [https://app.example.com, 'http://localhost:3000', 'http://[::1]:5173', https://xn--bcher-kva.example]": {
+			"https://app.example.com", "http://localhost:3000", "http://[::1]:5173", "https://xn--bcher-kva.example",
+		},
+		"cors: ['chrome-extension://abcdefghijklmnopabcdefghijklmnop', 'app://obsidian.md', 'tauri://localhost']": {
+			"chrome-extension://abcdefghijklmnopabcdefghijklmnop", "app://obsidian.md", "tauri://localhost",
+		},
+	} {
+		if diff := cmp.Diff(want, read(t, sound+"\n"+text+"\n").CORS); diff != "" {
+			t.Errorf("%q: %s", text, diff)
+		}
+	}
+	for wrong, want := range map[string]string{
+		"app.example.com": "exactly as browsers send it", "https://app.example.com/": "exactly as browsers send it", "https://App.example.com": "exactly as browsers send it",
+		"https://app.example.com:443": "exactly as browsers send it", "http://app.example.com:80": "exactly as browsers send it", "https://bücher.example": "exactly as browsers send it",
+		"https://user@app.example.com": "exactly as browsers send it", "https://": "exactly as browsers send it", "https://a.example?x": "exactly as browsers send it", "localhost:3000": "exactly as browsers send it",
+		"'https://*.example.com'": "there are no patterns", "'*', https://app.example.com": "it must be the only one",
+	} {
+		_, err := Read("f", []byte(sound+"\ncors: ["+wrong+"]\n"), env)
+		if err == nil || !strings.Contains(err.Error(), "cors: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}
