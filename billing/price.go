@@ -42,6 +42,14 @@ var perMillion = map[Unit]bool{
 	Image: false, Second: false, SearchUnit: false, Request: false,
 }
 
+// Per is how many units the amount of a [Rate] is for: a million, or one.
+func (u Unit) Per() int64 {
+	if perMillion[u] {
+		return 1_000_000
+	}
+	return 1
+}
+
 // NewPrice builds a price row. It refuses unknown units, negative or inexact
 // amounts, repeated cells, and a variant of anything but seconds.
 func NewPrice(rates ...Rate) (*Price, error) {

@@ -51,6 +51,15 @@ const (
 	Request     Unit = "request"
 )
 
+// Units are all units, in the order of [Usage.Units].
+func Units() []Unit {
+	var units []Unit
+	for _, b := range new(Usage).buckets() {
+		units = append(units, b.unit)
+	}
+	return units
+}
+
 // Units calls yield for each bucket that is not zero, in a fixed order.
 // Reasoning is among them although it is part of Output.
 func (u Usage) Units(yield func(Unit, int64) bool) {

@@ -302,7 +302,9 @@ func (r *Request) appendResults(dst []byte, results []result, score string, repe
 }
 
 // appendDocument appends the document as Cohere and Jina repeat it.
-func (d document) appendDocument(dst []byte) []byte { return d.returned(append(dst, `,"document":`...)) }
+func (d document) appendDocument(dst []byte) []byte {
+	return d.returned(append(dst, `,"document":`...))
+}
 
 // appendVoyage appends it as Voyage does: the text alone.
 func (d document) appendVoyage(dst []byte) []byte {
