@@ -122,7 +122,7 @@ func estimateTool() *tool {
 		description: "Says what a call of another tool would cost, before it is made, and whether its arguments are right. Costs nothing and makes nothing.",
 		fields: []field{
 			{name: "tool", kind: stringKind, required: true, description: "The tool that is to be called.", enum: []string{
-				"chat", "generate_image", "edit_image", "generate_video", "create_embeddings", "text_to_speech",
+				"chat", "generate_image", "edit_image", "generate_video", "create_embeddings", "rerank", "text_to_speech",
 			}},
 			{name: argumentsField, kind: object, required: true, description: "The arguments that it is to be called with, model among them."},
 		},
