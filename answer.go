@@ -286,7 +286,7 @@ func (ps *parts) fits(p *part, most int64) error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if ps.size += int64(len(p.answer.body)); ps.size > most {
-		return badGateway("The upstream's answers are together larger than the gateway allows. Ask for fewer or shorter vectors at a time.", nil)
+		return badGateway("The upstream's answers are together larger than the gateway allows. Ask for less at a time.", nil)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
+	"github.com/tollhouse-ai/gateway/internal/rerankapi"
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -36,6 +37,7 @@ const (
 	KindImageEdit  Kind = "image_edit" // edits only
 	KindVideo      Kind = "video"
 	KindSpeech     Kind = "speech"
+	KindRerank     Kind = "rerank"
 )
 
 // kinds is every kind and the operations that it is called by.
@@ -47,11 +49,12 @@ var kinds = map[Kind][]upstream.Op{
 	KindImageEdit:  {upstream.EditImage},
 	KindVideo:      {upstream.SubmitVideo},
 	KindSpeech:     {upstream.Speech},
+	KindRerank:     {upstream.Rerank},
 }
 
 // Kinds are all kinds, in the order of the API's documentation.
 func Kinds() []Kind {
-	return []Kind{KindChat, KindMessages, KindEmbeddings, KindImage, KindImageEdit, KindVideo, KindSpeech}
+	return []Kind{KindChat, KindMessages, KindEmbeddings, KindImage, KindImageEdit, KindVideo, KindSpeech, KindRerank}
 }
 
 // KindOf is the kind that the built-in tables say a public model id has; empty
@@ -72,7 +75,7 @@ type Model struct {
 	Created     time.Time // zero means when the gateway was started
 	MaxOutput   int64     // most output tokens of one candidate; 0 means unknown: 131,072 are held for a whole answer without a bound, and a vendor that has to be limited is sent 16,384 at most
 	HoldTokens  int64     // output tokens held for a stream without a bound, and what is usual for a whole answer; 0 means 4,096
-	Batch       int       // most texts (for speech: characters) of one upstream call; 0 means that of its family
+	Batch       int       // most texts (for speech: characters, for reranking: documents) of one upstream call; 0 means that of its family
 	Dimensions  []int64   // the dimensions that embeddings can have; nil means those of its family
 	Voices      []string  // the preset voices of speech, the first being the default; nil means those of its family
 	Ratios      []string  // the values of `ratio` that a video may have; nil means all
@@ -156,6 +159,7 @@ var pricedUnits = map[upstream.Op][][]billing.Unit{
 	upstream.EditImage:      {{billing.Image}, {billing.Input, billing.ImageOutput}},
 	upstream.SubmitVideo:    {{billing.Second}, {billing.Output}},
 	upstream.Speech:         {{billing.Character}},
+	upstream.Rerank:         {{billing.SearchUnit}, {billing.Input}, {billing.Request}},
 }
 
 // MissingUnits names the units that a price lacks for an operation, which then
@@ -223,6 +227,11 @@ func builtin() map[string]*Model {
 	for _, f := range speechapi.Families {
 		for _, id := range f.Models {
 			models[id] = &Model{ID: id, Kind: KindSpeech, Batch: f.Limit, Voices: f.Voices}
+		}
+	}
+	for _, f := range rerankapi.Families {
+		for _, id := range f.Models {
+			models[id] = &Model{ID: id, Kind: KindRerank, Batch: f.Batch}
 		}
 	}
 	return models

@@ -86,11 +86,11 @@ func (x *exchange) estimate(ctx context.Context, op *operation) (Estimate, error
 }
 
 // soldByUnits reports whether all that the price is for is known beforehand: how
-// many images, characters and seconds, but no tokens.
+// many images, characters, seconds and requests, but no tokens and no search units.
 func soldByUnits(price *billing.Price) bool {
 	for _, rate := range price.Rates() {
 		switch rate.Unit {
-		case billing.Image, billing.Character, billing.Second:
+		case billing.Image, billing.Character, billing.Second, billing.Request:
 		default:
 			return false
 		}

@@ -225,7 +225,7 @@ func (b tokenBounds) toBounds(m *Model, dropped bool) bounds {
 	}
 	return bounds{
 		most: b.usual(m), least: b.usage(b.input, b.candidates), tokens: b,
-		plausible: plausible{maxContext, b.candidates * m.plausibleOutput(), math.MaxInt64},
+		plausible: plausible{input: maxContext, output: b.candidates * m.plausibleOutput(), images: math.MaxInt64},
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	"github.com/tollhouse-ai/gateway/internal/rerankapi"
 	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
@@ -129,8 +130,8 @@ type operation struct {
 
 	// wait says that the answer is the end of the task that was accepted.
 	wait bool
-	// tokensPaid says that the price is for more than images; set by prepare.
-	tokensPaid bool
+	// price is what is paid, where that decides which counts are needed; set by prepare.
+	price *billing.Price
 
 	state *responseState // of a request for a response; nil where none are kept
 
@@ -181,10 +182,10 @@ type bounds struct {
 }
 
 // plausible bounds the counts that are believed, each for itself.
-type plausible struct{ input, output, images int64 }
+type plausible struct{ input, output, images, searchUnits int64 }
 
 // anything is a bound of what is not checked here.
-var anything = plausible{math.MaxInt64, math.MaxInt64, math.MaxInt64}
+var anything = plausible{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
 
 const (
 	maxContext = 1 << 21 // is larger than every context window, in tokens
@@ -233,6 +234,7 @@ var parsers = map[upstream.Op]func(x *exchange, data []byte) (*operation, error)
 	upstream.GenerateImage:  parser(imagesapi.Parse, newImages),
 	upstream.Embeddings:     parser(embeddingsapi.Parse, newEmbeddings),
 	upstream.Speech:         parser(speechapi.Parse, newSpeech),
+	upstream.Rerank:         parser(rerankapi.Parse, newRerank),
 	upstream.SubmitVideo:    parser(videoapi.Parse, newVideo),
 }
 
@@ -610,15 +612,15 @@ var imageGeneration = capability{
 		return billing.Usage{Input: prompt, ImageInput: shown, Estimated: true}
 	},
 	prepare: func(o *operation, h billing.Hold, _ int64) (upstream.Body, any) {
-		o.tokensPaid = paysTokens(h)
+		o.price = h.Price
 		return o.images().Prepared(), o.images().View()
 	},
 	answer: func(o *operation, data []byte) (answer, error) {
-		a, err := o.images().ReadAnswer(data, o.x.id, o.tokensPaid)
+		a, err := o.images().ReadAnswer(data, o.x.id, paysTokens(o.price))
 		return answer{body: a.Body, usage: a.Usage}, err
 	},
 	opening: func(name string, data []byte) (bool, error) { return true, imagesapi.Opening(name, data) },
-	tap:     func(o *operation) tap { return imagesTap{o.images().NewTap(o.x.id, o.tokensPaid)} },
+	tap:     func(o *operation) tap { return imagesTap{o.images().NewTap(o.x.id, paysTokens(o.price))} },
 }
 
 // imageBounds are exact for images. Of tokens most is what the vendor's tables or
@@ -626,17 +628,17 @@ var imageGeneration = capability{
 // is known, so that more is believed.
 func imageBounds(known bool, most billing.Usage) bounds {
 	const several = 100
-	p := plausible{2*(most.Input+most.ImageInput) + countSlack, 2*most.ImageOutput + countSlack, most.Images}
+	p := plausible{input: 2*(most.Input+most.ImageInput) + countSlack, output: 2*most.ImageOutput + countSlack, images: most.Images}
 	if !known {
-		p = plausible{maxContext, maxContext, max(most.Images, several)}
+		p = plausible{input: maxContext, output: maxContext, images: max(most.Images, several)}
 	}
 	return bounds{most: most, least: most, plausible: p}
 }
 
 // paysTokens reports whether a price is for more than images: only then a missing
 // report of tokens is worth an estimate.
-func paysTokens(h billing.Hold) bool {
-	for _, rate := range h.Price.Rates() {
+func paysTokens(price *billing.Price) bool {
+	for _, rate := range price.Rates() {
 		if rate.Unit != billing.Image {
 			return true
 		}
@@ -676,6 +678,44 @@ var spokenText = capability{
 		return bounds{most: most, least: most, plausible: anything}
 	},
 	serve: func(o *operation, c *call) (*Response, error) { return c.speak(o.speech()) },
+}
+
+// newRerank is the operation that ranks documents.
+func newRerank(x *exchange, r *rerankapi.Request) *operation {
+	return &operation{capability: &ranking, x: x, request: r, model: r.Model, clientBytes: r.Source()}
+}
+
+func (o *operation) rerank() *rerankapi.Request { return o.request.(*rerankapi.Request) }
+
+// ranking is sold by search units, tokens or requests. Its typed view is made of the
+// body by those who need one: the documents would lie in memory twice.
+var ranking = capability{
+	name:         upstream.Rerank,
+	unknownModel: noModel,
+	validate:     func(o *operation, _ *Model, _ *billing.Price) error { return o.rerank().Validate() },
+	unpriced:     unpriced[*rerankapi.Request],
+	bound: func(o *operation, m *Model, price *billing.Price) bounds {
+		all := o.rerank().Bound(m.Batch)
+		most := rerankapi.Sold(all, price)
+		return bounds{most: most, least: most, plausible: plausible{input: 2*all.Input + countSlack, searchUnits: 2 * all.SearchUnits}}
+	},
+	input: func(o *operation) billing.Usage { return rerankapi.Sold(o.rerank().Estimate(), o.price) },
+	prepare: func(o *operation, h billing.Hold, _ int64) (upstream.Body, any) {
+		o.price = h.Price
+		return o.rerank().Prepared(), nil
+	},
+	answer: func(o *operation, data []byte) (answer, error) {
+		a, err := o.rerank().ReadAnswer(data, o.price, func() string { return o.x.g.options.NewID("rr_") })
+		return answer{body: a.Body, usage: a.Usage}, err
+	},
+	split: func(o *operation, m *Model) []any {
+		var parts []any
+		for _, p := range o.rerank().Split(m.Batch) {
+			parts = append(parts, p)
+		}
+		return parts
+	},
+	join: func(o *operation, answers [][]byte) ([]byte, error) { return o.rerank().Join(answers) },
 }
 
 // newVideo is the operation that submits a video.

@@ -157,6 +157,10 @@ func (c *call) clampUsage(u billing.Usage) billing.Usage {
 		u.Anomaly = true
 		u.Images = min(u.Images, most.Images)
 	}
+	if u.SearchUnits > limit.searchUnits {
+		u.Anomaly = true
+		u.SearchUnits = min(u.SearchUnits, most.SearchUnits)
+	}
 	return u
 }
 

@@ -16,10 +16,12 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	"github.com/tollhouse-ai/gateway/internal/rerankapi"
 	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/rerank"
 	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/video"
@@ -150,6 +152,16 @@ func (g *Gateway) counted(ctx context.Context, encode encoder, count any) (estim
 func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*embeddings.Response, error) {
 	return answered(ctx, g, "embeddings", encoding(req, embeddingsapi.Encode, newEmbeddings), func(o outcome) *embeddings.Response {
 		return &embeddings.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
+	})
+}
+
+// Rerank puts documents in the order of their relevance to a query, with the same
+// checks, limits, holds and fail-over as over HTTP. A request with more documents than
+// one upstream call takes is split and its rankings are merged. The caller is the
+// principal in ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
+func (g *Gateway) Rerank(ctx context.Context, req *rerank.Request) (*rerank.Response, error) {
+	return answered(ctx, g, "rerank", encoding(req, rerankapi.Encode, newRerank), func(o outcome) *rerank.Response {
+		return &rerank.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
 	})
 }
 

@@ -18,8 +18,8 @@ type Price struct {
 	rates   []rate // sorted by unit, then variant
 }
 
-// rate is a price in pico-units (10⁻¹²) for a single token, image, second or
-// character.
+// rate is a price in pico-units (10⁻¹²) for a single token, image, second,
+// character, search unit or request.
 type rate struct {
 	unit    Unit
 	variant string
@@ -27,7 +27,7 @@ type rate struct {
 }
 
 // Rate is one cell of a price row: Amount is a decimal string per million
-// tokens or characters, per image, or per second ("0.60").
+// tokens or characters, per image, per search unit, per request, or per second ("0.60").
 type Rate struct {
 	Unit    Unit
 	Variant string // for Second only: "720p", "720p+audio", "720p@9:16"
@@ -39,7 +39,15 @@ type Rate struct {
 var perMillion = map[Unit]bool{
 	Input: true, CachedInput: true, CacheWrite: true, Output: true,
 	ImageInput: true, ImageOutput: true, Character: true,
-	Image: false, Second: false,
+	Image: false, Second: false, SearchUnit: false, Request: false,
+}
+
+// Per is how many units the amount of a [Rate] is for: a million, or one.
+func (u Unit) Per() int64 {
+	if perMillion[u] {
+		return 1_000_000
+	}
+	return 1
 }
 
 // NewPrice builds a price row. It refuses unknown units, negative or inexact

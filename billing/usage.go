@@ -16,6 +16,8 @@ type Usage struct {
 	Images      int64 // pictures
 	Seconds     int64 // seconds of video
 	Characters  int64 // Unicode code points of speech input
+	SearchUnits int64 // of reranking: a query with up to 100 documents
+	Requests    int64 // calls of an upstream that sells by the call, each part of a split request being one
 
 	// Variant selects the price per second ("720p", "720p+audio").
 	Variant string
@@ -45,7 +47,18 @@ const (
 	Image       Unit = "image"
 	Second      Unit = "second"
 	Character   Unit = "character"
+	SearchUnit  Unit = "search_unit"
+	Request     Unit = "request"
 )
+
+// Units are all units, in the order of [Usage.Units].
+func Units() []Unit {
+	var units []Unit
+	for _, b := range new(Usage).buckets() {
+		units = append(units, b.unit)
+	}
+	return units
+}
 
 // Units calls yield for each bucket that is not zero, in a fixed order.
 // Reasoning is among them although it is part of Output.
@@ -64,19 +77,20 @@ type bucket struct {
 }
 
 // buckets are all counts, in the order of [Usage.Units].
-func (u *Usage) buckets() [10]bucket {
+func (u *Usage) buckets() [12]bucket {
 	return [...]bucket{
 		{Input, u.Input}, {CachedInput, u.CachedInput}, {CacheWrite, u.CacheWrite},
 		{Output, u.Output}, {Reasoning, u.Reasoning},
 		{ImageInput, u.ImageInput}, {ImageOutput, u.ImageOutput},
 		{Image, u.Images}, {Second, u.Seconds}, {Character, u.Characters},
+		{SearchUnit, u.SearchUnits}, {Request, u.Requests},
 	}
 }
 
 // IsZero reports whether nothing was consumed, whatever the flags say.
 func (u Usage) IsZero() bool {
 	return u.Input|u.CachedInput|u.CacheWrite|u.Output|u.Reasoning|
-		u.ImageInput|u.ImageOutput|u.Images|u.Seconds|u.Characters == 0
+		u.ImageInput|u.ImageOutput|u.Images|u.Seconds|u.Characters|u.SearchUnits|u.Requests == 0
 }
 
 // Add returns the sum of both usages; a count that would not fit stops at the
@@ -93,6 +107,8 @@ func (u Usage) Add(v Usage) Usage {
 	u.Images = sum(u.Images, v.Images)
 	u.Seconds = sum(u.Seconds, v.Seconds)
 	u.Characters = sum(u.Characters, v.Characters)
+	u.SearchUnits = sum(u.SearchUnits, v.SearchUnits)
+	u.Requests = sum(u.Requests, v.Requests)
 	u.Estimated = u.Estimated || v.Estimated
 	u.Zero = u.Zero && v.Zero
 	u.Anomaly = u.Anomaly || v.Anomaly

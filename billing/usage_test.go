@@ -34,6 +34,7 @@ func TestEveryBucketIsAUnitOnce(t *testing.T) {
 	want := map[billing.Unit]int64{
 		billing.Input: 1, billing.CachedInput: 2, billing.CacheWrite: 3, billing.Output: 4, billing.Reasoning: 5,
 		billing.ImageInput: 6, billing.ImageOutput: 7, billing.Image: 8, billing.Second: 9, billing.Character: 10,
+		billing.SearchUnit: 11, billing.Request: 12,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -34,6 +34,10 @@ type errorFormat struct {
 // openAIFormat is the format of every path which has none of its own.
 var openAIFormat = errorFormat{shape: openAIShape, inner: openAIMembers}
 
+// rerankFormat is for the clients of several vendors: Cohere's read `message`, Voyage's
+// and Jina's `detail`.
+var rerankFormat = errorFormat{rerankShape, rerankMembers, openAIMembers, true}
+
 var errorFormats = []struct {
 	prefix string
 	format errorFormat
@@ -42,6 +46,9 @@ var errorFormats = []struct {
 	{"/v1/images/edits", errorFormat{shape: plainShape, inner: openAIMembers}},
 	{"/v1/audio/speech", errorFormat{shape: plainShape, inner: openAIMembers}},
 	{"/v1/responses", errorFormat{shape: responsesShape, inner: openAIMembers}},
+	{"/v1/rerank", rerankFormat},
+	{"/v2/rerank", rerankFormat},
+	{"/rerank", rerankFormat},
 	{"/v1/messages", errorFormat{messagesShape, messagesBodyMembers, messagesErrorMembers, false}},
 }
 
@@ -106,6 +113,15 @@ func alphaShape(id string, f *fault.Error) any {
 	}{f.Code, f.Message, id, toErrorObject(f)}
 }
 
+func rerankShape(id string, f *fault.Error) any {
+	return struct {
+		Message   string      `json:"message"`
+		Detail    string      `json:"detail"`
+		RequestID string      `json:"request_id"`
+		Error     errorObject `json:"error"`
+	}{f.Message, f.Message, id, toErrorObject(f)}
+}
+
 // responsesShape has the word at which Codex repeats an overloaded request a few times
 // only.
 func responsesShape(id string, f *fault.Error) any {
@@ -138,6 +154,10 @@ func openAIMembers(f *fault.Error) []requiredMember {
 
 func alphaMembers(f *fault.Error) []requiredMember {
 	return []requiredMember{{"code", quoted(string(f.Code)), true}, {"message", quoted(f.Message), true}}
+}
+
+func rerankMembers(f *fault.Error) []requiredMember {
+	return []requiredMember{{"message", quoted(f.Message), true}, {"detail", quoted(f.Message), true}}
 }
 
 func messagesBodyMembers(*fault.Error) []requiredMember {

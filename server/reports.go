@@ -91,10 +91,7 @@ func usageAnswer(by billing.GroupBy, rows []billing.UsageRow) any {
 
 // usageCSV writes one line a group, with a column for each unit.
 func usageCSV(by billing.GroupBy, rows []billing.UsageRow) []byte {
-	columns := []billing.Unit{
-		billing.Input, billing.CachedInput, billing.CacheWrite, billing.Output, billing.Reasoning, billing.ImageInput,
-		billing.ImageOutput, billing.Image, billing.Second, billing.Character,
-	}
+	columns := billing.Units()
 	head := []string{string(by), "requests"}
 	for _, c := range columns {
 		head = append(head, string(c))

@@ -55,7 +55,7 @@ func (h *Handler) Routes() []Route {
 	return routes
 }
 
-// table is every path under /v1.
+// table is every path of the API.
 func (h *Handler) table() []route {
 	routes := []route{
 		{http.MethodPost, "/v1/chat/completions", upstream.ChatCompletion, nil},
@@ -72,6 +72,9 @@ func (h *Handler) table() []route {
 		{http.MethodGet, "/v1/videos/generations/{id...}", "", (*httpExchange).showVideo},
 		{http.MethodPost, "/v1/embeddings", upstream.Embeddings, nil},
 		{http.MethodPost, "/v1/audio/speech", upstream.Speech, nil},
+		{http.MethodPost, "/v1/rerank", upstream.Rerank, nil},
+		{http.MethodPost, "/v2/rerank", upstream.Rerank, nil},
+		{http.MethodPost, "/rerank", upstream.Rerank, nil},
 		{http.MethodGet, "/v1/models", "", (*httpExchange).listModels},
 		{http.MethodGet, "/v1/models/{id...}", "", (*httpExchange).showModel},
 	}

@@ -359,7 +359,7 @@ func scanReceipt(rows Row, more ...any) (billing.Receipt, error) {
 	err := rows.Scan(append([]any{&r.ID, &r.Account, &r.Key, &r.Operation, &r.Model, &r.Status, &r.PriceVersion,
 		&r.Hold, &r.Charge, &r.Overrun, &r.Reason, &r.Channel, &created, &settled,
 		&u.Input, &u.CachedInput, &u.CacheWrite, &u.Output, &u.Reasoning,
-		&u.ImageInput, &u.ImageOutput, &u.Images, &u.Seconds, &u.Characters,
+		&u.ImageInput, &u.ImageOutput, &u.Images, &u.Seconds, &u.Characters, &u.SearchUnits, &u.Requests,
 		&u.Variant, (*flagged)(&u.Estimated), (*flagged)(&u.Zero), (*flagged)(&u.Anomaly)}, more...)...)
 	r.CreatedAt, r.SettledAt = timeAt(created), timeAt(settled)
 	return r, err
@@ -481,12 +481,12 @@ func (b *batch) writeReceipts() {
 		*to = append(*to, r.ID, r.Account, r.Key, r.Operation, r.Model, r.Status, number, r.Hold, r.Charge, r.Reason, r.Channel,
 			r.CreatedAt.UnixNano(), r.SettledAt.UnixNano(), r.counted, u.Input, u.CachedInput, u.Output, u.Reasoning)
 		if to == &rare {
-			rare = append(rare, r.Overrun, r.available, u.CacheWrite, u.ImageInput, u.ImageOutput, u.Images, u.Seconds, u.Characters,
+			rare = append(rare, r.Overrun, r.available, u.CacheWrite, u.ImageInput, u.ImageOutput, u.Images, u.Seconds, u.Characters, u.SearchUnits, u.Requests,
 				u.Variant, flag(u.Estimated), flag(u.Zero), flag(u.Anomaly))
 		}
 	}
 	b.write("INSERT INTO receipt ("+plainColumns+") ROWS[ttttttnnnttnnbnnnn]", plain)
-	b.write("INSERT INTO receipt ("+plainColumns+", "+rareColumns+") ROWS[ttttttnnnttnnbnnnnnnnnnnnntnnn]", rare)
+	b.write("INSERT INTO receipt ("+plainColumns+", "+rareColumns+") ROWS[ttttttnnnttnnbnnnnnnnnnnnnnntnnn]", rare)
 	b.write("INSERT INTO attempt ("+attemptColumns+") ROWS[tnttttnntnnnn]", b.attempts)
 }
 

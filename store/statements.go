@@ -69,7 +69,7 @@ const (
 	accountColumns = "id, posted, held, credited, revenue, overrun, budgets"
 	budgetColumns  = "id, account, key_id, posted, held"
 	holdColumns    = "id, node, account, budget, key_id, operation, model, price, amount, so_far, created_at, expires_at, counted"
-	countColumns   = "input, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character"
+	countColumns   = "input, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character, search_unit, request"
 	attemptColumns = "receipt, number, account, channel, model, code, status, billable, used, waste, started_at, duration, settled_at"
 	entryColumns   = "account, kind, reference, customer, credit, created_at"
 )
@@ -78,13 +78,13 @@ const (
 // most do not have.
 const (
 	plainColumns = "id, account, key_id, operation, model, status, price_number, held, charge, reason, channel, created_at, settled_at, counted, input, cached_input, output, reasoning"
-	rareColumns  = "overrun, available, cache_write, image_input, image_output, image, second, character, variant, estimated, zero, anomaly"
+	rareColumns  = "overrun, available, cache_write, image_input, image_output, image, second, character, search_unit, request, variant, estimated, zero, anomaly"
 )
 
 // receiptColumns are the columns of a receipt in the order in which they are scanned.
 const receiptColumns = "id, account, key_id, operation, model, status, COALESCE((SELECT version FROM price WHERE number = price_number), ''), held, charge, COALESCE(overrun, 0), reason, channel, created_at, settled_at," +
 	" COALESCE(input, 0), COALESCE(cached_input, 0), COALESCE(cache_write, 0), COALESCE(output, 0), COALESCE(reasoning, 0), COALESCE(image_input, 0), COALESCE(image_output, 0)," +
-	" COALESCE(image, 0), COALESCE(second, 0), COALESCE(character, 0), COALESCE(variant, ''), COALESCE(estimated, 0), COALESCE(zero, 0), COALESCE(anomaly, 0)"
+	" COALESCE(image, 0), COALESCE(second, 0), COALESCE(character, 0), COALESCE(search_unit, 0), COALESCE(request, 0), COALESCE(variant, ''), COALESCE(estimated, 0), COALESCE(zero, 0), COALESCE(anomaly, 0)"
 
 // spellings are the statements as the dialect spells them, by how they are written.
 type spellings struct{ single, bulk sync.Map }

@@ -20,7 +20,7 @@ type usageGroup struct {
 
 // usageSums are the sums of one group: the requests, the flags, the amounts and
 // the counts. One that does not fit is the largest number.
-type usageSums [15]int64
+type usageSums [17]int64
 
 // summedColumns are the columns of a receipt that usage_hour sums.
 const summedColumns = "charge, overrun, " + countColumns
@@ -32,7 +32,7 @@ func (s *usageSums) add(r *billing.Receipt) {
 	s[1], s[2] = max(s[1], flag(u.Estimated)), max(s[2], flag(u.Anomaly))
 	for i, n := range [...]int64{
 		int64(r.Charge), int64(r.Overrun), u.Input, u.CachedInput, u.CacheWrite, u.Output, u.Reasoning,
-		u.ImageInput, u.ImageOutput, u.Images, u.Seconds, u.Characters,
+		u.ImageInput, u.ImageOutput, u.Images, u.Seconds, u.Characters, u.SearchUnits, u.Requests,
 	} {
 		s[i+3] = ledger.AddCapped(s[i+3], n)
 	}
@@ -69,7 +69,7 @@ func (b *batch) writeUsage() {
 // fit is the largest number.
 func addUsage(d Dialect) string {
 	var b strings.Builder
-	b.WriteString("INSERT INTO usage_hour (account, hour, key_id, model, operation, counted, requests, estimated, anomaly, " + summedColumns + ") ROWS[tntttbnnnnnnnnnnnnnnn]" +
+	b.WriteString("INSERT INTO usage_hour (account, hour, key_id, model, operation, counted, requests, estimated, anomaly, " + summedColumns + ") ROWS[tntttbnnnnnnnnnnnnnnnnn]" +
 		" ON CONFLICT (account, hour, key_id, model, operation, counted) DO UPDATE SET requests = usage_hour.requests + EXCLUDED.requests," +
 		" estimated = GREATEST(usage_hour.estimated, EXCLUDED.estimated), anomaly = GREATEST(usage_hour.anomaly, EXCLUDED.anomaly)")
 	for name := range strings.SplitSeq(summedColumns, ", ") {
@@ -153,13 +153,13 @@ func scanUsage(rows Row, by billing.GroupBy) (billing.UsageRow, error) {
 		group = &day
 	}
 	u := &row.Usage
-	t := make(totals, 11)
+	t := make(totals, 13)
 	if err := rows.Scan(append([]any{group, &row.Requests, &u.Estimated, &u.Anomaly}, t.scan()...)...); err != nil {
 		return row, err
 	}
 	for i, count := range [...]*int64{
 		&u.Input, &u.CachedInput, &u.CacheWrite, &u.Output, &u.Reasoning,
-		&u.ImageInput, &u.ImageOutput, &u.Images, &u.Seconds, &u.Characters, (*int64)(&row.Charge),
+		&u.ImageInput, &u.ImageOutput, &u.Images, &u.Seconds, &u.Characters, &u.SearchUnits, &u.Requests, (*int64)(&row.Charge),
 	} {
 		*count = t[i].capped()
 	}

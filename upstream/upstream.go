@@ -98,11 +98,28 @@ const (
 	PollVideo      Op = "video_poll"   // what became of a submission: Call.TaskID
 	Embeddings     Op = "embeddings"   // POST /v1/embeddings
 	Speech         Op = "speech"       // POST /v1/audio/speech
+
+	// Rerank is POST /v1/rerank. Whatever dialect the caller speaks, a driver gets
+	//
+	//	{"model":…, "query":"…", "documents":["…"], "top_n":3, "return_documents":false, …}
+	//
+	// where documents are strings, none of them empty, and top_n is only there if the
+	// caller wants fewer results than there are documents. What the caller gave besides
+	// (max_tokens_per_doc, truncation and the like) follows as it came: a driver renames
+	// or drops it. It answers
+	//
+	//	{"id":"…", "model":"…", "results":[{"index":0, "relevance_score":0.5}],
+	//	 "meta":{"billed_units":{"search_units":1}}, "usage":{"total_tokens":12}}
+	//
+	// of which only results are needed: all documents, or top_n of them, in any order. The
+	// gateway sorts them, adds documents, and gives the caller the form of its dialect.
+	// Counts that are not there are not reported by the vendor, and are estimated.
+	Rerank Op = "rerank"
 )
 
 // Ops returns every operation, in the order of the API's documentation.
 func Ops() []Op {
-	return []Op{ChatCompletion, Messages, CountTokens, Responses, CountInput, GenerateImage, EditImage, SubmitVideo, PollVideo, Embeddings, Speech}
+	return []Op{ChatCompletion, Messages, CountTokens, Responses, CountInput, GenerateImage, EditImage, SubmitVideo, PollVideo, Embeddings, Speech, Rerank}
 }
 
 // DriverOptions say where a vendor is and how it is reached; New of each package below

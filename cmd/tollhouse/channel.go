@@ -22,6 +22,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/rerank"
 	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/speech"
@@ -208,6 +209,7 @@ var channelProbes = []channelProbe{
 	{upstream.Messages, textKinds, false, probeMessages},
 	{upstream.Responses, textKinds, false, probeResponses},
 	{upstream.Embeddings, []gateway.Kind{gateway.KindEmbeddings}, false, probeEmbeddings},
+	{upstream.Rerank, []gateway.Kind{gateway.KindRerank}, false, probeRerank},
 	{upstream.Speech, []gateway.Kind{gateway.KindSpeech}, true, probeSpeech},
 	{upstream.GenerateImage, []gateway.Kind{gateway.KindImage}, true, probeImage},
 }
@@ -231,6 +233,11 @@ func probeResponses(ctx context.Context, g *gateway.Gateway, model string) error
 
 func probeEmbeddings(ctx context.Context, g *gateway.Gateway, model string) error {
 	_, err := g.Embeddings(ctx, &embeddings.Request{Model: model, Input: embeddings.Text(probeText)})
+	return err
+}
+
+func probeRerank(ctx context.Context, g *gateway.Gateway, model string) error {
+	_, err := g.Rerank(ctx, &rerank.Request{Model: model, Query: probeText, Documents: []string{probeText}})
 	return err
 }
 
@@ -366,7 +373,7 @@ func chooseProbes(components *config.Components, in server.ChannelTest) (string,
 	case !components.Serves(in.Channel, in.Model):
 		return "", nil, fault.Invalid("model", fmt.Sprintf("The channel %s does not serve the model %q.", in.Channel, in.Model))
 	case probes == nil:
-		return "", nil, fault.Invalid("model", fmt.Sprintf("The model %s makes neither text, vectors, speech nor a picture from words, so there is no small call to test it with.", in.Model))
+		return "", nil, fault.Invalid("model", fmt.Sprintf("The model %s makes neither text, vectors, rankings, speech nor a picture from words, so there is no small call to test it with.", in.Model))
 	case probes[0].costs && !in.Yes:
 		return "", nil, fault.Invalid("yes", fmt.Sprintf("A test with the model %s costs money: say that you want it (--yes).", in.Model))
 	default:

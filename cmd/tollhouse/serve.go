@@ -321,10 +321,10 @@ func writeFirstKey(b *strings.Builder, src *source, base string, token secret.St
 // beginning of those ids.
 var exampleModels = map[string]string{"": "gpt-5-mini", "claude-": "claude-haiku-4-5"}
 
-// exampleCall is a request to begin with: for a chat, or for embeddings where
-// nothing else is served.
+// exampleCall is a request to begin with: for a chat, or for embeddings or a ranking
+// where nothing else is served.
 func exampleCall(c *config.Config) (path, body string) {
-	var chats, wild, embeds string
+	var chats, wild, embeds, ranks string
 	for _, ch := range c.Channels {
 		for _, id := range slices.Sorted(maps.Keys(ch.Models)) {
 			switch kind := c.Kind(id); {
@@ -332,13 +332,19 @@ func exampleCall(c *config.Config) (path, body string) {
 				wild = cmp.Or(wild, exampleModels[strings.Join(ch.Begins, "")])
 			case kind == gateway.KindEmbeddings:
 				embeds = cmp.Or(embeds, id)
+			case kind == gateway.KindRerank:
+				ranks = cmp.Or(ranks, id)
 			case kind == gateway.KindChat || kind == gateway.KindMessages || kind == "":
 				chats = cmp.Or(chats, id)
 			}
 		}
 	}
-	if chats == "" && embeds != "" && wild == "" {
+	switch {
+	case chats != "" || wild != "":
+	case embeds != "":
 		return "/v1/embeddings", fmt.Sprintf(`{"model":"%s","input":"Hello!"}`, embeds)
+	case ranks != "":
+		return "/v1/rerank", fmt.Sprintf(`{"model":"%s","query":"Hello!","documents":["Goodbye.","Hello."]}`, ranks)
 	}
 	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, wild, exampleModels[""]))
 }

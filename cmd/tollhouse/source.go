@@ -124,6 +124,7 @@ var demoModels = []struct {
 	}},
 	{"gamma-2-0-260128", []billing.Rate{{Unit: billing.Output, Amount: "7.00"}}},
 	{"text-embedding-v4", []billing.Rate{{Unit: billing.Input, Amount: "0.07"}}},
+	{"rerank-v3.5", []billing.Rate{{Unit: billing.SearchUnit, Amount: "0.002"}}},
 }
 
 const (

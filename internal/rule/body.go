@@ -38,6 +38,11 @@ var (
 		Unique: true, Billed: billed, Nested: nested,
 		Bounds: rawjson.Bounds{TopMembers: 1024, Members: 16_384, Tokens: 4 << 20},
 	}
+	// Documents is Body for a list of documents that are ranked.
+	Documents = &rawjson.Rules{
+		Unique: true, Billed: slices.Concat(billed, billedOfDocuments), Nested: nested,
+		Bounds: rawjson.Bounds{TopMembers: 1024, Members: 16_384, Tokens: 1 << 20},
+	}
 )
 
 // nested are the objects whose members are read or edited one by one.
@@ -68,6 +73,12 @@ var billed = []string{
 var billedOfItems = []string{
 	"max_output_tokens", "text", "verbosity", "previous_response_id", "conversation", "store", "include", "top_logprobs",
 	"truncation", "prompt_cache_key", "max_tool_calls", "context_management", "moderation",
+}
+
+// billedOfDocuments are those that only requests to rank documents have.
+var billedOfDocuments = []string{
+	"query", "documents", "texts", "top_n", "rank_fields", "return_documents", "return_text", "raw_scores",
+	"max_tokens_per_doc", "max_chunks_per_doc", "truncation", "truncate",
 }
 
 // Unacceptable is the refusal of a body that its rules do not allow.

@@ -240,7 +240,7 @@ type chargeInfo struct {
 	RequestID string           `json:"request_id" jsonschema:"the id by which the charge is found"`
 	Charge    string           `json:"charge,omitzero" jsonschema:"what the call cost, as a decimal number; absent until that is known"`
 	Currency  string           `json:"currency,omitzero" jsonschema:"what the charge is in"`
-	Usage     map[string]int64 `json:"usage,omitzero" jsonschema:"what is charged for, by unit: tokens (input, output, ...), images, seconds or characters"`
+	Usage     map[string]int64 `json:"usage,omitzero" jsonschema:"what is charged for, by unit: tokens (input, output, ...), images, seconds, characters, search units or requests"`
 	Estimated bool             `json:"estimated,omitzero" jsonschema:"the vendor did not say what was used, so that it was counted here"`
 	Replayed  bool             `json:"replayed,omitzero" jsonschema:"this is the answer to an earlier call with the same task_label, which was not charged again"`
 	Dropped   []string         `json:"dropped,omitzero" jsonschema:"arguments that the model's vendor does not take and did not get"`

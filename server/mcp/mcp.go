@@ -82,7 +82,7 @@ func (h *Handler) serveBy(server *sdk.Server) {
 }
 
 // instructions are what a model is told before it sees the tools.
-const instructions = "These tools make texts, pictures, videos, embeddings and speech, and each use costs the account money. " +
+const instructions = "These tools make texts, pictures, videos, embeddings, rankings and speech, and each use costs the account money. " +
 	"list_models says which models there are and what they cost, estimate_cost what a call would cost, get_balance what is left. " +
 	"Give each piece of work a task_label of its own and keep it when you repeat the call: then it is done and paid once. " +
 	"A video takes minutes: generate_video gives its id, and get_video tells when it is there."

@@ -39,7 +39,7 @@ func (t *tool) paid() bool { return t.request != nil }
 // tools is the table of tools.
 func tools() []*tool {
 	return []*tool{
-		chatTool(), imageTool(), editTool(), videoTool(), getVideoTool(), embeddingsTool(), speechTool(),
+		chatTool(), imageTool(), editTool(), videoTool(), getVideoTool(), embeddingsTool(), rerankTool(), speechTool(),
 		modelsTool(), estimateTool(), balanceTool(),
 	}
 }

@@ -48,7 +48,7 @@ type modelRow struct {
 
 // priceRow is one price of a model.
 type priceRow struct {
-	Unit    string `json:"unit" jsonschema:"input, cached_input, output, image_input or image_output tokens, image, second, or character"`
+	Unit    string `json:"unit" jsonschema:"input, cached_input, output, image_input or image_output tokens, image, second, character, search_unit, or request"`
 	Variant string `json:"variant,omitzero" jsonschema:"of seconds: the videos that it is for, such as 720p"`
 	Amount  string `json:"amount" jsonschema:"a decimal number"`
 	Per     int64  `json:"per" jsonschema:"for how many units that is"`
@@ -89,18 +89,9 @@ func (c *call) modelRow(m gateway.Model) modelRow {
 		}
 	}
 	for _, r := range c.g.Price(m.ID).Rates() {
-		row.Prices = append(row.Prices, priceRow{string(r.Unit), r.Variant, r.Amount, unitsPerPrice(r.Unit)})
+		row.Prices = append(row.Prices, priceRow{string(r.Unit), r.Variant, r.Amount, r.Unit.Per()})
 	}
 	return row
-}
-
-// unitsPerPrice is how many units a price is for.
-func unitsPerPrice(u billing.Unit) int64 {
-	switch u {
-	case billing.Image, billing.Second:
-		return 1
-	}
-	return 1_000_000
 }
 
 // line is the model for a reader.
@@ -131,7 +122,7 @@ func estimateTool() *tool {
 		description: "Says what a call of another tool would cost, before it is made, and whether its arguments are right. Costs nothing and makes nothing.",
 		fields: []field{
 			{name: "tool", kind: stringKind, required: true, description: "The tool that is to be called.", enum: []string{
-				"chat", "generate_image", "edit_image", "generate_video", "create_embeddings", "text_to_speech",
+				"chat", "generate_image", "edit_image", "generate_video", "create_embeddings", "rerank", "text_to_speech",
 			}},
 			{name: argumentsField, kind: object, required: true, description: "The arguments that it is to be called with, model among them."},
 		},

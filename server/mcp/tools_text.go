@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"unicode/utf8"
@@ -16,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/rerank"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -174,6 +176,52 @@ func (c *call) answerEmbeddings(r *gateway.Response) (*sdk.CallToolResult, error
 	}
 	result.chargeInfo = c.receipt(r)
 	return success(result, textContent("%d vectors of %d numbers each are in the structured result. %s", len(result.Embeddings), result.Dimensions, result.receiptLine())), nil
+}
+
+func rerankTool() *tool {
+	return &tool{
+		name: "rerank", title: "Rank documents",
+		description: "Puts documents in the order of their relevance to a query, and scores each.",
+		fields: []field{
+			modelField("The model that ranks."),
+			{name: "query", kind: stringKind, required: true, description: "What the documents are ranked for."},
+			{name: "documents", kind: stringList, required: true, max: 1000, description: "The texts to rank, none of them empty."},
+			{name: "top_n", kind: integer, min: 1, max: 1000, description: "How many results are wanted; all if left out."},
+		},
+		models: ofKind(gateway.KindRerank),
+		output: outputSchema[rerankResult](),
+		request: func(a arguments) (*gateway.Request, error) {
+			return body{}.copy(a, "model", "query", "documents", "top_n").request(upstream.Rerank)
+		},
+		answer: (*call).answerRerank,
+	}
+}
+
+// rerankResult is the structured result of rerank.
+type rerankResult struct {
+	chargeInfo
+	Model   string      `json:"model" jsonschema:"the model that ranked"`
+	Results []rankedRow `json:"results" jsonschema:"the most relevant first"`
+}
+
+// rankedRow is the score of one document.
+type rankedRow struct {
+	Index int64   `json:"index" jsonschema:"which document, counted from 0"`
+	Score float64 `json:"score" jsonschema:"grows with the relevance"`
+}
+
+func (c *call) answerRerank(r *gateway.Response) (*sdk.CallToolResult, error) {
+	var answer rerank.Response
+	if err := json.Unmarshal(r.Body, &answer, jsontext.AllowDuplicateNames(true)); err != nil {
+		return nil, fault.Wrap(fault.BadGateway, "The model's answer is not of the form of a ranking. It was charged.", err)
+	}
+	result := rerankResult{chargeInfo: c.receipt(r), Model: c.args.text("model")}
+	var text strings.Builder
+	for _, row := range answer.Results {
+		result.Results = append(result.Results, rankedRow{row.Index, row.RelevanceScore})
+		fmt.Fprintf(&text, "%d: %g\n", row.Index, row.RelevanceScore)
+	}
+	return success(result, textContent("Document: score\n%s", text.String()), textContent("%s", result.receiptLine())), nil
 }
 
 func speechTool() *tool {

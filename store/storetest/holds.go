@@ -273,7 +273,7 @@ var settlementTests = map[string]func(ledgerTest){
 		b.clock.Set(startTime.Add(time.Minute))
 		used := images(3)
 		used.Input, used.CachedInput, used.CacheWrite, used.Output, used.Reasoning = 1, 2, 3, 4, 5
-		used.ImageInput, used.ImageOutput, used.Seconds, used.Characters, used.Variant = 6, 7, 8, 9, "720p"
+		used.ImageInput, used.ImageOutput, used.Seconds, used.Characters, used.SearchUnits, used.Requests, used.Variant = 6, 7, 8, 9, 10, 11, "720p"
 		used.Estimated, used.Zero, used.Anomaly = true, true, true
 		got, err := b.Settle(b.t.Context(), h, used, billing.Outcome{Reason: billing.ReasonComplete, Channel: "main"})
 		b.ok(err)

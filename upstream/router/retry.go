@@ -50,8 +50,9 @@ const (
 // vendor may bill though they failed, and that are dear, are repeated only where it
 // certainly accepted nothing (docs/faults.md, row 7). docs/upstreams.md has this table:
 //
-//	                                                chat, embeddings  pictures, speech,
-//	the attempt ended in                            and polls         videos             channel
+//	                                                texts, embeddings pictures, speech,
+//	                                                reranks, polls    videos             channel
+//	the attempt ended in
 //	a refusal of a call that cannot be sent         none              none               unknown
 //	one of several keys was refused or limited      other key         other key          unknown
 //	the key or the account was refused              other channel     other channel      failed
@@ -110,7 +111,7 @@ func judge(op upstream.Op, e *fault.Error, named bool) verdict {
 // vendor may bill, is repeated on another channel.
 var repeatable = map[upstream.Op]bool{
 	upstream.ChatCompletion: true, upstream.Messages: true, upstream.CountTokens: true, upstream.Responses: true, upstream.CountInput: true,
-	upstream.Embeddings: true, upstream.PollVideo: true,
+	upstream.Embeddings: true, upstream.Rerank: true, upstream.PollVideo: true,
 }
 
 // counts reports whether op counts the tokens of a text that is not made.

@@ -71,6 +71,7 @@ var operations = map[upstream.Op]func(*Upstream, context.Context, *upstream.Call
 	upstream.PollVideo:      (*Upstream).pollVideo,
 	upstream.Embeddings:     (*Upstream).embed,
 	upstream.Speech:         (*Upstream).synthesize,
+	upstream.Rerank:         (*Upstream).rank,
 }
 
 // Supports reports whether the model is among those that are answered.

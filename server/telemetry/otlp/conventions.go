@@ -204,7 +204,7 @@ func (m *meters) record(ctx context.Context, t *Telemetry, f *gateway.RequestEve
 		m.tokens.Record(ctx, n, metric.WithAttributes(append(common[:len(common):len(common)], attribute.String(tokenType, kind))...))
 	}
 	count("input", input(&f.Receipt.Usage))
-	if n := output(&f.Receipt.Usage); n > 0 || f.Op != upstream.Embeddings {
+	if n := output(&f.Receipt.Usage); n > 0 || f.Op != upstream.Embeddings && f.Op != upstream.Rerank {
 		count("output", n)
 	}
 }

@@ -98,8 +98,8 @@ func (t *Telemetry) providerOf(channel string) string {
 	return channel
 }
 
-// operations are the conventions' words for operations. Those for pictures, videos
-// and speech are our own: the conventions have none.
+// operations are the conventions' words for operations. Those for pictures, videos,
+// speech and rankings are our own: the conventions have none.
 var operations = map[upstream.Op]string{
 	upstream.ChatCompletion: "chat",
 	upstream.Messages:       "chat",
@@ -112,6 +112,7 @@ var operations = map[upstream.Op]string{
 	upstream.SubmitVideo:    "generate_video",
 	upstream.PollVideo:      "poll_video",
 	upstream.Speech:         "text_to_speech",
+	upstream.Rerank:         "rerank",
 }
 
 // outputs are what comes out, where it is no text (gen_ai.output.type).
