@@ -12,8 +12,12 @@ import (
 
 // showResponse is GET /v1/responses/{id}.
 func (x *httpExchange) showResponse() error {
-	if x.r.URL.Query().Get("stream") == "true" {
+	query := x.r.URL.Query()
+	if stream := query.Get("stream"); stream != "" && stream != "false" {
 		return fault.Invalid("stream", "A stored response is not streamed again. Leave \"stream\" out.")
+	}
+	if query.Has("starting_after") {
+		return fault.Invalid("starting_after", "A stored response is not streamed again. Leave \"starting_after\" out.")
 	}
 	body, err := x.h.gateway.StoredResponse(x.response.Context(), x.id)
 	if err != nil {
@@ -41,6 +45,9 @@ func (x *httpExchange) listInput() error {
 	const most = 100
 	query := x.r.URL.Query()
 	page := gateway.InputItemsOptions{After: query.Get("after")}
+	for _, name := range [...]string{"include", "include[]"} { // clients spell it so or so
+		page.Include = append(page.Include, query[name]...)
+	}
 	if text := query.Get("limit"); text != "" {
 		var err error
 		if page.Limit, err = strconv.Atoi(text); err != nil || page.Limit < 1 || page.Limit > most {

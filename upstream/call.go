@@ -14,7 +14,7 @@ type Call struct {
 	Stream    bool   // the reply is wanted as server-sent events
 	RequestID string // the gateway's id of the operation; the same for every attempt
 	Account   string // whose request it is; empty where there is one account only. A Router counts failures by it
-	TaskID    string // the vendor's id of the video that a PollVideo asks for
+	TaskID    string // the vendor's id of the video that a PollVideo asks for, or of the response that it keeps
 	Channel   string // the only channel that a Router may ask; empty for any that serves the model
 	// Key is the [Key.ID] of the only key that the channel's driver may use: the vendor
 	// keeps what the call refers to for its account. Empty for any.

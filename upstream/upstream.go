@@ -117,7 +117,15 @@ const (
 	Rerank Op = "rerank"
 )
 
-// Ops returns every operation, in the order of the API's documentation.
+// The operations on a response that a vendor keeps, Call.TaskID, which only the channel that
+// made it is asked, by its name.
+const (
+	ShowResponse   Op = "response_show"   // GET /v1/responses/{id}
+	DeleteResponse Op = "response_delete" // DELETE /v1/responses/{id}
+	ListInput      Op = "response_input"  // GET /v1/responses/{id}/input_items, with Call.Query
+)
+
+// Ops returns every operation that a model serves, in the order of the API's documentation.
 func Ops() []Op {
 	return []Op{ChatCompletion, Messages, CountTokens, Responses, CountInput, GenerateImage, EditImage, SubmitVideo, PollVideo, Embeddings, Speech, Rerank}
 }

@@ -1,7 +1,6 @@
 package responsesapi
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"iter"
@@ -261,42 +260,4 @@ func TokensOf(response *rawjson.Object, input, most int64) int64 {
 		}
 	}
 	return min(max(said, min(input, most))+min(made, most), most)
-}
-
-// InputPage is a page of at most limit items of the response's input, each with an id: its
-// own, or one by its place. They follow the one whose id is after, unless that is empty; it
-// is false if none has it.
-func (s Stored) InputPage(limit int, ascending bool, after string) (list []byte, ok bool) {
-	id := text(s.Response, "id")
-	items, ids := make([][]byte, len(s.Input)), make([]string, len(s.Input))
-	for i, item := range s.Input {
-		to := i
-		if !ascending {
-			to = len(items) - 1 - i
-		}
-		items[to], ids[to] = item, text(item, "id")
-		if o, err := rawjson.Index(item, nil, nil); err == nil && ids[to] == "" {
-			ids[to] = "item_" + strconv.Itoa(i) + "_" + id
-			items[to] = o.Apply(nil, rawjson.Set("id", rawjson.Quote(nil, ids[to])))
-		}
-	}
-	if after != "" {
-		i := 0
-		for i < len(ids) && ids[i] != after {
-			i++
-		}
-		if i == len(ids) {
-			return nil, false
-		}
-		items, ids = items[i+1:], ids[i+1:]
-	}
-	n := min(limit, len(items))
-	first, last := []byte("null"), []byte("null")
-	if n > 0 {
-		first, last = rawjson.Quote(nil, ids[0]), rawjson.Quote(nil, ids[n-1])
-	}
-	return bytes.Join([][]byte{
-		[]byte(`{"object":"list","data":`), AppendItems(nil, items[:n]), []byte(`,"first_id":`), first, []byte(`,"last_id":`), last,
-		[]byte(`,"has_more":`), strconv.AppendBool(nil, n < len(items)), []byte("}"),
-	}, nil), true
 }

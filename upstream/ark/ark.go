@@ -53,7 +53,7 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 
 // poll asks for the state of a video. That it failed is an answer too.
 func (d *driver) poll(ctx context.Context, call *upstream.Call, header http.Header) (*upstream.Reply, error) {
-	task, err := d.TaskURL(call.TaskID)
+	task, err := d.TaskURL(call)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 		resp, key, err := d.Post(ctx, call, to, header, call.Body)
 		return videoReply(d.documentReply(ctx, resp, key, err))
 	}
-	task, err := d.TaskURL(call.TaskID)
+	task, err := d.TaskURL(call)
 	if err != nil {
 		return nil, err
 	}

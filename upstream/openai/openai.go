@@ -58,6 +58,7 @@ func paths(o *upstream.DriverOptions) (map[upstream.Op]string, error) {
 			all[op] = "/chat/completions"
 		case upstream.Responses:
 			all[op], all[upstream.CountInput] = "/responses", "/responses/input_tokens"
+			all[upstream.ShowResponse], all[upstream.DeleteResponse], all[upstream.ListInput] = "/responses", "/responses", "/responses"
 		default:
 			return nil, fmt.Errorf("the wire %q is unknown: a vendor of OpenAI's wire speaks %s, %s or both", op, upstream.ChatCompletion, upstream.Responses)
 		}
@@ -81,6 +82,10 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	if err != nil {
 		return nil, err
 	}
+	switch call.Op {
+	case upstream.ShowResponse, upstream.DeleteResponse, upstream.ListInput:
+		return d.stored(ctx, call)
+	}
 	if call.Query != "" {
 		asked := *to
 		asked.RawQuery = call.Query
@@ -96,6 +101,24 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 		reply = completed(call, reply)
 	}
 	return reply, err
+}
+
+// stored asks for a response that the vendor keeps, or has it deleted.
+func (d *driver) stored(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	to, err := d.TaskURL(call)
+	if err != nil {
+		return nil, err
+	}
+	ask := d.Get
+	switch call.Op {
+	case upstream.DeleteResponse:
+		ask = d.Delete
+	case upstream.ListInput:
+		to = to.JoinPath("input_items")
+	}
+	to.RawQuery = call.Query
+	resp, key, err := ask(ctx, call, to, httpdo.Header("application/json", ""))
+	return d.Reply(call, resp, key, err)
 }
 
 // betaHeader chooses among versions of the wire. Nothing else of the client's travels.

@@ -158,13 +158,20 @@ func (c *Client) Get(ctx context.Context, call *upstream.Call, to *url.URL, head
 	return c.do(ctx, call, &http.Request{Method: http.MethodGet, URL: to, Header: header})
 }
 
-// TaskURL is the address of a video's task, below that of [upstream.PollVideo]. An id
-// that would lead elsewhere is refused, and nothing is sent.
-func (c *Client) TaskURL(id string) (*url.URL, error) {
-	if strings.Trim(id, ".") == "" {
-		return nil, fault.Wrap(fault.InternalError, "The gateway does not know the upstream's id of the task.", fmt.Errorf("the id %q", id))
+// Delete is [Client.Get] for a DELETE.
+func (c *Client) Delete(ctx context.Context, call *upstream.Call, to *url.URL, header http.Header) (*http.Response, *upstream.Key, error) {
+	delete(header, "Content-Type")
+	return c.do(ctx, call, &http.Request{Method: http.MethodDelete, URL: to, Header: header})
+}
+
+// TaskURL is the address of what the vendor has by the call's TaskID, a video's task or a
+// response, below that of the call's operation. An id that would lead elsewhere is refused,
+// and nothing is sent.
+func (c *Client) TaskURL(call *upstream.Call) (*url.URL, error) {
+	if strings.Trim(call.TaskID, ".") == "" {
+		return nil, fault.Wrap(fault.InternalError, "The gateway does not know the upstream's id of the task.", fmt.Errorf("the id %q", call.TaskID))
 	}
-	return c.urls[upstream.PollVideo].JoinPath(url.PathEscape(id)), nil
+	return c.urls[call.Op].JoinPath(url.PathEscape(call.TaskID)), nil
 }
 
 // userAgent is what vendors know the gateway by.

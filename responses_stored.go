@@ -1,0 +1,228 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/responsesapi"
+	"github.com/tollhouse-ai/gateway/internal/via"
+	"github.com/tollhouse-ai/gateway/responses/state"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// StoredResponse is a response of the caller's account: the JSON that a server answers, and
+// that a responses.Response reads. What the gateway keeps is as its client got it; what a
+// vendor keeps is asked of the channel and the key that made it, and costs nothing. One that
+// was not stored, was deleted or has expired is a fault.NotFound, as is another account's.
+// The caller is the principal in ctx, as for [Gateway.Chat].
+func (g *Gateway) StoredResponse(ctx context.Context, id string) ([]byte, error) {
+	row, err := g.ownResponse(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if atVendor(row) {
+		return g.askKeeper(ctx, upstream.ShowResponse, row, nil)
+	}
+	opened := g.openResponse(row)
+	if opened == nil {
+		return nil, errNoResponse(id)
+	}
+	return opened.Response, nil
+}
+
+// DeleteResponse deletes a response of the caller's account, which no request can go on
+// from any more, where a vendor keeps it there too. It fails as [Gateway.StoredResponse]
+// does, and then the response is there as before.
+func (g *Gateway) DeleteResponse(ctx context.Context, id string) (err error) {
+	row, err := g.ownResponse(ctx, id)
+	if err != nil {
+		return err
+	}
+	if atVendor(row) {
+		if _, err := g.askKeeper(ctx, upstream.DeleteResponse, row, nil); err != nil && !fault.Is(err, fault.NotFound) { // it has expired there
+			return err
+		}
+	} else if g.openResponse(row) == nil {
+		return errNoResponse(id)
+	}
+	defer guard(&err)
+	deleted, err := g.options.Responses.Store.Delete(ctx, row.Account, id)
+	if err == nil && !deleted { // another request was faster
+		return errNoResponse(id)
+	}
+	return storeError(err)
+}
+
+// InputItemsOptions choose a page of the items of a response's input.
+type InputItemsOptions struct {
+	Limit     int    // how many there are at most; zero means 20
+	Ascending bool   // the oldest first, else the newest
+	After     string // the id of the item before the page; empty for the beginning
+	// Include names what an item has only on demand, as OpenAI's API does:
+	// "reasoning.encrypted_content", "message.input_image.image_url" and so on.
+	Include []string
+}
+
+// ResponseInputItems is a page of the items that made a stored response: those of its own
+// request, and before them the input and the output of the responses that it goes on from,
+// up to one that is deleted or has expired. It is the JSON that a server answers. It fails as
+// [Gateway.StoredResponse] does, and with a 400 if After is the id of no item or Include has
+// another word than OpenAI's.
+func (g *Gateway) ResponseInputItems(ctx context.Context, id string, o InputItemsOptions) ([]byte, error) {
+	if o.Limit <= 0 {
+		o.Limit = 20
+	}
+	for _, word := range o.Include {
+		if !slices.Contains(responsesapi.Includable(), word) {
+			return nil, fault.Invalid("include", fmt.Sprintf(`"include" must be one or several of %s.`, strings.Join(responsesapi.Includable(), ", ")))
+		}
+	}
+	row, err := g.ownResponse(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if atVendor(row) {
+		return g.askKeeper(ctx, upstream.ListInput, row, o.query())
+	}
+	items, err := g.inputOf(ctx, row, &o)
+	if err != nil {
+		return nil, err
+	}
+	page, ok := responsesapi.InputPage(items, o.Limit, o.After, o.Include)
+	if !ok {
+		return nil, fault.Invalid("after", fmt.Sprintf("The input has no item with the id %q.", clip(o.After)))
+	}
+	return page, nil
+}
+
+// inputOf are the items that made a response, in the order of the page, and no more of the
+// oldest than it needs.
+func (g *Gateway) inputOf(ctx context.Context, row *state.Response, o *InputItemsOptions) (items []responsesapi.ListedItem, err error) {
+	first, size := row.ID, 0
+	after, seen := o.After == "", 0 // whether the page has begun, and how many of its items are there
+	add := func(all []responsesapi.ListedItem) {
+		for _, item := range slices.Backward(all) {
+			if items = append(items, item); after {
+				seen++
+			}
+			after = after || item.ID == o.After
+		}
+	}
+	for count := 1; ; count++ {
+		opened := g.openResponse(row)
+		if opened == nil && row.ID == first {
+			return nil, errNoResponse(first)
+		}
+		if size += len(row.Body); opened == nil || size > maxRecalledBytes {
+			break
+		}
+		if row.ID != first {
+			add(opened.ListedOutput())
+		}
+		add(opened.ListedInput())
+		if row.Previous == "" || row.Previous == row.ID || count == maxRecalled || !o.Ascending && seen > o.Limit {
+			break
+		}
+		before, err := g.findResponse(ctx, row.Account, row.Previous)
+		if err != nil {
+			return nil, err
+		}
+		if before == nil || before.ID != row.Previous {
+			break
+		}
+		row = before
+	}
+	if o.Ascending {
+		slices.Reverse(items)
+	}
+	return items, nil
+}
+
+// query is the page as a vendor is asked for it.
+func (o *InputItemsOptions) query() url.Values {
+	q := url.Values{"limit": {strconv.Itoa(o.Limit)}, "order": {"desc"}}
+	if o.Ascending {
+		q.Set("order", "asc")
+	}
+	if o.After != "" {
+		q.Set("after", o.After)
+	}
+	if len(o.Include) > 0 {
+		q["include[]"] = o.Include
+	}
+	return q
+}
+
+// atVendor reports whether a response that was found is kept by a vendor.
+func atVendor(row *state.Response) bool { return len(row.Body) == 0 && row.Channel != "" }
+
+// ownResponse is a response that the caller's account has stored, here or at a vendor.
+func (g *Gateway) ownResponse(ctx context.Context, id string) (*state.Response, error) {
+	p, err := g.principal(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if g.options.Responses.Mode == ResponsesOff {
+		return nil, fault.New(fault.NotFound, "This gateway does not show or delete stored responses.")
+	}
+	row, err := g.findResponse(ctx, p.Account, id)
+	if err != nil {
+		return nil, err
+	}
+	if row == nil || row.ID != id {
+		return nil, errNoResponse(id)
+	}
+	return row, nil
+}
+
+func errNoResponse(id string) error {
+	return fault.New(fault.NotFound, fmt.Sprintf("There is no stored response %q: it was made with \"store\": false, has been deleted or has expired.", clip(id)))
+}
+
+// keeperTimeout is how long the vendor may take that keeps a response.
+const keeperTimeout = 30 * time.Second
+
+// askKeeper asks the vendor that keeps a response, by the channel and the key that made it.
+// The vendor's answer is checked: it is about this response, and no larger than any answer.
+// What the vendor says of a mistake is the caller's to read, in the gateway's own form.
+func (g *Gateway) askKeeper(ctx context.Context, op upstream.Op, row *state.Response, query url.Values) (body []byte, err error) {
+	defer guard(&err)
+	ctx, cancel := context.WithTimeout(ctx, keeperTimeout)
+	defer cancel()
+	call := &upstream.Call{
+		Op: op, Model: row.Model, Channel: row.Channel, Key: row.Key, TaskID: row.ID, Query: query.Encode(), RequestID: g.options.NewID("req_"), Account: row.Account,
+		Accept: func(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
+			var data bytes.Buffer
+			in := limitedReader{limit: min(g.options.MaxAnswer, maxRecalledBytes), budget: &g.admission.answers, now: g.options.Now}
+			defer in.finish(0, new(reservedBytes)) // what is kept of it is the caller's
+			if err := in.readAll(ctx, &data, r.Body); err != nil {
+				return nil, err
+			}
+			switch body = data.Bytes(); op {
+			case upstream.ShowResponse:
+				body, err = responsesapi.ReadShown(body, row.ID, row.Model)
+			case upstream.ListInput:
+				body, err = responsesapi.ReadInputList(body)
+			}
+			return r, err
+		},
+	}
+	reply, err := g.catalog.Load().router.Do(&via.Context{Context: ctx, Trail: g.trail}, call)
+	if err != nil {
+		f := fault.From(err)
+		if f.HTTPStatus() == http.StatusNotFound {
+			return nil, errNoResponse(row.ID)
+		}
+		return nil, f.With(func(e *fault.Error) { e.Body = nil })
+	}
+	_ = reply.Body.Close()
+	return body, nil
+}
