@@ -333,7 +333,7 @@ func (g *Gateway) Price(model string) *billing.Price { return g.catalog.Load().p
 // no channel passes on ids that the configuration does not name.
 func (g *Gateway) ListsAllModels() bool {
 	return !slices.ContainsFunc(g.catalog.Load().router.Channels(), func(c router.ChannelInfo) bool {
-		return slices.Contains(c.Models, "*")
+		return slices.ContainsFunc(c.Models, func(id string) bool { return strings.HasSuffix(id, "*") })
 	})
 }
 

@@ -219,7 +219,7 @@ func (k *Key) Report(err error) {
 	}
 	switch {
 	case f != nil && misroutedStatuses[f.Status]:
-	case f == nil, f.Oversized, f.Status >= 400 && f.Status < 500 && f.Status != http.StatusTooManyRequests && !f.Fatal:
+	case f == nil, f.Oversized, f.NoModel, f.Status >= 400 && f.Status < 500 && f.Status != http.StatusTooManyRequests && !f.Fatal:
 		k.breaker.Succeeded(k.ring.now())
 	case f.Fatal:
 		f.OtherKey = k.ifOtherUsable(func(now time.Time) {

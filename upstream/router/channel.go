@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,8 +32,9 @@ type Channel struct {
 	Name string
 	// Upstream answers the channel's calls. The caller of New closes it.
 	Upstream upstream.Upstream
-	// Models leads from public to upstream ids. The public id "*" (with the
-	// upstream id "*") passes every id through as it is.
+	// Models leads from public to upstream ids. With the upstream id "*" the public id
+	// "*" passes every id through as it is, and one such as "groq/*" every id that begins
+	// with "groq/", without that. An id that is named wins, then the longest beginning.
 	Models map[string]string
 	// Discovered leads likewise from public ids to those of models that the vendor says
 	// it has; nil for a channel that does not ask. Such an id is served only where no
@@ -112,7 +114,7 @@ type ChannelInfo struct {
 // The states of a channel.
 const (
 	Ready   = "ready"
-	Resting = "resting" // its circuit breaker is open, or a vendor said of some model when to come back
+	Resting = "resting" // its circuit breaker is open, or its vendor said of some model when to come back or does not have it
 	Probing = "probing" // its circuit breaker is half-open: few calls at a time
 	Paused  = "paused"  // by [Router.Pause]
 )
@@ -150,7 +152,9 @@ func (c *Channel) checkModels() error {
 			return c.errorf("the model %q: %q has an empty id", public, id)
 		case public == everyModel && id != everyModel:
 			return c.errorf(`the model "*" leads to %q; it can only lead to "*"`, id)
-		case public == everyModel:
+		case id == everyModel && !strings.HasSuffix(public, everyModel):
+			return c.errorf(`the model %q leads to "*", to which only "*" and ids that end in it can`, public)
+		case id == everyModel:
 		case !supportsAny(c.Upstream, id):
 			return c.errorf("its upstream does not serve the model %q", id)
 		}
@@ -179,6 +183,37 @@ func (c *Channel) checkEdits() error {
 	return nil
 }
 
+// Model is the upstream's id for a public one; false if the channel does not serve it.
+func (c *Channel) Model(public string) (id string, ok bool) {
+	if id = c.Models[public]; id != "" && id != everyModel {
+		return id, true
+	}
+	return cutBeginning(public, c.beginnings())
+}
+
+// beginnings are those of the public ids that the channel passes through without them, the
+// longest first; an empty one means every id.
+func (c *Channel) beginnings() (all []string) {
+	for public, id := range c.Models {
+		if id == everyModel {
+			all = append(all, strings.TrimSuffix(public, everyModel))
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	return all
+}
+
+// cutBeginning is the id without the first beginning that it has, and what is left is not
+// empty; false if there is none.
+func cutBeginning(id string, beginnings []string) (rest string, ok bool) {
+	for _, with := range beginnings {
+		if rest, ok = strings.CutPrefix(id, with); ok && rest != "" {
+			return rest, true
+		}
+	}
+	return "", false
+}
+
 func (c *Channel) errorf(format string, args ...any) error {
 	return fmt.Errorf("channel %q: %w", c.Name, fmt.Errorf(format, args...))
 }
@@ -190,6 +225,7 @@ type channel struct {
 	rate    *rateLimiter
 	point   rendezvous.Point  // in the orders of sessions
 	renames []string          // the keys of Rename in a fixed order
+	passes  []string          // its beginnings
 	ids     map[string]string // Models, and those of Discovered that it serves
 	names   []string          // the keys of ids, sorted
 	peers   []*channel        // of its priority, itself included
@@ -219,7 +255,7 @@ func newChannels(list []Channel, before []*channel, accounts *breaker.AccountCou
 		c.Weight = max(c.Weight, 1)
 		c.Timeout = c.Timeout.withDefaults()
 		c.SessionHeader = http.CanonicalHeaderKey(c.SessionHeader)
-		at := &channel{Channel: c, point: rendezvous.PointOf(c.Name), renames: slices.Sorted(maps.Keys(c.Rename))}
+		at := &channel{Channel: c, point: rendezvous.PointOf(c.Name), renames: slices.Sorted(maps.Keys(c.Rename)), passes: c.beginnings()}
 		if j := indexOf(before, c.Name); j >= 0 {
 			was := before[j]
 			at.channelState, at.rate = was.channelState, newRateLimiter(c.RPM, was.rate, now)
@@ -273,6 +309,18 @@ func (c *channel) mayOpen() bool {
 		}
 	}
 	return 2*(out+1) <= len(c.peers)
+}
+
+// serves reports whether the channel serves a public id with any operation.
+func (c *channel) serves(public string) bool { return c.id(public) != "" }
+
+// id is the upstream's id for a public one; empty if the channel does not serve it.
+func (c *channel) id(public string) string {
+	if id := c.ids[public]; id != "" && id != everyModel {
+		return id
+	}
+	rest, _ := cutBeginning(public, c.passes)
+	return rest
 }
 
 // takes reports whether the channel passes the request field called name.

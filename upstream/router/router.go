@@ -124,7 +124,7 @@ func (r *Router) Supports(op upstream.Op, model string) bool {
 // field of requests out.
 func (r *Router) Drops(model, field string) bool {
 	return slices.ContainsFunc(r.channels, func(c *channel) bool {
-		return (c.ids[model] != "" || c.ids[everyModel] != "") && slices.Contains(c.Drop, field)
+		return slices.Contains(c.Drop, field) && c.serves(model)
 	})
 }
 
@@ -262,7 +262,7 @@ func (r *Router) routes(call *upstream.Call) []route {
 		return nil
 	}
 	key := routeKey{call.Op, call.Model}
-	if r.channels[i].ids[call.Model] == "" {
+	if id := r.channels[i].ids[call.Model]; id == "" || id == everyModel {
 		key.model = everyModel
 	}
 	return []route{newRoute(r.channels[i], key, nil)}

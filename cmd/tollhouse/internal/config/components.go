@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"io"
 	"maps"
 	"reflect"
@@ -74,11 +73,11 @@ func (p *Components) fill(c *Config) {
 	}
 }
 
-// Wildcards are the channels that pass every model id through.
+// Wildcards are the channels that pass ids through which the configuration does not name.
 func (c *Config) Wildcards() []string {
 	var names []string
 	for i := range c.Channels {
-		if _, every := c.Channels[i].Models[everyModel]; every {
+		if c.Channels[i].passes() {
 			names = append(names, c.Channels[i].Name)
 		}
 	}
@@ -96,9 +95,24 @@ func (c *Config) Channel(name string) *Channel {
 
 // Serves reports whether the channel serves a public id.
 func (c *Channel) Serves(id string) bool {
-	_, named := c.Models[id]
-	_, every := c.Models[everyModel]
-	return id != "" && id != everyModel && (named || every && c.allows(id))
+	_, ok := c.model(id)
+	return ok
+}
+
+// model is the vendor's id of a model by its public one; false if the channel does not
+// serve it.
+func (c *Channel) model(public string) (id string, ok bool) {
+	if public == "" || c.Models[public] == everyModel {
+		return "", false
+	}
+	id, ok = (&router.Channel{Models: c.Models}).Model(public)
+	_, named := c.Models[public]
+	return id, ok && (named || c.allows(id))
+}
+
+// passes reports whether the channel passes ids through that it does not name.
+func (c *Channel) passes() bool {
+	return slices.Contains(slices.Collect(maps.Values(c.Models)), everyModel)
 }
 
 // Serves reports whether a channel serves a public id, discovered ones included.
@@ -125,13 +139,14 @@ func (p *Components) ModelsOf(channel string) []string {
 // Supports reports whether a channel can answer op for a public id.
 func (p *Components) Supports(channel string, op upstream.Op, id string) bool {
 	c := p.Config.Channel(channel)
-	if c == nil || !p.Serves(channel, id) {
+	if c == nil {
 		return false
 	}
-	if theirs := cmp.Or(c.Models[id], p.discovered[channel][id]); theirs != "" {
-		id = theirs
+	theirs, ok := c.model(id)
+	if !ok {
+		theirs, ok = p.discovered[channel][id]
 	}
-	return upstream.Supports(p.instances[channel].Upstream, op, id)
+	return ok && upstream.Supports(p.instances[channel].Upstream, op, theirs)
 }
 
 // routerChannel is the channel as the router needs it.
@@ -227,8 +242,8 @@ func (c *modelFilter) Supports(op upstream.Op, model string) bool {
 // allows reports whether the channel's upstream may be called for a model by the
 // vendor's id.
 func (c *Channel) allows(id string) bool {
-	for public, theirs := range c.Models {
-		if theirs == id && public != everyModel {
+	for _, theirs := range c.Models {
+		if theirs == id && id != everyModel {
 			return true
 		}
 	}
@@ -246,13 +261,13 @@ func (c *Channel) allows(id string) bool {
 // are discovered.
 func (c *Channel) Shown() []string {
 	var ids []string
-	for id := range c.Models {
+	for public, id := range c.Models {
 		if id != everyModel || len(c.Begins) == 0 {
-			ids = append(ids, id)
+			ids = append(ids, public)
 			continue
 		}
 		for _, with := range c.Begins {
-			ids = append(ids, with+everyModel)
+			ids = append(ids, strings.TrimSuffix(public, everyModel)+with+everyModel)
 		}
 	}
 	if c.Discover != nil && !slices.Contains(ids, c.Discover.Prefix+everyModel) {

@@ -108,9 +108,9 @@ type Channel struct {
 
 	// Upstream, when not nil, is used in place of one that Driver makes.
 	Upstream upstream.Upstream
-	// Begins are the beginnings of the ids that the public id "*" passes through; none
-	// means all. Except are ids that it does not pass through; one that ends in "*" stands
-	// for all ids with that beginning. A file has none of those.
+	// Begins are the beginnings of the vendor's ids that "*" passes through; none means all.
+	// Except are ids that it does not pass through; one that ends in "*" stands for all ids
+	// with that beginning. A file has none of those.
 	Begins []string
 	Except []string
 	// Yields has "*" leave the ids to other channels that they discovered, but for those

@@ -71,7 +71,6 @@ func (c *Channel) validate() error {
 
 // validateKnobs refuses settings that would have no effect, or two meanings.
 func (c *Channel) validateKnobs() error {
-	_, every := c.Models[everyModel]
 	for name := range c.Headers {
 		if strings.EqualFold(name, c.SessionHeader) {
 			return fmt.Errorf("headers and session_header both set %s", name)
@@ -82,7 +81,7 @@ func (c *Channel) validateKnobs() error {
 		return errors.New("done is for the driver openai only: take it out")
 	case c.NoStreamOptions && c.Driver != "openai":
 		return errors.New("usage is for the driver openai only: take it out")
-	case len(c.Begins) > 0 && !every:
+	case len(c.Begins) > 0 && !c.passes():
 		return errors.New(`begins says which ids "*" passes through, and models has no "*": "*"`)
 	}
 	for _, with := range c.Begins {
@@ -97,7 +96,7 @@ func (c *Channel) validateKnobs() error {
 // free.
 func (c *Config) validatePrices(ch *Channel, p *problems) {
 	for _, id := range slices.Sorted(maps.Keys(ch.Models)) {
-		if _, priced := c.Prices[id]; !priced && id != everyModel {
+		if _, priced := c.Prices[id]; !priced && ch.Models[id] != everyModel {
 			p.add(ch.modelPos[id], "the model %s has no price, and billing is prepaid: add it under prices, or write `billing: count`", id)
 		}
 	}
