@@ -44,6 +44,17 @@ func (a *app) useLists() {
 	a.components.Store(next)
 }
 
+// listsAtStart is for how long a start waits for the lists of vendors.
+const listsAtStart = 2 * time.Second
+
+// awaitLists waits until each vendor was asked for its list once, so that what a server
+// prints at its start can be called. It does not wait long: a vendor may be away.
+func (a *app) awaitLists(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, listsAtStart)
+	defer cancel()
+	a.lists.Await(ctx)
+}
+
 // failedLists is how many channels have no current list of their vendor's models.
 func (a *app) failedLists() (n int) {
 	for _, s := range a.components.Load().Sources() {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"os/signal"
@@ -76,6 +75,7 @@ func (p *program) listenAndServe(ctx context.Context, s *settings, src *source, 
 	defer stop()
 	defer a.startJobs(ctx)()
 	l.start()
+	a.awaitLists(ctx)
 	if err = p.printBanner(ctx, src, a, l, s); err == nil {
 		err = p.loop(ctx, a, l, signals)
 	}
@@ -222,7 +222,7 @@ func (p *program) printBanner(ctx context.Context, src *source, a *app, l *liste
 		if err != nil {
 			return err
 		}
-		writeFirstKey(&b, src, base, token)
+		writeFirstKey(&b, src, a.components.Load(), base, token)
 	}
 	unsafe, err := a.warnings(ctx, src, l, s)
 	if err != nil {
@@ -299,9 +299,9 @@ func plural(n int, thing string) string {
 }
 
 // writeFirstKey prints the key and commands to paste.
-func writeFirstKey(b *strings.Builder, src *source, base string, token secret.String) {
+func writeFirstKey(b *strings.Builder, src *source, serves *config.Components, base string, token secret.String) {
 	key := token.Reveal()
-	path, body := exampleCall(src.config)
+	path, body := exampleCall(serves)
 	if credit := src.config.Accounts[0].Credit; credit > 0 {
 		fmt.Fprintf(b, "\nThe account %s holds %s %s. ", src.firstAccount, credit, src.config.Currency.Or(billing.DefaultCurrency))
 	} else {
@@ -320,15 +320,16 @@ func writeFirstKey(b *strings.Builder, src *source, base string, token secret.St
 
 // exampleCall is a request to begin with: for a chat, or for embeddings or a ranking
 // where nothing else is served.
-func exampleCall(c *config.Config) (path, body string) {
+func exampleCall(c *config.Components) (path, body string) {
 	var chats, wild, embeds, ranks string
-	for _, ch := range c.Channels {
-		for _, id := range slices.Sorted(maps.Keys(ch.Models)) {
+	for _, ch := range c.Config.Channels {
+		for _, id := range c.ModelsOf(ch.Name) {
 			switch kind := c.Kind(id); {
 			case strings.HasSuffix(id, "*"):
 				if v := presetNamed(ch.Name); v != nil && v.example != "" {
 					wild = cmp.Or(wild, strings.TrimSuffix(id, "*")+v.example)
 				}
+			case shellQuoted(id) != id: // a vendor may have named it to be pasted
 			case kind == gateway.KindEmbeddings:
 				embeds = cmp.Or(embeds, id)
 			case kind == gateway.KindRerank:

@@ -94,12 +94,16 @@ func fileNotes(c *config.Config) []string {
 func hiddenDiscoveries(c *config.Config) (notes []string) {
 	for i := range c.Channels {
 		ch := &c.Channels[i]
-		if ch.Discover == nil || ch.Discover.Prefix != "" {
+		if ch.Discover == nil {
 			continue
 		}
 		for j := range c.Channels {
-			if other := &c.Channels[j]; other.Models["*"] != "" && len(other.Begins) == 0 && !other.Yields {
-				notes = append(notes, "channel "+ch.Name+" serves none of the models that it discovers, since channel "+other.Name+` passes every model through ("*"): give one of them a prefix, or the other one begins`)
+			other := &c.Channels[j]
+			for _, passed := range other.Shown() {
+				beginning, passes := strings.CutSuffix(passed, "*")
+				if j != i && other.Discover == nil && !other.Yields && passes && strings.HasPrefix(ch.Discover.Prefix, beginning) {
+					notes = append(notes, "channel "+ch.Name+" serves none of the models that it discovers, since channel "+other.Name+" passes them through ("+passed+"): give "+ch.Name+" another prefix, or "+other.Name+" what its ids begin with")
+				}
 			}
 		}
 	}
