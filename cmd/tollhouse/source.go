@@ -257,7 +257,7 @@ func reserveModels(channels []config.Channel) {
 	for i := range channels {
 		c := &channels[i]
 		if _, every := c.Models["*"]; every && len(c.Begins) == 0 {
-			c.Except = taken
+			c.Except, c.Yields = taken, true
 		}
 	}
 }

@@ -9,6 +9,7 @@ package discovery
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -108,7 +109,8 @@ type Gone struct {
 type Options struct {
 	// Changed is called after the models of some channel changed, by several
 	// goroutines at once if need be. Of a request that changed none it hears nothing.
-	Changed func()
+	// ctx ends with Run, or when the channel is watched no more.
+	Changed func(ctx context.Context)
 	// Logger gets a line when a list fails for the first time and when it is good
 	// again, when models come, and an audit line when models go. Discards if nil.
 	Logger *slog.Logger
@@ -147,7 +149,7 @@ func New(o Options) *Lists {
 		o.Now = time.Now
 	}
 	if o.Changed == nil {
-		o.Changed = func() {}
+		o.Changed = func(context.Context) {}
 	}
 	return &Lists{o: o, kept: make(map[string]*kept)}
 }
@@ -262,7 +264,7 @@ func (l *Lists) follow(ctx context.Context, k *kept, s Source) {
 			return
 		}
 		if l.take(k, found, err) {
-			l.o.Changed()
+			l.o.Changed(ctx)
 		}
 		k.once.Do(func() { close(k.tried) })
 		wait := &usual
@@ -302,7 +304,11 @@ func (l *Lists) take(k *kept, found *upstream.ModelList, err error) (changed boo
 	next.Tried, next.Err = now, err
 	if err != nil {
 		if k.list = next; before.Err == nil {
-			l.o.Logger.Warn("the vendor's list of models cannot be had; the last one stays in force", "channel", k.source.Channel, "models", len(next.Models), "error", next.Reason())
+			text := "the vendor's list of models cannot be had, and nothing on it is served yet"
+			if !next.Listed.IsZero() {
+				text = "the vendor's list of models cannot be had; the last one stays in force"
+			}
+			l.o.Logger.Warn(text, "channel", k.source.Channel, "error", next.Reason())
 		}
 		return false
 	}
@@ -311,8 +317,8 @@ func (l *Lists) take(k *kept, found *upstream.ModelList, err error) (changed boo
 	next.Models, come, gone = merge(before.Models, found.Models)
 	next.Gone = withGone(before.Gone, gone, next.Models, now)
 	k.list = next
-	if before.Err != nil {
-		l.o.Logger.Info("the vendor's list of models is there again", "channel", k.source.Channel, "models", len(next.Models))
+	if before.Err != nil && !before.Listed.IsZero() {
+		l.o.Logger.Info("the vendor's list of models is there again", "channel", k.source.Channel)
 	}
 	l.logChange(&k.source, come, gone, before.Listed.IsZero())
 	return len(come) > 0 || len(gone) > 0 || !slices.EqualFunc(before.Models, next.Models, func(a, b Model) bool { return a.ListedModel == b.ListedModel })
@@ -327,12 +333,16 @@ func (l *List) Reason() string {
 	if l.Err == nil {
 		return ""
 	}
+	cause := l.Err
+	if f := (*upstream.Failure)(nil); errors.As(l.Err, &f) { // without what a caller would be told
+		cause = f
+	}
 	printing := strings.Map(func(c rune) rune {
 		if unicode.IsPrint(c) {
 			return c
 		}
 		return ' '
-	}, l.Err.Error())
+	}, cause.Error())
 	return word.Truncate(strings.Join(strings.Fields(printing), " "), maxReason)
 }
 

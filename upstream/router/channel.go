@@ -44,7 +44,7 @@ type Channel struct {
 	// left out.
 	Discovered map[string]string
 	// Yields has "*" not pass an id through that another channel discovered, which
-	// then serves it.
+	// then serves it, unless Discovered has it too.
 	Yields bool
 	// Priority orders channels: the lowest number is asked first.
 	Priority int

@@ -126,7 +126,7 @@ func admitDiscovered(channels []*channel) {
 func (c *channel) passedByOther(public string, channels []*channel) bool {
 	return slices.ContainsFunc(channels, func(other *channel) bool {
 		id, passes := cutBeginning(public, other.passes)
-		return other != c && passes && !other.Yields && supportsAny(other.Upstream, id)
+		return other != c && passes && (!other.Yields || other.Discovered[public] != "") && supportsAny(other.Upstream, id)
 	})
 }
 

@@ -93,7 +93,7 @@ func (r *reader) channel(n ast.Node) Channel {
 		"drop":   r.words(&c.Drop),
 		"pass":   r.words(&c.Pass),
 		"rename": r.mapping(c.Rename, nil),
-		"models": r.mapping(c.Models, c.modelPos),
+		"models": r.channelModels(&c),
 	})
 	return c
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"io"
 	"maps"
 	"reflect"
@@ -19,10 +20,12 @@ type Components struct {
 	Config *Config
 	Router *router.Router
 	Prices *billing.PriceList
-	Models []gateway.Model
-	Keys   []auth.Key // those that the file owns
+	Models []gateway.Model // those of the file, and what vendors' lists say of discovered ones
+	Keys   []auth.Key      // those that the file owns
 
-	instances map[string]driverInstance // by the channel's name
+	instances  map[string]driverInstance    // by the channel's name
+	lists      Lists                        // nil before the first WithLists
+	discovered map[string]map[string]string // from public to vendors' ids, by the channel's name; only of those that discover
 }
 
 // Build builds the components. A configuration that [Read] returned without an error
@@ -36,11 +39,10 @@ func (c *Config) Build(before *Components) (*Components, error) {
 		return nil, wrong.err("the configuration")
 	}
 	p := &Components{Config: c, instances: make(map[string]driverInstance, len(c.Channels))}
-	var o router.Options
+	var previous *router.Router
 	if before != nil {
-		o.Previous = before.Router
+		previous, p.lists = before.Router, before.lists
 	}
-	channels := make([]router.Channel, len(c.Channels))
 	for i := range c.Channels {
 		ch := &c.Channels[i]
 		instance, err := ch.instance(before)
@@ -48,10 +50,10 @@ func (c *Config) Build(before *Components) (*Components, error) {
 			p.CloseExcept(before)
 			return nil, err
 		}
-		p.instances[ch.Name], channels[i] = instance, ch.routerChannel(instance.Upstream)
+		p.instances[ch.Name] = instance
 	}
-	var err error
-	if p.Router, err = router.New(channels, o); err != nil {
+	p.discover()
+	if err := p.route(previous); err != nil {
 		p.CloseExcept(before)
 		return nil, err
 	}
@@ -65,9 +67,6 @@ func (p *Components) fill(c *Config) {
 		prices[id] = price.Row
 	}
 	p.Prices = billing.NewPriceList(prices)
-	for _, m := range c.Models {
-		p.Models = append(p.Models, m.Model)
-	}
 	for i := range c.Accounts {
 		for j := range c.Accounts[i].Keys {
 			p.Keys = append(p.Keys, c.Accounts[i].key(j))
@@ -117,6 +116,27 @@ func (c *Channel) passes() bool {
 	return slices.Contains(slices.Collect(maps.Values(c.Models)), everyModel)
 }
 
+// Serves reports whether a channel serves a public id, discovered ones included.
+func (p *Components) Serves(channel, id string) bool {
+	_, discovered := p.discovered[channel][id]
+	c := p.Config.Channel(channel)
+	return c != nil && (c.Serves(id) || discovered)
+}
+
+// ModelsOf are the public ids that a channel serves, sorted; "*" for all.
+func (p *Components) ModelsOf(channel string) []string {
+	c := p.Config.Channel(channel)
+	if c == nil {
+		return nil
+	}
+	ids := maps.Clone(p.discovered[channel])
+	if ids == nil {
+		ids = make(map[string]string)
+	}
+	maps.Copy(ids, c.Models)
+	return slices.Sorted(maps.Keys(ids))
+}
+
 // Supports reports whether a channel can answer op for a public id.
 func (p *Components) Supports(channel string, op upstream.Op, id string) bool {
 	c := p.Config.Channel(channel)
@@ -124,16 +144,22 @@ func (p *Components) Supports(channel string, op upstream.Op, id string) bool {
 		return false
 	}
 	theirs, ok := c.model(id)
+	if !ok {
+		theirs, ok = p.discovered[channel][id]
+	}
 	return ok && upstream.Supports(p.instances[channel].Upstream, op, theirs)
 }
 
 // routerChannel is the channel as the router needs it.
-func (c *Channel) routerChannel(up upstream.Upstream) router.Channel {
+func (c *Channel) routerChannel(up upstream.Upstream, discovered map[string]string) router.Channel {
+	if c.Discover != nil && discovered == nil {
+		discovered = map[string]string{}
+	}
 	if len(c.Begins) > 0 || len(c.Except) > 0 {
 		up = &modelFilter{up, c}
 	}
 	return router.Channel{
-		Name: c.Name, Upstream: up, Models: c.Models, Priority: c.Priority, Weight: c.Weight,
+		Name: c.Name, Upstream: up, Models: c.Models, Discovered: discovered, Yields: c.Yields, Priority: c.Priority, Weight: c.Weight,
 		MaxConcurrent: c.MaxConcurrent, RPM: c.RPM, Timeout: c.Timeout, Drain: c.Drain, Drop: c.Drop, Pass: c.Pass, Rename: c.Rename, CachePrompts: c.CachePrompts,
 		SessionHeader: c.SessionHeader,
 	}
@@ -232,7 +258,8 @@ func (c *Channel) allows(id string) bool {
 }
 
 // Shown are the public ids of the channel as an operator reads them, sorted: "*" behind
-// each beginning of the ids that it passes through.
+// each beginning of the ids that it passes through, and behind the prefix of those that
+// are discovered.
 func (c *Channel) Shown() []string {
 	var ids []string
 	for public, id := range c.Models {
@@ -243,6 +270,9 @@ func (c *Channel) Shown() []string {
 		for _, with := range c.Begins {
 			ids = append(ids, strings.TrimSuffix(public, everyModel)+with+everyModel)
 		}
+	}
+	if c.Discover != nil && !slices.Contains(ids, c.Discover.Prefix+everyModel) {
+		ids = append(ids, c.Discover.Prefix+everyModel)
 	}
 	slices.Sort(ids)
 	return ids

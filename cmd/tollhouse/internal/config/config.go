@@ -86,6 +86,7 @@ type Channel struct {
 	Auth     upstream.Auth     // how calls carry a key; zero means the driver's way
 	Headers  map[string]string // that go with every call; no secrets
 	Models   map[string]string // from public ids to the upstream's
+	Discover *Discovery        // serves what the vendor lists too; nil does not
 	Weight   int
 	Priority int
 	Connect  time.Duration // zero means the driver's
@@ -113,6 +114,9 @@ type Channel struct {
 	// with that beginning. A file has none of those.
 	Begins []string
 	Except []string
+	// Yields has "*" leave the ids to other channels that they discovered, but for those
+	// on the channel's own list. A file has none.
+	Yields bool
 
 	modelPos map[string]Pos // of public ids
 }

@@ -239,7 +239,7 @@ func TestAChannelLetsThroughWhatItIsToldTo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		built := row.c.routerChannel(made.Upstream)
+		built := row.c.routerChannel(made.Upstream, nil)
 		if got := upstream.Supports(built.Upstream, upstream.ChatCompletion, row.id); got != row.pass {
 			t.Errorf("%+v: %s passes: %v", row.c, row.id, got)
 		}

@@ -62,7 +62,10 @@ func (c *Channel) validate() error {
 		return fmt.Errorf("channel %q: %w", c.Name, err)
 	}
 	defer closeUpstream(s.Upstream)
-	_, err = router.New([]router.Channel{c.routerChannel(s.Upstream)}, router.Options{})
+	if err := c.checkDiscovery(s.Upstream); err != nil {
+		return err
+	}
+	_, err = router.New([]router.Channel{c.routerChannel(s.Upstream, nil)}, router.Options{})
 	return err
 }
 
