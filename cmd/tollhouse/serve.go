@@ -22,8 +22,9 @@ import (
 
 func serveCommand(p *program) *command {
 	c := newCommand("serve", "serve the API")
-	c.details = "Without --demo and --config, the vendors' keys in the environment decide: OPENAI_API_KEY, ANTHROPIC_API_KEY,\n" +
-		"MOONSHOT_API_KEY, DASHSCOPE_API_KEY, ARK_API_KEY, GEMINI_API_KEY, VOYAGE_API_KEY, each with a ..._BASE_URL.\n" +
+	c.details = "Without --demo and --config, variables of the environment decide which vendors are served:\n" +
+		"  " + strings.Join(presetVariables(), "\n  ") + "\n" +
+		"Each vendor's address can be another one, by ..._BASE_URL; docs/vendors.md has the table.\n" +
 		"The first signal lets running calls end; a second one cancels them."
 	c.examples = []string{
 		"tollhouse serve --demo",
@@ -313,10 +314,6 @@ func writeFirstKey(b *strings.Builder, src *source, base string, token secret.St
 	fmt.Fprintf(b, "  curl %s/v1/%s -H \"Authorization: Bearer %s\"\n", base, where, key)
 }
 
-// exampleModels are models to try on a channel that passes every id through, by the
-// beginning of those ids.
-var exampleModels = map[string]string{"": "gpt-5-mini", "claude-": "claude-haiku-4-5"}
-
 // exampleCall is a request to begin with: for a chat, or for embeddings where
 // nothing else is served.
 func exampleCall(c *config.Config) (path, body string) {
@@ -324,8 +321,10 @@ func exampleCall(c *config.Config) (path, body string) {
 	for _, ch := range c.Channels {
 		for _, id := range slices.Sorted(maps.Keys(ch.Models)) {
 			switch kind := c.Kind(id); {
-			case id == "*":
-				wild = cmp.Or(wild, exampleModels[strings.Join(ch.Begins, "")])
+			case strings.HasSuffix(id, "*"):
+				if v := presetNamed(ch.Name); v != nil && v.example != "" {
+					wild = cmp.Or(wild, strings.TrimSuffix(id, "*")+v.example)
+				}
 			case kind == gateway.KindEmbeddings:
 				embeds = cmp.Or(embeds, id)
 			case kind == gateway.KindChat || kind == gateway.KindMessages || kind == "":
@@ -336,7 +335,7 @@ func exampleCall(c *config.Config) (path, body string) {
 	if chats == "" && embeds != "" && wild == "" {
 		return "/v1/embeddings", fmt.Sprintf(`{"model":"%s","input":"Hello!"}`, embeds)
 	}
-	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, wild, exampleModels[""]))
+	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, wild, presets[0].example))
 }
 
 // warnings are what is unsafe or incomplete about this start.

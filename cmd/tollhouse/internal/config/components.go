@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"io"
 	"maps"
 	"reflect"
