@@ -108,7 +108,7 @@ func pictureRows() []costRow {
 	)
 }
 
-// textRows are embeddings and speech.
+// textRows are embeddings, rankings and speech.
 func textRows() []costRow {
 	vector := func(usage string) string { return `{"data":[{"index":0,"embedding":[1]}]` + usage + `}` }
 	const hello = `{"model":"m","input":"hello"}` // 7 bytes with its quotes, and 4 around them
@@ -120,6 +120,19 @@ func textRows() []costRow {
 		{name: "embeddings, an explicit zero", op: upstream.Embeddings, body: hello, answer: vector(`,"usage":{"prompt_tokens":0,"total_tokens":0}`)},
 		{name: "embeddings, an absurd count", op: upstream.Embeddings, body: hello, answer: vector(`,"usage":{"prompt_tokens":9223372036854775807,"total_tokens":1}`), cost: micro(11), anomaly: true},
 	}
+	const ask, ranked = `{"model":"m","query":"q","documents":["a"]}`, `{"results":[{"index":0,"relevance_score":1}]` // 134 tokens at the most
+	byUnit := []string{"search_unit", "0.002"}
+	rows = append(rows,
+		costRow{name: "ranking, as reported", op: upstream.Rerank, model: "m", price: byUnit, body: ask, answer: ranked + `,"meta":{"billed_units":{"search_units":1.0}}}`, held: 2_000_000, cost: 2_000_000},
+		costRow{name: "ranking, of more units than its bound", op: upstream.Rerank, model: "m", price: byUnit, body: ask, answer: ranked + `,"meta":{"billed_units":{"search_units":2}}}`, held: 2_000_000, cost: 4_000_000},
+		costRow{name: "ranking, of absurdly many units", op: upstream.Rerank, model: "m", price: byUnit, body: ask, answer: ranked + `,"meta":{"billed_units":{"search_units":900}}}`, cost: 2_000_000, anomaly: true},
+		costRow{name: "ranking, without a report", op: upstream.Rerank, model: "m", price: byUnit, body: ask, answer: ranked + `}`, cost: 2_000_000, estimated: true},
+		costRow{name: "ranking, an explicit zero", op: upstream.Rerank, model: "m", price: byUnit, body: ask, answer: ranked + `,"meta":{"billed_units":{"search_units":0}}}`},
+		costRow{name: "ranking, by the token", op: upstream.Rerank, body: ask, answer: ranked + `,"usage":{"total_tokens":7}}`, held: micro(134), cost: micro(7)},
+		costRow{name: "ranking, by the token, an absurd count", op: upstream.Rerank, body: ask, answer: ranked + `,"usage":{"total_tokens":900000000}}`, cost: micro(134), anomaly: true},
+		costRow{name: "ranking, by the request", op: upstream.Rerank, model: "m", price: []string{"request", "0.001"}, body: ask, answer: ranked + `}`, held: 1_000_000, cost: 1_000_000},
+		costRow{name: "ranking, broken", op: upstream.Rerank, model: "m", price: byUnit, body: ask, answer: `{"results":[]}`, status: 502},
+	)
 	for input, characters := range map[string]int64{"Hello": 5, "héllo 世界": 8, "👩‍👩‍👧": 5, " a ": 3} {
 		rows = append(rows, costRow{
 			name: "speech, " + input, op: upstream.Speech, model: flash, price: []string{"character", "1"},

@@ -47,6 +47,8 @@ var forbidden = []forbidding{
 	{"upstream/ark", []string{module + "/auth", module + "/server", module + "/video"}, "a driver knows one vendor's wire", false},
 	{"upstream/voyage", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
 	{"internal/embeddingsapi", []string{module + "/auth", module + "/server", module + "/chat", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/voyage"}, "a capability knows no key, no vendor and no other capability", false},
+	{"rerank", []string{module + "/auth", module + "/server", module + "/internal/rerankapi"}, "types, and models in Go; what the gateway makes of them is internal", false},
+	{"internal/rerankapi", []string{module + "/auth", module + "/server", module + "/chat", module + "/embeddings", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/voyage"}, "a capability knows no key, no vendor and no other capability", false},
 	{"chat", []string{module + "/auth", module + "/server", module + "/internal/chatapi"}, "types, and models in Go; what the gateway makes of them is internal", false},
 	{"messages", []string{module + "/auth", module + "/server", module + "/internal/messagesapi"}, "types, and models in Go; what the gateway makes of them is internal", false},
 	{"internal/chatapi", []string{module + "/auth", module + "/server", module + "/upstream/openai", module + "/upstream/sim"}, "a capability knows no key and no vendor", false},

@@ -299,6 +299,10 @@ func leavings() []leaving {
 			body: `{"model":"` + flash + `","input":"` + words + words + `","response_format":"wav"}`, used: billing.Usage{Characters: 23}},
 		{name: "embeddings", op: upstream.Embeddings, model: "e", price: []string{"input", "1"},
 			body: `{"model":"e","input":["abcd"]}`, used: billing.Usage{Input: 2}},
+		{name: "a ranking by the unit", op: upstream.Rerank, model: "e", price: []string{"search_unit", "1"},
+			body: `{"model":"e","query":"q","documents":["1"]}`, used: billing.Usage{SearchUnits: 1}},
+		{name: "a ranking by the request", op: upstream.Rerank, model: "e", price: []string{"request", "1"},
+			body: `{"model":"e","query":"q","documents":["1"]}`, used: billing.Usage{Requests: 1}},
 	}
 }
 
@@ -347,6 +351,8 @@ func (l *leaving) answered(before func()) upstream.Func {
 		switch text := wholeAnswers[l.op]; {
 		case l.op == upstream.Embeddings:
 			return vectorsFor(c)
+		case l.op == upstream.Rerank:
+			return rankedBy(c)
 		case l.op == upstream.Speech:
 			return (&fakeSpeechVendor{answers: []reading{{audio: wav("aaab")}}}).Do(ctx, c)
 		case c.Stream:

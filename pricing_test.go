@@ -85,6 +85,12 @@ func tariffRows(t *testing.T, m gateway.Model) []costRow {
 			answer: `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,1]}],"usage":{"prompt_tokens":11,"total_tokens":11}}`,
 			cost:   cost(t, map[billing.Unit]int64{billing.Input: 11}),
 		}}
+	case m.Kind == gateway.KindRerank:
+		return []costRow{{
+			name: "a ranking", op: upstream.Rerank, body: `{"model":"%s","query":"q","documents":["a"]}`,
+			answer: `{"results":[{"index":0,"relevance_score":0.5}],"meta":{"billed_units":{"search_units":1}},"usage":{"total_tokens":11}}`,
+			cost:   cost(t, map[billing.Unit]int64{billing.Input: 11, billing.SearchUnit: 1, billing.Request: 1}),
+		}}
 	case m.Kind == gateway.KindSpeech:
 		return []costRow{{name: "seven characters", op: upstream.Speech, body: `{"model":"%s","input":"héllo 語"}`, cost: cost(t, map[billing.Unit]int64{billing.Character: 7})}}
 	}
@@ -167,6 +173,7 @@ var asked = map[upstream.Op]string{
 	upstream.Messages:       `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}`,
 	upstream.Responses:      `{"model":"m","input":"hi"}`,
 	upstream.Embeddings:     `{"model":"m","input":"hi"}`,
+	upstream.Rerank:         `{"model":"m","query":"hi","documents":["a"]}`,
 	upstream.GenerateImage:  `{"model":"m","prompt":"hi"}`,
 	upstream.Speech:         `{"model":"m","input":"hi","voice":"v","response_format":"wav"}`,
 	upstream.SubmitVideo:    `{"model":"m","duration":5,"resolution":"720p","content":[{"type":"text","text":"hi"}]}`,
@@ -177,16 +184,18 @@ func TestAnOperationThatAPriceIsNotEnoughForIsNotSold(t *testing.T) {
 		price []string // units and amounts
 		sold  []upstream.Op
 	}{
-		"only input":      {[]string{"input", "1"}, []upstream.Op{upstream.Embeddings}},
+		"only input":      {[]string{"input", "1"}, []upstream.Op{upstream.Embeddings, upstream.Rerank}},
 		"only output":     {[]string{"output", "1"}, []upstream.Op{upstream.SubmitVideo}},
-		"text tokens":     {[]string{"input", "1", "output", "1"}, []upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.Responses, upstream.Embeddings, upstream.GenerateImage, upstream.SubmitVideo}},
-		"output for free": {[]string{"input", "1", "output", "0"}, []upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.Responses, upstream.Embeddings, upstream.GenerateImage, upstream.SubmitVideo}},
+		"text tokens":     {[]string{"input", "1", "output", "1"}, []upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.Responses, upstream.Embeddings, upstream.Rerank, upstream.GenerateImage, upstream.SubmitVideo}},
+		"output for free": {[]string{"input", "1", "output", "0"}, []upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.Responses, upstream.Embeddings, upstream.Rerank, upstream.GenerateImage, upstream.SubmitVideo}},
 		"images":          {[]string{"image", "1"}, []upstream.Op{upstream.GenerateImage}},
-		"image tokens":    {[]string{"input", "1", "image_output", "1"}, []upstream.Op{upstream.Embeddings, upstream.GenerateImage}},
+		"image tokens":    {[]string{"input", "1", "image_output", "1"}, []upstream.Op{upstream.Embeddings, upstream.Rerank, upstream.GenerateImage}},
 		"seconds":         {[]string{"second", "1"}, []upstream.Op{upstream.SubmitVideo}},
 		"characters":      {[]string{"character", "1"}, []upstream.Op{upstream.Speech}},
+		"search units":    {[]string{"search_unit", "1"}, []upstream.Op{upstream.Rerank}},
+		"requests":        {[]string{"request", "1"}, []upstream.Op{upstream.Rerank}},
 		"all for free": {[]string{"input", "0"}, []upstream.Op{
-			upstream.ChatCompletion, upstream.Messages, upstream.Responses, upstream.Embeddings, upstream.GenerateImage, upstream.SubmitVideo, upstream.Speech,
+			upstream.ChatCompletion, upstream.Messages, upstream.Responses, upstream.Embeddings, upstream.Rerank, upstream.GenerateImage, upstream.SubmitVideo, upstream.Speech,
 		}},
 	} {
 		p := rates(t, row.price...)

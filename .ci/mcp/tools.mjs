@@ -49,6 +49,8 @@ assert.equal(done.content[0].type, "resource_link");
 
 const vectors = await use("create_embeddings", { model: "text-embedding-v4", input: ["one", "two"], dimensions: 64 });
 assert.equal(vectors.structuredContent.embeddings[1].length, 64);
+const ranking = await use("rerank", { model: "rerank-v3.5", query: "two", documents: ["one", "two"] });
+assert.equal(ranking.structuredContent.results[0].index, 1);
 const speech = await use("text_to_speech", { model: "alpha3-tts-flash", text: "Hello", format: "wav" });
 assert.deepEqual([speech.content[0].type, speech.content[0].mimeType], ["audio", "audio/wav"]);
 

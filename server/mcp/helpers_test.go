@@ -41,6 +41,7 @@ var priced = map[string][]billing.Rate{
 	"beta2.7-r2v":               {{Unit: billing.Second, Variant: "720p", Amount: "0.13"}},
 	"gamma-2-0-260128":          {{Unit: billing.Output, Amount: "7.00"}},
 	"text-embedding-v4":         {{Unit: billing.Input, Amount: "0.07"}},
+	"rerank-v3.5":               {{Unit: billing.SearchUnit, Amount: "0.002"}},
 }
 
 // fixture is a gateway that is served as /mcp and as /v1, with an account and a key.

@@ -30,6 +30,7 @@ var onAPI = map[string][2]string{
 	"a video of the gamma family": {"/v1/videos/generations", `{"model":"gamma-2-0-260128","content":[{"type":"text","text":"Rain"},
 		{"type":"image_url","image_url":{"url":"https://example.com/a.png"},"role":"first_frame"}],"duration":5,"resolution":"720p","generate_audio":true,"seed":3}`},
 	"embeddings":           {"/v1/embeddings", `{"model":"text-embedding-v4","input":["one","two"],"dimensions":64}`},
+	"a ranking":            {"/v1/rerank", `{"model":"rerank-v3.5","query":"two","documents":["one","two"],"top_n":1}`},
 	"speech in a WAV file": {"/v1/audio/speech", `{"model":"alpha3-tts-flash","input":"Hello","response_format":"wav","voice":"Cherry"}`},
 }
 

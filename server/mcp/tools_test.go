@@ -56,6 +56,7 @@ func toolCalls(t testing.TB) map[string]struct {
 		"a video of the 2.7 layout":     {"generate_video", args{"model": "beta2.7-r2v", "prompt": "Rain", "reference_images": []string{"https://example.com/a.png"}, "wait": true}},
 		"a video of the gamma family":   {"generate_video", args{"model": "gamma-2-0-260128", "prompt": "Rain", "first_frame": "https://example.com/a.png", "duration": 5, "resolution": "720p", "with_sound": true, "seed": 3, "wait": true}},
 		"embeddings":                    {"create_embeddings", args{"model": "text-embedding-v4", "input": []string{"one", "two"}, "dimensions": 64}},
+		"a ranking":                     {"rerank", args{"model": "rerank-v3.5", "query": "two", "documents": []string{"one", "two"}, "top_n": 1}},
 		"speech in a WAV file":          {"text_to_speech", args{"model": "alpha3-tts-flash", "text": "Hello", "format": "wav", "voice": "Cherry"}},
 		"speech as it is told":          {"text_to_speech", args{"model": "alpha3-tts-instruct-flash", "text": "Hello", "instructions": "slowly"}},
 		"more texts than one call take": {"create_embeddings", args{"model": "text-embedding-v4", "input": strings.Split(strings.Repeat("word ", 24)+"word", " "), "dimensions": 64}},
@@ -159,6 +160,7 @@ func TestAToolNamesTheModelsThatTheKeyMayUse(t *testing.T) {
 		"generate_image":    {"alpha-image-2.0", "imagegen-2"},
 		"edit_image":        {"alpha-image-edit", "imagegen-2"},
 		"create_embeddings": {"text-embedding-v4"},
+		"rerank":            {"rerank-v3.5"},
 		"text_to_speech":    {"alpha3-tts-flash", "alpha3-tts-instruct-flash"},
 		"generate_video":    {"beta2.6-i2v", "beta2.6-r2v", "beta2.6-t2v", "beta2.7-r2v", "gamma-2-0-260128"},
 	} {

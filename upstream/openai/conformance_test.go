@@ -39,6 +39,14 @@ func TestTheDriverConforms(t *testing.T) {
 				Status: 400, Body: []byte(`{"error":{"message":"No such voice.","type":"invalid_request_error","code":"invalid_voice","param":"voice"}}`),
 				Code: "invalid_voice", Message: "No such voice.",
 			},
+		}, upstream.Rerank: {
+			Model:   "rerank-a",
+			Request: []byte(`{"model":"rerank-a", "query":"hé","documents":["a","b"],"return_documents":false,"x":1.0}`),
+			Answer:  []byte(`{"id":"r1", "results":[{"index":1,"relevance_score":0.50}],"usage":{"total_tokens":1}}`),
+			Refusal: upstreamtest.Refusal{
+				Status: 400, Body: []byte(`{"error":{"message":"top_n is too large.","type":"invalid_request_error","code":null,"param":null}}`),
+				Code: "invalid_request_error", Message: "top_n is too large.",
+			},
 		}, upstream.Embeddings: {
 			Model:   "embed-a",
 			Request: []byte(`{"model":"embed-a", "input":["hé",""],"encoding_format":"base64","x":1.0}`),

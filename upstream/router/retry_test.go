@@ -29,7 +29,7 @@ func keyed(status int) error {
 // TestFailOver is docs/faults.md, row 7, for each error of a vendor: what may have been
 // accepted, and will be billed then, is only repeated where two answers cost little.
 func TestFailOver(t *testing.T) {
-	cheap := []upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.CountTokens, upstream.Responses, upstream.CountInput, upstream.Embeddings}
+	cheap := []upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.CountTokens, upstream.Responses, upstream.CountInput, upstream.Embeddings, upstream.Rerank}
 	costly := []upstream.Op{upstream.GenerateImage, upstream.EditImage, upstream.Speech, upstream.SubmitVideo}
 	if len(cheap)+len(costly)+1 != len(upstream.Ops()) { // and the poll, which has one channel
 		t.Error("an operation is not in the table")

@@ -58,6 +58,9 @@ func TestWhatTheSimulatorDoesNotTakeIsRefusedAsAVendorWould(t *testing.T) {
 		{upstream.GenerateImage, `{"model":"m"}`, 400, fault.InvalidRequest, "prompt"},
 		{upstream.EditImage, `{"model":"m"}`, 400, fault.InvalidRequest, ""},
 		{upstream.Embeddings, `{"model":"other","input":"a"}`, 404, fault.ModelNotFound, "model"},
+		{upstream.Rerank, `{"model":"other","query":"q","documents":["a"]}`, 404, fault.ModelNotFound, "model"},
+		{upstream.Rerank, `{"model":"m","query":"q","documents":[]}`, 400, fault.InvalidRequest, "documents"},
+		{upstream.Rerank, `{"model":"m","query":"q","documents":[{"text":"a"}]}`, 400, fault.InvalidRequest, "documents"},
 		{upstream.Embeddings, `{"model":"m"}`, 400, fault.InvalidRequest, "input"},
 		{upstream.Embeddings, `{"model":"m","input":[1,2]}`, 400, fault.InvalidRequest, "input"},
 		{upstream.Embeddings, `{"model":"m","input":"a","dimensions":4097}`, 400, fault.InvalidRequest, "dimensions"},
@@ -94,6 +97,7 @@ func TestUsageIsReportedAsTheFaultSaysByEveryOperation(t *testing.T) {
 	}{
 		{upstream.GenerateImage, `{"model":"imagegen-2","prompt":"a","size":"8x8"}`, `"output_tokens":1056`, `"output_tokens":0`},
 		{upstream.GenerateImage, `{"model":"m","input":{"messages":[{"role":"user","content":[{"text":"a"}]}]}}`, `"image_count":1`, `"image_count":0`},
+		{upstream.Rerank, `{"model":"m","query":"one","documents":["two"]}`, `"usage":{"search_units":1,"total_tokens":2}`, `"usage":{"search_units":0,"total_tokens":0}`},
 		{upstream.Embeddings, `{"model":"m","input":"one","dimensions":2}`, `"usage":{"prompt_tokens":1,"total_tokens":1}`, `"usage":{"prompt_tokens":0,"total_tokens":0}`},
 		{upstream.SubmitVideo, nestedAsk, `"duration":7`, `"duration":0`},
 		{upstream.SubmitVideo, flatAsk, `"completion_tokens":49005`, `"completion_tokens":0`},

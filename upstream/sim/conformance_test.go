@@ -7,6 +7,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rerankapi"
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -38,6 +39,19 @@ func TestTheSimulatorIsAnUpstream(t *testing.T) {
 				}
 				if n, err := io.Copy(io.Discard, samples); n != 6*960 || err != nil { // 20 ms a character
 					t.Errorf("%d bytes of samples, %v", n, err)
+				}
+			},
+		}, upstream.Rerank: {
+			Model:   "m",
+			Request: []byte(`{"model":"m","query":"Hello","documents":["Goodbye.","Hello."]}`),
+			Check: func(t *testing.T, reply []byte) {
+				r, err := rerankapi.Parse([]byte(`{"model":"m","query":"Hello","documents":["Goodbye.","Hello."]}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, err := r.ReadAnswer(reply, nil, func() string { return "rr_1" })
+				if err != nil || !bytes.Contains(a.Body, []byte(`"results":[{"index":1,"relevance_score":1},{"index":0,"relevance_score":0}]`)) || a.Usage.Estimated {
+					t.Errorf("%s, %+v, %v", a.Body, a.Usage, err)
 				}
 			},
 		}, upstream.Embeddings: {
