@@ -64,6 +64,8 @@ func FuzzReader(f *testing.F) {
 	}
 	f.Add([]byte("data: "+strings.Repeat("x", 3*firstSize)+"\r\ndata: y\r\n\r\n"), uint16(4095))
 	f.Add([]byte(strings.Repeat("data: 1\n:\n", firstSize)+"\n"), uint16(100))
+	f.Add([]byte(strings.Repeat("event: delta\ndata: {\"a\":1}\n\n", 9)+"event: delta\ndata: a\rdata: b\n\nevent: delta\ndata: \n\nevent: delta\ndata: c\nid: 1\n\n"), uint16(70))
+	f.Add([]byte("data: 1\n\n"+strings.Repeat("data: 2\n\n", 9)+"data: 3\n\r\ndata:  4\n\n\ndata: 5\n\n:\nevent: x\n\ndata: 6\n\ndata: 7\n"), uint16(25))
 	f.Fuzz(func(t *testing.T, stream []byte, size uint16) {
 		want := reference(string(stream))
 		for how, src := range map[string]io.Reader{

@@ -52,6 +52,8 @@ type Reader struct {
 	afterCR bool // a line feed at pos belongs to the line end before it
 	busy    bool // the last read filled the buffer
 	started bool // the first line, where a byte order mark may stand, is behind us
+
+	name string // of the events that pooled.head is the head of
 }
 
 // NewReader returns a Reader of src. limit is the most bytes that the data of
@@ -102,13 +104,37 @@ func (r *Reader) Await() {
 // source. It leaves the event that Next returned last as it is, and what it
 // finds out Next need not find again.
 func (r *Reader) Buffered() bool {
-	for !r.ready {
+	for !r.ready && !r.repeats() {
 		line, ok := r.nextLine()
 		if !ok {
 			return false
 		}
 		r.applyLine(line)
 	}
+	return true
+}
+
+// repeats takes the next event if it has one line of data and stands in the form that
+// vendors write and the last event suggests: its whole head is compared at once, and only
+// the data is searched for an end. It reports false, with nothing done, of any other.
+func (r *Reader) repeats() bool {
+	if r.pos == r.end || r.hasData || r.afterCR || !r.started || r.event.Name != "" || r.scanned != r.pos {
+		return false
+	}
+	head := r.pooled.head
+	if len(head) == 0 || !bytes.HasPrefix(r.pooled.buf[r.pos:r.end], head) {
+		return false
+	}
+	start := r.pos + len(head)
+	rest := r.pooled.buf[start:r.end]
+	size := bytes.IndexByte(rest, '\n')
+	if size <= 0 || size > r.limit || size+1 == len(rest) || rest[size+1] != '\n' || bytes.IndexByte(rest[:size], '\r') >= 0 {
+		return false
+	}
+	r.hasData, r.data = true, span{start, start + size}
+	r.event, r.ready = Event{Name: r.name, Data: r.data.of(r.pooled.buf)}, true
+	r.pos = r.data.end + len("\n\n")
+	r.scanned = r.pos
 	return true
 }
 
@@ -204,9 +230,19 @@ func (r *Reader) applyLine(line span) {
 		r.field(line)
 	case r.hasData:
 		r.event.Data, r.ready = r.data.of(r.pooled.buf), true
+		r.expect(r.event.Name)
 	default:
 		r.event = Event{}
 	}
+}
+
+// expect has repeats look for events called name.
+func (r *Reader) expect(name string) {
+	if name == r.name && len(r.pooled.head) > 0 {
+		return
+	}
+	r.name = name
+	r.pooled.head = append(AppendName(r.pooled.head[:0], name), "data: "...)
 }
 
 // skipBOM takes the byte order mark off the stream's first line.
@@ -276,6 +312,7 @@ const (
 type pooledBuffer struct {
 	buf   []byte
 	names map[string]string
+	head  []byte // what is expected before the next event's data; empty for nothing yet
 }
 
 var bufferPool = sync.Pool{New: func() any {
@@ -285,7 +322,7 @@ var bufferPool = sync.Pool{New: func() any {
 func getBuffer() *pooledBuffer { return bufferPool.Get().(*pooledBuffer) }
 
 func (m *pooledBuffer) release() {
-	if len(m.buf) <= maxPooledSize {
+	if m.head = m.head[:0]; len(m.buf) <= maxPooledSize {
 		bufferPool.Put(m)
 	}
 }
