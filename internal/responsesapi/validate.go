@@ -171,6 +171,7 @@ func (r *Request) checkTools(name string, raw []byte, inNamespace bool) {
 		}
 		if kind, ok := hostedTool(o); ok {
 			r.hosted.note(kind)
+			r.noteShared(o, param)
 			return
 		}
 		switch {
