@@ -101,30 +101,92 @@ type responseState struct {
 // price and hold are of what is sent. Where vendors keep responses it finds out at which
 // of them these are. What the account does not have is refused by the check that follows.
 func expandState(ctx context.Context, o *operation, m *Model) error {
-	r, kept := o.response(), &o.x.g.options.Responses
-	if kept.Mode == ResponsesOff {
+	r, mode := o.response(), o.x.g.options.Responses.Mode
+	if mode == ResponsesOff {
 		r.RefuseState()
-		return nil
 	}
 	if r.Problem.Found() {
 		return nil
 	}
+	if mode == ResponsesOff {
+		own, err := o.sharedNames(m)
+		if len(own) > 0 {
+			r.RefuseShared(own[0])
+		}
+		return err
+	}
 	o.state = &responseState{
 		x: o.x, previous: r.PreviousResponseID, stores: o.name == upstream.Responses && (r.Store == nil || *r.Store),
 	}
-	native := kept.Mode == ResponsesNative
-	if native && r.Refers() || r.RefersHere() {
+	if mode == ResponsesNative && r.Refers() || r.RefersHere() {
 		done, err := o.admitReading(ctx, m)
 		if err != nil {
 			return err
 		}
 		defer done()
 	}
-	if native {
+	if mode == ResponsesNative {
 		r.VendorState, r.DropIDs = true, true
-		return o.state.locate(ctx, r)
+		own, err := o.sharedNames(m)
+		if err != nil {
+			return err
+		}
+		return o.state.locate(ctx, r, own)
 	}
-	return o.state.expand(ctx, r)
+	if err := o.state.expand(ctx, r); err != nil || r.Problem.Found() {
+		return err
+	}
+	own, err := o.sharedNames(m) // those in what is stored too
+	if err != nil {
+		return err
+	}
+	return o.state.checkOwn(ctx, r, own)
+}
+
+// sharedNames are the names in the request of what lies in the vendor's account that must be
+// the caller's own: those of tools and items that reach a vendor whose channel does not pass
+// them. What the input's text cites is only left out.
+func (o *operation) sharedNames(m *Model) (own []responsesapi.Reference, err error) {
+	r, c := o.response(), o.x.catalog
+	pass := func(name, spelled string) bool { return c.router.Passes(o.name, m.ID, name, spelled, true) }
+	r.DropCitations = r.Cites() && !(pass("file_id", "input") && pass("container_id", "input"))
+	if !c.requirePrice { // else the check of what has no price does so
+		if err := r.CheckFiles(pass); err != nil {
+			return nil, err
+		}
+	}
+	if !r.DeclaresHosted() || c.requirePrice && !pass("tools", "tools") {
+		return nil, nil // no tool of the vendor's uses them
+	}
+	for _, ref := range r.Shared {
+		if !pass(ref.Kind, "tools") {
+			own = append(own, ref)
+		}
+	}
+	if o.x.g.options.Responses.Mode != ResponsesNative && !pass("container_id", "input") { // which looks up all links
+		for _, link := range r.Links {
+			if link.Member == "container_id" {
+				own = append(own, link)
+			}
+		}
+	}
+	return own, nil
+}
+
+// checkOwn has the request refused unless its account has stored a response that made what
+// it names.
+func (s *responseState) checkOwn(ctx context.Context, r *responsesapi.Request, names []responsesapi.Reference) error {
+	for i, ref := range names {
+		if i == maxRecalled {
+			r.RefuseShared(ref)
+			return nil
+		}
+		if found, err := s.x.g.findResponse(ctx, s.x.principal.Account, ref.ID); err != nil || found == nil {
+			r.RefuseShared(ref)
+			return err
+		}
+	}
+	return nil
 }
 
 // admitReading admits a request that has what is stored read, which may be much more than
@@ -151,9 +213,9 @@ func (o *operation) admitReading(ctx context.Context, m *Model) (done func(), er
 // locate finds the channel and the key at which a vendor keeps what a request refers to.
 // Items that only name something are looked up too: where all that is missing is one of
 // those, the request is sent as to a vendor that stores nothing, without them.
-func (s *responseState) locate(ctx context.Context, r *responsesapi.Request) error {
+func (s *responseState) locate(ctx context.Context, r *responsesapi.Request, shared []responsesapi.Reference) error {
 	seen, count := map[string]bool{}, 0
-	for ref := range r.AllReferences() {
+	for ref := range r.AllReferences(shared) {
 		if count++; count > maxRecalled {
 			r.Problem.Refuse(ref.Param(), fmt.Sprintf("The request refers to more than %d stored items. Send the items themselves instead.", maxRecalled))
 			return nil
@@ -164,6 +226,9 @@ func (s *responseState) locate(ctx context.Context, r *responsesapi.Request) err
 			return err
 		case missing && ref.Named && s.channel == "":
 			r.VendorState = false
+			return nil
+		case missing && ref.Kind != "":
+			r.RefuseShared(ref)
 			return nil
 		case missing:
 			r.RefuseMissing(ref)

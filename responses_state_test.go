@@ -879,6 +879,129 @@ func TestNoIDOfAnotherAccountReachesTheVendor(t *testing.T) {
 	}
 }
 
+// The vendor's account is shared by all customers of a key.
+func TestWhatLiesInTheVendorsAccountIsTheCallersOwnOrRefused(t *testing.T) {
+	const (
+		interpreter = `"tools":[{"type":"code_interpreter","container":"cntr_1"}]`
+		auto        = `"tools":[{"type":"function","name":"f"},{"type":"code_interpreter","container":{"type":"auto","file_ids":["file_1"]}}]`
+		plain       = `"tools":[{"type":"code_interpreter","container":{"type":"auto"}}]`
+		shell       = `"tools":[{"type":"shell","environment":{"type":"container_reference","container_id":"cntr_1"}}]`
+		skills      = `"tools":[{"type":"shell","environment":{"type":"container_auto","skills":[{"type":"skill_reference","skill_id":"skill_1"}]}}]`
+		search      = `"tools":[{"type":"file_search","vector_store_ids":["vs_1"],"filters":{"type":"eq","key":"file_id","value":"x"}}]`
+		mask        = `"tools":[{"type":"image_generation","input_image_mask":{"file_id":"file_1"}}]`
+		added       = `"input":[` + said + `,{"type":"additional_tools","tools":[{"type":"file_search","vector_store_ids":["vs_1"]}]}]`
+		function    = `"tools":[{"type":"function","name":"f","parameters":{"type":"object","properties":{"container":{"type":"string"},"file_id":{"const":"file_1"}}}}]`
+		history     = `"input":[{"type":"code_interpreter_call","id":"ci_1","container_id":"cntr_1","code":"x","outputs":[]},` + said + `],` + plain
+		fileInput   = `"input":[{"role":"user","content":[{"type":"input_file","file_id":"file_1"}]}]`
+	)
+	for _, row := range []struct {
+		name, body, param string
+		own               bool // the account's own if its response made it
+		pass              []string
+	}{
+		{"a container", interpreter, "tools[0].container", true, []string{"container_id"}},
+		{"a file for a container", auto, "tools[1].container.file_ids[0]", false, []string{"file_id"}},
+		{"a container of its own", plain, "", false, nil},
+		{"a shell's container", shell, "tools[0].environment.container_id", true, []string{"container_id"}},
+		{"a skill", skills, "tools[0].environment.skills[0].skill_id", false, []string{"skill_id"}},
+		{"a vector store", search, "tools[0].vector_store_ids[0]", false, []string{"vector_store_ids"}},
+		{"a mask", mask, "tools[0].input_image_mask.file_id", false, []string{"file_id"}},
+		{"a tool in the input", added, "input[1].tools[0].vector_store_ids[0]", false, []string{"vector_store_ids"}},
+		{"names of a function's own", function, "", false, nil},
+		{"a container that a step used", history, "input[0].container_id", true, nil},
+		{"a file", fileInput, "input[0].content[0].file_id", false, []string{"file_id"}},
+		{"a conversation", `"conversation":"conv_1"`, "conversation", false, nil},
+		{"the template of a prompt", `"prompt":{"id":"pmpt_1"}`, "prompt", false, nil},
+	} {
+		body := `{"model":"m","max_output_tokens":40,"input":"x",` + row.body + `}`
+		if strings.Contains(row.body, `"input"`) {
+			body = `{"model":"m","max_output_tokens":40,` + row.body + `}`
+		}
+		for _, mode := range []gateway.ResponsesMode{gateway.ResponsesOff, gateway.ResponsesNative, gateway.ResponsesOn} {
+			for _, op := range []upstream.Op{upstream.Responses, upstream.CountInput} {
+				for _, passes := range []bool{false, true} {
+					v := &talker{store: "true", more: `,{"id":"ci_1","type":"code_interpreter_call","container_id":"cntr_1","code":"x"}`}
+					k := newStateGateway(t, v, func(o *gateway.Options) {
+						channel := router.Channel{Name: "default", Upstream: v, Models: map[string]string{"m": "m"}}
+						if o.Responses.Mode = mode; passes {
+							channel.Pass = row.pass
+						}
+						routing, err := router.New([]router.Channel{channel}, router.Options{})
+						if err != nil {
+							t.Fatal(err)
+						}
+						o.Upstream = routing
+					})
+					k.must(t, upstream.Responses, respondWhole)
+					for _, account := range []string{"local", "other"} {
+						calls := len(v.calls)
+						_, err := k.do(of(t, account), op, body)
+						allowed := row.param == "" || passes && row.pass != nil || row.own && account == "local" && mode != gateway.ResponsesOff
+						if f := fault.From(err); allowed && err != nil || !allowed && (f == nil || f.HTTPStatus() != 400 || f.Param != row.param || len(v.calls) != calls) {
+							t.Errorf("%s, %s, %s of %s, passed %t: %v", row.name, mode, op, account, passes, err)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestAToolThatIsLeftOutNamesNothing(t *testing.T) {
+	const search = `{"model":"m","max_output_tokens":40,"input":"x","tools":[{"type":"file_search","vector_store_ids":["vs_1"]}]}`
+	for _, row := range []struct {
+		pass []string
+		code fault.Code
+		sent bool
+	}{{nil, "", false}, {[]string{"tools"}, fault.ItemNotFound, false}, {[]string{"tools", "vector_store_ids"}, "", true}} {
+		v := &talker{}
+		k := newStateGateway(t, v, func(o *gateway.Options) {
+			inPrepaid(o)
+			routing, err := router.New([]router.Channel{{Name: "default", Upstream: v, Models: map[string]string{"m": "m"}, Pass: row.pass}}, router.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Upstream = routing
+		})
+		_, err := k.do(t.Context(), upstream.Responses, search)
+		if row.code == "" && err != nil || row.code != "" && !fault.Is(err, row.code) {
+			t.Errorf("%q: %v", row.pass, err)
+			continue
+		}
+		if row.code == "" {
+			if _, body := v.input(t, 1); strings.Contains(body, "vs_1") != row.sent {
+				t.Errorf("%q: sent %s", row.pass, body)
+			}
+		}
+	}
+}
+
+// What an account was let to say, since no tool would use it, is not used by a later turn.
+func TestAStoredItemLeadsToNoContainerOfOthers(t *testing.T) {
+	v := &talker{}
+	k := newStateGateway(t, v, nil)
+	k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"input":[{"type":"code_interpreter_call","id":"ci_1","container_id":"cntr_9","code":"x","outputs":[]},`+said+`]}`)
+	_, err := k.do(t.Context(), upstream.Responses, `{"model":"m","max_output_tokens":40,"previous_response_id":"resp_1","input":"x","tools":[{"type":"code_interpreter","container":{"type":"auto"}}]}`)
+	if f := fault.From(err); f == nil || f.Code != fault.ItemNotFound || f.Param != "input[0].container_id" || len(v.calls) != 1 {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCitationsOfTheVendorsAccountAreLeftOut(t *testing.T) {
+	message := func(citations string) string {
+		return `{"type":"message","role":"assistant","content":[{"type":"output_text","text":"x","annotations":[` + citations + `]}]}`
+	}
+	const link, file, container = `{"type":"url_citation","url":"https://a"}`, `{"type":"file_citation","file_id":"file_1","index":1}`, `{"type":"container_file_citation","container_id":"cntr_1","file_id":"cfile_1"}`
+	for _, mode := range []gateway.ResponsesMode{gateway.ResponsesOff, gateway.ResponsesNative, gateway.ResponsesOn} {
+		v := &talker{}
+		k := newStateGateway(t, v, func(o *gateway.Options) { o.Responses.Mode = mode })
+		k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"input":[`+message(file+","+link+","+container)+`,`+message(link)+`]}`)
+		if got, _ := v.input(t, 1); strings.Join(got, ",") != message(link)+`,`+message(link) {
+			t.Errorf("%s: sent %s", mode, got)
+		}
+	}
+}
+
 // A vendor that does not say what a conversation has makes no later turn of it cheaper, and
 // one that says nonsense makes none impossible.
 func TestAConversationThatAVendorKeepsHasItsTokensWhateverTheVendorSays(t *testing.T) {

@@ -24,13 +24,13 @@ type Expansion struct {
 // Refers reports whether the request names anything that was stored, by which it is looked
 // up here or at its vendor.
 func (r *Request) Refers() bool {
-	return r.PreviousResponseID != "" || len(r.References)+len(r.Links)+len(r.Named) > 0
+	return r.RefersHere() || len(r.Named) > 0
 }
 
 // RefersHere is [Request.Refers] where the gateway itself looks up what is stored, which are
 // no thoughts: a request would do without them.
 func (r *Request) RefersHere() bool {
-	return r.PreviousResponseID != "" || len(r.References)+len(r.Links) > 0
+	return r.PreviousResponseID != "" || len(r.References)+len(r.Links)+len(r.Shared) > 0
 }
 
 // Expand makes the request the one that a client would have sent who keeps its own

@@ -295,7 +295,7 @@ func (r *Request) leftOut() (edits []edit) {
 		edits = append(edits, edit{serviceTier, nil})
 	}
 	edits = r.withoutUnknown(edits)
-	if raw := r.original("input"); raw != nil && raw[0] == '[' && (h.drop || r.dropsNamed() || r.DropIDs && r.hasIDs) {
+	if raw := r.original("input"); raw != nil && raw[0] == '[' && (h.drop || r.dropsNamed() || r.DropIDs && r.hasIDs || r.DropCitations && r.cites) {
 		if input, changed := r.keptInput(raw); changed {
 			edits = append(edits, edit{"input", input})
 		}
@@ -333,6 +333,9 @@ func (r *Request) keptInput(input []byte) (out []byte, changed bool) {
 		var edits []rawjson.Edit
 		if id, _ := rawjson.String(o.Raw("id")); r.DropIDs && o.Raw("id") != nil && !r.names(i) && !linked[id] {
 			edits = append(edits, rawjson.Delete("id"))
+		}
+		if content, cited := withoutCitations(o.Raw("content")); r.DropCitations && r.cites && cited {
+			edits = append(edits, rawjson.Set("content", content))
 		}
 		if tools := o.Raw("tools"); r.hosted.drop && !rawjson.IsNull(tools) && tools[0] == '[' && declares(tools) {
 			edits = append(edits, rawjson.Set("tools", withoutHosted(tools, hostedTool)))

@@ -275,12 +275,12 @@ func (w walker) content(at completion.Path) ([]byte, error) {
 }
 
 // partNames are the members that are read of a part.
-var partNames = rawjson.Names{"type", "text", "image_url", "file_url", "audio_url", "video_url", "file_data", "file_id", "filename", "input_audio"}
+var partNames = rawjson.Names{"type", "text", "image_url", "file_url", "audio_url", "video_url", "file_data", "file_id", "filename", "input_audio", "annotations"}
 
 // part reads one part, and counts what is not text by the members that hold it: a vendor
 // reads those of types that are not known here too.
 func (w walker) part(at completion.Path) error {
-	var values [10][]byte // of partNames
+	var values [11][]byte // of partNames
 	err := w.Object(partNames, nil, func(f completion.Member) {
 		if f.Index >= 0 && !rawjson.IsNull(f.Raw) {
 			values[f.Index] = f.Raw
@@ -318,6 +318,8 @@ func (w walker) checkPart(values [][]byte, at completion.Path) {
 		name := partNames[i]
 		switch {
 		case raw == nil || name == "type":
+		case name == "annotations":
+			w.request.cites = w.request.cites || slices.ContainsFunc(rawjson.Elements(raw), citesShared)
 		case name == "input_audio":
 			w.audio(raw, at)
 		case raw[0] != '"':

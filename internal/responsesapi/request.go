@@ -27,6 +27,11 @@ type Request struct {
 	Named []Reference
 	// Links are what items refer to besides: the request for an approval, or a container.
 	Links []Reference
+	// Shared are the names of what lies in the vendor's account, which the gateway's customers
+	// share, in the declarations of tools: containers, files, vector stores, skills.
+	Shared []Reference
+	// DropCitations leaves out of the input's messages the citations of files and containers.
+	DropCitations bool
 	// VendorState says that the upstream keeps responses, and knows those that the request
 	// refers to: then store, previous_response_id and references go as they came.
 	VendorState bool
@@ -37,6 +42,7 @@ type Request struct {
 	typed    *responses.Request // whose fields the view has; nil if they are read from the body
 	hasInput bool
 	hasIDs   bool   // items have ids that hold what these name
+	cites    bool   // messages have citations of files or containers
 	files    string // where the first file stands that only an id names
 	hosted   hosted
 }

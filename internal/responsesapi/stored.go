@@ -85,17 +85,26 @@ func text(object []byte, name string) string {
 }
 
 // ItemIDs are the ids of the output of a response and of its containers, each once, without that of the response
-// itself and without what is too long or too many to be looked up.
+// itself and without what is too long or too many to be looked up. What its text cites of
+// its containers is among them.
 func ItemIDs(response []byte) (ids []string) {
 	const most = 1024
 	seen := map[string]bool{"": true, text(response, "id"): true}
-	for _, item := range outputOf(response) {
-		for _, member := range [...]string{"id", "container_id"} {
-			if id := text(item, member); !seen[id] && IsID(id) && len(ids) < most {
-				seen[id] = true
-				ids = append(ids, id)
-			}
+	add := func(id string) {
+		if !seen[id] && IsID(id) && len(ids) < most {
+			seen[id] = true
+			ids = append(ids, id)
 		}
+	}
+	for _, item := range outputOf(response) {
+		add(text(item, "id"))
+		add(text(item, "container_id"))
+		eachCitation(item, func(citation []byte) {
+			if container := text(citation, "container_id"); container != "" { // whose files are the request's own
+				add(container)
+				add(text(citation, "file_id"))
+			}
+		})
 	}
 	return ids
 }
@@ -159,6 +168,8 @@ type Reference struct {
 	Type     string // of the item, if it is Named
 	Response bool   // it is the response that the request goes on from
 	Named    bool   // an item that the request would do without
+	Kind     string // of what is shared: the member by which it is named
+	at       string // where that stands
 }
 
 // PreviousResponse is the reference to the response that a request goes on from.
@@ -166,19 +177,23 @@ func PreviousResponse(id string) Reference { return Reference{ID: id, Response: 
 
 // Param is the field of the request that refers to it.
 func (r Reference) Param() string {
-	if r.Response {
+	switch {
+	case r.Response:
 		return "previous_response_id"
+	case r.at != "":
+		return r.at
 	}
 	return "input[" + strconv.Itoa(r.Index) + "]." + cmp.Or(r.Member, "id")
 }
 
-// AllReferences yields what the request refers to: what it would do without after all else.
-func (r *Request) AllReferences() iter.Seq[Reference] {
+// AllReferences yields what the request refers to, of what is shared those that are given:
+// what it would do without after all else.
+func (r *Request) AllReferences(shared []Reference) iter.Seq[Reference] {
 	return func(yield func(Reference) bool) {
 		if r.PreviousResponseID != "" && !yield(PreviousResponse(r.PreviousResponseID)) {
 			return
 		}
-		for _, list := range [...][]Reference{r.References, r.Links, r.Named} {
+		for _, list := range [...][]Reference{r.References, r.Links, shared, r.Named} {
 			for _, ref := range list {
 				if !yield(ref) {
 					return

@@ -179,6 +179,7 @@ func (r *Request) checkTools(name string, raw, namespace []byte) {
 		}
 		if kind, ok := hostedTool(o); ok {
 			r.hosted.note(kind)
+			r.noteShared(o, param)
 			return
 		}
 		switch {
