@@ -116,7 +116,11 @@ func (r *Run) rightStream() expectation {
 		switch m.what {
 		case completes:
 			used, _ := r.Case.tally(came[:i+1])
-			return expectation{used: used, rule: ruleComplete}
+			v := expectation{used: used, rule: ruleComplete}
+			if r.Case.Kind.translated() && r.goneIn(p) { // between two reads of the event that a translation makes of the end
+				v.others = []tally{r.Case.talkTally(untold(came[:i], func(*report) bool { return true }))}
+			}
+			return v
 		case ruins:
 			return r.cutStream(came[:i])
 		}
@@ -252,16 +256,21 @@ func (c *Case) tally(marks []mark) (used tally, others []tally) {
 		told = told || r != nil && r.output.known
 	}
 	if c.Stream && c.Kind.translated() && traits[c.Kind].dialect == upstream.Messages && told && marks[n-1].what != completes {
-		untold := make([]mark, n)
-		copy(untold, marks)
-		for i := range untold {
-			if r := untold[i].report; r != nil && r.output.known {
-				untold[i].report = nil
-			}
-		}
-		others = append(others, c.talkTally(untold))
+		others = append(others, c.talkTally(untold(marks, func(r *report) bool { return r.output.known })))
 	}
 	return used, others
+}
+
+// untold is some events without those of their reports that a translation keeps for the
+// end.
+func untold(marks []mark, kept func(*report) bool) []mark {
+	marks = slices.Clone(marks)
+	for i := range marks {
+		if r := marks[i].report; r != nil && kept(r) {
+			marks[i].report = nil
+		}
+	}
+	return marks
 }
 
 // inputTokens is what a conversation's input is taken for: four tokens around
