@@ -321,32 +321,36 @@ func writeFirstKey(b *strings.Builder, src *source, serves *config.Components, b
 // exampleCall is a request to begin with: for a chat, or for embeddings or a ranking
 // where nothing else is served.
 func exampleCall(c *config.Components) (path, body string) {
-	var chats, wild, embeds, ranks string
+	var chats, known, listed, wild, embeds, ranks string
 	for _, ch := range c.Config.Channels {
 		for _, id := range c.ModelsOf(ch.Name) {
 			switch kind := c.Kind(id); {
 			case strings.HasSuffix(id, "*"):
-				if v := presetNamed(ch.Name); v != nil && v.example != "" {
-					wild = cmp.Or(wild, strings.TrimSuffix(id, "*")+v.example)
-				}
+				wild = cmp.Or(wild, exampleOf(ch.Name, id))
+			case ch.Models[id] == "" && id == exampleOf(ch.Name, ch.Discover.Prefix+"*"):
+				known = cmp.Or(known, id)
 			case shellQuoted(id) != id: // a vendor may have named it to be pasted
 			case kind == gateway.KindEmbeddings:
 				embeds = cmp.Or(embeds, id)
 			case kind == gateway.KindRerank:
 				ranks = cmp.Or(ranks, id)
 			case kind == gateway.KindChat || kind == gateway.KindMessages || kind == "":
-				chats = cmp.Or(chats, id)
+				if ch.Models[id] == "" { // the first of what its vendor lists, which may make something else
+					listed = cmp.Or(listed, id)
+				} else {
+					chats = cmp.Or(chats, id)
+				}
 			}
 		}
 	}
-	switch {
-	case chats != "" || wild != "":
+	switch chats = cmp.Or(chats, known, listed, wild); {
+	case chats != "":
 	case embeds != "":
 		return "/v1/embeddings", fmt.Sprintf(`{"model":"%s","input":"Hello!"}`, embeds)
 	case ranks != "":
 		return "/v1/rerank", fmt.Sprintf(`{"model":"%s","query":"Hello!","documents":["Goodbye.","Hello."]}`, ranks)
 	}
-	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, wild, presets[0].example))
+	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, presets[0].example))
 }
 
 // warnings are what is unsafe or incomplete about this start.
