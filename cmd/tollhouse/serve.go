@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"os/signal"
@@ -76,6 +75,7 @@ func (p *program) listenAndServe(ctx context.Context, s *settings, src *source, 
 	defer stop()
 	defer a.startJobs(ctx)()
 	l.start()
+	a.awaitLists(ctx)
 	if err = p.printBanner(ctx, src, a, l, s); err == nil {
 		err = p.loop(ctx, a, l, signals)
 	}
@@ -222,7 +222,7 @@ func (p *program) printBanner(ctx context.Context, src *source, a *app, l *liste
 		if err != nil {
 			return err
 		}
-		writeFirstKey(&b, src, base, token)
+		writeFirstKey(&b, src, a.components.Load(), base, token)
 	}
 	unsafe, err := a.warnings(ctx, src, l, s)
 	if err != nil {
@@ -277,6 +277,10 @@ func channelRow(c *config.Channel) string {
 	_, every := c.Models["*"]
 	n := len(c.Models)
 	switch {
+	case c.Discover != nil && !every && n == 0:
+		return fmt.Sprintf("%s (%s): the models that its vendor lists", c.Name, c.Driver)
+	case c.Discover != nil && !every:
+		return fmt.Sprintf("%s (%s): %s and those that its vendor lists", c.Name, c.Driver, plural(n, "model"))
 	case every && len(c.Begins) > 0:
 		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, strings.Join(c.Begins, ", "))
 	case every && n == 1:
@@ -295,9 +299,9 @@ func plural(n int, thing string) string {
 }
 
 // writeFirstKey prints the key and commands to paste.
-func writeFirstKey(b *strings.Builder, src *source, base string, token secret.String) {
+func writeFirstKey(b *strings.Builder, src *source, serves *config.Components, base string, token secret.String) {
 	key := token.Reveal()
-	path, body := exampleCall(src.config)
+	path, body := exampleCall(serves)
 	if credit := src.config.Accounts[0].Credit; credit > 0 {
 		fmt.Fprintf(b, "\nThe account %s holds %s %s. ", src.firstAccount, credit, src.config.Currency.Or(billing.DefaultCurrency))
 	} else {
@@ -321,26 +325,32 @@ func writeCurl(b *strings.Builder, base, path, body, key string) {
 
 // exampleCall is a request to begin with: for a chat, or for embeddings where
 // nothing else is served.
-func exampleCall(c *config.Config) (path, body string) {
-	var chats, wild, embeds string
-	for _, ch := range c.Channels {
-		for _, id := range slices.Sorted(maps.Keys(ch.Models)) {
+func exampleCall(c *config.Components) (path, body string) {
+	var chats, known, listed, wild, embeds string
+	for _, ch := range c.Config.Channels {
+		for _, id := range c.ModelsOf(ch.Name) {
 			switch kind := c.Kind(id); {
 			case strings.HasSuffix(id, "*"):
-				if v := presetNamed(ch.Name); v != nil && v.example != "" {
-					wild = cmp.Or(wild, strings.TrimSuffix(id, "*")+v.example)
-				}
+				wild = cmp.Or(wild, exampleOf(ch.Name, id))
+			case ch.Models[id] == "" && id == exampleOf(ch.Name, ch.Discover.Prefix+"*"):
+				known = cmp.Or(known, id)
+			case shellQuoted(id) != id: // a vendor may have named it to be pasted
 			case kind == gateway.KindEmbeddings:
 				embeds = cmp.Or(embeds, id)
 			case kind == gateway.KindChat || kind == gateway.KindMessages || kind == "":
-				chats = cmp.Or(chats, id)
+				if ch.Models[id] == "" { // the first of what its vendor lists, which may make something else
+					listed = cmp.Or(listed, id)
+				} else {
+					chats = cmp.Or(chats, id)
+				}
 			}
 		}
 	}
-	if chats == "" && embeds != "" && wild == "" {
+	chats = cmp.Or(chats, known, listed, wild)
+	if chats == "" && embeds != "" {
 		return "/v1/embeddings", fmt.Sprintf(`{"model":"%s","input":"Hello!"}`, embeds)
 	}
-	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, wild, presets[0].example))
+	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, presets[0].example))
 }
 
 // warnings are what is unsafe or incomplete about this start.
