@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -217,21 +218,27 @@ type adminTarget struct {
 	file     config.Locations
 }
 
-// target combines the flags, the environment, the file and the defaults.
+// target combines the flags, the environment, the file and the defaults. Where none of
+// them is given and no server ever ran with the default data directory, it is the file
+// that init writes in this directory.
 func (a *adminFlags) target(p *program) (*adminTarget, error) {
+	name := a.config
+	if name == "" && a.admin == "" && a.data == "" && !exists(filepath.Join(defaultData, tokenFile)) && exists(defaultFile) {
+		name = defaultFile
+	}
 	var file config.Locations
-	if a.config != "" {
-		data, err := os.ReadFile(a.config)
+	if name != "" {
+		data, err := os.ReadFile(name)
 		if err == nil {
-			file, err = config.ReadLocations(a.config, data, p.env)
+			file, err = config.ReadLocations(name, data, p.env)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	at := &adminTarget{
-		admin: cmp.Or(a.admin, file.Admin.Or(defaultAdmin)), explicit: a.admin != "" && a.admin != adminOff,
-		data: cmp.Or(a.data, file.Data.Or(defaultData)), fromFile: a.config != "", file: file,
+		admin: dialable(cmp.Or(a.admin, file.Admin.Or(defaultAdmin))), explicit: a.admin != "" && a.admin != adminOff,
+		data: cmp.Or(a.data, file.Data.Or(defaultData)), fromFile: name != "", file: file,
 	}
 	at.store = config.StoreIn(at.data, file.Store)
 	// The recorded address counts only where nothing names one. With port 0 the
@@ -241,6 +248,27 @@ func (a *adminFlags) target(p *program) (*adminTarget, error) {
 	}
 	return at, nil
 }
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// noServerError says that no server was found: nothing answers, or nothing of it is here.
+// Another error of connectTo is of something that is there and is not the server meant.
+type noServerError struct {
+	message string
+	cause   error // nil for none
+}
+
+func (e *noServerError) Error() string {
+	if e.cause == nil {
+		return e.message
+	}
+	return fmt.Sprintf("%s (%v)", e.message, e.cause)
+}
+
+func (e *noServerError) Unwrap() error { return e.cause }
 
 // connect finds the server that has the store open, and opens the store itself if
 // there is none. It changes nothing before it has found one of them. With readOnly
@@ -283,6 +311,10 @@ func (p *program) connectServer(ctx context.Context, at *adminTarget) (*adminCli
 		errors.As(err, &timeout)
 	}
 	client, err := p.connectTo(ctx, at, at.admin)
+	var none *noServerError
+	if recorded := readAddress(at.data); at.explicit && recorded != "" && recorded != at.admin && errors.As(err, &none) {
+		err = &noServerError{fmt.Sprintf("no server answers at %s; the data directory %s says that one runs at %s: leave --admin out", at.admin, at.data, recorded), none.cause}
+	}
 	if err != nil && timeout != nil {
 		err = fmt.Errorf("the server at %s, which the data directory names, did not answer in time, and %w", at.recorded, err)
 	}
@@ -293,14 +325,11 @@ func (p *program) connectServer(ctx context.Context, at *adminTarget) (*adminCli
 // it takes the token of the data directory and has the file's store open.
 func (p *program) connectTo(ctx context.Context, at *adminTarget, address string) (*adminClient, error) {
 	if address == adminOff {
-		return nil, errors.New("the admin API is off: name a running server's address with --admin")
+		return nil, &noServerError{"the admin API is off: name a running server's address with --admin", nil}
 	}
 	token, err := readToken(at.data)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no admin token in %s: name the running server's data directory with --data", at.data)
-	}
 	if err != nil {
-		return nil, err
+		return nil, tokenError(at.data, err)
 	}
 	direct := &http.Transport{DisableKeepAlives: true} // no proxy: the token is for the server alone
 	client := &adminClient{http: direct, host: address, token: token, timeout: p.adminTimeout(), close: func() error { return nil }}
@@ -314,12 +343,23 @@ func (p *program) connectTo(ctx context.Context, at *adminTarget, address string
 	return client, nil
 }
 
+// tokenError says how to come to the token of a server that this process cannot read.
+func tokenError(data string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &noServerError{fmt.Sprintf("there is no admin token in %s: name the running server's data directory with --data, or its file with --config; for a server in a container, run the command there (`docker exec NAME tollhouse ...`)", data), nil}
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("the admin token in %s belongs to another user: run the command as the server's user, for example with `sudo -u USER` (%w)", data, err)
+	}
+	return err
+}
+
 // openStoreDirectly opens the store and serves its admin API to this process
 // alone, without a socket.
 func (p *program) openStoreDirectly(ctx context.Context, at *adminTarget, absent error) (*adminClient, error) {
 	s, err := openStored(ctx, at)
 	if errors.Is(err, sqlite.ErrLocked) {
-		return nil, fmt.Errorf("a server has %s open, but cannot be asked: %w", storeName(at.store), absent)
+		return nil, fmt.Errorf("a server has %s open, but cannot be asked, as with `--admin off` or another --data: restart it with an admin address, or stop it and repeat the command; %w", storeName(at.store), absent)
 	}
 	if err != nil {
 		return nil, err
@@ -356,7 +396,7 @@ func (c *adminClient) do(ctx context.Context, method, path string, in, out any) 
 		return &timeoutError{c.host, c.timeout, method != http.MethodGet, err}
 	}
 	if err != nil {
-		return fmt.Errorf("no server answers at %s: start one with `tollhouse serve`, or name its admin address with --admin (%w)", c.host, err)
+		return &noServerError{fmt.Sprintf("no server answers at %s: start one with `tollhouse serve`, or name its admin address with --admin", c.host), err}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAdminAnswer))

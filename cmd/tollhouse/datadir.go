@@ -93,18 +93,27 @@ const addressFile = "admin-address"
 // command that is given the data directory alone finds it. The file is replaced
 // in one step: no command reads half of an address.
 func writeAddress(dir, address string) error {
-	f, err := os.CreateTemp(dir, addressFile+"-*") // mode 0600
+	return writeFile(filepath.Join(dir, addressFile), address+"\n", true)
+}
+
+// writeFile writes a file that only its owner can read, in one step: nobody reads half of
+// it. Without replace a file that is there is an [fs.ErrExist].
+func writeFile(name, text string, replace bool) error {
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+"-*") // mode 0600
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(address + "\n")
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, addressFile))
+	_, err = f.WriteString(text)
+	switch err = errors.Join(err, f.Close()); {
+	case err != nil:
+	case replace:
+		if err = os.Rename(f.Name(), name); err == nil {
+			return nil
+		}
+	default:
+		err = os.Link(f.Name(), name) // which does not replace
 	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return errors.Join(err, os.Remove(f.Name()))
 }
 
 // readAddress is the address that a server recorded, which may have been killed

@@ -111,6 +111,7 @@ func overview() string {
 	b.WriteString("tollhouse is an AI gateway: one API for many model vendors, with keys, limits and exact billing.\n\nTo begin:\n" +
 		"  tollhouse serve --demo                       # simulated; prints a key and a curl to paste\n" +
 		"  OPENAI_API_KEY=... tollhouse serve           # usage is counted, no money moves\n" +
+		"  tollhouse init                               # writes tollhouse.yaml from the variables that are set\n" +
 		"  tollhouse serve --config tollhouse.yaml      # the real thing\n\nCommands:\n")
 	p := &program{}
 	for _, construct := range commands {

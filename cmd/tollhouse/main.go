@@ -27,7 +27,7 @@ const (
 
 // commands are all commands, in the order of the overview.
 var commands = []func(*program) *command{
-	serveCommand, checkCommand, modelsCommand,
+	serveCommand, initCommand, checkCommand, doctorCommand, modelsCommand,
 	accountCreate, accountCredit, accountList, accountShow,
 	keyCreate, keyList, keyDisable, keyEnable, keyDelete,
 	usageCommand, requestCommand, wasteCommand, ledgerVerify, archiveCommand,

@@ -308,14 +308,19 @@ func writeFirstKey(b *strings.Builder, src *source, serves *config.Components, b
 		fmt.Fprintf(b, "\nThe account is %s. ", src.firstAccount)
 	}
 	fmt.Fprintf(b, "Its API key, shown only now:\n\n  %s\n\nPaste this:\n\n", key)
-	fmt.Fprintf(b, "  curl -iN %s%s \\\n    -H \"Authorization: Bearer %s\" \\\n    -H \"Content-Type: application/json\" \\\n", base, path, key)
-	fmt.Fprintf(b, "    -d '%s'\n", body)
+	writeCurl(b, base, path, body, key)
 	where := "balance"
 	if !src.config.Prepaid() {
 		where = "usage"
 	}
 	b.WriteString("\nThen see the result (GET /v1/receipts/ID shows what the call with that X-Request-Id cost):\n\n")
 	fmt.Fprintf(b, "  curl %s/v1/%s -H \"Authorization: Bearer %s\"\n", base, where, key)
+}
+
+// writeCurl writes a command that makes a call.
+func writeCurl(b *strings.Builder, base, path, body, key string) {
+	fmt.Fprintf(b, "  curl -iN %s%s \\\n    -H \"Authorization: Bearer %s\" \\\n    -H \"Content-Type: application/json\" \\\n", base, path, key)
+	fmt.Fprintf(b, "    -d '%s'\n", body)
 }
 
 // exampleCall is a request to begin with: for a chat, or for embeddings or a ranking

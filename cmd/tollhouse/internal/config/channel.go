@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,6 +34,15 @@ var drivers = map[string]func(*Channel) (upstream.Upstream, error){
 	"sim":       newSim,
 	"voyage":    driver(voyage.New),
 }
+
+// addresses are the base URLs of the drivers that speak to a vendor.
+var addresses = map[string]string{
+	"anthropic": anthropic.DefaultBaseURL, "ark": ark.DefaultBaseURL, "dashscope": dashscope.DefaultBaseURL,
+	"openai": openai.DefaultBaseURL, "voyage": voyage.DefaultBaseURL,
+}
+
+// Address is the base URL of the channel's vendor; empty for a simulated one.
+func (c *Channel) Address() string { return cmp.Or(c.BaseURL, addresses[c.Driver]) }
 
 // driver creates upstreams with the constructor of a vendor's driver.
 func driver[T upstream.Upstream](construct func(upstream.DriverOptions) (T, error)) func(*Channel) (upstream.Upstream, error) {
@@ -89,6 +99,7 @@ func (r *reader) channel(n ast.Node) Channel {
 		"usage": r.usage(&c.NoStreamOptions),
 
 		"begins": r.words(&c.Begins),
+		"except": r.words(&c.Except),
 		"drain":  into(r, &c.Drain, parseDrain),
 		"drop":   r.words(&c.Drop),
 		"pass":   r.words(&c.Pass),

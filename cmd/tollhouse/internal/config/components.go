@@ -110,6 +110,11 @@ func (c *Channel) model(public string) (id string, ok bool) {
 	return id, ok && (named || c.allows(id))
 }
 
+// Lister asks the vendor of a channel which models it has; false where its driver cannot.
+func (p *Components) Lister(channel string) (upstream.Lister, bool) {
+	return upstream.ListerOf(p.instances[channel].Upstream)
+}
+
 // passes reports whether the channel passes ids through that it does not name.
 func (c *Channel) passes() bool {
 	return slices.Contains(slices.Collect(maps.Values(c.Models)), everyModel)

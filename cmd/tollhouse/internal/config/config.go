@@ -111,7 +111,7 @@ type Channel struct {
 	Upstream upstream.Upstream
 	// Begins are the beginnings of the vendor's ids that "*" passes through; none means all.
 	// Except are ids that it does not pass through; one that ends in "*" stands for all ids
-	// with that beginning. A file has none of those.
+	// with that beginning.
 	Begins []string
 	Except []string
 	// Yields has "*" leave the ids to other channels that they discovered, but for those

@@ -84,6 +84,9 @@ func (c *Channel) validateKnobs() error {
 	case len(c.Begins) > 0 && !c.passes():
 		return errors.New(`begins says which ids "*" passes through, and models has no "*": "*"`)
 	}
+	if c.modelPos != nil && len(c.Except) > 0 && !c.passes() { // one made in Go may discover its models
+		return errors.New(`except says which ids "*" does not pass through, and models has no "*": "*"`)
+	}
 	for _, with := range c.Begins {
 		if with == "" || strings.Contains(with, everyModel) {
 			return errors.New("begins has the beginnings of ids, such as gemini-, without *")

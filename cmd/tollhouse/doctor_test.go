@@ -1,0 +1,187 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const vendorsModels = `{"object":"list","data":[{"id":"m","object":"model"}]}`
+
+// examined is the report of doctor by check; several findings of one check are joined.
+type examined struct {
+	code   int
+	output string
+	by     map[string]string // "RESULT: MESSAGE", by check
+}
+
+// examineWith runs the command with free ports and a data directory of its own, unless args
+// say otherwise.
+func examineWith(t *testing.T, env environment, args ...string) examined {
+	t.Helper()
+	free := func(flag string) {
+		if !strings.Contains(strings.Join(args, " "), flag) {
+			args = append(args, flag, "127.0.0.1:0")
+		}
+	}
+	free("--listen")
+	if !strings.Contains(strings.Join(args, " "), "--data") {
+		args = append(args, "--data", filepath.Join(t.TempDir(), "data"))
+	}
+	r := tollhouse(t, env, append([]string{"doctor", "--json"}, args...)...)
+	var report struct {
+		Data               []finding
+		Problems, Warnings int
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
+		t.Fatalf("%v: %s%s", err, r.stdout, r.stderr)
+	}
+	if (report.Problems > 0) != (r.code == exitFailed) {
+		t.Errorf("%d problems, and the exit code is %d", report.Problems, r.code)
+	}
+	by := map[string]string{}
+	for _, f := range report.Data {
+		by[f.Check] += f.Result + ": " + f.Message + "\n"
+	}
+	return examined{r.code, r.stdout + r.stderr, by}
+}
+
+func TestDoctorFindsWhatIsWrong(t *testing.T) {
+	good := newFakeVendor(t, 200, vendorsModels)
+	refusing := newFakeVendor(t, 401, `{"error":{"message":"no","code":"invalid_api_key"}}`)
+	without := newFakeVendor(t, 404, `not found`)
+	slow := newFakeVendor(t, 200, vendorsModels, "Date", time.Now().Add(-time.Minute).UTC().Format(http.TimeFormat))
+	wrong := newFakeVendor(t, 200, vendorsModels, "Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+	signed := httptest.NewUnstartedServer(good)
+	signed.Config.ErrorLog = log.New(io.Discard, "", 0)
+	signed.StartTLS()
+	defer signed.Close()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	channel := func(base, more string) string {
+		return "billing: count\nchannels: [{name: main, driver: openai, base_url: '" + base + "', keys: [{env: MAIN_KEY}], models: {m: m}" + more + "}]\n"
+	}
+	const prepaid = "channels: [{name: main, driver: sim, models: {'*': '*'}}]\nprices: {m: {input: '1', output: '1'}}\n"
+	key := environment{"MAIN_KEY": "sk-of-the-vendor-0123456789"}
+	with := func(name, value string) environment { return environment{"MAIN_KEY": key["MAIN_KEY"], name: value} }
+	for _, c := range []struct {
+		name, file  string // no --config where the file is empty
+		env         environment
+		args        []string
+		check, want string
+	}{
+		{"nothing", channel(good.url, ""), key, nil, "channel main", "ok: the vendor at 127.0.0.1"},
+		{"nothing, of the clock", channel(good.url, ""), key, nil, "clock", "ok: it agrees"},
+		{"a mistake in the file", "billing: cuont\n", nil, nil, "configuration", "problem: FILE:1:10: billing: it must be one of prepaid, count"},
+		{"a variable that is not set", channel(good.url, ""), nil, nil, "configuration", "problem: FILE:2:"},
+		{"no file", "", nil, []string{"--config", "/nonexistent/t.yaml"}, "configuration", "`tollhouse init --config /nonexistent/t.yaml` makes it"},
+		{"neither file nor variable", "", nil, nil, "configuration", "problem: there is nothing to serve"},
+		{"a variable", "", environment{"OPENAI_API_KEY": "sk-0123456789", "OPENAI_BASE_URL": good.url}, nil, "variables", "ok: used: OPENAI_API_KEY"},
+		{"a variable that the file does not use", channel(good.url, ""), with("GROQ_API_KEY", "gsk_0123456789"), nil, "variables", "warning: set, and used by no channel of the file: GROQ_API_KEY"},
+		{"prepaid that passes all through", prepaid, nil, nil, "configuration", "prepaid billing serves only models that have a price"},
+		{"a price of no model", "billing: count\nchannels: [{name: main, driver: sim, models: {m: m}}]\nprices: {x: {input: '1', output: '1'}}\n", nil, nil, "prices", "warning: no channel serves x"},
+		{"a placeholder", channel(good.url, ""), environment{"MAIN_KEY": "your-api-key-here"}, nil, "key of main", "looks like the placeholder"},
+		{"quotes", channel(good.url, ""), environment{"MAIN_KEY": `"sk-0123456789"`}, nil, "key of main", "has quotes around it"},
+		{"a short key", channel(good.url, ""), environment{"MAIN_KEY": "sk-1"}, nil, "key of main", "shorter than any vendor's"},
+		{"a key of another vendor", channel(good.url, ""), environment{"MAIN_KEY": "sk-ant-0123456789"}, nil, "key of main", "is one of Anthropic's"},
+		{"a key that is refused", channel(refusing.url, ""), key, nil, "channel main", "problem: the vendor at 127.0.0.1"},
+		{"no list of models", channel(without.url, ""), key, nil, "channel main", "warning: the vendor at 127.0.0.1"},
+		{"nobody listens", channel("http://127.0.0.1:1", ""), key, nil, "channel main", "problem: 127.0.0.1:1 cannot be reached"},
+		{"a name that is none", channel("http://vendor.invalid", ""), key, nil, "channel main", "problem: "},
+		{"no TLS", channel(strings.Replace(good.url, "http:", "https:", 1), ""), key, nil, "channel main", "whether base_url must begin with http://"},
+		{"a certificate of nobody", channel(signed.URL, ""), key, nil, "channel main", "problem: the certificate of 127.0.0.1"},
+		{"a clock that is slow", channel(slow.url, ""), key, nil, "clock", "warning: it differs by "},
+		{"a clock that is wrong", channel(wrong.url, ""), key, nil, "clock", "problem: it differs by "},
+		{"a time-out that never applies", channel(good.url, ", timeout: {headers: 2h}"), key, nil, "time-outs", "channel main: timeout.headers (2h0m0s) is longer than timeout.total (30m0s)"},
+		{"a port that is taken", channel(good.url, ""), key, []string{"--listen", taken.Addr().String()}, "listen", "problem: " + taken.Addr().String() + " cannot be listened on"},
+		{"an address of other machines", channel(good.url, ""), key, []string{"--listen", "0.0.0.0:0"}, "listen", "warning: 0.0.0.0:0 can be reached from other machines"},
+		{"a store in memory", channel(good.url, "") + "store: 'memory:'\n", key, nil, "store", "warning: it is in memory"},
+		{"no store yet", channel(good.url, ""), key, nil, "store", "the first start makes it"},
+		{"no secret for what is kept", channel(good.url, "") + "responses: {store: on}\n", key, nil, "secrets", "warning: responses are kept under a secret of the database"},
+		{"too much memory is fine without a container", channel(good.url, "") + "server: {memory: 1GiB}\n", key, nil, "memory", "1024 MiB by the configuration"},
+		{"a call", channel(newFakeVendor(t, 200, vendorAnswer).url, ""), key, []string{"--call"}, "call of main", "ok: m answered in "},
+		{"a call that fails", channel(refusing.url, ""), key, []string{"--call"}, "call of main", "problem: m failed: "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path, args := "no file", append([]string{"--admin", "off"}, c.args...)
+			if c.file != "" {
+				path = file(t, c.file)
+				args = append(args, "--config", path)
+			}
+			got := examineWith(t, c.env, args...)
+			if text := strings.ReplaceAll(got.by[c.check], path, "FILE"); !strings.Contains(text, c.want) {
+				t.Errorf("%s says %q, want %q in\n%s", c.check, text, c.want, got.output)
+			}
+			for _, value := range c.env {
+				if len(value) > 6 && !strings.HasPrefix(value, "http") && strings.Contains(got.output, value) {
+					t.Errorf("a key is printed:\n%s", got.output)
+				}
+			}
+		})
+	}
+}
+
+func TestDoctorSeesWhatOthersCanOpen(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	if _, err := ensureToken(data); err != nil {
+		t.Fatal(err)
+	}
+	config := file(t, simConfig("m"))
+	for name, mode := range map[string]os.FileMode{data: 0o777, filepath.Join(data, tokenFile): 0o644, config: 0o666} {
+		if err := os.Chmod(name, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := examineWith(t, acme, "--admin", "off", "--config", config, "--data", data).by["files"]
+	for _, want := range []string{"problem: others can write to " + config, "problem: others can write to the directory " + data, "problem: others can read " + filepath.Join(data, tokenFile)} {
+		if !strings.Contains(files, want) {
+			t.Errorf("it does not say %q:\n%s", want, files)
+		}
+	}
+}
+
+func TestDoctorWorksBesideARunningServer(t *testing.T) {
+	name := file(t, simConfig("m")+"admin: 127.0.0.1:0\n")
+	i := start(t, acme, "--config", name)
+	listens := strings.TrimPrefix(i.api, "http://")
+	i.good("channel", "pause", "main")
+	for text, args := range map[string][]string{
+		"by its data directory": {"--config", name, "--data", i.data, "--listen", listens},
+		"by its address":        {"--config", name, "--data", i.data, "--listen", listens, "--admin", i.admin},
+	} {
+		got := examineWith(t, acme, append(args, "--call")...)
+		for check, want := range map[string]string{
+			"server": "ok: one runs: its admin API is at " + i.admin, "listen": "ok: " + listens + " is the running server's", "store": "ok: the server that runs has sqlite:",
+			"running main": "warning: paused: `tollhouse channel resume main`", "call of main": "ok: m answered in ",
+		} {
+			if !strings.Contains(got.by[check], want) || got.code != exitOK {
+				t.Errorf("%s: %s says %q, want %q:\n%s", text, check, got.by[check], want, got.output)
+			}
+		}
+	}
+	// The server's variables need not be here.
+	if got := examineWith(t, nil, "--config", name, "--data", i.data); got.code != exitOK || !strings.Contains(got.by["configuration"], "warning: "+name+":7:") {
+		t.Errorf("without its variables:\n%s", got.output)
+	}
+	if got := examineWith(t, acme, "--config", name, "--data", i.data, "--admin", "127.0.0.1:1"); got.code != exitFailed || !strings.Contains(got.by["server"], "says that one runs at "+i.admin) {
+		t.Errorf("at another address:\n%s", got.output)
+	}
+}
+
+func TestDoctorPrintsALineForEachCheck(t *testing.T) {
+	r := tollhouse(t, nil, "doctor", "--config", file(t, "billing: count\nchannels: [{name: main, driver: sim, models: {m: m}}]\n"), "--listen", "127.0.0.1:0", "--admin", "off", "--data", t.TempDir())
+	if r.code != exitOK || !strings.Contains(r.stdout, "\nok       channel main   simulated: nothing is asked\n") || !strings.HasSuffix(r.stdout, "\n\nNo problems, 0 warnings.\n") || r.stderr != "" {
+		t.Errorf("%d %q\n%s", r.code, r.stderr, r.stdout)
+	}
+}

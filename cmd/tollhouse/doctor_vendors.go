@@ -1,0 +1,364 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// vendorTimeout is for all requests to one vendor.
+const vendorTimeout = 15 * time.Second
+
+// The differences of clocks that are told of. Signatures of webhooks are refused by
+// their receivers from five minutes on.
+const (
+	clockWarning = 5 * time.Second
+	clockProblem = 5 * time.Minute
+)
+
+// checkKeys looks at the form of the vendors' keys. It prints none of them.
+func (d *doctor) checkKeys() {
+	keys := 0
+	for i := range d.source.config.Channels {
+		c := &d.source.config.Channels[i]
+		for n, key := range c.Keys {
+			keys++
+			if wrong := keyForm(c, key); wrong != "" {
+				d.add("key of "+c.Name, checkWarning, "the key %d of %d %s", n+1, len(c.Keys), wrong)
+			}
+		}
+	}
+	d.add("keys", checkOK, "%s of vendors", plural(keys, "key"))
+}
+
+// keyForm says in what a key cannot be one of the channel's vendor; empty if it can.
+func keyForm(c *config.Channel, key secret.String) string {
+	text := key.Reveal()
+	holds := func(any ...string) bool {
+		for _, a := range any {
+			if strings.Contains(strings.ToLower(text), a) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case strings.TrimSpace(text) != text:
+		return "begins or ends with a space or a line end: take it out of the variable"
+	case strings.Trim(text, `"'`) != text:
+		return "has quotes around it, which are taken as a part of it: take them out of the variable"
+	case strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return "has a character that no key has: copy it again from the vendor's page"
+	case holds("your-", "your_", "changeme", "change-me", "replace", "xxxx", "...", "<"):
+		return "looks like the placeholder of an example: copy the key from the vendor's page"
+	case strings.HasPrefix(text, "Bearer "):
+		return `begins with "Bearer ", which is added to it: take that out`
+	case len(text) < 8:
+		return "is shorter than any vendor's: copy it again from the vendor's page"
+	case strings.HasPrefix(text, "sk-ant-") && c.Driver != "anthropic" && !strings.Contains(c.Address(), "anthropic"):
+		return "is one of Anthropic's, and this channel's vendor is at " + c.Address()
+	}
+	return ""
+}
+
+// checkTimeouts looks for time-outs that never apply.
+func (d *doctor) checkTimeouts() {
+	told := false
+	for i := range d.source.config.Channels {
+		c := &d.source.config.Channels[i]
+		total := cmp.Or(c.Timeout.Total, 30*time.Minute)
+		for _, t := range []struct {
+			name string
+			is   time.Duration
+		}{{"connect", c.Connect}, {"headers", c.Timeout.Headers}, {"idle", c.Timeout.Idle}} {
+			if t.is > total {
+				told = true
+				d.add("time-outs", checkWarning, "channel %s: timeout.%s (%s) is longer than timeout.total (%s), and never applies", c.Name, t.name, t.is, total)
+			}
+		}
+	}
+	if !told {
+		d.add("time-outs", checkOK, "each of them can apply")
+	}
+}
+
+// checkVendors asks each vendor, all at once, whether it can be reached and takes the keys.
+// The clock is compared with theirs.
+func (d *doctor) checkVendors(ctx context.Context) {
+	channels := d.source.config.Channels
+	rows, clocks := make([][]finding, len(channels)), make([]*time.Duration, len(channels))
+	var running sync.WaitGroup
+	for i := range channels {
+		running.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, vendorTimeout)
+			defer cancel()
+			rows[i], clocks[i] = d.askVendor(ctx, &channels[i])
+		})
+	}
+	running.Wait()
+	var skew *time.Duration // the least: a vendor's clock may be wrong too
+	for i := range channels {
+		d.addAll(rows[i])
+		if clocks[i] != nil && (skew == nil || clocks[i].Abs() < skew.Abs()) {
+			skew = clocks[i]
+		}
+	}
+	switch {
+	case skew == nil:
+		d.add("clock", checkOK, "not compared, since no vendor told the time")
+	case skew.Abs() > clockProblem:
+		d.add("clock", checkProblem, "it differs by %s from the vendors': set it (timedatectl set-ntp true), since signatures of webhooks are refused", skew.Abs().Round(time.Second))
+	case skew.Abs() > clockWarning:
+		d.add("clock", checkWarning, "it differs by %s from the vendors': have it set by a time server (timedatectl set-ntp true)", skew.Abs().Round(time.Second))
+	default:
+		d.add("clock", checkOK, "it agrees with the vendors' within %s", clockWarning)
+	}
+}
+
+// askVendor asks a channel's vendor without a key, which costs nothing and shows whether
+// it can be reached and what its clock says, and then for its list of models with each
+// key.
+func (d *doctor) askVendor(ctx context.Context, c *config.Channel) ([]finding, *time.Duration) {
+	name := "channel " + c.Name
+	row := func(result, format string, args ...any) finding {
+		return finding{name, result, fmt.Sprintf(format, args...)}
+	}
+	address := c.Address()
+	if address == "" {
+		return []finding{row(checkOK, "simulated: nothing is asked")}, nil
+	}
+	skew, err := d.probe(ctx, address)
+	if err != nil {
+		return []finding{row(checkProblem, "%s", unreachable(address, err))}, nil
+	}
+	keys := c.Keys
+	if len(keys) == 0 {
+		keys = []secret.String{{}}
+	}
+	var rows []finding
+	for n, key := range keys {
+		which := ""
+		if len(keys) > 1 {
+			which = fmt.Sprintf(" with the key %d of %d", n+1, len(keys))
+		}
+		models, err := listModels(ctx, c, key)
+		var failed *upstream.Failure
+		switch {
+		case err == nil && len(models.Models) == 0:
+			rows = append(rows, row(checkWarning, "the vendor at %s answers%s, and lists no models", hostOf(address), which))
+		case err == nil:
+			rows = append(rows, row(checkOK, "the vendor at %s answers%s, and lists %s", hostOf(address), which, plural(len(models.Models), "model")))
+		case errors.Is(err, upstream.ErrNoList):
+			return append(rows, row(checkOK, "the vendor at %s can be reached; its key is tried by --call only", hostOf(address))), skew
+		case errors.As(err, &failed) && (failed.Status == http.StatusUnauthorized || failed.Status == http.StatusForbidden):
+			rows = append(rows, row(checkProblem, "the vendor at %s refuses the key%s (status %d): put a valid one into %s", hostOf(address), which, failed.Status, d.placeOfKeys(c)))
+		case errors.As(err, &failed) && (failed.Status == http.StatusNotFound || failed.Status == http.StatusMethodNotAllowed):
+			rows = append(rows, row(checkWarning, "the vendor at %s has no list of models%s (status %d): if calls fail too, look at base_url, to which paths such as /chat/completions are added", hostOf(address), which, failed.Status))
+		default:
+			rows = append(rows, row(checkWarning, "the vendor at %s did not list its models%s: %s", hostOf(address), which, failureText(err)))
+		}
+	}
+	return rows, skew
+}
+
+// listModels asks with one key alone.
+func listModels(ctx context.Context, c *config.Channel, key secret.String) (*upstream.ModelList, error) {
+	single := *c
+	if single.Keys = nil; key.Reveal() != "" {
+		single.Keys = []secret.String{key}
+	}
+	components, err := (&config.Config{Billing: config.Setting{Value: config.Count}, Channels: []config.Channel{single}}).Build(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = components.Close() }()
+	lister, ok := components.Lister(c.Name)
+	if !ok {
+		return nil, upstream.ErrNoList
+	}
+	return lister.ListModels(ctx)
+}
+
+// failureText is the reason without the vendor's words.
+func failureText(err error) string {
+	var u *upstream.Failure
+	if errors.As(err, &u) && u.Status != 0 {
+		return fmt.Sprintf("it answered with status %d", u.Status)
+	}
+	return messageOf(err)
+}
+
+// messageOf is an error as an operator reads it.
+func messageOf(err error) string {
+	if f := (*fault.Error)(nil); errors.As(err, &f) {
+		return f.Message
+	}
+	return oneLine(err.Error())
+}
+
+// placeOfKeys is where a channel's keys are written.
+func (d *doctor) placeOfKeys(c *config.Channel) string {
+	if v := presetNamed(c.Name); v != nil && d.source.file == "" {
+		return v.keyVar
+	}
+	return "the place that keys of this channel names"
+}
+
+// probe makes a request without a key, and returns by how much the vendor's clock is
+// ahead; nil if it does not tell. Any answer shows that the vendor can be reached.
+func (d *doctor) probe(ctx context.Context, address string) (*time.Duration, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
+	sent := d.p.currentTime()
+	resp, err := transport.RoundTrip(r) // no redirect is followed
+	if err != nil {
+		return nil, err
+	}
+	_ = resp.Body.Close()
+	theirs, err := http.ParseTime(resp.Header.Get("Date"))
+	if err != nil {
+		return nil, nil
+	}
+	// The vendor wrote its time, in whole seconds, while the request was under way.
+	got := d.p.currentTime()
+	var skew time.Duration
+	switch {
+	case theirs.After(got):
+		skew = theirs.Sub(got)
+	case theirs.Add(time.Second).Before(sent):
+		skew = theirs.Add(time.Second).Sub(sent)
+	}
+	return &skew, nil
+}
+
+// unreachable says why a vendor cannot be reached, and what to do.
+func unreachable(address string, err error) string {
+	var (
+		name    *net.DNSError
+		unknown x509.UnknownAuthorityError
+		host    x509.HostnameError
+		invalid x509.CertificateInvalidError
+		plain   tls.RecordHeaderError
+	)
+	at := hostOf(address)
+	switch {
+	case errors.As(err, &name):
+		return "the name " + name.Name + " cannot be resolved: look at base_url, and at this machine's DNS"
+	case errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &invalid):
+		return "the certificate of " + at + " is not valid here: " + oneLine(err.Error()) + ": look at base_url, at the clock, and install ca-certificates"
+	case errors.As(err, &plain):
+		return at + " does not speak TLS: look whether base_url must begin with http://"
+	case errors.Is(err, context.DeadlineExceeded):
+		return at + " did not answer in " + vendorTimeout.String() + ": look at the firewall, and whether HTTPS_PROXY is needed"
+	}
+	return at + " cannot be reached (" + oneLine(err.Error()) + "): look at base_url, at the firewall, and whether HTTPS_PROXY is needed"
+}
+
+// hostOf is the host and port of an address.
+func hostOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "its address"
+	}
+	return u.Host
+}
+
+// checkRunningChannels asks the running server how its channels are.
+func (d *doctor) checkRunningChannels(ctx context.Context) {
+	if d.server == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.p.adminTimeout())
+	defer cancel()
+	var list adminapi.List[adminapi.Channel]
+	if err := d.server.do(ctx, http.MethodGet, "/admin/v1/channels", nil, &list); err != nil {
+		d.add("running channels", checkProblem, "%v", err)
+		return
+	}
+	for _, c := range list.Data {
+		switch {
+		case c.State == "paused":
+			d.add("running "+c.Name, checkWarning, "paused: `tollhouse channel resume %s` sends calls to it again", shellQuoted(c.Name))
+		case c.State == "resting":
+			d.add("running "+c.Name, checkProblem, "rests after failures, the last of them %s: `tollhouse channel test %s` says more", cmp.Or(c.LastError, "not known"), shellQuoted(c.Name))
+		default:
+			d.add("running "+c.Name, checkOK, "%s, %d requests, %d failures", c.State, c.Requests, c.Failures)
+		}
+	}
+}
+
+// checkCalls makes one small call through each channel, of the running server if there is
+// one.
+func (d *doctor) checkCalls(ctx context.Context) {
+	var names []string
+	test := func(ctx context.Context, in server.ChannelTest) (server.ChannelResult, error) {
+		var r server.ChannelResult
+		return r, d.server.do(ctx, http.MethodPost, channelPath(in.Channel, "test"), in, &r)
+	}
+	switch {
+	case d.server != nil:
+		var list adminapi.List[adminapi.Channel]
+		if err := d.server.do(ctx, http.MethodGet, "/admin/v1/channels", nil, &list); err != nil {
+			return // which checkRunningChannels told
+		}
+		for _, c := range list.Data {
+			names = append(names, c.Name)
+		}
+	case d.components != nil:
+		a := new(app)
+		a.components.Store(d.components)
+		test = a.testChannel
+		for _, c := range d.source.config.Channels {
+			names = append(names, c.Name)
+		}
+	}
+	for _, name := range names {
+		in := server.ChannelTest{Channel: name}
+		if d.source != nil && d.source.config.Channel(name) != nil {
+			in.Model = exampleModel(d.source.config, name)
+		}
+		r, err := test(ctx, in)
+		switch {
+		case err != nil:
+			d.add("call of "+name, checkWarning, "not made: %s", messageOf(err))
+		case r.OK:
+			d.add("call of "+name, checkOK, "%s answered in %s (%s)", r.Model, milliseconds(r.MS), r.Operation)
+		default:
+			d.add("call of "+name, checkProblem, "%s failed: %s", r.Model, r.Message)
+		}
+	}
+}
+
+// exampleModel is a model to call of a channel that only passes ids through; empty where
+// it names one.
+func exampleModel(c *config.Config, channel string) string {
+	v := presetNamed(channel)
+	if v == nil || v.example == "" {
+		return ""
+	}
+	for id := range c.Channel(channel).Models {
+		if prefix, wild := strings.CutSuffix(id, "*"); wild {
+			return prefix + v.example
+		}
+	}
+	return ""
+}
