@@ -502,7 +502,7 @@ func (t tally) cost(r row) (int64, error) {
 		if !ok {
 			return 0, fmt.Errorf("the amount %q cannot be read", rate.Amount)
 		}
-		if rate.Unit != billing.Image && rate.Unit != billing.Second { // which are priced one by one
+		if rate.Unit != billing.Image && rate.Unit != billing.Second && rate.Unit != billing.SearchUnit { // which are priced one by one
 			amount.Quo(amount, big.NewRat(1_000_000, 1))
 		}
 		sum.Add(sum, amount.Mul(amount, new(big.Rat).SetInt64(t[rate.Unit])))
