@@ -184,7 +184,7 @@ func (p *oddPreset) serve(t *testing.T, number int) environment {
 	v.responses = scripted.New(t, scripted.Responses)
 	v.path = cmp.Or(v.path, "/chat/completions")
 	if p.theirs == "" {
-		p.theirs = strings.TrimPrefix(p.model, hostOf(p.channel))
+		p.theirs = strings.TrimPrefix(p.model, prefixOf(p.channel))
 	}
 	v.t, v.number, v.path, v.model = t, number, p.base+v.path, p.theirs
 	s := httptest.NewServer(v)
@@ -196,7 +196,7 @@ func (p *oddPreset) serve(t *testing.T, number int) environment {
 	return env
 }
 
-func hostOf(channel string) string { return presetNamed(channel).host }
+func prefixOf(channel string) string { return presetNamed(channel).host }
 
 // receipt is what a call was charged by.
 type receipt struct {
@@ -294,7 +294,7 @@ func TestOneVariableLeadsToABilledAnswer(t *testing.T) {
 		t.Run(channel, func(t *testing.T) {
 			rows := oddPresets()
 			p := rows[slices.IndexFunc(rows, func(p *oddPreset) bool { return p.channel == channel })]
-			p.model = strings.TrimPrefix(p.model, hostOf(channel))
+			p.model = strings.TrimPrefix(p.model, prefixOf(channel))
 			p.theirs = p.model
 			i := start(t, p.serve(t, 7))
 			banner := i.stdout.String()
