@@ -276,13 +276,19 @@ func billingRow(c *config.Config) string {
 func channelRow(c *config.Channel) string {
 	_, every := c.Models["*"]
 	n := len(c.Models)
+	var patterns []string // of the ids that are passed through
+	for _, id := range c.Shown() {
+		if id != "*" && strings.HasSuffix(id, "*") {
+			patterns = append(patterns, strings.TrimSuffix(id, "*"))
+		}
+	}
 	switch {
+	case len(patterns) > 0:
+		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, strings.Join(patterns, ", "))
 	case c.Discover != nil && !every && n == 0:
 		return fmt.Sprintf("%s (%s): the models that its vendor lists", c.Name, c.Driver)
 	case c.Discover != nil && !every:
 		return fmt.Sprintf("%s (%s): %s and those that its vendor lists", c.Name, c.Driver, plural(n, "model"))
-	case every && len(c.Begins) > 0:
-		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, strings.Join(c.Begins, ", "))
 	case every && n == 1:
 		return fmt.Sprintf("%s (%s): every model", c.Name, c.Driver)
 	case every:
