@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -211,6 +210,7 @@ func (a *adminFlags) register(c *command) {
 type adminTarget struct {
 	admin    string // the admin API's address, or off
 	explicit bool   // only this server is meant, never its store
+	byFlag   bool   // its address was given, and is not the file's or the default
 	recorded string // the address that a running server wrote in the data directory; empty for none
 	data     string // the data directory, which holds the admin token
 	store    string // the store's address
@@ -218,13 +218,15 @@ type adminTarget struct {
 	file     config.Locations
 }
 
-// target combines the flags, the environment, the file and the defaults. Where none of
-// them is given and no server ever ran with the default data directory, it is the file
-// that init writes in this directory.
+// target combines the flags, the environment, the file and the defaults. Where nothing
+// is given, and no server runs with the default data directory, a file in this directory
+// under the name that init gives it says where its server and its store are.
 func (a *adminFlags) target(p *program) (*adminTarget, error) {
 	name := a.config
-	if name == "" && a.admin == "" && a.data == "" && !exists(filepath.Join(defaultData, tokenFile)) && exists(defaultFile) {
-		name = defaultFile
+	if name == "" && a.admin == "" && a.data == "" && readAddress(defaultData) == "" {
+		if _, err := os.Stat(defaultFile); err == nil {
+			name = defaultFile
+		}
 	}
 	var file config.Locations
 	if name != "" {
@@ -237,7 +239,7 @@ func (a *adminFlags) target(p *program) (*adminTarget, error) {
 		}
 	}
 	at := &adminTarget{
-		admin: dialable(cmp.Or(a.admin, file.Admin.Or(defaultAdmin))), explicit: a.admin != "" && a.admin != adminOff,
+		admin: dialable(cmp.Or(a.admin, file.Admin.Or(defaultAdmin))), explicit: a.admin != "" && a.admin != adminOff, byFlag: a.admin != "",
 		data: cmp.Or(a.data, file.Data.Or(defaultData)), fromFile: name != "", file: file,
 	}
 	at.store = config.StoreIn(at.data, file.Store)
@@ -247,11 +249,6 @@ func (a *adminFlags) target(p *program) (*adminTarget, error) {
 		at.recorded = readAddress(at.data)
 	}
 	return at, nil
-}
-
-func exists(name string) bool {
-	_, err := os.Stat(name)
-	return err == nil
 }
 
 // noServerError says that no server was found: nothing answers, or nothing of it is here.
@@ -297,10 +294,12 @@ func (at *adminTarget) missingFile() (path string, missing bool) {
 
 // connectServer connects to the server at the recorded address, otherwise to that
 // at the configured one. The recorded address may be of a server that was killed,
-// so the error returned is that of the configured one, and the first attempt gets
-// half of the time: what listens there now may never answer.
+// so the error returned is that of the configured one, unless nothing is there, and the
+// first attempt gets half of the time: what listens there now may never answer.
 func (p *program) connectServer(ctx context.Context, at *adminTarget) (*adminClient, error) {
 	var timeout *timeoutError
+	var none *noServerError
+	var first error
 	if at.recorded != "" {
 		bounded, cancel := context.WithTimeout(ctx, p.adminTimeout()/2)
 		defer cancel()
@@ -308,17 +307,25 @@ func (p *program) connectServer(ctx context.Context, at *adminTarget) (*adminCli
 		if err == nil {
 			return client, nil
 		}
-		errors.As(err, &timeout)
+		if !errors.As(err, &timeout) && !errors.As(err, &none) {
+			first = err
+		}
 	}
 	client, err := p.connectTo(ctx, at, at.admin)
-	var none *noServerError
-	if recorded := readAddress(at.data); at.explicit && recorded != "" && recorded != at.admin && errors.As(err, &none) {
-		err = &noServerError{fmt.Sprintf("no server answers at %s; the data directory %s says that one runs at %s: leave --admin out", at.admin, at.data, recorded), none.cause}
+	if none = nil; !errors.As(err, &none) {
+		first = nil
 	}
-	if err != nil && timeout != nil {
-		err = fmt.Errorf("the server at %s, which the data directory names, did not answer in time, and %w", at.recorded, err)
+	switch recorded := readAddress(at.data); {
+	case err == nil:
+		return client, nil
+	case timeout != nil:
+		return nil, fmt.Errorf("the server at %s, which the data directory names, did not answer in time, and %w", at.recorded, err)
+	case first != nil:
+		return nil, first
+	case at.byFlag && recorded != "" && recorded != at.admin && none != nil:
+		return nil, &noServerError{fmt.Sprintf("no server answers at %s; the data directory %s says that one runs at %s: leave --admin out", at.admin, at.data, recorded), none.cause}
 	}
-	return client, err
+	return nil, err
 }
 
 // connectTo connects to the server at an address if it is the one that is meant:

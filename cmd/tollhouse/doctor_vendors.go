@@ -161,17 +161,17 @@ func (d *doctor) askVendor(ctx context.Context, c *config.Channel) ([]finding, *
 		var failed *upstream.Failure
 		switch {
 		case err == nil && len(models.Models) == 0:
-			rows = append(rows, row(checkWarning, "the vendor at %s answers%s, and lists no models", hostOf(address), which))
+			rows = append(rows, row(checkWarning, "the vendor at %s answers%s, and lists no models", vendorHost(address), which))
 		case err == nil:
-			rows = append(rows, row(checkOK, "the vendor at %s answers%s, and lists %s", hostOf(address), which, plural(len(models.Models), "model")))
+			rows = append(rows, row(checkOK, "the vendor at %s answers%s, and lists %s", vendorHost(address), which, plural(len(models.Models), "model")))
 		case errors.Is(err, upstream.ErrNoList):
-			return append(rows, row(checkOK, "the vendor at %s can be reached; its key is tried by --call only", hostOf(address))), skew
+			return append(rows, row(checkOK, "the vendor at %s can be reached; its key is tried by --call only", vendorHost(address))), skew
 		case errors.As(err, &failed) && (failed.Status == http.StatusUnauthorized || failed.Status == http.StatusForbidden):
-			rows = append(rows, row(checkProblem, "the vendor at %s refuses the key%s (status %d): put a valid one into %s", hostOf(address), which, failed.Status, d.placeOfKeys(c)))
+			rows = append(rows, row(checkProblem, "the vendor at %s refuses the key%s (status %d): put a valid one into %s", vendorHost(address), which, failed.Status, d.placeOfKeys(c)))
 		case errors.As(err, &failed) && (failed.Status == http.StatusNotFound || failed.Status == http.StatusMethodNotAllowed):
-			rows = append(rows, row(checkWarning, "the vendor at %s has no list of models%s (status %d): if calls fail too, look at base_url, to which paths such as /chat/completions are added", hostOf(address), which, failed.Status))
+			rows = append(rows, row(checkWarning, "the vendor at %s has no list of models%s (status %d): if calls fail too, look at base_url, to which paths such as /chat/completions are added", vendorHost(address), which, failed.Status))
 		default:
-			rows = append(rows, row(checkWarning, "the vendor at %s did not list its models%s: %s", hostOf(address), which, failureText(err)))
+			rows = append(rows, row(checkWarning, "the vendor at %s did not list its models%s: %s", vendorHost(address), which, failureText(err)))
 		}
 	}
 	return rows, skew
@@ -259,7 +259,7 @@ func unreachable(address string, err error) string {
 		invalid x509.CertificateInvalidError
 		plain   tls.RecordHeaderError
 	)
-	at := hostOf(address)
+	at := vendorHost(address)
 	switch {
 	case errors.As(err, &name):
 		return "the name " + name.Name + " cannot be resolved: look at base_url, and at this machine's DNS"
@@ -273,8 +273,8 @@ func unreachable(address string, err error) string {
 	return at + " cannot be reached (" + oneLine(err.Error()) + "): look at base_url, at the firewall, and whether HTTPS_PROXY is needed"
 }
 
-// hostOf is the host and port of an address.
-func hostOf(address string) string {
+// vendorHost is the host and port of an address.
+func vendorHost(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
 		return "its address"

@@ -61,6 +61,11 @@ func (p *program) writeConfig(file string, force bool) error {
 	if err != nil {
 		return fmt.Errorf("nothing was written, since the file would be refused: mend the variable (%w)", err)
 	}
+	components, err := read.Build(nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = components.Close() }()
 	if err = writeFile(file, text, force); errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s is there already: name another file with --config, or replace it with --force", file)
 	} else if err != nil {
@@ -78,7 +83,7 @@ func (p *program) writeConfig(file string, force bool) error {
 		fmt.Fprintf(&b, "\nWarning: %s.\n", note)
 	}
 	flag := " --config " + shellQuoted(file)
-	path, body := exampleCall(read)
+	path, body := exampleCall(components)
 	fmt.Fprintf(&b, "\nThe API key of the account %s, shown only now:\n\n  %s\n\nNext:\n\n", defaultAccount, token.Reveal())
 	fmt.Fprintf(&b, "  tollhouse doctor%s\n  tollhouse serve%s\n\n", flag, flag)
 	writeCurl(&b, "http://"+read.Listen.Or(defaultListen), path, body, token.Reveal())
@@ -189,11 +194,12 @@ func writeChannel(b *strings.Builder, c *config.Channel) {
 	if len(c.Rename) > 0 {
 		member("rename", mappingText(c.Rename))
 	}
-	switch {
-	case c.Discover == nil || c.Models["*"] != "":
-		member("models", mappingText(c.Models))
-	default:
-		member("models", fmt.Sprintf("{discover: true, prefix: %s, map: %s}", quoted(c.Discover.Prefix), mappingText(c.Models)))
+	if member("models", mappingText(c.Models)); c.Discover != nil {
+		prefix := ""
+		if c.Discover.Prefix != "" {
+			prefix = ", prefix: " + quoted(c.Discover.Prefix)
+		}
+		fmt.Fprintf(b, "    # models: {discover: true%s}   # in its place: what the vendor lists, and no other\n", prefix)
 	}
 	words("begins", c.Begins)
 	words("except", c.Except)
@@ -211,11 +217,10 @@ func writePriceRows(b *strings.Builder, c *config.Config) {
 			}
 		}
 	}
-	if ids == nil {
-		_, body := exampleCall(c)
-		_, rest, _ := strings.Cut(body, `"model":"`)
-		id, _, _ := strings.Cut(rest, `"`)
-		ids = append(ids, id)
+	for i := range c.Channels {
+		if id := exampleModel(c, c.Channels[i].Name); ids == nil && id != "" {
+			ids = append(ids, id)
+		}
 	}
 	slices.Sort(ids)
 	for _, id := range ids {
