@@ -21,8 +21,9 @@ import (
 
 func serveCommand(p *program) *command {
 	c := newCommand("serve", "serve the API")
-	c.details = "Without --demo and --config, the vendors' keys in the environment decide: OPENAI_API_KEY, ANTHROPIC_API_KEY,\n" +
-		"MOONSHOT_API_KEY, DASHSCOPE_API_KEY, ARK_API_KEY, GEMINI_API_KEY, VOYAGE_API_KEY, each with a ..._BASE_URL.\n" +
+	c.details = "Without --demo and --config, variables of the environment decide which vendors are served:\n" +
+		"  " + strings.Join(presetVariables(), "\n  ") + "\n" +
+		"Each vendor's address can be another one, by ..._BASE_URL; docs/vendors.md has the table.\n" +
 		"The first signal lets running calls end; a second one cancels them."
 	c.examples = []string{
 		"tollhouse serve --demo",
@@ -275,13 +276,19 @@ func billingRow(c *config.Config) string {
 func channelRow(c *config.Channel) string {
 	_, every := c.Models["*"]
 	n := len(c.Models)
+	var patterns []string // of the ids that are passed through
+	for _, id := range c.Shown() {
+		if id != "*" && strings.HasSuffix(id, "*") {
+			patterns = append(patterns, strings.TrimSuffix(id, "*"))
+		}
+	}
 	switch {
+	case len(patterns) > 0:
+		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, strings.Join(patterns, ", "))
 	case c.Discover != nil && !every && n == 0:
 		return fmt.Sprintf("%s (%s): the models that its vendor lists", c.Name, c.Driver)
 	case c.Discover != nil && !every:
 		return fmt.Sprintf("%s (%s): %s and those that its vendor lists", c.Name, c.Driver, plural(n, "model"))
-	case every && len(c.Begins) > 0:
-		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, strings.Join(c.Begins, ", "))
 	case every && n == 1:
 		return fmt.Sprintf("%s (%s): every model", c.Name, c.Driver)
 	case every:
@@ -317,31 +324,34 @@ func writeFirstKey(b *strings.Builder, src *source, serves *config.Components, b
 	fmt.Fprintf(b, "  curl %s/v1/%s -H \"Authorization: Bearer %s\"\n", base, where, key)
 }
 
-// exampleModels are models to try on a channel that passes every id through, by the
-// beginning of those ids.
-var exampleModels = map[string]string{"": "gpt-5-mini", "claude-": "claude-haiku-4-5"}
-
 // exampleCall is a request to begin with: for a chat, or for embeddings where
 // nothing else is served.
 func exampleCall(c *config.Components) (path, body string) {
-	var chats, wild, embeds string
+	var chats, known, listed, wild, embeds string
 	for _, ch := range c.Config.Channels {
 		for _, id := range c.ModelsOf(ch.Name) {
 			switch kind := c.Kind(id); {
-			case shellQuoted(id) != id && id != "*": // a vendor may have named it to be pasted
-			case id == "*":
-				wild = cmp.Or(wild, exampleModels[strings.Join(ch.Begins, "")])
+			case strings.HasSuffix(id, "*"):
+				wild = cmp.Or(wild, exampleOf(ch.Name, id))
+			case ch.Models[id] == "" && id == exampleOf(ch.Name, ch.Discover.Prefix+"*"):
+				known = cmp.Or(known, id)
+			case shellQuoted(id) != id: // a vendor may have named it to be pasted
 			case kind == gateway.KindEmbeddings:
 				embeds = cmp.Or(embeds, id)
 			case kind == gateway.KindChat || kind == gateway.KindMessages || kind == "":
-				chats = cmp.Or(chats, id)
+				if ch.Models[id] == "" { // the first of what its vendor lists, which may make something else
+					listed = cmp.Or(listed, id)
+				} else {
+					chats = cmp.Or(chats, id)
+				}
 			}
 		}
 	}
-	if chats == "" && embeds != "" && wild == "" {
+	chats = cmp.Or(chats, known, listed, wild)
+	if chats == "" && embeds != "" {
 		return "/v1/embeddings", fmt.Sprintf(`{"model":"%s","input":"Hello!"}`, embeds)
 	}
-	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, wild, exampleModels[""]))
+	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, presets[0].example))
 }
 
 // warnings are what is unsafe or incomplete about this start.

@@ -4,6 +4,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -258,7 +259,7 @@ func (r *Router) routes(call *upstream.Call) []route {
 		return r.table.routes(call.Op, call.Model)
 	}
 	i := indexOf(r.channels, call.Channel)
-	if i < 0 || !upstream.Supports(r.channels[i].Upstream, call.Op, call.Model) {
+	if i < 0 || !upstream.Supports(r.channels[i].Upstream, call.Op, cmp.Or(r.channels[i].id(call.Model), call.Model)) {
 		return nil
 	}
 	key := routeKey{call.Op, call.Model}
