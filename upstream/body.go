@@ -66,13 +66,10 @@ func (b Body) Raw(name string) []byte {
 
 // Members yields the top-level members of a JSON object, after the edits.
 func (b Body) Members() iter.Seq2[string, []byte] {
-	return func(yield func(string, []byte) bool) {
-		o := b.object
-		if len(b.edits) > 0 {
-			o, _ = rawjson.Index(o.Apply(nil, b.edits...), nil, nil) // an object with edits is one
-		}
-		o.All()(yield)
+	if !b.IsObject() {
+		return func(func(string, []byte) bool) {}
 	}
+	return b.object.Edited(b.edits...)
 }
 
 // IsObject reports whether the body is a JSON object.

@@ -1,6 +1,7 @@
 package completion
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -45,6 +46,48 @@ func TestATemplateMatchesWhatDiffersInItsTextAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzReadNested has it say the same as two passes, one after the other.
+func FuzzReadNested(f *testing.F) {
+	for _, event := range []string{
+		`{"type":"x","response":{"id":"a","output":[{"content":[{"text":"one"}],"encrypted_content":"QUJDREVG"}],"usage":{"output_tokens":1}},"n":1}`,
+		`{"response":null,"response":{"output":[]}}`, `{"response":{"usage":1},"response":{"usage":2}}`, `{"\u0072esponse" : { "usage" : { } } }`,
+		`{"delta":"text","response":[{"output":1}]}`, `{"response":{"output":[}}`, `{"response":{"a":1}`, `[]`, ``, ` {"response":{}} x`,
+	} {
+		f.Add([]byte(event))
+	}
+	item := []Part{{Name: "content", As: AsList, Parts: []Part{{Name: "text"}}}, {Name: "encrypted_content", As: AsSealed}}
+	outer := []Part{{Name: "delta"}, {Name: "item", As: AsObject, Parts: item}}
+	inner := []Part{{Name: "output", As: AsList, Parts: item}, {Name: "usage", As: AsUsage}}
+	f.Fuzz(func(t *testing.T, event []byte) {
+		var got, want Scan
+		var object, first, second rawjson.Object
+		nested, err := got.ReadNested(&object, event, outer, "response", inner)
+		wantErr := want.Read(&first, event, outer)
+		if raw := first.Raw("response"); wantErr == nil && len(raw) > 0 && raw[0] == '{' {
+			if wantErr = want.Read(&second, raw, inner); nested == nil {
+				t.Fatalf("%s has no response", event)
+			}
+		} else if nested != nil && err == nil {
+			t.Fatalf("%s has a response", event)
+		}
+		if (err == nil) != (wantErr == nil) {
+			t.Fatalf("%s: %v, want %v", event, err, wantErr)
+		}
+		if err != nil {
+			return
+		}
+		if got.Text.Quarters != want.Text.Quarters || got.Sealed != want.Sealed || string(got.Usage) != string(want.Usage) || (got.Usage == nil) != (want.Usage == nil) {
+			t.Errorf("%s: %+v, want %+v", event, got, want)
+		}
+		if !slices.Equal(object.Members, first.Members) {
+			t.Errorf("%s: %v, want %v", event, object.Members, first.Members)
+		}
+		if nested != nil && (string(nested.Src) != string(second.Src) || !slices.Equal(nested.Members, second.Members)) {
+			t.Errorf("%s: %s %v, want %s %v", event, nested.Src, nested.Members, second.Src, second.Members)
+		}
+	})
 }
 
 func TestATemplateNeedsAllTextInOneString(t *testing.T) {

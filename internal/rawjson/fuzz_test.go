@@ -253,6 +253,13 @@ func FuzzApply(f *testing.F) {
 		if !slices.Equal(want, got) {
 			t.Errorf("%q after %v is %q, want %q", src, edits, out, want)
 		}
+		var listed []pair
+		for name, value := range o.Edited(edits...) {
+			listed = append(listed, pair{name, string(value)})
+		}
+		if !slices.Equal(want, listed) {
+			t.Errorf("%q after %v is listed as %q, want %q", src, edits, listed, want)
+		}
 		checkUntouched(t, &o, out, edits)
 	})
 }

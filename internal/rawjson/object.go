@@ -101,6 +101,19 @@ func AddMissing(object []byte, edits []Edit) ([]byte, error) {
 	return o.Apply(nil, missing...), nil
 }
 
+// Edited yields the members as [Object.Apply] writes them.
+func (o *Object) Edited(edits ...Edit) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		var few [16]slot
+		slots, _ := o.edited(few[:0], edits)
+		for i := range slots {
+			if s := &slots[i]; !s.gone && !yield(s.name, s.value) {
+				return
+			}
+		}
+	}
+}
+
 // replace appends the object with another value of a member; false, with nothing done, if
 // there is not one member of that name, or no value. It is the usual edit of an answer.
 func (o *Object) replace(dst []byte, name string, value []byte) (out []byte, ok bool) {
