@@ -42,7 +42,8 @@ type options struct {
 	upstream upstream.Upstream // the simulator if nil
 	observe  []gateway.Observer
 	kept     gateway.ResponsesMode
-	owing    bool // a video may be open at the end
+	timeout  router.Timeouts // of the channel
+	owing    bool            // a video may be open at the end
 }
 
 // What the models cost, by their kind: for a million tokens or characters, for a
@@ -77,7 +78,7 @@ func newFixture(t *testing.T, o options) *fixture {
 		}
 		models[id], prices[id] = id, price
 	}
-	routing, err := router.New([]router.Channel{{Name: "only", Upstream: o.upstream, Models: models}}, router.Options{})
+	routing, err := router.New([]router.Channel{{Name: "only", Upstream: o.upstream, Models: models, Timeout: o.timeout}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

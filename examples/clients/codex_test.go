@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/scripted"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // codexConfig is that of a Codex whose provider is a gateway, and which has the tools of
@@ -102,6 +104,9 @@ func TestCodexWorksThroughTheGateway(t *testing.T) {
 		// It repeats both. Each try that the vendor broke off is charged for what was delivered.
 		{"no money", "say Hello there.", nil, 1, 6, 0, func(e codexEvent) bool { return strings.Contains(e.Error.Message, "402 Payment Required") }},
 		{"a stream that is cut", "say Not yet | cut", nil, 0, 6, 6, func(e codexEvent) bool { return e.Type == "turn.failed" && e.Error.Message != "" }},
+		// So is each that the vendor never ended; of one that it never began nothing was.
+		{"a vendor that falls silent", "say Not yet | silent", nil, 0, 6, 6, func(e codexEvent) bool { return e.Type == "turn.failed" && e.Error.Message != "" }},
+		{"a vendor that says nothing", "silent", nil, 0, 6, 0, func(e codexEvent) bool { return e.Type == "turn.failed" && e.Error.Message != "" }},
 		// What the vendor refuses is charged nothing, however often Codex repeats it.
 		{"a request that the vendor refuses", "status 400", nil, 0, 1, 0, func(e codexEvent) bool { return strings.Contains(e.Error.Message, "The vendor says 400.") }},
 		{"a conversation that is too long", "status 400 context_length_exceeded", nil, 0, 1, 0, func(e codexEvent) bool {
@@ -118,7 +123,11 @@ func TestCodexWorksThroughTheGateway(t *testing.T) {
 			}
 			t.Run(tt.name+"/"+channel, func(t *testing.T) {
 				t.Parallel()
-				s := newResponsesFixture(t, channel, options{credit: tt.credit}, tt.broken)
+				o := options{credit: tt.credit}
+				if strings.Contains(tt.prompt, "silent") {
+					o.timeout = router.Timeouts{Headers: 2 * time.Second, Idle: 2 * time.Second}
+				}
+				s := newResponsesFixture(t, channel, o, tt.broken)
 				args := tt.args
 				if len(args) == 0 || args[0] != "-m" {
 					args = append([]string{"-m", "model"}, args...)
@@ -140,4 +149,52 @@ func TestCodexWorksThroughTheGateway(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestCodexKeepsItsPromptCacheWarm has a conversation of many tool turns, whose outputs grow:
+// each prompt is the one before and more, byte for byte as the vendor gets it, by one key.
+func TestCodexKeepsItsPromptCacheWarm(t *testing.T) {
+	if os.Getenv("CODEX") == "" {
+		t.Skip("CODEX is not set: examples/clients/codex/run does it")
+	}
+	const turns = 30
+	var script []string
+	for turn := range turns {
+		script = append(script, fmt.Sprintf(`think Step %d. | call exec_command {"cmd":"seq %d %d"}`, turn+1, turn+1, 40*(turn+1)))
+	}
+	for channel := range channels {
+		t.Run(channel, func(t *testing.T) {
+			t.Parallel()
+			s := newResponsesFixture(t, channel, options{}, 0)
+			events := runCodex(t, s.url, s.Key.Reveal(), strings.Join(script, " || "), "-m", "model")
+			if last := events[len(events)-1]; last.Type != "turn.completed" {
+				t.Errorf("it printed %+v", events)
+			}
+			calls := s.vendor.Calls()
+			if keys := keysOf(calls); len(calls) != turns+1 || len(keys) != 1 {
+				t.Fatalf("%d calls by the keys %q", len(calls), keys)
+			}
+			for i := 1; i < len(calls); i++ {
+				before, now := promptOf(t, calls[i-1]), promptOf(t, calls[i])
+				if !strings.HasPrefix(now, before) || len(now) == len(before) {
+					at := 0
+					for at < min(len(before), len(now)) && before[at] == now[at] {
+						at++
+					}
+					t.Errorf("call %d is not the one before and more: from %d on it has %.200q, where that has %.200q", i+1, at, now[at:], before[at:])
+				}
+			}
+		})
+	}
+}
+
+// promptOf is what of a call a vendor's cache knows it by: the tools, the instructions and the
+// turns, without the end of their list.
+func promptOf(t *testing.T, c scripted.Call) string {
+	t.Helper()
+	var body struct{ Tools, System, Instructions, Input, Messages json.RawMessage }
+	if err := json.Unmarshal(c.Body, &body); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%s %s %s %s%s", body.Tools, body.System, body.Instructions, bytes.TrimSuffix(body.Input, []byte("]")), bytes.TrimSuffix(body.Messages, []byte("]")))
 }

@@ -240,7 +240,7 @@ func (s *responsesFixture) charged(t *testing.T, broken int) {
 
 func TestResponsesThatAreKept(t *testing.T) {
 	responsesChecks(t)
-	const chained = `{"second":["output_text: Both are sunny."],"kept":["output_text: Both are sunny."],"before":["function_call_output","function_call_output"],"after":404}`
+	const chained = `{"second":["output_text: Both are sunny."],"kept":["output_text: Both are sunny."],"before":["message","function_call","function_call","function_call_output","function_call_output"],"after":404}`
 	for channel := range channels {
 		for program, c := range map[string]responsesCase{
 			"openai.mjs":       {name: "chained", want: chained},

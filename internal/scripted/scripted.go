@@ -14,6 +14,7 @@
 //	length            the answer ends since it is too long
 //	fail              the stream ends with the wire's error; a whole answer is a 500
 //	cut               the connection breaks
+//	silent            nothing more comes, until the caller has gone
 //	status N [CODE]   the call is refused with that status, and a code of the vendor's
 //
 // A prompt that begins with no verb is answered "Hello there."
@@ -103,7 +104,7 @@ func (v *Vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "")
 		return
 	}
-	a := answer{request: &q, number: number}
+	a := answer{request: &q, number: number, gone: r.Context().Done()}
 	switch wire {
 	case Responses:
 		a.play(w, a.fromItems(), &responsesWire{})
@@ -187,7 +188,7 @@ func (s *script) turn() (parts []part) {
 		switch p.verb {
 		case "call", "custom":
 			p.name, p.text, _ = strings.Cut(p.text, " ")
-		case "say", "think", "refuse", "length", "fail", "cut", "status":
+		case "say", "think", "refuse", "length", "fail", "cut", "silent", "status":
 		default:
 			return []part{{"say", "", "Hello there."}}
 		}
@@ -230,7 +231,8 @@ func (p part) function() part {
 // answer is one answer on its way.
 type answer struct {
 	*request
-	number   int // which call of the vendor it is
+	number   int             // which call of the vendor it is
+	gone     <-chan struct{} // closed when the caller has gone
 	output   int64
 	thoughts int64
 	reported int64
@@ -296,6 +298,10 @@ func (a *answer) play(w http.ResponseWriter, s *script, to wire) {
 			_, _ = io.WriteString(w, `{"id":`) // so that a whole answer has begun too
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
+		case "silent":
+			_ = http.NewResponseController(w).Flush()
+			<-a.gone
+			panic(http.ErrAbortHandler)
 		default:
 			a.calls = a.calls || p.verb == "call" || p.verb == "custom"
 			n := int64(len(p.deltas()))
@@ -303,7 +309,7 @@ func (a *answer) play(w http.ResponseWriter, s *script, to wire) {
 			if p.verb == "think" {
 				a.thoughts += n
 			}
-			a.breaks = i+1 < len(parts) && (parts[i+1].verb == "fail" || parts[i+1].verb == "cut")
+			a.breaks = i+1 < len(parts) && slices.Contains([]string{"fail", "cut", "silent"}, parts[i+1].verb)
 			to.part(a, i, p)
 			a.mute = false
 		}
