@@ -185,6 +185,22 @@ func MissingUnits(op upstream.Op, p *billing.Price) string {
 // Operations are those that a kind of models is called by.
 func (k Kind) Operations() []upstream.Op { return slices.Clone(kinds[k]) }
 
+// PriceUnits are the units that a price row needs at least, so that no operation of a
+// kind is free by mistake.
+func (k Kind) PriceUnits() []billing.Unit {
+	var units []billing.Unit
+	for _, op := range kinds[k] {
+		if sets := pricedUnits[op]; len(sets) > 0 {
+			for _, u := range sets[0] {
+				if !slices.Contains(units, u) {
+					units = append(units, u)
+				}
+			}
+		}
+	}
+	return units
+}
+
 // builtin are the models of all capabilities' tables.
 func builtin() map[string]*Model {
 	models := make(map[string]*Model)
@@ -326,7 +342,7 @@ func (g *Gateway) Price(model string) *billing.Price { return g.catalog.Load().p
 // no channel passes on ids that the configuration does not name.
 func (g *Gateway) ListsAllModels() bool {
 	return !slices.ContainsFunc(g.catalog.Load().router.Channels(), func(c router.ChannelInfo) bool {
-		return slices.Contains(c.Models, "*")
+		return slices.ContainsFunc(c.Models, func(id string) bool { return strings.HasSuffix(id, "*") })
 	})
 }
 

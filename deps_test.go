@@ -38,6 +38,7 @@ var forbidden = []forbidding{
 	{"billing", []string{module + "/auth", module + "/upstream", module + "/chat", "net/http"}, "money knows no vendor and no protocol", false},
 	{"upstream", []string{module + "/auth", module + "/billing", module + "/chat", module + "/server"}, "the port knows no capability", false},
 	{"upstream/router", []string{module + "/auth", module + "/billing", module + "/chat", module + "/server"}, "the router knows no capability", false},
+	{"upstream/discovery", []string{module + "/auth", module + "/billing", module + "/chat", module + "/server", module + "/upstream/openai", module + "/upstream/sim"}, "what keeps lists knows no capability, no money and no vendor", false},
 	{"upstream/internal/rendezvous", []string{module, "net/http", "math/rand", "hash/maphash"}, "what is chosen is the same in every process", true},
 	{"store/memory", []string{module, "database/sql", module + "/server", module + "/upstream"}, "what one process keeps, without a database", false},
 	{"upstream/openai", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
@@ -126,7 +127,7 @@ func TestNoPackageImportsWhatItMustNotKnow(t *testing.T) {
 func drivers(packages map[string]pkg) (all []string) {
 	for path := range packages {
 		switch name, below := strings.CutPrefix(path, module+"/upstream/"); {
-		case !below, strings.Contains(name, "/"), name == "router", name == "upstreamtest":
+		case !below, strings.Contains(name, "/"), name == "router", name == "discovery", name == "upstreamtest":
 		default:
 			all = append(all, path)
 		}

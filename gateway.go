@@ -159,6 +159,13 @@ func (g *Gateway) Unsettled() int { return g.unsettled.Len() + g.videos.pendingC
 // ShuttingDown reports whether the gateway refuses new calls.
 func (g *Gateway) ShuttingDown() bool { return g.calls.closed() }
 
+// Outgoing is ctx for requests to vendors that no caller made, such as those for lists of
+// models (package upstream/discovery): they carry the gateway's name, so that one which
+// comes back to it is refused (508).
+func (g *Gateway) Outgoing(ctx context.Context) context.Context {
+	return &via.Context{Context: ctx, Trail: g.trail}
+}
+
 // Meter is the meter that calls are billed with.
 func (g *Gateway) Meter() billing.Meter { return g.options.Meter }
 

@@ -35,6 +35,9 @@ type Failure struct {
 	// Oversized says of a Refused request that it exceeds the vendor's rate limit by
 	// its own size: waiting does not help it, and others are not concerned.
 	Oversized bool
+	// NoModel says that the vendor does not have the model, or not for the operator's
+	// account: the key and the channel's other models are not concerned.
+	NoModel bool
 	// OtherKey says that the vendor refused a key, or called it for a pause, and
 	// that another key of the operator's can serve: the same channel may be asked
 	// again at once.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -73,6 +74,8 @@ func (r *Keys) Next(call *Call) (*Key, error) {
 		return r.named(call)
 	case r == nil || len(r.keys) == 0:
 		return nil, nil
+	case call.Op == ListModels:
+		return r.idle(), nil
 	case call.Session != Session{}:
 		return r.ofSession(call), nil
 	}
@@ -84,6 +87,18 @@ func (r *Keys) Next(call *Call) (*Key, error) {
 		}
 	}
 	return &r.keys[turn%n], nil
+}
+
+// idle is the first key that the vendor takes, else the first of all, for a request that is
+// no caller's. It takes no turn, and no probe of the key's circuit breaker.
+func (r *Keys) idle() *Key {
+	now := r.now()
+	for i := range r.keys {
+		if state, _ := r.keys[i].breaker.Check(now, breaker.Call{}); state <= breaker.HalfOpen {
+			return &r.keys[i]
+		}
+	}
+	return &r.keys[0]
 }
 
 // named is the key that a call names, unless the vendor has refused it or has said that it
@@ -138,13 +153,17 @@ func (r *Keys) Only() (id string, ok bool) {
 	return r.keys[0].id, true
 }
 
-// Mask returns text with every key of the ring in it made unreadable.
+// Mask returns text with every key of the ring in it made unreadable, also as it stands
+// in an address.
 func (r *Keys) Mask(text string) string {
 	if r == nil {
 		return text
 	}
 	for i := range r.keys {
-		text = strings.ReplaceAll(text, r.keys[i].value.Reveal(), r.keys[i].value.String())
+		key, masked := r.keys[i].value.Reveal(), r.keys[i].value.String()
+		for _, form := range [3]string{key, url.QueryEscape(key), url.PathEscape(key)} {
+			text = strings.ReplaceAll(text, form, masked)
+		}
 	}
 	return text
 }
@@ -200,7 +219,7 @@ func (k *Key) Report(err error) {
 	}
 	switch {
 	case f != nil && misroutedStatuses[f.Status]:
-	case f == nil, f.Oversized, f.Status >= 400 && f.Status < 500 && f.Status != http.StatusTooManyRequests && !f.Fatal:
+	case f == nil, f.Oversized, f.NoModel, f.Status >= 400 && f.Status < 500 && f.Status != http.StatusTooManyRequests && !f.Fatal:
 		k.breaker.Succeeded(k.ring.now())
 	case f.Fatal:
 		f.OtherKey = k.ifOtherUsable(func(now time.Time) {

@@ -128,18 +128,27 @@ type DriverOptions struct {
 	// BaseURL is the absolute http or https address to which the paths of the
 	// API are added, without credentials, query or fragment.
 	BaseURL string
-	// Keys are sent in turn (see [Keys]), in the header that the vendor wants. With
+	// Keys are sent in turn (see [Keys]), as Auth says. With
 	// none, calls carry no key. Where videos are made all are of one account, since
 	// the tasks of one are not known to another.
 	Keys []secret.String
-	// Bearer sends a key as a bearer token to a vendor of Anthropic's wire, whose own
-	// header is x-api-key. The other drivers always do.
-	Bearer bool
+	// Auth says how calls carry the key; the vendor's own way if zero.
+	Auth Auth
+	// Headers go with every call as they are: never a secret, which they refuse, and
+	// none that the connection or the driver sets. One that a client may send too, such as
+	// Anthropic-Beta, replaces the client's.
+	Headers map[string]string
 	// Wire are the operations by which a vendor of OpenAI's wire makes texts:
 	// [ChatCompletion], [Responses], or both. Nil means both at OpenAI's own address
 	// and chat completions at any other, since many vendors have no more. The gateway
 	// translates into what the vendor has. Only package openai takes it.
 	Wire []Op
+	// DoneOptional takes a stream of chat completions for complete that ends without
+	// "[DONE]" after every candidate has its finish_reason. Only package openai takes it.
+	DoneOptional bool
+	// NoStreamOptions leaves stream_options out, for a vendor that refuses it. Usage is
+	// then what the vendor reports unasked, or else estimated. Only package openai takes it.
+	NoStreamOptions bool
 	// ConnectTimeout bounds the connection, and the TLS handshake once more;
 	// 5 s if zero. Every other time-out is the Router's.
 	ConnectTimeout time.Duration

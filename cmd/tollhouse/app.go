@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -22,6 +23,7 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/speech/lame"
 	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/upstream/discovery"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
@@ -37,6 +39,7 @@ type app struct {
 	gateway       *gateway.Gateway
 	mp3           *lame.Encoder
 	telemetry     *telemetry
+	lists         *discovery.Lists // of the models of vendors
 
 	files      fileWatcher   // of the configuration file and of those that it names
 	reloading  chan struct{} // a lock, which has room for one reload
@@ -71,6 +74,11 @@ func (p *program) newApp(ctx context.Context, src *source, data string, logger *
 		return nil, err
 	}
 	a.authenticator = &auth.Keys{Store: a.storage.keys}
+	a.lists = discovery.New(discovery.Options{Changed: a.applyLists, Logger: logger, Rand: rand.Int64N})
+	a.lists.Watch(components.Sources())
+	if components, err = components.WithLists(a.lists.Of); err != nil {
+		return nil, err
+	}
 	if a.gateway, err = gateway.New(a.gatewayOptions(components)); err != nil {
 		return nil, err
 	}
@@ -136,7 +144,7 @@ func (a *app) close() error {
 func (a *app) startJobs(ctx context.Context) (stop func()) {
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	jobs := []func(context.Context) error{a.gateway.Run, a.telemetry.metrics.Run}
+	jobs := []func(context.Context) error{a.gateway.Run, a.telemetry.metrics.Run, func(ctx context.Context) error { return a.lists.Run(a.gateway.Outgoing(ctx)) }}
 	if db := a.storage.db; db != nil {
 		jobs = append(jobs, db.Run)
 	}
@@ -292,10 +300,12 @@ func (a *app) readyWarnings() map[string]func() error {
 func (a *app) channelsUsable() error {
 	why := "every channel rests after failures"
 	for _, c := range a.router().Channels() {
-		if c.Usable {
+		switch {
+		case c.Usable && len(c.Models) > 0:
 			return nil
-		}
-		if c.State == router.Paused {
+		case c.Usable:
+			why = "no channel that is usable has a model to serve: lists of vendors' models have not come, or nothing on them has a price"
+		case c.State == router.Paused:
 			why = "every channel is paused or rests after failures"
 		}
 	}
@@ -308,6 +318,9 @@ func (a *app) channelsDegraded() error {
 	var why []string
 	if names := a.pausedChannels(); names != nil {
 		why = append(why, plural(len(names), "paused channel")) // only the admin API names them
+	}
+	if n := a.failedLists(); n > 0 {
+		why = append(why, plural(n, "channel")+" of which the vendor's list of models cannot be had")
 	}
 	servesAllModels := func(c router.ChannelInfo) bool { return c.State == router.Ready || c.State == router.Probing }
 	if a.channelsUsable() == nil && !slices.ContainsFunc(a.router().Channels(), servesAllModels) {

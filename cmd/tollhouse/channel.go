@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -309,12 +308,15 @@ func chooseProbes(components *config.Components, in server.ChannelTest) (string,
 	if c == nil {
 		return "", nil, fault.New(fault.NotFound, fmt.Sprintf("There is no channel %q.", in.Channel))
 	}
-	ids := slices.Sorted(maps.Keys(c.Models))
+	ids := components.ModelsOf(in.Channel)
 	if in.Model == "" {
 		for _, id := range ids {
 			if probes := probesFor(components, in.Channel, id); probes != nil && !probes[0].costs {
 				return id, probes, nil
 			}
+		}
+		if len(ids) == 0 {
+			return "", nil, fault.Invalid("model", fmt.Sprintf("The channel %s serves no model yet: `tollhouse channel models` says why.", in.Channel))
 		}
 		if slices.Contains(ids, "*") {
 			return "", nil, fault.Invalid("model", fmt.Sprintf("The channel %s passes every model through: name the one to test it with (--model MODEL).", in.Channel))
@@ -322,7 +324,7 @@ func chooseProbes(components *config.Components, in server.ChannelTest) (string,
 		return "", nil, fault.Invalid("model", fmt.Sprintf("Every model of the channel %s costs money to test: name one (--model MODEL), and say that you want it (--yes).", in.Channel))
 	}
 	switch probes := probesFor(components, in.Channel, in.Model); {
-	case !c.Serves(in.Model):
+	case !components.Serves(in.Channel, in.Model):
 		return "", nil, fault.Invalid("model", fmt.Sprintf("The channel %s does not serve the model %q.", in.Channel, in.Model))
 	case probes == nil:
 		return "", nil, fault.Invalid("model", fmt.Sprintf("The model %s makes neither text, vectors, rankings, speech nor a picture from words, so there is no small call to test it with.", in.Model))
@@ -337,7 +339,7 @@ func chooseProbes(components *config.Components, in server.ChannelTest) (string,
 // texts, one in each form that its upstream speaks. A model of an unknown kind is tested
 // with what its upstream supports.
 func probesFor(components *config.Components, channel, model string) (probes []*channelProbe) {
-	kind := components.Config.Kind(model)
+	kind := components.Kind(model)
 	for i := range channelProbes {
 		probe := &channelProbes[i]
 		if (kind == "" || slices.Contains(probe.kinds, kind)) && components.Supports(channel, probe.op, model) &&

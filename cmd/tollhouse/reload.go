@@ -141,6 +141,8 @@ func (a *app) activate(ctx context.Context, next *config.Components) error {
 	a.components.Store(next)
 	a.warnOfCredits(old.Config, next.Config)
 	old.CloseExcept(next)
+	a.lists.Watch(next.Sources())
+	a.useLists() // of which one may have come meanwhile
 	return nil
 }
 

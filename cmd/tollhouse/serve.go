@@ -22,8 +22,9 @@ import (
 
 func serveCommand(p *program) *command {
 	c := newCommand("serve", "serve the API")
-	c.details = "Without --demo and --config, the vendors' keys in the environment decide: OPENAI_API_KEY, ANTHROPIC_API_KEY,\n" +
-		"MOONSHOT_API_KEY, DASHSCOPE_API_KEY, ARK_API_KEY, GEMINI_API_KEY, VOYAGE_API_KEY, each with a ..._BASE_URL.\n" +
+	c.details = "Without --demo and --config, variables of the environment decide which vendors are served:\n" +
+		"  " + strings.Join(presetVariables(), "\n  ") + "\n" +
+		"Each vendor's address can be another one, by ..._BASE_URL; docs/vendors.md has the table.\n" +
 		"The first signal lets running calls end; a second one cancels them."
 	c.examples = []string{
 		"tollhouse serve --demo",
@@ -276,8 +277,8 @@ func channelRow(c *config.Channel) string {
 	_, every := c.Models["*"]
 	n := len(c.Models)
 	switch {
-	case every && c.Prefix != "":
-		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, c.Prefix)
+	case every && len(c.Begins) > 0:
+		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, strings.Join(c.Begins, ", "))
 	case every && n == 1:
 		return fmt.Sprintf("%s (%s): every model", c.Name, c.Driver)
 	case every:
@@ -313,10 +314,6 @@ func writeFirstKey(b *strings.Builder, src *source, base string, token secret.St
 	fmt.Fprintf(b, "  curl %s/v1/%s -H \"Authorization: Bearer %s\"\n", base, where, key)
 }
 
-// exampleModels are models to try on a channel that passes every id through, by the
-// prefix of those ids.
-var exampleModels = map[string]string{"": "gpt-5-mini", "claude-": "claude-haiku-4-5"}
-
 // exampleCall is a request to begin with: for a chat, or for embeddings or a ranking
 // where nothing else is served.
 func exampleCall(c *config.Config) (path, body string) {
@@ -324,8 +321,10 @@ func exampleCall(c *config.Config) (path, body string) {
 	for _, ch := range c.Channels {
 		for _, id := range slices.Sorted(maps.Keys(ch.Models)) {
 			switch kind := c.Kind(id); {
-			case id == "*":
-				wild = cmp.Or(wild, exampleModels[ch.Prefix])
+			case strings.HasSuffix(id, "*"):
+				if v := presetNamed(ch.Name); v != nil && v.example != "" {
+					wild = cmp.Or(wild, strings.TrimSuffix(id, "*")+v.example)
+				}
 			case kind == gateway.KindEmbeddings:
 				embeds = cmp.Or(embeds, id)
 			case kind == gateway.KindRerank:
@@ -342,7 +341,7 @@ func exampleCall(c *config.Config) (path, body string) {
 	case ranks != "":
 		return "/v1/rerank", fmt.Sprintf(`{"model":"%s","query":"Hello!","documents":["Goodbye.","Hello."]}`, ranks)
 	}
-	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, wild, exampleModels[""]))
+	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, wild, presets[0].example))
 }
 
 // warnings are what is unsafe or incomplete about this start.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/internal/openapitest"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -61,6 +62,16 @@ func TestAnthropicsModelsGoToAnthropicAndNoOtherDoes(t *testing.T) {
 	}
 }
 
+// presetsOf is the configuration that the program's environment makes.
+func presetsOf(t *testing.T, p *program) *config.Config {
+	t.Helper()
+	src, err := p.presets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return src.config
+}
+
 func TestEveryModelOfAPresetGoesToItsVendor(t *testing.T) {
 	const vector = `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1,2]}],"usage":{"total_tokens":1}}`
 	const task = `{"id":"t-1","output":{"task_id":"t-1","task_status":"PENDING"}}`
@@ -104,7 +115,7 @@ func TestEveryModelOfAPresetGoesToItsVendor(t *testing.T) {
 				v.header.Set("Content-Type", "text/event-stream")
 			}
 			p := &program{env: environment{row.variables + "_API_KEY": "vendor-key", row.variables + "_BASE_URL": v.url + row.path}.lookup}
-			components, err := p.presets().config.Build(nil)
+			components, err := presetsOf(t, p).Build(nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,7 +159,7 @@ func TestTheExampleIsAChatOrElseEmbeddings(t *testing.T) {
 		"MOONSHOT_API_KEY": "/v1/chat/completions delta-k3", "VOYAGE_API_KEY": "/v1/embeddings vox-4",
 	} {
 		p := &program{env: environment{variable: "k"}.lookup}
-		path, body := exampleCall(p.presets().config)
+		path, body := exampleCall(presetsOf(t, p))
 		var request struct{ Model string }
 		if err := json.Unmarshal([]byte(body), &request); err != nil || path+" "+request.Model != want {
 			t.Errorf("%s: %s %s, want %s; %v", variable, path, body, want, err)
@@ -159,7 +170,7 @@ func TestTheExampleIsAChatOrElseEmbeddings(t *testing.T) {
 func TestThePresetOfOpenAISpeaksResponsesAtItsOwnAddress(t *testing.T) {
 	for base, want := range map[string]bool{"": true, "https://eu.api.openai.com/v1": true, "http://127.0.0.1:8000/v1": false} {
 		p := &program{env: environment{"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": base}.lookup}
-		c, err := p.presets().config.Build(nil)
+		c, err := presetsOf(t, p).Build(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

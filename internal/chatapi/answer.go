@@ -33,6 +33,7 @@ var usageMembers = []tokencount.Member{
 	{Name: "completion_tokens", Field: completion.Output},
 	{Name: "total_tokens", Field: completion.Total},
 	{Name: "cached_tokens", Field: completion.Cached},
+	{Name: "prompt_cache_hit_tokens", Field: completion.Cached}, // DeepSeek
 	{Name: "prompt_tokens_details", Inner: []tokencount.Member{
 		{Name: "cached_tokens", Field: completion.Cached},
 		{Name: "cache_write_tokens", Field: completion.CacheWrite},

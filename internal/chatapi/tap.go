@@ -105,6 +105,9 @@ func (t *Tap) chunk(dst []byte, name string, s *completion.Scan) []byte {
 	t.Wrote(s.Text.Quarters)
 	usage := t.Object.Raw("usage")
 	counted := t.Report.Read(usage, usageMembers)
+	if usage == nil && s.Stopped { // Groq's is here where it was not asked for usage
+		counted = t.Report.Read(member(t.Object.Raw("x_groq"), "usage"), usageMembers)
+	}
 	if t.Report.Read(s.Usage, usageMembers) || counted {
 		t.Counted()
 	}

@@ -5,6 +5,7 @@ package anthropic
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -20,14 +21,11 @@ type driver struct{ *httpdo.Client }
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the driver when done.
 func New(o upstream.DriverOptions) (upstream.Driver, error) {
-	v := httpdo.Vendor{BaseURL: DefaultBaseURL, Refused: refused, Status: status, Paths: map[upstream.Op]string{
+	own := upstream.Auth{By: upstream.ByHeader, Name: "X-Api-Key"}
+	client, err := httpdo.New(o, httpdo.Vendor{BaseURL: DefaultBaseURL, Auth: own, Refused: refused, Status: status, Paths: map[upstream.Op]string{
 		upstream.Messages:    "/v1/messages",
 		upstream.CountTokens: "/v1/messages/count_tokens",
-	}}
-	if !o.Bearer {
-		v.KeyHeader = func(key string) (name, value string) { return "X-Api-Key", key }
-	}
-	client, err := httpdo.New(o, v)
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -73,4 +71,16 @@ func header(call *upstream.Call) http.Header {
 		h[versionHeader] = []string{defaultVersion}
 	}
 	return h
+}
+
+// listPageSize is the most models that the vendor gives at once.
+const listPageSize = "1000"
+
+// ListModels implements [upstream.Lister] by GET /v1/models, which has pages.
+func (d *driver) ListModels(ctx context.Context) (*upstream.ModelList, error) {
+	h := httpdo.Header("application/json", "")
+	h[versionHeader] = []string{defaultVersion}
+	return d.Client.ListModels(ctx, httpdo.Listing{
+		URL: d.Base.JoinPath("/v1/models"), Header: h, Query: url.Values{"limit": {listPageSize}}, Cursor: "after_id",
+	})
 }

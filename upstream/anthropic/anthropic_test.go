@@ -60,7 +60,7 @@ func TestTheRequestHasNothingOfTheClientButTheVendorsOwn(t *testing.T) {
 			http.Header{"Accept": {"application/json"}, "X-Api-Key": {"sk-1"}, "Anthropic-Version": {"2023-06-01"}},
 		},
 		"a bearer token": {
-			upstream.DriverOptions{Keys: key, Bearer: true}, upstream.Messages, false, client, "", "/v1/messages",
+			upstream.DriverOptions{Keys: key, Auth: upstream.Auth{By: upstream.ByBearer}}, upstream.Messages, false, client, "", "/v1/messages",
 			http.Header{"Accept": {"application/json"}, "Authorization": {"Bearer sk-1"}, "Anthropic-Version": {"2023-06-01"}},
 		},
 		"no key": {

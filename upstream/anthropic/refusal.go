@@ -107,6 +107,7 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 		e = c.OperatorFault(f)
 		f.Ambiguous = v.kind == "permission_error"
 	}
+	f.NoModel = status == http.StatusNotFound && v.kind == "not_found_error" && strings.HasPrefix(v.message, "model: ")
 	if e.Code == fault.InvalidRequest {
 		c.QuoteError(e, httpdo.VendorError{Code: v.publicCode(), Message: v.message, Body: v.body})
 	}

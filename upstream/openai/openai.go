@@ -4,6 +4,7 @@ package openai
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -17,7 +18,11 @@ import (
 const DefaultBaseURL = "https://api.openai.com/v1"
 
 // driver is the driver of one vendor. It is safe for concurrent use.
-type driver struct{ *httpdo.Client }
+type driver struct {
+	*httpdo.Client
+	doneOptional    bool
+	noStreamOptions bool
+}
 
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the driver when done.
@@ -30,7 +35,7 @@ func New(o upstream.DriverOptions) (upstream.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &driver{client}, nil
+	return &driver{client, o.DoneOptional, o.NoStreamOptions}, nil
 }
 
 // paths are those of the operations that the vendor has, below its base: those that make
@@ -81,8 +86,16 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 		asked.RawQuery = call.Query
 		to = &asked
 	}
-	resp, key, err := d.Post(ctx, call, to, header(call), call.Body)
-	return d.Reply(call, resp, key, err)
+	body := call.Body
+	if d.noStreamOptions && call.Op == upstream.ChatCompletion && body.IsObject() {
+		body = body.Delete("stream_options")
+	}
+	resp, key, err := d.Post(ctx, call, to, header(call), body)
+	reply, err := d.Reply(call, resp, key, err)
+	if err == nil && d.doneOptional && call.Op == upstream.ChatCompletion && call.Stream {
+		reply = completed(call, reply)
+	}
+	return reply, err
 }
 
 // betaHeader chooses among versions of the wire. Nothing else of the client's travels.
@@ -101,4 +114,23 @@ func header(call *upstream.Call) http.Header {
 		h[betaHeader] = beta
 	}
 	return h
+}
+
+// ListModels implements [upstream.Lister] by GET /models. Where there is no such path,
+// the vendor may be an old Ollama, which has a list of its own beside the API.
+func (d *driver) ListModels(ctx context.Context) (*upstream.ModelList, error) {
+	l := httpdo.Listing{URL: d.Base.JoinPath("models"), Header: httpdo.Header("application/json", ""), Cursor: "after"}
+	list, err := d.Client.ListModels(ctx, l)
+	root, versioned := strings.CutSuffix(strings.TrimSuffix(d.Base.Path, "/"), "/v1")
+	var f *upstream.Failure
+	if !versioned || !errors.As(err, &f) || f.Status != http.StatusNotFound {
+		return list, err
+	}
+	ollama := *d.Base
+	ollama.Path, ollama.RawPath = root+"/api/tags", ""
+	l.URL = &ollama
+	if other, failed := d.Client.ListModels(ctx, l); failed == nil {
+		return other, nil
+	}
+	return nil, err
 }

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,9 +30,10 @@ func parseError(data []byte) (v vendorError, ok bool) {
 	}
 	raw := o.Raw("error")
 	if rawjson.IsNull(raw) {
-		return v, false
+		return parseBare(&o)
 	}
 	if v.message, ok = rawjson.String(raw); ok {
+		v.code, _ = rawjson.String(o.Raw("code")) // xAI's is beside it
 		return v, true
 	}
 	if o, err = rawjson.Index(raw, nil, nil); err != nil {
@@ -53,9 +55,39 @@ func parseError(data []byte) (v vendorError, ok bool) {
 	return v, true
 }
 
+// parseBare reads an error that is not under "error": a message alone (Cohere, Mistral,
+// Amazon), an object of the kind "error" (Mistral, vLLM), a detail (Mistral, NVIDIA, and
+// FastAPI's servers), or MiniMax's base_resp. An answer has choices, data or output, and
+// none of these.
+func parseBare(o *rawjson.Object) (v vendorError, ok bool) {
+	if base := o.Raw("base_resp"); !rawjson.IsNull(base) {
+		b, err := rawjson.Index(base, nil, nil)
+		code, _ := rawjson.Int(b.Raw("status_code"))
+		v.message, _ = rawjson.String(b.Raw("status_msg"))
+		v.code = strconv.FormatInt(code, 10)
+		return v, err == nil && code != 0
+	}
+	for _, name := range [2]string{"message", "detail"} {
+		raw := o.Raw(name)
+		if v.message, ok = rawjson.String(raw); !ok && !rawjson.IsNull(raw) && (raw[0] == '{' || raw[0] == '[') {
+			v.message, ok = string(raw), true // a list of what is wrong with which field
+		}
+		if ok {
+			break
+		}
+	}
+	v.kind, _ = rawjson.String(o.Raw("type"))
+	v.code, _ = rawjson.String(o.Raw("code"))
+	v.param, _ = rawjson.String(o.Raw("param"))
+	return v, ok
+}
+
 // operatorFaults are codes, types and reasons that say more than the status they come
 // with, in lower case: the operator's key or account is at fault.
 var operatorFaults = map[string]int{
+	"1004":                         http.StatusUnauthorized,    // MiniMax, in a 200
+	"1008":                         http.StatusPaymentRequired, // MiniMax, in a 200
+	"1113":                         http.StatusPaymentRequired, // Z.ai, in a 429
 	"account_deactivated":          http.StatusPaymentRequired,
 	"accountoverdueerror":          http.StatusPaymentRequired,
 	"api_key_invalid":              http.StatusUnauthorized, // Google, in a 400
@@ -78,6 +110,25 @@ var oversizedCodes = map[string]int{
 	"context_length_exceeded": http.StatusTooManyRequests,
 	"request_too_large":       http.StatusTooManyRequests,
 	"string_above_max_length": http.StatusTooManyRequests,
+}
+
+// missingModels are codes and types of errors about a model that the vendor does not
+// have, or not for the operator's account.
+var missingModels = map[string]bool{
+	"1211":                             true, // Z.ai
+	"deploymentnotfound":               true, // Azure
+	"invalid_model":                    true, // Mistral
+	"model_not_available":              true, // Together
+	"model_not_found":                  true,
+	"model_not_supported":              true, // Hugging Face
+	"model_permission_blocked_org":     true, // Groq
+	"model_permission_blocked_project": true,
+	"unknown_model":                    true,
+}
+
+// missingWords are what vendors without a code write of such a model, in lower case.
+var missingWords = []string{
+	"not found", "not exist", "no access", "not have access", "don't have access", "no endpoints found", "not a valid model", "not supported", "not deployed", "unknown model", "invalid model",
 }
 
 // statusByKind are the statuses that vendors mean by an error in a 200 answer.
@@ -123,6 +174,22 @@ func (v *vendorError) oversized() bool {
 	return v.lookup(oversizedCodes) != 0 || strings.HasPrefix(strings.ToLower(v.message), "request too large")
 }
 
+// noModel reports whether the error is about the request's model alone. One that names
+// another parameter is about that, and where there is no code the status and the text say so
+// together.
+func (v *vendorError) noModel(status int) bool {
+	if status < 400 || status >= 500 || status == http.StatusTooManyRequests || v.param != "" && v.param != "model" {
+		return false
+	}
+	if missingModels[strings.ToLower(v.code)] || missingModels[strings.ToLower(v.kind)] {
+		return true
+	}
+	text := strings.ToLower(v.message)
+	about := strings.Contains(text, "model") || strings.Contains(text, "function '") // NVIDIA's models are functions
+	says := func(words string) bool { return strings.Contains(text, words) }
+	return (status == http.StatusForbidden || status == http.StatusNotFound) && about && slices.ContainsFunc(missingWords, says)
+}
+
 // publicCode is the error's code for the caller.
 func (v *vendorError) publicCode() fault.Code {
 	switch {
@@ -152,6 +219,12 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	v, _ := parseError(data)
 	e, f := c.Refused(status, string(data), h)
 	switch {
+	case v.noModel(status) && v.lookup(operatorFaults) == 0:
+		f.NoModel, f.Fatal, f.Ambiguous = true, false, false
+		if status == http.StatusForbidden || status == http.StatusUnauthorized { // the text is about the operator's account
+			return fault.Wrap(fault.ModelNotFound, "The upstream does not have the model for this gateway.", f)
+		}
+		e = f.Fault()
 	case v.lookup(operatorFaults) != 0 && status < 500:
 		e = c.OperatorFault(f)
 		f.Ambiguous = strings.EqualFold(v.kind, "FAILED_PRECONDITION") // of many kinds

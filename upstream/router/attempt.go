@@ -203,7 +203,7 @@ func (a *attempt) refuse(err error, call *upstream.Call, now time.Time, took tim
 	a.finish(nil)
 	a.stats.abandoned(took)
 	if late := a.timedOut(); (late == nil || !late.readerSlow) && a.parent.Err() == nil {
-		a.verdict = judge(call.Op, e)
+		a.verdict = judge(call.Op, e, a.key.model != everyModel)
 	}
 	if !a.test {
 		a.reportRefusal(e, now)
@@ -228,6 +228,8 @@ func (a *attempt) reportRefusal(e *fault.Error, now time.Time) {
 	case v.health == healthy:
 		a.breaker.ContentAccepted(a.token, now)
 		a.breaker.AnswerEnded(a.token, now)
+	case v.noModel:
+		a.breaker.CoolDown(a.token, now, modelRest)
 	case v.wait > 0:
 		a.breaker.CoolDown(a.token, now, v.wait)
 	default:

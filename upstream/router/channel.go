@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,9 +32,20 @@ type Channel struct {
 	Name string
 	// Upstream answers the channel's calls. The caller of New closes it.
 	Upstream upstream.Upstream
-	// Models leads from public to upstream ids. The public id "*" (with the
-	// upstream id "*") passes every id through as it is.
+	// Models leads from public to upstream ids. With the upstream id "*" the public id
+	// "*" passes every id through as it is, and one such as "groq/*" every id that begins
+	// with "groq/", without that. An id that is named wins, then the longest beginning.
 	Models map[string]string
+	// Discovered leads likewise from public ids to those of models that the vendor says
+	// it has; nil for a channel that does not ask. Such an id is served only where no
+	// other channel names it in Models or passes it through, so that a vendor cannot
+	// attract the calls of a model by listing it. Channels that all discovered an id
+	// share its calls. Models goes first. An id that the upstream does not support is
+	// left out.
+	Discovered map[string]string
+	// Yields has "*" not pass an id through that another channel discovered, which
+	// then serves it, unless Discovered has it too.
+	Yields bool
 	// Priority orders channels: the lowest number is asked first.
 	Priority int
 	// Weight is the channel's share among those of its priority; 0 counts as 1.
@@ -72,7 +84,7 @@ type Channel struct {
 // ChannelInfo describes a channel for a banner or a health page.
 type ChannelInfo struct {
 	Name     string
-	Models   []string // public ids, sorted; "*" for all
+	Models   []string // public ids, sorted; "*" for all; not to be modified
 	Priority int
 	Weight   int       // at least 1
 	Usable   bool      // false while its circuit breaker is open or it is paused
@@ -91,12 +103,18 @@ type ChannelInfo struct {
 	// LastError is the code and the upstream's status of the last failure; empty
 	// if there was none.
 	LastError string
+	// Discovers says that the channel's vendor is asked for its models. Listed is when
+	// its last good list came, and ListError why the last request for one failed; the
+	// Router leaves these two to who asks (package discovery).
+	Discovers bool
+	Listed    time.Time
+	ListError string
 }
 
 // The states of a channel.
 const (
 	Ready   = "ready"
-	Resting = "resting" // its circuit breaker is open, or a vendor said of some model when to come back
+	Resting = "resting" // its circuit breaker is open, or its vendor said of some model when to come back or does not have it
 	Probing = "probing" // its circuit breaker is half-open: few calls at a time
 	Paused  = "paused"  // by [Router.Pause]
 )
@@ -110,7 +128,7 @@ func (c *Channel) check() error {
 		return c.errorf("it has no upstream")
 	case c.Weight < 0:
 		return c.errorf("the weight %d is negative", c.Weight)
-	case len(c.Models) == 0:
+	case len(c.Models) == 0 && c.Discovered == nil:
 		return c.errorf("it has no models")
 	case c.MaxConcurrent < 0 || c.MaxConcurrent > math.MaxInt32:
 		return c.errorf("%d calls at a time are too few or too many", c.MaxConcurrent)
@@ -134,8 +152,10 @@ func (c *Channel) checkModels() error {
 			return c.errorf("the model %q: %q has an empty id", public, id)
 		case public == everyModel && id != everyModel:
 			return c.errorf(`the model "*" leads to %q; it can only lead to "*"`, id)
-		case public == everyModel:
-		case !slices.ContainsFunc(upstream.Ops(), func(op upstream.Op) bool { return upstream.Supports(c.Upstream, op, id) }):
+		case id == everyModel && !strings.HasSuffix(public, everyModel):
+			return c.errorf(`the model %q leads to "*", to which only "*" and ids that end in it can`, public)
+		case id == everyModel:
+		case !supportsAny(c.Upstream, id):
 			return c.errorf("its upstream does not serve the model %q", id)
 		}
 	}
@@ -163,6 +183,37 @@ func (c *Channel) checkEdits() error {
 	return nil
 }
 
+// Model is the upstream's id for a public one; false if the channel does not serve it.
+func (c *Channel) Model(public string) (id string, ok bool) {
+	if id = c.Models[public]; id != "" && id != everyModel {
+		return id, true
+	}
+	return cutBeginning(public, c.beginnings())
+}
+
+// beginnings are those of the public ids that the channel passes through without them, the
+// longest first; an empty one means every id.
+func (c *Channel) beginnings() (all []string) {
+	for public, id := range c.Models {
+		if id == everyModel {
+			all = append(all, strings.TrimSuffix(public, everyModel))
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	return all
+}
+
+// cutBeginning is the id without the first beginning that it has, and what is left is not
+// empty; false if there is none.
+func cutBeginning(id string, beginnings []string) (rest string, ok bool) {
+	for _, with := range beginnings {
+		if rest, ok = strings.CutPrefix(id, with); ok && rest != "" {
+			return rest, true
+		}
+	}
+	return "", false
+}
+
 func (c *Channel) errorf(format string, args ...any) error {
 	return fmt.Errorf("channel %q: %w", c.Name, fmt.Errorf(format, args...))
 }
@@ -172,9 +223,12 @@ type channel struct {
 	Channel
 	*channelState
 	rate    *rateLimiter
-	point   rendezvous.Point // in the orders of sessions
-	renames []string         // the keys of Rename in a fixed order
-	peers   []*channel       // of its priority, itself included
+	point   rendezvous.Point  // in the orders of sessions
+	renames []string          // the keys of Rename in a fixed order
+	passes  []string          // its beginnings
+	ids     map[string]string // Models, and those of Discovered that it serves
+	names   []string          // the keys of ids, sorted
+	peers   []*channel        // of its priority, itself included
 }
 
 // channelState is what a channel keeps over reloads: Routers that follow one another
@@ -201,11 +255,11 @@ func newChannels(list []Channel, before []*channel, accounts *breaker.AccountCou
 		c.Weight = max(c.Weight, 1)
 		c.Timeout = c.Timeout.withDefaults()
 		c.SessionHeader = http.CanonicalHeaderKey(c.SessionHeader)
-		at := &channel{Channel: c, point: rendezvous.PointOf(c.Name), renames: slices.Sorted(maps.Keys(c.Rename))}
+		at := &channel{Channel: c, point: rendezvous.PointOf(c.Name), renames: slices.Sorted(maps.Keys(c.Rename)), passes: c.beginnings()}
 		if j := indexOf(before, c.Name); j >= 0 {
 			was := before[j]
 			at.channelState, at.rate = was.channelState, newRateLimiter(c.RPM, was.rate, now)
-			if isOther(was.Upstream, c.Upstream) {
+			if isOther(innermost(was.Upstream), innermost(c.Upstream)) {
 				at.breaker.Reset(now)
 			}
 		} else {
@@ -229,6 +283,17 @@ func indexOf(channels []*channel, name string) int {
 	return slices.IndexFunc(channels, func(c *channel) bool { return c.Name == name })
 }
 
+// innermost is what an upstream wraps: the vendor, whatever is filtered before it.
+func innermost(up upstream.Upstream) upstream.Upstream {
+	for {
+		w, ok := up.(interface{ Unwrap() upstream.Upstream })
+		if !ok {
+			return up
+		}
+		up = w.Unwrap()
+	}
+}
+
 // isOther reports whether b is another upstream than a. Functions cannot be compared.
 func isOther(a, b upstream.Upstream) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a != b
@@ -246,6 +311,18 @@ func (c *channel) mayOpen() bool {
 	return 2*(out+1) <= len(c.peers)
 }
 
+// serves reports whether the channel serves a public id with any operation.
+func (c *channel) serves(public string) bool { return c.id(public) != "" }
+
+// id is the upstream's id for a public one; empty if the channel does not serve it.
+func (c *channel) id(public string) string {
+	if id := c.ids[public]; id != "" && id != everyModel {
+		return id
+	}
+	rest, _ := cutBeginning(public, c.passes)
+	return rest
+}
+
 // takes reports whether the channel passes the request field called name.
 func (c *channel) takes(name string) bool {
 	return slices.ContainsFunc(c.Pass, func(pass string) bool { return strings.EqualFold(pass, name) })
@@ -257,7 +334,7 @@ var states = [...]string{breaker.Closed: Ready, breaker.HalfOpen: Probing, break
 func (c *channel) info(now time.Time) ChannelInfo {
 	state, until := c.breaker.State(now)
 	i := ChannelInfo{
-		Name: c.Name, Models: slices.Sorted(maps.Keys(c.Models)), Priority: c.Priority, Weight: c.Weight,
+		Name: c.Name, Models: c.names, Discovers: c.Discovered != nil, Priority: c.Priority, Weight: c.Weight,
 		State: states[state], Until: until, Usable: state != breaker.Open,
 		Requests: c.requests.Load(), Failures: c.failures.Load(), CircuitOpens: c.breaker.OpenCount(),
 	}

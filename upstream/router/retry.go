@@ -18,9 +18,14 @@ type verdict struct {
 	next           nextTry
 	health         health
 	wait           time.Duration // when the vendor wants the call back; 0 if it did not say
+	noModel        bool          // the vendor does not have the model, which rests at the channel
 	fatal, certain bool          // as in breaker.Failure
 	key            string        // that the vendor refused, where another can serve
 }
+
+// modelRest is for how long a channel's model rests that its vendor does not have, while
+// another channel has it.
+const modelRest = time.Minute
 
 // nextTry is who may be asked next.
 type nextTry uint8
@@ -54,6 +59,8 @@ const (
 //	the request exceeds the rate limit by its size  other channel     other channel      healthy
 //	a time-out before the request was sent          other channel     other channel      failed
 //	a time-out after that                           none              none               failed
+//	a model that the vendor does not have           other channel     other channel      the model rests there
+//	the same, of a model that no channel names      none              none               healthy
 //	a 4xx that is the caller's fault                none              none               healthy
 //	no token counter (405, 501)                     none                                 healthy
 //	no connection                                   same or other     same or other      failed
@@ -62,8 +69,9 @@ const (
 //	any other: 5xx, a lost connection, no answer    other channel     none               failed
 //
 // The only channel of a model is asked again, once, after a cooldown that is no longer
-// than the call may wait.
-func judge(op upstream.Op, e *fault.Error) verdict {
+// than the call may wait. Models that no channel names are as many as callers make up:
+// they must cost neither attempts nor memory.
+func judge(op upstream.Op, e *fault.Error, named bool) verdict {
 	f, _ := upstream.FailureOf(e)
 	status := e.HTTPStatus()
 	if f.Status >= 400 {
@@ -78,6 +86,10 @@ func judge(op upstream.Op, e *fault.Error) verdict {
 		v = verdict{}
 	case f.OtherKey:
 		v.next, v.health, v.key = nextKey, unknown, f.Key
+	case f.NoModel && named:
+		v.noModel, v.fatal = true, false
+	case f.NoModel:
+		v = verdict{health: healthy}
 	case f.Fatal:
 	case f.Oversized:
 		v.health = healthy

@@ -4,6 +4,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -90,6 +91,7 @@ func newRouter(channels []Channel, o Options) *Router {
 	if o.Previous != nil {
 		r.removedPaused = o.Previous.keepPaused(r.channels)
 	}
+	admitDiscovered(r.channels)
 	r.models = models(r.channels)
 	r.table = newRouteTable(r.channels, r.models, nil)
 	return r
@@ -123,7 +125,7 @@ func (r *Router) Supports(op upstream.Op, model string) bool {
 // field of requests out.
 func (r *Router) Drops(model, field string) bool {
 	return slices.ContainsFunc(r.channels, func(c *channel) bool {
-		return (c.Models[model] != "" || c.Models[everyModel] != "") && slices.Contains(c.Drop, field)
+		return slices.Contains(c.Drop, field) && c.serves(model)
 	})
 }
 
@@ -257,11 +259,11 @@ func (r *Router) routes(call *upstream.Call) []route {
 		return r.table.routes(call.Op, call.Model)
 	}
 	i := indexOf(r.channels, call.Channel)
-	if i < 0 || !upstream.Supports(r.channels[i].Upstream, call.Op, call.Model) {
+	if i < 0 || !upstream.Supports(r.channels[i].Upstream, call.Op, cmp.Or(r.channels[i].id(call.Model), call.Model)) {
 		return nil
 	}
 	key := routeKey{call.Op, call.Model}
-	if r.channels[i].Models[call.Model] == "" {
+	if id := r.channels[i].ids[call.Model]; id == "" || id == everyModel {
 		key.model = everyModel
 	}
 	return []route{newRoute(r.channels[i], key, nil)}

@@ -13,13 +13,12 @@ import (
 // route is one channel that serves a model.
 type route struct {
 	*channel
-	id  string            // the upstream's id; empty for the public one
+	id  string            // the upstream's id; empty for a route of many models
 	up  upstream.Upstream // the channel's, filtered and wrapped
 	key routeKey          // what is measured together
 }
 
-// routeKey is an operation and a model; the model is "*" for all that the channel does
-// not name.
+// routeKey is an operation and a model; the model is "*" for all that no channel names.
 type routeKey struct {
 	op    upstream.Op
 	model string
@@ -29,10 +28,9 @@ type routeKey struct {
 func newRoute(c *channel, key routeKey, wrap upstream.Middleware) route {
 	f := &fieldFilter{channel: c}
 	rt := route{channel: c, up: f, key: key}
-	if id := c.Models[key.model]; id != key.model {
-		rt.id = id
-	}
-	if rt.id != "" {
+	if key.model == everyModel {
+		f.cuts = slices.ContainsFunc(c.passes, func(with string) bool { return with != "" })
+	} else if rt.id = c.id(key.model); rt.id != key.model {
 		f.model = rawjson.Quote(nil, rt.id)
 	}
 	if wrap != nil {
@@ -41,12 +39,16 @@ func newRoute(c *channel, key routeKey, wrap upstream.Middleware) route {
 	return rt
 }
 
-// model is the upstream's id for a public one.
+// model is the upstream's id for a public one; for one that the channel does not serve
+// any more, the same.
 func (rt *route) model(public string) string {
-	if rt.id == "" {
-		return public
+	if rt.id != "" {
+		return rt.id
 	}
-	return rt.id
+	if id, ok := cutBeginning(public, rt.passes); ok {
+		return id
+	}
+	return public
 }
 
 // routeTable is which channels serve what, in order of priority: every model that
@@ -55,13 +57,15 @@ type routeTable map[routeKey][]route
 
 func newRouteTable(channels []*channel, models []string, wrap upstream.Middleware) routeTable {
 	channels = slices.SortedStableFunc(slices.Values(channels), func(a, b *channel) int { return a.Priority - b.Priority })
+	discovered := discoveredModels(channels)
 	t := make(routeTable)
 	for _, op := range upstream.Ops() {
 		for _, public := range append(slices.Clone(models), everyModel) {
 			key := routeKey{op, public}
 			t[key] = nil
 			for _, c := range channels {
-				if c.Models[public] == "" && c.Models[everyModel] == "" {
+				if public == everyModel && c.passes == nil || public != everyModel && !c.serves(public) ||
+					c.Yields && discovered[public] && c.ids[public] == "" {
 					continue
 				}
 				rt := newRoute(c, key, wrap)
@@ -83,20 +87,75 @@ func (t routeTable) routes(op upstream.Op, model string) []route {
 		return routes
 	}
 	wild := t[routeKey{op, everyModel}]
-	refuses := func(rt route) bool { return !upstream.Supports(rt.up, op, model) }
+	refuses := func(rt route) bool {
+		id, serves := cutBeginning(model, rt.passes)
+		return !serves || !upstream.Supports(rt.up, op, id)
+	}
 	if !slices.ContainsFunc(wild, refuses) {
 		return wild
 	}
 	return slices.DeleteFunc(slices.Clone(wild), refuses)
 }
 
+// admitDiscovered sets what each channel serves: what it maps and what it discovered,
+// without the discovered ids that another channel maps or passes through.
+func admitDiscovered(channels []*channel) {
+	mapped := make(map[string]bool)
+	for _, c := range channels {
+		for id := range c.Models {
+			mapped[id] = true
+		}
+	}
+	for _, c := range channels {
+		if c.ids = c.Models; c.Discovered != nil {
+			c.ids = maps.Clone(c.Models)
+			if c.ids == nil {
+				c.ids = make(map[string]string)
+			}
+		}
+		for public, id := range c.Discovered {
+			if public != "" && id != "" && !mapped[public] && !c.passedByOther(public, channels) && supportsAny(c.Upstream, id) {
+				c.ids[public] = id
+			}
+		}
+		c.names = slices.Sorted(maps.Keys(c.ids))
+	}
+}
+
+// passedByOther reports whether another channel passes an id through and does not yield.
+func (c *channel) passedByOther(public string, channels []*channel) bool {
+	return slices.ContainsFunc(channels, func(other *channel) bool {
+		id, passes := cutBeginning(public, other.passes)
+		return other != c && passes && (!other.Yields || other.Discovered[public] != "") && supportsAny(other.Upstream, id)
+	})
+}
+
+// supportsAny reports whether an upstream answers some operation for its own id.
+func supportsAny(up upstream.Upstream, id string) bool {
+	return slices.ContainsFunc(upstream.Ops(), func(op upstream.Op) bool { return upstream.Supports(up, op, id) })
+}
+
+// discoveredModels are the public ids that some channel serves only since its vendor has
+// them.
+func discoveredModels(channels []*channel) map[string]bool {
+	ids := make(map[string]bool)
+	for _, c := range channels {
+		for public := range c.Discovered {
+			if c.ids[public] != "" && c.Models[public] == "" {
+				ids[public] = true
+			}
+		}
+	}
+	return ids
+}
+
 // models are the public ids that the channels name, sorted.
 func models(channels []*channel) []string {
 	ids := make(map[string]string)
 	for _, c := range channels {
-		maps.Copy(ids, c.Models)
+		maps.Copy(ids, c.ids)
 	}
-	delete(ids, everyModel)
+	maps.DeleteFunc(ids, func(_, id string) bool { return id == everyModel })
 	return slices.Sorted(maps.Keys(ids))
 }
 
@@ -105,6 +164,7 @@ func models(channels []*channel) []string {
 type fieldFilter struct {
 	*channel
 	model []byte // the upstream's id as JSON; nil for the public one
+	cuts  bool   // the upstream's id may be the public one without its beginning
 }
 
 // Unwrap lets the upstream itself say what it supports.
@@ -112,7 +172,7 @@ func (s *fieldFilter) Unwrap() upstream.Upstream { return s.Upstream }
 
 // Do asks the upstream, unless what it refuses may not be left out.
 func (s *fieldFilter) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	if !call.Body.Editable() || s.model == nil && len(s.Drop) == 0 && len(s.renames) == 0 {
+	if !call.Body.Editable() || s.model == nil && !s.cuts && len(s.Drop) == 0 && len(s.renames) == 0 {
 		return s.Upstream.Do(ctx, call)
 	}
 	edited := *call
@@ -122,6 +182,8 @@ func (s *fieldFilter) Do(ctx context.Context, call *upstream.Call) (*upstream.Re
 	}
 	if s.model != nil {
 		edited.Body = edited.Body.Set("model", s.model)
+	} else if s.cuts {
+		edited.Body = edited.Body.Set("model", rawjson.Quote(nil, call.Model))
 	}
 	reply, err := s.Upstream.Do(ctx, &edited)
 	if err == nil && reply != nil && len(dropped) > 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/header"
 	"github.com/tollhouse-ai/gateway/upstream/internal/rendezvous"
 )
 
@@ -100,21 +101,8 @@ func (a *attempt) withSession(ctx context.Context, call *upstream.Call) context.
 	return upstream.WithWire(ctx, h)
 }
 
-// isSessionHeader reports whether a session can stand in a header of the name: it is a
-// token (RFC 9110, 5.1), and none that the connection, a driver or a client sets.
+// isSessionHeader reports whether a session can stand in a header of the name, which no
+// client may send by itself.
 func isSessionHeader(name string) bool {
-	const marks = "!#$%&'*+-.^_`|~"
-	for _, c := range []byte(name) {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte(marks, c) >= 0) {
-			return false
-		}
-	}
-	return name != "" && !reserved[name] && !strings.HasPrefix(name, "Anthropic-")
-}
-
-// reserved are headers that mean something else, in canonical form.
-var reserved = map[string]bool{
-	"Accept": true, "Accept-Encoding": true, "Authorization": true, "Connection": true, "Content-Encoding": true, "Content-Length": true,
-	"Content-Type": true, "Cookie": true, "Expect": true, "Host": true, "Keep-Alive": true, "Proxy-Authorization": true, "Te": true,
-	"Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "User-Agent": true, "Via": true, "X-Api-Key": true,
+	return header.Free(name) && !strings.HasPrefix(name, "Anthropic-")
 }

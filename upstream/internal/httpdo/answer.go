@@ -108,8 +108,9 @@ func (c *Client) Body(resp *http.Response) (io.ReadCloser, error) {
 	case s >= 400:
 		return nil, c.vendor.Refused(c, s, readRefusal(body), resp.Header)
 	case s < 200 || s >= 300:
-		_ = body.Close() // nothing of it is read
-		return nil, c.Malformed(s, fmt.Errorf("unexpected status, location %q", c.Excerpt(resp.Header.Get("Location"))))
+		_ = body.Close()                                                // nothing of it is read
+		location, _, _ := strings.Cut(resp.Header.Get("Location"), "?") // the rest may have the key in other letters
+		return nil, c.Malformed(s, fmt.Errorf("unexpected status, location %q", c.Excerpt(location)))
 	}
 	return body, nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,13 +16,14 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/header"
 )
 
 // Vendor is what a driver knows of its vendor.
 type Vendor struct {
-	BaseURL   string                                // where it is if the options do not say
-	Paths     map[upstream.Op]string                // of the operations that the driver supports, below the base
-	KeyHeader func(key string) (name, value string) // the header of a key; nil means a bearer token
+	BaseURL string                 // where it is if the options do not say
+	Paths   map[upstream.Op]string // of the operations that the driver supports, below the base
+	Auth    upstream.Auth          // how it wants a key if the options do not say; zero means a bearer token
 	// Refused makes the error of an error body: the caller's fault, the
 	// operator's or the vendor's.
 	Refused func(c *Client, status int, data []byte, h http.Header) error
@@ -38,6 +40,8 @@ type Client struct {
 
 	vendor    Vendor
 	urls      map[upstream.Op]*url.URL
+	auth      upstream.Auth
+	fixed     http.Header // goes with every call, under canonical names; its values are shared
 	closed    atomic.Bool
 	transport http.RoundTripper // without an http.Client, since one call is one request and redirects are not followed
 	links     http.RoundTripper // fetches what vendors answer with a link to
@@ -58,12 +62,20 @@ func New(o upstream.DriverOptions, v Vendor) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{Base: base, Keys: keys, vendor: v, urls: make(map[upstream.Op]*url.URL), now: o.Now, transport: o.Transport, links: newLinkTransport(o)}
+	fixed, err := header.Fixed(o.Headers)
+	if err != nil {
+		return nil, err
+	}
+	auth, err := chooseAuth(o, v.Auth)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{
+		Base: base, Keys: keys, vendor: v, urls: make(map[upstream.Op]*url.URL), auth: auth, fixed: fixed,
+		now: o.Now, transport: o.Transport, links: newLinkTransport(o),
+	}
 	if c.now == nil {
 		c.now = time.Now
-	}
-	if v.KeyHeader == nil {
-		c.vendor.KeyHeader = bearer
 	}
 	for op, path := range v.Paths {
 		c.urls[op] = base.JoinPath(path)
@@ -74,8 +86,6 @@ func New(o upstream.DriverOptions, v Vendor) (*Client, error) {
 	}
 	return c, nil
 }
-
-func bearer(key string) (name, value string) { return "Authorization", "Bearer " + key }
 
 func parseBase(text, otherwise string) (*url.URL, error) {
 	if text == "" {
@@ -170,9 +180,9 @@ func (c *Client) do(ctx context.Context, call *upstream.Call, req *http.Request)
 		}
 		return nil, nil, err
 	}
+	maps.Copy(req.Header, c.fixed)
 	if key != nil {
-		name, value := c.vendor.KeyHeader(key.Value().Reveal())
-		req.Header[name] = []string{value}
+		c.authorize(req, key.Value().Reveal())
 	}
 	if trail := via.FromContext(ctx); trail != nil {
 		req.Header[via.Header] = trail.Values()
@@ -188,7 +198,7 @@ func (c *Client) do(ctx context.Context, call *upstream.Call, req *http.Request)
 		c.OwnTransport.CloseIdleConnections() // which the transport keeps again since this call
 	}
 	if err != nil {
-		return nil, key, c.transportError(ctx, s.sent(ctx, err), err)
+		return nil, key, c.transportError(ctx, s.sent(ctx, err), withoutURL(err))
 	}
 	return resp, key, nil
 }

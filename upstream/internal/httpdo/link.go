@@ -67,11 +67,7 @@ func (c *Client) FetchLink(ctx context.Context, link string) (*http.Response, er
 		}
 	}
 	resp, err := roundTrip(ctx, c.links, &http.Request{Method: http.MethodGet, URL: from, Header: http.Header{"User-Agent": {userAgent}}}, false)
-	var outer *url.Error
-	if errors.As(err, &outer) { // of a transport of the caller's
-		err = outer.Err // without the address, which may grant access to what is there
-	}
-	return resp, err
+	return resp, withoutURL(err) // which may grant access to what is there
 }
 
 // webPorts are those of the web.

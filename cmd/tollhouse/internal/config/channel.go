@@ -37,13 +37,21 @@ var drivers = map[string]func(*Channel) (upstream.Upstream, error){
 // driver creates upstreams with the constructor of a vendor's driver.
 func driver[T upstream.Upstream](construct func(upstream.DriverOptions) (T, error)) func(*Channel) (upstream.Upstream, error) {
 	return func(c *Channel) (upstream.Upstream, error) {
-		return construct(upstream.DriverOptions{BaseURL: c.BaseURL, Keys: c.Keys, Wire: c.Wire, ConnectTimeout: c.Connect})
+		return construct(c.options())
+	}
+}
+
+// options are those of the channel's driver.
+func (c *Channel) options() upstream.DriverOptions {
+	return upstream.DriverOptions{
+		BaseURL: c.BaseURL, Keys: c.Keys, Auth: c.Auth, Headers: c.Headers, Wire: c.Wire,
+		DoneOptional: c.DoneOptional, NoStreamOptions: c.NoStreamOptions, ConnectTimeout: c.Connect,
 	}
 }
 
 func newSim(c *Channel) (upstream.Upstream, error) {
-	if c.BaseURL != "" || len(c.Keys) > 0 {
-		return nil, errors.New("the sim driver answers in this process: take base_url and keys out")
+	if c.BaseURL != "" || len(c.Keys) > 0 || c.Auth.By != "" || len(c.Headers) > 0 {
+		return nil, errors.New("the sim driver answers in this process: take base_url, keys, auth and headers out")
 	}
 	return sim.New(sim.Options{}), nil
 }
@@ -53,13 +61,15 @@ const orMore = ", 0 or more; 0 is no limit"
 
 // channel reads an item of channels.
 func (r *reader) channel(n ast.Node) Channel {
-	c := Channel{Pos: position(r.resolve(n)), Models: map[string]string{}, Rename: map[string]string{}, modelPos: map[string]Pos{}}
+	c := Channel{Pos: position(r.resolve(n)), Headers: map[string]string{}, Models: map[string]string{}, Rename: map[string]string{}, modelPos: map[string]Pos{}}
 	r.object(n, "a channel", fields{
 		"name":           r.word(&c.Name),
 		"driver":         into(r, &c.Driver, parseDriver),
 		"base_url":       r.word(&c.BaseURL),
 		"wire":           intoList(r, &c.Wire, parseWire),
 		"keys":           r.vendorKeys(&c.Keys),
+		"auth":           into(r, &c.Auth, upstream.ParseAuth),
+		"headers":        r.mapping(c.Headers, nil),
 		"weight":         whole(r, &c.Weight, 1, 1_000_000, " from 1 to 1000000"),
 		"priority":       whole(r, &c.Priority, math.MinInt32, math.MaxInt32, ""),
 		"max_concurrent": whole(r, &c.MaxConcurrent, 0, math.MaxInt32, orMore),
@@ -75,11 +85,15 @@ func (r *reader) channel(n ast.Node) Channel {
 		"cache":          into(r, &c.CachePrompts, parseCache),
 		"session_header": r.word(&c.SessionHeader),
 
+		"done":  into(r, &c.DoneOptional, parseDone),
+		"usage": r.usage(&c.NoStreamOptions),
+
+		"begins": r.words(&c.Begins),
 		"drain":  into(r, &c.Drain, parseDrain),
 		"drop":   r.words(&c.Drop),
 		"pass":   r.words(&c.Pass),
 		"rename": r.mapping(c.Rename, nil),
-		"models": r.mapping(c.Models, c.modelPos),
+		"models": r.channelModels(&c),
 	})
 	return c
 }
@@ -111,6 +125,28 @@ func (r *reader) mapping(to map[string]string, positions map[string]Pos) field {
 				positions[p.key] = p.at
 			}
 		}
+	}
+}
+
+func parseDone(text string) (optional bool, err error) {
+	if text != "optional" && text != "required" {
+		return false, errors.New("it must be one of optional, required")
+	}
+	return text == "optional", nil
+}
+
+// usage reads how a vendor is asked for usage.
+func (r *reader) usage(refused *bool) field {
+	return func(n ast.Node, name string) {
+		r.object(n, name, fields{"stream_options": into(r, refused, func(text string) (bool, error) {
+			switch text {
+			case "yes", "true":
+				return false, nil
+			case "no", "false":
+				return true, nil
+			}
+			return false, errors.New("it is yes, or no for a vendor that refuses the field")
+		})})
 	}
 }
 

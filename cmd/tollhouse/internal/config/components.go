@@ -2,6 +2,7 @@ package config
 
 import (
 	"io"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -18,10 +19,12 @@ type Components struct {
 	Config *Config
 	Router *router.Router
 	Prices *billing.PriceList
-	Models []gateway.Model
-	Keys   []auth.Key // those that the file owns
+	Models []gateway.Model // those of the file, and what vendors' lists say of discovered ones
+	Keys   []auth.Key      // those that the file owns
 
-	instances map[string]driverInstance // by the channel's name
+	instances  map[string]driverInstance    // by the channel's name
+	lists      Lists                        // nil before the first WithLists
+	discovered map[string]map[string]string // from public to vendors' ids, by the channel's name; only of those that discover
 }
 
 // Build builds the components. A configuration that [Read] returned without an error
@@ -35,11 +38,10 @@ func (c *Config) Build(before *Components) (*Components, error) {
 		return nil, wrong.err("the configuration")
 	}
 	p := &Components{Config: c, instances: make(map[string]driverInstance, len(c.Channels))}
-	var o router.Options
+	var previous *router.Router
 	if before != nil {
-		o.Previous = before.Router
+		previous, p.lists = before.Router, before.lists
 	}
-	channels := make([]router.Channel, len(c.Channels))
 	for i := range c.Channels {
 		ch := &c.Channels[i]
 		instance, err := ch.instance(before)
@@ -47,10 +49,10 @@ func (c *Config) Build(before *Components) (*Components, error) {
 			p.CloseExcept(before)
 			return nil, err
 		}
-		p.instances[ch.Name], channels[i] = instance, ch.routerChannel(instance.Upstream)
+		p.instances[ch.Name] = instance
 	}
-	var err error
-	if p.Router, err = router.New(channels, o); err != nil {
+	p.discover()
+	if err := p.route(previous); err != nil {
 		p.CloseExcept(before)
 		return nil, err
 	}
@@ -64,9 +66,6 @@ func (p *Components) fill(c *Config) {
 		prices[id] = price.Row
 	}
 	p.Prices = billing.NewPriceList(prices)
-	for _, m := range c.Models {
-		p.Models = append(p.Models, m.Model)
-	}
 	for i := range c.Accounts {
 		for j := range c.Accounts[i].Keys {
 			p.Keys = append(p.Keys, c.Accounts[i].key(j))
@@ -74,11 +73,11 @@ func (p *Components) fill(c *Config) {
 	}
 }
 
-// Wildcards are the channels that pass every model id through.
+// Wildcards are the channels that pass ids through which the configuration does not name.
 func (c *Config) Wildcards() []string {
 	var names []string
 	for i := range c.Channels {
-		if _, every := c.Channels[i].Models[everyModel]; every {
+		if c.Channels[i].passes() {
 			names = append(names, c.Channels[i].Name)
 		}
 	}
@@ -96,30 +95,70 @@ func (c *Config) Channel(name string) *Channel {
 
 // Serves reports whether the channel serves a public id.
 func (c *Channel) Serves(id string) bool {
-	_, named := c.Models[id]
-	_, every := c.Models[everyModel]
-	return id != "" && id != everyModel && (named || every && c.allows(id))
+	_, ok := c.model(id)
+	return ok
+}
+
+// model is the vendor's id of a model by its public one; false if the channel does not
+// serve it.
+func (c *Channel) model(public string) (id string, ok bool) {
+	if public == "" || c.Models[public] == everyModel {
+		return "", false
+	}
+	id, ok = (&router.Channel{Models: c.Models}).Model(public)
+	_, named := c.Models[public]
+	return id, ok && (named || c.allows(id))
+}
+
+// passes reports whether the channel passes ids through that it does not name.
+func (c *Channel) passes() bool {
+	return slices.Contains(slices.Collect(maps.Values(c.Models)), everyModel)
+}
+
+// Serves reports whether a channel serves a public id, discovered ones included.
+func (p *Components) Serves(channel, id string) bool {
+	_, discovered := p.discovered[channel][id]
+	c := p.Config.Channel(channel)
+	return c != nil && (c.Serves(id) || discovered)
+}
+
+// ModelsOf are the public ids that a channel serves, sorted; "*" for all.
+func (p *Components) ModelsOf(channel string) []string {
+	c := p.Config.Channel(channel)
+	if c == nil {
+		return nil
+	}
+	ids := maps.Clone(p.discovered[channel])
+	if ids == nil {
+		ids = make(map[string]string)
+	}
+	maps.Copy(ids, c.Models)
+	return slices.Sorted(maps.Keys(ids))
 }
 
 // Supports reports whether a channel can answer op for a public id.
 func (p *Components) Supports(channel string, op upstream.Op, id string) bool {
 	c := p.Config.Channel(channel)
-	if c == nil || !c.Serves(id) {
+	if c == nil {
 		return false
 	}
-	if theirs, named := c.Models[id]; named {
-		id = theirs
+	theirs, ok := c.model(id)
+	if !ok {
+		theirs, ok = p.discovered[channel][id]
 	}
-	return upstream.Supports(p.instances[channel].Upstream, op, id)
+	return ok && upstream.Supports(p.instances[channel].Upstream, op, theirs)
 }
 
 // routerChannel is the channel as the router needs it.
-func (c *Channel) routerChannel(up upstream.Upstream) router.Channel {
-	if c.Prefix != "" || len(c.Except) > 0 {
+func (c *Channel) routerChannel(up upstream.Upstream, discovered map[string]string) router.Channel {
+	if c.Discover != nil && discovered == nil {
+		discovered = map[string]string{}
+	}
+	if len(c.Begins) > 0 || len(c.Except) > 0 {
 		up = &modelFilter{up, c}
 	}
 	return router.Channel{
-		Name: c.Name, Upstream: up, Models: c.Models, Priority: c.Priority, Weight: c.Weight,
+		Name: c.Name, Upstream: up, Models: c.Models, Discovered: discovered, Yields: c.Yields, Priority: c.Priority, Weight: c.Weight,
 		MaxConcurrent: c.MaxConcurrent, RPM: c.RPM, Timeout: c.Timeout, Drain: c.Drain, Drop: c.Drop, Pass: c.Pass, Rename: c.Rename, CachePrompts: c.CachePrompts,
 		SessionHeader: c.SessionHeader,
 	}
@@ -162,7 +201,7 @@ func (c *Channel) instance(before *Components) (driverInstance, error) {
 // the same keys. An upstream made in Go is never reused.
 func (c *Channel) sameInstance(d *Channel) bool {
 	madeInGo := c.Upstream != nil || d.Upstream != nil
-	return !madeInGo && c.Driver == d.Driver && c.BaseURL == d.BaseURL && c.Connect == d.Connect && slices.Equal(c.Wire, d.Wire) && reflect.DeepEqual(c.Keys, d.Keys)
+	return !madeInGo && c.Driver == d.Driver && reflect.DeepEqual(c.options(), d.options())
 }
 
 // Close closes the upstreams' idle connections. Calls under way go on.
@@ -203,8 +242,8 @@ func (c *modelFilter) Supports(op upstream.Op, model string) bool {
 // allows reports whether the channel's upstream may be called for a model by the
 // vendor's id.
 func (c *Channel) allows(id string) bool {
-	for public, theirs := range c.Models {
-		if theirs == id && public != everyModel {
+	for _, theirs := range c.Models {
+		if theirs == id && id != everyModel {
 			return true
 		}
 	}
@@ -213,14 +252,27 @@ func (c *Channel) allows(id string) bool {
 			return false
 		}
 	}
-	return strings.HasPrefix(id, c.Prefix)
+	begins := func(with string) bool { return strings.HasPrefix(id, with) }
+	return len(c.Begins) == 0 || slices.ContainsFunc(c.Begins, begins)
 }
 
-// Shown is a public id of the channel as an operator reads it: "*" with the prefix of
-// the ids that it passes through.
-func (c *Channel) Shown(id string) string {
-	if id == everyModel {
-		return c.Prefix + everyModel
+// Shown are the public ids of the channel as an operator reads them, sorted: "*" behind
+// each beginning of the ids that it passes through, and behind the prefix of those that
+// are discovered.
+func (c *Channel) Shown() []string {
+	var ids []string
+	for public, id := range c.Models {
+		if id != everyModel || len(c.Begins) == 0 {
+			ids = append(ids, public)
+			continue
+		}
+		for _, with := range c.Begins {
+			ids = append(ids, strings.TrimSuffix(public, everyModel)+with+everyModel)
+		}
 	}
-	return id
+	if c.Discover != nil && !slices.Contains(ids, c.Discover.Prefix+everyModel) {
+		ids = append(ids, c.Discover.Prefix+everyModel)
+	}
+	slices.Sort(ids)
+	return ids
 }

@@ -82,7 +82,10 @@ type Channel struct {
 	BaseURL  string            // empty means the driver's
 	Wire     []upstream.Op     // by which a vendor of OpenAI's wire makes texts; nil means the driver's default
 	Keys     []secret.String   // each of them once
+	Auth     upstream.Auth     // how calls carry a key; zero means the driver's way
+	Headers  map[string]string // that go with every call; no secrets
 	Models   map[string]string // from public ids to the upstream's
+	Discover *Discovery        // serves what the vendor lists too; nil does not
 	Weight   int
 	Priority int
 	Connect  time.Duration // zero means the driver's
@@ -91,6 +94,9 @@ type Channel struct {
 	Drop     []string
 	Pass     []string // fields that prepaid billing would refuse, since they have no price
 	Rename   map[string]string
+	// DoneOptional and NoStreamOptions are what they are in [upstream.DriverOptions].
+	DoneOptional    bool
+	NoStreamOptions bool
 	// SessionHeader is the header in which the vendor gets a call's session; empty for
 	// none.
 	SessionHeader string
@@ -102,11 +108,14 @@ type Channel struct {
 
 	// Upstream, when not nil, is used in place of one that Driver makes.
 	Upstream upstream.Upstream
-	// Prefix is that of the ids which the public id "*" passes through. Except are ids
-	// that it does not pass through; one that ends in "*" stands for all ids with that
-	// prefix. A file has neither.
-	Prefix string
+	// Begins are the beginnings of the vendor's ids that "*" passes through; none means all.
+	// Except are ids that it does not pass through; one that ends in "*" stands for all ids
+	// with that beginning. A file has none of those.
+	Begins []string
 	Except []string
+	// Yields has "*" leave the ids to other channels that they discovered, but for those
+	// on the channel's own list. A file has none.
+	Yields bool
 
 	modelPos map[string]Pos // of public ids
 }

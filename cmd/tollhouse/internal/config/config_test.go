@@ -42,11 +42,15 @@ channels:
     timeout: {connect: 5s, headers: 10m, idle: 60s, total: 30m}
     cache: auto
     session_header: x-session-id
+    auth: header:api-key
+    headers: {HTTP-Referer: "https://shop.example"}
+    done: optional
+    usage: {stream_options: no}
     drop: [temperature]
     rename: {max_tokens: max_completion_tokens}
     models:
       delta-k3: kimi-k3
-  - {name: spare, driver: sim, models: {"*": "*"}}
+  - {name: spare, driver: sim, begins: [gemini-, gemma-], models: {"*": "*"}}
 prices:
   delta-k3: {input: "0.60", cached_input: 0.15, output: "2.50"}
   beta2.6-t2v: {second: {720p: "0.10", "720p@9:16": "0.15"}}
@@ -104,6 +108,9 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 		{"timeouts", []time.Duration{main.Connect, main.Timeout.Headers, main.Timeout.Idle, main.Timeout.Total}, []time.Duration{5 * time.Second, 10 * time.Minute, time.Minute, 30 * time.Minute}},
 		{"cache", main.CachePrompts, true},
 		{"affinity", []any{c.Affinity, c.Models[0].Affinity, c.Models[1].Affinity, main.SessionHeader}, []any{gateway.AffinityPrefix, gateway.Affinity(""), gateway.AffinityOff, "x-session-id"}},
+		{"auth and headers", []any{main.Auth, main.Headers}, []any{upstream.Auth{By: upstream.ByHeader, Name: "api-key"}, map[string]string{"HTTP-Referer": "https://shop.example"}}},
+		{"done and usage", []bool{main.DoneOptional, main.NoStreamOptions}, []bool{true, true}},
+		{"begins", c.Channels[1].Begins, []string{"gemini-", "gemma-"}},
 		{"drop", main.Drop, []string{"temperature"}},
 		{"rename", main.Rename, map[string]string{"max_tokens": "max_completion_tokens"}},
 		{"models of the channel", main.Models, map[string]string{"delta-k3": "kimi-k3"}},
@@ -118,7 +125,7 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 		{"limits", c.Limits, auth.Limits{TPM: 1000, MaxConcurrent: 2}},
 		{"ratios and priorities", []any{c.Models[3].Kind, c.Models[3].Ratios, c.Models[3].Priorities}, []any{gateway.KindVideo, []string{"16:9", "adaptive"}, []string{"low"}}},
 		{"video", c.Video, Video{7 * 24 * time.Hour, 2 * time.Second, -1}},
-		{"positions of sections", []Pos{c.Sections["video"], c.Sections["webhooks"], c.Sections["mcp"]}, []Pos{{41, 8}, {42, 11}, {}}},
+		{"positions of sections", []Pos{c.Sections["video"], c.Sections["webhooks"], c.Sections["mcp"]}, []Pos{{45, 8}, {46, 11}, {}}},
 		{"webhooks", c.Webhooks, Webhooks{true}},
 	} {
 		if diff := cmp.Diff(s.want, s.got); diff != "" {

@@ -224,14 +224,14 @@ func TestAChannelLetsThroughWhatItIsToldTo(t *testing.T) {
 		pass bool
 	}{
 		{Channel{Models: every}, "any", true},
-		{Channel{Models: every, Prefix: "claude-"}, "claude-a", true},
-		{Channel{Models: every, Prefix: "claude-"}, "gpt-5", false},
-		{Channel{Models: every, Prefix: "claude-"}, "my-claude-a", false},
+		{Channel{Models: every, Begins: []string{"gemini-", "claude-"}}, "claude-a", true},
+		{Channel{Models: every, Begins: []string{"gemini-", "claude-"}}, "gpt-5", false},
+		{Channel{Models: every, Begins: []string{"gemini-", "claude-"}}, "my-claude-a", false},
 		{Channel{Models: every, Except: []string{"kimi", "claude-*"}}, "kimi", false},
 		{Channel{Models: every, Except: []string{"kimi", "claude-*"}}, "kimi-2", true},
 		{Channel{Models: every, Except: []string{"kimi", "claude-*"}}, "claude-a", false},
 		{Channel{Models: every, Except: []string{"kimi", "claude-*"}}, "gpt-5", true},
-		{Channel{Models: map[string]string{"*": "*", "mine": "gpt-5"}, Prefix: "claude-"}, "gpt-5", true},
+		{Channel{Models: map[string]string{"*": "*", "mine": "gpt-5"}, Begins: []string{"gemini-", "claude-"}}, "gpt-5", true},
 		{Channel{Models: map[string]string{"*": "*", "kimi": "k"}, Except: []string{"kimi", "k"}}, "k", true},
 	} {
 		row.c.Name, row.c.Driver = "a", "sim"
@@ -239,7 +239,7 @@ func TestAChannelLetsThroughWhatItIsToldTo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		built := row.c.routerChannel(made.Upstream)
+		built := row.c.routerChannel(made.Upstream, nil)
 		if got := upstream.Supports(built.Upstream, upstream.ChatCompletion, row.id); got != row.pass {
 			t.Errorf("%+v: %s passes: %v", row.c, row.id, got)
 		}
@@ -248,9 +248,13 @@ func TestAChannelLetsThroughWhatItIsToldTo(t *testing.T) {
 		}
 		closeUpstream(made.Upstream)
 	}
-	for _, row := range []struct{ prefix, id, want string }{{"", "*", "*"}, {"claude-", "*", "claude-*"}, {"claude-", "m", "m"}} {
-		if c := (Channel{Prefix: row.prefix}); c.Shown(row.id) != row.want {
-			t.Errorf("%+v is shown as %s", row, c.Shown(row.id))
+	for _, row := range []struct {
+		begins []string
+		want   string
+	}{{nil, "* m"}, {[]string{"gemini-", "claude-"}, "claude-* gemini-* m"}} {
+		c := Channel{Begins: row.begins, Models: map[string]string{"*": "*", "m": "n"}}
+		if got := strings.Join(c.Shown(), " "); got != row.want {
+			t.Errorf("%+v is shown as %s", row, got)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
@@ -53,20 +54,49 @@ func (c *Channel) validate() error {
 	case c.Wire != nil && c.Driver != "openai":
 		return fmt.Errorf("channel %q: wire is for the driver openai only, since %s has one wire: take it out", c.Name, c.Driver)
 	}
+	if err := c.validateKnobs(); err != nil {
+		return fmt.Errorf("channel %q: %w", c.Name, err)
+	}
 	s, err := c.instance(nil)
 	if err != nil {
 		return fmt.Errorf("channel %q: %w", c.Name, err)
 	}
 	defer closeUpstream(s.Upstream)
-	_, err = router.New([]router.Channel{c.routerChannel(s.Upstream)}, router.Options{})
+	if err := c.checkDiscovery(s.Upstream); err != nil {
+		return err
+	}
+	_, err = router.New([]router.Channel{c.routerChannel(s.Upstream, nil)}, router.Options{})
 	return err
+}
+
+// validateKnobs refuses settings that would have no effect, or two meanings.
+func (c *Channel) validateKnobs() error {
+	for name := range c.Headers {
+		if strings.EqualFold(name, c.SessionHeader) {
+			return fmt.Errorf("headers and session_header both set %s", name)
+		}
+	}
+	switch {
+	case c.DoneOptional && c.Driver != "openai":
+		return errors.New("done is for the driver openai only: take it out")
+	case c.NoStreamOptions && c.Driver != "openai":
+		return errors.New("usage is for the driver openai only: take it out")
+	case len(c.Begins) > 0 && !c.passes():
+		return errors.New(`begins says which ids "*" passes through, and models has no "*": "*"`)
+	}
+	for _, with := range c.Begins {
+		if with == "" || strings.Contains(with, everyModel) {
+			return errors.New("begins has the beginnings of ids, such as gemini-, without *")
+		}
+	}
+	return nil
 }
 
 // validatePrices refuses models without a price, which prepaid billing would serve for
 // free.
 func (c *Config) validatePrices(ch *Channel, p *problems) {
 	for _, id := range slices.Sorted(maps.Keys(ch.Models)) {
-		if _, priced := c.Prices[id]; !priced && id != everyModel {
+		if _, priced := c.Prices[id]; !priced && ch.Models[id] != everyModel {
 			p.add(ch.modelPos[id], "the model %s has no price, and billing is prepaid: add it under prices, or write `billing: count`", id)
 		}
 	}

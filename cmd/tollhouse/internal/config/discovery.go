@@ -1,0 +1,317 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/discovery"
+	"github.com/tollhouse-ai/gateway/upstream/router"
+)
+
+// Discovery says that a channel serves what its vendor lists, beside what it maps.
+type Discovery struct {
+	discovery.Filter
+	Every time.Duration // zero means the default
+}
+
+// maxPrefix bounds the prefix of discovered ids, in bytes.
+const maxPrefix = 100
+
+// channelModels reads the models of a channel: a mapping from public ids to the vendor's,
+// or, with `discover: true` in it, how they are discovered. A mapping may still have the
+// public id "discover", which leads to something else than a truth value.
+func (r *reader) channelModels(c *Channel) field {
+	mapping := r.mapping(c.Models, c.modelPos)
+	return func(n ast.Node, name string) {
+		if !r.discovers(n, name) {
+			mapping(n, name)
+			return
+		}
+		var d Discovery
+		on := false
+		r.object(n, name, fields{
+			"discover": r.boolean(&on),
+			"only":     r.words(&d.Only),
+			"not":      r.words(&d.Not),
+			"prefix":   into(r, &d.Prefix, parseIDPrefix),
+			"every":    into(r, &d.Every, parseEvery),
+			"map": func(n ast.Node, name string) {
+				mapping(n, name)
+				if _, every := c.Models[everyModel]; every {
+					r.problems.add(position(n), `map leads "*" to every model, so that there is nothing to discover: take it or discover out`)
+				}
+			},
+		})
+		if !on {
+			r.problems.add(position(n), "discover is true, or left out with all that belongs to it")
+		}
+		c.Discover = &d
+	}
+}
+
+// discovers reports whether a channel's models are to be discovered.
+func (r *reader) discovers(n ast.Node, name string) bool {
+	switch r.resolve(n).(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+	default:
+		return false // which mapping reports
+	}
+	for _, p := range r.pairs(n, name) {
+		if value, _ := scalar(r.resolve(p.value)); p.key == "discover" {
+			return value == "true" || value == "false"
+		}
+	}
+	return false
+}
+
+func parseIDPrefix(text string) (string, error) {
+	if text == "" || len(text) > maxPrefix || strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' || c == '*' }) {
+		return "", fmt.Errorf("it must be the beginning of ids, such as groq/, of at most %d characters without space and *", maxPrefix)
+	}
+	return text, nil
+}
+
+func parseEvery(text string) (time.Duration, error) {
+	d, err := ParseDuration(text)
+	if err == nil && d < discovery.MinEvery {
+		err = fmt.Errorf("it must be at least %s", discovery.MinEvery)
+	}
+	return d, err
+}
+
+// checkDiscovery refuses discovery at a driver that cannot ask for a list.
+func (c *Channel) checkDiscovery(up upstream.Upstream) error {
+	if _, ok := upstream.ListerOf(up); c.Discover != nil && !ok {
+		return fmt.Errorf("channel %q: %w", c.Name, errors.New("the driver "+c.Driver+" cannot ask its vendor for a list: name the models instead of discover"))
+	}
+	return nil
+}
+
+// Lists has the lists of models that vendors gave: [discovery.Lists.Of] is one.
+type Lists func(discovery.Source) discovery.List
+
+// Sources are the channels whose models are discovered.
+func (p *Components) Sources() []discovery.Source {
+	var sources []discovery.Source
+	for i := range p.Config.Channels {
+		if c := &p.Config.Channels[i]; c.Discover != nil {
+			sources = append(sources, p.source(c))
+		}
+	}
+	return sources
+}
+
+func (p *Components) source(c *Channel) discovery.Source {
+	return discovery.Source{
+		Channel: c.Name, Upstream: p.instances[c.Name].Upstream, Vendor: c.Driver + " " + c.BaseURL, Every: c.Discover.Every, Filter: c.Discover.Filter,
+	}
+}
+
+// WithLists returns the components with what the lists have now: another router, which
+// goes on with the state of this one, and the facts of the models. All else is shared.
+// Where no channel serves anything else than before it returns the components themselves.
+func (p *Components) WithLists(lists Lists) (*Components, error) {
+	if len(p.Sources()) == 0 {
+		return p, nil
+	}
+	next := *p
+	next.lists = lists
+	next.discover()
+	if p.lists != nil && reflect.DeepEqual(next.discovered, p.discovered) && reflect.DeepEqual(next.Models, p.Models) {
+		return p, nil
+	}
+	return &next, next.route(p.Router)
+}
+
+// discover sets what the channels discovered, and the facts of all models.
+func (p *Components) discover() {
+	p.Models, p.discovered = nil, make(map[string]map[string]string)
+	known := make(map[string]int)
+	for i, m := range p.Config.Models {
+		p.Models = append(p.Models, m.Model)
+		known[m.ID] = i
+	}
+	for i := range p.Config.Channels {
+		c := &p.Config.Channels[i]
+		if c.Discover == nil {
+			continue
+		}
+		served := make(map[string]string)
+		p.discovered[c.Name] = served
+		for _, m := range p.Discovered(c.Name) {
+			if m.State != Served {
+				continue
+			}
+			served[m.ID] = m.Upstream
+			at, stated := known[m.ID]
+			switch {
+			case m.Kind == "":
+			case !stated:
+				known[m.ID] = len(p.Models)
+				p.Models = append(p.Models, gateway.Model{ID: m.ID, Kind: m.Kind})
+			case p.Models[at].Kind == "":
+				p.Models[at].Kind = m.Kind
+			}
+		}
+	}
+}
+
+// route builds the router, which goes on with the state of the one before.
+func (p *Components) route(before *router.Router) error {
+	channels := make([]router.Channel, len(p.Config.Channels))
+	for i := range p.Config.Channels {
+		c := &p.Config.Channels[i]
+		channels[i] = c.routerChannel(p.instances[c.Name].Upstream, p.discovered[c.Name])
+	}
+	var err error
+	p.Router, err = router.New(channels, router.Options{Previous: before})
+	return err
+}
+
+// ModelState is what becomes of a model of a channel.
+type ModelState string
+
+// The states of a channel's models.
+const (
+	Served      ModelState = "served"
+	Unpriced    ModelState = "unpriced"    // billing is prepaid, and its price is missing or lacks a unit
+	LeftOut     ModelState = "left_out"    // by only or not
+	Taken       ModelState = "taken"       // another channel names its id, or passes it through
+	Unsupported ModelState = "unsupported" // the driver cannot ask for it
+	GoneAway    ModelState = "gone"        // two lists in a row lack it
+)
+
+// ChannelModel is a model of a channel.
+type ChannelModel struct {
+	ID       string // the public one
+	Upstream string // the vendor's
+	Kind     gateway.Kind
+	State    ModelState
+	Context  int64          // tokens, as the vendor says; 0 if it does not
+	Missing  bool           // the last list lacks it
+	Since    time.Time      // of GoneAway
+	Lacks    []billing.Unit // that its price needs, of Unpriced
+}
+
+// Discovered are the models that a channel's vendor lists, sorted by the vendor's ids,
+// those that the channel maps to one of its own ids aside. None of them is Taken: that
+// the Router knows.
+func (p *Components) Discovered(channel string) []ChannelModel {
+	c := p.Config.Channel(channel)
+	if c == nil || c.Discover == nil || p.lists == nil {
+		return nil
+	}
+	up := p.instances[channel].Upstream
+	var models []ChannelModel
+	for _, listed := range p.lists(p.source(c)).Models {
+		public, wanted := c.Discover.Public(listed.ID)
+		if _, mapped := c.Models[public]; mapped {
+			continue
+		}
+		m := ChannelModel{
+			ID: public, Upstream: listed.ID, Kind: p.Config.listedKind(public, &listed.ListedModel), State: Served, Context: listed.Context, Missing: listed.Missing > 0,
+		}
+		switch lacks := p.Config.lacks(public, m.Kind); {
+		case !wanted:
+			m.State = LeftOut
+		case !slices.ContainsFunc(upstream.Ops(), func(op upstream.Op) bool { return upstream.Supports(up, op, listed.ID) }):
+			m.State = Unsupported
+		case len(lacks) > 0:
+			m.State, m.Lacks = Unpriced, lacks
+		}
+		models = append(models, m)
+	}
+	return models
+}
+
+// ChannelModels are all models of a channel as an operator sees them: those that it maps,
+// sorted by public id, then those that were discovered, then those that are gone.
+func (p *Components) ChannelModels(channel string) []ChannelModel {
+	c := p.Config.Channel(channel)
+	if c == nil {
+		return nil
+	}
+	var models []ChannelModel
+	for _, public := range slices.Sorted(maps.Keys(c.Models)) {
+		models = append(models, ChannelModel{ID: public, Upstream: c.Models[public], Kind: p.Config.Kind(public), State: Served})
+	}
+	routed := make(map[string]bool)
+	for _, info := range p.Router.Channels() {
+		if info.Name == channel {
+			for _, id := range info.Models {
+				routed[id] = true
+			}
+		}
+	}
+	for _, m := range p.Discovered(channel) {
+		if m.State == Served && !routed[m.ID] {
+			m.State = Taken
+		}
+		models = append(models, m)
+	}
+	if c.Discover != nil && p.lists != nil {
+		for _, gone := range p.lists(p.source(c)).Gone {
+			if public, wanted := c.Discover.Public(gone.ID); wanted {
+				models = append(models, ChannelModel{ID: public, Upstream: gone.ID, State: GoneAway, Since: gone.Since})
+			}
+		}
+	}
+	return models
+}
+
+// lacks are the units that the price of a model needs and has not, where billing is
+// prepaid. A model of an unknown kind may have the price of any.
+func (c *Config) lacks(public string, kind gateway.Kind) []billing.Unit {
+	if !c.Prepaid() {
+		return nil
+	}
+	row := c.Prices[public].Row
+	sold := func(k gateway.Kind) bool { _, missing := missingUnits(k, row); return missing == "" }
+	if row != nil && (kind != "" && sold(kind) || kind == "" && slices.ContainsFunc(gateway.Kinds(), sold)) {
+		return nil
+	}
+	return slices.DeleteFunc(cmp.Or(kind, gateway.KindChat).PriceUnits(), func(u billing.Unit) bool { return row != nil && row.Covers(u) })
+}
+
+// listedKind is the kind of a discovered model: by the file or the built-in tables, by
+// what its vendor says, or by a word in its id. It is empty for any other, which is sold
+// as a chat and may serve whatever its upstream does.
+func (c *Config) listedKind(public string, m *upstream.ListedModel) gateway.Kind {
+	if kind := cmp.Or(c.Kind(public), gateway.KindOf(m.ID)); kind != "" {
+		return kind
+	}
+	for _, kind := range gateway.Kinds() {
+		if m.Op != "" && slices.Contains(kind.Operations(), m.Op) {
+			return kind
+		}
+	}
+	id := strings.ToLower(m.ID)
+	switch {
+	case strings.Contains(id, "embed"):
+		return gateway.KindEmbeddings
+	case slices.Contains(strings.FieldsFunc(id, func(c rune) bool { return strings.ContainsRune("-_./:", c) }), "tts"):
+		return gateway.KindSpeech
+	}
+	return ""
+}
+
+// Kind is the kind of a public id by the file, the built-in tables or its vendor's list.
+func (p *Components) Kind(id string) gateway.Kind {
+	for i := range p.Models {
+		if p.Models[i].ID == id && p.Models[i].Kind != "" {
+			return p.Models[i].Kind
+		}
+	}
+	return gateway.KindOf(id)
+}

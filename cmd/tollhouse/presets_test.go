@@ -1,0 +1,395 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/tollhouse-ai/gateway/internal/scripted"
+)
+
+// oddVendor is a vendor of OpenAI's wire with what is odd about a real one.
+type oddVendor struct {
+	// What it differs in.
+	path      string   // of chat completions, or of responses
+	both      bool     // it has responses besides
+	auth      string   // the header and its value that it wants, "Authorization: Bearer KEY"
+	refuses   []string // fields of a request that are a 400
+	needs     string   // a field that a request has to have
+	usage     string   // where a stream has its usage; empty for a chunk that has to be asked for
+	reasoning string   // the member with the model's thoughts
+	noDone    bool
+	comments  bool
+	bareList  bool // of models
+	errorBody string
+
+	t         *testing.T
+	model     string // the one that it has
+	number    int    // by which its counts of tokens differ from the others'
+	responses *scripted.Vendor
+	mu        sync.Mutex
+	header    http.Header // of the last request
+}
+
+func (v *oddVendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	w.Header().Set("Content-Type", "application/json")
+	name, value, _ := strings.Cut(v.auth, ": ")
+	if r.Header.Get(name) != value || name == "" && r.Header.Get("Authorization") != "" {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"error":{"message":"bad key"}}`)
+		return
+	}
+	parent := v.path[:strings.LastIndex(strings.TrimSuffix(v.path, "/completions"), "/")]
+	if r.URL.Path == parent+"/models" {
+		list := fmt.Sprintf(`[{"id":%q}]`, v.model)
+		if !v.bareList {
+			list = `{"object":"list","data":` + list + `}`
+		}
+		_, _ = io.WriteString(w, list)
+		return
+	}
+	var q map[string]json.RawMessage
+	if err := json.Unmarshal(body, &q); err != nil || r.URL.Path != v.path && !(v.both && r.URL.Path == parent+"/responses") {
+		v.t.Errorf("%s got %s %s with %s", v.path, r.Method, r.URL, body)
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	v.mu.Lock()
+	v.header = r.Header
+	v.mu.Unlock()
+	if string(q["model"]) != fmt.Sprintf("%q", v.model) {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"error":{"message":"The model does not exist","code":"model_not_found"}}`)
+		return
+	}
+	for _, field := range v.refuses {
+		if q[field] != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, strings.ReplaceAll(v.errorBody, "FIELD", field))
+			return
+		}
+	}
+	if v.needs != "" && q[v.needs] == nil && strings.Contains(string(body), "the sea") {
+		v.t.Errorf("%s: the request lacks %s: %s", v.path, v.needs, body)
+	}
+	if strings.HasSuffix(r.URL.Path, "/responses") {
+		r.URL.Path, r.Body = "/v1/responses", io.NopCloser(strings.NewReader(string(body)))
+		v.responses.ServeHTTP(w, r)
+		return
+	}
+	v.chat(w, string(q["stream"]) == "true", strings.Contains(string(q["stream_options"]), "true"))
+}
+
+// chat answers "Hi" after a thought.
+func (v *oddVendor) chat(w http.ResponseWriter, stream, asked bool) {
+	usage := fmt.Sprintf(`{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}`, 100+v.number, 10+v.number, 110+2*v.number)
+	if v.usage == "deepseek" {
+		usage = strings.TrimSuffix(usage, "}") + fmt.Sprintf(`,"prompt_cache_hit_tokens":64,"prompt_cache_miss_tokens":%d}`, 36+v.number)
+	}
+	reasoning := ""
+	if v.reasoning != "" {
+		reasoning = fmt.Sprintf(`%q:"Hm",`, v.reasoning)
+	}
+	if !stream {
+		_, _ = fmt.Fprintf(w, `{"id":"c1","object":"chat.completion","created":1,"model":%q,"choices":[{"index":0,"message":{"role":"assistant",%s"content":"Hi"},"finish_reason":"stop"}],"usage":%s}`, v.model, reasoning, usage)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	chunk := func(delta, finish, more string) {
+		if v.comments {
+			_, _ = io.WriteString(w, ": OPENROUTER PROCESSING\n\n")
+		}
+		_, _ = fmt.Fprintf(w, "data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":%q,\"choices\":[{\"index\":0,\"delta\":{%s},\"finish_reason\":%s%s\n\n", v.model, delta, finish, more)
+	}
+	if v.reasoning != "" {
+		chunk(strings.TrimSuffix(reasoning, ","), "null", "}]}")
+	}
+	chunk(`"role":"assistant","content":"Hi"`, "null", "}]}")
+	end := map[string]string{
+		"": "}]}", "unasked": `}],"usage":` + usage + "}", "deepseek": `}],"usage":` + usage + "}", "x_groq": `}],"x_groq":{"id":"r","usage":` + usage + "}}", "choice": `,"usage":` + usage + "}]}", "none": "}]}",
+	}[v.usage]
+	chunk("", `"stop"`, end)
+	if v.usage == "" && asked {
+		_, _ = fmt.Fprintf(w, "data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":%q,\"choices\":[],\"usage\":%s}\n\n", v.model, usage)
+	}
+	if !v.noDone {
+		_, _ = io.WriteString(w, "data: [DONE]\n\n")
+	}
+}
+
+// oddPreset is a preset, the vendor that it leads to, and what a client asks for.
+type oddPreset struct {
+	channel, model, theirs string            // the public id, and the vendor's
+	env                    map[string]string // URL stands for the vendor's address
+	base                   string            // what the address of a call begins with
+	sends                  string            // members of the client's request
+	session                string            // the header in which the vendor gets the session
+	vendor                 oddVendor
+	estimated              bool // the stream's output is
+	cached                 int
+}
+
+const bearer = "Authorization: Bearer vendor-key"
+
+// oddPresets are all presets of vendors of texts but those of source_test.go. All are set
+// at once, so that azure, the first that passes everything through, has the bare ids.
+func oddPresets() []*oddPreset {
+	detail := `{"object":"error","message":{"detail":[{"type":"extra_forbidden","loc":["body","FIELD"]}]},"type":"invalid_request_error"}`
+	plain := `{"message":"FIELD is not supported"}`
+	one := func(name string) map[string]string {
+		return map[string]string{name + "_API_KEY": "vendor-key", name + "_BASE_URL": "URL/" + strings.ToLower(name)}
+	}
+	return []*oddPreset{
+		{channel: "gemini", model: "gemini-2.5-flash", env: one("GEMINI"), base: "/gemini", sends: `"user":"u"`, vendor: oddVendor{auth: bearer, refuses: []string{"user"}, errorBody: `[{"error":{"code":400,"message":"Unknown name FIELD","status":"INVALID_ARGUMENT"}}]`}},
+		{channel: "mistral", model: "mistral-small-latest", env: one("MISTRAL"), base: "/mistral", sends: `"user":"u","logprobs":false,"seed":7,"max_completion_tokens":50`, vendor: oddVendor{auth: bearer, usage: "unasked", needs: "random_seed", refuses: []string{"user", "logprobs", "seed", "max_completion_tokens", "stream_options"}, errorBody: detail}},
+		{channel: "deepseek", model: "deepseek-chat", env: one("DEEPSEEK"), base: "/deepseek", sends: `"max_completion_tokens":50`, cached: 64, vendor: oddVendor{auth: bearer, usage: "deepseek", reasoning: "reasoning_content", comments: true, needs: "max_tokens"}},
+		{channel: "xai", model: "grok-4", env: one("XAI"), base: "/xai", vendor: oddVendor{auth: bearer, both: true, reasoning: "reasoning_content"}},
+		{channel: "perplexity", model: "sonar", theirs: "perplexity/sonar", env: one("PERPLEXITY"), base: "/perplexity", vendor: oddVendor{auth: bearer, path: "/responses"}},
+		{channel: "zai", model: "glm-4.6", env: one("ZAI"), base: "/zai", session: "X-Session-Id", sends: `"user":"u","max_completion_tokens":50`, vendor: oddVendor{auth: bearer, usage: "unasked", needs: "max_tokens", refuses: []string{"user"}, errorBody: `{"error":{"code":"1210","message":"FIELD"}}`}},
+		{channel: "minimax", model: "MiniMax-M2", env: one("MINIMAX"), base: "/minimax", sends: `"n":1,"max_tokens":50`, vendor: oddVendor{auth: bearer, needs: "max_completion_tokens", refuses: []string{"n", "max_tokens"}, errorBody: `{"base_resp":{"status_code":2013,"status_msg":"FIELD"}}`}},
+		{channel: "cohere", model: "command-a-03-2025", env: one("COHERE"), base: "/cohere", sends: `"user":"u","n":1,"store":false,"max_completion_tokens":50`, estimated: true, vendor: oddVendor{auth: bearer, usage: "none", needs: "max_tokens", refuses: []string{"user", "n", "store", "stream_options"}, errorBody: plain}},
+		{channel: "fireworks", model: "accounts/fireworks/models/gpt-oss-120b", env: one("FIREWORKS"), base: "/fireworks", session: "X-Session-Affinity", vendor: oddVendor{auth: bearer, usage: "unasked"}},
+		{channel: "azure", model: "my-deployment", env: map[string]string{"AZURE_OPENAI_API_KEY": "vendor-key", "AZURE_OPENAI_ENDPOINT": "URL/"}, base: "/openai/v1", vendor: oddVendor{auth: "Api-Key: vendor-key", both: true}},
+		{channel: "bedrock", model: "bedrock/openai.gpt-oss-120b-1:0", env: map[string]string{"AWS_BEARER_TOKEN_BEDROCK": "vendor-key", "BEDROCK_BASE_URL": "URL/openai/v1"}, base: "/openai/v1", vendor: oddVendor{auth: bearer}},
+		{channel: "groq", model: "groq/groq/compound", env: one("GROQ"), base: "/groq", sends: `"logprobs":false,"n":1`, vendor: oddVendor{auth: bearer, usage: "x_groq", reasoning: "reasoning", refuses: []string{"logprobs", "n"}, errorBody: `{"error":{"message":"FIELD","type":"invalid_request_error"}}`}},
+		{channel: "openrouter", model: "openrouter/openai/gpt-5-mini:free", env: one("OPENROUTER"), base: "/openrouter", session: "X-Session-Id", vendor: oddVendor{auth: bearer, reasoning: "reasoning", comments: true}},
+		{channel: "together", model: "together/openai/gpt-oss-20b", env: one("TOGETHER"), base: "/together", sends: `"max_completion_tokens":50`, vendor: oddVendor{auth: bearer, bareList: true, needs: "max_tokens"}},
+		{channel: "cerebras", model: "cerebras/gpt-oss-120b", env: one("CEREBRAS"), base: "/cerebras", sends: `"frequency_penalty":0`, vendor: oddVendor{auth: bearer, refuses: []string{"frequency_penalty"}, errorBody: plain}},
+		{channel: "nvidia", model: "nim/nvidia/nemotron", env: one("NVIDIA"), base: "/nvidia", sends: `"user":"u"`, vendor: oddVendor{auth: bearer, refuses: []string{"user"}, errorBody: `{"title":"Bad Request","detail":"FIELD"}`}},
+		{channel: "huggingface", model: "hf/openai/gpt-oss-20b:groq", env: map[string]string{"HF_TOKEN": "vendor-key", "HF_BASE_URL": "URL/v1"}, base: "/v1", vendor: oddVendor{auth: bearer, noDone: true, usage: "choice"}},
+		{channel: "ollama", model: "ollama/llama3.2:1b", env: map[string]string{"OLLAMA_HOST": "URL"}, base: "/v1", vendor: oddVendor{}},
+		{channel: "lmstudio", model: "lmstudio/local", env: map[string]string{"LMSTUDIO_BASE_URL": "URL"}, base: "/v1", vendor: oddVendor{}},
+		{channel: "vllm", model: "vllm/org/model", env: map[string]string{"VLLM_BASE_URL": "URL/v1", "VLLM_API_KEY": "own"}, base: "/v1", vendor: oddVendor{auth: "Authorization: Bearer own"}},
+		{channel: "llamacpp", model: "llamacpp/model.gguf", env: map[string]string{"LLAMACPP_BASE_URL": "URL/"}, base: "/v1", vendor: oddVendor{}},
+	}
+}
+
+// serve starts the preset's vendor and returns the variables that lead to it.
+func (p *oddPreset) serve(t *testing.T, number int) environment {
+	t.Helper()
+	v := &p.vendor
+	v.responses = scripted.New(t, scripted.Responses)
+	v.path = cmp.Or(v.path, "/chat/completions")
+	if p.theirs == "" {
+		p.theirs = strings.TrimPrefix(p.model, hostOf(p.channel))
+	}
+	v.t, v.number, v.path, v.model = t, number, p.base+v.path, p.theirs
+	s := httptest.NewServer(v)
+	t.Cleanup(s.Close)
+	env := environment{}
+	for name, value := range p.env {
+		env[name] = strings.ReplaceAll(value, "URL", s.URL)
+	}
+	return env
+}
+
+func hostOf(channel string) string { return presetNamed(channel).host }
+
+// receipt is what a call was charged by.
+type receipt struct {
+	Units struct {
+		Input  int `json:"input"`
+		Cached int `json:"cached_input"`
+		Output int `json:"output"`
+	} `json:"units"`
+	Estimated bool `json:"estimated"`
+}
+
+// bill makes a call of a preset and returns the answer and its receipt.
+func bill(t *testing.T, i *instance, key string, p *oddPreset, stream bool) (answer string, r receipt) {
+	t.Helper()
+	body := strings.TrimSuffix(chatBody(p.model, stream), "}")
+	if p.sends != "" {
+		body += "," + p.sends
+	}
+	if stream {
+		body += `,"stream_options":{"include_usage":true}`
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.api+"/v1/chat/completions", strings.NewReader(body+"}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("X-Session-Id", "my-session")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s, error %v", resp.StatusCode, data, err)
+	}
+	status, text := i.ask(http.MethodGet, "/v1/receipts/"+resp.Header.Get("X-Request-Id"), key, "")
+	if err := json.Unmarshal([]byte(text), &r); err != nil || status != http.StatusOK {
+		t.Fatalf("the receipt is %d %s, error %v", status, text, err)
+	}
+	return string(data), r
+}
+
+func TestEachPresetServesAVendorThatIsOdd(t *testing.T) {
+	rows := oddPresets()
+	env := environment{}
+	for n := range rows {
+		maps.Copy(env, rows[n].serve(t, n))
+	}
+	i := start(t, env)
+	key := regexp.MustCompile(`sk-\w+`).FindString(i.stdout.String())
+	for n := range rows {
+		p := rows[n]
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s stream %t", p.channel, stream), func(t *testing.T) {
+				answer, r := bill(t, i, key, p, stream)
+				text := `"content":"Hi"`
+				if p.vendor.path == p.base+"/responses" {
+					text = "Hello"
+				}
+				if !strings.Contains(answer, text) || stream && !strings.HasSuffix(answer, "data: [DONE]\n\n") {
+					t.Errorf("the answer is %s", answer)
+				}
+				if name := p.vendor.reasoning; name != "" && !strings.Contains(answer, fmt.Sprintf("%q:\"Hm\"", name)) {
+					t.Errorf("the member %s is not as the vendor sent it: %s", name, answer)
+				}
+				if stream && !strings.Contains(answer, `"prompt_tokens":`) {
+					t.Errorf("the client asked for usage and got none: %s", answer)
+				}
+				want := receipt{Estimated: stream && p.estimated}
+				want.Units.Input, want.Units.Cached, want.Units.Output = 100+n-p.cached, p.cached, 10+n
+				if p.vendor.path == p.base+"/responses" {
+					want.Units.Input, want.Units.Cached, want.Units.Output = scripted.Input-scripted.Cached, scripted.Cached, r.Units.Output
+				}
+				if want.Estimated { // by the texts
+					want.Units = r.Units
+				}
+				if diff := gocmp.Diff(want, r); diff != "" || r.Units.Output == 0 || r.Units.Input == 0 {
+					t.Errorf("charged (-want +got)\n%s", diff)
+				}
+				p.vendor.mu.Lock()
+				defer p.vendor.mu.Unlock()
+				if p.session != "" && len(p.vendor.header.Get(p.session)) != 32 {
+					t.Errorf("the vendor got the session %q in %s", p.vendor.header.Get(p.session), p.session)
+				}
+			})
+		}
+	}
+}
+
+// Each of five variables is all that leads to a billed answer, under the vendor's own id.
+func TestOneVariableLeadsToABilledAnswer(t *testing.T) {
+	for _, channel := range []string{"mistral", "groq", "deepseek", "azure", "ollama"} {
+		t.Run(channel, func(t *testing.T) {
+			rows := oddPresets()
+			p := rows[slices.IndexFunc(rows, func(p *oddPreset) bool { return p.channel == channel })]
+			p.model = strings.TrimPrefix(p.model, hostOf(channel))
+			p.theirs = p.model
+			i := start(t, p.serve(t, 7))
+			banner := i.stdout.String()
+			key := regexp.MustCompile(`sk-\w+`).FindString(banner)
+			if _, r := bill(t, i, key, p, true); r.Units.Output != 17 || r.Estimated {
+				t.Errorf("charged %+v", r)
+			}
+			if _, usage := i.ask(http.MethodGet, "/v1/usage", key, ""); !strings.Contains(usage, `"output":17`) {
+				t.Errorf("the usage is %s", usage)
+			}
+			if got := i.command("channel", "test", channel, "--model", p.model); got.code != exitOK {
+				t.Errorf("channel test: %d %s%s", got.code, got.stdout, got.stderr)
+			}
+		})
+	}
+}
+
+func TestAnAddressOfOllamaIsReadAsOllamaDoes(t *testing.T) {
+	for text, want := range map[string]string{
+		"127.0.0.1:11434":       "http://127.0.0.1:11434/v1",
+		"0.0.0.0:11434":         "http://127.0.0.1:11434/v1",
+		"0.0.0.0":               "http://127.0.0.1:11434/v1",
+		"[::]:11434":            "http://[::1]:11434/v1",
+		"::1":                   "http://[::1]:11434/v1",
+		"[::1]":                 "http://[::1]:11434/v1",
+		":8000":                 "http://127.0.0.1:8000/v1",
+		"gpu":                   "http://gpu:11434/v1",
+		"gpu:8000":              "http://gpu:8000/v1",
+		" \"gpu\" ":             "http://gpu:11434/v1",
+		"http://gpu":            "http://gpu:80/v1",
+		"https://gpu/":          "https://gpu:443/v1",
+		"http://gpu:8000/":      "http://gpu:8000/v1",
+		"https://gpu:8000/at/1": "https://gpu:8000/at/1/v1",
+		"gpu:port":              "",
+		"gpu:70000":             "",
+		"ftp://gpu":             "",
+	} {
+		got, err := ollamaURL(text)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q is %q, error %v, want %q", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"http://127.0.0.1:1234": "http://127.0.0.1:1234/v1", "http://a/": "http://a/v1", "http://a/v1": "http://a/v1", "https://a/x/v1": "https://a/x/v1", "a:1234": "", "": "",
+	} {
+		if got, err := localURL(text); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q is %q, error %v, want %q", text, got, err, want)
+		}
+	}
+}
+
+func TestAPresetThatLacksAVariableSaysWhich(t *testing.T) {
+	for _, row := range []struct{ env, lacks string }{{"AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT"}, {"AWS_BEARER_TOKEN_BEDROCK", "AWS_REGION"}} {
+		r := tollhouse(t, environment{row.env: "k"}, "models")
+		want := row.env + " is set, but not " + row.lacks
+		if r.code != exitFailed || !strings.Contains(r.stderr, want) || !strings.Contains(r.stderr, "tollhouse serve --help") {
+			t.Errorf("%d %s, want %s", r.code, r.stderr, want)
+		}
+	}
+	for env, want := range map[string]string{
+		"https://a.openai.azure.com": "https://a.openai.azure.com/openai/v1", "https://a.openai.azure.com/": "https://a.openai.azure.com/openai/v1", "https://a.openai.azure.com/openai/v1/": "https://a.openai.azure.com/openai/v1",
+	} {
+		c := presetsOf(t, &program{env: environment{"AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_ENDPOINT": env}.lookup})
+		if got := c.Channels[0].BaseURL; got != want {
+			t.Errorf("the endpoint %s is %s, want %s", env, got, want)
+		}
+	}
+	c := presetsOf(t, &program{env: environment{"AWS_BEARER_TOKEN_BEDROCK": "k", "AWS_REGION": "eu-west-1"}.lookup})
+	if got, want := c.Channels[0].BaseURL, "https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1"; got != want {
+		t.Errorf("bedrock is at %s, want %s", got, want)
+	}
+}
+
+// The page and the help are for people who have a key and no time.
+func TestTheDocumentedVendorsAreThoseOfTheTable(t *testing.T) {
+	page, err := os.ReadFile("../../docs/vendors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	help := tollhouse(t, nil, "serve", "--help").stdout
+	hosts := map[string]bool{}
+	for i := range presets {
+		v := &presets[i]
+		row := regexp.MustCompile("(?m)^\\| `" + regexp.QuoteMeta(v.vendor) + "` \\|.*$").FindString(string(page))
+		for _, cell := range []string{v.turnedOnBy(), v.urlVar, v.baseURL, v.host, strings.Join(v.begins, "`, `")} {
+			if cell != "" && !strings.Contains(row, "`"+cell+"`") {
+				t.Errorf("docs/vendors.md does not name %s of %s in its row: %s", cell, v.vendor, row)
+			}
+		}
+		if !strings.Contains(help, v.turnedOnBy()) {
+			t.Errorf("serve --help lacks %s", v.turnedOnBy())
+		}
+		if v.host != "" && hosts[v.host] {
+			t.Errorf("the beginning %s is there twice", v.host)
+		}
+		hosts[v.host] = true
+	}
+}

@@ -1,0 +1,417 @@
+// Package discovery keeps lists of the models that vendors have: it asks them in the
+// background, and remembers the last good list of each while a vendor does not answer.
+//
+// A program gives [Lists] the channels to ask for, runs [Lists.Run], and builds a router
+// of [Source.Public] of what [Lists.Of] has whenever Changed is called. No request waits
+// for a list.
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/tollhouse-ai/gateway/internal/retryqueue"
+	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+const (
+	// DefaultEvery is the time between two requests for a list.
+	DefaultEvery = 10 * time.Minute
+	// MinEvery is the least that a [Source] may have.
+	MinEvery = time.Second
+	// askTimeout bounds one request for a list, all of its pages together.
+	askTimeout = 30 * time.Second
+	// firstRetry is the wait after a failure; it doubles with each further one, up to
+	// the usual time between requests.
+	firstRetry = 2 * time.Second
+	// misses is how many lists in a row have to lack a model before it is gone.
+	misses = 2
+	// maxGone bounds how many models that are gone are remembered of each channel.
+	maxGone = 1000
+	// maxLogged is how many ids a line of the log has.
+	maxLogged = 20
+)
+
+// Source is a channel whose models its vendor lists.
+type Source struct {
+	Channel  string            // its name, unique among all sources
+	Upstream upstream.Upstream // what is asked: see [upstream.ListerOf]
+	// Vendor tells vendors apart, for instance by their addresses: a source that has
+	// another one than before begins without a list.
+	Vendor string
+	Every  time.Duration // between two lists; DefaultEvery if zero, at least MinEvery
+	Filter
+}
+
+// Filter says which models of a list a channel serves, and how they are called. The zero
+// Filter serves all under the vendor's ids.
+type Filter struct {
+	// Only and Not are patterns of vendor's ids, in which "*" stands for any text: an
+	// id is served if one of Only fits, or there are none, and none of Not does.
+	Only, Not []string
+	// Prefix begins the public ids.
+	Prefix string
+}
+
+// Public is the public id of a model of the vendor's; false if the filter leaves it out.
+func (f *Filter) Public(id string) (public string, ok bool) {
+	fits := func(pattern string) bool { return matches(pattern, id) }
+	ok = (len(f.Only) == 0 || slices.ContainsFunc(f.Only, fits)) && !slices.ContainsFunc(f.Not, fits)
+	return f.Prefix + id, ok
+}
+
+// matches reports whether a text is the pattern, in which "*" stands for any text, also
+// one with slashes. It takes the product of both lengths at most.
+func matches(pattern, text string) bool {
+	first, rest, wild := strings.Cut(pattern, "*")
+	text, ok := strings.CutPrefix(text, first)
+	for wild && ok {
+		if first, rest, wild = strings.Cut(rest, "*"); !wild {
+			return strings.HasSuffix(text, first)
+		}
+		_, text, ok = strings.Cut(text, first) // the earliest leaves the most to the rest
+	}
+	return ok && text == ""
+}
+
+// List is what is known of a channel's models at one moment. It is immutable.
+type List struct {
+	Models  []Model   // those that are to be served, sorted by id
+	Gone    []Gone    // the last that went, the latest first; at most 1,000
+	Invalid int       // entries of the last good list that were left out (upstream.ModelList)
+	Listed  time.Time // of the last good list; zero if there was none
+	Tried   time.Time // of the last request; zero if there was none
+	Err     error     // of the last request; nil if it was successful
+}
+
+// Model is a model of a list.
+type Model struct {
+	upstream.ListedModel
+	Missing int // how many of the last good lists, in a row, lack it
+}
+
+// Gone is a model that went from its vendor's list.
+type Gone struct {
+	ID    string
+	Since time.Time
+}
+
+// Options are those of [Lists]; the zero value is the default.
+type Options struct {
+	// Changed is called after the models of some channel changed, by several
+	// goroutines at once if need be. Of a request that changed none it hears nothing.
+	// ctx ends with Run, or when the channel is watched no more.
+	Changed func(ctx context.Context)
+	// Logger gets a line when a list fails for the first time and when it is good
+	// again, when models come, and an audit line when models go. Discards if nil.
+	Logger *slog.Logger
+	// Now dates lists; time.Now if nil.
+	Now func() time.Time
+	// Rand returns a number from 0 to n-1, by which the waits are up to a quarter
+	// shorter, so that many processes do not ask at once; nil for exact waits.
+	Rand func(n int64) int64
+}
+
+// Lists keeps the lists of channels. It is safe for concurrent use.
+type Lists struct {
+	o Options
+
+	mu      sync.Mutex
+	kept    map[string]*kept // by channel
+	running context.Context  // of Run; nil while it does not run
+	workers sync.WaitGroup   // of Run
+}
+
+// kept is a channel's list and what asks for it.
+type kept struct {
+	source Source
+	list   List
+	stop   context.CancelFunc // of the goroutine that asks; nil while Run does not run
+	tried  chan struct{}      // closed after the first request, or when nobody asks any more
+	once   sync.Once          // closes it
+}
+
+// New returns Lists without channels.
+func New(o Options) *Lists {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Changed == nil {
+		o.Changed = func(context.Context) {}
+	}
+	return &Lists{o: o, kept: make(map[string]*kept)}
+}
+
+// Watch replaces the channels. One that was there before keeps its list, unless it has
+// another vendor; it is asked at once if its upstream is another one.
+func (l *Lists) Watch(sources []Source) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.kept
+	l.kept = make(map[string]*kept, len(sources))
+	for _, s := range sources {
+		s.Every = max(cmp.Or(s.Every, DefaultEvery), MinEvery)
+		k := before[s.Channel]
+		switch {
+		case k == nil || k.source.Vendor != s.Vendor:
+			k = &kept{source: s, tried: make(chan struct{})}
+		case isSame(k.source.Upstream, s.Upstream) && k.source.Every == s.Every:
+			k.source = s // another filter at most
+			l.kept[s.Channel] = k
+			delete(before, s.Channel)
+			continue
+		default:
+			k = &kept{source: s, list: k.list, tried: make(chan struct{})}
+		}
+		l.kept[s.Channel] = k
+		l.start(k)
+	}
+	for _, k := range before {
+		k.end()
+	}
+}
+
+// isSame reports whether two upstreams are one. Functions cannot be compared.
+func isSame(a, b upstream.Upstream) bool {
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
+}
+
+// start asks for a list from now on, if Run runs. l.mu is held.
+func (l *Lists) start(k *kept) {
+	if l.running == nil {
+		return
+	}
+	ctx, stop := context.WithCancel(l.running)
+	k.stop = stop
+	source := k.source // of which Watch may replace the filter
+	l.workers.Go(func() { l.follow(ctx, k, source) })
+}
+
+// end stops what asks for a list.
+func (k *kept) end() {
+	if k.stop != nil {
+		k.stop()
+	}
+	k.once.Do(func() { close(k.tried) })
+}
+
+// Run asks for the lists until ctx ends, and returns nil when no request for one is under
+// way any more. The context goes to the upstreams. Only one Run may be active at a time.
+func (l *Lists) Run(ctx context.Context) error {
+	l.mu.Lock()
+	l.running = ctx
+	for _, k := range l.kept {
+		l.start(k)
+	}
+	l.mu.Unlock()
+	<-ctx.Done()
+	l.mu.Lock()
+	l.running = nil
+	l.mu.Unlock()
+	l.workers.Wait()
+	return nil
+}
+
+// Await waits until each channel that is watched now has been asked once, or until ctx
+// ends: for a start that wants to say what it serves. Run has to run beside it.
+func (l *Lists) Await(ctx context.Context) {
+	l.mu.Lock()
+	var waits []<-chan struct{}
+	for _, k := range l.kept {
+		waits = append(waits, k.tried)
+	}
+	l.mu.Unlock()
+	for _, tried := range waits {
+		select {
+		case <-tried:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Of is the list of a source; an empty one if it is not watched, or its vendor is another
+// one than that of the list.
+func (l *Lists) Of(s Source) List {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k := l.kept[s.Channel]; k != nil && k.source.Vendor == s.Vendor {
+		return k.list
+	}
+	return List{}
+}
+
+// follow asks for one list again and again until ctx ends.
+func (l *Lists) follow(ctx context.Context, k *kept, s Source) {
+	defer k.once.Do(func() { close(k.tried) })
+	usual := retryqueue.Backoff{First: s.Every, Most: s.Every, Rand: l.o.Rand}
+	retry := retryqueue.Backoff{First: min(firstRetry, s.Every), Most: s.Every, Rand: l.o.Rand}
+	for {
+		found, err := ask(ctx, s.Upstream)
+		if ctx.Err() != nil {
+			return
+		}
+		if l.take(k, found, err) {
+			l.o.Changed(ctx)
+		}
+		k.once.Do(func() { close(k.tried) })
+		wait := &usual
+		if err != nil {
+			wait = &retry
+		} else {
+			retry.Reset()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait.Next()):
+		}
+	}
+}
+
+// ask requests one list.
+func ask(ctx context.Context, up upstream.Upstream) (*upstream.ModelList, error) {
+	lister, ok := upstream.ListerOf(up)
+	if !ok {
+		return nil, upstream.ErrNoList
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return lister.ListModels(ctx)
+}
+
+// take notes what came of a request, and reports whether the models have changed. What
+// comes late for a channel that is watched no more, or anew, is dropped.
+func (l *Lists) take(k *kept, found *upstream.ModelList, err error) (changed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kept[k.source.Channel] != k {
+		return false
+	}
+	now, before, next := l.o.Now(), k.list, k.list
+	next.Tried, next.Err = now, err
+	if err != nil {
+		if k.list = next; before.Err == nil {
+			text := "the vendor's list of models cannot be had, and nothing on it is served yet"
+			if !next.Listed.IsZero() {
+				text = "the vendor's list of models cannot be had; the last one stays in force"
+			}
+			l.o.Logger.Warn(text, "channel", k.source.Channel, "error", next.Reason())
+		}
+		return false
+	}
+	next.Listed, next.Invalid = now, found.Invalid
+	var come, gone []string
+	next.Models, come, gone = merge(before.Models, found.Models)
+	next.Gone = withGone(before.Gone, gone, next.Models, now)
+	k.list = next
+	if before.Err != nil && !before.Listed.IsZero() {
+		l.o.Logger.Info("the vendor's list of models is there again", "channel", k.source.Channel)
+	}
+	l.logChange(&k.source, come, gone, before.Listed.IsZero())
+	return len(come) > 0 || len(gone) > 0 || !slices.EqualFunc(before.Models, next.Models, func(a, b Model) bool { return a.ListedModel == b.ListedModel })
+}
+
+// maxReason bounds the text of an error, in bytes.
+const maxReason = 300
+
+// Reason says in one line why the last request failed; empty if it did not. It holds no
+// key.
+func (l *List) Reason() string {
+	if l.Err == nil {
+		return ""
+	}
+	cause := l.Err
+	if f := (*upstream.Failure)(nil); errors.As(l.Err, &f) { // without what a caller would be told
+		cause = f
+	}
+	printing := strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return ' '
+	}, cause.Error())
+	return word.Truncate(strings.Join(strings.Fields(printing), " "), maxReason)
+}
+
+// merge is the list that follows one, with the ids that come and those that go: a model
+// goes when so many lists in a row lack it.
+func merge(before []Model, found []upstream.ListedModel) (next []Model, come, gone []string) {
+	known := make(map[string]bool, len(before))
+	listed := make(map[string]bool, len(found))
+	for _, m := range before {
+		known[m.ID] = true
+	}
+	for _, m := range found {
+		listed[m.ID] = true
+		next = append(next, Model{ListedModel: m})
+		if !known[m.ID] {
+			come = append(come, m.ID)
+		}
+	}
+	for _, m := range before {
+		if listed[m.ID] {
+			continue
+		}
+		if m.Missing++; m.Missing < misses {
+			next = append(next, m)
+		} else {
+			gone = append(gone, m.ID)
+		}
+	}
+	slices.SortFunc(next, func(a, b Model) int { return cmp.Compare(a.ID, b.ID) })
+	return next, come, gone
+}
+
+// withGone are the models that are gone: those of before, unless they are back, and those
+// that go now.
+func withGone(before []Gone, gone []string, models []Model, now time.Time) []Gone {
+	var all []Gone
+	for _, id := range gone {
+		all = append(all, Gone{id, now})
+	}
+	for _, g := range before {
+		if _, back := slices.BinarySearchFunc(models, g.ID, func(m Model, id string) int { return cmp.Compare(m.ID, id) }); !back {
+			all = append(all, g)
+		}
+	}
+	return all[:min(len(all), maxGone)]
+}
+
+// logChange logs which of a channel's public ids come and go. What goes is a line of the
+// audit log, since its callers get errors from then on.
+func (l *Lists) logChange(s *Source, come, gone []string, first bool) {
+	come, gone = s.publics(come), s.publics(gone)
+	if len(come) > 0 {
+		line := []any{"channel", s.Channel, "models", len(come)}
+		if !first {
+			line = append(line, "ids", come[:min(len(come), maxLogged)])
+		}
+		l.o.Logger.Info("models were discovered", line...)
+	}
+	if len(gone) > 0 {
+		l.o.Logger.Info("audit", "action", "models.gone", "outcome", "done", "by", "discovery", "target", s.Channel, "models", len(gone), "ids", gone[:min(len(gone), maxLogged)])
+	}
+}
+
+// publics are the public ids of those that the filter serves.
+func (f *Filter) publics(ids []string) (served []string) {
+	for _, id := range ids {
+		if public, ok := f.Public(id); ok {
+			served = append(served, public)
+		}
+	}
+	return served
+}

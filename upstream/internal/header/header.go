@@ -1,0 +1,93 @@
+// Package header says which headers an operator may add to the calls of a channel.
+package header
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Free reports whether a header of that name, in canonical form, may be set beside those
+// of a driver: it is a token (RFC 9110, 5.1), and none that the connection, a driver or
+// the gateway sets.
+func Free(name string) bool { return isToken(name) && !reserved[name] }
+
+func isToken(name string) bool {
+	const marks = "!#$%&'*+-.^_`|~"
+	for _, c := range []byte(name) {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte(marks, c) >= 0) {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// reserved are headers that mean something else, in canonical form.
+var reserved = map[string]bool{
+	"Accept": true, "Accept-Encoding": true, "Authorization": true, "Connection": true, "Content-Encoding": true, "Content-Length": true,
+	"Content-Type": true, "Cookie": true, "Expect": true, "Host": true, "Keep-Alive": true, "Proxy-Authorization": true, "Proxy-Connection": true,
+	"Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "User-Agent": true, "Via": true, "X-Api-Key": true,
+}
+
+// secretEnds and secretParts are how names end, and what they hold, of headers for keys:
+// api-key, x-goog-api-key, x-auth-token, cf-aig-authorization, set-cookie. An
+// idempotency-key that is the same for every call would be no better.
+var (
+	secretEnds  = []string{"key", "token"}
+	secretParts = []string{"auth", "secret", "password", "credential", "cookie", "signature"}
+)
+
+// maxFixed is how long the value of a header may be, in bytes.
+const maxFixed = 4096
+
+// Fixed checks the headers that go with every call, and returns them by their canonical
+// names. A value is visible ASCII and spaces between, on one line. One that may hold a
+// secret is refused: keys have a type that does not print, and these are shown. The error
+// never repeats a value, nor a name that is none.
+func Fixed(given map[string]string) (http.Header, error) {
+	fixed := make(http.Header, len(given))
+	for name, value := range given {
+		if !isToken(name) {
+			return nil, errors.New("headers: the name of a header has letters, digits and - only, without a colon")
+		}
+		canonical := http.CanonicalHeaderKey(name)
+		switch {
+		case fixed[canonical] != nil:
+			return nil, fmt.Errorf("headers: %s is there twice, in upper and lower case", canonical)
+		case holdsSecret(canonical, value):
+			return nil, fmt.Errorf("headers: %s is a header for secrets. A key goes under keys, and auth says where calls carry it: auth: header:%s", name, name)
+		case canonical != "User-Agent" && !Free(canonical):
+			return nil, fmt.Errorf("headers: %s is set by the gateway itself", name)
+		case !isLine(value):
+			return nil, fmt.Errorf("headers: the value of %s must be 1 to %d visible ASCII characters on one line, with spaces only between them", name, maxFixed)
+		}
+		fixed[canonical] = []string{value}
+	}
+	return fixed, nil
+}
+
+func holdsSecret(name, value string) bool {
+	name, value = strings.ToLower(name), strings.ToLower(value)
+	for _, end := range secretEnds {
+		if strings.HasSuffix(name, end) {
+			return true
+		}
+	}
+	for _, part := range secretParts {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	return strings.HasPrefix(value, "bearer ") || strings.HasPrefix(value, "basic ")
+}
+
+// isLine reports whether a value can stand in a header as it is (RFC 9110, 5.5).
+func isLine(value string) bool {
+	for _, c := range []byte(value) {
+		if c < ' ' || c > '~' {
+			return false
+		}
+	}
+	return value != "" && len(value) <= maxFixed && value == strings.TrimSpace(value)
+}

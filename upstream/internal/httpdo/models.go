@@ -1,0 +1,242 @@
+package httpdo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Listing says how a vendor lists its models.
+type Listing struct {
+	URL    *url.URL
+	Header http.Header
+	Query  url.Values // of every page; nil for none
+	Cursor string     // the parameter that has the last id of the page before ("after_id"); empty if there are no such pages
+}
+
+// ListModels reads all pages of a vendor's list. The key that it is asked with learns
+// nothing: a vendor may refuse the list to a key that it takes for calls.
+func (c *Client) ListModels(ctx context.Context, l Listing) (*upstream.ModelList, error) {
+	list, known, left := new(upstream.ModelList), make(map[string]bool), int64(upstream.MaxListBytes)
+	query := url.Values{}
+	for name, values := range l.Query {
+		query[name] = values
+	}
+	for {
+		page, size, err := c.listPage(ctx, l, query, left)
+		if err != nil {
+			return nil, err
+		}
+		left -= size
+		before := len(list.Models)
+		for _, entry := range page.entries {
+			list.Add(entry.model(), known)
+		}
+		if len(list.Models) > upstream.MaxModels {
+			return nil, c.Malformed(http.StatusOK, fmt.Errorf("the list has more than %d models", upstream.MaxModels))
+		}
+		name, value := page.next(l.Cursor)
+		if name == "" || len(list.Models) == before { // a page that adds nothing would be asked for again and again
+			break
+		}
+		query.Set(name, value)
+	}
+	if len(list.Models) == 0 {
+		return nil, c.Malformed(http.StatusOK, errors.New("the list names no model"))
+	}
+	return list, nil
+}
+
+// listPage reads one page of at most so many bytes.
+func (c *Client) listPage(ctx context.Context, l Listing, query url.Values, most int64) (*modelPage, int64, error) {
+	to := *l.URL
+	to.RawQuery = query.Encode()
+	resp, _, err := c.Get(ctx, &upstream.Call{Op: upstream.ListModels}, &to, l.Header.Clone())
+	if err != nil {
+		return nil, 0, err
+	}
+	data, err := c.ReadDocument(ctx, resp, most)
+	if err != nil {
+		return nil, 0, err
+	}
+	page, err := parseModels(data)
+	if err != nil {
+		return nil, 0, c.Malformed(resp.StatusCode, err)
+	}
+	return page, int64(len(data)), nil
+}
+
+// modelPage is a page of a list, of whichever vendor.
+type modelPage struct {
+	entries       []modelEntry
+	hasMore       bool
+	lastID        string
+	nextPageToken string // Cohere's
+	pageToken     string // Gemini's
+}
+
+// next is the parameter of the query for the next page; empty if there is none.
+func (p *modelPage) next(cursor string) (name, value string) {
+	switch {
+	case p.hasMore && p.lastID != "" && cursor != "":
+		return cursor, p.lastID
+	case p.nextPageToken != "":
+		return "page_token", p.nextPageToken
+	case p.pageToken != "":
+		return "pageToken", p.pageToken
+	}
+	return "", ""
+}
+
+var errNoModelList = errors.New(`the answer is no list of models: neither {"data": [...]}, {"models": [...]} nor an array`)
+
+// parseModels reads {"data": [...]} (OpenAI, Anthropic), {"models": [...]} (Ollama,
+// Gemini, Cohere), both of which llama.cpp has, or a bare array (Together).
+func parseModels(data []byte) (*modelPage, error) {
+	page := new(modelPage)
+	if trimmed := bytes.TrimSpace(data); len(trimmed) > 0 && trimmed[0] == '[' {
+		if json.Unmarshal(trimmed, &page.entries) != nil {
+			return nil, errNoModelList
+		}
+		return page, nil
+	}
+	var object struct {
+		Data          *[]modelEntry `json:"data"`
+		Models        *[]modelEntry `json:"models"`
+		HasMore       looseBool     `json:"has_more"`
+		LastID        looseText     `json:"last_id"`
+		NextPageToken looseText     `json:"next_page_token"`
+		PageToken     looseText     `json:"nextPageToken"`
+	}
+	if json.Unmarshal(data, &object) != nil {
+		return nil, errNoModelList
+	}
+	switch {
+	case object.Data != nil:
+		page.entries = *object.Data
+	case object.Models != nil:
+		page.entries = *object.Models
+	default:
+		return nil, errNoModelList
+	}
+	page.hasMore, page.lastID = bool(object.HasMore), string(object.LastID)
+	page.nextPageToken, page.pageToken = string(object.NextPageToken), string(object.PageToken)
+	return page, nil
+}
+
+// modelEntry is a model as vendors describe it. A member of another type than expected
+// counts as absent, and so does all of an entry that is no object.
+type modelEntry struct {
+	id, name  looseText
+	kind      looseText  // Together, LM Studio
+	endpoints looseTexts // Cohere
+	methods   looseTexts // Gemini
+	context   looseSize  // in tokens
+}
+
+// UnmarshalJSON never fails: what cannot be read is counted by [upstream.ModelList.Add].
+func (e *modelEntry) UnmarshalJSON(data []byte) error {
+	var m struct {
+		ID            looseText  `json:"id"`
+		Name          looseText  `json:"name"`
+		Type          looseText  `json:"type"`
+		Endpoints     looseTexts `json:"endpoints"`
+		Methods       looseTexts `json:"supportedGenerationMethods"`
+		ContextLength looseSize  `json:"context_length"`
+		ContextWindow looseSize  `json:"context_window"`
+		MaxContext    looseSize  `json:"max_context_length"`
+		MaxModelLen   looseSize  `json:"max_model_len"`
+		InputLimit    looseSize  `json:"inputTokenLimit"`
+	}
+	if json.Unmarshal(data, &m) != nil {
+		*e = modelEntry{}
+		return nil
+	}
+	*e = modelEntry{
+		id: m.ID, name: m.Name, kind: m.Type, endpoints: m.Endpoints, methods: m.Methods,
+		context: max(m.ContextLength, m.ContextWindow, m.MaxContext, m.MaxModelLen, m.InputLimit),
+	}
+	return nil
+}
+
+// vendorWords are what vendors call what a model is for.
+var vendorWords = map[string]upstream.Op{
+	"chat": upstream.ChatCompletion, "llm": upstream.ChatCompletion, "vlm": upstream.ChatCompletion, "generateContent": upstream.ChatCompletion,
+	"embedding": upstream.Embeddings, "embeddings": upstream.Embeddings, "embed": upstream.Embeddings, "embedContent": upstream.Embeddings,
+	"image": upstream.GenerateImage,
+}
+
+// model is the entry without what vendors put around an id.
+func (e *modelEntry) model() upstream.ListedModel {
+	id := string(e.id)
+	if id == "" {
+		id = string(e.name)
+	}
+	// Gemini's resource names: the model itself goes without.
+	return upstream.ListedModel{ID: strings.TrimPrefix(id, "models/"), Op: e.op(), Context: int64(e.context)}
+}
+
+// op is what a model is for, if the vendor's words leave no doubt.
+func (e *modelEntry) op() upstream.Op {
+	var found []upstream.Op
+	for _, word := range slices.Concat([]string{string(e.kind)}, e.endpoints, e.methods) {
+		if op, known := vendorWords[word]; known && !slices.Contains(found, op) {
+			found = append(found, op)
+		}
+	}
+	if len(found) != 1 {
+		return ""
+	}
+	return found[0]
+}
+
+type (
+	looseText  string
+	looseTexts []string
+	looseSize  int64
+	looseBool  bool
+)
+
+// UnmarshalJSON takes a string and nothing else.
+func (t *looseText) UnmarshalJSON(data []byte) error {
+	var text string
+	if json.Unmarshal(data, &text) == nil {
+		*t = looseText(text)
+	}
+	return nil
+}
+
+// UnmarshalJSON takes an array of strings and nothing else.
+func (t *looseTexts) UnmarshalJSON(data []byte) error {
+	var texts []string
+	if json.Unmarshal(data, &texts) == nil {
+		*t = texts
+	}
+	return nil
+}
+
+// UnmarshalJSON takes a whole number that is not negative and nothing else.
+func (n *looseSize) UnmarshalJSON(data []byte) error {
+	var size int64
+	if json.Unmarshal(data, &size) == nil && size > 0 {
+		*n = looseSize(size)
+	}
+	return nil
+}
+
+// UnmarshalJSON takes a boolean and nothing else.
+func (b *looseBool) UnmarshalJSON(data []byte) error {
+	var is bool
+	if json.Unmarshal(data, &is) == nil {
+		*b = looseBool(is)
+	}
+	return nil
+}
