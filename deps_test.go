@@ -45,6 +45,7 @@ var forbidden = []forbidding{
 	{"upstream/sim", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
 	{"upstream/anthropic", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
 	{"upstream/ark", []string{module + "/auth", module + "/server", module + "/video"}, "a driver knows one vendor's wire", false},
+	{"upstream/reranker", []string{module + "/auth", module + "/rerank", module + "/server"}, "a driver knows one vendor's wire", false},
 	{"upstream/voyage", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
 	{"internal/embeddingsapi", []string{module + "/auth", module + "/server", module + "/chat", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/voyage"}, "a capability knows no key, no vendor and no other capability", false},
 	{"rerank", []string{module + "/auth", module + "/server", module + "/internal/rerankapi"}, "types, and models in Go; what the gateway makes of them is internal", false},
@@ -66,7 +67,7 @@ var forbidden = []forbidding{
 	{"webhook", []string{module + "/auth", module + "/billing", module + "/upstream", module + "/video", module + "/server", "net/http"}, "deliveries are kept whatever they tell, and sent by others", false},
 	{"internal/webhook", []string{module + "/auth", module + "/billing", module + "/upstream", module + "/video", module + "/server", "database/sql"}, "webhooks are delivered whatever they tell, wherever they are kept", false},
 	{"internal/netguard", []string{"net/http", module}, "what an address is depends on nobody who asks", true},
-	{"", []string{module + "/server", module + "/upstream/openai", module + "/upstream/anthropic", module + "/upstream/voyage", module + "/upstream/dashscope", module + "/upstream/ark", module + "/upstream/sim"}, "the core is used without HTTP and with any driver", false},
+	{"", []string{module + "/server", module + "/upstream/openai", module + "/upstream/anthropic", module + "/upstream/voyage", module + "/upstream/dashscope", module + "/upstream/ark", module + "/upstream/reranker", module + "/upstream/sim"}, "the core is used without HTTP and with any driver", false},
 	{"idempotency", []string{module + "/auth", module + "/upstream", module + "/chat", module + "/server"}, "answers are kept whatever they answer", false},
 	{"store", []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5", module, module + "/server", module + "/upstream/openai", module + "/upstream/sim"}, "one SQL text for every database; drivers are leaves", false},
 	{"server/telemetry/metrics", []string{module + "/store", module + "/server", "go.opentelemetry.io/otel"}, "Prometheus and nothing else; metrics need no store", false},
@@ -154,7 +155,7 @@ func TestNoDriverImportsAnotherOne(t *testing.T) {
 }
 
 func TestEmbeddingTheGatewayLinksOnlyTheListedModules(t *testing.T) {
-	core := []string{".", "./server", "./upstream/openai", "./upstream/anthropic", "./upstream/voyage", "./upstream/dashscope", "./upstream/ark", "./upstream/sim"}
+	core := []string{".", "./server", "./upstream/openai", "./upstream/anthropic", "./upstream/voyage", "./upstream/dashscope", "./upstream/ark", "./upstream/reranker", "./upstream/sim"}
 	found := make(map[string]bool)
 	for path, p := range list(t, append([]string{"-deps"}, core...)...) {
 		if !p.Standard && p.Module != nil && p.Module.Path != module {

@@ -30,6 +30,7 @@ func New(o upstream.DriverOptions) (upstream.Driver, error) {
 		upstream.Speech:        generation,
 		upstream.SubmitVideo:   "/services/aigc/video-generation/video-synthesis",
 		upstream.PollVideo:     "/tasks",
+		upstream.Rerank:        "/services/rerank/text-rerank/text-rerank",
 	}})
 	if err != nil {
 		return nil, err
@@ -47,6 +48,8 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	switch call.Op {
 	case upstream.Speech:
 		return d.synthesizeSpeech(ctx, call, to)
+	case upstream.Rerank:
+		return d.rank(ctx, call)
 	case upstream.GenerateImage: // the public wire of the alpha family is the vendor's
 		resp, key, err := d.Post(ctx, call, to, header, joinMessageTexts(call.Body))
 		return d.documentReply(ctx, resp, key, err)

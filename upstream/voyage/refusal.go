@@ -32,8 +32,11 @@ func lacksPayment(message string) bool {
 
 // publicParam is the API's name of a field of Voyage's.
 func publicParam(param string) string {
-	if param == "output_dimension" {
+	switch param {
+	case "output_dimension":
 		return "dimensions"
+	case "top_k":
+		return "top_n"
 	}
 	return param
 }

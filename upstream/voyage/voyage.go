@@ -1,8 +1,9 @@
-// Package voyage is the driver for Voyage AI's embeddings.
+// Package voyage is the driver for Voyage AI's embeddings and rerankers.
 package voyage
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
@@ -21,7 +22,7 @@ type driver struct{ *httpdo.Client }
 // a key. Close the driver when done.
 func New(o upstream.DriverOptions) (upstream.Driver, error) {
 	client, err := httpdo.New(o, httpdo.Vendor{
-		BaseURL: DefaultBaseURL, Refused: refused, Paths: map[upstream.Op]string{upstream.Embeddings: "/embeddings"},
+		BaseURL: DefaultBaseURL, Refused: refused, Paths: map[upstream.Op]string{upstream.Embeddings: "/embeddings", upstream.Rerank: "/rerank"},
 	})
 	if err != nil {
 		return nil, err
@@ -33,30 +34,42 @@ func New(o upstream.DriverOptions) (upstream.Driver, error) {
 const maxAnswer = 256 << 20
 
 // Do makes one call, once: whatever fails is for the Router to repeat. The
-// answer is read whole, since Voyage counts total_tokens only.
+// answer is read whole: of embeddings Voyage counts total_tokens only, and a ranking's
+// results it calls data.
 func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	to, err := d.URL(call.Op)
+	if call.Op == upstream.Rerank {
+		return d.rank(ctx, call)
+	}
+	_, dropped := httpdo.Without(call.Body, "user")
+	reply, err := d.Exchange(ctx, call, translateBody(call.Body), maxAnswer, func(data []byte, _ http.Header) ([]byte, error) {
+		return embeddingsapi.CompleteUsage(data)
+	})
 	if err != nil {
 		return nil, err
 	}
-	resp, key, err := d.Post(ctx, call, to, httpdo.Header("application/json", "application/json"), translateBody(call.Body))
-	if err != nil {
-		return nil, err
+	reply.Dropped = dropped
+	return reply, nil
+}
+
+// rank makes a call for a ranking. Voyage answers 400 to every argument that it does not
+// know, hence neither return_documents, which only the gateway asks, nor Cohere's bounds
+// of a document go there. The vendor cuts what is too long, unless truncation is false.
+func (d *driver) rank(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	body, dropped := httpdo.Without(call.Body, "max_tokens_per_doc", "max_chunks_per_doc")
+	if body.IsObject() {
+		body = body.Delete("return_documents").Rename("top_n", "top_k")
 	}
-	data, err := d.ReadDocument(ctx, resp, maxAnswer)
-	if err == nil {
-		if data, err = embeddingsapi.CompleteUsage(data); err != nil {
-			err = d.Malformed(resp.StatusCode, err)
+	reply, err := d.Exchange(ctx, call, body, httpdo.MaxRanking, func(data []byte, _ http.Header) ([]byte, error) {
+		o, err := rawjson.Index(data, nil, nil)
+		if err != nil {
+			return nil, err
 		}
-	}
-	key.Report(err)
+		return o.Apply(nil, rawjson.Delete("results"), rawjson.Rename("data", "results")), nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	reply := httpdo.DocumentReply(key, data)
-	if !rawjson.IsNull(call.Body.Raw("user")) {
-		reply.Dropped = []string{"user"}
-	}
+	reply.Dropped = dropped
 	return reply, nil
 }
 

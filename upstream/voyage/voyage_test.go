@@ -34,6 +34,15 @@ func TestTheDriverConforms(t *testing.T) {
 			Refusal: upstreamtest.Refusal{
 				Status: 400, Body: []byte(`{"detail":"Too many tokens."}`), Code: fault.InvalidRequest, Message: "Too many tokens.",
 			},
+		}, upstream.Rerank: {
+			Model:   "rerank-2.5",
+			Request: []byte(`{"model":"rerank-2.5", "query":"hé","documents":["a","b"],"top_n":1,"return_documents":false,"truncation":false,"max_tokens_per_doc":9}`),
+			Wire:    []byte(`{"model":"rerank-2.5", "query":"hé","documents":["a","b"],"top_k":1,"truncation":false}`),
+			Answer:  []byte(`{"object":"list", "data":[{"relevance_score":0.50,"index":1}],"model":"rerank-2.5","usage":{"total_tokens":26}}`),
+			Public:  []byte(`{"object":"list", "results":[{"relevance_score":0.50,"index":1}],"model":"rerank-2.5","usage":{"total_tokens":26}}`),
+			Refusal: upstreamtest.Refusal{
+				Status: 400, Body: []byte(`{"detail":"The query is too long."}`), Code: fault.InvalidRequest, Message: "The query is too long.",
+			},
 		}},
 	})
 }
@@ -86,6 +95,7 @@ func TestEveryRefusalIsWhoseFaultItIs(t *testing.T) {
 		{"a bad parameter", 400, `{"detail":"Value 'x' is not valid."}`, "", fault.InvalidRequest, 400, "Value 'x' is not valid.", "", false, false},
 		{"a malformed body", 422, `{"detail":[{"loc":["body","input"],"msg":"field required","type":"value_error.missing"},{"loc":["body",0],"msg":"no"},7]}`, "", fault.InvalidRequest, 422, "input: field required; no", "input", false, false},
 		{"a field under its other name", 422, `{"detail":[{"loc":["body","output_dimension"],"msg":"bad"}]}`, "", fault.InvalidRequest, 422, "output_dimension: bad", "dimensions", false, false},
+		{"the bound of a ranking", 422, `{"detail":[{"loc":["body","top_k"],"msg":"bad"}]}`, "", fault.InvalidRequest, 422, "top_k: bad", "top_n", false, false},
 		{"a list of nonsense", 422, `{"detail":[{"loc":5},"x"]}`, "", fault.InvalidRequest, 422, "The upstream refused the request.", "", false, false},
 		{"an unreadable body", 400, `<html>`, "", fault.InvalidRequest, 400, "The upstream refused the request.", "", false, false},
 		{"a detail of another kind", 400, `{"detail":{"a":1}}`, "", fault.InvalidRequest, 400, "The upstream refused the request.", "", false, false},

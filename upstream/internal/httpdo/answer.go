@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -141,6 +142,49 @@ func (c *Client) BrokenOff(ctx context.Context, status int, err error) error {
 		})
 	}
 	return c.Malformed(status, err)
+}
+
+// Exchange posts a body and replies with the whole answer, of at most so many bytes, as
+// translate makes it the public wire's. An error of translate that is no fault means that
+// the answer is malformed.
+func (c *Client) Exchange(ctx context.Context, call *upstream.Call, body upstream.Body, most int64, translate func(data []byte, h http.Header) ([]byte, error)) (*upstream.Reply, error) {
+	to, err := c.URL(call.Op)
+	if err != nil {
+		return nil, err
+	}
+	resp, key, err := c.Post(ctx, call, to, Header("application/json", "application/json"), body)
+	if err != nil {
+		return nil, err
+	}
+	data, err := c.ReadDocument(ctx, resp, most)
+	if err == nil {
+		data, err = translate(data, resp.Header)
+		if e := (*fault.Error)(nil); err != nil && !errors.As(err, &e) {
+			err = c.Malformed(resp.StatusCode, err)
+		}
+	}
+	key.Report(err)
+	if err != nil {
+		return nil, err
+	}
+	return DocumentReply(key, data), nil
+}
+
+// MaxRanking is how much of a ranking is read: 10,000 results take a tenth of it.
+const MaxRanking = 16 << 20
+
+// Without leaves members out of a body, and lists those that have a value.
+func Without(body upstream.Body, names ...string) (_ upstream.Body, dropped []string) {
+	if !body.IsObject() {
+		return body, nil
+	}
+	for _, name := range names {
+		if !rawjson.IsNull(body.Raw(name)) {
+			dropped = append(dropped, name)
+		}
+		body = body.Delete(name)
+	}
+	return body, dropped
 }
 
 // DocumentReply is a Reply of a whole JSON document, to a call with the key.

@@ -24,6 +24,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/dashscope"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
+	"github.com/tollhouse-ai/gateway/upstream/reranker"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/voyage"
 )
@@ -145,11 +146,12 @@ func drivers(t *testing.T, answer says) map[upstream.Op]upstream.Upstream {
 	d, err3 := dashscope.New(upstream.DriverOptions{Transport: answer, Keys: keys})
 	k, err4 := ark.New(upstream.DriverOptions{Transport: answer, Keys: keys})
 	v, err5 := voyage.New(upstream.DriverOptions{Transport: answer, Keys: keys})
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	r, err6 := reranker.NewTEI(upstream.DriverOptions{Transport: answer, Keys: keys})
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		t.Fatal(err)
 	}
 	return map[upstream.Op]upstream.Upstream{
-		upstream.ChatCompletion: o, upstream.Messages: a, upstream.GenerateImage: d, upstream.SubmitVideo: k, upstream.Embeddings: v,
+		upstream.ChatCompletion: o, upstream.Messages: a, upstream.GenerateImage: d, upstream.SubmitVideo: k, upstream.Embeddings: v, upstream.Rerank: r,
 	}
 }
 

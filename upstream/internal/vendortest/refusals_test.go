@@ -13,6 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/dashscope"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
+	"github.com/tollhouse-ai/gateway/upstream/reranker"
 	"github.com/tollhouse-ai/gateway/upstream/voyage"
 )
 
@@ -28,6 +29,8 @@ var drivers = map[string]struct {
 	"anthropic": {anthropic.New, upstream.Messages, `{"model":"m","messages":[]}`, `{}`},
 	"ark":       {ark.New, upstream.SubmitVideo, `{"model":"m","content":[]}`, `{"id":"cgt-1"}`},
 	"dashscope": {dashscope.New, upstream.SubmitVideo, `{"model":"wan2.6-t2v","input":{}}`, `{"output":{"task_id":"1"}}`},
+	"cohere":    {reranker.NewCohere, upstream.Rerank, `{"model":"rerank-v3.5","query":"q","documents":["one"]}`, `{"results":[]}`},
+	"tei":       {reranker.NewTEI, upstream.Rerank, `{"model":"bge","query":"q","documents":["one"]}`, `[]`},
 	"voyage":    {voyage.New, upstream.Embeddings, `{"model":"voyage-4","input":["one"]}`, `{"object":"list","data":[],"usage":{"total_tokens":1}}`},
 }
 
@@ -171,6 +174,10 @@ func TestOnlyAVendorsCodeSaysSurelyThatTheAccountIsOut(t *testing.T) {
 		{"dashscope", 403, `{"code":"AccessDenied.Unpurchased","message":"m"}`, true},
 		{"dashscope", 403, `{"code":"AccessDenied","message":"m"}`, false},
 		{"dashscope", 403, `{"code":"Model.AccessDenied","message":"m"}`, false},
+		{"cohere", 401, `{"message":"invalid api token"}`, false},
+		{"cohere", 498, `{"message":"blocked token"}`, true},
+		{"cohere", 429, `{"message":"You are using a Trial key, which is limited to 1000 API calls / month."}`, true},
+		{"tei", 401, `{"error":"Unauthorized","error_type":"Unauthorized"}`, false},
 		{"voyage", 403, `{"detail":"m"}`, false},
 		{"voyage", 429, `{"detail":"You have not yet added your payment method."}`, true},
 	} {

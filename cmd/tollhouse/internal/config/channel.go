@@ -20,6 +20,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/ark"
 	"github.com/tollhouse-ai/gateway/upstream/dashscope"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
+	"github.com/tollhouse-ai/gateway/upstream/reranker"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 	"github.com/tollhouse-ai/gateway/upstream/voyage"
@@ -29,9 +30,11 @@ import (
 var drivers = map[string]func(*Channel) (upstream.Upstream, error){
 	"anthropic": driver(anthropic.New),
 	"ark":       driver(ark.New),
+	"cohere":    driver(reranker.NewCohere),
 	"dashscope": driver(dashscope.New),
 	"openai":    driver(openai.New),
 	"sim":       newSim,
+	"tei":       driver(reranker.NewTEI),
 	"voyage":    driver(voyage.New),
 }
 

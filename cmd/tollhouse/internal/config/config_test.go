@@ -199,7 +199,7 @@ func TestWithoutAWordOfItTheStoreIsAFileInTheDataDirectory(t *testing.T) {
 
 func TestEveryDriverOfTheContractIsThere(t *testing.T) {
 	have := slices.Sorted(maps.Keys(drivers))
-	if diff := cmp.Diff([]string{"anthropic", "ark", "dashscope", "openai", "sim", "voyage"}, have); diff != "" {
+	if diff := cmp.Diff([]string{"anthropic", "ark", "cohere", "dashscope", "openai", "sim", "tei", "voyage"}, have); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -1,0 +1,157 @@
+// Package reranker has the drivers for two wires that only rank: Cohere's and that of Text
+// Embeddings Inference (TEI). Jina, vLLM, llama.cpp, Infinity and Xinference rank by the
+// form that package openai speaks.
+package reranker
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
+)
+
+// CohereBaseURL and TEIBaseURL are where calls go if [upstream.DriverOptions.BaseURL] is
+// empty. TEI is a server of one's own, by default where its documentation starts it.
+const (
+	CohereBaseURL = "https://api.cohere.com"
+	TEIBaseURL    = "http://127.0.0.1:8080"
+)
+
+// driver is the driver of one vendor. It is safe for concurrent use.
+type driver struct {
+	*httpdo.Client
+	request func(upstream.Body) (_ upstream.Body, dropped []string)
+	answer  func(data []byte, h http.Header) ([]byte, error)
+}
+
+// NewCohere returns the driver of Cohere's rerankers (docs.cohere.com/reference/rerank).
+// Its chat and embeddings are served by package openai, at /compatibility/v1. The error
+// says which option is wrong and never holds a key. Close the driver when done.
+func NewCohere(o upstream.DriverOptions) (upstream.Driver, error) {
+	return newDriver(o, CohereBaseURL, "/v2/rerank", "message", cohereRequest, cohereAnswer)
+}
+
+// NewTEI returns the driver of a reranker that Text Embeddings Inference serves
+// (huggingface.github.io/text-embeddings-inference). The error says which option is wrong
+// and never holds a key. Close the driver when done.
+func NewTEI(o upstream.DriverOptions) (upstream.Driver, error) {
+	return newDriver(o, TEIBaseURL, "/rerank", "error", teiRequest, teiAnswer)
+}
+
+// newDriver makes a driver of a vendor whose errors have their text under a name.
+func newDriver(o upstream.DriverOptions, base, path, message string, request func(upstream.Body) (upstream.Body, []string), answer func([]byte, http.Header) ([]byte, error)) (upstream.Driver, error) {
+	client, err := httpdo.New(o, httpdo.Vendor{
+		BaseURL: base, Paths: map[upstream.Op]string{upstream.Rerank: path},
+		Refused: func(c *httpdo.Client, status int, data []byte, h http.Header) error {
+			return refused(c, message, status, data, h)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &driver{client, request, answer}, nil
+}
+
+// Do makes one call, once: whatever fails is for the Router to repeat. The answer is read
+// whole.
+func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	body, dropped := call.Body, []string(nil)
+	if body.IsObject() {
+		body, dropped = d.request(body)
+	}
+	reply, err := d.Exchange(ctx, call, body, httpdo.MaxRanking, d.answer)
+	if err != nil {
+		return nil, err
+	}
+	reply.Dropped = dropped
+	return reply, nil
+}
+
+// cohereRequest leaves out what Cohere's second version answers 422 to, as it does to each
+// field that it does not know: return_documents, which only the gateway asks, and words of
+// the first version and of other vendors.
+func cohereRequest(body upstream.Body) (_ upstream.Body, dropped []string) {
+	return httpdo.Without(body.Delete("return_documents"), "max_chunks_per_doc", "truncation")
+}
+
+// cohereAnswer is the public wire already.
+func cohereAnswer(data []byte, _ http.Header) ([]byte, error) {
+	_, err := rawjson.Index(data, nil, nil)
+	return data, err
+}
+
+// teiRequest is TEI's, which serves one model and has no bound of the results. It refuses
+// what is too long unless truncate is true, which is Voyage's truncation.
+func teiRequest(body upstream.Body) (_ upstream.Body, dropped []string) {
+	body, dropped = httpdo.Without(body, "max_tokens_per_doc", "max_chunks_per_doc")
+	for _, name := range [...]string{"model", "top_n", "return_documents"} {
+		body = body.Delete(name)
+	}
+	return body.Rename("documents", "texts").Rename("truncation", "truncate"), dropped
+}
+
+// teiAnswer makes an object of TEI's bare array of {"index", "score"}. What was consumed
+// is in a header.
+func teiAnswer(data []byte, h http.Header) ([]byte, error) {
+	out := []byte(`{"results":[`)
+	r := rawjson.NewReader(data)
+	defer r.Close()
+	err := r.Array(func(i int) error {
+		span, err := r.Skip()
+		if err != nil {
+			return err
+		}
+		row, err := rawjson.Index(span.Of(data), nil, nil)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = row.Apply(out, rawjson.Delete("relevance_score"), rawjson.Rename("score", "relevance_score"))
+		return nil
+	})
+	if err == nil {
+		err = r.End()
+	}
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, ']')
+	if tokens, err := strconv.ParseUint(h.Get("X-Compute-Tokens"), 10, 63); err == nil {
+		out = strconv.AppendUint(append(out, `,"usage":{"total_tokens":`...), tokens, 10)
+		out = append(out, '}')
+	}
+	return append(out, '}'), nil
+}
+
+// refused makes the error of a refusal: the caller's fault, who then gets the vendor's
+// text, the operator's or the vendor's.
+func refused(c *httpdo.Client, member string, status int, data []byte, h http.Header) error {
+	e, f := c.Refused(status, string(data), h)
+	o, err := rawjson.Index(data, nil, nil)
+	if err != nil {
+		o = rawjson.Object{}
+	}
+	message, _ := rawjson.String(o.Raw(member))
+	text := strings.ToLower(message)
+	switch {
+	case status == invalidToken, status == http.StatusTooManyRequests && strings.Contains(text, "trial key") && strings.Contains(text, "month"):
+		e = c.OperatorFault(f)
+	case status == http.StatusNotFound && strings.Contains(text, "model"):
+		f.NoModel = true
+		e = f.Fault()
+	}
+	if e.Code == fault.InvalidRequest {
+		c.QuoteError(e, httpdo.VendorError{Code: e.Code, Message: message})
+	}
+	return e
+}
+
+// invalidToken is the status of Cohere's for a key that is blocked or malformed.
+const invalidToken = 498
