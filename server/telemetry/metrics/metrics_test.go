@@ -211,7 +211,7 @@ func sources(t testing.TB) metrics.Sources {
 		Channels: func() []router.ChannelInfo {
 			return []router.ChannelInfo{
 				{Name: "one", State: router.Ready, InFlight: 3, Requests: 20, Failures: 4, CircuitOpens: 2, Latency: 250 * time.Millisecond},
-				{Name: "two", State: router.Resting},
+				{Name: "two", State: router.Resting, Models: []string{"a", "b"}, Discovers: true, Listed: time.Unix(1_700_000_000, 0), ListError: "html"},
 			}
 		},
 
