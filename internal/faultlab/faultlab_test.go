@@ -30,11 +30,12 @@
 // Some charges may each be right in two ways. A message that is translated into a
 // completion, and breaks between the report of its output and its end, may cost
 // that report or the estimate, since the translation reports at the end; so may any
-// translated stream whose client left when all had come and the end, which is one
-// event, was half read. A stream of which the vendor's part had ended early, and whose
-// client left before it asked for any of it, may cost the input or nothing. A whole answer that is
-// withheld, as its charge could not be recorded, costs nothing, or all of it where
-// the ledger had recorded it and only its answer was lost. [Report].Loose counts
+// translated stream that was broken off, by its client or by a shutdown, when all had
+// come and the end, which is one event, was half read. A stream of which the vendor's
+// part had ended early, and whose client left before it asked for any of it, may cost
+// the input or nothing. A whole answer that is withheld, as its charge could not be
+// recorded, costs nothing, or all of it where the ledger had recorded it and only its
+// answer was lost. [Report].Loose counts
 // them: they are a few of ten thousand. What an account that runs out of money
 // pays depends on what else it pays for; of it the oracle compares the charge and
 // the overrun in sum. How they are shared out is compared, operation by operation,

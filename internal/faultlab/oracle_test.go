@@ -117,7 +117,7 @@ func (r *Run) rightStream() expectation {
 		case completes:
 			used, _ := r.Case.tally(came[:i+1])
 			v := expectation{used: used, rule: ruleComplete}
-			if r.Case.Kind.translated() && r.goneIn(p) { // between two reads of the event that a translation makes of the end
+			if r.Case.Kind.translated() && !r.complete && p.dropped != never && p.over == never { // between two reads of what a translation makes of the end
 				v.others = []tally{r.Case.talkTally(untold(came[:i], func(*report) bool { return true }))}
 			}
 			return v
