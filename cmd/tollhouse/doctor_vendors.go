@@ -301,7 +301,7 @@ func (d *doctor) checkRunningChannels(ctx context.Context) {
 		case c.State == "resting":
 			d.add("running "+c.Name, checkProblem, "rests after failures, the last of them %s: `tollhouse channel test %s` says more", cmp.Or(c.LastError, "not known"), shellQuoted(c.Name))
 		default:
-			d.add("running "+c.Name, checkOK, "%s, %d requests, %d failures", c.State, c.Requests, c.Failures)
+			d.add("running "+c.Name, checkOK, "%s, %s, %s", c.State, plural(int(c.Requests), "request"), plural(int(c.Failures), "failure"))
 		}
 	}
 }
