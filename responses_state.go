@@ -24,8 +24,7 @@ import (
 // previous_response_id or by references to items.
 type ResponsesMode string
 
-// The modes. In the first two a request that refers to something that is not kept is
-// refused, and the gateway has no response to show or delete.
+// The modes. In each a request that refers to something that is not kept is refused.
 const (
 	ResponsesOff    ResponsesMode = "off"    // nowhere: vendors are asked to store nothing; the default
 	ResponsesNative ResponsesMode = "native" // at vendors of responses that store them; the gateway keeps whose they are
