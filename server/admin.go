@@ -49,6 +49,9 @@ type AdminOptions struct {
 	// TestChannel makes a small call at a channel, whether or not it is paused; nil
 	// means that a test is refused. It must bound its own time.
 	TestChannel func(context.Context, ChannelTest) (ChannelResult, error)
+	// ChannelModels are the models of a channel, and what is known of its vendor's list;
+	// nil means that such a request is refused.
+	ChannelModels func(channel string) ChannelModels
 	// Logger gets one line for each request that changes something or shows a
 	// secret, whatever came of it, without secrets; nil discards.
 	Logger *slog.Logger
@@ -115,6 +118,7 @@ var adminTable = []adminRoute{
 	{http.MethodPost, "/admin/v1/keys/{name}/enable", 200, "key.enable", func(q *adminRequest) (any, error) { return q.setDisabled(false) }},
 	{http.MethodDelete, "/admin/v1/keys/{name}", 200, "key.delete", (*adminRequest).deleteKey},
 	{http.MethodGet, "/admin/v1/channels", 200, "", (*adminRequest).listChannels},
+	{http.MethodGet, "/admin/v1/channels/{name}/models", 200, "", (*adminRequest).listChannelModels},
 	{http.MethodPost, "/admin/v1/channels/{name}/pause", 200, "channel.pause", func(q *adminRequest) (any, error) { return q.setChannel(Channels.Pause) }},
 	{http.MethodPost, "/admin/v1/channels/{name}/resume", 200, "channel.resume", func(q *adminRequest) (any, error) { return q.setChannel(Channels.Resume) }},
 	{http.MethodPost, "/admin/v1/channels/{name}/test", 200, "channel.test", (*adminRequest).testChannel},

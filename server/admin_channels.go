@@ -3,7 +3,10 @@ package server
 import (
 	"fmt"
 	"strings"
+	"time"
 
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/internal/word"
@@ -41,10 +44,39 @@ type ChannelResult struct {
 	Message   string     `json:"message,omitempty"` // what went wrong, keys masked
 }
 
+// ChannelModels are the models of a channel.
+type ChannelModels struct {
+	Object    string         `json:"object"` // "list"
+	Channel   string         `json:"channel"`
+	Discovers bool           `json:"discovers"`        // the vendor is asked for its models
+	Listed    *time.Time     `json:"listed,omitempty"` // when the last good list came
+	Tried     *time.Time     `json:"tried,omitempty"`  // when the vendor was asked last
+	Error     string         `json:"error,omitempty"`  // why that failed
+	Invalid   int            `json:"invalid"`          // entries of the list that no request could name
+	Data      []ChannelModel `json:"data"`
+}
+
+// ChannelModel is a model of a channel.
+type ChannelModel struct {
+	ID       string `json:"id"`       // the public one
+	Upstream string `json:"upstream"` // the vendor's
+	// Kind is how it is sold; KindKnown says that this is not a guess.
+	Kind      gateway.Kind `json:"kind"`
+	KindKnown bool         `json:"kind_known"`
+	// State is "served", "unpriced", "left_out", "taken", "unsupported" or "gone".
+	State   string            `json:"state"`
+	Missing bool              `json:"missing,omitempty"` // the last list lacks it: the next that does ends it
+	Since   *time.Time        `json:"since,omitempty"`   // of "gone"
+	Context int64             `json:"context,omitempty"` // tokens, as the vendor says
+	Price   map[string]string `json:"price"`             // by unit, or unit and variant
+	Lacks   []billing.Unit    `json:"lacks,omitempty"`   // the units that its price needs, of "unpriced"
+}
+
 func describeChannel(c *router.ChannelInfo) adminapi.Channel {
 	return adminapi.Channel{
 		Name: c.Name, State: c.State, Until: optionalTime(c.Until), Models: c.Models, Priority: c.Priority, Weight: c.Weight,
 		InFlight: c.InFlight, Requests: c.Requests, Failures: c.Failures, LatencyMS: c.Latency.Milliseconds(), LastError: c.LastError,
+		Discovers: c.Discovers, Listed: optionalTime(c.Listed), ListError: c.ListError,
 	}
 }
 
@@ -58,6 +90,22 @@ func (q *adminRequest) listChannels() (any, error) {
 		views = append(views, describeChannel(&c))
 	}
 	return adminapi.NewList(views), nil
+}
+
+// listChannelModels is GET /admin/v1/channels/{name}/models.
+func (q *adminRequest) listChannelModels() (any, error) {
+	if _, err := q.channel(); err != nil {
+		return nil, err
+	}
+	if q.o.ChannelModels == nil {
+		return nil, fault.New(fault.NotFound, "This server cannot list the models of its channels.")
+	}
+	models := q.o.ChannelModels(q.name)
+	if models.Data == nil {
+		models.Data = []ChannelModel{}
+	}
+	models.Object = "list"
+	return models, nil
 }
 
 // setChannel is POST /admin/v1/channels/{name}/pause and resume. A second time

@@ -50,14 +50,48 @@ func channelList(p *program) *command {
 
 func channelTable(channels ...adminapi.Channel) *table {
 	t := &table{head: []string{"CHANNEL", "STATE", "UNTIL", "PRIORITY", "WEIGHT", "RUNNING", "REQUESTS", "FAILURES", "LATENCY", "LAST ERROR", "MODELS"}}
+	discovers := slices.ContainsFunc(channels, func(c adminapi.Channel) bool { return c.Discovers })
+	if discovers {
+		t.head = append(t.head, "VENDOR'S LIST")
+	}
 	for _, c := range channels {
 		latency := ""
 		if c.LatencyMS > 0 {
 			latency = milliseconds(c.LatencyMS)
 		}
-		t.add(c.Name, c.State, timeText(c.Until), c.Priority, c.Weight, c.InFlight, c.Requests, c.Failures, latency, c.LastError, strings.Join(c.Models, ","))
+		cells := []any{c.Name, c.State, timeText(c.Until), c.Priority, c.Weight, c.InFlight, c.Requests, c.Failures, latency, c.LastError, modelsText(&c)}
+		if discovers {
+			cells = append(cells, listText(&c))
+		}
+		t.add(cells...)
 	}
 	return t
+}
+
+// maxShown is how many ids of discovered models are in one cell.
+const maxShown = 5
+
+// modelsText is the models of a channel as a cell. A vendor's list may be long.
+func modelsText(c *adminapi.Channel) string {
+	if n := len(c.Models); c.Discovers && n > maxShown {
+		return fmt.Sprintf("%s and %d more", strings.Join(c.Models[:maxShown], ","), n-maxShown)
+	}
+	return strings.Join(c.Models, ",")
+}
+
+// listText says how old a vendor's list is, as a cell.
+func listText(c *adminapi.Channel) string {
+	switch {
+	case !c.Discovers:
+		return ""
+	case c.ListError == "" && c.Listed == nil:
+		return "not asked yet"
+	case c.ListError == "":
+		return timeText(c.Listed)
+	case c.Listed == nil:
+		return "none: " + c.ListError
+	}
+	return "of " + timeText(c.Listed) + ", now failing: " + c.ListError
 }
 
 func milliseconds(n int64) string { return strconv.FormatInt(n, 10) + " ms" }
@@ -128,7 +162,19 @@ type channelAdmin struct{ *app }
 var _ server.Channels = channelAdmin{}
 
 // Channels implements [server.Channels].
-func (c channelAdmin) Channels() []router.ChannelInfo { return c.router().Channels() }
+func (c channelAdmin) Channels() []router.ChannelInfo {
+	components := c.components.Load()
+	infos := components.Router.Channels()
+	for _, s := range components.Sources() {
+		list := c.lists.Of(s)
+		for i := range infos {
+			if infos[i].Name == s.Channel {
+				infos[i].Listed, infos[i].ListError = list.Listed, list.Reason()
+			}
+		}
+	}
+	return infos
+}
 
 // Pause implements [server.Channels].
 func (c channelAdmin) Pause(name string) error { return c.router().Pause(name) }

@@ -58,7 +58,7 @@ func (a *app) listen(s *settings, token secret.String) (*listeners, error) {
 	}
 	o := server.AdminOptions{
 		Token: token, Accounts: a.storage.ledger, Keys: a.storage.keys, Webhooks: a.storage.webhooks, Store: a.storage.name, Logger: a.logger,
-		Channels: channelAdmin{a}, TestChannel: a.testChannel, Metrics: a.telemetry.metrics, PublicMetrics: c.Metrics.Public,
+		Channels: channelAdmin{a}, TestChannel: a.testChannel, ChannelModels: a.channelModels, Metrics: a.telemetry.metrics, PublicMetrics: c.Metrics.Public,
 	}
 	if a.file != "" {
 		o.Reload = a.reload

@@ -31,7 +31,7 @@ var commands = []func(*program) *command{
 	accountCreate, accountCredit, accountList, accountShow,
 	keyCreate, keyList, keyDisable, keyEnable, keyDelete,
 	usageCommand, requestCommand, wasteCommand, ledgerVerify, archiveCommand,
-	channelList, channelPause, channelResume, channelTest,
+	channelList, channelModels, channelPause, channelResume, channelTest,
 	webhookSecret, webhookList, webhookResend,
 	mcpCommand,
 	adminToken, versionCommand,

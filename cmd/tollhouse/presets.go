@@ -326,6 +326,16 @@ func reserveModels(channels []config.Channel) {
 	}
 }
 
+// exampleOf is a model to try on a preset's channel, among the ids of a pattern that ends
+// in "*"; empty for any other channel.
+func exampleOf(channel, pattern string) string {
+	v := presetNamed(channel)
+	if v == nil || v.example == "" {
+		return ""
+	}
+	return strings.TrimSuffix(pattern, "*") + v.example
+}
+
 // presetNamed is the preset of a channel; nil if there is none.
 func presetNamed(channel string) *preset {
 	i := slices.IndexFunc(presets, func(v preset) bool { return v.vendor == channel })

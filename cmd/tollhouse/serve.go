@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"os/signal"
@@ -76,6 +75,7 @@ func (p *program) listenAndServe(ctx context.Context, s *settings, src *source, 
 	defer stop()
 	defer a.startJobs(ctx)()
 	l.start()
+	a.awaitLists(ctx)
 	if err = p.printBanner(ctx, src, a, l, s); err == nil {
 		err = p.loop(ctx, a, l, signals)
 	}
@@ -222,7 +222,7 @@ func (p *program) printBanner(ctx context.Context, src *source, a *app, l *liste
 		if err != nil {
 			return err
 		}
-		writeFirstKey(&b, src, base, token)
+		writeFirstKey(&b, src, a.components.Load(), base, token)
 	}
 	unsafe, err := a.warnings(ctx, src, l, s)
 	if err != nil {
@@ -276,9 +276,19 @@ func billingRow(c *config.Config) string {
 func channelRow(c *config.Channel) string {
 	_, every := c.Models["*"]
 	n := len(c.Models)
+	var patterns []string // of the ids that are passed through
+	for _, id := range c.Shown() {
+		if id != "*" && strings.HasSuffix(id, "*") {
+			patterns = append(patterns, strings.TrimSuffix(id, "*"))
+		}
+	}
 	switch {
-	case every && len(c.Begins) > 0:
-		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, strings.Join(c.Begins, ", "))
+	case len(patterns) > 0:
+		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, strings.Join(patterns, ", "))
+	case c.Discover != nil && !every && n == 0:
+		return fmt.Sprintf("%s (%s): the models that its vendor lists", c.Name, c.Driver)
+	case c.Discover != nil && !every:
+		return fmt.Sprintf("%s (%s): %s and those that its vendor lists", c.Name, c.Driver, plural(n, "model"))
 	case every && n == 1:
 		return fmt.Sprintf("%s (%s): every model", c.Name, c.Driver)
 	case every:
@@ -295,9 +305,9 @@ func plural(n int, thing string) string {
 }
 
 // writeFirstKey prints the key and commands to paste.
-func writeFirstKey(b *strings.Builder, src *source, base string, token secret.String) {
+func writeFirstKey(b *strings.Builder, src *source, serves *config.Components, base string, token secret.String) {
 	key := token.Reveal()
-	path, body := exampleCall(src.config)
+	path, body := exampleCall(serves)
 	if credit := src.config.Accounts[0].Credit; credit > 0 {
 		fmt.Fprintf(b, "\nThe account %s holds %s %s. ", src.firstAccount, credit, src.config.Currency.Or(billing.DefaultCurrency))
 	} else {
@@ -316,32 +326,38 @@ func writeFirstKey(b *strings.Builder, src *source, base string, token secret.St
 
 // exampleCall is a request to begin with: for a chat, or for embeddings or a ranking
 // where nothing else is served.
-func exampleCall(c *config.Config) (path, body string) {
-	var chats, wild, embeds, ranks string
-	for _, ch := range c.Channels {
-		for _, id := range slices.Sorted(maps.Keys(ch.Models)) {
+func exampleCall(c *config.Components) (path, body string) {
+	var chats, known, listed, wild, embeds, ranks string
+	for _, ch := range c.Config.Channels {
+		for _, id := range c.ModelsOf(ch.Name) {
 			switch kind := c.Kind(id); {
 			case strings.HasSuffix(id, "*"):
-				if v := presetNamed(ch.Name); v != nil && v.example != "" {
-					wild = cmp.Or(wild, strings.TrimSuffix(id, "*")+v.example)
-				}
+				wild = cmp.Or(wild, exampleOf(ch.Name, id))
+			case ch.Models[id] == "" && id == exampleOf(ch.Name, ch.Discover.Prefix+"*"):
+				known = cmp.Or(known, id)
+			case shellQuoted(id) != id: // a vendor may have named it to be pasted
 			case kind == gateway.KindEmbeddings:
 				embeds = cmp.Or(embeds, id)
 			case kind == gateway.KindRerank:
 				ranks = cmp.Or(ranks, id)
 			case kind == gateway.KindChat || kind == gateway.KindMessages || kind == "":
-				chats = cmp.Or(chats, id)
+				if ch.Models[id] == "" { // the first of what its vendor lists, which may make something else
+					listed = cmp.Or(listed, id)
+				} else {
+					chats = cmp.Or(chats, id)
+				}
 			}
 		}
 	}
+	chats = cmp.Or(chats, known, listed, wild)
 	switch {
-	case chats != "" || wild != "":
+	case chats != "":
 	case embeds != "":
 		return "/v1/embeddings", fmt.Sprintf(`{"model":"%s","input":"Hello!"}`, embeds)
 	case ranks != "":
 		return "/v1/rerank", fmt.Sprintf(`{"model":"%s","query":"Hello!","documents":["Goodbye.","Hello."]}`, ranks)
 	}
-	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, wild, presets[0].example))
+	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, presets[0].example))
 }
 
 // warnings are what is unsafe or incomplete about this start.

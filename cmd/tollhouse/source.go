@@ -76,7 +76,7 @@ func (p *program) source(s *settings) (*source, error) {
 
 // fileNotes are warnings about settings of a file that have less effect than it seems.
 func fileNotes(c *config.Config) []string {
-	var notes []string
+	notes := hiddenDiscoveries(c)
 	if c.Prepaid() {
 		for _, name := range c.Wildcards() {
 			notes = append(notes, "channel "+name+` passes every model through ("*"), but prepaid billing serves only models that have a price`)
@@ -84,6 +84,27 @@ func fileNotes(c *config.Config) []string {
 		ids, missing := c.NotSoldForChat()
 		for i, id := range ids {
 			notes = append(notes, id+" is not sold for chat, as its price lacks "+missing[i]+": add that, or name its kind under models")
+		}
+	}
+	return notes
+}
+
+// hiddenDiscoveries are warnings about channels whose discovered models another channel
+// passes through, which then serves them.
+func hiddenDiscoveries(c *config.Config) (notes []string) {
+	for i := range c.Channels {
+		ch := &c.Channels[i]
+		if ch.Discover == nil {
+			continue
+		}
+		for j := range c.Channels {
+			other := &c.Channels[j]
+			for _, passed := range other.Shown() {
+				beginning, passes := strings.CutSuffix(passed, "*")
+				if j != i && other.Discover == nil && !other.Yields && passes && strings.HasPrefix(ch.Discover.Prefix, beginning) {
+					notes = append(notes, "channel "+ch.Name+" serves none of the models that it discovers, since channel "+other.Name+" passes them through ("+passed+"): give "+ch.Name+" another prefix, or "+other.Name+" what its ids begin with")
+				}
+			}
 		}
 	}
 	return notes
@@ -255,11 +276,16 @@ func prices(c *config.Config, id string) map[string]string {
 func modelTable(rows []modelRow) *table {
 	t := &table{head: []string{"MODEL", "KIND", "PRICE", "CHANNELS"}}
 	for _, r := range rows {
-		var price []string
-		for _, unit := range slices.Sorted(maps.Keys(r.Price)) {
-			price = append(price, unit+" "+r.Price[unit])
-		}
-		t.add(r.ID, cmp.Or(string(r.Kind), "any"), strings.Join(price, ", "), strings.Join(r.Channels, ", "))
+		t.add(r.ID, cmp.Or(string(r.Kind), "any"), priceText(r.Price), strings.Join(r.Channels, ", "))
 	}
 	return t
+}
+
+// priceText is a price as a cell.
+func priceText(amounts map[string]string) string {
+	var price []string
+	for _, unit := range slices.Sorted(maps.Keys(amounts)) {
+		price = append(price, unit+" "+amounts[unit])
+	}
+	return strings.Join(price, ", ")
 }

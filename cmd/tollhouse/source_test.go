@@ -159,7 +159,11 @@ func TestTheExampleIsAChatOrElseEmbeddings(t *testing.T) {
 		"MOONSHOT_API_KEY": "/v1/chat/completions delta-k3", "VOYAGE_API_KEY": "/v1/embeddings vox-4",
 	} {
 		p := &program{env: environment{variable: "k"}.lookup}
-		path, body := exampleCall(presetsOf(t, p))
+		components, err := presetsOf(t, p).Build(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, body := exampleCall(components)
 		var request struct{ Model string }
 		if err := json.Unmarshal([]byte(body), &request); err != nil || path+" "+request.Model != want {
 			t.Errorf("%s: %s %s, want %s; %v", variable, path, body, want, err)

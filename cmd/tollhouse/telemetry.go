@@ -14,7 +14,6 @@ import (
 	"github.com/tollhouse-ai/gateway/server/telemetry/metrics"
 	"github.com/tollhouse-ai/gateway/server/telemetry/otlp"
 	"github.com/tollhouse-ai/gateway/store"
-	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // telemetry is what an operator observes the server with: metrics, the debug log
@@ -106,7 +105,7 @@ func (t *telemetry) committed(c store.Commit) { t.metrics.Commit(c.Operations, c
 func (a *app) registerMetrics() {
 	s := metrics.Sources{
 		Gateway:  a.gateway,
-		Channels: func() []router.ChannelInfo { return a.router().Channels() },
+		Channels: channelAdmin{a}.Channels,
 	}
 	if db := a.storage.db; db != nil {
 		s.Store = func() metrics.Store {

@@ -153,6 +153,9 @@ type Channel struct {
 	Failures  int64      `json:"failures"`
 	LatencyMS int64      `json:"latency_ms"`           // of late, to the first byte; 0 before there was one
 	LastError string     `json:"last_error,omitempty"` // code and status
+	Discovers bool       `json:"discovers,omitempty"`  // its vendor is asked for its models
+	Listed    *time.Time `json:"listed,omitempty"`     // when the vendor's last good list came
+	ListError string     `json:"list_error,omitempty"` // why the last request for one failed
 }
 
 // WebhookSecret is the one answer that holds the secret of an account's webhooks.

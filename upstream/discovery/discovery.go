@@ -263,9 +263,11 @@ func (l *Lists) follow(ctx context.Context, k *kept, s Source) {
 		if ctx.Err() != nil {
 			return
 		}
-		if l.take(k, found, err) {
+		came, changed := l.take(k, found, err)
+		if changed {
 			l.o.Changed(ctx)
 		}
+		l.logChange(came) // once it is served
 		k.once.Do(func() { close(k.tried) })
 		wait := &usual
 		if err != nil {
@@ -292,13 +294,20 @@ func ask(ctx context.Context, up upstream.Upstream) (*upstream.ModelList, error)
 	return lister.ListModels(ctx)
 }
 
+// change is which models of a source came and went with a list.
+type change struct {
+	source     Source
+	come, gone []string
+	first      bool // the source's first list
+}
+
 // take notes what came of a request, and reports whether the models have changed. What
 // comes late for a channel that is watched no more, or anew, is dropped.
-func (l *Lists) take(k *kept, found *upstream.ModelList, err error) (changed bool) {
+func (l *Lists) take(k *kept, found *upstream.ModelList, err error) (c change, changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.kept[k.source.Channel] != k {
-		return false
+		return c, false
 	}
 	now, before, next := l.o.Now(), k.list, k.list
 	next.Tried, next.Err = now, err
@@ -310,18 +319,17 @@ func (l *Lists) take(k *kept, found *upstream.ModelList, err error) (changed boo
 			}
 			l.o.Logger.Warn(text, "channel", k.source.Channel, "error", next.Reason())
 		}
-		return false
+		return c, false
 	}
 	next.Listed, next.Invalid = now, found.Invalid
-	var come, gone []string
-	next.Models, come, gone = merge(before.Models, found.Models)
-	next.Gone = withGone(before.Gone, gone, next.Models, now)
+	c.source, c.first = k.source, before.Listed.IsZero()
+	next.Models, c.come, c.gone = merge(before.Models, found.Models)
+	next.Gone = withGone(before.Gone, c.gone, next.Models, now)
 	k.list = next
 	if before.Err != nil && !before.Listed.IsZero() {
 		l.o.Logger.Info("the vendor's list of models is there again", "channel", k.source.Channel)
 	}
-	l.logChange(&k.source, come, gone, before.Listed.IsZero())
-	return len(come) > 0 || len(gone) > 0 || !slices.EqualFunc(before.Models, next.Models, func(a, b Model) bool { return a.ListedModel == b.ListedModel })
+	return c, len(c.come) > 0 || len(c.gone) > 0 || !slices.EqualFunc(before.Models, next.Models, func(a, b Model) bool { return a.ListedModel == b.ListedModel })
 }
 
 // maxReason bounds the text of an error, in bytes.
@@ -392,11 +400,12 @@ func withGone(before []Gone, gone []string, models []Model, now time.Time) []Gon
 
 // logChange logs which of a channel's public ids come and go. What goes is a line of the
 // audit log, since its callers get errors from then on.
-func (l *Lists) logChange(s *Source, come, gone []string, first bool) {
-	come, gone = s.publics(come), s.publics(gone)
+func (l *Lists) logChange(c change) {
+	s := &c.source
+	come, gone := s.publics(c.come), s.publics(c.gone)
 	if len(come) > 0 {
 		line := []any{"channel", s.Channel, "models", len(come)}
-		if !first {
+		if !c.first {
 			line = append(line, "ids", come[:min(len(come), maxLogged)])
 		}
 		l.o.Logger.Info("models were discovered", line...)

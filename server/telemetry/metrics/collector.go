@@ -110,6 +110,15 @@ func (s sink) channel(c *router.ChannelInfo) {
 	s.send(prometheus.CounterValue, "channel_failures_total", "Attempts that counted against a channel.", float64(c.Failures), "channel", c.Name)
 	s.send(prometheus.CounterValue, "channel_rests_total", "How often a channel's circuit breaker opened after failures (ejected).", float64(c.CircuitOpens), "channel", c.Name)
 	s.send(prometheus.GaugeValue, "channel_recent_latency_seconds", "How long a channel lately took to its first content; 0 if it is unknown.", c.Latency.Seconds(), "channel", c.Name)
+	if c.Discovers {
+		s.gauge("channel_models", "Models that a channel serves, of one whose vendor is asked for them.", len(c.Models), "channel", c.Name)
+		var listed float64
+		if !c.Listed.IsZero() {
+			listed = float64(c.Listed.Unix())
+		}
+		s.send(prometheus.GaugeValue, "channel_list_timestamp_seconds", "When the vendor's last good list of models came, in Unix seconds; 0 if none did.", listed, "channel", c.Name)
+		s.flag("channel_list_failing", "1 if the last request for a vendor's list of models failed.", c.ListError != "", "channel", c.Name)
+	}
 	for _, state := range [...]string{router.Ready, router.Resting, router.Probing, router.Paused} {
 		s.flag("channel_state", "1 for the state that a channel is in, 0 for the others.", c.State == state, "channel", c.Name, "state", state)
 	}

@@ -48,8 +48,8 @@ func (r *reader) channelModels(c *Channel) field {
 			"every":    into(r, &d.Every, parseEvery),
 			"map": func(n ast.Node, name string) {
 				mapping(n, name)
-				if _, every := c.Models[everyModel]; every {
-					r.problems.add(position(n), `map leads "*" to every model, so that there is nothing to discover: take it or discover out`)
+				if c.passes() {
+					r.problems.add(position(n), `map passes ids through ("*"), so that there is nothing to discover: take that or discover out`)
 				}
 			},
 		})
