@@ -19,6 +19,7 @@ import (
 var tariff = map[billing.Unit]string{
 	billing.Input: "0.61", billing.CachedInput: "0.17", billing.CacheWrite: "0.83", billing.Output: "2.53",
 	billing.ImageInput: "8.09", billing.ImageOutput: "32.03", billing.Image: "0.037100001", billing.Character: "10.07",
+	billing.SearchUnit: "0.002300001", billing.Request: "0.000190001",
 }
 
 // cost is what counts cost by the tariff: exact fractions, rounded up once to
@@ -31,7 +32,7 @@ func cost(t *testing.T, counts map[billing.Unit]int64) billing.Money {
 		if !ok {
 			t.Fatalf("the tariff has no %s", unit)
 		}
-		if unit != billing.Image {
+		if unit != billing.Image && unit != billing.SearchUnit && unit != billing.Request {
 			amount.Quo(amount, big.NewRat(1_000_000, 1))
 		}
 		sum.Add(sum, amount.Mul(amount, big.NewRat(n, 1)))

@@ -53,7 +53,7 @@ func TestEveryErrorHasTheBodyOfItsEndpoint(t *testing.T) {
 	edit, multipart := form()
 	manyPictures, manyType := form("n=11")
 	largeForm, largeType := form("x=" + strings.Repeat("x", 10_000))
-	const prompt, embed, speak = `{"model":"imagegen-2","prompt":"a"}`, "/v1/embeddings", "/v1/audio/speech"
+	const prompt, embed, rank, speak = `{"model":"imagegen-2","prompt":"a"}`, "/v1/embeddings", "/v1/rerank", "/v1/audio/speech"
 	busy := upstream.Failure{Status: 429, Sent: true, Refused: true}
 	poor, bad := fixtureOptions{credit: 1}, "invalid_request_error"
 	video := func(members string) string { return `{"model":"beta2.7-t2v",` + members + `}` }
@@ -90,6 +90,17 @@ func TestEveryErrorHasTheBodyOfItsEndpoint(t *testing.T) {
 		{"a chat model", embed, `{"model":"delta-k3","input":"a"}`, "", fixtureOptions{}, 400, bad, "", "model"},
 		{"no such model", embed, `{"model":"none","input":"a"}`, "", fixtureOptions{}, 404, "model_not_found", "", "model"},
 		{"no money", embed, `{"model":"text-embedding-v4","input":"more than it has"}`, "", poor, 402, "insufficient_balance", "insufficient_balance", ""},
+
+		{"an empty list", rank, `{"model":"rerank-v3.5","query":"q","documents":[]}`, "", fixtureOptions{}, 400, bad, "", "documents"},
+		{"no query", "/v2/rerank", `{"model":"rerank-v3.5","documents":["a"]}`, "", fixtureOptions{}, 400, bad, "", "query"},
+		{"two lists", "/rerank", `{"model":"rerank-v3.5","query":"q","documents":["a"],"texts":["a"]}`, "", fixtureOptions{}, 400, bad, "", "texts"},
+		{"an embedding model", rank, `{"model":"text-embedding-v4","query":"q","documents":["a"]}`, "", fixtureOptions{}, 400, bad, "", "model"},
+		{"no such model", rank, `{"model":"none","query":"q","documents":["a"]}`, "", fixtureOptions{}, 404, "model_not_found", "", "model"},
+		{"no money", rank, rankTwo, "", poor, 402, "insufficient_balance", "insufficient_balance", ""},
+		{"a wrong key", rank, rankTwo, "Authorization: Bearer sk-no", fixtureOptions{}, 401, "unauthorized", "authentication_error", ""},
+		{"Cohere's words", rank, rankTwo, "", refusedBy("invalid_request_error", `{"message":"no"}`), 400, bad, "", ""},
+		{"another vendor's words", rank, rankTwo, "", refusedBy("too_long", `{"error":{"message":"no","code":"too_long"}}`), 400, "too_long", "", ""},
+		{"no ranking", rank, rankTwo, "", fixtureOptions{upstream: answeringVendor(`{"results":[{"index":5,"relevance_score":1}]}`)}, 502, "BadGateway", "api_error", ""},
 
 		{"no money", speak, flash + `"input":"hi"}`, "", poor, 402, "", "", ""},
 		{"no such model", speak, `{"model":"nobody","input":"hi"}`, "", fixtureOptions{}, 400, "endpoint_model_mismatch", "", "model"},
@@ -140,6 +151,12 @@ func TestEveryErrorHasTheBodyOfItsEndpoint(t *testing.T) {
 			}
 			if c.path == generations {
 				checkBothForms(t, a, e.Code, e.Message, c.name == "the vendor's words")
+			}
+			if strings.HasSuffix(c.path, "/rerank") {
+				var flat struct{ Message, Detail string }
+				if err := json.Unmarshal([]byte(a.body), &flat); err != nil || flat.Message != e.Message || flat.Detail != e.Message {
+					t.Errorf("%s: Cohere's clients read the message %q, Voyage's %q", a.body, flat.Message, flat.Detail)
+				}
 			}
 			if again := s.do(t, "POST", c.path, c.body, c.header); again.status != c.status {
 				t.Errorf("a refused request blocks its repetition: %d %s", again.status, again.body)

@@ -93,6 +93,12 @@ var linked = map[string][]string{
 		`{"model":"text-embedding-v4","input":"URL","user":"URL"}`,
 		`{"model":"text-embedding-v4","input":["URL"],"image":"URL"}`,
 	},
+	"/v1/rerank": {
+		`{"model":"rerank-v3.5","query":"URL","documents":["URL"]}`,
+		`{"model":"rerank-v3.5","query":"a","documents":[{"text":"a","image":"URL"}],"callback_url":"URL"}`,
+	},
+	"/v2/rerank": {`{"model":"rerank-v3.5","query":"a","documents":[{"image":"URL"}]}`},
+	"/rerank":    {`{"model":"rerank-v3.5","query":"URL","texts":["URL"],"truncate":"URL"}`},
 	"/v1/audio/speech": {
 		`{"model":"alpha3-tts-flash","input":"URL","response_format":"wav","reference_audio":"URL","ref_audio_url":"URL"}`,
 	},

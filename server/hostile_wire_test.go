@@ -64,6 +64,7 @@ func TestAVendorIsCancelledWithinATenthOfASecondOfItsClientsDeath(t *testing.T) 
 		"before an answer":      {"/v1/chat/completions", small, ""},
 		"before a stream":       {"/v1/chat/completions", smallStream, ""},
 		"before embeddings":     {"/v1/embeddings", `{"model":"m","input":"a"}`, ""},
+		"before a ranking":      {"/v1/rerank", `{"model":"m","query":"q","documents":["a"]}`, ""},
 		"before a message":      {"/v1/messages", `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}],"stream":true}`, ""},
 		"before a response":     {responsesPath, streamResponse, ""},
 		"within the first line": {"/v1/chat/completions", smallStream, "data: {"},

@@ -20,6 +20,7 @@ const (
 	Responses      Kind = "responses"
 	ResponseByChat Kind = "responses by chat"
 	Embeddings     Kind = "embeddings"
+	Rank           Kind = "rank"  // paid for by search units
 	Image          Kind = "image" // paid for by tokens
 	Print          Kind = "print" // an image that is paid for by the piece
 	Edit           Kind = "edit"
@@ -47,6 +48,7 @@ var traits = map[Kind]trait{
 	Responses:      {upstream.Responses, "talk-3", upstream.Responses, 12, 70},
 	ResponseByChat: {upstream.Responses, "talk-1", upstream.ChatCompletion, 9, 70},
 	Embeddings:     {upstream.Embeddings, "vector-1", upstream.Embeddings, 12, 0},
+	Rank:           {upstream.Rerank, "ranker-1", upstream.Rerank, 6, 0},
 	Image:          {upstream.GenerateImage, "imagegen-1", upstream.GenerateImage, 7, 60},
 	Print:          {upstream.GenerateImage, "imagegen-legacy-2", upstream.GenerateImage, 3, 0},
 	Edit:           {upstream.EditImage, "imagegen-1", upstream.EditImage, 4, 50},
@@ -57,13 +59,17 @@ var traits = map[Kind]trait{
 
 // Kinds are all kinds in a fixed order.
 func Kinds() []Kind {
-	return []Kind{Chat, ChatByMessages, Messages, MessagesByChat, Responses, ResponseByChat, Embeddings, Image, Print, Edit, Speech, Beta, Gamma}
+	return []Kind{Chat, ChatByMessages, Messages, MessagesByChat, Responses, ResponseByChat, Embeddings, Image, Print, Edit, Speech, Beta, Gamma, Rank}
 }
 
 // Talks reports whether the kind is a conversation, in any dialect.
 func (k Kind) Talks() bool {
 	return slices.Contains([]upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.Responses}, traits[k].op)
 }
+
+// Lists reports whether the kind is a list of texts, which is cut into parts that are all
+// or nothing.
+func (k Kind) Lists() bool { return k == Embeddings || k == Rank }
 
 // IsVideo reports whether the kind is a video, whose end comes after its call's.
 func (k Kind) IsVideo() bool { return traits[k].op == upstream.SubmitVideo }
@@ -84,7 +90,7 @@ type Case struct {
 	Prompt    string `json:"prompt"`
 	MaxTokens int64  `json:"max_tokens,omitempty"`
 	ShowUsage bool   `json:"show_usage,omitempty"`
-	Texts     int    `json:"texts,omitempty"`    // of embeddings
+	Texts     int    `json:"texts,omitempty"`    // of embeddings, and documents of rankings
 	Pictures  int64  `json:"pictures,omitempty"` // that are asked for
 	Partials  int64  `json:"partials,omitempty"` // partial pictures that are asked for
 	Seconds   int64  `json:"seconds,omitempty"`  // of video

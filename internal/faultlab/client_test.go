@@ -186,10 +186,13 @@ func (c *Case) Body() []byte {
 			rest += `,"stream_options":{"include_usage":true}`
 		}
 		return fmt.Appendf(nil, `{"model":%q,"messages":[{"role":"user","content":%q}]%s}`, model, c.Prompt, rest)
-	case c.Kind == Embeddings:
+	case c.Kind.Lists():
 		texts := make([]string, c.Texts)
 		for i := range texts {
 			texts[i] = fmt.Sprintf("%q", c.textAt(i))
+		}
+		if c.Kind == Rank {
+			return fmt.Appendf(nil, `{"model":%q,"query":"q","documents":[%s]}`, model, strings.Join(texts, ","))
 		}
 		return fmt.Appendf(nil, `{"model":%q,"input":[%s]}`, model, strings.Join(texts, ","))
 	case c.Kind == Speech:
@@ -210,7 +213,7 @@ func (c *Case) Body() []byte {
 	return fmt.Appendf(nil, `{"model":%q,"prompt":%q,"n":%d%s}`, model, c.Prompt, c.Pictures, rest)
 }
 
-// textAt is one of the texts that are embedded. It tells its place.
+// textAt is one of the texts that are embedded or ranked. It tells its place.
 func (c *Case) textAt(i int) string { return fmt.Sprintf("t%02d %s", i, c.Prompt) }
 
 // picture is a PNG of 16 by 16 points, as far as anybody looks at it.

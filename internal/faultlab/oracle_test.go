@@ -60,8 +60,8 @@ func (r *Run) due() expectation {
 		return r.rightVideo()
 	case r.Case.Kind == Speech:
 		return r.rightSpeech()
-	case r.Case.Kind == Embeddings:
-		return r.rightVectors()
+	case r.Case.Kind.Lists():
+		return r.rightList()
 	case r.Case.Stream && r.accepted:
 		return r.rightStream()
 	}
@@ -195,9 +195,9 @@ func (r *Run) rightSpeech() expectation {
 	return expectation{used: tally{billing.Character: min(chars, all)}, rule: ruleCut}
 }
 
-// rightVectors is what embeddings must have used: all parts or nothing, but of a
-// client who left those parts that had come or were under way.
-func (r *Run) rightVectors() expectation {
+// rightList is what embeddings or a ranking must have used: all parts or nothing, but of
+// a client who left those parts that had come or were under way.
+func (r *Run) rightList() expectation {
 	c := r.Case
 	whole := true
 	var all, owed int64
@@ -207,22 +207,22 @@ func (r *Run) rightVectors() expectation {
 		case p == nil:
 			whole = false
 		case p.answered():
-			n := c.vectorTokens(part, p.script.marks[0].report)
+			n := c.partCount(part, p.script.marks[0].report)
 			all, owed = all+n, owed+n
 		default:
 			whole = false
 			if r.goneIn(p) {
-				owed += c.vectorEstimate(part)
+				owed += c.partEstimate(part)
 			}
 		}
 	}
 	switch {
 	case whole:
-		return expectation{used: tally{billing.Input: c.plausibleVectors(all)}, rule: ruleComplete}
+		return expectation{used: c.listTally(all), rule: ruleComplete}
 	case r.left == never: // while it ran, be it that a part waited for another attempt
 		return expectation{rule: ruleFailed}
 	}
-	return r.goneFirst(tally{billing.Input: c.plausibleVectors(owed)})
+	return r.goneFirst(c.listTally(owed))
 }
 
 // inputOnly is what the input of a request is taken for, with the pictures that
@@ -393,22 +393,36 @@ func (c *Case) finishedPictures(r *report) tally {
 	return used
 }
 
-// vectorTokens is what one part of a request for embeddings used.
-func (c *Case) vectorTokens(part int, r *report) int64 {
+// partCount is what one part of a list used: tokens, or search units.
+func (c *Case) partCount(part int, r *report) int64 {
 	if r == nil || !r.input.known {
-		return c.vectorEstimate(part)
+		return c.partEstimate(part)
 	}
 	return r.input.n
 }
 
-// vectorEstimate is what the texts with their quotes are taken for, and one token
-// for each.
-func (c *Case) vectorEstimate(part int) int64 {
+// partEstimate is what the texts with their quotes are taken for, and one token
+// for each; a few documents are one search unit.
+func (c *Case) partEstimate(part int) int64 {
+	if c.Kind == Rank {
+		return 1
+	}
 	n, texts := int64(0), c.textsOf(part)
 	for i := range texts {
 		n += quarters(c.textAt(part*textsAtOnce+i)) + 2
 	}
 	return n/4 + int64(texts)
+}
+
+// listTally is what a list used, where what no such texts can be is clamped to the hold.
+func (c *Case) listTally(n int64) tally {
+	if c.Kind != Rank {
+		return tally{billing.Input: c.plausibleVectors(n)}
+	}
+	if parts := int64(c.parts()); n > 2*parts {
+		n = parts
+	}
+	return tally{billing.SearchUnit: n}
 }
 
 // plausibleVectors clamps what no such texts can be to the hold.
@@ -447,6 +461,7 @@ func prices(generation int) map[string]row {
 		"talk-1":               {per(billing.Input, 150_001), per(billing.CachedInput, 75_003), per(billing.Output, 600_007)},
 		"talk-2":               {per(billing.Input, 3_000_001), per(billing.CachedInput, 300_001), per(billing.Output, 15_000_013)},
 		"talk-3":               {per(billing.Input, 1_250_003), per(billing.CachedInput, 125_001), per(billing.Output, 10_000_019)},
+		"ranker-1":             {per(billing.SearchUnit, 2_003)},
 		"vector-1":             {per(billing.Input, 20_003)},
 		"imagegen-1":           {per(billing.Input, 5_000_001), per(billing.ImageInput, 10_000_003), per(billing.ImageOutput, 40_000_007)},
 		"imagegen-legacy-2":    {per(billing.Image, 20_001)},
@@ -487,7 +502,7 @@ func (t tally) cost(r row) (int64, error) {
 		if !ok {
 			return 0, fmt.Errorf("the amount %q cannot be read", rate.Amount)
 		}
-		if rate.Unit != billing.Image && rate.Unit != billing.Second { // which are priced one by one
+		if rate.Unit != billing.Image && rate.Unit != billing.Second && rate.Unit != billing.SearchUnit { // which are priced one by one
 			amount.Quo(amount, big.NewRat(1_000_000, 1))
 		}
 		sum.Add(sum, amount.Mul(amount, new(big.Rat).SetInt64(t[rate.Unit])))

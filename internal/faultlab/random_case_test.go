@@ -82,7 +82,7 @@ func (s source) ask(c *Case) {
 	switch {
 	case c.Kind.Talks():
 		c.ShowUsage = s.chance(300)
-	case c.Kind == Embeddings:
+	case c.Kind.Lists():
 		c.Texts = pick(s, 1, 1, 2, 3, 4, 7, 12)
 	case c.Kind == Speech:
 		c.Prompt = spoken(s.between(1, 42))
@@ -162,7 +162,7 @@ func spoken(words int) string {
 // parts is how many upstream calls the request is made of.
 func (c *Case) parts() int {
 	switch c.Kind {
-	case Embeddings:
+	case Embeddings, Rank:
 		return (c.Texts + textsAtOnce - 1) / textsAtOnce
 	case Speech:
 		return (len(c.Prompt) + partCharacters - 1) / partCharacters
@@ -317,6 +317,9 @@ func (s source) answer(c *Case) Answer {
 	case c.Kind == Embeddings:
 		a.Report = s.report(Never, Zero, Negative, Fractional, Absurd)
 		a.Input = int64(s.between(1, 40))
+	case c.Kind == Rank:
+		a.Report = s.report(Never, Zero, Negative, Fractional, Absurd)
+		a.Input = int64(s.between(1, 3))
 	case c.Kind == Speech:
 		for range s.between(1, 6) {
 			a.Sizes = append(a.Sizes, s.between(12, 700))

@@ -245,6 +245,8 @@ func answerOf(c *Case, t *attemptScript, part int, job string) *script {
 		return messageAnswer(c, t, a)
 	case c.Kind == Embeddings:
 		return embeddingsAnswer(c, t, part)
+	case c.Kind == Rank:
+		return rankAnswer(c, t, part)
 	case c.Kind == Speech:
 		return audioAnswer(c, t)
 	case c.Kind.IsVideo():
@@ -440,10 +442,10 @@ func (s *eventStream) block(index int, kind, delta string, words []string) {
 	s.event(mark{}, "content_block_stop", fmt.Sprintf(`{"type":"content_block_stop","index":%d}`, index))
 }
 
-// textsAtOnce is how many texts one upstream call of embeddings takes in the lab.
+// textsAtOnce is how many texts one upstream call of embeddings or a ranking takes in the lab.
 const textsAtOnce = 3
 
-// textsOf is the number of texts in a part of a request for embeddings.
+// textsOf is the number of texts in a part of a list.
 func (c *Case) textsOf(part int) int { return min(textsAtOnce, c.Texts-part*textsAtOnce) }
 
 // embeddingsAnswer is an answer of embeddings.
@@ -460,6 +462,22 @@ func embeddingsAnswer(c *Case, t *attemptScript, part int) *script {
 		usage = fmt.Sprintf(`,"usage":{"prompt_tokens":%s,"total_tokens":%s}`, input, input)
 	}
 	return document(t, "application/json", `{"object":"list","model":"vendor-m","data":[`+strings.Join(items, ",")+`]`+usage+`}`, m)
+}
+
+// rankAnswer is an answer of a ranking, whose report is of search units.
+func rankAnswer(c *Case, t *attemptScript, part int) *script {
+	a := &t.Answer
+	rows := make([]string, c.textsOf(part))
+	for i := range rows {
+		rows[i] = fmt.Sprintf(`{"index":%d,"relevance_score":0.%d}`, i, i)
+	}
+	m, meta := mark{}, ""
+	if a.Report != Never {
+		units, n := a.number(a.Input)
+		m.report = &report{input: n}
+		meta = fmt.Sprintf(`,"meta":{"billed_units":{"search_units":%s}}`, units)
+	}
+	return document(t, "application/json", `{"results":[`+strings.Join(rows, ",")+`]`+meta+`}`, m)
 }
 
 // audioAnswer is an answer of speech. Audio that ends early looks as if it were whole.

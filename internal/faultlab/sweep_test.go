@@ -20,6 +20,9 @@ func steady(k Kind, line string) *Case {
 	if k == Image || k == Edit {
 		answer.Input, answer.Cached, answer.Output = 12, 0, 300
 	}
+	if k == Rank {
+		answer.Input = 1
+	}
 	c := &Case{
 		Kind: k, Stream: traits[k].streams > 0, Prompt: "say four words", MaxTokens: 100, ShowUsage: true,
 		Pictures: 1, Partials: 2, Texts: 4, Seconds: 5,
@@ -97,7 +100,7 @@ func TestAStreamCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
 // closes the answer after any number of reads.
 func TestAClientGoneAtAnyMomentPaysForWhatHadCome(t *testing.T) {
 	const moments = 60
-	for _, k := range append(streamed(), Embeddings, Print) {
+	for _, k := range append(streamed(), Embeddings, Rank, Print) {
 		t.Run(string(k), func(t *testing.T) {
 			var cases []*Case
 			for n := range moments {

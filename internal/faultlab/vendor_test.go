@@ -72,7 +72,7 @@ func partOf(c *Case, call *upstream.Call) (int, error) {
 	marks := map[Kind]struct {
 		before string
 		size   int
-	}{Embeddings: {`"t`, textsAtOnce}, Speech: {`"input":"w`, partCharacters / wordCharacters}}
+	}{Embeddings: {`"t`, textsAtOnce}, Rank: {`"t`, textsAtOnce}, Speech: {`"input":"w`, partCharacters / wordCharacters}}
 	m, cut := marks[c.Kind]
 	if !cut {
 		return 0, nil

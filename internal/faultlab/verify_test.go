@@ -195,7 +195,7 @@ func (p *attempt) completed() bool {
 
 // repeatable reports whether an attempt that may have cost its vendor something may
 // be followed by another.
-func (c *Case) repeatable() bool { return c.Kind.Talks() || c.Kind == Embeddings }
+func (c *Case) repeatable() bool { return c.Kind.Talks() || c.Kind.Lists() }
 
 // verifyReplays checks that a duplicate got what the first request got.
 func (l *Lab) verifyReplays() {

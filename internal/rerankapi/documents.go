@@ -118,7 +118,8 @@ func (r *Request) textOf(i int, raw []byte) []byte {
 		r.problem.Refuse(r.list(), name+" cannot be read.")
 		return nil
 	}
-	var all []byte
+	var one []byte // the value of the only member, a JSON string
+	var all []byte // several, as lines of text
 	for _, member := range names {
 		values := 0
 		for i := range o.Members {
@@ -131,21 +132,21 @@ func (r *Request) textOf(i int, raw []byte) []byte {
 				r.problem.Refuse(r.list(), fmt.Sprintf("%s has %q twice.", name, member))
 				return nil
 			}
-			if len(names) == 1 && value[0] == '"' {
-				all = value
-				continue
-			}
 			text, isText := rawjson.String(value)
-			if !isText {
-				text = string(value)
+			switch {
+			case len(names) > 1 && isText:
+				all = appendField(all, member, text)
+			case len(names) > 1:
+				all = appendField(all, member, string(value))
+			case isText:
+				one = value
 			}
-			all = appendField(all, member, text)
 		}
 	}
 	switch {
-	case all != nil && all[0] == '"':
-		return all
-	case all != nil && len(names) > 1:
+	case one != nil:
+		return one
+	case all != nil:
 		return rawjson.Quote(nil, string(all))
 	case !rawjson.IsNull(o.Raw("image")):
 		r.problem.Refuse(r.list(), name+" is an image, for which this gateway has no price: documents are texts.")

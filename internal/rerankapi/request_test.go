@@ -44,6 +44,7 @@ func TestEveryFieldOfTheTableObeysItsRule(t *testing.T) {
 			`"model":"m","query":"q","documents":[""]`, `"model":"m","query":"q","documents":["a",""]`, `"model":"m","query":"q","documents":["a",1]`, `"model":"m","query":"q","documents":[null]`, `"model":"m","query":"q","documents":[["a"]]`,
 			`"model":"m","query":"q","documents":[{}]`, `"model":"m","query":"q","documents":[{"text":""}]`, `"model":"m","query":"q","documents":[{"text":1}]`, `"model":"m","query":"q","documents":[{"text":null}]`,
 			`"model":"m","query":"q","documents":[{"text":"a","text":"b"}]`, `"model":"m","query":"q","documents":[{"image":"i"}]`, `"model":"m","query":"q","documents":[{"text":"a"}],"rank_fields":["t"]`,
+			`"model":"m","query":"q","documents":[{"\"t":1}],"rank_fields":["\"t"]`,
 			`"model":"m","query":"q","documents":` + listOf(10_001),
 		}},
 		{"texts", []string{`"model":"m","query":"q","texts":["a"]`, `"model":"m","query":"q","texts":["a"],"documents":null,"raw_scores":true,"truncate":true`}, []string{
@@ -104,6 +105,10 @@ func TestAnUpstreamGetsOneForm(t *testing.T) {
 		{"TEI", `{"model":"m","query":"q","texts":["a"],"raw_scores":false,"return_text":true,"truncate":true}`, `{"model":"m","query":"q","documents":["a"],"truncate":true,"return_documents":false}`},
 		{"more than there are", `{"model":"m","query":"q","documents":["a"],"top_n":5}`, `{"model":"m","query":"q","documents":["a"],"return_documents":false}`},
 		{"objects", `{"model":"m","query":"q","documents":["a",{"n":1,"text":"\u0062"}]}`, `{"model":"m","query":"q","documents":["a","\u0062"],"return_documents":false}`},
+		{
+			"a name that ends a string", `{"model":"m","query":"q","rank_fields":["\",\"a","x"],"documents":[{"\",\"a":"b"}]}`,
+			`{"model":"m","query":"q","documents":["\",\"a: b"],"return_documents":false}`,
+		},
 		{
 			"objects with fields", `{"model":"m","query":"q","rank_fields":["t","n","x"],"documents":[{"n":[1],"t":"a\nb","y":2}]}`,
 			`{"model":"m","query":"q","documents":["t: a\nb\nn: [1]"],"return_documents":false}`,

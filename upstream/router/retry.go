@@ -50,9 +50,8 @@ const (
 // vendor may bill though they failed, and that are dear, are repeated only where it
 // certainly accepted nothing (docs/faults.md, row 7). docs/upstreams.md has this table:
 //
-//	                                                texts, embeddings pictures, speech,
-//	                                                reranks, polls    videos             channel
-//	the attempt ended in
+//	                                                texts, vectors,   pictures, speech,
+//	the attempt ended in                            rankings, polls   videos             channel
 //	a refusal of a call that cannot be sent         none              none               unknown
 //	one of several keys was refused or limited      other key         other key          unknown
 //	the key or the account was refused              other channel     other channel      failed

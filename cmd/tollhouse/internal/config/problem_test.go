@@ -211,6 +211,7 @@ func TestAPriceThatLacksAUnitOfItsModelIsFoundWhereItStands(t *testing.T) {
 		{`{image_output: "1"}`, "image_edit", "lacks image, or input"},
 		{`{input: "1"}`, "video", "lacks second, or output"},
 		{`{input: "1", output: "1"}`, "speech", "lacks character"},
+		{`{output: "1"}`, "rerank", "lacks search_unit, or input, or request"},
 		{`{cached_input: "1"}`, "", "3:10: the price of m is enough for no kind of model; for chat it lacks input and output"},
 
 		{`{input: "1", output: "0"}`, "chat", ""},
@@ -222,6 +223,9 @@ func TestAPriceThatLacksAUnitOfItsModelIsFoundWhereItStands(t *testing.T) {
 		{`{second: {720p: "1"}}`, "video", ""},
 		{`{output: "1"}`, "video", ""},
 		{`{character: "1"}`, "speech", ""},
+		{`{search_unit: "0.002"}`, "rerank", ""},
+		{`{request: "0.001"}`, "rerank", ""},
+		{`{input: "0.02"}`, "rerank", ""},
 		{`{input: "1"}`, "", ""},
 	} {
 		text := channels + c.price + "}\n"
