@@ -50,7 +50,7 @@ channels:
     rename: {max_tokens: max_completion_tokens}
     models:
       delta-k3: kimi-k3
-  - {name: spare, driver: sim, begins: [gemini-, gemma-], models: {"*": "*"}}
+  - {name: spare, driver: sim, begins: [gemini-, gemma-], except: [gemma-1*], models: {"*": "*"}}
 prices:
   delta-k3: {input: "0.60", cached_input: 0.15, output: "2.50"}
   beta2.6-t2v: {second: {720p: "0.10", "720p@9:16": "0.15"}}
@@ -111,6 +111,7 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 		{"auth and headers", []any{main.Auth, main.Headers}, []any{upstream.Auth{By: upstream.ByHeader, Name: "api-key"}, map[string]string{"HTTP-Referer": "https://shop.example"}}},
 		{"done and usage", []bool{main.DoneOptional, main.NoStreamOptions}, []bool{true, true}},
 		{"begins", c.Channels[1].Begins, []string{"gemini-", "gemma-"}},
+		{"except", c.Channels[1].Except, []string{"gemma-1*"}},
 		{"drop", main.Drop, []string{"temperature"}},
 		{"rename", main.Rename, map[string]string{"max_tokens": "max_completion_tokens"}},
 		{"models of the channel", main.Models, map[string]string{"delta-k3": "kimi-k3"}},

@@ -104,6 +104,7 @@ func TestEveryMistakeInAChannelIsFoundWhereItStands(t *testing.T) {
 		{"{name: a, driver: openai, models: {m: m}, usage: {stream_options: never}}", "2:80: stream_options: it is yes, or no for a vendor"},
 		{"{name: a, driver: anthropic, models: {m: m}, usage: {stream_options: no}}", `2:14: channel "a": usage is for the driver openai only`},
 		{"{name: a, driver: openai, models: {m: m}, begins: [b-]}", `2:14: channel "a": begins says which ids "*" passes through, and models has no "*"`},
+		{"{name: a, driver: openai, models: {m: m}, except: [b-]}", `2:14: channel "a": except says which ids "*" does not pass through, and models has no "*"`},
 		{"{name: a, driver: openai, models: {'*': '*'}, begins: ['b-*']}", `2:14: channel "a": begins has the beginnings of ids, such as gemini-, without *`},
 		{"{name: a, driver: sim, models: {m: m}, headers: {X-Title: b}}", `2:14: channel "a": the sim driver answers in this process`},
 		{"{name: a, driver: sim, models: {m: m}, wire: [responses]}", `2:14: channel "a": wire is for the driver openai only`},
