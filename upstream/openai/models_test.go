@@ -57,8 +57,8 @@ func ids(n int) string {
 func TestTheListOfEachVendorIsRead(t *testing.T) {
 	for _, row := range []struct{ name, body, want, refusal string }{
 		{"OpenAI", `{"object":"list","data":[{"id":"gpt-5","object":"model"},{"id":"o3"}]}`, "gpt-5 o3", ""},
-		{"Together: a bare array", ` [{"id":"meta/llama","type":"chat","context_length":8192},{"id":"bge","type":"embedding"},{"id":"flux","type":"image"},{"id":"guard","type":"moderation"}]`,
-			"meta/llama=chat:8192 bge=embeddings flux=image guard", ""},
+		{"Together: a bare array", ` [{"id":"meta/llama","type":"chat","context_length":8192},{"id":"bge","type":"embedding"},{"id":"flux","type":"image"},{"id":"guard","type":"moderation"},{"id":"rank","type":"rerank"}]`,
+			"meta/llama=chat:8192 bge=embeddings flux=image guard rank=rerank", ""},
 		{"Ollama's own", `{"models":[{"name":"qwen3:8b","model":"qwen3:8b","size":5}]}`, "qwen3:8b", ""},
 		{"Gemini", `{"models":[{"name":"models/gemini-2.5-flash","supportedGenerationMethods":["generateContent","countTokens"],"inputTokenLimit":1048576},{"name":"models/gemini-embedding-001","supportedGenerationMethods":["embedContent"]}]}`,
 			"gemini-2.5-flash=chat:1048576 gemini-embedding-001=embeddings", ""},

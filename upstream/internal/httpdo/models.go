@@ -171,7 +171,7 @@ func (e *modelEntry) UnmarshalJSON(data []byte) error {
 var vendorWords = map[string]upstream.Op{
 	"chat": upstream.ChatCompletion, "llm": upstream.ChatCompletion, "vlm": upstream.ChatCompletion, "generateContent": upstream.ChatCompletion,
 	"embedding": upstream.Embeddings, "embeddings": upstream.Embeddings, "embed": upstream.Embeddings, "embedContent": upstream.Embeddings,
-	"image": upstream.GenerateImage,
+	"image": upstream.GenerateImage, "rerank": upstream.Rerank, "reranker": upstream.Rerank,
 }
 
 // model is the entry without what vendors put around an id.

@@ -298,6 +298,8 @@ func (c *Config) listedKind(public string, m *upstream.ListedModel) gateway.Kind
 	}
 	id := strings.ToLower(m.ID)
 	switch {
+	case strings.Contains(id, "rerank"):
+		return gateway.KindRerank
 	case strings.Contains(id, "embed"):
 		return gateway.KindEmbeddings
 	case slices.Contains(strings.FieldsFunc(id, func(c rune) bool { return strings.ContainsRune("-_./:", c) }), "tts"):
