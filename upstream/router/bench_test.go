@@ -2,6 +2,7 @@ package router_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"testing"
 
@@ -25,10 +26,15 @@ func BenchmarkRouter(b *testing.B) {
 	named := func(name, id string) router.Channel {
 		return router.Channel{Name: name, Upstream: up, Models: map[string]string{"m": id}}
 	}
+	discovered := map[string]string{"m": "vendor-model"}
+	for i := range 9_999 {
+		discovered[fmt.Sprint("other-", i)] = "id"
+	}
 	for name, r := range map[string]*router.Router{
 		"sole":            router.Single(up),
 		"three channels":  newRouter(b, router.Options{}, named("1", "m"), named("2", "m"), named("3", "m")),
 		"model rewritten": newRouter(b, router.Options{}, named("1", "vendor-model")),
+		"one of 10,000":   newRouter(b, router.Options{}, router.Channel{Name: "1", Upstream: up, Discovered: discovered}),
 	} {
 		b.Run(name, func(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
@@ -62,5 +68,19 @@ func BenchmarkRead(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		_, _ = reply.Body.Read(buf)
+	}
+}
+
+// BenchmarkNewRouter is what a changed list costs, once: a router of 10,000 models, of which
+// each operation has its routes.
+func BenchmarkNewRouter(b *testing.B) {
+	discovered := make(map[string]string)
+	for i := range 10_000 {
+		discovered[fmt.Sprint("groq/", i)] = fmt.Sprint(i)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		r := newRouter(b, router.Options{}, router.Channel{Name: "1", Upstream: &still{}, Discovered: discovered})
+		r.Wrap(func(up upstream.Upstream) upstream.Upstream { return up })
 	}
 }

@@ -73,7 +73,7 @@ func TestAnotherListLeavesTheStateOfAChannelAlone(t *testing.T) {
 	o := d.options()
 	v := plays(failed(500))
 	channel := func(ids ...string) router.Channel {
-		c := router.Channel{Name: "c", Upstream: v, RPM: 60, Discovered: make(map[string]string)}
+		c := router.Channel{Name: "c", Upstream: v, Discovered: make(map[string]string)}
 		for _, id := range ids {
 			c.Discovered["c/"+id] = id
 		}

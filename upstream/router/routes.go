@@ -58,19 +58,21 @@ type routeTable map[routeKey][]route
 func newRouteTable(channels []*channel, models []string, wrap upstream.Middleware) routeTable {
 	channels = slices.SortedStableFunc(slices.Values(channels), func(a, b *channel) int { return a.Priority - b.Priority })
 	discovered := discoveredModels(channels)
-	t := make(routeTable)
-	for _, op := range upstream.Ops() {
-		for _, public := range append(slices.Clone(models), everyModel) {
-			key := routeKey{op, public}
-			t[key] = nil
-			for _, c := range channels {
-				if public == everyModel && c.passes == nil || public != everyModel && !c.serves(public) ||
-					c.Yields && discovered[public] && c.ids[public] == "" {
-					continue
-				}
-				rt := newRoute(c, key, wrap)
-				if public == everyModel || upstream.Supports(rt.up, op, rt.model(public)) {
-					t[key] = append(t[key], rt)
+	ops := upstream.Ops()
+	t := make(routeTable, len(ops)*(len(models)+1))
+	for _, public := range append(slices.Clone(models), everyModel) {
+		for _, op := range ops {
+			t[routeKey{op, public}] = nil
+		}
+		for _, c := range channels {
+			if public == everyModel && c.passes == nil || public != everyModel && !c.serves(public) ||
+				c.Yields && discovered[public] && c.ids[public] == "" {
+				continue
+			}
+			rt := newRoute(c, routeKey{"", public}, wrap) // its upstream is that of all operations
+			for _, op := range ops {
+				if rt.key.op = op; public == everyModel || upstream.Supports(rt.up, op, rt.model(public)) {
+					t[rt.key] = append(t[rt.key], rt)
 				}
 			}
 		}

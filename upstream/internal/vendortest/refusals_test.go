@@ -152,7 +152,6 @@ func TestOnlyAVendorsCodeSaysSurelyThatTheAccountIsOut(t *testing.T) {
 		{"openai", 402, `{"error":{"code":402,"message":"This request requires more credits, or fewer max_tokens."}}`, false},
 		{"openai", 402, object("code", "insufficient_balance"), true},
 		{"openai", 403, `{"error":{"code":403,"message":"Your chosen model requires moderation and your input was flagged."}}`, false},
-		{"openai", 403, object("code", "model_not_found"), false},
 		{"openai", 403, object("code", "account_deactivated"), true},
 		{"openai", 403, object("code", "billing_not_active"), true},
 		{"openai", 403, "<html>a firewall's page</html>", false},
