@@ -140,13 +140,13 @@ func (k *ranking) sort() {
 	})
 }
 
-// Join makes one answer of the parts' answers, in the order of [Request.Split], which
-// were read by [Request.ReadAnswer]. The scores of one model can be compared across
-// calls: it sees one document at a time.
-func (r *Request) Join(parts [][]byte) ([]byte, error) {
+// Join makes one answer of the parts' answers, in the order of [Request.Split] by the same
+// batch, which were read by [Request.ReadAnswer]. The scores of one model can be compared
+// across calls: it sees one document at a time.
+func (r *Request) Join(parts [][]byte, batch int) ([]byte, error) {
 	var whole *ranking
 	next, before := 0, 0
-	for documents := range r.batches(r.batch) {
+	for documents := range r.batches(batch) {
 		if next == len(parts) {
 			return nil, errors.New("there are fewer answers than parts")
 		}
