@@ -259,7 +259,7 @@ func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	body, view := p.op.prepare(p.op, c.hold, 0)
+	body, view := p.op.prepare(p.op, 0)
 	p.asked = true
 	p.reply, err = c.route(ctx, &upstream.Call{
 		Body: body, Request: view, MaxWait: partMaxWait,

@@ -263,7 +263,7 @@ func (c *call) start() (result *Response, err error) {
 	if t := c.op.bounds.tokens; t.given() {
 		maxOutput = t.affordable(c.model, c.hold)
 	}
-	body, view := c.op.prepare(c.op, c.hold, maxOutput)
+	body, view := c.op.prepare(c.op, maxOutput)
 	var s *Stream
 	if c.op.stream {
 		s = newStream(c)
@@ -395,7 +395,7 @@ func (c *call) count() (*Response, error) {
 	header := http.Header{"Content-Type": {"application/json"}}
 	c.model.announce(header)
 	if c.x.catalog.router.Supports(c.op.name, c.model.ID) {
-		reply, err := c.send(c.op.prepare(c.op, c.hold, 0))
+		reply, err := c.send(c.op.prepare(c.op, 0))
 		if err == nil {
 			return c.x.respond(Response{Header: header, Body: reply.Accepted.(*answer).body}), nil
 		}

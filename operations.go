@@ -89,7 +89,7 @@ type capability struct {
 	// prepare makes what goes upstream once the hold has been granted. maxOutput is
 	// the number of output tokens that the upstream is limited to because the
 	// balance affords no more; 0 if it affords everything.
-	prepare func(o *operation, h billing.Hold, maxOutput int64) (body upstream.Body, view any)
+	prepare func(o *operation, maxOutput int64) (body upstream.Body, view any)
 	// omitted names the fields that are not sent, for lack of maxOutput tokens (0 if the
 	// balance affords all) or of a price; nil for none.
 	omitted func(o *operation, maxOutput int64) []string
@@ -325,7 +325,7 @@ var chatCompletion = capability{
 		return b.toBounds(m, m.drops.maxTokens || newer && m.drops.maxCompletionTokens || m.drops.maxOutputTokens)
 	},
 	input: conversationInput,
-	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
+	prepare: func(o *operation, maxOutput int64) (upstream.Body, any) {
 		return o.chat().Prepared(maxOutput), o.chat().Limited(maxOutput)
 	},
 	answer:  conversationAnswer,
@@ -372,7 +372,7 @@ var message = capability{
 		return b.toBounds(m, m.drops.maxTokens || m.drops.maxOutputTokens)
 	},
 	input: conversationInput,
-	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
+	prepare: func(o *operation, maxOutput int64) (upstream.Body, any) {
 		return o.message().Prepared(maxOutput), o.message().Limited(maxOutput)
 	},
 	omitted: func(o *operation, maxOutput int64) []string { return o.message().Unaffordable(maxOutput) },
@@ -421,7 +421,7 @@ var tokenCount = capability{
 	bound:        func(*operation, *Model, *billing.Price) bounds { return bounds{plausible: anything} },
 	estimate:     func(o *operation) []byte { return messagesapi.CountAnswer(o.message().InputEstimate(o.media())) },
 	serve:        func(_ *operation, c *call) (*Response, error) { return c.count() },
-	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
+	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		return o.message().Body, o.message().Request
 	},
 	answer: func(_ *operation, data []byte, _ *billing.Price) (answer, error) {
@@ -462,7 +462,7 @@ var responseCreation = capability{
 		return b.toBounds(m, m.drops.maxTokens || m.drops.maxCompletionTokens || m.drops.maxOutputTokens)
 	},
 	input: conversationInput,
-	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
+	prepare: func(o *operation, maxOutput int64) (upstream.Body, any) {
 		limited := o.response().Limited(maxOutput)
 		return limited.Body, limited
 	},
@@ -530,7 +530,7 @@ var inputCount = capability{
 	bound:          func(*operation, *Model, *billing.Price) bounds { return bounds{plausible: anything} },
 	estimate:       func(o *operation) []byte { return responsesapi.CountAnswer(o.response().InputEstimate(o.media())) },
 	serve:          func(_ *operation, c *call) (*Response, error) { return c.count() },
-	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
+	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		limited := o.response().Limited(0)
 		return limited.Body, limited
 	},
@@ -560,7 +560,7 @@ var embedding = capability{
 	input: func(o *operation, _ *billing.Price) billing.Usage {
 		return billing.Usage{Input: o.embeddings().Estimate(), Estimated: true}
 	},
-	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
+	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		return o.embeddings().Prepared(), &o.embeddings().Request
 	},
 	answer: func(o *operation, data []byte, _ *billing.Price) (answer, error) {
@@ -611,7 +611,7 @@ var imageGeneration = capability{
 		prompt, shown := o.images().Estimate()
 		return billing.Usage{Input: prompt, ImageInput: shown, Estimated: true}
 	},
-	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
+	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		return o.images().Prepared(), o.images().View()
 	},
 	answer: func(o *operation, data []byte, price *billing.Price) (answer, error) {
@@ -703,7 +703,7 @@ var ranking = capability{
 	input: func(o *operation, price *billing.Price) billing.Usage {
 		return rerankapi.Sold(o.rerank().Estimate(), price)
 	},
-	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
+	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		return o.rerank().Prepared(), nil
 	},
 	answer: func(o *operation, data []byte, price *billing.Price) (answer, error) {
@@ -754,7 +754,7 @@ var videoSubmission = capability{
 		return bounds{most: b.Usage, least: b.Usage, plausible: anything, inexact: b.Open}
 	},
 	serve: func(o *operation, c *call) (*Response, error) { return c.submit(o.submission()) },
-	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
+	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		return o.submission().Prepared(), &o.submission().Request.Request
 	},
 	answer: func(_ *operation, data []byte, _ *billing.Price) (a answer, err error) {
