@@ -26,32 +26,32 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/voyage"
 )
 
-// drivers create the upstream of a channel.
-var drivers = map[string]func(*Channel) (upstream.Upstream, error){
-	"anthropic": driver(anthropic.New),
-	"ark":       driver(ark.New),
-	"cohere":    driver(reranker.NewCohere),
-	"dashscope": driver(dashscope.New),
-	"openai":    driver(openai.New),
-	"sim":       newSim,
-	"tei":       driver(reranker.NewTEI),
-	"voyage":    driver(voyage.New),
+// driver makes the upstreams of channels.
+type driver struct {
+	construct func(*Channel) (upstream.Upstream, error)
+	address   string // the base URL of a channel without one; empty where no vendor is asked
 }
 
-// addresses are the base URLs of the drivers that speak to a vendor.
-var addresses = map[string]string{
-	"anthropic": anthropic.DefaultBaseURL, "ark": ark.DefaultBaseURL, "dashscope": dashscope.DefaultBaseURL,
-	"openai": openai.DefaultBaseURL, "voyage": voyage.DefaultBaseURL,
+var drivers = map[string]driver{
+	"anthropic": vendor(anthropic.New, anthropic.DefaultBaseURL),
+	"ark":       vendor(ark.New, ark.DefaultBaseURL),
+	"cohere":    vendor(reranker.NewCohere, reranker.CohereBaseURL),
+	"dashscope": vendor(dashscope.New, dashscope.DefaultBaseURL),
+	"openai":    vendor(openai.New, openai.DefaultBaseURL),
+	Simulated:   {construct: newSim},
+	"tei":       vendor(reranker.NewTEI, reranker.TEIBaseURL),
+	"voyage":    vendor(voyage.New, voyage.DefaultBaseURL),
 }
+
+// Simulated is the driver that answers in this process.
+const Simulated = "sim"
 
 // Address is the base URL of the channel's vendor; empty for a simulated one.
-func (c *Channel) Address() string { return cmp.Or(c.BaseURL, addresses[c.Driver]) }
+func (c *Channel) Address() string { return cmp.Or(c.BaseURL, drivers[c.Driver].address) }
 
-// driver creates upstreams with the constructor of a vendor's driver.
-func driver[T upstream.Upstream](construct func(upstream.DriverOptions) (T, error)) func(*Channel) (upstream.Upstream, error) {
-	return func(c *Channel) (upstream.Upstream, error) {
-		return construct(c.options())
-	}
+// vendor is the driver of a vendor.
+func vendor[T upstream.Upstream](construct func(upstream.DriverOptions) (T, error), address string) driver {
+	return driver{func(c *Channel) (upstream.Upstream, error) { return construct(c.options()) }, address}
 }
 
 // options are those of the channel's driver.
@@ -113,7 +113,7 @@ func (r *reader) channel(n ast.Node) Channel {
 }
 
 func parseDriver(text string) (string, error) {
-	if drivers[text] == nil {
+	if drivers[text].construct == nil {
 		return "", fmt.Errorf("there is no such driver; it is one of %s", strings.Join(slices.Sorted(maps.Keys(drivers)), ", "))
 	}
 	return text, nil

@@ -25,6 +25,14 @@ func withKeys(items string) string {
 	return "billing: count\nchannels: [{name: a, driver: openai, keys: [   " + items + "], models: {m: m}}]\n"
 }
 
+func TestEveryDriverOfAVendorHasAnAddress(t *testing.T) {
+	for name := range drivers {
+		if address := (&Channel{Driver: name}).Address(); (address == "") != (name == Simulated) {
+			t.Errorf("the address of %s is %q", name, address)
+		}
+	}
+}
+
 func TestAKeyIsWrittenNamedByItsVariableOrInAFile(t *testing.T) {
 	several := keyFile(t, "sk-new\r\n\n  sk-old \n")
 	for items, want := range map[string][]string{
