@@ -114,7 +114,7 @@ func (r *reader) channel(n ast.Node) Channel {
 
 func parseDriver(text string) (string, error) {
 	if drivers[text].construct == nil {
-		return "", fmt.Errorf("there is no such driver; it is one of %s", strings.Join(slices.Sorted(maps.Keys(drivers)), ", "))
+		return "", fmt.Errorf("it must be one of %s", strings.Join(slices.Sorted(maps.Keys(drivers)), ", "))
 	}
 	return text, nil
 }
@@ -122,7 +122,7 @@ func parseDriver(text string) (string, error) {
 func parseWire(text string) (upstream.Op, error) {
 	op := upstream.Op(text)
 	if op != upstream.ChatCompletion && op != upstream.Responses {
-		return "", fmt.Errorf("it is one of %s, %s", upstream.ChatCompletion, upstream.Responses)
+		return "", fmt.Errorf("it must be one of %s, %s", upstream.ChatCompletion, upstream.Responses)
 	}
 	return op, nil
 }
@@ -159,14 +159,14 @@ func (r *reader) usage(refused *bool) field {
 			case "no", "false":
 				return true, nil
 			}
-			return false, errors.New("it is yes, or no for a vendor that refuses the field")
+			return false, errors.New("it must be one of yes, no: no is for a vendor that refuses the field")
 		})})
 	}
 }
 
 func parseCache(text string) (bool, error) {
 	if text != "auto" {
-		return false, errors.New(`it is "auto", or left out: then only callers mark what is cached`)
+		return false, errors.New("it must be auto, or left out: then only callers mark what is cached")
 	}
 	return true, nil
 }
