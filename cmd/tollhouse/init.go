@@ -140,7 +140,7 @@ func newFile(c *config.Config, hash string) string {
 		"# below, and the account credit with `tollhouse account credit`. It needs a restart.\nbilling: count\n")
 	writeDefaults(&b, moneyDefaults)
 	b.WriteString("\n# A channel is one way to a vendor. In models, a public id stands before the vendor's own; \"*\" passes\n" +
-		"# every id through.\nchannels:\n")
+		"# every id through, and discover serves what the vendor lists.\nchannels:\n")
 	for i := range c.Channels {
 		writeChannel(&b, &c.Channels[i])
 	}
@@ -194,13 +194,15 @@ func writeChannel(b *strings.Builder, c *config.Channel) {
 	if len(c.Rename) > 0 {
 		member("rename", mappingText(c.Rename))
 	}
-	if member("models", mappingText(c.Models)); c.Discover != nil {
+	models := mappingText(c.Models)
+	if c.Discover != nil {
 		prefix := ""
 		if c.Discover.Prefix != "" {
 			prefix = ", prefix: " + quoted(c.Discover.Prefix)
 		}
-		fmt.Fprintf(b, "    # models: {discover: true%s}   # in its place: what the vendor lists, and no other\n", prefix)
+		models = "{discover: true" + prefix + ", map: " + models + "}"
 	}
+	member("models", models)
 	words("begins", c.Begins)
 	words("except", c.Except)
 }

@@ -97,11 +97,12 @@ func hiddenDiscoveries(c *config.Config) (notes []string) {
 		if ch.Discover == nil {
 			continue
 		}
+		listed := ch.Discover.Prefix + "id" // stands for what its vendor lists
 		for j := range c.Channels {
 			other := &c.Channels[j]
 			for _, passed := range other.Shown() {
 				beginning, passes := strings.CutSuffix(passed, "*")
-				if j != i && other.Discover == nil && !other.Yields && passes && strings.HasPrefix(ch.Discover.Prefix, beginning) {
+				if j != i && other.Discover == nil && !other.Yields && passes && strings.HasPrefix(ch.Discover.Prefix, beginning) && other.Serves(listed) {
 					notes = append(notes, "channel "+ch.Name+" serves none of the models that it discovers, since channel "+other.Name+" passes them through ("+passed+"): give "+ch.Name+" another prefix, or "+other.Name+" what its ids begin with")
 				}
 			}

@@ -33,6 +33,21 @@ func TestEveryDriverOfAVendorHasAnAddress(t *testing.T) {
 	}
 }
 
+func TestAChannelMayPassThroughBesideWhatItDiscovers(t *testing.T) {
+	for models, yields := range map[string]bool{
+		"{'*': '*'}":                                            false,
+		"{discover: true}":                                      false,
+		"{discover: true, map: {a: b}}":                         false,
+		"{discover: true, map: {'*': '*', a: b}}":               true,
+		"{discover: true, prefix: groq/, map: {'groq/*': '*'}}": true,
+	} {
+		c := read(t, "billing: count\nchannels: [{name: a, driver: openai, models: "+models+"}]\n").Channels[0]
+		if c.Yields != yields || (c.Discover != nil) != strings.Contains(models, "discover") {
+			t.Errorf("%s: it yields: %t, discovery %+v", models, c.Yields, c.Discover)
+		}
+	}
+}
+
 func TestAKeyIsWrittenNamedByItsVariableOrInAFile(t *testing.T) {
 	several := keyFile(t, "sk-new\r\n\n  sk-old \n")
 	for items, want := range map[string][]string{

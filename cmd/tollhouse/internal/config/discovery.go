@@ -46,17 +46,13 @@ func (r *reader) channelModels(c *Channel) field {
 			"not":      r.words(&d.Not),
 			"prefix":   into(r, &d.Prefix, parseIDPrefix),
 			"every":    into(r, &d.Every, parseEvery),
-			"map": func(n ast.Node, name string) {
-				mapping(n, name)
-				if c.passes() {
-					r.problems.add(position(n), `map passes ids through ("*"), so that there is nothing to discover: take that or discover out`)
-				}
-			},
+			"map":      mapping,
 		})
 		if !on {
 			r.problems.add(position(n), "discover is true, or left out with all that belongs to it")
 		}
 		c.Discover = &d
+		c.Yields = c.passes() // what it passes through beside its list is a guess, and another list is not
 	}
 }
 
