@@ -71,7 +71,7 @@ func TestModelsOfAVendorThatComesLaterAreServedAndBilled(t *testing.T) {
 	for _, want := range []string{
 		"fast            llama-3      chat?       served ", "groq/llama-3    llama-3      chat?       served ", "qwen:8b      chat?       unpriced, lacks input and output",
 		"groq/x-preview  x-preview    chat?       left_out", "embed-1      embeddings  unpriced, lacks input", "8192", "no request could name them: 1",
-		"prices:\n", `  "groq/embed-1": {input: ""}` + "\n", `  "groq/qwen:8b": {input: "", output: ""}` + "\n",
+		"prices:\n", `  groq/embed-1: {input: ""}` + "\n", `  "groq/qwen:8b": {input: "", output: ""}` + "\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("channel models lacks %q:\n%s", want, out)

@@ -20,6 +20,7 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/discovery"
 )
 
 // vendorTimeout is for all requests to one vendor.
@@ -171,7 +172,7 @@ func (d *doctor) askVendor(ctx context.Context, c *config.Channel) ([]finding, *
 		case errors.As(err, &failed) && (failed.Status == http.StatusNotFound || failed.Status == http.StatusMethodNotAllowed):
 			rows = append(rows, row(checkWarning, "the vendor at %s has no list of models%s (status %d): if calls fail too, look at base_url, to which paths such as /chat/completions are added", vendorHost(address), which, failed.Status))
 		default:
-			rows = append(rows, row(checkWarning, "the vendor at %s did not list its models%s: %s", vendorHost(address), which, failureText(err)))
+			rows = append(rows, row(checkWarning, "the vendor at %s did not list its models%s: %s", vendorHost(address), which, (&discovery.List{Err: err}).Reason()))
 		}
 	}
 	return rows, skew
@@ -193,15 +194,6 @@ func listModels(ctx context.Context, c *config.Channel, key secret.String) (*ups
 		return nil, upstream.ErrNoList
 	}
 	return lister.ListModels(ctx)
-}
-
-// failureText is the reason without the vendor's words.
-func failureText(err error) string {
-	var u *upstream.Failure
-	if errors.As(err, &u) && u.Status != 0 {
-		return fmt.Sprintf("it answered with status %d", u.Status)
-	}
-	return messageOf(err)
 }
 
 // messageOf is an error as an operator reads it.
@@ -333,8 +325,10 @@ func (d *doctor) checkCalls(ctx context.Context) {
 	}
 	for _, name := range names {
 		in := server.ChannelTest{Channel: name}
-		if d.source != nil && d.source.config.Channel(name) != nil {
-			in.Model = exampleModel(d.source.config, name)
+		if d.source != nil {
+			if c := d.source.config.Channel(name); c != nil {
+				in.Model = exampleOf(c)
+			}
 		}
 		r, err := test(ctx, in)
 		switch {
@@ -346,19 +340,4 @@ func (d *doctor) checkCalls(ctx context.Context) {
 			d.add("call of "+name, checkProblem, "%s failed: %s", r.Model, r.Message)
 		}
 	}
-}
-
-// exampleModel is a model to call of a channel that only passes ids through; empty where
-// it names one.
-func exampleModel(c *config.Config, channel string) string {
-	v := presetNamed(channel)
-	if v == nil || v.example == "" {
-		return ""
-	}
-	for id := range c.Channel(channel).Models {
-		if prefix, wild := strings.CutSuffix(id, "*"); wild {
-			return prefix + v.example
-		}
-	}
-	return ""
 }

@@ -220,18 +220,24 @@ func writePriceRows(b *strings.Builder, c *config.Config) {
 		}
 	}
 	for i := range c.Channels {
-		if id := exampleModel(c, c.Channels[i].Name); ids == nil && id != "" {
+		if id := exampleOf(&c.Channels[i]); ids == nil && id != "" {
 			ids = append(ids, id)
 		}
 	}
 	slices.Sort(ids)
 	for _, id := range ids {
-		var units []string
-		for _, u := range cmp.Or(c.Kind(id), gateway.KindChat).PriceUnits() {
-			units = append(units, string(u)+`: "…"`)
-		}
-		fmt.Fprintf(b, "#   %s: {%s}\n", quoted(id), strings.Join(units, ", "))
+		b.WriteString("# " + priceRow(id, cmp.Or(c.Kind(id), gateway.KindChat), nil))
 	}
+}
+
+// priceRow is a line of prices with the units that a model's kind needs, of which some may
+// have their amounts. One that is not filled in is refused, and so gives nothing away.
+func priceRow(id string, kind gateway.Kind, amounts map[string]string) string {
+	var cells []string
+	for _, u := range kind.PriceUnits() {
+		cells = append(cells, fmt.Sprintf("%s: %q", u, amounts[string(u)]))
+	}
+	return fmt.Sprintf("  %s: {%s}\n", quoted(id), strings.Join(cells, ", "))
 }
 
 // mappingText is a mapping of names, in order: on one line, unless it is long.
