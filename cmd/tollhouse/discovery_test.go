@@ -82,7 +82,7 @@ func TestModelsOfAVendorThatComesLaterAreServedAndBilled(t *testing.T) {
 	if status, body := i.ask("POST", "/v1/chat/completions", key, hello); status != 200 {
 		t.Errorf("while the vendor answers HTML: %d %s", status, body)
 	}
-	if _, body := i.ask("GET", "/readyz", "", ""); !strings.Contains(body, "1 channel of which the vendor's list of models cannot be had") {
+	if _, body := i.ask("GET", "/readyz", "", ""); !strings.Contains(body, "listing models failed at 1 channel") {
 		t.Errorf("readyz says %s", body)
 	}
 	list.Store(new(`[{"id":"embed-1"}]`))

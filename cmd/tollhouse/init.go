@@ -122,7 +122,7 @@ var (
 		{"responses: {store: off, retention: 30d}", "what is kept of responses; or native, or on"},
 		{"secrets: []", "encrypt what is kept; for example [{env: TOLLHOUSE_SECRET}]"},
 		{"video: {retention: 7d, poll: 5s, duplicate_window: 5s}", "how video tasks are asked for and kept"},
-		{"webhooks: {allow_private: false}", "true lets keys have notices sent into the network behind the server"},
+		{"webhooks: {allow_private: false}", "true lets webhooks go to private addresses"},
 		{"mcp: {enabled: true, origins: []}", "tools for agents at /mcp"},
 		{"cors: []", "origins of the web pages that may call from a browser, for example [https://app.example.com]"},
 		{"metrics: {public: false}", "true shows /metrics of the admin address without its token"},
