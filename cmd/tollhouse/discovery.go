@@ -115,7 +115,7 @@ func writeChannelModels(w io.Writer, answer *server.ChannelModels) error {
 	for _, m := range answer.Data {
 		kind, state := string(m.Kind), m.State
 		if !m.KindKnown {
-			kind += "?"
+			kind = anyKind
 		}
 		switch {
 		case m.Missing:

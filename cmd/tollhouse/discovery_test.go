@@ -69,8 +69,8 @@ func TestModelsOfAVendorThatComesLaterAreServedAndBilled(t *testing.T) {
 	}
 	out := i.good("channel", "models", "groq")
 	for _, want := range []string{
-		"fast            llama-3      chat?       served ", "groq/llama-3    llama-3      chat?       served ", "qwen:8b      chat?       unpriced, lacks input and output",
-		"groq/x-preview  x-preview    chat?       left_out", "embed-1      embeddings  unpriced, lacks input", "8192", "no request could name them: 1",
+		"fast            llama-3      any         served ", "groq/llama-3    llama-3      any         served ", "qwen:8b      any         unpriced, lacks input and output",
+		"groq/x-preview  x-preview    any         left_out", "embed-1      embeddings  unpriced, lacks input", "8192", "no request could name them: 1",
 		"prices:\n", `  groq/embed-1: {input: ""}` + "\n", `  "groq/qwen:8b": {input: "", output: ""}` + "\n",
 	} {
 		if !strings.Contains(out, want) {

@@ -284,10 +284,13 @@ func prices(c *config.Config, id string) map[string]string {
 	return amounts
 }
 
+// anyKind is the cell of a model that may be called by whatever its upstream answers.
+const anyKind = "any"
+
 func modelTable(rows []modelRow) *table {
 	t := &table{head: []string{"MODEL", "KIND", "PRICE", "CHANNELS"}}
 	for _, r := range rows {
-		t.add(r.ID, cmp.Or(string(r.Kind), "any"), priceText(r.Price), strings.Join(r.Channels, ", "))
+		t.add(r.ID, cmp.Or(string(r.Kind), anyKind), priceText(r.Price), strings.Join(r.Channels, ", "))
 	}
 	return t
 }

@@ -313,11 +313,11 @@ func (l *Lists) take(k *kept, found *upstream.ModelList, err error) (c change, c
 	next.Tried, next.Err = now, err
 	if err != nil {
 		if k.list = next; before.Err == nil {
-			text := "the vendor's list of models cannot be had, and nothing on it is served yet"
+			then := "there is no earlier one"
 			if !next.Listed.IsZero() {
-				text = "the vendor's list of models cannot be had; the last one stays in force"
+				then = "the last one stays in force"
 			}
-			l.o.Logger.Warn(text, "channel", k.source.Channel, "error", next.Reason())
+			l.o.Logger.Warn("requesting the vendor's list of models failed; "+then+"; `tollhouse doctor` says more", "channel", k.source.Channel, "error", next.Reason())
 		}
 		return c, false
 	}
