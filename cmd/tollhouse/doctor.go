@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -216,9 +215,6 @@ func (d *doctor) checkConfiguration() {
 		d.add("configuration", checkOK, "%s is good: %s, billing %s", src.file, plural(len(src.config.Channels), "channel"), billingRow(src.config))
 	default:
 		d.add("configuration", checkOK, "no file: the variables make %s, and usage is counted", plural(len(src.config.Channels), "channel"))
-		if _, err := os.Stat(defaultFile); err == nil {
-			d.add("configuration", checkWarning, "%s is in this directory and is not used: name it with --config %s", defaultFile, defaultFile)
-		}
 	}
 	for _, note := range src.notes {
 		d.add("configuration", checkWarning, "%s", note)

@@ -313,11 +313,11 @@ func (l *Lists) record(w *watched, found *upstream.ModelList, err error) (c chan
 	next.Tried, next.Err = now, err
 	if err != nil {
 		if w.list = next; before.Err == nil {
-			text := "the vendor's list of models cannot be had, and nothing on it is served yet"
+			then := "there is no earlier one"
 			if !next.Listed.IsZero() {
-				text = "the vendor's list of models cannot be had; the last one stays in force"
+				then = "the last one stays in force"
 			}
-			l.o.Logger.Warn(text, "channel", w.source.Channel, "error", next.Reason())
+			l.o.Logger.Warn("requesting the vendor's list of models failed; "+then+"; `tollhouse doctor` says more", "channel", w.source.Channel, "error", next.Reason())
 		}
 		return c, false
 	}

@@ -195,7 +195,7 @@ func (c *Channel) instance(before *Components) (driverInstance, error) {
 	up := c.Upstream
 	if up == nil {
 		var err error
-		if up, err = drivers[c.Driver](c); err != nil {
+		if up, err = drivers[c.Driver].construct(c); err != nil {
 			return driverInstance{}, err
 		}
 	}

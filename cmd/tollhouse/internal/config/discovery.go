@@ -46,17 +46,13 @@ func (r *reader) channelModels(c *Channel) field {
 			"not":      r.words(&d.Not),
 			"prefix":   into(r, &d.Prefix, parseIDPrefix),
 			"every":    into(r, &d.Every, parseEvery),
-			"map": func(n ast.Node, name string) {
-				mapping(n, name)
-				if c.passes() {
-					r.problems.add(position(n), `map passes ids through ("*"), so that there is nothing to discover: take that or discover out`)
-				}
-			},
+			"map":      mapping,
 		})
 		if !on {
 			r.problems.add(position(n), "discover is true, or left out with all that belongs to it")
 		}
 		c.Discover = &d
+		c.Yields = c.passes() // what it passes through beside its list is a guess, and another list is not
 	}
 }
 
@@ -120,7 +116,8 @@ func (p *Components) source(c *Channel) discovery.Source {
 
 // WithLists returns the components with what the lists have now: another router, which
 // goes on with the state of this one, and the facts of the models. All else is shared.
-// Where no channel serves anything else than before it returns the components themselves.
+// Where no channel serves anything else than before the router is the same, and the
+// components are the same but for the first lists.
 func (p *Components) WithLists(lists Lists) (*Components, error) {
 	if len(p.Sources()) == 0 {
 		return p, nil
@@ -128,10 +125,13 @@ func (p *Components) WithLists(lists Lists) (*Components, error) {
 	next := *p
 	next.lists = lists
 	next.discover()
-	if p.lists != nil && reflect.DeepEqual(next.discovered, p.discovered) && reflect.DeepEqual(next.Models, p.Models) {
-		return p, nil
+	switch same := reflect.DeepEqual(next.discovered, p.discovered) && reflect.DeepEqual(next.Models, p.Models); {
+	case !same:
+		return &next, next.route(p.Router)
+	case p.lists == nil: // lists that are still empty
+		return &next, nil
 	}
-	return &next, next.route(p.Router)
+	return p, nil
 }
 
 // discover sets what the channels discovered, and the facts of all models.
