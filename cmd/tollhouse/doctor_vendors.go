@@ -25,7 +25,7 @@ import (
 // vendorTimeout is for all requests to one vendor.
 const vendorTimeout = 15 * time.Second
 
-// The differences of clocks that are told of. Signatures of webhooks are refused by
+// The differences of clocks that are reported. Signatures of webhooks are refused by
 // their receivers from five minutes on.
 const (
 	clockWarning = 5 * time.Second
@@ -121,7 +121,7 @@ func (d *doctor) checkVendors(ctx context.Context) {
 	}
 	switch {
 	case skew == nil:
-		d.add("clock", checkOK, "not compared, since no vendor told the time")
+		d.add("clock", checkOK, "not compared, since no vendor sent the time")
 	case skew.Abs() > clockProblem:
 		d.add("clock", checkProblem, "it differs by %s from the vendors': set it (timedatectl set-ntp true), since signatures of webhooks are refused", skew.Abs().Round(time.Second))
 	case skew.Abs() > clockWarning:
@@ -318,7 +318,7 @@ func (d *doctor) checkCalls(ctx context.Context) {
 	case d.server != nil:
 		var list adminapi.List[adminapi.Channel]
 		if err := d.server.do(ctx, http.MethodGet, "/admin/v1/channels", nil, &list); err != nil {
-			return // which checkRunningChannels told
+			return // which checkRunningChannels reported
 		}
 		for _, c := range list.Data {
 			names = append(names, c.Name)
