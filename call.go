@@ -106,7 +106,7 @@ func (x *exchange) findModel(op *operation) (*Model, error) {
 		})
 	}
 	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.name) || !x.catalog.supports(op, m.ID) {
-		return m, errWrongEndpoint(op, m)
+		return m, x.errWrongEndpoint(op, m)
 	}
 	if !x.catalog.hasPrice(op.name, m.ID) {
 		return m, op.unknownModel(op.model)
@@ -176,11 +176,15 @@ func (x *exchange) checkRenamed(op *operation, m *Model) error {
 	})
 }
 
-// errWrongEndpoint is the refusal of a model that serves another endpoint.
-func errWrongEndpoint(op *operation, m *Model) error {
-	e := fault.Invalid("model", fmt.Sprintf("The model %q serves another endpoint.", m.ID))
-	if m.Kind != "" {
-		e.Message = fmt.Sprintf("The model %q serves another endpoint: its kind is %s.", m.ID, m.Kind)
+// errWrongEndpoint is the refusal of a model that serves another endpoint, which it names
+// where the kind of the model says it.
+func (x *exchange) errWrongEndpoint(op *operation, m *Model) error {
+	e := fault.Invalid("model", fmt.Sprintf("The model %q does not serve %s.", m.ID, publicPaths[op.name]))
+	for _, served := range kinds[m.Kind] {
+		if served != op.name && x.catalog.router.Supports(served, m.ID) {
+			e.Message = fmt.Sprintf("The model %q is of kind %s: call %s, not %s.", m.ID, m.Kind, publicPaths[served], publicPaths[op.name])
+			break
+		}
 	}
 	e.Code = cmp.Or(op.mismatch, e.Code)
 	return e

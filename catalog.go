@@ -51,6 +51,22 @@ var kinds = map[Kind][]upstream.Op{
 	KindRerank:     {upstream.Rerank},
 }
 
+// publicPaths are the paths of the API at which operations are called, for messages to
+// callers.
+var publicPaths = map[upstream.Op]string{
+	upstream.ChatCompletion: "/v1/chat/completions",
+	upstream.Messages:       "/v1/messages",
+	upstream.CountTokens:    "/v1/messages/count_tokens",
+	upstream.Responses:      "/v1/responses",
+	upstream.CountInput:     "/v1/responses/input_tokens",
+	upstream.GenerateImage:  "/v1/images/generations",
+	upstream.EditImage:      "/v1/images/edits",
+	upstream.SubmitVideo:    "/v1/videos/generations",
+	upstream.Embeddings:     "/v1/embeddings",
+	upstream.Speech:         "/v1/audio/speech",
+	upstream.Rerank:         "/v1/rerank",
+}
+
 // Kinds are all kinds, in the order of the API's documentation.
 func Kinds() []Kind {
 	return []Kind{KindChat, KindMessages, KindEmbeddings, KindImage, KindImageEdit, KindVideo, KindSpeech, KindRerank}

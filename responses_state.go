@@ -270,7 +270,7 @@ func (s *responseState) expand(ctx context.Context, r *responsesapi.Request) err
 		}
 	}
 	if s.stores {
-		e.Include = r.EncryptedThoughts()
+		e.Include = r.EncryptedReasoning()
 	}
 	own, err := r.Expand(e)
 	if s.input = own; !s.stores {

@@ -35,7 +35,7 @@ func (h *Handler) SetCORS(origins []string) {
 	h.cors.Store(&corsPolicy{every: slices.Contains(origins, everyOrigin), named: slices.Clone(origins)})
 }
 
-// names reports whether the operator wrote the origin down. "null" names nobody, as
+// names reports whether the operator wrote the origin down. "null" names no one page, as
 // every page can give itself that origin.
 func (p *corsPolicy) names(origin string) bool {
 	return origin != everyOrigin && origin != "null" && slices.Contains(p.named, origin)

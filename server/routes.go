@@ -140,7 +140,7 @@ func isClean(u *url.URL) bool {
 func (x *httpExchange) matchRoute() error {
 	x.id = x.r.PathValue("id")
 	if !isPath(x.routes, x.r) {
-		return fault.New(fault.NotFound, "Not found: "+clip(x.r.URL.Path)+". The API's paths begin with /v1, for example /v1/chat/completions.")
+		return fault.New(fault.NotFound, "Not found: "+clip(x.r.URL.Path)+". GET /openapi.json lists the paths.")
 	}
 	for _, rt := range x.routes {
 		if rt.method == x.r.Method || rt.method == http.MethodGet && x.r.Method == http.MethodHead {

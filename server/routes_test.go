@@ -225,12 +225,30 @@ func TestEveryRouteHoldsMoneyAsItsClassSays(t *testing.T) {
 	})
 }
 
+func TestARouteSaysWhichOneItsModelWants(t *testing.T) {
+	eachRoute(t, fixtureOptions{credit: billing.One}, func(t *testing.T, s *fixture, r server.Route, good goodRequest) {
+		if good.contentType != "application/json" {
+			return
+		}
+		model, want := "rerank-v3.5", `is of kind rerank: call /v1/rerank, not `+r.Path+`."`
+		if strings.HasSuffix(r.Path, "/rerank") {
+			model, want = "delta-k3", `is of kind chat: call /v1/chat/completions, not /v1/rerank."`
+		}
+		_, rest, _ := strings.Cut(good.body, ",") // each good body begins with its model
+		body := `{"model":"` + model + `",` + rest
+		w := s.call(t, r, "Bearer "+s.key.Reveal(), strings.NewReader(body), int64(len(body)))
+		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%d %s, want %s", w.Code, w.Body, want)
+		}
+	})
+}
+
 // A client that follows a redirect sends its body again or leaves it out, so that
 // every path of another spelling is simply not there.
 func TestAPathIsNeverRedirected(t *testing.T) {
 	s := newRoutesFixture(t, fixtureOptions{})
 	for _, test := range []struct{ path, want string }{
-		{"", "Not found"},
+		{"", "Not found: . GET /openapi.json lists the paths."},
 		{"*", "Not found"},
 		{"/", "Not found"},
 		{"//", "Not found"},

@@ -20,7 +20,7 @@ import (
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 )
 
-// The bounds below which the machine is told of.
+// The bounds below which the machine is reported.
 const (
 	spaceWarning = 1 << 30   // bytes free where the database is
 	spaceProblem = 100 << 20 // a full disk refuses every request

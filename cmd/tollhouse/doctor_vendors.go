@@ -26,7 +26,7 @@ import (
 // vendorTimeout is for all requests to one vendor.
 const vendorTimeout = 15 * time.Second
 
-// The differences of clocks that are told of. Signatures of webhooks are refused by
+// The differences of clocks that are reported. Signatures of webhooks are refused by
 // their receivers from five minutes on.
 const (
 	clockWarning = 5 * time.Second
@@ -313,7 +313,7 @@ func (d *doctor) checkCalls(ctx context.Context) {
 	case d.server != nil:
 		var list adminapi.List[adminapi.Channel]
 		if err := d.server.do(ctx, http.MethodGet, "/admin/v1/channels", nil, &list); err != nil {
-			return // which checkRunningChannels told
+			return // which checkRunningChannels reported
 		}
 		for _, c := range list.Data {
 			names = append(names, c.Name)

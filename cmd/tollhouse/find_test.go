@@ -90,8 +90,8 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 	}
 }
 
-// TestATokenOfAnotherUserIsTold has the error alone, since root may read everything.
-func TestATokenOfAnotherUserIsTold(t *testing.T) {
+// TestATokenOfAnotherUserIsReported has the error alone, since root may read everything.
+func TestATokenOfAnotherUserIsReported(t *testing.T) {
 	err := tokenError("data", &fs.PathError{Op: "open", Path: filepath.Join("data", tokenFile), Err: os.ErrPermission})
 	if want := "the admin token in data belongs to another user: run the command as the server's user"; !strings.Contains(err.Error(), want) {
 		t.Errorf("it says %q, want %q", err, want)

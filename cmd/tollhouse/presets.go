@@ -31,7 +31,7 @@ type preset struct {
 
 	models map[string]string
 	begins []string // the beginnings of the vendor's own ids, which "*" passes through
-	// host is how public ids of a vendor of everybody's models begin where an earlier row
+	// host is the prefix of public ids of a vendor that hosts other vendors' models where an earlier row
 	// passes every id through: "groq/". It must not begin ids of any vendor in the table.
 	host string
 	// example is a model to try, for the start's message.
@@ -56,7 +56,7 @@ var (
 )
 
 // presets are in the order in which they serve: of those that pass every id through, the
-// first has the bare ids. Every rule names the vendor's page that it is from.
+// first has the ids without a prefix. Every rule names the vendor's page that it is from.
 var presets = []preset{
 	{vendor: "openai", keyVar: "OPENAI_API_KEY", urlVar: "OPENAI_BASE_URL", models: every, example: "gpt-5-mini"},
 	{
@@ -253,7 +253,7 @@ func (p *program) presets() (*source, error) {
 		Billing:  config.Setting{Value: config.Count},
 		Accounts: []config.Account{{Name: defaultAccount}},
 	}}
-	bare := true // no channel has the bare ids of all models yet
+	bare := true // no channel has the ids without a prefix yet
 	for i := range presets {
 		v := &presets[i]
 		if on, _ := p.env(v.turnedOnBy()); on == "" {

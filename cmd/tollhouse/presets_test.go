@@ -20,7 +20,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/scripted"
 )
 
-// oddVendor is a vendor of OpenAI's wire with what is odd about a real one.
+// oddVendor is a vendor of OpenAI's wire with the deviations of a real one.
 type oddVendor struct {
 	// What it differs in.
 	path      string   // of chat completions, or of responses
@@ -29,7 +29,7 @@ type oddVendor struct {
 	refuses   []string // fields of a request that are a 400
 	needs     string   // a field that a request has to have
 	usage     string   // where a stream has its usage; empty for a chunk that has to be asked for
-	reasoning string   // the member with the model's thoughts
+	reasoning string   // the member with the model's reasoning
 	noDone    bool
 	comments  bool
 	bareList  bool // of models
@@ -93,7 +93,7 @@ func (v *oddVendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v.chat(w, string(q["stream"]) == "true", strings.Contains(string(q["stream_options"]), "true"))
 }
 
-// chat answers "Hi" after a thought.
+// chat answers "Hi" after some reasoning.
 func (v *oddVendor) chat(w http.ResponseWriter, stream, asked bool) {
 	usage := fmt.Sprintf(`{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}`, 100+v.number, 10+v.number, 110+2*v.number)
 	if v.usage == "deepseek" {
@@ -145,7 +145,7 @@ type oddPreset struct {
 const bearer = "Authorization: Bearer vendor-key"
 
 // oddPresets are all presets of vendors of texts but those of source_test.go. All are set
-// at once, so that azure, the first that passes everything through, has the bare ids.
+// at once, so that azure, the first that passes everything through, has the ids without a prefix.
 func oddPresets() []*oddPreset {
 	detail := `{"object":"error","message":{"detail":[{"type":"extra_forbidden","loc":["body","FIELD"]}]},"type":"invalid_request_error"}`
 	plain := `{"message":"FIELD is not supported"}`

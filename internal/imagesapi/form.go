@@ -147,7 +147,7 @@ func (r *Request) checkTexts() {
 	f := &r.family
 	switch {
 	case f.Edit == nil && r.known, f.Messages:
-		r.problem.Refuse("model", fmt.Sprintf("The model %q serves another endpoint: it takes its images at /v1/images/generations.", word.Truncate(r.Model, maxQuoted)))
+		r.problem.Refuse("model", fmt.Sprintf("The model %q takes its images at another endpoint: call /v1/images/generations, not /v1/images/edits.", word.Truncate(r.Model, maxQuoted)))
 	case r.known:
 		f.Sizes = f.Edit.Sizes
 		if string(r.object.Raw("n")) == "0" { // some SDKs send what was not set

@@ -246,16 +246,16 @@ func (r *Request) RefuseMissing(ref Reference) {
 	r.Problem.Fail(e)
 }
 
-// EncryptedThoughts is the include of the request with the thoughts in a form that a vendor
+// EncryptedReasoning is the include of the request with the reasoning in a form that a vendor
 // can read again, where the request sets how the model thinks and does not ask for them; else
 // nil. A vendor that stores nothing would forget them, and a model that does not think
 // refuses to be asked.
-func (r *Request) EncryptedThoughts() []string {
-	const thoughts = "reasoning.encrypted_content"
-	if r.Reasoning == nil || slices.Contains(r.Include, thoughts) {
+func (r *Request) EncryptedReasoning() []string {
+	const encrypted = "reasoning.encrypted_content"
+	if r.Reasoning == nil || slices.Contains(r.Include, encrypted) {
 		return nil
 	}
-	return append(slices.Clip(r.Include), thoughts)
+	return append(slices.Clip(r.Include), encrypted)
 }
 
 // TokensOf are the tokens that a response and all that it goes on from add to the next

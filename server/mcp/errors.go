@@ -69,10 +69,16 @@ func adviceFor(f *fault.Error) string {
 // rewordings are the names in the API's messages that a model does not know, each
 // before what it knows.
 var rewordings = []string{
-	"serves another endpoint", "is for another tool",
+	"/v1/chat/completions", "chat",
+	"/v1/images/generations", "generate_image",
+	"/v1/images/edits", "edit_image",
+	"/v1/embeddings", "create_embeddings",
+	"/v1/audio/speech", "text_to_speech",
+	"/v1/rerank", "rerank",
 	`"input.prompt"`, `"prompt"`,
 	"GET /v1/models lists", "list_models lists",
 	"GET /v1/videos/generations/", "get_video with the id ",
+	"/v1/videos/generations", "generate_video",
 	"This Idempotency-Key", "This task_label",
 	"with this Idempotency-Key", "with this task_label",
 	"Use a new key for a new request.", "Use a new task_label for other work, or repeat exactly the arguments of the first call.",

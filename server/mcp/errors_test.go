@@ -31,7 +31,7 @@ func TestAModelIsToldWhatToDoAboutAnError(t *testing.T) {
 		says string
 	}{
 		"an unknown model":          {fixtureOptions{}, "chat", args{"model": "nothing", "prompt": "hi"}, fault.ModelNotFound, "list_models lists the models"},
-		"a model of another tool":   {fixtureOptions{}, "chat", args{"model": "alpha-image-2.0", "prompt": "hi"}, fault.InvalidRequest, "is for another tool: its kind is image. Call list_models"},
+		"a model of another tool":   {fixtureOptions{}, "chat", args{"model": "alpha-image-2.0", "prompt": "hi"}, fault.InvalidRequest, "is of kind image: call generate_image, not chat. Call list_models"},
 		"a number out of its range": {fixtureOptions{}, "chat", args{"model": "sim-chat", "prompt": "hi", "temperature": 3}, fault.InvalidRequest, "Correct the argument"},
 		"a video without a prompt":  {fixtureOptions{}, "generate_video", args{"model": "beta2.6-t2v"}, "InvalidParameter.MissingRequired", `"prompt" is missing`},
 		"a model that is not ours":  {fixtureOptions{key: limited}, "chat", args{"model": "delta-k3", "prompt": "hi"}, fault.PermissionDenied, "Do not repeat the call"},

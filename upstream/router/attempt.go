@@ -229,7 +229,7 @@ func (a *attempt) reportRefusal(e *fault.Error, now time.Time) {
 		a.breaker.ContentAccepted(a.token, now)
 		a.breaker.AnswerEnded(a.token, now)
 	case v.noModel:
-		a.breaker.CoolDown(a.token, now, modelRest)
+		a.breaker.CoolDown(a.token, now, modelCooldown)
 	case v.wait > 0:
 		a.breaker.CoolDown(a.token, now, v.wait)
 	default:

@@ -61,7 +61,7 @@ func noModel(status int) error {
 	return f.Fault()
 }
 
-func TestAModelThatAVendorDoesNotHaveRestsThereAndNothingElse(t *testing.T) {
+func TestAModelThatAVendorDoesNotHaveIsInCooldownThereAndNothingElse(t *testing.T) {
 	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	both := map[string]string{"a": "a", "b": "b"}
 	first, second := plays(noModel(404), "first"), plays("second")

@@ -18,14 +18,14 @@ type verdict struct {
 	next           nextTry
 	health         health
 	wait           time.Duration // when the vendor wants the call back; 0 if it did not say
-	noModel        bool          // the vendor does not have the model, which rests at the channel
+	noModel        bool          // the vendor does not have the model, which is then in cooldown at the channel
 	fatal, certain bool          // as in breaker.Failure
 	key            string        // that the vendor refused, where another can serve
 }
 
-// modelRest is for how long a channel's model rests that its vendor does not have, while
-// another channel has it.
-const modelRest = time.Minute
+// modelCooldown is how long a model that a channel's vendor does not have is in cooldown at
+// the channel, if another channel has it.
+const modelCooldown = time.Minute
 
 // nextTry is who may be asked next.
 type nextTry uint8
@@ -58,7 +58,7 @@ const (
 //	the request exceeds the rate limit by its size  other channel     other channel      healthy
 //	a time-out before the request was sent          other channel     other channel      failed
 //	a time-out after that                           none              none               failed
-//	a model that the vendor does not have           other channel     other channel      the model rests there
+//	a model that the vendor does not have           other channel     other channel      the model is in cooldown there
 //	the same, of a model that no channel names      none              none               healthy
 //	a 4xx that is the caller's fault                none              none               healthy
 //	no token counter (405, 501)                     none                                 healthy

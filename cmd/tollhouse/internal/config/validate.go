@@ -54,7 +54,7 @@ func (c *Channel) validate() error {
 	case c.Wire != nil && c.Driver != "openai":
 		return fmt.Errorf("channel %q: wire is for the driver openai only, since %s has one wire: take it out", c.Name, c.Driver)
 	}
-	if err := c.validateKnobs(); err != nil {
+	if err := c.validateOptions(); err != nil {
 		return fmt.Errorf("channel %q: %w", c.Name, err)
 	}
 	s, err := c.instance(nil)
@@ -69,8 +69,8 @@ func (c *Channel) validate() error {
 	return err
 }
 
-// validateKnobs refuses settings that would have no effect, or two meanings.
-func (c *Channel) validateKnobs() error {
+// validateOptions refuses settings that would have no effect, or two meanings.
+func (c *Channel) validateOptions() error {
 	for name := range c.Headers {
 		if strings.EqualFold(name, c.SessionHeader) {
 			return fmt.Errorf("headers and session_header both set %s", name)
