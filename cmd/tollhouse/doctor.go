@@ -160,6 +160,10 @@ func (d *doctor) findServer(ctx context.Context) {
 			d.target.data = defaultData
 		}
 		d.absent = err
+		if d.at.config == "" { // the file of this directory
+			d.add("server", checkProblem, "%v", err)
+			return
+		}
 		d.add("server", checkOK, "not looked for, since the configuration cannot be read")
 		return
 	}

@@ -53,10 +53,12 @@ type Source struct {
 }
 
 // Filter says which models of a list a channel serves, and how they are called. The zero
-// Filter serves all under the vendor's ids.
+// Filter serves all but fine-tuned ones under the vendor's ids.
 type Filter struct {
 	// Only and Not are patterns of vendor's ids, in which "*" stands for any text: an
-	// id is served if one of Only fits, or there are none, and none of Not does.
+	// id is served if one of Only fits, or there are none, and none of Not does. One
+	// that begins with "ft:" is a fine-tuned model of the operator's own account, made of
+	// data that not every caller may see: only a pattern of Only that begins so fits it.
 	Only, Not []string
 	// Prefix begins the public ids.
 	Prefix string
@@ -65,9 +67,14 @@ type Filter struct {
 // Public is the public id of a model of the vendor's; false if the filter leaves it out.
 func (f *Filter) Public(id string) (public string, ok bool) {
 	fits := func(pattern string) bool { return matches(pattern, id) }
-	ok = (len(f.Only) == 0 || slices.ContainsFunc(f.Only, fits)) && !slices.ContainsFunc(f.Not, fits)
+	own := strings.HasPrefix(id, fineTuned)
+	named := func(pattern string) bool { return fits(pattern) && (!own || strings.HasPrefix(pattern, fineTuned)) }
+	ok = (len(f.Only) == 0 && !own || slices.ContainsFunc(f.Only, named)) && !slices.ContainsFunc(f.Not, fits)
 	return f.Prefix + id, ok
 }
+
+// fineTuned begins the ids of fine-tuned models: ft:MODEL:ORGANIZATION:NAME:ID.
+const fineTuned = "ft:"
 
 // matches reports whether a text is the pattern, in which "*" stands for any text, also
 // one with slashes. It takes the product of both lengths at most.

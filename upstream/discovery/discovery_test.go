@@ -267,6 +267,14 @@ func TestAFilterIsByPatternsOfTheVendorsIDs(t *testing.T) {
 		{discovery.Filter{Only: []string{"a*b*c"}}, "acb", ""},
 		{discovery.Filter{Only: []string{"ab*ba"}}, "aba", ""},
 		{discovery.Filter{Only: []string{"exact"}}, "exactly", ""},
+		{discovery.Filter{}, "ft:gpt-4.1:acme:support:B1", ""},
+		{discovery.Filter{Only: []string{"*"}}, "ft:gpt-4.1:acme:support:B1", ""},
+		{discovery.Filter{Only: []string{"f*"}}, "ft:gpt-4.1:acme:support:B1", ""},
+		{discovery.Filter{Only: []string{"*", "ft:gpt-4.1:acme:*"}}, "ft:gpt-4.1:acme:support:B1", "ft:gpt-4.1:acme:support:B1"},
+		{discovery.Filter{Only: []string{"*", "ft:gpt-4.1:acme:*"}}, "ft:gpt-4.1:other:x:B2", ""},
+		{discovery.Filter{Only: []string{"ft:*"}, Not: []string{"*:acme:*"}}, "ft:gpt-4.1:acme:support:B1", ""},
+		{discovery.Filter{Only: []string{"ft:*"}}, "gpt-4.1", ""},
+		{discovery.Filter{}, "soft:ft", "soft:ft"},
 		{discovery.Filter{Only: []string{strings.Repeat("*a", 50) + "b"}}, strings.Repeat("a", 200), ""},
 	} {
 		got, ok := row.filter.Public(row.id)

@@ -22,9 +22,10 @@ type Components struct {
 	Models []gateway.Model // those of the file, and what vendors' lists say of discovered ones
 	Keys   []auth.Key      // those that the file owns
 
-	instances  map[string]driverInstance    // by the channel's name
-	lists      Lists                        // nil before the first WithLists
-	discovered map[string]map[string]string // from public to vendors' ids, by the channel's name; only of those that discover
+	instances  map[string]driverInstance          // by the channel's name
+	lists      Lists                              // nil before the first WithLists
+	discovered map[string]map[string]string       // from public to vendors' ids, by the channel's name; only of those that discover
+	kinds      map[string]map[string]gateway.Kind // of the same ids, as each channel's list has them
 }
 
 // Build builds the components. A configuration that [Read] returned without an error
