@@ -263,7 +263,7 @@ func (c *call) start() (result *Response, err error) {
 	if t := c.op.bounds.tokens; t.given() {
 		maxOutput = t.affordable(c.model, c.hold)
 	}
-	body, view := c.op.prepare(c.op, c.hold, maxOutput)
+	body, view := c.op.prepare(c.op, maxOutput)
 	var s *Stream
 	if c.op.stream {
 		s = newStream(c)
@@ -362,7 +362,9 @@ func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
 	reply, err := c.route(c.ctx, &upstream.Call{
 		Stream: c.op.stream, Body: body, Request: view, Session: session,
 		MaxOutput: c.model.outputBound(0), Channel: c.only, Key: c.key, Header: c.x.header, Query: c.x.query,
-		Accept: c.accept, Observe: func(a upstream.Attempt) { c.recordAttempt(a, c.op.billable) },
+		Accept: c.accept, Observe: func(a upstream.Attempt) {
+			c.recordAttempt(a, func() billing.Usage { return c.op.billable(c.hold.Price) })
+		},
 	})
 	if err == nil && c.op.session != nil {
 		c.x.entry.affinity = affinity(session, reply)
@@ -393,7 +395,7 @@ func (c *call) count() (*Response, error) {
 	header := http.Header{"Content-Type": {"application/json"}}
 	c.model.announce(header)
 	if c.x.catalog.router.Supports(c.op.name, c.model.ID) {
-		reply, err := c.send(c.op.prepare(c.op, c.hold, 0))
+		reply, err := c.send(c.op.prepare(c.op, 0))
 		if err == nil {
 			return c.x.respond(Response{Header: header, Body: reply.Accepted.(*answer).body}), nil
 		}

@@ -139,7 +139,7 @@ func TestPartsAreMergedByTheirScores(t *testing.T) {
 		}
 		answers, used = append(answers, a.Body), used.Add(a.Usage)
 	}
-	whole, err := r.Join(answers)
+	whole, err := r.Join(answers, 2)
 	const want = `{"id":"rr_1","object":"list","model":"m","results":[{"index":1,"relevance_score":0.9,"document":{"text":"b"}},{"index":2,"relevance_score":0.9,"document":{"text":"c"}},{"index":4,"relevance_score":0.5,"document":{"text":"e"}}],` +
 		`"meta":{"billed_units":{"search_units":3},"api_version":{"version":"2"}},"usage":{"total_tokens":30}}`
 	if err != nil || string(whole) != want {
@@ -148,7 +148,7 @@ func TestPartsAreMergedByTheirScores(t *testing.T) {
 	if want := (billing.Usage{Input: 30, SearchUnits: 3}); used != want {
 		t.Errorf("used %+v", used)
 	}
-	if _, err := r.Join(answers[:2]); err == nil {
+	if _, err := r.Join(answers[:2], 2); err == nil {
 		t.Error("an answer is missing")
 	}
 }
