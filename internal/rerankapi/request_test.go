@@ -58,7 +58,8 @@ func TestEveryFieldOfTheTableObeysItsRule(t *testing.T) {
 		}},
 		{"return_documents", []string{`"model":"m","query":"q","documents":["a"],"return_documents":true`}, []string{`"model":"m","query":"q","documents":["a"],"return_documents":"yes"`}},
 		{"return_text", []string{`"model":"m","query":"q","texts":["a"],"return_text":true`}, []string{`"model":"m","query":"q","texts":["a"],"return_text":1`, `"model":"m","query":"q","texts":["a"],"return_text":true,"return_documents":true`}},
-		{"rank_fields", []string{`"model":"m","query":"q","documents":["a"],"rank_fields":[]`}, []string{`"model":"m","query":"q","documents":["a"],"rank_fields":[1]`, `"model":"m","query":"q","documents":["a"],"rank_fields":"t"`}},
+		{"rank_fields", []string{`"model":"m","query":"q","documents":["a"],"rank_fields":[]`, `"model":"m","query":"q","documents":["a"],"rank_fields":["t","T"]`}, []string{
+			`"model":"m","query":"q","documents":["a"],"rank_fields":["t","x","t"]`, `"model":"m","query":"q","documents":["a"],"rank_fields":["t","\u0074"]`, `"model":"m","query":"q","documents":["a"],"rank_fields":[1]`, `"model":"m","query":"q","documents":["a"],"rank_fields":"t"`}},
 		{"max_tokens_per_doc", []string{`"model":"m","query":"q","documents":["a"],"max_tokens_per_doc":512`}, []string{`"model":"m","query":"q","documents":["a"],"max_tokens_per_doc":0`}},
 		{"max_chunks_per_doc", []string{`"model":"m","query":"q","documents":["a"],"max_chunks_per_doc":10`}, []string{`"model":"m","query":"q","documents":["a"],"max_chunks_per_doc":"x"`}},
 	} {
