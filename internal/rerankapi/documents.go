@@ -1,6 +1,7 @@
 package rerankapi
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -196,17 +197,37 @@ func (t *fieldsText) quoted(document int) []byte {
 // documents: no token is shorter than a byte, and a model reads the query, and what
 // else the request has of text, with each document.
 func (r *Request) Bound(batch int) (most billing.Usage) {
-	each := int64(len(r.object.Raw("query"))) + r.otherText()
+	query, other := r.object.Raw("query"), r.otherText()
+	each, eachText := int64(len(query))+other, textBytes(query)+other
 	for documents := range r.batches(batch) {
 		var pieces int64
 		for _, d := range documents {
-			pieces += piecesOf(int64(len(d.text)) + each)
+			pieces += piecesOf(textBytes(d.text) + eachText)
 			most.Input += int64(len(d.text)) + each + tokensAround
 		}
 		most.SearchUnits += unitsOf(pieces)
 		most.Requests++
 	}
 	return most
+}
+
+// textBytes is how many bytes of UTF-8 a JSON string stands for at the most: an escape by a
+// letter is one, and one by a number up to three.
+func textBytes(raw []byte) int64 {
+	n := len(raw) - len(`""`)
+	for rest := raw; ; {
+		at := bytes.IndexByte(rest, '\\')
+		switch {
+		case at < 0:
+			return int64(n)
+		case rest[at+1] == 'u':
+			n -= len(`\uFFFF`) - len("\uFFFF")
+			rest = rest[at+len(`\uFFFF`):]
+		default:
+			n -= len(`\n`) - len("\n")
+			rest = rest[at+len(`\n`):]
+		}
+	}
 }
 
 // Estimate is about what the upstream counts of one call of all documents.

@@ -145,9 +145,17 @@ func TestWhatARequestMayBeCountedAs(t *testing.T) {
 			"in parts", `{"model":"m","query":"q","documents":` + listOf(101) + `}`, 40,
 			billing.Usage{Input: 101 * 134, SearchUnits: 3, Requests: 3}, billing.Usage{Input: 152, SearchUnits: 2, Requests: 1, Estimated: true},
 		},
-		{ // 100 documents of 4,003 bytes are 9 pieces each at the most, and 3 by their text
+		{ // 100 documents of 3,999 bytes of text are 8 pieces each at the most, and 3 by an estimate
 			"long ones", `{"model":"m","query":"q","documents":[` + strings.TrimSuffix(strings.Repeat(long(4000)+",", 100), ",") + `]}`, 0,
-			billing.Usage{Input: 100 * (4003 + 128), SearchUnits: 9, Requests: 1}, billing.Usage{Input: 100_075, SearchUnits: 3, Requests: 1, Estimated: true},
+			billing.Usage{Input: 100 * (4003 + 128), SearchUnits: 8, Requests: 1}, billing.Usage{Input: 100_075, SearchUnits: 3, Requests: 1, Estimated: true},
+		},
+		{ // 499 bytes and the query are one piece, however they are spelled
+			"escapes", `{"model":"m","query":"\n","documents":["` + strings.Repeat(`\\\u20AC`, 124) + `aaa",` + strings.TrimPrefix(listOf(99), "[") + `}`, 0,
+			billing.Usage{Input: 997 + 4 + 128 + 99*135, SearchUnits: 1, Requests: 1}, billing.Usage{Input: 306, SearchUnits: 1, Requests: 1, Estimated: true},
+		},
+		{
+			"escapes of one byte more", `{"model":"m","query":"\n","documents":["` + strings.Repeat(`\\\u20AC`, 124) + `aaaa",` + strings.TrimPrefix(listOf(99), "[") + `}`, 0,
+			billing.Usage{Input: 998 + 4 + 128 + 99*135, SearchUnits: 2, Requests: 1}, billing.Usage{Input: 306, SearchUnits: 1, Requests: 1, Estimated: true},
 		},
 		{
 			"an instruction, which is read with each", `{"model":"m","query":"q","documents":["a","b"],"instruction":` + long(500) + `}`, 0,
