@@ -62,6 +62,7 @@ type ranking struct {
 	billed  *rawjson.Object // the billed_units of meta
 	usage   *rawjson.Object
 	counts  counts
+	merged  bool
 }
 
 // result is the score of one document.
@@ -164,12 +165,19 @@ func (r *Request) Join(parts [][]byte, batch int) ([]byte, error) {
 		if whole == nil {
 			whole = k
 		} else {
-			whole.results = append(whole.results, k.results...)
-			whole.counts.add(k.counts)
+			whole.merge(k)
 		}
 		next, before = next+1, before+len(documents)
 	}
 	return r.render(whole), nil
+}
+
+// merge adds the results and the counts of the next part. Of what else the first part
+// counted, its usage and its billed units, nothing is left: it would stand beside a sum.
+func (k *ranking) merge(next *ranking) {
+	k.results = append(k.results, next.results...)
+	k.counts.add(next.counts)
+	k.billed, k.usage, k.merged = inner(nil), inner(nil), true
 }
 
 // counts are what an answer says that was consumed.
@@ -276,6 +284,9 @@ func (r *Request) render(k *ranking) []byte {
 		edits = append(edits, rawjson.Set("api_version", []byte(`{"version":"2"}`)))
 	}
 	out = k.meta.Apply(append(out, `,"meta":`...), edits...)
+	if k.merged {
+		edits = append(edits, rawjson.Delete("tokens"))
+	}
 	out = k.usage.Apply(append(out, `,"usage":`...), rawjson.Set("total_tokens", strconv.AppendInt(nil, k.counts.tokens, 10)))
 	return append(out, '}')
 }

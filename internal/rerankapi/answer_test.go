@@ -175,7 +175,7 @@ func TestPartsAreMergedByTheirScores(t *testing.T) {
 			rows = append(rows, fmt.Sprintf(`{"index":%d,"relevance_score":%s}`, at, score))
 		}
 		slices.Reverse(rows)
-		a, err := part.ReadAnswer([]byte(`{"results":[`+strings.Join(rows, ",")+`],"usage":{"total_tokens":10},"meta":{"billed_units":{"search_units":1}}}`), priceOf(t, billing.SearchUnit), id)
+		a, err := part.ReadAnswer([]byte(`{"results":[`+strings.Join(rows, ",")+`],"usage":{"prompt_tokens":9,"total_tokens":10},"meta":{"warnings":["w"],"tokens":{"input_tokens":10},"billed_units":{"input_tokens":10,"search_units":1}}}`), priceOf(t, billing.SearchUnit), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +183,7 @@ func TestPartsAreMergedByTheirScores(t *testing.T) {
 	}
 	whole, err := r.Join(answers, 2)
 	const want = `{"id":"rr_1","object":"list","model":"m","results":[{"index":1,"relevance_score":0.9,"document":{"text":"b"}},{"index":2,"relevance_score":0.9,"document":{"text":"c"}},{"index":4,"relevance_score":0.5,"document":{"text":"e"}}],` +
-		`"meta":{"billed_units":{"search_units":3},"api_version":{"version":"2"}},"usage":{"total_tokens":30}}`
+		`"meta":{"warnings":["w"],"billed_units":{"search_units":3},"api_version":{"version":"2"}},"usage":{"total_tokens":30}}`
 	if err != nil || string(whole) != want {
 		t.Errorf("%v\n%s, want\n%s", err, whole, want)
 	}
