@@ -125,7 +125,7 @@ func TestAnAnswerThatIsNoRankingIsABadGateway(t *testing.T) {
 
 // What is made of a body, before there is a hold, is no multiple of it, however it is made.
 func TestWhatARequestAllocatesIsBoundByItsSize(t *testing.T) {
-	const size, fixed, perByte = 1 << 20, 4 << 20, 8
+	const size, fixed, perByte = 1 << 22, 3 << 20, 8
 	long, quotes := strings.Repeat("x", size), strings.TrimSuffix(strings.Repeat(`"",`, size/3), ",")
 	var names, members []string
 	for i := range 64 {
