@@ -33,16 +33,16 @@ func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte
 		return err
 	}
 	m, err := x.findModel(op)
-	first := err == nil && op.refers != nil && op.refers(op) // what it refers to may have been deleted since
+	if err != nil {
+		return err
+	}
+	first := op.refers != nil && op.refers(op) // what it refers to may have been deleted since
 	if first {
 		if replayed, err := x.replayed(ctx, op); replayed || err != nil {
 			return err
 		}
 	}
-	if err == nil {
-		err = x.check(ctx, op, m)
-	}
-	if err != nil {
+	if err := x.check(ctx, op, m); err != nil {
 		return err
 	}
 	if !first {
@@ -285,15 +285,25 @@ func (c *call) start() (result *Response, err error) {
 	header := resultHeader(reply, maxOutput)
 	c.model.announce(header)
 	if s != nil {
-		header["Content-Type"] = []string{eventStream}
-		if c.x.claim != nil {
-			s.header = header
-		}
-		s.begin(reply.Accepted.(*events), maxOutput)
-		s.allowDrain(c.x.g.drains.limit(reply.Drain, c.x.g.drains.hides(c.model.ID)))
-		reply.Header = nil
-		return c.x.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped}), nil
+		return c.respondStream(s, reply, header, maxOutput), nil
 	}
+	return c.respondWhole(reply, header)
+}
+
+// respondStream responds with a stream, whose first events the reply has.
+func (c *call) respondStream(s *Stream, reply *upstream.Reply, header http.Header, maxOutput int64) *Response {
+	header["Content-Type"] = []string{eventStream}
+	if c.x.claim != nil {
+		s.header = header
+	}
+	s.begin(reply.Accepted.(*events), maxOutput)
+	s.allowDrain(c.x.g.drains.limit(reply.Drain, c.x.g.drains.hides(c.model.ID)))
+	reply.Header = nil
+	return c.x.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped})
+}
+
+// respondWhole settles an answer that does not stream, and responds with it.
+func (c *call) respondWhole(reply *upstream.Reply, header http.Header) (*Response, error) {
 	c.answer = reply.Accepted.(*answer)
 	if edit := c.state.editor(); edit != nil {
 		c.answer.body = edit(c.answer.body, true)

@@ -76,13 +76,13 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 // field that it does not know: return_documents, which only the gateway asks, and words of
 // the first version and of other vendors.
 func cohereRequest(body upstream.Body) (_ upstream.Body, dropped []string) {
-	return httpdo.Without(body.Delete("return_documents"), "max_chunks_per_doc", "truncation")
+	return httpdo.DropFields(body.Delete("return_documents"), "max_chunks_per_doc", "truncation")
 }
 
 // teiRequest is TEI's, which serves one model and has no bound of the results. It refuses
 // what is too long unless truncate is true, which is Voyage's truncation.
 func teiRequest(body upstream.Body) (_ upstream.Body, dropped []string) {
-	body, dropped = httpdo.Without(body, "max_tokens_per_doc", "max_chunks_per_doc")
+	body, dropped = httpdo.DropFields(body, "max_tokens_per_doc", "max_chunks_per_doc")
 	for _, name := range [...]string{"model", "top_n", "return_documents"} {
 		body = body.Delete(name)
 	}

@@ -55,7 +55,7 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 // know, hence neither return_documents, which only the gateway asks, nor Cohere's bounds
 // of a document go there. The vendor cuts what is too long, unless truncation is false.
 func (d *driver) rank(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	body, dropped := httpdo.Without(call.Body, "max_tokens_per_doc", "max_chunks_per_doc")
+	body, dropped := httpdo.DropFields(call.Body, "max_tokens_per_doc", "max_chunks_per_doc")
 	if body.IsObject() {
 		body = body.Delete("return_documents").Rename("top_n", "top_k")
 	}
@@ -80,7 +80,7 @@ func translateBody(body upstream.Body) (_ upstream.Body, dropped []string) {
 	if !body.IsObject() {
 		return body, nil
 	}
-	body, dropped = httpdo.Without(body, "user")
+	body, dropped = httpdo.DropFields(body, "user")
 	if format, _ := rawjson.String(body.Raw("encoding_format")); format != embeddings.Base64 {
 		body = body.Delete("encoding_format")
 	}

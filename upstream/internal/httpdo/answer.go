@@ -173,8 +173,8 @@ func (c *Client) Exchange(ctx context.Context, call *upstream.Call, body upstrea
 // MaxRanking is how much of a ranking is read: 10,000 results take a tenth of it.
 const MaxRanking = 16 << 20
 
-// Without leaves members out of a body, and lists those that have a value.
-func Without(body upstream.Body, names ...string) (_ upstream.Body, dropped []string) {
+// DropFields leaves members out of a body, and lists those that have a value.
+func DropFields(body upstream.Body, names ...string) (_ upstream.Body, dropped []string) {
 	if !body.IsObject() {
 		return body, nil
 	}
