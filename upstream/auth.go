@@ -27,7 +27,7 @@ const (
 	ByNone   AuthBy = "none"   // no key at all; there must be none then
 )
 
-var errAuth = errors.New("it is bearer, header:NAME, query:NAME or none")
+var errAuth = errors.New("it must be one of bearer, header:NAME, query:NAME, none")
 
 // ParseAuth reads what [Auth.String] gives: "bearer", "header:NAME", "query:NAME" or
 // "none". Empty text is the zero Auth. The error does not repeat the text, which may be a

@@ -25,7 +25,7 @@ func TestWhatIsNoWayToCarryAKeyIsRefusedWithoutRepeatingIt(t *testing.T) {
 	for _, text := range []string{
 		"sk-secret", "Bearer", "bearer:sk-secret", "none:sk-secret", "header", "header:", "query:", "query:a b", "header:x\r\nsk-secret", "query:key=sk-secret", "basic:sk-secret", "header:é",
 	} {
-		if _, err := ParseAuth(text); err == nil || !strings.Contains(err.Error(), "bearer, header:NAME, query:NAME or none") || strings.Contains(err.Error(), "sk-secret") {
+		if _, err := ParseAuth(text); err == nil || !strings.Contains(err.Error(), "bearer, header:NAME, query:NAME, none") || strings.Contains(err.Error(), "sk-secret") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

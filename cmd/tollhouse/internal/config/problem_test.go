@@ -93,7 +93,7 @@ func TestEveryMistakeInAChannelIsFoundWhereItStands(t *testing.T) {
 		{"{name: a, driver: openai, models: {m: m}, wire: [chat, messages]}", "2:69: an item of wire: it must be one of chat, responses"},
 		{"{name: a, driver: anthropic, models: {m: m}, cache: always}", "2:66: cache: it must be auto, or left out"},
 		{"{name: a, driver: anthropic, models: {m: m}, wire: [chat]}", `2:14: channel "a": wire is for the driver openai only`},
-		{"{name: a, driver: openai, models: {m: m}, auth: sk-1}", "2:62: auth: it is bearer, header:NAME, query:NAME or none"},
+		{"{name: a, driver: openai, models: {m: m}, auth: sk-1}", "2:62: auth: it must be one of bearer, header:NAME, query:NAME, none"},
 		{"{name: a, driver: openai, models: {m: m}, auth: none, keys: [sk-1]}", `2:14: channel "a": auth: none sends no key: take keys out`},
 		{"{name: a, driver: openai, models: {m: m}, headers: {X-Api-Key: sk-1}}", `2:14: channel "a": headers: X-Api-Key is a header for secrets. A key goes under keys`},
 		{"{name: a, driver: openai, models: {m: m}, headers: {x-session-id: b}, session_header: X-Session-Id}", `2:14: channel "a": headers and session_header both set x-session-id`},
