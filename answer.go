@@ -42,7 +42,7 @@ func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply
 	if err := in.readAll(ctx, buf, r.Body); err != nil {
 		return nil, err
 	}
-	a, err := op.answer(op, buf.Bytes())
+	a, err := op.answer(op, buf.Bytes(), c.hold.Price)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +259,7 @@ func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	body, view := p.op.prepare(p.op, c.hold, 0)
+	body, view := p.op.prepare(p.op, 0)
 	p.asked = true
 	p.reply, err = c.route(ctx, &upstream.Call{
 		Body: body, Request: view, MaxWait: partMaxWait,
@@ -270,7 +270,7 @@ func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 		Observe: func(a upstream.Attempt) {
 			c.parts.mu.Lock()
 			defer c.parts.mu.Unlock()
-			c.recordAttempt(a, p.op.billable)
+			c.recordAttempt(a, func() billing.Usage { return p.op.billable(c.hold.Price) })
 		},
 	})
 	if err != nil {
@@ -315,7 +315,7 @@ func (c *call) joined() (*upstream.Reply, error) {
 		c.discard(reply.Channel, used)
 		return nil, failed
 	}
-	whole, err := c.op.join(c.op, bodies)
+	whole, err := c.op.join(c.op, c.model, bodies)
 	if err != nil {
 		return nil, badGateway("The parts of the upstream's answer do not fit together.", err)
 	}

@@ -33,16 +33,16 @@ func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte
 		return err
 	}
 	m, err := x.findModel(op)
-	first := err == nil && op.refers != nil && op.refers(op) // what it refers to may have been deleted since
+	if err != nil {
+		return err
+	}
+	first := op.refers != nil && op.refers(op) // what it refers to may have been deleted since
 	if first {
 		if replayed, err := x.replayed(ctx, op); replayed || err != nil {
 			return err
 		}
 	}
-	if err == nil {
-		err = x.check(ctx, op, m)
-	}
-	if err != nil {
+	if err := x.check(ctx, op, m); err != nil {
 		return err
 	}
 	if !first {
@@ -267,7 +267,7 @@ func (c *call) start() (result *Response, err error) {
 	if t := c.op.bounds.tokens; t.given() {
 		maxOutput = t.affordable(c.model, c.hold)
 	}
-	body, view := c.op.prepare(c.op, c.hold, maxOutput)
+	body, view := c.op.prepare(c.op, maxOutput)
 	var s *Stream
 	if c.op.stream {
 		s = newStream(c)
@@ -289,15 +289,25 @@ func (c *call) start() (result *Response, err error) {
 	header := resultHeader(reply, maxOutput)
 	c.model.announce(header)
 	if s != nil {
-		header["Content-Type"] = []string{eventStream}
-		if c.x.claim != nil {
-			s.header = header
-		}
-		s.begin(reply.Accepted.(*events), maxOutput)
-		s.allowDrain(c.x.g.drains.limit(reply.Drain, c.x.g.drains.hides(c.model.ID)))
-		reply.Header = nil
-		return c.x.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped}), nil
+		return c.respondStream(s, reply, header, maxOutput), nil
 	}
+	return c.respondWhole(reply, header)
+}
+
+// respondStream responds with a stream, whose first events the reply has.
+func (c *call) respondStream(s *Stream, reply *upstream.Reply, header http.Header, maxOutput int64) *Response {
+	header["Content-Type"] = []string{eventStream}
+	if c.x.claim != nil {
+		s.header = header
+	}
+	s.begin(reply.Accepted.(*events), maxOutput)
+	s.allowDrain(c.x.g.drains.limit(reply.Drain, c.x.g.drains.hides(c.model.ID)))
+	reply.Header = nil
+	return c.x.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped})
+}
+
+// respondWhole settles an answer that does not stream, and responds with it.
+func (c *call) respondWhole(reply *upstream.Reply, header http.Header) (*Response, error) {
 	c.answer = reply.Accepted.(*answer)
 	if edit := c.state.editor(); edit != nil {
 		c.answer.body = edit(c.answer.body, true)
@@ -366,7 +376,9 @@ func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
 	reply, err := c.route(c.ctx, &upstream.Call{
 		Stream: c.op.stream, Body: body, Request: view, Session: session,
 		MaxOutput: c.model.outputBound(0), Channel: c.only, Key: c.key, Header: c.x.header, Query: c.x.query,
-		Accept: c.accept, Observe: func(a upstream.Attempt) { c.recordAttempt(a, c.op.billable) },
+		Accept: c.accept, Observe: func(a upstream.Attempt) {
+			c.recordAttempt(a, func() billing.Usage { return c.op.billable(c.hold.Price) })
+		},
 	})
 	if err == nil && c.op.session != nil {
 		c.x.entry.affinity = affinity(session, reply)
@@ -397,7 +409,7 @@ func (c *call) count() (*Response, error) {
 	header := http.Header{"Content-Type": {"application/json"}}
 	c.model.announce(header)
 	if c.x.catalog.router.Supports(c.op.name, c.model.ID) {
-		reply, err := c.send(c.op.prepare(c.op, c.hold, 0))
+		reply, err := c.send(c.op.prepare(c.op, 0))
 		if err == nil {
 			return c.x.respond(Response{Header: header, Body: reply.Accepted.(*answer).body}), nil
 		}

@@ -74,7 +74,7 @@ type capability struct {
 	// input is the estimate of what was sent. A client that disconnects before the
 	// answer pays for it, and for the units that were ordered (see billable). Nil
 	// where only ordered units are sold.
-	input func(o *operation) billing.Usage
+	input func(o *operation, price *billing.Price) billing.Usage
 
 	// estimate is the answer to a request to count tokens that no upstream counts. Nil for
 	// all others.
@@ -89,23 +89,24 @@ type capability struct {
 	// prepare makes what goes upstream once the hold has been granted. maxOutput is
 	// the number of output tokens that the upstream is limited to because the
 	// balance affords no more; 0 if it affords everything.
-	prepare func(o *operation, h billing.Hold, maxOutput int64) (body upstream.Body, view any)
+	prepare func(o *operation, maxOutput int64) (body upstream.Body, view any)
 	// omitted names the fields that are not sent, for lack of maxOutput tokens (0 if the
 	// balance affords all) or of a price; nil for none.
 	omitted func(o *operation, maxOutput int64) []string
-	// answer checks a whole answer and gives it the public form.
-	answer func(o *operation, data []byte) (answer, error)
+	// answer checks a whole answer and gives it the public form. price is what is paid,
+	// which decides what counts are needed.
+	answer func(o *operation, data []byte, price *billing.Price) (answer, error)
 
 	// split cuts a request that is too large for one upstream call into the requests of
 	// its parts, in order, none if it need not be cut; join makes one answer of theirs.
 	// Both are nil where a request is always one call.
 	split func(o *operation, m *Model) []any
-	join  func(o *operation, answers [][]byte) ([]byte, error)
+	join  func(o *operation, m *Model, answers [][]byte) ([]byte, error)
 
 	// opening judges the first events of a stream, and tap reads them all. Both are
 	// nil where nothing streams.
 	opening func(name string, data []byte) (content bool, err error)
-	tap     func(o *operation) tap
+	tap     func(o *operation, price *billing.Price) tap
 	// errorEvent appends what ends a broken stream of the request called id; nil for
 	// OpenAI's form. The tap is nil if the request failed before it had one.
 	errorEvent func(dst []byte, id string, t tap, err *fault.Error) []byte
@@ -130,8 +131,6 @@ type operation struct {
 
 	// wait says that the answer is the end of the task that was accepted.
 	wait bool
-	// price is what is paid, where that decides which counts are needed; set by prepare.
-	price *billing.Price
 
 	state *responseState // of a request for a response; nil where none are kept
 
@@ -201,11 +200,12 @@ func (o *operation) withoutRequest(t tap) *operation {
 }
 
 // billable is what a vendor that got the request counts at least: the text that
-// it was sent, and the units that it was asked for, if it sells by them.
-func (o *operation) billable() billing.Usage {
+// it was sent, and the units that it was asked for, if it sells by them. price is what
+// is paid.
+func (o *operation) billable(price *billing.Price) billing.Usage {
 	var u billing.Usage
 	if o.input != nil {
-		u = o.input(o)
+		u = o.input(o, price)
 	}
 	u = o.withOrderedUnits(u)
 	u.Estimated = true
@@ -292,11 +292,11 @@ func dearerWritten(p *billing.Price) bool {
 	return err == nil && err2 == nil && written > plain
 }
 
-func conversationInput(o *operation) billing.Usage {
+func conversationInput(o *operation, _ *billing.Price) billing.Usage {
 	return billing.Usage{Input: o.request.(conversation).InputEstimate(o.media()), Estimated: true}
 }
 
-func conversationAnswer(o *operation, data []byte) (answer, error) {
+func conversationAnswer(o *operation, data []byte, _ *billing.Price) (answer, error) {
 	a, err := o.request.(conversation).ReadAnswer(data, o.media())
 	return answer{body: a.Body, usage: a.Usage, text: a.Said}, err
 }
@@ -325,12 +325,12 @@ var chatCompletion = capability{
 		return b.toBounds(m, m.drops.maxTokens || newer && m.drops.maxCompletionTokens || m.drops.maxOutputTokens)
 	},
 	input: conversationInput,
-	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
+	prepare: func(o *operation, maxOutput int64) (upstream.Body, any) {
 		return o.chat().Prepared(maxOutput), o.chat().Limited(maxOutput)
 	},
 	answer:  conversationAnswer,
 	opening: chatapi.Opening,
-	tap: func(o *operation) tap {
+	tap: func(o *operation, _ *billing.Price) tap {
 		g := o.x.g
 		return chatTap{o.chat().NewTap(chatapi.TapOptions{
 			Media: o.media(), Created: g.options.Now().Unix(),
@@ -372,7 +372,7 @@ var message = capability{
 		return b.toBounds(m, m.drops.maxTokens || m.drops.maxOutputTokens)
 	},
 	input: conversationInput,
-	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
+	prepare: func(o *operation, maxOutput int64) (upstream.Body, any) {
 		return o.message().Prepared(maxOutput), o.message().Limited(maxOutput)
 	},
 	omitted: func(o *operation, maxOutput int64) []string { return o.message().Unaffordable(maxOutput) },
@@ -381,7 +381,7 @@ var message = capability{
 	errorEvent: func(dst []byte, id string, _ tap, err *fault.Error) []byte {
 		return messagesapi.ErrorEvent(dst, id, err)
 	},
-	tap: func(o *operation) tap {
+	tap: func(o *operation, _ *billing.Price) tap {
 		g := o.x.g
 		return o.message().NewTap(messagesapi.TapOptions{
 			Media: o.media(),
@@ -421,10 +421,10 @@ var tokenCount = capability{
 	bound:        func(*operation, *Model, *billing.Price) bounds { return bounds{plausible: anything} },
 	estimate:     func(o *operation) []byte { return messagesapi.CountAnswer(o.message().InputEstimate(o.media())) },
 	serve:        func(_ *operation, c *call) (*Response, error) { return c.count() },
-	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
+	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		return o.message().Body, o.message().Request
 	},
-	answer: func(_ *operation, data []byte) (answer, error) {
+	answer: func(_ *operation, data []byte, _ *billing.Price) (answer, error) {
 		body, _, err := completion.ReadCount(data)
 		return answer{body: body}, err
 	},
@@ -462,7 +462,7 @@ var responseCreation = capability{
 		return b.toBounds(m, m.drops.maxTokens || m.drops.maxCompletionTokens || m.drops.maxOutputTokens)
 	},
 	input: conversationInput,
-	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
+	prepare: func(o *operation, maxOutput int64) (upstream.Body, any) {
 		limited := o.response().Limited(maxOutput)
 		return limited.Body, limited
 	},
@@ -476,7 +476,7 @@ var responseCreation = capability{
 		}
 		return responsesapi.ErrorEvents(dst, id, err)
 	},
-	tap: func(o *operation) tap {
+	tap: func(o *operation, _ *billing.Price) tap {
 		g, quiet := o.x.g, 0
 		if every := g.options.Heartbeat; every > 0 {
 			quiet = int((mostSilence + every - 1) / every)
@@ -530,11 +530,11 @@ var inputCount = capability{
 	bound:          func(*operation, *Model, *billing.Price) bounds { return bounds{plausible: anything} },
 	estimate:       func(o *operation) []byte { return responsesapi.CountAnswer(o.response().InputEstimate(o.media())) },
 	serve:          func(_ *operation, c *call) (*Response, error) { return c.count() },
-	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
+	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		limited := o.response().Limited(0)
 		return limited.Body, limited
 	},
-	answer: func(_ *operation, data []byte) (answer, error) {
+	answer: func(_ *operation, data []byte, _ *billing.Price) (answer, error) {
 		body, _, err := completion.ReadCount(data)
 		return answer{body: body}, err
 	},
@@ -557,13 +557,13 @@ var embedding = capability{
 		most := billing.Usage{Input: o.embeddings().InputBound()}
 		return bounds{most: most, least: most, plausible: plausible{input: 2*most.Input + countSlack, images: math.MaxInt64}}
 	},
-	input: func(o *operation) billing.Usage {
+	input: func(o *operation, _ *billing.Price) billing.Usage {
 		return billing.Usage{Input: o.embeddings().Estimate(), Estimated: true}
 	},
-	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
+	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		return o.embeddings().Prepared(), &o.embeddings().Request
 	},
-	answer: func(o *operation, data []byte) (answer, error) {
+	answer: func(o *operation, data []byte, _ *billing.Price) (answer, error) {
 		a, err := o.embeddings().ReadAnswer(getBody(), data)
 		return answer{body: a.Body, usage: a.Usage}, err
 	},
@@ -574,7 +574,7 @@ var embedding = capability{
 		}
 		return parts
 	},
-	join: func(o *operation, answers [][]byte) ([]byte, error) { return o.embeddings().Join(answers) },
+	join: func(o *operation, _ *Model, answers [][]byte) ([]byte, error) { return o.embeddings().Join(answers) },
 }
 
 // part is the operation of a part of the request.
@@ -607,20 +607,21 @@ var imageGeneration = capability{
 			Input: r.InputBound(), ImageInput: r.ImageInputBound(), ImageOutput: r.OutputBound(m.MaxOutput), Images: r.Count(),
 		})
 	},
-	input: func(o *operation) billing.Usage {
+	input: func(o *operation, _ *billing.Price) billing.Usage {
 		prompt, shown := o.images().Estimate()
 		return billing.Usage{Input: prompt, ImageInput: shown, Estimated: true}
 	},
-	prepare: func(o *operation, h billing.Hold, _ int64) (upstream.Body, any) {
-		o.price = h.Price
+	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		return o.images().Prepared(), o.images().View()
 	},
-	answer: func(o *operation, data []byte) (answer, error) {
-		a, err := o.images().ReadAnswer(data, o.x.id, paysTokens(o.price))
+	answer: func(o *operation, data []byte, price *billing.Price) (answer, error) {
+		a, err := o.images().ReadAnswer(data, o.x.id, paysTokens(price))
 		return answer{body: a.Body, usage: a.Usage}, err
 	},
 	opening: func(name string, data []byte) (bool, error) { return true, imagesapi.Opening(name, data) },
-	tap:     func(o *operation) tap { return imagesTap{o.images().NewTap(o.x.id, paysTokens(o.price))} },
+	tap: func(o *operation, price *billing.Price) tap {
+		return imagesTap{o.images().NewTap(o.x.id, paysTokens(price))}
+	},
 }
 
 // imageBounds are exact for images. Of tokens most is what the vendor's tables or
@@ -699,13 +700,14 @@ var ranking = capability{
 		most := rerankapi.Sold(all, price)
 		return bounds{most: most, least: most, plausible: plausible{input: 2*all.Input + countSlack, searchUnits: 2 * all.SearchUnits}}
 	},
-	input: func(o *operation) billing.Usage { return rerankapi.Sold(o.rerank().Estimate(), o.price) },
-	prepare: func(o *operation, h billing.Hold, _ int64) (upstream.Body, any) {
-		o.price = h.Price
+	input: func(o *operation, price *billing.Price) billing.Usage {
+		return rerankapi.Sold(o.rerank().Estimate(), price)
+	},
+	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		return o.rerank().Prepared(), nil
 	},
-	answer: func(o *operation, data []byte) (answer, error) {
-		a, err := o.rerank().ReadAnswer(data, o.price, func() string { return o.x.g.options.NewID("rr_") })
+	answer: func(o *operation, data []byte, price *billing.Price) (answer, error) {
+		a, err := o.rerank().ReadAnswer(data, price, func() string { return o.x.g.options.NewID("rr_") })
 		return answer{body: a.Body, usage: a.Usage}, err
 	},
 	split: func(o *operation, m *Model) []any {
@@ -715,7 +717,9 @@ var ranking = capability{
 		}
 		return parts
 	},
-	join: func(o *operation, answers [][]byte) ([]byte, error) { return o.rerank().Join(answers) },
+	join: func(o *operation, m *Model, answers [][]byte) ([]byte, error) {
+		return o.rerank().Join(answers, m.Batch)
+	},
 }
 
 // newVideo is the operation that submits a video.
@@ -750,10 +754,10 @@ var videoSubmission = capability{
 		return bounds{most: b.Usage, least: b.Usage, plausible: anything, inexact: b.Open}
 	},
 	serve: func(o *operation, c *call) (*Response, error) { return c.submit(o.submission()) },
-	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
+	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		return o.submission().Prepared(), &o.submission().Request.Request
 	},
-	answer: func(_ *operation, data []byte) (a answer, err error) {
+	answer: func(_ *operation, data []byte, _ *billing.Price) (a answer, err error) {
 		a.report, err = videoapi.ReadSubmission(data)
 		return a, err
 	},

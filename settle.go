@@ -265,7 +265,7 @@ func (c *call) disconnectUsage() billing.Usage {
 	case c.speech != nil:
 		return billing.Usage{Characters: c.speech.sentCharacters()}
 	case c.parts == nil:
-		return c.op.billable()
+		return c.op.billable(c.hold.Price)
 	}
 	var used billing.Usage
 	for i := range c.parts.list {
@@ -273,7 +273,7 @@ func (c *call) disconnectUsage() billing.Usage {
 		case p.err == nil:
 			used = used.Add(p.answer.usage)
 		case p.asked && maybeBillable(p.err):
-			used = used.Add(p.op.billable())
+			used = used.Add(p.op.billable(c.hold.Price))
 		}
 	}
 	return used

@@ -47,7 +47,7 @@ const batch = 32 << 10
 // gets something while it waits.
 func newStream(c *call) *Stream {
 	now := c.x.g.options.Now()
-	s := &Stream{delivery: delivery{c: c}, tap: c.op.tap(c.op), lastSent: now, savedAt: now, extension: c.model.HoldTokens}
+	s := &Stream{delivery: delivery{c: c}, tap: c.op.tap(c.op, c.hold.Price), lastSent: now, savedAt: now, extension: c.model.HoldTokens}
 	s.pieces, c.tap = s, s.tap
 	if c.heartbeat != nil && c.x.g.options.Heartbeat > 0 {
 		s.mu.Lock() // the timer's goroutine reads it

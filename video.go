@@ -158,7 +158,7 @@ func (c *call) submit(v *submission) (*Response, error) {
 		return nil, err
 	}
 	c.with = []billing.Record{video.Drop{ID: task.ID}} // whatever ends the hold here, but an upstream that took it
-	body, view := c.op.prepare(c.op, c.hold, 0)
+	body, view := c.op.prepare(c.op, 0)
 	reply, err := c.send(body, view)
 	if err != nil && videoapi.NotTaken(err) {
 		err = c.settleFailed(err)

@@ -3,21 +3,11 @@ package upstream
 import (
 	"context"
 	"errors"
-	"unicode"
-	"unicode/utf8"
 )
 
 // ListModels is what a driver's request for its vendor's models is called. It is no
 // operation of the public API, and [Ops] does not have it.
 const ListModels Op = "models"
-
-// The bounds of a vendor's list of models. A longer one is an error and not cut short,
-// since what was cut off would seem to have gone.
-const (
-	MaxListBytes = 4 << 20
-	MaxModels    = 10_000
-	MaxModelID   = 200 // bytes
-)
 
 // Lister is an Upstream that knows which models its vendor has. The drivers of vendors
 // that have such a list implement it. It is safe for concurrent use.
@@ -29,7 +19,7 @@ type Lister interface {
 
 // ModelList is what a vendor says it has.
 type ModelList struct {
-	Models  []ListedModel // each id once, in the vendor's order; at most MaxModels
+	Models  []ListedModel // each id once, in the vendor's order; at most 10,000
 	Invalid int           // entries that were left out, since no request could name them
 }
 
@@ -58,31 +48,4 @@ func ListerOf(up Upstream) (Lister, bool) {
 		up = w.Unwrap()
 	}
 	return nil, false
-}
-
-// Add adds a model, unless its id is there already, or is one that no request, log or
-// terminal should see: empty, over MaxModelID bytes, or with a character that does not
-// print. known has the ids that the list has.
-func (l *ModelList) Add(m ListedModel, known map[string]bool) {
-	switch {
-	case !isModelID(m.ID):
-		l.Invalid++
-	case !known[m.ID]:
-		known[m.ID] = true
-		l.Models = append(l.Models, m)
-	}
-}
-
-// isModelID refuses also what only changes how other characters are shown, such as the
-// order of writing: an id could pass for another one.
-func isModelID(id string) bool {
-	if id == "" || id == "*" || len(id) > MaxModelID || !utf8.ValidString(id) {
-		return false
-	}
-	for _, c := range id {
-		if !unicode.IsPrint(c) {
-			return false
-		}
-	}
-	return true
 }

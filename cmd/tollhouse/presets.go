@@ -86,6 +86,7 @@ var presets = []preset{
 			"beta2.6-r2v": "wan2.6-r2v", "beta2.6-r2v-flash": "wan2.6-r2v-flash",
 			"beta2.7-t2v": "wan2.7-t2v", "beta2.7-t2v-2026-04-25": "wan2.7-t2v-2026-04-25",
 			"beta2.7-i2v": "wan2.7-i2v", "beta2.7-i2v-2026-04-25": "wan2.7-i2v-2026-04-25", "beta2.7-r2v": "wan2.7-r2v",
+			"qwen3-rerank": "qwen3-rerank", "gte-rerank-v2": "gte-rerank-v2",
 		},
 	},
 	{
@@ -98,7 +99,10 @@ var presets = []preset{
 	},
 	{
 		vendor: "voyage", driver: "voyage", keyVar: "VOYAGE_API_KEY", urlVar: "VOYAGE_BASE_URL",
-		models: map[string]string{"vox-4-large": "voyage-4-large", "vox-4": "voyage-4", "vox-4-lite": "voyage-4-lite"},
+		models: map[string]string{
+			"vox-4-large": "voyage-4-large", "vox-4": "voyage-4", "vox-4-lite": "voyage-4-lite",
+			"rerank-2.5": "rerank-2.5", "rerank-2.5-lite": "rerank-2.5-lite", "rerank-2": "rerank-2", "rerank-2-lite": "rerank-2-lite",
+		},
 	},
 	{
 		// The ids of the Chinese site. The international site has other ids, and needs a
@@ -155,10 +159,27 @@ var presets = []preset{
 	},
 	{
 		// Refuses stream_options, and has one candidate only; errors are a bare message
-		// (docs.cohere.com/docs/compatibility-api).
-		vendor: "cohere", keyVar: "COHERE_API_KEY", urlVar: "COHERE_BASE_URL", baseURL: "https://api.cohere.ai/compatibility/v1",
+		// (docs.cohere.com/docs/compatibility-api). The variable names the bare host, since
+		// the rerankers are at another path.
+		vendor: "cohere", keyVar: "COHERE_API_KEY", urlVar: "COHERE_BASE_URL",
+		baseURL: "https://api.cohere.ai", path: "/compatibility/v1",
 		models: every, begins: []string{"command-", "c4ai-", "embed-"}, example: "command-a-03-2025", noStreamOptions: true,
 		drop: []string{"user", "n", "store", "metadata", "logit_bias", "top_logprobs", "service_tier", "parallel_tool_calls"}, rename: olderBound,
+	},
+	{
+		vendor: "cohere-rerank", driver: "cohere", keyVar: "COHERE_API_KEY", urlVar: "COHERE_BASE_URL",
+		models: map[string]string{
+			"rerank-v4.0-pro": "rerank-v4.0-pro", "rerank-v4.0-fast": "rerank-v4.0-fast", "rerank-v3.5": "rerank-v3.5",
+			"rerank-english-v3.0": "rerank-english-v3.0", "rerank-multilingual-v3.0": "rerank-multilingual-v3.0",
+		},
+	},
+	{
+		// Errors are a detail (api.jina.ai/docs).
+		vendor: "jina", keyVar: "JINA_API_KEY", urlVar: "JINA_BASE_URL", baseURL: "https://api.jina.ai/v1",
+		models: map[string]string{
+			"jina-reranker-v3": "jina-reranker-v3", "jina-reranker-m0": "jina-reranker-m0",
+			"jina-reranker-v2-base-multilingual": "jina-reranker-v2-base-multilingual", "jina-colbert-v2": "jina-colbert-v2",
+		},
 	},
 	{
 		// All ids begin with accounts/. A session's cache is kept together by a header

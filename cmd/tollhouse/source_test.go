@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/internal/openapitest"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rerankapi"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -72,6 +74,12 @@ func presetsOf(t *testing.T, p *program) *config.Config {
 	return src.config
 }
 
+// rerankersOf are the models of the vendor that has this one.
+func rerankersOf(model string) []string {
+	i := slices.IndexFunc(rerankapi.Families, func(f rerankapi.Family) bool { return slices.Contains(f.Models, model) })
+	return rerankapi.Families[i].Models
+}
+
 func TestEveryModelOfAPresetGoesToItsVendor(t *testing.T) {
 	const vector = `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1,2]}],"usage":{"total_tokens":1}}`
 	const task = `{"id":"t-1","output":{"task_id":"t-1","task_status":"PENDING"}}`
@@ -105,6 +113,11 @@ func TestEveryModelOfAPresetGoesToItsVendor(t *testing.T) {
 		{"dashscope", "DASHSCOPE", "", upstream.Call{Op: upstream.SubmitVideo}, videoModels(t, video.FamilyBeta), wan,
 			"POST /api/v1/services/aigc/video-generation/video-synthesis", task, `,"user":"u","max_tokens":1}`},
 		{"dashscope", "DASHSCOPE", "", upstream.Call{Op: upstream.PollVideo, TaskID: "t-1"}, videoModels(t, video.FamilyBeta), nil, "GET /api/v1/tasks/t-1", task, ""},
+		{"dashscope", "DASHSCOPE", "", upstream.Call{Op: upstream.Rerank}, []string{"qwen3-rerank", "gte-rerank-v2"}, same,
+			"POST /api/v1/services/rerank/text-rerank/text-rerank", `{"output":{"results":[]}}`, `,"user":"u","max_tokens":1,"input":{},"parameters":{}}`},
+		{"voyage", "VOYAGE", "/v1", upstream.Call{Op: upstream.Rerank}, rerankersOf("rerank-2.5"), same, "POST /v1/rerank", `{"data":[]}`, `,"user":"u","max_tokens":1}`},
+		{"cohere-rerank", "COHERE", "", upstream.Call{Op: upstream.Rerank}, rerankersOf("rerank-v3.5"), same, "POST /v2/rerank", `{"results":[]}`, `,"user":"u","max_tokens":1}`},
+		{"jina", "JINA", "/v1", upstream.Call{Op: upstream.Rerank}, rerankersOf("jina-reranker-v3"), same, "POST /v1/rerank", `{"results":[]}`, `,"user":"u","max_tokens":1}`},
 		{"ark", "ARK", "/api/v3", upstream.Call{Op: upstream.SubmitVideo}, videoModels(t, video.FamilyGamma), seedance,
 			"POST /api/v3/contents/generations/tasks", task, `,"user":"u","max_tokens":1}`},
 		{"ark", "ARK", "/api/v3", upstream.Call{Op: upstream.PollVideo, TaskID: "t-1"}, videoModels(t, video.FamilyGamma), nil, "GET /api/v3/contents/generations/tasks/t-1", task, ""},
@@ -157,6 +170,7 @@ func TestTheExampleIsAChatOrElseEmbeddings(t *testing.T) {
 	for variable, want := range map[string]string{
 		"OPENAI_API_KEY": "/v1/chat/completions gpt-5-mini", "ANTHROPIC_API_KEY": "/v1/chat/completions claude-haiku-4-5",
 		"MOONSHOT_API_KEY": "/v1/chat/completions delta-k3", "VOYAGE_API_KEY": "/v1/embeddings vox-4",
+		"COHERE_API_KEY": "/v1/chat/completions command-a-03-2025", "JINA_API_KEY": "/v1/rerank jina-colbert-v2",
 	} {
 		p := &program{env: environment{variable: "k"}.lookup}
 		components, err := presetsOf(t, p).Build(nil)

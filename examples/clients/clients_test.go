@@ -51,6 +51,8 @@ type options struct {
 var rates = map[string][]billing.Rate{
 	"chat":       {{Unit: billing.Input, Amount: "1"}, {Unit: billing.Output, Amount: "2"}},
 	"embeddings": {{Unit: billing.Input, Amount: "1"}},
+	"rerank":     {{Unit: billing.SearchUnit, Amount: "0.002"}},
+	"ranking":    {{Unit: billing.Input, Amount: "1"}},
 	"image":      {{Unit: billing.Image, Amount: "0.1"}},
 	"speech":     {{Unit: billing.Character, Amount: "1"}},
 	"video":      {{Unit: billing.Second, Variant: "720p", Amount: "0.1"}},
@@ -58,6 +60,7 @@ var rates = map[string][]billing.Rate{
 
 var kinds = map[string]string{
 	"delta-k3": "chat", "sim-chat": "chat", "model": "chat", "gpt-5.6-sol": "chat", "vectors": "embeddings", "imagegen-2": "image", "imagegen-legacy-2": "image",
+	"rerank-v3.5": "rerank", "jina-reranker-v3": "ranking", "rerank-2.5": "ranking",
 	"alpha3-tts-flash": "speech", "beta2.7-t2v": "video",
 }
 

@@ -32,8 +32,8 @@ func (r *Request) ReadAnswer(data []byte, price *billing.Price, id func() string
 	if err != nil {
 		return Answer{}, answer.Bad("The upstream's answer is not a ranking of the documents.", err)
 	}
-	if e := k.object.Raw("error"); !rawjson.IsNull(e) {
-		return Answer{}, answer.ErrorFrame(e)
+	if !rawjson.IsNull(k.failure) {
+		return Answer{}, answer.ErrorFrame(k.failure)
 	}
 	if err := r.complete(len(k.results)); err != nil {
 		return Answer{}, answer.Bad("The upstream's answer does not rank all documents.", err)
@@ -55,9 +55,12 @@ func (r *Request) complete(results int) error {
 
 // ranking is an answer as it was read, or several that were merged.
 type ranking struct {
-	object  rawjson.Object
 	id      string
 	results []result
+	failure []byte          // what stands under "error"; it may be null
+	meta    *rawjson.Object // like usage empty where there is none
+	billed  *rawjson.Object // the billed_units of meta
+	usage   *rawjson.Object
 	counts  counts
 }
 
@@ -72,8 +75,7 @@ type result struct {
 func readRanking(data []byte, documents int) (*ranking, error) {
 	k := &ranking{results: make([]result, 0, documents)}
 	seen := make([]bool, documents)
-	var err error
-	k.object, err = rawjson.Index(data, nil, func(rd *rawjson.Reader, name []byte) error {
+	object, err := rawjson.Index(data, nil, func(rd *rawjson.Reader, name []byte) error {
 		if string(name) == "results" && rd.Kind() == '[' {
 			return rd.Array(func(int) error { return k.readResult(rd, data, seen) })
 		}
@@ -84,10 +86,12 @@ func readRanking(data []byte, documents int) (*ranking, error) {
 		return nil, err
 	}
 	const longest = 256
-	if id, ok := rawjson.String(k.object.Raw("id")); ok && len(id) <= longest {
+	if id, ok := rawjson.String(object.Raw("id")); ok && len(id) <= longest {
 		k.id = id
 	}
-	k.counts = readCounts(&k.object)
+	k.failure, k.meta, k.usage = object.Raw("error"), inner(object.Raw("meta")), inner(object.Raw("usage"))
+	k.billed = inner(k.meta.Raw("billed_units"))
+	k.counts = k.readCounts()
 	return k, nil
 }
 
@@ -140,13 +144,13 @@ func (k *ranking) sort() {
 	})
 }
 
-// Join makes one answer of the parts' answers, in the order of [Request.Split], which
-// were read by [Request.ReadAnswer]. The scores of one model can be compared across
-// calls: it sees one document at a time.
-func (r *Request) Join(parts [][]byte) ([]byte, error) {
+// Join makes one answer of the parts' answers, in the order of [Request.Split] by the same
+// batch, which were read by [Request.ReadAnswer]. The scores of one model can be compared
+// across calls: it sees one document at a time.
+func (r *Request) Join(parts [][]byte, batch int) ([]byte, error) {
 	var whole *ranking
 	next, before := 0, 0
-	for documents := range r.batches(r.batch) {
+	for documents := range r.batches(batch) {
 		if next == len(parts) {
 			return nil, errors.New("there are fewer answers than parts")
 		}
@@ -177,13 +181,12 @@ type counts struct {
 
 // readCounts reads the counts leniently: what is no count was not reported. Cohere
 // spells search units as numbers with a point.
-func readCounts(o *rawjson.Object) (c counts) {
-	usage, meta := inner(o.Raw("usage")), inner(o.Raw("meta"))
-	billed, tokens := inner(meta.Raw("billed_units")), inner(meta.Raw("tokens"))
-	for _, raw := range [...][]byte{usage.Raw("total_tokens"), usage.Raw("prompt_tokens"), billed.Raw("input_tokens"), tokens.Raw("input_tokens")} {
+func (k *ranking) readCounts() (c counts) {
+	tokens := inner(k.meta.Raw("tokens"))
+	for _, raw := range [...][]byte{k.usage.Raw("total_tokens"), k.usage.Raw("prompt_tokens"), k.billed.Raw("input_tokens"), tokens.Raw("input_tokens")} {
 		c.read(raw, &c.tokens, &c.hasTokens)
 	}
-	for _, raw := range [...][]byte{billed.Raw("search_units"), usage.Raw("search_units")} {
+	for _, raw := range [...][]byte{k.billed.Raw("search_units"), k.usage.Raw("search_units")} {
 		c.read(raw, &c.units, &c.hasUnits)
 	}
 	return c
@@ -217,32 +220,29 @@ func (c *counts) add(d counts) {
 	c.units += min(d.units, math.MaxInt64-c.units)
 }
 
-// usage completes the counts by estimates, of which the usage has those that the price is
-// for: a vendor that sells by the unit need not count tokens. Without a price it has the
-// tokens, for which there may be a limit.
+// usage completes the counts by estimates, of which the usage has what is [Sold]: a vendor
+// that sells by the unit need not count tokens.
 func (c *counts) usage(r *Request, price *billing.Price) billing.Usage {
-	u := billing.Usage{Input: c.tokens, SearchUnits: c.units, Anomaly: c.anomaly, Zero: c.hasTokens && c.tokens == 0 || c.hasUnits && c.units == 0}
 	estimate := r.Estimate()
-	if !c.hasTokens {
+	u := Sold(estimate, price)
+	u.Estimated = !c.hasTokens && u.Input > 0 || !c.hasUnits && u.SearchUnits > 0
+	u.Zero = !u.Estimated && (c.hasTokens && c.tokens == 0 || c.hasUnits && c.units == 0)
+	u.Anomaly = c.anomaly
+	if c.hasTokens {
+		u.Input = c.tokens
+	} else {
 		c.tokens = estimate.Input
-		if price == nil || price.Covers(billing.Input) {
-			u.Input, u.Estimated, u.Zero = c.tokens, true, false
-		}
 	}
-	if !c.hasUnits {
+	if c.hasUnits {
+		u.SearchUnits = c.units
+	} else {
 		c.units = estimate.SearchUnits
-		if price.Covers(billing.SearchUnit) {
-			u.SearchUnits, u.Estimated, u.Zero = c.units, true, false
-		}
-	}
-	if price.Covers(billing.Request) {
-		u.Requests = 1
 	}
 	return u
 }
 
-// Sold is u with the counts alone that a price is for, as [Request.ReadAnswer] estimates
-// them.
+// Sold is u with the counts alone that a price is for. Without a price it has the tokens,
+// for which there may be a limit.
 func Sold(u billing.Usage, price *billing.Price) billing.Usage {
 	if price != nil && !price.Covers(billing.Input) {
 		u.Input = 0
@@ -271,14 +271,12 @@ func (r *Request) render(k *ranking) []byte {
 	if r.rows {
 		out = r.appendResults(append(out, `,"data":`...), k.results, "relevance_score", document.appendVoyage)
 	}
-	meta, usage := inner(k.object.Raw("meta")), inner(k.object.Raw("usage"))
-	billed := inner(meta.Raw("billed_units"))
-	edits := []rawjson.Edit{rawjson.Set("billed_units", billed.Apply(nil, rawjson.Set("search_units", strconv.AppendInt(nil, k.counts.units, 10))))}
-	if rawjson.IsNull(meta.Raw("api_version")) {
+	edits := []rawjson.Edit{rawjson.Set("billed_units", k.billed.Apply(nil, rawjson.Set("search_units", strconv.AppendInt(nil, k.counts.units, 10))))}
+	if rawjson.IsNull(k.meta.Raw("api_version")) {
 		edits = append(edits, rawjson.Set("api_version", []byte(`{"version":"2"}`)))
 	}
-	out = meta.Apply(append(out, `,"meta":`...), edits...)
-	out = usage.Apply(append(out, `,"usage":`...), rawjson.Set("total_tokens", strconv.AppendInt(nil, k.counts.tokens, 10)))
+	out = k.meta.Apply(append(out, `,"meta":`...), edits...)
+	out = k.usage.Apply(append(out, `,"usage":`...), rawjson.Set("total_tokens", strconv.AppendInt(nil, k.counts.tokens, 10)))
 	return append(out, '}')
 }
 

@@ -36,14 +36,16 @@ func TestEachDialectGetsItsForm(t *testing.T) {
 		{"Voyage", `"documents":["a","b","c"],"top_k":1,"return_documents":true`, head + `[{"index":1,"relevance_score":5e-1,"document":{"text":"b"}}],"data":[{"index":1,"relevance_score":5e-1,"document":"b"}],` + meta},
 		{"TEI", `"texts":["a","b","c"],"return_text":true`, `[{"index":1,"score":5e-1,"text":"b"},{"index":2,"score":0.5,"text":"c"},{"index":0,"score":0.10,"text":"a"}]`},
 	} {
-		r := parsed(t, `{"model":"m","query":"q",`+row.request+`}`)
-		a, err := r.ReadAnswer([]byte(answer), priceOf(t, billing.SearchUnit), id)
-		if err != nil || string(a.Body) != row.want {
-			t.Errorf("%s: %v\n%s, want\n%s", row.name, err, a.Body, row.want)
-		}
-		if want := (billing.Usage{Input: 12, SearchUnits: 1}); a.Usage != want {
-			t.Errorf("%s: %+v", row.name, a.Usage)
-		}
+		t.Run(row.name, func(t *testing.T) {
+			r := parsed(t, `{"model":"m","query":"q",`+row.request+`}`)
+			a, err := r.ReadAnswer([]byte(answer), priceOf(t, billing.SearchUnit), id)
+			if err != nil || string(a.Body) != row.want {
+				t.Errorf("%v\n%s, want\n%s", err, a.Body, row.want)
+			}
+			if want := (billing.Usage{Input: 12, SearchUnits: 1}); a.Usage != want {
+				t.Errorf("used %+v", a.Usage)
+			}
+		})
 	}
 }
 
@@ -67,17 +69,19 @@ func TestWhatTheUpstreamDoesNotCountIsEstimatedIfItIsSold(t *testing.T) {
 		{"half a unit", `,"meta":{"billed_units":{"search_units":0.5}}`, priceOf(t, billing.SearchUnit), billing.Usage{SearchUnits: 1, Estimated: true, Anomaly: true}, [2]int64{1, 3}},
 		{"counts of another kind", `,"usage":[],"meta":"x"`, priceOf(t, billing.SearchUnit), billing.Usage{SearchUnits: 1, Estimated: true}, [2]int64{1, 3}},
 	} {
-		r := parsed(t, `{"model":"m","query":"q","documents":["a","b"]}`)
-		a, err := r.ReadAnswer([]byte(`{"results":[{"index":0,"relevance_score":1},{"index":1,"relevance_score":0}]`+row.counts+`}`), row.price, id)
-		if err != nil || a.Usage != row.want {
-			t.Errorf("%s: %+v, %v, want %+v", row.name, a.Usage, err, row.want)
-		}
-		if want := fmt.Sprintf(`"search_units":%d`, row.shown[0]); !strings.Contains(string(a.Body), want) {
-			t.Errorf("%s: %s has no %s", row.name, a.Body, want)
-		}
-		if want := fmt.Sprintf(`"total_tokens":%d`, row.shown[1]); !strings.Contains(string(a.Body), want) || !strings.Contains(string(a.Body), `"id":"rr_1"`) {
-			t.Errorf("%s: %s has no %s", row.name, a.Body, want)
-		}
+		t.Run(row.name, func(t *testing.T) {
+			r := parsed(t, `{"model":"m","query":"q","documents":["a","b"]}`)
+			a, err := r.ReadAnswer([]byte(`{"results":[{"index":0,"relevance_score":1},{"index":1,"relevance_score":0}]`+row.counts+`}`), row.price, id)
+			if err != nil || a.Usage != row.want {
+				t.Errorf("used %+v, %v, want %+v", a.Usage, err, row.want)
+			}
+			if want := fmt.Sprintf(`"search_units":%d`, row.shown[0]); !strings.Contains(string(a.Body), want) {
+				t.Errorf("%s has no %s", a.Body, want)
+			}
+			if want := fmt.Sprintf(`"total_tokens":%d`, row.shown[1]); !strings.Contains(string(a.Body), want) || !strings.Contains(string(a.Body), `"id":"rr_1"`) {
+				t.Errorf("%s has no %s", a.Body, want)
+			}
+		})
 	}
 }
 
@@ -110,11 +114,13 @@ func TestAnAnswerThatIsNoRankingIsABadGateway(t *testing.T) {
 		"an error in the place of a list": {"", `{"error":{"message":"sk-secret"}}`},
 		"a list":                          {"", `[` + first + `,` + second + `]`},
 	} {
-		r := parsed(t, `{"model":"m","query":"q","documents":["a","b"]`+row[0]+`}`)
-		a, err := r.ReadAnswer([]byte(row[1]), nil, id)
-		if f := fault.From(err); f == nil || f.HTTPStatus() != 502 || strings.Contains(f.Message, "sk-secret") || a.Body != nil {
-			t.Errorf("%s: %v, %s", name, err, a.Body)
-		}
+		t.Run(name, func(t *testing.T) {
+			r := parsed(t, `{"model":"m","query":"q","documents":["a","b"]`+row[0]+`}`)
+			a, err := r.ReadAnswer([]byte(row[1]), nil, id)
+			if f := fault.From(err); f == nil || f.HTTPStatus() != 502 || strings.Contains(f.Message, "sk-secret") || a.Body != nil {
+				t.Errorf("%v, %s", err, a.Body)
+			}
+		})
 	}
 	r := parsed(t, `{"model":"m","query":"q","documents":["a","b","c"],"top_n":2}`)
 	if _, err := r.ReadAnswer([]byte(rows(first)), nil, id); err != nil {
@@ -139,7 +145,7 @@ func TestPartsAreMergedByTheirScores(t *testing.T) {
 		}
 		answers, used = append(answers, a.Body), used.Add(a.Usage)
 	}
-	whole, err := r.Join(answers)
+	whole, err := r.Join(answers, 2)
 	const want = `{"id":"rr_1","object":"list","model":"m","results":[{"index":1,"relevance_score":0.9,"document":{"text":"b"}},{"index":2,"relevance_score":0.9,"document":{"text":"c"}},{"index":4,"relevance_score":0.5,"document":{"text":"e"}}],` +
 		`"meta":{"billed_units":{"search_units":3},"api_version":{"version":"2"}},"usage":{"total_tokens":30}}`
 	if err != nil || string(whole) != want {
@@ -148,7 +154,7 @@ func TestPartsAreMergedByTheirScores(t *testing.T) {
 	if want := (billing.Usage{Input: 30, SearchUnits: 3}); used != want {
 		t.Errorf("used %+v", used)
 	}
-	if _, err := r.Join(answers[:2]); err == nil {
+	if _, err := r.Join(answers[:2], 2); err == nil {
 		t.Error("an answer is missing")
 	}
 }

@@ -34,7 +34,6 @@ type Request struct {
 	tei        bool // the answer is a bare array
 	rows       bool // the answer has its rows as Voyage's too
 	part       bool // of a request that was split
-	batch      int  // most documents of a part; set by Split
 }
 
 // fields is the table of the fields, their rules and their places.
@@ -169,7 +168,6 @@ func bounded(b upstream.Body, top int64, documents int) upstream.Body {
 // need not be cut. A batch of 0 is the family's. Each part asks for as many results as
 // the whole does, of which [Request.Join] takes the best.
 func (r *Request) Split(batch int) []*Request {
-	r.batch = batch
 	var parts []*Request
 	for documents := range r.batches(batch) {
 		part := *r

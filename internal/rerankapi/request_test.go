@@ -114,14 +114,16 @@ func TestAnUpstreamGetsOneForm(t *testing.T) {
 			`{"model":"m","query":"q","documents":["t: a\nb\nn: [1]"],"return_documents":false}`,
 		},
 	} {
-		r := parsed(t, row.body)
-		if err := r.Validate(); err != nil {
-			t.Errorf("%s: %v", row.name, err)
-		}
-		got, err := r.Prepared().Bytes()
-		if err != nil || string(got) != row.want {
-			t.Errorf("%s: %s, %v, want %s", row.name, got, err, row.want)
-		}
+		t.Run(row.name, func(t *testing.T) {
+			r := parsed(t, row.body)
+			if err := r.Validate(); err != nil {
+				t.Error(err)
+			}
+			got, err := r.Prepared().Bytes()
+			if err != nil || string(got) != row.want {
+				t.Errorf("%s, %v, want %s", got, err, row.want)
+			}
+		})
 	}
 }
 
@@ -153,13 +155,15 @@ func TestWhatARequestMayBeCountedAs(t *testing.T) {
 			billing.Usage{Input: 2 * 634, SearchUnits: 1, Requests: 1}, billing.Usage{Input: 253, SearchUnits: 1, Requests: 1, Estimated: true},
 		},
 	} {
-		r := parsed(t, row.body)
-		if got := r.Bound(row.batch); got != row.bound {
-			t.Errorf("%s: the bound is %+v, want %+v", row.name, got, row.bound)
-		}
-		if got := r.Estimate(); got != row.estimate {
-			t.Errorf("%s: the estimate is %+v, want %+v", row.name, got, row.estimate)
-		}
+		t.Run(row.name, func(t *testing.T) {
+			r := parsed(t, row.body)
+			if got := r.Bound(row.batch); got != row.bound {
+				t.Errorf("the bound is %+v, want %+v", got, row.bound)
+			}
+			if got := r.Estimate(); got != row.estimate {
+				t.Errorf("the estimate is %+v, want %+v", got, row.estimate)
+			}
+		})
 	}
 }
 

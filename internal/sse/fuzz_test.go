@@ -58,6 +58,26 @@ func (c *chunks) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// pushAll gives a Reader size bytes at a time.
+func pushAll(stream []byte, size int) (all []got) {
+	r := NewReader(nil, 0)
+	defer r.Release()
+	for ; len(stream) > 0; stream = stream[min(size, len(stream)):] {
+		r.Push(stream[:min(size, len(stream))])
+		for r.Buffered() {
+			e, _ := r.Next() // which cannot fail
+			all = append(all, got{e.Name, string(e.Data)})
+		}
+	}
+	for {
+		e, err := r.Next()
+		if err != nil {
+			return all
+		}
+		all = append(all, got{e.Name, string(e.Data)})
+	}
+}
+
 func FuzzReader(f *testing.F) {
 	for _, d := range dialects {
 		f.Add([]byte(d.stream), uint16(3))
@@ -77,6 +97,9 @@ func FuzzReader(f *testing.F) {
 			if err != io.EOF || !sameEvents(events, want) {
 				t.Errorf("%s: got %q, %v, want %q", how, events, err, want)
 			}
+		}
+		if events := pushAll(stream, int(size)+1); !sameEvents(events, want) {
+			t.Errorf("pushed: got %q, want %q", events, want)
 		}
 	})
 }

@@ -37,7 +37,7 @@ type Event struct {
 // byte order mark may stand first, and the space after "data:" may be missing.
 // A Reader is for one goroutine at a time.
 type Reader struct {
-	src    io.Reader
+	src    io.Reader // nil where Push gives the bytes
 	limit  int
 	pooled *pooledBuffer
 	err    error // what src said last; final
@@ -52,6 +52,7 @@ type Reader struct {
 	afterCR bool // a line feed at pos belongs to the line end before it
 	busy    bool // the last read filled the buffer
 	started bool // the first line, where a byte order mark may stand, is behind us
+	cut     bool // src has ended within the data of an event
 
 	name string // of the events that pooled.head is the head of
 }
@@ -59,6 +60,8 @@ type Reader struct {
 // NewReader returns a Reader of src. limit is the most bytes that the data of
 // one event may have, 0 means [DefaultLimit]; a line of another kind is held to
 // it as well. The Reader does not close src. Call Release when done.
+//
+// A nil src is for a stream that somebody else reads: [Reader.Push] takes its bytes.
 func NewReader(src io.Reader, limit int) *Reader {
 	if limit <= 0 {
 		limit = DefaultLimit
@@ -92,6 +95,25 @@ func (r *Reader) Next() (Event, error) {
 	r.event = Event{}
 	return event, nil
 }
+
+// Push adds the next bytes of a stream, of a Reader without a source; it copies them. Take
+// all events that are [Reader.Buffered] before the next Push, which makes the data of the
+// last one invalid: only so the limit bounds the memory. Next without a buffered event says
+// that the stream has ended, and gives its last event or io.EOF. After an error Push does
+// nothing.
+func (r *Reader) Push(p []byte) {
+	for len(p) > 0 && r.err == nil {
+		if r.compact(); r.end == len(r.pooled.buf) {
+			r.grow()
+		}
+		n := copy(r.pooled.buf[r.end:], p)
+		r.end, p = r.end+n, p[n:]
+	}
+}
+
+// Cut reports, once Next has returned io.EOF, whether the stream ended within an event:
+// with data that can be the beginning of something longer, which Next did not return.
+func (r *Reader) Cut() bool { return r.cut }
 
 // Await reads from the source until Next need not.
 func (r *Reader) Await() {
@@ -153,7 +175,7 @@ func (r *Reader) last() (Event, error) {
 	}
 	r.hasData = false
 	r.event.Data = r.data.of(r.pooled.buf)
-	if !isComplete(r.event.Data) {
+	if r.cut = !isComplete(r.event.Data); r.cut {
 		return Event{}, r.err
 	}
 	return r.event, nil
@@ -340,8 +362,12 @@ func (m *pooledBuffer) name(b []byte) string {
 }
 
 // fill makes room and reads from the source once (again only when a read gives
-// neither bytes nor an error).
+// neither bytes nor an error). What has no source has ended.
 func (r *Reader) fill() {
+	if r.src == nil {
+		r.err = io.EOF
+		return
+	}
 	r.compact()
 	if r.end == len(r.pooled.buf) || r.busy && len(r.pooled.buf) < busySize {
 		r.grow()

@@ -82,6 +82,49 @@ func TestEveryDialectGivesItsEventsHoweverTheBytesArrive(t *testing.T) {
 	}
 }
 
+func TestAPushedStreamGivesTheEventsOfOneThatIsRead(t *testing.T) {
+	for _, d := range dialects {
+		t.Run(d.name, func(t *testing.T) {
+			for _, size := range []int{1, 3, 1 << 20} {
+				if diff := cmp.Diff(d.want, pushAll([]byte(d.stream), size)); diff != "" {
+					t.Errorf("%d bytes at a time (-want +got):\n%s", size, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestAPushedEventIsHeldToTheLimit(t *testing.T) {
+	const limit = 1000
+	r := NewReader(nil, limit)
+	defer r.Release()
+	for range 10 * limit {
+		r.Push([]byte("data: 123456789"))
+		if r.Buffered() {
+			t.Fatal("an event without an end")
+		}
+	}
+	if _, err := r.Next(); !errors.Is(err, ErrTooLarge) || len(r.pooled.buf) > 4*limit {
+		t.Errorf("the stream ends with %v, the buffer has %d bytes", err, len(r.pooled.buf))
+	}
+}
+
+func TestAReaderSaysWhetherTheLastEventWasCut(t *testing.T) {
+	for stream, want := range map[string]bool{
+		"": false, "data: x\n\n": false, "data: [DONE]": false, "data: {\"a\":1}\n": false, "data: x\n\n: comment": false,
+		"data: {\"a\":": true, "data: x": true, "data: x\n\ndata: [DON": true,
+	} {
+		r := NewReader(strings.NewReader(stream), 0)
+		for err := error(nil); err == nil; {
+			_, err = r.Next()
+		}
+		if r.Cut() != want {
+			t.Errorf("%q: cut is %t", stream, r.Cut())
+		}
+		r.Release()
+	}
+}
+
 func TestACutStreamNeverGivesAnEventThatItDidNotHave(t *testing.T) {
 	stream := []byte("\xef\xbb\xbf: hi\r\n\r\ndata: {\"id\":\"a\",\"n\":12}\r\n\r\n" +
 		"event: delta\ndata: {\"text\":\n\ndata: 12\n\ndata: {\ndata: \"x\":1\ndata: }\n\ndata: [DONE]\n\n")

@@ -15,7 +15,7 @@ import (
 // form (help.aliyun.com/zh/model-studio/text-rerank-api). Errors have the form of the
 // endpoint, not the vendor's.
 func (d *driver) rank(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	body, dropped := httpdo.Without(call.Body, "max_tokens_per_doc", "max_chunks_per_doc", "truncation")
+	body, dropped := httpdo.DropFields(call.Body, "max_tokens_per_doc", "max_chunks_per_doc", "truncation")
 	reply, err := d.Exchange(ctx, call, rankingBody(body), httpdo.MaxRanking, d.publicRanking)
 	if err != nil {
 		return nil, fault.From(err).With(func(e *fault.Error) { e.Body = nil })

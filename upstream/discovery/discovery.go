@@ -126,13 +126,13 @@ type Lists struct {
 	o Options
 
 	mu      sync.Mutex
-	kept    map[string]*kept // by channel
-	running context.Context  // of Run; nil while it does not run
-	workers sync.WaitGroup   // of Run
+	watched map[string]*watched // by channel
+	running context.Context     // of Run; nil while it does not run
+	workers sync.WaitGroup      // of Run
 }
 
-// kept is a channel's list and what asks for it.
-type kept struct {
+// watched is a channel's list and what asks for it.
+type watched struct {
 	source Source
 	list   List
 	stop   context.CancelFunc // of the goroutine that asks; nil while Run does not run
@@ -151,7 +151,7 @@ func New(o Options) *Lists {
 	if o.Changed == nil {
 		o.Changed = func(context.Context) {}
 	}
-	return &Lists{o: o, kept: make(map[string]*kept)}
+	return &Lists{o: o, watched: make(map[string]*watched)}
 }
 
 // Watch replaces the channels. One that was there before keeps its list, unless it has
@@ -159,27 +159,27 @@ func New(o Options) *Lists {
 func (l *Lists) Watch(sources []Source) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before := l.kept
-	l.kept = make(map[string]*kept, len(sources))
+	before := l.watched
+	l.watched = make(map[string]*watched, len(sources))
 	for _, s := range sources {
 		s.Every = max(cmp.Or(s.Every, DefaultEvery), MinEvery)
-		k := before[s.Channel]
+		w := before[s.Channel]
 		switch {
-		case k == nil || k.source.Vendor != s.Vendor:
-			k = &kept{source: s, tried: make(chan struct{})}
-		case isSame(k.source.Upstream, s.Upstream) && k.source.Every == s.Every:
-			k.source = s // another filter at most
-			l.kept[s.Channel] = k
+		case w == nil || w.source.Vendor != s.Vendor:
+			w = &watched{source: s, tried: make(chan struct{})}
+		case isSame(w.source.Upstream, s.Upstream) && w.source.Every == s.Every:
+			w.source = s // another filter at most
+			l.watched[s.Channel] = w
 			delete(before, s.Channel)
 			continue
 		default:
-			k = &kept{source: s, list: k.list, tried: make(chan struct{})}
+			w = &watched{source: s, list: w.list, tried: make(chan struct{})}
 		}
-		l.kept[s.Channel] = k
-		l.start(k)
+		l.watched[s.Channel] = w
+		l.start(w)
 	}
-	for _, k := range before {
-		k.end()
+	for _, w := range before {
+		w.end()
 	}
 }
 
@@ -189,22 +189,22 @@ func isSame(a, b upstream.Upstream) bool {
 }
 
 // start asks for a list from now on, if Run runs. l.mu is held.
-func (l *Lists) start(k *kept) {
+func (l *Lists) start(w *watched) {
 	if l.running == nil {
 		return
 	}
 	ctx, stop := context.WithCancel(l.running)
-	k.stop = stop
-	source := k.source // of which Watch may replace the filter
-	l.workers.Go(func() { l.follow(ctx, k, source) })
+	w.stop = stop
+	source := w.source // of which Watch may replace the filter
+	l.workers.Go(func() { l.follow(ctx, w, source) })
 }
 
 // end stops what asks for a list.
-func (k *kept) end() {
-	if k.stop != nil {
-		k.stop()
+func (w *watched) end() {
+	if w.stop != nil {
+		w.stop()
 	}
-	k.once.Do(func() { close(k.tried) })
+	w.once.Do(func() { close(w.tried) })
 }
 
 // Run asks for the lists until ctx ends, and returns nil when no request for one is under
@@ -212,8 +212,8 @@ func (k *kept) end() {
 func (l *Lists) Run(ctx context.Context) error {
 	l.mu.Lock()
 	l.running = ctx
-	for _, k := range l.kept {
-		l.start(k)
+	for _, w := range l.watched {
+		l.start(w)
 	}
 	l.mu.Unlock()
 	<-ctx.Done()
@@ -229,8 +229,8 @@ func (l *Lists) Run(ctx context.Context) error {
 func (l *Lists) Await(ctx context.Context) {
 	l.mu.Lock()
 	var waits []<-chan struct{}
-	for _, k := range l.kept {
-		waits = append(waits, k.tried)
+	for _, w := range l.watched {
+		waits = append(waits, w.tried)
 	}
 	l.mu.Unlock()
 	for _, tried := range waits {
@@ -247,15 +247,15 @@ func (l *Lists) Await(ctx context.Context) {
 func (l *Lists) Of(s Source) List {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if k := l.kept[s.Channel]; k != nil && k.source.Vendor == s.Vendor {
-		return k.list
+	if w := l.watched[s.Channel]; w != nil && w.source.Vendor == s.Vendor {
+		return w.list
 	}
 	return List{}
 }
 
 // follow asks for one list again and again until ctx ends.
-func (l *Lists) follow(ctx context.Context, k *kept, s Source) {
-	defer k.once.Do(func() { close(k.tried) })
+func (l *Lists) follow(ctx context.Context, w *watched, s Source) {
+	defer w.once.Do(func() { close(w.tried) })
 	usual := retryqueue.Backoff{First: s.Every, Most: s.Every, Rand: l.o.Rand}
 	retry := retryqueue.Backoff{First: min(firstRetry, s.Every), Most: s.Every, Rand: l.o.Rand}
 	for {
@@ -263,12 +263,12 @@ func (l *Lists) follow(ctx context.Context, k *kept, s Source) {
 		if ctx.Err() != nil {
 			return
 		}
-		came, changed := l.take(k, found, err)
+		came, changed := l.record(w, found, err)
 		if changed {
 			l.o.Changed(ctx)
 		}
 		l.logChange(came) // once it is served
-		k.once.Do(func() { close(k.tried) })
+		w.once.Do(func() { close(w.tried) })
 		wait := &usual
 		if err != nil {
 			wait = &retry
@@ -301,33 +301,33 @@ type change struct {
 	first      bool // the source's first list
 }
 
-// take notes what came of a request, and reports whether the models have changed. What
+// record notes what came of a request, and reports whether the models have changed. What
 // comes late for a channel that is watched no more, or anew, is dropped.
-func (l *Lists) take(k *kept, found *upstream.ModelList, err error) (c change, changed bool) {
+func (l *Lists) record(w *watched, found *upstream.ModelList, err error) (c change, changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.kept[k.source.Channel] != k {
+	if l.watched[w.source.Channel] != w {
 		return c, false
 	}
-	now, before, next := l.o.Now(), k.list, k.list
+	now, before, next := l.o.Now(), w.list, w.list
 	next.Tried, next.Err = now, err
 	if err != nil {
-		if k.list = next; before.Err == nil {
+		if w.list = next; before.Err == nil {
 			text := "the vendor's list of models cannot be had, and nothing on it is served yet"
 			if !next.Listed.IsZero() {
 				text = "the vendor's list of models cannot be had; the last one stays in force"
 			}
-			l.o.Logger.Warn(text, "channel", k.source.Channel, "error", next.Reason())
+			l.o.Logger.Warn(text, "channel", w.source.Channel, "error", next.Reason())
 		}
 		return c, false
 	}
 	next.Listed, next.Invalid = now, found.Invalid
-	c.source, c.first = k.source, before.Listed.IsZero()
+	c.source, c.first = w.source, before.Listed.IsZero()
 	next.Models, c.come, c.gone = merge(before.Models, found.Models)
 	next.Gone = withGone(before.Gone, c.gone, next.Models, now)
-	k.list = next
+	w.list = next
 	if before.Err != nil && !before.Listed.IsZero() {
-		l.o.Logger.Info("the vendor's list of models is there again", "channel", k.source.Channel)
+		l.o.Logger.Info("the vendor's list of models is there again", "channel", w.source.Channel)
 	}
 	return c, len(c.come) > 0 || len(c.gone) > 0 || !slices.EqualFunc(before.Models, next.Models, func(a, b Model) bool { return a.ListedModel == b.ListedModel })
 }
@@ -402,7 +402,7 @@ func withGone(before []Gone, gone []string, models []Model, now time.Time) []Gon
 // audit log, since its callers get errors from then on.
 func (l *Lists) logChange(c change) {
 	s := &c.source
-	come, gone := s.publics(c.come), s.publics(c.gone)
+	come, gone := s.publicIDs(c.come), s.publicIDs(c.gone)
 	if len(come) > 0 {
 		line := []any{"channel", s.Channel, "models", len(come)}
 		if !c.first {
@@ -415,8 +415,8 @@ func (l *Lists) logChange(c change) {
 	}
 }
 
-// publics are the public ids of those that the filter serves.
-func (f *Filter) publics(ids []string) (served []string) {
+// publicIDs are the public ids of those that the filter serves.
+func (f *Filter) publicIDs(ids []string) (served []string) {
 	for _, id := range ids {
 		if public, ok := f.Public(id); ok {
 			served = append(served, public)

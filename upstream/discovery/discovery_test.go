@@ -47,9 +47,9 @@ func (v *vendor) ListModels(ctx context.Context) (*upstream.ModelList, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, known := new(upstream.ModelList), make(map[string]bool)
+	list := new(upstream.ModelList)
 	for _, id := range ids {
-		list.Add(upstream.ListedModel{ID: id}, known)
+		list.Models = append(list.Models, upstream.ListedModel{ID: id})
 	}
 	return list, nil
 }

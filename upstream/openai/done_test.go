@@ -29,6 +29,7 @@ func TestAStreamWithoutTheTerminatorIsCompleteWhereEveryCandidateIs(t *testing.T
 		{"data on two lines", word + "data: {\"choices\":[\ndata: {\"finish_reason\":\"stop\"}]}\n\n", "", true},
 		{"data on two lines that end in CRLF", word + "data: {\"choices\":[\r\ndata: {\"finish_reason\":\"stop\"}]}\r\n\r\n", "", true},
 		{"comments", ": PROCESSING\n\n" + word + ": PROCESSING\n\n" + stop, "", true},
+		{"a byte order mark", "\xef\xbb\xbf" + stop, "", true},
 		{"both of two candidates", word + stop + second, "2", true},
 		{"one of two candidates", word + stop, "2", false},
 		{"none", word, "", false},

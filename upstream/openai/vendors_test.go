@@ -10,18 +10,18 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 )
 
-// whose is what a refusal is about.
-type whose string
+// category is what a refusal is about.
+type category string
 
 const (
-	callers   whose = "the caller's request"
-	operators whose = "the operator's key or account"
-	model     whose = "the model"
-	busy      whose = "the vendor's load"
-	vendors   whose = "the vendor's own fault"
+	callers   category = "the caller's request"
+	operators category = "the operator's key or account"
+	model     category = "the model"
+	busy      category = "the vendor's load"
+	vendors   category = "the vendor's own fault"
 )
 
-func of(f *upstream.Failure, e *fault.Error) whose {
+func categoryOf(f *upstream.Failure, e *fault.Error) category {
 	switch {
 	case f.NoModel:
 		return model
@@ -41,7 +41,7 @@ func TestTheErrorsOfEachVendorAreWhoseFaultTheyAre(t *testing.T) {
 		vendor string
 		status int
 		body   string
-		want   whose
+		want   category
 		text   string // of the vendor, which the caller gets
 	}{
 		{"openai", 404, `{"error":{"message":"The model m does not exist or you do not have access to it.","type":"invalid_request_error","param":null,"code":"model_not_found"}}`, model, "The model m does not exist"},
@@ -81,7 +81,7 @@ func TestTheErrorsOfEachVendorAreWhoseFaultTheyAre(t *testing.T) {
 	} {
 		t.Run(row.vendor, func(t *testing.T) {
 			e, f := vendortest.Refused(t, newDriver(t, vendortest.Responds(row.status, nil, row.body), upstream.DriverOptions{}), chat(t, false))
-			if got := of(f, e); got != row.want {
+			if got := categoryOf(f, e); got != row.want {
 				t.Errorf("it is %s (%d %s, %+v), want %s", got, e.HTTPStatus(), e.Code, f, row.want)
 			}
 			if row.text != "" && !strings.Contains(e.Message, row.text) || row.text == "" && strings.Contains(row.body, e.Message) {
@@ -96,13 +96,13 @@ func TestTheErrorsOfEachVendorAreWhoseFaultTheyAre(t *testing.T) {
 
 // MiniMax says 200 to what it refuses.
 func TestABaseRespInA200IsWhatItSays(t *testing.T) {
-	for body, want := range map[string]whose{
+	for body, want := range map[string]category{
 		`{"base_resp":{"status_code":1004,"status_msg":"login fail"}}`:           operators,
 		`{"base_resp":{"status_code":1008,"status_msg":"insufficient balance"}}`: operators,
 		`{"base_resp":{"status_code":1000,"status_msg":"unknown error"}}`:        vendors,
 	} {
 		e, f := vendortest.Refused(t, newDriver(t, vendortest.Responds(http.StatusOK, nil, body), upstream.DriverOptions{}), chat(t, true))
-		if got := of(f, e); got != want {
+		if got := categoryOf(f, e); got != want {
 			t.Errorf("%s is %s, %+v, want %s", body, got, f, want)
 		}
 	}

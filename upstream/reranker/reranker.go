@@ -26,14 +26,14 @@ const (
 type driver struct {
 	*httpdo.Client
 	request func(upstream.Body) (_ upstream.Body, dropped []string)
-	answer  func(data []byte, h http.Header) ([]byte, error)
+	answer  func(data []byte, h http.Header) ([]byte, error) // nil where it is the public wire
 }
 
 // NewCohere returns the driver of Cohere's rerankers (docs.cohere.com/reference/rerank).
 // Its chat and embeddings are served by package openai, at /compatibility/v1. The error
 // says which option is wrong and never holds a key. Close the driver when done.
 func NewCohere(o upstream.DriverOptions) (upstream.Driver, error) {
-	return newDriver(o, CohereBaseURL, "/v2/rerank", "message", cohereRequest, cohereAnswer)
+	return newDriver(o, CohereBaseURL, "/v2/rerank", "message", cohereRequest, nil)
 }
 
 // NewTEI returns the driver of a reranker that Text Embeddings Inference serves
@@ -76,19 +76,13 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 // field that it does not know: return_documents, which only the gateway asks, and words of
 // the first version and of other vendors.
 func cohereRequest(body upstream.Body) (_ upstream.Body, dropped []string) {
-	return httpdo.Without(body.Delete("return_documents"), "max_chunks_per_doc", "truncation")
-}
-
-// cohereAnswer is the public wire already.
-func cohereAnswer(data []byte, _ http.Header) ([]byte, error) {
-	_, err := rawjson.Index(data, nil, nil)
-	return data, err
+	return httpdo.DropFields(body.Delete("return_documents"), "max_chunks_per_doc", "truncation")
 }
 
 // teiRequest is TEI's, which serves one model and has no bound of the results. It refuses
 // what is too long unless truncate is true, which is Voyage's truncation.
 func teiRequest(body upstream.Body) (_ upstream.Body, dropped []string) {
-	body, dropped = httpdo.Without(body, "max_tokens_per_doc", "max_chunks_per_doc")
+	body, dropped = httpdo.DropFields(body, "max_tokens_per_doc", "max_chunks_per_doc")
 	for _, name := range [...]string{"model", "top_n", "return_documents"} {
 		body = body.Delete(name)
 	}

@@ -104,5 +104,5 @@ func (a *attempt) withSession(ctx context.Context, call *upstream.Call) context.
 // isSessionHeader reports whether a session can stand in a header of the name, which no
 // client may send by itself.
 func isSessionHeader(name string) bool {
-	return header.Free(name) && !strings.HasPrefix(name, "Anthropic-")
+	return header.Settable(name) && !strings.HasPrefix(name, "Anthropic-")
 }

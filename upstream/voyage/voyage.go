@@ -40,8 +40,8 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	if call.Op == upstream.Rerank {
 		return d.rank(ctx, call)
 	}
-	_, dropped := httpdo.Without(call.Body, "user")
-	reply, err := d.Exchange(ctx, call, translateBody(call.Body), maxAnswer, func(data []byte, _ http.Header) ([]byte, error) {
+	body, dropped := translateBody(call.Body)
+	reply, err := d.Exchange(ctx, call, body, maxAnswer, func(data []byte, _ http.Header) ([]byte, error) {
 		return embeddingsapi.CompleteUsage(data)
 	})
 	if err != nil {
@@ -55,7 +55,7 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 // know, hence neither return_documents, which only the gateway asks, nor Cohere's bounds
 // of a document go there. The vendor cuts what is too long, unless truncation is false.
 func (d *driver) rank(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	body, dropped := httpdo.Without(call.Body, "max_tokens_per_doc", "max_chunks_per_doc")
+	body, dropped := httpdo.DropFields(call.Body, "max_tokens_per_doc", "max_chunks_per_doc")
 	if body.IsObject() {
 		body = body.Delete("return_documents").Rename("top_n", "top_k")
 	}
@@ -76,12 +76,13 @@ func (d *driver) rank(ctx context.Context, call *upstream.Call) (*upstream.Reply
 // translateBody is the body as Voyage takes it: dimensions under their own name, no
 // word for the default encoding, no user. What only Voyage knows (input_type,
 // truncation, output_dtype) passes.
-func translateBody(body upstream.Body) upstream.Body {
+func translateBody(body upstream.Body) (_ upstream.Body, dropped []string) {
 	if !body.IsObject() {
-		return body
+		return body, nil
 	}
+	body, dropped = httpdo.DropFields(body, "user")
 	if format, _ := rawjson.String(body.Raw("encoding_format")); format != embeddings.Base64 {
 		body = body.Delete("encoding_format")
 	}
-	return body.Rename("dimensions", "output_dimension").Delete("user")
+	return body.Rename("dimensions", "output_dimension"), dropped
 }

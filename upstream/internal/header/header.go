@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Free reports whether a header of that name, in canonical form, may be set beside those
+// Settable reports whether a header of that name, in canonical form, may be set beside those
 // of a driver: it is a token (RFC 9110, 5.1), and none that the connection, a driver or
 // the gateway sets.
-func Free(name string) bool { return isToken(name) && !reserved[name] }
+func Settable(name string) bool { return isToken(name) && !reserved[name] }
 
 func isToken(name string) bool {
 	const marks = "!#$%&'*+-.^_`|~"
@@ -38,33 +38,33 @@ var (
 	secretParts = []string{"auth", "secret", "password", "credential", "cookie", "signature"}
 )
 
-// maxFixed is how long the value of a header may be, in bytes.
-const maxFixed = 4096
+// maxValue is how long the value of a header may be, in bytes.
+const maxValue = 4096
 
-// Fixed checks the headers that go with every call, and returns them by their canonical
+// ParseExtra checks the headers that go with every call, and returns them by their canonical
 // names. A value is visible ASCII and spaces between, on one line. One that may hold a
 // secret is refused: keys have a type that does not print, and these are shown. The error
 // never repeats a value, nor a name that is none.
-func Fixed(given map[string]string) (http.Header, error) {
-	fixed := make(http.Header, len(given))
+func ParseExtra(given map[string]string) (http.Header, error) {
+	extra := make(http.Header, len(given))
 	for name, value := range given {
 		if !isToken(name) {
 			return nil, errors.New("headers: the name of a header has letters, digits and - only, without a colon")
 		}
 		canonical := http.CanonicalHeaderKey(name)
 		switch {
-		case fixed[canonical] != nil:
+		case extra[canonical] != nil:
 			return nil, fmt.Errorf("headers: %s is there twice, in upper and lower case", canonical)
 		case holdsSecret(canonical, value):
 			return nil, fmt.Errorf("headers: %s is a header for secrets. A key goes under keys, and auth says where calls carry it: auth: header:%s", name, name)
-		case canonical != "User-Agent" && !Free(canonical):
+		case canonical != "User-Agent" && !Settable(canonical):
 			return nil, fmt.Errorf("headers: %s is set by the gateway itself", name)
 		case !isLine(value):
-			return nil, fmt.Errorf("headers: the value of %s must be 1 to %d visible ASCII characters on one line, with spaces only between them", name, maxFixed)
+			return nil, fmt.Errorf("headers: the value of %s must be 1 to %d visible ASCII characters on one line, with spaces only between them", name, maxValue)
 		}
-		fixed[canonical] = []string{value}
+		extra[canonical] = []string{value}
 	}
-	return fixed, nil
+	return extra, nil
 }
 
 func holdsSecret(name, value string) bool {
@@ -89,5 +89,5 @@ func isLine(value string) bool {
 			return false
 		}
 	}
-	return value != "" && len(value) <= maxFixed && value == strings.TrimSpace(value)
+	return value != "" && len(value) <= maxValue && value == strings.TrimSpace(value)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func TestFixedHeadersHaveTheirCanonicalNames(t *testing.T) {
-	got, err := Fixed(map[string]string{
+	got, err := ParseExtra(map[string]string{
 		"HTTP-Referer": "https://shop.example", "x-title": "My shop, the 2nd", "anthropic-beta": "context-1m", "OpenAI-Organization": "org-1", "user-agent": "shop/1",
 	})
 	if err != nil {
@@ -53,17 +53,17 @@ func TestNoSecretAndNothingOfTheGatewaysOwnIsAFixedHeader(t *testing.T) {
 		{"X-Title", " hidden", line},
 		{"X-Title", "hidden é", line},
 		{"X-Title", "", line},
-		{"X-Title", strings.Repeat("hidden", maxFixed), line},
+		{"X-Title", strings.Repeat("hidden", maxValue), line},
 		{"", "hidden", name},
 		{"hidden: a", "b", name},
 		{"hidden\nA", "b", name},
 	} {
-		_, err := Fixed(map[string]string{row.name: row.value})
+		_, err := ParseExtra(map[string]string{row.name: row.value})
 		if err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "hidden") {
 			t.Errorf("%q: %v, want %s", row.name, err, row.want)
 		}
 	}
-	if _, err := Fixed(map[string]string{"X-Title": "a", "x-title": "b"}); err == nil {
+	if _, err := ParseExtra(map[string]string{"X-Title": "a", "x-title": "b"}); err == nil {
 		t.Error("a header that is there twice was taken")
 	}
 }

@@ -145,8 +145,8 @@ func (c *Client) BrokenOff(ctx context.Context, status int, err error) error {
 }
 
 // Exchange posts a body and replies with the whole answer, of at most so many bytes, as
-// translate makes it the public wire's. An error of translate that is no fault means that
-// the answer is malformed.
+// translate makes it the public wire's; nil leaves it as it is, for the gateway to check. An
+// error of translate that is no fault means that the answer is malformed.
 func (c *Client) Exchange(ctx context.Context, call *upstream.Call, body upstream.Body, most int64, translate func(data []byte, h http.Header) ([]byte, error)) (*upstream.Reply, error) {
 	to, err := c.URL(call.Op)
 	if err != nil {
@@ -157,7 +157,7 @@ func (c *Client) Exchange(ctx context.Context, call *upstream.Call, body upstrea
 		return nil, err
 	}
 	data, err := c.ReadDocument(ctx, resp, most)
-	if err == nil {
+	if err == nil && translate != nil {
 		data, err = translate(data, resp.Header)
 		if e := (*fault.Error)(nil); err != nil && !errors.As(err, &e) {
 			err = c.Malformed(resp.StatusCode, err)
@@ -173,8 +173,8 @@ func (c *Client) Exchange(ctx context.Context, call *upstream.Call, body upstrea
 // MaxRanking is how much of a ranking is read: 10,000 results take a tenth of it.
 const MaxRanking = 16 << 20
 
-// Without leaves members out of a body, and lists those that have a value.
-func Without(body upstream.Body, names ...string) (_ upstream.Body, dropped []string) {
+// DropFields leaves members out of a body, and lists those that have a value.
+func DropFields(body upstream.Body, names ...string) (_ upstream.Body, dropped []string) {
 	if !body.IsObject() {
 		return body, nil
 	}

@@ -29,7 +29,7 @@ func chooseAuth(o upstream.DriverOptions, own upstream.Auth) (upstream.Auth, err
 		}
 	case upstream.ByHeader:
 		auth.Name = http.CanonicalHeaderKey(auth.Name)
-		if !header.Free(auth.Name) && !keyHeaders[auth.Name] {
+		if !header.Settable(auth.Name) && !keyHeaders[auth.Name] {
 			return auth, fmt.Errorf("auth: the header %s is for something else; one for a key is api-key", auth.Name)
 		}
 	}

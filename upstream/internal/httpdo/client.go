@@ -41,7 +41,7 @@ type Client struct {
 	vendor    Vendor
 	urls      map[upstream.Op]*url.URL
 	auth      upstream.Auth
-	fixed     http.Header // goes with every call, under canonical names; its values are shared
+	extra     http.Header // goes with every call, under canonical names; its values are shared
 	closed    atomic.Bool
 	transport http.RoundTripper // without an http.Client, since one call is one request and redirects are not followed
 	links     http.RoundTripper // fetches what vendors answer with a link to
@@ -62,7 +62,7 @@ func New(o upstream.DriverOptions, v Vendor) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	fixed, err := header.Fixed(o.Headers)
+	extra, err := header.ParseExtra(o.Headers)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func New(o upstream.DriverOptions, v Vendor) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		Base: base, Keys: keys, vendor: v, urls: make(map[upstream.Op]*url.URL), auth: auth, fixed: fixed,
+		Base: base, Keys: keys, vendor: v, urls: make(map[upstream.Op]*url.URL), auth: auth, extra: extra,
 		now: o.Now, transport: o.Transport, links: newLinkTransport(o),
 	}
 	if c.now == nil {
@@ -187,7 +187,7 @@ func (c *Client) do(ctx context.Context, call *upstream.Call, req *http.Request)
 		}
 		return nil, nil, err
 	}
-	maps.Copy(req.Header, c.fixed)
+	maps.Copy(req.Header, c.extra)
 	if key != nil {
 		c.authorize(req, key.Value().Reveal())
 	}

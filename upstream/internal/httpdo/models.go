@@ -10,8 +10,18 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// The bounds of a vendor's list of models. A longer one is an error and not cut short,
+// since what was cut off would seem to have gone.
+const (
+	maxListBytes = 4 << 20
+	maxModels    = 10_000
+	maxModelID   = 200 // bytes
 )
 
 // Listing says how a vendor lists its models.
@@ -25,7 +35,7 @@ type Listing struct {
 // ListModels reads all pages of a vendor's list. The key that it is asked with learns
 // nothing: a vendor may refuse the list to a key that it takes for calls.
 func (c *Client) ListModels(ctx context.Context, l Listing) (*upstream.ModelList, error) {
-	list, known, left := new(upstream.ModelList), make(map[string]bool), int64(upstream.MaxListBytes)
+	list, known, left := new(upstream.ModelList), make(map[string]bool), int64(maxListBytes)
 	query := url.Values{}
 	for name, values := range l.Query {
 		query[name] = values
@@ -38,10 +48,10 @@ func (c *Client) ListModels(ctx context.Context, l Listing) (*upstream.ModelList
 		left -= size
 		before := len(list.Models)
 		for _, entry := range page.entries {
-			list.Add(entry.model(), known)
+			addModel(list, entry.model(), known)
 		}
-		if len(list.Models) > upstream.MaxModels {
-			return nil, c.Malformed(http.StatusOK, fmt.Errorf("the list has more than %d models", upstream.MaxModels))
+		if len(list.Models) > maxModels {
+			return nil, c.Malformed(http.StatusOK, fmt.Errorf("the list has more than %d models", maxModels))
 		}
 		name, value := page.next(l.Cursor)
 		if name == "" || len(list.Models) == before { // a page that adds nothing would be asked for again and again
@@ -53,6 +63,33 @@ func (c *Client) ListModels(ctx context.Context, l Listing) (*upstream.ModelList
 		return nil, c.Malformed(http.StatusOK, errors.New("the list names no model"))
 	}
 	return list, nil
+}
+
+// addModel adds a model to a list, unless its id is there already, or is one that no
+// request, log or terminal should see: empty, over maxModelID bytes, or with a character
+// that does not print. known has the ids that the list has.
+func addModel(l *upstream.ModelList, m upstream.ListedModel, known map[string]bool) {
+	switch {
+	case !isModelID(m.ID):
+		l.Invalid++
+	case !known[m.ID]:
+		known[m.ID] = true
+		l.Models = append(l.Models, m)
+	}
+}
+
+// isModelID refuses also what only changes how other characters are shown, such as the
+// order of writing: an id could pass for another one.
+func isModelID(id string) bool {
+	if id == "" || id == "*" || len(id) > maxModelID || !utf8.ValidString(id) {
+		return false
+	}
+	for _, c := range id {
+		if !unicode.IsPrint(c) {
+			return false
+		}
+	}
+	return true
 }
 
 // listPage reads one page of at most so many bytes.
@@ -142,7 +179,7 @@ type modelEntry struct {
 	context   looseSize  // in tokens
 }
 
-// UnmarshalJSON never fails: what cannot be read is counted by [upstream.ModelList.Add].
+// UnmarshalJSON never fails: what cannot be read has no id, and is counted as invalid.
 func (e *modelEntry) UnmarshalJSON(data []byte) error {
 	var m struct {
 		ID            looseText  `json:"id"`
