@@ -182,7 +182,7 @@ func TestTheCommandsOfTheDocumentsWork(t *testing.T) {
 }
 
 // written says what the documents' variables hold.
-var written = []string{"OPENAI_API_KEY=sk-vendor", "COHERE_API_KEY=co-vendor", "GROQ_API_KEY=gsk-vendor", "ACME_KEY=sk-0123456789abcdefghij"}
+var written = []string{"OPENAI_API_KEY=sk-vendor", "GROQ_API_KEY=gsk-vendor", "ACME_KEY=sk-0123456789abcdefghij"}
 
 func TestTheConfigurationsOfTheDocumentsAreGood(t *testing.T) {
 	binary, tried := build(t), 0
