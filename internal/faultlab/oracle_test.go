@@ -428,10 +428,7 @@ func (c *Case) listTally(n int64) tally {
 	if c.Kind != Rank {
 		return tally{billing.Input: c.plausibleVectors(n)}
 	}
-	if parts := int64(c.parts()); n > 2*parts {
-		n = parts
-	}
-	return tally{billing.SearchUnit: n}
+	return tally{billing.SearchUnit: min(n, int64(c.parts()))} // each is one, whatever its texts
 }
 
 // plausibleVectors clamps what no such texts can be to the hold.
