@@ -123,6 +123,9 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 			if text := strings.ReplaceAll(got.by[c.check], path, "FILE"); !strings.Contains(text, c.want) {
 				t.Errorf("%s says %q, want %q in\n%s", c.check, text, c.want, got.output)
 			}
+			if got.by["keys"] != "" && got.by["key of main"] != "" {
+				t.Errorf("the keys are good and are not:\n%s", got.output)
+			}
 			for _, value := range c.env {
 				if len(value) > 6 && !strings.HasPrefix(value, "http") && strings.Contains(got.output, value) {
 					t.Errorf("a key is printed:\n%s", got.output)
