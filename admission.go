@@ -115,10 +115,11 @@ func (x *exchange) takeSlot(ctx context.Context) error {
 	return fault.From(err)
 }
 
-// release gives back the slot and the memory of body and answer. Later calls do
-// nothing.
+// release gives back the slot, the memory of body and answer, and the lease of an operation
+// on what is stored. Later calls do nothing.
 func (x *exchange) release() {
 	x.g.slots.release(&x.slot)
+	x.releaseLease(&x.lease, 0)
 	x.releaseBody()
 	if x.answerBytes > 0 {
 		x.g.admission.answers.release(&x.answerBytes)

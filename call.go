@@ -486,7 +486,7 @@ func failureOf(err error) (f *upstream.Failure) {
 // a shutdown is complete. Later calls do nothing.
 func (c *call) close() {
 	_ = c.settle(billing.Usage{}, billing.ReasonInternal, nil) // does nothing if the call was settled
-	c.releaseLease()
+	c.x.releaseLease(&c.lease, c.used)
 	c.x.free(c.ctx)
 	if c.detach != nil {
 		c.detach()
@@ -501,21 +501,21 @@ func (c *call) close() {
 	c.x.g.calls.remove(c.x)
 }
 
-// releaseLease ends the limiter's lease, with the tokens that were used.
-func (c *call) releaseLease() {
-	if c.lease == nil {
+// releaseLease ends a lease of the limiter's, if there is one, with the tokens that were used.
+func (x *exchange) releaseLease(of *auth.Lease, used int64) {
+	if *of == nil {
 		return
 	}
-	lease := c.lease
-	c.lease = nil
+	lease := *of
+	*of = nil
 	var err error
 	defer func() {
 		if err != nil {
-			c.x.g.options.Logger.Error("releasing rate-limit lease failed", "request_id", c.x.id, "error", err)
+			x.g.options.Logger.Error("releasing rate-limit lease failed", "request_id", x.id, "error", err)
 		}
 	}()
 	defer guard(&err)
-	lease.Release(c.used)
+	lease.Release(used)
 }
 
 // guard turns a panic of an authenticator, a meter, a limiter or an upstream into

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -120,6 +119,7 @@ type catalog struct {
 	router       *router.Router
 	prices       *billing.PriceList
 	models       map[string]*Model // that channels, the operator and the tables name, every default set; not to be changed
+	listed       []string          // what Gateway.Models shows, sorted: channels, the operator and the prices name it
 	affinity     Affinity
 	requirePrice bool
 	started      time.Time // of the gateway, which stands for the time of models without one
@@ -146,7 +146,14 @@ func newCatalog(o *Options, started time.Time, bridge upstream.Middleware) (*cat
 		if c.models[id] == nil {
 			c.models[id] = &Model{ID: id}
 		}
+		c.listed = append(c.listed, id)
 	}
+	for _, m := range o.Models {
+		c.listed = append(c.listed, m.ID)
+	}
+	c.listed = append(c.listed, o.Prices.Models()...)
+	slices.Sort(c.listed)
+	c.listed = slices.Compact(c.listed)
 	for _, m := range c.models {
 		c.setDefaults(m)
 	}
@@ -363,8 +370,9 @@ func (g *Gateway) ListsAllModels() bool {
 }
 
 // Models are the models that the caller may use, sorted by id: those of the
-// principal in ctx, or all without an Authenticator. Models that only a wildcard route
-// serves are listed if the operator gave facts about them.
+// principal in ctx, or all without an Authenticator. A model that only a wildcard route
+// serves is listed if Options.Models or Options.Prices has it; that the built-in tables
+// know it is not enough, since its vendor may not have it.
 func (g *Gateway) Models(ctx context.Context) ([]Model, error) {
 	p, err := g.principal(ctx)
 	if err != nil {
@@ -372,7 +380,7 @@ func (g *Gateway) Models(ctx context.Context) ([]Model, error) {
 	}
 	c, now := g.catalog.Load(), g.options.Now()
 	var models []Model
-	for _, id := range slices.Sorted(maps.Keys(c.models)) {
+	for _, id := range c.listed {
 		if m, ok := c.model(id); ok && !m.withdrawn(now) && p.MayUse(id) {
 			models = append(models, *m)
 		}

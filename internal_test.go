@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"math"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +18,9 @@ import (
 
 	"github.com/tollhouse-ai/gateway/upstream"
 )
+
+// BuiltinIDs are the models of the built-in tables, for the tests from outside.
+func BuiltinIDs() []string { return slices.Sorted(maps.Keys(builtin())) }
 
 // BenchmarkHashSession is what a name of a session costs.
 func BenchmarkHashSession(b *testing.B) {

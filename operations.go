@@ -698,7 +698,7 @@ var ranking = capability{
 	bound: func(o *operation, m *Model, price *billing.Price) bounds {
 		all := o.rerank().Bound(m.Batch)
 		most := rerankapi.Sold(all, price)
-		return bounds{most: most, least: most, plausible: plausible{input: 2*all.Input + countSlack, searchUnits: 2 * all.SearchUnits}}
+		return bounds{most: most, least: most, plausible: plausible{input: 2*all.Input + countSlack, searchUnits: all.SearchUnits}}
 	},
 	input: func(o *operation, price *billing.Price) billing.Usage {
 		return rerankapi.Sold(o.rerank().Estimate(), price)

@@ -102,16 +102,16 @@ func tariffRows(t *testing.T, m gateway.Model) []costRow {
 // kind of model takes. Edits, whose request is a form, are rows of pictureRows.
 func TestEveryUnitOfEveryModelMovesTheBalanceByTheExactAmount(t *testing.T) {
 	all := newTestGateway(t, &scriptedUpstream{}, "1", nil)
-	models, err := all.Models(t.Context())
-	if err != nil || len(models) < 15 {
-		t.Fatalf("%d models, %v", len(models), err)
-	}
 	var pairs []string
 	for unit, amount := range tariff {
 		pairs = append(pairs, string(unit), amount)
 	}
-	for _, m := range models {
-		if m.ID == "m" || m.Kind == gateway.KindVideo { // videos are paid when they end, see TestEveryVideoModelIsChargedExactly
+	for _, id := range gateway.BuiltinIDs() {
+		m, err := all.Model(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Kind == gateway.KindVideo { // videos are paid when they end, see TestEveryVideoModelIsChargedExactly
 			continue
 		}
 		rows := tariffRows(t, m)
@@ -147,6 +147,31 @@ const (
 	onlyChat     = upstream.Messages       // is what it does not speak
 	onlyMessages = upstream.ChatCompletion // likewise
 )
+
+func TestOfAWildcardRouteTheModelsThatTheOperatorNamesAreListed(t *testing.T) {
+	routing, err := router.New([]router.Channel{
+		{Name: "all", Upstream: &scriptedUpstream{}, Yields: true, Models: map[string]string{"*": "*", "voyage-4": "voyage-4"}},
+		{Name: "local", Upstream: &scriptedUpstream{}, Models: map[string]string{"local/*": "*"}, Discovered: map[string]string{"local/llama3.2": "llama3.2"}},
+	}, router.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newTestGateway(t, routing, "1", func(o *gateway.Options) {
+		o.Models = []gateway.Model{{ID: "stated"}, {ID: "alpha-image-2.0"}}
+		o.Prices = billing.NewPriceList(map[string]*billing.Price{"priced": price(t, "1", "1"), "delta-k3": price(t, "1", "1")})
+	})
+	models, err := h.Models(t.Context())
+	var ids []string
+	for _, m := range models {
+		ids = append(ids, m.ID)
+	}
+	if want := []string{"alpha-image-2.0", "delta-k3", "local/llama3.2", "priced", "stated", "voyage-4"}; err != nil || !slices.Equal(ids, want) {
+		t.Errorf("%v, %v; want %v", ids, err, want)
+	}
+	if m, err := h.Model(t.Context(), "rerank-v4.0-pro"); err != nil || m.Kind != gateway.KindRerank {
+		t.Errorf("a model of the tables that is not listed can be called: %+v, %v", m, err)
+	}
+}
 
 func TestAModelWithoutAPriceDoesNotExistInPrepaid(t *testing.T) {
 	for name, required := range map[string]bool{"prepaid": true, "otherwise": false} {

@@ -339,6 +339,7 @@ type exchange struct {
 	begun       bool            // its caller is known, and it was counted and read
 	ended       bool
 	slot        slot               // among the running calls
+	lease       auth.Lease         // of an operation on what is stored, until its answer is written; nil for none
 	bodyBytes   int64              // bytes of a large body in memory
 	answerBytes reservedBytes      // of its answers
 	claim       *idempotency.Claim // of the idempotency key, which its call makes with the hold; nil for none, or once that has ended

@@ -140,6 +140,30 @@ func TestAnotherChannelRanksWhereOneFails(t *testing.T) {
 	}
 }
 
+// The bound of search units takes each byte for a token, so that no vendor counts more.
+func TestAVendorBillsNoMoreSearchUnitsThanThereCanBe(t *testing.T) {
+	for _, row := range []struct {
+		reported string
+		want     billing.Usage
+	}{
+		{"2", billing.Usage{SearchUnits: 2}},
+		{"3", billing.Usage{SearchUnits: 2, Anomaly: true}},
+	} {
+		up := upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+			return jsonReply(`{"results":[{"index":0,"relevance_score":1}],"meta":{"billed_units":{"search_units":` + row.reported + `}}}`), nil
+		})
+		h := newTestGateway(t, up, "100", soldBy(t, 0, "search_unit", "1"))
+		r, err := h.Rerank(t.Context(), &rerank.Request{Model: "m", Query: "q", Documents: []string{strings.Repeat("a", 100*500)}, TopN: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		receipt, err := h.ledger.Receipt(t.Context(), "local", r.RequestID)
+		if err != nil || receipt.Usage != row.want || receipt.Charge != 2*billing.One {
+			t.Errorf("%s reported: %+v, %v", row.reported, receipt, err)
+		}
+	}
+}
+
 // What a request by the unit or the call costs is known, or bounded, before it is sent.
 func TestARankingIsEstimated(t *testing.T) {
 	body := []byte(`{"model":"m","query":"q","documents":[` + strings.TrimSuffix(strings.Repeat(`"a",`, 250), ",") + `]}`)

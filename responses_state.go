@@ -173,19 +173,29 @@ func (o *operation) sharedNames(m *Model) (own []responsesapi.Reference, err err
 }
 
 // checkOwn has the request refused unless its account has stored a response that made what
-// it names.
+// it names. No body is read for that.
 func (s *responseState) checkOwn(ctx context.Context, r *responsesapi.Request, names []responsesapi.Reference) error {
-	for i, ref := range names {
+	for i, ref := range distinct(names) {
 		if i == maxRecalled {
 			r.RefuseShared(ref)
 			return nil
 		}
-		if found, err := s.x.g.findResponse(ctx, s.x.principal.Account, ref.ID); err != nil || found == nil {
+		if found, err := s.x.g.hasResponse(ctx, s.x.principal.Account, ref.ID); err != nil || !found {
 			r.RefuseShared(ref)
 			return err
 		}
 	}
 	return nil
+}
+
+// distinct are the references without those to an id that an earlier one refers to.
+func distinct(refs []responsesapi.Reference) []responsesapi.Reference {
+	seen := make(map[string]bool, len(refs))
+	return slices.DeleteFunc(slices.Clone(refs), func(ref responsesapi.Reference) bool {
+		again := seen[ref.ID]
+		seen[ref.ID] = true
+		return again
+	})
 }
 
 // admitReading admits a request that has what is stored read, which may be much more than
@@ -248,12 +258,12 @@ func (s *responseState) locate(ctx context.Context, r *responsesapi.Request, sha
 // expand makes the request that a client would have sent who keeps its own conversation.
 func (s *responseState) expand(ctx context.Context, r *responsesapi.Request) error {
 	s.input = r.InputItems()
-	for i, ref := range r.OpenApprovals() {
+	for i, ref := range distinct(r.OpenApprovals()) {
 		if i == maxRecalled {
 			r.Problem.Refuse(ref.Param(), fmt.Sprintf("The request approves more than %d calls.", maxRecalled))
 			return nil
 		}
-		if found, err := s.x.g.findResponse(ctx, s.x.principal.Account, ref.ID); err != nil || found == nil {
+		if found, err := s.x.g.hasResponse(ctx, s.x.principal.Account, ref.ID); err != nil || !found {
 			r.RefuseMissing(ref)
 			return err
 		}
@@ -370,6 +380,16 @@ func (g *Gateway) findResponse(ctx context.Context, account, id string) (_ *stat
 	}
 	defer guard(&err)
 	found, err := g.options.Responses.Store.Get(ctx, account, id)
+	return found, storeError(err)
+}
+
+// hasResponse reports whether findResponse would find one.
+func (g *Gateway) hasResponse(ctx context.Context, account, id string) (found bool, err error) {
+	if !responsesapi.IsID(id) {
+		return false, nil
+	}
+	defer guard(&err)
+	found, err = g.options.Responses.Store.Has(ctx, account, id)
 	return found, storeError(err)
 }
 

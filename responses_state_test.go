@@ -607,6 +607,9 @@ func (b brokenResponses) Put(context.Context, state.Response) error {
 func (b brokenResponses) Get(ctx context.Context, _, _ string) (*state.Response, error) {
 	return nil, b.Put(ctx, state.Response{})
 }
+func (b brokenResponses) Has(ctx context.Context, _, _ string) (bool, error) {
+	return false, b.Put(ctx, state.Response{})
+}
 func (b brokenResponses) Delete(ctx context.Context, _, _ string) (bool, error) {
 	return false, b.Put(ctx, state.Response{})
 }
@@ -1136,12 +1139,51 @@ func TestAConversationIsRecalledWithinBounds(t *testing.T) {
 // countingReads counts what is read of a store.
 type countingReads struct {
 	state.Store
-	reads int
+	reads int // by Get and by Has
+	bytes int // of bodies
 }
 
 func (s *countingReads) Get(ctx context.Context, account, id string) (*state.Response, error) {
 	s.reads++
-	return s.Store.Get(ctx, account, id)
+	r, err := s.Store.Get(ctx, account, id)
+	if r != nil {
+		s.bytes += len(r.Body)
+	}
+	return r, err
+}
+
+func (s *countingReads) Has(ctx context.Context, account, id string) (bool, error) {
+	s.reads++
+	return s.Store.Has(ctx, account, id)
+}
+
+// What a request only names is looked up once for each id, and no body is read for that.
+func TestWhatIsOnlyNamedIsLookedUpOnceWithoutItsBody(t *testing.T) {
+	const approval = `{"type":"mcp_approval_response","approve":true,"approval_request_id":"%s"}`
+	const interpreter = `{"type":"code_interpreter","container":"%s"}`
+	for _, row := range []struct {
+		name, body string
+		code       fault.Code
+		reads      int
+	}{
+		{"approvals", `"input":[` + said + strings.Repeat(","+fmt.Sprintf(approval, "msg_1"), 300) + `]`, "", 1},
+		{"approvals, and one of nothing", `"input":[` + said + strings.Repeat(","+fmt.Sprintf(approval, "msg_1"), 300) + "," + fmt.Sprintf(approval, "msg_9") + `]`, fault.ItemNotFound, 2},
+		{"a container", `"input":"x","tools":[` + strings.Repeat(fmt.Sprintf(interpreter, "cntr_1")+",", 99) + fmt.Sprintf(interpreter, "cntr_1") + `]`, "", 1},
+		{"a container, and another", `"input":"x","tools":[` + strings.Repeat(fmt.Sprintf(interpreter, "cntr_1")+",", 99) + fmt.Sprintf(interpreter, "cntr_9") + `]`, fault.ItemNotFound, 2},
+	} {
+		for _, op := range []upstream.Op{upstream.Responses, upstream.CountInput} {
+			kept := &countingReads{Store: &memory.Responses{}}
+			k := newStateGateway(t, &talker{filler: 1 << 20, more: `,{"id":"ci_1","type":"code_interpreter_call","status":"completed","code":"1","container_id":"cntr_1","outputs":[]}`}, func(o *gateway.Options) {
+				o.Responses.Store = kept
+			})
+			k.must(t, upstream.Responses, respondWhole)
+			kept.reads, kept.bytes = 0, 0
+			_, err := k.do(t.Context(), op, `{"model":"m","max_output_tokens":40,`+row.body+`}`)
+			if row.code == "" && err != nil || row.code != "" && !fault.Is(err, row.code) || kept.reads != row.reads || kept.bytes != 0 {
+				t.Errorf("%s, %s: %v, after %d reads of %d bytes", row.name, op, err, kept.reads, kept.bytes)
+			}
+		}
+	}
 }
 
 func TestNothingIsReadForWhoCannotPayOrHasReachedALimit(t *testing.T) {

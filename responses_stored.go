@@ -22,16 +22,32 @@ import (
 // that a responses.Response reads. What the gateway keeps is as its client got it; what a
 // vendor keeps is asked of the channel and the key that made it, and costs nothing. One that
 // was not stored, was deleted or has expired is a fault.NotFound, as is another account's.
-// The caller is the principal in ctx, as for [Gateway.Chat].
+// The caller is the principal in ctx, as for [Gateway.Chat]; it is one request of its key,
+// which has a slot of the key's and of the gateway's meanwhile, and memory for what is read.
 func (g *Gateway) StoredResponse(ctx context.Context, id string) ([]byte, error) {
-	row, err := g.ownResponse(ctx, id)
+	x, err := g.openStored(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer x.release()
+	return x.storedResponse(ctx, id)
+}
+
+// StoredResponse is [Gateway.StoredResponse] for the request's caller, as a part of that
+// request: slots and memory are given back by Release or End, when the answer is written.
+func (r *Response) StoredResponse(id string) ([]byte, error) {
+	return r.x.storedResponse(r.Context(), id)
+}
+
+func (x *exchange) storedResponse(ctx context.Context, id string) ([]byte, error) {
+	row, err := x.ownResponse(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if atVendor(row) {
-		return g.askKeeper(ctx, upstream.ShowResponse, row, nil)
+		return x.askKeeper(ctx, upstream.ShowResponse, row, nil)
 	}
-	opened := g.openResponse(row)
+	opened := x.g.openResponse(row)
 	if opened == nil {
 		return nil, errNoResponse(id)
 	}
@@ -41,20 +57,33 @@ func (g *Gateway) StoredResponse(ctx context.Context, id string) ([]byte, error)
 // DeleteResponse deletes a response of the caller's account, which no request can go on
 // from any more, where a vendor keeps it there too. It fails as [Gateway.StoredResponse]
 // does, and then the response is there as before.
-func (g *Gateway) DeleteResponse(ctx context.Context, id string) (err error) {
-	row, err := g.ownResponse(ctx, id)
+func (g *Gateway) DeleteResponse(ctx context.Context, id string) error {
+	x, err := g.openStored(ctx)
+	if err != nil {
+		return err
+	}
+	defer x.release()
+	return x.deleteResponse(ctx, id)
+}
+
+// DeleteResponse is [Gateway.DeleteResponse] for the request's caller, as
+// [Response.StoredResponse] is.
+func (r *Response) DeleteResponse(id string) error { return r.x.deleteResponse(r.Context(), id) }
+
+func (x *exchange) deleteResponse(ctx context.Context, id string) (err error) {
+	row, err := x.ownResponse(ctx, id)
 	if err != nil {
 		return err
 	}
 	if atVendor(row) {
-		if _, err := g.askKeeper(ctx, upstream.DeleteResponse, row, nil); err != nil && !fault.Is(err, fault.NotFound) { // it has expired there
+		if _, err := x.askKeeper(ctx, upstream.DeleteResponse, row, nil); err != nil && !fault.Is(err, fault.NotFound) { // it has expired there
 			return err
 		}
-	} else if g.openResponse(row) == nil {
+	} else if x.g.openResponse(row) == nil {
 		return errNoResponse(id)
 	}
 	defer guard(&err)
-	deleted, err := g.options.Responses.Store.Delete(ctx, row.Account, id)
+	deleted, err := x.g.options.Responses.Store.Delete(ctx, row.Account, id)
 	if err == nil && !deleted { // another request was faster
 		return errNoResponse(id)
 	}
@@ -77,6 +106,21 @@ type InputItemsOptions struct {
 // [Gateway.StoredResponse] does, and with a 400 if After is the id of no item or Include has
 // another word than OpenAI's.
 func (g *Gateway) ResponseInputItems(ctx context.Context, id string, o InputItemsOptions) ([]byte, error) {
+	x, err := g.openStored(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer x.release()
+	return x.inputItems(ctx, id, o)
+}
+
+// ResponseInputItems is [Gateway.ResponseInputItems] for the request's caller, as
+// [Response.StoredResponse] is.
+func (r *Response) ResponseInputItems(id string, o InputItemsOptions) ([]byte, error) {
+	return r.x.inputItems(r.Context(), id, o)
+}
+
+func (x *exchange) inputItems(ctx context.Context, id string, o InputItemsOptions) ([]byte, error) {
 	if o.Limit <= 0 {
 		o.Limit = 20
 	}
@@ -85,14 +129,14 @@ func (g *Gateway) ResponseInputItems(ctx context.Context, id string, o InputItem
 			return nil, fault.Invalid("include", fmt.Sprintf(`"include" must be one or several of %s.`, strings.Join(responsesapi.Includable(), ", ")))
 		}
 	}
-	row, err := g.ownResponse(ctx, id)
+	row, err := x.ownResponse(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if atVendor(row) {
-		return g.askKeeper(ctx, upstream.ListInput, row, o.query())
+		return x.askKeeper(ctx, upstream.ListInput, row, o.query())
 	}
-	items, err := g.inputOf(ctx, row, &o)
+	items, err := x.inputOf(ctx, row, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +148,8 @@ func (g *Gateway) ResponseInputItems(ctx context.Context, id string, o InputItem
 }
 
 // inputOf are the items that made a response, in the order of the page, and no more of the
-// oldest than it needs.
-func (g *Gateway) inputOf(ctx context.Context, row *state.Response, o *InputItemsOptions) (items []responsesapi.ListedItem, err error) {
+// oldest than it needs. What is read of them is memory of the request's.
+func (x *exchange) inputOf(ctx context.Context, row *state.Response, o *InputItemsOptions) (items []responsesapi.ListedItem, err error) {
 	first, size := row.ID, 0
 	after, seen := o.After == "", 0 // whether the page has begun, and how many of its items are there
 	add := func(all []responsesapi.ListedItem) {
@@ -117,7 +161,7 @@ func (g *Gateway) inputOf(ctx context.Context, row *state.Response, o *InputItem
 		}
 	}
 	for count := 1; ; count++ {
-		opened := g.openResponse(row)
+		opened := x.g.openResponse(row)
 		if opened == nil && row.ID == first {
 			return nil, errNoResponse(first)
 		}
@@ -131,12 +175,15 @@ func (g *Gateway) inputOf(ctx context.Context, row *state.Response, o *InputItem
 		if row.Previous == "" || row.Previous == row.ID || count == maxRecalled || !o.Ascending && seen > o.Limit {
 			break
 		}
-		before, err := g.findResponse(ctx, row.Account, row.Previous)
+		before, err := x.g.findResponse(ctx, row.Account, row.Previous)
 		if err != nil {
 			return nil, err
 		}
 		if before == nil || before.ID != row.Previous {
 			break
+		}
+		if err := x.response.ReserveMemory(int64(len(before.Body))); err != nil {
+			return nil, err
 		}
 		row = before
 	}
@@ -164,23 +211,40 @@ func (o *InputItemsOptions) query() url.Values {
 // atVendor reports whether a response that was found is kept by a vendor.
 func atVendor(row *state.Response) bool { return len(row.Body) == 0 && row.Channel != "" }
 
-// ownResponse is a response that the caller's account has stored, here or at a vendor.
-func (g *Gateway) ownResponse(ctx context.Context, id string) (*state.Response, error) {
-	p, err := g.principal(ctx)
-	if err != nil {
+// openStored begins the exchange of an operation on what is stored that is called in process.
+func (g *Gateway) openStored(ctx context.Context) (x *exchange, err error) {
+	x = g.newExchange()
+	if x.principal, err = g.principal(ctx); err != nil {
 		return nil, err
 	}
-	if g.options.Responses.Mode == ResponsesOff {
+	return x, x.countRequest(ctx)
+}
+
+// ownResponse is a response that the caller's account has stored, here or at a vendor. What
+// is stored may be much, and costs nothing: before it is read the request has a slot among
+// the calls and one of its key's, and its bytes are memory of the request's.
+func (x *exchange) ownResponse(ctx context.Context, id string) (row *state.Response, err error) {
+	if x.principal == nil {
+		return nil, errUnknownCaller
+	}
+	if x.g.options.Responses.Mode == ResponsesOff {
 		return nil, fault.New(fault.NotFound, "This gateway does not show or delete stored responses.")
 	}
-	row, err := g.findResponse(ctx, p.Account, id)
-	if err != nil {
+	if err := x.takeSlot(ctx); err != nil {
+		return nil, err
+	}
+	if x.lease == nil {
+		if x.lease, err = x.acquireLease(ctx, 0); err != nil {
+			return nil, err
+		}
+	}
+	if row, err = x.g.findResponse(ctx, x.principal.Account, id); err != nil {
 		return nil, err
 	}
 	if row == nil || row.ID != id {
 		return nil, errNoResponse(id)
 	}
-	return row, nil
+	return row, x.response.ReserveMemory(int64(len(row.Body)))
 }
 
 func errNoResponse(id string) error {
@@ -192,17 +256,20 @@ const keeperTimeout = 30 * time.Second
 
 // askKeeper asks the vendor that keeps a response, by the channel and the key that made it.
 // The vendor's answer is checked: it is about this response, and no larger than any answer.
-// What the vendor says of a mistake is the caller's to read, in the gateway's own form.
-func (g *Gateway) askKeeper(ctx context.Context, op upstream.Op, row *state.Response, query url.Values) (body []byte, err error) {
+// Its memory is the request's. What the vendor says of a mistake is the caller's to read, in
+// the gateway's own form.
+func (x *exchange) askKeeper(ctx context.Context, op upstream.Op, row *state.Response, query url.Values) (body []byte, err error) {
 	defer guard(&err)
 	ctx, cancel := context.WithTimeout(ctx, keeperTimeout)
 	defer cancel()
+	g := x.g
 	call := &upstream.Call{
-		Op: op, Model: row.Model, Channel: row.Channel, Key: row.Key, TaskID: row.ID, Query: query.Encode(), RequestID: g.options.NewID("req_"), Account: row.Account,
+		Op: op, Model: row.Model, Channel: row.Channel, Key: row.Key, TaskID: row.ID, Query: query.Encode(), RequestID: x.id, Account: row.Account,
 		Accept: func(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
 			var data bytes.Buffer
+			body = nil
 			in := limitedReader{limit: min(g.options.MaxAnswer, maxRecalledBytes), budget: &g.admission.answers, now: g.options.Now}
-			defer in.finish(0, new(reservedBytes)) // what is kept of it is the caller's
+			defer func() { in.finish(len(body), &x.answerBytes) }()
 			if err := in.readAll(ctx, &data, r.Body); err != nil {
 				return nil, err
 			}
@@ -212,10 +279,13 @@ func (g *Gateway) askKeeper(ctx context.Context, op upstream.Op, row *state.Resp
 			case upstream.ListInput:
 				body, err = responsesapi.ReadInputList(body)
 			}
+			if err != nil {
+				body = nil
+			}
 			return r, err
 		},
 	}
-	reply, err := g.catalog.Load().router.Do(&via.Context{Context: ctx, Trail: g.trail}, call)
+	reply, err := x.catalog.router.Do(&via.Context{Context: ctx, Trail: x.trail}, call)
 	if err != nil {
 		f := fault.From(err)
 		if f.HTTPStatus() == http.StatusNotFound {

@@ -238,7 +238,7 @@ func (s *Stream) finish(reason string) {
 		s.c.close()
 		return
 	}
-	s.c.releaseLease()
+	s.c.x.releaseLease(&s.c.lease, s.c.used)
 	s.c.detach()
 	go s.finishTransfer()
 }

@@ -81,19 +81,27 @@ func (b *batch) storeResponse(r *state.Response) error {
 		" WHERE response.response <> response.id", items, false) // a response stays one
 }
 
+// foundByID is of a query for the response r that has an id, or an item of that id.
+const foundByID = " FROM response AS named JOIN response AS r ON r.account = named.account AND r.id = named.response AND r.response = r.id" +
+	" WHERE named.account = ? AND named.id = ? AND r.expires_at > ?"
+
 // Get implements [state.Store].
 func (db dbResponses) Get(ctx context.Context, account, id string) (*state.Response, error) {
 	r := state.Response{Account: account}
 	var created, expires int64
-	found, err := db.find(ctx, "SELECT r.id, r.created_at, r.expires_at, r.previous, r.model, r.channel, r.vendor_key, r.tokens, r.body"+
-		" FROM response AS named JOIN response AS r ON r.account = named.account AND r.id = named.response AND r.response = r.id"+
-		" WHERE named.account = ? AND named.id = ? AND r.expires_at > ?",
+	found, err := db.find(ctx, "SELECT r.id, r.created_at, r.expires_at, r.previous, r.model, r.channel, r.vendor_key, r.tokens, r.body"+foundByID,
 		[]any{account, id, clock(db.options.Now).UnixNano()}, &r.ID, &created, &expires, &r.Previous, &r.Model, &r.Channel, &r.Key, &r.Tokens, &r.Body)
 	if err != nil || !found {
 		return nil, err
 	}
 	r.Created, r.Expires = timeAt(created), timeAt(expires)
 	return &r, nil
+}
+
+// Has implements [state.Store].
+func (db dbResponses) Has(ctx context.Context, account, id string) (bool, error) {
+	var expires int64
+	return db.find(ctx, "SELECT r.expires_at"+foundByID, []any{account, id, clock(db.options.Now).UnixNano()}, &expires)
 }
 
 // Delete implements [state.Store]. The rows of its items lead nowhere then, and are

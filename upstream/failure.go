@@ -183,6 +183,17 @@ func FailureOf(err error) (f *Failure, found bool) {
 	return &Failure{Sent: true, Err: err}, false
 }
 
+// LimitOfStored reports whether err is a vendor's limit (429) of an operation on a response
+// that it keeps. Those are free to the caller: a limit that they reach counts neither against
+// the key nor against the channel, by which others make paid calls.
+func LimitOfStored(op Op, err error) bool {
+	if op != ShowResponse && op != DeleteResponse && op != ListInput {
+		return false
+	}
+	f, _ := FailureOf(err)
+	return f.Status == http.StatusTooManyRequests && !f.Fatal
+}
+
 // NotSent is the refusal of a call that never goes to its upstream, because it cannot
 // be put into the upstream's words ([Failure.Unasked]).
 func NotSent(refusal *fault.Error) error {

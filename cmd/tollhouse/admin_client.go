@@ -220,16 +220,20 @@ type adminTarget struct {
 
 // target combines the flags, the environment, the file and the defaults. Where nothing
 // is given, and no server runs with the default data directory, a file in this directory
-// under the name that init gives it says where its server and its store are.
+// under the name that init gives it says where its server and its store are, if [fileHere]
+// trusts it.
 func (a *adminFlags) target(p *program) (*adminTarget, error) {
 	name := a.config
+	var file config.Locations
 	if name == "" && a.admin == "" && a.data == "" && readAddress(defaultData) == "" {
-		if _, err := os.Stat(defaultFile); err == nil {
+		here, found, err := fileHere(defaultFile)
+		if err != nil {
+			return nil, err
+		}
+		if file = here; found {
 			name = defaultFile
 		}
-	}
-	var file config.Locations
-	if name != "" {
+	} else if name != "" {
 		data, err := os.ReadFile(name)
 		if err == nil {
 			file, err = config.ReadLocations(name, data, p.env)

@@ -322,7 +322,7 @@ func (a *app) channelsDegraded() error {
 		why = append(why, plural(len(names), "paused channel")) // only the admin API names them
 	}
 	if n := a.failedLists(); n > 0 {
-		why = append(why, plural(n, "channel")+" of which the vendor's list of models cannot be had")
+		why = append(why, "listing models failed at "+plural(n, "channel"))
 	}
 	servesAllModels := func(c router.ChannelInfo) bool { return c.State == router.Ready || c.State == router.Probing }
 	if a.channelsUsable() == nil && !slices.ContainsFunc(a.router().Channels(), servesAllModels) {

@@ -295,7 +295,7 @@ func (a *app) testChannel(ctx context.Context, in server.ChannelTest) (server.Ch
 	}
 	r := server.ChannelResult{
 		Channel: in.Channel, Model: model, Operation: strings.Join(tried, ", "), OK: err == nil, MS: time.Since(began).Milliseconds(),
-		Simulated: components.Config.Channel(in.Channel).Driver == "sim",
+		Simulated: components.Config.Channel(in.Channel).Driver == config.Simulated,
 	}
 	if err != nil {
 		describeFailure(&r, err, timeout)

@@ -118,10 +118,14 @@ func writeFile(name, text string, replace bool) error {
 
 // readAddress is the address that a server recorded, which may have been killed
 // since; empty if there is none. A file that others can write is not read: they
-// could have the admin token sent to an address of their own.
+// could have the admin token sent to an address of their own. So could a cloned repository
+// whose token is a link to that of another data directory.
 func readAddress(dir string) string {
 	name := filepath.Join(dir, addressFile)
 	if _, open := accessByOthers(name, writeAccess); open {
+		return ""
+	}
+	if token, err := os.Lstat(filepath.Join(dir, tokenFile)); err == nil && !token.Mode().IsRegular() {
 		return ""
 	}
 	data, err := os.ReadFile(name)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io/fs"
 	"net"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -177,5 +179,25 @@ func TestTheAdminTokenIsMadeOnDemandAndStays(t *testing.T) {
 	info, err := os.Stat(filepath.Join(dir, tokenFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// TestATokenThatIsALinkGoesToNoRecordedAddress has what a cloned repository may hold: a link
+// to the operator's token, beside an address.
+func TestATokenThatIsALinkGoesToNoRecordedAddress(t *testing.T) {
+	var asked atomic.Int64
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer elsewhere.Close()
+	victim := t.TempDir()
+	if _, err := ensureToken(victim); err != nil {
+		t.Fatal(err)
+	}
+	chdirPrivate(t)
+	if err := errors.Join(os.Mkdir(defaultData, 0o700), os.Symlink(filepath.Join(victim, tokenFile), filepath.Join(defaultData, tokenFile))); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(defaultData, addressFile), strings.TrimPrefix(elsewhere.URL, "http://")+"\n")
+	if r := tollhouse(t, nil, "channel", "list"); r.code != exitFailed || asked.Load() != 0 {
+		t.Errorf("%d: %q; asked %d times", r.code, r.stderr, asked.Load())
 	}
 }

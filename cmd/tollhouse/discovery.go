@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -116,7 +115,7 @@ func writeChannelModels(w io.Writer, answer *server.ChannelModels) error {
 	for _, m := range answer.Data {
 		kind, state := string(m.Kind), m.State
 		if !m.KindKnown {
-			kind += "?"
+			kind = anyKind
 		}
 		switch {
 		case m.Missing:
@@ -152,22 +151,17 @@ func listReport(answer *server.ChannelModels) string {
 	return b.String() + "\n"
 }
 
-// priceRows are the rows that unpriced models need, to be pasted and filled in. A row that
-// is not filled in is refused, and so gives nothing away.
+// priceRows are the rows that unpriced models need, to be pasted and filled in.
 func priceRows(models []server.ChannelModel) string {
 	var b strings.Builder
 	for _, m := range models {
 		if m.State != string(config.Unpriced) {
 			continue
 		}
-		var cells []string
-		for _, u := range m.Kind.PriceUnits() {
-			cells = append(cells, fmt.Sprintf("%s: %q", u, m.Price[string(u)]))
-		}
 		if b.Len() == 0 {
 			b.WriteString("\nTo serve the unpriced ones, fill in and put these under prices:\n\nprices:\n")
 		}
-		fmt.Fprintf(&b, "  %s: {%s}\n", strconv.Quote(m.ID), strings.Join(cells, ", "))
+		b.WriteString(priceRow(m.ID, m.Kind, m.Price))
 	}
 	return b.String()
 }

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -161,6 +160,10 @@ func (d *doctor) findServer(ctx context.Context) {
 			d.target.data = defaultData
 		}
 		d.absent = err
+		if d.at.config == "" { // the file of this directory
+			d.add("server", checkProblem, "%v", err)
+			return
+		}
 		d.add("server", checkOK, "not looked for, since the configuration cannot be read")
 		return
 	}
@@ -216,9 +219,6 @@ func (d *doctor) checkConfiguration() {
 		d.add("configuration", checkOK, "%s is good: %s, billing %s", src.file, plural(len(src.config.Channels), "channel"), billingRow(src.config))
 	default:
 		d.add("configuration", checkOK, "no file: the variables make %s, and usage is counted", plural(len(src.config.Channels), "channel"))
-		if _, err := os.Stat(defaultFile); err == nil {
-			d.add("configuration", checkWarning, "%s is in this directory and is not used: name it with --config %s", defaultFile, defaultFile)
-		}
 	}
 	for _, note := range src.notes {
 		d.add("configuration", checkWarning, "%s", note)

@@ -20,6 +20,7 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/discovery"
 )
 
 // vendorTimeout is for all requests to one vendor.
@@ -34,17 +35,20 @@ const (
 
 // checkKeys looks at the form of the vendors' keys. It prints none of them.
 func (d *doctor) checkKeys() {
-	keys := 0
+	keys, told := 0, false
 	for i := range d.source.config.Channels {
 		c := &d.source.config.Channels[i]
 		for n, key := range c.Keys {
 			keys++
 			if wrong := keyForm(c, key); wrong != "" {
-				d.add("key of "+c.Name, checkWarning, "the key %d of %d %s", n+1, len(c.Keys), wrong)
+				told = true
+				d.add("key of "+c.Name, checkWarning, "key %d of %d %s", n+1, len(c.Keys), wrong)
 			}
 		}
 	}
-	d.add("keys", checkOK, "%s of vendors", plural(keys, "key"))
+	if !told {
+		d.add("keys", checkOK, "%s of vendors", plural(keys, "key"))
+	}
 }
 
 // keyForm says in what a key cannot be one of the channel's vendor; empty if it can.
@@ -121,7 +125,7 @@ func (d *doctor) checkVendors(ctx context.Context) {
 	}
 	switch {
 	case skew == nil:
-		d.add("clock", checkOK, "not compared, since no vendor sent the time")
+		d.add("clock", checkOK, "not compared: no vendor sent a Date header")
 	case skew.Abs() > clockProblem:
 		d.add("clock", checkProblem, "it differs by %s from the vendors': set it (timedatectl set-ntp true), since signatures of webhooks are refused", skew.Abs().Round(time.Second))
 	case skew.Abs() > clockWarning:
@@ -139,10 +143,10 @@ func (d *doctor) askVendor(ctx context.Context, c *config.Channel) ([]finding, *
 	row := func(result, format string, args ...any) finding {
 		return finding{name, result, fmt.Sprintf(format, args...)}
 	}
-	address := c.Address()
-	if address == "" {
+	if c.Driver == config.Simulated {
 		return []finding{row(checkOK, "simulated: nothing is asked")}, nil
 	}
+	address := c.Address()
 	skew, err := d.probe(ctx, address)
 	if err != nil {
 		return []finding{row(checkProblem, "%s", unreachable(address, err))}, nil
@@ -155,7 +159,7 @@ func (d *doctor) askVendor(ctx context.Context, c *config.Channel) ([]finding, *
 	for n, key := range keys {
 		which := ""
 		if len(keys) > 1 {
-			which = fmt.Sprintf(" with the key %d of %d", n+1, len(keys))
+			which = fmt.Sprintf(" with key %d of %d", n+1, len(keys))
 		}
 		models, err := listModels(ctx, c, key)
 		var failed *upstream.Failure
@@ -167,11 +171,11 @@ func (d *doctor) askVendor(ctx context.Context, c *config.Channel) ([]finding, *
 		case errors.Is(err, upstream.ErrNoList):
 			return append(rows, row(checkOK, "the vendor at %s can be reached; its key is tried by --call only", vendorHost(address))), skew
 		case errors.As(err, &failed) && (failed.Status == http.StatusUnauthorized || failed.Status == http.StatusForbidden):
-			rows = append(rows, row(checkProblem, "the vendor at %s refuses the key%s (status %d): put a valid one into %s", vendorHost(address), which, failed.Status, d.placeOfKeys(c)))
+			rows = append(rows, row(checkProblem, "the vendor at %s refuses the key%s (status %d): %s", vendorHost(address), which, failed.Status, d.replaceKey(c)))
 		case errors.As(err, &failed) && (failed.Status == http.StatusNotFound || failed.Status == http.StatusMethodNotAllowed):
 			rows = append(rows, row(checkWarning, "the vendor at %s has no list of models%s (status %d): if calls fail too, look at base_url, to which paths such as /chat/completions are added", vendorHost(address), which, failed.Status))
 		default:
-			rows = append(rows, row(checkWarning, "the vendor at %s did not list its models%s: %s", vendorHost(address), which, failureText(err)))
+			rows = append(rows, row(checkWarning, "the vendor at %s did not list its models%s: %s", vendorHost(address), which, (&discovery.List{Err: err}).Reason()))
 		}
 	}
 	return rows, skew
@@ -195,15 +199,6 @@ func listModels(ctx context.Context, c *config.Channel, key secret.String) (*ups
 	return lister.ListModels(ctx)
 }
 
-// failureText is the reason without the vendor's words.
-func failureText(err error) string {
-	var u *upstream.Failure
-	if errors.As(err, &u) && u.Status != 0 {
-		return fmt.Sprintf("it answered with status %d", u.Status)
-	}
-	return messageOf(err)
-}
-
 // messageOf is an error as an operator reads it.
 func messageOf(err error) string {
 	if f := (*fault.Error)(nil); errors.As(err, &f) {
@@ -212,12 +207,12 @@ func messageOf(err error) string {
 	return oneLine(err.Error())
 }
 
-// placeOfKeys is where a channel's keys are written.
-func (d *doctor) placeOfKeys(c *config.Channel) string {
+// replaceKey says where a channel's key is to be replaced.
+func (d *doctor) replaceKey(c *config.Channel) string {
 	if v := presetNamed(c.Name); v != nil && d.source.file == "" {
-		return v.keyVar
+		return "set " + v.keyVar + " to a valid one"
 	}
-	return "the place that keys of this channel names"
+	return "replace the key that `keys` of channel " + c.Name + " names"
 }
 
 // probe makes a request without a key, and returns by how much the vendor's clock is
@@ -299,7 +294,7 @@ func (d *doctor) checkRunningChannels(ctx context.Context) {
 		case c.State == "paused":
 			d.add("running "+c.Name, checkWarning, "paused: `tollhouse channel resume %s` sends calls to it again", shellQuoted(c.Name))
 		case c.State == "resting":
-			d.add("running "+c.Name, checkProblem, "rests after failures, the last of them %s: `tollhouse channel test %s` says more", cmp.Or(c.LastError, "not known"), shellQuoted(c.Name))
+			d.add("running "+c.Name, checkProblem, "its circuit breaker is open; last error: %s; `tollhouse channel test %s` says more", cmp.Or(c.LastError, "not known"), shellQuoted(c.Name))
 		default:
 			d.add("running "+c.Name, checkOK, "%s, %s, %s", c.State, plural(int(c.Requests), "request"), plural(int(c.Failures), "failure"))
 		}
@@ -333,8 +328,10 @@ func (d *doctor) checkCalls(ctx context.Context) {
 	}
 	for _, name := range names {
 		in := server.ChannelTest{Channel: name}
-		if d.source != nil && d.source.config.Channel(name) != nil {
-			in.Model = exampleModel(d.source.config, name)
+		if d.source != nil {
+			if c := d.source.config.Channel(name); c != nil {
+				in.Model = exampleOf(c)
+			}
 		}
 		r, err := test(ctx, in)
 		switch {
@@ -346,19 +343,4 @@ func (d *doctor) checkCalls(ctx context.Context) {
 			d.add("call of "+name, checkProblem, "%s failed: %s", r.Model, r.Message)
 		}
 	}
-}
-
-// exampleModel is a model to call of a channel that only passes ids through; empty where
-// it names one.
-func exampleModel(c *config.Config, channel string) string {
-	v := presetNamed(channel)
-	if v == nil || v.example == "" {
-		return ""
-	}
-	for id := range c.Channel(channel).Models {
-		if prefix, wild := strings.CutSuffix(id, "*"); wild {
-			return prefix + v.example
-		}
-	}
-	return ""
 }

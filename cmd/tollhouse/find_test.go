@@ -1,10 +1,14 @@
 package main
 
 import (
+	"errors"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -61,7 +65,7 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Chdir(t.TempDir())
+			chdirPrivate(t)
 			for name, text := range c.files {
 				write(t, name, text)
 			}
@@ -87,6 +91,76 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 				t.Errorf("%d: %q %q, want %q", r.code, r.stdout, r.stderr, want)
 			}
 		})
+	}
+}
+
+// chdirPrivate changes to a new directory that nobody else can write to, whatever the umask.
+func chdirPrivate(t *testing.T) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	if err := os.Chmod(".", 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAFileThatNobodyNamedSendsTheTokenNowhere has the files of a cloned repository or of
+// another user in the current directory. Named with --config each of them is used.
+func TestAFileThatNobodyNamedSendsTheTokenNowhere(t *testing.T) {
+	var asked atomic.Int64
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer elsewhere.Close()
+	address := strings.TrimPrefix(elsewhere.URL, "http://")
+	for _, c := range []struct {
+		name, text string
+		file, dir  fs.FileMode
+		owner      int // of the file; 0: this user
+		want       string
+	}{
+		{"a file that all can write", "admin: " + address, 0o666, 0o700, 0, "others can write to it (mode 0666)"},
+		{"a file that a group can write", "admin: " + address, 0o620, 0o700, 0, "others can write to it (mode 0620)"},
+		{"a directory that all can write", "admin: " + address, 0o600, 0o777, 0, "others can write to its directory (mode 0777)"},
+		{"a sticky directory", "admin: " + address, 0o600, 0o777 | fs.ModeSticky, 0, "others can write to its directory (mode 0777)"},
+		{"a file of another user", "admin: " + address, 0o644, 0o700, 54321, "it belongs to another user"},
+		{"the address of another machine", "admin: evil.example:8081", 0o600, 0o700, 0, "its admin is no loopback address"},
+		{"an IP address of another machine", "admin: 192.0.2.1:8081", 0o600, 0o700, 0, "its admin is no loopback address"},
+		{"a name that begins as a loopback address", "admin: 127.0.0.1.evil.example:8081", 0o600, 0o700, 0, "its admin is no loopback address"},
+		{"a secret in the name of a machine", "admin: ${VENDOR_KEY}.invalid:80", 0o600, 0o700, 0, "depends on the variable VENDOR_KEY"},
+		{"a secret in the name of a directory", "data: ./${VENDOR_KEY}", 0o600, 0o700, 0, "depends on the variable VENDOR_KEY"},
+		{"a secret in the address of a store", "store: 'postgres://u:${VENDOR_KEY}@evil.example/d'", 0o600, 0o700, 0, "depends on the variable VENDOR_KEY"},
+		{"a store of another machine", "store: 'postgres://evil.example/d'", 0o600, 0o700, 0, "its store is a database server"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.owner != 0 && os.Geteuid() != 0 {
+				t.Skip("only root gives a file away")
+			}
+			victim := t.TempDir()
+			if _, err := ensureToken(victim); err != nil {
+				t.Fatal(err)
+			}
+			chdirPrivate(t)
+			text := c.text
+			if !strings.HasPrefix(text, "data:") {
+				text += "\ndata: " + victim
+			}
+			write(t, defaultFile, text+"\n")
+			err := errors.Join(os.Chmod(defaultFile, c.file), os.Chmod(".", c.dir))
+			if c.owner != 0 {
+				err = errors.Join(err, os.Chown(defaultFile, c.owner, -1))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			env := environment{"VENDOR_KEY": "sk-of-the-vendor"}
+			for _, args := range [][]string{{"account", "list"}, {"account", "create", "a"}, {"admin", "token"}, {"doctor", "--listen", "127.0.0.1:0"}} {
+				r := tollhouse(t, env, args...)
+				if r.code != exitFailed || !strings.Contains(r.stdout+r.stderr, c.want) || !strings.Contains(r.stdout+r.stderr, "name it with --config tollhouse.yaml") || strings.Contains(r.stdout+r.stderr, "sk-of-the-vendor") {
+					t.Errorf("%q: %d: %q %q, want %q", args, r.code, r.stdout, r.stderr, c.want)
+				}
+			}
+		})
+	}
+	if asked.Load() != 0 {
+		t.Errorf("the token went elsewhere %d times", asked.Load())
 	}
 }
 

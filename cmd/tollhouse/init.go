@@ -122,7 +122,7 @@ var (
 		{"responses: {store: off, retention: 30d}", "what is kept of responses; or native, or on"},
 		{"secrets: []", "encrypt what is kept; for example [{env: TOLLHOUSE_SECRET}]"},
 		{"video: {retention: 7d, poll: 5s, duplicate_window: 5s}", "how video tasks are asked for and kept"},
-		{"webhooks: {allow_private: false}", "true lets keys have notices sent into the network behind the server"},
+		{"webhooks: {allow_private: false}", "true lets webhooks go to private addresses"},
 		{"mcp: {enabled: true, origins: []}", "tools for agents at /mcp"},
 		{"cors: []", "origins of the web pages that may call from a browser, for example [https://app.example.com]"},
 		{"metrics: {public: false}", "true shows /metrics of the admin address without its token"},
@@ -140,7 +140,7 @@ func newFile(c *config.Config, hash string) string {
 		"# below, and the account credit with `tollhouse account credit`. It needs a restart.\nbilling: count\n")
 	writeDefaults(&b, moneyDefaults)
 	b.WriteString("\n# A channel is one way to a vendor. In models, a public id stands before the vendor's own; \"*\" passes\n" +
-		"# every id through.\nchannels:\n")
+		"# every id through, and discover serves what the vendor lists.\nchannels:\n")
 	for i := range c.Channels {
 		writeChannel(&b, &c.Channels[i])
 	}
@@ -194,13 +194,15 @@ func writeChannel(b *strings.Builder, c *config.Channel) {
 	if len(c.Rename) > 0 {
 		member("rename", mappingText(c.Rename))
 	}
-	if member("models", mappingText(c.Models)); c.Discover != nil {
+	models := mappingText(c.Models)
+	if c.Discover != nil {
 		prefix := ""
 		if c.Discover.Prefix != "" {
 			prefix = ", prefix: " + quoted(c.Discover.Prefix)
 		}
-		fmt.Fprintf(b, "    # models: {discover: true%s}   # in its place: what the vendor lists, and no other\n", prefix)
+		models = "{discover: true" + prefix + ", map: " + models + "}"
 	}
+	member("models", models)
 	words("begins", c.Begins)
 	words("except", c.Except)
 }
@@ -218,18 +220,24 @@ func writePriceRows(b *strings.Builder, c *config.Config) {
 		}
 	}
 	for i := range c.Channels {
-		if id := exampleModel(c, c.Channels[i].Name); ids == nil && id != "" {
+		if id := exampleOf(&c.Channels[i]); ids == nil && id != "" {
 			ids = append(ids, id)
 		}
 	}
 	slices.Sort(ids)
 	for _, id := range ids {
-		var units []string
-		for _, u := range cmp.Or(c.Kind(id), gateway.KindChat).PriceUnits() {
-			units = append(units, string(u)+`: "…"`)
-		}
-		fmt.Fprintf(b, "#   %s: {%s}\n", quoted(id), strings.Join(units, ", "))
+		b.WriteString("# " + priceRow(id, cmp.Or(c.Kind(id), gateway.KindChat), nil))
 	}
+}
+
+// priceRow is a line of prices with the units that a model's kind needs, of which some may
+// have their amounts. One that is not filled in is refused, and so gives nothing away.
+func priceRow(id string, kind gateway.Kind, amounts map[string]string) string {
+	var cells []string
+	for _, u := range kind.PriceUnits() {
+		cells = append(cells, fmt.Sprintf("%s: %q", u, amounts[string(u)]))
+	}
+	return fmt.Sprintf("  %s: {%s}\n", quoted(id), strings.Join(cells, ", "))
 }
 
 // mappingText is a mapping of names, in order: on one line, unless it is long.

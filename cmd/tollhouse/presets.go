@@ -347,14 +347,17 @@ func reserveModels(channels []config.Channel) {
 	}
 }
 
-// exampleOf is a model to try on a preset's channel, among the ids of a pattern that ends
-// in "*"; empty for any other channel.
-func exampleOf(channel, pattern string) string {
-	v := presetNamed(channel)
-	if v == nil || v.example == "" {
-		return ""
+// exampleOf is a model to try on a preset's channel, among the ids that it passes through;
+// empty for any other channel.
+func exampleOf(c *config.Channel) string {
+	if v := presetNamed(c.Name); v != nil && v.example != "" {
+		for _, id := range slices.Sorted(maps.Keys(c.Models)) {
+			if prefix, wild := strings.CutSuffix(id, "*"); wild {
+				return prefix + v.example
+			}
+		}
 	}
-	return strings.TrimSuffix(pattern, "*") + v.example
+	return ""
 }
 
 // presetNamed is the preset of a channel; nil if there is none.

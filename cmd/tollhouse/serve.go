@@ -334,11 +334,12 @@ func writeCurl(b *strings.Builder, base, path, body, key string) {
 func exampleCall(c *config.Components) (path, body string) {
 	var chats, known, listed, wild, embeds, ranks string
 	for _, ch := range c.Config.Channels {
+		v := presetNamed(ch.Name)
 		for _, id := range c.ModelsOf(ch.Name) {
 			switch kind := c.Kind(id); {
 			case strings.HasSuffix(id, "*"):
-				wild = cmp.Or(wild, exampleOf(ch.Name, id))
-			case ch.Models[id] == "" && id == exampleOf(ch.Name, ch.Discover.Prefix+"*"):
+				wild = cmp.Or(wild, exampleOf(&ch))
+			case ch.Models[id] == "" && v != nil && id == ch.Discover.Prefix+v.example:
 				known = cmp.Or(known, id)
 			case shellQuoted(id) != id: // a vendor may have named it to be pasted
 			case kind == gateway.KindEmbeddings:

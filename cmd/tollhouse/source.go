@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -64,14 +65,23 @@ func (p *program) source(s *settings) (*source, error) {
 		return &source{config: c, file: s.config, read: read, notes: fileNotes(c)}, nil
 	}
 	src, err := p.presets()
-	if err == nil && len(src.config.Channels) == 0 {
+	if err != nil {
+		return nil, err
+	}
+	_, absent := os.Stat(defaultFile)
+	switch empty := len(src.config.Channels) == 0; {
+	case absent == nil && empty:
+		return nil, errors.New("there is nothing to serve: " + defaultFile + " is in this directory, and is not used unless it is named, as in `tollhouse serve --config " + defaultFile + "`")
+	case absent == nil:
+		src.notes = append(src.notes, defaultFile+" is in this directory and is not used: name it, as in `tollhouse serve --config "+defaultFile+"`")
+	case empty:
 		why := ""
 		if len(src.notes) > 0 {
 			why = " (" + src.notes[0] + ")"
 		}
-		return nil, errors.New("there is nothing to serve" + why + ": try `tollhouse serve --demo`, or set a vendor's variable such as OPENAI_API_KEY (`tollhouse serve --help` lists them all), or write a file and name it with --config")
+		return nil, errors.New("there is nothing to serve" + why + ": try `tollhouse serve --demo`, or set a vendor's variable such as OPENAI_API_KEY (`tollhouse serve --help` lists them all), or write a file with `tollhouse init` and name it with --config")
 	}
-	return src, err
+	return src, nil
 }
 
 // fileNotes are warnings about settings of a file that have less effect than it seems.
@@ -97,11 +107,12 @@ func hiddenDiscoveries(c *config.Config) (notes []string) {
 		if ch.Discover == nil {
 			continue
 		}
+		listed := ch.Discover.Prefix + "id" // stands for what its vendor lists
 		for j := range c.Channels {
 			other := &c.Channels[j]
 			for _, passed := range other.Shown() {
 				beginning, passes := strings.CutSuffix(passed, "*")
-				if j != i && other.Discover == nil && !other.Yields && passes && strings.HasPrefix(ch.Discover.Prefix, beginning) {
+				if j != i && other.Discover == nil && !other.Yields && passes && strings.HasPrefix(ch.Discover.Prefix, beginning) && other.Serves(listed) {
 					notes = append(notes, "channel "+ch.Name+" serves none of the models that it discovers, since channel "+other.Name+" passes them through ("+passed+"): give "+ch.Name+" another prefix, or "+other.Name+" what its ids begin with")
 				}
 			}
@@ -273,10 +284,13 @@ func prices(c *config.Config, id string) map[string]string {
 	return amounts
 }
 
+// anyKind is the cell of a model that may be called by whatever its upstream answers.
+const anyKind = "any"
+
 func modelTable(rows []modelRow) *table {
 	t := &table{head: []string{"MODEL", "KIND", "PRICE", "CHANNELS"}}
 	for _, r := range rows {
-		t.add(r.ID, cmp.Or(string(r.Kind), "any"), priceText(r.Price), strings.Join(r.Channels, ", "))
+		t.add(r.ID, cmp.Or(string(r.Kind), anyKind), priceText(r.Price), strings.Join(r.Channels, ", "))
 	}
 	return t
 }

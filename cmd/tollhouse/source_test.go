@@ -64,6 +64,29 @@ func TestAnthropicsModelsGoToAnthropicAndNoOtherDoes(t *testing.T) {
 	}
 }
 
+func TestAFileThatLiesHereAndIsNotNamedIsToldOf(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const named = "`tollhouse serve --config tollhouse.yaml`"
+	if r := tollhouse(t, nil, "serve"); r.code != exitFailed || strings.Contains(r.stderr, named) || !strings.Contains(r.stderr, "`tollhouse init`") {
+		t.Errorf("without a file: %d %s", r.code, r.stderr)
+	}
+	tollhouse(t, nil, "init")
+	for _, command := range []string{"serve", "models"} {
+		if r := tollhouse(t, nil, command); r.code != exitFailed || !strings.Contains(r.stderr, "tollhouse.yaml is in this directory") || !strings.Contains(r.stderr, named) {
+			t.Errorf("%s: %d %s", command, r.code, r.stderr)
+		}
+	}
+	set := environment{"OPENAI_API_KEY": "sk-0123456789", "OPENAI_BASE_URL": newFakeVendor(t, 200, vendorsModels).url}
+	for _, env := range []environment{nil, set} {
+		if got := examineWith(t, env, "--admin", "off").by["configuration"]; strings.Count(got, named) != 1 {
+			t.Errorf("doctor says %s", got)
+		}
+	}
+	if i := start(t, set); !strings.Contains(i.stdout.String(), "Warning: tollhouse.yaml is in this directory and is not used") {
+		t.Errorf("the banner says\n%s", i.stdout)
+	}
+}
+
 // presetsOf is the configuration that the program's environment makes.
 func presetsOf(t *testing.T, p *program) *config.Config {
 	t.Helper()

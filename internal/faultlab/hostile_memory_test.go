@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -50,6 +52,8 @@ const (
 	chatPath, messagesPath, imagesPath  = "/v1/chat/completions", "/v1/messages", "/v1/images/generations"
 	responsesPath                       = "/v1/responses"
 	videosPath, vectorsPath, speechPath = "/v1/videos/generations", "/v1/embeddings", "/v1/audio/speech"
+	rankPath, ranker                    = "/v1/rerank", "ranker-1"
+	asksRank                            = `{"model":"ranker-1","query":"a",`
 	asksChat                            = `{"model":"sim-chat","messages":[{"role":"user","content":"hi"}],`
 	asksResponse                        = `{"model":"sim-chat","input":"hi",`
 	asksMessage                         = `{"model":"native-chat","max_tokens":5,"messages":[{"role":"user","content":"hi"}],`
@@ -113,6 +117,14 @@ var bodies = []struct {
 	{"empty blocks of a video", videosPath, repeated(`{"model":"gamma-2-0-260128","content":[`, `{}`, `]}`), refused},
 	{"many members of embeddings", vectorsPath, numbered(`{"model":"voyage-3","input":"a",`, unknown, `}`), refused},
 	{"short texts to embed", vectorsPath, repeated(`{"model":"voyage-3","input":[`, `"a"`, `]}`), refused},
+	{"a long document", rankPath, filled(asksRank+`"return_documents":true,"documents":["`, "word ", `"]}`), served},
+	{"documents of 1 KiB", rankPath, repeated(asksRank+`"documents":[`, `{"text":"`+strings.Repeat("a", 1<<10)+`"}`, `]}`), served},
+	{"short documents", rankPath, repeated(asksRank+`"documents":[`, `"a"`, `]}`), refused},
+	{"documents that are empty objects", rankPath, repeated(asksRank+`"documents":[`, `{}`, `]}`), refused},
+	{"a member that is ranked many times", rankPath, filled(asksRank+`"rank_fields":["a"`+strings.Repeat(`,"a"`, 63)+`],"documents":[{"a":"`, "word ", `"}]}`), refused},
+	{"a member that is a list of quotes", rankPath, repeated(asksRank+`"rank_fields":["a","b"],"documents":[{"a":[`, `"`+strings.Repeat(`\"`, 40)+`"`, `]}]}`), either},
+	{"a long name of a member to rank", rankPath, filled(asksRank+`"documents":[{"b":1}],"rank_fields":["`, "\x7f", `"]}`), refused},
+	{"many members of a ranking", rankPath, numbered(asksRank+`"documents":["a"],`, unknown, `}`), refused},
 	{"tokens to embed", vectorsPath, repeated(`{"model":"voyage-3","input":[`, `1`, `]}`), either},
 }
 
@@ -160,7 +172,9 @@ func serve(h http.Handler, path, body string) (status int, allocated uint64) {
 // a 503, which is none of the gateway's refusals.
 func answering(t *testing.T) http.Handler {
 	t.Helper()
-	list, err := newPriceList(hostilePrices, 0)
+	prices := maps.Clone(hostilePrices)
+	prices[ranker] = row{{Unit: billing.SearchUnit, Amount: "0.002"}}
+	list, err := newPriceList(prices, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,14 +182,14 @@ func answering(t *testing.T) http.Handler {
 		return &upstream.Reply{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
 	})
 	channel := router.Channel{Name: "any", Upstream: up, Models: map[string]string{}}
-	for model := range hostilePrices {
+	for model := range prices {
 		channel.Models[model] = model
 	}
 	routing, err := router.New([]router.Channel{channel}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gateway.New(gateway.Options{Upstream: routing, Prices: list, RequirePrice: true, Models: models(), MP3: noEncoder{}})
+	g, err := gateway.New(gateway.Options{Upstream: routing, Prices: list, RequirePrice: true, Models: append(models(), gateway.Model{ID: ranker, Kind: gateway.KindRerank}), MP3: noEncoder{}})
 	if err != nil {
 		t.Fatal(err)
 	}

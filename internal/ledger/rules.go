@@ -87,8 +87,12 @@ func Waste(a *billing.Attempt, p *billing.Price) billing.Money {
 
 // negative reports whether a bucket is below zero, which no request consumes.
 func negative(u *billing.Usage) bool {
-	return u.Input|u.CachedInput|u.CacheWrite|u.Output|u.Reasoning|
-		u.ImageInput|u.ImageOutput|u.Images|u.Seconds|u.Characters < 0
+	for _, count := range u.Units {
+		if count < 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // CheckGrouping refuses usage grouped by what it is not kept by.

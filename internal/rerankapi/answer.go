@@ -62,6 +62,7 @@ type ranking struct {
 	billed  *rawjson.Object // the billed_units of meta
 	usage   *rawjson.Object
 	counts  counts
+	merged  bool
 }
 
 // result is the score of one document.
@@ -164,12 +165,19 @@ func (r *Request) Join(parts [][]byte, batch int) ([]byte, error) {
 		if whole == nil {
 			whole = k
 		} else {
-			whole.results = append(whole.results, k.results...)
-			whole.counts.add(k.counts)
+			whole.merge(k)
 		}
 		next, before = next+1, before+len(documents)
 	}
 	return r.render(whole), nil
+}
+
+// merge adds the results and the counts of the next part. Of what else the first part
+// counted, its usage and its billed units, nothing is left: it would stand beside a sum.
+func (k *ranking) merge(next *ranking) {
+	k.results = append(k.results, next.results...)
+	k.counts.add(next.counts)
+	k.billed, k.usage, k.merged = inner(nil), inner(nil), true
 }
 
 // counts are what an answer says that was consumed.
@@ -262,10 +270,11 @@ func (r *Request) render(k *ranking) []byte {
 	if r.TopN > 0 && !r.part {
 		k.results = k.results[:min(int64(len(k.results)), r.TopN)]
 	}
+	size := r.repeated(k.results)
 	if r.tei {
-		return r.appendResults(nil, k.results, "score", document.appendText)
+		return r.appendResults(make([]byte, 0, size), k.results, "score", document.appendText)
 	}
-	out := rawjson.Quote([]byte(`{"id":`), k.id)
+	out := rawjson.Quote(append(make([]byte, 0, size), `{"id":`...), k.id)
 	out = append(append(out, `,"object":"list","model":`...), r.object.Raw("model")...)
 	out = r.appendResults(append(out, `,"results":`...), k.results, "relevance_score", document.appendDocument)
 	if r.rows {
@@ -275,9 +284,27 @@ func (r *Request) render(k *ranking) []byte {
 	if rawjson.IsNull(k.meta.Raw("api_version")) {
 		edits = append(edits, rawjson.Set("api_version", []byte(`{"version":"2"}`)))
 	}
+	if k.merged {
+		edits = append(edits, rawjson.Delete("tokens"))
+	}
 	out = k.meta.Apply(append(out, `,"meta":`...), edits...)
 	out = k.usage.Apply(append(out, `,"usage":`...), rawjson.Set("total_tokens", strconv.AppendInt(nil, k.counts.tokens, 10)))
 	return append(out, '}')
+}
+
+// repeated is about how many bytes results have in the answer, above all their documents.
+func (r *Request) repeated(results []result) (size int) {
+	const around = 64
+	for _, at := range results {
+		size += around
+		if d := r.documents[at.index]; r.ReturnDocuments {
+			size += len(d.raw)
+			if r.rows {
+				size += len(d.text)
+			}
+		}
+	}
+	return size + 4*around
 }
 
 // appendResults appends the results as an array, with their documents if the request

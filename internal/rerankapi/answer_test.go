@@ -3,6 +3,7 @@ package rerankapi_test
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -128,6 +129,47 @@ func TestAnAnswerThatIsNoRankingIsABadGateway(t *testing.T) {
 	}
 }
 
+// What is made of a body, before there is a hold, is no multiple of it, however it is made.
+func TestWhatARequestAllocatesIsBoundByItsSize(t *testing.T) {
+	const size, fixed, perByte = 1 << 22, 3 << 20, 8
+	long, quotes := strings.Repeat("x", size), strings.TrimSuffix(strings.Repeat(`"",`, size/3), ",")
+	var names, members []string
+	for i := range 64 {
+		names, members = append(names, fmt.Sprintf(`"%d"`, i)), append(members, fmt.Sprintf(`"%d":"%s"`, i, long[:size/64]))
+	}
+	for name, row := range map[string]string{
+		"a text":                `"documents":["` + long + `"],"return_documents":true,"top_k":1`,
+		"an object":             `"documents":[{"text":"` + long + `"}],"return_documents":true,"top_k":1`,
+		"a member by two names": `"documents":[{"a":"` + long + `"}],"rank_fields":["a","b"],"return_documents":true,"top_k":1`,
+		"a list of quotes":      `"documents":[{"a":[` + quotes + `]}],"rank_fields":["a","b"],"return_documents":true`,
+		"escapes":               `"documents":[{"a":"` + strings.Repeat(`\u0001`, size/6) + `"}],"rank_fields":["a","b"],"return_documents":true`,
+		"64 members":            `"documents":[{` + strings.Join(members, ",") + `}],"rank_fields":[` + strings.Join(names, ",") + `]`,
+		"one name 64 times":     `"documents":[{"a":"` + long + `"}],"rank_fields":[` + strings.TrimSuffix(strings.Repeat(`"a",`, 64), ",") + `]`,
+		"a long name":           `"documents":[{"b":1}],"rank_fields":["` + strings.Repeat("\x7f", size) + `"]`,
+		"short texts":           `"documents":` + listOf(size/4),
+		"short objects":         `"documents":[` + strings.TrimSuffix(strings.Repeat(`{"text":"a"},`, 10_000), ",") + `],"return_documents":true,"top_k":10000`,
+	} {
+		body := []byte(`{"model":"m","query":"q",` + row + `}`)
+		price := priceOf(t, billing.SearchUnit)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		r, err := rerankapi.Parse(body)
+		if err == nil {
+			if err = r.Validate(); err == nil {
+				r.Bound(0)
+				r.Split(0)
+				_, err = r.ReadAnswer([]byte(`{"results":[{"index":0,"relevance_score":1}]}`), price, id)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		allocated := after.TotalAlloc - before.TotalAlloc
+		t.Logf("%s: %d bytes allocated for %d (%.1f), %.80v", name, allocated, len(body), float64(allocated)/float64(len(body)), err)
+		if most := uint64(fixed + perByte*len(body)); allocated > most {
+			t.Errorf("%s: %d bytes allocated for a body of %d", name, allocated, len(body))
+		}
+	}
+}
+
 func TestPartsAreMergedByTheirScores(t *testing.T) {
 	r := parsed(t, `{"model":"m","query":"q","documents":["a","b","c","d","e"],"top_n":3,"return_documents":true}`)
 	scores := [][]string{{"0.1", "0.9"}, {"0.9", "0.2"}, {"0.5"}}
@@ -139,7 +181,7 @@ func TestPartsAreMergedByTheirScores(t *testing.T) {
 			rows = append(rows, fmt.Sprintf(`{"index":%d,"relevance_score":%s}`, at, score))
 		}
 		slices.Reverse(rows)
-		a, err := part.ReadAnswer([]byte(`{"results":[`+strings.Join(rows, ",")+`],"usage":{"total_tokens":10},"meta":{"billed_units":{"search_units":1}}}`), priceOf(t, billing.SearchUnit), id)
+		a, err := part.ReadAnswer([]byte(`{"results":[`+strings.Join(rows, ",")+`],"usage":{"prompt_tokens":9,"total_tokens":10},"meta":{"warnings":["w"],"tokens":{"input_tokens":10},"billed_units":{"input_tokens":10,"search_units":1}}}`), priceOf(t, billing.SearchUnit), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +189,7 @@ func TestPartsAreMergedByTheirScores(t *testing.T) {
 	}
 	whole, err := r.Join(answers, 2)
 	const want = `{"id":"rr_1","object":"list","model":"m","results":[{"index":1,"relevance_score":0.9,"document":{"text":"b"}},{"index":2,"relevance_score":0.9,"document":{"text":"c"}},{"index":4,"relevance_score":0.5,"document":{"text":"e"}}],` +
-		`"meta":{"billed_units":{"search_units":3},"api_version":{"version":"2"}},"usage":{"total_tokens":30}}`
+		`"meta":{"warnings":["w"],"billed_units":{"search_units":3},"api_version":{"version":"2"}},"usage":{"total_tokens":30}}`
 	if err != nil || string(whole) != want {
 		t.Errorf("%v\n%s, want\n%s", err, whole, want)
 	}
@@ -159,10 +201,12 @@ func TestPartsAreMergedByTheirScores(t *testing.T) {
 	}
 }
 
-// FuzzParse holds requests to the rule that whatever passes is sent in the one form.
+// FuzzParse holds requests to the rule that whatever passes is sent in the one form, which
+// is not much longer than what the caller sent.
 func FuzzParse(f *testing.F) {
 	for _, body := range []string{
 		`{"model":"m","query":"q","documents":["a",{"text":"b"}],"top_n":1}`, `{"model":"m","query":"q","texts":["a"],"return_text":true}`, `{"model":"m","query":"q","documents":[{"a":1}],"rank_fields":["a","b"],"top_k":null}`,
+		`{"model":"m","query":"q","documents":[{"a":{"":"\u0001"},"b":"\n"}],"rank_fields":["b","a"],"texts":null}`, `{"model":"m","query":"q","documents":[{"a":"b"}],"rank_fields":["a","a"]}`,
 	} {
 		f.Add([]byte(body))
 	}
@@ -184,6 +228,10 @@ func FuzzParse(f *testing.F) {
 		}
 		if err := json.Unmarshal(sent, &got); err != nil || got.Query == "" || len(got.Documents) == 0 || got.TopN >= len(got.Documents) || slices.Contains(got.Documents, "") {
 			t.Errorf("%s was sent as %s: %v", body, sent, err)
+		}
+		const around = 64 // "return_documents", and a longer name of the documents
+		if most := 2*len(body) + around; len(sent) > most {
+			t.Errorf("%d bytes were sent as %d", len(body), len(sent))
 		}
 	})
 }

@@ -1,12 +1,15 @@
 package rerankapi
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
+	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
 const (
@@ -18,6 +21,8 @@ const (
 	// page "Pricing").
 	unitDocuments  = 100
 	documentTokens = 500
+	// longestName is how many bytes of a member's name an error repeats.
+	longestName = 100
 )
 
 // document is one of the list.
@@ -119,7 +124,7 @@ func (r *Request) textOf(i int, raw []byte) []byte {
 		return nil
 	}
 	var one []byte // the value of the only member, a JSON string
-	var all []byte // several, as lines of text
+	var all fieldsText
 	for _, member := range names {
 		values := 0
 		for i := range o.Members {
@@ -129,16 +134,13 @@ func (r *Request) textOf(i int, raw []byte) []byte {
 				continue
 			}
 			if values++; values > 1 {
-				r.problem.Refuse(r.list(), fmt.Sprintf("%s has %q twice.", name, member))
+				r.problem.Refuse(r.list(), fmt.Sprintf("%s has %q twice.", name, word.Truncate(member, longestName)))
 				return nil
 			}
-			text, isText := rawjson.String(value)
 			switch {
-			case len(names) > 1 && isText:
-				all = appendField(all, member, text)
 			case len(names) > 1:
-				all = appendField(all, member, string(value))
-			case isText:
+				all.add(member, value, len(raw))
+			case value[0] == '"':
 				one = value
 			}
 		}
@@ -146,41 +148,86 @@ func (r *Request) textOf(i int, raw []byte) []byte {
 	switch {
 	case one != nil:
 		return one
-	case all != nil:
-		return rawjson.Quote(nil, string(all))
+	case all.Len() > 0:
+		return all.quoted(len(raw))
 	case !rawjson.IsNull(o.Raw("image")):
 		r.problem.Refuse(r.list(), name+" is an image, for which this gateway has no price: documents are texts.")
 	default:
-		r.problem.Refuse(r.list(), fmt.Sprintf("%s must be a string, or an object with a string in %q.", name, names[0]))
+		r.problem.Refuse(r.list(), fmt.Sprintf("%s must be a string, or an object with a string in %q.", name, word.Truncate(names[0], longestName)))
 	}
 	return nil
 }
 
-// appendField appends a member of a document as a line of YAML, as Cohere's page
-// "Rerank" wants structured documents.
-func appendField(dst []byte, name, text string) []byte {
-	if len(dst) > 0 {
-		dst = append(dst, '\n')
+// fieldsText is the members of a document, as lines of YAML, as Cohere's page "Rerank"
+// wants structured documents. Its members have different names, so that it is not longer
+// than the document, and quoted not longer than twice the document: what a string escapes
+// is escaped there too, but not what a value of another kind has of quotes.
+type fieldsText struct {
+	strings.Builder
+	escaped int // bytes that quoting adds to values that are no strings
+}
+
+// add adds a member of a document of so many bytes.
+func (t *fieldsText) add(name string, value []byte, document int) {
+	if t.Len() == 0 {
+		t.Grow(document)
+	} else {
+		t.WriteByte('\n')
 	}
-	dst = append(append(dst, name...), ": "...)
-	return append(dst, text...)
+	t.WriteString(name)
+	t.WriteString(": ")
+	if text, ok := rawjson.String(value); ok {
+		t.WriteString(text)
+		return
+	}
+	t.Write(value)
+	for _, c := range value {
+		if c == '"' || c == '\\' || c < ' ' {
+			t.escaped++
+		}
+	}
+}
+
+// quoted is the text of a document of so many bytes as a JSON string.
+func (t *fieldsText) quoted(document int) []byte {
+	return rawjson.Quote(make([]byte, 0, document+t.escaped), t.String())
 }
 
 // Bound is the most that the request can be counted as, split into parts of batch
 // documents: no token is shorter than a byte, and a model reads the query, and what
 // else the request has of text, with each document.
 func (r *Request) Bound(batch int) (most billing.Usage) {
-	each := int64(len(r.object.Raw("query"))) + r.otherText()
+	query, other := r.object.Raw("query"), r.otherText()
+	each, eachText := int64(len(query))+other, textBytes(query)+other
 	for documents := range r.batches(batch) {
 		var pieces int64
 		for _, d := range documents {
-			pieces += piecesOf(int64(len(d.text)) + each)
+			pieces += piecesOf(textBytes(d.text) + eachText)
 			most.Input += int64(len(d.text)) + each + tokensAround
 		}
 		most.SearchUnits += unitsOf(pieces)
 		most.Requests++
 	}
 	return most
+}
+
+// textBytes is how many bytes of UTF-8 a JSON string stands for at the most: an escape by a
+// letter is one, and one by a number up to three.
+func textBytes(raw []byte) int64 {
+	n := len(raw) - len(`""`)
+	for rest := raw; ; {
+		at := bytes.IndexByte(rest, '\\')
+		switch {
+		case at < 0:
+			return int64(n)
+		case rest[at+1] == 'u':
+			n -= len(`\uFFFF`) - len("\uFFFF")
+			rest = rest[at+len(`\uFFFF`):]
+		default:
+			n -= len(`\n`) - len("\n")
+			rest = rest[at+len(`\n`):]
+		}
+	}
 }
 
 // Estimate is about what the upstream counts of one call of all documents.

@@ -44,9 +44,28 @@ var fields = rule.Fields[Request]{
 	{Name: "top_k", Check: rule.Integer(1, math.MaxInt32), Into: func(r *Request) any { return &r.topK }},
 	{Name: "return_documents", Check: rule.Bool(), Into: func(r *Request) any { return &r.ReturnDocuments }},
 	{Name: "return_text", Check: rule.Bool(), Into: func(r *Request) any { return &r.returnText }},
-	{Name: "rank_fields", Check: rule.Strings(64), Into: func(r *Request) any { return &r.rankFields }},
+	{Name: "rank_fields", Check: differentStrings(64), Into: func(r *Request) any { return &r.rankFields }},
 	{Name: "max_tokens_per_doc", Check: rule.Integer(1, math.MaxInt32)},
 	{Name: "max_chunks_per_doc", Check: rule.Integer(1, math.MaxInt32)},
+}
+
+// differentStrings allows an array of at most most strings, none of them twice: a document
+// would be ranked by a text that is longer than itself.
+func differentStrings(most int) rule.Check {
+	list := rule.Strings(most)
+	return rule.Check{Text: list.Text + ", none of them twice", OK: func(raw []byte) bool {
+		if !list.OK(raw) {
+			return false
+		}
+		different := true
+		var seen []string
+		rawjson.Each(raw, func(_ int, at rawjson.Span) {
+			s, _ := rawjson.String(at.Of(raw))
+			different = different && !slices.Contains(seen, s)
+			seen = append(seen, s)
+		})
+		return different
+	}}
 }
 
 // Parse reads a request body in one pass. It fails with a 400 that names the byte

@@ -58,7 +58,8 @@ func TestEveryFieldOfTheTableObeysItsRule(t *testing.T) {
 		}},
 		{"return_documents", []string{`"model":"m","query":"q","documents":["a"],"return_documents":true`}, []string{`"model":"m","query":"q","documents":["a"],"return_documents":"yes"`}},
 		{"return_text", []string{`"model":"m","query":"q","texts":["a"],"return_text":true`}, []string{`"model":"m","query":"q","texts":["a"],"return_text":1`, `"model":"m","query":"q","texts":["a"],"return_text":true,"return_documents":true`}},
-		{"rank_fields", []string{`"model":"m","query":"q","documents":["a"],"rank_fields":[]`}, []string{`"model":"m","query":"q","documents":["a"],"rank_fields":[1]`, `"model":"m","query":"q","documents":["a"],"rank_fields":"t"`}},
+		{"rank_fields", []string{`"model":"m","query":"q","documents":["a"],"rank_fields":[]`, `"model":"m","query":"q","documents":["a"],"rank_fields":["t","T"]`}, []string{
+			`"model":"m","query":"q","documents":["a"],"rank_fields":["t","x","t"]`, `"model":"m","query":"q","documents":["a"],"rank_fields":["t","\u0074"]`, `"model":"m","query":"q","documents":["a"],"rank_fields":[1]`, `"model":"m","query":"q","documents":["a"],"rank_fields":"t"`}},
 		{"max_tokens_per_doc", []string{`"model":"m","query":"q","documents":["a"],"max_tokens_per_doc":512`}, []string{`"model":"m","query":"q","documents":["a"],"max_tokens_per_doc":0`}},
 		{"max_chunks_per_doc", []string{`"model":"m","query":"q","documents":["a"],"max_chunks_per_doc":10`}, []string{`"model":"m","query":"q","documents":["a"],"max_chunks_per_doc":"x"`}},
 	} {
@@ -146,9 +147,17 @@ func TestWhatARequestMayBeCountedAs(t *testing.T) {
 			"in parts", `{"model":"m","query":"q","documents":` + listOf(101) + `}`, 40,
 			billing.Usage{Input: 101 * 134, SearchUnits: 3, Requests: 3}, billing.Usage{Input: 152, SearchUnits: 2, Requests: 1, Estimated: true},
 		},
-		{ // 100 documents of 4,003 bytes are 9 pieces each at the most, and 3 by their text
+		{ // 100 documents of 3,999 bytes of text are 8 pieces each at the most, and 3 by an estimate
 			"long ones", `{"model":"m","query":"q","documents":[` + strings.TrimSuffix(strings.Repeat(long(4000)+",", 100), ",") + `]}`, 0,
-			billing.Usage{Input: 100 * (4003 + 128), SearchUnits: 9, Requests: 1}, billing.Usage{Input: 100_075, SearchUnits: 3, Requests: 1, Estimated: true},
+			billing.Usage{Input: 100 * (4003 + 128), SearchUnits: 8, Requests: 1}, billing.Usage{Input: 100_075, SearchUnits: 3, Requests: 1, Estimated: true},
+		},
+		{ // 499 bytes and the query are one piece, however they are spelled
+			"escapes", `{"model":"m","query":"\n","documents":["` + strings.Repeat(`\\\u20AC`, 124) + `aaa",` + strings.TrimPrefix(listOf(99), "[") + `}`, 0,
+			billing.Usage{Input: 997 + 4 + 128 + 99*135, SearchUnits: 1, Requests: 1}, billing.Usage{Input: 306, SearchUnits: 1, Requests: 1, Estimated: true},
+		},
+		{
+			"escapes of one byte more", `{"model":"m","query":"\n","documents":["` + strings.Repeat(`\\\u20AC`, 124) + `aaaa",` + strings.TrimPrefix(listOf(99), "[") + `}`, 0,
+			billing.Usage{Input: 998 + 4 + 128 + 99*135, SearchUnits: 2, Requests: 1}, billing.Usage{Input: 306, SearchUnits: 1, Requests: 1, Estimated: true},
 		},
 		{
 			"an instruction, which is read with each", `{"model":"m","query":"q","documents":["a","b"],"instruction":` + long(500) + `}`, 0,

@@ -161,9 +161,9 @@ func (m *Media) inline(raw []byte, kind string) {
 }
 
 // isText reports whether the content of a data URL begins as text does, and not as a
-// PDF, which may begin with other lines.
+// PDF, of which readers look for the header in the first 1,024 bytes.
 func isText(content []byte, encoded bool) bool {
-	const most = 1 << 10
+	const most = 4 << 10 // has as many and the header, whatever is escaped
 	head := bytes.ReplaceAll(content[:min(len(content), most)], []byte(`\/`), []byte("/"))
 	if encoded {
 		n, err := base64.StdEncoding.Decode(head, head[:len(head)/4*4])

@@ -69,7 +69,7 @@ func TestOnlyADocumentWhoseBytesAreTextIsEstimatedAsText(t *testing.T) {
 		{"encoded text", Document, "data:text/csv;base64," + encode("a,b\n1,2\n"), true},
 		{"encoded text with escaped slashes", Document, "data:text/plain;base64," + strings.ReplaceAll(encode("???>>>???"), "/", `\/`), true},
 		{"long encoded text", Document, "data:application/json;BASE64," + encode(strings.Repeat(`{"a":1}`, 1000)), true},
-		{"long plain text that is cut in an escape", Document, "data:text/plain," + strings.Repeat("a", 1022) + "%20", true},
+		{"long plain text that is cut in an escape", Document, "data:text/plain," + strings.Repeat("a", 4094) + "%20", true},
 		{"text in the place of a film", "", "data:text/plain,words", false}, // it may be a list of films
 		{"text in the place of a sound", "audio/", "data:text/plain,words", false},
 		{"a picture in the place of a film", "", "data:image/png;base64," + encode(png), false},
@@ -77,6 +77,9 @@ func TestOnlyADocumentWhoseBytesAreTextIsEstimatedAsText(t *testing.T) {
 		{"a PDF", Document, "data:application/pdf;base64," + encode(pdf), false},
 		{"a PDF that is called text", Document, "data:text/plain;base64," + encode(pdf), false},
 		{"a PDF after a line, that is called text", Document, "data:text/plain;base64," + encode("words\n"+pdf), false},
+		{"a PDF at the last place that readers look at, that is called text", Document, "data:text/plain;base64," + encode(strings.Repeat("?", 1024)+pdf), false},
+		{"a PDF at the last place with escaped slashes", Document, "data:text/plain;base64," + strings.ReplaceAll(encode(strings.Repeat("???", 1024/3)+"?"+pdf), "/", `\/`), false},
+		{"a PDF at the last place that is not encoded", Document, "data:text/plain," + strings.Repeat("%20", 1024) + "%25PDF-1.7", false},
 		{"a PDF that is called text and is not encoded", Document, "data:text/plain,%25%50DF-1.7", false},
 		{"a PDF whose letters are escaped", Document, `data:text/plain,%25\u0050DF-1.7`, false},
 		{"an archive", Document, "data:text/plain;base64," + encode("PK\x03\x04\x14\x00"), false},

@@ -49,6 +49,8 @@ type Store interface {
 	// that id; nil if there is none, which is so for another account's and for one that
 	// has expired.
 	Get(ctx context.Context, account, id string) (*Response, error)
+	// Has reports whether Get would find something by the id, and reads no body for that.
+	Has(ctx context.Context, account, id string) (bool, error)
 	// Delete deletes the account's response of that id; false if there is none.
 	Delete(ctx context.Context, account, id string) (bool, error)
 }

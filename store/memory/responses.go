@@ -94,6 +94,13 @@ func (m *Responses) Get(_ context.Context, account, id string) (*state.Response,
 	return &r, nil
 }
 
+// Has implements [state.Store].
+func (m *Responses) Has(_ context.Context, account, id string) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.find(account, id) != nil, nil
+}
+
 // Delete implements [state.Store].
 func (m *Responses) Delete(_ context.Context, account, id string) (bool, error) {
 	m.mu.Lock()

@@ -60,6 +60,11 @@ func (s responseTest) want(account, id string, want *state.Response) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		s.t.Errorf("%s of %s: want (-), got (+):\n%s", id, account, diff)
 	}
+	has, err := s.Has(s.t.Context(), account, id)
+	s.ok(err)
+	if has != (want != nil) {
+		s.t.Errorf("%s of %s: it is there: %t", id, account, has)
+	}
 }
 
 func (s responseTest) wantDeleted(account, id string, want bool) {
@@ -261,6 +266,8 @@ var storedResponseTests = map[string]func(dbTest){
 		b.faults.Cut() // there is nothing left to verify
 		b.wantAway(s.Put(context.Background(), responseOf("acme", "resp_1")))
 		_, err := s.Get(context.Background(), "acme", "resp_1")
+		b.wantAway(err)
+		_, err = s.Has(context.Background(), "acme", "resp_1")
 		b.wantAway(err)
 		_, err = s.Delete(context.Background(), "acme", "resp_1")
 		b.wantAway(err)

@@ -53,10 +53,12 @@ type Source struct {
 }
 
 // Filter says which models of a list a channel serves, and how they are called. The zero
-// Filter serves all under the vendor's ids.
+// Filter serves all but fine-tuned ones under the vendor's ids.
 type Filter struct {
 	// Only and Not are patterns of vendor's ids, in which "*" stands for any text: an
-	// id is served if one of Only fits, or there are none, and none of Not does.
+	// id is served if one of Only fits, or there are none, and none of Not does. One
+	// that begins with "ft:" is a fine-tuned model of the operator's own account, made of
+	// data that not every caller may see: only a pattern of Only that begins so fits it.
 	Only, Not []string
 	// Prefix begins the public ids.
 	Prefix string
@@ -65,9 +67,14 @@ type Filter struct {
 // Public is the public id of a model of the vendor's; false if the filter leaves it out.
 func (f *Filter) Public(id string) (public string, ok bool) {
 	fits := func(pattern string) bool { return matches(pattern, id) }
-	ok = (len(f.Only) == 0 || slices.ContainsFunc(f.Only, fits)) && !slices.ContainsFunc(f.Not, fits)
+	own := strings.HasPrefix(id, fineTuned)
+	named := func(pattern string) bool { return fits(pattern) && (!own || strings.HasPrefix(pattern, fineTuned)) }
+	ok = (len(f.Only) == 0 && !own || slices.ContainsFunc(f.Only, named)) && !slices.ContainsFunc(f.Not, fits)
 	return f.Prefix + id, ok
 }
+
+// fineTuned begins the ids of fine-tuned models: ft:MODEL:ORGANIZATION:NAME:ID.
+const fineTuned = "ft:"
 
 // matches reports whether a text is the pattern, in which "*" stands for any text, also
 // one with slashes. It takes the product of both lengths at most.
@@ -313,11 +320,11 @@ func (l *Lists) record(w *watched, found *upstream.ModelList, err error) (c chan
 	next.Tried, next.Err = now, err
 	if err != nil {
 		if w.list = next; before.Err == nil {
-			text := "the vendor's list of models cannot be had, and nothing on it is served yet"
+			then := "there is no earlier one"
 			if !next.Listed.IsZero() {
-				text = "the vendor's list of models cannot be had; the last one stays in force"
+				then = "the last one stays in force"
 			}
-			l.o.Logger.Warn(text, "channel", w.source.Channel, "error", next.Reason())
+			l.o.Logger.Warn("requesting the vendor's list of models failed; "+then+"; `tollhouse doctor` says more", "channel", w.source.Channel, "error", next.Reason())
 		}
 		return c, false
 	}

@@ -117,11 +117,11 @@ func TestAListIsKeptUntilABetterOneComes(t *testing.T) {
 			err     string
 			gone    int
 		}{
-			{"the first failure", nil, time.Second, "", 0, 1, "nothing on it is served yet\" channel=groq error=\"connection refused\"", "connection refused", 0},
+			{"the first failure", nil, time.Second, "", 0, 1, "there is no earlier one; `tollhouse doctor` says more\" channel=groq error=\"connection refused\"", "connection refused", 0},
 			{"it is tried again after 2, 4, 8 … s, and one line is enough", nil, 12 * time.Second, "", 0, 3, "", "connection refused", 0},
 			{"the list comes", func() { v.says("b", "a", "c-preview") }, time.Minute / 4, "a b c-preview", 1, 4, "models were discovered\" channel=groq models=2", "", 0},
 			{"the same again changes nothing", nil, 2 * time.Minute, "a b c-preview", 1, 6, "", "", 0},
-			{"a failure keeps it", func() { v.fails(down) }, time.Minute, "a b c-preview", 1, 0, "the last one stays in force\" channel=groq error=\"html, with lines [31m\"", "html, with lines [31m", 0},
+			{"a failure keeps it", func() { v.fails(down) }, time.Minute, "a b c-preview", 1, 0, "the last one stays in force; `tollhouse doctor` says more\" channel=groq error=\"html, with lines [31m\"", "html, with lines [31m", 0},
 			{"it is there again", func() { v.says("a", "c-preview") }, time.Minute, "a b? c-preview", 1, 0, "there again", "", 0},
 			{"a failure between is no list", func() { v.fails(down) }, time.Minute, "a b? c-preview", 1, 0, "the last one", "html, with lines [31m", 0},
 			{"two lists in a row lack one", func() { v.says("a", "d") }, time.Minute, "a c-preview? d", 2, 0, `msg=audit action=models.gone outcome=done by=discovery target=groq models=1 ids=[groq/b]`, "", 1},
@@ -267,6 +267,14 @@ func TestAFilterIsByPatternsOfTheVendorsIDs(t *testing.T) {
 		{discovery.Filter{Only: []string{"a*b*c"}}, "acb", ""},
 		{discovery.Filter{Only: []string{"ab*ba"}}, "aba", ""},
 		{discovery.Filter{Only: []string{"exact"}}, "exactly", ""},
+		{discovery.Filter{}, "ft:gpt-4.1:acme:support:B1", ""},
+		{discovery.Filter{Only: []string{"*"}}, "ft:gpt-4.1:acme:support:B1", ""},
+		{discovery.Filter{Only: []string{"f*"}}, "ft:gpt-4.1:acme:support:B1", ""},
+		{discovery.Filter{Only: []string{"*", "ft:gpt-4.1:acme:*"}}, "ft:gpt-4.1:acme:support:B1", "ft:gpt-4.1:acme:support:B1"},
+		{discovery.Filter{Only: []string{"*", "ft:gpt-4.1:acme:*"}}, "ft:gpt-4.1:other:x:B2", ""},
+		{discovery.Filter{Only: []string{"ft:*"}, Not: []string{"*:acme:*"}}, "ft:gpt-4.1:acme:support:B1", ""},
+		{discovery.Filter{Only: []string{"ft:*"}}, "gpt-4.1", ""},
+		{discovery.Filter{}, "soft:ft", "soft:ft"},
 		{discovery.Filter{Only: []string{strings.Repeat("*a", 50) + "b"}}, strings.Repeat("a", 200), ""},
 	} {
 		got, ok := row.filter.Public(row.id)

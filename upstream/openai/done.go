@@ -88,8 +88,15 @@ func (b *doneBody) judge(data []byte) {
 	choices := o.Raw("choices")
 	rawjson.Each(choices, func(_ int, at rawjson.Span) {
 		c, err := rawjson.Index(at.Of(choices), nil, nil)
-		if err == nil && !rawjson.IsNull(c.Raw("finish_reason")) {
-			index, _ := rawjson.Int(c.Raw("index"))
+		if err != nil {
+			return
+		}
+		reason, _ := rawjson.String(c.Raw("finish_reason"))
+		index, isIndex := int64(0), true // some leave it out of an only candidate
+		if raw := c.Raw("index"); !rawjson.IsNull(raw) {
+			index, isIndex = rawjson.Int(raw)
+		}
+		if reason != "" && isIndex && index >= 0 && index < int64(b.candidates) {
 			b.finished[index] = true
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -399,6 +400,54 @@ func editForm(more ...upstream.Part) *upstream.Form {
 	return &upstream.Form{Boundary: "b", Parts: append([]upstream.Part{
 		upstream.Field("model", "gpt-image-2"), file, upstream.Field("prompt", "hé"),
 	}, more...)}
+}
+
+// What is free must not keep the calls of others, who pay, from a key or from the channel.
+func TestALimitOfStoredResponsesIsNoneOfTheKeyNorOfTheChannel(t *testing.T) {
+	for _, keys := range [][]secret.String{vendortest.Keys("sk-1"), vendortest.Keys("sk-1", "sk-2")} {
+		for _, header := range []map[string]string{nil, {"Retry-After": "30"}} {
+			var mu sync.Mutex
+			used, refused := map[string]int{}, 0
+			up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				if r.Method != "POST" {
+					refused++
+					vendortest.Responds(429, header, `{"error":{"message":"Slow down."}}`)(w, r)
+					return
+				}
+				used[r.Header.Get("Authorization")]++
+				vendortest.Responds(200, nil, `{}`)(w, r)
+			}), upstream.DriverOptions{Keys: keys, Wire: []upstream.Op{upstream.ChatCompletion, upstream.Responses}})
+			r := router.Single(up)
+			ask := func(c *upstream.Call) *upstream.Reply {
+				reply, err := r.Do(t.Context(), c)
+				if err != nil {
+					if !fault.Is(err, fault.UpstreamRateLimit) || c.Op == upstream.ChatCompletion {
+						t.Errorf("%d keys, %v, %s: %v", len(keys), header, c.Op, err)
+					}
+					return nil
+				}
+				_ = reply.Body.Close()
+				return reply
+			}
+			made := ask(chat(t, false))
+			for _, op := range []upstream.Op{upstream.ShowResponse, upstream.DeleteResponse, upstream.ListInput, upstream.ShowResponse} {
+				ask(&upstream.Call{Op: op, Model: "m", TaskID: "resp_1", Channel: made.Channel, Key: made.Key})
+			}
+			for range 2*len(keys) - 1 {
+				ask(chat(t, false))
+			}
+			for key, n := range used {
+				if n != 2 || len(used) != len(keys) {
+					t.Errorf("of %d keys %s was used %d times", len(keys), key, n)
+				}
+			}
+			if c := r.Channels()[0]; refused != 4 || c.State != router.Ready || c.Failures != 0 {
+				t.Errorf("%d keys, %v: %d refusals, %+v", len(keys), header, refused, c)
+			}
+		}
+	}
 }
 
 // TestARefusedOrLimitedKeyCausesNoErrorWhileAnotherWorks is the

@@ -53,6 +53,7 @@ const (
 //	                                                texts, vectors,   pictures, speech,
 //	the attempt ended in                            rankings, polls   videos             channel
 //	a refusal of a call that cannot be sent         none              none               unknown
+//	a 429 to a call for a response that is kept     none                                 unknown
 //	one of several keys was refused or limited      other key         other key          unknown
 //	the key or the account was refused              other channel     other channel      failed
 //	the request exceeds the rate limit by its size  other channel     other channel      healthy
@@ -81,7 +82,7 @@ func judge(op upstream.Op, e *fault.Error, named bool) verdict {
 		v.wait = e.RetryAfter
 	}
 	switch {
-	case f.Unasked:
+	case f.Unasked, upstream.LimitOfStored(op, e):
 		v = verdict{}
 	case f.OtherKey:
 		v.next, v.health, v.key = nextKey, unknown, f.Key

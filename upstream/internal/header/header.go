@@ -55,8 +55,10 @@ func ParseExtra(given map[string]string) (http.Header, error) {
 		switch {
 		case extra[canonical] != nil:
 			return nil, fmt.Errorf("headers: %s is there twice, in upper and lower case", canonical)
-		case holdsSecret(canonical, value):
-			return nil, fmt.Errorf("headers: %s is a header for secrets. A key goes under keys, and auth says where calls carry it: auth: header:%s", name, name)
+		case isForSecrets(canonical):
+			return nil, fmt.Errorf("headers: %s is a header for secrets. %s: auth: header:%s", name, whereKeysGo, name)
+		case holdsSecret(value):
+			return nil, fmt.Errorf("headers: the value of %s looks like a key. %s: auth: header:%s", name, whereKeysGo, name)
 		case canonical != "User-Agent" && !Settable(canonical):
 			return nil, fmt.Errorf("headers: %s is set by the gateway itself", name)
 		case !isLine(value):
@@ -67,8 +69,10 @@ func ParseExtra(given map[string]string) (http.Header, error) {
 	return extra, nil
 }
 
-func holdsSecret(name, value string) bool {
-	name, value = strings.ToLower(name), strings.ToLower(value)
+const whereKeysGo = "A key goes under keys, and auth says where calls carry it"
+
+func isForSecrets(name string) bool {
+	name = strings.ToLower(name)
 	for _, end := range secretEnds {
 		if strings.HasSuffix(name, end) {
 			return true
@@ -77,6 +81,28 @@ func holdsSecret(name, value string) bool {
 	for _, part := range secretParts {
 		if strings.Contains(name, part) {
 			return true
+		}
+	}
+	return false
+}
+
+// keyBegins are how keys of vendors begin, in lower case: OpenAI's and many others',
+// Groq's, xAI's, Google's, Hugging Face's, Perplexity's, NVIDIA's, Cerebras', Replicate's,
+// GitHub's, those of AWS, and tokens that are signed JSON (RFC 7519).
+var keyBegins = []string{"sk-", "sk_", "gsk_", "xai-", "aiza", "hf_", "pplx-", "nvapi-", "csk-", "r8_", "ghp_", "github_pat_", "akia", "eyj"}
+
+// minKey is the length of the shortest such key, in bytes: sk-SK is a language.
+const minKey = 16
+
+// holdsSecret reports whether a value is of a scheme for keys, or has a word that begins as
+// a key does.
+func holdsSecret(value string) bool {
+	value = strings.ToLower(value)
+	for _, word := range strings.FieldsFunc(value, func(c rune) bool { return strings.ContainsRune(" \t=:,;\"'", c) }) {
+		for _, begin := range keyBegins {
+			if len(word) >= minKey && strings.HasPrefix(word, begin) {
+				return true
+			}
 		}
 	}
 	return strings.HasPrefix(value, "bearer ") || strings.HasPrefix(value, "basic ")

@@ -11,12 +11,14 @@ import (
 func TestFixedHeadersHaveTheirCanonicalNames(t *testing.T) {
 	got, err := ParseExtra(map[string]string{
 		"HTTP-Referer": "https://shop.example", "x-title": "My shop, the 2nd", "anthropic-beta": "context-1m", "OpenAI-Organization": "org-1", "user-agent": "shop/1",
+		"accept-language": "sk-SK, cs;q=0.5", "x-project": "task-force-of-the-shop",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := http.Header{
 		"Http-Referer": {"https://shop.example"}, "X-Title": {"My shop, the 2nd"}, "Anthropic-Beta": {"context-1m"}, "Openai-Organization": {"org-1"}, "User-Agent": {"shop/1"},
+		"Accept-Language": {"sk-SK, cs;q=0.5"}, "X-Project": {"task-force-of-the-shop"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -24,7 +26,7 @@ func TestFixedHeadersHaveTheirCanonicalNames(t *testing.T) {
 }
 
 func TestNoSecretAndNothingOfTheGatewaysOwnIsAFixedHeader(t *testing.T) {
-	const secrets, own, line, name = "is a header for secrets. A key goes under keys", "is set by the gateway itself", "on one line", "the name of a header"
+	const secrets, key, own, line, name = "is a header for secrets. A key goes under keys", "looks like a key. A key goes under keys", "is set by the gateway itself", "on one line", "the name of a header"
 	for _, row := range []struct{ name, value, want string }{
 		{"Authorization", "hidden", secrets},
 		{"proxy-authorization", "hidden", secrets},
@@ -38,7 +40,15 @@ func TestNoSecretAndNothingOfTheGatewaysOwnIsAFixedHeader(t *testing.T) {
 		{"X-Client-Secret", "hidden", secrets},
 		{"Cookie", "hidden", secrets},
 		{"Set-Cookie", "hidden", secrets},
-		{"X-Forwarded", "Bearer hidden", secrets},
+		{"X-Forwarded", "Bearer hidden", key},
+		{"X-Forwarded", "Basic hidden", key},
+		{"X-Org", "sk-hidden0123456789", key},
+		{"X-Org", "key=sk-proj-hidden0123456789", key},
+		{"X-Org", "org-1, Key gsk_hidden0123456789", key},
+		{"X-Org", "xai-hidden0123456789", key},
+		{"X-Org", "AIzahidden0123456789", key},
+		{"X-Org", "hf_hidden0123456789", key},
+		{"X-Org", "eyJhidden0123456789.e30.x", key},
 		{"Host", "hidden", own},
 		{"content-length", "hidden", own},
 		{"Content-Type", "hidden", own},

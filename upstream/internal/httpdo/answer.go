@@ -28,7 +28,9 @@ func (c *Client) Reply(call *upstream.Call, resp *http.Response, key *upstream.K
 	if err == nil && stream {
 		err = c.checkStream(resp, body)
 	}
-	key.Report(err)
+	if err == nil || !upstream.LimitOfStored(call.Op, err) {
+		key.Report(err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ type Listing struct {
 // ListModels reads all pages of a vendor's list. The key that it is asked with learns
 // nothing: a vendor may refuse the list to a key that it takes for calls.
 func (c *Client) ListModels(ctx context.Context, l Listing) (*upstream.ModelList, error) {
-	list, known, left := new(upstream.ModelList), make(map[string]bool), int64(maxListBytes)
+	list, known, left, entries := new(upstream.ModelList), make(map[string]bool), int64(maxListBytes), 0
 	query := url.Values{}
 	for name, values := range l.Query {
 		query[name] = values
@@ -46,12 +46,12 @@ func (c *Client) ListModels(ctx context.Context, l Listing) (*upstream.ModelList
 			return nil, err
 		}
 		left -= size
-		before := len(list.Models)
-		for _, entry := range page.entries {
-			addModel(list, entry.model(), known)
-		}
-		if len(list.Models) > maxModels {
+		if entries += len(page.entries); entries > maxModels {
 			return nil, c.Malformed(http.StatusOK, fmt.Errorf("the list has more than %d models", maxModels))
+		}
+		before := len(list.Models)
+		for i := range page.entries {
+			addModel(list, page.entries[i].model(), known)
 		}
 		name, value := page.next(l.Cursor)
 		if name == "" || len(list.Models) == before { // a page that adds nothing would be asked for again and again
@@ -113,7 +113,7 @@ func (c *Client) listPage(ctx context.Context, l Listing, query url.Values, most
 
 // modelPage is a page of a list, of whichever vendor.
 type modelPage struct {
-	entries       []modelEntry
+	entries       modelEntries
 	hasMore       bool
 	lastID        string
 	nextPageToken string // Cohere's
@@ -146,8 +146,8 @@ func parseModels(data []byte) (*modelPage, error) {
 		return page, nil
 	}
 	var object struct {
-		Data          *[]modelEntry `json:"data"`
-		Models        *[]modelEntry `json:"models"`
+		Data          *modelEntries `json:"data"`
+		Models        *modelEntries `json:"models"`
 		HasMore       looseBool     `json:"has_more"`
 		LastID        looseText     `json:"last_id"`
 		NextPageToken looseText     `json:"next_page_token"`
@@ -167,6 +167,26 @@ func parseModels(data []byte) (*modelPage, error) {
 	page.hasMore, page.lastID = bool(object.HasMore), string(object.LastID)
 	page.nextPageToken, page.pageToken = string(object.NextPageToken), string(object.PageToken)
 	return page, nil
+}
+
+// modelEntries are those of one page: one more than [maxModels] at most, which
+// shows that there are too many. Two bytes of a page would make 104 in memory.
+type modelEntries []modelEntry
+
+// UnmarshalJSON takes an array and nothing else.
+func (e *modelEntries) UnmarshalJSON(data []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if start, err := dec.Token(); err != nil || start != json.Delim('[') {
+		return errNoModelList
+	}
+	for *e = nil; dec.More() && len(*e) <= maxModels; {
+		var entry modelEntry
+		if err := dec.Decode(&entry); err != nil {
+			return err
+		}
+		*e = append(*e, entry)
+	}
+	return nil
 }
 
 // modelEntry is a model as vendors describe it. A member of another type than expected

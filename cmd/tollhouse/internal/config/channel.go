@@ -26,32 +26,32 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/voyage"
 )
 
-// drivers create the upstream of a channel.
-var drivers = map[string]func(*Channel) (upstream.Upstream, error){
-	"anthropic": driver(anthropic.New),
-	"ark":       driver(ark.New),
-	"cohere":    driver(reranker.NewCohere),
-	"dashscope": driver(dashscope.New),
-	"openai":    driver(openai.New),
-	"sim":       newSim,
-	"tei":       driver(reranker.NewTEI),
-	"voyage":    driver(voyage.New),
+// driver makes the upstreams of channels.
+type driver struct {
+	construct func(*Channel) (upstream.Upstream, error)
+	address   string // the base URL of a channel without one; empty where no vendor is asked
 }
 
-// addresses are the base URLs of the drivers that speak to a vendor.
-var addresses = map[string]string{
-	"anthropic": anthropic.DefaultBaseURL, "ark": ark.DefaultBaseURL, "dashscope": dashscope.DefaultBaseURL,
-	"openai": openai.DefaultBaseURL, "voyage": voyage.DefaultBaseURL,
+var drivers = map[string]driver{
+	"anthropic": vendor(anthropic.New, anthropic.DefaultBaseURL),
+	"ark":       vendor(ark.New, ark.DefaultBaseURL),
+	"cohere":    vendor(reranker.NewCohere, reranker.CohereBaseURL),
+	"dashscope": vendor(dashscope.New, dashscope.DefaultBaseURL),
+	"openai":    vendor(openai.New, openai.DefaultBaseURL),
+	Simulated:   {construct: newSim},
+	"tei":       vendor(reranker.NewTEI, reranker.TEIBaseURL),
+	"voyage":    vendor(voyage.New, voyage.DefaultBaseURL),
 }
+
+// Simulated is the driver that answers in this process.
+const Simulated = "sim"
 
 // Address is the base URL of the channel's vendor; empty for a simulated one.
-func (c *Channel) Address() string { return cmp.Or(c.BaseURL, addresses[c.Driver]) }
+func (c *Channel) Address() string { return cmp.Or(c.BaseURL, drivers[c.Driver].address) }
 
-// driver creates upstreams with the constructor of a vendor's driver.
-func driver[T upstream.Upstream](construct func(upstream.DriverOptions) (T, error)) func(*Channel) (upstream.Upstream, error) {
-	return func(c *Channel) (upstream.Upstream, error) {
-		return construct(c.options())
-	}
+// vendor is the driver of a vendor.
+func vendor[T upstream.Upstream](construct func(upstream.DriverOptions) (T, error), address string) driver {
+	return driver{func(c *Channel) (upstream.Upstream, error) { return construct(c.options()) }, address}
 }
 
 // options are those of the channel's driver.
@@ -113,8 +113,8 @@ func (r *reader) channel(n ast.Node) Channel {
 }
 
 func parseDriver(text string) (string, error) {
-	if drivers[text] == nil {
-		return "", fmt.Errorf("there is no such driver; it is one of %s", strings.Join(slices.Sorted(maps.Keys(drivers)), ", "))
+	if drivers[text].construct == nil {
+		return "", fmt.Errorf("it must be one of %s", strings.Join(slices.Sorted(maps.Keys(drivers)), ", "))
 	}
 	return text, nil
 }
@@ -122,7 +122,7 @@ func parseDriver(text string) (string, error) {
 func parseWire(text string) (upstream.Op, error) {
 	op := upstream.Op(text)
 	if op != upstream.ChatCompletion && op != upstream.Responses {
-		return "", fmt.Errorf("it is one of %s, %s", upstream.ChatCompletion, upstream.Responses)
+		return "", fmt.Errorf("it must be one of %s, %s", upstream.ChatCompletion, upstream.Responses)
 	}
 	return op, nil
 }
@@ -159,14 +159,14 @@ func (r *reader) usage(refused *bool) field {
 			case "no", "false":
 				return true, nil
 			}
-			return false, errors.New("it is yes, or no for a vendor that refuses the field")
+			return false, errors.New("it must be one of yes, no: no is for a vendor that refuses the field")
 		})})
 	}
 }
 
 func parseCache(text string) (bool, error) {
 	if text != "auto" {
-		return false, errors.New(`it is "auto", or left out: then only callers mark what is cached`)
+		return false, errors.New("it must be auto, or left out: then only callers mark what is cached")
 	}
 	return true, nil
 }

@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/discovery"
 )
 
 // keyFile writes a file of keys.
@@ -23,6 +26,50 @@ func keyFile(t *testing.T, text string) string {
 // withKeys is a file whose channel has these items of keys, which begin at 2:48.
 func withKeys(items string) string {
 	return "billing: count\nchannels: [{name: a, driver: openai, keys: [   " + items + "], models: {m: m}}]\n"
+}
+
+func TestEveryDriverOfAVendorHasAnAddress(t *testing.T) {
+	for name := range drivers {
+		if address := (&Channel{Driver: name}).Address(); (address == "") != (name == Simulated) {
+			t.Errorf("the address of %s is %q", name, address)
+		}
+	}
+}
+
+func TestAChannelMayPassThroughBesideWhatItDiscovers(t *testing.T) {
+	for models, yields := range map[string]bool{
+		"{'*': '*'}":                                            false,
+		"{discover: true}":                                      false,
+		"{discover: true, map: {a: b}}":                         false,
+		"{discover: true, map: {'*': '*', a: b}}":               true,
+		"{discover: true, prefix: groq/, map: {'groq/*': '*'}}": true,
+	} {
+		c := read(t, "billing: count\nchannels: [{name: a, driver: openai, models: "+models+"}]\n").Channels[0]
+		if c.Yields != yields || (c.Discover != nil) != strings.Contains(models, "discover") {
+			t.Errorf("%s: it yields: %t, discovery %+v", models, c.Yields, c.Discover)
+		}
+	}
+}
+
+func TestListsThatChangeNothingReplaceNoRouter(t *testing.T) {
+	built, err := read(t, "billing: count\nchannels: [{name: a, driver: openai, models: {discover: true}}]\n").Build(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer built.Close()
+	var list discovery.List
+	lists := func(discovery.Source) discovery.List { return list }
+	first, err := built.WithLists(lists)
+	if err != nil || first == built || first.Router != built.Router {
+		t.Errorf("the first lists, empty: %v", err)
+	}
+	if again, err := first.WithLists(lists); err != nil || again != first {
+		t.Errorf("the same lists: %v", err)
+	}
+	list.Models = []discovery.Model{{ListedModel: upstream.ListedModel{ID: "m"}}}
+	if next, err := first.WithLists(lists); err != nil || next.Router == first.Router || !next.Router.Serves("m") {
+		t.Errorf("another list: %v", err)
+	}
 }
 
 func TestAKeyIsWrittenNamedByItsVariableOrInAFile(t *testing.T) {

@@ -22,9 +22,10 @@ type Components struct {
 	Models []gateway.Model // those of the file, and what vendors' lists say of discovered ones
 	Keys   []auth.Key      // those that the file owns
 
-	instances  map[string]driverInstance    // by the channel's name
-	lists      Lists                        // nil before the first WithLists
-	discovered map[string]map[string]string // from public to vendors' ids, by the channel's name; only of those that discover
+	instances  map[string]driverInstance          // by the channel's name
+	lists      Lists                              // nil before the first WithLists
+	discovered map[string]map[string]string       // from public to vendors' ids, by the channel's name; only of those that discover
+	kinds      map[string]map[string]gateway.Kind // of the same ids, as each channel's list has them
 }
 
 // Build builds the components. A configuration that [Read] returned without an error
@@ -195,7 +196,7 @@ func (c *Channel) instance(before *Components) (driverInstance, error) {
 	up := c.Upstream
 	if up == nil {
 		var err error
-		if up, err = drivers[c.Driver](c); err != nil {
+		if up, err = drivers[c.Driver].construct(c); err != nil {
 			return driverInstance{}, err
 		}
 	}

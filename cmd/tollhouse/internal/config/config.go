@@ -115,7 +115,7 @@ type Channel struct {
 	Begins []string
 	Except []string
 	// Yields has "*" leave the ids to other channels that they discovered, but for those
-	// on the channel's own list. A file has none.
+	// on the channel's own list. In a file it is what a channel does that discovers too.
 	Yields bool
 
 	modelPos map[string]Pos // of public ids

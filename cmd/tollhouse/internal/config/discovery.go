@@ -46,17 +46,13 @@ func (r *reader) channelModels(c *Channel) field {
 			"not":      r.words(&d.Not),
 			"prefix":   into(r, &d.Prefix, parseIDPrefix),
 			"every":    into(r, &d.Every, parseEvery),
-			"map": func(n ast.Node, name string) {
-				mapping(n, name)
-				if c.passes() {
-					r.problems.add(position(n), `map passes ids through ("*"), so that there is nothing to discover: take that or discover out`)
-				}
-			},
+			"map":      mapping,
 		})
 		if !on {
 			r.problems.add(position(n), "discover is true, or left out with all that belongs to it")
 		}
 		c.Discover = &d
+		c.Yields = c.passes() // what it passes through beside its list is a guess, and another list is not
 	}
 }
 
@@ -120,7 +116,8 @@ func (p *Components) source(c *Channel) discovery.Source {
 
 // WithLists returns the components with what the lists have now: another router, which
 // goes on with the state of this one, and the facts of the models. All else is shared.
-// Where no channel serves anything else than before it returns the components themselves.
+// Where no channel serves anything else than before the router is the same, and the
+// components are the same but for the first lists.
 func (p *Components) WithLists(lists Lists) (*Components, error) {
 	if len(p.Sources()) == 0 {
 		return p, nil
@@ -128,46 +125,35 @@ func (p *Components) WithLists(lists Lists) (*Components, error) {
 	next := *p
 	next.lists = lists
 	next.discover()
-	if p.lists != nil && reflect.DeepEqual(next.discovered, p.discovered) && reflect.DeepEqual(next.Models, p.Models) {
-		return p, nil
+	switch same := reflect.DeepEqual(next.discovered, p.discovered) && reflect.DeepEqual(next.kinds, p.kinds); {
+	case !same:
+		return &next, next.route(p.Router)
+	case p.lists == nil: // lists that are still empty
+		return &next, nil
 	}
-	return &next, next.route(p.Router)
+	return p, nil
 }
 
-// discover sets what the channels discovered, and the facts of all models.
+// discover sets what the channels discovered.
 func (p *Components) discover() {
-	p.Models, p.discovered = nil, make(map[string]map[string]string)
-	known := make(map[string]int)
-	for i, m := range p.Config.Models {
-		p.Models = append(p.Models, m.Model)
-		known[m.ID] = i
-	}
+	p.discovered, p.kinds = make(map[string]map[string]string), make(map[string]map[string]gateway.Kind)
 	for i := range p.Config.Channels {
 		c := &p.Config.Channels[i]
 		if c.Discover == nil {
 			continue
 		}
-		served := make(map[string]string)
-		p.discovered[c.Name] = served
+		served, kinds := make(map[string]string), make(map[string]gateway.Kind)
+		p.discovered[c.Name], p.kinds[c.Name] = served, kinds
 		for _, m := range p.Discovered(c.Name) {
-			if m.State != Served {
-				continue
-			}
-			served[m.ID] = m.Upstream
-			at, stated := known[m.ID]
-			switch {
-			case m.Kind == "":
-			case !stated:
-				known[m.ID] = len(p.Models)
-				p.Models = append(p.Models, gateway.Model{ID: m.ID, Kind: m.Kind})
-			case p.Models[at].Kind == "":
-				p.Models[at].Kind = m.Kind
+			if m.State == Served {
+				served[m.ID], kinds[m.ID] = m.Upstream, m.Kind
 			}
 		}
 	}
 }
 
-// route builds the router, which goes on with the state of the one before.
+// route builds the router, which goes on with the state of the one before, and sets the
+// facts of all models.
 func (p *Components) route(before *router.Router) error {
 	channels := make([]router.Channel, len(p.Config.Channels))
 	for i := range p.Config.Channels {
@@ -175,8 +161,41 @@ func (p *Components) route(before *router.Router) error {
 		channels[i] = c.routerChannel(p.instances[c.Name].Upstream, p.discovered[c.Name])
 	}
 	var err error
-	p.Router, err = router.New(channels, router.Options{Previous: before})
+	if p.Router, err = router.New(channels, router.Options{Previous: before}); err == nil {
+		p.addFacts()
+	}
 	return err
+}
+
+// addFacts sets the facts of the models: those of the file, and the kinds of those that
+// channels serve since they discovered them. A vendor says nothing of an id that another
+// channel keeps, or the cheapest of them could have its chats refused; where several
+// channels share an id, the kind is unknown unless all lists agree.
+func (p *Components) addFacts() {
+	kinds := make(map[string]gateway.Kind)
+	for _, info := range p.Router.Channels() {
+		for _, id := range info.Models {
+			kind, discovered := p.kinds[info.Name][id]
+			if !discovered {
+				continue
+			}
+			if other, shared := kinds[id]; shared && other != kind {
+				kind = ""
+			}
+			kinds[id] = kind
+		}
+	}
+	p.Models = nil
+	for _, m := range p.Config.Models {
+		m.Kind = cmp.Or(m.Kind, kinds[m.ID])
+		delete(kinds, m.ID)
+		p.Models = append(p.Models, m.Model)
+	}
+	for _, id := range slices.Sorted(maps.Keys(kinds)) {
+		if kinds[id] != "" {
+			p.Models = append(p.Models, gateway.Model{ID: id, Kind: kinds[id]})
+		}
+	}
 }
 
 // ModelState is what becomes of a model of a channel.
