@@ -200,7 +200,11 @@ func writeChannel(b *strings.Builder, c *config.Channel) {
 		if c.Discover.Prefix != "" {
 			prefix = ", prefix: " + quoted(c.Discover.Prefix)
 		}
-		models = "{discover: true" + prefix + ", map: " + models + "}"
+		only := ""
+		if len(c.Discover.Only) > 0 {
+			only = ", only: [" + strings.Join(quotedAll(c.Discover.Only), ", ") + "]"
+		}
+		models = "{discover: true" + only + prefix + ", map: " + models + "}"
 	}
 	member("models", models)
 	words("begins", c.Begins)

@@ -94,7 +94,7 @@ func TestAFileOfInitListsWhatTheVendorHas(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "t.yaml")
 		key := firstKey(t, tollhouse(t, env, "init", "--config", path).stdout)
 		i := start(t, env, "--config", path)
-		if _, body := i.ask(http.MethodGet, "/v1/models", key, ""); strings.Count(body, `"id"`) != 1 || !strings.Contains(body, want) {
+		if _, body := i.ask(http.MethodGet, "/v1/models", key, ""); !strings.Contains(body, want) {
 			t.Errorf("the models are %s, want %s", body, want)
 		}
 	}

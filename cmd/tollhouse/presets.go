@@ -34,6 +34,9 @@ type preset struct {
 	// host is the prefix of public ids of a vendor that hosts other vendors' models where an earlier row
 	// passes every id through: "groq/". It must not begin ids of any vendor in the table.
 	host string
+	// lists says that the vendor lists its models, so that they can be shown. Those of host
+	// do in any case.
+	lists bool
 	// example is a model to try, for the start's message.
 	example string
 
@@ -58,11 +61,11 @@ var (
 // presets are in the order in which they serve: of those that pass every id through, the
 // first has the ids without a prefix. Every rule names the vendor's page that it is from.
 var presets = []preset{
-	{vendor: "openai", keyVar: "OPENAI_API_KEY", urlVar: "OPENAI_BASE_URL", models: every, example: "gpt-5-mini"},
+	{vendor: "openai", keyVar: "OPENAI_API_KEY", urlVar: "OPENAI_BASE_URL", models: every, lists: true, example: "gpt-5-mini"},
 	{
 		// The vendor's own ids, which reserveModels takes out of the channels of other ids.
 		vendor: "anthropic", driver: "anthropic", keyVar: "ANTHROPIC_API_KEY", urlVar: "ANTHROPIC_BASE_URL",
-		models: every, begins: []string{"claude-"}, example: "claude-haiku-4-5",
+		models: every, begins: []string{"claude-"}, lists: true, example: "claude-haiku-4-5",
 	},
 	{
 		vendor: "moonshot", keyVar: "MOONSHOT_API_KEY", urlVar: "MOONSHOT_BASE_URL", baseURL: "https://api.moonshot.ai/v1",
@@ -95,7 +98,7 @@ var presets = []preset{
 		vendor: "gemini", keyVar: "GEMINI_API_KEY", urlVar: "GEMINI_BASE_URL",
 		baseURL: "https://generativelanguage.googleapis.com/v1beta/openai",
 		models:  map[string]string{"embx-001": "gemini-embedding-001", "embx-2-preview": "gemini-embedding-2-preview", "*": "*"},
-		begins:  []string{"gemini-"}, example: "gemini-2.5-flash", drop: []string{"user", "store", "metadata", "logit_bias"},
+		begins:  []string{"gemini-"}, lists: true, example: "gemini-2.5-flash", drop: []string{"user", "store", "metadata", "logit_bias"},
 	},
 	{
 		vendor: "voyage", driver: "voyage", keyVar: "VOYAGE_API_KEY", urlVar: "VOYAGE_BASE_URL",
@@ -122,6 +125,7 @@ var presets = []preset{
 		vendor: "mistral", keyVar: "MISTRAL_API_KEY", urlVar: "MISTRAL_BASE_URL", baseURL: "https://api.mistral.ai/v1",
 		models:  every,
 		begins:  []string{"mistral-", "open-mistral-", "open-mixtral-", "codestral-", "devstral-", "magistral-", "ministral-", "pixtral-", "voxtral-"},
+		lists:   true,
 		example: "mistral-small-latest", noStreamOptions: true,
 		drop:   []string{"user", "logprobs", "top_logprobs", "logit_bias", "store", "service_tier"},
 		rename: map[string]string{"max_completion_tokens": "max_tokens", "seed": "random_seed"},
@@ -130,12 +134,12 @@ var presets = []preset{
 		// Reasoning is in reasoning_content, and what its cache served in
 		// usage.prompt_cache_hit_tokens (api-docs.deepseek.com/guides/kv_cache).
 		vendor: "deepseek", keyVar: "DEEPSEEK_API_KEY", urlVar: "DEEPSEEK_BASE_URL", baseURL: "https://api.deepseek.com/v1",
-		models: every, begins: []string{"deepseek-"}, example: "deepseek-chat", rename: olderBound,
+		models: every, begins: []string{"deepseek-"}, lists: true, example: "deepseek-chat", rename: olderBound,
 	},
 	{
 		// Deprecates chat completions for responses (docs.x.ai/developers/model-capabilities).
 		vendor: "xai", keyVar: "XAI_API_KEY", urlVar: "XAI_BASE_URL", baseURL: "https://api.x.ai/v1",
-		models: every, begins: []string{"grok-"}, example: "grok-4", wire: bothWays,
+		models: every, begins: []string{"grok-"}, lists: true, example: "grok-4", wire: bothWays,
 	},
 	{
 		// Its chat completions ended in September 2026; what is left is the Agent API, which is
@@ -316,6 +320,12 @@ func (v *preset) channel(base string, bare bool) config.Channel {
 	c := config.Channel{
 		Name: v.vendor, Driver: cmp.Or(v.driver, "openai"), BaseURL: base, Models: v.models, Begins: v.begins,
 		Auth: v.auth, Wire: v.wire, Drop: v.drop, Rename: v.rename, SessionHeader: v.sessionHeader, DoneOptional: v.doneOptional, NoStreamOptions: v.noStreamOptions,
+	}
+	if v.lists {
+		c.Discover = new(config.Discovery)
+		for _, begin := range v.begins {
+			c.Discover.Only = append(c.Discover.Only, begin+"*")
+		}
 	}
 	if v.host != "" {
 		c.Discover = new(config.Discovery)

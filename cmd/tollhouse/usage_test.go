@@ -149,7 +149,7 @@ func TestModelsShowsKindsPricesAndChannels(t *testing.T) {
 		{nil, []string{"--demo"}, `\ntext-embedding-v4 +embeddings +input 0.07 +demo\n`},
 		{
 			environment{"GEMINI_API_KEY": "k", "VOYAGE_API_KEY": "k", "DASHSCOPE_API_KEY": "k", "TOLLHOUSE_CONFIG": ""}, nil,
-			`\nembx-001 +embeddings +- +gemini\nembx-2-preview +embeddings +- +gemini\ngemini-\* +any +- +gemini\ntext-embedding-v4 +embeddings +- +dashscope-compatible\nvox-4 +embeddings +- +voyage\nvox-4-large .*\nvox-4-lite `,
+			`(?s)\nembx-001 +embeddings +- +gemini\nembx-2-preview +embeddings +- +gemini\ngemini-\* +any +- +gemini\ngte-rerank-v2 +rerank +- +dashscope\n.*\nrerank-2 +rerank +- +voyage\n.*\ntext-embedding-v4 +embeddings +- +dashscope-compatible\nvox-4 +embeddings +- +voyage\nvox-4-large [^\n]*\nvox-4-lite `,
 		},
 	} {
 		r := tollhouse(t, c.env, append([]string{"models"}, c.args...)...)

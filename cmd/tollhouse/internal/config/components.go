@@ -263,8 +263,8 @@ func (c *Channel) allows(id string) bool {
 }
 
 // Shown are the public ids of the channel as an operator reads them, sorted: "*" behind
-// each beginning of the ids that it passes through, and behind the prefix of those that
-// are discovered.
+// each beginning of the ids that it passes through, and the patterns of those that are
+// discovered.
 func (c *Channel) Shown() []string {
 	var ids []string
 	for public, id := range c.Models {
@@ -276,9 +276,15 @@ func (c *Channel) Shown() []string {
 			ids = append(ids, strings.TrimSuffix(public, everyModel)+with+everyModel)
 		}
 	}
-	if c.Discover != nil && !slices.Contains(ids, c.Discover.Prefix+everyModel) {
-		ids = append(ids, c.Discover.Prefix+everyModel)
+	if c.Discover != nil {
+		only := c.Discover.Only
+		if len(only) == 0 {
+			only = []string{everyModel}
+		}
+		for _, pattern := range only {
+			ids = append(ids, c.Discover.Prefix+pattern)
+		}
 	}
 	slices.Sort(ids)
-	return ids
+	return slices.Compact(ids)
 }
