@@ -4,7 +4,6 @@ import (
 	"flag"
 	"testing"
 	"testing/synctest"
-	"time"
 )
 
 var class = flag.String("class", "", "of hostile requests: the only one that is played")
@@ -34,7 +33,7 @@ func failOnProblems(t *testing.T, rep *hostileReport) {
 }
 
 func TestNoTenantCostsMoreThanItPaysOrHarmsAnother(t *testing.T) {
-	seeds := []uint64{1, uint64(time.Now().UnixNano())}
+	seeds := []uint64{1, 2}
 	if *seed != 0 {
 		seeds = []uint64{*seed}
 	}
