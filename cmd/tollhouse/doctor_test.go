@@ -174,7 +174,7 @@ func TestDoctorWorksBesideARunningServer(t *testing.T) {
 		}
 	}
 	// The server's variables need not be here.
-	if got := examineWith(t, nil, "--config", name, "--data", i.data); got.code != exitOK || !strings.Contains(got.by["configuration"], "warning: "+name+":7:") {
+	if got := examineWith(t, nil, "--config", name, "--data", i.data, "--listen", listens, "--admin", i.admin); got.code != exitOK || !strings.Contains(got.by["configuration"], "warning: "+name+":7:") {
 		t.Errorf("without its variables:\n%s", got.output)
 	}
 	if got := examineWith(t, acme, "--config", name, "--data", i.data, "--admin", "127.0.0.1:1"); got.code != exitFailed || !strings.Contains(got.by["server"], "says that one runs at "+i.admin) {
