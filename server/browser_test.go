@@ -118,7 +118,7 @@ func openPage(t *testing.T, url string, saw <-chan map[string]string) map[string
 		t.Fatal(err)
 	}
 	defer func() { _ = os.RemoveAll(profile) }() // into which a process of the browser may still write
-	// Whoever runs the checks may be root, for whom Chromium has no sandbox. The page is ours.
+	// The checks may run as root, for whom Chromium has no sandbox. The page is ours.
 	browser := exec.CommandContext(ctx, "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
 		"--no-proxy-server", "--disable-background-networking", "--user-data-dir="+profile, "--remote-debugging-port=0", url)
 	browser.Env = append(os.Environ(), "HOME="+profile)

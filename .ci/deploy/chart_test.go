@@ -1,6 +1,6 @@
 // Package deploy checks what the gateway is deployed with: the Helm chart, the compose
-// file, the Dockerfile and the unit of systemd. It is a module of its own, so that nobody
-// else's build knows Helm, Kubernetes and Docker.
+// file, the Dockerfile and the unit of systemd. It is a module of its own, so that no
+// other build knows Helm, Kubernetes and Docker.
 package deploy
 
 import (

@@ -12,7 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 )
 
-// fileHere reads the locations of the file of this directory, which nobody named: that of
+// fileHere reads the locations of the file of this directory, which no flag or variable names: that of
 // a cloned repository, or of another user's directory, must not have the admin token, or
 // a secret of the environment, sent anywhere. A file that could is an error, and found
 // tells one that is not there from it.
@@ -64,7 +64,7 @@ func ownedByNeither(info fs.FileInfo, user int) bool {
 }
 
 // readLocationsHere reads locations that are all on this machine, without variables: the
-// values of those would go to a resolver, or to whoever answers.
+// values of those would go to a resolver, or to any server that answers.
 func readLocationsHere(name string) (config.Locations, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {

@@ -94,7 +94,7 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 	}
 }
 
-// chdirPrivate changes to a new directory that nobody else can write to, whatever the umask.
+// chdirPrivate changes to a new directory that no other user can write to, whatever the umask.
 func chdirPrivate(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())

@@ -143,7 +143,7 @@ type watched struct {
 	source Source
 	list   List
 	stop   context.CancelFunc // of the goroutine that asks; nil while Run does not run
-	tried  chan struct{}      // closed after the first request, or when nobody asks any more
+	tried  chan struct{}      // closed after the first request, or when it is not watched any more
 	once   sync.Once          // closes it
 }
 
@@ -349,7 +349,7 @@ func (l *List) Reason() string {
 		return ""
 	}
 	cause := l.Err
-	if f := (*upstream.Failure)(nil); errors.As(l.Err, &f) { // without what a caller would be told
+	if f := (*upstream.Failure)(nil); errors.As(l.Err, &f) { // without what a caller would read
 		cause = f
 	}
 	printing := strings.Map(func(c rune) rune {
