@@ -1,35 +1,31 @@
 package ledgermodel_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/internal/ledgermodel"
 )
 
-func TestWhatARequestIsGranted(t *testing.T) {
-	for _, c := range ledgermodel.Grants() {
-		t.Run(c.Name, func(t *testing.T) {
-			a := ledgermodel.Account{Posted: c.Posted, Held: c.Held + c.KeyHeld}
-			var b *ledgermodel.Budget
-			if c.Budget > 0 {
-				b = &ledgermodel.Budget{Left: c.Budget, Held: c.KeyHeld}
-			}
-			got, ok := a.Grant(c.Request, b)
-			if a.Hold(got, b); ok != (c.Granted >= 0) || ok && (got != c.Granted || a.Available(b) != c.Available) {
-				t.Errorf("granted %d (%t), %d are available", got, ok, a.Available(b))
-			}
-		})
-	}
-}
-
 func TestWhatASettlementCharges(t *testing.T) {
-	for _, c := range ledgermodel.Charges() {
-		t.Run(c.Name, func(t *testing.T) {
-			a := ledgermodel.Account{Posted: c.Posted, Held: c.Hold + c.Other}
-			charge, overrun := a.Charge(c.Cost, c.Hold)
-			a.Settle(c.Hold, charge, overrun, nil)
-			want := ledgermodel.Account{Posted: c.Posted - c.Charge, Held: c.Other, Revenue: c.Cost, Overrun: c.Overrun}
+	for _, c := range []struct {
+		name            string
+		posted, other   int64 // other is held by another request
+		hold, cost      int64
+		charge, overrun int64
+	}{
+		{"below the hold", 10, 0, 4, 3, 3, 0},
+		{"the hold", 10, 0, 4, 4, 4, 0},
+		{"above it, available", 10, 0, 4, 9, 9, 0},
+		{"above it, just available", 10, 0, 4, 10, 10, 0},
+		{"above what is available", 10, 0, 4, 13, 10, 3},
+		{"what others hold is not available", 10, 5, 4, 7, 5, 2},
+		{"nothing but the hold", 10, 6, 4, 7, 4, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := ledgermodel.Account{Posted: c.posted, Held: c.hold + c.other}
+			charge, overrun := a.Charge(c.cost, c.hold)
+			a.Settle(c.hold, charge, overrun, nil)
+			want := ledgermodel.Account{Posted: c.posted - c.charge, Held: c.other, Revenue: c.cost, Overrun: c.overrun}
 			if a != want {
 				t.Errorf("got %+v, want %+v", a, want)
 			}
@@ -58,51 +54,5 @@ func TestABudgetAfterASettlement(t *testing.T) {
 				t.Errorf("got %+v, want %+v", b, want)
 			}
 		})
-	}
-}
-
-func TestTheLifeOfAHold(t *testing.T) {
-	l := ledgermodel.New()
-	k := ledgermodel.Key{Account: "acme", Name: "k1"}
-	must := func(err, want error) {
-		t.Helper()
-		if !errors.Is(err, want) {
-			t.Fatalf("got %v, want %v", err, want)
-		}
-	}
-	must(l.Credit("acme", 1, "early"), ledgermodel.ErrNoAccount)
-	must(l.CreateAccount("acme", 10), nil)
-	must(l.CreateAccount("acme", 10), ledgermodel.ErrInvalid)
-	for range 2 {
-		must(l.Credit("acme", 5, "invoice"), nil)
-	}
-	must(l.Credit("acme", 6, "invoice"), ledgermodel.ErrInvalid)
-	budget := int64(8)
-	must(l.SetBudget(k, &budget), nil)
-
-	amount, available, err := l.Reserve("r1", k, ledgermodel.Request{Bound: 4})
-	if must(err, nil); amount != 4 || available != 4 {
-		t.Errorf("reserved %d, available %d", amount, available)
-	}
-	must(l.Extend("r1", 5), ledgermodel.ErrInsufficient)
-	must(l.Extend("r1", -1), ledgermodel.ErrInvalid)
-	must(l.Extend("r1", 2), nil)
-	_, _, err = l.Reserve("r2", k, ledgermodel.Request{Bound: 3})
-	must(err, ledgermodel.ErrInsufficient)
-	must(l.Credit("acme", -10, "refund"), ledgermodel.ErrInvalid) // 9 are available
-	for cost := range int64(2) {                                  // the second changes nothing
-		r, err := l.Settle("r1", 17+cost)
-		if must(err, nil); r != (ledgermodel.Receipt{Hold: 6, Charge: 15, Overrun: 2}) {
-			t.Errorf("settled as %+v", r)
-		}
-	}
-	must(l.Extend("r1", 0), ledgermodel.ErrEnded)
-	_, err = l.Settle("r2", 1)
-	must(err, ledgermodel.ErrEnded)
-	if got := *l.Accounts["acme"]; got != (ledgermodel.Account{Credited: 15, Revenue: 17, Overrun: 2}) {
-		t.Errorf("the account is %+v", got)
-	}
-	if got := *l.Budgets[k]; got != (ledgermodel.Budget{}) {
-		t.Errorf("the budget is %+v", got)
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/ledgermodel"
 )
 
 // holdTests are the rules of holds.
@@ -32,46 +31,6 @@ var holdTests = map[string]func(ledgerTest){
 			b.t.Errorf("got %+v", r)
 		}
 		b.wantBalance(10, 0)
-	},
-	"AHoldIsGrantedWhatTheExamplesSay": func(b ledgerTest) {
-		for i, c := range ledgermodel.Grants() {
-			name := id(i)
-			b.account(name, c.Posted)
-			if c.Budget > 0 {
-				b.ok(b.SetBudget(b.t.Context(), name, "k1", new(billing.Money(c.Budget)*billing.One)))
-			}
-			b.ok(b.hold(name, "k2", name+"other", ledgermodel.Request{Bound: c.Held}).err)
-			b.ok(b.hold(name, "k1", name+"same", ledgermodel.Request{Bound: c.KeyHeld}).err)
-			got := b.hold(name, "k1", name, c.Request)
-			switch {
-			case c.Granted < 0:
-				b.wantCode(got.err, fault.InsufficientBalance)
-				if short := fault.From(got.err).Message == "Insufficient balance"; short != (c.Granted == ledgermodel.Refused) {
-					b.t.Errorf("%s: %v", c.Name, got.err)
-				}
-			case got.err != nil || got.Amount != billing.Money(c.Granted)*billing.One || got.Available != billing.Money(c.Available)*billing.One:
-				b.t.Errorf("%s: granted %s, available %s, %v", c.Name, got.Amount, got.Available, got.err)
-			}
-		}
-	},
-	"ASettlementChargesWhatTheExamplesSay": func(b ledgerTest) {
-		for i, c := range ledgermodel.Charges() {
-			name := id(i)
-			b.account(name, c.Posted)
-			b.ok(b.hold(name, "k2", name+"other", ledgermodel.Request{Bound: c.Other}).err)
-			h := b.hold(name, "k1", name, ledgermodel.Request{Bound: c.Hold})
-			b.ok(h.err)
-			r := b.settle(h.Hold, c.Cost)
-			if r.Charge != billing.Money(c.Charge)*billing.One || r.Overrun != billing.Money(c.Overrun)*billing.One || r.Status != billing.Captured {
-				b.t.Errorf("%s: charged %s, overrun %s, %s", c.Name, r.Charge, r.Overrun, r.Status)
-			}
-			got, err := b.Balance(b.t.Context(), name)
-			b.ok(err)
-			want := billing.Balance{Account: name, Posted: billing.Money(c.Posted-c.Charge) * billing.One, Held: billing.Money(c.Other) * billing.One}
-			if got != want {
-				b.t.Errorf("%s: %+v, want %+v", c.Name, got, want)
-			}
-		}
 	},
 	"ReserveRefusesWhatItCannotKeepApart": func(b ledgerTest) {
 		b.account("acme", 10)
@@ -410,20 +369,6 @@ var settlementTests = map[string]func(ledgerTest){
 			b.t.Errorf("got %+v", r)
 		}
 	},
-}
-
-// holdResult is what came of asking for a hold.
-type holdResult struct {
-	billing.Hold
-	err error
-}
-
-// hold asks for a hold of whole units.
-func (d ledgerTest) hold(account, key, id string, r ledgermodel.Request) holdResult {
-	c := d.charge(id, r.Bound)
-	c.Account, c.Key, c.Least, c.Usual, c.Firm = account, key, images(r.Least), images(r.Usual), images(r.Firm)
-	h, err := d.Reserve(d.t.Context(), c)
-	return holdResult{h, err}
 }
 
 // note is a record that no ledger knows.
