@@ -15,7 +15,7 @@ import (
 type account struct {
 	name    string
 	balance *ledger.Balance // nil where the ledger only counts
-	opening billing.Money   // sum of the journal entries that were folded away
+	opening billing.Money   // the credit that it was made with
 	budgets map[string]*ledger.Balance
 	credits map[string]billing.Money // by reference
 	usage   map[tallyKey]*tally
@@ -64,10 +64,12 @@ func (l *memoryLedger) CreateAccount(_ context.Context, name string, credit bill
 	if err := ledger.CheckNewAccount(name, l.accounts[name] != nil, credit, l.options.Count); err != nil {
 		return err
 	}
-	a := l.newAccount(name)
-	if credit > 0 && !l.credit(a, credit, "opening") {
-		delete(l.accounts, name)
+	if credit > 0 && !ledger.Fits(l.sums.credited, credit) {
 		return errTooLarge()
+	}
+	a := l.newAccount(name)
+	if a.opening = credit; credit > 0 {
+		l.credit(a, credit)
 	}
 	return nil
 }
@@ -88,21 +90,18 @@ func (l *memoryLedger) Credit(_ context.Context, name string, amount billing.Mon
 	if again || err != nil {
 		return err
 	}
-	if !l.credit(a, amount, reference) {
+	if !ledger.Fits(l.sums.credited, amount) {
 		return errTooLarge()
 	}
+	l.credit(a, amount)
 	a.credits[reference] = amount
 	return nil
 }
 
-// credit posts one credit, or reports that it does not fit.
-func (l *memoryLedger) credit(a *account, amount billing.Money, reference string) bool {
-	e := entry{account: a, reference: reference, legs: legs{customer: amount, credit: -amount}}
-	if l.journal.post(e) == 0 {
-		return false
-	}
+// credit posts a credit that was found to fit.
+func (l *memoryLedger) credit(a *account, amount billing.Money) {
+	l.sums.credited += amount
 	a.balance.Posted += amount
-	return true
 }
 
 // SetBudget implements [billing.Accounts]. A request that is running keeps the budget
@@ -172,10 +171,10 @@ func (l *memoryLedger) Totals(context.Context) (billing.Totals, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	amount := func(m billing.Money) *big.Int { return big.NewInt(int64(m)) }
-	sums := l.journal.totals
+	s := l.sums
 	t := billing.Totals{
-		Accounts: int64(len(l.accounts)), Posted: amount(sums.customer), Held: new(big.Int),
-		Credited: amount(-sums.credit), Revenue: amount(sums.revenue), Overrun: amount(-sums.overrun),
+		Accounts: int64(len(l.accounts)), Posted: amount(s.credited - (s.revenue - s.overrun)), Held: new(big.Int),
+		Credited: amount(s.credited), Revenue: amount(s.revenue), Overrun: amount(s.overrun),
 	}
 	for _, a := range l.accounts {
 		if a.balance != nil {

@@ -29,10 +29,9 @@ type LedgerOptions struct {
 	// Now is the clock; nil means [time.Now]. It must be safe for concurrent
 	// use and must not call the ledger.
 	Now func() time.Time
-	// Receipts is how many settled receipts, and how many journal entries, are
-	// kept; 0 means 100,000. Beyond it the oldest receipt is forgotten (its id
-	// is then unknown to Receipt and Settle), and the oldest journal entry is
-	// folded into its account's opening sum. Sums of usage are never dropped.
+	// Receipts is how many settled receipts are kept; 0 means 100,000. Beyond it the
+	// oldest is forgotten: its id is then unknown to Receipt and Settle. Sums of
+	// usage are never dropped.
 	Receipts int
 	// Count records usage without money: no balance is checked and none moves,
 	// nothing is set aside, prices may be missing and only inform (a receipt's
@@ -69,8 +68,16 @@ type memoryLedger struct {
 	mu       sync.Mutex
 	accounts map[string]*account
 	requests map[string]*request // by id: the open ones, and the settled ones in receipts
-	receipts ring[*request]
-	journal  journal
+	receipts []*request          // the newest that were settled, as many as are kept
+	settled  int                 // how many ever were
+	sums     sums
+}
+
+// sums are those of all accounts, each of which has to be an amount.
+type sums struct {
+	credited billing.Money // what the platform gave
+	revenue  billing.Money // the full cost of what was delivered
+	overrun  billing.Money // the part of it that the operator bore
 }
 
 // NewLedger returns an empty ledger. It is safe for concurrent use.
@@ -93,10 +100,7 @@ func NewLedger(o LedgerOptions) Ledger {
 	if o.Receipts <= 0 {
 		o.Receipts = defaultReceipts
 	}
-	l := &memoryLedger{options: o, accounts: map[string]*account{}, requests: map[string]*request{}}
-	l.receipts.limit = o.Receipts
-	l.journal.entries.limit = o.Receipts
-	return l
+	return &memoryLedger{options: o, accounts: map[string]*account{}, requests: map[string]*request{}}
 }
 
 // Currency implements [billing.Accounts].
@@ -177,11 +181,8 @@ func (l *memoryLedger) Settle(_ context.Context, h billing.Hold, u billing.Usage
 	}
 	at := l.now() // before any money moves: it is the caller's code
 	err = r.payer.Settle(&r.receipt, r.price, u, &outcome, at, func(c ledger.Capture) bool {
-		r.entry = l.journal.post(entry{
-			account: r.account, reference: r.receipt.ID, request: r, held: c.Held, available: c.Available,
-			legs: legs{customer: -c.Charge, revenue: c.Cost, overrun: c.Charge - c.Cost},
-		})
-		return r.entry != 0
+		r.available = c.Available
+		return l.sums.capture(c)
 	})
 	if err != nil {
 		return billing.Receipt{}, err
@@ -189,10 +190,31 @@ func (l *memoryLedger) Settle(_ context.Context, h billing.Hold, u billing.Usage
 	r.account.tally(&r.receipt)
 	r.attempts = withWaste(outcome.Failed, r.price)
 	r.account.wasted(r)
-	if old, full := l.receipts.push(r); full {
-		delete(l.requests, old.receipt.ID)
-	}
+	l.keep(r)
 	return r.receipt, nil
+}
+
+// capture adds what a settlement moves; false, and nothing has changed, if a sum does
+// not fit.
+func (s *sums) capture(c ledger.Capture) bool {
+	overrun := c.Cost - c.Charge
+	if !ledger.Fits(s.revenue, c.Cost) || !ledger.Fits(s.overrun, overrun) {
+		return false
+	}
+	s.revenue += c.Cost
+	s.overrun += overrun
+	return true
+}
+
+// keep keeps a request that was settled, in the place of the oldest if there is no other.
+func (l *memoryLedger) keep(r *request) {
+	if place := l.settled % l.options.Receipts; place == len(l.receipts) {
+		l.receipts = append(l.receipts, r)
+	} else {
+		delete(l.requests, l.receipts[place].receipt.ID)
+		l.receipts[place] = r
+	}
+	l.settled++
 }
 
 func (l *memoryLedger) now() time.Time { return l.options.Now().UTC() }
@@ -226,9 +248,9 @@ type request struct {
 	price   *billing.Price
 	account *account
 	payer   ledger.Payer // the budget is the key's as it was when the hold was made
-	entry   uint64       // number of the journal entry that captured it; 0 if none did
 
-	attempts []billing.Attempt // that failed
+	available billing.Money     // what else the account could have given when it was captured
+	attempts  []billing.Attempt // that failed
 }
 
 func (r *request) settled() bool { return r.receipt.Status != "" }
@@ -266,97 +288,4 @@ func (l *memoryLedger) Price(_ context.Context, version string) (*billing.Price,
 		}
 	}
 	return nil, ledger.ErrNoPrice(version)
-}
-
-// journal is the double-entry book: every movement of money is one entry whose
-// legs sum to zero. It keeps the newest entries; an older one is folded into
-// the opening sums of its account and of the platform, so that memory stays
-// bounded and replaying what is left still gives every balance.
-type journal struct {
-	entries ring[entry]
-	opening legs // of every folded entry
-	totals  legs // of every entry ever posted
-}
-
-// entry is one movement of money.
-type entry struct {
-	account   *account
-	reference string // of a credit; the request's id of a capture
-	legs
-	// Of a capture only: whose, what was set aside for it and what else the
-	// account could have given (docs/billing.md, invariant I6).
-	request         *request
-	held, available billing.Money
-}
-
-// legs are the two or more sides of a movement: the customer's account and the
-// platform's three.
-type legs struct {
-	customer billing.Money
-	credit   billing.Money // platform:credit, where customers' money comes from
-	revenue  billing.Money // platform:revenue, the full cost of what was delivered
-	overrun  billing.Money // platform:overrun, the part of it that the operator bears
-}
-
-// post appends e and returns its number, or 0 if a total would not fit Money.
-func (j *journal) post(e entry) uint64 {
-	totals, ok := j.totals.plus(e.legs)
-	if !ok {
-		return 0
-	}
-	j.totals = totals
-	if old, full := j.entries.push(e); full {
-		old.account.opening += old.customer
-		j.opening, _ = j.opening.plus(old.legs)
-	}
-	return j.entries.pushed
-}
-
-// plus adds leg by leg; ok is false if a sum does not fit.
-func (l legs) plus(m legs) (total legs, ok bool) {
-	ok = ledger.Fits(l.customer, m.customer) && ledger.Fits(l.credit, m.credit) &&
-		ledger.Fits(l.revenue, m.revenue) && ledger.Fits(l.overrun, m.overrun)
-	return legs{
-		customer: l.customer + m.customer,
-		credit:   l.credit + m.credit,
-		revenue:  l.revenue + m.revenue,
-		overrun:  l.overrun + m.overrun,
-	}, ok
-}
-
-// sum is zero for a sound entry and for sound totals.
-func (l legs) sum() billing.Money { return l.customer + l.credit + l.revenue + l.overrun }
-
-// ring keeps the newest items in the order they were pushed and drops the
-// oldest beyond limit. It grows as it fills. Items are numbered from 1.
-type ring[T any] struct {
-	limit  int
-	items  []T
-	pushed uint64 // how many ever were; the number of the newest
-}
-
-// push adds item and returns the one that it displaced, if any.
-func (r *ring[T]) push(item T) (dropped T, full bool) {
-	r.pushed++
-	if len(r.items) < r.limit {
-		r.items = append(r.items, item)
-		return dropped, false
-	}
-	i := r.index(r.pushed)
-	dropped, r.items[i] = r.items[i], item
-	return dropped, true
-}
-
-// oldest is the number of the first item that is still kept.
-func (r *ring[T]) oldest() uint64 { return r.pushed - uint64(len(r.items)) + 1 }
-
-func (r *ring[T]) index(number uint64) int { return int((number - 1) % uint64(r.limit)) }
-
-// all yields what is kept, oldest first.
-func (r *ring[T]) all(yield func(number uint64, item T) bool) {
-	for n := r.oldest(); n <= r.pushed; n++ {
-		if !yield(n, r.items[r.index(n)]) {
-			return
-		}
-	}
 }

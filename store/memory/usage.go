@@ -22,13 +22,14 @@ type tally struct {
 	requests int64
 	usage    billing.Usage
 	charge   billing.Money
+	overrun  billing.Money
 }
 
 func (t *tally) add(v tally) {
 	t.requests += v.requests
 	t.usage = t.usage.Add(v.usage)
 	t.usage.Variant = "" // a sum has none
-	t.charge = ledger.AddCapped(t.charge, v.charge)
+	t.charge, t.overrun = ledger.AddCapped(t.charge, v.charge), ledger.AddCapped(t.overrun, v.overrun)
 }
 
 // tally counts one settled request.
@@ -39,7 +40,7 @@ func (a *account) tally(r *billing.Receipt) {
 		t = &tally{}
 		a.usage[k] = t
 	}
-	t.add(tally{requests: 1, usage: r.Usage, charge: r.Charge})
+	t.add(tally{requests: 1, usage: r.Usage, charge: r.Charge, overrun: r.Overrun})
 }
 
 // group is the row that a sum belongs to.

@@ -360,6 +360,20 @@ var settlementTests = map[string]func(ledgerTest){
 			b.t.Errorf("%+v, %v", rows, err)
 		}
 	},
+	"AClockThatFailsDoesNotLeaveMoneyHalfMoved": func(b ledgerTest) {
+		b.account("acme", 10)
+		h := b.reserve("r1", 4)
+		b.clock.fail.Store(true)
+		func() {
+			defer func() { _ = recover() }() // in memory the panic is the caller's
+			_, err := b.Settle(b.t.Context(), h, images(1))
+			b.wantCode(err, fault.InternalError)
+		}()
+		b.clock.fail.Store(false)
+		b.wantBalance(10, 4)
+		b.settle(h, 1)
+		b.wantBalance(9, 0)
+	},
 	"AHoldPinsThePriceThatItStartedWithWhateverTheSettlementBrings": func(b ledgerTest) {
 		b.account("acme", 10)
 		h := b.reserve("r1", 4)

@@ -271,6 +271,16 @@ func (m *model) settleAgain(*rapid.T) {
 		}
 		return err
 	})
+	if want != nil {
+		want = ledgermodel.ErrNoAccount // the same code
+	}
+	m.onEach(want, func(l Ledger) error {
+		got, err := l.Receipt(context.Background(), first.Account, first.ID)
+		if want == nil {
+			m.same(l, got, first)
+		}
+		return err
+	})
 	m.onEach(m.reference.Extend(first.ID, 1), func(l Ledger) error {
 		return l.Extend(context.Background(), billing.Hold{ID: first.ID}, chars(1), 1)
 	})

@@ -114,17 +114,6 @@ var writeTests = map[string]func(dbTest){
 		b.ok(b.Credit(b.t.Context(), "acme", billing.One, "invoice 1"))
 		b.wantBalance(11, 0)
 	},
-	"AClockThatFailsDoesNotLeaveMoneyHalfMoved": func(b dbTest) {
-		b.account("acme", 10)
-		h := b.reserve("r1", 4)
-		b.clock.fail.Store(true)
-		_, err := b.Settle(b.t.Context(), h, images(1))
-		b.wantCode(err, fault.InternalError)
-		b.clock.fail.Store(false)
-		b.wantBalance(10, 4)
-		b.settle(h, 1)
-		b.wantBalance(9, 0)
-	},
 	"ALedgerThatCountedBeforeIsSoundWhenItIsPrepaid": func(b dbTest) {
 		b = b.counting()
 		b.settle(b.reserve("r1", 3), 3)
