@@ -21,38 +21,20 @@ import (
 
 // locked is a database with two accounts and another session that locks rows.
 type locked struct {
-	store.Ledger
-	*store.DB
-	t     *testing.T
-	dsn   string
-	price *billing.Price
+	*fixture
 	other *sql.Tx
-
 	waits atomic.Int64 // transactions that waited for a lock in vain
 }
 
 func newLocked(t *testing.T, o store.Options) *locked {
 	t.Helper()
-	l := &locked{t: t, dsn: pgtest.Schema(t)}
+	l := &locked{}
 	o.Committed = func(c store.Commit) {
 		if e := (*pgconn.PgError)(nil); errors.As(c.Err, &e) && e.Code == "55P03" {
 			l.waits.Add(1)
 		}
 	}
-	var err error
-	if l.DB, err = postgres.Open(t.Context(), l.dsn, o); err != nil {
-		t.Fatal(err)
-	}
-	l.Ledger = l.DB.Ledger()
-	t.Cleanup(func() { _ = l.Close() })
-	if l.price, err = billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"}); err != nil {
-		t.Fatal(err)
-	}
-	for _, account := range []string{"acme", "other"} {
-		if err := l.CreateAccount(t.Context(), account, 1_000*billing.One); err != nil {
-			t.Fatal(err)
-		}
-	}
+	l.fixture = newFixture(t, pgtest.Schema(t), o, 1_000, "acme", "other")
 	return l
 }
 
@@ -80,42 +62,19 @@ func (l *locked) unlock() {
 	}
 }
 
-func (l *locked) reserve(account, id string) (billing.Hold, error) {
-	return l.Reserve(l.t.Context(), billing.HoldRequest{
-		Account: account, Key: "k1", RequestID: id, Operation: "image", Model: "painter", Price: l.price, Bound: billing.Usage{Images: 2},
-	})
-}
-
-func (l *locked) mustReserve(account, id string) billing.Hold {
-	l.t.Helper()
-	h, err := l.reserve(account, id)
-	if err != nil {
-		l.t.Fatalf("Reserve of %s: %v", account, err)
-	}
-	return h
-}
-
-func (l *locked) settle(h billing.Hold) {
-	l.t.Helper()
-	if _, err := l.Settle(l.t.Context(), h, billing.Usage{Images: 1}); err != nil {
-		l.t.Fatalf("Settle: %v", err)
-	}
-}
-
 // serve makes n calls of the account that is not locked.
 func (l *locked) serve(n int, name string) {
 	l.t.Helper()
 	for i := range n {
-		l.settle(l.mustReserve("other", fmt.Sprint(name, i)))
+		l.mustSettle(l.mustReserve("other", fmt.Sprint(name, i)))
 	}
 }
 
-func (l *locked) wantBalance(account string, posted int64) {
-	l.t.Helper()
-	got, err := l.Balance(l.t.Context(), account)
-	if want := (billing.Balance{Account: account, Posted: billing.Money(posted) * billing.One}); err != nil || got != want {
-		l.t.Errorf("%+v, %v, want %+v", got, err, want)
-	}
+// settling ends a hold beside the test.
+func (l *locked) settling(h billing.Hold) <-chan error {
+	settled := make(chan error, 1)
+	go func() { settled <- l.settle(h) }()
+	return settled
 }
 
 // A session that has a row locked stands for psql, an administrator's change that
@@ -131,16 +90,10 @@ func TestALockedRowDelaysOnlyTheCallsThatNeedIt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLocked(t, store.Options{})
-			if err := l.SetBudget(t.Context(), "acme", "k1", new(500*billing.One)); err != nil {
-				t.Fatal(err)
-			}
+			l.boundKey("acme")
 			running := l.mustReserve("acme", "running")
 			l.lock(c.lock)
-			settled := make(chan error, 1)
-			go func() {
-				_, err := l.Settle(t.Context(), running, billing.Usage{Images: 1})
-				settled <- err
-			}()
+			settled := l.settling(running)
 			refused := make(chan error, 1)
 			go func() {
 				_, err := l.reserve("acme", "new")
@@ -163,7 +116,7 @@ func TestALockedRowDelaysOnlyTheCallsThatNeedIt(t *testing.T) {
 				t.Errorf("the settlement that waited: %v", err)
 			}
 			if !c.hold {
-				l.settle(billing.Hold{ID: "new"})
+				l.mustSettle(billing.Hold{ID: "new"})
 			}
 			l.serve(2, "last") // after what was given back
 			l.wantBalance("other", 1_000-42)
@@ -172,9 +125,7 @@ func TestALockedRowDelaysOnlyTheCallsThatNeedIt(t *testing.T) {
 			} else {
 				l.wantBalance("acme", want-1)
 			}
-			if err := l.Verify(t.Context()); err != nil {
-				t.Error(err)
-			}
+			l.wantSound()
 		})
 	}
 }
@@ -183,11 +134,7 @@ func TestALockedTableDelaysOnlyWhatWritesIt(t *testing.T) {
 	l := newLocked(t, store.Options{})
 	h := l.mustReserve("acme", "running")
 	l.lock("LOCK TABLE receipt IN SHARE MODE")
-	settled := make(chan error, 1)
-	go func() {
-		_, err := l.Settle(t.Context(), h, billing.Usage{Images: 1})
-		settled <- err
-	}()
+	settled := l.settling(h)
 	for i := range 20 {
 		l.mustReserve("other", fmt.Sprint("r", i))
 	}
@@ -207,11 +154,7 @@ func TestALockedRowKeepsNoProcessFromRenewingItsLease(t *testing.T) {
 	l := newLocked(t, store.Options{Lease: 2 * time.Second})
 	h := l.mustReserve("acme", "running")
 	l.lock("SELECT 1 FROM account WHERE id = 'acme' FOR UPDATE")
-	settled := make(chan error, 1)
-	go func() {
-		_, err := l.Settle(t.Context(), h, billing.Usage{Images: 1})
-		settled <- err
-	}()
+	settled := l.settling(h)
 	renewed := func() (until int64) {
 		if err := l.other.QueryRowContext(t.Context(), "SELECT MAX(lease_until) FROM node").Scan(&until); err != nil {
 			t.Fatal(err)
@@ -283,12 +226,8 @@ func TestOperationsThatArePutOffDoNotCountAsDone(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var err error
 	// The lease is long: no sign of life comes between.
-	if l.DB, err = postgres.Open(t.Context(), l.dsn, store.Options{Lease: time.Hour, Committed: func(c store.Commit) { commits <- c }}); err != nil {
-		t.Fatal(err)
-	}
-	l.Ledger = l.DB.Ledger()
+	l.open(store.Options{Lease: time.Hour, Committed: func(c store.Commit) { commits <- c }})
 	var holds []billing.Hold
 	for i := range 5 {
 		holds = append(holds, l.mustReserve("acme", fmt.Sprint("r", i)))
@@ -300,7 +239,7 @@ func TestOperationsThatArePutOffDoNotCountAsDone(t *testing.T) {
 	var all sync.WaitGroup
 	for _, h := range holds {
 		all.Go(func() {
-			if _, err := l.Settle(t.Context(), h, billing.Usage{Images: 1}); err != nil {
+			if err := l.settle(h); err != nil {
 				t.Error(err)
 			}
 		})

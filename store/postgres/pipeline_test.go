@@ -9,12 +9,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
-	"github.com/tollhouse-ai/gateway/store/postgres"
 )
 
 // What a batch writes is sent together with its COMMIT, so that the database has to see
@@ -28,7 +26,7 @@ func TestABudgetThatIsChangedAfterItWasReadIsNotOverdrawn(t *testing.T) {
 	defer func() { _ = admin.Close() }()
 	var change sync.Once
 	armed := false // before the calls that are watched
-	db, err := postgres.Open(t.Context(), dsn, store.Options{Wrap: func(c driver.Connector) driver.Connector {
+	l := newFixture(t, dsn, store.Options{Wrap: func(c driver.Connector) driver.Connector {
 		return sqlhook.Wrap(c, func(s sqlhook.Step, do func() error) error {
 			if armed && strings.HasPrefix(s.Query, "UPDATE budget ") {
 				change.Do(func() {
@@ -39,29 +37,14 @@ func TestABudgetThatIsChangedAfterItWasReadIsNotOverdrawn(t *testing.T) {
 			}
 			return do()
 		})
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	l := &locked{DB: db, Ledger: db.Ledger(), t: t}
-	if l.price, err = billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.CreateAccount(t.Context(), "acme", 1_000*billing.One); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.SetBudget(t.Context(), "acme", "k1", new(500*billing.One)); err != nil {
-		t.Fatal(err)
-	}
+	}}, 1_000, "acme")
+	l.boundKey("acme")
 	armed = true
 	if h, err := l.reserve("acme", "r1"); !fault.Is(err, fault.InsufficientBalance) {
 		t.Errorf("got %+v, %v, want %s", h, err, fault.InsufficientBalance)
 	}
 	l.wantBalance("acme", 1_000)
-	if err := l.Verify(t.Context()); err != nil {
-		t.Error(err)
-	}
+	l.wantSound()
 }
 
 // plain hides that a connection is a store.Pipeline, as a wrapper from elsewhere may.
@@ -86,30 +69,15 @@ type both interface {
 type plainConn struct{ both }
 
 func TestAStoreWhoseConnectionsAreWrappedByAnotherPackageWorks(t *testing.T) {
-	dsn := pgtest.Schema(t)
-	db, err := postgres.Open(t.Context(), dsn, store.Options{Wrap: func(c driver.Connector) driver.Connector { return plain{c} }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	l := &locked{DB: db, Ledger: db.Ledger(), t: t, dsn: dsn}
-	if l.price, err = billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"}); err != nil {
-		t.Fatal(err)
-	}
-	for _, account := range []string{"acme", "other"} {
-		if err := l.CreateAccount(t.Context(), account, 1_000*billing.One); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := l.SetBudget(t.Context(), "acme", "k1", new(500*billing.One)); err != nil {
-		t.Fatal(err)
-	}
+	wrapped := store.Options{Wrap: func(c driver.Connector) driver.Connector { return plain{c} }}
+	l := &locked{fixture: newFixture(t, pgtest.Schema(t), wrapped, 1_000, "acme", "other")}
+	l.boundKey("acme")
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {
 			h, err := l.reserve("acme", fmt.Sprint("r", i))
 			if err == nil {
-				_, err = l.Settle(t.Context(), h, billing.Usage{Images: 1})
+				err = l.settle(h)
 			}
 			if err != nil {
 				t.Error(err)
@@ -122,7 +90,5 @@ func TestAStoreWhoseConnectionsAreWrappedByAnotherPackageWorks(t *testing.T) {
 	l.unlock()
 	l.wantBalance("acme", 980)
 	l.wantBalance("other", 997)
-	if err := l.Verify(t.Context()); err != nil {
-		t.Error(err)
-	}
+	l.wantSound()
 }

@@ -37,6 +37,99 @@ func place(t testing.TB) storetest.Place {
 	}
 }
 
+// fixture is a database with accounts, and a price of one unit for an image.
+type fixture struct {
+	store.Ledger
+	*store.DB
+	t     *testing.T
+	dsn   string
+	price *billing.Price
+}
+
+// newFixture opens a database and gives accounts so many units each.
+func newFixture(t *testing.T, dsn string, o store.Options, units int64, accounts ...string) *fixture {
+	t.Helper()
+	f := &fixture{t: t, dsn: dsn}
+	f.open(o)
+	var err error
+	if f.price, err = billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, account := range accounts {
+		if err := f.CreateAccount(t.Context(), account, billing.Money(units)*billing.One); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+// open opens the database again.
+func (f *fixture) open(o store.Options) {
+	f.t.Helper()
+	db, err := postgres.Open(f.t.Context(), f.dsn, o)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = db.Close() })
+	f.DB, f.Ledger = db, db.Ledger()
+}
+
+// request asks for a hold of two units.
+func (f *fixture) request(account, id string) billing.HoldRequest {
+	return billing.HoldRequest{
+		Account: account, Key: "k1", RequestID: id, Operation: "image", Model: "painter", Price: f.price, Bound: billing.Usage{Images: 2},
+	}
+}
+
+func (f *fixture) reserve(account, id string) (billing.Hold, error) {
+	return f.Reserve(f.t.Context(), f.request(account, id))
+}
+
+func (f *fixture) mustReserve(account, id string) billing.Hold {
+	f.t.Helper()
+	h, err := f.reserve(account, id)
+	if err != nil {
+		f.t.Fatalf("Reserve of %s: %v", account, err)
+	}
+	return h
+}
+
+// settle ends a hold with a charge of one unit.
+func (f *fixture) settle(h billing.Hold) error {
+	_, err := f.Settle(f.t.Context(), h, billing.Usage{Images: 1})
+	return err
+}
+
+func (f *fixture) mustSettle(h billing.Hold) {
+	f.t.Helper()
+	if err := f.settle(h); err != nil {
+		f.t.Fatalf("Settle: %v", err)
+	}
+}
+
+// boundKey gives the key of an account's requests a budget of 500 units.
+func (f *fixture) boundKey(account string) {
+	f.t.Helper()
+	if err := f.SetBudget(f.t.Context(), account, "k1", new(500*billing.One)); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fixture) wantBalance(account string, posted int64) {
+	f.t.Helper()
+	got, err := f.Balance(f.t.Context(), account)
+	if want := (billing.Balance{Account: account, Posted: billing.Money(posted) * billing.One}); err != nil || got != want {
+		f.t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+}
+
+func (f *fixture) wantSound() {
+	f.t.Helper()
+	if err := f.Verify(f.t.Context()); err != nil {
+		f.t.Error(err)
+	}
+}
+
 func TestTheStoreOnPostgres(t *testing.T) {
 	longtest.Require(t) // the SQL is shared: TestTheStoreOnSQLite runs the same suite
 	storetest.Run(t, place)
@@ -84,37 +177,20 @@ func TestTasksGoByTheDatabasesClock(t *testing.T) {
 
 func TestASettlementThatMeetsOnlyConflictsMayBeTriedAgain(t *testing.T) {
 	faults, conflicts := &sqlhook.Faults{}, atomic.Bool{}
-	db, err := place(t).Open(t.Context(), store.Options{Wrap: faults.Wrap, Now: func() time.Time {
+	f := newFixture(t, pgtest.Schema(t), store.Options{Wrap: faults.Wrap, Now: func() time.Time {
 		if conflicts.Load() { // every transaction asks for the time, and then writes
 			faults.FailAt(1, false, &pgconn.PgError{Code: "40001"})
 		}
 		return time.Unix(1_800_000_000, 0)
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	l := &load{Ledger: db.Ledger(), DB: db, t: t}
-	if l.price, err = billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Ledger().CreateAccount(t.Context(), "acme", 1_000_000*billing.One); err != nil {
-		t.Fatal(err)
-	}
-	h, err := l.reserve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}, 1_000, "acme")
+	h := f.mustReserve("acme", "r1")
 	conflicts.Store(true)
-	_, err = db.Ledger().Settle(t.Context(), h, billing.Usage{Images: 1})
-	if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 {
+	if err := f.settle(h); !fault.Is(err, fault.ServiceUnavailable) || fault.From(err).RetryAfter <= 0 {
 		t.Errorf("got %v", err)
 	}
 	conflicts.Store(false)
 	faults.FailAt(0, false, nil)
-	if _, err := db.Ledger().Settle(context.Background(), h, billing.Usage{Images: 1}); err != nil {
-		t.Fatal(err)
-	}
-	l.captured.Add(1)
-	l.check()
+	f.mustSettle(h)
+	f.wantBalance("acme", 999)
+	f.wantSound()
 }

@@ -1,8 +1,6 @@
 package postgres_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -14,26 +12,19 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
-	"github.com/tollhouse-ai/gateway/store/postgres"
 )
 
 // load is callers that hold and settle one unit again and again.
 type load struct {
-	store.Ledger
-	*store.DB
-	t        *testing.T
-	price    *billing.Price
+	*fixture
 	next     atomic.Int64 // request id
 	captured atomic.Int64
 	served   chan struct{} // one for each settlement, while somebody listens
 }
 
-// reserve makes one hold of one unit.
-func (l *load) reserve() (billing.Hold, error) {
-	return l.Reserve(context.Background(), billing.HoldRequest{
-		Account: "acme", Key: "k1", RequestID: fmt.Sprint("r", l.next.Add(1)), Operation: "image", Model: "painter",
-		Price: l.price, Bound: billing.Usage{Images: 1},
-	})
+// begin makes a hold of the next request.
+func (l *load) begin() (billing.Hold, error) {
+	return l.reserve("acme", fmt.Sprint("r", l.next.Add(1)))
 }
 
 // call runs until stop is closed.
@@ -44,12 +35,12 @@ func (l *load) call(stop <-chan struct{}) {
 			return
 		default:
 		}
-		h, err := l.reserve()
+		h, err := l.begin()
 		if err != nil {
 			l.wantAway(err)
 			continue
 		}
-		if _, err := l.Settle(context.Background(), h, billing.Usage{Images: 1}); err != nil {
+		if err := l.settle(h); err != nil {
 			l.t.Errorf("Settle: %v", err)
 		}
 		l.captured.Add(1)
@@ -70,7 +61,7 @@ func (l *load) wantAway(err error) {
 // wantRefused asks for n holds and gets none.
 func (l *load) wantRefused(n int) {
 	for range n {
-		_, err := l.reserve()
+		_, err := l.begin()
 		l.wantAway(err)
 	}
 }
@@ -89,23 +80,12 @@ func (l *load) wait(n int) {
 
 func newLoad(t *testing.T, url string) *load {
 	t.Helper()
-	patient, err := postgres.Open(t.Context(), url, store.Options{WaitTimeout: time.Minute})
-	if err != nil {
+	f := newFixture(t, url, store.Options{WaitTimeout: time.Minute}, 1_000_000, "acme")
+	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(patient.Ledger().CreateAccount(t.Context(), "acme", 1_000_000*billing.One), patient.Close()); err != nil {
-		t.Fatal(err)
-	}
-	db, err := postgres.Open(t.Context(), url, store.Options{WaitTimeout: 100 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	price, err := billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &load{Ledger: db.Ledger(), DB: db, t: t, price: price, served: make(chan struct{})}
+	f.open(store.Options{WaitTimeout: 100 * time.Millisecond})
+	return &load{fixture: f, served: make(chan struct{})}
 }
 
 func TestAPostgresThatStopsAndStartsUnderLoadRefusesMeanwhileAndLosesNothing(t *testing.T) {
@@ -143,7 +123,7 @@ func TestAPostgresThatStopsAndStartsUnderLoadRefusesMeanwhileAndLosesNothing(t *
 func (l *load) check() {
 	l.t.Helper()
 	for in := 0; in < 2; in++ { // one after the other, after what was given back
-		h, err := l.reserve()
+		h, err := l.begin()
 		if err != nil {
 			l.wantAway(err)
 			in = -1
@@ -153,12 +133,6 @@ func (l *load) check() {
 			l.t.Fatal(err)
 		}
 	}
-	got, err := l.Balance(l.t.Context(), "acme")
-	want := billing.Balance{Account: "acme", Posted: billing.Money(1_000_000-l.captured.Load()) * billing.One}
-	if err != nil || got != want {
-		l.t.Errorf("%+v, %v, want %+v", got, err, want)
-	}
-	if err := l.Verify(l.t.Context()); err != nil {
-		l.t.Error(err)
-	}
+	l.wantBalance("acme", 1_000_000-l.captured.Load())
+	l.wantSound()
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
-	"github.com/tollhouse-ai/gateway/store/postgres"
 )
 
 // trips counts how often a database has said that it waits for the next request
@@ -47,24 +46,8 @@ func (n *trips) carry(to, from net.Conn, answers bool) {
 func TestAHoldAndASettlementWaitForFewAnswersOfTheDatabase(t *testing.T) {
 	var count trips
 	dsn := between(t, pgtest.Schema(t), count.carry)
-	db, err := postgres.Open(t.Context(), dsn, store.Options{Lease: time.Hour}) // no sign of life comes between
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	l := &load{Ledger: db.Ledger(), DB: db, t: t}
-	if l.price, err = billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.CreateAccount(t.Context(), "acme", 1_000*billing.One); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.CreateAccount(t.Context(), "bounded", 1_000*billing.One); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.SetBudget(t.Context(), "bounded", "k1", new(500*billing.One)); err != nil {
-		t.Fatal(err)
-	}
+	l := newFixture(t, dsn, store.Options{Lease: time.Hour}, 1_000, "acme", "bounded") // no sign of life comes between
+	l.boundKey("bounded")
 	within := func(what string, most int64, do func() error) {
 		t.Helper()
 		before := count.Load()
@@ -85,9 +68,7 @@ func TestAHoldAndASettlementWaitForFewAnswersOfTheDatabase(t *testing.T) {
 				most = 0
 			}
 			id := fmt.Sprint(c.name, n)
-			request := billing.HoldRequest{
-				Account: c.account, Key: "k1", RequestID: id, Operation: "image", Model: "painter", Price: l.price, Bound: billing.Usage{Images: 2},
-			}
+			request := l.request(c.account, id)
 			key := idempotency.Key{Account: c.account, Operation: "image", Key: id}
 			var with []billing.Record
 			if c.keyed {

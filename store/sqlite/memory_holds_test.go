@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,9 +96,7 @@ func TestOnlyAHoldThatIsOlderThanASecondLeavesAReceiptAfterACrash(t *testing.T) 
 				t.Errorf("the younger one: %+v, %v", r, err)
 			}
 			wantBalance(t, db, 10, 0)
-			if err := db.Ledger().Verify(t.Context()); err != nil {
-				t.Error(err)
-			}
+			wantSound(t, db)
 		})
 	}
 }
@@ -152,47 +148,6 @@ func TestADiskThatLosesTheEndOfTheLogLeavesASoundLedger(t *testing.T) {
 	}
 }
 
-func TestOfTenThousandCallsAtOnceOnMoneyForAHundredAHundredRun(t *testing.T) {
-	for round := range 10 {
-		db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), store.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := db.Ledger().CreateAccount(t.Context(), "acme", 100*billing.One); err != nil {
-			t.Fatal(err)
-		}
-		var ran atomic.Int64
-		var all sync.WaitGroup
-		for i := range 10_000 {
-			request := painting(t, fmt.Sprint("r", i), 1)
-			all.Go(func() {
-				h, err := db.Ledger().Reserve(context.Background(), request)
-				if fault.Is(err, fault.InsufficientBalance) {
-					return
-				}
-				if err == nil {
-					_, err = db.Ledger().Settle(context.Background(), h, image(1))
-				}
-				if err != nil {
-					t.Error(err)
-				}
-				ran.Add(1)
-			})
-		}
-		all.Wait()
-		if n := ran.Load(); n != 100 {
-			t.Errorf("round %d: %d ran, want 100", round, n)
-		}
-		wantBalance(t, db, 0, 0)
-		if err := db.Ledger().Verify(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // What a transaction takes that is not durable yet is nobody else's: a hold in memory
 // that came meanwhile would leave the account with less than nothing.
 func TestAHoldDoesNotGetWhatATransactionOnItsWayTakes(t *testing.T) {
@@ -217,19 +172,12 @@ func TestAHoldDoesNotGetWhatATransactionOnItsWayTakes(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			faults := &sqlhook.Faults{}
-			db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), store.Options{Wrap: faults.Wrap})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = db.Close() }()
-			l, posted := db.Ledger(), 10*billing.One
+			faults, units := &sqlhook.Faults{}, int64(10)
 			if c.budget {
-				posted = 1_000 * billing.One
+				units = 1_000
 			}
-			if err := l.CreateAccount(t.Context(), "acme", posted); err != nil {
-				t.Fatal(err)
-			}
+			db := funded(t, units, store.Options{Wrap: faults.Wrap})
+			l := db.Ledger()
 			if c.budget {
 				if err := l.SetBudget(t.Context(), "acme", "k1", new(10*billing.One)); err != nil {
 					t.Fatal(err)
@@ -252,9 +200,7 @@ func TestAHoldDoesNotGetWhatATransactionOnItsWayTakes(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
-			if err := l.Verify(t.Context()); err != nil {
-				t.Error(err)
-			}
+			wantSound(t, db)
 		})
 	}
 }

@@ -60,13 +60,8 @@ var (
 // SQLite's plans do not depend on how large the tables are: nothing analyzes them.
 func (s *statements) noScans(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
-	opened := &statements{seen: map[string]bool{}} // with the migrations, which may
-	db, err := opened.recorded(storetest.Place{Open: func(ctx context.Context, o store.Options) (*store.DB, error) { return sqlite.Open(ctx, path, o) }}).
-		Open(t.Context(), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
+	first := &statements{seen: map[string]bool{}} // with the migrations, which may
+	opened(t, first.recorded(storetest.Place{Open: func(ctx context.Context, o store.Options) (*store.DB, error) { return sqlite.Open(ctx, path, o) }}), store.Options{})
 	raw, err := sql.Open("sqlite", "file:"+path)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +69,7 @@ func (s *statements) noScans(t *testing.T) {
 	defer func() { _ = raw.Close() }()
 	planned := 0
 	for _, query := range slices.Sorted(maps.Keys(s.seen)) {
-		if !hasPlans.MatchString(query) || opened.seen[query] {
+		if !hasPlans.MatchString(query) || first.seen[query] {
 			continue
 		}
 		planned++

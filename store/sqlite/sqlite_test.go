@@ -39,6 +39,34 @@ func place(t testing.TB) storetest.Place {
 	}
 }
 
+// opened opens the database at a place until the test ends.
+func opened(t testing.TB, p storetest.Place, o store.Options) *store.DB {
+	t.Helper()
+	db, err := p.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// funded is a new database in which acme has so many units.
+func funded(t testing.TB, units int64, o store.Options) *store.DB {
+	t.Helper()
+	db := opened(t, place(t), o)
+	if err := db.Ledger().CreateAccount(t.Context(), "acme", billing.Money(units)*billing.One); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+func wantSound(t testing.TB, db *store.DB) {
+	t.Helper()
+	if err := db.Ledger().Verify(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTheStoreOnSQLite(t *testing.T) { storetest.Run(t, place) }
 
 func TestNoStatementReadsAWholeTableThatGrows(t *testing.T) {
@@ -53,23 +81,14 @@ func TestNoStatementReadsAWholeTableThatGrows(t *testing.T) {
 
 func TestASecondProcessOnTheSameFileIsRefused(t *testing.T) {
 	p := place(t)
-	first, err := p.Open(t.Context(), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := opened(t, p, store.Options{})
 	if _, err := p.Open(t.Context(), store.Options{}); !fault.Is(err, fault.InvalidRequest) {
 		t.Errorf("got %v", err)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	second, err := p.Open(t.Context(), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := second.Close(); err != nil {
-		t.Error(err)
-	}
+	opened(t, p, store.Options{})
 }
 
 func TestAnotherNameOfTheSameFileDoesNotGetAroundTheLock(t *testing.T) {
@@ -106,14 +125,7 @@ func TestAPathWithEveryKindOfLetterIsOnePath(t *testing.T) {
 // into this database.
 func TestAReloadWithTheKeysAndPricesThatAreThereWritesNothing(t *testing.T) {
 	faults := &sqlhook.Faults{}
-	db, err := place(t).Open(t.Context(), store.Options{Wrap: faults.Wrap})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	if err := db.Ledger().CreateAccount(t.Context(), "acme", billing.One); err != nil {
-		t.Fatal(err)
-	}
+	db := funded(t, 1, store.Options{Wrap: faults.Wrap})
 	price, err := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: "1"})
 	if err != nil {
 		t.Fatal(err)
@@ -167,11 +179,7 @@ func TestAConnectionThatIsLostAtACommitIsReplaced(t *testing.T) {
 	for name, after := range map[string]bool{"before": false, "after": true} {
 		t.Run(name, func(t *testing.T) {
 			faults := &sqlhook.Faults{}
-			db, err := place(t).Open(t.Context(), store.Options{Wrap: faults.Wrap})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = db.Close() }()
+			db := opened(t, place(t), store.Options{Wrap: faults.Wrap})
 			for _, name := range []string{"acme", "zeta"} {
 				faults.FailCommit(after, driver.ErrBadConn)
 				if err := db.Ledger().CreateAccount(t.Context(), name, billing.One); err != nil {
@@ -196,7 +204,7 @@ func TestWhoIsToldThatItIsDurableFindsTheDatabaseWell(t *testing.T) {
 	faults := &sqlhook.Faults{}
 	var good atomic.Int64
 	looked := make(chan struct{})
-	db, err := place(t).Open(t.Context(), store.Options{Wrap: faults.Wrap, Committed: func(c store.Commit) {
+	db := opened(t, place(t), store.Options{Wrap: faults.Wrap, Committed: func(c store.Commit) {
 		if c.Err != nil {
 			return
 		}
@@ -206,13 +214,9 @@ func TestWhoIsToldThatItIsDurableFindsTheDatabaseWell(t *testing.T) {
 		}
 		good.Add(1)
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
 	before := good.Load()
 	faults.FailCommit(false, driver.ErrBadConn)
-	err = db.Ledger().CreateAccount(t.Context(), "acme", billing.One)
+	err := db.Ledger().CreateAccount(t.Context(), "acme", billing.One)
 	away, counted := db.Ping(t.Context()), good.Load()
 	close(looked)
 	if err != nil || away != nil || counted == before {
