@@ -264,26 +264,6 @@ func TestPagesOfAccountsAreAllAccountsWithTheirBalances(t *testing.T) {
 	})
 }
 
-func TestBudgetsOfKeysAreThoseThatWereAskedFor(t *testing.T) {
-	onEach(t, func(t *testing.T, open opener) {
-		db := open(store.Options{})
-		for _, account := range []string{"acme", "other"} {
-			if err := db.Ledger().CreateAccount(t.Context(), account, billing.One); err != nil {
-				t.Fatal(err)
-			}
-			for _, key := range []string{"k1", "k2"} {
-				if err := db.Ledger().SetBudget(t.Context(), account, key, new(5*billing.One)); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		got, err := db.Ledger().BudgetsOf(t.Context(), []billing.KeyOf{{Account: "acme", Key: "k1"}, {Account: "other", Key: "k2"}, {Account: "acme", Key: "k3"}})
-		if err != nil || len(got) != 2 || got[billing.KeyOf{Account: "acme", Key: "k1"}] != 5*billing.One || got[billing.KeyOf{Account: "other", Key: "k2"}] != 5*billing.One {
-			t.Errorf("got %v, %v", got, err)
-		}
-	})
-}
-
 func TestAnErrorOfVerifySaysThatTheDatabaseIsAwayOnlyWhereItIs(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		db, strange := open(store.Options{}), errors.New("an error that no driver gives")

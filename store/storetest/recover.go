@@ -49,28 +49,18 @@ var recoveryTests = map[string]func(dbTest){
 			b.t.Errorf("got %+v", r)
 		}
 	},
-	"AHoldThatNobodySettlesEndsWhenItExpires": func(b dbTest) {
-		b.account("acme", 10)
-		b.checkpoint(b.reserve("r1", 4))
-		b.clock.Set(startTime.Add(6*time.Hour - 1))
-		b.ok(b.Sweep(b.t.Context()))
-		b.wantBalance(10, 4)
-		b.clock.Set(startTime.Add(6 * time.Hour))
-		b.ok(b.Sweep(b.t.Context()))
-		b.wantBalance(10, 0)
-		b.wantOpen(0)
-	},
-	"AnExtensionPutsTheExpiryOff": func(b dbTest) {
+	"AHoldThatNobodySettlesEndsSixHoursAfterItsLastExtension": func(b dbTest) {
 		b.account("acme", 10)
 		h := b.reserve("r1", 4)
 		b.clock.Set(startTime.Add(5 * time.Hour))
 		b.ok(b.Extend(b.t.Context(), h, images(1), 0))
-		b.clock.Set(startTime.Add(7 * time.Hour))
+		b.clock.Set(startTime.Add(11*time.Hour - 1))
 		b.ok(b.Sweep(b.t.Context()))
 		b.wantBalance(10, 4)
 		b.clock.Set(startTime.Add(11 * time.Hour))
 		b.ok(b.Sweep(b.t.Context()))
 		b.wantBalance(9, 0)
+		b.wantOpen(0)
 	},
 	"TheHoldsOfALivingProcessAreLeftAlone": func(b dbTest) {
 		b.onlyShared()
@@ -82,21 +72,11 @@ var recoveryTests = map[string]func(dbTest){
 		if r := other.settle(h, 1); r.Charge != billing.One { // whoever settles it
 			b.t.Errorf("got %+v", r)
 		}
+		b.wantEnded(b.Extend(b.t.Context(), h, images(2), billing.One)) // its process takes it for open
 		if r := b.settle(h, 4); r.Charge != billing.One {
 			b.t.Errorf("the first process got %+v", r)
 		}
 		b.wantBalance(9, 0)
-	},
-	// The extension of a hold that its process takes for open, since nobody
-	// told it otherwise.
-	"AHoldThatAnotherProcessSettledIsNotExtended": func(b dbTest) {
-		b.onlyShared()
-		b.account("acme", 10)
-		h := b.reserve("r1", 4)
-		b.open(store.Options{}).settle(h, 1)
-		b.wantEnded(b.Extend(b.t.Context(), h, images(2), billing.One))
-		b.wantBalance(9, 0)
-		b.ok(b.Verify(b.t.Context()))
 	},
 	"AProcessWhoseLeaseWasLostFindsItsHoldsEndedAndGoesOn": func(b dbTest) {
 		b.onlyShared()
@@ -294,21 +274,6 @@ var answerTests = map[string]func(dbTest){
 		b.wantBalance(9, 0)
 		b.wantFree("call")
 		b.wantFree("stream")
-	},
-	"AnotherContentUnderTheSameKeyIsAConflict": func(b dbTest) {
-		b.account("acme", 10)
-		h := b.claim("r1", 2)
-		wantConflict := func(when string) {
-			b.t.Helper()
-			a, err := b.Lookup(b.t.Context(), onceKey("r1"), idempotency.Content{2})
-			if f := fault.From(err); a != nil || f == nil || f.Code != fault.IdempotencyConflict || f.Retry != fault.RetryNo {
-				b.t.Errorf("%s: %+v, %v", when, a, err)
-			}
-		}
-		wantConflict("while the first runs")
-		_, err := b.Settle(b.t.Context(), h, images(1), record("r1", "body"))
-		b.ok(err)
-		wantConflict("after it")
 	},
 	"ASecondSettlementDoesNotReplaceTheAnswer": func(b dbTest) {
 		b.account("acme", 10)

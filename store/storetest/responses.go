@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -259,17 +258,5 @@ var storedResponseTests = map[string]func(dbTest){
 		if again := b.crash().Secret().Reveal(); len(made) < 26 || again != made {
 			b.t.Errorf("the secret was %d letters, and is the same after a restart: %t", len(made), again == made)
 		}
-	},
-	"AClosedDatabaseKeepsNoResponseAndSaysSo": func(b dbTest) {
-		s := b.Responses()
-		b.ok(b.Close())
-		b.faults.Cut() // there is nothing left to verify
-		b.wantAway(s.Put(context.Background(), responseOf("acme", "resp_1")))
-		_, err := s.Get(context.Background(), "acme", "resp_1")
-		b.wantAway(err)
-		_, err = s.Has(context.Background(), "acme", "resp_1")
-		b.wantAway(err)
-		_, err = s.Delete(context.Background(), "acme", "resp_1")
-		b.wantAway(err)
 	},
 }

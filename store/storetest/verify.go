@@ -27,11 +27,7 @@ var verifyTests = map[string]func(dbTest){
 			if err := b.Verify(b.t.Context()); err != nil {
 				b.t.Fatalf("before %s: %v", c.name, err)
 			}
-			b.ok(b.place.Exec(b.t.Context(), c.breaks))
-			if err := b.Verify(b.t.Context()); !fault.Is(err, fault.InternalError) || !strings.Contains(err.Error(), " "+c.invariant+": ") {
-				b.t.Errorf("%s: %v, want %s", c.name, err, c.invariant)
-			}
-			b.ok(b.place.Exec(b.t.Context(), c.mends))
+			b.wantBroken(c)
 		}
 	},
 	"TheDatabaseItselfRefusesToHoldMoreThanThereIs": func(b dbTest) {
@@ -69,19 +65,15 @@ var verifyTests = map[string]func(dbTest){
 		for _, i := range []int{1, 10_000, 10_001, largeLedger} {
 			row := fmt.Sprintf("'req_%d'", i)
 			hour := fmt.Sprintf("(SELECT settled_at - settled_at %% 3600000000000 FROM receipt WHERE id = %s)", row)
-			for _, c := range []struct{ invariant, breaks, mends string }{
-				{"I1", "UPDATE entry SET credit = 1 WHERE reference = " + row, "UPDATE entry SET credit = 0 WHERE reference = " + row},
-				{"I4", "UPDATE receipt SET status = 'released' WHERE id = " + row, "UPDATE receipt SET status = 'captured' WHERE id = " + row},
-				{"I6", "UPDATE receipt SET held = 6 WHERE id = " + row, "UPDATE receipt SET held = 9 WHERE id = " + row},
-				{"I10", "UPDATE receipt SET charge = 8 WHERE id = " + row, "UPDATE receipt SET charge = 7 WHERE id = " + row},
-				{"I10", "UPDATE usage_hour SET input = input + 1 WHERE hour = " + hour, "UPDATE usage_hour SET input = input - 1 WHERE hour = " + hour},
-				{"I7", fmt.Sprintf("UPDATE account SET overrun = 1 WHERE id = 'a%d'", i%2500+1), fmt.Sprintf("UPDATE account SET overrun = 0 WHERE id = 'a%d'", i%2500+1)},
+			for _, c := range []corruption{
+				{"an entry", "I1", "UPDATE entry SET credit = 1 WHERE reference = " + row, "UPDATE entry SET credit = 0 WHERE reference = " + row},
+				{"a status", "I4", "UPDATE receipt SET status = 'released' WHERE id = " + row, "UPDATE receipt SET status = 'captured' WHERE id = " + row},
+				{"a hold", "I6", "UPDATE receipt SET held = 6 WHERE id = " + row, "UPDATE receipt SET held = 9 WHERE id = " + row},
+				{"a charge", "I10", "UPDATE receipt SET charge = 8 WHERE id = " + row, "UPDATE receipt SET charge = 7 WHERE id = " + row},
+				{"usage", "I10", "UPDATE usage_hour SET input = input + 1 WHERE hour = " + hour, "UPDATE usage_hour SET input = input - 1 WHERE hour = " + hour},
+				{"an account", "I7", fmt.Sprintf("UPDATE account SET overrun = 1 WHERE id = 'a%d'", i%2500+1), fmt.Sprintf("UPDATE account SET overrun = 0 WHERE id = 'a%d'", i%2500+1)},
 			} {
-				b.ok(b.place.Exec(b.t.Context(), c.breaks))
-				if err := b.Verify(b.t.Context()); !fault.Is(err, fault.InternalError) || !strings.Contains(err.Error(), " "+c.invariant+": ") {
-					b.t.Errorf("%s: %v, want %s", c.breaks, err, c.invariant)
-				}
-				b.ok(b.place.Exec(b.t.Context(), c.mends))
+				b.wantBroken(c)
 			}
 		}
 	},
@@ -147,9 +139,20 @@ var verifyTests = map[string]func(dbTest){
 	},
 }
 
-// corruptions are statements that break a ledger, what they break, and what
-// mends it.
-var corruptions = []struct{ name, invariant, breaks, mends string }{
+// corruption is a statement that breaks a ledger, what it breaks, and what mends it.
+type corruption struct{ name, invariant, breaks, mends string }
+
+// wantBroken has Verify name what a corruption breaks, and mends it.
+func (b dbTest) wantBroken(c corruption) {
+	b.t.Helper()
+	b.ok(b.place.Exec(b.t.Context(), c.breaks))
+	if err := b.Verify(b.t.Context()); !fault.Is(err, fault.InternalError) || !strings.Contains(err.Error(), " "+c.invariant+": ") {
+		b.t.Errorf("%s: %s: %v, want %s", c.name, c.breaks, err, c.invariant)
+	}
+	b.ok(b.place.Exec(b.t.Context(), c.mends))
+}
+
+var corruptions = []corruption{
 	{"a balance out of nothing", "I1", "UPDATE account SET posted = posted + 1", "UPDATE account SET posted = posted - 1"},
 	{"a lopsided entry", "I1", "UPDATE entry SET credit = credit + 1 WHERE kind = 'credit'", "UPDATE entry SET credit = credit - 1 WHERE kind = 'credit'"},
 	{"an entry of nobody", "I1", "UPDATE entry SET account = 'x' WHERE kind = 'credit'", "UPDATE entry SET account = 'acme' WHERE kind = 'credit'"},
