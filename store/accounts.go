@@ -113,69 +113,46 @@ func (db *dbLedger) SetBudget(ctx context.Context, account, key string, budget *
 	if budget != nil && db.options.Count {
 		return ledger.ErrCountsOnly("budget")
 	}
-	of, made := ownKey{account, key}, int64(0) // the budget's id, unless it was rolled back
+	of, made := ownKey{account, key}, int64(0) // the id of the new budget, unless it was rolled back
 	return db.committer.runToEnd(ctx, newOp(
 		func(b *batch) { b.wantKey(account, key) },
-		func(b *batch) error {
+		func(b *batch) (err error) {
 			if p := b.current[of]; b.again && p != nil && p.id == made {
 				return nil
 			}
-			return b.setBudget(of, budget, &made)
+			made, err = b.setBudget(of, budget)
+			return err
 		},
 	))
 }
 
-// setBudget replaces a key's budget; a nil limit is none. The id of the new one is in
-// made once it is written.
-func (b *batch) setBudget(of ownKey, limit *billing.Money, made *int64) error {
+// setBudget replaces a key's budget, and returns the id of the new one; a nil limit is none.
+func (b *batch) setBudget(of ownKey, limit *billing.Money) (made int64, err error) {
 	a := b.accounts[of.account]
 	if a == nil {
-		return ledger.ErrNoAccount(of.account)
+		return 0, ledger.ErrNoAccount(of.account)
 	}
 	if err := ledger.CheckBudget(of.key, limit); err != nil {
-		return err
+		return 0, err
 	}
 	if old := b.current[of]; old != nil {
 		a.budgets--
 		old.ended = true
-		b.newBudgets = append(b.newBudgets, old)
 		delete(b.current, of)
+		if err := b.tx.write(b.ctx, "UPDATE budget SET ended = TRUE WHERE id = ?", old.id); err != nil {
+			return 0, err
+		}
 	}
 	if limit == nil {
-		return nil
+		return 0, nil
 	}
 	a.budgets++
-	p := &budget{id: -int64(len(b.newBudgets) + 1), of: of, Balance: ledger.Balance{Posted: *limit}, made: made} // until its row has one
-	b.newBudgets = append(b.newBudgets, p)
+	p := &budget{of: of, Balance: ledger.Balance{Posted: *limit}, fresh: true}
+	p.before = p.Balance
+	b.tx.wrote = true
+	_, err = b.tx.find(b.ctx, "INSERT INTO budget (account, key_id, posted, held, ended) VALUES (?, ?, ?, 0, FALSE) RETURNING id", []any{of.account, of.key, p.Posted}, &p.id)
 	b.budgets[p.id], b.current[of] = p, p
-	return nil
-}
-
-// writeNewBudgets ends budgets and adds those that replace them, in the order in
-// which it was asked for.
-func (b *batch) writeNewBudgets() error {
-	for _, p := range b.newBudgets {
-		if p.id > 0 {
-			if err := b.tx.write(b.ctx, "UPDATE budget SET ended = TRUE WHERE id = ?", p.id); err != nil {
-				return err
-			}
-			continue
-		}
-		provisional := p.id
-		b.tx.wrote = true
-		_, err := b.tx.find(b.ctx, "INSERT INTO budget (account, key_id, posted, held, ended) VALUES (?, ?, ?, ?, ?) RETURNING id",
-			[]any{p.of.account, p.of.key, p.Posted, p.Held, p.ended}, &p.id)
-		if err != nil {
-			return err
-		}
-		*p.made = p.id
-		for _, h := range b.touched {
-			if h.budget == provisional {
-				h.budget = p.id
-			}
-		}
-	}
-	return nil
+	return p.id, err
 }
 
 // BudgetsOf implements [billing.Accounts].

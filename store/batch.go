@@ -38,23 +38,22 @@ type batch struct {
 	holds    map[string]*hold           // only those that are open
 	receipts map[string]billing.Receipt // of holds that have ended
 
-	wanted     wanted
-	guessed    bool    // the budgets were read before it was known which are needed
-	touched    []*hold // in the order of their first change
-	settled    []settledReceipt
-	entries    []entry
-	answers    []answer
-	responses  []*state.Response
-	attempts   []any // rows of failed attempts
-	tasks      tasks
-	claims     claims
-	held       map[string]billing.Money // what the rows of accounts hold more than before
-	reserved   map[int64]billing.Money  // and those of budgets
-	takes      []func()                 // give back what is taken from holds in memory
-	newBudgets []*budget                // to be added, and those that they replace
-	durable    bool                     // it was committed
-	err        error                    // of the first write that failed
-	unsure     bool                     // its COMMIT had no answer, or a strange one
+	wanted    wanted
+	guessed   bool    // the budgets were read before it was known which are needed
+	touched   []*hold // in the order of their first change
+	settled   []settledReceipt
+	entries   []entry
+	answers   []answer
+	responses []*state.Response
+	attempts  []any // rows of failed attempts
+	tasks     tasks
+	claims    claims
+	held      map[string]billing.Money // what the rows of accounts hold more than before
+	reserved  map[int64]billing.Money  // and those of budgets
+	takes     []func()                 // give back what is taken from holds in memory
+	durable   bool                     // it was committed
+	err       error                    // of the first write that failed
+	unsure    bool                     // its COMMIT had no answer, or a strange one
 }
 
 // answer is an idempotent answer that becomes durable with its settlement, or

@@ -381,7 +381,7 @@ func (m *memoryHolds) decideLocked(b *batch, decide func() error) error {
 		}
 	}
 	for id, p := range b.budgets {
-		if take := p.before.Available() - p.Available(); take > 0 && id > 0 {
+		if take := p.before.Available() - p.Available(); take > 0 {
 			b.takes = append(b.takes, func() { addMoney(m.reserved, id, -take) })
 			addMoney(m.reserved, id, take)
 		}
@@ -400,14 +400,17 @@ func (m *memoryHolds) publish(b *batch) {
 		row.Held = m.accounts[name].Held + b.held[name]
 		m.accounts[name] = row
 	}
-	for _, p := range b.newBudgets { // a new one comes after the one that it replaces
-		m.budgets[p.of] = nil
-		if p.made != nil && !p.ended {
-			m.budgets[p.of] = &budget{id: p.id, of: p.of, Balance: p.Balance}
+	for of, p := range b.current {
+		if p.fresh {
+			m.budgets[of] = &budget{id: p.id, of: of}
 		}
 	}
 	for id, p := range b.budgets {
-		if row := m.budgets[p.of]; row != nil && row.id == id {
+		switch row := m.budgets[p.of]; {
+		case row == nil || row.id != id:
+		case p.ended:
+			m.budgets[p.of] = nil
+		default:
 			m.budgets[p.of] = &budget{id: id, of: p.of, Balance: ledger.Balance{Posted: p.Posted, Held: row.Held + b.reserved[id]}}
 		}
 	}

@@ -34,8 +34,8 @@ type budget struct {
 	of ownKey
 	ledger.Balance
 	before ledger.Balance // as it was read
+	fresh  bool
 	ended  bool
-	made   *int64 // of a new one: where its id is put
 }
 
 // hold is the row of a request that has not been settled.
@@ -431,14 +431,11 @@ func (b *batch) writeAccounts() {
 func (b *batch) writeBudgets() {
 	var changed []any
 	for _, p := range b.budgets {
-		if held := b.reserved[p.id]; p.id > 0 && (p.Posted != p.before.Posted || held != 0) {
+		if held := b.reserved[p.id]; p.Posted != p.before.Posted || held != 0 {
 			changed = append(changed, p.id, p.Posted-p.before.Posted, held)
 		}
 	}
 	b.write("UPDATE budget SET posted = posted + c.column2, held = held + c.column3 FROM (ROWS[nnn]) AS c WHERE id = c.column1"+legalBalance, changed)
-	if b.err == nil {
-		b.err = b.writeNewBudgets()
-	}
 }
 
 // writeHolds writes the holds that are open, and the prices of those that had no row.
