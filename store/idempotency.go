@@ -192,13 +192,11 @@ func (b *batch) writeAnswers() {
 		" state = EXCLUDED.state, header = EXCLUDED.header, body = EXCLUDED.body, receipt = EXCLUDED.receipt, expires_at = EXCLUDED.expires_at", fresh)
 	b.writeAny("DELETE FROM answer WHERE state = 'open' AND request IN[t]", b.claims.freed)
 	if len(b.answers) > 0 && b.err == nil {
-		b.err = b.tx.dropSome(b.ctx, "answer", "account, operation, key", answerOver, b.now, 3*len(b.answers))
+		b.err = b.tx.dropSome(b.ctx, answers, b.now, 3*len(b.answers))
 	}
 }
 
-// answerOver is true of answers that were kept for long enough, and of claims
-// that nobody has ended. The claim of a request that has a hold is not over,
-// whatever the clock says: it may have jumped.
+// answerOver is true of what is not found any more: see answers.
 const answerOver = "expires_at <= ? AND (state <> 'open' OR NOT EXISTS (SELECT 1 FROM hold WHERE hold.id = answer.request))"
 
 // byteQuota bounds the bytes that are kept for an account: of idempotent answers, or of

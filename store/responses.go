@@ -118,8 +118,3 @@ func (db dbResponses) Delete(ctx context.Context, account, id string) (bool, err
 	})
 	return deleted && err == nil, err
 }
-
-// sweepResponses drops the responses that have expired.
-func (db *DB) sweepResponses(ctx context.Context, now int64) error {
-	return db.dropAll(ctx, "response", "account, id", "expires_at <= ?", now)
-}

@@ -66,14 +66,14 @@ func (db *DB) sweep(ctx context.Context, ahead, timeout time.Duration) error {
 	if !db.dialect.Shared {
 		now -= int64(ahead)
 	}
-	if err := db.sweepAnswers(ctx, now); err != nil {
-		return err
-	}
-	if err := db.sweepNotices(ctx, now); err != nil {
-		return err
-	}
-	if err := db.sweepResponses(ctx, now); err != nil {
-		return err
+	for _, k := range [...]kept{
+		answers,
+		{"notice", "id", "ended_at > 0 AND ended_at <= ?", noticesKept},
+		{"response", "account, id", "expires_at <= ?", 0},
+	} {
+		if err := db.dropAll(ctx, k, now); err != nil {
+			return err
+		}
 	}
 	over := "expires_at <= ?"
 	if len(dead) > 0 { // there is no index of nodes, and seldom a dead one
@@ -96,23 +96,26 @@ const (
 	sweepRounds = 64
 )
 
-// sweepAnswers drops what was kept for long enough, also where no request comes
-// any more that would do so.
-func (db *DB) sweepAnswers(ctx context.Context, now int64) error {
-	return db.dropAll(ctx, "answer", "account, operation, key", answerOver, now)
+// kept are rows that are dropped in time.
+type kept struct {
+	table, key string
+	over       string        // a condition on one number, a time
+	after      time.Duration // how long after that time they are kept
 }
 
-// dropAll drops the rows for which a condition on one number holds, a few in each
-// transaction.
-func (db *DB) dropAll(ctx context.Context, table, key, condition string, at int64) error {
+// answers are dropped when they were kept for long enough, and so are claims that nobody
+// has ended. The claim of a request that has a hold is not over, whatever the clock says:
+// it may have jumped.
+var answers = kept{"answer", "account, operation, key", answerOver, 0}
+
+// dropAll drops what is over at a time, a few rows in each transaction.
+func (db *DB) dropAll(ctx context.Context, k kept, at int64) error {
 	for range sweepRounds {
 		var one int
-		if found, err := db.find(ctx, "SELECT 1 FROM "+table+" WHERE "+condition+" LIMIT 1", []any{at}, &one); err != nil || !found {
+		if found, err := db.find(ctx, "SELECT 1 FROM "+k.table+" WHERE "+k.over+" LIMIT 1", []any{at - int64(k.after)}, &one); err != nil || !found {
 			return err // and nothing was written
 		}
-		if err := db.update(ctx, func(b *batch) error {
-			return b.tx.dropSome(b.ctx, table, key, condition, at, sweepBatch)
-		}); err != nil {
+		if err := db.update(ctx, func(b *batch) error { return b.tx.dropSome(b.ctx, k, at, sweepBatch) }); err != nil {
 			return err
 		}
 	}
@@ -121,8 +124,8 @@ func (db *DB) dropAll(ctx context.Context, table, key, condition string, at int6
 
 // dropSome drops at most limit rows, and never waits for another process that
 // does the same.
-func (t *tx) dropSome(ctx context.Context, table, key, condition string, at int64, limit int) error {
-	return t.write(ctx, "DELETE FROM "+table+" WHERE ("+key+") IN (SELECT "+key+" FROM "+table+" WHERE "+condition+" LIMIT ?"+t.db.skipLocked()+")", at, limit)
+func (t *tx) dropSome(ctx context.Context, k kept, at int64, limit int) error {
+	return t.write(ctx, "DELETE FROM "+k.table+" WHERE ("+k.key+") IN (SELECT "+k.key+" FROM "+k.table+" WHERE "+k.over+" LIMIT ?"+t.db.skipLocked()+")", at-int64(k.after), limit)
 }
 
 // newRecoverOp ends a hold that nobody else ends, by its last checkpoint.

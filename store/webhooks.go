@@ -51,26 +51,24 @@ func scanNotice(rows Row) (webhook.Status, error) {
 // Done implements [webhook.Outbox].
 func (db *dbLedger) Done(ctx context.Context, id string, at time.Time) error {
 	return db.update(ctx, func(b *batch) error {
-		ctx, t := b.ctx, b.tx
-		return t.endNotice(ctx, id, webhook.Sent, nanos(at))
+		return b.endNotice(id, webhook.Sent, nanos(at))
 	})
 }
 
 // Failed implements [webhook.Outbox].
 func (db *dbLedger) Failed(ctx context.Context, n webhook.Delivery, next time.Time, reason string, final bool) error {
 	return db.update(ctx, func(b *batch) error {
-		ctx, t := b.ctx, b.tx
-		changed, err := t.exec(ctx, "UPDATE notice SET next_at = ?, tries = tries + 1, reason = ?, owner = '', lease_until = 0 WHERE id = ? AND state = 'waiting' AND tries = ? AND created_at = ?",
+		changed, err := b.tx.exec(b.ctx, "UPDATE notice SET next_at = ?, tries = tries + 1, reason = ?, owner = '', lease_until = 0 WHERE id = ? AND state = 'waiting' AND tries = ? AND created_at = ?",
 			db.ledgerTime(next, b.now), reason, n.ID, int64(n.Tries), nanos(n.CreatedAt))
 		if err != nil || changed == 0 || !final {
 			return err
 		}
-		return t.endNotice(ctx, n.ID, webhook.Failed, b.now)
+		return b.endNotice(n.ID, webhook.Failed, b.now)
 	})
 }
 
-func (t *tx) endNotice(ctx context.Context, id string, state webhook.State, at int64) error {
-	return t.write(ctx, "UPDATE notice SET state = ?, ended_at = ?, next_at = 0, owner = '', lease_until = 0 WHERE id = ? AND state = 'waiting'", string(state), at, id)
+func (b *batch) endNotice(id string, state webhook.State, at int64) error {
+	return b.tx.write(b.ctx, "UPDATE notice SET state = ?, ended_at = ?, next_at = 0, owner = '', lease_until = 0 WHERE id = ? AND state = 'waiting'", string(state), at, id)
 }
 
 // mostNotices are listed at once.
@@ -109,11 +107,6 @@ func (db *dbLedger) Resend(ctx context.Context, id string) (found bool, err erro
 // noticesKept is how long a notice is kept that has ended: as long as the record
 // of a video.
 const noticesKept = 7 * 24 * time.Hour
-
-// sweepNotices drops what was kept for long enough.
-func (db *DB) sweepNotices(ctx context.Context, now int64) error {
-	return db.dropAll(ctx, "notice", "id", "ended_at > 0 AND ended_at <= ?", now-int64(noticesKept))
-}
 
 // Secrets implements [webhook.Outbox]. An account without one gets one.
 func (db *dbLedger) Secrets(ctx context.Context, account string) ([]webhook.Secret, error) {
