@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -44,17 +45,7 @@ func DelayedExchange(limiter Limiter) (send func() error) {
 	l := limiter.(*sharedLimiter)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.exchanges++
-	var claims []claim
-	for _, s := range l.subjects {
-		for k := range s.slices {
-			if s.slices[k].limit > 0 {
-				c := s.slices[k].ask(l.clock())
-				c.Process, c.Number = l.process, l.exchanges
-				claims = append(claims, c)
-			}
-		}
-	}
+	claims, _ := l.claims(maps.Values(l.subjects))
 	return func() error { _, err := l.send(claims); return err }
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -448,17 +449,8 @@ func (l *sharedLimiter) exchangeAll() {
 
 func (l *sharedLimiter) exchange(due map[*subject]struct{}) error {
 	l.mu.Lock()
-	sent, claims, byName := l.now(), []claim(nil), make(map[string]*slice)
-	l.exchanges++
-	for s := range due {
-		for k := range s.slices {
-			if part := &s.slices[k]; part.limit > 0 {
-				c := part.ask(l.clock())
-				c.Process, c.Number = l.process, l.exchanges
-				claims, byName[part.name] = append(claims, c), part
-			}
-		}
-	}
+	sent := l.now()
+	claims, byName := l.claims(maps.Keys(due))
 	l.mu.Unlock()
 	rows, err := l.send(claims)
 	l.mu.Lock()
@@ -471,6 +463,22 @@ func (l *sharedLimiter) exchange(due map[*subject]struct{}) error {
 		_, s.exchanging = l.due[s] // again
 	}
 	return err
+}
+
+// claims are what an exchange says of subjects, with their slices by name. l.mu is held.
+func (l *sharedLimiter) claims(of iter.Seq[*subject]) (claims []claim, byName map[string]*slice) {
+	l.exchanges++
+	byName = make(map[string]*slice)
+	for s := range of {
+		for k := range s.slices {
+			if part := &s.slices[k]; part.limit > 0 {
+				c := part.ask(l.clock())
+				c.Process, c.Number = l.process, l.exchanges
+				claims, byName[part.name] = append(claims, c), part
+			}
+		}
+	}
+	return claims, byName
 }
 
 func (l *sharedLimiter) send(claims []claim) ([]sliceRow, error) {
