@@ -264,7 +264,7 @@ func (b *batch) publish() {
 		b.countHolds()
 	}
 	for _, p := range b.tx.prices {
-		b.db.prices.keep(p)
+		b.db.prices.keep(p, 0)
 	}
 	b.answerQuota.commit(b.answers)
 }

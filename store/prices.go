@@ -25,16 +25,21 @@ type cell struct {
 // priceCache has the price rows that are in the database, so that they are not
 // written again.
 type priceCache struct {
-	mu      sync.Mutex
-	rows    map[string]*billing.Price // by version
-	numbers map[string]int64          // of those that receipts have named
+	mu   sync.Mutex
+	rows map[string]priceRow // by version
+}
+
+// priceRow is a price and how receipts name it, 0 for one that none has named yet.
+type priceRow struct {
+	*billing.Price
+	number int64
 }
 
 // storePrice adds the row of p, unless it is there. Of a nil Price there is
 // nothing to add.
 func (b *batch) storePrice(p *billing.Price) error {
 	version := p.Version()
-	if version == "" || b.db.prices.find(version) != nil {
+	if version == "" || b.db.prices.find(version).Price != nil {
 		return nil
 	}
 	content, err := priceContent(p)
@@ -50,14 +55,15 @@ func (b *batch) storePrice(p *billing.Price) error {
 // nil Price.
 func (b *batch) priceNumber(p *billing.Price) (number int64) {
 	version := p.Version()
-	if number = b.db.prices.number(version); number != 0 || version == "" || b.err != nil {
-		return number
+	known := b.db.prices.find(version)
+	if known.number != 0 || version == "" || b.err != nil {
+		return known.number
 	}
 	if b.err = b.storePrice(p); b.err == nil {
 		_, b.err = b.tx.find(b.ctx, "SELECT number FROM price WHERE version = ?", []any{version}, &number)
 	}
-	if b.err == nil && b.db.prices.find(version) != nil { // one that is rolled back gives its number to another
-		b.db.prices.keepNumber(version, number)
+	if b.err == nil && known.Price != nil { // one that is rolled back gives its number to another
+		b.db.prices.keep(known.Price, number)
 	}
 	return number
 }
@@ -67,8 +73,8 @@ func (db *dbLedger) Price(ctx context.Context, version string) (*billing.Price, 
 	if version == "" {
 		return nil, nil
 	}
-	if p := db.prices.find(version); p != nil {
-		return p, nil
+	if known := db.prices.find(version); known.Price != nil {
+		return known.Price, nil
 	}
 	var content string
 	switch found, err := db.find(ctx, "SELECT content FROM price WHERE version = ?", []any{version}, &content); {
@@ -79,7 +85,7 @@ func (db *dbLedger) Price(ctx context.Context, version string) (*billing.Price, 
 	}
 	p, err := parsePrice(version, content)
 	if err == nil {
-		db.prices.keep(p)
+		db.prices.keep(p, 0)
 	}
 	return p, err
 }
@@ -111,34 +117,19 @@ func parsePrice(version, content string) (*billing.Price, error) {
 	return nil, fault.Wrap(fault.InternalError, fmt.Sprintf("The stored price row %.64q is damaged: it is not what its version is the hash of.", version), err)
 }
 
-func (c *priceCache) find(version string) *billing.Price {
+func (c *priceCache) find(version string) priceRow {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.rows[version]
 }
 
-func (c *priceCache) keep(p *billing.Price) {
+func (c *priceCache) keep(p *billing.Price, number int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.rows == nil {
-		c.rows = make(map[string]*billing.Price)
+		c.rows = make(map[string]priceRow)
 	}
-	c.rows[p.Version()] = p
-}
-
-func (c *priceCache) number(version string) int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.numbers[version]
-}
-
-func (c *priceCache) keepNumber(version string, number int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.numbers == nil {
-		c.numbers = make(map[string]int64)
-	}
-	c.numbers[version] = number
+	c.rows[p.Version()] = priceRow{p, max(number, c.rows[p.Version()].number)}
 }
 
 // PublishPrices stores the price rows of a list that is loaded, and tells the
@@ -167,7 +158,7 @@ func (db *DB) PublishPrices(ctx context.Context, list *billing.PriceList) error 
 func (db *DB) hasPrices(list *billing.PriceList) bool {
 	return !slices.ContainsFunc(list.Models(), func(model string) bool {
 		version := list.Price(model).Version()
-		return version != "" && db.prices.find(version) == nil
+		return version != "" && db.prices.find(version).Price == nil
 	})
 }
 
