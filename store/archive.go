@@ -136,7 +136,7 @@ func (db *DB) archiveDay(ctx context.Context, day int64, dir string) (ArchiveFil
 	end := day + (24 * time.Hour).Nanoseconds()
 	name := "receipts-" + timeAt(day).Format(time.DateOnly) + ".jsonl.gz"
 	file := ArchiveFile{Path: filepath.Join(dir, name)}
-	archived, err := db.archivedUntil(ctx, db.readers())
+	archived, err := db.readers().archivedUntil(ctx)
 	if err != nil {
 		return file, db.unavailableOrCanceled(ctx, err)
 	}
@@ -176,24 +176,16 @@ func (db *DB) archiveDay(ctx context.Context, day int64, dir string) (ArchiveFil
 
 // usageOf is what a file should have by the sums of usage.
 func (db *DB) usageOf(ctx context.Context, day, end int64) (want ArchiveFile, err error) {
-	conn, err := db.reportConn(ctx)
-	if err != nil {
-		return want, err
-	}
-	defer func() { _ = conn.Close() }() // it goes back to its pool
 	charge := make(totals, 1)
-	err = verification{db, ctx, conn}.read(func(q querier) error {
-		return q.queryRow(ctx, "SELECT CAST(COALESCE(SUM(requests), 0) AS BIGINT), "+sums("charge")+" FROM usage_hour WHERE hour >= ? AND hour < ?", day, end).
-			Scan(append([]any{&want.Receipts}, charge.scan()...)...)
-	})
+	err = db.sumAll(ctx, "SELECT CAST(COALESCE(SUM(requests), 0) AS BIGINT), "+sums("charge")+" FROM usage_hour WHERE hour >= ? AND hour < ?", []any{day, end},
+		append([]any{&want.Receipts}, charge.scan()...)...)
 	want.Charge = charge.of(0)
-	return want, db.unavailableOrCanceled(ctx, err)
+	return want, err
 }
 
 // archiveError is what callers get for an error of a file.
 func archiveError(err error) error {
-	var f *fault.Error
-	if err == nil || errors.As(err, &f) {
+	if isFinal(err) {
 		return err
 	}
 	return fault.Wrap(fault.InternalError, "The archive failed. Mend the cause and repeat it with the same directory.", err)
@@ -201,14 +193,10 @@ func archiveError(err error) error {
 
 // archivedUntil is the end of the last day of which receipts may have been moved out,
 // before all times if there is none.
-func (db *DB) archivedUntil(ctx context.Context, q querier) (int64, error) {
-	var value string
-	err := q.queryRow(ctx, "SELECT value FROM setting WHERE name = '"+settingArchived+"'").Scan(&value)
-	if errors.Is(err, sql.ErrNoRows) {
-		return math.MinInt64, nil
-	}
-	if err != nil {
-		return 0, err
+func (s session) archivedUntil(ctx context.Context) (int64, error) {
+	value, err := s.setting(ctx, settingArchived)
+	if err != nil || value == "" {
+		return math.MinInt64, err
 	}
 	return strconv.ParseInt(value, 10, 64)
 }

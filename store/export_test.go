@@ -89,7 +89,7 @@ func SetWaitTimeout(db *DB, patience time.Duration) { db.options.WaitTimeout = p
 
 // EndlessReport is a question without an answer, for which there is time until limit.
 func EndlessReport(ctx context.Context, db *DB, limit time.Duration) error {
-	return db.report(ctx, limit, func(ctx context.Context, on querier) error {
+	return db.report(ctx, limit, func(ctx context.Context, on session) error {
 		var n int64
 		return on.queryRow(ctx, "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT (i + 1) % 1000 FROM n) SELECT MAX(i) FROM n").Scan(&n)
 	})

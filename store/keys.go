@@ -2,10 +2,8 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -253,11 +251,7 @@ func (s session) addKey(ctx context.Context, k keyRow) error {
 
 // keyWith is the id of the key that has a value in a column, empty if none has.
 func (s session) keyWith(ctx context.Context, column, value string) (id string, err error) {
-	err = s.queryRow(ctx, "SELECT id FROM key WHERE "+column+" = ?", value).Scan(&id)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", nil
-	}
-	return id, err
+	return s.text(ctx, "SELECT id FROM key WHERE "+column+" = ?", value)
 }
 
 func errNoKey(id string) error {

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 	"strconv"
@@ -210,39 +209,33 @@ func (db *DB) adoptSecret(ctx context.Context, t session) error {
 // the secret of a deployment that was given none, see gateway.Options.Secrets.
 func (db *DB) Secret() secret.String { return db.secret }
 
+// adoptBilling refuses to bill in another way than a server that runs on the same
+// database: its customers would find money off, or on.
 func (db *DB) adoptBilling(ctx context.Context, t session) error {
-	if db.options.AsStored {
-		stored, err := t.setting(ctx, settingBilling)
-		db.options.Count = stored == billingCount || (stored == "" && db.options.Count)
+	stored, err := t.setting(ctx, settingBilling)
+	if err != nil {
 		return err
+	}
+	if db.options.AsStored {
+		db.options.Count = stored == billingCount || (stored == "" && db.options.Count)
+		return nil
 	}
 	now := billingPrepaid
 	if db.options.Count {
 		now = billingCount
 	}
-	if err := db.agreeOnBilling(ctx, t, now); err != nil {
-		return err
+	if db.dialect.Shared && stored != "" && stored != now {
+		var alive int
+		if err := t.queryRow(ctx, "SELECT COUNT(*) FROM node WHERE NOT dead AND lease_until > "+db.dialect.Clock).Scan(&alive); err != nil {
+			return err
+		}
+		if alive > 0 {
+			return fault.Invalid("billing", fmt.Sprintf(
+				"Another server runs on this database with `billing: %s`. Stop it before this one starts with `billing: %s`; one that was killed counts for %s.",
+				stored, now, db.options.Lease))
+		}
 	}
 	return t.setSetting(ctx, settingBilling, now)
-}
-
-// agreeOnBilling refuses to bill in another way than a server that runs on the
-// same database: its customers would find money off, or on.
-func (db *DB) agreeOnBilling(ctx context.Context, t session, now string) error {
-	stored, err := t.setting(ctx, settingBilling)
-	if err != nil || !db.dialect.Shared || stored == "" || stored == now {
-		return err
-	}
-	var alive int
-	if err := t.queryRow(ctx, "SELECT COUNT(*) FROM node WHERE NOT dead AND lease_until > "+db.dialect.Clock).Scan(&alive); err != nil {
-		return err
-	}
-	if alive > 0 {
-		return fault.Invalid("billing", fmt.Sprintf(
-			"Another server runs on this database with `billing: %s`. Stop it before this one starts with `billing: %s`; one that was killed counts for %s.",
-			stored, now, db.options.Lease))
-	}
-	return nil
 }
 
 // adoptCurrency refuses another currency as soon as there is an entry in the journal.
@@ -269,12 +262,8 @@ func (db *DB) adoptCurrency(ctx context.Context, t session) error {
 }
 
 // setting is a value; empty if there is none.
-func (s session) setting(ctx context.Context, name string) (value string, err error) {
-	err = s.queryRow(ctx, "SELECT value FROM setting WHERE name = ?", name).Scan(&value)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", nil
-	}
-	return value, err
+func (s session) setting(ctx context.Context, name string) (string, error) {
+	return s.text(ctx, "SELECT value FROM setting WHERE name = ?", name)
 }
 
 func (s session) setSetting(ctx context.Context, name, value string) error {

@@ -43,20 +43,23 @@ func (db *DB) addMemory(b *billing.Balance) {
 func (db *dbLedger) Totals(ctx context.Context) (billing.Totals, error) {
 	var t billing.Totals
 	sum := make(totals, 5)
-	conn, err := db.reportConn(ctx)
-	if err != nil {
-		return t, err
-	}
-	defer func() { _ = conn.Close() }() // it goes back to its pool
-	err = verification{db.DB, ctx, conn}.read(func(q querier) error {
-		return q.queryRow(ctx, "SELECT COUNT(*), "+sums("posted", "held", "credited", "revenue", "overrun")+" FROM account").
-			Scan(append([]any{&t.Accounts}, sum.scan()...)...)
-	})
+	err := db.sumAll(ctx, "SELECT COUNT(*), "+sums("posted", "held", "credited", "revenue", "overrun")+" FROM account", nil, append([]any{&t.Accounts}, sum.scan()...)...)
 	t.Posted, t.Held, t.Credited, t.Revenue, t.Overrun = sum.of(0), sum.of(1), sum.of(2), sum.of(3), sum.of(4)
 	if db.memory != nil {
 		t.Held.Add(t.Held, db.memory.total())
 	}
-	return t, db.unavailableOrCanceled(ctx, err)
+	return t, err
+}
+
+// sumAll reads a row of sums, which may take any time.
+func (db *DB) sumAll(ctx context.Context, query string, args []any, to ...any) error {
+	conn, err := db.reportConn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // it goes back to its pool
+	err = verification{db, ctx, conn}.read(func(q session) error { return q.queryRow(ctx, query, args...).Scan(to...) })
+	return db.unavailableOrCanceled(ctx, err)
 }
 
 // Receipt implements [billing.Reports].
@@ -169,7 +172,7 @@ func (db *DB) reportConn(ctx context.Context) (*sql.Conn, error) {
 }
 
 // report does what reads for long, and does not let it take longer than limit.
-func (db *DB) report(ctx context.Context, limit time.Duration, do func(context.Context, querier) error) error {
+func (db *DB) report(ctx context.Context, limit time.Duration, do func(context.Context, session) error) error {
 	conn, err := db.reportConn(ctx)
 	if err != nil {
 		return err
@@ -236,7 +239,7 @@ type Backlog struct {
 // few times a minute. Its error is fault.ServiceUnavailable.
 func (db *DB) Backlog(ctx context.Context) (Backlog, error) {
 	b := Backlog{Tasks: map[string]int64{}}
-	err := db.report(ctx, reportTimeout, func(ctx context.Context, q querier) error {
+	err := db.report(ctx, reportTimeout, func(ctx context.Context, q session) error {
 		err := forEach(ctx, q, func(rows Row) error {
 			var state string
 			var n int64

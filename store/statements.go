@@ -237,16 +237,10 @@ func assigned(columns string, n int) string {
 	return strings.Join(names, ", ")
 }
 
-// source is what a transaction and the pool of readers have in common.
+// source is what the committer's transaction and a session have in common.
 // Statements are written with ? for their arguments.
 type source interface {
 	query(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
-// querier is a source of single rows too.
-type querier interface {
-	source
-	queryRow(ctx context.Context, query string, args ...any) *sql.Row
 }
 
 // queryAll calls scan for each row that a bulk query finds.

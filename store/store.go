@@ -246,14 +246,19 @@ func (db *DB) Ping(ctx context.Context) error {
 	return db.committer.healthy()
 }
 
+// isFinal reports whether err is one that callers get as it is, or none.
+func isFinal(err error) bool {
+	var f *fault.Error
+	return err == nil || errors.As(err, &f)
+}
+
 // unavailable turns an error of the database into the one that callers get. A
 // *fault.Error stays as it is.
 func (db *DB) unavailable(err error) error {
-	var f *fault.Error
-	if err == nil || errors.As(err, &f) {
+	switch {
+	case isFinal(err):
 		return err
-	}
-	if db.failure(err) == Unwritable {
+	case db.failure(err) == Unwritable:
 		return errUnwritable(err)
 	}
 	return &fault.Error{
@@ -262,25 +267,18 @@ func (db *DB) unavailable(err error) error {
 	}
 }
 
-// failure is what err means; the zero Failure if it is nil or a refusal.
-func (db *DB) failure(err error) Failure {
-	var f *fault.Error
-	switch {
-	case err == nil || errors.As(err, &f):
-		return Broken
-	case errors.Is(err, errStale):
-		return Conflict
-	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone): // the second where the deadline was first
-		return Away
+// unavailableOrCanceled is unavailable, but that a caller that has canceled is told so.
+func (db *DB) unavailableOrCanceled(ctx context.Context, err error) error {
+	if !isFinal(err) && errors.Is(ctx.Err(), context.Canceled) {
+		return fault.From(ctx.Err())
 	}
-	return db.dialect.Failure(err)
+	return db.unavailable(err)
 }
 
 // errBroken is what the caller of an operation gets that the database refused.
 func (db *DB) errBroken(err error) error {
-	var f *fault.Error
 	switch {
-	case errors.As(err, &f):
+	case isFinal(err):
 		return err
 	case db.failure(err) == Unwritable:
 		return errUnwritable(err)
@@ -292,13 +290,15 @@ func errUnwritable(err error) error {
 	return fault.Wrap(fault.InvalidRequest, "The request has a character that cannot be recorded: a NUL, or bytes that are not UTF-8. Leave it out.", err)
 }
 
-// unavailableOrCanceled turns an error of the database into the one that callers get: a
-// caller that has canceled is told so, and every other cause is that the database is
-// away. A *fault.Error stays as it is.
-func (db *DB) unavailableOrCanceled(ctx context.Context, err error) error {
-	var f *fault.Error
-	if err != nil && !errors.As(err, &f) && errors.Is(ctx.Err(), context.Canceled) {
-		return fault.From(ctx.Err())
+// failure is what err means; the zero Failure if it is nil or a refusal.
+func (db *DB) failure(err error) Failure {
+	switch {
+	case isFinal(err):
+		return Broken
+	case errors.Is(err, errStale):
+		return Conflict
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone): // the second where the deadline was first
+		return Away
 	}
-	return db.unavailable(err)
+	return db.dialect.Failure(err)
 }

@@ -114,21 +114,14 @@ func (t *tx) send(ctx context.Context) (refused bool, err error) {
 }
 
 // exec runs a statement and returns how many rows it changed.
-func (t *tx) exec(ctx context.Context, query string, args ...any) (int64, error) {
-	var result sql.Result
-	stmt, err := t.stmt(ctx, query)
-	switch {
-	case err != nil:
-		return 0, err
-	case stmt == nil:
-		result, err = t.conn.ExecContext(ctx, t.db.text(query), args...)
-	default:
-		result, err = stmt.ExecContext(ctx, args...)
+func (t *tx) exec(ctx context.Context, query string, args ...any) (changed int64, err error) {
+	if t.db.dialect.Shared {
+		if err = t.sync(ctx); err == nil {
+			changed, err = session{t.db, t.conn}.exec(ctx, query, args...)
+		}
+	} else {
+		changed, err = t.db.committer.direct.exec(ctx, t.conn, query, args)
 	}
-	if err != nil {
-		return 0, err
-	}
-	changed, err := result.RowsAffected()
 	t.wrote = t.wrote || changed > 0
 	return changed, err
 }
@@ -150,20 +143,15 @@ func (t *tx) writeBulk(ctx context.Context, query string, args []any, exact bool
 		return nil
 	}
 	bulk, changed := t.db.bulk(query), int64(0)
-	err := bulk.each(args, func(query string, args []any) (err error) {
-		var n int64
-		switch {
-		case t.pipeline:
-			t.queue = append(t.queue, Statement{Query: t.db.text(query), Args: args, Exact: exact})
-		case t.db.dialect.Shared:
-			n, err = t.exec(ctx, query, args...)
-		default:
-			n, err = t.db.committer.direct.exec(ctx, t.conn, query, args)
+	err := bulk.each(args, func(query string, args []any) error {
+		if t.pipeline {
+			t.queue, t.wrote = append(t.queue, Statement{Query: t.db.text(query), Args: args, Exact: exact}), true
+			return nil
 		}
+		n, err := t.exec(ctx, query, args...)
 		changed += n
 		return err
 	})
-	t.wrote = t.wrote || changed > 0 || t.pipeline
 	if err == nil && exact && !t.pipeline && changed != int64(len(args)/len(bulk.kinds)) {
 		err = errStale
 	}
@@ -179,14 +167,25 @@ func (t *tx) read(ctx context.Context, scan func(Row) error, query string, args 
 	return forEach(ctx, t, scan, query, args...)
 }
 
-// query returns rows that have to be closed before the next statement.
+// query returns rows that have to be closed before the next statement. It keeps each
+// query of SQLite compiled: the committer runs the same few, on a connection that has
+// only this one transaction. Postgres's driver remembers statements by itself; there, what
+// is queued is done first.
 func (t *tx) query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	stmt, err := t.stmt(ctx, query)
-	switch {
-	case err != nil:
-		return nil, err
-	case stmt == nil:
-		return t.conn.QueryContext(ctx, t.db.text(query), args...)
+	if t.db.dialect.Shared {
+		if err := t.sync(ctx); err != nil {
+			return nil, err
+		}
+		return session{t.db, t.conn}.query(ctx, query, args...)
+	}
+	prepared := t.db.committer.prepared
+	stmt := prepared[query]
+	if stmt == nil {
+		var err error
+		if stmt, err = t.conn.PrepareContext(ctx, query); err != nil {
+			return nil, err
+		}
+		prepared[query] = stmt
 	}
 	return stmt.QueryContext(ctx, args...)
 }
@@ -203,27 +202,7 @@ func (t *tx) find(ctx context.Context, query string, args []any, to ...any) (fou
 	return found, err
 }
 
-// stmt keeps each statement of SQLite compiled: the committer runs the same
-// few. The statements are the connection's, which has only this one transaction.
-// On Postgres, whose driver remembers statements by itself, there is none, and what is
-// queued is done first.
-func (t *tx) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
-	if t.db.dialect.Shared {
-		return nil, t.sync(ctx)
-	}
-	prepared := t.db.committer.prepared
-	if known := prepared[query]; known != nil {
-		return known, nil
-	}
-	stmt, err := t.conn.PrepareContext(ctx, t.db.text(query))
-	if err != nil {
-		return nil, err
-	}
-	prepared[query] = stmt
-	return stmt, nil
-}
-
-// direct runs statements that the driver of a SQLite connection has compiled. It calls the
+// direct runs writes that the driver of a SQLite connection has compiled. It calls the
 // driver itself: for one row database/sql takes as long as SQLite.
 type direct struct {
 	compiled map[string]driver.Stmt
@@ -293,6 +272,15 @@ func (s session) query(ctx context.Context, query string, args ...any) (*sql.Row
 
 func (s session) queryRow(ctx context.Context, query string, args ...any) *sql.Row {
 	return s.on.QueryRowContext(ctx, s.db.text(query), args...)
+}
+
+// text is the one text that a query finds; empty if it finds none.
+func (s session) text(ctx context.Context, query string, args ...any) (text string, err error) {
+	err = s.queryRow(ctx, query, args...).Scan(&text)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return text, err
 }
 
 func (s session) exec(ctx context.Context, query string, args ...any) (int64, error) {
@@ -384,7 +372,7 @@ func list[T any](ctx context.Context, db *DB, scan func(Row) (T, error), query s
 
 // now is the time of the ledger in nanoseconds since 1970, as a session
 // sees it.
-func (db *DB) now(ctx context.Context, q querier) (int64, error) {
+func (db *DB) now(ctx context.Context, q session) (int64, error) {
 	if db.options.Now != nil || db.dialect.Clock == "" {
 		return clock(db.options.Now).UnixNano(), nil
 	}

@@ -30,11 +30,17 @@ func (s *usageSums) add(r *billing.Receipt) {
 	u := &r.Usage
 	s[0]++
 	s[1], s[2] = max(s[1], flag(u.Estimated)), max(s[2], flag(u.Anomaly))
-	for i, n := range [...]int64{
-		int64(r.Charge), int64(r.Overrun), u.Input, u.CachedInput, u.CacheWrite, u.Output, u.Reasoning,
-		u.ImageInput, u.ImageOutput, u.Images, u.Seconds, u.Characters, u.SearchUnits, u.Requests,
-	} {
-		s[i+3] = ledger.AddCapped(s[i+3], n)
+	s[3], s[4] = ledger.AddCapped(s[3], int64(r.Charge)), ledger.AddCapped(s[4], int64(r.Overrun))
+	for i, n := range counts(u) {
+		s[i+5] = ledger.AddCapped(s[i+5], *n)
+	}
+}
+
+// counts are those of a usage in the order of countColumns.
+func counts(u *billing.Usage) [12]*int64 {
+	return [...]*int64{
+		&u.Input, &u.CachedInput, &u.CacheWrite, &u.Output, &u.Reasoning,
+		&u.ImageInput, &u.ImageOutput, &u.Images, &u.Seconds, &u.Characters, &u.SearchUnits, &u.Requests,
 	}
 }
 
@@ -140,7 +146,7 @@ func (db *dbLedger) reportUsage(ctx context.Context, q billing.Query, scan func(
 		}
 		query, args = query+" AND account = ?", append(args, q.Account)
 	}
-	return db.report(ctx, reportTimeout, func(ctx context.Context, on querier) error {
+	return db.report(ctx, reportTimeout, func(ctx context.Context, on session) error {
 		return forEach(ctx, on, scan, query+groupBy, args...)
 	})
 }
@@ -157,12 +163,10 @@ func scanUsage(rows Row, by billing.GroupBy) (billing.UsageRow, error) {
 	if err := rows.Scan(append([]any{group, &row.Requests, &u.Estimated, &u.Anomaly}, t.scan()...)...); err != nil {
 		return row, err
 	}
-	for i, count := range [...]*int64{
-		&u.Input, &u.CachedInput, &u.CacheWrite, &u.Output, &u.Reasoning,
-		&u.ImageInput, &u.ImageOutput, &u.Images, &u.Seconds, &u.Characters, &u.SearchUnits, &u.Requests, (*int64)(&row.Charge),
-	} {
+	for i, count := range counts(u) {
 		*count = t[i].capped()
 	}
+	row.Charge = billing.Money(t[len(t)-1].capped())
 	if by == billing.ByDay {
 		row.Group = time.Unix(day*86400, 0).UTC().Format(time.DateOnly)
 	}

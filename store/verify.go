@@ -97,7 +97,7 @@ func (v verification) inconsistency() (broken string, err error) {
 }
 
 // read does its reading on one state of the database.
-func (v verification) read(do func(q querier) error) error {
+func (v verification) read(do func(q session) error) error {
 	t, err := v.db.snapshot(v.ctx, v.conn)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (v verification) read(do func(q querier) error) error {
 // its own.
 func (v verification) find(checks []check, args ...any) (broken string, err error) {
 	for _, c := range checks {
-		err := v.read(func(q querier) (err error) {
+		err := v.read(func(q session) (err error) {
 			broken, err = c.find(v.ctx, q, args)
 			return err
 		})
@@ -126,7 +126,7 @@ func (v verification) find(checks []check, args ...any) (broken string, err erro
 type check struct{ invariant, message, query string }
 
 // find is the message about the first row, empty if there is none.
-func (c check) find(ctx context.Context, q querier, args []any) (string, error) {
+func (c check) find(ctx context.Context, q session, args []any) (string, error) {
 	var subject, got, want string
 	err := q.queryRow(ctx, c.query+" LIMIT 1", args...).Scan(&subject, &got, &want)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -142,7 +142,7 @@ const expiryGrace = 10 * time.Minute
 // accounts, not with what has been settled.
 func (v verification) current() (string, error) {
 	var now int64
-	err := v.read(func(q querier) (err error) {
+	err := v.read(func(q session) (err error) {
 		now, err = v.db.now(v.ctx, q)
 		return err
 	})
@@ -248,7 +248,7 @@ func walk[K any](v verification, table, key string, before K, checks []check) (s
 // bound is the key that a query finds; where it finds none it is otherwise, and
 // found is false.
 func bound[K any](v verification, query string, otherwise K, args ...any) (key K, found bool, err error) {
-	err = v.read(func(q querier) error { return q.queryRow(v.ctx, query, args...).Scan(&key) })
+	err = v.read(func(q session) error { return q.queryRow(v.ctx, query, args...).Scan(&key) })
 	if errors.Is(err, sql.ErrNoRows) {
 		return otherwise, false, nil
 	}
@@ -260,7 +260,7 @@ func bound[K any](v verification, query string, otherwise K, args ...any) (key K
 func (v verification) accounts() (string, error) {
 	for after := ""; ; {
 		var names []string
-		err := v.read(func(q querier) (err error) {
+		err := v.read(func(q session) (err error) {
 			names, err = collect(v.ctx, q, scanOne[string], "SELECT id FROM account WHERE id > ? ORDER BY id LIMIT ?", after, verifyPage/10)
 			return err
 		})
@@ -277,7 +277,7 @@ func (v verification) accounts() (string, error) {
 // positions compares accounts with their entries, and with their charges as usage_hour
 // has them.
 func (v verification) positions(names []string) (broken string, err error) {
-	err = v.read(func(q querier) error {
+	err = v.read(func(q session) error {
 		entries, err := v.sumsOf(q, names, "entry", "TRUE", "customer", "credit")
 		if err != nil {
 			return err
@@ -314,7 +314,7 @@ func (v verification) positions(names []string) (broken string, err error) {
 }
 
 // sumsOf sums columns of those rows of a table for which a condition holds, by account.
-func (v verification) sumsOf(q querier, names []string, table, condition string, columns ...string) (map[string]totals, error) {
+func (v verification) sumsOf(q session, names []string, table, condition string, columns ...string) (map[string]totals, error) {
 	all := map[string]totals{}
 	find := v.db.bulk("SELECT account, " + sums(columns...) + " FROM " + table + " WHERE " + condition + " AND account IN[t] GROUP BY account")
 	err := queryAll(v.ctx, q, find, anys(names), func(rows Row) error {
@@ -333,7 +333,7 @@ func (v verification) usage() (string, error) {
 		end, requests := first, int64(0)
 		for more && requests < verifyPage {
 			var n int64
-			err := v.read(func(q querier) error {
+			err := v.read(func(q session) error {
 				return q.queryRow(v.ctx, "SELECT hour, CAST(SUM(requests) AS BIGINT) FROM usage_hour WHERE hour >= ? GROUP BY hour ORDER BY hour LIMIT 1", end).Scan(&end, &n)
 			})
 			if more = !errors.Is(err, sql.ErrNoRows); err != nil && more {
@@ -357,8 +357,8 @@ func (v verification) usage() (string, error) {
 // compared with.
 func (v verification) compareUsage(first, end int64) (string, error) {
 	var kept, receipts map[usageGroup]usageSums
-	err := v.read(func(q querier) (err error) {
-		archived, err := v.db.archivedUntil(v.ctx, q)
+	err := v.read(func(q session) (err error) {
+		archived, err := q.archivedUntil(v.ctx)
 		if err != nil {
 			return err
 		}
@@ -393,7 +393,7 @@ func differentUsage(g usageGroup) string {
 const hourColumn = "settled_at - ((settled_at % 3600000000000) + 3600000000000) % 3600000000000"
 
 // sumUsage sums the rows of a table by their groups.
-func (v verification) sumUsage(q querier, table, at, hour, requests string, first, end int64) (map[usageGroup]usageSums, error) {
+func (v verification) sumUsage(q session, table, at, hour, requests string, first, end int64) (map[usageGroup]usageSums, error) {
 	all := map[usageGroup]usageSums{}
 	err := forEach(v.ctx, q, func(rows Row) error {
 		var g usageGroup
