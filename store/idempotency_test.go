@@ -49,10 +49,7 @@ func answerTo(k idempotency.Key, body []byte) idempotency.Record {
 // keyed makes the hold of a request that claims a key, and its account if there is none.
 func keyed(t testing.TB, db *store.DB, id string, c idempotency.Claim) (billing.Hold, error) {
 	t.Helper()
-	price, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "1.00"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	price := priceOf(t, billing.Input, "1.00")
 	_ = db.Ledger().CreateAccount(t.Context(), c.Key.Account, billing.One) // it may be there
 	return db.Ledger().Reserve(t.Context(), billing.HoldRequest{
 		Account: c.Key.Account, Key: "key_1", RequestID: id, Operation: "chat", Model: "m", Price: price, Bound: billing.Usage{Input: 100},
@@ -364,10 +361,7 @@ func TestAHoldThatCannotBeEndedStopsNeitherTheStartNorTheSweep(t *testing.T) {
 				t.Fatal(err)
 			}
 			for id, amount := range map[string]string{"bad": "1", "good": "2"} {
-				price, err := billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: amount})
-				if err != nil {
-					t.Fatal(err)
-				}
+				price := priceOf(t, billing.Image, amount)
 				h, err := db.Ledger().Reserve(t.Context(), billing.HoldRequest{
 					Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "m", Price: price, Bound: billing.Usage{Images: 1},
 					With: []billing.Record{claimOf(onceKey(id))},

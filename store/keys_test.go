@@ -312,6 +312,16 @@ func opened(t *testing.T) func(*store.DB, error) *store.DB {
 	}
 }
 
+// priceOf is a price of one rate.
+func priceOf(t testing.TB, unit billing.Unit, amount string) *billing.Price {
+	t.Helper()
+	p, err := billing.NewPrice(billing.Rate{Unit: unit, Amount: amount})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // live does everything that involves a key, and returns what must be nowhere:
 // the key itself. marker is something that must be there, so that the search
 // can fail.

@@ -252,37 +252,36 @@ func TestThreeNodesAdmitWhatIsLimited(t *testing.T) {
 	}
 }
 
+// begin makes a call that counts a request, or one token and a slot, and tells how it ends.
+func begin(t *testing.T, l store.Limiter, of auth.Limits) (end func(), err error) {
+	if of.RPM > 0 {
+		_, err := l.Request(t.Context(), limited(of))
+		return func() {}, err
+	}
+	lease, _, err := l.Acquire(t.Context(), limited(of), "r", 1)
+	return func() { lease.Release(1) }, err
+}
+
 // What a node took in advance is of use to the others within about a second.
 func TestANodeGivesBackWhatItDoesNotUse(t *testing.T) {
 	for name, of := range map[string]auth.Limits{"requests": {RPM: 1000}, "tokens": {TPM: 1000}, "slots": {MaxConcurrent: 1000}} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 2)
-			p := limited(of)
-			call := func(l store.Limiter) (auth.Lease, error) {
-				if of.RPM > 0 {
-					_, err := l.Request(t.Context(), p)
-					return nil, err
-				}
-				lease, _, err := l.Acquire(t.Context(), p, "r", 1)
-				return lease, err
-			}
-			use := func(l store.Limiter, calls int) (leases []auth.Lease) {
+			use := func(l store.Limiter, calls int) (ends []func()) {
 				for range calls {
-					lease, err := call(l)
+					end, err := begin(t, l, of)
 					if err != nil {
-						t.Fatalf("%d of %d: %v", len(leases), calls, err)
+						t.Fatalf("%d of %d: %v", len(ends), calls, err)
 					}
-					leases = append(leases, lease)
+					ends = append(ends, end)
 				}
-				return leases
+				return ends
 			}
 			taken := func() int {
 				return c.count(t, "SELECT SUM((value->>0)::bigint) FROM limit_slice, jsonb_each(taken)")
 			}
-			for _, lease := range use(c.nodes[0], 100) {
-				if of.MaxConcurrent > 0 {
-					lease.Release(1)
-				}
+			for _, end := range use(c.nodes[0], 100) {
+				end()
 			}
 			used := 100
 			if of.MaxConcurrent > 0 {
@@ -296,7 +295,7 @@ func TestANodeGivesBackWhatItDoesNotUse(t *testing.T) {
 				t.Errorf("%d are taken, want the %d that are used", n, used)
 			}
 			use(c.nodes[1], 1000-used)
-			if _, err := call(c.nodes[1]); !fault.Is(err, fault.RateLimitExceeded) {
+			if _, err := begin(t, c.nodes[1], of); !fault.Is(err, fault.RateLimitExceeded) {
 				t.Errorf("one more: %v", err)
 			}
 		})
@@ -494,17 +493,9 @@ func TestSlicesThatEndedAreNotUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 2)
 			cut, other := c.nodes[0], c.nodes[1]
-			call := func(l store.Limiter) (func(), error) {
-				if test.limits.RPM > 0 {
-					_, err := l.Request(t.Context(), limited(test.limits))
-					return func() {}, err
-				}
-				lease, _, err := l.Acquire(t.Context(), limited(test.limits), "r", 0)
-				return func() { lease.Release(0) }, err
-			}
 			var ends []func()
 			for i := range 100 {
-				end, err := call(cut)
+				end, err := begin(t, cut, test.limits)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -522,11 +513,11 @@ func TestSlicesThatEndedAreNotUsed(t *testing.T) {
 			}
 			c.advance(t, test.lasts)
 			for range 1000 {
-				if _, err := call(other); err != nil {
+				if _, err := begin(t, other, test.limits); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if _, err := call(cut); !fault.Is(err, fault.RateLimitExceeded) {
+			if _, err := begin(t, cut, test.limits); !fault.Is(err, fault.RateLimitExceeded) {
 				t.Errorf("what has ended was used: %v", err)
 			}
 		})

@@ -131,36 +131,21 @@ func TestAMigrationTakesTheTimeThatItTakes(t *testing.T) {
 }
 
 func TestTheCurrencyOfBooksWithMoneyInThemStays(t *testing.T) {
-	onEach(t, func(t *testing.T, open opener) {
-		db := open(store.Options{Currency: "EUR"})
-		_ = db.Close()
-		db = open(store.Options{Currency: "CHF"}) // nothing has been booked yet
-		if err := db.Ledger().CreateAccount(t.Context(), "acme", billing.One); err != nil {
-			t.Fatal(err)
-		}
-		_ = db.Close()
-		db = open(store.Options{AsStored: true, Currency: "USD"})
-		if got := db.Ledger().Currency(); got != "CHF" {
-			t.Errorf("as stored, the currency is %s", got)
-		}
-	})
-}
-
-func TestBooksWithMoneyInThemAreNotOpenedInAnotherCurrency(t *testing.T) {
 	path, dsn := filepath.Join(t.TempDir(), "test.db"), pgtest.Schema(t)
 	for kind, open := range map[string]func(store.Options) (*store.DB, error){
 		"sqlite":   func(o store.Options) (*store.DB, error) { return sqlite.Open(t.Context(), path, o) },
 		"postgres": func(o store.Options) (*store.DB, error) { return postgres.Open(t.Context(), dsn, o) },
 	} {
-		db, err := open(store.Options{Currency: "CHF"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		_ = opened(t)(open(store.Options{Currency: "EUR"})).Close()
+		db := opened(t)(open(store.Options{Currency: "CHF"})) // nothing has been booked yet
 		if err := errors.Join(db.Ledger().CreateAccount(t.Context(), "acme", billing.One), db.Close()); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := open(store.Options{Currency: "EUR"}); !fault.Is(err, fault.InvalidRequest) || !strings.Contains(err.Error(), "keeps its books in CHF") {
 			t.Errorf("%s: %v", kind, err)
+		}
+		if got := opened(t)(open(store.Options{AsStored: true, Currency: "USD"})).Ledger().Currency(); got != "CHF" {
+			t.Errorf("%s: as stored, the currency is %s", kind, got)
 		}
 	}
 }
@@ -189,10 +174,7 @@ func TestANewDatabaseHasNothingToBillBy(t *testing.T) {
 // priced is a list with one model.
 func priced(t *testing.T, amount string) *billing.PriceList {
 	t.Helper()
-	p, err := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: amount})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := priceOf(t, billing.Output, amount)
 	return billing.NewPriceList(map[string]*billing.Price{"m": p})
 }
 

@@ -29,10 +29,7 @@ type caller struct {
 
 func newCaller(t *testing.T, db *store.DB, keyed bool) *caller {
 	t.Helper()
-	price, err := billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	price := priceOf(t, billing.Image, "1")
 	if err := db.Ledger().CreateAccount(t.Context(), "acme", 1_000_000*billing.One); err != nil {
 		t.Fatal(err)
 	}

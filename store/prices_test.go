@@ -75,10 +75,7 @@ func TestEveryReceiptCanBeComputedAgainFromWhatIsStored(t *testing.T) {
 // overrun is the receipt of a request that cost more than its account had.
 func overrun(t *testing.T, db *store.DB) billing.Receipt {
 	t.Helper()
-	p, err := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: "7"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := priceOf(t, billing.Output, "7")
 	if err := db.Ledger().CreateAccount(t.Context(), "poor", 1); err != nil {
 		t.Fatal(err)
 	}
@@ -135,10 +132,7 @@ func TestAPriceThatNoHoldPinnedIsNotThere(t *testing.T) {
 func TestAPriceThatWasRolledBackIsAddedAgain(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		db := open(store.Options{})
-		p, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "3.00"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := priceOf(t, billing.Input, "3.00")
 		broken := errors.New("something else in the transaction went wrong")
 		for _, fails := range []error{broken, nil, nil, nil} {
 			if err := store.AddPriceTwice(t.Context(), db, p, fails); (err != nil) != (fails != nil) {
@@ -158,10 +152,7 @@ func TestADamagedPriceIsNotUsed(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		for _, content := range []string{``, `{}`, `[]`, `[{"unit":"input","amount":"4.00"}]`, `[{"unit":"magic","amount":"3.00"}]`} {
 			db := open(store.Options{})
-			p, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "3.00"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := priceOf(t, billing.Input, "3.00")
 			_ = store.AddPriceTwice(t.Context(), db, p, nil)
 			if err := store.DamagePrice(t.Context(), db, p, content); err != nil {
 				t.Fatal(err)
