@@ -92,8 +92,8 @@ func TestAKeyThatExpiresInAThousandYearsDoesNotExpireNow(t *testing.T) {
 	})
 }
 
-// Any sequence of changes leaves the keys that memory would have, and fails
-// with the same words.
+// Any sequence of changes, and of restarts between them, leaves the keys that memory
+// would have, and fails with the same words.
 func TestTheStoredKeysAreThoseThatMemoryWouldKeep(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		db := open(store.Options{})
@@ -133,6 +133,12 @@ func TestTheStoredKeysAreThoseThatMemoryWouldKeep(t *testing.T) {
 					owned := rapid.SliceOfN(key, 0, 3).Draw(r, "owned")
 					same(r, "Replace", db.Keys().Replace(ctx, owned), memory.Replace(ctx, owned))
 				},
+				"restart": func(r *rapid.T) {
+					if rapid.IntRange(0, 19).Draw(r, "once in a while") == 7 {
+						_ = db.Close()
+						db = open(store.Options{})
+					}
+				},
 				"": func(r *rapid.T) {
 					account := rapid.SampledFrom([]string{"", "acme", "other"}).Draw(r, "account")
 					want, _ := memory.List(ctx, account)
@@ -164,45 +170,6 @@ func empty(t *testing.T, db *store.DB) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// A file that is rolled back, or a start without it, loses a key for a while.
-func TestAKeyThatWasTurnedOffStaysOffWhenTheFileLosesItForAWhile(t *testing.T) {
-	onEach(t, func(t *testing.T, open opener) {
-		file := []auth.Key{named("f", "acme"), named("g", "acme")}
-		db := open(store.Options{})
-		past := auth.IDOf(file[0].Hash)
-		for i, err := range []error{
-			db.Keys().Replace(t.Context(), file), db.Keys().SetDisabled(t.Context(), "f", true),
-			db.Keys().Replace(t.Context(), file[1:]), db.Keys().Replace(t.Context(), nil),
-		} {
-			if err != nil {
-				t.Fatal(i, err)
-			}
-		}
-		_ = db.Close()
-		db = open(store.Options{})
-		if k, err := db.Keys().Find(t.Context(), file[0].Hash); err != nil || !k.Disabled || listed(t, db.Keys()) != past {
-			t.Errorf("while the file lacks it: %+v, %v of %q", k, err, listed(t, db.Keys()))
-		}
-		if err := db.Keys().SetDisabled(t.Context(), past, false); !fault.Is(err, fault.InvalidRequest) {
-			t.Errorf("it was turned on while no file has it: %v", err)
-		}
-		again := named("f", "acme")
-		again.Hash = auth.HashOf("sk-rotated")
-		if err := db.Keys().Replace(t.Context(), []auth.Key{again}); err != nil {
-			t.Errorf("another secret under its id: %v", err)
-		}
-		if err := db.Keys().Replace(t.Context(), file); err != nil {
-			t.Fatal(err)
-		}
-		if k, err := db.Keys().Find(t.Context(), file[0].Hash); err != nil || !k.Disabled || listed(t, db.Keys()) != "f g" {
-			t.Errorf("when it is back: %+v, %v of %q", k, err, listed(t, db.Keys()))
-		}
-		if err := db.Keys().SetDisabled(t.Context(), "f", false); err != nil {
-			t.Errorf("it is the file's again, and stays off: %v", err)
-		}
-	})
 }
 
 func TestAChangeOnOneNodeTakesEffectOnAnotherWithinTwoSeconds(t *testing.T) {
