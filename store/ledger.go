@@ -412,7 +412,7 @@ func (s *settlement) needs(b *batch) {
 func (s *settlement) decide(b *batch) error {
 	if r, ended := b.receipts[s.id]; ended {
 		s.receipt = r
-		s.applyLate(b)
+		s.applySteps(b, true)
 		return nil
 	}
 	h := b.holds[s.id]
@@ -463,7 +463,7 @@ func (s *settlement) decide(b *batch) error {
 		b.addAnswers(h, s.answers, r)
 	}
 	b.responses = append(b.responses, s.stored...)
-	s.applySteps(b)
+	s.applySteps(b, false)
 	s.receipt = r
 	return nil
 }

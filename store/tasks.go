@@ -228,26 +228,16 @@ func (k *settlementRecords) checkSteps(b *batch, request string) error {
 	return nil
 }
 
-// applySteps changes the tasks of a hold that has ended just now.
-func (k *settlementRecords) applySteps(b *batch) {
+// applySteps changes the tasks of a hold that has ended just now, or late: by itself, before
+// this settlement. What had ended with its task then is not written again.
+func (k *settlementRecords) applySteps(b *batch, late bool) {
 	for i := range k.steps {
-		b.applyStep(b.tasks.known[k.steps[i].Task.ID], &k.steps[i])
-	}
-	for _, d := range k.drops {
-		b.dropTask(b.tasks.known[d.ID])
-	}
-}
-
-// applyLate changes the tasks of a hold that had ended by itself. What ended with its
-// task is not written again.
-func (k *settlementRecords) applyLate(b *batch) {
-	for i := range k.steps {
-		if r := b.tasks.known[k.steps[i].Task.ID]; r.follows(&k.steps[i]) && !r.held {
+		if r := b.tasks.known[k.steps[i].Task.ID]; !late || r.follows(&k.steps[i]) && !r.held {
 			b.applyStep(r, &k.steps[i])
 		}
 	}
 	for _, d := range k.drops {
-		if r := b.tasks.known[d.ID]; r != nil && !r.held {
+		if r := b.tasks.known[d.ID]; r != nil && !(late && r.held) {
 			b.dropTask(r)
 		}
 	}
