@@ -181,6 +181,9 @@ func writeChannel(b *strings.Builder, c *config.Channel) {
 		wire = append(wire, string(op))
 	}
 	words("wire", wire)
+	if c.Messages.BaseURL != "" {
+		member("messages", "{base_url: "+quoted(c.Messages.BaseURL)+"}")
+	}
 	if c.SessionHeader != "" {
 		member("session_header", quoted(c.SessionHeader))
 	}
