@@ -40,8 +40,12 @@ type preset struct {
 	// example is a model to try, for the start's message.
 	example string
 
-	auth            upstream.Auth
-	wire            []upstream.Op
+	auth upstream.Auth
+	wire []upstream.Op
+	// messages is where the vendor has the wire of messages too: the path that takes the place
+	// of baseURL's, to which /v1/messages is added. At an address of urlVar with another path
+	// it is not known, and messages are translated.
+	messages        string
 	drop            []string
 	rename          map[string]string
 	sessionHeader   string
@@ -50,8 +54,9 @@ type preset struct {
 }
 
 var (
-	every    = map[string]string{"*": "*"}
-	bothWays = []upstream.Op{upstream.ChatCompletion, upstream.Responses}
+	every        = map[string]string{"*": "*"}
+	bothWays     = []upstream.Op{upstream.ChatCompletion, upstream.Responses}
+	withMessages = []upstream.Op{upstream.ChatCompletion, upstream.Messages}
 	// Most vendors have the older of the two names for the bound of an answer, and
 	// ignore the other one, by which an answer would be longer than what is held for it.
 	olderBound = map[string]string{"max_completion_tokens": "max_tokens"}
@@ -69,7 +74,7 @@ var presets = []preset{
 	},
 	{
 		vendor: "moonshot", keyVar: "MOONSHOT_API_KEY", urlVar: "MOONSHOT_BASE_URL", baseURL: "https://api.moonshot.ai/v1",
-		models: map[string]string{"delta-k3": "kimi-k3"}, rename: newerBound,
+		models: map[string]string{"delta-k3": "kimi-k3"}, rename: newerBound, messages: "/anthropic",
 	},
 	{
 		// The variable names the bare host, since both of the vendor's APIs use it.
@@ -132,9 +137,11 @@ var presets = []preset{
 	},
 	{
 		// Reasoning is in reasoning_content, and what its cache served in
-		// usage.prompt_cache_hit_tokens (api-docs.deepseek.com/guides/kv_cache).
+		// usage.prompt_cache_hit_tokens (api-docs.deepseek.com/guides/kv_cache). Messages are at
+		// another path (api-docs.deepseek.com/guides/anthropic_api).
 		vendor: "deepseek", keyVar: "DEEPSEEK_API_KEY", urlVar: "DEEPSEEK_BASE_URL", baseURL: "https://api.deepseek.com/v1",
 		models: every, begins: []string{"deepseek-"}, lists: true, example: "deepseek-chat", rename: olderBound,
+		messages: "/anthropic",
 	},
 	{
 		// Deprecates chat completions for responses (docs.x.ai/developers/model-capabilities).
@@ -154,12 +161,14 @@ var presets = []preset{
 		// together by X-Session-Id.
 		vendor: "zai", keyVar: "ZAI_API_KEY", urlVar: "ZAI_BASE_URL", baseURL: "https://api.z.ai/api/paas/v4",
 		models: every, begins: []string{"glm-"}, example: "glm-4.6", drop: []string{"user"}, rename: olderBound, sessionHeader: "X-Session-Id",
+		messages: "/api/anthropic",
 	},
 	{
 		// Errors are a base_resp in a 200; max_tokens is deprecated, and one candidate is all
 		// (platform.minimax.io/docs/api-reference/text-openai-api).
 		vendor: "minimax", keyVar: "MINIMAX_API_KEY", urlVar: "MINIMAX_BASE_URL", baseURL: "https://api.minimax.io/v1",
 		models: every, begins: []string{"MiniMax-"}, example: "MiniMax-M2", drop: []string{"n"}, rename: newerBound,
+		messages: "/anthropic",
 	},
 	{
 		// Refuses stream_options, and has one candidate only; errors are a bare message
@@ -320,6 +329,12 @@ func (v *preset) channel(base string, bare bool) config.Channel {
 	c := config.Channel{
 		Name: v.vendor, Driver: cmp.Or(v.driver, "openai"), BaseURL: base, Models: v.models, Begins: v.begins,
 		Auth: v.auth, Wire: v.wire, Drop: v.drop, Rename: v.rename, SessionHeader: v.sessionHeader, DoneOptional: v.doneOptional, NoStreamOptions: v.noStreamOptions,
+	}
+	if v.messages != "" {
+		own, _ := url.Parse(v.baseURL)
+		if root, found := strings.CutSuffix(strings.TrimSuffix(base, "/"), own.Path); found {
+			c.Wire, c.Messages.BaseURL = withMessages, root+v.messages
+		}
 	}
 	if v.lists {
 		c.Discover = new(config.Discovery)
