@@ -193,6 +193,9 @@ func writeChannel(b *strings.Builder, c *config.Channel) {
 	if c.NoStreamOptions {
 		member("usage", "{stream_options: no}")
 	}
+	if c.Priority != 0 {
+		member("priority", strconv.Itoa(c.Priority))
+	}
 	words("drop", c.Drop)
 	if len(c.Rename) > 0 {
 		member("rename", mappingText(c.Rename))
@@ -207,7 +210,11 @@ func writeChannel(b *strings.Builder, c *config.Channel) {
 		if len(c.Discover.Only) > 0 {
 			only = ", only: [" + strings.Join(quotedAll(c.Discover.Only), ", ") + "]"
 		}
-		models = "{discover: true" + only + prefix + ", map: " + models + "}"
+		mapped := ""
+		if len(c.Models) > 0 {
+			mapped = ", map: " + models
+		}
+		models = "{discover: true" + only + prefix + mapped + "}"
 	}
 	member("models", models)
 	words("begins", c.Begins)

@@ -37,6 +37,11 @@ type preset struct {
 	// lists says that the vendor lists its models, so that they can be shown. Those of host
 	// do in any case.
 	lists bool
+	// behind names a row of the same vendor, of whose models this address serves those that it
+	// lists, under the same ids: alone where that row does not list them, and by priority among
+	// the rows behind it. The address is asked only if that of the other row is the vendor's own.
+	behind   string
+	priority int
 	// example is a model to try, for the start's message.
 	example string
 
@@ -207,10 +212,19 @@ var presets = []preset{
 		host: "azure/", example: "gpt-5-mini", auth: upstream.Auth{By: upstream.ByHeader, Name: "api-key"}, wire: bothWays,
 	},
 	{
-		// The endpoint that AWS recommends; bedrock-mantle, the other one, has another path for
-		// some models (docs.aws.amazon.com/bedrock/latest/userguide/inference-responses-api.html).
+		// The endpoint that AWS recommends. Some models are at bedrock-mantle alone, each at one
+		// of its two paths, and the other one refuses it
+		// (docs.aws.amazon.com/bedrock/latest/userguide/inference-responses-api.html).
 		vendor: "bedrock", keyVar: "AWS_BEARER_TOKEN_BEDROCK", urlVar: "BEDROCK_BASE_URL",
 		baseURL: "https://bedrock-runtime.${AWS_REGION}.amazonaws.com/openai/v1", host: "bedrock/", example: "openai.gpt-oss-120b-1:0",
+	},
+	{
+		vendor: "bedrock-mantle", keyVar: "AWS_BEARER_TOKEN_BEDROCK", urlVar: "BEDROCK_MANTLE_BASE_URL",
+		baseURL: "https://bedrock-mantle.${AWS_REGION}.api.aws/v1", behind: "bedrock", priority: 1,
+	},
+	{
+		vendor: "bedrock-mantle-openai", keyVar: "AWS_BEARER_TOKEN_BEDROCK", urlVar: "BEDROCK_MANTLE_OPENAI_BASE_URL",
+		baseURL: "https://bedrock-mantle.${AWS_REGION}.api.aws/openai/v1", behind: "bedrock", priority: 2,
 	},
 	{
 		// logprobs, logit_bias and a second candidate are a 400; reasoning is in "reasoning",
@@ -272,6 +286,12 @@ func (p *program) presets() (*source, error) {
 		if on, _ := p.env(v.turnedOnBy()); on == "" {
 			continue
 		}
+		var front *config.Channel
+		if v.behind != "" {
+			if front = src.config.Channel(v.behind); front == nil || !v.asked(p.env) {
+				continue
+			}
+		}
 		base, missing, err := v.base(p.env)
 		switch {
 		case err != nil:
@@ -281,6 +301,10 @@ func (p *program) presets() (*source, error) {
 			continue
 		}
 		c := v.channel(base, bare)
+		if front != nil {
+			c.Discover, c.Models, c.Priority = &config.Discovery{}, map[string]string{}, v.priority
+			c.Discover.Prefix, front.Yields = front.Discover.Prefix, true
+		}
 		if key, _ := p.env(v.keyVar); key != "" {
 			c.Keys = []secret.String{secret.New(key)}
 		}
@@ -289,6 +313,14 @@ func (p *program) presets() (*source, error) {
 	}
 	reserveModels(src.config.Channels)
 	return src, nil
+}
+
+// asked reports whether a row behind another one is asked: where both addresses are the
+// vendor's own, or that of the row is given.
+func (v *preset) asked(env config.Env) bool {
+	own, _ := env(v.urlVar)
+	front, _ := env(presetNamed(v.behind).urlVar)
+	return own != "" || front == ""
 }
 
 // turnedOnBy is the variable without which the channel is not made.

@@ -369,6 +369,79 @@ func TestMessagesReachAVendorOfBothWiresAsTheyAre(t *testing.T) {
 	}
 }
 
+// A vendor of three addresses, each with models of its own, is one to its clients.
+func TestAModelOfBedrockIsServedByTheAddressThatHasIt(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	address := func(name string, lists, has string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if r.URL.Path == "/v1/models" {
+				var ids []string
+				for id := range strings.FieldsSeq(lists) {
+					ids = append(ids, fmt.Sprintf(`{"id":%q}`, id))
+				}
+				_, _ = fmt.Fprintf(w, `{"data":[%s]}`, strings.Join(ids, ","))
+				return
+			}
+			var q struct{ Model string }
+			_ = json.NewDecoder(r.Body).Decode(&q)
+			mu.Lock()
+			asked = append(asked, name)
+			mu.Unlock()
+			if !slices.Contains(strings.Fields(has), q.Model) {
+				w.WriteHeader(http.StatusBadRequest)
+				_, _ = fmt.Fprintf(w, `{"error":{"code":"validation_error","type":"invalid_request_error","message":"model %s isn't supported on this route"}}`, "`"+q.Model+"`")
+				return
+			}
+			_, _ = io.WriteString(w, strings.Replace(vendorAnswer, "kimi-k3", q.Model, 1))
+		}))
+		t.Cleanup(s.Close)
+		return s.URL + "/v1"
+	}
+	env := environment{
+		"AWS_BEARER_TOKEN_BEDROCK": "vendor-key", "AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_BASE_URL": address("azure", "", ""),
+		"BEDROCK_BASE_URL":               address("runtime", "claude both", "claude both unlisted"),
+		"BEDROCK_MANTLE_BASE_URL":        address("mantle", "both qwen gpt", "both qwen"),
+		"BEDROCK_MANTLE_OPENAI_BASE_URL": address("mantle/openai", "both qwen gpt", "gpt"),
+	}
+	i := start(t, env)
+	key := regexp.MustCompile(`sk-\w+`).FindString(i.stdout.String())
+	for _, row := range []struct{ model, want string }{
+		{"claude", "runtime"},
+		{"both", "runtime"},
+		{"unlisted", "runtime"},
+		{"qwen", "mantle"},
+		{"gpt", "mantle mantle/openai"}, // the first address refuses it
+		{"gpt", "mantle/openai"},        // and is left alone with it
+		{"qwen", "mantle"},
+	} {
+		asked = nil
+		status, answer := i.ask(http.MethodPost, "/v1/chat/completions", key, chatBody("bedrock/"+row.model, false))
+		if got := strings.Join(asked, " "); status != http.StatusOK || got != row.want {
+			t.Errorf("%s: %d %s, asked %q, want %q", row.model, status, answer, got, row.want)
+		}
+	}
+}
+
+// Without the vendor's own first address none of the others gets the key.
+func TestTheOtherAddressesOfAVendorAreNotAskedBesideAProxy(t *testing.T) {
+	env := environment{"AWS_BEARER_TOKEN_BEDROCK": "k", "AWS_REGION": "eu-west-1", "BEDROCK_BASE_URL": "http://127.0.0.1:9/v1"}
+	if c := presetsOf(t, &program{env: env.lookup}); len(c.Channels) != 1 {
+		t.Errorf("there are %d channels, want one", len(c.Channels))
+	}
+	delete(env, "BEDROCK_BASE_URL")
+	c := presetsOf(t, &program{env: env.lookup})
+	var got []string
+	for i := range c.Channels {
+		got = append(got, c.Channels[i].BaseURL)
+	}
+	want := []string{"https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1", "https://bedrock-mantle.eu-west-1.api.aws/v1", "https://bedrock-mantle.eu-west-1.api.aws/openai/v1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the addresses are %q, want %q", got, want)
+	}
+}
+
 // Each of five variables is all that leads to a billed answer, under the vendor's own id.
 func TestOneVariableLeadsToABilledAnswer(t *testing.T) {
 	for _, channel := range []string{"mistral", "groq", "deepseek", "azure", "ollama"} {
