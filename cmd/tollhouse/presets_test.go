@@ -53,6 +53,13 @@ func (v *oddVendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"error":{"message":"bad key"}}`)
 		return
 	}
+	reranks := map[string]string{ // Cohere's, for which the same key is
+		"/cohere/v1/models": `{"models":[{"name":"rerank-v3.5","endpoints":["rerank"]}]}`, "/cohere/v2/rerank": `{"results":[{"index":0,"relevance_score":0.5}]}`,
+	}
+	if answer := reranks[r.URL.Path]; answer != "" {
+		_, _ = io.WriteString(w, answer)
+		return
+	}
 	parent := v.path[:strings.LastIndex(strings.TrimSuffix(v.path, "/completions"), "/")]
 	if r.URL.Path == parent+"/models" {
 		list := fmt.Sprintf(`[{"id":%q}]`, v.model)
@@ -60,6 +67,10 @@ func (v *oddVendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			list = `{"object":"list","data":` + list + `}`
 		}
 		_, _ = io.WriteString(w, list)
+		return
+	}
+	if r.Method == http.MethodGet { // doctor looks whether it can be reached
+		w.WriteHeader(http.StatusNotFound)
 		return
 	}
 	if v.messages != "" && strings.HasPrefix(r.URL.Path, v.messages) {
@@ -142,7 +153,7 @@ func (v *oddVendor) message(w http.ResponseWriter, r *http.Request, body string)
 		_, _ = io.WriteString(w, "404 page not found")
 		return
 	}
-	if want := fmt.Sprintf(`"model":%q`, v.model); !strings.Contains(body, want) || !strings.Contains(body, `"max_tokens":50`) {
+	if want := fmt.Sprintf(`"model":%q`, v.model); !strings.Contains(body, want) || !strings.Contains(body, `"max_tokens":`) {
 		v.t.Errorf("%s got %s, without %s or max_tokens", v.path, body, want)
 	}
 	usage := fmt.Sprintf(`{"input_tokens":%d,"cache_read_input_tokens":64,"cache_creation_input_tokens":3,"output_tokens":%d}`, 200+v.number, 20+v.number)
@@ -328,6 +339,44 @@ func TestEachPresetServesAVendorThatIsOdd(t *testing.T) {
 					t.Errorf("the vendor got the session %q in %s", p.vendor.header.Get(p.session), p.session)
 				}
 			})
+		}
+	}
+}
+
+// What an operator with keys runs: each vendor is asked for its list, and for one token in
+// each form of texts that it has.
+func TestDoctorAsksEveryPreset(t *testing.T) {
+	rows := oddPresets()
+	env := environment{}
+	for n, p := range rows {
+		if example := presetNamed(p.channel).example; example != "" && p.theirs == "" {
+			p.theirs = example
+		}
+		maps.Copy(env, p.serve(t, n))
+	}
+	got := examineWith(t, env, "--call", "--admin", "off")
+	want := map[string]string{"cohere-rerank": "rerank-english-v3.0 answered"}
+	operations := map[string]string{"xai": "(chat, responses)", "azure": "(chat, responses)", "perplexity": "(responses)", "cohere-rerank": "(rerank)"}
+	for _, p := range rows {
+		model := presetNamed(p.channel).example
+		if p.channel == "moonshot" {
+			model = p.model
+		}
+		want[p.channel] = presetNamed(p.channel).host + model + " answered"
+		if p.channel == "azure" { // which has the ids without a prefix
+			want[p.channel] = model + " answered"
+		}
+		if p.vendor.messages != "" {
+			operations[p.channel] = "(chat, messages)"
+		}
+	}
+	for channel, answered := range want {
+		if list := got.by["channel "+channel]; !strings.HasPrefix(list, "ok: ") || !strings.Contains(list, "lists 1 model") {
+			t.Errorf("%s: the list is %q", channel, list)
+		}
+		operation := cmp.Or(operations[channel], "(chat)")
+		if call := got.by["call of "+channel]; !strings.HasPrefix(call, "ok: "+answered) || !strings.Contains(call, operation) {
+			t.Errorf("%s: the call is %q, want %s %s", channel, call, answered, operation)
 		}
 	}
 }
