@@ -465,9 +465,12 @@ func TestAModelOfBedrockIsServedByTheAddressThatHasIt(t *testing.T) {
 		{"gpt", "mantle/openai"},        // and is left alone with it
 		{"qwen", "mantle"},
 	} {
-		asked = nil
 		status, answer := i.ask(http.MethodPost, "/v1/chat/completions", key, chatBody("bedrock/"+row.model, false))
-		if got := strings.Join(asked, " "); status != http.StatusOK || got != row.want {
+		mu.Lock()
+		got := strings.Join(asked, " ")
+		asked = nil
+		mu.Unlock()
+		if status != http.StatusOK || got != row.want {
 			t.Errorf("%s: %d %s, asked %q, want %q", row.model, status, answer, got, row.want)
 		}
 	}
