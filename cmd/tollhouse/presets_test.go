@@ -418,6 +418,38 @@ func TestMessagesReachAVendorOfBothWiresAsTheyAre(t *testing.T) {
 	}
 }
 
+// A vendor of both wires that is overloaded loses a message to one for which it is translated.
+func TestAMessageFailsOverFromAVendorOfItsWireToOneOfChats(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		asked = append(asked, r.URL.Path+" "+r.Header.Get("X-Api-Key")+r.Header.Get("Authorization"))
+		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/messages") {
+			w.WriteHeader(529)
+			_, _ = io.WriteString(w, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`)
+			return
+		}
+		_, _ = io.WriteString(w, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
+	}))
+	defer vendor.Close()
+	i := start(t, acme, "--config", file(t, "billing: count\nchannels:\n"+
+		"  - {name: both, driver: openai, base_url: '"+vendor.URL+"/v1', wire: [chat, messages], messages: {base_url: '"+vendor.URL+"/anthropic', auth: header:x-api-key}, keys: [one], models: {m: m}}\n"+
+		"  - {name: chats, driver: openai, base_url: '"+vendor.URL+"/v2', keys: [two], models: {m: m}, priority: 1}\n"+
+		"accounts: [{name: acme, keys: [{env: ACME_KEY}]}]\n"))
+	status, answer := i.ask(http.MethodPost, "/v1/messages", acme["ACME_KEY"], `{"model":"m","max_tokens":50,"messages":[{"role":"user","content":"hi"}]}`)
+	if status != http.StatusOK || !strings.Contains(answer, `"type":"message"`) {
+		t.Errorf("%d %s", status, answer)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if want := []string{"/anthropic/v1/messages one", "/v2/chat/completions Bearer two"}; !slices.Equal(asked, want) {
+		t.Errorf("asked %q, want %q", asked, want)
+	}
+}
+
 // A vendor of three addresses, each with models of its own, is one to its clients.
 func TestAModelOfBedrockIsServedByTheAddressThatHasIt(t *testing.T) {
 	var mu sync.Mutex
