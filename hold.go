@@ -203,6 +203,7 @@ type tokenBounds struct {
 	unseen      bool  // the output cannot be counted while it is made: it is not streamed, its reasoning is not shown, or its vendor is not bounded
 	dropped     bool  // some channel of the model leaves bounds of the output out
 	written     bool  // the input costs most where a cache takes all of it
+	requests    int64 // 1 if the price has a part for the request itself
 }
 
 // given reports whether the request is a conversation.
@@ -210,10 +211,11 @@ func (b tokenBounds) given() bool { return b.candidates > 0 }
 
 // usage is a usage of so many tokens, the input being of the dearest unit.
 func (b tokenBounds) usage(in, out int64) billing.Usage {
+	u := billing.Usage{Input: in, Output: out, Requests: b.requests}
 	if b.written {
-		return billing.Usage{CacheWrite: in, Output: out}
+		u.Input, u.CacheWrite = 0, in
 	}
-	return billing.Usage{Input: in, Output: out}
+	return u
 }
 
 // toBounds are the bounds of a conversation: the input bound and, per candidate, the

@@ -276,11 +276,15 @@ func validateConversation(o *operation, _ *Model, _ *billing.Price) error {
 // conversationBounds are those of a conversation, without what its caller bounds.
 func (o *operation) conversationBounds(price *billing.Price) tokenBounds {
 	r := o.request.(conversation)
-	return tokenBounds{
+	b := tokenBounds{
 		input: r.InputBound(o.media()), linked: r.LinkedBound(o.media()),
 		candidates: 1, unseen: !o.stream || o.x.g.drains.hides(o.model),
 		written: dearerWritten(price),
 	}
+	if price.Covers(billing.Request) {
+		b.requests = 1
+	}
+	return b
 }
 
 // dearerWritten reports whether a token that a vendor writes to its cache costs more than

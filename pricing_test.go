@@ -2,9 +2,11 @@ package gateway_test
 
 import (
 	"context"
+	"io"
 	"math/big"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	gateway "github.com/tollhouse-ai/gateway"
@@ -56,7 +58,7 @@ func tariffRows(t *testing.T, m gateway.Model) []costRow {
 		`"usage":{"input_tokens":501,"cache_read_input_tokens":501,"cache_creation_input_tokens":7,"output_tokens":13}}`
 	const say, tell = `{"model":"%s","messages":[{"role":"user","content":"x"}]}`, `{"model":"%s","max_tokens":99,"messages":[{"role":"user","content":"x"}]}`
 	streamed := func(body string) string { return strings.Replace(body, ",", `,"stream":true,`, 1) }
-	tokens := cost(t, map[billing.Unit]int64{billing.Input: 501, billing.CachedInput: 501, billing.CacheWrite: 7, billing.Output: 13})
+	tokens := cost(t, map[billing.Unit]int64{billing.Input: 501, billing.CachedInput: 501, billing.CacheWrite: 7, billing.Output: 13, billing.Request: 1})
 	const file = `{"b64_json":"iVBORw0KGgo="}`
 	switch {
 	case m.Kind == gateway.KindChat:
@@ -147,6 +149,90 @@ const (
 	onlyChat     = upstream.Messages       // is what it does not speak
 	onlyMessages = upstream.ChatCompletion // likewise
 )
+
+// perRequest is a price with a part for the request itself, as models that search by
+// themselves have it: ten thousand tokens' worth.
+func perRequest(t *testing.T) func(*gateway.Options) {
+	return func(o *gateway.Options) {
+		row, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "1"}, billing.Rate{Unit: billing.Request, Amount: "0.01"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Prices, o.RequirePrice = billing.NewPriceList(map[string]*billing.Price{"m": row}), true
+	}
+}
+
+func TestARequestThatCostsAnythingCostsItsOwnPriceOnce(t *testing.T) {
+	const fee = 10_000
+	zeros := `,"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}`
+	for _, row := range []struct {
+		name, body string
+		up         *scriptedUpstream
+		cost       billing.Money
+		fails      bool
+	}{
+		{"a whole answer", askWhole, &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}, micro(fee + 50), false},
+		{"a stream", askStream, &scriptedUpstream{text: recorded(usageChunk(20, 30))}, micro(fee + 50), false},
+		{"an answer of nothing", askWhole, &scriptedUpstream{text: whole(zeros)}, micro(fee), false},
+		{"a stream that is cut before its output", askStream, &scriptedUpstream{text: chunk(`{"role":"assistant","content":""}`, "")}, 0, false},
+		{"a vendor that refuses", askWhole, &scriptedUpstream{err: (&upstream.Failure{Status: 503, Sent: true, Refused: true}).Fault()}, 0, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			h := newTestGateway(t, row.up, "1.00", perRequest(t))
+			r, err := h.ask(t.Context(), row.body)
+			if (err != nil) != row.fails {
+				t.Fatal(err)
+			}
+			if err == nil && r.Stream != nil {
+				drain(t, r.Stream)
+			}
+			if got := h.spent(t, "1.00"); got != row.cost {
+				t.Errorf("spent %s, want %s", got, row.cost)
+			}
+		})
+	}
+	t.Run("a client that leaves", func(t *testing.T) {
+		in, out := io.Pipe()
+		h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", perRequest(t))
+		sent := strings.SplitAfter(recorded(""), "\n\n")[0]
+		go func() { _, _ = io.WriteString(out, sent) }()
+		r := h.must(t, upstream.ChatCompletion, askStream)
+		if _, err := r.Stream.Next(); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Stream.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := h.spent(t, "1.00"), micro(fee+estimatedInput); got != want {
+			t.Errorf("spent %s, want %s", got, want)
+		}
+	})
+}
+
+// The hold has the request's own price from the start, so that no balance pays for the
+// tokens and not for it.
+func TestTheHoldCoversTheRequestItself(t *testing.T) {
+	up := &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":1,"completion_tokens":1}`)}
+	h := newTestGateway(t, up, "0.009999", perRequest(t))
+	if _, err := h.ask(t.Context(), askWhole); !fault.Is(err, fault.InsufficientBalance) || up.count() != 0 {
+		t.Errorf("%v after %d calls, want a refusal before the first", err, up.count())
+	}
+	var stopped atomic.Bool
+	ask := `{"model":"m","messages":[{"role":"user","content":"go on"}],"stream":true}`
+	credit := micro(10_000 + int64(len(ask)) + 1_500).String()
+	h = newTestGateway(t, chat.ServeStream(exactly, endless(&stopped)), credit, func(o *gateway.Options) {
+		perRequest(t)(o)
+		o.Models = []gateway.Model{{ID: "m", HoldTokens: 100, MaxOutput: 1_000}} // the upstream ignores the cap
+	})
+	r, out := h.complete(t, upstream.ChatCompletion, ask)
+	receipt, _ := r.Receipt()
+	if words := strings.Count(out, "abcd"); words < 1_400 || words > 1_500+len(ask) || !stopped.Load() {
+		t.Errorf("%d tokens for a balance of 1500 beside the request", words)
+	}
+	if receipt.Usage.Requests != 1 || receipt.Overrun != 0 || h.balance(t).Posted < 0 {
+		t.Errorf("the balance is %s after %+v", h.balance(t).Posted, receipt)
+	}
+}
 
 func TestOfAWildcardRouteTheModelsThatTheOperatorNamesAreListed(t *testing.T) {
 	routing, err := router.New([]router.Channel{

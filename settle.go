@@ -136,9 +136,13 @@ func takenOver(err error) error {
 
 // clampUsage is u with the counts replaced that no upstream can have had: by the
 // bound of the hold, or by what was delivered if that is more. Each side is judged
-// by itself, so that one count that cannot be cuts no other.
+// by itself, so that one count that cannot be cuts no other. A conversation that costs
+// anything has the request itself too, where that has a price.
 func (c *call) clampUsage(u billing.Usage) billing.Usage {
 	limit, most := c.op.bounds.plausible, c.op.bounds.most
+	if c.op.bounds.tokens.given() && (u.Zero || !u.IsZero()) {
+		u.Requests = c.op.bounds.tokens.requests
+	}
 	if u.Output+u.ImageOutput > limit.output {
 		u.Anomaly = true
 		u.Output = min(u.Output, max(most.Output, c.textOutput()))

@@ -149,7 +149,8 @@ type DriverOptions struct {
 	// Wire are the operations by which a vendor of OpenAI's wire makes texts:
 	// [ChatCompletion], [Responses], or both. Nil means both at OpenAI's own address
 	// and chat completions at any other, since many vendors have no more. The gateway
-	// translates into what the vendor has. Only package openai takes it.
+	// translates into what the vendor has. Only package openai takes it; the driver of a
+	// vendor that speaks Anthropic's wire too is made by [Join].
 	Wire []Op
 	// DoneOptional takes a stream of chat completions for complete that ends without
 	// "[DONE]" after every candidate has its finish_reason. Only package openai takes it.

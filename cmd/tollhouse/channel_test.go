@@ -130,17 +130,21 @@ func TestATestOfAChannelTellsWhetherItWorks(t *testing.T) {
 const vendorResponse = `{"id":"resp_1","object":"response","created_at":1,"status":"completed","error":null,"incomplete_details":null,"model":"m",` +
 	`"output":[{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Hi","annotations":[]}]}],"usage":{"input_tokens":3,"output_tokens":1,"total_tokens":4}}`
 
+// vendorMessage is the answer of a vendor of messages.
+const vendorMessage = `{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":3,"output_tokens":1}}`
+
 func TestATestTriesEachFormOfTextsThatTheVendorHas(t *testing.T) {
 	for _, c := range []struct{ name, wire, missing, want string }{
 		{"chat alone", "[chat]", "", `main +m +chat +ok `},
 		{"responses alone", "[responses]", "", `main +m +responses +ok `},
 		{"both", "[responses, chat]", "", `main +m +chat, responses +ok `},
+		{"chat and messages", "[chat, messages]", "", `main +m +chat, messages +ok `},
 		{"both, of which one is missing", "[chat, responses]", "/v1/responses", `main +m +responses +failed +\d+ ms +404 `},
 		{"both, of which the other one is missing", "[chat, responses]", "/v1/chat/completions", `main +m +chat +failed +\d+ ms +404 `},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				answer := map[string]string{"/v1/chat/completions": strings.Replace(vendorAnswer, "kimi-k3", "m", 1), "/v1/responses": vendorResponse}[r.URL.Path]
+				answer := map[string]string{"/v1/chat/completions": strings.Replace(vendorAnswer, "kimi-k3", "m", 1), "/v1/responses": vendorResponse, "/v1/messages": vendorMessage}[r.URL.Path]
 				w.Header().Set("Content-Type", "application/json")
 				if answer == "" || r.URL.Path == c.missing {
 					w.WriteHeader(http.StatusNotFound)

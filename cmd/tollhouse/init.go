@@ -181,6 +181,9 @@ func writeChannel(b *strings.Builder, c *config.Channel) {
 		wire = append(wire, string(op))
 	}
 	words("wire", wire)
+	if c.Messages.BaseURL != "" {
+		member("messages", "{base_url: "+quoted(c.Messages.BaseURL)+"}")
+	}
 	if c.SessionHeader != "" {
 		member("session_header", quoted(c.SessionHeader))
 	}
@@ -189,6 +192,9 @@ func writeChannel(b *strings.Builder, c *config.Channel) {
 	}
 	if c.NoStreamOptions {
 		member("usage", "{stream_options: no}")
+	}
+	if c.Priority != 0 {
+		member("priority", strconv.Itoa(c.Priority))
 	}
 	words("drop", c.Drop)
 	if len(c.Rename) > 0 {
@@ -204,7 +210,11 @@ func writeChannel(b *strings.Builder, c *config.Channel) {
 		if len(c.Discover.Only) > 0 {
 			only = ", only: [" + strings.Join(quotedAll(c.Discover.Only), ", ") + "]"
 		}
-		models = "{discover: true" + only + prefix + ", map: " + models + "}"
+		mapped := ""
+		if len(c.Models) > 0 {
+			mapped = ", map: " + models
+		}
+		models = "{discover: true" + only + prefix + mapped + "}"
 	}
 	member("models", models)
 	words("begins", c.Begins)

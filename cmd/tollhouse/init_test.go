@@ -35,7 +35,11 @@ func environmentOf(base string, rows ...preset) environment {
 	for _, v := range rows {
 		env[v.keyVar] = "secret-of-" + v.vendor
 		if base != "" {
-			env[v.urlVar] = base + "/v1"
+			for _, other := range presets { // that the same key turns on
+				if other.keyVar == v.keyVar {
+					env[other.urlVar] = base + "/v1"
+				}
+			}
 		} else if v.local {
 			env[v.urlVar] = "http://127.0.0.1:9/v1"
 		}

@@ -37,11 +37,20 @@ type preset struct {
 	// lists says that the vendor lists its models, so that they can be shown. Those of host
 	// do in any case.
 	lists bool
+	// behind names a row of the same vendor, of whose models this address serves those that it
+	// lists, under the same ids: alone where that row does not list them, and by priority among
+	// the rows behind it. The address is asked only if that of the other row is the vendor's own.
+	behind   string
+	priority int
 	// example is a model to try, for the start's message.
 	example string
 
-	auth            upstream.Auth
-	wire            []upstream.Op
+	auth upstream.Auth
+	wire []upstream.Op
+	// messages is where the vendor has the wire of messages too: the path that takes the place
+	// of baseURL's, to which /v1/messages is added. At an address of urlVar with another path
+	// it is not known, and messages are translated.
+	messages        string
 	drop            []string
 	rename          map[string]string
 	sessionHeader   string
@@ -50,8 +59,9 @@ type preset struct {
 }
 
 var (
-	every    = map[string]string{"*": "*"}
-	bothWays = []upstream.Op{upstream.ChatCompletion, upstream.Responses}
+	every        = map[string]string{"*": "*"}
+	bothWays     = []upstream.Op{upstream.ChatCompletion, upstream.Responses}
+	withMessages = []upstream.Op{upstream.ChatCompletion, upstream.Messages}
 	// Most vendors have the older of the two names for the bound of an answer, and
 	// ignore the other one, by which an answer would be longer than what is held for it.
 	olderBound = map[string]string{"max_completion_tokens": "max_tokens"}
@@ -69,7 +79,7 @@ var presets = []preset{
 	},
 	{
 		vendor: "moonshot", keyVar: "MOONSHOT_API_KEY", urlVar: "MOONSHOT_BASE_URL", baseURL: "https://api.moonshot.ai/v1",
-		models: map[string]string{"delta-k3": "kimi-k3"}, rename: newerBound,
+		models: map[string]string{"delta-k3": "kimi-k3"}, rename: newerBound, messages: "/anthropic",
 	},
 	{
 		// The variable names the bare host, since both of the vendor's APIs use it.
@@ -132,9 +142,11 @@ var presets = []preset{
 	},
 	{
 		// Reasoning is in reasoning_content, and what its cache served in
-		// usage.prompt_cache_hit_tokens (api-docs.deepseek.com/guides/kv_cache).
+		// usage.prompt_cache_hit_tokens (api-docs.deepseek.com/guides/kv_cache). Messages are at
+		// another path (api-docs.deepseek.com/guides/anthropic_api).
 		vendor: "deepseek", keyVar: "DEEPSEEK_API_KEY", urlVar: "DEEPSEEK_BASE_URL", baseURL: "https://api.deepseek.com/v1",
 		models: every, begins: []string{"deepseek-"}, lists: true, example: "deepseek-chat", rename: olderBound,
+		messages: "/anthropic",
 	},
 	{
 		// Deprecates chat completions for responses (docs.x.ai/developers/model-capabilities).
@@ -154,12 +166,14 @@ var presets = []preset{
 		// together by X-Session-Id.
 		vendor: "zai", keyVar: "ZAI_API_KEY", urlVar: "ZAI_BASE_URL", baseURL: "https://api.z.ai/api/paas/v4",
 		models: every, begins: []string{"glm-"}, example: "glm-4.6", drop: []string{"user"}, rename: olderBound, sessionHeader: "X-Session-Id",
+		messages: "/api/anthropic",
 	},
 	{
 		// Errors are a base_resp in a 200; max_tokens is deprecated, and one candidate is all
 		// (platform.minimax.io/docs/api-reference/text-openai-api).
 		vendor: "minimax", keyVar: "MINIMAX_API_KEY", urlVar: "MINIMAX_BASE_URL", baseURL: "https://api.minimax.io/v1",
 		models: every, begins: []string{"MiniMax-"}, example: "MiniMax-M2", drop: []string{"n"}, rename: newerBound,
+		messages: "/anthropic",
 	},
 	{
 		// Refuses stream_options, and has one candidate only; errors are a bare message
@@ -198,10 +212,19 @@ var presets = []preset{
 		host: "azure/", example: "gpt-5-mini", auth: upstream.Auth{By: upstream.ByHeader, Name: "api-key"}, wire: bothWays,
 	},
 	{
-		// The endpoint that AWS recommends; bedrock-mantle, the other one, has another path for
-		// some models (docs.aws.amazon.com/bedrock/latest/userguide/inference-responses-api.html).
+		// The endpoint that AWS recommends. Some models are at bedrock-mantle alone, each at one
+		// of its two paths, and the other one refuses it
+		// (docs.aws.amazon.com/bedrock/latest/userguide/inference-responses-api.html).
 		vendor: "bedrock", keyVar: "AWS_BEARER_TOKEN_BEDROCK", urlVar: "BEDROCK_BASE_URL",
 		baseURL: "https://bedrock-runtime.${AWS_REGION}.amazonaws.com/openai/v1", host: "bedrock/", example: "openai.gpt-oss-120b-1:0",
+	},
+	{
+		vendor: "bedrock-mantle", keyVar: "AWS_BEARER_TOKEN_BEDROCK", urlVar: "BEDROCK_MANTLE_BASE_URL",
+		baseURL: "https://bedrock-mantle.${AWS_REGION}.api.aws/v1", behind: "bedrock", priority: 1,
+	},
+	{
+		vendor: "bedrock-mantle-openai", keyVar: "AWS_BEARER_TOKEN_BEDROCK", urlVar: "BEDROCK_MANTLE_OPENAI_BASE_URL",
+		baseURL: "https://bedrock-mantle.${AWS_REGION}.api.aws/openai/v1", behind: "bedrock", priority: 2,
 	},
 	{
 		// logprobs, logit_bias and a second candidate are a 400; reasoning is in "reasoning",
@@ -263,6 +286,12 @@ func (p *program) presets() (*source, error) {
 		if on, _ := p.env(v.turnedOnBy()); on == "" {
 			continue
 		}
+		var front *config.Channel
+		if v.behind != "" {
+			if front = src.config.Channel(v.behind); front == nil || !v.asked(p.env) {
+				continue
+			}
+		}
 		base, missing, err := v.base(p.env)
 		switch {
 		case err != nil:
@@ -272,6 +301,10 @@ func (p *program) presets() (*source, error) {
 			continue
 		}
 		c := v.channel(base, bare)
+		if front != nil {
+			c.Discover, c.Models, c.Priority = &config.Discovery{}, map[string]string{}, v.priority
+			c.Discover.Prefix, front.Yields = front.Discover.Prefix, true
+		}
 		if key, _ := p.env(v.keyVar); key != "" {
 			c.Keys = []secret.String{secret.New(key)}
 		}
@@ -280,6 +313,14 @@ func (p *program) presets() (*source, error) {
 	}
 	reserveModels(src.config.Channels)
 	return src, nil
+}
+
+// asked reports whether a row behind another one is asked: where both addresses are the
+// vendor's own, or that of the row is given.
+func (v *preset) asked(env config.Env) bool {
+	own, _ := env(v.urlVar)
+	front, _ := env(presetNamed(v.behind).urlVar)
+	return own != "" || front == ""
 }
 
 // turnedOnBy is the variable without which the channel is not made.
@@ -320,6 +361,12 @@ func (v *preset) channel(base string, bare bool) config.Channel {
 	c := config.Channel{
 		Name: v.vendor, Driver: cmp.Or(v.driver, "openai"), BaseURL: base, Models: v.models, Begins: v.begins,
 		Auth: v.auth, Wire: v.wire, Drop: v.drop, Rename: v.rename, SessionHeader: v.sessionHeader, DoneOptional: v.doneOptional, NoStreamOptions: v.noStreamOptions,
+	}
+	if v.messages != "" {
+		own, _ := url.Parse(v.baseURL)
+		if root, found := strings.CutSuffix(strings.TrimSuffix(base, "/"), own.Path); found {
+			c.Wire, c.Messages.BaseURL = withMessages, root+v.messages
+		}
 	}
 	if v.lists {
 		c.Discover = new(config.Discovery)

@@ -25,6 +25,7 @@ type oddVendor struct {
 	// What it differs in.
 	path      string   // of chat completions, or of responses
 	both      bool     // it has responses besides
+	messages  string   // where it has /v1/messages besides, without a counter of tokens; empty for nowhere
 	auth      string   // the header and its value that it wants, "Authorization: Bearer KEY"
 	refuses   []string // fields of a request that are a 400
 	needs     string   // a field that a request has to have
@@ -52,6 +53,13 @@ func (v *oddVendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"error":{"message":"bad key"}}`)
 		return
 	}
+	reranks := map[string]string{ // Cohere's, for which the same key is
+		"/cohere/v1/models": `{"models":[{"name":"rerank-v3.5","endpoints":["rerank"]}]}`, "/cohere/v2/rerank": `{"results":[{"index":0,"relevance_score":0.5}]}`,
+	}
+	if answer := reranks[r.URL.Path]; answer != "" {
+		_, _ = io.WriteString(w, answer)
+		return
+	}
 	parent := v.path[:strings.LastIndex(strings.TrimSuffix(v.path, "/completions"), "/")]
 	if r.URL.Path == parent+"/models" {
 		list := fmt.Sprintf(`[{"id":%q}]`, v.model)
@@ -59,6 +67,14 @@ func (v *oddVendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			list = `{"object":"list","data":` + list + `}`
 		}
 		_, _ = io.WriteString(w, list)
+		return
+	}
+	if r.Method == http.MethodGet { // doctor looks whether it can be reached
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	if v.messages != "" && strings.HasPrefix(r.URL.Path, v.messages) {
+		v.message(w, r, string(body))
 		return
 	}
 	var q map[string]json.RawMessage
@@ -130,6 +146,34 @@ func (v *oddVendor) chat(w http.ResponseWriter, stream, asked bool) {
 	}
 }
 
+// message answers "Hi" as a message. A stream has its usage at the end alone.
+func (v *oddVendor) message(w http.ResponseWriter, r *http.Request, body string) {
+	if r.URL.Path != v.messages+"/v1/messages" {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, "404 page not found")
+		return
+	}
+	if want := fmt.Sprintf(`"model":%q`, v.model); !strings.Contains(body, want) || !strings.Contains(body, `"max_tokens":`) {
+		v.t.Errorf("%s got %s, without %s or max_tokens", v.path, body, want)
+	}
+	usage := fmt.Sprintf(`{"input_tokens":%d,"cache_read_input_tokens":64,"cache_creation_input_tokens":3,"output_tokens":%d}`, 200+v.number, 20+v.number)
+	if !strings.Contains(body, `"stream":true`) {
+		_, _ = fmt.Fprintf(w, `{"id":"msg_1","type":"message","role":"assistant","model":%q,"content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn","stop_sequence":null,"vendors_own":1,"usage":%s}`, v.model, usage)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, event := range []string{
+		fmt.Sprintf(`{"type":"message_start","vendors_own":1,"message":{"id":"msg_1","type":"message","role":"assistant","model":%q,"content":[],"usage":{"input_tokens":0,"output_tokens":0}}}`, v.model),
+		`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`,
+		`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}`,
+		`{"type":"content_block_stop","index":0}`,
+		`{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":` + usage + `}`,
+		`{"type":"message_stop"}`,
+	} {
+		_, _ = fmt.Fprintf(w, "data: %s\n\n", event)
+	}
+}
+
 // oddPreset is a preset, the vendor that it leads to, and what a client asks for.
 type oddPreset struct {
 	channel, model, theirs string            // the public id, and the vendor's
@@ -149,17 +193,21 @@ const bearer = "Authorization: Bearer vendor-key"
 func oddPresets() []*oddPreset {
 	detail := `{"object":"error","message":{"detail":[{"type":"extra_forbidden","loc":["body","FIELD"]}]},"type":"invalid_request_error"}`
 	plain := `{"message":"FIELD is not supported"}`
+	at := func(name, path string) map[string]string {
+		return map[string]string{name + "_API_KEY": "vendor-key", name + "_BASE_URL": "URL" + path}
+	}
 	one := func(name string) map[string]string {
 		return map[string]string{name + "_API_KEY": "vendor-key", name + "_BASE_URL": "URL/" + strings.ToLower(name)}
 	}
 	return []*oddPreset{
 		{channel: "gemini", model: "gemini-2.5-flash", env: one("GEMINI"), base: "/gemini", sends: `"user":"u"`, vendor: oddVendor{auth: bearer, refuses: []string{"user"}, errorBody: `[{"error":{"code":400,"message":"Unknown name FIELD","status":"INVALID_ARGUMENT"}}]`}},
+		{channel: "moonshot", model: "delta-k3", theirs: "kimi-k3", env: at("MOONSHOT", "/v1"), base: "/v1", sends: `"max_tokens":50`, vendor: oddVendor{auth: bearer, needs: "max_completion_tokens", refuses: []string{"max_tokens"}, errorBody: plain, messages: "/anthropic"}},
 		{channel: "mistral", model: "mistral-small-latest", env: one("MISTRAL"), base: "/mistral", sends: `"user":"u","logprobs":false,"seed":7,"max_completion_tokens":50`, vendor: oddVendor{auth: bearer, usage: "unasked", needs: "random_seed", refuses: []string{"user", "logprobs", "seed", "max_completion_tokens", "stream_options"}, errorBody: detail}},
-		{channel: "deepseek", model: "deepseek-chat", env: one("DEEPSEEK"), base: "/deepseek", sends: `"max_completion_tokens":50`, cached: 64, vendor: oddVendor{auth: bearer, usage: "deepseek", reasoning: "reasoning_content", comments: true, needs: "max_tokens"}},
+		{channel: "deepseek", model: "deepseek-chat", env: at("DEEPSEEK", "/v1"), base: "/v1", sends: `"max_completion_tokens":50`, cached: 64, vendor: oddVendor{auth: bearer, messages: "/anthropic", usage: "deepseek", reasoning: "reasoning_content", comments: true, needs: "max_tokens"}},
 		{channel: "xai", model: "grok-4", env: one("XAI"), base: "/xai", vendor: oddVendor{auth: bearer, both: true, reasoning: "reasoning_content"}},
 		{channel: "perplexity", model: "sonar", theirs: "perplexity/sonar", env: one("PERPLEXITY"), base: "/perplexity", vendor: oddVendor{auth: bearer, path: "/responses"}},
-		{channel: "zai", model: "glm-4.6", env: one("ZAI"), base: "/zai", session: "X-Session-Id", sends: `"user":"u","max_completion_tokens":50`, vendor: oddVendor{auth: bearer, usage: "unasked", needs: "max_tokens", refuses: []string{"user"}, errorBody: `{"error":{"code":"1210","message":"FIELD"}}`}},
-		{channel: "minimax", model: "MiniMax-M2", env: one("MINIMAX"), base: "/minimax", sends: `"n":1,"max_tokens":50`, vendor: oddVendor{auth: bearer, needs: "max_completion_tokens", refuses: []string{"n", "max_tokens"}, errorBody: `{"base_resp":{"status_code":2013,"status_msg":"FIELD"}}`}},
+		{channel: "zai", model: "glm-4.6", env: at("ZAI", "/api/paas/v4/"), base: "/api/paas/v4", session: "X-Session-Id", sends: `"user":"u","max_completion_tokens":50`, vendor: oddVendor{auth: bearer, messages: "/api/anthropic", usage: "unasked", needs: "max_tokens", refuses: []string{"user"}, errorBody: `{"error":{"code":"1210","message":"FIELD"}}`}},
+		{channel: "minimax", model: "MiniMax-M2", env: at("MINIMAX", "/v1"), base: "/v1", sends: `"n":1,"max_tokens":50`, vendor: oddVendor{auth: bearer, messages: "/anthropic", needs: "max_completion_tokens", refuses: []string{"n", "max_tokens"}, errorBody: `{"base_resp":{"status_code":2013,"status_msg":"FIELD"}}`}},
 		{channel: "cohere", model: "command-a-03-2025", env: one("COHERE"), base: "/cohere/compatibility/v1", sends: `"user":"u","n":1,"store":false,"max_completion_tokens":50`, estimated: true, vendor: oddVendor{auth: bearer, usage: "none", needs: "max_tokens", refuses: []string{"user", "n", "store", "stream_options"}, errorBody: plain}},
 		{channel: "fireworks", model: "accounts/fireworks/models/gpt-oss-120b", env: one("FIREWORKS"), base: "/fireworks", session: "X-Session-Affinity", vendor: oddVendor{auth: bearer, usage: "unasked"}},
 		{channel: "azure", model: "my-deployment", env: map[string]string{"AZURE_OPENAI_API_KEY": "vendor-key", "AZURE_OPENAI_ENDPOINT": "URL/"}, base: "/openai/v1", vendor: oddVendor{auth: "Api-Key: vendor-key", both: true}},
@@ -203,6 +251,7 @@ type receipt struct {
 	Units struct {
 		Input  int `json:"input"`
 		Cached int `json:"cached_input"`
+		Write  int `json:"cache_write"`
 		Output int `json:"output"`
 	} `json:"units"`
 	Estimated bool `json:"estimated"`
@@ -218,7 +267,13 @@ func bill(t *testing.T, i *instance, key string, p *oddPreset, stream bool) (ans
 	if stream {
 		body += `,"stream_options":{"include_usage":true}`
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.api+"/v1/chat/completions", strings.NewReader(body+"}"))
+	return billOf(t, i, key, "/v1/chat/completions", body+"}")
+}
+
+// billOf is bill of a call of any path.
+func billOf(t *testing.T, i *instance, key, path, body string) (answer string, r receipt) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.api+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,6 +340,189 @@ func TestEachPresetServesAVendorThatIsOdd(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// What an operator with keys runs: each vendor is asked for its list, and for one token in
+// each form of texts that it has.
+func TestDoctorAsksEveryPreset(t *testing.T) {
+	rows := oddPresets()
+	env := environment{}
+	for n, p := range rows {
+		if example := presetNamed(p.channel).example; example != "" && p.theirs == "" {
+			p.theirs = example
+		}
+		maps.Copy(env, p.serve(t, n))
+	}
+	got := examineWith(t, env, "--call", "--admin", "off")
+	want := map[string]string{"cohere-rerank": "rerank-english-v3.0 answered"}
+	operations := map[string]string{"xai": "(chat, responses)", "azure": "(chat, responses)", "perplexity": "(responses)", "cohere-rerank": "(rerank)"}
+	for _, p := range rows {
+		model := presetNamed(p.channel).example
+		if p.channel == "moonshot" {
+			model = p.model
+		}
+		want[p.channel] = presetNamed(p.channel).host + model + " answered"
+		if p.channel == "azure" { // which has the ids without a prefix
+			want[p.channel] = model + " answered"
+		}
+		if p.vendor.messages != "" {
+			operations[p.channel] = "(chat, messages)"
+		}
+	}
+	for channel, answered := range want {
+		if list := got.by["channel "+channel]; !strings.HasPrefix(list, "ok: ") || !strings.Contains(list, "lists 1 model") {
+			t.Errorf("%s: the list is %q", channel, list)
+		}
+		operation := cmp.Or(operations[channel], "(chat)")
+		if call := got.by["call of "+channel]; !strings.HasPrefix(call, "ok: "+answered) || !strings.Contains(call, operation) {
+			t.Errorf("%s: the call is %q, want %s %s", channel, call, answered, operation)
+		}
+	}
+}
+
+// Claude Code's requests reach a vendor of its wire as they are, though the same vendor's chats
+// have other names for fields.
+func TestMessagesReachAVendorOfBothWiresAsTheyAre(t *testing.T) {
+	rows := slices.DeleteFunc(oddPresets(), func(p *oddPreset) bool { return p.vendor.messages == "" })
+	if len(rows) != 4 {
+		t.Fatalf("%d presets have messages, want 4", len(rows))
+	}
+	env := environment{}
+	for n, p := range rows {
+		maps.Copy(env, p.serve(t, n))
+	}
+	i := start(t, env)
+	key := regexp.MustCompile(`sk-\w+`).FindString(i.stdout.String())
+	for n, p := range rows {
+		body := fmt.Sprintf(`{"model":%q,"max_tokens":50,"messages":[{"role":"user","content":"Tell me of the sea."}]`, p.model)
+		var want receipt
+		want.Units.Input, want.Units.Cached, want.Units.Write, want.Units.Output = 200+n, 64, 3, 20+n
+		for _, stream := range []string{"", `,"stream":true`} {
+			t.Run(p.channel+stream, func(t *testing.T) {
+				answer, got := billOf(t, i, key, "/v1/messages", body+stream+"}")
+				if !strings.Contains(answer, `"vendors_own":1`) || !strings.Contains(answer, fmt.Sprintf(`"model":%q`, p.model)) {
+					t.Errorf("the answer is not the vendor's own under the public id: %s", answer)
+				}
+				if diff := gocmp.Diff(want, got); diff != "" {
+					t.Errorf("charged (-want +got)\n%s", diff)
+				}
+			})
+		}
+		t.Run(p.channel+" counts", func(t *testing.T) {
+			status, answer := i.ask(http.MethodPost, "/v1/messages/count_tokens", key, strings.Replace(body, `"max_tokens":50,`, "", 1)+"}")
+			if status != http.StatusOK || !strings.Contains(answer, `"input_tokens":`) {
+				t.Errorf("%d %s, want an estimate", status, answer)
+			}
+		})
+	}
+}
+
+// A vendor of both wires that is overloaded loses a message to one for which it is translated.
+func TestAMessageFailsOverFromAVendorOfItsWireToOneOfChats(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		asked = append(asked, r.URL.Path+" "+r.Header.Get("X-Api-Key")+r.Header.Get("Authorization"))
+		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/messages") {
+			w.WriteHeader(529)
+			_, _ = io.WriteString(w, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`)
+			return
+		}
+		_, _ = io.WriteString(w, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
+	}))
+	defer vendor.Close()
+	i := start(t, acme, "--config", file(t, "billing: count\nchannels:\n"+
+		"  - {name: both, driver: openai, base_url: '"+vendor.URL+"/v1', wire: [chat, messages], messages: {base_url: '"+vendor.URL+"/anthropic', auth: header:x-api-key}, keys: [one], models: {m: m}}\n"+
+		"  - {name: chats, driver: openai, base_url: '"+vendor.URL+"/v2', keys: [two], models: {m: m}, priority: 1}\n"+
+		"accounts: [{name: acme, keys: [{env: ACME_KEY}]}]\n"))
+	status, answer := i.ask(http.MethodPost, "/v1/messages", acme["ACME_KEY"], `{"model":"m","max_tokens":50,"messages":[{"role":"user","content":"hi"}]}`)
+	if status != http.StatusOK || !strings.Contains(answer, `"type":"message"`) {
+		t.Errorf("%d %s", status, answer)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if want := []string{"/anthropic/v1/messages one", "/v2/chat/completions Bearer two"}; !slices.Equal(asked, want) {
+		t.Errorf("asked %q, want %q", asked, want)
+	}
+}
+
+// A vendor of three addresses, each with models of its own, is one to its clients.
+func TestAModelOfBedrockIsServedByTheAddressThatHasIt(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	address := func(name string, lists, has string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if r.URL.Path == "/v1/models" {
+				var ids []string
+				for id := range strings.FieldsSeq(lists) {
+					ids = append(ids, fmt.Sprintf(`{"id":%q}`, id))
+				}
+				_, _ = fmt.Fprintf(w, `{"data":[%s]}`, strings.Join(ids, ","))
+				return
+			}
+			var q struct{ Model string }
+			_ = json.NewDecoder(r.Body).Decode(&q)
+			mu.Lock()
+			asked = append(asked, name)
+			mu.Unlock()
+			if !slices.Contains(strings.Fields(has), q.Model) {
+				w.WriteHeader(http.StatusBadRequest)
+				_, _ = fmt.Fprintf(w, `{"error":{"code":"validation_error","type":"invalid_request_error","message":"model %s isn't supported on this route"}}`, "`"+q.Model+"`")
+				return
+			}
+			_, _ = io.WriteString(w, strings.Replace(vendorAnswer, "kimi-k3", q.Model, 1))
+		}))
+		t.Cleanup(s.Close)
+		return s.URL + "/v1"
+	}
+	env := environment{
+		"AWS_BEARER_TOKEN_BEDROCK": "vendor-key", "AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_BASE_URL": address("azure", "", ""),
+		"BEDROCK_BASE_URL":               address("runtime", "claude both", "claude both unlisted"),
+		"BEDROCK_MANTLE_BASE_URL":        address("mantle", "both qwen gpt", "both qwen"),
+		"BEDROCK_MANTLE_OPENAI_BASE_URL": address("mantle/openai", "both qwen gpt", "gpt"),
+	}
+	i := start(t, env)
+	key := regexp.MustCompile(`sk-\w+`).FindString(i.stdout.String())
+	for _, row := range []struct{ model, want string }{
+		{"claude", "runtime"},
+		{"both", "runtime"},
+		{"unlisted", "runtime"},
+		{"qwen", "mantle"},
+		{"gpt", "mantle mantle/openai"}, // the first address refuses it
+		{"gpt", "mantle/openai"},        // and is left alone with it
+		{"qwen", "mantle"},
+	} {
+		status, answer := i.ask(http.MethodPost, "/v1/chat/completions", key, chatBody("bedrock/"+row.model, false))
+		mu.Lock()
+		got := strings.Join(asked, " ")
+		asked = nil
+		mu.Unlock()
+		if status != http.StatusOK || got != row.want {
+			t.Errorf("%s: %d %s, asked %q, want %q", row.model, status, answer, got, row.want)
+		}
+	}
+}
+
+// Without the vendor's own first address none of the others gets the key.
+func TestTheOtherAddressesOfAVendorAreNotAskedBesideAProxy(t *testing.T) {
+	env := environment{"AWS_BEARER_TOKEN_BEDROCK": "k", "AWS_REGION": "eu-west-1", "BEDROCK_BASE_URL": "http://127.0.0.1:9/v1"}
+	if c := presetsOf(t, &program{env: env.lookup}); len(c.Channels) != 1 {
+		t.Errorf("there are %d channels, want one", len(c.Channels))
+	}
+	delete(env, "BEDROCK_BASE_URL")
+	c := presetsOf(t, &program{env: env.lookup})
+	var got []string
+	for i := range c.Channels {
+		got = append(got, c.Channels[i].BaseURL)
+	}
+	want := []string{"https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1", "https://bedrock-mantle.eu-west-1.api.aws/v1", "https://bedrock-mantle.eu-west-1.api.aws/openai/v1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the addresses are %q, want %q", got, want)
 	}
 }
 

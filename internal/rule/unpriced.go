@@ -127,8 +127,15 @@ func all(raw []byte, ok func(s string) bool) bool {
 // onlyGoogle reports an extra_body with nothing but the settings of Gemini's own
 // that its OpenAI form takes there (Google's page "OpenAI compatibility").
 func onlyGoogle(raw []byte) bool {
+	return only(raw, func(name string, value []byte) bool {
+		return name == "google" && only(value, func(name string, _ []byte) bool { return name == "thinking_config" || name == "safety_settings" })
+	})
+}
+
+// only reports an object of which every member is as it should be.
+func only(raw []byte, ok func(name string, value []byte) bool) bool {
 	o, err := rawjson.Index(raw, nil, nil)
-	return err == nil && !slices.ContainsFunc(o.Members, func(m rawjson.Member) bool { return m.Name != "google" })
+	return err == nil && !slices.ContainsFunc(o.Members, func(m rawjson.Member) bool { return !ok(m.Name, m.Value.Of(raw)) })
 }
 
 // paidBetas are how the names of beta features begin that raise the price of

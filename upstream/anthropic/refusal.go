@@ -12,6 +12,7 @@ import (
 // vendorError is the object under "error" of an error body.
 type vendorError struct {
 	kind, message string
+	code          string // of other vendors of the wire
 	body          []byte // the document, if it has the form of the public wire
 }
 
@@ -27,6 +28,7 @@ func parseError(data []byte) (v vendorError, ok bool) {
 	}
 	v.kind, _ = rawjson.String(inner.Raw("type"))
 	v.message, _ = rawjson.String(inner.Raw("message"))
+	v.code, _ = rawjson.String(inner.Raw("code"))
 	if name, _ := rawjson.String(outer.Raw("type")); name == "error" && v.kind != "" {
 		v.body = data
 	}
@@ -61,8 +63,9 @@ func status(data []byte) int {
 }
 
 // operatorTypes are those of error that are the operator's fault, whatever
-// their status. A permission_error may also be of what one request asks for.
-var operatorTypes = map[string]bool{"authentication_error": true, "billing_error": true, "permission_error": true}
+// their status. A permission_error may also be of what one request asks for. Z.ai says by
+// 1113, in a 429, that the balance is used up.
+var operatorTypes = map[string]bool{"authentication_error": true, "billing_error": true, "permission_error": true, "1113": true}
 
 // unpaidPrefixes is how the messages begin, in lower case, by which alone an account
 // that may not be used any more differs from a bad request: both are a 400 of
@@ -75,7 +78,7 @@ var unpaidPrefixes = []string{
 
 // operatorsFault reports whether the operator's key or account is at fault.
 func (v *vendorError) operatorsFault() bool {
-	if operatorTypes[v.kind] {
+	if operatorTypes[v.kind] || operatorTypes[v.code] {
 		return true
 	}
 	if strings.Contains(v.message, ": ") {
@@ -86,6 +89,20 @@ func (v *vendorError) operatorsFault() bool {
 		if strings.HasPrefix(message, begin) {
 			return true
 		}
+	}
+	return false
+}
+
+// noModel reports whether the error is about a model that the vendor does not have, in the
+// words of Anthropic, Ollama, vLLM, DeepSeek or Z.ai, whose code for it is 1211.
+func (v *vendorError) noModel(status int) bool {
+	text := strings.TrimSuffix(strings.ToLower(v.message), ".")
+	switch {
+	case status == http.StatusNotFound && (v.kind == "not_found_error" || v.kind == "NotFoundError"):
+		named := strings.HasPrefix(text, "model '") || strings.HasPrefix(text, "the model `")
+		return strings.HasPrefix(text, "model: ") || named && (strings.HasSuffix(text, "not found") || strings.HasSuffix(text, "does not exist"))
+	case status == http.StatusBadRequest:
+		return v.kind == "1211" || v.code == "1211" || text == "model not exist"
 	}
 	return false
 }
@@ -107,7 +124,7 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 		e = c.OperatorFault(f)
 		f.Ambiguous = v.kind == "permission_error"
 	}
-	f.NoModel = status == http.StatusNotFound && v.kind == "not_found_error" && strings.HasPrefix(v.message, "model: ")
+	f.NoModel = v.noModel(status)
 	if e.Code == fault.InvalidRequest {
 		c.QuoteError(e, httpdo.VendorError{Code: v.publicCode(), Message: v.message, Body: v.body})
 	}

@@ -46,6 +46,8 @@ func TestWhoseFaultARefusalIs(t *testing.T) {
 		"a rate limit":       {429, said("rate_limit_error", "Text."), fault.UpstreamRateLimit, 429, "", false, false, true},
 		"an own error":       {500, said("api_error", "Text."), fault.InternalServerError, 500, "", false, false, false},
 		"a bill as a 500":    {500, said("billing_error", "Text."), fault.InternalServerError, 500, "", false, false, false},
+		"Z.ai's balance":     {429, said("1113", "Insufficient balance or no resource package. Please recharge."), fault.NoChannel, 502, "", false, true, false},
+		"the same as a code": {429, `{"error":{"code":"1113","message":"Insufficient balance"}}`, fault.NoChannel, 502, "", false, true, false},
 		"a bad gateway":      {502, "<html>", fault.BadGateway, 502, "", false, false, false},
 		"away":               {503, "", fault.ServiceUnavailable, 503, "", false, false, true},
 		"a time-out":         {504, said("timeout_error", "Text."), fault.RequestTimeout, 504, "", false, false, false},
@@ -129,5 +131,31 @@ func TestAStreamedRequestThatIsAnsweredWithADocumentFailed(t *testing.T) {
 		if e.Code != row.code || e.HTTPStatus() != row.want {
 			t.Errorf("%s: %d %v", name, e.HTTPStatus(), e)
 		}
+	}
+}
+
+func TestAModelThatTheVendorDoesNotHave(t *testing.T) {
+	for _, row := range []struct {
+		vendor string
+		status int
+		body   string
+		want   bool
+	}{
+		{"Anthropic", 404, said("not_found_error", "model: claude-z"), true},
+		{"Ollama", 404, said("not_found_error", "model 'm' not found"), true},
+		{"vLLM", 404, said("NotFoundError", "The model `m` does not exist."), true},
+		{"DeepSeek", 400, `{"error":{"message":"Model Not Exist","type":"invalid_request_error","code":"invalid_request_error"}}`, true},
+		{"Z.ai", 400, `{"error":{"code":"1211","message":"Unknown Model, please check the model code."},"request_id":"r"}`, true},
+		{"no counter of tokens", 404, said("not_found_error", "Not Found"), false},
+		{"a file", 404, said("not_found_error", "File model 'm' was not found for the account"), false},
+		{"a field", 400, said("invalid_request_error", "model: String should have at most 256 characters"), false},
+		{"words of the caller's", 400, said("invalid_request_error", "tools.0.name: Model Not Exist"), false},
+	} {
+		t.Run(row.vendor, func(t *testing.T) {
+			_, f := vendortest.Refused(t, newDriver(t, vendortest.Responds(row.status, nil, row.body), upstream.DriverOptions{}), call(t, false))
+			if f.NoModel != row.want || f.Fatal {
+				t.Errorf("failure %+v, want NoModel %v", f, row.want)
+			}
+		})
 	}
 }

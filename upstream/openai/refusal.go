@@ -126,6 +126,12 @@ var missingModels = map[string]bool{
 	"unknown_model":                    true,
 }
 
+// missingTexts are all that some vendors say of such a model, in lower case, with any status.
+var missingTexts = map[string]bool{
+	"model not exist":                          true, // DeepSeek
+	"the provided model identifier is invalid": true, // Amazon
+}
+
 // missingWords are what vendors without a code write of such a model, in lower case.
 var missingWords = []string{
 	"not found", "not exist", "no access", "not have access", "don't have access", "no endpoints found", "not a valid model", "not supported", "not deployed", "unknown model", "invalid model",
@@ -181,10 +187,11 @@ func (v *vendorError) noModel(status int) bool {
 	if status < 400 || status >= 500 || status == http.StatusTooManyRequests || v.param != "" && v.param != "model" {
 		return false
 	}
-	if missingModels[strings.ToLower(v.code)] || missingModels[strings.ToLower(v.kind)] {
+	text := strings.TrimSuffix(strings.ToLower(v.message), ".")
+	if missingModels[strings.ToLower(v.code)] || missingModels[strings.ToLower(v.kind)] || missingTexts[text] ||
+		strings.HasPrefix(text, "model `") && strings.HasSuffix(text, "` isn't supported on this route") { // Amazon, whose addresses have different models
 		return true
 	}
-	text := strings.ToLower(v.message)
 	about := strings.Contains(text, "model") || strings.Contains(text, "function '") // NVIDIA's models are functions
 	says := func(words string) bool { return strings.Contains(text, words) }
 	return (status == http.StatusForbidden || status == http.StatusNotFound) && about && slices.ContainsFunc(missingWords, says)

@@ -6,6 +6,7 @@ package reranker
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -27,24 +28,28 @@ type driver struct {
 	*httpdo.Client
 	request func(upstream.Body) (_ upstream.Body, dropped []string)
 	answer  func(data []byte, h http.Header) ([]byte, error) // nil where it is the public wire
+	list    httpdo.Listing
 }
 
 // NewCohere returns the driver of Cohere's rerankers (docs.cohere.com/reference/rerank).
 // Its chat and embeddings are served by package openai, at /compatibility/v1. The error
 // says which option is wrong and never holds a key. Close the driver when done.
 func NewCohere(o upstream.DriverOptions) (upstream.Driver, error) {
-	return newDriver(o, CohereBaseURL, "/v2/rerank", "message", cohereRequest, nil)
+	return newDriver(o, CohereBaseURL, "/v2/rerank", "message", &driver{request: cohereRequest, list: httpdo.Listing{
+		Query: url.Values{"endpoint": {"rerank"}, "page_size": {"1000"}}, // of all that it lists, what ranks
+	}}, "/v1/models")
 }
 
 // NewTEI returns the driver of a reranker that Text Embeddings Inference serves
 // (huggingface.github.io/text-embeddings-inference). The error says which option is wrong
 // and never holds a key. Close the driver when done.
 func NewTEI(o upstream.DriverOptions) (upstream.Driver, error) {
-	return newDriver(o, TEIBaseURL, "/rerank", "error", teiRequest, teiAnswer)
+	return newDriver(o, TEIBaseURL, "/rerank", "error", &driver{request: teiRequest, answer: teiAnswer}, "/info")
 }
 
-// newDriver makes a driver of a vendor whose errors have their text under a name.
-func newDriver(o upstream.DriverOptions, base, path, message string, request func(upstream.Body) (upstream.Body, []string), answer func([]byte, http.Header) ([]byte, error)) (upstream.Driver, error) {
+// newDriver completes the driver of a vendor whose errors have their text under the name
+// message, and whose models are listed at the path models.
+func newDriver(o upstream.DriverOptions, base, path, message string, d *driver, models string) (upstream.Driver, error) {
 	client, err := httpdo.New(o, httpdo.Vendor{
 		BaseURL: base, Paths: map[upstream.Op]string{upstream.Rerank: path},
 		Refused: func(c *httpdo.Client, status int, data []byte, h http.Header) error {
@@ -54,7 +59,14 @@ func newDriver(o upstream.DriverOptions, base, path, message string, request fun
 	if err != nil {
 		return nil, err
 	}
-	return &driver{client, request, answer}, nil
+	d.Client, d.list.URL, d.list.Header = client, client.Base.JoinPath(models), httpdo.Header("application/json", "")
+	return d, nil
+}
+
+// ListModels implements [upstream.Lister] by Cohere's GET /v1/models, and by TEI's GET
+// /info, which has the one model that it serves.
+func (d *driver) ListModels(ctx context.Context) (*upstream.ModelList, error) {
+	return d.Client.ListModels(ctx, d.list)
 }
 
 // Do makes one call, once: whatever fails is for the Router to repeat. The answer is read

@@ -117,3 +117,38 @@ func TestAnAnswerOfTEIThatIsNoneIsABadGateway(t *testing.T) {
 		}
 	}
 }
+
+func TestTheModelsOfARerankerAreListed(t *testing.T) {
+	for _, row := range []struct {
+		name, driver, uri, body string
+		want                    []upstream.ListedModel // nil for an error
+	}{
+		{
+			"Cohere", "cohere", "/v1/models?endpoint=rerank&page_size=1000",
+			`{"models":[{"name":"rerank-v3.5","endpoints":["rerank"],"finetuned":false,"context_length":4096}],"next_page_token":""}`,
+			[]upstream.ListedModel{{ID: "rerank-v3.5", Op: upstream.Rerank, Context: 4096}},
+		},
+		{
+			"TEI", "tei", "/info",
+			`{"model_id":"BAAI/bge-reranker-base","model_sha":"x","model_dtype":"float16","model_type":{"reranker":{"id2label":{"0":"L"},"label2id":{"L":0}}},"max_input_length":512,"max_client_batch_size":32}`,
+			[]upstream.ListedModel{{ID: "BAAI/bge-reranker-base", Op: upstream.Rerank, Context: 512}},
+		},
+		{"TEI that embeds", "tei", "/info", `{"model_id":"e5","model_type":{"embedding":{"pooling":"cls"}}}`, []upstream.ListedModel{{ID: "e5", Op: upstream.Embeddings}}},
+		{"no TEI", "tei", "/info", `{"status":"ok"}`, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var uri string
+			up := at(t, row.driver, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				uri = r.Method + " " + r.RequestURI
+				vendortest.Responds(200, nil, row.body)(w, r)
+			}))
+			list, err := up.(upstream.Lister).ListModels(t.Context())
+			if (err == nil) != (row.want != nil) || uri != "GET "+row.uri {
+				t.Fatalf("%s, error %v", uri, err)
+			}
+			if err == nil && !slices.Equal(list.Models, row.want) {
+				t.Errorf("listed %+v, want %+v", list.Models, row.want)
+			}
+		})
+	}
+}

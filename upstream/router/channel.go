@@ -69,7 +69,8 @@ type Channel struct {
 	// for several candidates is refused rather than sent without its n.
 	Drop []string
 	// Rename leads from top-level request fields to the upstream's names for
-	// them. A field that has the new name already wins.
+	// them. A field that has the new name already wins. Messages for an upstream that
+	// has chat completions too are sent as they are: the names are those of OpenAI's wire.
 	Rename map[string]string
 	// SessionHeader is the header in which the upstream gets the session of a call that
 	// has one, as 32 hexadecimal digits from which the client's own name for it cannot be

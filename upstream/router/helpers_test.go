@@ -22,6 +22,7 @@ type vendor struct {
 	script []any // a string to answer, an error, or a func(ctx, *Call) (*Reply, error)
 	calls  []upstream.Call
 	only   string // the one model it supports; empty for all
+	onlyOp upstream.Op
 }
 
 func plays(script ...any) *vendor { return &vendor{script: script} }
@@ -42,7 +43,9 @@ func (v *vendor) Do(ctx context.Context, c *upstream.Call) (*upstream.Reply, err
 	panic(step)
 }
 
-func (v *vendor) Supports(_ upstream.Op, model string) bool { return v.only == "" || v.only == model }
+func (v *vendor) Supports(op upstream.Op, model string) bool {
+	return (v.only == "" || v.only == model) && (v.onlyOp == "" || v.onlyOp == op)
+}
 
 func (v *vendor) asked() int {
 	v.mu.Lock()

@@ -171,6 +171,38 @@ func TestTheUpstreamGetsItsOwnModelAndNoFieldThatItRefuses(t *testing.T) {
 	}
 }
 
+// A vendor of two wires has other names for fields in one of them alone.
+func TestMessagesAreNotRenamedWhereTheUpstreamHasChatCompletionsToo(t *testing.T) {
+	const body, renamed = `{"model":"m","max_tokens":64}`, `{"model":"m","max_completion_tokens":64}`
+	for _, row := range []struct {
+		name string
+		op   upstream.Op
+		only upstream.Op // that the upstream has; empty for all
+		want string
+	}{
+		{"messages beside chat", upstream.Messages, "", body},
+		{"a count beside chat", upstream.CountTokens, "", body},
+		{"chat beside messages", upstream.ChatCompletion, "", renamed},
+		{"messages alone", upstream.Messages, upstream.Messages, renamed},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := plays("ok")
+			v.onlyOp = row.only
+			r := newRouter(t, router.Options{}, router.Channel{
+				Name: "c", Upstream: v, Models: map[string]string{"m": "m"}, Rename: map[string]string{"max_tokens": "max_completion_tokens"},
+			})
+			c := call(t, body)
+			c.Op = row.op
+			if _, err := answer(t.Context(), r, c); err != nil {
+				t.Fatal(err)
+			}
+			if sent, err := v.calls[0].Body.Bytes(); string(sent) != row.want || err != nil {
+				t.Errorf("sent %s, error %v, want %s", sent, err, row.want)
+			}
+		})
+	}
+}
+
 func TestAChannelSaysWhetherPromptsAreMarkedForTheCache(t *testing.T) {
 	for _, marks := range []bool{true, false} {
 		v := plays("ok")

@@ -212,6 +212,9 @@ func (c *channel) edit(call *upstream.Call) (dropped []string, err *fault.Error)
 			dropped = append(dropped, name)
 		}
 	}
+	if messages[call.Op] && upstream.Supports(c.Upstream, upstream.ChatCompletion, call.Model) {
+		return dropped, nil
+	}
 	for _, from := range c.renames {
 		if call.Body.Has(from) {
 			call.Body = call.Body.Rename(from, c.Rename[from])
@@ -219,6 +222,9 @@ func (c *channel) edit(call *upstream.Call) (dropped []string, err *fault.Error)
 	}
 	return dropped, nil
 }
+
+// messages are the operations of Anthropic's wire.
+var messages = map[upstream.Op]bool{upstream.Messages: true, upstream.CountTokens: true}
 
 // wantsSeveral reports whether n asks for anything but one candidate.
 func wantsSeveral(n []byte) bool {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -133,10 +134,11 @@ func (p *modelPage) next(cursor string) (name, value string) {
 	return "", ""
 }
 
-var errNoModelList = errors.New(`the answer is no list of models: neither {"data": [...]}, {"models": [...]} nor an array`)
+var errNoModelList = errors.New(`the answer is no list of models: neither {"data": [...]}, {"models": [...]}, an array, nor {"model_id": ...}`)
 
 // parseModels reads {"data": [...]} (OpenAI, Anthropic), {"models": [...]} (Ollama,
-// Gemini, Cohere), both of which llama.cpp has, or a bare array (Together).
+// Gemini, Cohere), both of which llama.cpp has, a bare array (Together), or what TEI says of
+// its one model, {"model_id": ..., "model_type": {"reranker": ...}}.
 func parseModels(data []byte) (*modelPage, error) {
 	page := new(modelPage)
 	if trimmed := bytes.TrimSpace(data); len(trimmed) > 0 && trimmed[0] == '[' {
@@ -152,6 +154,10 @@ func parseModels(data []byte) (*modelPage, error) {
 		LastID        looseText     `json:"last_id"`
 		NextPageToken looseText     `json:"next_page_token"`
 		PageToken     looseText     `json:"nextPageToken"`
+
+		ModelID        looseText                  `json:"model_id"`
+		ModelType      map[string]json.RawMessage `json:"model_type"`
+		MaxInputLength looseSize                  `json:"max_input_length"`
 	}
 	if json.Unmarshal(data, &object) != nil {
 		return nil, errNoModelList
@@ -161,6 +167,9 @@ func parseModels(data []byte) (*modelPage, error) {
 		page.entries = *object.Data
 	case object.Models != nil:
 		page.entries = *object.Models
+	case object.ModelID != "":
+		kinds := slices.Sorted(maps.Keys(object.ModelType))
+		page.entries = modelEntries{{id: object.ModelID, endpoints: kinds, context: object.MaxInputLength}}
 	default:
 		return nil, errNoModelList
 	}

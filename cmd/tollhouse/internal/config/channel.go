@@ -37,7 +37,7 @@ var drivers = map[string]driver{
 	"ark":       vendor(ark.New, ark.DefaultBaseURL),
 	"cohere":    vendor(reranker.NewCohere, reranker.CohereBaseURL),
 	"dashscope": vendor(dashscope.New, dashscope.DefaultBaseURL),
-	"openai":    vendor(openai.New, openai.DefaultBaseURL),
+	"openai":    {newOpenAI, openai.DefaultBaseURL},
 	Simulated:   {construct: newSim},
 	"tei":       vendor(reranker.NewTEI, reranker.TEIBaseURL),
 	"voyage":    vendor(voyage.New, voyage.DefaultBaseURL),
@@ -62,6 +62,39 @@ func (c *Channel) options() upstream.DriverOptions {
 	}
 }
 
+// newOpenAI is the driver of a vendor of OpenAI's wire, joined with that of messages where
+// the vendor speaks both.
+func newOpenAI(c *Channel) (upstream.Upstream, error) {
+	o := c.options()
+	if !c.speaksMessages() {
+		return openai.New(o)
+	}
+	o.Wire = slices.DeleteFunc(slices.Clone(c.Wire), func(op upstream.Op) bool { return op == upstream.Messages })
+	base := c.Messages.BaseURL
+	if base == "" {
+		root, versioned := strings.CutSuffix(strings.TrimSuffix(cmp.Or(c.BaseURL, openai.DefaultBaseURL), "/"), "/v1")
+		if !versioned {
+			return nil, errors.New("wire has messages: say in messages, base_url, to what address /v1/messages is added, since base_url does not end in /v1")
+		}
+		base = root
+	}
+	main, err := openai.New(o)
+	if err != nil {
+		return nil, err
+	}
+	// The key travels as in the channel's other calls, unless it says otherwise: vendors that
+	// have messages besides take a bearer token, as Claude Code sends it.
+	auth := cmp.Or(c.Messages.Auth, c.Auth, upstream.Auth{By: upstream.ByBearer})
+	other, err := anthropic.New(upstream.DriverOptions{BaseURL: base, Keys: c.Keys, Auth: auth, Headers: c.Headers, ConnectTimeout: c.Connect})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("messages: %w", err), main.Close())
+	}
+	return upstream.Join(main, other), nil
+}
+
+// speaksMessages reports whether the vendor of OpenAI's wire has messages too.
+func (c *Channel) speaksMessages() bool { return slices.Contains(c.Wire, upstream.Messages) }
+
 func newSim(c *Channel) (upstream.Upstream, error) {
 	if c.BaseURL != "" || len(c.Keys) > 0 || c.Auth.By != "" || len(c.Headers) > 0 {
 		return nil, errors.New("the sim driver answers in this process: take base_url, keys, auth and headers out")
@@ -76,10 +109,16 @@ const orMore = ", 0 or more; 0 is no limit"
 func (r *reader) channel(n ast.Node) Channel {
 	c := Channel{Pos: position(r.resolve(n)), Headers: map[string]string{}, Models: map[string]string{}, Rename: map[string]string{}, modelPos: map[string]Pos{}}
 	r.object(n, "a channel", fields{
-		"name":           r.word(&c.Name),
-		"driver":         into(r, &c.Driver, parseDriver),
-		"base_url":       r.word(&c.BaseURL),
-		"wire":           intoList(r, &c.Wire, parseWire),
+		"name":     r.word(&c.Name),
+		"driver":   into(r, &c.Driver, parseDriver),
+		"base_url": r.word(&c.BaseURL),
+		"wire":     intoList(r, &c.Wire, parseWire),
+		"messages": func(n ast.Node, name string) {
+			r.object(n, name, fields{
+				"base_url": r.word(&c.Messages.BaseURL),
+				"auth":     into(r, &c.Messages.Auth, upstream.ParseAuth),
+			})
+		},
 		"keys":           r.vendorKeys(&c.Keys),
 		"auth":           into(r, &c.Auth, upstream.ParseAuth),
 		"headers":        r.mapping(c.Headers, nil),
@@ -121,8 +160,8 @@ func parseDriver(text string) (string, error) {
 
 func parseWire(text string) (upstream.Op, error) {
 	op := upstream.Op(text)
-	if op != upstream.ChatCompletion && op != upstream.Responses {
-		return "", fmt.Errorf("it must be one of %s, %s", upstream.ChatCompletion, upstream.Responses)
+	if op != upstream.ChatCompletion && op != upstream.Responses && op != upstream.Messages {
+		return "", fmt.Errorf("it must be one of %s, %s, %s", upstream.ChatCompletion, upstream.Responses, upstream.Messages)
 	}
 	return op, nil
 }

@@ -207,7 +207,7 @@ func (c *Channel) instance(before *Components) (driverInstance, error) {
 // the same keys. An upstream made in Go is never reused.
 func (c *Channel) sameInstance(d *Channel) bool {
 	madeInGo := c.Upstream != nil || d.Upstream != nil
-	return !madeInGo && c.Driver == d.Driver && reflect.DeepEqual(c.options(), d.options())
+	return !madeInGo && c.Driver == d.Driver && c.Messages == d.Messages && reflect.DeepEqual(c.options(), d.options())
 }
 
 // Close closes the upstreams' idle connections. Calls under way go on.

@@ -82,6 +82,7 @@ type Channel struct {
 	Driver   string
 	BaseURL  string            // empty means the driver's
 	Wire     []upstream.Op     // by which a vendor of OpenAI's wire makes texts; nil means the driver's default
+	Messages MessagesWire      // where Wire has messages
 	Keys     []secret.String   // each of them once
 	Auth     upstream.Auth     // how calls carry a key; zero means the driver's way
 	Headers  map[string]string // that go with every call; no secrets
@@ -119,6 +120,12 @@ type Channel struct {
 	Yields bool
 
 	modelPos map[string]Pos // of public ids
+}
+
+// MessagesWire says how a vendor of OpenAI's wire is reached by that of Anthropic.
+type MessagesWire struct {
+	BaseURL string        // to which /v1/messages is added; empty means the channel's, without /v1
+	Auth    upstream.Auth // zero means the channel's
 }
 
 // Price is one model's price row.

@@ -33,7 +33,8 @@ channels:
   - name: main
     driver: openai
     base_url: http://127.0.0.1:9/v1
-    wire: [responses]
+    wire: [responses, messages]
+    messages: {base_url: http://127.0.0.1:9/anthropic, auth: header:x-api-key}
     keys: ["${VENDOR_KEY}", 'sk-other']
     weight: 3
     priority: -1
@@ -104,7 +105,8 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 		{"weight and priority", []int{main.Weight, main.Priority}, []int{3, -1}},
 		{"limits of the channel", []int{main.MaxConcurrent, main.RPM}, []int{8, 600}},
 		{"keys", []string{main.Keys[0].Reveal(), main.Keys[1].Reveal()}, []string{"sk-vendor", "sk-other"}},
-		{"wire", main.Wire, []upstream.Op{upstream.Responses}},
+		{"wire", main.Wire, []upstream.Op{upstream.Responses, upstream.Messages}},
+		{"messages", main.Messages, MessagesWire{"http://127.0.0.1:9/anthropic", upstream.Auth{By: upstream.ByHeader, Name: "x-api-key"}}},
 		{"timeouts", []time.Duration{main.Connect, main.Timeout.Headers, main.Timeout.Idle, main.Timeout.Total}, []time.Duration{5 * time.Second, 10 * time.Minute, time.Minute, 30 * time.Minute}},
 		{"cache", main.CachePrompts, true},
 		{"affinity", []any{c.Affinity, c.Models[0].Affinity, c.Models[1].Affinity, main.SessionHeader}, []any{gateway.AffinityPrefix, gateway.Affinity(""), gateway.AffinityOff, "x-session-id"}},
@@ -126,7 +128,7 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 		{"limits", c.Limits, auth.Limits{TPM: 1000, MaxConcurrent: 2}},
 		{"ratios and priorities", []any{c.Models[3].Kind, c.Models[3].Ratios, c.Models[3].Priorities}, []any{gateway.KindVideo, []string{"16:9", "adaptive"}, []string{"low"}}},
 		{"video", c.Video, Video{7 * 24 * time.Hour, 2 * time.Second, -1}},
-		{"positions of sections", []Pos{c.Sections["video"], c.Sections["webhooks"], c.Sections["mcp"]}, []Pos{{45, 8}, {46, 11}, {}}},
+		{"positions of sections", []Pos{c.Sections["video"], c.Sections["webhooks"], c.Sections["mcp"]}, []Pos{{46, 8}, {47, 11}, {}}},
 		{"webhooks", c.Webhooks, Webhooks{true}},
 	} {
 		if diff := cmp.Diff(s.want, s.got); diff != "" {

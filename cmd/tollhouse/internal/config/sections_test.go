@@ -201,6 +201,7 @@ func TestAChannelKeepsItsConnectionsWhereItsVendorAndItsKeysAreTheSame(t *testin
 		{"http://h", "http://i", false},
 		{"models", "timeout: {connect: 1s}, models", false},
 		{"models", "wire: [responses], models", false},
+		{"models", "wire: [chat, messages], messages: {base_url: 'http://i'}, models", false},
 		{"driver: openai", "driver: ark", false},
 		{"name: a", "name: b", false},
 	} {

@@ -81,6 +81,10 @@ func (c *Channel) validateOptions() error {
 		return errors.New("done is for the driver openai only: take it out")
 	case c.NoStreamOptions && c.Driver != "openai":
 		return errors.New("usage is for the driver openai only: take it out")
+	case c.Messages != MessagesWire{} && !c.speaksMessages():
+		return errors.New("messages is for a channel that has messages in wire, for example [chat, messages]")
+	case c.speaksMessages() && slices.Contains(c.Drop, "max_tokens"):
+		return errors.New("messages cannot be asked for without max_tokens: take it out of drop, or messages out of wire")
 	case len(c.Begins) > 0 && !c.passes():
 		return errors.New(`begins says which ids "*" passes through, and models has no "*": "*"`)
 	}

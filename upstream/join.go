@@ -1,0 +1,34 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+)
+
+// Join is the driver of a vendor that speaks two wires, each at an address of its own: a
+// call goes to main if that supports it, and to other if not. Both have the same keys, and
+// each learns by its own calls which of them the vendor refuses. What else is asked of an
+// upstream, such as a list of models, is asked of main.
+func Join(main, other Driver) Driver { return &joined{main, other} }
+
+// joined is what [Join] makes.
+type joined struct{ main, other Driver }
+
+// Unwrap is the driver that is asked for all but calls.
+func (j *joined) Unwrap() Upstream { return j.main }
+
+// Supports implements [Supporter].
+func (j *joined) Supports(op Op, model string) bool {
+	return j.main.Supports(op, model) || j.other.Supports(op, model)
+}
+
+// Do hands the call to the driver that supports it.
+func (j *joined) Do(ctx context.Context, call *Call) (*Reply, error) {
+	if !j.main.Supports(call.Op, call.Model) && j.other.Supports(call.Op, call.Model) {
+		return j.other.Do(ctx, call)
+	}
+	return j.main.Do(ctx, call)
+}
+
+// Close closes both drivers.
+func (j *joined) Close() error { return errors.Join(j.main.Close(), j.other.Close()) }
