@@ -60,7 +60,7 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 			want: "there is no admin token in ./tollhouse-data: name the running server's data directory with --data, or its file with --config; for a server in a container, run the command there", failure: true,
 		},
 		{
-			name: "a file that is another server's", files: map[string]string{"other.yaml": sim, "mine.yaml": sim + "store: sqlite:mine.db\n"}, serve: []string{"--config", "other.yaml", "--data", "tollhouse-data"},
+			name: "a file that is another server's", files: map[string]string{"other.yaml": sim, "mine.yaml": sim + "store: sqlite:mine.db\nadmin: 127.0.0.1:0\n"}, serve: []string{"--config", "other.yaml", "--data", "tollhouse-data"},
 			args: []string{"channel", "list", "--config", "mine.yaml"}, want: "name the right admin address with --admin", failure: true,
 		},
 	} {

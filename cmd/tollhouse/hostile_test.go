@@ -241,19 +241,26 @@ func checkHead(t *testing.T, name, head string) {
 	}
 }
 
+// asProgram is the variable of the environment that makes this binary the program.
+const asProgram = "TOLLHOUSE_TEST_AS_PROGRAM"
+
+// TestMain runs the tests, or main in a process that a test has started for it: to build
+// the program once more, with the flags of these tests, takes minutes.
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
 // TestWhatAVendorSendsUnaskedIsNotPrinted runs the program itself, whose standard
 // logger net/http prints to.
 func TestWhatAVendorSendsUnaskedIsNotPrinted(t *testing.T) {
-	dir := t.TempDir()
-	binary := filepath.Join(dir, "tollhouse")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	name := file(t, "billing: count\nstore: \"memory:\"\nchannels:\n  - {name: main, driver: openai, base_url: "+newRecordingVendor(t, "HTTP/1.1 200 OK\r\nX: stolen\r\n\r\nstolen").url+"/v1, models: {m: m}}\naccounts:\n  - {name: acme, keys: [{env: ACME_KEY}]}\n")
-	cmd := exec.CommandContext(ctx, binary, "serve", "--config", name, "--listen", "127.0.0.1:0", "--admin", "off", "--data", filepath.Join(dir, "data"))
-	cmd.Env = append(os.Environ(), "ACME_KEY="+acme["ACME_KEY"])
+	cmd := exec.CommandContext(ctx, os.Args[0], "serve", "--config", name, "--listen", "127.0.0.1:0", "--admin", "off", "--data", filepath.Join(t.TempDir(), "data"))
+	cmd.Env = append(os.Environ(), asProgram+"=1", "ACME_KEY="+acme["ACME_KEY"])
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()

@@ -158,7 +158,7 @@ var responseTests = map[string]func(responseTest){
 		for i := range 50 {
 			all.Go(func() {
 				r := responseOf("acme", fmt.Sprint("resp_", i))
-				r.Body = bytes.Repeat([]byte{byte(i)}, 10_000)
+				r.Body = bytes.Repeat([]byte{byte(i)}, 1_000)
 				if err := s.Put(s.t.Context(), r); err != nil {
 					s.t.Error(err)
 				}
@@ -167,7 +167,7 @@ var responseTests = map[string]func(responseTest){
 		all.Wait()
 		for i := range 50 {
 			r := responseOf("acme", fmt.Sprint("resp_", i))
-			r.Body = bytes.Repeat([]byte{byte(i)}, 10_000)
+			r.Body = bytes.Repeat([]byte{byte(i)}, 1_000)
 			s.want("acme", fmt.Sprint("msg_of_resp_", i), &r)
 		}
 	},
