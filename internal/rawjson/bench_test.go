@@ -65,3 +65,24 @@ func BenchmarkIndexOfAChunk(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkSkipOfAResponse is a response that has begun, with and without bounds of what it
+// may hold.
+func BenchmarkSkipOfAResponse(b *testing.B) {
+	src := []byte(`{"id":"resp_1","object":"response","created_at":1700000000,"status":"in_progress","error":null,"incomplete_details":null,"instructions":null,` +
+		`"max_output_tokens":200,"model":"vendor-model","output":[],"parallel_tool_calls":true,"previous_response_id":null,"store":false,` +
+		`"temperature":0.5,"text":{"format":{"type":"text"}},"tool_choice":"auto","tools":[],"top_p":1,"truncation":"disabled","usage":null,"user":null,"metadata":{}}`)
+	for name, bounds := range map[string]Bounds{"at once": {}, "token by token": {Tokens: 1 << 30}} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(src)))
+			for b.Loop() {
+				r := NewReader(src)
+				r.bounds = bounds
+				if _, err := r.Skip(); err != nil {
+					b.Fatal(err)
+				}
+				r.Close()
+			}
+		})
+	}
+}

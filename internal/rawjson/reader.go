@@ -144,6 +144,12 @@ func (r *Reader) Skip() (Span, error) {
 		}
 		return Span{start, r.at}, r.count()
 	}
+	if r.bounds == (Bounds{}) {
+		if end := compositeEnd(r.src, start, MaxDepth-r.depth); end >= 0 {
+			r.consumed(end)
+			return Span{start, end}, nil
+		}
+	} // else what is wrong with it, or too much of it, is found token by token
 	for depth := r.depth; ; {
 		if err := r.token(); err != nil {
 			return Span{}, err

@@ -2,6 +2,7 @@ package rawjson
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"math"
 	"strconv"
@@ -53,6 +54,9 @@ func Quote(dst []byte, s string) []byte {
 
 // Plain reports whether text can stand in a JSON string as it is and means itself.
 func Plain(text []byte) bool {
+	for len(text) >= 8 && special(binary.LittleEndian.Uint64(text)) == 0 {
+		text = text[8:]
+	}
 	for _, c := range text {
 		if c < ' ' || c == '"' || c == '\\' {
 			return false

@@ -114,10 +114,19 @@ func (p *pattern) match(name string, data []byte) (text, number rawjson.Span, ok
 	return text, number, bytes.Equal(data[at:], p.src[from:])
 }
 
-// isDigits reports whether a JSON value is a number of digits alone.
+// isDigits reports whether a JSON value is a number of digits alone, of no more than every
+// reader takes.
 func isDigits(raw []byte) bool {
-	_, ok := rawjson.Int(raw)
-	return ok && raw[0] != '-' && (raw[0] != '0' || len(raw) == 1)
+	const most = 18
+	if len(raw) == 0 || len(raw) > most || raw[0] == '0' && len(raw) > 1 {
+		return false
+	}
+	for _, c := range raw {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return true
 }
 
 // quartersOf are the quarters of the tokens of a text within data.

@@ -107,7 +107,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 		return dst, false, nil
 	}
 	defer t.done()
-	kind, s, err := t.read(name, data)
+	kind, s, err := t.read(name, data, true)
 	if err != nil {
 		if kind == failedKind && t.Quarters > 0 && t.Report.Read(s.Usage, usageMembers) {
 			t.Counted()
@@ -151,10 +151,16 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 
 func isDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
 
-// read reads an event's payload, and returns its type.
-func (t *Tap) read(name string, data []byte) (kind string, s completion.Scan, err error) {
+// read reads an event's payload, and returns its type. Without whole nothing of a response
+// in it is read.
+func (t *Tap) read(name string, data []byte, whole bool) (kind string, s completion.Scan, err error) {
 	t.Object = rawjson.Borrow()
-	if t.whole, err = s.ReadNested(t.Object, data, eventParts, "response", responseParts); err != nil {
+	if whole {
+		t.whole, err = s.ReadNested(t.Object, data, eventParts, "response", responseParts)
+	} else {
+		err = s.Read(t.Object, data, eventParts)
+	}
+	if err != nil {
 		return "", s, answer.Bad("The upstream sent an event that is not one JSON object.", err)
 	}
 	if kind = eventType(t.Object.Raw("type")); kind == "" {
@@ -192,8 +198,23 @@ func Opening(name string, data []byte) (content bool, err error) {
 	}
 	var t Tap
 	defer t.done()
-	kind, s, err := t.read(name, data)
+	kind, s, err := t.read(name, data, !isBeginning(data))
 	return err != nil || s.Text.Quarters > 0 || kind == completed || kind == incomplete, err
+}
+
+// isBeginning reports whether an event says that a response is on its way: [Tap.Event] neither
+// counts what is in that response nor takes an error in it for one of the stream.
+func isBeginning(data []byte) bool {
+	const head = `{"type":"`
+	if !bytes.HasPrefix(data, []byte(head)) {
+		return false
+	}
+	for _, k := range [...]string{created, inProgress, queued} {
+		if rest := data[len(head):]; len(rest) > len(k) && string(rest[:len(k)]) == k && rest[len(k)] == '"' {
+			return true
+		}
+	}
+	return false
 }
 
 // index is the place in the output that the event at hand is about; -1 for none.

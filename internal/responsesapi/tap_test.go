@@ -189,20 +189,22 @@ func TestAnErrorEndsAStream(t *testing.T) {
 		wire  string // the code of the response that failed
 		shown bool   // the vendor's words
 	}{
-		"failed":              {failed("server_error"), fault.InternalServerError, serverError, false},
-		"a full context":      {failed("context_length_exceeded"), contextExceeded, contextExceeded, true},
-		"too fast":            {failed("rate_limit_exceeded"), fault.UpstreamRateLimit, rateLimited, false},
-		"overloaded":          {failed("server_is_overloaded"), fault.ServiceUnavailable, overloaded, false},
-		"slow":                {failed("slow_down"), fault.ServiceUnavailable, overloaded, false},
-		"a forbidden prompt":  {failed("invalid_prompt"), invalidPrompt, invalidPrompt, true},
-		"the operator's":      {failed("insufficient_quota"), fault.BadGateway, serverError, false},
-		"another":             {failed("odd"), fault.BadGateway, serverError, false},
-		"a flat error":        {event{"error", `{"type":"error","code":"server_error","message":"Secret words.","param":null,"sequence_number":3}`}, fault.InternalServerError, serverError, false},
-		"a nested error":      {event{"error", `{"type":"error","error":{"type":"invalid_request_error","message":"Secret words."}}`}, fault.InvalidRequest, invalidPrompt, true},
-		"a chat vendor's":     {event{"", `{"error":{"message":"Secret words.","type":"x"}}`}, fault.BadGateway, serverError, false},
-		"no type at all":      {event{"", `{"detail":"Secret words."}`}, fault.BadGateway, serverError, false},
-		"what is no object":   {event{"", `[]`}, fault.BadGateway, serverError, false},
-		"failed without more": {event{"", `{"type":"response.failed"}`}, fault.BadGateway, serverError, false},
+		"failed":                                 {failed("server_error"), fault.InternalServerError, serverError, false},
+		"a full context":                         {failed("context_length_exceeded"), contextExceeded, contextExceeded, true},
+		"too fast":                               {failed("rate_limit_exceeded"), fault.UpstreamRateLimit, rateLimited, false},
+		"overloaded":                             {failed("server_is_overloaded"), fault.ServiceUnavailable, overloaded, false},
+		"slow":                                   {failed("slow_down"), fault.ServiceUnavailable, overloaded, false},
+		"a forbidden prompt":                     {failed("invalid_prompt"), invalidPrompt, invalidPrompt, true},
+		"the operator's":                         {failed("insufficient_quota"), fault.BadGateway, serverError, false},
+		"another":                                {failed("odd"), fault.BadGateway, serverError, false},
+		"a flat error":                           {event{"error", `{"type":"error","code":"server_error","message":"Secret words.","param":null,"sequence_number":3}`}, fault.InternalServerError, serverError, false},
+		"a nested error":                         {event{"error", `{"type":"error","error":{"type":"invalid_request_error","message":"Secret words."}}`}, fault.InvalidRequest, invalidPrompt, true},
+		"a chat vendor's":                        {event{"", `{"error":{"message":"Secret words.","type":"x"}}`}, fault.BadGateway, serverError, false},
+		"no type at all":                         {event{"", `{"detail":"Secret words."}`}, fault.BadGateway, serverError, false},
+		"what is no object":                      {event{"", `[]`}, fault.BadGateway, serverError, false},
+		"failed without more":                    {event{"", `{"type":"response.failed"}`}, fault.BadGateway, serverError, false},
+		"an error that calls itself a beginning": {event{"", `{"type":"response.created","error":{"message":"Secret words."},"response":{}}`}, fault.BadGateway, serverError, false},
+		"a beginning that is cut":                {event{"", begins[:len(begins)-9]}, fault.BadGateway, serverError, false},
 	} {
 		content, err := Opening(c.e.name, []byte(c.e.data))
 		if f := fault.From(err); !content || f == nil || f.Code != c.code || strings.Contains(f.Message, "Secret") != c.shown {
@@ -343,6 +345,7 @@ func TestTheFirstEventsShowWhetherThereIsContent(t *testing.T) {
 		content bool
 	}{
 		{event{"", begins}, false}, {event{"", progresses}, false},
+		{event{"", strings.Replace(begins, `"output":[]`, `"output":[`+message+`]`, 1)}, false}, // which is counted where it is done
 		{event{"", `{"type":"response.output_item.added","output_index":0,"item":{"type":"message","content":[]}}`}, false},
 		{writes(0, "x"), true}, {event{"", itemWhole}, true}, {ends("completed", "", "null"), true}, {ends("incomplete", "", "null"), true},
 	} {
@@ -371,6 +374,7 @@ func TestARepeatedDeltaTakesTheShortWay(t *testing.T) {
 		"an escape":                {delta(1, `\n`, "x", ""), false},
 		"a quote in the padding":   {delta(1, "two", `","delta":"`, ""), false},
 		"a number that is none":    {strings.Replace(delta(1, "two", "x", ""), ":1,", ":01,", 1), false},
+		"a number that is long":    {strings.Replace(delta(1, "two", "x", ""), ":1,", ":1000000000000000000,", 1), false},
 		"one member more":          {delta(1, "two", "x", `,"y":1`), false},
 		"another item":             {strings.Replace(delta(1, "two", "x", ""), `"m"`, `"n"`, 1), false},
 		"a control character":      {delta(1, "a\tb", "x", ""), false},

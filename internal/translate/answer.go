@@ -25,6 +25,7 @@ type reader interface {
 // once; ended. idle may come between any two.
 type writer interface {
 	write(p piece) // its text is the reader's
+	flush()        // writes what write has gathered
 	made() *written
 }
 
@@ -35,6 +36,9 @@ type written struct {
 }
 
 func (w *written) made() *written { return w }
+
+// flush has nothing to write where each piece is written at once.
+func (w *written) flush() {}
 
 // piece is one thing that an answer says.
 type piece struct {

@@ -40,7 +40,8 @@ type responseEventWriter struct {
 	sealing    bool // the caller asks for sealed thoughts, and can have them
 
 	blocks        blockSequencer
-	blank         []byte // white space that opens no item yet, within a JSON string
+	unsent        *streamBlock // of whose text no event has the end yet; nil for none
+	blank         []byte       // white space that opens no item yet, within a JSON string
 	blankLogprobs []byte
 	sequence      int64          // of the next event
 	items         int            // that were opened
@@ -56,6 +57,9 @@ type responseEventWriter struct {
 // event repeats it, and no event may be larger than a reader of events takes.
 func (w *responseEventWriter) write(p piece) {
 	const most = 6 << 20
+	if w.unsent != nil && p.kind != w.unsent.kind {
+		w.flush()
+	}
 	if w.size += len(p.text) + len(p.list) + len(p.id) + len(p.name); w.err == nil && w.size > most {
 		w.err = answer.Bad("The upstream's answer is larger than the gateway allows in a response.", nil)
 	}
@@ -85,6 +89,14 @@ func (w *responseEventWriter) write(p piece) {
 		w.reason = p.reason
 	case ended:
 		w.end(p.usage)
+	}
+}
+
+// flush sends the text that was gathered.
+func (w *responseEventWriter) flush() {
+	if s := w.unsent; s != nil {
+		w.unsent = nil
+		w.textDelta(s, w.form(s))
 	}
 }
 

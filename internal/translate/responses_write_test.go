@@ -219,15 +219,17 @@ func TestPiecesInAnyOrderMakeItemsInOrder(t *testing.T) {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			again, err := responded(asked(row.asks), readsChat, iotest.OneByteReader(strings.NewReader(stream)))
-			if err != nil || again != out {
+			if err := errors.Join(err, responsestest.Check([]byte(again), responsestest.Vendor)); err != nil {
 				t.Errorf("byte by byte: %v\n%s", err, again)
 			}
-			r, err := responsestest.Accumulate([]byte(out))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got, status := itemsText(r), statusText(r); got != row.items || status != row.status {
-				t.Errorf("got  %s, %s\nwant %s, %s", got, status, row.items, row.status)
+			for _, events := range []string{out, again} {
+				r, err := responsestest.Accumulate([]byte(events))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, status := itemsText(r), statusText(r); got != row.items || status != row.status {
+					t.Errorf("got  %s, %s\nwant %s, %s", got, status, row.items, row.status)
+				}
 			}
 		})
 	}
@@ -539,9 +541,13 @@ func TestEventsAreInOrderWhateverAVendorOfChatSends(t *testing.T) {
 		if wrong := responsestest.Check([]byte(out), end); wrong != nil || err != nil && !fault.Is(err, fault.BadGateway) {
 			t.Fatalf("%v, %v\n%s\n%s", err, wrong, stream, out)
 		}
-		client := throughTheTap(t, out, err)
+		client, meter := throughTheTap(t, out, err)
 		if wrong := responsestest.Check(client, responsestest.Done); wrong != nil {
 			t.Fatalf("%v, and the client %v\n%s", err, wrong, client)
+		}
+		apart, cut := responded(asked(sealedBack), readsChat, iotest.OneByteReader(strings.NewReader(stream)))
+		if _, want := throughTheTap(t, apart, cut); meter.Meter != want.Meter || meter.Usage() != want.Usage() || (err == nil) != (cut == nil) {
+			t.Fatalf("together %+v, %+v, %v; apart %+v, %+v, %v\n%s", meter.Meter, meter.Usage(), err, want.Meter, want.Usage(), cut, stream)
 		}
 		ended[err == nil]++
 	})
@@ -550,9 +556,10 @@ func TestEventsAreInOrderWhateverAVendorOfChatSends(t *testing.T) {
 	}
 }
 
-// throughTheTap is what a client gets of a translated stream that ended with err.
-func throughTheTap(t *rapid.T, stream string, err error) (client []byte) {
-	tap := (&responsesapi.Request{Request: asked("")}).NewTap(responsesapi.TapOptions{NewID: func() string { return "resp_own" }})
+// throughTheTap is what a client gets of a translated stream that ended with err, and the
+// tap with what it has counted.
+func throughTheTap(t *rapid.T, stream string, err error) (client []byte, tap *responsesapi.Tap) {
+	tap = (&responsesapi.Request{Request: asked("")}).NewTap(responsesapi.TapOptions{NewID: func() string { return "resp_own" }})
 	events := sse.NewReader(strings.NewReader(stream), 0)
 	defer events.Release()
 	for done := false; ; {
@@ -568,9 +575,49 @@ func throughTheTap(t *rapid.T, stream string, err error) (client []byte) {
 		}
 	}
 	if err != nil {
-		return tap.AppendError(client, fault.From(err))
+		return tap.AppendError(client, fault.From(err)), tap
 	}
-	return append(client, tap.Terminator()...)
+	return append(client, tap.Terminator()...), tap
+}
+
+// TestTextThatCameTogetherLeavesInOneEvent: what one read gives of a text is one delta, up
+// to a bound; nothing waits for another read, nor is lost with an answer that is cut.
+func TestTextThatCameTogetherLeavesInOneEvent(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	says := func(text string) string { return chunks(delta(`"content":"` + text + `"`)) }
+	for _, c := range []struct {
+		name   string
+		reads  []string
+		deltas []string
+	}{
+		{"one read", []string{says("a") + says("b") + says("c")}, []string{"abc"}},
+		{"a read each", []string{says("a"), says("b") + says("c")}, []string{"a", "bc"}},
+		{"more than is gathered", []string{says(long) + says(long) + says("c")}, []string{long + long, "c"}},
+		{"half a chunk more", []string{says("a") + says("b") + says("c")[:9], says("c")[9:]}, []string{"ab", "c"}},
+		{"other text between", []string{says("a") + chunks(delta(`"refusal":"no"`)) + says("b") + says("c")}, []string{"a", "no", "bc"}},
+		{"what is no chunk", []string{says("a") + says("b") + "data: {\n\n" + says("c")}, []string{"ab"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var reads []io.Reader
+			for _, read := range c.reads {
+				reads = append(reads, strings.NewReader(read))
+			}
+			out, err := responded(asked(""), readsChat, io.MultiReader(reads...))
+			if !fault.Is(err, fault.BadGateway) {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, line := range strings.Split(out, "\n") {
+				if o, err := rawjson.Index([]byte(strings.TrimPrefix(line, "data: ")), nil, nil); err == nil && o.Raw("delta") != nil {
+					text, _ := rawjson.String(o.Raw("delta"))
+					got = append(got, text)
+				}
+			}
+			if !slices.Equal(got, c.deltas) {
+				t.Errorf("deltas %q, want %q", got, c.deltas)
+			}
+		})
+	}
 }
 
 // FuzzAResponseIsWellFormedOrFails: whatever an upstream sends, its events are in order,

@@ -21,7 +21,8 @@ type stream struct {
 	body   io.ReadCloser
 	events *sse.Reader
 	reader reader
-	made   *written // by the reader's writer
+	to     writer   // the reader's
+	made   *written // by it
 
 	rest     []byte // of it, what is not read yet
 	complete bool   // the answer has ended as it should
@@ -30,7 +31,7 @@ type stream struct {
 
 // newStream translates the events of body, which it then owns.
 func newStream(body io.ReadCloser, read func(to writer) reader, to writer) io.ReadCloser {
-	return &stream{body: body, events: sse.NewReader(body, 0), reader: read(to), made: to.made()}
+	return &stream{body: body, events: sse.NewReader(body, 0), reader: read(to), to: to, made: to.made()}
 }
 
 // Read gives the translated events that are ready.
@@ -66,7 +67,11 @@ func (s *stream) fill() {
 	}
 	for s.err == nil && !s.complete {
 		s.err = s.next()
-		if n := len(s.made.out); n >= batch || n > 0 && !s.events.Buffered() {
+		waits := s.err != nil || !s.events.Buffered()
+		if waits {
+			s.to.flush()
+		}
+		if n := len(s.made.out); n >= batch || n > 0 && waits {
 			break
 		}
 	}
