@@ -263,8 +263,10 @@ var presets = []preset{
 		host: "hf/", example: "openai/gpt-oss-20b", doneOptional: true,
 	},
 	{
+		// Ignores max_completion_tokens, and makes an answer without a bound (openai/openai.go
+		// of ollama/ollama 0.17.4).
 		vendor: "ollama", keyVar: "OLLAMA_API_KEY", urlVar: "OLLAMA_HOST", local: true, parseURL: ollamaURL,
-		host: "ollama/", example: "llama3.2",
+		host: "ollama/", example: "llama3.2", rename: olderBound,
 	},
 	{vendor: "lmstudio", keyVar: "LMSTUDIO_API_KEY", urlVar: "LMSTUDIO_BASE_URL", local: true, parseURL: localURL, host: "lmstudio/", example: "local-model"},
 	{vendor: "vllm", keyVar: "VLLM_API_KEY", urlVar: "VLLM_BASE_URL", local: true, parseURL: localURL, host: "vllm/", example: "my-model"},

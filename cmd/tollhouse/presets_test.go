@@ -218,7 +218,7 @@ func oddPresets() []*oddPreset {
 		{channel: "cerebras", model: "cerebras/gpt-oss-120b", env: one("CEREBRAS"), base: "/cerebras", sends: `"frequency_penalty":0`, vendor: oddVendor{auth: bearer, refuses: []string{"frequency_penalty"}, errorBody: plain}},
 		{channel: "nvidia", model: "nim/nvidia/nemotron", env: one("NVIDIA"), base: "/nvidia", sends: `"user":"u"`, vendor: oddVendor{auth: bearer, refuses: []string{"user"}, errorBody: `{"title":"Bad Request","detail":"FIELD"}`}},
 		{channel: "huggingface", model: "hf/openai/gpt-oss-20b:groq", env: map[string]string{"HF_TOKEN": "vendor-key", "HF_BASE_URL": "URL/v1"}, base: "/v1", vendor: oddVendor{auth: bearer, noDone: true, usage: "choice"}},
-		{channel: "ollama", model: "ollama/llama3.2:1b", env: map[string]string{"OLLAMA_HOST": "URL"}, base: "/v1", vendor: oddVendor{}},
+		{channel: "ollama", model: "ollama/llama3.2:1b", env: map[string]string{"OLLAMA_HOST": "URL"}, base: "/v1", sends: `"max_completion_tokens":50`, vendor: oddVendor{needs: "max_tokens"}},
 		{channel: "lmstudio", model: "lmstudio/local", env: map[string]string{"LMSTUDIO_BASE_URL": "URL"}, base: "/v1", vendor: oddVendor{}},
 		{channel: "vllm", model: "vllm/org/model", env: map[string]string{"VLLM_BASE_URL": "URL/v1", "VLLM_API_KEY": "own"}, base: "/v1", vendor: oddVendor{auth: "Authorization: Bearer own"}},
 		{channel: "llamacpp", model: "llamacpp/model.gguf", env: map[string]string{"LLAMACPP_BASE_URL": "URL/"}, base: "/v1", vendor: oddVendor{}},

@@ -329,10 +329,18 @@ func writeCurl(b *strings.Builder, base, path, body, key string) {
 	fmt.Fprintf(b, "    -d '%s'\n", body)
 }
 
+// isNamedForAnotherUse reports whether a model, by its name, answers no chat: a list such
+// as Ollama's says nothing else of it.
+func isNamedForAnotherUse(id string) bool {
+	return slices.ContainsFunc([]string{"embed", "minilm", "bge-", "rerank", "whisper", "tts"}, func(word string) bool {
+		return strings.Contains(strings.ToLower(id), word)
+	})
+}
+
 // exampleCall is a request to begin with: for a chat, or for embeddings or a ranking
 // where nothing else is served.
 func exampleCall(c *config.Components) (path, body string) {
-	var chats, known, listed, wild, embeds, ranks string
+	var chats, known, listed, unlikely, wild, embeds, ranks string
 	for _, ch := range c.Config.Channels {
 		v := presetNamed(ch.Name)
 		for _, id := range c.ModelsOf(ch.Name) {
@@ -347,7 +355,9 @@ func exampleCall(c *config.Components) (path, body string) {
 			case kind == gateway.KindRerank:
 				ranks = cmp.Or(ranks, id)
 			case kind == gateway.KindChat || kind == gateway.KindMessages || kind == "":
-				if ch.Models[id] == "" { // the first of what its vendor lists, which may make something else
+				if ch.Models[id] == "" && isNamedForAnotherUse(id) {
+					unlikely = cmp.Or(unlikely, id)
+				} else if ch.Models[id] == "" { // the first of what its vendor lists, which may make something else
 					listed = cmp.Or(listed, id)
 				} else {
 					chats = cmp.Or(chats, id)
@@ -355,7 +365,7 @@ func exampleCall(c *config.Components) (path, body string) {
 			}
 		}
 	}
-	switch chats = cmp.Or(chats, known, listed, wild); {
+	switch chats = cmp.Or(chats, known, listed, unlikely, wild); {
 	case chats != "":
 	case embeds != "":
 		return "/v1/embeddings", fmt.Sprintf(`{"model":"%s","input":"Hello!"}`, embeds)

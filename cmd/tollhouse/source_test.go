@@ -208,6 +208,19 @@ func TestTheExampleIsAChatOrElseEmbeddings(t *testing.T) {
 	}
 }
 
+func TestTheExampleIsNoModelThatIsNamedForAnotherUse(t *testing.T) {
+	for list, want := range map[string]string{"all-minilm:latest few-words": "few-words", "bge-m3 nomic-embed-text": "bge-m3"} {
+		entries, err := json.Marshal(map[string]any{"data": []map[string]string{{"id": strings.Fields(list)[0]}, {"id": strings.Fields(list)[1]}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := start(t, environment{"OLLAMA_HOST": newFakeVendor(t, 200, string(entries)).url})
+		if !strings.Contains(i.stdout.String(), `"model":"`+want+`"`) {
+			t.Errorf("of %s the banner does not call %s:\n%s", list, want, i.stdout)
+		}
+	}
+}
+
 func TestThePresetOfOpenAISpeaksResponsesAtItsOwnAddress(t *testing.T) {
 	for base, want := range map[string]bool{"": true, "https://eu.api.openai.com/v1": true, "http://127.0.0.1:8000/v1": false} {
 		p := &program{env: environment{"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": base}.lookup}

@@ -55,6 +55,7 @@ func TestWhatCountsAgainstAChannel(t *testing.T) {
 		"a chat's 405":                    {failed(405), upstream.ChatCompletion, 3},
 		"no token counter, by a 405":      {failed(405), upstream.CountTokens, 6},
 		"no token counter, by a 501":      {failed(501), upstream.CountTokens, 6},
+		"no embeddings, by a 501":         {failed(501), upstream.Embeddings, 6},
 		"no counter of an input":          {failed(405), upstream.CountInput, 6},
 		"a refusal of the caller's fault": {failed(422), upstream.ChatCompletion, 6},
 	} {

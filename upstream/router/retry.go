@@ -63,6 +63,7 @@ const (
 //	the same, of a model that no channel names      none              none               healthy
 //	a 4xx that is the caller's fault                none              none               healthy
 //	no token counter (405, 501)                     none                                 healthy
+//	an operation that the vendor lacks (501)        other channel     none               healthy
 //	no connection                                   same or other     same or other      failed
 //	429, 503, 529 before any work                   other channel     other channel      failed, or a cooldown
 //	                                                                                     where it said for how long
@@ -103,6 +104,9 @@ func judge(op upstream.Op, e *fault.Error, named bool) verdict {
 		v.next = sameChannel
 	case !f.Refused && !repeatable[op]:
 		v.next = giveUp
+	}
+	if f.Status == http.StatusNotImplemented && v.health == failed {
+		v.health = healthy // llama.cpp has only what it was started for, and any caller may ask for more
 	}
 	return v
 }
