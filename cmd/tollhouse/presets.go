@@ -270,7 +270,11 @@ var presets = []preset{
 	},
 	{vendor: "lmstudio", keyVar: "LMSTUDIO_API_KEY", urlVar: "LMSTUDIO_BASE_URL", local: true, parseURL: localURL, host: "lmstudio/", example: "local-model"},
 	{vendor: "vllm", keyVar: "VLLM_API_KEY", urlVar: "VLLM_BASE_URL", local: true, parseURL: localURL, host: "vllm/", example: "my-model"},
-	{vendor: "llamacpp", keyVar: "LLAMACPP_API_KEY", urlVar: "LLAMACPP_BASE_URL", local: true, parseURL: localURL, host: "llamacpp/", example: "my-model"},
+	{
+		// Reports the tokens of one candidate only, however many it makes.
+		vendor: "llamacpp", keyVar: "LLAMACPP_API_KEY", urlVar: "LLAMACPP_BASE_URL", local: true, parseURL: localURL, host: "llamacpp/", example: "my-model",
+		drop: []string{"n"},
+	},
 }
 
 const defaultAccount = "default"

@@ -221,7 +221,7 @@ func oddPresets() []*oddPreset {
 		{channel: "ollama", model: "ollama/llama3.2:1b", env: map[string]string{"OLLAMA_HOST": "URL"}, base: "/v1", sends: `"max_completion_tokens":50`, vendor: oddVendor{needs: "max_tokens"}},
 		{channel: "lmstudio", model: "lmstudio/local", env: map[string]string{"LMSTUDIO_BASE_URL": "URL"}, base: "/v1", vendor: oddVendor{}},
 		{channel: "vllm", model: "vllm/org/model", env: map[string]string{"VLLM_BASE_URL": "URL/v1", "VLLM_API_KEY": "own"}, base: "/v1", vendor: oddVendor{auth: "Authorization: Bearer own"}},
-		{channel: "llamacpp", model: "llamacpp/model.gguf", env: map[string]string{"LLAMACPP_BASE_URL": "URL/"}, base: "/v1", vendor: oddVendor{}},
+		{channel: "llamacpp", model: "llamacpp/model.gguf", env: map[string]string{"LLAMACPP_BASE_URL": "URL/"}, base: "/v1", sends: `"n":1`, vendor: oddVendor{refuses: []string{"n"}, errorBody: plain}},
 	}
 }
 

@@ -180,6 +180,13 @@ func (v *vendorError) oversized() bool {
 	return v.lookup(oversizedCodes) != 0 || strings.HasPrefix(strings.ToLower(v.message), "request too large")
 }
 
+// overBatch reports whether llama.cpp refuses an input that is larger than one of its
+// batches, by a 500: any caller can send one, so that it says nothing of the server's health.
+func (v *vendorError) overBatch() bool {
+	text := strings.ToLower(v.message)
+	return strings.HasPrefix(text, "input (") && strings.Contains(text, "is too large to process")
+}
+
 // noModel reports whether the error is about the request's model alone. One that names
 // another parameter is about that, and where there is no code the status and the text say so
 // together.
@@ -224,6 +231,9 @@ func status(data []byte) int {
 // text, the operator's or the vendor's.
 func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	v, _ := parseError(data)
+	if status == http.StatusInternalServerError && v.overBatch() {
+		status = http.StatusBadRequest
+	}
 	e, f := c.Refused(status, string(data), h)
 	switch {
 	case v.noModel(status) && v.lookup(operatorFaults) == 0:

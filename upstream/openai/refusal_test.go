@@ -36,6 +36,8 @@ func meaning(status int) meant {
 		return meant{fault.ServiceUnavailable, 503, true, true, false, true}
 	case status == 500:
 		return meant{fault.InternalServerError, 500, true, true, false, false}
+	case status == 501: // an operation that the vendor lacks
+		return meant{fault.BadGateway, 502, true, false, false, false}
 	case status < 400, status > 500, in(405, 406, 411, 412, 414, 416, 417, 424, 428, 431, 499):
 		return meant{fault.BadGateway, 502, true, true, false, false}
 	}

@@ -78,6 +78,8 @@ func TestTheErrorsOfEachVendorAreWhoseFaultTheyAre(t *testing.T) {
 		{"bedrock, a token", 403, `{"message":"The security token included in the request is invalid"}`, operators, ""},
 		{"ollama, a model", 404, `{"error":{"message":"model 'm' not found","type":"not_found_error","param":null,"code":null}}`, model, "model 'm' not found"},
 		{"vllm, a model", 404, `{"object":"error","message":"The model m does not exist.","type":"NotFoundError","param":null,"code":404}`, model, "The model m does not exist"},
+		{"llama.cpp, an input over its batch", 500, `{"error":{"code":500,"message":"input (2502 tokens) is too large to process. increase the physical batch size (current batch size: 512)","type":"server_error"}}`, callers, "is too large to process"},
+		{"llama.cpp, a failure", 500, `{"error":{"code":500,"message":"failed to process","type":"server_error"}}`, vendors, ""},
 		{"a server of FastAPI", 422, `{"detail":[{"loc":["body","n"],"msg":"value is not a valid integer"}]}`, callers, "not a valid integer"},
 		{"one without words", 404, `{"detail":"Not Found"}`, callers, "Not Found"},
 		{"a page", 403, `<html>model not found</html>`, operators, ""},
