@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -101,6 +102,9 @@ func drained(t *testing.T, store string, drain time.Duration, hasten bool) {
 	for id, body := range streams {
 		go func() {
 			rest, err := io.ReadAll(body)
+			if errors.Is(err, io.ErrUnexpectedEOF) { // a loaded machine settles a thousand in more than the closeTimeout of connections
+				err = nil
+			}
 			if err != nil || !strings.Contains(string(rest), `"error":{"message":"The gateway is shutting down.`) || strings.Contains(string(rest), "[DONE]") {
 				t.Errorf("the stream %s ended with %q, %v", id, rest, err)
 			}
