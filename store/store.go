@@ -267,7 +267,7 @@ func (db *DB) unavailable(err error) error {
 	}
 }
 
-// unavailableOrCanceled is unavailable, but that a caller that has canceled is told so.
+// unavailableOrCanceled is unavailable, but of a caller that has canceled it says so.
 func (db *DB) unavailableOrCanceled(ctx context.Context, err error) error {
 	if !isFinal(err) && errors.Is(ctx.Err(), context.Canceled) {
 		return fault.From(ctx.Err())

@@ -103,8 +103,8 @@ type kept struct {
 	after      time.Duration // how long after that time they are kept
 }
 
-// answers are dropped when they were kept for long enough, and so are claims that nobody
-// has ended. The claim of a request that has a hold is not over, whatever the clock says:
+// answers are dropped when they were kept for long enough, and so are claims that no
+// request has ended. The claim of a request that has a hold is not over, whatever the clock says:
 // it may have jumped.
 var answers = kept{"answer", "account, operation, key", answerOver, 0}
 

@@ -107,7 +107,7 @@ var accountTests = map[string]func(ledgerTest){
 		b.ok(b.SetBudget(b.t.Context(), "acme", "k2", new(billing.Money)))
 		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(9*billing.One)))
 		b.ok(b.SetBudget(b.t.Context(), "other", "k0", new(billing.One)))
-		b.ok(b.SetBudget(b.t.Context(), "other", "k1", new(billing.One))) // for which nobody asks
+		b.ok(b.SetBudget(b.t.Context(), "other", "k1", new(billing.One))) // which no hold uses
 		b.settle(b.reserve("r1", 3), 2)
 		b.reserve("r2", 4)
 		want(map[billing.KeyOf]billing.Money{k0: billing.One, k1: 3 * billing.One, k2: 0})
