@@ -24,8 +24,9 @@ type Form struct {
 	In    string              // the member that says the type; empty for "type"
 	Usage []tokencount.Member // of a usage object
 	Wrong string              // the message of what is no such answer
-	// Failed is the error that a sound JSON object is; nil for one in its member "error".
-	Failed func(o *rawjson.Object, s *Scan) error
+	// Failed is the error that a sound JSON object is, which says so many quarters of tokens;
+	// nil for one in its member "error".
+	Failed func(o *rawjson.Object, said int64) error
 	// Error is what becomes of an error that Failed lets pass; nil for no change.
 	Error func(raw []byte) []byte
 	// DropsError says that `"error": null` is left out, which makes clients fail.
@@ -72,7 +73,7 @@ func ReadCount(data []byte) (body []byte, tokens int64, err error) {
 // whole is what is wrong with an answer, of which err is the error of its index.
 func (f *Form) whole(o *rawjson.Object, s *Scan, err error) error {
 	if err == nil && f.Failed != nil {
-		return f.Failed(o, s)
+		return f.Failed(o, s.Text.Quarters)
 	}
 	return answer.Whole(o, err)
 }

@@ -38,10 +38,10 @@ var form = completion.Form{
 
 // failed is the error that a response without any output ended with; nil for every
 // other one, which the caller gets as it is.
-func failed(o *rawjson.Object, s *completion.Scan) error {
+func failed(o *rawjson.Object, said int64) error {
 	status, _ := rawjson.String(o.Raw("status"))
 	e := o.Raw("error")
-	if rawjson.IsNull(e) && status != "failed" || s.Text.Quarters > 0 {
+	if rawjson.IsNull(e) && status != "failed" || said > 0 {
 		return nil
 	}
 	return vendorError(e)
