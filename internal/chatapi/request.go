@@ -58,8 +58,10 @@ func read(data []byte, typed *chat.Request) (*Request, error) {
 	all := new(struct {
 		request Request
 		view    chat.Request
+		members [12]rawjson.Member // which most bodies have no more than
 	})
 	r := &all.request
+	r.Object.Members = all.members[:0]
 	r.Request, r.typed = &all.view, typed
 	if typed != nil {
 		all.view = *typed

@@ -47,11 +47,11 @@ type summary struct {
 // The error is the refusal of the body.
 func (p *Parsed) ReadBody(rules *rawjson.Rules, data []byte, list string, uncounted []string, read func(rd *rawjson.Reader, src []byte) error) error {
 	p.list, p.uncounted, p.contents = list, uncounted, p.few[:0]
-	o, err := rule.Read(rules, data, list, func(rd *rawjson.Reader) error { return read(rd, data) })
+	err := rule.Read(&p.Object, rules, data, list, func(rd *rawjson.Reader) error { return read(rd, data) })
 	if err != nil {
 		return err
 	}
-	p.Object, p.size = o, p.size+int64(len(data)) // beside what read has let it grow
+	p.size += int64(len(data)) // beside what read has let it grow
 	p.CacheControls(&p.Object, "")
 	return nil
 }

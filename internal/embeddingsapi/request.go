@@ -57,8 +57,7 @@ func read(data []byte, typed *embeddings.Request) (*Request, error) {
 		r.Request = *typed
 		r.Input = nil
 	}
-	var err error
-	r.object, err = rule.Read(rule.Numbers, data, "input", func(rd *rawjson.Reader) error { return r.readInput(rd, data) })
+	err := rule.Read(&r.object, rule.Numbers, data, "input", func(rd *rawjson.Reader) error { return r.readInput(rd, data) })
 	if err != nil {
 		return nil, err
 	}

@@ -49,11 +49,11 @@ func Encode(typed *images.Request) (*Request, error) {
 // read indexes and checks a request body. The fields are typed's, or are decoded
 // if that is nil.
 func read(data []byte, typed *images.Request) (*Request, error) {
-	o, err := rule.Read(rule.Small, data, "", nil)
-	if err != nil {
+	r := &Request{typed: typed != nil}
+	if err := rule.Read(&r.object, rule.Small, data, "", nil); err != nil {
 		return nil, err
 	}
-	r := &Request{object: o, body: upstream.ObjectBody(o), typed: typed != nil}
+	r.body = upstream.ObjectBody(r.object)
 	if typed != nil {
 		r.Request = *typed
 		r.Input, r.Parameters = nil, nil // which are read where the model has them
@@ -69,11 +69,11 @@ func read(data []byte, typed *images.Request) (*Request, error) {
 	}
 	// Of a model that no table describes it is read how many pictures are asked for,
 	// and what has the alpha family's form.
-	if parameters, err := rawjson.Index(o.Raw("parameters"), nil, nil); err == nil {
+	if parameters, err := rawjson.Index(r.object.Raw("parameters"), nil, nil); err == nil {
 		r.parameters = parameters
 		r.problem.AllObey(pictures, &parameters, "parameters.")
 	}
-	if raw := o.Raw("input"); len(raw) > 0 && raw[0] == '{' {
+	if raw := r.object.Raw("input"); len(raw) > 0 && raw[0] == '{' {
 		r.Input, _ = decodeInput(raw)
 	}
 	return r, nil

@@ -72,8 +72,10 @@ func readFor(data []byte, typed *messages.Request, count bool) (*Request, error)
 	all := new(struct {
 		request Request
 		view    messages.Request
+		members [12]rawjson.Member // which most bodies have no more than
 	})
 	r := &all.request
+	r.Object.Members = all.members[:0]
 	r.Request, r.typed, r.CountOnly = &all.view, typed, count
 	if typed != nil {
 		all.view = *typed

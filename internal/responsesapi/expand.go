@@ -52,8 +52,8 @@ func (r *Request) Expand(e Expansion) (own [][]byte, err error) {
 	if len(edits) == 0 {
 		return e.Own, nil
 	}
-	o, err := rule.Read(rule.Items, r.Object.Apply(nil, edits...), "", nil)
-	if err != nil {
+	var o rawjson.Object
+	if err := rule.Read(&o, rule.Items, r.Object.Apply(nil, edits...), "", nil); err != nil {
 		return nil, err
 	}
 	r.Replace(o)

@@ -86,10 +86,10 @@ func Unacceptable(err error) error {
 	return fault.Invalid("", "The request body is not acceptable: "+err.Error()+".")
 }
 
-// Read indexes a request body that obeys the rules. visit, when it is not nil, is
+// Read indexes a request body that obeys the rules into o, whose memory is used. visit, when it is not nil, is
 // called at the value of the member called name, which it must consume. The error
 // is the refusal of the body.
-func Read(rules *rawjson.Rules, data []byte, name string, visit func(rd *rawjson.Reader) error) (rawjson.Object, error) {
+func Read(o *rawjson.Object, rules *rawjson.Rules, data []byte, name string, visit func(rd *rawjson.Reader) error) error {
 	var at func(*rawjson.Reader, []byte) error
 	if visit != nil {
 		at = func(rd *rawjson.Reader, member []byte) error {
@@ -100,11 +100,10 @@ func Read(rules *rawjson.Rules, data []byte, name string, visit func(rd *rawjson
 			return err
 		}
 	}
-	o, err := rawjson.Index(data, rules, at)
-	if err != nil {
-		return o, Unacceptable(err)
+	if err := rawjson.IndexInto(o, data, rules, at); err != nil {
+		return Unacceptable(err)
 	}
-	return o, nil
+	return nil
 }
 
 // Encode marshals a request that was made in Go and has it read as one that came over

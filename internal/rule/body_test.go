@@ -13,7 +13,8 @@ func TestOneMemberOfABodyIsVisited(t *testing.T) {
 	const body = `{"model":"m","messages":[1,2],"x":{"messages":3}}`
 	for name, want := range map[string]string{"messages": "[1,2]", "x": `{"messages":3}`, "none": ""} {
 		got := ""
-		o, err := Read(Body, []byte(body), name, func(rd *rawjson.Reader) error {
+		var o rawjson.Object
+		err := Read(&o, Body, []byte(body), name, func(rd *rawjson.Reader) error {
 			at, err := rd.Skip()
 			got += body[at.Start:at.End]
 			return err
@@ -28,7 +29,7 @@ func TestABodyThatIsNotAcceptableIsRefusedByItsOffset(t *testing.T) {
 	skip := func(rd *rawjson.Reader) error { _, err := rd.Skip(); return err }
 	for _, body := range []string{`[]`, `{"a":1,"a":2}`, `{"Model":"m"}`, `{"a":[1`} {
 		for _, visit := range []func(*rawjson.Reader) error{nil, skip} {
-			if _, err := Read(Body, []byte(body), "a", visit); fault.From(err).HTTPStatus() != 400 || !strings.Contains(err.Error(), "at byte ") {
+			if err := Read(new(rawjson.Object), Body, []byte(body), "a", visit); fault.From(err).HTTPStatus() != 400 || !strings.Contains(err.Error(), "at byte ") {
 				t.Errorf("%s: %v", body, err)
 			}
 		}

@@ -53,11 +53,11 @@ func Encode(typed *speech.Request) (*Request, error) {
 // read indexes and checks a request body. The fields are typed's, or are decoded
 // if that is nil.
 func read(data []byte, typed *speech.Request) (*Request, error) {
-	o, err := rule.Read(rule.Small, data, "", nil)
-	if err != nil {
+	r := new(Request)
+	if err := rule.Read(&r.object, rule.Small, data, "", nil); err != nil {
 		return nil, err
 	}
-	r := &Request{object: o, body: upstream.ObjectBody(o)}
+	r.body = upstream.ObjectBody(r.object)
 	if typed != nil {
 		r.Request = *typed
 	}
