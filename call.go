@@ -206,8 +206,9 @@ type call struct {
 	detach    func() bool // of a stream: ends the dependence on the client's context
 	heartbeat func([]byte)
 
-	lease   auth.Lease // nil when it is released
-	body    io.Closer  // of the upstream's answer, where it reaches the client piece by piece; else nil
+	lease   auth.Lease     // nil when it is released
+	body    io.Closer      // of the upstream's answer, where it reaches the client piece by piece; else nil
+	holding timeoutContext // of the one hold
 	hold    billing.Hold
 	held    bool              // the hold is not settled yet
 	used    int64             // tokens that were settled

@@ -161,7 +161,7 @@ func (x *exchange) checkAvailable(ctx context.Context, price *billing.Price, lea
 func (c *call) reserve(wanted billing.HoldRequest) (err error) {
 	defer guard(&err)
 	defer c.x.spent(&c.x.entry.phases.Hold, c.x.clock())
-	ctx := newTimeoutContext(c.ctx, meterTimeout)
+	ctx := c.holding.begin(c.ctx, meterTimeout)
 	defer ctx.end()
 	if c.x.claim != nil && c.x.g.transactional {
 		wanted.With = append(wanted.With, *c.x.claim)
@@ -347,7 +347,14 @@ func newSettleContext(ctx context.Context, timeout time.Duration) *timeoutContex
 
 // newTimeoutContext also ends with ctx.
 func newTimeoutContext(ctx context.Context, timeout time.Duration) *timeoutContext {
-	return &timeoutContext{Context: ctx, until: time.Now().Add(timeout)}
+	return new(timeoutContext).begin(ctx, timeout)
+}
+
+// begin is newTimeoutContext in memory that is there. It must be used once: a meter may keep
+// a context for longer than its call.
+func (t *timeoutContext) begin(ctx context.Context, timeout time.Duration) *timeoutContext {
+	t.Context, t.until = ctx, time.Now().Add(timeout)
+	return t
 }
 
 // Deadline is when the context ends.
