@@ -3,6 +3,9 @@ package upstream
 import (
 	"context"
 	"errors"
+	"net/http"
+
+	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // Join is the driver of a vendor that speaks two wires, each at an address of its own: a
@@ -25,9 +28,23 @@ func (j *joined) Supports(op Op, model string) bool {
 // Do hands the call to the driver that supports it.
 func (j *joined) Do(ctx context.Context, call *Call) (*Reply, error) {
 	if !j.main.Supports(call.Op, call.Model) && j.other.Supports(call.Op, call.Model) {
-		return j.other.Do(ctx, call)
+		reply, err := j.other.Do(ctx, call)
+		return reply, lacksRoute(err)
 	}
 	return j.main.Do(ctx, call)
+}
+
+// lacksRoute is err, or a 501 in the place of a 404 or 405 that is not about what the call
+// names: the second address does not have the operation. The next channel is asked then, and
+// the main driver, whose circuit breaker is the same, counts as healthy.
+func lacksRoute(err error) error {
+	f, found := FailureOf(err)
+	if !found || f.NoModel || f.Status != http.StatusMethodNotAllowed && (f.Status != http.StatusNotFound || fault.From(err).Body != nil) {
+		return err
+	}
+	lacking := *f
+	lacking.Status = http.StatusNotImplemented
+	return lacking.Fault()
 }
 
 // Close closes both drivers.

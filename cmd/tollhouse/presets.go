@@ -47,9 +47,7 @@ type preset struct {
 
 	auth upstream.Auth
 	wire []upstream.Op
-	// messages is where the vendor has the wire of messages too: the path that takes the place
-	// of baseURL's, to which /v1/messages is added. At an address of urlVar with another path
-	// it is not known, and messages are translated.
+	// messages is the path to which /v1/messages is added, of a vendor that has that wire too.
 	messages        string
 	drop            []string
 	rename          map[string]string
@@ -307,6 +305,9 @@ func (p *program) presets() (*source, error) {
 			continue
 		}
 		c := v.channel(base, bare)
+		if address := v.messagesAt(p.env, base); address != "" {
+			c.Wire, c.Messages.BaseURL = withMessages, address
+		}
 		if front != nil {
 			c.Discover, c.Models, c.Priority = &config.Discovery{}, map[string]string{}, v.priority
 			c.Discover.Prefix, front.Yields = front.Discover.Prefix, true
@@ -335,6 +336,28 @@ func (v *preset) turnedOnBy() string {
 		return v.urlVar
 	}
 	return v.keyVar
+}
+
+// messagesVar is the variable with the address of a vendor's messages.
+func (v *preset) messagesVar() string {
+	return strings.TrimSuffix(v.urlVar, "BASE_URL") + "MESSAGES_BASE_URL"
+}
+
+// messagesAt is where the channel's messages go; empty if they are translated into chats. A
+// proxy at an address of the operator's own need not have both wires: it is asked for messages
+// only where the variable says so.
+func (v *preset) messagesAt(env config.Env, base string) string {
+	if v.messages == "" {
+		return ""
+	}
+	if given, _ := env(v.messagesVar()); given != "" {
+		return given
+	}
+	own, _ := url.Parse(v.baseURL)
+	if at, err := url.Parse(base); err != nil || at.Scheme != own.Scheme || at.Host != own.Host {
+		return ""
+	}
+	return own.Scheme + "://" + own.Host + v.messages
 }
 
 // base is the channel's base URL, or the variable that it lacks.
@@ -367,12 +390,6 @@ func (v *preset) channel(base string, bare bool) config.Channel {
 	c := config.Channel{
 		Name: v.vendor, Driver: cmp.Or(v.driver, "openai"), BaseURL: base, Models: v.models, Begins: v.begins,
 		Auth: v.auth, Wire: v.wire, Drop: v.drop, Rename: v.rename, SessionHeader: v.sessionHeader, DoneOptional: v.doneOptional, NoStreamOptions: v.noStreamOptions,
-	}
-	if v.messages != "" {
-		own, _ := url.Parse(v.baseURL)
-		if root, found := strings.CutSuffix(strings.TrimSuffix(base, "/"), own.Path); found {
-			c.Wire, c.Messages.BaseURL = withMessages, root+v.messages
-		}
 	}
 	if v.lists {
 		c.Discover = new(config.Discovery)

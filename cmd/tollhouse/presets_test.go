@@ -241,6 +241,9 @@ func (p *oddPreset) serve(t *testing.T, number int) environment {
 	for name, value := range p.env {
 		env[name] = strings.ReplaceAll(value, "URL", s.URL)
 	}
+	if v.messages != "" {
+		env[presetNamed(p.channel).messagesVar()] = s.URL + v.messages
+	}
 	return env
 }
 

@@ -62,10 +62,10 @@ func status(data []byte) int {
 	return http.StatusBadGateway
 }
 
-// operatorTypes are those of error that are the operator's fault, whatever
+// operatorFaults are types and codes of errors that are the operator's fault, whatever
 // their status. A permission_error may also be of what one request asks for. Z.ai says by
 // 1113, in a 429, that the balance is used up.
-var operatorTypes = map[string]bool{"authentication_error": true, "billing_error": true, "permission_error": true, "1113": true}
+var operatorFaults = map[string]bool{"authentication_error": true, "billing_error": true, "permission_error": true, "1113": true}
 
 // unpaidPrefixes is how the messages begin, in lower case, by which alone an account
 // that may not be used any more differs from a bad request: both are a 400 of
@@ -78,7 +78,7 @@ var unpaidPrefixes = []string{
 
 // operatorsFault reports whether the operator's key or account is at fault.
 func (v *vendorError) operatorsFault() bool {
-	if operatorTypes[v.kind] || operatorTypes[v.code] {
+	if operatorFaults[v.kind] || operatorFaults[v.code] {
 		return true
 	}
 	if strings.Contains(v.message, ": ") {
