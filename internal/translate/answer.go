@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"io"
@@ -129,16 +128,18 @@ func appendCounts(dst []byte, counts []count) []byte {
 	return append(dst, '}')
 }
 
-// stream reads the events of one wire as those of the other. Each Read gives what is
-// ready: it waits for the first event that makes anything, and for no other.
+// answerBody reads an upstream's answer as one on the caller's wire, as it is read: so the
+// time that the upstream takes is that of reading. Of a stream each Read gives what is
+// ready: it waits for the first event that makes anything, and for no other. Of a whole
+// answer the first Read waits for all of it, and nothing is given of one that fails.
 //
 // A stream that ends before its answer is complete, an error frame and an event of
 // another form end it with a fault.BadGateway, an error of the body with that error,
 // after the events that came before. Read is for one goroutine; Close closes the
 // body, which a Read may be waiting for.
-type stream struct {
+type answerBody struct {
 	body   io.ReadCloser
-	events *sse.Reader
+	events *sse.Reader // nil of a whole answer
 	reader reader
 	to     writer   // the reader's
 	made   *written // by it
@@ -148,61 +149,70 @@ type stream struct {
 	err      error  // what Read says after rest; final
 }
 
-// newStream translates the events of body, which it then owns.
-func newStream(body io.ReadCloser, read func(to writer) reader, to writer) io.ReadCloser {
-	return &stream{body: body, events: sse.NewReader(body, 0), reader: read(to), to: to, made: to.made()}
+// newAnswerBody translates the answer in body, which it then owns: a stream, or a whole
+// one.
+func newAnswerBody(body io.ReadCloser, read func(to writer) reader, to writer, stream bool) io.ReadCloser {
+	a := &answerBody{body: body, reader: read(to), to: to, made: to.made()}
+	if stream {
+		a.events = sse.NewReader(body, 0)
+	}
+	return a
 }
 
-// Read gives the translated events that are ready.
-func (s *stream) Read(p []byte) (int, error) {
-	for len(s.rest) == 0 {
-		if s.err != nil {
-			sse.PutOutput(s.made.out)
-			s.made.out = nil
-			return 0, s.err
+// Read gives what of the translated answer is ready.
+func (a *answerBody) Read(p []byte) (int, error) {
+	for len(a.rest) == 0 {
+		if a.err != nil {
+			sse.PutOutput(a.made.out)
+			a.made.out = nil
+			return 0, a.err
 		}
 		if len(p) == 0 {
 			return 0, nil
 		}
-		s.fill()
+		if a.events == nil {
+			a.readWhole()
+		} else {
+			a.fill()
+		}
 	}
-	n := copy(p, s.rest)
-	s.rest = s.rest[n:]
+	n := copy(p, a.rest)
+	a.rest = a.rest[n:]
 	return n, nil
 }
 
 // Close ends the upstream's answer.
-func (s *stream) Close() error { return s.body.Close() }
+func (a *answerBody) Close() error { return a.body.Close() }
 
 // fill translates the next event that makes anything, and those that came with it.
-func (s *stream) fill() {
+func (a *answerBody) fill() {
 	const batch = 32 << 10 // beyond which no further event is translated
-	if s.made.out == nil {
-		s.made.out = sse.GetOutput()
+	if a.made.out == nil {
+		a.made.out = sse.GetOutput()
 	}
-	s.made.out = s.made.out[:0]
-	if s.complete {
-		s.drain()
+	a.made.out = a.made.out[:0]
+	if a.complete {
+		a.drain()
 	}
-	for s.err == nil && !s.complete {
-		s.err = s.next()
-		waits := s.err != nil || !s.events.Buffered()
+	for a.err == nil && !a.complete {
+		a.err = a.next()
+		waits := a.err != nil || !a.events.Buffered()
 		if waits {
-			s.to.flush()
+			a.to.flush()
 		}
-		if n := len(s.made.out); n >= batch || n > 0 && waits {
+		if n := len(a.made.out); n >= batch || n > 0 && waits {
 			break
 		}
 	}
-	s.rest = s.made.out
-	if s.err != nil {
-		s.events.Release()
+	a.rest = a.made.out
+	if a.err != nil {
+		a.events.Release()
 	}
 }
 
 // next translates one event.
-func (s *stream) next() error {
-	event, err := s.events.Next()
+func (a *answerBody) next() error {
+	event, err := a.events.Next()
 	switch {
 	case errors.Is(err, io.EOF):
 		return answer.Bad("The upstream's stream ended before it was complete.", io.ErrUnexpectedEOF)
@@ -211,55 +221,31 @@ func (s *stream) next() error {
 	case err != nil:
 		return err
 	}
-	s.complete, err = s.reader.event(event.Name, event.Data)
-	return cmp.Or(err, s.made.err)
+	a.complete, err = a.reader.event(event.Name, event.Data)
+	return cmp.Or(err, a.made.err)
 }
 
 // drain reads what follows a complete answer, so that the upstream's connection can be
 // used again.
-func (s *stream) drain() {
+func (a *answerBody) drain() {
 	const most = 64 << 10
-	_, _ = io.CopyN(io.Discard, s.body, most) // the answer is complete: how the transfer ends changes nothing
-	s.err = io.EOF
+	_, _ = io.CopyN(io.Discard, a.body, most) // the answer is complete: how the transfer ends changes nothing
+	a.err = io.EOF
 }
 
-// wholeBody is a whole answer that is translated when it is read, so that the time
-// which its upstream takes is that of reading.
-type wholeBody struct {
-	body   io.ReadCloser
-	reader reader
-	made   *written // by the reader's writer
-	out    *bytes.Reader
-}
-
-// newWhole translates the answer in body, which it then owns.
-func newWhole(body io.ReadCloser, read func(to writer) reader, to writer) io.ReadCloser {
-	return &wholeBody{body: body, reader: read(to), made: to.made()}
-}
-
-// Read reads the upstream's answer to its end before it gives the first byte.
-func (w *wholeBody) Read(p []byte) (int, error) {
-	if w.out == nil {
-		w.made.err = cmp.Or(w.fill(), w.made.err)
-		w.out = bytes.NewReader(w.made.out)
-	}
-	if w.made.err != nil {
-		return 0, w.made.err
-	}
-	return w.out.Read(p)
-}
-
-func (w *wholeBody) fill() error {
+// readWhole translates a whole answer.
+func (a *answerBody) readWhole() {
 	const most = 256 << 20
-	data, err := io.ReadAll(io.LimitReader(w.body, most+1))
+	data, err := io.ReadAll(io.LimitReader(a.body, most+1))
 	switch {
 	case err != nil:
-		return err
 	case len(data) > most:
-		return answer.Bad("The upstream's answer is larger than the gateway allows.", nil)
+		err = answer.Bad("The upstream's answer is larger than the gateway allows.", nil)
+	default:
+		err = cmp.Or(a.reader.whole(data), a.made.err)
 	}
-	return w.reader.whole(data)
+	if a.err = err; err == nil {
+		a.rest, a.err = a.made.out, io.EOF
+	}
+	a.made.out = nil // is no buffer that another answer can use
 }
-
-// Close closes the upstream's answer.
-func (w *wholeBody) Close() error { return w.body.Close() }

@@ -29,7 +29,7 @@ import (
 // answered is what the client of a typed request gets of an answer on the first wire
 // that stands in for its own.
 func answered(request any, stream bool, from io.Reader) io.ReadCloser {
-	return answeredBy(callers[operation(request)].standIns[0], request, stream, from)
+	return answeredBy(wires[operation(request)].standIns[0], request, stream, from)
 }
 
 // operation is that of a typed request.

@@ -64,37 +64,37 @@ type conversation struct {
 	thinks  bool              // the caller asks for thoughts
 	fields  map[string]string // the caller's, by those of chat; nil where they are the same
 
-	stream, whole func(created int64) writer // of the caller's wire; created is in Unix seconds
+	// writer writes the answer on the caller's wire: a stream, or a whole answer. created
+	// is in Unix seconds.
+	writer func(created int64, stream bool) writer
 }
 
-// callers are the operations that can be translated, how a call of one is put into
-// chat's words, and the operations that can stand in for it, the first being the one
-// that loses least.
-var callers = map[upstream.Op]struct {
-	standIns []upstream.Op
-	read     func(b *bridge, call *upstream.Call) (*conversation, error)
-}{
-	upstream.ChatCompletion: {[]upstream.Op{upstream.Messages, upstream.Responses}, (*bridge).chatCall},
-	upstream.Messages:       {[]upstream.Op{upstream.ChatCompletion, upstream.Responses}, (*bridge).messageCall},
-	upstream.Responses:      {[]upstream.Op{upstream.ChatCompletion, upstream.Messages}, (*bridge).responseCall},
+// wire is one of the wires that conversations have.
+type wire struct {
+	standIns []upstream.Op // that can be spoken in its place, the first being the one that loses least
+
+	// read puts a caller's call into chat's words.
+	read func(b *bridge, call *upstream.Call) (*conversation, error)
+	// request puts a conversation into the words of an upstream: the body, as its package
+	// parses it, and the fields of chat's that could not be carried.
+	request func(v *conversation, call *upstream.Call) (body upstream.Body, view any, dropped []string, err error)
+	// reader reads an upstream's answer.
+	reader func(to writer) reader
 }
 
-// sent is a request as an upstream gets it.
-type sent struct {
-	body    upstream.Body
-	view    any      // as its package parses it
-	dropped []string // fields of chat's that could not be carried
-}
-
-// wires are how a conversation is put into the words of an upstream, and how its answer
-// is read.
-var wires = map[upstream.Op]struct {
-	request func(v *conversation, call *upstream.Call) (sent, error)
-	reader  func(to writer) reader
-}{
-	upstream.ChatCompletion: {toChat, func(to writer) reader { return &chatReader{to: to} }},
-	upstream.Messages:       {toMessages, func(to writer) reader { return &messageReader{to: to} }},
-	upstream.Responses:      {toResponses, func(to writer) reader { return &responsesReader{to: to} }},
+var wires = map[upstream.Op]wire{
+	upstream.ChatCompletion: {
+		[]upstream.Op{upstream.Messages, upstream.Responses},
+		(*bridge).chatCall, toChat, func(to writer) reader { return &chatReader{to: to} },
+	},
+	upstream.Messages: {
+		[]upstream.Op{upstream.ChatCompletion, upstream.Responses},
+		(*bridge).messageCall, toMessages, func(to writer) reader { return &messageReader{to: to} },
+	},
+	upstream.Responses: {
+		[]upstream.Op{upstream.ChatCompletion, upstream.Messages},
+		(*bridge).responseCall, toResponses, func(to writer) reader { return &responsesReader{to: to} },
+	},
 }
 
 // Supports adds to what the upstream speaks what can be translated into it.
@@ -106,7 +106,7 @@ func (b *bridge) spoken(op upstream.Op, model string) upstream.Op {
 	if upstream.Supports(b.up, op, model) {
 		return op
 	}
-	for _, other := range callers[op].standIns {
+	for _, other := range wires[op].standIns {
 		if upstream.Supports(b.up, other, model) {
 			return other
 		}
@@ -123,26 +123,31 @@ func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 		}
 		return b.up.Do(ctx, call)
 	}
-	v, err := callers[call.Op].read(b, call)
+	v, err := wires[call.Op].read(b, call)
 	if err != nil {
 		return nil, notSent(err)
 	}
-	s, err := wires[op].request(v, call)
+	body, view, dropped, err := wires[op].request(v, call)
 	if err != nil {
 		return nil, notSent(v.inOwnWords(err))
 	}
 	translated := *call
-	translated.Op, translated.Body, translated.Request = op, s.body, s.view
+	translated.Op, translated.Body, translated.Request = op, body, view
 	translated.Header, translated.Query = nil, "" // the client's are of its own dialect
 	reply, err := b.up.Do(ctx, &translated)
 	if err != nil {
 		return nil, translatedError(err, op)
 	}
-	to := v.whole
-	if call.Stream {
-		to = v.stream
+	translatedReply := *reply
+	translatedReply.Body = newAnswerBody(reply.Body, wires[op].reader, v.writer(b.Now().Unix(), call.Stream), call.Stream)
+	if dropped := slices.Concat(v.dropped, v.inOwnNames(dropped)); len(dropped) > 0 {
+		translatedReply.Dropped = slices.Concat(dropped, reply.Dropped)
 	}
-	return translatedReply(reply, wires[op].reader, to(b.Now().Unix()), call.Stream, slices.Concat(v.dropped, v.inOwnNames(s.dropped))), nil
+	translatedReply.Header = nil
+	if kind := reply.Header.Get("Content-Type"); kind != "" {
+		translatedReply.Header = http.Header{"Content-Type": {kind}}
+	}
+	return &translatedReply, nil
 }
 
 // chatCall reads a call for a chat completion.
@@ -152,9 +157,13 @@ func (b *bridge) chatCall(call *upstream.Call) (*conversation, error) {
 		return nil, err
 	}
 	return &conversation{
-		chat:   &chatapi.Request{Request: c},
-		stream: func(created int64) writer { return &chunkWriter{model: c.Model, created: created} },
-		whole:  func(created int64) writer { return &completionWriter{model: c.Model, created: created} },
+		chat: &chatapi.Request{Request: c},
+		writer: func(created int64, stream bool) writer {
+			if stream {
+				return &chunkWriter{model: c.Model, created: created}
+			}
+			return &completionWriter{model: c.Model, created: created}
+		},
 	}, nil
 }
 
@@ -168,12 +177,13 @@ func (b *bridge) messageCall(call *upstream.Call) (*conversation, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown := messageOut{model: r.Model, thinks: r.Thinking != nil && (r.Thinking.Type == "enabled" || r.Thinking.Type == "adaptive")}
+	thinks := r.Thinking != nil && (r.Thinking.Type == "enabled" || r.Thinking.Type == "adaptive")
 	return &conversation{
-		chat: c, dropped: dropped, thinks: shown.thinks,
+		chat: c, dropped: dropped, thinks: thinks,
 		fields: map[string]string{"messages": "messages", "stop": "stop_sequences", "response_format": "output_config.format", "reasoning_effort": "output_config.effort"},
-		stream: func(int64) writer { return &eventWriter{messageOut: shown} },
-		whole:  func(int64) writer { return &messageWriter{messageOut: shown} },
+		writer: func(_ int64, stream bool) writer {
+			return &messageWriter{model: r.Model, thinks: thinks, whole: !stream}
+		},
 	}, nil
 }
 
@@ -186,7 +196,7 @@ func (b *bridge) responseCall(call *upstream.Call) (*conversation, error) {
 		return nil, err
 	}
 	var way responsesOptions
-	out := responsesOut{request: r, id: b.NewID(responsePrefix), now: b.Now}
+	out := responseWriter{request: r, id: b.NewID(responsePrefix), now: b.Now}
 	if s := b.Secrets; s != nil {
 		way.open = func(sealed string) ([]byte, bool) { return s.OpenText(sealedPrefix, purpose, call.Account, sealed) }
 		out.seal = func(thoughts []byte) string { return s.SealText(sealedPrefix, purpose, call.Account, thoughts) }
@@ -196,15 +206,13 @@ func (b *bridge) responseCall(call *upstream.Call) (*conversation, error) {
 		return nil, err
 	}
 	out.names = names
-	at := func(created int64) responsesOut {
-		out.created = created
-		return out
-	}
 	return &conversation{
 		chat: c, dropped: dropped,
 		fields: map[string]string{"messages": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort"},
-		stream: func(created int64) writer { return &responseEventWriter{responsesOut: at(created)} },
-		whole:  func(created int64) writer { return &responseWriter{responseEventWriter{responsesOut: at(created)}} },
+		writer: func(created int64, stream bool) writer {
+			out.created, out.whole = created, !stream
+			return &out
+		},
 	}, nil
 }
 
@@ -222,35 +230,35 @@ func typed[P, R any](call *upstream.Call, parse func([]byte) (*P, error), view f
 
 // toChat takes out what other wires need to take their thoughts back: strict vendors of
 // chat refuse a member that they do not know.
-func toChat(v *conversation, _ *upstream.Call) (sent, error) {
-	body := v.chat.Prepared(0)
+func toChat(v *conversation, _ *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
+	body = v.chat.Prepared(0)
 	list, changed := editElements(body.Raw("messages"), reasoningSignature, func(message []byte) []byte {
 		return edited(message, rawjson.Delete(reasoningSignature))
 	})
 	if changed {
 		body = body.Set("messages", list)
 	}
-	return sent{body, v.chat.Request, nil}, nil
+	return body, v.chat.Request, nil, nil
 }
 
-func toMessages(v *conversation, call *upstream.Call) (sent, error) {
+func toMessages(v *conversation, call *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
 	r, dropped, err := chatToMessages(v.chat.Request, call.MaxOutput)
 	if err != nil {
-		return sent{}, err
+		return body, nil, nil, err
 	}
-	body := r.Prepared(0)
+	body = r.Prepared(0)
 	if call.CachePrompts {
 		body = withBreakpoints(body)
 	}
-	return sent{body, r.Request, dropped}, nil
+	return body, r.Request, dropped, nil
 }
 
-func toResponses(v *conversation, _ *upstream.Call) (sent, error) {
+func toResponses(v *conversation, _ *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
 	r, dropped, err := chatToResponses(v.chat.Request, v.thinks)
 	if err != nil {
-		return sent{}, err
+		return body, nil, nil, err
 	}
-	return sent{r.Prepared(0), r.Request, dropped}, nil
+	return r.Prepared(0), r.Request, dropped, nil
 }
 
 // checked is a translated request as its package parses it, if it obeys the rules.
@@ -260,25 +268,6 @@ func checked[T any, R interface{ Validate() error }](typed T, encode func(T) (R,
 		err = r.Validate()
 	}
 	return r, err
-}
-
-// translatedReply is an upstream's reply with a translated body. dropped are the fields
-// of the request that it did not get.
-func translatedReply(from *upstream.Reply, read func(to writer) reader, to writer, stream bool, dropped []string) *upstream.Reply {
-	reply := *from
-	if stream {
-		reply.Body = newStream(from.Body, read, to)
-	} else {
-		reply.Body = newWhole(from.Body, read, to)
-	}
-	if len(dropped) > 0 {
-		reply.Dropped = slices.Concat(dropped, from.Dropped)
-	}
-	reply.Header = nil
-	if kind := from.Header.Get("Content-Type"); kind != "" {
-		reply.Header = http.Header{"Content-Type": {kind}}
-	}
-	return &reply
 }
 
 // inOwnWords is the refusal of chat's words as one of the caller's. Its place in a list

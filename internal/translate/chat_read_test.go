@@ -38,7 +38,7 @@ func TestAChunkLikeTheLastOneIsReadAsEveryOther(t *testing.T) {
 	)
 	request := asked(summarized)
 	rapid.Check(t, func(t *rapid.T) {
-		made, want := &responseEventWriter{responsesOut: outOf(request)}, &responseEventWriter{responsesOut: outOf(request)}
+		made, want := outOf(request), outOf(request)
 		remembers, forgets := &chatReader{to: made}, &chatReader{to: want}
 		form := rapid.SampledFrom(likeChunks).Draw(t, "form")
 		for range rapid.IntRange(1, 12).Draw(t, "chunks") {
@@ -66,7 +66,7 @@ func TestAChunkLikeTheLastOneIsReadAsEveryOther(t *testing.T) {
 }
 
 func TestAChunkLikeTheLastOneTakesNoMemory(t *testing.T) {
-	w := &responseEventWriter{responsesOut: outOf(asked(""))}
+	w := outOf(asked(""))
 	r := &chatReader{to: w}
 	data := []byte(delta(`"content":"a word"`))
 	for range 3 {

@@ -18,20 +18,30 @@ import (
 // messagePrefix is what the ids of messages begin with.
 const messagePrefix = "msg_"
 
-// messageOut is what both forms of a message know of it. What is written is
-// [messages.Response] with a usage that can leave out what is not known.
-type messageOut struct {
+// messageWriter makes a message: its events, or the whole of it.
+//
+// In a stream thoughts that the caller does not ask for pass as hidden events, which the
+// gateway's Tap takes out. In a whole message the arguments of a tool call that are no
+// JSON object, as those that max_tokens cut, become {"_raw": text}: the answer was paid
+// for, and a tool that checks its input tells the model.
+type messageWriter struct {
 	written
 	model  string // as the client named it
 	thinks bool   // the client gets to see thoughts
+	whole  bool   // or events
 
 	id       string
 	reason   string // chat's word; empty before it came
 	declined bool
+	blocks   blockSequencer
+	count    int              // of blocks that are closed
+	content  []messages.Block // of a whole message, those that are closed
+	scratch  []byte           // reused for every event
 }
 
-// appendMessage appends a message. usage is JSON.
-func (m *messageOut) appendMessage(dst []byte, content []messages.Block, stopReason *string, usage []byte) ([]byte, error) {
+// appendMessage appends a message: a [messages.Response] with a usage, which is JSON, that
+// can leave out what is not known.
+func (w *messageWriter) appendMessage(dst []byte, stopReason *string, usage []byte) ([]byte, error) {
 	message, err := json.Marshal(struct {
 		ID           string           `json:"id"`
 		Type         string           `json:"type"`
@@ -41,7 +51,7 @@ func (m *messageOut) appendMessage(dst []byte, content []messages.Block, stopRea
 		StopReason   *string          `json:"stop_reason"`
 		StopSequence *string          `json:"stop_sequence"`
 		Usage        jsontext.Value   `json:"usage"`
-	}{messagePrefix + m.id, "message", "assistant", m.model, content, stopReason, nil, usage})
+	}{messagePrefix + w.id, "message", "assistant", w.model, w.content, stopReason, nil, usage})
 	return append(dst, message...), err
 }
 
@@ -63,14 +73,14 @@ var stopReasons = map[string]string{"length": "max_tokens", "content_filter": "r
 
 // stopReason says why the message ends. Whether tools are called is seen in the
 // answer: vendors differ on the word.
-func (m *messageOut) stopReason(calls int) string {
-	word, known := stopReasons[m.reason]
+func (w *messageWriter) stopReason() string {
+	word, known := stopReasons[w.reason]
 	switch {
 	case known:
 		return word
-	case calls > 0:
+	case len(w.blocks.calls) > 0:
 		return "tool_use"
-	case m.declined:
+	case w.declined:
 		return "refusal"
 	}
 	return "end_turn"
@@ -82,21 +92,9 @@ func (m *messageOut) stopReason(calls int) string {
 // back (see isSynthetic).
 const syntheticSignature = "gateway-reasoning"
 
-// callID is the id of the n-th tool call of an answer whose upstream gave none.
-func callID(answerID string, n int) string { return "toolu_" + answerID + "_" + strconv.Itoa(n) }
-
 // namelessCall is the error of an upstream whose tool call has no name.
 func namelessCall() error {
 	return answer.Bad("The upstream's answer has a tool call without a name.", nil)
-}
-
-// eventWriter makes the events of a message. Thoughts that the caller does not ask for
-// pass as hidden events, which the gateway's Tap takes out.
-type eventWriter struct {
-	messageOut
-	blocks  blockSequencer
-	count   int    // of blocks that are closed
-	scratch []byte // reused for every event
 }
 
 // blockKind is a type of content blocks: how one begins, and how the member that is a
@@ -110,18 +108,19 @@ var blockKinds = map[pieceKind]blockKind{
 	call:    {`{"type":"tool_use","id":`, `,"delta":{"type":"input_json_delta","partial_json":"`},
 }
 
-// write makes the events of one piece.
-func (w *eventWriter) write(p piece) {
+// write takes in one piece.
+func (w *messageWriter) write(p piece) {
 	if w.err != nil {
 		return
 	}
 	switch p.kind {
 	case begun:
-		w.begin(p.id)
+		w.id, w.blocks = p.id, blockSequencer{to: w}
+		w.begin()
 	case thought:
 		if w.thinks {
 			w.err = w.blocks.text(thought, p.text)
-		} else {
+		} else if !w.whole {
 			w.out = messagesapi.AppendHidden(w.out, p.text)
 		}
 	case encrypted:
@@ -145,36 +144,52 @@ func (w *eventWriter) write(p piece) {
 	}
 }
 
-// begin opens the message. Its counts are 0 where the upstream counts at the end.
-func (w *eventWriter) begin(id string) {
-	w.id, w.blocks = id, blockSequencer{to: w}
+// begin opens a stream. Its counts are 0 where the upstream counts at the end.
+func (w *messageWriter) begin() {
+	if w.whole {
+		return
+	}
 	var unknown usage
 	unknown.Has = [tokencount.Fields]bool{input: true, output: true}
-	start, err := w.appendMessage([]byte(`{"type":"message_start","message":`), nil, nil, appendMessageUsage(nil, &unknown))
+	start, err := w.appendMessage([]byte(`{"type":"message_start","message":`), nil, appendMessageUsage(nil, &unknown))
 	if w.err = err; err == nil {
 		w.out = sse.AppendEvent(w.out, "message_start", append(start, '}'))
 	}
 }
 
-func (w *eventWriter) openBlock(s *streamBlock) {
+// callID is a call's id: one of the gateway's where its upstream gave none.
+func (w *messageWriter) callID(s *streamBlock) string {
+	if s.id != "" {
+		return s.id
+	}
+	return "toolu_" + w.id + "_" + strconv.Itoa(s.number)
+}
+
+func (w *messageWriter) openBlock(s *streamBlock) {
+	if w.whole {
+		return
+	}
 	start := []byte(blockKinds[s.kind].start)
 	if s.kind == call {
-		id := s.id
-		if id == "" {
-			id = callID(w.id, s.number)
-		}
-		start = append(rawjson.Quote(start, id), `,"name":`...)
+		start = append(rawjson.Quote(start, w.callID(s)), `,"name":`...)
 		start = append(rawjson.Quote(start, s.name), `,"input":{}}`...)
 	}
 	w.blockEvent("content_block_start", `,"content_block":`, start)
 }
 
-func (w *eventWriter) sendText(s *streamBlock) {
+func (w *messageWriter) sendText(s *streamBlock) {
+	if w.whole {
+		return // it is gathered in s
+	}
 	w.blockEvent("content_block_delta", blockKinds[s.kind].delta, append(s.text, `"}`...))
 	s.text = s.text[:0]
 }
 
-func (w *eventWriter) closeBlock(s *streamBlock, _ bool) {
+func (w *messageWriter) closeBlock(s *streamBlock, _ bool) {
+	if w.whole {
+		w.content = append(w.content, w.wholeBlock(s))
+		return
+	}
 	if s.kind == thought {
 		w.blockEvent("content_block_delta", `,"delta":{"type":"signature_delta","signature":`, append(rawjson.Quote(nil, synthetic(s.item.signature)), '}'))
 	}
@@ -182,81 +197,20 @@ func (w *eventWriter) closeBlock(s *streamBlock, _ bool) {
 	w.count++
 }
 
-// blockEvent appends an event about the open block, of whose members member begins the
-// last and rest ends it.
-func (w *eventWriter) blockEvent(name, member string, rest []byte) {
-	data := append(append(append(w.scratch[:0], `{"type":"`...), name...), `","index":`...)
-	data = append(strconv.AppendInt(data, int64(w.count), 10), member...)
-	w.scratch = append(append(data, rest...), '}')
-	w.out = sse.AppendEvent(w.out, name, w.scratch)
-}
-
-// end closes the message.
-func (w *eventWriter) end(u *usage) {
-	end := rawjson.Quote([]byte(`{"type":"message_delta","delta":{"stop_reason":`), w.stopReason(len(w.blocks.calls)))
-	end = appendMessageUsage(append(end, `,"stop_sequence":null},"usage":`...), u)
-	w.out = sse.AppendEvent(w.out, "message_delta", append(end, '}'))
-	w.out = sse.AppendEvent(w.out, "message_stop", []byte(`{"type":"message_stop"}`))
-}
-
-// messageWriter makes a whole message. The arguments of a tool call that are no JSON
-// object, as those that max_tokens cut, become {"_raw": text}: the answer was paid
-// for, and a tool that checks its input tells the model.
-type messageWriter struct {
-	messageOut
-	blocks    []messages.Block
-	signature []byte // what was encrypted of the last thought
-	calls     int
-}
-
-// write gathers the pieces; the last one makes the message.
-func (w *messageWriter) write(p piece) {
-	if w.err != nil {
-		return
-	}
-	text, _ := rawjson.String(p.text)
-	switch p.kind {
-	case begun:
-		w.id = p.id
-	case thought, encrypted:
-		if w.thinks {
-			w.thought(&p, text)
-		}
-	case said, declined:
-		w.declined = w.declined || p.kind == declined
-		b := w.block("text")
-		b.Text += text
+// wholeBlock is a block of which all has come.
+func (w *messageWriter) wholeBlock(s *streamBlock) messages.Block {
+	text, _ := rawjson.String(quotedText(s.text))
+	switch s.kind {
+	case thought:
+		signature := synthetic(s.item.signature)
+		return messages.Block{Type: "thinking", Thinking: text, Signature: &signature}
 	case call:
-		if p.name == "" {
-			w.err = namelessCall()
-		}
-		id := p.id
-		if id == "" {
-			id = callID(w.id, w.calls)
-		}
-		w.calls++
-		w.blocks = append(w.blocks, messages.Block{Type: "tool_use", ID: id, Name: p.name, Input: toolInput(text)})
-	case finished:
-		w.reason = p.reason
-	case ended:
-		w.end(p.usage)
+		return messages.Block{Type: "tool_use", ID: w.callID(s), Name: s.name, Input: toolInput(text)}
 	}
+	return messages.Block{Type: "text", Text: text}
 }
 
-// thought takes a piece of a thought, or what an upstream of responses encrypted of it.
-func (w *messageWriter) thought(p *piece, text string) {
-	b := w.block("thinking")
-	if b.Signature == nil {
-		w.signature = nil
-	}
-	if p.kind == encrypted {
-		w.signature, text = appendSigned(w.signature, p), ""
-	}
-	signature := synthetic(w.signature)
-	b.Thinking, b.Signature = b.Thinking+text, &signature
-}
-
-// synthetic is the gateway's signature of a thought.
+// synthetic is the gateway's signature of a thought, with what an upstream encrypted of it.
 func synthetic(encrypted []byte) string {
 	if len(encrypted) == 0 {
 		return syntheticSignature
@@ -264,20 +218,28 @@ func synthetic(encrypted []byte) string {
 	return syntheticSignature + "." + string(encrypted)
 }
 
-// block is the last block, if it is of a kind, or a new one.
-func (w *messageWriter) block(kind string) *messages.Block {
-	if n := len(w.blocks); n == 0 || w.blocks[n-1].Type != kind {
-		w.blocks = append(w.blocks, messages.Block{Type: kind})
-	}
-	return &w.blocks[len(w.blocks)-1]
+// blockEvent appends an event about the open block, of whose members member begins the
+// last and rest ends it.
+func (w *messageWriter) blockEvent(name, member string, rest []byte) {
+	data := append(append(append(w.scratch[:0], `{"type":"`...), name...), `","index":`...)
+	data = append(strconv.AppendInt(data, int64(w.count), 10), member...)
+	w.scratch = append(append(data, rest...), '}')
+	w.out = sse.AppendEvent(w.out, name, w.scratch)
 }
 
-// end makes the message. Usage that the upstream did not report is left out.
+// end closes the message. Usage that the upstream did not report is left out.
 func (w *messageWriter) end(u *usage) {
-	reason := w.stopReason(w.calls)
-	if w.out, w.err = w.appendMessage(nil, w.blocks, &reason, appendMessageUsage(nil, u)); w.err != nil {
-		w.err = answer.Bad("The upstream's answer cannot be written as a message.", w.err)
+	reason, usage := w.stopReason(), appendMessageUsage(nil, u)
+	if w.whole {
+		if w.out, w.err = w.appendMessage(nil, &reason, usage); w.err != nil {
+			w.err = answer.Bad("The upstream's answer cannot be written as a message.", w.err)
+		}
+		return
 	}
+	end := rawjson.Quote([]byte(`{"type":"message_delta","delta":{"stop_reason":`), reason)
+	end = append(append(end, `,"stop_sequence":null},"usage":`...), usage...)
+	w.out = sse.AppendEvent(w.out, "message_delta", append(end, '}'))
+	w.out = sse.AppendEvent(w.out, "message_stop", []byte(`{"type":"message_stop"}`))
 }
 
 // toolInput is a tool's input from the arguments as text.

@@ -252,8 +252,8 @@ func answerItems(t *rapid.T, r *responses.Request, names *toolNames, m *chat.Mes
 		t.Fatal(err)
 	}
 	completion := `{"id":"c","choices":[{"index":0,"message":` + string(message) + `,"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}`
-	to := &responseWriter{responseEventWriter{responsesOut: responsesOut{request: r, names: names, id: "resp_1", seal: func(thoughts []byte) string { return "th1." + string(thoughts) }}}}
-	data, err := io.ReadAll(newWhole(io.NopCloser(strings.NewReader(completion)), func(to writer) reader { return &chatReader{to: to} }, to))
+	to := &responseWriter{request: r, names: names, id: "resp_1", seal: func(thoughts []byte) string { return "th1." + string(thoughts) }, whole: true}
+	data, err := io.ReadAll(newAnswerBody(io.NopCloser(strings.NewReader(completion)), readsChat, to, false))
 	var response responses.Response
 	if err == nil {
 		err = json.Unmarshal(data, &response)

@@ -18,8 +18,11 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// responsesOut is what both forms of a response know of it.
-type responsesOut struct {
+// responseWriter makes a response: its events, or the whole of it, which the last event
+// has. Each item is opened by its first content and is closed before the next one.
+// Completeness is the last event, to which the gateway's Tap adds [DONE].
+type responseWriter struct {
+	written
 	request *responses.Request
 	names   *toolNames // of the request's tools
 	// seal encrypts thoughts for the caller to send back; nil if it must not get them so.
@@ -27,14 +30,8 @@ type responsesOut struct {
 	id      string           // "resp_…"
 	created int64            // Unix seconds
 	now     func() time.Time // of its end; nil means when it was created
-}
+	whole   bool             // or events
 
-// responseEventWriter makes the events of a response: each item is opened by its first
-// content and is closed before the next one. Completeness is the last event, to which
-// the gateway's Tap adds [DONE].
-type responseEventWriter struct {
-	responsesOut
-	written
 	head, tail []byte // of the response's object: what stands before and after what changes
 	asText     *partForm
 	sealing    bool // the caller asks for sealed thoughts, and can have them
@@ -53,9 +50,17 @@ type responseEventWriter struct {
 	final         []byte         // the response as the last event has it
 }
 
-// write makes the events of one piece. What an answer says in all is bounded: its last
-// event repeats it, and no event may be larger than a reader of events takes.
-func (w *responseEventWriter) write(p piece) {
+// write takes in one piece. Of a whole response only what the last event has is kept.
+func (w *responseWriter) write(p piece) {
+	w.writeEvents(&p)
+	if w.whole {
+		w.out = append(w.out[:0], w.final...)
+	}
+}
+
+// writeEvents makes the events of one piece. What an answer says in all is bounded: its
+// last event repeats it, and no event may be larger than a reader of events takes.
+func (w *responseWriter) writeEvents(p *piece) {
 	const most = 6 << 20
 	if w.unsent != nil && p.kind != w.unsent.kind {
 		w.flush()
@@ -72,16 +77,16 @@ func (w *responseEventWriter) write(p piece) {
 	case thought:
 		w.flow(thought, p.text)
 	case signed, redacted:
-		w.signature(&p)
+		w.signature(p)
 	case said:
-		w.said(&p)
+		w.said(p)
 	case cited:
 		w.cite(p.list)
 	case declined:
 		w.flow(declined, p.text)
 	case call:
 		w.blank, w.blankLogprobs = nil, nil
-		w.err = w.blocks.call(&p)
+		w.err = w.blocks.call(p)
 	case idle:
 		w.event("keepalive")
 		w.endEvent()
@@ -93,7 +98,7 @@ func (w *responseEventWriter) write(p piece) {
 }
 
 // flush sends the text that was gathered.
-func (w *responseEventWriter) flush() {
+func (w *responseWriter) flush() {
 	if s := w.unsent; s != nil {
 		w.unsent = nil
 		w.textDelta(s, w.form(s))
@@ -101,14 +106,14 @@ func (w *responseEventWriter) flush() {
 }
 
 // flow takes a piece of a thought or a refusal.
-func (w *responseEventWriter) flow(kind pieceKind, text []byte) {
+func (w *responseWriter) flow(kind pieceKind, text []byte) {
 	w.blank, w.blankLogprobs = nil, nil
 	w.err = w.blocks.text(kind, text)
 }
 
 // said takes a piece of text. White space opens no item: many vendors send some beside
 // calls.
-func (w *responseEventWriter) said(p *piece) {
+func (w *responseWriter) said(p *piece) {
 	if w.blocks.lastKind() != said {
 		text := p.text[1 : len(p.text)-1]
 		w.blank = append(w.blank, text...)
@@ -124,14 +129,14 @@ func (w *responseEventWriter) said(p *piece) {
 }
 
 // sayBlank opens an item with what was held back.
-func (w *responseEventWriter) sayBlank() {
+func (w *responseWriter) sayBlank() {
 	w.blocks.block(said).item.logprobs = w.blankLogprobs
 	w.err = w.blocks.text(said, slices.Concat([]byte{'"'}, w.blank, []byte{'"'}))
 	w.blank, w.blankLogprobs = nil, nil
 }
 
 // cite says where the last text is from.
-func (w *responseEventWriter) cite(list []byte) {
+func (w *responseWriter) cite(list []byte) {
 	if w.blocks.lastKind() != said {
 		return
 	}
@@ -144,7 +149,7 @@ func (w *responseEventWriter) cite(list []byte) {
 
 // signature keeps what the vendor needs to take its thoughts back. A thought that only
 // its vendor can read becomes an item where it can be sent back.
-func (w *responseEventWriter) signature(p *piece) {
+func (w *responseWriter) signature(p *piece) {
 	if w.blocks.lastKind() == thought || w.sealing {
 		item := &w.blocks.block(thought).item
 		item.signature = appendSigned(item.signature, p)
@@ -153,7 +158,7 @@ func (w *responseEventWriter) signature(p *piece) {
 }
 
 // begin says that the response is on its way.
-func (w *responseEventWriter) begin() {
+func (w *responseWriter) begin() {
 	w.blocks = blockSequencer{to: w}
 	w.echo()
 	w.asText = &reasoningText
@@ -173,7 +178,7 @@ func (w *responseEventWriter) begin() {
 var incomplete = map[string]string{"length": "max_output_tokens", "content_filter": "content_filter"}
 
 // end closes what is open and the response.
-func (w *responseEventWriter) end(u *usage) {
+func (w *responseWriter) end(u *usage) {
 	if len(w.blank) > 0 && len(w.blocks.calls) == 0 {
 		w.sayBlank()
 	}
@@ -200,7 +205,7 @@ func (w *responseEventWriter) end(u *usage) {
 
 // appendResponse appends the response's object. u is nil before its end; a usage of
 // which one side was not reported is left to the gateway, since clients want both.
-func (w *responseEventWriter) appendResponse(dst []byte, status, reason string, u *usage) []byte {
+func (w *responseWriter) appendResponse(dst []byte, status, reason string, u *usage) []byte {
 	dst = append(append(dst, w.head...), status...)
 	dst = append(dst, `","completed_at":`...)
 	if status == "completed" {
@@ -245,7 +250,7 @@ func appendResponseUsage(dst []byte, u *usage) []byte {
 
 // echo makes the parts of the response that do not change: the request's members as it
 // has them. What is larger than the bound is not repeated, since all must fit in an event.
-func (w *responseEventWriter) echo() {
+func (w *responseWriter) echo() {
 	const most = 1 << 20
 	w.head = rawjson.Quote([]byte(`{"id":`), w.id)
 	w.head = strconv.AppendInt(append(w.head, `,"object":"response","created_at":`...), w.created, 10)
@@ -319,27 +324,18 @@ func oneLine(raw []byte) []byte {
 }
 
 // event begins an event, to which members are appended until endEvent.
-func (w *responseEventWriter) event(name string) {
+func (w *responseWriter) event(name string) {
 	w.out = append(append(w.out, "event: "...), name...)
 	w.out = append(append(w.out, "\ndata: {\"type\":\""...), name...)
 	w.out = strconv.AppendInt(append(w.out, `","sequence_number":`...), w.sequence, 10)
 	w.sequence++
 }
 
-func (w *responseEventWriter) endEvent() { w.out = append(w.out, "}\n\n"...) }
+func (w *responseWriter) endEvent() { w.out = append(w.out, "}\n\n"...) }
 
 // hash is what the ids of the n-th item are made of, so that they are the same when an
 // answer is made again, and different in each response.
-func (w *responseEventWriter) hash(n int) string {
+func (w *responseWriter) hash(n int) string {
 	sum := sha256.Sum256(strconv.AppendInt(append([]byte(w.id), 0), int64(n), 10))
 	return hex.EncodeToString(sum[:])
-}
-
-// responseWriter makes a whole response: that of the last event.
-type responseWriter struct{ responseEventWriter }
-
-// write makes the events of the pieces, of which only the last one is kept.
-func (w *responseWriter) write(p piece) {
-	w.responseEventWriter.write(p)
-	w.out = append(w.out[:0], w.final...)
 }

@@ -63,7 +63,7 @@ var (
 )
 
 // form is the kind of a block's text.
-func (w *responseEventWriter) form(s *streamBlock) *partForm {
+func (w *responseWriter) form(s *streamBlock) *partForm {
 	switch s.kind {
 	case said:
 		return &outputText
@@ -74,7 +74,7 @@ func (w *responseEventWriter) form(s *streamBlock) *partForm {
 }
 
 // openBlock opens an item.
-func (w *responseEventWriter) openBlock(s *streamBlock) {
+func (w *responseWriter) openBlock(s *streamBlock) {
 	if w.cut {
 		return
 	}
@@ -109,7 +109,7 @@ func (s *streamBlock) itemType() (name, prefix string) {
 }
 
 // callID is a call's id as the vendor has it, made unique.
-func (w *responseEventWriter) callID(vendors string) string {
+func (w *responseWriter) callID(vendors string) string {
 	if vendors == "" {
 		vendors = "call_" + w.hash(w.items)[:24]
 	}
@@ -126,7 +126,7 @@ func (w *responseEventWriter) callID(vendors string) string {
 }
 
 // itemEvent appends an event that has an item: as it begins, or whole.
-func (w *responseEventWriter) itemEvent(name string, s *streamBlock, status string, whole bool) {
+func (w *responseWriter) itemEvent(name string, s *streamBlock, status string, whole bool) {
 	index := w.items
 	if whole {
 		index--
@@ -143,7 +143,7 @@ func (w *responseEventWriter) itemEvent(name string, s *streamBlock, status stri
 }
 
 // appendItem appends an item: as it begins, or whole.
-func (w *responseEventWriter) appendItem(dst []byte, s *streamBlock, status string, whole bool) []byte {
+func (w *responseWriter) appendItem(dst []byte, s *streamBlock, status string, whole bool) []byte {
 	item := &s.item
 	kind, _ := s.itemType()
 	dst = append(append(append(dst, `{"type":"`...), kind...), `","id":"`...)
@@ -171,7 +171,7 @@ func (w *responseEventWriter) appendItem(dst []byte, s *streamBlock, status stri
 }
 
 // appendCallItem appends what a call has besides its type, its id and its status.
-func (w *responseEventWriter) appendCallItem(dst []byte, s *streamBlock, whole bool) []byte {
+func (w *responseWriter) appendCallItem(dst []byte, s *streamBlock, whole bool) []byte {
 	item, text := &s.item, []byte(nil)
 	if whole {
 		text = s.text
@@ -211,7 +211,7 @@ func appendPart(dst []byte, f *partForm, text []byte, item *responseItem) []byte
 
 // appendSealed appends the thought as the caller sends it back, with what the vendor
 // needs to take it; null if that is larger than what callers should have to carry.
-func (w *responseEventWriter) appendSealed(dst []byte, s *streamBlock) []byte {
+func (w *responseWriter) appendSealed(dst []byte, s *streamBlock) []byte {
 	const most = 64 << 10
 	thoughts := rawjson.Quote([]byte(`{"model":`), w.request.Model)
 	text, _ := rawjson.String(quotedText(s.text))
@@ -230,7 +230,7 @@ func (w *responseEventWriter) appendSealed(dst []byte, s *streamBlock) []byte {
 // sendText sends what an item says, and keeps it for its end. Pieces of text that came
 // together leave in one event: what a client and the gateway's Tap do with an event costs
 // more than its text (BenchmarkServe of package server).
-func (w *responseEventWriter) sendText(s *streamBlock) {
+func (w *responseWriter) sendText(s *streamBlock) {
 	const most = 512 // bytes of text that are gathered
 	item := &s.item
 	switch {
@@ -257,7 +257,7 @@ func (w *responseEventWriter) sendText(s *streamBlock) {
 }
 
 // textDelta sends text, after the beginning of its part.
-func (w *responseEventWriter) textDelta(s *streamBlock, f *partForm) {
+func (w *responseWriter) textDelta(s *streamBlock, f *partForm) {
 	item := &s.item
 	if !item.partOpen {
 		item.partOpen = true
@@ -276,7 +276,7 @@ func (w *responseEventWriter) textDelta(s *streamBlock, f *partForm) {
 }
 
 // sendCitations sends the citations that are new, of a text that is open.
-func (w *responseEventWriter) sendCitations(s *streamBlock) {
+func (w *responseWriter) sendCitations(s *streamBlock) {
 	for item := &s.item; item.citationsSent < len(item.citations) && !w.cut; item.citationsSent++ {
 		w.partEvent("response.output_text.annotation.added", s, `,"annotation_index":`)
 		w.out = strconv.AppendInt(w.out, int64(item.citationsSent), 10)
@@ -286,13 +286,13 @@ func (w *responseEventWriter) sendCitations(s *streamBlock) {
 }
 
 // partEvent begins an event about an item's part, up to the member that is begun.
-func (w *responseEventWriter) partEvent(name string, s *streamBlock, member string) {
+func (w *responseWriter) partEvent(name string, s *streamBlock, member string) {
 	w.event(name)
 	w.out = append(append(append(w.out, s.item.scope...), w.form(s).index...), member...)
 }
 
 // callDelta sends a piece of a call's arguments, or of its input.
-func (w *responseEventWriter) callDelta(s *streamBlock, text []byte) {
+func (w *responseWriter) callDelta(s *streamBlock, text []byte) {
 	if len(text) == 0 {
 		return
 	}
@@ -308,7 +308,7 @@ func (w *responseEventWriter) callDelta(s *streamBlock, text []byte) {
 
 // closeBlock closes an item, which is done then; but that of a call that was cut is
 // never done, since clients run what is.
-func (w *responseEventWriter) closeBlock(s *streamBlock, end bool) {
+func (w *responseWriter) closeBlock(s *streamBlock, end bool) {
 	w.flush()
 	item, status := &s.item, "completed"
 	switch {
@@ -342,7 +342,7 @@ func (w *responseEventWriter) closeBlock(s *streamBlock, end bool) {
 // callStatus is the status of a call that is over; empty if it was cut. Arguments that
 // are no JSON although the model wrote them to the end are for the tool to refuse. An
 // empty object may stand for those that were cut before they began.
-func (w *responseEventWriter) callStatus(s *streamBlock, end bool) string {
+func (w *responseWriter) callStatus(s *streamBlock, end bool) string {
 	text, _ := rawjson.String(quotedText(s.text))
 	text = strings.TrimSpace(text)
 	cut := end && incomplete[w.reason] != ""
@@ -377,7 +377,7 @@ func isCutJSON(text string) bool {
 }
 
 // closeCall ends the arguments of a call.
-func (w *responseEventWriter) closeCall(s *streamBlock) {
+func (w *responseWriter) closeCall(s *streamBlock) {
 	item := &s.item
 	switch item.tool.kind {
 	case searchTool:

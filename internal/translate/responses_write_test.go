@@ -48,12 +48,12 @@ const (
 // outOf is what the response to a request is written with. The tools besides functions
 // are patch, which is custom; echo of the namespace mcp; exec, a custom one of code; and
 // tool_search.
-func outOf(r *responses.Request) responsesOut {
+func outOf(r *responses.Request) *responseWriter {
 	names := new(toolNames)
 	for _, t := range []toolName{{"", "patch", customTool}, {"mcp", "echo", functionTool}, {"code", "exec", customTool}, {"", "tool_search", searchTool}} {
 		names.add(t)
 	}
-	return responsesOut{
+	return &responseWriter{
 		request: r, names: names, id: "resp_7", created: 77, now: func() time.Time { return time.Unix(79, 0) },
 		seal: func(thoughts []byte) string { return "<" + string(thoughts) + ">" },
 	}
@@ -65,14 +65,16 @@ func readsMessages(to writer) reader { return &messageReader{to: to} }
 
 // responded is what the client of a response gets of a stream.
 func responded(r *responses.Request, read func(to writer) reader, body io.Reader) (string, error) {
-	s := newStream(io.NopCloser(body), read, &responseEventWriter{responsesOut: outOf(r)})
+	s := newAnswerBody(io.NopCloser(body), read, outOf(r), true)
 	out, err := io.ReadAll(s)
 	return string(out), errors.Join(err, s.Close())
 }
 
 // respondedWhole is what it gets of a whole answer.
 func respondedWhole(r *responses.Request, read func(to writer) reader, body string) (string, error) {
-	out, err := io.ReadAll(newWhole(io.NopCloser(strings.NewReader(body)), read, &responseWriter{responseEventWriter{responsesOut: outOf(r)}}))
+	to := outOf(r)
+	to.whole = true
+	out, err := io.ReadAll(newAnswerBody(io.NopCloser(strings.NewReader(body)), read, to, false))
 	return string(out), err
 }
 
@@ -372,7 +374,7 @@ func TestThoughtsThatOnlyTheirVendorReadsAreSealed(t *testing.T) {
 func TestThoughtsAreSealedForNoOneWithoutASeal(t *testing.T) {
 	o := outOf(asked(sealedBack))
 	o.seal = nil
-	s := newStream(io.NopCloser(strings.NewReader(chunks(delta(`"reasoning":"1"`), finish("stop"), done))), readsChat, &responseEventWriter{responsesOut: o})
+	s := newAnswerBody(io.NopCloser(strings.NewReader(chunks(delta(`"reasoning":"1"`), finish("stop"), done))), readsChat, o, true)
 	out, err := io.ReadAll(s)
 	if err != nil || strings.Contains(string(out), "encrypted_content") {
 		t.Errorf("%v\n%s", err, out)
@@ -488,7 +490,7 @@ func TestAnAnswerThatIsSentBackIsTheChatThatItWas(t *testing.T) {
 	}
 	out := outOf(asked(sealedBack + tools))
 	out.names, out.seal = names, func(thoughts []byte) string { return sealedPrefix + string(thoughts) }
-	stream := newStream(io.NopCloser(strings.NewReader(chunks(slices.Concat([]string{delta(`"reasoning_content":"hm"`), delta(`"content":"let me"`)}, pieces, []string{finish("tool_calls"), done})...))), readsChat, &responseEventWriter{responsesOut: out})
+	stream := newAnswerBody(io.NopCloser(strings.NewReader(chunks(slices.Concat([]string{delta(`"reasoning_content":"hm"`), delta(`"content":"let me"`)}, pieces, []string{finish("tool_calls"), done})...))), readsChat, out, true)
 	events, err := io.ReadAll(stream)
 	r, wrong := responsestest.Accumulate(events)
 	if err := errors.Join(err, wrong); err != nil {
@@ -666,14 +668,14 @@ func BenchmarkAStream(b *testing.B) {
 	stream := chunks(append(text, finish("stop"), counts, done)...)
 	request := asked("")
 	for name, to := range map[string]func() writer{
-		"message":  func() writer { return &eventWriter{} },
+		"message":  func() writer { return &messageWriter{} },
 		"chat":     func() writer { return &chunkWriter{model: "public"} },
-		"response": func() writer { return &responseEventWriter{responsesOut: outOf(request)} },
+		"response": func() writer { return outOf(request) },
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				s := newStream(io.NopCloser(strings.NewReader(stream)), readsChat, to())
+				s := newAnswerBody(io.NopCloser(strings.NewReader(stream)), readsChat, to(), true)
 				if _, err := io.Copy(io.Discard, s); err != nil {
 					b.Fatal(err)
 				}
