@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"io"
-	"strconv"
 
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/sse"
-	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // An answer crosses from one wire to another as a sequence of pieces. Each wire has one
@@ -86,47 +84,6 @@ const (
 
 // noIndex is the index of a call whose upstream gives none.
 const noIndex = -2
-
-// usage is what an upstream reported, in disjoint buckets but for reasoning.
-type usage struct{ tokencount.Report }
-
-// The fields of a usage. An input that is known is known with all that a cache did.
-const (
-	input = iota
-	cached
-	cacheWrite
-	output
-	reasoning // part of output
-)
-
-// count is a member of a usage object: a number, or an object of counts.
-type count struct {
-	name  string
-	known bool // what is not is left out: a 0 would be taken for a count and charged as such
-	n     int64
-	inner []count
-}
-
-// appendCounts appends a usage object.
-func appendCounts(dst []byte, counts []count) []byte {
-	separator := byte('{')
-	for i := range counts {
-		c := &counts[i]
-		if !c.known {
-			continue
-		}
-		dst = append(append(append(dst, separator, '"'), c.name...), `":`...)
-		if separator = ','; c.inner != nil {
-			dst = appendCounts(dst, c.inner)
-		} else {
-			dst = strconv.AppendInt(dst, c.n, 10)
-		}
-	}
-	if separator == '{' {
-		dst = append(dst, '{')
-	}
-	return append(dst, '}')
-}
 
 // answerBody reads an upstream's answer as one on the caller's wire, as it is read: so the
 // time that the upstream takes is that of reading. Of a stream each Read gives what is

@@ -195,13 +195,13 @@ func (b *bridge) responseCall(call *upstream.Call) (*conversation, error) {
 	if err != nil {
 		return nil, err
 	}
-	var way responsesOptions
+	var open func(sealed string) ([]byte, bool)
 	out := responseWriter{request: r, id: b.NewID(responsePrefix), now: b.Now}
 	if s := b.Secrets; s != nil {
-		way.open = func(sealed string) ([]byte, bool) { return s.OpenText(sealedPrefix, purpose, call.Account, sealed) }
+		open = func(sealed string) ([]byte, bool) { return s.OpenText(sealedPrefix, purpose, call.Account, sealed) }
 		out.seal = func(thoughts []byte) string { return s.SealText(sealedPrefix, purpose, call.Account, thoughts) }
 	}
-	c, names, dropped, err := responsesToChat(r, way)
+	c, names, dropped, err := responsesToChat(r, open)
 	if err != nil {
 		return nil, err
 	}

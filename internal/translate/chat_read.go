@@ -14,7 +14,6 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // chatReader reads the answer of a chat upstream: chunks, or one completion.
@@ -245,20 +244,6 @@ func legacyCall(raw []byte) []chat.ToolCall {
 // end passes on the usage, wherever it stood.
 func (r *chatReader) end() {
 	r.write(piece{kind: ended, usage: reported(&r.report.Report)})
-}
-
-// reported is what an upstream reported whose count of the input includes what a cache
-// read and wrote.
-func reported(p *completion.Report) *usage {
-	counts := p.Usage(&completion.Parsed{}, chat.MediaBound{}, 0)
-	var u usage
-	if p.Has[completion.Prompt] {
-		u.Has = [tokencount.Fields]bool{input: true, cached: true, cacheWrite: true}
-	}
-	u.Has[output] = p.Has[completion.Output]
-	u.Has[reasoning] = u.Has[output] && counts.Reasoning > 0
-	u.N = [tokencount.Fields]int64{input: counts.Input, cached: counts.CachedInput, cacheWrite: counts.CacheWrite, output: counts.Output, reasoning: counts.Reasoning}
-	return &u
 }
 
 // answerID is the id of an answer, made of the upstream's without its prefix: what

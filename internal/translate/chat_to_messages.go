@@ -2,10 +2,7 @@ package translate
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -18,7 +15,6 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/messages"
 )
 
@@ -90,6 +86,14 @@ type messagesBuilder struct {
 	fieldMapper[*messagesBuilder]
 	c *chat.Request
 	r *messages.Request
+
+	// The turns, of alternating roles, out of messages of any order.
+	system  []messages.Block
+	turns   []builtTurn
+	open    map[string]*openCall // the calls of the last assistant turn that has any, as the caller names them
+	asking  int                  // the message that they stand in
+	waiting int                  // how many of them have no result yet
+	used    map[string]int       // ids of calls until now, and the suffix to try when one comes again
 }
 
 // chatToMessages translates a chat completion request for an upstream that speaks only
@@ -135,9 +139,6 @@ func (b *messagesBuilder) stop([]byte) error {
 	return nil
 }
 
-// blank reports whether a text has no visible character.
-func blank(s string) bool { return strings.TrimSpace(s) == "" }
-
 func (b *messagesBuilder) effort([]byte) error {
 	if !slices.Contains([]string{"low", "medium", "high", "xhigh", "max"}, b.c.ReasoningEffort) {
 		return errDropped
@@ -155,22 +156,21 @@ func (b *messagesBuilder) responseFormat(raw []byte) error {
 			Schema jsontext.Value `json:"schema"`
 		} `json:"json_schema"`
 	}
-	if err := json.Unmarshal(raw, &format, jsontext.AllowDuplicateNames(true)); err != nil {
-		return refusal("response_format", `an object such as {"type":"json_schema","json_schema":{"name":…,"schema":…}}`)
+	if err := readFormat(raw, &format); err != nil {
+		return err
 	}
-	schema := format.JSONSchema.Schema
 	switch {
 	case format.Type == "text":
 		return nil
 	case format.Type != "json_schema":
 		return refusal("response_format.type", `"text" or "json_schema": this model has no other mode, and keeps to a schema where one is given`)
-	case !isObject(schema):
-		return refusal("response_format.json_schema.schema", "a JSON Schema object without repeated names")
+	case !isObject(format.JSONSchema.Schema):
+		return notSchema("response_format.json_schema.schema")
 	}
 	if b.r.OutputConfig == nil {
 		b.r.OutputConfig = &messages.OutputConfig{}
 	}
-	b.r.OutputConfig.Format = &messages.OutputFormat{Type: "json_schema", Schema: schema}
+	b.r.OutputConfig.Format = &messages.OutputFormat{Type: "json_schema", Schema: format.JSONSchema.Schema}
 	return nil
 }
 
@@ -227,21 +227,6 @@ func (b *messagesBuilder) tools(raw []byte) (err error) {
 	return err
 }
 
-// inputSchema is the schema of a function's arguments. The upstream wants one, and its
-// type. It is false if parameters are no schema.
-func inputSchema(parameters jsontext.Value) (jsontext.Value, bool) {
-	if rawjson.IsNull(parameters) {
-		return jsontext.Value(`{"type":"object"}`), true
-	}
-	if !isObject(parameters) {
-		return nil, false
-	}
-	if member(parameters, "type") != nil {
-		return parameters, true
-	}
-	return edited(parameters, rawjson.Set("type", []byte(`"object"`))), true
-}
-
 // toolChoice carries tool_choice. Where there are no tools the upstream takes none.
 func (b *messagesBuilder) toolChoice(raw []byte) error {
 	word, name, err := chatChoice(raw, b.r.Tools != nil)
@@ -270,43 +255,13 @@ func (b *messagesBuilder) conversation(raw []byte) error {
 	if err := decodeList(raw, &list, "messages"); err != nil {
 		return err
 	}
-	t := &turnBuilder{b: b, used: make(map[string]int)}
+	b.used = make(map[string]int)
 	for i := range list {
-		if err := t.message(&list[i], i); err != nil {
+		if err := b.message(&list[i], i); err != nil {
 			return err
 		}
 	}
-	return t.end()
-}
-
-// decodeList decodes a list; its error names the place, as "messages[0].content".
-func decodeList(raw []byte, into any, param string) error {
-	err := json.Unmarshal(raw, into, jsontext.AllowDuplicateNames(true))
-	if err == nil {
-		return nil
-	}
-	var at *json.SemanticError
-	if errors.As(err, &at) {
-		for token := range at.JSONPointer.Tokens() {
-			if strings.Trim(token, "0123456789") == "" {
-				param += "[" + token + "]"
-			} else {
-				param += "." + token
-			}
-		}
-	}
-	return refusal(param, "of the form that the API describes")
-}
-
-// turnBuilder builds turns of alternating roles out of messages of any order.
-type turnBuilder struct {
-	b       *messagesBuilder
-	system  []messages.Block
-	turns   []builtTurn
-	open    map[string]*openCall // the calls of the last assistant turn that has any, as the caller names them
-	asking  int                  // the message that they stand in
-	waiting int                  // how many of them have no result yet
-	used    map[string]int       // ids of calls until now, and the suffix to try when one comes again
+	return b.endTurns()
 }
 
 // builtTurn is one turn. Results come before what the user says.
@@ -323,18 +278,18 @@ type openCall struct {
 }
 
 // message adds one message.
-func (t *turnBuilder) message(m *chat.Message, i int) error {
+func (b *messagesBuilder) message(m *chat.Message, i int) error {
 	if m.Name != "" {
-		t.b.drop("messages.", "name")
+		b.drop("messages.", "name")
 	}
-	t.b.dropUnknown("messages.", m.Extra)
+	b.dropUnknown("messages.", m.Extra)
 	var asked *openCall
 	var err error
 	switch m.Role {
 	case "assistant":
-		err = t.requireResults()
+		err = b.requireResults()
 	case "tool":
-		asked, err = t.asked(m, i)
+		asked, err = b.asked(m, i)
 	}
 	if err != nil {
 		return err
@@ -343,94 +298,85 @@ func (t *turnBuilder) message(m *chat.Message, i int) error {
 	if m.Role == "user" || m.Role == "tool" {
 		allowed = []string{"text", "image_url", "file"}
 	}
-	blocks, err := t.blocks(m, i, allowed)
+	blocks, err := b.blocks(m, i, allowed)
 	if err != nil {
 		return err
 	}
 	switch m.Role {
 	case "system", "developer":
-		t.system = append(t.system, blocks...)
+		b.system = append(b.system, blocks...)
 	case "assistant":
-		blocks = append(t.thoughts(m), blocks...)
-		calls, err := t.calls(m, i)
+		blocks = append(b.thoughts(m), blocks...)
+		calls, err := b.calls(m, i)
 		if err != nil {
 			return err
 		}
-		t.add(m.Role, i, nil, append(blocks, calls...))
+		b.add(m.Role, i, nil, append(blocks, calls...))
 	case "tool":
 		asked.answered = true
-		t.waiting--
+		b.waiting--
 		result := messages.Block{Type: "tool_result", ToolUseID: asked.sent}
 		if len(blocks) > 0 {
 			result.Content = messages.Blocks(blocks...)
 		}
-		t.add("user", i, []messages.Block{result}, nil)
+		b.add("user", i, []messages.Block{result}, nil)
 	default:
-		t.add("user", i, nil, blocks)
+		b.add("user", i, nil, blocks)
 	}
 	return nil
 }
 
 // add appends to the last turn, or begins one. Nothing begins none.
-func (t *turnBuilder) add(role string, i int, results, blocks []messages.Block) {
+func (b *messagesBuilder) add(role string, i int, results, blocks []messages.Block) {
 	if len(results)+len(blocks) == 0 {
 		return
 	}
-	if n := len(t.turns); n == 0 || t.turns[n-1].role != role {
-		t.turns = append(t.turns, builtTurn{role: role, first: i})
+	if n := len(b.turns); n == 0 || b.turns[n-1].role != role {
+		b.turns = append(b.turns, builtTurn{role: role, first: i})
 	}
-	last := &t.turns[len(t.turns)-1]
+	last := &b.turns[len(b.turns)-1]
 	last.results = append(last.results, results...)
 	last.blocks = append(last.blocks, blocks...)
 }
 
 // thoughts are the message's, if they are as the upstream signed them.
-func (t *turnBuilder) thoughts(m *chat.Message) []messages.Block {
+func (b *messagesBuilder) thoughts(m *chat.Message) []messages.Block {
 	blocks, ok := thinkingBlocks(m.ReasoningContent, stringMember(m.Extra, reasoningSignature))
 	if !ok {
-		t.b.drop("messages.", "reasoning_content")
+		b.drop("messages.", "reasoning_content")
 	}
 	return blocks
 }
 
 // calls are the message's calls as the upstream made them. They take the place of
 // those of the turn before, which all have a result.
-func (t *turnBuilder) calls(m *chat.Message, i int) ([]messages.Block, error) {
+func (b *messagesBuilder) calls(m *chat.Message, i int) ([]messages.Block, error) {
 	if len(m.ToolCalls) > 0 {
-		t.open, t.asking, t.waiting = make(map[string]*openCall, len(m.ToolCalls)), i, len(m.ToolCalls)
+		b.open, b.asking, b.waiting = make(map[string]*openCall, len(m.ToolCalls)), i, len(m.ToolCalls)
 	}
 	blocks := make([]messages.Block, 0, len(m.ToolCalls))
 	for j := range m.ToolCalls {
-		c := &m.ToolCalls[j]
-		t.b.dropUnknown("messages.tool_calls.", c.Extra)
-		t.b.dropUnknown("messages.tool_calls.function.", c.Function.Extra)
-		input := jsontext.Value(c.Function.Arguments)
-		if blank(c.Function.Arguments) {
-			input = jsontext.Value("{}")
+		c, param, taken := &m.ToolCalls[j], fmt.Sprintf("messages[%d].tool_calls[%d]", i, j), ""
+		if b.open[c.ID] != nil {
+			taken = "another than those of the calls beside it"
 		}
-		param := fmt.Sprintf("messages[%d].tool_calls[%d]", i, j)
+		arguments, err := b.toolCall(c, param, taken)
 		switch {
-		case c.ID == "":
-			return nil, refusal(param+".id", "a non-empty string")
-		case t.open[c.ID] != nil:
-			return nil, refusal(param+".id", "another than those of the calls beside it")
-		case c.Type != "" && c.Type != "function":
-			return nil, refusal(param+".type", `"function" for this model`)
-		case c.Function.Name == "":
-			return nil, refusal(param+".function.name", "a non-empty string")
-		case !isObject(input):
+		case err != nil:
+			return nil, err
+		case !isObject(jsontext.Value(arguments)):
 			return nil, refusal(param+".function.arguments", "the text of one JSON object without repeated names")
 		}
-		t.open[c.ID] = &openCall{sent: t.uniqueID(c.ID)}
-		blocks = append(blocks, messages.Block{Type: "tool_use", ID: t.open[c.ID].sent, Name: c.Function.Name, Input: input})
+		b.open[c.ID] = &openCall{sent: b.uniqueID(c.ID)}
+		blocks = append(blocks, messages.Block{Type: "tool_use", ID: b.open[c.ID].sent, Name: c.Function.Name, Input: jsontext.Value(arguments)})
 	}
 	return blocks, nil
 }
 
 // asked is the call that a tool's message answers.
-func (t *turnBuilder) asked(m *chat.Message, i int) (*openCall, error) {
+func (b *messagesBuilder) asked(m *chat.Message, i int) (*openCall, error) {
 	param := fmt.Sprintf("messages[%d].tool_call_id", i)
-	call := t.open[m.ToolCallID]
+	call := b.open[m.ToolCallID]
 	switch {
 	case call == nil:
 		return nil, refusal(param, "the id of a call that the assistant's last turn made")
@@ -441,36 +387,36 @@ func (t *turnBuilder) asked(m *chat.Message, i int) (*openCall, error) {
 }
 
 // requireResults fails if a call has no result.
-func (t *turnBuilder) requireResults() error {
-	if t.waiting == 0 {
+func (b *messagesBuilder) requireResults() error {
+	if b.waiting == 0 {
 		return nil
 	}
-	return refusal(fmt.Sprintf("messages[%d].tool_calls", t.asking),
+	return refusal(fmt.Sprintf("messages[%d].tool_calls", b.asking),
 		`answered, each by a message of role "tool", before the assistant's next turn and the end`)
 }
 
 // end writes the turns into the request.
-func (t *turnBuilder) end() error {
-	if err := t.requireResults(); err != nil {
+func (b *messagesBuilder) endTurns() error {
+	if err := b.requireResults(); err != nil {
 		return err
 	}
 	switch {
-	case len(t.turns) == 0:
+	case len(b.turns) == 0:
 		return refusal("messages", "more than instructions: this model wants a message of role \"user\" that is not empty")
-	case t.turns[0].role != "user":
-		return refusal(fmt.Sprintf("messages[%d].role", t.turns[0].first), `"user" in the first message that is no instruction: this model begins with the user's turn`)
+	case b.turns[0].role != "user":
+		return refusal(fmt.Sprintf("messages[%d].role", b.turns[0].first), `"user" in the first message that is no instruction: this model begins with the user's turn`)
 	}
-	if len(t.system) > 0 {
-		t.b.r.System = messages.Blocks(t.system...)
+	if len(b.system) > 0 {
+		b.r.System = messages.Blocks(b.system...)
 	}
-	for _, turn := range t.turns {
-		t.b.r.Messages = append(t.b.r.Messages, messages.Message{Role: turn.role, Content: messages.Blocks(append(turn.results, turn.blocks...)...)})
+	for _, turn := range b.turns {
+		b.r.Messages = append(b.r.Messages, messages.Message{Role: turn.role, Content: messages.Blocks(append(turn.results, turn.blocks...)...)})
 	}
 	return nil
 }
 
 // blocks are a message's content.
-func (t *turnBuilder) blocks(m *chat.Message, i int, allowed []string) ([]messages.Block, error) {
+func (b *messagesBuilder) blocks(m *chat.Message, i int, allowed []string) ([]messages.Block, error) {
 	if m.Content.IsNull() {
 		return nil, nil
 	}
@@ -488,13 +434,13 @@ func (t *turnBuilder) blocks(m *chat.Message, i int, allowed []string) ([]messag
 	blocks := make([]messages.Block, 0, len(parts))
 	for j := range parts {
 		p, param := &parts[j], fmt.Sprintf("%s[%d]", content, j)
-		if !slices.Contains(allowed, p.Type) {
-			return nil, refusal(param+".type", rule.Words(allowed)+" in a message of role "+m.Role+" for this model")
+		if err := allowedPart(m, p, allowed, param); err != nil {
+			return nil, err
 		}
 		if p.Type == "text" && blank(p.Text) {
 			continue
 		}
-		block, err := t.b.part(p, param)
+		block, err := b.part(p, param)
 		if err != nil {
 			return nil, err
 		}
@@ -549,19 +495,10 @@ func (b *messagesBuilder) image(p *chat.Part, param string) (messages.Block, err
 
 // document is a file that the caller sends along. The upstream knows no other.
 func (b *messagesBuilder) document(p *chat.Part, param string) (messages.Block, error) {
-	var file struct {
-		Data  string         `json:"file_data"`
-		Name  string         `json:"filename"`
-		ID    string         `json:"file_id"`
-		Extra jsontext.Value `json:",embed"`
+	file, err := b.file(p, param)
+	if err != nil {
+		return messages.Block{}, err
 	}
-	if err := json.Unmarshal(p.File, &file, jsontext.AllowDuplicateNames(true)); err != nil {
-		return messages.Block{}, refusal(param, `an object such as {"filename":…,"file_data":"data:application/pdf;base64,…"}`)
-	}
-	if file.ID != "" {
-		return messages.Block{}, refusal(param+".file_id", `absent for this model, which takes "file_data"`)
-	}
-	b.dropUnknown("messages.content.file.", file.Extra)
 	source := &messages.MediaSource{Type: "base64"}
 	kind, data, ok := dataURL(file.Data)
 	if ok && kind == "text/plain" {
@@ -593,34 +530,21 @@ func dataURL(s string) (kind, data string, ok bool) {
 // uniqueID is a call's id as the upstream gets it: the caller's own where it has the
 // upstream's letters and no call before has it. It depends only on the conversation
 // until here, so that a longer one begins alike and is found in the upstream's cache.
-func (t *turnBuilder) uniqueID(id string) string {
+func (b *messagesBuilder) uniqueID(id string) string {
 	if !plainID(id) {
-		sum := sha256.Sum256([]byte(id))
-		id = "call_" + hex.EncodeToString(sum[:12])
+		id = hashedID(id)
 	}
-	n, before := t.used[id]
+	n, before := b.used[id]
 	if !before {
-		t.used[id] = 2
+		b.used[id] = 2
 		return id
 	}
 	for { // what was found used once is not tried again
 		sent := id + "_" + strconv.Itoa(n)
 		n++
-		if _, used := t.used[sent]; !used {
-			t.used[id], t.used[sent] = n, 2
+		if _, used := b.used[sent]; !used {
+			b.used[id], b.used[sent] = n, 2
 			return sent
 		}
 	}
-}
-
-// plainID reports whether the upstream takes an id: letters, digits, - and _.
-func plainID(id string) bool {
-	for i := range len(id) {
-		switch c := id[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_':
-		default:
-			return false
-		}
-	}
-	return id != ""
 }

@@ -2,13 +2,9 @@ package translate
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/chat"
@@ -201,8 +197,8 @@ func (b *responseBuilder) responseFormat(raw []byte) error {
 		Type       string               `json:"type"`
 		JSONSchema responses.TextFormat `json:"json_schema"`
 	}
-	if err := json.Unmarshal(raw, &format, jsontext.AllowDuplicateNames(true)); err != nil {
-		return refusal("response_format", `an object such as {"type":"json_schema","json_schema":{"name":…,"schema":…}}`)
+	if err := readFormat(raw, &format); err != nil {
+		return err
 	}
 	carried := &responses.TextFormat{Type: format.Type}
 	switch s := &format.JSONSchema; {
@@ -212,7 +208,7 @@ func (b *responseBuilder) responseFormat(raw []byte) error {
 	case format.Type != "json_schema":
 		return refusal("response_format.type", rule.Words([]string{"text", "json_object", "json_schema"})+" for this model")
 	case !isObject(s.Schema):
-		return refusal("response_format.json_schema.schema", "a JSON Schema object without repeated names")
+		return notSchema("response_format.json_schema.schema")
 	default:
 		carried.Name, carried.Description, carried.Schema, carried.Strict = s.Name, s.Description, s.Schema, s.Strict
 	}
@@ -301,8 +297,7 @@ func sentCallID(id string) string {
 	if len(id) <= longest {
 		return id
 	}
-	sum := sha256.Sum256([]byte(id))
-	return "call_" + hex.EncodeToString(sum[:12])
+	return hashedID(id)
 }
 
 // message adds the items of one message.
@@ -352,23 +347,13 @@ func (b *responseBuilder) thoughts(m *chat.Message) {
 // toolCalls adds the message's calls.
 func (b *responseBuilder) toolCalls(m *chat.Message, at string) error {
 	for j := range m.ToolCalls {
-		c := &m.ToolCalls[j]
-		b.dropUnknown("messages.tool_calls.", c.Extra)
-		b.dropUnknown("messages.tool_calls.function.", c.Function.Extra)
-		param := fmt.Sprintf("%s.tool_calls[%d]", at, j)
-		switch {
-		case c.ID == "":
-			return refusal(param+".id", "a non-empty string")
-		case b.calls[c.ID]:
-			return refusal(param+".id", "another than that of a call that has no result yet")
-		case c.Type != "" && c.Type != "function":
-			return refusal(param+".type", `"function" for this model`)
-		case c.Function.Name == "":
-			return refusal(param+".function.name", "a non-empty string")
+		c, taken := &m.ToolCalls[j], ""
+		if b.calls[c.ID] {
+			taken = "another than that of a call that has no result yet"
 		}
-		arguments := c.Function.Arguments
-		if blank(arguments) {
-			arguments = "{}"
+		arguments, err := b.toolCall(c, fmt.Sprintf("%s.tool_calls[%d]", at, j), taken)
+		if err != nil {
+			return err
 		}
 		b.calls[c.ID] = true
 		b.items = append(b.items, responses.Item{Type: "function_call", CallID: sentCallID(c.ID), Name: c.Function.Name, Arguments: rawjson.Quote(nil, arguments)})
@@ -400,8 +385,8 @@ func (b *responseBuilder) content(m *chat.Message, param string) (responses.Cont
 	out := make([]responses.Part, 0, len(parts))
 	for j := range parts {
 		at := fmt.Sprintf("%s[%d]", param, j)
-		if !slices.Contains(allowed, parts[j].Type) {
-			return nil, refusal(at+".type", rule.Words(allowed)+" in a message of role "+m.Role+" for this model")
+		if err := allowedPart(m, &parts[j], allowed, at); err != nil {
+			return nil, err
 		}
 		part, err := b.part(&parts[j], m.Role, at)
 		if err != nil {
@@ -426,7 +411,11 @@ func (b *responseBuilder) part(p *chat.Part, role, param string) (part responses
 		b.dropUnknown("messages.content.image_url.", p.ImageURL.Extra)
 		return responses.Part{Type: "input_image", ImageURL: p.ImageURL.URL, Detail: cmp.Or(stringMember(p.ImageURL.Extra, "detail"), "auto")}, nil
 	case "file":
-		return b.file(p, param+".file")
+		f, err := b.file(p, param+".file")
+		if err == nil && !strings.HasPrefix(strings.ToLower(f.Data), "data:") {
+			err = refusal(param+".file.file_data", "a base64 data URL")
+		}
+		return responses.Part{Type: "input_file", FileData: f.Data, Filename: f.Name}, err
 	case "input_audio":
 		return responses.Part{Type: "input_audio", InputAudio: p.InputAudio}, nil
 	case "refusal":
@@ -437,25 +426,4 @@ func (b *responseBuilder) part(p *chat.Part, role, param string) (part responses
 		part.Type = "output_text"
 	}
 	return part, nil
-}
-
-// file is a file that the caller sends along. One that lies at a vendor is another's.
-func (b *responseBuilder) file(p *chat.Part, param string) (part responses.Part, err error) {
-	var file struct {
-		Data  string         `json:"file_data"`
-		Name  string         `json:"filename"`
-		ID    string         `json:"file_id"`
-		Extra jsontext.Value `json:",embed"`
-	}
-	if err := json.Unmarshal(p.File, &file, jsontext.AllowDuplicateNames(true)); err != nil {
-		return part, refusal(param, `an object such as {"filename":…,"file_data":"data:application/pdf;base64,…"}`)
-	}
-	switch {
-	case file.ID != "":
-		return part, refusal(param+".file_id", `absent for this model, which takes "file_data"`)
-	case !strings.HasPrefix(strings.ToLower(file.Data), "data:"):
-		return part, refusal(param+".file_data", "a base64 data URL")
-	}
-	b.dropUnknown("messages.content.file.", file.Extra)
-	return responses.Part{Type: "input_file", FileData: file.Data, Filename: file.Name}, nil
 }

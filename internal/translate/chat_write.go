@@ -169,19 +169,3 @@ func (w *completionWriter) message() *chat.Message {
 	}
 	return m
 }
-
-// appendChatUsage appends chat's usage object of the sides that were reported. The
-// prompt there includes what the cache read and wrote.
-func appendChatUsage(dst []byte, u *usage) []byte {
-	prompt, in, out := u.N[input]+u.N[cacheWrite]+u.N[cached], u.Has[input], u.Has[output]
-	return appendCounts(dst, []count{
-		{name: "prompt_tokens", known: in, n: prompt},
-		{name: "completion_tokens", known: out, n: u.N[output]},
-		{name: "total_tokens", known: in && out, n: prompt + u.N[output]},
-		{name: "prompt_tokens_details", known: in, inner: []count{
-			{name: "cached_tokens", known: true, n: u.N[cached]},
-			{name: "cache_write_tokens", known: u.N[cacheWrite] > 0, n: u.N[cacheWrite]},
-		}},
-		{name: "completion_tokens_details", known: out && u.Has[reasoning], inner: []count{{name: "reasoning_tokens", known: true, n: u.N[reasoning]}}},
-	})
-}

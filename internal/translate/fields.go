@@ -6,6 +6,9 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -155,3 +158,28 @@ func edited(object []byte, edits ...rawjson.Edit) []byte {
 func refusal(param, must string) error {
 	return fault.Invalid(param, fmt.Sprintf("%q must be %s.", param, must))
 }
+
+// decodeList decodes a list; its error names the place, as "messages[0].content".
+func decodeList(raw []byte, into any, param string) error {
+	err := json.Unmarshal(raw, into, jsontext.AllowDuplicateNames(true))
+	if err == nil {
+		return nil
+	}
+	var at *json.SemanticError
+	if errors.As(err, &at) {
+		for token := range at.JSONPointer.Tokens() {
+			if strings.Trim(token, "0123456789") == "" {
+				param += "[" + token + "]"
+			} else {
+				param += "." + token
+			}
+		}
+	}
+	return refusal(param, "of the form that the API describes")
+}
+
+// blank reports whether a text has no visible character.
+func blank(s string) bool { return strings.TrimSpace(s) == "" }
+
+// isObject reports whether raw is one strict JSON object.
+func isObject(raw jsontext.Value) bool { return raw.IsValid() && raw.Kind() == '{' }

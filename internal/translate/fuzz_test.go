@@ -183,7 +183,7 @@ func FuzzARequestForAResponseIsTranslatedOrRefused(f *testing.F) {
 		if err != nil {
 			return
 		}
-		c, names, _, err := responsesToChat(r, responsesOptions{open: openMarked})
+		c, names, _, err := responsesToChat(r, openMarked)
 		if err != nil {
 			if fault := fault.From(err); fault.HTTPStatus() != 400 || fault.Param == "" || len(fault.Message) > 4096 {
 				t.Fatalf("%d, %v", fault.HTTPStatus(), err)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // messageReader reads the answer of an upstream of messages: events, or one message.
@@ -242,47 +241,4 @@ func (r *messageReader) finish(reason []byte) {
 func (r *messageReader) end(reason []byte) {
 	r.finish(reason)
 	r.to.write(piece{kind: ended, usage: &r.usage})
-}
-
-// finishReasons are chat's words for stop reasons. A word that is not known is
-// "stop".
-var finishReasons = map[string]string{
-	"end_turn":                      "stop",
-	"stop_sequence":                 "stop",
-	"pause_turn":                    "stop",
-	"max_tokens":                    "length",
-	"model_context_window_exceeded": "length",
-	"tool_use":                      "tool_calls",
-	"refusal":                       "content_filter",
-}
-
-// finishReason is chat's word for a stop reason, which is JSON.
-func finishReason(raw []byte) string {
-	word, _ := rawjson.String(raw)
-	if reason := finishReasons[word]; reason != "" {
-		return reason
-	}
-	return "stop"
-}
-
-// messageUsage are the members of a usage object.
-var messageUsage = []tokencount.Member{
-	{Name: "input_tokens", Field: input},
-	{Name: "cache_read_input_tokens", Field: cached},
-	{Name: "cache_creation_input_tokens", Field: cacheWrite},
-	{Name: "output_tokens", Field: output},
-	{Name: "output_tokens_details", Inner: []tokencount.Member{{Name: "thinking_tokens", Field: reasoning}}},
-}
-
-// read takes in one usage object.
-func (u *usage) read(raw []byte) { u.Read(raw, messageUsage) }
-
-// begin takes in the usage of message_start, before any other. Its output is a count
-// so far, and an input of nothing at all means that the upstream does not know it yet.
-func (u *usage) begin(raw []byte) {
-	u.read(raw)
-	u.Has[output] = false
-	if u.N[input]+u.N[cached]+u.N[cacheWrite] == 0 {
-		u.Has[input] = false
-	}
 }

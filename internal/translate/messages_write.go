@@ -55,22 +55,6 @@ func (w *messageWriter) appendMessage(dst []byte, stopReason *string, usage []by
 	return append(dst, message...), err
 }
 
-// appendMessageUsage appends the usage object of the sides that were reported.
-func appendMessageUsage(dst []byte, u *usage) []byte {
-	in, out := u.Has[input], u.Has[output]
-	return appendCounts(dst, []count{
-		{name: "input_tokens", known: in, n: u.N[input]},
-		{name: "cache_creation_input_tokens", known: in, n: u.N[cacheWrite]},
-		{name: "cache_read_input_tokens", known: in, n: u.N[cached]},
-		{name: "output_tokens", known: out, n: u.N[output]},
-		{name: "output_tokens_details", known: out && u.Has[reasoning], inner: []count{{name: "thinking_tokens", known: true, n: u.N[reasoning]}}},
-	})
-}
-
-// stopReasons are the words for chat's finish reasons. Any other means that the turn
-// is over.
-var stopReasons = map[string]string{"length": "max_tokens", "content_filter": "refusal"}
-
 // stopReason says why the message ends. Whether tools are called is seen in the
 // answer: vendors differ on the word.
 func (w *messageWriter) stopReason() string {

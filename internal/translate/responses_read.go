@@ -291,20 +291,7 @@ func (r *responsesReader) end(o *rawjson.Object, data []byte, assumed string) er
 		}
 	}
 	responsesapi.ReadUsage(&r.usage, o.Raw("usage"))
-	r.to.write(piece{kind: finished, reason: r.finishReason(status, o.Raw("incomplete_details"))})
+	r.to.write(piece{kind: finished, reason: responseFinishReason(status, o.Raw("incomplete_details"), r.calls > 0)})
 	r.to.write(piece{kind: ended, usage: reported(&r.usage)})
 	return nil
-}
-
-// finishReason is chat's word for the end of a response.
-func (r *responsesReader) finishReason(status string, incomplete []byte) string {
-	switch {
-	case stringMember(incomplete, "reason") == "content_filter":
-		return "content_filter"
-	case status != "completed":
-		return "length"
-	case r.calls > 0:
-		return "tool_calls"
-	}
-	return "stop"
 }

@@ -117,20 +117,16 @@ var responsesFields = []field[*completionBuilder]{
 	{name: "tools.tools", action: carried, note: "tools, each by itself"},
 }
 
-// responsesOptions are what the translation of a request for a response needs beside it.
-type responsesOptions struct {
-	// open opens the encrypted_content of a reasoning item that the gateway sealed for
-	// the account; nil opens none.
-	open func(sealed string) (thoughts []byte, ok bool)
-}
-
 // completionBuilder is a request for a response on its way to chat.
 type completionBuilder struct {
 	fieldMapper[*completionBuilder]
-	responsesOptions
 	r     *responses.Request
 	c     *chat.Request
 	extra []rawjson.Edit // the members of c that have no field
+
+	// open opens the encrypted_content of a reasoning item that the gateway sealed for
+	// the account; nil opens none.
+	open func(sealed string) (thoughts []byte, ok bool)
 
 	tools []toolRow // the tools that can be read
 	items []inputItem
@@ -148,7 +144,7 @@ type completionBuilder struct {
 // responsesFields says field by field. names are those of its tools in chat. dropped are
 // the fields that chat has no words for and that are hints only; a field that would
 // change the answer's meaning by its absence is refused with a 400 instead.
-func responsesToChat(r *responses.Request, o responsesOptions) (c *chatapi.Request, names *toolNames, dropped []string, err error) {
+func responsesToChat(r *responses.Request, open func(sealed string) (thoughts []byte, ok bool)) (c *chatapi.Request, names *toolNames, dropped []string, err error) {
 	body := r.Body
 	if !body.IsObject() { // typed: what has no field of its own is found in the JSON alone
 		encoded, err := responsesapi.Encode(r)
@@ -158,7 +154,7 @@ func responsesToChat(r *responses.Request, o responsesOptions) (c *chatapi.Reque
 		body = encoded.Body
 	}
 	b := &completionBuilder{
-		fieldMapper: fieldMapper[*completionBuilder]{fields: responsesFields}, responsesOptions: o,
+		fieldMapper: fieldMapper[*completionBuilder]{fields: responsesFields}, open: open,
 		r: r, tools: responsesTools,
 		c: &chat.Request{Model: r.Model, MaxTokens: r.MaxOutputTokens, Temperature: r.Temperature, TopP: r.TopP, Stream: r.Stream},
 	}

@@ -48,7 +48,7 @@ func fromResponse(body []byte) (out []byte, names *toolNames, dropped []string, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	c, names, dropped, err := responsesToChat(r, responsesOptions{open: openMarked})
+	c, names, dropped, err := responsesToChat(r, openMarked)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -206,7 +206,7 @@ func TestARequestForAResponseMadeInGoIsTranslatedLikeOneFromTheWire(t *testing.T
 		Model: "m", Input: responses.Items(responses.Item{Role: "user", Content: responses.ContentText("Hi"), Extra: jsontext.Value(`{"x":1}`)}),
 		Tools: jsontext.Value(`[{"type":"function","name":"f"}]`), ParallelToolCalls: &no, MaxOutputTokens: 9, Extra: jsontext.Value(`{"seed":1,"top_k":3}`),
 	}
-	c, _, dropped, err := responsesToChat(r, responsesOptions{})
+	c, _, dropped, err := responsesToChat(r, nil)
 	const want = `{"model":"m","messages":[{"role":"user","content":"Hi"}],"max_tokens":9,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{}}}}],"seed":1,"parallel_tool_calls":false}`
 	if err != nil || string(c.Source()) != want || !slices.Equal(dropped, []string{"top_k", "input.x"}) {
 		t.Errorf("%s, dropped %q, %v", c.Source(), dropped, err)
@@ -224,7 +224,7 @@ func TestRefusalsOfChatNameTheFieldsOfTheRequestForAResponse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, _, _, err = responsesToChat(r, responsesOptions{})
+			_, _, _, err = responsesToChat(r, nil)
 			var f *fault.Error
 			if !errors.As(err, &f) || f.Code != fault.InvalidRequest || f.Param != tt.param || !strings.Contains(f.Message, `"`+tt.param+`"`) {
 				t.Errorf("%v, want param %q", err, tt.param)
@@ -239,7 +239,7 @@ func TestWhatTheGatewayHasLeftOutIsNotReportedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.ServiceTier, r.Tools, r.ToolChoice, r.ParallelToolCalls = "", nil, nil, nil // the body has them still
-	c, _, dropped, err := responsesToChat(r, responsesOptions{})
+	c, _, dropped, err := responsesToChat(r, nil)
 	if err != nil || len(dropped) > 0 || string(c.Source()) != `{"model":"m","messages":[{"role":"user","content":"Hi"}]}` {
 		t.Errorf("%+v, dropped %q, %v", c, dropped, err)
 	}
@@ -284,7 +284,7 @@ func TestAnAnswerThatIsSentBackIsWhatAClientOfChatSendsBack(t *testing.T) {
 		say()
 		for range rapid.IntRange(1, 5).Draw(t, "turns") {
 			r.Input = responses.Items(items...)
-			c, names, dropped, err := responsesToChat(r, responsesOptions{open: openMarked})
+			c, names, dropped, err := responsesToChat(r, openMarked)
 			if err != nil || len(dropped) > 0 {
 				t.Fatalf("%v, dropped %q", err, dropped)
 			}
@@ -386,7 +386,7 @@ func TestAHostileRequestForAResponseTakesWorkInProportionToItsSize(t *testing.T)
 				if err != nil {
 					t.Fatal(err)
 				}
-				return testing.AllocsPerRun(2, func() { _, _, _, err = responsesToChat(r, responsesOptions{open: openMarked}) })
+				return testing.AllocsPerRun(2, func() { _, _, _, err = responsesToChat(r, openMarked) })
 			}
 			if once, fourfold := work(250), work(1000); fourfold > 6*once {
 				t.Errorf("%.0f allocations for 250, %.0f for 1000", once, fourfold)

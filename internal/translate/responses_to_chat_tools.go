@@ -137,7 +137,7 @@ func (b *completionBuilder) offerSchema(t *declaredTool, kind toolKind) error {
 	if !rawjson.IsNull(t.Parameters) {
 		var ok bool
 		if parameters, ok = inputSchema(t.Parameters); !ok {
-			return refusal(t.at+".parameters", "a JSON Schema object without repeated names")
+			return notSchema(t.at + ".parameters")
 		}
 	}
 	b.add(t, kind, chat.Function{Description: t.Description, Parameters: parameters, Strict: t.Strict})

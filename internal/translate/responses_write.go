@@ -174,9 +174,6 @@ func (w *responseWriter) begin() {
 	w.request = &responses.Request{Model: w.request.Model} // the rest of it can be freed
 }
 
-// incomplete are the reasons why a response ends early, by chat's finish reasons.
-var incomplete = map[string]string{"length": "max_output_tokens", "content_filter": "content_filter"}
-
 // end closes what is open and the response.
 func (w *responseWriter) end(u *usage) {
 	if len(w.blank) > 0 && len(w.blocks.calls) == 0 {
@@ -230,22 +227,6 @@ func (w *responseWriter) appendResponse(dst []byte, status, reason string, u *us
 		dst = append(dst, "null"...)
 	}
 	return append(dst, w.tail...)
-}
-
-// appendResponseUsage appends the usage of a response, whose input includes what the
-// cache read and wrote. All of its details must be there: clients fail without them.
-func appendResponseUsage(dst []byte, u *usage) []byte {
-	in := u.N[input] + u.N[cacheWrite] + u.N[cached]
-	return appendCounts(dst, []count{
-		{name: "input_tokens", known: true, n: in},
-		{name: "input_tokens_details", known: true, inner: []count{
-			{name: "cached_tokens", known: true, n: u.N[cached]},
-			{name: "cache_write_tokens", known: true, n: u.N[cacheWrite]},
-		}},
-		{name: "output_tokens", known: true, n: u.N[output]},
-		{name: "output_tokens_details", known: true, inner: []count{{name: "reasoning_tokens", known: true, n: u.N[reasoning]}}},
-		{name: "total_tokens", known: true, n: in + u.N[output]},
-	})
 }
 
 // echo makes the parts of the response that do not change: the request's members as it

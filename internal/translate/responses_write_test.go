@@ -484,7 +484,7 @@ func TestAnAnswerThatIsSentBackIsTheChatThatItWas(t *testing.T) {
 		pieces = append(pieces, delta(fmt.Sprintf(`"tool_calls":[{"index":%d,%s}]`, i, call)))
 		outputs = append(outputs, fmt.Sprintf(`{"type":"%s_output","call_id":"%d","output":"ok"%s}`, []string{"function_call", "custom_tool_call", "function_call", "tool_search", "custom_tool_call"}[i], i+1, []string{"", "", "", `,"execution":"client","tools":[]`, ""}[i]))
 	}
-	_, names, _, err := responsesToChat(asked(`,"input":"hi"`+tools), responsesOptions{})
+	_, names, _, err := responsesToChat(asked(`,"input":"hi"`+tools), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -498,7 +498,7 @@ func TestAnAnswerThatIsSentBackIsTheChatThatItWas(t *testing.T) {
 	}
 	items := string(member(r.Raw, "output"))
 	c, _, dropped, err := responsesToChat(asked(tools+`,"input":[{"role":"user","content":"hi"},`+items[1:len(items)-1]+`,`+strings.Join(outputs, ",")+`]`),
-		responsesOptions{open: func(sealed string) ([]byte, bool) { return []byte(strings.TrimPrefix(sealed, sealedPrefix)), true }})
+		func(sealed string) ([]byte, bool) { return []byte(strings.TrimPrefix(sealed, sealedPrefix)), true })
 	if err != nil || len(dropped) > 0 {
 		t.Fatal(dropped, err)
 	}
