@@ -18,30 +18,30 @@ import (
 	"github.com/tollhouse-ai/gateway/messages"
 )
 
-// chatFields are the fields of a chat completion request at an upstream that speaks
+// chatToMessagesFields are the fields of a chat completion request at an upstream that speaks
 // only Messages.
-var chatFields = []field[*messagesBuilder]{
+var chatToMessagesFields = []field[*chatToMessagesBuilder]{
 	{name: "model", action: carried, note: "model"},
-	{name: "messages", action: carried, note: "messages and system, see below", carry: (*messagesBuilder).conversation},
-	{name: "temperature", action: carried, note: "temperature; above 1 it is dropped, for the upstream's range ends at 1, its default", carry: (*messagesBuilder).temperature},
+	{name: "messages", action: carried, note: "messages and system, see below", carry: (*chatToMessagesBuilder).conversation},
+	{name: "temperature", action: carried, note: "temperature; above 1 it is dropped, for the upstream's range ends at 1, its default", carry: (*chatToMessagesBuilder).temperature},
 	{name: "top_p", action: carried, note: "top_p"},
 	{name: "max_tokens", action: carried, note: "max_tokens, the smaller of both; the model's bound where neither is given"},
 	{name: "max_completion_tokens", action: carried, note: "max_tokens, see there"},
-	{name: "n", action: refused, note: "above 1; 1 is what the upstream gives", carry: oneCandidate[*messagesBuilder]},
+	{name: "n", action: refused, note: "above 1; 1 is what the upstream gives", carry: oneCandidate[*chatToMessagesBuilder]},
 	{name: "stream", action: carried, note: "stream"},
 	{name: "stream_options", action: handled, note: "the usage chunk is made of the upstream's counts"},
-	{name: "stop", action: carried, note: "stop_sequences; entries without a visible character are dropped, which the upstream refuses", carry: (*messagesBuilder).stop},
+	{name: "stop", action: carried, note: "stop_sequences; entries without a visible character are dropped, which the upstream refuses", carry: (*chatToMessagesBuilder).stop},
 	{name: "presence_penalty", action: leftOut, noop: "0"},
 	{name: "frequency_penalty", action: leftOut, noop: "0"},
-	{name: "reasoning_effort", action: carried, note: "output_config.effort if it is low, medium, high, xhigh or max; else dropped", carry: (*messagesBuilder).effort},
-	{name: "tools", action: carried, note: "tools, see below", carry: (*messagesBuilder).tools},
-	{name: "tool_choice", action: carried, note: "tool_choice: none, auto, required as any, a function as tool; others are refused", carry: (*messagesBuilder).toolChoice},
-	{name: "parallel_tool_calls", action: carried, note: "tool_choice.disable_parallel_tool_use if it is false and there are tools", carry: (*messagesBuilder).parallelCalls},
-	{name: "response_format", action: carried, note: "output_config.format if it is json_schema (name, description and strict have no effect: the schema is always kept to); text is the default; json_object is refused, for the upstream has no such mode", carry: (*messagesBuilder).responseFormat},
+	{name: "reasoning_effort", action: carried, note: "output_config.effort if it is low, medium, high, xhigh or max; else dropped", carry: (*chatToMessagesBuilder).effort},
+	{name: "tools", action: carried, note: "tools, see below", carry: (*chatToMessagesBuilder).tools},
+	{name: "tool_choice", action: carried, note: "tool_choice: none, auto, required as any, a function as tool; others are refused", carry: (*chatToMessagesBuilder).toolChoice},
+	{name: "parallel_tool_calls", action: carried, note: "tool_choice.disable_parallel_tool_use if it is false and there are tools", carry: (*chatToMessagesBuilder).parallelCalls},
+	{name: "response_format", action: carried, note: "output_config.format if it is json_schema (name, description and strict have no effect: the schema is always kept to); text is the default; json_object is refused, for the upstream has no such mode", carry: (*chatToMessagesBuilder).responseFormat},
 	{name: "user", action: carried, note: "metadata.user_id"},
-	{name: "service_tier", action: carried, note: "service_tier if it is auto or standard_only; else dropped", carry: (*messagesBuilder).serviceTier},
-	{name: "thinking", action: carried, note: "thinking if it is of the upstream's form and its budget is below max_tokens; else dropped", carry: (*messagesBuilder).thinking},
-	{name: "top_k", action: carried, note: "top_k if it is a whole number; else dropped", carry: (*messagesBuilder).topK},
+	{name: "service_tier", action: carried, note: "service_tier if it is auto or standard_only; else dropped", carry: (*chatToMessagesBuilder).serviceTier},
+	{name: "thinking", action: carried, note: "thinking if it is of the upstream's form and its budget is below max_tokens; else dropped", carry: (*chatToMessagesBuilder).thinking},
+	{name: "top_k", action: carried, note: "top_k if it is a whole number; else dropped", carry: (*chatToMessagesBuilder).topK},
 	{name: "seed", action: leftOut},
 	{name: "logprobs", action: leftOut, noop: "false"},
 	{name: "top_logprobs", action: leftOut, noop: "0"},
@@ -81,9 +81,9 @@ var chatFields = []field[*messagesBuilder]{
 	{name: "tools.cache_control", action: carried, note: "cache_control"},
 }
 
-// messagesBuilder is a chat completion request on its way into Messages.
-type messagesBuilder struct {
-	fieldMapper[*messagesBuilder]
+// chatToMessagesBuilder is a chat completion request on its way into Messages.
+type chatToMessagesBuilder struct {
+	fieldMapper[*chatToMessagesBuilder]
 	c *chat.Request
 	r *messages.Request
 
@@ -97,7 +97,7 @@ type messagesBuilder struct {
 }
 
 // chatToMessages translates a chat completion request for an upstream that speaks only
-// Messages, as chatFields says field by field. defaultMax is max_tokens where the
+// Messages, as chatToMessagesFields says field by field. defaultMax is max_tokens where the
 // caller sets none. dropped names the fields that could not be carried, each once and
 // without indexes. It fails with a 400 that names the field where leaving it out would
 // change what the caller asked for.
@@ -105,7 +105,7 @@ func chatToMessages(c *chat.Request, defaultMax int64) (r *messagesapi.Request, 
 	if c, err = withBody(c); err != nil {
 		return nil, nil, err
 	}
-	b := &messagesBuilder{fieldMapper: fieldMapper[*messagesBuilder]{fields: chatFields, ignoresEmpty: true}, c: c}
+	b := &chatToMessagesBuilder{fieldMapper: fieldMapper[*chatToMessagesBuilder]{fields: chatToMessagesFields, ignoresEmpty: true}, c: c}
 	b.r = &messages.Request{Model: c.Model, MaxTokens: cmp.Or(c.OutputBound(), defaultMax), TopP: c.TopP, Stream: c.Stream}
 	if c.User != "" {
 		b.r.Metadata = &messages.Metadata{UserID: c.User}
@@ -119,7 +119,7 @@ func chatToMessages(c *chat.Request, defaultMax int64) (r *messagesapi.Request, 
 	return r, b.dropped.List(), err
 }
 
-func (b *messagesBuilder) temperature([]byte) error {
+func (b *chatToMessagesBuilder) temperature([]byte) error {
 	if t := b.c.Temperature; t != nil && *t > 1 {
 		return errDropped
 	}
@@ -127,7 +127,7 @@ func (b *messagesBuilder) temperature([]byte) error {
 	return nil
 }
 
-func (b *messagesBuilder) stop([]byte) error {
+func (b *chatToMessagesBuilder) stop([]byte) error {
 	for _, s := range b.c.Stop {
 		if !blank(s) {
 			b.r.StopSequences = append(b.r.StopSequences, s)
@@ -139,7 +139,7 @@ func (b *messagesBuilder) stop([]byte) error {
 	return nil
 }
 
-func (b *messagesBuilder) effort([]byte) error {
+func (b *chatToMessagesBuilder) effort([]byte) error {
 	if !slices.Contains([]string{"low", "medium", "high", "xhigh", "max"}, b.c.ReasoningEffort) {
 		return errDropped
 	}
@@ -149,7 +149,7 @@ func (b *messagesBuilder) effort([]byte) error {
 
 // responseFormat carries a schema. A mode that the upstream does not have is refused:
 // a caller who parses the answer must not get prose.
-func (b *messagesBuilder) responseFormat(raw []byte) error {
+func (b *chatToMessagesBuilder) responseFormat(raw []byte) error {
 	var format struct {
 		Type       string `json:"type"`
 		JSONSchema struct {
@@ -177,7 +177,7 @@ func (b *messagesBuilder) responseFormat(raw []byte) error {
 // serviceTier, thinking and topK carry fields that the upstream has and chat does not
 // name. Other vendors have some of the same name and another form, which the upstream
 // would refuse.
-func (b *messagesBuilder) serviceTier(raw []byte) error {
+func (b *chatToMessagesBuilder) serviceTier(raw []byte) error {
 	tier, _ := rawjson.String(raw)
 	if tier != "auto" && tier != "standard_only" {
 		return errDropped
@@ -186,7 +186,7 @@ func (b *messagesBuilder) serviceTier(raw []byte) error {
 	return nil
 }
 
-func (b *messagesBuilder) thinking(raw []byte) error {
+func (b *chatToMessagesBuilder) thinking(raw []byte) error {
 	const leastBudget = 1024
 	var th messages.Thinking
 	if json.Unmarshal(raw, &th) != nil {
@@ -202,7 +202,7 @@ func (b *messagesBuilder) thinking(raw []byte) error {
 	return nil
 }
 
-func (b *messagesBuilder) topK(raw []byte) error {
+func (b *chatToMessagesBuilder) topK(raw []byte) error {
 	n, ok := rawjson.Int(raw)
 	if !ok || n <= 0 {
 		return errDropped
@@ -212,7 +212,7 @@ func (b *messagesBuilder) topK(raw []byte) error {
 }
 
 // tools carries the functions.
-func (b *messagesBuilder) tools(raw []byte) (err error) {
+func (b *chatToMessagesBuilder) tools(raw []byte) (err error) {
 	b.r.Tools, err = carriedTools(&b.fieldMapper, raw, func(f *chatFunction, beside []byte) (messages.Tool, bool) {
 		schema, ok := inputSchema(f.Parameters)
 		var own []rawjson.Edit
@@ -228,7 +228,7 @@ func (b *messagesBuilder) tools(raw []byte) (err error) {
 }
 
 // toolChoice carries tool_choice. Where there are no tools the upstream takes none.
-func (b *messagesBuilder) toolChoice(raw []byte) error {
+func (b *chatToMessagesBuilder) toolChoice(raw []byte) error {
 	word, name, err := chatChoice(raw, b.r.Tools != nil)
 	if err != nil || b.r.Tools == nil {
 		return err
@@ -238,7 +238,7 @@ func (b *messagesBuilder) toolChoice(raw []byte) error {
 }
 
 // parallelCalls carries parallel_tool_calls, which belongs to the choice.
-func (b *messagesBuilder) parallelCalls(raw []byte) error {
+func (b *chatToMessagesBuilder) parallelCalls(raw []byte) error {
 	if b.r.Tools == nil || string(raw) != "false" {
 		return nil
 	}
@@ -250,7 +250,7 @@ func (b *messagesBuilder) parallelCalls(raw []byte) error {
 }
 
 // conversation carries the messages.
-func (b *messagesBuilder) conversation(raw []byte) error {
+func (b *chatToMessagesBuilder) conversation(raw []byte) error {
 	var list []chat.Message
 	if err := decodeList(raw, &list, "messages"); err != nil {
 		return err
@@ -278,7 +278,7 @@ type openCall struct {
 }
 
 // message adds one message.
-func (b *messagesBuilder) message(m *chat.Message, i int) error {
+func (b *chatToMessagesBuilder) message(m *chat.Message, i int) error {
 	if m.Name != "" {
 		b.drop("messages.", "name")
 	}
@@ -327,7 +327,7 @@ func (b *messagesBuilder) message(m *chat.Message, i int) error {
 }
 
 // add appends to the last turn, or begins one. Nothing begins none.
-func (b *messagesBuilder) add(role string, i int, results, blocks []messages.Block) {
+func (b *chatToMessagesBuilder) add(role string, i int, results, blocks []messages.Block) {
 	if len(results)+len(blocks) == 0 {
 		return
 	}
@@ -340,7 +340,7 @@ func (b *messagesBuilder) add(role string, i int, results, blocks []messages.Blo
 }
 
 // thoughts are the message's, if they are as the upstream signed them.
-func (b *messagesBuilder) thoughts(m *chat.Message) []messages.Block {
+func (b *chatToMessagesBuilder) thoughts(m *chat.Message) []messages.Block {
 	blocks, ok := thinkingBlocks(m.ReasoningContent, stringMember(m.Extra, reasoningSignature))
 	if !ok {
 		b.drop("messages.", "reasoning_content")
@@ -350,7 +350,7 @@ func (b *messagesBuilder) thoughts(m *chat.Message) []messages.Block {
 
 // calls are the message's calls as the upstream made them. They take the place of
 // those of the turn before, which all have a result.
-func (b *messagesBuilder) calls(m *chat.Message, i int) ([]messages.Block, error) {
+func (b *chatToMessagesBuilder) calls(m *chat.Message, i int) ([]messages.Block, error) {
 	if len(m.ToolCalls) > 0 {
 		b.open, b.asking, b.waiting = make(map[string]*openCall, len(m.ToolCalls)), i, len(m.ToolCalls)
 	}
@@ -374,7 +374,7 @@ func (b *messagesBuilder) calls(m *chat.Message, i int) ([]messages.Block, error
 }
 
 // asked is the call that a tool's message answers.
-func (b *messagesBuilder) asked(m *chat.Message, i int) (*openCall, error) {
+func (b *chatToMessagesBuilder) asked(m *chat.Message, i int) (*openCall, error) {
 	param := fmt.Sprintf("messages[%d].tool_call_id", i)
 	call := b.open[m.ToolCallID]
 	switch {
@@ -387,7 +387,7 @@ func (b *messagesBuilder) asked(m *chat.Message, i int) (*openCall, error) {
 }
 
 // requireResults fails if a call has no result.
-func (b *messagesBuilder) requireResults() error {
+func (b *chatToMessagesBuilder) requireResults() error {
 	if b.waiting == 0 {
 		return nil
 	}
@@ -396,7 +396,7 @@ func (b *messagesBuilder) requireResults() error {
 }
 
 // end writes the turns into the request.
-func (b *messagesBuilder) endTurns() error {
+func (b *chatToMessagesBuilder) endTurns() error {
 	if err := b.requireResults(); err != nil {
 		return err
 	}
@@ -416,7 +416,7 @@ func (b *messagesBuilder) endTurns() error {
 }
 
 // blocks are a message's content.
-func (b *messagesBuilder) blocks(m *chat.Message, i int, allowed []string) ([]messages.Block, error) {
+func (b *chatToMessagesBuilder) blocks(m *chat.Message, i int, allowed []string) ([]messages.Block, error) {
 	if m.Content.IsNull() {
 		return nil, nil
 	}
@@ -450,7 +450,7 @@ func (b *messagesBuilder) blocks(m *chat.Message, i int, allowed []string) ([]me
 }
 
 // part is one part of a message as a block.
-func (b *messagesBuilder) part(p *chat.Part, param string) (block messages.Block, err error) {
+func (b *chatToMessagesBuilder) part(p *chat.Part, param string) (block messages.Block, err error) {
 	switch p.Type {
 	case "image_url":
 		block, err = b.image(p, param+".image_url.url")
@@ -469,7 +469,7 @@ func (b *messagesBuilder) part(p *chat.Part, param string) (block messages.Block
 // imageTypes are the pictures that the upstream reads.
 var imageTypes = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
 
-func (b *messagesBuilder) image(p *chat.Part, param string) (messages.Block, error) {
+func (b *chatToMessagesBuilder) image(p *chat.Part, param string) (messages.Block, error) {
 	if p.ImageURL == nil {
 		return messages.Block{}, refusal(param, "an absolute http, https or data URL")
 	}
@@ -494,7 +494,7 @@ func (b *messagesBuilder) image(p *chat.Part, param string) (messages.Block, err
 }
 
 // document is a file that the caller sends along. The upstream knows no other.
-func (b *messagesBuilder) document(p *chat.Part, param string) (messages.Block, error) {
+func (b *chatToMessagesBuilder) document(p *chat.Part, param string) (messages.Block, error) {
 	file, err := b.file(p, param)
 	if err != nil {
 		return messages.Block{}, err
@@ -530,7 +530,7 @@ func dataURL(s string) (kind, data string, ok bool) {
 // uniqueID is a call's id as the upstream gets it: the caller's own where it has the
 // upstream's letters and no call before has it. It depends only on the conversation
 // until here, so that a longer one begins alike and is found in the upstream's cache.
-func (b *messagesBuilder) uniqueID(id string) string {
+func (b *chatToMessagesBuilder) uniqueID(id string) string {
 	if !plainID(id) {
 		id = hashedID(id)
 	}

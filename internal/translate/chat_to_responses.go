@@ -14,34 +14,34 @@ import (
 	"github.com/tollhouse-ai/gateway/responses"
 )
 
-// responseFields are the fields of a chat completion request at an upstream that speaks
+// chatToResponsesFields are the fields of a chat completion request at an upstream that speaks
 // only Responses.
-var responseFields = []field[*responseBuilder]{
+var chatToResponsesFields = []field[*chatToResponsesBuilder]{
 	{name: "model", action: carried, note: "model"},
-	{name: "messages", action: carried, note: "input, see below", carry: (*responseBuilder).conversation},
+	{name: "messages", action: carried, note: "input, see below", carry: (*chatToResponsesBuilder).conversation},
 	{name: "temperature", action: carried, note: "temperature"},
 	{name: "top_p", action: carried, note: "top_p"},
 	{name: "max_tokens", action: carried, note: "max_output_tokens, the smaller of both"},
 	{name: "max_completion_tokens", action: carried, note: "max_output_tokens, see there"},
-	{name: "n", action: refused, note: "above 1; 1 is what the upstream gives", carry: oneCandidate[*responseBuilder]},
+	{name: "n", action: refused, note: "above 1; 1 is what the upstream gives", carry: oneCandidate[*chatToResponsesBuilder]},
 	{name: "stream", action: carried, note: "stream"},
 	{name: "stream_options", action: handled, note: "the usage chunk is made of the upstream's counts"},
-	{name: "stop", action: refused, note: "unless it is empty: the upstream stops at no text", carry: (*responseBuilder).stop},
+	{name: "stop", action: refused, note: "unless it is empty: the upstream stops at no text", carry: (*chatToResponsesBuilder).stop},
 	{name: "presence_penalty", action: leftOut, noop: "0"},
 	{name: "frequency_penalty", action: leftOut, noop: "0"},
-	{name: "reasoning_effort", action: carried, note: "reasoning.effort; but for none, thoughts are asked for with it, see thinking", carry: (*responseBuilder).effort},
-	{name: "thinking", action: handled, note: "enabled and adaptive ask for a summary of the thoughts and for what it takes to send them back; budget_tokens is dropped", carry: (*responseBuilder).thinking},
-	{name: "tools", action: carried, note: "tools, see below", carry: (*responseBuilder).tools},
-	{name: "tool_choice", action: carried, note: "tool_choice: none, auto, required or a function; others are refused", carry: (*responseBuilder).toolChoice},
-	{name: "parallel_tool_calls", action: carried, note: "parallel_tool_calls where there are tools", carry: (*responseBuilder).parallelCalls},
-	{name: "response_format", action: carried, note: "text.format", carry: (*responseBuilder).responseFormat},
-	{name: "verbosity", action: carried, note: "text.verbosity", carry: sameText(func(b *responseBuilder) *string { return &b.text().Verbosity })},
+	{name: "reasoning_effort", action: carried, note: "reasoning.effort; but for none, thoughts are asked for with it, see thinking", carry: (*chatToResponsesBuilder).effort},
+	{name: "thinking", action: handled, note: "enabled and adaptive ask for a summary of the thoughts and for what it takes to send them back; budget_tokens is dropped", carry: (*chatToResponsesBuilder).thinking},
+	{name: "tools", action: carried, note: "tools, see below", carry: (*chatToResponsesBuilder).tools},
+	{name: "tool_choice", action: carried, note: "tool_choice: none, auto, required or a function; others are refused", carry: (*chatToResponsesBuilder).toolChoice},
+	{name: "parallel_tool_calls", action: carried, note: "parallel_tool_calls where there are tools", carry: (*chatToResponsesBuilder).parallelCalls},
+	{name: "response_format", action: carried, note: "text.format", carry: (*chatToResponsesBuilder).responseFormat},
+	{name: "verbosity", action: carried, note: "text.verbosity", carry: sameText(func(b *chatToResponsesBuilder) *string { return &b.text().Verbosity })},
 	{name: "user", action: carried, note: "user"},
-	{name: "service_tier", action: carried, note: "service_tier if it is auto, default or flex; another, for which there may be no price, is dropped", carry: (*responseBuilder).serviceTier},
+	{name: "service_tier", action: carried, note: "service_tier if it is auto, default or flex; another, for which there may be no price, is dropped", carry: (*chatToResponsesBuilder).serviceTier},
 	{name: "safety_identifier", action: carried, note: "safety_identifier", carry: sameField("safety_identifier")},
-	{name: "prompt_cache_key", action: carried, note: "prompt_cache_key", carry: sameText(func(b *responseBuilder) *string { return &b.r.PromptCacheKey })},
+	{name: "prompt_cache_key", action: carried, note: "prompt_cache_key", carry: sameText(func(b *chatToResponsesBuilder) *string { return &b.r.PromptCacheKey })},
 	{name: "prompt_cache_retention", action: carried, note: "prompt_cache_retention", carry: sameField("prompt_cache_retention")},
-	{name: "store", action: handled, note: "the upstream is always asked to store nothing; true is dropped", carry: (*responseBuilder).store},
+	{name: "store", action: handled, note: "the upstream is always asked to store nothing; true is dropped", carry: (*chatToResponsesBuilder).store},
 	{name: "seed", action: leftOut},
 	{name: "logprobs", action: leftOut, noop: "false"},
 	{name: "top_logprobs", action: leftOut, noop: "0"},
@@ -81,9 +81,9 @@ var responseFields = []field[*responseBuilder]{
 	{name: "tools.function.strict", action: carried, note: "strict; false is said, since the upstream takes a function for strict by default"},
 }
 
-// responseBuilder is a chat completion request on its way into Responses.
-type responseBuilder struct {
-	fieldMapper[*responseBuilder]
+// chatToResponsesBuilder is a chat completion request on its way into Responses.
+type chatToResponsesBuilder struct {
+	fieldMapper[*chatToResponsesBuilder]
 	c     *chat.Request
 	r     *responses.Request
 	items []responses.Item
@@ -92,7 +92,7 @@ type responseBuilder struct {
 }
 
 // chatToResponses translates a chat completion request for an upstream that speaks only
-// Responses, as responseFields says field by field. thinks says that the caller wants
+// Responses, as chatToResponsesFields says field by field. thinks says that the caller wants
 // to see thoughts. dropped names the fields that could not be carried, each once and
 // without indexes. It fails with a 400 that names the field where leaving it out would
 // change what the caller asked for.
@@ -100,7 +100,7 @@ func chatToResponses(c *chat.Request, thinks bool) (r *responsesapi.Request, dro
 	if c, err = withBody(c); err != nil {
 		return nil, nil, err
 	}
-	b := &responseBuilder{fieldMapper: fieldMapper[*responseBuilder]{fields: responseFields, ignoresEmpty: true}, c: c, calls: make(map[string]bool)}
+	b := &chatToResponsesBuilder{fieldMapper: fieldMapper[*chatToResponsesBuilder]{fields: chatToResponsesFields, ignoresEmpty: true}, c: c, calls: make(map[string]bool)}
 	b.r = &responses.Request{
 		Model: c.Model, MaxOutputTokens: c.OutputBound(), Temperature: c.Temperature, TopP: c.TopP, Stream: c.Stream,
 		User: c.User, Store: new(bool),
@@ -121,7 +121,7 @@ func chatToResponses(c *chat.Request, thinks bool) (r *responsesapi.Request, dro
 	return r, b.dropped.List(), err
 }
 
-func (b *responseBuilder) stop([]byte) error {
+func (b *chatToResponsesBuilder) stop([]byte) error {
 	if len(b.c.Stop) > 0 {
 		return refusal("stop", "absent: this model's upstream stops at no text")
 	}
@@ -129,7 +129,7 @@ func (b *responseBuilder) stop([]byte) error {
 }
 
 // reasoning is what the request says of it, made where it says nothing yet.
-func (b *responseBuilder) reasoning() *responses.Reasoning {
+func (b *chatToResponsesBuilder) reasoning() *responses.Reasoning {
 	if b.r.Reasoning == nil {
 		b.r.Reasoning = new(responses.Reasoning)
 	}
@@ -138,12 +138,12 @@ func (b *responseBuilder) reasoning() *responses.Reasoning {
 
 // showThoughts asks for thoughts. It is called only where the caller wants to see them,
 // since models that do not reason refuse such a request.
-func (b *responseBuilder) showThoughts() {
+func (b *chatToResponsesBuilder) showThoughts() {
 	b.reasoning().Summary = "auto"
 	b.r.Include = []string{"reasoning.encrypted_content"}
 }
 
-func (b *responseBuilder) effort([]byte) error {
+func (b *chatToResponsesBuilder) effort([]byte) error {
 	if b.c.ReasoningEffort != "none" {
 		b.showThoughts()
 	}
@@ -151,7 +151,7 @@ func (b *responseBuilder) effort([]byte) error {
 	return nil
 }
 
-func (b *responseBuilder) thinking(raw []byte) error {
+func (b *chatToResponsesBuilder) thinking(raw []byte) error {
 	switch stringMember(raw, "type") {
 	case "enabled", "adaptive":
 		b.showThoughts()
@@ -165,7 +165,7 @@ func (b *responseBuilder) thinking(raw []byte) error {
 	return nil
 }
 
-func (b *responseBuilder) store(raw []byte) error {
+func (b *chatToResponsesBuilder) store(raw []byte) error {
 	if string(raw) != "false" {
 		return errDropped
 	}
@@ -174,7 +174,7 @@ func (b *responseBuilder) store(raw []byte) error {
 
 // serviceTier carries the tiers that cost no more. Prepaid billing looks for the others
 // only where a channel speaks the caller's wire (docs/billing.md, Fields without a price).
-func (b *responseBuilder) serviceTier(raw []byte) error {
+func (b *chatToResponsesBuilder) serviceTier(raw []byte) error {
 	tier, _ := rawjson.String(raw)
 	if tier != "auto" && tier != "default" && tier != "flex" {
 		return errDropped
@@ -184,7 +184,7 @@ func (b *responseBuilder) serviceTier(raw []byte) error {
 }
 
 // text is what the request says of the answer's text, made where it says nothing yet.
-func (b *responseBuilder) text() *responses.TextConfig {
+func (b *chatToResponsesBuilder) text() *responses.TextConfig {
 	if b.r.Text == nil {
 		b.r.Text = new(responses.TextConfig)
 	}
@@ -192,7 +192,7 @@ func (b *responseBuilder) text() *responses.TextConfig {
 }
 
 // responseFormat carries a mode or a schema.
-func (b *responseBuilder) responseFormat(raw []byte) error {
+func (b *chatToResponsesBuilder) responseFormat(raw []byte) error {
 	var format struct {
 		Type       string               `json:"type"`
 		JSONSchema responses.TextFormat `json:"json_schema"`
@@ -217,7 +217,7 @@ func (b *responseBuilder) responseFormat(raw []byte) error {
 }
 
 // tools carries the functions.
-func (b *responseBuilder) tools(raw []byte) (err error) {
+func (b *chatToResponsesBuilder) tools(raw []byte) (err error) {
 	b.r.Tools, err = carriedTools(&b.fieldMapper, raw, func(f *chatFunction, _ []byte) (responses.Tool, bool) {
 		tool := responses.Tool{Type: "function", Name: f.Name, Description: f.Description, Parameters: f.Parameters, Strict: &f.Strict}
 		if rawjson.IsNull(f.Parameters) {
@@ -229,7 +229,7 @@ func (b *responseBuilder) tools(raw []byte) (err error) {
 }
 
 // toolChoice carries tool_choice. Where there are no tools the upstream takes none.
-func (b *responseBuilder) toolChoice(raw []byte) error {
+func (b *chatToResponsesBuilder) toolChoice(raw []byte) error {
 	_, name, err := chatChoice(raw, b.r.Tools != nil)
 	switch {
 	case err != nil || b.r.Tools == nil:
@@ -241,7 +241,7 @@ func (b *responseBuilder) toolChoice(raw []byte) error {
 	return nil
 }
 
-func (b *responseBuilder) parallelCalls(raw []byte) error {
+func (b *chatToResponsesBuilder) parallelCalls(raw []byte) error {
 	if b.r.Tools != nil {
 		parallel := string(raw) != "false"
 		b.r.ParallelToolCalls = &parallel
@@ -250,8 +250,8 @@ func (b *responseBuilder) parallelCalls(raw []byte) error {
 }
 
 // sameText is the carry of a string that both wires have; anything else is dropped.
-func sameText(to func(b *responseBuilder) *string) func(*responseBuilder, []byte) error {
-	return func(b *responseBuilder, raw []byte) error {
+func sameText(to func(b *chatToResponsesBuilder) *string) func(*chatToResponsesBuilder, []byte) error {
+	return func(b *chatToResponsesBuilder, raw []byte) error {
 		s, ok := rawjson.String(raw)
 		if !ok {
 			return errDropped
@@ -263,15 +263,15 @@ func sameText(to func(b *responseBuilder) *string) func(*responseBuilder, []byte
 
 // sameField is the carry of a field that both wires have under one name, and a request no
 // member for.
-func sameField(name string) func(*responseBuilder, []byte) error {
-	return func(b *responseBuilder, raw []byte) error {
+func sameField(name string) func(*chatToResponsesBuilder, []byte) error {
+	return func(b *chatToResponsesBuilder, raw []byte) error {
 		b.own = append(b.own, rawjson.Set(name, raw))
 		return nil
 	}
 }
 
 // conversation carries the messages.
-func (b *responseBuilder) conversation(raw []byte) error {
+func (b *chatToResponsesBuilder) conversation(raw []byte) error {
 	var list []chat.Message
 	if err := decodeList(raw, &list, "messages"); err != nil {
 		return err
@@ -301,7 +301,7 @@ func sentCallID(id string) string {
 }
 
 // message adds the items of one message.
-func (b *responseBuilder) message(m *chat.Message, i int) error {
+func (b *chatToResponsesBuilder) message(m *chat.Message, i int) error {
 	if m.Name != "" {
 		b.drop("messages.", "name")
 	}
@@ -332,7 +332,7 @@ func (b *responseBuilder) message(m *chat.Message, i int) error {
 }
 
 // thoughts adds the message's thoughts, if they are as the upstream encrypted them.
-func (b *responseBuilder) thoughts(m *chat.Message) {
+func (b *chatToResponsesBuilder) thoughts(m *chat.Message) {
 	pieces := stringMember(m.Extra, reasoningSignature)
 	blobs, ok := encryptedThoughts(pieces)
 	if !ok || m.ReasoningContent != "" && pieces == "" {
@@ -345,7 +345,7 @@ func (b *responseBuilder) thoughts(m *chat.Message) {
 }
 
 // toolCalls adds the message's calls.
-func (b *responseBuilder) toolCalls(m *chat.Message, at string) error {
+func (b *chatToResponsesBuilder) toolCalls(m *chat.Message, at string) error {
 	for j := range m.ToolCalls {
 		c, taken := &m.ToolCalls[j], ""
 		if b.calls[c.ID] {
@@ -369,7 +369,7 @@ var partTypes = map[string][]string{
 }
 
 // content is a message's content; null if it has none.
-func (b *responseBuilder) content(m *chat.Message, param string) (responses.Content, error) {
+func (b *chatToResponsesBuilder) content(m *chat.Message, param string) (responses.Content, error) {
 	refused := stringMember(m.Extra, "refusal")
 	if _, isText := rawjson.String(m.Content); (isText || m.Content.IsNull()) && refused == "" {
 		return responses.Content(m.Content), nil
@@ -401,7 +401,7 @@ func (b *responseBuilder) content(m *chat.Message, param string) (responses.Cont
 }
 
 // part is one part of a message.
-func (b *responseBuilder) part(p *chat.Part, role, param string) (part responses.Part, err error) {
+func (b *chatToResponsesBuilder) part(p *chat.Part, role, param string) (part responses.Part, err error) {
 	b.dropUnknown("messages.content.", p.Extra)
 	switch p.Type {
 	case "image_url":

@@ -287,7 +287,7 @@ func TestALongerConversationBeginsAsTheShorterOne(t *testing.T) {
 }
 
 func TestIdsAreReplacedByTheFirstThatIsFree(t *testing.T) {
-	b := &messagesBuilder{used: make(map[string]int)}
+	b := &chatToMessagesBuilder{used: make(map[string]int)}
 	var got []string
 	for _, id := range []string{"a", "a_3", "a", "a", "a_3", "a_2", "a", "a_3", "a_2_2"} {
 		got = append(got, b.uniqueID(id))
@@ -298,7 +298,7 @@ func TestIdsAreReplacedByTheFirstThatIsFree(t *testing.T) {
 	}
 	work := func(calls int) float64 { // every id that is tried is memory of its own
 		return testing.AllocsPerRun(3, func() {
-			b := &messagesBuilder{used: make(map[string]int)}
+			b := &chatToMessagesBuilder{used: make(map[string]int)}
 			for range calls {
 				b.uniqueID("call_that_is_always_the_same_and_is_long")
 			}
@@ -315,7 +315,7 @@ func TestOneTurnMayHaveManyCalls(t *testing.T) {
 	for i := range calls {
 		asks.ToolCalls = append(asks.ToolCalls, chat.ToolCall{ID: fmt.Sprintf("call_of_many_%06d", i), Function: chat.CalledFunction{Name: "f"}})
 	}
-	b := &messagesBuilder{used: make(map[string]int)}
+	b := &chatToMessagesBuilder{used: make(map[string]int)}
 	if err := b.message(&asks, 0); err != nil {
 		t.Fatal(err)
 	}

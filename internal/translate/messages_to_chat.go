@@ -18,23 +18,23 @@ import (
 	"github.com/tollhouse-ai/gateway/messages"
 )
 
-// messagesFields are the fields of a Messages request at an upstream that speaks only
+// messagesToChatFields are the fields of a Messages request at an upstream that speaks only
 // chat completions.
-var messagesFields = []field[*chatBuilder]{
+var messagesToChatFields = []field[*messagesToChatBuilder]{
 	{name: "model", action: carried, note: "model"},
 	{name: "max_tokens", action: carried, note: "max_tokens"},
-	{name: "stop_sequences", action: carried, note: "stop; more than 4 are refused", carry: (*chatBuilder).stop},
-	{name: "metadata", action: carried, note: "user", carry: (*chatBuilder).user},
-	{name: "system", action: carried, note: "one system message; several blocks become text parts", carry: (*chatBuilder).system},
-	{name: "messages", action: carried, note: "messages", carry: (*chatBuilder).conversation},
+	{name: "stop_sequences", action: carried, note: "stop; more than 4 are refused", carry: (*messagesToChatBuilder).stop},
+	{name: "metadata", action: carried, note: "user", carry: (*messagesToChatBuilder).user},
+	{name: "system", action: carried, note: "one system message; several blocks become text parts", carry: (*messagesToChatBuilder).system},
+	{name: "messages", action: carried, note: "messages", carry: (*messagesToChatBuilder).conversation},
 	{name: "temperature", action: carried, note: "temperature"},
 	{name: "top_p", action: carried, note: "top_p"},
 	{name: "top_k", action: leftOut, note: "chat has no such field"},
 	{name: "stream", action: carried, note: "stream"},
-	{name: "tools", action: carried, note: "function tools", carry: (*chatBuilder).tools},
-	{name: "tool_choice", action: carried, note: "tool_choice and parallel_tool_calls", carry: (*chatBuilder).toolChoice},
-	{name: "thinking", action: carried, note: "the upstream's reasoning is shown where it is enabled", carry: (*chatBuilder).thinking},
-	{name: "output_config", action: carried, note: "reasoning_effort and response_format", carry: (*chatBuilder).output},
+	{name: "tools", action: carried, note: "function tools", carry: (*messagesToChatBuilder).tools},
+	{name: "tool_choice", action: carried, note: "tool_choice and parallel_tool_calls", carry: (*messagesToChatBuilder).toolChoice},
+	{name: "thinking", action: carried, note: "the upstream's reasoning is shown where it is enabled", carry: (*messagesToChatBuilder).thinking},
+	{name: "output_config", action: carried, note: "reasoning_effort and response_format", carry: (*messagesToChatBuilder).output},
 	{name: "service_tier", action: leftOut, note: "its words are the vendor's own"},
 
 	{name: "messages.role", action: carried, note: "role"},
@@ -84,9 +84,9 @@ var messagesFields = []field[*chatBuilder]{
 	{name: "metadata.user_id", action: carried, note: "user; dropped if longer than 64 bytes"},
 }
 
-// chatBuilder is a request for a message on its way to chat.
-type chatBuilder struct {
-	fieldMapper[*chatBuilder]
+// messagesToChatBuilder is a request for a message on its way to chat.
+type messagesToChatBuilder struct {
+	fieldMapper[*messagesToChatBuilder]
 	r         *messages.Request
 	c         *chat.Request
 	functions []chat.Function // that the request offers
@@ -98,7 +98,7 @@ type chatBuilder struct {
 }
 
 // messagesToChat translates a request for a message into one for a chat completion, as
-// messagesFields says field by field. dropped are the fields that chat has no words
+// messagesToChatFields says field by field. dropped are the fields that chat has no words
 // for and that are hints only; a field that would change the answer's meaning by its
 // absence is refused with a fault.InvalidRequest instead.
 func messagesToChat(r *messages.Request) (c *chatapi.Request, dropped []string, err error) {
@@ -110,8 +110,8 @@ func messagesToChat(r *messages.Request) (c *chatapi.Request, dropped []string, 
 		}
 		body = encoded.Body
 	}
-	b := &chatBuilder{
-		fieldMapper: fieldMapper[*chatBuilder]{fields: messagesFields, pathless: []string{"cache_control", "citations"}},
+	b := &messagesToChatBuilder{
+		fieldMapper: fieldMapper[*messagesToChatBuilder]{fields: messagesToChatFields, pathless: []string{"cache_control", "citations"}},
 		r:           r, known: messageBlocks,
 		c: &chat.Request{Model: r.Model, MaxTokens: r.MaxTokens, Temperature: r.Temperature, TopP: r.TopP, Stream: r.Stream},
 	}
@@ -123,7 +123,7 @@ func messagesToChat(r *messages.Request) (c *chatapi.Request, dropped []string, 
 	return c, b.dropped.List(), err
 }
 
-func (b *chatBuilder) stop([]byte) error {
+func (b *messagesToChatBuilder) stop([]byte) error {
 	const most = 4 // of chat's stop
 	if len(b.r.StopSequences) > most {
 		return refusal("stop_sequences", "at most 4 strings for this model")
@@ -134,7 +134,7 @@ func (b *chatBuilder) stop([]byte) error {
 
 // user carries the end user's name. Vendors refuse a long one, and a name that is cut
 // would be somebody else's.
-func (b *chatBuilder) user([]byte) error {
+func (b *messagesToChatBuilder) user([]byte) error {
 	const longest = 64
 	m := b.r.Metadata
 	switch {
@@ -150,7 +150,7 @@ func (b *chatBuilder) user([]byte) error {
 }
 
 // tools carries the tools that the caller runs.
-func (b *chatBuilder) tools(raw []byte) error {
+func (b *messagesToChatBuilder) tools(raw []byte) error {
 	var tools []messages.Tool
 	if err := json.Unmarshal(raw, &tools, jsontext.AllowDuplicateNames(true)); err != nil {
 		return refusal("tools", "an array of tool definitions")
@@ -201,7 +201,7 @@ var chatChoices = map[string]string{"auto": `"auto"`, "any": `"required"`, "none
 
 // toolChoice carries tool_choice. Without functions chat takes none, and a choice that
 // forces one cannot be kept.
-func (b *chatBuilder) toolChoice([]byte) error {
+func (b *messagesToChatBuilder) toolChoice([]byte) error {
 	c := b.r.ToolChoice
 	if c == nil {
 		return nil
@@ -231,7 +231,7 @@ func (b *chatBuilder) toolChoice([]byte) error {
 
 // thinking drops what chat has no switch for: whether thoughts are shown is looked up
 // when the answer comes.
-func (b *chatBuilder) thinking([]byte) error {
+func (b *messagesToChatBuilder) thinking([]byte) error {
 	if th := b.r.Thinking; th != nil {
 		if th.BudgetTokens != 0 {
 			b.drop("thinking.", "budget_tokens")
@@ -242,7 +242,7 @@ func (b *chatBuilder) thinking([]byte) error {
 }
 
 // output carries what the answer is to be like.
-func (b *chatBuilder) output([]byte) error {
+func (b *messagesToChatBuilder) output([]byte) error {
 	o := b.r.OutputConfig
 	if o == nil {
 		return nil
@@ -264,7 +264,7 @@ func (b *chatBuilder) output([]byte) error {
 
 // format carries the schema of the answer. Messages promises that the answer follows
 // it, which chat does only where it is strict.
-func (b *chatBuilder) format(f *messages.OutputFormat) error {
+func (b *messagesToChatBuilder) format(f *messages.OutputFormat) error {
 	if f.Type != "json_schema" {
 		return refusal("output_config.format.type", `"json_schema"`)
 	}
@@ -296,7 +296,7 @@ type blockRow struct {
 	place, block string
 	action       string
 	note         string
-	carry        func(b *chatBuilder, block *messages.Block) error // nil if it is dropped
+	carry        func(b *messagesToChatBuilder, block *messages.Block) error // nil if it is dropped
 }
 
 // The places of blocks.
@@ -309,14 +309,14 @@ const (
 
 // messageBlocks are the blocks that are known. Any other is refused.
 var messageBlocks = []blockRow{
-	{inSystem, "text", carried, "text", (*chatBuilder).text},
-	{inUser, "text", carried, "text", (*chatBuilder).text},
-	{inUser, "image", carried, "image_url", (*chatBuilder).media},
-	{inUser, "document", carried, "file or text", (*chatBuilder).media},
-	{inUser, "tool_result", carried, "a tool message, before the rest of the turn", (*chatBuilder).toolResult},
-	{inAssistant, "text", carried, "content", (*chatBuilder).text},
-	{inAssistant, "thinking", carried, "reasoning_content", (*chatBuilder).thoughts},
-	{inAssistant, "tool_use", carried, "tool_calls, on the last of the assistant's messages that stand together", (*chatBuilder).toolUse},
+	{inSystem, "text", carried, "text", (*messagesToChatBuilder).text},
+	{inUser, "text", carried, "text", (*messagesToChatBuilder).text},
+	{inUser, "image", carried, "image_url", (*messagesToChatBuilder).media},
+	{inUser, "document", carried, "file or text", (*messagesToChatBuilder).media},
+	{inUser, "tool_result", carried, "a tool message, before the rest of the turn", (*messagesToChatBuilder).toolResult},
+	{inAssistant, "text", carried, "content", (*messagesToChatBuilder).text},
+	{inAssistant, "thinking", carried, "reasoning_content", (*messagesToChatBuilder).thoughts},
+	{inAssistant, "tool_use", carried, "tool_calls, on the last of the assistant's messages that stand together", (*messagesToChatBuilder).toolUse},
 	{inAssistant, "redacted_thinking", leftOut, "only the vendor that wrote it can read it", nil},
 	{inAssistant, "server_tool_use", leftOut, vendorRan, nil},
 	{inAssistant, "web_search_tool_result", leftOut, vendorRan, nil},
@@ -327,9 +327,9 @@ var messageBlocks = []blockRow{
 	{inAssistant, "tool_search_tool_result", leftOut, vendorRan, nil},
 	{inAssistant, "mcp_tool_use", leftOut, vendorRan, nil},
 	{inAssistant, "mcp_tool_result", leftOut, vendorRan, nil},
-	{inResult, "text", carried, "text; several are joined by a blank line", (*chatBuilder).text},
-	{inResult, "image", carried, "image_url of the user message that follows", (*chatBuilder).media},
-	{inResult, "document", carried, "file of the user message that follows, or text", (*chatBuilder).media},
+	{inResult, "text", carried, "text; several are joined by a blank line", (*messagesToChatBuilder).text},
+	{inResult, "image", carried, "image_url of the user message that follows", (*messagesToChatBuilder).media},
+	{inResult, "document", carried, "file of the user message that follows, or text", (*messagesToChatBuilder).media},
 }
 
 const vendorRan = "a step of a tool that the vendor ran; the text after it says what came of it"
@@ -373,7 +373,7 @@ type turnGroup struct {
 }
 
 // system carries the system text.
-func (b *chatBuilder) system([]byte) error {
+func (b *messagesToChatBuilder) system([]byte) error {
 	if err := b.read(inSystem, "system", b.r.System); err != nil {
 		return err
 	}
@@ -384,7 +384,7 @@ func (b *chatBuilder) system([]byte) error {
 }
 
 // conversation carries the messages.
-func (b *chatBuilder) conversation([]byte) error {
+func (b *messagesToChatBuilder) conversation([]byte) error {
 	places := map[string]string{"user": inUser, "assistant": inAssistant, "system": inSystem}
 	for i := range b.r.Messages {
 		m := &b.r.Messages[i]
@@ -408,7 +408,7 @@ func (b *chatBuilder) conversation([]byte) error {
 }
 
 // read takes content apart, block by block.
-func (b *chatBuilder) read(place, at string, c messages.Content) error {
+func (b *messagesToChatBuilder) read(place, at string, c messages.Content) error {
 	blocks, err := c.Blocks()
 	if err != nil {
 		return refusal(at, "a string or an array of content blocks")
@@ -433,7 +433,7 @@ func (b *chatBuilder) read(place, at string, c messages.Content) error {
 }
 
 // carriedBlocks are the blocks of a place that are carried.
-func (b *chatBuilder) carriedBlocks(place string) (types []string) {
+func (b *messagesToChatBuilder) carriedBlocks(place string) (types []string) {
 	for _, r := range b.known {
 		if r.place == place && r.action == carried {
 			types = append(types, r.block)
@@ -443,7 +443,7 @@ func (b *chatBuilder) carriedBlocks(place string) (types []string) {
 }
 
 // dropHints drops what stands in a block beside its content.
-func (b *chatBuilder) dropHints(block *messages.Block) {
+func (b *messagesToChatBuilder) dropHints(block *messages.Block) {
 	const path = "messages.content."
 	if !rawjson.IsNull(block.CacheControl) {
 		b.drop(path, "cache_control")
@@ -461,7 +461,7 @@ func (b *chatBuilder) dropHints(block *messages.Block) {
 }
 
 // addMessage puts the message that was read into its group.
-func (b *chatBuilder) addMessage() {
+func (b *messagesToChatBuilder) addMessage() {
 	m := chat.Message{Role: b.group.role}
 	switch {
 	case m.Role == "assistant":
@@ -483,7 +483,7 @@ func (b *chatBuilder) addMessage() {
 }
 
 // flushGroup ends the group.
-func (b *chatBuilder) flushGroup() {
+func (b *messagesToChatBuilder) flushGroup() {
 	g := &b.group
 	if len(g.calls) > 0 {
 		if len(g.rest) == 0 {
@@ -521,12 +521,12 @@ func joinedText(parts []chat.Part, separator string) string {
 	return strings.Join(texts, separator)
 }
 
-func (b *chatBuilder) text(block *messages.Block) error {
+func (b *messagesToChatBuilder) text(block *messages.Block) error {
 	b.turn.parts = append(b.turn.parts, textPart(block.Text))
 	return nil
 }
 
-func (b *chatBuilder) thoughts(block *messages.Block) error {
+func (b *messagesToChatBuilder) thoughts(block *messages.Block) error {
 	b.turn.thoughts.WriteString(block.Thinking)
 	if block.Signature != nil && isSynthetic(*block.Signature) {
 		b.turn.signed.WriteString(strings.TrimPrefix((*block.Signature)[len(syntheticSignature):], "."))
@@ -534,7 +534,7 @@ func (b *chatBuilder) thoughts(block *messages.Block) error {
 	return nil
 }
 
-func (b *chatBuilder) toolUse(block *messages.Block) error {
+func (b *messagesToChatBuilder) toolUse(block *messages.Block) error {
 	arguments := "{}"
 	if !rawjson.IsNull(block.Input) {
 		arguments = string(block.Input)
@@ -548,7 +548,7 @@ func (b *chatBuilder) toolUse(block *messages.Block) error {
 
 // toolResult makes a tool message of the result's text. Its media follow in the user
 // message, since most vendors take only text in a tool message.
-func (b *chatBuilder) toolResult(block *messages.Block) error {
+func (b *messagesToChatBuilder) toolResult(block *messages.Block) error {
 	said := b.turn.parts
 	b.turn.parts = nil
 	if err := b.read(inResult, b.at+".content", block.Content); err != nil {
@@ -587,7 +587,7 @@ func resultParts(callID string, parts []chat.Part, separator string) (text strin
 }
 
 // media carries an image or a document.
-func (b *chatBuilder) media(block *messages.Block) error {
+func (b *messagesToChatBuilder) media(block *messages.Block) error {
 	if block.Source == nil {
 		return refusal(b.at+".source", "an object")
 	}

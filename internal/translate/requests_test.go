@@ -182,21 +182,21 @@ func TestEveryFieldOfTheTypesHasARow(t *testing.T) {
 		types   map[string]any
 		unnamed []string // found among other members
 	}{
-		{rowNames(t, chatFields), map[string]any{
+		{rowNames(t, chatToMessagesFields), map[string]any{
 			"": chat.Request{}, "messages.": chat.Message{}, "messages.tool_calls.": chat.ToolCall{},
 			"messages.tool_calls.function.": chat.CalledFunction{}, block: chat.Part{}, block + "image_url.": chat.Link{}, "tools.function.": chat.Function{},
 		}, []string{
 			"parallel_tool_calls", "service_tier", "thinking", "top_k", "seed", "logprobs", "top_logprobs", "logit_bias", "metadata", "store", "modalities",
 			"messages.reasoning_signature", block + "image_url.detail", block + "cache_control", "tools.function", "tools.cache_control",
 		}},
-		{rowNames(t, responseFields), map[string]any{
+		{rowNames(t, chatToResponsesFields), map[string]any{
 			"": chat.Request{}, "messages.": chat.Message{}, "messages.tool_calls.": chat.ToolCall{},
 			"messages.tool_calls.function.": chat.CalledFunction{}, block: chat.Part{}, block + "image_url.": chat.Link{}, "tools.function.": chat.Function{},
 		}, []string{
 			"parallel_tool_calls", "verbosity", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "thinking", "seed", "logprobs", "top_logprobs", "logit_bias", "metadata", "store", "modalities",
 			"messages.refusal", "messages.reasoning_signature", block + "refusal", block + "image_url.detail", block + "cache_control", "tools.function",
 		}},
-		{rowNames(t, messagesFields), map[string]any{
+		{rowNames(t, messagesToChatFields), map[string]any{
 			"": messages.Request{}, "messages.": messages.Message{}, block: messages.Block{}, block + "source.": messages.MediaSource{}, "tools.": messages.Tool{}, "tool_choice.": messages.ToolChoice{},
 			"thinking.": messages.Thinking{}, "output_config.": messages.OutputConfig{}, "output_config.format.": messages.OutputFormat{}, "metadata.": messages.Metadata{},
 		}, []string{block + "context", "tools.strict"}},
@@ -219,8 +219,8 @@ func TestEveryFieldOfTheTypesHasARow(t *testing.T) {
 			}
 		}
 	}
-	everyRowIsTested(t, "chat_to_messages.txt", chatFields)
-	everyRowIsTested(t, "chat_to_responses.txt", responseFields)
+	everyRowIsTested(t, "chat_to_messages.txt", chatToMessagesFields)
+	everyRowIsTested(t, "chat_to_responses.txt", chatToResponsesFields)
 }
 
 func everyRowIsTested[B any](t *testing.T, file string, rows []field[B]) {
@@ -257,7 +257,7 @@ func printed(b *bytes.Buffer, lines [][]string) {
 
 func TestTheTableOfChatFieldsReadsLikeThis(t *testing.T) {
 	var b bytes.Buffer
-	printFields(&b, "Messages", chatFields)
+	printFields(&b, "Messages", chatToMessagesFields)
 	b.WriteString("\nfinish_reason\n\n")
 	var lines [][]string
 	for reason, word := range finishReasons {
@@ -265,12 +265,12 @@ func TestTheTableOfChatFieldsReadsLikeThis(t *testing.T) {
 	}
 	slices.SortFunc(lines, slices.Compare)
 	printed(&b, append(lines, []string{"another", finishReason(nil)}))
-	goldenFates(t, "fromchat_fates.golden", b.String())
+	goldenFates(t, "chat_to_messages_fates.golden", b.String())
 }
 
 func TestTheTableOfChatFieldsAtAnUpstreamOfResponsesReadsLikeThis(t *testing.T) {
 	var b bytes.Buffer
-	printFields(&b, "Responses", responseFields)
+	printFields(&b, "Responses", chatToResponsesFields)
 	goldenFates(t, "chat_to_responses_fates.golden", b.String())
 }
 
@@ -303,7 +303,7 @@ func TestTheTableOfMessagesFieldsReadsLikeThis(t *testing.T) {
 	var b bytes.Buffer
 	b.WriteString("What becomes of a Messages request at an upstream that speaks chat completions.\nA field that is not listed is dropped and reported; a block or source that is not listed is refused.\n\nFields\n")
 	var fields, blocks, results, sources [][]string
-	for _, f := range messagesFields {
+	for _, f := range messagesToChatFields {
 		fields = append(fields, []string{"  " + f.name, f.action, f.note})
 	}
 	for _, r := range messageBlocks {
@@ -323,5 +323,5 @@ func TestTheTableOfMessagesFieldsReadsLikeThis(t *testing.T) {
 	printed(&b, results)
 	b.WriteString("\nSources\n")
 	printed(&b, sources)
-	capabilitytest.Golden(t, *update, "tochat_fates.golden", b.Bytes())
+	capabilitytest.Golden(t, *update, "messages_to_chat_fates.golden", b.Bytes())
 }

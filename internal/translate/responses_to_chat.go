@@ -18,11 +18,11 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// responsesFields are the fields of a request for a response at an upstream that speaks
+// responsesToChatFields are the fields of a request for a response at an upstream that speaks
 // only chat completions.
-var responsesFields = []field[*completionBuilder]{
+var responsesToChatFields = []field[*responsesToChatBuilder]{
 	{name: "model", action: carried, note: "model"},
-	{name: "instructions", action: carried, note: "the first system message", carry: (*completionBuilder).instruct},
+	{name: "instructions", action: carried, note: "the first system message", carry: (*responsesToChatBuilder).instruct},
 	{name: "input", action: carried, note: "messages, see the items"},
 	{name: "max_output_tokens", action: carried, note: "max_tokens"},
 	{name: "stream", action: carried, note: "stream"},
@@ -36,21 +36,21 @@ var responsesFields = []field[*completionBuilder]{
 	{name: "frequency_penalty", action: carried, note: "frequency_penalty", carry: same("frequency_penalty")},
 	{name: "logit_bias", action: carried, note: "logit_bias", carry: same("logit_bias")},
 	{name: "tools", action: carried, note: "function tools, with those that the input loads; see the tools"},
-	{name: "tool_choice", action: carried, note: "tool_choice: a word or the function; allowed_tools cuts the list of tools; a tool that was dropped is refused", carry: (*completionBuilder).toolChoice},
-	{name: "parallel_tool_calls", action: carried, note: "parallel_tool_calls if it is false and there are tools", carry: (*completionBuilder).parallelCalls},
-	{name: "reasoning", action: carried, note: "reasoning_effort", carry: (*completionBuilder).reasoning},
-	{name: "text", action: carried, note: "response_format", carry: (*completionBuilder).text},
-	{name: "user", action: carried, note: "user; dropped if longer than 64 bytes", carry: (*completionBuilder).user},
-	{name: "include", action: carried, note: "logprobs if it has message.output_text.logprobs; of the others reasoning.encrypted_content decides what the answer has", carry: (*completionBuilder).logprobs},
+	{name: "tool_choice", action: carried, note: "tool_choice: a word or the function; allowed_tools cuts the list of tools; a tool that was dropped is refused", carry: (*responsesToChatBuilder).toolChoice},
+	{name: "parallel_tool_calls", action: carried, note: "parallel_tool_calls if it is false and there are tools", carry: (*responsesToChatBuilder).parallelCalls},
+	{name: "reasoning", action: carried, note: "reasoning_effort", carry: (*responsesToChatBuilder).reasoning},
+	{name: "text", action: carried, note: "response_format", carry: (*responsesToChatBuilder).text},
+	{name: "user", action: carried, note: "user; dropped if longer than 64 bytes", carry: (*responsesToChatBuilder).user},
+	{name: "include", action: carried, note: "logprobs if it has message.output_text.logprobs; of the others reasoning.encrypted_content decides what the answer has", carry: (*responsesToChatBuilder).logprobs},
 	{name: "store", action: handled, note: "the gateway keeps responses, not the upstream"},
 	{name: "metadata", action: handled, note: "the answer repeats it"},
-	{name: "previous_response_id", action: refused, note: "where no response is stored", carry: (*completionBuilder).earlierResponse},
+	{name: "previous_response_id", action: refused, note: "where no response is stored", carry: (*responsesToChatBuilder).earlierResponse},
 	{name: "prompt_cache_key", action: handled, note: "chooses the channel; vendors of chat have no such field"},
 	{name: "prompt_cache_retention", action: handled, note: "a hint to one vendor"},
 	{name: "safety_identifier", action: handled, note: "a hint to one vendor"},
 	{name: "client_metadata", action: handled, note: "the client's notes to its vendor"},
 	{name: "max_tool_calls", action: handled, note: "bounds the tools that the vendor runs, of which there are none"},
-	{name: "service_tier", action: handled, note: "auto and default ask for nothing; others are dropped and reported, for they are the vendor's own", carry: (*completionBuilder).tier},
+	{name: "service_tier", action: handled, note: "auto and default ask for nothing; others are dropped and reported, for they are the vendor's own", carry: (*responsesToChatBuilder).tier},
 	{name: "truncation", action: leftOut, noop: `"disabled"`, note: "what is too long for the upstream is refused by it"},
 	{name: "background", action: refused, note: "by the endpoint itself, unless it is false"},
 	{name: "conversation", action: refused, note: "by the endpoint itself, unless it is false"},
@@ -117,9 +117,9 @@ var responsesFields = []field[*completionBuilder]{
 	{name: "tools.tools", action: carried, note: "tools, each by itself"},
 }
 
-// completionBuilder is a request for a response on its way to chat.
-type completionBuilder struct {
-	fieldMapper[*completionBuilder]
+// responsesToChatBuilder is a request for a response on its way to chat.
+type responsesToChatBuilder struct {
+	fieldMapper[*responsesToChatBuilder]
 	r     *responses.Request
 	c     *chat.Request
 	extra []rawjson.Edit // the members of c that have no field
@@ -141,7 +141,7 @@ type completionBuilder struct {
 }
 
 // responsesToChat translates a request for a response into one for a chat completion, as
-// responsesFields says field by field. names are those of its tools in chat. dropped are
+// responsesToChatFields says field by field. names are those of its tools in chat. dropped are
 // the fields that chat has no words for and that are hints only; a field that would
 // change the answer's meaning by its absence is refused with a 400 instead.
 func responsesToChat(r *responses.Request, open func(sealed string) (thoughts []byte, ok bool)) (c *chatapi.Request, names *toolNames, dropped []string, err error) {
@@ -153,8 +153,8 @@ func responsesToChat(r *responses.Request, open func(sealed string) (thoughts []
 		}
 		body = encoded.Body
 	}
-	b := &completionBuilder{
-		fieldMapper: fieldMapper[*completionBuilder]{fields: responsesFields}, open: open,
+	b := &responsesToChatBuilder{
+		fieldMapper: fieldMapper[*responsesToChatBuilder]{fields: responsesToChatFields}, open: open,
 		r: r, tools: responsesTools,
 		c: &chat.Request{Model: r.Model, MaxTokens: r.MaxOutputTokens, Temperature: r.Temperature, TopP: r.TopP, Stream: r.Stream},
 	}
@@ -173,7 +173,7 @@ func responsesToChat(r *responses.Request, open func(sealed string) (thoughts []
 
 // build builds the chat request. The tools come first, for calls in the input and the
 // choice of a tool name them.
-func (b *completionBuilder) build(body upstream.Body) error {
+func (b *responsesToChatBuilder) build(body upstream.Body) error {
 	if err := b.readItems(); err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (b *completionBuilder) build(body upstream.Body) error {
 	return b.encodeTools()
 }
 
-func (b *completionBuilder) instruct(raw []byte) error {
+func (b *responsesToChatBuilder) instruct(raw []byte) error {
 	if text, _ := rawjson.String(raw); text != "" {
 		b.addMessage(chat.Message{Role: "system", Content: chat.Text(text)}, "instructions")
 	}
@@ -200,8 +200,8 @@ func (b *completionBuilder) instruct(raw []byte) error {
 }
 
 // same carries a field that chat has too.
-func same(name string) func(*completionBuilder, []byte) error {
-	return func(b *completionBuilder, raw []byte) error {
+func same(name string) func(*responsesToChatBuilder, []byte) error {
+	return func(b *responsesToChatBuilder, raw []byte) error {
 		b.extra = append(b.extra, rawjson.Set(name, raw))
 		return nil
 	}
@@ -209,7 +209,7 @@ func same(name string) func(*completionBuilder, []byte) error {
 
 // earlierResponse refuses to continue a response: what the gateway keeps was put into
 // the input before.
-func (b *completionBuilder) earlierResponse([]byte) error {
+func (b *responsesToChatBuilder) earlierResponse([]byte) error {
 	return unstored(responsesapi.Request{Request: b.r})
 }
 
@@ -220,7 +220,7 @@ func unstored(r responsesapi.Request) error {
 }
 
 // logprobs asks for the probabilities of tokens.
-func (b *completionBuilder) logprobs([]byte) error {
+func (b *responsesToChatBuilder) logprobs([]byte) error {
 	if !slices.Contains(b.r.Include, "message.output_text.logprobs") {
 		return nil
 	}
@@ -232,7 +232,7 @@ func (b *completionBuilder) logprobs([]byte) error {
 }
 
 // user carries the end user's name, which vendors refuse if it is long.
-func (b *completionBuilder) user([]byte) error {
+func (b *responsesToChatBuilder) user([]byte) error {
 	const longest = 64
 	if len(b.r.User) > longest {
 		return errDropped
@@ -241,7 +241,7 @@ func (b *completionBuilder) user([]byte) error {
 	return nil
 }
 
-func (b *completionBuilder) tier([]byte) error {
+func (b *responsesToChatBuilder) tier([]byte) error {
 	switch b.r.ServiceTier {
 	case "", "auto", "default": // none, if the gateway has left it out
 		return nil
@@ -250,7 +250,7 @@ func (b *completionBuilder) tier([]byte) error {
 }
 
 // reasoning carries how much the model thinks.
-func (b *completionBuilder) reasoning([]byte) error {
+func (b *responsesToChatBuilder) reasoning([]byte) error {
 	o := b.r.Reasoning
 	if o == nil {
 		return nil
@@ -268,7 +268,7 @@ func (b *completionBuilder) reasoning([]byte) error {
 }
 
 // text carries what form the text has.
-func (b *completionBuilder) text([]byte) error {
+func (b *responsesToChatBuilder) text([]byte) error {
 	o := b.r.Text
 	if o == nil {
 		return nil
@@ -285,7 +285,7 @@ func (b *completionBuilder) text([]byte) error {
 }
 
 // format carries the form of the answer, whose members chat nests.
-func (b *completionBuilder) format(f *responses.TextFormat) error {
+func (b *responsesToChatBuilder) format(f *responses.TextFormat) error {
 	switch f.Type {
 	case "json_object":
 		b.c.ResponseFormat = chat.JSONObject()
@@ -312,7 +312,7 @@ func (b *completionBuilder) format(f *responses.TextFormat) error {
 
 // inWordsOfResponses is the refusal of the chat request, as one of the request of which
 // it was made.
-func (b *completionBuilder) inWordsOfResponses(err error) error {
+func (b *responsesToChatBuilder) inWordsOfResponses(err error) error {
 	var f *fault.Error
 	if !errors.As(err, &f) || !strings.HasPrefix(f.Param, "messages") {
 		return err

@@ -23,30 +23,30 @@ type itemRow struct {
 	action string
 	note   string
 
-	carry    func(b *completionBuilder, it *inputItem) error
-	call     func(it *inputItem) (tool toolName, arguments []byte)          // of a call that the client answers
-	output   func(b *completionBuilder, it *inputItem) ([]chat.Part, error) // of such an answer
-	declared string                                                         // the tool that the request must declare
+	carry    func(b *responsesToChatBuilder, it *inputItem) error
+	call     func(it *inputItem) (tool toolName, arguments []byte)               // of a call that the client answers
+	output   func(b *responsesToChatBuilder, it *inputItem) ([]chat.Part, error) // of such an answer
+	declared string                                                              // the tool that the request must declare
 }
 
 // inputItems are the items that are known. Any other is refused.
 var inputItems = []itemRow{
-	{item: "message", action: carried, note: "a message; the assistant's that stand together, with calls and reasoning, are one", carry: (*completionBuilder).message},
-	{item: "reasoning", action: carried, note: "reasoning_content of what the encrypted_content holds, or else of the content; dropped if it has neither", carry: (*completionBuilder).thoughts},
+	{item: "message", action: carried, note: "a message; the assistant's that stand together, with calls and reasoning, are one", carry: (*responsesToChatBuilder).message},
+	{item: "reasoning", action: carried, note: "reasoning_content of what the encrypted_content holds, or else of the content; dropped if it has neither", carry: (*responsesToChatBuilder).thoughts},
 	{item: "function_call", action: carried, note: "tool_calls", call: functionCall},
-	{item: "function_call_output", action: carried, note: "a tool message after its call, wherever it stands", output: (*completionBuilder).output},
+	{item: "function_call_output", action: carried, note: "a tool message after its call, wherever it stands", output: (*responsesToChatBuilder).output},
 	{item: "custom_tool_call", action: carried, note: "tool_calls", call: customCall},
-	{item: "custom_tool_call_output", action: carried, note: "as function_call_output", output: (*completionBuilder).output},
+	{item: "custom_tool_call_output", action: carried, note: "as function_call_output", output: (*responsesToChatBuilder).output},
 	{item: "tool_search_call", action: carried, note: "tool_calls; dropped if the vendor ran it", call: searchCall},
-	{item: "tool_search_output", action: carried, note: "a tool message with the names of the tools; dropped if the vendor made it, but for its tools", output: (*completionBuilder).found},
+	{item: "tool_search_output", action: carried, note: "a tool message with the names of the tools; dropped if the vendor made it, but for its tools", output: (*responsesToChatBuilder).found},
 	{item: "local_shell_call", action: carried, note: "tool_calls, if the request declares local_shell; refused else", call: memberCall("local_shell", "action"), declared: "local_shell"},
-	{item: "local_shell_call_output", action: carried, note: "as function_call_output", output: (*completionBuilder).rawOutput},
+	{item: "local_shell_call_output", action: carried, note: "as function_call_output", output: (*responsesToChatBuilder).rawOutput},
 	{item: "shell_call", action: carried, note: "tool_calls, if the request declares shell; refused else", call: memberCall("shell", "action"), declared: "shell"},
-	{item: "shell_call_output", action: carried, note: "a tool message with the JSON of the output", output: (*completionBuilder).rawOutput},
+	{item: "shell_call_output", action: carried, note: "a tool message with the JSON of the output", output: (*responsesToChatBuilder).rawOutput},
 	{item: "apply_patch_call", action: carried, note: "tool_calls, if the request declares apply_patch; refused else", call: memberCall("apply_patch", "operation"), declared: "apply_patch"},
-	{item: "apply_patch_call_output", action: carried, note: "as function_call_output", output: (*completionBuilder).rawOutput},
+	{item: "apply_patch_call_output", action: carried, note: "as function_call_output", output: (*responsesToChatBuilder).rawOutput},
 	{item: "additional_tools", action: carried, note: "tools"},
-	{item: "agent_message", action: carried, note: "a user message with a line that names author and recipient", carry: (*completionBuilder).agentMessage},
+	{item: "agent_message", action: carried, note: "a user message with a line that names author and recipient", carry: (*responsesToChatBuilder).agentMessage},
 
 	{item: "web_search_call", action: leftOut, note: vendorRan},
 	{item: "file_search_call", action: leftOut, note: vendorRan},
@@ -78,7 +78,7 @@ type inputItem struct {
 }
 
 // readItems reads the input, and finds the output of each call.
-func (b *completionBuilder) readItems() error {
+func (b *responsesToChatBuilder) readItems() error {
 	list, err := b.r.Input.Items()
 	if err != nil {
 		return decodeList(b.r.Input, &list, "input") // names the place
@@ -96,7 +96,7 @@ func (b *completionBuilder) readItems() error {
 
 // pairOutputs finds the output of each call: the first one that follows it with its id,
 // which later calls may have again.
-func (b *completionBuilder) pairOutputs() error {
+func (b *responsesToChatBuilder) pairOutputs() error {
 	open := make(map[string]*inputItem) // the calls that have no output yet
 	for i := range b.items {
 		it := &b.items[i]
@@ -182,7 +182,7 @@ type sealedThoughts struct {
 const sealedPrefix = "th1."
 
 // converse carries the items.
-func (b *completionBuilder) converse() error {
+func (b *responsesToChatBuilder) converse() error {
 	for i := range b.items {
 		it := &b.items[i]
 		var err error
@@ -206,13 +206,13 @@ func (b *completionBuilder) converse() error {
 }
 
 // addMessage adds a message that is made of the item at a place.
-func (b *completionBuilder) addMessage(m chat.Message, at string) {
+func (b *responsesToChatBuilder) addMessage(m chat.Message, at string) {
 	b.c.Messages = append(b.c.Messages, m)
 	b.origins = append(b.origins, at)
 }
 
 // assistant is the turn to which an item adds.
-func (b *completionBuilder) assistant(it *inputItem) *assistantTurn {
+func (b *responsesToChatBuilder) assistant(it *inputItem) *assistantTurn {
 	if b.turn.at == "" {
 		b.turn.at = it.at
 	}
@@ -221,7 +221,7 @@ func (b *completionBuilder) assistant(it *inputItem) *assistantTurn {
 
 // endTurn adds the assistant's turn, and the outputs of its calls. Vendors want them next
 // to it, so they do not wait for their place in the input.
-func (b *completionBuilder) endTurn() error {
+func (b *responsesToChatBuilder) endTurn() error {
 	t := &b.turn
 	m := chat.Message{Role: "assistant", ReasoningContent: t.thoughts.String(), ToolCalls: t.calls}
 	text := strings.Join(t.texts, "\n")
@@ -262,7 +262,7 @@ func (b *completionBuilder) endTurn() error {
 }
 
 // message carries a message.
-func (b *completionBuilder) message(it *inputItem) error {
+func (b *responsesToChatBuilder) message(it *inputItem) error {
 	role, place := it.Role, inUser
 	switch role {
 	case "system", "developer":
@@ -295,7 +295,7 @@ func (b *completionBuilder) message(it *inputItem) error {
 }
 
 // agentMessage carries what one agent of the client's says to another.
-func (b *completionBuilder) agentMessage(it *inputItem) error {
+func (b *responsesToChatBuilder) agentMessage(it *inputItem) error {
 	parts, err := b.parts(inUser, it.Content, it.at+".content")
 	if err != nil {
 		return err
@@ -311,7 +311,7 @@ func (b *completionBuilder) agentMessage(it *inputItem) error {
 // thoughts carries what the model thought, if this gateway sealed it for this account and
 // this model, or if it can be read by all. A vendor refuses the signed thoughts of
 // another model.
-func (b *completionBuilder) thoughts(it *inputItem) error {
+func (b *responsesToChatBuilder) thoughts(it *inputItem) error {
 	var sealed string
 	if it.EncryptedContent != nil {
 		sealed = *it.EncryptedContent
@@ -352,7 +352,7 @@ func (b *completionBuilder) thoughts(it *inputItem) error {
 }
 
 // addCall adds a call to the assistant's turn.
-func (b *completionBuilder) addCall(it *inputItem) error {
+func (b *responsesToChatBuilder) addCall(it *inputItem) error {
 	tool, arguments := it.row.call(it)
 	_, isFunction := b.choices[tool]
 	if it.row.declared != "" && !b.types[it.row.declared] && !isFunction {
@@ -393,12 +393,12 @@ func memberCall(name, in string) func(it *inputItem) (toolName, []byte) {
 	}
 }
 
-func (b *completionBuilder) output(it *inputItem) ([]chat.Part, error) {
+func (b *responsesToChatBuilder) output(it *inputItem) ([]chat.Part, error) {
 	return b.parts(inResult, it.Output, it.at+".output")
 }
 
 // rawOutput is an output of which not all forms are texts and media.
-func (b *completionBuilder) rawOutput(it *inputItem) ([]chat.Part, error) {
+func (b *responsesToChatBuilder) rawOutput(it *inputItem) ([]chat.Part, error) {
 	text, ok := rawjson.String(it.Output)
 	switch {
 	case ok:
@@ -412,7 +412,7 @@ func (b *completionBuilder) rawOutput(it *inputItem) ([]chat.Part, error) {
 
 // found is what a search for tools found. The tools themselves are in the request's list:
 // here they would be charged for once more.
-func (b *completionBuilder) found(it *inputItem) ([]chat.Part, error) {
+func (b *responsesToChatBuilder) found(it *inputItem) ([]chat.Part, error) {
 	names := b.offered(nil, it.Tools, "")
 	if len(names) == 0 {
 		return []chat.Part{textPart("No tool was found.")}, nil
@@ -452,7 +452,7 @@ var itemParts = []partRow{
 }
 
 // parts are a content's parts, as chat has them.
-func (b *completionBuilder) parts(place string, c responses.Content, at string) ([]chat.Part, error) {
+func (b *responsesToChatBuilder) parts(place string, c responses.Content, at string) ([]chat.Part, error) {
 	if text, ok := rawjson.String(c); ok {
 		return []chat.Part{textPart(text)}, nil
 	}

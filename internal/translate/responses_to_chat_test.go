@@ -119,7 +119,7 @@ func TestTheTableOfResponsesFieldsReadsLikeThis(t *testing.T) {
 	var b bytes.Buffer
 	b.WriteString("What becomes of a request for a response at an upstream that speaks only chat completions.\nA field that is not listed is dropped and reported, as is a tool; an item or part that is not listed is refused.\n\nFields\n")
 	var fields, items, parts, tools [][]string
-	for _, f := range responsesFields {
+	for _, f := range responsesToChatFields {
 		how := f.note
 		if f.noop != "" {
 			how = strings.TrimPrefix(how+"; silently if it is "+f.noop, "; ")
@@ -142,11 +142,11 @@ func TestTheTableOfResponsesFieldsReadsLikeThis(t *testing.T) {
 	printed(&b, parts)
 	b.WriteString("\nTools\n")
 	printed(&b, tools)
-	capabilitytest.Golden(t, *update, "responses_tochat_fates.golden", b.Bytes())
+	capabilitytest.Golden(t, *update, "responses_to_chat_fates.golden", b.Bytes())
 }
 
 func TestEveryFieldOfARequestForAResponseHasARow(t *testing.T) {
-	rows := rowNames(t, responsesFields)
+	rows := rowNames(t, responsesToChatFields)
 	for path, v := range map[string]any{
 		"": responses.Request{}, "reasoning.": responses.Reasoning{}, "text.": responses.TextConfig{}, "text.format.": responses.TextFormat{},
 		"input.": responses.Item{}, "input.content.": responses.Part{}, "tools.": responses.Tool{},
@@ -192,7 +192,7 @@ func TestEveryRowOfARequestForAResponseHasACase(t *testing.T) {
 			t.Errorf("no case has the part %s", r.part)
 		}
 	}
-	for _, f := range responsesFields {
+	for _, f := range responsesToChatFields {
 		path := strings.Split(f.name, ".")
 		if !strings.Contains(all, `"`+path[len(path)-1]+`":`) {
 			t.Errorf("no case has the field %s", f.name)

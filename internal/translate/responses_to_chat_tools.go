@@ -21,16 +21,16 @@ type toolRow struct {
 	action string
 	note   string
 	inner  bool // it may stand in a namespace; a namespace in another one is refused by the endpoint
-	offer  func(b *completionBuilder, t *declaredTool) error
+	offer  func(b *responsesToChatBuilder, t *declaredTool) error
 }
 
 // responsesTools are the tools that are known. Any other is one that the vendor runs
 // itself: it is dropped and reported by its type.
 var responsesTools = []toolRow{
-	{"function", carried, "function", true, (*completionBuilder).offerFunction},
-	{"custom", carried, "function whose one argument is input; a grammar is a part of the description", true, (*completionBuilder).offerCustom},
-	{"namespace", carried, "its tools, each as namespace__name if vendors take that name and no other tool has it, else with a hash", false, (*completionBuilder).offerNamespace},
-	{"tool_search", carried, "function, if the client runs it; dropped else", false, (*completionBuilder).offerSearch},
+	{"function", carried, "function", true, (*responsesToChatBuilder).offerFunction},
+	{"custom", carried, "function whose one argument is input; a grammar is a part of the description", true, (*responsesToChatBuilder).offerCustom},
+	{"namespace", carried, "its tools, each as namespace__name if vendors take that name and no other tool has it, else with a hash", false, (*responsesToChatBuilder).offerNamespace},
+	{"tool_search", carried, "function, if the client runs it; dropped else", false, (*responsesToChatBuilder).offerSearch},
 }
 
 // declaredTool is a tool as the request declares it.
@@ -48,7 +48,7 @@ type toolOffer struct {
 
 // offerTools gathers the tools that the client runs: those of the request, and those
 // that its input adds. All of them have to be known before one gets its name in chat.
-func (b *completionBuilder) offerTools() error {
+func (b *responsesToChatBuilder) offerTools() error {
 	b.types, b.choices = map[string]bool{}, map[toolName]string{}
 	if err := b.offerList(b.r.Tools, "tools", ""); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (b *completionBuilder) offerTools() error {
 }
 
 // offerList offers the tools of a list that may be absent.
-func (b *completionBuilder) offerList(raw jsontext.Value, at, namespace string) error {
+func (b *responsesToChatBuilder) offerList(raw jsontext.Value, at, namespace string) error {
 	if rawjson.IsNull(raw) {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (b *completionBuilder) offerList(raw jsontext.Value, at, namespace string) 
 }
 
 // offer offers a tool, or drops it if the client does not run it.
-func (b *completionBuilder) offer(t *declaredTool) error {
+func (b *responsesToChatBuilder) offer(t *declaredTool) error {
 	b.types[t.Type] = true
 	row := slices.IndexFunc(b.tools, func(r toolRow) bool { return r.tool == t.Type && (r.inner || t.namespace == "") })
 	if row < 0 {
@@ -109,7 +109,7 @@ func (b *completionBuilder) offer(t *declaredTool) error {
 }
 
 // add adds an offer. A tool may be declared again, where a search has found it again.
-func (b *completionBuilder) add(t *declaredTool, kind toolKind, f chat.Function) {
+func (b *responsesToChatBuilder) add(t *declaredTool, kind toolKind, f chat.Function) {
 	tool := toolName{t.namespace, t.Name, kind}
 	if _, has := b.choices[tool]; !has {
 		b.choices[tool] = ""
@@ -117,12 +117,12 @@ func (b *completionBuilder) add(t *declaredTool, kind toolKind, f chat.Function)
 	}
 }
 
-func (b *completionBuilder) offerFunction(t *declaredTool) error {
+func (b *responsesToChatBuilder) offerFunction(t *declaredTool) error {
 	return b.offerSchema(t, functionTool)
 }
 
 // offerSearch offers the tool that finds further tools, which has no name of its own.
-func (b *completionBuilder) offerSearch(t *declaredTool) error {
+func (b *responsesToChatBuilder) offerSearch(t *declaredTool) error {
 	if t.Execution != "client" { // the vendor's is the default
 		b.drop("tools.", t.Type)
 		return nil
@@ -132,7 +132,7 @@ func (b *completionBuilder) offerSearch(t *declaredTool) error {
 }
 
 // offerSchema offers a tool that takes JSON.
-func (b *completionBuilder) offerSchema(t *declaredTool, kind toolKind) error {
+func (b *responsesToChatBuilder) offerSchema(t *declaredTool, kind toolKind) error {
 	parameters := jsontext.Value(`{"type":"object","properties":{}}`)
 	if !rawjson.IsNull(t.Parameters) {
 		var ok bool
@@ -152,7 +152,7 @@ const customSchema = `{"type":"object","properties":{"input":{"type":"string","d
 
 // offerCustom offers a tool that takes any text. What the text is to look like stands in
 // the description, whole: a model cannot keep to a grammar that was cut.
-func (b *completionBuilder) offerCustom(t *declaredTool) error {
+func (b *responsesToChatBuilder) offerCustom(t *declaredTool) error {
 	var format struct {
 		Type       string         `json:"type"`
 		Syntax     string         `json:"syntax"`
@@ -178,7 +178,7 @@ func (b *completionBuilder) offerCustom(t *declaredTool) error {
 }
 
 // offerNamespace offers the tools of a namespace.
-func (b *completionBuilder) offerNamespace(t *declaredTool) error {
+func (b *responsesToChatBuilder) offerNamespace(t *declaredTool) error {
 	first := len(b.offers)
 	if err := b.offerList(t.Tools, t.at+".tools", t.Name); err != nil {
 		return err
@@ -191,7 +191,7 @@ func (b *completionBuilder) offerNamespace(t *declaredTool) error {
 }
 
 // offered appends the names in chat of the tools of a list that was offered.
-func (b *completionBuilder) offered(names []string, raw jsontext.Value, namespace string) []string {
+func (b *responsesToChatBuilder) offered(names []string, raw jsontext.Value, namespace string) []string {
 	var list []responses.Tool
 	if !rawjson.IsNull(raw) && json.Unmarshal(raw, &list, jsontext.AllowDuplicateNames(true)) != nil {
 		return names
@@ -208,7 +208,7 @@ func (b *completionBuilder) offered(names []string, raw jsontext.Value, namespac
 }
 
 // encodeTools puts the offers into the chat request.
-func (b *completionBuilder) encodeTools() error {
+func (b *responsesToChatBuilder) encodeTools() error {
 	if len(b.offers) == 0 {
 		return nil
 	}
@@ -235,7 +235,7 @@ type choice struct {
 
 // toolChoice carries tool_choice. Where there are no tools chat takes none, and a choice
 // that forces one cannot be kept.
-func (b *completionBuilder) toolChoice([]byte) error {
+func (b *responsesToChatBuilder) toolChoice([]byte) error {
 	raw := b.r.ToolChoice
 	if rawjson.IsNull(raw) { // the gateway has left it out, with the tool that it names
 		return nil
@@ -260,7 +260,7 @@ func (b *completionBuilder) toolChoice([]byte) error {
 }
 
 // chooseWord carries a choice without a name.
-func (b *completionBuilder) chooseWord(word, param string) error {
+func (b *responsesToChatBuilder) chooseWord(word, param string) error {
 	switch {
 	case word != "auto" && word != "none" && word != "required":
 		return refusal(param, rule.Words([]string{"auto", "none", "required"}))
@@ -273,7 +273,7 @@ func (b *completionBuilder) chooseWord(word, param string) error {
 }
 
 // chosen is the name in chat of the tool that a choice names.
-func (b *completionBuilder) chosen(c *choice) (name string, ok bool) {
+func (b *responsesToChatBuilder) chosen(c *choice) (name string, ok bool) {
 	tool := toolName{c.Namespace, c.Name, toolKind(c.Type)}
 	if tool.kind == searchTool {
 		tool.name = searchName
@@ -283,7 +283,7 @@ func (b *completionBuilder) chosen(c *choice) (name string, ok bool) {
 }
 
 // allowTools cuts the tools to those that are allowed, since chat has no such choice.
-func (b *completionBuilder) allowTools(c *choice) error {
+func (b *responsesToChatBuilder) allowTools(c *choice) error {
 	var list []choice
 	if err := decodeList(c.Tools, &list, "tool_choice.tools"); err != nil {
 		return err
@@ -309,7 +309,7 @@ func (b *completionBuilder) allowTools(c *choice) error {
 }
 
 // parallelCalls carries parallel_tool_calls, of which chat's default is true.
-func (b *completionBuilder) parallelCalls([]byte) error {
+func (b *responsesToChatBuilder) parallelCalls([]byte) error {
 	if p := b.r.ParallelToolCalls; len(b.offers) > 0 && p != nil && !*p {
 		b.extra = append(b.extra, rawjson.Set("parallel_tool_calls", []byte("false")))
 	}

@@ -166,7 +166,7 @@ func TestAStreamOfChunksBecomesAStreamOfEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	capabilitytest.Golden(t, *update, "backfromchat_stream.golden", []byte(got))
+	capabilitytest.Golden(t, *update, "message_of_chat_stream.golden", []byte(got))
 }
 
 func TestAStreamOfAMessageBecomesOneOfChunks(t *testing.T) {
