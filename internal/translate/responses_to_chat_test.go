@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -57,6 +56,9 @@ func fromResponse(body []byte) (out []byte, names *toolNames, dropped []string, 
 
 // shownNames are the names of tools that chat calls otherwise, one a line.
 func shownNames(names *toolNames) string {
+	if names == nil {
+		return ""
+	}
 	var lines []string
 	for name, tool := range names.originals {
 		if tool != (toolName{name: name, kind: functionTool}) {
@@ -65,31 +67,6 @@ func shownNames(names *toolNames) string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "")
-}
-
-func TestEveryRequestForAResponseIsTranslatedAsItsPairSays(t *testing.T) {
-	const file = "responses_to_chat.txt"
-	var got bytes.Buffer
-	names := paired(t, file, "case")
-	for i, from := range paired(t, file, "from") {
-		fmt.Fprintf(&got, "case %s\nfrom %s\n", names[i], from)
-		out, tools, dropped, err := fromResponse([]byte(from))
-		var f *fault.Error
-		switch {
-		case errors.As(err, &f) && f.HTTPStatus() == 400 && err == f: // those of the endpoint are wrapped
-			fmt.Fprintf(&got, "400  %s, %s: %s\n\n", f.Code, f.Param, f.Message)
-			continue
-		case err != nil:
-			t.Errorf("%s: %s: %v", names[i], from, err)
-			continue
-		}
-		fmt.Fprintf(&got, "to   %s\n%s", out, shownNames(tools))
-		if len(dropped) > 0 {
-			fmt.Fprintf(&got, "drop %s\n", strings.Join(dropped, " "))
-		}
-		got.WriteByte('\n')
-	}
-	capabilitytest.Golden(t, *update, file, got.Bytes())
 }
 
 // The requests have the shapes that Codex 0.169.0 sends: of a model that it does not know,
@@ -112,104 +89,6 @@ func TestCodexRequestsAreTranslatedWhole(t *testing.T) {
 			got := fmt.Sprintf("%s\n\n%sdrop %s\n", shown, shownNames(names), strings.Join(dropped, " "))
 			capabilitytest.Golden(t, *update, name+"_chat.golden", []byte(got))
 		})
-	}
-}
-
-func TestTheTableOfResponsesFieldsReadsLikeThis(t *testing.T) {
-	var b bytes.Buffer
-	b.WriteString("What becomes of a request for a response at an upstream that speaks only chat completions.\nA field that is not listed is dropped and reported, as is a tool; an item or part that is not listed is refused.\n\nFields\n")
-	var fields, items, parts, tools [][]string
-	for _, f := range responsesToChatFields {
-		how := f.note
-		if f.noop != "" {
-			how = strings.TrimPrefix(how+"; silently if it is "+f.noop, "; ")
-		}
-		fields = append(fields, []string{"  " + f.name, f.action, how})
-	}
-	for _, r := range inputItems {
-		items = append(items, []string{"  " + r.item, r.action, r.note})
-	}
-	for _, r := range itemParts {
-		parts = append(parts, []string{"  " + r.place, r.part, r.action, r.note})
-	}
-	for _, r := range responsesTools {
-		tools = append(tools, []string{"  " + r.tool, r.action, r.note})
-	}
-	printed(&b, fields)
-	b.WriteString("\nItems\n")
-	printed(&b, items)
-	b.WriteString("\nParts\n")
-	printed(&b, parts)
-	b.WriteString("\nTools\n")
-	printed(&b, tools)
-	capabilitytest.Golden(t, *update, "responses_to_chat_fates.golden", b.Bytes())
-}
-
-func TestEveryFieldOfARequestForAResponseHasARow(t *testing.T) {
-	rows := rowNames(t, responsesToChatFields)
-	for path, v := range map[string]any{
-		"": responses.Request{}, "reasoning.": responses.Reasoning{}, "text.": responses.TextConfig{}, "text.format.": responses.TextFormat{},
-		"input.": responses.Item{}, "input.content.": responses.Part{}, "tools.": responses.Tool{},
-	} {
-		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if name != "" && name != "-" && !rows[path+name] { // Extra and what has no place on the wire
-				t.Errorf("%s%s has no row", path, name)
-			}
-			delete(rows, path+name)
-		}
-	}
-	unnamed := []string{
-		"stream_options", "stop", "seed", "presence_penalty", "frequency_penalty", "logit_bias", "prompt_cache_retention", "safety_identifier", "client_metadata",
-		"max_tool_calls", "background", "conversation", "prompt", "context_management", "moderation", "reasoning.generate_summary", "reasoning.context",
-		"input.phase", "input.action", "input.operation", "input.max_output_length", "input.author", "input.recipient",
-	}
-	for name := range rows {
-		if !slices.Contains(unnamed, name) {
-			t.Errorf("the row %s is of no field", name)
-		}
-	}
-}
-
-func TestEveryRowOfARequestForAResponseHasACase(t *testing.T) {
-	all := strings.Join(paired(t, "responses_to_chat.txt", "from"), "\n")
-	for _, r := range inputItems {
-		ways := 0
-		for _, has := range []bool{r.carry != nil, r.call != nil, r.output != nil, r.item == "additional_tools"} {
-			if has {
-				ways++
-			}
-		}
-		if (ways == 1) != (r.action == carried) || ways > 1 {
-			t.Errorf("the item %s is %s, and has %d ways to go", r.item, r.action, ways)
-		}
-		if !strings.Contains(all, `"type":"`+r.item+`"`) {
-			t.Errorf("no case has the item %s", r.item)
-		}
-	}
-	for _, r := range itemParts {
-		if !strings.Contains(all, `"type":"`+r.part+`"`) {
-			t.Errorf("no case has the part %s", r.part)
-		}
-	}
-	for _, f := range responsesToChatFields {
-		path := strings.Split(f.name, ".")
-		if !strings.Contains(all, `"`+path[len(path)-1]+`":`) {
-			t.Errorf("no case has the field %s", f.name)
-		}
-	}
-}
-
-func TestARequestForAResponseMadeInGoIsTranslatedLikeOneFromTheWire(t *testing.T) {
-	no := false
-	r := &responses.Request{
-		Model: "m", Input: responses.Items(responses.Item{Role: "user", Content: responses.ContentText("Hi"), Extra: jsontext.Value(`{"x":1}`)}),
-		Tools: jsontext.Value(`[{"type":"function","name":"f"}]`), ParallelToolCalls: &no, MaxOutputTokens: 9, Extra: jsontext.Value(`{"seed":1,"top_k":3}`),
-	}
-	c, _, dropped, err := responsesToChat(r, nil)
-	const want = `{"model":"m","messages":[{"role":"user","content":"Hi"}],"max_tokens":9,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{}}}}],"seed":1,"parallel_tool_calls":false}`
-	if err != nil || string(c.Source()) != want || !slices.Equal(dropped, []string{"top_k", "input.x"}) {
-		t.Errorf("%s, dropped %q, %v", c.Source(), dropped, err)
 	}
 }
 
