@@ -326,20 +326,11 @@ func TestARefusalOfTheUpstreamsWireIsInWordsOfTheCallers(t *testing.T) {
 		{"a stop of chat's own", upstream.ChatCompletion, upstream.Responses, `{"model":"m","stop":["x"],"messages":[{"role":"user","content":"hi"}]}`, "stop", `"stop" must be`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, c := range clients {
-				if c.op != tt.op {
-					continue
-				}
-				body, err := c.parse(tt.body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				up := &scripted{op: tt.spoken}
-				_, err = Bridge(Options{})(up).Do(t.Context(), &upstream.Call{Op: tt.op, Model: "m", MaxOutput: 9, Body: body})
-				var f *fault.Error
-				if !errors.As(err, &f) || f.Param != tt.param || !strings.HasPrefix(f.Message, tt.saying) || f.HTTPStatus() != 400 || up.got != "" {
-					t.Errorf("%v", err)
-				}
+			up := &scripted{op: tt.spoken}
+			_, err := bridged(t, up, upstream.Call{Op: tt.op}, tt.body)
+			var f *fault.Error
+			if !errors.As(err, &f) || f.Param != tt.param || !strings.HasPrefix(f.Message, tt.saying) || f.HTTPStatus() != 400 || up.got != "" {
+				t.Errorf("%v", err)
 			}
 		})
 	}
@@ -361,21 +352,12 @@ func TestWhatIsDroppedOnBothWaysHasTheCallersNames(t *testing.T) {
 		{"a completion at responses", upstream.ChatCompletion, upstream.Responses, `{"model":"m","seed":1,"messages":[{"role":"user","name":"n","content":"hi"}]}`, []string{"messages.name", "seed"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, c := range clients {
-				if c.op != tt.op {
-					continue
-				}
-				body, err := c.parse(tt.body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				reply, err := Bridge(Options{})(&scripted{op: tt.spoken}).Do(t.Context(), &upstream.Call{Op: tt.op, Model: "m", MaxOutput: 9, Body: body})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(tt.want, reply.Dropped); diff != "" {
-					t.Errorf("(-want +got)\n%s", diff)
-				}
+			reply, err := bridged(t, &scripted{op: tt.spoken}, upstream.Call{Op: tt.op}, tt.body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, reply.Dropped); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
 	}
@@ -423,33 +405,29 @@ func TestAFullContextOfAMessagesUpstreamHasTheCodeByWhichClientsShortenTheirs(t 
 		{upstream.Messages, upstream.Messages, "prompt is too long: 9 > 8", fault.InvalidRequest},
 		{upstream.Responses, upstream.ChatCompletion, "prompt is too long: 9 > 8", fault.InvalidRequest},
 	} {
-		for _, c := range clients {
-			if c.op != tt.op {
-				continue
-			}
-			body, err := c.parse(map[upstream.Op]string{
-				upstream.Responses:      `{"model":"m","input":"x"}`,
-				upstream.ChatCompletion: `{"model":"m","messages":[{"role":"user","content":"x"}]}`,
-				upstream.Messages:       `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}]}`,
-			}[tt.op])
-			if err != nil {
-				t.Fatal(err)
-			}
-			refused := fault.Invalid("", tt.message)
-			_, err = Bridge(Options{})(&refusing{op: tt.spoken, err: refused}).Do(t.Context(), &upstream.Call{Op: tt.op, Model: "m", MaxOutput: 9, Body: body})
-			if f := fault.From(err); f == nil || f.Code != tt.want || f.HTTPStatus() != 400 || f.Message != tt.message {
-				t.Errorf("%s at %s, %q: %+v", tt.op, tt.spoken, tt.message, f)
-			}
+		_, err := bridged(t, only{refuses(fault.Invalid("", tt.message)), tt.spoken}, upstream.Call{Op: tt.op}, map[upstream.Op]string{
+			upstream.Responses:      `{"model":"m","input":"x"}`,
+			upstream.ChatCompletion: `{"model":"m","messages":[{"role":"user","content":"x"}]}`,
+			upstream.Messages:       `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}]}`,
+		}[tt.op])
+		if f := fault.From(err); f == nil || f.Code != tt.want || f.HTTPStatus() != 400 || f.Message != tt.message {
+			t.Errorf("%s at %s, %q: %+v", tt.op, tt.spoken, tt.message, f)
 		}
 	}
 }
 
-// refusing is an upstream that speaks op and refuses all.
-type refusing struct {
-	op  upstream.Op
-	err error
+// refuses is an upstream that refuses all.
+func refuses(err error) upstream.Upstream {
+	return upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) { return nil, err })
 }
 
-func (r *refusing) Supports(op upstream.Op, _ string) bool { return op == r.op }
-
-func (r *refusing) Do(context.Context, *upstream.Call) (*upstream.Reply, error) { return nil, r.err }
+// bridged sends a body through a bridge over an upstream, as the client of a call does.
+func bridged(t *testing.T, up upstream.Upstream, call upstream.Call, body string) (*upstream.Reply, error) {
+	t.Helper()
+	parsed, err := clients[slices.IndexFunc(clients, func(c client) bool { return c.op == call.Op })].parse(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call.Model, call.MaxOutput, call.Body = "m", 9, parsed
+	return Bridge(Options{})(up).Do(t.Context(), &call)
+}

@@ -47,17 +47,8 @@ func TestAPromptIsMarkedForTheCacheWhereItsChannelSaysSo(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			up := &scripted{op: upstream.Messages}
-			for _, c := range clients {
-				if c.op != tt.op {
-					continue
-				}
-				body, err := c.parse(tt.body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := Bridge(Options{})(up).Do(t.Context(), &upstream.Call{Op: tt.op, Model: "m", MaxOutput: 9, Body: body, CachePrompts: !tt.off}); err != nil {
-					t.Fatal(err)
-				}
+			if _, err := bridged(t, up, upstream.Call{Op: tt.op, CachePrompts: !tt.off}, tt.body); err != nil {
+				t.Fatal(err)
 			}
 			got, err := rawjson.Index([]byte(up.got), nil, nil)
 			if err != nil {

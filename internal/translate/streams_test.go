@@ -24,6 +24,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // chunks is a chat stream of these payloads.
@@ -338,24 +339,31 @@ func TestAStreamThatGoesWrongEndsInAnErrorAfterWhatCame(t *testing.T) {
 }
 
 func TestAStreamThatIsCutAnywhereIsNeverTakenForAWholeOne(t *testing.T) {
-	whole := chunks(delta(`"reasoning_content":"h"`), delta(`"content":"a"`), callPiece(0, "1", "f", `{"a":1}`), finish("tool_calls"), counts, done)
-	last := strings.Index(whole, counts) + len(counts) // from here on it is known that nothing is missing
-	for n := range len(whole) {
-		out, err := streamed(thinker(), strings.NewReader(whole[:n]))
-		c, wrong := follow([]byte(out))
-		if wrong != nil || (err == nil) != c.over || c.over != (n >= last) {
-			t.Fatalf("cut after %d of %d bytes: %v, %v, over: %t", n, len(whole), err, wrong, c.over)
+	response := responseEvents(t, vendorResponse(reasoningItem("rs_1", `"blob"`, "h")+`,`+outputMessage("msg_1", "a")+`,`+callItem("c1", "f", `{"a":1}`), completed), 3)
+	for _, row := range []struct {
+		spoken  upstream.Op
+		request any
+		whole   string
+		last    string // of the answer: with it nothing is missing
+	}{
+		{upstream.ChatCompletion, thinker(), chunks(delta(`"reasoning_content":"h"`), delta(`"content":"a"`), callPiece(0, "1", "f", `{"a":1}`), finish("tool_calls"), counts, done), counts},
+		{upstream.Messages, plainChat(), richStream(), vendorStop},
+		{upstream.Responses, plainChat(), vendorEvents(response...), response[len(response)-1]},
+	} {
+		read := func(n int) (string, error) {
+			out, err := io.ReadAll(answeredBy(row.spoken, row.request, true, strings.NewReader(row.whole[:n])))
+			return string(out), err
 		}
-	}
-	whole = richStream()
-	last = strings.LastIndex(whole, vendorStop) + len(vendorStop) // what follows is the blank line
-	for n := range len(whole) {
-		got, err := chunksOf(strings.NewReader(whole[:n]))
-		if complete := n >= last; complete != (err == nil) || complete != strings.Contains(got, "[DONE]") || err != nil && !fault.Is(err, fault.BadGateway) {
-			t.Fatalf("cut at %d: %v after %q", n, err, got)
+		all, err := read(len(row.whole))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if !strings.HasPrefix(richChunks(), got) {
-			t.Fatalf("cut at %d: %q", n, got)
+		complete := strings.LastIndex(row.whole, row.last) + len(row.last)
+		for n := range len(row.whole) {
+			out, err := read(n)
+			if n >= complete != (err == nil) || err == nil && out != all || err != nil && (!fault.Is(err, fault.BadGateway) || out == all || !strings.HasPrefix(all, out)) {
+				t.Fatalf("%s cut after %d of %d bytes: %v after %q", row.spoken, n, len(row.whole), err, out)
+			}
 		}
 	}
 }

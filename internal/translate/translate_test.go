@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/serve"
@@ -114,11 +115,8 @@ func TestThoughtsOfAChatUpstreamDoNotReachANativeOne(t *testing.T) {
 }
 
 func TestATranslatedErrorLosesTheOtherDialectsBody(t *testing.T) {
-	refuses := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-		refusal := (&upstream.Failure{Status: 400, Sent: true}).Fault()
-		return nil, refusal.With(func(e *fault.Error) { e.Body = []byte(`{"error":{}}`) })
-	})
-	_, err := Bridge(Options{})(only{refuses, upstream.ChatCompletion}).Do(t.Context(), calling(t, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}]}`))
+	refusal := (&upstream.Failure{Status: 400, Sent: true}).Fault().With(func(e *fault.Error) { e.Body = []byte(`{"error":{}}`) })
+	_, err := bridged(t, only{refuses(refusal), upstream.ChatCompletion}, upstream.Call{Op: upstream.Messages}, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}]}`)
 	if f := fault.From(err); f == nil || f.Body != nil || f.HTTPStatus() != 400 {
 		t.Errorf("error %v", err)
 	}
