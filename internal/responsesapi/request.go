@@ -55,21 +55,25 @@ type Request struct {
 // The Request refers to data, which must not change any more. Its fields are a
 // read-only view: the request's own Extra is empty, use [responses.Request.Field] for
 // other members.
-func Parse(data []byte) (*Request, error) { return read(data, nil) }
+func Parse(data []byte) (*Request, error) { return read(data, nil, false) }
 
 // ParseCount is [Parse] for a count of input tokens: stream is not looked at.
-func ParseCount(data []byte) (*Request, error) { return readCount(data, nil) }
+func ParseCount(data []byte) (*Request, error) { return read(data, nil, true) }
 
 // Encode marshals a typed request and checks it as [Parse] checks a body. Its fields
 // are the caller's own and not decoded again, unless it has an Extra or breaks a rule:
 // then the bytes are parsed.
 func Encode(typed *responses.Request) (*Request, error) {
-	return rule.Encode(typed, hasExtra(typed), read)
+	return encode(typed, false)
 }
 
 // EncodeCount is [Encode] for a count of input tokens.
 func EncodeCount(typed *responses.Request) (*Request, error) {
-	return rule.Encode(typed, hasExtra(typed), readCount)
+	return encode(typed, true)
+}
+
+func encode(typed *responses.Request, count bool) (*Request, error) {
+	return rule.Encode(typed, hasExtra(typed), func(data []byte, typed *responses.Request) (*Request, error) { return read(data, typed, count) })
 }
 
 // hasExtra reports whether the request or a part of it has members without a field
@@ -79,17 +83,9 @@ func hasExtra(r *responses.Request) bool {
 		r.Text != nil && (len(r.Text.Extra) > 0 || r.Text.Format != nil && len(r.Text.Format.Extra) > 0)
 }
 
-func read(data []byte, typed *responses.Request) (*Request, error) {
-	return readFor(data, typed, false)
-}
-
-func readCount(data []byte, typed *responses.Request) (*Request, error) {
-	return readFor(data, typed, true)
-}
-
-// readFor indexes and checks a body, of a count of tokens or not, and fills the view:
+// read indexes and checks a body, of a count of tokens or not, and fills the view:
 // with typed's fields, or with what it decodes if that is nil.
-func readFor(data []byte, typed *responses.Request, count bool) (*Request, error) {
+func read(data []byte, typed *responses.Request, count bool) (*Request, error) {
 	all := new(struct {
 		request Request
 		view    responses.Request
@@ -108,7 +104,7 @@ func readFor(data []byte, typed *responses.Request, count bool) (*Request, error
 	r.Body = upstream.ObjectBody(r.Object)
 	fields.Read(r, &r.Object, &r.Problem, typed != nil)
 	if typed != nil && r.Problem.Found() {
-		return readFor(data, nil, count)
+		return read(data, nil, count)
 	}
 	return r, nil
 }

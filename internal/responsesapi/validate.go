@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"strconv"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -224,20 +223,4 @@ func (r *Request) Validate() error {
 		r.Problem.Note("input", "given: a non-empty string or a non-empty array of items")
 	}
 	return r.Problem.Err()
-}
-
-// RefuseState has [Request.Validate] report that nothing is stored here, if the request
-// refers to a stored response or to an item of one.
-func (r *Request) RefuseState() {
-	const advice = "This gateway stores no responses. Send the whole conversation: with the Vercel AI SDK set providerOptions.openai.store to false; with OpenAI's SDKs leave previous_response_id out."
-	switch {
-	case r.PreviousResponseID != "":
-		r.Problem.Fail(&fault.Error{Code: fault.ResponseNotFound, Param: "previous_response_id", Message: advice, Retry: fault.RetryNo})
-	case len(r.References) > 0:
-		param := "input[" + strconv.Itoa(r.References[0].Index) + "].id"
-		r.Problem.Fail(&fault.Error{Code: fault.ItemNotFound, Param: param, Message: advice, Retry: fault.RetryNo})
-	}
-	for _, ref := range r.OpenApprovals() {
-		r.Problem.Fail(&fault.Error{Code: fault.ItemNotFound, Param: ref.Param(), Message: advice, Retry: fault.RetryNo})
-	}
 }
