@@ -2,9 +2,15 @@
 // its caller: chat completions, messages and responses, each to the other two.
 //
 // A request becomes one for a chat completion first, in which all wires meet, and then
-// one of the upstream's wire; what is dropped or refused on the way is in a table for
-// each step. Answers go through pieces (answer.go) at once, so that each wire is read in
-// one file and written in one file.
+// one of the upstream's wire: messages_to_chat.go and responses_to_chat*.go are the first
+// step, chat_to_messages.go and chat_to_responses.go the second. Each has a table of
+// fields (fields.go), which says what is carried, dropped or refused. A further field is a
+// row of them, with the method that carries it and a pair of requests in testdata.
+//
+// Answers go through pieces (answer.go), so that each wire is read in one file
+// (*_read.go) and written in one (*_write*.go); blocks.go puts pieces that come in any
+// order into that of blocks or items, and ending.go has what an answer ends with. A
+// further wire is a row of wires, with the two steps of its requests, a reader and a writer.
 package translate
 
 import (

@@ -132,15 +132,16 @@ func (b *messagesToChatBuilder) stop([]byte) error {
 	return nil
 }
 
-// user carries the end user's name. Vendors refuse a long one, and a name that is cut
-// would be somebody else's.
+// longestUser is the longest name of an end user that is carried, in bytes: vendors of chat
+// refuse a longer one, and a name that is cut would be somebody else's.
+const longestUser = 64
+
 func (b *messagesToChatBuilder) user([]byte) error {
-	const longest = 64
 	m := b.r.Metadata
 	switch {
 	case m == nil:
 		return nil
-	case len(m.UserID) > longest:
+	case len(m.UserID) > longestUser:
 		b.drop("metadata.", "user_id")
 	default:
 		b.c.User = m.UserID
@@ -184,6 +185,11 @@ func (b *messagesToChatBuilder) tools(raw []byte) error {
 	return nil
 }
 
+// choiceOf is the tool_choice of chat that names a function.
+func choiceOf(name string) jsontext.Value {
+	return append(rawjson.Quote([]byte(`{"type":"function","function":{"name":`), name), "}}"...)
+}
+
 // isDelta reports whether the model is of the reasoning family, whose upstream refuses
 // a tool call without reasoning_content, be it empty, and takes a function for strict
 // unless it is told otherwise.
@@ -219,7 +225,7 @@ func (b *messagesToChatBuilder) toolChoice([]byte) error {
 	case len(b.functions) == 0:
 		return nil
 	case c.Type == "tool":
-		b.c.ToolChoice = append(rawjson.Quote([]byte(`{"type":"function","function":{"name":`), c.Name), "}}"...)
+		b.c.ToolChoice = choiceOf(c.Name)
 	default:
 		b.c.ToolChoice = jsontext.Value(word)
 	}

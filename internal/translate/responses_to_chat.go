@@ -231,10 +231,8 @@ func (b *responsesToChatBuilder) logprobs([]byte) error {
 	return nil
 }
 
-// user carries the end user's name, which vendors refuse if it is long.
 func (b *responsesToChatBuilder) user([]byte) error {
-	const longest = 64
-	if len(b.r.User) > longest {
+	if len(b.r.User) > longestUser {
 		return errDropped
 	}
 	b.c.User = b.r.User

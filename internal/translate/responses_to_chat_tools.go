@@ -255,7 +255,7 @@ func (b *responsesToChatBuilder) toolChoice([]byte) error {
 	if !ok {
 		return refusal("tool_choice", `"auto", "none", "required" or an object that names a tool which the client runs: this model's upstream runs none itself`)
 	}
-	b.c.ToolChoice = append(rawjson.Quote([]byte(`{"type":"function","function":{"name":`), name), "}}"...)
+	b.c.ToolChoice = choiceOf(name)
 	return nil
 }
 
