@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"math/rand/v2"
 	"os"
-	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -240,36 +237,6 @@ func (a *app) createFirstKey(ctx context.Context, account string) (secret.String
 // router is the router in use.
 func (a *app) router() *router.Router { return a.components.Load().Router }
 
-// limitMemory sets the runtime's memory limit: to what the configuration says,
-// else to GOMEMLIMIT, else to nine tenths of the container's memory. The gateway
-// sheds load before that is reached.
-func limitMemory(configured int64, readFile func(name string) ([]byte, error)) {
-	switch {
-	case configured > 0:
-		debug.SetMemoryLimit(configured)
-	case debug.SetMemoryLimit(-1) == math.MaxInt64:
-		if limit := containerMemory(readFile); limit > 0 {
-			debug.SetMemoryLimit(limit / 10 * 9)
-		}
-	}
-}
-
-// containerMemory is the memory limit of the container that the process runs in,
-// by cgroup v2 or v1; 0 if there is none.
-func containerMemory(readFile func(name string) ([]byte, error)) int64 {
-	for _, name := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
-		data, err := readFile(name)
-		if err != nil {
-			continue
-		}
-		n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
-		if err == nil && n > 0 && n < 1<<50 { // no limit is "max", or a very large number
-			return n
-		}
-	}
-	return 0
-}
-
 // pausedChannels are the names of the channels that get no new calls.
 func (a *app) pausedChannels() (names []string) {
 	for _, c := range a.router().Channels() {
@@ -370,4 +337,14 @@ func (c *cachedCheck) result() error {
 	}
 	c.at = c.now()
 	return c.err
+}
+
+// failedLists is how many channels have no current list of their vendor's models.
+func (a *app) failedLists() (n int) {
+	for _, s := range a.components.Load().Sources() {
+		if list := a.lists.Of(s); list.Err != nil {
+			n++
+		}
+	}
+	return n
 }

@@ -440,3 +440,14 @@ func isPublic(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return !ok || !tcp.IP.IsLoopback()
 }
+
+// listsAtStart is for how long a start waits for the lists of vendors.
+const listsAtStart = 2 * time.Second
+
+// awaitLists waits until each vendor was asked for its list once, so that what a server
+// prints at its start can be called. It does not wait long: a vendor may be away.
+func (a *app) awaitLists(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, listsAtStart)
+	defer cancel()
+	a.lists.Await(ctx)
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/url"
@@ -105,6 +106,41 @@ func prepareFile(address string, logger *slog.Logger) (exposed []string, err err
 		exposed = append(exposed, w)
 	}
 	return exposed, nil
+}
+
+// createDatabase creates the file of a SQLite database if there is none, readable by
+// its owner only; SQLite gives its log the same mode.
+func createDatabase(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// restrictAccess takes the access of others to a SQLite database and its logs away.
+// restricted are the files that it changed, exposed are warnings about those that it
+// could not change. chmod is [os.Chmod].
+func restrictAccess(path string, chmod func(string, fs.FileMode) error) (restricted, exposed []string) {
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
+		mode, found := accessByOthers(name, anyAccess)
+		if !found {
+			continue
+		}
+		err := chmod(name, mode&^anyAccess)
+		if _, still := accessByOthers(name, anyAccess); err == nil && still { // a file system without modes
+			err = errors.New("the file system does not keep the mode")
+		}
+		if err != nil {
+			exposed = append(exposed, fmt.Sprintf("others can open %s, where accounts and balances are kept: `chmod 600 %s` as its owner (%v)", name, shellQuoted(name), err))
+			continue
+		}
+		restricted = append(restricted, name)
+	}
+	return restricted, exposed
 }
 
 func openDatabase(ctx context.Context, address string, o store.Options) (*store.DB, error) {
