@@ -267,7 +267,7 @@ func (a *app) readyWarnings() map[string]func() error {
 
 // channelsUsable fails when no channel takes calls.
 func (a *app) channelsUsable() error {
-	why := "every channel rests after failures"
+	why := "the circuit of every channel is open after failures"
 	for _, c := range a.router().Channels() {
 		switch {
 		case c.Usable && len(c.Models) > 0:
@@ -275,7 +275,7 @@ func (a *app) channelsUsable() error {
 		case c.Usable:
 			why = "no channel that is usable has a model to serve: lists of vendors' models have not come, or nothing on them has a price"
 		case c.State == router.Paused:
-			why = "every channel is paused or rests after failures"
+			why = "every channel is paused, or its circuit is open after failures"
 		}
 	}
 	return errors.New(why)
@@ -293,7 +293,7 @@ func (a *app) channelsDegraded() error {
 	}
 	servesAllModels := func(c router.ChannelInfo) bool { return c.State == router.Ready || c.State == router.Probing }
 	if a.channelsUsable() == nil && !slices.ContainsFunc(a.router().Channels(), servesAllModels) {
-		why = append(why, "every channel in use rests, or its vendor told it to wait with some model")
+		why = append(why, "the circuit of every channel in use is open, or some model of it is in a cooldown")
 	}
 	if why == nil {
 		return nil

@@ -234,6 +234,11 @@ func (a *app) warnings(ctx context.Context, src *source, l *listeners, s *settin
 	if slices.Contains(src.config.CORS, "*") {
 		w = append(w, `cors: ["*"] lets every web page call with a key that it has: name the pages' origins where you know them`)
 	}
+	for _, s := range a.components.Load().Sources() {
+		if status := refusedKey(a.lists.Of(s).Err); status != 0 {
+			w = append(w, fmt.Sprintf("the vendor of channel %s refuses its key (status %d), so that calls through it will fail: %s", s.Channel, status, replaceKey(src, s.Channel)))
+		}
+	}
 	w = append(w, a.storage.exposed...)
 	if l.admin.Listener != nil { // its token is in the data directory
 		if warning, found := writableByOthers(s.data); found && !slices.Contains(w, warning) {

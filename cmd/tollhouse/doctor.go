@@ -177,7 +177,7 @@ func (d *doctor) findServer(ctx context.Context) {
 	switch {
 	case d.server != nil && d.absent == nil:
 		d.add("server", checkOK, "one runs: its admin API is at %s, its store is %s", d.server.host, d.about.Store)
-	case !d.target.explicit && errors.As(d.absent, &none):
+	case errors.As(d.absent, &none) && (!d.target.explicit || readAddress(d.target.data) == ""):
 		d.server = nil
 		d.add("server", checkOK, "none runs with this configuration and data directory (%s)", d.target.data)
 	default:

@@ -182,6 +182,13 @@ func TestDoctorWorksBesideARunningServer(t *testing.T) {
 	}
 }
 
+func TestDoctorBeforeTheFirstStartTakesTheAddressThatServeWillHave(t *testing.T) {
+	got := examineWith(t, acme, "--config", file(t, simConfig("m")), "--admin", "127.0.0.1:0")
+	if got.code != exitOK || !strings.HasPrefix(got.by["server"], "ok: none runs") || !strings.HasPrefix(got.by["admin"], "ok: 127.0.0.1:0 is free") {
+		t.Errorf("%d\n%s", got.code, got.output)
+	}
+}
+
 func TestDoctorPrintsALineForEachCheck(t *testing.T) {
 	r := tollhouse(t, nil, "doctor", "--config", file(t, "billing: count\nchannels: [{name: main, driver: sim, models: {m: m}}]\n"), "--listen", "127.0.0.1:0", "--admin", "off", "--data", t.TempDir())
 	if r.code != exitOK || !strings.Contains(r.stdout, "\nok       channel main   simulated: nothing is asked\n") || !strings.HasSuffix(r.stdout, "\n\nNo problems, 0 warnings.\n") || r.stderr != "" {

@@ -68,7 +68,7 @@ func (a *adminFlags) target(p *program) (*adminTarget, error) {
 		}
 	}
 	at := &adminTarget{
-		admin: dialable(cmp.Or(a.admin, file.Admin.Or(defaultAdmin))), explicit: a.admin != "" && a.admin != adminOff, byFlag: a.admin != "",
+		admin: dialable(cmp.Or(a.admin, file.Admin.Value, p.admin, defaultAdmin)), explicit: a.admin != "" && a.admin != adminOff, byFlag: a.admin != "",
 		data: cmp.Or(a.data, file.Data.Or(defaultData)), fromFile: name != "", file: file,
 	}
 	at.store = config.StoreIn(at.data, file.Store)
