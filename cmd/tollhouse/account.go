@@ -32,9 +32,11 @@ func accountCreate(p *program) *command {
 	c := newCommand("account create", "create an account", "NAME")
 	c.examples = []string{"tollhouse account create acme --credit 25.00"}
 	credit := c.flags.String("credit", "", "opening credit, a decimal such as 25.00")
-	return showing(p, c, func(args []string) (string, string, any, error) {
-		return http.MethodPost, "/admin/v1/accounts", map[string]string{"name": args[0], "credit": *credit}, nil
-	}, oneAccount)
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		return showAnswer(ctx, cl, http.MethodPost, "/admin/v1/accounts", map[string]string{"name": args[0], "credit": *credit}, oneAccount)
+	}
+	return c
 }
 
 func accountCredit(p *program) *command {
@@ -74,7 +76,11 @@ func accountList(p *program) *command {
 func accountShow(p *program) *command {
 	c := newCommand("account show", "show an account with its balance", "NAME")
 	c.examples = []string{"tollhouse account show acme"}
-	return showing(p, c, getting("/admin/v1/accounts/"), oneAccount)
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/accounts/"+url.PathEscape(args[0]), nil, oneAccount)
+	}
+	return c
 }
 
 func keyCreate(p *program) *command {
@@ -151,7 +157,11 @@ func keyTable(keys []adminapi.Key) *table {
 func keyChange(p *program, verb, about, method, path, done string) *command {
 	c := newCommand("key "+verb, about, "ID")
 	c.examples = []string{"tollhouse key " + verb + " key_bmjvbxwnkhvqthsr"}
-	return changing(p, c, method, "/admin/v1/keys/", path, "Key %s is "+done+".\n")
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		return cl.change(ctx, method, "/admin/v1/keys/"+url.PathEscape(args[0])+path, "Key %s is "+done+".\n", args[0])
+	}
+	return c
 }
 
 func keyDisable(p *program) *command {

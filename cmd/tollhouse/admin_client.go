@@ -120,6 +120,16 @@ func showAnswer[T any](ctx context.Context, c *adminCommand, method, path string
 	return c.show(answer, toTable(answer))
 }
 
+// change sends a request that changes something, and prints the answer as JSON or what
+// was done.
+func (c *adminCommand) change(ctx context.Context, method, path, format string, args ...any) error {
+	var answer map[string]any
+	if err := c.do(ctx, method, path, nil, &answer); err != nil {
+		return err
+	}
+	return c.say(answer, format, args...)
+}
+
 // say prints v as one JSON document with --json, otherwise the text.
 func (c *adminCommand) say(v any, format string, args ...any) error {
 	if c.json {
@@ -167,20 +177,24 @@ func timeText(t *time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// write aligns the columns. An empty cell is printed as a dash, and a control
-// character as "?", so that a name cannot move the cursor of a terminal.
-func (t *table) write(w io.Writer) error {
-	printable := func(r rune) rune {
+// printable is a text whose control characters are replaced, so that a name cannot move
+// the cursor of a terminal.
+func printable(text string, replacement rune) string {
+	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
-			return '?'
+			return replacement
 		}
 		return r
-	}
+	}, text)
+}
+
+// write aligns the columns. An empty cell is printed as a dash.
+func (t *table) write(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{t.head}, t.rows...) {
 		cells := make([]string, len(row))
 		for i, c := range row {
-			cells[i] = strings.Map(printable, cmp.Or(c, "-"))
+			cells[i] = printable(cmp.Or(c, "-"), '?')
 		}
 		if _, err := fmt.Fprintln(tw, strings.Join(cells, "\t")); err != nil {
 			return err
@@ -289,42 +303,3 @@ func (e *timeoutError) Error() string {
 }
 
 func (e *timeoutError) Unwrap() error { return e.cause }
-
-// showing completes a command that makes one request, which ask says, and prints the
-// answer as a table.
-func showing[T any](p *program, c *command, ask func(args []string) (method, path string, in any, err error), toTable func(T) *table) *command {
-	cl := newAdminCommand(p, c)
-	c.run = func(ctx context.Context, args []string) error {
-		method, path, in, err := ask(args)
-		if err != nil {
-			return err
-		}
-		return showAnswer(ctx, cl, method, path, in, toTable)
-	}
-	return c
-}
-
-// getting is the ask of a command that reads what is at a path, to which its first
-// argument is added if it has one.
-func getting(path string) func(args []string) (method, at string, in any, err error) {
-	return func(args []string) (string, string, any, error) {
-		if len(args) > 0 {
-			return http.MethodGet, path + url.PathEscape(args[0]), nil, nil
-		}
-		return http.MethodGet, path, nil, nil
-	}
-}
-
-// changing completes a command that changes what its argument names, and says what was
-// done. The path of the request is before, the argument, after.
-func changing(p *program, c *command, method, before, after, said string) *command {
-	cl := newAdminCommand(p, c)
-	c.run = func(ctx context.Context, args []string) error {
-		var answer map[string]any
-		if err := cl.do(ctx, method, before+url.PathEscape(args[0])+after, nil, &answer); err != nil {
-			return err
-		}
-		return cl.say(answer, said, args[0])
-	}
-	return c
-}

@@ -66,7 +66,7 @@ func (p *program) newApp(ctx context.Context, src *source, data string, logger *
 	if a.telemetry, err = a.newTelemetry(ctx, c); err != nil {
 		return nil, err
 	}
-	a.storage, err = openStorage(ctx, src.store(data), store.Options{
+	a.storage, err = p.openStorage(ctx, src.store(data), store.Options{
 		Count: !c.Prepaid(), Currency: c.Currency.Or(billing.DefaultCurrency), Logger: logger, Committed: a.telemetry.committed,
 	})
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 
@@ -219,17 +218,17 @@ func (a *app) warnings(ctx context.Context, src *source, l *listeners, s *settin
 		}
 		w = append(w, a.noKeys(first, s))
 	}
-	if isPublic(l.public.Addr()) {
+	if !isLoopback(l.public.Addr().String()) {
 		w = append(w, "keys and prompts travel in plain HTTP on "+l.public.Addr().String()+": put a TLS proxy in front, or listen on 127.0.0.1")
 	}
-	if l.admin.Listener != nil && isPublic(l.admin.Addr()) {
+	if l.admin.Listener != nil && !isLoopback(l.admin.Addr().String()) {
 		w = append(w, "the admin token travels in plain HTTP on "+l.admin.Addr().String()+": keep --admin on 127.0.0.1")
 	}
 	if src.config.Webhooks.AllowPrivate && !src.demo {
 		w = append(w, "webhooks.allow_private lets every key make this server post to the network behind it: for development only")
 	}
-	if err := a.mp3.Ready(); err != nil && speaks(src.config) {
-		w = append(w, "speech in MP3, the default, is refused where the vendor gives WAV only: install the program lame (apt-get install lame)")
+	if a.mp3.Ready() != nil && speaks(src.config) {
+		w = append(w, withoutMP3)
 	}
 	if slices.Contains(src.config.CORS, "*") {
 		w = append(w, `cors: ["*"] lets every web page call with a key that it has: name the pages' origins where you know them`)
@@ -247,6 +246,9 @@ func (a *app) warnings(ctx context.Context, src *source, l *listeners, s *settin
 	}
 	return append(w, src.notes...), nil
 }
+
+// withoutMP3 is the warning of a machine that cannot encode MP3.
+const withoutMP3 = "speech in MP3, the default, is refused where the vendor gives WAV only: install the program lame (apt-get install lame)"
 
 // speaks reports whether a model of speech is served.
 func speaks(c *config.Config) bool {
@@ -266,12 +268,6 @@ func (a *app) noKeys(accounts []billing.Balance, s *settings) string {
 		return text + "`tollhouse account create NAME" + where + "`, then `tollhouse key create --account NAME" + where + "`"
 	}
 	return text + "`tollhouse key create --account " + shellQuoted(accounts[0].Account) + where + "`"
-}
-
-// isPublic reports whether other machines can connect.
-func isPublic(a net.Addr) bool {
-	tcp, ok := a.(*net.TCPAddr)
-	return !ok || !tcp.IP.IsLoopback()
 }
 
 // dataFlag is what a command needs to find the server's data directory.

@@ -126,7 +126,7 @@ func (d *doctor) report(asJSON bool) error {
 			width = max(width, utf8.RuneCountInString(f.Check))
 		}
 		for _, f := range d.findings {
-			if _, err := fmt.Fprintf(d.p.stdout, "%-8s %-*s  %s\n", f.Result, width, f.Check, printableLine(f.Message)); err != nil {
+			if _, err := fmt.Fprintf(d.p.stdout, "%-8s %-*s  %s\n", f.Result, width, f.Check, printable(f.Message, ' ')); err != nil {
 				return err
 			}
 		}
@@ -139,16 +139,6 @@ func (d *doctor) report(asJSON bool) error {
 	}
 	_, err := fmt.Fprintf(d.p.stdout, "\nNo problems, %s.\n", plural(warnings, "warning"))
 	return err
-}
-
-// printableLine is a text as one line that cannot move the cursor of a terminal.
-func printableLine(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, text)
 }
 
 // findServer finds the running server, as the commands do that need one.
@@ -298,11 +288,11 @@ func (d *doctor) checkPrices() {
 
 // checkSpeech looks for the program without which speech has no MP3.
 func (d *doctor) checkSpeech() {
-	if !slices.ContainsFunc(modelRows(d.source.config), func(r modelRow) bool { return r.Kind == gateway.KindSpeech }) {
+	if !speaks(d.source.config) {
 		return
 	}
-	if err := (&lame.Encoder{Look: d.p.lookPath}).Ready(); err != nil {
-		d.add("speech", checkWarning, "speech in MP3, the default, is refused where the vendor gives WAV only: install the program lame (apt-get install lame)")
+	if (&lame.Encoder{Look: d.p.lookPath}).Ready() != nil {
+		d.add("speech", checkWarning, "%s", withoutMP3)
 		return
 	}
 	d.add("speech", checkOK, "the program lame is there")

@@ -126,7 +126,7 @@ func (d *doctor) checkPorts(ctx context.Context) {
 			d.add(a.flag, checkOK, "off")
 			continue
 		}
-		if host, _, err := net.SplitHostPort(a.address); err == nil && !isLoopbackHost(host) {
+		if _, _, err := net.SplitHostPort(a.address); err == nil && !isLoopback(a.address) {
 			d.add(a.flag, checkWarning, "%s can be reached from other machines, where %s", a.address, a.what)
 		}
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", a.address)
@@ -146,12 +146,6 @@ func (d *doctor) checkPorts(ctx context.Context) {
 			d.add(a.flag, checkProblem, "%s cannot be listened on (%s): choose another address with --%s", a.address, oneLine(err.Error()), a.flag)
 		}
 	}
-}
-
-// isLoopbackHost reports whether only this machine reaches a host.
-func isLoopbackHost(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // isAlive reports whether what listens on an address answers as the API of this program

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -145,19 +144,12 @@ func readLocationsHere(name string) (config.Locations, error) {
 		return at, fmt.Errorf("where its server and its store are depends on the variable %s", variable)
 	case err != nil:
 		return at, err
-	case !onThisMachine(at.Admin.Or(defaultAdmin)):
+	case at.Admin.Value != adminOff && !isLoopback(dialable(at.Admin.Or(defaultAdmin))):
 		return at, errors.New("its admin is no loopback address such as " + defaultAdmin)
 	case at.Store.Value != "" && at.Store.Value != config.Memory && !strings.HasPrefix(at.Store.Value, config.SQLite):
 		return at, errors.New("its store is a database server")
 	}
 	return at, nil
-}
-
-// onThisMachine reports whether what is sent to an admin address stays here.
-func onThisMachine(address string) bool {
-	host, _, err := net.SplitHostPort(dialable(address))
-	ip := net.ParseIP(host)
-	return address == adminOff || err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
 // noServerError says that no server was found: nothing answers, or nothing of it is here.
@@ -273,7 +265,7 @@ func tokenError(data string, err error) error {
 // openStoreDirectly opens the store and serves its admin API to this process
 // alone, without a socket.
 func (p *program) openStoreDirectly(ctx context.Context, at *adminTarget, absent error) (*adminClient, error) {
-	s, err := openStored(ctx, at)
+	s, err := p.openStored(ctx, at)
 	if errors.Is(err, sqlite.ErrLocked) {
 		return nil, fmt.Errorf("a server has %s open, but cannot be asked, as with `--admin off` or another --data: restart it with an admin address, or stop it and repeat the command; %w", storeName(at.store), absent)
 	}
@@ -286,8 +278,8 @@ func (p *program) openStoreDirectly(ctx context.Context, at *adminTarget, absent
 }
 
 // openStored opens a store as the last server left it.
-func openStored(ctx context.Context, at *adminTarget) (*storage, error) {
-	return openStorage(ctx, at.store, store.Options{
+func (p *program) openStored(ctx context.Context, at *adminTarget) (*storage, error) {
+	return p.openStorage(ctx, at.store, store.Options{
 		Count: at.file.Billing.Value == config.Count, Currency: at.file.Currency.Or(billing.DefaultCurrency), AsStored: true,
 	})
 }

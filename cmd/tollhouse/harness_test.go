@@ -93,7 +93,7 @@ const nowhere = "127.0.0.1:1"
 func tollhouse(t *testing.T, env environment, args ...string) result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	p := &program{env: env.lookup, stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, admin: nowhere}
+	p := &program{env: env.lookup, stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, admin: nowhere, lockWait: time.Nanosecond}
 	code := p.run(t.Context(), args)
 	return result{code, stdout.String(), stderr.String()}
 }

@@ -58,6 +58,7 @@ type program struct {
 	lookPath       func(name string) (path string, err error) // finds an executable; nil: on PATH
 	timeout        time.Duration                              // for a server's answer to a command; 0: 30 s
 	admin          string                                     // where commands look for a server that nothing names; empty: defaultAdmin
+	lockWait       time.Duration                              // for a SQLite file that another process has open; 0: 2 s
 	instantVideos  bool                                       // the demo's videos take no time
 }
 

@@ -55,7 +55,7 @@ type ledger interface {
 
 // openStorage opens the store at an address of the configuration. A SQLite file
 // that does not exist is created.
-func openStorage(ctx context.Context, address string, o store.Options) (*storage, error) {
+func (p *program) openStorage(ctx context.Context, address string, o store.Options) (*storage, error) {
 	if address == config.Memory {
 		return memoryStorage(o), nil
 	}
@@ -63,7 +63,7 @@ func openStorage(ctx context.Context, address string, o store.Options) (*storage
 	if err != nil {
 		return nil, &storeError{storeName(address), err}
 	}
-	db, err := openDatabaseRetrying(ctx, address, o)
+	db, err := openDatabaseRetrying(ctx, address, o, cmp.Or(p.lockWait, 2*time.Second))
 	if err != nil {
 		return nil, &storeError{storeName(address), err}
 	}
@@ -150,17 +150,17 @@ func openDatabase(ctx context.Context, address string, o store.Options) (*store.
 	return postgres.Open(ctx, address, o)
 }
 
-// openDatabaseRetrying waits up to 2 s for a command that has a SQLite file open.
-func openDatabaseRetrying(ctx context.Context, address string, o store.Options) (*store.DB, error) {
+// openDatabaseRetrying waits for a command that has a SQLite file open.
+func openDatabaseRetrying(ctx context.Context, address string, o store.Options, wait time.Duration) (*store.DB, error) {
+	const pause = 50 * time.Millisecond
 	o.Opening = 10 * time.Second
-	for range 40 {
+	for ; ; wait -= pause {
 		db, err := openDatabase(ctx, address, o)
-		if !errors.Is(err, sqlite.ErrLocked) {
+		if !errors.Is(err, sqlite.ErrLocked) || wait <= 0 {
 			return db, err
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(pause)
 	}
-	return openDatabase(ctx, address, o)
 }
 
 // storeError is a store that does not open.

@@ -21,7 +21,7 @@ import (
 // Else the gateway would not keep a task and its answer in the transaction in
 // which the money moves.
 func TestInADatabaseMoneyTasksAndAnswersAreOneStore(t *testing.T) {
-	s, err := openStorage(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "b.db"), store.Options{})
+	s, err := new(program).openStorage(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "b.db"), store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func TestTheCommandsWorkWhileNoServerRuns(t *testing.T) {
 }
 
 func TestTheFirstStartWithAVendorsKeyPrintsOneKeyOnce(t *testing.T) {
-	env := environment{"OPENAI_API_KEY": "sk-open"}
+	env := environment{"OPENAI_API_KEY": "sk-open", "OPENAI_BASE_URL": "http://" + nowhere}
 	i := start(t, env)
 	key := regexp.MustCompile(`sk-\w{20,}`).FindString(i.stdout.String())
 	if key == "" {
@@ -300,7 +300,7 @@ func TestAStartThatFailedAtATakenPortDoesNotLoseTheFirstKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
-	env, data := environment{"OPENAI_API_KEY": "sk-open"}, filepath.Join(t.TempDir(), "data")
+	env, data := environment{"OPENAI_API_KEY": "sk-open", "OPENAI_BASE_URL": "http://" + nowhere}, filepath.Join(t.TempDir(), "data")
 	r := tollhouse(t, env, "serve", "--listen", taken.Addr().String(), "--admin", "127.0.0.1:0", "--data", data)
 	if r.code != exitFailed || !strings.Contains(r.stderr, "cannot listen on") {
 		t.Fatalf("%d %q", r.code, r.stderr)
@@ -339,7 +339,7 @@ func TestADatabaseThatOthersCouldOpenIsClosedToThem(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there are no such modes")
 	}
-	i := start(t, environment{"OPENAI_API_KEY": "sk-x"})
+	i := start(t, environment{"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "http://" + nowhere})
 	i.stop()
 	db := filepath.Join(i.data, "tollhouse.db")
 	for name, mode := range map[string]fs.FileMode{db: 0o644, i.data: 0o777} {
@@ -347,7 +347,7 @@ func TestADatabaseThatOthersCouldOpenIsClosedToThem(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	i = restart(t, i, environment{"OPENAI_API_KEY": "sk-x"})
+	i = restart(t, i, environment{"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "http://" + nowhere})
 	if info, err := os.Stat(db); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -42,14 +43,16 @@ func usageCommand(p *program) *command {
 	c.examples = []string{"tollhouse usage", "tollhouse usage --account acme --since 24h --by key"}
 	of := newPeriod(p, c)
 	by := c.flags.String("by", "model", "model, key or day")
-	return showing(p, c, func([]string) (string, string, any, error) {
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
 		if !slices.Contains([]string{"model", "key", "day"}, *by) {
-			return "", "", nil, usagef("--by must be model, key or day, not %q", *by)
+			return usagef("--by must be model, key or day, not %q", *by)
 		}
 		q := of.query()
 		q.Set("by", *by)
-		return http.MethodGet, "/admin/v1/usage?" + q.Encode(), nil, nil
-	}, usageTable)
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/usage?"+q.Encode(), nil, usageTable)
+	}
+	return c
 }
 
 // usageTable has a column for each unit that occurs.
@@ -80,7 +83,11 @@ func requestCommand(p *program) *command {
 	c := newCommand("request", "show a request and its failed attempts", "ID")
 	c.details = "ID is the X-Request-Id of the answer. A request is shown once it has ended."
 	c.examples = []string{"tollhouse request req_06DJ4Q0V5XW2B3C4D5E6F7G8H9"}
-	return showing(p, c, getting("/admin/v1/requests/"), requestTable)
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/requests/"+url.PathEscape(args[0]), nil, requestTable)
+	}
+	return c
 }
 
 // requestTable has a row for each field, then one for each failed attempt.
@@ -115,9 +122,11 @@ func wasteCommand(p *program) *command {
 		"it got the request and did not refuse it. WASTE is the least that they cost, at your own prices."
 	c.examples = []string{"tollhouse waste", "tollhouse waste --account acme --since 24h"}
 	of := newPeriod(p, c)
-	return showing(p, c, func([]string) (string, string, any, error) {
-		return http.MethodGet, "/admin/v1/waste?" + of.query().Encode(), nil, nil
-	}, wasteTable)
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/waste?"+of.query().Encode(), nil, wasteTable)
+	}
+	return c
 }
 
 func wasteTable(list adminapi.List[adminapi.Waste]) *table {
@@ -202,7 +211,7 @@ func (c *adminCommand) archive(ctx context.Context, before time.Time, dir string
 	if path, missing := at.missingFile(); missing {
 		return fmt.Errorf("there is no database at %s", path)
 	}
-	s, err := openStored(ctx, at)
+	s, err := c.p.openStored(ctx, at)
 	switch {
 	case errors.Is(err, sqlite.ErrLocked):
 		return fmt.Errorf("a server has %s open: stop it first, since no other process can open a SQLite file meanwhile", storeName(at.store))

@@ -46,13 +46,15 @@ func webhookList(p *program) *command {
 	c.examples = []string{"tollhouse webhook list", "tollhouse webhook list --account acme --limit 10 --json"}
 	account := c.flags.String("account", "", "only those of one account")
 	limit := c.flags.Uint16("limit", 100, "how many, at most 1000")
-	return showing(p, c, func([]string) (string, string, any, error) {
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
 		if *limit < 1 || *limit > 1000 {
-			return "", "", nil, usagef("--limit must be from 1 to 1000, not %d", *limit)
+			return usagef("--limit must be from 1 to 1000, not %d", *limit)
 		}
 		query := url.Values{"account": {*account}, "limit": {strconv.Itoa(int(*limit))}}
-		return http.MethodGet, "/admin/v1/webhooks?" + query.Encode(), nil, nil
-	}, webhookTable)
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/webhooks?"+query.Encode(), nil, webhookTable)
+	}
+	return c
 }
 
 // webhookTable lists deliveries. One column holds the time of the next attempt or
@@ -69,5 +71,9 @@ func webhookResend(p *program) *command {
 	c := newCommand("webhook resend", "send a webhook again, whatever its state", "ID")
 	c.details = "It keeps its id, by which a receiver recognizes one that it has already. It is retried for three days; while no\nserver runs, it is sent when one starts."
 	c.examples = []string{"tollhouse webhook resend evt_1KBG4T92JSZ3QXK7HWM5A2LTFD"}
-	return changing(p, c, http.MethodPost, "/admin/v1/webhooks/", "/resend", "The webhook %s is due again.\n")
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		return cl.change(ctx, http.MethodPost, "/admin/v1/webhooks/"+url.PathEscape(args[0])+"/resend", "The webhook %s is due again.\n", args[0])
+	}
+	return c
 }
