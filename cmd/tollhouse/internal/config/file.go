@@ -93,7 +93,7 @@ func (r *reader) fileFields(c *Config) fields {
 		"channels":  r.list(func(n ast.Node, _ string) { c.Channels = append(c.Channels, r.channel(n)) }),
 		"prices":    r.prices(c.Prices),
 		"models":    r.models(&c.Models),
-		"affinity":  into(r, &c.Affinity, parseAffinity),
+		"affinity":  into(r, &c.Affinity, oneOf[gateway.Affinity](gateway.Affinities())),
 		"accounts":  r.list(func(n ast.Node, _ string) { c.Accounts = append(c.Accounts, r.account(n)) }),
 		"limits":    r.section(r.limits(&c.Limits)),
 		"responses": r.responses(&c.Responses),
@@ -139,10 +139,8 @@ func (r *reader) checked(to *Setting, check func(string) error) field {
 
 func (r *reader) choice(to *Setting, choices ...string) field {
 	return r.checked(to, func(v string) error {
-		if !slices.Contains(choices, v) {
-			return fmt.Errorf("it must be one of %s", strings.Join(choices, ", "))
-		}
-		return nil
+		_, err := oneOf[string](choices)(v)
+		return err
 	})
 }
 
@@ -447,12 +445,7 @@ func (c *Config) ResponsesOptions() gateway.ResponsesOptions {
 
 func (r *reader) responses(o *Responses) field {
 	return r.section(fields{
-		"store": into(r, &o.Store, func(text string) (gateway.ResponsesMode, error) {
-			if !slices.Contains(gateway.ResponsesModes(), text) {
-				return "", errors.New("it must be one of " + strings.Join(gateway.ResponsesModes(), ", "))
-			}
-			return gateway.ResponsesMode(text), nil
-		}),
+		"store":     into(r, &o.Store, oneOf[gateway.ResponsesMode](gateway.ResponsesModes())),
 		"retention": r.duration(&o.Retention),
 	})
 }
