@@ -118,7 +118,7 @@ func (d *doctor) checkVendors(ctx context.Context) {
 	running.Wait()
 	var skew *time.Duration // the least: a vendor's clock may be wrong too
 	for i := range channels {
-		d.addAll(rows[i])
+		d.findings = append(d.findings, rows[i]...)
 		if clocks[i] != nil && (skew == nil || clocks[i].Abs() < skew.Abs()) {
 			skew = clocks[i]
 		}
@@ -299,6 +299,7 @@ func (d *doctor) checkRunningChannels(ctx context.Context) {
 		return
 	}
 	for _, c := range list.Data {
+		d.running = append(d.running, c.Name)
 		switch {
 		case c.State == "paused":
 			d.add("running "+c.Name, checkWarning, "paused: `tollhouse channel resume %s` sends calls to it again", shellQuoted(c.Name))
@@ -313,21 +314,13 @@ func (d *doctor) checkRunningChannels(ctx context.Context) {
 // checkCalls makes one small call through each channel, of the running server if there is
 // one.
 func (d *doctor) checkCalls(ctx context.Context) {
-	var names []string
+	names := d.running
 	test := func(ctx context.Context, in server.ChannelTest) (server.ChannelResult, error) {
 		var r server.ChannelResult
-		return r, d.server.do(ctx, http.MethodPost, channelPath(in.Channel, "test"), in, &r)
+		err := d.server.do(ctx, http.MethodPost, channelPath(in.Channel, "test"), in, &r)
+		return r, err
 	}
-	switch {
-	case d.server != nil:
-		var list adminapi.List[adminapi.Channel]
-		if err := d.server.do(ctx, http.MethodGet, "/admin/v1/channels", nil, &list); err != nil {
-			return // which checkRunningChannels reported
-		}
-		for _, c := range list.Data {
-			names = append(names, c.Name)
-		}
-	case d.components != nil:
+	if d.server == nil && d.components != nil {
 		a := new(app)
 		a.components.Store(d.components)
 		test = a.testChannel
