@@ -29,6 +29,7 @@ import (
 // replaces: all of a server but its listeners.
 type app struct {
 	file          string // the configuration file; empty where there is nothing to reload
+	firstAccount  string // the account for which the banner makes and prints a key; empty for none
 	data          string // the data directory
 	env           config.Env
 	logger        *slog.Logger
@@ -81,7 +82,10 @@ func (p *program) newApp(ctx context.Context, src *source, data string, logger *
 	if a.gateway, err = gateway.New(a.gatewayOptions(components)); err != nil {
 		return nil, err
 	}
-	if err = a.start(ctx, src, components); err != nil {
+	if a.firstAccount, err = a.firstKeyAccount(ctx, src); err != nil {
+		return nil, err
+	}
+	if err = a.applyOwned(ctx, components); err != nil {
 		return nil, err
 	}
 	a.components.Store(components)
@@ -89,32 +93,23 @@ func (p *program) newApp(ctx context.Context, src *source, data string, logger *
 	return a, nil
 }
 
-// start applies the source's accounts, keys and prices. A first key is made for an
-// empty store only.
-func (a *app) start(ctx context.Context, src *source, components *config.Components) error {
-	if src.firstAccount != "" {
-		used, err := a.storeInUse(ctx, src.firstAccount)
-		if err != nil {
-			return err
-		}
-		if used {
-			src.firstAccount = ""
-		}
+// firstKeyAccount is the account for which a first key is made: that of the source, while
+// the store has neither a key nor another account. A start that failed at a port that was
+// taken, before it could print the key, may have made the account.
+func (a *app) firstKeyAccount(ctx context.Context, src *source) (string, error) {
+	if src.firstAccount == "" {
+		return "", nil
 	}
-	return a.applyOwned(ctx, components)
-}
-
-// storeInUse reports whether the store has a key, or another account than the
-// first one. That may be of a start that failed before it could print the key, at
-// a port that was taken.
-func (a *app) storeInUse(ctx context.Context, firstAccount string) (bool, error) {
 	accounts, err := a.storage.ledger.Balances(ctx, "", 2)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	keys, err := a.storage.keys.Page(ctx, "", "", 1)
-	others := slices.ContainsFunc(accounts, func(b billing.Balance) bool { return b.Account != firstAccount })
-	return others || len(keys) > 0, err
+	others := slices.ContainsFunc(accounts, func(b billing.Balance) bool { return b.Account != src.firstAccount })
+	if err != nil || others || len(keys) > 0 {
+		return "", err
+	}
+	return src.firstAccount, nil
 }
 
 // shutdown ends a reload that is under way and closes upstreams and store.

@@ -37,8 +37,8 @@ func (p *program) printBanner(ctx context.Context, src *source, a *app, l *liste
 		}
 		row(name, channelRow(&c))
 	}
-	if src.firstAccount != "" {
-		token, err := a.createFirstKey(ctx, src.firstAccount)
+	if a.firstAccount != "" {
+		token, err := a.createFirstKey(ctx, a.firstAccount)
 		if err != nil {
 			return err
 		}

@@ -41,8 +41,12 @@ func serveCommand(p *program) *command {
 	return c
 }
 
-// serve runs the server until a signal or the end of ctx.
-func (p *program) serve(ctx context.Context, s *settings) error {
+// listsAtStart is for how long a start waits for the lists of vendors, so that what the
+// server prints can be called. A vendor may be away.
+const listsAtStart = 2 * time.Second
+
+// serve runs the server until a signal or the end of ctx, and drains it.
+func (p *program) serve(ctx context.Context, s *settings) (err error) {
 	src, logger, err := p.load(s)
 	if err != nil {
 		return err
@@ -51,11 +55,7 @@ func (p *program) serve(ctx context.Context, s *settings) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(p.listenAndServe(ctx, s, src, a), a.shutdown())
-}
-
-// listenAndServe serves the app until a signal or the end of ctx, and drains it.
-func (p *program) listenAndServe(ctx context.Context, s *settings, src *source, a *app) error {
+	defer func() { err = errors.Join(err, a.shutdown()) }()
 	token, err := adminTokenFor(s, src)
 	if err != nil {
 		return err
@@ -69,7 +69,9 @@ func (p *program) listenAndServe(ctx context.Context, s *settings, src *source, 
 	defer stop()
 	defer a.startJobs(ctx)()
 	l.start()
-	a.awaitLists(ctx)
+	bounded, cancel := context.WithTimeout(ctx, listsAtStart)
+	a.lists.Await(bounded)
+	cancel()
 	if err = p.printBanner(ctx, src, a, l, s); err == nil {
 		err = p.loop(ctx, a, l, signals)
 	}
@@ -185,15 +187,4 @@ func awaitSecondSignal(ctx context.Context, signals <-chan os.Signal, cancel fun
 			}
 		}
 	}
-}
-
-// listsAtStart is for how long a start waits for the lists of vendors.
-const listsAtStart = 2 * time.Second
-
-// awaitLists waits until each vendor was asked for its list once, so that what a server
-// prints at its start can be called. It does not wait long: a vendor may be away.
-func (a *app) awaitLists(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, listsAtStart)
-	defer cancel()
-	a.lists.Await(ctx)
 }
