@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,19 +16,12 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
-	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/word"
-	"github.com/tollhouse-ai/gateway/messages"
-	"github.com/tollhouse-ai/gateway/rerank"
-	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/server"
-	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
@@ -300,76 +294,48 @@ const (
 	costlyProbeTimeout = 3 * time.Minute
 )
 
-// probeText is the prompt of all tests.
-const probeText = "Hi"
-
 // channelProbe is one operation that a channel can be tested with.
 type channelProbe struct {
 	op    upstream.Op
 	kinds []gateway.Kind // of the models that op is for
 	costs bool           // more than next to nothing
-	ask   func(ctx context.Context, g *gateway.Gateway, model string) error
+	body  string         // of the request, without the model
 }
 
 // textKinds are the kinds of models that make texts.
 var textKinds = []gateway.Kind{gateway.KindChat, gateway.KindMessages}
 
 // channelProbes are in the order in which they are preferred. Edits and videos are
-// not among them: they need a picture, and minutes.
+// not among them: they need a picture, and minutes. OpenAI takes no fewer than 16 tokens
+// for responses.
 var channelProbes = []channelProbe{
-	{upstream.ChatCompletion, textKinds, false, probeChat},
-	{upstream.Messages, textKinds, false, probeMessages},
-	{upstream.Responses, textKinds, false, probeResponses},
-	{upstream.Embeddings, []gateway.Kind{gateway.KindEmbeddings}, false, probeEmbeddings},
-	{upstream.Rerank, []gateway.Kind{gateway.KindRerank}, false, probeRerank},
-	{upstream.Speech, []gateway.Kind{gateway.KindSpeech}, true, probeSpeech},
-	{upstream.GenerateImage, []gateway.Kind{gateway.KindImage}, true, probeImage},
+	{upstream.ChatCompletion, textKinds, false, `"max_tokens":1,"messages":[{"role":"user","content":"Hi"}]`},
+	{upstream.Messages, textKinds, false, `"max_tokens":1,"messages":[{"role":"user","content":"Hi"}]`},
+	{upstream.Responses, textKinds, false, `"max_output_tokens":16,"store":false,"input":"Hi"`},
+	{upstream.Embeddings, []gateway.Kind{gateway.KindEmbeddings}, false, `"input":"Hi"`},
+	{upstream.Rerank, []gateway.Kind{gateway.KindRerank}, false, `"query":"Hi","documents":["Hi"]`},
+	{upstream.Speech, []gateway.Kind{gateway.KindSpeech}, true, `"input":"Hi","response_format":"wav"`},
+	{upstream.GenerateImage, []gateway.Kind{gateway.KindImage}, true, `"prompt":"Hi"`},
 }
 
-func probeChat(ctx context.Context, g *gateway.Gateway, model string) error {
-	_, err := g.Chat(ctx, &chat.Request{Model: model, MaxTokens: 1, Messages: []chat.Message{{Role: "user", Content: chat.Text(probeText)}}})
-	return err
-}
+// promptInMessage is the body of the image models whose family takes no prompt.
+const promptInMessage = `"input":{"messages":[{"role":"user","content":[{"text":"Hi"}]}]}`
 
-func probeMessages(ctx context.Context, g *gateway.Gateway, model string) error {
-	_, err := g.Messages(ctx, &messages.Request{Model: model, MaxTokens: 1, Messages: []messages.Message{{Role: "user", Content: messages.Text(probeText)}}})
-	return err
-}
-
-// probeResponses asks for no fewer tokens than OpenAI takes.
-func probeResponses(ctx context.Context, g *gateway.Gateway, model string) error {
-	keep := false
-	_, err := g.Responses(ctx, &responses.Request{Model: model, MaxOutputTokens: 16, Input: responses.Text(probeText), Store: &keep})
-	return err
-}
-
-func probeEmbeddings(ctx context.Context, g *gateway.Gateway, model string) error {
-	_, err := g.Embeddings(ctx, &embeddings.Request{Model: model, Input: embeddings.Text(probeText)})
-	return err
-}
-
-func probeRerank(ctx context.Context, g *gateway.Gateway, model string) error {
-	_, err := g.Rerank(ctx, &rerank.Request{Model: model, Query: probeText, Documents: []string{probeText}})
-	return err
-}
-
-func probeSpeech(ctx context.Context, g *gateway.Gateway, model string) error {
-	r, err := g.Speech(ctx, &speech.Request{Model: model, Input: probeText, ResponseFormat: speech.WAV})
+// ask makes the call, and reads all of its answer.
+func (c *channelProbe) ask(ctx context.Context, g *gateway.Gateway, model string) (err error) {
+	name, err := json.Marshal(model)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(io.Discard, r)
-	return errors.Join(err, r.Close())
-}
-
-// probeImage gives the prompt as a message to the models whose family needs that.
-func probeImage(ctx context.Context, g *gateway.Gateway, model string) error {
-	r := &images.Request{Model: model, Prompt: probeText}
-	if f, _, known := imagesapi.FamilyOf(model); known && f.Messages {
-		r.Prompt = ""
-		r.Input = &images.Input{Messages: []images.Message{{Role: "user", Content: []images.Block{{Text: probeText}}}}}
+	body := c.body
+	if f, _, known := imagesapi.FamilyOf(model); c.op == upstream.GenerateImage && known && f.Messages {
+		body = promptInMessage
 	}
-	_, err := g.Images(ctx, r)
+	response, err := g.Do(ctx, &gateway.Request{Op: c.op, Body: []byte(`{"model":` + string(name) + `,` + body + `}`)})
+	if err == nil && response.Audio != nil {
+		_, err = io.Copy(io.Discard, response.Audio)
+	}
+	response.End(0, err)
 	return err
 }
 
