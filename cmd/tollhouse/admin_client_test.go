@@ -189,6 +189,7 @@ func TestListsHaveAllPages(t *testing.T) {
 // A check of the ledger begins, then another command runs out of time: the check
 // has had more time than that, and still gets its answer.
 func TestACommandThatWaitsInVainSaysSoAndACheckOfTheLedgerMayLast(t *testing.T) {
+	t.Parallel()
 	verifying, release := make(chan struct{}), make(chan struct{})
 	mux := http.NewServeMux()
 	mux.HandleFunc("/admin/v1/server", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{}`) })

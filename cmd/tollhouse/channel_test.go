@@ -224,6 +224,7 @@ func TestChannelsAreOfAServerThatRuns(t *testing.T) {
 
 // What the router tries again for a caller is not tried again for each of that.
 func TestATestOfAChannelIsOneCall(t *testing.T) {
+	t.Parallel()
 	for wait, most := range map[string]int64{"": 1, "60": 1, "1": 2} { // a vendor that wants it back at once gets it, as from every caller
 		v := newFakeVendor(t, http.StatusTooManyRequests, "")
 		if wait != "" {

@@ -66,6 +66,7 @@ func TestAServerLeavesTheAddressThatAnotherWrote(t *testing.T) {
 }
 
 func TestAStaleAddressMisleadsNoCommand(t *testing.T) {
+	t.Parallel()
 	stranger := serving(t)
 	elsewhere := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(elsewhere.Close)

@@ -303,6 +303,7 @@ func printedCurls(banner string) []string {
 }
 
 func TestTheDemosCommandsWorkAsPrinted(t *testing.T) {
+	t.Parallel()
 	i := start(t, nil, "--demo")
 	if banner := i.stdout.String(); !strings.Contains(banner, "every answer is simulated, and nothing leaves this process") || strings.Contains(banner, "allow_private") {
 		t.Errorf("the banner does not say so:\n%s", banner)

@@ -81,6 +81,7 @@ func restart(t *testing.T, before *instance, env environment, args ...string) *i
 }
 
 func TestAccountsKeysAndChargesOutliveTheServer(t *testing.T) {
+	t.Parallel()
 	for kind, address := range databases(t) {
 		t.Run(kind, func(t *testing.T) {
 			name := file(t, simConfig("m")+"store: "+address+"\n")
@@ -116,6 +117,7 @@ func TestAccountsKeysAndChargesOutliveTheServer(t *testing.T) {
 // docs/operations.md, Secrets: each step of a rotation, and what is lost where one is left
 // out.
 func TestStoredResponsesOutliveTheServerAndTheRotationOfItsSecret(t *testing.T) {
+	t.Parallel()
 	const first, second = "the first secret, of 32 characters", "the second secret, of 32 characters"
 	for kind, address := range databases(t) {
 		t.Run(kind, func(t *testing.T) {
@@ -158,6 +160,7 @@ func TestStoredResponsesOutliveTheServerAndTheRotationOfItsSecret(t *testing.T) 
 }
 
 func TestArchiveMovesReceiptsIntoFiles(t *testing.T) {
+	t.Parallel()
 	for kind, address := range databases(t) {
 		t.Run(kind, func(t *testing.T) {
 			data, out := filepath.Join(t.TempDir(), "data"), t.TempDir()
@@ -231,6 +234,7 @@ func age(t *testing.T, kind, address string) {
 }
 
 func TestTheCommandsWorkWhileNoServerRuns(t *testing.T) {
+	t.Parallel()
 	for kind, address := range databases(t) {
 		t.Run(kind, func(t *testing.T) {
 			data := filepath.Join(t.TempDir(), "data")
