@@ -4,28 +4,20 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/secret"
-	"github.com/tollhouse-ai/gateway/server"
-	"github.com/tollhouse-ai/gateway/store"
-	"github.com/tollhouse-ai/gateway/store/sqlite"
 )
 
 // maxAdminAnswer bounds an answer of the admin API, in bytes.
@@ -128,6 +120,16 @@ func showAnswer[T any](ctx context.Context, c *adminCommand, method, path string
 	return c.show(answer, toTable(answer))
 }
 
+// change sends a request that changes something, and prints the answer as JSON or what
+// was done.
+func (c *adminCommand) change(ctx context.Context, method, path, format string, args ...any) error {
+	var answer map[string]any
+	if err := c.do(ctx, method, path, nil, &answer); err != nil {
+		return err
+	}
+	return c.say(answer, format, args...)
+}
+
 // say prints v as one JSON document with --json, otherwise the text.
 func (c *adminCommand) say(v any, format string, args ...any) error {
 	if c.json {
@@ -175,216 +177,30 @@ func timeText(t *time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// write aligns the columns. An empty cell is printed as a dash, and a control
-// character as "?", so that a name cannot move the cursor of a terminal.
-func (t *table) write(w io.Writer) error {
-	printable := func(r rune) rune {
+// printable is a text whose control characters are replaced, so that a name cannot move
+// the cursor of a terminal.
+func printable(text string, replacement rune) string {
+	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
-			return '?'
+			return replacement
 		}
 		return r
-	}
+	}, text)
+}
+
+// write aligns the columns. An empty cell is printed as a dash.
+func (t *table) write(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{t.head}, t.rows...) {
 		cells := make([]string, len(row))
 		for i, c := range row {
-			cells[i] = strings.Map(printable, cmp.Or(c, "-"))
+			cells[i] = printable(cmp.Or(c, "-"), '?')
 		}
 		if _, err := fmt.Fprintln(tw, strings.Join(cells, "\t")); err != nil {
 			return err
 		}
 	}
 	return tw.Flush()
-}
-
-// adminFlags are the flags that say where the admin API and the store are.
-type adminFlags struct{ config, admin, data string }
-
-func (a *adminFlags) register(c *command) {
-	addConfigFlag(c.flags, &a.config)
-	addAdminFlags(c.flags, &a.admin, &a.data)
-	c.bindEnv("config", "admin", "data")
-}
-
-// adminTarget is where a command sends its requests.
-type adminTarget struct {
-	admin    string // the admin API's address, or off
-	explicit bool   // only this server is meant, never its store
-	byFlag   bool   // its address was given, and is not the file's or the default
-	recorded string // the address that a running server wrote in the data directory; empty for none
-	data     string // the data directory, which holds the admin token
-	store    string // the store's address
-	fromFile bool   // a configuration file says which store it is
-	file     config.Locations
-}
-
-// target combines the flags, the environment, the file and the defaults. Where nothing
-// is given, and no server runs with the default data directory, a file in this directory
-// under the name that init gives it says where its server and its store are, if [fileHere]
-// trusts it.
-func (a *adminFlags) target(p *program) (*adminTarget, error) {
-	name := a.config
-	var file config.Locations
-	if name == "" && a.admin == "" && a.data == "" && readAddress(defaultData) == "" {
-		here, found, err := fileHere(defaultFile)
-		if err != nil {
-			return nil, err
-		}
-		if file = here; found {
-			name = defaultFile
-		}
-	} else if name != "" {
-		data, err := os.ReadFile(name)
-		if err == nil {
-			file, err = config.ReadLocations(name, data, p.env)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	at := &adminTarget{
-		admin: dialable(cmp.Or(a.admin, file.Admin.Or(defaultAdmin))), explicit: a.admin != "" && a.admin != adminOff, byFlag: a.admin != "",
-		data: cmp.Or(a.data, file.Data.Or(defaultData)), fromFile: name != "", file: file,
-	}
-	at.store = config.StoreIn(at.data, file.Store)
-	// The recorded address counts only where nothing names one. With port 0 the
-	// system chose the port.
-	if named := cmp.Or(a.admin, file.Admin.Value); named == "" || strings.HasSuffix(named, ":0") {
-		at.recorded = readAddress(at.data)
-	}
-	return at, nil
-}
-
-// noServerError says that no server was found: nothing answers, or nothing of it is here.
-// Another error of connectTo is of something that is there and is not the server meant.
-type noServerError struct {
-	message string
-	cause   error // nil for none
-}
-
-func (e *noServerError) Error() string {
-	if e.cause == nil {
-		return e.message
-	}
-	return fmt.Sprintf("%s (%v)", e.message, e.cause)
-}
-
-func (e *noServerError) Unwrap() error { return e.cause }
-
-// connect finds the server that has the store open, and opens the store itself if
-// there is none. It changes nothing before it has found one of them. With readOnly
-// no store is created.
-func (p *program) connect(ctx context.Context, at *adminTarget, readOnly bool) (*adminClient, error) {
-	client, absent := p.connectServer(ctx, at)
-	var timeout *timeoutError
-	if absent == nil || at.explicit || errors.As(absent, &timeout) {
-		return client, absent
-	}
-	if at.store == config.Memory {
-		return nil, fmt.Errorf("%w; a store in memory is in its server only", absent)
-	}
-	if path, missing := at.missingFile(); missing && readOnly {
-		return nil, fmt.Errorf("there is no database at %s yet (`tollhouse serve` or `tollhouse account create` makes one), and %w", path, absent)
-	}
-	return p.openStoreDirectly(ctx, at, absent)
-}
-
-// missingFile reports whether the store is a file that is not there.
-func (at *adminTarget) missingFile() (path string, missing bool) {
-	path, isFile := strings.CutPrefix(at.store, config.SQLite)
-	_, err := os.Stat(path)
-	return path, isFile && errors.Is(err, fs.ErrNotExist)
-}
-
-// connectServer connects to the server at the recorded address, otherwise to that
-// at the configured one. The recorded address may be of a server that was killed,
-// so the error returned is that of the configured one, unless nothing is there, and the
-// first attempt gets half of the time: what listens there now may never answer.
-func (p *program) connectServer(ctx context.Context, at *adminTarget) (*adminClient, error) {
-	var timeout *timeoutError
-	var none *noServerError
-	var first error
-	if at.recorded != "" {
-		bounded, cancel := context.WithTimeout(ctx, p.adminTimeout()/2)
-		defer cancel()
-		client, err := p.connectTo(bounded, at, at.recorded)
-		if err == nil {
-			return client, nil
-		}
-		if !errors.As(err, &timeout) && !errors.As(err, &none) {
-			first = err
-		}
-	}
-	client, err := p.connectTo(ctx, at, at.admin)
-	if none = nil; !errors.As(err, &none) {
-		first = nil
-	}
-	switch recorded := readAddress(at.data); {
-	case err == nil:
-		return client, nil
-	case timeout != nil:
-		return nil, fmt.Errorf("the server at %s, which the data directory names, did not answer in time, and %w", at.recorded, err)
-	case first != nil:
-		return nil, first
-	case at.byFlag && recorded != "" && recorded != at.admin && none != nil:
-		return nil, &noServerError{fmt.Sprintf("no server answers at %s; the data directory %s says that one runs at %s: leave --admin out", at.admin, at.data, recorded), none.cause}
-	}
-	return nil, err
-}
-
-// connectTo connects to the server at an address if it is the one that is meant:
-// it takes the token of the data directory and has the file's store open.
-func (p *program) connectTo(ctx context.Context, at *adminTarget, address string) (*adminClient, error) {
-	if address == adminOff {
-		return nil, &noServerError{"the admin API is off: name a running server's address with --admin", nil}
-	}
-	token, err := readToken(at.data)
-	if err != nil {
-		return nil, tokenError(at.data, err)
-	}
-	direct := &http.Transport{DisableKeepAlives: true} // no proxy: the token is for the server alone
-	client := &adminClient{http: direct, host: address, token: token, timeout: p.adminTimeout(), close: func() error { return nil }}
-	var about adminapi.Server
-	if err := client.do(ctx, http.MethodGet, "/admin/v1/server", nil, &about); err != nil {
-		return nil, err
-	}
-	if want := storeName(at.store); at.fromFile && about.Store != want {
-		return nil, fmt.Errorf("the server at %s keeps its accounts in %s, and the configuration says %s: name the right admin address with --admin", address, about.Store, want)
-	}
-	return client, nil
-}
-
-// tokenError says how to come to the token of a server that this process cannot read.
-func tokenError(data string, err error) error {
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return &noServerError{fmt.Sprintf("there is no admin token in %s: name the running server's data directory with --data, or its file with --config; for a server in a container, run the command there (`docker exec NAME tollhouse ...`)", data), nil}
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("the admin token in %s belongs to another user: run the command as the server's user, for example with `sudo -u USER` (%w)", data, err)
-	}
-	return err
-}
-
-// openStoreDirectly opens the store and serves its admin API to this process
-// alone, without a socket.
-func (p *program) openStoreDirectly(ctx context.Context, at *adminTarget, absent error) (*adminClient, error) {
-	s, err := openStored(ctx, at)
-	if errors.Is(err, sqlite.ErrLocked) {
-		return nil, fmt.Errorf("a server has %s open, but cannot be asked, as with `--admin off` or another --data: restart it with an admin address, or stop it and repeat the command; %w", storeName(at.store), absent)
-	}
-	if err != nil {
-		return nil, err
-	}
-	token := secret.New(rand.Text())
-	admin := server.NewAdmin(server.AdminOptions{Token: token, Accounts: s.ledger, Keys: s.keys, Webhooks: s.webhooks, Store: s.name, Now: p.now})
-	return &adminClient{http: server.Client(admin).Transport, host: "the.store", token: token, timeout: p.adminTimeout(), close: s.close}, nil
-}
-
-// openStored opens a store as the last server left it.
-func openStored(ctx context.Context, at *adminTarget) (*storage, error) {
-	return openStorage(ctx, at.store, store.Options{
-		Count: at.file.Billing.Value == config.Count, Currency: at.file.Currency.Or(billing.DefaultCurrency), AsStored: true,
-	})
 }
 
 // adminClient sends requests to one admin API.

@@ -115,7 +115,7 @@ func TestWhatTheServerRefusesIsOneLineAndExitCode1(t *testing.T) {
 }
 
 func TestWhereMoneyIsOffCreditsAndBudgetsAreRefused(t *testing.T) {
-	i := start(t, environment{"OPENAI_API_KEY": "sk-x"})
+	i := start(t, environment{"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "http://" + nowhere})
 	for _, args := range []string{"account create a --credit 5", "account credit default 5", "key create --account default --budget 5"} {
 		if r := i.command(strings.Fields(args)...); r.code != exitFailed || !strings.Contains(r.stderr, "billing: count") {
 			t.Errorf("%s: %d %q", args, r.code, r.stderr)
@@ -189,6 +189,7 @@ func TestListsHaveAllPages(t *testing.T) {
 // A check of the ledger begins, then another command runs out of time: the check
 // has had more time than that, and still gets its answer.
 func TestACommandThatWaitsInVainSaysSoAndACheckOfTheLedgerMayLast(t *testing.T) {
+	t.Parallel()
 	verifying, release := make(chan struct{}), make(chan struct{})
 	mux := http.NewServeMux()
 	mux.HandleFunc("/admin/v1/server", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{}`) })
@@ -212,7 +213,7 @@ func TestACommandThatWaitsInVainSaysSoAndACheckOfTheLedgerMayLast(t *testing.T) 
 		go func() {
 			var stdout, stderr bytes.Buffer
 			// In that time the server has to be found.
-			p := &program{env: environment{}.lookup, stdout: &stdout, stderr: &stderr, timeout: 5 * time.Second}
+			p := &program{env: environment{}.lookup, stdout: &stdout, stderr: &stderr, timeout: 2 * time.Second}
 			code := p.run(t.Context(), append(args, "--data", data, "--admin", host))
 			ended <- result{code, stdout.String(), stderr.String()}
 		}()
@@ -221,10 +222,10 @@ func TestACommandThatWaitsInVainSaysSoAndACheckOfTheLedgerMayLast(t *testing.T) 
 	verified := do("ledger", "verify")
 	<-verifying
 	used, created := do("usage"), do("account", "create", "a")
-	if r, want := <-used, "tollhouse usage: the server at "+host+" did not answer in 5s\n"; r.code != exitFailed || r.stderr != want {
+	if r, want := <-used, "tollhouse usage: the server at "+host+" did not answer in 2s\n"; r.code != exitFailed || r.stderr != want {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
-	if r := <-created; !strings.Contains(r.stderr, "did not answer in 5s: look whether the change was made") {
+	if r := <-created; !strings.Contains(r.stderr, "did not answer in 2s: look whether the change was made") {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 	close(release)

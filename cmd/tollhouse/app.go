@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"math/rand/v2"
 	"os"
-	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +29,7 @@ import (
 // replaces: all of a server but its listeners.
 type app struct {
 	file          string // the configuration file; empty where there is nothing to reload
+	firstAccount  string // the account for which the banner makes and prints a key; empty for none
 	data          string // the data directory
 	env           config.Env
 	logger        *slog.Logger
@@ -69,7 +67,7 @@ func (p *program) newApp(ctx context.Context, src *source, data string, logger *
 	if a.telemetry, err = a.newTelemetry(ctx, c); err != nil {
 		return nil, err
 	}
-	a.storage, err = openStorage(ctx, src.store(data), store.Options{
+	a.storage, err = p.openStorage(ctx, src.store(data), store.Options{
 		Count: !c.Prepaid(), Currency: c.Currency.Or(billing.DefaultCurrency), Logger: logger, Committed: a.telemetry.committed,
 	})
 	if err != nil {
@@ -84,7 +82,10 @@ func (p *program) newApp(ctx context.Context, src *source, data string, logger *
 	if a.gateway, err = gateway.New(a.gatewayOptions(components)); err != nil {
 		return nil, err
 	}
-	if err = a.start(ctx, src, components); err != nil {
+	if a.firstAccount, err = a.firstKeyAccount(ctx, src); err != nil {
+		return nil, err
+	}
+	if err = a.applyOwned(ctx, components); err != nil {
 		return nil, err
 	}
 	a.components.Store(components)
@@ -92,32 +93,23 @@ func (p *program) newApp(ctx context.Context, src *source, data string, logger *
 	return a, nil
 }
 
-// start applies the source's accounts, keys and prices. A first key is made for an
-// empty store only.
-func (a *app) start(ctx context.Context, src *source, components *config.Components) error {
-	if src.firstAccount != "" {
-		used, err := a.storeInUse(ctx, src.firstAccount)
-		if err != nil {
-			return err
-		}
-		if used {
-			src.firstAccount = ""
-		}
+// firstKeyAccount is the account for which a first key is made: that of the source, while
+// the store has neither a key nor another account. A start that failed at a port that was
+// taken, before it could print the key, may have made the account.
+func (a *app) firstKeyAccount(ctx context.Context, src *source) (string, error) {
+	if src.firstAccount == "" {
+		return "", nil
 	}
-	return a.applyOwned(ctx, components)
-}
-
-// storeInUse reports whether the store has a key, or another account than the
-// first one. That may be of a start that failed before it could print the key, at
-// a port that was taken.
-func (a *app) storeInUse(ctx context.Context, firstAccount string) (bool, error) {
 	accounts, err := a.storage.ledger.Balances(ctx, "", 2)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	keys, err := a.storage.keys.Page(ctx, "", "", 1)
-	others := slices.ContainsFunc(accounts, func(b billing.Balance) bool { return b.Account != firstAccount })
-	return others || len(keys) > 0, err
+	others := slices.ContainsFunc(accounts, func(b billing.Balance) bool { return b.Account != src.firstAccount })
+	if err != nil || others || len(keys) > 0 {
+		return "", err
+	}
+	return src.firstAccount, nil
 }
 
 // shutdown ends a reload that is under way and closes upstreams and store.
@@ -240,36 +232,6 @@ func (a *app) createFirstKey(ctx context.Context, account string) (secret.String
 // router is the router in use.
 func (a *app) router() *router.Router { return a.components.Load().Router }
 
-// limitMemory sets the runtime's memory limit: to what the configuration says,
-// else to GOMEMLIMIT, else to nine tenths of the container's memory. The gateway
-// sheds load before that is reached.
-func limitMemory(configured int64, readFile func(name string) ([]byte, error)) {
-	switch {
-	case configured > 0:
-		debug.SetMemoryLimit(configured)
-	case debug.SetMemoryLimit(-1) == math.MaxInt64:
-		if limit := containerMemory(readFile); limit > 0 {
-			debug.SetMemoryLimit(limit / 10 * 9)
-		}
-	}
-}
-
-// containerMemory is the memory limit of the container that the process runs in,
-// by cgroup v2 or v1; 0 if there is none.
-func containerMemory(readFile func(name string) ([]byte, error)) int64 {
-	for _, name := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
-		data, err := readFile(name)
-		if err != nil {
-			continue
-		}
-		n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
-		if err == nil && n > 0 && n < 1<<50 { // no limit is "max", or a very large number
-			return n
-		}
-	}
-	return 0
-}
-
 // pausedChannels are the names of the channels that get no new calls.
 func (a *app) pausedChannels() (names []string) {
 	for _, c := range a.router().Channels() {
@@ -300,7 +262,7 @@ func (a *app) readyWarnings() map[string]func() error {
 
 // channelsUsable fails when no channel takes calls.
 func (a *app) channelsUsable() error {
-	why := "every channel rests after failures"
+	why := "the circuit of every channel is open after failures"
 	for _, c := range a.router().Channels() {
 		switch {
 		case c.Usable && len(c.Models) > 0:
@@ -308,7 +270,7 @@ func (a *app) channelsUsable() error {
 		case c.Usable:
 			why = "no channel that is usable has a model to serve: lists of vendors' models have not come, or nothing on them has a price"
 		case c.State == router.Paused:
-			why = "every channel is paused or rests after failures"
+			why = "every channel is paused, or its circuit is open after failures"
 		}
 	}
 	return errors.New(why)
@@ -326,7 +288,7 @@ func (a *app) channelsDegraded() error {
 	}
 	servesAllModels := func(c router.ChannelInfo) bool { return c.State == router.Ready || c.State == router.Probing }
 	if a.channelsUsable() == nil && !slices.ContainsFunc(a.router().Channels(), servesAllModels) {
-		why = append(why, "every channel in use rests, or its vendor told it to wait with some model")
+		why = append(why, "the circuit of every channel in use is open, or some model of it is in a cooldown")
 	}
 	if why == nil {
 		return nil
@@ -370,4 +332,14 @@ func (c *cachedCheck) result() error {
 	}
 	c.at = c.now()
 	return c.err
+}
+
+// failedLists is how many channels have no current list of their vendor's models.
+func (a *app) failedLists() (n int) {
+	for _, s := range a.components.Load().Sources() {
+		if list := a.lists.Of(s); list.Err != nil {
+			n++
+		}
+	}
+	return n
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,19 +15,13 @@ import (
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
-	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/word"
-	"github.com/tollhouse-ai/gateway/messages"
-	"github.com/tollhouse-ai/gateway/rerank"
-	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/server"
-	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
@@ -95,6 +91,88 @@ func listText(c *adminapi.Channel) string {
 }
 
 func milliseconds(n int64) string { return strconv.FormatInt(n, 10) + " ms" }
+
+func channelModels(p *program) *command {
+	c := newCommand("channel models", "list the models of a channel, and what keeps some from being served", "NAME")
+	c.details = "For a channel that discovers its models it says when the vendor's list came, and which models have no price yet,\nwith the rows to fill in and put under prices."
+	c.examples = []string{"tollhouse channel models main", "tollhouse channel models main --json"}
+	cl := newChannelCommand(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		var answer server.ChannelModels
+		if err := cl.do(ctx, http.MethodGet, channelPath(args[0], "models"), nil, &answer); err != nil {
+			return err
+		}
+		if cl.json {
+			return writeJSON(p.stdout, answer)
+		}
+		return writeChannelModels(p.stdout, &answer)
+	}
+	return c
+}
+
+func writeChannelModels(w io.Writer, answer *server.ChannelModels) error {
+	t := &table{head: []string{"MODEL", "VENDOR'S ID", "KIND", "STATE", "PRICE", "CONTEXT"}}
+	for _, m := range answer.Data {
+		kind, state := string(m.Kind), m.State
+		if !m.KindKnown {
+			kind = anyKind
+		}
+		switch {
+		case m.Missing:
+			state += ", not on the last list"
+		case m.Since != nil:
+			state += " since " + timeText(m.Since)
+		case len(m.Lacks) > 0:
+			state += ", lacks " + unitsText(m.Lacks)
+		}
+		t.add(m.ID, m.Upstream, kind, state, priceText(m.Price), nonZero(m.Context))
+	}
+	if err := t.write(w); err != nil || !answer.Discovers {
+		return err
+	}
+	_, err := io.WriteString(w, "\n"+listReport(answer)+priceRows(answer.Data))
+	return err
+}
+
+// listReport says how old the list is, and why.
+func listReport(answer *server.ChannelModels) string {
+	var b strings.Builder
+	if answer.Listed != nil {
+		fmt.Fprintf(&b, "The list is of %s.", timeText(answer.Listed))
+	} else {
+		b.WriteString("There is no list yet.")
+	}
+	if answer.Error != "" {
+		fmt.Fprintf(&b, " The last request for one, at %s, failed: %s", timeText(answer.Tried), answer.Error)
+	}
+	if answer.Invalid > 0 {
+		fmt.Fprintf(&b, " Left out, since no request could name them: %d.", answer.Invalid)
+	}
+	return b.String() + "\n"
+}
+
+// priceRows are the rows that unpriced models need, to be pasted and filled in.
+func priceRows(models []server.ChannelModel) string {
+	var b strings.Builder
+	for _, m := range models {
+		if m.State != string(config.Unpriced) {
+			continue
+		}
+		if b.Len() == 0 {
+			b.WriteString("\nTo serve the unpriced ones, fill in and put these under prices:\n\nprices:\n")
+		}
+		b.WriteString(priceRow(m.ID, m.Kind, m.Price))
+	}
+	return b.String()
+}
+
+func unitsText(units []billing.Unit) string {
+	names := make([]string, len(units))
+	for i, u := range units {
+		names[i] = string(u)
+	}
+	return strings.Join(names, " and ")
+}
 
 // channelChange is a command that makes one request for one channel.
 func channelChange(p *program, verb, about, details string) *command {
@@ -182,82 +260,82 @@ func (c channelAdmin) Pause(name string) error { return c.router().Pause(name) }
 // Resume implements [server.Channels].
 func (c channelAdmin) Resume(name string) error { return c.router().Resume(name) }
 
+// channelModels are the models of a channel in use, for the admin API.
+func (a *app) channelModels(channel string) server.ChannelModels {
+	components := a.components.Load()
+	answer := server.ChannelModels{Channel: channel}
+	for _, s := range components.Sources() {
+		if s.Channel == channel {
+			list := a.lists.Of(s)
+			answer.Discovers, answer.Invalid, answer.Error = true, list.Invalid, list.Reason()
+			answer.Listed, answer.Tried = moment(list.Listed), moment(list.Tried)
+		}
+	}
+	for _, m := range components.ChannelModels(channel) {
+		answer.Data = append(answer.Data, server.ChannelModel{
+			ID: m.ID, Upstream: m.Upstream, Kind: cmp.Or(m.Kind, gateway.KindChat), KindKnown: m.Kind != "",
+			State: string(m.State), Missing: m.Missing, Since: moment(m.Since), Context: m.Context, Price: prices(components.Config, m.ID), Lacks: m.Lacks,
+		})
+	}
+	return answer
+}
+
+// moment is nil for the zero time.
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
 // The time limits of a test. Pictures take longer than the cheap operations.
 const (
 	probeTimeout       = 25 * time.Second
 	costlyProbeTimeout = 3 * time.Minute
 )
 
-// probeText is the prompt of all tests.
-const probeText = "Hi"
-
 // channelProbe is one operation that a channel can be tested with.
 type channelProbe struct {
 	op    upstream.Op
 	kinds []gateway.Kind // of the models that op is for
 	costs bool           // more than next to nothing
-	ask   func(ctx context.Context, g *gateway.Gateway, model string) error
+	body  string         // of the request, without the model
 }
 
 // textKinds are the kinds of models that make texts.
 var textKinds = []gateway.Kind{gateway.KindChat, gateway.KindMessages}
 
 // channelProbes are in the order in which they are preferred. Edits and videos are
-// not among them: they need a picture, and minutes.
+// not among them: they need a picture, and minutes. OpenAI takes no fewer than 16 tokens
+// for responses.
 var channelProbes = []channelProbe{
-	{upstream.ChatCompletion, textKinds, false, probeChat},
-	{upstream.Messages, textKinds, false, probeMessages},
-	{upstream.Responses, textKinds, false, probeResponses},
-	{upstream.Embeddings, []gateway.Kind{gateway.KindEmbeddings}, false, probeEmbeddings},
-	{upstream.Rerank, []gateway.Kind{gateway.KindRerank}, false, probeRerank},
-	{upstream.Speech, []gateway.Kind{gateway.KindSpeech}, true, probeSpeech},
-	{upstream.GenerateImage, []gateway.Kind{gateway.KindImage}, true, probeImage},
+	{upstream.ChatCompletion, textKinds, false, `"max_tokens":1,"messages":[{"role":"user","content":"Hi"}]`},
+	{upstream.Messages, textKinds, false, `"max_tokens":1,"messages":[{"role":"user","content":"Hi"}]`},
+	{upstream.Responses, textKinds, false, `"max_output_tokens":16,"store":false,"input":"Hi"`},
+	{upstream.Embeddings, []gateway.Kind{gateway.KindEmbeddings}, false, `"input":"Hi"`},
+	{upstream.Rerank, []gateway.Kind{gateway.KindRerank}, false, `"query":"Hi","documents":["Hi"]`},
+	{upstream.Speech, []gateway.Kind{gateway.KindSpeech}, true, `"input":"Hi","response_format":"wav"`},
+	{upstream.GenerateImage, []gateway.Kind{gateway.KindImage}, true, `"prompt":"Hi"`},
 }
 
-func probeChat(ctx context.Context, g *gateway.Gateway, model string) error {
-	_, err := g.Chat(ctx, &chat.Request{Model: model, MaxTokens: 1, Messages: []chat.Message{{Role: "user", Content: chat.Text(probeText)}}})
-	return err
-}
+// promptInMessage is the body of the image models whose family takes no prompt.
+const promptInMessage = `"input":{"messages":[{"role":"user","content":[{"text":"Hi"}]}]}`
 
-func probeMessages(ctx context.Context, g *gateway.Gateway, model string) error {
-	_, err := g.Messages(ctx, &messages.Request{Model: model, MaxTokens: 1, Messages: []messages.Message{{Role: "user", Content: messages.Text(probeText)}}})
-	return err
-}
-
-// probeResponses asks for no fewer tokens than OpenAI takes.
-func probeResponses(ctx context.Context, g *gateway.Gateway, model string) error {
-	keep := false
-	_, err := g.Responses(ctx, &responses.Request{Model: model, MaxOutputTokens: 16, Input: responses.Text(probeText), Store: &keep})
-	return err
-}
-
-func probeEmbeddings(ctx context.Context, g *gateway.Gateway, model string) error {
-	_, err := g.Embeddings(ctx, &embeddings.Request{Model: model, Input: embeddings.Text(probeText)})
-	return err
-}
-
-func probeRerank(ctx context.Context, g *gateway.Gateway, model string) error {
-	_, err := g.Rerank(ctx, &rerank.Request{Model: model, Query: probeText, Documents: []string{probeText}})
-	return err
-}
-
-func probeSpeech(ctx context.Context, g *gateway.Gateway, model string) error {
-	r, err := g.Speech(ctx, &speech.Request{Model: model, Input: probeText, ResponseFormat: speech.WAV})
+// ask makes the call, and reads all of its answer.
+func (c *channelProbe) ask(ctx context.Context, g *gateway.Gateway, model string) (err error) {
+	name, err := json.Marshal(model)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(io.Discard, r)
-	return errors.Join(err, r.Close())
-}
-
-// probeImage gives the prompt as a message to the models whose family needs that.
-func probeImage(ctx context.Context, g *gateway.Gateway, model string) error {
-	r := &images.Request{Model: model, Prompt: probeText}
-	if f, _, known := imagesapi.FamilyOf(model); known && f.Messages {
-		r.Prompt = ""
-		r.Input = &images.Input{Messages: []images.Message{{Role: "user", Content: []images.Block{{Text: probeText}}}}}
+	body := c.body
+	if f, _, known := imagesapi.FamilyOf(model); c.op == upstream.GenerateImage && known && f.Messages {
+		body = promptInMessage
 	}
-	_, err := g.Images(ctx, r)
+	response, err := g.Do(ctx, &gateway.Request{Op: c.op, Body: []byte(`{"model":` + string(name) + `,` + body + `}`)})
+	if err == nil && response.Audio != nil {
+		_, err = io.Copy(io.Discard, response.Audio)
+	}
+	response.End(0, err)
 	return err
 }
 

@@ -51,7 +51,7 @@ func TestAPausedChannelGetsNoCallsUntilItIsResumed(t *testing.T) {
 	i.stderr.await(`channels are still paused" channels=\[main\]`)
 	count(1)
 	i.good("channel", "pause", "spare")
-	if status, body := i.ask(http.MethodGet, "/readyz", "", ""); status != 503 || !strings.Contains(body, "every channel is paused or rests") {
+	if status, body := i.ask(http.MethodGet, "/readyz", "", ""); status != 503 || !strings.Contains(body, "every channel is paused, or its circuit is open") {
 		t.Errorf("/readyz with all of them paused: %d %s", status, body)
 	}
 	if status := calls(i, "m"); status != 502 {
@@ -78,7 +78,7 @@ func TestAPausedChannelGetsNoCallsUntilItIsResumed(t *testing.T) {
 func TestAServerWhoseVendorsAllAskToWaitIsReadyAndWarns(t *testing.T) {
 	limiting := newFakeVendor(t, http.StatusTooManyRequests, "", "Retry-After", "60")
 	i := start(t, acme, "--config", file(t, twoChannels(limiting.url+"/v1")))
-	const warning = "every channel in use rests, or its vendor told it to wait with some model"
+	const warning = "the circuit of every channel in use is open, or some model of it is in a cooldown"
 	ready := func(want string) {
 		t.Helper()
 		if status, body := i.ask(http.MethodGet, "/readyz", "", ""); status != 200 || !strings.Contains(body, want) || strings.Contains(body, warning) != strings.Contains(want, warning) {
@@ -224,6 +224,7 @@ func TestChannelsAreOfAServerThatRuns(t *testing.T) {
 
 // What the router tries again for a caller is not tried again for each of that.
 func TestATestOfAChannelIsOneCall(t *testing.T) {
+	t.Parallel()
 	for wait, most := range map[string]int64{"": 1, "60": 1, "1": 2} { // a vendor that wants it back at once gets it, as from every caller
 		v := newFakeVendor(t, http.StatusTooManyRequests, "")
 		if wait != "" {

@@ -153,41 +153,6 @@ const (
 	writeAccess = 0o022
 )
 
-// createDatabase creates the file of a SQLite database if there is none, readable by
-// its owner only; SQLite gives its log the same mode.
-func createDatabase(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	return f.Close()
-}
-
-// restrictAccess takes the access of others to a SQLite database and its logs away.
-// restricted are the files that it changed, exposed are warnings about those that it
-// could not change. chmod is [os.Chmod].
-func restrictAccess(path string, chmod func(string, fs.FileMode) error) (restricted, exposed []string) {
-	for _, name := range []string{path, path + "-wal", path + "-shm"} {
-		mode, found := accessByOthers(name, anyAccess)
-		if !found {
-			continue
-		}
-		err := chmod(name, mode&^anyAccess)
-		if _, still := accessByOthers(name, anyAccess); err == nil && still { // a file system without modes
-			err = errors.New("the file system does not keep the mode")
-		}
-		if err != nil {
-			exposed = append(exposed, fmt.Sprintf("others can open %s, where accounts and balances are kept: `chmod 600 %s` as its owner (%v)", name, shellQuoted(name), err))
-			continue
-		}
-		restricted = append(restricted, name)
-	}
-	return restricted, exposed
-}
-
 // writableByOthers warns of a directory in which others can replace the server's
 // files.
 func writableByOthers(dir string) (warning string, found bool) {

@@ -66,6 +66,7 @@ func TestAServerLeavesTheAddressThatAnotherWrote(t *testing.T) {
 }
 
 func TestAStaleAddressMisleadsNoCommand(t *testing.T) {
+	t.Parallel()
 	stranger := serving(t)
 	elsewhere := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(elsewhere.Close)
@@ -77,14 +78,15 @@ func TestAStaleAddressMisleadsNoCommand(t *testing.T) {
 	for _, row := range []struct {
 		name, text string
 		mode       fs.FileMode
+		timeout    time.Duration // half of it is for the address that was recorded; 0: the usual one
 	}{
-		{"nothing listens", "127.0.0.1:1\n", 0o600},
-		{"a server with another token", stranger.admin + "\n", 0o600},
-		{"another program", strings.TrimPrefix(elsewhere.URL, "http://") + "\n", 0o600},
-		{"a program that does not answer", silent.Addr().String() + "\n", 0o600},
-		{"no address", "not an address\n", 0o600},
-		{"empty", "", 0o600},
-		{"written by others", stranger.admin + "\n", 0o666},
+		{"nothing listens", nowhere + "\n", 0o600, 0},
+		{"a server with another token", stranger.admin + "\n", 0o600, 0},
+		{"another program", strings.TrimPrefix(elsewhere.URL, "http://") + "\n", 0o600, 0},
+		{"a program that does not answer", silent.Addr().String() + "\n", 0o600, time.Second},
+		{"no address", "not an address\n", 0o600, 0},
+		{"empty", "", 0o600, 0},
+		{"written by others", stranger.admin + "\n", 0o666, 0},
 	} {
 		data := t.TempDir()
 		if _, err := ensureToken(data); err != nil {
@@ -96,7 +98,7 @@ func TestAStaleAddressMisleadsNoCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		stdout, stderr := newOutput(), newOutput()
-		p := &program{env: environment{}.lookup, stdout: stdout, stderr: stderr, timeout: 4 * time.Second}
+		p := &program{env: environment{}.lookup, stdout: stdout, stderr: stderr, admin: nowhere, timeout: row.timeout}
 		if code := p.run(t.Context(), []string{"account", "create", "beta", "--data", data}); code != exitOK {
 			t.Errorf("%s: the store was not used: %q", row.name, stderr)
 		}

@@ -45,6 +45,7 @@ accounts:
 `
 
 func TestModelsOfAVendorThatComesLaterAreServedAndBilled(t *testing.T) {
+	t.Parallel()
 	base, list := lister(t)
 	env := environment{"ACME_KEY": "sk-acme-0123456789abcdef"}
 	i := start(t, env, "--config", file(t, fmt.Sprintf(discoveringFile, base)))
@@ -104,6 +105,7 @@ func TestModelsOfAVendorThatComesLaterAreServedAndBilled(t *testing.T) {
 // A vendor's address that leads back to the gateway would have each list add a prefix to
 // the one before.
 func TestAGatewayDoesNotDiscoverItself(t *testing.T) {
+	t.Parallel()
 	var self atomic.Pointer[instance]
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		i := self.Load()

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -64,11 +63,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	signed.Config.ErrorLog = log.New(io.Discard, "", 0)
 	signed.StartTLS()
 	defer signed.Close()
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
+	taken := strings.TrimPrefix(without.url, "http://") // by another program
 	channel := func(base, more string) string {
 		return "billing: count\nchannels: [{name: main, driver: openai, base_url: '" + base + "', keys: [{env: MAIN_KEY}], models: {m: m}" + more + "}]\n"
 	}
@@ -104,7 +99,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		{"a clock that is slow", channel(slow.url, ""), key, nil, "clock", "warning: it differs by "},
 		{"a clock that is wrong", channel(wrong.url, ""), key, nil, "clock", "problem: it differs by "},
 		{"a time-out that never applies", channel(good.url, ", timeout: {headers: 2h}"), key, nil, "time-outs", "channel main: timeout.headers (2h0m0s) is longer than timeout.total (30m0s)"},
-		{"a port that is taken", channel(good.url, ""), key, []string{"--listen", taken.Addr().String()}, "listen", "problem: " + taken.Addr().String() + " cannot be listened on"},
+		{"a port that is taken", channel(good.url, ""), key, []string{"--listen", taken}, "listen", "problem: " + taken + " cannot be listened on"},
 		{"an address of other machines", channel(good.url, ""), key, []string{"--listen", "0.0.0.0:0"}, "listen", "warning: 0.0.0.0:0 can be reached from other machines"},
 		{"a store in memory", channel(good.url, "") + "store: 'memory:'\n", key, nil, "store", "warning: it is in memory"},
 		{"no store yet", channel(good.url, ""), key, nil, "store", "the first start makes it"},
@@ -179,6 +174,13 @@ func TestDoctorWorksBesideARunningServer(t *testing.T) {
 	}
 	if got := examineWith(t, acme, "--config", name, "--data", i.data, "--admin", "127.0.0.1:1"); got.code != exitFailed || !strings.Contains(got.by["server"], "says that one runs at "+i.admin) {
 		t.Errorf("at another address:\n%s", got.output)
+	}
+}
+
+func TestDoctorBeforeTheFirstStartTakesTheAddressThatServeWillHave(t *testing.T) {
+	got := examineWith(t, acme, "--config", file(t, simConfig("m")), "--admin", "127.0.0.1:0")
+	if got.code != exitOK || !strings.HasPrefix(got.by["server"], "ok: none runs") || !strings.HasPrefix(got.by["admin"], "ok: 127.0.0.1:0 is free") {
+		t.Errorf("%d\n%s", got.code, got.output)
 	}
 }
 

@@ -118,7 +118,7 @@ func (d *doctor) checkVendors(ctx context.Context) {
 	running.Wait()
 	var skew *time.Duration // the least: a vendor's clock may be wrong too
 	for i := range channels {
-		d.addAll(rows[i])
+		d.findings = append(d.findings, rows[i]...)
 		if clocks[i] != nil && (skew == nil || clocks[i].Abs() < skew.Abs()) {
 			skew = clocks[i]
 		}
@@ -170,8 +170,8 @@ func (d *doctor) askVendor(ctx context.Context, c *config.Channel) ([]finding, *
 			rows = append(rows, row(checkOK, "the vendor at %s answers%s, and lists %s", vendorHost(address), which, plural(len(models.Models), "model")))
 		case errors.Is(err, upstream.ErrNoList):
 			return append(rows, row(checkOK, "the vendor at %s can be reached; its key is tried by --call only", vendorHost(address))), skew
-		case errors.As(err, &failed) && (failed.Status == http.StatusUnauthorized || failed.Status == http.StatusForbidden):
-			rows = append(rows, row(checkProblem, "the vendor at %s refuses the key%s (status %d): %s", vendorHost(address), which, failed.Status, d.replaceKey(c)))
+		case refusedKey(err) != 0:
+			rows = append(rows, row(checkProblem, "the vendor at %s refuses the key%s (status %d): %s", vendorHost(address), which, refusedKey(err), replaceKey(d.source, c.Name)))
 		case errors.As(err, &failed) && (failed.Status == http.StatusNotFound || failed.Status == http.StatusMethodNotAllowed):
 			rows = append(rows, row(checkWarning, "the vendor at %s has no list of models%s (status %d): if calls fail too, look at base_url, to which paths such as /chat/completions are added", vendorHost(address), which, failed.Status))
 		default:
@@ -207,12 +207,21 @@ func messageOf(err error) string {
 	return oneLine(err.Error())
 }
 
+// refusedKey is the status with which a vendor refused a key; 0 for any other error.
+func refusedKey(err error) (status int) {
+	var f *upstream.Failure
+	if errors.As(err, &f) && (f.Status == http.StatusUnauthorized || f.Status == http.StatusForbidden) {
+		return f.Status
+	}
+	return 0
+}
+
 // replaceKey says where a channel's key is to be replaced.
-func (d *doctor) replaceKey(c *config.Channel) string {
-	if v := presetNamed(c.Name); v != nil && d.source.file == "" {
+func replaceKey(src *source, channel string) string {
+	if v := presetNamed(channel); v != nil && src.file == "" {
 		return "set " + v.keyVar + " to a valid one"
 	}
-	return "replace the key that `keys` of channel " + c.Name + " names"
+	return "replace the key that `keys` of channel " + channel + " names"
 }
 
 // probe makes a request without a key, and returns by how much the vendor's clock is
@@ -290,6 +299,7 @@ func (d *doctor) checkRunningChannels(ctx context.Context) {
 		return
 	}
 	for _, c := range list.Data {
+		d.running = append(d.running, c.Name)
 		switch {
 		case c.State == "paused":
 			d.add("running "+c.Name, checkWarning, "paused: `tollhouse channel resume %s` sends calls to it again", shellQuoted(c.Name))
@@ -304,21 +314,13 @@ func (d *doctor) checkRunningChannels(ctx context.Context) {
 // checkCalls makes one small call through each channel, of the running server if there is
 // one.
 func (d *doctor) checkCalls(ctx context.Context) {
-	var names []string
+	names := d.running
 	test := func(ctx context.Context, in server.ChannelTest) (server.ChannelResult, error) {
 		var r server.ChannelResult
-		return r, d.server.do(ctx, http.MethodPost, channelPath(in.Channel, "test"), in, &r)
+		err := d.server.do(ctx, http.MethodPost, channelPath(in.Channel, "test"), in, &r)
+		return r, err
 	}
-	switch {
-	case d.server != nil:
-		var list adminapi.List[adminapi.Channel]
-		if err := d.server.do(ctx, http.MethodGet, "/admin/v1/channels", nil, &list); err != nil {
-			return // which checkRunningChannels reported
-		}
-		for _, c := range list.Data {
-			names = append(names, c.Name)
-		}
-	case d.components != nil:
+	if d.server == nil && d.components != nil {
 		a := new(app)
 		a.components.Store(d.components)
 		test = a.testChannel

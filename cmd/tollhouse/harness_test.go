@@ -86,11 +86,15 @@ type result struct {
 	stdout, stderr string
 }
 
+// nowhere is an address at which nothing listens, also not a server of the user's own.
+const nowhere = "127.0.0.1:1"
+
 // tollhouse runs a command to its end.
 func tollhouse(t *testing.T, env environment, args ...string) result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), args, env.lookup, strings.NewReader(""), &stdout, &stderr)
+	p := &program{env: env.lookup, stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, admin: nowhere, lockWait: time.Nanosecond}
+	code := p.run(t.Context(), args)
 	return result{code, stdout.String(), stderr.String()}
 }
 

@@ -83,7 +83,7 @@ func (p *program) writeConfig(file string, force bool) error {
 		fmt.Fprintf(&b, "\nWarning: %s.\n", note)
 	}
 	flag := " --config " + shellQuoted(file)
-	path, body := exampleCall(components)
+	path, body := firstCall(components)
 	fmt.Fprintf(&b, "\nThe API key of the account %s, shown only now:\n\n  %s\n\nNext:\n\n", defaultAccount, token.Reveal())
 	fmt.Fprintf(&b, "  tollhouse doctor%s\n  tollhouse serve%s\n\n", flag, flag)
 	writeCurl(&b, "http://"+read.Listen.Or(defaultListen), path, body, token.Reveal())

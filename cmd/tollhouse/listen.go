@@ -140,6 +140,13 @@ func dialable(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
+// isLoopback reports whether only this machine can connect to an address.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
 // connLimiter is a listener that bounds the open connections, in all and for each
 // peer. A connection above a bound evicts the one that has been without a request
 // for the longest, which a client that sends its headers slowly is; when all

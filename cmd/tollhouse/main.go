@@ -42,13 +42,8 @@ func main() {
 	// be another client's answer. The program logs with log/slog only.
 	log.SetOutput(io.Discard)
 	paceCollector(os.LookupEnv)
-	os.Exit(run(context.Background(), os.Args[1:], os.LookupEnv, os.Stdin, os.Stdout, os.Stderr))
-}
-
-// run is the whole program. The end of ctx stops it as a first SIGTERM does.
-func run(ctx context.Context, args []string, env func(string) (string, bool), stdin io.Reader, stdout, stderr io.Writer) int {
-	p := &program{env: env, stdin: stdin, stdout: stdout, stderr: stderr}
-	return p.run(ctx, args)
+	p := &program{env: os.LookupEnv, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	os.Exit(p.run(context.Background(), os.Args[1:]))
 }
 
 // program is one run of tollhouse with everything outside the process that it
@@ -62,6 +57,8 @@ type program struct {
 	now            func() time.Time                           // nil: time.Now
 	lookPath       func(name string) (path string, err error) // finds an executable; nil: on PATH
 	timeout        time.Duration                              // for a server's answer to a command; 0: 30 s
+	admin          string                                     // where commands look for a server that nothing names; empty: defaultAdmin
+	lockWait       time.Duration                              // for a SQLite file that another process has open; 0: 2 s
 	instantVideos  bool                                       // the demo's videos take no time
 }
 
@@ -72,7 +69,8 @@ func (e usageError) Error() string { return e.message }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
 
-// run runs the command that args name, and returns the exit code.
+// run runs the command that args name, and returns the exit code. The end of ctx stops
+// it as a first SIGTERM does.
 func (p *program) run(ctx context.Context, args []string) int {
 	c, rest, err := p.findCommand(args)
 	switch {

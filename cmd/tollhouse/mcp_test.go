@@ -83,6 +83,7 @@ func demoKey(t *testing.T, i *instance) string {
 func withInstantVideos(p *program) { p.instantVideos = true }
 
 func TestServeServesTheToolsBesideTheAPI(t *testing.T) {
+	t.Parallel()
 	i := startEdited(t, withInstantVideos, nil, "--demo")
 	key := demoKey(t, i)
 	if m := i.stdout.await(`MCP +(\S+)`); m == nil || m[1] != i.api+"/mcp" {
@@ -126,6 +127,7 @@ func runMCP(t *testing.T, env environment, args ...string) (session *sdk.ClientS
 }
 
 func TestAnAgentUsesEveryToolOverStandardInputAndOutput(t *testing.T) {
+	t.Parallel()
 	session, said, end := runMCP(t, nil, "--demo", "--data", t.TempDir())
 	callAllTools(t, session)
 	if code := end(); code != exitOK || said.Len() > 0 {
@@ -134,6 +136,7 @@ func TestAnAgentUsesEveryToolOverStandardInputAndOutput(t *testing.T) {
 }
 
 func TestAnAgentReachesAServerThatRuns(t *testing.T) {
+	t.Parallel()
 	i := startEdited(t, withInstantVideos, nil, "--demo")
 	session, said, end := runMCP(t, environment{"TOLLHOUSE_KEY": demoKey(t, i)}, "--url", i.api)
 	callAllTools(t, session)

@@ -112,6 +112,12 @@ func TestTheBannerWarnsOfWhatIsUnsafe(t *testing.T) {
 	if !strings.Contains(i.stdout.String(), "http://127.0.0.1:") {
 		t.Errorf("the banner names no address to go to:\n%s", i.stdout)
 	}
+	refusing := newFakeVendor(t, 401, `{"error":{"message":"no","code":"invalid_api_key"}}`)
+	i = start(t, environment{"OPENAI_API_KEY": "sk-wrong-0123456789", "OPENAI_BASE_URL": refusing.url})
+	const want = "Warning: the vendor of channel openai refuses its key (status 401), so that calls through it will fail: set OPENAI_API_KEY to a valid one."
+	if !strings.Contains(i.stdout.String(), want) || strings.Contains(i.stdout.String(), "sk-wrong") {
+		t.Errorf("a key that is refused:\n%s", i.stdout)
+	}
 }
 
 func TestServeRefusesToStartAndSaysWhy(t *testing.T) {

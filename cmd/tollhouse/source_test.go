@@ -189,18 +189,19 @@ func TestEveryModelOfAPresetGoesToItsVendor(t *testing.T) {
 	}
 }
 
-func TestTheExampleIsAChatOrElseEmbeddings(t *testing.T) {
+func TestTheFirstCallIsAChatOrElseWhatThereIs(t *testing.T) {
 	for variable, want := range map[string]string{
 		"OPENAI_API_KEY": "/v1/chat/completions gpt-5-mini", "ANTHROPIC_API_KEY": "/v1/chat/completions claude-haiku-4-5",
 		"MOONSHOT_API_KEY": "/v1/chat/completions delta-k3", "VOYAGE_API_KEY": "/v1/embeddings vox-4",
 		"COHERE_API_KEY": "/v1/chat/completions command-a-03-2025", "JINA_API_KEY": "/v1/rerank jina-colbert-v2",
+		"ARK_API_KEY": "/v1/videos/generations gamma-1-0-pro-250528",
 	} {
 		p := &program{env: environment{variable: "k"}.lookup}
 		components, err := presetsOf(t, p).Build(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		path, body := exampleCall(components)
+		path, body := firstCall(components)
 		var request struct{ Model string }
 		if err := json.Unmarshal([]byte(body), &request); err != nil || path+" "+request.Model != want {
 			t.Errorf("%s: %s %s, want %s; %v", variable, path, body, want, err)
@@ -302,6 +303,7 @@ func printedCurls(banner string) []string {
 }
 
 func TestTheDemosCommandsWorkAsPrinted(t *testing.T) {
+	t.Parallel()
 	i := start(t, nil, "--demo")
 	if banner := i.stdout.String(); !strings.Contains(banner, "every answer is simulated, and nothing leaves this process") || strings.Contains(banner, "allow_private") {
 		t.Errorf("the banner does not say so:\n%s", banner)

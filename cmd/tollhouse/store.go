@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/url"
@@ -54,7 +55,7 @@ type ledger interface {
 
 // openStorage opens the store at an address of the configuration. A SQLite file
 // that does not exist is created.
-func openStorage(ctx context.Context, address string, o store.Options) (*storage, error) {
+func (p *program) openStorage(ctx context.Context, address string, o store.Options) (*storage, error) {
 	if address == config.Memory {
 		return memoryStorage(o), nil
 	}
@@ -62,7 +63,7 @@ func openStorage(ctx context.Context, address string, o store.Options) (*storage
 	if err != nil {
 		return nil, &storeError{storeName(address), err}
 	}
-	db, err := openDatabaseRetrying(ctx, address, o)
+	db, err := openDatabaseRetrying(ctx, address, o, cmp.Or(p.lockWait, 2*time.Second))
 	if err != nil {
 		return nil, &storeError{storeName(address), err}
 	}
@@ -107,6 +108,41 @@ func prepareFile(address string, logger *slog.Logger) (exposed []string, err err
 	return exposed, nil
 }
 
+// createDatabase creates the file of a SQLite database if there is none, readable by
+// its owner only; SQLite gives its log the same mode.
+func createDatabase(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// restrictAccess takes the access of others to a SQLite database and its logs away.
+// restricted are the files that it changed, exposed are warnings about those that it
+// could not change. chmod is [os.Chmod].
+func restrictAccess(path string, chmod func(string, fs.FileMode) error) (restricted, exposed []string) {
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
+		mode, found := accessByOthers(name, anyAccess)
+		if !found {
+			continue
+		}
+		err := chmod(name, mode&^anyAccess)
+		if _, still := accessByOthers(name, anyAccess); err == nil && still { // a file system without modes
+			err = errors.New("the file system does not keep the mode")
+		}
+		if err != nil {
+			exposed = append(exposed, fmt.Sprintf("others can open %s, where accounts and balances are kept: `chmod 600 %s` as its owner (%v)", name, shellQuoted(name), err))
+			continue
+		}
+		restricted = append(restricted, name)
+	}
+	return restricted, exposed
+}
+
 func openDatabase(ctx context.Context, address string, o store.Options) (*store.DB, error) {
 	if path, ok := strings.CutPrefix(address, config.SQLite); ok {
 		return sqlite.Open(ctx, path, o)
@@ -114,17 +150,17 @@ func openDatabase(ctx context.Context, address string, o store.Options) (*store.
 	return postgres.Open(ctx, address, o)
 }
 
-// openDatabaseRetrying waits up to 2 s for a command that has a SQLite file open.
-func openDatabaseRetrying(ctx context.Context, address string, o store.Options) (*store.DB, error) {
+// openDatabaseRetrying waits for a command that has a SQLite file open.
+func openDatabaseRetrying(ctx context.Context, address string, o store.Options, wait time.Duration) (*store.DB, error) {
+	const pause = 50 * time.Millisecond
 	o.Opening = 10 * time.Second
-	for range 40 {
+	for ; ; wait -= pause {
 		db, err := openDatabase(ctx, address, o)
-		if !errors.Is(err, sqlite.ErrLocked) {
+		if !errors.Is(err, sqlite.ErrLocked) || wait <= 0 {
 			return db, err
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(pause)
 	}
-	return openDatabase(ctx, address, o)
 }
 
 // storeError is a store that does not open.

@@ -21,7 +21,7 @@ import (
 // Else the gateway would not keep a task and its answer in the transaction in
 // which the money moves.
 func TestInADatabaseMoneyTasksAndAnswersAreOneStore(t *testing.T) {
-	s, err := openStorage(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "b.db"), store.Options{})
+	s, err := new(program).openStorage(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "b.db"), store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +81,7 @@ func restart(t *testing.T, before *instance, env environment, args ...string) *i
 }
 
 func TestAccountsKeysAndChargesOutliveTheServer(t *testing.T) {
+	t.Parallel()
 	for kind, address := range databases(t) {
 		t.Run(kind, func(t *testing.T) {
 			name := file(t, simConfig("m")+"store: "+address+"\n")
@@ -116,6 +117,7 @@ func TestAccountsKeysAndChargesOutliveTheServer(t *testing.T) {
 // docs/operations.md, Secrets: each step of a rotation, and what is lost where one is left
 // out.
 func TestStoredResponsesOutliveTheServerAndTheRotationOfItsSecret(t *testing.T) {
+	t.Parallel()
 	const first, second = "the first secret, of 32 characters", "the second secret, of 32 characters"
 	for kind, address := range databases(t) {
 		t.Run(kind, func(t *testing.T) {
@@ -158,6 +160,7 @@ func TestStoredResponsesOutliveTheServerAndTheRotationOfItsSecret(t *testing.T) 
 }
 
 func TestArchiveMovesReceiptsIntoFiles(t *testing.T) {
+	t.Parallel()
 	for kind, address := range databases(t) {
 		t.Run(kind, func(t *testing.T) {
 			data, out := filepath.Join(t.TempDir(), "data"), t.TempDir()
@@ -231,6 +234,7 @@ func age(t *testing.T, kind, address string) {
 }
 
 func TestTheCommandsWorkWhileNoServerRuns(t *testing.T) {
+	t.Parallel()
 	for kind, address := range databases(t) {
 		t.Run(kind, func(t *testing.T) {
 			data := filepath.Join(t.TempDir(), "data")
@@ -275,7 +279,7 @@ func TestTheCommandsWorkWhileNoServerRuns(t *testing.T) {
 }
 
 func TestTheFirstStartWithAVendorsKeyPrintsOneKeyOnce(t *testing.T) {
-	env := environment{"OPENAI_API_KEY": "sk-open"}
+	env := environment{"OPENAI_API_KEY": "sk-open", "OPENAI_BASE_URL": "http://" + nowhere}
 	i := start(t, env)
 	key := regexp.MustCompile(`sk-\w{20,}`).FindString(i.stdout.String())
 	if key == "" {
@@ -300,7 +304,7 @@ func TestAStartThatFailedAtATakenPortDoesNotLoseTheFirstKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
-	env, data := environment{"OPENAI_API_KEY": "sk-open"}, filepath.Join(t.TempDir(), "data")
+	env, data := environment{"OPENAI_API_KEY": "sk-open", "OPENAI_BASE_URL": "http://" + nowhere}, filepath.Join(t.TempDir(), "data")
 	r := tollhouse(t, env, "serve", "--listen", taken.Addr().String(), "--admin", "127.0.0.1:0", "--data", data)
 	if r.code != exitFailed || !strings.Contains(r.stderr, "cannot listen on") {
 		t.Fatalf("%d %q", r.code, r.stderr)
@@ -339,7 +343,7 @@ func TestADatabaseThatOthersCouldOpenIsClosedToThem(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there are no such modes")
 	}
-	i := start(t, environment{"OPENAI_API_KEY": "sk-x"})
+	i := start(t, environment{"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "http://" + nowhere})
 	i.stop()
 	db := filepath.Join(i.data, "tollhouse.db")
 	for name, mode := range map[string]fs.FileMode{db: 0o644, i.data: 0o777} {
@@ -347,7 +351,7 @@ func TestADatabaseThatOthersCouldOpenIsClosedToThem(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	i = restart(t, i, environment{"OPENAI_API_KEY": "sk-x"})
+	i = restart(t, i, environment{"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "http://" + nowhere})
 	if info, err := os.Stat(db); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}

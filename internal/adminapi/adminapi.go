@@ -144,7 +144,7 @@ type NewKey struct {
 type Channel struct {
 	Name      string     `json:"name"`
 	State     string     `json:"state"`           // "ready", "resting", "probing" or "paused"
-	Until     *time.Time `json:"until,omitempty"` // the end of its rest
+	Until     *time.Time `json:"until,omitempty"` // when an open circuit or a cooldown ends
 	Models    []string   `json:"models"`          // public ids; "*" for all
 	Priority  int        `json:"priority"`
 	Weight    int        `json:"weight"`

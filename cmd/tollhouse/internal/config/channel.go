@@ -110,9 +110,9 @@ func (r *reader) channel(n ast.Node) Channel {
 	c := Channel{Pos: position(r.resolve(n)), Headers: map[string]string{}, Models: map[string]string{}, Rename: map[string]string{}, modelPos: map[string]Pos{}}
 	r.object(n, "a channel", fields{
 		"name":     r.word(&c.Name),
-		"driver":   into(r, &c.Driver, parseDriver),
+		"driver":   into(r, &c.Driver, oneOf[string](slices.Sorted(maps.Keys(drivers)))),
 		"base_url": r.word(&c.BaseURL),
-		"wire":     intoList(r, &c.Wire, parseWire),
+		"wire":     intoList(r, &c.Wire, oneOf[upstream.Op]([]upstream.Op{upstream.ChatCompletion, upstream.Responses, upstream.Messages})),
 		"messages": func(n ast.Node, name string) {
 			r.object(n, name, fields{
 				"base_url": r.word(&c.Messages.BaseURL),
@@ -149,21 +149,6 @@ func (r *reader) channel(n ast.Node) Channel {
 		"models": r.channelModels(&c),
 	})
 	return c
-}
-
-func parseDriver(text string) (string, error) {
-	if drivers[text].construct == nil {
-		return "", fmt.Errorf("it must be one of %s", strings.Join(slices.Sorted(maps.Keys(drivers)), ", "))
-	}
-	return text, nil
-}
-
-func parseWire(text string) (upstream.Op, error) {
-	op := upstream.Op(text)
-	if op != upstream.ChatCompletion && op != upstream.Responses && op != upstream.Messages {
-		return "", fmt.Errorf("it must be one of %s, %s, %s", upstream.ChatCompletion, upstream.Responses, upstream.Messages)
-	}
-	return op, nil
 }
 
 // mapping reads a mapping of names to names. positions, if not nil, gets the position

@@ -315,16 +315,37 @@ func (c *Config) listedKind(public string, m *upstream.ListedModel) gateway.Kind
 			return kind
 		}
 	}
-	id := strings.ToLower(m.ID)
-	switch {
-	case strings.Contains(id, "rerank"):
-		return gateway.KindRerank
-	case strings.Contains(id, "embed"):
-		return gateway.KindEmbeddings
-	case slices.Contains(strings.FieldsFunc(id, func(c rune) bool { return strings.ContainsRune("-_./:", c) }), "tts"):
-		return gateway.KindSpeech
+	kind, _ := KindByName(m.ID)
+	return kind
+}
+
+// kindWords are words in the ids of vendors' models that say what a model is for; the
+// first that an id has counts.
+var kindWords = []struct {
+	word  string
+	whole bool         // the word stands between separators; else it is anywhere in the id
+	kind  gateway.Kind // as which the model is sold; empty if the word says only that it answers no chat
+}{
+	{word: "rerank", kind: gateway.KindRerank},
+	{word: "embed", kind: gateway.KindEmbeddings},
+	{word: "tts", whole: true, kind: gateway.KindSpeech},
+	{word: "tts"},
+	{word: "minilm"},
+	{word: "bge-"},
+	{word: "whisper"},
+}
+
+// KindByName guesses what a model is for by its id, where nothing else says it: the kind
+// as which it is sold, empty for an unknown one, and whether its name speaks against chats.
+func KindByName(id string) (kind gateway.Kind, noChat bool) {
+	id = strings.ToLower(id)
+	words := strings.FieldsFunc(id, func(c rune) bool { return strings.ContainsRune("-_./:", c) })
+	for _, w := range kindWords {
+		if w.whole && slices.Contains(words, w.word) || !w.whole && strings.Contains(id, w.word) {
+			return w.kind, true
+		}
 	}
-	return ""
+	return "", false
 }
 
 // Kind is the kind of a public id by the file, the built-in tables or its vendor's list.

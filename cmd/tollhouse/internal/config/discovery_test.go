@@ -64,3 +64,26 @@ func TestAVendorSaysTheKindOnlyOfWhatItServes(t *testing.T) {
 		}
 	}
 }
+
+func TestTheNameOfAModelSaysWhatItIsFor(t *testing.T) {
+	for id, want := range map[string]struct {
+		kind   gateway.Kind
+		noChat bool
+	}{
+		"llama3.2":                {"", false},
+		"gpt-5-mini":              {"", false},
+		"bge-reranker-v2":         {gateway.KindRerank, true},
+		"nomic-embed-text":        {gateway.KindEmbeddings, true},
+		"Qwen3-Embedding-8B":      {gateway.KindEmbeddings, true},
+		"openai/tts-1":            {gateway.KindSpeech, true},
+		"watts-13b":               {"", true}, // not sold as speech
+		"all-minilm:latest":       {"", true},
+		"BAAI/bge-m3":             {"", true},
+		"whisper-large-v3":        {"", true},
+		"mistral:7b-instruct-tts": {gateway.KindSpeech, true},
+	} {
+		if kind, noChat := KindByName(id); kind != want.kind || noChat != want.noChat {
+			t.Errorf("%s: %q, no chat: %v, want %v", id, kind, noChat, want)
+		}
+	}
+}

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -79,7 +78,7 @@ func (r *reader) models(to *[]Model) field {
 		for _, p := range r.pairs(n, name) {
 			m := Model{Pos: p.at, Model: gateway.Model{ID: p.key}}
 			r.object(p.value, "a model", fields{
-				"kind":        into(r, &m.Kind, parseKind),
+				"kind":        into(r, &m.Kind, oneOf[gateway.Kind](gateway.Kinds())),
 				"max_output":  r.count(&m.MaxOutput),
 				"hold_tokens": r.count(&m.HoldTokens),
 				"batch":       whole(r, &m.Batch, 0, math.MaxInt32, ", 0 or more"),
@@ -92,30 +91,11 @@ func (r *reader) models(to *[]Model) field {
 				"ratios":     r.ratios(&m.Ratios),
 				"priorities": r.words(&m.Priorities),
 				"withdrawn":  into(r, &m.Withdrawn, parseDate),
-				"affinity":   into(r, &m.Affinity, parseAffinity),
+				"affinity":   into(r, &m.Affinity, oneOf[gateway.Affinity](gateway.Affinities())),
 			})
 			*to = append(*to, m)
 		}
 	}
-}
-
-func parseKind(text string) (gateway.Kind, error) {
-	kinds := gateway.Kinds()
-	if slices.Contains(kinds, gateway.Kind(text)) {
-		return gateway.Kind(text), nil
-	}
-	names := make([]string, len(kinds))
-	for i, k := range kinds {
-		names[i] = string(k)
-	}
-	return "", errors.New("it must be one of " + strings.Join(names, ", "))
-}
-
-func parseAffinity(text string) (gateway.Affinity, error) {
-	if !slices.Contains(gateway.Affinities(), text) {
-		return "", errors.New("it must be one of " + strings.Join(gateway.Affinities(), ", "))
-	}
-	return gateway.Affinity(text), nil
 }
 
 // parseDate reads a day or a moment.

@@ -211,6 +211,20 @@ func (r *reader) boolean(to *bool) field { return r.choose(to, "true", "false") 
 // negated reads a boolean and stores its opposite.
 func (r *reader) negated(to *bool) field { return r.choose(to, "false", "true") }
 
+// oneOf reads one of several words.
+func oneOf[T, S ~string](choices []S) func(string) (T, error) {
+	return func(text string) (T, error) {
+		if slices.Contains(choices, S(text)) {
+			return T(text), nil
+		}
+		names := make([]string, len(choices))
+		for i, c := range choices {
+			names[i] = string(c)
+		}
+		return "", errors.New("it must be one of " + strings.Join(names, ", "))
+	}
+}
+
 // choose reads a word that stands for true or one that stands for false.
 func (r *reader) choose(to *bool, set, unset string) field {
 	return into(r, to, func(text string) (bool, error) {

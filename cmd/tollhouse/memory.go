@@ -1,10 +1,43 @@
 package main
 
 import (
+	"math"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"strconv"
+	"strings"
 )
+
+// limitMemory sets the runtime's memory limit: to what the configuration says,
+// else to GOMEMLIMIT, else to nine tenths of the container's memory. The gateway
+// sheds load before that is reached.
+func limitMemory(configured int64, readFile func(name string) ([]byte, error)) {
+	switch {
+	case configured > 0:
+		debug.SetMemoryLimit(configured)
+	case debug.SetMemoryLimit(-1) == math.MaxInt64:
+		if limit := containerMemory(readFile); limit > 0 {
+			debug.SetMemoryLimit(limit / 10 * 9)
+		}
+	}
+}
+
+// containerMemory is the memory limit of the container that the process runs in,
+// by cgroup v2 or v1; 0 if there is none.
+func containerMemory(readFile func(name string) ([]byte, error)) int64 {
+	for _, name := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
+		data, err := readFile(name)
+		if err != nil {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+		if err == nil && n > 0 && n < 1<<50 { // no limit is "max", or a very large number
+			return n
+		}
+	}
+	return 0
+}
 
 // smallHeap is the heap in bytes that is not worth a collection. A gateway has few live
 // megabytes and makes 20 KB of garbage for each small call: Go by itself would collect

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
+)
+
+// accountTable shows accounts with their balances.
+func accountTable(accounts []adminapi.Balance) *table {
+	t := &table{head: []string{"ACCOUNT", "POSTED", "HELD", "AVAILABLE", "CURRENCY"}}
+	for _, a := range accounts {
+		if a.Posted == nil || a.Held == nil || a.Available == nil { // only counted
+			t.add(a.Account, "", "", "", "")
+			continue
+		}
+		t.add(a.Account, a.Posted, a.Held, a.Available, a.Currency)
+	}
+	return t
+}
+
+func oneAccount(a adminapi.Balance) *table { return accountTable([]adminapi.Balance{a}) }
+
+func accountCreate(p *program) *command {
+	c := newCommand("account create", "create an account", "NAME")
+	c.examples = []string{"tollhouse account create acme --credit 25.00"}
+	credit := c.flags.String("credit", "", "opening credit, a decimal such as 25.00")
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		return showAnswer(ctx, cl, http.MethodPost, "/admin/v1/accounts", map[string]string{"name": args[0], "credit": *credit}, oneAccount)
+	}
+	return c
+}
+
+func accountCredit(p *program) *command {
+	c := newCommand("account credit", "add money to an account", "NAME", "AMOUNT")
+	c.details = "A negative AMOUNT takes money back, after `--`. The same --reference again changes nothing, so that a command\nwhich failed can be repeated; without --reference, the error of a command names the one to repeat it with."
+	c.examples = []string{
+		"tollhouse account credit acme 10.00 --reference invoice-117",
+		"tollhouse account credit --reference refund-3 -- acme -2.50",
+	}
+	reference := c.flags.String("reference", "", "the credit's unique name; random if not given")
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		minted := *reference == ""
+		if minted {
+			*reference = "cli-" + rand.Text()
+		}
+		err := showAnswer(ctx, cl, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(args[0])+"/credit",
+			map[string]string{"amount": args[1], "reference": *reference}, oneAccount)
+		if err != nil && minted { // repeated with another one, it could count twice
+			err = fmt.Errorf("%w (to try again: --reference %s)", err, *reference)
+		}
+		return err
+	}
+	return c
+}
+
+func accountList(p *program) *command {
+	c := newCommand("account list", "list accounts with their balances")
+	c.examples = []string{"tollhouse account list", "tollhouse account list --json"}
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
+		return showList(ctx, cl, "/admin/v1/accounts", nil, func(a adminapi.Balance) string { return a.Account }, accountTable)
+	}
+	return c
+}
+
+func accountShow(p *program) *command {
+	c := newCommand("account show", "show an account with its balance", "NAME")
+	c.examples = []string{"tollhouse account show acme"}
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/accounts/"+url.PathEscape(args[0]), nil, oneAccount)
+	}
+	return c
+}
+
+func keyCreate(p *program) *command {
+	c := newCommand("key create", "make an API key; it is shown only now")
+	c.examples = []string{
+		"tollhouse key create --account acme",
+		"tollhouse key create --account acme --name ci --models delta-k3 --expires 30d --rpm 60 --budget 5.00",
+	}
+	var k adminapi.KeyRequest
+	var limits struct{ rpm, tpm, concurrent, videos uint32 }
+	var expires time.Duration
+	f := c.flags
+	f.StringVar(&k.Account, "account", "", "the account that pays (required)")
+	f.StringVar(&k.Name, "name", "", "a label")
+	f.StringSliceVar(&k.Models, "models", nil, "the models that it may use; default all")
+	f.Var(durationValue{&expires}, "expires", "when it expires, such as 24h or 30d from now; default never")
+	f.Uint32Var(&limits.rpm, "rpm", 0, "requests per minute; 0 is the server's default")
+	f.Uint32Var(&limits.tpm, "tpm", 0, "tokens per minute; 0 is the server's default")
+	f.Uint32Var(&limits.concurrent, "max-concurrent", 0, "requests at once; 0 is the server's default")
+	f.Uint32Var(&limits.videos, "max-concurrent-videos", 0, "video tasks at once; 0 is the server's default")
+	f.StringVar(&k.Budget, "budget", "", "the most that it may spend, a decimal such as 5.00; default no limit")
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
+		if k.Account == "" {
+			return usagef("--account is missing: it says whose balance pays")
+		}
+		if f.Changed("expires") {
+			k.Expires = p.currentTime().Add(expires).UTC().Truncate(time.Second)
+		}
+		k.Limits = auth.Limits{
+			RPM: int64(limits.rpm), TPM: int64(limits.tpm), MaxConcurrent: int64(limits.concurrent), MaxConcurrentVideos: int64(limits.videos),
+		}
+		var made adminapi.NewKey
+		if err := cl.do(ctx, http.MethodPost, "/admin/v1/keys", k, &made); err != nil {
+			return err
+		}
+		return cl.say(made, "%s\n\nThis is key %s of account %s. It is shown only now: the server keeps its hash.\n", made.Key, made.ID, made.Account)
+	}
+	return c
+}
+
+func keyList(p *program) *command {
+	c := newCommand("key list", "list the API keys; never the keys themselves")
+	c.examples = []string{"tollhouse key list", "tollhouse key list --account acme --json"}
+	account := c.flags.String("account", "", "of one account only")
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
+		return showList(ctx, cl, "/admin/v1/keys", url.Values{"account": {*account}}, func(k adminapi.Key) string { return k.ID }, keyTable)
+	}
+	return c
+}
+
+func keyTable(keys []adminapi.Key) *table {
+	t := &table{head: []string{"ID", "ACCOUNT", "NAME", "STATE", "MODELS", "RPM", "TPM", "CONCURRENT", "BUDGET LEFT", "EXPIRES"}}
+	for _, k := range keys {
+		state, models, left := "enabled", "all", ""
+		if k.Disabled {
+			state = "disabled"
+		}
+		if len(k.Models) > 0 {
+			models = strings.Join(k.Models, ",")
+		}
+		if k.BudgetLeft != nil {
+			left = k.BudgetLeft.String()
+		}
+		// A key without its own limit has the server's default.
+		t.add(k.ID, k.Account, k.Name, state, models, nonZero(k.RPM), nonZero(k.TPM), nonZero(k.MaxConcurrent), left, timeText(k.Expires))
+	}
+	return t
+}
+
+// keyChange is a command that makes one request for one key; done says what the key
+// then is.
+func keyChange(p *program, verb, about, method, path, done string) *command {
+	c := newCommand("key "+verb, about, "ID")
+	c.examples = []string{"tollhouse key " + verb + " key_bmjvbxwnkhvqthsr"}
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		return cl.change(ctx, method, "/admin/v1/keys/"+url.PathEscape(args[0])+path, "Key %s is "+done+".\n", args[0])
+	}
+	return c
+}
+
+func keyDisable(p *program) *command {
+	return keyChange(p, "disable", "refuse an API key until it is enabled", http.MethodPost, "/disable", "disabled")
+}
+
+func keyEnable(p *program) *command {
+	return keyChange(p, "enable", "enable a disabled API key", http.MethodPost, "/enable", "enabled")
+}
+
+func keyDelete(p *program) *command {
+	return keyChange(p, "delete", "delete an API key for good", http.MethodDelete, "", "deleted")
+}

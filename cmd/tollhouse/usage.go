@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
+	amounts "github.com/tollhouse-ai/gateway/internal/ledger"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/sqlite"
+)
+
+// usageReport is the server's answer about usage.
+type usageReport struct {
+	Object string     `json:"object"`
+	By     string     `json:"by"`
+	Data   []usageRow `json:"data"`
+}
+
+// usageRow is one group. Of Model, Key and Day only the one that By names is set.
+type usageRow struct {
+	Model    string           `json:"model,omitempty"`
+	Key      string           `json:"key,omitempty"`
+	Day      string           `json:"day,omitempty"`
+	Requests int64            `json:"requests"`
+	Units    map[string]int64 `json:"units"`
+	Charge   string           `json:"charge"`
+}
+
+func usageCommand(p *program) *command {
+	c := newCommand("usage", "show what was used and charged")
+	c.examples = []string{"tollhouse usage", "tollhouse usage --account acme --since 24h --by key"}
+	of := newPeriod(p, c)
+	by := c.flags.String("by", "model", "model, key or day")
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
+		if !slices.Contains([]string{"model", "key", "day"}, *by) {
+			return usagef("--by must be model, key or day, not %q", *by)
+		}
+		q := of.query()
+		q.Set("by", *by)
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/usage?"+q.Encode(), nil, usageTable)
+	}
+	return c
+}
+
+// usageTable has a column for each unit that occurs.
+func usageTable(r usageReport) *table {
+	occurring := map[string]bool{}
+	for _, row := range r.Data {
+		for unit := range row.Units {
+			occurring[unit] = true
+		}
+	}
+	units := slices.Sorted(maps.Keys(occurring))
+	t := &table{head: []string{strings.ToUpper(r.By), "REQUESTS"}}
+	for _, unit := range units {
+		t.head = append(t.head, strings.ToUpper(unit))
+	}
+	t.head = append(t.head, "CHARGE")
+	for _, row := range r.Data {
+		cells := []any{row.Model + row.Key + row.Day, row.Requests}
+		for _, unit := range units {
+			cells = append(cells, row.Units[unit])
+		}
+		t.add(append(cells, row.Charge)...)
+	}
+	return t
+}
+
+func requestCommand(p *program) *command {
+	c := newCommand("request", "show a request and its failed attempts", "ID")
+	c.details = "ID is the X-Request-Id of the answer. A request is shown once it has ended."
+	c.examples = []string{"tollhouse request req_06DJ4Q0V5XW2B3C4D5E6F7G8H9"}
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/requests/"+url.PathEscape(args[0]), nil, requestTable)
+	}
+	return c
+}
+
+// requestTable has a row for each field, then one for each failed attempt.
+func requestTable(r adminapi.Request) *table {
+	t := &table{head: []string{"REQUEST", r.ID}}
+	t.add("created", time.Unix(r.CreatedAt, 0).UTC().Format(time.RFC3339))
+	t.add("account", r.Account)
+	t.add("key", r.Key)
+	t.add("operation", r.Operation)
+	t.add("model", r.Model)
+	t.add("channel", r.Channel)
+	t.add("status", r.Status)
+	t.add("reason", r.Reason)
+	for _, unit := range slices.Sorted(maps.Keys(r.Units)) {
+		t.add(unit, r.Units[unit])
+	}
+	t.add("hold", r.Hold)
+	t.add("charge", r.Charge.String()+" "+r.Currency)
+	for _, a := range r.Attempts {
+		status := a.Code
+		if a.Status != 0 {
+			status += " (upstream status " + strconv.Itoa(a.Status) + ")"
+		}
+		t.add("failed try", a.Channel+": "+status+" after "+(time.Duration(a.DurationMS)*time.Millisecond).String()+", waste "+a.Waste.String())
+	}
+	return t
+}
+
+func wasteCommand(p *program) *command {
+	c := newCommand("waste", "show what failed attempts may have cost you")
+	c.details = "A customer never pays for a failed attempt. BILLABLE are those that the vendor may bill all the same:\n" +
+		"it got the request and did not refuse it. WASTE is the least that they cost, at your own prices."
+	c.examples = []string{"tollhouse waste", "tollhouse waste --account acme --since 24h"}
+	of := newPeriod(p, c)
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/waste?"+of.query().Encode(), nil, wasteTable)
+	}
+	return c
+}
+
+func wasteTable(list adminapi.List[adminapi.Waste]) *table {
+	t := &table{head: []string{"CHANNEL", "UPSTREAM MODEL", "FAILED", "BILLABLE", "WASTE"}}
+	for _, w := range list.Data {
+		t.add(w.Channel, w.Model, w.Failed, w.Billable, w.Waste)
+	}
+	return t
+}
+
+func ledgerVerify(p *program) *command {
+	c := newCommand("ledger verify", "check that every entry of the ledger balances")
+	c.examples = []string{"tollhouse ledger verify"}
+	cl := newAdminCommand(p, c)
+	cl.noLimit = true // it reads the whole ledger
+	c.run = func(ctx context.Context, _ []string) error {
+		var totals adminapi.Ledger
+		if err := cl.do(ctx, http.MethodGet, "/admin/v1/ledger/verify", nil, &totals); err != nil {
+			return err
+		}
+		err := cl.say(totals, "The ledger is sound: every entry balances, and every hold and receipt agrees with it.\n")
+		if err != nil || cl.json || totals.Posted == "" { // an older server gives no totals
+			return err
+		}
+		t := &table{head: []string{"ACCOUNTS", "POSTED", "HELD", "CREDITED", "REVENUE", "OVERRUN", "CURRENCY"}}
+		t.add(totals.Accounts, totals.Posted, totals.Held, totals.Credited, totals.Revenue, totals.Overrun, totals.Currency)
+		return t.write(p.stdout)
+	}
+	return c
+}
+
+// archivedFile is what `archive --json` says of a file.
+type archivedFile struct {
+	File     string `json:"file"`
+	Receipts int64  `json:"receipts"`
+	Charge   string `json:"charge"`
+	Currency string `json:"currency"`
+}
+
+func archiveCommand(p *program) *command {
+	c := newCommand("archive", "move old receipts out of the store into files")
+	c.details = "The receipts that were settled before DATE go into DIR, which has to be there, as compressed JSON\n" +
+		"lines, a file for each day of UTC. A file is on the disk and was read back before its receipts are\n" +
+		"deleted. Sums of usage stay. It opens the store itself: with Postgres while servers run, with SQLite\n" +
+		"while none does. One that was interrupted is repeated with the same DIR."
+	c.examples = []string{"tollhouse archive --before 2026-10-01 --out /backup/receipts", "tollhouse archive --before 2026-10-01 --out . --config tollhouse.yaml"}
+	before := c.flags.String("before", "", "the first day whose receipts stay, a `DATE` such as 2026-10-01 (required)")
+	out := c.flags.String("out", "", "the directory `DIR` for the files (required)")
+	cl := &adminCommand{p: p} // no server is asked: there is no --admin
+	c.flags.BoolVar(&cl.json, "json", false, "print one JSON document")
+	addConfigFlag(c.flags, &cl.flags.config)
+	c.flags.StringVar(&cl.flags.data, "data", "", "the data directory, where the store is unless the configuration says otherwise; default "+defaultData)
+	c.bindEnv("config", "data")
+	c.run = func(ctx context.Context, _ []string) error {
+		switch {
+		case *before == "" && *out == "":
+			return usagef("--before and --out are missing: the first day whose receipts stay, and the directory for the files")
+		case *before == "":
+			return usagef("--before is missing: it says which is the first day whose receipts stay")
+		case *out == "":
+			return usagef("--out is missing: it says where the files go")
+		}
+		day, err := time.Parse(time.DateOnly, *before)
+		if err != nil {
+			return usagef("--before must be a day such as 2026-10-01, not %q", *before)
+		}
+		if dir, err := os.Stat(*out); errors.Is(err, fs.ErrNotExist) || err == nil && !dir.IsDir() {
+			return usagef("there is no directory %s", *out)
+		}
+		return cl.archive(ctx, day, *out)
+	}
+	return c
+}
+
+// archive archives by itself, whether or not a server runs: the files belong to who
+// calls the command.
+func (c *adminCommand) archive(ctx context.Context, before time.Time, dir string) error {
+	at, err := c.flags.target(c.p)
+	if err != nil {
+		return err
+	}
+	if path, missing := at.missingFile(); missing {
+		return fmt.Errorf("there is no database at %s", path)
+	}
+	s, err := c.p.openStored(ctx, at)
+	switch {
+	case errors.Is(err, sqlite.ErrLocked):
+		return fmt.Errorf("a server has %s open: stop it first, since no other process can open a SQLite file meanwhile", storeName(at.store))
+	case err != nil:
+		return err
+	case s.db == nil:
+		return errors.New("a store in memory has no files")
+	}
+	files := []archivedFile{}
+	err = s.db.Archive(ctx, before, dir, func(f store.ArchiveFile) {
+		files = append(files, archivedFile{f.Path, f.Receipts, amounts.FormatSum(f.Charge), s.ledger.Currency()})
+	})
+	err = errors.Join(archiveRefusal(err), s.close())
+	switch {
+	case len(files) > 0: // also those before an error
+	case err != nil:
+		return err
+	default:
+		return c.say(files, "No receipts before %s.\n", before.Format(time.DateOnly))
+	}
+	t := &table{head: []string{"FILE", "RECEIPTS", "CHARGE", "CURRENCY"}}
+	for _, f := range files {
+		t.add(f.File, f.Receipts, f.Charge, f.Currency)
+	}
+	return errors.Join(c.show(files, t), err)
+}
+
+// archiveRefusal is an error of the store in the words of the command line.
+func archiveRefusal(err error) error {
+	var f *fault.Error
+	switch {
+	case !errors.As(err, &f):
+		return err
+	case f.Param == "before":
+		return usagef("--%s", strings.TrimSuffix(f.Message, "."))
+	}
+	return errors.New(strings.TrimPrefix(err.Error(), string(f.Code)+": "))
+}
