@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -172,34 +173,45 @@ func TestABrokenStreamEndsWithOneErrorEvent(t *testing.T) {
 	}
 }
 
-// TestALateFailureAfterAHeartbeatIsAnErrorEvent runs in process, so that the
-// silence is virtual.
+// lateVendor fails after a silence that is longer than the time between two heartbeats.
+var lateVendor = upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+	time.Sleep(20 * time.Second) // virtual
+	return nil, fault.New(fault.BadGateway, "late")
+})
+
+// TestALateFailureAfterAHeartbeatIsAnErrorEvent runs in process, so that the silence is
+// virtual. Clients of responses want response.created before any other event.
 func TestALateFailureAfterAHeartbeatIsAnErrorEvent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-			time.Sleep(20 * time.Second) // virtual
-			return nil, fault.New(fault.BadGateway, "late")
+	for path, c := range map[string]struct {
+		body string
+		want []string // the beginning of each event
+	}{
+		"/v1/chat/completions": {smallStream, []string{`data: {`, `data: {"error":{"message":"late"`}},
+		responsesPath:          {streamResponse, []string{": keep-alive", "event: response.created", "event: response.in_progress", "event: error", "event: response.failed", "data: [DONE]"}},
+	} {
+		t.Run(path, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, err := gateway.New(gateway.Options{Upstream: lateVendor})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer g.Close()
+				resp, err := server.Client(server.New(g, server.Options{})).Post("http://gateway.invalid"+path, jsonType, strings.NewReader(c.body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				body, err := io.ReadAll(resp.Body)
+				if err != nil || resp.StatusCode != 200 {
+					t.Fatalf("status %d, %v", resp.StatusCode, err)
+				}
+				events := strings.Split(strings.TrimSuffix(string(body), "\n\n"), "\n\n")
+				if !slices.EqualFunc(events, c.want, strings.HasPrefix) {
+					t.Errorf("got %q, want events that begin with %q", events, c.want)
+				}
+			})
 		})
-		g, err := gateway.New(gateway.Options{Upstream: up})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer g.Close()
-		c := server.Client(server.New(g, server.Options{}))
-		resp, err := c.Post("http://gateway.invalid/v1/chat/completions", "application/json", strings.NewReader(smallStream))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		beat, rest, _ := strings.Cut(string(body), "\n\n")
-		if resp.StatusCode != 200 || !strings.Contains(beat, `"delta":{}`) || !strings.HasPrefix(rest, `data: {"error":{"message":"late"`) {
-			t.Errorf("status %d, body %q", resp.StatusCode, body)
-		}
-	})
+	}
 }
 
 // TestACompleteStreamLeavesItsConnectionToTheNext has a vendor that ends the
