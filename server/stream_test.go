@@ -16,6 +16,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -23,42 +24,6 @@ import (
 )
 
 const smallStream = `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":5,"stream":true}`
-
-// piped is an upstream whose stream the test writes.
-type piped struct {
-	out    *io.PipeWriter
-	in     *io.PipeReader
-	cancel chan struct{} // closed when the call's context ended
-}
-
-func newPiped() *piped {
-	in, out := io.Pipe()
-	return &piped{out: out, in: in, cancel: make(chan struct{})}
-}
-
-func (p *piped) Do(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-	context.AfterFunc(ctx, func() {
-		_ = p.in.CloseWithError(context.Cause(ctx))
-		close(p.cancel)
-	})
-	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: p.in}, nil
-}
-
-func (p *piped) send(t *testing.T, data string) {
-	t.Helper()
-	p.write(t, "data: "+data+"\n\n")
-}
-
-func (p *piped) write(t *testing.T, text string) {
-	t.Helper()
-	if _, err := io.WriteString(p.out, text); err != nil {
-		t.Error(err)
-	}
-}
-
-func delta(text string) string {
-	return `{"id":"u","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"` + text + `"},"finish_reason":null}]}`
-}
 
 func (s *fixture) stream(t *testing.T, ctx context.Context) *http.Response {
 	t.Helper()
@@ -72,9 +37,9 @@ func (s *fixture) stream(t *testing.T, ctx context.Context) *http.Response {
 // TestEachChunkIsFlushedOverHTTP sends a chunk only after the client has read
 // the one before.
 func TestEachChunkIsFlushedOverHTTP(t *testing.T) {
-	up := newPiped()
+	up := servertest.NewStream()
 	s := newFixture(t, fixtureOptions{upstream: up, gateway: func(o *gateway.Options) { o.Heartbeat = -1 }}) // however long the client pauses
-	go up.send(t, delta("0"))
+	go up.Send(t, servertest.Delta("0"))
 	resp := s.stream(t, t.Context())
 	defer resp.Body.Close()
 	for name, want := range map[string]string{
@@ -87,15 +52,15 @@ func TestEachChunkIsFlushedOverHTTP(t *testing.T) {
 	r := bufio.NewReader(resp.Body)
 	for i := range 5 {
 		line, err := r.ReadString('\n')
-		if err != nil || line != "data: "+delta(string(rune('0'+i)))+"\n" {
+		if err != nil || line != "data: "+servertest.Delta(string(rune('0'+i)))+"\n" {
 			t.Fatalf("line %q, %v", line, err)
 		}
 		if _, err := r.ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
-		up.send(t, delta(string(rune('1'+i))))
+		up.Send(t, servertest.Delta(string(rune('1'+i))))
 	}
-	up.send(t, "[DONE]")
+	up.Send(t, "[DONE]")
 	rest, err := io.ReadAll(r)
 	if err != nil || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") {
 		t.Errorf("rest %q, %v", rest, err)
@@ -104,7 +69,7 @@ func TestEachChunkIsFlushedOverHTTP(t *testing.T) {
 
 func TestAClientThatHangsUpCancelsTheUpstreamAndPays(t *testing.T) {
 	for path, c := range map[string]struct{ body, begun, last, paid string }{
-		"/v1/chat/completions": {smallStream, "data: " + delta("abcd") + "\n\n", "abcd", `"output":1`},
+		"/v1/chat/completions": {smallStream, "data: " + servertest.Delta("abcd") + "\n\n", "abcd", `"output":1`},
 		responsesPath:          {streamResponse, begunResponse, "Hé.", `"output":2`},
 	} {
 		t.Run(path, func(t *testing.T) { hangUp(t, path, c.body, c.begun, c.last, c.paid) })
@@ -114,9 +79,9 @@ func TestAClientThatHangsUpCancelsTheUpstreamAndPays(t *testing.T) {
 // hangUp leaves a stream once its client has read the last text of what the upstream
 // sends, and looks what its receipt has.
 func hangUp(t *testing.T, path, body, begun, last, paid string) {
-	up := newPiped()
+	up := servertest.NewStream()
 	s := newFixture(t, fixtureOptions{upstream: up})
-	go up.write(t, begun)
+	go up.Write(t, begun)
 	ctx, hangUp := context.WithCancel(t.Context())
 	resp, err := s.client.Do(s.request(t, ctx, path, strings.NewReader(body)))
 	if err != nil {
@@ -131,7 +96,7 @@ func hangUp(t *testing.T, path, body, begun, last, paid string) {
 	}
 	hangUp()
 	select {
-	case <-up.cancel:
+	case <-up.Gone:
 	case <-time.After(time.Minute):
 		t.Fatal("the upstream goes on")
 	}
@@ -155,11 +120,11 @@ func hangUp(t *testing.T, path, body, begun, last, paid string) {
 }
 
 func TestABrokenStreamEndsWithOneErrorEvent(t *testing.T) {
-	up := newPiped()
+	up := servertest.NewStream()
 	s := newFixture(t, fixtureOptions{upstream: up})
 	go func() {
-		up.send(t, delta("abcd"))
-		_ = up.out.Close()
+		up.Send(t, servertest.Delta("abcd"))
+		up.End()
 	}()
 	resp := s.stream(t, t.Context())
 	defer resp.Body.Close()
@@ -223,7 +188,7 @@ func TestACompleteStreamLeavesItsConnectionToTheNext(t *testing.T) {
 	from, cut := make(chan string, streams), make(chan bool, streams)
 	vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
-		for _, data := range []string{delta("a"), delta("b"), "[DONE]"} {
+		for _, data := range []string{servertest.Delta("a"), servertest.Delta("b"), "[DONE]"} {
 			fmt.Fprintf(w, "data: %s\n\n", data)
 			w.(http.Flusher).Flush()
 		}

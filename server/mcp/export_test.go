@@ -16,8 +16,12 @@ func NewFixture(g *gateway.Gateway, s *sdk.Server) *Handler {
 	return h
 }
 
-// Running is the number of sessions that have a running request.
-func (h *Handler) Running() int { return h.running.len() }
+// Running is the number of requests that run and can be cancelled.
+func (h *Handler) Running() int {
+	h.running.mu.Lock()
+	defer h.running.mu.Unlock()
+	return len(h.running.cancel)
+}
 
 // RequestBody is what a tool makes of its arguments: the body of a request, empty
 // for one that is a form.

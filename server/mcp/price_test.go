@@ -15,6 +15,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -202,7 +203,7 @@ func TestWhoWaitsForAVideoTakesNoPlaceFromOthers(t *testing.T) {
 }
 
 func TestARepetitionOfACallThatRunsIsToldToComeAgain(t *testing.T) {
-	up := newPiped()
+	up := servertest.NewStream()
 	s := newFixture(t, fixtureOptions{upstream: up})
 	session := s.client(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -213,7 +214,7 @@ func TestARepetitionOfACallThatRunsIsToldToComeAgain(t *testing.T) {
 		defer close(first)
 		_, _ = session.CallTool(ctx, &sdk.CallToolParams{Name: "chat", Arguments: labelled}) // it is taken back
 	}()
-	awaitSoon(t, "the first call", up.here)
+	awaitSoon(t, "the first call", up.Called)
 	said, about := callFailing(t, session, "chat", labelled)
 	if about["code"] != "idempotency_conflict" || !strings.Contains(said, "Wait 1 s. Call again after that with the same arguments and the same task_label.") {
 		t.Errorf("it said %q %v", said, about)
