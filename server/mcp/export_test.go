@@ -1,12 +1,9 @@
 package mcp
 
 import (
-	"context"
-
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/auth"
 )
 
 // NewFixture is a handler like New's that serves other tools.
@@ -49,14 +46,4 @@ func Names() (all []string) {
 		all = append(all, t.name)
 	}
 	return all
-}
-
-// Described are the tools as a key's clients see them.
-func Described(g *gateway.Gateway, p *auth.Principal) ([]*sdk.Tool, error) {
-	c, err := New(g, Options{}).catalogOf(context.Background(), p)
-	var list []*sdk.Tool
-	for _, t := range tools() {
-		list = append(list, t.describe(c))
-	}
-	return list, err
 }
