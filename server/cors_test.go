@@ -10,11 +10,9 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -112,10 +110,7 @@ func TestAPageReadsErrorsAndStreams(t *testing.T) {
 // TestAPageReadsHeartbeats runs in process, so that the silence is virtual.
 func TestAPageReadsHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := gateway.New(gateway.Options{Upstream: upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-			time.Sleep(20 * time.Second) // virtual
-			return nil, fault.New(fault.BadGateway, "late")
-		})})
+		g, err := gateway.New(gateway.Options{Upstream: lateVendor})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -164,19 +164,3 @@ func TestADiskThatIsFullIsA503AndCostsNothing(t *testing.T) {
 		}
 	}
 }
-
-func TestADuplicateOfAnUploadIsReplayed(t *testing.T) {
-	s := newImagesFixture(t, fixtureOptions{})
-	send := func(fields []string) answer {
-		body, contentType := editBody(t, fields...)
-		return s.do(t, "POST", edits, body, "Content-Type: "+contentType, "Idempotency-Key: k")
-	}
-	first := send(cube(t))
-	again := send(cube(t)) // under another boundary
-	if first.status != 200 || again.status != 200 || again.header.Get("Idempotent-Replayed") != "true" || again.body != first.body || s.posted(t) != billing.One*9/10 {
-		t.Errorf("%d %v, posted %s", again.status, again.header, s.posted(t))
-	}
-	if other := send(cube(t, "n=1")); other.status != 409 || other.errorOf(t).Code != "idempotency_conflict" || other.header.Get("X-Should-Retry") != "false" {
-		t.Errorf("%d %s", other.status, other.body)
-	}
-}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"slices"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
@@ -21,53 +22,51 @@ func (x *httpExchange) writeError(err error) {
 	x.write(f.HTTPStatus(), "application/json", x.errorBody(f))
 }
 
-// errorFormat is how an endpoint writes errors: the gateway's own, and an
-// upstream's own body with what is missing added, so that the official SDK of the
-// endpoint can read both.
+// errorFormat is how an endpoint writes errors, so that the official SDK of the endpoint
+// can read the gateway's own and an upstream's.
 type errorFormat struct {
 	shape func(requestID string, f *fault.Error) any
-	outer func(f *fault.Error) []requiredMember // of the body; where there are some, request_id is one too
-	inner func(f *fault.Error) []requiredMember // of `error`
-	flat  bool                                  // a body without `error` is one all the same
+	flat  bool // an upstream's body without `error` is one all the same
 }
-
-// openAIFormat is the format of every path which has none of its own.
-var openAIFormat = errorFormat{shape: openAIShape, inner: openAIMembers}
 
 // rerankFormat is for the clients of several vendors: Cohere's read `message`, Voyage's
 // and Jina's `detail`.
-var rerankFormat = errorFormat{rerankShape, rerankMembers, openAIMembers, true}
+var rerankFormat = errorFormat{rerankShape, true}
 
+// errorFormats are those of paths; every other path has OpenAI's.
 var errorFormats = []struct {
 	prefix string
 	format errorFormat
 }{
-	{"/v1/images/generations", errorFormat{alphaShape, alphaMembers, openAIMembers, true}},
-	{"/v1/images/edits", errorFormat{shape: plainShape, inner: openAIMembers}},
-	{"/v1/audio/speech", errorFormat{shape: plainShape, inner: openAIMembers}},
-	{"/v1/responses", errorFormat{shape: responsesShape, inner: openAIMembers}},
+	{"/v1/images/generations", errorFormat{alphaShape, true}},
+	{"/v1/images/edits", errorFormat{plainShape, false}},
+	{"/v1/audio/speech", errorFormat{plainShape, false}},
+	{"/v1/responses", errorFormat{responsesShape, false}},
 	{"/v1/rerank", rerankFormat},
 	{"/v2/rerank", rerankFormat},
 	{"/rerank", rerankFormat},
-	{"/v1/messages", errorFormat{messagesShape, messagesBodyMembers, messagesErrorMembers, false}},
+	{"/v1/messages", errorFormat{messagesShape, false}},
 }
 
-// errorBody is the body in the format of the request's path.
+// errorBody is the body in the format of the request's path: an upstream's own with what
+// it lacks, or the gateway's.
 func (x *httpExchange) errorBody(f *fault.Error) []byte {
-	format := openAIFormat
+	format := errorFormat{openAIShape, false}
 	for _, row := range errorFormats {
 		if isWithin(x.r.URL.Path, row.prefix) {
 			format = row.format
 		}
-	}
-	if own := format.completeUpstream(f, x.response.ID); own != nil {
-		return own
 	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(format.shape(x.response.ID, f)); err != nil {
 		return []byte(`{"error":{"message":"The request failed.","type":"api_error","code":"internal_error","param":null}}`)
+	}
+	if f.Body != nil {
+		if body := complete(f.Body, buf.Bytes(), x.response.ID, format.flat); body != nil {
+			return body
+		}
 	}
 	return buf.Bytes()
 }
@@ -135,78 +134,39 @@ func messagesShape(id string, f *fault.Error) any {
 	return json.RawMessage(messagesapi.ErrorBody(id, f))
 }
 
-// requiredMember is a member that an upstream's own error must have, and its value
-// as JSON where the upstream has none.
-type requiredMember struct {
-	name  string
-	value []byte
-	empty bool // an empty string counts as missing
-}
-
-func quoted(text string) []byte { return rawjson.Quote(nil, text) }
-
-func openAIMembers(f *fault.Error) []requiredMember {
-	return []requiredMember{
-		{"message", quoted(f.Message), true}, {"type", quoted(fault.Type(f.HTTPStatus())), false},
-		{"code", quoted(string(f.Code)), false}, {"param", []byte("null"), false},
-	}
-}
-
-func alphaMembers(f *fault.Error) []requiredMember {
-	return []requiredMember{{"code", quoted(string(f.Code)), true}, {"message", quoted(f.Message), true}}
-}
-
-func rerankMembers(f *fault.Error) []requiredMember {
-	return []requiredMember{{"message", quoted(f.Message), true}, {"detail", quoted(f.Message), true}}
-}
-
-func messagesBodyMembers(*fault.Error) []requiredMember {
-	return []requiredMember{{"type", []byte(`"error"`), false}}
-}
-
-func messagesErrorMembers(f *fault.Error) []requiredMember {
-	return []requiredMember{
-		{"message", quoted(f.Message), true}, {"type", quoted(messagesapi.ErrorType(f.HTTPStatus())), false},
-		{"code", quoted(string(f.Code)), false},
-	}
-}
-
-// addMissing are the edits that complete an object.
-func addMissing(o *rawjson.Object, required []requiredMember) []rawjson.Edit {
-	var edits []rawjson.Edit
-	for _, m := range required {
-		raw := o.Raw(m.name)
-		if text, ok := rawjson.String(raw); raw == nil || m.empty && (!ok || text == "") {
-			edits = append(edits, rawjson.Set(m.name, m.value))
-		}
-	}
-	return edits
-}
-
-// completeUpstream is the upstream's own error body with the members that the
-// format requires and our request id; nil if there is none that fits.
-func (format *errorFormat) completeUpstream(f *fault.Error, id string) []byte {
-	if f.Body == nil {
-		return nil
-	}
-	outer, err := rawjson.Index(f.Body, nil, nil)
-	if err != nil {
+// complete is an upstream's own error body with the members of the gateway's that it
+// lacks, and our request id; nil if it is none that fits.
+func complete(upstreams, gateways []byte, id string, flat bool) []byte {
+	outer, err := rawjson.Index(upstreams, nil, nil)
+	ours, ourErr := rawjson.Index(gateways, nil, nil)
+	if err != nil || ourErr != nil {
 		return nil
 	}
 	raw := outer.Raw("error")
-	if _, isText := rawjson.String(outer.Raw("message")); rawjson.IsNull(raw) && format.flat && isText {
+	if _, isText := rawjson.String(outer.Raw("message")); rawjson.IsNull(raw) && flat && isText {
 		raw = []byte("{}")
 	}
 	inner, err := rawjson.Index(raw, nil, nil)
-	if err != nil {
+	ourInner, ourErr := rawjson.Index(ours.Raw("error"), nil, nil)
+	if err != nil || ourErr != nil {
 		return nil
 	}
-	edits := []rawjson.Edit{rawjson.Set("error", inner.Apply(nil, addMissing(&inner, format.inner(f))...))}
-	if format.outer != nil {
-		edits = append(edits, addMissing(&outer, format.outer(f))...)
-	}
-	if format.outer != nil || outer.Raw("request_id") != nil {
-		edits = append(edits, rawjson.Set("request_id", quoted(id)))
+	ours.Members = slices.DeleteFunc(ours.Members, func(m rawjson.Member) bool { return m.Name == "error" })
+	edits := append(missing(&outer, &ours, "message", "detail", "code"), rawjson.Set("error", inner.Apply(nil, missing(&inner, &ourInner, "message")...)))
+	if ours.Raw("request_id") != nil || outer.Raw("request_id") != nil {
+		edits = append(edits, rawjson.Set("request_id", rawjson.Quote(nil, id)))
 	}
 	return outer.Apply(nil, edits...)
+}
+
+// missing are the edits that give an object the members of ours that it lacks. Those that
+// are named it lacks too where they are no text, or an empty one.
+func missing(o, ours *rawjson.Object, texts ...string) (edits []rawjson.Edit) {
+	for _, m := range ours.Members {
+		raw := o.Raw(m.Name)
+		if text, ok := rawjson.String(raw); raw == nil || slices.Contains(texts, m.Name) && (!ok || text == "") {
+			edits = append(edits, rawjson.Set(m.Name, m.Value.Of(ours.Src)))
+		}
+	}
+	return edits
 }

@@ -88,6 +88,7 @@ func TestEveryErrorHasTheBodyOfItsEndpoint(t *testing.T) {
 		{"no input", embed, `{"model":"text-embedding-v4"}`, "", fixtureOptions{}, 400, bad, "", "input"},
 		{"an encoding", embed, `{"model":"text-embedding-v4","input":"a","encoding_format":"int8"}`, "", fixtureOptions{}, 400, bad, "", "encoding_format"},
 		{"a chat model", embed, `{"model":"delta-k3","input":"a"}`, "", fixtureOptions{}, 400, bad, "", "model"},
+		{"a vendor that gives no reason", embed, `{"model":"text-embedding-v4","input":"a"}`, "", refusedBy("too_long", `{"error":{"message":"","code":"too_long"}}`), 400, "too_long", "", ""},
 		{"no such model", embed, `{"model":"none","input":"a"}`, "", fixtureOptions{}, 404, "model_not_found", "", "model"},
 		{"no money", embed, `{"model":"text-embedding-v4","input":"more than it has"}`, "", poor, 402, "insufficient_balance", "insufficient_balance", ""},
 

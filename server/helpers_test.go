@@ -47,7 +47,7 @@ type fixtureOptions struct {
 	gateway  func(*gateway.Options)
 }
 
-// midMinute is the time by which requests are counted. It stands still: a minute
+// servertest.MidMinute is the time by which requests are counted. It stands still: a minute
 // of the real clock may end between two requests of any test.
 func midMinute() time.Time { return time.Date(2026, 3, 1, 12, 0, 20, 0, time.UTC) }
 
@@ -68,7 +68,7 @@ func newFixture(t testing.TB, o fixtureOptions) *fixture {
 	options := gateway.Options{
 		Upstream: routing, Meter: s.ledger, Prices: billing.NewPriceList(prices),
 		Authenticator: &auth.Keys{Store: s.keys}, Logger: slog.New(slog.NewJSONHandler(s.log, nil)),
-		Limiter: &auth.MemoryLimiter{Now: midMinute},
+		Limiter: &auth.MemoryLimiter{Now: servertest.MidMinute},
 	}
 	if o.gateway != nil {
 		o.gateway(&options)

@@ -45,43 +45,30 @@ func newConnectionLog(t *testing.T) *connectionLog {
 // stands for it. What no endpoint knows passes, and nobody may look at it.
 var linked = map[string][]string{
 	"/v1/chat/completions": {
-		`{"model":"delta-k3","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"URL"}}]}]}`,
-		`{"model":"delta-k3","messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"URL"}}]}]}`,
-		`{"model":"delta-k3","messages":[{"role":"user","content":[{"type":"audio_url","audio_url":{"url":"URL"}}]}]}`,
-		`{"model":"delta-k3","messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"URL","format":"wav"}}]}]}`,
-		`{"model":"delta-k3","messages":[{"role":"user","content":[{"type":"file","file":{"file_data":"URL","file_id":"URL","filename":"URL","file_url":"URL"}}]}]}`,
-		`{"model":"delta-k3","messages":[{"role":"user","content":"URL"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"$ref":"URL","$schema":"URL"}}}]}`,
+		`{"model":"delta-k3","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"URL"}},{"type":"video_url","video_url":{"url":"URL"}},{"type":"audio_url","audio_url":{"url":"URL"}},` +
+			`{"type":"input_audio","input_audio":{"data":"URL","format":"wav"}},{"type":"file","file":{"file_data":"URL","file_id":"URL","filename":"URL","file_url":"URL"}}]}]}`,
+		`{"model":"delta-k3","messages":[{"role":"user","content":"URL"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"$ref":"URL","$schema":"URL"}}}],` +
+			`"user":"URL","metadata":{"url":"URL"},"webhook_url":"URL","callback_url":"URL","web_search_options":{"url":"URL"},"mcp_servers":[{"url":"URL"}]}`,
 		`{"model":"delta-k3","messages":[{"role":"user","content":"URL"}],"response_format":{"type":"json_schema","json_schema":{"name":"s","schema":{"$ref":"URL#/a"}}}}`,
 		`{"model":"delta-k3","messages":[{"role":"user","content":"URL"}],"response_format":{"type":"json_schema","json_schema":{"name":"s","schema":{"$schema":"URL","$id":"URL","type":"object"}}}}`,
-		`{"model":"delta-k3","messages":[{"role":"user","content":"a"}],"user":"URL","metadata":{"url":"URL"},"webhook_url":"URL","callback_url":"URL","web_search_options":{"url":"URL"},"mcp_servers":[{"url":"URL"}]}`,
 	},
 	"/v1/messages": {
-		`{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"URL"}}]}]}`,
-		`{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"url","url":"URL"}}]}]}`,
-		`{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":"a"}],"mcp_servers":[{"type":"url","url":"URL","name":"x"}],"container":"URL"}`,
-		`{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":"a"}],"tools":[{"name":"f","input_schema":{"type":"object","$ref":"URL","$schema":"URL"}}]}`,
+		`{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"URL"}}]}],"tools":[{"name":"f","input_schema":{"type":"object","$ref":"URL","$schema":"URL"}}]}`,
+		`{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"url","url":"URL"}}]}],"mcp_servers":[{"type":"url","url":"URL","name":"x"}],"container":"URL"}`,
 	},
-	"/v1/messages/count_tokens": {
-		`{"model":"delta-k3","messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"URL"}}]}]}`,
-	},
+	"/v1/messages/count_tokens": {`{"model":"delta-k3","messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"URL"}}]}]}`},
 	responsesPath: {
-		`{"model":"delta-k3","input":[{"role":"user","content":[{"type":"input_image","image_url":"URL"}]}]}`,
-		`{"model":"delta-k3","input":[{"role":"user","content":[{"type":"input_file","file_url":"URL"},{"type":"input_audio","audio_url":"URL"}]}]}`,
-		`{"model":"delta-k3","input":[{"role":"user","content":[{"type":"input_file","file_data":"URL","filename":"URL"}]}]}`,
-		`{"model":"delta-k3","input":"URL","instructions":"URL","user":"URL","metadata":{"url":"URL"},"webhook_url":"URL"}`,
-		`{"model":"delta-k3","input":"a","tools":[{"type":"function","name":"f","parameters":{"$ref":"URL","$schema":"URL"}}]}`,
-		`{"model":"delta-k3","input":"a","tools":[{"type":"mcp","server_label":"x","server_url":"URL"}]}`,
+		`{"model":"delta-k3","input":[{"role":"user","content":[{"type":"input_image","image_url":"URL"}]}],"instructions":"URL","user":"URL","metadata":{"url":"URL"},"webhook_url":"URL"}`,
+		`{"model":"delta-k3","input":[{"role":"user","content":[{"type":"input_file","file_url":"URL"},{"type":"input_audio","audio_url":"URL"},{"type":"input_file","file_data":"URL","filename":"URL"}]}]}`,
+		`{"model":"delta-k3","input":"a","tools":[{"type":"function","name":"f","parameters":{"$ref":"URL","$schema":"URL"}},{"type":"mcp","server_label":"x","server_url":"URL"}]}`,
 		`{"model":"delta-k3","input":"a","text":{"format":{"type":"json_schema","name":"s","schema":{"$ref":"URL#/a"}}}}`,
 	},
-	countInputPath: {
-		`{"model":"delta-k3","input":[{"role":"user","content":[{"type":"input_image","image_url":"URL"}]}]}`,
-	},
-	"/v1/images/generations": {
+	countInputPath: {`{"model":"delta-k3","input":[{"role":"user","content":[{"type":"input_image","image_url":"URL"}]}]}`},
+	generations: {
 		`{"model":"imagegen-2","prompt":"URL","image":"URL","mask":"URL","user":"URL","webhook_url":"URL"}`,
-		`{"model":"alpha-image-edit","input":{"messages":[{"role":"user","content":[{"image":"URL"},{"text":"a"}]}]}}`,
-		`{"model":"alpha-image-2.0","input":{"messages":[{"role":"user","content":[{"text":"a"}]}],"ref_img":"URL"},"parameters":{"image":"URL"}}`,
+		`{"model":"alpha-image-edit","input":{"messages":[{"role":"user","content":[{"image":"URL"},{"text":"a"}]}],"ref_img":"URL"},"parameters":{"image":"URL"}}`,
 	},
-	"/v1/videos/generations": {
+	videos: {
 		`{"model":"beta2.7-t2v","duration":5,"resolution":"720p","input":{"prompt":"a","audio_url":"URL"},"callback_url":"URL"}`,
 		`{"model":"beta2.6-i2v","duration":5,"resolution":"720p","input":{"prompt":"a","img_url":"URL"}}`,
 		`{"model":"beta2.6-r2v","duration":5,"resolution":"720p","input":{"prompt":"a","reference_urls":["URL"],"reference_video_urls":["URL"]}}`,
@@ -89,19 +76,11 @@ var linked = map[string][]string{
 		`{"model":"gamma-2-0-260128","content":[{"type":"text","text":"a"},{"type":"video_url","video_url":{"url":"URL"}},{"type":"audio_url","audio_url":{"url":"URL"}}]}`,
 		`{"model":"beta2.7-t2v","duration":5,"resolution":"720p","input":{"prompt":"a"},"webhook_url":"URL"}`,
 	},
-	"/v1/embeddings": {
-		`{"model":"text-embedding-v4","input":"URL","user":"URL"}`,
-		`{"model":"text-embedding-v4","input":["URL"],"image":"URL"}`,
-	},
-	"/v1/rerank": {
-		`{"model":"rerank-v3.5","query":"URL","documents":["URL"]}`,
-		`{"model":"rerank-v3.5","query":"a","documents":[{"text":"a","image":"URL"}],"callback_url":"URL"}`,
-	},
-	"/v2/rerank": {`{"model":"rerank-v3.5","query":"a","documents":[{"image":"URL"}]}`},
-	"/rerank":    {`{"model":"rerank-v3.5","query":"URL","texts":["URL"],"truncate":"URL"}`},
-	"/v1/audio/speech": {
-		`{"model":"alpha3-tts-flash","input":"URL","response_format":"wav","reference_audio":"URL","ref_audio_url":"URL"}`,
-	},
+	"/v1/embeddings":   {`{"model":"text-embedding-v4","input":["URL"],"image":"URL","user":"URL"}`},
+	"/v1/rerank":       {`{"model":"rerank-v3.5","query":"URL","documents":["URL",{"text":"a","image":"URL"}],"callback_url":"URL"}`},
+	"/v2/rerank":       {`{"model":"rerank-v3.5","query":"a","documents":[{"image":"URL"}]}`},
+	"/rerank":          {`{"model":"rerank-v3.5","query":"URL","texts":["URL"],"truncate":"URL"}`},
+	"/v1/audio/speech": {`{"model":"alpha3-tts-flash","input":"URL","response_format":"wav","reference_audio":"URL","ref_audio_url":"URL"}`},
 }
 
 // TestNothingThatARequestNamesIsFetched is docs/faults.md, rows 33 and 34: an address

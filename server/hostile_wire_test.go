@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
@@ -68,7 +69,7 @@ func TestAVendorIsCancelledWithinATenthOfASecondOfItsClientsDeath(t *testing.T) 
 		"before a message":      {"/v1/messages", `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}],"stream":true}`, ""},
 		"before a response":     {responsesPath, streamResponse, ""},
 		"within the first line": {"/v1/chat/completions", smallStream, "data: {"},
-		"after an event":        {"/v1/chat/completions", smallStream, "data: " + delta("a") + "\n\n"},
+		"after an event":        {"/v1/chat/completions", smallStream, "data: " + servertest.Delta("a") + "\n\n"},
 		"within an answer":      {"/v1/chat/completions", small, `{"id":`},
 	} {
 		for how, die := range deaths {
@@ -135,7 +136,7 @@ func TestNoReplyIsCutThatCameBeforeTheRequestWasRead(t *testing.T) {
 	}
 	filling := strings.Repeat("x", 4<<10)
 	answer := strings.Replace(vendorAnswer, "hi", filling, 1)
-	events := "data: " + delta(filling) + "\n\ndata: [DONE]\n\n"
+	events := "data: " + servertest.Delta(filling) + "\n\ndata: [DONE]\n\n"
 	s := newFixture(t, fixtureOptions{credit: 1_000_000_000_000, upstream: socketVendor(t, func(c net.Conn, r *bufio.Reader) {
 		for {
 			req, err := http.ReadRequest(r)
@@ -367,7 +368,7 @@ func headersOf(t *testing.T, head, body, ask, kind string) string {
 
 // TestNoHeaderOfAVendorReachesAClientButTheseFew is docs/faults.md, row 8.
 func TestNoHeaderOfAVendorReachesAClientButTheseFew(t *testing.T) {
-	stream := "data: " + delta("hi") + "\n\ndata: [DONE]\n\n"
+	stream := "data: " + servertest.Delta("hi") + "\n\ndata: [DONE]\n\n"
 	var got strings.Builder
 	for _, n := range vendorHeads {
 		fmt.Fprintf(&got, "%s\n%s  a stream:\n%s", n.name, headersOf(t, n.head, vendorAnswer, small, "application/json"), headersOf(t, n.head, stream, smallStream, "text/event-stream"))

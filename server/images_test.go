@@ -1,19 +1,15 @@
 package server_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"image/png"
 	"maps"
 	"strings"
 	"testing"
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -64,26 +60,8 @@ func TestTheAlphaFormGetsALinkAndOurRequestID(t *testing.T) {
 	if r.RequestID != a.header.Get("X-Request-Id") || c.FinishReason != "stop" || c.Message.Role != "assistant" || !maps.Equal(r.Usage, map[string]int64{"image_count": 1, "width": 1280, "height": 720}) {
 		t.Errorf("%s, %+v, usage %v", a.header, r.RequestID, r.Usage)
 	}
-	data, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(c.Message.Content[0].Image, "data:image/png;base64,"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m, err := png.Decode(bytes.NewReader(data)); err != nil || m.Bounds().Dx() != 1280 || m.Bounds().Dy() != 720 {
-		t.Errorf("the picture is no PNG of its size: %v", err)
-	}
 	if s.posted(t) != billing.One-billing.One/10 || a.header.Get("X-Gateway-Charge") != "0.10" {
 		t.Errorf("posted %s, %s", s.posted(t), a.header.Get("X-Gateway-Charge"))
-	}
-}
-
-func TestARateRefusalOfOursIsThrottlingOnGenerations(t *testing.T) {
-	s := newImagesFixture(t, fixtureOptions{key: auth.KeyOptions{Limits: auth.Limits{RPM: 1}}})
-	if a := s.do(t, "POST", generations, redCube); a.status != 200 {
-		t.Fatalf("%d %s", a.status, a.body)
-	}
-	a := s.do(t, "POST", generations, redCube)
-	if e := a.errorOf(t); a.status != 429 || e.Code != "Throttling.RateQuota" || a.header.Get("Retry-After") == "" {
-		t.Errorf("%d %s %v", a.status, a.body, a.header)
 	}
 }
 

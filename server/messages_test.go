@@ -130,20 +130,6 @@ func TestAnthropicsWordsAreKeptInAnError(t *testing.T) {
 	}
 }
 
-func TestAnErrorInAStreamIsAnErrorEvent(t *testing.T) {
-	up := anthropicVendor(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		head, _, _ := strings.Cut(hers, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":1}")
-		_, _ = w.Write([]byte(head + "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n"))
-	})
-	s := newFixture(t, fixtureOptions{upstream: up})
-	a := s.do(t, "POST", "/v1/messages", `{"model":"m","max_tokens":99,"stream":true,"messages":[{"role":"user","content":"x"}]}`)
-	tail := `event: error` + "\n" + `data: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded","code":"ServiceUnavailable"},"request_id":"` + a.header.Get("Request-Id") + `"}` + "\n\n"
-	if a.status != 200 || !strings.HasSuffix(a.body, tail) {
-		t.Errorf("%d %s\nwant the end %s", a.status, a.body, tail)
-	}
-}
-
 const hi = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
 
 // A vendor that takes fewer bytes of headers than a client may send would blame the

@@ -1,24 +1,16 @@
 package server_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
-	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
-	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
 )
@@ -264,111 +256,6 @@ func TestAWebSocketIsRefusedSoThatClientsFallBackToHTTP(t *testing.T) {
 	}
 }
 
-func TestACutResponseEndsWithAnErrorAndAFailedResponse(t *testing.T) {
-	up, _ := responsesVendor(t, responds(200, eventsType, begunResponse))
-	s := newFixture(t, fixtureOptions{upstream: up})
-	before := s.posted(t)
-	a := s.do(t, "POST", responsesPath, streamResponse)
-	tail, ok := strings.CutPrefix(a.body, strings.ReplaceAll(begunResponse, `"vendor-m"`, `"m"`))
-	if !ok {
-		t.Fatalf("%d %s", a.status, a.body)
-	}
-	events := strings.Split(tail, "\n\n")
-	for i, want := range [][]string{
-		{"event: error\n", `"type":"error","sequence_number":5,"error":{`, `"param":null`},
-		{"event: response.failed\n", `"type":"response.failed","sequence_number":6,"response":{`, `"status":"failed"`, `"id":"resp_v"`, `"code":"server_error"`},
-		{"data: [DONE]"},
-		{""},
-	} {
-		if len(events) != 4 {
-			t.Fatalf("the end of the stream is\n%s", tail)
-		}
-		for _, text := range want {
-			if !strings.Contains(events[i], text) {
-				t.Errorf("event %d lacks %s: %s", i, text, events[i])
-			}
-		}
-	}
-	if strings.Contains(tail, "response.completed") || strings.Contains(tail, "response.incomplete") {
-		t.Errorf("it looks complete: %s", tail)
-	}
-	// 1 token of three characters, and those of the input by its text.
-	if paid := before - s.posted(t); paid <= 2000 || paid > 2000+20*1000 {
-		t.Errorf("paid %s", paid)
-	}
-}
-
-// TestALateFailureOfAResponseAfterAHeartbeat runs in process, so that the silence is
-// virtual. Clients want response.created before any other event.
-func TestALateFailureOfAResponseAfterAHeartbeat(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-			time.Sleep(20 * time.Second) // virtual
-			return nil, fault.New(fault.BadGateway, "late")
-		})
-		g, err := gateway.New(gateway.Options{Upstream: up})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer g.Close()
-		resp, err := server.Client(server.New(g, server.Options{})).Post("http://gateway.invalid"+responsesPath, jsonType, strings.NewReader(streamResponse))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var first []string // lines of the events
-		for event := range strings.SplitSeq(strings.TrimSuffix(string(body), "\n\n"), "\n\n") {
-			line, _, _ := strings.Cut(event, "\n")
-			first = append(first, line)
-		}
-		want := []string{": keep-alive", "event: response.created", "event: response.in_progress", "event: error", "event: response.failed", "data: [DONE]"}
-		if diff := cmp.Diff(want, first); resp.StatusCode != 200 || diff != "" {
-			t.Errorf("status %d, %s\n%s", resp.StatusCode, diff, body)
-		}
-	})
-}
-
-func TestToolsThatTheVendorRunsAreDroppedUnlessTheyAreDemanded(t *testing.T) {
-	var sent string
-	up, asked := responsesVendor(t, func(w http.ResponseWriter, r *http.Request) {
-		data, _ := io.ReadAll(r.Body)
-		sent = string(data)
-		responds(200, jsonType, wholeResponse)(w, r)
-	})
-	s := newFixture(t, fixtureOptions{upstream: up, gateway: func(o *gateway.Options) { o.RequirePrice = true }})
-	const tools = `{"model":"m","input":"hi","max_output_tokens":5,"tools":[{"type":"function","name":"f","parameters":{"type":"object"}},{"type":"web_search","external_web_access":false}]`
-	a := s.do(t, "POST", responsesPath, tools+`}`)
-	if a.status != 200 || !strings.Contains(a.header.Get("X-Gateway-Dropped"), "tools.web_search") || strings.Contains(sent, "web_search") || !strings.Contains(sent, `"name":"f"`) {
-		t.Errorf("%d, dropped %q, sent %s", a.status, a.header.Get("X-Gateway-Dropped"), sent)
-	}
-	before := s.posted(t)
-	a = s.do(t, "POST", responsesPath, tools+`,"tool_choice":{"type":"web_search"}}`)
-	if a.status != 400 || asked.Load() != 1 || s.posted(t) != before {
-		t.Errorf("%d %s, asked %d times", a.status, a.body, asked.Load())
-	}
-}
-
-func TestARepeatedStreamOfAResponseIsReplayedForNothing(t *testing.T) {
-	up, asked := responsesVendor(t, responds(200, eventsType, begunResponse+restOfResponse))
-	s := newFixture(t, fixtureOptions{upstream: up})
-	first := s.do(t, "POST", responsesPath, streamResponse, "Idempotency-Key: k")
-	paid := s.posted(t)
-	again := s.do(t, "POST", responsesPath, streamResponse, "Idempotency-Key: k")
-	if first.status != 200 || again.status != 200 || again.body != first.body || again.header.Get("Content-Type") != eventsType || again.header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("%d %v\n%s\nwant\n%s", again.status, again.header, again.body, first.body)
-	}
-	if asked.Load() != 1 || s.posted(t) != paid {
-		t.Errorf("asked %d times, the replay cost %s", asked.Load(), paid-s.posted(t))
-	}
-	if other := s.do(t, "POST", responsesPath, askResponse, "Idempotency-Key: k"); other.status != 409 || other.header.Get("X-Should-Retry") != "false" {
-		t.Errorf("another body with the same key: %d %v", other.status, other.header)
-	}
-}
-
 // TestAnInputIsCountedByTheVendorOrEstimated is free in any case, and needs no money.
 func TestAnInputIsCountedByTheVendorOrEstimated(t *testing.T) {
 	for _, row := range []struct {
@@ -393,20 +280,5 @@ func TestAnInputIsCountedByTheVendorOrEstimated(t *testing.T) {
 				t.Errorf("%s", got)
 			}
 		})
-	}
-}
-
-func TestAnAnswerIsBoundedByWhatTheBalanceAffords(t *testing.T) {
-	var sent string
-	up, _ := responsesVendor(t, func(w http.ResponseWriter, r *http.Request) {
-		data, _ := io.ReadAll(r.Body)
-		sent = string(data)
-		responds(200, jsonType, wholeResponse)(w, r)
-	})
-	const body, affords = `{"model":"m","input":"hi","max_output_tokens":5000}`, 40
-	s := newFixture(t, fixtureOptions{upstream: up, credit: billing.Money(len(body)*1000 + affords*2000)}) // bytes bound the tokens of the input
-	a := s.do(t, "POST", responsesPath, body)
-	if a.status != 200 || a.header.Get("X-Gateway-Max-Tokens") != "40" || !strings.Contains(sent, `"max_output_tokens":40`) {
-		t.Errorf("%d, limited to %q, sent %s", a.status, a.header.Get("X-Gateway-Max-Tokens"), sent)
 	}
 }

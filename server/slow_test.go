@@ -16,6 +16,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -55,7 +56,7 @@ func (v *slowVendor) Do(ctx context.Context, call *upstream.Call) (*upstream.Rep
 	context.AfterFunc(ctx, func() { _ = r.CloseWithError(context.Cause(ctx)) })
 	kind, piece := "audio/wav", bytes.Repeat([]byte{1, 2}, 16<<10)
 	if call.Stream {
-		kind, piece = "text/event-stream", []byte("data: "+delta("word")+"\n\n")
+		kind, piece = "text/event-stream", []byte("data: "+servertest.Delta("word")+"\n\n")
 	}
 	go func() {
 		first := wave

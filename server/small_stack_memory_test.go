@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -47,7 +48,7 @@ func stackOf(t *testing.T, streams int, crowd bool) int64 {
 		clients[i] = bufio.NewReader(s.dial(t, "/v1/chat/completions", smallStream, true))
 		voices[i] = <-up
 	}
-	for _, chunk := range []string{delta("one"), strings.Replace(delta("two"), `"index":0,`, `"of":[{"a":{"b":[1,2]}}],"index":0,`, 1)} {
+	for _, chunk := range []string{servertest.Delta("one"), strings.Replace(servertest.Delta("two"), `"index":0,`, `"of":[{"a":{"b":[1,2]}}],"index":0,`, 1)} {
 		for i, v := range voices {
 			if _, err := io.WriteString(v, "data: "+chunk+"\n\n"); err != nil {
 				t.Fatal(err)

@@ -17,19 +17,14 @@ func TestAPanicInACrowdIsTheHandlersOwn(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
 	server.ForceSmallStack(s.h)
 	defer func() {
-		if p := recover(); p != "the writer is broken" {
+		if p := recover(); p != http.ErrAbortHandler {
 			t.Errorf("recovered %v", p)
 		}
 	}()
 	r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader("{}")) // is answered with an error
-	s.h.ServeHTTP(panickingWriter{httptest.NewRecorder()}, r)
+	s.h.ServeHTTP(failingWriter{httptest.NewRecorder()}, r)
 	t.Error("the panic is lost")
 }
-
-// panickingWriter is a client's connection whose writer panics.
-type panickingWriter struct{ http.ResponseWriter }
-
-func (panickingWriter) Write([]byte) (int, error) { panic("the writer is broken") }
 
 func TestWhoeverHasBeenAnsweredIsInTheCrowdNoMore(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
@@ -39,7 +34,7 @@ func TestWhoeverHasBeenAnsweredIsInTheCrowdNoMore(t *testing.T) {
 	}
 	func() {
 		defer func() { _ = recover() }()
-		s.h.ServeHTTP(panickingWriter{httptest.NewRecorder()}, httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader("{}")))
+		s.h.ServeHTTP(failingWriter{httptest.NewRecorder()}, httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader("{}")))
 	}()
 	if n := server.InFlight(s.h) - before; n != 0 {
 		t.Errorf("%d requests are being answered after the last", n)

@@ -85,37 +85,6 @@ func TestSpeechThatBreaksAfterBytesWentOutBreaksTheConnection(t *testing.T) {
 	}
 }
 
-func TestAClientThatHangsUpPaysForWhatItHeard(t *testing.T) {
-	gone := make(chan struct{})
-	s := newSpeechFixture(t, speech.Serve(func(ctx context.Context, _ *speech.Request) (io.ReadCloser, string, error) {
-		rest, _ := io.Pipe()
-		context.AfterFunc(ctx, func() {
-			_ = rest.CloseWithError(ctx.Err())
-			close(gone)
-		})
-		head := speechapi.WAVHeader(speech.PCM{Channels: 1, Rate: 24_000, Bits: 16})
-		return io.NopCloser(io.MultiReader(strings.NewReader(string(head)+"abcd"), rest)), "audio/wav", nil
-	}), 0)
-	before := s.posted(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	resp, err := s.client.Do(s.request(t, ctx, "/v1/audio/speech", strings.NewReader(`{"model":"alpha3-tts-flash","input":"hello","response_format":"wav"}`)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if _, err := io.ReadFull(resp.Body, make([]byte, 47)); err != nil { // all but the byte that is held back
-		t.Fatal(err)
-	}
-	cancel()
-	<-gone // the vendor's call is cancelled
-	if err := s.g.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if spent := before - s.posted(t); spent != 5_000 {
-		t.Errorf("spent %s", spent)
-	}
-}
-
 func TestUnknownFieldsOfSpeechTravelToAnUpstreamOfTheSameWire(t *testing.T) {
 	var got string
 	s := newSpeechFixture(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -22,42 +24,6 @@ import (
 )
 
 const smallStream = `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":5,"stream":true}`
-
-// piped is an upstream whose stream the test writes.
-type piped struct {
-	out    *io.PipeWriter
-	in     *io.PipeReader
-	cancel chan struct{} // closed when the call's context ended
-}
-
-func newPiped() *piped {
-	in, out := io.Pipe()
-	return &piped{out: out, in: in, cancel: make(chan struct{})}
-}
-
-func (p *piped) Do(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-	context.AfterFunc(ctx, func() {
-		_ = p.in.CloseWithError(context.Cause(ctx))
-		close(p.cancel)
-	})
-	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: p.in}, nil
-}
-
-func (p *piped) send(t *testing.T, data string) {
-	t.Helper()
-	p.write(t, "data: "+data+"\n\n")
-}
-
-func (p *piped) write(t *testing.T, text string) {
-	t.Helper()
-	if _, err := io.WriteString(p.out, text); err != nil {
-		t.Error(err)
-	}
-}
-
-func delta(text string) string {
-	return `{"id":"u","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"` + text + `"},"finish_reason":null}]}`
-}
 
 func (s *fixture) stream(t *testing.T, ctx context.Context) *http.Response {
 	t.Helper()
@@ -71,9 +37,9 @@ func (s *fixture) stream(t *testing.T, ctx context.Context) *http.Response {
 // TestEachChunkIsFlushedOverHTTP sends a chunk only after the client has read
 // the one before.
 func TestEachChunkIsFlushedOverHTTP(t *testing.T) {
-	up := newPiped()
+	up := servertest.NewStream()
 	s := newFixture(t, fixtureOptions{upstream: up, gateway: func(o *gateway.Options) { o.Heartbeat = -1 }}) // however long the client pauses
-	go up.send(t, delta("0"))
+	go up.Send(t, servertest.Delta("0"))
 	resp := s.stream(t, t.Context())
 	defer resp.Body.Close()
 	for name, want := range map[string]string{
@@ -86,15 +52,15 @@ func TestEachChunkIsFlushedOverHTTP(t *testing.T) {
 	r := bufio.NewReader(resp.Body)
 	for i := range 5 {
 		line, err := r.ReadString('\n')
-		if err != nil || line != "data: "+delta(string(rune('0'+i)))+"\n" {
+		if err != nil || line != "data: "+servertest.Delta(string(rune('0'+i)))+"\n" {
 			t.Fatalf("line %q, %v", line, err)
 		}
 		if _, err := r.ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
-		up.send(t, delta(string(rune('1'+i))))
+		up.Send(t, servertest.Delta(string(rune('1'+i))))
 	}
-	up.send(t, "[DONE]")
+	up.Send(t, "[DONE]")
 	rest, err := io.ReadAll(r)
 	if err != nil || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") {
 		t.Errorf("rest %q, %v", rest, err)
@@ -103,7 +69,7 @@ func TestEachChunkIsFlushedOverHTTP(t *testing.T) {
 
 func TestAClientThatHangsUpCancelsTheUpstreamAndPays(t *testing.T) {
 	for path, c := range map[string]struct{ body, begun, last, paid string }{
-		"/v1/chat/completions": {smallStream, "data: " + delta("abcd") + "\n\n", "abcd", `"output":1`},
+		"/v1/chat/completions": {smallStream, "data: " + servertest.Delta("abcd") + "\n\n", "abcd", `"output":1`},
 		responsesPath:          {streamResponse, begunResponse, "Hé.", `"output":2`},
 	} {
 		t.Run(path, func(t *testing.T) { hangUp(t, path, c.body, c.begun, c.last, c.paid) })
@@ -113,9 +79,9 @@ func TestAClientThatHangsUpCancelsTheUpstreamAndPays(t *testing.T) {
 // hangUp leaves a stream once its client has read the last text of what the upstream
 // sends, and looks what its receipt has.
 func hangUp(t *testing.T, path, body, begun, last, paid string) {
-	up := newPiped()
+	up := servertest.NewStream()
 	s := newFixture(t, fixtureOptions{upstream: up})
-	go up.write(t, begun)
+	go up.Write(t, begun)
 	ctx, hangUp := context.WithCancel(t.Context())
 	resp, err := s.client.Do(s.request(t, ctx, path, strings.NewReader(body)))
 	if err != nil {
@@ -130,7 +96,7 @@ func hangUp(t *testing.T, path, body, begun, last, paid string) {
 	}
 	hangUp()
 	select {
-	case <-up.cancel:
+	case <-up.Gone:
 	case <-time.After(time.Minute):
 		t.Fatal("the upstream goes on")
 	}
@@ -154,11 +120,11 @@ func hangUp(t *testing.T, path, body, begun, last, paid string) {
 }
 
 func TestABrokenStreamEndsWithOneErrorEvent(t *testing.T) {
-	up := newPiped()
+	up := servertest.NewStream()
 	s := newFixture(t, fixtureOptions{upstream: up})
 	go func() {
-		up.send(t, delta("abcd"))
-		_ = up.out.Close()
+		up.Send(t, servertest.Delta("abcd"))
+		up.End()
 	}()
 	resp := s.stream(t, t.Context())
 	defer resp.Body.Close()
@@ -172,34 +138,45 @@ func TestABrokenStreamEndsWithOneErrorEvent(t *testing.T) {
 	}
 }
 
-// TestALateFailureAfterAHeartbeatIsAnErrorEvent runs in process, so that the
-// silence is virtual.
+// lateVendor fails after a silence that is longer than the time between two heartbeats.
+var lateVendor = upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+	time.Sleep(20 * time.Second) // virtual
+	return nil, fault.New(fault.BadGateway, "late")
+})
+
+// TestALateFailureAfterAHeartbeatIsAnErrorEvent runs in process, so that the silence is
+// virtual. Clients of responses want response.created before any other event.
 func TestALateFailureAfterAHeartbeatIsAnErrorEvent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-			time.Sleep(20 * time.Second) // virtual
-			return nil, fault.New(fault.BadGateway, "late")
+	for path, c := range map[string]struct {
+		body string
+		want []string // the beginning of each event
+	}{
+		"/v1/chat/completions": {smallStream, []string{`data: {`, `data: {"error":{"message":"late"`}},
+		responsesPath:          {streamResponse, []string{": keep-alive", "event: response.created", "event: response.in_progress", "event: error", "event: response.failed", "data: [DONE]"}},
+	} {
+		t.Run(path, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, err := gateway.New(gateway.Options{Upstream: lateVendor})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer g.Close()
+				resp, err := server.Client(server.New(g, server.Options{})).Post("http://gateway.invalid"+path, jsonType, strings.NewReader(c.body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				body, err := io.ReadAll(resp.Body)
+				if err != nil || resp.StatusCode != 200 {
+					t.Fatalf("status %d, %v", resp.StatusCode, err)
+				}
+				events := strings.Split(strings.TrimSuffix(string(body), "\n\n"), "\n\n")
+				if !slices.EqualFunc(events, c.want, strings.HasPrefix) {
+					t.Errorf("got %q, want events that begin with %q", events, c.want)
+				}
+			})
 		})
-		g, err := gateway.New(gateway.Options{Upstream: up})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer g.Close()
-		c := server.Client(server.New(g, server.Options{}))
-		resp, err := c.Post("http://gateway.invalid/v1/chat/completions", "application/json", strings.NewReader(smallStream))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		beat, rest, _ := strings.Cut(string(body), "\n\n")
-		if resp.StatusCode != 200 || !strings.Contains(beat, `"delta":{}`) || !strings.HasPrefix(rest, `data: {"error":{"message":"late"`) {
-			t.Errorf("status %d, body %q", resp.StatusCode, body)
-		}
-	})
+	}
 }
 
 // TestACompleteStreamLeavesItsConnectionToTheNext has a vendor that ends the
@@ -211,7 +188,7 @@ func TestACompleteStreamLeavesItsConnectionToTheNext(t *testing.T) {
 	from, cut := make(chan string, streams), make(chan bool, streams)
 	vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
-		for _, data := range []string{delta("a"), delta("b"), "[DONE]"} {
+		for _, data := range []string{servertest.Delta("a"), servertest.Delta("b"), "[DONE]"} {
 			fmt.Fprintf(w, "data: %s\n\n", data)
 			w.(http.Flusher).Flush()
 		}

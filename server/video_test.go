@@ -9,7 +9,6 @@ import (
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -174,28 +173,6 @@ func TestAVideoOverHTTPFromItsSubmissionToItsCharge(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestATaskOfAnotherAccountIsNotThere(t *testing.T) {
-	c := newVideoFixture(t, fixtureOptions{}, nil, nil)
-	foreign := c.stranger(t)
-	_, r := c.submit(t, gammaBoat)
-	for name, a := range map[string]answer{
-		"by its id":      c.do(t, "GET", videos+"/"+r.ID, "", foreign),
-		"one that never": c.do(t, "GET", videos+"/vid_never", "", foreign),
-		"as a draft":     c.do(t, "POST", videos, `{"model":"gamma-1-5-pro-251215","prompt":"on","content":[{"type":"draft_task","draft_task":{"task_id":"`+r.ID+`"}}]}`, foreign),
-	} {
-		if e := a.errorOf(t); a.status != 404 || e.Code != "ResourceNotFound" || e.Type != "invalid_request_error" {
-			t.Errorf("%s: %d %s", name, a.status, a.body)
-		}
-	}
-	if colleague := c.mint(t, auth.KeyOptions{}); c.do(t, "GET", videos+"/"+r.ID, "", "Authorization: Bearer "+colleague.Reveal()).status != 200 {
-		t.Error("another key of the account does not see the task")
-	}
-	if c.studio.Jobs() != 1 {
-		t.Errorf("%d jobs", c.studio.Jobs())
-	}
-	c.finish(t, r.ID)
 }
 
 func TestHEADTellsOfATaskWithoutItsRecord(t *testing.T) {

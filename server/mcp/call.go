@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	gateway "github.com/tollhouse-ai/gateway"
@@ -233,6 +235,18 @@ func (p *progressCounter) add(n int) {
 		p.last = now
 		p.c.notify(float64(p.n), fmt.Sprintf("%d characters", p.n))
 	}
+}
+
+// decode reads an answer of the API. What cannot be read was charged all the same.
+func decode[T any](data []byte, form string) (answer T, err error) {
+	if err := json.Unmarshal(data, &answer, jsontext.AllowDuplicateNames(true)); err != nil {
+		return answer, notOfForm(form, err)
+	}
+	return answer, nil
+}
+
+func notOfForm(form string, err error) error {
+	return fault.Wrap(fault.BadGateway, "The model's answer is not of "+form+". It was charged.", err)
 }
 
 // chargeInfo is what each result of a paid tool says of its price.

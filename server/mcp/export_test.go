@@ -1,12 +1,9 @@
 package mcp
 
 import (
-	"context"
-
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/auth"
 )
 
 // NewFixture is a handler like New's that serves other tools.
@@ -16,8 +13,12 @@ func NewFixture(g *gateway.Gateway, s *sdk.Server) *Handler {
 	return h
 }
 
-// Running is the number of sessions that have a running request.
-func (h *Handler) Running() int { return h.running.len() }
+// Running is the number of requests that run and can be cancelled.
+func (h *Handler) Running() int {
+	h.running.mu.Lock()
+	defer h.running.mu.Unlock()
+	return len(h.running.cancel)
+}
 
 // RequestBody is what a tool makes of its arguments: the body of a request, empty
 // for one that is a form.
@@ -45,14 +46,4 @@ func Names() (all []string) {
 		all = append(all, t.name)
 	}
 	return all
-}
-
-// Described are the tools as a key's clients see them.
-func Described(g *gateway.Gateway, p *auth.Principal) ([]*sdk.Tool, error) {
-	c, err := New(g, Options{}).catalogOf(context.Background(), p)
-	var list []*sdk.Tool
-	for _, t := range tools() {
-		list = append(list, t.describe(c))
-	}
-	return list, err
 }

@@ -288,10 +288,3 @@ func (r *runningRequests) end(which requestName) {
 		}
 	}
 }
-
-// len is the number of requests that run.
-func (r *runningRequests) len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.cancel)
-}

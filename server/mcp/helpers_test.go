@@ -111,7 +111,7 @@ func awaitGoroutines(want int) int {
 	return runtime.NumGoroutine()
 }
 
-// midMinute is the time by which requests are counted. It stands still: a minute
+// servertest.MidMinute is the time by which requests are counted. It stands still: a minute
 // of the real clock may end between two requests of any test.
 func midMinute() time.Time { return time.Date(2026, 3, 1, 12, 0, 20, 0, time.UTC) }
 
@@ -134,7 +134,7 @@ func (s *fixture) gateway(t testing.TB, o fixtureOptions) *gateway.Gateway {
 		Upstream: routing, Meter: s.Ledger, Prices: billing.NewPriceList(prices), Models: []gateway.Model{{ID: "sim-chat", Kind: gateway.KindChat}},
 		Authenticator: &auth.Keys{Store: s.Keys}, Logger: slog.New(slog.NewJSONHandler(s.Log, nil)),
 		Video:   gateway.VideoOptions{Poll: time.Millisecond, DuplicateWindow: -1},
-		Limiter: &auth.MemoryLimiter{Now: midMinute},
+		Limiter: &auth.MemoryLimiter{Now: servertest.MidMinute},
 	}
 	if o.gateway != nil {
 		o.gateway(&options)

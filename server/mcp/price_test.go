@@ -15,6 +15,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -69,7 +70,7 @@ func TestEachUseOfAToolIsPaidOnceAsItWasEstimated(t *testing.T) {
 				t.Error("the estimate cost something")
 			}
 			u.args["task_label"] = name
-			if err := in[u.tool].Validate(plain(t, u.args)); err != nil {
+			if err := in[u.tool].Validate(plain[any](t, u.args)); err != nil {
 				t.Errorf("the schema does not let the arguments pass: %v", err)
 			}
 			r := callTool(t, session, u.tool, u.args)
@@ -125,23 +126,22 @@ func schemas(t *testing.T, session *sdk.ClientSession) (in, out map[string]*json
 
 func resolved(t *testing.T, schema any) *jsonschema.Resolved {
 	t.Helper()
-	data, err := json.Marshal(schema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var s jsonschema.Schema
-	if err := json.Unmarshal(data, &s); err != nil {
-		t.Fatal(err)
-	}
-	r, err := s.Resolve(nil)
+	r, err := schemaOf(t, schema).Resolve(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
+// schemaOf is a schema that came as any value.
+func schemaOf(t *testing.T, schema any) *jsonschema.Schema {
+	t.Helper()
+	s := plain[jsonschema.Schema](t, schema)
+	return &s
+}
+
 // plain is a value as JSON gives it.
-func plain(t *testing.T, v any) (p any) {
+func plain[T any](t *testing.T, v any) (p T) {
 	t.Helper()
 	data, err := json.Marshal(v)
 	if err == nil {
@@ -202,7 +202,7 @@ func TestWhoWaitsForAVideoTakesNoPlaceFromOthers(t *testing.T) {
 }
 
 func TestARepetitionOfACallThatRunsIsToldToComeAgain(t *testing.T) {
-	up := newPiped()
+	up := servertest.NewStream()
 	s := newFixture(t, fixtureOptions{upstream: up})
 	session := s.client(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -213,7 +213,7 @@ func TestARepetitionOfACallThatRunsIsToldToComeAgain(t *testing.T) {
 		defer close(first)
 		_, _ = session.CallTool(ctx, &sdk.CallToolParams{Name: "chat", Arguments: labelled}) // it is taken back
 	}()
-	awaitSoon(t, "the first call", up.here)
+	awaitSoon(t, "the first call", up.Called)
 	said, about := callFailing(t, session, "chat", labelled)
 	if about["code"] != "idempotency_conflict" || !strings.Contains(said, "Wait 1 s. Call again after that with the same arguments and the same task_label.") {
 		t.Errorf("it said %q %v", said, about)

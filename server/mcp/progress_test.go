@@ -13,6 +13,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 	"github.com/tollhouse-ai/gateway/server/mcp"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
@@ -111,39 +112,6 @@ func TestASilentCallGetsSignsOfLife(t *testing.T) {
 	}
 }
 
-// piped is an upstream whose stream the test writes.
-type piped struct {
-	out  *io.PipeWriter
-	in   *io.PipeReader
-	here chan struct{} // closed when a call is there
-	gone chan struct{} // closed when the call's context ended
-}
-
-func newPiped() *piped {
-	in, out := io.Pipe()
-	return &piped{out, in, make(chan struct{}), make(chan struct{})}
-}
-
-func (p *piped) Do(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-	close(p.here)
-	context.AfterFunc(ctx, func() {
-		_ = p.in.CloseWithError(context.Cause(ctx))
-		close(p.gone)
-	})
-	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: p.in}, nil
-}
-
-func (p *piped) send(t *testing.T, data string) {
-	t.Helper()
-	if _, err := io.WriteString(p.out, "data: "+data+"\n\n"); err != nil {
-		t.Error(err)
-	}
-}
-
-func delta(text string) string {
-	return `{"id":"u","object":"chat.completion.chunk","created":1,"model":"sim-chat","choices":[{"index":0,"delta":{"content":"` + text + `"},"finish_reason":null}]}`
-}
-
 // awaitSoon fails unless the channel is closed in time.
 func awaitSoon(t *testing.T, what string, c <-chan struct{}) {
 	t.Helper()
@@ -158,11 +126,11 @@ const streamed = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name"
 
 // begin calls a tool that streams, and returns once the first notice of its
 // progress is there. read gives the rest of the answer.
-func (s *fixture) begin(t *testing.T, ctx context.Context, up *piped, session string) (read func() string) {
+func (s *fixture) begin(t *testing.T, ctx context.Context, up *servertest.Stream, session string) (read func() string) {
 	t.Helper()
 	go func() {
-		<-up.here
-		up.send(t, delta("one"))
+		<-up.Called
+		up.Send(t, servertest.Delta("one"))
 	}()
 	resp := s.open(t, ctx, http.MethodPost, s.url, streamed, "Mcp-Session-Id: "+session)
 	events := bufio.NewReader(resp.Body)
@@ -183,13 +151,13 @@ func (s *fixture) begin(t *testing.T, ctx context.Context, up *piped, session st
 }
 
 func TestTheProgressOfAChatIsCountedInCharacters(t *testing.T) {
-	up := newPiped()
+	up := servertest.NewStream()
 	s := newFixture(t, fixtureOptions{upstream: up})
 	go func() {
-		<-up.here
-		up.send(t, delta("雨が降る"))
-		up.send(t, "[DONE]")
-		_ = up.out.Close()
+		<-up.Called
+		up.Send(t, servertest.Delta("雨が降る"))
+		up.Send(t, "[DONE]")
+		up.End()
 	}()
 	a := s.do(t, http.MethodPost, s.url, streamed)
 	if !strings.Contains(a.body, `"progress":4`) || !strings.Contains(a.body, `"text":"雨が降る"`) {
@@ -221,7 +189,7 @@ func TestACallThatIsTakenBackEndsUpstreamAndPaysForWhatCame(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			up := newPiped()
+			up := servertest.NewStream()
 			s := newFixture(t, fixtureOptions{upstream: up})
 			a, _ := s.rpc(t, "initialize", hello)
 			session := a.header.Get("Mcp-Session-Id")
@@ -231,15 +199,15 @@ func TestACallThatIsTakenBackEndsUpstreamAndPaysForWhatCame(t *testing.T) {
 			read := s.begin(t, ctx, up, session)
 			c.back(t, s, session, hangUp)
 			if !c.ends {
-				up.send(t, delta("two"))
-				up.send(t, "[DONE]")
-				_ = up.out.Close()
+				up.Send(t, servertest.Delta("two"))
+				up.Send(t, "[DONE]")
+				up.End()
 				if rest := read(); !strings.Contains(rest, "onetwo") {
 					t.Errorf("the call was taken back: %s", rest)
 				}
 				return
 			}
-			awaitSoon(t, "the end of the upstream's call", up.gone)
+			awaitSoon(t, "the end of the upstream's call", up.Gone)
 			if rest := read(); strings.Contains(rest, `"result"`) {
 				t.Errorf("it was answered all the same: %s", rest)
 			}

@@ -10,6 +10,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/server/mcp"
@@ -67,7 +68,7 @@ func TestTheKeyOfPipesIsCheckedAtEachCall(t *testing.T) {
 }
 
 func TestTheEndOfThePipesTakesBackWhatRuns(t *testing.T) {
-	up := newPiped()
+	up := servertest.NewStream()
 	s := newFixture(t, fixtureOptions{upstream: up})
 	session, ended, hangUp := s.pipes(t, s.Key)
 	failed := make(chan error, 1)
@@ -75,9 +76,9 @@ func TestTheEndOfThePipesTakesBackWhatRuns(t *testing.T) {
 		_, err := session.CallTool(context.Background(), &sdk.CallToolParams{Name: "chat", Arguments: chatting})
 		failed <- err
 	}()
-	awaitSoon(t, "the call", up.here)
+	awaitSoon(t, "the call", up.Called)
 	hangUp()
-	awaitSoon(t, "the end of the upstream's call", up.gone)
+	awaitSoon(t, "the end of the upstream's call", up.Gone)
 	<-ended
 	if err := <-failed; err == nil {
 		t.Error("the call was answered")

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	gateway "github.com/tollhouse-ai/gateway"
@@ -96,9 +94,9 @@ func alphaImageBody(a arguments, references []string) body {
 }
 
 func (c *call) answerImage(r *gateway.Response) (*sdk.CallToolResult, error) {
-	var answer images.Response
-	if err := json.Unmarshal(r.Body, &answer, jsontext.AllowDuplicateNames(true)); err != nil {
-		return nil, fault.Wrap(fault.BadGateway, "The model's answer is not of the image form. It was charged.", err)
+	answer, err := decode[images.Response](r.Body, "the image form")
+	if err != nil {
+		return nil, err
 	}
 	result := imageResult{chargeInfo: c.receipt(r), Model: c.args.text("model"), Images: []picture{}}
 	var contents []sdk.Content

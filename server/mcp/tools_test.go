@@ -19,7 +19,6 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/server/mcp"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
@@ -136,25 +135,27 @@ func TestAnEstimateOfAChatWithoutABoundSaysThatItCanCostMore(t *testing.T) {
 	}
 }
 
-// modelSchema is the schema of the argument that names a tool's model.
-func modelSchema(t *testing.T, g *gateway.Gateway, p *auth.Principal, tool string) *jsonschema.Schema {
+// inputs are the schemas of the tools' arguments as a client is shown them.
+func inputs(t *testing.T, session *sdk.ClientSession) map[string]*jsonschema.Schema {
 	t.Helper()
-	tools, err := mcp.Described(g, p)
+	list, err := session.ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range tools {
-		if in, ok := d.InputSchema.(*jsonschema.Schema); ok && d.Name == tool {
-			return in.Properties["model"]
+	all := map[string]*jsonschema.Schema{}
+	for _, tool := range list.Tools {
+		in := schemaOf(t, tool.InputSchema)
+		if paid := in.Properties["task_label"] != nil; paid == tool.Annotations.ReadOnlyHint {
+			t.Errorf("%s is both paid and free", tool.Name)
 		}
+		all[tool.Name] = in
 	}
-	t.Fatalf("there is no tool %s", tool)
-	return nil
+	return all
 }
 
 func TestAToolNamesTheModelsThatTheKeyMayUse(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
-	all := &auth.Principal{Account: "acme"}
+	in := inputs(t, s.client(t))
 	for tool, want := range map[string][]any{
 		"chat":              {"delta-k3", "sim-chat"},
 		"generate_image":    {"alpha-image-2.0", "imagegen-2"},
@@ -164,26 +165,25 @@ func TestAToolNamesTheModelsThatTheKeyMayUse(t *testing.T) {
 		"text_to_speech":    {"alpha3-tts-flash", "alpha3-tts-instruct-flash"},
 		"generate_video":    {"beta2.6-i2v", "beta2.6-r2v", "beta2.6-t2v", "beta2.7-r2v", "gamma-2-0-260128"},
 	} {
-		if got := modelSchema(t, s.g, all, tool).Enum; !slices.Equal(got, want) {
+		if got := in[tool].Properties["model"].Enum; !slices.Equal(got, want) {
 			t.Errorf("%s takes %v, want %v", tool, got, want)
 		}
 	}
-	one := &auth.Principal{Account: "acme", Models: []string{"sim-chat"}}
-	if got := modelSchema(t, s.g, one, "chat").Enum; !slices.Equal(got, []any{"sim-chat"}) {
+	s.Key, _ = s.Mint(t, auth.KeyOptions{Models: []string{"sim-chat"}})
+	in = inputs(t, s.client(t))
+	if got := in["chat"].Properties["model"].Enum; !slices.Equal(got, []any{"sim-chat"}) {
 		t.Errorf("the key for one model is shown %v", got)
 	}
-	if got := modelSchema(t, s.g, one, "generate_image"); got.Enum != nil || !strings.Contains(got.Description, "None that this key may use") {
+	if got := in["generate_image"].Properties["model"]; got.Enum != nil || !strings.Contains(got.Description, "None that this key may use") {
 		t.Errorf("the key for no picture is shown %v, %q", got.Enum, got.Description)
 	}
 }
 
 func TestWhereOtherModelsPassTheListIsOnlyOfExamples(t *testing.T) {
-	g, err := gateway.New(gateway.Options{Upstream: sim.New(sim.Options{}), Models: []gateway.Model{{ID: "delta-k3"}}}) // and every other
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = g.Close() }()
-	got := modelSchema(t, g, &auth.Principal{Account: "local"}, "chat")
+	s := newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) {
+		o.Upstream, o.Models = sim.New(sim.Options{}), []gateway.Model{{ID: "delta-k3"}} // and every other
+	}})
+	got := inputs(t, s.client(t))["chat"].Properties["model"]
 	if got.Enum != nil || !slices.Contains(got.Examples, any("delta-k3")) {
 		t.Errorf("the models are %v, examples %v", got.Enum, got.Examples)
 	}
@@ -196,30 +196,22 @@ func TestThePageHasEveryToolAndArgument(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newFixture(t, fixtureOptions{})
-	tools, err := mcp.Described(s.g, &auth.Principal{Account: "acme"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tool := range tools {
-		_, row, ok := strings.Cut(string(page), "\n| `"+tool.Name+"` | ")
+	for tool, in := range inputs(t, s.client(t)) {
+		_, row, ok := strings.Cut(string(page), "\n| `"+tool+"` | ")
 		row, _, _ = strings.Cut(row, "\n")
 		if !ok {
-			t.Errorf("the page has no row of %s", tool.Name)
+			t.Errorf("the page has no row of %s", tool)
 			continue
 		}
-		in, _ := tool.InputSchema.(*jsonschema.Schema)
 		for name := range in.Properties {
 			if name != "task_label" && !strings.Contains(row, "`"+name+"`") {
-				t.Errorf("the row of %s has no %s", tool.Name, name)
+				t.Errorf("the row of %s has no %s", tool, name)
 			}
 		}
 		for _, name := range in.Required {
 			if !strings.Contains(row, "**`"+name+"`**") {
-				t.Errorf("the row of %s does not say that %s is required", tool.Name, name)
+				t.Errorf("the row of %s does not say that %s is required", tool, name)
 			}
-		}
-		if paid := in.Properties["task_label"] != nil; paid == tool.Annotations.ReadOnlyHint {
-			t.Errorf("%s is both paid and free", tool.Name)
 		}
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	gateway "github.com/tollhouse-ai/gateway"
@@ -93,9 +91,13 @@ func (c *call) answerChat(r *gateway.Response) (*sdk.CallToolResult, error) {
 
 // parse reads an answer that was not streamed.
 func (r *chatResult) parse(data []byte) error {
-	var answer chat.Response
-	if err := json.Unmarshal(data, &answer, jsontext.AllowDuplicateNames(true)); err != nil || len(answer.Choices) == 0 {
-		return fault.Wrap(fault.BadGateway, "The model's answer is not of the chat completion form. It was charged.", err)
+	const form = "the chat completion form"
+	answer, err := decode[chat.Response](data, form)
+	if err == nil && len(answer.Choices) == 0 {
+		err = notOfForm(form, nil)
+	}
+	if err != nil {
+		return err
 	}
 	choice := answer.Choices[0]
 	r.FinishReason = choice.FinishReason
@@ -156,9 +158,9 @@ type embeddingsResult struct {
 }
 
 func (c *call) answerEmbeddings(r *gateway.Response) (*sdk.CallToolResult, error) {
-	var answer embeddings.Response
-	if err := json.Unmarshal(r.Body, &answer, jsontext.AllowDuplicateNames(true)); err != nil {
-		return nil, fault.Wrap(fault.BadGateway, "The model's answer is not of the form of embeddings. It was charged.", err)
+	answer, err := decode[embeddings.Response](r.Body, "the form of embeddings")
+	if err != nil {
+		return nil, err
 	}
 	result := embeddingsResult{Model: c.args.text("model"), Embeddings: make([][]float32, len(answer.Data))}
 	var size int64
@@ -211,9 +213,9 @@ type rankedRow struct {
 }
 
 func (c *call) answerRerank(r *gateway.Response) (*sdk.CallToolResult, error) {
-	var answer rerank.Response
-	if err := json.Unmarshal(r.Body, &answer, jsontext.AllowDuplicateNames(true)); err != nil {
-		return nil, fault.Wrap(fault.BadGateway, "The model's answer is not of the form of a ranking. It was charged.", err)
+	answer, err := decode[rerank.Response](r.Body, "the form of a ranking")
+	if err != nil {
+		return nil, err
 	}
 	result := rerankResult{chargeInfo: c.receipt(r), Model: c.args.text("model")}
 	var text strings.Builder

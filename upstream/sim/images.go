@@ -18,13 +18,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tollhouse-ai/gateway/internal/imagesapi"
-
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/formdata"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -130,13 +129,9 @@ func checkEdit(e *images.Edit, form *upstream.Form) error {
 			return fault.Invalid(p.Name, fmt.Sprintf("The simulated vendor does not take the file name %q for the type %q.", p.Filename, p.ContentType))
 		}
 	}
-	switch legacy := strings.Contains(e.Model, "legacy") || strings.Contains(e.Model, "dall-e"); {
+	switch {
 	case e.Prompt == "":
 		return fault.Invalid("prompt", "The simulated vendor needs a prompt.")
-	case !legacy && e.ResponseFormat != "":
-		return fault.Invalid("response_format", "Unknown parameter: 'response_format'.")
-	case !legacy && (e.Quality == "standard" || e.Quality == "hd"):
-		return fault.Invalid("quality", fmt.Sprintf("Invalid value: %q.", e.Quality))
 	case e.OutputFormat != "" && e.OutputFormat != "png":
 		return fault.Invalid("output_format", "The simulated vendor makes PNG files only.")
 	}
