@@ -62,9 +62,7 @@ func (s *sessions) of(t testing.TB, ctx context.Context, g *gateway.Gateway, q g
 	t.Helper()
 	r, err := g.Do(ctx, &q)
 	r.End(200, err)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s.seen[len(s.seen)-1]
 }
 
@@ -76,9 +74,7 @@ func newSessions(t testing.TB, edit func(*gateway.Options)) (*sessions, *gateway
 		edit(&o)
 	}
 	g, err := gateway.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = g.Close() })
 	return s, g
 }
@@ -167,9 +163,7 @@ func TestTypedCallsHaveSessions(t *testing.T) {
 		"a count of Claude Code":    func() error { _, err := g.CountTokens(t.Context(), &withUser); return err },
 		"a count with both of them": func() error { _, err := g.CountTokens(ctx, &withUser); return err },
 	} {
-		if err := call(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, call())
 		if got := s.seen[len(s.seen)-1]; got != want {
 			t.Errorf("%s: got the session %x, want %x", name, got, want)
 		}
@@ -320,16 +314,12 @@ func TestTheLogSaysWhatBecameOfASessionAndNotItsName(t *testing.T) {
 		list = append(list, router.Channel{Name: name, Upstream: &answer, Models: map[string]string{"m": "m"}})
 	}
 	routing, err := router.New(list, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g, err := gateway.New(gateway.Options{
 		Upstream: routing, Secrets: []secret.String{secret.New("a secret")}, Logger: slog.New(slog.NewTextHandler(&text, nil)),
 		Observe: []gateway.Observer{{End: func(_ context.Context, e *gateway.RequestEvent) { seen = append(seen, e.Affinity) }}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = g.Close() })
 	do := func(session, model string) string {
 		r, err := g.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Session: session, Body: []byte(`{"model":"` + model + `","messages":[{"role":"user","content":"Hi."}]}`)})
@@ -342,9 +332,7 @@ func TestTheLogSaysWhatBecameOfASessionAndNotItsName(t *testing.T) {
 	if first := do(named, "m"); strings.Contains(first, "channel=b") {
 		channel = "b"
 	}
-	if err := routing.Pause(channel); err != nil {
-		t.Fatal(err)
-	}
+	must(t, routing.Pause(channel))
 	lines := []string{do(named, "m"), do("", "m"), do(named, "unknown")}
 	if want := []string{"hit", "moved", "none", ""}; !slices.Equal(seen, want) {
 		t.Errorf("the observer got %q, want %q", seen, want)
@@ -403,19 +391,13 @@ func talk(t *testing.T, keys, channels int, affinity gateway.Affinity, named boo
 			o.Keys = append(o.Keys, secret.New(fmt.Sprintf("sk-%d-%d", n, i)))
 		}
 		up, err := openai.New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		list = append(list, router.Channel{Name: fmt.Sprint("vendor-", n), Upstream: up, Models: map[string]string{"m": "m"}})
 	}
 	routing, err := router.New(list, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g, err := gateway.New(gateway.Options{Upstream: routing, Affinity: affinity})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = g.Close() }()
 	const conversations, turns = 101, 6
 	cached := int64(0)
@@ -429,9 +411,7 @@ func talk(t *testing.T, keys, channels int, affinity gateway.Affinity, named boo
 				req.Extra = fmt.Appendf(nil, `{"prompt_cache_key":"conversation-%d"}`, n)
 			}
 			r, err := g.Chat(t.Context(), req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			cached += r.Usage.PromptTokensDetails.CachedTokens
 		}
 	}
