@@ -165,51 +165,6 @@ func responseStreamCost(text string) billing.Money {
 	return micro(estimatedInput + int64(chars+3)/4)
 }
 
-// TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived closes the stream after each
-// number of events.
-func TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived(t *testing.T) {
-	chunks := strings.SplitAfter(chatStream(usageChunk(20, 30)), "\n\n")
-	for name, c := range map[string]struct {
-		op     upstream.Op
-		not    upstream.Op
-		body   string
-		events []string // that the client gets one by one
-		cost   func(text string) billing.Money
-		prompt billing.Money // before any output
-	}{
-		"chat":      {upstream.ChatCompletion, onlyChat, askChatStream, chunks[:len(chunks)-3], chatStreamCost, micro(estimatedInput)},
-		"responses": {upstream.Responses, onlyChat, askResponseStream, responseEvents[:len(responseEvents)-1], responseStreamCost, micro(estimatedInput)},
-		"messages":  {upstream.Messages, onlyMessages, askMessageStream, messageEvents[:len(messageEvents)-1], messageStreamCost, micro(20 + 1)}, // what message_start reported
-	} {
-		for leave := range c.events {
-			gone := make(chan struct{})
-			in, out := io.Pipe()
-			h := newTestGateway(t, speaker{&scriptedUpstream{body: in, gone: gone}, c.not}, "1.00", nil)
-			sent := strings.Join(c.events[:leave+1], "")
-			go func() { _, _ = io.WriteString(out, sent) }()
-			r := h.must(t, c.op, c.body)
-			for received := ""; strings.Count(received, "\n\n") <= leave; {
-				b, err := r.Stream.Next()
-				must(t, err)
-				received += string(b)
-			}
-			must(t, r.Stream.Close())
-			select {
-			case <-gone:
-			case <-time.After(wait):
-				t.Fatalf("%s, left after %d: the upstream was not cancelled", name, leave)
-			}
-			want := c.cost(sent)
-			if want == 0 {
-				want = c.prompt
-			}
-			if receipt, ok := r.Receipt(); !ok || receipt.Reason != billing.ReasonClientGone || h.spent(t, "1.00") != want {
-				t.Errorf("%s, left after %d: receipt %+v, want %s", name, leave, receipt, want)
-			}
-		}
-	}
-}
-
 // TestTimeOutsSettleWhatWasDelivered stalls the upstream in virtual time.
 func TestTimeOutsSettleWhatWasDelivered(t *testing.T) {
 	for _, c := range []struct {
