@@ -35,9 +35,7 @@ func TestAStreamKeepsItsPlaceUntilItIsClosed(t *testing.T) {
 	up := &scriptedUpstream{text: string(cannedStream(3))}
 	h := newTestGateway(t, up, "1", func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: -1} })
 	s, err := h.ChatStream(t.Context(), hello)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if l := h.Load(); l.Running != 1 || l.Waiting != 0 {
 		t.Errorf("%+v", l)
 	}
@@ -46,9 +44,7 @@ func TestAStreamKeepsItsPlaceUntilItIsClosed(t *testing.T) {
 	if up.count() != 1 {
 		t.Errorf("the upstream was called %d times", up.count())
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	if l := h.Load(); l != (gateway.Load{Refused: 1}) {
 		t.Errorf("%+v", l)
 	}
@@ -123,9 +119,7 @@ func TestNewCallsAreRefusedWhileMemoryIsShortAndStreamsGoOn(t *testing.T) {
 		o.Admission = gateway.Admission{Memory: 1000, InUse: func() int64 { looks++; return used }}
 	})
 	s, err := h.ChatStream(t.Context(), hello)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	up.text = cannedAnswer
 	for i, c := range []struct {
 		used  int64

@@ -37,7 +37,7 @@ func TestOfTenThousandCallsOnABalanceForAHundredExactlyAHundredSucceed(t *testin
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "0", "1")}) // input is free
 	})
 	ask := func() error { // each costs 100 micro-units
-		_, err := h.ask(context.Background(), askWhole)
+		_, err := h.ask(context.Background(), askChat)
 		return err
 	}
 	var ok, poor, other atomic.Int64
@@ -69,7 +69,7 @@ func TestChunksLeaveAsTheyCome(t *testing.T) {
 	in, out := io.Pipe()
 	h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", nil)
 	received := make(chan struct{})
-	events := strings.SplitAfter(recorded(""), "\n\n")
+	events := strings.SplitAfter(chatStream(""), "\n\n")
 	go func() {
 		for _, e := range events {
 			if _, err := io.WriteString(out, e); err != nil {
@@ -79,12 +79,10 @@ func TestChunksLeaveAsTheyCome(t *testing.T) {
 		}
 		_ = out.Close()
 	}()
-	r := h.must(t, upstream.ChatCompletion, askStream)
+	r := h.must(t, upstream.ChatCompletion, askChatStream)
 	for i, want := range events[:len(events)-1] {
 		b, err := r.Stream.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := string(b); got != strings.Replace(want, "vendor-m", "m", 1) {
 			t.Fatalf("event %d is %q", i, got)
 		}
@@ -100,11 +98,11 @@ func TestASilentStreamHasAHeartbeatEvery15Seconds(t *testing.T) {
 		prefix, suffix  string // of a heartbeat
 		without, within string // of the rest
 	}{
-		"chat": {upstream.ChatCompletion, askStream, recorded(usageChunk(20, 30)), onlyChat,
+		"chat": {upstream.ChatCompletion, askChatStream, chatStream(usageChunk(20, 30)), onlyChat,
 			`data: {"id":"chatcmpl-minted","object":"chat.completion.chunk",`, `"model":"m","choices":[{"index":0,"delta":{},"finish_reason":null}]}` + "\n\n",
 			"up-1", `"id":"chatcmpl-minted"`}, // the id stays the same
-		"messages":  {upstream.Messages, tellStream, strings.Join(told, ""), onlyMessages, "event: ping\ndata: {\"type\":", "\n\n", "vendor-m", "message_stop"},
-		"responses": {upstream.Responses, respondStream, strings.Join(responded, ""), onlyChat, ": keep-alive", "\n\n", "vendor-m", "response.completed"},
+		"messages":  {upstream.Messages, askMessageStream, strings.Join(messageEvents, ""), onlyMessages, "event: ping\ndata: {\"type\":", "\n\n", "vendor-m", "message_stop"},
+		"responses": {upstream.Responses, askResponseStream, strings.Join(responseEvents, ""), onlyChat, ": keep-alive", "\n\n", "vendor-m", "response.completed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -124,9 +122,7 @@ func TestASilentStreamHasAHeartbeatEvery15Seconds(t *testing.T) {
 					defer mu.Unlock()
 					beats = append(beats, string(b))
 				}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				rest := drain(t, r.Stream)
 				mu.Lock()
 				defer mu.Unlock()
@@ -145,7 +141,7 @@ func TestASilentStreamHasAHeartbeatEvery15Seconds(t *testing.T) {
 }
 
 func TestTheOrderOfChecks(t *testing.T) {
-	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "0.00", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: chatAnswer("")}, "0.00", func(o *gateway.Options) {
 		o.Models = append(o.Models, gateway.Model{ID: "old", Withdrawn: time.Unix(1, 0)})
 		o.Prices = nil
 		o.RequirePrice = false
@@ -179,7 +175,7 @@ func TestAShutdownSettlesOpenStreamsAndLeavesNoGoroutine(t *testing.T) {
 		ran := make(chan error, 1)
 		go func() { ran <- h.Run(ctx) }()
 		go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`, "")) }()
-		r := h.must(t, upstream.ChatCompletion, askStream)
+		r := h.must(t, upstream.ChatCompletion, askChatStream)
 		if _, err := r.Stream.Next(); err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +195,7 @@ func TestAShutdownSettlesOpenStreamsAndLeavesNoGoroutine(t *testing.T) {
 		if got := h.spent(t, "1.00"); got != micro(estimatedInput+1) {
 			t.Errorf("spent %s", got)
 		}
-		if _, err := h.ask(t.Context(), askWhole); !fault.Is(err, fault.ServiceUnavailable) {
+		if _, err := h.ask(t.Context(), askChat); !fault.Is(err, fault.ServiceUnavailable) {
 			t.Errorf("a call after the shutdown: %v", err)
 		}
 		stopRun()
@@ -232,7 +228,7 @@ func TestACaptureThatWaitsIsReportedUntilItIsSettled(t *testing.T) {
 		var mu sync.Mutex
 		var events []gateway.CaptureRetried
 		g, err := gateway.New(gateway.Options{
-			Upstream: inOrder(t, &scriptedUpstream{text: whole("")}), Meter: &awayFirst{left: 2}, SettleTimeout: time.Second,
+			Upstream: inOrder(t, &scriptedUpstream{text: chatAnswer("")}), Meter: &awayFirst{left: 2}, SettleTimeout: time.Second,
 			Observe: []gateway.Observer{{Event: func(_ context.Context, e gateway.Event) {
 				c := e.(gateway.CaptureRetried)
 				if c.State == gateway.CaptureQueued {
@@ -243,9 +239,7 @@ func TestACaptureThatWaitsIsReportedUntilItIsSettled(t *testing.T) {
 				events = append(events, c)
 			}}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- g.Run(ctx) }()
@@ -278,7 +272,7 @@ func TestAnObserverThatHangsKeepsNoOtherCaptureWaitingNorRun(t *testing.T) {
 		m, hangs := &awayFirst{left: 2}, make(chan struct{})
 		first := true
 		g, err := gateway.New(gateway.Options{
-			Upstream: &scriptedUpstream{text: whole("")}, Meter: m, SettleTimeout: time.Second,
+			Upstream: &scriptedUpstream{text: chatAnswer("")}, Meter: m, SettleTimeout: time.Second,
 			Observe: []gateway.Observer{{Event: func(_ context.Context, e gateway.Event) {
 				if c, ok := e.(gateway.CaptureRetried); ok && c.State == gateway.CaptureQueued && first {
 					first = false
@@ -286,9 +280,7 @@ func TestAnObserverThatHangsKeepsNoOtherCaptureWaitingNorRun(t *testing.T) {
 				}
 			}}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ended := make(chan struct{})
 		for range 2 {
 			go func() {
@@ -329,7 +321,7 @@ func (l lingering) Close() error {
 
 func TestTheGatewayIsClosedWhenNoUpstreamHasACallLeft(t *testing.T) {
 	for name, text := range map[string]string{
-		"complete": recorded(usageChunk(20, 30)),
+		"complete": chatStream(usageChunk(20, 30)),
 		"cut":      chunk(`{"role":"assistant","content":"x"}`, ""),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -339,7 +331,7 @@ func TestTheGatewayIsClosedWhenNoUpstreamHasACallLeft(t *testing.T) {
 					header := http.Header{"Content-Type": {"text/event-stream"}}
 					return &upstream.Reply{Status: 200, Header: header, Body: lingering{strings.NewReader(text), &closed}}, nil
 				}), "1", nil)
-				r := h.must(t, upstream.ChatCompletion, askStream)
+				r := h.must(t, upstream.ChatCompletion, askChatStream)
 				go func() { _, _ = io.Copy(io.Discard, r.Stream) }()
 				time.Sleep(time.Millisecond) // the body is being closed
 				if err := h.Close(); err != nil || !closed {
@@ -352,7 +344,7 @@ func TestTheGatewayIsClosedWhenNoUpstreamHasACallLeft(t *testing.T) {
 
 func TestIdsFollowTheClockAndNeverRepeat(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1.00", func(o *gateway.Options) { o.Now = func() time.Time { return now } })
+	h := newTestGateway(t, &scriptedUpstream{text: chatAnswer("")}, "1.00", func(o *gateway.Options) { o.Now = func() time.Time { return now } })
 	seen := map[string]bool{}
 	last := ""
 	for range 1_000 {
@@ -377,10 +369,10 @@ func TestAnErrorInA200TellsNeitherCallerNorLogWhatTheVendorSaid(t *testing.T) {
 		text, ask string
 		code      fault.Code
 	}{
-		"answer":        {frame, askWhole, fault.NoChannel},
-		"first frame":   {"data: " + frame + "\n\n", askStream, fault.NoChannel},
-		"later frame":   {chunk(`{"content":"x"}`, "") + "data: " + frame + "\n\n", askStream, fault.BadGateway},
-		"event: error ": {chunk(`{"content":"x"}`, "") + "event: error\ndata: " + frame + "\n\n", askStream, fault.BadGateway},
+		"answer":        {frame, askChat, fault.NoChannel},
+		"first frame":   {"data: " + frame + "\n\n", askChatStream, fault.NoChannel},
+		"later frame":   {chunk(`{"content":"x"}`, "") + "data: " + frame + "\n\n", askChatStream, fault.BadGateway},
+		"event: error ": {chunk(`{"content":"x"}`, "") + "event: error\ndata: " + frame + "\n\n", askChatStream, fault.BadGateway},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
@@ -416,7 +408,7 @@ func TestAVendorsRefusalIsLoggedWithoutItsText(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{err: refusal}, "1.00", func(o *gateway.Options) {
 		o.Logger = slog.New(slog.NewJSONHandler(&log, nil))
 	})
-	x, err := h.ask(t.Context(), askWhole)
+	x, err := h.ask(t.Context(), askChat)
 	x.End(400, err)
 	if strings.Contains(log.String(), "my prompt") || !strings.Contains(log.String(), "upstream status 400") {
 		t.Errorf("log %s", log.String())
@@ -425,10 +417,10 @@ func TestAVendorsRefusalIsLoggedWithoutItsText(t *testing.T) {
 
 func TestAModelThatWillBeWithdrawnSaysWhen(t *testing.T) {
 	day := time.Date(2100, 1, 31, 0, 0, 0, 0, time.UTC)
-	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1.00", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: chatAnswer("")}, "1.00", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", Withdrawn: day}}
 	})
-	r := h.must(t, upstream.ChatCompletion, askWhole)
+	r := h.must(t, upstream.ChatCompletion, askChat)
 	if r.Header.Get("Sunset") != "Sun, 31 Jan 2100 00:00:00 GMT" || !strings.HasPrefix(r.Header.Get("Deprecation"), "@") {
 		t.Errorf("headers %v", r.Header)
 	}

@@ -35,13 +35,13 @@ func costRows() []costRow {
 	const reasoningChunk = `data: {"id":"up-1","object":"chat.completion.chunk","created":7,"model":"vendor-m","choices":[],"usage":` + usageBeside + "}\n\n"
 	const estimated = estimatedInput + estimatedOutput
 	chat := func(name, usage string, cost int64) costRow {
-		return costRow{name: "chat, " + name, op: upstream.ChatCompletion, body: askWhole, answer: whole(usage), cost: micro(cost), estimated: cost == estimated}
+		return costRow{name: "chat, " + name, op: upstream.ChatCompletion, body: askChat, answer: chatAnswer(usage), cost: micro(cost), estimated: cost == estimated}
 	}
 	stream := func(name, usage string, cost int64) costRow {
-		return costRow{name: "stream, " + name, op: upstream.ChatCompletion, body: askStream, answer: recorded(usage), cost: micro(cost), estimated: cost == estimated}
+		return costRow{name: "stream, " + name, op: upstream.ChatCompletion, body: askChatStream, answer: chatStream(usage), cost: micro(cost), estimated: cost == estimated}
 	}
 	broken := func(name, answer string) costRow {
-		return costRow{name: "chat, " + name, op: upstream.ChatCompletion, body: askWhole, answer: answer, status: 502}
+		return costRow{name: "chat, " + name, op: upstream.ChatCompletion, body: askChat, answer: answer, status: 502}
 	}
 	rows := []costRow{
 		chat("as reported", reported, 50),
@@ -52,8 +52,8 @@ func costRows() []costRow {
 		chat("negative usage is estimated", `,"usage":{"prompt_tokens":-5,"completion_tokens":-1}`, estimated),
 		chat("above the hold, from what is available", `,"usage":{"prompt_tokens":20,"completion_tokens":300}`, 320),
 		chat("reasoning beside the completion", `,"usage":`+usageBeside, 1_013),
-		{name: "chat, an absurd count is clamped to the hold", op: upstream.ChatCompletion, body: askWhole, answer: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":900000}`), cost: micro(120), anomaly: true},
-		broken("200 with an error", `{"error":{"message":"boom"}}`), broken("empty", ``), broken("cut", whole("")[:60]), broken("not an object", `[]`), broken("no choices", `{"id":"x"}`),
+		{name: "chat, an absurd count is clamped to the hold", op: upstream.ChatCompletion, body: askChat, answer: chatAnswer(`,"usage":{"prompt_tokens":20,"completion_tokens":900000}`), cost: micro(120), anomaly: true},
+		broken("200 with an error", `{"error":{"message":"boom"}}`), broken("empty", ``), broken("cut", chatAnswer("")[:60]), broken("not an object", `[]`), broken("no choices", `{"id":"x"}`),
 
 		stream("as reported", usageChunk(20, 30), 50),
 		stream("reported twice", usageChunk(20, 30)+usageChunk(20, 30), 50),
@@ -62,16 +62,16 @@ func costRows() []costRow {
 		stream("an explicit zero", usageChunk(0, 0), 0),
 		stream("reasoning beside the completion", reasoningChunk, 1_013),
 
-		{name: "message, native", op: upstream.Messages, body: tellWhole, answer: toldWhole, cost: micro(50), onlyMessages: true},
-		{name: "message, translated, reasoning beside", op: upstream.Messages, body: tellWhole, answer: whole(`,"usage":` + usageBeside), cost: micro(1_013)},
-		{name: "stream of a message, native", op: upstream.Messages, body: tellStream, answer: strings.Join(told, ""), cost: micro(50), onlyMessages: true},
-		{name: "response", op: upstream.Responses, body: respondWhole, answer: respondedText, cost: micro(50)},
-		{name: "response, without a report", op: upstream.Responses, body: respondWhole, answer: strings.Replace(respondedText, `"usage":{`, `"usages":{`, 1), cost: micro(estimated), estimated: true},
-		{name: "response, an absurd count", op: upstream.Responses, body: respondWhole, answer: strings.Replace(respondedText, `"output_tokens":30`, `"output_tokens":900000`, 1), cost: micro(120), anomaly: true},
-		{name: "response, failed", op: upstream.Responses, body: respondWhole, answer: `{"object":"response","status":"failed","error":{"code":"server_error","message":"x"},"output":[],"usage":{"input_tokens":20,"output_tokens":30}}`, status: 500},
-		{name: "response, cut", op: upstream.Responses, body: respondWhole, answer: respondedText[:200], status: 502},
-		{name: "stream of a response", op: upstream.Responses, body: respondStream, answer: strings.Replace(strings.Join(responded, ""), `"error":null,`, "", 3), cost: micro(50)},
-		{name: "stream of a message, translated, reasoning beside", op: upstream.Messages, body: tellStream, answer: recorded(reasoningChunk), cost: micro(1_013)},
+		{name: "message, native", op: upstream.Messages, body: askMessage, answer: messageAnswer, cost: micro(50), onlyMessages: true},
+		{name: "message, translated, reasoning beside", op: upstream.Messages, body: askMessage, answer: chatAnswer(`,"usage":` + usageBeside), cost: micro(1_013)},
+		{name: "stream of a message, native", op: upstream.Messages, body: askMessageStream, answer: strings.Join(messageEvents, ""), cost: micro(50), onlyMessages: true},
+		{name: "response", op: upstream.Responses, body: askResponse, answer: responseAnswer, cost: micro(50)},
+		{name: "response, without a report", op: upstream.Responses, body: askResponse, answer: strings.Replace(responseAnswer, `"usage":{`, `"usages":{`, 1), cost: micro(estimated), estimated: true},
+		{name: "response, an absurd count", op: upstream.Responses, body: askResponse, answer: strings.Replace(responseAnswer, `"output_tokens":30`, `"output_tokens":900000`, 1), cost: micro(120), anomaly: true},
+		{name: "response, failed", op: upstream.Responses, body: askResponse, answer: `{"object":"response","status":"failed","error":{"code":"server_error","message":"x"},"output":[],"usage":{"input_tokens":20,"output_tokens":30}}`, status: 500},
+		{name: "response, cut", op: upstream.Responses, body: askResponse, answer: responseAnswer[:200], status: 502},
+		{name: "stream of a response", op: upstream.Responses, body: askResponseStream, answer: strings.Replace(strings.Join(responseEvents, ""), `"error":null,`, "", 3), cost: micro(50)},
+		{name: "stream of a message, translated, reasoning beside", op: upstream.Messages, body: askMessageStream, answer: chatStream(reasoningChunk), cost: micro(1_013)},
 	}
 	return append(append(rows, pictureRows()...), textRows()...)
 }
@@ -198,9 +198,7 @@ func (row costRow) run(t *testing.T) {
 		}
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text := readAll(t, r)
 	if r.Stream != nil && (strings.Contains(text, "vendor-m") || strings.Contains(text, "error")) {
 		t.Errorf("stream %q", text)
@@ -229,7 +227,7 @@ func TestABodyAndItsAnswerPassUntouchedButForTheModel(t *testing.T) {
 		{upstream.ChatCompletion, onlyChat,
 			"{ \"x_big\" : 12345678901234567890.10,\"model\":\"m\" , \"messages\":[{\"content\":\"hi\",\"role\":\"user\",\"cache_control\":{\"a\":[1.0,1e5]}}],\n\t\"seed\":9007199254740993, \"max_tokens\": 5, \"zz\":null}",
 			"{ \"id\":\"a\", \"x\" : 1.0e+2, \"model\" : \"vendor-m\", \"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"ok\",\"odd\":9007199254740993},\"finish_reason\":\"stop\"}] ,\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1,\"more\":{}} }"},
-		{upstream.Messages, onlyMessages, strings.Replace(tellWhole, `"model"`, `"x_new":1.0, "model"`, 1), toldWhole},
+		{upstream.Messages, onlyMessages, strings.Replace(askMessage, `"model"`, `"x_new":1.0, "model"`, 1), messageAnswer},
 	} {
 		up := &scriptedUpstream{text: row.answer}
 		h := newTestGateway(t, speaker{up, row.not}, "1.00", nil)

@@ -64,9 +64,7 @@ func discovering(t *testing.T, vendor upstream.Upstream) (*gateway.Gateway, *dis
 	}})
 	lists.Watch([]discovery.Source{source})
 	g, err := gateway.New(build())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = g.Close() })
 	return g, lists
 }

@@ -37,7 +37,7 @@ func TestTheBodyIsReadOnceTheCallerIsKnown(t *testing.T) {
 		"an operation that is none": {gateway.Request{Op: "think", Token: "sk-1"}, true, fault.NotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) {
+			h := newTestGateway(t, &scriptedUpstream{text: chatAnswer("")}, "1", func(o *gateway.Options) {
 				o.Authenticator = keyring{"sk-1": {Account: "local", Key: "k"}}
 			})
 			read, q := false, row.request
@@ -46,8 +46,8 @@ func TestTheBodyIsReadOnceTheCallerIsKnown(t *testing.T) {
 				if p := r.Principal(); p == nil || p.Account != "local" || r.ID == "" {
 					t.Errorf("%+v, id %q", p, r.ID)
 				}
-				q.Body = []byte(askWhole)
-				return r.Admit(t.Context(), int64(len(askWhole)))
+				q.Body = []byte(askChat)
+				return r.Admit(t.Context(), int64(len(askChat)))
 			}
 			r, err := h.Do(t.Context(), &q)
 			if read != row.read || row.err == "" && err != nil || row.err != "" && !fault.Is(err, row.err) || r.ID == "" {
@@ -64,10 +64,8 @@ func TestTheBodyIsReadOnceTheCallerIsKnown(t *testing.T) {
 
 func TestEndClosesAStreamThatNobodyRead(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: "data: " + `{"choices":[{"delta":{"content":"Hi."}}]}` + "\n\n"}, "1", nil)
-	r, err := h.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askStream)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, err := h.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askChatStream)})
+	must(t, err)
 	r.End(0, nil)
 	if receipt, ok := r.Receipt(); !ok || h.Load() != (gateway.Load{}) {
 		t.Errorf("receipt %+v, %t, %+v", receipt, ok, h.Load())
@@ -78,12 +76,10 @@ func TestEndClosesAStreamThatNobodyRead(t *testing.T) {
 }
 
 func TestARequestFollowsOneThatWaitsForItsOperation(t *testing.T) {
-	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", nil)
+	h := newTestGateway(t, &scriptedUpstream{text: chatAnswer("")}, "1", nil)
 	first, err := h.Do(t.Context(), &gateway.Request{ClientID: "mine"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ask := gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askWhole), Follows: first}
+	must(t, err)
+	ask := gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askChat), Follows: first}
 	second, err := h.Do(t.Context(), &ask)
 	if err != nil || second.ID != first.ID {
 		t.Fatalf("%v, id %s after %s", err, second.ID, first.ID)
@@ -102,7 +98,7 @@ func TestARequestFollowsOneThatWaitsForItsOperation(t *testing.T) {
 		t.Fatalf("%v, then %v", err, refused)
 	}
 	for name, failed := range map[string]*gateway.Response{"a request over its limit": over, "none": new(gateway.Response)} {
-		if _, err := h.Do(limited, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askWhole), Follows: failed}); !fault.Is(err, fault.InternalError) {
+		if _, err := h.Do(limited, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askChat), Follows: failed}); !fault.Is(err, fault.InternalError) {
 			t.Errorf("%s is followed: %v", name, err)
 		}
 	}

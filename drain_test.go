@@ -30,7 +30,7 @@ type reasoningVendor struct {
 
 func (v *reasoningVendor) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	in, out := io.Pipe()
-	text := recorded(hiddenUsage)
+	text := chatStream(hiddenUsage)
 	first := strings.Index(text, `{"content":"four"}`)
 	first += strings.Index(text[first:], "\n\n") + 2
 	cut := make(chan struct{})
@@ -51,25 +51,18 @@ func (v *reasoningVendor) Do(ctx context.Context, call *upstream.Call) (*upstrea
 // newReasoningGateway is a gateway whose one channel drains for so long.
 func newReasoningGateway(t *testing.T, v *reasoningVendor, drain time.Duration, edit func(*gateway.Options)) *testGateway {
 	t.Helper()
-	routing, err := router.New([]router.Channel{{Name: "c0", Upstream: v, Models: map[string]string{"m": "m"}, Drain: drain}}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	routing := newRouter(t, router.Channel{Name: "c0", Upstream: v, Models: map[string]string{"m": "m"}, Drain: drain})
 	return newTestGateway(t, routing, "1.00", edit)
 }
 
 // fourWords begins the stream and reads what comes at once.
 func fourWords(t *testing.T, ctx context.Context, h *testGateway, key string) (*gateway.Response, *gateway.Stream) {
 	t.Helper()
-	r, err := h.do(ctx, upstream.ChatCompletion, strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":5000`, 1), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, err := h.do(ctx, upstream.ChatCompletion, strings.Replace(askChatStream, `"max_tokens":100`, `"max_tokens":5000`, 1), key)
+	must(t, err)
 	for got := ""; !strings.Contains(got, "four"); {
 		b, err := r.Stream.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got += string(b)
 	}
 	return r, r.Stream
@@ -135,9 +128,7 @@ func TestADrainThatNobodyWaitsForEndsInTime(t *testing.T) {
 func TestTheDrainsAtOnceAreBoundedAndNoAccountHasAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newReasoningGateway(t, &reasoningVendor{pause: 10 * time.Second}, 30*time.Second, func(o *gateway.Options) { o.MaxDrains = 8 })
-		if err := h.ledger.CreateAccount(t.Context(), "other", billing.One); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.ledger.CreateAccount(t.Context(), "other", billing.One))
 		ctx, cancel := context.WithCancel(t.Context())
 		leave := func(account string, n int) (cut int) {
 			ctx, cancel := context.WithCancel(auth.NewContext(ctx, &auth.Principal{Account: account, Key: "k"}))
@@ -182,9 +173,7 @@ func TestAShutdownEndsADrain(t *testing.T) {
 				}()
 				synctest.Wait()
 				before := time.Now()
-				if err := end(h); err != nil {
-					t.Fatal(err)
-				}
+				must(t, end(h))
 				<-done
 				if r, ok := x.Receipt(); !ok || r.Reason != billing.ReasonClientGone || r.Charge != micro(estimatedInput+estimatedOutput) || time.Since(before) != 0 {
 					t.Errorf("receipt %+v after %s", r, time.Since(before))
@@ -199,7 +188,7 @@ func TestADrainedStreamIsKeptWholeForItsDuplicates(t *testing.T) {
 		h := newReasoningGateway(t, &reasoningVendor{pause: 10 * time.Second}, 30*time.Second, nil)
 		_, s := fourWords(t, t.Context(), h, "k")
 		_ = s.Close()
-		again, err := h.ask(t.Context(), strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":5000`, 1), "k")
+		again, err := h.ask(t.Context(), strings.Replace(askChatStream, `"max_tokens":100`, `"max_tokens":5000`, 1), "k")
 		if err != nil || !again.Replayed || !strings.HasSuffix(string(again.Body), "data: [DONE]\n\n") || strings.Count(string(again.Body), "four") != 1 {
 			t.Errorf("again %+v, %v", again, err)
 		}
@@ -211,11 +200,11 @@ func TestADrainedStreamIsKeptWholeForItsDuplicates(t *testing.T) {
 // that shows its reasoning, which any caller can ask for, does not end that for all.
 func TestTheStreamsOfAModelThatHidesItsReasoningAreDrained(t *testing.T) {
 	const message = `{"model":"m","max_tokens":5000,"stream":true,"messages":[{"role":"user","content":"Count to six."}]}`
-	long := strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":5000`, 1)
+	long := strings.Replace(askChatStream, `"max_tokens":100`, `"max_tokens":5000`, 1)
 	once := func(body string) string { return strings.Replace(body, `,"stream":true`, "", 1) }
 	answer := func(reasoning int, text string) string {
 		usage := fmt.Sprintf(`,"usage":{"prompt_tokens":20,"completion_tokens":1000,"completion_tokens_details":{"reasoning_tokens":%d}}`, reasoning)
-		return strings.Replace(whole(usage), `"content":"one`, text+`"content":"one`, 1)
+		return strings.Replace(chatAnswer(usage), `"content":"one`, text+`"content":"one`, 1)
 	}
 	shown := `"reasoning_content": "` + strings.Repeat("I think so. ", 320) + `",`
 	little := strings.Replace(hiddenUsage, `"completion_tokens":1000`, `"completion_tokens":5`, 1)
@@ -227,13 +216,13 @@ func TestTheStreamsOfAModelThatHidesItsReasoningAreDrained(t *testing.T) {
 		lessons []lesson
 		drained bool
 	}{
-		"a stream that hid it":             {[]lesson{{upstream.ChatCompletion, long, recorded(hiddenUsage)}}, true},
-		"one that hid none":                {[]lesson{{upstream.ChatCompletion, long, recorded(little)}}, false},
+		"a stream that hid it":             {[]lesson{{upstream.ChatCompletion, long, chatStream(hiddenUsage)}}, true},
+		"one that hid none":                {[]lesson{{upstream.ChatCompletion, long, chatStream(little)}}, false},
 		"an answer that hid it":            {[]lesson{{upstream.ChatCompletion, once(long), answer(990, "")}}, true},
 		"one that showed it":               {[]lesson{{upstream.ChatCompletion, once(long), answer(990, shown)}}, false},
-		"a stream of messages that hid it": {[]lesson{{upstream.Messages, message, recorded(hiddenUsage)}}, true},
+		"a stream of messages that hid it": {[]lesson{{upstream.Messages, message, chatStream(hiddenUsage)}}, true},
 		"a whole message that hid it":      {[]lesson{{upstream.Messages, once(message), answer(0, "")}}, true},
-		"hidden, then shown":               {[]lesson{{upstream.Messages, message, recorded(hiddenUsage)}, {upstream.ChatCompletion, askWhole, answer(900, shown)}}, true},
+		"hidden, then shown":               {[]lesson{{upstream.Messages, message, chatStream(hiddenUsage)}, {upstream.ChatCompletion, askChat, answer(900, shown)}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -263,8 +252,8 @@ func TestTheStreamsOfAModelThatHidesItsReasoningAreDrained(t *testing.T) {
 	}
 }
 
-// leaving is a request whose client leaves while the vendor is at it.
-type leaving struct {
+// operationRequest is a request whose client leaves while the vendor is at it.
+type operationRequest struct {
 	name  string
 	op    upstream.Op
 	model string
@@ -273,16 +262,16 @@ type leaving struct {
 	used  billing.Usage // what the client owes
 }
 
-// leavings are one request of each operation.
-func leavings() []leaving {
+// everyOperation are one request of each operation.
+func everyOperation() []operationRequest {
 	tokens, words := []string{"input", "1", "output", "1"}, strings.Repeat("a", 23)
-	return []leaving{
-		{name: "chat", op: upstream.ChatCompletion, model: "m", price: tokens, body: askWhole, used: billing.Usage{Input: estimatedInput}},
-		{name: "chat, streamed", op: upstream.ChatCompletion, model: "m", price: tokens, body: askStream, used: billing.Usage{Input: estimatedInput}},
-		{name: "messages", op: upstream.Messages, model: "m", price: tokens, body: tellWhole, used: billing.Usage{Input: estimatedInput}},
-		{name: "messages, streamed", op: upstream.Messages, model: "m", price: tokens, body: tellStream, used: billing.Usage{Input: estimatedInput}},
-		{name: "responses", op: upstream.Responses, model: "m", price: tokens, body: respondWhole, used: billing.Usage{Input: estimatedInput}},
-		{name: "responses, streamed", op: upstream.Responses, model: "m", price: tokens, body: respondStream, used: billing.Usage{Input: estimatedInput}},
+	return []operationRequest{
+		{name: "chat", op: upstream.ChatCompletion, model: "m", price: tokens, body: askChat, used: billing.Usage{Input: estimatedInput}},
+		{name: "chat, streamed", op: upstream.ChatCompletion, model: "m", price: tokens, body: askChatStream, used: billing.Usage{Input: estimatedInput}},
+		{name: "messages", op: upstream.Messages, model: "m", price: tokens, body: askMessage, used: billing.Usage{Input: estimatedInput}},
+		{name: "messages, streamed", op: upstream.Messages, model: "m", price: tokens, body: askMessageStream, used: billing.Usage{Input: estimatedInput}},
+		{name: "responses", op: upstream.Responses, model: "m", price: tokens, body: askResponse, used: billing.Usage{Input: estimatedInput}},
+		{name: "responses, streamed", op: upstream.Responses, model: "m", price: tokens, body: askResponseStream, used: billing.Usage{Input: estimatedInput}},
 		{name: "pictures by the piece", op: upstream.GenerateImage, model: "imagegen-1", price: []string{"image", "0.2"},
 			body: `{"model":"imagegen-1","prompt":"a boat","n":3}`, used: billing.Usage{Input: 2, Images: 3}},
 		{name: "pictures by the token", op: upstream.GenerateImage, model: "imagegen-1", price: []string{"input", "1000", "image_output", "10"},
@@ -308,18 +297,18 @@ func leavings() []leaving {
 
 // wholeAnswers are answers to those of them that do not stream.
 var wholeAnswers = map[upstream.Op]string{
-	upstream.ChatCompletion: whole(reported), upstream.Messages: toldWhole, upstream.Responses: respondedText,
+	upstream.ChatCompletion: chatAnswer(reported), upstream.Messages: messageAnswer, upstream.Responses: responseAnswer,
 	upstream.GenerateImage: threeLinks, upstream.EditImage: edited,
 }
 
 // streamedAnswers are those to the others.
 var streamedAnswers = map[upstream.Op]string{
-	upstream.ChatCompletion: recorded(usageChunk(20, 30)), upstream.Messages: strings.Join(told, ""), upstream.Responses: strings.Join(responded, ""),
+	upstream.ChatCompletion: chatStream(usageChunk(20, 30)), upstream.Messages: strings.Join(messageEvents, ""), upstream.Responses: strings.Join(responseEvents, ""),
 	upstream.GenerateImage: "event: image_generation.completed\ndata: {\"type\":\"image_generation.completed\",\"b64_json\":\"aGk=\"}\n\n",
 }
 
 // start sends the request.
-func (l *leaving) start(ctx context.Context, t *testing.T, h *testGateway, key string) (*gateway.Response, error) {
+func (l *operationRequest) start(ctx context.Context, t *testing.T, h *testGateway, key string) (*gateway.Response, error) {
 	t.Helper()
 	q := &gateway.Request{Op: l.op, Body: []byte(l.body), IdempotencyKey: key}
 	if l.op == upstream.EditImage {
@@ -329,12 +318,9 @@ func (l *leaving) start(ctx context.Context, t *testing.T, h *testGateway, key s
 }
 
 // over is a gateway whose one channel, "c0", asks up for the request's model.
-func (l *leaving) over(t *testing.T, up upstream.Upstream, edit ...func(*gateway.Options)) *testGateway {
+func (l *operationRequest) over(t *testing.T, up upstream.Upstream, edit ...func(*gateway.Options)) *testGateway {
 	t.Helper()
-	routing, err := router.New([]router.Channel{{Name: "c0", Upstream: up, Models: map[string]string{l.model: l.model}}}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	routing := newRouter(t, router.Channel{Name: "c0", Upstream: up, Models: map[string]string{l.model: l.model}})
 	return newTestGateway(t, routing, "10", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: flash, Batch: 23}}
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, l.price...)})
@@ -345,7 +331,7 @@ func (l *leaving) over(t *testing.T, up upstream.Upstream, edit ...func(*gateway
 }
 
 // answered is a vendor that answers the request, after it has called before.
-func (l *leaving) answered(before func()) upstream.Func {
+func (l *operationRequest) answered(before func()) upstream.Func {
 	return func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 		before()
 		switch text := wholeAnswers[l.op]; {
@@ -402,7 +388,7 @@ func abandoned(leave func(), f upstream.Failure) upstream.Func {
 }
 
 func TestWhoLeavesBeforeTheAnswerPaysForWhatTheVendorWasAskedFor(t *testing.T) {
-	for _, l := range leavings() {
+	for _, l := range everyOperation() {
 		for _, key := range []string{"", "k"} {
 			t.Run(l.name+key, func(t *testing.T) {
 				ctx, leave := context.WithCancel(t.Context())
@@ -412,9 +398,7 @@ func TestWhoLeavesBeforeTheAnswerPaysForWhatTheVendorWasAskedFor(t *testing.T) {
 					t.Fatalf("error %v", err)
 				}
 				want, err := rates(t, l.price...).Cost(l.used)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				r, tries, err := h.ledger.Request(t.Context(), x.ID)
 				if err != nil || want == 0 || r.Charge != want || r.Reason != billing.ReasonClientGone || r.Channel != "c0" {
 					t.Errorf("receipt %+v, %v; want a charge of %s by c0", r, err, want)
@@ -443,7 +427,7 @@ func TestWhoLeavesBeforeAVendorWasAskedPaysNothing(t *testing.T) {
 		"an error":   {Status: 400, Sent: true},
 		"never sent": {Err: context.Canceled},
 	} {
-		for _, l := range leavings() {
+		for _, l := range everyOperation() {
 			t.Run(name+", "+l.name, func(t *testing.T) {
 				ctx, leave := context.WithCancel(t.Context())
 				h := l.over(t, abandoned(leave, f))
@@ -465,7 +449,7 @@ func TestWhoLeavesBeforeAVendorWasAskedPaysNothing(t *testing.T) {
 }
 
 func TestAShutdownBeforeTheAnswerIsPaidByTheOperator(t *testing.T) {
-	for _, l := range leavings() {
+	for _, l := range everyOperation() {
 		t.Run(l.name, func(t *testing.T) {
 			asked := make(chan struct{})
 			h := l.over(t, abandoned(func() { close(asked) }, upstream.Failure{Sent: true, Err: context.Canceled}))
@@ -476,9 +460,7 @@ func TestAShutdownBeforeTheAnswerIsPaidByTheOperator(t *testing.T) {
 				x, _ = l.start(t.Context(), t, h, "")
 			}()
 			<-asked
-			if err := h.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, h.Close())
 			<-done
 			want, err := rates(t, l.price...).Cost(l.used)
 			if tries := h.tries(t, x.ID); err != nil || h.spent(t, "10") != 0 || len(tries) != 1 || tries[0].Waste != want {

@@ -22,9 +22,7 @@ import (
 func blank(t testing.TB, width, height int) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, width, height))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, png.Encode(&b, image.NewGray(image.Rect(0, 0, width, height))))
 	return b.Bytes()
 }
 
@@ -79,17 +77,14 @@ func TestABadFormCostsNothingAndIsNotSent(t *testing.T) {
 		for _, id := range []string{"imagegen-2", "alpha-image-edit", "delta-k3"} {
 			models[id], prices[id] = id, rates(t, "image", "0.5")
 		}
-		routing, err := router.New([]router.Channel{{Name: "a", Upstream: up, Models: models}}, router.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		routing := newRouter(t, router.Channel{Name: "a", Upstream: up, Models: models})
 		h := newTestGateway(t, routing, "1", func(o *gateway.Options) { o.Models, o.Prices = nil, billing.NewPriceList(prices) })
-		_, err = h.change(t.Context(), "k", row.form)
+		_, err := h.change(t.Context(), "k", row.form)
 		f := fault.From(err)
 		if f == nil || f.Code != row.code || f.HTTPStatus() != row.status || up.count() != 0 || h.spent(t, "1") != 0 || row.form.released.Load() != 1 {
 			t.Errorf("%s: %v, %d calls, released %d times", name, err, up.count(), row.form.released.Load())
 		}
-		if _, err = h.change(t.Context(), "k", editForm(t, "imagegen-2")); err != nil { // the key is free again
+		if _, err := h.change(t.Context(), "k", editForm(t, "imagegen-2")); err != nil { // the key is free again
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -110,15 +105,12 @@ func TestAFormIsOpenedAnewForAnotherChannel(t *testing.T) {
 		})
 	}
 	busy := &scriptedUpstream{err: (&upstream.Failure{Status: 429, Sent: true, Refused: true}).Fault()}
-	routing, err := router.New([]router.Channel{
-		{Name: "first", Upstream: note(busy), Models: map[string]string{"imagegen-2": "one"}, Drop: []string{"user"}},
-		{Name: "second", Upstream: note(&scriptedUpstream{text: edited}), Models: map[string]string{"imagegen-2": "two"}, Priority: 1, Rename: map[string]string{"user": "safety_identifier"}},
-	}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	routing := newRouter(t,
+		router.Channel{Name: "first", Upstream: note(busy), Models: map[string]string{"imagegen-2": "one"}, Drop: []string{"user"}},
+		router.Channel{Name: "second", Upstream: note(&scriptedUpstream{text: edited}), Models: map[string]string{"imagegen-2": "two"}, Priority: 1, Rename: map[string]string{"user": "safety_identifier"}},
+	)
 	h := newPricedGateway(t, routing, "1", "imagegen-2", rates(t, "image", "0.5"))
-	if _, err = h.change(t.Context(), "", editForm(t, "imagegen-2", "user", "u")); err != nil || len(bodies) != 2 {
+	if _, err := h.change(t.Context(), "", editForm(t, "imagegen-2", "user", "u")); err != nil || len(bodies) != 2 {
 		t.Fatalf("%v, %d calls", err, len(bodies))
 	}
 	for i, model := range []string{"one", "two"} {
@@ -132,9 +124,7 @@ func TestADuplicateOfAnEditIsNotMadeAgain(t *testing.T) {
 	up := &scriptedUpstream{text: edited}
 	h := newPricedGateway(t, up, "1", "imagegen-2", rates(t, "image", "0.5"))
 	first, err := h.change(t.Context(), "k", editForm(t, "imagegen-2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	same := editForm(t, "imagegen-2")
 	same.Parts = append(same.Parts[1:], same.Parts[0]) // another order, another boundary
 	again, err := h.change(t.Context(), "k", same)

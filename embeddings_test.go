@@ -80,13 +80,9 @@ func TestALargeBatchIsSplitAndJoined(t *testing.T) {
 	})
 	h := newTestGateway(t, up, "1", inBatches(2))
 	r, err := h.do(t.Context(), upstream.Embeddings, texts(23))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got embeddings.Response
-	if err := json.Unmarshal(r.Body, &got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(r.Body, &got))
 	for i, e := range got.Data {
 		if e.Index != int64(i) || e.Embedding[1] != float32('a'+i) {
 			t.Errorf("item %d is %+v", i, e)
@@ -223,12 +219,9 @@ func TestAClientDisconnectCostsThePartsThatWereSent(t *testing.T) {
 }
 
 func TestAModelServesItsEndpointOnly(t *testing.T) {
-	routing, err := router.New([]router.Channel{{
+	routing := newRouter(t, router.Channel{
 		Name: "c", Upstream: sim.New(sim.Options{}), Models: map[string]string{"m": "m", "talks": "talks", "vox-4": "vox-4", "any": "any", "delta-k3": "delta-k3", "alpha-image-max": "max"},
-	}}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	h := newTestGateway(t, routing, "1", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", Kind: gateway.KindEmbeddings}, {ID: "talks", Kind: gateway.KindChat}}
 	})
@@ -319,10 +312,7 @@ func TestAllPartsOfARequestPassAChannelThatTakesFewAtOnce(t *testing.T) {
 					return vectorsFor(call)
 				})
 				edit(&c)
-				r, err := router.New([]router.Channel{c}, router.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := newRouter(t, c)
 				h := newTestGateway(t, r, "1", func(o *gateway.Options) { inBatches(1)(o) })
 				if _, err := h.do(t.Context(), upstream.Embeddings, texts(8)); err != nil {
 					t.Error(err)

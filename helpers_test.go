@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // scriptedUpstream is an upstream that answers every call with the same bytes, and
@@ -57,9 +58,7 @@ func (s *scriptedUpstream) sent(t testing.TB) string {
 		t.Fatal("the upstream was not called")
 	}
 	data, err := s.calls[len(s.calls)-1].Body.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(data)
 }
 
@@ -87,6 +86,22 @@ func (c *closing) Close() error {
 	return nil
 }
 
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newRouter chooses among channels.
+func newRouter(t testing.TB, channels ...router.Channel) *router.Router {
+	t.Helper()
+	r, err := router.New(channels, router.Options{})
+	must(t, err)
+	return r
+}
+
 // testGateway is a gateway over one upstream with one funded account.
 type testGateway struct {
 	*gateway.Gateway
@@ -99,12 +114,8 @@ func newTestGateway(t testing.TB, up upstream.Upstream, credit string, edit func
 	t.Helper()
 	ledger := memory.NewLedger(memory.LedgerOptions{})
 	amount, err := billing.ParseMoney(credit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ledger.CreateAccount(context.Background(), "local", amount); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, ledger.CreateAccount(context.Background(), "local", amount))
 	o := gateway.Options{
 		Upstream: up, Meter: ledger,
 		Prices: billing.NewPriceList(map[string]*billing.Price{"m": price(t, "1", "1")}),
@@ -114,9 +125,7 @@ func newTestGateway(t testing.TB, up upstream.Upstream, credit string, edit func
 		edit(&o)
 	}
 	g, err := gateway.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h := &testGateway{g, ledger}
 	t.Cleanup(func() { h.check(t) })
 	return h
@@ -126,9 +135,7 @@ func price(t testing.TB, input, output string) *billing.Price {
 	t.Helper()
 	p, err := billing.NewPrice(
 		billing.Rate{Unit: billing.Input, Amount: input}, billing.Rate{Unit: billing.Output, Amount: output})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return p
 }
 
@@ -149,9 +156,7 @@ func (h *testGateway) check(t testing.TB) {
 func (h *testGateway) balance(t testing.TB) billing.Balance {
 	t.Helper()
 	b, err := h.ledger.Balance(context.Background(), "local")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 
@@ -159,9 +164,7 @@ func (h *testGateway) balance(t testing.TB) billing.Balance {
 func (h *testGateway) spent(t testing.TB, credit string) billing.Money {
 	t.Helper()
 	amount, err := billing.ParseMoney(credit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return amount - h.balance(t).Posted
 }
 
@@ -190,9 +193,7 @@ func (x *rawRequest) Call(ctx context.Context, op upstream.Op, body []byte, hear
 func authenticated(t testing.TB, ctx context.Context, g *gateway.Gateway) *gateway.Response {
 	t.Helper()
 	r, err := g.Do(ctx, &gateway.Request{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 
@@ -210,9 +211,7 @@ func (h *testGateway) ask(ctx context.Context, body string, key ...string) (*gat
 func (h *testGateway) must(t testing.TB, op upstream.Op, body string, key ...string) *gateway.Response {
 	t.Helper()
 	r, err := h.do(t.Context(), op, body, key...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 

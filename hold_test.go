@@ -29,7 +29,7 @@ import (
 func TestASolventCallerIsAskedForNoMoreThanTheBalanceAffords(t *testing.T) {
 	const ask = `{"model":"m",%s"messages":[{"role":"user","content":"say four words"}]}`
 	body := func(members string) string { return strings.Replace(ask, "%s", members, 1) }
-	chat, message := whole(reported), toldWhole
+	chat, message := chatAnswer(reported), messageAnswer
 	for _, c := range []struct {
 		name        string
 		op, not     upstream.Op
@@ -44,9 +44,9 @@ func TestASolventCallerIsAskedForNoMoreThanTheBalanceAffords(t *testing.T) {
 		{"without a bound one is set", upstream.ChatCompletion, onlyChat, body(``), chat, 57, `"max_tokens":57`, "57"},
 		{"a message", upstream.Messages, onlyMessages, body(`"max_tokens":9000,`), message, 1_500, `"max_tokens":1500`, "1500"},
 		{"a message, translated", upstream.Messages, onlyChat, body(`"max_tokens":9000,`), chat, 1_500, `"max_tokens":1500`, "1500"},
-		{"a stream of a message, whose bound is held before it begins", upstream.Messages, onlyMessages, body(`"max_tokens":9000,"stream":true,`), strings.Join(told, ""), 1_500, `"max_tokens":1500`, "1500"},
-		{"a response", upstream.Responses, onlyChat, `{"model":"m","max_output_tokens":9000,"input":"say four words"}`, respondedText, 1_500, `"max_output_tokens":1500`, "1500"},
-		{"a response without a bound", upstream.Responses, onlyChat, `{"model":"m","input":"say four words"}`, respondedText, 57, `"max_output_tokens":57`, "57"},
+		{"a stream of a message, whose bound is held before it begins", upstream.Messages, onlyMessages, body(`"max_tokens":9000,"stream":true,`), strings.Join(messageEvents, ""), 1_500, `"max_tokens":1500`, "1500"},
+		{"a response", upstream.Responses, onlyChat, `{"model":"m","max_output_tokens":9000,"input":"say four words"}`, responseAnswer, 1_500, `"max_output_tokens":1500`, "1500"},
+		{"a response without a bound", upstream.Responses, onlyChat, `{"model":"m","input":"say four words"}`, responseAnswer, 57, `"max_output_tokens":57`, "57"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			up := &scriptedUpstream{text: c.answer}
@@ -59,8 +59,8 @@ func TestASolventCallerIsAskedForNoMoreThanTheBalanceAffords(t *testing.T) {
 	}
 	t.Run("no token is a 402, and nothing is asked", func(t *testing.T) {
 		up := &scriptedUpstream{text: chat}
-		h := newTestGateway(t, up, micro(int64(len(askWhole))).String(), nil) // the input bound, but no output token
-		if _, err := h.ask(t.Context(), askWhole); !fault.Is(err, fault.InsufficientBalance) || up.count() != 0 {
+		h := newTestGateway(t, up, micro(int64(len(askChat))).String(), nil) // the input bound, but no output token
+		if _, err := h.ask(t.Context(), askChat); !fault.Is(err, fault.InsufficientBalance) || up.count() != 0 {
 			t.Errorf("error %v after %d calls", err, up.count())
 		}
 	})
@@ -115,7 +115,7 @@ func TestAStreamEndsForLengthWhenTheMoneyDoes(t *testing.T) {
 func TestAStreamOfLargeEventsDoesNotOutrunItsHold(t *testing.T) {
 	const affordable, event, held = 5_000, 500, 100 // tokens
 	events := strings.Repeat(chunk(`{"content":"`+strings.Repeat("abcd", event)+`"}`, ""), 100)
-	ask := strings.Replace(askStream, `"max_tokens":100,`, "", 1)
+	ask := strings.Replace(askChatStream, `"max_tokens":100,`, "", 1)
 	h := newTestGateway(t, &scriptedUpstream{text: events + "data: [DONE]\n\n"}, micro(int64(len(ask))+affordable).String(), func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", HoldTokens: held, MaxOutput: 100_000}} // the upstream ignores the cap
 	})
@@ -128,8 +128,8 @@ func TestAStreamOfLargeEventsDoesNotOutrunItsHold(t *testing.T) {
 
 func TestACallerWithABoundOfItsOwnIsNotHeldForMore(t *testing.T) {
 	up := &scriptedUpstream{text: chunk(`{"content":"`+strings.Repeat("long ", 400)+`"}`, "") + usageChunk(1, 100) + "data: [DONE]\n\n"}
-	h := newTestGateway(t, up, micro(int64(len(askStream))+100).String(), nil)
-	r := h.must(t, upstream.ChatCompletion, askStream)
+	h := newTestGateway(t, up, micro(int64(len(askChatStream))+100).String(), nil)
+	r := h.must(t, upstream.ChatCompletion, askChatStream)
 	if out := drain(t, r.Stream); strings.Contains(out, `"length"`) || !strings.HasSuffix(out, "data: [DONE]\n\n") {
 		t.Errorf("stream %q", out)
 	}
@@ -174,7 +174,7 @@ func watched(t *testing.T, after time.Duration, tokens int, pause time.Duration,
 		_, _ = io.WriteString(w, usageChunk(1, tokens)+"data: [DONE]\n\n")
 		_ = w.Close()
 	}()
-	h.complete(t, upstream.ChatCompletion, strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":9000`, 1))
+	h.complete(t, upstream.ChatCompletion, strings.Replace(askChatStream, `"max_tokens":100`, `"max_tokens":9000`, 1))
 	return meter.noted
 }
 
@@ -219,18 +219,14 @@ func newEstimateGateway(t *testing.T, account memory.Ledger) (*gateway.Gateway, 
 			"text-embedding-v4": rates(t, "input", "0.07"),
 		}),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = g.Close() })
 	return g, up
 }
 
 func TestAnEstimateIsTheHoldAndSaysWhetherItIsThePrice(t *testing.T) {
 	ledger := memory.NewLedger(memory.LedgerOptions{})
-	if err := ledger.CreateAccount(t.Context(), "local", billing.One); err != nil {
-		t.Fatal(err)
-	}
+	must(t, ledger.CreateAccount(t.Context(), "local", billing.One))
 	g, up := newEstimateGateway(t, ledger)
 	for name, c := range map[string]struct {
 		op          upstream.Op
@@ -253,9 +249,7 @@ func TestAnEstimateIsTheHoldAndSaysWhetherItIsThePrice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := g.Estimate(t.Context(), &gateway.Request{Op: c.op, Body: []byte(c.body)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if e.Exact != c.exact || e.Open != c.open || e.Least > e.Most || c.most != "" && (e.Most.String() != c.most || e.Least.String() != c.least) || c.most == "" && e.Most == 0 {
 				t.Errorf("it is %+v", e)
 			}
@@ -297,9 +291,7 @@ func TestTheEstimateOfAFormClosesIt(t *testing.T) {
 	closed := 0
 	form := func(model string) *upstream.Form {
 		parsed, err := imagesapi.EncodeForm(&images.Edit{Model: model, Prompt: "x", Images: []images.File{images.BytesFile("a.png", blank(t, 64, 64))}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return upstream.NewForm(parsed.Form().Parts, func() error {
 			closed++
 			return nil
@@ -315,18 +307,13 @@ func TestTheEstimateOfAFormClosesIt(t *testing.T) {
 }
 
 func TestAGatewayKnowsWhetherItListsAllModels(t *testing.T) {
-	one, err := router.New([]router.Channel{{Name: "a", Upstream: sim.New(sim.Options{}), Models: map[string]string{"m": "m"}}}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := newRouter(t, router.Channel{Name: "a", Upstream: sim.New(sim.Options{}), Models: map[string]string{"m": "m"}})
 	for _, c := range []struct {
 		up     upstream.Upstream
 		closed bool
 	}{{one, true}, {sim.New(sim.Options{}), false}} {
 		g, err := gateway.New(gateway.Options{Upstream: c.up})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if g.ListsAllModels() != c.closed {
 			t.Errorf("Closed is %t", g.ListsAllModels())
 		}
@@ -334,9 +321,9 @@ func TestAGatewayKnowsWhetherItListsAllModels(t *testing.T) {
 	}
 }
 
-// takeover is a meter whose holds another process ends by their last checkpoints,
+// takeoverMeter is a meter whose holds another process ends by their last checkpoints,
 // as it does those of a node that it takes for dead.
-type takeover struct {
+type takeoverMeter struct {
 	billing.Meter
 	mu    sync.Mutex
 	holds []billing.Hold
@@ -344,7 +331,7 @@ type takeover struct {
 	after int // checkpoints; the holds end with the last of them
 }
 
-func (m *takeover) Reserve(ctx context.Context, c billing.HoldRequest) (billing.Hold, error) {
+func (m *takeoverMeter) Reserve(ctx context.Context, c billing.HoldRequest) (billing.Hold, error) {
 	h, err := m.Meter.Reserve(ctx, c)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -352,7 +339,7 @@ func (m *takeover) Reserve(ctx context.Context, c billing.HoldRequest) (billing.
 	return h, err
 }
 
-func (m *takeover) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
+func (m *takeoverMeter) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
 	if err := m.Meter.Extend(ctx, h, soFar, more); err != nil {
 		return err
 	}
@@ -368,7 +355,7 @@ func (m *takeover) Extend(ctx context.Context, h billing.Hold, soFar billing.Usa
 }
 
 // recover ends the holds as the sweep of another process does.
-func (m *takeover) recover() {
+func (m *takeoverMeter) recover() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, h := range m.holds {
@@ -378,7 +365,7 @@ func (m *takeover) recover() {
 
 func TestAStreamWhoseHoldAnotherProcessEndedStopsAtTheNextCheckpoint(t *testing.T) {
 	chatText := strings.Repeat(chunk(`{"content":"abcd"}`, ""), 60_000) + usageChunk(1, 60_000) + "data: [DONE]\n\n"
-	long := strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":90000`, 1)
+	long := strings.Replace(askChatStream, `"max_tokens":100`, `"max_tokens":90000`, 1)
 	for name, row := range map[string]struct {
 		op        upstream.Op
 		body      string
@@ -387,14 +374,14 @@ func TestAStreamWhoseHoldAnotherProcessEndedStopsAtTheNextCheckpoint(t *testing.
 		extending bool
 	}{
 		"chat":              {upstream.ChatCompletion, long, &scriptedUpstream{text: chatText}, "[DONE]", false},
-		"chat, extending":   {upstream.ChatCompletion, strings.Replace(askStream, `"max_tokens":100,`, "", 1), &scriptedUpstream{text: chatText}, "[DONE]", true},
-		"messages, bridged": {upstream.Messages, strings.Replace(tellStream, `"max_tokens":100`, `"max_tokens":90000`, 1), speaker{&scriptedUpstream{text: chatText}, onlyChat}, "message_stop", false},
-		"messages":          {upstream.Messages, strings.Replace(tellStream, `"max_tokens":100`, `"max_tokens":90000`, 1), speaker{&scriptedUpstream{text: strings.Join(told[:2], "") + strings.Repeat(messageEvent("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"abcd"}`), 60_000)}, onlyMessages}, "message_stop", false},
-		"responses":         {upstream.Responses, strings.Replace(respondStream, `"max_output_tokens":100`, `"max_output_tokens":90000`, 1), &scriptedUpstream{text: strings.Join(responded[:4], "") + strings.Repeat(respondedDelta("4", "abcd"), 60_000)}, "response.completed", false},
+		"chat, extending":   {upstream.ChatCompletion, strings.Replace(askChatStream, `"max_tokens":100,`, "", 1), &scriptedUpstream{text: chatText}, "[DONE]", true},
+		"messages, bridged": {upstream.Messages, strings.Replace(askMessageStream, `"max_tokens":100`, `"max_tokens":90000`, 1), speaker{&scriptedUpstream{text: chatText}, onlyChat}, "message_stop", false},
+		"messages":          {upstream.Messages, strings.Replace(askMessageStream, `"max_tokens":100`, `"max_tokens":90000`, 1), speaker{&scriptedUpstream{text: strings.Join(messageEvents[:2], "") + strings.Repeat(messageEvent("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"abcd"}`), 60_000)}, onlyMessages}, "message_stop", false},
+		"responses":         {upstream.Responses, strings.Replace(askResponseStream, `"max_output_tokens":100`, `"max_output_tokens":90000`, 1), &scriptedUpstream{text: strings.Join(responseEvents[:4], "") + strings.Repeat(responseDelta("4", "abcd"), 60_000)}, "response.completed", false},
 	} {
 		for _, key := range []string{"", "k"} {
 			t.Run(name+key, func(t *testing.T) {
-				meter := &takeover{after: 1}
+				meter := &takeoverMeter{after: 1}
 				h := newTestGateway(t, row.up, "1.00", func(o *gateway.Options) {
 					meter.Meter, o.Meter = o.Meter, meter
 					o.Models = []gateway.Model{{ID: "m", MaxOutput: 90_000}}
@@ -417,9 +404,9 @@ func TestAStreamWhoseHoldAnotherProcessEndedStopsAtTheNextCheckpoint(t *testing.
 // An answer that cannot be charged any more is withheld: a whole one, the end of a
 // stream and the last byte of audio.
 func TestAnAnswerWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
-	for _, l := range leavings() {
+	for _, l := range everyOperation() {
 		t.Run(l.name, func(t *testing.T) {
-			meter := &takeover{}
+			meter := &takeoverMeter{}
 			h := l.over(t, l.answered(meter.recover), func(o *gateway.Options) { meter.Meter, o.Meter = o.Meter, meter })
 			x, err := l.start(t.Context(), t, h, "k")
 			text, err := finish(x, err)
@@ -463,7 +450,7 @@ func TestAMeterThatIsAwayEndsNoStream(t *testing.T) {
 					meter.Meter, o.Meter = o.Meter, meter
 					o.Models = []gateway.Model{{ID: "m", HoldTokens: 100, MaxOutput: 10_000}}
 				})
-				_, out := h.complete(t, upstream.ChatCompletion, strings.Replace(askStream, `"max_tokens":100,`, "", 1))
+				_, out := h.complete(t, upstream.ChatCompletion, strings.Replace(askChatStream, `"max_tokens":100,`, "", 1))
 				if strings.Contains(out, `"length"`) || !strings.HasSuffix(out, "data: [DONE]\n\n") {
 					t.Errorf("the stream ends with %q", out[len(out)-200:])
 				}

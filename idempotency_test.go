@@ -23,14 +23,12 @@ import (
 const reported = `,"usage":{"prompt_tokens":20,"completion_tokens":30}`
 
 func TestADuplicateGetsTheFirstAnswerAndIsNotCharged(t *testing.T) {
-	for _, l := range leavings() {
+	for _, l := range everyOperation() {
 		t.Run(l.name, func(t *testing.T) {
 			var asked atomic.Int64
 			h := l.over(t, l.answered(func() { asked.Add(1) }))
 			first, err := l.start(t.Context(), t, h, "k")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if first.Body == nil {
 				if _, err := l.start(t.Context(), t, h, "k"); !fault.Is(err, fault.IdempotencyConflict) {
 					t.Errorf("while the first runs: %v", err)
@@ -70,7 +68,7 @@ func TestTypedCallsCarryAnIdempotencyKeyInTheirContext(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			up := speaker{&scriptedUpstream{text: whole(reported)}, onlyChat}
+			up := speaker{&scriptedUpstream{text: chatAnswer(reported)}, onlyChat}
 			h := newTestGateway(t, up, "1.00", func(o *gateway.Options) {
 				o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "1", "1"), flash: rates(t, "character", "1")})
 			})
@@ -94,8 +92,8 @@ func TestAnAnswerThatIsTooLargeIsNotKeptAndNotMadeAgain(t *testing.T) {
 		body, answer string
 		kept         bool
 	}{
-		"chat":              {upstream.ChatCompletion, askWhole, strings.Replace(whole(reported), "one two", strings.Repeat("x", idempotency.MaxAnswer), 1), false},
-		"stream":            {upstream.ChatCompletion, askStream, strings.Repeat(chunk(`{"content":"`+strings.Repeat("x", 64<<10)+`"}`, ""), idempotency.MaxAnswer>>16) + usageChunk(1, 1) + "data: [DONE]\n\n", false},
+		"chat":              {upstream.ChatCompletion, askChat, strings.Replace(chatAnswer(reported), "one two", strings.Repeat("x", idempotency.MaxAnswer), 1), false},
+		"stream":            {upstream.ChatCompletion, askChatStream, strings.Repeat(chunk(`{"content":"`+strings.Repeat("x", 64<<10)+`"}`, ""), idempotency.MaxAnswer>>16) + usageChunk(1, 1) + "data: [DONE]\n\n", false},
 		"embeddings":        {upstream.Embeddings, `{"model":"m","input":"a"}`, vectors(idempotency.MaxEmbeddings + 4<<10), false},
 		"embeddings, small": {upstream.Embeddings, `{"model":"m","input":"a"}`, vectors(idempotency.MaxEmbeddings - 4<<10), true},
 	} {
@@ -113,25 +111,25 @@ func TestAnAnswerThatIsTooLargeIsNotKeptAndNotMadeAgain(t *testing.T) {
 }
 
 func TestAnotherBodyUnderTheSameKeyIsAConflict(t *testing.T) {
-	h := newTestGateway(t, &scriptedUpstream{text: whole(reported)}, "1.00", nil)
-	h.must(t, upstream.ChatCompletion, askWhole, "k")
-	_, err := h.ask(t.Context(), strings.Replace(askWhole, "four", "five", 1), "k")
+	h := newTestGateway(t, &scriptedUpstream{text: chatAnswer(reported)}, "1.00", nil)
+	h.must(t, upstream.ChatCompletion, askChat, "k")
+	_, err := h.ask(t.Context(), strings.Replace(askChat, "four", "five", 1), "k")
 	if f := fault.From(err); f == nil || f.Code != fault.IdempotencyConflict || f.Retry != fault.RetryNo {
 		t.Errorf("error %v", err)
 	}
-	if _, err := h.ask(t.Context(), askWhole, strings.Repeat("k", 256)); !fault.Is(err, fault.InvalidRequest) {
+	if _, err := h.ask(t.Context(), askChat, strings.Repeat("k", 256)); !fault.Is(err, fault.InvalidRequest) {
 		t.Errorf("a key of 256 bytes: %v", err)
 	}
 }
 
 func TestAnyNumberOfParallelDuplicatesMakeOneCallAndOneCharge(t *testing.T) {
-	up := &scriptedUpstream{text: whole(reported)}
+	up := &scriptedUpstream{text: chatAnswer(reported)}
 	h := newTestGateway(t, up, "1.00", nil)
 	var answered, running atomic.Int64
 	var all sync.WaitGroup
 	for range 200 {
 		all.Go(func() {
-			r, err := h.ask(t.Context(), askWhole, "k")
+			r, err := h.ask(t.Context(), askChat, "k")
 			switch f := fault.From(err); {
 			case err == nil && len(r.Body) > 0:
 				answered.Add(1)
@@ -159,13 +157,13 @@ func TestAFailureFreesTheKey(t *testing.T) {
 				if calls.Add(1) == 1 {
 					return first.Do(ctx, call)
 				}
-				return (&scriptedUpstream{text: whole(reported)}).Do(ctx, call)
+				return (&scriptedUpstream{text: chatAnswer(reported)}).Do(ctx, call)
 			})
 			h := newTestGateway(t, up, "1.00", nil)
-			if _, err := h.ask(t.Context(), askWhole, "k"); err == nil {
+			if _, err := h.ask(t.Context(), askChat, "k"); err == nil {
 				t.Fatal("no error")
 			}
-			if r, err := h.ask(t.Context(), askWhole, "k"); err != nil || r.Replayed {
+			if r, err := h.ask(t.Context(), askChat, "k"); err != nil || r.Replayed {
 				t.Errorf("again %v, %v", r, err)
 			}
 		})
@@ -176,16 +174,12 @@ func TestADuplicateOfAnInterruptedStreamSeesThatItIsNotWhole(t *testing.T) {
 	in, out := io.Pipe()
 	h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", nil)
 	go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`, "")) }()
-	first := h.must(t, upstream.ChatCompletion, askStream, "k")
+	first := h.must(t, upstream.ChatCompletion, askChatStream, "k")
 	received, err := first.Stream.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := string(received)
-	if err := first.Stream.Close(); err != nil {
-		t.Fatal(err)
-	}
-	again := h.must(t, upstream.ChatCompletion, askStream, "k")
+	must(t, first.Stream.Close())
+	again := h.must(t, upstream.ChatCompletion, askChatStream, "k")
 	if rest, ok := strings.CutPrefix(string(again.Body), want); !ok || !strings.HasPrefix(rest, `data: {"error":{`) || strings.Count(rest, "\n\n") != 1 {
 		t.Errorf("again %q after %q", again.Body, want)
 	}
@@ -225,9 +219,9 @@ func (hangingClaims) Free(ctx context.Context, _ idempotency.Key, _ string) erro
 func TestAStoreOfAnswersThatHangsIsA503(t *testing.T) {
 	for _, op := range []upstream.Op{upstream.ChatCompletion, upstream.CountTokens} {
 		synctest.Test(t, func(t *testing.T) {
-			up := &scriptedUpstream{text: whole(reported)}
+			up := &scriptedUpstream{text: chatAnswer(reported)}
 			h := newTestGateway(t, up, "1.00", func(o *gateway.Options) { o.Idempotency = hangingClaims{} })
-			_, err := h.do(t.Context(), op, askWhole, "k")
+			_, err := h.do(t.Context(), op, askChat, "k")
 			if f := fault.From(err); f == nil || f.HTTPStatus() != 503 || up.count() != 0 {
 				t.Errorf("%s: %v after %d calls", op, err, up.count())
 			}
@@ -281,19 +275,19 @@ func TestTheKeyOfASettlementThatIsGivenUpIsFreeIfItChargedNothing(t *testing.T) 
 		calls int
 	}{"a charge": {nil, 1}, "no charge": {fault.New(fault.BadGateway, "down"), 2}} {
 		synctest.Test(t, func(t *testing.T) {
-			up := &scriptedUpstream{text: whole(reported), err: row.err}
+			up := &scriptedUpstream{text: chatAnswer(reported), err: row.err}
 			h := newTestGateway(t, up, "1.00", func(o *gateway.Options) { o.Meter = refusingMeter{o.Meter} })
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
 			go func() { done <- h.Run(ctx) }()
-			if _, err := h.ask(t.Context(), askWhole, "k"); err == nil {
+			if _, err := h.ask(t.Context(), askChat, "k"); err == nil {
 				t.Error("the answer was not withheld")
 			}
 			time.Sleep(5 * time.Minute)
 			if left := h.Backlog().Captures; left != 0 {
 				t.Errorf("%s: %d settlements wait", name, left)
 			}
-			_, err := h.ask(t.Context(), askWhole, "k")
+			_, err := h.ask(t.Context(), askChat, "k")
 			if up.count() != row.calls || fault.Is(err, fault.IdempotencyConflict) != (row.calls == 1) {
 				t.Errorf("%s: %d calls, then %v", name, up.count(), err)
 			}

@@ -34,9 +34,7 @@ func rates(t testing.TB, pairs ...string) *billing.Price {
 		rates = append(rates, billing.Rate{Unit: billing.Unit(pairs[i]), Amount: pairs[i+1]})
 	}
 	p, err := billing.NewPrice(rates...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return p
 }
 
@@ -77,14 +75,11 @@ func TestAPictureIsAskedOfAnotherChannelOnlyIfCertainlyNoneWasMade(t *testing.T)
 		second := &scriptedUpstream{text: oneLink}
 		first := &scriptedUpstream{err: row.failure.Fault()}
 		models := map[string]string{"alpha-image-max": "qwen-image-max"}
-		routing, err := router.New([]router.Channel{
-			{Name: "first", Upstream: first, Models: models}, {Name: "second", Upstream: second, Models: models, Priority: 1},
-		}, router.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		routing := newRouter(t,
+			router.Channel{Name: "first", Upstream: first, Models: models}, router.Channel{Name: "second", Upstream: second, Models: models, Priority: 1},
+		)
 		h := newPricedGateway(t, routing, "1", "alpha-image-max", rates(t, "image", "0.5"))
-		_, err = h.do(t.Context(), upstream.GenerateImage, alphaBody("alpha-image-max", ""))
+		_, err := h.do(t.Context(), upstream.GenerateImage, alphaBody("alpha-image-max", ""))
 		if (err == nil) != row.again || second.count() != map[bool]int{true: 1}[row.again] {
 			t.Errorf("%+v: %v, %d calls of the second", row.failure, err, second.count())
 		}
@@ -116,9 +111,7 @@ func TestAStreamOfPicturesIsChargedAsReportedOrByWhatWasDelivered(t *testing.T) 
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			text := drain(t, r.Stream)
 			if n := strings.Count(text, "event: image_generation."); n != row.events || strings.Contains(text, "[DONE]") {
 				t.Errorf("%d events", n)

@@ -32,7 +32,7 @@ type slowAnswer struct {
 }
 
 func newSlowAnswer(size int64) *slowAnswer {
-	before, after, _ := strings.Cut(whole(""), ",")
+	before, after, _ := strings.Cut(chatAnswer(""), ",")
 	return &slowAnswer{
 		Reader: io.MultiReader(strings.NewReader(before+","), io.LimitReader(spaces{}, size)),
 		end:    make(chan struct{}), tail: strings.NewReader(after),
@@ -71,7 +71,7 @@ func newAnswerGateway(t *testing.T, answers ...*slowAnswer) *testGateway {
 
 // get asks for the next answer, and ends the request with what became of it.
 func (h *testGateway) get(ctx context.Context) error {
-	r, err := h.ask(ctx, askWhole)
+	r, err := h.ask(ctx, askChat)
 	r.End(200, err)
 	if err == nil {
 		r.Release()
@@ -195,7 +195,7 @@ func TestAnAnswerThatWasReadIsInNobodysWay(t *testing.T) {
 		close(first.end)
 		close(second.end)
 		h := newAnswerGateway(t, first, second)
-		r := h.must(t, upstream.ChatCompletion, askWhole)
+		r := h.must(t, upstream.ChatCompletion, askChat)
 		if l := h.Load(); l.Answers != int64(len(r.Body)) {
 			t.Errorf("of an answer of %d bytes: %+v", len(r.Body), l)
 		}
@@ -258,7 +258,7 @@ func TestAnAnswerThatIsNoneKeepsNoRoom(t *testing.T) {
 		p.tail = strings.NewReader("nonsense")
 		close(p.end)
 		h := newAnswerGateway(t, p, p, p)
-		x, err := h.ask(t.Context(), askWhole)
+		x, err := h.ask(t.Context(), askChat)
 		if !fault.Is(err, fault.BadGateway) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -279,12 +279,10 @@ func bomb(t *testing.T, size int) []byte {
 		if _, err := io.WriteString(w, text); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Close())
 		return b.Bytes()
 	}
-	before, after, _ := strings.Cut(whole(""), ",")
+	before, after, _ := strings.Cut(chatAnswer(""), ",")
 	filling := bytes.Repeat(member(strings.Repeat(" ", 1<<20)), size)
 	return slices.Concat(member(before+","), filling, member(after))
 }
@@ -314,12 +312,10 @@ func TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory(t *testing.T) {
 	}))
 	defer vendor.Close()
 	up, err := openai.New(upstream.DriverOptions{BaseURL: vendor.URL, Dial: (&net.Dialer{}).DialContext})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer up.Close()
 	h := newTestGateway(t, up, "1", func(o *gateway.Options) { o.MaxAnswer = most })
-	for _, body := range []string{askWhole, askStream} {
+	for _, body := range []string{askChat, askChatStream} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, err := h.ask(t.Context(), body)
@@ -340,11 +336,11 @@ func TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory(t *testing.T) {
 // TestAnAnswerMayBeAsLargeAsTheLimit is the other side: what fits comes through.
 func TestAnAnswerMayBeAsLargeAsTheLimit(t *testing.T) {
 	const most = 1 << 20
-	answer := whole("")
+	answer := chatAnswer("")
 	for over := -1; over <= 1; over++ {
 		text := strings.Replace(answer, ",", ","+strings.Repeat(" ", most+over-len(answer)), 1)
 		h := newTestGateway(t, &scriptedUpstream{body: io.MultiReader(strings.NewReader(text[:most/3]), strings.NewReader(text[most/3:]))}, "1", func(o *gateway.Options) { o.MaxAnswer = most })
-		r, err := h.ask(t.Context(), askWhole)
+		r, err := h.ask(t.Context(), askChat)
 		if over > 0 && !fault.Is(err, fault.BadGateway) || over <= 0 && err != nil {
 			t.Errorf("%d bytes more than the limit: %v", over, err)
 		}

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	tellWhole  = `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"say four words"}]}`
-	tellStream = `{"model":"m","max_tokens":100,"stream":true,"messages":[{"role":"user","content":"say four words"}]}`
+	askMessage       = `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"say four words"}]}`
+	askMessageStream = `{"model":"m","max_tokens":100,"stream":true,"messages":[{"role":"user","content":"say four words"}]}`
 )
 
 func messageEvent(name, rest string) string {
 	return "event: " + name + "\ndata: {\"type\":\"" + name + "\"" + rest + "}\n\n"
 }
 
-// told is a stream of four words for 20 tokens in and 30 out.
-var told = []string{
+// messageEvents is a stream of four words for 20 tokens in and 30 out.
+var messageEvents = []string{
 	messageEvent("message_start", `,"message":{"id":"msg_1","type":"message","role":"assistant","model":"vendor-m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":20,"output_tokens":1}}`),
 	messageEvent("content_block_start", `,"index":0,"content_block":{"type":"text","text":""}`),
 	messageEvent("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"one "}`),
@@ -40,7 +40,7 @@ var told = []string{
 	messageEvent("message_stop", ``),
 }
 
-const toldWhole = `{"id":"msg_1","type":"message","role":"assistant","model":"vendor-m","content":[{"type":"text","text":"one two three four","citations":null}],` +
+const messageAnswer = `{"id":"msg_1","type":"message","role":"assistant","model":"vendor-m","content":[{"type":"text","text":"one two three four","citations":null}],` +
 	`"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":20,"output_tokens":30},"x":1.0}`
 
 // newMessagesGateway is a gateway whose upstream speaks messages only.
@@ -49,8 +49,8 @@ func newMessagesGateway(t testing.TB, s *scriptedUpstream, edit func(*gateway.Op
 	return newTestGateway(t, speaker{s, onlyMessages}, "1.00", edit)
 }
 
-// toldCost is an independent account of what a cut native stream delivered.
-func toldCost(text string) billing.Money {
+// messageStreamCost is an independent account of what a cut native stream delivered.
+func messageStreamCost(text string) billing.Money {
 	chars, end := 0, int64(0)
 	for _, line := range strings.Split(text, "\n") {
 		data, ok := strings.CutPrefix(line, "data: ")
@@ -80,13 +80,13 @@ func TestAnErrorInAMessageStream(t *testing.T) {
 		told string // in the message
 		cost billing.Money
 	}{
-		"before any content": {told[0] + frame, fault.ServiceUnavailable, "Overloaded", 0},
-		"after content":      {strings.Join(told[:3], "") + frame, fault.ServiceUnavailable, "Overloaded", micro(21)},
-		"the operator's":     {strings.Join(told[:3], "") + secret, fault.BadGateway, "", micro(21)},
+		"before any content": {messageEvents[0] + frame, fault.ServiceUnavailable, "Overloaded", 0},
+		"after content":      {strings.Join(messageEvents[:3], "") + frame, fault.ServiceUnavailable, "Overloaded", micro(21)},
+		"the operator's":     {strings.Join(messageEvents[:3], "") + secret, fault.BadGateway, "", micro(21)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newMessagesGateway(t, &scriptedUpstream{text: c.text}, nil)
-			r, err := h.do(t.Context(), upstream.Messages, tellStream)
+			r, err := h.do(t.Context(), upstream.Messages, askMessageStream)
 			out := ""
 			if err == nil {
 				out = drain(t, r.Stream)
@@ -103,9 +103,9 @@ func TestAnErrorInAMessageStream(t *testing.T) {
 }
 
 func TestWhatTheOtherDialectHasNoWordsForIsA400ThatSaysNothingOfTheUpstream(t *testing.T) {
-	up := &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}
+	up := &scriptedUpstream{text: chatAnswer(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}
 	h := newTestGateway(t, speaker{up, onlyChat}, "1.00", nil)
-	five := strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":100,"stop_sequences":["a","b","c","d","e"]`, 1)
+	five := strings.Replace(askMessage, `"max_tokens":100`, `"max_tokens":100,"stop_sequences":["a","b","c","d","e"]`, 1)
 	for range 20 { // enough to eject a channel that failed
 		_, err := h.do(t.Context(), upstream.Messages, five)
 		if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || f.Param != "stop_sequences" {
@@ -115,24 +115,21 @@ func TestWhatTheOtherDialectHasNoWordsForIsA400ThatSaysNothingOfTheUpstream(t *t
 	if up.count() != 0 || h.spent(t, "1.00") != 0 {
 		t.Errorf("asked %d times, spent %s", up.count(), h.spent(t, "1.00"))
 	}
-	if _, err := h.do(t.Context(), upstream.Messages, tellWhole); err != nil {
+	if _, err := h.do(t.Context(), upstream.Messages, askMessage); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }
 
 func TestAModelOfTwoDialectsFailsOverFromOneToTheOther(t *testing.T) {
 	busy := &scriptedUpstream{err: (&upstream.Failure{Status: 529, Sent: true, Refused: true}).Fault()}
-	spare := &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}
-	routing, err := router.New([]router.Channel{
-		{Name: "native", Upstream: speaker{busy, onlyMessages}, Models: map[string]string{"m": "hers"}, Priority: 1},
-		{Name: "chat", Upstream: speaker{spare, onlyChat}, Models: map[string]string{"m": "his"}, Priority: 2,
+	spare := &scriptedUpstream{text: chatAnswer(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}
+	routing := newRouter(t,
+		router.Channel{Name: "native", Upstream: speaker{busy, onlyMessages}, Models: map[string]string{"m": "hers"}, Priority: 1},
+		router.Channel{Name: "chat", Upstream: speaker{spare, onlyChat}, Models: map[string]string{"m": "his"}, Priority: 2,
 			Rename: map[string]string{"max_tokens": "max_completion_tokens"}, Drop: []string{"temperature"}},
-	}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	)
 	h := newTestGateway(t, routing, "1.00", nil)
-	r := h.must(t, upstream.Messages, strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":100,"temperature":0.5,"top_k":4`, 1))
+	r := h.must(t, upstream.Messages, strings.Replace(askMessage, `"max_tokens":100`, `"max_tokens":100,"temperature":0.5,"top_k":4`, 1))
 	if !strings.Contains(string(r.Body), `"type":"message"`) || !strings.Contains(string(r.Body), "one two three four") {
 		t.Errorf("answer %s", r.Body)
 	}
@@ -182,9 +179,7 @@ func TestTokensAreCountedByTheUpstreamIfItCan(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if c.estimated != (r.Header.Get("X-Gateway-Estimated") == "true") || c.estimated == (string(r.Body) == `{"input_tokens":4242,"x":1.0}`) {
 				t.Errorf("%s, %v", r.Body, r.Header)
 			}
@@ -195,9 +190,9 @@ func TestTokensAreCountedByTheUpstreamIfItCan(t *testing.T) {
 	}
 }
 
-// musing is a chat stream that thinks in 40 pieces of 8 characters before it says
+// thinkingStream is a chat stream that thinks in 40 pieces of 8 characters before it says
 // a word.
-func musing(then string) string {
+func thinkingStream(then string) string {
 	return strings.Repeat(chunk(`{"reasoning_content":"12345678"}`, ""), 40) + then
 }
 
@@ -206,12 +201,12 @@ func TestThoughtsThatAClientDoesNotSeeBreakNoStreamAndArePaidByWhoHangsUp(t *tes
 		then string
 		cost billing.Money
 	}{
-		"it is complete": {recorded(usageChunk(20, 130)), micro(150)},
+		"it is complete": {chatStream(usageChunk(20, 130)), micro(150)},
 		"it is cut":      {"", 0}, // nothing of it was delivered
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newTestGateway(t, speaker{&scriptedUpstream{text: musing(c.then)}, onlyChat}, "1.00", nil)
-			r, err := h.do(t.Context(), upstream.Messages, tellStream)
+			h := newTestGateway(t, speaker{&scriptedUpstream{text: thinkingStream(c.then)}, onlyChat}, "1.00", nil)
+			r, err := h.do(t.Context(), upstream.Messages, askMessageStream)
 			out := ""
 			if err == nil {
 				out = drain(t, r.Stream)
@@ -235,10 +230,8 @@ func TestThoughtsThatAClientDoesNotSeeBreakNoStreamAndArePaidByWhoHangsUp(t *tes
 			}
 		}()
 		ctx, leave := context.WithCancel(t.Context())
-		r, err := h.Do(ctx, &gateway.Request{Op: upstream.Messages, Body: []byte(tellStream), Heartbeat: func([]byte) { beats.Add(1) }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r, err := h.Do(ctx, &gateway.Request{Op: upstream.Messages, Body: []byte(askMessageStream), Heartbeat: func([]byte) { beats.Add(1) }})
+		must(t, err)
 		time.AfterFunc(81*time.Second, leave)
 		for err == nil {
 			_, err = r.Stream.Next()
@@ -253,8 +246,8 @@ func TestThoughtsThatAClientDoesNotSeeBreakNoStreamAndArePaidByWhoHangsUp(t *tes
 }
 
 func TestThinkingThatTheBalanceDoesNotAffordIsLeftOut(t *testing.T) {
-	up := &scriptedUpstream{text: toldWhole}
-	body := strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":5000,"thinking":{"type":"enabled","budget_tokens":4000}`, 1)
+	up := &scriptedUpstream{text: messageAnswer}
+	body := strings.Replace(askMessage, `"max_tokens":100`, `"max_tokens":5000,"thinking":{"type":"enabled","budget_tokens":4000}`, 1)
 	h := newTestGateway(t, speaker{up, onlyMessages}, micro(int64(len(body))+1_000).String(), nil)
 	r := h.must(t, upstream.Messages, body)
 	if got := up.sent(t); strings.Contains(got, "thinking") || !strings.Contains(got, `"max_tokens":1000`) || r.Header.Get("X-Gateway-Dropped") != "thinking" {

@@ -68,14 +68,14 @@ func (d *recordedEvents) observer() []gateway.Observer {
 	}}
 }
 
-// moody fails its first call with a vendor's 503 that repeats the prompt.
-type moody struct {
+// failsOnce fails its first call with a vendor's 503 that repeats the prompt.
+type failsOnce struct {
 	scriptedUpstream
 	contexts []string
 	once     sync.Once
 }
 
-func (m *moody) Do(ctx context.Context, call *upstream.Call) (_ *upstream.Reply, err error) {
+func (m *failsOnce) Do(ctx context.Context, call *upstream.Call) (_ *upstream.Reply, err error) {
 	span, _ := ctx.Value(spanContext{}).(string)
 	m.contexts = append(m.contexts, span)
 	m.once.Do(func() {
@@ -93,24 +93,19 @@ func (m *moody) Do(ctx context.Context, call *upstream.Call) (_ *upstream.Reply,
 // twoChannels is a router of two channels to the same upstream.
 func twoChannels(t *testing.T, up upstream.Upstream) *router.Router {
 	t.Helper()
-	r, err := router.New([]router.Channel{
-		{Name: "one", Upstream: up, Models: map[string]string{"m": "vendor-m"}},
-		{Name: "two", Upstream: up, Models: map[string]string{"m": "vendor-m"}, Priority: 1},
-	}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := newRouter(t,
+		router.Channel{Name: "one", Upstream: up, Models: map[string]string{"m": "vendor-m"}},
+		router.Channel{Name: "two", Upstream: up, Models: map[string]string{"m": "vendor-m"}, Priority: 1},
+	)
 	return r
 }
 
 func TestAnObserverIsToldOfARequestAndItsAttempts(t *testing.T) {
 	var d recordedEvents
-	up := &moody{scriptedUpstream: scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}}
+	up := &failsOnce{scriptedUpstream: scriptedUpstream{text: chatAnswer(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}}
 	h := newTestGateway(t, twoChannels(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
-	x, err := h.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askWhole), ClientID: "mine"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x, err := h.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askChat), ClientID: "mine"})
+	must(t, err)
 	x.End(http.StatusOK, nil)
 	x.End(http.StatusOK, nil)
 	want := []string{"start in ", "attempt one in request", "attempted one in one", "attempt two in request", "attempted two in two", "end in request"}
@@ -143,8 +138,8 @@ func TestAnObserverIsToldOfARequestAndItsAttempts(t *testing.T) {
 func TestAnObserverIsToldWhereTheTimeGoes(t *testing.T) {
 	var d recordedEvents
 	var clock counting
-	h := newTestGateway(t, &scriptedUpstream{text: recorded(usageChunk(20, 4))}, "1", func(o *gateway.Options) { o.Observe, o.Now = d.observer(), clock.now })
-	r, _ := h.complete(t, upstream.ChatCompletion, askStream)
+	h := newTestGateway(t, &scriptedUpstream{text: chatStream(usageChunk(20, 4))}, "1", func(o *gateway.Options) { o.Observe, o.Now = d.observer(), clock.now })
+	r, _ := h.complete(t, upstream.ChatCompletion, askChatStream)
 	r.End(200, nil)
 	f := d.facts[0]
 	p := f.Phases
@@ -200,7 +195,7 @@ func TestObserversAreCalledInTheirOrderWhateverOneOfThemDoes(t *testing.T) {
 		Attempt: func(context.Context, gateway.AttemptEvent) context.Context { return nil },
 	}
 	var log bytes.Buffer
-	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: chatAnswer("")}, "1", func(o *gateway.Options) {
 		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		o.Observe = []gateway.Observer{panics, note("a"), {}, silent, note("b")}
 	})
@@ -233,9 +228,9 @@ func TestAnObserverGetsHowARequestEnded(t *testing.T) {
 		channel string
 		attempt string // the error of the attempt
 	}{
-		"complete":              {&scriptedUpstream{text: whole("")}, "1", "m", "complete", true, "default", ""},
+		"complete":              {&scriptedUpstream{text: chatAnswer("")}, "1", "m", "complete", true, "default", ""},
 		"no balance":            {&scriptedUpstream{}, "0", "m", "insufficient_balance", true, "", ""},
-		"an unlisted model":     {&scriptedUpstream{text: whole("")}, "1", "unlisted", "complete", false, "default", ""},
+		"an unlisted model":     {&scriptedUpstream{text: chatAnswer("")}, "1", "unlisted", "complete", false, "default", ""},
 		"no model":              {&scriptedUpstream{}, "1", strings.Repeat("x", 1000), "invalid_request_error", false, "", ""},
 		"a vendor's word":       {vendor("no_such_voice"), "1", "m", "no_such_voice", true, "default", "no_such_voice (upstream status 422)"},
 		"a vendor's other word": {vendor("Throttling.RateQuota"), "1", "m", "Throttling.RateQuota", true, "default", "Throttling.RateQuota (upstream status 422)"},
@@ -248,7 +243,7 @@ func TestAnObserverGetsHowARequestEnded(t *testing.T) {
 			h := newTestGateway(t, row.up, row.credit, func(o *gateway.Options) {
 				o.Observe, o.Logger = d.observer(), slog.New(slog.NewTextHandler(&log, nil))
 			})
-			x, err := h.ask(t.Context(), strings.Replace(askWhole, `"m"`, `"`+row.model+`"`, 1))
+			x, err := h.ask(t.Context(), strings.Replace(askChat, `"m"`, `"`+row.model+`"`, 1))
 			x.End(0, err)
 			f := d.facts[0]
 			if f.Outcome != row.outcome || (f.Code != "") != (err != nil) || f.Listed != row.listed || (f.Channel == "") != (row.channel == "") || len(f.Model) > 300 {
@@ -285,9 +280,7 @@ func TestTheLifeOfAVideoIsTold(t *testing.T) {
 		})
 		x, r, err := h.submit(t.Context(), askBeta, "")
 		x.End(200, err)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			defer cancel()
@@ -297,9 +290,7 @@ func TestTheLifeOfAVideoIsTold(t *testing.T) {
 				}
 			}
 		}()
-		if err := h.Run(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.Run(ctx))
 		var moves []string
 		var last gateway.TaskMoved
 		for _, e := range d.events {
@@ -332,7 +323,7 @@ func TestACallIsPartOfItsRequestWhateverItsContextIsMadeOf(t *testing.T) {
 	for name, made := range map[string]bool{"the Observer's": true, "the caller's": false} {
 		t.Run(name, func(t *testing.T) {
 			var d recordedEvents
-			up := &moody{scriptedUpstream: scriptedUpstream{text: whole("")}}
+			up := &failsOnce{scriptedUpstream: scriptedUpstream{text: chatAnswer("")}}
 			h := newTestGateway(t, twoChannels(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
 			x := authenticated(t, t.Context(), h.Gateway)
 			ctx := t.Context()
@@ -340,7 +331,7 @@ func TestACallIsPartOfItsRequestWhateverItsContextIsMadeOf(t *testing.T) {
 				ctx = x.Context()
 			}
 			ctx = context.WithValue(ctx, own{}, "mine")
-			if _, err := h.Do(ctx, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askWhole), Follows: x}); err != nil {
+			if _, err := h.Do(ctx, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askChat), Follows: x}); err != nil {
 				t.Fatal(err)
 			}
 			x.End(200, nil)
@@ -362,7 +353,7 @@ func TestACallEndsWithItsOwnContext(t *testing.T) {
 	})
 	h := newTestGateway(t, up, "1", func(o *gateway.Options) { o.Observe = d.observer() })
 	x := authenticated(t, t.Context(), h.Gateway)
-	_, err := h.Do(ctx, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askWhole), Follows: x})
+	_, err := h.Do(ctx, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askChat), Follows: x})
 	if !fault.Is(err, fault.ClientGone) {
 		t.Errorf("the call ended with %v", err)
 	}
@@ -373,8 +364,8 @@ func TestACallEndsWithItsOwnContext(t *testing.T) {
 }
 
 func TestOpenStreamsAreCounted(t *testing.T) {
-	h := newTestGateway(t, &scriptedUpstream{text: recorded(usageChunk(20, 4))}, "1", nil)
-	r := h.must(t, upstream.ChatCompletion, askStream)
+	h := newTestGateway(t, &scriptedUpstream{text: chatStream(usageChunk(20, 4))}, "1", nil)
+	r := h.must(t, upstream.ChatCompletion, askChatStream)
 	if b := h.Backlog(); b != (gateway.Backlog{Streams: 1}) {
 		t.Errorf("with a stream: %+v", b)
 	}
@@ -399,10 +390,8 @@ var dangerous = []string{
 func linesOf(t *testing.T, text string) (asText, asJSON string) {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"model": text, "messages": []any{map[string]string{"role": "user", "content": "hi"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, asked := range []string{string(body), askWhole} {
+	must(t, err)
+	for _, asked := range []string{string(body), askChat} {
 		var one, two bytes.Buffer
 		for buf, handler := range map[*bytes.Buffer]slog.Handler{&one: slog.NewTextHandler(&one, nil), &two: slog.NewJSONHandler(&two, nil)} {
 			h := newTestGateway(t, &scriptedUpstream{err: (&upstream.Failure{Sent: true, Err: errors.New(text)}).Fault()}, "1", func(o *gateway.Options) {

@@ -16,20 +16,20 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// panicky is a meter that panics at one of its methods.
-type panicky struct {
+// panickingMeter is a meter that panics at one of its methods.
+type panickingMeter struct {
 	billing.Meter
 	at string
 }
 
-func (p *panicky) Reserve(ctx context.Context, c billing.HoldRequest) (billing.Hold, error) {
+func (p *panickingMeter) Reserve(ctx context.Context, c billing.HoldRequest) (billing.Hold, error) {
 	if p.at == "reserve" {
 		panic("reserve: sk-secret")
 	}
 	return p.Meter.Reserve(ctx, c)
 }
 
-func (p *panicky) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+func (p *panickingMeter) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
 	if p.at == "settle" {
 		p.at = "" // the next one works
 		panic("settle: sk-secret")
@@ -48,9 +48,9 @@ func TestAPanicIsAnInternalErrorAndTheNextCallWorks(t *testing.T) {
 		if broken.Load() {
 			panic("upstream: sk-secret")
 		}
-		return (&scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}).Do(ctx, call)
+		return (&scriptedUpstream{text: chatAnswer(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}).Do(ctx, call)
 	})
-	meter := &panicky{}
+	meter := &panickingMeter{}
 	h := newTestGateway(t, up, "1.00", func(o *gateway.Options) {
 		meter.Meter = o.Meter
 		o.Meter = meter
@@ -58,7 +58,7 @@ func TestAPanicIsAnInternalErrorAndTheNextCallWorks(t *testing.T) {
 	for _, at := range []string{"upstream", "reserve"} {
 		broken.Store(at == "upstream")
 		meter.at = at
-		_, err := h.ask(t.Context(), askWhole)
+		_, err := h.ask(t.Context(), askChat)
 		if !fault.Is(err, fault.InternalError) && !fault.Is(err, fault.ServiceUnavailable) {
 			t.Errorf("%s: error %v", at, err)
 		}
@@ -71,7 +71,7 @@ func TestAPanicIsAnInternalErrorAndTheNextCallWorks(t *testing.T) {
 	}
 	broken.Store(false)
 	meter.at = ""
-	if _, err := h.ask(t.Context(), askWhole); err != nil {
+	if _, err := h.ask(t.Context(), askChat); err != nil {
 		t.Errorf("the next call: %v", err)
 	}
 }
@@ -99,11 +99,11 @@ func (h *testGateway) settleAll(t *testing.T) {
 // for a whole answer without a key: no client ever gets it, so that none pays for it. A
 // capture that was committed, and of which only the reply was lost, stays.
 func TestAnAnswerWhoseCaptureFailsIsWithheld(t *testing.T) {
-	for _, l := range leavings() {
+	for _, l := range everyOperation() {
 		for name, at := range map[string]string{"not captured": "settle", "captured, and the reply lost": "settled"} {
 			for _, key := range []string{"", "k"} {
 				t.Run(l.name+", "+name+", "+key, func(t *testing.T) {
-					meter := &panicky{at: at}
+					meter := &panickingMeter{at: at}
 					h := l.over(t, l.answered(func() {}), func(o *gateway.Options) { meter.Meter, o.Meter = o.Meter, meter })
 					x, err := l.start(t.Context(), t, h, key)
 					streamed := x.Stream != nil || x.Audio != nil
@@ -143,19 +143,19 @@ func TestAnAnswerWhoseCaptureFailsIsWithheld(t *testing.T) {
 // An answer that is too large to be kept reaches no duplicate either.
 func TestAWithheldAnswerThatIsTooLargeToKeepIsNotChargedAndFreesItsKey(t *testing.T) {
 	for _, l := range []struct {
-		leaving
+		operationRequest
 		answer string
 		cost   billing.Money
 	}{
-		{leaving{name: "chat", op: upstream.ChatCompletion, model: "m", body: askWhole},
-			strings.Replace(whole(reported), "one two", strings.Repeat("a", idempotency.MaxAnswer), 1), micro(50)},
-		{leaving{name: "messages", op: upstream.Messages, model: "m", body: tellWhole},
-			strings.Replace(toldWhole, `"text":"`, `"text":"`+strings.Repeat("a", idempotency.MaxAnswer), 1), micro(50)},
-		{leaving{name: "embeddings", op: upstream.Embeddings, model: "e", body: `{"model":"e","input":["abcd"]}`},
+		{operationRequest{name: "chat", op: upstream.ChatCompletion, model: "m", body: askChat},
+			strings.Replace(chatAnswer(reported), "one two", strings.Repeat("a", idempotency.MaxAnswer), 1), micro(50)},
+		{operationRequest{name: "messages", op: upstream.Messages, model: "m", body: askMessage},
+			strings.Replace(messageAnswer, `"text":"`, `"text":"`+strings.Repeat("a", idempotency.MaxAnswer), 1), micro(50)},
+		{operationRequest{name: "embeddings", op: upstream.Embeddings, model: "e", body: `{"model":"e","input":["abcd"]}`},
 			`{"object":"list","model":"e","data":[{"object":"embedding","index":0,"embedding":[0` + strings.Repeat(",0.5", idempotency.MaxEmbeddings/4) + `]}],"usage":{"prompt_tokens":2,"total_tokens":2}}`, micro(2)},
 	} {
 		t.Run(l.name, func(t *testing.T) {
-			meter := &panicky{at: "settle"}
+			meter := &panickingMeter{at: "settle"}
 			h := newTestGateway(t, &scriptedUpstream{text: l.answer}, "10", func(o *gateway.Options) {
 				meter.Meter, o.Meter = o.Meter, meter
 				o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, "input", "1", "output", "1")})
@@ -186,7 +186,7 @@ func TestAPanicInAStreamEndsItWithAnErrorEventAndSettles(t *testing.T) {
 		}
 	})
 	h := newTestGateway(t, up, "1.00", nil)
-	_, out := h.complete(t, upstream.ChatCompletion, askStream)
+	_, out := h.complete(t, upstream.ChatCompletion, askChatStream)
 	if !strings.Contains(out, `"code":"internal_error"`) || strings.Contains(out, "sk-secret") {
 		t.Errorf("stream %q", out)
 	}

@@ -110,9 +110,7 @@ func TestEveryUnitOfEveryModelMovesTheBalanceByTheExactAmount(t *testing.T) {
 	}
 	for _, id := range gateway.BuiltinIDs() {
 		m, err := all.Model(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if m.Kind == gateway.KindVideo { // videos are paid when they end, see TestEveryVideoModelIsChargedExactly
 			continue
 		}
@@ -155,9 +153,7 @@ const (
 func perRequest(t *testing.T) func(*gateway.Options) {
 	return func(o *gateway.Options) {
 		row, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "1"}, billing.Rate{Unit: billing.Request, Amount: "0.01"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		o.Prices, o.RequirePrice = billing.NewPriceList(map[string]*billing.Price{"m": row}), true
 	}
 }
@@ -171,11 +167,11 @@ func TestARequestThatCostsAnythingCostsItsOwnPriceOnce(t *testing.T) {
 		cost       billing.Money
 		fails      bool
 	}{
-		{"a whole answer", askWhole, &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}, micro(fee + 50), false},
-		{"a stream", askStream, &scriptedUpstream{text: recorded(usageChunk(20, 30))}, micro(fee + 50), false},
-		{"an answer of nothing", askWhole, &scriptedUpstream{text: whole(zeros)}, micro(fee), false},
-		{"a stream that is cut before its output", askStream, &scriptedUpstream{text: chunk(`{"role":"assistant","content":""}`, "")}, 0, false},
-		{"a vendor that refuses", askWhole, &scriptedUpstream{err: (&upstream.Failure{Status: 503, Sent: true, Refused: true}).Fault()}, 0, true},
+		{"a whole answer", askChat, &scriptedUpstream{text: chatAnswer(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}, micro(fee + 50), false},
+		{"a stream", askChatStream, &scriptedUpstream{text: chatStream(usageChunk(20, 30))}, micro(fee + 50), false},
+		{"an answer of nothing", askChat, &scriptedUpstream{text: chatAnswer(zeros)}, micro(fee), false},
+		{"a stream that is cut before its output", askChatStream, &scriptedUpstream{text: chunk(`{"role":"assistant","content":""}`, "")}, 0, false},
+		{"a vendor that refuses", askChat, &scriptedUpstream{err: (&upstream.Failure{Status: 503, Sent: true, Refused: true}).Fault()}, 0, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			h := newTestGateway(t, row.up, "1.00", perRequest(t))
@@ -194,15 +190,13 @@ func TestARequestThatCostsAnythingCostsItsOwnPriceOnce(t *testing.T) {
 	t.Run("a client that leaves", func(t *testing.T) {
 		in, out := io.Pipe()
 		h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", perRequest(t))
-		sent := strings.SplitAfter(recorded(""), "\n\n")[0]
+		sent := strings.SplitAfter(chatStream(""), "\n\n")[0]
 		go func() { _, _ = io.WriteString(out, sent) }()
-		r := h.must(t, upstream.ChatCompletion, askStream)
+		r := h.must(t, upstream.ChatCompletion, askChatStream)
 		if _, err := r.Stream.Next(); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Stream.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Stream.Close())
 		if got, want := h.spent(t, "1.00"), micro(fee+estimatedInput); got != want {
 			t.Errorf("spent %s, want %s", got, want)
 		}
@@ -212,9 +206,9 @@ func TestARequestThatCostsAnythingCostsItsOwnPriceOnce(t *testing.T) {
 // The hold has the request's own price from the start, so that no balance pays for the
 // tokens and not for it.
 func TestTheHoldCoversTheRequestItself(t *testing.T) {
-	up := &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":1,"completion_tokens":1}`)}
+	up := &scriptedUpstream{text: chatAnswer(`,"usage":{"prompt_tokens":1,"completion_tokens":1}`)}
 	h := newTestGateway(t, up, "0.009999", perRequest(t))
-	if _, err := h.ask(t.Context(), askWhole); !fault.Is(err, fault.InsufficientBalance) || up.count() != 0 {
+	if _, err := h.ask(t.Context(), askChat); !fault.Is(err, fault.InsufficientBalance) || up.count() != 0 {
 		t.Errorf("%v after %d calls, want a refusal before the first", err, up.count())
 	}
 	var stopped atomic.Bool
@@ -235,13 +229,10 @@ func TestTheHoldCoversTheRequestItself(t *testing.T) {
 }
 
 func TestOfAWildcardRouteTheModelsThatTheOperatorNamesAreListed(t *testing.T) {
-	routing, err := router.New([]router.Channel{
-		{Name: "all", Upstream: &scriptedUpstream{}, Yields: true, Models: map[string]string{"*": "*", "voyage-4": "voyage-4"}},
-		{Name: "local", Upstream: &scriptedUpstream{}, Models: map[string]string{"local/*": "*"}, Discovered: map[string]string{"local/llama3.2": "llama3.2"}},
-	}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	routing := newRouter(t,
+		router.Channel{Name: "all", Upstream: &scriptedUpstream{}, Yields: true, Models: map[string]string{"*": "*", "voyage-4": "voyage-4"}},
+		router.Channel{Name: "local", Upstream: &scriptedUpstream{}, Models: map[string]string{"local/*": "*"}, Discovered: map[string]string{"local/llama3.2": "llama3.2"}},
+	)
 	h := newTestGateway(t, routing, "1", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "stated"}, {ID: "alpha-image-2.0"}}
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{"priced": price(t, "1", "1"), "delta-k3": price(t, "1", "1")})
@@ -261,7 +252,7 @@ func TestOfAWildcardRouteTheModelsThatTheOperatorNamesAreListed(t *testing.T) {
 
 func TestAModelWithoutAPriceDoesNotExistInPrepaid(t *testing.T) {
 	for name, required := range map[string]bool{"prepaid": true, "otherwise": false} {
-		up := &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":1,"completion_tokens":1}`)}
+		up := &scriptedUpstream{text: chatAnswer(`,"usage":{"prompt_tokens":1,"completion_tokens":1}`)}
 		h := newTestGateway(t, up, "1.00", func(o *gateway.Options) {
 			o.RequirePrice, o.Models = required, append(o.Models, gateway.Model{ID: "unpriced"})
 		})
@@ -269,11 +260,11 @@ func TestAModelWithoutAPriceDoesNotExistInPrepaid(t *testing.T) {
 		if listed := slices.ContainsFunc(models, func(m gateway.Model) bool { return m.ID == "unpriced" }); err != nil || listed == required {
 			t.Errorf("%s: listed %t, %v", name, listed, err)
 		}
-		_, err = h.ask(t.Context(), strings.Replace(askWhole, `"model":"m"`, `"model":"unpriced"`, 1))
+		_, err = h.ask(t.Context(), strings.Replace(askChat, `"model":"m"`, `"model":"unpriced"`, 1))
 		if fault.Is(err, fault.ModelNotFound) != required || (up.count() == 0) != required {
 			t.Errorf("%s: %v after %d calls", name, err, up.count())
 		}
-		if _, err := h.ask(t.Context(), askWhole); err != nil {
+		if _, err := h.ask(t.Context(), askChat); err != nil {
 			t.Errorf("%s: a model with a price: %v", name, err)
 		}
 	}
@@ -361,12 +352,9 @@ func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 	}
 	renaming := newTestGateway(t, up, "100", func(o *gateway.Options) {
 		prices(o)
-		routing, err := router.New([]router.Channel{{
+		routing := newRouter(t, router.Channel{
 			Name: "renaming", Upstream: up, Models: map[string]string{"m": "m"}, Rename: map[string]string{"foo": "models[]"},
-		}}, router.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		})
 		o.Upstream = routing
 	})
 	if _, err := renaming.change(t.Context(), "", editForm(t, "m", "foo", "a")); !refused(err, "foo") {

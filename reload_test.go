@@ -129,9 +129,7 @@ func TestAHundredReloadsASecondCostNoCallAndPinItsPrice(t *testing.T) {
 		for range rounds {
 			<-tick.C
 			s.reloaded.Add(1)
-			if err := h.Reload(s.next()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, h.Reload(s.next()))
 		}
 		over.Store(true)
 		running.Wait()

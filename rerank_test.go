@@ -70,9 +70,7 @@ func TestALongRankingIsSplitAndMerged(t *testing.T) {
 			})
 			h := newTestGateway(t, up, "100", soldBy(t, 2, row.unit, "1"))
 			r, err := h.Rerank(t.Context(), &rerank.Request{Model: "m", Query: "q", Documents: numbers(23), TopN: 3, ReturnDocuments: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var got []string
 			for _, result := range r.Results {
 				got = append(got, fmt.Sprintf("%d %g %s", result.Index, result.RelevanceScore, result.Document.Text))
@@ -123,12 +121,9 @@ func TestAnotherChannelRanksWhereOneFails(t *testing.T) {
 		return jsonReply(`{"results":[{"index":7,"relevance_score":1}]}`), nil
 	})
 	good := upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) { return rankedBy(c) })
-	routing, err := router.New([]router.Channel{
-		{Name: "bad", Upstream: bad, Models: map[string]string{"m": "x"}}, {Name: "good", Upstream: good, Models: map[string]string{"m": "y"}, Priority: 1},
-	}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	routing := newRouter(t,
+		router.Channel{Name: "bad", Upstream: bad, Models: map[string]string{"m": "x"}}, router.Channel{Name: "good", Upstream: good, Models: map[string]string{"m": "y"}, Priority: 1},
+	)
 	h := newTestGateway(t, routing, "100", soldBy(t, 0, "search_unit", "1"))
 	r, err := h.do(t.Context(), upstream.Rerank, `{"model":"m","query":"q","texts":["1","2"]}`)
 	if err != nil || string(r.Body) != `[{"index":1,"score":2},{"index":0,"score":1}]` {

@@ -18,7 +18,7 @@ import (
 
 // keeper is a vendor that keeps responses, and shows them with a text of some length.
 type keeper struct {
-	*talker
+	*responsesVendor
 	shows int // bytes
 }
 
@@ -34,7 +34,7 @@ func (v keeper) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, e
 	case upstream.DeleteResponse:
 		text = `{` + text
 	default:
-		return v.talker.Do(ctx, call)
+		return v.responsesVendor.Do(ctx, call)
 	}
 	reply := &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: &closing{Reader: strings.NewReader(text)}}
 	return reply, accepted(call, reply)
@@ -74,11 +74,11 @@ func TestWhatIsStoredIsReadWithASlotOfItsKey(t *testing.T) {
 	for name, op := range storedOperations {
 		for _, mode := range []gateway.ResponsesMode{gateway.ResponsesNative, gateway.ResponsesOn} {
 			kept := &countingReads{Store: &memory.Responses{}}
-			v := keeper{&talker{store: "true"}, 0}
-			k := newStateGateway(t, v.talker, func(o *gateway.Options) {
+			v := keeper{&responsesVendor{store: "true"}, 0}
+			k := newStateGateway(t, v.responsesVendor, func(o *gateway.Options) {
 				o.Upstream, o.Responses.Mode, o.Responses.Store, o.Limiter = v, mode, kept, new(auth.MemoryLimiter)
 			})
-			k.must(t, upstream.Responses, respondWhole).End(200, nil)
+			k.must(t, upstream.Responses, askResponse).End(200, nil)
 			caller := func(l auth.Limits) context.Context {
 				return auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k", Limits: l})
 			}
@@ -117,46 +117,44 @@ func TestWhatIsStoredIsMemoryOfItsRequest(t *testing.T) {
 	const size = 1<<20 + 1<<10 // what is smaller is not counted
 	for name, op := range storedOperations {
 		for _, mode := range []gateway.ResponsesMode{gateway.ResponsesNative, gateway.ResponsesOn} {
-			v := keeper{&talker{store: "true", filler: size}, size}
-			k := newStateGateway(t, v.talker, func(o *gateway.Options) {
+			v := keeper{&responsesVendor{store: "true", filler: size}, size}
+			k := newStateGateway(t, v.responsesVendor, func(o *gateway.Options) {
 				o.Upstream, o.Responses.Mode = v, mode
 				o.Admission.Memory, o.Admission.InUse = 8<<30, func() int64 { return 0 }
 			})
-			if err := k.ledger.Credit(t.Context(), "local", 10*billing.One, "paid in"); err != nil {
-				t.Fatal(err)
-			}
-			k.must(t, upstream.Responses, respondWhole).End(200, nil)
+			must(t, k.ledger.Credit(t.Context(), "local", 10*billing.One, "paid in"))
+			k.must(t, upstream.Responses, askResponse).End(200, nil)
 			k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"previous_response_id":"resp_1","input":"x"}`).End(200, nil)
 			held := func() int64 { return k.Load().Bodies + k.Load().Answers }
 			most := int64(size)
 			if mode == gateway.ResponsesOn && name == "input" { // of both
 				most *= 2
 			}
-			r := authenticated(t, of(t, "local"), k.Gateway)
+			r := authenticated(t, asAccount(t, "local"), k.Gateway)
 			if err := op.of(r, "resp_2"); err != nil || held() < most {
 				t.Errorf("%s, %q: %v, %d bytes are held, want %d", name, mode, err, held(), most)
 			}
 			r.End(200, nil)
-			if err := op.process(of(t, "local"), k.Gateway, "resp_1"); err != nil || held() != 0 {
+			if err := op.process(asAccount(t, "local"), k.Gateway, "resp_1"); err != nil || held() != 0 {
 				t.Errorf("%s, %q: %v, %d bytes are left", name, mode, err, held())
 			}
 		}
 	}
-	k := newStateGateway(t, &talker{filler: size}, func(o *gateway.Options) {
+	k := newStateGateway(t, &responsesVendor{filler: size}, func(o *gateway.Options) {
 		o.Admission.Memory, o.Admission.InUse = 64<<20, func() int64 { return 0 }
 	})
-	k.must(t, upstream.Responses, respondWhole).End(200, nil)
-	x := authenticated(t, of(t, "local"), k.Gateway)
+	k.must(t, upstream.Responses, askResponse).End(200, nil)
+	x := authenticated(t, asAccount(t, "local"), k.Gateway)
 	if err := errors.Join(x.Admit(t.Context(), 0), x.ReserveMemory(48<<20-size/2)); err != nil { // of the 48 MiB that one account may have
 		t.Fatal(err)
 	}
 	for name, op := range storedOperations {
-		if err := op.process(of(t, "local"), k.Gateway, "resp_1"); !fault.Is(err, fault.ServiceUnavailable) {
+		if err := op.process(asAccount(t, "local"), k.Gateway, "resp_1"); !fault.Is(err, fault.ServiceUnavailable) {
 			t.Errorf("%s without memory: %v", name, err)
 		}
 	}
 	x.End(200, nil)
-	if _, err := k.StoredResponse(of(t, "local"), "resp_1"); err != nil || k.Load().Bodies != 0 {
+	if _, err := k.StoredResponse(asAccount(t, "local"), "resp_1"); err != nil || k.Load().Bodies != 0 {
 		t.Error(err, fmt.Sprintf("%+v", k.Load()))
 	}
 }

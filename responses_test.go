@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	respondWhole  = `{"model":"m","max_output_tokens":100,"input":"say four words"}`
-	respondStream = `{"model":"m","max_output_tokens":100,"stream":true,"input":"say four words"}`
+	askResponse       = `{"model":"m","max_output_tokens":100,"input":"say four words"}`
+	askResponseStream = `{"model":"m","max_output_tokens":100,"stream":true,"input":"say four words"}`
 )
 
 // responseEvent is an event of a response's stream with a number.
@@ -32,29 +32,29 @@ func responseEvent(number, kind, rest string) string {
 }
 
 const (
-	respondedItem = `{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"one two three four","annotations":[]}]}`
-	respondedHead = `{"id":"resp_v","object":"response","created_at":1,"status":"in_progress","error":null,"incomplete_details":null,"model":"vendor-m","output":[],"usage":null}`
-	respondedText = `{"id":"resp_v","object":"response","created_at":1,"status":"completed","error":null,"incomplete_details":null,"model":"vendor-m","output":[` + respondedItem + `],` +
+	responseItem   = `{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"one two three four","annotations":[]}]}`
+	responseBegun  = `{"id":"resp_v","object":"response","created_at":1,"status":"in_progress","error":null,"incomplete_details":null,"model":"vendor-m","output":[],"usage":null}`
+	responseAnswer = `{"id":"resp_v","object":"response","created_at":1,"status":"completed","error":null,"incomplete_details":null,"model":"vendor-m","output":[` + responseItem + `],` +
 		`"usage":{"input_tokens":20,"input_tokens_details":{"cached_tokens":0},"output_tokens":30,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":50},"x":1.0}`
 )
 
-// responded is a stream of four words for 20 tokens in and 30 out.
-var responded = []string{
-	responseEvent("0", "created", `,"response":`+respondedHead),
-	responseEvent("1", "in_progress", `,"response":`+respondedHead),
+// responseEvents is a stream of four words for 20 tokens in and 30 out.
+var responseEvents = []string{
+	responseEvent("0", "created", `,"response":`+responseBegun),
+	responseEvent("1", "in_progress", `,"response":`+responseBegun),
 	responseEvent("2", "output_item.added", `,"output_index":0,"item":{"id":"msg_1","type":"message","status":"in_progress","role":"assistant","content":[]}`),
 	responseEvent("3", "content_part.added", `,"item_id":"msg_1","output_index":0,"content_index":0,"part":{"type":"output_text","text":"","annotations":[]}`),
-	respondedDelta("4", "one "),
-	respondedDelta("5", "two "),
-	respondedDelta("6", "three "),
-	respondedDelta("7", "four"),
+	responseDelta("4", "one "),
+	responseDelta("5", "two "),
+	responseDelta("6", "three "),
+	responseDelta("7", "four"),
 	responseEvent("8", "output_text.done", `,"item_id":"msg_1","output_index":0,"content_index":0,"text":"one two three four","logprobs":[]`),
 	responseEvent("9", "content_part.done", `,"item_id":"msg_1","output_index":0,"content_index":0,"part":{"type":"output_text","text":"one two three four","annotations":[]}`),
-	responseEvent("10", "output_item.done", `,"output_index":0,"item":`+respondedItem),
-	responseEvent("11", "completed", `,"response":`+respondedText),
+	responseEvent("10", "output_item.done", `,"output_index":0,"item":`+responseItem),
+	responseEvent("11", "completed", `,"response":`+responseAnswer),
 }
 
-func respondedDelta(number, text string) string {
+func responseDelta(number, text string) string {
 	return responseEvent(number, "output_text.delta", `,"item_id":"msg_1","output_index":0,"content_index":0,"delta":"`+text+`","logprobs":[],"obfuscation":"`+strings.Repeat("x", len(text))+`"`)
 }
 
@@ -65,25 +65,25 @@ func newResponsesGateway(t testing.TB, s *scriptedUpstream, credit string, edit 
 }
 
 func TestAResponsePassesButForItsModelAndStore(t *testing.T) {
-	up := &scriptedUpstream{text: respondedText}
+	up := &scriptedUpstream{text: responseAnswer}
 	h := newResponsesGateway(t, up, "1.00", nil)
-	r := h.must(t, upstream.Responses, respondWhole)
-	if want := strings.Replace(respondedText, "vendor-m", "m", 1); string(r.Body) != want {
+	r := h.must(t, upstream.Responses, askResponse)
+	if want := strings.Replace(responseAnswer, "vendor-m", "m", 1); string(r.Body) != want {
 		t.Errorf("got %s, want %s", r.Body, want)
 	}
-	if got, want := up.sent(t), strings.TrimSuffix(respondWhole, "}")+`,"store":false}`; got != want {
+	if got, want := up.sent(t), strings.TrimSuffix(askResponse, "}")+`,"store":false}`; got != want {
 		t.Errorf("sent %s, want %s", got, want)
 	}
-	h = newResponsesGateway(t, &scriptedUpstream{text: strings.Join(responded, "")}, "1.00", nil)
-	_, out := h.complete(t, upstream.Responses, respondStream)
-	if want := strings.ReplaceAll(strings.Join(responded, ""), "vendor-m", "m") + "data: [DONE]\n\n"; out != want {
+	h = newResponsesGateway(t, &scriptedUpstream{text: strings.Join(responseEvents, "")}, "1.00", nil)
+	_, out := h.complete(t, upstream.Responses, askResponseStream)
+	if want := strings.ReplaceAll(strings.Join(responseEvents, ""), "vendor-m", "m") + "data: [DONE]\n\n"; out != want {
 		t.Errorf("got %s\nwant %s", out, want)
 	}
 }
 
 // What a response is refused with has the words by which agents decide to ask again.
 func TestRefusalsOfAResponse(t *testing.T) {
-	up := &scriptedUpstream{text: respondedText}
+	up := &scriptedUpstream{text: responseAnswer}
 	h := newResponsesGateway(t, up, "0.00", func(o *gateway.Options) {
 		o.Models = append(o.Models, gateway.Model{ID: "other"}, gateway.Model{ID: "gone", Withdrawn: time.Unix(1, 0)})
 		o.Prices, o.RequirePrice = nil, false
@@ -114,8 +114,8 @@ func TestRefusalsOfAResponse(t *testing.T) {
 func inPrepaid(o *gateway.Options) { o.RequirePrice = true }
 
 func TestToolsWithoutAPriceAreLeftOutAndReportedInPrepaidOnly(t *testing.T) {
-	body := strings.TrimSuffix(respondWhole, "}") + `,"store":false,"service_tier":"priority","tools":[{"type":"function","name":"f"},{"type":"web_search","external_web_access":false}],"reasoning":{"mode":"pro"},"multi_agent":{"enabled":true}}`
-	without := strings.TrimSuffix(respondWhole, "}") + `,"store":false,"tools":[{"type":"function","name":"f"}],"reasoning":{}}`
+	body := strings.TrimSuffix(askResponse, "}") + `,"store":false,"service_tier":"priority","tools":[{"type":"function","name":"f"},{"type":"web_search","external_web_access":false}],"reasoning":{"mode":"pro"},"multi_agent":{"enabled":true}}`
+	without := strings.TrimSuffix(askResponse, "}") + `,"store":false,"tools":[{"type":"function","name":"f"}],"reasoning":{}}`
 	for name, c := range map[string]struct {
 		edit       func(*gateway.Options)
 		pass       []string // of the channel
@@ -125,11 +125,8 @@ func TestToolsWithoutAPriceAreLeftOutAndReportedInPrepaidOnly(t *testing.T) {
 		"passed":          {inPrepaid, []string{"tools", "service_tier", "multi_agent", "reasoning.mode"}, body, ""},
 		"counted billing": {func(*gateway.Options) {}, nil, body, ""},
 	} {
-		up := &scriptedUpstream{text: respondedText}
-		routing, err := router.New([]router.Channel{{Name: "c", Upstream: answering{upstream.Responses, up}, Models: map[string]string{"m": "m"}, Pass: c.pass}}, router.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		up := &scriptedUpstream{text: responseAnswer}
+		routing := newRouter(t, router.Channel{Name: "c", Upstream: answering{upstream.Responses, up}, Models: map[string]string{"m": "m"}, Pass: c.pass})
 		h := newTestGateway(t, routing, "1.00", c.edit)
 		r := h.must(t, upstream.Responses, body)
 		if got := up.sent(t); got != c.sent || r.Header.Get("X-Gateway-Dropped") != c.told {
@@ -156,19 +153,16 @@ func TestWordsOfTheBetaHeaderThatMayCostAreLeftOutInPrepaidOnly(t *testing.T) {
 		"counted billing":   {func(*gateway.Options) {}, "", []string{"multi_agent=v1"}, ""},
 		"no header at all ": {inPrepaid, "", nil, ""},
 	} {
-		up := &scriptedUpstream{text: respondedText}
+		up := &scriptedUpstream{text: responseAnswer}
 		var got http.Header
 		vendor := upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 			got = call.Header
 			return up.Do(ctx, call)
 		})
-		routing, err := router.New([]router.Channel{{Name: "c", Upstream: answering{upstream.Responses, vendor}, Models: map[string]string{"m": "m"}, Pass: strings.Fields(c.pass)}}, router.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		routing := newRouter(t, router.Channel{Name: "c", Upstream: answering{upstream.Responses, vendor}, Models: map[string]string{"m": "m"}, Pass: strings.Fields(c.pass)})
 		h := newTestGateway(t, routing, "1.00", c.edit)
 		header := http.Header{"Openai-Beta": c.beta, "X-Own": {"1"}}
-		r, err := h.Do(of(t, "local"), &gateway.Request{Op: upstream.Responses, Body: []byte(respondWhole), Header: header})
+		r, err := h.Do(asAccount(t, "local"), &gateway.Request{Op: upstream.Responses, Body: []byte(askResponse), Header: header})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -185,8 +179,8 @@ func TestThoughtsThatOnlyTheVendorCanReadArePaidByWhoTakesThem(t *testing.T) {
 	thoughts := func(summary string) string {
 		return responseEvent("3", "output_item.done", `,"output_index":0,"item":{"id":"rs_1","type":"reasoning","summary":[`+summary+`],"encrypted_content":"`+sealed+`"}`)
 	}
-	head := responded[0] + responded[1] + responseEvent("2", "output_item.added", `,"output_index":0,"item":{"id":"rs_1","type":"reasoning","summary":[]}`)
-	rest := strings.Join(responded[4:], "")
+	head := responseEvents[0] + responseEvents[1] + responseEvent("2", "output_item.added", `,"output_index":0,"item":{"id":"rs_1","type":"reasoning","summary":[]}`)
+	rest := strings.Join(responseEvents[4:], "")
 	const ask = `{"model":"m","stream":true,"include":["reasoning.encrypted_content"],"input":"say four words"}`
 	said := strings.Repeat("one two ", 100)
 	for name, c := range map[string]struct {
@@ -209,10 +203,8 @@ func TestThoughtsThatOnlyTheVendorCanReadArePaidByWhoTakesThem(t *testing.T) {
 				}
 				_ = vendor.Close()
 			}()
-			r, err := h.do(of(t, "local"), upstream.Responses, ask)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r, err := h.do(asAccount(t, "local"), upstream.Responses, ask)
+			must(t, err)
 			var out strings.Builder
 			for err == nil && !strings.Contains(out.String(), sealed) {
 				var b []byte
@@ -238,12 +230,12 @@ func TestACountIsSentWithoutThoughtsThatAreOnlyNamed(t *testing.T) {
 }
 
 func TestAStreamWhoseBalanceEndsFailsForIt(t *testing.T) {
-	text := strings.Join(responded[:4], "") + strings.Repeat(respondedDelta("4", "abcd"), 10_000)
+	text := strings.Join(responseEvents[:4], "") + strings.Repeat(responseDelta("4", "abcd"), 10_000)
 	credit := micro(2_000)
 	h := newResponsesGateway(t, &scriptedUpstream{text: text}, credit.String(), func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", HoldTokens: 500}}
 	})
-	r, out := h.complete(t, upstream.Responses, strings.Replace(respondStream, `"max_output_tokens":100,`, "", 1))
+	r, out := h.complete(t, upstream.Responses, strings.Replace(askResponseStream, `"max_output_tokens":100,`, "", 1))
 	if err := responsestest.Check([]byte(out), responsestest.Done); err != nil || !strings.Contains(out, `"error":{"code":"insufficient_quota"`) {
 		t.Errorf("%v: it ends with %s", err, out[max(0, len(out)-2_000):])
 	}
@@ -258,22 +250,19 @@ func TestAStreamThatFailsBeforeContentIsAskedForElsewhere(t *testing.T) {
 		"it failed": "event: response.failed\ndata: " + failed + "\n\n",
 		"an error":  "event: error\ndata: {\"type\":\"error\",\"code\":\"server_error\",\"message\":\"x\",\"param\":null,\"sequence_number\":1}\n\n",
 	} {
-		routing, err := router.New([]router.Channel{
-			{Name: "bad", Upstream: answering{upstream.Responses, &scriptedUpstream{text: responded[0] + frame}}, Models: map[string]string{"m": "m"}, Priority: 1},
-			{Name: "good", Upstream: answering{upstream.Responses, &scriptedUpstream{text: strings.Join(responded, "")}}, Models: map[string]string{"m": "m"}, Priority: 2},
-		}, router.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		routing := newRouter(t,
+			router.Channel{Name: "bad", Upstream: answering{upstream.Responses, &scriptedUpstream{text: responseEvents[0] + frame}}, Models: map[string]string{"m": "m"}, Priority: 1},
+			router.Channel{Name: "good", Upstream: answering{upstream.Responses, &scriptedUpstream{text: strings.Join(responseEvents, "")}}, Models: map[string]string{"m": "m"}, Priority: 2},
+		)
 		h := newTestGateway(t, routing, "1.00", nil)
-		if _, out := h.complete(t, upstream.Responses, respondStream); !strings.Contains(out, "response.completed") || strings.Contains(out, "failed") {
+		if _, out := h.complete(t, upstream.Responses, askResponseStream); !strings.Contains(out, "response.completed") || strings.Contains(out, "failed") {
 			t.Errorf("%s: %s", name, out)
 		}
 		if got := h.spent(t, "1.00"); got != micro(50) {
 			t.Errorf("%s: spent %s", name, got)
 		}
-		after := newResponsesGateway(t, &scriptedUpstream{text: strings.Join(responded[:5], "") + frame}, "1.00", nil)
-		r, out := after.complete(t, upstream.Responses, respondStream)
+		after := newResponsesGateway(t, &scriptedUpstream{text: strings.Join(responseEvents[:5], "") + frame}, "1.00", nil)
+		r, out := after.complete(t, upstream.Responses, askResponseStream)
 		if !strings.Contains(out, `"delta":"one "`) || !fault.Is(r.Stream.Err(), fault.InternalServerError) || after.spent(t, "1.00") != micro(estimatedInput+1) {
 			t.Errorf("%s after content: %v, spent %s\n%s", name, r.Stream.Err(), after.spent(t, "1.00"), out)
 		}
@@ -286,10 +275,10 @@ func TestAStreamThatFailsBeforeContentIsAskedForElsewhere(t *testing.T) {
 // TestEveryVendorsWordForAnErrorEndsAResponse is docs/faults.md, row 4.
 func TestEveryVendorsWordForAnErrorEndsAResponse(t *testing.T) {
 	for name, frame := range frames {
-		for _, before := range []string{"", ": a comment\n\n", responded[0]} {
+		for _, before := range []string{"", ": a comment\n\n", responseEvents[0]} {
 			for _, after := range []string{"\n\n", "\n\ndata: [DONE]\n\n"} {
 				h := newResponsesGateway(t, &scriptedUpstream{text: before + frame + after}, "1", nil)
-				r, err := h.do(t.Context(), upstream.Responses, respondStream)
+				r, err := h.do(t.Context(), upstream.Responses, askResponseStream)
 				if err == nil { // what came first has left alone, since nothing else was there
 					drain(t, r.Stream)
 					err = r.Stream.Err()
@@ -299,8 +288,8 @@ func TestEveryVendorsWordForAnErrorEndsAResponse(t *testing.T) {
 				}
 			}
 		}
-		h := newResponsesGateway(t, &scriptedUpstream{text: strings.Join(responded[:5], "") + frame + "\n\n"}, "1", nil)
-		r, out := h.complete(t, upstream.Responses, respondStream)
+		h := newResponsesGateway(t, &scriptedUpstream{text: strings.Join(responseEvents[:5], "") + frame + "\n\n"}, "1", nil)
+		r, out := h.complete(t, upstream.Responses, askResponseStream)
 		if err := responsestest.Check([]byte(out), responsestest.Done); err != nil || r.Stream.Err() == nil || !strings.Contains(out, "response.failed") {
 			t.Errorf("%s behind content: %v\n%s", name, err, out)
 		}
@@ -314,19 +303,16 @@ func TestEveryVendorsWordForAnErrorEndsAResponse(t *testing.T) {
 func TestALongSilenceHasEventsAndADuplicateHasThemToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, out := io.Pipe()
-		routing, err := router.New([]router.Channel{{
+		routing := newRouter(t, router.Channel{
 			Name: "slow", Upstream: answering{upstream.Responses, &scriptedUpstream{body: in}}, Models: map[string]string{"m": "m"},
 			Timeout: router.Timeouts{Headers: time.Hour, Idle: time.Hour, Total: time.Hour},
-		}}, router.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		})
 		h := newTestGateway(t, routing, "1.00", nil)
 		go func() {
 			time.Sleep(5 * time.Minute) // virtual
-			_, _ = io.WriteString(out, strings.Join(responded[:6], ""))
+			_, _ = io.WriteString(out, strings.Join(responseEvents[:6], ""))
 			time.Sleep(3 * time.Minute)
-			_, _ = io.WriteString(out, strings.Join(responded[6:], ""))
+			_, _ = io.WriteString(out, strings.Join(responseEvents[6:], ""))
 			_ = out.Close()
 		}()
 		var mu sync.Mutex
@@ -336,14 +322,14 @@ func TestALongSilenceHasEventsAndADuplicateHasThemToo(t *testing.T) {
 			defer mu.Unlock()
 			got.Write(b)
 		}
-		ask := &gateway.Request{Op: upstream.Responses, Body: []byte(respondStream), IdempotencyKey: "k", Heartbeat: write}
+		ask := &gateway.Request{Op: upstream.Responses, Body: []byte(askResponseStream), IdempotencyKey: "k", Heartbeat: write}
 		r, err := h.Do(t.Context(), ask)
 		for err == nil {
 			var b []byte
 			b, err = r.Stream.Next()
 			write(b)
 		}
-		again := h.must(t, upstream.Responses, respondStream, "k")
+		again := h.must(t, upstream.Responses, askResponseStream, "k")
 		for name, text := range map[string]string{"the client": got.String(), "a duplicate": string(again.Body)} {
 			if err := responsestest.Check([]byte(text), responsestest.Done); err != nil || strings.Count(text, `"type":"keepalive"`) != 2 || strings.Contains(text, "resp_v") {
 				t.Errorf("%s: %v\n%s", name, err, text)
@@ -357,7 +343,7 @@ func TestALongSilenceHasEventsAndADuplicateHasThemToo(t *testing.T) {
 
 func TestARequestThatFailsBehindAHeartbeatEndsItsStream(t *testing.T) {
 	h := newResponsesGateway(t, &scriptedUpstream{err: fault.New(fault.ServiceUnavailable, "It is full.")}, "1.00", nil)
-	r, err := h.do(t.Context(), upstream.Responses, respondStream)
+	r, err := h.do(t.Context(), upstream.Responses, askResponseStream)
 	out := string(r.AppendError(nil, err))
 	if err := responsestest.Check([]byte(out), responsestest.Done); err != nil || !strings.Contains(out, `"error":{"code":"server_is_overloaded"`) {
 		t.Errorf("%v\n%s", err, out)

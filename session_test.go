@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -16,11 +15,8 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
-	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
-	"github.com/tollhouse-ai/gateway/upstream/openai"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
@@ -62,9 +58,7 @@ func (s *sessions) of(t testing.TB, ctx context.Context, g *gateway.Gateway, q g
 	t.Helper()
 	r, err := g.Do(ctx, &q)
 	r.End(200, err)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s.seen[len(s.seen)-1]
 }
 
@@ -76,9 +70,7 @@ func newSessions(t testing.TB, edit func(*gateway.Options)) (*sessions, *gateway
 		edit(&o)
 	}
 	g, err := gateway.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = g.Close() })
 	return s, g
 }
@@ -146,33 +138,6 @@ func TestTheSessionOfARequest(t *testing.T) {
 				t.Errorf("got the session %x, want one: %t", got, row.has)
 			}
 		})
-	}
-}
-
-func TestTypedCallsHaveSessions(t *testing.T) {
-	s, g := newSessions(t, nil)
-	want := s.of(t, t.Context(), g, gateway.Request{Op: upstream.ChatCompletion, Body: body(""), Session: named})
-	ctx := gateway.WithSession(t.Context(), named)
-	hello := chat.Request{Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("Hi.")}}}
-	withKey := hello
-	withKey.Extra = []byte(`{"prompt_cache_key":"` + named + `"}`)
-	message := messages.Request{Model: "m", MaxTokens: 10, Messages: []messages.Message{{Role: "user", Content: messages.Text("Hi.")}}}
-	withUser := message
-	withUser.Metadata = &messages.Metadata{UserID: `{"session_id":"` + named + `"}`}
-	for name, call := range map[string]func() error{
-		"a chat in a context":       func() error { _, err := g.Chat(ctx, &hello); return err },
-		"a chat with a key":         func() error { _, err := g.Chat(t.Context(), &withKey); return err },
-		"a message in a context":    func() error { _, err := g.Messages(ctx, &message); return err },
-		"a message of Claude Code":  func() error { _, err := g.Messages(t.Context(), &withUser); return err },
-		"a count of Claude Code":    func() error { _, err := g.CountTokens(t.Context(), &withUser); return err },
-		"a count with both of them": func() error { _, err := g.CountTokens(ctx, &withUser); return err },
-	} {
-		if err := call(); err != nil {
-			t.Fatal(err)
-		}
-		if got := s.seen[len(s.seen)-1]; got != want {
-			t.Errorf("%s: got the session %x, want %x", name, got, want)
-		}
 	}
 }
 
@@ -320,16 +285,12 @@ func TestTheLogSaysWhatBecameOfASessionAndNotItsName(t *testing.T) {
 		list = append(list, router.Channel{Name: name, Upstream: &answer, Models: map[string]string{"m": "m"}})
 	}
 	routing, err := router.New(list, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g, err := gateway.New(gateway.Options{
 		Upstream: routing, Secrets: []secret.String{secret.New("a secret")}, Logger: slog.New(slog.NewTextHandler(&text, nil)),
 		Observe: []gateway.Observer{{End: func(_ context.Context, e *gateway.RequestEvent) { seen = append(seen, e.Affinity) }}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = g.Close() })
 	do := func(session, model string) string {
 		r, err := g.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Session: session, Body: []byte(`{"model":"` + model + `","messages":[{"role":"user","content":"Hi."}]}`)})
@@ -342,9 +303,7 @@ func TestTheLogSaysWhatBecameOfASessionAndNotItsName(t *testing.T) {
 	if first := do(named, "m"); strings.Contains(first, "channel=b") {
 		channel = "b"
 	}
-	if err := routing.Pause(channel); err != nil {
-		t.Fatal(err)
-	}
+	must(t, routing.Pause(channel))
 	lines := []string{do(named, "m"), do("", "m"), do(named, "unknown")}
 	if want := []string{"hit", "moved", "none", ""}; !slices.Equal(seen, want) {
 		t.Errorf("the observer got %q, want %q", seen, want)
@@ -356,112 +315,3 @@ func TestTheLogSaysWhatBecameOfASessionAndNotItsName(t *testing.T) {
 	}
 }
 
-// cachingVendor has a prompt cache for each of its accounts: it remembers how much of
-// each conversation an account has seen.
-type cachingVendor struct {
-	mu     sync.Mutex
-	bad    string         // the end of a key that is refused; empty for none
-	seen   map[string]int // messages, by key and conversation
-	cached int            // tokens in all
-}
-
-const tokensPerMessage = 100
-
-func (v *cachingVendor) RoundTrip(r *http.Request) (*http.Response, error) {
-	var asked struct {
-		Messages []struct {
-			Content string `json:"content"`
-		} `json:"messages"`
-	}
-	if err := json.UnmarshalRead(r.Body, &asked); err != nil {
-		return nil, err
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.bad != "" && strings.HasSuffix(r.Header.Get("Authorization"), v.bad) {
-		return &http.Response{StatusCode: 401, Body: http.NoBody, Request: r}, nil
-	}
-	at := r.Header.Get("Authorization") + asked.Messages[0].Content
-	cached := tokensPerMessage * v.seen[at]
-	v.seen[at] = len(asked.Messages)
-	v.cached += cached
-	text := fmt.Sprintf(`{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}],`+
-		`"usage":{"prompt_tokens":%d,"completion_tokens":1,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}}`,
-		tokensPerMessage*len(asked.Messages), tokensPerMessage*len(asked.Messages)+1, cached)
-	return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
-}
-
-// talk has many conversations take turns, and returns how many of their input tokens came
-// from the vendor's caches.
-func talk(t *testing.T, keys, channels int, affinity gateway.Affinity, named bool, bad string) int {
-	t.Helper()
-	vendor := &cachingVendor{bad: bad, seen: make(map[string]int)}
-	var list []router.Channel
-	for n := range channels {
-		o := upstream.DriverOptions{Transport: vendor}
-		for i := range keys {
-			o.Keys = append(o.Keys, secret.New(fmt.Sprintf("sk-%d-%d", n, i)))
-		}
-		up, err := openai.New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, router.Channel{Name: fmt.Sprint("vendor-", n), Upstream: up, Models: map[string]string{"m": "m"}})
-	}
-	routing, err := router.New(list, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := gateway.New(gateway.Options{Upstream: routing, Affinity: affinity})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = g.Close() }()
-	const conversations, turns = 101, 6
-	cached := int64(0)
-	for turn := range turns {
-		for n := range conversations {
-			req := &chat.Request{Model: "m"}
-			for range 2*turn + 1 {
-				req.Messages = append(req.Messages, chat.Message{Role: "user", Content: chat.Text(fmt.Sprint("conversation ", n))})
-			}
-			if named {
-				req.Extra = fmt.Appendf(nil, `{"prompt_cache_key":"conversation-%d"}`, n)
-			}
-			r, err := g.Chat(t.Context(), req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cached += r.Usage.PromptTokensDetails.CachedTokens
-		}
-	}
-	if cached != int64(vendor.cached) {
-		t.Errorf("the answers say that %d tokens were cached, the vendor that %d were", cached, vendor.cached)
-	}
-	return vendor.cached
-}
-
-func TestConversationsKeepTheirPromptCache(t *testing.T) {
-	ideal := talk(t, 1, 1, gateway.AffinityOff, false, "")
-	for _, row := range []struct {
-		name           string
-		keys, channels int
-		affinity       gateway.Affinity
-		named          bool
-		bad            string
-		least, most    float64 // of the ideal
-	}{
-		{"four keys, named sessions", 4, 1, "", true, "", 0.95, 1},
-		{"four keys of which one is refused", 4, 1, "", true, "-2", 0.95, 1},
-		{"four keys on each of three channels", 4, 3, "", true, "", 0.95, 1},
-		{"four keys, prefixes", 4, 1, gateway.AffinityPrefix, false, "", 0.95, 1},
-		{"four keys, no sessions", 4, 1, "", false, "", 0, 0.6},
-		{"four keys, no affinity", 4, 1, gateway.AffinityOff, true, "", 0, 0.6},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			if share := float64(talk(t, row.keys, row.channels, row.affinity, row.named, row.bad)) / float64(ideal); share < row.least || share > row.most {
-				t.Errorf("%.3f of the hits of one key, want from %.2f to %.2f", share, row.least, row.most)
-			}
-		})
-	}
-}

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	askWhole  = `{"model":"m","messages":[{"role":"user","content":"say four words"}],"max_tokens":100}`
-	askStream = `{"model":"m","messages":[{"role":"user","content":"say four words"}],"max_tokens":100,"stream":true}`
+	askChat       = `{"model":"m","messages":[{"role":"user","content":"say four words"}],"max_tokens":100}`
+	askChatStream = `{"model":"m","messages":[{"role":"user","content":"say four words"}],"max_tokens":100,"stream":true}`
 )
 
 // chunk is one chunk of a recorded stream.
@@ -35,7 +35,7 @@ func chunk(delta, rest string) string {
 	return `data: {"id":"up-1","object":"chat.completion.chunk","created":7,"model":"vendor-m","choices":[{"index":0,"delta":` + delta + `,"finish_reason":null}]` + rest + "}\n\n"
 }
 
-func recorded(usage string) string {
+func chatStream(usage string) string {
 	return chunk(`{"role":"assistant","content":""}`, "") +
 		chunk(`{"content":"one "}`, "") + chunk(`{"content":"two "}`, "") +
 		chunk(`{"content":"three "}`, "") + chunk(`{"content":"four"}`, "") +
@@ -48,7 +48,7 @@ func usageChunk(prompt, completion int) string {
 		prompt, completion, prompt+completion)
 }
 
-func whole(usage string) string {
+func chatAnswer(usage string) string {
 	return `{"id":"up-1","object":"chat.completion","created":7,"model":"vendor-m","choices":[{"index":0,"message":{"role":"assistant","content":"one two three four"},"finish_reason":"stop"}]` + usage + `}`
 }
 
@@ -71,19 +71,19 @@ func TestAStreamCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
 		last       string // of the upstream's text, with which it is whole
 		end, error string // of the client's
 	}{
-		"chat": {upstream.ChatCompletion, upstream.ChatCompletion, askStream, recorded(usageChunk(20, 30)), deliveredCost,
+		"chat": {upstream.ChatCompletion, upstream.ChatCompletion, askChatStream, chatStream(usageChunk(20, 30)), chatStreamCost,
 			"[DONE]", "data: [DONE]\n\n", `data: {"error":{"message":`},
-		"messages": {upstream.Messages, upstream.Messages, tellStream, strings.Join(told, ""), toldCost,
+		"messages": {upstream.Messages, upstream.Messages, askMessageStream, strings.Join(messageEvents, ""), messageStreamCost,
 			`"message_stop"}`, messageEvent("message_stop", ""), "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":"},
-		"responses": {upstream.Responses, upstream.Responses, respondStream, strings.Join(responded, ""), respondedCost,
-			strings.TrimSpace(responded[len(responded)-1]), "data: [DONE]\n\n", `event: response.failed`},
-		"messages, translated": {upstream.Messages, upstream.ChatCompletion, tellStream, recorded(usageChunk(20, 30)), deliveredCost,
+		"responses": {upstream.Responses, upstream.Responses, askResponseStream, strings.Join(responseEvents, ""), responseStreamCost,
+			strings.TrimSpace(responseEvents[len(responseEvents)-1]), "data: [DONE]\n\n", `event: response.failed`},
+		"messages, translated": {upstream.Messages, upstream.ChatCompletion, askMessageStream, chatStream(usageChunk(20, 30)), chatStreamCost,
 			strings.TrimSpace(usageChunk(20, 30)), messageEvent("message_stop", ""), "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":"},
-		"messages over responses": {upstream.Messages, upstream.Responses, tellStream, strings.Join(responded, ""), respondedCost,
-			strings.TrimSpace(responded[len(responded)-1]), messageEvent("message_stop", ""), "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":"},
-		"chat over responses": {upstream.ChatCompletion, upstream.Responses, askStream, strings.Join(responded, ""), respondedCost,
-			strings.TrimSpace(responded[len(responded)-1]), "data: [DONE]\n\n", `data: {"error":{"message":`},
-		"responses, translated": {upstream.Responses, upstream.ChatCompletion, respondStream, recorded(usageChunk(20, 30)), deliveredCost,
+		"messages over responses": {upstream.Messages, upstream.Responses, askMessageStream, strings.Join(responseEvents, ""), responseStreamCost,
+			strings.TrimSpace(responseEvents[len(responseEvents)-1]), messageEvent("message_stop", ""), "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":"},
+		"chat over responses": {upstream.ChatCompletion, upstream.Responses, askChatStream, strings.Join(responseEvents, ""), responseStreamCost,
+			strings.TrimSpace(responseEvents[len(responseEvents)-1]), "data: [DONE]\n\n", `data: {"error":{"message":`},
+		"responses, translated": {upstream.Responses, upstream.ChatCompletion, askResponseStream, chatStream(usageChunk(20, 30)), chatStreamCost,
 			strings.TrimSpace(usageChunk(20, 30)), "data: [DONE]\n\n", `event: response.failed`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,8 +118,8 @@ func TestAStreamCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
 	}
 }
 
-// deliveredCost is an independent account of what a cut stream delivered.
-func deliveredCost(text string) billing.Money {
+// chatStreamCost is an independent account of what a cut stream delivered.
+func chatStreamCost(text string) billing.Money {
 	chars, usage := 0, false
 	for _, line := range strings.Split(text, "\n") {
 		data, ok := strings.CutPrefix(line, "data: ")
@@ -143,8 +143,8 @@ func deliveredCost(text string) billing.Money {
 	return micro(estimatedInput + int64(chars+3)/4)
 }
 
-// respondedCost is an independent account of what a cut stream of a response delivered.
-func respondedCost(text string) billing.Money {
+// responseStreamCost is an independent account of what a cut stream of a response delivered.
+func responseStreamCost(text string) billing.Money {
 	chars := 0
 	for _, line := range strings.Split(text, "\n") {
 		data, ok := strings.CutPrefix(line, "data: ")
@@ -165,55 +165,6 @@ func respondedCost(text string) billing.Money {
 	return micro(estimatedInput + int64(chars+3)/4)
 }
 
-// TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived closes the stream after each
-// number of events.
-func TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived(t *testing.T) {
-	chunks := strings.SplitAfter(recorded(usageChunk(20, 30)), "\n\n")
-	for name, c := range map[string]struct {
-		op     upstream.Op
-		not    upstream.Op
-		body   string
-		events []string // that the client gets one by one
-		cost   func(text string) billing.Money
-		prompt billing.Money // before any output
-	}{
-		"chat":      {upstream.ChatCompletion, onlyChat, askStream, chunks[:len(chunks)-3], deliveredCost, micro(estimatedInput)},
-		"responses": {upstream.Responses, onlyChat, respondStream, responded[:len(responded)-1], respondedCost, micro(estimatedInput)},
-		"messages":  {upstream.Messages, onlyMessages, tellStream, told[:len(told)-1], toldCost, micro(20 + 1)}, // what message_start reported
-	} {
-		for leave := range c.events {
-			gone := make(chan struct{})
-			in, out := io.Pipe()
-			h := newTestGateway(t, speaker{&scriptedUpstream{body: in, gone: gone}, c.not}, "1.00", nil)
-			sent := strings.Join(c.events[:leave+1], "")
-			go func() { _, _ = io.WriteString(out, sent) }()
-			r := h.must(t, c.op, c.body)
-			for received := ""; strings.Count(received, "\n\n") <= leave; {
-				b, err := r.Stream.Next()
-				if err != nil {
-					t.Fatal(err)
-				}
-				received += string(b)
-			}
-			if err := r.Stream.Close(); err != nil {
-				t.Fatal(err)
-			}
-			select {
-			case <-gone:
-			case <-time.After(wait):
-				t.Fatalf("%s, left after %d: the upstream was not cancelled", name, leave)
-			}
-			want := c.cost(sent)
-			if want == 0 {
-				want = c.prompt
-			}
-			if receipt, ok := r.Receipt(); !ok || receipt.Reason != billing.ReasonClientGone || h.spent(t, "1.00") != want {
-				t.Errorf("%s, left after %d: receipt %+v, want %s", name, leave, receipt, want)
-			}
-		}
-	}
-}
-
 // TestTimeOutsSettleWhatWasDelivered stalls the upstream in virtual time.
 func TestTimeOutsSettleWhatWasDelivered(t *testing.T) {
 	for _, c := range []struct {
@@ -229,16 +180,13 @@ func TestTimeOutsSettleWhatWasDelivered(t *testing.T) {
 				if c.before != "" {
 					go func() { _, _ = io.WriteString(out, c.before) }()
 				}
-				routing, err := router.New([]router.Channel{{
+				routing := newRouter(t, router.Channel{
 					Name: "slow", Upstream: &scriptedUpstream{body: in}, Models: map[string]string{"*": "*"},
 					Timeout: router.Timeouts{Headers: time.Minute, Idle: time.Minute, Total: time.Hour},
-				}}, router.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				})
 				h := newTestGateway(t, routing, "1.00", nil)
 				defer out.Close()
-				r, err := h.ask(t.Context(), askStream)
+				r, err := h.ask(t.Context(), askChatStream)
 				if err == nil {
 					err = lastError(drain(t, r.Stream), r.Stream)
 				}
@@ -265,13 +213,13 @@ func TestAStreamThatCostNothingFreesItsKey(t *testing.T) {
 	up := upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 		text := chunk(`{"role":"assistant","content":""}`, "") // and then it is cut
 		if calls.Add(1) > 1 {
-			text = recorded(usageChunk(20, 30))
+			text = chatStream(usageChunk(20, 30))
 		}
 		return (&scriptedUpstream{text: text}).Do(ctx, call)
 	})
 	h := newTestGateway(t, up, "1.00", nil)
-	h.complete(t, upstream.ChatCompletion, askStream, "k")
-	again, err := h.ask(t.Context(), askStream, "k")
+	h.complete(t, upstream.ChatCompletion, askChatStream, "k")
+	again, err := h.ask(t.Context(), askChatStream, "k")
 	if err != nil || again.Replayed {
 		t.Fatalf("again %+v, %v", again, err)
 	}
@@ -282,19 +230,17 @@ func TestAStreamThatCostNothingFreesItsKey(t *testing.T) {
 }
 
 func TestACallWithoutAFreeSlotAsksNobodyAndHoldsNothing(t *testing.T) {
-	up := &scriptedUpstream{text: recorded(usageChunk(20, 30))}
+	up := &scriptedUpstream{text: chatStream(usageChunk(20, 30))}
 	h := newTestGateway(t, up, "1.00", func(o *gateway.Options) { o.Limiter = &auth.MemoryLimiter{} })
 	ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k", Limits: auth.Limits{MaxConcurrent: 1}})
-	r, err := h.ask(ctx, askStream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, err := h.ask(ctx, askChatStream)
+	must(t, err)
 	held := h.balance(t).Held
-	if _, err := h.ask(ctx, askStream); !fault.Is(err, fault.RateLimitExceeded) || up.count() != 1 || h.balance(t).Held != held {
+	if _, err := h.ask(ctx, askChatStream); !fault.Is(err, fault.RateLimitExceeded) || up.count() != 1 || h.balance(t).Held != held {
 		t.Errorf("%v, %d calls, %s held", err, up.count(), h.balance(t).Held)
 	}
 	drain(t, r.Stream)
-	if r, err = h.ask(ctx, askStream); err != nil {
+	if r, err = h.ask(ctx, askChatStream); err != nil {
 		t.Fatal(err)
 	}
 	drain(t, r.Stream)
@@ -315,9 +261,7 @@ func inOrder(t *testing.T, ups ...upstream.Upstream) *router.Router {
 		})
 	}
 	r, err := router.New(channels, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 
@@ -325,15 +269,13 @@ func inOrder(t *testing.T, ups ...upstream.Upstream) *router.Router {
 func (h *testGateway) tries(t *testing.T, id string) []billing.Attempt {
 	t.Helper()
 	_, tries, err := h.ledger.Request(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return tries
 }
 
 func TestAFailedTryIsKeptWithTheReceiptAndItsWasteIsTheOperators(t *testing.T) {
 	away := failing(upstream.Failure{Err: errors.New("refused")})
-	good := &scriptedUpstream{text: whole(reported)}
+	good := &scriptedUpstream{text: chatAnswer(reported)}
 	unsent := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		return nil, upstream.NotSent(fault.Invalid("n", "One candidate only."))
 	})
@@ -351,13 +293,13 @@ func TestAFailedTryIsKeptWithTheReceiptAndItsWasteIsTheOperators(t *testing.T) {
 		"an error of its own":     {[]upstream.Upstream{failing(upstream.Failure{Status: 500, Sent: true}), good}, 50, 1, fault.InternalServerError, 500, 0},
 		"a broken connection":     {[]upstream.Upstream{failing(upstream.Failure{Sent: true, Err: errors.New("reset")}), good}, 50, 1, fault.BadGateway, 0, estimatedInput},
 		"a 200 with an error":     {[]upstream.Upstream{&scriptedUpstream{text: `{"error":{"message":"boom"}}`}, good}, 50, 1, fault.BadGateway, 200, estimatedInput},
-		"half an answer":          {[]upstream.Upstream{&scriptedUpstream{text: whole("")[:60]}, good}, 50, 1, fault.BadGateway, 200, estimatedInput},
+		"half an answer":          {[]upstream.Upstream{&scriptedUpstream{text: chatAnswer("")[:60]}, good}, 50, 1, fault.BadGateway, 200, estimatedInput},
 		"every channel failed":    {[]upstream.Upstream{away, away, away}, 0, 3, fault.NoChannel, 0, 0},
 		"what it cannot be asked": {[]upstream.Upstream{unsent}, 0, 1, fault.InvalidRequest, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newTestGateway(t, inOrder(t, c.ups...), "1.00", nil)
-			x, err := h.ask(t.Context(), askWhole)
+			x, err := h.ask(t.Context(), askChat)
 			if got := h.spent(t, "1.00"); got != micro(c.spent) || (err == nil) != (c.spent > 0) {
 				t.Errorf("%v, spent %s, want %s", err, got, micro(c.spent))
 			}
@@ -378,9 +320,7 @@ func TestAFailedTryIsKeptWithTheReceiptAndItsWasteIsTheOperators(t *testing.T) {
 
 func TestADurableMeterWithTasksInMemoryIsRefused(t *testing.T) {
 	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "books.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
 	ledger := db.Ledger()
 	for _, c := range []struct {

@@ -125,12 +125,12 @@ func TestWhatSpeechCostsThatEndsBadly(t *testing.T) {
 	}
 }
 
-// mortal is an encoder that fails while it waits for the second part.
-type mortal struct{ waits, done chan struct{} }
+// dyingEncoder is an encoder that fails while it waits for the second part.
+type dyingEncoder struct{ waits, done chan struct{} }
 
-func (f *mortal) Ready() error { return nil }
+func (f *dyingEncoder) Ready() error { return nil }
 
-func (f *mortal) Encode(_ context.Context, _ speech.PCM, samples io.Reader) (io.ReadCloser, error) {
+func (f *dyingEncoder) Encode(_ context.Context, _ speech.PCM, samples io.Reader) (io.ReadCloser, error) {
 	out, in := io.Pipe()
 	go func() {
 		<-f.waits
@@ -157,7 +157,7 @@ func (l *late) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with
 func TestWhenAudioIsSettledNobodyAsksForItsParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := &fakeSpeechVendor{answers: []reading{{audio: wav("aaaa")}}}
-		f := &mortal{waits: make(chan struct{}), done: make(chan struct{})}
+		f := &dyingEncoder{waits: make(chan struct{}), done: make(chan struct{})}
 		up := upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 			if len(first.answers) > 0 {
 				return first.Do(ctx, call)
@@ -224,9 +224,7 @@ func TestAClientThatLeavesPaysForThePartsThatWereAskedFor(t *testing.T) {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					r, err := h.Speech(ctx, &speech.Request{Model: flash, Input: long, ResponseFormat: format})
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					want := 44 + 3 + 4*len(row.say) // all but the byte that is held back
 					if format == "mp3" {
 						want = 7 + 8*len(row.say)
@@ -259,9 +257,7 @@ func TestADuplicateNeverGetsHalfOfTheAudio(t *testing.T) {
 	r := &speech.Request{Model: flash, Input: "hello", ResponseFormat: "wav"}
 	ctx := gateway.WithIdempotencyKey(t.Context(), "k1")
 	response, err := h.Speech(ctx, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := io.Copy(io.Discard, response); err == nil || response.Close() != nil {
 		t.Error("the audio ended well")
 	}
@@ -286,16 +282,12 @@ func TestAShutdownEndsSpeechAndSettlesIt(t *testing.T) {
 	up := &fakeSpeechVendor{answers: []reading{{audio: io.MultiReader(wav("aaaa"), second), pipe: second}}}
 	h := newSpeechGateway(t, up, "1", nil)
 	r, err := h.Speech(t.Context(), &speech.Request{Model: flash, Input: "abc", ResponseFormat: "wav"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer r.Close()
 	if _, err := io.ReadFull(r, make([]byte, 45)); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.Close())
 	if receipt, ok := r.Receipt(); !ok || receipt.Charge != micro(3) || receipt.Reason != billing.ReasonShutdown {
 		t.Errorf("receipt %+v", receipt)
 	}
@@ -347,9 +339,7 @@ func wav(samples string) io.Reader {
 func newSpeechGateway(t testing.TB, up upstream.Upstream, credit string, edit func(*gateway.Options)) *testGateway {
 	t.Helper()
 	p, err := billing.NewPrice(billing.Rate{Unit: billing.Character, Amount: "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return newTestGateway(t, up, credit, func(o *gateway.Options) {
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{flash: p, instruct: p})
 		o.Models = nil

@@ -45,11 +45,11 @@ func drainApart(t testing.TB, s *gateway.Stream) string {
 }
 
 func TestAStreamThatIsAwaitedSaysAndCostsTheSameWhereverItIsCut(t *testing.T) {
-	full := recorded(usageChunk(20, 30))
+	full := chatStream(usageChunk(20, 30))
 	for at := range len(full) + 1 {
 		waited, plain := newTestGateway(t, &scriptedUpstream{text: full[:at]}, "1.00", nil), newTestGateway(t, &scriptedUpstream{text: full[:at]}, "1.00", nil)
-		r, err := waited.ask(t.Context(), askStream)
-		other, otherErr := plain.ask(t.Context(), askStream)
+		r, err := waited.ask(t.Context(), askChatStream)
+		other, otherErr := plain.ask(t.Context(), askChatStream)
 		if err != nil || otherErr != nil {
 			if fault.From(err).Code != fault.From(otherErr).Code {
 				t.Fatalf("cut at %d: %v and %v", at, err, otherErr)
@@ -70,7 +70,7 @@ func TestAStreamThatIsAwaitedSaysAndCostsTheSameWhereverItIsCut(t *testing.T) {
 // it.
 func beginning(t testing.TB) string {
 	t.Helper()
-	full := recorded(usageChunk(20, 30))
+	full := chatStream(usageChunk(20, 30))
 	const empty = `"content":""`
 	at := strings.Index(strings.ReplaceAll(full, empty, strings.Repeat(" ", len(empty))), `"content":"`)
 	end := strings.Index(full[at:], "\n\n")
@@ -83,15 +83,11 @@ func TestACallThatEndsWhileItsStreamIsAwaitedIsSettled(t *testing.T) {
 		h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", nil)
 		ctx, hangUp := context.WithCancel(t.Context())
 		go func() { _, _ = io.WriteString(out, beginning(t)) }()
-		r, err := h.ask(ctx, askStream)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r, err := h.ask(ctx, askChatStream)
+		must(t, err)
 		for given := ""; strings.Count(given, "\n\n") < strings.Count(beginning(t), "\n\n"); {
 			b, err := r.Stream.Next()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			given += string(b)
 		}
 		go r.Stream.Await()
@@ -102,7 +98,7 @@ func TestACallThatEndsWhileItsStreamIsAwaitedIsSettled(t *testing.T) {
 			t.Errorf("%+v, %t", receipt, ok)
 		}
 		r.Stream.Await() // after the end there is nothing to wait for
-		if got, want := h.spent(t, "1.00"), deliveredCost(beginning(t)); got != want {
+		if got, want := h.spent(t, "1.00"), chatStreamCost(beginning(t)); got != want {
 			t.Errorf("spent %s, want %s", got, want)
 		}
 	})
@@ -117,33 +113,29 @@ func TestAnEventThatWasAwaitedAndNotTakenIsCharged(t *testing.T) {
 		_, _ = io.WriteString(out, first)
 		_, _ = io.WriteString(out, second)
 	}()
-	r := h.must(t, upstream.ChatCompletion, askStream, "k")
+	r := h.must(t, upstream.ChatCompletion, askChatStream, "k")
 	for given := ""; strings.Count(given, "\n\n") < strings.Count(first, "\n\n"); {
 		b, err := r.Stream.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		given += string(b)
 	}
 	r.Stream.Await()
-	if err := r.Stream.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Stream.Close())
 	if b, err := r.Stream.Next(); err != io.EOF {
 		t.Errorf("a stream that was closed gives %q, %v", b, err)
 	}
-	if got, want := h.spent(t, "1.00"), deliveredCost(first+second); got != want {
+	if got, want := h.spent(t, "1.00"), chatStreamCost(first+second); got != want {
 		t.Errorf("spent %s, want %s", got, want)
 	}
 }
 
-// faulty is a body that panics once when it has given its text.
-type faulty struct {
+// panickingBody is a body that panics once when it has given its text.
+type panickingBody struct {
 	io.Reader
 	panicked bool
 }
 
-func (f *faulty) Read(p []byte) (int, error) {
+func (f *panickingBody) Read(p []byte) (int, error) {
 	n, err := f.Reader.Read(p)
 	if err != nil && !f.panicked {
 		f.panicked = true
@@ -153,8 +145,8 @@ func (f *faulty) Read(p []byte) (int, error) {
 }
 
 func TestABodyThatPanicsWhileItIsAwaitedEndsTheStreamOnly(t *testing.T) {
-	h := newTestGateway(t, &scriptedUpstream{body: &faulty{Reader: strings.NewReader(beginning(t))}}, "1.00", nil)
-	r := h.must(t, upstream.ChatCompletion, askStream)
+	h := newTestGateway(t, &scriptedUpstream{body: &panickingBody{Reader: strings.NewReader(beginning(t))}}, "1.00", nil)
+	r := h.must(t, upstream.ChatCompletion, askChatStream)
 	if out := drainApart(t, r.Stream); !strings.Contains(out, `data: {"error":{"message":`) {
 		t.Errorf("no error event in %q", out)
 	}
@@ -177,7 +169,7 @@ const (
 
 // A prompt may have megabytes, and a stream may live for half an hour.
 func TestAStreamThatHasBegunKeepsNothingOfItsRequest(t *testing.T) {
-	for op, opens := range map[upstream.Op]string{upstream.ChatCompletion: chatOpens, upstream.Messages: messageOpens, upstream.Responses: responded[0]} {
+	for op, opens := range map[upstream.Op]string{upstream.ChatCompletion: chatOpens, upstream.Messages: messageOpens, upstream.Responses: responseEvents[0]} {
 		read, write := io.Pipe()
 		h := newTestGateway(t, answering{op, piped{read}}, "100", func(o *gateway.Options) { o.Admission.Memory = 1 << 40 })
 		go func() { _, _ = io.WriteString(write, opens) }()
@@ -212,9 +204,7 @@ func begun(t *testing.T, h *testGateway, op upstream.Op) (*gateway.Response, wea
 	}
 	data := []byte(`{"model":"m","max_tokens":5,"stream":true,"` + member + `":[{"role":"user","content":"` + strings.Repeat("word ", 20_000) + `"}]}`)
 	r, err := h.Do(t.Context(), &gateway.Request{Read: func(r *gateway.Response) error { return r.ReserveMemory(int64(len(data))) }, Op: op, Body: data})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r, weak.Make(&data[0])
 }
 
@@ -268,7 +258,7 @@ func TestEveryVendorsWordForAnErrorIsOne(t *testing.T) {
 		for _, before := range []string{"", ": a comment\n\n", chunk(`{"role":"assistant","content":""}`, "")} {
 			for _, after := range []string{"\n\n", "\n\ndata: [DONE]\n\n"} {
 				h := newTestGateway(t, &scriptedUpstream{text: before + frame + after}, "1", nil)
-				r, err := h.ask(t.Context(), askStream)
+				r, err := h.ask(t.Context(), askChatStream)
 				if err == nil { // what came first has left alone, since nothing else was there
 					drain(t, r.Stream)
 					err = r.Stream.Err()
@@ -282,7 +272,7 @@ func TestEveryVendorsWordForAnErrorIsOne(t *testing.T) {
 			continue // which is an end, or nothing at all, behind content
 		}
 		h := newTestGateway(t, &scriptedUpstream{text: chunk(`{"content":"four"}`, "") + frame + "\n\n"}, "1", nil)
-		r, err := h.ask(t.Context(), askStream)
+		r, err := h.ask(t.Context(), askChatStream)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -321,12 +311,8 @@ func TestCloseSettlesAStreamThatNobodyReads(t *testing.T) {
 				defer cancel()
 				s, err := h.ChatStream(ctx, &chat.Request{Model: "m", MaxTokens: 100,
 					Messages: []chat.Message{{Role: "user", Content: chat.Text("say four words")}}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := end(h, cancel); err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
+				must(t, end(h, cancel))
 				if r, ok := s.Receipt(); !ok || r.Status == "" {
 					t.Errorf("receipt %+v, %v", r, ok)
 				}

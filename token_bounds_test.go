@@ -19,9 +19,9 @@ import (
 
 const askUnbounded = `{"model":"m","messages":[{"role":"user","content":"say a lot"}]}`
 
-// maker is a vendor that makes as much as it is allowed, or unasked tokens where
+// boundedVendor is a vendor that makes as much as it is allowed, or unasked tokens where
 // it is sent no bound. It answers when release is closed.
-type maker struct {
+type boundedVendor struct {
 	unasked int64
 	prompt  int64 // tokens of the input that it counts
 	made    atomic.Int64
@@ -29,7 +29,7 @@ type maker struct {
 	release chan struct{}
 }
 
-func (v *maker) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+func (v *boundedVendor) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	data, err := call.Body.Bytes()
 	if err != nil {
 		return nil, err
@@ -50,16 +50,16 @@ func (v *maker) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, e
 	}
 	n *= r.Candidates()
 	v.made.Add(n)
-	text := whole(fmt.Sprintf(`,"usage":{"prompt_tokens":%d,"completion_tokens":%d}`, v.prompt, n))
+	text := chatAnswer(fmt.Sprintf(`,"usage":{"prompt_tokens":%d,"completion_tokens":%d}`, v.prompt, n))
 	if call.Stream {
-		text = recorded(strings.Replace(hiddenUsage, `"completion_tokens":1000`, fmt.Sprintf(`"completion_tokens":%d`, n), 1))
+		text = chatStream(strings.Replace(hiddenUsage, `"completion_tokens":1000`, fmt.Sprintf(`"completion_tokens":%d`, n), 1))
 	}
 	return (&scriptedUpstream{text: text}).Do(ctx, call)
 }
 
-// together asks n times at once, of a vendor that answers nobody before each call
+// askAtOnce asks n times at once, of a vendor that answers nobody before each call
 // has reached it or was refused. It returns how many were answered.
-func together(t *testing.T, h *testGateway, v *maker, n int, op upstream.Op, body string) (answered int64) {
+func askAtOnce(t *testing.T, h *testGateway, v *boundedVendor, n int, op upstream.Op, body string) (answered int64) {
 	t.Helper()
 	v.release, v.arrived = make(chan struct{}), make(chan string, n)
 	var all sync.WaitGroup
@@ -99,8 +99,8 @@ func dear(t *testing.T, models ...gateway.Model) func(*gateway.Options) {
 func TestAnswersAtOnceNeverCostMoreThanTheBalance(t *testing.T) {
 	const own, newer = `{"max_tokens":1,"model"`, `{"max_completion_tokens":1,"model"`
 	bounded := func(first string) string { return strings.Replace(askUnbounded, `{"model"`, first, 1) }
-	message := strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":30000`, 1)
-	stream := strings.Replace(askStream, `,"max_tokens":100`, "", 1)
+	message := strings.Replace(askMessage, `"max_tokens":100`, `"max_tokens":30000`, 1)
+	stream := strings.Replace(askChatStream, `,"max_tokens":100`, "", 1)
 	for _, c := range []struct {
 		name      string
 		op        upstream.Op
@@ -132,7 +132,7 @@ func TestAnswersAtOnceNeverCostMoreThanTheBalance(t *testing.T) {
 		{"another field is dropped", upstream.ChatCompletion, 0, "max_completion_tokens", 1, bounded(own), 24, 24},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			v := &maker{unasked: 60_000}
+			v := &boundedVendor{unasked: 60_000}
 			if c.maxOutput > 0 {
 				v.unasked = min(v.unasked, c.maxOutput)
 			}
@@ -145,10 +145,10 @@ func TestAnswersAtOnceNeverCostMoreThanTheBalance(t *testing.T) {
 			if strings.Contains(c.name, "hides") { // which a short answer tells
 				unasked := v.unasked
 				v.unasked = 1_000
-				together(t, h, v, 1, c.op, strings.Replace(c.body, `{"model"`, `{"max_tokens":1000,"model"`, 1))
+				askAtOnce(t, h, v, 1, c.op, strings.Replace(c.body, `{"model"`, `{"max_tokens":1000,"model"`, 1))
 				v.unasked = unasked
 			}
-			if answered := together(t, h, v, c.calls, c.op, c.body); answered != c.answered {
+			if answered := askAtOnce(t, h, v, c.calls, c.op, c.body); answered != c.answered {
 				t.Errorf("%d of %d were answered, want %d", answered, c.calls, c.answered)
 			}
 			if worth := v.made.Load(); worth > 100_000*c.credit || h.spent(t, fmt.Sprint(c.credit)) != 10_000*billing.Money(worth) {
@@ -175,7 +175,7 @@ func TestASolventCallerIsServedWhateverTheCap(t *testing.T) {
 		{"the tenth, with enough for all", "300.00", []gateway.Model{{ID: "m", MaxOutput: 1_048_576}}, 10, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			up := &maker{release: make(chan struct{}), arrived: make(chan string, c.calls)}
+			up := &boundedVendor{release: make(chan struct{}), arrived: make(chan string, c.calls)}
 			h := newTestGateway(t, up, c.credit, dear(t, c.models...))
 			var all sync.WaitGroup
 			var last string
@@ -246,10 +246,7 @@ func dropping(t *testing.T, up upstream.Upstream, edit func(*router.Channel)) up
 	t.Helper()
 	c := router.Channel{Name: "main", Upstream: up, Models: map[string]string{"m": "vendor-m"}}
 	edit(&c)
-	r, err := router.New([]router.Channel{c}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := newRouter(t, c)
 	return r
 }
 
@@ -265,7 +262,7 @@ func TestAStreamWhoseBoundIsDroppedIsHeldAsOneWithout(t *testing.T) {
 		{`"user":"u"`, 5_000},
 		{`"user":"u"`, 100}, // the bound that the balance affords is dropped too
 	} {
-		ask, balance := strings.Replace(askStream, `"max_tokens":100`, c.member, 1), c.balance
+		ask, balance := strings.Replace(askChatStream, `"max_tokens":100`, c.member, 1), c.balance
 		h := newTestGateway(t, up, micro(int64(len(ask)+balance)).String(), nil)
 		r, out := h.complete(t, upstream.ChatCompletion, ask)
 		receipt, _ := r.Receipt()
@@ -277,10 +274,10 @@ func TestAStreamWhoseBoundIsDroppedIsHeldAsOneWithout(t *testing.T) {
 
 func TestABoundThatAChannelRenamesStandsAsItIs(t *testing.T) {
 	for _, members := range []string{`"max_tokens":40`, `"max_tokens":40,"max_completion_tokens":40`} {
-		up := &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":1,"completion_tokens":40}`)}
+		up := &scriptedUpstream{text: chatAnswer(`,"usage":{"prompt_tokens":1,"completion_tokens":40}`)}
 		renaming := dropping(t, up, func(ch *router.Channel) { ch.Rename = map[string]string{"max_tokens": "max_completion_tokens"} })
 		h := newTestGateway(t, renaming, "1.00", nil)
-		x := h.must(t, upstream.ChatCompletion, strings.Replace(askWhole, `"max_tokens":100`, members, 1))
+		x := h.must(t, upstream.ChatCompletion, strings.Replace(askChat, `"max_tokens":100`, members, 1))
 		if r, _ := x.Receipt(); r.Charge != micro(41) || !strings.Contains(up.sent(t), `"max_completion_tokens":40`) || strings.Contains(up.sent(t), `"max_tokens"`) {
 			t.Errorf("%s: %+v, the vendor got %s", members, r, up.sent(t))
 		}
@@ -302,12 +299,12 @@ func TestMediaByURLRunAloneUnlessTheBalanceCoversThem(t *testing.T) {
 		{"a large text in the body", "0.60", `{"type":"file","file":{"file_data":"data:text/plain,` + strings.Repeat("word ", 20_000) + `"}}`, `"max_tokens":10`, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			v := &maker{unasked: 10, prompt: 1}
+			v := &boundedVendor{unasked: 10, prompt: 1}
 			h := newTestGateway(t, v, c.credit, func(o *gateway.Options) {
 				o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "10", "10")})
 			})
 			body := `{"model":"m",` + c.more + `,"messages":[{"role":"user","content":[` + c.part + `]}]}`
-			if answered := together(t, h, v, 10, upstream.ChatCompletion, body); answered != c.answered {
+			if answered := askAtOnce(t, h, v, 10, upstream.ChatCompletion, body); answered != c.answered {
 				t.Errorf("%d of 10 were answered, want %d", answered, c.answered)
 			}
 			if _, err := h.ask(t.Context(), body); err != nil { // one at a time they are
@@ -319,10 +316,10 @@ func TestMediaByURLRunAloneUnlessTheBalanceCoversThem(t *testing.T) {
 
 func TestACheckpointIsClampedAsASettlementIs(t *testing.T) {
 	meter := new(notedMeter)
-	h := newTestGateway(t, &scriptedUpstream{text: recorded(usageChunk(20, 900_000_000))}, "1.00", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: chatStream(usageChunk(20, 900_000_000))}, "1.00", func(o *gateway.Options) {
 		meter.Meter, o.Meter = o.Meter, meter
 	})
-	h.complete(t, upstream.ChatCompletion, askStream)
+	h.complete(t, upstream.ChatCompletion, askChatStream)
 	if len(meter.noted) == 0 || meter.noted[len(meter.noted)-1] != 100 || h.spent(t, "1.00") != micro(120) {
 		t.Errorf("the checkpoints are %d, the charge is %s", meter.noted, h.spent(t, "1.00"))
 	}
@@ -331,7 +328,7 @@ func TestACheckpointIsClampedAsASettlementIs(t *testing.T) {
 func TestAStreamIsNotCutWhileThereIsMoney(t *testing.T) {
 	const affords, made = 6_000, 5_999
 	text := strings.Repeat(chunk(`{"content":"abcd"}`, ""), made) + "data: [DONE]\n\n"
-	ask := strings.Replace(askStream, `"max_tokens":100,`, "", 1)
+	ask := strings.Replace(askChatStream, `"max_tokens":100,`, "", 1)
 	up := &scriptedUpstream{text: text}
 	h := newTestGateway(t, up, micro(int64(len(ask))+affords).String(), nil)
 	r, out := h.complete(t, upstream.ChatCompletion, ask)
@@ -344,7 +341,7 @@ func TestAStreamIsNotCutWhileThereIsMoney(t *testing.T) {
 }
 
 func TestBoundsThatDifferAreRefusedInProcessToo(t *testing.T) {
-	up := &scriptedUpstream{text: whole("")}
+	up := &scriptedUpstream{text: chatAnswer("")}
 	h := newTestGateway(t, up, "1.00", nil)
 	_, err := h.Chat(t.Context(), &chat.Request{Model: "m", MaxTokens: 1, MaxCompletionTokens: 30_000,
 		Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}})
@@ -365,7 +362,7 @@ func TestAHoldCoversAnInputThatACacheTakes(t *testing.T) {
 		body  string
 	}{
 		{"a completion", upstream.ChatCompletion, written, strings.Replace(askUnbounded, `{"model"`, `{"max_tokens":7,"model"`, 1)},
-		{"a message", upstream.Messages, written, strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":7`, 1)},
+		{"a message", upstream.Messages, written, strings.Replace(askMessage, `"max_tokens":100`, `"max_tokens":7`, 1)},
 		{"a response", upstream.Responses, written, `{"model":"m","max_output_tokens":7,"input":"hi"}`},
 		{"a picture by its address", upstream.ChatCompletion, written, link},
 		{"writing that costs what reading does", upstream.ChatCompletion, rates(t, "input", "3", "cached_input", "0.3", "output", "15"), link},
@@ -375,9 +372,7 @@ func TestAHoldCoversAnInputThatACacheTakes(t *testing.T) {
 			up := &scriptedUpstream{}
 			q := &gateway.Request{Op: c.op, Body: []byte(c.body)}
 			e, err := newPricedGateway(t, up, "1", "m", c.price).Estimate(t.Context(), q)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			in := e.Usage.Input + e.Usage.CacheWrite
 			if (e.Usage.CacheWrite > 0) != (c.price == written) || in == 0 || e.Usage.Output != 7 {
 				t.Errorf("held for %+v", e.Usage)
@@ -385,9 +380,7 @@ func TestAHoldCoversAnInputThatACacheTakes(t *testing.T) {
 			up.text = fmt.Sprintf(`{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":{"cache_write_tokens":%[1]d}}}`, in, 7)
 			h := newPricedGateway(t, answering{upstream.ChatCompletion, up}, e.Most.String(), "m", c.price)
 			r, err := h.Do(t.Context(), q)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			r.End(0, nil)
 			if left := h.balance(t).Posted; left < 0 || c.price == written && left != 0 {
 				t.Errorf("%s is left of %s", left, e.Most)

@@ -44,15 +44,15 @@ func TestTypedCallsGoTheSameWay(t *testing.T) {
 		charge  billing.Money
 		content string
 	}{
-		"chat": {&scriptedUpstream{text: whole(usage)}, func(ctx context.Context, h *testGateway) (result, error) {
+		"chat": {&scriptedUpstream{text: chatAnswer(usage)}, func(ctx context.Context, h *testGateway) (result, error) {
 			r, err := h.Chat(ctx, chatRequest())
 			return result{r.Charge, r.RequestID, r.Model + r.Choices[0].Message.Content.String() + string(r.Extra)}, err
 		}, micro(50), `mone two three four{"x":1}`},
-		"messages": {speaker{&scriptedUpstream{text: toldWhole}, onlyMessages}, func(ctx context.Context, h *testGateway) (result, error) {
+		"messages": {speaker{&scriptedUpstream{text: messageAnswer}, onlyMessages}, func(ctx context.Context, h *testGateway) (result, error) {
 			r, err := h.Messages(ctx, hi)
 			return result{r.Charge, r.RequestID, r.Model + r.Content[0].Text}, err
 		}, micro(50), "mone two three four"},
-		"stream of messages": {speaker{&scriptedUpstream{text: strings.Join(told, "")}, onlyMessages}, func(ctx context.Context, h *testGateway) (result, error) {
+		"stream of messages": {speaker{&scriptedUpstream{text: strings.Join(messageEvents, "")}, onlyMessages}, func(ctx context.Context, h *testGateway) (result, error) {
 			s, err := h.MessagesStream(ctx, hi)
 			if err != nil {
 				return result{}, err
@@ -60,11 +60,11 @@ func TestTypedCallsGoTheSameWay(t *testing.T) {
 			m, err := s.Message()
 			return result{m.Charge, s.RequestID, m.Content[0].Text}, err
 		}, micro(50), "one two three four"},
-		"responses": {&scriptedUpstream{text: respondedText}, func(ctx context.Context, h *testGateway) (result, error) {
+		"responses": {&scriptedUpstream{text: responseAnswer}, func(ctx context.Context, h *testGateway) (result, error) {
 			r, err := h.Responses(ctx, &responses.Request{Model: "m", Input: responses.Text("say four words"), Stream: true})
 			return result{r.Charge, r.RequestID, r.Model + r.Text() + string(r.Extra)}, err
 		}, micro(50), `mone two three four{"x":1.0}`},
-		"stream of responses": {&scriptedUpstream{text: strings.Join(responded, "")}, func(ctx context.Context, h *testGateway) (result, error) {
+		"stream of responses": {&scriptedUpstream{text: strings.Join(responseEvents, "")}, func(ctx context.Context, h *testGateway) (result, error) {
 			s, err := h.ResponsesStream(ctx, &responses.Request{Model: "m", Input: responses.Text("say four words")})
 			if err != nil {
 				return result{}, err
@@ -135,15 +135,13 @@ func TestATypedStreamYieldsChunksAndItsErrorLast(t *testing.T) {
 		chunks     int
 		code       fault.Code
 	}{
-		{"complete", recorded(usageChunk(20, 30)), 6, ""},
+		{"complete", chatStream(usageChunk(20, 30)), 6, ""},
 		{"cut", chunk(`{"content":"four"}`, ""), 1, fault.BadGateway},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newTestGateway(t, &scriptedUpstream{text: c.text}, "1.00", nil)
 			s, err := h.ChatStream(t.Context(), &chat.Request{Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			n := 0
 			var last error
 			for chunk, err := range s.Chunks() {
@@ -165,13 +163,9 @@ func TestBreakingOutOfATypedStreamSettlesIt(t *testing.T) {
 	var stopped atomic.Bool
 	h := newTestGateway(t, chat.ServeStream(exactly, endless(&stopped)), "1.00", nil)
 	s, err := h.ChatStream(t.Context(), &chat.Request{Model: "m", MaxTokens: 500, Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, err := range s.Chunks() {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		break
 	}
 	if r, ok := s.Receipt(); !ok || r.Reason != billing.ReasonClientGone || r.Usage.Output == 0 || r.Charge == 0 {

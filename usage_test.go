@@ -83,7 +83,7 @@ var wares = []struct {
 	// least is what must be held for what the vendor reads.
 	least func(t *testing.T, s seenBody) billing.Money
 }{
-	{upstream.ChatCompletion, "m", whole(""), func(t *testing.T, s seenBody) billing.Money {
+	{upstream.ChatCompletion, "m", chatAnswer(""), func(t *testing.T, s seenBody) billing.Money {
 		return micro(count(t, s.MaxTokens) * max(count(t, s.N), 1))
 	}},
 	{upstream.GenerateImage, "imagegen", `{"created":1,"data":[{"b64_json":"AA=="}]}`, func(t *testing.T, s seenBody) billing.Money {
@@ -139,14 +139,10 @@ func FuzzWhatIsBilledIsWhatTheVendorReads(f *testing.F) {
 		ware := wares[int(which)%len(wares)]
 		up := &scriptedUpstream{text: ware.answer}
 		ledger := memory.NewLedger(memory.LedgerOptions{})
-		if err := ledger.CreateAccount(t.Context(), "local", 1000*billing.One); err != nil {
-			t.Fatal(err)
-		}
+		must(t, ledger.CreateAccount(t.Context(), "local", 1000*billing.One))
 		watch := &holds{Ledger: ledger}
 		g, err := gateway.New(gateway.Options{Upstream: up, Meter: watch, Prices: prices, RequirePrice: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer g.Close()
 		r, err := g.Do(t.Context(), &gateway.Request{Op: ware.op, Body: body})
 		r.End(0, err)

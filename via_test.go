@@ -37,9 +37,7 @@ func newNode(t *testing.T, to func(own string) upstream.Upstream) *node {
 	t.Cleanup(ts.Close)
 	n.url = ts.URL
 	g, err := gateway.New(gateway.Options{Upstream: to(ts.URL)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = g.Close() })
 	h = server.New(g, server.Options{})
 	return n
@@ -49,46 +47,35 @@ func newNode(t *testing.T, to func(own string) upstream.Upstream) *node {
 func leads(t *testing.T, to string) upstream.Upstream {
 	t.Helper()
 	up, err := openai.New(upstream.DriverOptions{BaseURL: to + "/v1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = up.Close() })
-	routing, err := router.New([]router.Channel{{Name: "on", Upstream: up, Models: map[string]string{"*": "*"}}}, router.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	routing := newRouter(t, router.Channel{Name: "on", Upstream: up, Models: map[string]string{"*": "*"}})
 	return routing
 }
 
 func (n *node) ask(t *testing.T, body string, via ...string) (status int, answer string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "POST", n.url+"/v1/chat/completions", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	req.Header["Via"] = via
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return resp.StatusCode, string(data)
 }
 
 func TestAGatewayThatLeadsToItselfAsksItselfOnce(t *testing.T) {
 	n := newNode(t, func(own string) upstream.Upstream { return leads(t, own) })
-	for i, body := range []string{askWhole, askStream} {
+	for i, body := range []string{askChat, askChatStream} {
 		status, answer := n.ask(t, body)
 		if status != 502 || !strings.Contains(answer, `"BadGateway"`) || n.requests.Load() != int64(2*i)+2 {
 			t.Errorf("%d %s after %d requests", status, answer, n.requests.Load())
 		}
 	}
 	// The one that came back was refused by name.
-	status, answer := n.ask(t, askWhole, n.via.Load().(string))
+	status, answer := n.ask(t, askChat, n.via.Load().(string))
 	if status != 508 || !strings.Contains(answer, `"code":"loop_detected"`) || !strings.Contains(answer, `"type":"api_error"`) {
 		t.Errorf("%d %s", status, answer)
 	}
@@ -100,7 +87,7 @@ func TestACircleOfTwoGatewaysEndsWhereItBegan(t *testing.T) {
 		second = newNode(t, func(string) upstream.Upstream { return leads(t, own) })
 		return leads(t, second.url)
 	})
-	if status, answer := first.ask(t, askWhole); status != 502 || first.requests.Load() != 2 || second.requests.Load() != 1 {
+	if status, answer := first.ask(t, askChat); status != 502 || first.requests.Load() != 2 || second.requests.Load() != 1 {
 		t.Errorf("%d %s after %d and %d requests", status, answer, first.requests.Load(), second.requests.Load())
 	}
 }
@@ -109,7 +96,7 @@ func TestGatewaysMayStandInAChain(t *testing.T) {
 	last := newNode(t, func(string) upstream.Upstream { return sim.New(sim.Options{}) })
 	middle := newNode(t, func(string) upstream.Upstream { return leads(t, last.url) })
 	first := newNode(t, func(string) upstream.Upstream { return leads(t, middle.url) })
-	for _, body := range []string{askWhole, askStream} {
+	for _, body := range []string{askChat, askChatStream} {
 		if status, answer := first.ask(t, body, "1.1 somebodys-proxy (of another kind)"); status != 200 {
 			t.Errorf("%d %s", status, answer)
 		}
@@ -122,10 +109,10 @@ func TestGatewaysMayStandInAChain(t *testing.T) {
 
 func TestAChainThatNeverEndsIsRefused(t *testing.T) {
 	n := newNode(t, func(string) upstream.Upstream { return sim.New(sim.Options{}) })
-	if status, _ := n.ask(t, askWhole, strings.Repeat("1.1 tollhouse-a, ", 4)); status != 200 {
+	if status, _ := n.ask(t, askChat, strings.Repeat("1.1 tollhouse-a, ", 4)); status != 200 {
 		t.Errorf("four gateways before: %d", status)
 	}
-	if status, answer := n.ask(t, askWhole, strings.Repeat("1.1 tollhouse-a, ", 5)); status != 508 {
+	if status, answer := n.ask(t, askChat, strings.Repeat("1.1 tollhouse-a, ", 5)); status != 508 {
 		t.Errorf("five gateways before: %d %s", status, answer)
 	}
 }

@@ -33,18 +33,12 @@ func TestAGatewayThatFollowsAnotherInOneProcessEndsItsVideos(t *testing.T) {
 		var options gateway.Options
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks, options = tasks, *o; options.Tasks = tasks })
 		id := h.submitted(t, askBeta)
-		if err := h.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.Close())
 		dearer, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "9.00"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		options.Prices = billing.NewPriceList(map[string]*billing.Price{"beta2.6-t2v": dearer})
 		heir, err := gateway.New(options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		time.Sleep(6 * time.Second)
 		got, err := heir.Video(t.Context(), id)
 		if err != nil || got.Status != video.Succeeded {
@@ -53,9 +47,7 @@ func TestAGatewayThatFollowsAnotherInOneProcessEndsItsVideos(t *testing.T) {
 		if spent := h.spent(t, "10.00"); spent != billing.One/2 {
 			t.Errorf("spent %s, want the price at which it was submitted", spent)
 		}
-		if err := heir.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, heir.Close())
 	})
 }
 
@@ -185,9 +177,7 @@ func TestAVideoIsChargedIfItIsThereInTimeAndReportedIfItComesTooLate(t *testing.
 			synctest.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
 				tokens, err := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: "7.00"})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				h := newTestGateway(t, slow(time.Now().Add(c.after)), "10.00", func(o *gateway.Options) {
 					o.Prices = billing.NewPriceList(map[string]*billing.Price{"gamma-2-0-260128": tokens})
 					o.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -214,20 +204,15 @@ func TestADraftIsContinuedByTheUpstreamThatHasIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, other := &fakeVideoVendor{submit: gammaTaken, polls: []string{gammaDone}}, &fakeVideoVendor{submit: gammaTaken, polls: []string{gammaDone}}
 		const model = "gamma-1-5-pro-251215"
-		routing, err := router.New([]router.Channel{
-			{Name: "first", Upstream: s, Models: map[string]string{model: "hers"}, Priority: 1},
-			{Name: "second", Upstream: other, Models: map[string]string{model: "his"}, Priority: 0},
-		}, router.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		routing := newRouter(t,
+			router.Channel{Name: "first", Upstream: s, Models: map[string]string{model: "hers"}, Priority: 1},
+			router.Channel{Name: "second", Upstream: other, Models: map[string]string{model: "his"}, Priority: 0},
+		)
 		tasks := memory.NewTasks(nil, nil)
 		now := time.Now()
 		add := func(n video.Task) {
 			n.Account, n.Key, n.Model, n.Version, n.CreatedAt, n.ExpiresAt = "local", "k", model, 1, now, now.Add(time.Hour)
-			if err := tasks.Add(t.Context(), video.CreateTask{Task: n}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, tasks.Add(t.Context(), video.CreateTask{Task: n}))
 			n.Version++
 			if _, err := tasks.Change(t.Context(), video.Step{Task: n}, nil); err != nil {
 				t.Fatal(err)
@@ -248,9 +233,7 @@ func TestADraftIsContinuedByTheUpstreamThatHasIt(t *testing.T) {
 			t.Errorf("a draft that no upstream has: %v", err)
 		}
 		record, err := ask("vid_a")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if s.jobs != 1 || other.jobs != 0 || !strings.Contains(s.bodies[0], `"cgt-9"`) || !strings.Contains(s.bodies[0], `"hers"`) {
 			t.Errorf("%d and %d jobs: %q", s.jobs, other.jobs, s.bodies)
 		}

@@ -81,13 +81,9 @@ func (s *fakeVideoVendor) Do(ctx context.Context, call *upstream.Call) (*upstrea
 func newVideoGateway(t testing.TB, s *fakeVideoVendor, edit func(*gateway.Options)) *testGateway {
 	t.Helper()
 	seconds, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.10"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tokens, err := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: "7.00"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return newTestGateway(t, s, "10.00", func(o *gateway.Options) {
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{"beta2.6-t2v": seconds, "gamma-2-0-260128": tokens})
 		o.Models = nil
@@ -123,9 +119,7 @@ func idOf(t testing.TB, record []byte) string {
 func (h *testGateway) submitted(t testing.TB, body string) string {
 	t.Helper()
 	_, r, err := h.submit(t.Context(), body, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return idOf(t, r.Body)
 }
 
@@ -157,9 +151,7 @@ func (h *testGateway) run(t testing.TB) (stop func()) {
 func (h *testGateway) watched(t testing.TB, id string) (last *video.Response) {
 	t.Helper()
 	for v, err := range h.WaitVideo(t.Context(), id) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		last = v
 	}
 	return last
@@ -198,9 +190,7 @@ func TestAVideoFromItsSubmissionToItsEnd(t *testing.T) {
 				})
 				stop := h.run(t)
 				x, r, err := h.submit(t.Context(), c.ask, "")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if r.Status != c.status || h.balance(t).Held == 0 {
 					t.Errorf("status %d, held %s", r.Status, h.balance(t).Held)
 				}
@@ -208,9 +198,7 @@ func TestAVideoFromItsSubmissionToItsEnd(t *testing.T) {
 				last := h.watched(t, id)
 				stop()
 				charge, err := billing.ParseMoney(c.charge)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if last.Status != c.ends || last.Charge != charge || h.spent(t, "10.00") != charge || h.balance(t).Held != 0 {
 					t.Errorf("ended %s for %s; spent %s, held %s", last.Raw, last.Charge, h.spent(t, "10.00"), h.balance(t).Held)
 				}
@@ -280,9 +268,7 @@ func TestWhoLeavesDoesNotStopASubmission(t *testing.T) {
 		synctest.Wait()
 		leave()
 		close(s.left)
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-done)
 		open, err := tasks.Claim(t.Context(), "me", time.Now().Add(time.Hour), 100)
 		if err != nil || len(open) != 1 || open[0].State != video.Processing || open[0].UpstreamID != "up-1" {
 			t.Fatalf("tasks %+v, %v", open, err)
@@ -302,9 +288,7 @@ func TestARepeatedSubmissionWithinTheWindowIsAConflictUnlessItHasAKey(t *testing
 		}
 		time.Sleep(6 * time.Second) // virtual
 		_, second, err := h.submit(t.Context(), askBeta, "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, again, err := h.submit(t.Context(), askBeta, "k")
 		if err != nil || !again.Replayed || again.Status != 202 || string(again.Body) != string(second.Body) || s.jobs != 2 {
 			t.Errorf("again %+v, %v, %d jobs", again, err, s.jobs)
@@ -320,9 +304,7 @@ func TestAKeyHasNoMoreOpenVideosThanItMay(t *testing.T) {
 		ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k", Limits: auth.Limits{MaxConcurrentVideos: 2}})
 		submit := func() string {
 			_, r, err := h.submit(ctx, askBeta, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return idOf(t, r.Body)
 		}
 		first, second := submit(), submit()
@@ -343,9 +325,7 @@ func TestATaskIsItsAccountsOwn(t *testing.T) {
 		if id := h.submitted(t, askGamma); id != "cgt-1" {
 			t.Errorf("a gamma record shows %s", id)
 		}
-		if err := h.ledger.CreateAccount(t.Context(), "other", billing.One); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.ledger.CreateAccount(t.Context(), "other", billing.One))
 		foreign := auth.NewContext(t.Context(), &auth.Principal{Account: "other", Key: "o"})
 		if _, err := h.Video(foreign, "cgt-1"); !fault.Is(err, fault.ResourceNotFound) {
 			t.Errorf("a foreign task: %v", err)
@@ -462,9 +442,7 @@ func TestEveryVideoModelIsChargedExactly(t *testing.T) {
 				t.Run(id+" by "+string(rate.Unit), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						price, err := billing.NewPrice(rate)
-						if err != nil {
-							t.Fatal(err)
-						}
+						must(t, err)
 						h := newTestGateway(t, s, "100", func(o *gateway.Options) {
 							o.Prices = billing.NewPriceList(map[string]*billing.Price{id: price})
 						})

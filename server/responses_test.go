@@ -256,6 +256,24 @@ func TestAWebSocketIsRefusedSoThatClientsFallBackToHTTP(t *testing.T) {
 	}
 }
 
+func TestADuplicateOfARequestThatRunsIsToldToComeBack(t *testing.T) {
+	arrived, end := make(chan struct{}), make(chan struct{})
+	up, _ := responsesVendor(t, func(w http.ResponseWriter, _ *http.Request) {
+		close(arrived)
+		<-end
+		w.WriteHeader(http.StatusBadRequest)
+	})
+	s := newFixture(t, fixtureOptions{upstream: up})
+	first := make(chan answer)
+	go func() { first <- s.do(t, "POST", responsesPath, askResponse, "Idempotency-Key: k") }()
+	<-arrived
+	if again := s.do(t, "POST", responsesPath, askResponse, "Idempotency-Key: k"); again.status != 409 || again.header.Get("X-Should-Retry") != "true" || again.header.Get("Retry-After") != "1" {
+		t.Errorf("%d %v", again.status, again.header)
+	}
+	close(end)
+	<-first
+}
+
 // TestAnInputIsCountedByTheVendorOrEstimated is free in any case, and needs no money.
 func TestAnInputIsCountedByTheVendorOrEstimated(t *testing.T) {
 	for _, row := range []struct {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -195,18 +194,6 @@ func (c *client) fetch(method, address, bearer, body string) answer {
 		return answer{err: err}
 	}
 	return read(resp)
-}
-
-// balance is what GET /v1/balance says.
-type balance struct{ Posted, Held, Available string }
-
-func (c *client) balance(t testing.TB, n *node, key string) (b balance) {
-	t.Helper()
-	a := c.get(n, "/v1/balance", key)
-	if err := json.Unmarshal([]byte(a.body), &b); a.status != http.StatusOK || err != nil {
-		t.Fatalf("balance: %s", a)
-	}
-	return b
 }
 
 // each runs do for 0 to count-1, by so many workers at once.

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -140,55 +139,4 @@ func (b database) checkpoint() (most int64) {
 		most = max(most, n)
 	}
 	return most
-}
-
-// gate is a vendor that keeps calls open whose text begins with "hold".
-type gate struct {
-	*vendor
-	arrived chan string
-	opened  chan struct{}
-}
-
-func newGate(t testing.TB) *gate {
-	g := &gate{newVendor(t), make(chan string, 1000), make(chan struct{})}
-	g.answer = func(_ http.ResponseWriter, r *http.Request, c vendorCall) bool {
-		if strings.HasPrefix(c.text(), "hold") {
-			g.arrived <- c.text()
-			select {
-			case <-g.opened:
-			case <-r.Context().Done():
-			}
-		}
-		return false
-	}
-	return g
-}
-
-func TestTheIdempotencyKeyOfAKilledNodeIsFreeAgain(t *testing.T) {
-	t.Parallel()
-	v := newGate(t)
-	nodes := several(t, 2, settings{store: postgres(t), vendor: v.url, credit: "25"}.text())
-	c := newClient(t, 10)
-	q := request{text: "hold", max: 5, header: map[string]string{"Idempotency-Key": "once"}}
-	broken := make(chan answer, 1)
-	go func() { broken <- c.steady(nodes[0], q) }()
-	await(t, v.arrived, "the call of the first")
-	if a := c.steady(nodes[1], q); a.status != http.StatusConflict || a.header.Get("x-should-retry") != "true" {
-		t.Errorf("while the first runs: %s", a)
-	}
-	nodes[0].kill()
-	if a := await(t, broken, "the first"); a.err == nil {
-		t.Errorf("the first: %s", a)
-	}
-	close(v.opened)
-	var last answer
-	took := until(t, lease, "the key is free", func() bool {
-		last = c.steady(nodes[1], q)
-		return last.status != http.StatusConflict
-	})
-	t.Logf("the key of a killed node was free after %s", took)
-	if b := c.balance(t, nodes[1], acmeKey); !last.whole() || b.Posted != "24.999995" {
-		t.Errorf("the duplicate got %s, and the balance is %+v", last, b)
-	}
-	nodes[1].sound()
 }

@@ -196,12 +196,11 @@ func onlyUnavailable(t testing.TB, c *client, nodes []*node) {
 func TestAConnectionThatBreaksAroundACommitNeitherLosesNorDoublesACharge(t *testing.T) {
 	t.Parallel()
 	store, v := postgres(t), newVendor(t)
-	p, behind := newProxy(t, store)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 0))
 	var mu sync.Mutex
 	breaks, armed := map[commitFault]int{}, false
-	p.atCommit = func() commitFault {
+	proxy := commitProxy{atCommit: func() commitFault {
 		mu.Lock()
 		defer mu.Unlock()
 		how := pass
@@ -210,11 +209,9 @@ func TestAConnectionThatBreaksAroundACommitNeitherLosesNorDoublesACharge(t *test
 		}
 		breaks[how]++
 		return how
-	}
-	nodes := []*node{
-		newInstallation(t, settings{store: behind, vendor: v.url, credit: "25"}.text()).start(t),
-		newInstallation(t, settings{store: behind, vendor: v.url, credit: "25"}.text()).start(t),
-	}
+	}}
+	behind := proxy.address(t, store)
+	nodes := several(t, 2, settings{store: behind, vendor: v.url, credit: "25"}.text())
 	mu.Lock()
 	armed = true // a start that breaks may fail
 	mu.Unlock()

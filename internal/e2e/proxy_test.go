@@ -3,30 +3,21 @@ package e2e
 import (
 	"bytes"
 	"net"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
 )
 
-// proxy stands between a node and Postgres, and can break a connection around a
+// commitProxy stands between nodes and Postgres, and can break a connection around a
 // COMMIT.
-type proxy struct {
-	network, address string // of Postgres
-	listener         net.Listener
-
-	// atCommit says what becomes of the connection on which the client says
-	// COMMIT; nil means pass. Set it before the first connection.
+type commitProxy struct {
+	// atCommit says what becomes of the connection on which a node says COMMIT.
 	atCommit func() commitFault
-
-	mu    sync.Mutex
-	links map[*link]struct{}
-	down  bool
+	links    sync.Map // *link by the node's side of the connection
 }
 
 // commitFault is how a connection breaks.
@@ -39,7 +30,26 @@ const (
 	after                     // the database has answered, but the answer gets lost
 )
 
-// commits reports whether a part of what a client sends has a COMMIT. The store sends it
+func (b commitFault) String() string {
+	return strings.Fields("pass before racing after")[b]
+}
+
+// address is that of a store behind the proxy.
+func (p *commitProxy) address(t testing.TB, store string) string {
+	t.Helper()
+	address, stop, err := pgtest.Between(store, p.carry)
+	must(t, err)
+	t.Cleanup(func() { _ = stop() })
+	return address
+}
+
+// link is one connection through the proxy.
+type link struct {
+	deaf   atomic.Bool // the node does not hear the next answer
+	commit []byte      // the name of the node's prepared COMMIT, between NULs
+}
+
+// commits reports whether a part of what a node sends has a COMMIT. The store sends it
 // among other statements, by the name under which it was prepared on the connection:
 // Parse has that name and the text, Bind an empty name and then that one.
 func (l *link) commits(sent []byte) bool {
@@ -50,78 +60,27 @@ func (l *link) commits(sent []byte) bool {
 	return len(l.commit) > 0 && bytes.Contains(sent, l.commit)
 }
 
-// newProxy returns a proxy to a store, and the address of the store behind it.
-func newProxy(t testing.TB, store string) (*proxy, string) {
-	t.Helper()
-	config, err := pgx.ParseConfig(store)
-	must(t, err)
-	p := &proxy{links: map[*link]struct{}{}}
-	p.network, p.address = pgconn.NetworkAddress(config.Host, config.Port)
-	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		t.Fatal(err)
+// carry copies one direction of a connection until it ends, or is broken.
+func (p *commitProxy) carry(to, from net.Conn, answers bool) {
+	node := from
+	if answers {
+		node = to
 	}
-	go p.accept()
-	t.Cleanup(p.close)
-	u, err := url.Parse(store)
-	must(t, err)
-	q := u.Query()
-	q.Del("host")
-	q.Set("sslmode", "disable")
-	u.Host, u.RawQuery = p.listener.Addr().String(), q.Encode()
-	return p, u.String()
-}
-
-func (p *proxy) accept() {
-	for {
-		client, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		go p.serve(client)
-	}
-}
-
-func (p *proxy) serve(client net.Conn) {
-	database, err := net.Dial(p.network, p.address)
-	if err != nil {
-		_ = client.Close()
-		return
-	}
-	l := &link{client: client, database: database}
-	if !p.add(l) {
-		l.close()
-		return
-	}
-	go p.pump(l, client, database, true)
-	p.pump(l, database, client, false)
-	p.mu.Lock()
-	delete(p.links, l)
-	p.mu.Unlock()
-}
-
-func (p *proxy) add(l *link) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.down {
-		p.links[l] = struct{}{}
-	}
-	return !p.down
-}
-
-// pump copies one direction until one end is closed.
-func (p *proxy) pump(l *link, from, to net.Conn, asks bool) {
-	defer l.close()
+	known, _ := p.links.LoadOrStore(node, new(link))
+	l := known.(*link)
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
-		if err != nil || (!asks && l.deaf.Load()) {
+		if err != nil || answers && l.deaf.Load() {
 			return
 		}
 		how := pass
-		if asks && p.atCommit != nil && l.commits(buf[:n]) {
-			how = p.atCommit()
+		if !answers {
+			if l.commits(buf[:n]) {
+				how = p.atCommit()
+			}
+			l.deaf.Store(how == after)
 		}
-		l.deaf.Store(how == after)
 		if how == before {
 			return
 		}
@@ -129,31 +88,4 @@ func (p *proxy) pump(l *link, from, to net.Conn, asks bool) {
 			return
 		}
 	}
-}
-
-// close breaks every connection and refuses new ones.
-func (p *proxy) close() {
-	_ = p.listener.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.down = true
-	for l := range p.links {
-		l.close()
-	}
-}
-
-// link is one connection through the proxy.
-type link struct {
-	client, database net.Conn
-	deaf             atomic.Bool // the client does not hear the next answer
-	commit           []byte      // the name of the client's prepared COMMIT, between NULs
-}
-
-func (l *link) close() {
-	_ = l.client.Close() // both are gone for good
-	_ = l.database.Close()
-}
-
-func (b commitFault) String() string {
-	return strings.Fields("pass before racing after")[b]
 }
