@@ -115,6 +115,9 @@ func (r *Reader) Push(p []byte) {
 // with data that can be the beginning of something longer, which Next did not return.
 func (r *Reader) Cut() bool { return r.cut }
 
+// Ended reports whether the source has ended well, whatever of it was not read yet.
+func (r *Reader) Ended() bool { return r.err == io.EOF }
+
 // Await reads from the source until Next need not.
 func (r *Reader) Await() {
 	for !r.Buffered() && r.err == nil {
