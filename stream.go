@@ -234,7 +234,7 @@ func (s *Stream) finish(reason string) {
 	s.out = append(s.out, s.tap.Terminator()...)
 	s.stop()
 	_ = s.settle(s.tap.Usage(), reason, s.keptAnswer(), err)
-	if reason != billing.ReasonComplete {
+	if reason != billing.ReasonComplete || s.events.reader.Ended() { // most transfers end with the terminator
 		s.c.close()
 		return
 	}

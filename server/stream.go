@@ -59,7 +59,7 @@ func (s *streamWriter) next() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.write(piece); err != nil {
+	if err := s.write(piece, !s.isLast()); err != nil {
 		what := "stream"
 		if s.audio {
 			what = "audio"
@@ -67,6 +67,17 @@ func (s *streamWriter) next() (err error) {
 		return fault.Wrap(fault.ClientGone, "The client did not take the "+what+".", err)
 	}
 	return nil
+}
+
+// isLast reports whether no piece comes after the one that Next has returned: the stream is
+// settled. Such a piece leaves when the handler returns, in one write with the end of the
+// body, as a short whole answer does.
+func (s *streamWriter) isLast() bool {
+	if s.events == nil {
+		return false
+	}
+	_, settled := s.events.Receipt()
+	return settled
 }
 
 // hasEvents reports whether the source is a stream of events.
@@ -77,7 +88,7 @@ func (s *streamWriter) close() { _ = s.source.Close() }
 
 // heartbeat writes an event that keeps the connection alive. It commits the
 // response.
-func (s *streamWriter) heartbeat(event []byte) { _ = s.write(event) }
+func (s *streamWriter) heartbeat(event []byte) { _ = s.write(event, true) }
 
 // setHeaders sets headers, unless a heartbeat has sent them already.
 func (s *streamWriter) setHeaders(set func(http.Header)) {
@@ -88,8 +99,8 @@ func (s *streamWriter) setHeaders(set func(http.Header)) {
 	}
 }
 
-// write sends a piece and flushes it.
-func (s *streamWriter) write(piece []byte) error {
+// write writes a piece, and has it leave at once where it is to be flushed.
+func (s *streamWriter) write(piece []byte, flush bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil {
@@ -99,7 +110,7 @@ func (s *streamWriter) write(piece []byte) error {
 		s.commit()
 	}
 	s.extendDeadline()
-	if _, s.broken = s.x.w.Write(piece); s.broken != nil {
+	if _, s.broken = s.x.w.Write(piece); s.broken != nil || !flush {
 		return s.broken
 	}
 	if s.flusher != nil {
@@ -165,6 +176,6 @@ func (s *streamWriter) mustAbort() bool { return s.started() && s.audio }
 // itself did.
 func (s *streamWriter) fail(err error) {
 	if !s.reported && !s.audio {
-		_ = s.write(s.x.response.AppendError(nil, err))
+		_ = s.write(s.x.response.AppendError(nil, err), false)
 	}
 }

@@ -67,6 +67,38 @@ func TestEachChunkIsFlushedOverHTTP(t *testing.T) {
 	}
 }
 
+// flushes is a client's connection that counts how often it is flushed.
+type flushes struct {
+	*httptest.ResponseRecorder
+	count int
+}
+
+func (f *flushes) Flush() { f.count++ }
+
+func TestTheLastEventsLeaveWithTheEndOfTheBody(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		first   string // comes before the end does
+		flushes int
+	}{{"after others", delta("0"), 1}, {"alone", "", 0}} {
+		t.Run(c.name, func(t *testing.T) {
+			up := newPiped()
+			s := newFixture(t, fixtureOptions{upstream: up, gateway: func(o *gateway.Options) { o.Heartbeat = -1 }})
+			go func() {
+				if c.first != "" {
+					up.send(t, c.first)
+				}
+				up.write(t, "data: "+delta("1")+"\n\ndata: [DONE]\n\n")
+			}()
+			w := &flushes{ResponseRecorder: httptest.NewRecorder()}
+			s.h.ServeHTTP(w, s.request(t, t.Context(), "/v1/chat/completions", strings.NewReader(smallStream)))
+			if got := w.Body.String(); !strings.HasSuffix(got, delta("1")+"\n\ndata: [DONE]\n\n") || w.count != c.flushes {
+				t.Errorf("%d flushes of %s", w.count, got)
+			}
+		})
+	}
+}
+
 func TestAClientThatHangsUpCancelsTheUpstreamAndPays(t *testing.T) {
 	for path, c := range map[string]struct{ body, begun, last, paid string }{
 		"/v1/chat/completions": {smallStream, "data: " + servertest.Delta("abcd") + "\n\n", "abcd", `"output":1`},

@@ -115,6 +115,9 @@ func (r *Reader) Push(p []byte) {
 // with data that can be the beginning of something longer, which Next did not return.
 func (r *Reader) Cut() bool { return r.cut }
 
+// Ended reports whether the source has ended well, whatever of it was not read yet.
+func (r *Reader) Ended() bool { return r.err == io.EOF }
+
 // Await reads from the source until Next need not.
 func (r *Reader) Await() {
 	for !r.Buffered() && r.err == nil {
@@ -323,7 +326,7 @@ func (r *Reader) tooLarge() {
 
 const (
 	firstSize     = 1 << 9   // a buffer's size to begin with: most streams say a little at a time
-	busySize      = 8 << 10  // that of a stream which fills a smaller one
+	busySize      = 15 << 9  // that of a stream which fills a smaller one; see grow
 	maxPooledSize = 64 << 10 // a larger buffer is not kept for the next stream
 	maxNames      = 64       // event names that are kept
 	maxNameLength = 64       // a longer event name is not kept
@@ -407,8 +410,15 @@ func (r *Reader) compact() {
 
 // grow doubles the buffer. The limit bounds it: what compact leaves in a full
 // buffer is one event's data and the line after it.
+//
+// It stops at busySize on the way: what that holds leaves, with a chunk's frame, in two
+// of net/http's buffers of 4 KiB. A little more would take three writes.
 func (r *Reader) grow() {
-	buf := make([]byte, 2*len(r.pooled.buf))
+	size := 2 * len(r.pooled.buf)
+	if len(r.pooled.buf) < busySize {
+		size = min(size, busySize)
+	}
+	buf := make([]byte, size)
 	copy(buf, r.pooled.buf[:r.end])
 	r.pooled.buf = buf
 }
