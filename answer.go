@@ -267,11 +267,6 @@ func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 			r.Accepted, err = c.acceptWhole(ctx, p.op, r)
 			return r, err
 		},
-		Observe: func(a upstream.Attempt) {
-			c.parts.mu.Lock()
-			defer c.parts.mu.Unlock()
-			c.recordAttempt(a, func() billing.Usage { return p.op.billable(c.hold.Price) })
-		},
 	})
 	if err != nil {
 		return err
@@ -301,6 +296,7 @@ func (c *call) joined() (*upstream.Reply, error) {
 	var reply upstream.Reply
 	for i := range c.parts.list {
 		p := &c.parts.list[i]
+		c.recordAttempts(p.reply, p.err, func() billing.Usage { return p.op.billable(c.hold.Price) })
 		if p.err != nil {
 			if failed == nil || calledOff(failed) {
 				failed = p.err
@@ -311,6 +307,9 @@ func (c *call) joined() (*upstream.Reply, error) {
 		used = used.Add(p.answer.usage)
 		reply = merged(reply, p.reply)
 	}
+	slices.SortStableFunc(c.x.entry.attempts, func(a, b upstream.Attempt) int { // in the order of their ends
+		return a.Started.Add(a.Duration).Compare(b.Started.Add(b.Duration))
+	})
 	if failed != nil {
 		c.discard(reply.Channel, used)
 		return nil, failed

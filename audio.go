@@ -221,14 +221,7 @@ func newSpeechStream(c *call, req *speechapi.Request, mp3 error) *speechStream {
 // open asks for the audio of the next part.
 func (v *speechStream) open() (*upstream.Reply, error) {
 	p := v.parts[v.at]
-	call := &upstream.Call{
-		Body: p.Body, Request: p.Request, Accept: v.accept,
-		Observe: func(a upstream.Attempt) {
-			v.c.recordAttempt(a, func() billing.Usage {
-				return billing.Usage{Characters: int64(utf8.RuneCountInString(p.Request.Input)), Estimated: true}
-			})
-		},
-	}
+	call := &upstream.Call{Body: p.Body, Request: p.Request, Accept: v.accept}
 	if v.at > 0 {
 		call.MaxWait = partMaxWait
 	}
@@ -237,6 +230,9 @@ func (v *speechStream) open() (*upstream.Reply, error) {
 	}
 	v.addSent(p.Characters)
 	reply, err := v.c.route(v.c.ctx, call)
+	v.c.recordAttempts(reply, err, func() billing.Usage {
+		return billing.Usage{Characters: int64(utf8.RuneCountInString(p.Request.Input)), Estimated: true}
+	})
 	if err != nil && !maybeBillable(err) {
 		v.addSent(-p.Characters)
 	}

@@ -377,10 +377,9 @@ func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
 	reply, err := c.route(c.ctx, &upstream.Call{
 		Stream: c.op.stream, Body: body, Request: view, Session: session,
 		MaxOutput: c.model.outputBound(0), Channel: c.only, Key: c.key, Header: c.x.header, Query: c.x.query,
-		Accept: c.accept, Observe: func(a upstream.Attempt) {
-			c.recordAttempt(a, func() billing.Usage { return c.op.billable(c.hold.Price) })
-		},
+		Accept: c.accept,
 	})
+	c.recordAttempts(reply, err, func() billing.Usage { return c.op.billable(c.hold.Price) })
 	if err == nil && c.op.session != nil {
 		c.x.entry.affinity = affinity(session, reply)
 	}

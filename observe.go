@@ -269,37 +269,30 @@ func (s *observers) emit(ctx context.Context, e Event) {
 	})
 }
 
-// watchAttempts has the attempts of a call, which come one after the other, reported
-// to the observers.
+// watchAttempts has the attempts of a call reported to the observers.
 func (s *observers) watchAttempts(call *upstream.Call) {
 	if len(s.all) == 0 {
 		return
 	}
-	id, op, record := call.RequestID, call.Op, call.Observe
-	var running context.Context // of the attempt
-	call.Begin = func(ctx context.Context, a upstream.Attempt) context.Context {
-		running = ctx
+	id, op := call.RequestID, call.Op
+	call.Observe = func(ctx context.Context, a upstream.Attempt) (context.Context, func(upstream.Attempt)) {
 		e := newAttempt(id, op, a)
 		s.each("Attempt", func(o *Observer) {
 			if o.Attempt == nil {
 				return
 			}
-			if next := o.Attempt(running, e); next != nil {
-				running = next
+			if next := o.Attempt(ctx, e); next != nil {
+				ctx = next
 			}
 		})
-		return running
-	}
-	call.Observe = func(a upstream.Attempt) {
-		if record != nil {
-			record(a)
+		return ctx, func(ended upstream.Attempt) {
+			e := newAttempt(id, op, ended)
+			s.each("Attempted", func(o *Observer) {
+				if o.Attempted != nil {
+					o.Attempted(ctx, e)
+				}
+			})
 		}
-		e := newAttempt(id, op, a)
-		s.each("Attempted", func(o *Observer) {
-			if o.Attempted != nil {
-				o.Attempted(running, e)
-			}
-		})
 	}
 }
 

@@ -357,8 +357,7 @@ type logEntry struct {
 	clientGone  bool             // the client disconnected
 	replayed    bool             // the answer is an earlier request's
 	affinity    string           // what became of its session; empty where no upstream answered
-	first       [1]upstream.Attempt
-	firstByteAt time.Duration // until the first of a stream or of audio was there
+	firstByteAt time.Duration    // until the first of a stream or of audio was there
 	phases      Phases
 }
 
@@ -366,7 +365,6 @@ type logEntry struct {
 func (g *Gateway) newExchange() *exchange {
 	x := &exchange{id: g.options.NewID("req_"), g: g, trail: g.trail, catalog: g.catalog.Load(), started: g.options.Now()}
 	x.response.ID, x.response.x = x.id, x
-	x.entry.attempts = x.entry.first[:0] // most calls need one
 	return x
 }
 

@@ -238,22 +238,33 @@ func newSettlementQueue(retry func(ctx context.Context, p pendingSettlement, tri
 	}, retry)
 }
 
-// recordAttempt records an attempt. A failed one is kept with the receipt,
-// together with what its vendor may bill (billable, asked only then): the operator
-// bears that, unless the client has disconnected and pays for it.
-func (c *call) recordAttempt(a upstream.Attempt, billable func() billing.Usage) {
-	c.x.entry.attempts = append(c.x.entry.attempts, a)
-	if a.Err == nil {
+// recordAttempts records the attempts of one call to the router, which ended in err. The
+// failed ones are kept with the receipt, together with what their vendors may bill
+// (billable, asked only then): the operator bears that, but for the last attempt of a
+// client that has disconnected and pays for it.
+func (c *call) recordAttempts(reply *upstream.Reply, err error, billable func() billing.Usage) {
+	if reply == nil { // a panic
 		return
 	}
-	t := billing.Attempt{
-		Channel: a.Channel, Model: a.Model, StartedAt: a.Started, Duration: a.Duration,
-		Code: string(word.Code(fault.From(a.Err).Code)), Status: a.Status, Billable: a.Sent && !a.Refused && a.Status < 400,
+	if c.x.entry.attempts == nil {
+		c.x.entry.attempts = reply.Attempts
+	} else {
+		c.x.entry.attempts = append(c.x.entry.attempts, reply.Attempts...)
 	}
-	if t.Billable && !c.clientLeft() {
-		t.Used = billable()
+	for i, a := range reply.Attempts {
+		if a.Err == nil {
+			continue
+		}
+		t := billing.Attempt{
+			Channel: a.Channel, Model: a.Model, StartedAt: a.Started, Duration: a.Duration,
+			Code: string(word.Code(fault.From(a.Err).Code)), Status: a.Status, Billable: a.Sent && !a.Refused && a.Status < 400,
+		}
+		last := i == len(reply.Attempts)-1
+		if t.Billable && !(last && c.clientLeft() && maybeBillable(err)) {
+			t.Used = billable()
+		}
+		c.failed = append(c.failed, t)
 	}
-	c.failed = append(c.failed, t)
 }
 
 // clientLeft reports whether the client has disconnected.

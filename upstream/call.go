@@ -46,11 +46,10 @@ type Call struct {
 	// upon which the Router closes the Reply and may ask another channel. A
 	// Router calls it once per attempt; no other Upstream gets to see it.
 	Accept func(ctx context.Context, r *Reply) (*Reply, error)
-	// Begin, when not nil, is called before every attempt, and returns the context of
-	// the attempt: ctx, or one made of it that carries a span or headers ([WithWire]).
-	Begin func(ctx context.Context, a Attempt) context.Context
-	// Observe, when not nil, is called after every attempt.
-	Observe func(Attempt)
+	// Observe, when not nil, is called by a Router before every attempt. It returns the
+	// context of the attempt, ctx or one made of it that carries a span or headers
+	// ([WithWire]), and what is called with the attempt once it has ended.
+	Observe func(ctx context.Context, a Attempt) (context.Context, func(ended Attempt))
 	// Header holds protocol headers of the client that travel to an upstream
 	// of the same dialect; nil for none.
 	Header http.Header
@@ -83,6 +82,9 @@ type Reply struct {
 	// Dropped are the request fields that the upstream refuses and that were
 	// left out: by its driver, and, as its channel says, by a Router.
 	Dropped []string
+	// Attempts are those of the call, the one that was answered last. A Router sets them,
+	// and returns a Reply with nothing else beside an error.
+	Attempts []Attempt
 	// Accepted is what [Call.Accept] made of the answer; nil without it.
 	Accepted any
 	// Drain is the channel's (router.Channel.Drain); set by a Router.
@@ -110,7 +112,7 @@ type wireContext struct{}
 
 // WithWire returns a context in which calls to vendors carry h beside what their
 // drivers send: the headers of a trace ("traceparent"), or of a proxy in between.
-// What a driver sets wins over h, which must not change any more. [Call.Begin] returns
+// What a driver sets wins over h, which must not change any more. [Call.Observe] returns
 // such a context.
 func WithWire(ctx context.Context, h http.Header) context.Context {
 	return context.WithValue(ctx, wireContext{}, h)

@@ -189,12 +189,11 @@ func TestAnIdleConnectionThatDiedIsNoRequestSentAndTheRouterAsksAgain(t *testing
 	router := router.Single(up)
 	var attempts []upstream.Attempt
 	for range 2 {
-		c := chat(t, false)
-		c.Observe = func(a upstream.Attempt) { attempts = append(attempts, a) }
-		reply, err := router.Do(t.Context(), c)
+		reply, err := router.Do(t.Context(), chat(t, false))
 		if err != nil {
 			t.Fatal(err)
 		}
+		attempts = append(attempts, reply.Attempts...)
 		_, _ = io.Copy(io.Discard, reply.Body)
 		_ = reply.Body.Close()
 		broken.Store(true)

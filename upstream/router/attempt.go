@@ -68,6 +68,7 @@ type attempt struct {
 	start  time.Time // by the real clock
 	reply  upstream.Reply
 	body   io.ReadCloser
+	report [1]upstream.Attempt // of this attempt: the reply's only one, mostly
 
 	readSince atomic.Int64 // when the read that waits now began, in ns since start and 1; else 0
 	firstByte atomic.Bool  // the first byte has come
@@ -105,9 +106,9 @@ var (
 	errNoReply = errors.New("the upstream gave neither an answer nor an error")
 )
 
-// run makes the call, has the answer accepted and reports the outcome to the
-// observers. After an error nothing of the attempt is left but the verdict, and after
-// an observer's panic nothing at all.
+// run makes the call, has the answer accepted and reports the outcome. After an error
+// nothing of the attempt is left but the verdict and the report, and after an
+// observer's panic nothing at all.
 func (a *attempt) run(ctx context.Context, call *upstream.Call) (*upstream.Reply, *fault.Error) {
 	over := false
 	defer func() {
@@ -116,9 +117,11 @@ func (a *attempt) run(ctx context.Context, call *upstream.Call) (*upstream.Reply
 		}
 	}()
 	model := a.model(call.Model)
-	event := upstream.Attempt{Channel: a.Name, Model: model, Again: a.again, Started: a.since}
-	if call.Begin != nil {
-		ctx = call.Begin(ctx, event)
+	report := &a.report[0]
+	*report = upstream.Attempt{Channel: a.Name, Model: model, Again: a.again, Started: a.since}
+	var ended func(upstream.Attempt)
+	if call.Observe != nil {
+		ctx, ended = call.Observe(ctx, *report)
 	}
 	a.parent, a.start = ctx, time.Now()
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
@@ -127,18 +130,18 @@ func (a *attempt) run(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	a.mu.Unlock()
 	reply, err := a.ask(a.ctx, call, model)
 	now := a.now()
-	event.Duration = now.Sub(a.since)
+	report.Duration = now.Sub(a.since)
 	var failure *fault.Error
 	if err == nil {
-		a.accept(now, event.Duration-a.reply.Withheld)
-		event.Sent, event.Status = true, a.reply.Status
+		a.accept(now, report.Duration-a.reply.Withheld)
+		report.Sent, report.Status = true, a.reply.Status
 	} else {
-		failure = a.refuse(err, call, now, event.Duration-a.reply.Withheld)
+		failure = a.refuse(err, call, now, report.Duration-a.reply.Withheld)
 		f, _ := upstream.FailureOf(failure)
-		event.Err, event.Sent, event.Refused, event.Status = failure, f.Sent, f.Refused, f.Status
+		report.Err, report.Sent, report.Refused, report.Status = failure, f.Sent, f.Refused, f.Status
 	}
-	if call.Observe != nil {
-		call.Observe(event)
+	if ended != nil {
+		ended(*report)
 	}
 	over = true
 	return reply, failure
@@ -148,7 +151,7 @@ func (a *attempt) run(ctx context.Context, call *upstream.Call) (*upstream.Reply
 func (a *attempt) ask(ctx context.Context, call *upstream.Call, model string) (reply *upstream.Reply, err error) {
 	defer recoverAsError(&err)
 	own := *call
-	own.Accept, own.Begin, own.Observe, own.Model = nil, nil, nil, model
+	own.Accept, own.Observe, own.Model = nil, nil, model
 	own.RefusedKeys, own.CachePrompts = a.refusedKeys, a.CachePrompts
 	reply, err = a.up.Do(a.withSession(ctx, &own), &own)
 	if err != nil {

@@ -220,7 +220,7 @@ func TestAnAccountThatFailsAloneDoesNotSpendTheExtraAttemptsOfOthers(t *testing.
 	attempts := 0
 	for range 50 {
 		c := of(t, "alice", "BAD")
-		c.Observe = func(upstream.Attempt) { attempts++ }
+		c.Observe = watching(func(upstream.Attempt) { attempts++ })
 		_, _ = answer(t.Context(), r, c)
 	}
 	if attempts > 60 {

@@ -27,7 +27,7 @@ func TestSeveralCandidatesAreNeverMadeOneInSilence(t *testing.T) {
 		r := newRouter(t, router.Options{}, oneOnly(v), every("other", other, 2))
 		var seen []upstream.Attempt
 		c := call(t, `{"model":"m","n":`+n+`}`)
-		c.Observe = func(a upstream.Attempt) { seen = append(seen, a) }
+		c.Observe = watching(func(a upstream.Attempt) { seen = append(seen, a) })
 		text, err := answer(t.Context(), r, c)
 		if !refused {
 			if err != nil || text != "ok" || v.calls[0].Body.Has("n") {

@@ -73,6 +73,13 @@ func unsent() error { return (&upstream.Failure{Err: errors.New("no route to hos
 // lost is a connection that broke under the request.
 func lost() error { return (&upstream.Failure{Sent: true, Err: io.ErrUnexpectedEOF}).Fault() }
 
+// watching is an Observe that calls ended with each attempt.
+func watching(ended func(upstream.Attempt)) func(context.Context, upstream.Attempt) (context.Context, func(upstream.Attempt)) {
+	return func(ctx context.Context, _ upstream.Attempt) (context.Context, func(upstream.Attempt)) {
+		return ctx, ended
+	}
+}
+
 func every(name string, up upstream.Upstream, priority int) router.Channel {
 	return router.Channel{Name: name, Upstream: up, Priority: priority, Models: map[string]string{"*": "*"}}
 }

@@ -106,12 +106,12 @@ func TestASlotIsHeldUntilTheUpstreamsBodyIsClosed(t *testing.T) {
 func TestASlotIsReleasedWhereAnObserverPanics(t *testing.T) {
 	for name, spoil := range map[string]func(*upstream.Call){
 		"before": func(c *upstream.Call) {
-			c.Begin = func(context.Context, upstream.Attempt) context.Context { panic("a bug") }
+			c.Observe = func(context.Context, upstream.Attempt) (context.Context, func(upstream.Attempt)) { panic("a bug") }
 		},
-		"after an answer": func(c *upstream.Call) { c.Observe = func(upstream.Attempt) { panic("a bug") } },
+		"after an answer": func(c *upstream.Call) { c.Observe = watching(func(upstream.Attempt) { panic("a bug") }) },
 		"after a refusal": func(c *upstream.Call) {
 			c.Accept = func(context.Context, *upstream.Reply) (*upstream.Reply, error) { return nil, failed(400) }
-			c.Observe = func(upstream.Attempt) { panic("a bug") }
+			c.Observe = watching(func(upstream.Attempt) { panic("a bug") })
 		},
 	} {
 		body := &closing{Reader: strings.NewReader("ok")}

@@ -184,17 +184,20 @@ func TestAnAttemptSaysWhatTheVendorMayBill(t *testing.T) {
 	} {
 		c := call(t, hello)
 		var got []upstream.Attempt
-		c.Observe = func(a upstream.Attempt) { got = append(got, a) }
+		c.Observe = watching(func(a upstream.Attempt) { got = append(got, a) })
 		c.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
 			if data, _ := io.ReadAll(reply.Body); string(data) == "error frame" {
 				return nil, failed(529)
 			}
 			return reply, nil
 		}
-		_, err := router.Single(plays(row.says)).Do(t.Context(), c)
+		reply, err := router.Single(plays(row.says)).Do(t.Context(), c)
 		if len(got) == 0 || (got[0].Err == nil) != (err == nil) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 			continue
+		}
+		if diff := cmp.Diff(got, reply.Attempts, cmpopts.EquateErrors()); diff != "" {
+			t.Errorf("%s: the reply's attempts are others than were observed: %s", name, diff)
 		}
 		row.want.Channel, row.want.Model = "default", "m"
 		if diff := cmp.Diff(row.want, got[0], cmpopts.IgnoreFields(upstream.Attempt{}, "Started", "Duration", "Err")); diff != "" {

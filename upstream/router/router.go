@@ -214,8 +214,9 @@ func (r *Router) channelNamed(name string) (*channel, error) {
 }
 
 // Do answers the call by the first channel whose answer is accepted. The error
-// is that of the last attempt. The Reply's body must be closed; it ends with a
-// *fault.Error where it is cut short or runs out of time.
+// is that of the last attempt; the Reply has the attempts beside it too. The body of an
+// answer must be closed; it ends with a *fault.Error where it is cut short or runs out
+// of time.
 func (r *Router) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	r.budget.earn()
 	if !call.Test { // an operator's, which is no traffic
@@ -223,6 +224,7 @@ func (r *Router) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	}
 	s := selection{call: call, routes: r.routes(call), pinned: pinned(call), waitLeft: positive(call.MaxWait, defaultMaxWait)}
 	var err *fault.Error
+	var attempts []upstream.Attempt
 	for range maxAttempts {
 		a, refusal := r.next(ctx, &s)
 		if refusal != nil {
@@ -232,7 +234,13 @@ func (r *Router) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 			break
 		}
 		reply, failure := a.run(ctx, call)
+		if attempts == nil {
+			attempts = a.report[:] // most calls need one: without an allocation
+		} else {
+			attempts = append(attempts, a.report[0])
+		}
 		if failure == nil {
+			reply.Attempts = attempts
 			return reply, nil
 		}
 		if err = failure; !r.prepareRetry(ctx, &s, a) {
@@ -242,7 +250,7 @@ func (r *Router) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 			break
 		}
 	}
-	return nil, err
+	return &upstream.Reply{Attempts: attempts}, err
 }
 
 // pinned reports whether the call's channel is asked whatever its state is: by an operator

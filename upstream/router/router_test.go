@@ -232,7 +232,7 @@ func TestAnAnswerThatIsNotAcceptedIsAskedForElsewhere(t *testing.T) {
 		return &upstream.Reply{Status: 200, Body: io.NopCloser(strings.NewReader("replayed"))}, err
 	}
 	var seen []upstream.Attempt
-	c.Observe = func(a upstream.Attempt) { seen = append(seen, a) }
+	c.Observe = watching(func(a upstream.Attempt) { seen = append(seen, a) })
 	reply, err := r.Do(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -268,7 +268,7 @@ func TestARouterInARouterGetsNeitherAcceptNorObserve(t *testing.T) {
 		accepted++
 		return reply, nil
 	}
-	c.Observe = func(upstream.Attempt) { observed++ }
+	c.Observe = watching(func(upstream.Attempt) { observed++ })
 	reply, err := r.Do(t.Context(), c)
 	if err != nil || accepted != 1 || observed != 1 || reply.Channel != "outer" {
 		t.Errorf("%v, accepted %d, observed %d", err, accepted, observed)
@@ -285,7 +285,7 @@ func TestAnAttemptIsObservedWithItsTime(t *testing.T) {
 	r := newRouter(t, o, router.Channel{Name: "c", Upstream: v, Models: map[string]string{"m": "u"}})
 	c := call(t, hello)
 	var got upstream.Attempt
-	c.Observe = func(a upstream.Attempt) { got = a }
+	c.Observe = watching(func(a upstream.Attempt) { got = a })
 	if _, err := answer(t.Context(), r, c); err != nil {
 		t.Fatal(err)
 	}
