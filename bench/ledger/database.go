@@ -20,19 +20,21 @@ import (
 // database is a kind of database that is measured. Each run has an empty one.
 type database struct {
 	name  string
-	open  func(ctx context.Context, n int) (*store.DB, error)
+	open  func(ctx context.Context, n int, o store.Options) (*store.DB, error)
 	bare  func(n int) (*sql.DB, error) // one with nothing of the store in it
 	close func() error
 }
 
 // patience is long: what is measured is how fast a ledger is that refuses nobody.
-var patience = store.Options{WaitTimeout: time.Minute}
+const patience = time.Minute
 
 func onSQLite(o options) database {
 	file := func(n int) string { return filepath.Join(o.dir, fmt.Sprint(n, ".db")) }
 	return database{
 		name: "SQLite",
-		open: func(ctx context.Context, n int) (*store.DB, error) { return sqlite.Open(ctx, file(n), patience) },
+		open: func(ctx context.Context, n int, o store.Options) (*store.DB, error) {
+			return sqlite.Open(ctx, file(n), o)
+		},
 		bare: func(n int) (*sql.DB, error) {
 			return sql.Open("sqlite", file(n)+"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
 		},
@@ -65,12 +67,12 @@ func onPostgres(o options) (database, error) {
 	}
 	return database{
 		name: "Postgres",
-		open: func(ctx context.Context, n int) (*store.DB, error) {
+		open: func(ctx context.Context, n int, o store.Options) (*store.DB, error) {
 			name := fmt.Sprintf("bench_%d_%d", os.Getpid(), n)
 			if _, err := admin.ExecContext(ctx, "CREATE SCHEMA "+name); err != nil {
 				return nil, err
 			}
-			return postgres.Open(ctx, with(address, "search_path", name), patience)
+			return postgres.Open(ctx, with(address, "search_path", name), o)
 		},
 		bare:  func(int) (*sql.DB, error) { return sql.Open("pgx", with(address, "synchronous_commit", "on")) },
 		close: func() error { return errors.Join(admin.Close(), stop()) },

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,14 +13,14 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/store"
 )
 
 // load is callers who each hold and settle, one request after the other.
 type load struct {
+	kind              string // as in the flag -kinds
 	callers, accounts int
-	alone             bool // one operation at a time, so that each has a commit of its own
-	holds             bool // which nobody settles
 }
 
 // result is what was measured of a load.
@@ -26,6 +28,16 @@ type result struct {
 	pairs    float64 // each second
 	p50, p99 time.Duration
 	cpu      time.Duration // of this process, for a pair
+	commits  float64       // each second
+	each     float64       // operations in one of them
+}
+
+// commits counts transactions.
+type commits struct{ number, operations atomic.Int64 }
+
+func (c *commits) add(of store.Commit) {
+	c.number.Add(1)
+	c.operations.Add(int64(of.Operations))
 }
 
 // makeID is how requests get their ids.
@@ -38,6 +50,9 @@ var makeID = map[string]func() string{
 // chat is a small answer of a cheap model.
 var chat = billing.Usage{Input: 700, CachedInput: 300, Output: 150, Reasoning: 50}
 
+// answer is what is kept of a request with a key.
+var answer = bytes.Repeat([]byte("a"), 300)
+
 func charge(account int) (billing.HoldRequest, error) {
 	price, err := billing.NewPrice(
 		billing.Rate{Unit: billing.Input, Amount: "0.60"}, billing.Rate{Unit: billing.CachedInput, Amount: "0.15"},
@@ -49,7 +64,7 @@ func charge(account int) (billing.HoldRequest, error) {
 }
 
 // fire runs a load for a while on a database without accounts.
-func fire(ctx context.Context, db *store.DB, l load, o options) (result, error) {
+func fire(ctx context.Context, db *store.DB, l load, o options, count *commits) (result, error) {
 	for n := range l.accounts {
 		if err := db.Ledger().CreateAccount(ctx, fmt.Sprint("account-", n), 1_000_000*billing.One); err != nil {
 			return result{}, err
@@ -61,12 +76,13 @@ func fire(ctx context.Context, db *store.DB, l load, o options) (result, error) 
 	var one sync.Mutex
 	var over atomic.Bool
 	holds := make([][]time.Duration, l.callers)
+	commits, operations := count.number.Load(), count.operations.Load()
 	before, began := used(), time.Now()
 	time.AfterFunc(o.each, func() { over.Store(true) })
 	for n := range l.callers {
 		all.Go(func() {
-			c := caller{db: db, id: makeID[o.ids], stays: l.holds}
-			if l.alone {
+			c := caller{db: db, id: makeID[o.ids], pause: o.pause, stays: l.kind == "holds", keyed: l.kind == "keyed"}
+			if l.kind == "alone" {
 				c.one = &one
 			}
 			if err := c.work(ctx, n%l.accounts, &over); err != nil {
@@ -77,12 +93,14 @@ func fire(ctx context.Context, db *store.DB, l load, o options) (result, error) 
 	}
 	all.Wait()
 	took, cpu := time.Since(began), used()-before
+	commits, operations = count.number.Load()-commits, count.operations.Load()-operations
 	times := slices.Sorted(slices.Values(slices.Concat(holds...)))
 	if err := context.Cause(ctx); err != nil || len(times) == 0 {
 		return result{}, err
 	}
 	return result{
 		pairs: float64(len(times)) / took.Seconds(), cpu: cpu / time.Duration(len(times)),
+		commits: float64(commits) / took.Seconds(), each: float64(operations) / float64(max(commits, 1)),
 		p50: times[len(times)/2], p99: times[len(times)*99/100],
 	}, nil
 }
@@ -92,7 +110,9 @@ type caller struct {
 	db    *store.DB
 	id    func() string
 	one   *sync.Mutex // nil where operations may share a commit
-	stays bool        // what is held
+	pause time.Duration
+	stays bool // what is held
+	keyed bool // each request has a key of its own
 	holds []time.Duration
 }
 
@@ -100,16 +120,31 @@ func (c *caller) work(ctx context.Context, account int, over *atomic.Bool) error
 	request, err := charge(account)
 	for err == nil && !over.Load() {
 		request.RequestID = c.id()
+		var key idempotency.Key
+		end := []billing.Record{billing.Outcome{Reason: billing.ReasonComplete, Channel: "main"}}
+		if c.keyed {
+			key = idempotency.Key{Account: request.Account, Operation: request.Operation, Key: request.RequestID}
+			request.With = []billing.Record{idempotency.Claim{Key: key}}
+			end = append(end, idempotency.Record{Key: key, Header: http.Header{"Content-Type": {"application/json"}}, Body: answer})
+		}
 		began := time.Now()
 		var h billing.Hold
 		err = c.do(func() (err error) {
+			if c.keyed {
+				if _, err := c.db.Ledger().Lookup(ctx, key, idempotency.Content{}); err != nil {
+					return err
+				}
+			}
 			h, err = c.db.Ledger().Reserve(ctx, request)
 			return err
 		})
 		c.holds = append(c.holds, time.Since(began))
+		if c.pause > 0 {
+			time.Sleep(c.pause)
+		}
 		if err == nil && !c.stays {
 			err = c.do(func() error {
-				_, err := c.db.Ledger().Settle(ctx, h, chat, billing.Outcome{Reason: billing.ReasonComplete, Channel: "main"})
+				_, err := c.db.Ledger().Settle(ctx, h, chat, end...)
 				return err
 			})
 		}

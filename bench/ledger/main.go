@@ -34,6 +34,8 @@ type options struct {
 	dir      string
 	only     string
 	delay    time.Duration
+	pause    time.Duration
+	kinds    string
 	profile  string
 }
 
@@ -58,6 +60,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	f.StringVar(&o.ids, "ids", "gateway", `ids of the requests: "gateway" as the gateway makes them, "random" or "ordered" by time`)
 	f.StringVar(&o.dir, "dir", "", "where the files are; empty for the system's temporary directory")
 	f.DurationVar(&o.delay, "delay", 0, "how far away Postgres is: the time of a trip there and back")
+	f.DurationVar(&o.pause, "pause", 0, "how long a request runs between its hold and its settlement")
+	f.StringVar(&o.kinds, "kinds", "alone,pairs,keyed,holds", `what the callers do: "pairs" of a hold and its settlement, "keyed" ones with an Idempotency-Key and an answer of 300 bytes, only "holds"; "alone" are pairs with a commit each`)
 	f.StringVar(&o.only, "only", "", "one database only: sqlite or postgres")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this file")
 	if err := f.Parse(args); err != nil {
@@ -122,24 +126,22 @@ func write(out io.Writer, name string, loads []load, rounds []round) error {
 	fmt.Fprintf(out, "\n%s. The disk takes 4 KiB %.0f times a second, the database commits one row %.0f times.\n\n", name,
 		median(rounds, func(r round) float64 { return r.disk }), median(rounds, func(r round) float64 { return r.bare }))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "callers\taccounts\tpairs/s\thold p50\thold p99\tCPU/pair\t÷ commit each\t÷ bare commits\t")
+	fmt.Fprintln(w, "callers\taccounts\tpairs/s\thold p50\thold p99\tCPU/pair\tcommits/s\toperations each\t÷ bare commits\t")
 	for i, l := range loads {
 		of := func(get func(result) float64) float64 {
 			return median(rounds, func(r round) float64 { return get(r.results[i]) })
 		}
 		callers := fmt.Sprint(l.callers)
-		if l.alone {
-			callers += ", a commit each"
+		if l.kind != "pairs" {
+			callers += ", " + l.kind
 		}
-		if l.holds {
-			callers += ", only holds"
-		}
-		fmt.Fprintf(w, "%s\t%d\t%.0f\t%s\t%s\t%s\t%.1f\t%.1f\t\n", callers, l.accounts,
+		fmt.Fprintf(w, "%s\t%d\t%.0f\t%s\t%s\t%s\t%.0f\t%.1f\t%.1f\t\n", callers, l.accounts,
 			of(func(r result) float64 { return r.pairs }),
 			short(of(func(r result) float64 { return float64(r.p50) })),
 			short(of(func(r result) float64 { return float64(r.p99) })),
 			short(of(func(r result) float64 { return float64(r.cpu) })),
-			median(rounds, func(r round) float64 { return r.results[i].pairs / r.results[0].pairs }),
+			of(func(r result) float64 { return r.commits }),
+			of(func(r result) float64 { return r.each }),
 			median(rounds, func(r round) float64 { return r.results[i].pairs / r.bare }))
 	}
 	return w.Flush()

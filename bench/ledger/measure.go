@@ -10,8 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/store"
 )
 
 // round is one of everything on one database: what the disk and the database
@@ -55,18 +58,16 @@ func measureOn(ctx context.Context, o options, p database, out, progress io.Writ
 	return write(out, p.name, loads, rounds)
 }
 
-// loads are those of every round; the first is what the others are compared with.
-func (o options) loads() []load {
-	all := []load{{callers: 64, accounts: 1, alone: true}}
-	for _, accounts := range o.accounts {
-		for _, callers := range o.callers {
-			if callers >= accounts {
-				all = append(all, load{callers: callers, accounts: accounts})
+// loads are those of every round.
+func (o options) loads() (all []load) {
+	for kind := range strings.SplitSeq(o.kinds, ",") {
+		for _, accounts := range o.accounts {
+			for _, callers := range o.callers {
+				if callers >= accounts {
+					all = append(all, load{kind: kind, callers: callers, accounts: accounts})
+				}
 			}
 		}
-	}
-	for _, callers := range o.callers {
-		all = append(all, load{callers: callers, accounts: 1, holds: true})
 	}
 	return all
 }
@@ -90,12 +91,13 @@ func once(ctx context.Context, o options, p database, loads []load, n int) (r ro
 
 // on runs a load on a database of its own, and verifies the ledger after it.
 func on(ctx context.Context, o options, p database, l load, n int) (r result, err error) {
-	db, err := p.open(ctx, n)
+	var count commits
+	db, err := p.open(ctx, n, store.Options{WaitTimeout: patience, Committed: count.add})
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if r, err = fire(ctx, db, l, o); err != nil {
+	if r, err = fire(ctx, db, l, o, &count); err != nil {
 		return r, err
 	}
 	return r, db.Ledger().Verify(ctx)
