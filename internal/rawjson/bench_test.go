@@ -37,6 +37,7 @@ func BenchmarkIndexOfABodyOf64KiB(b *testing.B) {
 func BenchmarkSkipOfALongString(b *testing.B) {
 	for name, text := range map[string]string{
 		"English": "The road was wet and the wheels were loud. ",
+		"prose":   `The road was wet and the wheels were loud. \"What do I pay?\" asked the driver, who had come a long way.\n\nNobody answered him at once. `,
 		"program": `\tif err != nil {\n\t\treturn fmt.Errorf(\"read: %w\", err)\n\t}\n`,
 		"Chinese": "道路潮湿，车轮声很响。",
 	} {

@@ -73,3 +73,23 @@ func TestAReaderTakenAfterAFailureStartsClean(t *testing.T) {
 		}
 	}
 }
+
+func TestAStringIsReadAlikeWhereverItsPlainTextEnds(t *testing.T) {
+	for _, end := range []string{`"`, `\n"`, `\x"`, `\u0041"`, `é"`, "\xff\"", "\x1f\"", "\x00\"", " !#\x7f\"", `""`, ""} {
+		for before := range 100 {
+			src := []byte(`"` + strings.Repeat("a", before) + end)
+			want := -1
+			if end != `""` && valid(src) {
+				want = len(src)
+			} else if end == `""` {
+				want = len(src) - 1
+			}
+			if got := stringEnd(src, 0); got != want {
+				t.Errorf("%q ends at %d, want %d", src, got, want)
+			}
+			if got := stringEnd(append(src, strings.Repeat(" ", 64)...), 0); got != want && end != "" {
+				t.Errorf("%q, followed by spaces, ends at %d, want %d", src, got, want)
+			}
+		}
+	}
+}

@@ -9,22 +9,29 @@ import (
 
 // special has the highest bit of each byte set that ends the plain text of a JSON
 // string: a quote, a backslash, a control character, or one that is not ASCII. Bits above
-// the lowest that is set may be wrong.
+// the lowest that is set may be wrong, and other bits say nothing: see highs.
 func special(eight uint64) uint64 {
-	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	quote, backslash := eight^ones*'"', eight^ones*'\\' // 0 in the bytes where they stand
-	return (eight | (quote - ones) | (backslash - ones) | (eight - ones*' ')) & highs
+	const ones = 0x0101010101010101
+	quote := eight ^ ones*2 // below 0x21 where a quote or a control character stands: it swaps '"' and ' '
+	backslash := eight ^ ones*'\\'
+	return eight | (quote - ones*0x21) | (backslash - ones)
 }
+
+// highs are the highest bits of eight bytes.
+const highs = 0x8080808080808080
 
 // stringEnd is where the JSON string ends that begins at an offset; -1 if it is none: it
 // must be UTF-8 without control characters, and so must be what its escapes spell. It is
-// read eight bytes at a time, since most of a prompt or an answer is one string.
+// read 32 or eight bytes at a time, since most of a prompt or an answer is one string
+// (BenchmarkSkipOfALongString).
 func stringEnd(src []byte, at int) int {
 	at++
-	for len(src)-at >= 8 {
-		found := special(binary.LittleEndian.Uint64(src[at:]))
+	for near := at + 16; len(src)-at >= 8; {
+		found := special(binary.LittleEndian.Uint64(src[at:])) & highs
 		if found == 0 {
-			at += 8
+			if at += 8; at >= near { // no name, nor a line of a program
+				at = plainEnd(src, at)
+			}
 			continue
 		}
 		at += bits.TrailingZeros64(found) / 8
@@ -38,6 +45,7 @@ func stringEnd(src []byte, at int) int {
 				return -1
 			}
 		}
+		near = at + 16
 	}
 	for at < len(src) {
 		switch c := src[at]; {
@@ -52,6 +60,29 @@ func stringEnd(src []byte, at int) int {
 		}
 	}
 	return -1
+}
+
+// plainEnd is an offset up to which there is plain text from another one on: it goes on
+// for less than eight bytes from there, unless fewer than 32 are left.
+func plainEnd(src []byte, at int) int {
+	for len(src)-at >= 32 {
+		b := (*[32]byte)(src[at:])
+		first, second := special(binary.LittleEndian.Uint64(b[:])), special(binary.LittleEndian.Uint64(b[8:]))
+		third, fourth := special(binary.LittleEndian.Uint64(b[16:])), special(binary.LittleEndian.Uint64(b[24:]))
+		switch {
+		case (first|second|third|fourth)&highs == 0:
+			at += 32
+		case first&highs != 0:
+			return at
+		case second&highs != 0:
+			return at + 8
+		case third&highs != 0:
+			return at + 16
+		default:
+			return at + 24
+		}
+	}
+	return at
 }
 
 // specialEnd is where the escape, or what is not ASCII, ends that begins at an offset; -1

@@ -54,7 +54,7 @@ func Quote(dst []byte, s string) []byte {
 
 // Plain reports whether text can stand in a JSON string as it is and means itself.
 func Plain(text []byte) bool {
-	for len(text) >= 8 && special(binary.LittleEndian.Uint64(text)) == 0 {
+	for len(text) >= 8 && special(binary.LittleEndian.Uint64(text))&highs == 0 {
 		text = text[8:]
 	}
 	for _, c := range text {
