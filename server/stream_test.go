@@ -80,19 +80,19 @@ func TestTheLastEventsLeaveWithTheEndOfTheBody(t *testing.T) {
 		name    string
 		first   string // comes before the end does
 		flushes int
-	}{{"after others", delta("0"), 1}, {"alone", "", 0}} {
+	}{{"after others", servertest.Delta("0"), 1}, {"alone", "", 0}} {
 		t.Run(c.name, func(t *testing.T) {
-			up := newPiped()
+			up := servertest.NewStream()
 			s := newFixture(t, fixtureOptions{upstream: up, gateway: func(o *gateway.Options) { o.Heartbeat = -1 }})
 			go func() {
 				if c.first != "" {
-					up.send(t, c.first)
+					up.Send(t, c.first)
 				}
-				up.write(t, "data: "+delta("1")+"\n\ndata: [DONE]\n\n")
+				up.Write(t, "data: "+servertest.Delta("1")+"\n\ndata: [DONE]\n\n")
 			}()
 			w := &flushes{ResponseRecorder: httptest.NewRecorder()}
 			s.h.ServeHTTP(w, s.request(t, t.Context(), "/v1/chat/completions", strings.NewReader(smallStream)))
-			if got := w.Body.String(); !strings.HasSuffix(got, delta("1")+"\n\ndata: [DONE]\n\n") || w.count != c.flushes {
+			if got := w.Body.String(); !strings.HasSuffix(got, servertest.Delta("1")+"\n\ndata: [DONE]\n\n") || w.count != c.flushes {
 				t.Errorf("%d flushes of %s", w.count, got)
 			}
 		})
