@@ -97,41 +97,41 @@ func (d *admissionController) freeForBodies() int64 { return min(d.maxBodies, d.
 // takeSlot takes a slot among the running calls, which release gives back. It waits
 // a moment for one; its error is a 503 that says to try again. Later calls do
 // nothing.
-func (x *exchange) takeSlot(ctx context.Context) error {
-	if x.slot.held {
+func (c *call) takeSlot(ctx context.Context) error {
+	if c.slot.held {
 		return nil
 	}
-	defer x.spent(&x.entry.phases.Admit, x.clock())
+	defer c.spent(&c.entry.phases.Admit, c.clock())
 	var err error = errLowMemory
-	if !x.g.admission.memory.overloaded(x.g.options.Now()) {
-		err = x.g.slots.acquire(ctx, x.principal, &x.slot)
+	if !c.g.admission.memory.overloaded(c.g.options.Now()) {
+		err = c.g.slots.acquire(ctx, c.principal, &c.slot)
 	}
 	switch {
 	case err == nil:
 		return nil
 	case fault.Is(err, fault.ServiceUnavailable):
-		x.g.admission.refused.Add(1)
+		c.g.admission.refused.Add(1)
 	}
 	return fault.From(err)
 }
 
 // release gives back the slot, the memory of body and answer, and the lease of an operation
 // on what is stored. Later calls do nothing.
-func (x *exchange) release() {
-	x.g.slots.release(&x.slot)
-	x.releaseLease(&x.lease, 0)
-	x.releaseBody()
-	if x.answerBytes > 0 {
-		x.g.admission.answers.release(&x.answerBytes)
+func (c *call) release() {
+	c.g.slots.release(&c.slot)
+	c.releaseLease()
+	c.releaseBody()
+	if c.answerBytes > 0 {
+		c.g.admission.answers.release(&c.answerBytes)
 	}
 }
 
 // releaseBody gives back the memory of the request's body, which is not needed any
 // more.
-func (x *exchange) releaseBody() {
-	if x.bodyBytes > 0 {
-		x.g.admission.bodies.Give(x.principal.Account, x.bodyBytes)
-		x.bodyBytes = 0
+func (c *call) releaseBody() {
+	if c.bodyBytes > 0 {
+		c.g.admission.bodies.Give(c.principal.Account, c.bodyBytes)
+		c.bodyBytes = 0
 	}
 }
 

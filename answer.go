@@ -33,11 +33,11 @@ func (c *call) accept(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply
 func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply) (*answer, error) {
 	buf := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(buf)
-	in := limitedReader{limit: c.x.g.options.MaxAnswer, budget: &c.x.g.admission.answers, now: c.x.g.options.Now}
+	in := limitedReader{limit: c.g.options.MaxAnswer, budget: &c.g.admission.answers, now: c.g.options.Now}
 	kept := 0
 	defer func() {
 		r.Withheld = in.waited
-		in.finish(kept, &c.x.answerBytes)
+		in.finish(kept, &c.answerBytes)
 	}()
 	if err := in.readAll(ctx, buf, r.Body); err != nil {
 		return nil, err
@@ -272,7 +272,7 @@ func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 		return err
 	}
 	p.answer = p.reply.Accepted.(*answer)
-	return c.parts.fits(p, c.x.g.options.MaxAnswer)
+	return c.parts.fits(p, c.g.options.MaxAnswer)
 }
 
 // fits counts the part's answer, so that many small answers together are not more
@@ -307,7 +307,7 @@ func (c *call) joined() (*upstream.Reply, error) {
 		used = used.Add(p.answer.usage)
 		reply = merged(reply, p.reply)
 	}
-	slices.SortStableFunc(c.x.entry.attempts, func(a, b upstream.Attempt) int { // in the order of their ends
+	slices.SortStableFunc(c.entry.attempts, func(a, b upstream.Attempt) int { // in the order of their ends
 		return a.Started.Add(a.Duration).Compare(b.Started.Add(b.Duration))
 	})
 	if failed != nil {
@@ -332,11 +332,11 @@ func (c *call) discard(channel string, used billing.Usage) {
 	if used.IsZero() || c.clientLeft() {
 		return
 	}
-	i := slices.IndexFunc(c.x.entry.attempts, func(a upstream.Attempt) bool { return a.Channel == channel && a.Err == nil })
+	i := slices.IndexFunc(c.entry.attempts, func(a upstream.Attempt) bool { return a.Channel == channel && a.Err == nil })
 	if i < 0 {
 		return
 	}
-	first := &c.x.entry.attempts[i]
+	first := &c.entry.attempts[i]
 	c.failed = append(c.failed, billing.Attempt{
 		Channel: channel, Model: first.Model, StartedAt: first.Started, Duration: first.Duration,
 		Code: string(fault.CalledOff), Status: first.Status, Billable: true, Used: used,

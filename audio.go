@@ -41,10 +41,10 @@ func (c *call) speak(req *speechapi.Request) (*Response, error) {
 	if err := c.reserve(c.holdRequest()); err != nil {
 		return nil, err
 	}
-	mp3 := c.x.g.options.MP3
+	mp3 := c.g.options.MP3
 	v := newSpeechStream(c, req, mp3.Ready())
 	if v.want == speech.MP3 && v.mp3 == nil {
-		if err := c.x.response.ReserveMemory(encoderMemory); err != nil {
+		if err := c.response.ReserveMemory(encoderMemory); err != nil {
 			return nil, c.settleFailed(err)
 		}
 	}
@@ -70,7 +70,7 @@ func (c *call) speak(req *speechapi.Request) (*Response, error) {
 	a.mu.Lock() // what is watched over may end at once
 	defer a.mu.Unlock()
 	a.watch()
-	return c.x.respond(Response{Header: a.header, Audio: a, Dropped: reply.Dropped}), nil
+	return c.respond(Response{Header: a.header, Audio: a, Dropped: reply.Dropped}), nil
 }
 
 // noMP3 is the error of an encoder that failed.
@@ -117,7 +117,7 @@ func (a *Audio) Next() (out []byte, err error) {
 // emit returns the first n bytes and holds back the one behind them.
 func (a *Audio) emit(n int) []byte {
 	if !a.hasLast {
-		a.c.x.markFirstByte(a.c.x.g.options.Now())
+		a.c.markFirstByte(a.c.g.options.Now())
 	}
 	a.last, a.hasLast = a.buf[n], true
 	a.delivered = a.parts.readCharacters()
@@ -133,7 +133,7 @@ func (a *Audio) finish(n int) ([]byte, error) {
 		return nil, a.fail(badGateway("The upstream's audio is empty.", nil))
 	}
 	a.copyForReplay(a.buf[:n])
-	err := a.settle(a.c.op.bounds.most, billing.ReasonComplete, a.c.x.answerRecord(a.header, a.copied), nil)
+	err := a.settle(a.c.op.bounds.most, billing.ReasonComplete, a.c.answerRecord(a.header, a.copied), nil)
 	a.stop()
 	a.c.close()
 	if err != nil {
@@ -158,7 +158,7 @@ func (a *Audio) failed(err error) error {
 func (a *Audio) breakOff(error) *idempotency.Record {
 	a.unwatch()
 	a.stop()
-	return a.c.x.answerRecord(a.header, nil)
+	return a.c.answerRecord(a.header, nil)
 }
 
 // used is the characters that were delivered, or, if the client disconnected, those of
@@ -226,7 +226,7 @@ func (v *speechStream) open() (*upstream.Reply, error) {
 		call.MaxWait = partMaxWait
 	}
 	if v.at == 0 { // the caller waits for it
-		defer v.c.x.spent(&v.c.x.entry.phases.Upstream, v.c.x.clock())
+		defer v.c.spent(&v.c.entry.phases.Upstream, v.c.clock())
 	}
 	v.addSent(p.Characters)
 	reply, err := v.c.route(v.c.ctx, call)

@@ -16,6 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
@@ -25,90 +26,90 @@ import (
 
 // run takes a parsed request through the pipeline: admission, check, idempotency,
 // call. Every request passes here, in process or over HTTP. The answer is the
-// exchange's response.
-func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte)) error {
-	x.capability = op.capability
-	x.entry.op, x.entry.model, x.entry.stream = op.name, op.model, op.stream
-	if err := x.takeSlot(ctx); err != nil {
+// call's response.
+func (c *call) run(ctx context.Context, op *operation, heartbeat func([]byte)) error {
+	c.capability = op.capability
+	c.entry.op, c.entry.model, c.entry.stream = op.name, op.model, op.stream
+	if err := c.takeSlot(ctx); err != nil {
 		return err
 	}
-	m, err := x.findModel(op)
+	m, err := c.findModel(op)
 	if err != nil {
 		return err
 	}
 	first := op.refers != nil && op.refers(op) // what it refers to may have been deleted since
 	if first {
-		if replayed, err := x.replayed(ctx, op); replayed || err != nil {
+		if replayed, err := c.replayed(ctx, op); replayed || err != nil {
 			return err
 		}
 	}
-	if err := x.check(ctx, op, m); err != nil {
+	if err := c.check(ctx, op, m); err != nil {
 		return err
 	}
 	if !first {
-		if replayed, err := x.replayed(ctx, op); replayed || err != nil {
+		if replayed, err := c.replayed(ctx, op); replayed || err != nil {
 			return err
 		}
 	}
-	x.call.init(ctx, x, op, m)
-	x.call.heartbeat = heartbeat
-	_, err = x.call.start()
-	if fault.Is(err, fault.IdempotencyConflict) && x.idempotencyKey != "" { // it may have been claimed, and answered, since
-		if stored, _ := x.findAnswer(ctx, op); stored != nil {
-			x.replay(stored, op)
+	c.init(ctx, op, m)
+	c.heartbeat = heartbeat
+	_, err = c.start()
+	if fault.Is(err, fault.IdempotencyConflict) && c.idempotencyKey != "" { // it may have been claimed, and answered, since
+		if stored, _ := c.findAnswer(ctx, op); stored != nil {
+			c.replay(stored, op)
 			return nil
 		}
-		x.claim = nil // which the second look has set, and no hold has made
+		c.claim = nil // which the second look has set, and no hold has made
 	}
 	if err != nil {
 		return fault.From(err)
 	}
 	if op.wait {
-		x.waited(ctx)
+		c.waited(ctx)
 	}
-	if x.response.Stream == nil && x.response.Audio == nil {
-		x.call.op = nil // an answer may take long to be written, and a request have megabytes
+	if c.response.Stream == nil && c.response.Audio == nil {
+		c.op = nil // an answer may take long to be written, and a request have megabytes
 	}
 	return nil
 }
 
 // replayed answers a duplicate of a request with an idempotency key; false if it is none.
-func (x *exchange) replayed(ctx context.Context, op *operation) (bool, error) {
-	if x.idempotencyKey == "" {
+func (c *call) replayed(ctx context.Context, op *operation) (bool, error) {
+	if c.idempotencyKey == "" {
 		return false, nil
 	}
-	stored, err := x.findAnswer(ctx, op)
+	stored, err := c.findAnswer(ctx, op)
 	if err != nil || stored == nil {
 		return false, err
 	}
-	x.replay(stored, op)
+	c.replay(stored, op)
 	return true, nil
 }
 
 // findModel finds the model of a request that its key may use. Its order is fixed: unknown
 // model, not allowed, wrong endpoint, no price. What is stored is read for such a model alone.
-func (x *exchange) findModel(op *operation) (*Model, error) {
+func (c *call) findModel(op *operation) (*Model, error) {
 	if op.model == "" {
 		if err := op.validate(op, new(Model), nil); err != nil {
 			return nil, err
 		}
 	}
-	m, ok := x.catalog.model(op.model)
+	m, ok := c.catalog.model(op.model)
 	if !ok {
 		return m, op.unknownModel(op.model)
 	}
-	if m.withdrawn(x.started) {
+	if m.withdrawn(c.started) {
 		return m, noModel(m.ID)
 	}
-	if !x.principal.MayUse(m.ID) {
+	if !c.principal.MayUse(m.ID) {
 		return m, notAllowed(m.ID).With(func(e *fault.Error) {
 			e.Code, e.Status = cmp.Or(op.forbiddenModel, e.Code), e.HTTPStatus()
 		})
 	}
-	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.name) || !x.catalog.supports(op, m.ID) {
-		return m, x.errWrongEndpoint(op, m)
+	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.name) || !c.catalog.supports(op, m.ID) {
+		return m, c.errWrongEndpoint(op, m)
 	}
-	if !x.catalog.hasPrice(op.name, m.ID) {
+	if !c.catalog.hasPrice(op.name, m.ID) {
 		return m, op.unknownModel(op.model)
 	}
 	return m, nil
@@ -116,17 +117,17 @@ func (x *exchange) findModel(op *operation) (*Model, error) {
 
 // check validates the request: what it refers to, the rules of the capability, fields
 // without a price.
-func (x *exchange) check(ctx context.Context, op *operation, m *Model) error {
+func (c *call) check(ctx context.Context, op *operation, m *Model) error {
 	if op.expand != nil {
 		if err := op.expand(ctx, op, m); err != nil {
 			return err
 		}
 	}
-	price := x.catalog.prices.Price(m.ID)
+	price := c.catalog.prices.Price(m.ID)
 	if err := op.validate(op, m, price); err != nil {
 		return err
 	}
-	if err := x.checkUnpriced(op, m); err != nil {
+	if err := c.checkUnpriced(op, m); err != nil {
 		return err
 	}
 	op.bounds = op.bound(op, m, price)
@@ -135,25 +136,25 @@ func (x *exchange) check(ctx context.Context, op *operation, m *Model) error {
 
 // checkUnpriced refuses, where billing is prepaid, what costs money without a
 // price or chooses another model or account, unless the model's channels take it.
-func (x *exchange) checkUnpriced(op *operation, m *Model) error {
-	if !x.catalog.requirePrice {
+func (c *call) checkUnpriced(op *operation, m *Model) error {
+	if !c.catalog.requirePrice {
 		return nil
 	}
-	if err := x.checkRenamed(op, m); err != nil {
+	if err := c.checkRenamed(op, m); err != nil {
 		return err
 	}
-	if op.unpriced(op, x.header, nil) == nil { // as nearly all are
+	if op.unpriced(op, c.header, nil) == nil { // as nearly all are
 		return nil
 	}
-	return op.unpriced(op, x.header, func(name, spelled string) bool {
-		return x.catalog.router.Passes(op.name, m.ID, name, spelled, !slices.Contains(op.translated, name))
+	return op.unpriced(op, c.header, func(name, spelled string) bool {
+		return c.catalog.router.Passes(op.name, m.ID, name, spelled, !slices.Contains(op.translated, name))
 	})
 }
 
 // checkRenamed is checkUnpriced of the fields that some channel renames to one
 // that has no price, by their new names.
-func (x *exchange) checkRenamed(op *operation, m *Model) error {
-	return x.catalog.router.EachRename(op.name, m.ID, func(from, to string) error {
+func (c *call) checkRenamed(op *operation, m *Model) error {
+	return c.catalog.router.EachRename(op.name, m.ID, func(from, to string) error {
 		if !rule.Unpriced(to) { // as nearly all are not
 			return nil
 		}
@@ -178,10 +179,10 @@ func (x *exchange) checkRenamed(op *operation, m *Model) error {
 
 // errWrongEndpoint is the refusal of a model that serves another endpoint, which it names
 // where the kind of the model says it.
-func (x *exchange) errWrongEndpoint(op *operation, m *Model) error {
+func (c *call) errWrongEndpoint(op *operation, m *Model) error {
 	e := fault.Invalid("model", fmt.Sprintf("The model %q does not serve %s.", m.ID, publicPaths[op.name]))
 	for _, served := range kinds[m.Kind] {
-		if served != op.name && x.catalog.router.Supports(served, m.ID) {
+		if served != op.name && c.catalog.router.Supports(served, m.ID) {
 			e.Message = fmt.Sprintf("The model %q is of kind %s: call %s, not %s.", m.ID, m.Kind, publicPaths[served], publicPaths[op.name])
 			break
 		}
@@ -190,46 +191,74 @@ func (x *exchange) errWrongEndpoint(op *operation, m *Model) error {
 	return e
 }
 
-// call is one request from its limits to its settlement. It owns what it takes:
-// the limiter's lease, the hold, the idempotency key, the context, the form and its
-// entry among the running calls. close gives back whatever of these is left. A
-// Stream or an Audio takes the call over and closes it at its own end. The slot and
-// the memory of body and answer are the exchange's, whose answer is still to be
-// written when the call has ended.
+// call is one request from its id to its log line. It owns all that the request takes,
+// and gives it back in two steps, each of which does nothing when it is repeated. close
+// ends the work: the hold, the idempotency key, the limiter's lease, the context, the form
+// and the entry among the running calls; a Stream or an Audio, which takes the call over,
+// does that at its own end. release gives back the rest when the answer is written: the
+// slot and the memory of request and answer.
 type call struct {
-	x         *exchange
-	op        *operation
-	model     *Model      // of the catalog, and not to be changed
+	g       *Gateway
+	id      string
+	catalog *catalog // of the moment when it began
+	started time.Time
+	outer   context.Context // of the request, as the Observer made it; nil before it knows
+	begun   bool            // its caller is known, and it was counted and read
+	ended   bool            // its log line is written
+
+	// Of the request.
+	clientID       string
+	idempotencyKey string
+	header         http.Header // that travels on
+	query          string      // likewise
+	sessionName    string      // as the caller names it beside the body; never to be logged
+	trail          *via.Trail  // the gateways that it has passed, with this one
+	principal      *auth.Principal
+	limits         auth.State  // what is left of the principal's
+	capability     *capability // of its operation; nil until it runs
+	op             *operation
+	model          *Model // of the catalog, and not to be changed
+
+	// While it runs.
 	client    via.Context // the client's, of which ctx is made; its end need not end ctx
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 	detach    func() bool // of a stream: ends the dependence on the client's context
 	heartbeat func([]byte)
+	only      string // the channel that is asked; empty for any that serves the model
+	key       string // and its key; empty for any
+	channel   string // that answered
 
-	lease   auth.Lease     // nil when it is released
-	body    io.Closer      // of the upstream's answer, where it reaches the client piece by piece; else nil
-	holding timeoutContext // of the one hold
-	hold    billing.Hold
-	held    bool              // the hold is not settled yet
-	used    int64             // tokens that were settled
-	failed  []billing.Attempt // that the operator pays for
-	with    []billing.Record  // beside the outcome, in the same transaction
-	state   *responseState    // of its operation, which a stream releases
-	channel string
-	only    string // the channel that is asked; empty for any that serves the model
-	key     string // and its key; empty for any
+	// What it has taken.
+	slot        slot               // among the running calls
+	bodyBytes   int64              // bytes of a large body in memory
+	answerBytes reservedBytes      // of its answers
+	lease       auth.Lease         // nil when it is released
+	claim       *idempotency.Claim // of the idempotency key, which is made with the hold; nil for none, or once that has ended
+	holding     timeoutContext     // of the one hold
+	hold        billing.Hold
+	held        bool      // the hold is not settled yet
+	body        io.Closer // of the upstream's answer, where it reaches the client piece by piece; else nil
 
-	answer *answer       // that was accepted, of a call that does not stream
-	tap    tap           // of a stream; nil for any other
-	parts  *parts        // of a request that was split
-	speech *speechStream // of speech
+	// What came of it.
+	used   int64             // tokens that were settled
+	failed []billing.Attempt // that the operator pays for
+	with   []billing.Record  // beside the outcome, in the same transaction
+	state  *responseState    // of its operation, which a stream releases
+	answer *answer           // that was accepted, of a call that does not stream
+	tap    tap               // of a stream; nil for any other
+	parts  *parts            // of a request that was split
+	speech *speechStream     // of speech
+
+	entry    logEntry
+	response Response
 }
 
 // init gives the call a context that ends with the client's. A stream's can
 // be detached: a server ends a request's context with its response, but the
 // upstream's connection is worth the moment until the transfer has ended.
-func (c *call) init(client context.Context, x *exchange, op *operation, m *Model) {
-	c.x, c.op, c.model, c.client = x, op, m, via.Context{Context: client, Trail: x.trail}
+func (c *call) init(client context.Context, op *operation, m *Model) {
+	c.op, c.model, c.client = op, m, via.Context{Context: client, Trail: c.trail}
 	if c.state = op.state; c.state != nil {
 		c.only, c.key = c.state.channel, c.state.key
 	}
@@ -252,10 +281,10 @@ func (c *call) start() (result *Response, err error) {
 		}
 	}()
 	defer guard(&err)
-	if err := c.x.g.calls.add(c.x, c.cancel); err != nil {
+	if err := c.g.calls.add(c); err != nil {
 		return nil, err
 	}
-	if err := c.acquireLease(); err != nil {
+	if err := c.acquireLease(c.ctx, c.op.bounds.most.Tokens()); err != nil {
 		return nil, err
 	}
 	if c.op.serve != nil {
@@ -298,13 +327,13 @@ func (c *call) start() (result *Response, err error) {
 // respondStream responds with a stream, whose first events the reply has.
 func (c *call) respondStream(s *Stream, reply *upstream.Reply, header http.Header, maxOutput int64) *Response {
 	header["Content-Type"] = []string{eventStream}
-	if c.x.claim != nil {
+	if c.claim != nil {
 		s.header = header
 	}
 	s.begin(reply.Accepted.(*events), maxOutput)
-	s.allowDrain(c.x.g.drains.limit(reply.Drain, c.x.g.drains.hides(c.model.ID)))
+	s.allowDrain(c.g.drains.limit(reply.Drain, c.g.drains.hides(c.model.ID)))
 	reply.Header = nil
-	return c.x.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped})
+	return c.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped})
 }
 
 // respondWhole settles an answer that does not stream, and responds with it.
@@ -315,14 +344,14 @@ func (c *call) respondWhole(reply *upstream.Reply, header http.Header) (*Respons
 	}
 	values := []string{"application/json", ""} // of two headers, in one allocation
 	header["Content-Type"] = values[:1:1]
-	if err := c.settle(c.answer.usage, billing.ReasonComplete, c.x.answerRecord(header, c.answer.body)); err != nil {
+	if err := c.settle(c.answer.usage, billing.ReasonComplete, c.answerRecord(header, c.answer.body)); err != nil {
 		return nil, err
 	}
 	if c.hold.Price != nil {
-		values[1] = c.x.entry.charge
+		values[1] = c.entry.charge
 		header[chargeHeader] = values[1:]
 	}
-	return c.x.respond(Response{Header: header, Body: c.answer.body, Dropped: reply.Dropped}), nil
+	return c.respond(Response{Header: header, Body: c.answer.body, Dropped: reply.Dropped}), nil
 }
 
 const (
@@ -345,29 +374,25 @@ func resultHeader(reply *upstream.Reply, maxOutput int64) http.Header {
 
 // acquireLease takes the limiter's lease: a concurrency slot of the key, and the tokens
 // that the request may consume.
-func (c *call) acquireLease() (err error) {
-	c.lease, err = c.x.acquireLease(c.ctx, c.op.bounds.most.Tokens())
-	return err
-}
-
-func (x *exchange) acquireLease(ctx context.Context, tokens int64) (_ auth.Lease, err error) {
+func (c *call) acquireLease(ctx context.Context, tokens int64) (err error) {
 	defer guard(&err)
-	defer x.spent(&x.entry.phases.Admit, x.clock())
-	lease, limits, err := x.g.options.Limiter.Acquire(ctx, x.principal, x.id, tokens)
+	defer c.spent(&c.entry.phases.Admit, c.clock())
+	lease, limits, err := c.g.options.Limiter.Acquire(ctx, c.principal, c.id, tokens)
 	if limits.Requests.Limit == 0 { // the request was counted before
-		limits.Requests = x.limits.Requests
+		limits.Requests = c.limits.Requests
 	}
-	x.limits = limits
+	c.limits = limits
 	if err != nil {
-		return nil, storeError(err)
+		return storeError(err)
 	}
-	return lease, nil
+	c.lease = lease
+	return nil
 }
 
 // send sends the call to an upstream, in parts where one upstream call does not take
 // the request. The reply has what c.accept made of the answer.
 func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
-	defer c.x.spent(&c.x.entry.phases.Upstream, c.x.clock())
+	defer c.spent(&c.entry.phases.Upstream, c.clock())
 	if c.op.split != nil {
 		if parts := c.op.split(c.op, c.model); len(parts) > 0 {
 			return c.sendParts(parts)
@@ -376,12 +401,12 @@ func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
 	session := c.session()
 	reply, err := c.route(c.ctx, &upstream.Call{
 		Stream: c.op.stream, Body: body, Request: view, Session: session,
-		MaxOutput: c.model.outputBound(0), Channel: c.only, Key: c.key, Header: c.x.header, Query: c.x.query,
+		MaxOutput: c.model.outputBound(0), Channel: c.only, Key: c.key, Header: c.header, Query: c.query,
 		Accept: c.accept,
 	})
 	c.recordAttempts(reply, err, func() billing.Usage { return c.op.billable(c.hold.Price) })
 	if err == nil && c.op.session != nil {
-		c.x.entry.affinity = affinity(session, reply)
+		c.entry.affinity = affinity(session, reply)
 	}
 	return reply, err
 }
@@ -389,10 +414,10 @@ func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
 // route sends the call, or a part of it, through the router.
 func (c *call) route(ctx context.Context, sent *upstream.Call) (reply *upstream.Reply, err error) {
 	defer guard(&err)
-	sent.Op, sent.Model, sent.RequestID, sent.Account = c.op.name, c.model.ID, c.x.id, c.x.principal.Account
+	sent.Op, sent.Model, sent.RequestID, sent.Account = c.op.name, c.model.ID, c.id, c.principal.Account
 	sent.ContentType = cmp.Or(sent.Body.ContentType(), "application/json")
-	c.x.g.observers.watchAttempts(sent)
-	return c.x.catalog.router.Do(ctx, sent)
+	c.g.observers.watchAttempts(sent)
+	return c.catalog.router.Do(ctx, sent)
 }
 
 const estimatedHeader = "X-Gateway-Estimated"
@@ -408,17 +433,17 @@ func (c *call) count() (*Response, error) {
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
 	c.model.announce(header)
-	if c.x.catalog.router.Supports(c.op.name, c.model.ID) {
+	if c.catalog.router.Supports(c.op.name, c.model.ID) {
 		reply, err := c.send(c.op.prepare(c.op, 0))
 		if err == nil {
-			return c.x.respond(Response{Header: header, Body: reply.Accepted.(*answer).body}), nil
+			return c.respond(Response{Header: header, Body: reply.Accepted.(*answer).body}), nil
 		}
 		if !estimateInstead(err) {
 			return nil, c.settleFailed(err)
 		}
 	}
 	header.Set(estimatedHeader, "true")
-	return c.x.respond(Response{Header: header, Body: c.op.estimate(c.op)}), nil
+	return c.respond(Response{Header: header, Body: c.op.estimate(c.op)}), nil
 }
 
 // estimateInstead reports whether the error says that the upstream has no counter, as
@@ -459,7 +484,7 @@ func (c *call) endReason(err error) (reason string, clientErr error) {
 	case errors.Is(cause, errShuttingDown):
 		reason, clientErr = billing.ReasonShutdown, errShuttingDown
 	default:
-		c.x.entry.clientGone = true
+		c.entry.clientGone = true
 		return billing.ReasonClientGone, fault.From(cause)
 	}
 	if fault.Is(clientErr, fault.InternalError) {
@@ -486,8 +511,8 @@ func failureOf(err error) (f *upstream.Failure) {
 // a shutdown is complete. Later calls do nothing.
 func (c *call) close() {
 	_ = c.settle(billing.Usage{}, billing.ReasonInternal, nil) // does nothing if the call was settled
-	c.x.releaseLease(&c.lease, c.used)
-	c.x.free(c.ctx)
+	c.releaseLease()
+	c.free(c.ctx)
 	if c.detach != nil {
 		c.detach()
 	}
@@ -496,26 +521,26 @@ func (c *call) close() {
 		_ = c.body.Close() // its end was judged before
 	}
 	if c.op.form != nil {
-		c.x.g.closeForm(c.x, c.op.form)
+		c.g.closeForm(c, c.op.form)
 	}
-	c.x.g.calls.remove(c.x)
+	c.g.calls.remove(c)
 }
 
-// releaseLease ends a lease of the limiter's, if there is one, with the tokens that were used.
-func (x *exchange) releaseLease(of *auth.Lease, used int64) {
-	if *of == nil {
+// releaseLease ends the limiter's lease, if there is one, with the tokens that were settled.
+func (c *call) releaseLease() {
+	lease := c.lease
+	if lease == nil {
 		return
 	}
-	lease := *of
-	*of = nil
+	c.lease = nil
 	var err error
 	defer func() {
 		if err != nil {
-			x.g.options.Logger.Error("releasing rate-limit lease failed", "request_id", x.id, "error", err)
+			c.g.options.Logger.Error("releasing rate-limit lease failed", "request_id", c.id, "error", err)
 		}
 	}()
 	defer guard(&err)
-	lease.Release(used)
+	lease.Release(c.used)
 }
 
 // guard turns a panic of an authenticator, a meter, a limiter or an upstream into

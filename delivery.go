@@ -98,7 +98,7 @@ func (d *delivery) fail(err error) error {
 // a duplicate gets. mu is held.
 func (d *delivery) settle(used billing.Usage, reason string, kept *idempotency.Record, err error) error {
 	if d.gone {
-		d.c.x.entry.clientGone = true
+		d.c.entry.clientGone = true
 	}
 	if failed := d.c.settle(used, reason, kept); failed != nil {
 		err = failed
@@ -111,7 +111,7 @@ func (d *delivery) settle(used billing.Usage, reason string, kept *idempotency.R
 
 // copyForReplay copies what goes out, up to just over what is kept.
 func (d *delivery) copyForReplay(out []byte) {
-	if d.c.x.claim != nil && len(d.copied) <= idempotency.MaxAnswer {
+	if d.c.claim != nil && len(d.copied) <= idempotency.MaxAnswer {
 		d.copied = append(d.copied, out...)
 	}
 }
@@ -154,7 +154,7 @@ func (d *delivery) Err() error {
 func (d *delivery) Receipt() (billing.Receipt, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.c.x.response.Receipt()
+	return d.c.response.Receipt()
 }
 
 func errClientGone() error {

@@ -112,8 +112,8 @@ func (c *call) learnHidden(u billing.Usage) {
 	if c.tap == nil && u.Reasoning <= muchHidden && c.answer != nil && u.Output <= int64(len(c.answer.body))/4 {
 		return // so many bytes have so many tokens
 	}
-	if u.Output > hiddenFactor*c.textOutput()+muchHidden && !c.x.g.drains.hides(c.model.ID) {
-		c.x.g.drains.learn(c.model.ID)
+	if u.Output > hiddenFactor*c.textOutput()+muchHidden && !c.g.drains.hides(c.model.ID) {
+		c.g.drains.learn(c.model.ID)
 	}
 }
 
@@ -143,7 +143,7 @@ func (s *Stream) startDrain(cause error) {
 	if s.ended || s.gone {
 		return
 	}
-	if !s.c.x.g.drains.acquire(s) {
+	if !s.c.g.drains.acquire(s) {
 		s.c.cancel(cause)
 		return
 	}
@@ -159,6 +159,6 @@ func (s *Stream) endDrain() {
 	if s.drainTimer != nil {
 		s.drainTimer.Stop()
 		s.drainTimer = nil
-		s.c.x.g.drains.release(s)
+		s.c.g.drains.release(s)
 	}
 }

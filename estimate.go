@@ -37,30 +37,30 @@ type Estimate struct {
 // Every error is the *fault.Error that Do would have failed with before the account
 // and an upstream were asked.
 func (g *Gateway) Estimate(ctx context.Context, q *Request) (_ Estimate, err error) {
-	x, ctx := g.open(ctx, q)
+	c, ctx := g.open(ctx, q)
 	defer func() {
 		if q.Form != nil {
-			g.closeForm(x, q.Form)
+			g.closeForm(c, q.Form)
 		}
 		if q.Follows == nil {
-			x.response.End(0, err)
+			c.response.End(0, err)
 		}
 	}()
 	defer guard(&err)
-	if err := x.begin(ctx, q); err != nil {
+	if err := c.begin(ctx, q); err != nil {
 		return Estimate{}, fault.From(err)
 	}
-	op, err := x.parse(q)
+	op, err := c.parse(q)
 	if err != nil {
 		return Estimate{}, err
 	}
-	return x.estimate(ctx, op)
+	return c.estimate(ctx, op)
 }
 
-func (x *exchange) estimate(ctx context.Context, op *operation) (Estimate, error) {
-	m, err := x.findModel(op)
+func (c *call) estimate(ctx context.Context, op *operation) (Estimate, error) {
+	m, err := c.findModel(op)
 	if err == nil {
-		err = x.check(ctx, op, m)
+		err = c.check(ctx, op, m)
 	}
 	if err != nil {
 		return Estimate{}, err
@@ -70,7 +70,7 @@ func (x *exchange) estimate(ctx context.Context, op *operation) (Estimate, error
 		e.Exact = true
 		return e, nil
 	}
-	price := x.catalog.prices.Price(m.ID)
+	price := c.catalog.prices.Price(m.ID)
 	wanted := op.bounds.amounts(m)
 	e.Usage, e.PriceVersion, e.Exact = wanted.Bound, price.Version(), !op.bounds.inexact && soldByUnits(price)
 	if t := op.bounds.tokens; t.given() && !e.Exact {

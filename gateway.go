@@ -209,7 +209,7 @@ func (g *Gateway) Backlog() Backlog {
 // cancel them.
 type calls struct {
 	mu      sync.Mutex
-	running map[*exchange]context.CancelCauseFunc
+	running map[*call]struct{}
 	streams int // of those that run
 	down    bool
 	idle    chan struct{} // closed when down and nothing runs
@@ -221,31 +221,31 @@ var errShuttingDown = &fault.Error{
 }
 
 // add registers a call; it fails while shutting down.
-func (c *calls) add(x *exchange, cancel context.CancelCauseFunc) error {
+func (c *calls) add(one *call) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.down {
 		return errShuttingDown
 	}
 	if c.running == nil {
-		c.running = make(map[*exchange]context.CancelCauseFunc)
+		c.running = make(map[*call]struct{})
 	}
-	c.running[x] = cancel
-	if x.entry.stream {
+	c.running[one] = struct{}{}
+	if one.entry.stream {
 		c.streams++
 	}
 	return nil
 }
 
 // remove takes a call out; a second time does nothing.
-func (c *calls) remove(x *exchange) {
+func (c *calls) remove(one *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.running[x]; !ok {
+	if _, ok := c.running[one]; !ok {
 		return
 	}
-	delete(c.running, x)
-	if x.entry.stream {
+	delete(c.running, one)
+	if one.entry.stream {
 		c.streams--
 	}
 	if c.down && len(c.running) == 0 {
@@ -290,8 +290,8 @@ func (c *calls) shutdown(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	late := len(c.running) > 0 // the last of them may have ended as ctx did
-	for _, cancel := range c.running {
-		cancel(errShuttingDown)
+	for one := range c.running {
+		one.cancel(errShuttingDown)
 	}
 	c.mu.Unlock()
 	<-idle

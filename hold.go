@@ -45,7 +45,7 @@ func (s *Stream) overdue() bool {
 	if s.lastSent.Sub(s.savedAt) < checkpointInterval {
 		return false
 	}
-	m, ok := s.c.x.g.options.Meter.(billing.Checkpointer)
+	m, ok := s.c.g.options.Meter.(billing.Checkpointer)
 	return ok && m.HasCapacity()
 }
 
@@ -85,7 +85,7 @@ func (s *Stream) meterFailed(err error) {
 		return
 	}
 	s.meterRetryAt = s.tap.Output() + checkpointTokens
-	s.c.x.g.options.Logger.Error("extending a hold failed", "request_id", s.c.x.id, "error", clip(err.Error()))
+	s.c.g.options.Logger.Error("extending a hold failed", "request_id", s.c.id, "error", clip(err.Error()))
 }
 
 // saveCheckpoint records what was consumed with the meter, and extends the hold by more.
@@ -97,14 +97,14 @@ func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 	s.saved, s.savedAt = s.tap.Output(), s.lastSent.Add(-time.Duration(s.lastSent.UnixNano())%checkpointInterval)
 	ctx := newSettleContext(s.c.ctx, meterTimeout)
 	defer ctx.end()
-	return s.c.x.g.options.Meter.Extend(ctx, s.c.hold, s.c.clampUsage(s.tap.Usage()), more)
+	return s.c.g.options.Meter.Extend(ctx, s.c.hold, s.c.clampUsage(s.tap.Usage()), more)
 }
 
 // holdRequest is what the call's hold is asked for.
 func (c *call) holdRequest() billing.HoldRequest {
 	wanted := c.op.bounds.amounts(c.model)
-	wanted.Account, wanted.Key, wanted.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.id
-	wanted.Operation, wanted.Model, wanted.Price = string(c.op.name), c.model.ID, c.x.catalog.prices.Price(c.model.ID)
+	wanted.Account, wanted.Key, wanted.RequestID = c.principal.Account, c.principal.Key, c.id
+	wanted.Operation, wanted.Model, wanted.Price = string(c.op.name), c.model.ID, c.catalog.prices.Price(c.model.ID)
 	return wanted
 }
 
@@ -119,8 +119,8 @@ func (b *bounds) amounts(m *Model) billing.HoldRequest {
 
 // checkAvailable fails with a 402 if neither the account nor the key's budget could pay for
 // so much. It holds nothing, and asks only a meter whose balances can be read.
-func (x *exchange) checkAvailable(ctx context.Context, price *billing.Price, least billing.Usage) (err error) {
-	reports, ok := x.g.options.Meter.(billing.Reports)
+func (c *call) checkAvailable(ctx context.Context, price *billing.Price, least billing.Usage) (err error) {
+	reports, ok := c.g.options.Meter.(billing.Reports)
 	if !ok || reports.Counting() || price == nil {
 		return nil
 	}
@@ -131,7 +131,7 @@ func (x *exchange) checkAvailable(ctx context.Context, price *billing.Price, lea
 	defer guard(&err)
 	timed := newTimeoutContext(ctx, meterTimeout)
 	defer timed.end()
-	balance, err := reports.Balance(timed, x.principal.Account)
+	balance, err := reports.Balance(timed, c.principal.Account)
 	if err != nil {
 		if fault.Is(err, fault.NotFound) {
 			return nil // likewise
@@ -140,7 +140,7 @@ func (x *exchange) checkAvailable(ctx context.Context, price *billing.Price, lea
 	}
 	available := balance.Available()
 	if accounts, ok := reports.(billing.Accounts); ok {
-		key := billing.KeyOf{Account: x.principal.Account, Key: x.principal.Key}
+		key := billing.KeyOf{Account: c.principal.Account, Key: c.principal.Key}
 		left, err := accounts.BudgetsOf(timed, []billing.KeyOf{key})
 		if err != nil {
 			return storeError(err)
@@ -160,15 +160,15 @@ func (x *exchange) checkAvailable(ctx context.Context, price *billing.Price, lea
 // the key is another request's.
 func (c *call) reserve(wanted billing.HoldRequest) (err error) {
 	defer guard(&err)
-	defer c.x.spent(&c.x.entry.phases.Hold, c.x.clock())
+	defer c.spent(&c.entry.phases.Hold, c.clock())
 	ctx := c.holding.begin(c.ctx, meterTimeout)
 	defer ctx.end()
-	if c.x.claim != nil && c.x.g.transactional {
-		wanted.With = append(wanted.With, *c.x.claim)
+	if c.claim != nil && c.g.transactional {
+		wanted.With = append(wanted.With, *c.claim)
 	} else if err := c.claimKey(ctx); err != nil {
 		return c.meterError(err)
 	}
-	if c.hold, err = c.x.g.options.Meter.Reserve(ctx, wanted); err != nil {
+	if c.hold, err = c.g.options.Meter.Reserve(ctx, wanted); err != nil {
 		return c.meterError(err)
 	}
 	c.held = true
@@ -177,10 +177,10 @@ func (c *call) reserve(wanted billing.HoldRequest) (err error) {
 
 // claimKey claims the idempotency key, if the request has one, where no hold does.
 func (c *call) claimKey(ctx context.Context) error {
-	if c.x.claim == nil {
+	if c.claim == nil {
 		return nil
 	}
-	return c.x.g.claims.Claim(ctx, c.x.claim.Key, c.x.claim.Content, c.x.id)
+	return c.g.claims.Claim(ctx, c.claim.Key, c.claim.Content, c.id)
 }
 
 // meterError is the client's error where the meter or the store of answers failed, or

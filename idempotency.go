@@ -27,28 +27,28 @@ func idempotencyKey(ctx context.Context) string {
 	return key
 }
 
-// findAnswer looks for the answer to the first request with the exchange's
-// idempotency key. nil is that the key is free: the call claims it with its hold.
-func (x *exchange) findAnswer(ctx context.Context, op *operation) (stored *idempotency.Answer, err error) {
+// findAnswer looks for the answer to the first request with the call's idempotency
+// key. nil is that the key is free: the call claims it with its hold.
+func (c *call) findAnswer(ctx context.Context, op *operation) (stored *idempotency.Answer, err error) {
 	defer guard(&err)
-	if len(x.idempotencyKey) > idempotency.MaxKey {
+	if len(c.idempotencyKey) > idempotency.MaxKey {
 		return nil, fault.Invalid("Idempotency-Key", "The Idempotency-Key header must be 1 to 255 bytes long.")
 	}
 	content, err := contentOf(op)
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The gateway cannot read the request any more.", err)
 	}
-	k := idempotency.Key{Account: x.principal.Account, Operation: string(op.name), Key: x.idempotencyKey}
-	stored, err = x.g.options.Idempotency.Lookup(ctx, k, content)
+	k := idempotency.Key{Account: c.principal.Account, Operation: string(op.name), Key: c.idempotencyKey}
+	stored, err = c.g.options.Idempotency.Lookup(ctx, k, content)
 	if err != nil {
 		return nil, storeError(err)
 	}
 	if stored == nil {
-		x.claim = &idempotency.Claim{Key: k, Content: content}
+		c.claim = &idempotency.Claim{Key: k, Content: content}
 		return nil, nil
 	}
-	x.entry.replayed = true
-	x.entry.receipt = &stored.Receipt
+	c.entry.replayed = true
+	c.entry.receipt = &stored.Receipt
 	return stored, nil
 }
 
@@ -62,7 +62,7 @@ func contentOf(op *operation) (idempotency.Content, error) {
 }
 
 // replay answers a duplicate.
-func (x *exchange) replay(a *idempotency.Answer, op *operation) {
+func (c *call) replay(a *idempotency.Answer, op *operation) {
 	h := a.Header.Clone()
 	if h == nil {
 		h = make(http.Header)
@@ -72,30 +72,30 @@ func (x *exchange) replay(a *idempotency.Answer, op *operation) {
 	if a.Receipt.PriceVersion != "" && h.Get("Content-Type") != eventStream {
 		h[chargeHeader] = []string{a.Receipt.Charge.String()}
 	}
-	x.respond(Response{Status: op.status, Header: h, Body: a.Body, Replayed: true})
+	c.respond(Response{Status: op.status, Header: h, Body: a.Body, Replayed: true})
 }
 
 // answerRecord is what a settlement keeps for duplicates of the request; nil
 // if it has no key.
-func (x *exchange) answerRecord(header http.Header, body []byte) *idempotency.Record {
-	if x.claim == nil {
+func (c *call) answerRecord(header http.Header, body []byte) *idempotency.Record {
+	if c.claim == nil {
 		return nil
 	}
-	if len(body) > cmp.Or(x.capability.mostKept, idempotency.MaxAnswer) {
+	if len(body) > cmp.Or(c.capability.mostKept, idempotency.MaxAnswer) {
 		body = nil
 	}
 	// The body is copied: whoever gets the answer may release it.
-	return &idempotency.Record{Key: x.claim.Key, Content: x.claim.Content, Header: header.Clone(), Body: bytes.Clone(body)}
+	return &idempotency.Record{Key: c.claim.Key, Content: c.claim.Content, Header: header.Clone(), Body: bytes.Clone(body)}
 }
 
 // free ends a claim that no settlement ends, since the request had no hold: the next
 // request with the key runs.
-func (x *exchange) free(ctx context.Context) {
-	if x.claim == nil {
+func (c *call) free(ctx context.Context) {
+	if c.claim == nil {
 		return
 	}
-	x.g.freeKey(ctx, x.claim.Key, x.id)
-	x.claim = nil
+	c.g.freeKey(ctx, c.claim.Key, c.id)
+	c.claim = nil
 }
 
 // freeKey ends the claim of a request on a key, if it still has it.

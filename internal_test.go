@@ -34,15 +34,15 @@ func BenchmarkHashSession(b *testing.B) {
 }
 
 func TestASessionCostsNoMemory(t *testing.T) {
-	x := &exchange{g: new(Gateway), principal: &local}
+	c := &call{g: new(Gateway), principal: &local, model: &Model{Affinity: AffinitySession}}
 	data := []byte(`{"model":"m","messages":[{"role":"user","content":"Hi."}],"prompt_cache_key":"0b6cfa80-4f0e-4b6e-8f0a-2f7d5ac0e911"}`)
-	op, err := parsers[upstream.ChatCompletion](x, data)
+	op, err := parsers[upstream.ChatCompletion](c, data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &call{x: x, op: op, model: &Model{Affinity: AffinitySession}}
+	c.op = op
 	for _, name := range []string{"", "0b6cfa80-4f0e-4b6e-8f0a-2f7d5ac0e911"} {
-		x.session = name
+		c.sessionName = name
 		if got := testing.AllocsPerRun(100, func() { c.session() }); got != 0 {
 			t.Errorf("named %q by its headers: %v allocations", name, got)
 		}
@@ -64,12 +64,12 @@ func TestAShutdownWhoseTimeEndsWithTheLastCallHasCutNothingShort(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 50 { // which of the two is seen first is chance
-		var c calls
-		x := new(exchange)
-		if err := c.add(x, func(error) { t.Error("the call was cut short") }); err != nil {
+		var all calls
+		c := &call{cancel: func(error) { t.Error("the call was cut short") }}
+		if err := all.add(c); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.shutdown(ending{over, func() { c.remove(x) }}); err != nil {
+		if err := all.shutdown(ending{over, func() { all.remove(c) }}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -27,8 +27,8 @@ type memoryBudget struct {
 // reservation is the bytes that one answer has while it is read.
 type reservation struct{ bytes int64 }
 
-// reservedBytes are the bytes of answers that were read and belong to an exchange
-// until it has ended.
+// reservedBytes are the bytes of answers that were read and belong to a call until
+// it has ended.
 type reservedBytes int64
 
 // reserve waits until n more bytes are free. The oldest reservation never waits:
@@ -67,7 +67,7 @@ func (s *memoryBudget) tryReserve(t *reservation, n int64) <-chan struct{} {
 	return s.freed
 }
 
-// finish ends a reservation. The bytes that are kept move to the exchange, which
+// finish ends a reservation. The bytes that are kept move to the call, which
 // releases them: an answer that its client reads slowly must not be the oldest
 // reservation for long.
 func (s *memoryBudget) finish(t *reservation, kept int64, by *reservedBytes) {
@@ -82,7 +82,7 @@ func (s *memoryBudget) finish(t *reservation, kept int64, by *reservedBytes) {
 	s.wakeWaiters()
 }
 
-// release frees the bytes of an exchange.
+// release frees the bytes of a call.
 func (s *memoryBudget) release(by *reservedBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -309,22 +309,22 @@ func newAttempt(id string, op upstream.Op, a upstream.Attempt) AttemptEvent {
 	return e
 }
 
-type exchangeContext struct{}
+type callContext struct{}
 
-// withObserver reports the beginning of the exchange, unless that was done, and
+// withObserver reports the beginning of the call, unless that was done, and
 // returns the context of what follows: it ends with ctx, and has the Observer's
 // values, whether or not ctx was made of what the Observer returned.
-func (x *exchange) withObserver(ctx context.Context) context.Context {
+func (c *call) withObserver(ctx context.Context) context.Context {
 	switch {
-	case x.ctx == nil:
-		if x.ctx = ctx; x.observed() {
-			x.ctx = context.WithValue(x.g.observers.start(ctx, x.id, x.started), exchangeContext{}, x)
+	case c.outer == nil:
+		if c.outer = ctx; c.observed() {
+			c.outer = context.WithValue(c.g.observers.start(ctx, c.id, c.started), callContext{}, c)
 		}
-		return x.ctx
-	case !x.observed() || x == ctx.Value(exchangeContext{}):
+		return c.outer
+	case !c.observed() || c == ctx.Value(callContext{}):
 		return ctx
 	}
-	return valued{ctx, x.ctx}
+	return valued{ctx, c.outer}
 }
 
 // valued ends with one context and has the values of another before its own.
@@ -342,40 +342,40 @@ func (v valued) Value(key any) any {
 }
 
 // observed reports whether there is an Observer, for which more is measured.
-func (x *exchange) observed() bool { return len(x.g.observers.all) > 0 }
+func (c *call) observed() bool { return len(c.g.observers.all) > 0 }
 
 // clock is the time where an Observer gets the Phases, zero elsewhere.
-func (x *exchange) clock() (now time.Time) {
-	if x.observed() {
-		now = x.g.options.Now()
+func (c *call) clock() (now time.Time) {
+	if c.observed() {
+		now = c.g.options.Now()
 	}
 	return now
 }
 
 // spent adds the time since began, which clock gave, to a phase.
-func (x *exchange) spent(phase *time.Duration, began time.Time) {
+func (c *call) spent(phase *time.Duration, began time.Time) {
 	if !began.IsZero() {
-		*phase += x.g.options.Now().Sub(began)
+		*phase += c.g.options.Now().Sub(began)
 	}
 }
 
 // markFirstByte records when the first of a stream or of audio was ready.
-func (x *exchange) markFirstByte(now time.Time) {
-	if x.entry.firstByteAt == 0 {
-		x.entry.firstByteAt = now.Sub(x.started)
+func (c *call) markFirstByte(now time.Time) {
+	if c.entry.firstByteAt == 0 {
+		c.entry.firstByteAt = now.Sub(c.started)
 	}
 }
 
-// requestEvent is what is known of the exchange at its end. failed is the client's
+// requestEvent is what is known of the call at its end. failed is the client's
 // error; nil if all went well.
-func (x *exchange) requestEvent(now time.Time, status int, failed *fault.Error) RequestEvent {
-	r := &x.entry
+func (c *call) requestEvent(now time.Time, status int, failed *fault.Error) RequestEvent {
+	r := &c.entry
 	e := RequestEvent{
-		ID: x.id, ClientID: x.clientID, Op: r.op, Model: clip(r.model), Stream: r.stream, Outcome: "complete", Status: status,
-		Affinity: r.affinity, Started: x.started, Duration: now.Sub(x.started), First: r.firstByteAt, Phases: r.phases,
+		ID: c.id, ClientID: c.clientID, Op: r.op, Model: clip(r.model), Stream: r.stream, Outcome: "complete", Status: status,
+		Affinity: r.affinity, Started: c.started, Duration: now.Sub(c.started), First: r.firstByteAt, Phases: r.phases,
 	}
-	if x.principal != nil {
-		e.Account, e.Key = x.principal.Account, x.principal.Key
+	if c.principal != nil {
+		e.Account, e.Key = c.principal.Account, c.principal.Key
 	}
 	if failed != nil {
 		e.Code = word.Code(failed.Code)
@@ -394,19 +394,19 @@ func (x *exchange) requestEvent(now time.Time, status int, failed *fault.Error) 
 	if !r.replayed {
 		e.Receipt = r.receipt
 	}
-	e.Listed = x.observed() && x.catalog.lists(r.model)
+	e.Listed = c.observed() && c.catalog.lists(r.model)
 	n := len(r.attempts)
 	if n == 0 {
 		return e
 	}
 	last := &r.attempts[n-1]
 	e.Channel = last.Channel
-	if n == 1 && last.Err == nil && !x.observed() {
+	if n == 1 && last.Err == nil && !c.observed() {
 		return e // which the log line does not name
 	}
 	e.Attempts = make([]AttemptEvent, n)
 	for i, a := range r.attempts {
-		e.Attempts[i] = newAttempt(x.id, r.op, a)
+		e.Attempts[i] = newAttempt(c.id, r.op, a)
 	}
 	return e
 }
@@ -434,19 +434,19 @@ func (e *RequestEvent) UsageSource() string {
 }
 
 // log writes the log line.
-func (x *exchange) log(ctx context.Context, e *RequestEvent) {
+func (c *call) log(ctx context.Context, e *RequestEvent) {
 	level := slog.LevelInfo
 	if e.Error != "" {
 		level = slog.LevelWarn
 	}
-	log := x.g.options.Logger.Handler()
+	log := c.g.options.Logger.Handler()
 	if !log.Enabled(ctx, level) {
 		return
 	}
 	// Without the Logger's own methods, which look up who calls: it is always here.
 	line := slog.NewRecord(e.Started.Add(e.Duration), level, "request", 0)
 	var buf [25]slog.Attr
-	line.AddAttrs(append(e.attrs(buf[:0], x.entry.charge), slog.Float64("ms", float64(e.Duration.Microseconds())/1000))...)
+	line.AddAttrs(append(e.attrs(buf[:0], c.entry.charge), slog.Float64("ms", float64(e.Duration.Microseconds())/1000))...)
 	_ = log.Handle(ctx, line) // as a Logger does, which ignores the error
 }
 

@@ -30,7 +30,7 @@ import (
 
 // capability is what the pipeline needs to know of one kind of requests: data and
 // functions that the capability fills in. All that differs between operations is here,
-// but for the parsers below and in exchange.parse (request.go), and the kinds of models
+// but for the parsers below and in call.parse (request.go), and the kinds of models
 // and the units of their prices (catalog.go). Each function is given the operation,
 // whose request it knows the type of. A function may be nil where its comment says so.
 type capability struct {
@@ -121,7 +121,7 @@ type capability struct {
 // operation is one parsed request as the pipeline sees it.
 type operation struct {
 	*capability
-	x           *exchange
+	call        *call
 	request     any // of the capability's type
 	model       string
 	stream      bool
@@ -195,7 +195,7 @@ const (
 // without the request, which may have megabytes.
 func (o *operation) withoutRequest(t tap) *operation {
 	return &operation{
-		capability: o.capability, x: o.x, request: o.summarize(o, t), model: o.model, stream: o.stream, form: o.form, bounds: o.bounds,
+		capability: o.capability, call: o.call, request: o.summarize(o, t), model: o.model, stream: o.stream, form: o.form, bounds: o.bounds,
 	}
 }
 
@@ -225,7 +225,7 @@ func (o *operation) withOrderedUnits(u billing.Usage) billing.Usage {
 }
 
 // parsers read the JSON body of each operation.
-var parsers = map[upstream.Op]func(x *exchange, data []byte) (*operation, error){
+var parsers = map[upstream.Op]func(c *call, data []byte) (*operation, error){
 	upstream.ChatCompletion: parser(chatapi.Parse, newChat),
 	upstream.Messages:       parser(messagesapi.Parse, newMessages),
 	upstream.CountTokens:    parser(messagesapi.ParseCount, newCount),
@@ -239,13 +239,13 @@ var parsers = map[upstream.Op]func(x *exchange, data []byte) (*operation, error)
 }
 
 // parser makes an operation of what parse reads.
-func parser[R any](parse func(data []byte) (*R, error), operate func(*exchange, *R) *operation) func(*exchange, []byte) (*operation, error) {
-	return func(x *exchange, data []byte) (*operation, error) {
+func parser[R any](parse func(data []byte) (*R, error), operate func(*call, *R) *operation) func(*call, []byte) (*operation, error) {
+	return func(c *call, data []byte) (*operation, error) {
 		r, err := parse(data)
 		if err != nil {
 			return nil, err
 		}
-		return operate(x, r), nil
+		return operate(c, r), nil
 	}
 }
 
@@ -267,7 +267,7 @@ type conversation interface {
 }
 
 // media bounds the tokens of pictures and videos.
-func (o *operation) media() chat.MediaBound { return o.x.g.options.Media }
+func (o *operation) media() chat.MediaBound { return o.call.g.options.Media }
 
 func validateConversation(o *operation, _ *Model, _ *billing.Price) error {
 	return o.request.(conversation).Validate()
@@ -278,7 +278,7 @@ func (o *operation) conversationBounds(price *billing.Price) tokenBounds {
 	r := o.request.(conversation)
 	b := tokenBounds{
 		input: r.InputBound(o.media()), linked: r.LinkedBound(o.media()),
-		candidates: 1, unseen: !o.stream || o.x.g.drains.hides(o.model),
+		candidates: 1, unseen: !o.stream || o.call.g.drains.hides(o.model),
 		written: dearerWritten(price),
 	}
 	if price.Covers(billing.Request) {
@@ -306,8 +306,8 @@ func conversationAnswer(o *operation, data []byte, _ *billing.Price) (answer, er
 }
 
 // newChat is the operation of a chat completion.
-func newChat(x *exchange, r *chatapi.Request) *operation {
-	return &operation{capability: &chatCompletion, x: x, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source()}
+func newChat(c *call, r *chatapi.Request) *operation {
+	return &operation{capability: &chatCompletion, call: c, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source()}
 }
 
 func (o *operation) chat() *chatapi.Request { return o.request.(*chatapi.Request) }
@@ -335,7 +335,7 @@ var chatCompletion = capability{
 	answer:  conversationAnswer,
 	opening: chatapi.Opening,
 	tap: func(o *operation, _ *billing.Price) tap {
-		g := o.x.g
+		g := o.call.g
 		return chatTap{o.chat().NewTap(chatapi.TapOptions{
 			Media: o.media(), Created: g.options.Now().Unix(),
 			NewID: func() string { return g.options.NewID("chatcmpl-") }, // which must not keep the request
@@ -355,8 +355,8 @@ func (t chatTap) Delivered() bool    { return true } // every chunk that is coun
 func (t chatTap) Terminator() string { return sse.Done }
 
 // newMessages is the operation of a message.
-func newMessages(x *exchange, r *messagesapi.Request) *operation {
-	return &operation{capability: &message, x: x, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source()}
+func newMessages(c *call, r *messagesapi.Request) *operation {
+	return &operation{capability: &message, call: c, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source()}
 }
 
 func (o *operation) message() *messagesapi.Request { return o.request.(*messagesapi.Request) }
@@ -386,7 +386,7 @@ var message = capability{
 		return messagesapi.ErrorEvent(dst, id, err)
 	},
 	tap: func(o *operation, _ *billing.Price) tap {
-		g := o.x.g
+		g := o.call.g
 		return o.message().NewTap(messagesapi.TapOptions{
 			Media: o.media(),
 			NewID: func() string { return g.options.NewID("msg_") }, // which must not keep the request
@@ -407,8 +407,8 @@ func messageSession(o *operation) (body *completion.Parsed, user string) {
 }
 
 // newCount is the operation that counts the tokens of a message that is not made.
-func newCount(x *exchange, r *messagesapi.Request) *operation {
-	return &operation{capability: &tokenCount, x: x, request: r, model: r.Model, clientBytes: r.Source()}
+func newCount(c *call, r *messagesapi.Request) *operation {
+	return &operation{capability: &tokenCount, call: c, request: r, model: r.Model, clientBytes: r.Source()}
 }
 
 // tokenCount streams nothing, holds nothing and costs nothing. Tokens are counted for
@@ -435,8 +435,8 @@ var tokenCount = capability{
 }
 
 // newResponse is the operation that makes a response.
-func newResponse(x *exchange, r *responsesapi.Request) *operation {
-	return &operation{capability: &responseCreation, x: x, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source()}
+func newResponse(c *call, r *responsesapi.Request) *operation {
+	return &operation{capability: &responseCreation, call: c, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source()}
 }
 
 func (o *operation) response() *responsesapi.Request { return o.request.(*responsesapi.Request) }
@@ -481,7 +481,7 @@ var responseCreation = capability{
 		return responsesapi.ErrorEvents(dst, id, err)
 	},
 	tap: func(o *operation, _ *billing.Price) tap {
-		g, quiet := o.x.g, 0
+		g, quiet := o.call.g, 0
 		if every := g.options.Heartbeat; every > 0 {
 			quiet = int((mostSilence + every - 1) / every)
 		}
@@ -503,8 +503,8 @@ var responseCreation = capability{
 func unpricedResponse(o *operation, h http.Header, pass rule.PassUnpriced) error {
 	err := o.response().Unpriced(h, pass)
 	if o.response().OmitsBetas() {
-		o.x.header = maps.Clone(h)
-		maps.DeleteFunc(o.x.header, func(name string, _ []string) bool { return strings.EqualFold(name, rule.OpenAIBetas) })
+		o.call.header = maps.Clone(h)
+		maps.DeleteFunc(o.call.header, func(name string, _ []string) bool { return strings.EqualFold(name, rule.OpenAIBetas) })
 	}
 	return err
 }
@@ -514,8 +514,8 @@ func responseSession(o *operation) (body *completion.Parsed, user string) {
 }
 
 // newInputCount is the operation that counts the input of a response that is not made.
-func newInputCount(x *exchange, r *responsesapi.Request) *operation {
-	return &operation{capability: &inputCount, x: x, request: r, model: r.Model, clientBytes: r.Source()}
+func newInputCount(c *call, r *responsesapi.Request) *operation {
+	return &operation{capability: &inputCount, call: c, request: r, model: r.Model, clientBytes: r.Source()}
 }
 
 // inputCount is what tokenCount is, of responses.
@@ -545,8 +545,8 @@ var inputCount = capability{
 }
 
 // newEmbeddings is the operation of embeddings.
-func newEmbeddings(x *exchange, r *embeddingsapi.Request) *operation {
-	return &operation{capability: &embedding, x: x, request: r, model: r.Model, clientBytes: r.Source()}
+func newEmbeddings(c *call, r *embeddingsapi.Request) *operation {
+	return &operation{capability: &embedding, call: c, request: r, model: r.Model, clientBytes: r.Source()}
 }
 
 func (o *operation) embeddings() *embeddingsapi.Request { return o.request.(*embeddingsapi.Request) }
@@ -583,19 +583,19 @@ var embedding = capability{
 
 // part is the operation of a part of the request.
 func (o *operation) part(request any, m *Model) *operation {
-	p := &operation{capability: o.capability, x: o.x, request: request, model: o.model}
+	p := &operation{capability: o.capability, call: o.call, request: request, model: o.model}
 	p.bounds = p.bound(p, m, nil)
 	return p
 }
 
 // newImages is the operation that generates or edits images. The request of an
 // edit is a form.
-func newImages(x *exchange, r *imagesapi.Request) *operation {
-	c := imageGeneration
+func newImages(c *call, r *imagesapi.Request) *operation {
+	kind := imageGeneration
 	if r.Edit != nil {
-		c.name, c.unknownModel = upstream.EditImage, noModel
+		kind.name, kind.unknownModel = upstream.EditImage, noModel
 	}
-	return &operation{capability: &c, x: x, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source(), form: r.Form()}
+	return &operation{capability: &kind, call: c, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source(), form: r.Form()}
 }
 
 func (o *operation) images() *imagesapi.Request { return o.request.(*imagesapi.Request) }
@@ -619,12 +619,12 @@ var imageGeneration = capability{
 		return o.images().Prepared(), o.images().View()
 	},
 	answer: func(o *operation, data []byte, price *billing.Price) (answer, error) {
-		a, err := o.images().ReadAnswer(data, o.x.id, paysTokens(price))
+		a, err := o.images().ReadAnswer(data, o.call.id, paysTokens(price))
 		return answer{body: a.Body, usage: a.Usage}, err
 	},
 	opening: func(name string, data []byte) (bool, error) { return true, imagesapi.Opening(name, data) },
 	tap: func(o *operation, price *billing.Price) tap {
-		return imagesTap{o.images().NewTap(o.x.id, paysTokens(price))}
+		return imagesTap{o.images().NewTap(o.call.id, paysTokens(price))}
 	},
 }
 
@@ -664,8 +664,8 @@ func (t imagesTap) CutShort(dst []byte) []byte  { return dst }
 func (t imagesTap) Terminator() string          { return "" }
 
 // newSpeech is the operation that makes speech.
-func newSpeech(x *exchange, r *speechapi.Request) *operation {
-	return &operation{capability: &spokenText, x: x, request: r, model: r.Model, clientBytes: r.Source()}
+func newSpeech(c *call, r *speechapi.Request) *operation {
+	return &operation{capability: &spokenText, call: c, request: r, model: r.Model, clientBytes: r.Source()}
 }
 
 func (o *operation) speech() *speechapi.Request { return o.request.(*speechapi.Request) }
@@ -686,8 +686,8 @@ var spokenText = capability{
 }
 
 // newRerank is the operation that ranks documents.
-func newRerank(x *exchange, r *rerankapi.Request) *operation {
-	return &operation{capability: &ranking, x: x, request: r, model: r.Model, clientBytes: r.Source()}
+func newRerank(c *call, r *rerankapi.Request) *operation {
+	return &operation{capability: &ranking, call: c, request: r, model: r.Model, clientBytes: r.Source()}
 }
 
 func (o *operation) rerank() *rerankapi.Request { return o.request.(*rerankapi.Request) }
@@ -711,7 +711,7 @@ var ranking = capability{
 		return o.rerank().Prepared(), nil
 	},
 	answer: func(o *operation, data []byte, price *billing.Price) (answer, error) {
-		a, err := o.rerank().ReadAnswer(data, price, func() string { return o.x.g.options.NewID("rr_") })
+		a, err := o.rerank().ReadAnswer(data, price, func() string { return o.call.g.options.NewID("rr_") })
 		return answer{body: a.Body, usage: a.Usage}, err
 	},
 	split: func(o *operation, m *Model) []any {
@@ -727,9 +727,9 @@ var ranking = capability{
 }
 
 // newVideo is the operation that submits a video.
-func newVideo(x *exchange, r *videoapi.Request) *operation {
+func newVideo(c *call, r *videoapi.Request) *operation {
 	o := &operation{
-		capability: &videoSubmission, x: x, request: &submission{Request: r}, model: r.Model, clientBytes: r.Source(), wait: r.Wait, status: http.StatusOK,
+		capability: &videoSubmission, call: c, request: &submission{Request: r}, model: r.Model, clientBytes: r.Source(), wait: r.Wait, status: http.StatusOK,
 	}
 	if r.Family() == video.FamilyBeta {
 		o.status = http.StatusAccepted
@@ -747,7 +747,7 @@ var videoSubmission = capability{
 	unpriced:     unpriced[*submission],
 	validate: func(o *operation, m *Model, price *billing.Price) error {
 		o.submission().price = price
-		return o.submission().Validate(videoapi.ModelConfig{Ratios: m.Ratios, Priorities: m.Priorities, AllowPrivate: o.x.g.options.Video.AllowPrivate, Price: price})
+		return o.submission().Validate(videoapi.ModelConfig{Ratios: m.Ratios, Priorities: m.Priorities, AllowPrivate: o.call.g.options.Video.AllowPrivate, Price: price})
 	},
 	bound: func(o *operation, _ *Model, price *billing.Price) bounds {
 		b, err := o.submission().Bound(price)

@@ -11,9 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
-	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -94,7 +92,7 @@ type Response struct {
 	// same idempotency key; a stream's body is all its events.
 	Replayed bool
 
-	x    *exchange
+	call *call
 	task *video.Task // that was accepted
 }
 
@@ -106,122 +104,122 @@ type Response struct {
 // Every error is a *fault.Error, and then nothing is left to settle. The Response
 // is never nil: end it (Response.End), beside an error too.
 func (g *Gateway) Do(ctx context.Context, q *Request) (*Response, error) {
-	x, ctx := g.open(ctx, q)
-	err := x.do(ctx, q)
-	if q.Form != nil && (err != nil || x.response.Stream == nil) {
-		g.closeForm(x, q.Form) // a stream's is closed with its call
+	c, ctx := g.open(ctx, q)
+	err := c.do(ctx, q)
+	if q.Form != nil && (err != nil || c.response.Stream == nil) {
+		g.closeForm(c, q.Form) // a stream's is closed with its call
 	}
 	if err != nil {
-		return &x.response, fault.From(err)
+		return &c.response, fault.From(err)
 	}
-	return &x.response, nil
+	return &c.response, nil
 }
 
-// do is Do once the exchange is open.
-func (x *exchange) do(ctx context.Context, q *Request) (err error) {
+// do is Do once the call is open.
+func (c *call) do(ctx context.Context, q *Request) (err error) {
 	defer guard(&err)
-	if err := x.begin(ctx, q); err != nil || q.Op == "" {
+	if err := c.begin(ctx, q); err != nil || q.Op == "" {
 		return err
 	}
-	op, err := x.parse(q)
+	op, err := c.parse(q)
 	if err != nil {
 		return err
 	}
 	if q.Read != nil {
 		q.Body = nil // it is the operation's, which a stream releases
 	}
-	return x.run(ctx, op, q.Heartbeat)
+	return c.run(ctx, op, q.Heartbeat)
 }
 
-// open begins the exchange of a request, or goes on with the one that it follows.
-func (g *Gateway) open(ctx context.Context, q *Request) (*exchange, context.Context) {
-	if q.Follows != nil && q.Follows.x != nil {
-		x := q.Follows.x
-		return x, x.withObserver(ctx)
+// open begins the call of a request, or goes on with the one that it follows.
+func (g *Gateway) open(ctx context.Context, q *Request) (*call, context.Context) {
+	if q.Follows != nil && q.Follows.call != nil {
+		c := q.Follows.call
+		return c, c.withObserver(ctx)
 	}
-	x := g.newExchange()
-	x.clientID = q.ClientID
-	return x, x.withObserver(ctx)
+	c := g.newCall()
+	c.clientID = q.ClientID
+	return c, c.withObserver(ctx)
 }
 
 // begin finds out whose request it is, counts it, refuses one that goes round in a loop
 // of gateways, and has its body read. Every request passes here, typed or raw.
-func (x *exchange) begin(ctx context.Context, q *Request) error {
+func (c *call) begin(ctx context.Context, q *Request) error {
 	switch {
 	case q.Refused != nil:
 		return q.Refused
-	case q.Follows != nil && (!x.begun || x.ended || x.entry.op != ""):
+	case q.Follows != nil && (!c.begun || c.ended || c.entry.op != ""):
 		return fault.New(fault.InternalError, "Request.Follows is a response that failed, has an operation of its own, or has ended.")
 	}
 	if q.Follows == nil {
-		if err := x.authenticate(ctx, q); err != nil {
+		if err := c.authenticate(ctx, q); err != nil {
 			return err
 		}
-		if err := x.countRequest(ctx); err != nil {
+		if err := c.countRequest(ctx); err != nil {
 			return err
 		}
 	}
 	if len(q.Via) > 0 {
-		trail, err := x.g.trail.After(q.Via)
+		trail, err := c.g.trail.After(q.Via)
 		if err != nil {
 			return err
 		}
-		x.trail = trail
+		c.trail = trail
 	}
 	if q.Read != nil {
-		if err := q.Read(&x.response); err != nil {
+		if err := q.Read(&c.response); err != nil {
 			return err
 		}
 	}
-	x.begun, x.idempotencyKey, x.header, x.query, x.session = true, q.IdempotencyKey, q.Header, q.Query, q.sessionName(ctx)
+	c.begun, c.idempotencyKey, c.header, c.query, c.sessionName = true, q.IdempotencyKey, q.Header, q.Query, q.sessionName(ctx)
 	return nil
 }
 
 // parse reads the request.
-func (x *exchange) parse(q *Request) (*operation, error) {
+func (c *call) parse(q *Request) (*operation, error) {
 	if q.Form != nil && q.Op == upstream.EditImage {
 		r, err := imagesapi.ParseForm(q.Form)
 		if err != nil {
 			return nil, err
 		}
-		return newImages(x, r), nil
+		return newImages(c, r), nil
 	}
 	parse, ok := parsers[q.Op]
 	if !ok || q.Form != nil {
 		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no operation %q on such a body.", q.Op))
 	}
-	return parse(x, q.Body)
+	return parse(c, q.Body)
 }
 
 // closeForm closes a form that is not needed any more.
-func (g *Gateway) closeForm(x *exchange, form *upstream.Form) {
+func (g *Gateway) closeForm(c *call, form *upstream.Form) {
 	if err := form.Close(); err != nil {
-		g.options.Logger.Error("closing the form of a request failed", "request_id", x.id, "error", err)
+		g.options.Logger.Error("closing the form of a request failed", "request_id", c.id, "error", err)
 	}
 }
 
 // Principal is whose request it is; nil where that was not found out.
-func (r *Response) Principal() *auth.Principal { return r.x.principal }
+func (r *Response) Principal() *auth.Principal { return r.call.principal }
 
 // Context is the request's context with its principal and what the Observer put
 // there, for other methods of the Gateway.
 func (r *Response) Context() context.Context {
-	if r.x.principal == nil {
-		return r.x.ctx
+	if r.call.principal == nil {
+		return r.call.outer
 	}
-	return auth.NewContext(r.x.ctx, r.x.principal)
+	return auth.NewContext(r.call.outer, r.call.principal)
 }
 
 // Limits is what is left of the key's limits.
-func (r *Response) Limits() auth.State { return r.x.limits }
+func (r *Response) Limits() auth.State { return r.call.limits }
 
 // Receipt is what the request cost; false before it was settled, or if it was
 // refused before anything was held.
 func (r *Response) Receipt() (billing.Receipt, bool) {
-	if r.x.entry.receipt == nil {
+	if r.call.entry.receipt == nil {
 		return billing.Receipt{}, false
 	}
-	return *r.x.entry.receipt, true
+	return *r.call.entry.receipt, true
 }
 
 // Admit takes a slot among the running calls, for which it waits a moment, and
@@ -230,15 +228,15 @@ func (r *Response) Receipt() (billing.Receipt, bool) {
 // that one that is refused costs nothing. The error is a 503, and a 401 where the
 // caller is not known.
 func (r *Response) Admit(ctx context.Context, bytes int64) error {
-	x := r.x
-	if x.principal == nil {
+	c := r.call
+	if c.principal == nil {
 		return errUnknownCaller
 	}
-	if err := x.takeSlot(ctx); err != nil {
+	if err := c.takeSlot(ctx); err != nil {
 		return err
 	}
-	d := x.g.admission
-	if d.maxBodies != 0 && bytes > 0 && bytes <= d.maxBodies && !d.bodies.Fits(x.principal.Account, bytes, d.freeForBodies()) {
+	d := c.g.admission
+	if d.maxBodies != 0 && bytes > 0 && bytes <= d.maxBodies && !d.bodies.Fits(c.principal.Account, bytes, d.freeForBodies()) {
 		d.refused.Add(1)
 		return errNoMemory
 	}
@@ -251,17 +249,17 @@ func (r *Response) Admit(ctx context.Context, bytes int64) error {
 // account has so much of it that the rest is for others; and a 401 where the caller is
 // not known.
 func (r *Response) ReserveMemory(n int64) error {
-	x, d := r.x, r.x.g.admission
+	c, d := r.call, r.call.g.admission
 	switch {
-	case x.principal == nil:
+	case c.principal == nil:
 		return errUnknownCaller
 	case d.maxBodies == 0:
 		return nil
-	case !d.bodies.Take(x.principal.Account, n, d.freeForBodies()):
+	case !d.bodies.Take(c.principal.Account, n, d.freeForBodies()):
 		d.refused.Add(1)
 		return errNoMemory
 	}
-	x.bodyBytes += n
+	c.bodyBytes += n
 	return nil
 }
 
@@ -277,7 +275,7 @@ func (r *Response) Release() {
 		putBody(r.Body)
 	}
 	r.Body = nil
-	r.x.release()
+	r.call.release()
 }
 
 // End closes Stream or Audio, gives everything back, writes the request's one log
@@ -295,58 +293,29 @@ func (r *Response) End(status int, err error) {
 	if r.Audio != nil {
 		_ = r.Audio.Close() // it returns nil
 	}
-	x := r.x
-	if x.ended {
+	c := r.call
+	if c.ended {
 		return
 	}
-	x.ended = true
-	x.release()
-	e := x.requestEvent(x.g.options.Now(), status, fault.From(err))
-	x.log(x.ctx, &e)
-	if x.observed() {
-		x.g.observers.end(x.ctx, e)
+	c.ended = true
+	c.release()
+	e := c.requestEvent(c.g.options.Now(), status, fault.From(err))
+	c.log(c.outer, &e)
+	if c.observed() {
+		c.g.observers.end(c.outer, e)
 	}
 }
 
 // AppendError appends the event that ends a broken stream of the request, in the
 // form of its operation.
 func (r *Response) AppendError(dst []byte, err error) []byte {
-	if c := r.x.capability; c != nil && c.errorEvent != nil {
-		return c.errorEvent(dst, r.x.id, r.x.call.tap, fault.From(err))
+	if kind := r.call.capability; kind != nil && kind.errorEvent != nil {
+		return kind.errorEvent(dst, r.call.id, r.call.tap, fault.From(err))
 	}
 	return appendErrorEvent(dst, err)
 }
 
-// exchange is one request from its id to its log line. It owns the slot and the
-// memory of request and answer, which stay until the answer is written.
-type exchange struct {
-	id, clientID   string
-	idempotencyKey string
-	header         http.Header // of Request
-	query          string      // of Request
-	session        string      // as the caller names it beside the body; never to be logged
-	response       Response
-
-	g           *Gateway
-	trail       *via.Trail // the gateways that it has passed, with this one
-	catalog     *catalog   // of the moment when it began
-	principal   *auth.Principal
-	capability  *capability // of its operation; nil until it runs
-	started     time.Time
-	limits      auth.State
-	entry       logEntry
-	ctx         context.Context // of the request, as the Observer made it; nil before it knows
-	begun       bool            // its caller is known, and it was counted and read
-	ended       bool
-	slot        slot               // among the running calls
-	lease       auth.Lease         // of an operation on what is stored, until its answer is written; nil for none
-	bodyBytes   int64              // bytes of a large body in memory
-	answerBytes reservedBytes      // of its answers
-	claim       *idempotency.Claim // of the idempotency key, which its call makes with the hold; nil for none, or once that has ended
-	call        call               // its zero value until it runs
-}
-
-// logEntry is what the log line has besides the exchange itself.
+// logEntry is what the log line has besides the call itself.
 type logEntry struct {
 	op          upstream.Op
 	model       string
@@ -361,16 +330,16 @@ type logEntry struct {
 	phases      Phases
 }
 
-// newExchange begins an exchange. It pins the models, channels and prices of this moment.
-func (g *Gateway) newExchange() *exchange {
-	x := &exchange{id: g.options.NewID("req_"), g: g, trail: g.trail, catalog: g.catalog.Load(), started: g.options.Now()}
-	x.response.ID, x.response.x = x.id, x
-	return x
+// newCall begins a call. It pins the models, channels and prices of this moment.
+func (g *Gateway) newCall() *call {
+	c := &call{id: g.options.NewID("req_"), g: g, trail: g.trail, catalog: g.catalog.Load(), started: g.options.Now()}
+	c.response.ID, c.response.call = c.id, c
+	return c
 }
 
-// respond makes r, which has no ID, the response of the exchange.
-func (x *exchange) respond(r Response) *Response {
-	to := &x.response // a heartbeat may read its ID and its limits meanwhile
+// respond makes r, which has no ID, the response of the call.
+func (c *call) respond(r Response) *Response {
+	to := &c.response // a heartbeat may read its ID and its limits meanwhile
 	to.Header, to.Status, to.Body, to.Stream, to.Audio = r.Header, r.Status, r.Body, r.Stream, r.Audio
 	to.Dropped, to.Replayed, to.task = r.Dropped, r.Replayed, r.task
 	return to
@@ -379,29 +348,29 @@ func (x *exchange) respond(r Response) *Response {
 // authenticate finds the principal: that in ctx, or that of the token. It fails
 // with a 401 or a 403; an error of the Authenticator's store never looks like a
 // wrong key.
-func (x *exchange) authenticate(ctx context.Context, q *Request) (err error) {
-	if x.principal, err = x.g.principal(ctx); err == nil || q.inProcess {
+func (c *call) authenticate(ctx context.Context, q *Request) (err error) {
+	if c.principal, err = c.g.principal(ctx); err == nil || q.inProcess {
 		return err
 	}
 	defer guard(&err)
-	defer x.spent(&x.entry.phases.Auth, x.clock())
-	p, err := x.g.options.Authenticator.Authenticate(ctx, q.Token)
+	defer c.spent(&c.entry.phases.Auth, c.clock())
+	p, err := c.g.options.Authenticator.Authenticate(ctx, q.Token)
 	switch {
 	case err != nil:
 		return storeError(err)
 	case p == nil:
 		return fault.New(fault.InternalError, "The authenticator gave neither a principal nor an error.")
 	}
-	x.principal = p
+	c.principal = p
 	return nil
 }
 
 // countRequest counts the request against the requests per minute of its key; a
 // 429 says that there were too many.
-func (x *exchange) countRequest(ctx context.Context) (err error) {
+func (c *call) countRequest(ctx context.Context) (err error) {
 	defer guard(&err)
-	defer x.spent(&x.entry.phases.Admit, x.clock())
-	x.limits, err = x.g.options.Limiter.Request(ctx, x.principal)
+	defer c.spent(&c.entry.phases.Admit, c.clock())
+	c.limits, err = c.g.options.Limiter.Request(ctx, c.principal)
 	return storeError(err)
 }
 

@@ -81,7 +81,7 @@ const sealedResponses = "responses"
 
 // responseState is what a request for a response has to do with those that are kept.
 type responseState struct {
-	x        *exchange
+	call     *call
 	stores   bool     // its own response is to be kept
 	previous string   // the response that it goes on from
 	input    [][]byte // its own items, those that it refers to included, within its bytes
@@ -100,7 +100,7 @@ type responseState struct {
 // price and hold are of what is sent. Where vendors keep responses it finds out at which
 // of them these are. What the account does not have is refused by the check that follows.
 func expandState(ctx context.Context, o *operation, m *Model) error {
-	r, mode := o.response(), o.x.g.options.Responses.Mode
+	r, mode := o.response(), o.call.g.options.Responses.Mode
 	if mode == ResponsesOff {
 		r.RefuseState()
 	}
@@ -115,7 +115,7 @@ func expandState(ctx context.Context, o *operation, m *Model) error {
 		return err
 	}
 	o.state = &responseState{
-		x: o.x, previous: r.PreviousResponseID, stores: o.name == upstream.Responses && (r.Store == nil || *r.Store),
+		call: o.call, previous: r.PreviousResponseID, stores: o.name == upstream.Responses && (r.Store == nil || *r.Store),
 	}
 	if mode == ResponsesNative && r.Refers() || r.RefersHere() {
 		done, err := o.admitReading(ctx, m)
@@ -146,7 +146,7 @@ func expandState(ctx context.Context, o *operation, m *Model) error {
 // the caller's own: those of tools and items that reach a vendor whose channel does not pass
 // them. What the input's text cites is only left out.
 func (o *operation) sharedNames(m *Model) (own []responsesapi.Reference, err error) {
-	r, c := o.response(), o.x.catalog
+	r, c := o.response(), o.call.catalog
 	pass := func(name, spelled string) bool { return c.router.Passes(o.name, m.ID, name, spelled, true) }
 	r.DropCitations = r.Cites() && !(pass("file_id", "input") && pass("container_id", "input"))
 	if !c.requirePrice { // else the check of what has no price does so
@@ -162,7 +162,7 @@ func (o *operation) sharedNames(m *Model) (own []responsesapi.Reference, err err
 			own = append(own, ref)
 		}
 	}
-	if o.x.g.options.Responses.Mode != ResponsesNative && !pass("container_id", "input") { // which looks up all links
+	if o.call.g.options.Responses.Mode != ResponsesNative && !pass("container_id", "input") { // which looks up all links
 		for _, link := range r.Links {
 			if link.Member == "container_id" {
 				own = append(own, link)
@@ -180,7 +180,7 @@ func (s *responseState) checkOwn(ctx context.Context, r *responsesapi.Request, n
 			r.RefuseShared(ref)
 			return nil
 		}
-		if found, err := s.x.g.hasResponse(ctx, s.x.principal.Account, ref.ID); err != nil || !found {
+		if found, err := s.call.g.hasResponse(ctx, s.call.principal.Account, ref.ID); err != nil || !found {
 			r.RefuseShared(ref)
 			return err
 		}
@@ -202,21 +202,20 @@ func distinct(refs []responsesapi.Reference) []responsesapi.Reference {
 // the request itself. Its key has a slot and tokens meanwhile, until done is called, and its
 // account can pay for the request as it came: what it becomes is paid by its hold.
 func (o *operation) admitReading(ctx context.Context, m *Model) (done func(), err error) {
-	price := o.x.catalog.prices.Price(m.ID)
+	price := o.call.catalog.prices.Price(m.ID)
 	own := o.bound(o, m, price)
-	lease, err := o.x.acquireLease(ctx, own.most.Tokens())
-	if err != nil {
+	if err := o.call.acquireLease(ctx, own.most.Tokens()); err != nil {
 		return nil, err
 	}
 	least := own.least
 	if least.IsZero() { // a count, of what a request must pay for
 		least.Input = 1
 	}
-	if err := o.x.checkAvailable(ctx, price, least); err != nil {
-		lease.Release(0)
+	if err := o.call.checkAvailable(ctx, price, least); err != nil {
+		o.call.releaseLease()
 		return nil, err
 	}
-	return func() { lease.Release(0) }, nil
+	return o.call.releaseLease, nil
 }
 
 // locate finds the channel and the key at which a vendor keeps what a request refers to.
@@ -229,7 +228,7 @@ func (s *responseState) locate(ctx context.Context, r *responsesapi.Request, sha
 			r.Problem.Refuse(ref.Param(), fmt.Sprintf("The request refers to more than %d stored items. Send the items themselves instead.", maxRecalled))
 			return nil
 		}
-		found, err := s.x.g.findResponse(ctx, s.x.principal.Account, ref.ID)
+		found, err := s.call.g.findResponse(ctx, s.call.principal.Account, ref.ID)
 		switch missing := found == nil || found.Channel == "" || len(found.Body) > 0 || ref.Response && found.ID != ref.ID; {
 		case err != nil:
 			return err
@@ -263,14 +262,14 @@ func (s *responseState) expand(ctx context.Context, r *responsesapi.Request) err
 			r.Problem.Refuse(ref.Param(), fmt.Sprintf("The request approves more than %d calls.", maxRecalled))
 			return nil
 		}
-		if found, err := s.x.g.hasResponse(ctx, s.x.principal.Account, ref.ID); err != nil || !found {
+		if found, err := s.call.g.hasResponse(ctx, s.call.principal.Account, ref.ID); err != nil || !found {
 			r.RefuseMissing(ref)
 			return err
 		}
 	}
 	e := responsesapi.Expansion{Own: s.input}
 	if s.previous != "" || len(r.References) > 0 {
-		q := recall{x: s.x, r: r}
+		q := recall{call: s.call, r: r}
 		var err error
 		if e.Before, err = q.conversation(ctx); err == nil {
 			err = q.resolve(ctx, e.Own)
@@ -291,7 +290,7 @@ func (s *responseState) expand(ctx context.Context, r *responsesapi.Request) err
 
 // recall reads what a request refers to, within the bounds of one request.
 type recall struct {
-	x     *exchange
+	call  *call
 	r     *responsesapi.Request
 	count int // responses
 	bytes int
@@ -305,11 +304,11 @@ func (q *recall) open(ctx context.Context, ref responsesapi.Reference) (*state.R
 		q.r.Problem.Refuse(ref.Param(), fmt.Sprintf("The request goes on from more than %d responses. Send the conversation itself instead.", maxRecalled))
 		return nil, nil, nil
 	}
-	row, err := q.x.g.findResponse(ctx, q.x.principal.Account, ref.ID)
+	row, err := q.call.g.findResponse(ctx, q.call.principal.Account, ref.ID)
 	if err != nil {
 		return nil, nil, err
 	}
-	opened := q.x.g.openResponse(row)
+	opened := q.call.g.openResponse(row)
 	if opened == nil || ref.Response && row.ID != ref.ID {
 		q.r.RefuseMissing(ref)
 		return nil, nil, nil
@@ -318,7 +317,7 @@ func (q *recall) open(ctx context.Context, ref responsesapi.Reference) (*state.R
 		q.r.Problem.Refuse(ref.Param(), fmt.Sprintf("The conversation that the request goes on from has more than %d MiB. Send what is needed of it instead.", maxRecalledBytes>>20))
 		return nil, nil, nil
 	}
-	return row, opened, q.x.response.ReserveMemory(int64(len(row.Body))) // of which the request becomes larger
+	return row, opened, q.call.response.ReserveMemory(int64(len(row.Body))) // of which the request becomes larger
 }
 
 // conversation are the items of the response that the request goes on from, and of those
@@ -346,7 +345,7 @@ func (q *recall) conversation(ctx context.Context) ([][]byte, error) {
 // has encrypted a thought can read it, by the same account: one that gets another's refuses
 // the request, and so no vendor gets it where it is not certain which of them is asked.
 func (q *recall) again(row *state.Response, item []byte) []byte {
-	channel, key, only := q.x.catalog.router.Only(upstream.Responses, q.r.Model)
+	channel, key, only := q.call.catalog.router.Only(upstream.Responses, q.r.Model)
 	return responsesapi.Again(item, row.Model == q.r.Model, only && row.Channel == channel && (key == "" || row.Key == key))
 }
 
@@ -428,7 +427,7 @@ func (s *responseState) editAndStore(response []byte, ended bool) []byte {
 		return response
 	}
 	stored := s.stores
-	if s.x.g.options.Responses.Mode == ResponsesNative {
+	if s.call.g.options.Responses.Mode == ResponsesNative {
 		stored = string(o.Raw("store")) == "true" // by the word of the vendor: of a bridge it is false
 	}
 	if status, _ := rawjson.String(o.Raw("status")); ended && status != "completed" && status != "incomplete" {
@@ -441,7 +440,7 @@ func (s *responseState) editAndStore(response []byte, ended bool) []byte {
 	edited := o.Apply(nil, edits...)
 	if stored && ended {
 		if err := s.prepare(&o, edited); err != nil {
-			s.x.g.logUnstored(s.x, err)
+			s.call.g.logUnstored(s.call, err)
 			edited = o.Apply(nil, append(edits, rawjson.Set("store", []byte("false")))...)
 		}
 	}
@@ -450,7 +449,7 @@ func (s *responseState) editAndStore(response []byte, ended bool) []byte {
 
 // logUnstored logs that a response was not stored. An account that keeps all that it may
 // can have that of every request, and is in the log once a minute.
-func (g *Gateway) logUnstored(x *exchange, err error) {
+func (g *Gateway) logUnstored(c *call, err error) {
 	level := slog.LevelError
 	if fault.Is(err, fault.InvalidRequest) {
 		now, before := g.options.Now().UnixNano(), g.quotaLogged.Load()
@@ -459,7 +458,7 @@ func (g *Gateway) logUnstored(x *exchange, err error) {
 		}
 		level = slog.LevelWarn
 	}
-	g.options.Logger.Log(x.call.ctx, level, "storing a response failed", "request_id", x.id, "account", x.principal.Account, "error", err)
+	g.options.Logger.Log(c.ctx, level, "storing a response failed", "request_id", c.id, "account", c.principal.Account, "error", err)
 }
 
 // prepare prepares the storing of a response that has ended well, which the client gets as
@@ -467,15 +466,15 @@ func (g *Gateway) logUnstored(x *exchange, err error) {
 // the response is stored here, so that one that the store does not take says so.
 func (s *responseState) prepare(o *rawjson.Object, edited []byte) (err error) {
 	defer guard(&err)
-	g := s.x.g
+	g := s.call.g
 	id, _ := rawjson.String(o.Raw("id"))
 	if !responsesapi.IsID(id) || id == s.previous { // or it would go on from itself
 		return fmt.Errorf("its id is %q", clip(id))
 	}
 	now := g.options.Now()
 	row := state.Response{
-		ID: id, Account: s.x.principal.Account, Created: now, Expires: now.Add(g.options.Responses.Retention),
-		Previous: s.previous, Model: s.x.entry.model, Channel: s.channel, Key: s.key, Items: responsesapi.ItemIDs(o.Src),
+		ID: id, Account: s.call.principal.Account, Created: now, Expires: now.Add(g.options.Responses.Retention),
+		Previous: s.previous, Model: s.call.entry.model, Channel: s.channel, Key: s.key, Items: responsesapi.ItemIDs(o.Src),
 	}
 	if g.options.Responses.Mode == ResponsesNative {
 		row.Tokens = responsesapi.TokensOf(o, s.most, maxContext)
@@ -494,7 +493,7 @@ func (s *responseState) prepare(o *rawjson.Object, edited []byte) (err error) {
 		s.row = &row
 		return nil
 	}
-	ctx := newSettleContext(s.x.call.ctx, g.options.SettleTimeout)
+	ctx := newSettleContext(s.call.ctx, g.options.SettleTimeout)
 	defer ctx.end()
 	if err := kept.Put(ctx, row); err != nil {
 		return err
@@ -517,9 +516,9 @@ func (s *responseState) discard() {
 	if s == nil || s.put == nil {
 		return
 	}
-	row, g := s.put, s.x.g
+	row, g := s.put, s.call.g
 	s.put = nil
-	ctx := newSettleContext(s.x.call.ctx, g.options.SettleTimeout)
+	ctx := newSettleContext(s.call.ctx, g.options.SettleTimeout)
 	defer ctx.end()
 	err := func() (err error) {
 		defer guard(&err)
@@ -527,6 +526,6 @@ func (s *responseState) discard() {
 		return err
 	}()
 	if err != nil {
-		g.options.Logger.Error("deleting a response that was not settled failed", "request_id", s.x.id, "account", row.Account, "response", row.ID, "error", err)
+		g.options.Logger.Error("deleting a response that was not settled failed", "request_id", s.call.id, "account", row.Account, "response", row.ID, "error", err)
 	}
 }

@@ -25,29 +25,29 @@ import (
 // The caller is the principal in ctx, as for [Gateway.Chat]; it is one request of its key,
 // which has a slot of the key's and of the gateway's meanwhile, and memory for what is read.
 func (g *Gateway) StoredResponse(ctx context.Context, id string) ([]byte, error) {
-	x, err := g.openStored(ctx)
+	c, err := g.openStored(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer x.release()
-	return x.storedResponse(ctx, id)
+	defer c.release()
+	return c.storedResponse(ctx, id)
 }
 
 // StoredResponse is [Gateway.StoredResponse] for the request's caller, as a part of that
 // request: slots and memory are given back by Release or End, when the answer is written.
 func (r *Response) StoredResponse(id string) ([]byte, error) {
-	return r.x.storedResponse(r.Context(), id)
+	return r.call.storedResponse(r.Context(), id)
 }
 
-func (x *exchange) storedResponse(ctx context.Context, id string) ([]byte, error) {
-	row, err := x.ownResponse(ctx, id)
+func (c *call) storedResponse(ctx context.Context, id string) ([]byte, error) {
+	row, err := c.ownResponse(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if atVendor(row) {
-		return x.askKeeper(ctx, upstream.ShowResponse, row, nil)
+		return c.askKeeper(ctx, upstream.ShowResponse, row, nil)
 	}
-	opened := x.g.openResponse(row)
+	opened := c.g.openResponse(row)
 	if opened == nil {
 		return nil, errNoResponse(id)
 	}
@@ -58,32 +58,32 @@ func (x *exchange) storedResponse(ctx context.Context, id string) ([]byte, error
 // from any more, where a vendor keeps it there too. It fails as [Gateway.StoredResponse]
 // does, and then the response is there as before.
 func (g *Gateway) DeleteResponse(ctx context.Context, id string) error {
-	x, err := g.openStored(ctx)
+	c, err := g.openStored(ctx)
 	if err != nil {
 		return err
 	}
-	defer x.release()
-	return x.deleteResponse(ctx, id)
+	defer c.release()
+	return c.deleteResponse(ctx, id)
 }
 
 // DeleteResponse is [Gateway.DeleteResponse] for the request's caller, as
 // [Response.StoredResponse] is.
-func (r *Response) DeleteResponse(id string) error { return r.x.deleteResponse(r.Context(), id) }
+func (r *Response) DeleteResponse(id string) error { return r.call.deleteResponse(r.Context(), id) }
 
-func (x *exchange) deleteResponse(ctx context.Context, id string) (err error) {
-	row, err := x.ownResponse(ctx, id)
+func (c *call) deleteResponse(ctx context.Context, id string) (err error) {
+	row, err := c.ownResponse(ctx, id)
 	if err != nil {
 		return err
 	}
 	if atVendor(row) {
-		if _, err := x.askKeeper(ctx, upstream.DeleteResponse, row, nil); err != nil && !fault.Is(err, fault.NotFound) { // it has expired there
+		if _, err := c.askKeeper(ctx, upstream.DeleteResponse, row, nil); err != nil && !fault.Is(err, fault.NotFound) { // it has expired there
 			return err
 		}
-	} else if x.g.openResponse(row) == nil {
+	} else if c.g.openResponse(row) == nil {
 		return errNoResponse(id)
 	}
 	defer guard(&err)
-	deleted, err := x.g.options.Responses.Store.Delete(ctx, row.Account, id)
+	deleted, err := c.g.options.Responses.Store.Delete(ctx, row.Account, id)
 	if err == nil && !deleted { // another request was faster
 		return errNoResponse(id)
 	}
@@ -106,21 +106,21 @@ type InputItemsOptions struct {
 // [Gateway.StoredResponse] does, and with a 400 if After is the id of no item or Include has
 // another word than OpenAI's.
 func (g *Gateway) ResponseInputItems(ctx context.Context, id string, o InputItemsOptions) ([]byte, error) {
-	x, err := g.openStored(ctx)
+	c, err := g.openStored(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer x.release()
-	return x.inputItems(ctx, id, o)
+	defer c.release()
+	return c.inputItems(ctx, id, o)
 }
 
 // ResponseInputItems is [Gateway.ResponseInputItems] for the request's caller, as
 // [Response.StoredResponse] is.
 func (r *Response) ResponseInputItems(id string, o InputItemsOptions) ([]byte, error) {
-	return r.x.inputItems(r.Context(), id, o)
+	return r.call.inputItems(r.Context(), id, o)
 }
 
-func (x *exchange) inputItems(ctx context.Context, id string, o InputItemsOptions) ([]byte, error) {
+func (c *call) inputItems(ctx context.Context, id string, o InputItemsOptions) ([]byte, error) {
 	if o.Limit <= 0 {
 		o.Limit = 20
 	}
@@ -129,14 +129,14 @@ func (x *exchange) inputItems(ctx context.Context, id string, o InputItemsOption
 			return nil, fault.Invalid("include", fmt.Sprintf(`"include" must be one or several of %s.`, strings.Join(responsesapi.Includable(), ", ")))
 		}
 	}
-	row, err := x.ownResponse(ctx, id)
+	row, err := c.ownResponse(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if atVendor(row) {
-		return x.askKeeper(ctx, upstream.ListInput, row, o.query())
+		return c.askKeeper(ctx, upstream.ListInput, row, o.query())
 	}
-	items, err := x.inputOf(ctx, row, &o)
+	items, err := c.inputOf(ctx, row, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (x *exchange) inputItems(ctx context.Context, id string, o InputItemsOption
 
 // inputOf are the items that made a response, in the order of the page, and no more of the
 // oldest than it needs. What is read of them is memory of the request's.
-func (x *exchange) inputOf(ctx context.Context, row *state.Response, o *InputItemsOptions) (items []responsesapi.ListedItem, err error) {
+func (c *call) inputOf(ctx context.Context, row *state.Response, o *InputItemsOptions) (items []responsesapi.ListedItem, err error) {
 	first, size := row.ID, 0
 	after, seen := o.After == "", 0 // whether the page has begun, and how many of its items are there
 	add := func(all []responsesapi.ListedItem) {
@@ -161,7 +161,7 @@ func (x *exchange) inputOf(ctx context.Context, row *state.Response, o *InputIte
 		}
 	}
 	for count := 1; ; count++ {
-		opened := x.g.openResponse(row)
+		opened := c.g.openResponse(row)
 		if opened == nil && row.ID == first {
 			return nil, errNoResponse(first)
 		}
@@ -175,14 +175,14 @@ func (x *exchange) inputOf(ctx context.Context, row *state.Response, o *InputIte
 		if row.Previous == "" || row.Previous == row.ID || count == maxRecalled || !o.Ascending && seen > o.Limit {
 			break
 		}
-		before, err := x.g.findResponse(ctx, row.Account, row.Previous)
+		before, err := c.g.findResponse(ctx, row.Account, row.Previous)
 		if err != nil {
 			return nil, err
 		}
 		if before == nil || before.ID != row.Previous {
 			break
 		}
-		if err := x.response.ReserveMemory(int64(len(before.Body))); err != nil {
+		if err := c.response.ReserveMemory(int64(len(before.Body))); err != nil {
 			return nil, err
 		}
 		row = before
@@ -211,40 +211,40 @@ func (o *InputItemsOptions) query() url.Values {
 // atVendor reports whether a response that was found is kept by a vendor.
 func atVendor(row *state.Response) bool { return len(row.Body) == 0 && row.Channel != "" }
 
-// openStored begins the exchange of an operation on what is stored that is called in process.
-func (g *Gateway) openStored(ctx context.Context) (x *exchange, err error) {
-	x = g.newExchange()
-	if x.principal, err = g.principal(ctx); err != nil {
+// openStored begins the call of an operation on what is stored, in process.
+func (g *Gateway) openStored(ctx context.Context) (c *call, err error) {
+	c = g.newCall()
+	if c.principal, err = g.principal(ctx); err != nil {
 		return nil, err
 	}
-	return x, x.countRequest(ctx)
+	return c, c.countRequest(ctx)
 }
 
 // ownResponse is a response that the caller's account has stored, here or at a vendor. What
 // is stored may be much, and costs nothing: before it is read the request has a slot among
 // the calls and one of its key's, and its bytes are memory of the request's.
-func (x *exchange) ownResponse(ctx context.Context, id string) (row *state.Response, err error) {
-	if x.principal == nil {
+func (c *call) ownResponse(ctx context.Context, id string) (row *state.Response, err error) {
+	if c.principal == nil {
 		return nil, errUnknownCaller
 	}
-	if x.g.options.Responses.Mode == ResponsesOff {
+	if c.g.options.Responses.Mode == ResponsesOff {
 		return nil, fault.New(fault.NotFound, "This gateway does not show or delete stored responses.")
 	}
-	if err := x.takeSlot(ctx); err != nil {
+	if err := c.takeSlot(ctx); err != nil {
 		return nil, err
 	}
-	if x.lease == nil {
-		if x.lease, err = x.acquireLease(ctx, 0); err != nil {
+	if c.lease == nil {
+		if err := c.acquireLease(ctx, 0); err != nil {
 			return nil, err
 		}
 	}
-	if row, err = x.g.findResponse(ctx, x.principal.Account, id); err != nil {
+	if row, err = c.g.findResponse(ctx, c.principal.Account, id); err != nil {
 		return nil, err
 	}
 	if row == nil || row.ID != id {
 		return nil, errNoResponse(id)
 	}
-	return row, x.response.ReserveMemory(int64(len(row.Body)))
+	return row, c.response.ReserveMemory(int64(len(row.Body)))
 }
 
 func errNoResponse(id string) error {
@@ -258,18 +258,18 @@ const keeperTimeout = 30 * time.Second
 // The vendor's answer is checked: it is about this response, and no larger than any answer.
 // Its memory is the request's. What the vendor says of a mistake is the caller's to read, in
 // the gateway's own form.
-func (x *exchange) askKeeper(ctx context.Context, op upstream.Op, row *state.Response, query url.Values) (body []byte, err error) {
+func (c *call) askKeeper(ctx context.Context, op upstream.Op, row *state.Response, query url.Values) (body []byte, err error) {
 	defer guard(&err)
 	ctx, cancel := context.WithTimeout(ctx, keeperTimeout)
 	defer cancel()
-	g := x.g
+	g := c.g
 	call := &upstream.Call{
-		Op: op, Model: row.Model, Channel: row.Channel, Key: row.Key, TaskID: row.ID, Query: query.Encode(), RequestID: x.id, Account: row.Account,
+		Op: op, Model: row.Model, Channel: row.Channel, Key: row.Key, TaskID: row.ID, Query: query.Encode(), RequestID: c.id, Account: row.Account,
 		Accept: func(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
 			var data bytes.Buffer
 			body = nil
 			in := limitedReader{limit: min(g.options.MaxAnswer, maxRecalledBytes), budget: &g.admission.answers, now: g.options.Now}
-			defer func() { in.finish(len(body), &x.answerBytes) }()
+			defer func() { in.finish(len(body), &c.answerBytes) }()
 			if err := in.readAll(ctx, &data, r.Body); err != nil {
 				return nil, err
 			}
@@ -285,7 +285,7 @@ func (x *exchange) askKeeper(ctx context.Context, op upstream.Op, row *state.Res
 			return r, err
 		},
 	}
-	reply, err := x.catalog.router.Do(&via.Context{Context: ctx, Trail: x.trail}, call)
+	reply, err := c.catalog.router.Do(&via.Context{Context: ctx, Trail: c.trail}, call)
 	if err != nil {
 		f := fault.From(err)
 		if f.HTTPStatus() == http.StatusNotFound {

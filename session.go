@@ -74,9 +74,9 @@ func (c *call) session() (none upstream.Session) {
 	if c.op.session == nil || c.model.Affinity == AffinityOff {
 		return none
 	}
-	key, account := &c.x.g.sessionKey, c.x.principal.Account
-	if c.x.session != "" {
-		return hashSession(key, account, c.x.session)
+	key, account := &c.g.sessionKey, c.principal.Account
+	if c.sessionName != "" {
+		return hashSession(key, account, c.sessionName)
 	}
 	body, user := c.op.session(c.op)
 	if name := sessionOfUser(user); isSessionName(name) {

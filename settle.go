@@ -30,25 +30,25 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 	c.learnHidden(u)
 	c.used = u.Tokens()
 	if answer == nil {
-		answer = c.x.answerRecord(nil, nil)
+		answer = c.answerRecord(nil, nil)
 	}
-	c.x.claim = nil // the settlement ends it
+	c.claim = nil // the settlement ends it
 	p := pendingSettlement{
 		hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel, Failed: c.failed},
 		answer: answer, response: c.state.settled(reason), with: c.with,
 	}
-	defer c.x.spent(&c.x.entry.phases.Settle, c.x.clock())
-	ctx := newSettleContext(c.ctx, c.x.g.options.SettleTimeout)
+	defer c.spent(&c.entry.phases.Settle, c.clock())
+	ctx := newSettleContext(c.ctx, c.g.options.SettleTimeout)
 	defer ctx.end()
-	receipt, err := c.x.g.commitSettlement(ctx, p)
+	receipt, err := c.g.commitSettlement(ctx, p)
 	if err != nil || recovered(receipt, reason) {
 		c.state.discard()
 	}
 	if err != nil {
 		return c.settleLater(p, err)
 	}
-	c.x.entry.receipt = &receipt
-	c.x.entry.charge = receipt.Charge.String()
+	c.entry.receipt = &receipt
+	c.entry.charge = receipt.Charge.String()
 	if recovered(receipt, reason) {
 		return takenOver(billing.ErrHoldEnded)
 	}
@@ -65,8 +65,8 @@ func (c *call) settleLater(p pendingSettlement, err error) error {
 	p.response = nil
 	if c.answer != nil && (p.answer == nil || p.answer.Body == nil) && p.outcome.Reason == billing.ReasonComplete {
 		a := billing.Attempt{Channel: c.channel, Code: string(fault.ServiceUnavailable), Status: http.StatusOK, Billable: true, Used: p.usage}
-		if n := len(c.x.entry.attempts); n > 0 {
-			last := &c.x.entry.attempts[n-1]
+		if n := len(c.entry.attempts); n > 0 {
+			last := &c.entry.attempts[n-1]
 			a.Model, a.StartedAt, a.Duration = last.Model, last.Started, last.Duration
 		}
 		p.outcome.Reason, p.outcome.Failed = billing.ReasonInternal, append(slices.Clip(p.outcome.Failed), a)
@@ -76,13 +76,13 @@ func (c *call) settleLater(p pendingSettlement, err error) error {
 	defer close(announced)
 	p.announced = announced
 	state := CaptureLost
-	if c.x.g.unsettled.Add(p.hold.Account, p) {
+	if c.g.unsettled.Add(p.hold.Account, p) {
 		state = CaptureQueued
 	}
-	c.x.g.emitCapture(c.ctx, p, state, 1, nil, err)
-	c.x.g.options.Logger.Error("capture is not durable", "request_id", c.x.id, "queued", state == CaptureQueued, "error", err)
+	c.g.emitCapture(c.ctx, p, state, 1, nil, err)
+	c.g.options.Logger.Error("capture is not durable", "request_id", c.id, "queued", state == CaptureQueued, "error", err)
 	if state == CaptureLost {
-		c.x.g.freeLost(c.ctx, p)
+		c.g.freeLost(c.ctx, p)
 	}
 	return &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
@@ -246,10 +246,10 @@ func (c *call) recordAttempts(reply *upstream.Reply, err error, billable func() 
 	if reply == nil { // a panic
 		return
 	}
-	if c.x.entry.attempts == nil {
-		c.x.entry.attempts = reply.Attempts
+	if c.entry.attempts == nil {
+		c.entry.attempts = reply.Attempts
 	} else {
-		c.x.entry.attempts = append(c.x.entry.attempts, reply.Attempts...)
+		c.entry.attempts = append(c.entry.attempts, reply.Attempts...)
 	}
 	for i, a := range reply.Attempts {
 		if a.Err == nil {
@@ -296,8 +296,8 @@ func (c *call) disconnectUsage() billing.Usage {
 
 // lastChannel is the channel that was asked last; empty if none was.
 func (c *call) lastChannel() string {
-	if n := len(c.x.entry.attempts); n > 0 {
-		return c.x.entry.attempts[n-1].Channel
+	if n := len(c.entry.attempts); n > 0 {
+		return c.entry.attempts[n-1].Channel
 	}
 	return ""
 }

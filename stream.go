@@ -46,12 +46,12 @@ const batch = 32 << 10
 // newStream prepares the stream before the upstream is asked, so that a client
 // gets something while it waits.
 func newStream(c *call) *Stream {
-	now := c.x.g.options.Now()
+	now := c.g.options.Now()
 	s := &Stream{delivery: delivery{c: c}, tap: c.op.tap(c.op, c.hold.Price), lastSent: now, savedAt: now, extension: c.model.HoldTokens}
 	s.pieces, c.tap = s, s.tap
-	if c.heartbeat != nil && c.x.g.options.Heartbeat > 0 {
+	if c.heartbeat != nil && c.g.options.Heartbeat > 0 {
 		s.mu.Lock() // the timer's goroutine reads it
-		s.heartbeat = time.AfterFunc(c.x.g.options.Heartbeat, s.sendHeartbeat)
+		s.heartbeat = time.AfterFunc(c.g.options.Heartbeat, s.sendHeartbeat)
 		s.mu.Unlock()
 	}
 	return s
@@ -80,7 +80,7 @@ func (s *Stream) begin(accepted *events, maxOutput int64) {
 func (s *Stream) dropRequest() {
 	if s.c.op.summarize != nil && !s.c.op.state.needsRequest() {
 		s.c.op = s.c.op.withoutRequest(s.tap)
-		s.c.x.releaseBody()
+		s.c.releaseBody()
 	}
 }
 
@@ -92,7 +92,7 @@ func (s *Stream) sendHeartbeat() {
 	if s.ended || s.gone {
 		return
 	}
-	now, interval := s.c.x.g.options.Now(), s.c.x.g.options.Heartbeat
+	now, interval := s.c.g.options.Now(), s.c.g.options.Heartbeat
 	if idle := now.Sub(s.lastSent); idle < interval {
 		s.heartbeat.Reset(interval - idle)
 		return
@@ -195,11 +195,11 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 		s.out, done, err = s.tap.Event(s.out, name, data)
 	}
 	if before == 0 && len(s.out) > 0 { // once for what leaves together; what is kept back breaks no silence
-		s.lastSent = s.c.x.g.options.Now()
-		s.c.x.markFirstByte(s.lastSent)
+		s.lastSent = s.c.g.options.Now()
+		s.c.markFirstByte(s.lastSent)
 	}
 	if err == nil && !done && s.drainLimit == 0 && s.tap.Seals() {
-		s.setDrain(s.c.x.g.drains.limit(0, true))
+		s.setDrain(s.c.g.drains.limit(0, true))
 	}
 	switch {
 	case errors.Is(err, io.EOF):
@@ -238,7 +238,7 @@ func (s *Stream) finish(reason string) {
 		s.c.close()
 		return
 	}
-	s.c.x.releaseLease(&s.c.lease, s.c.used)
+	s.c.releaseLease()
 	s.c.detach()
 	go s.finishTransfer()
 }
@@ -264,8 +264,8 @@ func (s *Stream) breakOff(err error) *idempotency.Record {
 		s.receive()
 	}
 	s.beforeLast = len(s.out)
-	if !s.gone || s.c.x.claim != nil {
-		s.out = s.c.x.response.AppendError(s.out, err)
+	if !s.gone || s.c.claim != nil {
+		s.out = s.c.response.AppendError(s.out, err)
 	}
 	return s.keptAnswer()
 }
@@ -299,17 +299,17 @@ func (s *Stream) used() billing.Usage {
 // withhold replaces the last event by the error's.
 func (s *Stream) withhold(err error) {
 	if !s.gone {
-		s.out = s.c.x.response.AppendError(s.out[:s.beforeLast], err)
+		s.out = s.c.response.AppendError(s.out[:s.beforeLast], err)
 	}
 }
 
 // keptAnswer is what duplicates of the request get: all events until the end.
 func (s *Stream) keptAnswer() *idempotency.Record {
-	if s.c.x.claim == nil {
+	if s.c.claim == nil {
 		return nil
 	}
 	s.copyOut()
-	return s.c.x.answerRecord(s.header, s.copied)
+	return s.c.answerRecord(s.header, s.copied)
 }
 
 // copyOut copies the events that go out and are not copied yet.

@@ -43,13 +43,13 @@ func (g *Gateway) Chat(ctx context.Context, req *chat.Request) (*chat.Response, 
 // chunk is returned here, a later one comes last from the stream. Range over
 // the stream's Chunks, or close it.
 func (g *Gateway) ChatStream(ctx context.Context, req *chat.Request) (*chat.Stream, error) {
-	x, err := g.runTyped(ctx, encodeChat(req, true))
-	source, err := x.typedSource(err)
+	c, err := g.runTyped(ctx, encodeChat(req, true))
+	source, err := c.typedSource(err)
 	if err != nil {
 		return nil, err
 	}
-	s := chat.NewStream(x.receiptID(), source)
-	s.Dropped = x.response.Dropped
+	s := chat.NewStream(c.receiptID(), source)
+	s.Dropped = c.response.Dropped
 	return s, nil
 }
 
@@ -69,13 +69,13 @@ func (g *Gateway) Messages(ctx context.Context, req *messages.Request) (*message
 // event is returned here, a later one comes last from the stream. Range over the
 // stream's Events, or close it.
 func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*messages.Stream, error) {
-	x, err := g.runTyped(ctx, encodeMessages(req, true))
-	source, err := x.typedSource(err)
+	c, err := g.runTyped(ctx, encodeMessages(req, true))
+	source, err := c.typedSource(err)
 	if err != nil {
 		return nil, err
 	}
-	s := messages.NewStream(x.receiptID(), source)
-	s.Dropped = x.response.Dropped
+	s := messages.NewStream(c.receiptID(), source)
+	s.Dropped = c.response.Dropped
 	return s, nil
 }
 
@@ -108,13 +108,13 @@ func (g *Gateway) Responses(ctx context.Context, req *responses.Request) (*respo
 // is returned here, a later one comes last from the stream. Range over the stream's
 // Events, or close it.
 func (g *Gateway) ResponsesStream(ctx context.Context, req *responses.Request) (*responses.Stream, error) {
-	x, err := g.runTyped(ctx, encodeResponses(req, true))
-	source, err := x.typedSource(err)
+	c, err := g.runTyped(ctx, encodeResponses(req, true))
+	source, err := c.typedSource(err)
 	if err != nil {
 		return nil, err
 	}
-	s := responses.NewStream(x.receiptID(), source)
-	s.Dropped = x.response.Dropped
+	s := responses.NewStream(c.receiptID(), source)
+	s.Dropped = c.response.Dropped
 	return s, nil
 }
 
@@ -134,15 +134,15 @@ func (g *Gateway) CountResponseTokens(ctx context.Context, req *responses.Reques
 // counted runs a typed call that counts tokens, and fills count from the answer. It
 // reports whether the count is an estimate.
 func (g *Gateway) counted(ctx context.Context, encode encoder, count any) (estimated bool, err error) {
-	x, err := g.runTyped(ctx, encode)
-	defer func() { x.response.End(0, err) }()
+	c, err := g.runTyped(ctx, encode)
+	defer func() { c.response.End(0, err) }()
 	if err != nil {
 		return false, err
 	}
-	if err = json.Unmarshal(x.response.Body, count, jsontext.AllowDuplicateNames(true)); err != nil {
+	if err = json.Unmarshal(c.response.Body, count, jsontext.AllowDuplicateNames(true)); err != nil {
 		return false, badGateway("The upstream's answer is not a count of tokens.", err)
 	}
-	return x.response.Header.Get(estimatedHeader) != "", nil
+	return c.response.Header.Get(estimatedHeader) != "", nil
 }
 
 // Embeddings embeds texts, with the same checks, limits, holds and fail-over as
@@ -183,12 +183,12 @@ func pictures(o outcome) *images.Response {
 // from the response's Read. Close the response. The caller is the principal in
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Response, error) {
-	x, err := g.runTyped(ctx, encoding(req, speechapi.Encode, newSpeech))
-	source, err := x.typedSource(err)
+	c, err := g.runTyped(ctx, encoding(req, speechapi.Encode, newSpeech))
+	source, err := c.typedSource(err)
 	if err != nil {
 		return nil, err
 	}
-	return &speech.Response{ContentType: x.response.Header.Get("Content-Type"), RequestID: x.receiptID(), Dropped: x.response.Dropped, Body: source}, nil
+	return &speech.Response{ContentType: c.response.Header.Get("Content-Type"), RequestID: c.receiptID(), Dropped: c.response.Dropped, Body: source}, nil
 }
 
 // encodeChat makes the operation of a typed request.
@@ -213,32 +213,32 @@ func encodeResponses(req *responses.Request, stream bool) encoder {
 }
 
 // encoder makes the operation of a typed call.
-type encoder func(x *exchange) (*operation, error)
+type encoder func(c *call) (*operation, error)
 
 // encoding makes the operation of a typed request in the form that would have come
 // over HTTP, so that both are checked by the same rules.
-func encoding[T, R any](typed *T, encode func(*T) (*R, error), operate func(*exchange, *R) *operation) encoder {
-	return func(x *exchange) (*operation, error) {
+func encoding[T, R any](typed *T, encode func(*T) (*R, error), operate func(*call, *R) *operation) encoder {
+	return func(c *call) (*operation, error) {
 		r, err := encode(typed)
 		if err != nil {
 			return nil, err
 		}
-		return operate(x, r), nil
+		return operate(c, r), nil
 	}
 }
 
 // runTyped runs a typed call: it is authenticated, counted and run as one by Do.
-func (g *Gateway) runTyped(ctx context.Context, encode encoder) (*exchange, error) {
+func (g *Gateway) runTyped(ctx context.Context, encode encoder) (*call, error) {
 	q := &Request{IdempotencyKey: idempotencyKey(ctx), inProcess: true}
-	x, ctx := g.open(ctx, q)
-	if err := x.begin(ctx, q); err != nil {
-		return x, err
+	c, ctx := g.open(ctx, q)
+	if err := c.begin(ctx, q); err != nil {
+		return c, err
 	}
-	op, err := encode(x)
+	op, err := encode(c)
 	if err != nil {
-		return x, err
+		return c, err
 	}
-	return x, x.run(ctx, op, nil)
+	return c, c.run(ctx, op, nil)
 }
 
 // outcome is what a typed response has besides its JSON.
@@ -253,30 +253,30 @@ type outcome struct {
 // which is then filled from the JSON. An answer of another form was charged all
 // the same.
 func answered[R any](ctx context.Context, g *Gateway, form string, encode encoder, typed func(outcome) *R) (_ *R, err error) {
-	x, err := g.runTyped(ctx, encode)
-	defer func() { x.response.End(0, err) }()
+	c, err := g.runTyped(ctx, encode)
+	defer func() { c.response.End(0, err) }()
 	if err != nil {
 		return nil, err
 	}
-	receipt, _ := x.response.Receipt()
-	response := typed(outcome{x.response.Body, x.receiptID(), receipt.Charge, x.response.Dropped})
-	if err = json.Unmarshal(x.response.Body, response, jsontext.AllowDuplicateNames(true)); err != nil {
+	receipt, _ := c.response.Receipt()
+	response := typed(outcome{c.response.Body, c.receiptID(), receipt.Charge, c.response.Dropped})
+	if err = json.Unmarshal(c.response.Body, response, jsontext.AllowDuplicateNames(true)); err != nil {
 		err = fault.Wrap(fault.BadGateway, "The upstream's answer is not of the "+form+" form. It was charged, and Raw has it.", err)
 	}
 	return response, err
 }
 
-// typedSource is what a typed stream reads. The exchange ends when it is closed; if
+// typedSource is what a typed stream reads. The call ends when it is closed; if
 // there is nothing to read, it ends here.
-func (x *exchange) typedSource(err error) (chat.Source, error) {
-	result := &x.response
+func (c *call) typedSource(err error) (chat.Source, error) {
+	result := &c.response
 	switch {
 	case err != nil:
-		x.response.End(0, err)
+		c.response.End(0, err)
 		return nil, err
 	case result.Replayed:
-		x.response.End(0, nil)
-		return newReplayed(result.Body, *x.entry.receipt), nil
+		c.response.End(0, nil)
+		return newReplayed(result.Body, *c.entry.receipt), nil
 	case result.Audio != nil:
 		return typedSource{result.Audio, &result.Audio.delivery}, nil
 	}
@@ -285,14 +285,14 @@ func (x *exchange) typedSource(err error) (chat.Source, error) {
 
 // receiptID is the id by which the charge is found: of a replayed answer, the
 // first request's.
-func (x *exchange) receiptID() string {
-	if x.entry.replayed {
-		return x.entry.receipt.ID
+func (c *call) receiptID() string {
+	if c.entry.replayed {
+		return c.entry.receipt.ID
 	}
-	return x.id
+	return c.id
 }
 
-// typedSource is a Stream or an Audio that also ends its exchange.
+// typedSource is a Stream or an Audio that also ends its call.
 type typedSource struct {
 	chat.Source
 	delivery *delivery
@@ -301,7 +301,7 @@ type typedSource struct {
 // Close ends the answer and writes the log line.
 func (s typedSource) Close() error {
 	err := s.Source.Close()
-	s.delivery.c.x.response.End(0, s.delivery.Err())
+	s.delivery.c.response.End(0, s.delivery.Err())
 	return err
 }
 

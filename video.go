@@ -162,7 +162,7 @@ func (c *call) submit(v *submission) (*Response, error) {
 	reply, err := c.send(body, view)
 	if err != nil && videoapi.NotTaken(err) {
 		err = c.settleFailed(err)
-		c.x.g.videos.drop(c.ctx, task.ID)
+		c.g.videos.drop(c.ctx, task.ID)
 		return nil, err
 	}
 	header, event := http.Header{}, videoapi.Event{Kind: videoapi.Lost, Channel: c.lastChannel()}
@@ -172,18 +172,18 @@ func (c *call) submit(v *submission) (*Response, error) {
 	}
 	header["Content-Type"] = []string{"application/json"}
 	c.held, c.channel = false, event.Channel // from now on the hold is the task's
-	step := videoapi.Apply(task, event, c.x.g.videos.clock.Last()).Task
+	step := videoapi.Apply(task, event, c.g.videos.clock.Last()).Task
 	record := videoapi.Record(&step)
-	kept := c.x.answerRecord(header, record)
-	c.x.claim = nil // what is kept ends the claim, now or when the store is back: a duplicate must not make a second job
-	durable := c.x.g.videos.persist(c.ctx, pendingWrite{video.Step{Task: step}, kept})
+	kept := c.answerRecord(header, record)
+	c.claim = nil // what is kept ends the claim, now or when the store is back: a duplicate must not make a second job
+	durable := c.g.videos.persist(c.ctx, pendingWrite{video.Step{Task: step}, kept})
 	switch {
 	case err != nil:
 		return nil, unknownOutcome(task, err)
 	case !durable:
 		return nil, unknownOutcome(task, errNotKept)
 	}
-	return c.x.respond(Response{Status: c.op.status, Header: header, Body: record, Dropped: reply.Dropped, task: &step}), nil
+	return c.respond(Response{Status: c.op.status, Header: header, Body: record, Dropped: reply.Dropped, task: &step}), nil
 }
 
 // unknownOutcome is the error of a submission of which it is not known whether an
@@ -204,7 +204,7 @@ func (c *call) resolveDrafts(v *submission) error {
 	drafts := v.DraftTasks()
 	ids := make(map[string]string, len(drafts))
 	for _, id := range drafts {
-		t, err := c.x.g.videos.find(c.ctx, c.x.principal.Account, id)
+		t, err := c.g.videos.find(c.ctx, c.principal.Account, id)
 		switch {
 		case err != nil:
 			return err
@@ -228,7 +228,7 @@ const holdMargin = time.Hour
 // createTask makes the hold and the task, both or neither.
 func (c *call) createTask(v *submission) (_ *video.Task, err error) {
 	defer guard(&err)
-	x, videos := c.x, c.x.g.videos
+	videos := c.g.videos
 	bound, err := v.Bound(v.price)
 	if err != nil {
 		return nil, err
@@ -238,16 +238,16 @@ func (c *call) createTask(v *submission) (_ *video.Task, err error) {
 		return nil, storeError(err)
 	}
 	t := v.Task(bound, now)
-	t.ID, t.RequestID = x.g.options.NewID("vid_"), x.id
-	t.Account, t.Key, t.PriceVersion = x.principal.Account, x.principal.Key, v.price.Version()
-	t.Fingerprint = v.Fingerprint(x.principal.Key)
+	t.ID, t.RequestID = c.g.options.NewID("vid_"), c.id
+	t.Account, t.Key, t.PriceVersion = c.principal.Account, c.principal.Key, v.price.Version()
+	t.Fingerprint = v.Fingerprint(c.principal.Key)
 	n := video.CreateTask{
-		Task: t, Most: x.principal.Limits.MaxConcurrentVideos,
-		Window: max(x.g.options.Video.DuplicateWindow, 0), Retried: x.idempotencyKey != "",
+		Task: t, Most: c.principal.Limits.MaxConcurrentVideos,
+		Window: max(c.g.options.Video.DuplicateWindow, 0), Retried: c.idempotencyKey != "",
 	}
 	videos.remember(v.price)
 	wanted := c.holdRequest()
-	wanted.Until = x.g.options.Now().Add(videoapi.End(&t).Sub(now) + holdMargin) // which is by this process's clock
+	wanted.Until = c.g.options.Now().Add(videoapi.End(&t).Sub(now) + holdMargin) // which is by this process's clock
 	if videos.transactional {
 		wanted.With = []billing.Record{n}
 	} else if err := videos.store.Add(c.ctx, n); err != nil { // its refusals come before that of the balance

@@ -100,15 +100,15 @@ const waitFor = time.Minute
 // its task, or by the last one seen when the time is over or the client leaves,
 // and keeps the record if too many wait. That is never an error: the video was taken,
 // and a client that got an error would submit it again.
-func (x *exchange) waited(ctx context.Context) {
-	x.release() // nothing runs here any more
+func (c *call) waited(ctx context.Context) {
+	c.release() // nothing runs here any more
 	ctx, cancel := context.WithTimeout(ctx, waitFor)
 	defer cancel()
-	for t, err := range x.g.videos.watch(ctx, x.response.task.Account, x.response.task.ID) {
+	for t, err := range c.g.videos.watch(ctx, c.response.task.Account, c.response.task.ID) {
 		if err != nil {
 			return // the record as it stood
 		}
-		x.response.Body = videoapi.Record(t)
+		c.response.Body = videoapi.Record(t)
 	}
 }
 
