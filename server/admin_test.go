@@ -94,7 +94,7 @@ func TestTheAdminAPINeedsItsToken(t *testing.T) {
 // after the other.
 func TestTheAdminAPI(t *testing.T) {
 	o := newAdminFixture(t, nil)
-	o.tried(t)
+	o.settleRequest(t)
 	for _, c := range []struct {
 		method, path, body string
 		status             int
@@ -300,8 +300,8 @@ func TestAPanicInTheAdminAPIIsA500(t *testing.T) {
 	}
 }
 
-// tried has one request on acme whose second try was answered.
-func (o *adminFixture) tried(t *testing.T) {
+// settleRequest settles one request on acme whose second try was answered.
+func (o *adminFixture) settleRequest(t *testing.T) {
 	t.Helper()
 	p, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "1000000"})
 	if err != nil {

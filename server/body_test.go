@@ -220,7 +220,7 @@ func TestAFullGatewayRefusesACallBeforeItsBodyIsRead(t *testing.T) {
 }
 
 // A quarter of the memory is for bodies, but at least 64 MiB, of which one account gets 48.
-func TestALargeBodyThatFindsNoRoomIsRefused(t *testing.T) {
+func TestALargeBodyThatFindsNoMemoryIsRefused(t *testing.T) {
 	const mib = 1 << 20
 	s := newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) {
 		o.Admission = gateway.Admission{Memory: 200 * mib, InUse: func() int64 { return 0 }}

@@ -27,16 +27,16 @@ import (
 
 // fixture is a served gateway with one account and one key.
 type fixture struct {
-	books  *servertest.Books
-	url    string
-	key    secret.String
-	keys   *memory.Keys
-	ledger memory.Ledger
-	log    *servertest.Lines
-	g      *gateway.Gateway
-	h      *server.Handler
-	owing  bool         // a video may be open at the end
-	client *http.Client // checks its traffic against the document
+	account *servertest.Account
+	url     string
+	key     secret.String
+	keys    *memory.Keys
+	ledger  memory.Ledger
+	log     *servertest.Lines
+	g       *gateway.Gateway
+	h       *server.Handler
+	owing   bool         // a video may be open at the end
+	client  *http.Client // checks its traffic against the document
 }
 
 type fixtureOptions struct {
@@ -61,7 +61,7 @@ func newFixture(t testing.TB, o fixtureOptions) *fixture {
 		o.upstream = sim.New(sim.Options{})
 	}
 	b := servertest.Open(t, o.credit, o.key)
-	s := &fixture{books: b, key: b.Key, keys: b.Keys, ledger: b.Ledger, log: b.Log}
+	s := &fixture{account: b, key: b.Key, keys: b.Keys, ledger: b.Ledger, log: b.Log}
 	price := rates(t, "input", "1", "output", "2")
 	prices := map[string]*billing.Price{"delta-k3": price, "m": price, "sim-chat": price}
 	routing := channels(t, router.Channel{Upstream: o.upstream, Models: map[string]string{"delta-k3": "delta-k3", "m": "m", "sim-chat": "sim-chat"}})
@@ -135,13 +135,13 @@ func (s *fixture) request(t testing.TB, ctx context.Context, path string, body i
 // mint adds a key of the account.
 func (s *fixture) mint(t testing.TB, o auth.KeyOptions) secret.String {
 	t.Helper()
-	token, _ := s.books.Mint(t, o)
+	token, _ := s.account.Mint(t, o)
 	return token
 }
 
 func (s *fixture) posted(t testing.TB) billing.Money {
 	t.Helper()
-	return s.books.Posted(t)
+	return s.account.Posted(t)
 }
 
 // answer is a response read to its end.

@@ -160,8 +160,8 @@ func TestTheHostOfARequestDecidesNothing(t *testing.T) {
 	}
 }
 
-// stranger adds an account with a key and gives the header of it.
-func (s *fixture) stranger(t *testing.T) string {
+// otherAccount adds an account with a key and gives the header of it.
+func (s *fixture) otherAccount(t *testing.T) string {
 	t.Helper()
 	if err := s.ledger.CreateAccount(t.Context(), "other", billing.One); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func spellings(id string) []string {
 // every endpoint that takes an id.
 func TestNoIdOfAnotherAccountLeadsAnywhere(t *testing.T) {
 	c := newVideoFixture(t, fixtureOptions{}, nil, nil)
-	foreign := c.stranger(t)
+	foreign := c.otherAccount(t)
 	_, beta := c.submit(t, boat)
 	_, gamma := c.submit(t, gammaBoat)
 	done := c.do(t, "POST", "/v1/chat/completions", strings.Replace(small, `"m"`, `"delta-k3"`, 1))
@@ -237,7 +237,7 @@ func TestNoIdOfAnotherAccountLeadsAnywhere(t *testing.T) {
 // body of another account is another request.
 func TestAnIdempotencyKeyIsItsAccountsOwn(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
-	foreign := s.stranger(t)
+	foreign := s.otherAccount(t)
 	first := s.do(t, "POST", "/v1/chat/completions", small, "Idempotency-Key: k")
 	again := s.do(t, "POST", "/v1/chat/completions", small, "Idempotency-Key: k")
 	other := s.do(t, "POST", "/v1/chat/completions", small, "Idempotency-Key: k", foreign)

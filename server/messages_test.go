@@ -48,8 +48,8 @@ func anthropicVendor(t *testing.T, h http.HandlerFunc) upstream.Driver {
 	return up
 }
 
-// hers is the vendor's stream, every kind of event in it.
-const hers = `event: message_start
+// anthropicStream is the vendor's stream, every kind of event in it.
+const anthropicStream = `event: message_start
 data: {"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"vendor-m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":10,"cache_read_input_tokens":4,"cache_creation_input_tokens":2,"output_tokens":1}}}
 
 event: content_block_start
@@ -92,13 +92,13 @@ func TestANativeStreamPassesByteForByteButForTheModel(t *testing.T) {
 	up := anthropicVendor(t, func(w http.ResponseWriter, r *http.Request) {
 		got = r.Clone(t.Context())
 		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = w.Write([]byte(hers))
+		_, _ = w.Write([]byte(anthropicStream))
 	})
 	s := newFixture(t, fixtureOptions{upstream: up})
 	before := s.posted(t)
 	a := s.do(t, "POST", "/v1/messages?beta=true&other=1", `{"model":"m","max_tokens":99,"stream":true,"messages":[{"role":"user","content":"x"}],"x_new":1.0}`,
 		"Anthropic-Version: 2023-06-01", "Anthropic-Beta: one,two", "Cookie: c=1", "X-Api-Key: "+s.key.Reveal())
-	if want := strings.Replace(hers, `"vendor-m"`, `"m"`, 1); a.body != want {
+	if want := strings.Replace(anthropicStream, `"vendor-m"`, `"m"`, 1); a.body != want {
 		t.Errorf("stream:\n%s\nwant:\n%s", a.body, want)
 	}
 	if got.URL.RawQuery != "beta=true" || got.Header.Get("Anthropic-Beta") != "one,two" || got.Header.Get("X-Api-Key") != "sk-vendor" || got.Header.Get("Cookie") != "" {

@@ -158,7 +158,7 @@ func TestEveryRouteCountsARequestOfItsKeyBeforeItReadsTheBody(t *testing.T) {
 	})
 }
 
-func TestEveryRouteWithABodyTakesAPlaceAndASlotAndNoOtherDoes(t *testing.T) {
+func TestEveryRouteWithABodyTakesASlotAndNoOtherDoes(t *testing.T) {
 	limits := auth.KeyOptions{Limits: auth.Limits{MaxConcurrent: 1}}
 	one := func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: -1} }
 	eachRoute(t, fixtureOptions{credit: 1000 * billing.One, gateway: one, key: limits}, func(t *testing.T, s *fixture, r server.Route, good goodRequest) {

@@ -9,15 +9,15 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// listener remembers the session of the last call.
-type listener struct {
+// sessionRecorder remembers the session of the last call.
+type sessionRecorder struct {
 	upstream.Upstream
 	got upstream.Session
 }
 
-func (l *listener) Unwrap() upstream.Upstream { return l.Upstream }
+func (l *sessionRecorder) Unwrap() upstream.Upstream { return l.Upstream }
 
-func (l *listener) Do(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+func (l *sessionRecorder) Do(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 	l.got = c.Session
 	return l.Upstream.Do(ctx, c)
 }
@@ -26,7 +26,7 @@ func (l *listener) Do(ctx context.Context, c *upstream.Call) (*upstream.Reply, e
 // OpenCode, and programs with one of OpenAI's SDKs.
 func TestTheHeadersByWhichClientsNameTheirSession(t *testing.T) {
 	const named, another = "0b6cfa80-4f0e-4b6e-8f0a-2f7d5ac0e911", "5d0e6f57-95a7-4df5-a6de-2c0bd7f0a51c"
-	vendor := &listener{Upstream: sim.New(sim.Options{})}
+	vendor := &sessionRecorder{Upstream: sim.New(sim.Options{})}
 	s := newFixture(t, fixtureOptions{upstream: vendor})
 	of := func(path, more string, header ...string) upstream.Session {
 		t.Helper()

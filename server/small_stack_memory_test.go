@@ -22,7 +22,7 @@ import (
 // only waits does with 4. The chunks are all of another form, and so is the end:
 // each wants the stack that parsing, the ledger and the log want. (The race detector
 // makes frames larger.)
-func TestTheGoroutinesOfAStreamInACrowdKeepLittleStack(t *testing.T) {
+func TestTheGoroutinesOfAStreamKeepLittleStackWhereManyRun(t *testing.T) {
 	const streams, kib = 200, 1 << 10
 	alone, crowded := stackOf(t, streams, false), stackOf(t, streams, true)
 	t.Logf("a stream's goroutines have %d KiB of stack, in a crowd %d", alone/streams/kib, crowded/streams/kib)

@@ -13,7 +13,7 @@ import (
 // forceSmallStack has all tests of the package run on small stacks.
 var forceSmallStack = flag.Bool("smallstack", false, "serve every request on a small stack")
 
-func TestAPanicInACrowdIsTheHandlersOwn(t *testing.T) {
+func TestAPanicOnASmallStackReachesTheServer(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
 	server.ForceSmallStack(s.h)
 	defer func() {
@@ -26,7 +26,7 @@ func TestAPanicInACrowdIsTheHandlersOwn(t *testing.T) {
 	t.Error("the panic is lost")
 }
 
-func TestWhoeverHasBeenAnsweredIsInTheCrowdNoMore(t *testing.T) {
+func TestARequestIsInFlightUntilItIsAnswered(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
 	before := server.InFlight(s.h)
 	for _, body := range []string{smallStream, small, "{"} {

@@ -21,7 +21,7 @@ import (
 // there for it alone, whatever is asked about it.
 func TestStoredResponsesOverHTTP(t *testing.T) {
 	s := newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) { o.Responses.Mode = gateway.ResponsesOn }})
-	foreign := s.stranger(t)
+	foreign := s.otherAccount(t)
 	made := s.do(t, "POST", "/v1/responses", `{"model":"m","input":[{"role":"user","content":"hi"},{"role":"user","content":"ho"}]}`)
 	var first struct {
 		ID     string
@@ -144,7 +144,7 @@ func TestWhatAVendorKeepsIsShownAndDeletedForItsOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newFixture(t, fixtureOptions{upstream: up, gateway: func(o *gateway.Options) { o.Responses.Mode = gateway.ResponsesNative }})
-	foreign := s.stranger(t)
+	foreign := s.otherAccount(t)
 	for range 2 { // by one key and by the other
 		if a := s.do(t, "POST", "/v1/responses", `{"model":"m","input":"hi"}`); a.status != 200 || !strings.Contains(a.body, `"store":true`) {
 			t.Fatalf("%d %s", a.status, a.body)

@@ -46,7 +46,7 @@ func (c *clock) pass(d time.Duration) {
 type videoFixture struct {
 	*fixture
 	*clock
-	studio *sim.Upstream
+	vendor *sim.Upstream
 }
 
 func newVideoFixture(t testing.TB, o fixtureOptions, shape func(*sim.Options), edit func(*gateway.Options)) *videoFixture {
@@ -56,10 +56,10 @@ func newVideoFixture(t testing.TB, o fixtureOptions, shape func(*sim.Options), e
 	if shape != nil {
 		shape(&s)
 	}
-	c.studio = sim.New(s)
+	c.vendor = sim.New(s)
 	up := o.upstream
 	if up == nil {
-		up = c.studio
+		up = c.vendor
 	}
 	o.gateway = func(options *gateway.Options) {
 		seconds, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.10"})
@@ -164,8 +164,8 @@ func TestAVideoOverHTTPFromItsSubmissionToItsCharge(t *testing.T) {
 			if c.posted(t) != 10*billing.One-want.charge || c.held(t) != 0 {
 				t.Errorf("at last: posted %s, held %s", c.posted(t), c.held(t))
 			}
-			if again := c.do(t, "GET", videos+"/"+r.ID, ""); again.record(t).Status != "succeeded" || c.studio.Jobs() != 1 {
-				t.Errorf("again: %s, %d jobs", again.body, c.studio.Jobs())
+			if again := c.do(t, "GET", videos+"/"+r.ID, ""); again.record(t).Status != "succeeded" || c.vendor.Jobs() != 1 {
+				t.Errorf("again: %s, %d jobs", again.body, c.vendor.Jobs())
 			}
 			receipt := c.do(t, "GET", "/v1/receipts/"+a.header.Get("X-Request-Id"), "")
 			if !strings.Contains(receipt.body, `"operation":"video"`) || !strings.Contains(receipt.body, `"charge":"`+want.charge.String()+`"`) {

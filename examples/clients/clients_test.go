@@ -29,7 +29,7 @@ func TestEveryExamplePrintsWhatItSays(t *testing.T) { programs.Check(t, 4) }
 
 // fixture is a served gateway with one account, one key, and a model of each kind.
 type fixture struct {
-	*servertest.Books
+	*servertest.Account
 	url     string
 	client  *http.Client // checks its traffic against the OpenAPI document
 	handler *server.Handler
@@ -72,7 +72,7 @@ func newFixture(t *testing.T, o options) *fixture {
 	if o.upstream == nil {
 		o.upstream = sim.New(sim.Options{})
 	}
-	s := &fixture{Books: servertest.Open(t, o.credit, o.key)}
+	s := &fixture{Account: servertest.Open(t, o.credit, o.key)}
 	models, prices := map[string]string{}, map[string]*billing.Price{}
 	for id, kind := range kinds {
 		price, err := billing.NewPrice(rates[kind]...)

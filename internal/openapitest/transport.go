@@ -88,7 +88,7 @@ type exchange struct {
 // check is called when the response has come to its end.
 func (e *exchange) check() {
 	answered, whole := e.answered.bytes()
-	if e.t.Context().Err() != nil || !whole { // t must not be told after its end
+	if e.t.Context().Err() != nil || !whole { // t must not be used after its end
 		return
 	}
 	if strings.HasPrefix(e.request.URL.Path, "/admin/") {

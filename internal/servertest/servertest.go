@@ -1,5 +1,5 @@
 // Package servertest has what the tests of served gateways have in common: an
-// account with keys, its books and a log.
+// account with keys, its ledger and a log.
 package servertest
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
-// Account is the one whose requests a test makes.
-const Account = "acme"
+// AccountName is that of the account whose requests a test makes.
+const AccountName = "acme"
 
-// Books are the ledger, the keys and the log of a served gateway.
-type Books struct {
+// Account is one of a served gateway, with the ledger, the keys and the log of all.
+type Account struct {
 	Ledger memory.Ledger
 	Keys   *memory.Keys
 	Log    *Lines
@@ -27,10 +27,10 @@ type Books struct {
 }
 
 // Open opens an account with a credit, and a key.
-func Open(t testing.TB, credit billing.Money, key auth.KeyOptions) *Books {
+func Open(t testing.TB, credit billing.Money, key auth.KeyOptions) *Account {
 	t.Helper()
-	b := &Books{Ledger: memory.NewLedger(memory.LedgerOptions{}), Keys: &memory.Keys{}, Log: &Lines{}}
-	if err := b.Ledger.CreateAccount(context.Background(), Account, credit); err != nil {
+	b := &Account{Ledger: memory.NewLedger(memory.LedgerOptions{}), Keys: &memory.Keys{}, Log: &Lines{}}
+	if err := b.Ledger.CreateAccount(context.Background(), AccountName, credit); err != nil {
 		t.Fatal(err)
 	}
 	b.Key, b.ID = b.Mint(t, key)
@@ -38,12 +38,12 @@ func Open(t testing.TB, credit billing.Money, key auth.KeyOptions) *Books {
 }
 
 // Mint adds a key of the account, and gives its id too.
-func (b *Books) Mint(t testing.TB, o auth.KeyOptions) (token secret.String, id string) {
+func (a *Account) Mint(t testing.TB, o auth.KeyOptions) (token secret.String, id string) {
 	t.Helper()
-	o.Account = Account
+	o.Account = AccountName
 	key, token, err := auth.NewKey(o)
 	if err == nil {
-		err = b.Keys.Add(context.Background(), key)
+		err = a.Keys.Add(context.Background(), key)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -52,27 +52,27 @@ func (b *Books) Mint(t testing.TB, o auth.KeyOptions) (token secret.String, id s
 }
 
 // Posted is what the account has, holds included.
-func (b *Books) Posted(t testing.TB) billing.Money {
+func (a *Account) Posted(t testing.TB) billing.Money {
 	t.Helper()
-	balance, err := b.Ledger.Balance(context.Background(), Account)
+	balance, err := a.Ledger.Balance(context.Background(), AccountName)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return balance.Posted
 }
 
-// Audit checks the books when everything has ended. Where a video is still open,
+// Audit checks the ledger and the log when everything has ended. Where a video is still open,
 // its price may be held.
-func (b *Books) Audit(t testing.TB, owing bool) {
+func (a *Account) Audit(t testing.TB, owing bool) {
 	t.Helper()
 	ctx := context.Background()
-	if err := b.Ledger.Verify(ctx); err != nil {
+	if err := a.Ledger.Verify(ctx); err != nil {
 		t.Error(err)
 	}
-	if balance, err := b.Ledger.Balance(ctx, Account); err != nil || balance.Held != 0 && !owing {
+	if balance, err := a.Ledger.Balance(ctx, AccountName); err != nil || balance.Held != 0 && !owing {
 		t.Errorf("balance %+v, %v", balance, err)
 	}
-	if strings.Contains(b.Log.String(), b.Key.Reveal()) {
+	if strings.Contains(a.Log.String(), a.Key.Reveal()) {
 		t.Error("the log holds the key")
 	}
 }

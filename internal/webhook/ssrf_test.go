@@ -58,16 +58,16 @@ func private(name string, six bool, _ int) []string {
 	return []string{"127.0.0.1"} // 2130706433 too, as some resolvers have it
 }
 
-// canary listens where nobody must come.
-type canary struct {
+// connectionLog listens where nobody must come.
+type connectionLog struct {
 	port string
 	seen atomic.Int64
 	came chan struct{}
 }
 
-func newCanary(t *testing.T) *canary {
+func newConnectionLog(t *testing.T) *connectionLog {
 	t.Helper()
-	c := &canary{came: make(chan struct{}, 16)}
+	c := &connectionLog{came: make(chan struct{}, 16)}
 	var four net.Listener
 	for _, address := range []string{"127.0.0.1", "[::1]"} {
 		if c.port != "" {
@@ -105,7 +105,7 @@ func newCanary(t *testing.T) *canary {
 // errAllowed ends a dial that the guard let pass, before a packet is sent.
 var errAllowed = errors.New("the address is allowed")
 
-// watched is the client's own dialler, but for the port, which is the canary's,
+// watched is the client's own dialler, but for the port, which is the connectionLog's,
 // and for addresses that it would go to, which are noted and not dialled.
 type watched struct {
 	dialer *net.Dialer
@@ -124,7 +124,7 @@ func watch(resolver *net.Resolver, port string) *watched {
 		}
 		at := netip.MustParseAddrPort(address).Addr()
 		if at.Unmap().IsLoopback() {
-			return nil // the canary will tell
+			return nil // the connectionLog will tell
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -146,7 +146,7 @@ func TestNoSpellingOfAPrivateAddressIsConnectedTo(t *testing.T) {
 	if len(spellings) < 60 {
 		t.Fatalf("only %d spellings", len(spellings))
 	}
-	s, c := newSecret(t), newCanary(t)
+	s, c := newSecret(t), newConnectionLog(t)
 	w := watch((&names{answer: private}).serve(t), c.port)
 	client := NewClient(Options{Dial: w.dial})
 	for _, text := range spellings {
@@ -170,12 +170,12 @@ func TestNoSpellingOfAPrivateAddressIsConnectedTo(t *testing.T) {
 		}
 	}
 	if n := c.seen.Load(); n != 0 || len(w.passed) != 0 {
-		t.Errorf("the canary saw %d connections, and %v were to be connected to", n, w.passed)
+		t.Errorf("the connectionLog saw %d connections, and %v were to be connected to", n, w.passed)
 	}
 }
 
-func TestTheCanarySings(t *testing.T) {
-	c := newCanary(t)
+func TestAConnectionIsCounted(t *testing.T) {
+	c := newConnectionLog(t)
 	client := NewClient(Options{AllowPrivate: true})
 	for i, text := range []string{"http://127.0.0.1:", "http://localhost:", "http://user:pass@127.0.0.1:", "https://127.0.0.1:", "http://[::ffff:127.0.0.1]:"} {
 		result := client.Post(t.Context(), webhook.Delivery{ID: "evt_1", URL: text + c.port}, time.Now(), []webhook.Secret{newSecret(t)})
@@ -187,7 +187,7 @@ func TestTheCanarySings(t *testing.T) {
 		case <-time.After(time.Minute):
 		}
 		if n := c.seen.Load(); n != int64(i)+1 {
-			t.Fatalf("%s: the canary saw %d connections", text, n)
+			t.Fatalf("%s: the connectionLog saw %d connections", text, n)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func TestANameThatTurnsPrivateIsRefusedThen(t *testing.T) {
 			}
 			return []string{turns[(n-1)%len(turns)]}
 		}}
-		c := newCanary(t)
+		c := newConnectionLog(t)
 		w := watch(server.serve(t), c.port)
 		client := NewClient(Options{Dial: w.dial})
 		var want []string
@@ -220,13 +220,13 @@ func TestANameThatTurnsPrivateIsRefusedThen(t *testing.T) {
 			}
 		}
 		if got := strings.Join(w.passed, " "); got != strings.Join(want, " ") || c.seen.Load() != 0 {
-			t.Errorf("connected to %s, want %v; the canary saw %d", got, want, c.seen.Load())
+			t.Errorf("connected to %s, want %v; the connectionLog saw %d", got, want, c.seen.Load())
 		}
 	}
 }
 
 func TestOfANamesAddressesOnlyThePublicOnesAreConnectedTo(t *testing.T) {
-	c := newCanary(t)
+	c := newConnectionLog(t)
 	w := watch((&names{answer: func(_ string, six bool, _ int) []string {
 		if six {
 			return []string{"::1", "fe80::1"}
@@ -235,12 +235,12 @@ func TestOfANamesAddressesOnlyThePublicOnesAreConnectedTo(t *testing.T) {
 	}}).serve(t), c.port)
 	result := NewClient(Options{Dial: w.dial}).Post(t.Context(), webhook.Delivery{ID: "evt_1", URL: "https://both.test/"}, time.Now(), []webhook.Secret{newSecret(t)})
 	if result.Outcome == Delivered || len(w.passed) != 1 || w.passed[0] != "93.184.215.14" || c.seen.Load() != 0 {
-		t.Errorf("%+v, connected to %v, the canary saw %d", result, w.passed, c.seen.Load())
+		t.Errorf("%+v, connected to %v, the connectionLog saw %d", result, w.passed, c.seen.Load())
 	}
 }
 
 func TestARedirectIsAFailureAndNotFollowed(t *testing.T) {
-	c := newCanary(t)
+	c := newConnectionLog(t)
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		server, client := receiver(t, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:"+c.port+"/", status)
@@ -251,6 +251,6 @@ func TestARedirectIsAFailureAndNotFollowed(t *testing.T) {
 		}
 	}
 	if c.seen.Load() != 0 {
-		t.Error("the canary saw a connection")
+		t.Error("the connectionLog saw a connection")
 	}
 }

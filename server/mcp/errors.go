@@ -39,7 +39,7 @@ var adviceTable = []struct {
 	{"", http.StatusTooManyRequests, again},
 }
 
-// What to do about whatever is nobody's mistake.
+// What to do about an error that the arguments did not cause.
 const (
 	later = "It is not the fault of the arguments. Call again in a moment with the same arguments and the same task_label, so that nothing is paid twice, or use another model."
 	final = "Do not repeat the call."

@@ -21,7 +21,7 @@ var (
 
 var chatting = args{"model": "sim-chat", "prompt": "hi", "max_tokens": 5}
 
-func TestAModelIsToldWhatToDoAboutAnError(t *testing.T) {
+func TestAnErrorSaysWhatToDo(t *testing.T) {
 	limited := auth.KeyOptions{Models: []string{"sim-chat"}}
 	for name, c := range map[string]struct {
 		o    fixtureOptions

@@ -120,7 +120,7 @@ type envelope struct {
 }
 
 // answer hands the message to the SDK and stays until it is answered or cancelled.
-// A client that disconnects cancels it too: nobody could be given the answer.
+// A client that disconnects cancels it too: the answer could not be delivered.
 func (q *httpRequest) answer() error {
 	data := q.message
 	// The values of a message take many times its bytes in memory.

@@ -16,7 +16,7 @@ var hello = map[string]any{
 	"protocolVersion": "2025-06-18", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "test", "version": "1"},
 }
 
-func TestTheDoorKeepsTheOrderOfChecks(t *testing.T) {
+func TestTheOrderOfChecks(t *testing.T) {
 	s := newFixture(t, fixtureOptions{mcp: mcp.Options{MaxBody: 4000, Origins: []string{"https://app.example.com"}}})
 	const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 	disabled, id := s.Mint(t, auth.KeyOptions{})

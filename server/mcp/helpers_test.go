@@ -46,7 +46,7 @@ var priced = map[string][]billing.Rate{
 
 // fixture is a gateway that is served as /mcp and as /v1, with an account and a key.
 type fixture struct {
-	*servertest.Books
+	*servertest.Account
 	g          *gateway.Gateway
 	h          *mcp.Handler
 	url        string // of the MCP server
@@ -73,7 +73,7 @@ func newFixture(t testing.TB, o fixtureOptions) *fixture {
 	if o.upstream == nil {
 		o.upstream = sim.New(sim.Options{VideoTime: -1})
 	}
-	s := &fixture{Books: servertest.Open(t, o.credit, o.key)}
+	s := &fixture{Account: servertest.Open(t, o.credit, o.key)}
 	s.g = s.gateway(t, o)
 	s.h = mcp.New(s.g, o.mcp)
 	ctx, cancel := context.WithCancel(context.Background())

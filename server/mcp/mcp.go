@@ -23,18 +23,18 @@ import (
 
 // Options configure a server of tools. The zero value is the documented default.
 type Options struct {
-	// Version is that of the program, as clients are told it; empty means "dev".
+	// Version is that of the program, as clients see it; empty means "dev".
 	Version string
 	// Origins are web pages that may call, as a browser's Origin header names them
 	// ("https://app.example.com"). Pages of this machine may always; any other
-	// request with an Origin is refused, whoever's key it brings.
+	// request with an Origin is refused, whatever key it brings.
 	Origins []string
 	// MaxBody is the largest message of a client in bytes; zero means 32 MiB.
 	MaxBody int64
 	// MaxResult is the most bytes of pictures or of audio in one result, before
 	// they are written as base64; zero means 32 MiB.
 	MaxResult int64
-	// MaxWait is how long a tool waits for a video where the client is told of the
+	// MaxWait is how long a tool waits for a video where the client gets its
 	// progress; zero means 10 minutes. Without that it is 45 s, since many clients
 	// give up after a minute.
 	MaxWait time.Duration
@@ -81,7 +81,7 @@ func (h *Handler) serveBy(server *sdk.Server) {
 	})
 }
 
-// instructions are what a model is told before it sees the tools.
+// instructions are what a model reads before it sees the tools.
 const instructions = "These tools make texts, pictures, videos, embeddings, rankings and speech, and each use costs the account money. " +
 	"list_models says which models there are and what they cost, estimate_cost what a call would cost, get_balance what is left. " +
 	"Give each piece of work a task_label of its own and keep it when you repeat the call: then it is done and paid once. " +

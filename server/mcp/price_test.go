@@ -171,7 +171,7 @@ func TestARepeatedVideoThatIsNotThereYetHasNoChargeYet(t *testing.T) {
 	}
 }
 
-func TestWhoWaitsForAVideoTakesNoPlaceFromOthers(t *testing.T) {
+func TestWaitingForAVideoTakesNoSlot(t *testing.T) {
 	s := newFixture(t, fixtureOptions{upstream: sim.New(sim.Options{VideoTime: time.Hour}), gateway: func(o *gateway.Options) {
 		o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: 1, MaxWait: time.Minute}
 	}})
@@ -201,7 +201,7 @@ func TestWhoWaitsForAVideoTakesNoPlaceFromOthers(t *testing.T) {
 	awaitSoon(t, "the end of the wait", waited)
 }
 
-func TestARepetitionOfACallThatRunsIsToldToComeAgain(t *testing.T) {
+func TestARepetitionOfACallThatRunsIsRefusedForAWhile(t *testing.T) {
 	up := servertest.NewStream()
 	s := newFixture(t, fixtureOptions{upstream: up})
 	session := s.client(t)

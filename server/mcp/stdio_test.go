@@ -137,7 +137,7 @@ func answering(status int, body string) *http.Client {
 	}))
 }
 
-func TestAServerThatIsNotOneOfMCPIsToldOf(t *testing.T) {
+func TestAnErrorOfAServerThatSpeaksNoMCPIsPassedOn(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"error":{"message":"no such path","code":"not_found"}}`: `{"code":-32000,"message":"no such path"}`,
 		`{"error":{"code":"not_found","message":"no such path"}}`: `{"code":-32000,"message":"no such path"}`,

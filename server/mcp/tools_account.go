@@ -182,7 +182,7 @@ func nestedArgument(err error) error {
 	return f.With(func(e *fault.Error) { e.Param = argumentsField + "." + f.Param })
 }
 
-// defaultDays is how far back get_balance looks if nobody says.
+// defaultDays is how far back get_balance looks by default.
 const defaultDays = 30
 
 func balanceTool() *tool {

@@ -97,12 +97,12 @@ func (c *call) getVideo() (*sdk.CallToolResult, error) {
 	return newVideoResult(chargeInfo{RequestID: record.RequestID, Currency: c.currency()}, record), nil
 }
 
-// defaultWait is how long a client is kept waiting that is not told of the progress:
+// defaultWait is how long a client is kept waiting that does not get the progress:
 // less than the minute after which many give up.
 const defaultWait = 45 * time.Second
 
 // awaitVideo is the record when the video has ended, or as it is when the time is
-// over. The video goes on whoever leaves.
+// over. The video goes on when the client leaves.
 func (c *call) awaitVideo(record *video.Response) *video.Response {
 	if video.State(record.Status).Terminal() {
 		return record

@@ -186,7 +186,7 @@ func (t *task) status(now time.Time) string {
 	return cmp.Or(t.fault.Video, "succeeded")
 }
 
-// failureText is the message of a task that was told to fail.
+// failureText is the message of a task whose fault is to fail.
 const failureText = "The simulated video failed, as it was told to."
 
 // videoFile holds the MP4 file of every task: H.264, 5 s, a pattern of 128 by 72

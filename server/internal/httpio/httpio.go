@@ -94,7 +94,7 @@ func (b *Body) readError(r *http.Request, err error) error {
 }
 
 // RetryAfter is how long a client is to wait before it tries again, at most
-// longest, whatever an upstream said. It is 0 where nobody knows, and where the
+// longest, whatever an upstream said. It is 0 where that is not known, and where the
 // same request would fail again without a change by the client's owner.
 func RetryAfter(f *fault.Error, longest time.Duration) time.Duration {
 	switch f.HTTPStatus() {
