@@ -22,6 +22,8 @@ type Dialect struct {
 	// Serialise is a statement that makes a transaction wait for others that
 	// ran it; empty where every writing transaction waits anyway.
 	Serialise string
+	// Begin is the statement with which the committer begins a transaction; empty for BEGIN.
+	Begin string
 	// Session is a statement with which the committer's connection begins; empty
 	// where it needs none.
 	Session string
@@ -168,6 +170,10 @@ func newBulk(d Dialect, query string) *bulk {
 		return b
 	}
 	row := "(" + strings.TrimSuffix(strings.Repeat("?, ", len(kinds)), ", ") + ")"
+	if !strings.HasPrefix(query, "SELECT ") {
+		b.texts = []string{eachRow(before, row, after, isRows)}
+		return b
+	}
 	for n := 1; n == 1 || n*len(kinds) <= maxArgs; n *= 2 {
 		rows := "VALUES " + strings.TrimSuffix(strings.Repeat(row+", ", n), ", ")
 		if !isRows {
@@ -176,6 +182,21 @@ func newBulk(d Dialect, query string) *bulk {
 		b.texts = append(b.texts, before+rows+after)
 	}
 	return b
+}
+
+// eachRow spells a write for one row, which SQLite does several times for what it takes
+// to make a table of the rows and join it.
+func eachRow(before, row, after string, isRows bool) string {
+	if !isRows {
+		return before + "= " + row + after
+	}
+	if in, found := strings.CutSuffix(before, "IN ("); found {
+		return in + "= " + row + strings.TrimPrefix(after, ")")
+	}
+	if update, found := strings.CutSuffix(before, " FROM ("); found {
+		return strings.ReplaceAll(update+strings.TrimPrefix(after, ") AS c"), "c.column", "?")
+	}
+	return before + "VALUES " + row + after
 }
 
 // each calls do with statements and their part of args until all are used.

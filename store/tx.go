@@ -11,17 +11,17 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// tx is one writing transaction. It belongs to the committer's goroutine. Where its
-// connection is a [Pipeline], what needs no answer at once waits in a queue until
-// something does: a batch takes two trips to the database, its reads and its writes.
+// tx is one writing transaction. It belongs to the committer's goroutine, and BEGIN and
+// COMMIT are statements like the others. Where its connection is a [Pipeline], what needs
+// no answer at once waits in a queue until something does: a batch takes two trips to the
+// database, its reads and its writes.
 type tx struct {
-	*sql.Tx  // nil on a Pipeline, where BEGIN and COMMIT are statements among the others
 	db       *DB
 	conn     *sql.Conn // that it is on
 	pipeline bool      // conn's is one
 
 	queue  []Statement      // to be sent, on a Pipeline
-	open   bool             // BEGIN was sent, and neither COMMIT nor ROLLBACK
+	open   bool             // BEGIN was sent, and no COMMIT that worked
 	wrote  bool             // it has something to commit
 	prices []*billing.Price // whose rows are there once it is committed
 }
@@ -49,43 +49,50 @@ type Pipeline interface {
 }
 
 // begin queues or starts the transaction, with a statement about itself or an empty one.
-func (t *tx) begin(ctx context.Context, setting string) (err error) {
-	if t.pipeline {
-		t.queue = append(t.queue, Statement{Query: "BEGIN"})
-		if setting != "" {
-			t.queue = append(t.queue, Statement{Query: setting})
+func (t *tx) begin(ctx context.Context, setting string) error {
+	for _, statement := range [...]string{cmp.Or(t.db.dialect.Begin, "BEGIN"), setting} {
+		switch {
+		case statement == "":
+		case t.pipeline:
+			t.queue = append(t.queue, Statement{Query: statement})
+		default:
+			t.open = true // whatever the answer: it may have begun
+			if _, err := t.exec(ctx, statement); err != nil {
+				t.rollback(ctx)
+				return err
+			}
+			t.wrote = false // SQLite repeats how many rows the statement before changed
 		}
-		return nil
 	}
-	if t.Tx, err = t.conn.BeginTx(ctx, nil); err == nil && setting != "" {
-		if _, err = t.ExecContext(ctx, setting); err != nil {
-			t.rollback(ctx)
-		}
-	}
-	return err
+	return nil
 }
 
 // commit sends what is queued with the COMMIT: where a statement fails there is none.
 // After an error unsure says that the transaction may be durable all the same.
 func (t *tx) commit(ctx context.Context) (unsure bool, err error) {
-	if !t.pipeline {
-		err = t.Commit()
-		return err != nil, err // whatever the error says
+	if t.pipeline {
+		t.queue = append(t.queue, Statement{Query: "COMMIT"})
+		var refused bool
+		refused, err = t.send(ctx)
+		unsure = err != nil && !refused
+	} else {
+		_, err = t.exec(ctx, "COMMIT")
+		unsure = err != nil // whatever the error says
 	}
-	t.queue = append(t.queue, Statement{Query: "COMMIT"})
-	refused, err := t.send(ctx)
 	t.open = err != nil
-	return err != nil && !refused, err
+	return unsure, err
 }
 
-// rollback ends the transaction, if commit has not. A connection on which that fails
-// is not used again: the next BEGIN would join this transaction.
+// rollback ends the transaction, if commit has not. On a [Pipeline] a connection on which
+// that fails is not used again: the next BEGIN would join this transaction. SQLite fails
+// where the transaction has ended by itself, and ends it in any case.
 func (t *tx) rollback(ctx context.Context) {
-	if !t.pipeline {
-		_ = t.Rollback() // does nothing after the commit
+	if !t.open {
 		return
 	}
-	if !t.open {
+	t.open = false
+	if !t.pipeline {
+		_, _ = t.exec(ctx, "ROLLBACK")
 		return
 	}
 	t.queue = []Statement{{Query: "ROLLBACK"}}

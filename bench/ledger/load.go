@@ -50,9 +50,6 @@ var makeID = map[string]func() string{
 // chat is a small answer of a cheap model.
 var chat = billing.Usage{Input: 700, CachedInput: 300, Output: 150, Reasoning: 50}
 
-// answer is what is kept of a request with a key.
-var answer = bytes.Repeat([]byte("a"), 300)
-
 func charge(account int) (billing.HoldRequest, error) {
 	price, err := billing.NewPrice(
 		billing.Rate{Unit: billing.Input, Amount: "0.60"}, billing.Rate{Unit: billing.CachedInput, Amount: "0.15"},
@@ -118,6 +115,7 @@ type caller struct {
 
 func (c *caller) work(ctx context.Context, account int, over *atomic.Bool) error {
 	request, err := charge(account)
+	answer := bytes.Repeat([]byte("a"), 300) // what is kept of a request with a key
 	for err == nil && !over.Load() {
 		request.RequestID = c.id()
 		var key idempotency.Key

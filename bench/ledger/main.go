@@ -139,7 +139,7 @@ func write(out io.Writer, name string, loads []load, rounds []round) error {
 			of(func(r result) float64 { return r.pairs }),
 			short(of(func(r result) float64 { return float64(r.p50) })),
 			short(of(func(r result) float64 { return float64(r.p99) })),
-			short(of(func(r result) float64 { return float64(r.cpu) })),
+			fmt.Sprintf("%.1fµs", of(func(r result) float64 { return float64(r.cpu) })/1000),
 			of(func(r result) float64 { return r.commits }),
 			of(func(r result) float64 { return r.each }),
 			median(rounds, func(r round) float64 { return r.results[i].pairs / r.bare }))

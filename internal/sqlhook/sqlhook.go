@@ -116,14 +116,7 @@ func (c pipeline) Send(ctx context.Context, all []store.Statement) (refused bool
 	}
 	var steps []Step
 	for _, s := range all {
-		switch s.Query {
-		case "BEGIN":
-			c.wrote = false
-			steps = append(steps, Step{Kind: Begin, Conn: c.Conn})
-		case "COMMIT":
-			steps = append(steps, Step{Kind: Commit, Conn: c.Conn})
-		case "ROLLBACK":
-		default:
+		if s.Query != rollback {
 			steps = append(steps, c.statement(s.Query))
 		}
 	}
@@ -161,11 +154,18 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
+// rollback is a statement that is not a step.
+const rollback = "ROLLBACK"
+
 // statement is the step of a query.
 func (c *conn) statement(query string) Step {
 	verb, _, _ := strings.Cut(query, " ")
 	s := Step{Kind: Write, Query: query, Conn: c.Conn}
 	switch verb {
+	case "BEGIN":
+		s.Kind, c.wrote = Begin, false
+	case "COMMIT":
+		s.Kind = Commit
 	case "SELECT":
 		s.Kind = Read
 	case "PRAGMA", "SET": // of the session, not of the data
@@ -194,6 +194,9 @@ type stmt struct {
 }
 
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	if s.query == rollback {
+		return s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
+	}
 	return around(s.conn.hook, s.conn.statement(s.query), func() (driver.Result, error) {
 		return s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
 	}, func(driver.Result) {})

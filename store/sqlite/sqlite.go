@@ -91,6 +91,7 @@ func dialect() store.Dialect {
 			"BIGINT", "INTEGER", "BOOLEAN", "INTEGER", "BYTEA", "BLOB", ` COLLATE "C"`, "", "GREATEST(", "MAX(", "LEAST(", "MIN(",
 			"\n);", "\n) STRICT;", "--sqlite ", "",
 		).Replace,
+		Begin:   "BEGIN IMMEDIATE",
 		Failure: failure,
 	}
 }
