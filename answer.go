@@ -32,7 +32,12 @@ func (c *call) accept(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply
 // needed on top of what is kept is released when it returns.
 func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply) (*answer, error) {
 	buf := buffers.Get().(*bytes.Buffer)
-	defer putBuffer(buf)
+	inPlace := false // the answer lies in buf, which is its caller's then
+	defer func() {
+		if !inPlace {
+			putBuffer(buf)
+		}
+	}()
 	in := limitedReader{limit: c.g.options.MaxAnswer, budget: &c.g.admission.answers, now: c.g.options.Now}
 	kept := 0
 	defer func() {
@@ -47,6 +52,11 @@ func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply
 		return nil, err
 	}
 	kept = len(a.body)
+	if kept > 0 && buf.Len() > 0 && &a.body[0] == &buf.Bytes()[0] {
+		if inPlace = isPooled(a.body) && kept >= buf.Cap()/4; !inPlace {
+			a.body = bytes.Clone(a.body)
+		}
+	}
 	return &a, nil
 }
 
@@ -154,32 +164,27 @@ func growBuffer(buf *bytes.Buffer, limit int64) {
 	*buf = *bytes.NewBuffer(append(make([]byte, 0, limit+1+bytes.MinRead), buf.Bytes()...))
 }
 
-// bodyPool are what large answers lay in whose callers have released them: to clear
-// a new one, and to collect it, costs more than all that is done with it.
-var bodyPool = sync.Pool{New: func() any { return new([]byte) }}
+// buffers hold whole answers while they are read and checked, and those large ones that
+// need no copy until their callers have released them: to clear and to grow a new one, and
+// to collect it, costs more than all that is done with it. (64 vectors have 1 MiB.)
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 const (
 	minPooled = 64 << 10
 	maxPooled = 4 << 20
 )
 
-// getBody is an empty buffer for a large answer.
-func getBody() []byte { return *bodyPool.Get().(*[]byte) }
+// isPooled reports whether a body is worth to be used again.
+func isPooled(body []byte) bool { return cap(body) >= minPooled && cap(body) <= maxPooled }
 
-// putBody gives the bytes of a large answer back, for one that comes later.
+// putBody gives the memory of a large answer back, for one that comes later.
 func putBody(body []byte) {
-	if cap(body) < minPooled || cap(body) > maxPooled {
-		return
+	if isPooled(body) {
+		buffers.Put(bytes.NewBuffer(body[:0]))
 	}
-	empty := body[:0] // which alone moves to the heap
-	bodyPool.Put(&empty)
 }
 
-// buffers hold whole answers while they are checked.
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// putBuffer keeps a buffer for the next answer, unless it grew too large. (64
-// vectors have 1 MiB, and growing a buffer to that costs more than reading it.)
+// putBuffer keeps a buffer for the next answer, unless it grew too large.
 func putBuffer(buf *bytes.Buffer) {
 	if buf.Cap() > maxPooled {
 		return

@@ -568,7 +568,7 @@ var embedding = capability{
 		return o.embeddings().Prepared(), &o.embeddings().Request
 	},
 	answer: func(o *operation, data []byte, _ *billing.Price) (answer, error) {
-		a, err := o.embeddings().ReadAnswer(getBody(), data)
+		a, err := o.embeddings().ReadAnswer(data)
 		return answer{body: a.Body, usage: a.Usage}, err
 	},
 	split: func(o *operation, m *Model) []any {

@@ -91,6 +91,8 @@ func BenchmarkServe(b *testing.B) {
 		answer              string
 	}{
 		{"chat", "/v1/chat/completions", benchChat, upstream.ChatCompletion, benchCompletion},
+		{"large chat", "/v1/chat/completions", strings.Replace(benchChat, "What", strings.Repeat("The road was wet and the wheels were loud. ", 64<<10/43)+"What", 1), upstream.ChatCompletion,
+			strings.Replace(benchCompletion, "The", strings.Repeat("The road was wet and the wheels were loud. ", 16<<10/43)+"The", 1)},
 		{"response", "/v1/responses", response, upstream.Responses, benchResponse("completed", "The toll is two pence.", benchUsage)},
 		{"bridged response", "/v1/responses", response, upstream.ChatCompletion, benchCompletion},
 		{"chat stream", "/v1/chat/completions", stream.Replace(benchChat), upstream.ChatCompletion, chunks},

@@ -35,7 +35,7 @@ type Form struct {
 
 // ReadAnswer checks an upstream's 200 answer to the request, which called its model id,
 // and reads its usage. An empty, cut or malformed body and an error in a 200 body are a
-// fault.BadGateway. The Answer does not refer to data.
+// fault.BadGateway. The Answer may lie in data.
 func (p *Parsed) ReadAnswer(id string, data []byte, f *Form, b chat.MediaBound) (Answer, error) {
 	var s Scan
 	o := rawjson.Borrow()
@@ -51,7 +51,7 @@ func (p *Parsed) ReadAnswer(id string, data []byte, f *Form, b chat.MediaBound) 
 	r.Read(s.Usage, f.Usage)
 	var few [2]rawjson.Edit
 	edits := p.PublicEdits(few[:0], id, o, f)
-	body := o.Apply(make([]byte, 0, len(data)+len(id)+16), edits...)
+	body := o.ApplyInPlace(edits...)
 	return Answer{Body: body, Usage: r.Usage(p, b, s.Text.Quarters), Said: tokencount.Tokens(s.Text.Quarters - s.Sealed)}, nil
 }
 

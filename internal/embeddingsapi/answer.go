@@ -20,9 +20,9 @@ type Answer struct {
 // ReadAnswer checks an upstream's 200 answer to the request: there is one
 // vector for each input, under its index. An empty, cut or malformed body and
 // an error in a 200 body are a fault.BadGateway. The numbers of a vector are
-// looked at only where the caller asked for the other encoding. The Answer does
-// not refer to data; its Body is appended to dst.
-func (r *Request) ReadAnswer(dst, data []byte) (Answer, error) {
+// looked at only where the caller asked for the other encoding. The Answer may lie
+// in data.
+func (r *Request) ReadAnswer(data []byte) (Answer, error) {
 	l, err := readAnswer(data)
 	if err != nil {
 		return Answer{}, answer.Bad("The upstream's answer cannot be read.", err)
@@ -42,7 +42,7 @@ func (r *Request) ReadAnswer(dst, data []byte) (Answer, error) {
 	if len(patches) > 0 {
 		edits = append(edits, rawjson.Set("data", applyPatches(data, l.list, patches)))
 	}
-	return Answer{l.object.Apply(dst, edits...), usage}, nil
+	return Answer{l.object.ApplyInPlace(edits...), usage}, nil
 }
 
 // usage is what was reported, or an estimate. The edits give the answer the

@@ -19,7 +19,7 @@ type Answer struct {
 // An empty, cut or malformed body and an error in a 200 body are a
 // fault.BadGateway. The answer gets requestID as its own. tokens says that
 // tokens are paid for, so that their number is estimated where the upstream
-// does not report it. The Answer does not refer to data.
+// does not report it. The Answer may lie in data.
 func (r *Request) ReadAnswer(data []byte, requestID string, tokens bool) (Answer, error) {
 	o, err := rawjson.Index(data, nil, nil)
 	if err := answer.Whole(&o, err); err != nil {
@@ -33,7 +33,8 @@ func (r *Request) ReadAnswer(data []byte, requestID string, tokens bool) (Answer
 	if made == 0 && (r.known || r.family.Messages) {
 		return Answer{}, answer.Bad("The upstream's answer has no picture in it.", errors.New("no picture"))
 	}
-	return Answer{o.Apply(nil, r.edits(&o, requestID)...), r.usage(o.Raw("usage"), int64(made), tokens)}, nil
+	usage := r.usage(o.Raw("usage"), int64(made), tokens)
+	return Answer{o.ApplyInPlace(r.edits(&o, requestID)...), usage}, nil
 }
 
 // edits are those that the gateway owns in an answer.

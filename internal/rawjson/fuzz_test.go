@@ -261,6 +261,13 @@ func FuzzApply(f *testing.F) {
 			t.Errorf("%q after %v is listed as %q, want %q", src, edits, listed, want)
 		}
 		checkUntouched(t, &o, out, edits)
+		for _, room := range [...]int{0, 3, 100} {
+			over := append(make([]byte, 0, len(src)+room), src...)
+			o := Object{Src: over, Members: o.Members}
+			if got := o.ApplyInPlace(edits...); !bytes.Equal(got, out) {
+				t.Errorf("%q after %v in place is %q, want %q", src, edits, got, out)
+			}
+		}
 	})
 }
 

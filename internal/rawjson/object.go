@@ -86,6 +86,46 @@ func (o *Object) Apply(dst []byte, edits ...Edit) []byte {
 	return w.out
 }
 
+// ApplyInPlace is [Object.Apply] that writes over Src, of which the Object is then no index
+// any more, if all that the edits change is the value of one member, as is usual of an answer;
+// else the result lies elsewhere. Values must not lie in Src.
+func (o *Object) ApplyInPlace(edits ...Edit) []byte {
+	var change *Edit
+	for i := range edits {
+		e := &edits[i]
+		switch exists := o.Raw(e.Name) != nil; {
+		case !exists && (e.Value == nil || e.Rename != ""), e.Rename != "" && e.Rename == e.Name:
+		case change != nil, e.Rename != "":
+			return o.Apply(nil, edits...)
+		default:
+			change = e
+		}
+	}
+	if change == nil {
+		return o.Src
+	}
+	at, ok := o.only(change.Name)
+	size := len(o.Src) - (at.End - at.Start) + len(change.Value)
+	if !ok || change.Value == nil || size > cap(o.Src) {
+		return o.Apply(nil, edits...)
+	}
+	out := o.Src[:size]
+	copy(out[at.Start+len(change.Value):], o.Src[at.End:])
+	copy(out[at.Start:], change.Value)
+	return out
+}
+
+// only is where the value of the only member called name stands; false if there is none, or
+// there are several.
+func (o *Object) only(name string) (at Span, ok bool) {
+	called := func(m Member) bool { return m.Name == name }
+	i := slices.IndexFunc(o.Members, called)
+	if i < 0 || slices.ContainsFunc(o.Members[i+1:], called) {
+		return Span{}, false
+	}
+	return o.Members[i].Value, true
+}
+
 // AddMissing is an object with those of the edits whose members it lacks.
 func AddMissing(object []byte, edits []Edit) ([]byte, error) {
 	o, err := Index(object, nil, nil)
@@ -117,11 +157,10 @@ func (o *Object) Edited(edits ...Edit) iter.Seq2[string, []byte] {
 // replace appends the object with another value of a member; false, with nothing done, if
 // there is not one member of that name, or no value. It is the usual edit of an answer.
 func (o *Object) replace(dst []byte, name string, value []byte) (out []byte, ok bool) {
-	at := slices.IndexFunc(o.Members, func(m Member) bool { return m.Name == name })
-	if at < 0 || value == nil || slices.ContainsFunc(o.Members[at+1:], func(m Member) bool { return m.Name == name }) {
+	old, ok := o.only(name)
+	if !ok || value == nil {
 		return dst, false
 	}
-	old := o.Members[at].Value
 	dst = slices.Grow(dst, len(o.Src)+len(value))
 	dst = append(dst, o.Src[:old.Start]...)
 	dst = append(dst, value...)

@@ -62,7 +62,7 @@ func TestTheSimulatorIsAnUpstream(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := r.ReadAnswer(nil, reply); err != nil {
+				if _, err := r.ReadAnswer(reply); err != nil {
 					t.Error(err)
 				}
 			},
