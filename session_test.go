@@ -314,4 +314,3 @@ func TestTheLogSaysWhatBecameOfASessionAndNotItsName(t *testing.T) {
 		}
 	}
 }
-
