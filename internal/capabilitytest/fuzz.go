@@ -83,3 +83,51 @@ func NotNegative(t *testing.T, u billing.Usage) {
 		t.Errorf("%+v", u)
 	}
 }
+
+// Repeated is a tap of a stream, with all that it says of what it has passed.
+type Repeated interface {
+	Event(dst []byte, name string, data []byte) (out []byte, done bool, err error)
+	Usage() billing.Usage
+	Output() int64
+	Said() int64
+	Delivered() bool
+	Terminator() string
+}
+
+// RepeatsAsParsed gives events one after the other to two taps, and has forget make the
+// second forget each time what the last one has in common with the next: what the client
+// gets, and what is counted, must be the same.
+func RepeatsAsParsed(t *testing.T, remembers, forgetful Repeated, forget func(), events ...[2]string) {
+	t.Helper()
+	for _, e := range events {
+		forget()
+		got, gotDone, gotErr := remembers.Event([]byte("> "), e[0], []byte(e[1]))
+		want, wantDone, wantErr := forgetful.Event([]byte("> "), e[0], []byte(e[1]))
+		if string(got) != string(want) || gotDone != wantDone || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
+			t.Fatalf("%q: %q, %t, %v, want %q, %t, %v", e, got, gotDone, gotErr, want, wantDone, wantErr)
+		}
+		if diff := cmp.Diff(told(forgetful), told(remembers)); diff != "" {
+			t.Fatalf("%q:\n%s", e, diff)
+		}
+		if wantErr != nil || wantDone {
+			return
+		}
+	}
+}
+
+// told is what a tap says.
+func told(tap Repeated) []any {
+	return []any{tap.Usage(), tap.Output(), tap.Said(), tap.Delivered(), tap.Terminator()}
+}
+
+// AddForms adds to a fuzzer of a tap the forms of events, each with two places for texts, and
+// what may stand there.
+func AddForms(f *testing.F, name string, forms ...string) {
+	texts := []string{"", "one", " two", `\n`, `\ud83d`, `","x":"`, "\xff", "道", "1", "02", "1000000000000000000", "\t"}
+	for _, form := range forms {
+		parts := strings.Split(form, "%")
+		for i, text := range texts {
+			f.Add(name, parts[0], parts[1], parts[2], "one", "11", text, texts[(i+8)%len(texts)])
+		}
+	}
+}

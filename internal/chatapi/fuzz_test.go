@@ -142,6 +142,28 @@ func FuzzTap(f *testing.F) {
 	})
 }
 
+// ended is a Tap with the terminator that its user gives it.
+type ended struct{ *Tap }
+
+func (ended) Delivered() bool    { return true }
+func (ended) Terminator() string { return "" }
+
+// FuzzRepeat compares a tap that remembers the last event with one that forgets it.
+func FuzzRepeat(f *testing.F) {
+	capabilitytest.AddForms(f, "",
+		`{"id":"c1","model":"theirs","choices":[{"index":0,"delta":{"content":"%"},"finish_reason":null}],"obfuscation":"%"}`,
+		`{"choices":[{"index":0,"delta":{"content":"%","refusal":"%"}}],"usage":null,"model":"theirs","id":"c1"}`,
+		`{"choices":[{"index":0,"delta":{"content":"%"}}],"error":null,"model":"%"}`, `{"obfuscation":"%","choices":[{"index":0,"delta":{"content":"%"}}],"model":"theirs"}`,
+		`{"model":"a","choices":[{"index":0,"delta":{"tool_calls":[{"function":{"arguments":"%"}}]}}],"sequence_number":%}`,
+	)
+	f.Fuzz(func(t *testing.T, name, head, middle, tail, a, b, c, d string) {
+		remembers, forgetful := tapOf(t, never), tapOf(t, never)
+		first, second := head+a+middle+b+tail, head+c+middle+d+tail
+		capabilitytest.RepeatsAsParsed(t, ended{remembers}, ended{forgetful}, func() { forgetful.Template.Forget() },
+			[2]string{name, first}, [2]string{name, first}, [2]string{name, second}, [2]string{name, first})
+	})
+}
+
 // BenchmarkParse reads a small request, and a long conversation with tools.
 func BenchmarkParse(b *testing.B) {
 	var long strings.Builder

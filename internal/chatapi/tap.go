@@ -50,7 +50,7 @@ func (t *Tap) UseSummary(r *Request) { t.request, t.Request = r, &r.Parsed }
 // the usage chunk that the client asked for, if the upstream gave none, but not
 // the terminator.
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
-	if out, ok := t.Repeat(dst, name, data); ok {
+	if out, _, ok := t.Repeat(dst, name, data, 0); ok {
 		return out, false, nil
 	}
 	if isDone(data) {
@@ -122,7 +122,7 @@ func (t *Tap) chunk(dst []byte, name string, s *completion.Scan) []byte {
 	t.keepID()
 	out := t.write(dst)
 	if rawjson.IsNull(usage) && !s.Stopped && s.Usage == nil {
-		t.Template.Learn(name, t.Object.Src, out[len(dst):], &s.Text)
+		t.Template.Learn(name, t.Object, out[len(dst):], &s.Text, "")
 	}
 	return out
 }

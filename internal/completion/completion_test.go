@@ -20,7 +20,8 @@ func TestATemplateMatchesWhatDiffersInItsTextAlone(t *testing.T) {
 	}{
 		{"another text", "one", `data: {"text":"one"}`, "e", before + "two" + after, "two", true},
 		{"an empty text", "one", `data: {"text":"one"}`, "e", before + after, "", true},
-		{"an escape", "one", `data: {"text":"one"}`, "e", before + `\n` + after, "", false},
+		{"an escape", "one", `data: {"text":"one"}`, "e", before + `\n` + after, `\n`, true},
+		{"half of a character", "one", `data: {"text":"one"}`, "e", before + `\ud83d` + after, "", false},
 		{"the end of the string", "one", `data: {"text":"one"}`, "e", before + `","c":"` + after, "", false},
 		{"a control character", "one", `data: {"text":"one"}`, "e", before + "\n" + after, "", false},
 		{"another event", "one", `data: {"text":"one"}`, "f", before + "two" + after, "", false},
@@ -35,14 +36,14 @@ func TestATemplateMatchesWhatDiffersInItsTextAlone(t *testing.T) {
 			var text Text
 			text.Add(at.Of(src), at)
 			var template Template
-			template.Learn("e", src, []byte(row.out), &text)
+			template.Learn("e", &rawjson.Object{Src: src}, []byte(row.out), &text, "")
 			next, ok := template.Match(row.event, []byte(row.data))
 			got := next.Of([]byte(row.data))
 			if ok != row.matches || ok && string(got) != row.text {
 				t.Fatalf("got %q, %t, want %q, %t", got, ok, row.text, row.matches)
 			}
-			if want := `data: {"text":"` + row.text + `"}`; ok && string(template.Append(nil, got)) != want {
-				t.Errorf("the client gets %s, want %s", template.Append(nil, got), want)
+			if want := `data: {"text":"` + row.text + `"}`; ok && string(template.Append(nil, []byte(row.data), 0)) != want {
+				t.Errorf("the client gets %s, want %s", template.Append(nil, []byte(row.data), 0), want)
 			}
 		})
 	}
@@ -97,7 +98,7 @@ func TestATemplateNeedsAllTextInOneString(t *testing.T) {
 		text.Add(at.Of(src), at)
 	}
 	var template Template
-	template.Learn("", src, src, &text)
+	template.Learn("", &rawjson.Object{Src: src}, src, &text, "")
 	if _, ok := template.Match("", []byte(`{"a":"one","b":"six"}`)); ok {
 		t.Error("the first string of the next event would not be counted")
 	}

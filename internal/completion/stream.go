@@ -1,8 +1,6 @@
 package completion
 
 import (
-	"bytes"
-
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
@@ -23,69 +21,6 @@ func (t *Text) Add(raw []byte, at rawjson.Span) {
 		t.Quarters += quarters
 		t.last = at
 	}
-}
-
-// Template is what an event of a stream has in common with the next one: in most
-// streams everything but the text. An event that differs from a checked one only
-// inside a string, and there by plain characters, needs no check of its own, and
-// its edits are the same.
-//
-// It saves two thirds of a stream's own cost: see BenchmarkStreamInProcess of the
-// root package and BenchmarkTap of messages.
-type Template struct {
-	name                string // the event's
-	before, after       []byte // the upstream's event around the text
-	outBefore, outAfter []byte // the client's, framing included
-}
-
-// Learn keeps what surrounds the only text of an event; if there is more text than
-// one string, or the place of it in out is not certain, nothing is kept. out is
-// what the client gets of the event.
-func (t *Template) Learn(name string, src, out []byte, text *Text) {
-	const longest = 4 << 10 // bytes of an event
-	t.Forget()
-	if text.Quarters == 0 || len(src) > longest || bytes.IndexByte(src, '\n') >= 0 {
-		return
-	}
-	quoted := text.last.Of(src)
-	if tokencount.StringQuarters(quoted) != text.Quarters {
-		return
-	}
-	body := bytes.TrimSuffix(out, []byte("\n\n"))
-	at := len(body) - len(src) + text.last.Start
-	switch {
-	case bytes.HasSuffix(body, src): // it goes as it came
-	case bytes.Count(out, quoted) == 1:
-		at = bytes.Index(out, quoted)
-	default:
-		return
-	}
-	t.name = name
-	t.before = append(t.before, src[:text.last.Start+1]...)
-	t.after = append(t.after[:0], src[text.last.End-1:]...)
-	t.outBefore = append(t.outBefore[:0], out[:at+1]...)
-	t.outAfter = append(t.outAfter[:0], out[at+len(quoted)-1:]...)
-}
-
-// Forget drops what was learned, and keeps its memory.
-func (t *Template) Forget() { t.before = t.before[:0] }
-
-// Match says where an event has its text, without quotes; false if that is not all
-// that is new.
-func (t *Template) Match(name string, src []byte) (text rawjson.Span, ok bool) {
-	if len(t.before) == 0 || name != t.name || len(src) < len(t.before)+len(t.after) ||
-		!bytes.HasPrefix(src, t.before) || !bytes.HasSuffix(src, t.after) {
-		return text, false
-	}
-	text = rawjson.Span{Start: len(t.before), End: len(src) - len(t.after)}
-	return text, rawjson.Plain(text.Of(src))
-}
-
-// Append appends the client's event with a text that matched.
-func (t *Template) Append(dst, text []byte) []byte {
-	dst = append(dst, t.outBefore...)
-	dst = append(dst, text...)
-	return append(dst, t.outAfter...)
 }
 
 // Meter knows how much text a stream has delivered, and whether the upstream's
@@ -136,16 +71,17 @@ type Tap struct {
 	Object   *rawjson.Object // of the event at hand, until Done
 }
 
-// Repeat appends what the client gets of an event that differs from the one before in
-// its text only; false, with nothing done, if it does not.
-func (t *Tap) Repeat(dst []byte, name string, data []byte) (out []byte, ok bool) {
-	at, ok := t.Template.Match(name, data)
+// Repeat appends what the client gets of an event that needs no check of its own, as the
+// [Template] says, and counts its text. number is the client's. It is false, with nothing
+// done, of any other event.
+func (t *Tap) Repeat(dst []byte, name string, data []byte, number int64) (out []byte, quarters int64, ok bool) {
+	text, ok := t.Template.Match(name, data)
 	if !ok {
-		return dst, false
+		return dst, 0, false
 	}
-	text := at.Of(data)
-	t.Wrote(tokencount.Quarters(text))
-	return t.Template.Append(dst, text), true
+	quarters = tokencount.Quarters(text.Of(data))
+	t.Wrote(quarters)
+	return t.Template.Append(dst, data, number), quarters, true
 }
 
 // Read indexes an event and reads the parts of it. Call Done when nothing of it is

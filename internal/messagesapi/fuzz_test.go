@@ -116,6 +116,21 @@ func FuzzTap(f *testing.F) {
 	})
 }
 
+// FuzzRepeat compares a tap that remembers the last event with one that forgets it.
+func FuzzRepeat(f *testing.F) {
+	capabilitytest.AddForms(f, "content_block_delta",
+		`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%"}}%`,
+		`{"type":"content_block_delta","index":%,"delta":{"type":"input_json_delta","partial_json":"%"}}`,
+		`{"delta":{"text":"%","thinking":"%"},"type":"content_block_delta"}`, `{"delta":{"text":"%"},"obfuscation":"%","type":"content_block_delta"}`,
+	)
+	f.Fuzz(func(t *testing.T, name, head, middle, tail, a, b, c, d string) {
+		remembers, forgetful := tapped(t), tapped(t)
+		first, second := head+a+middle+b+tail, head+c+middle+d+tail
+		capabilitytest.RepeatsAsParsed(t, remembers, forgetful, func() { forgetful.Template.Forget() },
+			[2]string{"", starts.data}, [2]string{name, first}, [2]string{name, first}, [2]string{name, second}, [2]string{name, first})
+	})
+}
+
 // countEvents counts events and checks that each is JSON.
 func countEvents(t *testing.T, out []byte) (n int) {
 	events := sse.NewReader(bytes.NewReader(out), 0)

@@ -52,7 +52,7 @@ func (t *Tap) UseSummary(r *Request) { t.request, t.Request = r, &r.Parsed }
 // unseen, of which internal/translate informs the Tap alone. The event that ends a complete
 // stream is done and is not appended: see [Tap.Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
-	if out, ok := t.Repeat(dst, name, data); ok {
+	if out, _, ok := t.Repeat(dst, name, data, 0); ok {
 		return out, false, nil
 	}
 	defer t.Done()
@@ -89,7 +89,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 		t.block(kind == "content_block_start")
 	case "content_block_delta":
 		out = sse.AppendEvent(dst, name, data)
-		t.Template.Learn(came, data, out[len(dst):], &s.Text)
+		t.Template.Learn(came, t.Object, out[len(dst):], &s.Text, "")
 		return out, false, nil
 	}
 	return sse.AppendEvent(dst, name, data), false, nil

@@ -124,6 +124,24 @@ func FuzzTap(f *testing.F) {
 	})
 }
 
+// FuzzRepeat compares a tap that remembers the last event with one that forgets it.
+func FuzzRepeat(f *testing.F) {
+	capabilitytest.AddForms(f, "response.output_text.delta",
+		`{"type":"response.output_text.delta","item_id":"m","output_index":0,"content_index":0,"delta":"%","logprobs":[],"sequence_number":7,"obfuscation":"%"}`,
+		`{"type":"response.output_text.delta","sequence_number":%,"item_id":"m","output_index":0,"delta":"%"}`,
+		`{"delta":"%","obfuscation":"%","sequence_number":1,"type":"response.reasoning_text.delta"}`,
+		`{"type":"response.x","sequence_number":1,"output_index":1,"item":{"content":[{"text":"%"}],"encrypted_content":"%"}}`,
+		`{"type":"response.x","sequence_number":1,"response":{"output":[{"content":[{"text":"%"}],"encrypted_content":"%"}]}}`,
+		`{"type":"response.x","sequence_number":%,"delta":"%","delta":"two"}`, `{"type":"response.x","sequence_number":3,"sequence_number":%,"delta":"%"}`,
+	)
+	f.Fuzz(func(t *testing.T, name, head, middle, tail, a, b, c, d string) {
+		remembers, forgetful := tapped(t), tapped(t)
+		first, second := head+a+middle+b+tail, head+c+middle+d+tail
+		capabilitytest.RepeatsAsParsed(t, remembers, forgetful, func() { forgetful.Template.Forget() },
+			[2]string{"", begins}, [2]string{name, first}, [2]string{name, first}, [2]string{name, second}, [2]string{name, first}, [2]string{"", itemWhole})
+	})
+}
+
 // checkNumbers checks that the events of a stream are JSON objects and count from 0.
 func checkNumbers(t *testing.T, out string) {
 	t.Helper()

@@ -22,15 +22,15 @@ type Tap struct {
 	request *Request
 	options TapOptions
 
-	whole   *rawjson.Object // the response in the event at hand, until done; nil if it has none
-	sent    int64           // the number of the next event that the client gets
-	pattern pattern
-	open    []openItem
-	beats   int    // heartbeats since the upstream's last event
-	id      []byte // of the response that the gateway began itself, quoted; nil if the upstream began it
-	end     string // what ends the stream well; empty until the upstream's terminal event
-	kept    kept
-	broken  bool // it ends badly, whatever comes
+	whole  *rawjson.Object // the response in the event at hand, until done; nil if it has none
+	sent   int64           // the number of the next event that the client gets
+	item   int64           // the place in the output of the event that the Template has
+	open   []openItem
+	beats  int    // heartbeats since the upstream's last event
+	id     []byte // of the response that the gateway began itself, quoted; nil if the upstream began it
+	end    string // what ends the stream well; empty until the upstream's terminal event
+	kept   kept
+	broken bool // it ends badly, whatever comes
 }
 
 // TapOptions are what a Tap cannot know.
@@ -74,6 +74,9 @@ const (
 	textDelta  = "response.output_text.delta"
 	callDelta  = "response.function_call_arguments.delta"
 )
+
+// sequenceNumber is the member that counts the events.
+const sequenceNumber = "sequence_number"
 
 // eventTypes are those that take no memory to read.
 var eventTypes = []string{
@@ -143,7 +146,8 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	default:
 		t.wrote(t.index(), s.Text.Quarters)
 		out = t.append(dst, name, kind)
-		t.pattern.learn(name, out[len(dst):], t.Object, s.Text.Quarters, t.index())
+		t.Template.Learn(name, t.Object, out[len(dst):], &s.Text, sequenceNumber)
+		t.item = t.index()
 		return out, false, nil
 	}
 	return t.append(dst, name, kind), false, nil
@@ -232,19 +236,27 @@ const mostOpen = 128
 
 // wrote notes text of an item.
 func (t *Tap) wrote(index, quarters int64) {
-	if quarters <= 0 {
-		return
+	if quarters > 0 {
+		t.Wrote(quarters)
 	}
-	t.Wrote(quarters)
-	for i := range t.open {
-		if t.open[i].index == index {
-			t.open[i].quarters += quarters
-			return
+	t.open = appendText(t.open, index, quarters)
+}
+
+// appendText notes text that came of an item as a delta.
+func appendText(open []openItem, index, quarters int64) []openItem {
+	if quarters <= 0 {
+		return open
+	}
+	for i := range open {
+		if open[i].index == index {
+			open[i].quarters += quarters
+			return open
 		}
 	}
-	if len(t.open) < mostOpen {
-		t.open = append(t.open, openItem{index, quarters})
+	if len(open) < mostOpen {
+		open = append(open, openItem{index, quarters})
 	}
+	return open
 }
 
 // closeItem notes the text of a whole item that did not come as deltas.
@@ -289,8 +301,8 @@ func (t *Tap) append(dst []byte, name, kind string, edits ...rawjson.Edit) []byt
 	if name == "" {
 		name = kind
 	}
-	if n, ok := rawjson.Int(t.Object.Raw("sequence_number")); !ok || n != t.sent {
-		edits = append(edits, rawjson.Set("sequence_number", strconv.AppendInt(nil, t.sent, 10)))
+	if n, ok := rawjson.Int(t.Object.Raw(sequenceNumber)); !ok || n != t.sent {
+		edits = append(edits, rawjson.Set(sequenceNumber, strconv.AppendInt(nil, t.sent, 10)))
 	}
 	t.sent++
 	begin := len(dst)
@@ -303,20 +315,16 @@ func (t *Tap) append(dst []byte, name, kind string, edits ...rawjson.Edit) []byt
 	return append(dst, "\n\n"...)
 }
 
-// repeat appends what the client gets of an event that differs from the one before in
-// its text and its number only; false, with nothing done, if it does not.
+// repeat is [completion.Tap.Repeat] with the number of the event, whose text is counted
+// with that of its item.
 func (t *Tap) repeat(dst []byte, name string, data []byte) (out []byte, ok bool) {
-	text, number, ok := t.pattern.match(name, data)
+	out, quarters, ok := t.Repeat(dst, name, data, t.sent)
 	if !ok {
 		return dst, false
 	}
-	t.wrote(t.pattern.item, quartersOf(data, text))
-	dst = append(dst, t.pattern.head...)
-	dst = append(dst, data[:number.Start]...)
-	dst = strconv.AppendInt(dst, t.sent, 10)
-	dst = append(dst, data[number.End:]...)
+	t.open = appendText(t.open, t.item, quarters)
 	t.sent++
-	return append(dst, "\n\n"...), true
+	return out, true
 }
 
 // Delivered reports whether the client has got anything of the answer.

@@ -111,7 +111,7 @@ func (r *chatReader) learn(name string, data []byte) {
 	}
 	var text completion.Text
 	text.Add(p.text, rawjson.Span{Start: at, End: at + len(p.text)})
-	r.same.Learn(name, data, data, &text)
+	r.same.Learn(name, &rawjson.Object{Src: data}, data, &text, "")
 	r.kind = p.kind
 }
 
