@@ -47,10 +47,6 @@ type fixtureOptions struct {
 	gateway  func(*gateway.Options)
 }
 
-// servertest.MidMinute is the time by which requests are counted. It stands still: a minute
-// of the real clock may end between two requests of any test.
-func midMinute() time.Time { return time.Date(2026, 3, 1, 12, 0, 20, 0, time.UTC) }
-
 // newFixture serves a gateway on loopback.
 func newFixture(t testing.TB, o fixtureOptions) *fixture {
 	t.Helper()

@@ -115,18 +115,7 @@ func (c *client) chat(n *node, q request) answer {
 	return read(resp)
 }
 
-// steady asks as chat does, and again where the database was away, as clients
-// do: a machine whose disk stalls for seconds has broken no promise but that.
-func (c *client) steady(n *node, q request) answer {
-	a := c.chat(n, q)
-	for tries := 0; tries < 30 && isUnavailable(a.status, a.header) && !a.withheld(); tries++ {
-		c.pause()
-		a = c.chat(n, q)
-	}
-	return a
-}
-
-// isUnavailable is what a caller gets while the database is isUnavailable, and where a charge was
+// isUnavailable is what a caller gets while the database is away, and where a charge was
 // withheld.
 func isUnavailable(status int, h http.Header) bool {
 	return status == http.StatusServiceUnavailable && h.Get("Retry-After") != ""
@@ -155,7 +144,7 @@ func (c *client) open(n *node, q request) (*http.Response, error) {
 	return c.http.Do(req)
 }
 
-// opened asks as open does, and again where the database was away, as steady does.
+// opened asks as open does, and again where the database was away, as clients do.
 func (c *client) opened(n *node, q request) (*http.Response, error) {
 	resp, err := c.open(n, q)
 	for tries := 0; tries < 30 && err == nil && isUnavailable(resp.StatusCode, resp.Header); tries++ {

@@ -111,10 +111,6 @@ func awaitGoroutines(want int) int {
 	return runtime.NumGoroutine()
 }
 
-// servertest.MidMinute is the time by which requests are counted. It stands still: a minute
-// of the real clock may end between two requests of any test.
-func midMinute() time.Time { return time.Date(2026, 3, 1, 12, 0, 20, 0, time.UTC) }
-
 // gateway has one channel with every model.
 func (s *fixture) gateway(t testing.TB, o fixtureOptions) *gateway.Gateway {
 	t.Helper()
