@@ -101,6 +101,7 @@ func cases(o options) []load {
 	small := "{" + head + user + question
 	large := "{" + head + user + strings.Repeat("The road was wet and the wheels were loud. ", 64<<10/43) + question
 	stream := `{"stream":true,` + head + user + question
+	full := `{"stream":true,` + head + user + "Spare nothing. " + question
 	slow := `{"stream":true,` + head + user + "Speak slowly. " + question
 	n := func(count int) int { return max(int(float64(count)*o.scale), 1) }
 	return []load{
@@ -110,6 +111,7 @@ func cases(o options) []load {
 		{"embeddings", "embeddings of 64 texts", texts(64), n(1000), n(400), false, ""},
 		{"edit", "image edit of 10 MiB", edit(10 << 20), n(60), n(30), false, ""},
 		{"stream", "stream of 100 chunks", chat(stream), n(600), n(300), false, ""},
+		{"full", "the same, with all that OpenAI sends in a chunk", chat(full), n(600), n(300), false, ""},
 		{"slow", "the same, a chunk each " + o.every.String(), chat(slow), max(n(64), o.workers), 0, false, ""},
 		{"message", "small message, native", message(small), n(4000), n(1500), false, ""},
 		{"messages", "message as a stream of 100 deltas", message(stream), n(600), n(300), false, ""},

@@ -118,11 +118,13 @@ func (v vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !bytes.Contains(body, []byte(`"stream":true`)):
 		whole(w, spoken(r).answer)
 	case bytes.Contains(body, []byte("forever")):
-		stream(w, r, time.Second, 1<<20)
+		stream(w, r, spoken(r), time.Second, 1<<20)
 	case bytes.Contains(body, []byte("slowly")):
-		stream(w, r, v.every, chunks)
+		stream(w, r, spoken(r), v.every, chunks)
+	case bytes.Contains(body, []byte("Spare nothing")):
+		stream(w, r, &fullWire, 0, chunks)
 	default:
-		stream(w, r, 0, chunks)
+		stream(w, r, spoken(r), 0, chunks)
 	}
 }
 
@@ -134,8 +136,7 @@ func whole(w http.ResponseWriter, text string) {
 }
 
 // stream writes and flushes chunk by chunk.
-func stream(w http.ResponseWriter, r *http.Request, every time.Duration, count int) {
-	say := spoken(r)
+func stream(w http.ResponseWriter, r *http.Request, say *wire, every time.Duration, count int) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	control := http.NewResponseController(w)
 	_, _ = io.WriteString(w, say.first)
@@ -176,6 +177,15 @@ var openAIWire = wire{
 		`"choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}]}` + "\n\n",
 	last: `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"vendor-model",` +
 		`"choices":[],"usage":{"prompt_tokens":120,"completion_tokens":100,"total_tokens":220}}` + "\n\n" + "data: [DONE]\n\n",
+}
+
+// fullWire is a stream of chat completions with all that OpenAI sends in a chunk
+// (https://platform.openai.com/docs/api-reference/chat-streaming), as the stream of
+// responses has it.
+var fullWire = wire{
+	chunk: `data: {"id":"chatcmpl-BmZ8yUuN0bTq1v0r2Xk5m3s7d9f0a","object":"chat.completion.chunk","created":1700000000,"model":"vendor-model","service_tier":"default","system_fingerprint":"fp_44709d6fcb",` +
+		`"choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"8Kd2mVxQ0aZ"}` + "\n\n",
+	last: openAIWire.last,
 }
 
 var anthropicWire = wire{
