@@ -26,7 +26,7 @@ func TestATemplateMatchesWhatDiffersInItsTextAlone(t *testing.T) {
 		{"a control character", "one", `data: {"text":"one"}`, "e", before + "\n" + after, "", false},
 		{"another event", "one", `data: {"text":"one"}`, "f", before + "two" + after, "", false},
 		{"another member", "one", `data: {"text":"one"}`, "e", before + `two","b":3}`, "", false},
-		{"a text that the client gets twice", "one", `data: {"id":"one","text":"one"}`, "e", before + "two" + after, "", false},
+		{"a name that the client gets twice", "one", `data: {"id":{"text":"one"},"text":"one"}`, "e", before + "two" + after, "", false},
 		{"a text that the client does not get", "one", `data: {}`, "e", before + "two" + after, "", false},
 		{"no text", "", `data: {"text":""}`, "e", before + "two" + after, "", false},
 	} {

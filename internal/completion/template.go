@@ -44,7 +44,7 @@ const (
 const padding = "obfuscation"
 
 // Learn keeps a checked event that has all of its text in one string, and what the client
-// gets of it; if that is not so, or the place of the text in out is not certain, nothing is
+// gets of it; if that is not so, or where something stands in out is not certain, nothing is
 // kept. number is the member which counts the events, and which the client gets counted
 // anew; empty where there is none.
 func (t *Template) Learn(name string, o *rawjson.Object, out []byte, text *Text, number string) {
@@ -87,42 +87,25 @@ func inner(quoted rawjson.Span) rawjson.Span {
 	return rawjson.Span{Start: quoted.Start + 1, End: quoted.End - 1}
 }
 
-// locate finds the spots in out: from its end, since most edits are of what comes before the
-// text; else a text that stands there once.
+// locate finds the spots in out, where each stands behind the same name as in src. A name
+// that out has more than once is not certain: the edits may have brought one of them.
 func locate(spots []spot, src, out []byte) bool {
-	end, next := len(bytes.TrimSuffix(out, []byte("\n\n"))), len(src)
-	for i := range slices.Backward(spots) {
+	end := 0
+	for i := range spots {
 		s := &spots[i]
-		var ok bool
-		if end, ok = before(out, end, src[s.src.End:next]); !ok {
-			return locateAlone(spots, src, out)
+		name := src[bytes.LastIndexAny(src[:s.src.Start], ",{[")+1 : s.src.Start]
+		at := bytes.Index(out, name)
+		if len(name) == 0 || at < end || at != bytes.LastIndex(out, name) {
+			return false
 		}
-		s.out.End = end
+		begin := at + len(name)
 		if s.kind == isNumber {
-			for end > 0 && '0' <= out[end-1] && out[end-1] <= '9' {
-				end--
-			}
-		} else if end, ok = before(out, end, s.src.Of(src)); !ok {
-			return locateAlone(spots, src, out)
+			end = begin + digits(out, begin)
+		} else if end = begin + s.src.End - s.src.Start; !bytes.HasPrefix(out[begin:], src[s.src.Start:s.src.End+1]) { // with the quote
+			return false
 		}
-		s.out.Start, next = end, s.src.Start
+		s.out = rawjson.Span{Start: begin, End: end}
 	}
-	return true
-}
-
-// before is where part begins that ends at an offset; false if it does not.
-func before(out []byte, end int, part []byte) (begin int, ok bool) {
-	return end - len(part), bytes.HasSuffix(out[:end], part)
-}
-
-func locateAlone(spots []spot, src, out []byte) bool {
-	s := &spots[0]
-	quoted := rawjson.Span{Start: s.src.Start - 1, End: s.src.End + 1}.Of(src)
-	if len(spots) > 1 || bytes.Count(out, quoted) != 1 {
-		return false
-	}
-	at := bytes.Index(out, quoted)
-	s.out = rawjson.Span{Start: at + 1, End: at + len(quoted) - 1}
 	return true
 }
 

@@ -68,7 +68,7 @@ func (c *chatAnswer) first() *candidate {
 // event reads one chunk. The stream is complete at [DONE], or at the usage that
 // follows a finish reason.
 func (r *chatReader) event(name string, data []byte) (done bool, err error) {
-	if at, ok := r.same.Match(name, data); ok && at.Start < at.End {
+	if at, ok := r.same.Match(name, data); ok && at.Start < at.End && rawjson.Plain(at.Of(data)) { // an escape is written in one way
 		r.to.write(piece{kind: r.kind, text: data[at.Start-1 : at.End+1]})
 		return false, nil
 	}
@@ -111,8 +111,12 @@ func (r *chatReader) learn(name string, data []byte) {
 	}
 	var text completion.Text
 	text.Add(p.text, rawjson.Span{Start: at, End: at + len(p.text)})
-	r.same.Learn(name, &rawjson.Object{Src: data}, data, &text, "")
-	r.kind = p.kind
+	o := rawjson.Borrow()
+	defer rawjson.GiveBack(o)
+	if rawjson.IndexInto(o, data, nil, nil) == nil {
+		r.same.Learn(name, o, data, &text, "")
+		r.kind = p.kind
+	}
 }
 
 // whole reads a completion.

@@ -12,6 +12,8 @@ import (
 var likeChunks = []string{
 	`{"id":"c","choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}]}`,
 	`{"id":"c","choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}],"usage":null}`,
+	`{"id":"c","choices":[{"index":0,"delta":{"content":"%s"},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"a"}`,
+	`{"id":"c","choices":[{"index":0,"delta":{"content":"%s"},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"Xyz12"}`,
 	`{"id":"c","choices":[{"delta":{"role":"assistant","content":"%s"}}]}`,
 	`{"id":"c","choices":[{"index":0,"delta":{"reasoning_content":"%s"}}]}`,
 	`{"id":"c","choices":[{"index":0,"delta":{"reasoning_content":"%s","reasoning":"word"}}]}`,
@@ -33,7 +35,7 @@ var likeChunks = []string{
 // that forgets before every chunk.
 func TestAChunkLikeTheLastOneIsReadAsEveryOther(t *testing.T) {
 	texts := rapid.OneOf(
-		rapid.SampledFrom([]string{"", "c", ":", ",", "word", " word", "both", "道", `\n`, `\"`, `"`, `","x":"`, "\x01", "\xff", `\`, `}`, `content`}),
+		rapid.SampledFrom([]string{"", "c", ":", ",", "word", " word", "both", "道", `\n`, `\"`, `\u00e9`, `\/`, `\ud83d\ude00`, `"`, `","x":"`, "\x01", "\xff", `\`, `}`, `content`}),
 		rapid.String(),
 	)
 	request := asked(summarized)
