@@ -17,24 +17,23 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// request is the gateway's request of the exchange. refused is why its route or its
+// setRequest sets the gateway's request of the exchange. refused is why its route or its
 // key refuse it; nil if they do not.
-func (x *httpExchange) request(token string, refused error) *gateway.Request {
-	q := &gateway.Request{Token: token, ClientID: clientID(x.r), Session: sessionOf(x.r.Header), Via: x.r.Header["Via"], Refused: refused}
+func (x *httpExchange) setRequest(token string, refused error) {
+	q := &x.request
+	*q = gateway.Request{Token: token, ClientID: clientID(x.r), Session: sessionOf(x.r.Header), Via: x.r.Header["Via"], Refused: refused}
 	if refused != nil || x.route.op == "" {
-		return q
+		return
 	}
 	x.stream.x = x
 	q.Op, q.IdempotencyKey, q.Heartbeat = x.route.op, x.r.Header.Get("Idempotency-Key"), x.stream.heartbeat
-	q.Read = func(response *gateway.Response) error {
-		x.respondWith(response) // a heartbeat may come before Do returns
-		return x.read(q)
-	}
-	return q
+	q.Read = x.read
 }
 
 // read checks what the request's headers say of its body, and reads it.
-func (x *httpExchange) read(q *gateway.Request) (err error) {
+func (x *httpExchange) read(response *gateway.Response) (err error) {
+	x.respondWith(response) // a heartbeat may come before Do returns
+	q := &x.request
 	if err := x.dialect(q); err != nil {
 		return err
 	}
@@ -120,7 +119,7 @@ func (x *httpExchange) readJSON() ([]byte, error) {
 		return nil, err
 	}
 	body := x.body(x.h.options.MaxBody)
-	body.Reserve = x.response.ReserveMemory
+	body.Memory = x.response
 	if err := body.CheckLength(x.r); err != nil {
 		return nil, err
 	}
@@ -161,8 +160,8 @@ func (x *httpExchange) readForm() (form *upstream.Form, err error) {
 }
 
 // body is how bodies of requests are read.
-func (x *httpExchange) body(limit int64) *httpio.Body {
-	return &httpio.Body{Name: "request body", Limit: limit, Timeout: x.h.options.ReadTimeout}
+func (x *httpExchange) body(limit int64) httpio.Body {
+	return httpio.Body{Name: "request body", Limit: limit, Timeout: x.h.options.ReadTimeout}
 }
 
 // modelObject is one model, with what OpenAI's and Anthropic's clients read.

@@ -93,9 +93,10 @@ type httpExchange struct {
 	h        *Handler
 	w        http.ResponseWriter
 	r        *http.Request
-	routes   []*route          // of the path
-	route    *route            // the one of the method
-	id       string            // the {id} of the path
+	routes   []*route // of the path
+	route    *route   // the one of the method
+	id       string   // the {id} of the path
+	request  gateway.Request
 	response *gateway.Response // nil before the gateway knows the request
 
 	crowded bool // many requests are being answered
@@ -161,7 +162,8 @@ func (x *httpExchange) serve() (err error) {
 	if refused == nil {
 		token, refused = x.token()
 	}
-	response, err := x.h.gateway.Do(x.r.Context(), x.request(token, refused))
+	x.setRequest(token, refused)
+	response, err := x.h.gateway.Do(x.r.Context(), &x.request)
 	x.respondWith(response)
 	if refused == nil && x.route.op != "" {
 		x.responseHeaders()
@@ -204,6 +206,10 @@ func (x *httpExchange) writeJSON(v any) error {
 	return nil
 }
 
+// nosniff has browsers take an answer for what its type says. It is one value for all
+// answers, and not to be changed.
+var nosniff = []string{"nosniff"}
+
 // maxWrite is how much of a whole answer a client must take within one
 // Options.WriteTimeout.
 const maxWrite = 1 << 20
@@ -215,7 +221,7 @@ func (x *httpExchange) write(status int, contentType string, body []byte) {
 	if contentType != "" {
 		header["Content-Type"] = []string{contentType}
 	}
-	header["X-Content-Type-Options"] = []string{"nosniff"}
+	header["X-Content-Type-Options"] = nosniff
 	x.limitHeaders()
 	x.status = status
 	setWriteDeadline(x.w, x.h.options.WriteTimeout)

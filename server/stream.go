@@ -136,7 +136,7 @@ func (s *streamWriter) commit() {
 		s.flusher, _ = s.x.w.(http.Flusher)
 		setEventHeaders(h)
 	}
-	h["X-Content-Type-Options"] = []string{"nosniff"}
+	h["X-Content-Type-Options"] = nosniff
 	s.x.limitHeaders()
 	s.x.status = http.StatusOK
 	s.x.w.WriteHeader(http.StatusOK)

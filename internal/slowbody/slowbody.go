@@ -20,19 +20,23 @@ const whole = 10
 // It is not safe for concurrent use.
 type Body struct {
 	io.ReadCloser
-	control *http.ResponseController
+	writer  http.ResponseWriter // of the same connection
 	timeout time.Duration
 	end     time.Time // of the whole body
-	reserve func(n int64) error
+	memory  Memory
 	pending int // bytes since the deadline was set
 }
 
-// New sets the first deadline. reserve counts a large body against
-// the memory budget, and its error ends the reading; it is nil for a body that does not
-// lie in memory.
-func New(body io.ReadCloser, control *http.ResponseController, timeout time.Duration, reserve func(n int64) error) *Body {
-	b := &Body{ReadCloser: body, control: control, timeout: timeout, end: time.Now().Add(whole * timeout), reserve: reserve}
-	b.extend()
+// Memory is the budget against which a large body counts. Its error ends the reading.
+type Memory interface {
+	ReserveMemory(n int64) error
+}
+
+// New sets the first deadline. memory is nil for a body that does not lie in memory.
+func New(body io.ReadCloser, w http.ResponseWriter, timeout time.Duration, memory Memory) *Body {
+	now := time.Now()
+	b := &Body{ReadCloser: body, writer: w, timeout: timeout, end: now.Add(whole * timeout), memory: memory}
+	b.extend(now)
 	return b
 }
 
@@ -42,24 +46,28 @@ func (b *Body) Read(p []byte) (int, error) {
 	if b.pending += n; b.pending < Light {
 		return n, err
 	}
-	if b.reserve != nil {
-		if full := b.reserve(int64(b.pending)); full != nil {
+	if b.memory != nil {
+		if full := b.memory.ReserveMemory(int64(b.pending)); full != nil {
 			return n, full
 		}
 	}
-	b.extend()
+	b.extend(time.Now())
 	return n, err
 }
 
-func (b *Body) extend() {
+func (b *Body) extend(now time.Time) {
 	b.pending = 0
-	next := time.Now().Add(b.timeout)
+	next := now.Add(b.timeout)
 	if next.After(b.end) {
 		next = b.end
 	}
-	_ = b.control.SetReadDeadline(next) // in-process writers have none
+	b.setDeadline(next)
 }
 
 // Done lets the connection be silent again. After an error the deadline stays,
 // so that what is left of the body is not waited for either.
-func (b *Body) Done() { _ = b.control.SetReadDeadline(time.Time{}) }
+func (b *Body) Done() { b.setDeadline(time.Time{}) }
+
+func (b *Body) setDeadline(at time.Time) {
+	_ = http.NewResponseController(b.writer).SetReadDeadline(at) // in-process writers have none
+}

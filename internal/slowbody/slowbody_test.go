@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"testing"
@@ -65,7 +64,7 @@ func TestABodyMustKeepComingAndEndInTime(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := &connection{ResponseRecorder: httptest.NewRecorder()}
-				body := New(&slow{c, test.piece, test.every, test.size}, http.NewResponseController(c), timeout, nil)
+				body := New(&slow{c, test.piece, test.every, test.size}, c, timeout, nil)
 				began := time.Now()
 				buf := make([]byte, 2*Light)
 				var err error

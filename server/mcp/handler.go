@@ -97,7 +97,7 @@ func (q *httpRequest) read(response *gateway.Response) (err error) {
 	if err := checkSession(q.session, q.token); err != nil || q.r.Method == http.MethodDelete {
 		return err
 	}
-	body := &httpio.Body{Name: "message", Limit: q.h.o.MaxBody, Timeout: ioTimeout, Reserve: response.ReserveMemory}
+	body := &httpio.Body{Name: "message", Limit: q.h.o.MaxBody, Timeout: ioTimeout, Memory: response}
 	if err := body.CheckLength(q.r); err != nil {
 		return err
 	}

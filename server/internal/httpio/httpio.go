@@ -28,9 +28,9 @@ type Body struct {
 	Limit int64
 	// Timeout is how long the next 64 KiB, or the rest, may take to come.
 	Timeout time.Duration
-	// Reserve counts the bytes of a large body that lies in memory; its error ends
+	// Memory counts the bytes of a large body that lies in memory; its error ends
 	// the reading. It is nil for a body that lies elsewhere.
-	Reserve func(n int64) error
+	Memory slowbody.Memory
 }
 
 // CheckLength refuses a declared length over the limit, before anything is read.
@@ -65,7 +65,7 @@ func (b *Body) ReadAll(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 // Consume has read take the body, and tells in the API's errors why it could not
 // be read to its end. An error of read's own that is a *fault.Error stays as it is.
 func (b *Body) Consume(w http.ResponseWriter, r *http.Request, read func(io.Reader) error) error {
-	source := slowbody.New(r.Body, http.NewResponseController(w), b.Timeout, b.Reserve)
+	source := slowbody.New(r.Body, w, b.Timeout, b.Memory)
 	if err := read(http.MaxBytesReader(w, source, b.Limit)); err != nil {
 		return b.readError(r, err)
 	}
@@ -77,7 +77,7 @@ func (b *Body) readError(r *http.Request, err error) error {
 	var tooLarge *http.MaxBytesError
 	var own *fault.Error
 	switch {
-	case errors.As(err, &own): // of Reserve, or of read itself
+	case errors.As(err, &own): // of Memory, or of read itself
 		return own
 	case errors.As(err, &tooLarge):
 		return b.TooLarge()
