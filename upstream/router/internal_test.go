@@ -54,7 +54,7 @@ func BenchmarkPick(b *testing.B) {
 	now := time.Now()
 	for name, session := range map[string]upstream.Session{"by share": {}, "by session": {1, 2, 3}} {
 		b.Run(name, func(b *testing.B) {
-			s := selection{call: &upstream.Call{Session: session}}
+			s := selection{call: upstream.Call{Session: session}}
 			for _, c := range newChannels(all, nil, nil, now) {
 				s.routes = append(s.routes, route{channel: c})
 			}

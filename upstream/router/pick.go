@@ -15,7 +15,7 @@ import (
 // selection is what the attempts of one call have in common: the routes that it may
 // take, those that failed, and how long it may still wait.
 type selection struct {
-	call           *upstream.Call
+	call           upstream.Call // a copy, for which the caller's needs no memory of its own
 	routes         []route
 	pinned         bool       // its one channel is asked whatever its state is
 	tried          []*channel // not to be asked again
@@ -162,7 +162,7 @@ func (s *selection) candidates(all []candidate, now time.Time) ([]candidate, ava
 		if slices.Contains(s.tried, rt.channel) {
 			continue
 		}
-		c := candidate{route: rt, stats: rt.statsOf(s.call), limited: s.countsAgainstLimits()}
+		c := candidate{route: rt, stats: rt.statsOf(&s.call), limited: s.countsAgainstLimits()}
 		if !s.pinned {
 			c.availability, c.accountOnly = s.availabilityOf(rt, now)
 		}

@@ -222,7 +222,7 @@ func (r *Router) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	if !call.Test { // an operator's, which is no traffic
 		r.accounts.Observe(call.Account)
 	}
-	s := selection{call: call, routes: r.routes(call), pinned: pinned(call), waitLeft: positive(call.MaxWait, defaultMaxWait)}
+	s := selection{call: *call, routes: r.routes(call), pinned: pinned(call), waitLeft: positive(call.MaxWait, defaultMaxWait)}
 	var err *fault.Error
 	var attempts []upstream.Attempt
 	for range maxAttempts {
