@@ -198,13 +198,14 @@ func (c *call) errWrongEndpoint(op *operation, m *Model) error {
 // does that at its own end. release gives back the rest when the answer is written: the
 // slot and the memory of request and answer.
 type call struct {
-	g       *Gateway
-	id      string
-	catalog *catalog // of the moment when it began
-	started time.Time
-	outer   context.Context // of the request, as the Observer made it; nil before it knows
-	begun   bool            // its caller is known, and it was counted and read
-	ended   bool            // its log line is written
+	g         *Gateway
+	id        string
+	catalog   *catalog // of the moment when it began
+	started   time.Time
+	outer     context.Context // of the request, as the Observer made it; nil before it knows
+	observing callContext     // what outer is where there is an Observer
+	begun     bool            // its caller is known, and it was counted and read
+	ended     bool            // its log line is written
 
 	// Of the request.
 	clientID       string
@@ -236,6 +237,7 @@ type call struct {
 	lease       auth.Lease         // nil when it is released
 	claim       *idempotency.Claim // of the idempotency key, which is made with the hold; nil for none, or once that has ended
 	holding     timeoutContext     // of the one hold
+	settling    timeoutContext     // and of its settlement
 	hold        billing.Hold
 	held        bool      // the hold is not settled yet
 	body        io.Closer // of the upstream's answer, where it reaches the client piece by piece; else nil

@@ -342,7 +342,7 @@ type timeoutContext struct {
 
 // newSettleContext has the values of ctx and outlives it.
 func newSettleContext(ctx context.Context, timeout time.Duration) *timeoutContext {
-	return newTimeoutContext(context.WithoutCancel(ctx), timeout)
+	return new(timeoutContext).beginSettle(ctx, timeout)
 }
 
 // newTimeoutContext also ends with ctx.
@@ -355,6 +355,11 @@ func newTimeoutContext(ctx context.Context, timeout time.Duration) *timeoutConte
 func (t *timeoutContext) begin(ctx context.Context, timeout time.Duration) *timeoutContext {
 	t.Context, t.until = ctx, time.Now().Add(timeout)
 	return t
+}
+
+// beginSettle is newSettleContext likewise.
+func (t *timeoutContext) beginSettle(ctx context.Context, timeout time.Duration) *timeoutContext {
+	return t.begin(context.WithoutCancel(ctx), timeout)
 }
 
 // Deadline is when the context ends.

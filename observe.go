@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -269,22 +270,27 @@ func (s *observers) emit(ctx context.Context, e Event) {
 	})
 }
 
+// attempt reports one that begins, and returns the context with which it goes on.
+func (s *observers) attempt(ctx context.Context, e AttemptEvent) context.Context {
+	s.each("Attempt", func(o *Observer) {
+		if o.Attempt == nil {
+			return
+		}
+		if next := o.Attempt(ctx, e); next != nil {
+			ctx = next
+		}
+	})
+	return ctx
+}
+
 // watchAttempts has the attempts of a call reported to the observers.
 func (s *observers) watchAttempts(call *upstream.Call) {
-	if len(s.all) == 0 {
+	if !slices.ContainsFunc(s.all, func(o Observer) bool { return o.Attempt != nil || o.Attempted != nil }) {
 		return
 	}
 	id, op := call.RequestID, call.Op
 	call.Observe = func(ctx context.Context, a upstream.Attempt) (context.Context, func(upstream.Attempt)) {
-		e := newAttempt(id, op, a)
-		s.each("Attempt", func(o *Observer) {
-			if o.Attempt == nil {
-				return
-			}
-			if next := o.Attempt(ctx, e); next != nil {
-				ctx = next
-			}
-		})
+		ctx = s.attempt(ctx, newAttempt(id, op, a))
 		return ctx, func(ended upstream.Attempt) {
 			e := newAttempt(id, op, ended)
 			s.each("Attempted", func(o *Observer) {
@@ -309,7 +315,22 @@ func newAttempt(id string, op upstream.Op, a upstream.Attempt) AttemptEvent {
 	return e
 }
 
-type callContext struct{}
+// callContext is a context in which a request is known that goes on. It is a struct, so
+// that it can be a part of the request.
+type callContext struct {
+	context.Context
+	call *call
+}
+
+type callKey struct{}
+
+// Value is that of the context, or the call.
+func (c *callContext) Value(key any) any {
+	if key == (callKey{}) {
+		return c.call
+	}
+	return c.Context.Value(key)
+}
 
 // withObserver reports the beginning of the call, unless that was done, and
 // returns the context of what follows: it ends with ctx, and has the Observer's
@@ -318,10 +339,11 @@ func (c *call) withObserver(ctx context.Context) context.Context {
 	switch {
 	case c.outer == nil:
 		if c.outer = ctx; c.observed() {
-			c.outer = context.WithValue(c.g.observers.start(ctx, c.id, c.started), callContext{}, c)
+			c.observing = callContext{c.g.observers.start(ctx, c.id, c.started), c}
+			c.outer = &c.observing
 		}
 		return c.outer
-	case !c.observed() || c == ctx.Value(callContext{}):
+	case !c.observed() || c == ctx.Value(callKey{}):
 		return ctx
 	}
 	return valued{ctx, c.outer}
