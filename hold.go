@@ -329,11 +329,11 @@ func pays(p *billing.Price, money billing.Money, input billing.Usage, limit int6
 }
 
 // timeoutContext is the context of a hold or of a settlement. It ends after a time
-// of its own; the timer starts when its end is first asked for, which a
-// ledger in memory never does.
+// of its own, which begins when its end is first asked for: a ledger in memory never
+// does, and needs neither a clock nor a timer.
 type timeoutContext struct {
 	context.Context // without the call's end
-	until           time.Time
+	timeout         time.Duration
 
 	once   sync.Once
 	timed  context.Context
@@ -353,7 +353,7 @@ func newTimeoutContext(ctx context.Context, timeout time.Duration) *timeoutConte
 // begin is newTimeoutContext in memory that is there. It must be used once: a meter may keep
 // a context for longer than its call.
 func (t *timeoutContext) begin(ctx context.Context, timeout time.Duration) *timeoutContext {
-	t.Context, t.until = ctx, time.Now().Add(timeout)
+	t.Context, t.timeout = ctx, timeout
 	return t
 }
 
@@ -363,7 +363,7 @@ func (t *timeoutContext) beginSettle(ctx context.Context, timeout time.Duration)
 }
 
 // Deadline is when the context ends.
-func (t *timeoutContext) Deadline() (time.Time, bool) { return t.until, true }
+func (t *timeoutContext) Deadline() (time.Time, bool) { return t.start().Deadline() }
 
 // Done is closed when the context ends.
 func (t *timeoutContext) Done() <-chan struct{} { return t.start().Done() }
@@ -372,7 +372,7 @@ func (t *timeoutContext) Done() <-chan struct{} { return t.start().Done() }
 func (t *timeoutContext) Err() error { return t.start().Err() }
 
 func (t *timeoutContext) start() context.Context {
-	t.once.Do(func() { t.timed, t.cancel = context.WithDeadline(t.Context, t.until) })
+	t.once.Do(func() { t.timed, t.cancel = context.WithTimeout(t.Context, t.timeout) })
 	if t.timed == nil { // it ended before
 		ctx, cancel := context.WithCancel(t.Context)
 		cancel()
