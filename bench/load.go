@@ -32,6 +32,7 @@ type load struct {
 type post struct {
 	path, body string
 	native     *post
+	keyed      bool // each with an Idempotency-Key of its own
 }
 
 // to is what is sent to a server.
@@ -51,6 +52,13 @@ func (p post) contentType() string {
 }
 
 func chat(body string) post { return post{path: "/v1/chat/completions", body: body} }
+
+// keyed is a chat that may be sent again without being charged again.
+func keyed(body string) post {
+	p := chat(body)
+	p.keyed = true
+	return p
+}
 
 // message is chat's body in Anthropic's wire, to a vendor that speaks it too.
 func message(body string) post {
@@ -107,6 +115,7 @@ func cases(o options) []load {
 	return []load{
 		{"small", "small chat", chat(small), n(4000), n(1500), false, ""},
 		{"durable", "small chat, ledger on SQLite", chat(small), n(4000), n(600), true, ""},
+		{"keyed", "the same with an Idempotency-Key", keyed(small), n(4000), n(600), true, ""},
 		{"large", "64 KiB chat", chat(large), n(2000), n(800), false, ""},
 		{"embeddings", "embeddings of 64 texts", texts(64), n(1000), n(400), false, ""},
 		{"edit", "image edit of 10 MiB", edit(10 << 20), n(60), n(30), false, ""},
@@ -131,7 +140,13 @@ type client struct {
 	conn    net.Conn
 	in      *bufio.Reader
 	request []byte
+	key     []byte // the part of request that is the Idempotency-Key; nil for none
 }
+
+// keys makes each Idempotency-Key one that no request had before.
+var keys atomic.Uint64
+
+const keyLength = 20
 
 func dial(ctx context.Context, p *process, what post) (*client, error) {
 	what = what.to(p)
@@ -140,12 +155,23 @@ func dial(ctx context.Context, p *process, what post) (*client, error) {
 		return nil, err
 	}
 	head := "POST " + what.path + " HTTP/1.1\r\nHost: " + p.address +
-		"\r\nContent-Type: " + what.contentType() + "\r\nAuthorization: Bearer " + p.key + "\r\nContent-Length: " + strconv.Itoa(len(what.body)) + "\r\n\r\n"
-	return &client{conn, bufio.NewReaderSize(conn, 16<<10), []byte(head + what.body)}, nil
+		"\r\nContent-Type: " + what.contentType() + "\r\nAuthorization: Bearer " + p.key + "\r\nContent-Length: " + strconv.Itoa(len(what.body)) + "\r\n"
+	c := &client{conn: conn, in: bufio.NewReaderSize(conn, 16<<10)}
+	if what.keyed {
+		head += "Idempotency-Key: " + strings.Repeat("0", keyLength) + "\r\n"
+	}
+	c.request = []byte(head + "\r\n" + what.body)
+	if what.keyed {
+		c.key = c.request[len(head)-keyLength-2:][:keyLength]
+	}
+	return c, nil
 }
 
 // send sends the request and returns the answer up to its headers.
 func (c *client) send() (*http.Response, error) {
+	if c.key != nil {
+		copy(c.key, fmt.Sprintf("%0*d", keyLength, keys.Add(1)))
+	}
 	if _, err := c.conn.Write(c.request); err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	f.IntVar(&o.sockets, "sockets", 10_000, "slow connections of -only slowloris")
 	f.DurationVar(&o.every, "every", 20*time.Millisecond, "time between the chunks of the slow stream")
 	f.BoolVar(&o.pool, "pool", false, "give the floor a pool of copy buffers, which ReverseProxy does not have by itself")
-	f.StringVar(&o.only, "only", "", "one case only: streams, small, durable, large, embeddings, edit, stream, full, slow, message, messages, response, responses, bridged, tls, tlsstream, h2 or h2stream; or answers, crowd, overload or slowloris, which are run by their names only")
+	f.StringVar(&o.only, "only", "", "one case only: streams, small, durable, keyed, large, embeddings, edit, stream, full, slow, message, messages, response, responses, bridged, tls, tlsstream, h2 or h2stream; or answers, crowd, overload or slowloris, which are run by their names only")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of the gateway process to this file")
 	if err := f.Parse(args); err != nil {
 		return err
