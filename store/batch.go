@@ -267,6 +267,9 @@ func (b *batch) publish() {
 		b.db.prices.keep(p, 0)
 	}
 	b.answerQuota.commit(b.answers)
+	if b.answersAdded += len(b.answers); b.answersAdded >= dropAnswersAfter {
+		b.answersAdded = 0
+	}
 }
 
 // countHolds keeps count of the holds that this process has made and not ended.

@@ -26,18 +26,19 @@ const (
 // does all of them in one transaction (a batch) and tells their callers when that
 // is durable.
 type committer struct {
-	db          *DB
-	conn        *sql.Conn // nil until it is needed, and after it failed
-	pipeline    bool      // it is a Pipeline
-	budgeted    bool      // the last batch needed budgets
-	prepared    map[string]*sql.Stmt
-	direct      direct
-	last        int // operations in the last batch
-	node        node
-	open        map[string]struct{} // the holds that the node has made and not ended
-	openHolds   atomic.Int64        // how many they are, for others to read
-	locked      lockedQueue
-	answerQuota byteQuota
+	db           *DB
+	conn         *sql.Conn // nil until it is needed, and after it failed
+	pipeline     bool      // it is a Pipeline
+	budgeted     bool      // the last batch needed budgets
+	prepared     map[string]*sql.Stmt
+	direct       direct
+	last         int // operations in the last batch
+	node         node
+	open         map[string]struct{} // the holds that the node has made and not ended
+	openHolds    atomic.Int64        // how many they are, for others to read
+	locked       lockedQueue
+	answerQuota  byteQuota
+	answersAdded int // since expired ones were deleted
 
 	mu         sync.Mutex
 	queue      []*op

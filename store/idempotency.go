@@ -12,6 +12,9 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 )
 
+// dropAnswersAfter is after how many new answers those are looked for that have expired.
+const dropAnswersAfter = 64
+
 // The states of an idempotency key.
 const (
 	claimOpen   = "open"  // its request runs
@@ -21,13 +24,19 @@ const (
 
 // Lookup implements [idempotency.Store].
 func (db *dbLedger) Lookup(ctx context.Context, k idempotency.Key, content idempotency.Content) (*idempotency.Answer, error) {
+	var look *freeKey
 	if db.memory != nil {
-		if first, taken := db.memory.claimed(k); taken {
+		first, taken, begun := db.memory.look(k)
+		if taken {
 			return nil, idempotency.ErrTaken(first.content, content)
 		}
+		look = begun
 	}
 	row, err := db.answer(ctx, k)
 	switch {
+	case err == nil && row == nil && look != nil:
+		db.memory.foundFree(k, look)
+		return nil, nil
 	case err != nil || row == nil:
 		return nil, err
 	case row.content != content:
@@ -164,7 +173,7 @@ func (b *batch) addAnswers(h *hold, records []idempotency.Record, r billing.Rece
 
 // writeAnswers ends the claims of requests in the transaction that ends their holds: a
 // capture keeps the answer, as does an open hold of a video, and anything else frees
-// the key. It also deletes some answers that have expired, more than are added.
+// the key. Now and then it also deletes answers that have expired, more than were added.
 func (b *batch) writeAnswers() {
 	var args, fresh []any
 	for _, a := range b.answers {
@@ -191,8 +200,8 @@ func (b *batch) writeAnswers() {
 		" ON CONFLICT (account, operation, key) DO UPDATE SET content = EXCLUDED.content, request = EXCLUDED.request, node = EXCLUDED.node,"+
 		" state = EXCLUDED.state, header = EXCLUDED.header, body = EXCLUDED.body, receipt = EXCLUDED.receipt, expires_at = EXCLUDED.expires_at", fresh)
 	b.writeAny("DELETE FROM answer WHERE state = 'open' AND request IN[t]", b.claims.freed)
-	if len(b.answers) > 0 && b.err == nil {
-		b.err = b.tx.dropSome(b.ctx, answers, b.now, 3*len(b.answers))
+	if added := b.answersAdded + len(b.answers); added >= dropAnswersAfter && b.err == nil {
+		b.err = b.tx.dropSome(b.ctx, answers, b.now, 3*added)
 	}
 }
 

@@ -244,15 +244,15 @@ func TestWhatWasKeptLongEnoughLeavesTheDatabase(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		keep(70) // more than a sweep drops in one transaction
+		keep(256) // more than a sweep drops in one transaction
 		clock.Advance(idempotency.KeptFor - 1)
 		sweep()
-		want("just before a day", 70)
+		want("just before a day", 256)
 		clock.Advance(1)
-		keep(4)
-		want("after it, each new answer having dropped three", 70-12+4)
+		keep(64)
+		want("after it, 64 new answers having dropped three each", 256-3*64+64)
 		sweep()
-		want("after a sweep", 4)
+		want("after a sweep", 64)
 	})
 }
 

@@ -114,7 +114,8 @@ func (db *dbLedger) reserveInMemory(ctx context.Context, r *reservation) (made b
 		return billing.Hold{}, err
 	}
 	if r.claim != nil {
-		if err := m.claim(r.claim, c.RequestID); err != nil {
+		var free bool
+		if free, err = m.claim(r.claim, c.RequestID); err != nil {
 			return billing.Hold{}, err
 		}
 		defer func() {
@@ -122,13 +123,11 @@ func (db *dbLedger) reserveInMemory(ctx context.Context, r *reservation) (made b
 				m.unclaim(r.claim.Key, c.RequestID)
 			}
 		}()
-		bounded, cancel := context.WithTimeout(ctx, db.options.WaitTimeout)
-		defer cancel()
-		switch first, err := db.answer(bounded, r.claim.Key); {
-		case err != nil:
+		if !free {
+			err = db.checkUnused(ctx, r.claim)
+		}
+		if err != nil {
 			return billing.Hold{}, err
-		case first != nil:
-			return billing.Hold{}, idempotency.ErrTaken(first.content, r.claim.Content)
 		}
 	}
 	if c.Until.IsZero() && db.committer.healthy() == nil {
@@ -148,6 +147,17 @@ func (db *dbLedger) reserveInMemory(ctx context.Context, r *reservation) (made b
 		return billing.Hold{}, err
 	}
 	return r.made, nil
+}
+
+// checkUnused refuses the claim of a key that has an answer.
+func (db *dbLedger) checkUnused(ctx context.Context, c *idempotency.Claim) error {
+	ctx, cancel := context.WithTimeout(ctx, db.options.WaitTimeout)
+	defer cancel()
+	first, err := db.answer(ctx, c.Key)
+	if err == nil && first != nil {
+		err = idempotency.ErrTaken(first.content, c.Content)
+	}
+	return err
 }
 
 // reservation makes a hold.

@@ -32,8 +32,9 @@ type memoryHolds struct {
 	reserved map[int64]billing.Money     // the same by budget
 	open     map[string]*hold            // of this process, but for those that outlive it
 	claims   map[idempotency.Key]claimed // of requests that run
-	ended    recent                      // ids that no new request may have
-	lost     map[string]struct{}         // holds of batches that failed: they may have ended
+	free     map[idempotency.Key]*freeKey
+	ended    recent              // ids that no new request may have
+	lost     map[string]struct{} // holds of batches that failed: they may have ended
 	closing  bool
 	young    []youngHold // in the order in which they were made
 }
@@ -44,11 +45,19 @@ type youngHold struct {
 	made        time.Time
 }
 
+// freeKey is a key that a request was not found to have used, since when no request has
+// claimed it: who claims it next need not look at the disk again.
+type freeKey struct {
+	found bool // the disk has answered
+}
+
 const (
 	// storeAfter is the age at which a hold gets a row.
 	storeAfter = time.Second
 	// cachedAccounts bounds the rows of accounts and of budgets that are kept in memory.
 	cachedAccounts = 1 << 16
+	// freeKeys bounds the keys that are known to be free.
+	freeKeys = 1 << 10
 	// recentIDs is how many ids of ended requests are known without a look at the receipts. The
 	// receipt of one that is older refuses a second one when it is settled.
 	recentIDs = 1 << 14
@@ -58,7 +67,7 @@ func newMemoryHolds() *memoryHolds {
 	return &memoryHolds{
 		accounts: map[string]account{}, budgets: map[ownKey]*budget{},
 		held: map[string]billing.Money{}, reserved: map[int64]billing.Money{},
-		open: map[string]*hold{}, claims: map[idempotency.Key]claimed{}, lost: map[string]struct{}{},
+		open: map[string]*hold{}, claims: map[idempotency.Key]claimed{}, free: map[idempotency.Key]*freeKey{}, lost: map[string]struct{}{},
 		ended: recent{known: map[string]struct{}{}},
 	}
 }
@@ -145,15 +154,40 @@ func addMoney[K comparable](to map[K]billing.Money, key K, amount billing.Money)
 	}
 }
 
-// claim claims a key for a request, unless another one that runs has it.
-func (m *memoryHolds) claim(c *idempotency.Claim, request string) error {
+// claim claims a key for a request, unless another one that runs has it. free says that
+// the disk knows of none that had it.
+func (m *memoryHolds) claim(c *idempotency.Claim, request string) (free bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if first, taken := m.claims[c.Key]; taken {
-		return idempotency.ErrTaken(first.content, c.Content)
+		return false, idempotency.ErrTaken(first.content, c.Content)
 	}
 	m.claims[c.Key] = claimed{content: c.Content, request: request}
-	return nil
+	look := m.free[c.Key]
+	delete(m.free, c.Key)
+	return look != nil && look.found, nil
+}
+
+// look begins a look at the disk for a key, unless a running request has claimed it.
+func (m *memoryHolds) look(key idempotency.Key) (c claimed, taken bool, begun *freeKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c, taken = m.claims[key]; taken {
+		return c, true, nil
+	}
+	if len(m.free) >= freeKeys {
+		clear(m.free)
+	}
+	begun = &freeKey{}
+	m.free[key] = begun
+	return c, false, begun
+}
+
+// foundFree ends a look that found nothing, unless the key was claimed meanwhile.
+func (m *memoryHolds) foundFree(key idempotency.Key, look *freeKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	look.found = m.free[key] == look
 }
 
 // unclaim ends a request's claim.
@@ -168,14 +202,6 @@ func (m *memoryHolds) dropClaim(key idempotency.Key, request string) {
 	if m.claims[key].request == request {
 		delete(m.claims, key)
 	}
-}
-
-// claimed is what a running request has claimed a key for.
-func (m *memoryHolds) claimed(key idempotency.Key) (c claimed, found bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c, found = m.claims[key]
-	return c, found
 }
 
 // hold is an open hold; nil if it is not in memory.

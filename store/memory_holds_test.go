@@ -1,0 +1,70 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/idempotency"
+)
+
+// A claim may do without a look at the disk only if the last look found the key free and
+// nobody has claimed it since: also not while the disk was read.
+func TestAKeyIsKnownToBeFreeUntilItIsClaimed(t *testing.T) {
+	type step string
+	const (
+		look1, look2   step = "first caller looks", "second caller looks"
+		found1, found2 step = "first caller's disk knows none", "second caller's disk knows none"
+		usedByOther    step = "another request claims the key and ends"
+	)
+	for _, test := range []struct {
+		name  string
+		steps []step
+		free  bool
+	}{
+		{"nobody looked", nil, false},
+		{"a look that has not ended", []step{look1}, false},
+		{"a look that found none", []step{look1, found1}, true},
+		{"claimed after it", []step{look1, found1, usedByOther}, false},
+		{"claimed while the disk was read", []step{look1, usedByOther, found1}, false},
+		{"two looks, the older one ended", []step{look1, look2, found1}, false},
+		{"two looks, the newer one ended", []step{look1, look2, found2}, true},
+		{"claimed between two looks, the older one ends last", []step{look1, usedByOther, look2, found1}, false},
+		{"claimed between two looks, the newer one ends", []step{look1, usedByOther, look2, found2}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m := newMemoryHolds()
+			claim := &idempotency.Claim{Key: idempotency.Key{Account: "acme", Operation: "chat", Key: "k"}}
+			looks := map[step]*freeKey{}
+			for _, s := range test.steps {
+				switch s {
+				case look1, look2:
+					_, _, looks[s] = m.look(claim.Key)
+				case found1:
+					m.foundFree(claim.Key, looks[look1])
+				case found2:
+					m.foundFree(claim.Key, looks[look2])
+				case usedByOther:
+					if _, err := m.claim(claim, "other"); err != nil {
+						t.Fatal(err)
+					}
+					m.unclaim(claim.Key, "other")
+				}
+			}
+			free, err := m.claim(claim, "own")
+			if free != test.free || err != nil {
+				t.Errorf("claim: free is %v, %v, want %v", free, err, test.free)
+			}
+		})
+	}
+}
+
+func TestKeysThatAreLookedForAndNeverClaimedAreForgotten(t *testing.T) {
+	m := newMemoryHolds()
+	for i := range 10 * freeKeys {
+		key := idempotency.Key{Key: string(rune(i))}
+		_, _, look := m.look(key)
+		m.foundFree(key, look)
+	}
+	if n := len(m.free); n > freeKeys {
+		t.Errorf("%d keys are kept in memory, want at most %d", n, freeKeys)
+	}
+}
