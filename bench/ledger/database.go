@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/internal/pgtest"
@@ -99,11 +100,20 @@ func delayed(by time.Duration) func(to, from net.Conn, answers bool) {
 			}
 		}()
 		for p := range parts {
-			time.Sleep(time.Until(p.due))
+			sleep(time.Until(p.due))
 			if _, err := to.Write(p.data); err != nil {
 				_ = from.Close()
 			}
 		}
+	}
+}
+
+// sleep is [time.Sleep] to a tenth of a millisecond: that one may be a whole one late
+// in a process that waits for its connections.
+func sleep(d time.Duration) {
+	if d > 0 {
+		t := syscall.NsecToTimespec(d.Nanoseconds())
+		_ = syscall.Nanosleep(&t, nil) // a signal makes it shorter
 	}
 }
 

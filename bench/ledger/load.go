@@ -25,8 +25,9 @@ type load struct {
 
 // result is what was measured of a load.
 type result struct {
-	pairs    float64 // each second
-	p50, p99 time.Duration
+	pairs    float64       // each second
+	p50, p99 time.Duration // of holds
+	whole    time.Duration // the median that a request waits for both
 	cpu      time.Duration // of this process, for a pair
 	commits  float64       // each second
 	each     float64       // operations in one of them
@@ -72,7 +73,7 @@ func fire(ctx context.Context, db *store.DB, l load, o options, count *commits) 
 	var all sync.WaitGroup
 	var one sync.Mutex
 	var over atomic.Bool
-	holds := make([][]time.Duration, l.callers)
+	holds, wholes := make([][]time.Duration, l.callers), make([][]time.Duration, l.callers)
 	commits, operations := count.number.Load(), count.operations.Load()
 	before, began := used(), time.Now()
 	time.AfterFunc(o.each, func() { over.Store(true) })
@@ -85,20 +86,20 @@ func fire(ctx context.Context, db *store.DB, l load, o options, count *commits) 
 			if err := c.work(ctx, n%l.accounts, &over); err != nil {
 				cancel(err)
 			}
-			holds[n] = c.holds
+			holds[n], wholes[n] = c.holds, c.wholes
 		})
 	}
 	all.Wait()
 	took, cpu := time.Since(began), used()-before
 	commits, operations = count.number.Load()-commits, count.operations.Load()-operations
-	times := slices.Sorted(slices.Values(slices.Concat(holds...)))
+	times, whole := slices.Sorted(slices.Values(slices.Concat(holds...))), slices.Sorted(slices.Values(slices.Concat(wholes...)))
 	if err := context.Cause(ctx); err != nil || len(times) == 0 {
 		return result{}, err
 	}
 	return result{
 		pairs: float64(len(times)) / took.Seconds(), cpu: cpu / time.Duration(len(times)),
 		commits: float64(commits) / took.Seconds(), each: float64(operations) / float64(max(commits, 1)),
-		p50: times[len(times)/2], p99: times[len(times)*99/100],
+		p50: times[len(times)/2], p99: times[len(times)*99/100], whole: whole[len(whole)/2],
 	}, nil
 }
 
@@ -110,7 +111,8 @@ type caller struct {
 	pause time.Duration
 	stays bool // what is held
 	keyed bool // each request has a key of its own
-	holds []time.Duration
+
+	holds, wholes []time.Duration
 }
 
 func (c *caller) work(ctx context.Context, account int, over *atomic.Bool) error {
@@ -136,16 +138,18 @@ func (c *caller) work(ctx context.Context, account int, over *atomic.Bool) error
 			h, err = c.db.Ledger().Reserve(ctx, request)
 			return err
 		})
-		c.holds = append(c.holds, time.Since(began))
+		held := time.Since(began)
 		if c.pause > 0 {
 			time.Sleep(c.pause)
 		}
+		began = time.Now()
 		if err == nil && !c.stays {
 			err = c.do(func() error {
 				_, err := c.db.Ledger().Settle(ctx, h, chat, end...)
 				return err
 			})
 		}
+		c.holds, c.wholes = append(c.holds, held), append(c.wholes, held+time.Since(began))
 	}
 	return err
 }

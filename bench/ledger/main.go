@@ -123,10 +123,11 @@ func header(out io.Writer, o options) {
 // write is the table of one database. Ratios are those of the rounds, since the
 // noise of a round falls on all of it.
 func write(out io.Writer, name string, loads []load, rounds []round) error {
-	fmt.Fprintf(out, "\n%s. The disk takes 4 KiB %.0f times a second, the database commits one row %.0f times.\n\n", name,
-		median(rounds, func(r round) float64 { return r.disk }), median(rounds, func(r round) float64 { return r.bare }))
+	fmt.Fprintf(out, "\n%s. The disk takes 4 KiB %.0f times a second, the database commits one row %.0f times; a trip to it takes %s.\n\n", name,
+		median(rounds, func(r round) float64 { return r.disk }), median(rounds, func(r round) float64 { return r.bare }),
+		short(median(rounds, func(r round) float64 { return float64(r.trip) })))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "callers\taccounts\tpairs/s\thold p50\thold p99\tCPU/pair\tcommits/s\toperations each\t÷ bare commits\t")
+	fmt.Fprintln(w, "callers\taccounts\tpairs/s\thold p50\thold p99\tboth p50\tCPU/pair\tcommits/s\toperations each\t÷ bare commits\t")
 	for i, l := range loads {
 		of := func(get func(result) float64) float64 {
 			return median(rounds, func(r round) float64 { return get(r.results[i]) })
@@ -135,10 +136,11 @@ func write(out io.Writer, name string, loads []load, rounds []round) error {
 		if l.kind != "pairs" {
 			callers += ", " + l.kind
 		}
-		fmt.Fprintf(w, "%s\t%d\t%.0f\t%s\t%s\t%s\t%.0f\t%.1f\t%.1f\t\n", callers, l.accounts,
+		fmt.Fprintf(w, "%s\t%d\t%.0f\t%s\t%s\t%s\t%s\t%.0f\t%.1f\t%.1f\t\n", callers, l.accounts,
 			of(func(r result) float64 { return r.pairs }),
 			short(of(func(r result) float64 { return float64(r.p50) })),
 			short(of(func(r result) float64 { return float64(r.p99) })),
+			short(of(func(r result) float64 { return float64(r.whole) })),
 			fmt.Sprintf("%.1fµs", of(func(r result) float64 { return float64(r.cpu) })/1000),
 			of(func(r result) float64 { return r.commits }),
 			of(func(r result) float64 { return r.each }),

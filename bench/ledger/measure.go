@@ -21,6 +21,7 @@ import (
 // do at best, then each load.
 type round struct {
 	disk, bare float64
+	trip       time.Duration // to the database and back
 	results    []result
 }
 
@@ -76,7 +77,7 @@ func once(ctx context.Context, o options, p database, loads []load, n int) (r ro
 	if r.disk, err = disk(ctx, o); err != nil {
 		return r, err
 	}
-	if r.bare, err = bare(ctx, o, p, n); err != nil {
+	if r.bare, r.trip, err = bare(ctx, o, p, n); err != nil {
 		return r, err
 	}
 	for i, l := range loads {
@@ -139,29 +140,35 @@ func disk(ctx context.Context, o options) (float64, error) {
 }
 
 // bare is how often a second the database commits one changed row, with nothing
-// of the ledger around it.
-func bare(ctx context.Context, o options, p database, n int) (float64, error) {
+// of the ledger around it, and how long it takes to answer what needs no disk.
+func bare(ctx context.Context, o options, p database, n int) (commits float64, trip time.Duration, err error) {
 	db, err := p.bare(n)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer func() { _ = db.Close() }()
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer func() { _ = conn.Close() }()
 	for _, statement := range []string{"DROP TABLE IF EXISTS bare", "CREATE TABLE bare (n BIGINT)", "INSERT INTO bare VALUES (0)"} {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
-	add, err := conn.PrepareContext(ctx, "UPDATE bare SET n = n + 1")
-	if err != nil {
-		return 0, err
+	var rates [2]float64
+	for i, statement := range []string{"UPDATE bare SET n = n + 1", "SELECT 1"} {
+		prepared, err := conn.PrepareContext(ctx, statement)
+		if err != nil {
+			return 0, 0, err
+		}
+		defer func() { _ = prepared.Close() }()
+		if rates[i], err = often(ctx, o, func() error { return step(ctx, prepared) }); err != nil {
+			return 0, 0, err
+		}
 	}
-	defer func() { _ = add.Close() }()
-	return often(ctx, o, func() error { return step(ctx, add) })
+	return rates[0], time.Duration(float64(time.Second) / rates[1]), nil
 }
 
 func step(ctx context.Context, s *sql.Stmt) error {
