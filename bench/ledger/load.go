@@ -41,11 +41,11 @@ func (c *commits) add(of store.Commit) {
 	c.operations.Add(int64(of.Operations))
 }
 
-// makeID is how requests get their ids.
+// makeID is how requests get their ids: as the gateway makes them, which follow each
+// other in time and so in the database's indexes, or without order.
 var makeID = map[string]func() string{
-	"gateway": func() string { return "req_" + rand.Text() },
+	"gateway": func() string { return fmt.Sprintf("req_%010X", time.Now().UnixMilli()) + rand.Text()[:16] },
 	"random":  func() string { return "req_" + rand.Text() },
-	"ordered": func() string { return fmt.Sprintf("req_%012X", time.Now().UnixMilli()) + rand.Text()[:16] },
 }
 
 // chat is a small answer of a cheap model.
@@ -123,7 +123,7 @@ func (c *caller) work(ctx context.Context, account int, over *atomic.Bool) error
 		var key idempotency.Key
 		end := []billing.Record{billing.Outcome{Reason: billing.ReasonComplete, Channel: "main"}}
 		if c.keyed {
-			key = idempotency.Key{Account: request.Account, Operation: request.Operation, Key: request.RequestID}
+			key = idempotency.Key{Account: request.Account, Operation: request.Operation, Key: rand.Text()}
 			request.With = []billing.Record{idempotency.Claim{Key: key}}
 			end = append(end, idempotency.Record{Key: key, Header: http.Header{"Content-Type": {"application/json"}}, Body: answer})
 		}

@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	f.Var(&o.accounts, "accounts", "accounts that the callers share")
 	f.IntVar(&o.rounds, "rounds", 3, "rounds; the table has the medians")
 	f.DurationVar(&o.each, "each", 2*time.Second, "how long each measurement takes")
-	f.StringVar(&o.ids, "ids", "gateway", `ids of the requests: "gateway" as the gateway makes them, "random" or "ordered" by time`)
+	f.StringVar(&o.ids, "ids", "gateway", `ids of the requests: "gateway", which are ordered by time, or "random"`)
 	f.StringVar(&o.dir, "dir", "", "where the files are; empty for the system's temporary directory")
 	f.DurationVar(&o.delay, "delay", 0, "how far away Postgres is: the time of a trip there and back")
 	f.DurationVar(&o.pause, "pause", 0, "how long a request runs between its hold and its settlement")
@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		return err
 	}
 	if makeID[o.ids] == nil {
-		return fmt.Errorf("there are no ids %q; choose gateway, random or ordered", o.ids)
+		return fmt.Errorf("there are no ids %q; choose gateway or random", o.ids)
 	}
 	dir, err := os.MkdirTemp(o.dir, "ledger")
 	if err != nil {
