@@ -32,7 +32,7 @@ type load struct {
 type post struct {
 	path, body string
 	native     *post
-	keyed      bool // each with an Idempotency-Key of its own
+	keys       *atomic.Uint64 // counts the requests, each with an Idempotency-Key of its own; nil for none
 }
 
 // to is what is sent to a server.
@@ -56,7 +56,7 @@ func chat(body string) post { return post{path: "/v1/chat/completions", body: bo
 // keyed is a chat that may be sent again without being charged again.
 func keyed(body string) post {
 	p := chat(body)
-	p.keyed = true
+	p.keys = new(atomic.Uint64)
 	return p
 }
 
@@ -140,11 +140,9 @@ type client struct {
 	conn    net.Conn
 	in      *bufio.Reader
 	request []byte
-	key     []byte // the part of request that is the Idempotency-Key; nil for none
+	key     []byte // the part of request that is the Idempotency-Key
+	keys    *atomic.Uint64
 }
-
-// keys makes each Idempotency-Key one that no request had before.
-var keys atomic.Uint64
 
 const keyLength = 20
 
@@ -156,12 +154,12 @@ func dial(ctx context.Context, p *process, what post) (*client, error) {
 	}
 	head := "POST " + what.path + " HTTP/1.1\r\nHost: " + p.address +
 		"\r\nContent-Type: " + what.contentType() + "\r\nAuthorization: Bearer " + p.key + "\r\nContent-Length: " + strconv.Itoa(len(what.body)) + "\r\n"
-	c := &client{conn: conn, in: bufio.NewReaderSize(conn, 16<<10)}
-	if what.keyed {
+	c := &client{conn: conn, keys: what.keys, in: bufio.NewReaderSize(conn, 16<<10)}
+	if c.keys != nil {
 		head += "Idempotency-Key: " + strings.Repeat("0", keyLength) + "\r\n"
 	}
 	c.request = []byte(head + "\r\n" + what.body)
-	if what.keyed {
+	if c.keys != nil {
 		c.key = c.request[len(head)-keyLength-2:][:keyLength]
 	}
 	return c, nil
@@ -169,8 +167,8 @@ func dial(ctx context.Context, p *process, what post) (*client, error) {
 
 // send sends the request and returns the answer up to its headers.
 func (c *client) send() (*http.Response, error) {
-	if c.key != nil {
-		copy(c.key, fmt.Sprintf("%0*d", keyLength, keys.Add(1)))
+	if c.keys != nil {
+		copy(c.key, fmt.Sprintf("%0*d", keyLength, c.keys.Add(1)))
 	}
 	if _, err := c.conn.Write(c.request); err != nil {
 		return nil, err
