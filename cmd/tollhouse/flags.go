@@ -115,10 +115,25 @@ func overview() string {
 		"  tollhouse serve --config tollhouse.yaml      # the real thing\n\nCommands:\n")
 	p := &program{}
 	for _, construct := range commands {
-		c := construct(p)
-		fmt.Fprintf(&b, "  %-34s %s\n", strings.Join(append([]string{c.name}, c.operands...), " "), c.about)
+		b.WriteString(construct(p).line())
 	}
 	b.WriteString("\n`tollhouse COMMAND --help` describes a command.\n")
+	return b.String()
+}
+
+// line is the command in a list of commands.
+func (c *command) line() string {
+	return fmt.Sprintf("  %-34s %s\n", strings.Join(append([]string{c.name}, c.operands...), " "), c.about)
+}
+
+// groupPage is what `tollhouse account --help` and its like print.
+func groupPage(group string, members []*command) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "The commands of %s:\n\n", group)
+	for _, c := range members {
+		b.WriteString(c.line())
+	}
+	fmt.Fprintf(&b, "\n`tollhouse %s COMMAND --help` describes a command.\n", group)
 	return b.String()
 }
 

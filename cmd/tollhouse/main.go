@@ -73,13 +73,9 @@ func usagef(format string, args ...any) error { return usageError{fmt.Sprintf(fo
 // it as a first SIGTERM does.
 func (p *program) run(ctx context.Context, args []string) int {
 	c, rest, err := p.findCommand(args)
-	switch {
-	case err != nil:
+	if err != nil {
 		fmt.Fprintf(p.stderr, "tollhouse: %v\n", err)
 		return exitUsage
-	case c == nil:
-		fmt.Fprint(p.stdout, overview())
-		return exitOK
 	}
 	if err = c.parse(p, rest); err == nil {
 		err = c.run(ctx, c.flags.Args())
@@ -99,8 +95,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	return exitFailed
 }
 
-// findCommand takes the words that name a command off the arguments. A nil command
-// without an error means that the overview was asked for.
+// findCommand takes the words that name a command off the arguments.
 func (p *program) findCommand(args []string) (*command, []string, error) {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(args[1:len(args):len(args)], "--help")
@@ -116,28 +111,92 @@ func (p *program) findCommand(args []string) (*command, []string, error) {
 	switch {
 	case len(args) == 0:
 		return nil, nil, errors.New("no command given (see `tollhouse --help`)")
-	case args[0] == "-h" || args[0] == "--help":
-		return nil, nil, nil
+	case asksForHelp(args[0]):
+		return pageCommand(p, overview()), nil, nil
 	case args[0] == "--version":
 		return versionCommand(p), nil, nil
 	}
-	return nil, nil, unknownCommand(p, args[0])
+	members := groupMembers(p, args[0])
+	switch {
+	case members == nil:
+		return nil, nil, unknownCommand(p, args[0])
+	case len(args) == 1:
+		return nil, nil, fmt.Errorf("%s needs one of its commands: %s (see `tollhouse %[1]s --help`)", args[0], quotedNames(members))
+	case asksForHelp(args[1]):
+		return pageCommand(p, groupPage(args[0], members)), nil, nil
+	}
+	return nil, nil, fmt.Errorf("%s has no command %q: its commands are %s (see `tollhouse %[1]s --help`)", args[0], args[1], quotedNames(members))
 }
 
-// unknownCommand is the error for a word that is no command. If it is a group of
-// commands, the error lists them.
-func unknownCommand(p *program, word string) error {
-	var members []string
+func asksForHelp(word string) bool { return word == "-h" || word == "--help" }
+
+// pageCommand prints a page of help.
+func pageCommand(p *program, page string) *command {
+	c := newCommand("help", "print help")
+	c.run = func(context.Context, []string) error {
+		_, err := fmt.Fprint(p.stdout, page)
+		return err
+	}
+	return c
+}
+
+// groupMembers are the commands whose names begin with a word, such as account; none if
+// the word is no group of commands.
+func groupMembers(p *program, word string) (members []*command) {
 	for _, construct := range commands {
 		c := construct(p)
 		if group, _, ok := strings.Cut(c.name, " "); ok && group == word {
-			members = append(members, "`tollhouse "+c.name+"`")
+			members = append(members, c)
 		}
 	}
-	if members != nil {
-		return fmt.Errorf("%s needs one of its commands: %s", word, strings.Join(members, ", "))
+	return members
+}
+
+// quotedNames are the names of commands as they are typed.
+func quotedNames(commands []*command) string {
+	var names []string
+	for _, c := range commands {
+		names = append(names, "`tollhouse "+c.name+"`")
+	}
+	return strings.Join(names, ", ")
+}
+
+// unknownCommand is the error for a first word that is no command. It names the command
+// or the group that differs least, if that is not by more than two letters.
+func unknownCommand(p *program, word string) error {
+	nearest, least := "", 3
+	for _, construct := range commands {
+		first, _, _ := strings.Cut(construct(p).name, " ")
+		if d := editDistance(word, first); d < least {
+			nearest, least = first, d
+		}
+	}
+	if nearest != "" {
+		return fmt.Errorf("there is no command %q; did you mean `tollhouse %s`? (see `tollhouse --help`)", word, nearest)
 	}
 	return fmt.Errorf("there is no command %q (see `tollhouse --help`)", word)
+}
+
+// editDistance is Levenshtein's: how many letters must be put in, taken out or replaced
+// to make one word of the other.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1) // of the letters of a so far, to each beginning of b
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // adminTimeout is how long a server may take to answer a command.

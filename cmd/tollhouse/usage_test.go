@@ -15,7 +15,11 @@ func TestWrongUsageIsExitCode2AndSaysWhereHelpIs(t *testing.T) {
 	}{
 		{nil, "no command given"},
 		{[]string{"sevre"}, `there is no command "sevre"`},
+		{[]string{"chanel", "list"}, "there is no command \"chanel\"; did you mean `tollhouse channel`?"},
+		{[]string{"sevre"}, "did you mean `tollhouse serve`?"},
+		{[]string{"postgres"}, "there is no command \"postgres\" (see `tollhouse --help`)"},
 		{[]string{"account"}, "`tollhouse account create`"},
+		{[]string{"webhook", "lst"}, "webhook has no command \"lst\": its commands are `tollhouse webhook secret`, `tollhouse webhook list`, `tollhouse webhook resend` (see `tollhouse webhook --help`)"},
 		{[]string{"serve", "--bogus"}, "unknown flag: --bogus"},
 		{[]string{"serve", "here"}, "takes no arguments"},
 		{[]string{"serve", "--demo", "--config", "x"}, "exclude each other"},
@@ -68,6 +72,13 @@ func TestHelpIsThereForEveryCommand(t *testing.T) {
 		name := make(&program{}).name
 		if !strings.Contains(overview.stdout, "\n  "+name+" ") {
 			t.Errorf("the overview lacks %s", name)
+		}
+		if group, _, ok := strings.Cut(name, " "); ok {
+			for _, args := range [][]string{{group, "--help"}, {group, "-h"}, {"help", group}} {
+				if r := tollhouse(t, nil, args...); r.code != exitOK || !strings.Contains(r.stdout, "\n  "+name+" ") || r.stderr != "" {
+					t.Errorf("%v: %d %q %q", args, r.code, r.stdout, r.stderr)
+				}
+			}
 		}
 		for _, args := range [][]string{append(strings.Fields(name), "--help"), append([]string{"help"}, strings.Fields(name)...)} {
 			r := tollhouse(t, nil, args...)
