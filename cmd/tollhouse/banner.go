@@ -14,8 +14,9 @@ import (
 )
 
 // printBanner prints what is served and where, the first key if there is to be
-// one, and the warnings.
-func (p *program) printBanner(ctx context.Context, src *source, a *app, l *listeners, s *settings) error {
+// one, and the warnings. owner is the address of another server that commands reach by the
+// data directory; empty if they reach this one.
+func (p *program) printBanner(ctx context.Context, src *source, a *app, l *listeners, s *settings, owner string) error {
 	var b strings.Builder
 	base := "http://" + dialable(l.public.Addr().String())
 	fmt.Fprintf(&b, "tollhouse %s\n\n", versionText())
@@ -44,7 +45,7 @@ func (p *program) printBanner(ctx context.Context, src *source, a *app, l *liste
 		}
 		writeFirstKey(&b, src, a.components.Load(), base, token)
 	}
-	unsafe, err := a.warnings(ctx, src, l, s)
+	unsafe, err := a.warnings(ctx, src, l, s, owner)
 	if err != nil {
 		return err
 	}
@@ -203,7 +204,12 @@ func firstCallRank(c *config.Components, ch *config.Channel, id string) int {
 }
 
 // warnings are what is unsafe or incomplete about this start.
-func (a *app) warnings(ctx context.Context, src *source, l *listeners, s *settings) (w []string, err error) {
+func (a *app) warnings(ctx context.Context, src *source, l *listeners, s *settings, owner string) (w []string, err error) {
+	adminFlag := ""
+	if owner != "" {
+		adminFlag = " --admin " + dialable(l.admin.Addr().String())
+		w = append(w, "commands reach the server at "+owner+", which runs with the data directory "+s.data+" too: give them"+adminFlag+" for this one, or start it with another --data")
+	}
 	if !src.config.Prepaid() && !src.demo {
 		w = append(w, "money is off: every key can be used without bound, and the vendors charge you")
 	}
@@ -216,7 +222,7 @@ func (a *app) warnings(ctx context.Context, src *source, l *listeners, s *settin
 		if err != nil {
 			return nil, err
 		}
-		w = append(w, a.noKeys(first, s))
+		w = append(w, a.noKeys(first, s, adminFlag))
 	}
 	if !isLoopback(l.public.Addr().String()) {
 		w = append(w, "keys and prompts travel in plain HTTP on "+l.public.Addr().String()+": put a TLS proxy in front, or listen on 127.0.0.1")
@@ -256,7 +262,7 @@ func speaks(c *config.Config) bool {
 }
 
 // noKeys is the warning that there are no keys, with the commands that make one.
-func (a *app) noKeys(accounts []billing.Balance, s *settings) string {
+func (a *app) noKeys(accounts []billing.Balance, s *settings, adminFlag string) string {
 	if s.admin == adminOff && !a.storage.shared() {
 		return "there are no API keys, and the admin API is off: write accounts with keys into the config file"
 	}
@@ -264,6 +270,7 @@ func (a *app) noKeys(accounts []billing.Balance, s *settings) string {
 	if a.file != "" {
 		where = " --config " + shellQuoted(a.file)
 	}
+	where += adminFlag
 	if len(accounts) == 0 {
 		return text + "`tollhouse account create NAME" + where + "`, then `tollhouse key create --account NAME" + where + "`"
 	}

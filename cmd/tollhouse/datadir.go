@@ -140,7 +140,8 @@ func readAddress(dir string) string {
 }
 
 // removeAddress removes what writeAddress recorded, unless another server has
-// recorded its own since. The file is only a hint, so one that stays does no harm.
+// recorded its own since: its commands would no longer find it. One that stays, as that of
+// a server that was killed, does no harm: a command asks who is there.
 func removeAddress(dir, address string) {
 	if readAddress(dir) == address {
 		_ = os.Remove(filepath.Join(dir, addressFile))

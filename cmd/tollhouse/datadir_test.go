@@ -65,6 +65,56 @@ func TestAServerLeavesTheAddressThatAnotherWrote(t *testing.T) {
 	}
 }
 
+// TestTheRecordOfAServerThatRunsIsItsOwn starts two servers with one data directory. The
+// commands reach one of them, and the other's banner says how it is reached.
+func TestTheRecordOfAServerThatRunsIsItsOwn(t *testing.T) {
+	t.Parallel()
+	kept := []string{"--config", file(t, "billing: count\nchannels: [{name: main, driver: sim, models: {m: m}}]\naccounts: [{name: kept}]\n")}
+	beside := []string{"--config", file(t, "billing: count\nstore: 'sqlite:"+filepath.Join(t.TempDir(), "beside.db")+"'\nchannels: [{name: main, driver: sim, models: {m: m}}]\naccounts: [{name: beside}]\n")}
+	demo := []string{"--demo"}
+	for _, row := range []struct {
+		name          string
+		first, second []string
+		gives         bool // the second gets the record
+	}{
+		{"a demo beside a server", kept, demo, false},
+		{"a demo beside a demo", demo, demo, false},
+		{"a server beside a server", kept, beside, false},
+		{"a server beside a demo, whose accounts end with it", demo, kept, true},
+	} {
+		data := filepath.Join(t.TempDir(), "data")
+		first := start(t, nil, append(row.first, "--data", data)...)
+		second := start(t, nil, append(row.second, "--data", data)...)
+		owner, other := first, second
+		if row.gives {
+			owner, other = second, first
+		}
+		if r := tollhouse(t, nil, "account", "create", "made", "--data", data); r.code != exitOK || !strings.Contains(owner.good("account", "list"), "made") {
+			t.Errorf("%s: the account was made elsewhere: %q", row.name, r.stderr)
+		}
+		want := "commands reach the server at " + first.admin + ", which runs with the data directory " + data + " too: give them --admin " + second.admin + " for this one"
+		if said := strings.Contains(second.stdout.String(), want); said == row.gives || strings.Contains(first.stdout.String(), "commands reach") {
+			t.Errorf("%s: the banner of the second says\n%s", row.name, second.stdout)
+		}
+		other.stop()
+		if text, err := os.ReadFile(addressFileOf(owner)); err != nil || string(text) != owner.admin+"\n" {
+			t.Errorf("%s: when the other had ended, the record was %q, %v", row.name, text, err)
+		}
+		owner.stop()
+		if _, err := os.Stat(addressFileOf(owner)); !os.IsNotExist(err) {
+			t.Errorf("%s: a server that has ended left the record: %v", row.name, err)
+		}
+	}
+	for _, stale := range []string{nowhere, serving(t).admin} { // killed; and its port is that of a server with another token
+		data := t.TempDir()
+		write(t, filepath.Join(data, addressFile), stale+"\n")
+		i := start(t, nil, "--demo", "--data", data)
+		if text, err := os.ReadFile(addressFileOf(i)); err != nil || string(text) != i.admin+"\n" {
+			t.Errorf("the record of a server that was killed: it is %q, %v", text, err)
+		}
+	}
+}
+
 func TestAStaleAddressMisleadsNoCommand(t *testing.T) {
 	t.Parallel()
 	stranger := serving(t)

@@ -232,23 +232,32 @@ func (p *program) connectServer(ctx context.Context, at *adminTarget) (*adminCli
 // connectTo connects to the server at an address if it is the one that is meant:
 // it takes the token of the data directory and has the file's store open.
 func (p *program) connectTo(ctx context.Context, at *adminTarget, address string) (*adminClient, error) {
-	if address == adminOff {
-		return nil, &noServerError{"the admin API is off: name a running server's address with --admin", nil}
-	}
-	token, err := readToken(at.data)
+	client, about, err := p.askServer(ctx, at.data, address)
 	if err != nil {
-		return nil, tokenError(at.data, err)
-	}
-	direct := &http.Transport{DisableKeepAlives: true} // no proxy: the token is for the server alone
-	client := &adminClient{http: direct, host: address, token: token, timeout: p.adminTimeout(), close: func() error { return nil }}
-	var about adminapi.Server
-	if err := client.do(ctx, http.MethodGet, "/admin/v1/server", nil, &about); err != nil {
 		return nil, err
 	}
 	if want := storeName(at.store); at.fromFile && about.Store != want {
 		return nil, fmt.Errorf("the server at %s keeps its accounts in %s, and the configuration says %s: name the right admin address with --admin", address, about.Store, want)
 	}
 	return client, nil
+}
+
+// askServer asks the server at an address what it is, with the token of a data directory.
+func (p *program) askServer(ctx context.Context, data, address string) (*adminClient, adminapi.Server, error) {
+	var about adminapi.Server
+	if address == adminOff {
+		return nil, about, &noServerError{"the admin API is off: name a running server's address with --admin", nil}
+	}
+	token, err := readToken(data)
+	if err != nil {
+		return nil, about, tokenError(data, err)
+	}
+	direct := &http.Transport{DisableKeepAlives: true} // no proxy: the token is for the server alone
+	client := &adminClient{http: direct, host: address, token: token, timeout: p.adminTimeout(), close: func() error { return nil }}
+	if err := client.do(ctx, http.MethodGet, "/admin/v1/server", nil, &about); err != nil {
+		return nil, about, err
+	}
+	return client, about, nil
 }
 
 // tokenError says how to come to the token of a server that this process cannot read.

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/secret"
 )
 
@@ -64,7 +65,8 @@ func (p *program) serve(ctx context.Context, s *settings) (err error) {
 	if err != nil {
 		return err
 	}
-	defer a.recordAddress(l)()
+	owner, forget := p.recordAddress(ctx, a, l)
+	defer forget()
 	signals, stop := p.notify()
 	defer stop()
 	defer a.startJobs(ctx)()
@@ -72,7 +74,7 @@ func (p *program) serve(ctx context.Context, s *settings) (err error) {
 	bounded, cancel := context.WithTimeout(ctx, listsAtStart)
 	a.lists.Await(bounded)
 	cancel()
-	if err = p.printBanner(ctx, src, a, l, s); err == nil {
+	if err = p.printBanner(ctx, src, a, l, s, owner); err == nil {
 		err = p.loop(ctx, a, l, signals)
 	}
 	return errors.Join(err, a.drain(l, signals, s.drain))
@@ -96,17 +98,32 @@ func adminTokenFor(s *settings, src *source) (secret.String, error) {
 	return secret.String{}, nil
 }
 
+// recordTimeout is how long a server may take to answer whether it has the record of the
+// data directory. A program that has taken the port of one that was killed may never answer.
+const recordTimeout = 2 * time.Second
+
 // recordAddress writes the address of the admin API to the data directory; forget
-// removes it. Without the file commands need --admin, and all else works.
-func (a *app) recordAddress(l *listeners) (forget func()) {
+// removes it. The record of another server that runs stays, and owner is its address: its
+// commands would otherwise reach this one. Only a server in memory, such as a demo, gives
+// way to one that is not: what a command changes there is lost with it. Without the record
+// commands need --admin, and all else works.
+func (p *program) recordAddress(ctx context.Context, a *app, l *listeners) (owner string, forget func()) {
 	if l.admin.Listener == nil {
-		return func() {}
+		return "", func() {}
 	}
 	address := dialable(l.admin.Addr().String())
+	if recorded := readAddress(a.data); recorded != "" && recorded != address {
+		bounded, cancel := context.WithTimeout(ctx, recordTimeout)
+		defer cancel()
+		_, about, err := p.askServer(bounded, a.data, recorded)
+		if err == nil && (about.Store != config.Memory || a.storage.name == config.Memory) {
+			return recorded, func() {}
+		}
+	}
 	if err := writeAddress(a.data, address); err != nil {
 		a.logger.Warn("the admin address is not recorded in the data directory: commands may need --admin", "address", address, "error", err)
 	}
-	return func() { removeAddress(a.data, address) }
+	return "", func() { removeAddress(a.data, address) }
 }
 
 // notify delivers the signals that end a server or make it reload.
