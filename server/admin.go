@@ -195,7 +195,7 @@ func (q *adminRequest) serve() (status int, answer any, err error) {
 func (q *adminRequest) authenticate() error {
 	given := sha256.Sum256([]byte(auth.Bearer(q.r.Header)))
 	if subtle.ConstantTimeCompare(given[:], q.token[:]) != 1 || q.o.Token.IsZero() {
-		return fault.New(fault.Unauthorized, "The admin token is missing or wrong: `tollhouse admin token` shows the one of a data directory.")
+		return fault.New(fault.Unauthorized, "The admin token is missing or wrong. Send it as \"Authorization: Bearer TOKEN\"; tollhouse keeps it in the file admin-token of its data directory.")
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func TestTheAdminAPINeedsItsToken(t *testing.T) {
 	for _, authorization := range []string{"", "Bearer", "Bearer ", "Bearer wrong", "Basic " + adminToken, "Bearer " + adminToken + "x", "Bearer sk-key"} {
 		for _, path := range []string{"/admin/v1/accounts", "/admin/v1/nothing", "/"} {
 			w := o.record(http.MethodGet, path, "", authorization)
-			if w.Code != 401 || w.Header().Get("WWW-Authenticate") != "Bearer" || strings.Contains(w.Body.String(), adminToken) {
+			if w.Code != 401 || w.Header().Get("WWW-Authenticate") != "Bearer" || !strings.Contains(w.Body.String(), "the file admin-token") || strings.Contains(w.Body.String(), adminToken) {
 				t.Errorf("%q on %s: %d %s", authorization, path, w.Code, w.Body)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -60,7 +61,7 @@ func adminRow(l *listeners, s *settings) string {
 	if l.admin.Listener == nil {
 		return adminOff
 	}
-	return "http://" + dialable(l.admin.Addr().String()) + "  (token: `tollhouse admin token" + dataFlag(s) + "`)"
+	return "http://" + dialable(l.admin.Addr().String()) + "  (its token is in " + filepath.Join(s.data, tokenFile) + ")"
 }
 
 func storeRow(s *storage) string {

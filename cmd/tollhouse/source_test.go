@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -327,6 +328,13 @@ func TestTheDemosCommandsWorkAsPrinted(t *testing.T) {
 	status, body = i.ask(http.MethodGet, "/v1/receipts/"+header.Get("X-Request-Id"), key, "")
 	if status != 200 || !strings.Contains(body, `"reason":"complete"`) {
 		t.Errorf("the receipt is %d %s", status, body)
+	}
+	named := regexp.MustCompile(`its token is in (.*)\)\n`).FindStringSubmatch(i.stdout.String())
+	if named == nil {
+		t.Fatalf("the banner does not say where the admin token is:\n%s", i.stdout)
+	}
+	if token, err := os.ReadFile(named[1]); err != nil || string(token) != i.good("admin", "token") {
+		t.Errorf("the admin token is not there: %v", err)
 	}
 }
 
