@@ -43,19 +43,32 @@ type listener struct {
 	server *http.Server
 }
 
-// listen binds both addresses, or none.
+// listen binds both addresses, or none. The error names each that cannot be had.
 func (a *app) listen(s *settings, token secret.String) (*listeners, error) {
 	l := &listeners{failed: make(chan error, 2)}
-	var err error
 	c := a.components.Load().Config
 	a.api = server.New(a.gateway, server.Options{Ready: a.readyChecks(), Warn: a.readyWarnings(), TempDir: uploadDir(os.TempDir(), s.data), CORS: c.CORS})
-	if l.public, err = bind("listen", s.listen, a.telemetry.withTraces(a.withMCP(a.api)), a.logger); err != nil {
-		return nil, err
+	var publicErr, adminErr error
+	l.public, publicErr = bind("listen", s.listen, a.telemetry.withTraces(a.withMCP(a.api)), a.logger)
+	if s.admin != adminOff {
+		l.admin, adminErr = bind("admin", s.admin, server.NewAdmin(a.adminOptions(token, c)), a.logger)
+	}
+	switch {
+	case publicErr != nil && adminErr != nil:
+		return nil, fmt.Errorf("%w; %w", publicErr, adminErr)
+	case publicErr != nil && l.admin.Listener != nil:
+		return nil, errors.Join(publicErr, l.admin.Close())
+	case publicErr != nil:
+		return nil, publicErr
+	case adminErr != nil:
+		return nil, errors.Join(adminErr, l.public.Close())
 	}
 	l.public.limitConnections(&c.Server, a.logger)
-	if s.admin == adminOff {
-		return l, nil
-	}
+	return l, nil
+}
+
+// adminOptions are the options of the admin API.
+func (a *app) adminOptions(token secret.String, c *config.Config) server.AdminOptions {
 	o := server.AdminOptions{
 		Token: token, Accounts: a.storage.ledger, Keys: a.storage.keys, Webhooks: a.storage.webhooks, Store: a.storage.name, Logger: a.logger,
 		Channels: channelAdmin{a}, TestChannel: a.testChannel, ChannelModels: a.channelModels, Metrics: a.telemetry.metrics, PublicMetrics: c.Metrics.Public,
@@ -63,10 +76,7 @@ func (a *app) listen(s *settings, token secret.String) (*listeners, error) {
 	if a.file != "" {
 		o.Reload = a.reload
 	}
-	if l.admin, err = bind("admin", s.admin, server.NewAdmin(o), a.logger); err != nil {
-		return nil, errors.Join(err, l.public.Close())
-	}
-	return l, nil
+	return o
 }
 
 // bind binds an address. The handler serves it from [listeners.start] on.

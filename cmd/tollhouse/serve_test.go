@@ -134,6 +134,7 @@ func TestServeRefusesToStartAndSaysWhy(t *testing.T) {
 		{"a wrong address of a preset", environment{"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "nowhere"}, nil, `channel "openai"`},
 		{"the API's address is taken", nil, []string{"--demo", "--listen", taken}, "choose another address with --listen"},
 		{"the admin address is taken", nil, []string{"--demo", "--admin", taken}, "choose another address with --admin"},
+		{"both addresses are taken", nil, []string{"--demo", "--listen", taken, "--admin", i.admin}, "in use); cannot listen on " + i.admin + ": choose another address with --admin"},
 		{"the database is open elsewhere", acme, append(with(""), "--data", i.data), "Another process has this database open"},
 		{"a database that cannot be reached", acme, with("store: 'postgres://tollhouse:hunter2@127.0.0.1:1/books'"), "postgres://tollhouse@127.0.0.1:1/books cannot be opened"},
 		{"a path that is no file", acme, with("store: sqlite:/dev/null/x.db"), "sqlite:/dev/null/x.db cannot be opened"},
