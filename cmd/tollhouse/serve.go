@@ -171,7 +171,8 @@ func (a *app) drain(l *listeners, signals <-chan os.Signal, timeout time.Duratio
 		defer close(stopped)
 		awaitSecondSignal(ctx, signals, cancel)
 	}()
-	a.logger.Info("shutting down; a second signal cuts running calls short", "drain", timeout.String())
+	load := a.gateway.Load()
+	a.logger.Info("shutting down: running calls may go on for as long as drain says, and a second signal ends them at once", "running", load.Running+load.Waiting, "drain", timeout.String())
 	late := context.AfterFunc(ctx, func() {
 		// A client that reads nothing blocks its request even after that is canceled.
 		time.AfterFunc(closeTimeout, func() { _ = l.public.server.Close() })

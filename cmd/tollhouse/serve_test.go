@@ -301,7 +301,9 @@ func (r *slowStream) ends(words int, cut bool) {
 func TestAServerThatDrainsTakesNoCallsAndLetsAStreamEnd(t *testing.T) {
 	r := startSlowStream(t, "--drain", "1h")
 	r.signals <- syscall.SIGTERM
-	r.stderr.await("shutting down")
+	if r.stderr.await(`shutting down: .*a second signal ends them at once" running=1 drain=1h0m0s`) == nil {
+		t.Errorf("the log is\n%s", r.stderr)
+	}
 	r.refuses()
 	if status, body := r.ask(http.MethodPost, "/v1/chat/completions", acme["ACME_KEY"], chatBody("other", false)); status != 503 || !strings.Contains(body, "shutting down") {
 		t.Errorf("a new call got %d %s", status, body)
