@@ -155,7 +155,7 @@ func (r *reader) channel(n ast.Node) Channel {
 // of each key.
 func (r *reader) mapping(to map[string]string, positions map[string]Pos) field {
 	return func(n ast.Node, name string) {
-		for _, p := range r.pairs(n, name) {
+		for _, p := range r.pairs(n, name, "") {
 			var value string
 			r.word(&value)(p.value, name+": "+p.key)
 			to[p.key] = value
@@ -277,6 +277,9 @@ func (r *reader) variable(name string) (string, error) {
 // keysOfFile reads the keys of a file. Its errors do not repeat the path, which may be
 // a key in the wrong place.
 func (r *reader) keysOfFile(path string) ([]string, error) {
+	if path == "" {
+		return nil, errEmpty
+	}
 	info, err := os.Stat(path) // before it is read, so that no later change is missed
 	r.keyFiles = append(r.keyFiles, KeyFile{path, info})
 	if err != nil {

@@ -97,7 +97,7 @@ func TestWhatIsNoKeyIsRefusedWhereItStands(t *testing.T) {
 		{"{env: NO_SUCH}", "2:54: env: the environment variable NO_SUCH is not set"},
 		{"{env: EMPTY}", "2:54: env: the environment variable EMPTY is empty"},
 		{"{env: sk-vendor-0123}", "2:54: env: it must be the name of an environment variable, never the key itself"},
-		{"{file: ''}", "2:55: file: the file cannot be read"},
+		{"{file: ''}", "2:55: file: it must not be empty"},
 		{"{file: /nowhere/sk-1}", "2:55: file: the file cannot be read: no such file or directory"},
 		{"{file: " + t.TempDir() + "}", "2:55: file: it is not a regular file"},
 		{"{file: /dev/zero}", "2:55: file: it is not a regular file"},

@@ -62,7 +62,7 @@ func ReadLocations(name string, data []byte, env Env) (Locations, error) {
 		"admin": r.setting(&l.Admin), "data": r.setting(&l.Data), "store": r.store(&l.Store),
 		"billing": r.choice(&l.Billing, Prepaid, Count), "currency": r.currency(&l.Currency),
 	}
-	for _, pair := range r.pairs(body, "the file") {
+	for _, pair := range r.pairs(body, "the file", "") {
 		if read, ok := known[pair.key]; ok {
 			read(pair.value, pair.key)
 		}
@@ -126,14 +126,10 @@ func (r *reader) setting(to *Setting) field {
 
 // checked reads a setting that check may refuse.
 func (r *reader) checked(to *Setting, check func(string) error) field {
+	read := into(r, &to.Value, func(text string) (string, error) { return text, check(text) })
 	return func(n ast.Node, name string) {
-		r.setting(to)(n, name)
-		if to.Value == "" {
-			return
-		}
-		if err := check(to.Value); err != nil {
-			r.problems.add(to.Pos, "%s: %v", name, err)
-		}
+		to.Pos = position(n)
+		read(n, name)
 	}
 }
 
@@ -148,7 +144,7 @@ func (r *reader) choice(to *Setting, choices ...string) field {
 func (r *reader) address(to *Setting, words ...string) field {
 	return r.checked(to, func(v string) error {
 		if _, _, err := net.SplitHostPort(v); err != nil && !slices.Contains(words, v) {
-			return errors.New("it must be host:port, for example 127.0.0.1:8080")
+			return errors.New(strings.Join(append([]string{"it must be host:port, for example 127.0.0.1:8080"}, words...), ", or "))
 		}
 		return nil
 	})
@@ -206,9 +202,16 @@ func parseCredit(text string) (billing.Money, error) {
 	return m, nil
 }
 
+// keyForms is what an item of an account's keys may be.
+const keyForms = `a key needs one of env and hash: write {env: NAME}, where the environment variable NAME holds it, or {hash: "sha256:…"}, and never the key itself`
+
 // key reads a key of an account: the variable that holds it, or its hash.
 func (r *reader) key(n ast.Node) Key {
 	k := Key{Pos: position(r.resolve(n))}
+	if _, single := scalar(r.resolve(n)); single {
+		r.problems.add(k.Pos, keyForms)
+		return k
+	}
 	given := 0
 	source := func(read field) field {
 		return func(n ast.Node, name string) { given++; read(n, name) }
@@ -218,9 +221,10 @@ func (r *reader) key(n ast.Node) Key {
 	known["models"] = r.words(&k.Models)
 	known["env"] = source(into(r, &k.Hash, r.hashOfVariable))
 	known["hash"] = source(into(r, &k.Hash, parseHash))
+	before := len(r.problems)
 	r.object(n, "a key", known)
-	if given != 1 {
-		r.problems.add(k.Pos, "a key needs one of env (the variable that holds it) and hash")
+	if given > 1 || given == 0 && len(r.problems) == before {
+		r.problems.add(k.Pos, keyForms)
 	}
 	return k
 }
@@ -327,8 +331,8 @@ func (r *reader) telemetry(t *Telemetry) field {
 	return r.section(fields{
 		"otlp": into(r, &t.OTLP, parseCollector),
 		"headers": func(n ast.Node, name string) {
-			for _, p := range r.pairs(n, name) {
-				if text, ok := r.text(p.value, "a header"); ok {
+			for _, p := range r.pairs(n, name, "") {
+				if text, ok := r.text(p.value, "a header", nil); ok {
 					if t.Headers == nil { // empty is the same as absent
 						t.Headers = make(map[string]secret.String)
 					}

@@ -23,8 +23,8 @@ func TestEveryMistakeIsFoundWhereItStands(t *testing.T) {
 		{sound + "limits: {rpm: 1.5}", "4:15: rpm: it must be a whole number"},
 		{sound + "limits: {rpm: 1e3}", "4:15: rpm: it must be a whole number"},
 		{sound + "limits: {rpm: -1}", "4:15: rpm: it must be a whole number"},
-		{sound + "limits: [1]", "4:9: limits must be a mapping"},
-		{sound + "limits: {rpm: [1]}", "4:15: rpm must be a single value"},
+		{sound + "limits: [1]", "4:9: limits must be a mapping of keys to values; its fields are max_concurrent, max_concurrent_videos, rpm, tpm"},
+		{sound + "limits: {rpm: [1]}", "4:15: rpm must be a single value: it must be a whole number, 0 or more"},
 		{sound + "limits: {rpm: }", "4:14: rpm must be a single value"},
 		{sound + "limits: {rpm: '${NO_SUCH}'}", "4:15: rpm: the environment variable NO_SUCH is not set"},
 		{sound + "limits: {rpm: '${}'}", "4:15: rpm: ${ must be followed by"},
@@ -38,7 +38,7 @@ func TestEveryMistakeIsFoundWhereItStands(t *testing.T) {
 		{"- a", "1:1: the file must be a mapping"},
 		{sound + "listen: 8080", "4:9: listen: it must be host:port"},
 		{sound + "listen: off", "4:9: listen: it must be host:port"},
-		{sound + "admin: nowhere", "4:8: admin: it must be host:port"},
+		{sound + "admin: nowhere", "4:8: admin: it must be host:port, for example 127.0.0.1:8080, or off"},
 		{sound + "data: ''", "4:7: data: it must not be empty"},
 		{sound + "store: redis", `4:8: store: it must be sqlite:PATH, postgres://… or "memory:"`},
 		{sound + "store: 'sqlite:'", "4:8: store: it must be sqlite:PATH"},
@@ -46,6 +46,13 @@ func TestEveryMistakeIsFoundWhereItStands(t *testing.T) {
 		{sound + "store: postgres:x", "4:8: store: it must be sqlite:PATH"},
 		{sound + "currency: Euro", "4:11: currency: it must be three capital letters"},
 		{"billing: free\n", "1:10: billing: it must be one of prepaid, count"},
+		{"billing: ''\n", "1:10: billing: it must be one of prepaid, count"},
+		{"billing: [count]\n", "1:10: billing must be a single value: it must be one of prepaid, count"},
+		{"billing: {mode: count}\n", "1:10: billing must be a single value: it must be one of prepaid, count"},
+		{"billing:\n", "1:10: billing must be a single value: it must be one of prepaid, count"},
+		{sound + "affinity: [on]", "4:11: affinity must be a single value: it must be one of session, prefix, off"},
+		{sound + "data: [x]", "4:7: data must be a single value"},
+		{sound + "mcp: {enabled: [yes]}", "4:16: enabled must be a single value: it must be true or false"},
 		{sound + "affinity: on", "4:11: affinity: it must be one of session, prefix, off"},
 		{sound + "models: {m: {affinity: sticky}}", "4:24: affinity: it must be one of session, prefix, off"},
 		{"billing: count\nchannels: [{name: main, driver: sim, session_header: Host, models: {m: m}}]", `2:12: channel "main": the session cannot be sent in a header "Host"; one for it is X-Session-Id`},
@@ -80,6 +87,9 @@ func TestEveryMistakeInAChannelIsFoundWhereItStands(t *testing.T) {
 		{"{name: a}", `2:14: channel "a" needs a driver`},
 		{"{name: a, driver: ark, models: {m: m}, base_url: 'ftp://h'}", `2:14: channel "a": the base URL must be`},
 		{"{name: a, driver: anthropic, models: {m: m}, base_url: 'ftp://h'}", `2:14: channel "a": the base URL must be`},
+		{"{name: a, driver: [openai], models: {m: m}}", "2:32: driver must be a single value: it must be one of anthropic, ark, cohere"},
+		{"{name: a, driver: openai, models: {m: m}, keys: [{file: [k]}]}", "2:70: file must be a single value"},
+		{"{name: a, driver: openai, models: {m: m}, keys: [{file: ''}]}", "2:70: file: it must not be empty"},
 		{"{name: a, driver: opnai}", "2:32: driver: it must be one of anthropic, ark, cohere"},
 		{"{name: a, driver: sim}", `2:14: channel "a": it has no models`},
 		{"{name: a, driver: sim, models: [m]}", "2:45: models must be a mapping"},
@@ -163,7 +173,7 @@ func TestEveryMistakeAboutMoneyAndModelsIsFoundWhereItStands(t *testing.T) {
 		{"accounts: [{name: a}, {name: a}]", `4:23: There already is an account "a"`},
 		{"accounts: [{name: a, credit: '-1'}]", "4:30: credit: it must be a decimal"},
 		{"accounts: [{name: a, credit: 1e3}]", "4:30: credit: it must be a decimal"},
-		{"accounts: [{name: a, keys: [{}]}]", "4:29: a key needs one of env"},
+		{"accounts: [{name: a, keys: [{}]}]", "4:29: a key needs one of env and hash: write {env: NAME}"},
 		{"accounts: [{name: a, keys: [{env: ACME_KEY, hash: x}]}]", "4:29: a key needs one of env"},
 		{"accounts: [{name: a, keys: [{env: NO_SUCH}]}]", "4:35: env: the environment variable NO_SUCH is not set"},
 		{"accounts: [{name: a, keys: [{env: SHORT_KEY}]}]", "4:35: env: the environment variable SHORT_KEY does not hold a key"},
@@ -201,6 +211,14 @@ func TestAllProblemsAreToldInTheOrderOfTheFile(t *testing.T) {
 	}
 	if got := err.Error(); got != want[0]+" (and 2 more: `tollhouse check --config t.yaml` lists them)" {
 		t.Errorf("in one line: %s", got)
+	}
+}
+
+func TestAKeyOfAnAccountThatIsWrittenOutGetsOneLineWithTheRightForm(t *testing.T) {
+	_, err := Read("t.yaml", []byte("billing: count\nchannels: [{name: a, driver: sim, models: {m: m}}]\naccounts: [{name: a, keys: [sk-short]}]\n"), env)
+	want := []string{`t.yaml:3:29: a key needs one of env and hash: write {env: NAME}, where the environment variable NAME holds it, or {hash: "sha256:…"}, and never the key itself`}
+	if diff := cmp.Diff(want, lines(err)); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -88,17 +88,19 @@ type pair struct {
 
 // object reads a mapping whose keys are known.
 func (r *reader) object(n ast.Node, name string, known fields) {
-	for _, p := range r.pairs(n, name) {
+	says := "; its fields are " + strings.Join(slices.Sorted(maps.Keys(known)), ", ")
+	for _, p := range r.pairs(n, name, says) {
 		if read, ok := known[p.key]; ok {
 			read(p.value, p.key)
 			continue
 		}
-		r.problems.add(p.at, "%s has no field %q; its fields are %s", name, p.key, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		r.problems.add(p.at, "%s has no field %q%s", name, p.key, says)
 	}
 }
 
-// pairs are the entries of a mapping; none for an empty value.
-func (r *reader) pairs(n ast.Node, name string) []pair {
+// pairs are the entries of a mapping; none for an empty value. says is what the problem of
+// a value that is no mapping ends with.
+func (r *reader) pairs(n ast.Node, name, says string) []pair {
 	var values []*ast.MappingValueNode
 	switch n := r.resolve(n).(type) {
 	case nil, *ast.NullNode:
@@ -107,7 +109,7 @@ func (r *reader) pairs(n ast.Node, name string) []pair {
 	case *ast.MappingValueNode:
 		values = []*ast.MappingValueNode{n}
 	default:
-		r.problems.add(position(n), "%s must be a mapping of keys to values", name)
+		r.problems.add(position(n), "%s must be a mapping of keys to values%s", name, says)
 	}
 	pairs := make([]pair, 0, len(values))
 	for _, v := range values {
@@ -135,11 +137,19 @@ func (r *reader) list(item field) field {
 	}
 }
 
-// text reads a single value as it is written, with variables expanded.
-func (r *reader) text(n ast.Node, name string) (string, bool) {
+// text reads a single value as it is written, with variables expanded. parse, if not nil,
+// knows what would be right in the place of a mapping, a list or no value at all: what it
+// says of an empty text.
+func (r *reader) text(n ast.Node, name string, parse func(string) error) (string, bool) {
 	written, ok := scalar(r.resolve(n))
 	if !ok {
-		r.problems.add(position(n), "%s must be a single value", name)
+		says := ""
+		if parse != nil {
+			if err := parse(""); err != nil && !errors.Is(err, errEmpty) {
+				says = ": " + err.Error()
+			}
+		}
+		r.problems.add(position(n), "%s must be a single value%s", name, says)
 		return "", false
 	}
 	value, err := expand(written, r.env)
@@ -153,7 +163,7 @@ func (r *reader) text(n ast.Node, name string) (string, bool) {
 // into reads a value with parse, whose errors must not repeat it.
 func into[T any](r *reader, to *T, parse func(string) (T, error)) field {
 	return func(n ast.Node, name string) {
-		text, ok := r.text(n, name)
+		text, ok := r.text(n, name, func(text string) error { _, err := parse(text); return err })
 		if !ok {
 			return
 		}
@@ -245,9 +255,11 @@ func (r *reader) duration(to *time.Duration) field {
 	})
 }
 
+var errEmpty = errors.New("it must not be empty")
+
 func parseWord(text string) (string, error) {
 	if text == "" {
-		return "", errors.New("it must not be empty")
+		return "", errEmpty
 	}
 	return text, nil
 }
