@@ -279,7 +279,7 @@ func (d *doctor) checkPrices() {
 	c := d.source.config
 	var idle []string
 	for _, id := range slices.Sorted(maps.Keys(c.Prices)) {
-		if !slices.ContainsFunc(c.Channels, func(ch config.Channel) bool { return ch.Serves(id) || ch.Discover != nil }) {
+		if !c.MayServe(id) {
 			idle = append(idle, id)
 		}
 	}

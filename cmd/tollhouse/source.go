@@ -87,6 +87,16 @@ func (p *program) source(s *settings) (*source, error) {
 // fileNotes are warnings about settings of a file that have less effect than it seems.
 func fileNotes(c *config.Config) []string {
 	notes := hiddenDiscoveries(c)
+	for i := range c.Channels {
+		if ch := &c.Channels[i]; ch.LacksKeys() {
+			notes = append(notes, "channel "+ch.Name+" has no keys, and "+ch.Address()+" refuses calls without one: add `keys: [{env: NAME}]` with the variable that holds it, or the base_url of a server of your own")
+		}
+	}
+	for i := range c.Models {
+		if id := c.Models[i].ID; !c.MayServe(id) {
+			notes = append(notes, "no channel serves "+id+", which models describes: mend the name, or add the model to a channel")
+		}
+	}
 	if c.Prepaid() {
 		for _, name := range c.Wildcards() {
 			notes = append(notes, "channel "+name+` passes every model through ("*"), but prepaid billing serves only models that have a price`)

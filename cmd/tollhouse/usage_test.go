@@ -130,6 +130,25 @@ func TestCheckSumsAGoodFileUp(t *testing.T) {
 	}
 }
 
+func TestCheckWarnsOfWhatIsGoodAndCannotBeMeant(t *testing.T) {
+	const local = "billing: count\nchannels: [{name: main, driver: openai, base_url: 'http://127.0.0.1:9', models: {m: m}}]\n"
+	for _, c := range []struct{ name, text, want string }{ // no warning where want is empty
+		{"a model that no channel serves", local + "models: {mm: {kind: chat}}\n", "no channel serves mm, which models describes: mend the name, or add the model to a channel"},
+		{"a model that is served", local + "models: {m: {kind: chat}}\n", ""},
+		{"a model that a vendor may list", strings.Replace(local, "models: {m: m}", "models: {discover: true}", 1) + "models: {mm: {kind: chat}}\n", ""},
+		{"a model that is passed through", strings.Replace(local, "m: m", "'*': '*'", 1) + "models: {mm: {kind: chat}}\n", ""},
+		{"a vendor without keys", "billing: count\nchannels: [{name: main, driver: openai, models: {m: m}}]\n", "channel main has no keys, and https://api.openai.com/v1 refuses calls without one: add `keys: [{env: NAME}]`"},
+		{"a vendor by its address", "billing: count\nchannels: [{name: main, driver: anthropic, base_url: 'https://api.anthropic.com/', models: {m: m}}]\n", "channel main has no keys, and https://api.anthropic.com/ refuses"},
+		{"a vendor with keys", "billing: count\nchannels: [{name: main, driver: openai, keys: [sk-0123456789], models: {m: m}}]\n", ""},
+		{"a server that takes calls without keys", "billing: count\nchannels: [{name: main, driver: tei, models: {m: m}}]\n", ""},
+	} {
+		r := tollhouse(t, nil, "check", "--config", file(t, c.text))
+		if r.code != exitOK || !strings.Contains(r.stdout, c.want) || strings.Contains(r.stdout, "Warning: ") != (c.want != "") {
+			t.Errorf("%s: %d %q %q, want %q", c.name, r.code, r.stdout, r.stderr, c.want)
+		}
+	}
+}
+
 func TestCheckListsEveryProblemAndServeTheFirst(t *testing.T) {
 	name := file(t, simConfig("m")+"currency: usd\nlimits: {rpm: -1}\n")
 	r := tollhouse(t, acme, "check", "--config", name)

@@ -49,6 +49,14 @@ const Simulated = "sim"
 // Address is the base URL of the channel's vendor; empty for a simulated one.
 func (c *Channel) Address() string { return cmp.Or(c.BaseURL, drivers[c.Driver].address) }
 
+// LacksKeys reports whether the channel has no keys for the address of its driver, which is
+// that of a vendor who refuses calls without one. A server of the operator's own may take
+// them.
+func (c *Channel) LacksKeys() bool {
+	of := drivers[c.Driver].address
+	return len(c.Keys) == 0 && strings.HasPrefix(of, "https://") && strings.TrimSuffix(c.Address(), "/") == of
+}
+
 // vendor is the driver of a vendor.
 func vendor[T upstream.Upstream](construct func(upstream.DriverOptions) (T, error), address string) driver {
 	return driver{func(c *Channel) (upstream.Upstream, error) { return construct(c.options()) }, address}

@@ -100,6 +100,11 @@ func (c *Channel) Serves(id string) bool {
 	return ok
 }
 
+// MayServe reports whether a channel serves a public id, or may find it on its vendor's list.
+func (c *Config) MayServe(id string) bool {
+	return slices.ContainsFunc(c.Channels, func(ch Channel) bool { return ch.Serves(id) || ch.Discover != nil })
+}
+
 // model is the vendor's id of a model by its public one; false if the channel does not
 // serve it.
 func (c *Channel) model(public string) (id string, ok bool) {
