@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -41,7 +42,7 @@ func accountCreate(p *program) *command {
 
 func accountCredit(p *program) *command {
 	c := newCommand("account credit", "add money to an account", "NAME", "AMOUNT")
-	c.details = "A negative AMOUNT takes money back, after `--`. The same --reference again changes nothing, so that a command\nwhich failed can be repeated; without --reference, the error of a command names the one to repeat it with."
+	c.details = "A negative AMOUNT takes money back, after `--`. The same --reference again changes nothing, so that a command\nwhich failed can be repeated; without --reference, the error of a command that may have been done names the one to repeat it with."
 	c.examples = []string{
 		"tollhouse account credit acme 10.00 --reference invoice-117",
 		"tollhouse account credit --reference refund-3 -- acme -2.50",
@@ -55,7 +56,7 @@ func accountCredit(p *program) *command {
 		}
 		err := showAnswer(ctx, cl, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(args[0])+"/credit",
 			map[string]string{"amount": args[1], "reference": *reference}, oneAccount)
-		if err != nil && minted { // repeated with another one, it could count twice
+		if sent := (*sentError)(nil); minted && errors.As(err, &sent) { // repeated with another one, it could count twice
 			err = fmt.Errorf("%w (to try again: --reference %s)", err, *reference)
 		}
 		return err

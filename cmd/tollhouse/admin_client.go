@@ -68,8 +68,17 @@ func (c *adminCommand) with(ctx context.Context, method string, send func(contex
 	if !c.noLimit {
 		ctx = bounded
 	}
-	return errors.Join(send(ctx, client), client.close())
+	err = send(ctx, client)
+	if refused := (*refusedError)(nil); err != nil && !errors.As(err, &refused) {
+		err = &sentError{err}
+	}
+	return errors.Join(err, client.close())
 }
+
+// sentError is an error of a request that was sent: what it asked for may have been done.
+type sentError struct{ error }
+
+func (e *sentError) Unwrap() error { return e.error }
 
 // showList requests page after page, and prints all items together. id is the id of an item, after which the next
 // page begins.
@@ -270,8 +279,16 @@ func (c *adminClient) refusal(status int, body []byte) error {
 	case status == http.StatusUnauthorized:
 		return fmt.Errorf("the server at %s does not take this token: name the server's own data directory with --data", c.host)
 	}
+	if status < http.StatusInternalServerError {
+		return &refusedError{message}
+	}
 	return errors.New(message)
 }
+
+// refusedError is the server's message for a request that it refused, and so did not do.
+type refusedError struct{ message string }
+
+func (e *refusedError) Error() string { return e.message }
 
 // errorMessage is the message of an error answer; empty if it is none of ours.
 func errorMessage(body []byte) string {

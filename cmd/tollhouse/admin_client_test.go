@@ -108,7 +108,7 @@ func TestWhatTheServerRefusesIsOneLineAndExitCode1(t *testing.T) {
 		{"request req_none", "There is no receipt"},
 	} {
 		r := i.command(strings.Fields(c.args)...)
-		if r.code != exitFailed || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {
+		if r.code != exitFailed || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" || strings.Contains(r.stderr, "try again") {
 			t.Errorf("%s: %d %q %q", c.args, r.code, r.stderr, r.stdout)
 		}
 	}
@@ -140,6 +140,26 @@ func TestWithoutAServerACommandSaysWhatToDo(t *testing.T) {
 	other := serving(t)
 	if r := tollhouse(t, nil, "account", "list", "--admin", other.admin, "--data", i.data); r.code != exitFailed || !strings.Contains(r.stderr, "does not take this token") {
 		t.Errorf("with another server's token: %d %q", r.code, r.stderr)
+	}
+}
+
+func TestAFileThatIsNotThereIsCalledByWhatNamedIt(t *testing.T) {
+	for _, c := range []struct {
+		env  environment
+		args []string
+		by   string
+	}{
+		{nil, []string{"serve", "--config", "nope.yaml"}, "--config"},
+		{environment{"TOLLHOUSE_CONFIG": "nope.yaml"}, []string{"serve"}, "TOLLHOUSE_CONFIG"},
+		{nil, []string{"check", "--config", "nope.yaml"}, "--config"},
+		{nil, []string{"models", "--config", "nope.yaml"}, "--config"},
+		{nil, []string{"account", "credit", "acme", "5", "--config", "nope.yaml"}, "--config"},
+		{environment{"TOLLHOUSE_CONFIG": "nope.yaml"}, []string{"admin", "token"}, "TOLLHOUSE_CONFIG"},
+	} {
+		r := tollhouse(t, c.env, c.args...)
+		if want := ": there is no file nope.yaml, which " + c.by + " names: mend the name, or `tollhouse init --config nope.yaml` makes it\n"; r.code != exitFailed || !strings.HasSuffix(r.stderr, want) {
+			t.Errorf("%v: %d %q, want %q", c.args, r.code, r.stderr, want)
+		}
 	}
 }
 
@@ -221,11 +241,14 @@ func TestACommandThatWaitsInVainSaysSoAndACheckOfTheLedgerMayLast(t *testing.T) 
 	}
 	verified := do("ledger", "verify")
 	<-verifying
-	used, created := do("usage"), do("account", "create", "a")
+	used, created, credited := do("usage"), do("account", "create", "a"), do("account", "credit", "a", "5")
 	if r, want := <-used, "tollhouse usage: the server at "+host+" did not answer in 2s\n"; r.code != exitFailed || r.stderr != want {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 	if r := <-created; !strings.Contains(r.stderr, "did not answer in 2s: look whether the change was made") {
+		t.Errorf("%d %q", r.code, r.stderr)
+	}
+	if r := <-credited; !strings.Contains(r.stderr, " (to try again: --reference cli-") {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 	close(release)

@@ -211,11 +211,7 @@ func (d *doctor) checkConfiguration() {
 		d.add("configuration", checkWarning, "no file is named, and no vendor's variable is set here: name the server's file with --config to have it checked")
 		return
 	case err != nil:
-		hint := ""
-		if errors.Is(err, fs.ErrNotExist) && d.at.config != "" {
-			hint = ": `tollhouse init --config " + shellQuoted(d.at.config) + "` makes it"
-		}
-		d.add("configuration", checkProblem, "%v%s", err, hint)
+		d.add("configuration", checkProblem, "%v", err)
 		return
 	}
 	d.source = src

@@ -63,7 +63,7 @@ func (a *adminFlags) target(p *program) (*adminTarget, error) {
 			file, err = config.ReadLocations(name, data, p.env)
 		}
 		if err != nil {
-			return nil, err
+			return nil, p.fileError(name, err)
 		}
 	}
 	at := &adminTarget{

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -60,7 +61,7 @@ func (p *program) source(s *settings) (*source, error) {
 	case s.config != "":
 		c, read, err := readConfig(s.config, p.env)
 		if err != nil {
-			return nil, err
+			return nil, p.fileError(s.config, err)
 		}
 		return &source{config: c, file: s.config, read: read, notes: fileNotes(c)}, nil
 	}
@@ -82,6 +83,19 @@ func (p *program) source(s *settings) (*source, error) {
 		return nil, errors.New("there is nothing to serve" + why + ": try `tollhouse serve --demo`, or set a vendor's variable such as OPENAI_API_KEY (`tollhouse serve --help` lists them all), or write a file with `tollhouse init` and name it with --config")
 	}
 	return src, nil
+}
+
+// fileError is the error of reading a configuration file. Of one that is not there it says
+// what named it, and how to make it.
+func (p *program) fileError(name string, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	by := "--config"
+	if value, _ := p.env(envVar("config")); value == name {
+		by = envVar("config")
+	}
+	return fmt.Errorf("there is no file %s, which %s names: mend the name, or `tollhouse init --config %s` makes it", name, by, shellQuoted(name))
 }
 
 // fileNotes are warnings about settings of a file that have less effect than it seems.
@@ -217,7 +231,7 @@ func (p *program) check(file string) error {
 		return fmt.Errorf("%s has %s", file, plural(len(wrong.Problems), "problem"))
 	}
 	if err != nil {
-		return err
+		return p.fileError(file, err)
 	}
 	_, err = fmt.Fprintf(p.stdout, "%s is good: %s, %s, %s, billing %s.\n", file, plural(len(c.Channels), "channel"),
 		plural(len(c.Prices), "price"), plural(len(c.Accounts), "account"), billingRow(c))
