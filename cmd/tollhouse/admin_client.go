@@ -51,7 +51,7 @@ func (c *adminCommand) do(ctx context.Context, method, path string, in, out any)
 // with connects and calls send. A GET request changes nothing, so no store is
 // created for it.
 func (c *adminCommand) with(ctx context.Context, method string, send func(context.Context, *adminClient) error) error {
-	at, err := c.flags.target(c.p)
+	at, err := c.flags.find(ctx, c.p)
 	if err != nil {
 		return err
 	}

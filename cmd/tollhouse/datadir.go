@@ -71,8 +71,8 @@ func adminToken(p *program) *command {
 	}
 	var at adminFlags
 	at.register(c)
-	c.run = func(context.Context, []string) error {
-		found, err := at.target(p)
+	c.run = func(ctx context.Context, _ []string) error {
+		found, err := at.find(ctx, p)
 		if err != nil {
 			return err
 		}

@@ -31,8 +31,8 @@ func doctorCommand(p *program) *command {
 	c := newCommand("doctor", "check the configuration, the vendors, the store and the machine")
 	c.details = "Each line says what was checked and, where something is wrong, what to do. It changes nothing and costs nothing:\n" +
 		"vendors are asked for their lists of models, and with --call for one token of each channel. A running server is\n" +
-		"found as by every other command and asked for what only it knows; the rest is checked from here. If there are\n" +
-		"problems, the exit code is 1; warnings leave it at 0."
+		"found as by every other command and asked for what only it knows; the rest is checked from here. The vendors of\n" +
+		"a file are asked only where it is named. If there are problems, the exit code is 1; warnings leave it at 0."
 	c.examples = []string{"tollhouse doctor", "tollhouse doctor --config tollhouse.yaml --call", "tollhouse doctor --json"}
 	d := &doctor{p: p}
 	f := c.flags
@@ -80,6 +80,7 @@ type doctor struct {
 	findings []finding
 
 	settings   settings
+	unnamed    bool               // the file is that of this directory, and no flag or variable names it
 	source     *source            // nil if there is nothing that could be served
 	components *config.Components // of the source
 	target     *adminTarget       // nil if it is not known
@@ -159,7 +160,7 @@ func (d *doctor) report(asJSON bool) error {
 // findServer finds the running server, as the commands do that need one.
 func (d *doctor) findServer(ctx context.Context) {
 	var err error
-	if d.target, err = d.at.target(d.p); err != nil {
+	if d.target, err = d.at.target(ctx, d.p); err != nil {
 		d.target = &adminTarget{data: cmp.Or(d.at.data, defaultData)} // checkConfiguration tells why
 		d.absent = err
 		if d.at.config == "" { // the file of this directory
@@ -191,6 +192,11 @@ func (d *doctor) findServer(ctx context.Context) {
 // checkConfiguration reads the file as check does, or the vendors' variables.
 func (d *doctor) checkConfiguration() {
 	d.settings = settings{config: d.at.config, listen: d.listen, admin: d.at.admin, data: d.at.data}
+	if d.at.nothing() {
+		if _, there, err := fileHere(defaultFile); there && err == nil {
+			d.settings.config, d.unnamed = defaultFile, true
+		}
+	}
 	src, err := d.p.source(&d.settings)
 	if err != nil {
 		d.settings.applyFile(&config.Config{})
@@ -207,7 +213,7 @@ func (d *doctor) checkConfiguration() {
 			d.add("configuration", checkProblem, "%s", line)
 		}
 		return
-	case err != nil && d.at.config == "" && d.server != nil:
+	case err != nil && d.settings.config == "" && d.server != nil:
 		d.add("configuration", checkWarning, "no file is named, and no vendor's variable is set here: name the server's file with --config to have it checked")
 		return
 	case err != nil:
@@ -217,7 +223,11 @@ func (d *doctor) checkConfiguration() {
 	d.source = src
 	d.settings.applyFile(src.config)
 	if src.file != "" {
-		d.add("configuration", checkOK, "%s is good: %s, billing %s", src.file, plural(len(src.config.Channels), "channel"), billingRow(src.config))
+		where := ""
+		if d.unnamed {
+			where = " in this directory"
+		}
+		d.add("configuration", checkOK, "%s%s is good: %s, billing %s", src.file, where, plural(len(src.config.Channels), "channel"), billingRow(src.config))
 	} else {
 		d.add("configuration", checkOK, "no file: the variables make %s, and usage is counted", plural(len(src.config.Channels), "channel"))
 	}
@@ -412,6 +422,10 @@ func (d *doctor) checkPorts(ctx context.Context) {
 	} {
 		if a.address == adminOff {
 			d.add(a.flag, checkOK, "off")
+			continue
+		}
+		if d.unnamed && d.listen == "" && !isLoopback(dialable(a.address)) {
+			d.add(a.flag, checkWarning, "not tried: the address in %s is none such as 127.0.0.1, and is tried only where the file is named, as in `tollhouse doctor --config %[1]s`", defaultFile)
 			continue
 		}
 		if _, _, err := net.SplitHostPort(a.address); err == nil && !isLoopback(a.address) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -35,6 +36,12 @@ func examineWith(t *testing.T, env environment, args ...string) examined {
 	if !strings.Contains(strings.Join(args, " "), "--data") {
 		args = append(args, "--data", filepath.Join(t.TempDir(), "data"))
 	}
+	return examine(t, env, args...)
+}
+
+// examine runs the command with these arguments alone.
+func examine(t *testing.T, env environment, args ...string) examined {
+	t.Helper()
 	r := tollhouse(t, env, append([]string{"doctor", "--json"}, args...)...)
 	var report struct {
 		Data               []finding
@@ -174,6 +181,43 @@ func TestDoctorWorksBesideARunningServer(t *testing.T) {
 	}
 	if got := examineWith(t, acme, "--config", name, "--data", i.data, "--admin", "127.0.0.1:1"); got.code != exitFailed || !strings.Contains(got.by["server"], "says that one runs at "+i.admin) {
 		t.Errorf("at another address:\n%s", got.output)
+	}
+}
+
+// TestDoctorChecksTheFileOfThisDirectoryAndSendsItNoKey has a file that no flag or variable
+// names, as of a cloned repository: its vendors could be anybody's.
+func TestDoctorChecksTheFileOfThisDirectoryAndSendsItNoKey(t *testing.T) {
+	var asked atomic.Int64
+	vendor := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer vendor.Close()
+	env := environment{"OPENAI_API_KEY": "sk-of-the-vendor-0123456789"}
+	text := "billing: count\nadmin: 127.0.0.1:0\nchannels: [{name: main, driver: openai, base_url: '" + vendor.URL + "', keys: [{env: OPENAI_API_KEY}], models: {m: m}}]\n"
+	for _, c := range []struct {
+		listen string // in the file
+		want   map[string]string
+	}{
+		{"127.0.0.1:0", map[string]string{
+			"configuration": "ok: tollhouse.yaml in this directory is good: 1 channel", "listen": "ok: 127.0.0.1:0 is free", "admin": "ok: 127.0.0.1:0 is free",
+			"channel main": "warning: not asked: keys go to the addresses of a file only where it is named: `tollhouse doctor --config tollhouse.yaml`", "calls": "warning: not made: keys",
+		}},
+		{"${OPENAI_API_KEY}.invalid:80", map[string]string{"listen": "warning: not tried: the address in tollhouse.yaml is none such as 127.0.0.1"}},
+		{"192.0.2.1:80", map[string]string{"listen": "warning: not tried"}},
+	} {
+		chdirPrivate(t)
+		write(t, defaultFile, text+"listen: '"+c.listen+"'\n")
+		got := examine(t, env, "--call")
+		for check, want := range c.want {
+			if !strings.Contains(got.by[check], want) {
+				t.Errorf("%s: %s says %q, want %q", c.listen, check, got.by[check], want)
+			}
+		}
+		if asked.Load() != 0 || strings.Contains(got.output, "sk-of-the-vendor") {
+			t.Errorf("%s: the vendor was asked %d times:\n%s", c.listen, asked.Load(), got.output)
+		}
+	}
+	write(t, defaultFile, text)
+	if examine(t, env, "--config", defaultFile, "--listen", "127.0.0.1:0"); asked.Load() == 0 {
+		t.Error("the vendor of a file that is named was not asked")
 	}
 }
 

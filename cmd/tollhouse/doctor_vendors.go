@@ -135,6 +135,10 @@ func (d *doctor) checkVendors(ctx context.Context) {
 	}
 }
 
+// onlyNamed is why a file of this directory that no flag or variable names has no vendor
+// asked: it may be that of a cloned repository, and lead keys of the environment anywhere.
+const onlyNamed = "keys go to the addresses of a file only where it is named: `tollhouse doctor --config " + defaultFile + "`"
+
 // askVendor asks a channel's vendor without a key, which costs nothing and shows whether
 // it can be reached and what its clock says, and then for its list of models with each
 // key.
@@ -145,6 +149,9 @@ func (d *doctor) askVendor(ctx context.Context, c *config.Channel) ([]finding, *
 	}
 	if c.Driver == config.Simulated {
 		return []finding{row(checkOK, "simulated: nothing is asked")}, nil
+	}
+	if d.unnamed {
+		return []finding{row(checkWarning, "not asked: %s", onlyNamed)}, nil
 	}
 	address := c.Address()
 	skew, err := d.probe(ctx, address)
@@ -319,6 +326,10 @@ func (d *doctor) checkCalls(ctx context.Context) {
 		var r server.ChannelResult
 		err := d.server.do(ctx, http.MethodPost, channelPath(in.Channel, "test"), in, &r)
 		return r, err
+	}
+	if d.server == nil && d.unnamed {
+		d.add("calls", checkWarning, "not made: %s", onlyNamed)
+		return
 	}
 	if d.server == nil && d.components != nil {
 		a := new(app)

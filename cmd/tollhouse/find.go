@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
@@ -30,6 +31,9 @@ func (a *adminFlags) register(c *command) {
 	c.bindEnv("config", "admin", "data")
 }
 
+// nothing reports whether no flag or variable says where the server and the store are.
+func (a *adminFlags) nothing() bool { return a.config == "" && a.admin == "" && a.data == "" }
+
 // adminTarget is where a command sends its requests.
 type adminTarget struct {
 	admin    string // the admin API's address, or off
@@ -39,6 +43,7 @@ type adminTarget struct {
 	data     string // the data directory, which holds the admin token
 	store    string // the store's address
 	fromFile bool   // a configuration file says which store it is
+	here     bool   // it is that of this directory, which no flag or variable names
 	file     config.Locations
 }
 
@@ -46,18 +51,11 @@ type adminTarget struct {
 // is given, and no server runs with the default data directory, a file in this directory
 // under the name that init gives it says where its server and its store are, if [fileHere]
 // trusts it.
-func (a *adminFlags) target(p *program) (*adminTarget, error) {
-	name := a.config
+func (a *adminFlags) target(ctx context.Context, p *program) (*adminTarget, error) {
+	name, here := a.config, false
 	var file config.Locations
-	if name == "" && a.admin == "" && a.data == "" && readAddress(defaultData) == "" {
-		here, found, err := fileHere(defaultFile)
-		if err != nil {
-			return nil, err
-		}
-		if file = here; found {
-			name = defaultFile
-		}
-	} else if name != "" {
+	switch {
+	case name != "":
 		data, err := os.ReadFile(name)
 		if err == nil {
 			file, err = config.ReadLocations(name, data, p.env)
@@ -65,10 +63,22 @@ func (a *adminFlags) target(p *program) (*adminTarget, error) {
 		if err != nil {
 			return nil, p.fileError(name, err)
 		}
+	case a.nothing():
+		found, there, err := fileHere(defaultFile)
+		if !there {
+			break
+		}
+		if running, _ := p.recordedServer(ctx, defaultData); running != "" {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		name, here, file = defaultFile, true, found
 	}
 	at := &adminTarget{
 		admin: dialable(cmp.Or(a.admin, file.Admin.Value, p.admin, defaultAdmin)), explicit: a.admin != "" && a.admin != adminOff, byFlag: a.admin != "",
-		data: cmp.Or(a.data, file.Data.Or(defaultData)), fromFile: name != "", file: file,
+		data: cmp.Or(a.data, file.Data.Or(defaultData)), fromFile: name != "", here: here, file: file,
 	}
 	at.store = config.StoreIn(at.data, file.Store)
 	// The recorded address counts only where nothing names one. With port 0 the
@@ -77,6 +87,21 @@ func (a *adminFlags) target(p *program) (*adminTarget, error) {
 		at.recorded = readAddress(at.data)
 	}
 	return at, nil
+}
+
+// find is the target of a command. It says which file is used that nothing names.
+func (a *adminFlags) find(ctx context.Context, p *program) (*adminTarget, error) {
+	at, err := a.target(ctx, p)
+	if err == nil && at.here {
+		p.sayFileHere()
+	}
+	return at, err
+}
+
+// sayFileHere says that the file of this directory is used, which no flag or variable names.
+// It is said on stderr: stdout is for what the command was called for.
+func (p *program) sayFileHere() {
+	fmt.Fprintf(p.stderr, "Using %s in this directory; --config names another file.\n", defaultFile)
 }
 
 // fileHere reads the locations of the file of this directory, which no flag or variable names: that of
@@ -240,6 +265,26 @@ func (p *program) connectTo(ctx context.Context, at *adminTarget, address string
 		return nil, fmt.Errorf("the server at %s keeps its accounts in %s, and the configuration says %s: name the right admin address with --admin", address, about.Store, want)
 	}
 	return client, nil
+}
+
+// recordTimeout is how long a server may take to answer whether it has the record of its
+// data directory. A program that has taken the port of one that was killed may never answer.
+const recordTimeout = 2 * time.Second
+
+// recordedServer is the address that a data directory has recorded, if the server there
+// runs, and what that server is; empty if none does.
+func (p *program) recordedServer(ctx context.Context, data string) (address string, about adminapi.Server) {
+	address = readAddress(data)
+	if address == "" {
+		return "", about
+	}
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	_, about, err := p.askServer(ctx, data, address)
+	if err != nil {
+		return "", about
+	}
+	return address, about
 }
 
 // askServer asks the server at an address what it is, with the token of a data directory.

@@ -25,16 +25,18 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 		args    []string          // of the command; nil for account list
 		want    string            // on stdout, or on stderr for a failure
 		failure bool
+		here    bool // the file of this directory is used, and stderr says so
 	}{
 		{name: "the default data directory", files: map[string]string{"other.yaml": sim}, serve: []string{"--config", "other.yaml", "--data", "tollhouse-data"}, want: "found"},
 		{name: "a data directory by flag", files: map[string]string{"other.yaml": sim}, serve: []string{"--config", "other.yaml", "--data", "here"}, args: []string{"account", "list", "--data", "here"}, want: "found"},
 		{name: "a data directory by the environment", files: map[string]string{"other.yaml": sim}, serve: []string{"--config", "other.yaml", "--data", "here"}, env: environment{"TOLLHOUSE_DATA": "here"}, want: "found"},
 		{name: "a file by flag", files: map[string]string{"other.yaml": sim + "data: there\n"}, serve: []string{"--config", "other.yaml", "--data", "there"}, args: []string{"account", "list", "--config", "other.yaml"}, want: "found"},
 		{name: "a file by the environment", files: map[string]string{"other.yaml": sim + "data: there\n"}, serve: []string{"--config", "other.yaml", "--data", "there"}, env: environment{"TOLLHOUSE_CONFIG": "other.yaml"}, want: "found"},
-		{name: "the file in this directory", files: map[string]string{defaultFile: sim + "data: there\n"}, serve: []string{"--config", defaultFile, "--data", "there"}, want: "found"},
+		{name: "the file in this directory", files: map[string]string{defaultFile: sim + "data: there\n"}, serve: []string{"--config", defaultFile, "--data", "there"}, want: "found", here: true},
 		{name: "a demo", serve: []string{"--demo", "--data", "tollhouse-data"}, want: "demo"},
 		{name: "a demo, and the file in this directory", files: map[string]string{defaultFile: sim + "data: there\n"}, serve: []string{"--demo", "--data", "tollhouse-data"}, want: "demo"},
-		{name: "no server, and the store of the file in this directory", files: map[string]string{defaultFile: sim + "data: there\n"}, args: []string{"account", "create", "made"}, want: "made"},
+		{name: "no server, and the store of the file in this directory", files: map[string]string{defaultFile: sim + "data: there\n"}, args: []string{"account", "create", "made"}, want: "made", here: true},
+		{name: "the file in this directory, and the record of a server that was killed", files: map[string]string{defaultFile: sim + "data: there\n", "tollhouse-data/" + addressFile: nowhere + "\n", "tollhouse-data/" + tokenFile: "admin-0123456789abcdef\n"}, serve: []string{"--config", defaultFile, "--data", "there"}, want: "found", here: true},
 		{
 			name: "a wrong port", files: map[string]string{"other.yaml": sim}, serve: []string{"--config", "other.yaml", "--data", "tollhouse-data"},
 			args: []string{"account", "list", "--admin", "127.0.0.1:1"}, want: "no server answers at 127.0.0.1:1; the data directory ./tollhouse-data says that one runs at ADMIN: leave --admin out", failure: true,
@@ -53,7 +55,7 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 		},
 		{
 			name: "a store in memory, and no server", files: map[string]string{defaultFile: sim + "store: 'memory:'\n"},
-			want: "a store in memory is in its server only", failure: true,
+			want: "a store in memory is in its server only", failure: true, here: true,
 		},
 		{
 			name: "nothing here, as for a server in a container", args: []string{"channel", "list"},
@@ -67,6 +69,9 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			chdirPrivate(t)
 			for name, text := range c.files {
+				if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+					t.Fatal(err)
+				}
 				write(t, name, text)
 			}
 			beside := file(t, strings.ReplaceAll(sim, "found", "beside"))
@@ -84,8 +89,12 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 			}
 			r := tollhouse(t, c.env, args...)
 			text, want := r.stdout, strings.ReplaceAll(c.want, "ADMIN", admin)
+			stderr, here := strings.CutPrefix(r.stderr, "Using tollhouse.yaml in this directory; --config names another file.\n")
+			if here != c.here || !c.failure && stderr != "" {
+				t.Errorf("stderr is %q", r.stderr)
+			}
 			if c.failure {
-				text = r.stderr
+				text = stderr
 			}
 			if !strings.Contains(text, want) || (r.code != exitOK) != c.failure || strings.Contains(r.stdout, "beside") || c.failure && strings.Count(text, "\n") != 1 {
 				t.Errorf("%d: %q %q, want %q", r.code, r.stdout, r.stderr, want)

@@ -148,7 +148,7 @@ type settings struct {
 
 // addFlags adds the flags of a command that runs a gateway in its process.
 func (s *settings) addFlags(f *pflag.FlagSet, level string) {
-	addConfigFlag(f, &s.config)
+	f.StringVar(&s.config, "config", "", "the configuration file")
 	f.BoolVar(&s.demo, "demo", false, "simulate everything, in this process")
 	f.StringVar(&s.logLevel, "log-level", level, "debug, info, warn or error")
 	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
@@ -178,8 +178,9 @@ func (s *settings) chooseSource(f *pflag.FlagSet) error {
 	return nil
 }
 
+// addConfigFlag adds the flag to a command that takes the file of this directory without it.
 func addConfigFlag(f *pflag.FlagSet, to *string) {
-	f.StringVar(to, "config", "", "the configuration file")
+	f.StringVar(to, "config", "", "the configuration file; default "+defaultFile+" in this directory, if it is there")
 }
 
 func addAdminFlags(f *pflag.FlagSet, admin, data *string) {

@@ -98,10 +98,6 @@ func adminTokenFor(s *settings, src *source) (secret.String, error) {
 	return secret.String{}, nil
 }
 
-// recordTimeout is how long a server may take to answer whether it has the record of the
-// data directory. A program that has taken the port of one that was killed may never answer.
-const recordTimeout = 2 * time.Second
-
 // recordAddress writes the address of the admin API to the data directory; forget
 // removes it. The record of another server that runs stays, and owner is its address: its
 // commands would otherwise reach this one. Only a server in memory, such as a demo, gives
@@ -112,12 +108,10 @@ func (p *program) recordAddress(ctx context.Context, a *app, l *listeners) (owne
 		return "", func() {}
 	}
 	address := dialable(l.admin.Addr().String())
-	if recorded := readAddress(a.data); recorded != "" && recorded != address {
-		bounded, cancel := context.WithTimeout(ctx, recordTimeout)
-		defer cancel()
-		_, about, err := p.askServer(bounded, a.data, recorded)
-		if err == nil && (about.Store != config.Memory || a.storage.name == config.Memory) {
-			return recorded, func() {}
+	if readAddress(a.data) != address { // at its own nothing answers yet
+		owner, about := p.recordedServer(ctx, a.data)
+		if owner != "" && (about.Store != config.Memory || a.storage.name == config.Memory) {
+			return owner, func() {}
 		}
 	}
 	if err := writeAddress(a.data, address); err != nil {

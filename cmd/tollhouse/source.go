@@ -69,11 +69,10 @@ func (p *program) source(s *settings) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, absent := os.Stat(defaultFile)
-	switch empty := len(src.config.Channels) == 0; {
-	case absent == nil && empty:
+	switch empty, here := len(src.config.Channels) == 0, exists(defaultFile); {
+	case here && empty:
 		return nil, errors.New("there is nothing to serve: " + defaultFile + " is in this directory, and is not used unless it is named, as in `tollhouse serve --config " + defaultFile + "`")
-	case absent == nil:
+	case here:
 		src.notes = append(src.notes, defaultFile+" is in this directory and is not used: name it, as in `tollhouse serve --config "+defaultFile+"`")
 	case empty:
 		why := ""
@@ -83,6 +82,11 @@ func (p *program) source(s *settings) (*source, error) {
 		return nil, errors.New("there is nothing to serve" + why + ": try `tollhouse serve --demo`, or set a vendor's variable such as OPENAI_API_KEY (`tollhouse serve --help` lists them all), or write a file with `tollhouse init` and name it with --config")
 	}
 	return src, nil
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
 }
 
 // fileError is the error of reading a configuration file. Of one that is not there it says
@@ -210,10 +214,10 @@ func checkCommand(p *program) *command {
 	addConfigFlag(c.flags, &file)
 	c.bindEnv("config")
 	c.run = func(context.Context, []string) error {
-		if file == "" {
-			return usagef("--config is missing: it names the file to check")
+		if file == "" && !exists(defaultFile) {
+			return usagef("there is no %s in this directory: name the file to check with --config, or `tollhouse init` makes one", defaultFile)
 		}
-		return p.check(file)
+		return p.check(cmp.Or(file, defaultFile))
 	}
 	return c
 }
@@ -262,6 +266,10 @@ func modelsCommand(p *program) *command {
 	c.run = func(context.Context, []string) error {
 		if err := s.chooseSource(c.flags); err != nil {
 			return err
+		}
+		if s.config == "" && !s.demo && exists(defaultFile) {
+			s.config = defaultFile
+			p.sayFileHere()
 		}
 		src, err := p.source(&s)
 		if err != nil {

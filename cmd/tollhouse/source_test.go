@@ -72,10 +72,17 @@ func TestAFileThatLiesHereAndIsNotNamedIsToldOf(t *testing.T) {
 		t.Errorf("without a file: %d %s", r.code, r.stderr)
 	}
 	tollhouse(t, nil, "init")
-	for _, command := range []string{"serve", "models"} {
-		if r := tollhouse(t, nil, command); r.code != exitFailed || !strings.Contains(r.stderr, "tollhouse.yaml is in this directory") || !strings.Contains(r.stderr, named) {
-			t.Errorf("%s: %d %s", command, r.code, r.stderr)
-		}
+	if r := tollhouse(t, nil, "serve"); r.code != exitFailed || !strings.Contains(r.stderr, "tollhouse.yaml is in this directory") || !strings.Contains(r.stderr, named) {
+		t.Errorf("serve: %d %s", r.code, r.stderr)
+	}
+	if r := tollhouse(t, nil, "models"); r.code != exitOK || !strings.Contains(r.stdout, "sim-chat") || r.stderr != "Using tollhouse.yaml in this directory; --config names another file.\n" {
+		t.Errorf("models: %d %s%s", r.code, r.stdout, r.stderr)
+	}
+	if r := tollhouse(t, nil, "models", "--demo"); r.code != exitOK || !strings.Contains(r.stdout, "delta-k3") || r.stderr != "" {
+		t.Errorf("models of the demo: %d %s%s", r.code, r.stdout, r.stderr)
+	}
+	if r := tollhouse(t, nil, "check"); r.code != exitOK || !strings.HasPrefix(r.stdout, "tollhouse.yaml is good: ") {
+		t.Errorf("check: %d %s%s", r.code, r.stdout, r.stderr)
 	}
 	set := environment{"OPENAI_API_KEY": "sk-0123456789", "OPENAI_BASE_URL": newFakeVendor(t, 200, vendorsModels).url}
 	for _, env := range []environment{nil, set} {

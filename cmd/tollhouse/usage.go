@@ -204,7 +204,7 @@ func archiveCommand(p *program) *command {
 // archive archives by itself, whether or not a server runs: the files belong to who
 // calls the command.
 func (c *adminCommand) archive(ctx context.Context, before time.Time, dir string) error {
-	at, err := c.flags.target(c.p)
+	at, err := c.flags.find(ctx, c.p)
 	if err != nil {
 		return err
 	}

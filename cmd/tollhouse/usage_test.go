@@ -26,7 +26,7 @@ func TestWrongUsageIsExitCode2AndSaysWhereHelpIs(t *testing.T) {
 		{[]string{"serve", "--demo", "--log-level", "loud"}, "--log-level must be"},
 		{[]string{"serve", "--demo", "--log-format", "xml"}, "--log-format must be"},
 		{[]string{"serve", "--drain", "soon"}, "write a duration"},
-		{[]string{"check"}, "--config is missing"},
+		{[]string{"check"}, "there is no tollhouse.yaml in this directory: name the file to check with --config, or `tollhouse init` makes one"},
 		{[]string{"account", "create"}, "NAME is missing"},
 		{[]string{"account", "create", "a", "b"}, `"b" is one argument too many`},
 		{[]string{"account", "credit", "acme"}, "AMOUNT is missing"},
