@@ -272,10 +272,12 @@ func (p *program) connectTo(ctx context.Context, at *adminTarget, address string
 const recordTimeout = 2 * time.Second
 
 // recordedServer is the address that a data directory has recorded, if the server there
-// runs, and what that server is; empty if none does.
+// runs, and what that server is; empty if none does. A server records an address of its own
+// machine. The directory of a cloned repository may have any other, which must not get the
+// token that a start has made there.
 func (p *program) recordedServer(ctx context.Context, data string) (address string, about adminapi.Server) {
 	address = readAddress(data)
-	if address == "" {
+	if !isThisMachine(address) {
 		return "", about
 	}
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -178,5 +179,21 @@ func TestATokenOfAnotherUserIsReported(t *testing.T) {
 	err := tokenError("data", &fs.PathError{Op: "open", Path: filepath.Join("data", tokenFile), Err: os.ErrPermission})
 	if want := "the admin token in data belongs to another user: run the command as the server's user"; !strings.Contains(err.Error(), want) {
 		t.Errorf("it says %q, want %q", err, want)
+	}
+}
+
+func TestAnAddressIsThisMachinesOnlyWithoutALookUp(t *testing.T) {
+	own, err := net.InterfaceAddrs()
+	if err != nil || len(own) == 0 {
+		t.Skip("this machine tells no address of its own")
+	}
+	ip := own[len(own)-1].(*net.IPNet).IP.String()
+	for address, want := range map[string]bool{
+		"127.0.0.1:1": true, "[::1]:1": true, "localhost:1": true, net.JoinHostPort(ip, "1"): true,
+		"": false, "127.0.0.1": false, "192.0.2.1:1": false, "vendor.example:1": false, "127.0.0.1.vendor.example:1": false,
+	} {
+		if got := isThisMachine(address); got != want {
+			t.Errorf("%s: %t, want %t", address, got, want)
+		}
 	}
 }

@@ -157,6 +157,20 @@ func isLoopback(address string) bool {
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
+// isThisMachine reports whether an address is one at which this machine can listen. A name
+// is none, but for localhost: it would have to be looked up.
+func isThisMachine(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || isLoopback(address) {
+		return err == nil
+	}
+	own, err := net.InterfaceAddrs()
+	return err == nil && slices.ContainsFunc(own, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && n.IP.Equal(net.ParseIP(host))
+	})
+}
+
 // connLimiter is a listener that bounds the open connections, in all and for each
 // peer. A connection above a bound evicts the one that has been without a request
 // for the longest, which a client that sends its headers slowly is; when all
