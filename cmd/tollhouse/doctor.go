@@ -163,7 +163,7 @@ func (d *doctor) findServer(ctx context.Context) {
 	if d.target, err = d.at.target(ctx, d.p); err != nil {
 		d.target = &adminTarget{data: cmp.Or(d.at.data, defaultData)} // checkConfiguration tells why
 		d.absent = err
-		if d.at.config == "" { // the file of this directory
+		if wrong := (*config.Error)(nil); d.at.config == "" && !errors.As(err, &wrong) { // the file of this directory
 			d.add("server", checkProblem, "%v", err)
 			return
 		}
@@ -192,8 +192,9 @@ func (d *doctor) findServer(ctx context.Context) {
 // checkConfiguration reads the file as check does, or the vendors' variables.
 func (d *doctor) checkConfiguration() {
 	d.settings = settings{config: d.at.config, listen: d.listen, admin: d.at.admin, data: d.at.data}
+	var wrong *config.Error
 	if d.at.nothing() {
-		if _, there, err := fileHere(defaultFile); there && err == nil {
+		if _, there, err := fileHere(defaultFile); there && (err == nil || errors.As(err, &wrong)) {
 			d.settings.config, d.unnamed = defaultFile, true
 		}
 	}
@@ -201,7 +202,6 @@ func (d *doctor) checkConfiguration() {
 	if err != nil {
 		d.settings.applyFile(&config.Config{})
 	}
-	var wrong *config.Error
 	switch {
 	case errors.As(err, &wrong):
 		for _, line := range wrong.Lines() {

@@ -193,26 +193,29 @@ func TestDoctorChecksTheFileOfThisDirectoryAndSendsItNoKey(t *testing.T) {
 	env := environment{"OPENAI_API_KEY": "sk-of-the-vendor-0123456789"}
 	text := "billing: count\nadmin: 127.0.0.1:0\nchannels: [{name: main, driver: openai, base_url: '" + vendor.URL + "', keys: [{env: OPENAI_API_KEY}], models: {m: m}}]\n"
 	for _, c := range []struct {
-		listen string // in the file
-		want   map[string]string
+		line string // of the file
+		want map[string]string
 	}{
-		{"127.0.0.1:0", map[string]string{
+		{"listen: 127.0.0.1:0", map[string]string{
 			"configuration": "ok: tollhouse.yaml in this directory is good: 1 channel", "listen": "ok: 127.0.0.1:0 is free", "admin": "ok: 127.0.0.1:0 is free",
 			"channel main": "warning: not asked: keys go to the addresses of a file only where it is named: `tollhouse doctor --config tollhouse.yaml`", "calls": "warning: not made: keys",
 		}},
-		{"${OPENAI_API_KEY}.invalid:80", map[string]string{"listen": "warning: not tried: the address in tollhouse.yaml is none such as 127.0.0.1"}},
-		{"192.0.2.1:80", map[string]string{"listen": "warning: not tried"}},
+		{"listen: '${OPENAI_API_KEY}.invalid:80'", map[string]string{"listen": "warning: not tried: the address in tollhouse.yaml is none such as 127.0.0.1"}},
+		{"listen: 192.0.2.1:80", map[string]string{"listen": "warning: not tried"}},
+		{"currency: [USD]", map[string]string{
+			"server": "ok: not looked for, since the configuration cannot be read", "configuration": "problem: tollhouse.yaml:4:11: currency must be a single value: it must be three capital letters such as USD",
+		}},
 	} {
 		chdirPrivate(t)
-		write(t, defaultFile, text+"listen: '"+c.listen+"'\n")
+		write(t, defaultFile, text+c.line+"\n")
 		got := examine(t, env, "--call")
 		for check, want := range c.want {
 			if !strings.Contains(got.by[check], want) {
-				t.Errorf("%s: %s says %q, want %q", c.listen, check, got.by[check], want)
+				t.Errorf("%s: %s says %q, want %q", c.line, check, got.by[check], want)
 			}
 		}
 		if asked.Load() != 0 || strings.Contains(got.output, "sk-of-the-vendor") {
-			t.Errorf("%s: the vendor was asked %d times:\n%s", c.listen, asked.Load(), got.output)
+			t.Errorf("%s: the vendor was asked %d times:\n%s", c.line, asked.Load(), got.output)
 		}
 	}
 	write(t, defaultFile, text)

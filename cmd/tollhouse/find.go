@@ -119,6 +119,9 @@ func fileHere(name string) (at config.Locations, found bool, err error) {
 	if err == nil {
 		at, err = readLocationsHere(name)
 	}
+	if wrong := (*config.Error)(nil); errors.As(err, &wrong) { // which it would be under its name too
+		return config.Locations{}, true, err
+	}
 	if err != nil {
 		return config.Locations{}, true, fmt.Errorf("%s in this directory is not used without being named: %w; name it with --config %s if it is the right one", name, err, name)
 	}
