@@ -185,7 +185,7 @@ func TestDoctorWorksBesideARunningServer(t *testing.T) {
 }
 
 // TestDoctorChecksTheFileOfThisDirectoryAndSendsItNoKey has a file that no flag or variable
-// names, as of a cloned repository: its vendors could be anybody's.
+// names, as of a cloned repository: its addresses may be an attacker's.
 func TestDoctorChecksTheFileOfThisDirectoryAndSendsItNoKey(t *testing.T) {
 	var asked atomic.Int64
 	vendor := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
