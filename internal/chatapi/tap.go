@@ -187,6 +187,7 @@ func (t *Tap) usageChunk(dst []byte) []byte {
 func (t *Tap) ownChunk(dst []byte, members string) []byte {
 	if t.id == nil {
 		t.id, t.idReplaced = rawjson.Quote(nil, t.options.NewID()), true
+		t.Template.Forget() // it has none of that id
 	}
 	dst = append(dst, `data: {"id":`...)
 	dst = append(dst, t.id...)

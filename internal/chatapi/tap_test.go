@@ -243,6 +243,8 @@ var forms = []string{
 	`{"id":"c1","model":"theirs","choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":"stop"}]}`,
 	`{"id":"c1","model":"theirs","choices":[{"index":0,"delta":{"content":"%s"},"usage":{"prompt_tokens":3,"completion_tokens":2}}]}`,
 	`{"id":"c2","model":"theirs","choices":[{"index":0,"delta":{"content":"%s"}}],"usage":{"prompt_tokens":5,"completion_tokens":9}}`,
+	`{"id":"","model":"theirs","choices":[{"index":0,"delta":{"content":"%s"}}]}`,
+	`{"id":null,"model":"theirs","choices":[{"index":0,"delta":{"content":"%s"}}]}`,
 	`{"note":"%s","id":"c1","model":"theirs","choices":[{"index":0,"delta":{"content":"mm"}}]}`,
 	`{"id":"c1","model":"theirs","choices":[]}%s`,
 }
@@ -265,14 +267,14 @@ func TestAChunkThatMatchesTheTemplateIsTreatedAsEveryOther(t *testing.T) {
 		}
 		options := TapOptions{NewID: func() string { return "minted" }}
 		remembers, forgets := r.NewTap(options), r.NewTap(options)
-		if rapid.Bool().Draw(t, "heartbeat") {
-			remembers.Heartbeat(nil)
-			forgets.Heartbeat(nil)
-		}
 		form := rapid.SampledFrom(forms).Draw(t, "form")
 		for range rapid.IntRange(1, 12).Draw(t, "events") {
 			if rapid.IntRange(0, 3).Draw(t, "change") == 0 {
 				form = rapid.SampledFrom(forms).Draw(t, "form")
+			}
+			if rapid.IntRange(0, 3).Draw(t, "heartbeat") == 0 {
+				remembers.Heartbeat(nil)
+				forgets.Heartbeat(nil)
 			}
 			data := []byte(fmt.Sprintf(form, texts.Draw(t, "text")))
 			name := rapid.SampledFrom([]string{"", "", "", "message", "error"}).Draw(t, "name")
