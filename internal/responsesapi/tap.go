@@ -146,6 +146,10 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	default:
 		t.wrote(t.index(), s.Text.Quarters)
 		out = t.append(dst, name, kind)
+		if t.Object.Raw("item") != nil || t.whole != nil { // what is sealed there counts too
+			t.Template.Forget()
+			return out, false, nil
+		}
 		t.Template.Learn(name, t.Object, out[len(dst):], &s.Text, sequenceNumber)
 		t.item = t.index()
 		return out, false, nil

@@ -397,6 +397,22 @@ func TestARepeatedDeltaTakesTheShortWay(t *testing.T) {
 	}
 }
 
+// TestAnItemInAnUnknownEventIsCountedEachTime passes events of a kind that is not known,
+// whose item has more sealed than written.
+func TestAnItemInAnUnknownEventIsCountedEachTime(t *testing.T) {
+	remembers, forgets := tapped(t), tapped(t)
+	for n, text := range []string{strings.Repeat("word ", 80), "", "", ""} {
+		data := `{"type":"response.thought","sequence_number":` + strconv.Itoa(n) + `,"output_index":0,"item":{"content":[{"text":"` + text +
+			`"}],"encrypted_content":"` + strings.Repeat("A", 400) + `"}}`
+		forgets.Template.Forget()
+		pass(t, remembers, event{"", data})
+		pass(t, forgets, event{"", data})
+		if got, want := remembers.Usage().Output, forgets.Usage().Output; got != want {
+			t.Errorf("after event %d: %d tokens, want %d", n, got, want)
+		}
+	}
+}
+
 func TestARepeatedDeltaTakesNoMemory(t *testing.T) {
 	tap, e, dst := tapped(t), writes(0, " word after word"), make([]byte, 0, 4096)
 	data := []byte(e.data)
