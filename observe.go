@@ -22,8 +22,9 @@ import (
 // Observer gets what a gateway does, as it does it: for metrics, traces and logs of
 // one's own. Every field may be nil.
 //
-// The functions are called on the request's own way and must not block. They are
-// called by many goroutines at the same time. What they are given must not be
+// The functions are called on the request's own way and must not block: over HTTP the
+// last bytes of a stream or of a short answer leave when End has returned and the log
+// has its line. They are called by many goroutines at the same time. What they are given must not be
 // changed. A panic of theirs is logged, and does no harm to the request. None gets
 // a prompt, an answer, a key or a vendor's text, but for the words, keys masked,
 // with which a vendor refuses the operator's own key or account: an operator has to
