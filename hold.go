@@ -3,8 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"math"
-	"sync"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -12,15 +10,98 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
+// meterTimeout is how long a hold, or more of it, may take (docs/faults.md, row 19).
+const meterTimeout = 2 * time.Second
+
+// reserve makes the hold and claims the idempotency key, before any upstream is
+// asked. It fails with a 402 if the balance does not cover a start, and with a 409 if
+// the key is another request's.
+func (c *call) reserve(wanted billing.HoldRequest) (err error) {
+	defer guard(&err)
+	defer c.spent(&c.entry.phases.Hold, c.clock())
+	ctx := c.holding.begin(c.ctx, meterTimeout)
+	defer ctx.end()
+	if c.claim != nil && c.g.transactional {
+		wanted.With = append(wanted.With, *c.claim)
+	} else if err := c.claimKey(ctx); err != nil {
+		return c.meterError(err)
+	}
+	if c.hold, err = c.g.options.Meter.Reserve(ctx, wanted); err != nil {
+		return c.meterError(err)
+	}
+	c.held = true
+	return nil
+}
+
+// holdRequest is what the call's hold is asked for.
+func (c *call) holdRequest() billing.HoldRequest {
+	wanted := c.op.bounds.amounts(c.model)
+	wanted.Account, wanted.Key, wanted.RequestID = c.principal.Account, c.principal.Key, c.id
+	wanted.Operation, wanted.Model, wanted.Price = string(c.op.name), c.model.ID, c.catalog.prices.Price(c.model.ID)
+	return wanted
+}
+
+// claimKey claims the idempotency key, if the request has one, where no hold does.
+func (c *call) claimKey(ctx context.Context) error {
+	if c.claim == nil {
+		return nil
+	}
+	return c.g.claims.Claim(ctx, c.claim.Key, c.claim.Content, c.id)
+}
+
+// meterError is the client's error where the meter or the store of answers failed, or
+// did not answer in time.
+func (c *call) meterError(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && c.ctx.Err() == nil {
+		return unavailable(err)
+	}
+	return storeError(err)
+}
+
+// checkAvailable fails with a 402 if neither the account nor the key's budget could pay for
+// so much. It holds nothing, and asks only a meter whose balances can be read.
+func (c *call) checkAvailable(ctx context.Context, price *billing.Price, least billing.Usage) (err error) {
+	reports, ok := c.g.options.Meter.(billing.Reports)
+	if !ok || reports.Counting() || price == nil {
+		return nil
+	}
+	cost, err := price.Cost(least)
+	if err != nil || cost == 0 {
+		return nil // which its hold judges
+	}
+	defer guard(&err)
+	timed := newTimeoutContext(ctx, meterTimeout)
+	defer timed.end()
+	balance, err := reports.Balance(timed, c.principal.Account)
+	if err != nil {
+		if fault.Is(err, fault.NotFound) {
+			return nil // likewise
+		}
+		return storeError(err)
+	}
+	available := balance.Available()
+	if accounts, ok := reports.(billing.Accounts); ok {
+		key := billing.KeyOf{Account: c.principal.Account, Key: c.principal.Key}
+		left, err := accounts.BudgetsOf(timed, []billing.KeyOf{key})
+		if err != nil {
+			return storeError(err)
+		}
+		if budget, bounded := left[key]; bounded {
+			available = min(available, budget)
+		}
+	}
+	if cost > available {
+		return ledger.ErrInsufficientBalance()
+	}
+	return nil
+}
+
 // A running stream's usage is saved in the meter, so that it survives the process,
 // after so many new output tokens, and after so long if the meter has capacity.
 const (
 	checkpointTokens   = 1_000
 	checkpointInterval = 2 * time.Second
 )
-
-// meterTimeout is how long a hold, or more of it, may take (docs/faults.md, row 19).
-const meterTimeout = 2 * time.Second
 
 // extendHold keeps the hold ahead of a running stream: it extends it in steps of
 // the model's hold_tokens, at the end by what the account has left. It reports
@@ -98,293 +179,4 @@ func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 	ctx := newSettleContext(s.c.ctx, meterTimeout)
 	defer ctx.end()
 	return s.c.g.options.Meter.Extend(ctx, s.c.hold, s.c.clampUsage(s.tap.Usage()), more)
-}
-
-// holdRequest is what the call's hold is asked for.
-func (c *call) holdRequest() billing.HoldRequest {
-	wanted := c.op.bounds.amounts(c.model)
-	wanted.Account, wanted.Key, wanted.RequestID = c.principal.Account, c.principal.Key, c.id
-	wanted.Operation, wanted.Model, wanted.Price = string(c.op.name), c.model.ID, c.catalog.prices.Price(c.model.ID)
-	return wanted
-}
-
-// amounts is how much a request needs, without saying who pays.
-func (b *bounds) amounts(m *Model) billing.HoldRequest {
-	wanted := billing.HoldRequest{Bound: b.most, Least: b.least}
-	if b.tokens.given() {
-		b.tokens.setAmounts(m, &wanted)
-	}
-	return wanted
-}
-
-// checkAvailable fails with a 402 if neither the account nor the key's budget could pay for
-// so much. It holds nothing, and asks only a meter whose balances can be read.
-func (c *call) checkAvailable(ctx context.Context, price *billing.Price, least billing.Usage) (err error) {
-	reports, ok := c.g.options.Meter.(billing.Reports)
-	if !ok || reports.Counting() || price == nil {
-		return nil
-	}
-	cost, err := price.Cost(least)
-	if err != nil || cost == 0 {
-		return nil // which its hold judges
-	}
-	defer guard(&err)
-	timed := newTimeoutContext(ctx, meterTimeout)
-	defer timed.end()
-	balance, err := reports.Balance(timed, c.principal.Account)
-	if err != nil {
-		if fault.Is(err, fault.NotFound) {
-			return nil // likewise
-		}
-		return storeError(err)
-	}
-	available := balance.Available()
-	if accounts, ok := reports.(billing.Accounts); ok {
-		key := billing.KeyOf{Account: c.principal.Account, Key: c.principal.Key}
-		left, err := accounts.BudgetsOf(timed, []billing.KeyOf{key})
-		if err != nil {
-			return storeError(err)
-		}
-		if budget, bounded := left[key]; bounded {
-			available = min(available, budget)
-		}
-	}
-	if cost > available {
-		return ledger.ErrInsufficientBalance()
-	}
-	return nil
-}
-
-// reserve makes the hold and claims the idempotency key, before any upstream is
-// asked. It fails with a 402 if the balance does not cover a start, and with a 409 if
-// the key is another request's.
-func (c *call) reserve(wanted billing.HoldRequest) (err error) {
-	defer guard(&err)
-	defer c.spent(&c.entry.phases.Hold, c.clock())
-	ctx := c.holding.begin(c.ctx, meterTimeout)
-	defer ctx.end()
-	if c.claim != nil && c.g.transactional {
-		wanted.With = append(wanted.With, *c.claim)
-	} else if err := c.claimKey(ctx); err != nil {
-		return c.meterError(err)
-	}
-	if c.hold, err = c.g.options.Meter.Reserve(ctx, wanted); err != nil {
-		return c.meterError(err)
-	}
-	c.held = true
-	return nil
-}
-
-// claimKey claims the idempotency key, if the request has one, where no hold does.
-func (c *call) claimKey(ctx context.Context) error {
-	if c.claim == nil {
-		return nil
-	}
-	return c.g.claims.Claim(ctx, c.claim.Key, c.claim.Content, c.id)
-}
-
-// meterError is the client's error where the meter or the store of answers failed, or
-// did not answer in time.
-func (c *call) meterError(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) && c.ctx.Err() == nil {
-		return unavailable(err)
-	}
-	return storeError(err)
-}
-
-// tokenBounds are the most that a vendor may bill for a conversation, and which limit,
-// if any, it obeys (docs/billing.md, Bounds of a charge).
-type tokenBounds struct {
-	input       int64 // most tokens of the input, media by the configured bound
-	linked      int64 // how many more a vendor may count for media whose size is not known, or large
-	sentBound   int64 // the caller's bound of one candidate, if every vendor gets it; 0 for none
-	callerBound int64 // the caller's bound of one candidate; 0 for none
-	candidates  int64 // candidates; 0 for what is no conversation
-	unseen      bool  // the output cannot be counted while it is made: it is not streamed, its reasoning is not shown, or its vendor is not bounded
-	dropped     bool  // some channel of the model leaves bounds of the output out
-	written     bool  // the input costs most where a cache takes all of it
-	requests    int64 // 1 if the price has a part for the request itself
-}
-
-// given reports whether the request is a conversation.
-func (b tokenBounds) given() bool { return b.candidates > 0 }
-
-// usage is a usage of so many tokens, the input being of the dearest unit.
-func (b tokenBounds) usage(in, out int64) billing.Usage {
-	u := billing.Usage{Input: in, Output: out, Requests: b.requests}
-	if b.written {
-		u.Input, u.CacheWrite = 0, in
-	}
-	return u
-}
-
-// toBounds are the bounds of a conversation: the input bound and, per candidate, the
-// client's own bound or the model's hold_tokens. dropped says that some channel leaves
-// the client's bound out: what the client says then bounds nothing.
-func (b tokenBounds) toBounds(m *Model, dropped bool) bounds {
-	if b.sentBound, b.dropped = b.callerBound, dropped; dropped {
-		b.sentBound, b.unseen = 0, true
-	}
-	return bounds{
-		most: b.usual(m), least: b.usage(b.input, b.candidates), tokens: b,
-		plausible: plausible{input: maxContext, output: b.candidates * m.plausibleOutput(), images: math.MaxInt64},
-	}
-}
-
-// outputLimit is the most output that an upstream produces which was limited to
-// asked tokens of each candidate, 0 for the client's own bound.
-func (b tokenBounds) outputLimit(m *Model, asked int64) int64 {
-	switch {
-	case asked > 0 && !b.dropped:
-	case b.sentBound == 0:
-		asked = m.unboundedOutput()
-	default:
-		asked = m.outputBound(b.sentBound)
-	}
-	return asked * b.candidates
-}
-
-// usual is what is held for one request among many: the caller's bound, or the
-// model's hold_tokens, which a stream extends.
-func (b tokenBounds) usual(m *Model) billing.Usage {
-	if b.sentBound > 0 {
-		return b.usage(b.input, b.candidates*m.outputBound(b.sentBound))
-	}
-	return b.usage(b.input, b.candidates*m.HoldTokens)
-}
-
-// setAmounts completes what the hold is asked for. A whole answer without a bound is
-// held for as much as the vendor may make, if the account can spare it: nothing
-// extends it. What no vendor can be limited to is firm.
-func (b tokenBounds) setAmounts(m *Model, wanted *billing.HoldRequest) {
-	usual := b.usual(m)
-	unbounded := b.unseen && b.sentBound == 0
-	most := usual
-	if unbounded {
-		most.Output = b.candidates * m.unboundedOutput()
-		usual.Output = min(usual.Output, most.Output)
-	}
-	wanted.Bound, wanted.Usual = most, usual
-	wanted.Bound = b.usage(b.input+b.linked, most.Output)
-	switch {
-	case unbounded && b.dropped:
-		wanted.Firm = wanted.Bound
-	case b.linked > 0:
-		wanted.Firm = b.usage(b.input+b.linked, usual.Output)
-	case !unbounded:
-		wanted.Usual = billing.Usage{}
-	}
-}
-
-// affordable is the output of one candidate that the vendor is limited to because the
-// money affords no more; 0 if it affords what may be made. A stream's hold grows
-// with it, so that all that is available counts. A whole answer has its hold.
-func (b tokenBounds) affordable(m *Model, h billing.Hold) int64 {
-	if h.Price == nil || h.Available == billing.Unlimited {
-		return 0
-	}
-	money, wanted := h.Amount, m.outputBound(b.sentBound)
-	switch {
-	case !b.unseen:
-		money += h.Available
-	case b.sentBound == 0:
-		wanted = m.unboundedOutput()
-	}
-	most := pays(h.Price, money, b.usage(b.inputHeld(m, h), 0), b.candidates*wanted) / b.candidates
-	if most >= wanted {
-		return 0
-	}
-	if b.unseen && b.sentBound == 0 && m.MaxOutput == 0 {
-		most = min(most, defaultMaxOutput)
-	}
-	if most = max(most, 1); b.callerBound > 0 && most >= b.callerBound {
-		return 0
-	}
-	return most
-}
-
-// inputHeld is how much of a hold is for the input, in tokens.
-func (b tokenBounds) inputHeld(m *Model, h billing.Hold) int64 {
-	if b.linked > 0 {
-		all := b.input + b.linked
-		if cost, err := h.Price.Cost(b.usage(all, b.usual(m).Output)); err == nil && cost <= h.Amount {
-			return all
-		}
-	}
-	return b.input
-}
-
-// pays is how many output tokens money pays for beside the input, at most limit.
-func pays(p *billing.Price, money billing.Money, input billing.Usage, limit int64) int64 {
-	both := input
-	both.Output = limit
-	if cost, err := p.Cost(both); err == nil && cost <= money {
-		return limit // a cost is rounded up once, not for the input and the output
-	}
-	cost, err := p.Cost(input)
-	if err != nil {
-		return 0
-	}
-	return p.Affords(money-cost, billing.Output, limit)
-}
-
-// timeoutContext is the context of a hold or of a settlement. It ends after a time
-// of its own, which begins when its end is first asked for: a ledger in memory never
-// does, and needs neither a clock nor a timer.
-type timeoutContext struct {
-	context.Context // without the call's end
-	timeout         time.Duration
-
-	once   sync.Once
-	timed  context.Context
-	cancel context.CancelFunc
-}
-
-// newSettleContext has the values of ctx and outlives it.
-func newSettleContext(ctx context.Context, timeout time.Duration) *timeoutContext {
-	return new(timeoutContext).beginSettle(ctx, timeout)
-}
-
-// newTimeoutContext also ends with ctx.
-func newTimeoutContext(ctx context.Context, timeout time.Duration) *timeoutContext {
-	return new(timeoutContext).begin(ctx, timeout)
-}
-
-// begin is newTimeoutContext in memory that is there. It must be used once: a meter may keep
-// a context for longer than its call.
-func (t *timeoutContext) begin(ctx context.Context, timeout time.Duration) *timeoutContext {
-	t.Context, t.timeout = ctx, timeout
-	return t
-}
-
-// beginSettle is newSettleContext likewise.
-func (t *timeoutContext) beginSettle(ctx context.Context, timeout time.Duration) *timeoutContext {
-	return t.begin(context.WithoutCancel(ctx), timeout)
-}
-
-// Deadline is when the context ends.
-func (t *timeoutContext) Deadline() (time.Time, bool) { return t.start().Deadline() }
-
-// Done is closed when the context ends.
-func (t *timeoutContext) Done() <-chan struct{} { return t.start().Done() }
-
-// Err says why the context ended; nil before that.
-func (t *timeoutContext) Err() error { return t.start().Err() }
-
-func (t *timeoutContext) start() context.Context {
-	t.once.Do(func() { t.timed, t.cancel = context.WithTimeout(t.Context, t.timeout) })
-	if t.timed == nil { // it ended before
-		ctx, cancel := context.WithCancel(t.Context)
-		cancel()
-		return ctx
-	}
-	return t.timed
-}
-
-// end ends the context and its timer.
-func (t *timeoutContext) end() {
-	t.once.Do(func() {})
-	if t.cancel != nil {
-		t.cancel()
-	}
 }

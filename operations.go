@@ -167,30 +167,6 @@ type tap interface {
 	Terminator() string
 }
 
-// bounds are what a request may consume of its model.
-type bounds struct {
-	most  billing.Usage // most that it may consume
-	least billing.Usage // least that is worth a start
-	// tokens is how most of a conversation comes about; zero for anything else.
-	tokens tokenBounds
-	// plausible is what an upstream can report at most; above it a count is an error.
-	plausible plausible
-	// inexact says that most is not known to be consumed although it is sold by
-	// units that are ordered.
-	inexact bool
-}
-
-// plausible bounds the counts that are believed, each for itself.
-type plausible struct{ input, output, images, searchUnits int64 }
-
-// anything is a bound of what is not checked here.
-var anything = plausible{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
-
-const (
-	maxContext = 1 << 21 // is larger than every context window, in tokens
-	countSlack = 1024    // is how many tokens more than its bound an upstream may count
-)
-
 // withoutRequest is what the running stream of t still needs of its operation,
 // without the request, which may have megabytes.
 func (o *operation) withoutRequest(t tap) *operation {

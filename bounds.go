@@ -1,0 +1,176 @@
+package gateway
+
+import (
+	"math"
+
+	"github.com/tollhouse-ai/gateway/billing"
+)
+
+// bounds are what a request may consume of its model.
+type bounds struct {
+	most  billing.Usage // most that it may consume
+	least billing.Usage // least that is worth a start
+	// tokens is how most of a conversation comes about; zero for anything else.
+	tokens tokenBounds
+	// plausible is what an upstream can report at most; above it a count is an error.
+	plausible plausible
+	// inexact says that most is not known to be consumed although it is sold by
+	// units that are ordered.
+	inexact bool
+}
+
+// plausible bounds the counts that are believed, each for itself.
+type plausible struct{ input, output, images, searchUnits int64 }
+
+// anything is a bound of what is not checked here.
+var anything = plausible{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
+
+const (
+	maxContext = 1 << 21 // is larger than every context window, in tokens
+	countSlack = 1024    // is how many tokens more than its bound an upstream may count
+)
+
+// amounts is how much a request needs, without saying who pays.
+func (b *bounds) amounts(m *Model) billing.HoldRequest {
+	wanted := billing.HoldRequest{Bound: b.most, Least: b.least}
+	if b.tokens.given() {
+		b.tokens.setAmounts(m, &wanted)
+	}
+	return wanted
+}
+
+// tokenBounds are the most that a vendor may bill for a conversation, and which limit,
+// if any, it obeys (docs/billing.md, Bounds of a charge).
+type tokenBounds struct {
+	input       int64 // most tokens of the input, media by the configured bound
+	linked      int64 // how many more a vendor may count for media whose size is not known, or large
+	sentBound   int64 // the caller's bound of one candidate, if every vendor gets it; 0 for none
+	callerBound int64 // the caller's bound of one candidate; 0 for none
+	candidates  int64 // candidates; 0 for what is no conversation
+	unseen      bool  // the output cannot be counted while it is made: it is not streamed, its reasoning is not shown, or its vendor is not bounded
+	dropped     bool  // some channel of the model leaves bounds of the output out
+	written     bool  // the input costs most where a cache takes all of it
+	requests    int64 // 1 if the price has a part for the request itself
+}
+
+// given reports whether the request is a conversation.
+func (b tokenBounds) given() bool { return b.candidates > 0 }
+
+// toBounds are the bounds of a conversation: the input bound and, per candidate, the
+// client's own bound or the model's hold_tokens. dropped says that some channel leaves
+// the client's bound out: what the client says then bounds nothing.
+func (b tokenBounds) toBounds(m *Model, dropped bool) bounds {
+	if b.sentBound, b.dropped = b.callerBound, dropped; dropped {
+		b.sentBound, b.unseen = 0, true
+	}
+	return bounds{
+		most: b.usual(m), least: b.usage(b.input, b.candidates), tokens: b,
+		plausible: plausible{input: maxContext, output: b.candidates * m.plausibleOutput(), images: math.MaxInt64},
+	}
+}
+
+// setAmounts completes what the hold is asked for. A whole answer without a bound is
+// held for as much as the vendor may make, if the account can spare it: nothing
+// extends it. What no vendor can be limited to is firm.
+func (b tokenBounds) setAmounts(m *Model, wanted *billing.HoldRequest) {
+	usual := b.usual(m)
+	unbounded := b.unseen && b.sentBound == 0
+	most := usual
+	if unbounded {
+		most.Output = b.candidates * m.unboundedOutput()
+		usual.Output = min(usual.Output, most.Output)
+	}
+	wanted.Bound, wanted.Usual = most, usual
+	wanted.Bound = b.usage(b.input+b.linked, most.Output)
+	switch {
+	case unbounded && b.dropped:
+		wanted.Firm = wanted.Bound
+	case b.linked > 0:
+		wanted.Firm = b.usage(b.input+b.linked, usual.Output)
+	case !unbounded:
+		wanted.Usual = billing.Usage{}
+	}
+}
+
+// usual is what is held for one request among many: the caller's bound, or the
+// model's hold_tokens, which a stream extends.
+func (b tokenBounds) usual(m *Model) billing.Usage {
+	if b.sentBound > 0 {
+		return b.usage(b.input, b.candidates*m.outputBound(b.sentBound))
+	}
+	return b.usage(b.input, b.candidates*m.HoldTokens)
+}
+
+// usage is a usage of so many tokens, the input being of the dearest unit.
+func (b tokenBounds) usage(in, out int64) billing.Usage {
+	u := billing.Usage{Input: in, Output: out, Requests: b.requests}
+	if b.written {
+		u.Input, u.CacheWrite = 0, in
+	}
+	return u
+}
+
+// affordable is the output of one candidate that the vendor is limited to because the
+// money affords no more; 0 if it affords what may be made. A stream's hold grows
+// with it, so that all that is available counts. A whole answer has its hold.
+func (b tokenBounds) affordable(m *Model, h billing.Hold) int64 {
+	if h.Price == nil || h.Available == billing.Unlimited {
+		return 0
+	}
+	money, wanted := h.Amount, m.outputBound(b.sentBound)
+	switch {
+	case !b.unseen:
+		money += h.Available
+	case b.sentBound == 0:
+		wanted = m.unboundedOutput()
+	}
+	most := pays(h.Price, money, b.usage(b.inputHeld(m, h), 0), b.candidates*wanted) / b.candidates
+	if most >= wanted {
+		return 0
+	}
+	if b.unseen && b.sentBound == 0 && m.MaxOutput == 0 {
+		most = min(most, defaultMaxOutput)
+	}
+	if most = max(most, 1); b.callerBound > 0 && most >= b.callerBound {
+		return 0
+	}
+	return most
+}
+
+// inputHeld is how much of a hold is for the input, in tokens.
+func (b tokenBounds) inputHeld(m *Model, h billing.Hold) int64 {
+	if b.linked > 0 {
+		all := b.input + b.linked
+		if cost, err := h.Price.Cost(b.usage(all, b.usual(m).Output)); err == nil && cost <= h.Amount {
+			return all
+		}
+	}
+	return b.input
+}
+
+// pays is how many output tokens money pays for beside the input, at most limit.
+func pays(p *billing.Price, money billing.Money, input billing.Usage, limit int64) int64 {
+	both := input
+	both.Output = limit
+	if cost, err := p.Cost(both); err == nil && cost <= money {
+		return limit // a cost is rounded up once, not for the input and the output
+	}
+	cost, err := p.Cost(input)
+	if err != nil {
+		return 0
+	}
+	return p.Affords(money-cost, billing.Output, limit)
+}
+
+// outputLimit is the most output that an upstream produces which was limited to
+// asked tokens of each candidate, 0 for the client's own bound.
+func (b tokenBounds) outputLimit(m *Model, asked int64) int64 {
+	switch {
+	case asked > 0 && !b.dropped:
+	case b.sentBound == 0:
+		asked = m.unboundedOutput()
+	default:
+		asked = m.outputBound(b.sentBound)
+	}
+	return asked * b.candidates
+}
