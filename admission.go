@@ -115,26 +115,6 @@ func (c *call) takeSlot(ctx context.Context) error {
 	return fault.From(err)
 }
 
-// release gives back the slot, the memory of body and answer, and the lease of an operation
-// on what is stored. Later calls do nothing.
-func (c *call) release() {
-	c.g.slots.release(&c.slot)
-	c.releaseLease()
-	c.releaseBody()
-	if c.answerBytes > 0 {
-		c.g.admission.answers.release(&c.answerBytes)
-	}
-}
-
-// releaseBody gives back the memory of the request's body, which is not needed any
-// more.
-func (c *call) releaseBody() {
-	if c.bodyBytes > 0 {
-		c.g.admission.bodies.Give(c.principal.Account, c.bodyBytes)
-		c.bodyBytes = 0
-	}
-}
-
 // The refusals of a gateway that carries as much as it can.
 var (
 	errNoSlot = &fault.Error{

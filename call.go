@@ -18,178 +18,9 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
-
-// run takes a parsed request through the pipeline: admission, check, idempotency,
-// call. Every request passes here, in process or over HTTP. The answer is the
-// call's response.
-func (c *call) run(ctx context.Context, op *operation, heartbeat func([]byte)) error {
-	c.capability = op.capability
-	c.entry.op, c.entry.model, c.entry.stream = op.name, op.model, op.stream
-	if err := c.takeSlot(ctx); err != nil {
-		return err
-	}
-	m, err := c.findModel(op)
-	if err != nil {
-		return err
-	}
-	first := op.refers != nil && op.refers(op) // what it refers to may have been deleted since
-	if first {
-		if replayed, err := c.replayed(ctx, op); replayed || err != nil {
-			return err
-		}
-	}
-	if err := c.check(ctx, op, m); err != nil {
-		return err
-	}
-	if !first {
-		if replayed, err := c.replayed(ctx, op); replayed || err != nil {
-			return err
-		}
-	}
-	c.init(ctx, op, m)
-	c.heartbeat = heartbeat
-	_, err = c.start()
-	if fault.Is(err, fault.IdempotencyConflict) && c.idempotencyKey != "" { // it may have been claimed, and answered, since
-		if stored, _ := c.findAnswer(ctx, op); stored != nil {
-			c.replay(stored, op)
-			return nil
-		}
-		c.claim = nil // which the second look has set, and no hold has made
-	}
-	if err != nil {
-		return fault.From(err)
-	}
-	if op.wait {
-		c.waited(ctx)
-	}
-	if c.response.Stream == nil && c.response.Audio == nil {
-		c.op = nil // an answer may take long to be written, and a request have megabytes
-	}
-	return nil
-}
-
-// replayed answers a duplicate of a request with an idempotency key; false if it is none.
-func (c *call) replayed(ctx context.Context, op *operation) (bool, error) {
-	if c.idempotencyKey == "" {
-		return false, nil
-	}
-	stored, err := c.findAnswer(ctx, op)
-	if err != nil || stored == nil {
-		return false, err
-	}
-	c.replay(stored, op)
-	return true, nil
-}
-
-// findModel finds the model of a request that its key may use. Its order is fixed: unknown
-// model, not allowed, wrong endpoint, no price. What is stored is read for such a model alone.
-func (c *call) findModel(op *operation) (*Model, error) {
-	if op.model == "" {
-		if err := op.validate(op, new(Model), nil); err != nil {
-			return nil, err
-		}
-	}
-	m, ok := c.catalog.model(op.model)
-	if !ok {
-		return m, op.unknownModel(op.model)
-	}
-	if m.withdrawn(c.started) {
-		return m, noModel(m.ID)
-	}
-	if !c.principal.MayUse(m.ID) {
-		return m, notAllowed(m.ID).With(func(e *fault.Error) {
-			e.Code, e.Status = cmp.Or(op.forbiddenModel, e.Code), e.HTTPStatus()
-		})
-	}
-	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.name) || !c.catalog.supports(op, m.ID) {
-		return m, c.errWrongEndpoint(op, m)
-	}
-	if !c.catalog.hasPrice(op.name, m.ID) {
-		return m, op.unknownModel(op.model)
-	}
-	return m, nil
-}
-
-// check validates the request: what it refers to, the rules of the capability, fields
-// without a price.
-func (c *call) check(ctx context.Context, op *operation, m *Model) error {
-	if op.expand != nil {
-		if err := op.expand(ctx, op, m); err != nil {
-			return err
-		}
-	}
-	price := c.catalog.prices.Price(m.ID)
-	if err := op.validate(op, m, price); err != nil {
-		return err
-	}
-	if err := c.checkUnpriced(op, m); err != nil {
-		return err
-	}
-	op.bounds = op.bound(op, m, price)
-	return nil
-}
-
-// checkUnpriced refuses, where billing is prepaid, what costs money without a
-// price or chooses another model or account, unless the model's channels take it.
-func (c *call) checkUnpriced(op *operation, m *Model) error {
-	if !c.catalog.requirePrice {
-		return nil
-	}
-	if err := c.checkRenamed(op, m); err != nil {
-		return err
-	}
-	if op.unpriced(op, c.header, nil) == nil { // as nearly all are
-		return nil
-	}
-	return op.unpriced(op, c.header, func(name, spelled string) bool {
-		return c.catalog.router.Passes(op.name, m.ID, name, spelled, !slices.Contains(op.translated, name))
-	})
-}
-
-// checkRenamed is checkUnpriced of the fields that some channel renames to one
-// that has no price, by their new names.
-func (c *call) checkRenamed(op *operation, m *Model) error {
-	return c.catalog.router.EachRename(op.name, m.ID, func(from, to string) error {
-		if !rule.Unpriced(to) { // as nearly all are not
-			return nil
-		}
-		var raw []byte
-		if op.form != nil {
-			sent := func(p upstream.Part) bool { return p.Name == from && p.Size > 0 }
-			if !slices.ContainsFunc(op.form.Parts, sent) {
-				return nil
-			}
-		} else {
-			o, err := rawjson.Index(op.clientBytes, nil, nil)
-			if err != nil {
-				return rule.Unacceptable(err)
-			}
-			if raw = o.Raw(from); raw == nil {
-				return nil
-			}
-		}
-		return rule.CheckRenamed(from, to, raw, op.scope)
-	})
-}
-
-// errWrongEndpoint is the refusal of a model that serves another endpoint, which it names
-// where the kind of the model says it.
-func (c *call) errWrongEndpoint(op *operation, m *Model) error {
-	e := fault.Invalid("model", fmt.Sprintf("The model %q does not serve %s.", m.ID, publicPaths[op.name]))
-	for _, served := range kinds[m.Kind] {
-		if served != op.name && c.catalog.router.Supports(served, m.ID) {
-			e.Message = fmt.Sprintf("The model %q is of kind %s: call %s, not %s.", m.ID, m.Kind, publicPaths[served], publicPaths[op.name])
-			break
-		}
-	}
-	e.Code = cmp.Or(op.mismatch, e.Code)
-	return e
-}
 
 // call is one request from its id to its log line. It owns all that the request takes,
 // and gives it back in two steps, each of which does nothing when it is repeated. close
@@ -254,6 +85,163 @@ type call struct {
 
 	entry    logEntry
 	response Response
+}
+
+// logEntry is what the log line has besides the call itself.
+type logEntry struct {
+	op          upstream.Op
+	model       string
+	stream      bool
+	attempts    []upstream.Attempt
+	receipt     *billing.Receipt // nil until it is settled
+	charge      string           // of the receipt
+	clientGone  bool             // the client disconnected
+	replayed    bool             // the answer is an earlier request's
+	affinity    string           // what became of its session; empty where no upstream answered
+	firstByteAt time.Duration    // until the first of a stream or of audio was there
+	phases      Phases
+}
+
+// newCall begins a call. It pins the models, channels and prices of this moment.
+func (g *Gateway) newCall() *call {
+	c := &call{id: g.options.NewID("req_"), g: g, trail: g.trail, catalog: g.catalog.Load(), started: g.options.Now()}
+	c.response.ID, c.response.call = c.id, c
+	return c
+}
+
+// open begins the call of a request, or goes on with the one that it follows.
+func (g *Gateway) open(ctx context.Context, q *Request) (*call, context.Context) {
+	if q.Follows != nil && q.Follows.call != nil {
+		c := q.Follows.call
+		return c, c.withObserver(ctx)
+	}
+	c := g.newCall()
+	c.clientID = q.ClientID
+	return c, c.withObserver(ctx)
+}
+
+// begin finds out whose request it is, counts it, refuses one that goes round in a loop
+// of gateways, and has its body read. Every request passes here, typed or raw.
+func (c *call) begin(ctx context.Context, q *Request) error {
+	switch {
+	case q.Refused != nil:
+		return q.Refused
+	case q.Follows != nil && (!c.begun || c.ended || c.entry.op != ""):
+		return fault.New(fault.InternalError, "Request.Follows is a response that failed, has an operation of its own, or has ended.")
+	}
+	if q.Follows == nil {
+		if err := c.authenticate(ctx, q); err != nil {
+			return err
+		}
+		if err := c.countRequest(ctx); err != nil {
+			return err
+		}
+	}
+	if len(q.Via) > 0 {
+		trail, err := c.g.trail.After(q.Via)
+		if err != nil {
+			return err
+		}
+		c.trail = trail
+	}
+	if q.Read != nil {
+		if err := q.Read(&c.response); err != nil {
+			return err
+		}
+	}
+	c.begun, c.idempotencyKey, c.header, c.query, c.sessionName = true, q.IdempotencyKey, q.Header, q.Query, q.sessionName(ctx)
+	return nil
+}
+
+// authenticate finds the principal: that in ctx, or that of the token. It fails
+// with a 401 or a 403; an error of the Authenticator's store never looks like a
+// wrong key.
+func (c *call) authenticate(ctx context.Context, q *Request) (err error) {
+	if c.principal, err = c.g.principal(ctx); err == nil || q.inProcess {
+		return err
+	}
+	defer guard(&err)
+	defer c.spent(&c.entry.phases.Auth, c.clock())
+	p, err := c.g.options.Authenticator.Authenticate(ctx, q.Token)
+	switch {
+	case err != nil:
+		return storeError(err)
+	case p == nil:
+		return fault.New(fault.InternalError, "The authenticator gave neither a principal nor an error.")
+	}
+	c.principal = p
+	return nil
+}
+
+// countRequest counts the request against the requests per minute of its key; a
+// 429 says that there were too many.
+func (c *call) countRequest(ctx context.Context) (err error) {
+	defer guard(&err)
+	defer c.spent(&c.entry.phases.Admit, c.clock())
+	c.limits, err = c.g.options.Limiter.Request(ctx, c.principal)
+	return storeError(err)
+}
+
+// run takes a parsed request through the pipeline: admission, check, idempotency,
+// call. Every request passes here, in process or over HTTP. The answer is the
+// call's response.
+func (c *call) run(ctx context.Context, op *operation, heartbeat func([]byte)) error {
+	c.capability = op.capability
+	c.entry.op, c.entry.model, c.entry.stream = op.name, op.model, op.stream
+	if err := c.takeSlot(ctx); err != nil {
+		return err
+	}
+	m, err := c.findModel(op)
+	if err != nil {
+		return err
+	}
+	first := op.refers != nil && op.refers(op) // what it refers to may have been deleted since
+	if first {
+		if replayed, err := c.replayed(ctx, op); replayed || err != nil {
+			return err
+		}
+	}
+	if err := c.check(ctx, op, m); err != nil {
+		return err
+	}
+	if !first {
+		if replayed, err := c.replayed(ctx, op); replayed || err != nil {
+			return err
+		}
+	}
+	c.init(ctx, op, m)
+	c.heartbeat = heartbeat
+	_, err = c.start()
+	if fault.Is(err, fault.IdempotencyConflict) && c.idempotencyKey != "" { // it may have been claimed, and answered, since
+		if stored, _ := c.findAnswer(ctx, op); stored != nil {
+			c.replay(stored, op)
+			return nil
+		}
+		c.claim = nil // which the second look has set, and no hold has made
+	}
+	if err != nil {
+		return fault.From(err)
+	}
+	if op.wait {
+		c.waited(ctx)
+	}
+	if c.response.Stream == nil && c.response.Audio == nil {
+		c.op = nil // an answer may take long to be written, and a request have megabytes
+	}
+	return nil
+}
+
+// replayed answers a duplicate of a request with an idempotency key; false if it is none.
+func (c *call) replayed(ctx context.Context, op *operation) (bool, error) {
+	if c.idempotencyKey == "" {
+		return false, nil
+	}
+	stored, err := c.findAnswer(ctx, op)
+	if err != nil || stored == nil {
+		return false, err
+	}
+	c.replay(stored, op)
+	return true, nil
 }
 
 // init gives the call a context that ends with the client's. A stream's can
@@ -326,6 +314,54 @@ func (c *call) start() (result *Response, err error) {
 	return c.respondWhole(reply, header)
 }
 
+// acquireLease takes the limiter's lease: a concurrency slot of the key, and the tokens
+// that the request may consume.
+func (c *call) acquireLease(ctx context.Context, tokens int64) (err error) {
+	defer guard(&err)
+	defer c.spent(&c.entry.phases.Admit, c.clock())
+	lease, limits, err := c.g.options.Limiter.Acquire(ctx, c.principal, c.id, tokens)
+	if limits.Requests.Limit == 0 { // the request was counted before
+		limits.Requests = c.limits.Requests
+	}
+	c.limits = limits
+	if err != nil {
+		return storeError(err)
+	}
+	c.lease = lease
+	return nil
+}
+
+// send sends the call to an upstream, in parts where one upstream call does not take
+// the request. The reply has what c.accept made of the answer.
+func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
+	defer c.spent(&c.entry.phases.Upstream, c.clock())
+	if c.op.split != nil {
+		if parts := c.op.split(c.op, c.model); len(parts) > 0 {
+			return c.sendParts(parts)
+		}
+	}
+	session := c.session()
+	reply, err := c.route(c.ctx, &upstream.Call{
+		Stream: c.op.stream, Body: body, Request: view, Session: session,
+		MaxOutput: c.model.outputBound(0), Channel: c.only, Key: c.key, Header: c.header, Query: c.query,
+		Accept: c.accept,
+	})
+	c.recordAttempts(reply, err, func() billing.Usage { return c.op.billable(c.hold.Price) })
+	if err == nil && c.op.session != nil {
+		c.entry.affinity = affinity(session, reply)
+	}
+	return reply, err
+}
+
+// route sends the call, or a part of it, through the router.
+func (c *call) route(ctx context.Context, sent *upstream.Call) (reply *upstream.Reply, err error) {
+	defer guard(&err)
+	sent.Op, sent.Model, sent.RequestID, sent.Account = c.op.name, c.model.ID, c.id, c.principal.Account
+	sent.ContentType = cmp.Or(sent.Body.ContentType(), "application/json")
+	c.g.observers.watchAttempts(sent)
+	return c.catalog.router.Do(ctx, sent)
+}
+
 // respondStream responds with a stream, whose first events the reply has.
 func (c *call) respondStream(s *Stream, reply *upstream.Reply, header http.Header, maxOutput int64) *Response {
 	header["Content-Type"] = []string{eventStream}
@@ -374,52 +410,12 @@ func resultHeader(reply *upstream.Reply, maxOutput int64) http.Header {
 	return h
 }
 
-// acquireLease takes the limiter's lease: a concurrency slot of the key, and the tokens
-// that the request may consume.
-func (c *call) acquireLease(ctx context.Context, tokens int64) (err error) {
-	defer guard(&err)
-	defer c.spent(&c.entry.phases.Admit, c.clock())
-	lease, limits, err := c.g.options.Limiter.Acquire(ctx, c.principal, c.id, tokens)
-	if limits.Requests.Limit == 0 { // the request was counted before
-		limits.Requests = c.limits.Requests
-	}
-	c.limits = limits
-	if err != nil {
-		return storeError(err)
-	}
-	c.lease = lease
-	return nil
-}
-
-// send sends the call to an upstream, in parts where one upstream call does not take
-// the request. The reply has what c.accept made of the answer.
-func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
-	defer c.spent(&c.entry.phases.Upstream, c.clock())
-	if c.op.split != nil {
-		if parts := c.op.split(c.op, c.model); len(parts) > 0 {
-			return c.sendParts(parts)
-		}
-	}
-	session := c.session()
-	reply, err := c.route(c.ctx, &upstream.Call{
-		Stream: c.op.stream, Body: body, Request: view, Session: session,
-		MaxOutput: c.model.outputBound(0), Channel: c.only, Key: c.key, Header: c.header, Query: c.query,
-		Accept: c.accept,
-	})
-	c.recordAttempts(reply, err, func() billing.Usage { return c.op.billable(c.hold.Price) })
-	if err == nil && c.op.session != nil {
-		c.entry.affinity = affinity(session, reply)
-	}
-	return reply, err
-}
-
-// route sends the call, or a part of it, through the router.
-func (c *call) route(ctx context.Context, sent *upstream.Call) (reply *upstream.Reply, err error) {
-	defer guard(&err)
-	sent.Op, sent.Model, sent.RequestID, sent.Account = c.op.name, c.model.ID, c.id, c.principal.Account
-	sent.ContentType = cmp.Or(sent.Body.ContentType(), "application/json")
-	c.g.observers.watchAttempts(sent)
-	return c.catalog.router.Do(ctx, sent)
+// respond makes r, which has no ID, the response of the call.
+func (c *call) respond(r Response) *Response {
+	to := &c.response // a heartbeat may read its ID and its limits meanwhile
+	to.Header, to.Status, to.Body, to.Stream, to.Audio = r.Header, r.Status, r.Body, r.Stream, r.Audio
+	to.Dropped, to.Replayed, to.task = r.Dropped, r.Replayed, r.task
+	return to
 }
 
 const estimatedHeader = "X-Gateway-Estimated"
@@ -528,6 +524,17 @@ func (c *call) close() {
 	c.g.calls.remove(c)
 }
 
+// release gives back the slot, the memory of body and answer, and the lease of an operation
+// on what is stored. Later calls do nothing.
+func (c *call) release() {
+	c.g.slots.release(&c.slot)
+	c.releaseLease()
+	c.releaseBody()
+	if c.answerBytes > 0 {
+		c.g.admission.answers.release(&c.answerBytes)
+	}
+}
+
 // releaseLease ends the limiter's lease, if there is one, with the tokens that were settled.
 func (c *call) releaseLease() {
 	lease := c.lease
@@ -543,6 +550,15 @@ func (c *call) releaseLease() {
 	}()
 	defer guard(&err)
 	lease.Release(c.used)
+}
+
+// releaseBody gives back the memory of the request's body, which is not needed any
+// more.
+func (c *call) releaseBody() {
+	if c.bodyBytes > 0 {
+		c.g.admission.bodies.Give(c.principal.Account, c.bodyBytes)
+		c.bodyBytes = 0
+	}
 }
 
 // guard turns a panic of an authenticator, a meter, a limiter or an upstream into
