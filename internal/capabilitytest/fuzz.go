@@ -20,7 +20,7 @@ import (
 func Malformed(t *testing.T, data []byte, err error) {
 	t.Helper()
 	var e *fault.Error
-	if !errors.As(err, &e) || e.HTTPStatus() != 400 || !strings.Contains(e.Message, " at byte ") {
+	if !errors.As(err, &e) || e.HTTPStatus() != 400 || !strings.Contains(e.Message, " (byte ") {
 		t.Fatalf("%q: %v", data, err)
 	}
 }

@@ -356,7 +356,7 @@ var toolRules = &rawjson.Rules{Once: true, Billed: []string{"type", "function", 
 func (r *Request) readTool(o *rawjson.Object, raw []byte, param string) bool {
 	err := rawjson.IndexInto(o, raw, toolRules, nil)
 	if err != nil {
-		r.Problem.Refuse("tools", fmt.Sprintf("%s is not acceptable: %s of it.", param, err))
+		r.Problem.Refuse("tools", fmt.Sprintf("%s is not acceptable: %s.", param, rawjson.Inside(err)))
 	}
 	return err == nil
 }

@@ -29,7 +29,7 @@ func TestABodyThatIsNotOneStrictObjectIsRefusedWithItsOffset(t *testing.T) {
 	} {
 		_, err := Parse([]byte(body))
 		f := fault.From(err)
-		if f == nil || f.Code != fault.InvalidRequest || f.HTTPStatus() != 400 || !strings.HasSuffix(f.Message, fmt.Sprintf(" at byte %d.", at)) {
+		if f == nil || f.Code != fault.InvalidRequest || f.HTTPStatus() != 400 || !strings.HasSuffix(f.Message, fmt.Sprintf(" (byte %d).", at)) {
 			t.Errorf("%q: %v, want byte %d", body, err, at)
 		}
 	}
@@ -271,7 +271,7 @@ func TestWhatTheGatewayReadsIsSpelledExactlyAndSaidOnce(t *testing.T) {
 			offset = strings.LastIndex(body, `"`+name+`"`)
 		}
 		_, err := Parse([]byte(body))
-		if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || !strings.Contains(f.Message, fmt.Sprintf("at byte %d", offset)) {
+		if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || !strings.Contains(f.Message, fmt.Sprintf("(byte %d)", offset)) {
 			t.Errorf("%s: %v, want a refusal that names byte %d", body, err, offset)
 		}
 	}

@@ -67,7 +67,7 @@ func (r *Request) readInput() error {
 		var at *rawjson.SyntaxError
 		i := slices.IndexFunc(r.object.Members, func(m rawjson.Member) bool { return m.Name == "input" })
 		if errors.As(err, &at) { // its offset is that in the body
-			err = &rawjson.SyntaxError{Offset: int64(r.object.Members[i].Value.Start) + at.Offset, Reason: at.Reason}
+			err = &rawjson.SyntaxError{Offset: int64(r.object.Members[i].Value.Start) + at.Offset, Reason: at.Reason, Field: at.Field}
 		}
 		return rule.Unacceptable(err)
 	}
@@ -138,7 +138,7 @@ func (r *Request) unacceptable(at string, raw []byte, must string, err error) {
 		r.problem.Note(at, must)
 		return
 	}
-	r.problem.Refuse(at, fmt.Sprintf("%q is not acceptable: %s of it.", at, err))
+	r.problem.Refuse(at, fmt.Sprintf("%q is not acceptable: %s.", at, rawjson.Inside(err)))
 }
 
 // checkImageCount checks how many reference images the model takes.

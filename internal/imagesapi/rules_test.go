@@ -195,7 +195,7 @@ func TestBodiesThatAreNoStrictObjectAreRefusedWithAnOffset(t *testing.T) {
 	} {
 		_, err := Parse([]byte(body))
 		var f *fault.Error
-		if !errors.As(err, &f) || f.HTTPStatus() != 400 || !strings.Contains(f.Message, at+".") {
+		if !errors.As(err, &f) || f.HTTPStatus() != 400 || !strings.Contains(f.Message, at+").") {
 			t.Errorf("%s: %v, want %s", body, err, at)
 		}
 	}

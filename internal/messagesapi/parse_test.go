@@ -60,7 +60,7 @@ func TestWhatTheGatewayReadsIsSpelledExactlyAndSaidOnce(t *testing.T) {
 		`"data"`:          source(`"data":"BBBB"`),
 	} {
 		offset := strings.LastIndex(body, member)
-		if _, message := refusal(t, body); !strings.HasSuffix(message, fmt.Sprintf(" at byte %d.", offset)) {
+		if _, message := refusal(t, body); !strings.HasSuffix(message, fmt.Sprintf(" (byte %d).", offset)) {
 			t.Errorf("%s: %q, want a refusal that names byte %d", body, message, offset)
 		}
 	}
@@ -69,7 +69,7 @@ func TestWhatTheGatewayReadsIsSpelledExactlyAndSaidOnce(t *testing.T) {
 		head + `"tools":[{"name":"f","name":"g"}]}`,
 		head + `"system":[{"type":"text","text":"a","Text":"b"}]}`,
 	} {
-		if _, message := refusal(t, body); !strings.Contains(message, "at byte") {
+		if _, message := refusal(t, body); !strings.Contains(message, " of it).") {
 			t.Errorf("%s: %q", body, message)
 		}
 	}

@@ -142,7 +142,7 @@ func (r *Request) checkElements(name string, list []byte, check func(o *rawjson.
 	defer rawjson.GiveBack(o)
 	r.EachObject(name, list, func(raw []byte, param string) {
 		if err := rawjson.IndexInto(o, raw, elementRules, nil); err != nil {
-			r.Problem.Refuse(param, fmt.Sprintf("%q is not acceptable: %s of it.", param, err))
+			r.Problem.Refuse(param, fmt.Sprintf("%q is not acceptable: %s.", param, rawjson.Inside(err)))
 			return
 		}
 		check(o, param)

@@ -89,7 +89,7 @@ func TestARefusalNamesTheByte(t *testing.T) {
 		if own.Offset != tt.offset || (tt.reason != "" && own.Reason != tt.reason) {
 			t.Errorf("%q: got %q at %d, want %q at %d", tt.src, own.Reason, own.Offset, tt.reason, tt.offset)
 		}
-		if want := fmt.Sprintf("%s at byte %d", own.Reason, own.Offset); err.Error() != want {
+		if want := fmt.Sprintf("%s (byte %d)", own.Reason, own.Offset); err.Error() != want {
 			t.Errorf("the error reads %q, want %q", err, want)
 		}
 	}

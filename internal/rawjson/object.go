@@ -317,7 +317,7 @@ func IndexInto(obj *Object, src []byte, rules *Rules, visit func(r *Reader, name
 		if err != nil {
 			return err
 		}
-		return &SyntaxError{int64(value.Start), "the document is not a JSON object"}
+		return &SyntaxError{Offset: int64(value.Start), Reason: "the document is not a JSON object"}
 	}
 	if cap(obj.Members) == 0 {
 		const usual = 12

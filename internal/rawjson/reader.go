@@ -25,12 +25,17 @@ const _ uint64 = 1 << (MaxDepth - 1) // overflows if it is more
 type SyntaxError struct {
 	Offset int64
 	Reason string
+	Field  string // that stands twice or is misspelled; empty for any other error
 }
 
 // Error gives the reason and the offset.
 func (e *SyntaxError) Error() string {
-	return fmt.Sprintf("%s at byte %d", e.Reason, e.Offset)
+	return fmt.Sprintf("%s (byte %d)", e.Reason, e.Offset)
 }
+
+// Inside is the text of a [SyntaxError] whose offset is counted from the first byte of a
+// value inside the document.
+func Inside(err error) string { return strings.TrimSuffix(err.Error(), ")") + " of it)" }
 
 // Reader walks one JSON document. Every method consumes the next value, checks
 // its syntax and depth, and fails with a *SyntaxError; after an error the
@@ -195,7 +200,7 @@ func (r *Reader) token() error {
 		return r.name(false)
 	case kind == '{' || kind == '[':
 		if r.depth == MaxDepth {
-			return &SyntaxError{int64(r.next), fmt.Sprintf("nesting is deeper than %d levels", MaxDepth)}
+			return &SyntaxError{Offset: int64(r.next), Reason: fmt.Sprintf("nesting is deeper than %d levels", MaxDepth)}
 		}
 		r.objects &^= 1 << r.depth
 		if kind == '{' {
@@ -245,7 +250,7 @@ func (r *Reader) exceed(reason string, most int) error {
 	if r.field != "" {
 		reason += fmt.Sprintf(", in the field %q,", word.Truncate(r.field, maxQuoted))
 	}
-	return &SyntaxError{int64(r.at), reason}
+	return &SyntaxError{Offset: int64(r.at), Reason: reason}
 }
 
 // Object consumes an object: each is called at every member's value, which it
@@ -293,7 +298,7 @@ func (r *Reader) Array(each func(i int) error) error {
 // open consumes the bracket that begins a value of the kind.
 func (r *Reader) open(kind byte, otherwise string) error {
 	if next := r.Kind(); next != kind && next != 0 {
-		return &SyntaxError{int64(r.next), otherwise}
+		return &SyntaxError{Offset: int64(r.next), Reason: otherwise}
 	}
 	return r.token()
 }
@@ -301,7 +306,7 @@ func (r *Reader) open(kind byte, otherwise string) error {
 // End checks that nothing but white space follows.
 func (r *Reader) End() error {
 	if at := skipSpace(r.src, r.at); at < len(r.src) {
-		return &SyntaxError{int64(at), "data follows the JSON object"}
+		return &SyntaxError{Offset: int64(at), Reason: "data follows the JSON object"}
 	}
 	return nil
 }
@@ -317,7 +322,7 @@ const tooEarly = "the JSON text ends too early"
 // name, and not one token of either.
 func (r *Reader) fail(asValue bool) error {
 	if skipSpace(r.src, r.at) == len(r.src) { // of what may be absent this is usual
-		return &SyntaxError{int64(len(r.src)), tooEarly}
+		return &SyntaxError{Offset: int64(len(r.src)), Reason: tooEarly}
 	}
 	dec := jsontext.NewDecoder(bytes.NewBuffer(r.src), jsontext.AllowDuplicateNames(true))
 	var err error
@@ -330,12 +335,12 @@ func (r *Reader) fail(asValue bool) error {
 		_, err = dec.ReadToken()
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return &SyntaxError{int64(len(r.src)), tooEarly}
+		return &SyntaxError{Offset: int64(len(r.src)), Reason: tooEarly}
 	}
 	var syntactic *jsontext.SyntacticError
 	if errors.As(err, &syntactic) && syntactic.Err != nil {
 		reason := strings.TrimPrefix(syntactic.Err.Error(), "jsontext: ")
-		return &SyntaxError{syntactic.ByteOffset, "invalid JSON: " + reason}
+		return &SyntaxError{Offset: syntactic.ByteOffset, Reason: "invalid JSON: " + reason}
 	}
-	return &SyntaxError{int64(r.at), "invalid JSON"}
+	return &SyntaxError{Offset: int64(r.at), Reason: "invalid JSON"}
 }

@@ -147,7 +147,7 @@ func (r *reference) token() error {
 		return r.fail(err)
 	}
 	if r.dec.StackDepth() > MaxDepth {
-		return &SyntaxError{r.dec.InputOffset() - 1, fmt.Sprintf("nesting is deeper than %d levels", MaxDepth)}
+		return &SyntaxError{Offset: r.dec.InputOffset() - 1, Reason: fmt.Sprintf("nesting is deeper than %d levels", MaxDepth)}
 	}
 	return r.bounded()
 }
@@ -181,7 +181,7 @@ func (r *reference) exceed(reason string, most int) error {
 	if r.field != "" {
 		reason += fmt.Sprintf(", in the field %q,", word.Truncate(r.field, maxQuoted))
 	}
-	return &SyntaxError{r.dec.InputOffset(), reason}
+	return &SyntaxError{Offset: r.dec.InputOffset(), Reason: reason}
 }
 
 func (r *reference) Object(each func(name []byte, key Span) error) error {
@@ -225,7 +225,7 @@ func (r *reference) Array(each func(i int) error) error {
 
 func (r *reference) open(kind jsontext.Kind, otherwise string) error {
 	if next := r.dec.PeekKind(); next != kind && next != 0 {
-		return &SyntaxError{int64(r.next(int(r.dec.InputOffset()))), otherwise}
+		return &SyntaxError{Offset: int64(r.next(int(r.dec.InputOffset()))), Reason: otherwise}
 	}
 	return r.token()
 }
@@ -246,7 +246,7 @@ func (r *reference) End() error {
 	at := int(r.dec.InputOffset())
 	rest := bytes.TrimLeft(r.src[at:], " \t\n\r")
 	if len(rest) > 0 {
-		return &SyntaxError{int64(len(r.src) - len(rest)), "data follows the JSON object"}
+		return &SyntaxError{Offset: int64(len(r.src) - len(rest)), Reason: "data follows the JSON object"}
 	}
 	return nil
 }
@@ -255,12 +255,12 @@ func (r *reference) Offset() int64 { return r.dec.InputOffset() }
 
 func (r *reference) fail(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return &SyntaxError{int64(len(r.src)), "the JSON text ends too early"}
+		return &SyntaxError{Offset: int64(len(r.src)), Reason: "the JSON text ends too early"}
 	}
 	var syntactic *jsontext.SyntacticError
 	if errors.As(err, &syntactic) && syntactic.Err != nil {
 		reason := strings.TrimPrefix(syntactic.Err.Error(), "jsontext: ")
-		return &SyntaxError{syntactic.ByteOffset, "invalid JSON: " + reason}
+		return &SyntaxError{Offset: syntactic.ByteOffset, Reason: "invalid JSON: " + reason}
 	}
-	return &SyntaxError{r.dec.InputOffset(), "invalid JSON"}
+	return &SyntaxError{Offset: r.dec.InputOffset(), Reason: "invalid JSON"}
 }

@@ -60,12 +60,14 @@ func (l *level) check(rules *Rules, name string, key Span) error {
 
 // repeated is the error of a name that stands twice in its object.
 func repeated(name string, key Span) error {
-	return &SyntaxError{int64(key.Start), fmt.Sprintf("the field %q is given twice", word.Truncate(name, maxQuoted))}
+	name = word.Truncate(name, maxQuoted)
+	return &SyntaxError{Offset: int64(key.Start), Reason: fmt.Sprintf("the field %q is given twice", name), Field: name}
 }
 
 // misspelled is the error of a case variant.
 func misspelled(name, exact string, key Span) error {
-	return &SyntaxError{int64(key.Start), fmt.Sprintf("the field %q must be spelled %q", word.Truncate(name, maxQuoted), exact)}
+	name = word.Truncate(name, maxQuoted)
+	return &SyntaxError{Offset: int64(key.Start), Reason: fmt.Sprintf("the field %q must be spelled %q", name, exact), Field: name}
 }
 
 // variantOf is the index of the lower-case ASCII name that the given one is a

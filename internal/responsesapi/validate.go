@@ -167,7 +167,7 @@ func (r *Request) checkTools(name string, raw, namespace []byte) {
 	defer rawjson.GiveBack(o)
 	r.EachObject(name, raw, func(raw []byte, param string) {
 		if err := rawjson.IndexInto(o, raw, toolRules, nil); err != nil {
-			r.Problem.Refuse(param, fmt.Sprintf("%q is not acceptable: %s of it.", param, err))
+			r.Problem.Refuse(param, fmt.Sprintf("%q is not acceptable: %s.", param, rawjson.Inside(err)))
 			return
 		}
 		r.CacheControls(o, param)

@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -81,9 +82,14 @@ var billedOfDocuments = []string{
 	"max_tokens_per_doc", "max_chunks_per_doc", "truncation", "truncate",
 }
 
-// Unacceptable is the refusal of a body that its rules do not allow.
+// Unacceptable is the refusal of a body that its rules do not allow. It names the field
+// where the error does.
 func Unacceptable(err error) error {
-	return fault.Invalid("", "The request body is not acceptable: "+err.Error()+".")
+	var param string
+	if at, ok := errors.AsType[*rawjson.SyntaxError](err); ok {
+		param = at.Field
+	}
+	return fault.Invalid(param, "The request body is not acceptable: "+err.Error()+".")
 }
 
 // Read indexes a request body that obeys the rules into o, whose memory is used. visit, when it is not nil, is

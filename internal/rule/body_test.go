@@ -27,10 +27,11 @@ func TestOneMemberOfABodyIsVisited(t *testing.T) {
 
 func TestABodyThatIsNotAcceptableIsRefusedByItsOffset(t *testing.T) {
 	skip := func(rd *rawjson.Reader) error { _, err := rd.Skip(); return err }
-	for _, body := range []string{`[]`, `{"a":1,"a":2}`, `{"Model":"m"}`, `{"a":[1`} {
+	for body, param := range map[string]string{`[]`: "", `{"a":1,"a":2}`: "a", `{"Model":"m"}`: "Model", `{"a":[1`: ""} {
 		for _, visit := range []func(*rawjson.Reader) error{nil, skip} {
-			if err := Read(new(rawjson.Object), Body, []byte(body), "a", visit); fault.From(err).HTTPStatus() != 400 || !strings.Contains(err.Error(), "at byte ") {
-				t.Errorf("%s: %v", body, err)
+			err := Read(new(rawjson.Object), Body, []byte(body), "a", visit)
+			if f := fault.From(err); f.HTTPStatus() != 400 || !strings.Contains(f.Message, " (byte ") || f.Param != param {
+				t.Errorf("%s: %v, of the field %q, want %q", body, err, f.Param, param)
 			}
 		}
 	}

@@ -26,7 +26,7 @@ func (p *Problem) JSONSchema(param string, schema []byte) {
 	}
 	const most = 32_768 // names, values and brackets: each is checked
 	if err := rawjson.Within(schema, rawjson.Bounds{Tokens: most}); err != nil {
-		p.Refuse(param, fmt.Sprintf("%q is too large: %s of it.", param, err))
+		p.Refuse(param, fmt.Sprintf("%q is too large: %s.", param, rawjson.Inside(err)))
 	} else if err := checkSchema(schema); err != nil {
 		p.Refuse(param, fmt.Sprintf("%q must be a valid JSON Schema (draft 2020-12): %s.", param, err))
 	}

@@ -226,7 +226,7 @@ func (r *Request) element(param string, raw []byte, be string) (rawjson.Object, 
 	case raw[0] != '{':
 		r.mustBe(invalidParameter, param, be)
 	default:
-		r.fail(invalidParameter, param, "%q is not acceptable: %s of it.", param, err)
+		r.fail(invalidParameter, param, "%q is not acceptable: %s.", param, rawjson.Inside(err))
 	}
 	return o, err == nil
 }

@@ -30,7 +30,7 @@ func TestBodiesThatSayTwiceWhatIsBilledAreRefusedWithAnOffset(t *testing.T) {
 		`{"Prompt":"a"}`:                                  "byte 1",
 		`{"Webhook_URL":"a"}`:                             "byte 1",
 	} {
-		if f := refused([]byte(body), ModelConfig{}); f == nil || f.Code != fault.InvalidRequest || f.HTTPStatus() != 400 || !strings.Contains(f.Message, at+".") {
+		if f := refused([]byte(body), ModelConfig{}); f == nil || f.Code != fault.InvalidRequest || f.HTTPStatus() != 400 || !strings.Contains(f.Message, at+").") {
 			t.Errorf("%s: %v, want %s", body, f, at)
 		}
 	}
@@ -41,7 +41,7 @@ func TestBodiesThatSayTwiceWhatIsBilledAreRefusedWithAnOffset(t *testing.T) {
 		`{"model":"beta2.7-i2v","input":{"media":[{"type":"first_frame","TYPE":"reference_video","url":"https://x.example/a.png"}]}}`,
 		`{"model":"beta2.7-i2v","input":{"media":[{"type":"first_frame","type":"reference_video","url":"https://x.example/a.png"}]}}`,
 	} {
-		if f := refused([]byte(body), ModelConfig{}); f == nil || f.HTTPStatus() != 400 || !strings.Contains(f.Message, "at byte") {
+		if f := refused([]byte(body), ModelConfig{}); f == nil || f.HTTPStatus() != 400 || !strings.Contains(f.Message, " of it).") {
 			t.Errorf("%s: %v", body, f)
 		}
 	}
