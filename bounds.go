@@ -40,17 +40,33 @@ func (b *bounds) amounts(m *Model) billing.HoldRequest {
 }
 
 // tokenBounds are the most that a vendor may bill for a conversation, and which limit,
-// if any, it obeys (docs/billing.md, Bounds of a charge).
+// if any, it obeys. What is held follows from them (docs/billing.md, Bounds of a charge).
+// For example, of a body of 1,000 bytes for a model with a max_output of 32,000 and
+// hold_tokens of 4,096, in tokens of input + output:
+//
+//	                                  Bound            Usual           Firm
+//	max_tokens 500                     1,000 +    500
+//	a stream without max_tokens        1,000 +  4,096                                   (extended as it runs)
+//	a whole answer without             1,000 + 32,000  1,000 + 4,096
+//	max_tokens 500, which some
+//	  channel leaves out               1,000 + 32,000  1,000 + 4,096    1,000 + 32,000
+//	max_tokens 500 and a picture by
+//	  URL: 2,000 tokens, or 40,000    41,000 +    500  3,000 +   500   41,000 +    500
+//
+// [billing.HoldRequest] says what the three are.
 type tokenBounds struct {
 	input       int64 // most tokens of the input, media by the configured bound
-	linked      int64 // how many more a vendor may count for media whose size is not known, or large
-	sentBound   int64 // the caller's bound of one candidate, if every vendor gets it; 0 for none
+	extraMedia  int64 // how many more a vendor may count for media whose size is not known, or large
+	candidates  int64 // of the answer; 0 for what is no conversation
 	callerBound int64 // the caller's bound of one candidate; 0 for none
-	candidates  int64 // candidates; 0 for what is no conversation
-	unseen      bool  // the output cannot be counted while it is made: it is not streamed, its reasoning is not shown, or its vendor is not bounded
-	dropped     bool  // some channel of the model leaves bounds of the output out
-	written     bool  // the input costs most where a cache takes all of it
-	requests    int64 // 1 if the price has a part for the request itself
+	sentBound   int64 // the same where every vendor gets it, else 0
+	dropped     bool  // some channel of the model leaves the caller's bound out
+	// uncounted says that the output cannot be counted while it is made, so that all of
+	// it is held at once: it is not streamed, its reasoning is not shown, or its vendor is
+	// not bounded.
+	uncounted  bool
+	cacheWrite bool  // the input is held as if a cache took all of it, which costs most
+	requests   int64 // 1 if the price has a part for the request itself
 }
 
 // given reports whether the request is a conversation.
@@ -61,7 +77,7 @@ func (b tokenBounds) given() bool { return b.candidates > 0 }
 // the client's bound out: what the client says then bounds nothing.
 func (b tokenBounds) toBounds(m *Model, dropped bool) bounds {
 	if b.sentBound, b.dropped = b.callerBound, dropped; dropped {
-		b.sentBound, b.unseen = 0, true
+		b.sentBound, b.uncounted = 0, true
 	}
 	return bounds{
 		most: b.usual(m), least: b.usage(b.input, b.candidates), tokens: b,
@@ -69,24 +85,23 @@ func (b tokenBounds) toBounds(m *Model, dropped bool) bounds {
 	}
 }
 
-// setAmounts completes what the hold is asked for. A whole answer without a bound is
-// held for as much as the vendor may make, if the account can spare it: nothing
-// extends it. What no vendor can be limited to is firm.
+// setAmounts completes what the hold is asked for, as in the example of [tokenBounds]. A
+// whole answer without a bound is held for as much as the vendor may make, if the account
+// can spare it: nothing extends its hold. What no limit sent to a vendor lowers is firm.
 func (b tokenBounds) setAmounts(m *Model, wanted *billing.HoldRequest) {
 	usual := b.usual(m)
-	unbounded := b.unseen && b.sentBound == 0
-	most := usual
+	most := b.usage(b.input+b.extraMedia, usual.Output)
+	unbounded := b.uncounted && b.sentBound == 0
 	if unbounded {
 		most.Output = b.candidates * m.unboundedOutput()
 		usual.Output = min(usual.Output, most.Output)
 	}
 	wanted.Bound, wanted.Usual = most, usual
-	wanted.Bound = b.usage(b.input+b.linked, most.Output)
 	switch {
 	case unbounded && b.dropped:
-		wanted.Firm = wanted.Bound
-	case b.linked > 0:
-		wanted.Firm = b.usage(b.input+b.linked, usual.Output)
+		wanted.Firm = most
+	case b.extraMedia > 0:
+		wanted.Firm = b.usage(b.input+b.extraMedia, usual.Output)
 	case !unbounded:
 		wanted.Usual = billing.Usage{}
 	}
@@ -104,7 +119,7 @@ func (b tokenBounds) usual(m *Model) billing.Usage {
 // usage is a usage of so many tokens, the input being of the dearest unit.
 func (b tokenBounds) usage(in, out int64) billing.Usage {
 	u := billing.Usage{Input: in, Output: out, Requests: b.requests}
-	if b.written {
+	if b.cacheWrite {
 		u.Input, u.CacheWrite = 0, in
 	}
 	return u
@@ -119,7 +134,7 @@ func (b tokenBounds) affordable(m *Model, h billing.Hold) int64 {
 	}
 	money, wanted := h.Amount, m.outputBound(b.sentBound)
 	switch {
-	case !b.unseen:
+	case !b.uncounted:
 		money += h.Available
 	case b.sentBound == 0:
 		wanted = m.unboundedOutput()
@@ -128,7 +143,7 @@ func (b tokenBounds) affordable(m *Model, h billing.Hold) int64 {
 	if most >= wanted {
 		return 0
 	}
-	if b.unseen && b.sentBound == 0 && m.MaxOutput == 0 {
+	if b.uncounted && b.sentBound == 0 && m.MaxOutput == 0 {
 		most = min(most, defaultMaxOutput)
 	}
 	if most = max(most, 1); b.callerBound > 0 && most >= b.callerBound {
@@ -139,8 +154,8 @@ func (b tokenBounds) affordable(m *Model, h billing.Hold) int64 {
 
 // inputHeld is how much of a hold is for the input, in tokens.
 func (b tokenBounds) inputHeld(m *Model, h billing.Hold) int64 {
-	if b.linked > 0 {
-		all := b.input + b.linked
+	if b.extraMedia > 0 {
+		all := b.input + b.extraMedia
 		if cost, err := h.Price.Cost(b.usage(all, b.usual(m).Output)); err == nil && cost <= h.Amount {
 			return all
 		}

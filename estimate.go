@@ -74,7 +74,7 @@ func (c *call) estimate(ctx context.Context, op *operation) (Estimate, error) {
 	wanted := op.bounds.amounts(m)
 	e.Usage, e.PriceVersion, e.Exact = wanted.Bound, price.Version(), !op.bounds.inexact && soldByUnits(price)
 	if t := op.bounds.tokens; t.given() && !e.Exact {
-		e.Open = t.sentBound == 0 && (!t.unseen || m.MaxOutput == 0)
+		e.Open = t.sentBound == 0 && (!t.uncounted || m.MaxOutput == 0)
 	}
 	if e.Most, err = price.Cost(wanted.Bound); err == nil {
 		e.Least, err = price.Cost(wanted.Least)

@@ -235,7 +235,7 @@ func unpriced[R interface {
 // conversation is what the requests of chat, messages and responses have in common.
 type conversation interface {
 	Validate() error
-	// InputBound and LinkedBound are the input and linked of tokenBounds.
+	// InputBound and LinkedBound are the input and extraMedia of tokenBounds.
 	InputBound(media chat.MediaBound) int64
 	LinkedBound(media chat.MediaBound) int64
 	InputEstimate(media chat.MediaBound) int64
@@ -253,9 +253,9 @@ func validateConversation(o *operation, _ *Model, _ *billing.Price) error {
 func (o *operation) conversationBounds(price *billing.Price) tokenBounds {
 	r := o.request.(conversation)
 	b := tokenBounds{
-		input: r.InputBound(o.media()), linked: r.LinkedBound(o.media()),
-		candidates: 1, unseen: !o.stream || o.call.g.drains.hides(o.model),
-		written: dearerWritten(price),
+		input: r.InputBound(o.media()), extraMedia: r.LinkedBound(o.media()),
+		candidates: 1, uncounted: !o.stream || o.call.g.drains.hides(o.model),
+		cacheWrite: cacheWriteIsDearest(price),
 	}
 	if price.Covers(billing.Request) {
 		b.requests = 1
@@ -263,9 +263,9 @@ func (o *operation) conversationBounds(price *billing.Price) tokenBounds {
 	return b
 }
 
-// dearerWritten reports whether a token that a vendor writes to its cache costs more than
+// cacheWriteIsDearest reports whether a token that a vendor writes to its cache costs more than
 // any other token of the input.
-func dearerWritten(p *billing.Price) bool {
+func cacheWriteIsDearest(p *billing.Price) bool {
 	const tokens = 1_000_000
 	plain, err := p.Cost(billing.Usage{Input: tokens})
 	written, err2 := p.Cost(billing.Usage{CacheWrite: tokens})

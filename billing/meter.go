@@ -60,14 +60,16 @@ type HoldRequest struct {
 	Price     *Price // pinned for the life of the hold; nil means that the model is free
 	Bound     Usage  // upper bound of what the request may consume
 	Least     Usage  // smallest bound that is worth a start; zero means Bound
-	// Usual is held in the place of Bound where that is more than the account can
-	// spare: of a request that does not say how much may be made. Whoever sees
-	// that the hold covers less than Bound limits the upstream to it. Zero means
-	// that Bound is held, or whatever is available.
+	// Usual is the part of Bound that is enough for nearly all requests of the kind, where
+	// the request does not say how much may be made: 4,096 tokens of an answer that may
+	// have 32,000, for instance. An account that cannot spare Bound has what it can spare
+	// held, but at least Usual, and the caller of the Meter limits the upstream to what the
+	// hold covers. Zero means that Bound is held, or whatever is available.
 	Usual Usage
-	// Firm is what the request may consume whatever limit its upstream is sent.
-	// With a hold that does not cover it the request runs only while no other of
-	// the account has a hold. Zero means that every limit is obeyed.
+	// Firm is what the request may consume whatever limit its upstream is sent: a
+	// picture by URL may be 40,000 tokens, for instance, whatever max_tokens says. With a
+	// hold that does not cover it the request runs only while no other of the account has a
+	// hold. Zero means that every limit is obeyed.
 	Firm Usage
 	// Until, when it is not zero, makes a hold that outlives its process: it is
 	// ended by whoever settles it, or given back then.
