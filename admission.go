@@ -18,10 +18,12 @@ import (
 // as if nothing were. The zero value is the default.
 type Admission struct {
 	// MaxCalls is how many calls run at once, open streams among them; zero means
-	// 65,536, negative means as many as come. The last of these slots are kept
-	// for those who run few, as soon as there are several keys and accounts: a key
-	// that runs more than a thirty-second of them does not get the last sixteenth,
-	// and an account that does not the last thirty-second.
+	// 65,536, negative means as many as come.
+	//
+	// As soon as there are several keys and accounts, the last slots are kept for those
+	// that run few calls. A key that has more than a thirty-second of all slots gets none
+	// of the last sixteenth. An account that has more than a thirty-second gets none of the
+	// last thirty-second.
 	MaxCalls int
 	// MaxWaiting is how many more calls wait for a slot when all are taken; zero
 	// means an eighth of MaxCalls, but at most 256, negative means none. A slot
@@ -32,12 +34,15 @@ type Admission struct {
 	// MaxWait is how long a call waits at the most; zero means one second.
 	MaxWait time.Duration
 	// Memory is how much memory in bytes may be in use before new calls are
-	// refused, until a sixteenth of it is free again; zero means the runtime's limit
+	// refused, until a sixteenth of it is free again. Zero means the runtime's limit
 	// (GOMEMLIMIT) if it has one, less a sixteenth for garbage; negative means that
-	// memory has no bound. Request bodies may take a quarter of it or 64 MiB, whichever is
-	// more, as long as that much of it is free without them, of which one account may
-	// have three times as much as it leaves free for the others; large answers as much
-	// again, of which those that get no memory are read when some is free.
+	// memory has no bound.
+	//
+	// Request bodies share a quarter of it, or 64 MiB if that is more, but never more than
+	// is free without them. One account may have three times as much of this share as it
+	// leaves free for the others. A body that does not fit is refused.
+	//
+	// Large answers share as much again. One that gets no memory is read when some is free.
 	Memory int64
 	// InUse is the memory in use; nil means what the runtime's last collection
 	// found alive, the stacks, and the runtime's account of them, or all that it

@@ -107,7 +107,7 @@ func (in *limitedReader) fill(ctx context.Context, buf *bytes.Buffer, body io.Re
 		free := buf.AvailableBuffer()
 		free = free[:min(int64(cap(free)), in.allowed-n)]
 		more, err := body.Read(free)
-		buf.Write(free[:more]) // which is where it lies
+		buf.Write(free[:more]) // which copies nothing: free is the buffer's own memory
 		n += int64(more)
 		if err == io.EOF {
 			return n, nil

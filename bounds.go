@@ -14,8 +14,8 @@ type bounds struct {
 	tokens tokenBounds
 	// plausible is what an upstream can report at most; above it a count is an error.
 	plausible plausible
-	// inexact says that most is not known to be consumed although it is sold by
-	// units that are ordered.
+	// inexact says that an answer may consume less than most, even where it is sold by
+	// units that are ordered: of a video that leaves its length or resolution to the vendor.
 	inexact bool
 }
 

@@ -88,15 +88,25 @@ type Model struct {
 	DisplayName string    // empty means ID
 	OwnedBy     string    // empty means "tollhouse"
 	Created     time.Time // zero means when the gateway was started
-	MaxOutput   int64     // most output tokens of one candidate; 0 means unknown: 131,072 are held for a whole answer without a bound, and a vendor that has to be limited is sent 16,384 at most
-	HoldTokens  int64     // output tokens held for a stream without a bound, and what is usual for a whole answer; 0 means 4,096
-	Batch       int       // most texts (for speech: characters, for reranking: documents) of one upstream call; 0 means that of its family
-	Dimensions  []int64   // the dimensions that embeddings can have; nil means those of its family
-	Voices      []string  // the preset voices of speech, the first being the default; nil means those of its family
-	Ratios      []string  // the values of `ratio` that a video may have; nil means all
-	Priorities  []string  // the values of `priority` that a video may have; nil means all
-	Affinity    Affinity  // which of its calls belong to one session; empty means Options.Affinity
-	Withdrawn   time.Time // from this day on the model does not exist; zero means never
+	// MaxOutput is the most output tokens of one candidate. 0 means unknown: 131,072 are
+	// held for a whole answer without a bound, and a vendor that has to be limited is sent
+	// 16,384 at most.
+	MaxOutput int64
+	// HoldTokens are the output tokens that are held for a stream without a bound, and
+	// usual for a whole answer (billing.HoldRequest); 0 means 4,096.
+	HoldTokens int64
+	// Batch is the most texts (for speech: characters, for reranking: documents) of one
+	// upstream call; 0 means that of its family.
+	Batch int
+	// Dimensions are those that embeddings can have; nil means those of its family.
+	Dimensions []int64
+	// Voices are the preset voices of speech, the first being the default; nil means
+	// those of its family.
+	Voices     []string
+	Ratios     []string  // the values of `ratio` that a video may have; nil means all
+	Priorities []string  // the values of `priority` that a video may have; nil means all
+	Affinity   Affinity  // which of its calls belong to one session; empty means Options.Affinity
+	Withdrawn  time.Time // from this day on the model does not exist; zero means never
 
 	drops droppedBounds
 }

@@ -10,11 +10,15 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
-// drains are the streams that are read to their end after their clients
-// disconnected. That is done for channels whose vendor bills a cancelled stream in
-// full, for models that reason without showing it, and for streams that have delivered
-// thoughts which only the vendor can read, since only the last usage says what they cost. Their number is limited, and no account has all of it; a
-// stream above the limit is cancelled and its usage estimated.
+// drains are the streams that are read to their end after their clients disconnected,
+// since only their last usage says what they cost. They are those
+//
+//   - of channels whose vendor bills a cancelled stream in full,
+//   - of models that reason without showing it, and
+//   - that have delivered thoughts which only the vendor can read.
+//
+// Their number is limited, and no account has all of it. A stream above the limit is
+// cancelled, and its usage estimated.
 type drains struct {
 	most  int64
 	slots quota.Fair // by account

@@ -75,7 +75,7 @@ func (c *call) checkAvailable(ctx context.Context, price *billing.Price, least b
 	balance, err := reports.Balance(timed, c.principal.Account)
 	if err != nil {
 		if fault.Is(err, fault.NotFound) {
-			return nil // likewise
+			return nil // which its hold judges too
 		}
 		return storeError(err)
 	}

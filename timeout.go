@@ -10,7 +10,7 @@ import (
 // of its own, which begins when its end is first asked for: a ledger in memory never
 // does, and needs neither a clock nor a timer.
 type timeoutContext struct {
-	context.Context // without the call's end
+	context.Context // whose values it has, and whose end
 	timeout         time.Duration
 
 	once   sync.Once
@@ -28,14 +28,15 @@ func newTimeoutContext(ctx context.Context, timeout time.Duration) *timeoutConte
 	return new(timeoutContext).begin(ctx, timeout)
 }
 
-// begin is newTimeoutContext in memory that is there. It must be used once: a meter may keep
-// a context for longer than its call.
+// begin makes t, which has never been used, what newTimeoutContext returns. It is for a
+// timeoutContext that is a field of a larger value, and is called once for each: a meter may
+// keep a context for longer than its call.
 func (t *timeoutContext) begin(ctx context.Context, timeout time.Duration) *timeoutContext {
 	t.Context, t.timeout = ctx, timeout
 	return t
 }
 
-// beginSettle is newSettleContext likewise.
+// beginSettle makes t, which has never been used, what newSettleContext returns.
 func (t *timeoutContext) beginSettle(ctx context.Context, timeout time.Duration) *timeoutContext {
 	return t.begin(context.WithoutCancel(ctx), timeout)
 }

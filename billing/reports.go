@@ -7,7 +7,8 @@ import (
 )
 
 // Reports is the reading side of a ledger. The server asks a Meter for it: with
-// one, /v1/balance, /v1/usage and /v1/receipts answer; without, they are 404.
+// one, /v1/balance, /v1/usage and /v1/receipts answer; without, they are 404. Its methods
+// are safe for concurrent use, also with those of [Meter].
 type Reports interface {
 	// Currency is what the amounts are of ("USD").
 	Currency() string
@@ -22,7 +23,8 @@ type Reports interface {
 	Receipt(ctx context.Context, account, id string) (Receipt, error)
 }
 
-// Accounts is the administrative side of a ledger.
+// Accounts is the administrative side of a ledger. Its methods are safe for concurrent use,
+// also with those of [Meter]: a Credit or a SetBudget never takes what a hold has.
 type Accounts interface {
 	Reports
 	// CreateAccount adds an account with an opening credit. It fails with

@@ -121,22 +121,23 @@ func (r *Router) begin(s *selection, c *candidate, now time.Time, forced bool) *
 	return a
 }
 
-// availability is how well a candidate can be asked; the least is the best. Each that
-// can be at a limit is even, and the next one is the same at its limit.
+// availability is how well a candidate can be asked; the least is the best. Of a candidate
+// at a limit, which may end soon, it is that of its circuit breaker plus atLimit, so that
+// being at a limit is the lowest bit.
 type availability uint8
 
 const (
 	ready              availability = iota
-	atLimit                         // at a limit, which may end soon
+	atLimit                         // at a limit
 	circuitOpen                     // its circuit breaker is open, or half-open with enough probes
-	circuitOpenAtLimit              // both
+	circuitOpenAtLimit              // circuitOpen + atLimit
 	cooldown                        // its vendor said when to come back
-	cooldownAtLimit                 // and it is at a limit
+	cooldownAtLimit                 // cooldown + atLimit
 	excluded                        // must not be asked: the operator has paused it
 )
 
-// isAtLimit reports whether it is at a limit, which may end soon.
-func (a availability) isAtLimit() bool { return a&1 == 1 }
+// isAtLimit reports whether a candidate of this availability is at a limit.
+func (a availability) isAtLimit() bool { return a&atLimit != 0 }
 
 // candidate is a route that was not tried yet, as it is at a moment.
 type candidate struct {
@@ -169,7 +170,7 @@ func (s *selection) candidates(all []candidate, now time.Time) ([]candidate, ava
 		if c.limited && c.availability != excluded {
 			c.full = c.MaxConcurrent > 0 && c.limiter.full(c.MaxConcurrent)
 			if c.delay = c.rate.delay(now); c.full || c.delay > 0 {
-				c.availability++
+				c.availability += atLimit
 			}
 		}
 		if s.picksBySession() {

@@ -127,9 +127,12 @@ var refusesCounting = map[int]bool{http.StatusMethodNotAllowed: true, http.Statu
 
 // prepareRetry prepares the next attempt after one that failed: it notes which channel
 // is not asked again, and may spend of the retry budget and wait. It is false if there
-// is to be no other. A channel is asked again if it has another key, and the only one of a model
-// where nothing was sent, for instance because it closed an idle connection, or if
-// the vendor refused the call and wants it back at once.
+// is to be no other attempt. The next one is at another channel, except that
+//
+//   - a channel whose key was refused is asked with its next key, and
+//   - the only channel of a model is asked once more where nothing was sent, for
+//     instance because it closed an idle connection, or where the vendor refused the call
+//     and said to come back within the time that the call may still wait.
 func (r *Router) prepareRetry(ctx context.Context, s *selection, a *attempt) bool {
 	v, alone := a.verdict, len(s.routes) == 1
 	keys := 1 // that are tried before another channel
