@@ -22,6 +22,31 @@ import (
 // BuiltinIDs are the models of the built-in tables, for the tests from outside.
 func BuiltinIDs() []string { return slices.Sorted(maps.Keys(builtin())) }
 
+func TestEachOperationIsInAllTables(t *testing.T) {
+	for _, op := range upstream.Ops() {
+		if op == upstream.PollVideo { // which nobody calls: it is of a task that was accepted
+			continue
+		}
+		t.Run(string(op), func(t *testing.T) {
+			if publicPaths[op] == "" {
+				t.Error("publicPaths lacks it")
+			}
+			if parsers[op] == nil && op != upstream.EditImage { // whose request is a form
+				t.Error("parsers lacks it")
+			}
+			if !slices.ContainsFunc(Kinds(), func(k Kind) bool { return slices.Contains(kinds[k], op) }) {
+				t.Error("no kind of models serves it")
+			}
+			if counts := op == upstream.CountTokens || op == upstream.CountInput; pricedUnits[op] == nil && !counts {
+				t.Error("pricedUnits lacks it")
+			}
+		})
+	}
+	if len(Kinds()) != len(kinds) {
+		t.Errorf("Kinds has %d kinds, and the table %d", len(Kinds()), len(kinds))
+	}
+}
+
 // BenchmarkHashSession is what a name of a session costs.
 func BenchmarkHashSession(b *testing.B) {
 	var key [32]byte
