@@ -22,7 +22,6 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
-	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -312,23 +311,17 @@ var chatCompletion = capability{
 	opening: chatapi.Opening,
 	tap: func(o *operation, _ *billing.Price) tap {
 		g := o.call.g
-		return chatTap{o.chat().NewTap(chatapi.TapOptions{
+		return o.chat().NewTap(chatapi.TapOptions{
 			Media: o.media(), Created: g.options.Now().Unix(),
 			NewID: func() string { return g.options.NewID("chatcmpl-") }, // which must not keep the request
-		})}
+		})
 	},
 	summarize: func(o *operation, t tap) any {
 		summary := o.chat().Summary()
-		t.(chatTap).UseSummary(summary)
+		t.(*chatapi.Tap).UseSummary(summary)
 		return summary
 	},
 }
-
-// chatTap is the tap of chat, with its terminator.
-type chatTap struct{ *chatapi.Tap }
-
-func (t chatTap) Delivered() bool    { return true } // every chunk that is counted leaves
-func (t chatTap) Terminator() string { return sse.Done }
 
 // newMessages is the operation of a message.
 func newMessages(c *call, r *messagesapi.Request) *operation {

@@ -41,11 +41,8 @@ var usageMembers = []tokencount.Member{
 	{Name: "completion_tokens_details", Inner: []tokencount.Member{{Name: "reasoning_tokens", Field: completion.Reasoning}}},
 }
 
-// Report is the usage that chat upstreams report.
-type Report struct{ completion.Report }
-
-// Read takes in one usage object and reports whether it counts the output.
-func (p *Report) Read(usage []byte) (counted bool) { return p.Report.Read(usage, usageMembers) }
+// ReadUsage takes in one usage object and reports whether it counts the output.
+func ReadUsage(p *completion.Report, raw []byte) (counted bool) { return p.Read(raw, usageMembers) }
 
 // form is that of an answer.
 var form = completion.Form{

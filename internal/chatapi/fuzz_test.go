@@ -142,12 +142,6 @@ func FuzzTap(f *testing.F) {
 	})
 }
 
-// ended is a Tap with the terminator that its user gives it.
-type ended struct{ *Tap }
-
-func (ended) Delivered() bool    { return true }
-func (ended) Terminator() string { return "" }
-
 // FuzzRepeat compares a tap that remembers the last event with one that forgets it.
 func FuzzRepeat(f *testing.F) {
 	capabilitytest.AddForms(f, "",
@@ -159,7 +153,7 @@ func FuzzRepeat(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, head, middle, tail, a, b, c, d string) {
 		remembers, forgetful := tapOf(t, never), tapOf(t, never)
 		first, second := head+a+middle+b+tail, head+c+middle+d+tail
-		capabilitytest.RepeatsAsParsed(t, ended{remembers}, ended{forgetful}, func() { forgetful.Template.Forget() },
+		capabilitytest.RepeatsAsParsed(t, remembers, forgetful, func() { forgetful.Template.Forget() },
 			[2]string{name, first}, [2]string{name, first}, [2]string{name, second}, [2]string{name, first})
 	})
 }

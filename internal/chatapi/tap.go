@@ -48,7 +48,7 @@ func (t *Tap) UseSummary(r *Request) { t.request, t.Request = r, &r.Parsed }
 // with the fault.BadGateway that ends the stream if the event is an error frame
 // or not one JSON object. At the end of a complete stream it is done, and appends
 // the usage chunk that the client asked for, if the upstream gave none, but not
-// the terminator.
+// the terminator: see [Tap.Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
 	if out, _, ok := t.Repeat(dst, name, data, 0); ok {
 		return out, false, nil
@@ -104,11 +104,11 @@ func Opening(name string, data []byte) (content bool, err error) {
 func (t *Tap) chunk(dst []byte, name string, s *completion.Scan) []byte {
 	t.Wrote(s.Text.Quarters)
 	usage := t.Object.Raw("usage")
-	counted := t.Report.Read(usage, usageMembers)
+	counted := ReadUsage(&t.Report, usage)
 	if usage == nil && s.Stopped { // Groq's is here where it was not asked for usage
-		counted = t.Report.Read(member(t.Object.Raw("x_groq"), "usage"), usageMembers)
+		counted = ReadUsage(&t.Report, member(t.Object.Raw("x_groq"), "usage"))
 	}
-	if t.Report.Read(s.Usage, usageMembers) || counted {
+	if ReadUsage(&t.Report, s.Usage) || counted {
 		t.Counted()
 	}
 	t.edits = t.Request.PublicEdits(t.edits[:0], t.request.Model, t.Object, &form)
@@ -167,6 +167,12 @@ func (t *Tap) CutShort(dst []byte) []byte {
 	}
 	return t.usageChunk(t.ownChunk(dst, string(choices)+"]"))
 }
+
+// Delivered is true: every chunk that is counted goes to the client.
+func (t *Tap) Delivered() bool { return true }
+
+// Terminator is the event that ends a complete stream.
+func (t *Tap) Terminator() string { return sse.Done }
 
 // usageChunk appends the usage chunk, once, to a client that asked for it and
 // whose upstream gave none.

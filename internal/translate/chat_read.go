@@ -21,7 +21,7 @@ type chatReader struct {
 	to       writer
 	begun    bool
 	finished bool
-	report   chatapi.Report
+	report   completion.Report
 
 	pieces int                 // that were written
 	last   piece               // of them
@@ -154,9 +154,9 @@ func (r *chatReader) take(c *chatAnswer, data []byte, whole bool) {
 		id, _ := rawjson.String(c.ID)
 		r.write(piece{kind: begun, id: answerID(strings.TrimPrefix(id, "chatcmpl-"), data), usage: &usage{}})
 	}
-	r.report.Read(c.Usage)
+	chatapi.ReadUsage(&r.report, c.Usage)
 	for i := range c.Choices {
-		r.report.Read(c.Choices[i].Usage)
+		chatapi.ReadUsage(&r.report, c.Choices[i].Usage)
 	}
 	first := c.first()
 	if first == nil {
@@ -247,7 +247,7 @@ func legacyCall(raw []byte) []chat.ToolCall {
 
 // end passes on the usage, wherever it stood.
 func (r *chatReader) end() {
-	r.write(piece{kind: ended, usage: reported(&r.report.Report)})
+	r.write(piece{kind: ended, usage: reported(&r.report)})
 }
 
 // answerID is the id of an answer, made of the upstream's without its prefix: what
