@@ -347,7 +347,7 @@ func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
 		Accept: c.accept,
 	})
 	c.recordAttempts(reply, err, func() billing.Usage { return c.op.billable(c.hold.Price) })
-	if err == nil && c.op.session != nil {
+	if err == nil && c.op.sessionBody != nil {
 		c.entry.affinity = affinity(session, reply)
 	}
 	return reply, err

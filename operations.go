@@ -82,9 +82,6 @@ type capability struct {
 	// serve runs the whole call, for a capability whose calls have another course than
 	// the usual hold, attempt and settlement; nil for all others.
 	serve func(o *operation, c *call) (*Response, error)
-	// session is the body that may name the request's session, and the user whom a
-	// message is for; nil where requests have no sessions.
-	session func(o *operation) (body *completion.Parsed, user string)
 	// prepare makes what goes upstream once the hold has been granted. maxOutput is
 	// the number of output tokens that the upstream is limited to because the
 	// balance affords no more; 0 if it affords everything.
@@ -127,6 +124,11 @@ type operation struct {
 	clientBytes []byte         // the request as it came; nil for a form
 	form        *upstream.Form // which may lie on disk: it is closed when the call has ended
 	status      int            // HTTP status of the answer; 0 means 200
+
+	// sessionBody is the body that may name the request's session, and sessionUser the user
+	// whom a message is for; nil where requests have no sessions.
+	sessionBody *completion.Parsed
+	sessionUser string
 
 	// wait says that the answer is the end of the task that was accepted.
 	wait bool
@@ -282,7 +284,7 @@ func conversationAnswer(o *operation, data []byte, _ *billing.Price) (answer, er
 
 // newChat is the operation of a chat completion.
 func newChat(c *call, r *chatapi.Request) *operation {
-	return &operation{capability: &chatCompletion, call: c, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source()}
+	return &operation{capability: &chatCompletion, call: c, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source(), sessionBody: &r.Parsed}
 }
 
 func (o *operation) chat() *chatapi.Request { return o.request.(*chatapi.Request) }
@@ -294,7 +296,6 @@ var chatCompletion = capability{
 	unpriced:     unpriced[*chatapi.Request],
 	scope:        rule.Generation,
 	translated:   []string{"cache_control"},
-	session:      func(o *operation) (*completion.Parsed, string) { return &o.chat().Parsed, "" },
 	bound: func(o *operation, m *Model, price *billing.Price) bounds {
 		r, b := o.chat(), o.conversationBounds(price)
 		b.callerBound, b.candidates = r.OutputBound(), r.Candidates()
@@ -325,7 +326,15 @@ var chatCompletion = capability{
 
 // newMessages is the operation of a message.
 func newMessages(c *call, r *messagesapi.Request) *operation {
-	return &operation{capability: &message, call: c, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source()}
+	return newMessageOperation(&message, c, r)
+}
+
+func newMessageOperation(kind *capability, c *call, r *messagesapi.Request) *operation {
+	o := &operation{capability: kind, call: c, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source(), sessionBody: &r.Parsed}
+	if r.Metadata != nil {
+		o.sessionUser = r.Metadata.UserID
+	}
+	return o
 }
 
 func (o *operation) message() *messagesapi.Request { return o.request.(*messagesapi.Request) }
@@ -337,8 +346,7 @@ var message = capability{
 	unpriced: func(o *operation, h http.Header, pass rule.PassUnpriced) error {
 		return o.message().Unpriced(h, pass)
 	},
-	scope:   rule.Generation,
-	session: messageSession,
+	scope: rule.Generation,
 	bound: func(o *operation, m *Model, price *billing.Price) bounds {
 		b := o.conversationBounds(price)
 		b.callerBound = o.message().MaxTokens
@@ -368,16 +376,9 @@ var message = capability{
 	},
 }
 
-func messageSession(o *operation) (body *completion.Parsed, user string) {
-	if m := o.message().Metadata; m != nil {
-		user = m.UserID
-	}
-	return &o.message().Parsed, user
-}
-
 // newCount is the operation that counts the tokens of a message that is not made.
 func newCount(c *call, r *messagesapi.Request) *operation {
-	return &operation{capability: &tokenCount, call: c, request: r, model: r.Model, clientBytes: r.Source()}
+	return newMessageOperation(&tokenCount, c, r)
 }
 
 // tokenCount streams nothing, holds nothing and costs nothing. Tokens are counted for
@@ -390,7 +391,6 @@ var tokenCount = capability{
 	validate:     message.validate,
 	unpriced:     message.unpriced,
 	scope:        rule.Count,
-	session:      messageSession,
 	bound:        func(*operation, *Model, *billing.Price) bounds { return bounds{plausible: anything} },
 	estimate:     func(o *operation) []byte { return messagesapi.CountAnswer(o.message().InputEstimate(o.media())) },
 	serve:        func(_ *operation, c *call) (*Response, error) { return c.count() },
@@ -405,7 +405,7 @@ var tokenCount = capability{
 
 // newResponse is the operation that makes a response.
 func newResponse(c *call, r *responsesapi.Request) *operation {
-	return &operation{capability: &responseCreation, call: c, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source()}
+	return &operation{capability: &responseCreation, call: c, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source(), sessionBody: &r.Parsed}
 }
 
 func (o *operation) response() *responsesapi.Request { return o.request.(*responsesapi.Request) }
@@ -423,7 +423,6 @@ var responseCreation = capability{
 	validate:       validateConversation,
 	unpriced:       unpricedResponse,
 	scope:          rule.Generation,
-	session:        responseSession,
 	bound: func(o *operation, m *Model, price *billing.Price) bounds {
 		b := o.conversationBounds(price)
 		b.callerBound = o.response().MaxOutputTokens
@@ -478,13 +477,9 @@ func unpricedResponse(o *operation, h http.Header, pass rule.PassUnpriced) error
 	return err
 }
 
-func responseSession(o *operation) (body *completion.Parsed, user string) {
-	return &o.response().Parsed, ""
-}
-
 // newInputCount is the operation that counts the input of a response that is not made.
 func newInputCount(c *call, r *responsesapi.Request) *operation {
-	return &operation{capability: &inputCount, call: c, request: r, model: r.Model, clientBytes: r.Source()}
+	return &operation{capability: &inputCount, call: c, request: r, model: r.Model, clientBytes: r.Source(), sessionBody: &r.Parsed}
 }
 
 // inputCount is what tokenCount is, of responses.
@@ -499,7 +494,6 @@ var inputCount = capability{
 	validate:       validateConversation,
 	unpriced:       unpricedResponse,
 	scope:          rule.Count,
-	session:        responseSession,
 	bound:          func(*operation, *Model, *billing.Price) bounds { return bounds{plausible: anything} },
 	estimate:       func(o *operation) []byte { return responsesapi.CountAnswer(o.response().InputEstimate(o.media())) },
 	serve:          func(_ *operation, c *call) (*Response, error) { return c.count() },

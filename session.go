@@ -71,24 +71,23 @@ var sessionMembers = [...]string{"prompt_cache_key", "conversation", "session_id
 // session is the session that the call belongs to; zero for none. What its caller names
 // beside the body counts before what is in the body.
 func (c *call) session() (none upstream.Session) {
-	if c.op.session == nil || c.model.Affinity == AffinityOff {
+	if c.op.sessionBody == nil || c.model.Affinity == AffinityOff {
 		return none
 	}
 	key, account := &c.g.sessionKey, c.principal.Account
 	if c.sessionName != "" {
 		return hashSession(key, account, c.sessionName)
 	}
-	body, user := c.op.session(c.op)
-	if name := sessionOfUser(user); isSessionName(name) {
+	if name := sessionOfUser(c.op.sessionUser); isSessionName(name) {
 		return hashSession(key, account, name)
 	}
 	for _, member := range sessionMembers {
-		if name := sessionOfMember(body.Object.Raw(member)); isSessionName(name) {
+		if name := sessionOfMember(c.op.sessionBody.Object.Raw(member)); isSessionName(name) {
 			return hashSession(key, account, name)
 		}
 	}
 	if c.model.Affinity == AffinityPrefix {
-		return hashSession(key, account, prefixOf(&body.Object)) // which no name can be
+		return hashSession(key, account, prefixOf(&c.op.sessionBody.Object)) // which no name can be
 	}
 	return none
 }
