@@ -53,7 +53,9 @@ func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply
 	}
 	kept = len(a.body)
 	if kept > 0 && buf.Len() > 0 && &a.body[0] == &buf.Bytes()[0] {
-		if inPlace = isPooled(a.body) && kept >= buf.Cap()/4; !inPlace {
+		if inPlace = isPooled(a.body) && kept >= buf.Cap()/2; inPlace {
+			kept = buf.Cap() // of which twice the answer was reserved
+		} else {
 			a.body = bytes.Clone(a.body)
 		}
 	}

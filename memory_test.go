@@ -92,6 +92,25 @@ func (h *testGateway) ended(t *testing.T, done <-chan error, calls int) {
 	}
 }
 
+// TestALargeAnswerCountsAsMuchAsTheMemoryThatItHolds asks for answers of 3 MiB and of a third
+// of that, which may come to lie in the memory of those before.
+func TestALargeAnswerCountsAsMuchAsTheMemoryThatItHolds(t *testing.T) {
+	for range 20 {
+		for _, size := range []int64{3 << 20, 1<<20 + 1<<16} {
+			p := newSlowAnswer(size)
+			close(p.end)
+			h := newAnswerGateway(t, p)
+			r, err := h.ask(t.Context(), askChat)
+			must(t, err)
+			if counted, held := h.Load().Answers, int64(cap(r.Body)); counted < held*7/8 || held > 2*int64(len(r.Body)) {
+				t.Errorf("an answer of %d bytes holds %d, and %d are counted", len(r.Body), held, counted)
+			}
+			r.Release()
+			r.End(200, nil)
+		}
+	}
+}
+
 func TestLargeAnswersThatFindNoRoomAreReadWhenThereIsSome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second, small := newSlowAnswer(40<<20), newSlowAnswer(40<<20), newSlowAnswer(1<<20-400)
