@@ -525,10 +525,13 @@ func (c *call) close() {
 }
 
 // release gives back the slot, the memory of body and answer, and the lease of an operation
-// on what is stored. Later calls do nothing.
+// on what is stored, for which nothing runs: any other ends with the work, in close. Later
+// calls do nothing.
 func (c *call) release() {
 	c.g.slots.release(&c.slot)
-	c.releaseLease()
+	if c.ctx == nil {
+		c.releaseLease()
+	}
 	c.releaseBody()
 	if c.answerBytes > 0 {
 		c.g.admission.answers.release(&c.answerBytes)

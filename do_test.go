@@ -75,6 +75,28 @@ func TestEndClosesAStreamThatNobodyRead(t *testing.T) {
 	}
 }
 
+// Release gives back the slot of a stream that is still read, but not its key's: the
+// limiter's lease ends with the stream, when its tokens are known.
+func TestAStreamThatIsReleasedKeepsItsKeysSlotUntilItEnds(t *testing.T) {
+	in, out := io.Pipe()
+	limiter := new(auth.MemoryLimiter)
+	h := newTestGateway(t, &scriptedUpstream{body: in}, "1", func(o *gateway.Options) { o.Limiter = limiter })
+	caller := &auth.Principal{Account: "local", Key: "one", Limits: auth.Limits{MaxConcurrent: 1}}
+	go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`, "")) }()
+	r, err := h.ask(auth.NewContext(t.Context(), caller), askChatStream)
+	must(t, err)
+	r.Release()
+	if _, _, err := limiter.Acquire(t.Context(), caller, "beside", 1); !fault.Is(err, fault.RateLimitExceeded) {
+		t.Errorf("beside the stream: %v", err)
+	}
+	go func() { _, _ = io.WriteString(out, chatStream(usageChunk(20, 30))); _ = out.Close() }()
+	drain(t, r.Stream)
+	r.End(200, nil)
+	if _, _, err := limiter.Acquire(t.Context(), caller, "after", 1); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+}
+
 func TestARequestFollowsOneThatWaitsForItsOperation(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: chatAnswer("")}, "1", nil)
 	first, err := h.Do(t.Context(), &gateway.Request{ClientID: "mine"})
