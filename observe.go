@@ -13,8 +13,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
-	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -309,7 +309,7 @@ func newAttempt(id string, op upstream.Op, a upstream.Attempt) AttemptEvent {
 	if a.Err == nil {
 		return e
 	}
-	e.Code, e.Error = word.Code(fault.From(a.Err).Code), redactError(a.Err)
+	e.Code, e.Error = safetext.Code(fault.From(a.Err).Code), redactError(a.Err)
 	if f := failureOf(a.Err); f != nil {
 		e.Status = f.Status
 	}
@@ -401,7 +401,7 @@ func (c *call) requestEvent(now time.Time, status int, failed *fault.Error) Requ
 		e.Account, e.Key = c.principal.Account, c.principal.Key
 	}
 	if failed != nil {
-		e.Code = word.Code(failed.Code)
+		e.Code = safetext.Code(failed.Code)
 	}
 	switch {
 	case r.clientGone:
@@ -550,7 +550,7 @@ func redactError(err error) string {
 	var f *upstream.Failure
 	switch answered := errors.As(err, &f); {
 	case answered && f.Status != 0 && !f.Fatal:
-		return fmt.Sprintf("%s (upstream status %d)", word.Code(code.Code), f.Status)
+		return fmt.Sprintf("%s (upstream status %d)", safetext.Code(code.Code), f.Status)
 	case code.Code == fault.InternalError:
 		return sanitize(err.Error(), stack)
 	case answered && !f.Fatal:
@@ -588,5 +588,5 @@ func sanitize(s string, most int) string {
 			return '?' // which is never longer
 		}
 		return r
-	}, word.Truncate(s, most))
+	}, safetext.Truncate(s, most))
 }

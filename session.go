@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -40,7 +40,7 @@ const maxSessionName = 256
 func IsSessionName(name string) bool { return isSessionName(name) }
 
 func isSessionName[T string | []byte](name T) bool {
-	return len(name) <= maxSessionName && word.IsVisible(name)
+	return len(name) <= maxSessionName && safetext.IsVisible(name)
 }
 
 type sessionContext struct{}

@@ -11,7 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/retryqueue"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/responses/state"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -257,7 +257,7 @@ func (c *call) recordAttempts(reply *upstream.Reply, err error, billable func() 
 		}
 		t := billing.Attempt{
 			Channel: a.Channel, Model: a.Model, StartedAt: a.Started, Duration: a.Duration,
-			Code: string(word.Code(fault.From(a.Err).Code)), Status: a.Status, Billable: a.Sent && !a.Refused && a.Status < 400,
+			Code: string(safetext.Code(fault.From(a.Err).Code)), Status: a.Status, Billable: a.Sent && !a.Refused && a.Status < 400,
 		}
 		last := i == len(reply.Attempts)-1
 		if t.Billable && !(last && c.clientLeft() && maybeBillable(err)) {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
-	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -93,15 +93,17 @@ type StreamHandler func(ctx context.Context, r *Request) iter.Seq2[*Chunk, error
 
 // Serve makes an upstream of a Go function. A call for a stream gets the
 // response as one.
-func Serve(h Handler) upstream.Upstream { return ServeStream(h, serve.Whole(h, (*Response).chunks)) }
+func Serve(h Handler) upstream.Upstream {
+	return ServeStream(h, funcmodel.Whole(h, (*Response).chunks))
+}
 
 // ServeStream makes an upstream of two Go functions, one for each way of
 // answering.
 func ServeStream(h Handler, s StreamHandler) upstream.Upstream {
-	return serve.Function[Request, Response]{
-		Op: upstream.ChatCompletion, Read: serve.Parsed(decode), Answer: h,
+	return funcmodel.Function[Request, Response]{
+		Op: upstream.ChatCompletion, Read: funcmodel.Parsed(decode), Answer: h,
 		Stream: func(ctx context.Context, r *Request) *upstream.Reply {
-			return serve.Events(ctx, s(ctx, r), frame, sse.Done)
+			return funcmodel.Events(ctx, s(ctx, r), frame, sse.Done)
 		},
 	}
 }

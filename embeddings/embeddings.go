@@ -13,8 +13,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -61,7 +61,7 @@ type Handler func(ctx context.Context, r *Request) (*Response, error)
 
 // Serve makes an upstream of a Go function.
 func Serve(h Handler) upstream.Upstream {
-	return serve.Function[Request, Response]{Op: upstream.Embeddings, Read: serve.View[Request], Answer: h}
+	return funcmodel.Function[Request, Response]{Op: upstream.Embeddings, Read: funcmodel.View[Request], Answer: h}
 }
 
 // Inputs are the texts to embed, in order; nil if the input is of tokens.

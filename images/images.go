@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/internal/serve"
+	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -98,7 +98,7 @@ type Handler func(ctx context.Context, r *Request) (*Response, error)
 // Serve makes an upstream of a Go function. It does not stream: a call for a
 // stream is refused.
 func Serve(h Handler) upstream.Upstream {
-	return serve.Function[Request, Response]{Op: upstream.GenerateImage, Read: serve.View[Request], Answer: h}
+	return funcmodel.Function[Request, Response]{Op: upstream.GenerateImage, Read: funcmodel.View[Request], Answer: h}
 }
 
 // EditHandler changes pictures in Go. It is as a [Handler] is; the files of the
@@ -108,5 +108,5 @@ type EditHandler func(ctx context.Context, e *Edit) (*Response, error)
 // ServeEdits makes an upstream of a Go function that changes pictures. It does
 // not stream: a call for a stream is refused.
 func ServeEdits(h EditHandler) upstream.Upstream {
-	return serve.Function[Edit, Response]{Op: upstream.EditImage, Read: serve.View[Edit], Answer: h}
+	return funcmodel.Function[Edit, Response]{Op: upstream.EditImage, Read: funcmodel.View[Edit], Answer: h}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -44,7 +44,7 @@ func (s *Stream) Events() iter.Seq2[*Event, error] {
 
 // decodeEvent reads an event, or the error event that ends a stream.
 func decodeEvent(e sse.Event) (*Event, error) {
-	return serve.DecodeNamed(e, func(event *Event) *string { return &event.Type }, "Messages")
+	return funcmodel.DecodeNamed(e, func(event *Event) *string { return &event.Type }, "Messages")
 }
 
 // Message reads the stream to its end and returns the whole message. A stream
@@ -270,15 +270,17 @@ type StreamHandler func(ctx context.Context, r *Request) iter.Seq2[*Event, error
 
 // Serve makes an upstream of a Go function. A call for a stream gets the
 // response as one.
-func Serve(h Handler) upstream.Upstream { return ServeStream(h, serve.Whole(h, (*Response).events)) }
+func Serve(h Handler) upstream.Upstream {
+	return ServeStream(h, funcmodel.Whole(h, (*Response).events))
+}
 
 // ServeStream makes an upstream of two Go functions, one for each way of
 // answering.
 func ServeStream(h Handler, s StreamHandler) upstream.Upstream {
-	return serve.Function[Request, Response]{
-		Op: upstream.Messages, Read: serve.Parsed(serve.Decode[Request]), Answer: h,
+	return funcmodel.Function[Request, Response]{
+		Op: upstream.Messages, Read: funcmodel.Parsed(funcmodel.Decode[Request]), Answer: h,
 		Stream: func(ctx context.Context, r *Request) *upstream.Reply {
-			return serve.Events(ctx, s(ctx, r), serve.Named(func(e *Event) string { return e.Type }), "")
+			return funcmodel.Events(ctx, s(ctx, r), funcmodel.Named(func(e *Event) string { return e.Type }), "")
 		},
 	}
 }

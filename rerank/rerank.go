@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/internal/serve"
+	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -38,7 +38,7 @@ type Handler func(ctx context.Context, r *Request) (*Response, error)
 
 // Serve makes an upstream of a Go function.
 func Serve(h Handler) upstream.Upstream {
-	return serve.Function[Request, Response]{Op: upstream.Rerank, Read: serve.View[Request], Answer: h}
+	return funcmodel.Function[Request, Response]{Op: upstream.Rerank, Read: funcmodel.View[Request], Answer: h}
 }
 
 // Response is a ranking. Fields that the API does not name are in Extra, here and in

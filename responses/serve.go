@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/internal/serve"
+	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -24,15 +24,17 @@ type StreamHandler func(ctx context.Context, r *Request) iter.Seq2[*Event, error
 
 // Serve makes an upstream of a Go function. A call for a stream gets the
 // response as one.
-func Serve(h Handler) upstream.Upstream { return ServeStream(h, serve.Whole(h, (*Response).events)) }
+func Serve(h Handler) upstream.Upstream {
+	return ServeStream(h, funcmodel.Whole(h, (*Response).events))
+}
 
 // ServeStream makes an upstream of two Go functions, one for each way of
 // answering.
 func ServeStream(h Handler, s StreamHandler) upstream.Upstream {
-	return serve.Function[Request, Response]{
-		Op: upstream.Responses, Read: serve.Parsed(serve.Decode[Request]), Answer: h,
+	return funcmodel.Function[Request, Response]{
+		Op: upstream.Responses, Read: funcmodel.Parsed(funcmodel.Decode[Request]), Answer: h,
 		Stream: func(ctx context.Context, r *Request) *upstream.Reply {
-			return serve.Events(ctx, s(ctx, r), serve.Named(func(e *Event) string { return e.Type }), sse.Done)
+			return funcmodel.Events(ctx, s(ctx, r), funcmodel.Named(func(e *Event) string { return e.Type }), sse.Done)
 		},
 	}
 }

@@ -5,8 +5,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 )
 
@@ -41,7 +41,7 @@ func decodeEvent(e sse.Event) (*Event, error) {
 	if string(e.Data) == "[DONE]" {
 		return nil, nil
 	}
-	return serve.DecodeNamed(e, func(event *Event) *string { return &event.Type }, "Responses")
+	return funcmodel.DecodeNamed(e, func(event *Event) *string { return &event.Type }, "Responses")
 }
 
 // Response reads the stream to its end and returns the whole response. A stream

@@ -9,7 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
@@ -156,7 +156,7 @@ func (q *adminRequest) testChannel() (any, error) {
 	}
 	q.addAudit("model", redact(result.Model), "ok", result.OK)
 	if result.Code != "" {
-		q.addAudit("code", string(word.Code(result.Code)))
+		q.addAudit("code", string(safetext.Code(result.Code)))
 	}
 	return result, nil
 }

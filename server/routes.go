@@ -8,7 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -176,4 +176,4 @@ func methodNotAllowed(h http.Header, method string, allowed []string) error {
 }
 
 // clip bounds a text of the caller's in a message.
-func clip(s string) string { return word.Truncate(s, 100) }
+func clip(s string) string { return safetext.Truncate(s, 100) }

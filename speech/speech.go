@@ -10,7 +10,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/serve"
+	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -74,7 +74,7 @@ func (served) Supports(op upstream.Op, _ string) bool { return op == upstream.Sp
 
 // Do calls the handler.
 func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	r, err := serve.View[Request](call)
+	r, err := funcmodel.View[Request](call)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, e
 	if err != nil {
 		return nil, fault.From(err)
 	}
-	return serve.Reply(kind, audio), nil
+	return funcmodel.Reply(kind, audio), nil
 }
 
 // Encoder makes MP3 of samples. It is safe for concurrent use.

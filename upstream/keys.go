@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
 	"github.com/tollhouse-ai/gateway/upstream/internal/rendezvous"
@@ -52,7 +52,7 @@ func NewKeys(keys []secret.String, now func() time.Time) (*Keys, error) {
 	}
 	r := &Keys{keys: make([]Key, len(keys)), now: now}
 	for i, k := range keys {
-		if !word.IsVisible(k.Reveal()) {
+		if !safetext.IsVisible(k.Reveal()) {
 			return nil, fmt.Errorf("key %d is empty or has a character that no key can have", i+1)
 		}
 		name := sha256.Sum256([]byte("tollhouse: a key of a vendor\x00" + k.Reveal()))

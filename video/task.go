@@ -10,7 +10,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/webhook"
 )
 
@@ -137,7 +137,7 @@ func ErrTooManyTasks(most int64) error {
 // ErrNotFound is the 404 of a task that does not exist, or not for the account,
 // or not any more.
 func ErrNotFound(id string) error {
-	return &fault.Error{Code: fault.ResourceNotFound, Param: "id", Message: fmt.Sprintf("There is no video task %q.", word.Truncate(id, 100))}
+	return &fault.Error{Code: fault.ResourceNotFound, Param: "id", Message: fmt.Sprintf("There is no video task %q.", safetext.Truncate(id, 100))}
 }
 
 // Store keeps tasks. Its implementations are safe for concurrent use; an error

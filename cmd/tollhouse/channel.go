@@ -20,7 +20,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -385,7 +385,7 @@ func (a *app) testChannel(ctx context.Context, in server.ChannelTest) (server.Ch
 // vendor's own message, in which the driver has masked the keys.
 func describeFailure(r *server.ChannelResult, err error, timeout time.Duration) {
 	f := fault.From(err)
-	r.Code, r.Message = word.Code(f.Code), f.Message // the code is logged too
+	r.Code, r.Message = safetext.Code(f.Code), f.Message // the code is logged too
 	var u *upstream.Failure
 	if errors.As(err, &u) {
 		r.Status = u.Status

@@ -8,7 +8,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
 // fields is the table of the chat completion request. `messages` has rules of its own
@@ -93,7 +93,7 @@ func (r *Request) Validate() error {
 func UnknownModel(model string) error {
 	return &fault.Error{
 		Code: fault.ModelNotFound, Status: 400, Param: "model",
-		Message: fmt.Sprintf("The model %q does not exist. GET /v1/models lists the models that this key may use.", word.Truncate(model, 100)),
+		Message: fmt.Sprintf("The model %q does not exist. GET /v1/models lists the models that this key may use.", safetext.Truncate(model, 100)),
 	}
 }
 

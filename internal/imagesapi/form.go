@@ -12,7 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -147,7 +147,7 @@ func (r *Request) checkTexts() {
 	f := &r.family
 	switch {
 	case f.Edit == nil && r.known, f.Messages:
-		r.problem.Refuse("model", fmt.Sprintf("The model %q takes its images at another endpoint: call /v1/images/generations, not /v1/images/edits.", word.Truncate(r.Model, maxQuoted)))
+		r.problem.Refuse("model", fmt.Sprintf("The model %q takes its images at another endpoint: call /v1/images/generations, not /v1/images/edits.", safetext.Truncate(r.Model, maxQuoted)))
 	case r.known:
 		f.Sizes = f.Edit.Sizes
 		if string(r.object.Raw("n")) == "0" { // some SDKs send what was not set
@@ -204,7 +204,7 @@ func (r *Request) readFiles() error {
 		var unfit unfitError
 		switch {
 		case errors.As(err, &unfit):
-			p.Refuse(part.Name, fmt.Sprintf("The file %q in %q cannot be used: %s.", word.Truncate(f.Name, maxQuoted), part.Name, unfit))
+			p.Refuse(part.Name, fmt.Sprintf("The file %q in %q cannot be used: %s.", safetext.Truncate(f.Name, maxQuoted), part.Name, unfit))
 		case err != nil:
 			return fault.Wrap(fault.InternalError, "The gateway cannot read the form any more.", err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
 // parameters is the table of the alpha family's parameters.
@@ -42,7 +42,7 @@ func decodeInput(raw []byte) (*images.Input, error) {
 // readMessages reads and checks the form of `input.messages`.
 func (r *Request) readMessages() error {
 	if r.Stream {
-		r.problem.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, word.Truncate(r.Model, maxQuoted)))
+		r.problem.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, safetext.Truncate(r.Model, maxQuoted)))
 	}
 	if err := r.readInput(); err != nil {
 		return err

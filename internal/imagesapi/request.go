@@ -14,7 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -152,7 +152,7 @@ func (r *Request) check() {
 func (r *Request) checkSize(param, size string) {
 	allowed := r.family.Sizes
 	if size != "" && len(allowed) > 0 && !slices.Contains(allowed, size) {
-		r.problem.Refuse(param, fmt.Sprintf("The model %q makes pictures of the sizes %s, not %q.", r.Model, rule.Words(allowed), word.Truncate(size, maxQuoted)))
+		r.problem.Refuse(param, fmt.Sprintf("The model %q makes pictures of the sizes %s, not %q.", r.Model, rule.Words(allowed), safetext.Truncate(size, maxQuoted)))
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
 // Request says in what a request is not as the document has it.
@@ -177,11 +177,11 @@ func explain(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %s", clip(what), word.Truncate(err.Error(), 3000))
+	return fmt.Errorf("%s: %s", clip(what), safetext.Truncate(err.Error(), 3000))
 }
 
 // clip bounds a body in a message.
-func clip(s string) string { return word.Truncate(s, 600) }
+func clip(s string) string { return safetext.Truncate(s, 600) }
 
 // readForm makes a JSON object of a multipart body: files and texts are strings,
 // several of a name an array, and texts of fields that are integers or booleans

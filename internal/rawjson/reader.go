@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
 // MaxDepth is how many levels of objects and arrays a document may have, not more than
@@ -248,7 +248,7 @@ func (r *Reader) exceed(reason string, most int) error {
 	r.exceeded = true
 	reason = fmt.Sprintf(reason, most)
 	if r.field != "" {
-		reason += fmt.Sprintf(", in the field %q,", word.Truncate(r.field, maxQuoted))
+		reason += fmt.Sprintf(", in the field %q,", safetext.Truncate(r.field, maxQuoted))
 	}
 	return &SyntaxError{Offset: int64(r.at), Reason: reason}
 }

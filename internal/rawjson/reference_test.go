@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
 // reference is a Reader that leaves the grammar to jsontext's decoder: what
@@ -179,7 +179,7 @@ func (r *reference) exceed(reason string, most int) error {
 	r.exceeded = true
 	reason = fmt.Sprintf(reason, most)
 	if r.field != "" {
-		reason += fmt.Sprintf(", in the field %q,", word.Truncate(r.field, maxQuoted))
+		reason += fmt.Sprintf(", in the field %q,", safetext.Truncate(r.field, maxQuoted))
 	}
 	return &SyntaxError{Offset: r.dec.InputOffset(), Reason: reason}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
 // Bounds are the most that a document may hold, so that what is made of it while
@@ -60,13 +60,13 @@ func (l *level) check(rules *Rules, name string, key Span) error {
 
 // repeated is the error of a name that stands twice in its object.
 func repeated(name string, key Span) error {
-	name = word.Truncate(name, maxQuoted)
+	name = safetext.Truncate(name, maxQuoted)
 	return &SyntaxError{Offset: int64(key.Start), Reason: fmt.Sprintf("the field %q is given twice", name), Field: name}
 }
 
 // misspelled is the error of a case variant.
 func misspelled(name, exact string, key Span) error {
-	name = word.Truncate(name, maxQuoted)
+	name = safetext.Truncate(name, maxQuoted)
 	return &SyntaxError{Offset: int64(key.Start), Reason: fmt.Sprintf("the field %q must be spelled %q", name, exact), Field: name}
 }
 

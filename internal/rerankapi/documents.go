@@ -8,8 +8,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
-	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
 const (
@@ -134,7 +134,7 @@ func (r *Request) textOf(i int, raw []byte) []byte {
 				continue
 			}
 			if values++; values > 1 {
-				r.problem.Refuse(r.list(), fmt.Sprintf("%s has %q twice.", name, word.Truncate(member, longestName)))
+				r.problem.Refuse(r.list(), fmt.Sprintf("%s has %q twice.", name, safetext.Truncate(member, longestName)))
 				return nil
 			}
 			switch {
@@ -153,7 +153,7 @@ func (r *Request) textOf(i int, raw []byte) []byte {
 	case !rawjson.IsNull(o.Raw("image")):
 		r.problem.Refuse(r.list(), name+" is an image, for which this gateway has no price: documents are texts.")
 	default:
-		r.problem.Refuse(r.list(), fmt.Sprintf("%s must be a string, or an object with a string in %q.", name, word.Truncate(names[0], longestName)))
+		r.problem.Refuse(r.list(), fmt.Sprintf("%s must be a string, or an object with a string in %q.", name, safetext.Truncate(names[0], longestName)))
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
 // clientTool reports a type of tools that the client runs, or that only holds or finds
@@ -51,7 +51,7 @@ const mostKinds = 32
 // note notes a hosted tool.
 func (h *hosted) note(kind string) {
 	const longest = 64
-	if kind = word.Truncate(kind, longest); len(h.kinds) < mostKinds && !slices.Contains(h.kinds, kind) {
+	if kind = safetext.Truncate(kind, longest); len(h.kinds) < mostKinds && !slices.Contains(h.kinds, kind) {
 		h.kinds = append(h.kinds, kind)
 	}
 }

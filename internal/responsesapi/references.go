@@ -11,7 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -130,7 +130,7 @@ func (r *Request) RefuseMissing(ref Reference) {
 	if ref.Response {
 		e.Code, kind = fault.ResponseNotFound, "response"
 	}
-	e.Message = fmt.Sprintf("There is no stored %s %q: it was made with \"store\": false or elsewhere, has been deleted, or has expired. Send the whole conversation instead.", kind, word.Truncate(ref.ID, 100))
+	e.Message = fmt.Sprintf("There is no stored %s %q: it was made with \"store\": false or elsewhere, has been deleted, or has expired. Send the whole conversation instead.", kind, safetext.Truncate(ref.ID, 100))
 	r.Problem.Fail(e)
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
 // Stored is what the gateway keeps of a response, of which it refers to the bytes.
@@ -111,7 +111,7 @@ func ItemIDs(response []byte) (ids []string) {
 // IsID reports whether a text can be the id of a response or an item that is stored.
 func IsID(id string) bool {
 	const most = 256
-	return len(id) <= most && word.IsVisible(id)
+	return len(id) <= most && safetext.IsVisible(id)
 }
 
 // ownThoughts begins what the gateway itself has encrypted.

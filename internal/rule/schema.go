@@ -13,7 +13,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
 // JSONSchema notes a schema that is too large, or that is not valid by the meta-schema.
@@ -167,7 +167,7 @@ func childPath(path, name string) string {
 	if len(path) >= most {
 		return path
 	}
-	return word.Truncate(path+"/"+word.Truncate(name, most), most)
+	return safetext.Truncate(path+"/"+safetext.Truncate(name, most), most)
 }
 
 // excerpt is the beginning of a value.
@@ -176,7 +176,7 @@ func excerpt(v any) string {
 	if err != nil {
 		return "the value"
 	}
-	return word.Truncate(string(data), 40)
+	return safetext.Truncate(string(data), 40)
 }
 
 // reason is the innermost of the validator's chain, without the place in the
@@ -189,5 +189,5 @@ func reason(err error) string {
 			s = inner
 		}
 	}
-	return strings.TrimSuffix(word.Truncate(s, 150), ".")
+	return strings.TrimSuffix(safetext.Truncate(s, 150), ".")
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
 // Scope is the kind of requests that a check is for.
@@ -370,7 +370,7 @@ func (p *Paid) CacheControl(raw []byte, param string) {
 // Check refuses what was found, unless pass lets it through.
 func (p *Paid) Check(pass PassUnpriced) error {
 	if p.tool != "" && !pass.allows(hostedTools, hostedTools) {
-		return fault.Invalid(p.tool, fmt.Sprintf("The tool %q is run by the vendor, and %s. Leave it out.", word.Truncate(p.kind, mostWord), costsMore))
+		return fault.Invalid(p.tool, fmt.Sprintf("The tool %q is run by the vendor, and %s. Leave it out.", safetext.Truncate(p.kind, mostWord), costsMore))
 	}
 	if p.cache != "" && !pass.allows(longCache, longCache) {
 		return fault.Invalid(p.cache, `Only what is cached for five minutes has a price here. Leave "ttl" out, or send "5m".`)
@@ -387,7 +387,7 @@ func Betas(h http.Header, pass PassUnpriced) error {
 		}
 		for _, list := range values {
 			if beta := paidBeta(list); beta != "" && !pass.allows(PaidBetas, PaidBetas) {
-				return fault.Invalid(PaidBetas, fmt.Sprintf("The beta feature %q %s. Leave it out of the header anthropic-beta.", word.Truncate(beta, mostWord), costsMore))
+				return fault.Invalid(PaidBetas, fmt.Sprintf("The beta feature %q %s. Leave it out of the header anthropic-beta.", safetext.Truncate(beta, mostWord), costsMore))
 			}
 		}
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -49,7 +49,7 @@ func answeredBy(spoken upstream.Op, request any, stream bool, from io.Reader) io
 		if !ok {
 			body = io.NopCloser(from)
 		}
-		return serve.Reply("text/plain", body), nil
+		return funcmodel.Reply("text/plain", body), nil
 	})
 	reply, err := Bridge(Options{Now: func() time.Time { return time.Unix(77, 0) }})(only{up, spoken}).Do(context.Background(), call)
 	if err != nil {

@@ -26,11 +26,11 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/seal"
-	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -225,7 +225,7 @@ func (b *bridge) responseCall(call *upstream.Call) (*conversation, error) {
 // typed is the typed view of a call; parsed from the body where the call came without
 // one.
 func typed[P, R any](call *upstream.Call, parse func([]byte) (*P, error), view func(*P) *R) (*R, error) {
-	return serve.Request(call, func(data []byte) (*R, error) {
+	return funcmodel.Request(call, func(data []byte) (*R, error) {
 		p, err := parse(data)
 		if err != nil {
 			return nil, err

@@ -17,12 +17,12 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/responsestest"
 	"github.com/tollhouse-ai/gateway/internal/seal"
-	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -224,7 +224,7 @@ func (s *scripted) Do(_ context.Context, call *upstream.Call) (*upstream.Reply, 
 	if call.Stream {
 		answer = s.stream
 	}
-	return serve.Reply("text/plain", io.NopCloser(strings.NewReader(answer))), err
+	return funcmodel.Reply("text/plain", io.NopCloser(strings.NewReader(answer))), err
 }
 
 // TestAConversationGoesOnOverEveryPairOfWires has a client of each wire talk to an

@@ -12,7 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/rule"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/responses"
 )
 
@@ -109,7 +109,7 @@ func (b *responsesToChatBuilder) pairOutputs() error {
 		case it.row.call != nil:
 			open[it.CallID] = it
 		case asked == nil:
-			return fault.Invalid("input", fmt.Sprintf("No tool call found for %s with call_id %s.", words(it.Type), word.Truncate(it.CallID, mostID)))
+			return fault.Invalid("input", fmt.Sprintf("No tool call found for %s with call_id %s.", words(it.Type), safetext.Truncate(it.CallID, mostID)))
 		default:
 			asked.output = it
 			delete(open, it.CallID)
@@ -117,7 +117,7 @@ func (b *responsesToChatBuilder) pairOutputs() error {
 	}
 	for i := range b.items {
 		if it := &b.items[i]; it.row.call != nil && it.output == nil {
-			return fault.Invalid("input", fmt.Sprintf("No tool output found for %s %s.", words(it.Type), word.Truncate(it.CallID, mostID)))
+			return fault.Invalid("input", fmt.Sprintf("No tool output found for %s %s.", words(it.Type), safetext.Truncate(it.CallID, mostID)))
 		}
 	}
 	return nil
@@ -155,7 +155,7 @@ func itemRowOf(it *inputItem, index int) (*itemRow, error) {
 	}
 	return nil, &fault.Error{
 		Code: fault.UnsupportedItem, Param: it.at + ".type",
-		Message: fmt.Sprintf("The item %q at %q %s. Leave it out.", word.Truncate(it.Type, mostID), it.at, why),
+		Message: fmt.Sprintf("The item %q at %q %s. Leave it out.", safetext.Truncate(it.Type, mostID), it.at, why),
 	}
 }
 

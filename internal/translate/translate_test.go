@@ -12,8 +12,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
-	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -28,7 +28,7 @@ func (s *speaks) Supports(op upstream.Op, _ string) bool { return op == s.op }
 
 func (s *speaks) Do(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	s.got = call
-	return serve.Reply("application/json", io.NopCloser(strings.NewReader(s.text))), nil
+	return funcmodel.Reply("application/json", io.NopCloser(strings.NewReader(s.text))), nil
 }
 
 var update = flag.Bool("update", false, "write the golden files anew")

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
 // readBeta reads and checks a request of the beta family.
@@ -73,7 +73,7 @@ func (r *Request) readRatio() {
 		case r.asked.ratio == "":
 			r.asked.ratio = said.ratio
 		case r.asked.ratio != said.ratio:
-			r.contradict("parameters."+said.name, fmt.Sprintf("the aspect ratio %q", word.Truncate(r.asked.ratio, 16)))
+			r.contradict("parameters."+said.name, fmt.Sprintf("the aspect ratio %q", safetext.Truncate(r.asked.ratio, 16)))
 		}
 	}
 	if !rawjson.IsNull(r.parameters.Raw("ratio")) && !slices.Contains(ratios, ratio) {
@@ -83,7 +83,7 @@ func (r *Request) readRatio() {
 		r.asked.ratio = usualRatio
 	}
 	if _, ok := sizeOf(r.asked.resolution, r.asked.ratio); r.row.Size && size.ratio == "" && !ok {
-		r.fail(notInEnum, "aspect_ratio", "There is no %s video of %s.", word.Truncate(r.asked.resolution, 16), word.Truncate(r.asked.ratio, 16))
+		r.fail(notInEnum, "aspect_ratio", "There is no %s video of %s.", safetext.Truncate(r.asked.resolution, 16), safetext.Truncate(r.asked.ratio, 16))
 	}
 }
 
@@ -110,7 +110,7 @@ func (r *Request) readRepeated() {
 		if a.resolution == "" {
 			a.resolution = said
 		}
-		repeats(name, "resolution", fmt.Sprintf("%q", word.Truncate(a.resolution, 16)), said == a.resolution)
+		repeats(name, "resolution", fmt.Sprintf("%q", safetext.Truncate(a.resolution, 16)), said == a.resolution)
 	}
 	if text, ok := rawjson.String(r.parameters.Raw("resolution")); ok {
 		resolution("resolution", strings.ToLower(text))

@@ -7,7 +7,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -120,7 +120,7 @@ func (r *Request) unpriced(t tariff) error {
 	if field != "" {
 		return refusal(invalidParameter, field, "The model %q has no price with %q: leave it out.", r.Model, field)
 	}
-	return r.noPrice(word.Truncate(r.resolutions()[0], 16))
+	return r.noPrice(safetext.Truncate(r.resolutions()[0], 16))
 }
 
 // checkPriced refuses a resolution that the model offers only where it is priced.

@@ -11,7 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -123,7 +123,7 @@ func (r *Report) readState(raw []byte) {
 	const longest = 64
 	text, _ := rawjson.String(raw)
 	if text != "" {
-		r.Word = word.Truncate(text, longest)
+		r.Word = safetext.Truncate(text, longest)
 		r.State, _ = stateOf(text)
 	}
 }
@@ -237,7 +237,7 @@ func failureOf(code, message []byte) *video.Failure {
 	f := &video.Failure{}
 	f.Code, _ = rawjson.String(code)
 	f.Message, _ = rawjson.String(message)
-	f.Message = word.Truncate(f.Message, longest)
+	f.Message = safetext.Truncate(f.Message, longest)
 	for _, row := range publicCodes {
 		prefix, open := strings.CutSuffix(row.vendor, "*")
 		if f.Code != prefix && !(open && strings.HasPrefix(f.Code, prefix)) {

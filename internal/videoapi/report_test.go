@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -37,10 +37,10 @@ func TestA200ThatNamesNoTaskIsABadGateway(t *testing.T) {
 		_, err := ReadSubmission([]byte(body))
 		var f *upstream.Failure
 		if !fault.Is(err, fault.BadGateway) || !errors.As(err, &f) || !f.Sent || f.Refused != refused || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: %v, refused %+v", word.Truncate(body, 80), err, f)
+			t.Errorf("%s: %v, refused %+v", safetext.Truncate(body, 80), err, f)
 		}
 		if _, err := ReadPoll(&video.Task{}, []byte(body)); !fault.Is(err, fault.BadGateway) && !strings.Contains(body, "PENDING") {
-			t.Errorf("%s: %v", word.Truncate(body, 80), err)
+			t.Errorf("%s: %v", safetext.Truncate(body, 80), err)
 		}
 	}
 	if _, err := ReadPoll(&video.Task{}, []byte(`{"id":"cgt-1"}`)); !fault.Is(err, fault.BadGateway) {

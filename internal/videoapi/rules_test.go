@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -126,10 +126,10 @@ func TestAWebhookURLThatNoDeliveryCouldReachIsRefused(t *testing.T) {
 		body := least("beta2.6-t2v").with(fields{"webhook_url": text}).json(t)
 		strict, private := refused(body, ModelConfig{}), refused(body, ModelConfig{AllowPrivate: true})
 		if (strict == nil) != (want == "strict") || (private == nil) != (want != "never") {
-			t.Errorf("%s: %v, with private addresses %v; want %s", word.Truncate(text, 50), strict, private, want)
+			t.Errorf("%s: %v, with private addresses %v; want %s", safetext.Truncate(text, 50), strict, private, want)
 		}
 		if strict != nil && (strict.Code != urlInvalid || strict.Param != "webhook_url") {
-			t.Errorf("%s: %+v", word.Truncate(text, 50), strict)
+			t.Errorf("%s: %+v", safetext.Truncate(text, 50), strict)
 		}
 	}
 }

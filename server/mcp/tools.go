@@ -15,7 +15,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -389,4 +389,4 @@ func refuseArguments(a arguments, model, reason string, names ...string) error {
 }
 
 // clip bounds a text of the caller's in a message.
-func clip(s string) string { return word.Truncate(s, 100) }
+func clip(s string) string { return safetext.Truncate(s, 100) }

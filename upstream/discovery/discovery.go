@@ -19,7 +19,7 @@ import (
 	"unicode"
 
 	"github.com/tollhouse-ai/gateway/internal/retryqueue"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -358,7 +358,7 @@ func (l *List) Reason() string {
 		}
 		return ' '
 	}, cause.Error())
-	return word.Truncate(strings.Join(strings.Fields(printing), " "), maxReason)
+	return safetext.Truncate(strings.Join(strings.Fields(printing), " "), maxReason)
 }
 
 // merge is the list that follows one, with the ids that come and those that go: a model

@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // lastErrorOf is what a status page may show of a failure, the code and the status:
 // no text of a vendor.
 func lastErrorOf(e *fault.Error) *string {
-	text := string(word.Code(e.Code))
+	text := string(safetext.Code(e.Code))
 	if f, _ := upstream.FailureOf(e); f.Status != 0 {
 		text = fmt.Sprintf("%s (upstream status %d)", text, f.Status)
 	}

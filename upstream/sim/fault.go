@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/serve"
+	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -103,7 +103,7 @@ func (u *Upstream) sendStream(ctx context.Context, events iter.Seq[[]byte], f Fa
 		defer cancel()
 		_ = w.CloseWithError(u.writeStream(ctx, w, events, f))
 	}()
-	return serve.Reply("text/event-stream", &streamBody{r, cancel})
+	return funcmodel.Reply("text/event-stream", &streamBody{r, cancel})
 }
 
 // writeStream writes events at their pace, until the fault comes in the place of the rest.

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/internal/rerankapi"
-	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/rerank"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -22,7 +22,7 @@ func (u *Upstream) rank(ctx context.Context, call *upstream.Call, f Fault) (*ups
 	if err != nil {
 		return nil, err
 	}
-	r, err := serve.Decode[rerank.Request](data)
+	r, err := funcmodel.Decode[rerank.Request](data)
 	if err != nil { // documents that are no strings, which no gateway sends
 		return nil, u.refusal(fault.Invalid("documents", "The simulated vendor takes texts only."), call.Model)
 	}

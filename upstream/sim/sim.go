@@ -15,7 +15,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/serve"
+	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -164,7 +164,7 @@ func (u *Upstream) send(ctx context.Context, contentType string, data []byte, f 
 	if breaks[f.Break].text != "" {
 		contentType = "application/json"
 	}
-	return serve.Reply(contentType, f.body(data)), nil
+	return funcmodel.Reply(contentType, f.body(data)), nil
 }
 
 // forever is a delay that only the call's context ends.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -71,7 +71,7 @@ const maxExcerpt = 1024
 
 // Excerpt is the beginning of a vendor's text for the log. Keys are masked first:
 // half of one that is cut would not be found.
-func (c *Client) Excerpt(text string) string { return word.Truncate(c.Keys.Mask(text), maxExcerpt) }
+func (c *Client) Excerpt(text string) string { return safetext.Truncate(c.Keys.Mask(text), maxExcerpt) }
 
 // MaxWait bounds the Retry-After of a vendor that is believed.
 const MaxWait = time.Hour

@@ -1,6 +1,6 @@
-// Package serve makes upstreams of Go functions: it parses calls, encodes whole answers and
+// Package funcmodel makes upstreams of Go functions: it parses calls, encodes whole answers and
 // streams, and reads the events of those back.
-package serve
+package funcmodel
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
-// Package word bounds texts that the gateway did not write, for its messages, its
+// Package safetext bounds texts that the gateway did not write, for its messages, its
 // log and its metrics: the codes of vendors, and what callers send.
-package word
+package safetext
 
 import (
 	"strings"
