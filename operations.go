@@ -14,7 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
@@ -127,7 +127,7 @@ type operation struct {
 
 	// sessionBody is the body that may name the request's session, and sessionUser the user
 	// whom a message is for; nil where requests have no sessions.
-	sessionBody *completion.Parsed
+	sessionBody *conversation.Parsed
 	sessionUser string
 
 	// wait says that the answer is the end of the task that was accepted.
@@ -233,26 +233,26 @@ func unpriced[R interface {
 	return o.request.(R).Unpriced(pass)
 }
 
-// conversation is what the requests of chat, messages and responses have in common.
-type conversation interface {
+// conversationRequest is what the requests of chat, messages and responses have in common.
+type conversationRequest interface {
 	Validate() error
 	// InputBound and LinkedBound are the input and extraMedia of tokenBounds.
 	InputBound(media chat.MediaBound) int64
 	LinkedBound(media chat.MediaBound) int64
 	InputEstimate(media chat.MediaBound) int64
-	ReadAnswer(data []byte, media chat.MediaBound) (completion.Answer, error)
+	ReadAnswer(data []byte, media chat.MediaBound) (conversation.Answer, error)
 }
 
 // media bounds the tokens of pictures and videos.
 func (o *operation) media() chat.MediaBound { return o.call.g.options.Media }
 
 func validateConversation(o *operation, _ *Model, _ *billing.Price) error {
-	return o.request.(conversation).Validate()
+	return o.request.(conversationRequest).Validate()
 }
 
 // conversationBounds are those of a conversation, without what its caller bounds.
 func (o *operation) conversationBounds(price *billing.Price) tokenBounds {
-	r := o.request.(conversation)
+	r := o.request.(conversationRequest)
 	b := tokenBounds{
 		input: r.InputBound(o.media()), extraMedia: r.LinkedBound(o.media()),
 		candidates: 1, uncounted: !o.stream || o.call.g.drains.hides(o.model),
@@ -274,11 +274,11 @@ func cacheWriteIsDearest(p *billing.Price) bool {
 }
 
 func conversationInput(o *operation, _ *billing.Price) billing.Usage {
-	return billing.Usage{Input: o.request.(conversation).InputEstimate(o.media()), Estimated: true}
+	return billing.Usage{Input: o.request.(conversationRequest).InputEstimate(o.media()), Estimated: true}
 }
 
 func conversationAnswer(o *operation, data []byte, _ *billing.Price) (answer, error) {
-	a, err := o.request.(conversation).ReadAnswer(data, o.media())
+	a, err := o.request.(conversationRequest).ReadAnswer(data, o.media())
 	return answer{body: a.Body, usage: a.Usage, text: a.Said}, err
 }
 
@@ -398,7 +398,7 @@ var tokenCount = capability{
 		return o.message().Body, o.message().Request
 	},
 	answer: func(_ *operation, data []byte, _ *billing.Price) (answer, error) {
-		body, _, err := completion.ReadCount(data)
+		body, _, err := conversation.ReadCount(data)
 		return answer{body: body}, err
 	},
 }
@@ -502,7 +502,7 @@ var inputCount = capability{
 		return limited.Body, limited
 	},
 	answer: func(_ *operation, data []byte, _ *billing.Price) (answer, error) {
-		body, _, err := completion.ReadCount(data)
+		body, _, err := conversation.ReadCount(data)
 		return answer{body: body}, err
 	},
 }

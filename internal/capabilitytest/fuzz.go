@@ -12,7 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -27,7 +27,7 @@ func Malformed(t *testing.T, data []byte, err error) {
 
 // Valid reports whether a parsed request is, by what its Validate says. It checks what
 // holds of every request: its input is bound, and a refusal names a field.
-func Valid(t *testing.T, p *completion.Parsed, err error) bool {
+func Valid(t *testing.T, p *conversation.Parsed, err error) bool {
 	t.Helper()
 	var b chat.MediaBound
 	if bound, estimate := p.InputBound(b), p.InputEstimate(b); bound < 0 || estimate < 0 {
@@ -65,7 +65,7 @@ func EncodesAsParsed[T, R any](t *testing.T, typed *T, parse func([]byte) (*R, e
 
 // Known is what is known of every request: its view, what is sent of it, and its bounds,
 // of its summary too.
-func Known(t *testing.T, view any, prepared upstream.Body, p, summary *completion.Parsed) []any {
+func Known(t *testing.T, view any, prepared upstream.Body, p, summary *conversation.Parsed) []any {
 	t.Helper()
 	typed, err := json.Marshal(view)
 	if err != nil {

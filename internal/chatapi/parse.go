@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
@@ -29,7 +29,7 @@ var (
 // readMessages reads the messages member in the parser's one pass.
 func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 	w := r.Walker(rd, src)
-	list := completion.Top("messages")
+	list := conversation.Top("messages")
 	return w.Array(list, "an array of message objects", func(i int) error {
 		if r.Messages == nil {
 			r.Messages = make([]chat.Message, 0, 4)
@@ -48,8 +48,8 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 // message is a message while it is read.
 type message struct {
 	chat.Message
-	completion.Walker
-	path       completion.Path
+	conversation.Walker
+	path       conversation.Path
 	decoded    bool // the fields are not a typed request's
 	loadsTools bool // a system message may load tools
 }
@@ -68,7 +68,7 @@ func (m *message) read() error {
 	switch {
 	case err != nil:
 		return err
-	case completion.Known(roles, m.Role) == "":
+	case conversation.Known(roles, m.Role) == "":
 		m.Must(m.path, ".role", rule.Words(roles))
 	case m.ToolCallID != "" && m.Role != "tool":
 		m.Must(m.path, ".tool_call_id", `absent unless the role is "tool"`)
@@ -82,7 +82,7 @@ func (m *message) read() error {
 }
 
 // readMember reads a member that is neither the content nor the tool calls.
-func (m *message) readMember(f completion.Member) {
+func (m *message) readMember(f conversation.Member) {
 	if f.IsCache {
 		m.Request.Paid.CacheControl(f.Raw, m.path.String())
 	}
@@ -104,7 +104,7 @@ func (m *message) readMember(f completion.Member) {
 	}
 	f.Text(&m.Role, &m.Name, &m.ToolCallID, &m.ReasoningContent)
 	if f.Name == "role" {
-		if m.Role = completion.Known(roles, m.Role); m.Role == "" {
+		if m.Role = conversation.Known(roles, m.Role); m.Role == "" {
 			m.Must(m.path, ".role", rule.Words(roles))
 		}
 	}
@@ -160,13 +160,13 @@ func (m *message) readToolCalls() error {
 			if name != "function" || m.Reader.Kind() != '{' {
 				return false, nil
 			}
-			return true, m.Object(calledNames, nil, func(f completion.Member) {
+			return true, m.Object(calledNames, nil, func(f conversation.Member) {
 				m.countText(f.Raw)
 				if m.decoded {
 					f.Text(&call.Function.Name, &call.Function.Arguments)
 				}
 			})
-		}, func(f completion.Member) {
+		}, func(f conversation.Member) {
 			if f.Name != "type" {
 				m.countText(f.Raw)
 			}
@@ -197,19 +197,19 @@ var blockTypes = [...]string{"text", "image_url", "video_url", "audio_url", "inp
 var blockNames = rawjson.Names{"text", "image_url", "video_url", "audio_url", "input_audio", "file", "type"}
 
 // readBlock reads one content block.
-func (m *message) readBlock(path completion.Path) error {
+func (m *message) readBlock(path conversation.Path) error {
 	var b block
 	err := m.Object(blockNames, func(name string) (bool, error) {
 		if !strings.HasSuffix(name, "_url") || m.Reader.Kind() != '{' {
 			return false, nil
 		}
 		b.members[slices.Index(blockTypes[:], name)] = []byte("{}")
-		return true, m.Object(linkNames, nil, func(f completion.Member) {
+		return true, m.Object(linkNames, nil, func(f conversation.Member) {
 			if f.Name == "url" {
 				b.url = f.Raw
 			}
 		})
-	}, func(f completion.Member) {
+	}, func(f conversation.Member) {
 		switch {
 		case f.Name == "type":
 			b.kind, _ = rawjson.String(f.Raw)
@@ -226,7 +226,7 @@ func (m *message) readBlock(path completion.Path) error {
 }
 
 // checkBlock checks one content block and counts what is not text.
-func (m *message) checkBlock(b *block, path completion.Path) {
+func (m *message) checkBlock(b *block, path conversation.Path) {
 	at := slices.Index(blockTypes[:], b.kind)
 	if at < 0 {
 		m.Must(path, ".type", rule.Words(blockTypes[:]))
@@ -290,7 +290,7 @@ func mediumContent(raw []byte) (content []byte, held bool) {
 		switch m := &o.Members[i]; m.Name {
 		case "file_data", "data":
 			data := m.Value.Of(raw)
-			held = !rawjson.IsNull(data) && !completion.MayLink(data)
+			held = !rawjson.IsNull(data) && !conversation.MayLink(data)
 		case "filename", "format":
 		default:
 			return content, false
@@ -306,7 +306,7 @@ func isMediaURL(raw []byte) bool {
 	if tokencount.IsDataURL(raw) {
 		return bytes.IndexByte(raw[:min(len(raw), longest)], ',') >= 0
 	}
-	u := completion.URL(raw)
+	u := conversation.URL(raw)
 	switch {
 	case u == nil:
 		return false

@@ -9,7 +9,7 @@ import (
 	"strconv"
 
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -19,7 +19,7 @@ import (
 // estimates need.
 type Request struct {
 	*chat.Request
-	completion.Parsed
+	conversation.Parsed
 	typed *chat.Request // whose fields the view has; nil if they are read from the body
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 )
@@ -18,7 +18,7 @@ import (
 // Tap turns an upstream's stream into the client's, one event at a time, and
 // reads usage as it passes. It is not safe for concurrent use.
 type Tap struct {
-	completion.Tap
+	conversation.Tap
 	request *Request
 	options TapOptions
 
@@ -37,7 +37,7 @@ type TapOptions struct {
 
 // NewTap returns a Tap for the request's stream.
 func (r *Request) NewTap(o TapOptions) *Tap {
-	return &Tap{Tap: completion.Tap{Request: &r.Parsed, Media: o.Media}, request: r, options: o}
+	return &Tap{Tap: conversation.Tap{Request: &r.Parsed, Media: o.Media}, request: r, options: o}
 }
 
 // UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
@@ -70,7 +70,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 func isDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
 
 // read reads an event's payload in one pass.
-func (t *Tap) read(data []byte) (completion.Scan, error) {
+func (t *Tap) read(data []byte) (conversation.Scan, error) {
 	s, err := t.Read(data, chunkParts)
 	if err != nil {
 		return s, err
@@ -101,7 +101,7 @@ func Opening(name string, data []byte) (content bool, err error) {
 }
 
 // chunk rewrites one chunk.
-func (t *Tap) chunk(dst []byte, name string, s *completion.Scan) []byte {
+func (t *Tap) chunk(dst []byte, name string, s *conversation.Scan) []byte {
 	t.Wrote(s.Text.Quarters)
 	usage := t.Object.Raw("usage")
 	counted := ReadUsage(&t.Report, usage)

@@ -4,27 +4,27 @@ import (
 	"strconv"
 
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // What is read of a block or a delta, and of an event.
 var (
-	blockParts = []completion.Part{
+	blockParts = []conversation.Part{
 		{Name: "text"}, {Name: "thinking"}, {Name: "partial_json"}, {Name: "name"},
-		{Name: "input", As: completion.AsJSON},
-		{Name: "type", As: completion.AsType},
-		{Name: "stop_reason", As: completion.AsStop},
+		{Name: "input", As: conversation.AsJSON},
+		{Name: "type", As: conversation.AsType},
+		{Name: "stop_reason", As: conversation.AsStop},
 	}
-	eventParts = []completion.Part{
-		{Name: "delta", As: completion.AsObject, Parts: blockParts},
-		{Name: "content_block", As: completion.AsObject, Parts: blockParts},
+	eventParts = []conversation.Part{
+		{Name: "delta", As: conversation.AsObject, Parts: blockParts},
+		{Name: "content_block", As: conversation.AsObject, Parts: blockParts},
 	}
 )
 
 // form is that of an answer.
-var form = completion.Form{
-	Parts: []completion.Part{{Name: "content", As: completion.AsList, Parts: blockParts}},
+var form = conversation.Form{
+	Parts: []conversation.Part{{Name: "content", As: conversation.AsList, Parts: blockParts}},
 	Type:  "message", Usage: usageMembers,
 	Wrong: "The upstream's answer is not a message with content.",
 }
@@ -32,7 +32,7 @@ var form = completion.Form{
 // ReadAnswer checks an upstream's 200 answer to the request and reads its
 // usage. An empty, cut or malformed body and an error in a 200 body are a
 // fault.BadGateway. The Answer does not refer to data.
-func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (completion.Answer, error) {
+func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (conversation.Answer, error) {
 	return r.Parsed.ReadAnswer(r.Model, data, &form, b)
 }
 
@@ -42,15 +42,15 @@ func CountAnswer(tokens int64) []byte {
 }
 
 // report is the usage that the vendor reports, in disjoint buckets but for the last.
-type report struct{ completion.Report }
+type report struct{ conversation.Report }
 
 // The fields of a report.
 const (
-	input      = completion.Input
-	cached     = completion.Cached
-	cacheWrite = completion.CacheWrite
-	output     = completion.Output
-	reasoning  = completion.Reasoning
+	input      = conversation.Input
+	cached     = conversation.Cached
+	cacheWrite = conversation.CacheWrite
+	output     = conversation.Output
+	reasoning  = conversation.Reasoning
 )
 
 // usageMembers are those of a usage object.

@@ -81,7 +81,7 @@ func known(t *testing.T, r *Request) []any {
 // FuzzTap feeds anything to a tap: it never panics, every event is one event of
 // valid JSON or an error, usage is never negative, and what is cut short ends.
 func FuzzTap(f *testing.F) {
-	for _, e := range append(conversation(), unknowing) {
+	for _, e := range append(wholeStream(), unknowing) {
 		f.Add(e.name, []byte(e.data), []byte(writes("a").data))
 		f.Add("", []byte(e.data), []byte(stops.data))
 	}

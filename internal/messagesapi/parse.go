@@ -3,7 +3,7 @@ package messagesapi
 import (
 	"slices"
 
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
@@ -20,7 +20,7 @@ var messageNames = rawjson.Names{"role", "content"}
 // readMessages reads the messages member in the parser's one pass.
 func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 	w := walker{r.Walker(rd, src)}
-	list := completion.Top("messages")
+	list := conversation.Top("messages")
 	return w.Array(list, "an array of message objects", func(i int) error {
 		if r.Messages == nil {
 			r.Messages = make([]messages.Message, 0, 4)
@@ -40,21 +40,21 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 }
 
 // walker reads messages and the blocks within them.
-type walker struct{ completion.Walker }
+type walker struct{ conversation.Walker }
 
 // message reads one message.
-func (w walker) message(m *messages.Message, at completion.Path) error {
+func (w walker) message(m *messages.Message, at conversation.Path) error {
 	err := w.Object(messageNames, func(name string) (read bool, err error) {
 		if read = name == "content"; read {
 			m.Content, err = w.content(at.Member("content"))
 		}
 		return read, err
-	}, func(f completion.Member) {
+	}, func(f conversation.Member) {
 		if f.Name == "role" {
 			if m.Role == "" { // else it is the caller's own
 				f.Text(&m.Role)
 			}
-			m.Role = completion.Known(roles, m.Role)
+			m.Role = conversation.Known(roles, m.Role)
 			return
 		}
 		m.Extra = append(append(m.Extra, ','), w.Src[f.Key.Start:f.Value.End]...)
@@ -76,7 +76,7 @@ func (w walker) message(m *messages.Message, at completion.Path) error {
 }
 
 // content reads a string or an array of blocks.
-func (w walker) content(at completion.Path) (messages.Content, error) {
+func (w walker) content(at conversation.Path) (messages.Content, error) {
 	return w.Content(at, func(i int) error { return w.block(at.Element(i)) })
 }
 
@@ -127,7 +127,7 @@ type block struct {
 }
 
 // block reads one block.
-func (w walker) block(at completion.Path) error {
+func (w walker) block(at conversation.Path) error {
 	var b block
 	within := w // of which a block that is not checked keeps the media alone
 	within.Problem, within.Media = &b.inner, &b.media
@@ -141,7 +141,7 @@ func (w walker) block(at completion.Path) error {
 			return true, within.source(&b.source, at.Member("source"))
 		}
 		return false, nil
-	}, func(f completion.Member) {
+	}, func(f conversation.Member) {
 		if f.Index >= 0 {
 			b.values[f.Index] = f.Raw
 		}
@@ -156,7 +156,7 @@ func (w walker) block(at completion.Path) error {
 }
 
 // check checks one block and counts what is not text.
-func (w walker) check(b *block, at completion.Path) {
+func (w walker) check(b *block, at conversation.Path) {
 	w.Media.Merge(b.media)
 	kind, _ := rawjson.String(b.values[0])
 	if kind == "" {
@@ -212,13 +212,13 @@ type source struct {
 }
 
 // source reads the source of a picture or a document.
-func (w walker) source(s *source, at completion.Path) error {
+func (w walker) source(s *source, at conversation.Path) error {
 	return w.Object(sourceNames, func(name string) (read bool, err error) {
 		if read = name == "content"; read {
 			s.values[slices.Index(sourceNames, name)], err = w.content(at.Member("content"))
 		}
 		return read, err
-	}, func(f completion.Member) {
+	}, func(f conversation.Member) {
 		switch {
 		case f.Index < 0 || rawjson.IsNull(f.Raw):
 		case f.Raw[0] != '"':
@@ -231,7 +231,7 @@ func (w walker) source(s *source, at completion.Path) error {
 }
 
 // checkSource checks the source of a block and counts what is not text.
-func (w walker) checkSource(s *source, kind string, at completion.Path) {
+func (w walker) checkSource(s *source, kind string, at conversation.Path) {
 	switch {
 	case kind != "image" && kind != "document":
 		return
@@ -271,6 +271,6 @@ func (w walker) checkSource(s *source, kind string, at completion.Path) {
 
 // isWebURL reports whether a JSON string is an absolute http or https URL.
 func isWebURL(raw []byte) bool {
-	u := completion.URL(raw)
+	u := conversation.URL(raw)
 	return u != nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }

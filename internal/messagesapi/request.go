@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/messages"
@@ -16,7 +16,7 @@ import (
 // estimates need.
 type Request struct {
 	*messages.Request
-	completion.Parsed
+	conversation.Parsed
 	typed *messages.Request // whose fields the view has; nil if they are read from the body
 }
 

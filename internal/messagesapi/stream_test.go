@@ -37,7 +37,7 @@ func accumulated(text string) (*messages.Response, error) {
 }
 
 func TestAStreamGivesItsEventsAsTheyCame(t *testing.T) {
-	events := append(conversation(),
+	events := append(wholeStream(),
 		ev(`{"type":"content_block_delta","index":0,"delta":{"type":"novel_delta","text":1.0}}`),
 		ev(`{"type":"novel_event","delta":"text","usage":7,"index":"a"}`))
 	var got []wire
@@ -90,7 +90,7 @@ func TestAStreamEndsWithTheErrorThatEndedIt(t *testing.T) {
 			t.Errorf("%s: %+v", row.name, m)
 		}
 	}
-	source := &stub{Reader: strings.NewReader(joined(conversation()))}
+	source := &stub{Reader: strings.NewReader(joined(wholeStream()))}
 	for range messages.NewStream("", source).Events() {
 		break
 	}

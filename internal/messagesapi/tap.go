@@ -8,7 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/messages"
@@ -17,9 +17,9 @@ import (
 // Tap turns an upstream's stream into the client's, one event at a time, and
 // reads usage as it passes. It is not safe for concurrent use.
 type Tap struct {
-	completion.Tap // counts text that was delivered or thought unseen
-	request        *Request
-	options        TapOptions
+	conversation.Tap // counts text that was delivered or thought unseen
+	request          *Request
+	options          TapOptions
 
 	unseen  int64   // of the text, what the client does not see, in quarter tokens
 	started bool    // message_start went out
@@ -38,7 +38,7 @@ type TapOptions struct {
 
 // NewTap returns a Tap for the request's stream.
 func (r *Request) NewTap(o TapOptions) *Tap {
-	return &Tap{Tap: completion.Tap{Request: &r.Parsed, Media: o.Media}, request: r, options: o}
+	return &Tap{Tap: conversation.Tap{Request: &r.Parsed, Media: o.Media}, request: r, options: o}
 }
 
 // UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
@@ -116,7 +116,7 @@ func eventType(raw []byte) string {
 }
 
 // read reads an event's payload in one pass, and returns its type.
-func (t *Tap) read(name string, data []byte) (kind string, s completion.Scan, err error) {
+func (t *Tap) read(name string, data []byte) (kind string, s conversation.Scan, err error) {
 	if s, err = t.Read(data, eventParts); err != nil {
 		return "", s, err
 	}

@@ -68,8 +68,8 @@ func calls(text string) wire {
 	return ev(fmt.Sprintf(`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":%q}}`, text))
 }
 
-// conversation is a whole stream.
-func conversation() []wire {
+// wholeStream is a whole stream.
+func wholeStream() []wire {
 	return []wire{
 		starts, pings, opensText, writes("Hello you, "), writes("there."), closes0,
 		opensTool, calls(""), calls(`{"q":`), calls(`"cat"}`), closes1, ev(`{"type":"novel_event","x":1.0}`), stops, ends,
@@ -98,7 +98,7 @@ func joined(events []wire) string {
 }
 
 func TestEveryEventPassesAsItCameButForTheModel(t *testing.T) {
-	events := conversation()
+	events := wholeStream()
 	tap := tapped(t)
 	got := pass(t, tap, events...)
 	got += tap.Terminator()
@@ -168,7 +168,7 @@ func TestMoneyIsRightWhereverTheClientLeaves(t *testing.T) {
 		final, final,
 	}
 	delivered := []int64{0, 0, 0, 0, 3, 5, 5, 6, 6, 7, 8, 8, 8, 30, 30}
-	events := conversation()
+	events := wholeStream()
 	for n := 0; n <= len(events); n++ {
 		tap := tapped(t)
 		pass(t, tap, events[:n]...)
@@ -282,7 +282,7 @@ func TestAHeartbeatIsAPing(t *testing.T) {
 // TestAStreamCutAnywhereIsAWholeMessage cuts a stream short after each of its
 // events: what the client got is always a message that a client accepts.
 func TestAStreamCutAnywhereIsAWholeMessage(t *testing.T) {
-	events := conversation()
+	events := wholeStream()
 	for n := 0; n < len(events); n++ {
 		tap := tapped(t)
 		got := pass(t, tap, events[:n]...)

@@ -4,32 +4,32 @@ import (
 	"strconv"
 
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // What is read of an item, of a response and of an event.
 var (
-	textParts = []completion.Part{{Name: "text"}, {Name: "refusal"}, {Name: "transcript"}}
-	itemParts = []completion.Part{
-		{Name: "content", As: completion.AsList, Parts: textParts},
-		{Name: "summary", As: completion.AsList, Parts: textParts},
+	textParts = []conversation.Part{{Name: "text"}, {Name: "refusal"}, {Name: "transcript"}}
+	itemParts = []conversation.Part{
+		{Name: "content", As: conversation.AsList, Parts: textParts},
+		{Name: "summary", As: conversation.AsList, Parts: textParts},
 		{Name: "name"}, {Name: "arguments"}, {Name: "input"}, {Name: "code"},
-		{Name: "encrypted_content", As: completion.AsSealed},
+		{Name: "encrypted_content", As: conversation.AsSealed},
 	}
-	responseParts = []completion.Part{
-		{Name: "output", As: completion.AsList, Parts: itemParts},
-		{Name: "usage", As: completion.AsUsage},
+	responseParts = []conversation.Part{
+		{Name: "output", As: conversation.AsList, Parts: itemParts},
+		{Name: "usage", As: conversation.AsUsage},
 	}
-	eventParts = []completion.Part{ // besides a response
+	eventParts = []conversation.Part{ // besides a response
 		{Name: "delta"},
-		{Name: "item", As: completion.AsObject, Parts: itemParts},
+		{Name: "item", As: conversation.AsObject, Parts: itemParts},
 	}
 )
 
 // form is that of an answer.
-var form = completion.Form{
+var form = conversation.Form{
 	Parts: responseParts,
 	Type:  "response", In: "object", Usage: usageMembers,
 	Wrong:  "The upstream's answer is not a response with output.",
@@ -49,24 +49,24 @@ func failed(o *rawjson.Object, said int64) error {
 
 // usageMembers are those of a usage object.
 var usageMembers = []tokencount.Member{
-	{Name: "input_tokens", Field: completion.Prompt},
+	{Name: "input_tokens", Field: conversation.Prompt},
 	{Name: "input_tokens_details", Inner: []tokencount.Member{
-		{Name: "cached_tokens", Field: completion.Cached},
-		{Name: "cache_write_tokens", Field: completion.CacheWrite},
+		{Name: "cached_tokens", Field: conversation.Cached},
+		{Name: "cache_write_tokens", Field: conversation.CacheWrite},
 	}},
-	{Name: "output_tokens", Field: completion.Output},
-	{Name: "output_tokens_details", Inner: []tokencount.Member{{Name: "reasoning_tokens", Field: completion.Reasoning}}},
-	{Name: "total_tokens", Field: completion.Total},
+	{Name: "output_tokens", Field: conversation.Output},
+	{Name: "output_tokens_details", Inner: []tokencount.Member{{Name: "reasoning_tokens", Field: conversation.Reasoning}}},
+	{Name: "total_tokens", Field: conversation.Total},
 }
 
 // ReadUsage takes in one usage object and reports whether it counts the output. Anything
 // else is ignored.
-func ReadUsage(p *completion.Report, raw []byte) (counted bool) { return p.Read(raw, usageMembers) }
+func ReadUsage(p *conversation.Report, raw []byte) (counted bool) { return p.Read(raw, usageMembers) }
 
 // ReadAnswer checks an upstream's 200 answer to the request and reads its
 // usage. An empty, cut or malformed body and a response that failed without output are a
 // fault.BadGateway. The Answer does not refer to data.
-func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (completion.Answer, error) {
+func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (conversation.Answer, error) {
 	return r.Parsed.ReadAnswer(r.Model, data, &form, b)
 }
 

@@ -86,7 +86,7 @@ func known(t *testing.T, r *Request) []any {
 // of valid JSON with the number that is next or an error, usage is never negative, and
 // the stream can be ended after it.
 func FuzzTap(f *testing.F) {
-	for _, e := range conversation(f) {
+	for _, e := range wholeStream(f) {
 		f.Add(e.name, []byte(e.data), []byte(writes(0, "a").data), uint8(0))
 	}
 	f.Add("error", []byte(`{"type":"error","error":{"type":"x","message":"a"}}`), []byte("[DONE]"), uint8(1))

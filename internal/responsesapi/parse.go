@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
@@ -18,7 +18,7 @@ var roles = []string{"user", "assistant", "system", "developer"}
 // readInput reads the input member in the parser's one pass: a string, or items.
 func (r *Request) readInput(rd *rawjson.Reader, src []byte) error {
 	w := walker{r.Walker(rd, src), r}
-	list := completion.Top("input")
+	list := conversation.Top("input")
 	kind := rd.Kind()
 	if kind != '[' {
 		span, err := rd.Skip()
@@ -63,7 +63,7 @@ func valueStart(rd *rawjson.Reader, src []byte) int {
 
 // walker reads items and the parts within them.
 type walker struct {
-	completion.Walker
+	conversation.Walker
 	request *Request
 }
 
@@ -115,7 +115,7 @@ const reference = "item_reference"
 const approvalRequest = "approval_request_id"
 
 // item reads one item.
-func (w walker) item(i int, at completion.Path) error {
+func (w walker) item(i int, at conversation.Path) error {
 	var values [16][]byte // of itemFields
 	from, count := valueStart(w.Reader, w.Src), 0
 	err := w.Object(itemNames, func(name string) (read bool, err error) {
@@ -126,7 +126,7 @@ func (w walker) item(i int, at completion.Path) error {
 			return true, err
 		}
 		return false, nil
-	}, func(f completion.Member) {
+	}, func(f conversation.Member) {
 		if f.Index >= 0 {
 			values[f.Index] = f.Raw
 		} else {
@@ -158,7 +158,7 @@ func (w walker) countText(raw []byte) {
 }
 
 // check checks one item, of which count members were given.
-func (w walker) check(values [][]byte, index, count int, at completion.Path, item []byte) {
+func (w walker) check(values [][]byte, index, count int, at conversation.Path, item []byte) {
 	of := func(name string) []byte { return values[slices.Index(itemNames, name)] }
 	for i, f := range itemFields {
 		if raw := values[i]; f.Check.OK != nil && !rawjson.IsNull(raw) && !f.Check.OK(raw) {
@@ -263,7 +263,7 @@ func mustBe(text string) string {
 
 // content reads the content of an item, or the output of a call: a string, parts, or one
 // object.
-func (w walker) content(at completion.Path) ([]byte, error) {
+func (w walker) content(at conversation.Path) ([]byte, error) {
 	if w.Reader.Kind() != '{' {
 		return w.Content(at, func(i int) error { return w.part(at.Element(i)) })
 	}
@@ -279,9 +279,9 @@ var partNames = rawjson.Names{"type", "text", "image_url", "file_url", "audio_ur
 
 // part reads one part, and counts what is not text by the members that hold it: a vendor
 // reads those of types that are not known here too.
-func (w walker) part(at completion.Path) error {
+func (w walker) part(at conversation.Path) error {
 	var values [11][]byte // of partNames
-	err := w.Object(partNames, nil, func(f completion.Member) {
+	err := w.Object(partNames, nil, func(f conversation.Member) {
 		if f.Index >= 0 && !rawjson.IsNull(f.Raw) {
 			values[f.Index] = f.Raw
 		}
@@ -303,7 +303,7 @@ var partNeeds = map[string][]string{
 	"input_audio": {"input_audio", "audio_url"},
 }
 
-func (w walker) checkPart(values [][]byte, at completion.Path) {
+func (w walker) checkPart(values [][]byte, at conversation.Path) {
 	kind, _ := rawjson.String(values[0])
 	if kind == "" && values[0] != nil {
 		w.Must(at, ".type", `a string such as "input_text"`)
@@ -328,7 +328,7 @@ func (w walker) checkPart(values [][]byte, at completion.Path) {
 		case strings.HasSuffix(name, "_url"):
 			w.link(name, raw, at)
 		case name == "file_data":
-			w.Media.AddFile(raw, completion.MayLink(raw), tokencount.Document)
+			w.Media.AddFile(raw, conversation.MayLink(raw), tokencount.Document)
 		case name == "file_id":
 			if kind == "input_image" {
 				w.Media.AddImage(raw, true)
@@ -343,9 +343,9 @@ func (w walker) checkPart(values [][]byte, at completion.Path) {
 }
 
 // link counts what lies behind a URL, or in it.
-func (w walker) link(name string, raw []byte, at completion.Path) {
+func (w walker) link(name string, raw []byte, at conversation.Path) {
 	linked := !tokencount.IsDataURL(raw)
-	if u := completion.URL(raw); linked && (u == nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+	if u := conversation.URL(raw); linked && (u == nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		w.Must(at, "."+name, "an absolute http, https or data URL")
 		return
 	}
@@ -360,12 +360,12 @@ func (w walker) link(name string, raw []byte, at completion.Path) {
 }
 
 // audio counts a sound in the body.
-func (w walker) audio(raw []byte, at completion.Path) {
+func (w walker) audio(raw []byte, at conversation.Path) {
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
 	if raw[0] != '{' || rawjson.IndexInto(o, raw, nil, nil) != nil || len(o.Raw("data")) < 2 || o.Raw("data")[0] != '"' {
 		w.Must(at, ".input_audio", "an object of data and format")
 		return
 	}
-	w.Media.AddFile(o.Raw("data"), completion.MayLink(o.Raw("data")), "audio/")
+	w.Media.AddFile(o.Raw("data"), conversation.MayLink(o.Raw("data")), "audio/")
 }

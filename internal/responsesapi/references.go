@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
@@ -251,7 +251,7 @@ func (r *Request) readItem(i int, item []byte) error {
 	if !r.CountElement("input") {
 		return nil
 	}
-	return walker{r.Walker(rd, item), r}.item(i, completion.Top("input").Element(i))
+	return walker{r.Walker(rd, item), r}.item(i, conversation.Top("input").Element(i))
 }
 
 // appendStrings appends a list of strings as JSON.

@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/responses"
@@ -19,7 +19,7 @@ import (
 // estimates need.
 type Request struct {
 	*responses.Request
-	completion.Parsed
+	conversation.Parsed
 	// References are the items of the input that only name one that was stored.
 	References []Reference
 	// Named are those that name what the model has made, such as a thought, and do not hold
@@ -174,7 +174,7 @@ func (r *Request) Omitted() []string {
 	}
 	if r.dropsNamed() {
 		for _, n := range r.Named {
-			if name := "input." + completion.Known(namedTypes, n.Type); name != "input." && !slices.Contains(names, name) {
+			if name := "input." + conversation.Known(namedTypes, n.Type); name != "input." && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/answer"
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/responses"
@@ -18,7 +18,7 @@ import (
 // Tap turns an upstream's stream into the client's, one event at a time, and
 // reads usage as it passes. It is not safe for concurrent use.
 type Tap struct {
-	completion.Tap
+	conversation.Tap
 	request *Request
 	options TapOptions
 
@@ -54,7 +54,7 @@ type openItem struct{ index, quarters int64 }
 
 // NewTap returns a Tap for the request's stream.
 func (r *Request) NewTap(o TapOptions) *Tap {
-	return &Tap{Tap: completion.Tap{Request: &r.Parsed, Media: o.Media}, request: r, options: o}
+	return &Tap{Tap: conversation.Tap{Request: &r.Parsed, Media: o.Media}, request: r, options: o}
 }
 
 // UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
@@ -161,7 +161,7 @@ func isDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]"
 
 // read reads an event's payload, and returns its type. Without whole nothing of a response
 // in it is read.
-func (t *Tap) read(name string, data []byte, whole bool) (kind string, s completion.Scan, err error) {
+func (t *Tap) read(name string, data []byte, whole bool) (kind string, s conversation.Scan, err error) {
 	t.Object = rawjson.Borrow()
 	if whole {
 		t.whole, err = s.ReadNested(t.Object, data, eventParts, "response", responseParts)
@@ -319,7 +319,7 @@ func (t *Tap) append(dst []byte, name, kind string, edits ...rawjson.Edit) []byt
 	return append(dst, "\n\n"...)
 }
 
-// repeat is [completion.Tap.Repeat] with the number of the event, whose text is counted
+// repeat is [conversation.Tap.Repeat] with the number of the event, whose text is counted
 // with that of its item.
 func (t *Tap) repeat(dst []byte, name string, data []byte) (out []byte, ok bool) {
 	out, quarters, ok := t.Repeat(dst, name, data, t.sent)

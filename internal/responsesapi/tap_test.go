@@ -41,7 +41,7 @@ func eventsOf(t testing.TB, text []byte) (all []event) {
 }
 
 // conversation is a stream of a thought, a text and two calls, 20 tokens in and 30 out.
-func conversation(t testing.TB) []event {
+func wholeStream(t testing.TB) []event {
 	t.Helper()
 	up := responses.Serve(func(context.Context, *responses.Request) (*responses.Response, error) {
 		return &responses.Response{
@@ -95,7 +95,7 @@ func pass(t testing.TB, tap *Tap, events ...event) string {
 }
 
 func TestAStreamPassesButForItsModel(t *testing.T) {
-	events := conversation(t)
+	events := wholeStream(t)
 	var want strings.Builder
 	for _, e := range events {
 		want.Write(sse.AppendEvent(nil, e.name, []byte(strings.ReplaceAll(e.data, "vendor-m", "public"))))
@@ -125,7 +125,7 @@ func TestEventsAreNumberedWithoutGapsWhateverTheVendorDoes(t *testing.T) {
 		"never":      func(_ int, data string) string { return number(data, "") },
 		"no numbers": func(_ int, data string) string { return number(data, `"sequence_number":"x",`) },
 	} {
-		events := conversation(t)
+		events := wholeStream(t)
 		for i := range events {
 			if strings.HasPrefix(events[i].data, "{") {
 				events[i].data = spell(i, events[i].data)
@@ -235,7 +235,7 @@ func TestAnErrorEndsAStream(t *testing.T) {
 }
 
 func TestAStreamThatBreaksOffAnywhereEndsAsAResponseThatFailed(t *testing.T) {
-	events := conversation(t)
+	events := wholeStream(t)
 	for n := range events { // the last is the vendor's [DONE]
 		tap := tapped(t)
 		got := strings.TrimSuffix(pass(t, tap, events[:n]...), tap.Terminator()) // which is withheld
@@ -287,7 +287,7 @@ func TestAFailedResponseHasWhatIsWholeAndNoMoreThanIsKept(t *testing.T) {
 func TestASilentStreamHasCommentsAndThenEvents(t *testing.T) {
 	beat := func(tap *Tap) string { return string(tap.Heartbeat(nil)) }
 	const comment = ": keep-alive\n\n"
-	events := conversation(t)
+	events := wholeStream(t)
 
 	tap := tapped(t)
 	got := ""

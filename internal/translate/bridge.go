@@ -63,8 +63,8 @@ type bridge struct {
 	Options
 }
 
-// conversation is a call in the words of chat, and the way back of its answer.
-type conversation struct {
+// bridgedCall is a call in the words of chat, and the way back of its answer.
+type bridgedCall struct {
 	chat    *chatapi.Request
 	dropped []string          // fields of the caller's that chat has no words for
 	thinks  bool              // the caller asks for thoughts
@@ -80,10 +80,10 @@ type wire struct {
 	standIns []upstream.Op // that can be spoken in its place, the first being the one that loses least
 
 	// read puts a caller's call into chat's words.
-	read func(b *bridge, call *upstream.Call) (*conversation, error)
+	read func(b *bridge, call *upstream.Call) (*bridgedCall, error)
 	// request puts a conversation into the words of an upstream: the body, as its package
 	// parses it, and the fields of chat's that could not be carried.
-	request func(v *conversation, call *upstream.Call) (body upstream.Body, view any, dropped []string, err error)
+	request func(v *bridgedCall, call *upstream.Call) (body upstream.Body, view any, dropped []string, err error)
 	// reader reads an upstream's answer.
 	reader func(to writer) reader
 }
@@ -157,12 +157,12 @@ func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 }
 
 // chatCall reads a call for a chat completion.
-func (b *bridge) chatCall(call *upstream.Call) (*conversation, error) {
+func (b *bridge) chatCall(call *upstream.Call) (*bridgedCall, error) {
 	c, err := typed(call, chatapi.Parse, func(c *chatapi.Request) *chat.Request { return c.Request })
 	if err != nil {
 		return nil, err
 	}
-	return &conversation{
+	return &bridgedCall{
 		chat: &chatapi.Request{Request: c},
 		writer: func(created int64, stream bool) writer {
 			if stream {
@@ -174,7 +174,7 @@ func (b *bridge) chatCall(call *upstream.Call) (*conversation, error) {
 }
 
 // messageCall reads a call for a message.
-func (b *bridge) messageCall(call *upstream.Call) (*conversation, error) {
+func (b *bridge) messageCall(call *upstream.Call) (*bridgedCall, error) {
 	r, err := typed(call, messagesapi.Parse, func(r *messagesapi.Request) *messages.Request { return r.Request })
 	if err != nil {
 		return nil, err
@@ -184,7 +184,7 @@ func (b *bridge) messageCall(call *upstream.Call) (*conversation, error) {
 		return nil, err
 	}
 	thinks := r.Thinking != nil && (r.Thinking.Type == "enabled" || r.Thinking.Type == "adaptive")
-	return &conversation{
+	return &bridgedCall{
 		chat: c, dropped: dropped, thinks: thinks,
 		fields: map[string]string{"messages": "messages", "stop": "stop_sequences", "response_format": "output_config.format", "reasoning_effort": "output_config.effort"},
 		writer: func(_ int64, stream bool) writer {
@@ -195,7 +195,7 @@ func (b *bridge) messageCall(call *upstream.Call) (*conversation, error) {
 
 // responseCall reads a call for a response. What the model thinks is sealed for the
 // account, for the caller to send it back.
-func (b *bridge) responseCall(call *upstream.Call) (*conversation, error) {
+func (b *bridge) responseCall(call *upstream.Call) (*bridgedCall, error) {
 	const purpose = "thoughts"
 	r, err := typed(call, responsesapi.Parse, func(r *responsesapi.Request) *responses.Request { return r.Request })
 	if err != nil {
@@ -212,7 +212,7 @@ func (b *bridge) responseCall(call *upstream.Call) (*conversation, error) {
 		return nil, err
 	}
 	out.names = names
-	return &conversation{
+	return &bridgedCall{
 		chat: c, dropped: dropped,
 		fields: map[string]string{"messages": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort"},
 		writer: func(created int64, stream bool) writer {
@@ -236,7 +236,7 @@ func typed[P, R any](call *upstream.Call, parse func([]byte) (*P, error), view f
 
 // toChat takes out what other wires need to take their thoughts back: strict vendors of
 // chat refuse a member that they do not know.
-func toChat(v *conversation, _ *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
+func toChat(v *bridgedCall, _ *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
 	body = v.chat.Prepared(0)
 	list, changed := editElements(body.Raw("messages"), reasoningSignature, func(message []byte) []byte {
 		return edited(message, rawjson.Delete(reasoningSignature))
@@ -247,7 +247,7 @@ func toChat(v *conversation, _ *upstream.Call) (body upstream.Body, view any, dr
 	return body, v.chat.Request, nil, nil
 }
 
-func toMessages(v *conversation, call *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
+func toMessages(v *bridgedCall, call *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
 	r, dropped, err := chatToMessages(v.chat.Request, call.MaxOutput)
 	if err != nil {
 		return body, nil, nil, err
@@ -259,7 +259,7 @@ func toMessages(v *conversation, call *upstream.Call) (body upstream.Body, view 
 	return body, r.Request, dropped, nil
 }
 
-func toResponses(v *conversation, _ *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
+func toResponses(v *bridgedCall, _ *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
 	r, dropped, err := chatToResponses(v.chat.Request, v.thinks)
 	if err != nil {
 		return body, nil, nil, err
@@ -278,7 +278,7 @@ func checked[T any, R interface{ Validate() error }](typed T, encode func(T) (R,
 
 // inOwnWords is the refusal of chat's words as one of the caller's. Its place in a list
 // is left out: one item there can be several here.
-func (v *conversation) inOwnWords(err error) error {
+func (v *bridgedCall) inOwnWords(err error) error {
 	var f *fault.Error
 	if !errors.As(err, &f) {
 		return err
@@ -295,7 +295,7 @@ func (v *conversation) inOwnWords(err error) error {
 }
 
 // inOwnNames are fields of chat's that were dropped, by the caller's names.
-func (v *conversation) inOwnNames(dropped []string) []string {
+func (v *bridgedCall) inOwnNames(dropped []string) []string {
 	for i, field := range dropped {
 		name, rest, inner := strings.Cut(field, ".")
 		if ours, known := v.fields[name]; known {

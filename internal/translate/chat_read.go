@@ -12,7 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
@@ -21,12 +21,12 @@ type chatReader struct {
 	to       writer
 	begun    bool
 	finished bool
-	report   completion.Report
+	report   conversation.Report
 
-	pieces int                 // that were written
-	last   piece               // of them
-	same   completion.Template // of the last chunk that was one piece of text and nothing else
-	kind   pieceKind           // of it
+	pieces int                   // that were written
+	last   piece                 // of them
+	same   conversation.Template // of the last chunk that was one piece of text and nothing else
+	kind   pieceKind             // of it
 }
 
 // write passes on a piece.
@@ -109,7 +109,7 @@ func (r *chatReader) learn(name string, data []byte) {
 	if at < 0 || at != bytes.LastIndex(data, p.text) {
 		return
 	}
-	var text completion.Text
+	var text conversation.Text
 	text.Add(p.text, rawjson.Span{Start: at, End: at + len(p.text)})
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)

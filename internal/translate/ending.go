@@ -4,7 +4,7 @@ import (
 	"strconv"
 
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
@@ -89,13 +89,13 @@ func (u *usage) begin(raw []byte) {
 
 // reported is what an upstream reported whose count of the input includes what a cache
 // read and wrote.
-func reported(p *completion.Report) *usage {
-	counts := p.Usage(&completion.Parsed{}, chat.MediaBound{}, 0)
+func reported(p *conversation.Report) *usage {
+	counts := p.Usage(&conversation.Parsed{}, chat.MediaBound{}, 0)
 	var u usage
-	if p.Has[completion.Prompt] {
+	if p.Has[conversation.Prompt] {
 		u.Has = [tokencount.Fields]bool{input: true, cached: true, cacheWrite: true}
 	}
-	u.Has[output] = p.Has[completion.Output]
+	u.Has[output] = p.Has[conversation.Output]
 	u.Has[reasoning] = u.Has[output] && counts.Reasoning > 0
 	u.N = [tokencount.Fields]int64{input: counts.Input, cached: counts.CachedInput, cacheWrite: counts.CacheWrite, output: counts.Output, reasoning: counts.Reasoning}
 	return &u

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/internal/answer"
-	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 )
@@ -25,7 +25,7 @@ type responsesReader struct {
 	items map[int64]*readItem // by the upstream's count
 	calls int64               // that have begun
 	last  pieceKind           // of what was passed on last
-	usage completion.Report
+	usage conversation.Report
 
 	object rawjson.Object // reused for every event
 }

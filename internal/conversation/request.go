@@ -1,7 +1,7 @@
-// Package completion holds what chat completions, messages and responses have in common:
-// the reading of requests, the bounds of their input, and the reading of answers and
-// streams, whose text and usage it counts.
-package completion
+// Package conversation holds what chat completions, messages and responses have in common,
+// each being a conversation that a model continues: the reading of requests, the bounds of
+// their input, and the reading of answers and streams, whose text and usage it counts.
+package conversation
 
 import (
 	"bytes"
