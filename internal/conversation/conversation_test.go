@@ -109,16 +109,16 @@ func TestTextAfterTheUpstreamsCountIsCharged(t *testing.T) {
 	estimated := billing.Usage{Input: 9, Output: 5, Estimated: true}
 	for _, row := range []struct {
 		name string
-		feed func(m *Meter)
+		feed func(m *DeliveredText)
 		want billing.Usage
 	}{
-		{"counted after the text", func(m *Meter) { m.Wrote(20); m.Counted() }, counted},
-		{"text after the count", func(m *Meter) { m.Counted(); m.Wrote(20) }, estimated},
-		{"nothing after the count", func(m *Meter) { m.Wrote(20); m.Counted(); m.Wrote(0) }, counted},
-		{"less text than was counted", func(m *Meter) { m.Wrote(3) }, counted},
+		{"counted after the text", func(m *DeliveredText) { m.Wrote(20); m.Counted() }, counted},
+		{"text after the count", func(m *DeliveredText) { m.Counted(); m.Wrote(20) }, estimated},
+		{"nothing after the count", func(m *DeliveredText) { m.Wrote(20); m.Counted(); m.Wrote(0) }, counted},
+		{"less text than was counted", func(m *DeliveredText) { m.Wrote(3) }, counted},
 	} {
 		tap := Tap{Report: Report{tokencount.Report{Has: [tokencount.Fields]bool{Input: true, Output: true}, N: [tokencount.Fields]int64{Input: 9, Output: 1}}}}
-		row.feed(&tap.Meter)
+		row.feed(&tap.DeliveredText)
 		if got := tap.Usage(); got != row.want {
 			t.Errorf("%s: got %+v, want %+v", row.name, got, row.want)
 		}

@@ -23,16 +23,16 @@ func (t *Text) Add(raw []byte, at rawjson.Span) {
 	}
 }
 
-// Meter knows how much text a stream has delivered, and whether the upstream's
-// last count of its output includes all of it. The zero Meter is ready.
-type Meter struct {
+// DeliveredText knows how much text a stream has delivered, and whether the upstream's
+// last count of its output includes all of it. The zero DeliveredText is ready.
+type DeliveredText struct {
 	Quarters int64 // tokens, in quarters, with those of thoughts that only the vendor can read
 	sealed   int64 // those alone
 	counted  bool  // nothing was delivered since the upstream counted
 }
 
 // Wrote notes text that was delivered, or produced unseen.
-func (m *Meter) Wrote(quarters int64) {
+func (m *DeliveredText) Wrote(quarters int64) {
 	if quarters > 0 {
 		m.Quarters += quarters
 		m.counted = false
@@ -40,24 +40,24 @@ func (m *Meter) Wrote(quarters int64) {
 }
 
 // Seal notes how much of what was delivered are thoughts that only the vendor can read.
-func (m *Meter) Seal(quarters int64) { m.sealed += quarters }
+func (m *DeliveredText) Seal(quarters int64) { m.sealed += quarters }
 
 // Seals reports whether there were any. A client has them without having seen how long
 // they are, and may send them back: the upstream's count alone says what they cost.
-func (m *Meter) Seals() bool { return m.sealed > 0 }
+func (m *DeliveredText) Seals() bool { return m.sealed > 0 }
 
 // Counted notes that the upstream has counted its output.
-func (m *Meter) Counted() { m.counted = true }
+func (m *DeliveredText) Counted() { m.counted = true }
 
 // UpToDate reports whether the upstream's count includes all that was delivered.
-func (m *Meter) UpToDate() bool { return m.counted }
+func (m *DeliveredText) UpToDate() bool { return m.counted }
 
 // Said is how many tokens the delivered text has, whatever the upstream reports, without
 // what only the vendor can read.
-func (m *Meter) Said() int64 { return tokencount.Tokens(m.Quarters - m.sealed) }
+func (m *DeliveredText) Said() int64 { return tokencount.Tokens(m.Quarters - m.sealed) }
 
 // made is how many tokens all has that was delivered, whatever the upstream reports.
-func (m *Meter) made() int64 { return tokencount.Tokens(m.Quarters) }
+func (m *DeliveredText) made() int64 { return tokencount.Tokens(m.Quarters) }
 
 // Tap is what the taps of both have in common: the usage of a stream, and the event at
 // hand. It is not safe for concurrent use.
@@ -65,7 +65,7 @@ type Tap struct {
 	Request *Parsed // or a summary of it
 	Media   chat.MediaBound
 
-	Meter
+	DeliveredText
 	Report   Report
 	Template Template        // of the event before
 	Object   *rawjson.Object // of the event at hand, until Done

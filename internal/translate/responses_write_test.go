@@ -509,8 +509,8 @@ func TestEventsAreInOrderWhateverAVendorOfChatSends(t *testing.T) {
 			t.Fatalf("%v, and the client %v\n%s", err, wrong, client)
 		}
 		apart, cut := responded(asked(sealedBack), readsChat, iotest.OneByteReader(strings.NewReader(stream)))
-		if _, want := throughTheTap(t, apart, cut); meter.Meter != want.Meter || meter.Usage() != want.Usage() || (err == nil) != (cut == nil) {
-			t.Fatalf("together %+v, %+v, %v; apart %+v, %+v, %v\n%s", meter.Meter, meter.Usage(), err, want.Meter, want.Usage(), cut, stream)
+		if _, want := throughTheTap(t, apart, cut); meter.DeliveredText != want.DeliveredText || meter.Usage() != want.Usage() || (err == nil) != (cut == nil) {
+			t.Fatalf("together %+v, %+v, %v; apart %+v, %+v, %v\n%s", meter.DeliveredText, meter.Usage(), err, want.DeliveredText, want.Usage(), cut, stream)
 		}
 		ended[err == nil]++
 	})
