@@ -156,8 +156,8 @@ type tap interface {
 	Output() int64
 	// Said is the same by the text alone; 0 where it has none.
 	Said() int64
-	// Seals reports whether thoughts were delivered that only the vendor can read.
-	Seals() bool
+	// HasEncrypted reports whether thoughts were delivered that only the vendor can read.
+	HasEncrypted() bool
 	// Delivered reports whether the client can have got any of Output.
 	Delivered() bool
 	// Heartbeat appends what a client that waits is sent; it may be nothing.
@@ -618,7 +618,7 @@ func paysTokens(price *billing.Price) bool {
 // image, and nothing that could be sent while the client waits.
 type imagesTap struct{ *imagesapi.Tap }
 
-func (t imagesTap) Seals() bool { return false }
+func (t imagesTap) HasEncrypted() bool { return false }
 
 func (t imagesTap) Said() int64                 { return 0 }
 func (t imagesTap) Delivered() bool             { return true }

@@ -198,7 +198,7 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 		s.lastSent = s.c.g.options.Now()
 		s.c.markFirstByte(s.lastSent)
 	}
-	if err == nil && !done && s.drainLimit == 0 && s.tap.Seals() {
+	if err == nil && !done && s.drainLimit == 0 && s.tap.HasEncrypted() {
 		s.setDrain(s.c.g.drains.limit(0, true))
 	}
 	switch {

@@ -52,7 +52,7 @@ func (p *Parsed) ReadAnswer(id string, data []byte, f *Form, b chat.MediaBound) 
 	var few [2]rawjson.Edit
 	edits := p.PublicEdits(few[:0], id, o, f)
 	body := o.ApplyInPlace(edits...)
-	return Answer{Body: body, Usage: r.Usage(p, b, s.Text.Quarters), Said: tokencount.Tokens(s.Text.Quarters - s.Sealed)}, nil
+	return Answer{Body: body, Usage: r.Usage(p, b, s.Text.Quarters), Said: tokencount.Tokens(s.Text.Quarters - s.Encrypted)}, nil
 }
 
 // ReadCount checks an upstream's 200 answer to a request to count tokens, and
@@ -106,33 +106,33 @@ type Kind int
 
 // The kinds of parts.
 const (
-	AsText   Kind = iota // a string that the model wrote
-	AsJSON               // any value that the model wrote, but an empty one
-	AsObject             // an object of parts
-	AsList               // a list of objects of parts
-	AsType               // kept in [Scan.Type]
-	AsUsage              // kept in [Scan.Usage]
-	AsStop               // noted in [Scan.Stopped]
-	AsSealed             // thoughts of the object's that only the vendor can read
+	AsText      Kind = iota // a string that the model wrote
+	AsJSON                  // any value that the model wrote, but an empty one
+	AsObject                // an object of parts
+	AsList                  // a list of objects of parts
+	AsType                  // kept in [Scan.Type]
+	AsUsage                 // kept in [Scan.Usage]
+	AsStop                  // noted in [Scan.Stopped]
+	AsEncrypted             // thoughts of the object's that only the vendor can read
 )
 
 // Scan is what one answer or event holds, gathered in the one pass that checks it. The
 // zero Scan is ready.
 type Scan struct {
-	Text    Text
-	Listed  bool   // the list of the document's own parts is there
-	Type    []byte // the last that was met
-	Usage   []byte // the last inside of a part that is not null
-	Stopped bool   // there is a reason why the model stopped that is not null
-	Sealed  int64  // quarters of Text that are thoughts which nothing shows
+	Text      Text
+	Listed    bool   // the list of the document's own parts is there
+	Type      []byte // the last that was met
+	Usage     []byte // the last inside of a part that is not null
+	Stopped   bool   // there is a reason why the model stopped that is not null
+	Encrypted int64  // quarters of Text that are encrypted thoughts, which nothing shows
 
-	seal int64 // quarters of what the object at hand has sealed
+	encrypted int64 // quarters of what the object at hand has encrypted
 }
 
-// sealedQuarters estimates the tokens of sealed thoughts, in quarters: they are the base64
+// encryptedQuarters estimates the tokens of encrypted thoughts, in quarters: they are the base64
 // of an encryption, which has as many bytes as its text and a few more, and a token is four
 // bytes.
-func sealedQuarters(raw []byte) int64 {
+func encryptedQuarters(raw []byte) int64 {
 	if raw[0] != '"' {
 		return 0
 	}
@@ -200,8 +200,8 @@ func (s *Scan) part(rd *rawjson.Reader, src []byte, p *Part) error {
 		if !rawjson.IsNull(raw) {
 			s.Usage = raw
 		}
-	case AsSealed:
-		s.seal += sealedQuarters(raw)
+	case AsEncrypted:
+		s.encrypted += encryptedQuarters(raw)
 	case AsStop:
 		s.Stopped = s.Stopped || !rawjson.IsNull(raw)
 	}
@@ -209,19 +209,19 @@ func (s *Scan) part(rd *rawjson.Reader, src []byte, p *Part) error {
 }
 
 // object reads the parts of an object; what is none is passed over. What it shows is a part
-// of what it has sealed, so that it counts as the larger of both.
+// of what it has encrypted, so that it counts as the larger of both.
 func (s *Scan) object(rd *rawjson.Reader, src []byte, parts []Part) error {
 	if rd.Kind() != '{' {
 		_, err := rd.Skip()
 		return err
 	}
-	outer, before := s.seal, s.Text.Quarters
-	s.seal = 0
+	outer, before := s.encrypted, s.Text.Quarters
+	s.encrypted = 0
 	err := rd.Object(func(name []byte, _ rawjson.Span) error { return s.part(rd, src, find(parts, name)) })
-	if unseen := s.seal - (s.Text.Quarters - before); unseen > 0 {
+	if unseen := s.encrypted - (s.Text.Quarters - before); unseen > 0 {
 		s.Text.Quarters += unseen
-		s.Sealed += unseen
+		s.Encrypted += unseen
 	}
-	s.seal = outer
+	s.encrypted = outer
 	return err
 }

@@ -58,7 +58,7 @@ func FuzzReadNested(f *testing.F) {
 	} {
 		f.Add([]byte(event))
 	}
-	item := []Part{{Name: "content", As: AsList, Parts: []Part{{Name: "text"}}}, {Name: "encrypted_content", As: AsSealed}}
+	item := []Part{{Name: "content", As: AsList, Parts: []Part{{Name: "text"}}}, {Name: "encrypted_content", As: AsEncrypted}}
 	outer := []Part{{Name: "delta"}, {Name: "item", As: AsObject, Parts: item}}
 	inner := []Part{{Name: "output", As: AsList, Parts: item}, {Name: "usage", As: AsUsage}}
 	f.Fuzz(func(t *testing.T, event []byte) {
@@ -79,7 +79,7 @@ func FuzzReadNested(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got.Text.Quarters != want.Text.Quarters || got.Sealed != want.Sealed || string(got.Usage) != string(want.Usage) || (got.Usage == nil) != (want.Usage == nil) {
+		if got.Text.Quarters != want.Text.Quarters || got.Encrypted != want.Encrypted || string(got.Usage) != string(want.Usage) || (got.Usage == nil) != (want.Usage == nil) {
 			t.Errorf("%s: %+v, want %+v", event, got, want)
 		}
 		if !slices.Equal(object.Members, first.Members) {

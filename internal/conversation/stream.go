@@ -26,9 +26,9 @@ func (t *Text) Add(raw []byte, at rawjson.Span) {
 // DeliveredText knows how much text a stream has delivered, and whether the upstream's
 // last count of its output includes all of it. The zero DeliveredText is ready.
 type DeliveredText struct {
-	Quarters int64 // tokens, in quarters, with those of thoughts that only the vendor can read
-	sealed   int64 // those alone
-	counted  bool  // nothing was delivered since the upstream counted
+	Quarters  int64 // tokens, in quarters, with those of thoughts that only the vendor can read
+	encrypted int64 // those alone
+	counted   bool  // nothing was delivered since the upstream counted
 }
 
 // Wrote notes text that was delivered, or produced unseen.
@@ -39,12 +39,12 @@ func (m *DeliveredText) Wrote(quarters int64) {
 	}
 }
 
-// Seal notes how much of what was delivered are thoughts that only the vendor can read.
-func (m *DeliveredText) Seal(quarters int64) { m.sealed += quarters }
+// AddEncrypted notes how much of what was delivered are thoughts that only the vendor can read.
+func (m *DeliveredText) AddEncrypted(quarters int64) { m.encrypted += quarters }
 
-// Seals reports whether there were any. A client has them without having seen how long
+// HasEncrypted reports whether there were any. A client has them without having seen how long
 // they are, and may send them back: the upstream's count alone says what they cost.
-func (m *DeliveredText) Seals() bool { return m.sealed > 0 }
+func (m *DeliveredText) HasEncrypted() bool { return m.encrypted > 0 }
 
 // Counted notes that the upstream has counted its output.
 func (m *DeliveredText) Counted() { m.counted = true }
@@ -54,7 +54,7 @@ func (m *DeliveredText) UpToDate() bool { return m.counted }
 
 // Said is how many tokens the delivered text has, whatever the upstream reports, without
 // what only the vendor can read.
-func (m *DeliveredText) Said() int64 { return tokencount.Tokens(m.Quarters - m.sealed) }
+func (m *DeliveredText) Said() int64 { return tokencount.Tokens(m.Quarters - m.encrypted) }
 
 // made is how many tokens all has that was delivered, whatever the upstream reports.
 func (m *DeliveredText) made() int64 { return tokencount.Tokens(m.Quarters) }

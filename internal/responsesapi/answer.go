@@ -16,7 +16,7 @@ var (
 		{Name: "content", As: conversation.AsList, Parts: textParts},
 		{Name: "summary", As: conversation.AsList, Parts: textParts},
 		{Name: "name"}, {Name: "arguments"}, {Name: "input"}, {Name: "code"},
-		{Name: "encrypted_content", As: conversation.AsSealed},
+		{Name: "encrypted_content", As: conversation.AsEncrypted},
 	}
 	responseParts = []conversation.Part{
 		{Name: "output", As: conversation.AsList, Parts: itemParts},

@@ -140,7 +140,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 		return dst, true, nil
 	case itemDone:
 		t.closeItem(s.Text.Quarters)
-		t.Seal(s.Sealed)
+		t.AddEncrypted(s.Encrypted)
 		t.kept.add(t.index(), t.Object.Raw("item"))
 	case itemAdded:
 	default:

@@ -40,7 +40,7 @@ func eventsOf(t testing.TB, text []byte) (all []event) {
 	}
 }
 
-// conversation is a stream of a thought, a text and two calls, 20 tokens in and 30 out.
+// wholeStream is a stream of a thought, a text and two calls, 20 tokens in and 30 out.
 func wholeStream(t testing.TB) []event {
 	t.Helper()
 	up := responses.Serve(func(context.Context, *responses.Request) (*responses.Response, error) {
