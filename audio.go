@@ -92,7 +92,7 @@ func (a *Audio) Next() (out []byte, err error) {
 	defer a.leave()
 	defer func() {
 		if p := recover(); p != nil {
-			out, err = nil, a.failed(panicked(p))
+			out, err = nil, a.failed(fault.FromPanic(p))
 		}
 	}()
 	n := 0

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -568,14 +566,8 @@ func (c *call) releaseBody() {
 // an internal error, whose stack goes to the log only. Defer it.
 func guard(err *error) {
 	if p := recover(); p != nil {
-		*err = panicked(p)
+		*err = fault.FromPanic(p)
 	}
-}
-
-// panicked is the error of a panic.
-func panicked(p any) error {
-	return fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
-		fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 }
 
 // storeError turns an error of a store itself into a 503: it says nothing about

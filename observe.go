@@ -234,7 +234,7 @@ func (s *observers) each(function string, call func(o *Observer)) {
 		func() {
 			defer func() {
 				if p := recover(); p != nil {
-					s.log.Error("an observer failed", "function", function, "error", panicked(p))
+					s.log.Error("an observer failed", "function", function, "error", fault.FromPanic(p))
 				}
 			}()
 			call(&s.all[i])

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -134,7 +135,7 @@ func (s *Stream) Next() (out []byte, err error) {
 		if p := recover(); p != nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			_ = s.fail(panicked(p))
+			_ = s.fail(fault.FromPanic(p))
 			out, err = s.out, nil
 		}
 	}()
@@ -168,7 +169,7 @@ func (s *Stream) endAwait() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.busy = false // nothing of it is in what the last Next returned
-		_ = s.fail(panicked(p))
+		_ = s.fail(fault.FromPanic(p))
 	}
 }
 

@@ -453,7 +453,7 @@ func (v *videos) reportEnd(t *video.Task, r *billing.Receipt) {
 	response.RequestID, response.Charge = t.RequestID, r.Charge
 	defer func() {
 		if p := recover(); p != nil {
-			v.g.options.Logger.Error("VideoOptions.Ended failed", "task", t.ID, "error", panicked(p))
+			v.g.options.Logger.Error("VideoOptions.Ended failed", "task", t.ID, "error", fault.FromPanic(p))
 		}
 	}()
 	v.g.options.Video.Ended(response)

@@ -4,6 +4,8 @@ package fault
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"time"
 )
 
@@ -76,6 +78,20 @@ func From(err error) *Error {
 		return Wrap(RequestTimeout, "The request ran out of time.", err)
 	default:
 		return Wrap(InternalError, "The gateway failed to handle the request.", err)
+	}
+}
+
+// FromPanic is the internal error of a panic with the value p, made where it is recovered.
+// The value can hold anything, a key too, so that neither it nor the stack is in the message:
+// both are in [Error.Err] alone, for the log.
+func FromPanic(p any) *Error {
+	return Wrap(InternalError, "The gateway failed to handle the request.", fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+}
+
+// Recover makes a panic the error at err, by [FromPanic]. It must be deferred itself.
+func Recover(err *error) {
+	if p := recover(); p != nil {
+		*err = FromPanic(p)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -56,5 +57,23 @@ func TestTheTypeOfAnErrorBodyFollowsItsStatus(t *testing.T) {
 		if got := fault.Type(status); got != want {
 			t.Errorf("%d is %s, want %s", status, got, want)
 		}
+	}
+}
+
+// A panic's value may be anything, a key of the operator's too.
+func TestTheValueOfAPanicIsForTheLogAlone(t *testing.T) {
+	err := func() (err error) {
+		defer fault.Recover(&err)
+		panic("sk-secret")
+	}()
+	f := fault.From(err)
+	if f.Code != fault.InternalError || strings.Contains(f.Message, "sk-secret") {
+		t.Errorf("the client gets %q: %s", f.Code, f.Message)
+	}
+	if text := err.Error(); !strings.Contains(text, "panic: sk-secret") || !strings.Contains(text, "fault_test.go") {
+		t.Errorf("the log gets %q, without the value or the stack", text)
+	}
+	if err := func() (err error) { defer fault.Recover(&err); return nil }(); err != nil {
+		t.Errorf("without a panic: %v", err)
 	}
 }

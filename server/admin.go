@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -177,7 +176,7 @@ func (a *admin) serveRoutes(w http.ResponseWriter, r *http.Request, routes []*ad
 func (q *adminRequest) serve() (status int, answer any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fault.Wrap(fault.InternalError, "The server failed to handle the request.", fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+			err = fault.FromPanic(p).With(func(e *fault.Error) { e.Message = "The server failed to handle the request." })
 		}
 	}()
 	if err := q.authenticate(); err != nil {

@@ -6,9 +6,7 @@ package server
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"net/http"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -156,7 +154,7 @@ func (x *httpExchange) end() {
 // the API promises them: path (404), method (405), key (401, 403, 429), loops
 // (508). Then it answers. An error that it returns is still to be written.
 func (x *httpExchange) serve() (err error) {
-	defer recoverPanic(&err)
+	defer fault.Recover(&err)
 	var token string
 	refused := x.matchRoute()
 	if refused == nil {
@@ -185,14 +183,6 @@ func (x *httpExchange) respondWith(response *gateway.Response) {
 	if x.response == nil {
 		x.response = response
 		x.setRequestID(response.ID)
-	}
-}
-
-// recoverPanic turns a panic into an error. It must be deferred itself.
-func recoverPanic(err *error) {
-	if p := recover(); p != nil {
-		*err = fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
-			fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 	}
 }
 

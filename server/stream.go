@@ -50,7 +50,7 @@ func (s *streamWriter) copy() error {
 
 // next sends the piece that comes next, before the first of them the headers.
 func (s *streamWriter) next() (err error) {
-	defer recoverPanic(&err)
+	defer fault.Recover(&err)
 	piece, err := s.source.Next()
 	if errors.Is(err, io.EOF) {
 		s.ended, s.reported = true, true

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -58,11 +57,7 @@ func (h *Handler) handle(t *tool) sdk.ToolHandler {
 
 // run runs the tool and makes an error of a panic, which would end the process otherwise.
 func (c *call) run() (_ *sdk.CallToolResult, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fault.Wrap(fault.InternalError, "The gateway failed to handle the request.", fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
-		}
-	}()
+	defer fault.Recover(&err)
 	if c.args, err = parseArguments(c.tool.arguments(), c.request.Params.Arguments); err != nil {
 		return nil, err
 	}

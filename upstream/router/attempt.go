@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -149,7 +148,7 @@ func (a *attempt) run(ctx context.Context, call *upstream.Call) (*upstream.Reply
 
 // ask makes the call, and returns its answer if it is accepted.
 func (a *attempt) ask(ctx context.Context, call *upstream.Call, model string) (reply *upstream.Reply, err error) {
-	defer recoverAsError(&err)
+	defer fault.Recover(&err)
 	own := *call
 	own.Accept, own.Observe, own.Model = nil, nil, model
 	own.RefusedKeys, own.CachePrompts = a.refusedKeys, a.CachePrompts
@@ -370,7 +369,7 @@ func (a *attempt) Read(p []byte) (int, error) {
 }
 
 func (a *attempt) read(p []byte) (n int, err error) {
-	defer recoverAsError(&err)
+	defer fault.Recover(&err)
 	return a.body.Read(p)
 }
 
@@ -412,13 +411,6 @@ func (a *attempt) closeBody() (err error) {
 	if a.body == nil {
 		return nil
 	}
-	defer recoverAsError(&err)
+	defer fault.Recover(&err)
 	return a.body.Close()
-}
-
-// recoverAsError turns a panic into an error.
-func recoverAsError(err *error) {
-	if v := recover(); v != nil {
-		*err = panicked(v, debug.Stack())
-	}
 }

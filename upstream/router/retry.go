@@ -3,7 +3,6 @@ package router
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -236,10 +235,4 @@ func contextError(ctx context.Context, err error) *fault.Error {
 // sent, so that there is nothing to pay for.
 func clientLeft(ctx context.Context) *fault.Error {
 	return contextError(ctx, &upstream.Failure{Err: ctx.Err()})
-}
-
-// panicked is the error of an upstream that panicked. The stack is for the log.
-func panicked(value any, stack []byte) *fault.Error {
-	return fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
-		fmt.Errorf("panic in an upstream: %v\n%s", value, stack))
 }
