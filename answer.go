@@ -88,9 +88,9 @@ func (in *limitedReader) readAll(ctx context.Context, buf *bytes.Buffer, body io
 	case err != nil:
 		return truncatedError(err)
 	case n > in.limit:
-		return badGateway("The upstream's answer is larger than the gateway allows.", nil)
+		return upstream.BadAnswer("The upstream's answer is larger than the gateway allows.", nil)
 	case n == 0:
-		return badGateway("The upstream's answer is empty.", closeErr)
+		return upstream.BadAnswer("The upstream's answer is empty.", closeErr)
 	}
 	return nil
 }
@@ -201,12 +201,7 @@ func truncatedError(err error) error {
 	if errors.As(err, &f) {
 		return f
 	}
-	return badGateway("The upstream's answer was cut off.", err)
-}
-
-// badGateway is the 502 of a reply with status 200 that is not what was asked for.
-func badGateway(message string, cause error) *fault.Error {
-	return fault.Wrap(fault.BadGateway, message, &upstream.Failure{Status: 200, Sent: true, Err: cause})
+	return upstream.BadAnswer("The upstream's answer was cut off.", err)
 }
 
 // partsAtOnce is how many parts of one request are with upstreams at a time.
@@ -288,7 +283,7 @@ func (ps *parts) fits(p *part, most int64) error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if ps.size += int64(len(p.answer.body)); ps.size > most {
-		return badGateway("The upstream's answers are together larger than the gateway allows. Ask for less at a time.", nil)
+		return upstream.BadAnswer("The upstream's answers are together larger than the gateway allows. Ask for less at a time.", nil)
 	}
 	return nil
 }
@@ -323,7 +318,7 @@ func (c *call) joined() (*upstream.Reply, error) {
 	}
 	whole, err := c.op.join(c.op, c.model, bodies)
 	if err != nil {
-		return nil, badGateway("The parts of the upstream's answer do not fit together.", err)
+		return nil, upstream.BadAnswer("The parts of the upstream's answer do not fit together.", err)
 	}
 	for _, body := range bodies {
 		putBody(body)

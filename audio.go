@@ -130,7 +130,7 @@ func (a *Audio) finish(n int) ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if n == 0 {
-		return nil, a.fail(badGateway("The upstream's audio is empty.", nil))
+		return nil, a.fail(upstream.BadAnswer("The upstream's audio is empty.", nil))
 	}
 	a.copyForReplay(a.buf[:n])
 	err := a.settle(a.c.op.bounds.most, billing.ReasonComplete, a.c.answerRecord(a.header, a.copied), nil)
@@ -265,7 +265,7 @@ func (v *speechStream) accept(_ context.Context, r *upstream.Reply) (*upstream.R
 	case err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, truncatedError(err)
 	case n == 0:
-		return nil, badGateway("The upstream's audio is empty.", err)
+		return nil, upstream.BadAnswer("The upstream's audio is empty.", err)
 	}
 	format, err := v.formatOf(start, r.Header.Get("Content-Type"))
 	if err != nil {
@@ -279,14 +279,14 @@ func (v *speechStream) accept(_ context.Context, r *upstream.Reply) (*upstream.R
 	form := v.form
 	if format == speech.WAV && (encode || len(v.parts) > 1) {
 		if form, audio, err = speechapi.Samples(audio); err != nil {
-			return nil, badGateway("The upstream's WAV cannot be read.", err)
+			return nil, upstream.BadAnswer("The upstream's WAV cannot be read.", err)
 		}
 	}
 	if format == speech.WAV && !encode && len(v.parts) == 1 {
 		audio = speechapi.Checked(start, audio)
 	}
 	if v.at > 0 && (format != v.format || form != v.form) {
-		return nil, badGateway("The upstream's parts of the audio do not fit together.", nil)
+		return nil, upstream.BadAnswer("The upstream's parts of the audio do not fit together.", nil)
 	}
 	v.setPart(r, audio, format, form, encode)
 	return r, nil
@@ -298,11 +298,11 @@ func (v *speechStream) formatOf(start []byte, contentType string) (string, error
 	text := strings.HasPrefix(contentType, "application/json") || strings.HasPrefix(contentType, "text/")
 	switch {
 	case format == "" && (text || start[0] == '{'):
-		return "", badGateway("The upstream answered a request for speech with "+clip(contentType)+".", nil)
+		return "", upstream.BadAnswer("The upstream answered a request for speech with "+clip(contentType)+".", nil)
 	case format == "":
 		return v.want, nil // an upstream that does not say
 	case len(v.parts) > 1 && format != v.want && format != speech.WAV:
-		return "", badGateway("The upstream's audio has another format than the one that was asked for.", nil)
+		return "", upstream.BadAnswer("The upstream's audio has another format than the one that was asked for.", nil)
 	}
 	return format, nil
 }

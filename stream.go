@@ -204,7 +204,7 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 	}
 	switch {
 	case errors.Is(err, io.EOF):
-		_ = s.fail(badGateway("The upstream's stream ended before it was complete.", err))
+		_ = s.fail(upstream.BadAnswer("The upstream's stream ended before it was complete.", err))
 	case err != nil:
 		_ = s.fail(err)
 	case done:
@@ -363,7 +363,7 @@ type events struct {
 // leaves when it arrives.
 func (c *call) acceptStream(r *upstream.Reply) (*events, error) {
 	if t := r.Header.Get("Content-Type"); t != "" && !strings.HasPrefix(t, "text/event-stream") {
-		return nil, errors.Join(badGateway("The upstream answered a stream with "+clip(t)+".", nil), r.Body.Close())
+		return nil, errors.Join(upstream.BadAnswer("The upstream answered a stream with "+clip(t)+".", nil), r.Body.Close())
 	}
 	e := &events{reader: sse.NewReader(r.Body, 0), body: r.Body}
 	for {
@@ -380,7 +380,7 @@ func (c *call) acceptStream(r *upstream.Reply) (*events, error) {
 		}
 		_ = e.Close()
 		if errors.Is(err, io.EOF) {
-			return nil, badGateway("The upstream's stream is empty.", err)
+			return nil, upstream.BadAnswer("The upstream's stream is empty.", err)
 		}
 		return nil, truncatedError(err)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/tollhouse-ai/gateway/rerank"
 	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/speech"
+	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -140,7 +141,7 @@ func (g *Gateway) counted(ctx context.Context, encode encoder, count any) (estim
 		return false, err
 	}
 	if err = json.Unmarshal(c.response.Body, count, jsontext.AllowDuplicateNames(true)); err != nil {
-		return false, badGateway("The upstream's answer is not a count of tokens.", err)
+		return false, upstream.BadAnswer("The upstream's answer is not a count of tokens.", err)
 	}
 	return c.response.Header.Get(estimatedHeader) != "", nil
 }

@@ -57,6 +57,13 @@ func FromStatus(status int) *Failure {
 	}
 }
 
+// BadAnswer is the error of a 200 answer that is not what was asked for: malformed, empty, cut
+// or too large. Another channel may be asked. The message is for the client; the cause, which
+// may be nil, for the log.
+func BadAnswer(message string, cause error) *fault.Error {
+	return fault.Wrap(fault.BadGateway, message, &Failure{Status: http.StatusOK, Sent: true, Err: cause})
+}
+
 // Error describes the failure for the log.
 func (f *Failure) Error() string {
 	s := "upstream"

@@ -11,17 +11,12 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Bad is an upstream's malformed 200. It may be asked elsewhere.
-func Bad(message string, cause error) error {
-	return fault.Wrap(fault.BadGateway, message, &upstream.Failure{Status: 200, Sent: true, Err: cause})
-}
-
 // Whole is what is wrong with an answer that is to be one JSON object, of which o
 // is the index and err its error: it is none, or it holds an error; nil if it is
 // sound so far.
 func Whole(o *rawjson.Object, err error) error {
 	if err != nil {
-		return Bad("The upstream's answer is not one JSON object.", err)
+		return upstream.BadAnswer("The upstream's answer is not one JSON object.", err)
 	}
 	if e := o.Raw("error"); !rawjson.IsNull(e) {
 		return ErrorFrame(e)

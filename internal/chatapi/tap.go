@@ -13,6 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // Tap turns an upstream's stream into the client's, one event at a time, and
@@ -90,7 +91,7 @@ func (t *Tap) read(data []byte) (conversation.Scan, error) {
 func Opening(name string, data []byte) (content bool, err error) {
 	switch {
 	case isDone(data):
-		return true, answer.Bad("The upstream's stream is empty.", nil)
+		return true, upstream.BadAnswer("The upstream's stream is empty.", nil)
 	case name == "error":
 		return true, answer.ErrorFrame(data)
 	}

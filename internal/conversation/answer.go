@@ -8,6 +8,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // Answer is a checked answer that did not stream.
@@ -44,7 +45,7 @@ func (p *Parsed) ReadAnswer(id string, data []byte, f *Form, b chat.MediaBound) 
 		return Answer{}, err
 	}
 	if kind, _ := rawjson.String(o.Raw(cmp.Or(f.In, "type"))); !s.Listed || f.Type != "" && kind != f.Type {
-		return Answer{}, answer.Bad(f.Wrong, nil)
+		return Answer{}, upstream.BadAnswer(f.Wrong, nil)
 	}
 	var r Report
 	r.Read(o.Raw("usage"), f.Usage)
@@ -65,7 +66,7 @@ func ReadCount(data []byte) (body []byte, tokens int64, err error) {
 	}
 	tokens, ok := rawjson.Int(o.Raw("input_tokens"))
 	if !ok || tokens < 0 {
-		return nil, 0, answer.Bad("The upstream's answer has no count of input tokens.", nil)
+		return nil, 0, upstream.BadAnswer("The upstream's answer has no count of input tokens.", nil)
 	}
 	return o.Apply(nil), tokens, nil
 }

@@ -3,9 +3,9 @@ package conversation
 import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // Text counts what the model wrote in one answer or event, in the pass that
@@ -89,7 +89,7 @@ func (t *Tap) Repeat(dst []byte, name string, data []byte, number int64) (out []
 func (t *Tap) Read(data []byte, parts []Part) (s Scan, err error) {
 	t.Object = rawjson.Borrow()
 	if err := s.Read(t.Object, data, parts); err != nil {
-		return s, answer.Bad("The upstream sent an event that is not one JSON object.", err)
+		return s, upstream.BadAnswer("The upstream sent an event that is not one JSON object.", err)
 	}
 	return s, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // Answer is a checked answer.
@@ -25,19 +26,19 @@ type Answer struct {
 func (r *Request) ReadAnswer(data []byte) (Answer, error) {
 	l, err := readAnswer(data)
 	if err != nil {
-		return Answer{}, answer.Bad("The upstream's answer cannot be read.", err)
+		return Answer{}, upstream.BadAnswer("The upstream's answer cannot be read.", err)
 	}
 	if e := l.object.Raw("error"); !rawjson.IsNull(e) {
 		return Answer{}, answer.ErrorFrame(e)
 	}
 	if err := l.check(r.Count()); err != nil {
-		return Answer{}, answer.Bad("The upstream's answer does not have one vector for each input.", err)
+		return Answer{}, upstream.BadAnswer("The upstream's answer does not have one vector for each input.", err)
 	}
 	usage, edits := r.usage(l.object.Raw("usage"))
 	edits = append(edits, rawjson.Set("model", r.object.Raw("model")), rawjson.Delete("error"))
 	patches, err := l.outputPatches(r.EncodingFormat == embeddings.Base64)
 	if err != nil {
-		return Answer{}, answer.Bad("The upstream's answer has a vector that cannot be read.", err)
+		return Answer{}, upstream.BadAnswer("The upstream's answer has a vector that cannot be read.", err)
 	}
 	if len(patches) > 0 {
 		edits = append(edits, rawjson.Set("data", applyPatches(data, l.list, patches)))

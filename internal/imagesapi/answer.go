@@ -7,6 +7,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // Answer is a checked answer.
@@ -31,7 +32,7 @@ func (r *Request) ReadAnswer(data []byte, requestID string, tokens bool) (Answer
 	}
 	made := countPictures(o.Raw("data"), output)
 	if made == 0 && (r.known || r.family.Messages) {
-		return Answer{}, answer.Bad("The upstream's answer has no picture in it.", errors.New("no picture"))
+		return Answer{}, upstream.BadAnswer("The upstream's answer has no picture in it.", errors.New("no picture"))
 	}
 	usage := r.usage(o.Raw("usage"), int64(made), tokens)
 	return Answer{o.ApplyInPlace(r.edits(&o, requestID)...), usage}, nil
@@ -114,7 +115,7 @@ func event(name string, data []byte) (rawjson.Object, error) {
 	o, err := rawjson.Index(data, nil, nil)
 	switch {
 	case err != nil:
-		return o, answer.Bad("The upstream's stream has something in it that is not one JSON object.", err)
+		return o, upstream.BadAnswer("The upstream's stream has something in it that is not one JSON object.", err)
 	case !rawjson.IsNull(o.Raw("error")):
 		return o, answer.ErrorFrame(o.Raw("error"))
 	case name == "error":

@@ -7,11 +7,11 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // Tap turns an upstream's stream into the client's, one event at a time, and
@@ -67,7 +67,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 		return dst, false, nil
 	}
 	if !t.started && slices.Contains(laterEvents, kind) {
-		return dst, false, answer.Bad("The upstream's stream does not begin with message_start.", nil)
+		return dst, false, upstream.BadAnswer("The upstream's stream does not begin with message_start.", nil)
 	}
 	t.Wrote(s.Text.Quarters)
 	came := name
@@ -143,7 +143,7 @@ func Opening(name string, data []byte) (content bool, err error) {
 	case kind == hiddenEvent || name == hiddenEvent:
 		return false, nil
 	case kind == "message_stop":
-		return true, answer.Bad("The upstream's stream is empty.", nil)
+		return true, upstream.BadAnswer("The upstream's stream is empty.", nil)
 	case kind == "content_block_start": // other blocks come whole
 		block := eventType(s.Type)
 		return s.Text.Quarters > 0 || block != "text" && block != "thinking", nil

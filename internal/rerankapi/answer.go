@@ -13,6 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // Answer is a checked answer.
@@ -30,13 +31,13 @@ type Answer struct {
 func (r *Request) ReadAnswer(data []byte, price *billing.Price, id func() string) (Answer, error) {
 	k, err := readRanking(data, len(r.documents))
 	if err != nil {
-		return Answer{}, answer.Bad("The upstream's answer is not a ranking of the documents.", err)
+		return Answer{}, upstream.BadAnswer("The upstream's answer is not a ranking of the documents.", err)
 	}
 	if !rawjson.IsNull(k.failure) {
 		return Answer{}, answer.ErrorFrame(k.failure)
 	}
 	if err := r.complete(len(k.results)); err != nil {
-		return Answer{}, answer.Bad("The upstream's answer does not rank all documents.", err)
+		return Answer{}, upstream.BadAnswer("The upstream's answer does not rank all documents.", err)
 	}
 	u := k.counts.usage(r, price)
 	k.id = cmp.Or(k.id, id())

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // Stored is what the gateway keeps of a response, of which it refers to the bytes.
@@ -308,12 +308,12 @@ func InputPage(items []ListedItem, limit int, after string, include []string) (l
 func ReadShown(data []byte, id, model string) ([]byte, error) {
 	o, err := rawjson.Index(data, nil, nil)
 	if err != nil {
-		return nil, answer.Bad("The upstream's answer is not JSON.", err)
+		return nil, upstream.BadAnswer("The upstream's answer is not JSON.", err)
 	}
 	kind, _ := rawjson.String(o.Raw("object"))
 	shown, _ := rawjson.String(o.Raw("id"))
 	if kind != "response" || shown != id {
-		return nil, answer.Bad("The upstream's answer is not the response that it was asked for.", nil)
+		return nil, upstream.BadAnswer("The upstream's answer is not the response that it was asked for.", nil)
 	}
 	edits := []rawjson.Edit{rawjson.Set("model", rawjson.Quote(nil, model))}
 	if e := o.Raw("error"); !rawjson.IsNull(e) {
@@ -327,13 +327,13 @@ func ReadShown(data []byte, id, model string) ([]byte, error) {
 func ReadInputList(data []byte) ([]byte, error) {
 	o, err := rawjson.Index(data, nil, nil)
 	if err != nil {
-		return nil, answer.Bad("The upstream's answer is not JSON.", err)
+		return nil, upstream.BadAnswer("The upstream's answer is not JSON.", err)
 	}
 	kind, _ := rawjson.String(o.Raw("object"))
 	items, objects := o.Raw("data"), true
 	count := rawjson.Each(items, func(_ int, at rawjson.Span) { objects = objects && at.Of(items)[0] == '{' })
 	if kind != "list" || count < 0 || !objects {
-		return nil, answer.Bad("The upstream's answer is not a list of items.", nil)
+		return nil, upstream.BadAnswer("The upstream's answer is not a list of items.", nil)
 	}
 	return data, nil
 }

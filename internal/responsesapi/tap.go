@@ -8,11 +8,11 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/responses"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // Tap turns an upstream's stream into the client's, one event at a time, and
@@ -169,7 +169,7 @@ func (t *Tap) read(name string, data []byte, whole bool) (kind string, s convers
 		err = s.Read(t.Object, data, eventParts)
 	}
 	if err != nil {
-		return "", s, answer.Bad("The upstream sent an event that is not one JSON object.", err)
+		return "", s, upstream.BadAnswer("The upstream sent an event that is not one JSON object.", err)
 	}
 	if kind = eventType(t.Object.Raw("type")); kind == "" {
 		kind = name
@@ -177,7 +177,7 @@ func (t *Tap) read(name string, data []byte, whole bool) (kind string, s convers
 	switch e := t.Object.Raw("error"); {
 	case kind == failedKind:
 		if t.whole == nil {
-			return kind, s, answer.Bad("The upstream reported an error.", nil)
+			return kind, s, upstream.BadAnswer("The upstream reported an error.", nil)
 		}
 		return kind, s, vendorError(t.whole.Raw("error"))
 	case !rawjson.IsNull(e):
@@ -202,7 +202,7 @@ func (t *Tap) done() {
 // 200.
 func Opening(name string, data []byte) (content bool, err error) {
 	if isDone(data) {
-		return true, answer.Bad("The upstream's stream is empty.", nil)
+		return true, upstream.BadAnswer("The upstream's stream is empty.", nil)
 	}
 	var t Tap
 	defer t.done()

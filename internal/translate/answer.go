@@ -5,8 +5,8 @@ import (
 	"errors"
 	"io"
 
-	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // An answer crosses from one wire to another as a sequence of pieces. Each wire has one
@@ -172,9 +172,9 @@ func (a *answerBody) next() error {
 	event, err := a.events.Next()
 	switch {
 	case errors.Is(err, io.EOF):
-		return answer.Bad("The upstream's stream ended before it was complete.", io.ErrUnexpectedEOF)
+		return upstream.BadAnswer("The upstream's stream ended before it was complete.", io.ErrUnexpectedEOF)
 	case errors.Is(err, sse.ErrTooLarge):
-		return answer.Bad("The upstream sent an event that is larger than the gateway allows.", err)
+		return upstream.BadAnswer("The upstream sent an event that is larger than the gateway allows.", err)
 	case err != nil:
 		return err
 	}
@@ -197,7 +197,7 @@ func (a *answerBody) readWhole() {
 	switch {
 	case err != nil:
 	case len(data) > most:
-		err = answer.Bad("The upstream's answer is larger than the gateway allows.", nil)
+		err = upstream.BadAnswer("The upstream's answer is larger than the gateway allows.", nil)
 	default:
 		err = cmp.Or(a.reader.whole(data), a.made.err)
 	}

@@ -3,8 +3,8 @@ package translate
 import (
 	"strings"
 
-	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // blockSequencer puts the pieces of an answer, which may come in any order, into the
@@ -70,7 +70,7 @@ func (w *blockSequencer) call(p *piece) error {
 	if s == nil {
 		const most = 1024
 		if len(w.calls) == most {
-			return answer.Bad("The upstream's answer has too many tool calls.", nil)
+			return upstream.BadAnswer("The upstream's answer has too many tool calls.", nil)
 		}
 		s = &streamBlock{kind: call, index: p.index, number: len(w.calls)}
 		w.calls, w.queue = append(w.calls, s), append(w.queue, s)
@@ -85,7 +85,7 @@ func (w *blockSequencer) call(p *piece) error {
 		if strings.TrimSpace(arguments) == "" {
 			return nil
 		}
-		return answer.Bad("The upstream's tool call goes on after its arguments were complete.", nil)
+		return upstream.BadAnswer("The upstream's tool call goes on after its arguments were complete.", nil)
 	}
 	s.arguments.read(arguments)
 	return w.add(s, p.text)
@@ -118,7 +118,7 @@ func (w *blockSequencer) add(s *streamBlock, text []byte) error {
 	}
 	const most = 4 << 20
 	if w.heldBytes > most {
-		return answer.Bad("The upstream's tool calls are interleaved and larger than the gateway allows.", nil)
+		return upstream.BadAnswer("The upstream's tool calls are interleaved and larger than the gateway allows.", nil)
 	}
 	return w.advance(false)
 }

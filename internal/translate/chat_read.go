@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // chatReader reads the answer of a chat upstream: chunks, or one completion.
@@ -75,7 +76,7 @@ func (r *chatReader) event(name string, data []byte) (done bool, err error) {
 	data = bytes.TrimSpace(data)
 	switch {
 	case string(data) == "[DONE]" && !r.begun:
-		return false, answer.Bad("The upstream's stream is empty.", nil)
+		return false, upstream.BadAnswer("The upstream's stream is empty.", nil)
 	case string(data) == "[DONE]":
 		r.end()
 		return true, nil
@@ -126,7 +127,7 @@ func (r *chatReader) whole(data []byte) error {
 		return err
 	}
 	if c.first() == nil {
-		return answer.Bad("The upstream's answer has no choices.", nil)
+		return upstream.BadAnswer("The upstream's answer has no choices.", nil)
 	}
 	r.take(c, data, true)
 	r.end()
@@ -137,7 +138,7 @@ func (r *chatReader) whole(data []byte) error {
 func decodeCompletion(data []byte, otherwise string) (*chatAnswer, error) {
 	c := new(chatAnswer)
 	if err := json.Unmarshal(data, c, jsontext.AllowDuplicateNames(true)); err != nil {
-		return nil, answer.Bad(otherwise, err)
+		return nil, upstream.BadAnswer(otherwise, err)
 	}
 	if !rawjson.IsNull(c.Error) {
 		return nil, answer.ErrorFrame(c.Error)

@@ -7,9 +7,9 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // chunkWriter makes the chunks of a completion.
@@ -137,7 +137,7 @@ func (w *completionWriter) write(p piece) {
 func (w *completionWriter) end(u *usage) {
 	m, err := json.Marshal(w.message())
 	if err != nil {
-		w.err = answer.Bad("The upstream's answer cannot be written as a chat completion.", err)
+		w.err = upstream.BadAnswer("The upstream's answer cannot be written as a chat completion.", err)
 		return
 	}
 	w.out = completionHead(nil, "chat.completion", w.id, w.model, w.created)

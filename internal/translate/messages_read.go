@@ -6,6 +6,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // messageReader reads the answer of an upstream of messages: events, or one message.
@@ -39,7 +40,7 @@ var ordered = []string{"content_block_start", "content_block_delta", "content_bl
 // event reads one event. The stream is complete at message_stop.
 func (r *messageReader) event(name string, data []byte) (done bool, err error) {
 	if err := rawjson.IndexInto(&r.object, data, nil, nil); err != nil {
-		return false, answer.Bad("The upstream sent an event that is not one JSON object.", err)
+		return false, upstream.BadAnswer("The upstream sent an event that is not one JSON object.", err)
 	}
 	if kind := r.object.Raw("type"); len(kind) > 2 && kind[0] == '"' {
 		name = string(kind[1 : len(kind)-1])
@@ -50,7 +51,7 @@ func (r *messageReader) event(name string, data []byte) (done bool, err error) {
 	case name == "error":
 		return false, answer.ErrorFrame(data)
 	case !r.begun && slices.Contains(ordered, name):
-		return false, answer.Bad("The upstream's stream has content before its message begins.", nil)
+		return false, upstream.BadAnswer("The upstream's stream has content before its message begins.", nil)
 	}
 	switch name {
 	case "message_start":
@@ -85,15 +86,15 @@ func (r *messageReader) whole(data []byte) error {
 	}
 	content := o.Raw("content")
 	if len(content) == 0 || content[0] != '[' {
-		return answer.Bad("The upstream's answer has no content.", nil)
+		return upstream.BadAnswer("The upstream's answer has no content.", nil)
 	}
 	r.begin(o.Raw("id"))
 	for _, block := range rawjson.Elements(content) {
 		if err := rawjson.IndexInto(&r.inner, block, nil, nil); err != nil {
-			return answer.Bad("The upstream's answer has a content block that is no object.", err)
+			return upstream.BadAnswer("The upstream's answer has a content block that is no object.", err)
 		}
 		if !r.openBlock(0) {
-			return answer.Bad("The upstream's answer has a tool call without an id or a name.", nil)
+			return upstream.BadAnswer("The upstream's answer has a tool call without an id or a name.", nil)
 		}
 		r.blockStop()
 	}
@@ -112,9 +113,9 @@ func (r *messageReader) member(name string) bool {
 func (r *messageReader) start() error {
 	switch {
 	case r.begun:
-		return answer.Bad("The upstream's stream begins twice.", nil)
+		return upstream.BadAnswer("The upstream's stream begins twice.", nil)
 	case !r.member("message"):
-		return answer.Bad("The upstream's stream begins without a message.", nil)
+		return upstream.BadAnswer("The upstream's stream begins without a message.", nil)
 	}
 	r.usage.begin(r.inner.Raw("usage"))
 	r.begin(r.inner.Raw("id"))
@@ -133,10 +134,10 @@ func (r *messageReader) blockStart() error {
 	r.blockStop()
 	index, ok := rawjson.Int(r.object.Raw("index"))
 	if !ok || !r.member("content_block") {
-		return answer.Bad("The upstream's stream has a content block without an index or a content.", nil)
+		return upstream.BadAnswer("The upstream's stream has a content block without an index or a content.", nil)
 	}
 	if !r.openBlock(index) {
-		return answer.Bad("The upstream's stream has a tool call without an id or a name.", nil)
+		return upstream.BadAnswer("The upstream's stream has a tool call without an id or a name.", nil)
 	}
 	return nil
 }
@@ -174,7 +175,7 @@ func (r *messageReader) openBlock(index int64) bool {
 func (r *messageReader) blockDelta() error {
 	index, ok := rawjson.Int(r.object.Raw("index"))
 	if !ok || !r.block.open || index != r.block.index || !r.member("delta") {
-		return answer.Bad("The upstream's stream has a piece of a content block that is not open.", nil)
+		return upstream.BadAnswer("The upstream's stream has a piece of a content block that is not open.", nil)
 	}
 	kind, _ := rawjson.String(r.inner.Raw("type"))
 	switch {

@@ -7,12 +7,12 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // messagePrefix is what the ids of messages begin with.
@@ -78,7 +78,7 @@ const syntheticSignature = "gateway-reasoning"
 
 // namelessCall is the error of an upstream whose tool call has no name.
 func namelessCall() error {
-	return answer.Bad("The upstream's answer has a tool call without a name.", nil)
+	return upstream.BadAnswer("The upstream's answer has a tool call without a name.", nil)
 }
 
 // blockKind is a type of content blocks: how one begins, and how the member that is a
@@ -216,7 +216,7 @@ func (w *messageWriter) end(u *usage) {
 	reason, usage := w.stopReason(), appendMessageUsage(nil, u)
 	if w.whole {
 		if w.out, w.err = w.appendMessage(nil, &reason, usage); w.err != nil {
-			w.err = answer.Bad("The upstream's answer cannot be written as a message.", w.err)
+			w.err = upstream.BadAnswer("The upstream's answer cannot be written as a message.", w.err)
 		}
 		return
 	}

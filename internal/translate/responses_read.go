@@ -9,6 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/responsesapi"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // responsePrefix is what the ids of responses begin with.
@@ -66,10 +67,10 @@ var textEvents = map[string]struct {
 // response.
 func (r *responsesReader) event(name string, data []byte) (done bool, err error) {
 	if string(data) == "[DONE]" {
-		return false, answer.Bad("The upstream's stream ended before its response was complete.", nil)
+		return false, upstream.BadAnswer("The upstream's stream ended before its response was complete.", nil)
 	}
 	if err := rawjson.IndexInto(&r.object, data, nil, nil); err != nil {
-		return false, answer.Bad("The upstream sent an event that is not one JSON object.", err)
+		return false, upstream.BadAnswer("The upstream sent an event that is not one JSON object.", err)
 	}
 	if kind, ok := rawjson.String(r.object.Raw("type")); ok {
 		name = kind
@@ -89,7 +90,7 @@ func (r *responsesReader) event(name string, data []byte) (done bool, err error)
 	case "response.completed", "response.incomplete":
 		o, err := rawjson.Index(r.object.Raw("response"), nil, nil)
 		if err != nil {
-			return false, answer.Bad("The upstream's stream ends without a response.", err)
+			return false, upstream.BadAnswer("The upstream's stream ends without a response.", err)
 		}
 		return true, r.end(&o, data, strings.TrimPrefix(name, "response."))
 	case "response.output_item.added":
@@ -118,7 +119,7 @@ func (r *responsesReader) whole(data []byte) error {
 		return err
 	}
 	if output := o.Raw("output"); len(output) == 0 || output[0] != '[' {
-		return answer.Bad("The upstream's answer has no output.", nil)
+		return upstream.BadAnswer("The upstream's answer has no output.", nil)
 	}
 	return r.end(&o, data, "completed")
 }
@@ -145,14 +146,14 @@ func (r *responsesReader) index(name string) int64 {
 func (r *responsesReader) item(index int64, raw, arguments []byte) (*readItem, error) {
 	const most = 1024
 	if index < 0 || len(r.items) == most {
-		return nil, answer.Bad("The upstream's answer has an item without an index, or too many of them.", nil)
+		return nil, upstream.BadAnswer("The upstream's answer has an item without an index, or too many of them.", nil)
 	}
 	it := &readItem{call: -1}
 	switch stringMember(raw, "type") {
 	case "function_call", "custom_tool_call":
 		id, name := stringMember(raw, "call_id"), stringMember(raw, "name")
 		if id == "" || name == "" {
-			return nil, answer.Bad("The upstream's answer has a tool call without an id or a name.", nil)
+			return nil, upstream.BadAnswer("The upstream's answer has a tool call without an id or a name.", nil)
 		}
 		it.call = r.calls
 		r.calls++
@@ -174,7 +175,7 @@ func (r *responsesReader) delta(kind pieceKind, part string) (err error) {
 	case it == nil && kind != call:
 		it, err = r.item(at, nil, nil)
 	case kind == call && (it == nil || it.call < 0):
-		err = answer.Bad("The upstream's stream has a piece of a tool call that has not begun.", nil)
+		err = upstream.BadAnswer("The upstream's stream has a piece of a tool call that has not begun.", nil)
 	}
 	if err != nil {
 		return err
@@ -191,7 +192,7 @@ func (r *responsesReader) text(it *readItem, kind pieceKind, part readPart, text
 	}
 	if !slices.Contains(it.wrote, part) {
 		if len(it.wrote) == most {
-			return answer.Bad("The upstream's answer has an item of too many parts.", nil)
+			return upstream.BadAnswer("The upstream's answer has an item of too many parts.", nil)
 		}
 		it.wrote = append(it.wrote, part)
 		if kind == r.last && kind != call {
@@ -281,7 +282,7 @@ func (r *responsesReader) end(o *rawjson.Object, data []byte, assumed string) er
 	case !rawjson.IsNull(e) || status == "failed":
 		return answer.ErrorFrame(e)
 	case status == "queued" || status == "in_progress" || status == "cancelled":
-		return answer.Bad("The upstream's answer is not complete.", nil)
+		return upstream.BadAnswer("The upstream's answer is not complete.", nil)
 	}
 	if r.items == nil {
 		for i, item := range rawjson.Elements(o.Raw("output")) {

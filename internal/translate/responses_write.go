@@ -11,7 +11,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/responses"
@@ -66,7 +65,7 @@ func (w *responseWriter) writeEvents(p *piece) {
 		w.flush()
 	}
 	if w.size += len(p.text) + len(p.list) + len(p.id) + len(p.name); w.err == nil && w.size > most {
-		w.err = answer.Bad("The upstream's answer is larger than the gateway allows in a response.", nil)
+		w.err = upstream.BadAnswer("The upstream's answer is larger than the gateway allows in a response.", nil)
 	}
 	if w.err != nil {
 		return

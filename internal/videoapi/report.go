@@ -43,7 +43,7 @@ func ReadSubmission(data []byte) (Report, error) {
 		f.Refused = refused // it was made for this answer
 		return r, err
 	case r.UpstreamID == "":
-		return r, answer.Bad("The upstream's answer names no task.", errors.New("no task id"))
+		return r, upstream.BadAnswer("The upstream's answer names no task.", errors.New("no task id"))
 	}
 	return r, nil
 }
@@ -57,9 +57,9 @@ func ReadPoll(t *video.Task, data []byte) (Report, error) {
 	case err != nil:
 		return r, err
 	case r.Word == "":
-		return r, answer.Bad("The upstream's answer tells no state.", errors.New("no state of the task"))
+		return r, upstream.BadAnswer("The upstream's answer tells no state.", errors.New("no state of the task"))
 	case r.UpstreamID != "" && t.UpstreamID != "" && r.UpstreamID != t.UpstreamID:
-		return r, answer.Bad("The upstream's answer is about another task.", errors.New("the answer has another task's id"))
+		return r, upstream.BadAnswer("The upstream's answer is about another task.", errors.New("the answer has another task's id"))
 	}
 	return r, nil
 }
@@ -68,11 +68,11 @@ func ReadPoll(t *video.Task, data []byte) (Report, error) {
 // error of the upstream's.
 func readReport(data []byte) (r Report, refused bool, err error) {
 	if len(data) > MaxAnswer {
-		return r, false, answer.Bad("The upstream's answer is too long.", errors.New("an answer above 1 MiB"))
+		return r, false, upstream.BadAnswer("The upstream's answer is too long.", errors.New("an answer above 1 MiB"))
 	}
 	o, err := rawjson.Index(data, nil, nil)
 	if err != nil {
-		return r, false, answer.Bad("The upstream's answer is not one JSON object.", err)
+		return r, false, upstream.BadAnswer("The upstream's answer is not one JSON object.", err)
 	}
 	output, err := rawjson.Index(o.Raw("output"), nil, nil)
 	nested := err == nil && (output.Raw("task_id") != nil || output.Raw("task_status") != nil)
