@@ -235,7 +235,7 @@ func TestAnObserverGetsHowARequestEnded(t *testing.T) {
 		"a vendor's word":       {vendor("no_such_voice"), "1", "m", "no_such_voice", true, "default", "no_such_voice (upstream status 422)"},
 		"a vendor's other word": {vendor("Throttling.RateQuota"), "1", "m", "Throttling.RateQuota", true, "default", "Throttling.RateQuota (upstream status 422)"},
 		"a vendor's sentence":   {vendor("You said: say four words"), "1", "m", "upstream_error", true, "default", "upstream_error (upstream status 422)"},
-		"a vendor's long word":  {vendor(fault.Code(strings.Repeat("y", 65))), "1", "m", "upstream_error", true, "default", "upstream_error (upstream status 422)"},
+		"a vendor's long word":  {vendor(fault.Code(strings.Repeat("y", 81))), "1", "m", "upstream_error", true, "default", "upstream_error (upstream status 422)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var d recordedEvents
@@ -252,7 +252,7 @@ func TestAnObserverGetsHowARequestEnded(t *testing.T) {
 			if asked := row.channel != ""; asked != (len(f.Attempts) == 1) || asked && f.Attempts[0].Error != row.attempt || asked != (f.Receipt != nil) {
 				t.Errorf("the attempts are %+v, the receipt %+v", f.Attempts, f.Receipt)
 			}
-			for _, text := range []string{"You said", strings.Repeat("y", 65)} {
+			for _, text := range []string{"You said", strings.Repeat("y", 81)} {
 				if strings.Contains(log.String(), text) {
 					t.Errorf("the log has %q", text)
 				}

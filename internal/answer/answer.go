@@ -8,6 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -31,7 +32,7 @@ func ErrorFrame(raw []byte) error {
 	f := &upstream.Failure{Status: 200, Sent: true, Err: errors.New("an error in a 200 answer")}
 	if o, err := rawjson.Index(raw, nil, nil); err == nil {
 		for _, name := range [...]string{"code", "type"} {
-			if s, ok := rawjson.String(o.Raw(name)); ok && word(s) {
+			if s, ok := rawjson.String(o.Raw(name)); ok && safetext.IsCode(s) {
 				f.Err = fmt.Errorf("an error in a 200 answer: %s", s)
 				f.Fatal = f.Fatal || fatal[s]
 			}
@@ -46,15 +47,4 @@ var fatal = map[string]bool{
 	"invalid_api_key": true, "incorrect_api_key_error": true, "invalid_authentication_error": true, "authentication_error": true,
 	"permission_error": true, "permission_denied_error": true, "account_deactivated": true, "billing_error": true,
 	"insufficient_quota": true, "exceeded_current_quota_error": true, "insufficient_balance": true, "Arrearage": true,
-}
-
-// word reports whether s is a code and no text.
-func word(s string) bool {
-	const longest = 64
-	for i := range len(s) {
-		if c := s[i] | 0x20; (c < 'a' || c > 'z') && (s[i] < '0' || s[i] > '9') && s[i] != '_' && s[i] != '.' {
-			return false
-		}
-	}
-	return s != "" && len(s) <= longest
 }

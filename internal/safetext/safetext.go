@@ -8,20 +8,26 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// maxLength is the length up to which a vendor's code is repeated.
-const maxLength = 64
+// maxCode is the length up to which a vendor's code is repeated.
+const maxCode = 80
 
 // Code is a code as the log and an operator may have it. A vendor's own code is
 // repeated only if it is a word of letters, digits, "_", "-" and ".", since it
 // could be any text; any other is "upstream_error".
 func Code(code fault.Code) fault.Code {
-	if len(code) > maxLength || strings.ContainsFunc(string(code), notInWord) {
+	if code != "" && !IsCode(string(code)) {
 		return "upstream_error"
 	}
 	return code
 }
 
-func notInWord(r rune) bool {
+// IsCode reports whether a text can be a code of a vendor's: one short word of letters,
+// digits, "_", "-" and ".".
+func IsCode(text string) bool {
+	return text != "" && len(text) <= maxCode && !strings.ContainsFunc(text, notInCode)
+}
+
+func notInCode(r rune) bool {
 	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-.", r))
 }
 

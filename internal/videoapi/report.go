@@ -249,23 +249,11 @@ func failureOf(code, message []byte) *video.Failure {
 		}
 		break
 	}
-	if !isWord(f.Code) {
+	if !safetext.IsCode(f.Code) {
 		f.Code = string(fault.InternalServerError)
 	}
 	if f.Message == "" {
 		f.Message = noReason
 	}
 	return f
-}
-
-// isWord reports whether s can be a code.
-func isWord(s string) bool {
-	const longest = 80
-	for i := range len(s) {
-		c := s[i] | 0x20
-		if (c < 'a' || c > 'z') && (s[i] < '0' || s[i] > '9') && !strings.ContainsRune("_.-", rune(s[i])) {
-			return false
-		}
-	}
-	return s != "" && len(s) <= longest
 }

@@ -69,7 +69,7 @@ func TestTheLastErrorHasNoTextOfAVendors(t *testing.T) {
 		"InternalError.Algo":                        "InternalError.Algo (upstream status 500)",
 		"the caller's prompt, at its full length":   "upstream_error (upstream status 500)",
 		"\x1b[31mred":                               "upstream_error (upstream status 500)",
-		fault.Code(strings.Repeat("sk-vendor-", 7)): "upstream_error (upstream status 500)",
+		fault.Code(strings.Repeat("sk-vendor-", 9)): "upstream_error (upstream status 500)",
 	} {
 		bad := &fault.Error{Code: code, Message: "Text.", Status: 500, Err: &upstream.Failure{Status: 500, Sent: true}}
 		r := newRouter(t, router.Options{}, every("1", plays(bad), 1))
