@@ -5,6 +5,8 @@ package answer
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -34,17 +36,38 @@ func ErrorFrame(raw []byte) error {
 		for _, name := range [...]string{"code", "type"} {
 			if s, ok := rawjson.String(o.Raw(name)); ok && safetext.IsCode(s) {
 				f.Err = fmt.Errorf("an error in a 200 answer: %s", s)
-				f.Fatal = f.Fatal || fatal[s]
+				f.Fatal = f.Fatal || frameFaults[s] || OperatorFault(s) != 0
 			}
 		}
 	}
 	return fault.Wrap(fault.BadGateway, "The upstream reported an error.", f)
 }
 
-// fatal are the codes by which vendors say that the operator's key or account
-// is at fault.
-var fatal = map[string]bool{
-	"invalid_api_key": true, "incorrect_api_key_error": true, "invalid_authentication_error": true, "authentication_error": true,
-	"permission_error": true, "permission_denied_error": true, "account_deactivated": true, "billing_error": true,
-	"insufficient_quota": true, "exceeded_current_quota_error": true, "insufficient_balance": true, "Arrearage": true,
+// OperatorFault is the status that a vendor's code, type or reason means by which it says that
+// the operator's key or account is at fault, whatever the status that it comes with; 0 for any
+// other. Letters count as lower-case ones.
+func OperatorFault(code string) int { return operatorFaults[strings.ToLower(code)] }
+
+// operatorFaults is the table of [OperatorFault].
+var operatorFaults = map[string]int{
+	"1004":                         http.StatusUnauthorized,    // MiniMax, in a 200
+	"1008":                         http.StatusPaymentRequired, // MiniMax, in a 200
+	"1113":                         http.StatusPaymentRequired, // Z.ai, in a 429
+	"account_deactivated":          http.StatusPaymentRequired,
+	"accountoverdueerror":          http.StatusPaymentRequired,
+	"api_key_invalid":              http.StatusUnauthorized, // Google, in a 400
+	"arrearage":                    http.StatusPaymentRequired,
+	"billing_hard_limit_reached":   http.StatusPaymentRequired,
+	"authentication_error":         http.StatusUnauthorized,
+	"billing_not_active":           http.StatusPaymentRequired,
+	"exceeded_current_quota_error": http.StatusPaymentRequired,
+	"incorrect_api_key_error":      http.StatusUnauthorized,
+	"insufficient_balance":         http.StatusPaymentRequired,
+	"insufficient_quota":           http.StatusPaymentRequired,
+	"invalid_api_key":              http.StatusUnauthorized,
+	"invalid_authentication_error": http.StatusUnauthorized,
 }
+
+// frameFaults are types that say the same where no status of the vendor's could: as such they
+// come with one.
+var frameFaults = map[string]bool{"billing_error": true, "permission_denied_error": true, "permission_error": true}

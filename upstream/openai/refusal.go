@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
@@ -82,26 +84,10 @@ func parseBare(o *rawjson.Object) (v vendorError, ok bool) {
 	return v, ok
 }
 
-// operatorFaults are codes, types and reasons that say more than the status they come
-// with, in lower case: the operator's key or account is at fault.
-var operatorFaults = map[string]int{
-	"1004":                         http.StatusUnauthorized,    // MiniMax, in a 200
-	"1008":                         http.StatusPaymentRequired, // MiniMax, in a 200
-	"1113":                         http.StatusPaymentRequired, // Z.ai, in a 429
-	"account_deactivated":          http.StatusPaymentRequired,
-	"accountoverdueerror":          http.StatusPaymentRequired,
-	"api_key_invalid":              http.StatusUnauthorized, // Google, in a 400
-	"arrearage":                    http.StatusPaymentRequired,
-	"billing_hard_limit_reached":   http.StatusPaymentRequired,
-	"authentication_error":         http.StatusUnauthorized,
-	"billing_not_active":           http.StatusPaymentRequired,
-	"exceeded_current_quota_error": http.StatusPaymentRequired,
-	"failed_precondition":          http.StatusPaymentRequired, // Google, in a 400: no free use in the operator's country
-	"incorrect_api_key_error":      http.StatusUnauthorized,
-	"insufficient_balance":         http.StatusPaymentRequired,
-	"insufficient_quota":           http.StatusPaymentRequired,
-	"invalid_api_key":              http.StatusUnauthorized,
-	"invalid_authentication_error": http.StatusUnauthorized,
+// googleFaults are Google's words for what is the operator's fault in a 400, in lower case,
+// besides those of [answer.OperatorFault].
+var googleFaults = map[string]int{
+	"failed_precondition": http.StatusPaymentRequired, // no free use in the operator's country
 }
 
 // oversizedCodes are those of a request that is too large for the vendor's limits,
@@ -152,7 +138,7 @@ var statusByKind = map[string]int{
 
 // lookup looks the error's codes up.
 func (v *vendorError) lookup(table map[string]int) int {
-	for _, word := range [3]string{v.code, v.kind, v.google.reason} {
+	for _, word := range v.words() {
 		if status := table[strings.ToLower(word)]; status != 0 {
 			return status
 		}
@@ -160,17 +146,23 @@ func (v *vendorError) lookup(table map[string]int) int {
 	return 0
 }
 
-// status is what the error would have come with, had the vendor not said 200.
-func (v *vendorError) status() int {
-	for _, table := range [2]map[string]int{operatorFaults, statusByKind} {
-		if status := v.lookup(table); status != 0 {
+// words are those of the error that can be a code.
+func (v *vendorError) words() [3]string { return [3]string{v.code, v.kind, v.google.reason} }
+
+// operatorFault is the status by which the error says that the operator's key or account is at
+// fault; 0 if it does not.
+func (v *vendorError) operatorFault() int {
+	for _, word := range v.words() {
+		if status := answer.OperatorFault(word); status != 0 {
 			return status
 		}
 	}
-	if v.codeNumber != 0 {
-		return v.codeNumber
-	}
-	return http.StatusBadGateway
+	return v.lookup(googleFaults)
+}
+
+// status is what the error would have come with, had the vendor not said 200.
+func (v *vendorError) status() int {
+	return cmp.Or(v.operatorFault(), v.lookup(statusByKind), v.codeNumber, http.StatusBadGateway)
 }
 
 // oversized reports whether a rate limit refuses the request for its own size:
@@ -236,13 +228,13 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	}
 	e, f := c.Refused(status, string(data), h)
 	switch {
-	case v.noModel(status) && v.lookup(operatorFaults) == 0:
+	case v.noModel(status) && v.operatorFault() == 0:
 		f.NoModel, f.Fatal, f.Ambiguous = true, false, false
 		if status == http.StatusForbidden || status == http.StatusUnauthorized { // the text is about the operator's account
 			return fault.Wrap(fault.ModelNotFound, "The upstream does not have the model for this gateway.", f)
 		}
 		e = f.Fault()
-	case v.lookup(operatorFaults) != 0 && status < 500:
+	case v.operatorFault() != 0 && status < 500:
 		e = c.OperatorFault(f)
 		f.Ambiguous = strings.EqualFold(v.kind, "FAILED_PRECONDITION") // of many kinds
 	case status == http.StatusTooManyRequests && v.oversized():
