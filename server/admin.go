@@ -19,6 +19,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 )
@@ -203,7 +204,7 @@ func (q *adminRequest) authenticate() error {
 // 405.
 func (q *adminRequest) matchRoute() error {
 	if len(q.routes) == 0 {
-		return fault.New(fault.NotFound, "Not found: "+clip(q.r.URL.Path)+". The paths of this address begin with /admin/v1/.")
+		return fault.New(fault.NotFound, "Not found: "+safetext.Quoted(q.r.URL.Path)+". The paths of this address begin with /admin/v1/.")
 	}
 	var allowed []string
 	for _, route := range q.routes {
@@ -220,9 +221,9 @@ func (q *adminRequest) matchRoute() error {
 func (q *adminRequest) writeError(f *fault.Error) {
 	switch status := f.HTTPStatus(); {
 	case status >= 500:
-		q.o.Logger.Error("admin request failed", "path", clip(q.r.URL.Path), "error", f.Error())
+		q.o.Logger.Error("admin request failed", "path", safetext.Quoted(q.r.URL.Path), "error", f.Error())
 	case status == http.StatusUnauthorized:
-		q.o.Logger.Warn("admin request without the token", "path", clip(q.r.URL.Path), "remote", q.r.RemoteAddr)
+		q.o.Logger.Warn("admin request without the token", "path", safetext.Quoted(q.r.URL.Path), "remote", q.r.RemoteAddr)
 	}
 	errorHeaders(q.w.Header(), f, time.Hour)
 	writeAdmin(q.w, f.HTTPStatus(), openAIShape("", f))
@@ -261,7 +262,7 @@ func (q *adminRequest) audit(err error) {
 	}
 	line := []any{"action", q.route.action, "outcome", outcome, "by", "admin token", "remote", q.r.RemoteAddr}
 	if agent := q.r.UserAgent(); agent != "" {
-		line = append(line, "agent", clip(agent))
+		line = append(line, "agent", safetext.Quoted(agent))
 	}
 	if q.name != "" {
 		line = append(line, "target", redact(q.name))
@@ -277,7 +278,7 @@ func redact(name string) string {
 			return "[secret]"
 		}
 	}
-	return clip(name)
+	return safetext.Quoted(name)
 }
 
 // maxAdminBody is the most bytes of a body, far more than any request needs.
@@ -307,11 +308,11 @@ func memberError(e *jsonv2.SemanticError) error {
 	field := e.JSONPointer.LastToken()
 	switch {
 	case errors.Is(e.Err, jsonv2.ErrUnknownName):
-		return fault.Invalid(clip(field), "There is no field "+strconv.Quote(clip(field))+" in this request.")
+		return fault.Invalid(safetext.Quoted(field), "There is no field "+strconv.Quote(safetext.Quoted(field))+" in this request.")
 	case field == "":
 		return fault.New(fault.InvalidRequest, "The request body must be a JSON object.")
 	}
-	return fault.Invalid(clip(field), fmt.Sprintf("The field %q must not be a JSON %s.", clip(field), e.JSONKind))
+	return fault.Invalid(safetext.Quoted(field), fmt.Sprintf("The field %q must not be a JSON %s.", safetext.Quoted(field), e.JSONKind))
 }
 
 // parseAmount reads an optional decimal string; absent is 0.

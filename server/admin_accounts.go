@@ -10,6 +10,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/internal/ledger"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
 // maxPageSize is the most rows of a page, and their number unless fewer are asked
@@ -96,7 +97,7 @@ func (q *adminRequest) creditAccount() (any, error) {
 	if err := q.o.Accounts.Credit(q.ctx, q.name, sum, in.Reference); err != nil {
 		return nil, err
 	}
-	q.addAudit("amount", sum.String(), "reference", clip(in.Reference))
+	q.addAudit("amount", sum.String(), "reference", safetext.Quoted(in.Reference))
 	return q.balanceView(q.name)
 }
 
@@ -120,7 +121,7 @@ func (q *adminRequest) requireAccount(name string) error {
 		return err
 	}
 	if !found {
-		return fault.New(fault.NotFound, fmt.Sprintf("There is no account %q.", clip(name)))
+		return fault.New(fault.NotFound, fmt.Sprintf("There is no account %q.", safetext.Quoted(name)))
 	}
 	return nil
 }

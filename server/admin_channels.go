@@ -132,7 +132,7 @@ func (q *adminRequest) channel() (any, error) {
 		}
 		names = append(names, c.Name)
 	}
-	return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no channel %q. The channels are %s.", clip(q.name), strings.Join(names, ", ")))
+	return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no channel %q. The channels are %s.", safetext.Quoted(q.name), strings.Join(names, ", ")))
 }
 
 // testChannel is POST /admin/v1/channels/{name}/test. A channel that fails is an

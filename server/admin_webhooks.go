@@ -12,6 +12,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/webhook"
 )
 
@@ -130,7 +131,7 @@ func (q *adminRequest) resendNotice() (any, error) {
 		return nil, err
 	}
 	if !found {
-		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no webhook %q.", clip(q.name)))
+		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no webhook %q.", safetext.Quoted(q.name)))
 	}
 	return map[string]any{"id": q.name, "state": webhook.Waiting}, nil
 }

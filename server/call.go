@@ -12,6 +12,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/formdata"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/internal/slowbody"
 	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -99,7 +100,7 @@ func (x *httpExchange) checkContentType() error {
 		return nil
 	}
 	if media, _, err := mime.ParseMediaType(header); err != nil || media != "application/json" {
-		return fault.New(fault.UnsupportedMediaType, "This endpoint takes a body of Content-Type application/json, not "+clip(header)+".")
+		return fault.New(fault.UnsupportedMediaType, "This endpoint takes a body of Content-Type application/json, not "+safetext.Quoted(header)+".")
 	}
 	return nil
 }
@@ -139,7 +140,7 @@ func (x *httpExchange) readForm() (form *upstream.Form, err error) {
 	header := x.r.Header.Get("Content-Type")
 	boundary, ok, boundaryError := formdata.Boundary(header)
 	if !ok {
-		return nil, fault.New(fault.UnsupportedMediaType, "This endpoint takes a body of Content-Type "+formdata.MediaType+", not "+clip(header)+".")
+		return nil, fault.New(fault.UnsupportedMediaType, "This endpoint takes a body of Content-Type "+formdata.MediaType+", not "+safetext.Quoted(header)+".")
 	}
 	body := x.body(x.h.options.MaxForm)
 	if err := body.CheckLength(x.r); err != nil {

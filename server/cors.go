@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 )
 
@@ -130,5 +131,5 @@ func (x *httpExchange) checkPreflight() error {
 	if x.h.cors.Load() == nil || !httpio.IsPreflight(x.r) || x.w.Header().Get("Access-Control-Allow-Origin") != "" {
 		return nil
 	}
-	return fault.New(fault.PermissionDenied, "Web pages of the origin "+clip(x.r.Header.Get("Origin"))+" may not call. The operator names those that may in the configuration, under cors.")
+	return fault.New(fault.PermissionDenied, "Web pages of the origin "+safetext.Quoted(x.r.Header.Get("Origin"))+" may not call. The operator names those that may in the configuration, under cors.")
 }

@@ -140,7 +140,7 @@ func isClean(u *url.URL) bool {
 func (x *httpExchange) matchRoute() error {
 	x.id = x.r.PathValue("id")
 	if !isPath(x.routes, x.r) {
-		return fault.New(fault.NotFound, "Not found: "+clip(x.r.URL.Path)+". GET /openapi.json lists the paths.")
+		return fault.New(fault.NotFound, "Not found: "+safetext.Quoted(x.r.URL.Path)+". GET /openapi.json lists the paths.")
 	}
 	for _, rt := range x.routes {
 		if rt.method == x.r.Method || rt.method == http.MethodGet && x.r.Method == http.MethodHead {
@@ -172,8 +172,5 @@ func methodsOf(routes []*route) (methods []string) {
 // header that names them.
 func methodNotAllowed(h http.Header, method string, allowed []string) error {
 	h.Set("Allow", strings.Join(allowed, ", "))
-	return fault.New(fault.MethodNotAllowed, "This path takes "+strings.Join(allowed, " or ")+", not "+clip(method)+".")
+	return fault.New(fault.MethodNotAllowed, "This path takes "+strings.Join(allowed, " or ")+", not "+safetext.Quoted(method)+".")
 }
-
-// clip bounds a text of the caller's in a message.
-func clip(s string) string { return safetext.Truncate(s, 100) }

@@ -137,7 +137,7 @@ func ErrTooManyTasks(most int64) error {
 // ErrNotFound is the 404 of a task that does not exist, or not for the account,
 // or not any more.
 func ErrNotFound(id string) error {
-	return &fault.Error{Code: fault.ResourceNotFound, Param: "id", Message: fmt.Sprintf("There is no video task %q.", safetext.Truncate(id, 100))}
+	return &fault.Error{Code: fault.ResourceNotFound, Param: "id", Message: fmt.Sprintf("There is no video task %q.", safetext.Quoted(id))}
 }
 
 // Store keeps tasks. Its implementations are safe for concurrent use; an error

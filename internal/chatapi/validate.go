@@ -93,7 +93,7 @@ func (r *Request) Validate() error {
 func UnknownModel(model string) error {
 	return &fault.Error{
 		Code: fault.ModelNotFound, Status: 400, Param: "model",
-		Message: fmt.Sprintf("The model %q does not exist. GET /v1/models lists the models that this key may use.", safetext.Truncate(model, 100)),
+		Message: fmt.Sprintf("The model %q does not exist. GET /v1/models lists the models that this key may use.", safetext.Quoted(model)),
 	}
 }
 

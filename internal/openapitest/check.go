@@ -147,7 +147,7 @@ func (p parameter) check(values []string) error {
 func document(schema *jsonschema.Schema, body []byte) error {
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("no JSON: %w: %s", err, clip(string(body)))
+		return fmt.Errorf("no JSON: %w: %s", err, safetext.Truncate(string(body), 600))
 	}
 	return explain(string(body), schema.Validate(v))
 }
@@ -177,11 +177,8 @@ func explain(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %s", clip(what), safetext.Truncate(err.Error(), 3000))
+	return fmt.Errorf("%s: %s", safetext.Truncate(what, 600), safetext.Truncate(err.Error(), 3000))
 }
-
-// clip bounds a body in a message.
-func clip(s string) string { return safetext.Truncate(s, 600) }
 
 // readForm makes a JSON object of a multipart body: files and texts are strings,
 // several of a name an array, and texts of fields that are integers or booleans

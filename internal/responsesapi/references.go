@@ -130,7 +130,7 @@ func (r *Request) RefuseMissing(ref Reference) {
 	if ref.Response {
 		e.Code, kind = fault.ResponseNotFound, "response"
 	}
-	e.Message = fmt.Sprintf("There is no stored %s %q: it was made with \"store\": false or elsewhere, has been deleted, or has expired. Send the whole conversation instead.", kind, safetext.Truncate(ref.ID, 100))
+	e.Message = fmt.Sprintf("There is no stored %s %q: it was made with \"store\": false or elsewhere, has been deleted, or has expired. Send the whole conversation instead.", kind, safetext.Quoted(ref.ID))
 	r.Problem.Fail(e)
 }
 

@@ -40,6 +40,12 @@ func Truncate(text string, limit int) string {
 	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
+// Quoted is the beginning of a text of the client's, as a message repeats it.
+func Quoted(text string) string {
+	const longest = 100
+	return Truncate(text, longest)
+}
+
 // IsVisible reports whether a text is of visible ASCII characters, at least one.
 func IsVisible[T string | []byte](text T) bool {
 	for i := range len(text) {

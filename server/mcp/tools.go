@@ -234,7 +234,7 @@ func parseArguments(fields []field, data []byte) (arguments, error) {
 	}
 	for name := range a.values {
 		if !known[name] {
-			return a, fault.Invalid(name[:min(len(name), 64)], fmt.Sprintf("There is no argument %q. This tool takes: %s.", clip(name), fieldNames(fields)))
+			return a, fault.Invalid(name[:min(len(name), 64)], fmt.Sprintf("There is no argument %q. This tool takes: %s.", safetext.Quoted(name), fieldNames(fields)))
 		}
 	}
 	return a, nil
@@ -382,11 +382,8 @@ func (b body) request(op upstream.Op) (*gateway.Request, error) {
 func refuseArguments(a arguments, model, reason string, names ...string) error {
 	for _, name := range names {
 		if a.has(name) {
-			return fault.Invalid(name, fmt.Sprintf("The model %q does not take %q%s.", clip(model), name, reason))
+			return fault.Invalid(name, fmt.Sprintf("The model %q does not take %q%s.", safetext.Quoted(model), name, reason))
 		}
 	}
 	return nil
 }
-
-// clip bounds a text of the caller's in a message.
-func clip(s string) string { return safetext.Truncate(s, 100) }

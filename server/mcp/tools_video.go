@@ -11,6 +11,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -258,7 +259,7 @@ func betaVideoBody(a arguments, row *videoapi.Model) (body, error) {
 			member, medium, ok := betaInput(layout, name)
 			switch {
 			case !ok:
-				return nil, fault.Invalid(name, fmt.Sprintf("The model %q does not take %q. %s", clip(a.text("model")), name, betaSources(layout)))
+				return nil, fault.Invalid(name, fmt.Sprintf("The model %q does not take %q. %s", safetext.Quoted(a.text("model")), name, betaSources(layout)))
 			case medium != "":
 				lists[member] = append(lists[member], body{"type": medium, "url": url})
 			case member == references:

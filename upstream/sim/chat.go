@@ -17,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -198,7 +199,7 @@ func structuredText(r *chat.Request) string {
 	o, _ := rawjson.Index(r.ResponseFormat, nil, nil)
 	switch kind, _ := rawjson.String(o.Raw("type")); kind {
 	case "json_object":
-		said := rawjson.Quote(nil, clip(last(r).Content.String()))
+		said := rawjson.Quote(nil, safetext.Truncate(last(r).Content.String(), maxRepeated))
 		return `{"simulated":true,"you_said":` + string(said) + `}`
 	case "json_schema":
 		if described, err := rawjson.Index(o.Raw("json_schema"), nil, nil); err == nil {
@@ -207,6 +208,9 @@ func structuredText(r *chat.Request) string {
 	}
 	return ""
 }
+
+// maxRepeated is how many bytes of a message or a prompt an answer repeats.
+const maxRepeated = 200
 
 const disclaimer = "This is a simulated answer: no model was called. "
 
@@ -219,7 +223,7 @@ func (u *Upstream) text(r *chat.Request) string {
 		}
 	}
 	m := last(r)
-	said := clip(m.Content.String())
+	said := safetext.Truncate(m.Content.String(), maxRepeated)
 	switch m.Role {
 	case "tool":
 		return fmt.Sprintf(`%sThe tool answered: "%s"`, disclaimer, said)
@@ -241,16 +245,6 @@ func thoughts(r *chat.Request) string {
 
 // last is the last message; Validate has seen that there is one.
 func last(r *chat.Request) chat.Message { return r.Messages[len(r.Messages)-1] }
-
-// clip bounds how much of a message is repeated.
-func clip(s string) string {
-	const most = 200
-	runes := []rune(s)
-	if len(runes) <= most {
-		return s
-	}
-	return string(runes[:most]) + "…"
-}
 
 // response is the answer as one completion object.
 func (a *answer) response() *chat.Response {

@@ -19,6 +19,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -269,7 +270,7 @@ func (t *task) nestedAnswer(status string, f Fault) object {
 	case "succeeded":
 		input, _ := rawjson.Index(t.request.Input, nil, nil)
 		prompt, _ := rawjson.String(input.Raw("prompt"))
-		output["orig_prompt"] = clip(prompt)
+		output["orig_prompt"] = safetext.Truncate(prompt, maxRepeated)
 		if link := t.link(); link != "" {
 			output["video_url"] = link
 		}
