@@ -400,7 +400,7 @@ func TestAChannelIsPausedAndResumedOverTheAdminAPI(t *testing.T) {
 		}
 	}
 	for _, c := range routing.Channels() {
-		if (c.State == router.Paused) != (c.Name == "west/spare") {
+		if (c.State == router.StatePaused) != (c.Name == "west/spare") {
 			t.Errorf("%s is %s", c.Name, c.State)
 		}
 	}

@@ -57,7 +57,7 @@ func NewKeys(keys []secret.String, now func() time.Time) (*Keys, error) {
 		}
 		name := sha256.Sum256([]byte("tollhouse: a key of a vendor\x00" + k.Reveal()))
 		at := &r.keys[i]
-		at.ring, at.value, at.breaker.Forgiving = r, &k, true
+		at.ring, at.value, at.breaker.CloseOnSuccess = r, &k, true
 		at.id, at.point = hex.EncodeToString(name[:6]), rendezvous.PointOf(string(name[:]))
 	}
 	return r, nil
@@ -66,7 +66,7 @@ func NewKeys(keys []secret.String, now func() time.Time) (*Keys, error) {
 // Next is the key for a call: the one that [Call.Key] names, the first usable one in the
 // order of its session, or the one whose turn it is; nil if the ring has none. Keys that
 // the vendor refused for the call are passed over while there is another. It fails if
-// there is no key with the name or that one rests, and nothing is to be sent. [Key.Report] then takes the
+// there is no key with the name or the breaker of that one is open, and nothing is to be sent. [Key.Report] then takes the
 // outcome of the call.
 func (r *Keys) Next(call *Call) (*Key, error) {
 	switch {

@@ -66,7 +66,7 @@ func TestAKeyThatIsAddedTakesItsShareOfTheSessionsAndMovesNoOther(t *testing.T) 
 	}
 }
 
-func TestASessionHasASecondKeyWhileItsFirstRests(t *testing.T) {
+func TestASessionHasASecondKeyWhileTheBreakerOfItsFirstIsOpen(t *testing.T) {
 	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
 	r := ring(t, func() time.Time { return now }, "a", "b", "c")
 	c := inSession(1)
@@ -79,7 +79,7 @@ func TestASessionHasASecondKeyWhileItsFirstRests(t *testing.T) {
 	}
 	second, _ := r.Next(c)
 	if second == preferred || !second.Moved(c) {
-		t.Errorf("the key that rests was used, or its stand-in not reported: %t", second.Moved(c))
+		t.Errorf("the key whose breaker is open was used, or its stand-in not reported: %t", second.Moved(c))
 	}
 	if again, _ := r.Next(c); again != second {
 		t.Error("the session has a third key")

@@ -83,14 +83,14 @@ func TestAKeyThatIsRefusedThreeTimesInARowIsLeftAlone(t *testing.T) {
 	if got := turns(r, 10, refuses("a")); got != "ababab"+"bbbb" {
 		t.Error(got)
 	}
-	for _, rest := range []time.Duration{1, 2, 4} {
-		now = now.Add(rest*time.Second - 1)
+	for _, open := range []time.Duration{1, 2, 4} {
+		now = now.Add(open*time.Second - 1)
 		if got := turns(r, 4, refuses("a")); got != "bbbb" {
-			t.Errorf("before %d s: %s", rest, got)
+			t.Errorf("before %d s: %s", open, got)
 		}
 		now = now.Add(1)
 		if got := turns(r, 6, refuses("a")); strings.Count(got, "a") != 1 {
-			t.Errorf("after %d s: %s", rest, got)
+			t.Errorf("after %d s: %s", open, got)
 		}
 	}
 	now = now.Add(time.Minute)
@@ -131,7 +131,7 @@ func TestNoKeyIsEverInAText(t *testing.T) {
 func TestAKeyAtItsLimitHasACooldownIfAnotherIsUsable(t *testing.T) {
 	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
 	r := ring(t, func() time.Time { return now }, "a", "b")
-	for name, row := range map[string]struct{ said, rest time.Duration }{
+	for name, row := range map[string]struct{ said, wait time.Duration }{
 		"as told": {20 * time.Second, 20 * time.Second}, "nothing said": {0, time.Second}, "far too long": {time.Hour, time.Minute},
 	} {
 		k := next(r)
@@ -145,9 +145,9 @@ func TestAKeyAtItsLimitHasACooldownIfAnotherIsUsable(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 		if limited(next(r), time.Minute) {
-			t.Errorf("%s: a key that rests was said to serve", name)
+			t.Errorf("%s: a key whose breaker is open was said to serve", name)
 		}
-		now = now.Add(row.rest - 1)
+		now = now.Add(row.wait - 1)
 		if got := turns(r, 4, silent); got != "bbbb" {
 			t.Errorf("%s, just before the end: %s", name, got)
 		}

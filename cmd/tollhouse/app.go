@@ -235,7 +235,7 @@ func (a *app) router() *router.Router { return a.components.Load().Router }
 // pausedChannels are the names of the channels that get no new calls.
 func (a *app) pausedChannels() (names []string) {
 	for _, c := range a.router().Channels() {
-		if c.State == router.Paused {
+		if c.State == router.StatePaused {
 			names = append(names, c.Name)
 		}
 	}
@@ -269,7 +269,7 @@ func (a *app) channelsUsable() error {
 			return nil
 		case c.Usable:
 			why = "no channel that is usable has a model to serve: lists of vendors' models have not come, or nothing on them has a price"
-		case c.State == router.Paused:
+		case c.State == router.StatePaused:
 			why = "every channel is paused, or its circuit is open after failures"
 		}
 	}
@@ -286,7 +286,7 @@ func (a *app) channelsDegraded() error {
 	if n := a.failedLists(); n > 0 {
 		why = append(why, "listing models failed at "+plural(n, "channel"))
 	}
-	servesAllModels := func(c router.ChannelInfo) bool { return c.State == router.Ready || c.State == router.Probing }
+	servesAllModels := func(c router.ChannelInfo) bool { return c.State == router.StateClosed || c.State == router.StateHalfOpen }
 	if a.channelsUsable() == nil && !slices.ContainsFunc(a.router().Channels(), servesAllModels) {
 		why = append(why, "the circuit of every channel in use is open, or some model of it is in a cooldown")
 	}

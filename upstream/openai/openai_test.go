@@ -443,7 +443,7 @@ func TestALimitOfStoredResponsesIsNoneOfTheKeyNorOfTheChannel(t *testing.T) {
 					t.Errorf("of %d keys %s was used %d times", len(keys), key, n)
 				}
 			}
-			if c := r.Channels()[0]; refused != 4 || c.State != router.Ready || c.Failures != 0 {
+			if c := r.Channels()[0]; refused != 4 || c.State != router.StateClosed || c.Failures != 0 {
 				t.Errorf("%d keys, %v: %d refusals, %+v", len(keys), header, refused, c)
 			}
 		}
@@ -480,7 +480,7 @@ func TestARefusedOrLimitedKeyCausesNoErrorWhileAnotherWorks(t *testing.T) {
 		if n := refused.Load(); n == 0 || n > 3 {
 			t.Errorf("%s: the old key was used %d times", name, n)
 		}
-		if c := r.Channels()[0]; c.State != router.Ready || c.Failures != 0 {
+		if c := r.Channels()[0]; c.State != router.StateClosed || c.Failures != 0 {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}

@@ -192,7 +192,7 @@ func TestTheCallersOwnDeadlineIsNoTimeOutOfTheChannel(t *testing.T) {
 			}
 		}
 		if !r.Channels()[0].Usable {
-			t.Error("the channel rests")
+			t.Error("the channel's breaker is open")
 		}
 	})
 }
@@ -218,7 +218,7 @@ func TestCloseEndsAReadThatWaits(t *testing.T) {
 	})
 }
 
-// A client that takes its answer slowly must not send a channel to rest.
+// A client that takes its answer slowly must not open the breaker of its channel.
 func TestATimeOutOfASlowReaderIsNoFailure(t *testing.T) {
 	for name, row := range map[string]struct {
 		upstream, reader time.Duration // for each byte

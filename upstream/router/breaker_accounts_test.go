@@ -47,8 +47,8 @@ func requestFailures() map[string]error {
 	}
 }
 
-// The channel has a fall-back here, where whoever it rests for goes.
-func TestFailuresOfOneAccountAloneRestAChannelForThatAccountAlone(t *testing.T) {
+// The channel has a fall-back here, where the accounts go for which its breaker is open.
+func TestFailuresOfOneAccountAloneOpenTheBreakerForThatAccountAlone(t *testing.T) {
 	for name, err := range requestFailures() {
 		t.Run(name, func(t *testing.T) {
 			var d day
@@ -66,7 +66,7 @@ func TestFailuresOfOneAccountAloneRestAChannelForThatAccountAlone(t *testing.T) 
 					t.Fatalf("bob's request %d: %q, %v", i, got, err)
 				}
 			}
-			if c := r.Channels()[0]; !c.Usable || c.State != router.Ready {
+			if c := r.Channels()[0]; !c.Usable || c.State != router.StateClosed {
 				t.Errorf("the channel is not in service: %+v", c)
 			}
 			if got, err := answer(t.Context(), r, of(t, "alice", "hi")); got != "fall-back" || err != nil {
@@ -80,7 +80,7 @@ func TestFailuresOfOneAccountAloneRestAChannelForThatAccountAlone(t *testing.T) 
 	}
 }
 
-func TestFailuresOfTwoAccountsRestAChannelForAll(t *testing.T) {
+func TestFailuresOfTwoAccountsOpenTheBreakerForAll(t *testing.T) {
 	bad := map[string]error{"BAD": failed(500), "REFUSED": doubtful(403)}
 	for _, what := range []string{"BAD", "REFUSED"} {
 		for name, order := range map[string][]string{
@@ -93,7 +93,7 @@ func TestFailuresOfTwoAccountsRestAChannelForAll(t *testing.T) {
 			for _, account := range order {
 				_, _ = answer(t.Context(), r, of(t, account, what))
 			}
-			if c := r.Channels()[0]; c.Usable || c.State != router.Resting || !c.Until.Equal(d.now.Add(time.Second)) {
+			if c := r.Channels()[0]; c.Usable || c.State != router.StateOpen || !c.Until.Equal(d.now.Add(time.Second)) {
 				t.Errorf("%s, %s: %+v", what, name, c)
 			}
 			if got, _ := answer(t.Context(), r, of(t, "carol", "hi")); got != "fall-back" {
@@ -104,19 +104,19 @@ func TestFailuresOfTwoAccountsRestAChannelForAll(t *testing.T) {
 }
 
 // What a vendor's own code says of the operator's key or account holds for all.
-func TestAVendorsCodeForTheAccountRestsAChannelForAll(t *testing.T) {
+func TestAVendorsCodeForTheVendorAccountOpensTheBreakerForAll(t *testing.T) {
 	var d day
 	r := newRouter(t, d.options(), every("first", minded(map[string]error{"BAD": failed(403)}), 0), every("second", plays("fall-back"), 1))
 	_, _ = answer(t.Context(), r, of(t, "bob", "hi"))
 	for range 3 {
 		_, _ = answer(t.Context(), r, of(t, "alice", "BAD"))
 	}
-	if c := r.Channels()[0]; c.Usable || c.State != router.Resting {
+	if c := r.Channels()[0]; c.Usable || c.State != router.StateOpen {
 		t.Errorf("%+v", c)
 	}
 }
 
-func TestOneAccountThatIsTheOnlyTrafficRestsItsChannel(t *testing.T) {
+func TestOneAccountThatIsTheOnlyTrafficOpensTheBreakerOfItsChannel(t *testing.T) {
 	var d day
 	first := minded(map[string]error{"BAD": failed(500)})
 	r := newRouter(t, d.options(), every("first", first, 0), every("second", plays("fall-back"), 1))
@@ -126,14 +126,14 @@ func TestOneAccountThatIsTheOnlyTrafficRestsItsChannel(t *testing.T) {
 			t.Errorf("request %d: %q, %v", i, got, err)
 		}
 	}
-	if c := r.Channels()[0]; first.asked() != 1+3 || c.State != router.Resting || c.Usable {
+	if c := r.Channels()[0]; first.asked() != 1+3 || c.State != router.StateOpen || c.Usable {
 		t.Errorf("asked %d times, %+v", first.asked(), c)
 	}
 }
 
-// An account that fails now and then, and often enough for a rest, is left out
+// An account that fails now and then, and often enough for the breaker to open, is left out
 // of the share of failures too.
-func TestTheShareOfFailuresOfOneAccountRestsAChannelForThatAccountAlone(t *testing.T) {
+func TestTheShareOfFailuresOfOneAccountOpensTheBreakerForThatAccountAlone(t *testing.T) {
 	var d day
 	first := minded(map[string]error{"BAD": failed(500)})
 	r := newRouter(t, d.options(), every("first", first, 0), every("peer", plays("peer"), 0), every("second", plays("fall-back"), 1))
@@ -145,7 +145,7 @@ func TestTheShareOfFailuresOfOneAccountRestsAChannelForThatAccountAlone(t *testi
 		t.Errorf("%+v", c)
 	}
 	if n := r.Channels()[0].CircuitOpens; n == 0 {
-		t.Error("alice's requests never rested")
+		t.Error("the breaker never opened for alice")
 	}
 }
 
@@ -176,8 +176,8 @@ func TestTheLastChannelIsAskedWhateverCameBefore(t *testing.T) {
 // Of two channels that are both out for a time the better is asked.
 func TestAChannelThatWasToldToWaitIsAskedLast(t *testing.T) {
 	var d day
-	waits, rests := minded(map[string]error{"BAD": later(429, 30*time.Second)}), minded(map[string]error{"BAD": failed(500)})
-	r := newRouter(t, d.options(), every("waits", waits, 0), every("rests", rests, 1))
+	waits, opens := minded(map[string]error{"BAD": later(429, 30*time.Second)}), minded(map[string]error{"BAD": failed(500)})
+	r := newRouter(t, d.options(), every("waits", waits, 0), every("opens", opens, 1))
 	for range 3 {
 		_, _ = answer(t.Context(), r, call(t, `{"model":"m","messages":["BAD"]}`))
 	}
@@ -199,13 +199,13 @@ func TestARateLimitThatARequestExceedsByItsSizeIsThatRequestsAffair(t *testing.T
 			t.Errorf("the request that is too large: %v, come back after %s", err, e.RetryAfter)
 		}
 	}
-	if c := r.Channels()[0]; c.State != router.Ready || c.Failures != 0 || first.asked() != 5 {
+	if c := r.Channels()[0]; c.State != router.StateClosed || c.Failures != 0 || first.asked() != 5 {
 		t.Errorf("%+v, asked %d times", c, first.asked())
 	}
 }
 
 // Extra attempts are everybody's: who fails alone has none of them to spend on a
-// channel that rests for it.
+// channel whose breaker is open for it.
 func TestAnAccountThatFailsAloneDoesNotSpendTheExtraAttemptsOfOthers(t *testing.T) {
 	var d day
 	bad := map[string]error{"BAD": failed(500)}

@@ -46,7 +46,7 @@ func TestWhatCountsAgainstAChannel(t *testing.T) {
 	for name, row := range map[string]struct {
 		says  any
 		op    upstream.Op
-		asked int // of six calls: the channel rests after three that count
+		asked int // of six calls: the breaker opens after three that count
 	}{
 		"a failure of the vendor":         {failed(500), upstream.ChatCompletion, 3},
 		"no connection":                   {unsent(), upstream.ChatCompletion, 3},
@@ -73,9 +73,9 @@ func TestWhatCountsAgainstAChannel(t *testing.T) {
 			}
 			_, _ = answer(t.Context(), r, c)
 		}
-		now, counted, state := r.Channels()[0], int64(0), router.Ready
+		now, counted, state := r.Channels()[0], int64(0), router.StateClosed
 		if row.asked == 3 {
-			counted, state = 3, router.Resting
+			counted, state = 3, router.StateOpen
 		}
 		if first.asked() != row.asked || now.State != state || now.Usable != (counted == 0) || now.Failures != counted || now.CircuitOpens != counted/3 {
 			t.Errorf("%s: asked %d times, %+v", name, first.asked(), now)
@@ -91,16 +91,16 @@ func TestResetHealthMakesAnOpenCircuitHalfOpen(t *testing.T) {
 	if err := r.ResetHealth("first"); err != nil { // of a closed one it changes nothing
 		t.Fatal(err)
 	}
-	if n := ask(t, r, first, 4); n != 1 || r.Channels()[0].State != router.Resting {
-		t.Errorf("it was asked %d times more before it rests, want once", n)
+	if n := ask(t, r, first, 4); n != 1 || r.Channels()[0].State != router.StateOpen {
+		t.Errorf("it was asked %d times more before its breaker opened, want once", n)
 	}
-	if err := r.ResetHealth("first"); err != nil || r.Channels()[0].State != router.Probing {
+	if err := r.ResetHealth("first"); err != nil || r.Channels()[0].State != router.StateHalfOpen {
 		t.Errorf("%v, %+v", err, r.Channels()[0])
 	}
-	if n := ask(t, r, first, 40); n != 40 || r.Channels()[0].State != router.Ready {
+	if n := ask(t, r, first, 40); n != 40 || r.Channels()[0].State != router.StateClosed {
 		t.Errorf("it was asked %d times, %+v", n, r.Channels()[0])
 	}
-	if err := errors.Join(r.Pause("second"), r.ResetHealth("second")); err != nil || r.Channels()[1].State != router.Paused {
+	if err := errors.Join(r.Pause("second"), r.ResetHealth("second")); err != nil || r.Channels()[1].State != router.StatePaused {
 		t.Errorf("a paused one: %v, %+v", err, r.Channels()[1])
 	}
 	if err := r.ResetHealth("frist"); err == nil || !strings.Contains(err.Error(), `"first" "second"`) {
@@ -121,15 +121,15 @@ func blend(failing int) *vendor {
 }
 
 func TestAHighShareOfFailuresOpensTheCircuit(t *testing.T) {
-	for failing, rests := range map[int]bool{50: true, 45: true, 30: false, 10: false} {
+	for failing, opens := range map[int]bool{50: true, 45: true, 30: false, 10: false} {
 		var d day
 		v := blend(failing)
 		r := newRouter(t, d.options(),
 			router.Channel{Name: "erring", Upstream: v, Models: map[string]string{"m": "m"}},
 			router.Channel{Name: "peer", Upstream: plays("ok"), Models: map[string]string{"m": "m", "spare": "spare"}})
 		ask(t, r, v, 400)
-		if got := r.Channels()[0].State == router.Resting; got != rests {
-			t.Errorf("with %d %% of failures it rests: %v", failing, got)
+		if got := r.Channels()[0].State == router.StateOpen; got != opens {
+			t.Errorf("with %d %% of failures its breaker is open: %v", failing, got)
 		}
 	}
 }
@@ -147,21 +147,21 @@ func TestTheShareOfFailuresOpensAtMostHalfOfAPriority(t *testing.T) {
 		}
 		out := 0
 		for _, c := range r.Channels() {
-			if c.State == router.Resting {
+			if c.State == router.StateOpen {
 				out++
 			}
 		}
 		if out != most {
-			t.Errorf("of %d channels %d rest, want %d", peers, out, most)
+			t.Errorf("of %d channels %d are open, want %d", peers, out, most)
 		}
 	}
-	// Whoever is surely dead rests whatever the others do.
+	// The breaker of one that is surely dead opens whatever the others do.
 	var d day
 	r := newRouter(t, d.options(), every("1", plays(unsent()), 0), every("2", plays(unsent()), 0), every("3", plays("ok"), 0))
 	for range 200 {
 		_, _ = answer(t.Context(), r, call(t, hello))
 	}
-	if c := r.Channels(); c[0].State != router.Resting || c[1].State != router.Resting || c[2].State != router.Ready {
+	if c := r.Channels(); c[0].State != router.StateOpen || c[1].State != router.StateOpen || c[2].State != router.StateClosed {
 		t.Errorf("%+v", c)
 	}
 }
@@ -216,9 +216,9 @@ func TestATestCallDoesNotChangeTheHealth(t *testing.T) {
 			before []any // what real calls get
 			state  string
 		}{
-			{nil, router.Ready},
-			{[]any{failed(500), failed(500)}, router.Ready},
-			{[]any{failed(500), failed(500), failed(500)}, router.Resting},
+			{nil, router.StateClosed},
+			{[]any{failed(500), failed(500)}, router.StateClosed},
+			{[]any{failed(500), failed(500), failed(500)}, router.StateOpen},
 		} {
 			var d day
 			first := plays(append(row.before, outcome)...)
@@ -237,7 +237,7 @@ func TestATestCallDoesNotChangeTheHealth(t *testing.T) {
 			first.script, first.calls = []any{failed(500)}, nil
 			first.mu.Unlock()
 			if n, want := ask(t, r, first, 5), 3-len(row.before); n != want {
-				t.Errorf("%s after %d failures: %d more until it rests, want %d", name, len(row.before), n, want)
+				t.Errorf("%s after %d failures: %d more until its breaker opened, want %d", name, len(row.before), n, want)
 			}
 		}
 	}

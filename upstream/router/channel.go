@@ -89,8 +89,8 @@ type ChannelInfo struct {
 	Priority int
 	Weight   int       // at least 1
 	Usable   bool      // false while its circuit breaker is open or it is paused
-	State    string    // Ready, Resting, Probing or Paused
-	Until    time.Time // the end of Resting; zero in any other state
+	State    string    // one of the State… constants
+	Until    time.Time // the end of StateOpen; zero in any other state
 	InFlight int       // calls whose answer has not ended
 	Requests int64     // attempts since the start, reloads included
 	Failures int64     // how many of them counted against the channel
@@ -112,12 +112,13 @@ type ChannelInfo struct {
 	ListError string
 }
 
-// The states of a channel.
+// The states of a channel: those of its circuit breaker, and the operator's pause. The values
+// are the words of metrics and of the admin API.
 const (
-	Ready   = "ready"
-	Resting = "resting" // its circuit breaker is open, or its vendor said of some model when to come back or does not have it
-	Probing = "probing" // its circuit breaker is half-open: few calls at a time
-	Paused  = "paused"  // by [Router.Pause]
+	StateClosed   = "ready"
+	StateOpen     = "resting" // or in cooldown: its vendor said of some model when to come back, or does not have it
+	StateHalfOpen = "probing" // few calls at a time
+	StatePaused   = "paused"  // by [Router.Pause]
 )
 
 // check refuses what cannot work, so that it is found at start-up.
@@ -330,7 +331,7 @@ func (c *channel) takes(name string) bool {
 }
 
 // states are a channel's by those of its circuit breaker.
-var states = [...]string{breaker.Closed: Ready, breaker.HalfOpen: Probing, breaker.Cooldown: Resting, breaker.Open: Resting}
+var states = [...]string{breaker.Closed: StateClosed, breaker.HalfOpen: StateHalfOpen, breaker.Cooldown: StateOpen, breaker.Open: StateOpen}
 
 func (c *channel) info(now time.Time) ChannelInfo {
 	state, until := c.breaker.State(now)
@@ -343,7 +344,7 @@ func (c *channel) info(now time.Time) ChannelInfo {
 		i.LastError = *last
 	}
 	if c.paused.Load() {
-		i.State, i.Until, i.Usable = Paused, time.Time{}, false
+		i.State, i.Until, i.Usable = StatePaused, time.Time{}, false
 	}
 	if s := c.lastUsed.Load(); s != nil { // and has learnt something
 		i.Latency = time.Duration(math.Exp2(s.at(now).latency))

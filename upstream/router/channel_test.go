@@ -52,15 +52,15 @@ func TestARefusalBeforeTheVendorSaysNothingOfItsHealth(t *testing.T) {
 	for range 10 {
 		_, _ = answer(t.Context(), r, call(t, hello))
 	}
-	rests := func(c router.ChannelInfo) bool { return !c.Usable }
-	if !slices.ContainsFunc(r.Channels(), rests) {
-		t.Fatal("the channel does not rest")
+	isOpen := func(c router.ChannelInfo) bool { return !c.Usable }
+	if !slices.ContainsFunc(r.Channels(), isOpen) {
+		t.Fatal("the channel's breaker is not open")
 	}
 	if _, err := answer(t.Context(), r, call(t, `{"model":"m","n":2}`)); code(err) != fault.InvalidRequest {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(r.Channels(), rests) {
-		t.Error("a request that the vendor never saw ended the channel's rest")
+	if !slices.ContainsFunc(r.Channels(), isOpen) {
+		t.Error("a request that the vendor never saw closed the channel's breaker")
 	}
 }
 

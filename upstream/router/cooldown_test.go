@@ -15,7 +15,7 @@ func later(status int, wait time.Duration) error {
 }
 
 func TestAChannelInCooldownIsNotAskedAndOthersServe(t *testing.T) {
-	for name, row := range map[string]struct{ said, rest time.Duration }{
+	for name, row := range map[string]struct{ said, wait time.Duration }{
 		"as told": {20 * time.Second, 20 * time.Second}, "far too long": {24 * time.Hour, time.Minute},
 	} {
 		var d day
@@ -24,15 +24,15 @@ func TestAChannelInCooldownIsNotAskedAndOthersServe(t *testing.T) {
 		if n := ask(t, r, first, 5); n != 1 {
 			t.Errorf("%s: it was asked %d times at once", name, n)
 		}
-		if c := r.Channels()[0]; c.State != router.Resting || !c.Until.Equal(d.now.Add(row.rest)) || c.LastError != "RateLimitExceeded (upstream status 429)" {
+		if c := r.Channels()[0]; c.State != router.StateOpen || !c.Until.Equal(d.now.Add(row.wait)) || c.LastError != "RateLimitExceeded (upstream status 429)" {
 			t.Errorf("%s: %+v", name, c)
 		}
-		d.now = d.now.Add(row.rest - 1)
+		d.now = d.now.Add(row.wait - 1)
 		if n := ask(t, r, first, 5); n != 0 {
 			t.Errorf("%s: it was asked %d times before the end", name, n)
 		}
 		d.now = d.now.Add(1)
-		if n := ask(t, r, first, 5); n != 5 || r.Channels()[0].State != router.Ready {
+		if n := ask(t, r, first, 5); n != 5 || r.Channels()[0].State != router.StateClosed {
 			t.Errorf("%s: it was asked %d times after the end, %+v", name, n, r.Channels()[0])
 		}
 	}

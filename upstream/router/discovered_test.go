@@ -88,7 +88,7 @@ func TestAnotherListLeavesTheStateOfAChannelAlone(t *testing.T) {
 	}
 	before := o.Previous.Channels()
 	after := newRouter(t, o, channel("m", "n"), router.Channel{Name: "other", Upstream: plays("other"), Models: map[string]string{"x": "x"}}).Channels()
-	if before[0].State != router.Resting || after[0].State != before[0].State || after[0].Requests != before[0].Requests || !after[0].Until.Equal(before[0].Until) || after[1].State != router.Paused {
+	if before[0].State != router.StateOpen || after[0].State != before[0].State || after[0].Requests != before[0].Requests || !after[0].Until.Equal(before[0].Until) || after[1].State != router.StatePaused {
 		t.Errorf("before %+v\nafter %+v", before, after)
 	}
 	if got := strings.Join(after[0].Models, " "); got != "c/m c/n" || !after[0].Discovers {

@@ -108,7 +108,7 @@ func TestAModelThatNobodyNamesIsAskedForOnce(t *testing.T) {
 	if _, err := answer(t.Context(), r, call(t, hello)); fault.From(err).HTTPStatus() != 404 || second.asked() != 0 {
 		t.Errorf("got %v, and the second channel was asked %d times", err, second.asked())
 	}
-	if info := r.Channels()[0]; info.State != router.Ready || info.Failures != 0 {
+	if info := r.Channels()[0]; info.State != router.StateClosed || info.Failures != 0 {
 		t.Errorf("%+v", info)
 	}
 }

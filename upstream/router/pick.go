@@ -184,7 +184,7 @@ func (s *selection) candidates(all []candidate, now time.Time) ([]candidate, ava
 
 // availabilityOf is the availability of a channel by its pause and its circuit breaker,
 // and whether the breaker is open for the call's account alone. The best channel that is
-// left is asked even if it rests: see tryBegin.
+// left is asked even if its breaker is open: see tryBegin.
 func (s *selection) availabilityOf(rt *route, now time.Time) (is availability, accountOnly bool) {
 	state, only := rt.breaker.Check(now, s.breakerCall(rt))
 	switch {

@@ -32,7 +32,7 @@ func TestAReloadForgetsNothingOfAChannelThatKeepsItsName(t *testing.T) {
 			t.Errorf("%+v was %+v", now[i], was[j])
 		}
 	}
-	if was[0].State != router.Resting || was[0].Requests != 3 || was[0].Failures != 3 || was[1].State != router.Paused {
+	if was[0].State != router.StateOpen || was[0].Requests != 3 || was[0].Failures != 3 || was[1].State != router.StatePaused {
 		t.Errorf("%+v", was)
 	}
 	if got, err := answer(t.Context(), after, call(t, hello)); got != "new" || err != nil {
@@ -79,7 +79,7 @@ func TestAReloadAllowsNoCallsBeyondTheRate(t *testing.T) {
 func TestAnUnknownChannelCannotBePaused(t *testing.T) {
 	r := newRouter(t, router.Options{}, every("main", plays("ok"), 0), every("spare", plays("ok"), 0))
 	wrapped := r.Wrap(func(up upstream.Upstream) upstream.Upstream { return up })
-	if err := wrapped.Pause("main"); err != nil || r.Channels()[0].State != router.Paused {
+	if err := wrapped.Pause("main"); err != nil || r.Channels()[0].State != router.StatePaused {
 		t.Errorf("a pause of the Router that was wrapped: %v, %+v", err, r.Channels()[0])
 	}
 	for _, err := range []error{r.Pause("mian"), r.Resume("")} {
@@ -125,7 +125,7 @@ func TestAReloadWithOtherKeysEndsRefusalsAndCooldowns(t *testing.T) {
 			t.Errorf("%s: it was asked: %t", name, asked)
 		}
 		if got, want := after.Channels()[0].CircuitOpens, o.Previous.Channels()[0].CircuitOpens; got != want || want > 1 {
-			t.Errorf("%s: %d rests", name, got)
+			t.Errorf("%s: %d breakers are open", name, got)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func TestAPauseOutlastsReloadsWithoutItsChannel(t *testing.T) {
 		t.Error("a channel that is away is resumed")
 	}
 	next(both...)
-	if got := states(r); got["a"] != router.Paused || got["b"] != router.Ready {
+	if got := states(r); got["a"] != router.StatePaused || got["b"] != router.StateClosed {
 		t.Errorf("back again they are %v", got)
 	}
 	// Resumed is resumed, for those that go and for those that stay.
@@ -162,7 +162,7 @@ func TestAPauseOutlastsReloadsWithoutItsChannel(t *testing.T) {
 	next(both...)
 	next(both[1])
 	next(both...)
-	if got := states(r); got["a"] != router.Ready {
+	if got := states(r); got["a"] != router.StateClosed {
 		t.Errorf("after it was resumed it is %v", got)
 	}
 }
@@ -185,7 +185,7 @@ func TestPausesOfTheLastThousandRemovedChannelsAreKept(t *testing.T) {
 	}
 	r = newRouter(t, router.Options{Previous: r}, list...)
 	for name, state := range states(r) {
-		if want := name != "0"; (state == router.Paused) != want {
+		if want := name != "0"; (state == router.StatePaused) != want {
 			t.Errorf("channel %s is %s", name, state)
 		}
 	}

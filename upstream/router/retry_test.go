@@ -281,7 +281,7 @@ func TestRetriesEndWithTheBudgetWhichRequestsRefill(t *testing.T) {
 		if _, err := answer(t.Context(), r, call(t, hello)); err == nil {
 			served++
 		}
-		d.now = d.now.Add(1 << 40) // any rest is over
+		d.now = d.now.Add(1 << 40) // every breaker's open time is over
 	}
 	if served != 3 {
 		t.Errorf("%d calls were served by a second attempt, want 3", served)

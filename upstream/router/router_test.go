@@ -69,8 +69,8 @@ func TestARouterKnowsItsModels(t *testing.T) {
 		}
 	}
 	want := []router.ChannelInfo{
-		{Name: "a", Models: []string{"b", "z"}, Weight: 1, Usable: true, State: router.Ready},
-		{Name: "b", Models: []string{"b"}, Priority: 2, Weight: 3, Usable: true, State: router.Ready},
+		{Name: "a", Models: []string{"b", "z"}, Weight: 1, Usable: true, State: router.StateClosed},
+		{Name: "b", Models: []string{"b"}, Priority: 2, Weight: 3, Usable: true, State: router.StateClosed},
 	}
 	if diff := cmp.Diff(want, r.Channels()); diff != "" {
 		t.Error(diff)

@@ -119,7 +119,7 @@ func (s sink) channel(c *router.ChannelInfo) {
 		s.send(prometheus.GaugeValue, "channel_list_timestamp_seconds", "When the vendor's last good list of models came, in Unix seconds; 0 if none did.", listed, "channel", c.Name)
 		s.flag("channel_list_failing", "1 if the last request for a vendor's list of models failed.", c.ListError != "", "channel", c.Name)
 	}
-	for _, state := range [...]string{router.Ready, router.Resting, router.Probing, router.Paused} {
+	for _, state := range [...]string{router.StateClosed, router.StateOpen, router.StateHalfOpen, router.StatePaused} {
 		s.flag("channel_state", "1 for the state that a channel is in, 0 for the others.", c.State == state, "channel", c.Name, "state", state)
 	}
 }

@@ -210,8 +210,8 @@ func sources(t testing.TB) metrics.Sources {
 		Gateway: g,
 		Channels: func() []router.ChannelInfo {
 			return []router.ChannelInfo{
-				{Name: "one", State: router.Ready, InFlight: 3, Requests: 20, Failures: 4, CircuitOpens: 2, Latency: 250 * time.Millisecond},
-				{Name: "two", State: router.Resting, Models: []string{"a", "b"}, Discovers: true, Listed: time.Unix(1_700_000_000, 0), ListError: "html"},
+				{Name: "one", State: router.StateClosed, InFlight: 3, Requests: 20, Failures: 4, CircuitOpens: 2, Latency: 250 * time.Millisecond},
+				{Name: "two", State: router.StateOpen, Models: []string{"a", "b"}, Discovers: true, Listed: time.Unix(1_700_000_000, 0), ListError: "html"},
 			}
 		},
 

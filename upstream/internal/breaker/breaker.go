@@ -76,17 +76,17 @@ type Call struct {
 // it: where they are of one account of several, the breaker opens for that account
 // alone, and is closed for all others, whose calls are counted without it. A key's are
 // not; it opens after three refusals of the key, and the first success closes it and
-// forgets its openings ([Breaker.Forgiving]).
+// forgets its openings ([Breaker.CloseOnSuccess]).
 //
 // The zero Breaker is closed, and costs a good call a few atomic loads. It is safe for
 // concurrent use.
 type Breaker struct {
-	Accounts  *AccountCount // nil where failures are no account's
-	Forgiving bool          // one success closes it and forgets all earlier openings: of a key
+	Accounts       *AccountCount // nil where failures are no account's
+	CloseOnSuccess bool          // one success closes it and forgets all earlier openings: of a key
 
-	// eventful is set while there is anything to look at under the lock: failures that
+	// needsLock is set while there is anything to look at under the lock: failures that
 	// are not forgotten, or a cooldown.
-	eventful   atomic.Bool
+	needsLock  atomic.Bool
 	generation atomic.Uint32 // even while closed, odd while open or half-open
 
 	mu             sync.Mutex
@@ -128,7 +128,7 @@ type Failure struct {
 // State is that for calls in general, with the end of a breaker that is open or has a
 // cooldown. One that is open for one account alone counts as closed.
 func (b *Breaker) State(now time.Time) (state State, until time.Time) {
-	if !b.eventful.Load() {
+	if !b.needsLock.Load() {
 		return Closed, time.Time{}
 	}
 	b.mu.Lock()
@@ -154,7 +154,7 @@ func (b *Breaker) State(now time.Time) (state State, until time.Time) {
 // Check is the state for a call, and whether an open breaker is so for its account
 // alone. A half-open one lets it through, as the next probe.
 func (b *Breaker) Check(now time.Time, call Call) (state State, accountOnly bool) {
-	if !b.eventful.Load() {
+	if !b.needsLock.Load() {
 		return Closed, false
 	}
 	b.mu.Lock()
@@ -175,7 +175,7 @@ func (b *Breaker) Check(now time.Time, call Call) (state State, accountOnly bool
 // which has nowhere else to go, is let through all the same.
 func (b *Breaker) Acquire(now time.Time, call Call, forced bool) (token Token, ok bool) {
 	token = Token{call: call, generation: b.generation.Load()}
-	if !b.eventful.Load() {
+	if !b.needsLock.Load() {
 		return token, true
 	}
 	b.mu.Lock()
@@ -209,7 +209,7 @@ func (b *Breaker) Release(token Token) {
 func (b *Breaker) CoolDown(token Token, now time.Time, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	defer b.updateEventful()
+	defer b.updateNeedsLock()
 	b.probeDone(token)
 	b.removeExpired(now)
 	scope, until := token.call.Scope, now.Add(min(wait, maxCooldown))
@@ -224,12 +224,12 @@ func (b *Breaker) CoolDown(token Token, now time.Time, wait time.Duration) {
 
 // ContentAccepted counts an answer's first content as a success.
 func (b *Breaker) ContentAccepted(token Token, now time.Time) {
-	if !b.eventful.Load() {
+	if !b.needsLock.Load() {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	defer b.updateEventful()
+	defer b.updateNeedsLock()
 	if token.generation != b.generation.Load() {
 		return
 	}
@@ -247,12 +247,12 @@ func (b *Breaker) ContentAccepted(token Token, now time.Time) {
 
 // AnswerEnded counts the whole of an answer as a success.
 func (b *Breaker) AnswerEnded(token Token, now time.Time) {
-	if !b.eventful.Load() {
+	if !b.needsLock.Load() {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	defer b.updateEventful()
+	defer b.updateNeedsLock()
 	if token.generation != b.generation.Load() {
 		return
 	}
@@ -263,7 +263,7 @@ func (b *Breaker) AnswerEnded(token Token, now time.Time) {
 	if !own && !abandoned {
 		return
 	}
-	if b.probeLimit++; b.probeLimit >= closeProbeLimit || abandoned || b.Forgiving {
+	if b.probeLimit++; b.probeLimit >= closeProbeLimit || abandoned || b.CloseOnSuccess {
 		b.close(now)
 	}
 }
@@ -271,7 +271,7 @@ func (b *Breaker) AnswerEnded(token Token, now time.Time) {
 // Succeeded counts a call that went well but has no token: one with a key, or one
 // by which an operator found a channel well.
 func (b *Breaker) Succeeded(now time.Time) {
-	if !b.eventful.Load() {
+	if !b.needsLock.Load() {
 		return
 	}
 	token := b.CurrentToken()
@@ -294,7 +294,7 @@ func (b *Breaker) CurrentToken() Token {
 func (b *Breaker) Failed(token Token, kind Failure, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	defer b.updateEventful()
+	defer b.updateNeedsLock()
 	if token.generation != b.generation.Load() {
 		return
 	}
@@ -306,7 +306,7 @@ func (b *Breaker) Failed(token Token, kind Failure, now time.Time) {
 	if b.failedAccounts = append(b.failedAccounts, token.call.Account); len(b.failedAccounts) > maxFailedAccounts {
 		b.failedAccounts = slices.Delete(b.failedAccounts, 0, 1)
 	}
-	if !b.Forgiving {
+	if !b.CloseOnSuccess {
 		b.failureShare += (fullShare - b.failureShare) / recentCalls
 	}
 	if kind.AfterContent {
@@ -390,7 +390,7 @@ func (b *Breaker) close(now time.Time) {
 	if b.onlyAccount == nil {
 		b.fails, b.failureShare = 0, 0
 	}
-	if b.Forgiving {
+	if b.CloseOnSuccess {
 		b.opens = 0
 	}
 	b.generation.Add(1)
@@ -402,7 +402,7 @@ func (b *Breaker) close(now time.Time) {
 func (b *Breaker) Reset(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	defer b.updateEventful()
+	defer b.updateNeedsLock()
 	clear(b.cooldowns)
 	if b.tripped() && b.fatal {
 		b.generation.Add(2)
@@ -452,12 +452,12 @@ func (b *Breaker) removeExpired(now time.Time) {
 			delete(b.cooldowns, scope)
 		}
 	}
-	b.updateEventful()
+	b.updateNeedsLock()
 }
 
-// updateEventful lets good calls go without the lock again when all is well.
-func (b *Breaker) updateEventful() {
-	b.eventful.Store(b.tripped() || b.fails > 0 || b.cuts > 0 || b.failureShare > 0 || len(b.cooldowns) > 0)
+// updateNeedsLock lets good calls go without the lock again when all is well.
+func (b *Breaker) updateNeedsLock() {
+	b.needsLock.Store(b.tripped() || b.fails > 0 || b.cuts > 0 || b.failureShare > 0 || len(b.cooldowns) > 0)
 }
 
 // AccountCount notes whether a Router, those before it included, serves several

@@ -109,11 +109,11 @@ func TestBreaker(t *testing.T) {
 }
 
 func TestTheBreakerOfAKeyClosesWithTheFirstSuccess(t *testing.T) {
-	b := &Breaker{Forgiving: true}
+	b := &Breaker{CloseOnSuccess: true}
 	play(t, b, "fail fail fail =open refused 1s begin refused end:ok =closed begin begin end:ok end:ok fail fail fail 999ms refused")
-	good := &Breaker{Forgiving: true}
+	good := &Breaker{CloseOnSuccess: true}
 	play(t, good, "fail ok")
-	if good.eventful.Load() {
+	if good.needsLock.Load() {
 		t.Error("a good call still takes the lock")
 	}
 }
