@@ -230,7 +230,7 @@ func TestTheHoldCoversTheRequestItself(t *testing.T) {
 
 func TestOfAWildcardRouteTheModelsThatTheOperatorNamesAreListed(t *testing.T) {
 	routing := newRouter(t,
-		router.Channel{Name: "all", Upstream: &scriptedUpstream{}, Yields: true, Models: map[string]string{"*": "*", "voyage-4": "voyage-4"}},
+		router.Channel{Name: "all", Upstream: &scriptedUpstream{}, DefersToDiscovered: true, Models: map[string]string{"*": "*", "voyage-4": "voyage-4"}},
 		router.Channel{Name: "local", Upstream: &scriptedUpstream{}, Models: map[string]string{"local/*": "*"}, Discovered: map[string]string{"local/llama3.2": "llama3.2"}},
 	)
 	h := newTestGateway(t, routing, "1", func(o *gateway.Options) {

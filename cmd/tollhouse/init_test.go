@@ -115,8 +115,8 @@ func checkSameChannels(t *testing.T, env environment, path string, data []byte) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	same := cmp.Options{ // without Yields, which no list changes: except keeps the ids of the others out of what passes all
-		cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(config.Channel{}), cmpopts.IgnoreFields(config.Channel{}, "Pos", "Yields"),
+	same := cmp.Options{ // without DefersToDiscovered, which no list changes: except keeps the ids of the others out of what passes all
+		cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(config.Channel{}), cmpopts.IgnoreFields(config.Channel{}, "Pos", "DefersToDiscovered"),
 		cmp.Comparer(func(a, b secret.String) bool { return a.Reveal() == b.Reveal() }),
 	}
 	if diff := cmp.Diff(src.config.Channels, got.Channels, same); diff != "" {

@@ -310,7 +310,7 @@ func (p *program) presets() (*source, error) {
 		}
 		if front != nil {
 			c.Discover, c.Models, c.Priority = &config.Discovery{}, map[string]string{}, v.priority
-			c.Discover.Prefix, front.Yields = front.Discover.Prefix, true
+			c.Discover.Prefix, front.DefersToDiscovered = front.Discover.Prefix, true
 		}
 		if key, _ := p.env(v.keyVar); key != "" {
 			c.Keys = []secret.String{secret.New(key)}
@@ -422,7 +422,7 @@ func reserveModels(channels []config.Channel) {
 	for i := range channels {
 		c := &channels[i]
 		if _, every := c.Models["*"]; every && len(c.Begins) == 0 {
-			c.Except, c.Yields = taken, true
+			c.Except, c.DefersToDiscovered = taken, true
 		}
 	}
 }

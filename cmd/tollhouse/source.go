@@ -140,7 +140,7 @@ func hiddenDiscoveries(c *config.Config) (notes []string) {
 			other := &c.Channels[j]
 			for _, passed := range other.Shown() {
 				beginning, passes := strings.CutSuffix(passed, "*")
-				if j != i && other.Discover == nil && !other.Yields && passes && strings.HasPrefix(ch.Discover.Prefix, beginning) && other.Serves(listed) {
+				if j != i && other.Discover == nil && !other.DefersToDiscovered && passes && strings.HasPrefix(ch.Discover.Prefix, beginning) && other.Serves(listed) {
 					notes = append(notes, "channel "+ch.Name+" serves none of the models that it discovers, since channel "+other.Name+" passes them through ("+passed+"): give "+ch.Name+" another prefix, or "+other.Name+" what its ids begin with")
 				}
 			}

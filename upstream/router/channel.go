@@ -34,7 +34,7 @@ type Channel struct {
 	Upstream upstream.Upstream
 	// Models leads from public to upstream ids. With the upstream id "*" the public id
 	// "*" passes every id through as it is, and one such as "groq/*" every id that begins
-	// with "groq/", without that. An id that is named wins, then the longest beginning.
+	// with "groq/", without that. An id that is named wins, then the longest prefix.
 	Models map[string]string
 	// Discovered leads likewise from public ids to those of models that the vendor says
 	// it has; nil for a channel that does not ask. Such an id is served only where no
@@ -43,9 +43,9 @@ type Channel struct {
 	// share its calls. Models goes first. An id that the upstream does not support is
 	// left out.
 	Discovered map[string]string
-	// Yields has "*" not pass an id through that another channel discovered, which
+	// DefersToDiscovered has "*" not pass an id through that another channel discovered, which
 	// then serves it, unless Discovered has it too.
-	Yields bool
+	DefersToDiscovered bool
 	// Priority orders channels: the lowest number is asked first.
 	Priority int
 	// Weight is the channel's share among those of its priority; 0 counts as 1.
@@ -190,12 +190,12 @@ func (c *Channel) Model(public string) (id string, ok bool) {
 	if id = c.Models[public]; id != "" && id != everyModel {
 		return id, true
 	}
-	return cutBeginning(public, c.beginnings())
+	return cutPrefix(public, c.prefixes())
 }
 
-// beginnings are those of the public ids that the channel passes through without them, the
+// prefixes are those of the public ids that the channel passes through without them, the
 // longest first; an empty one means every id.
-func (c *Channel) beginnings() (all []string) {
+func (c *Channel) prefixes() (all []string) {
 	for public, id := range c.Models {
 		if id == everyModel {
 			all = append(all, strings.TrimSuffix(public, everyModel))
@@ -205,10 +205,10 @@ func (c *Channel) beginnings() (all []string) {
 	return all
 }
 
-// cutBeginning is the id without the first beginning that it has, and what is left is not
+// cutPrefix is the id without the first beginning that it has, and what is left is not
 // empty; false if there is none.
-func cutBeginning(id string, beginnings []string) (rest string, ok bool) {
-	for _, with := range beginnings {
+func cutPrefix(id string, prefixes []string) (rest string, ok bool) {
+	for _, with := range prefixes {
 		if rest, ok = strings.CutPrefix(id, with); ok && rest != "" {
 			return rest, true
 		}
@@ -224,13 +224,13 @@ func (c *Channel) errorf(format string, args ...any) error {
 type channel struct {
 	Channel
 	*channelState
-	rate    *rateLimiter
-	point   rendezvous.Point  // in the orders of sessions
-	renames []string          // the keys of Rename in a fixed order
-	passes  []string          // its beginnings
-	ids     map[string]string // Models, and those of Discovered that it serves
-	names   []string          // the keys of ids, sorted
-	peers   []*channel        // of its priority, itself included
+	rate     *rateLimiter
+	point    rendezvous.Point  // in the orders of sessions
+	renames  []string          // the keys of Rename in a fixed order
+	prefixes []string          // the prefixes of the ids that it passes through
+	ids      map[string]string // Models, and those of Discovered that it serves
+	names    []string          // the keys of ids, sorted
+	peers    []*channel        // of its priority, itself included
 }
 
 // channelState is what a channel keeps over reloads: Routers that follow one another
@@ -257,7 +257,7 @@ func newChannels(list []Channel, before []*channel, accounts *breaker.AccountCou
 		c.Weight = max(c.Weight, 1)
 		c.Timeout = c.Timeout.withDefaults()
 		c.SessionHeader = http.CanonicalHeaderKey(c.SessionHeader)
-		at := &channel{Channel: c, point: rendezvous.PointOf(c.Name), renames: slices.Sorted(maps.Keys(c.Rename)), passes: c.beginnings()}
+		at := &channel{Channel: c, point: rendezvous.PointOf(c.Name), renames: slices.Sorted(maps.Keys(c.Rename)), prefixes: c.prefixes()}
 		if j := indexOf(before, c.Name); j >= 0 {
 			was := before[j]
 			at.channelState, at.rate = was.channelState, newRateLimiter(c.RPM, was.rate, now)
@@ -321,12 +321,12 @@ func (c *channel) id(public string) string {
 	if id := c.ids[public]; id != "" && id != everyModel {
 		return id
 	}
-	rest, _ := cutBeginning(public, c.passes)
+	rest, _ := cutPrefix(public, c.prefixes)
 	return rest
 }
 
-// takes reports whether the channel passes the request field called name.
-func (c *channel) takes(name string) bool {
+// passesField reports whether the channel passes the request field called name.
+func (c *channel) passesField(name string) bool {
 	return slices.ContainsFunc(c.Pass, func(pass string) bool { return strings.EqualFold(pass, name) })
 }
 

@@ -19,9 +19,9 @@ func TestWhoServesAModelThatIsDiscovered(t *testing.T) {
 		c.Models = map[string]string{public: id}
 		return c
 	}
-	yields := every("every", plays("every"), 0)
-	yields.Yields = true
-	keeps := yields
+	defers := every("every", plays("every"), 0)
+	defers.DefersToDiscovered = true
+	keeps := defers
 	keeps.Discovered = map[string]string{"gpt-5": "gpt-5"}
 	for _, row := range []struct {
 		name     string
@@ -38,9 +38,9 @@ func TestWhoServesAModelThatIsDiscovered(t *testing.T) {
 		{"its own map wins", []router.Channel{maps(lists("a", "llama"), "llama", "llama-v2")}, "llama", "a", "llama"},
 		{"another channel passes it through", []router.Channel{every("every", plays("every"), 0), lists("cheap", "gpt-5")}, "gpt-5", "every", ""},
 		{"another channel passes its beginning through", []router.Channel{maps(lists("groq"), "groq/*", "*"), lists("cheap", "groq/x", "y")}, "groq/x", "groq", "y"},
-		{"one that yields", []router.Channel{yields, lists("cheap", "gpt-5")}, "gpt-5", "cheap", "gpt-5"},
-		{"one that yields, and another id", []router.Channel{yields, lists("cheap", "gpt-5")}, "gpt-6", "every", "gpt-5"},
-		{"one that yields keeps its own list", []router.Channel{keeps, lists("cheap", "gpt-5", "llama")}, "gpt-5", "every", "gpt-5 llama"},
+		{"one that defers", []router.Channel{defers, lists("cheap", "gpt-5")}, "gpt-5", "cheap", "gpt-5"},
+		{"one that defers, and another id", []router.Channel{defers, lists("cheap", "gpt-5")}, "gpt-6", "every", "gpt-5"},
+		{"one that defers keeps its own list", []router.Channel{keeps, lists("cheap", "gpt-5", "llama")}, "gpt-5", "every", "gpt-5 llama"},
 		{"the driver cannot ask for it", []router.Channel{{Name: "a", Upstream: &vendor{script: []any{"a"}, only: "b"}, Discovered: map[string]string{"a": "a", "b": "b"}}}, "a", "", "b"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -129,16 +129,16 @@ func (r *Router) Drops(model, field string) bool {
 	})
 }
 
-// Passes reports whether every channel that may answer op for a public id takes
+// Passes reports whether every channel that may answer op for a public id passes
 // the request field called name (Channel.Pass), or has its upstream never get it:
 // since the channel drops what the caller spelled so, or since translated says
 // that a translation into another dialect leaves it out, and the channel's
 // upstream needs one.
 func (r *Router) Passes(op upstream.Op, model, name, spelled string, translated bool) bool {
 	for _, rt := range r.table.routes(op, model) {
-		takes := rt.takes(name)
+		passes := rt.passesField(name)
 		never := slices.Contains(rt.Drop, spelled) || translated && !upstream.Supports(rt.Upstream, op, rt.model(model))
-		if !takes && !never {
+		if !passes && !never {
 			return false
 		}
 	}
@@ -158,12 +158,12 @@ func (r *Router) Only(op upstream.Op, model string) (channel, key string, ok boo
 
 // EachRename visits the request fields that some channel that may answer op for a
 // public id renames (Channel.Rename), until visit fails. It leaves out those that
-// the channel drops, and those whose new name it takes (Channel.Pass).
+// the channel drops, and those whose new name it passes (Channel.Pass).
 func (r *Router) EachRename(op upstream.Op, model string, visit func(from, to string) error) error {
 	for _, rt := range r.table.routes(op, model) {
 		for _, from := range rt.renames {
 			to := rt.Rename[from]
-			if rt.takes(to) || slices.Contains(rt.Drop, from) {
+			if rt.passesField(to) || slices.Contains(rt.Drop, from) {
 				continue
 			}
 			if err := visit(from, to); err != nil {

@@ -29,7 +29,7 @@ func newRoute(c *channel, key routeKey, wrap upstream.Middleware) route {
 	f := &fieldFilter{channel: c}
 	rt := route{channel: c, up: f, key: key}
 	if key.model == everyModel {
-		f.cuts = slices.ContainsFunc(c.passes, func(with string) bool { return with != "" })
+		f.cuts = slices.ContainsFunc(c.prefixes, func(with string) bool { return with != "" })
 	} else if rt.id = c.id(key.model); rt.id != key.model {
 		f.model = rawjson.Quote(nil, rt.id)
 	}
@@ -45,7 +45,7 @@ func (rt *route) model(public string) string {
 	if rt.id != "" {
 		return rt.id
 	}
-	if id, ok := cutBeginning(public, rt.passes); ok {
+	if id, ok := cutPrefix(public, rt.prefixes); ok {
 		return id
 	}
 	return public
@@ -65,8 +65,8 @@ func newRouteTable(channels []*channel, models []string, wrap upstream.Middlewar
 			t[routeKey{op, public}] = nil
 		}
 		for _, c := range channels {
-			if public == everyModel && c.passes == nil || public != everyModel && !c.serves(public) ||
-				c.Yields && discovered[public] && c.ids[public] == "" {
+			if public == everyModel && c.prefixes == nil || public != everyModel && !c.serves(public) ||
+				c.DefersToDiscovered && discovered[public] && c.ids[public] == "" {
 				continue
 			}
 			rt := newRoute(c, routeKey{"", public}, wrap) // its upstream is that of all operations
@@ -90,7 +90,7 @@ func (t routeTable) routes(op upstream.Op, model string) []route {
 	}
 	wild := t[routeKey{op, everyModel}]
 	refuses := func(rt route) bool {
-		id, serves := cutBeginning(model, rt.passes)
+		id, serves := cutPrefix(model, rt.prefixes)
 		return !serves || !upstream.Supports(rt.up, op, id)
 	}
 	if !slices.ContainsFunc(wild, refuses) {
@@ -124,11 +124,12 @@ func admitDiscovered(channels []*channel) {
 	}
 }
 
-// passedByOther reports whether another channel passes an id through and does not yield.
+// passedByOther reports whether another channel passes an id through, and does not leave it to
+// those that discovered it.
 func (c *channel) passedByOther(public string, channels []*channel) bool {
 	return slices.ContainsFunc(channels, func(other *channel) bool {
-		id, passes := cutBeginning(public, other.passes)
-		return other != c && passes && (!other.Yields || other.Discovered[public] != "") && supportsAny(other.Upstream, id)
+		id, passes := cutPrefix(public, other.prefixes)
+		return other != c && passes && (!other.DefersToDiscovered || other.Discovered[public] != "") && supportsAny(other.Upstream, id)
 	})
 }
 

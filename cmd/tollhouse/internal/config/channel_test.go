@@ -37,7 +37,7 @@ func TestEveryDriverOfAVendorHasAnAddress(t *testing.T) {
 }
 
 func TestAChannelMayPassThroughBesideWhatItDiscovers(t *testing.T) {
-	for models, yields := range map[string]bool{
+	for models, defers := range map[string]bool{
 		"{'*': '*'}":                                            false,
 		"{discover: true}":                                      false,
 		"{discover: true, map: {a: b}}":                         false,
@@ -45,8 +45,8 @@ func TestAChannelMayPassThroughBesideWhatItDiscovers(t *testing.T) {
 		"{discover: true, prefix: groq/, map: {'groq/*': '*'}}": true,
 	} {
 		c := read(t, "billing: count\nchannels: [{name: a, driver: openai, models: "+models+"}]\n").Channels[0]
-		if c.Yields != yields || (c.Discover != nil) != strings.Contains(models, "discover") {
-			t.Errorf("%s: it yields: %t, discovery %+v", models, c.Yields, c.Discover)
+		if c.DefersToDiscovered != defers || (c.Discover != nil) != strings.Contains(models, "discover") {
+			t.Errorf("%s: it defers to discovered ids: %t, discovery %+v", models, c.DefersToDiscovered, c.Discover)
 		}
 	}
 }

@@ -115,9 +115,9 @@ type Channel struct {
 	// with that beginning.
 	Begins []string
 	Except []string
-	// Yields has "*" leave the ids to other channels that they discovered, but for those
+	// DefersToDiscovered has "*" leave the ids to other channels that they discovered, but for those
 	// on the channel's own list. In a file it is what a channel does that discovers too.
-	Yields bool
+	DefersToDiscovered bool
 
 	modelPos map[string]Pos // of public ids
 }

@@ -52,7 +52,7 @@ func (r *reader) channelModels(c *Channel) field {
 			r.problems.add(position(n), "discover is true, or left out with all that belongs to it")
 		}
 		c.Discover = &d
-		c.Yields = c.passes() // what it passes through beside its list is a guess, and another list is not
+		c.DefersToDiscovered = c.passes() // what it passes through beside its list is a guess, and another list is not
 	}
 }
 
