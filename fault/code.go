@@ -6,9 +6,13 @@ type Code string
 // The codes that the gateway itself gives. An upstream's own 4xx keeps the
 // upstream's word. A constant is named for what it means; its value is the word of the
 // API's error tables, which clients compare and which is therefore kept in both of the
-// spellings that those APIs have, snake_case and CamelCase: RateLimitExceeded, of the
-// gateway's own limits, is "rate_limit_exceeded", and UpstreamRateLimit, of a vendor's,
-// is "RateLimitExceeded".
+// spellings that those APIs have, snake_case and CamelCase. Two pairs of words differ in the
+// spelling alone, so that a constant's name is not always its word:
+//
+//	"rate_limit_exceeded"  429  RateLimitExceeded   a limit of the gateway's own
+//	"RateLimitExceeded"    429  UpstreamRateLimit   a vendor's limit, at every channel
+//	"service_unavailable"  502  NoChannel           no channel can serve the call
+//	"ServiceUnavailable"   503  ServiceUnavailable  the gateway or an upstream is away
 const (
 	InvalidRequest        Code = "invalid_request_error"       // the request breaks a rule of the endpoint
 	InvalidMask           Code = "invalid_mask"                // the mask of an image edit is of another size

@@ -44,7 +44,7 @@ func ErrorFrame(raw []byte) error {
 }
 
 // OperatorFault is the status that a vendor's code, type or reason means by which it says that
-// the operator's key or account is at fault, whatever the status that it comes with; 0 for any
+// the operator's key or vendor account is at fault, whatever the status that it comes with; 0 for any
 // other. Letters count as lower-case ones.
 func OperatorFault(code string) int { return operatorFaults[strings.ToLower(code)] }
 

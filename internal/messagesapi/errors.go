@@ -57,7 +57,7 @@ func ErrorEvent(dst []byte, requestID string, f *fault.Error) []byte {
 }
 
 // vendorTypes are the error types of the vendor's that a caller may see with
-// the vendor's own words. All others may be about the operator's account.
+// the vendor's own words. All others may be about the vendor account.
 var vendorTypes = []struct {
 	name string
 	code fault.Code

@@ -29,7 +29,7 @@ const (
 // vendorCodes are the codes of the vendor's that a caller may see. Of those that are about
 // the caller's own request it gets the vendor's words too, for agents act on them; the
 // words of the others name the operator's organisation, its limits and its models. All
-// other codes may be about the operator's account.
+// other codes may be about the vendor account.
 var vendorCodes = []struct {
 	name    string
 	code    fault.Code

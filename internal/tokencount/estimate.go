@@ -12,8 +12,9 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// Quarters estimates the tokens of JSON text in quarters: four ASCII
-// characters make a token, and so does one character of any other script.
+// Quarters estimates the tokens of JSON text in quarters of a token, so that texts of a few
+// characters add up without rounding: an ASCII character is one quarter, four of them being a
+// token, and a character of any other script is four. [Tokens] makes tokens of them.
 func Quarters(raw []byte) int64 {
 	var n int64
 	for i := 0; i < len(raw); i++ {

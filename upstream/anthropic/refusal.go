@@ -76,7 +76,7 @@ var unpaidPrefixes = []string{
 	"this organization has been disabled",
 }
 
-// operatorsFault reports whether the operator's key or account is at fault.
+// operatorsFault reports whether the operator's key or vendor account is at fault.
 func (v *vendorError) operatorsFault() bool {
 	if operatorFaults[v.kind] || operatorFaults[v.code] {
 		return true

@@ -32,8 +32,8 @@ type meaning struct {
 	prefix  string     // of the code
 	status  int        // what it should have come with; 0 for what it did
 	code    fault.Code // the API's code; empty for the vendor's own
-	private bool       // the vendor's text is of the operator's account: it does not go to callers
-	fatal   bool       // the operator's key or account is at fault, whatever the request asks
+	private bool       // the vendor's text is of the vendor account: it does not go to callers
+	fatal   bool       // the operator's key or vendor account is at fault, whatever the request asks
 }
 
 // meanings is the table: the first row that fits counts. A code without a row

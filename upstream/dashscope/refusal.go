@@ -24,7 +24,7 @@ func parseRefusal(data []byte) (r refusal, ok bool) {
 	return r, r.code != "" && rawjson.IsNull(o.Raw("output"))
 }
 
-// operatorFaults are codes that say that the operator's key or account is at fault,
+// operatorFaults are codes that say that the operator's key or vendor account is at fault,
 // whatever their status.
 var operatorFaults = map[string]bool{
 	"AccessDenied.Unpurchased":     true,

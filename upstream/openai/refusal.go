@@ -99,7 +99,7 @@ var oversizedCodes = map[string]int{
 }
 
 // missingModels are codes and types of errors about a model that the vendor does not
-// have, or not for the operator's account.
+// have, or not for the vendor account.
 var missingModels = map[string]bool{
 	"1211":                             true, // Z.ai
 	"deploymentnotfound":               true, // Azure
@@ -149,7 +149,7 @@ func (v *vendorError) lookup(table map[string]int) int {
 // words are those of the error that can be a code.
 func (v *vendorError) words() [3]string { return [3]string{v.code, v.kind, v.google.reason} }
 
-// operatorFault is the status by which the error says that the operator's key or account is at
+// operatorFault is the status by which the error says that the operator's key or vendor account is at
 // fault; 0 if it does not.
 func (v *vendorError) operatorFault() int {
 	for _, word := range v.words() {
@@ -230,7 +230,7 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	switch {
 	case v.noModel(status) && v.operatorFault() == 0:
 		f.NoModel, f.Fatal, f.Ambiguous = true, false, false
-		if status == http.StatusForbidden || status == http.StatusUnauthorized { // the text is about the operator's account
+		if status == http.StatusForbidden || status == http.StatusUnauthorized { // the text is about the vendor account
 			return fault.Wrap(fault.ModelNotFound, "The upstream does not have the model for this gateway.", f)
 		}
 		e = f.Fault()

@@ -103,7 +103,7 @@ func TestFailuresOfTwoAccountsOpenTheBreakerForAll(t *testing.T) {
 	}
 }
 
-// What a vendor's own code says of the operator's key or account holds for all.
+// What a vendor's own code says of the operator's key or vendor account holds for all.
 func TestAVendorsCodeForTheVendorAccountOpensTheBreakerForAll(t *testing.T) {
 	var d day
 	r := newRouter(t, d.options(), every("first", minded(map[string]error{"BAD": failed(403)}), 0), every("second", plays("fall-back"), 1))

@@ -98,7 +98,7 @@ type Breaker struct {
 	failedAccounts []string            // of the last failures; bounded, so that no number of accounts costs memory
 	opens          int                 // that are not forgotten
 	allOpens       int64
-	fatal          bool // it opened since the operator's key or account was refused
+	fatal          bool // it opened since the operator's key or vendor account was refused
 	closedSince    time.Time
 	openUntil      time.Time
 	probeLimit     int // at a time
@@ -118,7 +118,7 @@ type Token struct {
 // Failure is how a call failed.
 type Failure struct {
 	AfterContent bool // its answer was cut
-	Fatal        bool // the operator's key or account was refused
+	Fatal        bool // the operator's key or vendor account was refused
 	Certain      bool // no request can have brought it about
 	// MayOpen says that enough is left without the channel for its breaker to open
 	// by the share of failures, though calls succeed at times.
@@ -396,7 +396,7 @@ func (b *Breaker) close(now time.Time) {
 	b.generation.Add(1)
 }
 
-// Reset forgets what was for the sake of the operator's keys or account, which are
+// Reset forgets what was for the sake of the operator's keys or vendor account, which are
 // others now: it ends cooldowns, and makes a breaker half-open that is open since they
 // were refused. What calls with those of before still report does not count.
 func (b *Breaker) Reset(now time.Time) {
