@@ -46,9 +46,18 @@ type brokenStore struct{ video.Store }
 
 func (brokenStore) Add(context.Context, video.CreateTask) error { panic("a defect") }
 
-// TestEveryErrorHasTheBodyOfItsEndpoint has one row for each kind of error at each
-// endpoint with a form of its own. Nothing of it costs anything.
-func TestEveryErrorHasTheBodyOfItsEndpoint(t *testing.T) {
+// endpointError is one kind of error at one endpoint.
+type endpointError struct {
+	name, path, body string
+	header           string
+	o                fixtureOptions
+	status           int
+	code, kind       string // of the error; the kind is invalid_request_error if it is empty
+	param            string // "" for any
+}
+
+// endpointErrors has one row for each kind of error at each endpoint with a form of its own.
+func endpointErrors(t testing.TB) []endpointError {
 	form := func(more ...string) (body, contentType string) { return editBody(t, cube(t, more...)...) }
 	edit, multipart := form()
 	manyPictures, manyType := form("n=11")
@@ -58,14 +67,7 @@ func TestEveryErrorHasTheBodyOfItsEndpoint(t *testing.T) {
 	poor, bad := fixtureOptions{credit: 1}, "invalid_request_error"
 	video := func(members string) string { return `{"model":"beta2.7-t2v",` + members + `}` }
 	const flash, instruct = `{"model":"alpha3-tts-flash","response_format":"wav",`, `{"model":"alpha3-tts-instruct-flash",`
-	for _, c := range []struct {
-		name, path, body string
-		header           string
-		o                fixtureOptions
-		status           int
-		code, kind       string // of the error; the kind is invalid_request_error if it is empty
-		param            string // "" for any
-	}{
+	return []endpointError{
 		{"a rule", generations, strings.Replace(redCube, "1280*720", "1*1", 1), "", fixtureOptions{}, 400, bad, "", ""},
 		{"no JSON", generations, `{`, "", fixtureOptions{}, 400, bad, "", ""},
 		{"a wrong key", generations, redCube, "Authorization: Bearer sk-no", fixtureOptions{}, 401, "unauthorized", "authentication_error", ""},
@@ -127,42 +129,49 @@ func TestEveryErrorHasTheBodyOfItsEndpoint(t *testing.T) {
 		{"the operator's key", videos, boat, "", failedBy(upstream.Failure{Status: 401, Sent: true, Fatal: true}), 502, "service_unavailable", "api_error", ""},
 		{"an error under 200", videos, boat, "", fixtureOptions{upstream: answeringVendor(`{"error":{"code":"x","message":"sk-vendor"}}`)}, 502, "BadGateway", "api_error", ""},
 		{"a vendor that is busy", videos, boat, "", failedBy(upstream.Failure{Status: 503, Sent: true, Refused: true}), 503, "ServiceUnavailable", "api_error", ""},
-	} {
-		t.Run(c.path+" "+c.name, func(t *testing.T) {
-			if c.o.credit == 0 {
-				c.o.credit = 1000 * billing.One
-			}
-			s := newRoutesFixture(t, c.o)
-			a := s.do(t, "POST", c.path, c.body, c.header)
-			if a.status != c.status || s.posted(t) != c.o.credit || s.held(t) != 0 || strings.Contains(a.body, "sk-vendor") {
-				t.Fatalf("%d %s; posted %s, held %s", a.status, a.body, s.posted(t), s.held(t))
-			}
-			if c.code == "" {
-				if strings.TrimSpace(a.body) != `{"error":{"message":"Insufficient balance"}}` {
-					t.Errorf("%s", a.body)
-				}
-				return
-			}
-			if c.kind == "" {
-				c.kind = bad
-			}
-			e := a.errorOf(t)
-			if e.Code != c.code || e.Type != c.kind || c.param != "" && (e.Param == nil || *e.Param != c.param) {
-				t.Errorf("%s", a.body)
-			}
-			if c.path == generations {
-				checkBothForms(t, a, e.Code, e.Message, c.name == "the vendor's words")
-			}
-			if strings.HasSuffix(c.path, "/rerank") {
-				var flat struct{ Message, Detail string }
-				if err := json.Unmarshal([]byte(a.body), &flat); err != nil || flat.Message != e.Message || flat.Detail != e.Message {
-					t.Errorf("%s: Cohere's clients read the message %q, Voyage's %q", a.body, flat.Message, flat.Detail)
-				}
-			}
-			if again := s.do(t, "POST", c.path, c.body, c.header); again.status != c.status {
-				t.Errorf("a refused request blocks its repetition: %d %s", again.status, again.body)
-			}
-		})
+	}
+}
+
+// Nothing of an error costs anything.
+func TestEveryErrorHasTheBodyOfItsEndpoint(t *testing.T) {
+	for _, c := range endpointErrors(t) {
+		t.Run(c.path+" "+c.name, c.check)
+	}
+}
+
+func (c endpointError) check(t *testing.T) {
+	if c.o.credit == 0 {
+		c.o.credit = 1000 * billing.One
+	}
+	s := newRoutesFixture(t, c.o)
+	a := s.do(t, "POST", c.path, c.body, c.header)
+	if a.status != c.status || s.posted(t) != c.o.credit || s.held(t) != 0 || strings.Contains(a.body, "sk-vendor") {
+		t.Fatalf("%d %s; posted %s, held %s", a.status, a.body, s.posted(t), s.held(t))
+	}
+	if c.code == "" {
+		if strings.TrimSpace(a.body) != `{"error":{"message":"Insufficient balance"}}` {
+			t.Errorf("%s", a.body)
+		}
+		return
+	}
+	if c.kind == "" {
+		c.kind = "invalid_request_error"
+	}
+	e := a.errorOf(t)
+	if e.Code != c.code || e.Type != c.kind || c.param != "" && (e.Param == nil || *e.Param != c.param) {
+		t.Errorf("%s", a.body)
+	}
+	if c.path == generations {
+		checkBothForms(t, a, e.Code, e.Message, c.name == "the vendor's words")
+	}
+	if strings.HasSuffix(c.path, "/rerank") {
+		var flat struct{ Message, Detail string }
+		if err := json.Unmarshal([]byte(a.body), &flat); err != nil || flat.Message != e.Message || flat.Detail != e.Message {
+			t.Errorf("%s: Cohere's clients read the message %q, Voyage's %q", a.body, flat.Message, flat.Detail)
+		}
+	}
+	if again := s.do(t, "POST", c.path, c.body, c.header); again.status != c.status {
+		t.Errorf("a refused request blocks its repetition: %d %s", again.status, again.body)
 	}
 }
 
