@@ -20,7 +20,7 @@ type Part struct {
 // Parts cut the request as an upstream gets it: it names one of the voices, and
 // its typed view the format, which an upstream cannot know from its own id of the
 // model. Each part has at most limit characters; one that fits is the only part.
-// A limit of 0 is the family's. Only audio whose pieces can be joined is cut.
+// A limit of 0 is the family's. Only audio whose segments can be joined is cut.
 func (r *Request) Parts(voices []string, limit int) []Part {
 	view, body := r.Request, r.body
 	view.ResponseFormat = r.Format()
@@ -49,37 +49,37 @@ func joinable(format string) bool {
 	return format == speech.WAV || format == speech.MP3 || format == "pcm" || format == "aac"
 }
 
-// piece is some of a text. White space at its ends is counted, and not spoken.
-type piece struct {
+// segment is some of a text. White space at its ends is counted, and not spoken.
+type segment struct {
 	text       string
 	characters int64
 }
 
 // splitText cuts a text behind the ends of sentences, else at white space, else
 // where it must.
-func splitText(text string, limit int) []piece {
-	var pieces []piece
-	silent := int64(0) // white space in front of the first piece
+func splitText(text string, limit int) []segment {
+	var segments []segment
+	silent := int64(0) // white space in front of the first segment
 	for text != "" {
-		n := pieceLength(text, limit)
-		p := piece{strings.TrimSpace(text[:n]), int64(utf8.RuneCountInString(text[:n]))}
+		n := segmentLength(text, limit)
+		p := segment{strings.TrimSpace(text[:n]), int64(utf8.RuneCountInString(text[:n]))}
 		text = text[n:]
 		switch {
 		case p.text != "":
 			p.characters += silent
 			silent = 0
-			pieces = append(pieces, p)
-		case len(pieces) > 0:
-			pieces[len(pieces)-1].characters += p.characters
+			segments = append(segments, p)
+		case len(segments) > 0:
+			segments[len(segments)-1].characters += p.characters
 		default:
 			silent += p.characters
 		}
 	}
-	return pieces
+	return segments
 }
 
-// pieceLength is how many bytes of the text the next piece has.
-func pieceLength(text string, limit int) int {
+// segmentLength is how many bytes of the text the next segment has.
+func segmentLength(text string, limit int) int {
 	sentence, space, hard := 0, 0, 0
 	count := 0
 	ended := false // a sentence has, if white space follows

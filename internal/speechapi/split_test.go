@@ -49,7 +49,7 @@ func TestNoCharacterIsLostOrBilledTwice(t *testing.T) {
 		var words []string
 		for _, p := range splitText(text, limit) {
 			if n := utf8.RuneCountInString(p.text); n > limit || n == 0 {
-				t.Fatalf("a piece of %d characters: %q", n, p.text)
+				t.Fatalf("a segment of %d characters: %q", n, p.text)
 			}
 			sum += p.characters
 			words = append(words, p.text)
