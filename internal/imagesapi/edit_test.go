@@ -111,6 +111,42 @@ type editRow struct {
 	param string // of the refusal; empty where there is none
 }
 
+// editFields are values of fields, by the parameter that refuses them: none where it is empty.
+var editFields = map[string]map[string][]string{
+	"n":               {"": {"1", "10", ""}, "n": {"0", "11", "-1", "1.0", "1e0", "+1", "01", " 1", "one"}},
+	"quality":         {"": {"auto", "low", "medium", "high", "standard", "hd", ""}, "quality": {"best", "HD"}},
+	"output_format":   {"": {"png", "jpeg", "webp", ""}, "output_format": {"gif", "PNG"}},
+	"background":      {"": {"transparent", "opaque", "auto", ""}, "background": {"red"}},
+	"response_format": {"": {"b64_json", ""}, "response_format": {"url", "json"}},
+	"size":            {"": {"auto", "1024x1024", "1024x1536", "1536x1024", ""}, "size": {"256x256", "512x512", "2048x2048", "3840x2160", "1024*1024", "large"}},
+	"stream":          {"": {"true", "false", ""}, "stream": {"1", "yes", "True"}},
+	"partial_images":  {"": {"0", "3"}, "partial_images": {"4", "x"}},
+	"user":            {"": {"u", "12", ""}, "user": nil},
+	"x_unknown":       {"": {"1", "", "\xff"}},
+}
+
+// legacyEditFields are those of the legacy model.
+var legacyEditFields = map[string]map[string][]string{
+	"size":            {"": {"auto", "256x256", "512x512", "1024x1024"}, "size": {"1024x1536", "1536x1024"}},
+	"response_format": {"": {"url", "b64_json"}},
+	"output_format":   {"output_format": {"png"}},
+	"background":      {"background": {"auto"}},
+	"stream":          {"": {"false"}, "stream": {"true"}},
+	"quality":         {"": {"standard"}},
+}
+
+// fieldRows has one row for each value of a table.
+func fieldRows(t testing.TB, prefix, model string, table map[string]map[string][]string) (rows []editRow) {
+	for field, values := range table {
+		for param, all := range values {
+			for _, v := range all {
+				rows = append(rows, editRow{fmt.Sprintf("%s%s=%q", prefix, field, v), editing(t, model, fields(field, v)...), param})
+			}
+		}
+	}
+	return rows
+}
+
 // editRows are the rules of edits, each with what keeps it and what breaks it.
 func editRows(t testing.TB) []editRow {
 	square, wide, photo := pngOf(t, 16, 16), pngOf(t, 32, 16), jpegOf(t, 16, 16)
@@ -168,38 +204,8 @@ func editRows(t testing.TB) []editRow {
 	for name, content := range badFiles(t) {
 		rows = append(rows, row("image: "+name, "image", newest, file("image", content)), row("mask: "+name, "mask", newest, file("mask", content)))
 	}
-	for field, values := range map[string]map[string][]string{
-		"n":               {"": {"1", "10", ""}, "n": {"0", "11", "-1", "1.0", "1e0", "+1", "01", " 1", "one"}},
-		"quality":         {"": {"auto", "low", "medium", "high", "standard", "hd", ""}, "quality": {"best", "HD"}},
-		"output_format":   {"": {"png", "jpeg", "webp", ""}, "output_format": {"gif", "PNG"}},
-		"background":      {"": {"transparent", "opaque", "auto", ""}, "background": {"red"}},
-		"response_format": {"": {"b64_json", ""}, "response_format": {"url", "json"}},
-		"size":            {"": {"auto", "1024x1024", "1024x1536", "1536x1024", ""}, "size": {"256x256", "512x512", "2048x2048", "3840x2160", "1024*1024", "large"}},
-		"stream":          {"": {"true", "false", ""}, "stream": {"1", "yes", "True"}},
-		"partial_images":  {"": {"0", "3"}, "partial_images": {"4", "x"}},
-		"user":            {"": {"u", "12", ""}, "user": nil},
-		"x_unknown":       {"": {"1", "", "\xff"}},
-	} {
-		for param, all := range values {
-			for _, v := range all {
-				rows = append(rows, row(fmt.Sprintf("%s=%q", field, v), param, newest, fields(field, v)...))
-			}
-		}
-	}
-	for field, values := range map[string]map[string][]string{
-		"size":            {"": {"auto", "256x256", "512x512", "1024x1024"}, "size": {"1024x1536", "1536x1024"}},
-		"response_format": {"": {"url", "b64_json"}},
-		"output_format":   {"output_format": {"png"}},
-		"background":      {"background": {"auto"}},
-		"stream":          {"": {"false"}, "stream": {"true"}},
-		"quality":         {"": {"standard"}},
-	} {
-		for param, all := range values {
-			for _, v := range all {
-				rows = append(rows, row(fmt.Sprintf("legacy: %s=%q", field, v), param, legacy, fields(field, v)...))
-			}
-		}
-	}
+	rows = append(rows, fieldRows(t, "", newest, editFields)...)
+	rows = append(rows, fieldRows(t, "legacy: ", legacy, legacyEditFields)...)
 	return append(rows,
 		row("transparent in a JPEG", "background", newest, fields("background", "transparent", "output_format", "jpeg")...),
 		row("transparent in a WebP", "", newest, fields("background", "transparent", "output_format", "webp")...),
