@@ -257,7 +257,7 @@ func (c *call) sendParts(requests []any) (*upstream.Reply, error) {
 
 // sendPart sends one part to an upstream.
 func (c *call) sendPart(ctx context.Context, p *part) (err error) {
-	defer guard(&err)
+	defer fault.Recover(&err)
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -158,7 +158,7 @@ func (c *call) authenticate(ctx context.Context, q *Request) (err error) {
 	if c.principal, err = c.g.principal(ctx); err == nil || q.inProcess {
 		return err
 	}
-	defer guard(&err)
+	defer fault.Recover(&err)
 	defer c.spent(&c.entry.phases.Auth, c.clock())
 	p, err := c.g.options.Authenticator.Authenticate(ctx, q.Token)
 	switch {
@@ -174,7 +174,7 @@ func (c *call) authenticate(ctx context.Context, q *Request) (err error) {
 // countRequest counts the request against the requests per minute of its key; a
 // 429 says that there were too many.
 func (c *call) countRequest(ctx context.Context) (err error) {
-	defer guard(&err)
+	defer fault.Recover(&err)
 	defer c.spent(&c.entry.phases.Admit, c.clock())
 	c.limits, err = c.g.options.Limiter.Request(ctx, c.principal)
 	return storeError(err)
@@ -268,7 +268,7 @@ func (c *call) start() (result *Response, err error) {
 			c.close()
 		}
 	}()
-	defer guard(&err)
+	defer fault.Recover(&err)
 	if err := c.g.calls.add(c); err != nil {
 		return nil, err
 	}
@@ -315,7 +315,7 @@ func (c *call) start() (result *Response, err error) {
 // acquireLease takes the limiter's lease: a concurrency slot of the key, and the tokens
 // that the request may consume.
 func (c *call) acquireLease(ctx context.Context, tokens int64) (err error) {
-	defer guard(&err)
+	defer fault.Recover(&err)
 	defer c.spent(&c.entry.phases.Admit, c.clock())
 	lease, limits, err := c.g.options.Limiter.Acquire(ctx, c.principal, c.id, tokens)
 	if limits.Requests.Limit == 0 { // the request was counted before
@@ -353,7 +353,7 @@ func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
 
 // route sends the call, or a part of it, through the router.
 func (c *call) route(ctx context.Context, sent *upstream.Call) (reply *upstream.Reply, err error) {
-	defer guard(&err)
+	defer fault.Recover(&err)
 	sent.Op, sent.Model, sent.RequestID, sent.Account = c.op.name, c.model.ID, c.id, c.principal.Account
 	sent.ContentType = cmp.Or(sent.Body.ContentType(), "application/json")
 	c.g.observers.watchAttempts(sent)
@@ -367,7 +367,7 @@ func (c *call) respondStream(s *Stream, reply *upstream.Reply, header http.Heade
 		s.header = header
 	}
 	s.begin(reply.Accepted.(*events), maxOutput)
-	s.allowDrain(c.g.drains.limit(reply.Drain, c.g.drains.hides(c.model.ID)))
+	s.allowDrain(c.g.drains.limit(reply.Drain, c.g.drains.hidesReasoning(c.model.ID)))
 	reply.Header = nil
 	return c.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped})
 }
@@ -549,7 +549,7 @@ func (c *call) releaseLease() {
 			c.g.options.Logger.Error("releasing rate-limit lease failed", "request_id", c.id, "error", err)
 		}
 	}()
-	defer guard(&err)
+	defer fault.Recover(&err)
 	lease.Release(c.used)
 }
 
@@ -559,14 +559,6 @@ func (c *call) releaseBody() {
 	if c.bodyBytes > 0 {
 		c.g.admission.bodies.Give(c.principal.Account, c.bodyBytes)
 		c.bodyBytes = 0
-	}
-}
-
-// guard turns a panic of an authenticator, a meter, a limiter or an upstream into
-// an internal error, whose stack goes to the log only. Defer it.
-func guard(err *error) {
-	if p := recover(); p != nil {
-		*err = fault.FromPanic(p)
 	}
 }
 

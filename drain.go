@@ -70,7 +70,7 @@ func (d *drains) stop() {
 }
 
 // hides reports whether a model is known to reason without showing it.
-func (d *drains) hides(model string) bool {
+func (d *drains) hidesReasoning(model string) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	_, ok := d.hidden[model]
@@ -116,7 +116,7 @@ func (c *call) learnHidden(u billing.Usage) {
 	if c.tap == nil && u.Reasoning <= muchHidden && c.answer != nil && u.Output <= int64(len(c.answer.body))/4 {
 		return // so many bytes have so many tokens
 	}
-	if u.Output > hiddenFactor*c.textOutput()+muchHidden && !c.g.drains.hides(c.model.ID) {
+	if u.Output > hiddenFactor*c.textOutput()+muchHidden && !c.g.drains.hidesReasoning(c.model.ID) {
 		c.g.drains.learn(c.model.ID)
 	}
 }

@@ -46,7 +46,7 @@ func (g *Gateway) Estimate(ctx context.Context, q *Request) (_ Estimate, err err
 			c.response.End(0, err)
 		}
 	}()
-	defer guard(&err)
+	defer fault.Recover(&err)
 	if err := c.begin(ctx, q); err != nil {
 		return Estimate{}, fault.From(err)
 	}

@@ -17,7 +17,7 @@ const meterTimeout = 2 * time.Second
 // asked. It fails with a 402 if the balance does not cover a start, and with a 409 if
 // the key is another request's.
 func (c *call) reserve(wanted billing.HoldRequest) (err error) {
-	defer guard(&err)
+	defer fault.Recover(&err)
 	defer c.spent(&c.entry.phases.Hold, c.clock())
 	ctx := c.holding.begin(c.ctx, meterTimeout)
 	defer ctx.end()
@@ -69,7 +69,7 @@ func (c *call) checkAvailable(ctx context.Context, price *billing.Price, least b
 	if err != nil || cost == 0 {
 		return nil // which its hold judges
 	}
-	defer guard(&err)
+	defer fault.Recover(&err)
 	timed := newTimeoutContext(ctx, meterTimeout)
 	defer timed.end()
 	balance, err := reports.Balance(timed, c.principal.Account)
@@ -174,7 +174,7 @@ func (s *Stream) meterFailed(err error) {
 // checkpoints of all streams come together: a durable meter then writes them in few
 // transactions (docs/benchmarks.md, What helped).
 func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
-	defer guard(&err)
+	defer fault.Recover(&err)
 	s.saved, s.savedAt = s.tap.Output(), s.lastSent.Add(-time.Duration(s.lastSent.UnixNano())%checkpointInterval)
 	ctx := newSettleContext(s.c.ctx, meterTimeout)
 	defer ctx.end()

@@ -30,7 +30,7 @@ func idempotencyKey(ctx context.Context) string {
 // findAnswer looks for the answer to the first request with the call's idempotency
 // key. nil is that the key is free: the call claims it with its hold.
 func (c *call) findAnswer(ctx context.Context, op *operation) (stored *idempotency.Answer, err error) {
-	defer guard(&err)
+	defer fault.Recover(&err)
 	if len(c.idempotencyKey) > idempotency.MaxKey {
 		return nil, fault.Invalid("Idempotency-Key", "The Idempotency-Key header must be 1 to 255 bytes long.")
 	}
@@ -103,7 +103,7 @@ func (g *Gateway) freeKey(ctx context.Context, key idempotency.Key, requestID st
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), meterTimeout)
 	defer cancel()
 	err := func() (err error) {
-		defer guard(&err)
+		defer fault.Recover(&err)
 		return g.claims.Free(ctx, key, requestID)
 	}()
 	if err != nil {

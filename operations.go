@@ -255,7 +255,7 @@ func (o *operation) conversationBounds(price *billing.Price) tokenBounds {
 	r := o.request.(conversationRequest)
 	b := tokenBounds{
 		input: r.InputBound(o.media()), extraMedia: r.LinkedBound(o.media()),
-		candidates: 1, uncounted: !o.stream || o.call.g.drains.hides(o.model),
+		candidates: 1, uncounted: !o.stream || o.call.g.drains.hidesReasoning(o.model),
 		cacheWrite: cacheWriteIsDearest(price),
 	}
 	if price.Covers(billing.Request) {

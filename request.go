@@ -82,7 +82,7 @@ func (g *Gateway) Do(ctx context.Context, q *Request) (*Response, error) {
 
 // do is Do once the call is open.
 func (c *call) do(ctx context.Context, q *Request) (err error) {
-	defer guard(&err)
+	defer fault.Recover(&err)
 	if err := c.begin(ctx, q); err != nil || q.Op == "" {
 		return err
 	}

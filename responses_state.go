@@ -377,7 +377,7 @@ func (g *Gateway) findResponse(ctx context.Context, account, id string) (_ *stat
 	if !responsesapi.IsID(id) {
 		return nil, nil
 	}
-	defer guard(&err)
+	defer fault.Recover(&err)
 	found, err := g.options.Responses.Store.Get(ctx, account, id)
 	return found, storeError(err)
 }
@@ -387,7 +387,7 @@ func (g *Gateway) hasResponse(ctx context.Context, account, id string) (found bo
 	if !responsesapi.IsID(id) {
 		return false, nil
 	}
-	defer guard(&err)
+	defer fault.Recover(&err)
 	found, err = g.options.Responses.Store.Has(ctx, account, id)
 	return found, storeError(err)
 }
@@ -465,7 +465,7 @@ func (g *Gateway) logUnstored(c *call, err error) {
 // it is edited. Where the meter stores responses, it does so with the settlement. Elsewhere
 // the response is stored here, so that one that the store does not take says so.
 func (s *responseState) prepare(o *rawjson.Object, edited []byte) (err error) {
-	defer guard(&err)
+	defer fault.Recover(&err)
 	g := s.call.g
 	id, _ := rawjson.String(o.Raw("id"))
 	if !responsesapi.IsID(id) || id == s.previous { // or it would go on from itself
@@ -521,7 +521,7 @@ func (s *responseState) discard() {
 	ctx := newSettleContext(s.call.ctx, g.options.SettleTimeout)
 	defer ctx.end()
 	err := func() (err error) {
-		defer guard(&err)
+		defer fault.Recover(&err)
 		_, err = g.options.Responses.Store.Delete(ctx, row.Account, row.ID)
 		return err
 	}()

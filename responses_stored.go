@@ -82,7 +82,7 @@ func (c *call) deleteResponse(ctx context.Context, id string) (err error) {
 	} else if c.g.openResponse(row) == nil {
 		return errNoResponse(id)
 	}
-	defer guard(&err)
+	defer fault.Recover(&err)
 	deleted, err := c.g.options.Responses.Store.Delete(ctx, row.Account, id)
 	if err == nil && !deleted { // another request was faster
 		return errNoResponse(id)
@@ -259,7 +259,7 @@ const keeperTimeout = 30 * time.Second
 // Its memory is the request's. What the vendor says of a mistake is the caller's to read, in
 // the gateway's own form.
 func (c *call) askKeeper(ctx context.Context, op upstream.Op, row *state.Response, query url.Values) (body []byte, err error) {
-	defer guard(&err)
+	defer fault.Recover(&err)
 	ctx, cancel := context.WithTimeout(ctx, keeperTimeout)
 	defer cancel()
 	g := c.g

@@ -94,7 +94,7 @@ func (c *call) settleLater(p pendingSettlement, err error) error {
 // request get: in the same transaction where the meter keeps answers too, and after
 // it elsewhere. A request that was charged keeps its answer, any other frees its key.
 func (g *Gateway) commitSettlement(ctx context.Context, p pendingSettlement) (r billing.Receipt, err error) {
-	defer guard(&err)
+	defer fault.Recover(&err)
 	with := []billing.Record{p.outcome}
 	if p.answer != nil && g.transactional {
 		with = append(with, *p.answer)

@@ -98,7 +98,7 @@ func newVideos(g *Gateway) *videos {
 	var storeTime func(context.Context) (time.Time, error)
 	if store, ok := g.options.Tasks.(video.Clock); ok {
 		storeTime = func(ctx context.Context) (_ time.Time, err error) {
-			defer guard(&err)
+			defer fault.Recover(&err)
 			return store.Now(ctx)
 		}
 	}
@@ -227,7 +227,7 @@ const holdMargin = time.Hour
 
 // createTask makes the hold and the task, both or neither.
 func (c *call) createTask(v *submission) (_ *video.Task, err error) {
-	defer guard(&err)
+	defer fault.Recover(&err)
 	videos := c.g.videos
 	bound, err := v.Bound(v.price)
 	if err != nil {
@@ -310,7 +310,7 @@ func (v *videos) writeAgain(ctx context.Context, w pendingWrite, _ int) error {
 // up meanwhile, the step is applied on top of that, since a video that an upstream
 // took must not be forgotten.
 func (v *videos) write(ctx context.Context, w pendingWrite) (err error) {
-	defer guard(&err)
+	defer fault.Recover(&err)
 	made, err := v.store.Change(ctx, w.step, w.answer)
 	if err != nil || made {
 		return err

@@ -18,7 +18,7 @@ import (
 
 // find is a task of the account; a 404 if it has none by that id.
 func (v *videos) find(ctx context.Context, account, id string) (_ *video.Task, err error) {
-	defer guard(&err)
+	defer fault.Recover(&err)
 	t, err := v.store.Find(ctx, account, id)
 	switch {
 	case err != nil:
@@ -51,7 +51,7 @@ func (v *videos) show(ctx context.Context, account, id string) (*video.Task, err
 // whose time is over is polled a last time, so that a success that came too late is
 // reported.
 func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err error) {
-	defer guard(&err)
+	defer fault.Recover(&err)
 	now, err := v.clock.Now(ctx)
 	if err != nil {
 		return nil, storeError(err)
