@@ -286,7 +286,9 @@ func (a *app) channelsDegraded() error {
 	if n := a.failedLists(); n > 0 {
 		why = append(why, "listing models failed at "+plural(n, "channel"))
 	}
-	servesAllModels := func(c router.ChannelInfo) bool { return c.State == router.StateClosed || c.State == router.StateHalfOpen }
+	servesAllModels := func(c router.ChannelInfo) bool {
+		return c.State == router.StateClosed || c.State == router.StateHalfOpen
+	}
 	if a.channelsUsable() == nil && !slices.ContainsFunc(a.router().Channels(), servesAllModels) {
 		why = append(why, "the circuit of every channel in use is open, or some model of it is in a cooldown")
 	}
