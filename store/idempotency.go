@@ -194,8 +194,10 @@ func (b *batch) writeAnswers() {
 		args = append(args, a.record.Key.Account, a.record.Key.Operation, []byte(a.record.Key.Key), a.receipt.ID,
 			state, string(header), body, string(receipt), b.now+int64(idempotency.KeptFor))
 	}
+	// By the primary key: Postgres, which believes that few claims are open, would otherwise
+	// compare all of them with all rows.
 	b.writeAny("UPDATE answer SET state = c.column5, header = c.column6, body = c.column7, receipt = c.column8, expires_at = c.column9 FROM (ROWS[ttytttytn]) AS c"+
-		" WHERE account = c.column1 AND operation = c.column2 AND key = c.column3 AND request = c.column4 AND answer.state = 'open'", args)
+		" WHERE account = c.column1 AND operation = c.column2 AND key = c.column3 AND request = c.column4 AND answer.state || '' = 'open'", args)
 	b.write("INSERT INTO answer (account, operation, key, content, request, node, state, header, body, receipt, expires_at) ROWS[ttyytnttytn]"+
 		" ON CONFLICT (account, operation, key) DO UPDATE SET content = EXCLUDED.content, request = EXCLUDED.request, node = EXCLUDED.node,"+
 		" state = EXCLUDED.state, header = EXCLUDED.header, body = EXCLUDED.body, receipt = EXCLUDED.receipt, expires_at = EXCLUDED.expires_at", fresh)
