@@ -84,7 +84,7 @@ func (a *adminFlags) target(ctx context.Context, p *program) (*adminTarget, erro
 	// The recorded address counts only where nothing names one. With port 0 the
 	// system chose the port.
 	if named := cmp.Or(a.admin, file.Admin.Value); named == "" || strings.HasSuffix(named, ":0") {
-		at.recorded = readAddress(at.data)
+		at.recorded = recordedAddress(at.data)
 	}
 	return at, nil
 }
@@ -274,13 +274,20 @@ func (p *program) connectTo(ctx context.Context, at *adminTarget, address string
 // data directory. A program that has taken the port of one that was killed may never answer.
 const recordTimeout = 2 * time.Second
 
+// recordedAddress is the address that a data directory has recorded; empty for none. A server
+// records an address of its own machine. The directory of a cloned repository may have any
+// other, which must not get the token that was made there.
+func recordedAddress(data string) string {
+	if address := readAddress(data); isThisMachine(address) {
+		return address
+	}
+	return ""
+}
+
 // recordedServer is the address that a data directory has recorded, if the server there
-// runs, and what that server is; empty if none does. A server records an address of its own
-// machine. The directory of a cloned repository may have any other, which must not get the
-// token that a start has made there.
+// runs, and what that server is; empty if none does.
 func (p *program) recordedServer(ctx context.Context, data string) (address string, about adminapi.Server) {
-	address = readAddress(data)
-	if !isThisMachine(address) {
+	if address = recordedAddress(data); address == "" {
 		return "", about
 	}
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)

@@ -182,6 +182,22 @@ func TestATokenOfAnotherUserIsReported(t *testing.T) {
 	}
 }
 
+// TestARecordedAddressOfAnotherMachineIsAskedNothing has the directory that a repository may
+// bring, in which a start has made a token since.
+func TestARecordedAddressOfAnotherMachineIsAskedNothing(t *testing.T) {
+	data := t.TempDir()
+	if _, err := ensureToken(data); err != nil {
+		t.Fatal(err)
+	}
+	for address, want := range map[string]string{"192.0.2.1:80": "", "vendor.example:80": "", "127.0.0.1:1": "127.0.0.1:1"} {
+		write(t, filepath.Join(data, addressFile), address+"\n")
+		at, err := (&adminFlags{data: data}).target(t.Context(), &program{})
+		if err != nil || at.recorded != want {
+			t.Errorf("%s is recorded: a command asks %q, %v, want %q", address, at.recorded, err, want)
+		}
+	}
+}
+
 func TestAnAddressIsThisMachinesOnlyWithoutALookUp(t *testing.T) {
 	own, err := net.InterfaceAddrs()
 	if err != nil || len(own) == 0 {
