@@ -32,14 +32,18 @@ func Whole(o *rawjson.Object, err error) error {
 // nor the log gets more than the vendor's code.
 func ErrorFrame(raw []byte) error {
 	f := &upstream.Failure{Status: 200, Sent: true, Err: errors.New("an error in a 200 answer")}
+	certain := false // it is the operator's fault, whatever was asked for
 	if o, err := rawjson.Index(raw, nil, nil); err == nil {
 		for _, name := range [...]string{"code", "type"} {
 			if s, ok := rawjson.String(o.Raw(name)); ok && safetext.IsCode(s) {
 				f.Err = fmt.Errorf("an error in a 200 answer: %s", s)
-				f.Fatal = f.Fatal || frameFaults[s] || OperatorFault(s) != 0
+				refused, listed := frameFaults[s]
+				certain = certain || refused || OperatorFault(s) != 0
+				f.Fatal = f.Fatal || listed || certain
 			}
 		}
 	}
+	f.Ambiguous = f.Fatal && !certain
 	return fault.Wrap(fault.BadGateway, "The upstream reported an error.", f)
 }
 
@@ -68,6 +72,6 @@ var operatorFaults = map[string]int{
 	"invalid_authentication_error": http.StatusUnauthorized,
 }
 
-// frameFaults are types that say the same where no status of the vendor's could: as such they
-// come with one.
-var frameFaults = map[string]bool{"billing_error": true, "permission_denied_error": true, "permission_error": true}
+// frameFaults are types that say the same in a 200; in a refusal its status says it already.
+// Those that are false may also be of what one request asks for.
+var frameFaults = map[string]bool{"billing_error": true, "permission_denied_error": false, "permission_error": false}
