@@ -69,7 +69,7 @@ func (d *drains) stop() {
 	}
 }
 
-// hides reports whether a model is known to reason without showing it.
+// hidesReasoning reports whether a model is known to reason without showing it.
 func (d *drains) hidesReasoning(model string) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

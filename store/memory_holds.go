@@ -45,8 +45,8 @@ type youngHold struct {
 	made        time.Time
 }
 
-// freeKey is a key that a request was not found to have used, since when no request has
-// claimed it: who claims it next need not look at the disk again.
+// freeKey is a key for which the disk had no row when it was looked up. A claim removes it,
+// and need not look again.
 type freeKey struct {
 	found bool // the disk has answered
 }

@@ -146,7 +146,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	default:
 		t.wrote(t.index(), s.Text.Quarters)
 		out = t.append(dst, name, kind)
-		if t.Object.Raw("item") != nil || t.whole != nil { // what is sealed there counts too
+		if t.Object.Raw("item") != nil || t.whole != nil { // what is encrypted there counts too
 			t.Template.Forget()
 			return out, false, nil
 		}

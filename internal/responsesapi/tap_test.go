@@ -398,7 +398,7 @@ func TestARepeatedDeltaTakesTheShortWay(t *testing.T) {
 }
 
 // TestAnItemInAnUnknownEventIsCountedEachTime passes events of a kind that is not known,
-// whose item has more sealed than written.
+// whose item has more encrypted than written.
 func TestAnItemInAnUnknownEventIsCountedEachTime(t *testing.T) {
 	remembers, forgets := tapped(t), tapped(t)
 	for n, text := range []string{strings.Repeat("word ", 80), "", "", ""} {
