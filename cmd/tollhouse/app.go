@@ -40,6 +40,7 @@ type app struct {
 	mp3           *lame.Encoder
 	telemetry     *telemetry
 	lists         *discovery.Lists // of the models of vendors
+	unrecorded    string           // the address of the admin API while another server has the record; else empty
 
 	files      fileWatcher   // of the configuration file and of those that it names
 	reloading  chan struct{} // a lock, which has room for one reload

@@ -105,6 +105,18 @@ func TestTheRecordOfAServerThatRunsIsItsOwn(t *testing.T) {
 			t.Errorf("%s: a server that has ended left the record: %v", row.name, err)
 		}
 	}
+	data := filepath.Join(t.TempDir(), "data")
+	first, second := start(t, nil, "--demo", "--data", data), start(t, nil, "--demo", "--data", data)
+	first.stop()
+	second.ticks <- time.Time{}
+	second.ticks <- time.Time{} // the one before has been dealt with
+	if text, err := os.ReadFile(addressFileOf(second)); err != nil || string(text) != second.admin+"\n" {
+		t.Errorf("when the first has ended, the record of the second is %q, %v", text, err)
+	}
+	second.stop()
+	if _, err := os.Stat(addressFileOf(second)); !os.IsNotExist(err) {
+		t.Errorf("the second has ended and left its record: %v", err)
+	}
 	for _, stale := range []string{nowhere, serving(t).admin} { // killed; and its port is that of a server with another token
 		data := t.TempDir()
 		write(t, filepath.Join(data, addressFile), stale+"\n")

@@ -25,7 +25,8 @@ var errShuttingDown = fault.New(fault.ServiceUnavailable, "The server is ending,
 // ctx ends. It runs beside the loop that receives the signals, so that neither a
 // slow store nor a file system that does not answer keeps a server from ending.
 // hangUps has room for one: of the hang-ups during a reload one is remembered,
-// since the file may have changed after it was read.
+// since the file may have changed after it was read. A tick also takes over the record of
+// the admin address from a server that has ended.
 func (a *app) followConfig(ctx context.Context, hangUps <-chan struct{}, ticks <-chan time.Time) {
 	if ticks == nil {
 		ticker := time.NewTicker(time.Second)
@@ -43,6 +44,7 @@ func (a *app) followConfig(ctx context.Context, hangUps <-chan struct{}, ticks <
 			}
 			_ = a.reload(ctx) // it logs its error
 		case <-ticks:
+			a.recordLater()
 			if a.files.changed() {
 				_ = a.reload(ctx)
 			}

@@ -100,24 +100,39 @@ func adminTokenFor(s *settings, src *source) (secret.String, error) {
 
 // recordAddress writes the address of the admin API to the data directory; forget
 // removes it. The record of another server that runs stays, and owner is its address: its
-// commands would otherwise reach this one. Only a server in memory, such as a demo, gives
-// way to one that is not: what a command changes there is lost with it. Without the record
-// commands need --admin, and all else works.
+// commands would otherwise reach this one; when that ends, recordLater records this one. Only a
+// server in memory, such as a demo, gives way to one that is not: what a command changes there
+// is lost with it. Without the record commands need --admin, and all else works.
 func (p *program) recordAddress(ctx context.Context, a *app, l *listeners) (owner string, forget func()) {
 	if l.admin.Listener == nil {
 		return "", func() {}
 	}
 	address := dialable(l.admin.Addr().String())
+	forget = func() { removeAddress(a.data, address) }
 	if readAddress(a.data) != address { // at its own nothing answers yet
 		owner, about := p.recordedServer(ctx, a.data)
 		if owner != "" && (about.Store != config.Memory || a.storage.name == config.Memory) {
-			return owner, func() {}
+			a.unrecorded = address
+			return owner, forget
 		}
 	}
+	a.writeRecord(address)
+	return "", forget
+}
+
+// recordLater records the address of the admin API once the server that had the record has
+// ended and removed it.
+func (a *app) recordLater() {
+	if a.unrecorded != "" && readAddress(a.data) == "" {
+		a.writeRecord(a.unrecorded)
+		a.unrecorded = ""
+	}
+}
+
+func (a *app) writeRecord(address string) {
 	if err := writeAddress(a.data, address); err != nil {
 		a.logger.Warn("the admin address is not recorded in the data directory: commands may need --admin", "address", address, "error", err)
 	}
-	return "", func() { removeAddress(a.data, address) }
 }
 
 // notify delivers the signals that end a server or make it reload.
