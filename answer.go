@@ -54,7 +54,7 @@ func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply
 	kept = len(a.body)
 	if kept > 0 && buf.Len() > 0 && &a.body[0] == &buf.Bytes()[0] {
 		if inPlace = isPooled(a.body) && kept >= buf.Cap()/2; inPlace {
-			kept = buf.Cap() // of which twice the answer was reserved
+			kept = buf.Cap() // at most twice the answer, which was reserved
 		} else {
 			a.body = bytes.Clone(a.body)
 		}

@@ -25,16 +25,16 @@ import (
 // takes what it will take under the lock, and brings the rows up to date when it is durable.
 type memoryHolds struct {
 	mu       sync.Mutex
-	node     int64                       // the process, as holds name it
-	accounts map[string]account          // rows as the last commit left them
-	budgets  map[ownKey]*budget          // the same of accounts that have some; nil for a key without
-	held     map[string]billing.Money    // by account: in memory alone, and what a running batch will take
-	reserved map[int64]billing.Money     // the same by budget
-	open     map[string]*hold            // of this process, but for those that outlive it
-	claims   map[idempotency.Key]claimed // of requests that run
-	free     map[idempotency.Key]*freeKey
-	ended    recent              // ids that no new request may have
-	lost     map[string]struct{} // holds of batches that failed: they may have ended
+	node     int64                        // the process, as holds name it
+	accounts map[string]account           // rows as the last commit left them
+	budgets  map[ownKey]*budget           // the same of accounts that have some; nil for a key without
+	held     map[string]billing.Money     // by account: in memory alone, and what a running batch will take
+	reserved map[int64]billing.Money      // the same by budget
+	open     map[string]*hold             // of this process, but for those that outlive it
+	claims   map[idempotency.Key]claimed  // of requests that run
+	free     map[idempotency.Key]*freeKey // that no request has used, or that are being looked up
+	ended    recent                       // ids that no new request may have
+	lost     map[string]struct{}          // holds of batches that failed: they may have ended
 	closing  bool
 	young    []youngHold // in the order in which they were made
 }

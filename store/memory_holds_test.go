@@ -7,7 +7,7 @@ import (
 )
 
 // A claim may do without a look at the disk only if the last look found the key free and
-// nobody has claimed it since: also not while the disk was read.
+// no request has claimed it since: also not while the disk was read.
 func TestAKeyIsKnownToBeFreeUntilItIsClaimed(t *testing.T) {
 	type step string
 	const (
@@ -20,7 +20,7 @@ func TestAKeyIsKnownToBeFreeUntilItIsClaimed(t *testing.T) {
 		steps []step
 		free  bool
 	}{
-		{"nobody looked", nil, false},
+		{"never looked up", nil, false},
 		{"a look that has not ended", []step{look1}, false},
 		{"a look that found none", []step{look1, found1}, true},
 		{"claimed after it", []step{look1, found1, usedByOther}, false},

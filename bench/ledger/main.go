@@ -123,7 +123,7 @@ func header(out io.Writer, o options) {
 // write is the table of one database. Ratios are those of the rounds, since the
 // noise of a round falls on all of it.
 func write(out io.Writer, name string, loads []load, rounds []round) error {
-	fmt.Fprintf(out, "\n%s. The disk takes 4 KiB %.0f times a second, the database commits one row %.0f times; a trip to it takes %s.\n\n", name,
+	fmt.Fprintf(out, "\n%s. The disk takes 4 KiB %.0f times a second, the database commits one row %.0f times; a round trip to it takes %s.\n\n", name,
 		median(rounds, func(r round) float64 { return r.disk }), median(rounds, func(r round) float64 { return r.bare }),
 		short(median(rounds, func(r round) float64 { return float64(r.trip) })))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
