@@ -177,14 +177,15 @@ func (o *operation) withoutRequest(t tap) *operation {
 }
 
 // billable is what a vendor that got the request counts at least: the text that
-// it was sent, and the units that it was asked for, if it sells by them. price is what
-// is paid.
+// it was sent, the units that it was asked for, if it sells by them, and the request
+// itself, where that has a price. price is what is paid.
 func (o *operation) billable(price *billing.Price) billing.Usage {
 	var u billing.Usage
 	if o.input != nil {
 		u = o.input(o, price)
 	}
 	u = o.withOrderedUnits(u)
+	u.Requests = max(u.Requests, o.bounds.tokens.requests)
 	u.Estimated = true
 	return u
 }

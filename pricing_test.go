@@ -166,12 +166,14 @@ func TestARequestThatCostsAnythingCostsItsOwnPriceOnce(t *testing.T) {
 		up         *scriptedUpstream
 		cost       billing.Money
 		fails      bool
+		waste      billing.Money // of its first attempt, if that failed
 	}{
-		{"a whole answer", askChat, &scriptedUpstream{text: chatAnswer(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}, micro(fee + 50), false},
-		{"a stream", askChatStream, &scriptedUpstream{text: chatStream(usageChunk(20, 30))}, micro(fee + 50), false},
-		{"an answer of nothing", askChat, &scriptedUpstream{text: chatAnswer(zeros)}, micro(fee), false},
-		{"a stream that is cut before its output", askChatStream, &scriptedUpstream{text: chunk(`{"role":"assistant","content":""}`, "")}, 0, false},
-		{"a vendor that refuses", askChat, &scriptedUpstream{err: (&upstream.Failure{Status: 503, Sent: true, Refused: true}).Fault()}, 0, true},
+		{"a whole answer", askChat, &scriptedUpstream{text: chatAnswer(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}, micro(fee + 50), false, 0},
+		{"a stream", askChatStream, &scriptedUpstream{text: chatStream(usageChunk(20, 30))}, micro(fee + 50), false, 0},
+		{"an answer of nothing", askChat, &scriptedUpstream{text: chatAnswer(zeros)}, micro(fee), false, 0},
+		{"a stream that is cut before its output", askChatStream, &scriptedUpstream{text: chunk(`{"role":"assistant","content":""}`, "")}, 0, false, 0},
+		{"a vendor that refuses", askChat, &scriptedUpstream{err: (&upstream.Failure{Status: 503, Sent: true, Refused: true}).Fault()}, 0, true, 0},
+		{"a connection that breaks", askChat, &scriptedUpstream{err: (&upstream.Failure{Sent: true, Err: io.ErrUnexpectedEOF}).Fault()}, 0, true, micro(fee + estimatedInput)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			h := newTestGateway(t, row.up, "1.00", perRequest(t))
@@ -184,6 +186,9 @@ func TestARequestThatCostsAnythingCostsItsOwnPriceOnce(t *testing.T) {
 			}
 			if got := h.spent(t, "1.00"); got != row.cost {
 				t.Errorf("spent %s, want %s", got, row.cost)
+			}
+			if tries := h.tries(t, r.ID); len(tries) > 0 && tries[0].Waste != row.waste {
+				t.Errorf("tries %+v, want a waste of %s", tries, row.waste)
 			}
 		})
 	}
