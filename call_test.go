@@ -34,7 +34,7 @@ func exactly(_ context.Context, r *chat.Request) (*chat.Response, error) {
 
 func TestOfTenThousandCallsOnABalanceForAHundredExactlyAHundredSucceed(t *testing.T) {
 	h := newTestGateway(t, chat.Serve(exactly), "0.01", func(o *gateway.Options) {
-		o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "0", "1")}) // input is free
+		o.Prices = pricedAt("m", price(t, "0", "1")) // input is free
 	})
 	ask := func() error { // each costs 100 micro-units
 		_, err := h.ask(context.Background(), askChat)
@@ -380,11 +380,7 @@ func TestAnErrorInA200TellsNeitherCallerNorLogWhatTheVendorSaid(t *testing.T) {
 				o.Logger = slog.New(slog.NewJSONHandler(&log, nil))
 			})
 			r, err := h.ask(t.Context(), c.ask)
-			out := ""
-			if err == nil {
-				out = drain(t, r.Stream)
-				err = r.Stream.Err()
-			}
+			out, err := finish(r, err)
 			r.End(0, err)
 			if !fault.Is(err, c.code) {
 				t.Errorf("error %v, want %s", err, c.code)

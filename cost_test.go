@@ -2,8 +2,6 @@ package gateway_test
 
 import (
 	"context"
-	"errors"
-	"io"
 	"strings"
 	"testing"
 
@@ -142,25 +140,6 @@ func textRows() []costRow {
 	return rows
 }
 
-// readAll reads a streamed answer to its end; empty for a whole one.
-func readAll(t *testing.T, r *gateway.Response) (text string) {
-	t.Helper()
-	if r.Stream != nil {
-		return drain(t, r.Stream)
-	}
-	if r.Audio == nil {
-		return ""
-	}
-	var err error
-	for err == nil {
-		_, err = r.Audio.Next()
-	}
-	if !errors.Is(err, io.EOF) {
-		t.Fatal(err)
-	}
-	return ""
-}
-
 func TestARequestIsHeldAtItsBoundAndChargedForWhatItUsed(t *testing.T) {
 	for _, row := range costRows() {
 		t.Run(row.name, row.run)
@@ -184,7 +163,7 @@ func (row costRow) run(t *testing.T) {
 	})}
 	h = newTestGateway(t, up, "100", func(o *gateway.Options) {
 		if row.model != "" {
-			o.Models, o.MP3, o.Prices = nil, &doubler{}, billing.NewPriceList(map[string]*billing.Price{row.model: rates(t, row.price...)})
+			o.Models, o.MP3, o.Prices = nil, &doubler{}, pricedAt(row.model, rates(t, row.price...))
 		}
 	})
 	q := &gateway.Request{Op: row.op, Body: []byte(row.body)}
@@ -199,7 +178,8 @@ func (row costRow) run(t *testing.T) {
 		return
 	}
 	must(t, err)
-	text := readAll(t, r)
+	text, err := finish(r, nil)
+	must(t, err)
 	if r.Stream != nil && (strings.Contains(text, "vendor-m") || strings.Contains(text, "error")) {
 		t.Errorf("stream %q", text)
 	}

@@ -323,7 +323,7 @@ func (l *operationRequest) over(t *testing.T, up upstream.Upstream, edit ...func
 	routing := newRouter(t, router.Channel{Name: "c0", Upstream: up, Models: map[string]string{l.model: l.model}})
 	return newTestGateway(t, routing, "10", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: flash, Batch: 23}}
-		o.Prices = billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, l.price...)})
+		o.Prices = pricedAt(l.model, rates(t, l.price...))
 		for _, e := range edit {
 			e(o)
 		}
@@ -336,9 +336,9 @@ func (l *operationRequest) answered(before func()) upstream.Func {
 		before()
 		switch text := wholeAnswers[l.op]; {
 		case l.op == upstream.Embeddings:
-			return vectorsFor(c)
+			return vectorsFor(ctx, c)
 		case l.op == upstream.Rerank:
-			return rankedBy(c)
+			return rankedBy(ctx, c)
 		case l.op == upstream.Speech:
 			return (&fakeSpeechVendor{answers: []reading{{audio: wav("aaab")}}}).Do(ctx, c)
 		case c.Stream:
@@ -347,30 +347,6 @@ func (l *operationRequest) answered(before func()) upstream.Func {
 			return (&scriptedUpstream{text: text}).Do(ctx, c)
 		}
 	}
-}
-
-// finish reads an answer to its end, and returns what was delivered and how it ended.
-func finish(r *gateway.Response, err error) (text string, _ error) {
-	var next func() ([]byte, error)
-	switch {
-	case r.Stream != nil:
-		next = r.Stream.Next
-	case r.Audio != nil:
-		next = r.Audio.Next
-	}
-	for next != nil && err == nil {
-		var data []byte
-		if data, err = next(); err == nil {
-			text += string(data)
-		}
-	}
-	switch {
-	case r.Stream != nil:
-		return text, r.Stream.Err()
-	case r.Audio != nil:
-		return text, r.Audio.Err()
-	}
-	return string(r.Body), err
 }
 
 // abandoned is a vendor that is at the first request when its client leaves, and

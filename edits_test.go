@@ -77,8 +77,7 @@ func TestABadFormCostsNothingAndIsNotSent(t *testing.T) {
 		for _, id := range []string{"imagegen-2", "alpha-image-edit", "delta-k3"} {
 			models[id], prices[id] = id, rates(t, "image", "0.5")
 		}
-		routing := newRouter(t, router.Channel{Name: "a", Upstream: up, Models: models})
-		h := newTestGateway(t, routing, "1", func(o *gateway.Options) { o.Models, o.Prices = nil, billing.NewPriceList(prices) })
+		h := newTestGateway(t, newRouter(t, router.Channel{Name: "a", Upstream: up, Models: models}), "1", func(o *gateway.Options) { o.Models, o.Prices = nil, billing.NewPriceList(prices) })
 		_, err := h.change(t.Context(), "k", row.form)
 		f := fault.From(err)
 		if f == nil || f.Code != row.code || f.HTTPStatus() != row.status || up.count() != 0 || h.spent(t, "1") != 0 || row.form.released.Load() != 1 {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -25,7 +23,7 @@ import (
 
 // vectorsFor answers a call as a vendor would: the vector of a text is its
 // length and its first byte, and each text is three tokens.
-func vectorsFor(call *upstream.Call) (*upstream.Reply, error) {
+func vectorsFor(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	data, err := call.Body.Bytes()
 	if err != nil {
 		return nil, err
@@ -39,10 +37,6 @@ func vectorsFor(call *upstream.Call) (*upstream.Reply, error) {
 		items = append(items, fmt.Sprintf(`{"object":"embedding","index":%d,"embedding":[%d,%d]}`, i, len(text), text[0]))
 	}
 	return jsonReply(fmt.Sprintf(`{"object":"list","data":[%s],"model":"v","usage":{"prompt_tokens":%d,"total_tokens":%[2]d}}`, strings.Join(items, ","), 3*len(r.Input))), nil
-}
-
-func jsonReply(text string) *upstream.Reply {
-	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text))}
 }
 
 // inBatches makes "m" a model whose upstream takes so many texts at a time.
@@ -65,7 +59,7 @@ func TestALargeBatchIsSplitAndJoined(t *testing.T) {
 	var mu sync.Mutex
 	var sizes []int
 	var now, most int
-	up := upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+	up := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 		mu.Lock()
 		now++
 		most = max(most, now)
@@ -76,7 +70,7 @@ func TestALargeBatchIsSplitAndJoined(t *testing.T) {
 			defer mu.Unlock()
 			now--
 		}()
-		return vectorsFor(c)
+		return vectorsFor(ctx, c)
 	})
 	h := newTestGateway(t, up, "1", inBatches(2))
 	r, err := h.do(t.Context(), upstream.Embeddings, texts(23))
@@ -155,7 +149,7 @@ func TestOneFailedPartFailsTheRequestForFree(t *testing.T) {
 }
 
 func TestPartsTogetherAreNotLargerThanOneAnswerMayBe(t *testing.T) {
-	h := newTestGateway(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) { return vectorsFor(c) }), "1",
+	h := newTestGateway(t, upstream.Func(vectorsFor), "1",
 		func(o *gateway.Options) { inBatches(1)(o); o.MaxAnswer = 1000 })
 	if _, err := h.do(t.Context(), upstream.Embeddings, texts(5)); err != nil {
 		t.Fatal(err)
@@ -171,12 +165,12 @@ func TestPartsTogetherAreNotLargerThanOneAnswerMayBe(t *testing.T) {
 func TestARefusedPartStopsTheOthersAndWhatWasAnsweredIsWaste(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
-		h := newTestGateway(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		h := newTestGateway(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 			if calls.Add(1) > 8 {
 				time.Sleep(time.Second) // virtual: the others have been answered
 				return nil, (&upstream.Failure{Status: 400, Sent: true}).Fault()
 			}
-			return vectorsFor(c)
+			return vectorsFor(ctx, c)
 		}), "1", inBatches(1))
 		x, err := h.do(t.Context(), upstream.Embeddings, texts(26))
 		if !fault.Is(err, fault.InvalidRequest) || h.spent(t, "1") != 0 {
@@ -259,8 +253,8 @@ func TestAModelServesItsEndpointOnly(t *testing.T) {
 }
 
 func TestTheNamesOfDroppedFieldsAreBounded(t *testing.T) {
-	up := upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
-		r, err := vectorsFor(c)
+	up := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		r, err := vectorsFor(ctx, c)
 		r.Dropped = []string{"größe", "a\r\nb", strings.Repeat("a", 100)} // which are the caller's own
 		for i := range 200_000 {
 			r.Dropped = append(r.Dropped, fmt.Sprintf("x%06d", i))
@@ -307,13 +301,12 @@ func TestAllPartsOfARequestPassAChannelThatTakesFewAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := router.Channel{Name: "tight", Models: map[string]string{"m": "m"}}
-				c.Upstream = upstream.Func(func(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
+				c.Upstream = upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 					time.Sleep(1200 * time.Millisecond)
-					return vectorsFor(call)
+					return vectorsFor(ctx, call)
 				})
 				edit(&c)
-				r := newRouter(t, c)
-				h := newTestGateway(t, r, "1", func(o *gateway.Options) { inBatches(1)(o) })
+				h := newTestGateway(t, newRouter(t, c), "1", inBatches(1))
 				if _, err := h.do(t.Context(), upstream.Embeddings, texts(8)); err != nil {
 					t.Error(err)
 				}

@@ -94,6 +94,11 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// jsonReply is a vendor's answer.
+func jsonReply(text string) *upstream.Reply {
+	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text))}
+}
+
 // newRouter chooses among channels.
 func newRouter(t testing.TB, channels ...router.Channel) *router.Router {
 	t.Helper()
@@ -118,7 +123,7 @@ func newTestGateway(t testing.TB, up upstream.Upstream, credit string, edit func
 	must(t, ledger.CreateAccount(context.Background(), "local", amount))
 	o := gateway.Options{
 		Upstream: up, Meter: ledger,
-		Prices: billing.NewPriceList(map[string]*billing.Price{"m": price(t, "1", "1")}),
+		Prices: pricedAt("m", price(t, "1", "1")),
 		Models: []gateway.Model{{ID: "m", MaxOutput: 10_000}},
 	}
 	if edit != nil {
@@ -131,12 +136,40 @@ func newTestGateway(t testing.TB, up upstream.Upstream, credit string, edit func
 	return h
 }
 
-func price(t testing.TB, input, output string) *billing.Price {
+// rates is a price of units and amounts in turn.
+func rates(t testing.TB, pairs ...string) *billing.Price {
 	t.Helper()
-	p, err := billing.NewPrice(
-		billing.Rate{Unit: billing.Input, Amount: input}, billing.Rate{Unit: billing.Output, Amount: output})
+	var rates []billing.Rate
+	for i := 0; i < len(pairs); i += 2 {
+		rates = append(rates, billing.Rate{Unit: billing.Unit(pairs[i]), Amount: pairs[i+1]})
+	}
+	return newPrice(t, rates...)
+}
+
+func newPrice(t testing.TB, rates ...billing.Rate) *billing.Price {
+	t.Helper()
+	p, err := billing.NewPrice(rates...)
 	must(t, err)
 	return p
+}
+
+// price is one of tokens, a million each.
+func price(t testing.TB, input, output string) *billing.Price {
+	t.Helper()
+	return rates(t, "input", input, "output", output)
+}
+
+// pricedAt is a list of one model.
+func pricedAt(model string, p *billing.Price) *billing.PriceList {
+	return billing.NewPriceList(map[string]*billing.Price{model: p})
+}
+
+// newPricedGateway is a gateway with one model and its price.
+func newPricedGateway(t testing.TB, up upstream.Upstream, credit, model string, price *billing.Price) *testGateway {
+	t.Helper()
+	return newTestGateway(t, up, credit, func(o *gateway.Options) {
+		o.Models, o.Prices = nil, pricedAt(model, price)
+	})
 }
 
 // check asserts the ledger's invariants, and that nothing is held any more.
@@ -166,27 +199,6 @@ func (h *testGateway) spent(t testing.TB, credit string) billing.Money {
 	amount, err := billing.ParseMoney(credit)
 	must(t, err)
 	return amount - h.balance(t).Posted
-}
-
-// rawRequest is one raw request, in the steps in which package server makes it.
-type rawRequest struct {
-	*gateway.Response
-	IdempotencyKey, ClientID string
-
-	g *gateway.Gateway
-}
-
-func begin(g *gateway.Gateway) *rawRequest { return &rawRequest{g: g} }
-
-// Authenticate is the first step: the request is counted, and nothing asked.
-func (x *rawRequest) Authenticate(ctx context.Context, token string) (err error) {
-	x.Response, err = x.g.Do(ctx, &gateway.Request{Token: token, ClientID: x.ClientID})
-	return err
-}
-
-// Call goes on with a JSON body.
-func (x *rawRequest) Call(ctx context.Context, op upstream.Op, body []byte, heartbeat func([]byte)) (*gateway.Response, error) {
-	return x.g.Do(ctx, &gateway.Request{Op: op, Body: body, Follows: x.Response, IdempotencyKey: x.IdempotencyKey, Heartbeat: heartbeat})
 }
 
 // authenticated is a request that was counted, and has not asked for anything yet.
@@ -240,6 +252,30 @@ func drain(t testing.TB, s *gateway.Stream) string {
 		}
 		all.Write(b)
 	}
+}
+
+// finish reads an answer to its end, and returns what was delivered and how it ended.
+func finish(r *gateway.Response, err error) (text string, _ error) {
+	var next func() ([]byte, error)
+	switch {
+	case r.Stream != nil:
+		next = r.Stream.Next
+	case r.Audio != nil:
+		next = r.Audio.Next
+	}
+	for next != nil && err == nil {
+		var data []byte
+		if data, err = next(); err == nil {
+			text += string(data)
+		}
+	}
+	switch {
+	case r.Stream != nil:
+		return text, r.Stream.Err()
+	case r.Audio != nil:
+		return text, r.Audio.Err()
+	}
+	return string(r.Body), err
 }
 
 // micro is n millionths of a unit: the price of n tokens of "m".

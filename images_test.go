@@ -27,25 +27,6 @@ func alphaBody(model, content string) string {
 	return fmt.Sprintf(`{"model":%q,"input":{"messages":[{"role":"user","content":[{"text":"a red cube"}%s]}]}}`, model, content)
 }
 
-func rates(t testing.TB, pairs ...string) *billing.Price {
-	t.Helper()
-	var rates []billing.Rate
-	for i := 0; i < len(pairs); i += 2 {
-		rates = append(rates, billing.Rate{Unit: billing.Unit(pairs[i]), Amount: pairs[i+1]})
-	}
-	p, err := billing.NewPrice(rates...)
-	must(t, err)
-	return p
-}
-
-// newPricedGateway is a gateway with one model and its price.
-func newPricedGateway(t testing.TB, up upstream.Upstream, credit, model string, price *billing.Price) *testGateway {
-	t.Helper()
-	return newTestGateway(t, up, credit, func(o *gateway.Options) {
-		o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{model: price})
-	})
-}
-
 func TestNothingIsSentInASilenceOfPicturesSoThatAFailureKeepsItsStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {

@@ -235,7 +235,7 @@ func TestThePartsOfAnAnswerAreReadAsThereIsRoomForEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := make(chan *slowAnswer, parts)
 		h := newTestGateway(t, upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-			r, err := vectorsFor(call)
+			r, err := vectorsFor(ctx, call)
 			if err != nil {
 				return nil, err
 			}

@@ -86,12 +86,7 @@ func TestAnErrorInAMessageStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newMessagesGateway(t, &scriptedUpstream{text: c.text}, nil)
-			r, err := h.do(t.Context(), upstream.Messages, askMessageStream)
-			out := ""
-			if err == nil {
-				out = drain(t, r.Stream)
-				err = r.Stream.Err()
-			}
+			out, err := finish(h.do(t.Context(), upstream.Messages, askMessageStream))
 			if f := fault.From(err); f == nil || f.Code != c.code || !strings.Contains(f.Message, c.told) || strings.Contains(out+f.Message, "OPERATOR") {
 				t.Errorf("error %v after %q", err, out)
 			}
@@ -206,11 +201,7 @@ func TestThoughtsThatAClientDoesNotSeeBreakNoStreamAndArePaidByWhoHangsUp(t *tes
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newTestGateway(t, speaker{&scriptedUpstream{text: thinkingStream(c.then)}, onlyChat}, "1.00", nil)
-			r, err := h.do(t.Context(), upstream.Messages, askMessageStream)
-			out := ""
-			if err == nil {
-				out = drain(t, r.Stream)
-			}
+			out, err := finish(h.do(t.Context(), upstream.Messages, askMessageStream))
 			if strings.Contains(out, "hidden") || strings.Contains(out, "12345678") {
 				t.Errorf("the client got %q", out)
 			}

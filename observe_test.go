@@ -93,11 +93,10 @@ func (m *failsOnce) Do(ctx context.Context, call *upstream.Call) (_ *upstream.Re
 // twoChannels is a router of two channels to the same upstream.
 func twoChannels(t *testing.T, up upstream.Upstream) *router.Router {
 	t.Helper()
-	r := newRouter(t,
+	return newRouter(t,
 		router.Channel{Name: "one", Upstream: up, Models: map[string]string{"m": "vendor-m"}},
 		router.Channel{Name: "two", Upstream: up, Models: map[string]string{"m": "vendor-m"}, Priority: 1},
 	)
-	return r
 }
 
 func TestAnObserverIsToldOfARequestAndItsAttempts(t *testing.T) {
@@ -278,8 +277,8 @@ func TestTheLifeOfAVideoIsTold(t *testing.T) {
 				return vendor.Do(ctx, c)
 			})
 		})
-		x, r, err := h.submit(t.Context(), askBeta, "")
-		x.End(200, err)
+		r, err := h.submit(t.Context(), askBeta)
+		r.End(200, err)
 		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
@@ -295,7 +294,7 @@ func TestTheLifeOfAVideoIsTold(t *testing.T) {
 		var last gateway.TaskMoved
 		for _, e := range d.events {
 			last = e.(gateway.TaskMoved)
-			if last.Account != "local" || last.RequestID != x.ID || last.Task != idOf(t, r.Body) || last.Model != "beta2.6-t2v" || !last.Listed || last.Channel == "" {
+			if last.Account != "local" || last.RequestID != r.ID || last.Task != idOf(t, r.Body) || last.Model != "beta2.6-t2v" || !last.Listed || last.Channel == "" {
 				t.Errorf("the event is %+v", last)
 			}
 			if last.Receipt != nil != last.To.Terminal() {
@@ -312,7 +311,7 @@ func TestTheLifeOfAVideoIsTold(t *testing.T) {
 		if d.facts[0].Receipt != nil {
 			t.Error("the submission has a receipt")
 		}
-		if polls := d.attempts[1:]; len(polls) < 2 || polls[0].Op != upstream.PollVideo || polls[0].RequestID != x.ID {
+		if polls := d.attempts[1:]; len(polls) < 2 || polls[0].Op != upstream.PollVideo || polls[0].RequestID != r.ID {
 			t.Errorf("the attempts are %+v", d.attempts)
 		}
 	})

@@ -158,7 +158,7 @@ func TestAWithheldAnswerThatIsTooLargeToKeepIsNotChargedAndFreesItsKey(t *testin
 			meter := &panickingMeter{at: "settle"}
 			h := newTestGateway(t, &scriptedUpstream{text: l.answer}, "10", func(o *gateway.Options) {
 				meter.Meter, o.Meter = o.Meter, meter
-				o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, "input", "1", "output", "1")})
+				o.Models, o.Prices = nil, pricedAt(l.model, rates(t, "input", "1", "output", "1"))
 			})
 			x, err := l.start(t.Context(), t, h, "k")
 			if !fault.Is(err, fault.ServiceUnavailable) || h.Unsettled() != 1 {

@@ -152,9 +152,7 @@ const (
 // themselves have it: ten thousand tokens' worth.
 func perRequest(t *testing.T) func(*gateway.Options) {
 	return func(o *gateway.Options) {
-		row, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "1"}, billing.Rate{Unit: billing.Request, Amount: "0.01"})
-		must(t, err)
-		o.Prices, o.RequirePrice = billing.NewPriceList(map[string]*billing.Price{"m": row}), true
+		o.Prices, o.RequirePrice = pricedAt("m", rates(t, "input", "1", "output", "1", "request", "0.01")), true
 	}
 }
 
@@ -310,7 +308,7 @@ func TestAnOperationThatAPriceIsNotEnoughForIsNotSold(t *testing.T) {
 		for _, prepaid := range []bool{true, false} {
 			up := &scriptedUpstream{err: fault.New(fault.InvalidRequest, "asked")}
 			h := newTestGateway(t, up, "100", func(o *gateway.Options) {
-				o.RequirePrice, o.Prices, o.Models = prepaid, billing.NewPriceList(map[string]*billing.Price{"m": p}), nil
+				o.RequirePrice, o.Prices, o.Models = prepaid, pricedAt("m", p), nil
 			})
 			for op, body := range asked {
 				_, err := h.do(t.Context(), op, body)
@@ -329,7 +327,7 @@ func TestAnOperationThatAPriceIsNotEnoughForIsNotSold(t *testing.T) {
 func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 	prices := func(o *gateway.Options) {
 		p := rates(t, "input", "1", "output", "1", "character", "1")
-		o.RequirePrice, o.Prices, o.Models = true, billing.NewPriceList(map[string]*billing.Price{"m": p}), nil
+		o.RequirePrice, o.Prices, o.Models = true, pricedAt("m", p), nil
 	}
 	up := &scriptedUpstream{err: fault.New(fault.InvalidRequest, "asked")}
 	h := newTestGateway(t, up, "100", prices)

@@ -52,7 +52,7 @@ func (s *snapshots) next() gateway.Options {
 	row := s.rows[int(s.reloaded.Load())%len(s.rows)]
 	s.router = routing
 	return gateway.Options{
-		Upstream: routing, RequirePrice: true, Prices: billing.NewPriceList(map[string]*billing.Price{"m": row}),
+		Upstream: routing, RequirePrice: true, Prices: pricedAt("m", row),
 		Models: []gateway.Model{{ID: "m", MaxOutput: 10_000}},
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 // rankedBy answers a call as a vendor would: the score of a document is its number, and
 // each call is one search unit and ten tokens.
-func rankedBy(call *upstream.Call) (*upstream.Reply, error) {
+func rankedBy(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	data, err := call.Body.Bytes()
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func rankedBy(call *upstream.Call) (*upstream.Reply, error) {
 func soldBy(t *testing.T, batch int, rate ...string) func(*gateway.Options) {
 	return func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", Kind: gateway.KindRerank, Batch: batch}}
-		o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": rates(t, rate...)})
+		o.Prices = pricedAt("m", rates(t, rate...))
 	}
 }
 
@@ -62,11 +62,11 @@ func TestALongRankingIsSplitAndMerged(t *testing.T) {
 		t.Run(row.unit, func(t *testing.T) {
 			var mu sync.Mutex
 			calls := 0
-			up := upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+			up := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				calls++
-				return rankedBy(c)
+				return rankedBy(ctx, c)
 			})
 			h := newTestGateway(t, up, "100", soldBy(t, 2, row.unit, "1"))
 			r, err := h.Rerank(t.Context(), &rerank.Request{Model: "m", Query: "q", Documents: numbers(23), TopN: 3, ReturnDocuments: true})
@@ -101,11 +101,11 @@ func TestARankingIsCompleteOrFree(t *testing.T) {
 		"a panic": func(*upstream.Call) (*upstream.Reply, error) { panic("sk-secret") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			up := upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+			up := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 				if data, _ := c.Body.Bytes(); strings.Contains(string(data), `"5"`) {
 					return broken(c)
 				}
-				return rankedBy(c)
+				return rankedBy(ctx, c)
 			})
 			h := newTestGateway(t, up, "100", soldBy(t, 2, "search_unit", "1"))
 			_, err := h.Rerank(t.Context(), &rerank.Request{Model: "m", Query: "q", Documents: numbers(5)})
@@ -120,7 +120,7 @@ func TestAnotherChannelRanksWhereOneFails(t *testing.T) {
 	bad := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		return jsonReply(`{"results":[{"index":7,"relevance_score":1}]}`), nil
 	})
-	good := upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) { return rankedBy(c) })
+	good := upstream.Func(rankedBy)
 	routing := newRouter(t,
 		router.Channel{Name: "bad", Upstream: bad, Models: map[string]string{"m": "x"}}, router.Channel{Name: "good", Upstream: good, Models: map[string]string{"m": "y"}, Priority: 1},
 	)

@@ -166,9 +166,7 @@ func TestTheThoughtsOfAVendorGoBackToItAlone(t *testing.T) {
 		for _, follows := range []string{`"previous_response_id":"resp_1"`, `"input":[{"id":"rs_1"},{"id":"rs_2"},` + userItem + `]`} {
 			v, rows := &responsesVendor{more: `,` + second}, &memory.Responses{}
 			gatewayOf := func(channels []router.Channel) *stateGateway {
-				routing, err := router.New(channels, router.Options{})
-				must(t, err)
-				return newStateGateway(t, v, func(o *gateway.Options) { o.Upstream, o.Responses.Store = routing, rows })
+				return newStateGateway(t, v, func(o *gateway.Options) { o.Upstream, o.Responses.Store = newRouter(t, channels...), rows })
 			}
 			k := gatewayOf(row.first(v))
 			k.must(t, upstream.Responses, askResponse)

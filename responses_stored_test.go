@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -36,7 +35,7 @@ func (v keeper) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, e
 	default:
 		return v.responsesVendor.Do(ctx, call)
 	}
-	reply := &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: &closing{Reader: strings.NewReader(text)}}
+	reply := jsonReply(text)
 	return reply, accepted(call, reply)
 }
 

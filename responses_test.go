@@ -126,8 +126,7 @@ func TestToolsWithoutAPriceAreLeftOutAndReportedInPrepaidOnly(t *testing.T) {
 		"counted billing": {func(*gateway.Options) {}, nil, body, ""},
 	} {
 		up := &scriptedUpstream{text: responseAnswer}
-		routing := newRouter(t, router.Channel{Name: "c", Upstream: answering{upstream.Responses, up}, Models: map[string]string{"m": "m"}, Pass: c.pass})
-		h := newTestGateway(t, routing, "1.00", c.edit)
+		h := newTestGateway(t, newRouter(t, router.Channel{Name: "c", Upstream: answering{upstream.Responses, up}, Models: map[string]string{"m": "m"}, Pass: c.pass}), "1.00", c.edit)
 		r := h.must(t, upstream.Responses, body)
 		if got := up.sent(t); got != c.sent || r.Header.Get("X-Gateway-Dropped") != c.told {
 			t.Errorf("%s: sent %s, told %q", name, got, r.Header.Get("X-Gateway-Dropped"))
@@ -159,8 +158,7 @@ func TestWordsOfTheBetaHeaderThatMayCostAreLeftOutInPrepaidOnly(t *testing.T) {
 			got = call.Header
 			return up.Do(ctx, call)
 		})
-		routing := newRouter(t, router.Channel{Name: "c", Upstream: answering{upstream.Responses, vendor}, Models: map[string]string{"m": "m"}, Pass: strings.Fields(c.pass)})
-		h := newTestGateway(t, routing, "1.00", c.edit)
+		h := newTestGateway(t, newRouter(t, router.Channel{Name: "c", Upstream: answering{upstream.Responses, vendor}, Models: map[string]string{"m": "m"}, Pass: strings.Fields(c.pass)}), "1.00", c.edit)
 		header := http.Header{"Openai-Beta": c.beta, "X-Own": {"1"}}
 		r, err := h.Do(asAccount(t, "local"), &gateway.Request{Op: upstream.Responses, Body: []byte(askResponse), Header: header})
 		if err != nil {
@@ -278,11 +276,7 @@ func TestEveryVendorsWordForAnErrorEndsAResponse(t *testing.T) {
 		for _, before := range []string{"", ": a comment\n\n", responseEvents[0]} {
 			for _, after := range []string{"\n\n", "\n\ndata: [DONE]\n\n"} {
 				h := newResponsesGateway(t, &scriptedUpstream{text: before + frame + after}, "1", nil)
-				r, err := h.do(t.Context(), upstream.Responses, askResponseStream)
-				if err == nil { // what came first has left alone, since nothing else was there
-					drain(t, r.Stream)
-					err = r.Stream.Err()
-				}
+				_, err := finish(h.do(t.Context(), upstream.Responses, askResponseStream))
 				if err == nil || fault.From(err).HTTPStatus() < 500 || h.spent(t, "1") != 0 {
 					t.Errorf("%s behind %.5q and before %q: %v, it cost %s", name, before, after, err, h.spent(t, "1"))
 				}

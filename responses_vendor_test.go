@@ -190,8 +190,7 @@ func TestAToolThatIsLeftOutNamesNothing(t *testing.T) {
 		v := &responsesVendor{}
 		k := newStateGateway(t, v, func(o *gateway.Options) {
 			inPrepaid(o)
-			routing := newRouter(t, router.Channel{Name: "default", Upstream: v, Models: map[string]string{"m": "m"}, Pass: row.pass})
-			o.Upstream = routing
+			o.Upstream = newRouter(t, router.Channel{Name: "default", Upstream: v, Models: map[string]string{"m": "m"}, Pass: row.pass})
 		})
 		_, err := k.do(t.Context(), upstream.Responses, search)
 		if row.code == "" && err != nil || row.code != "" && !fault.Is(err, row.code) {
@@ -324,8 +323,7 @@ func TestAConversationWhoseChannelIsPausedSaysSo(t *testing.T) {
 		return router.Channel{Name: name, Upstream: v, Priority: priority, Models: map[string]string{"m": "m"}}
 	}
 	gatewayOf := func(channels ...router.Channel) (*stateGateway, *router.Router) {
-		routing, err := router.New(channels, router.Options{})
-		must(t, err)
+		routing := newRouter(t, channels...)
 		return newStateGateway(t, v, func(o *gateway.Options) {
 			o.Upstream, o.Responses.Store, o.Responses.Mode = routing, rows, gateway.ResponsesNative
 		}), routing

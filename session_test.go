@@ -3,9 +3,7 @@ package gateway_test
 import (
 	"bytes"
 	"context"
-	"io"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -50,7 +48,7 @@ func (s *sessions) Do(_ context.Context, c *upstream.Call) (*upstream.Reply, err
 	case upstream.Embeddings:
 		text = `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1}}`
 	}
-	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text))}, nil
+	return jsonReply(text), nil
 }
 
 // of is the session of a request.
@@ -284,8 +282,7 @@ func TestTheLogSaysWhatBecameOfASessionAndNotItsName(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		list = append(list, router.Channel{Name: name, Upstream: &answer, Models: map[string]string{"m": "m"}})
 	}
-	routing, err := router.New(list, router.Options{})
-	must(t, err)
+	routing := newRouter(t, list...)
 	g, err := gateway.New(gateway.Options{
 		Upstream: routing, Secrets: []secret.String{secret.New("a secret")}, Logger: slog.New(slog.NewTextHandler(&text, nil)),
 		Observe: []gateway.Observer{{End: func(_ context.Context, e *gateway.RequestEvent) { seen = append(seen, e.Affinity) }}},

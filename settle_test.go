@@ -260,9 +260,7 @@ func inOrder(t *testing.T, ups ...upstream.Upstream) *router.Router {
 			Name: "c" + string(rune('0'+i)), Upstream: up, Priority: i, Models: map[string]string{"m": "their-m"},
 		})
 	}
-	r, err := router.New(channels, router.Options{})
-	must(t, err)
-	return r
+	return newRouter(t, channels...)
 }
 
 // tries are the failed ones that the ledger keeps of a request.

@@ -338,8 +338,7 @@ func wav(samples string) io.Reader {
 // newSpeechGateway is a gateway whose speech costs a micro-unit a character.
 func newSpeechGateway(t testing.TB, up upstream.Upstream, credit string, edit func(*gateway.Options)) *testGateway {
 	t.Helper()
-	p, err := billing.NewPrice(billing.Rate{Unit: billing.Character, Amount: "1"})
-	must(t, err)
+	p := rates(t, "character", "1")
 	return newTestGateway(t, up, credit, func(o *gateway.Options) {
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{flash: p, instruct: p})
 		o.Models = nil

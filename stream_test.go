@@ -258,11 +258,7 @@ func TestEveryVendorsWordForAnErrorIsOne(t *testing.T) {
 		for _, before := range []string{"", ": a comment\n\n", chunk(`{"role":"assistant","content":""}`, "")} {
 			for _, after := range []string{"\n\n", "\n\ndata: [DONE]\n\n"} {
 				h := newTestGateway(t, &scriptedUpstream{text: before + frame + after}, "1", nil)
-				r, err := h.ask(t.Context(), askChatStream)
-				if err == nil { // what came first has left alone, since nothing else was there
-					drain(t, r.Stream)
-					err = r.Stream.Err()
-				}
+				_, err := finish(h.ask(t.Context(), askChatStream))
 				if !fault.Is(err, fault.BadGateway) && !fault.Is(err, fault.NoChannel) || h.spent(t, "1") != 0 {
 					t.Errorf("%s behind %.5q and before %q: %v, it cost %s", name, before, after, err, h.spent(t, "1"))
 				}

@@ -88,7 +88,7 @@ func askAtOnce(t *testing.T, h *testGateway, v *boundedVendor, n int, op upstrea
 // One token of output costs a hundred-thousandth, as of a model at 10 a million.
 func dear(t *testing.T, models ...gateway.Model) func(*gateway.Options) {
 	return func(o *gateway.Options) {
-		o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "0", "10")})
+		o.Prices = pricedAt("m", price(t, "0", "10"))
 		o.Models = models
 	}
 }
@@ -246,8 +246,7 @@ func dropping(t *testing.T, up upstream.Upstream, edit func(*router.Channel)) up
 	t.Helper()
 	c := router.Channel{Name: "main", Upstream: up, Models: map[string]string{"m": "vendor-m"}}
 	edit(&c)
-	r := newRouter(t, c)
-	return r
+	return newRouter(t, c)
 }
 
 func TestAStreamWhoseBoundIsDroppedIsHeldAsOneWithout(t *testing.T) {
@@ -301,7 +300,7 @@ func TestMediaByURLRunAloneUnlessTheBalanceCoversThem(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			v := &boundedVendor{unasked: 10, prompt: 1}
 			h := newTestGateway(t, v, c.credit, func(o *gateway.Options) {
-				o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "10", "10")})
+				o.Prices = pricedAt("m", price(t, "10", "10"))
 			})
 			body := `{"model":"m",` + c.more + `,"messages":[{"role":"user","content":[` + c.part + `]}]}`
 			if answered := askAtOnce(t, h, v, 10, upstream.ChatCompletion, body); answered != c.answered {

@@ -72,7 +72,7 @@ func TestTypedCallsGoTheSameWay(t *testing.T) {
 			r, err := s.Response()
 			return result{r.Charge, s.RequestID, r.Model + r.Text()}, err
 		}, micro(50), "mone two three four"},
-		"embeddings": {upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) { return vectorsFor(c) }), func(ctx context.Context, h *testGateway) (result, error) {
+		"embeddings": {upstream.Func(vectorsFor), func(ctx context.Context, h *testGateway) (result, error) {
 			r, err := h.Embeddings(ctx, &embeddings.Request{Model: "m", Input: embeddings.Texts("a", "bc")})
 			return result{r.Charge, r.RequestID, fmt.Sprint(r.Data[1].Embedding)}, err
 		}, micro(6), "[2 98]"},

@@ -49,8 +49,7 @@ func leads(t *testing.T, to string) upstream.Upstream {
 	up, err := openai.New(upstream.DriverOptions{BaseURL: to + "/v1"})
 	must(t, err)
 	t.Cleanup(func() { _ = up.Close() })
-	routing := newRouter(t, router.Channel{Name: "on", Upstream: up, Models: map[string]string{"*": "*"}})
-	return routing
+	return newRouter(t, router.Channel{Name: "on", Upstream: up, Models: map[string]string{"*": "*"}})
 }
 
 func (n *node) ask(t *testing.T, body string, via ...string) (status int, answer string) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -34,9 +33,7 @@ func TestAGatewayThatFollowsAnotherInOneProcessEndsItsVideos(t *testing.T) {
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks, options = tasks, *o; options.Tasks = tasks })
 		id := h.submitted(t, askBeta)
 		must(t, h.Close())
-		dearer, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "9.00"})
-		must(t, err)
-		options.Prices = billing.NewPriceList(map[string]*billing.Price{"beta2.6-t2v": dearer})
+		options.Prices = pricedAt("beta2.6-t2v", newPrice(t, billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "9.00"}))
 		heir, err := gateway.New(options)
 		must(t, err)
 		time.Sleep(6 * time.Second)
@@ -141,7 +138,7 @@ func TestWithoutTheTimeOfItsStoreANodeTakesNoVideoAndEndsNone(t *testing.T) {
 	s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
 	tasks := &dated{Tasks: memory.NewTasks(nil, nil), away: errors.New("no connection")}
 	h := skewed(t, s, tasks, nil, 0)
-	if _, _, err := h.submit(t.Context(), askBeta, ""); !fault.Is(err, fault.ServiceUnavailable) || s.jobs != 0 || h.balance(t).Held != 0 {
+	if _, err := h.submit(t.Context(), askBeta); !fault.Is(err, fault.ServiceUnavailable) || s.jobs != 0 || h.balance(t).Held != 0 {
 		t.Errorf("%v, %d jobs, held %s", err, s.jobs, h.balance(t).Held)
 	}
 }
@@ -157,7 +154,7 @@ func slow(there time.Time) upstream.Func {
 		default:
 			text = gammaDone
 		}
-		return &upstream.Reply{Status: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text))}, nil
+		return jsonReply(text), nil
 	}
 }
 
@@ -176,14 +173,12 @@ func TestAVideoIsChargedIfItIsThereInTimeAndReportedIfItComesTooLate(t *testing.
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
-				tokens, err := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: "7.00"})
-				must(t, err)
 				h := newTestGateway(t, slow(time.Now().Add(c.after)), "10.00", func(o *gateway.Options) {
-					o.Prices = billing.NewPriceList(map[string]*billing.Price{"gamma-2-0-260128": tokens})
+					o.Prices = pricedAt("gamma-2-0-260128", rates(t, "output", "7.00"))
 					o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				})
 				stop := h.run(t)
-				if _, _, err := h.submit(t.Context(), strings.Replace(askGamma, `"duration"`, `"execution_expires_after":3600,"duration"`, 1), ""); err != nil {
+				if _, err := h.submit(t.Context(), strings.Replace(askGamma, `"duration"`, `"execution_expires_after":3600,"duration"`, 1)); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(48*time.Hour + videoapi.Grace + time.Minute)
@@ -223,7 +218,7 @@ func TestADraftIsContinuedByTheUpstreamThatHasIt(t *testing.T) {
 		h := newTestGateway(t, routing, "1", func(o *gateway.Options) { o.Tasks = tasks })
 		ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k"})
 		ask := func(draft string) ([]byte, error) {
-			_, r, err := h.submit(ctx, `{"model":"`+model+`","content":[{"type":"text","text":"x"},{"type":"draft_task","draft_task":{"task_id":"`+draft+`"}}]}`, "")
+			r, err := h.submit(ctx, `{"model":"`+model+`","content":[{"type":"text","text":"x"},{"type":"draft_task","draft_task":{"task_id":"`+draft+`"}}]}`)
 			if err != nil {
 				return nil, err
 			}
@@ -287,7 +282,7 @@ func TestATimeThatTheVendorDoesNotHaveIsRefusedBeforeAnythingIsSpent(t *testing.
 		strings.Replace(askGamma, `"duration"`, `"execution_expires_after":3599,"duration"`, 1),
 		strings.Replace(askGamma, `"duration"`, `"execution_expires_after":259201,"duration"`, 1),
 	} {
-		_, _, err := h.submit(t.Context(), body, "")
+		_, err := h.submit(t.Context(), body)
 		check(body, err)
 	}
 	_, err := h.SubmitVideo(t.Context(), &video.Request{
@@ -311,7 +306,7 @@ func TestWhoFindsNoRoomAmongThoseWhoWaitIsAnsweredAtOnce(t *testing.T) {
 		var ids sync.Map
 		hand := func(n int) time.Duration {
 			began := time.Now()
-			_, r, err := h.submit(t.Context(), waits(n), "")
+			r, err := h.submit(t.Context(), waits(n))
 			if err != nil {
 				t.Errorf("submission %d is refused: %v", n, err)
 				return 0

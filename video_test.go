@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -73,19 +71,16 @@ func (s *fakeVideoVendor) Do(ctx context.Context, call *upstream.Call) (*upstrea
 		text = s.polls[min(s.asked, len(s.polls)-1)]
 		s.asked++
 	}
-	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text))}, nil
+	return jsonReply(text), nil
 }
 
 // newVideoGateway is a gateway whose beta costs 0.10 a second and whose gamma 7.00 a
 // million tokens.
 func newVideoGateway(t testing.TB, s *fakeVideoVendor, edit func(*gateway.Options)) *testGateway {
 	t.Helper()
-	seconds, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.10"})
-	must(t, err)
-	tokens, err := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: "7.00"})
-	must(t, err)
+	seconds := newPrice(t, billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.10"})
 	return newTestGateway(t, s, "10.00", func(o *gateway.Options) {
-		o.Prices = billing.NewPriceList(map[string]*billing.Price{"beta2.6-t2v": seconds, "gamma-2-0-260128": tokens})
+		o.Prices = billing.NewPriceList(map[string]*billing.Price{"beta2.6-t2v": seconds, "gamma-2-0-260128": rates(t, "output", "7.00")})
 		o.Models = nil
 		if edit != nil {
 			edit(o)
@@ -94,14 +89,8 @@ func newVideoGateway(t testing.TB, s *fakeVideoVendor, edit func(*gateway.Option
 }
 
 // submit hands a body in.
-func (h *testGateway) submit(ctx context.Context, body, key string) (*rawRequest, *gateway.Response, error) {
-	x := begin(h.Gateway)
-	x.IdempotencyKey = key
-	if err := x.Authenticate(ctx, ""); err != nil {
-		return x, nil, err
-	}
-	r, err := x.Call(ctx, upstream.SubmitVideo, []byte(body), nil)
-	return x, r, err
+func (h *testGateway) submit(ctx context.Context, body string, key ...string) (*gateway.Response, error) {
+	return h.do(ctx, upstream.SubmitVideo, body, key...)
 }
 
 // idOf is the id in a record.
@@ -118,7 +107,7 @@ func idOf(t testing.TB, record []byte) string {
 // submitted is the id of a video that was taken.
 func (h *testGateway) submitted(t testing.TB, body string) string {
 	t.Helper()
-	_, r, err := h.submit(t.Context(), body, "")
+	r, err := h.submit(t.Context(), body)
 	must(t, err)
 	return idOf(t, r.Body)
 }
@@ -189,7 +178,7 @@ func TestAVideoFromItsSubmissionToItsEnd(t *testing.T) {
 					o.Video.Ended = func(r *video.Response) { ended = append(ended, r) }
 				})
 				stop := h.run(t)
-				x, r, err := h.submit(t.Context(), c.ask, "")
+				r, err := h.submit(t.Context(), c.ask)
 				must(t, err)
 				if r.Status != c.status || h.balance(t).Held == 0 {
 					t.Errorf("status %d, held %s", r.Status, h.balance(t).Held)
@@ -205,7 +194,7 @@ func TestAVideoFromItsSubmissionToItsEnd(t *testing.T) {
 				if len(ended) != 1 || ended[0].Status != c.ends || ended[0].Charge != charge {
 					t.Errorf("the hook heard %+v", ended)
 				}
-				if receipt, err := h.ledger.Receipt(t.Context(), "local", x.ID); err != nil || receipt.Operation != "video" {
+				if receipt, err := h.ledger.Receipt(t.Context(), "local", r.ID); err != nil || receipt.Operation != "video" {
 					t.Errorf("receipt %+v, %v", receipt, err)
 				}
 				if c.s.jobs != 1 {
@@ -221,13 +210,13 @@ func TestASubmissionWhoseAnswerWasLostIsNotRepeatedAndEndsByItself(t *testing.T)
 		s := &fakeVideoVendor{lose: (&upstream.Failure{Sent: true, Status: 500}).Fault()}
 		h := newVideoGateway(t, s, nil)
 		stop := h.run(t)
-		_, _, err := h.submit(t.Context(), askBeta, "k")
+		_, err := h.submit(t.Context(), askBeta, "k")
 		id := lost(t, err)
 		if v, err := h.Video(t.Context(), id); err != nil || v.Status != video.Queued || h.balance(t).Held == 0 {
 			t.Fatalf("meanwhile %+v, %v", v, err)
 		}
 		// That is what an idempotency key is for: the first answer never came.
-		_, again, err := h.submit(t.Context(), askBeta, "k")
+		again, err := h.submit(t.Context(), askBeta, "k")
 		if err != nil || !again.Replayed || again.Status != 202 || idOf(t, again.Body) != id || !strings.Contains(string(again.Body), `"queued"`) {
 			t.Fatalf("again %+v, %v", again, err)
 		}
@@ -244,7 +233,7 @@ func TestASubmissionThatWasRefusedForCertainLeavesNothing(t *testing.T) {
 	tasks := memory.NewTasks(nil, nil)
 	h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
 	for range 3 { // nothing of the first blocks the next
-		if _, _, err := h.submit(t.Context(), askBeta, "k"); err == nil || fault.Is(err, fault.RequestTimeout) || fault.Is(err, fault.IdempotencyConflict) {
+		if _, err := h.submit(t.Context(), askBeta, "k"); err == nil || fault.Is(err, fault.RequestTimeout) || fault.Is(err, fault.IdempotencyConflict) {
 			t.Fatalf("error %v", err)
 		}
 	}
@@ -262,7 +251,7 @@ func TestWhoLeavesDoesNotStopASubmission(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {
-			_, _, err := h.submit(ctx, askBeta, "")
+			_, err := h.submit(ctx, askBeta)
 			done <- err
 		}()
 		synctest.Wait()
@@ -282,14 +271,14 @@ func TestARepeatedSubmissionWithinTheWindowIsAConflictUnlessItHasAKey(t *testing
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		h := newVideoGateway(t, s, nil)
 		first := h.submitted(t, askBeta)
-		_, _, err := h.submit(t.Context(), askBeta, "")
+		_, err := h.submit(t.Context(), askBeta)
 		if f := fault.From(err); f == nil || f.Code != fault.IdempotencyConflict || !strings.Contains(f.Message, first) {
 			t.Errorf("error %v", err)
 		}
 		time.Sleep(6 * time.Second) // virtual
-		_, second, err := h.submit(t.Context(), askBeta, "k")
+		second, err := h.submit(t.Context(), askBeta, "k")
 		must(t, err)
-		_, again, err := h.submit(t.Context(), askBeta, "k")
+		again, err := h.submit(t.Context(), askBeta, "k")
 		if err != nil || !again.Replayed || again.Status != 202 || string(again.Body) != string(second.Body) || s.jobs != 2 {
 			t.Errorf("again %+v, %v, %d jobs", again, err, s.jobs)
 		}
@@ -303,12 +292,12 @@ func TestAKeyHasNoMoreOpenVideosThanItMay(t *testing.T) {
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Video.DuplicateWindow = -1 })
 		ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k", Limits: auth.Limits{MaxConcurrentVideos: 2}})
 		submit := func() string {
-			_, r, err := h.submit(ctx, askBeta, "")
+			r, err := h.submit(ctx, askBeta)
 			must(t, err)
 			return idOf(t, r.Body)
 		}
 		first, second := submit(), submit()
-		_, _, err := h.submit(ctx, askBeta, "")
+		_, err := h.submit(ctx, askBeta)
 		if f := fault.From(err); f == nil || f.Code != fault.ConcurrencyExceeded || f.HTTPStatus() != 429 {
 			t.Fatalf("error %v", err)
 		}
@@ -331,7 +320,7 @@ func TestATaskIsItsAccountsOwn(t *testing.T) {
 			t.Errorf("a foreign task: %v", err)
 		}
 		draft := `{"model":"gamma-1-5-pro-251215","content":[{"type":"text","text":"x"},{"type":"draft_task","draft_task":{"task_id":"cgt-1"}}]}`
-		if _, _, err := h.submit(foreign, draft, ""); !fault.Is(err, fault.ResourceNotFound) {
+		if _, err := h.submit(foreign, draft); !fault.Is(err, fault.ResourceNotFound) {
 			t.Errorf("a foreign draft: %v", err)
 		}
 		if s.jobs != 1 {
@@ -355,7 +344,7 @@ func TestASubmissionThatWaitsIsAnsweredWithTheVideoOrAsItStands(t *testing.T) {
 				s := &fakeVideoVendor{submit: gammaTaken, polls: c.polls}
 				h := newVideoGateway(t, s, nil)
 				began := time.Now()
-				_, r, err := h.submit(t.Context(), strings.Replace(askGamma, `"duration"`, `"wait":true,"duration"`, 1), "")
+				r, err := h.submit(t.Context(), strings.Replace(askGamma, `"duration"`, `"wait":true,"duration"`, 1))
 				if err != nil || !strings.Contains(string(r.Body), c.want) {
 					t.Errorf("record %s, %v", r.Body, err)
 				}
@@ -395,7 +384,7 @@ func TestATaskThatCouldNotBeWrittenIsWrittenLaterAndNotSubmittedAgain(t *testing
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		tasks := &awayTasks{Store: memory.NewTasks(nil, nil), away: true}
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
-		_, _, err := h.submit(t.Context(), askBeta, "")
+		_, err := h.submit(t.Context(), askBeta)
 		id := lost(t, err)
 		stop := h.run(t)
 		time.Sleep(time.Minute) // virtual
@@ -441,11 +430,7 @@ func TestEveryVideoModelIsChargedExactly(t *testing.T) {
 			for rate, want := range charges {
 				t.Run(id+" by "+string(rate.Unit), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						price, err := billing.NewPrice(rate)
-						must(t, err)
-						h := newTestGateway(t, s, "100", func(o *gateway.Options) {
-							o.Prices = billing.NewPriceList(map[string]*billing.Price{id: price})
-						})
+						h := newTestGateway(t, s, "100", func(o *gateway.Options) { o.Prices = pricedAt(id, newPrice(t, rate)) })
 						task := h.submitted(t, fmt.Sprintf(`{"model":%q,"duration":5,"resolution":"720p",%s}`, id, ask))
 						if held := h.balance(t).Held; held < want {
 							t.Errorf("held %s for %s", held, want)
@@ -470,7 +455,7 @@ func TestATaskThatWasClaimedWhileItWasSubmittedIsAskedAfter(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() {
-			_, _, err := h.submit(t.Context(), askBeta, "")
+			_, err := h.submit(t.Context(), askBeta)
 			if err != nil {
 				t.Error(err)
 			}
