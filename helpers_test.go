@@ -186,6 +186,21 @@ func (h *testGateway) check(t testing.TB) {
 	}
 }
 
+// run has the gateway do its background work until the returned function is called.
+func (h *testGateway) run(t testing.TB) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := h.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
 func (h *testGateway) balance(t testing.TB) billing.Balance {
 	t.Helper()
 	b, err := h.ledger.Balance(context.Background(), "local")

@@ -147,24 +147,29 @@ func TestAnyNumberOfParallelDuplicatesMakeOneCallAndOneCharge(t *testing.T) {
 }
 
 func TestAFailureFreesTheKey(t *testing.T) {
-	for name, first := range map[string]*scriptedUpstream{
-		"upstream":   {err: fault.New(fault.BadGateway, "down")},
-		"bad answer": {text: "{}"},
+	for name, row := range map[string]struct {
+		body, then string
+		first      *scriptedUpstream
+	}{
+		"upstream":   {askChat, chatAnswer(reported), &scriptedUpstream{err: fault.New(fault.BadGateway, "down")}},
+		"bad answer": {askChat, chatAnswer(reported), &scriptedUpstream{text: "{}"}},
+		"a stream that is cut before its content": {askChatStream, chatStream(usageChunk(20, 30)), &scriptedUpstream{text: chunk(`{"role":"assistant","content":""}`, "")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int64
 			up := upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 				if calls.Add(1) == 1 {
-					return first.Do(ctx, call)
+					return row.first.Do(ctx, call)
 				}
-				return (&scriptedUpstream{text: chatAnswer(reported)}).Do(ctx, call)
+				return (&scriptedUpstream{text: row.then}).Do(ctx, call)
 			})
 			h := newTestGateway(t, up, "1.00", nil)
-			if _, err := h.ask(t.Context(), askChat, "k"); err == nil {
-				t.Fatal("no error")
+			if _, err := finish(h.ask(t.Context(), row.body, "k")); err == nil || h.spent(t, "1.00") != 0 {
+				t.Fatalf("%v, spent %s", err, h.spent(t, "1.00"))
 			}
-			if r, err := h.ask(t.Context(), askChat, "k"); err != nil || r.Replayed {
-				t.Errorf("again %v, %v", r, err)
+			again, err := h.ask(t.Context(), row.body, "k")
+			if _, ended := finish(again, err); ended != nil || again.Replayed || h.spent(t, "1.00") != micro(50) {
+				t.Errorf("again %+v, %v, spent %s", again, ended, h.spent(t, "1.00"))
 			}
 		})
 	}
@@ -277,9 +282,7 @@ func TestTheKeyOfASettlementThatIsGivenUpIsFreeIfItChargedNothing(t *testing.T) 
 		synctest.Test(t, func(t *testing.T) {
 			up := &scriptedUpstream{text: chatAnswer(reported), err: row.err}
 			h := newTestGateway(t, up, "1.00", func(o *gateway.Options) { o.Meter = refusingMeter{o.Meter} })
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error)
-			go func() { done <- h.Run(ctx) }()
+			stop := h.run(t)
 			if _, err := h.ask(t.Context(), askChat, "k"); err == nil {
 				t.Error("the answer was not withheld")
 			}
@@ -291,10 +294,7 @@ func TestTheKeyOfASettlementThatIsGivenUpIsFreeIfItChargedNothing(t *testing.T) 
 			if up.count() != row.calls || fault.Is(err, fault.IdempotencyConflict) != (row.calls == 1) {
 				t.Errorf("%s: %d calls, then %v", name, up.count(), err)
 			}
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+			stop()
 		})
 	}
 }

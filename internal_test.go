@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -70,6 +72,50 @@ func TestASessionCostsNoMemory(t *testing.T) {
 		c.sessionName = name
 		if got := testing.AllocsPerRun(100, func() { c.session() }); got != 0 {
 			t.Errorf("named %q by its headers: %v allocations", name, got)
+		}
+	}
+}
+
+// Of each wire all until the end of the first turn of the user counts; of a response in one
+// text, that.
+func TestThePrefixOfAConversation(t *testing.T) {
+	const (
+		tools    = `"tools":[{"name":"f","input_schema":{"type":"object"}}],`
+		message  = `{"model":"m","system":"Be brief.",` + tools + `"messages":[{"role":"user","content":[{"type":"text","text":"Hi."}]}]}`
+		chat     = `{"model":"m","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Hi."}]}`
+		response = `{"model":"m","instructions":"Be brief.","input":[{"type":"message","role":"developer","content":"Be kind."},{"role":"user","content":"Hi."}]}`
+		text     = `{"model":"m","instructions":"Be brief.","input":"Hi."}`
+	)
+	prefix := func(body string) string {
+		o, err := rawjson.Index([]byte(body), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(prefixOf(&o))
+	}
+	for _, row := range []struct {
+		name, body, old, new string
+		same                 bool
+	}{
+		{"a later turn", message, `]}]}`, `]},{"role":"assistant","content":"Yes?"},{"role":"user","content":"Go on."}]}`, true},
+		{"a mark of the cache that has moved", message, `"Hi."`, `"Hi.","cache_control":{"type":"ephemeral"}`, true},
+		{"other spaces", message, `":`, `" : `, true},
+		{"another first turn", message, "Hi.", "Hello.", false},
+		{"other instructions", message, "brief", "long", false},
+		{"other tools", message, `"f"`, `"g"`, false},
+		{"another model", message, `"m"`, `"n"`, false},
+		{"a text in the place of blocks", message, `[{"type":"text","text":"Hi."}]`, `"Hi."`, false},
+		{"a later turn of a chat", chat, `Hi."}`, `Hi."},{"role":"assistant","content":"Yes?"},{"role":"user","content":"Go on."}`, true},
+		{"a chat without instructions", chat, `{"role":"system","content":"Be brief."},`, ``, false},
+		{"another first turn of a chat", chat, "Hi.", "Ho.", false},
+		{"a later turn of a response", response, `Hi."}`, `Hi."},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Yes?"}]},{"role":"user","content":"Hi."}`, true},
+		{"other instructions of a response", response, "brief", "long", false},
+		{"a response without its developer", response, `{"type":"message","role":"developer","content":"Be kind."},`, ``, false},
+		{"a response in one text", response, response, text, false},
+		{"another text", text, "Hi.", "Ho.", false},
+	} {
+		if same := prefix(row.body) == prefix(strings.ReplaceAll(row.body, row.old, row.new)); same != row.same {
+			t.Errorf("%s: the same prefix: %t, want %t", row.name, same, row.same)
 		}
 	}
 }
@@ -248,5 +294,39 @@ func BenchmarkLook(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		c.inUse()
+	}
+}
+
+// The example of the comment of tokenBounds, and of docs/billing.md.
+func TestAmountsOfTheExample(t *testing.T) {
+	m := &Model{MaxOutput: 32_000, HoldTokens: 4_096}
+	tokens := func(in, out int64) billing.Usage { return billing.Usage{Input: in, Output: out} }
+	tests := []struct {
+		name               string
+		bounds             tokenBounds
+		dropped            bool
+		bound, usual, firm billing.Usage
+	}{
+		{name: "max_tokens", bounds: tokenBounds{callerBound: 500, uncounted: true}, bound: tokens(1_000, 500)},
+		{name: "stream", bound: tokens(1_000, 4_096)},
+		{name: "whole answer", bounds: tokenBounds{uncounted: true}, bound: tokens(1_000, 32_000), usual: tokens(1_000, 4_096)},
+		{
+			name: "dropped max_tokens", bounds: tokenBounds{callerBound: 500}, dropped: true,
+			bound: tokens(1_000, 32_000), usual: tokens(1_000, 4_096), firm: tokens(1_000, 32_000),
+		},
+		{
+			name: "picture by URL", bounds: tokenBounds{input: 2_000, extraMedia: 38_000, callerBound: 500},
+			bound: tokens(41_000, 500), usual: tokens(3_000, 500), firm: tokens(41_000, 500),
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.bounds.input += 1_000
+			tt.bounds.candidates = 1
+			b := tt.bounds.toBounds(m, tt.dropped)
+			if got := b.amounts(m); got.Bound != tt.bound || got.Usual != tt.usual || got.Firm != tt.firm {
+				t.Errorf("got %+v, want %+v, %+v and %+v", got, tt.bound, tt.usual, tt.firm)
+			}
+		})
 	}
 }

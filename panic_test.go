@@ -79,9 +79,7 @@ func TestAPanicIsAnInternalErrorAndTheNextCallWorks(t *testing.T) {
 // settleAll runs the gateway until no settlement waits.
 func (h *testGateway) settleAll(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx) }()
+	stop := h.run(t)
 	for h.Unsettled() != 0 {
 		select {
 		case <-time.After(wait):
@@ -89,10 +87,7 @@ func (h *testGateway) settleAll(t *testing.T) {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	stop()
 }
 
 // Of an answer whose capture fails the end is withheld, and the capture is repeated, but

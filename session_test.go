@@ -168,42 +168,24 @@ func TestASessionIsItsAccountsAndItsDeploymentsOwn(t *testing.T) {
 }
 
 func TestAffinityByPrefixAndNone(t *testing.T) {
-	const first = `{"role":"user","content":[{"type":"text","text":"Hi."}]}`
-	turns := func(model, before, after string) []byte {
-		return []byte(`{"model":"` + model + `","max_tokens":10` + before + `,"messages":[` + after + `]}`)
+	turns := func(model, text string) []byte {
+		return []byte(`{"model":"` + model + `","max_tokens":10,"messages":[{"role":"user","content":"` + text + `"}]}`)
 	}
-	const system, tools = `,"system":"Be brief."`, `,"tools":[{"name":"f","input_schema":{"type":"object"}}]`
 	models := []gateway.Model{{ID: "off", Affinity: gateway.AffinityOff}, {ID: "session", Affinity: gateway.AffinitySession}}
 	s, g := newSessions(t, func(o *gateway.Options) { o.Affinity, o.Models = gateway.AffinityPrefix, models })
 	of := func(session string, body []byte) upstream.Session {
 		return s.of(t, t.Context(), g, gateway.Request{Op: upstream.Messages, Body: body, Session: session})
 	}
-	want := of("", turns("m", system+tools, first))
-	for _, row := range []struct {
-		name string
-		body []byte
-		same bool
-	}{
-		{"a later turn", turns("m", system+tools, first+`,{"role":"assistant","content":"Yes?"},{"role":"user","content":"Go on."}`), true},
-		{"a mark of the cache that has moved", turns("m", system+tools, strings.Replace(first, `"Hi."`, `"Hi.","cache_control":{"type":"ephemeral"}`, 1)), true},
-		{"other spaces", turns("m", system+strings.ReplaceAll(tools, ":", " : "), first), true},
-		{"another first turn", turns("m", system+tools, strings.Replace(first, "Hi.", "Hello.", 1)), false},
-		{"other instructions", turns("m", `,"system":"Be long."`+tools, first), false},
-		{"other tools", turns("m", system+strings.Replace(tools, `"f"`, `"g"`, 1), first), false},
-		{"another model", turns("n", system+tools, first), false},
-		{"a text in the place of blocks", turns("m", system+tools, `{"role":"user","content":"Hi."}`), false},
-	} {
-		if got := of("", row.body); (got == want) != row.same || got == (upstream.Session{}) {
-			t.Errorf("%s: the same session: %t, want %t", row.name, got == want, row.same)
-		}
+	if got := of("", turns("m", "Hi.")); got == (upstream.Session{}) || got != of("", turns("m", "Hi.")) || got == of("", turns("m", "Ho.")) {
+		t.Error("a conversation's beginning is not its session")
 	}
-	if of(named, turns("m", "", first)) != of(named, turns("session", system, first)) {
+	if of(named, turns("m", "Hi.")) != of(named, turns("session", "Ho.")) {
 		t.Error("a prefix counts before the name of the session")
 	}
-	if of("", turns("session", "", first)) != (upstream.Session{}) || of(named, turns("off", "", first)) != (upstream.Session{}) {
+	if of("", turns("session", "Hi.")) != (upstream.Session{}) || of(named, turns("off", "Hi.")) != (upstream.Session{}) {
 		t.Error("a model's own affinity does not count")
 	}
-	if err := g.Reload(gateway.Options{Upstream: s, Affinity: gateway.AffinityOff}); err != nil || of(named, turns("m", "", first)) != (upstream.Session{}) {
+	if err := g.Reload(gateway.Options{Upstream: s, Affinity: gateway.AffinityOff}); err != nil || of(named, turns("m", "Hi.")) != (upstream.Session{}) {
 		t.Errorf("affinity is on after a reload that turns it off: %v", err)
 	}
 	for name, o := range map[string]gateway.Options{
@@ -234,43 +216,6 @@ func TestSessionsStayWhileSecretsAreReplaced(t *testing.T) {
 	}
 	if of("the store's", "old") == want {
 		t.Error("the session does not depend on the last secret")
-	}
-}
-
-// The first user turn of a chat comes after its system and developer messages.
-func TestThePrefixOfAChatEndsWithItsFirstUserTurn(t *testing.T) {
-	s, g := newSessions(t, func(o *gateway.Options) { o.Affinity = gateway.AffinityPrefix })
-	of := func(list string) upstream.Session {
-		return s.of(t, t.Context(), g, gateway.Request{Op: upstream.ChatCompletion, Body: []byte(`{"model":"m","messages":[` + list + `]}`)})
-	}
-	const system, user = `{"role":"system","content":"Be brief."},`, `{"role":"user","content":"Hi."}`
-	want := of(system + user)
-	if of(system+user+`,{"role":"assistant","content":"Yes?"},{"role":"user","content":"Go on."}`) != want {
-		t.Error("a later turn has another session")
-	}
-	if of(user) == want || of(system+strings.Replace(user, "Hi", "Ho", 1)) == want {
-		t.Error("another beginning has the same session")
-	}
-}
-
-// Of a response the items until the first message of the user count, or its one text.
-func TestThePrefixOfAResponse(t *testing.T) {
-	s, g := newSessions(t, func(o *gateway.Options) { o.Affinity = gateway.AffinityPrefix })
-	of := func(instructions, input string) upstream.Session {
-		return s.of(t, t.Context(), g, gateway.Request{Op: upstream.Responses, Body: []byte(`{"model":"m","instructions":"` + instructions + `","input":` + input + `}`)})
-	}
-	const developer, user, answer = `{"type":"message","role":"developer","content":"Be kind."},`, `{"role":"user","content":"Hi."}`, `,{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Yes?"}]}`
-	want := of("Be brief.", "["+developer+user+"]")
-	if of("Be brief.", "["+developer+user+answer+","+user+"]") != want {
-		t.Error("a later turn has another session")
-	}
-	text := of("Be brief.", `"Hi."`)
-	for name, got := range map[string]upstream.Session{
-		"other instructions": of("Be long.", "["+developer+user+"]"), "no developer": of("Be brief.", "["+user+"]"), "a text": text, "another text": of("Be brief.", `"Ho."`),
-	} {
-		if got == want || got == (upstream.Session{}) || name == "another text" && got == text {
-			t.Errorf("%s: the same session, or none", name)
-		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,27 +205,6 @@ func lastError(out string, s *gateway.Stream) error {
 		return errors.New("the stream did not end with an error event: " + out)
 	}
 	return s.Err()
-}
-
-func TestAStreamThatCostNothingFreesItsKey(t *testing.T) {
-	var calls atomic.Int64
-	up := upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-		text := chunk(`{"role":"assistant","content":""}`, "") // and then it is cut
-		if calls.Add(1) > 1 {
-			text = chatStream(usageChunk(20, 30))
-		}
-		return (&scriptedUpstream{text: text}).Do(ctx, call)
-	})
-	h := newTestGateway(t, up, "1.00", nil)
-	h.complete(t, upstream.ChatCompletion, askChatStream, "k")
-	again, err := h.ask(t.Context(), askChatStream, "k")
-	if err != nil || again.Replayed {
-		t.Fatalf("again %+v, %v", again, err)
-	}
-	drain(t, again.Stream)
-	if got := h.spent(t, "1.00"); got != micro(50) {
-		t.Errorf("spent %s", got)
-	}
 }
 
 func TestACallWithoutAFreeSlotAsksNobodyAndHoldsNothing(t *testing.T) {

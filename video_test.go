@@ -125,17 +125,6 @@ func lost(t testing.TB, err error) (id string) {
 	return id
 }
 
-// run has the gateway do its background work until the returned function is called.
-func (h *testGateway) run(t testing.TB) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { _ = h.Run(ctx) })
-	return func() {
-		cancel()
-		running.Wait()
-	}
-}
-
 // watched is the last record of a video that is waited for.
 func (h *testGateway) watched(t testing.TB, id string) (last *video.Response) {
 	t.Helper()
