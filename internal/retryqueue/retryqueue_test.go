@@ -25,7 +25,7 @@ func (j *journal) add(item string) {
 	j.tried = append(j.tried, item+" "+time.Since(j.began).String())
 }
 
-// run runs a queue for a while.
+// run runs a queue for a while, in the time of a synctest bubble.
 func run[T any](t *testing.T, q *Queue[T], during func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -33,7 +33,10 @@ func run[T any](t *testing.T, q *Queue[T], during func()) {
 	running.Go(func() { q.Run(ctx) })
 	during()
 	stop()
-	running.Wait()
+	stopped := time.Now()
+	if running.Wait(); time.Since(stopped) != 0 {
+		t.Errorf("Run ended %s after its context", time.Since(stopped))
+	}
 }
 
 func TestAnItemIsTriedAfterGrowingWaitsUntilItSucceeds(t *testing.T) {
@@ -132,6 +135,64 @@ func TestAQueueHasNoMoreTriesAtOnceThanItMay(t *testing.T) {
 		})
 		if most != 2 || q.Len() != 0 {
 			t.Errorf("%d at once, %d left", most, q.Len())
+		}
+	})
+}
+
+// Of a key whose tries hang, as of an account whose row is locked, one is tried at a time;
+// others wait for none of them, and Run ends while they are tried.
+func TestAKeyWhoseTriesHangDelaysNoOtherAndNotTheEndOfRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		hangs, running, done := true, map[string]int{}, 0
+		q := New(Options{Size: 99, AtOnce: 4, Backoff: Backoff{First: time.Second, Most: 5 * time.Second}}, func(ctx context.Context, key string, _ int) error {
+			mu.Lock()
+			hung := hangs && key != "other"
+			if running[key]++; running[key] > 1 {
+				t.Errorf("%d items of %s are tried at once", running[key], key)
+			}
+			mu.Unlock()
+			if hung {
+				ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+				defer cancel()
+				<-ctx.Done()
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			running[key]--
+			if hung {
+				return errAway
+			}
+			done++
+			return nil
+		})
+		add := func(key string, n int) {
+			for range n {
+				q.Add(key, key)
+			}
+		}
+		add("locked", 20)
+		add("other", 3) // before Run
+		run(t, q, func() {
+			for _, after := range []time.Duration{0, 2 * time.Second, time.Hour} {
+				time.Sleep(after)
+				add("other", 3)
+				if synctest.Wait(); q.Len() != 20 {
+					t.Errorf("after %s %d items wait, want those of the key that hangs", after, q.Len())
+				}
+			}
+			for _, key := range []string{"b", "c", "d", "e"} { // more than are tried at once
+				add(key, 2)
+			}
+			synctest.Wait()
+		})
+		if q.Len() != 28 || done != 12 {
+			t.Errorf("%d items wait after Run, %d are done", q.Len(), done)
+		}
+		hangs = false
+		run(t, q, func() { synctest.Wait() })
+		if q.Len() != 0 || done != 40 {
+			t.Errorf("%d items wait after the next Run, %d are done", q.Len(), done)
 		}
 	})
 }
