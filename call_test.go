@@ -397,20 +397,6 @@ func TestAnErrorInA200TellsNeitherCallerNorLogWhatTheVendorSaid(t *testing.T) {
 	}
 }
 
-func TestAVendorsRefusalIsLoggedWithoutItsText(t *testing.T) {
-	var log bytes.Buffer
-	refusal := &fault.Error{Code: fault.InvalidRequest, Status: 400, Message: "Unsafe input: 'my prompt'",
-		Err: &upstream.Failure{Status: 400, Sent: true, Err: errors.New("Unsafe input: 'my prompt'")}}
-	h := newTestGateway(t, &scriptedUpstream{err: refusal}, "1.00", func(o *gateway.Options) {
-		o.Logger = slog.New(slog.NewJSONHandler(&log, nil))
-	})
-	x, err := h.ask(t.Context(), askChat)
-	x.End(400, err)
-	if strings.Contains(log.String(), "my prompt") || !strings.Contains(log.String(), "upstream status 400") {
-		t.Errorf("log %s", log.String())
-	}
-}
-
 func TestAModelThatWillBeWithdrawnSaysWhen(t *testing.T) {
 	day := time.Date(2100, 1, 31, 0, 0, 0, 0, time.UTC)
 	h := newTestGateway(t, &scriptedUpstream{text: chatAnswer("")}, "1.00", func(o *gateway.Options) {

@@ -45,6 +45,7 @@ func TestASolventCallerIsAskedForNoMoreThanTheBalanceAffords(t *testing.T) {
 		{"a message", upstream.Messages, onlyMessages, body(`"max_tokens":9000,`), message, 1_500, `"max_tokens":1500`, "1500"},
 		{"a message, translated", upstream.Messages, onlyChat, body(`"max_tokens":9000,`), chat, 1_500, `"max_tokens":1500`, "1500"},
 		{"a stream of a message, whose bound is held before it begins", upstream.Messages, onlyMessages, body(`"max_tokens":9000,"stream":true,`), strings.Join(messageEvents, ""), 1_500, `"max_tokens":1500`, "1500"},
+		{"a message that thinks", upstream.Messages, onlyMessages, body(`"max_tokens":5000,"thinking":{"type":"enabled","budget_tokens":4000},`), message, 1_000, `"max_tokens":1000`, "1000"},
 		{"a response", upstream.Responses, onlyChat, `{"model":"m","max_output_tokens":9000,"input":"say four words"}`, responseAnswer, 1_500, `"max_output_tokens":1500`, "1500"},
 		{"a response without a bound", upstream.Responses, onlyChat, `{"model":"m","input":"say four words"}`, responseAnswer, 57, `"max_output_tokens":57`, "57"},
 	} {
@@ -54,6 +55,9 @@ func TestASolventCallerIsAskedForNoMoreThanTheBalanceAffords(t *testing.T) {
 			r, _ := h.complete(t, c.op, c.body)
 			if got := r.Header.Get("X-Gateway-Max-Tokens"); got != c.held || !strings.Contains(up.sent(t), c.field) {
 				t.Errorf("X-Gateway-Max-Tokens is %q, want %q; the upstream got %s", got, c.held, up.sent(t))
+			}
+			if thinks := strings.Contains(c.body, "thinking"); strings.Contains(up.sent(t), "thinking") || thinks != (r.Header.Get("X-Gateway-Dropped") == "thinking") {
+				t.Errorf("what the balance does not afford of it is not left out: the upstream got %s, headers %v", up.sent(t), r.Header)
 			}
 		})
 	}
@@ -110,8 +114,6 @@ func TestAStreamEndsForLengthWhenTheMoneyDoes(t *testing.T) {
 	}
 }
 
-// TestACallerWithABoundOfItsOwnIsNotHeldForMore has text that looks like more
-// tokens than it is: the estimate must not end a stream that the hold covers.
 func TestAStreamOfLargeEventsDoesNotOutrunItsHold(t *testing.T) {
 	const affordable, event, held = 5_000, 500, 100 // tokens
 	events := strings.Repeat(chunk(`{"content":"`+strings.Repeat("abcd", event)+`"}`, ""), 100)
@@ -126,6 +128,8 @@ func TestAStreamOfLargeEventsDoesNotOutrunItsHold(t *testing.T) {
 	}
 }
 
+// TestACallerWithABoundOfItsOwnIsNotHeldForMore has text that looks like more
+// tokens than it is: the estimate must not end a stream that the hold covers.
 func TestACallerWithABoundOfItsOwnIsNotHeldForMore(t *testing.T) {
 	up := &scriptedUpstream{text: chunk(`{"content":"`+strings.Repeat("long ", 400)+`"}`, "") + usageChunk(1, 100) + "data: [DONE]\n\n"}
 	h := newTestGateway(t, up, micro(int64(len(askChatStream))+100).String(), nil)

@@ -47,31 +47,6 @@ func TestNothingIsSentInASilenceOfPicturesSoThatAFailureKeepsItsStatus(t *testin
 	})
 }
 
-func TestAPictureIsAskedOfAnotherChannelOnlyIfCertainlyNoneWasMade(t *testing.T) {
-	for _, row := range []struct {
-		failure upstream.Failure
-		again   bool
-	}{
-		{upstream.Failure{}, true}, // it was not sent
-		{upstream.Failure{Status: 429, Sent: true, Refused: true}, true},
-		{upstream.Failure{Status: 503, Sent: true, Refused: true}, true},
-		{upstream.Failure{Status: 500, Sent: true}, false},
-		{upstream.Failure{Sent: true}, false},
-	} {
-		second := &scriptedUpstream{text: oneLink}
-		first := &scriptedUpstream{err: row.failure.Fault()}
-		models := map[string]string{"alpha-image-max": "qwen-image-max"}
-		routing := newRouter(t,
-			router.Channel{Name: "first", Upstream: first, Models: models}, router.Channel{Name: "second", Upstream: second, Models: models, Priority: 1},
-		)
-		h := newPricedGateway(t, routing, "1", "alpha-image-max", rates(t, "image", "0.5"))
-		_, err := h.do(t.Context(), upstream.GenerateImage, alphaBody("alpha-image-max", ""))
-		if (err == nil) != row.again || second.count() != map[bool]int{true: 1}[row.again] {
-			t.Errorf("%+v: %v, %d calls of the second", row.failure, err, second.count())
-		}
-	}
-}
-
 func TestAStreamOfPicturesIsChargedAsReportedOrByWhatWasDelivered(t *testing.T) {
 	const body = `{"model":"imagegen-2","prompt":"a red cube","stream":true,"partial_images":2,"size":"1024x1024"}`
 	for name, row := range map[string]struct {

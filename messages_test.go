@@ -235,13 +235,3 @@ func TestThoughtsThatAClientDoesNotSeeBreakNoStreamAndArePaidByWhoHangsUp(t *tes
 		}
 	})
 }
-
-func TestThinkingThatTheBalanceDoesNotAffordIsLeftOut(t *testing.T) {
-	up := &scriptedUpstream{text: messageAnswer}
-	body := strings.Replace(askMessage, `"max_tokens":100`, `"max_tokens":5000,"thinking":{"type":"enabled","budget_tokens":4000}`, 1)
-	h := newTestGateway(t, speaker{up, onlyMessages}, micro(int64(len(body))+1_000).String(), nil)
-	r := h.must(t, upstream.Messages, body)
-	if got := up.sent(t); strings.Contains(got, "thinking") || !strings.Contains(got, `"max_tokens":1000`) || r.Header.Get("X-Gateway-Dropped") != "thinking" {
-		t.Errorf("sent %s, headers %v", got, r.Header)
-	}
-}

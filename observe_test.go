@@ -216,7 +216,8 @@ func TestObserversAreCalledInTheirOrderWhateverOneOfThemDoes(t *testing.T) {
 // repeated only if it is a word.
 func TestAnObserverGetsHowARequestEnded(t *testing.T) {
 	vendor := func(code fault.Code) upstream.Upstream {
-		return &scriptedUpstream{err: &fault.Error{Code: code, Status: 422, Message: "No.", Err: &upstream.Failure{Sent: true, Status: 422}}}
+		const text = "You said: say four words"
+		return &scriptedUpstream{err: &fault.Error{Code: code, Status: 422, Message: text, Err: &upstream.Failure{Sent: true, Status: 422, Err: errors.New(text)}}}
 	}
 	for name, row := range map[string]struct {
 		up      upstream.Upstream
@@ -233,6 +234,7 @@ func TestAnObserverGetsHowARequestEnded(t *testing.T) {
 		"no model":              {&scriptedUpstream{}, "1", strings.Repeat("x", 1000), "invalid_request_error", false, "", ""},
 		"a vendor's word":       {vendor("no_such_voice"), "1", "m", "no_such_voice", true, "default", "no_such_voice (upstream status 422)"},
 		"a vendor's other word": {vendor("Throttling.RateQuota"), "1", "m", "Throttling.RateQuota", true, "default", "Throttling.RateQuota (upstream status 422)"},
+		"a vendor's refusal":    {vendor(fault.InvalidRequest), "1", "m", "invalid_request_error", true, "default", "invalid_request_error (upstream status 422)"},
 		"a vendor's sentence":   {vendor("You said: say four words"), "1", "m", "upstream_error", true, "default", "upstream_error (upstream status 422)"},
 		"a vendor's long word":  {vendor(fault.Code(strings.Repeat("y", 81))), "1", "m", "upstream_error", true, "default", "upstream_error (upstream status 422)"},
 	} {
@@ -255,6 +257,9 @@ func TestAnObserverGetsHowARequestEnded(t *testing.T) {
 				if strings.Contains(log.String(), text) {
 					t.Errorf("the log has %q", text)
 				}
+			}
+			if !strings.Contains(log.String(), row.attempt) {
+				t.Errorf("the log has no %q: %s", row.attempt, log.String())
 			}
 		})
 	}

@@ -217,16 +217,6 @@ func TestThoughtsThatOnlyTheVendorCanReadArePaidByWhoTakesThem(t *testing.T) {
 	}
 }
 
-func TestACountIsSentWithoutThoughtsThatAreOnlyNamed(t *testing.T) {
-	up := &scriptedUpstream{text: `{"object":"response.input_tokens","input_tokens":9}`}
-	h := newTestGateway(t, answering{upstream.CountInput, up}, "1.00", inPrepaid)
-	const said = `{"role":"user","content":"x"}`
-	h.must(t, upstream.CountInput, `{"model":"m","input":[{"type":"reasoning","id":"rs_1","summary":[]},`+said+`]}`)
-	if got, want := up.sent(t), `{"model":"m","input":[`+said+`]}`; got != want {
-		t.Errorf("sent %s, want %s", got, want)
-	}
-}
-
 func TestAStreamWhoseBalanceEndsFailsForIt(t *testing.T) {
 	text := strings.Join(responseEvents[:4], "") + strings.Repeat(responseDelta("4", "abcd"), 10_000)
 	credit := micro(2_000)

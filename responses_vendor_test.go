@@ -262,28 +262,11 @@ func TestAConversationThatAVendorKeepsHasItsTokensWhateverTheVendorSays(t *testi
 	}
 }
 
-// What the account has made itself is looked up as before.
-func TestWhatAnAccountHasMadeMayBeNamedInAnyForm(t *testing.T) {
-	for _, item := range []string{
-		`{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":""}`,
-		`{"id":"msg_1","type":"web_search_call","status":"completed"}`,
-		`{"type":"mcp_approval_response","approval_request_id":"fc_1","approve":true}`,
-		`{"type":"mcp_approval_response","approval_request_id":"fc_1","approve":true},{"id":"fc_1","type":"mcp_approval_request","name":"f"}`,
-		`{"type":"code_interpreter_call","container_id":"cntr_1","code":"x"}`,
-	} {
-		v := &responsesVendor{store: "true", more: `,{"id":"ci_1","type":"code_interpreter_call","container_id":"cntr_1","code":"x"}`}
-		k := newStateGateway(t, v, func(o *gateway.Options) { o.Responses.Mode = gateway.ResponsesNative })
-		k.must(t, upstream.Responses, askResponse)
-		k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"input":[`+item+`]}`)
-		if got, _ := v.input(t, 2); strings.Join(got, ",") != item || v.calls[1].Channel != "default" {
-			t.Errorf("sent %s to %q", got, v.calls[1].Channel)
-		}
-	}
-}
-
+// What the account has made itself may be named in any form.
 func TestWhatAVendorStoresIsItsAccountsAndGoesBackToTheSameKey(t *testing.T) {
+	const approval, step = `{"type":"mcp_approval_response","approval_request_id":"fc_1","approve":true}`, `{"id":"ci_1","type":"code_interpreter_call","container_id":"cntr_1","code":"x"}`
 	for _, request := range []string{askResponse, askResponseStream} {
-		v := &responsesVendor{store: "true"}
+		v := &responsesVendor{store: "true", more: `,` + step}
 		kept := &keepingCount{Store: &memory.Responses{}}
 		k := newStateGateway(t, v, func(o *gateway.Options) {
 			o.Responses = gateway.ResponsesOptions{Mode: gateway.ResponsesNative, Store: kept}
@@ -298,20 +281,28 @@ func TestWhatAVendorStoresIsItsAccountsAndGoesBackToTheSameKey(t *testing.T) {
 		if r := kept.kept[0]; r.Body != nil || r.Tokens < 50 || r.Tokens > 200 || r.Channel != "default" || r.Key != "key_1" {
 			t.Errorf("kept %+v", r)
 		}
-		for _, row := range []struct{ follows, sent string }{
-			{`"previous_response_id":"resp_1","input":"x"`, `"previous_response_id":"resp_1","input":"x"`},
-			{`"input":[{"type":"item_reference","id":"msg_1"}]`, `"input":[{"type":"item_reference","id":"msg_1"}]`},
+		for _, row := range []struct {
+			follows string
+			code    fault.Code // for another account; none where the item is sent without its id, or left out
+		}{
+			{`"previous_response_id":"resp_1","input":"x"`, fault.ResponseNotFound},
+			{`"input":[{"type":"item_reference","id":"msg_1"}]`, fault.ItemNotFound},
+			{`"input":[{"type":"code_interpreter_call","container_id":"cntr_1","code":"x"}]`, fault.ItemNotFound},
+			{`"input":[` + approval + `]`, fault.ItemNotFound},
+			{`"input":[` + approval + `,{"id":"fc_1","type":"mcp_approval_request","name":"f"}]`, fault.ItemNotFound},
+			{`"input":[{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":""}]`, ""},
+			{`"input":[{"id":"msg_1","type":"web_search_call","status":"completed"}]`, ""},
 		} {
 			k.complete(t, upstream.Responses, `{"model":"m","max_output_tokens":40,`+row.follows+`}`)
 			n := len(v.calls)
-			if _, body := v.input(t, n); !strings.Contains(body, row.sent) {
+			if _, body := v.input(t, n); !strings.Contains(body, row.follows) {
 				t.Errorf("sent %s", body)
 			}
 			if c := v.calls[n-1]; c.Channel != "default" || c.Key != "key_1" {
 				t.Errorf("it went to %q, %q", c.Channel, c.Key)
 			}
-			if _, err := k.do(asAccount(t, "other"), upstream.Responses, `{"model":"m","max_output_tokens":40,`+row.follows+`}`); fault.From(err).HTTPStatus() != 400 || len(v.calls) != n {
-				t.Errorf("another account: %v", err)
+			if _, err := k.do(asAccount(t, "other"), upstream.Responses, `{"model":"m","max_output_tokens":40,`+row.follows+`}`); row.code == "" && err != nil || row.code != "" && (!fault.Is(err, row.code) || len(v.calls) != n) {
+				t.Errorf("another account: %s, %v", row.follows, err)
 			}
 		}
 	}

@@ -10,7 +10,6 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -336,16 +335,6 @@ func TestAStreamIsNotCutWhileThereIsMoney(t *testing.T) {
 	}
 	if !strings.Contains(up.sent(t), fmt.Sprintf(`"max_tokens":%d`, affords)) {
 		t.Errorf("the vendor got %s", up.sent(t))
-	}
-}
-
-func TestBoundsThatDifferAreRefusedInProcessToo(t *testing.T) {
-	up := &scriptedUpstream{text: chatAnswer("")}
-	h := newTestGateway(t, up, "1.00", nil)
-	_, err := h.Chat(t.Context(), &chat.Request{Model: "m", MaxTokens: 1, MaxCompletionTokens: 30_000,
-		Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}})
-	if f := fault.From(err); !fault.Is(err, fault.InvalidRequest) || f.Param != "max_completion_tokens" || up.count() != 0 {
-		t.Errorf("error %v after %d calls", err, up.count())
 	}
 }
 

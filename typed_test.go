@@ -114,6 +114,10 @@ func TestAnAnswerOfAnotherFormIsAnErrorBesideItsCharge(t *testing.T) {
 func TestATypedRequestIsCheckedAsARawOne(t *testing.T) {
 	h := newTestGateway(t, sim.New(sim.Options{}), "1", nil)
 	for want, call := range map[string]func() error{
+		"max_completion_tokens": func() error {
+			_, err := h.Chat(t.Context(), &chat.Request{Model: "m", MaxTokens: 1, MaxCompletionTokens: 30_000, Messages: chatRequest().Messages})
+			return err
+		},
 		"input": func() error {
 			_, err := h.Images(t.Context(), &images.Request{Model: "alpha-image-2.0", Prompt: "a"})
 			return err
