@@ -69,6 +69,7 @@ func TestChunksLeaveAsTheyCome(t *testing.T) {
 	in, out := io.Pipe()
 	h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", nil)
 	received := make(chan struct{})
+	defer close(received)
 	events := strings.SplitAfter(chatStream(""), "\n\n")
 	go func() {
 		for _, e := range events {

@@ -79,6 +79,12 @@ func (h *testGateway) get(ctx context.Context) error {
 	return err
 }
 
+// begin has a call wait for its answer in a bubble.
+func (h *testGateway) begin(ctx context.Context, done chan<- error) {
+	go func() { done <- h.get(ctx) }()
+	synctest.Wait()
+}
+
 // ended waits for calls that all end well, and after which no room is taken.
 func (h *testGateway) ended(t *testing.T, done <-chan error, calls int) {
 	t.Helper()
@@ -118,13 +124,11 @@ func TestLargeAnswersThatFindNoRoomAreReadWhenThereIsSome(t *testing.T) {
 		close(small.end)
 		h := newAnswerGateway(t, first, second, small)
 		done := make(chan error, 2)
-		go func() { done <- h.get(t.Context()) }()
-		synctest.Wait()
+		h.begin(t.Context(), done)
 		if n := first.read.Load(); n <= 40<<20 {
 			t.Fatalf("of the first %d bytes were read", n)
 		}
-		go func() { done <- h.get(t.Context()) }()
-		synctest.Wait()
+		h.begin(t.Context(), done)
 		if n := second.read.Load(); n == 0 || n > 1<<20 {
 			t.Errorf("while there was no room, %d bytes of the second were read", n)
 		}
@@ -150,8 +154,7 @@ func TestTheOldestOfTheLargeAnswersAlwaysGoesOn(t *testing.T) {
 		h := newAnswerGateway(t, all...)
 		done := make(chan error)
 		for _, p := range all {
-			go func() { done <- h.get(t.Context()) }()
-			synctest.Wait()
+			h.begin(t.Context(), done)
 			if n := p.read.Load(); n == 0 {
 				t.Error("an answer was not begun")
 			}
@@ -169,14 +172,11 @@ func TestWhoLeavesWhileAnAnswerFindsNoRoomPaysForThePrompt(t *testing.T) {
 		close(third.end)
 		h := newAnswerGateway(t, first, second, third)
 		done := make(chan error, 2)
-		go func() { done <- h.get(t.Context()) }()
-		synctest.Wait()
+		h.begin(t.Context(), done)
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error)
-		go func() { left <- h.get(ctx) }()
-		synctest.Wait()
-		go func() { done <- h.get(t.Context()) }()
-		synctest.Wait()
+		h.begin(ctx, left)
+		h.begin(t.Context(), done)
 		leave()
 		if err := <-left; !fault.Is(err, fault.ClientGone) {
 			t.Errorf("who left got %v", err)
@@ -196,8 +196,7 @@ func TestTheCopyByWhichAnAnswerIsCheckedWaitsForRoomToo(t *testing.T) {
 		h := newAnswerGateway(t, first, second)
 		done := make(chan error, 2)
 		for range 2 {
-			go func() { done <- h.get(t.Context()) }()
-			synctest.Wait()
+			h.begin(t.Context(), done)
 		}
 		if n := second.read.Load(); n <= 24<<20 || len(done) > 0 {
 			t.Errorf("%d bytes of the second were read, %d calls have ended", n, len(done))

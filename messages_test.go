@@ -52,18 +52,11 @@ func newMessagesGateway(t testing.TB, s *scriptedUpstream, edit func(*gateway.Op
 // messageStreamCost is an independent account of what a cut native stream delivered.
 func messageStreamCost(text string) billing.Money {
 	chars, end := 0, int64(0)
-	for _, line := range strings.Split(text, "\n") {
-		data, ok := strings.CutPrefix(line, "data: ")
-		if !ok || !strings.HasSuffix(data, "}") || strings.Count(data, "{") != strings.Count(data, "}") {
-			continue
-		}
+	for _, data := range wholeData(text) {
 		if strings.Contains(data, `"output_tokens":30`) {
 			end = 30
 		}
-		if _, after, ok := strings.Cut(data, `"text_delta","text":"`); ok {
-			word, _, _ := strings.Cut(after, `"`)
-			chars += len(word)
-		}
+		chars += len(between(data, `"text_delta","text":"`, `"`))
 	}
 	if chars == 0 {
 		return 0
@@ -140,19 +133,6 @@ func TestAModelOfTwoDialectsFailsOverFromOneToTheOther(t *testing.T) {
 	}
 }
 
-// counter is an upstream that counts, or says that it cannot.
-type counter struct {
-	*scriptedUpstream
-	refusal error
-}
-
-func (c counter) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	if call.Op == upstream.CountTokens && c.refusal != nil {
-		return nil, c.refusal
-	}
-	return c.scriptedUpstream.Do(ctx, call)
-}
-
 func TestTokensAreCountedByTheUpstreamIfItCan(t *testing.T) {
 	away := (&upstream.Failure{Status: 404, Sent: true}).Fault()
 	for name, c := range map[string]struct {
@@ -166,7 +146,7 @@ func TestTokensAreCountedByTheUpstreamIfItCan(t *testing.T) {
 		"it refuses the body": {(&upstream.Failure{Status: 400, Sent: true}).Fault(), false, fault.InvalidRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newTestGateway(t, counter{&scriptedUpstream{text: `{"input_tokens":4242,"x":1.0}`}, c.refusal}, "0", nil)
+			h := newTestGateway(t, &scriptedUpstream{text: `{"input_tokens":4242,"x":1.0}`, err: c.refusal}, "0", nil)
 			r, err := h.do(t.Context(), upstream.CountTokens, `{"model":"m","messages":[{"role":"user","content":"x"}]}`)
 			if c.code != "" {
 				if !fault.Is(err, c.code) {

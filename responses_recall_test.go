@@ -215,10 +215,10 @@ func TestADuplicateReadsNothingThatIsStored(t *testing.T) {
 			"expired": func(_ *stateGateway, now *time.Time) error { *now = now.Add(2 * time.Hour); return nil },
 		} {
 			v, now := &responsesVendor{}, time.Now()
-			var kept *countingReads
+			var kept *countedStore
 			k := newStateGateway(t, v, func(o *gateway.Options) {
 				o.Now = func() time.Time { return now }
-				kept = &countingReads{Store: &memory.Responses{Now: o.Now}}
+				kept = &countedStore{Store: &memory.Responses{Now: o.Now}}
 				o.Responses.Retention, o.Responses.Store = time.Hour, kept
 			})
 			k.must(t, upstream.Responses, askResponse)
@@ -243,7 +243,7 @@ func TestADuplicateReadsNothingThatIsStored(t *testing.T) {
 
 func TestADuplicateIsAnsweredAsTheFirstWasAndKeptOnce(t *testing.T) {
 	for _, body := range []string{askResponse, askResponseStream} {
-		kept := &keepingCount{Store: &memory.Responses{}}
+		kept := newCountedStore()
 		v := &responsesVendor{}
 		k := newStateGateway(t, v, func(o *gateway.Options) { o.Responses.Store = kept })
 		_, first := k.complete(t, upstream.Responses, body, "once")
@@ -331,7 +331,7 @@ func (s *endlessResponses) Get(_ context.Context, account, id string) (*state.Re
 }
 
 func TestAConversationIsRecalledWithinBounds(t *testing.T) {
-	source := &keepingCount{Store: &memory.Responses{}}
+	source := newCountedStore()
 	k := newStateGateway(t, &responsesVendor{}, func(o *gateway.Options) { o.Responses.Store = source })
 	k.must(t, upstream.Responses, askResponse)
 	k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"input":"`+strings.Repeat("word ", 50_000)+`"}`)
@@ -346,27 +346,6 @@ func TestAConversationIsRecalledWithinBounds(t *testing.T) {
 			t.Errorf("%d responses were read, %d calls", loop.reads, len(v.calls))
 		}
 	}
-}
-
-// countingReads counts what is read of a store.
-type countingReads struct {
-	state.Store
-	reads int // by Get and by Has
-	bytes int // of bodies
-}
-
-func (s *countingReads) Get(ctx context.Context, account, id string) (*state.Response, error) {
-	s.reads++
-	r, err := s.Store.Get(ctx, account, id)
-	if r != nil {
-		s.bytes += len(r.Body)
-	}
-	return r, err
-}
-
-func (s *countingReads) Has(ctx context.Context, account, id string) (bool, error) {
-	s.reads++
-	return s.Store.Has(ctx, account, id)
 }
 
 // What a request only names is looked up once for each id, and no body is read for that.
@@ -384,7 +363,7 @@ func TestWhatIsOnlyNamedIsLookedUpOnceWithoutItsBody(t *testing.T) {
 		{"a container, and another", `"input":"x","tools":[` + strings.Repeat(fmt.Sprintf(interpreter, "cntr_1")+",", 99) + fmt.Sprintf(interpreter, "cntr_9") + `]`, fault.ItemNotFound, 2},
 	} {
 		for _, op := range []upstream.Op{upstream.Responses, upstream.CountInput} {
-			kept := &countingReads{Store: &memory.Responses{}}
+			kept := newCountedStore()
 			k := newStateGateway(t, &responsesVendor{filler: 1 << 20, more: `,{"id":"ci_1","type":"code_interpreter_call","status":"completed","code":"1","container_id":"cntr_1","outputs":[]}`}, func(o *gateway.Options) {
 				o.Responses.Store = kept
 			})
@@ -421,7 +400,7 @@ func TestNothingIsReadForWhoCannotPayOrHasReachedALimit(t *testing.T) {
 		for _, mode := range []gateway.ResponsesMode{gateway.ResponsesNative, gateway.ResponsesOn} {
 			for _, body := range []string{`"previous_response_id":"resp_1","input":"x"`, `"input":[{"id":"msg_1"}]`, `"input":[{"type":"mcp_approval_response","approval_request_id":"fc_1","approve":true}]`} {
 				for _, op := range []upstream.Op{upstream.Responses, upstream.CountInput} {
-					v, kept := &responsesVendor{store: "true"}, &countingReads{Store: &memory.Responses{}}
+					v, kept := &responsesVendor{store: "true"}, newCountedStore()
 					k := newStateGateway(t, v, func(o *gateway.Options) {
 						o.Responses.Mode, o.Responses.Store = mode, kept
 						o.Limiter = new(auth.MemoryLimiter)
@@ -445,7 +424,7 @@ func TestNothingIsReadForWhoCannotPayOrHasReachedALimit(t *testing.T) {
 
 func TestARequestRefersToABoundedNumberOfItems(t *testing.T) {
 	for _, mode := range []gateway.ResponsesMode{gateway.ResponsesNative, gateway.ResponsesOn} {
-		source := &keepingCount{Store: &memory.Responses{}}
+		source := newCountedStore()
 		newStateGateway(t, &responsesVendor{}, func(o *gateway.Options) { o.Responses.Store = source }).must(t, upstream.Responses, askResponse)
 		loop := &endlessResponses{body: source.kept[0].Body}
 		k := newStateGateway(t, &responsesVendor{}, func(o *gateway.Options) { o.Responses.Mode, o.Responses.Store = mode, loop })

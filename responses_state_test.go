@@ -263,7 +263,7 @@ func TestTheInputOfAResponseIsListedInPages(t *testing.T) {
 
 func TestTheInputOfAResponseHasTheConversationBeforeIt(t *testing.T) {
 	v := &responsesVendor{}
-	kept := &countingReads{Store: &memory.Responses{}}
+	kept := newCountedStore()
 	k := newStateGateway(t, v, func(o *gateway.Options) { o.Responses.Store = kept })
 	ctx := asAccount(t, "local")
 	k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"input":[{"id":"own_1","role":"user","content":[{"type":"input_image","image_url":"https://a/b.png"},{"type":"input_text","text":"one"}]}]}`)
@@ -360,7 +360,7 @@ func TestWhatIsNotStoredSaysSo(t *testing.T) {
 }
 
 func TestAStreamThatIsBrokenOffIsNotStored(t *testing.T) {
-	kept := &keepingCount{Store: &memory.Responses{}}
+	kept := newCountedStore()
 	k := newStateGateway(t, &responsesVendor{pauses: true}, func(o *gateway.Options) { o.Responses.Store = kept })
 	r, err := k.do(asAccount(t, "local"), upstream.Responses, askResponseStream)
 	must(t, err)
@@ -503,13 +503,31 @@ func TestWhatIsStoredIsEncryptedForItsAccount(t *testing.T) {
 	}
 }
 
-// keepingCount counts what is kept.
-type keepingCount struct {
+// countedStore counts what is read of a store, and has what was put into it.
+type countedStore struct {
 	state.Store
-	kept []state.Response
+	reads int // by Get and by Has
+	bytes int // of bodies
+	kept  []state.Response
 }
 
-func (s *keepingCount) Put(ctx context.Context, r state.Response) error {
+func newCountedStore() *countedStore { return &countedStore{Store: &memory.Responses{}} }
+
+func (s *countedStore) Get(ctx context.Context, account, id string) (*state.Response, error) {
+	s.reads++
+	r, err := s.Store.Get(ctx, account, id)
+	if r != nil {
+		s.bytes += len(r.Body)
+	}
+	return r, err
+}
+
+func (s *countedStore) Has(ctx context.Context, account, id string) (bool, error) {
+	s.reads++
+	return s.Store.Has(ctx, account, id)
+}
+
+func (s *countedStore) Put(ctx context.Context, r state.Response) error {
 	s.kept = append(s.kept, r)
 	return s.Store.Put(ctx, r)
 }
@@ -570,7 +588,7 @@ func TestAnAnswerWhoseChargeIsNotRecordedIsWithheldAndNotStored(t *testing.T) {
 
 func TestAResponseIsStoredByItsSettlementAndNotBefore(t *testing.T) {
 	for _, request := range []string{askResponse, askResponseStream} {
-		kept := &keepingCount{Store: &memory.Responses{}}
+		kept := newCountedStore()
 		k := newStateGateway(t, &responsesVendor{pauses: true}, func(o *gateway.Options) {
 			o.Meter, o.Responses.Store = responseMeter{o.Meter, kept, false}, settledWith{kept}
 		})

@@ -11,7 +11,6 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -72,7 +71,7 @@ var storedOperations = map[string]struct {
 func TestWhatIsStoredIsReadWithASlotOfItsKey(t *testing.T) {
 	for name, op := range storedOperations {
 		for _, mode := range []gateway.ResponsesMode{gateway.ResponsesNative, gateway.ResponsesOn} {
-			kept := &countingReads{Store: &memory.Responses{}}
+			kept := newCountedStore()
 			v := keeper{&responsesVendor{store: "true"}, 0}
 			k := newStateGateway(t, v.responsesVendor, func(o *gateway.Options) {
 				o.Upstream, o.Responses.Mode, o.Responses.Store, o.Limiter = v, mode, kept, new(auth.MemoryLimiter)

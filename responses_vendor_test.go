@@ -267,7 +267,7 @@ func TestWhatAVendorStoresIsItsAccountsAndGoesBackToTheSameKey(t *testing.T) {
 	const approval, step = `{"type":"mcp_approval_response","approval_request_id":"fc_1","approve":true}`, `{"id":"ci_1","type":"code_interpreter_call","container_id":"cntr_1","code":"x"}`
 	for _, request := range []string{askResponse, askResponseStream} {
 		v := &responsesVendor{store: "true", more: `,` + step}
-		kept := &keepingCount{Store: &memory.Responses{}}
+		kept := newCountedStore()
 		k := newStateGateway(t, v, func(o *gateway.Options) {
 			o.Responses = gateway.ResponsesOptions{Mode: gateway.ResponsesNative, Store: kept}
 		})

@@ -34,21 +34,13 @@ func (s *sessions) Do(_ context.Context, c *upstream.Call) (*upstream.Reply, err
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen = append(s.seen, c.Session)
-	text := `{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`
 	switch c.Op {
-	case upstream.Messages:
-		text = `{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"ok"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":1,"output_tokens":1}}`
-	case upstream.CountTokens:
-		text = `{"input_tokens":1}`
-	case upstream.CountInput:
-		text = `{"object":"response.input_tokens","input_tokens":1}`
-	case upstream.Responses:
-		text = `{"id":"resp_1","object":"response","created_at":1,"status":"completed","model":"m","output":[{"id":"msg_1","type":"message","role":"assistant","status":"completed",` +
-			`"content":[{"type":"output_text","text":"ok","annotations":[]}]}],"usage":{"input_tokens":1,"output_tokens":1,"total_tokens":2}}`
+	case upstream.CountTokens, upstream.CountInput:
+		return jsonReply(`{"object":"response.input_tokens","input_tokens":1}`), nil
 	case upstream.Embeddings:
-		text = `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1}}`
+		return jsonReply(`{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1}}`), nil
 	}
-	return jsonReply(text), nil
+	return jsonReply(wholeAnswers[c.Op]), nil
 }
 
 // of is the session of a request.

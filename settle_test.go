@@ -117,21 +117,32 @@ func TestAStreamCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
 	}
 }
 
+// wholeData are the data of the events in a cut stream that are JSON objects to their end.
+func wholeData(text string) (all []string) {
+	for line := range strings.Lines(text) {
+		data, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "data: ")
+		if ok && strings.HasSuffix(data, "}") && strings.Count(data, "{") == strings.Count(data, "}") {
+			all = append(all, data)
+		}
+	}
+	return all
+}
+
+// between is the text between two others; empty if the first is not there.
+func between(text, before, after string) string {
+	_, rest, _ := strings.Cut(text, before)
+	found, _, _ := strings.Cut(rest, after)
+	return found
+}
+
 // chatStreamCost is an independent account of what a cut stream delivered.
 func chatStreamCost(text string) billing.Money {
 	chars, usage := 0, false
-	for _, line := range strings.Split(text, "\n") {
-		data, ok := strings.CutPrefix(line, "data: ")
-		if !ok || !strings.HasSuffix(data, "}") || strings.Count(data, "{") != strings.Count(data, "}") {
-			continue
-		}
+	for _, data := range wholeData(text) {
 		if strings.Contains(data, `"usage":{`) {
 			usage = true
 		}
-		if _, after, ok := strings.Cut(data, `"content":"`); ok {
-			word, _, _ := strings.Cut(after, `"`)
-			chars += len(word)
-		}
+		chars += len(between(data, `"content":"`, `"`))
 	}
 	switch {
 	case usage:
@@ -145,18 +156,11 @@ func chatStreamCost(text string) billing.Money {
 // responseStreamCost is an independent account of what a cut stream of a response delivered.
 func responseStreamCost(text string) billing.Money {
 	chars := 0
-	for _, line := range strings.Split(text, "\n") {
-		data, ok := strings.CutPrefix(line, "data: ")
-		if !ok || !strings.HasSuffix(data, "}") || strings.Count(data, "{") != strings.Count(data, "}") {
-			continue
-		}
+	for _, data := range wholeData(text) {
 		if strings.Contains(data, `"output_tokens":30`) {
 			return micro(50)
 		}
-		if _, after, ok := strings.Cut(data, `"delta":"`); ok {
-			word, _, _ := strings.Cut(after, `"`)
-			chars += len(word)
-		}
+		chars += len(between(data, `"delta":"`, `"`))
 	}
 	if chars == 0 {
 		return 0
