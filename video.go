@@ -471,7 +471,7 @@ func (v *videos) find(ctx context.Context, account, id string) (_ *video.Task, e
 	case err != nil:
 		return nil, storeError(err)
 	case t == nil:
-		return nil, video.ErrNotFound(id)
+		return nil, videoapi.NotFound(id)
 	}
 	return t, nil
 }
@@ -590,7 +590,7 @@ func (v *videos) watch(ctx context.Context, account, id string) iter.Seq2[*video
 		}
 		defer v.waiting.Give(1)
 		for !t.State.Terminal() {
-			last := t.State.Public()
+			last := videoapi.PublicState(t.State)
 			if err = v.waitPoll(ctx); err == nil {
 				t, err = v.show(ctx, account, t.ID)
 			}
@@ -598,7 +598,7 @@ func (v *videos) watch(ctx context.Context, account, id string) iter.Seq2[*video
 				yield(nil, err)
 				return
 			}
-			if t.State.Public() != last && !yield(t, nil) {
+			if videoapi.PublicState(t.State) != last && !yield(t, nil) {
 				return
 			}
 		}

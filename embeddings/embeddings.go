@@ -32,12 +32,6 @@ type Request struct {
 	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
 }
 
-// The values of encoding_format.
-const (
-	Float  = "float"
-	Base64 = "base64"
-)
-
 // Text is an Input of one text.
 func Text(text string) jsontext.Value { return rawjson.Quote(nil, text) }
 

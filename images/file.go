@@ -8,19 +8,12 @@ import (
 	"path/filepath"
 )
 
-// The formats of images that a caller sends.
-const (
-	PNG  = "image/png"
-	JPEG = "image/jpeg"
-	WebP = "image/webp"
-)
-
 // File is an image that a caller sends. Of one that goes into an [Edit] only
 // Name, Size and Open matter; ContentType, Width and Height are then read from
 // it.
 type File struct {
 	Name string // the file's; may be empty
-	// ContentType is one of [PNG], [JPEG] and [WebP], by what the file begins with.
+	// ContentType is image/png, image/jpeg or image/webp, by what the file begins with.
 	ContentType   string
 	Size          int64 // in bytes
 	Width, Height int64 // in pixels

@@ -42,16 +42,14 @@ type Image struct {
 	Extra         jsontext.Value `json:",embed"`
 }
 
-// ErrElsewhere is the error of an [Image] whose bytes are not in the answer.
-var ErrElsewhere = errors.New("the picture is not in the answer; fetch it from its URL")
-
-// Bytes are the picture's, of B64JSON or of a "data:" URL.
+// Bytes are the picture's, of B64JSON or of a "data:" URL. One of any other URL has to
+// be fetched from there, and is an error here.
 func (i Image) Bytes() ([]byte, error) {
 	text := i.B64JSON
 	if text == "" {
 		_, data, ok := strings.Cut(i.URL, ";base64,")
 		if !ok || !strings.HasPrefix(i.URL, "data:") {
-			return nil, ErrElsewhere
+			return nil, errors.New("the picture is not in the answer; fetch it from its URL")
 		}
 		text = data
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
-	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/webhook"
 )
 
@@ -89,14 +88,6 @@ func (s State) Terminal() bool {
 	return false
 }
 
-// Public is the word of the public record.
-func (s State) Public() State {
-	if s == Submitting || s == Unknown {
-		return Queued
-	}
-	return s
-}
-
 // PublicID is the id that the caller knows: of the gamma family and of models
 // that no table describes the upstream's, once it is known; else ours.
 func (t *Task) PublicID() string {
@@ -132,12 +123,6 @@ func ErrDuplicate(t *Task) error {
 // ErrTooManyTasks is the refusal of a key that has as many open tasks as it may.
 func ErrTooManyTasks(most int64) error {
 	return fault.New(fault.ConcurrencyExceeded, fmt.Sprintf("The key has %d video tasks that have not ended, which is as many as it may have. Wait until one has ended.", most))
-}
-
-// ErrNotFound is the 404 of a task that does not exist, or not for the account,
-// or not any more.
-func ErrNotFound(id string) error {
-	return &fault.Error{Code: fault.ResourceNotFound, Param: "id", Message: fmt.Sprintf("There is no video task %q.", safetext.Quoted(id))}
 }
 
 // Store keeps tasks. Its implementations are safe for concurrent use; an error

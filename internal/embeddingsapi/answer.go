@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
@@ -36,7 +35,7 @@ func (r *Request) ReadAnswer(data []byte) (Answer, error) {
 	}
 	usage, edits := r.usage(l.object.Raw("usage"))
 	edits = append(edits, rawjson.Set("model", r.object.Raw("model")), rawjson.Delete("error"))
-	patches, err := l.outputPatches(r.EncodingFormat == embeddings.Base64)
+	patches, err := l.outputPatches(r.EncodingFormat == formatBase64)
 	if err != nil {
 		return Answer{}, upstream.BadAnswer("The upstream's answer has a vector that cannot be read.", err)
 	}

@@ -333,7 +333,7 @@ func BenchmarkReadAnswer(b *testing.B) {
 
 func BenchmarkFloatToBase64(b *testing.B) {
 	r, data := sixtyFour(b)
-	r.EncodingFormat = embeddings.Base64
+	r.EncodingFormat = "base64"
 	b.SetBytes(int64(len(data)))
 	b.ReportAllocs()
 	read := make([]byte, len(data), len(data)+64)

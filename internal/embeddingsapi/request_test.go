@@ -167,7 +167,7 @@ func TestAnUpstreamThatGivesNumbersOnlyIsAskedForThem(t *testing.T) {
 func TestATypedRequestIsReadAsItsBytes(t *testing.T) {
 	for name, typed := range map[string]*embeddings.Request{
 		"nothing":                  {},
-		"every field":              {Model: "m", Input: embeddings.Texts("a\"b", "c"), Dimensions: 3, EncodingFormat: embeddings.Base64, User: "u"},
+		"every field":              {Model: "m", Input: embeddings.Texts("a\"b", "c"), Dimensions: 3, EncodingFormat: "base64", User: "u"},
 		"tokens with spaces":       {Model: "m", Input: []byte(` [ 1, 2 ] `)},
 		"dimensions of no model":   {Model: "text-embedding-v4", Input: embeddings.Text("a"), Dimensions: 65},
 		"an input of no kind":      {Model: "m", Input: []byte(`{"a":1}`)},

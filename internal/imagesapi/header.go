@@ -27,7 +27,7 @@ func readFile(f *images.File) error {
 		return err
 	}
 	f.ContentType, f.Width, f.Height = h.ContentType, h.Width, h.Height
-	if f.ContentType != images.PNG {
+	if f.ContentType != typePNG {
 		return nil
 	}
 	whole, err := withContent(f, hasEnd)
@@ -50,9 +50,16 @@ func withContent[T any](f *images.File, look func(io.Reader) (T, error)) (found 
 	return found, err
 }
 
+// The formats of images that a caller may send, as their content types.
+const (
+	typePNG  = "image/png"
+	typeJPEG = "image/jpeg"
+	typeWebP = "image/webp"
+)
+
 // extensions are those of the formats; the first is given to a file whose name
 // has none of them.
-var extensions = map[string][]string{images.PNG: {".png"}, images.JPEG: {".jpg", ".jpeg"}, images.WebP: {".webp"}}
+var extensions = map[string][]string{typePNG: {".png"}, typeJPEG: {".jpg", ".jpeg"}, typeWebP: {".webp"}}
 
 // vendorName is the file's name as a vendor wants it, which goes by the
 // extension: SDKs send "anonymous_file" and ".".
@@ -111,13 +118,13 @@ func ReadHeader(r io.Reader, size int64) (Header, error) {
 	case len(magic) == 0:
 		err = errEmpty
 	case bytes.HasPrefix(magic, []byte("\x89PNG\r\n\x1a\n")):
-		h.ContentType = images.PNG
+		h.ContentType = typePNG
 		c, err = png.DecodeConfig(in)
 	case bytes.HasPrefix(magic, []byte("\xff\xd8\xff")):
-		h.ContentType = images.JPEG
+		h.ContentType = typeJPEG
 		c, err = jpeg.DecodeConfig(in)
 	case bytes.HasPrefix(magic, []byte("RIFF")) && bytes.HasSuffix(magic, []byte("WEBP")) && len(magic) == 12:
-		h.ContentType = images.WebP
+		h.ContentType = typeWebP
 		c, err = webpConfig(in, size)
 	default:
 		err = errFormat

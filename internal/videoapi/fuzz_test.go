@@ -88,7 +88,7 @@ func FuzzAdvance(f *testing.F) {
 			t.Fatalf("%q: the record is %q, the delivery %+v", data, record, d)
 		}
 		var shown video.Response
-		if err := jsonv2.Unmarshal(record, &shown, jsontext.AllowDuplicateNames(true)); err != nil || shown.Status != m.Task.State.Public() {
+		if err := jsonv2.Unmarshal(record, &shown, jsontext.AllowDuplicateNames(true)); err != nil || shown.Status != PublicState(m.Task.State) {
 			t.Fatalf("%q: the record is %q, %v", data, record, err)
 		}
 		if u := BilledUsage(&m.Task, nil); min(u.Output, u.Seconds) < 0 || u.Output > 800 || u.Seconds > before.Bound.Seconds {

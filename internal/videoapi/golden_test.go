@@ -55,7 +55,7 @@ func TestTheStatesAndCodesAreThese(t *testing.T) {
 		fmt.Fprintf(&b, "word %-12s %s\n", word, words[word])
 	}
 	for _, s := range everyState {
-		fmt.Fprintf(&b, "%-10s is shown as %-10s and becomes %v\n", s, s.Public(), steps[s])
+		fmt.Fprintf(&b, "%-10s is shown as %-10s and becomes %v\n", s, PublicState(s), steps[s])
 	}
 	for _, c := range publicCodes {
 		hidden := map[bool]string{true: "hidden"}[c.hidden]

@@ -1,6 +1,7 @@
 package videoapi
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -8,7 +9,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/video"
 	"github.com/tollhouse-ai/gateway/webhook"
 )
@@ -18,7 +21,7 @@ func Record(t *video.Task) []byte {
 	b := member(nil, "id", rawjson.Quote(nil, t.PublicID()))
 	b = member(b, "object", []byte(`"video.generation"`))
 	b = member(b, "model", rawjson.Quote(nil, t.Model))
-	b = member(b, "status", rawjson.Quote(nil, string(t.State.Public())))
+	b = member(b, "status", rawjson.Quote(nil, string(PublicState(t.State))))
 	b = member(b, "created_at", unix(t.CreatedAt))
 	b = member(b, "updated_at", unix(t.UpdatedAt))
 	if !t.ExpiresAt.IsZero() {
@@ -49,6 +52,20 @@ func Record(t *video.Task) []byte {
 		}
 	}
 	return append(b, '}')
+}
+
+// PublicState is the word that the API has for a state.
+func PublicState(s video.State) video.State {
+	if s == video.Submitting || s == video.Unknown {
+		return video.Queued
+	}
+	return s
+}
+
+// NotFound is the 404 of a task that does not exist, or not for the account, or not any
+// more.
+func NotFound(id string) error {
+	return &fault.Error{Code: fault.ResourceNotFound, Param: "id", Message: fmt.Sprintf("There is no video task %q.", safetext.Quoted(id))}
 }
 
 // placedMembers are the members of an answer that a record has in a place of

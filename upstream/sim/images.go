@@ -116,7 +116,7 @@ func readForm(call *upstream.Call) (*upstream.Form, error) {
 }
 
 // imageTypes are those of files, by their extension.
-var imageTypes = map[string]string{".png": images.PNG, ".jpg": images.JPEG, ".jpeg": images.JPEG, ".webp": images.WebP}
+var imageTypes = map[string]string{".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp"}
 
 // checkEdit are the rules that the public API does not have.
 func checkEdit(e *images.Edit, form *upstream.Form) error {

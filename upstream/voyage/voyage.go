@@ -5,7 +5,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -81,7 +80,7 @@ func translateBody(body upstream.Body) (_ upstream.Body, dropped []string) {
 		return body, nil
 	}
 	body, dropped = httpdo.DropFields(body, "user")
-	if format, _ := rawjson.String(body.Raw("encoding_format")); format != embeddings.Base64 {
+	if format, _ := rawjson.String(body.Raw("encoding_format")); format != "base64" {
 		body = body.Delete("encoding_format")
 	}
 	return body.Rename("dimensions", "output_dimension"), dropped
