@@ -133,7 +133,7 @@ func TestASilentStreamHasAHeartbeatEvery15Seconds(t *testing.T) {
 				if strings.Contains(rest, c.without) || !strings.Contains(rest, c.within) {
 					t.Errorf("the rest is %q", rest)
 				}
-				if got := h.spent(t, "1.00"); got != micro(50) {
+				if got := h.spent(t); got != micro(50) {
 					t.Errorf("a heartbeat was charged: %s", got)
 				}
 			})
@@ -175,7 +175,7 @@ func TestAShutdownSettlesOpenStreamsAndLeavesNoGoroutine(t *testing.T) {
 		ctx, stopRun := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
 		go func() { ran <- h.Run(ctx) }()
-		go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`, "")) }()
+		go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`)) }()
 		r := h.must(t, upstream.ChatCompletion, askChatStream)
 		if _, err := r.Stream.Next(); err != nil {
 			t.Fatal(err)
@@ -193,7 +193,7 @@ func TestAShutdownSettlesOpenStreamsAndLeavesNoGoroutine(t *testing.T) {
 		if !strings.Contains(rest, `"code":"ServiceUnavailable"`) {
 			t.Errorf("the stream ends with %q", rest)
 		}
-		if got := h.spent(t, "1.00"); got != micro(estimatedInput+1) {
+		if got := h.spent(t); got != micro(estimatedInput+1) {
 			t.Errorf("spent %s", got)
 		}
 		if _, err := h.ask(t.Context(), askChat); !fault.Is(err, fault.ServiceUnavailable) {
@@ -323,7 +323,7 @@ func (l lingering) Close() error {
 func TestTheGatewayIsClosedWhenNoUpstreamHasACallLeft(t *testing.T) {
 	for name, text := range map[string]string{
 		"complete": chatStream(usageChunk(20, 30)),
-		"cut":      chunk(`{"role":"assistant","content":"x"}`, ""),
+		"cut":      chunk(`{"role":"assistant","content":"x"}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -372,8 +372,8 @@ func TestAnErrorInA200TellsNeitherCallerNorLogWhatTheVendorSaid(t *testing.T) {
 	}{
 		"answer":        {frame, askChat, fault.NoChannel},
 		"first frame":   {"data: " + frame + "\n\n", askChatStream, fault.NoChannel},
-		"later frame":   {chunk(`{"content":"x"}`, "") + "data: " + frame + "\n\n", askChatStream, fault.BadGateway},
-		"event: error ": {chunk(`{"content":"x"}`, "") + "event: error\ndata: " + frame + "\n\n", askChatStream, fault.BadGateway},
+		"later frame":   {chunk(`{"content":"x"}`) + "data: " + frame + "\n\n", askChatStream, fault.BadGateway},
+		"event: error ": {chunk(`{"content":"x"}`) + "event: error\ndata: " + frame + "\n\n", askChatStream, fault.BadGateway},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer

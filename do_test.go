@@ -82,7 +82,7 @@ func TestAStreamThatIsReleasedKeepsItsKeysSlotUntilItEnds(t *testing.T) {
 	limiter := new(auth.MemoryLimiter)
 	h := newTestGateway(t, &scriptedUpstream{body: in}, "1", func(o *gateway.Options) { o.Limiter = limiter })
 	caller := &auth.Principal{Account: "local", Key: "one", Limits: auth.Limits{MaxConcurrent: 1}}
-	go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`, "")) }()
+	go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`)) }()
 	r, err := h.ask(auth.NewContext(t.Context(), caller), askChatStream)
 	must(t, err)
 	r.Release()

@@ -411,7 +411,7 @@ func TestWhoLeavesBeforeAVendorWasAskedPaysNothing(t *testing.T) {
 				if r, ok := x.Receipt(); !fault.Is(err, fault.ClientGone) || !ok || r.Charge != 0 || r.Status != billing.Released {
 					t.Errorf("%v, receipt %+v", err, r)
 				}
-				if b := h.balance(t); b.Held != 0 || h.spent(t, "10") != 0 {
+				if b := h.balance(t); b.Held != 0 || h.spent(t) != 0 {
 					t.Errorf("balance %+v", b)
 				}
 				again, cancel := context.WithCancel(t.Context())
@@ -439,8 +439,8 @@ func TestAShutdownBeforeTheAnswerIsPaidByTheOperator(t *testing.T) {
 			must(t, h.Close())
 			<-done
 			want, err := rates(t, l.price...).Cost(l.used)
-			if tries := h.tries(t, x.ID); err != nil || h.spent(t, "10") != 0 || len(tries) != 1 || tries[0].Waste != want {
-				t.Errorf("spent %s, tries %+v, want a waste of %s", h.spent(t, "10"), tries, want)
+			if tries := h.tries(t, x.ID); err != nil || h.spent(t) != 0 || len(tries) != 1 || tries[0].Waste != want {
+				t.Errorf("spent %s, tries %+v, want a waste of %s", h.spent(t), tries, want)
 			}
 		})
 	}

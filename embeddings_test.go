@@ -89,8 +89,8 @@ func TestALargeBatchIsSplitAndJoined(t *testing.T) {
 	if len(sizes) != 12 || sizes[0] != 1 || sizes[1] != 2 || sizes[11] != 2 || most > 4 {
 		t.Errorf("calls of %v texts, %d at a time", sizes, most)
 	}
-	if receipt, ok := r.Receipt(); !ok || receipt.Usage.Input != 69 || h.spent(t, "1") != micro(69) {
-		t.Errorf("receipt %+v, spent %s", receipt, h.spent(t, "1"))
+	if receipt, ok := r.Receipt(); !ok || receipt.Usage.Input != 69 || h.spent(t) != micro(69) {
+		t.Errorf("receipt %+v, spent %s", receipt, h.spent(t))
 	}
 }
 
@@ -131,8 +131,8 @@ func TestOneFailedPartFailsTheRequestForFree(t *testing.T) {
 			if !fault.Is(err, row.code) {
 				t.Errorf("%v, want %s", err, row.code)
 			}
-			if receipt, ok := x.Receipt(); h.spent(t, "1") != 0 || !ok || receipt.Charge != 0 {
-				t.Errorf("spent %s, receipt %+v", h.spent(t, "1"), receipt)
+			if receipt, ok := x.Receipt(); h.spent(t) != 0 || !ok || receipt.Charge != 0 {
+				t.Errorf("spent %s, receipt %+v", h.spent(t), receipt)
 			}
 			if cancelled.Load() != 3 {
 				t.Errorf("%d others were cancelled", cancelled.Load())
@@ -173,8 +173,8 @@ func TestARefusedPartStopsTheOthersAndWhatWasAnsweredIsWaste(t *testing.T) {
 			return vectorsFor(ctx, c)
 		}), "1", inBatches(1))
 		x, err := h.do(t.Context(), upstream.Embeddings, texts(26))
-		if !fault.Is(err, fault.InvalidRequest) || h.spent(t, "1") != 0 {
-			t.Fatalf("%v, spent %s", err, h.spent(t, "1"))
+		if !fault.Is(err, fault.InvalidRequest) || h.spent(t) != 0 {
+			t.Fatalf("%v, spent %s", err, h.spent(t))
 		}
 		if n := calls.Load(); n != 8+4 {
 			t.Errorf("%d parts were asked for, the ninth was refused", n)
@@ -207,8 +207,8 @@ func TestAClientDisconnectCostsThePartsThatWereSent(t *testing.T) {
 	}
 	// Four parts of one text of three bytes with its quotes: a token each.
 	receipt, ok := x.Receipt()
-	if !ok || receipt.Reason != billing.ReasonClientGone || h.spent(t, "1") != micro(4) {
-		t.Errorf("receipt %+v, spent %s", receipt, h.spent(t, "1"))
+	if !ok || receipt.Reason != billing.ReasonClientGone || h.spent(t) != micro(4) {
+		t.Errorf("receipt %+v, spent %s", receipt, h.spent(t))
 	}
 }
 

@@ -111,6 +111,7 @@ func newRouter(t testing.TB, channels ...router.Channel) *router.Router {
 type testGateway struct {
 	*gateway.Gateway
 	ledger memory.Ledger
+	credit billing.Money // of the account at the beginning
 }
 
 // newTestGateway builds a gateway whose model "m" costs 1 micro-unit a token both
@@ -131,7 +132,7 @@ func newTestGateway(t testing.TB, up upstream.Upstream, credit string, edit func
 	}
 	g, err := gateway.New(o)
 	must(t, err)
-	h := &testGateway{g, ledger}
+	h := &testGateway{g, ledger, amount}
 	t.Cleanup(func() { h.check(t) })
 	return h
 }
@@ -209,11 +210,9 @@ func (h *testGateway) balance(t testing.TB) billing.Balance {
 }
 
 // spent is what the account has paid of its credit.
-func (h *testGateway) spent(t testing.TB, credit string) billing.Money {
+func (h *testGateway) spent(t testing.TB) billing.Money {
 	t.Helper()
-	amount, err := billing.ParseMoney(credit)
-	must(t, err)
-	return amount - h.balance(t).Posted
+	return h.credit - h.balance(t).Posted
 }
 
 // authenticated is a request that was counted, and has not asked for anything yet.

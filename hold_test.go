@@ -116,7 +116,7 @@ func TestAStreamEndsForLengthWhenTheMoneyDoes(t *testing.T) {
 
 func TestAStreamOfLargeEventsDoesNotOutrunItsHold(t *testing.T) {
 	const affordable, event, held = 5_000, 500, 100 // tokens
-	events := strings.Repeat(chunk(`{"content":"`+strings.Repeat("abcd", event)+`"}`, ""), 100)
+	events := strings.Repeat(chunk(`{"content":"`+strings.Repeat("abcd", event)+`"}`), 100)
 	ask := strings.Replace(askChatStream, `"max_tokens":100,`, "", 1)
 	h := newTestGateway(t, &scriptedUpstream{text: events + "data: [DONE]\n\n"}, micro(int64(len(ask))+affordable).String(), func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", HoldTokens: held, MaxOutput: 100_000}} // the upstream ignores the cap
@@ -131,7 +131,7 @@ func TestAStreamOfLargeEventsDoesNotOutrunItsHold(t *testing.T) {
 // TestACallerWithABoundOfItsOwnIsNotHeldForMore has text that looks like more
 // tokens than it is: the estimate must not end a stream that the hold covers.
 func TestACallerWithABoundOfItsOwnIsNotHeldForMore(t *testing.T) {
-	up := &scriptedUpstream{text: chunk(`{"content":"`+strings.Repeat("long ", 400)+`"}`, "") + usageChunk(1, 100) + "data: [DONE]\n\n"}
+	up := &scriptedUpstream{text: chunk(`{"content":"`+strings.Repeat("long ", 400)+`"}`) + usageChunk(1, 100) + "data: [DONE]\n\n"}
 	h := newTestGateway(t, up, micro(int64(len(askChatStream))+100).String(), nil)
 	r := h.must(t, upstream.ChatCompletion, askChatStream)
 	if out := drain(t, r.Stream); strings.Contains(out, `"length"`) || !strings.HasSuffix(out, "data: [DONE]\n\n") {
@@ -172,7 +172,7 @@ func watched(t *testing.T, after time.Duration, tokens int, pause time.Duration,
 	})
 	go func() {
 		for range tokens {
-			_, _ = io.WriteString(w, chunk(`{"content":"abcd"}`, ""))
+			_, _ = io.WriteString(w, chunk(`{"content":"abcd"}`))
 			time.Sleep(pause) // in the time of a synctest bubble
 		}
 		_, _ = io.WriteString(w, usageChunk(1, tokens)+"data: [DONE]\n\n")
@@ -368,7 +368,7 @@ func (m *takeoverMeter) recover() {
 }
 
 func TestAStreamWhoseHoldAnotherProcessEndedStopsAtTheNextCheckpoint(t *testing.T) {
-	chatText := strings.Repeat(chunk(`{"content":"abcd"}`, ""), 60_000) + usageChunk(1, 60_000) + "data: [DONE]\n\n"
+	chatText := strings.Repeat(chunk(`{"content":"abcd"}`), 60_000) + usageChunk(1, 60_000) + "data: [DONE]\n\n"
 	long := strings.Replace(askChatStream, `"max_tokens":100`, `"max_tokens":90000`, 1)
 	for name, row := range map[string]struct {
 		op        upstream.Op
@@ -397,7 +397,7 @@ func TestAStreamWhoseHoldAnotherProcessEndedStopsAtTheNextCheckpoint(t *testing.
 				if strings.Contains(out, row.last) || !strings.Contains(out, `"error"`) || !fault.Is(r.Stream.Err(), fault.ServiceUnavailable) {
 					t.Errorf("it ends with %q, %v", out[len(out)-300:], r.Stream.Err())
 				}
-				if receipt, ok := r.Receipt(); !ok || receipt.Reason != billing.ReasonInternal || receipt.Charge != h.spent(t, "1.00") || receipt.Charge == 0 {
+				if receipt, ok := r.Receipt(); !ok || receipt.Reason != billing.ReasonInternal || receipt.Charge != h.spent(t) || receipt.Charge == 0 {
 					t.Errorf("receipt %+v", receipt)
 				}
 			})
@@ -414,8 +414,8 @@ func TestAnAnswerWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
 			h := l.over(t, l.answered(meter.recover), func(o *gateway.Options) { meter.Meter, o.Meter = o.Meter, meter })
 			x, err := l.start(t.Context(), t, h, "k")
 			text, err := finish(x, err)
-			if !fault.Is(err, fault.ServiceUnavailable) || h.spent(t, "10") != 0 || h.Unsettled() != 0 {
-				t.Errorf("%v, spent %s, %d captures wait", err, h.spent(t, "10"), h.Unsettled())
+			if !fault.Is(err, fault.ServiceUnavailable) || h.spent(t) != 0 || h.Unsettled() != 0 {
+				t.Errorf("%v, spent %s, %d captures wait", err, h.spent(t), h.Unsettled())
 			}
 			if strings.Contains(text, "[DONE]") && l.op != upstream.Responses || strings.Contains(text, "response.completed") || strings.Contains(text, "message_stop") || strings.HasSuffix(text, "b") {
 				t.Errorf("it ends with %q", text[max(0, len(text)-300):])
@@ -448,7 +448,7 @@ func TestAMeterThatIsAwayEndsNoStream(t *testing.T) {
 	for name, hang := range map[string]bool{"fails": false, "hangs": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				text := strings.Repeat(chunk(`{"content":"abcd"}`, ""), 3_000) + usageChunk(1, 3_000) + "data: [DONE]\n\n"
+				text := strings.Repeat(chunk(`{"content":"abcd"}`), 3_000) + usageChunk(1, 3_000) + "data: [DONE]\n\n"
 				meter := &failingMeter{hang: hang}
 				h := newTestGateway(t, &scriptedUpstream{text: text}, "1.00", func(o *gateway.Options) {
 					meter.Meter, o.Meter = o.Meter, meter
@@ -458,7 +458,7 @@ func TestAMeterThatIsAwayEndsNoStream(t *testing.T) {
 				if strings.Contains(out, `"length"`) || !strings.HasSuffix(out, "data: [DONE]\n\n") {
 					t.Errorf("the stream ends with %q", out[len(out)-200:])
 				}
-				if got := h.spent(t, "1.00"); got != micro(3_001) {
+				if got := h.spent(t); got != micro(3_001) {
 					t.Errorf("spent %s", got)
 				}
 				if n := meter.asked.Load(); n < 1 || n > 5 {

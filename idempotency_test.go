@@ -41,8 +41,8 @@ func TestADuplicateGetsTheFirstAnswerAndIsNotCharged(t *testing.T) {
 				t.Fatalf("%v, receipt %+v", err, receipt)
 			}
 			again, err := l.start(t.Context(), t, h, "k")
-			if err != nil || string(again.Body) != want || !again.Replayed || asked.Load() != calls || h.spent(t, "10") != receipt.Charge {
-				t.Fatalf("again %+v, %v, %d calls, spent %s", again, err, asked.Load(), h.spent(t, "10"))
+			if err != nil || string(again.Body) != want || !again.Replayed || asked.Load() != calls || h.spent(t) != receipt.Charge {
+				t.Fatalf("again %+v, %v, %d calls, spent %s", again, err, asked.Load(), h.spent(t))
 			}
 			if again.Header.Get("Idempotent-Replayed") != "true" || again.Header.Get("X-Request-Id") != first.ID || again.Header.Get("Content-Type") != first.Header.Get("Content-Type") ||
 				first.Body != nil && again.Header.Get("X-Gateway-Charge") != first.Header.Get("X-Gateway-Charge") {
@@ -74,10 +74,10 @@ func TestTypedCallsCarryAnIdempotencyKeyInTheirContext(t *testing.T) {
 			})
 			ctx := gateway.WithIdempotencyKey(t.Context(), "k")
 			id, text, err := call(ctx, h)
-			spent := h.spent(t, "1.00")
+			spent := h.spent(t)
 			again, same, againErr := call(ctx, h)
-			if err := errors.Join(err, againErr); err != nil || again != id || same != text || h.spent(t, "1.00") != spent || spent == 0 {
-				t.Errorf("%v; %s %q, again %s %q, spent %s", err, id, text, again, same, h.spent(t, "1.00"))
+			if err := errors.Join(err, againErr); err != nil || again != id || same != text || h.spent(t) != spent || spent == 0 {
+				t.Errorf("%v; %s %q, again %s %q, spent %s", err, id, text, again, same, h.spent(t))
 			}
 		})
 	}
@@ -93,7 +93,7 @@ func TestAnAnswerThatIsTooLargeIsNotKeptAndNotMadeAgain(t *testing.T) {
 		kept         bool
 	}{
 		"chat":              {upstream.ChatCompletion, askChat, strings.Replace(chatAnswer(reported), "one two", strings.Repeat("x", idempotency.MaxAnswer), 1), false},
-		"stream":            {upstream.ChatCompletion, askChatStream, strings.Repeat(chunk(`{"content":"`+strings.Repeat("x", 64<<10)+`"}`, ""), idempotency.MaxAnswer>>16) + usageChunk(1, 1) + "data: [DONE]\n\n", false},
+		"stream":            {upstream.ChatCompletion, askChatStream, strings.Repeat(chunk(`{"content":"`+strings.Repeat("x", 64<<10)+`"}`), idempotency.MaxAnswer>>16) + usageChunk(1, 1) + "data: [DONE]\n\n", false},
 		"embeddings":        {upstream.Embeddings, `{"model":"m","input":"a"}`, vectors(idempotency.MaxEmbeddings + 4<<10), false},
 		"embeddings, small": {upstream.Embeddings, `{"model":"m","input":"a"}`, vectors(idempotency.MaxEmbeddings - 4<<10), true},
 	} {
@@ -141,7 +141,7 @@ func TestAnyNumberOfParallelDuplicatesMakeOneCallAndOneCharge(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if up.count() != 1 || answered.Load() < 1 || h.spent(t, "1.00") != micro(50) {
+	if up.count() != 1 || answered.Load() < 1 || h.spent(t) != micro(50) {
 		t.Errorf("%d calls, %d answers, %d conflicts", up.count(), answered.Load(), running.Load())
 	}
 }
@@ -153,7 +153,7 @@ func TestAFailureFreesTheKey(t *testing.T) {
 	}{
 		"upstream":   {askChat, chatAnswer(reported), &scriptedUpstream{err: fault.New(fault.BadGateway, "down")}},
 		"bad answer": {askChat, chatAnswer(reported), &scriptedUpstream{text: "{}"}},
-		"a stream that is cut before its content": {askChatStream, chatStream(usageChunk(20, 30)), &scriptedUpstream{text: chunk(`{"role":"assistant","content":""}`, "")}},
+		"a stream that is cut before its content": {askChatStream, chatStream(usageChunk(20, 30)), &scriptedUpstream{text: chunk(`{"role":"assistant","content":""}`)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int64
@@ -164,12 +164,12 @@ func TestAFailureFreesTheKey(t *testing.T) {
 				return (&scriptedUpstream{text: row.then}).Do(ctx, call)
 			})
 			h := newTestGateway(t, up, "1.00", nil)
-			if _, err := finish(h.ask(t.Context(), row.body, "k")); err == nil || h.spent(t, "1.00") != 0 {
-				t.Fatalf("%v, spent %s", err, h.spent(t, "1.00"))
+			if _, err := finish(h.ask(t.Context(), row.body, "k")); err == nil || h.spent(t) != 0 {
+				t.Fatalf("%v, spent %s", err, h.spent(t))
 			}
 			again, err := h.ask(t.Context(), row.body, "k")
-			if _, ended := finish(again, err); ended != nil || again.Replayed || h.spent(t, "1.00") != micro(50) {
-				t.Errorf("again %+v, %v, spent %s", again, ended, h.spent(t, "1.00"))
+			if _, ended := finish(again, err); ended != nil || again.Replayed || h.spent(t) != micro(50) {
+				t.Errorf("again %+v, %v, spent %s", again, ended, h.spent(t))
 			}
 		})
 	}
@@ -178,7 +178,7 @@ func TestAFailureFreesTheKey(t *testing.T) {
 func TestADuplicateOfAnInterruptedStreamSeesThatItIsNotWhole(t *testing.T) {
 	in, out := io.Pipe()
 	h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", nil)
-	go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`, "")) }()
+	go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`)) }()
 	first := h.must(t, upstream.ChatCompletion, askChatStream, "k")
 	received, err := first.Stream.Next()
 	must(t, err)

@@ -181,7 +181,7 @@ func TestWhoLeavesWhileAnAnswerFindsNoRoomPaysForThePrompt(t *testing.T) {
 		if err := <-left; !fault.Is(err, fault.ClientGone) {
 			t.Errorf("who left got %v", err)
 		}
-		if spent := h.spent(t, "1"); spent != estimatedInput*1000 {
+		if spent := h.spent(t); spent != estimatedInput*1000 {
 			t.Errorf("who left paid %s", spent)
 		}
 		close(first.end)
@@ -346,7 +346,7 @@ func TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory(t *testing.T) {
 			t.Errorf("%.60s: %d MiB for at most %d", body, taken>>20, most>>20)
 		}
 	}
-	if spent := h.spent(t, "1"); spent != 0 {
+	if spent := h.spent(t); spent != 0 {
 		t.Errorf("it cost %s", spent)
 	}
 }

@@ -198,8 +198,8 @@ func TestObserversAreCalledInTheirOrderWhateverOneOfThemDoes(t *testing.T) {
 		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		o.Observe = []gateway.Observer{panics, note("a"), {}, silent, note("b")}
 	})
-	if _, err := h.Chat(t.Context(), chatRequest()); err != nil || h.spent(t, "1") == 0 {
-		t.Fatalf("%v, spent %s", err, h.spent(t, "1"))
+	if _, err := h.Chat(t.Context(), chatRequest()); err != nil || h.spent(t) == 0 {
+		t.Fatalf("%v, spent %s", err, h.spent(t))
 	}
 	want := []string{"a attempted ab-a-b", "b attempted ab-a-b", "a end ab", "b end ab"}
 	if !slices.Equal(seen, want) {

@@ -112,21 +112,21 @@ func TestAnAnswerWhoseCaptureFailsIsWithheld(t *testing.T) {
 					h.settleAll(t)
 					r, tries, err := h.ledger.Request(t.Context(), x.ID)
 					if key == "" && !streamed && at == "settle" {
-						if err != nil || h.spent(t, "10") != 0 || r.Status != billing.Released || r.Reason != billing.ReasonInternal {
-							t.Errorf("spent %s, receipt %+v, %v", h.spent(t, "10"), r, err)
+						if err != nil || h.spent(t) != 0 || r.Status != billing.Released || r.Reason != billing.ReasonInternal {
+							t.Errorf("spent %s, receipt %+v, %v", h.spent(t), r, err)
 						}
 						if len(tries) != 1 || tries[0].Channel != r.Channel || tries[0].Waste == 0 {
 							t.Errorf("tries %+v, want the waste of the answer", tries)
 						}
 						return
 					}
-					if err != nil || r.Reason != billing.ReasonComplete || r.Charge == 0 || h.spent(t, "10") != r.Charge {
+					if err != nil || r.Reason != billing.ReasonComplete || r.Charge == 0 || h.spent(t) != r.Charge {
 						t.Errorf("receipt %+v, %v", r, err)
 					}
 					if key == "" {
 						return
 					}
-					if again, err := l.start(t.Context(), t, h, key); err != nil || !again.Replayed || h.spent(t, "10") != r.Charge {
+					if again, err := l.start(t.Context(), t, h, key); err != nil || !again.Replayed || h.spent(t) != r.Charge {
 						t.Errorf("a duplicate got %+v, %v", again, err)
 					}
 				})
@@ -161,11 +161,11 @@ func TestAWithheldAnswerThatIsTooLargeToKeepIsNotChargedAndFreesItsKey(t *testin
 			}
 			h.settleAll(t)
 			r, tries, err := h.ledger.Request(t.Context(), x.ID)
-			if err != nil || h.spent(t, "10") != 0 || r.Status != billing.Released || len(tries) != 1 {
-				t.Errorf("spent %s, receipt %+v, tries %+v, %v", h.spent(t, "10"), r, tries, err)
+			if err != nil || h.spent(t) != 0 || r.Status != billing.Released || len(tries) != 1 {
+				t.Errorf("spent %s, receipt %+v, tries %+v, %v", h.spent(t), r, tries, err)
 			}
-			if _, err := l.start(t.Context(), t, h, "k"); err != nil || h.spent(t, "10") != l.cost {
-				t.Errorf("sent again it cost %s, %v, want %s", h.spent(t, "10"), err, l.cost)
+			if _, err := l.start(t.Context(), t, h, "k"); err != nil || h.spent(t) != l.cost {
+				t.Errorf("sent again it cost %s, %v, want %s", h.spent(t), err, l.cost)
 			}
 		})
 	}
@@ -185,7 +185,7 @@ func TestAPanicInAStreamEndsItWithAnErrorEventAndSettles(t *testing.T) {
 	if !strings.Contains(out, `"code":"internal_error"`) || strings.Contains(out, "sk-secret") {
 		t.Errorf("stream %q", out)
 	}
-	if got := h.spent(t, "1.00"); got != micro(estimatedInput+1) {
+	if got := h.spent(t); got != micro(estimatedInput+1) {
 		t.Errorf("spent %s", got)
 	}
 }

@@ -68,7 +68,7 @@ func TestARequestGoesOnFromWhatItsAccountHasStored(t *testing.T) {
 				if events := 1 + 2*len(stream)/len(stream+" ")%2; strings.Count(answer, `"store":true`) < events || !strings.Contains(answer, previous) || strings.Contains(answer, "vendor-m") {
 					t.Errorf("answered %s", answer)
 				}
-				if got := k.spent(t, "1.00"); got != micro(100) {
+				if got := k.spent(t); got != micro(100) {
 					t.Errorf("spent %s", got)
 				}
 			})

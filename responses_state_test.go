@@ -349,7 +349,7 @@ func TestWhatIsNotStoredSaysSo(t *testing.T) {
 			if found, err := k.store.Get(t.Context(), "local", "resp_1"); err != nil || found != nil {
 				t.Errorf("it is stored: %v, %v", found, err)
 			}
-			if got := k.spent(t, "1.00"); got != micro(50) { // the answer was delivered
+			if got := k.spent(t); got != micro(50) { // the answer was delivered
 				t.Errorf("spent %s", got)
 			}
 			if got := strings.Contains(k.log.String(), "storing a response failed"); got != row.logged {
@@ -373,7 +373,7 @@ func TestAStreamThatIsBrokenOffIsNotStored(t *testing.T) {
 	if len(kept.kept) != 0 {
 		t.Errorf("kept %+v", kept.kept[0].ID)
 	}
-	if got := k.spent(t, "1.00"); got != micro(50) { // the vendor has made all of it
+	if got := k.spent(t); got != micro(50) { // the vendor has made all of it
 		t.Errorf("spent %s", got)
 	}
 }

@@ -210,7 +210,7 @@ func TestThoughtsThatOnlyTheVendorCanReadArePaidByWhoTakesThem(t *testing.T) {
 				out.Write(b)
 			}
 			_ = r.Stream.Close()
-			if got := h.spent(t, "1.00"); got != c.want {
+			if got := h.spent(t); got != c.want {
 				t.Errorf("spent %s, want %s: %v", got, c.want, r.Stream.Err())
 			}
 		})
@@ -227,7 +227,7 @@ func TestAStreamWhoseBalanceEndsFailsForIt(t *testing.T) {
 	if err := responsestest.Check([]byte(out), responsestest.Done); err != nil || !strings.Contains(out, `"error":{"code":"insufficient_quota"`) {
 		t.Errorf("%v: it ends with %s", err, out[max(0, len(out)-2_000):])
 	}
-	if receipt, ok := r.Receipt(); !ok || receipt.Reason != billing.ReasonBalanceEnded || receipt.Charge != h.spent(t, credit.String()) || receipt.Charge < micro(1_000) {
+	if receipt, ok := r.Receipt(); !ok || receipt.Reason != billing.ReasonBalanceEnded || receipt.Charge != h.spent(t) || receipt.Charge < micro(1_000) {
 		t.Errorf("receipt %+v", receipt)
 	}
 }
@@ -246,13 +246,13 @@ func TestAStreamThatFailsBeforeContentIsAskedForElsewhere(t *testing.T) {
 		if _, out := h.complete(t, upstream.Responses, askResponseStream); !strings.Contains(out, "response.completed") || strings.Contains(out, "failed") {
 			t.Errorf("%s: %s", name, out)
 		}
-		if got := h.spent(t, "1.00"); got != micro(50) {
+		if got := h.spent(t); got != micro(50) {
 			t.Errorf("%s: spent %s", name, got)
 		}
 		after := newResponsesGateway(t, &scriptedUpstream{text: strings.Join(responseEvents[:5], "") + frame}, "1.00", nil)
 		r, out := after.complete(t, upstream.Responses, askResponseStream)
-		if !strings.Contains(out, `"delta":"one "`) || !fault.Is(r.Stream.Err(), fault.InternalServerError) || after.spent(t, "1.00") != micro(estimatedInput+1) {
-			t.Errorf("%s after content: %v, spent %s\n%s", name, r.Stream.Err(), after.spent(t, "1.00"), out)
+		if !strings.Contains(out, `"delta":"one "`) || !fault.Is(r.Stream.Err(), fault.InternalServerError) || after.spent(t) != micro(estimatedInput+1) {
+			t.Errorf("%s after content: %v, spent %s\n%s", name, r.Stream.Err(), after.spent(t), out)
 		}
 		if err := responsestest.Check([]byte(out), responsestest.Done); err != nil {
 			t.Errorf("%s after content: %v\n%s", name, err, out)
@@ -267,8 +267,8 @@ func TestEveryVendorsWordForAnErrorEndsAResponse(t *testing.T) {
 			for _, after := range []string{"\n\n", "\n\ndata: [DONE]\n\n"} {
 				h := newResponsesGateway(t, &scriptedUpstream{text: before + frame + after}, "1", nil)
 				_, err := finish(h.do(t.Context(), upstream.Responses, askResponseStream))
-				if err == nil || fault.From(err).HTTPStatus() < 500 || h.spent(t, "1") != 0 {
-					t.Errorf("%s behind %.5q and before %q: %v, it cost %s", name, before, after, err, h.spent(t, "1"))
+				if err == nil || fault.From(err).HTTPStatus() < 500 || h.spent(t) != 0 {
+					t.Errorf("%s behind %.5q and before %q: %v, it cost %s", name, before, after, err, h.spent(t))
 				}
 			}
 		}
@@ -319,7 +319,7 @@ func TestALongSilenceHasEventsAndADuplicateHasThemToo(t *testing.T) {
 				t.Errorf("%s: %v\n%s", name, err, text)
 			}
 		}
-		if got := h.spent(t, "1.00"); got != micro(50) {
+		if got := h.spent(t); got != micro(50) {
 			t.Errorf("spent %s", got)
 		}
 	})

@@ -331,7 +331,7 @@ func TestAConversationWhoseChannelIsPausedSaysSo(t *testing.T) {
 	}
 	must(t, routing.Pause("a"))
 	refused(k, "The channel at which the conversation is kept is paused.")
-	if got := k.spent(t, "1.00"); got != micro(50) { // that of the first
+	if got := k.spent(t); got != micro(50) { // that of the first
 		t.Errorf("spent %s", got)
 	}
 	must(t, routing.Resume("a"))

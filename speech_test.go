@@ -27,7 +27,7 @@ const (
 
 func TestLongSpeechIsCutAndJoined(t *testing.T) {
 	up := &fakeSpeechVendor{answers: []reading{{audio: wav("aaaa")}, {audio: wav("bb")}, {audio: wav("cccc")}}}
-	h := newSpeechGateway(t, up, "1", func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 25}} })
+	h := newSpeechGateway(t, up, func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 25}} })
 	input := strings.Repeat(sentence, 5) // 11 characters each
 	data, r, err := h.speak(t.Context(), &speech.Request{Model: flash, Input: input, ResponseFormat: "wav"})
 	head := string(speechapi.WAVHeader(speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}))
@@ -37,17 +37,18 @@ func TestLongSpeechIsCutAndJoined(t *testing.T) {
 	if got := strings.Join(up.asked, "|"); got != "Ten words. Ten words.|Ten words. Ten words.|Ten words." {
 		t.Errorf("asked %q", got)
 	}
-	if h.spent(t, "1") != micro(55) {
-		t.Errorf("spent %s", h.spent(t, "1"))
+	if h.spent(t) != micro(55) {
+		t.Errorf("spent %s", h.spent(t))
 	}
 }
 
 func TestAnMP3IsMadeOfWAV(t *testing.T) {
 	up := &fakeSpeechVendor{answers: []reading{{audio: wav("ab")}, {audio: wav("cd")}, {audio: strings.NewReader("ID3native"), kind: "audio/mpeg"}}}
 	encoder := &doubler{}
-	h := newSpeechGateway(t, up, "1", func(o *gateway.Options) {
+	h := newSpeechGateway(t, up, func(o *gateway.Options) {
 		o.MP3, o.Models = encoder, []gateway.Model{{ID: flash, Batch: 11}}
 	})
+
 	data, r, err := h.speak(t.Context(), &speech.Request{Model: flash, Input: sentence + sentence})
 	if err != nil || data != "aabbccdd" || r.ContentType != "audio/mpeg" || encoder.form.Rate != 24_000 {
 		t.Errorf("%v, %q, %+v, form %+v", err, data, r, encoder.form)
@@ -62,11 +63,11 @@ func TestWithoutAnEncoderAnMP3OfWAVIsRefusedAndCostsNothing(t *testing.T) {
 		"an upstream that knows": sim.New(sim.Options{}),
 		"one that does not":      &fakeSpeechVendor{answers: []reading{{audio: wav("abcd")}, {audio: wav("abcd")}}},
 	} {
-		h := newSpeechGateway(t, up, "1", func(o *gateway.Options) { o.MP3 = &doubler{missing: errors.New("no lame here")} })
+		h := newSpeechGateway(t, up, func(o *gateway.Options) { o.MP3 = &doubler{missing: errors.New("no lame here")} })
 		_, _, err := h.speak(t.Context(), &speech.Request{Model: flash, Input: "a"})
 		f := fault.From(err)
-		if f == nil || f.HTTPStatus() != 400 || f.Param != "response_format" || !strings.Contains(f.Message, `"wav"`) || h.spent(t, "1") != 0 {
-			t.Errorf("%s: %v, spent %s", name, err, h.spent(t, "1"))
+		if f == nil || f.HTTPStatus() != 400 || f.Param != "response_format" || !strings.Contains(f.Message, `"wav"`) || h.spent(t) != 0 {
+			t.Errorf("%s: %v, spent %s", name, err, h.spent(t))
 		}
 		if _, _, err = h.speak(t.Context(), &speech.Request{Model: flash, Input: "a", ResponseFormat: "wav"}); err != nil {
 			t.Errorf("%s, WAV: %v", name, err)
@@ -104,7 +105,7 @@ func TestWhatSpeechCostsThatEndsBadly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // which fails if a goroutine stays
 				up := &fakeSpeechVendor{answers: row.answers}
-				h := newSpeechGateway(t, up, "1", func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 22}} })
+				h := newSpeechGateway(t, up, func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 22}} })
 				r, err := h.Speech(t.Context(), &speech.Request{Model: flash, Input: long, ResponseFormat: row.format})
 				if (err != nil) != row.early {
 					t.Fatalf("error %v", err)
@@ -117,8 +118,8 @@ func TestWhatSpeechCostsThatEndsBadly(t *testing.T) {
 					}
 				}
 				data = bytes.TrimPrefix(data, speechapi.WAVHeader(speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}))
-				if !fault.Is(err, row.code) || string(data) != row.data || h.spent(t, "1") != micro(row.charge) {
-					t.Errorf("%v, read %q, spent %s", err, data, h.spent(t, "1"))
+				if !fault.Is(err, row.code) || string(data) != row.data || h.spent(t) != micro(row.charge) {
+					t.Errorf("%v, read %q, spent %s", err, data, h.spent(t))
 				}
 			})
 		})
@@ -167,7 +168,7 @@ func TestWhenAudioIsSettledNobodyAsksForItsParts(t *testing.T) {
 			return nil, (&upstream.Failure{Status: 500, Sent: true}).Fault()
 		})
 		settled := false
-		h := newSpeechGateway(t, up, "1", func(o *gateway.Options) {
+		h := newSpeechGateway(t, up, func(o *gateway.Options) {
 			o.Models, o.MP3 = []gateway.Model{{ID: flash, Batch: 22}}, f
 			o.Meter = &late{o.Meter, func() {
 				settled = true
@@ -178,6 +179,7 @@ func TestWhenAudioIsSettledNobodyAsksForItsParts(t *testing.T) {
 				}
 			}}
 		})
+
 		if _, _, err := h.speak(t.Context(), &speech.Request{Model: flash, Input: strings.Repeat(sentence, 4), ResponseFormat: "mp3"}); !fault.Is(err, fault.InternalError) || !settled {
 			t.Errorf("settled %v, %v", settled, err)
 		}
@@ -189,7 +191,7 @@ type brokenReader struct{}
 func (brokenReader) Read([]byte) (int, error) { return 0, errCable }
 
 func TestAWAVThatIsShorterThanItSaysIsCut(t *testing.T) {
-	h := newSpeechGateway(t, sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Break: sim.Cut} }}), "1", nil)
+	h := newSpeechGateway(t, sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Break: sim.Cut} }}), nil)
 	for _, format := range []string{"wav", "mp3"} {
 		if data, _, err := h.speak(t.Context(), &speech.Request{Model: flash, Input: "hello", ResponseFormat: format}); !fault.Is(err, fault.BadGateway) || data == "" {
 			t.Errorf("%s: %d bytes, %v", format, len(data), err)
@@ -220,7 +222,7 @@ func TestAClientThatLeavesPaysForThePartsThatWereAskedFor(t *testing.T) {
 					if row.say == nil {
 						up.answers[1].audio = second // not even a header
 					}
-					h := newSpeechGateway(t, up, "1", func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 22}} })
+					h := newSpeechGateway(t, up, func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 22}} })
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					r, err := h.Speech(ctx, &speech.Request{Model: flash, Input: long, ResponseFormat: format})
@@ -240,7 +242,7 @@ func TestAClientThatLeavesPaysForThePartsThatWereAskedFor(t *testing.T) {
 					}
 					row.leave(cancel, r)
 					synctest.Wait()
-					if got := h.spent(t, "1"); got != micro(row.charge) {
+					if got := h.spent(t); got != micro(row.charge) {
 						t.Errorf("spent %s", got)
 					}
 					_ = r.Close()
@@ -253,7 +255,7 @@ func TestAClientThatLeavesPaysForThePartsThatWereAskedFor(t *testing.T) {
 
 func TestADuplicateNeverGetsHalfOfTheAudio(t *testing.T) {
 	up := &fakeSpeechVendor{answers: []reading{{audio: io.MultiReader(wav("abcd"), brokenReader{})}, {err: (&upstream.Failure{Status: 503, Refused: true}).Fault()}, {audio: wav("abcd")}}}
-	h := newSpeechGateway(t, up, "1", nil)
+	h := newSpeechGateway(t, up, nil)
 	r := &speech.Request{Model: flash, Input: "hello", ResponseFormat: "wav"}
 	ctx := gateway.WithIdempotencyKey(t.Context(), "k1")
 	response, err := h.Speech(ctx, r)
@@ -261,7 +263,7 @@ func TestADuplicateNeverGetsHalfOfTheAudio(t *testing.T) {
 	if _, err := io.Copy(io.Discard, response); err == nil || response.Close() != nil {
 		t.Error("the audio ended well")
 	}
-	if _, err := h.Speech(ctx, r); !fault.Is(err, fault.IdempotencyConflict) || h.spent(t, "1") != micro(5) {
+	if _, err := h.Speech(ctx, r); !fault.Is(err, fault.IdempotencyConflict) || h.spent(t) != micro(5) {
 		t.Errorf("after audio that was charged: %v", err)
 	}
 	ctx = gateway.WithIdempotencyKey(t.Context(), "k2")
@@ -280,7 +282,7 @@ func TestAShutdownEndsSpeechAndSettlesIt(t *testing.T) {
 	second, vendor := io.Pipe()
 	defer vendor.Close()
 	up := &fakeSpeechVendor{answers: []reading{{audio: io.MultiReader(wav("aaaa"), second), pipe: second}}}
-	h := newSpeechGateway(t, up, "1", nil)
+	h := newSpeechGateway(t, up, nil)
 	r, err := h.Speech(t.Context(), &speech.Request{Model: flash, Input: "abc", ResponseFormat: "wav"})
 	must(t, err)
 	defer r.Close()
@@ -336,10 +338,10 @@ func wav(samples string) io.Reader {
 }
 
 // newSpeechGateway is a gateway whose speech costs a micro-unit a character.
-func newSpeechGateway(t testing.TB, up upstream.Upstream, credit string, edit func(*gateway.Options)) *testGateway {
+func newSpeechGateway(t testing.TB, up upstream.Upstream, edit func(*gateway.Options)) *testGateway {
 	t.Helper()
 	p := rates(t, "character", "1")
-	return newTestGateway(t, up, credit, func(o *gateway.Options) {
+	return newTestGateway(t, up, "1", func(o *gateway.Options) {
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{flash: p, instruct: p})
 		o.Models = nil
 		o.MP3 = &doubler{}

@@ -150,8 +150,8 @@ func TestAnswersAtOnceNeverCostMoreThanTheBalance(t *testing.T) {
 			if answered := askAtOnce(t, h, v, c.calls, c.op, c.body); answered != c.answered {
 				t.Errorf("%d of %d were answered, want %d", answered, c.calls, c.answered)
 			}
-			if worth := v.made.Load(); worth > 100_000*c.credit || h.spent(t, fmt.Sprint(c.credit)) != 10_000*billing.Money(worth) {
-				t.Errorf("the vendor made %d tokens for a balance of %d, which cost %s", worth, 100_000*c.credit, h.spent(t, fmt.Sprint(c.credit)))
+			if worth := v.made.Load(); worth > 100_000*c.credit || h.spent(t) != 10_000*billing.Money(worth) {
+				t.Errorf("the vendor made %d tokens for a balance of %d, which cost %s", worth, 100_000*c.credit, h.spent(t))
 			}
 		})
 	}
@@ -202,7 +202,7 @@ func TestWhatWasDeliveredIsChargedWhateverTheCallerWrote(t *testing.T) {
 		return `{"id":"a","object":"chat.completion","created":7,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"` + words + `"},"finish_reason":"stop"}],"usage":` + usage + `}`
 	}
 	stream := func(usage string) string {
-		return strings.Repeat(chunk(`{"content":"abcd"}`, ""), made) + `data: {"id":"a","choices":[],"usage":` + usage + "}\n\ndata: [DONE]\n\n"
+		return strings.Repeat(chunk(`{"content":"abcd"}`), made) + `data: {"id":"a","choices":[],"usage":` + usage + "}\n\ndata: [DONE]\n\n"
 	}
 	for _, c := range []struct {
 		name, usage     string
@@ -232,7 +232,7 @@ func TestWhatWasDeliveredIsChargedWhateverTheCallerWrote(t *testing.T) {
 				if want == 3_000 { // the most that the request's bytes can be
 					want += int64(len(body))
 				}
-				if got := h.spent(t, "1.00"); got != micro(want) {
+				if got := h.spent(t); got != micro(want) {
 					t.Errorf("spent %s, want %s", got, micro(want))
 				}
 			})
@@ -249,7 +249,7 @@ func dropping(t *testing.T, up upstream.Upstream, edit func(*router.Channel)) up
 }
 
 func TestAStreamWhoseBoundIsDroppedIsHeldAsOneWithout(t *testing.T) {
-	text := strings.Repeat(chunk(`{"content":"abcd"}`, ""), 6_000) + "data: [DONE]\n\n"
+	text := strings.Repeat(chunk(`{"content":"abcd"}`), 6_000) + "data: [DONE]\n\n"
 	up := dropping(t, &scriptedUpstream{text: text}, func(ch *router.Channel) { ch.Drop = []string{"max_tokens"} })
 	for _, c := range []struct {
 		member  string
@@ -318,14 +318,14 @@ func TestACheckpointIsClampedAsASettlementIs(t *testing.T) {
 		meter.Meter, o.Meter = o.Meter, meter
 	})
 	h.complete(t, upstream.ChatCompletion, askChatStream)
-	if len(meter.noted) == 0 || meter.noted[len(meter.noted)-1] != 100 || h.spent(t, "1.00") != micro(120) {
-		t.Errorf("the checkpoints are %d, the charge is %s", meter.noted, h.spent(t, "1.00"))
+	if len(meter.noted) == 0 || meter.noted[len(meter.noted)-1] != 100 || h.spent(t) != micro(120) {
+		t.Errorf("the checkpoints are %d, the charge is %s", meter.noted, h.spent(t))
 	}
 }
 
 func TestAStreamIsNotCutWhileThereIsMoney(t *testing.T) {
 	const affords, made = 6_000, 5_999
-	text := strings.Repeat(chunk(`{"content":"abcd"}`, ""), made) + "data: [DONE]\n\n"
+	text := strings.Repeat(chunk(`{"content":"abcd"}`), made) + "data: [DONE]\n\n"
 	ask := strings.Replace(askChatStream, `"max_tokens":100,`, "", 1)
 	up := &scriptedUpstream{text: text}
 	h := newTestGateway(t, up, micro(int64(len(ask))+affords).String(), nil)

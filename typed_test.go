@@ -76,6 +76,17 @@ func TestTypedCallsGoTheSameWay(t *testing.T) {
 			r, err := h.Embeddings(ctx, &embeddings.Request{Model: "m", Input: embeddings.Texts("a", "bc")})
 			return result{r.Charge, r.RequestID, fmt.Sprint(r.Data[1].Embedding)}, err
 		}, micro(6), "[2 98]"},
+		"embeddings of Go code": {embeddings.Serve(func(_ context.Context, r *embeddings.Request) (*embeddings.Response, error) {
+			var answer embeddings.Response
+			for i, text := range r.Inputs() {
+				answer.Data = append(answer.Data, embeddings.Embedding{Index: int64(i), Embedding: embeddings.Vector{float32(len(text)), -0.5}})
+			}
+			answer.Usage = embeddings.Usage{PromptTokens: 6, TotalTokens: 6}
+			return &answer, nil
+		}), func(ctx context.Context, h *testGateway) (result, error) {
+			r, err := h.Embeddings(ctx, &embeddings.Request{Model: "m", Input: embeddings.Texts("a", "bc"), EncodingFormat: "base64"})
+			return result{r.Charge, r.RequestID, fmt.Sprint(r.Data[1].Embedding)}, err
+		}, micro(6), "[2 -0.5]"},
 		"pictures": {sim.New(sim.Options{}), func(ctx context.Context, h *testGateway) (result, error) {
 			return pictures(h.Images(ctx, &images.Request{Model: "alpha-image-2.0", Input: cube, Parameters: &images.Parameters{Size: "1280*720"}}))
 		}, 35_000_000, "1 \x89PNG"},
@@ -140,7 +151,7 @@ func TestATypedStreamYieldsChunksAndItsErrorLast(t *testing.T) {
 		code       fault.Code
 	}{
 		{"complete", chatStream(usageChunk(20, 30)), 6, ""},
-		{"cut", chunk(`{"content":"four"}`, ""), 1, fault.BadGateway},
+		{"cut", chunk(`{"content":"four"}`), 1, fault.BadGateway},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newTestGateway(t, &scriptedUpstream{text: c.text}, "1.00", nil)
@@ -221,7 +232,7 @@ func TestAModelInGoOfOneWireAnswersTheOthers(t *testing.T) {
 			if err != nil || response.Text() != want {
 				t.Errorf("responses: %+v, %v", response, err)
 			}
-			if spent := h.spent(t, "1"); spent != 3*5*1_000 {
+			if spent := h.spent(t); spent != 3*5*1_000 {
 				t.Errorf("paid %s", spent)
 			}
 		})

@@ -177,8 +177,8 @@ func TestAVideoFromItsSubmissionToItsEnd(t *testing.T) {
 				stop()
 				charge, err := billing.ParseMoney(c.charge)
 				must(t, err)
-				if last.Status != c.ends || last.Charge != charge || h.spent(t, "10.00") != charge || h.balance(t).Held != 0 {
-					t.Errorf("ended %s for %s; spent %s, held %s", last.Raw, last.Charge, h.spent(t, "10.00"), h.balance(t).Held)
+				if last.Status != c.ends || last.Charge != charge || h.spent(t) != charge || h.balance(t).Held != 0 {
+					t.Errorf("ended %s for %s; spent %s, held %s", last.Raw, last.Charge, h.spent(t), h.balance(t).Held)
 				}
 				if len(ended) != 1 || ended[0].Status != c.ends || ended[0].Charge != charge {
 					t.Errorf("the hook heard %+v", ended)
@@ -211,7 +211,7 @@ func TestASubmissionWhoseAnswerWasLostIsNotRepeatedAndEndsByItself(t *testing.T)
 		}
 		last := h.watched(t, id)
 		stop()
-		if last.Status != video.Expired || s.jobs != 1 || s.asked != 0 || h.spent(t, "10.00") != 0 || h.balance(t).Held != 0 {
+		if last.Status != video.Expired || s.jobs != 1 || s.asked != 0 || h.spent(t) != 0 || h.balance(t).Held != 0 {
 			t.Errorf("ended %s after %d jobs and %d questions; held %s", last.Raw, s.jobs, s.asked, h.balance(t).Held)
 		}
 	})
@@ -424,8 +424,8 @@ func TestEveryVideoModelIsChargedExactly(t *testing.T) {
 						if held := h.balance(t).Held; held < want {
 							t.Errorf("held %s for %s", held, want)
 						}
-						if h.finish(t, task); h.spent(t, "100") != want {
-							t.Errorf("spent %s, want %s", h.spent(t, "100"), want)
+						if h.finish(t, task); h.spent(t) != want {
+							t.Errorf("spent %s, want %s", h.spent(t), want)
 						}
 					})
 				})
