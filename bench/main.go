@@ -113,5 +113,5 @@ func measure(ctx context.Context, o options, out, progress io.Writer) error {
 		}
 		t.memory(floor, gateway)
 	}
-	return t.flush()
+	return t.Flush()
 }

@@ -122,9 +122,9 @@ func heapProfile(name string) error {
 type crowd struct {
 	g       *gateway.Gateway
 	server  *http.Server
-	door    *pipeListener
+	clients *pipeListener // their connections
 	request []byte
-	clients []*sink
+	open    []*sink
 }
 
 func newCrowd(ctx context.Context, vendor string, prompt int) (*crowd, error) {
@@ -145,13 +145,13 @@ func newCrowd(ctx context.Context, vendor string, prompt int) (*crowd, error) {
 		return nil, err
 	}
 	c := &crowd{
-		g: g, door: newPipeListener(),
+		g: g, clients: newPipeListener(),
 		server: &http.Server{Handler: server.New(g, server.Options{}), ReadHeaderTimeout: 5 * time.Second},
 	}
 	body := `{"stream":true,"model":"gate-1","messages":[{"role":"user","content":"` + strings.Repeat("x", prompt) + `"}]}`
 	c.request = []byte("POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nAuthorization: Bearer " +
 		key.Reveal() + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
-	go func() { _ = c.server.Serve(c.door) }() // ends with stop
+	go func() { _ = c.server.Serve(c.clients) }() // ends with stop
 	return c, nil
 }
 
@@ -169,8 +169,8 @@ func (c *crowd) fill(count int) (opened int, err error) {
 		begun := make(chan error, batch)
 		for range batch {
 			s := newSink(c.request, begun)
-			c.clients = append(c.clients, s)
-			c.door.conns <- s
+			c.open = append(c.open, s)
+			c.clients.conns <- s
 		}
 		for range batch {
 			if err := <-begun; err == nil {
@@ -191,13 +191,13 @@ func (c *crowd) fill(count int) (opened int, err error) {
 // errRefused is the gateway's 503.
 var errRefused = errors.New("refused")
 
-// hangUp closes every stream from the client's side, and waits until the gateway
+// closeAll closes every stream from the client's side, and waits until the gateway
 // is done with them.
 func (c *crowd) closeAll() {
-	for _, s := range c.clients {
+	for _, s := range c.open {
 		_ = s.Close()
 	}
-	c.clients = nil
+	c.open = nil
 	for c.g.Load().Running > 0 {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -270,7 +270,7 @@ func newSink(request []byte, begun chan<- error) *sink {
 	return &sink{request: request, begun: begun, closed: make(chan struct{}), expired: make(chan struct{})}
 }
 
-// Read gives the request and then blocks until the client hangs up.
+// Read gives the request and then blocks until the client disconnects.
 func (s *sink) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	if len(s.request) > 0 {
@@ -310,7 +310,7 @@ func (s *sink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close hangs up.
+// Close disconnects the client.
 func (s *sink) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

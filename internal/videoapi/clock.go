@@ -51,7 +51,7 @@ func (c *Clock) Now(ctx context.Context) (time.Time, error) {
 }
 
 // Last is the extrapolated time, without asking the store. It is the stored one
-// and what has passed since, so that a leap of this process's clock does not count.
+// and what has passed since, so that a jump of this process's clock does not count.
 func (c *Clock) Last() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

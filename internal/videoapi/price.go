@@ -195,13 +195,13 @@ func BilledUsage(t *video.Task, p *billing.Price) billing.Usage {
 	return t.Bound
 }
 
-// estimated are the tokens that a video of that kind takes, of which the hold is
+// estimatedTokens are those that a video of that kind takes, of which the hold is
 // twice as many.
 func estimatedTokens(t *video.Task) billing.Usage {
 	return billing.Usage{Output: (t.Bound.Output + 1) / 2, Estimated: true}
 }
 
-// reported are the upstream's tokens. A count that no video has is clamped to
+// reportedTokens are those that the upstream counted. A count that no video has is clamped to
 // the hold.
 func reportedTokens(t *video.Task, usage []byte) billing.Usage {
 	const maxOverBound = 8 // times the hold: a video that was put in counts too

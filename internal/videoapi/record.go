@@ -72,7 +72,7 @@ func NotFound(id string) error {
 // their own.
 var placedMembers = []string{"content", "usage", "seed"}
 
-// seed is the one that was used, or else asked for.
+// usedSeed is the seed that was used, or else asked for.
 func usedSeed(t *video.Task, answer *rawjson.Object) []byte {
 	if raw := answer.Raw("seed"); !rawjson.IsNull(raw) {
 		return raw
