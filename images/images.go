@@ -3,10 +3,19 @@
 package images
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -109,4 +118,148 @@ type EditHandler func(ctx context.Context, e *Edit) (*Response, error)
 // not stream: a call for a stream is refused.
 func ServeEdits(h EditHandler) upstream.Upstream {
 	return funcmodel.Function[Edit, Response]{Op: upstream.EditImage, Read: funcmodel.View[Edit], Answer: h}
+}
+
+// Response is pictures. Those of the alpha family are in Output, all others in
+// Data; [Response.Images] gives either. Fields that the API does not name are
+// in Extra, here and in its parts.
+type Response struct {
+	Created      int64          `json:"created,omitzero"`
+	Data         []Image        `json:"data,omitzero"`
+	Output       *Output        `json:"output,omitzero"`
+	Background   string         `json:"background,omitzero"`
+	OutputFormat string         `json:"output_format,omitzero"`
+	Quality      string         `json:"quality,omitzero"`
+	Size         string         `json:"size,omitzero"`
+	Usage        *Usage         `json:"usage,omitzero"` // nil if the upstream reported none
+	Extra        jsontext.Value `json:",embed"`
+
+	// Raw is the answer as it came, but for the model's id and request_id.
+	Raw jsontext.Value `json:"-"`
+	// RequestID is the gateway's id of the call, by which its receipt is found.
+	RequestID string `json:"-"`
+	// Charge is what the call cost the account.
+	Charge billing.Money `json:"-"`
+	// Dropped are request fields that the upstream refuses and did not get.
+	Dropped []string `json:"-"`
+}
+
+// Image is one picture: its bytes in base64, or where they can be fetched.
+type Image struct {
+	B64JSON       string         `json:"b64_json,omitzero"`
+	URL           string         `json:"url,omitzero"`
+	RevisedPrompt string         `json:"revised_prompt,omitzero"`
+	Extra         jsontext.Value `json:",embed"`
+}
+
+// Bytes are the picture's, of B64JSON or of a "data:" URL. One of any other URL has to
+// be fetched from there, and is an error here.
+func (i Image) Bytes() ([]byte, error) {
+	text := i.B64JSON
+	if text == "" {
+		_, data, ok := strings.Cut(i.URL, ";base64,")
+		if !ok || !strings.HasPrefix(i.URL, "data:") {
+			return nil, errors.New("the picture is not in the answer; fetch it from its URL")
+		}
+		text = data
+	}
+	return base64.StdEncoding.DecodeString(text)
+}
+
+// Output is the alpha family's answer.
+type Output struct {
+	Choices []Choice       `json:"choices"`
+	Extra   jsontext.Value `json:",embed"`
+}
+
+// Choice is one candidate of it.
+type Choice struct {
+	FinishReason string         `json:"finish_reason"`
+	Message      Message        `json:"message"`
+	Extra        jsontext.Value `json:",embed"`
+}
+
+// Usage is the upstream's count: of pictures by the alpha family, of tokens by
+// others.
+type Usage struct {
+	ImageCount *int64 `json:"image_count,omitzero"`
+	Height     int64  `json:"height,omitzero"`
+	Width      int64  `json:"width,omitzero"`
+
+	InputTokens        int64          `json:"input_tokens,omitzero"`
+	InputTokensDetails *Details       `json:"input_tokens_details,omitzero"`
+	OutputTokens       int64          `json:"output_tokens,omitzero"`
+	TotalTokens        int64          `json:"total_tokens,omitzero"`
+	Extra              jsontext.Value `json:",embed"`
+}
+
+// Details says of what the input tokens are.
+type Details struct {
+	TextTokens  int64          `json:"text_tokens"`
+	ImageTokens int64          `json:"image_tokens"`
+	Extra       jsontext.Value `json:",embed"`
+}
+
+// Images are the pictures, whichever form the answer has.
+func (r *Response) Images() []Image {
+	images := r.Data
+	if r.Output == nil {
+		return images
+	}
+	for _, c := range r.Output.Choices {
+		for _, b := range c.Message.Content {
+			if b.Image != "" {
+				images = append(images, Image{URL: b.Image})
+			}
+		}
+	}
+	return images
+}
+
+// File is an image that a caller sends. Of one that goes into an [Edit] only
+// Name, Size and Open matter; ContentType, Width and Height are then read from
+// it.
+type File struct {
+	Name string // the file's; may be empty
+	// ContentType is image/png, image/jpeg or image/webp, by what the file begins with.
+	ContentType   string
+	Size          int64 // in bytes
+	Width, Height int64 // in pixels
+	// Open opens the content. It may be called several times, also at once.
+	Open func() (io.ReadCloser, error)
+}
+
+// BytesFile is a file in memory. data must not change any more.
+func BytesFile(name string, data []byte) File {
+	return File{Name: name, Size: int64(len(data)), Open: func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(data)), nil
+	}}
+}
+
+// PathFile is a file on disk, which must stay as it is until the call has ended.
+func PathFile(path string) (File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return File{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return File{}, fmt.Errorf("%s is no regular file", path)
+	}
+	return File{Name: filepath.Base(path), Size: info.Size(), Open: func() (io.ReadCloser, error) { return os.Open(path) }}, nil
+}
+
+// maxFileBytes is the largest image that any vendor takes.
+const maxFileBytes = 50 << 20
+
+// ReaderFile reads a file to its end, into memory: prefer [PathFile] for a large
+// one. It fails where there is more than any vendor takes.
+func ReaderFile(name string, r io.Reader) (File, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
+	if err != nil {
+		return File{}, err
+	}
+	if len(data) > maxFileBytes {
+		return File{}, fmt.Errorf("the file is larger than %d bytes", maxFileBytes)
+	}
+	return BytesFile(name, data), nil
 }
