@@ -36,8 +36,8 @@ func TestAStreamKeepsItsPlaceUntilItIsClosed(t *testing.T) {
 	h := newTestGateway(t, up, "1", func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: -1} })
 	s, err := h.ChatStream(t.Context(), hello)
 	must(t, err)
-	if l := h.Load(); l.Running != 1 || l.Waiting != 0 {
-		t.Errorf("%+v", l)
+	if l, b := h.Load(), h.Backlog(); l.Running != 1 || l.Waiting != 0 || b != (gateway.Backlog{Streams: 1}) {
+		t.Errorf("%+v, %+v", l, b)
 	}
 	_, err = h.Chat(t.Context(), hello)
 	refusedFor(t, err, full)
@@ -45,8 +45,8 @@ func TestAStreamKeepsItsPlaceUntilItIsClosed(t *testing.T) {
 		t.Errorf("the upstream was called %d times", up.count())
 	}
 	must(t, s.Close())
-	if l := h.Load(); l != (gateway.Load{Refused: 1}) {
-		t.Errorf("%+v", l)
+	if l, b := h.Load(), h.Backlog(); l != (gateway.Load{Refused: 1}) || b != (gateway.Backlog{}) {
+		t.Errorf("%+v, %+v", l, b)
 	}
 	up.text = cannedAnswer
 	if _, err := h.Chat(t.Context(), hello); err != nil {

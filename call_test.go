@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,10 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/responses/state"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/store/memory"
+	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -406,5 +411,47 @@ func TestAModelThatWillBeWithdrawnSaysWhen(t *testing.T) {
 	r := h.must(t, upstream.ChatCompletion, askChat)
 	if r.Header.Get("Sunset") != "Sun, 31 Jan 2100 00:00:00 GMT" || !strings.HasPrefix(r.Header.Get("Deprecation"), "@") {
 		t.Errorf("headers %v", r.Header)
+	}
+}
+
+func TestNewRefusesWhatDoesNotFit(t *testing.T) {
+	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "books.db"), sqlite.Options{})
+	must(t, err)
+	defer db.Close()
+	ledger, inMemory := db.Ledger(), memory.NewLedger(memory.LedgerOptions{})
+	keeping := func(mode gateway.ResponsesMode, store state.Store) gateway.ResponsesOptions {
+		return gateway.ResponsesOptions{Mode: mode, Store: store}
+	}
+	secrets := []secret.String{secret.New("the secret of the deployment")}
+	for _, row := range []struct {
+		name string
+		o    gateway.Options
+		want string // in the error; empty for none
+	}{
+		{"nothing", gateway.Options{}, ""},
+		{"a durable meter, and tasks in memory", gateway.Options{Meter: ledger, Tasks: memory.NewTasks(nil, nil)}, "db.Ledger()"},
+		{"a durable meter", gateway.Options{Meter: ledger}, ""},
+		{"a durable meter that keeps the tasks", gateway.Options{Meter: ledger, Tasks: ledger}, ""},
+		{"all in memory", gateway.Options{Meter: inMemory, Tasks: memory.NewTasks(nil, nil)}, ""},
+		{"keys that are claimed with holds, and another meter", gateway.Options{Idempotency: onlyLooks{}}, "Options.Meter"},
+		{"affinity of no kind", gateway.Options{Affinity: "on"}, `"on"`},
+		{"a model's affinity of no kind", gateway.Options{Models: []gateway.Model{{ID: "m", Affinity: "on"}}}, `"on"`},
+		{"responses of no mode", gateway.Options{Responses: keeping("On", nil)}, `Options.Responses.Mode is "On"; it is one of off, native, on`},
+		{"responses in a durable store without a secret", gateway.Options{Responses: keeping("on", brokenResponses{})}, "Options.Secrets is empty"},
+		{"responses in a durable store", gateway.Options{Responses: keeping("on", brokenResponses{}), Secrets: secrets}, ""},
+		{"responses in memory", gateway.Options{Responses: keeping("on", &memory.Responses{})}, ""},
+		{"responses in the usual store", gateway.Options{Responses: keeping("on", nil)}, ""},
+		{"responses at the vendor", gateway.Options{Responses: keeping("native", brokenResponses{})}, ""},
+		{"no responses", gateway.Options{Responses: keeping("off", brokenResponses{})}, ""},
+		{"no responses by default", gateway.Options{Responses: keeping("", brokenResponses{})}, ""},
+	} {
+		row.o.Upstream = &scriptedUpstream{}
+		g, err := gateway.New(row.o)
+		if (err != nil) != (row.want != "") || err != nil && !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: %v, want %q", row.name, err, row.want)
+		}
+		if g != nil {
+			_ = g.Close()
+		}
 	}
 }

@@ -62,19 +62,6 @@ func TestTheBodyIsReadOnceTheCallerIsKnown(t *testing.T) {
 	}
 }
 
-func TestEndClosesAStreamThatNobodyRead(t *testing.T) {
-	h := newTestGateway(t, &scriptedUpstream{text: "data: " + `{"choices":[{"delta":{"content":"Hi."}}]}` + "\n\n"}, "1", nil)
-	r, err := h.Do(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askChatStream)})
-	must(t, err)
-	r.End(0, nil)
-	if receipt, ok := r.Receipt(); !ok || h.Load() != (gateway.Load{}) {
-		t.Errorf("receipt %+v, %t, %+v", receipt, ok, h.Load())
-	}
-	if _, err := io.ReadAll(r.Stream); err != nil {
-		t.Error(err)
-	}
-}
-
 // Release gives back the slot of a stream that is still read, but not its key's: the
 // limiter's lease ends with the stream, when its tokens are known.
 func TestAStreamThatIsReleasedKeepsItsKeysSlotUntilItEnds(t *testing.T) {

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -96,14 +97,14 @@ func TestALargeBatchIsSplitAndJoined(t *testing.T) {
 
 // waiting is an upstream that answers no call but those of the text "a", which
 // fail when all others wait.
-func waiting(others int, end func() error) (up upstream.Func, cancelled *atomic.Int32) {
+func waiting(others int, end func() (*upstream.Reply, error)) (up upstream.Func, cancelled *atomic.Int32) {
 	var here sync.WaitGroup
 	here.Add(others)
 	cancelled = new(atomic.Int32)
 	return func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 		if c.Request.(*embeddings.Request).Inputs()[0] == "a" {
 			here.Wait()
-			return nil, end()
+			return end()
 		}
 		here.Done()
 		<-ctx.Done()
@@ -116,19 +117,24 @@ func TestOneFailedPartFailsTheRequestForFree(t *testing.T) {
 	refused := fault.New(fault.InvalidRequest, "No such thing.").With(func(e *fault.Error) {
 		e.Err = &upstream.Failure{Status: 400, Sent: true}
 	})
+	failing := func(f upstream.Failure) func() (*upstream.Reply, error) {
+		return func() (*upstream.Reply, error) { return nil, f.Fault() }
+	}
 	for name, row := range map[string]struct {
-		end  func() error
+		end  func() (*upstream.Reply, error)
 		code fault.Code
 	}{
-		"an error":  {func() error { return refused }, fault.InvalidRequest},
-		"a panic":   {func() error { panic("no") }, fault.InternalError},
-		"its fault": {func() error { return (&upstream.Failure{Status: 500, Sent: true}).Fault() }, fault.InternalServerError},
+		"an error":        {func() (*upstream.Reply, error) { return nil, refused }, fault.InvalidRequest},
+		"a panic":         {func() (*upstream.Reply, error) { panic("sk-secret") }, fault.InternalError},
+		"its fault":       {failing(upstream.Failure{Status: 500, Sent: true}), fault.InternalServerError},
+		"a lost answer":   {failing(upstream.Failure{Sent: true, Err: errors.New("cut")}), fault.BadGateway},
+		"a broken answer": {func() (*upstream.Reply, error) { return jsonReply(`{"data":[]}`), nil }, fault.BadGateway},
 	} {
 		t.Run(name, func(t *testing.T) {
 			up, cancelled := waiting(3, row.end)
 			h := newTestGateway(t, up, "1", inBatches(1))
 			x, err := h.do(t.Context(), upstream.Embeddings, texts(9))
-			if !fault.Is(err, row.code) {
+			if f := fault.From(err); f == nil || f.Code != row.code || strings.Contains(f.Message, "sk-secret") {
 				t.Errorf("%v, want %s", err, row.code)
 			}
 			if receipt, ok := x.Receipt(); h.spent(t) != 0 || !ok || receipt.Charge != 0 {
@@ -196,9 +202,9 @@ func TestARefusedPartStopsTheOthersAndWhatWasAnsweredIsWaste(t *testing.T) {
 
 func TestAClientDisconnectCostsThePartsThatWereSent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	up, cancelled := waiting(3, func() error {
+	up, cancelled := waiting(3, func() (*upstream.Reply, error) {
 		cancel()
-		return fault.From(context.Canceled)
+		return nil, fault.From(context.Canceled)
 	})
 	h := newTestGateway(t, up, "1", inBatches(1))
 	x, err := h.do(ctx, upstream.Embeddings, texts(26))

@@ -197,13 +197,6 @@ func (onlyLooks) Lookup(context.Context, idempotency.Key, idempotency.Content) (
 	return nil, nil
 }
 
-func TestAStoreThatClaimsKeysWithHoldsHasToBeTheMeter(t *testing.T) {
-	_, err := gateway.New(gateway.Options{Upstream: &scriptedUpstream{}, Idempotency: onlyLooks{}})
-	if err == nil || !strings.Contains(err.Error(), "Options.Meter") {
-		t.Errorf("New: %v", err)
-	}
-}
-
 // hangingClaims is a store of answers that does not answer.
 type hangingClaims struct{ idempotency.Claimer }
 

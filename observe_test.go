@@ -367,21 +367,6 @@ func TestACallEndsWithItsOwnContext(t *testing.T) {
 	}
 }
 
-func TestOpenStreamsAreCounted(t *testing.T) {
-	h := newTestGateway(t, &scriptedUpstream{text: chatStream(usageChunk(20, 4))}, "1", nil)
-	r := h.must(t, upstream.ChatCompletion, askChatStream)
-	if b := h.Backlog(); b != (gateway.Backlog{Streams: 1}) {
-		t.Errorf("with a stream: %+v", b)
-	}
-	drain(t, r.Stream)
-	if err := h.Close(); err != nil { // waits until the upstream's end was read
-		t.Fatal(err)
-	}
-	if b := h.Backlog(); b != (gateway.Backlog{}) {
-		t.Errorf("after it: %+v", b)
-	}
-}
-
 // dangerous are texts that would do something to whoever reads a log.
 var dangerous = []string{
 	"plain", "a\nlevel=ERROR msg=\"forged\"", "a\r\nb", "\x1b[2J\x1b[31mred", "\x1b]0;title\x07", "\u009b31m", "\u0085next", "\u2028line\u2029paragraph",

@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,33 +88,6 @@ func TestALongRankingIsSplitAndMerged(t *testing.T) {
 	}
 }
 
-// A part that fails ends the request: the caller gets and pays nothing, and the operator
-// sees what the others cost.
-func TestARankingIsCompleteOrFree(t *testing.T) {
-	for name, broken := range map[string]func(c *upstream.Call) (*upstream.Reply, error){
-		"a refusal":        func(*upstream.Call) (*upstream.Reply, error) { return nil, fault.Invalid("documents", "too long") },
-		"a broken ranking": func(*upstream.Call) (*upstream.Reply, error) { return jsonReply(`{"results":[]}`), nil },
-		"a lost answer": func(*upstream.Call) (*upstream.Reply, error) {
-			return nil, (&upstream.Failure{Sent: true, Err: errors.New("cut")}).Fault()
-		},
-		"a panic": func(*upstream.Call) (*upstream.Reply, error) { panic("sk-secret") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			up := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-				if data, _ := c.Body.Bytes(); strings.Contains(string(data), `"5"`) {
-					return broken(c)
-				}
-				return rankedBy(ctx, c)
-			})
-			h := newTestGateway(t, up, "100", soldBy(t, 2, "search_unit", "1"))
-			_, err := h.Rerank(t.Context(), &rerank.Request{Model: "m", Query: "q", Documents: numbers(5)})
-			if err == nil || strings.Contains(fault.From(err).Message, "sk-secret") || h.spent(t) != 0 {
-				t.Errorf("%v, spent %s", err, h.spent(t))
-			}
-		})
-	}
-}
-
 func TestAnotherChannelRanksWhereOneFails(t *testing.T) {
 	bad := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		return jsonReply(`{"results":[{"index":7,"relevance_score":1}]}`), nil
@@ -158,25 +130,5 @@ func TestARankingIsEstimated(t *testing.T) {
 				t.Errorf("%s: %v", row.unit, err)
 			}
 		}
-	}
-}
-
-func TestAModelOfGoCodeRanks(t *testing.T) {
-	h := newTestGateway(t, rerank.Serve(func(_ context.Context, r *rerank.Request) (*rerank.Response, error) {
-		if r.Query == "fail" {
-			return nil, errors.New("sk-secret")
-		}
-		var response rerank.Response
-		for i, text := range r.Documents {
-			response.Results = append(response.Results, rerank.Result{Index: int64(i), RelevanceScore: float64(len(text)) / 2})
-		}
-		return &response, nil
-	}), "100", soldBy(t, 0, "request", "0.5"))
-	r, err := h.Rerank(t.Context(), &rerank.Request{Model: "m", Query: "q", Documents: []string{"a", "abc", "ab"}, TopN: 2})
-	if err != nil || len(r.Results) != 2 || r.Results[0].Index != 1 || r.Results[1].RelevanceScore != 1 || r.Charge != billing.One/2 {
-		t.Errorf("%+v, %v", r, err)
-	}
-	if _, err := h.Rerank(t.Context(), &rerank.Request{Model: "m", Query: "fail", Documents: []string{"a"}}); !fault.Is(err, fault.InternalError) || strings.Contains(fault.From(err).Message, "sk-secret") {
-		t.Error(err)
 	}
 }

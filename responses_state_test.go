@@ -126,31 +126,6 @@ func newStateGateway(t testing.TB, v *responsesVendor, edit func(*gateway.Option
 	return k
 }
 
-func TestNewRefusesWhereResponsesCannotBeKept(t *testing.T) {
-	const on = gateway.ResponsesOn
-	durable, forgetting := brokenResponses{}, &memory.Responses{}
-	secrets := []secret.String{secret.New("the secret of the deployment")}
-	for _, row := range []struct {
-		responses gateway.ResponsesOptions
-		secrets   []secret.String
-		want      string // in the error; empty for none
-	}{
-		{gateway.ResponsesOptions{Mode: "On"}, secrets, `Options.Responses.Mode is "On"; it is one of off, native, on`},
-		{gateway.ResponsesOptions{Mode: on, Store: durable}, nil, "Options.Secrets is empty"},
-		{gateway.ResponsesOptions{Mode: on, Store: durable}, secrets, ""},
-		{gateway.ResponsesOptions{Mode: on, Store: forgetting}, nil, ""},
-		{gateway.ResponsesOptions{Mode: on}, nil, ""},
-		{gateway.ResponsesOptions{Mode: gateway.ResponsesNative, Store: durable}, nil, ""},
-		{gateway.ResponsesOptions{Mode: gateway.ResponsesOff, Store: durable}, nil, ""},
-		{gateway.ResponsesOptions{Store: durable}, nil, ""},
-	} {
-		_, err := gateway.New(gateway.Options{Upstream: &responsesVendor{}, Responses: row.responses, Secrets: row.secrets})
-		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
-			t.Errorf("%+v: got %v, want %q", row.responses, err, row.want)
-		}
-	}
-}
-
 // asAccount is the context of an account's calls.
 func asAccount(t testing.TB, account string) context.Context {
 	return auth.NewContext(t.Context(), &auth.Principal{Account: account, Key: "k"})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,12 +15,8 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/responsestest"
-	"github.com/tollhouse-ai/gateway/store/memory"
-	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
-	"github.com/tollhouse-ai/gateway/upstream/sim"
-	"github.com/tollhouse-ai/gateway/video"
 )
 
 const (
@@ -293,35 +288,6 @@ func TestAFailedTryIsKeptWithTheReceiptAndItsWasteIsTheOperators(t *testing.T) {
 			if a := tries[0]; a.Channel != "c0" || a.Model != "their-m" || a.Code != string(c.code) || a.Status != c.status ||
 				a.Billable != (c.waste > 0) || a.Waste != micro(c.waste) {
 				t.Errorf("kept %+v", a)
-			}
-		})
-	}
-}
-
-func TestADurableMeterWithTasksInMemoryIsRefused(t *testing.T) {
-	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "books.db"), sqlite.Options{})
-	must(t, err)
-	defer db.Close()
-	ledger := db.Ledger()
-	for _, c := range []struct {
-		name  string
-		meter billing.Meter
-		tasks video.Store
-		want  string // in the error; empty for none
-	}{
-		{"a database, and tasks in memory", ledger, memory.NewTasks(nil, nil), "db.Ledger()"},
-		{"a database", ledger, nil, ""},
-		{"a database as both", ledger, ledger, ""},
-		{"all in memory", memory.NewLedger(memory.LedgerOptions{}), memory.NewTasks(nil, nil), ""},
-		{"nothing", nil, nil, ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			g, err := gateway.New(gateway.Options{Upstream: sim.New(sim.Options{}), Meter: c.meter, Tasks: c.tasks})
-			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
-				t.Errorf("New: %v, want %q", err, c.want)
-			}
-			if g != nil {
-				_ = g.Close()
 			}
 		})
 	}

@@ -13,7 +13,6 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -289,14 +288,15 @@ func TestEveryVendorsWordForAnErrorIsOne(t *testing.T) {
 	}
 }
 
-// TestCloseSettlesAStreamThatNobodyReads must not wait for its reader.
-func TestCloseSettlesAStreamThatNobodyReads(t *testing.T) {
-	for name, end := range map[string]func(*testGateway, context.CancelFunc) error{
-		"close": func(h *testGateway, _ context.CancelFunc) error { return h.Close() },
-		"its context ends": func(h *testGateway, cancel context.CancelFunc) error {
+// TestAStreamThatNobodyReadsIsSettledByWhatEndsIt must not wait for its reader.
+func TestAStreamThatNobodyReadsIsSettledByWhatEndsIt(t *testing.T) {
+	for name, end := range map[string]func(h *testGateway, cancel func(), r *gateway.Response) error{
+		"the gateway's Close": func(h *testGateway, _ func(), _ *gateway.Response) error { return h.Close() },
+		"the end of its context": func(h *testGateway, cancel func(), _ *gateway.Response) error {
 			cancel()
 			return h.Shutdown(context.Background())
 		},
+		"its own End": func(_ *testGateway, _ func(), r *gateway.Response) error { r.End(0, nil); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -305,16 +305,20 @@ func TestCloseSettlesAStreamThatNobodyReads(t *testing.T) {
 				go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`)) }()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				s, err := h.ChatStream(ctx, &chat.Request{Model: "m", MaxTokens: 100,
-					Messages: []chat.Message{{Role: "user", Content: chat.Text("say four words")}}})
+				r, err := h.ask(ctx, askChatStream)
 				must(t, err)
-				must(t, end(h, cancel))
-				if r, ok := s.Receipt(); !ok || r.Status == "" {
-					t.Errorf("receipt %+v, %v", r, ok)
+				must(t, end(h, cancel, r))
+				if receipt, ok := r.Receipt(); !ok || receipt.Status == "" {
+					t.Errorf("receipt %+v, %t", receipt, ok)
 				}
-				if err := s.Close(); err != nil {
+				r.End(0, nil)
+				if l := h.Load(); l != (gateway.Load{}) {
+					t.Errorf("after its end it has %+v", l)
+				}
+				if _, err := io.ReadAll(r.Stream); err != nil {
 					t.Error(err)
 				}
+				must(t, r.Stream.Close())
 			})
 		})
 	}

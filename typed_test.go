@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/rerank"
 	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
@@ -87,6 +88,16 @@ func TestTypedCallsGoTheSameWay(t *testing.T) {
 			r, err := h.Embeddings(ctx, &embeddings.Request{Model: "m", Input: embeddings.Texts("a", "bc"), EncodingFormat: "base64"})
 			return result{r.Charge, r.RequestID, fmt.Sprint(r.Data[1].Embedding)}, err
 		}, micro(6), "[2 -0.5]"},
+		"a ranking of Go code": {rerank.Serve(func(_ context.Context, r *rerank.Request) (*rerank.Response, error) {
+			answer := rerank.Response{Usage: rerank.Usage{TotalTokens: 6}}
+			for i, text := range r.Documents {
+				answer.Results = append(answer.Results, rerank.Result{Index: int64(i), RelevanceScore: float64(len(text)) / 2})
+			}
+			return &answer, nil
+		}), func(ctx context.Context, h *testGateway) (result, error) {
+			r, err := h.Rerank(ctx, &rerank.Request{Model: "m", Query: "q", Documents: []string{"a", "abc", "ab"}, TopN: 2})
+			return result{r.Charge, r.RequestID, fmt.Sprint(len(r.Results), r.Results[0].Index, r.Results[1].RelevanceScore)}, err
+		}, micro(6), "2 1 1"},
 		"pictures": {sim.New(sim.Options{}), func(ctx context.Context, h *testGateway) (result, error) {
 			return pictures(h.Images(ctx, &images.Request{Model: "alpha-image-2.0", Input: cube, Parameters: &images.Parameters{Size: "1280*720"}}))
 		}, 35_000_000, "1 \x89PNG"},
