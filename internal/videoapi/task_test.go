@@ -256,7 +256,7 @@ func TestTheClockOfTheStoreCounts(t *testing.T) {
 }
 
 // TestReplayedAnswersNeverLeaveATerminalState draws poll answers in any order and
-// number, and clocks that leap.
+// number, and clocks that jump.
 func TestReplayedAnswersNeverLeaveATerminalState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := task(rapid.SampledFrom([]string{video.FamilyBeta, video.FamilyGamma, ""}).Draw(t, "family"))
