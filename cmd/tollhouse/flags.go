@@ -106,16 +106,15 @@ func (c *command) help() string {
 }
 
 // overview is what `tollhouse --help` prints.
-func overview() string {
+func overview(all []*command) string {
 	var b strings.Builder
 	b.WriteString("tollhouse is an AI gateway: one API for many model vendors, with keys, limits and exact billing.\n\nTo begin:\n" +
 		"  tollhouse serve --demo                       # simulated; prints a key and a curl to paste\n" +
 		"  OPENAI_API_KEY=... tollhouse serve           # usage is counted, no money moves\n" +
 		"  tollhouse init                               # writes tollhouse.yaml from the variables that are set\n" +
 		"  tollhouse serve --config tollhouse.yaml      # the real thing\n\nCommands:\n")
-	p := &program{}
-	for _, construct := range commands {
-		b.WriteString(construct(p).line())
+	for _, c := range all {
+		b.WriteString(c.line())
 	}
 	b.WriteString("\n`tollhouse COMMAND --help` describes a command.\n")
 	return b.String()

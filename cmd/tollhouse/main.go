@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,15 +27,22 @@ const (
 )
 
 // commands are all commands, in the order of the overview.
-var commands = []func(*program) *command{
-	serveCommand, initCommand, checkCommand, doctorCommand, modelsCommand,
-	accountCreate, accountCredit, accountList, accountShow,
-	keyCreate, keyList, keyDisable, keyEnable, keyDelete,
-	usageCommand, requestCommand, wasteCommand, ledgerVerify, archiveCommand,
-	channelList, channelModels, channelPause, channelResume, channelTest,
-	webhookSecret, webhookList, webhookResend,
-	mcpCommand,
-	adminToken, versionCommand,
+func (p *program) commands() []*command {
+	constructors := []func(*program) *command{
+		serveCommand, initCommand, checkCommand, doctorCommand, modelsCommand,
+		accountCreate, accountCredit, accountList, accountShow,
+		keyCreate, keyList, keyDisable, keyEnable, keyDelete,
+		usageCommand, requestCommand, wasteCommand, ledgerVerify, archiveCommand,
+		channelList, channelModels, channelPause, channelResume, channelTest,
+		webhookSecret, webhookList, webhookResend,
+		mcpCommand,
+		adminToken, versionCommand,
+	}
+	all := make([]*command, len(constructors))
+	for i, construct := range constructors {
+		all[i] = construct(p)
+	}
+	return all
 }
 
 func main() {
@@ -100,26 +108,25 @@ func (p *program) findCommand(args []string) (*command, []string, error) {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(args[1:len(args):len(args)], "--help")
 	}
+	all := p.commands()
 	for n := min(2, len(args)); n > 0; n-- {
 		name := strings.Join(args[:n], " ")
-		for _, construct := range commands {
-			if c := construct(p); c.name == name {
-				return c, args[n:], nil
-			}
+		if i := slices.IndexFunc(all, func(c *command) bool { return c.name == name }); i >= 0 {
+			return all[i], args[n:], nil
 		}
 	}
 	switch {
 	case len(args) == 0:
 		return nil, nil, errors.New("no command given (see `tollhouse --help`)")
 	case asksForHelp(args[0]):
-		return pageCommand(p, overview()), nil, nil
+		return pageCommand(p, overview(all)), nil, nil
 	case args[0] == "--version":
 		return versionCommand(p), nil, nil
 	}
-	members := groupMembers(p, args[0])
+	members := groupMembers(all, args[0])
 	switch {
 	case members == nil:
-		return nil, nil, unknownCommand(p, args[0])
+		return nil, nil, unknownCommand(all, args[0])
 	case len(args) == 1:
 		return nil, nil, fmt.Errorf("%s needs one of its commands: %s (see `tollhouse %[1]s --help`)", args[0], quotedNames(members))
 	case asksForHelp(args[1]):
@@ -142,9 +149,8 @@ func pageCommand(p *program, page string) *command {
 
 // groupMembers are the commands whose names begin with a word, such as account; none if
 // the word is no group of commands.
-func groupMembers(p *program, word string) (members []*command) {
-	for _, construct := range commands {
-		c := construct(p)
+func groupMembers(all []*command, word string) (members []*command) {
+	for _, c := range all {
 		if group, _, ok := strings.Cut(c.name, " "); ok && group == word {
 			members = append(members, c)
 		}
@@ -163,10 +169,10 @@ func quotedNames(commands []*command) string {
 
 // unknownCommand is the error for a first word that is no command. It names the command
 // or the group that differs least, if that is not by more than two letters.
-func unknownCommand(p *program, word string) error {
+func unknownCommand(all []*command, word string) error {
 	nearest, least := "", 3
-	for _, construct := range commands {
-		first, _, _ := strings.Cut(construct(p).name, " ")
+	for _, c := range all {
+		first, _, _ := strings.Cut(c.name, " ")
 		if d := editDistance(word, first); d < least {
 			nearest, least = first, d
 		}

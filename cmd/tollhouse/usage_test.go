@@ -68,8 +68,8 @@ func TestHelpIsThereForEveryCommand(t *testing.T) {
 	if overview.code != exitOK {
 		t.Errorf("exit code %d", overview.code)
 	}
-	for _, make := range commands {
-		name := make(&program{}).name
+	for _, c := range new(program).commands() {
+		name := c.name
 		if !strings.Contains(overview.stdout, "\n  "+name+" ") {
 			t.Errorf("the overview lacks %s", name)
 		}
@@ -99,8 +99,8 @@ func TestTheHelpOfArchiveNamesWhatItsFlagsTake(t *testing.T) {
 }
 
 func TestEveryExampleOfTheHelpIsACommandWithFlagsThatExist(t *testing.T) {
-	for _, make := range commands {
-		for _, example := range make(&program{}).examples {
+	for _, c := range new(program).commands() {
+		for _, example := range c.examples {
 			words := strings.Fields(example)
 			for len(words) > 0 && words[0] != "tollhouse" {
 				words = words[1:]
