@@ -302,39 +302,30 @@ func (a *app) channelsDegraded() error {
 // checkMaxAge is how long the result of a check of the database is reused.
 const checkMaxAge = time.Second
 
-// cachedCheck is a check of the database for /readyz, which anybody may request:
-// requests at the same time, and within checkMaxAge, share one query. It is safe
-// for concurrent use.
-type cachedCheck struct {
-	check func(context.Context) error
-	now   func() time.Time
-
-	mu  sync.Mutex
-	at  time.Time // of the result; zero if there is none
-	err error
-}
-
+// cacheCheck is a check of the database for /readyz, which anybody may request: requests
+// at the same time, and within checkMaxAge, share one query, which has a second. The error
+// does not reveal what the database said. The check is safe for concurrent use.
 func cacheCheck(check func(context.Context) error) func() error {
-	c := &cachedCheck{check: check, now: time.Now}
-	return c.result
-}
-
-// result is the last result if it is recent, else that of a new query, which has a
-// second. The error does not reveal what the database said.
-func (c *cachedCheck) result() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.at.IsZero() && c.now().Sub(c.at) < checkMaxAge {
-		return c.err
+	var (
+		mu   sync.Mutex
+		at   time.Time // of last; zero if there is none
+		last error
+	)
+	return func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if !at.IsZero() && time.Since(at) < checkMaxAge {
+			return last
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		last = nil
+		if err := check(ctx); err != nil {
+			last = errors.New(fault.From(err).Message)
+		}
+		at = time.Now()
+		return last
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	c.err = nil
-	if err := c.check(ctx); err != nil {
-		c.err = errors.New(fault.From(err).Message)
-	}
-	c.at = c.now()
-	return c.err
 }
 
 // failedLists is how many channels have no current list of their vendor's models.
