@@ -62,7 +62,8 @@ func (p *program) newApp(ctx context.Context, src *source, data string, logger *
 	limitMemory(c.Server.Memory, os.ReadFile)
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, a.close(), components.Close())
+			err = errors.Join(err, a.close())
+			components.Close()
 		}
 	}()
 	if a.telemetry, err = a.newTelemetry(ctx, c); err != nil {
@@ -122,7 +123,8 @@ func (a *app) shutdown() error {
 	case a.reloading <- struct{}{}: // for good
 	case <-late.C:
 	}
-	return errors.Join(a.components.Load().Close(), a.close())
+	a.components.Load().Close()
+	return a.close()
 }
 
 // close closes the store and the telemetry. Nothing uses the app any more.

@@ -103,7 +103,7 @@ func (d *doctor) examine(ctx context.Context) {
 	d.checkConfiguration()
 	d.checkVariables()
 	if d.components != nil {
-		defer func() { _ = d.components.Close() }()
+		defer d.components.Close()
 		d.checkKeys()
 		d.checkTimeouts()
 		d.checkPrices()

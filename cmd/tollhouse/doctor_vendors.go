@@ -198,7 +198,7 @@ func listModels(ctx context.Context, c *config.Channel, key secret.String) (*ups
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = components.Close() }()
+	defer components.Close()
 	lister, ok := components.Lister(c.Name)
 	if !ok {
 		return nil, upstream.ErrNoList

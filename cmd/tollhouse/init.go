@@ -65,7 +65,7 @@ func (p *program) writeConfig(file string, force bool) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = components.Close() }()
+	defer components.Close()
 	if err = writeFile(file, text, force); errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s is there already: name another file with --config, or replace it with --force", file)
 	} else if err != nil {

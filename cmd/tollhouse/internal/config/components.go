@@ -216,10 +216,7 @@ func (c *Channel) sameInstance(d *Channel) bool {
 }
 
 // Close closes the upstreams' idle connections. Calls under way go on.
-func (p *Components) Close() error {
-	p.CloseExcept(nil)
-	return nil
-}
+func (p *Components) Close() { p.CloseExcept(nil) }
 
 // CloseExcept is Close without the upstreams that others use too. others may be nil.
 func (p *Components) CloseExcept(others *Components) {

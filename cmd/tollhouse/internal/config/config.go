@@ -68,12 +68,7 @@ type Setting struct {
 }
 
 // Or is the value, or otherwise where there is none.
-func (s Setting) Or(otherwise string) string {
-	if s.Value == "" {
-		return otherwise
-	}
-	return s.Value
-}
+func (s Setting) Or(otherwise string) string { return cmp.Or(s.Value, otherwise) }
 
 // Channel is one way to an upstream.
 type Channel struct {

@@ -142,7 +142,7 @@ func TestTheWholeFileCanBeBuilt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = p.Close() }()
+	defer p.Close()
 	if diff := cmp.Diff([]string{"delta-k3"}, p.Router.Models()); diff != "" {
 		t.Error(diff)
 	}

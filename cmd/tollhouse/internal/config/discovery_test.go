@@ -60,7 +60,7 @@ func TestAVendorSaysTheKindOnlyOfWhatItServes(t *testing.T) {
 			if got := now.Kind(row.prefix + "m"); got != row.want {
 				t.Errorf("%s, %s: the kind is %q, want %q", row.name, order, got, row.want)
 			}
-			_ = built.Close()
+			built.Close()
 		}
 	}
 }

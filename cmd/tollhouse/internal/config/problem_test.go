@@ -374,7 +374,7 @@ func FuzzAFileIsReadOrRefusedWithItsProblems(f *testing.F) {
 			if err != nil {
 				t.Fatalf("read, but not built: %v", err)
 			}
-			_ = p.Close()
+			p.Close()
 		case !errors.As(err, &refused) || len(refused.Problems) == 0:
 			t.Fatalf("the error is %T: %v", err, err)
 		}
