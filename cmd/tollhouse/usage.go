@@ -38,6 +38,28 @@ type usageRow struct {
 	Charge   string           `json:"charge"`
 }
 
+// period are the flags of a report: of one account, and since when.
+type period struct {
+	p       *program
+	account *string
+	since   time.Duration
+}
+
+func newPeriod(p *program, c *command) *period {
+	r := &period{p: p, account: c.flags.String("account", "", "of one account only")}
+	c.flags.Var(durationValue{&r.since}, "since", "how far back, such as 24h or 30d; default everything")
+	return r
+}
+
+// query is the URL query of a request for the report.
+func (r *period) query() url.Values {
+	q := url.Values{"account": {*r.account}}
+	if r.since > 0 {
+		q.Set("since", strconv.FormatInt(r.p.currentTime().Add(-r.since).Unix(), 10))
+	}
+	return q
+}
+
 func usageCommand(p *program) *command {
 	c := newCommand("usage", "show what was used and charged")
 	c.examples = []string{"tollhouse usage", "tollhouse usage --account acme --since 24h --by key"}
