@@ -3,6 +3,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -30,19 +31,13 @@ type Limits struct {
 	MaxConcurrentVideos int64 `json:"max_concurrent_videos,omitzero"` // unfinished video tasks
 }
 
-// Or returns l with every unset limit taken from other.
-func (l Limits) Or(other Limits) Limits {
-	pick := func(a, b int64) int64 {
-		if a != 0 {
-			return a
-		}
-		return b
-	}
+// or returns l with every unset limit taken from other.
+func (l Limits) or(other Limits) Limits {
 	return Limits{
-		RPM:                 pick(l.RPM, other.RPM),
-		TPM:                 pick(l.TPM, other.TPM),
-		MaxConcurrent:       pick(l.MaxConcurrent, other.MaxConcurrent),
-		MaxConcurrentVideos: pick(l.MaxConcurrentVideos, other.MaxConcurrentVideos),
+		RPM:                 cmp.Or(l.RPM, other.RPM),
+		TPM:                 cmp.Or(l.TPM, other.TPM),
+		MaxConcurrent:       cmp.Or(l.MaxConcurrent, other.MaxConcurrent),
+		MaxConcurrentVideos: cmp.Or(l.MaxConcurrentVideos, other.MaxConcurrentVideos),
 	}
 }
 

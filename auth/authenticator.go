@@ -3,7 +3,6 @@ package auth
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -60,7 +59,7 @@ func (a *Keys) refusal(k *Key) error {
 func (a *Keys) principal(k *Key) *Principal {
 	limits := k.Limits
 	if d := a.defaults.Load(); d != nil {
-		limits = limits.Or(*d)
+		limits = limits.or(*d)
 	}
 	return &Principal{Account: k.Account, Key: k.ID, Name: k.Name, Models: k.Models, Limits: limits}
 }
@@ -83,19 +82,4 @@ func unfound(ctx context.Context, err error) error {
 
 func unknown() error {
 	return fault.New(fault.Unauthorized, `This API key is not known here: send the header "Authorization: Bearer sk-…" with a key of this service, whole and unchanged.`)
-}
-
-// Bearer is the token of a request's Authorization header; empty if there is
-// none, or another scheme's, or several headers, of which readers differ on which
-// counts. The scheme word is case-insensitive (RFC 9110, section 11.1).
-func Bearer(h http.Header) string {
-	given := h["Authorization"]
-	if len(given) != 1 {
-		return ""
-	}
-	scheme, token, _ := strings.Cut(given[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimSpace(token)
 }

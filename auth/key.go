@@ -187,8 +187,3 @@ type KeyAdmin interface {
 	// fault.InvalidRequest if there is no such key (any more).
 	Page(ctx context.Context, account, after string, limit int) ([]Key, error)
 }
-
-// NoKeyAfter is how a [KeyAdmin] refuses to list keys after one that it lacks.
-func NoKeyAfter(id string) error {
-	return fault.Invalid("after", fmt.Sprintf("There is no key with the id %.64q to list the next ones of: it may have been deleted. List from the start.", id))
-}

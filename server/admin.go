@@ -73,9 +73,6 @@ func NewAdmin(o AdminOptions) http.Handler {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	a := &admin{o: o, token: sha256.Sum256([]byte(o.Token.Reveal())), mux: http.NewServeMux()}
 	for path, routes := range routesByPath(adminTable, func(r *adminRoute) string { return r.path }) {
 		a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { a.serveRoutes(w, r, routes) })
@@ -193,7 +190,7 @@ func (q *adminRequest) serve() (status int, answer any, err error) {
 // authenticate compares hashes, so that the time it takes reveals nothing of the
 // token, not even its length.
 func (q *adminRequest) authenticate() error {
-	given := sha256.Sum256([]byte(auth.Bearer(q.r.Header)))
+	given := sha256.Sum256([]byte(httpio.Bearer(q.r.Header)))
 	if subtle.ConstantTimeCompare(given[:], q.token[:]) != 1 || q.o.Token.IsZero() {
 		return fault.New(fault.Unauthorized, "The admin token is missing or wrong. Send it as \"Authorization: Bearer TOKEN\"; tollhouse keeps it in the file admin-token of its data directory.")
 	}

@@ -104,7 +104,7 @@ func headersWith(prefix string, h http.Header) (own http.Header, err error) {
 
 // token is the caller's key. Two keys that differ are an error.
 func (x *httpExchange) token() (string, error) {
-	token := auth.Bearer(x.r.Header)
+	token := httpio.Bearer(x.r.Header)
 	if !isMessagesPath(x.r.URL.Path) {
 		return token, nil
 	}

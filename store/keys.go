@@ -88,7 +88,7 @@ func (db *dbKeys) Page(ctx context.Context, account, after string, limit int) ([
 		case err != nil:
 			return nil, err
 		case !found:
-			return nil, auth.NoKeyAfter(after)
+			return nil, ledger.ErrNoKeyAfter(after)
 		}
 		conditions, args = append(conditions, "(created_at, id) > (?, ?)"), append(args, created, after)
 	}

@@ -193,3 +193,8 @@ func ErrNoPrice(version string) error {
 func ErrCountsOnly(param string) error {
 	return fault.Invalid(param, "This ledger counts usage and keeps no money (billing: count), so there is nothing to credit or to bound.")
 }
+
+// ErrNoKeyAfter refuses to list keys after one that there is not.
+func ErrNoKeyAfter(id string) error {
+	return fault.Invalid("after", fmt.Sprintf("There is no key with the id %.64q to list the next ones of: it may have been deleted. List from the start.", id))
+}

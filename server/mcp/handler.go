@@ -21,7 +21,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/slowbody"
@@ -47,7 +46,7 @@ var errPreflight = fault.New(fault.NotFound, "The request asks whether a page ma
 
 // ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	q := &httpRequest{h: h, w: newWriter(w, h.o.KeepAlive), r: r, token: auth.Bearer(r.Header)}
+	q := &httpRequest{h: h, w: newWriter(w, h.o.KeepAlive), r: r, token: httpio.Bearer(r.Header)}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	err := error(fault.New(fault.InternalError, "The gateway failed to handle the request."))
 	defer func() { // also after a panic, which is net/http's to report

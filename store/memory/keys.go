@@ -10,6 +10,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
 // Keys keeps keys in memory. It implements [auth.KeyStore] and [auth.KeyAdmin]; the
@@ -93,7 +94,7 @@ func (m *Keys) Page(ctx context.Context, account, after string, limit int) ([]au
 	if after != "" {
 		last, err := m.set().byID(after)
 		if err != nil {
-			return nil, auth.NoKeyAfter(after)
+			return nil, ledger.ErrNoKeyAfter(after)
 		}
 		keys = slices.DeleteFunc(keys, func(k auth.Key) bool {
 			return cmp.Or(k.Created.Compare(last.Created), cmp.Compare(k.ID, last.ID)) <= 0

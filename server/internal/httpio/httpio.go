@@ -1,5 +1,6 @@
-// Package httpio is what the handlers of the API and of its MCP server have in
-// common: reading the bodies of requests, and the headers of errors.
+// Package httpio is what the handlers of the API, of its MCP server and of the
+// operator have in common: the key of a request, reading its body, and the headers of
+// errors.
 package httpio
 
 import (
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -116,4 +118,19 @@ func SetErrorHeaders(h http.Header, f *fault.Error, longest time.Duration) {
 	if wait := RetryAfter(f, longest); wait > 0 {
 		h.Set("Retry-After", strconv.FormatInt(Seconds(wait), 10))
 	}
+}
+
+// Bearer is the token of a request's Authorization header; empty if there is
+// none, or another scheme's, or several headers, of which readers differ on which
+// counts. The scheme word is case-insensitive (RFC 9110, section 11.1).
+func Bearer(h http.Header) string {
+	given := h["Authorization"]
+	if len(given) != 1 {
+		return ""
+	}
+	scheme, token, _ := strings.Cut(given[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
 }
