@@ -32,7 +32,7 @@ type fixture struct {
 	key     secret.String
 	keys    *memory.Keys
 	ledger  memory.Ledger
-	log     *servertest.Lines
+	log     *servertest.Output
 	g       *gateway.Gateway
 	h       *server.Handler
 	owing   bool         // a video may be open at the end

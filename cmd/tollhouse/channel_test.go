@@ -48,7 +48,7 @@ func TestAPausedChannelGetsNoCallsUntilItIsResumed(t *testing.T) {
 	// A pause outlasts a reload, which tells of it.
 	write(t, name, twoChannels(v.url+"/v1")+"limits: {rpm: 1000}\n")
 	i.signals <- syscall.SIGHUP
-	i.stderr.await(`channels are still paused" channels=\[main\]`)
+	i.stderr.Await(`channels are still paused" channels=\[main\]`)
 	count(1)
 	i.good("channel", "pause", "spare")
 	if status, body := i.ask(http.MethodGet, "/readyz", "", ""); status != 503 || !strings.Contains(body, "every channel is paused, or its circuit is open") {
@@ -295,7 +295,7 @@ func TestATestPutsNoTextOfAVendorsIntoTheLog(t *testing.T) {
 		v := newFakeVendor(t, 400, `{"error":{"message":"No.","code":"`+code+`"}}`)
 		i := start(t, acme, "--config", file(t, twoChannels(v.url+"/v1")))
 		i.command("channel", "test", "main")
-		i.stderr.await(`action=channel\.test .*code=\S+`)
+		i.stderr.Await(`action=channel\.test .*code=\S+`)
 		if log := i.stderr.String(); !strings.Contains(log, "code="+want) || strings.Contains(log, "what was asked") {
 			t.Errorf("the log has it:\n%s", i.stderr)
 		}

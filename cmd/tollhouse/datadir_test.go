@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 )
 
 func addressFileOf(i *instance) string { return filepath.Join(i.data, addressFile) }
@@ -159,7 +161,7 @@ func TestAStaleAddressMisleadsNoCommand(t *testing.T) {
 		if err := os.Chmod(name, row.mode); err != nil {
 			t.Fatal(err)
 		}
-		stdout, stderr := newOutput(), newOutput()
+		stdout, stderr := new(servertest.Output), new(servertest.Output)
 		p := &program{env: environment{}.lookup, stdout: stdout, stderr: stderr, admin: nowhere, timeout: row.timeout}
 		if code := p.run(t.Context(), []string{"account", "create", "beta", "--data", data}); code != exitOK {
 			t.Errorf("%s: the store was not used: %q", row.name, stderr)

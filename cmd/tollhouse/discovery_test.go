@@ -58,7 +58,7 @@ func TestModelsOfAVendorThatComesLaterAreServedAndBilled(t *testing.T) {
 		t.Errorf("the channel is not marked: %s", out)
 	}
 	list.Store(new(`{"data":[{"id":"llama-3","context_window":8192},{"id":"qwen:8b"},{"id":"embed-1"},{"id":"x-preview"},{"id":""}]}`))
-	i.stderr.await("models were discovered")
+	i.stderr.Await("models were discovered")
 	if status, body := i.ask("POST", "/v1/chat/completions", key, hello); status != 200 {
 		t.Errorf("a model that was discovered: %d %s", status, body)
 	}
@@ -79,7 +79,7 @@ func TestModelsOfAVendorThatComesLaterAreServedAndBilled(t *testing.T) {
 		}
 	}
 	list.Store(new("<html>Sign in</html>"))
-	i.stderr.await("the last one stays in force")
+	i.stderr.Await("the last one stays in force")
 	if status, body := i.ask("POST", "/v1/chat/completions", key, hello); status != 200 {
 		t.Errorf("while the vendor answers HTML: %d %s", status, body)
 	}
@@ -87,7 +87,7 @@ func TestModelsOfAVendorThatComesLaterAreServedAndBilled(t *testing.T) {
 		t.Errorf("readyz says %s", body)
 	}
 	list.Store(new(`[{"id":"embed-1"}]`))
-	i.stderr.await(`action=models.gone .*target=groq models=2 ids="?\[groq/llama-3 groq/qwen:8b\]`)
+	i.stderr.Await(`action=models.gone .*target=groq models=2 ids="?\[groq/llama-3 groq/qwen:8b\]`)
 	if status, body := i.ask("GET", "/v1/models/groq%2Fllama-3", key, ""); status != 404 || !strings.Contains(body, "model_not_found") {
 		t.Errorf("a model that is gone: %d %s", status, body)
 	}
@@ -128,7 +128,7 @@ func TestAGatewayDoesNotDiscoverItself(t *testing.T) {
 	text := strings.Replace(strings.Replace(fmt.Sprintf(discoveringFile, proxy.URL+"/v1"), "sk-vendor-0123456789", "sk-acme-0123456789abcdef", 1), ", map: {fast: llama-3}", "", 1)
 	i := start(t, environment{"ACME_KEY": "sk-acme-0123456789abcdef"}, "--config", file(t, text))
 	self.Store(i)
-	i.stderr.await("outcome=loop_detected")
+	i.stderr.Await("outcome=loop_detected")
 	if out := i.good("channel", "models", "groq"); strings.Contains(out, "served") {
 		t.Errorf("the gateway serves its own models: %s", out)
 	}

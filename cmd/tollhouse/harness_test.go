@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,58 +18,8 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/internal/openapitest"
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 )
-
-// output is an output that a test can wait on.
-type output struct {
-	mu      sync.Mutex
-	written sync.Cond
-	text    bytes.Buffer
-	closed  bool
-}
-
-func newOutput() *output {
-	p := new(output)
-	p.written.L = &p.mu
-	return p
-}
-
-func (p *output) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.written.Broadcast()
-	return p.text.Write(b)
-}
-
-func (p *output) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	p.written.Broadcast()
-}
-
-func (p *output) String() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.String()
-}
-
-// await waits until the page matches and gives the submatches; nil if the
-// program ended before.
-func (p *output) await(pattern string) []string {
-	re := regexp.MustCompile(pattern)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for {
-		if m := re.FindStringSubmatch(p.text.String()); m != nil {
-			return m
-		}
-		if p.closed {
-			return nil
-		}
-		p.written.Wait()
-	}
-}
 
 // environment is one that a test owns.
 type environment map[string]string
@@ -101,7 +50,7 @@ func tollhouse(t *testing.T, env environment, args ...string) result {
 // instance is a server that runs in a test.
 type instance struct {
 	t              *testing.T
-	stdout, stderr *output
+	stdout, stderr *servertest.Output
 	api, admin     string // base addresses
 	data           string
 	signals        chan os.Signal
@@ -121,7 +70,7 @@ func start(t *testing.T, env environment, args ...string) *instance {
 func startEdited(t *testing.T, edit func(*program), env environment, args ...string) *instance {
 	t.Helper()
 	i := &instance{
-		t: t, stdout: newOutput(), stderr: newOutput(), data: filepath.Join(t.TempDir(), "data"),
+		t: t, stdout: new(servertest.Output), stderr: new(servertest.Output), data: filepath.Join(t.TempDir(), "data"),
 		signals: make(chan os.Signal, 2), ticks: make(chan time.Time), code: make(chan int, 1),
 	}
 	if n := slices.Index(args, "--data"); n >= 0 {
@@ -134,10 +83,10 @@ func startEdited(t *testing.T, edit func(*program), env environment, args ...str
 	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", i.data}, args...)
 	go func() {
 		i.code <- p.run(ctx, args)
-		i.stdout.close()
-		i.stderr.close()
+		_ = i.stdout.Close()
+		_ = i.stderr.Close()
 	}()
-	m := i.stdout.await(`(?s)API +(http://\S+)/v1\n  Admin +(\S+)`)
+	m := i.stdout.Await(`(?s)API +(http://\S+)/v1\n  Admin +(\S+)`)
 	if m == nil {
 		t.Fatalf("serve ended with %d:\n%s%s", <-i.code, i.stdout, i.stderr)
 	}

@@ -71,7 +71,7 @@ func TestRealServersOfModelsBehindTheirPresets(t *testing.T) {
 				t.Errorf("the stream begins with %q, error %v", line, err)
 			}
 			_ = resp.Body.Close()
-			if i.stderr.await("outcome=client_gone") == nil {
+			if i.stderr.Await("outcome=client_gone") == nil {
 				t.Error("the log does not say that the client left")
 			}
 			if status, answer := i.ask(http.MethodPost, "/v1/chat/completions", key, `{"model":"few-words",`+asks+"}"); status != http.StatusOK {

@@ -73,7 +73,7 @@ func callAllTools(t *testing.T, session *sdk.ClientSession) {
 // demoKey is the key of a demo that runs.
 func demoKey(t *testing.T, i *instance) string {
 	t.Helper()
-	m := i.stdout.await(`(?m)^ +(sk-\S+)$`)
+	m := i.stdout.Await(`(?m)^ +(sk-\S+)$`)
 	if m == nil {
 		t.Fatal("the banner shows no key")
 	}
@@ -86,7 +86,7 @@ func TestServeServesTheToolsBesideTheAPI(t *testing.T) {
 	t.Parallel()
 	i := startEdited(t, withInstantVideos, nil, "--demo")
 	key := demoKey(t, i)
-	if m := i.stdout.await(`MCP +(\S+)`); m == nil || m[1] != i.api+"/mcp" {
+	if m := i.stdout.Await(`MCP +(\S+)`); m == nil || m[1] != i.api+"/mcp" {
 		t.Errorf("the banner says of the tools: %v", m)
 	}
 	session := connectAgent(t, &sdk.StreamableClientTransport{Endpoint: i.api + "/mcp", HTTPClient: &http.Client{Transport: withKey(key)}})

@@ -21,6 +21,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 	"github.com/tollhouse-ai/gateway/store"
 )
 
@@ -74,7 +75,7 @@ func TestABadFileIsRefusedWithItsLineAndTheOldStaysInForce(t *testing.T) {
 			i := start(t, acme, "--config", name)
 			write(t, name, c.change)
 			i.signals <- syscall.SIGHUP
-			if i.stderr.await("the old one stays in force") == nil || !strings.Contains(i.stderr.String(), c.want) {
+			if i.stderr.Await("the old one stays in force") == nil || !strings.Contains(i.stderr.String(), c.want) {
 				t.Errorf("the log does not say %q:\n%s", c.want, i.stderr)
 			}
 			if old, now := calls(i, "old-model"), calls(i, "new-model"); old != 200 || now != 400 {
@@ -155,7 +156,7 @@ func TestAReloadKeepsBalancesAndKeysMadeAtRunTime(t *testing.T) {
 	i.good("account", "credit", "acme", "5.00")
 	write(t, name, strings.Replace(simConfig("old-model"), "25.00", "99.00", 1)+"  - {name: beta, credit: \"1.00\"}\n")
 	i.signals <- syscall.SIGHUP
-	i.stderr.await("credit in the file is an opening credit")
+	i.stderr.Await("credit in the file is an opening credit")
 	if status, body := i.ask(http.MethodGet, "/v1/balance", made, ""); status != 200 || !strings.Contains(body, `"posted":"30.00"`) {
 		t.Errorf("the balance is %d %s", status, body)
 	}
@@ -175,7 +176,7 @@ func TestAReloadChangesTheLimitsOfKeysAndAccounts(t *testing.T) {
 			i := start(t, acme, "--config", name)
 			write(t, name, c.config)
 			i.signals <- syscall.SIGHUP
-			i.stderr.await("configuration reloaded")
+			i.stderr.Await("configuration reloaded")
 			var refused bool
 			for range 3 { // minutes are fixed, so one may end between two calls
 				status, body := i.ask(http.MethodPost, "/v1/chat/completions", acme["ACME_KEY"], chatBody("old-model", false))
@@ -205,7 +206,7 @@ func TestAReloadChangesTheAffinityAndTheHeaderToTheVendor(t *testing.T) {
 	}
 	write(t, name, strings.Replace(text, "affinity: off", "affinity: prefix\nmodels: {own: {affinity: session}}", 1))
 	i.signals <- syscall.SIGHUP
-	i.stderr.await("configuration reloaded")
+	i.stderr.Await("configuration reloaded")
 	if got := session("m"); len(got) != 1 || len(got[0]) != 32 || strings.Trim(got[0], "0123456789abcdef") != "" {
 		t.Errorf("the vendor gets the session %q, want 32 hexadecimal digits", got)
 	}
@@ -270,7 +271,7 @@ func (s *slowKeys) Replace(ctx context.Context, keys []auth.Key) error {
 type loopingApp struct {
 	*app
 	keys    *slowKeys
-	log     *output
+	log     *servertest.Output
 	signals chan os.Signal
 	ticks   chan time.Time
 	ended   chan error
@@ -279,7 +280,7 @@ type loopingApp struct {
 func newLoopingApp(t *testing.T, name string) *loopingApp {
 	t.Helper()
 	dir := t.TempDir()
-	a := &loopingApp{log: newOutput(), signals: make(chan os.Signal), ticks: make(chan time.Time), ended: make(chan error, 1)}
+	a := &loopingApp{log: new(servertest.Output), signals: make(chan os.Signal), ticks: make(chan time.Time), ended: make(chan error, 1)}
 	p := &program{env: acme.lookup, ticks: a.ticks}
 	src, err := p.source(&settings{config: name, data: dir})
 	if err != nil {
@@ -581,7 +582,7 @@ func TestAFileOfKeysThatCannotBeUsedIsRefusedAndTheOldKeysStay(t *testing.T) {
 	i := start(t, acme, "--config", name)
 	write(t, keys, "")
 	i.tickTwice()
-	if want := name + ":3:"; i.stderr.await("the old one stays in force") == nil || !strings.Contains(i.stderr.String(), want) || !strings.Contains(i.stderr.String(), "the file is empty") {
+	if want := name + ":3:"; i.stderr.Await("the old one stays in force") == nil || !strings.Contains(i.stderr.String(), want) || !strings.Contains(i.stderr.String(), "the file is empty") {
 		t.Errorf("the log does not tell %q:\n%s", want, i.stderr)
 	}
 	if status := calls(i, "m"); status != 200 || l.calls("old-key-0123456789") != 1 {
@@ -612,7 +613,7 @@ func TestAFileOfKeysThatComesLaterIsNoticed(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys")
 	write(t, name, strings.Replace(simConfig("m"), "driver: sim", "driver: openai, base_url: '"+l.url+"', keys: [{file: "+keys+"}]", 1))
 	i.tickTwice()
-	if i.stderr.await("the file cannot be read: no such file or directory") == nil {
+	if i.stderr.Await("the file cannot be read: no such file or directory") == nil {
 		t.Fatal(i.stderr)
 	}
 	write(t, keys, "new-key-0123456789")

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 )
 
 // The data directory shows whose word counts: the token is made there.
@@ -35,12 +37,12 @@ func TestAFlagBeatsTheEnvironmentAndThatTheFile(t *testing.T) {
 			for k, v := range c.env {
 				env[k] = v
 			}
-			stdout := newOutput()
-			p := &program{env: env.lookup, stdout: stdout, stderr: newOutput(), signals: make(chan os.Signal, 1)}
+			stdout := new(servertest.Output)
+			p := &program{env: env.lookup, stdout: stdout, stderr: new(servertest.Output), signals: make(chan os.Signal, 1)}
 			ended := make(chan int, 1)
 			ctx, cancel := context.WithCancel(t.Context())
-			go func() { ended <- p.run(ctx, append([]string{"serve"}, c.args...)); stdout.close() }()
-			if stdout.await("API") == nil {
+			go func() { ended <- p.run(ctx, append([]string{"serve"}, c.args...)); _ = stdout.Close() }()
+			if stdout.Await("API") == nil {
 				t.Fatalf("serve ended with %d: %s", <-ended, p.stderr)
 			}
 			cancel()
@@ -285,7 +287,7 @@ func (r *slowStream) ends(words int, cut bool) {
 	if code := r.wait(); code != exitOK {
 		r.t.Errorf("exit code %d:\n%s", code, r.stderr)
 	}
-	if line := r.stderr.await(`msg=request .*stream=true .*charge=(\S+)`); line == nil || line[1] != fmt.Sprintf("0.%06d", words) {
+	if line := r.stderr.Await(`msg=request .*stream=true .*charge=(\S+)`); line == nil || line[1] != fmt.Sprintf("0.%06d", words) {
 		r.t.Errorf("the stream of %d words was not settled:\n%s", words, r.stderr)
 	}
 	if strings.Contains(r.stderr.String(), "cut short") != cut {
@@ -301,7 +303,7 @@ func (r *slowStream) ends(words int, cut bool) {
 func TestAServerThatDrainsTakesNoCallsAndLetsAStreamEnd(t *testing.T) {
 	r := startSlowStream(t, "--drain", "1h")
 	r.signals <- syscall.SIGTERM
-	if r.stderr.await(`shutting down: .*a second signal ends them at once" running=1 drain=1h0m0s`) == nil {
+	if r.stderr.Await(`shutting down: .*a second signal ends them at once" running=1 drain=1h0m0s`) == nil {
 		t.Errorf("the log is\n%s", r.stderr)
 	}
 	r.refuses()
@@ -328,7 +330,7 @@ func TestAStreamThatOutlastsTheDrainIsSettled(t *testing.T) {
 		"time is up": func(r *slowStream) { r.cancel() },
 		"a second signal": func(r *slowStream) {
 			r.signals <- os.Interrupt
-			r.stderr.await("shutting down")
+			r.stderr.Await("shutting down")
 			r.signals <- syscall.SIGTERM
 		},
 	} {
@@ -353,10 +355,10 @@ func TestAStreamThatOutlastsTheDrainIsSettled(t *testing.T) {
 func TestAHangUpDoesNotEndTheServer(t *testing.T) {
 	i := start(t, nil, "--demo")
 	i.signals <- syscall.SIGHUP
-	if i.stderr.await("there is no config file to reload") == nil {
+	if i.stderr.Await("there is no config file to reload") == nil {
 		t.Fatalf("the server ended:\n%s", i.stderr)
 	}
-	if code := i.stop(); code != exitOK || i.stderr.await("shutting down.* drain=30s") == nil {
+	if code := i.stop(); code != exitOK || i.stderr.Await("shutting down.* drain=30s") == nil {
 		t.Errorf("exit code %d, the log is\n%s", code, i.stderr)
 	}
 }

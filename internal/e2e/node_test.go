@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 )
 
 // installation is what a node is started from, again and again.
@@ -28,7 +30,7 @@ type node struct {
 	at         installation
 	cmd        *exec.Cmd
 	api, admin string // addresses
-	out, log   *outputBuffer
+	out, log   *servertest.Output
 	ended      chan struct{}
 	once       *sync.Once
 }
@@ -54,7 +56,8 @@ func (p installation) write(t testing.TB, config string) {
 	must(t, os.WriteFile(p.config, []byte(config), 0o600))
 }
 
-var banner = regexp.MustCompile(`(?s)API +http://(\S+)/v1\n  Admin +http://(\S+)`)
+// banner is the pattern of what a node prints, with its addresses.
+const banner = `(?s)API +http://(\S+)/v1\n  Admin +http://(\S+)`
 
 // start starts a node and waits for its banner.
 func (p installation) start(t testing.TB) *node {
@@ -82,15 +85,15 @@ func (p installation) launch(t testing.TB) *node {
 func (n *node) run(t testing.TB) {
 	t.Helper()
 	p, ended := n.at, make(chan struct{})
-	n.out, n.log, n.ended, n.once = newOutputBuffer(), newOutputBuffer(), ended, new(sync.Once)
+	n.out, n.log, n.ended, n.once = new(servertest.Output), new(servertest.Output), ended, new(sync.Once)
 	args := append([]string{"serve", "--config", p.config, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", p.data}, p.args...)
 	n.cmd = exec.Command(built.path(t), args...)
 	n.cmd.Env, n.cmd.Stdout, n.cmd.Stderr = p.env, n.out, n.log
 	must(t, n.cmd.Start())
-	go func(cmd *exec.Cmd, out, log *outputBuffer) {
+	go func(cmd *exec.Cmd, out, log *servertest.Output) {
 		_ = cmd.Wait() // a killed process is no surprise here
-		out.close()
-		log.close()
+		_ = out.Close()
+		_ = log.Close()
 		close(ended)
 	}(n.cmd, n.out, n.log)
 }
@@ -101,7 +104,7 @@ func (n *node) ready(t testing.TB) {
 	t.Helper()
 	for tries := 1; ; tries++ {
 		slow := time.AfterFunc(2*time.Minute, n.kill)
-		m := n.out.await(banner)
+		m := n.out.Await(banner)
 		slow.Stop()
 		if m != nil {
 			n.api, n.admin = m[1], m[2]
@@ -195,57 +198,6 @@ func several(t testing.TB, count int, config string, args ...string) []*node {
 		n.ready(t)
 	}
 	return nodes
-}
-
-// outputBuffer is what a process wrote, on which a test can wait.
-type outputBuffer struct {
-	mu      sync.Mutex
-	written sync.Cond
-	text    bytes.Buffer
-	closed  bool
-}
-
-func newOutputBuffer() *outputBuffer {
-	p := new(outputBuffer)
-	p.written.L = &p.mu
-	return p
-}
-
-// Write implements io.Writer.
-func (p *outputBuffer) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.written.Broadcast()
-	return p.text.Write(b)
-}
-
-// close says that nothing more comes.
-func (p *outputBuffer) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	p.written.Broadcast()
-}
-
-func (p *outputBuffer) String() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.String()
-}
-
-// await waits until the output matches; nil if it was closed before.
-func (p *outputBuffer) await(re *regexp.Regexp) []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for {
-		if m := re.FindStringSubmatch(p.text.String()); m != nil {
-			return m
-		}
-		if p.closed {
-			return nil
-		}
-		p.written.Wait()
-	}
 }
 
 // tool calls a tool of the MCP server and gives what comes of it.

@@ -4,6 +4,7 @@ package servertest
 
 import (
 	"context"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +22,7 @@ const AccountName = "acme"
 type Account struct {
 	Ledger memory.Ledger
 	Keys   *memory.Keys
-	Log    *Lines
+	Log    *Output
 	Key    secret.String // the first key
 	ID     string        // of the first key
 }
@@ -29,7 +30,7 @@ type Account struct {
 // Open opens an account with a credit, and a key.
 func Open(t testing.TB, credit billing.Money, key auth.KeyOptions) *Account {
 	t.Helper()
-	b := &Account{Ledger: memory.NewLedger(memory.LedgerOptions{}), Keys: &memory.Keys{}, Log: &Lines{}}
+	b := &Account{Ledger: memory.NewLedger(memory.LedgerOptions{}), Keys: &memory.Keys{}, Log: &Output{}}
 	if err := b.Ledger.CreateAccount(context.Background(), AccountName, credit); err != nil {
 		t.Fatal(err)
 	}
@@ -77,22 +78,52 @@ func (a *Account) Audit(t testing.TB, owing bool) {
 	}
 }
 
-// Lines collect a log. They are safe for concurrent use.
-type Lines struct {
-	mu  sync.Mutex
-	buf strings.Builder
+// Output collects what a program or a log writes, and lets a test wait for it. The zero
+// value is ready; it is safe for concurrent use.
+type Output struct {
+	mu      sync.Mutex
+	written sync.Cond
+	text    strings.Builder
+	closed  bool
 }
 
 // Write implements [io.Writer].
-func (l *Lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
+func (o *Output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.written.Broadcast()
+	return o.text.Write(p)
+}
+
+// Close says that nothing more comes. It implements [io.Closer], and returns nil.
+func (o *Output) Close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.written.Broadcast()
+	return nil
 }
 
 // String is all that was written.
-func (l *Lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// Await waits until the text matches the pattern, and returns the match with its
+// submatches; nil if the output was closed before.
+func (o *Output) Await(pattern string) []string {
+	re := regexp.MustCompile(pattern)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.written.L == nil {
+		o.written.L = &o.mu
+	}
+	for {
+		if m := re.FindStringSubmatch(o.text.String()); m != nil || o.closed {
+			return m
+		}
+		o.written.Wait()
+	}
 }
