@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"os/exec"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,7 +29,7 @@ func TestAServerWithoutLameSaysSoAndRefusesMP3(t *testing.T) {
 		if !missing {
 			continue
 		}
-		key := regexp.MustCompile(`sk-\w+`).FindString(i.stdout.String())
+		key := firstKey(t, i.stdout.String())
 		status, body := i.ask(http.MethodPost, "/v1/audio/speech", key, `{"model":"alpha3-tts-flash","input":"hi"}`)
 		if status != 400 || !strings.Contains(body, `"param":"response_format"`) {
 			t.Errorf("MP3: %d %s", status, body)

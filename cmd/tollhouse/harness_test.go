@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -153,6 +154,16 @@ func (i *instance) open(method, path, key, body string) *http.Response {
 		i.t.Fatal(err)
 	}
 	return resp
+}
+
+// firstKey is the key that a command printed.
+func firstKey(t *testing.T, stdout string) string {
+	t.Helper()
+	m := regexp.MustCompile(`\n  (sk-[a-z0-9]{20,})\n`).FindStringSubmatch(stdout)
+	if m == nil {
+		t.Fatalf("no key is printed:\n%s", stdout)
+	}
+	return m[1]
 }
 
 // chatBody is a small request to a model.

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,16 +17,6 @@ import (
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/secret"
 )
-
-// firstKey is the key that a command printed.
-func firstKey(t *testing.T, stdout string) string {
-	t.Helper()
-	m := regexp.MustCompile(`\n  (sk-[a-z0-9]{20,})\n`).FindStringSubmatch(stdout)
-	if m == nil {
-		t.Fatalf("no key is printed:\n%s", stdout)
-	}
-	return m[1]
-}
 
 // environmentOf turns presets on, whose vendors are at an address.
 func environmentOf(base string, rows ...preset) environment {

@@ -70,22 +70,12 @@ func callAllTools(t *testing.T, session *sdk.ClientSession) {
 	}
 }
 
-// demoKey is the key of a demo that runs.
-func demoKey(t *testing.T, i *instance) string {
-	t.Helper()
-	m := i.stdout.Await(`(?m)^ +(sk-\S+)$`)
-	if m == nil {
-		t.Fatal("the banner shows no key")
-	}
-	return m[1]
-}
-
 func withInstantVideos(p *program) { p.instantVideos = true }
 
 func TestServeServesTheToolsBesideTheAPI(t *testing.T) {
 	t.Parallel()
 	i := startEdited(t, withInstantVideos, nil, "--demo")
-	key := demoKey(t, i)
+	key := firstKey(t, i.stdout.String())
 	if m := i.stdout.Await(`MCP +(\S+)`); m == nil || m[1] != i.api+"/mcp" {
 		t.Errorf("the banner says of the tools: %v", m)
 	}
@@ -138,7 +128,7 @@ func TestAnAgentUsesEveryToolOverStandardInputAndOutput(t *testing.T) {
 func TestAnAgentReachesAServerThatRuns(t *testing.T) {
 	t.Parallel()
 	i := startEdited(t, withInstantVideos, nil, "--demo")
-	session, said, end := runMCP(t, environment{"TOLLHOUSE_KEY": demoKey(t, i)}, "--url", i.api)
+	session, said, end := runMCP(t, environment{"TOLLHOUSE_KEY": firstKey(t, i.stdout.String())}, "--url", i.api)
 	callAllTools(t, session)
 	r, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "chat", Arguments: map[string]any{"model": "none", "prompt": "hi"}})
 	if err != nil || !r.IsError {

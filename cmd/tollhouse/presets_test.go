@@ -306,7 +306,7 @@ func TestEachPresetServesAVendorThatIsOdd(t *testing.T) {
 		maps.Copy(env, rows[n].serve(t, n))
 	}
 	i := start(t, env)
-	key := regexp.MustCompile(`sk-\w+`).FindString(i.stdout.String())
+	key := firstKey(t, i.stdout.String())
 	for n := range rows {
 		p := rows[n]
 		for _, stream := range []bool{false, true} {
@@ -396,7 +396,7 @@ func TestMessagesReachAVendorOfBothWiresAsTheyAre(t *testing.T) {
 		maps.Copy(env, p.serve(t, n))
 	}
 	i := start(t, env)
-	key := regexp.MustCompile(`sk-\w+`).FindString(i.stdout.String())
+	key := firstKey(t, i.stdout.String())
 	for n, p := range rows {
 		body := fmt.Sprintf(`{"model":%q,"max_tokens":50,"messages":[{"role":"user","content":"Tell me of the sea."}]`, p.model)
 		var want receipt
@@ -490,7 +490,7 @@ func TestAModelOfBedrockIsServedByTheAddressThatHasIt(t *testing.T) {
 		"BEDROCK_MANTLE_OPENAI_BASE_URL": address("mantle/openai", "both qwen gpt", "gpt"),
 	}
 	i := start(t, env)
-	key := regexp.MustCompile(`sk-\w+`).FindString(i.stdout.String())
+	key := firstKey(t, i.stdout.String())
 	for _, row := range []struct{ model, want string }{
 		{"claude", "runtime"},
 		{"both", "runtime"},
@@ -538,8 +538,7 @@ func TestOneVariableLeadsToABilledAnswer(t *testing.T) {
 			p.model = strings.TrimPrefix(p.model, prefixOf(channel))
 			p.theirs = p.model
 			i := start(t, p.serve(t, 7))
-			banner := i.stdout.String()
-			key := regexp.MustCompile(`sk-\w+`).FindString(banner)
+			key := firstKey(t, i.stdout.String())
 			if _, r := bill(t, i, key, p, true); r.Units.Output != 17 || r.Estimated {
 				t.Errorf("charged %+v", r)
 			}

@@ -87,7 +87,7 @@ func TestAVendorsKeyInTheEnvironmentIsEnough(t *testing.T) {
 	if moonshot.calls.Load() != 1 || openai.calls.Load() != 0 {
 		t.Errorf("moonshot was asked %d times, openai %d times", moonshot.calls.Load(), openai.calls.Load())
 	}
-	key := strings.TrimSpace(strings.Split(strings.Split(banner, "shown only now:")[1], "Paste")[0])
+	key := firstKey(t, banner)
 	if status, body := i.ask(http.MethodPost, "/v1/chat/completions", key, chatBody("gpt-5-mini", false)); status != 200 || openai.calls.Load() != 1 {
 		t.Errorf("a model of openai's got %d %s", status, body)
 	}

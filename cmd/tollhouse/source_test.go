@@ -32,7 +32,7 @@ func TestAnthropicsModelsGoToAnthropicAndNoOtherDoes(t *testing.T) {
 	if !strings.Contains(banner, "anthropic (anthropic): every model that begins with claude-") || !strings.Contains(banner, "openai (openai): every model") {
 		t.Errorf("the banner is\n%s", banner)
 	}
-	key := regexp.MustCompile(`sk-\w+`).FindString(banner)
+	key := firstKey(t, banner)
 	const body = `{"model":"claude-a","max_tokens":9,"messages":[{"role":"user","content":"Hello!"}],"x":1.0}`
 	for _, row := range []struct{ path, sent, answer, want string }{
 		{"/v1/messages/count_tokens", `{"model":"claude-a","messages":[{"role":"user","content":"Hello!"}]}`, `{"input_tokens":42}`, `{"input_tokens":42}`},
@@ -329,7 +329,7 @@ func TestTheDemosCommandsWorkAsPrinted(t *testing.T) {
 	if status != 200 || !strings.Contains(body, `"posted":"24.99`) || !strings.Contains(body, `"held":"0.00"`) {
 		t.Errorf("the balance afterwards is %d %s", status, body)
 	}
-	key := regexp.MustCompile(`sk-\w+`).FindString(curls[0])
+	key := firstKey(t, i.stdout.String())
 	status, body = i.ask(http.MethodGet, "/v1/receipts/"+header.Get("X-Request-Id"), key, "")
 	if status != 200 || !strings.Contains(body, `"reason":"complete"`) {
 		t.Errorf("the receipt is %d %s", status, body)

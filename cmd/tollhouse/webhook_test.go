@@ -246,7 +246,7 @@ const (
 
 func TestTheDemoShowsTheWholeLifeOfAVideo(t *testing.T) {
 	i := startEdited(t, withInstantVideos, nil, "--demo")
-	key := demoKey(t, i)
+	key := firstKey(t, i.stdout.String())
 	url, got := webhookReceiver(t, http.StatusOK)
 	for n, row := range []struct{ model, prompt string }{{"beta2.6-t2v", betaBoat}, {gammaModel, gammaBoat}} {
 		r := i.submitVideo(key, row.model, row.prompt, url)
