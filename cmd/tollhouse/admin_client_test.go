@@ -127,22 +127,6 @@ func TestWhereMoneyIsOffCreditsAndBudgetsAreRefused(t *testing.T) {
 	}
 }
 
-func TestWithoutAServerACommandSaysWhatToDo(t *testing.T) {
-	i := serving(t)
-	i.stop()
-	if r := i.command("account", "list"); r.code != exitFailed || !strings.Contains(r.stderr, "no server answers at "+i.admin) || strings.Count(r.stderr, "\n") != 1 {
-		t.Errorf("%d %q", r.code, r.stderr)
-	}
-	r := tollhouse(t, nil, "account", "list", "--data", t.TempDir())
-	if r.code != exitFailed || !strings.Contains(r.stderr, "--data") {
-		t.Errorf("without a token: %d %q", r.code, r.stderr)
-	}
-	other := serving(t)
-	if r := tollhouse(t, nil, "account", "list", "--admin", other.admin, "--data", i.data); r.code != exitFailed || !strings.Contains(r.stderr, "does not take this token") {
-		t.Errorf("with another server's token: %d %q", r.code, r.stderr)
-	}
-}
-
 func TestAFileThatIsNotThereIsCalledByWhatNamedIt(t *testing.T) {
 	for _, c := range []struct {
 		env  environment

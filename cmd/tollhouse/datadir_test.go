@@ -58,15 +58,6 @@ func TestACommandFindsAServerByItsDataDirectoryAlone(t *testing.T) {
 	}
 }
 
-func TestAServerLeavesTheAddressThatAnotherWrote(t *testing.T) {
-	i := serving(t)
-	write(t, addressFileOf(i), "127.0.0.1:1\n")
-	i.stop()
-	if text, err := os.ReadFile(addressFileOf(i)); err != nil || string(text) != "127.0.0.1:1\n" {
-		t.Errorf("it is %q, %v", text, err)
-	}
-}
-
 // TestTheRecordOfAServerThatRunsIsItsOwn starts two servers with one data directory. The
 // commands reach one of them, and the other's banner says how it is reached.
 func TestTheRecordOfAServerThatRunsIsItsOwn(t *testing.T) {

@@ -43,6 +43,10 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 			args: []string{"account", "list", "--admin", "127.0.0.1:1"}, want: "no server answers at 127.0.0.1:1; the data directory ./tollhouse-data says that one runs at ADMIN: leave --admin out", failure: true,
 		},
 		{
+			name: "an address by flag, where no server runs: the store is not used", files: map[string]string{"tollhouse-data/" + tokenFile: "admin-0123456789abcdef\n"},
+			args: []string{"account", "create", "made", "--admin", "127.0.0.1:1"}, want: "no server answers at 127.0.0.1:1: start one with `tollhouse serve`", failure: true,
+		},
+		{
 			name: "another server's data directory", files: map[string]string{"other.yaml": sim}, serve: []string{"--config", "other.yaml", "--data", "here"},
 			args: []string{"account", "list", "--admin", "ADMIN", "--data", "beside"}, want: "does not take this token: name the server's own data directory with --data", failure: true,
 		},

@@ -98,16 +98,6 @@ func TestTheSecretOutlivesTheServerAndIsThereWithoutOne(t *testing.T) {
 	}
 }
 
-func TestASecretOfAStoreInMemoryIsInItsServerOnly(t *testing.T) {
-	name := file(t, simConfig("m")+"store: \"memory:\"\n")
-	for _, args := range []string{"webhook secret --account acme", "webhook list", "webhook resend evt_1"} {
-		r := tollhouse(t, nil, append(strings.Fields(args), "--config", name, "--data", t.TempDir())...)
-		if r.code != exitFailed || !strings.Contains(r.stderr, "a store in memory is in its server only") {
-			t.Errorf("%s: %d %q", args, r.code, r.stderr)
-		}
-	}
-}
-
 // The whole way: from the settlement to the receiver, to the operator and, after
 // a restart, to the receiver once more.
 func TestAWebhookIsListedAndSentAgain(t *testing.T) {
