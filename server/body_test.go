@@ -76,23 +76,6 @@ func (b failingBody) Read([]byte) (int, error) {
 	return 0, errors.New("the connection broke")
 }
 
-func TestABodyOfAClientThatLeftIsNoBadRequest(t *testing.T) {
-	for want, leaves := range map[int]bool{499: true, 400: false} {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		before := func() {}
-		if leaves {
-			before = cancel
-		}
-		w := httptest.NewRecorder()
-		r := httptest.NewRequest("POST", "/v1/chat/completions", failingBody{before}).WithContext(ctx)
-		handlerWithoutSocket(t).ServeHTTP(w, r)
-		if w.Code != want {
-			t.Errorf("status %d, want %d: %s", w.Code, want, w.Body)
-		}
-	}
-}
-
 // handlerWithoutSocket is the handler of a gateway without an Authenticator.
 func handlerWithoutSocket(t *testing.T) http.Handler {
 	t.Helper()
