@@ -13,10 +13,34 @@ import (
 	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
+// token is that of the admin APIs.
+const token = "admin-0123456789"
+
+// auditedAdmin is an admin API with the account acme, and its log.
+func auditedAdmin(t *testing.T) (h http.Handler, log *bytes.Buffer) {
+	t.Helper()
+	ledger, log := memory.NewLedger(memory.LedgerOptions{}), new(bytes.Buffer)
+	if err := ledger.CreateAccount(t.Context(), "acme", 0); err != nil {
+		t.Fatal(err)
+	}
+	return NewAdmin(AdminOptions{
+		Token: secret.New(token), Accounts: ledger, Keys: new(memory.Keys), Logger: slog.New(slog.NewTextHandler(log, nil)),
+	}), log
+}
+
+// askAdmin sends a request with a token.
+func askAdmin(h http.Handler, method, path, body, token string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("User-Agent", "probe")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
 // Whatever changes something leaves one line of who wanted what, and what came
 // of it: done or refused.
 func TestEveryAdminRequestThatChangesSomethingIsAudited(t *testing.T) {
-	const token = "admin-0123456789"
 	seen := map[string]bool{}
 	for _, route := range adminTable {
 		shows := strings.HasSuffix(route.path, "/webhook-secret")
@@ -27,47 +51,33 @@ func TestEveryAdminRequestThatChangesSomethingIsAudited(t *testing.T) {
 			t.Errorf("the action %s is there twice", route.action)
 		}
 		seen[route.action] = true
-		var log bytes.Buffer
-		ledger := memory.NewLedger(memory.LedgerOptions{})
-		if err := ledger.CreateAccount(t.Context(), "acme", 0); err != nil {
-			t.Fatal(err)
-		}
-		h := NewAdmin(AdminOptions{
-			Token: secret.New(token), Accounts: ledger, Keys: new(memory.Keys), Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		})
+		h, log := auditedAdmin(t)
 		for _, given := range []string{"wrong", token} {
-			r := httptest.NewRequest(route.method, strings.ReplaceAll(route.path, "{name}", "acme"), strings.NewReader("{}"))
-			r.Header.Set("Authorization", "Bearer "+given)
-			r.Header.Set("User-Agent", "probe")
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
+			askAdmin(h, route.method, strings.ReplaceAll(route.path, "{name}", "acme"), "{}", given)
 			want := 0
 			if given == token && route.action != "" {
 				want = 1
 			}
 			if n := strings.Count(log.String(), "msg=audit"); n != want {
-				t.Errorf("%s %s with %q: %d lines of audit:\n%s", route.method, route.path, given, n, &log)
+				t.Errorf("%s %s with %q: %d lines of audit:\n%s", route.method, route.path, given, n, log)
 			}
 		}
 		for _, part := range []string{"action=" + route.action + " outcome=", `by="admin token" remote=192.0.2.1:1234 agent=probe`} {
 			if route.action != "" && !strings.Contains(log.String(), part) {
-				t.Errorf("%s: no %q in %s", route.action, part, &log)
+				t.Errorf("%s: no %q in %s", route.action, part, log)
 			}
 		}
 		if named := strings.Contains(route.path, "{name}"); route.action != "" && named && !strings.Contains(log.String(), "target=acme") {
-			t.Errorf("%s names no target: %s", route.action, &log)
+			t.Errorf("%s names no target: %s", route.action, log)
 		}
 	}
 }
 
 func TestTheAuditLogTellsWhatCameOfIt(t *testing.T) {
-	var log bytes.Buffer
-	h := NewAdmin(AdminOptions{
-		Token: secret.New("t"), Accounts: memory.NewLedger(memory.LedgerOptions{}), Keys: new(memory.Keys), Logger: slog.New(slog.NewTextHandler(&log, nil)),
-	})
+	h, log := auditedAdmin(t)
 	for _, c := range []struct{ method, path, body, want string }{
-		{"POST", "/accounts", `{"name":"acme","credit":"5"}`, `action=account.create outcome=done .* target=acme credit=5.00`},
-		{"POST", "/accounts", `{"name":"acme"}`, `action=account.create outcome=invalid_request_error .* target=acme`},
+		{"POST", "/accounts", `{"name":"beta","credit":"5"}`, `action=account.create outcome=done .* target=beta credit=5.00`},
+		{"POST", "/accounts", `{"name":"beta"}`, `action=account.create outcome=invalid_request_error .* target=beta`},
 		{"POST", "/accounts/acme/credit", `{"amount":"2","reference":"r"}`, `outcome=done .* target=acme amount=2.00 reference=r`},
 		{"POST", "/keys", `{"account":"acme","name":"ci"}`, `action=key.create outcome=done .* account=acme target=key_`},
 		{"DELETE", "/keys/key_none", "", `action=key.delete outcome=not_found .* target=key_none`},
@@ -78,9 +88,7 @@ func TestTheAuditLogTellsWhatCameOfIt(t *testing.T) {
 		{"POST", "/keys", `{"account":"sk-hidden"}`, `action=key.create outcome=.* account=\[secret\]`},
 	} {
 		log.Reset()
-		r := httptest.NewRequest(c.method, "/admin/v1"+c.path, strings.NewReader(c.body))
-		r.Header.Set("Authorization", "Bearer t")
-		h.ServeHTTP(httptest.NewRecorder(), r)
+		askAdmin(h, c.method, "/admin/v1"+c.path, c.body, token)
 		if line := strings.ReplaceAll(log.String(), "\n", ""); !regexp.MustCompile(c.want).MatchString(line) || strings.Contains(line, "sk-hidden") {
 			t.Errorf("%s %s %s: %s", c.method, c.path, c.body, line)
 		}
@@ -91,14 +99,8 @@ func TestANameInThePathMayHoldASlash(t *testing.T) {
 	for path, want := range map[string]string{
 		"a": "a", "a%2Fb": "a/b", "%20": "\" \"", "%25": "%", "": "", "a/b": "", "a/": "", "..": "", "a//b": "",
 	} {
-		var log bytes.Buffer
-		h := NewAdmin(AdminOptions{
-			Token: secret.New("t"), Accounts: memory.NewLedger(memory.LedgerOptions{}), Keys: new(memory.Keys), Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		})
-		r := httptest.NewRequest("POST", "/admin/v1/keys/"+path+"/enable", nil)
-		r.Header.Set("Authorization", "Bearer t")
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
+		h, log := auditedAdmin(t)
+		w := askAdmin(h, "POST", "/admin/v1/keys/"+path+"/enable", "", token)
 		if w.Code != http.StatusNotFound || w.Header().Get("Location") != "" {
 			t.Errorf("%s: %d, Location %q", path, w.Code, w.Header().Get("Location"))
 		}
