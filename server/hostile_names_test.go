@@ -187,7 +187,7 @@ func spellings(id string) []string {
 // TestNoIdOfAnotherAccountLeadsAnywhere is docs/faults.md, row 35: two tenants at
 // every endpoint that takes an id.
 func TestNoIdOfAnotherAccountLeadsAnywhere(t *testing.T) {
-	c := newVideoFixture(t, fixtureOptions{}, nil, nil)
+	c := newVideoFixture(t, nil)
 	foreign := c.otherAccount(t)
 	_, beta := c.submit(t, boat)
 	_, gamma := c.submit(t, gammaBoat)

@@ -30,16 +30,19 @@ func responsesVendor(t *testing.T, h http.HandlerFunc) (up upstream.Driver, aske
 	return vendorOfWire(t, upstream.Responses, h)
 }
 
-// vendorOfWire is one that speaks another form of texts.
-func vendorOfWire(t *testing.T, wire upstream.Op, h http.HandlerFunc) (up upstream.Driver, asked *atomic.Int64) {
+// vendorOfWire is one that speaks another form of texts; without keys it has one.
+func vendorOfWire(t *testing.T, wire upstream.Op, h http.HandlerFunc, keys ...secret.String) (up upstream.Driver, asked *atomic.Int64) {
 	t.Helper()
+	if keys == nil {
+		keys = []secret.String{secret.New("sk-vendor")}
+	}
 	asked = new(atomic.Int64)
 	ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		h(w, r)
 	}))
 	t.Cleanup(ts.Close)
-	up, err := openai.New(upstream.DriverOptions{BaseURL: ts.URL + "/v1", Keys: []secret.String{secret.New("sk-vendor")}, Wire: []upstream.Op{wire}})
+	up, err := openai.New(upstream.DriverOptions{BaseURL: ts.URL + "/v1", Keys: keys, Wire: []upstream.Op{wire}})
 	if err != nil {
 		t.Fatal(err)
 	}

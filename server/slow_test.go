@@ -22,7 +22,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// singleConn is a sessionRecorder with one connection, in memory and without any buffer: what
+// singleConn is a listener with one connection, in memory and without any buffer: what
 // is not read is not written.
 type singleConn struct {
 	conn chan net.Conn

@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
-	"github.com/tollhouse-ai/gateway/upstream/openai"
 )
 
 // TestStoredResponsesOverHTTP is docs/faults.md, row 110: what one account has stored is
@@ -137,12 +135,7 @@ func (v *vendorOfResponses) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // account is shared by all who use its key.
 func TestWhatAVendorKeepsIsShownAndDeletedForItsOwner(t *testing.T) {
 	v := &vendorOfResponses{made: map[string]string{}}
-	ts := httptest.NewServer(v)
-	t.Cleanup(ts.Close)
-	up, err := openai.New(upstream.DriverOptions{BaseURL: ts.URL + "/v1", Keys: []secret.String{secret.New("sk-1"), secret.New("sk-2")}, Wire: []upstream.Op{upstream.Responses}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	up, _ := vendorOfWire(t, upstream.Responses, v.ServeHTTP, secret.New("sk-1"), secret.New("sk-2"))
 	s := newFixture(t, fixtureOptions{upstream: up, gateway: func(o *gateway.Options) { o.Responses.Mode = gateway.ResponsesNative }})
 	foreign := s.otherAccount(t)
 	for range 2 { // by one key and by the other
@@ -189,12 +182,7 @@ func TestWhatAVendorKeepsIsShownAndDeletedForItsOwner(t *testing.T) {
 
 func TestWhatAVendorSaysOfAResponseIsChecked(t *testing.T) {
 	v := &vendorOfResponses{made: map[string]string{}, answers: map[string]http.HandlerFunc{}}
-	ts := httptest.NewServer(v)
-	t.Cleanup(ts.Close)
-	up, err := openai.New(upstream.DriverOptions{BaseURL: ts.URL + "/v1", Keys: []secret.String{secret.New("sk-1")}, Wire: []upstream.Op{upstream.Responses}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	up, _ := responsesVendor(t, v.ServeHTTP)
 	s := newFixture(t, fixtureOptions{upstream: up, gateway: func(o *gateway.Options) {
 		o.Responses.Mode, o.MaxAnswer = gateway.ResponsesNative, 1<<20
 	}})
@@ -215,7 +203,7 @@ func TestWhatAVendorSaysOfAResponseIsChecked(t *testing.T) {
 		{"too much", "GET", path, responds(200, jsonType, `{"id":"resp_1","object":"response","x":"`+strings.Repeat("x", 2<<20)+`"}`), 502, `larger than the gateway allows`},
 		{"its error", "GET", path, responds(200, jsonType, `{"id":"resp_1","object":"response","created_at":1,"status":"failed","output":[],"model":"v","error":{"code":"quota","message":"org-1 has no money"}}`), 200, `"code":"server_error"`},
 		{"its fault", "GET", path, responds(500, jsonType, `{"error":{"message":"secret"}}`), 500, `"error"`},
-		{"its key", "GET", path, responds(401, jsonType, `{"error":{"message":"secret sk-1","code":"invalid_api_key"}}`), 502, `"error"`},
+		{"its key", "GET", path, responds(401, jsonType, `{"error":{"message":"secret sk-vendor","code":"invalid_api_key"}}`), 502, `"error"`},
 		{"a list of words", "GET", path + "/input_items", responds(200, jsonType, `{"object":"list","data":["secret"]}`), 502, `not a list of items`},
 		{"no list", "GET", path + "/input_items", responds(200, jsonType, `{"object":"list","data":{}}`), 502, `not a list of items`},
 		{"a wrong page", "GET", path + "/input_items?after=x", responds(400, jsonType, `{"error":{"message":"No such item.","type":"invalid_request_error","param":"after","code":"bad"}}`), 400, `"param":"after"`},

@@ -17,10 +17,8 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/servertest"
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
-	"github.com/tollhouse-ai/gateway/upstream/openai"
 )
 
 const smallStream = `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":5,"stream":true}`
@@ -218,7 +216,7 @@ func TestACompleteStreamLeavesItsConnectionToTheNext(t *testing.T) {
 	const streams = 20
 	clientDone := make(chan struct{})
 	from, cut := make(chan string, streams), make(chan bool, streams)
-	vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	up, _ := vendorOfWire(t, upstream.ChatCompletion, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for _, data := range []string{servertest.Delta("a"), servertest.Delta("b"), "[DONE]"} {
 			fmt.Fprintf(w, "data: %s\n\n", data)
@@ -227,13 +225,7 @@ func TestACompleteStreamLeavesItsConnectionToTheNext(t *testing.T) {
 		<-clientDone
 		from <- r.RemoteAddr
 		cut <- r.Context().Err() != nil
-	}))
-	defer vendor.Close()
-	up, err := openai.New(upstream.DriverOptions{BaseURL: vendor.URL, Keys: []secret.String{secret.New("sk-up")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer up.Close()
+	})
 	s := newFixture(t, fixtureOptions{upstream: up})
 	connections := make(map[string]bool)
 	for i := range streams {

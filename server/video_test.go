@@ -49,38 +49,26 @@ type videoFixture struct {
 	vendor *sim.Upstream
 }
 
-func newVideoFixture(t testing.TB, o fixtureOptions, shape func(*sim.Options), edit func(*gateway.Options)) *videoFixture {
+func newVideoFixture(t testing.TB, edit func(*gateway.Options)) *videoFixture {
 	t.Helper()
 	c := &videoFixture{clock: &clock{now: time.Now()}}
-	s := sim.Options{VideoTime: time.Minute, Now: c.Now}
-	if shape != nil {
-		shape(&s)
-	}
-	c.vendor = sim.New(s)
-	up := o.upstream
-	if up == nil {
-		up = c.vendor
-	}
-	o.gateway = func(options *gateway.Options) {
+	c.vendor = sim.New(sim.Options{VideoTime: time.Minute, Now: c.Now})
+	c.fixture = newFixture(t, fixtureOptions{credit: 10 * billing.One, gateway: func(options *gateway.Options) {
 		seconds, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.10"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		tokens := rates(t, "output", "7.00")
 		models := map[string]string{"delta-k3": "delta-k3"}
-		prices := map[string]*billing.Price{"beta2.7-t2v": seconds, "beta2.6-t2v": seconds, "gamma-2-0-260128": tokens, "gamma-1-5-pro-251215": tokens}
+		prices := map[string]*billing.Price{"beta2.7-t2v": seconds, "gamma-2-0-260128": tokens}
 		for id := range prices {
 			models[id] = id
 		}
-		options.Upstream, options.Prices, options.Now = channels(t, router.Channel{Upstream: up, Models: models}), billing.NewPriceList(prices), c.Now
+		options.Upstream, options.Prices, options.Now = channels(t, router.Channel{Upstream: c.vendor, Models: models}), billing.NewPriceList(prices), c.Now
 		if edit != nil {
 			edit(options)
 		}
-	}
-	if o.credit == 0 {
-		o.credit = 10 * billing.One
-	}
-	c.fixture = newFixture(t, o)
+	}})
 	return c
 }
 
@@ -103,9 +91,9 @@ func (a answer) record(t testing.TB) (r record) {
 	return r
 }
 
-func (s *fixture) submit(t testing.TB, body string, header ...string) (answer, record) {
+func (s *fixture) submit(t testing.TB, body string) (answer, record) {
 	t.Helper()
-	a := s.do(t, "POST", videos, body, header...)
+	a := s.do(t, "POST", videos, body)
 	return a, a.record(t)
 }
 
@@ -115,14 +103,12 @@ func (s *fixture) show(t testing.TB, id string) record {
 }
 
 // finish has a task end, so that nothing is held.
-func (c *videoFixture) finish(t testing.TB, id string) record {
+func (c *videoFixture) finish(t testing.TB, id string) {
 	t.Helper()
 	c.pass(time.Minute)
-	r := c.show(t, id)
-	if r.Status != "succeeded" {
+	if r := c.show(t, id); r.Status != "succeeded" {
 		t.Fatalf("the task does not end: %+v", r)
 	}
-	return r
 }
 
 func (s *fixture) held(t testing.TB) billing.Money {
@@ -144,7 +130,7 @@ func TestAVideoOverHTTPFromItsSubmissionToItsCharge(t *testing.T) {
 		"gamma": {gammaBoat, "queued", "cgt-sim-", 200, 680_400_000, 343_035_000}, // for 97,200 tokens at most, and the 49,005 that are reported
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newVideoFixture(t, fixtureOptions{}, nil, nil)
+			c := newVideoFixture(t, nil)
 			a, r := c.submit(t, want.ask)
 			if a.status != want.status || r.Status != want.first || !strings.HasPrefix(r.ID, want.prefix) || a.header.Get("X-Gateway-Charge") != "" {
 				t.Errorf("submitted: %d %s %v", a.status, a.body, a.header)
@@ -176,7 +162,7 @@ func TestAVideoOverHTTPFromItsSubmissionToItsCharge(t *testing.T) {
 }
 
 func TestHEADTellsOfATaskWithoutItsRecord(t *testing.T) {
-	c := newVideoFixture(t, fixtureOptions{}, nil, nil)
+	c := newVideoFixture(t, nil)
 	_, r := c.submit(t, boat)
 	whole := c.do(t, "GET", videos+"/"+r.ID, "")
 	head := c.do(t, "HEAD", videos+"/"+r.ID, "")
@@ -206,7 +192,7 @@ func (s *sweepingStore) Purge(ctx context.Context, now time.Time) (int, error) {
 
 func TestARecordIsForgottenAfterItsTime(t *testing.T) {
 	tasks := &sweepingStore{forgot: make(chan int)}
-	c := newVideoFixture(t, fixtureOptions{}, nil, func(o *gateway.Options) {
+	c := newVideoFixture(t, func(o *gateway.Options) {
 		tasks.Store = memory.NewTasks(o.Now, nil)
 		o.Tasks = tasks
 	})

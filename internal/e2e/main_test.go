@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// path is the path of the path.
+// path is where the program is; the first call builds it.
 func (w *binary) path(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(w.dir, "tollhouse")
