@@ -14,9 +14,9 @@ import (
 	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
-// named is a key whose secret is "sk-" and its id.
-func named(id, account string) auth.Key {
-	return auth.Key{ID: id, Account: account, Hash: auth.HashOf("sk-" + id), Created: noon}
+// named is a key of the account acme whose secret is "sk-" and its id.
+func named(id string) auth.Key {
+	return auth.Key{ID: id, Account: "acme", Hash: auth.HashOf("sk-" + id), Created: noon}
 }
 
 func stored(t *testing.T, keys ...auth.Key) *memory.Keys {

@@ -41,7 +41,7 @@ func cached(t *testing.T, keys ...auth.Key) (*auth.Cached, *counted, *memory.Key
 }
 
 func TestAKeyIsAskedForOnceInTwoSeconds(t *testing.T) {
-	c, store, _, clock := cached(t, named("a", "acme"))
+	c, store, _, clock := cached(t, named("a"))
 	for _, step := range []struct {
 		pass  time.Duration
 		asked int64
@@ -69,13 +69,13 @@ func TestAChangeTakesEffectWithinTwoSeconds(t *testing.T) {
 		"a key that is disabled": {"a", func(m *memory.Keys) error { return m.SetDisabled(t.Context(), "a", true) }, there, disabled},
 		"a key that is enabled":  {"off", func(m *memory.Keys) error { return m.SetDisabled(t.Context(), "off", false) }, disabled, there},
 		"a key that is deleted":  {"a", func(m *memory.Keys) error { return m.Delete(t.Context(), "a") }, there, gone},
-		"a key that is added":    {"new", func(m *memory.Keys) error { return m.Add(t.Context(), named("new", "acme")) }, gone, there},
+		"a key that is added":    {"new", func(m *memory.Keys) error { return m.Add(t.Context(), named("new")) }, gone, there},
 	} {
 		t.Run(name, func(t *testing.T) {
-			off := named("off", "acme")
+			off := named("off")
 			off.Disabled = true
 			for _, forget := range []bool{false, true} {
-				cache, _, m, clock := cached(t, named("a", "acme"), off)
+				cache, _, m, clock := cached(t, named("a"), off)
 				find := func() (*auth.Key, error) { return cache.Find(t.Context(), auth.HashOf("sk-"+c.id)) }
 				if k, err := find(); !c.before(k, err) {
 					t.Fatalf("before: %+v, %v", k, err)
@@ -120,7 +120,7 @@ func TestAnUnknownTokenIsAskedForOnceInTwoSeconds(t *testing.T) {
 }
 
 func TestAKeyIsNotTrustedLongerBecauseTheStoreIsAway(t *testing.T) {
-	c, store, _, clock := cached(t, named("a", "acme"))
+	c, store, _, clock := cached(t, named("a"))
 	a := &auth.Keys{Store: c, Now: clock.Now}
 	ask := func(token string) error { _, err := a.Authenticate(t.Context(), token); return err }
 	if err := ask("sk-a"); err != nil {
@@ -165,7 +165,7 @@ func TestCallersAtOnceShareOneLookUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{answer: make(chan *auth.Key)}
 		c := &auth.Cached{Store: store}
-		k := named("a", "acme")
+		k := named("a")
 		var found atomic.Int64
 		for range 100 {
 			go func() {
@@ -187,7 +187,7 @@ func TestALookUpOutlivesTheCallerThatBeganIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{answer: make(chan *auth.Key)}
 		c := &auth.Cached{Store: store}
-		k := named("a", "acme")
+		k := named("a")
 		first, hangUp := context.WithCancel(t.Context())
 		go func() { _, _ = c.Find(first, k.Hash) }()
 		synctest.Wait()
@@ -229,7 +229,7 @@ func TestAStoreThatDoesNotAnswerIsAwayAfterTwoSeconds(t *testing.T) {
 // and nobody joins one that takes longer.
 func TestTheTwoSecondsBeginWhenTheStoreIsAsked(t *testing.T) {
 	clock := newClock(noon)
-	k := named("a", "acme")
+	k := named("a")
 	var asked atomic.Int64
 	c := &auth.Cached{Now: clock.Now}
 	c.Store = storeFunc(func(ctx context.Context, hash [32]byte) (*auth.Key, error) {
@@ -251,7 +251,7 @@ func TestTheTwoSecondsBeginWhenTheStoreIsAsked(t *testing.T) {
 
 func TestWhatIsForgottenWhileItIsLookedUpIsNotKept(t *testing.T) {
 	var c auth.Cached
-	k, asked := named("a", "acme"), 0
+	k, asked := named("a"), 0
 	c.Store = storeFunc(func(context.Context, [32]byte) (*auth.Key, error) {
 		if asked++; asked == 1 {
 			c.Forget()

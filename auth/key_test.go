@@ -115,7 +115,7 @@ func TestAKeyIsNeverPrinted(t *testing.T) {
 }
 
 func TestAKeysJSONHasItsFactsAndNotItsHash(t *testing.T) {
-	k := named("key_a", "acme")
+	k := named("key_a")
 	for want, edit := range map[string]func(*auth.Key){
 		`{"id":"key_a","account":"acme","created":"2026-03-01T12:00:00Z"}`: func(*auth.Key) {},
 		`{"id":"key_a","account":"acme","name":"ci","models":["delta-k3"],"limits":{"rpm":5},"created":"2026-03-01T12:00:00Z","expires":"2026-03-01T13:00:00Z","disabled":true}`: func(k *auth.Key) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -34,9 +35,7 @@ func TestAFlagBeatsTheEnvironmentAndThatTheFile(t *testing.T) {
 	} {
 		t.Run(c.want, func(t *testing.T) {
 			env := environment{"ACME_KEY": acme["ACME_KEY"], "TOLLHOUSE_CONFIG": config}
-			for k, v := range c.env {
-				env[k] = v
-			}
+			maps.Copy(env, c.env)
 			stdout := new(servertest.Output)
 			p := &program{env: env.lookup, stdout: stdout, stderr: new(servertest.Output), signals: make(chan os.Signal, 1)}
 			ended := make(chan int, 1)

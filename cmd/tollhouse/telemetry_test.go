@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -104,9 +105,7 @@ func TestOpenTelemetryIsSentUntilTheServerStops(t *testing.T) {
 		t.Setenv(interval, "3600000") // all is sent at the end, however long the test takes
 	}
 	env := environment{"COLLECTOR_KEY": "collector-0123456789"}
-	for name, value := range acme {
-		env[name] = value
-	}
+	maps.Copy(env, acme)
 	i := start(t, env, "--config", file(t, simConfig("m")+"\ntelemetry: {otlp: "+s.URL+", headers: {x-key: \"${COLLECTOR_KEY}\"}}\n"))
 	if status, body := i.ask(http.MethodPost, "/v1/chat/completions", acme["ACME_KEY"], chatBody("m", false)); status != 200 {
 		t.Fatalf("%d %s", status, body)

@@ -16,31 +16,38 @@ import (
 	"github.com/tollhouse-ai/gateway/server/mcp"
 )
 
-// pipes serves a client over a pair of pipes. ended gives how the server ended,
-// hangUp is what the client's death is.
-func (s *fixture) pipes(t *testing.T, key secret.String) (session *sdk.ClientSession, ended chan error, hangUp func()) {
-	t.Helper()
-	toServer, fromClient := io.Pipe()
-	toClient, fromServer := io.Pipe()
+// serveOverPipes forwards what is written to in to the server that client reaches, and its
+// answers to out. ended gives how that ended.
+func serveOverPipes(client *http.Client, key secret.String) (in *io.PipeWriter, out *io.PipeReader, ended chan error) {
+	lines, in := io.Pipe()
+	out, answers := io.Pipe()
 	ended = make(chan error, 1)
 	go func() {
-		ended <- mcp.Serve(context.Background(), server.Client(s.h), "http://gateway/mcp", s.Key, toServer, fromServer)
-		_ = fromServer.Close()
+		ended <- mcp.Serve(context.Background(), client, "http://gateway/mcp", key, lines, answers)
+		_ = answers.Close()
 	}()
+	return in, out, ended
+}
+
+// pipes serves a client of the SDK over a pair of pipes. ended gives how the server ended,
+// hangUp is what the client's death is.
+func (s *fixture) pipes(t *testing.T) (session *sdk.ClientSession, ended chan error, hangUp func()) {
+	t.Helper()
+	in, out, ended := serveOverPipes(server.Client(s.h), s.Key)
 	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
-	session, err := c.Connect(t.Context(), &sdk.IOTransport{Reader: toClient, Writer: fromClient}, nil)
+	session, err := c.Connect(t.Context(), &sdk.IOTransport{Reader: out, Writer: in}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return session, ended, func() {
-		_ = fromClient.Close()
-		_ = toClient.Close()
+		_ = in.Close()
+		_ = out.Close()
 	}
 }
 
 func TestAClientIsServedOverPipesUntilItLeaves(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
-	session, ended, _ := s.pipes(t, s.Key)
+	session, ended, _ := s.pipes(t)
 	before := s.Posted(t)
 	r := callTool(t, session, "chat", chatting)
 	if got, want := (before - s.Posted(t)).String(), member[string](t, r, "charge"); got != want || want == "0.00" {
@@ -56,7 +63,7 @@ func TestAClientIsServedOverPipesUntilItLeaves(t *testing.T) {
 
 func TestTheKeyOfPipesIsCheckedAtEachCall(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
-	session, ended, _ := s.pipes(t, s.Key)
+	session, ended, _ := s.pipes(t)
 	if err := s.Keys.SetDisabled(t.Context(), s.ID, true); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +77,7 @@ func TestTheKeyOfPipesIsCheckedAtEachCall(t *testing.T) {
 func TestTheEndOfThePipesTakesBackWhatRuns(t *testing.T) {
 	up := servertest.NewStream()
 	s := newFixture(t, fixtureOptions{upstream: up})
-	session, ended, hangUp := s.pipes(t, s.Key)
+	session, ended, hangUp := s.pipes(t)
 	failed := make(chan error, 1)
 	go func() {
 		_, err := session.CallTool(context.Background(), &sdk.CallToolParams{Name: "chat", Arguments: chatting})
@@ -87,23 +94,18 @@ func TestTheEndOfThePipesTakesBackWhatRuns(t *testing.T) {
 
 func TestALineThatIsNoRequestEndsNothing(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
-	toServer, fromClient := io.Pipe()
-	toClient, fromServer := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		ended <- mcp.Serve(context.Background(), server.Client(s.h), "http://gateway/mcp", s.Key, toServer, fromServer)
-	}()
-	answers := bufio.NewReader(toClient)
+	in, out, ended := serveOverPipes(server.Client(s.h), s.Key)
+	answers := bufio.NewReader(out)
 	ask := func(line, want string) {
 		t.Helper()
-		go func() { _, _ = io.WriteString(fromClient, line) }()
+		go func() { _, _ = io.WriteString(in, line) }()
 		got, err := answers.ReadString('\n')
 		if err != nil || !strings.Contains(got, want) {
 			t.Fatalf("%.60q was answered with %q, %v; want %s", line, got, err, want)
 		}
 	}
 	ask(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`+"\n", `"id":1`)
-	if _, err := io.WriteString(fromClient, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n"); err != nil {
+	if _, err := io.WriteString(in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n"); err != nil {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]string{
@@ -122,7 +124,7 @@ func TestALineThatIsNoRequestEndsNothing(t *testing.T) {
 		ask(line+"\n", want)
 		ask(`{"jsonrpc":"2.0","id":3,"method":"tools/list"}`+"\r\n", `"estimate_cost"`)
 	}
-	_ = fromClient.Close()
+	_ = in.Close()
 	if err := <-ended; err != nil {
 		t.Errorf("the server ended with %v", err)
 	}
@@ -145,19 +147,14 @@ func TestAnErrorOfAServerThatSpeaksNoMCPIsPassedOn(t *testing.T) {
 		`{"error":{"code":-32602,"message":"no params"}}`:         `{"code":-32602,"message":"no params"}`,
 		`not found`: `{"code":-32000,"message":"the server answered with status 404: not found"}`,
 	} {
-		toServer, fromClient := io.Pipe()
-		toClient, fromServer := io.Pipe()
-		ended := make(chan error, 1)
-		go func() {
-			ended <- mcp.Serve(t.Context(), answering(404, body), "http://elsewhere/mcp", secret.New("sk-1"), toServer, fromServer)
-		}()
-		if _, err := io.WriteString(fromClient, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`+"\n"); err != nil {
+		in, out, ended := serveOverPipes(answering(404, body), secret.New("sk-1"))
+		if _, err := io.WriteString(in, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`+"\n"); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := bufio.NewReader(toClient).ReadString('\n'); err != nil || !strings.Contains(got, want) {
+		if got, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(got, want) {
 			t.Errorf("%s became %q, %v; want %s", body, got, err, want)
 		}
-		_ = fromClient.Close()
+		_ = in.Close()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}

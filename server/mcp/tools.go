@@ -95,7 +95,7 @@ func (f *field) schema(t *tool, c catalog) *jsonschema.Schema {
 			s.MaxLength = &most
 		}
 		if f.required {
-			s.MinLength = jsonschema.Ptr(1)
+			s.MinLength = new(1)
 		}
 	case integer, number:
 		s.Minimum = &low
@@ -104,7 +104,7 @@ func (f *field) schema(t *tool, c catalog) *jsonschema.Schema {
 		}
 	case stringList:
 		s.Items = &jsonschema.Schema{Type: string(stringKind)}
-		s.MinItems = jsonschema.Ptr(1)
+		s.MinItems = new(1)
 		if f.max > 0 {
 			s.MaxItems = &most
 		}
@@ -276,12 +276,7 @@ func (f *field) checkText(v jsontext.Value) error {
 	case f.max > 0 && int64(utf8.RuneCountInString(s)) > f.max:
 		return f.wrong(fmt.Sprintf("at most %d characters long", f.max))
 	}
-	for _, word := range f.enum {
-		if s == word {
-			return nil
-		}
-	}
-	if f.enum != nil {
+	if f.enum != nil && !slices.Contains(f.enum, s) {
 		return f.wrong("one of " + strings.Join(f.enum, ", "))
 	}
 	return nil

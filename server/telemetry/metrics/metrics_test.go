@@ -86,6 +86,18 @@ func fill(m *metrics.Metrics) {
 	m.Commit(7, time.Millisecond, errors.New("the disk is full"))
 }
 
+// filled has something of every metric, the open work included.
+func filled(t *testing.T) *metrics.Metrics {
+	t.Helper()
+	m := metrics.New(metrics.Options{})
+	fill(m)
+	m.Watch(sources(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = m.Run(ctx)
+	return m
+}
+
 func TestWhatHappensIsCounted(t *testing.T) {
 	m := metrics.New(metrics.Options{Version: "1.2.3", Currency: "EUR"})
 	fill(m)
@@ -308,12 +320,7 @@ func TestPromtoolHasNothingToSay(t *testing.T) {
 	if err != nil {
 		t.Skip("NOT DONE: promtool is not installed (Debian's package prometheus has it)")
 	}
-	m := metrics.New(metrics.Options{})
-	fill(m)
-	m.Watch(sources(t))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_ = m.Run(ctx)
+	m := filled(t)
 	cmd := exec.CommandContext(t.Context(), promtool, "check", "metrics")
 	cmd.Stdin = strings.NewReader(scrape(t, m))
 	if out, err := cmd.CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
