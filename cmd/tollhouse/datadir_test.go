@@ -19,45 +19,6 @@ import (
 
 func addressFileOf(i *instance) string { return filepath.Join(i.data, addressFile) }
 
-func TestACommandFindsAServerByItsDataDirectoryAlone(t *testing.T) {
-	i := serving(t)
-	text, err := os.ReadFile(addressFileOf(i))
-	if err != nil || string(text) != i.admin+"\n" {
-		t.Fatalf("the server wrote %q, %v; it listens on %s", text, err, i.admin)
-	}
-	if info, err := os.Stat(addressFileOf(i)); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
-		t.Errorf("its mode is %v, %v", info.Mode(), err)
-	}
-	place := "\ndata: " + i.data + "\n"
-	silent, open := file(t, place), file(t, "admin: 127.0.0.1:0"+place)
-	other, off := file(t, "admin: 127.0.0.1:1"+place), file(t, "admin: off"+place)
-	store := file(t, "store: memory"+place)
-	for _, row := range []struct {
-		name, args string
-		finds      bool
-	}{
-		{"data directory only", "account list --data " + i.data, true},
-		{"a change", "key create --account acme --data " + i.data, true},
-		{"a request for a running server only", "channel list --data " + i.data, true},
-		{"a file that says no address", "account list --config " + silent, true},
-		{"a file that leaves the port to the system", "account list --config " + open, true},
-		{"a file with another address", "account list --config " + other, false},
-		{"a file that says off", "account list --config " + off, false},
-		{"a file with another store", "account list --config " + store, false},
-		{"another address by flag", "account list --admin 127.0.0.1:1 --data " + i.data, false},
-		{"off by flag", "account list --admin off --data " + i.data, false},
-	} {
-		r := tollhouse(t, nil, strings.Fields(row.args)...)
-		if found := r.code == exitOK && r.stderr == ""; found != row.finds {
-			t.Errorf("%s: exit %d, %q", row.name, r.code, r.stderr)
-		}
-	}
-	i.stop()
-	if _, err := os.Stat(addressFileOf(i)); !os.IsNotExist(err) {
-		t.Errorf("a server that has ended left the file: %v", err)
-	}
-}
-
 // TestTheRecordOfAServerThatRunsIsItsOwn starts two servers with one data directory. The
 // commands reach one of them, and the other's banner says how it is reached.
 func TestTheRecordOfAServerThatRunsIsItsOwn(t *testing.T) {
@@ -90,6 +51,9 @@ func TestTheRecordOfAServerThatRunsIsItsOwn(t *testing.T) {
 			t.Errorf("%s: the banner of the second says\n%s", row.name, second.stdout)
 		}
 		other.stop()
+		if info, err := os.Stat(addressFileOf(owner)); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: the mode of the record is %v, %v", row.name, info.Mode(), err)
+		}
 		if text, err := os.ReadFile(addressFileOf(owner)); err != nil || string(text) != owner.admin+"\n" {
 			t.Errorf("%s: when the other had ended, the record was %q, %v", row.name, text, err)
 		}
@@ -211,18 +175,6 @@ accounts:
 		if at := strings.Index(said.String(), secret); at >= 0 {
 			t.Errorf("printed: …%s", said.String()[max(0, at-200):at+len(secret)])
 		}
-	}
-}
-
-func TestATokenThatOthersCanReadIsRefused(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, tokenFile), "admin-0123456789012345678901234567890\n")
-	if err := os.Chmod(filepath.Join(dir, tokenFile), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	r := tollhouse(t, nil, "admin", "token", "--data", dir)
-	if r.code != exitFailed || !strings.Contains(r.stderr, "chmod 600") || r.stdout != "" {
-		t.Errorf("%d %q %q", r.code, r.stdout, r.stderr)
 	}
 }
 

@@ -34,6 +34,7 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 		{name: "a file by flag", files: map[string]string{"other.yaml": sim + "data: there\n"}, serve: []string{"--config", "other.yaml", "--data", "there"}, args: []string{"account", "list", "--config", "other.yaml"}, want: "found"},
 		{name: "a file by the environment", files: map[string]string{"other.yaml": sim + "data: there\n"}, serve: []string{"--config", "other.yaml", "--data", "there"}, env: environment{"TOLLHOUSE_CONFIG": "other.yaml"}, want: "found"},
 		{name: "the file in this directory", files: map[string]string{defaultFile: sim + "data: there\n"}, serve: []string{"--config", defaultFile, "--data", "there"}, want: "found", here: true},
+		{name: "a file that leaves the port to the system", files: map[string]string{"other.yaml": sim + "data: there\nadmin: 127.0.0.1:0\n"}, serve: []string{"--config", "other.yaml", "--data", "there"}, args: []string{"channel", "list", "--config", "other.yaml"}, want: "main"},
 		{name: "a demo", serve: []string{"--demo", "--data", "tollhouse-data"}, want: "demo"},
 		{name: "a demo, and the file in this directory", files: map[string]string{defaultFile: sim + "data: there\n"}, serve: []string{"--demo", "--data", "tollhouse-data"}, want: "demo"},
 		{name: "no server, and the store of the file in this directory", files: map[string]string{defaultFile: sim + "data: there\n"}, args: []string{"account", "create", "made"}, want: "made", here: true},
@@ -49,6 +50,18 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 		{
 			name: "another server's data directory", files: map[string]string{"other.yaml": sim}, serve: []string{"--config", "other.yaml", "--data", "here"},
 			args: []string{"account", "list", "--admin", "ADMIN", "--data", "beside"}, want: "does not take this token: name the server's own data directory with --data", failure: true,
+		},
+		{
+			name: "a file with another address", files: map[string]string{"other.yaml": sim + "data: there\nadmin: 127.0.0.1:1\n"}, serve: []string{"--config", "other.yaml", "--data", "there"},
+			args: []string{"channel", "list", "--config", "other.yaml"}, want: "no server answers at 127.0.0.1:1", failure: true,
+		},
+		{
+			name: "off by flag", serve: []string{"--demo", "--data", "tollhouse-data"},
+			args: []string{"channel", "list", "--admin", "off"}, want: "no server answers at off; the data directory ./tollhouse-data says that one runs at ADMIN: leave --admin out", failure: true,
+		},
+		{
+			name: "a file that says off", files: map[string]string{"other.yaml": sim + "data: there\nadmin: off\n"}, serve: []string{"--config", "other.yaml", "--data", "there"},
+			args: []string{"channel", "list", "--config", "other.yaml"}, want: "the admin API is off: name a running server's address with --admin", failure: true,
 		},
 		{
 			name: "without an admin API", files: map[string]string{"other.yaml": sim}, serve: []string{"--config", "other.yaml", "--data", "tollhouse-data", "--admin", "off"},
