@@ -160,15 +160,17 @@ func TestTheStateIsOfTheTighterLimit(t *testing.T) {
 
 func TestKeysAndAccountsAreCountedApart(t *testing.T) {
 	l := &auth.MemoryLimiter{Now: atNoon}
-	l.SetAccountLimits(map[string]auth.Limits{"local": {RPM: 1}})
+	l.SetAccountLimits(map[string]auth.Limits{"local": {RPM: 2}})
 	for _, p := range []*auth.Principal{
-		{Account: "acme", Key: "key_1", Limits: auth.Limits{RPM: 1}},
-		{Account: "acme", Key: "key_2", Limits: auth.Limits{RPM: 1}},
-		{Account: "other", Key: "key_1", Limits: auth.Limits{RPM: 1}},
-		{Account: "local", Limits: auth.Limits{RPM: 1}}, // a program in process has no key
+		{Account: "acme", Key: "key_1", Limits: auth.Limits{RPM: 2}},
+		{Account: "acme", Key: "key_2", Limits: auth.Limits{RPM: 2}},
+		{Account: "other", Key: "key_1", Limits: auth.Limits{RPM: 2}},
+		{Account: "local", Limits: auth.Limits{RPM: 2}}, // a program in process has no key
 	} {
-		if err := request(l, p); err != nil {
-			t.Errorf("%s of %s: %v", p.Key, p.Account, err)
+		for n := range 2 {
+			if err := request(l, p); err != nil {
+				t.Errorf("request %d of %s of %s: %v", n+1, p.Key, p.Account, err)
+			}
 		}
 	}
 }
