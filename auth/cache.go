@@ -133,6 +133,7 @@ type recent struct {
 	since      time.Time // the first answer of young was asked for
 }
 
+// find is the answer for a hash, whichever generation has it; nil for none. It may be stale.
 func (r *recent) find(hash [32]byte) *answer {
 	if a := r.young[hash]; a != nil {
 		return a
@@ -140,6 +141,8 @@ func (r *recent) find(hash [32]byte) *answer {
 	return r.old[hash]
 }
 
+// keep files an answer. A generation has at most half of the limit, and a clock that was set
+// back ends it as one that went on does.
 func (r *recent) keep(hash [32]byte, a *answer, limit int) {
 	if limit <= 0 {
 		limit = cacheMax

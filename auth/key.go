@@ -84,6 +84,7 @@ func NewKey(o KeyOptions) (Key, secret.String, error) {
 	}, secret.New(token), nil
 }
 
+// check refuses options that make a key of no use.
 func (o *KeyOptions) check(now time.Time) error {
 	if o.Account == "" {
 		return fault.Invalid("account", "A key needs the name of the account that pays for it.")

@@ -105,6 +105,7 @@ func stateOf(quotas []ratelimit.Quota) State {
 	return State{Requests: Window(requests), Tokens: Window(tokens)}
 }
 
+// accountLimits are those of a whole account; none before the first SetAccountLimits.
 func (m *MemoryLimiter) accountLimits(account string) Limits {
 	if limits := m.accounts.Load(); limits != nil {
 		return (*limits)[account]
@@ -202,6 +203,7 @@ func (t *tally) quota(whose string, l *Limits, left time.Duration) ratelimit.Quo
 	}
 }
 
+// tally is the one of a subject, which is made if there is none. The lock is held.
 func (s *shard) tally(who subject) *tally {
 	t, ok := s.tallies[who]
 	if !ok {

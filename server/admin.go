@@ -102,6 +102,8 @@ type adminRoute struct {
 	serve  func(*adminRequest) (any, error)
 }
 
+// adminTable is every path of the admin API. A POST and a DELETE have an action, and so has
+// a GET that shows a secret; a test holds each row to that.
 var adminTable = []adminRoute{
 	{http.MethodGet, "/admin/v1/accounts", 200, "", (*adminRequest).listAccounts},
 	{http.MethodPost, "/admin/v1/accounts", 201, "account.create", (*adminRequest).createAccount},
@@ -226,6 +228,8 @@ func (q *adminRequest) writeError(f *fault.Error) {
 	writeAdmin(q.w, f.HTTPStatus(), openAIShape("", f))
 }
 
+// writeAdmin writes an answer, as JSON unless it is a rawAnswer. Nothing of the admin API may
+// be kept by a cache.
 func writeAdmin(w http.ResponseWriter, status int, answer any) {
 	out, isRaw := answer.(rawAnswer)
 	if !isRaw {

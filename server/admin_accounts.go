@@ -191,6 +191,7 @@ func (q *adminRequest) reload() (any, error) {
 	return map[string]string{"status": "reloaded"}, nil
 }
 
+// describeKey shows a key, of which not even the hash is shown.
 func describeKey(k *auth.Key) adminapi.Key {
 	v := adminapi.Key{ID: k.ID, Account: k.Account, Name: k.Name, Models: k.Models, Limits: k.Limits, Disabled: k.Disabled}
 	if v.Models == nil {

@@ -72,6 +72,7 @@ type ChannelModel struct {
 	Lacks   []billing.Unit    `json:"lacks,omitempty"`   // the units that its price needs, of "unpriced"
 }
 
+// describeChannel shows what the router reports of a channel.
 func describeChannel(c *router.ChannelInfo) adminapi.Channel {
 	return adminapi.Channel{
 		Name: c.Name, State: c.State, Until: optionalTime(c.Until), Models: c.Models, Priority: c.Priority, Weight: c.Weight,

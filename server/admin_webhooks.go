@@ -32,6 +32,8 @@ type Webhooks interface {
 	Resend(ctx context.Context, id string) (bool, error)
 }
 
+// describeDelivery shows a delivery with its receiver's host alone: the rest of the address
+// may hold a password or a token.
 func describeDelivery(e *webhook.Status) adminapi.Delivery {
 	var event struct {
 		Type string `json:"type"`

@@ -176,6 +176,7 @@ type modelObject struct {
 	CreatedAt   string `json:"created_at"`
 }
 
+// toModel has the members of both wires, so that one answer serves both SDKs.
 func toModel(m gateway.Model) modelObject {
 	return modelObject{
 		ID: m.ID, Object: "model", Created: m.Created.Unix(), OwnedBy: m.OwnedBy,

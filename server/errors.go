@@ -79,6 +79,8 @@ type errorObject struct {
 	Param   *string    `json:"param"`
 }
 
+// toErrorObject is an error as OpenAI's clients read it; param is null where no field is
+// named.
 func toErrorObject(f *fault.Error) errorObject {
 	o := errorObject{Message: f.Message, Type: fault.Type(f.HTTPStatus()), Code: f.Code}
 	if f.Param != "" {
@@ -112,6 +114,8 @@ func alphaShape(id string, f *fault.Error) any {
 	}{f.Code, f.Message, id, toErrorObject(f)}
 }
 
+// rerankShape has the same message three times, since each of the clients reads another
+// member.
 func rerankShape(id string, f *fault.Error) any {
 	return struct {
 		Message   string      `json:"message"`

@@ -36,6 +36,8 @@ func (x *httpExchange) limitHeaders() {
 	}
 }
 
+// setLimitHeaders sets three headers whose values share one array, which saves two
+// allocations.
 func setLimitHeaders(h http.Header, names [3]string, w auth.Window) {
 	values := []string{
 		strconv.FormatInt(w.Limit, 10),

@@ -19,6 +19,7 @@ import (
 // was used, and single receipts.
 type reportsAPI struct{ reports billing.Reports }
 
+// balance is GET /v1/balance.
 func (a reportsAPI) balance(x *httpExchange) error {
 	balance, err := a.reports.Balance(x.response.Context(), x.response.Principal().Account)
 	if err != nil {
@@ -27,6 +28,7 @@ func (a reportsAPI) balance(x *httpExchange) error {
 	return x.writeJSON(newBalance(a.reports, balance))
 }
 
+// usage is GET /v1/usage, of the key's own account whatever the query says.
 func (a reportsAPI) usage(x *httpExchange) error {
 	q, format, err := parseUsageQuery(x.r)
 	if err != nil {
@@ -44,6 +46,7 @@ func (a reportsAPI) usage(x *httpExchange) error {
 	return x.writeJSON(usageAnswer(q.By, rows))
 }
 
+// receipt is GET /v1/receipts/{id}. One of another account is a 404, as if it were not there.
 func (a reportsAPI) receipt(x *httpExchange) error {
 	r, err := a.reports.Receipt(x.response.Context(), x.response.Principal().Account, x.id)
 	if err != nil {
@@ -147,6 +150,7 @@ const (
 	lastYear  = 9999
 )
 
+// parseTime reads a moment; the zero time for none.
 func parseTime(name, s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil

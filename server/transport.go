@@ -96,6 +96,8 @@ func (w *pipeWriter) Write(p []byte) (int, error) {
 // Flush does nothing: every write is read before it returns.
 func (w *pipeWriter) Flush() { w.WriteHeader(http.StatusOK) }
 
+// finish ends the answer. A handler that panicked before it wrote anything has answered with
+// a 500, later with a body that breaks off.
 func (w *pipeWriter) finish(err error) {
 	if err != nil {
 		w.once.Do(func() {
@@ -107,6 +109,7 @@ func (w *pipeWriter) finish(err error) {
 	_ = w.pipe.CloseWithError(err) // nil means io.EOF
 }
 
+// response is the answer with the headers as they were when the status was written.
 func (w *pipeWriter) response(r *http.Request, body io.ReadCloser) *http.Response {
 	return &http.Response{
 		Status: fmt.Sprintf("%d %s", w.status, http.StatusText(w.status)), StatusCode: w.status,

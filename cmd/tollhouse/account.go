@@ -31,6 +31,7 @@ func accountTable(accounts []adminapi.Balance) *table {
 
 func oneAccount(a adminapi.Balance) *table { return accountTable([]adminapi.Balance{a}) }
 
+// accountCreate is `account create`. The opening credit is 0 unless it is given.
 func accountCreate(p *program) *command {
 	c := newCommand("account create", "create an account", "NAME")
 	c.examples = []string{"tollhouse account create acme --credit 25.00"}
@@ -42,6 +43,8 @@ func accountCreate(p *program) *command {
 	return c
 }
 
+// accountCredit is `account credit`. Each credit has a reference, by which the ledger knows a
+// repetition: a random one is printed with an error after which the credit may stand.
 func accountCredit(p *program) *command {
 	c := newCommand("account credit", "add money to an account", "NAME", "AMOUNT")
 	c.details = "A negative AMOUNT takes money back, after `--`. The same --reference again changes nothing, so that a command\nwhich failed can be repeated; without --reference, the error of a command that may have been done names the one to repeat it with."
@@ -86,6 +89,8 @@ func accountShow(p *program) *command {
 	return c
 }
 
+// keyCreate is `key create`. The flags of limits are unsigned, so that pflag refuses a
+// negative one as a mistake of the command line.
 func keyCreate(p *program) *command {
 	c := newCommand("key create", "make an API key; it is shown only now")
 	c.examples = []string{
@@ -136,6 +141,7 @@ func keyList(p *program) *command {
 	return c
 }
 
+// keyTable shows keys with their limits and what is left of their budgets.
 func keyTable(keys []adminapi.Key) *table {
 	t := &table{head: []string{"ID", "ACCOUNT", "NAME", "STATE", "MODELS", "RPM", "TPM", "CONCURRENT", "BUDGET LEFT", "EXPIRES"}}
 	for _, k := range keys {
@@ -179,6 +185,8 @@ func keyDelete(p *program) *command {
 	return keyChange(p, "delete", "delete an API key for good", http.MethodDelete, "", "deleted")
 }
 
+// webhookSecret is `webhook secret`. Without --rotate too it makes a secret for an account
+// that has none.
 func webhookSecret(p *program) *command {
 	c := newCommand("webhook secret", "show the secret that signs an account's webhooks, making one if there is none")
 	c.details = "After --rotate the previous secret signs too for 24 hours, in which the receivers can be given the new one."
@@ -210,6 +218,8 @@ func webhookSecret(p *program) *command {
 	return c
 }
 
+// webhookList is `webhook list`. Deliveries have no pages: the newest are what an operator
+// looks for.
 func webhookList(p *program) *command {
 	c := newCommand("webhook list", "list the webhooks of videos that have ended, the newest first")
 	c.examples = []string{"tollhouse webhook list", "tollhouse webhook list --account acme --limit 10 --json"}

@@ -162,6 +162,7 @@ type table struct {
 	rows [][]string
 }
 
+// add adds a row, each value as fmt prints it.
 func (t *table) add(cells ...any) {
 	row := make([]string, len(cells))
 	for i, c := range cells {
@@ -251,6 +252,7 @@ func (c *adminClient) do(ctx context.Context, method, path string, in, out any) 
 	return nil
 }
 
+// request is a request with the token. in is its JSON body; nil for none.
 func (c *adminClient) request(ctx context.Context, method, path string, in any) (*http.Request, error) {
 	var body io.Reader
 	if in != nil {
@@ -311,6 +313,7 @@ type timeoutError struct {
 	cause   error
 }
 
+// Error tells of a change that it may have been made: repeated, it could count twice.
 func (e *timeoutError) Error() string {
 	text := fmt.Sprintf("the server at %s did not answer in %s", e.host, e.timeout)
 	if e.change {

@@ -57,6 +57,7 @@ func (p *program) printBanner(ctx context.Context, src *source, a *app, l *liste
 	return err
 }
 
+// adminRow is where the admin API is, and where its token.
 func adminRow(l *listeners, s *settings) string {
 	if l.admin.Listener == nil {
 		return adminOff
@@ -64,6 +65,7 @@ func adminRow(l *listeners, s *settings) string {
 	return "http://" + dialable(l.admin.Addr().String()) + "  (its token is in " + filepath.Join(s.data, tokenFile) + ")"
 }
 
+// storeRow is the store without secrets, and what a store in memory loses.
 func storeRow(s *storage) string {
 	if s.db == nil {
 		return config.Memory + " (accounts, keys made at run time and balances end with this process)"
@@ -71,6 +73,7 @@ func storeRow(s *storage) string {
 	return s.name
 }
 
+// billingRow says whether money moves, and in which currency.
 func billingRow(c *config.Config) string {
 	if !c.Prepaid() {
 		return "count (usage is recorded, no money moves)"
@@ -78,6 +81,8 @@ func billingRow(c *config.Config) string {
 	return "prepaid in " + c.Currency.Or(billing.DefaultCurrency) + fmt.Sprintf(", %s with a price", plural(len(c.Prices), "model"))
 }
 
+// channelRow is a channel with its driver and the models that it serves: those that it
+// maps, passes through and discovers.
 func channelRow(c *config.Channel) string {
 	_, every := c.Models["*"]
 	n := len(c.Models)
@@ -295,6 +300,7 @@ func shellQuoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
+// plural is a number of things, of which all but one have an s.
 func plural(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

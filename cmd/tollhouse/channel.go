@@ -44,6 +44,8 @@ func channelList(p *program) *command {
 	return c
 }
 
+// channelTable shows channels. The column of vendors' lists is there only if a channel
+// discovers its models.
 func channelTable(channels ...adminapi.Channel) *table {
 	t := &table{head: []string{"CHANNEL", "STATE", "UNTIL", "PRIORITY", "WEIGHT", "RUNNING", "REQUESTS", "FAILURES", "LATENCY", "LAST ERROR", "MODELS"}}
 	discovers := slices.ContainsFunc(channels, func(c adminapi.Channel) bool { return c.Discovers })
@@ -110,6 +112,8 @@ func channelModels(p *program) *command {
 	return c
 }
 
+// writeChannelModels prints the models of a channel and, where it discovers them, how old
+// its vendor's list is and which prices are missing.
 func writeChannelModels(w io.Writer, answer *server.ChannelModels) error {
 	t := &table{head: []string{"MODEL", "VENDOR'S ID", "KIND", "STATE", "PRICE", "CONTEXT"}}
 	for _, m := range answer.Data {
@@ -199,6 +203,8 @@ func channelResume(p *program) *command {
 	return channelChange(p, "resume", "send calls to a paused channel again", "")
 }
 
+// channelTest is `channel test`. The table of a test that failed is printed too, before the
+// error.
 func channelTest(p *program) *command {
 	c := newCommand("channel test", "make one small call through a channel, paused or not", "NAME")
 	c.details = "It requests a token of a chat model in each form that the vendor speaks (chat, messages, responses), or the vector\nof one word; no account pays for it. A picture or speech costs money: name the model with --model, and add --yes.\nIf the channel fails, the exit code is 1."

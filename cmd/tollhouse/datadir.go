@@ -63,6 +63,7 @@ func ensureToken(dir string) (secret.String, error) {
 	return secret.New(made), nil
 }
 
+// adminToken is `admin token`, for programs that call the admin API themselves.
 func adminToken(p *program) *command {
 	c := newCommand("admin token", "print the token of the admin API, making one if there is none")
 	c.examples = []string{

@@ -88,6 +88,8 @@ func bind(flag, address string, h http.Handler, logger *slog.Logger) (listener, 
 	return listener{l, newServer(h, logger)}, nil
 }
 
+// newServer bounds how long the headers of a request may take and how large they may be, and
+// how long a connection may be without a request. The handlers bound the rest.
 func newServer(h http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,

@@ -35,6 +35,8 @@ func (a *app) withMCP(api http.Handler) http.Handler {
 	})
 }
 
+// mcpCommand is `mcp`. Its key comes by the environment alone: the arguments of a process
+// can be read by other users of the machine.
 func mcpCommand(p *program) *command {
 	c := newCommand("mcp", "serve the tools to one agent, over standard input and output")
 	c.details = "An agent's program starts it: standard output carries the protocol only, and logs go to standard error.\n" +

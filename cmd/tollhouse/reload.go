@@ -244,6 +244,8 @@ func (s fileStates) restat() fileStates {
 	return now
 }
 
+// same compares the size, the time and the identity of each file: one that was put in the
+// place of another may have the size and the time of that.
 func (s fileStates) same(other fileStates) bool {
 	return maps.EqualFunc(s, other, func(a, b fs.FileInfo) bool {
 		if a == nil || b == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 )
 
+// serveCommand is `serve`. Every flag can be set by the environment too, as in a container.
 func serveCommand(p *program) *command {
 	c := newCommand("serve", "serve the API")
 	c.details = "Without --demo and --config, variables of the environment decide which vendors are served:\n" +

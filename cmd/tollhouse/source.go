@@ -255,6 +255,8 @@ type modelRow struct {
 	Channels []string          `json:"channels"`
 }
 
+// modelsCommand is `models`. It asks no server and no vendor: it shows what the configuration
+// says.
 func modelsCommand(p *program) *command {
 	c := newCommand("models", "list the configured models, with prices and channels")
 	c.examples = []string{"tollhouse models --config tollhouse.yaml", "tollhouse models --demo --json"}
@@ -304,6 +306,8 @@ func modelRows(c *config.Config) []modelRow {
 	return list
 }
 
+// prices are the amounts of a model's price as they are written, by unit, or by unit and
+// variant.
 func prices(c *config.Config, id string) map[string]string {
 	amounts := map[string]string{}
 	for _, r := range c.Prices[id].Rates {

@@ -143,6 +143,7 @@ func restrictAccess(path string, chmod func(string, fs.FileMode) error) (restric
 	return restricted, exposed
 }
 
+// openDatabase opens a store in a file or on a database server.
 func openDatabase(ctx context.Context, address string, o store.Options) (*store.DB, error) {
 	if path, ok := strings.CutPrefix(address, config.SQLite); ok {
 		return sqlite.Open(ctx, path, o)

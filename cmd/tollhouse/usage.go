@@ -159,6 +159,7 @@ func wasteTable(list adminapi.List[adminapi.Waste]) *table {
 	return t
 }
 
+// ledgerVerify is `ledger verify`. What does not balance is the error of the admin API.
 func ledgerVerify(p *program) *command {
 	c := newCommand("ledger verify", "check that every entry of the ledger balances")
 	c.examples = []string{"tollhouse ledger verify"}

@@ -48,8 +48,11 @@ type response struct {
 // Load compiles every schema of the document once.
 var Load = sync.OnceValues(load)
 
+// address is what the compiler calls the document. It is never fetched.
 const address = "openapi.json"
 
+// load compiles all operations, and the schemas that none of them refers to, so that a
+// mistake in any of them is found.
 func load() (*Spec, error) {
 	data, err := openapi.JSON()
 	if err != nil {
@@ -131,6 +134,7 @@ type compiler struct {
 	err     error
 }
 
+// schema is that at a JSON pointer. Braces of paths cannot stand in a URL.
 func (c *compiler) schema(at string) *jsonschema.Schema {
 	s, err := c.schemas.Compile(address + "#" + strings.ReplaceAll(strings.ReplaceAll(at, "{", "%7B"), "}", "%7D"))
 	if err != nil && c.err == nil {
@@ -139,6 +143,7 @@ func (c *compiler) schema(at string) *jsonschema.Schema {
 	return s
 }
 
+// operation is the method of a path, or a webhook, at a JSON pointer.
 func (c *compiler) operation(method, path, at string) *Operation {
 	o := &Operation{Method: method, Path: path, responses: make(map[string]response)}
 	raw, _ := c.at(at)
@@ -173,6 +178,7 @@ func (c *compiler) parameter(p map[string]any, at string) parameter {
 	return parameter{name, in, p["required"] == true, c.schema(at + "/schema")}
 }
 
+// content are the schemas of a request's or response's body by media type.
 func (c *compiler) content(of map[string]any, at string) map[string]*jsonschema.Schema {
 	content := make(map[string]*jsonschema.Schema)
 	for media := range child(of, "content") {

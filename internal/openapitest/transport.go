@@ -114,6 +114,7 @@ type record struct {
 	over bool
 }
 
+// add keeps more, until there is too much to be checked.
 func (r *record) add(p []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -272,6 +272,7 @@ func (c *call) receipt(r *gateway.Response) chargeInfo {
 	return p
 }
 
+// units are the counts of what was used, by unit.
 func units(u billing.Usage) map[string]int64 {
 	counts := make(map[string]int64)
 	for unit, n := range u.Units {

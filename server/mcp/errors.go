@@ -46,6 +46,9 @@ const (
 	again = "Call again after that with the same arguments and the same task_label."
 )
 
+// adviceFor is what the model is told to do about an error; empty where the message says all.
+// A model that repeats a call blindly spends money, and one that gives up at an overload
+// leaves its work undone.
 func adviceFor(f *fault.Error) string {
 	switch conflict := f.HTTPStatus() == http.StatusConflict; {
 	case conflict && httpio.RetryAfter(f, maxRetryAfter) == 0:

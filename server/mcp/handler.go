@@ -336,6 +336,7 @@ func (w *writer) WriteHeader(status int) {
 	w.commit(status)
 }
 
+// commit sends the status, of the first call only. The lock is held.
 func (w *writer) commit(status int) {
 	if w.status == 0 {
 		w.status = status
@@ -350,6 +351,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return w.write(p)
 }
 
+// write writes a piece, or keeps it where it is the sentence of a refusal. The lock is held.
 func (w *writer) write(p []byte) (int, error) {
 	if w.refusal != nil {
 		w.refusal.text = append(w.refusal.text, p...)

@@ -149,6 +149,8 @@ func (b *bridge) forward(ctx context.Context, line []byte, m rpc) {
 	}
 }
 
+// ask sends a message and writes the answer, or every message of a stream of events. The
+// session of the answer to initialize goes with all later messages.
 func (b *bridge) ask(ctx context.Context, line []byte, m rpc) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, b.url, bytes.NewReader(line))
 	if err != nil {

@@ -265,6 +265,7 @@ func (f *field) wrong(right string) error {
 	return fault.Invalid(f.name, fmt.Sprintf("The argument %q must be %s.", f.name, right))
 }
 
+// checkText checks the characters and not the bytes of a text, as JSON Schema counts them.
 func (f *field) checkText(v jsontext.Value) error {
 	var s string
 	if v.Kind() != '"' || json.Unmarshal(v, &s) != nil {
@@ -305,6 +306,7 @@ func (f *field) checkNumber(v jsontext.Value) (jsontext.Value, error) {
 	return v, nil
 }
 
+// checkTexts leaves the lengths of the texts to the rules of the model.
 func (f *field) checkTexts(v jsontext.Value) error {
 	var list []jsontext.Value
 	if v.Kind() != '[' || json.Unmarshal(v, &list) != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
+// modelsTool is list_models, which a model calls before it chooses one.
 func modelsTool() *tool {
 	kinds := make([]string, 0, len(gateway.Kinds()))
 	for _, k := range gateway.Kinds() {
@@ -78,6 +79,7 @@ func (c *call) listModels() (*sdk.CallToolResult, error) {
 	return success(result, textContent("%s", strings.Join(lines, "\n"))), nil
 }
 
+// modelRow is a model with the tools that take it: all tools where its kind is not known.
 func (c *call) modelRow(m gateway.Model) modelRow {
 	row := modelRow{
 		ID: m.ID, Name: m.DisplayName, Kind: string(m.Kind), Tools: []string{},
@@ -116,6 +118,8 @@ func (r *modelRow) line(currency string) string {
 // The argument of estimate_cost that holds those of the other tool.
 const argumentsField = "arguments"
 
+// estimateTool is estimate_cost. It takes the arguments of the other tool as one object, which
+// that tool's own fields check.
 func estimateTool() *tool {
 	return &tool{
 		name: "estimate_cost", title: "Estimate a cost",
@@ -143,6 +147,8 @@ type estimateResult struct {
 	Usage    map[string]int64 `json:"usage" jsonschema:"what most pays for, by unit"`
 }
 
+// estimate makes the request that the other tool would make, and asks the gateway what it
+// holds for it. Nothing is held.
 func (c *call) estimate() (*sdk.CallToolResult, error) {
 	name := c.args.text("tool")
 	t := c.tools[slices.IndexFunc(c.tools, func(t *tool) bool { return t.name == name })] // one of the enum

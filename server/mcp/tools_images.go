@@ -51,6 +51,8 @@ type picture struct {
 	Bytes    int    `json:"bytes,omitzero" jsonschema:"the size of a picture that is among the contents"`
 }
 
+// imageRequest makes the request in the form of the model's family. Arguments of the other
+// family are refused here, by the names that the tool has for them.
 func imageRequest(a arguments) (*gateway.Request, error) {
 	model := a.text("model")
 	f, row, _ := imagesapi.FamilyOf(model)
@@ -93,6 +95,8 @@ func alphaImageBody(a arguments, references []string) body {
 	return b
 }
 
+// answerImage is the result of generate_image and edit_image: pictures that the answer holds,
+// and links to the others.
 func (c *call) answerImage(r *gateway.Response) (*sdk.CallToolResult, error) {
 	answer, err := decode[images.Response](r.Body, "the image form")
 	if err != nil {
@@ -158,6 +162,8 @@ func editTool() *tool {
 	}
 }
 
+// editRequest makes a form with the files, or a request with their addresses for a model that
+// fetches them. The gateway itself fetches nothing that a caller names.
 func editRequest(a arguments) (*gateway.Request, error) {
 	model := a.text("model")
 	if f, _, _ := imagesapi.FamilyOf(model); f.Messages {
@@ -229,6 +235,7 @@ func decodeFile(name, source string) (images.File, error) {
 	return images.BytesFile("", data), nil
 }
 
+// notBase64 refuses an address too, for a model of files.
 func notBase64(name string) error {
 	return fault.Invalid(name, name+" must be a file in base64, plain or as a data: URI such as data:image/png;base64,..., for this model. It fetches no URLs.")
 }

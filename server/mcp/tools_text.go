@@ -19,6 +19,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
+// chatTool is chat, of one prompt without a history.
 func chatTool() *tool {
 	return &tool{
 		name: "chat", title: "Ask a language model",
@@ -47,6 +48,7 @@ type chatResult struct {
 	FinishReason string `json:"finish_reason" jsonschema:"stop: the answer is whole; length: it was cut off at max_tokens or because the money ended"`
 }
 
+// chatRequest is the request of a chat. A prompt with pictures becomes blocks.
 func chatRequest(a arguments) (*gateway.Request, error) {
 	var messages []body
 	if a.has("system") {
@@ -70,6 +72,8 @@ func chatRequest(a arguments) (*gateway.Request, error) {
 	return b.request(upstream.ChatCompletion)
 }
 
+// answerChat is the result of chat. An answer that was cut off says so in words too, since a
+// model may not look at finish_reason.
 func (c *call) answerChat(r *gateway.Response) (*sdk.CallToolResult, error) {
 	result := chatResult{Model: c.args.text("model")}
 	var err error
@@ -157,6 +161,8 @@ type embeddingsResult struct {
 	Embeddings [][]float32 `json:"embeddings" jsonschema:"one vector for each text, in the order of the texts"`
 }
 
+// answerEmbeddings puts the vectors into the order of the texts. The body is released before
+// the result is written, as both together may be large.
 func (c *call) answerEmbeddings(r *gateway.Response) (*sdk.CallToolResult, error) {
 	answer, err := decode[embeddings.Response](r.Body, "the form of embeddings")
 	if err != nil {
@@ -212,6 +218,7 @@ type rankedRow struct {
 	Score float64 `json:"score" jsonschema:"grows with the relevance"`
 }
 
+// answerRerank is the result of rerank, without the documents, which the caller has.
 func (c *call) answerRerank(r *gateway.Response) (*sdk.CallToolResult, error) {
 	answer, err := decode[rerank.Response](r.Body, "the form of a ranking")
 	if err != nil {
@@ -257,6 +264,8 @@ type speechResult struct {
 	Bytes    int    `json:"bytes" jsonschema:"the size of the audio"`
 }
 
+// answerSpeech is the result of text_to_speech, with the whole audio: a tool has no stream of
+// bytes.
 func (c *call) answerSpeech(r *gateway.Response) (*sdk.CallToolResult, error) {
 	audio := r.Body // of an earlier call
 	if r.Audio != nil {

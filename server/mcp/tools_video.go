@@ -23,6 +23,8 @@ var waitField = field{
 	description: "Wait for the video: for 45 seconds, or for some minutes if this program is told of the progress. A video that is not there then goes on: ask again with get_video.",
 }
 
+// videoTool is generate_video. It has the arguments of both families, of which a model takes
+// some.
 func videoTool() *tool {
 	return &tool{
 		name: "generate_video", title: "Make a video",
@@ -73,6 +75,8 @@ type videoResult struct {
 	Error        string `json:"error,omitzero" jsonschema:"why there will be no video"`
 }
 
+// answerVideo is the result of generate_video. While it waits for the video it gives its slot
+// back, so that waiting callers keep no others out.
 func (c *call) answerVideo(r *gateway.Response) (*sdk.CallToolResult, error) {
 	var record video.Response
 	if err := json.Unmarshal(r.Body, &record, jsontext.AllowDuplicateNames(true)); err != nil {
@@ -163,6 +167,7 @@ func (r *videoResult) sentence() string {
 	return fmt.Sprintf("The video %s is being made (%s). Call get_video with this id in a while. %s", r.ID, r.Status, r.receiptLine())
 }
 
+// videoRequest makes the request in the form of the model's family.
 func videoRequest(a arguments) (*gateway.Request, error) {
 	row := videoapi.ModelOf(a.text("model"))
 	if row == nil || row.Family != video.FamilyBeta {
@@ -281,6 +286,7 @@ func betaVideoBody(a arguments, row *videoapi.Model) (body, error) {
 	return b, nil
 }
 
+// betaInput is the row of betaInputs for a source; false where the layout does not take it.
 func betaInput(layout, source string) (member, medium string, ok bool) {
 	for _, row := range betaInputs {
 		if row.layout == layout && row.source == source {

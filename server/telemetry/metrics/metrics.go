@@ -200,6 +200,7 @@ var (
 	batchSizes   = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512}
 )
 
+// newCounters registers the counters. docs/observability.md lists them, and a test compares.
 func newCounters(registry prometheus.Registerer, currency string) *counters {
 	register := promauto.With(registry)
 	count := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -252,6 +253,7 @@ func (m *Metrics) Observer() gateway.Observer {
 // none is the operation and the model of a request that has neither.
 const none = "none"
 
+// opLabel is an operation as a label: one of the few that there are.
 func opLabel(op upstream.Op) string {
 	if slices.Contains(upstream.Ops(), op) {
 		return string(op)
@@ -310,6 +312,8 @@ var tokens = []billing.Unit{
 	billing.Input, billing.CachedInput, billing.CacheWrite, billing.Output, billing.Reasoning, billing.ImageInput, billing.ImageOutput,
 }
 
+// settled counts what a receipt charges: of a request, of a video or of a settlement that was
+// late, each once.
 func (m *Metrics) settled(op, model string, r *billing.Receipt) {
 	c := m.counters
 	for unit, n := range r.Usage.Units {
@@ -333,6 +337,7 @@ func (m *Metrics) settled(op, model string, r *billing.Receipt) {
 // amount is money as Prometheus can have it. Nothing is ever charged by it.
 func amount(m billing.Money) float64 { return float64(m) / float64(billing.One) }
 
+// attempted counts an attempt at a channel. Only one that was answered has a latency.
 func (m *Metrics) attempted(_ context.Context, a gateway.AttemptEvent) {
 	c, op, channel := m.counters, opLabel(a.Op), m.channels.bounded(a.Channel)
 	if a.Again {
@@ -347,6 +352,8 @@ func (m *Metrics) attempted(_ context.Context, a gateway.AttemptEvent) {
 	c.attempts.WithLabelValues(channel, op, went).Inc()
 }
 
+// event counts what happens outside of requests: steps of videos, deliveries, and settlements
+// that were tried again.
 func (m *Metrics) event(_ context.Context, e gateway.Event) {
 	c := m.counters
 	switch e := e.(type) {

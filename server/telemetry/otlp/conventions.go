@@ -98,6 +98,8 @@ func answeredBy(f *gateway.RequestEvent) string {
 func input(u *billing.Usage) int64  { return u.Input + u.CachedInput + u.CacheWrite + u.ImageInput }
 func output(u *billing.Usage) int64 { return u.Output + u.ImageOutput }
 
+// usage are the attributes of tokens; none for what is not counted in tokens. The parts of
+// them are there only if they are not 0.
 func usage(u *billing.Usage) (all []attribute.KeyValue) {
 	if u.Tokens() == 0 {
 		return nil
@@ -148,6 +150,7 @@ var (
 	firstBounds = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
 )
 
+// newMeters makes the instruments, with the bounds of buckets that the conventions ask for.
 func newMeters(m metric.Meter) (*meters, error) {
 	var all meters
 	var failed [5]error

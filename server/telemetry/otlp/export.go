@@ -85,6 +85,7 @@ func describe(ctx context.Context, o ExportOptions) (*resource.Resource, error) 
 	return resource.New(ctx, resource.WithAttributes(attributes...), resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv())
 }
 
+// traces has spans sent in batches. Without a sample the SDK reads OTEL_TRACES_SAMPLER.
 func (e *Export) traces(ctx context.Context, o ExportOptions, about *resource.Resource) error {
 	exporter, err := otlptracehttp.New(ctx, destination(o, "/v1/traces", otlptracehttp.WithEndpointURL, otlptracehttp.WithHeaders)...)
 	if err != nil {
@@ -99,6 +100,7 @@ func (e *Export) traces(ctx context.Context, o ExportOptions, about *resource.Re
 	return nil
 }
 
+// metrics has measurements sent every minute, or as OTEL_METRIC_EXPORT_INTERVAL says.
 func (e *Export) metrics(ctx context.Context, o ExportOptions, about *resource.Resource) error {
 	exporter, err := otlpmetrichttp.New(ctx, destination(o, "/v1/metrics", otlpmetrichttp.WithEndpointURL, otlpmetrichttp.WithHeaders)...)
 	if err != nil {

@@ -89,6 +89,7 @@ func (t *Telemetry) Handler(next http.Handler) http.Handler {
 	})
 }
 
+// providerOf is the conventions' word for a channel's vendor, or the channel's name.
 func (t *Telemetry) providerOf(channel string) string {
 	if t.provider != nil {
 		if word := t.provider(channel); word != "" {
@@ -175,6 +176,8 @@ func (t *Telemetry) attempt(ctx context.Context, a gateway.AttemptEvent) context
 
 type attemptContext struct{}
 
+// attempted ends the span of an attempt that failed. That of an answer goes on with the
+// request, which ends it: only then is it known how long it streamed.
 func (t *Telemetry) attempted(ctx context.Context, a gateway.AttemptEvent) {
 	span, ok := ctx.Value(attemptContext{}).(trace.Span)
 	if !ok {
@@ -229,6 +232,8 @@ func (t *Telemetry) end(ctx context.Context, f *gateway.RequestEvent) {
 	p.span.End(trace.WithTimestamp(at))
 }
 
+// closeAttempts ends the spans of accepted answers: of a stream at the end of the request and
+// with its error, of any other when it was accepted.
 func (p *requestTrace) closeAttempts(f *gateway.RequestEvent, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

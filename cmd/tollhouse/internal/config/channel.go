@@ -32,6 +32,7 @@ type driver struct {
 	address   string // the base URL of a channel without one; empty where no vendor is asked
 }
 
+// drivers are all drivers by the names that a file has for them.
 var drivers = map[string]driver{
 	"anthropic": vendor(anthropic.New, anthropic.DefaultBaseURL),
 	"ark":       vendor(ark.New, ark.DefaultBaseURL),
@@ -103,6 +104,8 @@ func newOpenAI(c *Channel) (upstream.Upstream, error) {
 // speaksMessages reports whether the vendor of OpenAI's wire has messages too.
 func (c *Channel) speaksMessages() bool { return slices.Contains(c.Wire, upstream.Messages) }
 
+// newSim refuses settings of a vendor: a file that has them was meant for one, and would
+// answer customers with simulated texts.
 func newSim(c *Channel) (upstream.Upstream, error) {
 	if c.BaseURL != "" || len(c.Keys) > 0 || c.Auth.By != "" || len(c.Headers) > 0 {
 		return nil, errors.New("the sim driver answers in this process: take base_url, keys, auth and headers out")
@@ -259,6 +262,7 @@ func (r *reader) vendorKey(n ast.Node, name string) (keys []string) {
 	return keys
 }
 
+// keyOfVariable is the key in a variable, as a list of one.
 func (r *reader) keyOfVariable(name string) ([]string, error) {
 	value, err := r.variable(name)
 	if err == nil && value == "" {
@@ -333,6 +337,7 @@ func readKeyFile(path string, info fs.FileInfo) ([]byte, error) {
 	return data, nil
 }
 
+// unreadable is why a file cannot be read, without its path, which may be a key.
 func unreadable(err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {

@@ -61,6 +61,7 @@ func (c *Config) Build(before *Components) (*Components, error) {
 	return p, nil
 }
 
+// fill sets what needs no upstream: prices and keys.
 func (p *Components) fill(c *Config) {
 	prices := make(map[string]*billing.Price, len(c.Prices))
 	for id, price := range c.Prices {

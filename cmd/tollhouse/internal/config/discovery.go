@@ -71,6 +71,8 @@ func (r *reader) discovers(n ast.Node, name string) bool {
 	return false
 }
 
+// parseIDPrefix reads the beginning of discovered ids. It has no *, which would make a
+// pattern of each id.
 func parseIDPrefix(text string) (string, error) {
 	if text == "" || len(text) > maxPrefix || strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' || c == '*' }) {
 		return "", fmt.Errorf("it must be the beginning of ids, such as groq/, of at most %d characters without space and *", maxPrefix)

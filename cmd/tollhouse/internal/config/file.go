@@ -150,6 +150,8 @@ func (r *reader) address(to *Setting, words ...string) field {
 	})
 }
 
+// currency reads a currency by the form of ISO 4217. Any such word is taken: amounts are
+// never converted.
 func (r *reader) currency(to *Setting) field {
 	return r.checked(to, func(v string) error {
 		if len(v) != 3 || strings.Trim(v, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
@@ -229,6 +231,8 @@ func (r *reader) key(n ast.Node) Key {
 	return k
 }
 
+// hashOfVariable is the hash of the key in a variable: of a key of an account nothing else
+// is kept.
 func (r *reader) hashOfVariable(name string) ([32]byte, error) {
 	value, err := r.variable(name)
 	if err == nil && (len(value) < 20 || !strings.HasPrefix(value, "sk-")) {
@@ -240,6 +244,7 @@ func (r *reader) hashOfVariable(name string) ([32]byte, error) {
 	return auth.HashOf(value), nil
 }
 
+// parseHash reads the hash of a key in the form of [auth.ParseHash].
 func parseHash(text string) ([32]byte, error) {
 	hash, err := auth.ParseHash(text)
 	if err != nil {

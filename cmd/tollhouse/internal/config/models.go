@@ -22,6 +22,8 @@ func (r *reader) prices(to map[string]Price) field {
 	}
 }
 
+// price reads one row. An empty one is refused, since it would make the model free without
+// a word of it.
 func (r *reader) price(model pair) Price {
 	p := Price{Pos: model.at}
 	before := len(r.problems)

@@ -245,6 +245,8 @@ func (r *reader) choose(to *bool, set, unset string) field {
 	})
 }
 
+// duration reads one above 0: where 0 means the default, a file that says 0 would not get
+// what it says.
 func (r *reader) duration(to *time.Duration) field {
 	return into(r, to, func(text string) (time.Duration, error) {
 		d, err := ParseDuration(text)
