@@ -196,7 +196,8 @@ func (c *compiler) at(place string) (map[string]any, string) {
 		case map[string]any:
 			v = in[name]
 		case []any:
-			v = in[index(name)]
+			n, _ := strconv.Atoi(name) // we made the place
+			v = in[n]
 		}
 	}
 	o, ok := v.(map[string]any)
@@ -207,13 +208,6 @@ func (c *compiler) at(place string) (map[string]any, string) {
 		c.err = fmt.Errorf("the document has no object at %s", place)
 	}
 	return o, place
-}
-
-func index(s string) (n int) {
-	for _, digit := range s {
-		n = 10*n + int(digit-'0')
-	}
-	return n
 }
 
 // escape makes a name a part of a JSON pointer (RFC 6901).

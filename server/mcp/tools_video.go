@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -136,9 +137,7 @@ func newVideoResult(p chargeInfo, r *video.Response) *sdk.CallToolResult {
 			result.LastFrameURL = clip.LastFrameURL
 		}
 	}
-	if r.RequestID != "" {
-		result.RequestID = r.RequestID
-	}
+	result.RequestID = cmp.Or(r.RequestID, result.RequestID)
 	if r.Status == video.Succeeded {
 		result.Charge = r.Charge.String()
 	}
