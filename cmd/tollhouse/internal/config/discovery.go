@@ -297,12 +297,11 @@ func (c *Config) lacks(public string, kind gateway.Kind) []billing.Unit {
 	if !c.Prepaid() {
 		return nil
 	}
-	row := c.Prices[public].Row
-	sold := func(k gateway.Kind) bool { _, missing := missingUnits(k, row); return missing == "" }
-	if row != nil && (kind != "" && sold(kind) || kind == "" && slices.ContainsFunc(gateway.Kinds(), sold)) {
+	price := c.Prices[public]
+	if price.Row != nil && (kind != "" && price.sells(kind) || kind == "" && price.sellsAny()) {
 		return nil
 	}
-	return slices.DeleteFunc(cmp.Or(kind, gateway.KindChat).PriceUnits(), func(u billing.Unit) bool { return row != nil && row.Covers(u) })
+	return slices.DeleteFunc(cmp.Or(kind, gateway.KindChat).PriceUnits(), func(u billing.Unit) bool { return price.Row != nil && price.Row.Covers(u) })
 }
 
 // listedKind is the kind of a discovered model: by the file or the built-in tables, by

@@ -121,13 +121,21 @@ func (c *Config) validateUnits(p *problems) {
 		if op, missing := missingUnits(kind, row.Row); missing != "" {
 			p.add(row.Pos, "the price of %s, a model of the kind %s, lacks %s: the operation %s would be free; where that is meant, write \"0\"", id, kind, missing, op)
 		}
-		sold := func(k gateway.Kind) bool { _, missing := missingUnits(k, row.Row); return missing == "" }
-		if kind == "" && !slices.ContainsFunc(gateway.Kinds(), sold) {
+		if kind == "" && !row.sellsAny() {
 			_, missing := missingUnits(gateway.KindChat, row.Row)
 			p.add(row.Pos, "the price of %s is enough for no kind of model; for chat it lacks %s: give each unit a price, \"0\" where it is free", id, missing)
 		}
 	}
 }
+
+// sells reports whether the price has the units of all operations of a kind.
+func (p *Price) sells(kind gateway.Kind) bool {
+	_, missing := missingUnits(kind, p.Row)
+	return missing == ""
+}
+
+// sellsAny reports whether it has those of some kind.
+func (p *Price) sellsAny() bool { return slices.ContainsFunc(gateway.Kinds(), p.sells) }
 
 // missingUnits is the first operation of a kind for which a price lacks units, and
 // those units; empty if there is none.
