@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"strings"
 
 	"github.com/tollhouse-ai/gateway/secret"
 )
@@ -67,10 +68,11 @@ func (s *Secrets) SealText(prefix, purpose, account string, data []byte) string 
 
 // OpenText opens such a text.
 func (s *Secrets) OpenText(prefix, purpose, account, text string) (data []byte, ok bool) {
-	if len(text) < len(prefix) || text[:len(prefix)] != prefix {
+	encoded, ok := strings.CutPrefix(text, prefix)
+	if !ok {
 		return nil, false
 	}
-	sealed, err := base64.RawURLEncoding.DecodeString(text[len(prefix):])
+	sealed, err := base64.RawURLEncoding.DecodeString(encoded)
 	if err != nil {
 		return nil, false
 	}
