@@ -510,7 +510,7 @@ func (d *doctor) checkLimits() {
 	switch files := openFiles(); {
 	case files == 0:
 	case files < fewFiles:
-		d.add("open files", checkWarning, "at most %d here, so that about %d clients can be connected: `ulimit -n 65536` before the start, or LimitNOFILE of its systemd unit", files, max((files-256)/2, 128))
+		d.add("open files", checkWarning, "at most %d here, so that about %d clients can be connected: `ulimit -n 65536` before the start, or LimitNOFILE of its systemd unit", files, connectionsFor(files))
 	default:
 		d.add("open files", checkOK, "at most %d", files)
 	}

@@ -210,16 +210,21 @@ type trackedConn struct {
 // unknown.
 const defaultMaxConnections = 100_000
 
-// newConnLimiter takes the bounds from the configuration. By default half of the
-// process's files may be clients' connections, since a request can need a
-// connection to a vendor too, and one peer may have half of those.
-func newConnLimiter(l net.Listener, s *config.Server, files int, logger *slog.Logger) *connLimiter {
+// connectionsFor is how many connections clients may have where the configuration does not
+// say: half of the files that the process may have open, since a request can need a
+// connection to a vendor too.
+func connectionsFor(files int) int {
 	const reserved, least = 256, 128 // files for the store, the log and the like
-	maxOpen := defaultMaxConnections
-	if files > 0 {
-		maxOpen = min(maxOpen, max((files-reserved)/2, least))
+	if files <= 0 {
+		return defaultMaxConnections
 	}
-	maxOpen = cmp.Or(int(s.MaxConnections), maxOpen)
+	return min(defaultMaxConnections, max((files-reserved)/2, least))
+}
+
+// newConnLimiter takes the bounds from the configuration. By default one peer may have half
+// of the connections.
+func newConnLimiter(l net.Listener, s *config.Server, files int, logger *slog.Logger) *connLimiter {
+	maxOpen := cmp.Or(int(s.MaxConnections), connectionsFor(files))
 	return &connLimiter{
 		Listener: l, all: connBound{most: maxOpen}, maxPerPeer: cmp.Or(int(s.MaxConnectionsPerIP), max(maxOpen/2, 1)),
 		trusted: s.TrustedProxies, logger: logger, peers: make(map[netip.Prefix]*connBound),
