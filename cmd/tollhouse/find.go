@@ -119,7 +119,7 @@ func fileHere(name string) (at config.Locations, found bool, err error) {
 	if err == nil {
 		at, err = readLocationsHere(name)
 	}
-	if wrong := (*config.Error)(nil); errors.As(err, &wrong) { // which it would be under its name too
+	if _, wrong := errors.AsType[*config.Error](err); wrong { // which it would be under its name too
 		return config.Locations{}, true, err
 	}
 	if err != nil {
@@ -201,8 +201,7 @@ func (e *noServerError) Unwrap() error { return e.cause }
 // no store is created.
 func (p *program) connect(ctx context.Context, at *adminTarget, readOnly bool) (*adminClient, error) {
 	client, absent := p.connectServer(ctx, at)
-	var timeout *timeoutError
-	if absent == nil || at.explicit || errors.As(absent, &timeout) {
+	if _, late := errors.AsType[*timeoutError](absent); absent == nil || at.explicit || late {
 		return client, absent
 	}
 	if at.store == config.Memory {
@@ -226,32 +225,28 @@ func (at *adminTarget) missingFile() (path string, missing bool) {
 // so the error returned is that of the configured one, unless nothing is there, and the
 // first attempt gets half of the time: what listens there now may never answer.
 func (p *program) connectServer(ctx context.Context, at *adminTarget) (*adminClient, error) {
-	var timeout *timeoutError
-	var none *noServerError
-	var first error
+	var first error // of the recorded address
 	if at.recorded != "" {
 		bounded, cancel := context.WithTimeout(ctx, p.adminTimeout()/2)
 		defer cancel()
-		client, err := p.connectTo(bounded, at, at.recorded)
-		if err == nil {
+		var client *adminClient
+		if client, first = p.connectTo(bounded, at, at.recorded); first == nil {
 			return client, nil
-		}
-		if !errors.As(err, &timeout) && !errors.As(err, &none) {
-			first = err
 		}
 	}
 	client, err := p.connectTo(ctx, at, at.admin)
-	if none = nil; !errors.As(err, &none) {
-		first = nil
-	}
-	switch recorded := readAddress(at.data); {
-	case err == nil:
+	if err == nil {
 		return client, nil
-	case timeout != nil:
+	}
+	_, late := errors.AsType[*timeoutError](first)
+	_, empty := errors.AsType[*noServerError](first)
+	none, absent := errors.AsType[*noServerError](err)
+	switch recorded := readAddress(at.data); {
+	case late:
 		return nil, fmt.Errorf("the server at %s, which the data directory names, did not answer in time, and %w", at.recorded, err)
-	case first != nil:
+	case absent && first != nil && !empty:
 		return nil, first
-	case at.byFlag && recorded != "" && recorded != at.admin && none != nil:
+	case absent && at.byFlag && recorded != "" && recorded != at.admin:
 		return nil, &noServerError{fmt.Sprintf("no server answers at %s; the data directory %s says that one runs at %s: leave --admin out", at.admin, at.data, recorded), none.cause}
 	}
 	return nil, err
