@@ -61,7 +61,7 @@ func accountCredit(p *program) *command {
 		}
 		err := showAnswer(ctx, cl, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(args[0])+"/credit",
 			map[string]string{"amount": args[1], "reference": *reference}, oneAccount)
-		if sent := (*sentError)(nil); minted && errors.As(err, &sent) { // repeated with another one, it could count twice
+		if _, sent := errors.AsType[*sentError](err); minted && sent { // repeated with another one, it could count twice
 			err = fmt.Errorf("%w (to try again: --reference %s)", err, *reference)
 		}
 		return err

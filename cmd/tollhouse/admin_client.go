@@ -69,7 +69,7 @@ func (c *adminCommand) with(ctx context.Context, method string, send func(contex
 		ctx = bounded
 	}
 	err = send(ctx, client)
-	if refused := (*refusedError)(nil); err != nil && !errors.As(err, &refused) {
+	if _, refused := errors.AsType[*refusedError](err); err != nil && !refused {
 		err = &sentError{err}
 	}
 	return errors.Join(err, client.close())

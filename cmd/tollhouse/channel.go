@@ -392,8 +392,7 @@ func (a *app) testChannel(ctx context.Context, in server.ChannelTest) (server.Ch
 func describeFailure(r *server.ChannelResult, err error, timeout time.Duration) {
 	f := fault.From(err)
 	r.Code, r.Message = safetext.Code(f.Code), f.Message // the code is logged too
-	var u *upstream.Failure
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*upstream.Failure](err); ok {
 		r.Status = u.Status
 		if u.Err != nil {
 			r.Message += " " + oneLine(u.Error())

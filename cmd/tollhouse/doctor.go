@@ -163,7 +163,7 @@ func (d *doctor) findServer(ctx context.Context) {
 	if d.target, err = d.at.target(ctx, d.p); err != nil {
 		d.target = &adminTarget{data: cmp.Or(d.at.data, defaultData)} // checkConfiguration tells why
 		d.absent = err
-		if wrong := (*config.Error)(nil); d.at.config == "" && !errors.As(err, &wrong) { // the file of this directory
+		if _, wrong := errors.AsType[*config.Error](err); d.at.config == "" && !wrong { // the file of this directory
 			d.add("server", checkProblem, "%v", err)
 			return
 		}
@@ -176,11 +176,11 @@ func (d *doctor) findServer(ctx context.Context) {
 	if d.server != nil {
 		d.absent = d.server.do(bounded, http.MethodGet, "/admin/v1/server", nil, &d.about)
 	}
-	var none *noServerError
+	_, none := errors.AsType[*noServerError](d.absent)
 	switch {
 	case d.server != nil && d.absent == nil:
 		d.add("server", checkOK, "one runs: its admin API is at %s, its store is %s", d.server.host, d.about.Store)
-	case errors.As(d.absent, &none) && (!d.target.explicit || readAddress(d.target.data) == ""):
+	case none && (!d.target.explicit || readAddress(d.target.data) == ""):
 		d.server = nil
 		d.add("server", checkOK, "none runs with this configuration and data directory (%s)", d.target.data)
 	default:
@@ -192,18 +192,19 @@ func (d *doctor) findServer(ctx context.Context) {
 // checkConfiguration reads the file as check does, or the vendors' variables.
 func (d *doctor) checkConfiguration() {
 	d.settings = settings{config: d.at.config, listen: d.listen, admin: d.at.admin, data: d.at.data}
-	var wrong *config.Error
 	if d.at.nothing() {
-		if _, there, err := fileHere(defaultFile); there && (err == nil || errors.As(err, &wrong)) {
+		_, there, err := fileHere(defaultFile)
+		if _, wrong := errors.AsType[*config.Error](err); there && (err == nil || wrong) {
 			d.settings.config, d.unnamed = defaultFile, true
 		}
 	}
 	src, err := d.p.source(&d.settings)
+	wrong, refused := errors.AsType[*config.Error](err)
 	if err != nil {
 		d.settings.applyFile(&config.Config{})
 	}
 	switch {
-	case errors.As(err, &wrong):
+	case refused:
 		for _, line := range wrong.Lines() {
 			// What a server that runs was started with need not be set here.
 			if d.server != nil && strings.Contains(line, "the environment variable ") && strings.HasSuffix(line, " is not set") {

@@ -169,7 +169,7 @@ func (d *doctor) askVendor(ctx context.Context, c *config.Channel) ([]finding, *
 			which = fmt.Sprintf(" with key %d of %d", n+1, len(keys))
 		}
 		models, err := listModels(ctx, c, key)
-		var failed *upstream.Failure
+		failed, _ := errors.AsType[*upstream.Failure](err)
 		switch {
 		case err == nil && len(models.Models) == 0:
 			rows = append(rows, row(checkWarning, "the vendor at %s answers%s, and lists no models", vendorHost(address), which))
@@ -179,7 +179,7 @@ func (d *doctor) askVendor(ctx context.Context, c *config.Channel) ([]finding, *
 			return append(rows, row(checkOK, "the vendor at %s can be reached; its key is tried by --call only", vendorHost(address))), skew
 		case refusedKey(err) != 0:
 			rows = append(rows, row(checkProblem, "the vendor at %s refuses the key%s (status %d): %s", vendorHost(address), which, refusedKey(err), replaceKey(d.source, c.Name)))
-		case errors.As(err, &failed) && (failed.Status == http.StatusNotFound || failed.Status == http.StatusMethodNotAllowed):
+		case failed != nil && (failed.Status == http.StatusNotFound || failed.Status == http.StatusMethodNotAllowed):
 			rows = append(rows, row(checkWarning, "the vendor at %s has no list of models%s (status %d): if calls fail too, look at base_url, to which paths such as /chat/completions are added", vendorHost(address), which, failed.Status))
 		default:
 			rows = append(rows, row(checkWarning, "the vendor at %s did not list its models%s: %s", vendorHost(address), which, (&discovery.List{Err: err}).Reason()))
@@ -208,7 +208,7 @@ func listModels(ctx context.Context, c *config.Channel, key secret.String) (*ups
 
 // messageOf is an error as an operator reads it.
 func messageOf(err error) string {
-	if f := (*fault.Error)(nil); errors.As(err, &f) {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f.Message
 	}
 	return oneLine(err.Error())
@@ -216,8 +216,7 @@ func messageOf(err error) string {
 
 // refusedKey is the status with which a vendor refused a key; 0 for any other error.
 func refusedKey(err error) (status int) {
-	var f *upstream.Failure
-	if errors.As(err, &f) && (f.Status == http.StatusUnauthorized || f.Status == http.StatusForbidden) {
+	if f, ok := errors.AsType[*upstream.Failure](err); ok && (f.Status == http.StatusUnauthorized || f.Status == http.StatusForbidden) {
 		return f.Status
 	}
 	return 0

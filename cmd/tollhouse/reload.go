@@ -217,11 +217,9 @@ func readConfig(name string, env config.Env) (c *config.Config, read fileStates,
 	}
 	c, err = config.Read(name, data, env)
 	var files []config.KeyFile
-	var refused *config.Error
-	switch {
-	case errors.As(err, &refused):
+	if refused, ok := errors.AsType[*config.Error](err); ok {
 		files = refused.KeyFiles
-	case err == nil:
+	} else if err == nil {
 		files = c.KeyFiles
 	}
 	for _, f := range files {

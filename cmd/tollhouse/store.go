@@ -174,8 +174,7 @@ type storeError struct {
 // not see.
 func (e *storeError) Error() string {
 	text := e.cause.Error()
-	var f *fault.Error
-	if errors.As(e.cause, &f) {
+	if f, ok := errors.AsType[*fault.Error](e.cause); ok {
 		text = f.Message
 		if f.Code == fault.ServiceUnavailable && f.Err != nil {
 			text = f.Err.Error()

@@ -264,9 +264,9 @@ func (c *adminCommand) archive(ctx context.Context, before time.Time, dir string
 
 // archiveRefusal is an error of the store in the words of the command line.
 func archiveRefusal(err error) error {
-	var f *fault.Error
+	f, ok := errors.AsType[*fault.Error](err)
 	switch {
-	case !errors.As(err, &f):
+	case !ok:
 		return err
 	case f.Param == "before":
 		return usagef("--%s", strings.TrimSuffix(f.Message, "."))

@@ -141,8 +141,7 @@ func (b *bridge) check(line []byte) (m rpc, ok bool) {
 func (b *bridge) forward(ctx context.Context, line []byte, m rpc) {
 	if err := b.ask(ctx, line, m); err != nil && ctx.Err() == nil && m.ID != nil {
 		code := ownReason
-		var answered *answeredError
-		if errors.As(err, &answered) {
+		if answered, ok := errors.AsType[*answeredError](err); ok {
 			code = answered.code
 		}
 		b.refuse(m.ID, code, err.Error())

@@ -339,8 +339,7 @@ func readKeyFile(path string, info fs.FileInfo) ([]byte, error) {
 
 // unreadable is why a file cannot be read, without its path, which may be a key.
 func unreadable(err error) error {
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		err = at.Err
 	}
 	return fmt.Errorf("the file cannot be read: %w", err)

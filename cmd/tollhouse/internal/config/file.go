@@ -38,7 +38,7 @@ func Read(name string, data []byte, env Env) (*Config, error) {
 	}
 	c.Sections, c.KeyFiles = r.sections, r.keyFiles
 	err = r.problems.err(name)
-	if refused := new(Error); errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*Error](err); ok {
 		refused.KeyFiles = r.keyFiles
 		return nil, refused
 	}

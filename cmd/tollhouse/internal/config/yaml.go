@@ -50,8 +50,8 @@ func parseYAML(data []byte) (body ast.Node, err error) {
 // addSyntax adds an error of the parser. The parser's own text is not used, since
 // it shows the line, in which a key may stand.
 func (r *reader) addSyntax(err error, data []byte) {
-	var e yaml.Error
-	if !errors.As(err, &e) || e.GetToken() == nil {
+	e, ok := errors.AsType[yaml.Error](err)
+	if !ok || e.GetToken() == nil {
 		r.problems.add(Pos{}, "%v", err)
 		return
 	}
