@@ -12,6 +12,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 )
 
 // connectionLog listens on loopback, where nobody must come.
@@ -22,22 +23,8 @@ type connectionLog struct {
 
 func newConnectionLog(t *testing.T) *connectionLog {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	b := &connectionLog{address: l.Addr().String()}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			b.seen.Add(1)
-			_ = c.Close()
-		}
-	}()
+	b := new(connectionLog)
+	b.address = servertest.Listen(t, func(net.Conn) { b.seen.Add(1) })
 	return b
 }
 

@@ -245,24 +245,8 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // socketVendor is a vendor on a real socket: script gets every connection.
 func socketVendor(t *testing.T, script func(c net.Conn, r *bufio.Reader)) upstream.Upstream {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				script(c, bufio.NewReader(c))
-			}()
-		}
-	}()
-	up, err := openai.New(upstream.DriverOptions{BaseURL: "http://" + l.Addr().String(), Wire: []upstream.Op{upstream.ChatCompletion, upstream.Responses}})
+	address := servertest.Listen(t, func(c net.Conn) { script(c, bufio.NewReader(c)) })
+	up, err := openai.New(upstream.DriverOptions{BaseURL: "http://" + address, Wire: []upstream.Op{upstream.ChatCompletion, upstream.Responses}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 )
 
 // recordingVendor records the requests that it gets, byte for byte.
@@ -33,27 +35,13 @@ const chatAnswer = `{"id":"u","object":"chat.completion","created":1,"model":"m"
 // newRecordingVendor starts a vendor that sends something more behind each answer.
 func newRecordingVendor(t *testing.T, more string) *recordingVendor {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	n := &recordingVendor{url: "http://" + l.Addr().String(), more: more}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go n.serve(c)
-		}
-	}()
+	n := &recordingVendor{more: more}
+	n.url = "http://" + servertest.Listen(t, n.serve)
 	return n
 }
 
 // serve reads requests line by line, as nobody's parser would have them.
 func (n *recordingVendor) serve(c net.Conn) {
-	defer c.Close()
 	for r := bufio.NewReader(c); ; {
 		var head strings.Builder
 		length := 0

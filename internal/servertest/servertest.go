@@ -1,9 +1,11 @@
 // Package servertest has what the tests of served gateways have in common: an
-// account with keys, its ledger and a log.
+// account with keys, its ledger and a log, streams that a test writes, outputs that it
+// waits on, and addresses of its own.
 package servertest
 
 import (
 	"context"
+	"net"
 	"regexp"
 	"strings"
 	"sync"
@@ -76,6 +78,30 @@ func (a *Account) Audit(t testing.TB, owing bool) {
 	if strings.Contains(a.Log.String(), a.Key.Reveal()) {
 		t.Error("the log holds the key")
 	}
+}
+
+// Listen has serve answer each connection to an address of this machine until the test
+// ends, and returns the address. A connection is closed when serve returns.
+func Listen(t testing.TB, serve func(net.Conn)) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				serve(c)
+			}()
+		}
+	}()
+	return l.Addr().String()
 }
 
 // Output collects what a program or a log writes, and lets a test wait for it. The zero
