@@ -10,18 +10,8 @@ import (
 // what the answer allows.
 func (i *instance) preflight(url, origin, method string) (status int, allowed string) {
 	i.t.Helper()
-	r, err := http.NewRequestWithContext(i.t.Context(), http.MethodOptions, url, nil)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	r.Header.Set("Origin", origin)
-	r.Header.Set("Access-Control-Request-Method", method)
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	return resp.StatusCode, resp.Header.Get("Access-Control-Allow-Origin")
+	r := read(i.t, send(i.t, http.DefaultClient, http.MethodOptions, url, "", "Origin: "+origin, "Access-Control-Request-Method: "+method))
+	return r.status, r.header.Get("Access-Control-Allow-Origin")
 }
 
 func TestThePagesThatMayCallChangeWithTheFile(t *testing.T) {

@@ -129,31 +129,54 @@ func (i *instance) good(args ...string) string {
 // ask sends a request to the API and reads the whole answer.
 func (i *instance) ask(method, path, key, body string) (int, string) {
 	i.t.Helper()
-	resp := i.open(method, path, key, body)
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	return resp.StatusCode, string(data)
+	r := read(i.t, i.open(method, path, key, body))
+	return r.status, r.body
 }
 
 // open sends a request to the API.
 func (i *instance) open(method, path, key, body string) *http.Response {
 	i.t.Helper()
-	req, err := http.NewRequestWithContext(i.t.Context(), method, i.api+path, strings.NewReader(body))
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
+	header := []string{"Content-Type: application/json"}
 	if key != "" {
-		req.Header.Set("Authorization", "Bearer "+key)
+		header = append(header, "Authorization: Bearer "+key)
 	}
-	resp, err := openapitest.Client(i.t).Do(req)
+	return send(i.t, openapitest.Client(i.t), method, i.api+path, body, header...)
+}
+
+// send sends a request; header lines are "Name: value".
+func send(t *testing.T, client *http.Client, method, url, body string, header ...string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
-		i.t.Fatal(err)
+		t.Fatal(err)
+	}
+	for _, line := range header {
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header.Set(name, value)
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return resp
+}
+
+// reply is a response that was read to its end.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// read reads a response to its end.
+func read(t *testing.T, resp *http.Response) reply {
+	t.Helper()
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply{resp.StatusCode, resp.Header, string(data)}
 }
 
 // firstKey is the key that a command printed.

@@ -276,27 +276,15 @@ func bill(t *testing.T, i *instance, key string, p *oddPreset, stream bool) (ans
 // billOf is bill of a call of any path.
 func billOf(t *testing.T, i *instance, key, path, body string) (answer string, r receipt) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.api+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
+	a := read(t, send(t, http.DefaultClient, http.MethodPost, i.api+path, body, "Content-Type: application/json", "Authorization: Bearer "+key, "X-Session-Id: my-session"))
+	if a.status != http.StatusOK {
+		t.Fatalf("%d %s", a.status, a.body)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+key)
-	req.Header.Set("X-Session-Id", "my-session")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(resp.Body)
-	_ = resp.Body.Close()
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%d %s, error %v", resp.StatusCode, data, err)
-	}
-	status, text := i.ask(http.MethodGet, "/v1/receipts/"+resp.Header.Get("X-Request-Id"), key, "")
+	status, text := i.ask(http.MethodGet, "/v1/receipts/"+a.header.Get("X-Request-Id"), key, "")
 	if err := json.Unmarshal([]byte(text), &r); err != nil || status != http.StatusOK {
 		t.Fatalf("the receipt is %d %s, error %v", status, text, err)
 	}
-	return string(data), r
+	return a.body, r
 }
 
 func TestEachPresetServesAVendorThatIsOdd(t *testing.T) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"os"
 	"regexp"
@@ -284,23 +283,12 @@ func curl(t *testing.T, command string) (int, http.Header, string) {
 	if m := regexp.MustCompile(`-d '([^']*)'`).FindStringSubmatch(command); m != nil {
 		method, body = http.MethodPost, m[1]
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
+	var header []string
+	for _, m := range regexp.MustCompile(`-H "([^"]+)"`).FindAllStringSubmatch(command, -1) {
+		header = append(header, m[1])
 	}
-	for _, m := range regexp.MustCompile(`-H "([^:"]+): ([^"]+)"`).FindAllStringSubmatch(command, -1) {
-		req.Header.Set(m[1], m[2])
-	}
-	resp, err := openapitest.Client(t).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, resp.Header, string(data)
+	r := read(t, send(t, openapitest.Client(t), method, address, body, header...))
+	return r.status, r.header, r.body
 }
 
 // printedCurls are the commands of a banner, their lines joined.

@@ -17,23 +17,12 @@ import (
 // scrape asks the admin address for the metrics.
 func (i *instance) scrape(token string) (status int, text string) {
 	i.t.Helper()
-	r, err := http.NewRequestWithContext(i.t.Context(), http.MethodGet, "http://"+i.admin+"/metrics", http.NoBody)
-	if err != nil {
-		i.t.Fatal(err)
-	}
+	var header []string
 	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
+		header = []string{"Authorization: Bearer " + token}
 	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	return resp.StatusCode, string(body)
+	r := read(i.t, send(i.t, http.DefaultClient, http.MethodGet, "http://"+i.admin+"/metrics", "", header...))
+	return r.status, r.body
 }
 
 func TestTheAdminAddressHasTheMetrics(t *testing.T) {
