@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
@@ -152,30 +151,11 @@ func (s *fixture) do(t testing.TB, method, path, body string, header ...string) 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	var r io.Reader
+	all := []string{"Authorization: Bearer " + s.key.Reveal()}
 	if body != "" {
-		r = strings.NewReader(body)
+		all = append(all, "Content-Type: application/json")
 	}
-	req, err := http.NewRequestWithContext(ctx, method, s.url+path, r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
-	if body != "" {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	for _, line := range header {
-		name, value, _ := strings.Cut(line, ": ")
-		if value == "" {
-			req.Header.Del(name)
-		} else {
-			req.Header.Set(name, value)
-		}
-	}
-	resp, err := s.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := servertest.Send(t, ctx, s.client, method, s.url+path, body, append(all, header...)...)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {

@@ -4,13 +4,15 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 )
 
 // preflight asks as a browser does whether a page may call, and gives the status and
 // what the answer allows.
 func (i *instance) preflight(url, origin, method string) (status int, allowed string) {
 	i.t.Helper()
-	r := read(i.t, send(i.t, http.DefaultClient, http.MethodOptions, url, "", "Origin: "+origin, "Access-Control-Request-Method: "+method))
+	r := read(i.t, servertest.Send(i.t, i.t.Context(), http.DefaultClient, http.MethodOptions, url, "", "Origin: "+origin, "Access-Control-Request-Method: "+method))
 	return r.status, r.header.Get("Access-Control-Allow-Origin")
 }
 

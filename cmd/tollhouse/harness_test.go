@@ -140,25 +140,7 @@ func (i *instance) open(method, path, key, body string) *http.Response {
 	if key != "" {
 		header = append(header, "Authorization: Bearer "+key)
 	}
-	return send(i.t, openapitest.Client(i.t), method, i.api+path, body, header...)
-}
-
-// send sends a request; header lines are "Name: value".
-func send(t *testing.T, client *http.Client, method, url, body string, header ...string) *http.Response {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range header {
-		name, value, _ := strings.Cut(line, ": ")
-		r.Header.Set(name, value)
-	}
-	resp, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp
+	return servertest.Send(i.t, i.t.Context(), openapitest.Client(i.t), method, i.api+path, body, header...)
 }
 
 // reply is a response that was read to its end.

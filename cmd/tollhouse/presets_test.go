@@ -18,6 +18,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/tollhouse-ai/gateway/internal/scripted"
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 )
 
 // oddVendor is a vendor of OpenAI's wire with the deviations of a real one.
@@ -276,7 +277,7 @@ func bill(t *testing.T, i *instance, key string, p *oddPreset, stream bool) (ans
 // billOf is bill of a call of any path.
 func billOf(t *testing.T, i *instance, key, path, body string) (answer string, r receipt) {
 	t.Helper()
-	a := read(t, send(t, http.DefaultClient, http.MethodPost, i.api+path, body, "Content-Type: application/json", "Authorization: Bearer "+key, "X-Session-Id: my-session"))
+	a := read(t, servertest.Send(t, t.Context(), http.DefaultClient, http.MethodPost, i.api+path, body, "Content-Type: application/json", "Authorization: Bearer "+key, "X-Session-Id: my-session"))
 	if a.status != http.StatusOK {
 		t.Fatalf("%d %s", a.status, a.body)
 	}

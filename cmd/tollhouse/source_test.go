@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/openapitest"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rerankapi"
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -287,7 +288,7 @@ func curl(t *testing.T, command string) (int, http.Header, string) {
 	for _, m := range regexp.MustCompile(`-H "([^"]+)"`).FindAllStringSubmatch(command, -1) {
 		header = append(header, m[1])
 	}
-	r := read(t, send(t, openapitest.Client(t), method, address, body, header...))
+	r := read(t, servertest.Send(t, t.Context(), openapitest.Client(t), method, address, body, header...))
 	return r.status, r.header, r.body
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 )
 
 // scrape asks the admin address for the metrics.
@@ -21,7 +22,7 @@ func (i *instance) scrape(token string) (status int, text string) {
 	if token != "" {
 		header = []string{"Authorization: Bearer " + token}
 	}
-	r := read(i.t, send(i.t, http.DefaultClient, http.MethodGet, "http://"+i.admin+"/metrics", "", header...))
+	r := read(i.t, servertest.Send(i.t, i.t.Context(), http.DefaultClient, http.MethodGet, "http://"+i.admin+"/metrics", "", header...))
 	return r.status, r.body
 }
 

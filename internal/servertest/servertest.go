@@ -6,6 +6,7 @@ package servertest
 import (
 	"context"
 	"net"
+	"net/http"
 	"regexp"
 	"strings"
 	"sync"
@@ -78,6 +79,35 @@ func (a *Account) Audit(t testing.TB, owing bool) {
 	if strings.Contains(a.Log.String(), a.Key.Reveal()) {
 		t.Error("the log holds the key")
 	}
+}
+
+// Send sends a request. Header lines are "Name: value", in order: "+Name: value" adds one,
+// and a name without a value takes the header away.
+func Send(t testing.TB, ctx context.Context, client *http.Client, method, url, body string, header ...string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range header {
+		name, value, _ := strings.Cut(line, ": ")
+		more, added := strings.CutPrefix(name, "+")
+		switch {
+		case value == "":
+			r.Header.Del(name)
+		case added:
+			r.Header.Add(more, value)
+		case name == "Host":
+			r.Host = value
+		default:
+			r.Header.Set(name, value)
+		}
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
 }
 
 // Listen has serve answer each connection to an address of this machine until the test

@@ -235,37 +235,11 @@ func (s *fixture) do(t testing.TB, method, url, body string, header ...string) a
 	return answer{resp.StatusCode, resp.Header, string(data)}
 }
 
-// open sends one HTTP request; header lines are "Name: value", and a name without
-// a value takes the header away, and "+Name: value" adds one.
+// open sends one HTTP request with the key.
 func (s *fixture) open(t testing.TB, ctx context.Context, method, url, body string, header ...string) *http.Response {
 	t.Helper()
-	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+s.Key.Reveal())
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Accept", "application/json, text/event-stream")
-	for _, line := range header {
-		name, value, _ := strings.Cut(line, ": ")
-		if value == "" {
-			r.Header.Del(name)
-			continue
-		}
-		if added, more := strings.CutPrefix(name, "+"); more {
-			r.Header.Add(added, value)
-			continue
-		}
-		r.Header.Set(name, value)
-		if name == "Host" {
-			r.Host = value
-		}
-	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp
+	all := []string{"Authorization: Bearer " + s.Key.Reveal(), "Content-Type: application/json", "Accept: application/json, text/event-stream"}
+	return servertest.Send(t, ctx, http.DefaultClient, method, url, body, append(all, header...)...)
 }
 
 // rpc sends one JSON-RPC request over HTTP and gives its answer.
