@@ -28,7 +28,7 @@ accounts:
 }
 
 func TestAPausedChannelGetsNoCallsUntilItIsResumed(t *testing.T) {
-	v := newFakeVendor(t, 200, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
+	v := newFakeVendor(t, 200, vendorAnswerOf("m"))
 	name := file(t, twoChannels(v.url+"/v1"))
 	i := start(t, acme, "--config", name)
 	count := func(want int64) {
@@ -94,7 +94,7 @@ func TestAServerWhoseVendorsAllAskToWaitIsReadyAndWarns(t *testing.T) {
 }
 
 func TestATestOfAChannelTellsWhetherItWorks(t *testing.T) {
-	v := newFakeVendor(t, 200, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
+	v := newFakeVendor(t, 200, vendorAnswerOf("m"))
 	i := start(t, acme, "--config", file(t, twoChannels(v.url+"/v1")))
 	i.good("channel", "pause", "main")
 	if out := i.good("channel", "test", "main"); !regexp.MustCompile(`CHANNEL .*\nmain +m +chat +ok +\d+ ms +- +-\n`).MatchString(out) || v.calls.Load() != 1 {
@@ -144,7 +144,7 @@ func TestATestTriesEachFormOfTextsThatTheVendorHas(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				answer := map[string]string{"/v1/chat/completions": strings.Replace(vendorAnswer, "kimi-k3", "m", 1), "/v1/responses": vendorResponse, "/v1/messages": vendorMessage}[r.URL.Path]
+				answer := map[string]string{"/v1/chat/completions": vendorAnswerOf("m"), "/v1/responses": vendorResponse, "/v1/messages": vendorMessage}[r.URL.Path]
 				w.Header().Set("Content-Type", "application/json")
 				if answer == "" || r.URL.Path == c.missing {
 					w.WriteHeader(http.StatusNotFound)
@@ -283,7 +283,7 @@ func TestATestChangesAChannelsHealthOnlyWhereItWorks(t *testing.T) {
 	if c := i.main(t); c.State == "ready" || c.Failures != 3 {
 		t.Errorf("after three failures: %+v", c)
 	}
-	m.set(200, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
+	m.set(200, vendorAnswerOf("m"))
 	i.good("channel", "test", "main")
 	if c := i.main(t); c.State != "probing" {
 		t.Errorf("after a test that worked: %+v", c)

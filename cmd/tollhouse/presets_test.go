@@ -424,7 +424,7 @@ func TestAMessageFailsOverFromAVendorOfItsWireToOneOfChats(t *testing.T) {
 			_, _ = io.WriteString(w, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`)
 			return
 		}
-		_, _ = io.WriteString(w, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
+		_, _ = io.WriteString(w, vendorAnswerOf("m"))
 	}))
 	defer vendor.Close()
 	i := start(t, acme, "--config", file(t, "billing: count\nchannels:\n"+
@@ -467,7 +467,7 @@ func TestAModelOfBedrockIsServedByTheAddressThatHasIt(t *testing.T) {
 				_, _ = fmt.Fprintf(w, `{"error":{"code":"validation_error","type":"invalid_request_error","message":"model %s isn't supported on this route"}}`, "`"+q.Model+"`")
 				return
 			}
-			_, _ = io.WriteString(w, strings.Replace(vendorAnswer, "kimi-k3", q.Model, 1))
+			_, _ = io.WriteString(w, vendorAnswerOf(q.Model))
 		}))
 		t.Cleanup(s.Close)
 		return s.URL + "/v1"

@@ -171,7 +171,7 @@ func TestAReloadChangesTheLimitsOfKeysAndAccounts(t *testing.T) {
 
 // The vendor gets the session as a hash, which no client can choose.
 func TestAReloadChangesTheAffinityAndTheHeaderToTheVendor(t *testing.T) {
-	v := newFakeVendor(t, 200, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
+	v := newFakeVendor(t, 200, vendorAnswerOf("m"))
 	text := "billing: count\naffinity: off\nchannels: [{name: main, driver: openai, base_url: " + v.url + "/v1, session_header: x-session-id, models: {m: m, own: m}}]\naccounts: [{name: acme, keys: [{env: ACME_KEY}]}]\n"
 	name := file(t, text)
 	i := start(t, acme, "--config", name)
@@ -492,7 +492,7 @@ func (l *keyCheckingVendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"error":{"message":"Incorrect API key provided: %s","code":"invalid_api_key"}}`, key)
 		return
 	}
-	_, _ = w.Write([]byte(strings.Replace(vendorAnswer, "kimi-k3", "m", 1)))
+	_, _ = w.Write([]byte(vendorAnswerOf("m")))
 }
 
 // keyedConfig is a file whose one channel has its keys in a file.

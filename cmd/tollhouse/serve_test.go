@@ -64,6 +64,11 @@ func TestAFlagBeatsTheEnvironmentAndThatTheFile(t *testing.T) {
 
 const vendorAnswer = `{"id":"c1","object":"chat.completion","created":1,"model":"kimi-k3","choices":[{"index":0,"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}`
 
+// vendorAnswerOf is vendorAnswer from another model.
+func vendorAnswerOf(model string) string {
+	return strings.Replace(vendorAnswer, "kimi-k3", model, 1)
+}
+
 func TestAVendorsKeyInTheEnvironmentIsEnough(t *testing.T) {
 	moonshot, openai := newFakeVendor(t, 200, vendorAnswer), newFakeVendor(t, 200, vendorAnswer)
 	i := start(t, environment{
