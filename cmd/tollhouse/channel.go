@@ -286,11 +286,12 @@ func (a *app) channelModels(channel string) server.ChannelModels {
 	return answer
 }
 
-// moment is nil for the zero time.
+// moment is t in UTC, as the admin API gives all times; nil for the zero time.
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
+	t = t.UTC()
 	return &t
 }
 
