@@ -54,8 +54,8 @@ func TestEachCallOfAJoinedDriverGoesToTheOneThatSpeaksItsWire(t *testing.T) {
 			t.Errorf("it supports %s: %v, want %v", op, got, want)
 		}
 	}
-	if _, ok := ListerOf(d); !ok {
-		t.Error("it does not list the models of its main driver")
+	if _, ok := As[Lister](d); !ok {
+		t.Error("the models of its main driver cannot be listed")
 	}
 }
 

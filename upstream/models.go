@@ -10,7 +10,8 @@ import (
 const ListModels Op = "models"
 
 // Lister is an Upstream that knows which models its vendor has. The drivers of vendors
-// that have such a list implement it. It is safe for concurrent use.
+// that have such a list implement it; [As] finds it behind a middleware. It is safe for
+// concurrent use.
 type Lister interface {
 	// ListModels asks the vendor once. The error is a *fault.Error, as of
 	// [Upstream.Do]; neither it nor a success counts for or against a key.
@@ -34,18 +35,3 @@ type ListedModel struct {
 
 // ErrNoList is the error of an upstream that cannot say which models it has.
 var ErrNoList = errors.New("the driver cannot ask its vendor for a list of models")
-
-// ListerOf finds the Lister that up is or unwraps to; false if there is none.
-func ListerOf(up Upstream) (Lister, bool) {
-	for up != nil {
-		if l, ok := up.(Lister); ok {
-			return l, true
-		}
-		w, ok := up.(interface{ Unwrap() Upstream })
-		if !ok {
-			break
-		}
-		up = w.Unwrap()
-	}
-	return nil, false
-}

@@ -44,33 +44,31 @@ type Supporter interface {
 // Supports asks up, or what it unwraps to, whether it can answer op for a
 // model. The answer is yes if no upstream in the chain can say.
 func Supports(up Upstream, op Op, model string) bool {
-	for up != nil {
+	for ; up != nil; up = unwrapped(up) { // without [As], which would take three times as long on each request
 		if s, ok := up.(Supporter); ok {
 			return s.Supports(op, model)
 		}
-		w, ok := up.(interface{ Unwrap() Upstream })
-		if !ok {
-			return true
-		}
-		up = w.Unwrap()
 	}
 	return true
 }
 
-// OnlyKey asks up, or what it unwraps to, for the id of the one key by which all calls are
-// made; false if there are several. It is empty if no upstream in the chain can say.
-func OnlyKey(up Upstream) (id string, ok bool) {
-	for up != nil {
-		if k, ok := up.(interface{ OnlyKey() (string, bool) }); ok {
-			return k.OnlyKey()
+// As finds the first upstream that has the methods of the interface T: up, or one that it
+// unwraps to by a method Unwrap, as a middleware has it.
+func As[T any](up Upstream) (found T, ok bool) {
+	for ; up != nil; up = unwrapped(up) {
+		if found, ok = up.(T); ok {
+			return found, true
 		}
-		w, ok := up.(interface{ Unwrap() Upstream })
-		if !ok {
-			break
-		}
-		up = w.Unwrap()
 	}
-	return "", true
+	return found, false
+}
+
+// unwrapped is what an upstream wraps; nil if it is not known to wrap any.
+func unwrapped(up Upstream) Upstream {
+	if w, ok := up.(interface{ Unwrap() Upstream }); ok {
+		return w.Unwrap()
+	}
+	return nil
 }
 
 // Driver is an Upstream of one vendor: what the drivers below this package make.

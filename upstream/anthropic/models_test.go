@@ -22,7 +22,7 @@ func TestTheListOfModelsIsReadPageByPage(t *testing.T) {
 		_, _ = w.Write([]byte(page))
 	})
 	d := vendortest.New(t, anthropic.New, upstream.DriverOptions{BaseURL: vendortest.Serve(t, vendor), Keys: vendortest.Keys("sk-ant")})
-	lister, ok := upstream.ListerOf(d)
+	lister, ok := upstream.As[upstream.Lister](d)
 	if !ok {
 		t.Fatal("the driver has no list")
 	}

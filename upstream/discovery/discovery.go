@@ -44,7 +44,7 @@ const (
 // Source is a channel whose models its vendor lists.
 type Source struct {
 	Channel  string            // its name, unique among all sources
-	Upstream upstream.Upstream // what is asked: see [upstream.ListerOf]
+	Upstream upstream.Upstream // what is asked: an [upstream.Lister], or what unwraps to one
 	// Vendor tells vendors apart, for instance by their addresses: a source that has
 	// another one than before begins without a list.
 	Vendor string
@@ -292,7 +292,7 @@ func (l *Lists) follow(ctx context.Context, w *watched, s Source) {
 
 // ask requests one list.
 func ask(ctx context.Context, up upstream.Upstream) (*upstream.ModelList, error) {
-	lister, ok := upstream.ListerOf(up)
+	lister, ok := upstream.As[upstream.Lister](up)
 	if !ok {
 		return nil, upstream.ErrNoList
 	}

@@ -19,7 +19,7 @@ import (
 func listed(t *testing.T, vendor http.Handler, path string) (string, error) {
 	t.Helper()
 	d := vendortest.New(t, openai.New, upstream.DriverOptions{BaseURL: vendortest.Serve(t, vendor) + path, Keys: vendortest.Keys("sk-vendor-key-1")})
-	lister, ok := upstream.ListerOf(d)
+	lister, ok := upstream.As[upstream.Lister](d)
 	if !ok {
 		t.Fatal("the driver has no list")
 	}
@@ -140,7 +140,7 @@ func TestAListSaysNothingOfItsKeys(t *testing.T) {
 		_, _ = w.Write([]byte(r.Header.Get("Authorization")))
 	})
 	d := vendortest.New(t, openai.New, upstream.DriverOptions{BaseURL: vendortest.Serve(t, vendor), Keys: vendortest.Keys("sk-one", "sk-two")})
-	lister, _ := upstream.ListerOf(d)
+	lister, _ := upstream.As[upstream.Lister](d)
 	for range 5 {
 		if _, err := lister.ListModels(t.Context()); err == nil || strings.Contains(err.Error(), "sk-one") {
 			t.Fatalf("the error is %v", err)

@@ -152,7 +152,11 @@ func (r *Router) Only(op upstream.Op, model string) (channel, key string, ok boo
 	if len(routes) != 1 {
 		return "", "", false
 	}
-	key, ok = upstream.OnlyKey(routes[0].Upstream)
+	owner, known := upstream.As[interface{ OnlyKey() (string, bool) }](routes[0].Upstream)
+	if !known {
+		return routes[0].Name, "", true
+	}
+	key, ok = owner.OnlyKey()
 	return routes[0].Name, key, ok
 }
 

@@ -2,9 +2,7 @@ package router_test
 
 import (
 	"context"
-	"errors"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -377,38 +375,5 @@ func TestAClientThatLeavesIsNoFailureOfTheChannel(t *testing.T) {
 		if first.asked() != 5 || second.asked() != 0 || !r.Channels()[0].Usable {
 			t.Errorf("%s: first %d, second %d, %+v", name, first.asked(), second.asked(), r.Channels())
 		}
-	}
-}
-
-func TestEveryFailureHasAMessage(t *testing.T) {
-	for status := range maps.Keys(map[int]bool{0: true, 200: true, 302: true, 404: true, 408: true, 429: true, 500: true, 503: true, 504: true, 529: true}) {
-		for _, sent := range []bool{true, false} {
-			e := (&upstream.Failure{Status: status, Sent: sent}).Fault()
-			if e.Message == "" || status == 404 && e.HTTPStatus() != 404 {
-				t.Errorf("status %d: %v", status, e)
-			}
-		}
-	}
-	if text := (&upstream.Failure{Status: 529, Err: errors.New("why")}).Error(); text != "upstream status 529: why" {
-		t.Error(text)
-	}
-}
-
-// wrapped is a middleware's upstream.
-type wrapped struct{ upstream.Upstream }
-
-func (w wrapped) Unwrap() upstream.Upstream { return w.Upstream }
-
-func TestSupportsUnwraps(t *testing.T) {
-	picky := plays("ok")
-	picky.only = "n"
-	mute := upstream.Func(picky.Do)
-	for model, want := range map[string]bool{"m": false, "n": true} {
-		if upstream.Supports(wrapped{wrapped{picky}}, upstream.ChatCompletion, model) != want {
-			t.Errorf("%s: %v", model, !want)
-		}
-	}
-	if !upstream.Supports(wrapped{mute}, upstream.ChatCompletion, "m") || !upstream.Supports(nil, upstream.ChatCompletion, "m") {
-		t.Error("who cannot say is taken to support everything")
 	}
 }

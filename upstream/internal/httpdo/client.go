@@ -117,7 +117,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// OnlyKey implements what [upstream.OnlyKey] asks.
+// OnlyKey is the id of the one key by which all calls are made, which a Router asks for;
+// false if there are several.
 func (c *Client) OnlyKey() (id string, ok bool) { return c.Keys.Only() }
 
 // Supports reports whether the driver knows the operation; the model is the

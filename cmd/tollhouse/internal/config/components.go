@@ -119,7 +119,7 @@ func (c *Channel) model(public string) (id string, ok bool) {
 
 // Lister asks the vendor of a channel which models it has; false where its driver cannot.
 func (p *Components) Lister(channel string) (upstream.Lister, bool) {
-	return upstream.ListerOf(p.instances[channel].Upstream)
+	return upstream.As[upstream.Lister](p.instances[channel].Upstream)
 }
 
 // passes reports whether the channel passes ids through that it does not name.

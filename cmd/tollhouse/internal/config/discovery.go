@@ -90,7 +90,7 @@ func parseEvery(text string) (time.Duration, error) {
 
 // checkDiscovery refuses discovery at a driver that cannot ask for a list.
 func (c *Channel) checkDiscovery(up upstream.Upstream) error {
-	if _, ok := upstream.ListerOf(up); c.Discover != nil && !ok {
+	if _, ok := upstream.As[upstream.Lister](up); c.Discover != nil && !ok {
 		return fmt.Errorf("channel %q: %w", c.Name, errors.New("the driver "+c.Driver+" cannot ask its vendor for a list: name the models instead of discover"))
 	}
 	return nil
