@@ -37,9 +37,8 @@ func ErrorFrame(raw []byte) error {
 		for _, name := range [...]string{"code", "type"} {
 			if s, ok := rawjson.String(o.Raw(name)); ok && safetext.IsCode(s) {
 				f.Err = fmt.Errorf("an error in a 200 answer: %s", s)
-				refused, listed := frameFaults[s]
-				certain = certain || refused || OperatorFault(s) != 0
-				f.Fatal = f.Fatal || listed || certain
+				certain = certain || OperatorFault(s) != 0
+				f.Fatal = f.Fatal || certain || permissionFaults[s]
 			}
 		}
 	}
@@ -57,21 +56,28 @@ var operatorFaults = map[string]int{
 	"1004":                         http.StatusUnauthorized,    // MiniMax, in a 200
 	"1008":                         http.StatusPaymentRequired, // MiniMax, in a 200
 	"1113":                         http.StatusPaymentRequired, // Z.ai, in a 429
+	"accessdenied.unpurchased":     http.StatusForbidden,       // DashScope, as the other words without a "_"
 	"account_deactivated":          http.StatusPaymentRequired,
 	"accountoverdueerror":          http.StatusPaymentRequired,
+	"allocationquota.freetieronly": http.StatusPaymentRequired,
 	"api_key_invalid":              http.StatusUnauthorized, // Google, in a 400
 	"arrearage":                    http.StatusPaymentRequired,
-	"billing_hard_limit_reached":   http.StatusPaymentRequired,
 	"authentication_error":         http.StatusUnauthorized,
+	"billing_error":                http.StatusPaymentRequired,
+	"billing_hard_limit_reached":   http.StatusPaymentRequired,
 	"billing_not_active":           http.StatusPaymentRequired,
+	"commoditynotpurchased":        http.StatusPaymentRequired,
 	"exceeded_current_quota_error": http.StatusPaymentRequired,
 	"incorrect_api_key_error":      http.StatusUnauthorized,
 	"insufficient_balance":         http.StatusPaymentRequired,
 	"insufficient_quota":           http.StatusPaymentRequired,
 	"invalid_api_key":              http.StatusUnauthorized,
 	"invalid_authentication_error": http.StatusUnauthorized,
+	"invalidapikey":                http.StatusUnauthorized,
+	"postpaidbilloverdue":          http.StatusPaymentRequired,
+	"prepaidbilloverdue":           http.StatusPaymentRequired,
 }
 
-// frameFaults are types that say the same in a 200; in a refusal its status says it already.
-// Those that are false may also be of what one request asks for.
-var frameFaults = map[string]bool{"billing_error": true, "permission_denied_error": false, "permission_error": false}
+// permissionFaults are types that say the same in a 200, but may also be of what one request
+// asks for; in a refusal its status says it already.
+var permissionFaults = map[string]bool{"permission_denied_error": true, "permission_error": true}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
@@ -62,10 +63,9 @@ func status(data []byte) int {
 	return http.StatusBadGateway
 }
 
-// operatorFaults are types and codes of errors that are the operator's fault, whatever
-// their status. A permission_error may also be of what one request asks for. Z.ai says by
-// 1113, in a 429, that the balance is used up.
-var operatorFaults = map[string]bool{"authentication_error": true, "billing_error": true, "permission_error": true, "1113": true}
+// permissionError is the type of an error that is the operator's fault, or of what one
+// request asks for.
+const permissionError = "permission_error"
 
 // unpaidPrefixes is how the messages begin, in lower case, by which alone an account
 // that may not be used any more differs from a bad request: both are a 400 of
@@ -78,7 +78,7 @@ var unpaidPrefixes = []string{
 
 // operatorsFault reports whether the operator's key or vendor account is at fault.
 func (v *vendorError) operatorsFault() bool {
-	if operatorFaults[v.kind] || operatorFaults[v.code] {
+	if v.kind == permissionError || answer.OperatorFault(v.kind) != 0 || answer.OperatorFault(v.code) != 0 {
 		return true
 	}
 	if strings.Contains(v.message, ": ") {
@@ -122,7 +122,7 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	e, f := c.Refused(status, string(data), h)
 	if status < 500 && v.operatorsFault() {
 		e = c.OperatorFault(f)
-		f.Ambiguous = v.kind == "permission_error"
+		f.Ambiguous = v.kind == permissionError
 	}
 	f.NoModel = v.noModel(status)
 	if e.Code == fault.InvalidRequest {

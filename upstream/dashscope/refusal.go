@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
@@ -24,17 +25,8 @@ func parseRefusal(data []byte) (r refusal, ok bool) {
 	return r, r.code != "" && rawjson.IsNull(o.Raw("output"))
 }
 
-// operatorFaults are codes that say that the operator's key or vendor account is at fault,
-// whatever their status.
-var operatorFaults = map[string]bool{
-	"AccessDenied.Unpurchased":     true,
-	"AllocationQuota.FreeTierOnly": true,
-	"Arrearage":                    true,
-	"CommodityNotPurchased":        true,
-	"InvalidApiKey":                true,
-	"PostpaidBillOverdue":          true,
-	"PrepaidBillOverdue":           true,
-}
+// rateQuota is a code of a rate limit here, and of a balance that is used up at other vendors.
+const rateQuota = "insufficient_quota"
 
 // statuses are those of codes that come in a 200, by their prefix.
 var statuses = []struct {
@@ -72,7 +64,7 @@ func statusOf(code string) int {
 func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	r, known := parseRefusal(data)
 	e, f := c.Refused(status, string(data), h)
-	if known && operatorFaults[r.code] {
+	if known && r.code != rateQuota && answer.OperatorFault(r.code) != 0 {
 		e = c.OperatorFault(f)
 	}
 	if known && e.Code == fault.InvalidRequest {

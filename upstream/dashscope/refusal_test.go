@@ -32,7 +32,7 @@ func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
 		{403, "AccessDenied", 502, fault.NoChannel, fault.NoChannel, true, false},
 		{403, "AccessDenied.Unpurchased", 502, fault.NoChannel, fault.NoChannel, true, false},
 		{429, "Throttling.RateQuota", 429, fault.UpstreamRateLimit, fault.UpstreamRateLimit, false, true},
-		{429, "insufficient_quota", 429, fault.UpstreamRateLimit, fault.UpstreamRateLimit, false, true},
+		{429, rateQuota, 429, fault.UpstreamRateLimit, fault.UpstreamRateLimit, false, true},
 		{429, "PrepaidBillOverdue", 502, fault.NoChannel, fault.NoChannel, true, false},
 		{429, "PostpaidBillOverdue", 502, fault.NoChannel, fault.NoChannel, true, false},
 		{500, "InternalError.Algo", 500, fault.InternalServerError, fault.InternalServerError, false, false},

@@ -157,6 +157,7 @@ func TestOnlyAVendorsCodeSaysSurelyThatTheAccountIsOut(t *testing.T) {
 		{"openai", 403, "<html>a firewall's page</html>", false},
 		{"openai", 429, object("code", "insufficient_quota"), true},
 		{"openai", 400, object("code", "billing_hard_limit_reached"), true},
+		{"openai", 403, object("code", "AccessDenied.Unpurchased"), true}, // DashScope by this wire
 		{"openai", 400, `{"error":{"code":400,"message":"m","status":"FAILED_PRECONDITION"}}`, false},
 		{"anthropic", 401, object("type", "authentication_error"), true},
 		{"anthropic", 402, object("type", "billing_error"), true},
