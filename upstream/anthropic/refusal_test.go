@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -79,32 +78,6 @@ func TestWhoseFaultARefusalIs(t *testing.T) {
 				t.Errorf("a key is in %v", e)
 			}
 		})
-	}
-}
-
-func TestTheVendorSaysHowLongToWait(t *testing.T) {
-	now := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
-	for _, row := range []struct {
-		ms, after string
-		want      time.Duration
-	}{
-		{"", "", 0},
-		{"", "30", 30 * time.Second},
-		{"1500", "30", 1500 * time.Millisecond},
-		{"", "Tue, 01 Sep 2026 12:00:30 GMT", 30 * time.Second},
-		{"", "86400", time.Hour},
-		{"", "soon", 0},
-	} {
-		for _, status := range []int{429, 503, 529} {
-			up := newDriver(t, vendortest.Responds(status, map[string]string{"Retry-After-Ms": row.ms, "Retry-After": row.after}, said("rate_limit_error", "Text.")), upstream.DriverOptions{Now: func() time.Time { return now }})
-			if e, f := vendortest.Refused(t, up, call(t, false)); e.RetryAfter != row.want || !f.Refused {
-				t.Errorf("%d, ms %q, after %q: %s", status, row.ms, row.after, e.RetryAfter)
-			}
-		}
-	}
-	up := newDriver(t, vendortest.Responds(400, map[string]string{"Retry-After": "7"}, said("invalid_request_error", "This organization has been disabled.")), upstream.DriverOptions{})
-	if e, _ := vendortest.Refused(t, up, call(t, false)); e.RetryAfter != 0 {
-		t.Error("an operator's fault tells callers to come again")
 	}
 }
 

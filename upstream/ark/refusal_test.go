@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 )
@@ -109,14 +108,5 @@ func TestARefusalOfNoFormIsToldInOurWords(t *testing.T) {
 		if e := fault.From(err); e.Code != fault.InvalidRequest || e.HTTPStatus() != 400 || e.Message != "The upstream refused the request." || e.Body != nil {
 			t.Errorf("%s: %v", body, err)
 		}
-	}
-}
-
-func TestAKeyNeverGoesOutInAnError(t *testing.T) {
-	const body = `{"error":{"code":"InvalidParameter","message":"The key ark-vendor-1 cannot do that.","param":"ark-vendor-1"}}`
-	up := newDriver(t, refusing(400, body), upstream.DriverOptions{Keys: []secret.String{secret.New("ark-vendor-1")}})
-	_, err := up.Do(t.Context(), submission(t, asked))
-	if e := fault.From(err); strings.Contains(e.Error()+e.Message+e.Param+string(e.Body), "ark-vendor-1") || !strings.Contains(e.Message, "cannot do that") {
-		t.Errorf("%v, body %s", err, e.Body)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -30,30 +29,6 @@ func chat(t testing.TB, stream bool) *upstream.Call {
 	return &upstream.Call{
 		Op: upstream.ChatCompletion, Model: "m", Stream: stream, RequestID: "req_1", ContentType: "application/json; charset=utf-8",
 		Body: vendortest.Body(t, hello), Header: http.Header{"X-Secret": {"of the client"}},
-	}
-}
-
-func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
-	for base, want := range map[string]string{
-		"api.example/v1":            "absolute http or https address",
-		"ftp://api.example":         "absolute http or https address",
-		"http://":                   "absolute http or https address",
-		"https://a b/":              "absolute http or https address",
-		"https://me:sk-1@api/v1":    "must not hold credentials",
-		"https://api.example/v1?a":  "neither query nor fragment",
-		"https://api.example/v1#":   "neither query nor fragment",
-		"https://api.example/v1?":   "neither query nor fragment",
-		"https://api.example/#/v1/": "neither query nor fragment",
-	} {
-		if _, err := New(upstream.DriverOptions{BaseURL: base}); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sk-1") {
-			t.Errorf("%s: %v", base, err)
-		}
-	}
-	if _, err := New(upstream.DriverOptions{ConnectTimeout: -1}); err == nil {
-		t.Error("a negative time-out was taken")
-	}
-	if _, err := New(upstream.DriverOptions{Keys: []secret.String{secret.New("sk\n")}}); err == nil {
-		t.Error("a key with a line feed was taken")
 	}
 }
 
@@ -204,39 +179,6 @@ func TestWhoseFaultARefusalIs(t *testing.T) {
 				t.Errorf("a key is in %v", e)
 			}
 		})
-	}
-}
-
-func TestRetryAfter(t *testing.T) {
-	now := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
-	for _, row := range []struct {
-		ms, after string
-		want      time.Duration
-	}{
-		{"", "", 0},
-		{"", "7", 7 * time.Second},
-		{"", " 1.5 ", 1500 * time.Millisecond},
-		{"250.5", "7", 250500 * time.Microsecond},
-		{"soon", "7", 7 * time.Second},
-		{"", "-1", 0},
-		{"", "NaN", 0},
-		{"", "1e300", time.Hour},
-		{"Inf", "", time.Hour},
-		{"", "86400", time.Hour},
-		{"", "Tue, 01 Sep 2026 12:00:30 GMT", 30 * time.Second},
-		{"", "Tue, 01 Sep 2026 11:00:00 GMT", 0},
-		{"", "Wed, 02 Sep 2026 12:00:00 GMT", time.Hour},
-		{"", "tomorrow", 0},
-	} {
-		for _, status := range []int{429, 503, 529} {
-			up := newDriver(t, vendortest.Responds(status, map[string]string{"Retry-After-Ms": row.ms, "Retry-After": row.after}, ""), upstream.DriverOptions{Now: func() time.Time { return now }})
-			if e, f := vendortest.Refused(t, up, chat(t, false)); e.RetryAfter != row.want || !f.Refused {
-				t.Errorf("%d, ms %q, after %q: %s, refused %v", status, row.ms, row.after, e.RetryAfter, f.Refused)
-			}
-		}
-	}
-	if e, _ := vendortest.Refused(t, newDriver(t, vendortest.Responds(401, map[string]string{"Retry-After": "7"}, ""), upstream.DriverOptions{}), chat(t, false)); e.RetryAfter != 0 {
-		t.Error("an operator's fault tells callers to come again")
 	}
 }
 

@@ -47,15 +47,15 @@ func meaning(status int) meant {
 func TestOfAllStatusesOnlyTheCallersOwnFaultIsTheirs(t *testing.T) {
 	var status int
 	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		vendortest.Responds(status, nil, `{"error":{"message":"Text of the vendor.","code":"theirs"}}`)(w, r)
+		vendortest.Responds(status, map[string]string{"Retry-After": "7"}, `{"error":{"message":"Text of the vendor.","code":"theirs"}}`)(w, r)
 	}), upstream.DriverOptions{})
 	other := newDriver(t, vendortest.Responds(200, nil, `{"id":"x","object":"chat.completion","choices":[]}`), upstream.DriverOptions{})
 	all := map[string]string{"*": "*"}
 	for status = 300; status < 600; status++ {
 		want := meaning(status)
 		e, f := vendortest.Refused(t, up, chat(t, false))
-		if e.Code != want.code || e.HTTPStatus() != want.public || f.Status != status || f.Fatal != want.fatal || f.Refused != want.refused {
-			t.Errorf("%d: %d %s, %+v, want %+v", status, e.HTTPStatus(), e.Code, f, want)
+		if e.Code != want.code || e.HTTPStatus() != want.public || f.Status != status || f.Fatal != want.fatal || f.Refused != want.refused || (e.RetryAfter == 7*time.Second) != want.refused {
+			t.Errorf("%d: %d %s, retry after %s, %+v, want %+v", status, e.HTTPStatus(), e.Code, e.RetryAfter, f, want)
 		}
 		if told := strings.Contains(e.Message, "Text of the vendor") || e.Body != nil; told != (want.code == "theirs") {
 			t.Errorf("%d: the caller reads %q, %s", status, e.Message, e.Body)

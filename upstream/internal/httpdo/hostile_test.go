@@ -161,7 +161,9 @@ func FuzzWhateverAVendorAnswersIsAReplyOrAFault(f *testing.F) {
 	for _, body := range []string{
 		"", "{}", "null", "[]", `{"error":{"message":"m","type":"t","code":"c","param":"p"}}`, `{"error":"x"}`, `{"type":"error","error":{"type":"overloaded_error","message":"m"}}`,
 		`{"code":"InvalidParameter","message":"m","request_id":"r"}`, `{"detail":"m"}`, `[{"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT"}}]`, "<html>", `{"error":{"message":"` + vendorKey + `"}}`,
-		`{"error":{"message":"a` + vendorKey + `","code":"` + vendorKey + `"},"x":"` + vendorKey + `"}`, "{\"error\":{\"message\":\"\xff\"}}", `{"error":{"message":1,"code":{},"param":[]}}`, "data: {}\n\n",
+		`{"error":{"message":"a` + vendorKey + `","code":"` + vendorKey + `","param":"` + vendorKey + `"},"x":"` + vendorKey + `"}`,
+		`{"code":"` + vendorKey + `","message":"a` + vendorKey + `"}`, `{"detail":"a` + vendorKey + `"}`, `{"detail":[{"loc":["` + vendorKey + `"],"msg":"a` + vendorKey + `"}]}`,
+		"{\"error\":{\"message\":\"\xff\"}}", `{"error":{"message":1,"code":{},"param":[]}}`, "data: {}\n\n",
 	} {
 		for _, status := range []uint16{200, 201, 204, 302, 400, 401, 402, 403, 404, 408, 413, 422, 429, 500, 503, 529, 999} {
 			f.Add(status, "application/json", body, "7", true)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
@@ -171,6 +172,69 @@ func TestBehindAProxyALinkMayNotLeadInside(t *testing.T) {
 			t.Errorf("proxy %q: fetched %d times, %v", row.proxy, fetched, err)
 		}
 		_ = c.Close()
+	}
+}
+
+func TestABaseURLThatCannotWorkIsRefused(t *testing.T) {
+	for base, want := range map[string]string{
+		"api.example/v1":            "absolute http or https address",
+		"ftp://api.example":         "absolute http or https address",
+		"http://":                   "absolute http or https address",
+		"https://a b/":              "absolute http or https address",
+		"https://me:sk-1@api/v1":    "must not hold credentials",
+		"https://api.example/v1?a":  "neither query nor fragment",
+		"https://api.example/v1#":   "neither query nor fragment",
+		"https://api.example/v1?":   "neither query nor fragment",
+		"https://api.example/#/v1/": "neither query nor fragment",
+	} {
+		if _, err := New(upstream.DriverOptions{BaseURL: base}, Vendor{}); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sk-1") {
+			t.Errorf("%s: %v", base, err)
+		}
+	}
+}
+
+func TestTheIDOfATaskLeadsNowhereElse(t *testing.T) {
+	c, err := New(upstream.DriverOptions{BaseURL: "http://vendor.example/v1"}, Vendor{Paths: map[upstream.Op]string{upstream.PollVideo: "/tasks"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{
+		"cgt-20260901-a": "/v1/tasks/cgt-20260901-a",
+		"../a/b?c#d%2f":  "/v1/tasks/..%2Fa%2Fb%3Fc%23d%252f",
+		"a b":            "/v1/tasks/a%20b",
+		"":               "", ".": "", "..": "", // no request can be made
+	} {
+		to, err := c.TaskURL(&upstream.Call{Op: upstream.PollVideo, TaskID: id})
+		if err == nil && to.RequestURI() != want || (err == nil) != (want != "") || err != nil && !fault.Is(err, fault.InternalError) {
+			t.Errorf("%q: %v, %v, want %s", id, to, err, want)
+		}
+	}
+}
+
+func TestHowLongAVendorAsksToWait(t *testing.T) {
+	now := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
+	for _, row := range []struct {
+		ms, after string
+		want      time.Duration
+	}{
+		{"", "", 0},
+		{"", "7", 7 * time.Second},
+		{"", " 1.5 ", 1500 * time.Millisecond},
+		{"250.5", "7", 250500 * time.Microsecond},
+		{"soon", "7", 7 * time.Second},
+		{"", "-1", 0},
+		{"", "NaN", 0},
+		{"", "1e300", time.Hour},
+		{"Inf", "", time.Hour},
+		{"", "86400", time.Hour},
+		{"", "Tue, 01 Sep 2026 12:00:30 GMT", 30 * time.Second},
+		{"", "Tue, 01 Sep 2026 11:00:00 GMT", 0},
+		{"", "Wed, 02 Sep 2026 12:00:00 GMT", time.Hour},
+		{"", "tomorrow", 0},
+	} {
+		if got := retryAfter(http.Header{"Retry-After-Ms": {row.ms}, "Retry-After": {row.after}}, now); got != row.want {
+			t.Errorf("ms %q, after %q: %s, want %s", row.ms, row.after, got, row.want)
+		}
 	}
 }
 

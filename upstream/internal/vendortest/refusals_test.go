@@ -182,8 +182,8 @@ func TestOnlyAVendorsCodeSaysSurelyThatTheAccountIsOut(t *testing.T) {
 		{"voyage", 429, `{"detail":"You have not yet added your payment method."}`, true},
 	} {
 		e, f := refusedBy(t, row.driver, row.status, row.body)
-		if e.Code != fault.NoChannel || e.HTTPStatus() != http.StatusBadGateway || !f.Fatal || f.Ambiguous == row.sure {
-			t.Errorf("%s: %d %s: %v, %+v", row.driver, row.status, row.body, e, f)
+		if e.Code != fault.NoChannel || e.HTTPStatus() != http.StatusBadGateway || e.RetryAfter != 0 || !f.Fatal || f.Ambiguous == row.sure {
+			t.Errorf("%s: %d %s: %v, come back after %s, %+v", row.driver, row.status, row.body, e, e.RetryAfter, f)
 		}
 	}
 }
