@@ -77,13 +77,8 @@ func TestHostileHeaders(t *testing.T) {
 		"broken type":     {ok + "Content-Type: application/json; =\r\n\r\n", nil, ""},
 		"bare CR":         {ok + "Content-Type: application/json\rSet-Cookie: a=b\r\n\r\n", nil, ""},
 		"folded":          {ok + "Content-Type: application/json\r\n Set-Cookie: a=b\r\n\r\n", nil, ""},
-		"100 KiB":         {ok + "X: " + strings.Repeat("y", 100<<10) + "\r\n\r\n", nil, fault.BadGateway},
-		"many interim":    {strings.Repeat("HTTP/1.1 103 Early Hints\r\nX: "+strings.Repeat("y", 1<<10)+"\r\n\r\n", 100) + ok + "\r\n", nil, fault.BadGateway},
 		"switching":       {"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", nil, fault.BadGateway},
 		"no HTTP":         {"SSH-2.0-x\r\n\r\n", nil, fault.BadGateway},
-		"two lengths":     {ok + "Content-Length: 3\r\n\r\n", nil, fault.BadGateway},
-		"bad encoding":    {ok + "Content-Encoding: br\r\n\r\n", nil, fault.BadGateway},
-		"two encodings":   {ok + "Content-Encoding: gzip\r\nContent-Encoding: gzip\r\n\r\n", nil, fault.BadGateway},
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := raw(t, upstream.DriverOptions{}, func(c net.Conn, r *bufio.Reader, _ int) {
