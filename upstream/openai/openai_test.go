@@ -220,44 +220,6 @@ func TestAStreamedRequestMustBeAnsweredByEvents(t *testing.T) {
 	}
 }
 
-func TestARedirectIsNotFollowed(t *testing.T) {
-	for _, status := range []int{301, 302, 303, 307, 308} {
-		for _, location := range []string{"/elsewhere", "http://%zz"} {
-			asked := 0
-			up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if asked++; asked > 1 {
-					status = 200
-				}
-				vendortest.Responds(status, map[string]string{"Location": location}, "")(w, r)
-			}), upstream.DriverOptions{})
-			e, f := vendortest.Refused(t, up, chat(t, false))
-			if e.Code != fault.BadGateway || !f.Sent || asked != 1 {
-				t.Errorf("%d: %v, asked %d times", status, e, asked)
-			}
-		}
-	}
-}
-
-func TestATransportOfTheCaller(t *testing.T) {
-	for name, row := range map[string]struct {
-		err  error
-		sent bool
-	}{
-		"any error": {io.ErrUnexpectedEOF, true},
-	} {
-		up, err := New(upstream.DriverOptions{Transport: tripper(func(*http.Request) (*http.Response, error) { return nil, row.err })})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, f := vendortest.Refused(t, up, chat(t, false)); f.Sent != row.sent || !errors.Is(f, row.err) {
-			t.Errorf("%s: %+v", name, f)
-		}
-		if err := up.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

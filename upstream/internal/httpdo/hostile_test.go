@@ -39,7 +39,7 @@ type hostile struct {
 }
 
 // listen starts a vendor whose connections are served by the script.
-func listen(t *testing.T, script func(h *hostile, c net.Conn, r *bufio.Reader)) *hostile {
+func listen(t *testing.T, o upstream.DriverOptions, script func(h *hostile, c net.Conn, r *bufio.Reader)) *hostile {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -60,7 +60,8 @@ func listen(t *testing.T, script func(h *hostile, c net.Conn, r *bufio.Reader)) 
 			})
 		}
 	}()
-	if h.up, err = openai.New(upstream.DriverOptions{BaseURL: "http://" + l.Addr().String()}); err != nil {
+	o.BaseURL = "http://" + l.Addr().String()
+	if h.up, err = openai.New(o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -213,7 +214,7 @@ func TestAnAnswerThatIsCutAtAnyByteIsNoWholeOne(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cuts := make(chan int, 1)
-			h := listen(t, func(_ *hostile, c net.Conn, r *bufio.Reader) {
+			h := listen(t, upstream.DriverOptions{}, func(_ *hostile, c net.Conn, r *bufio.Reader) {
 				if took(r) {
 					_, _ = io.WriteString(c, whole[:<-cuts])
 				}
@@ -258,7 +259,7 @@ func TestALengthThatIsALieIsTheVendorsFault(t *testing.T) {
 		"no end of a chunk":    {"Transfer-Encoding: chunked\r\n\r\n2\r\n{}0\r\n\r\n", "502"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := listen(t, func(_ *hostile, c net.Conn, r *bufio.Reader) {
+			h := listen(t, upstream.DriverOptions{}, func(_ *hostile, c net.Conn, r *bufio.Reader) {
 				for took(r) {
 					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"+row.answer)
 					if row.want == "502" {
@@ -300,7 +301,7 @@ func TestWhatHasNoEndIsGivenUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const most = 8 << 20 // with what the system's buffers take
 			sent := make(chan int, 1)
-			h := listen(t, func(_ *hostile, c net.Conn, r *bufio.Reader) {
+			h := listen(t, upstream.DriverOptions{}, func(_ *hostile, c net.Conn, r *bufio.Reader) {
 				if !took(r) {
 					return
 				}
@@ -349,7 +350,7 @@ func TestACodingThatNobodyAskedForIsRefusedOrUnfoldedUnderACap(t *testing.T) {
 		"a word of no one":    {"x\x01", "{}", -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := listen(t, func(_ *hostile, c net.Conn, r *bufio.Reader) {
+			h := listen(t, upstream.DriverOptions{}, func(_ *hostile, c net.Conn, r *bufio.Reader) {
 				if took(r) {
 					_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n%s", row.coding, len(row.body), row.body)
 				}
@@ -391,7 +392,7 @@ func TestAVendorThatFallsSilentIsGivenUpInTime(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for name, row := range silent {
 		t.Run(name, func(t *testing.T) {
-			h := listen(t, row.script)
+			h := listen(t, upstream.DriverOptions{}, row.script)
 			limits := router.Timeouts{Headers: 50 * time.Millisecond, Idle: 50 * time.Millisecond, Total: time.Minute}
 			what, size := "did not begin its answer within 50ms", 16<<20 // more than the system keeps of it
 			if row.begun {
@@ -435,7 +436,7 @@ func TestACallThatIsGivenUpIsCancelledWithinATenthOfASecond(t *testing.T) {
 // outlived is by how much the call of a vendor outlives its client.
 func outlived(t *testing.T, script func(h *hostile, c net.Conn, r *bufio.Reader)) time.Duration {
 	t.Helper()
-	h := listen(t, script)
+	h := listen(t, upstream.DriverOptions{}, script)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	left := make(chan time.Time, 1)

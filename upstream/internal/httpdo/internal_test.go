@@ -3,6 +3,8 @@ package httpdo
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -12,7 +14,9 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -95,7 +99,7 @@ func TestATransportWithoutBodyOrResponse(t *testing.T) {
 		resp *http.Response
 		want bool // an answer
 	}{"no body": {&http.Response{StatusCode: 200}, true}, "nothing at all": {nil, false}} {
-		c, err := New(upstream.DriverOptions{Transport: transport(func() *http.Response { return row.resp })}, Vendor{BaseURL: "http://vendor.example"})
+		c, err := New(upstream.DriverOptions{Transport: roundTripFunc(func(*http.Request) (*http.Response, error) { return row.resp, nil })}, Vendor{BaseURL: "http://vendor.example"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,10 +109,6 @@ func TestATransportWithoutBodyOrResponse(t *testing.T) {
 		}
 	}
 }
-
-type transport func() *http.Response
-
-func (f transport) RoundTrip(*http.Request) (*http.Response, error) { return f(), nil }
 
 func TestACompressedAnswerUnfoldsUnderACap(t *testing.T) {
 	const size = 3 << 20
@@ -120,6 +120,76 @@ func TestACompressedAnswerUnfoldsUnderACap(t *testing.T) {
 	}
 	if maxDecoded != 256<<20 {
 		t.Error("the cap is not that of the answers")
+	}
+}
+
+func TestATransportOfTheCallerSendsWhatItDidNotFailToDial(t *testing.T) {
+	for _, row := range []struct {
+		err  error
+		sent bool
+	}{{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, false}, {&net.DNSError{}, false}, {&net.OpError{Op: "read", Err: syscall.ECONNRESET}, true}, {io.ErrUnexpectedEOF, true}} {
+		c, err := New(upstream.DriverOptions{Transport: roundTripFunc(func(*http.Request) (*http.Response, error) { return nil, row.err })}, Vendor{BaseURL: "http://vendor.example"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = c.Get(t.Context(), new(upstream.Call), c.Base, http.Header{})
+		if f, _ := upstream.FailureOf(err); f.Sent != row.sent || !errors.Is(err, row.err) {
+			t.Errorf("%v: %v, %+v", row.err, err, f)
+		}
+	}
+}
+
+func TestConnectingTakesFiveSecondsAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for given, want := range map[time.Duration]time.Duration{0: 5 * time.Second, time.Second: time.Second} {
+			c, err := New(upstream.DriverOptions{BaseURL: "http://vendor.example", ConnectTimeout: given, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}}, Vendor{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			_, _, err = c.Get(t.Context(), new(upstream.Call), c.Base, http.Header{})
+			if f, _ := upstream.FailureOf(err); time.Since(start) != want || f.Sent || !fault.Is(err, fault.NoChannel) {
+				t.Errorf("after %s: %v", time.Since(start), err)
+			}
+		}
+	})
+}
+
+func TestHTTP2(t *testing.T) {
+	requests := 0
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests++; requests > 1 {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(w, r.Proto)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	c, err := New(upstream.DriverOptions{BaseURL: server.URL}, Vendor{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.OwnTransport.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
+	c.OwnTransport.TLSClientConfig.RootCAs.AddCert(server.Certificate())
+	ask := func() (*http.Response, error) {
+		resp, _, err := c.Post(t.Context(), new(upstream.Call), c.Base, http.Header{}, upstream.BytesBody([]byte("{}")))
+		return resp, err
+	}
+	resp, err := ask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if proto := readRefusal(resp.Body); string(proto) != "HTTP/2.0" {
+		t.Errorf("the vendor was spoken to in %s", proto)
+	}
+	_, err = ask()
+	if f, _ := upstream.FailureOf(err); !fault.Is(err, fault.BadGateway) || !f.Sent || requests != 2 {
+		t.Errorf("a stream that was reset: %v, %+v, %d requests", err, f, requests)
 	}
 }
 

@@ -1,10 +1,8 @@
-package openai
+package httpdo_test
 
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -16,8 +14,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -25,42 +21,9 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
+	"github.com/tollhouse-ai/gateway/upstream/openai"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
-
-// raw is a vendor on a socket: serve gets every connection with its number.
-func raw(t *testing.T, o upstream.DriverOptions, serve func(c net.Conn, r *bufio.Reader, n int)) upstream.Driver {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for n := 0; ; n++ {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				serve(c, bufio.NewReader(c), n)
-			}()
-		}
-	}()
-	o.BaseURL = "http://" + l.Addr().String()
-	return vendortest.New(t, New, o)
-}
-
-// take reads one request; false at the end of the connection.
-func take(r *bufio.Reader) bool {
-	req, err := http.ReadRequest(r)
-	if err != nil {
-		return false
-	}
-	_, err = io.Copy(io.Discard, req.Body)
-	return err == nil
-}
 
 // TestHostileHeaders is docs/faults.md, row 8.
 func TestHostileHeaders(t *testing.T) {
@@ -81,18 +44,18 @@ func TestHostileHeaders(t *testing.T) {
 		"no HTTP":         {"SSH-2.0-x\r\n\r\n", nil, fault.BadGateway},
 	} {
 		t.Run(name, func(t *testing.T) {
-			up := raw(t, upstream.DriverOptions{}, func(c net.Conn, r *bufio.Reader, _ int) {
-				if take(r) {
+			up := listen(t, upstream.DriverOptions{}, func(_ *hostile, c net.Conn, r *bufio.Reader) {
+				if took(r) {
 					_, _ = io.WriteString(c, row.head+"{}")
 				}
-			})
+			}).up
 			if row.code != "" {
-				if e, f := vendortest.Refused(t, up, chat(t, false)); e.Code != row.code || !f.Sent {
+				if e, f := vendortest.Refused(t, up, call(t, false, 0)); e.Code != row.code || !f.Sent {
 					t.Errorf("%v, failure %+v", e, f)
 				}
 				return
 			}
-			reply, err := up.Do(t.Context(), chat(t, false))
+			reply, err := up.Do(t.Context(), call(t, false, 0))
 			if err != nil {
 				if name == "bare CR" || name == "folded" {
 					return // refusing it is as good
@@ -127,8 +90,8 @@ func TestABilledRequestIsNeverSentTwice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var requests atomic.Int32
-			up := raw(t, upstream.DriverOptions{}, func(c net.Conn, r *bufio.Reader, _ int) {
-				for first := true; take(r); first = false {
+			up := listen(t, upstream.DriverOptions{}, func(_ *hostile, c net.Conn, r *bufio.Reader) {
+				for first := true; took(r); first = false {
 					requests.Add(1)
 					if !first {
 						die(c)
@@ -136,14 +99,14 @@ func TestABilledRequestIsNeverSentTwice(t *testing.T) {
 					}
 					_, _ = io.WriteString(c, answer)
 				}
-			})
-			reply, err := up.Do(t.Context(), chat(t, false))
+			}).up
+			reply, err := up.Do(t.Context(), call(t, false, 0))
 			if err != nil {
 				t.Fatal(err)
 			}
 			_, _ = io.Copy(io.Discard, reply.Body)
 			_ = reply.Body.Close()
-			e, f := vendortest.Refused(t, up, chat(t, false))
+			e, f := vendortest.Refused(t, up, call(t, false, 0))
 			if e.Code != fault.BadGateway || !f.Sent || requests.Load() != 2 {
 				t.Errorf("%v, sent %v, %d requests reached the vendor, want 2", e, f.Sent, requests.Load())
 			}
@@ -175,16 +138,16 @@ func TestAnIdleConnectionThatDiedIsNoRequestSentAndTheRouterAsksAgain(t *testing
 		return stuck{c, &broken}, nil
 	}}
 	var requests atomic.Int32
-	up := raw(t, o, func(c net.Conn, r *bufio.Reader, _ int) {
-		for take(r) {
+	up := listen(t, o, func(_ *hostile, c net.Conn, r *bufio.Reader) {
+		for took(r) {
 			requests.Add(1)
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 		}
-	})
+	}).up
 	router := router.Single(up)
 	var attempts []upstream.Attempt
 	for range 2 {
-		reply, err := router.Do(t.Context(), chat(t, false))
+		reply, err := router.Do(t.Context(), call(t, false, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,86 +181,24 @@ func TestAConnectionThatNeverWasIsNoRequestSent(t *testing.T) {
 		}},
 	} {
 		o.Keys = []secret.String{secret.New("sk-1")}
-		up, err := New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, f := vendortest.Refused(t, up, chat(t, false))
+		e, f := vendortest.Refused(t, vendortest.New(t, openai.New, o), call(t, false, 0))
 		if e.Code != fault.NoChannel || f.Sent || f.Status != 0 || strings.Contains(e.Error(), "sk-1") {
 			t.Errorf("%s: %v, %+v", name, e, f)
 		}
-	}
-	for _, err := range []error{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, &net.DNSError{}} {
-		up, _ := New(upstream.DriverOptions{Transport: tripper(func(*http.Request) (*http.Response, error) { return nil, err })})
-		if _, f := vendortest.Refused(t, up, chat(t, false)); f.Sent {
-			t.Errorf("a foreign transport's %v counts as sent", err)
-		}
-	}
-}
-
-func TestConnectingTakesFiveSecondsAtMost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for given, want := range map[time.Duration]time.Duration{0: 5 * time.Second, time.Second: time.Second} {
-			up, err := New(upstream.DriverOptions{ConnectTimeout: given, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			start := time.Now()
-			e, f := vendortest.Refused(t, up, chat(t, false))
-			if took := time.Since(start); took != want || e.Code != fault.NoChannel || f.Sent {
-				t.Errorf("after %s: %v", took, e)
-			}
-		}
-	})
-}
-
-func TestHTTP2(t *testing.T) {
-	var requests atomic.Int32
-	var behave atomic.Value
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		requests.Add(1)
-		behave.Load().(http.HandlerFunc)(w, r)
-	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	defer server.Close()
-	up, err := New(upstream.DriverOptions{BaseURL: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer up.Close()
-	up.(*driver).OwnTransport.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
-	up.(*driver).OwnTransport.TLSClientConfig.RootCAs.AddCert(server.Certificate())
-	behave.Store(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = fmt.Fprint(w, r.Proto)
-	}))
-	reply, err := up.Do(t.Context(), chat(t, false))
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, _ := io.ReadAll(reply.Body)
-	_ = reply.Body.Close()
-	behave.Store(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
-	e, f := vendortest.Refused(t, up, chat(t, false))
-	if string(data) != "HTTP/2.0" || requests.Load() != 2 || e.Code != fault.BadGateway || !f.Sent {
-		t.Errorf("%s, %d requests, %v", data, requests.Load(), e)
 	}
 }
 
 func TestARefusalThatUnfoldsIsReadInPart(t *testing.T) {
 	refusal := vendortest.Responds(400, map[string]string{"Content-Encoding": "gzip"}, string(vendortest.Gzip(t, 8<<20)))
-	if e, _ := vendortest.Refused(t, newDriver(t, refusal, upstream.DriverOptions{}), chat(t, false)); e.HTTPStatus() != 400 {
+	if e, _ := vendortest.Refused(t, vendortest.New(t, openai.New, upstream.DriverOptions{BaseURL: vendortest.Serve(t, refusal)}), call(t, false, 0)); e.HTTPStatus() != 400 {
 		t.Errorf("%v", e)
 	}
 }
 
 func TestABodyThatCannotBeReadIsNotSent(t *testing.T) {
-	c := chat(t, false)
+	c := call(t, false, 0)
 	c.Body = upstream.BytesBody([]byte("--b")).Set("a", nil)
-	if _, err := newDriver(t, http.NotFoundHandler(), upstream.DriverOptions{}).Do(t.Context(), c); !fault.Is(err, fault.InternalError) {
+	if _, err := vendortest.New(t, openai.New, upstream.DriverOptions{BaseURL: vendortest.Serve(t, http.NotFoundHandler())}).Do(t.Context(), c); !fault.Is(err, fault.InternalError) {
 		t.Error(err)
 	}
 }
@@ -305,7 +206,7 @@ func TestABodyThatCannotBeReadIsNotSent(t *testing.T) {
 // TestAVendorThatAnswersBeforeItReadTheRequest is docs/faults.md, row 39.
 func TestAVendorThatAnswersBeforeItReadTheRequest(t *testing.T) {
 	answer := strings.Repeat("x", 64<<10)
-	up := raw(t, upstream.DriverOptions{}, func(c net.Conn, r *bufio.Reader, _ int) {
+	up := listen(t, upstream.DriverOptions{}, func(_ *hostile, c net.Conn, r *bufio.Reader) {
 		for {
 			req, err := http.ReadRequest(r)
 			if err != nil {
@@ -314,9 +215,8 @@ func TestAVendorThatAnswersBeforeItReadTheRequest(t *testing.T) {
 			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(answer), answer)
 			_, _ = io.Copy(io.Discard, req.Body)
 		}
-	})
-	c := chat(t, false)
-	c.Body = c.Body.Set("pad", []byte(`"`+strings.Repeat("y", 256<<10)+`"`))
+	}).up
+	c := call(t, false, 256<<10)
 	for range 300 {
 		reply, err := up.Do(t.Context(), c)
 		if err != nil {
@@ -325,6 +225,24 @@ func TestAVendorThatAnswersBeforeItReadTheRequest(t *testing.T) {
 		n, err := io.Copy(io.Discard, reply.Body)
 		if n != int64(len(answer)) || errors.Join(err, reply.Body.Close()) != nil {
 			t.Fatalf("%d bytes, %v", n, err)
+		}
+	}
+}
+
+func TestARedirectIsNotFollowed(t *testing.T) {
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		for _, location := range []string{"/elsewhere", "http://%zz"} {
+			asked := 0
+			up := vendortest.New(t, openai.New, upstream.DriverOptions{BaseURL: vendortest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if asked++; asked > 1 {
+					status = 200
+				}
+				vendortest.Responds(status, map[string]string{"Location": location}, "")(w, r)
+			}))})
+			e, f := vendortest.Refused(t, up, call(t, false, 0))
+			if e.Code != fault.BadGateway || !f.Sent || asked != 1 {
+				t.Errorf("%d: %v, asked %d times", status, e, asked)
+			}
 		}
 	}
 }
