@@ -9,11 +9,6 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
-// later is a vendor's refusal that says when to come back.
-func later(status int, wait time.Duration) error {
-	return fault.From(failed(status)).With(func(e *fault.Error) { e.RetryAfter = wait })
-}
-
 func TestAChannelInCooldownIsNotAskedAndOthersServe(t *testing.T) {
 	for name, row := range map[string]struct{ said, wait time.Duration }{
 		"as told": {20 * time.Second, 20 * time.Second}, "far too long": {24 * time.Hour, time.Minute},

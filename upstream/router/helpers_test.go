@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -15,11 +16,14 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
+// step is what a vendor does with a call.
+type step = func(context.Context, *upstream.Call) (*upstream.Reply, error)
+
 // vendor is an upstream with a script: what it does call by call, the last
 // entry for good.
 type vendor struct {
 	mu     sync.Mutex
-	script []any // a string to answer, an error, or a func(ctx, *Call) (*Reply, error)
+	script []any // a string to answer, an error, or a step
 	calls  []upstream.Call
 	only   string // the one model it supports; empty for all
 	onlyOp upstream.Op
@@ -29,18 +33,18 @@ func plays(script ...any) *vendor { return &vendor{script: script} }
 
 func (v *vendor) Do(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 	v.mu.Lock()
-	step := v.script[min(len(v.calls), len(v.script)-1)]
+	next := v.script[min(len(v.calls), len(v.script)-1)]
 	v.calls = append(v.calls, *c)
 	v.mu.Unlock()
-	switch s := step.(type) {
+	switch s := next.(type) {
 	case string:
 		return says(strings.NewReader(s)), nil
 	case error:
 		return nil, s
-	case func(context.Context, *upstream.Call) (*upstream.Reply, error):
+	case step:
 		return s(ctx, c)
 	}
-	panic(step)
+	panic(next)
 }
 
 func (v *vendor) Supports(op upstream.Op, model string) bool {
@@ -58,6 +62,17 @@ func says(r io.Reader) *upstream.Reply {
 	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(r)}
 }
 
+// closable is a body that knows whether it was closed.
+type closable struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closable) Close() error {
+	c.closed = true
+	return nil
+}
+
 // failed are the faults that a driver makes of a vendor's status.
 func failed(status int) error {
 	return (&upstream.Failure{
@@ -65,6 +80,11 @@ func failed(status int) error {
 		Fatal:   status == 401 || status == 403 || status == 407,
 		Refused: status == 429 || status == 503,
 	}).Fault()
+}
+
+// later is a vendor's refusal that says when to come back.
+func later(status int, wait time.Duration) error {
+	return fault.From(failed(status)).With(func(e *fault.Error) { e.RetryAfter = wait })
 }
 
 // unsent is a connection that never was.

@@ -13,7 +13,7 @@ import (
 func TestAThousandCallsNeverExceedTheLimitsAndNoSlotIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDice(17)
-		all := sites(d, func(time.Duration) lastError { return lastError{failing: 20, cuts: 20} })
+		all := sites(d, func(time.Duration) trouble { return trouble{failing: 20, cuts: 20} })
 		r := over(t, d, all, func(i int, c *router.Channel) { c.MaxConcurrent = 2 + i })
 		seen := load(t, r, d, 60, 20*time.Second, 600*time.Millisecond)
 		for i, s := range all {

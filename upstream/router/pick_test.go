@@ -42,7 +42,7 @@ func (d *dice) times() float64 {
 type site struct {
 	dice    *dice
 	start   time.Time
-	bad     func(at time.Duration) lastError
+	bad     func(at time.Duration) trouble
 	mu      sync.Mutex
 	asked   []time.Duration
 	running int
@@ -50,7 +50,7 @@ type site struct {
 }
 
 // trouble is how a site is.
-type lastError struct {
+type trouble struct {
 	slower  float64 // its latency, in times of what is normal; 0 is 1
 	failing int     // of a hundred calls
 	dead    bool    // refuses the connection
@@ -60,7 +60,7 @@ type lastError struct {
 
 const normal = 200 * time.Millisecond
 
-func (s *site) enter() (time.Duration, lastError) {
+func (s *site) enter() (time.Duration, trouble) {
 	at := time.Since(s.start)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *site) enter() (time.Duration, lastError) {
 	s.running++
 	s.most = max(s.most, s.running)
 	if s.bad == nil {
-		return at, lastError{}
+		return at, trouble{}
 	}
 	return at, s.bad(at)
 }
@@ -191,7 +191,7 @@ func load(t *testing.T, r *router.Router, d *dice, perSecond float64, length, pa
 }
 
 // sites are three alike, the first of which is in trouble.
-func sites(d *dice, bad func(at time.Duration) lastError) []*site {
+func sites(d *dice, bad func(at time.Duration) trouble) []*site {
 	all := make([]*site, 3)
 	for i := range all {
 		all[i] = &site{dice: d, start: time.Now()}
@@ -221,7 +221,7 @@ func TestOneFailingChannelOfThreeHarmsFewCalls(t *testing.T) {
 	if testing.Short() { // as with the race detector, which sees 200 a second in the test below
 		rates = rates[:1]
 	}
-	for name, is := range map[string]lastError{
+	for name, is := range map[string]trouble{
 		"dead":          {dead: true},
 		"erring":        {failing: 50},
 		"always erring": {failing: 100},
@@ -232,11 +232,11 @@ func TestOneFailingChannelOfThreeHarmsFewCalls(t *testing.T) {
 			t.Run(fmt.Sprint(name, "/", perSecond), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					d := newDice(7)
-					all := sites(d, func(at time.Duration) lastError {
+					all := sites(d, func(at time.Duration) trouble {
 						if at > 20*s && at < 80*s {
 							return is
 						}
-						return lastError{}
+						return trouble{}
 					})
 					seen := load(t, over(t, d, all, nil), d, perSecond, 200*s, 40*s)
 					usual := seen.between(0, 20*s).p99()
@@ -281,8 +281,8 @@ func TestAChannelThatCutsAnswersGetsFewCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const s = time.Second
 		d := newDice(3)
-		all := sites(d, func(at time.Duration) lastError {
-			return lastError{cuts: map[bool]int{true: 60}[at > 20*s && at < 120*s]}
+		all := sites(d, func(at time.Duration) trouble {
+			return trouble{cuts: map[bool]int{true: 60}[at > 20*s && at < 120*s]}
 		})
 		seen := load(t, over(t, d, all, nil), d, 100, 200*s, time.Minute)
 		if share := seen.between(60*s, 120*s).errors(); share > 0.001 {
@@ -300,8 +300,8 @@ func TestAVendorThatFailsEverywhereIsAskedEverywhere(t *testing.T) {
 		d := newDice(5)
 		all := sites(d, nil)
 		for _, x := range all {
-			x.bad = func(at time.Duration) lastError {
-				return lastError{failing: map[bool]int{true: 100}[at > 20*s && at < 60*s]}
+			x.bad = func(at time.Duration) trouble {
+				return trouble{failing: map[bool]int{true: 100}[at > 20*s && at < 60*s]}
 			}
 		}
 		seen := load(t, over(t, d, all, nil), d, 50, 120*s, time.Minute)

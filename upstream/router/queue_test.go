@@ -26,7 +26,6 @@ func (lingers) Close() error {
 }
 
 func TestARefusalIsRecordedBeforeItsSlotIsReleased(t *testing.T) {
-	refused := fault.From(failed(429)).With(func(e *fault.Error) { e.RetryAfter = 30 * time.Second })
 	for name, read := range map[string]func(io.ReadCloser){
 		"unread": func(io.ReadCloser) {},
 		"read":   func(b io.ReadCloser) { _, _ = io.ReadAll(b) },
@@ -44,7 +43,7 @@ func TestARefusalIsRecordedBeforeItsSlotIsReleased(t *testing.T) {
 				first.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
 					read(reply.Body)
 					time.Sleep(time.Millisecond)
-					return nil, refused
+					return nil, later(429, 30*time.Second)
 				}
 				start(t.Context(), r, first)
 				waits := start(t.Context(), r, call(t, hello))
@@ -114,7 +113,7 @@ func TestASlotIsReleasedWhereAnObserverPanics(t *testing.T) {
 			c.Observe = watching(func(upstream.Attempt) { panic("a bug") })
 		},
 	} {
-		body := &closing{Reader: strings.NewReader("ok")}
+		body := &closable{Reader: strings.NewReader("ok")}
 		r := newRouter(t, router.Options{}, narrow("c", upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 			return &upstream.Reply{Status: 200, Body: body}, nil
 		}), 1, 0))
@@ -137,17 +136,6 @@ func TestASlotIsReleasedWhereAnObserverPanics(t *testing.T) {
 	}
 }
 
-// closing is a body that knows whether it was closed.
-type closing struct {
-	*strings.Reader
-	closed bool
-}
-
-func (c *closing) Close() error {
-	c.closed = true
-	return nil
-}
-
 // turning is a context that ends at the moment at which a call's turn comes: when
 // it is asked whether it has ended, it lets the first call go.
 type turning struct {
@@ -164,18 +152,12 @@ func TestNoChannelIsAskedForACallerWhoLeavesAsASlotComes(t *testing.T) {
 	for range 50 { // which of the two is seen first is chance
 		synctest.Test(t, func(t *testing.T) {
 			asked, free := 0, make(chan struct{})
-			r, err := router.New([]router.Channel{{
-				Name: "busy", Models: map[string]string{"m": "m"}, MaxConcurrent: 1,
-				Upstream: upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-					asked++
-					<-free
-					return nil, ctx.Err()
-				}),
-			}}, router.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			go func() { _, _ = r.Do(t.Context(), &upstream.Call{Op: upstream.ChatCompletion, Model: "m"}) }()
+			r := newRouter(t, router.Options{}, narrow("busy", upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+				asked++
+				<-free
+				return nil, ctx.Err()
+			}), 1, 0))
+			go func() { _, _ = r.Do(t.Context(), call(t, hello)) }()
 			synctest.Wait()
 			own, leave := context.WithCancel(t.Context())
 			var once sync.Once
@@ -188,7 +170,7 @@ func TestNoChannelIsAskedForACallerWhoLeavesAsASlotComes(t *testing.T) {
 					leave()
 				})
 			}}
-			_, err = r.Do(ctx, &upstream.Call{Op: upstream.ChatCompletion, Model: "m"})
+			_, err := r.Do(ctx, call(t, hello))
 			var f *upstream.Failure
 			if !fault.Is(err, fault.ClientGone) || !errors.As(err, &f) || f.Sent || asked != 1 {
 				t.Errorf("error %v with %+v after %d calls of the upstream", err, f, asked)

@@ -94,7 +94,6 @@ func TestAnUnknownChannelCannotBePaused(t *testing.T) {
 
 // An operator who gives a channel other keys wants it back at once.
 func TestAReloadWithOtherKeysEndsRefusalsAndCooldowns(t *testing.T) {
-	told := fault.From(failed(429)).With(func(e *fault.Error) { e.RetryAfter = time.Minute })
 	for name, row := range map[string]struct {
 		says  error
 		times int
@@ -103,8 +102,8 @@ func TestAReloadWithOtherKeysEndsRefusalsAndCooldowns(t *testing.T) {
 	}{
 		"keys that were refused":          {failed(401), 3, true, true},
 		"the same keys":                   {failed(401), 3, false, false},
-		"keys that were to wait":          {told, 1, true, true},
-		"the same keys, that are to wait": {told, 1, false, false},
+		"keys that were to wait":          {later(429, time.Minute), 1, true, true},
+		"the same keys, that are to wait": {later(429, time.Minute), 1, false, false},
 		"other failures":                  {failed(500), 3, true, false},
 	} {
 		var d day

@@ -247,16 +247,6 @@ func TestAnAnswerThatIsNotAcceptedIsAskedForElsewhere(t *testing.T) {
 	}
 }
 
-type closable struct {
-	io.Reader
-	closed bool
-}
-
-func (c *closable) Close() error {
-	c.closed = true
-	return nil
-}
-
 func TestARouterInARouterGetsNeitherAcceptNorObserve(t *testing.T) {
 	inner := newRouter(t, router.Options{}, every("inner", plays("ok"), 0))
 	r := newRouter(t, router.Options{}, every("outer", inner, 0))
@@ -294,7 +284,6 @@ func TestAnAttemptIsObservedWithItsTime(t *testing.T) {
 }
 
 func TestAPanicIsAnErrorAndTheNextRequestWorks(t *testing.T) {
-	type step = func(context.Context, *upstream.Call) (*upstream.Reply, error)
 	var nobody *vendor
 	scripts := map[string]any{
 		"in the upstream": step(func(context.Context, *upstream.Call) (*upstream.Reply, error) { panic("secret detail") }),
@@ -327,7 +316,6 @@ type readFunc func([]byte) (int, error)
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestAnUpstreamWithoutReplyAndErrorIsABadGateway(t *testing.T) {
-	type step = func(context.Context, *upstream.Call) (*upstream.Reply, error)
 	for name, script := range map[string]step{
 		"no reply": func(context.Context, *upstream.Call) (*upstream.Reply, error) { return nil, nil },
 		"no body":  func(context.Context, *upstream.Call) (*upstream.Reply, error) { return &upstream.Reply{}, nil },
@@ -339,7 +327,6 @@ func TestAnUpstreamWithoutReplyAndErrorIsABadGateway(t *testing.T) {
 }
 
 func TestAClientThatLeavesIsNoFailureOfTheChannel(t *testing.T) {
-	type step = func(context.Context, *upstream.Call) (*upstream.Reply, error)
 	asked := make(chan struct{})
 	waits := step(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
 		asked <- struct{}{}

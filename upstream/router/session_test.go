@@ -118,10 +118,7 @@ func TestASessionHasASecondHomeWhileItsFirstIsAway(t *testing.T) {
 			func(t *testing.T, r *router.Router, preferred string, _ *vendor) { _ = r.Resume(preferred) }},
 		{"a cooldown",
 			func(t *testing.T, r *router.Router, _ string, up *vendor) {
-				f := &upstream.Failure{Status: 429, Sent: true, Refused: true}
-				e := f.Fault()
-				e.RetryAfter = 20 * time.Second
-				up.script = []any{e}
+				up.script = []any{later(429, 20*time.Second)}
 				_, _ = channelOf(t, r, inSession(t, 1))
 				up.script = []any{"ok"}
 			},
