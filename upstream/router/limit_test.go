@@ -1,12 +1,21 @@
 package router_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"runtime"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
@@ -64,6 +73,168 @@ func TestNoMoreCallsBeginInAMinuteThanTheVendorTakes(t *testing.T) {
 					t.Errorf("%d calls in five minutes, though more were asked for", all)
 				}
 			})
+		})
+	}
+}
+
+// lingers is a body that takes its time to close.
+type lingers struct{ io.Reader }
+
+func (lingers) Close() error {
+	time.Sleep(time.Second)
+	return nil
+}
+
+func TestARefusalIsRecordedBeforeItsSlotIsReleased(t *testing.T) {
+	for name, read := range map[string]func(io.ReadCloser){
+		"unread": func(io.ReadCloser) {},
+		"read":   func(b io.ReadCloser) { _, _ = io.ReadAll(b) },
+		"closed": func(b io.ReadCloser) { _ = b.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := plays(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+					reply := says(nil)
+					reply.Body = lingers{strings.NewReader("no")}
+					return reply, nil
+				})
+				r := newRouter(t, router.Options{}, narrow("c", v, 1, 0))
+				first := call(t, hello)
+				first.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
+					read(reply.Body)
+					time.Sleep(time.Millisecond)
+					return nil, later(429, 30*time.Second)
+				}
+				start(t.Context(), r, first)
+				waits := start(t.Context(), r, call(t, hello))
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				if e := fault.From(waits.now().err); v.asked() != 1 || e == nil || e.Code != fault.UpstreamRateLimit {
+					t.Errorf("the vendor said 30 s, and got %d calls; who waited got %v", v.asked(), waits.now().err)
+				}
+			})
+		})
+	}
+}
+
+// tenant is an answer whose call is over when it has been closed.
+type tenant struct {
+	lingers
+	running *atomic.Int32
+}
+
+func (a tenant) Close() error {
+	defer a.running.Add(-1)
+	return a.lingers.Close()
+}
+
+func TestASlotIsHeldUntilTheUpstreamsBodyIsClosed(t *testing.T) {
+	for name, accept := range map[string]func(context.Context, *upstream.Reply) (*upstream.Reply, error){
+		"hung up on": nil,
+		"refused":    func(context.Context, *upstream.Reply) (*upstream.Reply, error) { return nil, failed(400) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var running atomic.Int32
+				r := newRouter(t, router.Options{}, narrow("c", upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+					if n := running.Add(1); n > 1 {
+						t.Errorf("%d calls at a time", n)
+					}
+					reply := says(nil)
+					reply.Body = tenant{lingers{strings.NewReader("never read")}, &running}
+					return reply, nil
+				}), 1, 0))
+				for range 3 {
+					c := call(t, hello)
+					c.Accept, c.MaxWait = accept, 10*time.Second
+					go func() {
+						if reply, err := r.Do(t.Context(), c); err == nil {
+							_ = reply.Body.Close()
+						}
+					}()
+				}
+				time.Sleep(time.Minute)
+				if n := r.Channels()[0]; n.Requests != 3 || n.InFlight != 0 {
+					t.Errorf("at the end %+v", n)
+				}
+			})
+		})
+	}
+}
+
+func TestASlotIsReleasedWhereAnObserverPanics(t *testing.T) {
+	for name, spoil := range map[string]func(*upstream.Call){
+		"before": func(c *upstream.Call) {
+			c.Observe = func(context.Context, upstream.Attempt) (context.Context, func(upstream.Attempt)) { panic("a bug") }
+		},
+		"after an answer": func(c *upstream.Call) { c.Observe = watching(func(upstream.Attempt) { panic("a bug") }) },
+		"after a refusal": func(c *upstream.Call) {
+			c.Accept = func(context.Context, *upstream.Reply) (*upstream.Reply, error) { return nil, failed(400) }
+			c.Observe = watching(func(upstream.Attempt) { panic("a bug") })
+		},
+	} {
+		body := &closable{Reader: strings.NewReader("ok")}
+		r := newRouter(t, router.Options{}, narrow("c", upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+			return &upstream.Reply{Status: 200, Body: body}, nil
+		}), 1, 0))
+		c := call(t, hello)
+		spoil(c)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: the panic is hidden", name)
+				}
+			}()
+			_, _ = r.Do(t.Context(), c)
+		}()
+		if n := r.Channels()[0].InFlight; n != 0 || body.closed != (name != "before") {
+			t.Errorf("%s: %d calls are under way, the body is closed: %t", name, n, body.closed)
+		}
+		if got, err := answer(t.Context(), r, call(t, hello)); err != nil {
+			t.Errorf("%s: the next got %q, %v", name, got, err)
+		}
+	}
+}
+
+// turning is a context that ends at the moment at which a call's turn comes: when
+// it is asked whether it has ended, it lets the first call go.
+type turning struct {
+	context.Context
+	end func()
+}
+
+func (c *turning) Done() <-chan struct{} {
+	c.end()
+	return c.Context.Done()
+}
+
+func TestNoChannelIsAskedForACallerWhoLeavesAsASlotComes(t *testing.T) {
+	for range 50 { // which of the two is seen first is chance
+		synctest.Test(t, func(t *testing.T) {
+			asked, free := 0, make(chan struct{})
+			r := newRouter(t, router.Options{}, narrow("busy", upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+				asked++
+				<-free
+				return nil, ctx.Err()
+			}), 1, 0))
+			go func() { _, _ = r.Do(t.Context(), call(t, hello)) }()
+			synctest.Wait()
+			own, leave := context.WithCancel(t.Context())
+			var once sync.Once
+			ctx := &turning{own, func() {
+				once.Do(func() {
+					close(free)
+					for r.Channels()[0].InFlight != 0 {
+						runtime.Gosched()
+					}
+					leave()
+				})
+			}}
+			_, err := r.Do(ctx, call(t, hello))
+			var f *upstream.Failure
+			if !fault.Is(err, fault.ClientGone) || !errors.As(err, &f) || f.Sent || asked != 1 {
+				t.Errorf("error %v with %+v after %d calls of the upstream", err, f, asked)
+			}
 		})
 	}
 }
