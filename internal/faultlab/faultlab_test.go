@@ -67,6 +67,7 @@
 package faultlab
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"testing"
@@ -116,7 +117,7 @@ func TestEveryChargeIsThatOfTheOracleWhateverFails(t *testing.T) {
 		seeds = []uint64{*seed}
 	}
 	for _, s := range seeds {
-		o := Options{Seed: s, Requests: or(*requests, 2_000)}
+		o := Options{Seed: s, Requests: cmp.Or(*requests, 2_000)}
 		if *only >= 0 {
 			o.Requests, o.Calm, o.Cases = 1, true, func(int) *Case { return randomCase(s, *only) }
 		}

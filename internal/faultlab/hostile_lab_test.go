@@ -2,6 +2,7 @@ package faultlab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -84,9 +85,7 @@ type hostileLab struct {
 // the third tenant is to see. It must be called in the bubble of a
 // testing/synctest. The error says that the lab itself could not work.
 func playHostile(o hostileOptions) (*hostileReport, error) {
-	if o.Requests == 0 {
-		o.Requests = 400
-	}
+	o.Requests = cmp.Or(o.Requests, 400)
 	alone, err := playOnce(o, false)
 	if err != nil {
 		return nil, err

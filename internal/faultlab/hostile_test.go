@@ -1,6 +1,7 @@
 package faultlab
 
 import (
+	"cmp"
 	"flag"
 	"testing"
 	"testing/synctest"
@@ -38,9 +39,9 @@ func TestNoTenantCostsMoreThanItPaysOrHarmsAnother(t *testing.T) {
 		seeds = []uint64{*seed}
 	}
 	for _, s := range seeds {
-		rep := simulateHostile(t, hostileOptions{Seed: s, Requests: or(*requests, 400), Class: *class, Only: max(*only, 0)})
+		rep := simulateHostile(t, hostileOptions{Seed: s, Requests: cmp.Or(*requests, 400), Class: *class, Only: max(*only, 0)})
 		failOnProblems(t, rep)
-		if *class == "" && *only < 0 && rep.Statuses[200] < or(*requests, 400)/10 {
+		if *class == "" && *only < 0 && rep.Statuses[200] < cmp.Or(*requests, 400)/10 {
 			t.Errorf("only %d of %d requests were answered: the simulation shows nothing", rep.Statuses[200], rep.Requests)
 		}
 	}

@@ -51,7 +51,7 @@ func (v *vendors) forget(id string) {
 	delete(v.bills, id)
 }
 
-// work is one call at a vendor.
+// vendorCall is one call at a vendor, from its request to what it costs.
 type vendorCall struct {
 	v    *vendors
 	w    http.ResponseWriter

@@ -1,6 +1,7 @@
 package faultlab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,7 +118,7 @@ const credit = 1_000_000 * billing.One
 
 // newLab opens the accounts and the first gateway.
 func newLab(o Options) (*Lab, error) {
-	o.Requests, o.Clients = or(o.Requests, 2_000), or(o.Clients, 64)
+	o.Requests, o.Clients = cmp.Or(o.Requests, 2_000), cmp.Or(o.Clients, 64)
 	if o.Cases == nil {
 		o.Cases = func(n int) *Case { return randomCase(o.Seed, n) }
 	}
@@ -155,13 +156,6 @@ func newLab(o Options) (*Lab, error) {
 func (l *Lab) allow(ctx context.Context) error {
 	budget := billing.One / 1_000
 	return l.ledger.SetBudget(ctx, accountOf(rich+poor), fmt.Sprintf("key-%d", rich+poor), &budget)
-}
-
-func or(n, otherwise int) int {
-	if n > 0 {
-		return n
-	}
-	return otherwise
 }
 
 // routes are what a reload replaces, of a generation.
@@ -381,7 +375,7 @@ type noEncoder struct{ speech.Encoder }
 // Ready says that no MP3 can be made.
 func (noEncoder) Ready() error { return errors.New("the lab has no encoder") }
 
-// requestLog counts the log requestLog of requests. It is a slog.Handler.
+// requestLog counts the log lines of requests. It is a slog.Handler.
 type requestLog struct {
 	mu       sync.Mutex
 	requests map[string]int    // lines by request
@@ -400,24 +394,6 @@ func (l *requestLog) Enabled(_ context.Context, level slog.Level) bool {
 
 // Handle counts a line.
 func (l *requestLog) Handle(_ context.Context, r slog.Record) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r.Attrs(func(a slog.Attr) bool {
-		switch {
-		case a.Key == "request_id" && r.Message == "request":
-			l.requests[a.Value.String()]++
-		case a.Key == "request_id" && r.Message == "video":
-			l.videos[a.Value.String()]++
-		}
-		return true
-	})
-	if r.Message == "request" {
-		l.charge(r)
-	}
-	return nil
-}
-
-func (l *requestLog) charge(r slog.Record) {
 	id, charge := "", ""
 	r.Attrs(func(a slog.Attr) bool {
 		switch a.Key {
@@ -428,7 +404,16 @@ func (l *requestLog) charge(r slog.Record) {
 		}
 		return true
 	})
-	l.charges[id] = charge
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch r.Message {
+	case "request":
+		l.requests[id]++
+		l.charges[id] = charge
+	case "video":
+		l.videos[id]++
+	}
+	return nil
 }
 
 // WithAttrs is the handler itself: the gateway's lines are counted by their own

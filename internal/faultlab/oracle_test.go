@@ -1,6 +1,7 @@
 package faultlab
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
 	"slices"
@@ -311,7 +312,7 @@ func (c *Case) talkTally(marks []mark) tally {
 		in = max(c.inputTokens()-cached.n, 0)
 	}
 	if out > 2*mostOutput+slack { // than the model can say: the hold that the request asked for, or the text
-		out = max(or64(c.MaxTokens, heldTokens), tokens(text))
+		out = max(cmp.Or(c.MaxTokens, heldTokens), tokens(text))
 	}
 	if in+cached.n > window { // of every model
 		bound := int64(len(c.Body()))
@@ -327,13 +328,6 @@ const window, slack = 1 << 21, 1024
 
 // chats reports whether the vendor speaks in completions, or in responses.
 func (k Kind) chats() bool { return traits[k].dialect != Messages.op() }
-
-func or64(n, otherwise int64) int64 {
-	if n > 0 {
-		return n
-	}
-	return otherwise
-}
 
 // merge takes in another count of the same thing.
 func (c *count) merge(other count) {

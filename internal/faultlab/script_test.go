@@ -267,7 +267,7 @@ func (a *Answer) chatUsage(output int64) (string, *report) {
 	return text + fmt.Sprintf(`,"prompt_tokens_details":{"cached_tokens":%s}}`, cached), &report{input: in, cached: c, output: o}
 }
 
-// chatAnswer is a chat chatAnswer.
+// chatAnswer is a completion, whole or as a stream.
 func chatAnswer(c *Case, t *attemptScript, a *Answer) *script {
 	usage, r := a.chatUsage(a.Output)
 	if !c.Stream {
@@ -392,7 +392,7 @@ func (a *Answer) messageUsage(native bool) (start, end, whole string, first, las
 	return start, end, whole, first, last, all
 }
 
-// messageAnswer is a messageAnswer.
+// messageAnswer is a message, whole or as a stream.
 func messageAnswer(c *Case, t *attemptScript, a *Answer) *script {
 	start, end, whole, first, last, all := a.messageUsage(!c.Kind.translated())
 	if a.Report == Never {
@@ -502,7 +502,7 @@ func audioAnswer(c *Case, t *attemptScript) *script {
 	return s
 }
 
-// imageAnswer is an answer with imageAnswer, made new or changed.
+// imageAnswer is an answer with pictures, made new or changed, whole or as a stream.
 func imageAnswer(c *Case, t *attemptScript, a *Answer) *script {
 	input, in := a.number(a.Input)
 	shown, sh := a.number(a.Cached)

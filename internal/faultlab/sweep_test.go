@@ -173,18 +173,3 @@ func TestTheOracleSharesNoCodeWithTheGateway(t *testing.T) {
 		}
 	}
 }
-
-// TestABadHourDoesNotBecomeThreeTimesTheLoad has every vendor fail: the check
-// counts the attempts beyond the first.
-func TestABadHourDoesNotBecomeThreeTimesTheLoad(t *testing.T) {
-	var cases []*Case
-	for n := range 600 {
-		c := steady(Chat, "")
-		c.Pause = time.Duration(n%40) * time.Second
-		for i := range c.Copies[0].Attempts[0] {
-			c.Copies[0].Attempts[0][i].Trouble, c.Copies[0].Attempts[0][i].Status = Fails, 500
-		}
-		cases = append(cases, c)
-	}
-	sweep(t, cases)
-}

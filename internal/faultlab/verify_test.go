@@ -24,7 +24,7 @@ type Report struct {
 	Kinds    map[Kind]int
 	Troubles map[Trouble]int
 	Problems []string // what does not hold; none if all is well
-	Failed   []int    // the cases that are to problem, each once
+	Failed   []int    // the cases of which something does not hold, each once
 }
 
 // verify compares everything with what must be.
