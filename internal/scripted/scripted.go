@@ -209,7 +209,7 @@ func (p part) deltas() []string {
 	return strings.SplitAfter(p.text, " ")
 }
 
-// name is the name of the tool, and the namespace that it stands in.
+// names are the namespace that a tool stands in, which may be empty, and its name there.
 func (p part) names() (namespace, name string) {
 	if i := strings.LastIndexByte(p.name, '.'); i >= 0 {
 		return p.name[:i], p.name[i+1:]

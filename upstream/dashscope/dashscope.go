@@ -51,44 +51,36 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	case upstream.Rerank:
 		return d.rank(ctx, call)
 	case upstream.GenerateImage: // the public wire of the alpha family is the vendor's
-		resp, key, err := d.Post(ctx, call, to, header, joinMessageTexts(call.Body))
-		return d.documentReply(ctx, resp, key, err)
+		return d.Exchange(ctx, call, joinMessageTexts(call.Body), nil, maxDocument, d.accepted)
 	case upstream.SubmitVideo:
 		header.Set("X-DashScope-Async", "enable") // without it the vendor would refuse to answer with a task's id
 		resp, key, err := d.Post(ctx, call, to, header, call.Body)
-		return videoReply(d.documentReply(ctx, resp, key, err))
+		return d.videoReply(ctx, resp, key, err)
 	}
 	task, err := d.TaskURL(call)
 	if err != nil {
 		return nil, err
 	}
 	resp, key, err := d.Get(ctx, call, task, header)
-	return videoReply(d.documentReply(ctx, resp, key, err))
+	return d.videoReply(ctx, resp, key, err)
 }
 
 // maxDocument bounds an answer, which has links and no media.
 const maxDocument = 16 << 20
 
-// documentReply replies with a whole document, as the vendor wrote it.
-func (d *driver) documentReply(ctx context.Context, resp *http.Response, key *upstream.Key, err error) (*upstream.Reply, error) {
-	if err != nil {
-		return nil, err
+// accepted is a document as the vendor wrote it, unless it is a refusal, as some of status 200
+// are.
+func (d *driver) accepted(data []byte, h http.Header) ([]byte, error) {
+	if _, bad := parseRefusal(data); bad {
+		return nil, d.refusedWith200(data, h)
 	}
-	data, err := d.ReadDocument(ctx, resp, maxDocument)
-	if err == nil {
-		if _, bad := parseRefusal(data); bad { // some of status 200 are refusals
-			err = d.refusedWith200(data, resp.Header)
-		}
-	}
-	key.Report(err)
-	if err != nil {
-		return nil, err
-	}
-	return httpdo.DocumentReply(key, data), nil
+	return data, nil
 }
 
-// videoReply is a reply about a video, whose errors have the form of the endpoint.
-func videoReply(reply *upstream.Reply, err error) (*upstream.Reply, error) {
+// videoReply replies with what a response says of a video. Errors have the form of the
+// endpoint.
+func (d *driver) videoReply(ctx context.Context, resp *http.Response, key *upstream.Key, err error) (*upstream.Reply, error) {
+	reply, err := d.Document(ctx, resp, key, err, maxDocument, d.accepted)
 	if err != nil {
 		return nil, publicVideoError(err)
 	}

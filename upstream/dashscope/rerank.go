@@ -16,11 +16,10 @@ import (
 // endpoint, not the vendor's.
 func (d *driver) rank(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	body, dropped := httpdo.DropFields(call.Body, "max_tokens_per_doc", "max_chunks_per_doc", "truncation")
-	reply, err := d.Exchange(ctx, call, rankingBody(body), httpdo.MaxRanking, d.publicRanking)
+	reply, err := d.Exchange(ctx, call, rankingBody(body), dropped, httpdo.MaxRanking, d.publicRanking)
 	if err != nil {
 		return nil, fault.From(err).With(func(e *fault.Error) { e.Body = nil })
 	}
-	reply.Dropped = dropped
 	return reply, nil
 }
 
@@ -49,8 +48,9 @@ func rankingBody(body upstream.Body) upstream.Body {
 
 // publicRanking is an answer in the public wire.
 func (d *driver) publicRanking(data []byte, h http.Header) ([]byte, error) {
-	if _, bad := parseRefusal(data); bad { // some of status 200 are refusals
-		return nil, d.refusedWith200(data, h)
+	data, err := d.accepted(data, h)
+	if err != nil {
+		return nil, err
 	}
 	o, err := rawjson.Index(data, nil, nil)
 	if err != nil {

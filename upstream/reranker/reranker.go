@@ -27,7 +27,7 @@ const (
 type driver struct {
 	*httpdo.Client
 	request func(upstream.Body) (_ upstream.Body, dropped []string)
-	answer  func(data []byte, h http.Header) ([]byte, error) // nil where it is the public wire
+	answer  httpdo.Translate // nil where it is the public wire
 	list    httpdo.Listing
 }
 
@@ -76,12 +76,7 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	if body.IsObject() {
 		body, dropped = d.request(body)
 	}
-	reply, err := d.Exchange(ctx, call, body, httpdo.MaxRanking, d.answer)
-	if err != nil {
-		return nil, err
-	}
-	reply.Dropped = dropped
-	return reply, nil
+	return d.Exchange(ctx, call, body, dropped, httpdo.MaxRanking, d.answer)
 }
 
 // cohereRequest leaves out what Cohere's second version answers 422 to, as it does to each

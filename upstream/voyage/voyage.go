@@ -40,14 +40,9 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 		return d.rank(ctx, call)
 	}
 	body, dropped := translateBody(call.Body)
-	reply, err := d.Exchange(ctx, call, body, maxAnswer, func(data []byte, _ http.Header) ([]byte, error) {
+	return d.Exchange(ctx, call, body, dropped, maxAnswer, func(data []byte, _ http.Header) ([]byte, error) {
 		return embeddingsapi.CompleteUsage(data)
 	})
-	if err != nil {
-		return nil, err
-	}
-	reply.Dropped = dropped
-	return reply, nil
 }
 
 // rank makes a call for a ranking. Voyage answers 400 to every argument that it does not
@@ -58,18 +53,13 @@ func (d *driver) rank(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	if body.IsObject() {
 		body = body.Delete("return_documents").Rename("top_n", "top_k")
 	}
-	reply, err := d.Exchange(ctx, call, body, httpdo.MaxRanking, func(data []byte, _ http.Header) ([]byte, error) {
+	return d.Exchange(ctx, call, body, dropped, httpdo.MaxRanking, func(data []byte, _ http.Header) ([]byte, error) {
 		o, err := rawjson.Index(data, nil, nil)
 		if err != nil {
 			return nil, err
 		}
 		return o.Apply(nil, rawjson.Delete("results"), rawjson.Rename("data", "results")), nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	reply.Dropped = dropped
-	return reply, nil
 }
 
 // translateBody is the body as Voyage takes it: dimensions under their own name, no

@@ -118,9 +118,9 @@ func (c *Client) Body(resp *http.Response) (io.ReadCloser, error) {
 	return body, nil
 }
 
-// ReadDocument is the whole body of a good answer, of at most so many bytes, or the
+// readDocument is the whole body of a good answer, of at most so many bytes, or the
 // error of any other.
-func (c *Client) ReadDocument(ctx context.Context, resp *http.Response, most int64) ([]byte, error) {
+func (c *Client) readDocument(ctx context.Context, resp *http.Response, most int64) ([]byte, error) {
 	body, err := c.Body(resp)
 	if err != nil {
 		return nil, err
@@ -146,19 +146,33 @@ func (c *Client) BrokenOff(ctx context.Context, status int, err error) error {
 	return c.Malformed(status, err)
 }
 
-// Exchange posts a body and replies with the whole answer, of at most so many bytes, as
-// translate makes it the public wire's; nil leaves it as it is, for the gateway to check. An
-// error of translate that is no fault means that the answer is malformed.
-func (c *Client) Exchange(ctx context.Context, call *upstream.Call, body upstream.Body, most int64, translate func(data []byte, h http.Header) ([]byte, error)) (*upstream.Reply, error) {
+// Translate makes a vendor's document the public wire's. An error that is no fault means that
+// the document is malformed.
+type Translate func(data []byte, h http.Header) ([]byte, error)
+
+// Exchange posts a body, out of which the fields dropped were left, and replies with the
+// whole answer, of at most so many bytes. A nil translate leaves it as it is, for the gateway
+// to check.
+func (c *Client) Exchange(ctx context.Context, call *upstream.Call, body upstream.Body, dropped []string, most int64, translate Translate) (*upstream.Reply, error) {
 	to, err := c.URL(call.Op)
 	if err != nil {
 		return nil, err
 	}
 	resp, key, err := c.Post(ctx, call, to, Header("application/json", "application/json"), body)
+	reply, err := c.Document(ctx, resp, key, err, most, translate)
+	if err == nil {
+		reply.Dropped = dropped
+	}
+	return reply, err
+}
+
+// Document turns a response into a Reply of the whole answer, as [Client.Exchange] does, or
+// into an error, and reports to the key. err is that of [Client.Post] or [Client.Get].
+func (c *Client) Document(ctx context.Context, resp *http.Response, key *upstream.Key, err error, most int64, translate Translate) (*upstream.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := c.ReadDocument(ctx, resp, most)
+	data, err := c.readDocument(ctx, resp, most)
 	if err == nil && translate != nil {
 		data, err = translate(data, resp.Header)
 		if e := (*fault.Error)(nil); err != nil && !errors.As(err, &e) {
@@ -169,7 +183,9 @@ func (c *Client) Exchange(ctx context.Context, call *upstream.Call, body upstrea
 	if err != nil {
 		return nil, err
 	}
-	return DocumentReply(key, data), nil
+	return &upstream.Reply{
+		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)), Key: key.ID(),
+	}, nil
 }
 
 // MaxRanking is how much of a ranking is read: 10,000 results take a tenth of it.
@@ -187,13 +203,6 @@ func DropFields(body upstream.Body, names ...string) (_ upstream.Body, dropped [
 		body = body.Delete(name)
 	}
 	return body, dropped
-}
-
-// DocumentReply is a Reply of a whole JSON document, to a call with the key.
-func DocumentReply(key *upstream.Key, data []byte) *upstream.Reply {
-	return &upstream.Reply{
-		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)), Key: key.ID(),
-	}
 }
 
 // maxDecoded is how much a compressed answer may decompress to (docs/faults.md, row 9).

@@ -143,7 +143,7 @@ func Header(accept, contentType string) http.Header {
 // Post sends a body once: whatever fails is for the Router to repeat. header is
 // all that travels, but for the key for the call, to which the outcome is then to be
 // reported ([upstream.Key.Report]). The response's body is to be read by [Client.Reply],
-// [Client.ReadDocument] or [Client.Body].
+// [Client.Document] or [Client.Body].
 func (c *Client) Post(ctx context.Context, call *upstream.Call, to *url.URL, header http.Header, body upstream.Body) (*http.Response, *upstream.Key, error) {
 	open, size, err := body.Open()
 	if err != nil {

@@ -45,8 +45,10 @@ func (c *Client) OperatorFault(f *upstream.Failure) *fault.Error {
 
 // Malformed is the error of an answer that is none.
 func (c *Client) Malformed(status int, err error) error {
-	f := &upstream.Failure{Status: status, Sent: true, Err: c.masked(err)}
-	return fault.Wrap(fault.BadGateway, (&upstream.Failure{Sent: true}).Fault().Message, f)
+	f := &upstream.Failure{Sent: true, Err: c.masked(err)}
+	e := f.Fault()
+	f.Status = status // which is not what is wrong
+	return e
 }
 
 // transportError is the error of a call that got no response.

@@ -38,9 +38,7 @@ type Listing struct {
 func (c *Client) ListModels(ctx context.Context, l Listing) (*upstream.ModelList, error) {
 	list, known, left, entries := new(upstream.ModelList), make(map[string]bool), int64(maxListBytes), 0
 	query := url.Values{}
-	for name, values := range l.Query {
-		query[name] = values
-	}
+	maps.Copy(query, l.Query)
 	for {
 		page, size, err := c.listPage(ctx, l, query, left)
 		if err != nil {
@@ -101,7 +99,7 @@ func (c *Client) listPage(ctx context.Context, l Listing, query url.Values, most
 	if err != nil {
 		return nil, 0, err
 	}
-	data, err := c.ReadDocument(ctx, resp, most)
+	data, err := c.readDocument(ctx, resp, most)
 	if err != nil {
 		return nil, 0, err
 	}
