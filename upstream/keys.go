@@ -65,9 +65,9 @@ func NewKeys(keys []secret.String, now func() time.Time) (*Keys, error) {
 
 // Next is the key for a call: the one that [Call.Key] names, the first usable one in the
 // order of its session, or the one whose turn it is; nil if the ring has none. Keys that
-// the vendor refused for the call are passed over while there is another. It fails if
-// there is no key with the name or the breaker of that one is open, and nothing is to be sent. [Key.Report] then takes the
-// outcome of the call.
+// the vendor refused for the call are passed over while there is another. It fails, and
+// nothing is to be sent, if there is no key with the name or its breaker is open.
+// [Key.Report] then takes the outcome of the call.
 func (r *Keys) Next(call *Call) (*Key, error) {
 	switch {
 	case call.Key != "":

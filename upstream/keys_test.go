@@ -99,6 +99,21 @@ func TestAKeyThatIsRefusedThreeTimesInARowIsLeftAlone(t *testing.T) {
 	}
 }
 
+// A proxy does not know the vendor's keys, and one that may not use a model is as good as
+// before for the others.
+func TestWhatSaysNothingOfAKeyLeavesItInUse(t *testing.T) {
+	for name, f := range map[string]*upstream.Failure{
+		"a proxy's refusal": upstream.FromStatus(407), "another address": upstream.FromStatus(421), "an old protocol": upstream.FromStatus(426),
+		"no such model": {Status: 403, Sent: true, NoModel: true}, "a limit of one request's size": {Status: 429, Sent: true, Refused: true, Oversized: true},
+		"the caller's fault": upstream.FromStatus(400), "the vendor's fault": upstream.FromStatus(500), "no connection": {},
+	} {
+		got := turns(ring(t, nil, "a", "b"), 8, func(k *upstream.Key) { k.Report(f.Fault()) })
+		if got != "abababab" || f.OtherKey {
+			t.Errorf("%s: keys %s, another one can serve: %t", name, got, f.OtherKey)
+		}
+	}
+}
+
 func TestTheLastUsableKeyIsAlwaysUsed(t *testing.T) {
 	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
 	r := ring(t, func() time.Time { return now }, "a", "b")

@@ -77,25 +77,6 @@ func TestOfAllStatusesOnlyTheCallersOwnFaultIsTheirs(t *testing.T) {
 	}
 }
 
-// A proxy does not know the vendor's keys.
-func TestAProxysRefusalSaysNothingOfTheKey(t *testing.T) {
-	for _, status := range []int{407, 421, 426} {
-		var asked []string
-		up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			asked = append(asked, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
-			w.WriteHeader(status)
-		}), upstream.DriverOptions{Keys: vendortest.Keys("1", "2")})
-		for range 8 {
-			if _, f := vendortest.Refused(t, up, chat(t, false)); f.OtherKey {
-				t.Errorf("%d: another key is to be tried", status)
-			}
-		}
-		if got := strings.Join(asked, ""); got != "12121212" {
-			t.Errorf("%d: keys %s", status, got)
-		}
-	}
-}
-
 // TestGooglesErrorsAreWhoseFaultTheyAre is of the OpenAI-compatible path of
 // Gemini, which answers errors in Google's own form, in a list or not.
 func TestGooglesErrorsAreWhoseFaultTheyAre(t *testing.T) {

@@ -93,8 +93,8 @@ func TestTheErrorsOfEachVendorAreWhoseFaultTheyAre(t *testing.T) {
 			if row.text != "" && !strings.Contains(e.Message, row.text) || row.text == "" && strings.Contains(row.body, e.Message) {
 				t.Errorf("the caller reads %q, want %q in it", e.Message, row.text)
 			}
-			if f.NoModel && (e.HTTPStatus() != row.status && row.status != 403 || row.status == 403 && e.Code != fault.ModelNotFound) {
-				t.Errorf("the caller gets %d %s", e.HTTPStatus(), e.Code)
+			if f.NoModel && (f.Fatal || e.HTTPStatus() != row.status && row.status != 403 || row.status == 403 && e.Code != fault.ModelNotFound) {
+				t.Errorf("the caller gets %d %s, failure %+v", e.HTTPStatus(), e.Code, f)
 			}
 		})
 	}
@@ -111,22 +111,5 @@ func TestABaseRespInA200IsWhatItSays(t *testing.T) {
 		if got := categoryOf(f, e); got != want {
 			t.Errorf("%s is %s, %+v, want %s", body, got, f, want)
 		}
-	}
-}
-
-// A key that may not use one model is as good as before for the others.
-func TestARefusalOfAModelSaysNothingOfTheKey(t *testing.T) {
-	var asked []string
-	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
-		vendortest.Responds(403, nil, `{"error":{"message":"no","code":"model_not_found"}}`)(w, r)
-	}), upstream.DriverOptions{Keys: vendortest.Keys("1", "2")})
-	for range 8 {
-		if _, f := vendortest.Refused(t, up, chat(t, false)); f.OtherKey || f.Fatal {
-			t.Errorf("the failure is %+v", f)
-		}
-	}
-	if got := strings.Join(asked, ""); got != "12121212" {
-		t.Errorf("the keys were %s", got)
 	}
 }
