@@ -95,16 +95,25 @@ func models(l discovery.List) string {
 	return strings.Join(ids, " ")
 }
 
+// run watches the sources and asks for their lists, until stop or the end of the bubble in
+// which it is called.
+func run(t *testing.T, o discovery.Options, sources ...discovery.Source) (l *discovery.Lists, stop func()) {
+	l = discovery.New(o)
+	l.Watch(sources)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = l.Run(ctx) }()
+	stop = func() { cancel(); <-ended }
+	t.Cleanup(stop)
+	return l, stop
+}
+
 func TestAListIsKeptUntilABetterOneComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, log, changes := &vendor{}, new(lines), atomic.Int32{}
 		s := discovery.Source{Channel: "groq", Upstream: v, Vendor: "here", Every: time.Minute, Filter: discovery.Filter{Not: []string{"*-preview"}, Prefix: "groq/"}}
-		l := discovery.New(discovery.Options{Changed: func(context.Context) { changes.Add(1) }, Logger: log.logger()})
-		l.Watch([]discovery.Source{s})
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
 		v.fails(errors.New("connection refused"))
-		go func() { defer close(ended); _ = l.Run(ctx) }()
+		l, _ := run(t, discovery.Options{Changed: func(context.Context) { changes.Add(1) }, Logger: log.logger()}, s)
 		down := errors.New("html, with\nlines \x1b[31m")
 		for _, step := range []struct {
 			name    string
@@ -144,8 +153,6 @@ func TestAListIsKeptUntilABetterOneComes(t *testing.T) {
 				t.Errorf("%s: logged %q, want %q", step.name, text, step.log)
 			}
 		}
-		stop()
-		<-ended
 	})
 }
 
@@ -153,19 +160,14 @@ func TestAVendorThatDoesNotAnswerIsLeftInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &vendor{hangs: true}
 		s := discovery.Source{Channel: "c", Upstream: v}
-		l := discovery.New(discovery.Options{})
-		l.Watch([]discovery.Source{s})
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); _ = l.Run(ctx) }()
+		l, stop := run(t, discovery.Options{}, s)
 		began := time.Now()
-		l.Await(ctx)
+		l.Await(t.Context())
 		if took, list := time.Since(began), l.Of(s); took != 30*time.Second || !errors.Is(list.Err, context.DeadlineExceeded) || list.Tried.IsZero() {
 			t.Errorf("after %s the list is %+v", took, list)
 		}
 		time.Sleep(3 * time.Second) // it is asked again
 		stop()
-		<-ended
 		if n := v.times(); n != 2 {
 			t.Errorf("asked %d times", n)
 		}
@@ -188,12 +190,8 @@ func TestAReloadKeepsTheListsOfTheSameVendors(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := discovery.New(discovery.Options{})
-				ctx, stop := context.WithCancel(t.Context())
-				defer stop()
-				go func() { _ = l.Run(ctx) }()
-				l.Watch([]discovery.Source{{Channel: "c", Upstream: same, Vendor: "v"}})
-				l.Await(ctx)
+				l, _ := run(t, discovery.Options{}, discovery.Source{Channel: "c", Upstream: same, Vendor: "v"})
+				l.Await(t.Context())
 				before, asked := same.times(), row.after.Upstream.(*vendor)
 				l.Watch([]discovery.Source{row.after})
 				synctest.Wait()
@@ -206,8 +204,6 @@ func TestAReloadKeepsTheListsOfTheSameVendors(t *testing.T) {
 				if row.after.Channel != "c" && models(l.Of(discovery.Source{Channel: "c", Vendor: "v"})) != "" {
 					t.Error("the channel that was taken out has a list")
 				}
-				stop()
-				synctest.Wait()
 			})
 		})
 	}
@@ -216,13 +212,8 @@ func TestAReloadKeepsTheListsOfTheSameVendors(t *testing.T) {
 func TestManyProcessesDoNotAskAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &vendor{list: []string{"a"}}
-		l := discovery.New(discovery.Options{Rand: func(n int64) int64 { return n - 1 }})
-		l.Watch([]discovery.Source{{Channel: "c", Upstream: v}})
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		go func() { _ = l.Run(ctx) }()
+		_, stop := run(t, discovery.Options{Rand: func(n int64) int64 { return n - 1 }}, discovery.Source{Channel: "c", Upstream: v})
 		time.Sleep(time.Hour)
-		synctest.Wait()
 		stop()
 		if wait := v.asked[1].Sub(v.asked[0]).Round(time.Second); wait != 7*time.Minute+30*time.Second {
 			t.Errorf("the second request came %s after the first", wait)
@@ -234,18 +225,12 @@ func TestAnUpstreamWithoutAListSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := upstream.Func(nil)
 		s := discovery.Source{Channel: "c", Upstream: up}
-		l := discovery.New(discovery.Options{})
-		l.Watch([]discovery.Source{s})
+		l, _ := run(t, discovery.Options{}, s)
 		l.Watch([]discovery.Source{s}) // functions cannot be compared
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		go func() { _ = l.Run(ctx) }()
-		l.Await(ctx)
+		l.Await(t.Context())
 		if list := l.Of(s); !errors.Is(list.Err, upstream.ErrNoList) {
 			t.Errorf("got %+v", list)
 		}
-		stop()
-		synctest.Wait()
 	})
 }
 
@@ -293,11 +278,7 @@ func TestManyModelsThatGoAreRememberedInBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, log := &vendor{}, new(lines)
 		s := discovery.Source{Channel: "c", Upstream: v, Every: time.Second}
-		l := discovery.New(discovery.Options{Logger: log.logger()})
-		l.Watch([]discovery.Source{s})
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		go func() { _ = l.Run(ctx) }()
+		l, _ := run(t, discovery.Options{Logger: log.logger()}, s)
 		for round := range 3 {
 			var ids []string
 			for i := range 10_000 {
@@ -307,7 +288,6 @@ func TestManyModelsThatGoAreRememberedInBounds(t *testing.T) {
 			time.Sleep(2 * time.Second)
 		}
 		synctest.Wait()
-		stop()
 		if list := l.Of(s); len(list.Gone) != 1000 || len(list.Models) > 20_000 {
 			t.Errorf("%d models, %d gone", len(list.Models), len(list.Gone))
 		}
@@ -315,6 +295,5 @@ func TestManyModelsThatGoAreRememberedInBounds(t *testing.T) {
 		if len(longest) > 1000 {
 			t.Errorf("a line of %d bytes", len(longest))
 		}
-		synctest.Wait()
 	})
 }
