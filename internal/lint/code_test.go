@@ -107,9 +107,9 @@ var rules = []rule{
 	{"unfinished", "what is in the tree is done, or it is not there", nothingUnfinished},
 }
 
-// noFloats looks at the room of money alone, its tests included.
+// noFloats looks at package billing and below alone, its tests included.
 func noFloats(f *file) (found []finding) {
-	if !f.in("billing") {
+	if !strings.HasPrefix(f.path, "billing/") {
 		return nil
 	}
 	ast.Inspect(f.syntax, func(n ast.Node) bool {
@@ -417,16 +417,6 @@ func (f *file) dir() string {
 		return f.path[:i]
 	}
 	return "."
-}
-
-// in reports whether the file lies in one of the folders or below.
-func (f *file) in(folders ...string) bool {
-	for _, folder := range folders {
-		if strings.HasPrefix(f.path, folder+"/") {
-			return true
-		}
-	}
-	return false
 }
 
 // program reports whether the file belongs to a program, which may print.

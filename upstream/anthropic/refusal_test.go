@@ -11,8 +11,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 )
 
-// said is an error body as the vendor writes it.
-func said(kind, message string) string {
+// errorBody is an error body as the vendor writes it.
+func errorBody(kind, message string) string {
 	return `{"type":"error","error":{"type":"` + kind + `","message":"` + message + `"},"request_id":"req_01"}`
 }
 
@@ -28,19 +28,19 @@ func TestWhoseFaultARefusalIs(t *testing.T) {
 		through bool   // the vendor's body goes to the caller
 		fatal   bool
 	}{
-		"a bad request":      {400, said("invalid_request_error", "prompt is too long: 9 tokens > 8 maximum"), "invalid_request_error", 400, "prompt is too long: 9 tokens > 8 maximum", true, false},
-		"no such model":      {404, said("not_found_error", "model: claude-z"), "not_found_error", 404, "model: claude-z", true, false},
-		"too large":          {413, said("request_too_large", "Request exceeds the maximum size"), "request_too_large", 413, "Request exceeds the maximum size", true, false},
-		"another 4xx":        {422, said("odd_error", "Text."), "odd_error", 422, "Text.", true, false},
-		"a forbidden model":  {403, said("permission_error", "Text."), fault.NoChannel, 502, "", false, true},
-		"a bill as a 400":    {400, said("billing_error", "Text."), fault.NoChannel, 502, "", false, true},
-		"no credit":          {400, said("invalid_request_error", "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing."), fault.NoChannel, 502, "", false, true},
-		"a spent budget":     {400, said("invalid_request_error", "You have reached your specified API usage limits. You will regain access on 2026-10-01 at 00:00 UTC."), fault.NoChannel, 502, "", false, true},
-		"a closed account":   {400, said("invalid_request_error", "This organization has been disabled."), fault.NoChannel, 502, "", false, true},
-		"a caller's fraud":   {400, said("invalid_request_error", "Your credit balance is too low: Extra inputs are not permitted"), "invalid_request_error", 400, "Your credit balance is too low: Extra inputs are not permitted", true, false},
-		"a caller's quote":   {400, said("invalid_request_error", "No tool is named Your credit balance is too low"), "invalid_request_error", 400, "No tool is named Your credit balance is too low", true, false},
-		"a bill as a 500":    {500, said("billing_error", "Text."), fault.InternalServerError, 500, "", false, false},
-		"Z.ai's balance":     {429, said("1113", "Insufficient balance or no resource package. Please recharge."), fault.NoChannel, 502, "", false, true},
+		"a bad request":      {400, errorBody("invalid_request_error", "prompt is too long: 9 tokens > 8 maximum"), "invalid_request_error", 400, "prompt is too long: 9 tokens > 8 maximum", true, false},
+		"no such model":      {404, errorBody("not_found_error", "model: claude-z"), "not_found_error", 404, "model: claude-z", true, false},
+		"too large":          {413, errorBody("request_too_large", "Request exceeds the maximum size"), "request_too_large", 413, "Request exceeds the maximum size", true, false},
+		"another 4xx":        {422, errorBody("odd_error", "Text."), "odd_error", 422, "Text.", true, false},
+		"a forbidden model":  {403, errorBody("permission_error", "Text."), fault.NoChannel, 502, "", false, true},
+		"a bill as a 400":    {400, errorBody("billing_error", "Text."), fault.NoChannel, 502, "", false, true},
+		"no credit":          {400, errorBody("invalid_request_error", "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing."), fault.NoChannel, 502, "", false, true},
+		"a spent budget":     {400, errorBody("invalid_request_error", "You have reached your specified API usage limits. You will regain access on 2026-10-01 at 00:00 UTC."), fault.NoChannel, 502, "", false, true},
+		"a closed account":   {400, errorBody("invalid_request_error", "This organization has been disabled."), fault.NoChannel, 502, "", false, true},
+		"a caller's fraud":   {400, errorBody("invalid_request_error", "Your credit balance is too low: Extra inputs are not permitted"), "invalid_request_error", 400, "Your credit balance is too low: Extra inputs are not permitted", true, false},
+		"a caller's quote":   {400, errorBody("invalid_request_error", "No tool is named Your credit balance is too low"), "invalid_request_error", 400, "No tool is named Your credit balance is too low", true, false},
+		"a bill as a 500":    {500, errorBody("billing_error", "Text."), fault.InternalServerError, 500, "", false, false},
+		"Z.ai's balance":     {429, errorBody("1113", "Insufficient balance or no resource package. Please recharge."), fault.NoChannel, 502, "", false, true},
 		"the same as a code": {429, `{"error":{"code":"1113","message":"Insufficient balance"}}`, fault.NoChannel, 502, "", false, true},
 		"OpenAI's form":      {400, `{"error":{"type":"invalid_request_error","message":"Text."}}`, "invalid_request_error", 400, "Text.", false, false},
 		"no type":            {400, `{"type":"error","error":{"message":"Text."}}`, fault.InvalidRequest, 400, "Text.", false, false},
@@ -48,9 +48,9 @@ func TestWhoseFaultARefusalIs(t *testing.T) {
 		"html":               {404, "<html>", fault.InvalidRequest, 404, own, false, false},
 		"error is no object": {400, `{"type":"error","error":"Text."}`, fault.InvalidRequest, 400, own, false, false},
 		"nothing":            {400, "", fault.InvalidRequest, 400, own, false, false},
-		"huge":               {400, said("invalid_request_error", strings.Repeat("y", httpdo.MaxRefusal)), fault.InvalidRequest, 400, own, false, false},
-		"its own key":        {400, said("invalid_request_error", "sk-ant-1 may not"), "invalid_request_error", 400, "", false, false},
-		"its key, escaped":   {400, said("invalid_request_error", `sk\u002dant-1 may not`), "invalid_request_error", 400, "", false, false},
+		"huge":               {400, errorBody("invalid_request_error", strings.Repeat("y", httpdo.MaxRefusal)), fault.InvalidRequest, 400, own, false, false},
+		"its own key":        {400, errorBody("invalid_request_error", "sk-ant-1 may not"), "invalid_request_error", 400, "", false, false},
+		"its key, escaped":   {400, errorBody("invalid_request_error", `sk\u002dant-1 may not`), "invalid_request_error", 400, "", false, false},
 		"its key elsewhere":  {400, `{"type":"error","error":{"type":"t","message":"Text."},"x":"sk-ant-1"}`, "t", 400, "Text.", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,16 +77,16 @@ func TestAStreamedRequestThatIsAnsweredWithADocumentFailed(t *testing.T) {
 		code       fault.Code
 		want       int
 	}{
-		"a bad request":   {"application/json; charset=utf-8", said("invalid_request_error", "Text."), "invalid_request_error", 400},
-		"a bad key":       {"application/json", said("authentication_error", "Text."), fault.NoChannel, 502},
-		"no credit":       {"application/json", said("invalid_request_error", "Your credit balance is too low."), fault.NoChannel, 502},
-		"no such model":   {"application/json", said("not_found_error", "Text."), "not_found_error", 404},
-		"too large":       {"application/json", said("request_too_large", "Text."), "request_too_large", 413},
-		"a rate limit":    {"application/json", said("rate_limit_error", "Text."), fault.UpstreamRateLimit, 429},
-		"an own error":    {"application/json", said("api_error", "Text."), fault.InternalServerError, 500},
-		"a time-out":      {"application/json", said("timeout_error", "Text."), fault.RequestTimeout, 504},
-		"overloaded":      {"application/json", said("overloaded_error", "Text."), fault.ServiceUnavailable, 503},
-		"an unknown kind": {"application/json", said("odd_error", "Text."), fault.BadGateway, 502},
+		"a bad request":   {"application/json; charset=utf-8", errorBody("invalid_request_error", "Text."), "invalid_request_error", 400},
+		"a bad key":       {"application/json", errorBody("authentication_error", "Text."), fault.NoChannel, 502},
+		"no credit":       {"application/json", errorBody("invalid_request_error", "Your credit balance is too low."), fault.NoChannel, 502},
+		"no such model":   {"application/json", errorBody("not_found_error", "Text."), "not_found_error", 404},
+		"too large":       {"application/json", errorBody("request_too_large", "Text."), "request_too_large", 413},
+		"a rate limit":    {"application/json", errorBody("rate_limit_error", "Text."), fault.UpstreamRateLimit, 429},
+		"an own error":    {"application/json", errorBody("api_error", "Text."), fault.InternalServerError, 500},
+		"a time-out":      {"application/json", errorBody("timeout_error", "Text."), fault.RequestTimeout, 504},
+		"overloaded":      {"application/json", errorBody("overloaded_error", "Text."), fault.ServiceUnavailable, 503},
+		"an unknown kind": {"application/json", errorBody("odd_error", "Text."), fault.BadGateway, 502},
 	} {
 		e, _ := vendortest.Refused(t, newDriver(t, vendortest.Responds(http.StatusOK, map[string]string{"Content-Type": row.kind}, row.body), upstream.DriverOptions{}), call(t, true))
 		if e.Code != row.code || e.HTTPStatus() != row.want {
@@ -102,15 +102,15 @@ func TestAModelThatTheVendorDoesNotHave(t *testing.T) {
 		body   string
 		want   bool
 	}{
-		{"Anthropic", 404, said("not_found_error", "model: claude-z"), true},
-		{"Ollama", 404, said("not_found_error", "model 'm' not found"), true},
-		{"vLLM", 404, said("NotFoundError", "The model `m` does not exist."), true},
+		{"Anthropic", 404, errorBody("not_found_error", "model: claude-z"), true},
+		{"Ollama", 404, errorBody("not_found_error", "model 'm' not found"), true},
+		{"vLLM", 404, errorBody("NotFoundError", "The model `m` does not exist."), true},
 		{"DeepSeek", 400, `{"error":{"message":"Model Not Exist","type":"invalid_request_error","code":"invalid_request_error"}}`, true},
 		{"Z.ai", 400, `{"error":{"code":"1211","message":"Unknown Model, please check the model code."},"request_id":"r"}`, true},
-		{"no counter of tokens", 404, said("not_found_error", "Not Found"), false},
-		{"a file", 404, said("not_found_error", "File model 'm' was not found for the account"), false},
-		{"a field", 400, said("invalid_request_error", "model: String should have at most 256 characters"), false},
-		{"words of the caller's", 400, said("invalid_request_error", "tools.0.name: Model Not Exist"), false},
+		{"no counter of tokens", 404, errorBody("not_found_error", "Not Found"), false},
+		{"a file", 404, errorBody("not_found_error", "File model 'm' was not found for the account"), false},
+		{"a field", 400, errorBody("invalid_request_error", "model: String should have at most 256 characters"), false},
+		{"words of the caller's", 400, errorBody("invalid_request_error", "tools.0.name: Model Not Exist"), false},
 	} {
 		t.Run(row.vendor, func(t *testing.T) {
 			_, f := vendortest.Refused(t, newDriver(t, vendortest.Responds(row.status, nil, row.body), upstream.DriverOptions{}), call(t, false))

@@ -66,7 +66,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-func (l *lines) take() string {
+func (l *lines) flush() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.text.Reset()
@@ -142,7 +142,7 @@ func TestAListIsKeptUntilABetterOneComes(t *testing.T) {
 			}
 			time.Sleep(step.waits)
 			synctest.Wait()
-			got, text := l.Of(s), log.take()
+			got, text := l.Of(s), log.flush()
 			if models(got) != step.want || changes.Load() != step.changes || got.Reason() != step.err || len(got.Gone) != step.gone {
 				t.Errorf("%s: %q after %d changes, error %q, %d gone; want %q, %d, %q, %d", step.name, models(got), changes.Load(), got.Reason(), len(got.Gone), step.want, step.changes, step.err, step.gone)
 			}
@@ -291,7 +291,7 @@ func TestManyModelsThatGoAreRememberedInBounds(t *testing.T) {
 		if list := l.Of(s); len(list.Gone) != 1000 || len(list.Models) > 20_000 {
 			t.Errorf("%d models, %d gone", len(list.Models), len(list.Gone))
 		}
-		longest := slices.MaxFunc(strings.Split(log.take(), "\n"), func(a, b string) int { return len(a) - len(b) })
+		longest := slices.MaxFunc(strings.Split(log.flush(), "\n"), func(a, b string) int { return len(a) - len(b) })
 		if len(longest) > 1000 {
 			t.Errorf("a line of %d bytes", len(longest))
 		}

@@ -130,8 +130,8 @@ func (a tenant) Close() error {
 
 func TestASlotIsHeldUntilTheUpstreamsBodyIsClosed(t *testing.T) {
 	for name, accept := range map[string]func(context.Context, *upstream.Reply) (*upstream.Reply, error){
-		"hung up on": nil,
-		"refused":    func(context.Context, *upstream.Reply) (*upstream.Reply, error) { return nil, failed(400) },
+		"closed":  nil,
+		"refused": func(context.Context, *upstream.Reply) (*upstream.Reply, error) { return nil, failed(400) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

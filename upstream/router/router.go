@@ -89,9 +89,9 @@ func newRouter(channels []Channel, o Options) *Router {
 	}
 	r.channels = newChannels(channels, before, r.accounts, r.now())
 	if o.Previous != nil {
-		r.removedPaused = o.Previous.keepPaused(r.channels)
+		r.removedPaused = o.Previous.restorePauses(r.channels)
 	}
-	admitDiscovered(r.channels)
+	setServedModels(r.channels)
 	r.models = models(r.channels)
 	r.table = newRouteTable(r.channels, r.models, nil)
 	return r

@@ -99,9 +99,9 @@ func (t routeTable) routes(op upstream.Op, model string) []route {
 	return slices.DeleteFunc(slices.Clone(wild), refuses)
 }
 
-// admitDiscovered sets what each channel serves: what it maps and what it discovered,
+// setServedModels sets what each channel serves: what it maps and what it discovered,
 // without the discovered ids that another channel maps or passes through.
-func admitDiscovered(channels []*channel) {
+func setServedModels(channels []*channel) {
 	mapped := make(map[string]bool)
 	for _, c := range channels {
 		for id := range c.Models {

@@ -58,8 +58,8 @@ type spoken struct {
 	done   bool
 }
 
-// hear reads a streamed answer to its end.
-func hear(t testing.TB, o Options, body string) (*spoken, error) {
+// readStream reads a streamed answer to its end.
+func readStream(t testing.TB, o Options, body string) (*spoken, error) {
 	t.Helper()
 	reply, err := New(o).Do(t.Context(), callOf(t, body))
 	if err != nil {
@@ -83,11 +83,11 @@ func hear(t testing.TB, o Options, body string) (*spoken, error) {
 		if err := json.Unmarshal(e.Data, &c); err != nil {
 			return s, fmt.Errorf("%s: %w", e.Data, err)
 		}
-		s.take(&c)
+		s.add(&c)
 	}
 }
 
-func (s *spoken) take(c *chat.Chunk) {
+func (s *spoken) add(c *chat.Chunk) {
 	s.chunks = append(s.chunks, c)
 	s.ID, s.Created, s.Model = c.ID, c.Created, c.Model
 	if c.Usage != nil {
@@ -118,8 +118,8 @@ const hello = `{"model":"m","messages":[{"role":"user","content":"Hello there, f
 // with adds members to hello.
 func with(members string) string { return strings.TrimSuffix(hello, "}") + "," + members + "}" }
 
-// said is a body whose last message is the user's text.
-func said(text, members string) string {
+// saying is a body whose last message is the user's text.
+func saying(text, members string) string {
 	quoted, _ := json.Marshal(text)
 	return fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%s}]%s}`, quoted, members)
 }
@@ -204,7 +204,7 @@ func TestAStreamSaysTheSameAsAWholeAnswer(t *testing.T) {
 		for _, model := range []string{"m", "delta-k3"} {
 			body := strings.Replace(with(members), `"model":"m"`, `"model":"`+model+`"`, 1)
 			whole := ask(t, Options{}, body)
-			s, err := hear(t, Options{}, strings.TrimSuffix(body, "}")+`,"stream":true}`)
+			s, err := readStream(t, Options{}, strings.TrimSuffix(body, "}")+`,"stream":true}`)
 			if err != nil || !s.done {
 				t.Fatalf("%s: done %t, %v", body, s.done, err)
 			}
@@ -234,7 +234,7 @@ func gist(r *chat.Response) any {
 }
 
 func TestAStreamComesWordByWord(t *testing.T) {
-	s, err := hear(t, Options{Text: func(*chat.Request) string { return "one two three" }}, with(`"stream":true,"stream_options":{"include_usage":true}`))
+	s, err := readStream(t, Options{Text: func(*chat.Request) string { return "one two three" }}, with(`"stream":true,"stream_options":{"include_usage":true}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +310,7 @@ func TestFillMakesEveryAnswerAsLongAsItMayBe(t *testing.T) {
 			if got := tokens(r.Choices[0].Message.Content.String()); got != bound || r.Usage.CompletionTokens != bound {
 				t.Errorf("%s: %d tokens, %d in usage", members, got, r.Usage.CompletionTokens)
 			}
-			s, err := hear(t, Options{Fill: true}, with(members+`,"stream":true`))
+			s, err := readStream(t, Options{Fill: true}, with(members+`,"stream":true`))
 			if err != nil || s.Usage.CompletionTokens != bound || s.Choices[0].FinishReason != "length" {
 				t.Errorf("%s: %+v, %v", members, s.Usage, err)
 			}
@@ -368,7 +368,7 @@ func TestTheUsersWordsAndToolChoiceSayWhichFunctionsAreCalled(t *testing.T) {
 		{"the time", `,"tool_choice":"required"`, []string{clock}},
 		{"weather", `,"tool_choice":{"type":"function","function":{"name":"get_time"}}`, []string{clock}},
 	} {
-		r := ask(t, Options{}, said(row.text, twoTools+row.members))
+		r := ask(t, Options{}, saying(row.text, twoTools+row.members))
 		var got []string
 		ids := make(map[string]bool)
 		for _, c := range r.Choices[0].Message.ToolCalls {
@@ -395,7 +395,7 @@ func TestAChoiceThatCannotBeMadeIsRefused(t *testing.T) {
 		`,"tool_choice":{"type":"function","function":{"name":"get_time"}}`,
 		`,"tools":[{"type":"function","function":{"name":"a","strict":"yes"}}]`,
 	} {
-		_, err := New(Options{}).Do(t.Context(), callOf(t, said("hi", members)))
+		_, err := New(Options{}).Do(t.Context(), callOf(t, saying("hi", members)))
 		if !fault.Is(err, fault.InvalidRequest) {
 			t.Errorf("%s: %v", members, err)
 		}

@@ -21,7 +21,7 @@ func failing(f Fault) Options { return Options{Fault: func(*upstream.Call) Fault
 const streamed = `"stream":true,"stream_options":{"include_usage":true}`
 
 func TestAStreamBreaksOffWhereItsFaultSays(t *testing.T) {
-	good, err := hear(t, Options{}, with(streamed))
+	good, err := readStream(t, Options{}, with(streamed))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestUsageIsReportedAsTheFaultSays(t *testing.T) {
 		"none":      {Fault{NoUsage: true}, nil},
 		"zero":      {Fault{ZeroUsage: true}, []int64{0}},
 	} {
-		s, err := hear(t, failing(row.fault), with(streamed))
+		s, err := readStream(t, failing(row.fault), with(streamed))
 		if err != nil || !s.done {
 			t.Fatal(err)
 		}
