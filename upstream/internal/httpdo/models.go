@@ -2,6 +2,7 @@ package httpdo
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -148,14 +149,14 @@ func parseModels(data []byte) (*modelPage, error) {
 	var object struct {
 		Data          *modelEntries `json:"data"`
 		Models        *modelEntries `json:"models"`
-		HasMore       looseBool     `json:"has_more"`
-		LastID        looseText     `json:"last_id"`
-		NextPageToken looseText     `json:"next_page_token"`
-		PageToken     looseText     `json:"nextPageToken"`
+		HasMore       loose[bool]   `json:"has_more"`
+		LastID        loose[string] `json:"last_id"`
+		NextPageToken loose[string] `json:"next_page_token"`
+		PageToken     loose[string] `json:"nextPageToken"`
 
-		ModelID        looseText                  `json:"model_id"`
+		ModelID        loose[string]              `json:"model_id"`
 		ModelType      map[string]json.RawMessage `json:"model_type"`
-		MaxInputLength looseSize                  `json:"max_input_length"`
+		MaxInputLength loose[int64]               `json:"max_input_length"`
 	}
 	if json.Unmarshal(data, &object) != nil {
 		return nil, errNoModelList
@@ -165,14 +166,14 @@ func parseModels(data []byte) (*modelPage, error) {
 		page.entries = *object.Data
 	case object.Models != nil:
 		page.entries = *object.Models
-	case object.ModelID != "":
+	case object.ModelID.value != "":
 		kinds := slices.Sorted(maps.Keys(object.ModelType))
-		page.entries = modelEntries{{id: object.ModelID, endpoints: kinds, context: object.MaxInputLength}}
+		page.entries = modelEntries{{id: object.ModelID.value, endpoints: kinds, context: max(object.MaxInputLength.value, 0)}}
 	default:
 		return nil, errNoModelList
 	}
-	page.hasMore, page.lastID = bool(object.HasMore), string(object.LastID)
-	page.nextPageToken, page.pageToken = string(object.NextPageToken), string(object.PageToken)
+	page.hasMore, page.lastID = object.HasMore.value, object.LastID.value
+	page.nextPageToken, page.pageToken = object.NextPageToken.value, object.PageToken.value
 	return page, nil
 }
 
@@ -196,37 +197,37 @@ func (e *modelEntries) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// modelEntry is a model as vendors describe it. A member of another type than expected
-// counts as absent, and so does all of an entry that is no object.
+// modelEntry is a model as vendors describe it. Of an entry that is no object all counts as
+// absent.
 type modelEntry struct {
-	id, name  looseText
-	kind      looseText  // Together, LM Studio
-	endpoints looseTexts // Cohere
-	methods   looseTexts // Gemini
-	context   looseSize  // in tokens
+	id, name  string
+	kind      string   // Together, LM Studio
+	endpoints []string // Cohere
+	methods   []string // Gemini
+	context   int64    // in tokens
 }
 
 // UnmarshalJSON never fails: what cannot be read has no id, and is counted as invalid.
 func (e *modelEntry) UnmarshalJSON(data []byte) error {
 	var m struct {
-		ID            looseText  `json:"id"`
-		Name          looseText  `json:"name"`
-		Type          looseText  `json:"type"`
-		Endpoints     looseTexts `json:"endpoints"`
-		Methods       looseTexts `json:"supportedGenerationMethods"`
-		ContextLength looseSize  `json:"context_length"`
-		ContextWindow looseSize  `json:"context_window"`
-		MaxContext    looseSize  `json:"max_context_length"`
-		MaxModelLen   looseSize  `json:"max_model_len"`
-		InputLimit    looseSize  `json:"inputTokenLimit"`
+		ID            loose[string]   `json:"id"`
+		Name          loose[string]   `json:"name"`
+		Type          loose[string]   `json:"type"`
+		Endpoints     loose[[]string] `json:"endpoints"`
+		Methods       loose[[]string] `json:"supportedGenerationMethods"`
+		ContextLength loose[int64]    `json:"context_length"`
+		ContextWindow loose[int64]    `json:"context_window"`
+		MaxContext    loose[int64]    `json:"max_context_length"`
+		MaxModelLen   loose[int64]    `json:"max_model_len"`
+		InputLimit    loose[int64]    `json:"inputTokenLimit"`
 	}
 	if json.Unmarshal(data, &m) != nil {
 		*e = modelEntry{}
 		return nil
 	}
 	*e = modelEntry{
-		id: m.ID, name: m.Name, kind: m.Type, endpoints: m.Endpoints, methods: m.Methods,
-		context: max(m.ContextLength, m.ContextWindow, m.MaxContext, m.MaxModelLen, m.InputLimit),
+		id: m.ID.value, name: m.Name.value, kind: m.Type.value, endpoints: m.Endpoints.value, methods: m.Methods.value,
+		context: max(m.ContextLength.value, m.ContextWindow.value, m.MaxContext.value, m.MaxModelLen.value, m.InputLimit.value, 0),
 	}
 	return nil
 }
@@ -240,18 +241,14 @@ var vendorWords = map[string]upstream.Op{
 
 // model is the entry without what vendors put around an id.
 func (e *modelEntry) model() upstream.ListedModel {
-	id := string(e.id)
-	if id == "" {
-		id = string(e.name)
-	}
-	// Gemini's resource names: the model itself goes without.
-	return upstream.ListedModel{ID: strings.TrimPrefix(id, "models/"), Op: e.op(), Context: int64(e.context)}
+	id := strings.TrimPrefix(cmp.Or(e.id, e.name), "models/") // which Gemini puts before it
+	return upstream.ListedModel{ID: id, Op: e.op(), Context: e.context}
 }
 
 // op is what a model is for, if the vendor's words leave no doubt.
 func (e *modelEntry) op() upstream.Op {
 	var found []upstream.Op
-	for _, word := range slices.Concat([]string{string(e.kind)}, e.endpoints, e.methods) {
+	for _, word := range slices.Concat([]string{e.kind}, e.endpoints, e.methods) {
 		if op, known := vendorWords[word]; known && !slices.Contains(found, op) {
 			found = append(found, op)
 		}
@@ -262,45 +259,14 @@ func (e *modelEntry) op() upstream.Op {
 	return found[0]
 }
 
-type (
-	looseText  string
-	looseTexts []string
-	looseSize  int64
-	looseBool  bool
-)
+// loose is a member of a document that counts as absent where it has another type than T.
+type loose[T any] struct{ value T }
 
-// UnmarshalJSON takes a string and nothing else.
-func (t *looseText) UnmarshalJSON(data []byte) error {
-	var text string
-	if json.Unmarshal(data, &text) == nil {
-		*t = looseText(text)
-	}
-	return nil
-}
-
-// UnmarshalJSON takes an array of strings and nothing else.
-func (t *looseTexts) UnmarshalJSON(data []byte) error {
-	var texts []string
-	if json.Unmarshal(data, &texts) == nil {
-		*t = texts
-	}
-	return nil
-}
-
-// UnmarshalJSON takes a whole number that is not negative and nothing else.
-func (n *looseSize) UnmarshalJSON(data []byte) error {
-	var size int64
-	if json.Unmarshal(data, &size) == nil && size > 0 {
-		*n = looseSize(size)
-	}
-	return nil
-}
-
-// UnmarshalJSON takes a boolean and nothing else.
-func (b *looseBool) UnmarshalJSON(data []byte) error {
-	var is bool
-	if json.Unmarshal(data, &is) == nil {
-		*b = looseBool(is)
+// UnmarshalJSON never fails.
+func (l *loose[T]) UnmarshalJSON(data []byte) error {
+	var value T
+	if json.Unmarshal(data, &value) == nil {
+		l.value = value
 	}
 	return nil
 }
