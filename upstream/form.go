@@ -59,13 +59,12 @@ func Field(name, value string) Part {
 	}}
 }
 
-// ErrPartTooLong is the error of a part whose text is longer than it may be.
-var ErrPartTooLong = errors.New("the part is too long for a text")
+var errPartTooLong = errors.New("the part is too long for a text")
 
-// Text reads a part of at most most bytes.
+// Text reads a part; it fails if that has more than most bytes.
 func (p *Part) Text(most int64) (string, error) {
 	if p.Size > most {
-		return "", ErrPartTooLong
+		return "", errPartTooLong
 	}
 	rc, err := p.Content()
 	if err != nil {

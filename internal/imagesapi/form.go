@@ -102,7 +102,7 @@ func (r *Request) readTexts() ([]byte, error) {
 		}
 		value, err := p.Text(maxTextField)
 		switch {
-		case errors.Is(err, upstream.ErrPartTooLong):
+		case p.Size > maxTextField:
 			return nil, fault.Invalid(p.Name, fmt.Sprintf("%q is longer than %d bytes.", p.Name, maxTextField))
 		case err != nil:
 			return nil, fault.Wrap(fault.InternalError, "The gateway cannot read the form any more.", err)

@@ -79,7 +79,7 @@ func FuzzATrailIsMadeOfTokensAndBounded(f *testing.F) {
 		if len(values) != 1 || len(values[0]) > (Most+1)*(longest+len(protocol+prefix)+2) {
 			t.Fatalf("%q, %q: %q", one, two, values)
 		}
-		for _, entry := range strings.Split(values[0], ", ") {
+		for entry := range strings.SplitSeq(values[0], ", ") {
 			id, ok := strings.CutPrefix(entry, "1.1 tollhouse-")
 			if !ok || id == "" || strings.Trim(id, "-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
 				t.Fatalf("%q, %q: %q", one, two, values)

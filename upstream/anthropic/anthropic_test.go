@@ -3,6 +3,7 @@ package anthropic
 import (
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -32,9 +33,7 @@ func TestTheRequestHasNothingOfTheClientButTheVendorsOwn(t *testing.T) {
 	}
 	with := func(more http.Header) http.Header {
 		h := client.Clone()
-		for k, v := range more {
-			h[k] = v
-		}
+		maps.Copy(h, more)
 		return h
 	}
 	key := []secret.String{secret.New("sk-1")}

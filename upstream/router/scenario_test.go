@@ -284,7 +284,7 @@ func TestLimitsPausesAndReloads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &scenario{t: t, vendors: make(map[string]*holds)}
-				for _, text := range strings.Split(row.channels, ";") {
+				for text := range strings.SplitSeq(row.channels, ";") {
 					s.channels = append(s.channels, s.channel(text))
 				}
 				d := newDice(1)

@@ -42,7 +42,7 @@ func (u *Upstream) rank(ctx context.Context, call *upstream.Call, f Fault) (*ups
 // wordSet is the words of a text, in small letters.
 func wordSet(text string) map[string]bool {
 	all := make(map[string]bool)
-	for _, word := range strings.Fields(strings.ToLower(text)) {
+	for word := range strings.FieldsSeq(strings.ToLower(text)) {
 		if word = strings.Trim(word, ".,:;!?\"'()"); word != "" {
 			all[word] = true
 		}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -89,7 +90,7 @@ func (m *maker) follow(s *jsonschema.Schema, depth int) *jsonschema.Schema {
 		if s == nil {
 			return nil
 		}
-		switch ways := append(append(s.AnyOf[:len(s.AnyOf):len(s.AnyOf)], s.OneOf...), s.AllOf...); {
+		switch ways := slices.Concat(s.AnyOf, s.OneOf, s.AllOf); {
 		case s.Ref == "#":
 			s = m.root
 		case s.Ref != "":

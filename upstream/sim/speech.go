@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"unicode"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -44,7 +45,7 @@ func (u *Upstream) synthesize(ctx context.Context, call *upstream.Call, f Fault)
 func tones(text string) []byte {
 	const note = "LIST\x36\x00\x00\x00INFOICMT\x2a\x00\x00\x00Simulated by tollhouse: tones, no speech. "
 	head := speechapi.WAVHeader(speech.PCM{Channels: 1, Rate: simulatedRate, Bits: 16})
-	file := append(append(append([]byte(nil), head[:36]...), note...), head[36:]...)
+	file := slices.Concat(head[:36], []byte(note), head[36:])
 	begin := len(file)
 	for _, c := range text {
 		value := int16(simulatedVolume)
