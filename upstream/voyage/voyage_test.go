@@ -1,7 +1,6 @@
 package voyage_test
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -84,47 +83,37 @@ func TestEveryRefusalIsWhoseFaultItIs(t *testing.T) {
 		name    string
 		status  int
 		body    string
-		header  string // Retry-After
 		code    fault.Code
 		http    int
 		message string // that the caller reads
 		param   string
 		fatal   bool
-		refused bool
 	}{
-		{"a bad parameter", 400, `{"detail":"Value 'x' is not valid."}`, "", fault.InvalidRequest, 400, "Value 'x' is not valid.", "", false, false},
-		{"a malformed body", 422, `{"detail":[{"loc":["body","input"],"msg":"field required","type":"value_error.missing"},{"loc":["body",0],"msg":"no"},7]}`, "", fault.InvalidRequest, 422, "input: field required; no", "input", false, false},
-		{"a field under its other name", 422, `{"detail":[{"loc":["body","output_dimension"],"msg":"bad"}]}`, "", fault.InvalidRequest, 422, "output_dimension: bad", "dimensions", false, false},
-		{"the bound of a ranking", 422, `{"detail":[{"loc":["body","top_k"],"msg":"bad"}]}`, "", fault.InvalidRequest, 422, "top_k: bad", "top_n", false, false},
-		{"a list of nonsense", 422, `{"detail":[{"loc":5},"x"]}`, "", fault.InvalidRequest, 422, "The upstream refused the request.", "", false, false},
-		{"an unreadable body", 400, `<html>`, "", fault.InvalidRequest, 400, "The upstream refused the request.", "", false, false},
-		{"a detail of another kind", 400, `{"detail":{"a":1}}`, "", fault.InvalidRequest, 400, "The upstream refused the request.", "", false, false},
-		{"the key in a text", 400, `{"detail":"pa-vendor-1 may not"}`, "", fault.InvalidRequest, 400, "", "", false, false},
-		{"a rate limit", 429, `{"detail":"Rate limit reached, RPM"}`, "7", fault.UpstreamRateLimit, 429, "", "", false, true},
-		{"a rate limit of who does not pay", 429, `{"detail":"You have not yet added your payment method in the billing page and will have reduced rate limits of 3 RPM"}`, "", fault.NoChannel, 502, "", "", true, false},
+		{"a bad parameter", 400, `{"detail":"Value 'x' is not valid."}`, fault.InvalidRequest, 400, "Value 'x' is not valid.", "", false},
+		{"a malformed body", 422, `{"detail":[{"loc":["body","input"],"msg":"field required","type":"value_error.missing"},{"loc":["body",0],"msg":"no"},7]}`, fault.InvalidRequest, 422, "input: field required; no", "input", false},
+		{"a field under its other name", 422, `{"detail":[{"loc":["body","output_dimension"],"msg":"bad"}]}`, fault.InvalidRequest, 422, "output_dimension: bad", "dimensions", false},
+		{"the bound of a ranking", 422, `{"detail":[{"loc":["body","top_k"],"msg":"bad"}]}`, fault.InvalidRequest, 422, "top_k: bad", "top_n", false},
+		{"a list of nonsense", 422, `{"detail":[{"loc":5},"x"]}`, fault.InvalidRequest, 422, "The upstream refused the request.", "", false},
+		{"an unreadable body", 400, `<html>`, fault.InvalidRequest, 400, "The upstream refused the request.", "", false},
+		{"a detail of another kind", 400, `{"detail":{"a":1}}`, fault.InvalidRequest, 400, "The upstream refused the request.", "", false},
+		{"the key in a text", 400, `{"detail":"pa-vendor-1 may not"}`, fault.InvalidRequest, 400, "", "", false},
+		{"a rate limit", 429, `{"detail":"Rate limit reached, RPM"}`, fault.UpstreamRateLimit, 429, "", "", false},
+		{"a rate limit of who does not pay", 429, `{"detail":"You have not yet added your payment method in the billing page and will have reduced rate limits of 3 RPM"}`, fault.NoChannel, 502, "", "", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				if row.header != "" {
-					w.Header().Set("Retry-After", row.header)
-				}
-				w.WriteHeader(row.status)
-				_, _ = io.WriteString(w, row.body)
-			}))
-			_, err := up.Do(t.Context(), call(t, `{"model":"m","input":"a"}`))
-			var f *upstream.Failure
-			e := fault.From(err)
-			if !errors.As(err, &f) || e.Code != row.code || e.HTTPStatus() != row.http || e.Param != row.param || f.Fatal != row.fatal || f.Refused != row.refused || f.Status != row.status {
-				t.Fatalf("%v: %s %d, param %q, %+v", err, e.Code, e.HTTPStatus(), e.Param, f)
+			up := newDriver(t, vendortest.Responds(row.status, map[string]string{"Retry-After": "7"}, row.body))
+			e, f := vendortest.Refused(t, up, call(t, `{"model":"m","input":"a"}`))
+			if e.Code != row.code || e.HTTPStatus() != row.http || e.Param != row.param || f.Fatal != row.fatal || f.Status != row.status {
+				t.Fatalf("%v: %s %d, param %q, %+v", e, e.Code, e.HTTPStatus(), e.Param, f)
+			}
+			if limited := row.code == fault.UpstreamRateLimit; f.Refused != limited || (e.RetryAfter == 7*time.Second) != limited {
+				t.Errorf("refused before any work: %t, retry after %s", f.Refused, e.RetryAfter)
 			}
 			if row.message != "" && e.Message != row.message {
 				t.Errorf("message %q, want %q", e.Message, row.message)
 			}
-			if strings.Contains(err.Error()+e.Message+string(e.Body), "pa-vendor-1") {
-				t.Errorf("%v: the key is told", err)
-			}
-			if row.header == "7" && e.RetryAfter != 7*time.Second {
-				t.Errorf("retry after %s", e.RetryAfter)
+			if strings.Contains(e.Error()+string(e.Body), "pa-vendor-1") {
+				t.Errorf("%v: it has the key", e)
 			}
 		})
 	}
