@@ -80,13 +80,8 @@ func TestTheRequestHasNothingOfTheClientButTheVendorsOwn(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var got *http.Request
-			var body string
-			up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				data, _ := io.ReadAll(r.Body)
-				got, body = r, string(data)
-				vendortest.Responds(200, nil, "{}")(w, r)
-			}), row.o)
+			var got vendortest.Seen
+			up := newDriver(t, vendortest.Recording(&got, "{}"), row.o)
 			c := call(t, row.stream)
 			c.Op, c.Header, c.Query = row.op, row.header, row.query
 			_, _ = up.Do(t.Context(), c)
@@ -96,8 +91,8 @@ func TestTheRequestHasNothingOfTheClientButTheVendorsOwn(t *testing.T) {
 			if diff := cmp.Diff(row.want, got.Header); diff != "" {
 				t.Error(diff)
 			}
-			if got.Method != "POST" || got.RequestURI != row.path || body != hello {
-				t.Errorf("%s %s: %s", got.Method, got.RequestURI, body)
+			if got.Method != "POST" || got.URI != row.path || got.Body != hello {
+				t.Errorf("%s %s: %s", got.Method, got.URI, got.Body)
 			}
 		})
 	}

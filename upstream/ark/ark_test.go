@@ -1,8 +1,6 @@
 package ark
 
 import (
-	"io"
-	"net/http"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -19,43 +17,26 @@ func question(id string) *upstream.Call {
 	return &upstream.Call{Op: upstream.PollVideo, Model: "doubao-seedance-2-0-260128", RequestID: "req_2", TaskID: id}
 }
 
-// seen is what a vendor noted of the last request.
-type seen struct {
-	method, uri, body string
-	header            http.Header
-}
-
-// noting is a vendor that gives the same answer always.
-func noting(to *seen, answer string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		data, _ := io.ReadAll(r.Body)
-		*to = seen{r.Method, r.RequestURI, string(data), r.Header}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("X-Request-Id", "theirs")
-		_, _ = io.WriteString(w, answer)
-	}
-}
-
 func TestAVideoIsSubmittedAtTheVendorsPathWithItsKey(t *testing.T) {
-	var got seen
-	up := newDriver(t, noting(&got, accepted), upstream.DriverOptions{})
+	var got vendortest.Seen
+	up := newDriver(t, vendortest.Recording(&got, accepted), upstream.DriverOptions{})
 	reply, answer := vendortest.Answer(t, up, submission(t, `{"model":"m","content":[{"type":"text","text":"a"},{"type":"audio_url","audio_url":{"url":"u"}}],"priority":"4"}`))
-	if reply.Status != 200 || answer != accepted || reply.Header.Get("X-Request-Id") != "" {
+	if reply.Status != 200 || answer != accepted {
 		t.Errorf("%d %s %v", reply.Status, answer, reply.Header)
 	}
-	if want := `{"model":"m","content":[{"type":"text","text":"a"},{"type":"audio_url","audio_url":{"url":"u"},"role":"reference_audio"}],"priority":4}`; got.body != want {
-		t.Errorf("the vendor got %s", got.body)
+	if want := `{"model":"m","content":[{"type":"text","text":"a"},{"type":"audio_url","audio_url":{"url":"u"},"role":"reference_audio"}],"priority":4}`; got.Body != want {
+		t.Errorf("the vendor got %s", got.Body)
 	}
-	h := got.header
-	if got.method != "POST" || got.uri != "/api/v3/contents/generations/tasks" || h.Get("Authorization") != "Bearer ark-vendor-1" || h.Get("Content-Type") != "application/json" || h.Get("X-Client-Request-Id") != "req_1" {
-		t.Errorf("%s %s %v", got.method, got.uri, h)
+	h := got.Header
+	if got.Method != "POST" || got.URI != "/api/v3/contents/generations/tasks" || h.Get("Authorization") != "Bearer ark-vendor-1" || h.Get("Content-Type") != "application/json" || h.Get("X-Client-Request-Id") != "req_1" {
+		t.Errorf("%s %s %v", got.Method, got.URI, h)
 	}
 }
 
 func TestAPollAsksForItsTask(t *testing.T) {
-	var got seen
-	_, answer := vendortest.Answer(t, newDriver(t, noting(&got, finished), upstream.DriverOptions{}), question("cgt-1/a"))
-	if answer != finished || got.method != "GET" || got.uri != "/api/v3/contents/generations/tasks/cgt-1%2Fa" || got.body != "" || got.header.Get("Authorization") != "Bearer ark-vendor-1" || got.header.Get("Content-Type") != "" {
+	var got vendortest.Seen
+	_, answer := vendortest.Answer(t, newDriver(t, vendortest.Recording(&got, finished), upstream.DriverOptions{}), question("cgt-1/a"))
+	if answer != finished || got.Method != "GET" || got.URI != "/api/v3/contents/generations/tasks/cgt-1%2Fa" || got.Body != "" || got.Header.Get("Authorization") != "Bearer ark-vendor-1" || got.Header.Get("Content-Type") != "" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -65,8 +46,8 @@ func TestAVideoThatFailedIsAnAnswer(t *testing.T) {
 		`{"id":"cgt-1","model":"m","status":"failed","error":{"code":"OutputVideoSensitiveContentDetected","message":"No."},"created_at":1}`,
 		`{"id":"cgt-1","status":"expired"}`, `{"id":"cgt-1","status":"cancelled"}`, `{"id":"cgt-1","status":"queued"}`,
 	} {
-		var got seen
-		if reply, answer := vendortest.Answer(t, newDriver(t, noting(&got, body), upstream.DriverOptions{}), question("cgt-1")); answer != body || reply.Status != 200 {
+		var got vendortest.Seen
+		if reply, answer := vendortest.Answer(t, newDriver(t, vendortest.Recording(&got, body), upstream.DriverOptions{}), question("cgt-1")); answer != body || reply.Status != 200 {
 			t.Errorf("%d %s", reply.Status, answer)
 		}
 	}

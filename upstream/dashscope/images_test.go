@@ -1,8 +1,6 @@
 package dashscope
 
 import (
-	"io"
-	"net/http"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -32,25 +30,16 @@ func drawCall(t *testing.T, body string) *upstream.Call {
 }
 
 func TestImagesAreGeneratedAtTheVendorsPathWithItsKey(t *testing.T) {
-	var got *http.Request
-	var sent []byte
-	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got = r
-		sent, _ = io.ReadAll(r.Body)
-		_, _ = io.WriteString(w, gavePicture)
-	}))
-	reply, err := up.Do(t.Context(), drawCall(t, `{"model":"q","input":{"messages":[{"content":[{"text":"a"},{"text":"b"}]}]}}`))
-	if err != nil {
-		t.Fatal(err)
+	var got vendortest.Seen
+	_, answer := vendortest.Answer(t, newDriver(t, vendortest.Recording(&got, gavePicture)), drawCall(t, `{"model":"q","input":{"messages":[{"content":[{"text":"a"},{"text":"b"}]}]}}`))
+	if answer != gavePicture {
+		t.Error(answer)
 	}
-	if data, err := io.ReadAll(reply.Body); err != nil || string(data) != gavePicture {
-		t.Errorf("%s, %v", data, err)
+	if got.Body != `{"model":"q","input":{"messages":[{"content":[{"text":"a\nb"}]}]}}` {
+		t.Errorf("the vendor got %s", got.Body)
 	}
-	if string(sent) != `{"model":"q","input":{"messages":[{"content":[{"text":"a\nb"}]}]}}` {
-		t.Errorf("the vendor got %s", sent)
-	}
-	if got.URL.Path != "/api/v1/services/aigc/multimodal-generation/generation" || got.Header.Get("Authorization") != "Bearer sk-vendor-1" || got.Header.Get("X-DashScope-Async") != "" {
-		t.Errorf("%s %v", got.URL, got.Header)
+	if got.URI != "/api/v1/services/aigc/multimodal-generation/generation" || got.Header.Get("Authorization") != "Bearer sk-vendor-1" || got.Header.Get("X-DashScope-Async") != "" {
+		t.Errorf("%s %v", got.URI, got.Header)
 	}
 }
 

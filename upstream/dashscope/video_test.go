@@ -1,8 +1,6 @@
 package dashscope
 
 import (
-	"io"
-	"net/http"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -45,35 +43,29 @@ func videoPoll(id string) *upstream.Call {
 }
 
 // watched makes a call of a vendor that answers, and returns what both got.
-func watched(t *testing.T, call *upstream.Call, answer string) (got *http.Request, sent, reply string) {
+func watched(t *testing.T, call *upstream.Call, answer string) (got vendortest.Seen, reply string) {
 	t.Helper()
-	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		data, _ := io.ReadAll(r.Body)
-		got, sent = r, string(data)
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, answer)
-	}))
-	r, reply := vendortest.Answer(t, up, call)
+	r, reply := vendortest.Answer(t, newDriver(t, vendortest.Recording(&got, answer)), call)
 	if r.Status != 200 {
 		t.Fatal(r.Status)
 	}
-	return got, sent, reply
+	return got, reply
 }
 
 func TestAVideoIsSubmittedAsAnAsynchronousTask(t *testing.T) {
-	got, sent, reply := watched(t, videoCall(t), acceptedVideo)
-	if reply != acceptedVideo || sent != askedVideo {
-		t.Errorf("sent %s, got %s", sent, reply)
+	got, reply := watched(t, videoCall(t), acceptedVideo)
+	if reply != acceptedVideo || got.Body != askedVideo {
+		t.Errorf("sent %s, got %s", got.Body, reply)
 	}
-	if got.Method != "POST" || got.RequestURI != "/api/v1/services/aigc/video-generation/video-synthesis" || got.Header.Get("X-DashScope-Async") != "enable" || got.Header.Get("Authorization") != "Bearer sk-vendor-1" || got.Header.Get("Content-Type") != "application/json" {
-		t.Errorf("%s %s %v", got.Method, got.RequestURI, got.Header)
+	if got.Method != "POST" || got.URI != "/api/v1/services/aigc/video-generation/video-synthesis" || got.Header.Get("X-DashScope-Async") != "enable" || got.Header.Get("Authorization") != "Bearer sk-vendor-1" || got.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("%s %s %v", got.Method, got.URI, got.Header)
 	}
 }
 
 func TestAPollAsksForItsTask(t *testing.T) {
-	got, sent, reply := watched(t, videoPoll("0385/a"), finishedVideo)
-	if reply != finishedVideo || sent != "" || got.Method != "GET" || got.RequestURI != "/api/v1/tasks/0385%2Fa" || got.Header.Get("Authorization") != "Bearer sk-vendor-1" || got.Header.Get("X-DashScope-Async") != "" || got.Header.Get("Content-Type") != "" {
-		t.Errorf("%s %s %v, %s, %s", got.Method, got.RequestURI, got.Header, sent, reply)
+	got, reply := watched(t, videoPoll("0385/a"), finishedVideo)
+	if reply != finishedVideo || got.Body != "" || got.Method != "GET" || got.URI != "/api/v1/tasks/0385%2Fa" || got.Header.Get("Authorization") != "Bearer sk-vendor-1" || got.Header.Get("X-DashScope-Async") != "" || got.Header.Get("Content-Type") != "" {
+		t.Errorf("%s %s %v, %s, %s", got.Method, got.URI, got.Header, got.Body, reply)
 	}
 }
 
@@ -84,7 +76,7 @@ func TestAVideoThatFailedIsAnAnswer(t *testing.T) {
 		`{"request_id":"r5","output":{"task_id":"t","task_status":"UNKNOWN"}}`,
 		`{"request_id":"r5","output":{"task_id":"t","task_status":"CANCELED"}}`,
 	} {
-		if _, _, reply := watched(t, videoPoll("t"), body); reply != body {
+		if _, reply := watched(t, videoPoll("t"), body); reply != body {
 			t.Errorf("%s became %s", body, reply)
 		}
 	}

@@ -72,57 +72,37 @@ func TestTheWiresOfAVendor(t *testing.T) {
 	}
 }
 
-// TestOfTheClientOnlyTheBetaTravels is what an upstream gets of a client's headers and
-// query where it speaks Responses.
-func TestOfTheClientOnlyTheBetaTravels(t *testing.T) {
-	var got *http.Request
-	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got = r
-		vendortest.Responds(200, nil, "{}")(w, r)
-	}), upstream.DriverOptions{Wire: []upstream.Op{upstream.Responses}})
-	c := chat(t, false)
-	c.Op, c.Query = upstream.Responses, "beta=true"
-	c.Header = http.Header{"Openai-Beta": {"a=v1", "b=v2"}, "Openai-Organization": {"org-1"}, "Session-Id": {"s"}, "Originator": {"codex_exec"}}
-	reply, err := up.Do(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = reply.Body.Close()
-	want := http.Header{
-		"Accept": {"application/json"}, "Authorization": {"Bearer sk-vendor-1"}, "Content-Type": {"application/json"},
-		"User-Agent": {"tollhouse"}, "Content-Length": {fmt.Sprint(len(hello))}, "Openai-Beta": {"a=v1", "b=v2"},
-	}
-	if diff := cmp.Diff(want, got.Header); diff != "" || got.RequestURI != "/v1/responses?beta=true" {
-		t.Errorf("%s %s", got.RequestURI, diff)
-	}
-}
-
-func TestTheRequestIsMadeFromScratch(t *testing.T) {
-	var got *http.Request
-	var body string
-	vendor := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		data, _ := io.ReadAll(r.Body)
-		got, body = r, string(data)
-		vendortest.Responds(200, nil, "{}")(w, r)
-	})
-	for _, row := range []struct {
+func TestOfTheClientOnlyTheBetaAndTheQueryTravel(t *testing.T) {
+	client := http.Header{"Openai-Beta": {"a=v1", "b=v2"}, "Openai-Organization": {"org-1"}, "Session-Id": {"s"}, "Originator": {"codex_exec"}}
+	for name, row := range map[string]struct {
 		keys   []secret.String
+		op     upstream.Op
 		stream bool
+		header http.Header
+		query  string
+		uri    string
 		want   http.Header
 	}{
-		{[]secret.String{secret.New("sk-1")}, false, http.Header{"Accept": {"application/json"}, "Authorization": {"Bearer sk-1"}}},
-		{[]secret.String{}, true, http.Header{"Accept": {"text/event-stream"}}},
+		"chat":          {vendortest.Keys("sk-1"), upstream.ChatCompletion, false, http.Header{"X-Secret": {"of the client"}}, "", "/v1/chat/completions", http.Header{"Accept": {"application/json"}, "Authorization": {"Bearer sk-1"}}},
+		"without a key": {[]secret.String{}, upstream.ChatCompletion, true, nil, "", "/v1/chat/completions", http.Header{"Accept": {"text/event-stream"}}},
+		"responses":     {vendortest.Keys("sk-1"), upstream.Responses, false, client, "beta=true", "/v1/responses?beta=true", http.Header{"Accept": {"application/json"}, "Authorization": {"Bearer sk-1"}, "Openai-Beta": {"a=v1", "b=v2"}}},
 	} {
-		_, _ = newDriver(t, vendor, upstream.DriverOptions{Keys: row.keys}).Do(t.Context(), chat(t, row.stream))
-		row.want.Set("Content-Type", "application/json")
-		row.want.Set("User-Agent", "tollhouse")
-		row.want.Set("Content-Length", fmt.Sprint(len(hello)))
-		if diff := cmp.Diff(row.want, got.Header); diff != "" {
-			t.Error(diff)
-		}
-		if got.Method != "POST" || got.RequestURI != "/v1/chat/completions" || body != hello || got.ContentLength != int64(len(hello)) || got.TransferEncoding != nil {
-			t.Errorf("%s %s, %d bytes: %s", got.Method, got.RequestURI, got.ContentLength, body)
-		}
+		t.Run(name, func(t *testing.T) {
+			var got vendortest.Seen
+			up := newDriver(t, vendortest.Recording(&got, "{}"), upstream.DriverOptions{Keys: row.keys, Wire: []upstream.Op{upstream.ChatCompletion, upstream.Responses}})
+			c := chat(t, row.stream)
+			c.Op, c.Header, c.Query = row.op, row.header, row.query
+			_, _ = up.Do(t.Context(), c)
+			row.want.Set("Content-Type", "application/json")
+			row.want.Set("User-Agent", "tollhouse")
+			row.want.Set("Content-Length", fmt.Sprint(len(hello)))
+			if diff := cmp.Diff(row.want, got.Header); diff != "" {
+				t.Error(diff)
+			}
+			if got.Method != "POST" || got.URI != row.uri || got.Body != hello {
+				t.Errorf("%s %s: %s", got.Method, got.URI, got.Body)
+			}
+		})
 	}
 }
 

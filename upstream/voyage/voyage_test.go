@@ -1,7 +1,6 @@
 package voyage_test
 
 import (
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -59,21 +58,14 @@ func TestTheRequestIsVoyages(t *testing.T) {
 		`{"model":"m","input":"a","dimensions":256,"truncation":false,"user":"u"}`:               `{"model":"m","input":"a","output_dimension":256,"truncation":false}`,
 		`{"model":"m","input":"a","dimensions":256,"output_dimension":512,"input_type":"query"}`: `{"model":"m","input":"a","output_dimension":512,"input_type":"query"}`,
 	} {
-		var sent, path, key string
-		up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			data, _ := io.ReadAll(r.Body)
-			sent, path, key = string(data), r.Method+" "+r.URL.Path, r.Header.Get("Authorization")
-			_, _ = io.WriteString(w, `{"data":[],"usage":{"total_tokens":1}}`)
-		}))
-		reply, err := up.Do(t.Context(), call(t, public))
-		if err != nil {
-			t.Fatal(err)
-		}
+		var got vendortest.Seen
+		up := newDriver(t, vendortest.Recording(&got, `{"data":[],"usage":{"total_tokens":1}}`))
+		reply, _ := vendortest.Answer(t, up, call(t, public))
 		if dropped := slices.Equal(reply.Dropped, []string{"user"}); dropped != strings.Contains(public, `"user":"u"`) {
 			t.Errorf("%s: dropped %v", public, reply.Dropped)
 		}
-		if err := reply.Body.Close(); err != nil || sent != want || path != "POST /v1/embeddings" || key != "Bearer pa-vendor-1" {
-			t.Errorf("%s %q\n%s, want\n%s", path, key, sent, want)
+		if key := got.Header.Get("Authorization"); got.Body != want || got.Method+got.URI != "POST/v1/embeddings" || key != "Bearer pa-vendor-1" {
+			t.Errorf("%s %s %q\n%s, want\n%s", got.Method, got.URI, key, got.Body, want)
 		}
 	}
 }
@@ -121,9 +113,8 @@ func TestEveryRefusalIsWhoseFaultItIs(t *testing.T) {
 
 func TestAnAnswerThatIsNoneIsABadGateway(t *testing.T) {
 	for _, body := range []string{``, `{`, `[]`, `{"data":[{"embedding":[1,2`} {
-		up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
-		if _, err := up.Do(t.Context(), call(t, `{"model":"m","input":"a"}`)); !fault.Is(err, fault.BadGateway) {
-			t.Errorf("%q: %v", body, err)
+		if e, _ := vendortest.Refused(t, newDriver(t, vendortest.Responds(200, nil, body)), call(t, `{"model":"m","input":"a"}`)); e.Code != fault.BadGateway {
+			t.Errorf("%q: %v", body, e)
 		}
 	}
 }

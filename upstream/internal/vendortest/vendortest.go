@@ -59,6 +59,21 @@ func Responds(status int, header map[string]string, body string) http.HandlerFun
 	}
 }
 
+// Seen is a request as a vendor got it.
+type Seen struct {
+	Method, URI, Body string
+	Header            http.Header
+}
+
+// Recording is a vendor that notes the last request, and gives one good answer, as JSON.
+func Recording(last *Seen, answer string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		data, _ := io.ReadAll(r.Body)
+		*last = Seen{r.Method, r.RequestURI, string(data), r.Header}
+		Responds(http.StatusOK, nil, answer)(w, r)
+	}
+}
+
 // Body is a request's body, of which members can be edited.
 func Body(t testing.TB, text string) upstream.Body {
 	t.Helper()
