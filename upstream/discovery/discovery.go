@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// DefaultEvery is the time between two requests for a list.
-	DefaultEvery = 10 * time.Minute
+	// defaultEvery is the time between two requests for a list, where the source does not say.
+	defaultEvery = 10 * time.Minute
 	// MinEvery is the least that a [Source] may have.
 	MinEvery = time.Second
 	// askTimeout bounds one request for a list, all of its pages together.
@@ -48,7 +48,7 @@ type Source struct {
 	// Vendor tells vendors apart, for instance by their addresses: a source that has
 	// another one than before begins without a list.
 	Vendor string
-	Every  time.Duration // between two lists; DefaultEvery if zero, at least MinEvery
+	Every  time.Duration // between two lists; 10 minutes if zero, at least MinEvery
 	Filter
 }
 
@@ -169,7 +169,7 @@ func (l *Lists) Watch(sources []Source) {
 	before := l.watched
 	l.watched = make(map[string]*watched, len(sources))
 	for _, s := range sources {
-		s.Every = max(cmp.Or(s.Every, DefaultEvery), MinEvery)
+		s.Every = max(cmp.Or(s.Every, defaultEvery), MinEvery)
 		w := before[s.Channel]
 		switch {
 		case w == nil || w.source.Vendor != s.Vendor:
