@@ -149,8 +149,8 @@ func (v *vendorError) lookup(table map[string]int) int {
 // words are those of the error that can be a code.
 func (v *vendorError) words() [3]string { return [3]string{v.code, v.kind, v.google.reason} }
 
-// operatorFault is the status by which the error says that the operator's key or vendor account is at
-// fault; 0 if it does not.
+// operatorFault is the status by which the error says that the operator's key or vendor
+// account is at fault; 0 if it does not.
 func (v *vendorError) operatorFault() int {
 	for _, word := range v.words() {
 		if status := answer.OperatorFault(word); status != 0 {

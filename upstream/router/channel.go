@@ -362,8 +362,8 @@ const maxRemovedPaused = 1000
 
 // restorePauses pauses those of the next Router's channels that come back and were
 // paused when they went: a file that lacks a channel for one reload is often a
-// mistake, which must not end an operator's pause. It returns
-// the paused channels that are removed from then on, the last to go last.
+// mistake, which must not end an operator's pause. It returns the paused channels that
+// are removed from then on, the last to go last.
 func (r *Router) restorePauses(next []*channel) (removed []string) {
 	for _, name := range r.removedPaused {
 		if i := indexOf(next, name); i >= 0 {

@@ -84,11 +84,12 @@ func accountOnly(all []candidate, best availability) bool {
 
 // tryBegin begins an attempt at the candidate; nil if there is no capacity any more.
 func (r *Router) tryBegin(s *selection, c *candidate, now time.Time) *attempt {
-	hasSlot := c.limited && c.MaxConcurrent > 0
+	limited := s.countsAgainstLimits()
+	hasSlot := limited && c.MaxConcurrent > 0
 	if hasSlot && !c.limiter.tryAcquire(c.MaxConcurrent) {
 		return nil
 	}
-	if !c.limited || c.rate.allow(now) {
+	if !limited || c.rate.allow(now) {
 		if a := r.begin(s, c, now, s.pinned || c.availability >= circuitOpen); a != nil {
 			a.hasSlot = hasSlot
 			return a
@@ -145,7 +146,6 @@ type candidate struct {
 	stats        *callStats
 	measured     measurement // of several candidates
 	availability availability
-	limited      bool          // the call counts against the channel's limits
 	full         bool          // has no slot free
 	delay        time.Duration // until its rate allows a call
 	accountOnly  bool          // its circuit breaker is open for this account alone
@@ -163,11 +163,11 @@ func (s *selection) candidates(all []candidate, now time.Time) ([]candidate, ava
 		if slices.Contains(s.tried, rt.channel) {
 			continue
 		}
-		c := candidate{route: rt, stats: rt.statsOf(&s.call), limited: s.countsAgainstLimits()}
+		c := candidate{route: rt, stats: rt.statsOf(&s.call)}
 		if !s.pinned {
 			c.availability, c.accountOnly = s.availabilityOf(rt, now)
 		}
-		if c.limited && c.availability != excluded {
+		if s.countsAgainstLimits() && c.availability != excluded {
 			c.full = c.MaxConcurrent > 0 && c.limiter.full(c.MaxConcurrent)
 			if c.delay = c.rate.delay(now); c.full || c.delay > 0 {
 				c.availability += atLimit
@@ -235,11 +235,10 @@ func (s *selection) pick(cs []candidate, now time.Time, rand func(uint64) uint64
 	return pickByShare(cs, now, rand)
 }
 
-// pickByShare chooses at random by weight, of which a
-// channel that is more than twice as slow as the fastest has less, and then the one
-// that was drawn or another, if that is clearly less busy for its weight. Channels
-// that are alike get exactly their shares, since neither step makes a difference
-// between them.
+// pickByShare chooses at random by weight, of which a channel that is more than twice as
+// slow as the fastest has less, and then the one that was drawn or another, if that is
+// clearly less busy for its weight. Channels that are alike get exactly their shares, since
+// neither step makes a difference between them.
 func pickByShare(cs []candidate, now time.Time, rand func(uint64) uint64) *candidate {
 	i := pickWeighted(cs, -1, setShares(cs, now), rand)
 	if cs[i].measured.running > loadSlack {

@@ -74,8 +74,9 @@ func checkGeneration(r *imagesapi.Request) error {
 	return nil
 }
 
-// editImages answers a request for changed pictures. It reads the form from the wire, and is as strict as a vendor: a file
-// has a name and a type that fit its content, and no field is empty.
+// editImages answers a request for changed pictures. It reads the form from the wire, and is
+// as strict as a vendor: a file has a name and a type that fit its content, and no field is
+// empty.
 func (u *Upstream) editImages(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
 	form, err := readForm(call)
 	if err != nil {

@@ -101,8 +101,8 @@ func checkDial(ctx context.Context, _, address string, _ syscall.RawConn) error 
 	return checkAddress(ctx, at.Addr())
 }
 
-// newLinkTransport makes the transport that fetches links. It uses no proxy, which would look a name
-// up by itself, and each fetch has a connection of its own, so that each address is
+// newLinkTransport makes the transport that fetches links. It uses no proxy, which would look
+// a name up by itself, and each fetch has a connection of its own, so that each address is
 // checked. Of a dialler of the caller's it is checked where it led to. Of a transport of the
 // caller's nothing is known: it checks names by itself.
 func newLinkTransport(o upstream.DriverOptions) http.RoundTripper {
