@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -196,52 +195,6 @@ func TestHTTP2(t *testing.T) {
 func TestWhatAServerDidNotLookAtIsKnownByItsWords(t *testing.T) {
 	if !notProcessed(errors.New("stream error: stream ID 3; REFUSED_STREAM")) || notProcessed(io.EOF) {
 		t.Error("what a server did not look at is known by its words")
-	}
-}
-
-// The address that an answer came from is then the proxy's, which is inside.
-func TestBehindAProxyALinkMayNotLeadInside(t *testing.T) {
-	fetched := 0
-	inside := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/file" {
-			fetched++
-		}
-	}))
-	defer inside.Close()
-	all := func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, inside.Listener.Addr().String())
-	}
-	for _, row := range []struct {
-		proxy   string
-		fetched int
-	}{{"", 1}, {"http://proxy.example:3128", 0}} {
-		c, err := New(upstream.DriverOptions{BaseURL: "http://vendor.example", Dial: all}, Vendor{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.OwnTransport.Proxy = func(*http.Request) (*url.URL, error) {
-			if row.proxy == "" {
-				return nil, nil
-			}
-			return url.Parse(row.proxy)
-		}
-		fetched = 0
-		ctx := TrackOrigin(t.Context())
-		answer, _, err := c.Get(ctx, new(upstream.Call), c.Base.JoinPath("answer"), http.Header{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = answer.Body.Close()
-		file, err := c.FetchLink(ctx, "http://vendor.example/file")
-		if err == nil {
-			_ = file.Body.Close()
-		} else if !strings.Contains(err.Error(), "not public") {
-			t.Errorf("proxy %q: %v", row.proxy, err)
-		}
-		if fetched != row.fetched {
-			t.Errorf("proxy %q: fetched %d times, %v", row.proxy, fetched, err)
-		}
-		_ = c.Close()
 	}
 }
 
