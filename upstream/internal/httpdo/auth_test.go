@@ -42,10 +42,7 @@ func TestAKeyIsCarriedAsTheVendorWantsIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := upstream.DriverOptions{BaseURL: vendor.URL, Keys: vendortest.Keys(oddKey), Auth: auth, Headers: map[string]string{"x-title": "shop"}}
-		c, err := New(o, Vendor{Auth: row.own})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := newClient(t, o, Vendor{Auth: row.own})
 		to := *c.Base
 		to.RawQuery = row.query
 		resp, _, err := c.Get(t.Context(), new(upstream.Call), &to, Header("*/*", ""))
@@ -68,7 +65,6 @@ func TestAKeyIsCarriedAsTheVendorWantsIt(t *testing.T) {
 		if to.RawQuery != row.query {
 			t.Error("the address that all calls share has a key in it")
 		}
-		_ = c.Close()
 	}
 }
 
@@ -119,14 +115,11 @@ func TestAKeyInTheAddressIsInNoError(t *testing.T) {
 			o := upstream.DriverOptions{
 				BaseURL: "http://a.example", Keys: vendortest.Keys(oddKey), Auth: upstream.Auth{By: upstream.ByQuery, Name: "key"}, Transport: roundTripFunc(transport),
 			}
-			c, err := New(o, Vendor{Refused: func(c *Client, status int, data []byte, h http.Header) error {
+			c := newClient(t, o, Vendor{Refused: func(c *Client, status int, data []byte, h http.Header) error {
 				e, _ := c.Refused(status, string(data), h)
 				c.QuoteError(e, VendorError{Message: string(data), Body: data})
 				return e
 			}})
-			if err != nil {
-				t.Fatal(err)
-			}
 			resp, _, err := c.Get(t.Context(), new(upstream.Call), c.Base, Header("*/*", ""))
 			if err == nil {
 				_, err = c.Body(resp)

@@ -21,11 +21,7 @@ import (
 // fetch asks a vendor for an answer, and then for what that has a link to.
 func fetch(ctx context.Context, t *testing.T, o upstream.DriverOptions, link string) (file string, err error) {
 	t.Helper()
-	c, err := New(o, Vendor{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := newClient(t, o, Vendor{})
 	ctx = TrackOrigin(ctx)
 	answer, _, err := c.Get(ctx, new(upstream.Call), c.Base.JoinPath("answer"), http.Header{})
 	if err != nil {
@@ -172,10 +168,7 @@ func TestBehindAProxyALinkMayNotLeadInside(t *testing.T) {
 		all := func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, "127.0.0.1:"+port)
 		}
-		c, err := New(upstream.DriverOptions{BaseURL: "http://vendor.example", Dial: all}, Vendor{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := newClient(t, upstream.DriverOptions{Dial: all}, Vendor{})
 		c.OwnTransport.Proxy = func(*http.Request) (*url.URL, error) {
 			if row.proxy == "" {
 				return nil, nil
@@ -197,7 +190,6 @@ func TestBehindAProxyALinkMayNotLeadInside(t *testing.T) {
 		if fetched.Load() != row.fetched {
 			t.Errorf("proxy %q: fetched %d times, %v", row.proxy, fetched.Load(), err)
 		}
-		_ = c.Close()
 	}
 }
 

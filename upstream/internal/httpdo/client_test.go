@@ -24,15 +24,24 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 )
 
+// newClient is a client of a vendor, at an address of no one's unless the options say one. It
+// is closed with the test.
+func newClient(t *testing.T, o upstream.DriverOptions, v Vendor) *Client {
+	t.Helper()
+	v.BaseURL = "http://vendor.example"
+	c, err := New(o, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 func TestTheHeadersOfAContextTravelBesideTheDriversOwn(t *testing.T) {
 	var got http.Header
 	vendor := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
 	defer vendor.Close()
-	c, err := New(upstream.DriverOptions{BaseURL: vendor.URL}, Vendor{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
+	c := newClient(t, upstream.DriverOptions{BaseURL: vendor.URL}, Vendor{})
 	wire := http.Header{"Traceparent": {"00-1-2-01"}, "X-Version": {"theirs"}, "Authorization": {"Bearer theirs"}}
 	header := http.Header{"X-Version": {"ours"}, "Authorization": {"Bearer ours"}}
 	resp, _, err := c.Get(upstream.WithWire(t.Context(), wire), new(upstream.Call), c.Base, header)
@@ -67,10 +76,7 @@ func TestAfterCloseNoConnectionOutlastsItsCall(t *testing.T) {
 	}
 	s.Start()
 	t.Cleanup(s.Close)
-	c, err := New(upstream.DriverOptions{BaseURL: s.URL}, Vendor{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newClient(t, upstream.DriverOptions{BaseURL: s.URL}, Vendor{})
 	ask := func(path string) {
 		resp, _, err := c.Get(t.Context(), new(upstream.Call), c.Base.JoinPath(path), http.Header{})
 		if err != nil {
@@ -98,10 +104,7 @@ func TestATransportWithoutBodyOrResponse(t *testing.T) {
 		resp *http.Response
 		want bool // an answer
 	}{"no body": {&http.Response{StatusCode: 200}, true}, "nothing at all": {nil, false}} {
-		c, err := New(upstream.DriverOptions{Transport: roundTripFunc(func(*http.Request) (*http.Response, error) { return row.resp, nil })}, Vendor{BaseURL: "http://vendor.example"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := newClient(t, upstream.DriverOptions{Transport: roundTripFunc(func(*http.Request) (*http.Response, error) { return row.resp, nil })}, Vendor{})
 		resp, _, err := c.Get(t.Context(), new(upstream.Call), c.Base, http.Header{})
 		if (err == nil) != row.want || err == nil && resp.Body != http.NoBody {
 			t.Errorf("%s: %+v, %v", name, resp, err)
@@ -127,11 +130,8 @@ func TestATransportOfTheCallerSendsWhatItDidNotFailToDial(t *testing.T) {
 		err  error
 		sent bool
 	}{{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, false}, {&net.DNSError{}, false}, {&net.OpError{Op: "read", Err: syscall.ECONNRESET}, true}, {io.ErrUnexpectedEOF, true}} {
-		c, err := New(upstream.DriverOptions{Transport: roundTripFunc(func(*http.Request) (*http.Response, error) { return nil, row.err })}, Vendor{BaseURL: "http://vendor.example"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _, err = c.Get(t.Context(), new(upstream.Call), c.Base, http.Header{})
+		c := newClient(t, upstream.DriverOptions{Transport: roundTripFunc(func(*http.Request) (*http.Response, error) { return nil, row.err })}, Vendor{})
+		_, _, err := c.Get(t.Context(), new(upstream.Call), c.Base, http.Header{})
 		if f, _ := upstream.FailureOf(err); f.Sent != row.sent || !errors.Is(err, row.err) {
 			t.Errorf("%v: %v, %+v", row.err, err, f)
 		}
@@ -141,15 +141,12 @@ func TestATransportOfTheCallerSendsWhatItDidNotFailToDial(t *testing.T) {
 func TestConnectingTakesFiveSecondsAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for given, want := range map[time.Duration]time.Duration{0: 5 * time.Second, time.Second: time.Second} {
-			c, err := New(upstream.DriverOptions{BaseURL: "http://vendor.example", ConnectTimeout: given, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			c := newClient(t, upstream.DriverOptions{ConnectTimeout: given, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}}, Vendor{})
-			if err != nil {
-				t.Fatal(err)
-			}
 			start := time.Now()
-			_, _, err = c.Get(t.Context(), new(upstream.Call), c.Base, http.Header{})
+			_, _, err := c.Get(t.Context(), new(upstream.Call), c.Base, http.Header{})
 			if f, _ := upstream.FailureOf(err); time.Since(start) != want || f.Sent || !fault.Is(err, fault.NoChannel) {
 				t.Errorf("after %s: %v", time.Since(start), err)
 			}
@@ -168,11 +165,7 @@ func TestHTTP2(t *testing.T) {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	defer server.Close()
-	c, err := New(upstream.DriverOptions{BaseURL: server.URL}, Vendor{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := newClient(t, upstream.DriverOptions{BaseURL: server.URL}, Vendor{})
 	c.OwnTransport.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
 	c.OwnTransport.TLSClientConfig.RootCAs.AddCert(server.Certificate())
 	ask := func() (*http.Response, error) {
@@ -217,10 +210,7 @@ func TestABaseURLThatCannotWorkIsRefused(t *testing.T) {
 }
 
 func TestTheIDOfATaskLeadsNowhereElse(t *testing.T) {
-	c, err := New(upstream.DriverOptions{BaseURL: "http://vendor.example/v1"}, Vendor{Paths: map[upstream.Op]string{upstream.PollVideo: "/tasks"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newClient(t, upstream.DriverOptions{BaseURL: "http://vendor.example/v1"}, Vendor{Paths: map[upstream.Op]string{upstream.PollVideo: "/tasks"}})
 	for id, want := range map[string]string{
 		"cgt-20260901-a": "/v1/tasks/cgt-20260901-a",
 		"../a/b?c#d%2f":  "/v1/tasks/..%2Fa%2Fb%3Fc%23d%252f",
@@ -304,14 +294,10 @@ func TestALongBodyIsWrittenAsItLiesInMemory(t *testing.T) {
 	}))
 	defer vendor.Close()
 	var largest atomic.Int64
-	c, err := New(upstream.DriverOptions{BaseURL: vendor.URL, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+	c := newClient(t, upstream.DriverOptions{BaseURL: vendor.URL, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
 		return recordingConn{conn, &largest}, err
 	}}, Vendor{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
 	o, err := rawjson.Index([]byte(`{"model":"a","text":`+text+`,"n":1}`), nil, nil)
 	if err != nil {
 		t.Fatal(err)
