@@ -12,11 +12,6 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
-// doubtful is a refusal that a vendor explained by its status alone.
-func doubtful(status int) error {
-	return (&upstream.Failure{Status: status, Sent: true, Fatal: true, Ambiguous: true}).Fault()
-}
-
 // minded is a vendor that refuses or fails what a request asks it to, by the
 // request's own text, and answers every other.
 func minded(errs map[string]error) *vendor {
@@ -39,10 +34,10 @@ func of(t testing.TB, account, what string) *upstream.Call {
 }
 
 // requestFailures are what a request can make a vendor answer that says nothing
-// of how the requests of others will fare.
+// of how the requests of others will fare. A status alone explains no refusal.
 func requestFailures() map[string]error {
 	return map[string]error{
-		"401 without a code": doubtful(401), "402 without a code": doubtful(402), "403 without a code": doubtful(403),
+		"401 without a code": upstream.FromStatus(401).Fault(), "402 without a code": upstream.FromStatus(402).Fault(), "403 without a code": upstream.FromStatus(403).Fault(),
 		"500": failed(500), "502": failed(502), "cut": lost(), "time-out": fault.Wrap(fault.RequestTimeout, "slow", &upstream.Failure{Sent: true}),
 	}
 }
@@ -81,7 +76,7 @@ func TestFailuresOfOneAccountAloneOpenTheBreakerForThatAccountAlone(t *testing.T
 }
 
 func TestFailuresOfTwoAccountsOpenTheBreakerForAll(t *testing.T) {
-	bad := map[string]error{"BAD": failed(500), "REFUSED": doubtful(403)}
+	bad := map[string]error{"BAD": failed(500), "REFUSED": upstream.FromStatus(403).Fault()}
 	for _, what := range []string{"BAD", "REFUSED"} {
 		for name, order := range map[string][]string{
 			"in turn":           {"alice", "bob", "alice"},
