@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -85,12 +86,7 @@ func (v *vendorError) operatorsFault() bool {
 		return false // it names a field, and fields a caller names as they like
 	}
 	message := strings.ToLower(v.message)
-	for _, begin := range unpaidPrefixes {
-		if strings.HasPrefix(message, begin) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(unpaidPrefixes, func(begin string) bool { return strings.HasPrefix(message, begin) })
 }
 
 // noModel reports whether the error is about a model that the vendor does not have, in the

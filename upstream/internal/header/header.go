@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -73,17 +74,9 @@ const whereKeysGo = "A key goes under keys, and auth says where calls carry it"
 
 func isForSecrets(name string) bool {
 	name = strings.ToLower(name)
-	for _, end := range secretEnds {
-		if strings.HasSuffix(name, end) {
-			return true
-		}
-	}
-	for _, part := range secretParts {
-		if strings.Contains(name, part) {
-			return true
-		}
-	}
-	return false
+	ends := func(end string) bool { return strings.HasSuffix(name, end) }
+	has := func(part string) bool { return strings.Contains(name, part) }
+	return slices.ContainsFunc(secretEnds, ends) || slices.ContainsFunc(secretParts, has)
 }
 
 // keyBegins are how keys of vendors begin, in lower case: OpenAI's and many others',
@@ -99,10 +92,8 @@ const minKey = 16
 func holdsSecret(value string) bool {
 	value = strings.ToLower(value)
 	for _, word := range strings.FieldsFunc(value, func(c rune) bool { return strings.ContainsRune(" \t=:,;\"'", c) }) {
-		for _, begin := range keyBegins {
-			if len(word) >= minKey && strings.HasPrefix(word, begin) {
-				return true
-			}
+		if len(word) >= minKey && slices.ContainsFunc(keyBegins, func(begin string) bool { return strings.HasPrefix(word, begin) }) {
+			return true
 		}
 	}
 	return strings.HasPrefix(value, "bearer ") || strings.HasPrefix(value, "basic ")
