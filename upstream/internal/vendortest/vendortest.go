@@ -36,7 +36,7 @@ func New(t testing.TB, make func(upstream.DriverOptions) (upstream.Driver, error
 	return up
 }
 
-// Keys are the operator's.
+// Keys are the operator's keys of these texts.
 func Keys(keys ...string) []secret.String {
 	all := make([]secret.String, len(keys))
 	for i, k := range keys {
@@ -98,25 +98,16 @@ func Answer(t testing.TB, up upstream.Upstream, call *upstream.Call) (*upstream.
 	return reply, string(data)
 }
 
-// Refused makes a call that must fail.
+// Refused makes a call that must fail, with a failure in the chain of its fault.
 func Refused(t testing.TB, up upstream.Upstream, call *upstream.Call) (*fault.Error, *upstream.Failure) {
 	t.Helper()
 	reply, err := up.Do(t.Context(), call)
 	var e *fault.Error
-	if !errors.As(err, &e) {
-		t.Fatalf("reply %+v, error %v, want a fault", reply, err)
-	}
-	return e, Failure(t, err)
-}
-
-// Failure is that in err's chain, in which there must be one.
-func Failure(t testing.TB, err error) *upstream.Failure {
-	t.Helper()
 	var f *upstream.Failure
-	if !errors.As(err, &f) {
-		t.Fatalf("there is no *upstream.Failure in %v", err)
+	if !errors.As(err, &e) || !errors.As(err, &f) {
+		t.Fatalf("reply %+v, error %v, want a fault with a failure", reply, err)
 	}
-	return f
+	return e, f
 }
 
 // Gzip is so many zero bytes, compressed by gzip.
