@@ -315,20 +315,3 @@ func TestALongBodyIsWrittenAsItLiesInMemory(t *testing.T) {
 		t.Errorf("the largest write has %d bytes of a text of %d", largest.Load(), len(text))
 	}
 }
-
-// TestAListOfMillionsIsReadUntilItIsTooLong counts what is made of a page, which is asked
-// for again and again while it is refused.
-func TestAListOfMillionsIsReadUntilItIsTooLong(t *testing.T) {
-	const most = maxModels
-	for _, element := range []string{"0", "{}", "null"} {
-		for _, n := range []int{most, most + 1, maxListBytes / (len(element) + 1)} {
-			array := "[" + strings.Repeat(element+",", n-1) + element + "]"
-			for _, text := range []string{array, `{"data":` + array + "}", `{"models":` + array + "}"} {
-				page, err := parseModels([]byte(text))
-				if err != nil || len(page.entries) != min(n, most+1) {
-					t.Fatalf("%d times %s in %.9s: %v", n, element, text, err)
-				}
-			}
-		}
-	}
-}
