@@ -69,6 +69,7 @@ package faultlab
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"testing"
 	"testing/synctest"
@@ -84,17 +85,30 @@ var (
 	only     = flag.Int("only", -1, "play this request of the seed alone, without reloads, restarts and outages")
 )
 
-// simulate plays a lab in virtual time, and fails with what does not hold. No
-// goroutine is left behind: the bubble would not end.
-func simulate(t *testing.T, o Options) *Report {
+// inBubble plays in virtual time, and returns what came of it. No goroutine is left behind:
+// the bubble would not end.
+func inBubble[R any](t *testing.T, play func() (R, error)) (report R) {
 	t.Helper()
-	var rep *Report
 	synctest.Test(t, func(t *testing.T) {
 		var err error
-		if rep, err = Simulate(o); err != nil {
+		if report, err = play(); err != nil {
 			t.Fatal(err)
 		}
 	})
+	return report
+}
+
+// simulate plays a lab, and fails with what does not hold.
+func simulate(t *testing.T, o Options) *Report {
+	t.Helper()
+	rep := inBubble(t, func() (*Report, error) { return Simulate(o) })
+	failOnReport(t, rep)
+	return rep
+}
+
+// failOnReport fails with what does not hold.
+func failOnReport(t *testing.T, rep *Report) {
+	t.Helper()
 	t.Logf("seed %d: %d requests, %d attempts, %d captured, %s charged, %s of virtual time", rep.Seed, rep.Requests, rep.Attempts, rep.Captured, rep.Charged, rep.Virtual)
 	t.Logf("rules: %v", rep.Rules)
 	t.Logf("troubles: %v", rep.Troubles)
@@ -105,7 +119,6 @@ func simulate(t *testing.T, o Options) *Report {
 		}
 		t.Error(p)
 	}
-	return rep
 }
 
 func TestEveryChargeIsThatOfTheOracleWhateverFails(t *testing.T) {
@@ -139,20 +152,12 @@ func TestTheSameHoldsBehindRealDrivers(t *testing.T) {
 // TestTheSameHoldsOfALedgerOnADisk keeps answers and tasks with the money.
 func TestTheSameHoldsOfALedgerOnADisk(t *testing.T) {
 	path := t.TempDir() + "/lab.db"
-	synctest.Test(t, func(t *testing.T) {
+	failOnReport(t, inBubble(t, func() (*Report, error) {
 		db, err := sqlite.Open(context.Background(), path, store.Options{})
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		rep, err := Simulate(Options{Seed: max(*seed, 1), Requests: longtest.Count(300, 100), Store: db.Ledger()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range rep.Problems {
-			t.Error(p)
-		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
-	})
+		return rep, errors.Join(err, db.Close())
+	}))
 }

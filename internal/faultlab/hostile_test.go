@@ -4,23 +4,14 @@ import (
 	"cmp"
 	"flag"
 	"testing"
-	"testing/synctest"
 )
 
 var class = flag.String("class", "", "of hostile requests: the only one that is played")
 
-// simulateHostile plays hostile tenants in virtual time. No goroutine is left behind: the bubble
-// would not end.
+// simulateHostile plays hostile tenants.
 func simulateHostile(t *testing.T, o hostileOptions) *hostileReport {
 	t.Helper()
-	var rep *hostileReport
-	synctest.Test(t, func(t *testing.T) {
-		var err error
-		if rep, err = playHostile(o); err != nil {
-			t.Fatal(err)
-		}
-	})
-	return rep
+	return inBubble(t, func() (*hostileReport, error) { return playHostile(o) })
 }
 
 // failOnProblems fails with what does not hold.

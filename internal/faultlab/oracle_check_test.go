@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/longtest"
@@ -92,13 +91,8 @@ func (g *greedy) Settle(ctx context.Context, h billing.Hold, u billing.Usage, wi
 }
 
 func TestACustomerWhoPaysATokenTooMuchIsFoundWithTheScript(t *testing.T) {
-	var rep *Report
-	synctest.Test(t, func(t *testing.T) {
-		var err error
-		ledger := &greedy{Ledger: memory.NewLedger(memory.LedgerOptions{})}
-		if rep, err = Simulate(Options{Seed: 3, Requests: 200, Ledger: ledger, Calm: true, Clients: 1}); err != nil {
-			t.Fatal(err)
-		}
+	rep := inBubble(t, func() (*Report, error) {
+		return Simulate(Options{Seed: 3, Requests: 200, Ledger: &greedy{Ledger: memory.NewLedger(memory.LedgerOptions{})}, Calm: true, Clients: 1})
 	})
 	if len(rep.Problems) == 0 || len(rep.Failed) == 0 {
 		t.Fatal("nothing was found")
