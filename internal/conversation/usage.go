@@ -40,8 +40,8 @@ func (p *Report) output() int64 {
 	return p.N[Output]
 }
 
-// disjoint is the report with its input and output as they are billed.
-func (p Report) disjoint() Report {
+// Disjoint is the report with its input and output as they are billed.
+func (p Report) Disjoint() Report {
 	n := &p.N
 	if !p.Has[Prompt] {
 		return p
@@ -62,7 +62,7 @@ func (p Report) disjoint() Report {
 // a usable count, is estimated: the input by the request, and the output by the quarters
 // of the tokens of its text.
 func (p Report) Usage(r *Parsed, b chat.MediaBound, quarters int64) billing.Usage {
-	p = p.disjoint()
+	p = p.Disjoint()
 	c := &p.N
 	if !p.Has[Input] {
 		c[Input] = max(r.InputEstimate(b)-c[Cached]-c[CacheWrite], c[Input])

@@ -41,38 +41,27 @@ func CountAnswer(tokens int64) []byte {
 	return append(strconv.AppendInt([]byte(`{"input_tokens":`), tokens, 10), '}')
 }
 
-// report is the usage that the vendor reports, in disjoint buckets but for the last.
-type report struct{ conversation.Report }
-
-// The fields of a report.
-const (
-	input      = conversation.Input
-	cached     = conversation.Cached
-	cacheWrite = conversation.CacheWrite
-	output     = conversation.Output
-	reasoning  = conversation.Reasoning
-)
-
-// usageMembers are those of a usage object.
+// usageMembers are those of a usage object, whose counts are disjoint but for the last.
 var usageMembers = []tokencount.Member{
-	{Name: "input_tokens", Field: input},
-	{Name: "cache_read_input_tokens", Field: cached},
-	{Name: "cache_creation_input_tokens", Field: cacheWrite},
-	{Name: "output_tokens", Field: output},
-	{Name: "output_tokens_details", Inner: []tokencount.Member{{Name: "thinking_tokens", Field: reasoning}}},
+	{Name: "input_tokens", Field: conversation.Input},
+	{Name: "cache_read_input_tokens", Field: conversation.Cached},
+	{Name: "cache_creation_input_tokens", Field: conversation.CacheWrite},
+	{Name: "output_tokens", Field: conversation.Output},
+	{Name: "output_tokens_details", Inner: []tokencount.Member{{Name: "thinking_tokens", Field: conversation.Reasoning}}},
 }
 
-// read takes in one usage object and reports whether it counts the output.
+// ReadUsage takes in one usage object and reports whether it counts the output.
 // Anything else is ignored.
-func (p *report) read(raw []byte) (told bool) { return p.Read(raw, usageMembers) }
+func ReadUsage(p *conversation.Report, raw []byte) (counted bool) { return p.Read(raw, usageMembers) }
 
-// begin takes in the usage of message_start. Its output is a count so far, and
+// BeginUsage takes in the usage of message_start. Its output is a count so far, and
 // an input of nothing at all means that the upstream does not know it yet.
-func (p *report) begin(raw []byte) {
-	var first report
-	first.read(raw)
-	known := first.Has[input] && first.N[input]+first.N[cached]+first.N[cacheWrite] > 0
+func BeginUsage(p *conversation.Report, raw []byte) {
+	var first conversation.Report
+	ReadUsage(&first, raw)
+	n := &first.N
+	known := first.Has[conversation.Input] && n[conversation.Input]+n[conversation.Cached]+n[conversation.CacheWrite] > 0
 	before := p.Has
-	p.read(raw)
-	p.Has[input], p.Has[output] = before[input] || known, before[output]
+	ReadUsage(p, raw)
+	p.Has[conversation.Input], p.Has[conversation.Output] = before[conversation.Input] || known, before[conversation.Output]
 }

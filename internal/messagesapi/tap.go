@@ -82,7 +82,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 		return dst, true, nil
 	case "message_delta":
 		t.stopped = t.stopped || s.Stopped
-		if t.Report.Read(t.Object.Raw("usage"), usageMembers) {
+		if ReadUsage(&t.Report, t.Object.Raw("usage")) {
 			t.Counted()
 		}
 	case "content_block_start", "content_block_stop":
@@ -160,9 +160,7 @@ func (t *Tap) begin(dst []byte, name string) []byte {
 	if rawjson.IsNull(raw) || rawjson.IndexInto(message, raw, nil, nil) != nil {
 		return sse.AppendEvent(dst, name, t.Object.Src)
 	}
-	usage := report{t.Report}
-	usage.begin(message.Raw("usage"))
-	t.Report = usage.Report
+	BeginUsage(&t.Report, message.Raw("usage"))
 	if message.Raw("model") == nil {
 		return sse.AppendEvent(dst, name, t.Object.Src)
 	}
@@ -184,7 +182,7 @@ func (t *Tap) block(begins bool) {
 
 // Delivered reports whether the client has got anything of the answer.
 func (t *Tap) Delivered() bool {
-	return t.Quarters > t.unseen || t.Report.Has[output] && t.UpToDate()
+	return t.Quarters > t.unseen || t.Report.Has[conversation.Output] && t.UpToDate()
 }
 
 // Heartbeat appends an event that keeps the connection alive.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -56,12 +57,12 @@ type piece struct {
 	// probabilities, if they are known; of cited, places that what was said is from.
 	list []byte
 
-	id     string // of begun: the answer's, without the prefix of its wire; of call: the call's
-	name   string // of call
-	index  int64  // of call: which call it belongs to, by the upstream's count
-	size   int    // of signed: bytes of the thought
-	reason string // of finished: a word of chat's
-	usage  *usage // of begun and ended
+	id     string               // of begun: the answer's, without the prefix of its wire; of call: the call's
+	name   string               // of call
+	index  int64                // of call: which call it belongs to, by the upstream's count
+	size   int                  // of signed: bytes of the thought
+	reason string               // of finished: a word of chat's
+	usage  *conversation.Report // of begun and ended
 }
 
 // pieceKind says what a piece is.

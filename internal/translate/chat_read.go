@@ -153,7 +153,7 @@ func (r *chatReader) take(c *chatAnswer, data []byte, whole bool) {
 	if !r.begun {
 		r.begun = true
 		id, _ := rawjson.String(c.ID)
-		r.write(piece{kind: begun, id: answerID(strings.TrimPrefix(id, "chatcmpl-"), data), usage: &usage{}})
+		r.write(piece{kind: begun, id: answerID(strings.TrimPrefix(id, "chatcmpl-"), data), usage: new(conversation.Report)})
 	}
 	chatapi.ReadUsage(&r.report, c.Usage)
 	for i := range c.Choices {
@@ -248,7 +248,7 @@ func legacyCall(raw []byte) []chat.ToolCall {
 
 // end passes on the usage, wherever it stood.
 func (r *chatReader) end() {
-	r.write(piece{kind: ended, usage: reported(&r.report)})
+	r.write(piece{kind: ended, usage: disjoint(&r.report)})
 }
 
 // answerID is the id of an answer, made of the upstream's without its prefix: what

@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -67,15 +68,15 @@ func (w *chunkWriter) write(p piece) {
 	} else {
 		w.out = append(w.out, "null"...)
 	}
-	if p.kind == begun && p.usage.Has[input] {
+	if p.kind == begun && p.usage.Has[conversation.Input] {
 		w.out = appendChatUsage(append(w.out, `,"usage":`...), p.usage)
 	}
 	w.out = append(w.out, "}]}\n\n"...)
 }
 
 // end ends the stream.
-func (w *chunkWriter) end(u *usage) {
-	if u.Has[input] && u.Has[output] {
+func (w *chunkWriter) end(u *conversation.Report) {
+	if u.Has[conversation.Input] && u.Has[conversation.Output] {
 		w.out = append(append(w.out, w.head...), `],"usage":`...)
 		w.out = append(appendChatUsage(w.out, u), "}\n\n"...)
 	}
@@ -134,7 +135,7 @@ func (w *completionWriter) write(p piece) {
 }
 
 // end makes the completion. Usage that the upstream did not report is left out.
-func (w *completionWriter) end(u *usage) {
+func (w *completionWriter) end(u *conversation.Report) {
 	m, err := json.Marshal(w.message())
 	if err != nil {
 		w.err = upstream.BadAnswer("The upstream's answer cannot be written as a chat completion.", err)
@@ -144,7 +145,7 @@ func (w *completionWriter) end(u *usage) {
 	w.out = append(append(w.out, `{"index":0,"message":`...), m...)
 	w.out = rawjson.Quote(append(w.out, `,"finish_reason":`...), w.reason)
 	w.out = append(w.out, "}]"...)
-	if u.Has[input] || u.Has[output] {
+	if u.Has[conversation.Input] || u.Has[conversation.Output] {
 		w.out = appendChatUsage(append(w.out, `,"usage":`...), u)
 	}
 	w.out = append(w.out, '}')

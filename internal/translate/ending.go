@@ -3,10 +3,8 @@ package translate
 import (
 	"strconv"
 
-	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // How an answer ends on each wire: why, and with which counts of tokens. The words between
@@ -53,52 +51,13 @@ var stopReasons = map[string]string{"length": "max_tokens", "content_filter": "r
 // incomplete are the reasons why a response ends early, by chat's finish reasons.
 var incomplete = map[string]string{"length": "max_output_tokens", "content_filter": "content_filter"}
 
-// usage is what an upstream reported, in disjoint buckets but for reasoning.
-type usage struct{ tokencount.Report }
-
-// The fields of a usage. An input that is known is known with all that a cache did.
-const (
-	input = iota
-	cached
-	cacheWrite
-	output
-	reasoning // part of output
-)
-
-// messageUsage are the members of a usage object.
-var messageUsage = []tokencount.Member{
-	{Name: "input_tokens", Field: input},
-	{Name: "cache_read_input_tokens", Field: cached},
-	{Name: "cache_creation_input_tokens", Field: cacheWrite},
-	{Name: "output_tokens", Field: output},
-	{Name: "output_tokens_details", Inner: []tokencount.Member{{Name: "thinking_tokens", Field: reasoning}}},
-}
-
-// read takes in one usage object.
-func (u *usage) read(raw []byte) { u.Read(raw, messageUsage) }
-
-// begin takes in the usage of message_start, before any other. Its output is a count
-// so far, and an input of nothing at all means that the upstream does not know it yet.
-func (u *usage) begin(raw []byte) {
-	u.read(raw)
-	u.Has[output] = false
-	if u.N[input]+u.N[cached]+u.N[cacheWrite] == 0 {
-		u.Has[input] = false
-	}
-}
-
-// reported is what an upstream reported whose count of the input includes what a cache
+// disjoint is what an upstream reported whose count of the input includes what a cache
 // read and wrote.
-func reported(p *conversation.Report) *usage {
-	counts := p.Usage(&conversation.Parsed{}, chat.MediaBound{}, 0)
-	var u usage
-	if p.Has[conversation.Prompt] {
-		u.Has = [tokencount.Fields]bool{input: true, cached: true, cacheWrite: true}
-	}
-	u.Has[output] = p.Has[conversation.Output]
-	u.Has[reasoning] = u.Has[output] && counts.Reasoning > 0
-	u.N = [tokencount.Fields]int64{input: counts.Input, cached: counts.CachedInput, cacheWrite: counts.CacheWrite, output: counts.Output, reasoning: counts.Reasoning}
-	return &u
+func disjoint(p *conversation.Report) *conversation.Report {
+	d := p.Disjoint()
+	d.N[conversation.Reasoning] = min(d.N[conversation.Reasoning], d.N[conversation.Output])
+	d.Has[conversation.Reasoning] = d.Has[conversation.Output] && d.N[conversation.Reasoning] > 0
+	return &d
 }
 
 // count is a member of a usage object: a number, or an object of counts.
@@ -132,44 +91,44 @@ func appendCounts(dst []byte, counts []count) []byte {
 
 // appendChatUsage appends chat's usage object of the sides that were reported. The
 // prompt there includes what the cache read and wrote.
-func appendChatUsage(dst []byte, u *usage) []byte {
-	prompt, in, out := u.N[input]+u.N[cacheWrite]+u.N[cached], u.Has[input], u.Has[output]
+func appendChatUsage(dst []byte, u *conversation.Report) []byte {
+	prompt, in, out := u.N[conversation.Input]+u.N[conversation.CacheWrite]+u.N[conversation.Cached], u.Has[conversation.Input], u.Has[conversation.Output]
 	return appendCounts(dst, []count{
 		{name: "prompt_tokens", known: in, n: prompt},
-		{name: "completion_tokens", known: out, n: u.N[output]},
-		{name: "total_tokens", known: in && out, n: prompt + u.N[output]},
+		{name: "completion_tokens", known: out, n: u.N[conversation.Output]},
+		{name: "total_tokens", known: in && out, n: prompt + u.N[conversation.Output]},
 		{name: "prompt_tokens_details", known: in, inner: []count{
-			{name: "cached_tokens", known: true, n: u.N[cached]},
-			{name: "cache_write_tokens", known: u.N[cacheWrite] > 0, n: u.N[cacheWrite]},
+			{name: "cached_tokens", known: true, n: u.N[conversation.Cached]},
+			{name: "cache_write_tokens", known: u.N[conversation.CacheWrite] > 0, n: u.N[conversation.CacheWrite]},
 		}},
-		{name: "completion_tokens_details", known: out && u.Has[reasoning], inner: []count{{name: "reasoning_tokens", known: true, n: u.N[reasoning]}}},
+		{name: "completion_tokens_details", known: out && u.Has[conversation.Reasoning], inner: []count{{name: "reasoning_tokens", known: true, n: u.N[conversation.Reasoning]}}},
 	})
 }
 
 // appendMessageUsage appends the usage object of the sides that were reported.
-func appendMessageUsage(dst []byte, u *usage) []byte {
-	in, out := u.Has[input], u.Has[output]
+func appendMessageUsage(dst []byte, u *conversation.Report) []byte {
+	in, out := u.Has[conversation.Input], u.Has[conversation.Output]
 	return appendCounts(dst, []count{
-		{name: "input_tokens", known: in, n: u.N[input]},
-		{name: "cache_creation_input_tokens", known: in, n: u.N[cacheWrite]},
-		{name: "cache_read_input_tokens", known: in, n: u.N[cached]},
-		{name: "output_tokens", known: out, n: u.N[output]},
-		{name: "output_tokens_details", known: out && u.Has[reasoning], inner: []count{{name: "thinking_tokens", known: true, n: u.N[reasoning]}}},
+		{name: "input_tokens", known: in, n: u.N[conversation.Input]},
+		{name: "cache_creation_input_tokens", known: in, n: u.N[conversation.CacheWrite]},
+		{name: "cache_read_input_tokens", known: in, n: u.N[conversation.Cached]},
+		{name: "output_tokens", known: out, n: u.N[conversation.Output]},
+		{name: "output_tokens_details", known: out && u.Has[conversation.Reasoning], inner: []count{{name: "thinking_tokens", known: true, n: u.N[conversation.Reasoning]}}},
 	})
 }
 
 // appendResponseUsage appends the usage of a response, whose input includes what the
 // cache read and wrote. All of its details must be there: clients fail without them.
-func appendResponseUsage(dst []byte, u *usage) []byte {
-	in := u.N[input] + u.N[cacheWrite] + u.N[cached]
+func appendResponseUsage(dst []byte, u *conversation.Report) []byte {
+	in := u.N[conversation.Input] + u.N[conversation.CacheWrite] + u.N[conversation.Cached]
 	return appendCounts(dst, []count{
 		{name: "input_tokens", known: true, n: in},
 		{name: "input_tokens_details", known: true, inner: []count{
-			{name: "cached_tokens", known: true, n: u.N[cached]},
-			{name: "cache_write_tokens", known: true, n: u.N[cacheWrite]},
+			{name: "cached_tokens", known: true, n: u.N[conversation.Cached]},
+			{name: "cache_write_tokens", known: true, n: u.N[conversation.CacheWrite]},
 		}},
-		{name: "output_tokens", known: true, n: u.N[output]},
-		{name: "output_tokens_details", known: true, inner: []count{{name: "reasoning_tokens", known: true, n: u.N[reasoning]}}},
-		{name: "total_tokens", known: true, n: in + u.N[output]},
+		{name: "output_tokens", known: true, n: u.N[conversation.Output]},
+		{name: "output_tokens_details", known: true, inner: []count{{name: "reasoning_tokens", known: true, n: u.N[conversation.Reasoning]}}},
+		{name: "total_tokens", known: true, n: in + u.N[conversation.Output]},
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/conversation"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -17,7 +19,7 @@ type messageReader struct {
 	finished bool // the reason of the end was passed on
 	block    openBlock
 	calls    int64 // that have begun
-	usage    usage
+	usage    conversation.Report
 
 	object, inner rawjson.Object // reused for every event
 }
@@ -63,7 +65,7 @@ func (r *messageReader) event(name string, data []byte) (done bool, err error) {
 	case "content_block_stop":
 		r.blockStop()
 	case "message_delta":
-		r.usage.read(r.object.Raw("usage"))
+		messagesapi.ReadUsage(&r.usage, r.object.Raw("usage"))
 		if r.member("delta") && !rawjson.IsNull(r.inner.Raw("stop_reason")) {
 			r.finish(r.inner.Raw("stop_reason"))
 		}
@@ -98,7 +100,7 @@ func (r *messageReader) whole(data []byte) error {
 		}
 		r.blockStop()
 	}
-	r.usage.read(o.Raw("usage"))
+	messagesapi.ReadUsage(&r.usage, o.Raw("usage"))
 	r.end(o.Raw("stop_reason"))
 	return nil
 }
@@ -117,7 +119,7 @@ func (r *messageReader) start() error {
 	case !r.member("message"):
 		return upstream.BadAnswer("The upstream's stream begins without a message.", nil)
 	}
-	r.usage.begin(r.inner.Raw("usage"))
+	messagesapi.BeginUsage(&r.usage, r.inner.Raw("usage"))
 	r.begin(r.inner.Raw("id"))
 	return nil
 }

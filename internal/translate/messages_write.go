@@ -7,10 +7,10 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
-	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -133,8 +133,8 @@ func (w *messageWriter) begin() {
 	if w.whole {
 		return
 	}
-	var unknown usage
-	unknown.Has = [tokencount.Fields]bool{input: true, output: true}
+	var unknown conversation.Report
+	unknown.Has[conversation.Input], unknown.Has[conversation.Output] = true, true
 	start, err := w.appendMessage([]byte(`{"type":"message_start","message":`), nil, appendMessageUsage(nil, &unknown))
 	if w.err = err; err == nil {
 		w.out = sse.AppendEvent(w.out, "message_start", append(start, '}'))
@@ -212,7 +212,7 @@ func (w *messageWriter) blockEvent(name, member string, rest []byte) {
 }
 
 // end closes the message. Usage that the upstream did not report is left out.
-func (w *messageWriter) end(u *usage) {
+func (w *messageWriter) end(u *conversation.Report) {
 	reason, usage := w.stopReason(), appendMessageUsage(nil, u)
 	if w.whole {
 		if w.out, w.err = w.appendMessage(nil, &reason, usage); w.err != nil {

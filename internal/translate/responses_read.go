@@ -129,7 +129,7 @@ func (r *responsesReader) whole(data []byte) error {
 func (r *responsesReader) begin(id string, data []byte) {
 	if !r.begun {
 		r.begun = true
-		r.to.write(piece{kind: begun, id: answerID(strings.TrimPrefix(id, responsePrefix), data), usage: &usage{}})
+		r.to.write(piece{kind: begun, id: answerID(strings.TrimPrefix(id, responsePrefix), data), usage: new(conversation.Report)})
 	}
 }
 
@@ -293,6 +293,6 @@ func (r *responsesReader) end(o *rawjson.Object, data []byte, assumed string) er
 	}
 	responsesapi.ReadUsage(&r.usage, o.Raw("usage"))
 	r.to.write(piece{kind: finished, reason: responseFinishReason(status, o.Raw("incomplete_details"), r.calls > 0)})
-	r.to.write(piece{kind: ended, usage: reported(&r.usage)})
+	r.to.write(piece{kind: ended, usage: disjoint(&r.usage)})
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/responses"
@@ -174,7 +175,7 @@ func (w *responseWriter) begin() {
 }
 
 // end closes what is open and the response.
-func (w *responseWriter) end(u *usage) {
+func (w *responseWriter) end(u *conversation.Report) {
 	if len(w.blank) > 0 && len(w.blocks.calls) == 0 {
 		w.sayBlank()
 	}
@@ -201,7 +202,7 @@ func (w *responseWriter) end(u *usage) {
 
 // appendResponse appends the response's object. u is nil before its end; a usage of
 // which one side was not reported is left to the gateway, since clients want both.
-func (w *responseWriter) appendResponse(dst []byte, status, reason string, u *usage) []byte {
+func (w *responseWriter) appendResponse(dst []byte, status, reason string, u *conversation.Report) []byte {
 	dst = append(append(dst, w.head...), status...)
 	dst = append(dst, `","completed_at":`...)
 	if status == "completed" {
@@ -220,7 +221,7 @@ func (w *responseWriter) appendResponse(dst []byte, status, reason string, u *us
 		dst = append(dst, "null"...)
 	}
 	dst = append(append(append(dst, `,"output":[`...), w.output...), `],"usage":`...)
-	if u != nil && u.Has[input] && u.Has[output] {
+	if u != nil && u.Has[conversation.Input] && u.Has[conversation.Output] {
 		dst = appendResponseUsage(dst, u)
 	} else {
 		dst = append(dst, "null"...)
