@@ -65,10 +65,7 @@ func (r *Request) Field(name string) []byte {
 	if r.Body.IsObject() {
 		return r.Body.Raw(name)
 	}
-	if o, err := rawjson.Index(r.Extra, nil, nil); err == nil {
-		return o.Raw(name)
-	}
-	return nil
+	return rawjson.Lookup(r.Extra, name)
 }
 
 // OutputBound is max_tokens or max_completion_tokens, which

@@ -247,9 +247,7 @@ func (b *Block) setInput(input jsontext.Value) {
 		b.Input = input
 		return
 	}
-	if o, err := rawjson.Index(b.Extra, nil, nil); err == nil {
-		b.Extra = o.Apply(nil, rawjson.Set("input", input))
-	}
+	b.Extra = rawjson.Apply(b.Extra, rawjson.Set("input", input))
 }
 
 // Turn is the message as a turn of the next request's conversation, with all of

@@ -91,9 +91,7 @@ func (a *accumulator) add(e *Event) {
 		}
 	case e.Response != nil:
 		response := *e.Response
-		if o, err := rawjson.Index(e.Raw, nil, nil); err == nil {
-			response.Raw = o.Raw("response")
-		}
+		response.Raw = rawjson.Lookup(e.Raw, "response")
 		if !e.ends() {
 			response.Output = a.items
 		}

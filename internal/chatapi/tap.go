@@ -107,7 +107,7 @@ func (t *Tap) chunk(dst []byte, name string, s *conversation.Scan) []byte {
 	usage := t.Object.Raw("usage")
 	counted := ReadUsage(&t.Report, usage)
 	if usage == nil && s.Stopped { // Groq's is here where it was not asked for usage
-		counted = ReadUsage(&t.Report, member(t.Object.Raw("x_groq"), "usage"))
+		counted = ReadUsage(&t.Report, rawjson.Lookup(t.Object.Raw("x_groq"), "usage"))
 	}
 	if ReadUsage(&t.Report, s.Usage) || counted {
 		t.Counted()

@@ -48,7 +48,7 @@ func (r *Request) readStreamOptions(raw []byte) {
 // checkFormat checks response_format: it has a type, and a json_schema holds a
 // valid JSON Schema.
 func (r *Request) checkFormat(raw []byte) {
-	kind, ok := rawjson.String(member(raw, "type"))
+	kind, ok := rawjson.String(rawjson.Lookup(raw, "type"))
 	if !ok {
 		r.Problem.Note("response_format.type", `a string such as "json_object"`)
 		return
@@ -57,12 +57,12 @@ func (r *Request) checkFormat(raw []byte) {
 		return
 	}
 	const param = "response_format.json_schema"
-	described := member(raw, "json_schema")
+	described := rawjson.Lookup(raw, "json_schema")
 	if rawjson.IsNull(described) || described[0] != '{' {
 		r.Problem.Note(param, "an object that holds a schema")
 		return
 	}
-	r.Problem.JSONSchema(param+".schema", member(described, "schema"))
+	r.Problem.JSONSchema(param+".schema", rawjson.Lookup(described, "schema"))
 }
 
 // Validate reports the first rule that the request breaks, as an
@@ -148,9 +148,7 @@ func toolChoice() rule.Check {
 			if raw[0] != '{' {
 				return words.OK(raw)
 			}
-			kind, _ := rawjson.String(member(raw, "type"))
-			name, _ := rawjson.String(member(member(raw, "function"), "name"))
-			return kind == "function" && name != ""
+			return rawjson.LookupString(raw, "type") == "function" && rawjson.LookupString(raw, "function", "name") != ""
 		},
 	}
 }
@@ -160,16 +158,6 @@ func formatType(words ...string) rule.Check {
 	kinds := rule.OneOf(words...)
 	return rule.Check{
 		Text: "an object whose type is " + kinds.Text,
-		OK:   func(raw []byte) bool { return kinds.OK(member(raw, "type")) },
+		OK:   func(raw []byte) bool { return kinds.OK(rawjson.Lookup(raw, "type")) },
 	}
-}
-
-// member is the value of a member of an object; nil if there is none, or raw is no
-// object.
-func member(raw []byte, name string) []byte {
-	o, err := rawjson.Index(raw, nil, nil)
-	if err != nil {
-		return nil
-	}
-	return o.Raw(name)
 }

@@ -126,6 +126,37 @@ func (o *Object) only(name string) (at Span, ok bool) {
 	return o.Members[i].Value, true
 }
 
+// Lookup is the value of a member of an object, or by a path of names of one in the objects
+// within it; nil if there is none, or if raw is no object.
+func Lookup(raw []byte, path ...string) []byte {
+	o := Borrow()
+	defer GiveBack(o)
+	for _, name := range path {
+		if IndexInto(o, raw, nil, nil) != nil {
+			return nil
+		}
+		raw = o.Raw(name)
+	}
+	return raw
+}
+
+// LookupString is the string that [Lookup] finds; empty if it finds none.
+func LookupString(raw []byte, path ...string) string {
+	s, _ := String(Lookup(raw, path...))
+	return s
+}
+
+// Apply is an object with the edits, as [Object.Apply] makes them; raw itself if it is no
+// object.
+func Apply(raw []byte, edits ...Edit) []byte {
+	o := Borrow()
+	defer GiveBack(o)
+	if IndexInto(o, raw, nil, nil) != nil {
+		return raw
+	}
+	return o.Apply(nil, edits...)
+}
+
 // AddMissing is an object with those of the edits whose members it lacks.
 func AddMissing(object []byte, edits []Edit) ([]byte, error) {
 	o, err := Index(object, nil, nil)

@@ -78,3 +78,30 @@ func TestEveryElementOfAnArrayIsVisitedInOrder(t *testing.T) {
 		}
 	}
 }
+
+func TestAMemberIsLookedUpByItsPath(t *testing.T) {
+	const body = `{"a":{"b":"text","c":[{"b":1}]},"d":null}`
+	for _, row := range []struct {
+		path      []string
+		raw, text string
+	}{
+		{[]string{"a", "b"}, `"text"`, "text"},
+		{[]string{"d"}, "null", ""},
+		{[]string{"x"}, "", ""},
+		{[]string{"a", "c", "b"}, "", ""}, // an array is no object
+		{[]string{"d", "b"}, "", ""},
+		{nil, body, ""},
+	} {
+		if raw, text := string(Lookup([]byte(body), row.path...)), LookupString([]byte(body), row.path...); raw != row.raw || text != row.text {
+			t.Errorf("%v: %s, %q, want %s, %q", row.path, raw, text, row.raw, row.text)
+		}
+	}
+}
+
+func TestEditsOfWhatIsNoObjectChangeNothing(t *testing.T) {
+	for raw, want := range map[string]string{`{ "a":1 }`: `{ "a":2 }`, `[1]`: `[1]`, `{"a":`: `{"a":`, "": ""} {
+		if got := string(Apply([]byte(raw), Set("a", []byte("2")))); got != want {
+			t.Errorf("%s becomes %s, want %s", raw, got, want)
+		}
+	}
+}

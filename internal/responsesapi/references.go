@@ -88,7 +88,7 @@ func (r *Request) OpenApprovals() (open []Reference) {
 			held = map[string]bool{}
 			for i, item := range r.InputItems() {
 				if !r.names(i) {
-					held[text(item, "id")] = true
+					held[rawjson.LookupString(item, "id")] = true
 				}
 			}
 		}
@@ -339,22 +339,14 @@ func (r *Request) Cites() bool { return r.cites }
 
 // citesShared reports whether an annotation names a file or a container.
 func citesShared(annotation []byte) bool {
-	return text(annotation, "file_id") != "" || text(annotation, "container_id") != ""
+	return rawjson.LookupString(annotation, "file_id") != "" || rawjson.LookupString(annotation, "container_id") != ""
 }
 
 // eachCitation calls visit with the citations of files and containers in an item's content.
 func eachCitation(item []byte, visit func(citation []byte)) {
-	o, err := rawjson.Index(item, nil, nil)
-	if err != nil {
-		return
-	}
-	content := o.Raw("content")
+	content := rawjson.Lookup(item, "content")
 	rawjson.Each(content, func(_ int, span rawjson.Span) {
-		part, err := rawjson.Index(span.Of(content), nil, nil)
-		if err != nil {
-			return
-		}
-		list := part.Raw("annotations")
+		list := rawjson.Lookup(span.Of(content), "annotations")
 		rawjson.Each(list, func(_ int, span rawjson.Span) {
 			if citesShared(span.Of(list)) {
 				visit(span.Of(list))
@@ -366,19 +358,11 @@ func eachCitation(item []byte, visit func(citation []byte)) {
 // withoutCitations is the content of a message without the citations of files and containers;
 // false if it has none.
 func withoutCitations(content []byte) (out []byte, changed bool) {
-	if rawjson.IsNull(content) || content[0] != '[' {
-		return content, false
-	}
 	parts := rawjson.Elements(content)
 	for i, part := range parts {
-		o, err := rawjson.Index(part, nil, nil)
-		list := o.Raw("annotations")
-		if err != nil || rawjson.IsNull(list) || list[0] != '[' {
-			continue
-		}
-		all := rawjson.Elements(list)
+		all := rawjson.Elements(rawjson.Lookup(part, "annotations"))
 		if kept := slices.DeleteFunc(slices.Clone(all), citesShared); len(kept) < len(all) {
-			parts[i], changed = o.Apply(nil, rawjson.Set("annotations", AppendItems(nil, kept))), true
+			parts[i], changed = rawjson.Apply(part, rawjson.Set("annotations", AppendItems(nil, kept))), true
 		}
 	}
 	if !changed {

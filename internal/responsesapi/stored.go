@@ -55,32 +55,18 @@ func ReadStored(data []byte) (s Stored, ok bool) {
 func (s Stored) Output() [][]byte { return outputOf(s.Response) }
 
 func outputOf(response []byte) [][]byte {
-	o, err := rawjson.Index(response, nil, nil)
-	if raw := o.Raw("output"); err == nil && len(raw) > 0 && raw[0] == '[' {
-		return rawjson.Elements(raw)
-	}
-	return nil
+	return rawjson.Elements(rawjson.Lookup(response, "output"))
 }
 
 // Items yields the items of the output that have an id.
 func (s Stored) Items() iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		for _, item := range s.Output() {
-			if id := text(item, "id"); id != "" && !yield(id, item) {
+			if id := rawjson.LookupString(item, "id"); id != "" && !yield(id, item) {
 				return
 			}
 		}
 	}
-}
-
-// text is a member that is a string; empty if there is none.
-func text(object []byte, name string) string {
-	o, err := rawjson.Index(object, nil, nil)
-	if err != nil {
-		return ""
-	}
-	s, _ := rawjson.String(o.Raw(name))
-	return s
 }
 
 // ItemIDs are the ids of the output of a response and of its containers, each once, without that of the response
@@ -88,7 +74,7 @@ func text(object []byte, name string) string {
 // its containers is among them.
 func ItemIDs(response []byte) (ids []string) {
 	const most = 1024
-	seen := map[string]bool{"": true, text(response, "id"): true}
+	seen := map[string]bool{"": true, rawjson.LookupString(response, "id"): true}
 	add := func(id string) {
 		if !seen[id] && IsID(id) && len(ids) < most {
 			seen[id] = true
@@ -96,12 +82,12 @@ func ItemIDs(response []byte) (ids []string) {
 		}
 	}
 	for _, item := range outputOf(response) {
-		add(text(item, "id"))
-		add(text(item, "container_id"))
+		add(rawjson.LookupString(item, "id"))
+		add(rawjson.LookupString(item, "container_id"))
 		eachCitation(item, func(citation []byte) {
-			if container := text(citation, "container_id"); container != "" { // whose files are the request's own
+			if container := rawjson.LookupString(citation, "container_id"); container != "" { // whose files are the request's own
 				add(container)
-				add(text(citation, "file_id"))
+				add(rawjson.LookupString(citation, "file_id"))
 			}
 		})
 	}
@@ -131,7 +117,7 @@ func Again(item []byte, sameModel, sameVendor bool) []byte {
 	edits := []rawjson.Edit{rawjson.Delete("id"), rawjson.Delete("status")}
 	switch kind, _ := rawjson.String(o.Raw("type")); {
 	case kind == "reasoning":
-		encrypted := text(item, "encrypted_content")
+		encrypted := rawjson.LookupString(item, "encrypted_content")
 		foreign := !sameVendor && !strings.HasPrefix(encrypted, ownThoughts)
 		if !sameModel || (encrypted == "" || foreign) && isEmpty(o.Raw("content")) {
 			return nil
@@ -163,15 +149,11 @@ func (r *Request) EncryptedReasoning() []string {
 func TokensOf(response *rawjson.Object, input, most int64) int64 {
 	made := int64(len(response.Raw("output"))) // a byte may be a token
 	said := int64(0)
-	if usage, err := rawjson.Index(response.Raw("usage"), nil, nil); err == nil {
-		in, _ := rawjson.Int(usage.Raw("input_tokens"))
-		out, _ := rawjson.Int(usage.Raw("output_tokens"))
-		if out > 0 && out <= most {
-			made = out
-		}
-		if in > 0 && in <= most {
-			said = in
-		}
+	if out, _ := rawjson.Int(rawjson.Lookup(response.Raw("usage"), "output_tokens")); out > 0 && out <= most {
+		made = out
+	}
+	if in, _ := rawjson.Int(rawjson.Lookup(response.Raw("usage"), "input_tokens")); in > 0 && in <= most {
+		said = in
 	}
 	return min(max(said, min(input, most))+min(made, most), most)
 }
@@ -189,9 +171,9 @@ func (s Stored) ListedInput() []ListedItem { return s.listed(s.Input, "item_") }
 func (s Stored) ListedOutput() []ListedItem { return s.listed(s.Output(), "output_") }
 
 func (s Stored) listed(items [][]byte, prefix string) []ListedItem {
-	response, all := text(s.Response, "id"), make([]ListedItem, len(items))
+	response, all := rawjson.LookupString(s.Response, "id"), make([]ListedItem, len(items))
 	for i, item := range items {
-		id := text(item, "id")
+		id := rawjson.LookupString(item, "id")
 		if o, err := rawjson.Index(item, nil, nil); err == nil && id == "" {
 			id = prefix + strconv.Itoa(i) + "_" + response
 			item = o.Apply(nil, rawjson.Set("id", rawjson.Quote(nil, id)))
@@ -243,38 +225,28 @@ func withoutOnDemand(item []byte, include []string) []byte {
 			continue
 		}
 		if d.list == "" {
-			item = without(item, d.member)
+			item = rawjson.Apply(item, rawjson.Delete(d.member))
 			continue
 		}
-		o, err := rawjson.Index(item, nil, nil)
-		raw := o.Raw(d.list)
-		if err != nil || rawjson.IsNull(raw) {
+		raw := rawjson.Lookup(item, d.list)
+		if rawjson.IsNull(raw) {
 			continue
 		}
 		switch raw[0] {
 		case '{':
-			raw = without(raw, d.member)
+			raw = rawjson.Apply(raw, rawjson.Delete(d.member))
 		case '[':
 			parts := rawjson.Elements(raw)
 			for i, part := range parts {
-				if d.part == "" || text(part, "type") == d.part {
-					parts[i] = without(part, d.member)
+				if d.part == "" || rawjson.LookupString(part, "type") == d.part {
+					parts[i] = rawjson.Apply(part, rawjson.Delete(d.member))
 				}
 			}
 			raw = AppendItems(nil, parts)
 		}
-		item = o.Apply(nil, rawjson.Set(d.list, raw))
+		item = rawjson.Apply(item, rawjson.Set(d.list, raw))
 	}
 	return item
-}
-
-// without is an object without a member.
-func without(object []byte, member string) []byte {
-	o, err := rawjson.Index(object, nil, nil)
-	if err != nil || o.Raw(member) == nil {
-		return object
-	}
-	return o.Apply(nil, rawjson.Delete(member))
 }
 
 // InputPage is a page of at most limit items as JSON. They follow the one whose id is after,

@@ -94,9 +94,7 @@ func toolChoice() rule.Check {
 		if raw[0] != '{' {
 			return words.OK(raw)
 		}
-		o, err := rawjson.Index(raw, nil, nil)
-		kind, _ := rawjson.String(o.Raw("type"))
-		return err == nil && kind != ""
+		return rawjson.LookupString(raw, "type") != ""
 	}}
 }
 

@@ -239,7 +239,7 @@ func typed[P, R any](call *upstream.Call, parse func([]byte) (*P, error), view f
 func toChat(v *bridgedCall, _ *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
 	body = v.chat.Prepared(0)
 	list, changed := editElements(body.Raw("messages"), reasoningSignature, func(message []byte) []byte {
-		return edited(message, rawjson.Delete(reasoningSignature))
+		return rawjson.Apply(message, rawjson.Delete(reasoningSignature))
 	})
 	if changed {
 		body = body.Set("messages", list)

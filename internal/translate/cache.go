@@ -26,8 +26,8 @@ func withBreakpoints(body upstream.Body) upstream.Body {
 	turns := rawjson.Elements(body.Raw("messages"))
 	done := 0
 	for i := len(turns) - 1; i >= 0 && done < 2; i-- {
-		if stringMember(turns[i], "role") == "user" {
-			turns[i] = edited(turns[i], rawjson.Set("content", markLast(member(turns[i], "content"))))
+		if rawjson.LookupString(turns[i], "role") == "user" {
+			turns[i] = rawjson.Apply(turns[i], rawjson.Set("content", markLast(rawjson.Lookup(turns[i], "content"))))
 			done++
 		}
 	}
@@ -43,7 +43,7 @@ func withBreakpoints(body upstream.Body) upstream.Body {
 // marked reports whether a list of objects, or a list within one of them, has a breakpoint.
 func marked(list []byte) bool {
 	return slices.ContainsFunc(rawjson.Elements(list), func(element []byte) bool {
-		return !rawjson.IsNull(member(element, "cache_control")) || marked(member(element, "content"))
+		return !rawjson.IsNull(rawjson.Lookup(element, "cache_control")) || marked(rawjson.Lookup(element, "content"))
 	})
 }
 
@@ -52,8 +52,8 @@ func marked(list []byte) bool {
 func markLast(list []byte) []byte {
 	elements := rawjson.Elements(list)
 	for i := len(elements) - 1; i >= 0; i-- {
-		if stringMember(elements[i], "type") != "text" || stringMember(elements[i], "text") != "" {
-			elements[i] = edited(elements[i], rawjson.Set("cache_control", []byte(breakpoint)))
+		if rawjson.LookupString(elements[i], "type") != "text" || rawjson.LookupString(elements[i], "text") != "" {
+			elements[i] = rawjson.Apply(elements[i], rawjson.Set("cache_control", []byte(breakpoint)))
 			break
 		}
 	}

@@ -171,7 +171,7 @@ func (r *chatReader) take(c *chatAnswer, data []byte, whole bool) {
 			m.ToolCalls[i].Index = &index
 		}
 	}
-	r.message(m, listOf(member(first.Logprobs, "content")))
+	r.message(m, listOf(rawjson.Lookup(first.Logprobs, "content")))
 	if first.FinishReason != "" {
 		r.finished = true
 		r.write(piece{kind: finished, reason: first.FinishReason})
@@ -220,8 +220,8 @@ func (r *chatReader) text(kind pieceKind, s string, list []byte) {
 // member given twice is none.
 func citations(annotations []byte) (list []byte) {
 	for _, a := range rawjson.Elements(annotations) {
-		if citation := member(a, "url_citation"); isObject(citation) {
-			list = appendElements(list, oneLine(edited(citation, rawjson.Set("type", []byte(`"url_citation"`)))))
+		if citation := rawjson.Lookup(a, "url_citation"); isObject(citation) {
+			list = appendElements(list, oneLine(rawjson.Apply(citation, rawjson.Set("type", []byte(`"url_citation"`)))))
 		}
 	}
 	return list

@@ -89,8 +89,8 @@ var toolChoices = map[string]string{"none": "none", "auto": "auto", "required": 
 // needs a tool is refused where there are none.
 func chatChoice(raw []byte, hasTools bool) (word, name string, err error) {
 	word, ok := rawjson.String(raw)
-	if !ok && stringMember(raw, "type") == "function" {
-		word, name = "function", stringMember(member(raw, "function"), "name")
+	if !ok && rawjson.LookupString(raw, "type") == "function" {
+		word, name = "function", rawjson.LookupString(rawjson.Lookup(raw, "function"), "name")
 	}
 	switch {
 	case toolChoices[word] == "" || (word == "function") != (name != ""):
@@ -122,10 +122,10 @@ func inputSchema(parameters jsontext.Value) (jsontext.Value, bool) {
 	if !isObject(parameters) {
 		return nil, false
 	}
-	if member(parameters, "type") != nil {
+	if rawjson.Lookup(parameters, "type") != nil {
 		return parameters, true
 	}
-	return edited(parameters, rawjson.Set("type", []byte(`"object"`))), true
+	return rawjson.Apply(parameters, rawjson.Set("type", []byte(`"object"`))), true
 }
 
 // toolCall checks a call of an assistant's message and gives its arguments. taken says

@@ -219,10 +219,10 @@ func (b *chatToMessagesBuilder) tools(raw []byte) (err error) {
 		if f.Strict {
 			own = append(own, rawjson.Set("strict", []byte("true")))
 		}
-		if cache := member(beside, "cache_control"); !rawjson.IsNull(cache) {
+		if cache := rawjson.Lookup(beside, "cache_control"); !rawjson.IsNull(cache) {
 			own = append(own, rawjson.Set("cache_control", cache))
 		}
-		return messages.Tool{Name: f.Name, Description: f.Description, InputSchema: schema, Extra: edited([]byte("{}"), own...)}, ok
+		return messages.Tool{Name: f.Name, Description: f.Description, InputSchema: schema, Extra: rawjson.Apply([]byte("{}"), own...)}, ok
 	})
 	return err
 }
@@ -341,7 +341,7 @@ func (b *chatToMessagesBuilder) add(role string, i int, results, blocks []messag
 
 // thoughts are the message's, if they are as the upstream signed them.
 func (b *chatToMessagesBuilder) thoughts(m *chat.Message) []messages.Block {
-	blocks, ok := thinkingBlocks(m.ReasoningContent, stringMember(m.Extra, reasoningSignature))
+	blocks, ok := thinkingBlocks(m.ReasoningContent, rawjson.LookupString(m.Extra, reasoningSignature))
 	if !ok {
 		b.drop("messages.", "reasoning_content")
 	}
@@ -460,7 +460,7 @@ func (b *chatToMessagesBuilder) part(p *chat.Part, param string) (block messages
 		block = messages.Block{Type: "text", Text: p.Text}
 	}
 	b.dropUnknown("messages.content.", p.Extra)
-	if raw := member(p.Extra, "cache_control"); !rawjson.IsNull(raw) {
+	if raw := rawjson.Lookup(p.Extra, "cache_control"); !rawjson.IsNull(raw) {
 		block.CacheControl = raw
 	}
 	return block, err

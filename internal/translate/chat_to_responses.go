@@ -113,7 +113,7 @@ func chatToResponses(c *chat.Request, thinks bool) (r *responsesapi.Request, dro
 	}
 	b.r.Input = responses.Items(b.items...)
 	if b.own != nil {
-		b.r.Extra = edited([]byte("{}"), b.own...)
+		b.r.Extra = rawjson.Apply([]byte("{}"), b.own...)
 	}
 	b.dropUnmapped("", c.Body.Members())
 	b.dropped.Sort() // whichever of the two passes found them
@@ -152,10 +152,10 @@ func (b *chatToResponsesBuilder) effort([]byte) error {
 }
 
 func (b *chatToResponsesBuilder) thinking(raw []byte) error {
-	switch stringMember(raw, "type") {
+	switch rawjson.LookupString(raw, "type") {
 	case "enabled", "adaptive":
 		b.showThoughts()
-		if !rawjson.IsNull(member(raw, "budget_tokens")) {
+		if !rawjson.IsNull(rawjson.Lookup(raw, "budget_tokens")) {
 			b.drop("thinking.", "budget_tokens")
 		}
 	case "disabled":
@@ -333,7 +333,7 @@ func (b *chatToResponsesBuilder) message(m *chat.Message, i int) error {
 
 // thoughts adds the message's thoughts, if they are as the upstream encrypted them.
 func (b *chatToResponsesBuilder) thoughts(m *chat.Message) {
-	pieces := stringMember(m.Extra, reasoningSignature)
+	pieces := rawjson.LookupString(m.Extra, reasoningSignature)
 	blobs, ok := encryptedThoughts(pieces)
 	if !ok || m.ReasoningContent != "" && pieces == "" {
 		b.drop("messages.", "reasoning_content")
@@ -370,7 +370,7 @@ var partTypes = map[string][]string{
 
 // content is a message's content; null if it has none.
 func (b *chatToResponsesBuilder) content(m *chat.Message, param string) (responses.Content, error) {
-	refused := stringMember(m.Extra, "refusal")
+	refused := rawjson.LookupString(m.Extra, "refusal")
 	if _, isText := rawjson.String(m.Content); (isText || m.Content.IsNull()) && refused == "" {
 		return responses.Content(m.Content), nil
 	}
@@ -409,7 +409,7 @@ func (b *chatToResponsesBuilder) part(p *chat.Part, role, param string) (part re
 			return part, refusal(param+".image_url.url", "an absolute http, https or data URL")
 		}
 		b.dropUnknown("messages.content.image_url.", p.ImageURL.Extra)
-		return responses.Part{Type: "input_image", ImageURL: p.ImageURL.URL, Detail: cmp.Or(stringMember(p.ImageURL.Extra, "detail"), "auto")}, nil
+		return responses.Part{Type: "input_image", ImageURL: p.ImageURL.URL, Detail: cmp.Or(rawjson.LookupString(p.ImageURL.Extra, "detail"), "auto")}, nil
 	case "file":
 		f, err := b.file(p, param+".file")
 		if err == nil && !strings.HasPrefix(strings.ToLower(f.Data), "data:") {
@@ -419,7 +419,7 @@ func (b *chatToResponsesBuilder) part(p *chat.Part, role, param string) (part re
 	case "input_audio":
 		return responses.Part{Type: "input_audio", InputAudio: p.InputAudio}, nil
 	case "refusal":
-		return responses.Part{Type: "refusal", Refusal: stringMember(p.Extra, "refusal")}, nil
+		return responses.Part{Type: "refusal", Refusal: rawjson.LookupString(p.Extra, "refusal")}, nil
 	}
 	part = responses.Part{Type: "input_text", Text: p.Text}
 	if role == "assistant" {

@@ -166,7 +166,7 @@ func (w *completionWriter) message() *chat.Message {
 		own = append(own, rawjson.Set(reasoningSignature, rawjson.Quote(nil, string(w.signature))))
 	}
 	if own != nil {
-		m.Extra = edited([]byte("{}"), own...)
+		m.Extra = rawjson.Apply([]byte("{}"), own...)
 	}
 	return m
 }

@@ -34,7 +34,7 @@ func finishReason(raw []byte) string {
 // responseFinishReason is chat's word for the end of a response.
 func responseFinishReason(status string, incomplete []byte, calls bool) string {
 	switch {
-	case stringMember(incomplete, "reason") == "content_filter":
+	case rawjson.LookupString(incomplete, "reason") == "content_filter":
 		return "content_filter"
 	case status != "completed":
 		return "length"

@@ -128,32 +128,6 @@ func (m *fieldMapper[B]) drop(path, name string) {
 	m.dropped.Note(path + name)
 }
 
-// member is a member of an object that may be absent; nil if there is none.
-func member(object []byte, name string) []byte {
-	o := rawjson.Borrow()
-	defer rawjson.GiveBack(o)
-	if rawjson.IndexInto(o, object, nil, nil) != nil {
-		return nil
-	}
-	return o.Raw(name)
-}
-
-// stringMember is such a member that is a string; empty if there is none.
-func stringMember(object []byte, name string) string {
-	s, _ := rawjson.String(member(object, name))
-	return s
-}
-
-// edited is an object with edits; the same if there are none, or if it is no object.
-func edited(object []byte, edits ...rawjson.Edit) []byte {
-	o := rawjson.Borrow()
-	defer rawjson.GiveBack(o)
-	if rawjson.IndexInto(o, object, nil, nil) != nil {
-		return object
-	}
-	return o.Apply(nil, edits...)
-}
-
 // refusal is the 400 for a field whose loss would change the answer.
 func refusal(param, must string) error {
 	return fault.Invalid(param, fmt.Sprintf("%q must be %s.", param, must))

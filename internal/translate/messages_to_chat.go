@@ -167,7 +167,7 @@ func (b *messagesToChatBuilder) tools(raw []byte) error {
 		if !rawjson.IsNull(tool.InputSchema) {
 			f.Parameters = tool.InputSchema
 		}
-		strict := string(member(tool.Extra, "strict"))
+		strict := string(rawjson.Lookup(tool.Extra, "strict"))
 		if yes := strict == "true"; yes || strict == "false" || isDelta(b.r.Model) {
 			f.Strict = &yes
 		}
@@ -477,7 +477,7 @@ func (b *messagesToChatBuilder) addMessage() {
 			return
 		}
 		if b.turn.signed.Len() > 0 {
-			m.Extra = edited([]byte("{}"), rawjson.Set(reasoningSignature, rawjson.Quote(nil, b.turn.signed.String())))
+			m.Extra = rawjson.Apply([]byte("{}"), rawjson.Set(reasoningSignature, rawjson.Quote(nil, b.turn.signed.String())))
 		}
 		m.Content = chat.Text(text)
 	case len(b.turn.parts) == 0 && b.turn.results > 0:
@@ -655,7 +655,7 @@ func filePart(name, data string) chat.Part {
 
 // contextParts is what a document says of itself before its content.
 func contextParts(b *messages.Block) []chat.Part {
-	if context := stringMember(b.Extra, "context"); context != "" {
+	if context := rawjson.LookupString(b.Extra, "context"); context != "" {
 		return []chat.Part{textPart(context)}
 	}
 	return nil

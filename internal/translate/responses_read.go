@@ -83,10 +83,10 @@ func (r *responsesReader) event(name string, data []byte) (done bool, err error)
 	}
 	switch name {
 	case "response.created":
-		id, _ := rawjson.String(member(r.object.Raw("response"), "id"))
+		id, _ := rawjson.String(rawjson.Lookup(r.object.Raw("response"), "id"))
 		r.begin(id, data)
 	case "response.failed", "response.cancelled":
-		return false, answer.ErrorFrame(member(r.object.Raw("response"), "error"))
+		return false, answer.ErrorFrame(rawjson.Lookup(r.object.Raw("response"), "error"))
 	case "response.completed", "response.incomplete":
 		o, err := rawjson.Index(r.object.Raw("response"), nil, nil)
 		if err != nil {
@@ -149,9 +149,9 @@ func (r *responsesReader) item(index int64, raw, arguments []byte) (*readItem, e
 		return nil, upstream.BadAnswer("The upstream's answer has an item without an index, or too many of them.", nil)
 	}
 	it := &readItem{call: -1}
-	switch stringMember(raw, "type") {
+	switch rawjson.LookupString(raw, "type") {
 	case "function_call", "custom_tool_call":
-		id, name := stringMember(raw, "call_id"), stringMember(raw, "name")
+		id, name := rawjson.LookupString(raw, "call_id"), rawjson.LookupString(raw, "name")
 		if id == "" || name == "" {
 			return nil, upstream.BadAnswer("The upstream's answer has a tool call without an id or a name.", nil)
 		}
@@ -218,12 +218,12 @@ func (r *responsesReader) itemDone(index int64, raw []byte) (err error) {
 		return nil
 	}
 	it.done = true
-	switch stringMember(raw, "type") {
+	switch rawjson.LookupString(raw, "type") {
 	case "message":
-		err = r.rest(it, contentIndex, member(raw, "content"))
+		err = r.rest(it, contentIndex, rawjson.Lookup(raw, "content"))
 	case "reasoning":
-		err = cmp.Or(r.rest(it, summaryIndex, member(raw, "summary")), r.rest(it, contentIndex, member(raw, "content")))
-		if blob := member(raw, "encrypted_content"); len(blob) > len(`""`) && blob[0] == '"' {
+		err = cmp.Or(r.rest(it, summaryIndex, rawjson.Lookup(raw, "summary")), r.rest(it, contentIndex, rawjson.Lookup(raw, "content")))
+		if blob := rawjson.Lookup(raw, "encrypted_content"); len(blob) > len(`""`) && blob[0] == '"' {
 			r.to.write(piece{kind: encrypted, text: blob})
 		}
 	}
@@ -235,11 +235,11 @@ func (r *responsesReader) itemDone(index int64, raw []byte) (err error) {
 // functions. Of a function that takes nothing they are an object, unless the upstream
 // was cut.
 func arguments(call []byte) []byte {
-	text := stringMember(call, "arguments")
+	text := rawjson.LookupString(call, "arguments")
 	switch {
-	case stringMember(call, "type") == "custom_tool_call":
-		text = string(rawjson.Quote([]byte(`{"input":`), stringMember(call, "input"))) + "}"
-	case blank(text) && stringMember(call, "status") != "incomplete":
+	case rawjson.LookupString(call, "type") == "custom_tool_call":
+		text = string(rawjson.Quote([]byte(`{"input":`), rawjson.LookupString(call, "input"))) + "}"
+	case blank(text) && rawjson.LookupString(call, "status") != "incomplete":
 		text = "{}"
 	}
 	return rawjson.Quote(nil, text)
@@ -260,11 +260,11 @@ var partKinds = map[string]struct {
 func (r *responsesReader) rest(it *readItem, counted string, parts []byte) error {
 	for i, raw := range rawjson.Elements(parts) {
 		part := readPart{counted, int64(i)}
-		known, ok := partKinds[stringMember(raw, "type")]
+		known, ok := partKinds[rawjson.LookupString(raw, "type")]
 		if !ok || slices.Contains(it.wrote, part) {
 			continue
 		}
-		if err := r.text(it, known.kind, part, member(raw, known.member)); err != nil {
+		if err := r.text(it, known.kind, part, rawjson.Lookup(raw, known.member)); err != nil {
 			return err
 		}
 	}

@@ -95,7 +95,7 @@ func responseEvents(t testing.TB, response string, n int) (events []string) {
 	items := rawjson.Elements(raw.Raw("output"))
 	for i := range r.Output {
 		item := &r.Output[i]
-		begun := edited(items[i], rawjson.Set("content", []byte("[]")), rawjson.Set("summary", []byte("[]")), rawjson.Set("arguments", []byte(`""`)), rawjson.Delete("encrypted_content"))
+		begun := rawjson.Apply(items[i], rawjson.Set("content", []byte("[]")), rawjson.Set("summary", []byte("[]")), rawjson.Set("arguments", []byte(`""`)), rawjson.Delete("encrypted_content"))
 		add(`{"type":"response.output_item.added","output_index":%d,"item":%s}`, i, begun)
 		summary, err := responses.Content(item.Summary).Parts()
 		content, err2 := item.Content.Parts()
@@ -126,7 +126,7 @@ func responseEvents(t testing.TB, response string, n int) (events []string) {
 // chatText is an assistant's message in short.
 func chatText(m *chat.Message) string {
 	var b strings.Builder
-	for _, part := range [][2]string{{"thinking", m.ReasoningContent}, {"refusal", stringMember(m.Extra, "refusal")}, {"text", m.Content.String()}} {
+	for _, part := range [][2]string{{"thinking", m.ReasoningContent}, {"refusal", rawjson.LookupString(m.Extra, "refusal")}, {"text", m.Content.String()}} {
 		if part[1] != "" {
 			fmt.Fprintf(&b, "%s(%s)", part[0], part[1])
 		}
@@ -134,7 +134,7 @@ func chatText(m *chat.Message) string {
 	for _, c := range m.ToolCalls {
 		fmt.Fprintf(&b, "%s:%s(%s)", c.ID, c.Function.Name, c.Function.Arguments)
 	}
-	if s := stringMember(m.Extra, reasoningSignature); s != "" {
+	if s := rawjson.LookupString(m.Extra, reasoningSignature); s != "" {
 		fmt.Fprintf(&b, "signature(%s)", s)
 	}
 	return b.String()

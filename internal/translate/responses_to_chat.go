@@ -163,7 +163,7 @@ func responsesToChat(r *responses.Request, open func(sealed string) (thoughts []
 		return nil, nil, nil, err
 	}
 	if len(b.extra) > 0 {
-		b.c.Extra = edited([]byte("{}"), b.extra...)
+		b.c.Extra = rawjson.Apply([]byte("{}"), b.extra...)
 	}
 	if c, err = checked(b.c, chatapi.Encode); err != nil {
 		return nil, nil, nil, b.inWordsOfResponses(err)

@@ -239,7 +239,7 @@ func (b *responsesToChatBuilder) endTurn() error {
 		extra = append(extra, rawjson.Set("refusal", rawjson.Quote(nil, strings.Join(t.refusals, "\n"))))
 	}
 	if len(extra) > 0 {
-		m.Extra = edited([]byte("{}"), extra...)
+		m.Extra = rawjson.Apply([]byte("{}"), extra...)
 	}
 	if text != "" || m.ReasoningContent != "" || len(t.calls) > 0 || len(extra) > 0 {
 		b.addMessage(m, t.at)
@@ -303,7 +303,7 @@ func (b *responsesToChatBuilder) agentMessage(it *inputItem) error {
 	if err := b.endTurn(); err != nil {
 		return err
 	}
-	from := fmt.Sprintf("From %s to %s:", stringMember(it.Extra, "author"), stringMember(it.Extra, "recipient"))
+	from := fmt.Sprintf("From %s to %s:", rawjson.LookupString(it.Extra, "author"), rawjson.LookupString(it.Extra, "recipient"))
 	b.addMessage(chat.Message{Role: "user", Content: chat.Parts(append([]chat.Part{textPart(from)}, parts...)...)}, it.at)
 	return nil
 }
@@ -389,7 +389,7 @@ func searchCall(it *inputItem) (toolName, []byte) {
 // in a member of the item.
 func memberCall(name, in string) func(it *inputItem) (toolName, []byte) {
 	return func(it *inputItem) (toolName, []byte) {
-		return toolName{"", name, functionTool}, member(it.Extra, in)
+		return toolName{"", name, functionTool}, rawjson.Lookup(it.Extra, in)
 	}
 }
 
@@ -509,7 +509,7 @@ func pictureOf(p *responses.Part, at string) (chat.Part, error) {
 		detail = "high"
 	}
 	if detail != "" && detail != "auto" {
-		link.Extra = edited([]byte("{}"), rawjson.Set("detail", rawjson.Quote(nil, detail)))
+		link.Extra = rawjson.Apply([]byte("{}"), rawjson.Set("detail", rawjson.Quote(nil, detail)))
 	}
 	return chat.Part{Type: "image_url", ImageURL: link}, nil
 }
@@ -530,9 +530,9 @@ func audioOf(p *responses.Part, _ string) (chat.Part, error) {
 	}
 	var sound []rawjson.Edit
 	for _, name := range []string{"data", "format"} { // what else it holds was not looked at
-		if raw := member(p.InputAudio, name); raw != nil {
+		if raw := rawjson.Lookup(p.InputAudio, name); raw != nil {
 			sound = append(sound, rawjson.Set(name, raw))
 		}
 	}
-	return chat.Part{Type: "input_audio", InputAudio: edited([]byte("{}"), sound...)}, nil
+	return chat.Part{Type: "input_audio", InputAudio: rawjson.Apply([]byte("{}"), sound...)}, nil
 }

@@ -162,7 +162,7 @@ func (w *responseWriter) begin() {
 	w.blocks = blockSequencer{to: w}
 	w.echo()
 	w.asText = &reasoningText
-	if r := w.request.Reasoning; r != nil && (r.Summary != "" || !rawjson.IsNull(member(r.Extra, "generate_summary"))) {
+	if r := w.request.Reasoning; r != nil && (r.Summary != "" || !rawjson.IsNull(rawjson.Lookup(r.Extra, "generate_summary"))) {
 		w.asText = &summaryText
 	}
 	w.sealing = w.seal != nil && slices.Contains(w.request.Include, "reasoning.encrypted_content")
@@ -268,7 +268,7 @@ func filled(name string, raw []byte) []byte {
 		return withAbsent(raw, `{"type":"text"}`, "format")
 	case "tools":
 		tools, changed := editElements(raw, `"function"`, func(tool []byte) []byte {
-			if stringMember(tool, "type") != "function" {
+			if rawjson.LookupString(tool, "type") != "function" {
 				return tool
 			}
 			return withAbsent(tool, "null", "description", "parameters", "strict")
@@ -284,14 +284,14 @@ func filled(name string, raw []byte) []byte {
 func withAbsent(object []byte, value string, names ...string) []byte {
 	var edits []rawjson.Edit
 	for _, name := range names {
-		if member(object, name) == nil {
+		if rawjson.Lookup(object, name) == nil {
 			edits = append(edits, rawjson.Set(name, []byte(value)))
 		}
 	}
 	if edits == nil {
 		return object
 	}
-	return edited(object, edits...)
+	return rawjson.Apply(object, edits...)
 }
 
 // oneLine is JSON that an event can have in its one line of data.

@@ -396,7 +396,7 @@ func TestTheUsageOfAResponseIsWholeOrAbsent(t *testing.T) {
 		"not counted": {`{"prompt_tokens":"x"}`, `null`},
 	} {
 		got, err := respondedWhole(asked(""), readsChat, `{"id":"chatcmpl-7","choices":[{"message":{"content":"a"}}],"usage":`+row.usage+`}`)
-		if usage := string(member([]byte(got), "usage")); err != nil || usage != row.want {
+		if usage := string(rawjson.Lookup([]byte(got), "usage")); err != nil || usage != row.want {
 			t.Errorf("%s: %s, %v; want %s", name, usage, err, row.want)
 		}
 	}
@@ -425,7 +425,7 @@ func TestAResponseRepeatsItsRequest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := respondedWhole(row.request, readsChat, `{"id":"chatcmpl-7","choices":[{"message":{"content":"a"}}]}`)
-			if m := string(member([]byte(got), row.member)); err != nil || m != row.want {
+			if m := string(rawjson.Lookup([]byte(got), row.member)); err != nil || m != row.want {
 				t.Errorf("got %s, %v, want %s", m, err, row.want)
 			}
 		})

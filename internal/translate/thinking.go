@@ -109,8 +109,8 @@ func isSynthetic(signature string) bool {
 // in a row are one.
 func withoutSynthetic(call *upstream.Call) *upstream.Call {
 	return without(call, "messages", syntheticSignature, func(turn []byte) []byte {
-		blocks, changed := editElements(member(turn, "content"), syntheticSignature, func(block []byte) []byte {
-			if stringMember(block, "type") == "thinking" && isSynthetic(stringMember(block, "signature")) {
+		blocks, changed := editElements(rawjson.Lookup(turn, "content"), syntheticSignature, func(block []byte) []byte {
+			if rawjson.LookupString(block, "type") == "thinking" && isSynthetic(rawjson.LookupString(block, "signature")) {
 				return nil
 			}
 			return block
@@ -121,7 +121,7 @@ func withoutSynthetic(call *upstream.Call) *upstream.Call {
 		case string(blocks) == "[]":
 			return nil
 		}
-		return edited(turn, rawjson.Set("content", blocks))
+		return rawjson.Apply(turn, rawjson.Set("content", blocks))
 	})
 }
 
@@ -129,7 +129,7 @@ func withoutSynthetic(call *upstream.Call) *upstream.Call {
 // for the gateway alone.
 func withoutSealed(call *upstream.Call) *upstream.Call {
 	return without(call, "input", sealedPrefix, func(item []byte) []byte {
-		if stringMember(item, "type") == "reasoning" && strings.HasPrefix(stringMember(item, "encrypted_content"), sealedPrefix) {
+		if rawjson.LookupString(item, "type") == "reasoning" && strings.HasPrefix(rawjson.LookupString(item, "encrypted_content"), sealedPrefix) {
 			return nil
 		}
 		return item
