@@ -160,7 +160,7 @@ func (c Content) String() string {
 
 // Parts decodes the content; a string becomes one text part, null none.
 func (c Content) Parts() ([]Part, error) {
-	if c.IsNull() {
+	if rawjson.IsNull(c) {
 		return nil, nil
 	}
 	if s, ok := rawjson.String(c); ok {
@@ -173,9 +173,6 @@ func (c Content) Parts() ([]Part, error) {
 
 // IsZero reports whether the content is absent.
 func (c Content) IsZero() bool { return len(c) == 0 }
-
-// IsNull reports whether the content is absent or null.
-func (c Content) IsNull() bool { return rawjson.IsNull(c) }
 
 // MarshalJSON writes the content as it stands.
 func (c Content) MarshalJSON() ([]byte, error) {

@@ -68,7 +68,7 @@ func Blocks(blocks ...Block) Content {
 
 // Blocks decodes the content; a string becomes one text block, null none.
 func (c Content) Blocks() ([]Block, error) {
-	if c.IsNull() {
+	if rawjson.IsNull(c) {
 		return nil, nil
 	}
 	if s, ok := rawjson.String(c); ok {
@@ -97,9 +97,6 @@ func (c Content) String() string {
 
 // IsZero reports whether the content is absent.
 func (c Content) IsZero() bool { return len(c) == 0 }
-
-// IsNull reports whether the content is absent or null.
-func (c Content) IsNull() bool { return rawjson.IsNull(c) }
 
 // MarshalJSON writes the content as it stands.
 func (c Content) MarshalJSON() ([]byte, error) {

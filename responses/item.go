@@ -132,7 +132,7 @@ func Parts(parts ...Part) Content {
 
 // Parts decodes the content; a string becomes one part of type text, null none.
 func (c Content) Parts() ([]Part, error) {
-	if c.IsNull() {
+	if rawjson.IsNull(c) {
 		return nil, nil
 	}
 	if s, ok := rawjson.String(c); ok {
@@ -158,9 +158,6 @@ func (c Content) String() string {
 
 // IsZero reports whether the content is absent.
 func (c Content) IsZero() bool { return len(c) == 0 }
-
-// IsNull reports whether the content is absent or null.
-func (c Content) IsNull() bool { return rawjson.IsNull(c) }
 
 // MarshalJSON writes the content as it stands.
 func (c Content) MarshalJSON() ([]byte, error) {

@@ -111,7 +111,7 @@ func Items(items ...Item) Input {
 
 // Items decodes the input; a string becomes one message of the user's, null none.
 func (in Input) Items() ([]Item, error) {
-	if in.IsNull() {
+	if rawjson.IsNull(in) {
 		return nil, nil
 	}
 	if in[0] == '"' {
@@ -124,9 +124,6 @@ func (in Input) Items() ([]Item, error) {
 
 // IsZero reports whether the input is absent.
 func (in Input) IsZero() bool { return len(in) == 0 }
-
-// IsNull reports whether the input is absent or null.
-func (in Input) IsNull() bool { return rawjson.IsNull(in) }
 
 // MarshalJSON writes the input as it stands.
 func (in Input) MarshalJSON() ([]byte, error) {

@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/internal/funcmodel"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -88,7 +89,7 @@ func (c *cutter) cut(item *Item, index int64) {
 		begun.Content = Content("[]")
 	case "reasoning":
 		begun.Summary, begun.EncryptedContent = jsontext.Value("[]"), nil
-		if !begun.Content.IsNull() {
+		if !rawjson.IsNull(begun.Content) {
 			begun.Content = Content("[]")
 		}
 	case "function_call":

@@ -72,7 +72,7 @@ func (m *message) read() error {
 		m.Must(m.path, ".role", rule.Words(roles))
 	case m.ToolCallID != "" && m.Role != "tool":
 		m.Must(m.path, ".tool_call_id", `absent unless the role is "tool"`)
-	case !m.Message.Content.IsNull():
+	case !rawjson.IsNull(m.Message.Content):
 	case m.Role == "assistant" && len(m.ToolCalls) > 0:
 	case m.Role == "system" && m.loadsTools:
 	default:

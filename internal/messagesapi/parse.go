@@ -67,7 +67,7 @@ func (w walker) message(m *messages.Message, at conversation.Path) error {
 	case err != nil:
 	case m.Role == "":
 		w.Must(at, ".role", rule.Words(roles))
-	case m.Content.IsNull():
+	case rawjson.IsNull(m.Content):
 		w.Must(at, ".content", "a string or an array of content blocks")
 	case m.Role == "user" && string(m.Content) == "[]":
 		w.Must(at, ".content", "a string or a non-empty array of content blocks")

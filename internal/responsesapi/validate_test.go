@@ -306,7 +306,7 @@ func TestATypedRequestIsReadAsItsBytes(t *testing.T) {
 		Text: &responses.TextConfig{Format: &responses.TextFormat{Type: "json_object"}},
 	}
 	r, err := Encode(typed)
-	if err != nil || r.Validate() != nil || r.Instructions.IsNull() || r.Reasoning.Effort != "low" || r.Text.Format.Type != "json_object" || r.MaxOutputTokens != 7 {
+	if err != nil || r.Validate() != nil || r.Instructions == nil || r.Reasoning.Effort != "low" || r.Text.Format.Type != "json_object" || r.MaxOutputTokens != 7 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	decoded := parse(t, string(r.Source()))

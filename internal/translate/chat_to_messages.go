@@ -417,7 +417,7 @@ func (b *chatToMessagesBuilder) endTurns() error {
 
 // blocks are a message's content.
 func (b *chatToMessagesBuilder) blocks(m *chat.Message, i int, allowed []string) ([]messages.Block, error) {
-	if m.Content.IsNull() {
+	if rawjson.IsNull(m.Content) {
 		return nil, nil
 	}
 	if s, ok := rawjson.String(m.Content); ok {

@@ -317,7 +317,7 @@ func (b *chatToResponsesBuilder) message(m *chat.Message, i int) error {
 			return refusal(at+".tool_call_id", "the id of a call that an assistant's message before it made and that has no result yet")
 		}
 		b.calls[m.ToolCallID] = false
-		if content.IsNull() {
+		if rawjson.IsNull(content) {
 			content = responses.ContentText("")
 		}
 		b.items = append(b.items, responses.Item{Type: "function_call_output", CallID: sentCallID(m.ToolCallID), Output: content})
@@ -325,7 +325,7 @@ func (b *chatToResponsesBuilder) message(m *chat.Message, i int) error {
 	case "assistant":
 		b.thoughts(m)
 	}
-	if !content.IsNull() && (m.Role != "assistant" || string(content) != `""`) { // a turn of calls alone
+	if !rawjson.IsNull(content) && (m.Role != "assistant" || string(content) != `""`) { // a turn of calls alone
 		b.items = append(b.items, responses.Item{Type: "message", Role: m.Role, Content: content})
 	}
 	return b.toolCalls(m, at)
@@ -371,7 +371,7 @@ var partTypes = map[string][]string{
 // content is a message's content; null if it has none.
 func (b *chatToResponsesBuilder) content(m *chat.Message, param string) (responses.Content, error) {
 	refused := rawjson.LookupString(m.Extra, "refusal")
-	if _, isText := rawjson.String(m.Content); (isText || m.Content.IsNull()) && refused == "" {
+	if _, isText := rawjson.String(m.Content); (isText || rawjson.IsNull(m.Content)) && refused == "" {
 		return responses.Content(m.Content), nil
 	}
 	parts, err := m.Content.Parts()

@@ -330,7 +330,7 @@ func (b *responsesToChatBuilder) thoughts(it *inputItem) error {
 		}
 	}
 	var parts []responses.Part
-	if !it.Content.IsNull() {
+	if !rawjson.IsNull(it.Content) {
 		if err := decodeList(it.Content, &parts, it.at+".content"); err != nil {
 			return err
 		}
@@ -402,7 +402,7 @@ func (b *responsesToChatBuilder) rawOutput(it *inputItem) ([]chat.Part, error) {
 	text, ok := rawjson.String(it.Output)
 	switch {
 	case ok:
-	case it.Output.IsNull():
+	case rawjson.IsNull(it.Output):
 		text = it.Status
 	default:
 		text = string(it.Output)
