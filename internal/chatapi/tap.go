@@ -54,7 +54,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	if out, _, ok := t.Repeat(dst, name, data, 0); ok {
 		return out, false, nil
 	}
-	if isDone(data) {
+	if sse.IsDone(data) {
 		return t.usageChunk(dst), true, nil
 	}
 	defer t.Done()
@@ -67,8 +67,6 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	}
 	return t.chunk(dst, name, &s), false, nil
 }
-
-func isDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
 
 // read reads an event's payload in one pass.
 func (t *Tap) read(data []byte) (conversation.Scan, error) {
@@ -90,7 +88,7 @@ func (t *Tap) read(data []byte) (conversation.Scan, error) {
 // 200.
 func Opening(name string, data []byte) (content bool, err error) {
 	switch {
-	case isDone(data):
+	case sse.IsDone(data):
 		return true, upstream.BadAnswer("The upstream's stream is empty.", nil)
 	case name == "error":
 		return true, answer.ErrorFrame(data)

@@ -59,7 +59,7 @@ func (m *DeliveredText) Said() int64 { return tokencount.Tokens(m.Quarters - m.e
 // made is how many tokens all has that was delivered, whatever the upstream reports.
 func (m *DeliveredText) made() int64 { return tokencount.Tokens(m.Quarters) }
 
-// Tap is what the taps of both have in common: the usage of a stream, and the event at
+// Tap is what the taps of all three have in common: the usage of a stream, and the event at
 // hand. It is not safe for concurrent use.
 type Tap struct {
 	Request *Parsed // or a summary of it
@@ -92,6 +92,18 @@ func (t *Tap) Read(data []byte, parts []Part) (s Scan, err error) {
 		return s, upstream.BadAnswer("The upstream sent an event that is not one JSON object.", err)
 	}
 	return s, nil
+}
+
+// TypeOf is the type of an event or a block, which is JSON. One of those that are known takes
+// no memory.
+func TypeOf(raw []byte, known []string) string {
+	for _, k := range known {
+		if len(raw) == len(k)+2 && raw[0] == '"' && string(raw[1:len(raw)-1]) == k {
+			return k
+		}
+	}
+	kind, _ := rawjson.String(raw)
+	return kind
 }
 
 // Done ends the use of the event at hand.

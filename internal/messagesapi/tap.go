@@ -104,23 +104,12 @@ var eventTypes = []string{
 	"message_delta", "message_stop", "ping", "error",
 }
 
-// eventType is the type of an event or a block. That of a known event takes no memory.
-func eventType(raw []byte) string {
-	for _, k := range eventTypes {
-		if len(raw) == len(k)+2 && raw[0] == '"' && string(raw[1:len(raw)-1]) == k {
-			return k
-		}
-	}
-	kind, _ := rawjson.String(raw)
-	return kind
-}
-
 // read reads an event's payload in one pass, and returns its type.
 func (t *Tap) read(name string, data []byte) (kind string, s conversation.Scan, err error) {
 	if s, err = t.Read(data, eventParts); err != nil {
 		return "", s, err
 	}
-	kind = eventType(t.Object.Raw("type"))
+	kind = conversation.TypeOf(t.Object.Raw("type"), eventTypes)
 	if kind == "" {
 		kind = name
 	}
@@ -145,7 +134,7 @@ func Opening(name string, data []byte) (content bool, err error) {
 	case kind == "message_stop":
 		return true, upstream.BadAnswer("The upstream's stream is empty.", nil)
 	case kind == "content_block_start": // other blocks come whole
-		block := eventType(s.Type)
+		block, _ := rawjson.String(s.Type)
 		return s.Text.Quarters > 0 || block != "text" && block != "thinking", nil
 	}
 	return s.Text.Quarters > 0 || kind == "message_delta", nil

@@ -170,7 +170,7 @@ func (r *Reader) scalar(kind byte) bool {
 	end := -1
 	switch kind {
 	case '"':
-		end = stringEnd(r.src, r.next)
+		end = StringEnd(r.src, r.next)
 	case '0':
 		end = numberEnd(r.src, r.next)
 	case 't':

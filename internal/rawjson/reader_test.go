@@ -84,10 +84,10 @@ func TestAStringIsReadAlikeWhereverItsPlainTextEnds(t *testing.T) {
 			} else if end == `""` {
 				want = len(src) - 1
 			}
-			if got := stringEnd(src, 0); got != want {
+			if got := StringEnd(src, 0); got != want {
 				t.Errorf("%q ends at %d, want %d", src, got, want)
 			}
-			if got := stringEnd(append(src, strings.Repeat(" ", 64)...), 0); got != want && end != "" {
+			if got := StringEnd(append(src, strings.Repeat(" ", 64)...), 0); got != want && end != "" {
 				t.Errorf("%q, followed by spaces, ends at %d, want %d", src, got, want)
 			}
 		}

@@ -20,11 +20,11 @@ func special(eight uint64) uint64 {
 // highs are the highest bits of eight bytes.
 const highs = 0x8080808080808080
 
-// stringEnd is where the JSON string ends that begins at an offset; -1 if it is none: it
+// StringEnd is where the JSON string ends that begins at an offset; -1 if it is none: it
 // must be UTF-8 without control characters, and so must be what its escapes spell. It is
 // read 32 or eight bytes at a time, since most of a prompt or an answer is one string
 // (BenchmarkSkipOfALongString).
-func stringEnd(src []byte, at int) int {
+func StringEnd(src []byte, at int) int {
 	at++
 	for near := at + 16; len(src)-at >= 8; {
 		found := special(binary.LittleEndian.Uint64(src[at:])) & highs
@@ -236,7 +236,7 @@ func compositeEnd(src []byte, at, most int) int {
 			}
 			continue
 		case '"':
-			at = stringEnd(src, at)
+			at = StringEnd(src, at)
 		case '0':
 			at = numberEnd(src, at)
 		case 't':
@@ -282,7 +282,7 @@ func nameEnd(src []byte, at int) int {
 	if at == len(src) || src[at] != '"' {
 		return -1
 	}
-	if at = stringEnd(src, at); at < 0 {
+	if at = StringEnd(src, at); at < 0 {
 		return -1
 	}
 	if at = skipSpace(src, at); at == len(src) || src[at] != ':' {

@@ -52,9 +52,6 @@ func Quote(dst []byte, s string) []byte {
 	return dst
 }
 
-// StringEnd is where the JSON string ends that begins at an offset of src; -1 if it is none.
-func StringEnd(src []byte, at int) int { return stringEnd(src, at) }
-
 // Plain reports whether text can stand in a JSON string as it is and means itself.
 func Plain(text []byte) bool {
 	for len(text) >= 8 && special(binary.LittleEndian.Uint64(text))&highs == 0 {

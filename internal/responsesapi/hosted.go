@@ -80,7 +80,7 @@ func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) 
 		if err := rule.CheckUnpriced(&r.Object, rule.Count, nil, pass); err != nil {
 			return err
 		}
-		return r.checkFiles(pass)
+		return r.CheckFiles(pass)
 	}
 	unknown, betas := r.unknownFields(pass), !rule.FreeOpenAIBetas(h, pass)
 	if pass == nil && (len(r.hosted.kinds) > 0 || len(unknown) > 0 || betas) {
@@ -105,7 +105,7 @@ func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) 
 		return fault.Invalid(unknown[mostUnknown].String(), fmt.Sprintf("The request has more than %d fields that this gateway does not know. Leave them out.", mostUnknown))
 	}
 	r.hosted.unknown, r.hosted.betas = unknown, betas
-	if err := r.checkFiles(pass); err != nil {
+	if err := r.CheckFiles(pass); err != nil {
 		return err
 	}
 	if len(r.hosted.kinds) > 0 && !pass("tools", "tools") {
@@ -114,8 +114,8 @@ func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) 
 	return nil
 }
 
-// checkFiles refuses a file that only an id names, unless pass lets it through.
-func (r *Request) checkFiles(pass func(name, spelled string) bool) error {
+// CheckFiles refuses a file of the input that only an id names, unless pass lets it through.
+func (r *Request) CheckFiles(pass func(name, spelled string) bool) error {
 	if r.files == "" || pass != nil && pass(fileID, fileID) {
 		return nil
 	}

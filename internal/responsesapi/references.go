@@ -321,10 +321,6 @@ func (r *Request) addShared(raw []byte, kind, at string) {
 // DeclaresHosted reports whether the request declares a tool that the vendor runs.
 func (r *Request) DeclaresHosted() bool { return len(r.hosted.kinds) > 0 }
 
-// CheckFiles refuses a file of the vendor's account that the input names, unless pass lets it
-// through.
-func (r *Request) CheckFiles(pass func(name, spelled string) bool) error { return r.checkFiles(pass) }
-
 // RefuseShared has [Request.Validate] report that a request names what lies in the vendor's
 // account and is not known to be the caller's.
 func (r *Request) RefuseShared(ref Reference) {

@@ -85,17 +85,6 @@ var eventTypes = []string{
 	"response.content_part.added", "response.content_part.done", "response.output_text.done",
 }
 
-// eventType is the type of an event.
-func eventType(raw []byte) string {
-	for _, k := range eventTypes {
-		if len(raw) == len(k)+2 && raw[0] == '"' && string(raw[1:len(raw)-1]) == k {
-			return k
-		}
-	}
-	kind, _ := rawjson.String(raw)
-	return kind
-}
-
 // Event appends what the client gets of one upstream event to dst: the same, with the
 // public model id in the response that it holds, and with a number that follows that of
 // the event before. It fails with the *fault.Error that ends the stream if the event is
@@ -106,7 +95,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	if out, ok := t.repeat(dst, name, data); ok {
 		return out, false, nil
 	}
-	if isDone(data) { // completeness is the terminal event, not this
+	if sse.IsDone(data) { // completeness is the terminal event, not this
 		return dst, false, nil
 	}
 	defer t.done()
@@ -157,8 +146,6 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	return t.append(dst, name, kind), false, nil
 }
 
-func isDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
-
 // read reads an event's payload, and returns its type. Without whole nothing of a response
 // in it is read.
 func (t *Tap) read(name string, data []byte, whole bool) (kind string, s conversation.Scan, err error) {
@@ -171,7 +158,7 @@ func (t *Tap) read(name string, data []byte, whole bool) (kind string, s convers
 	if err != nil {
 		return "", s, upstream.BadAnswer("The upstream sent an event that is not one JSON object.", err)
 	}
-	if kind = eventType(t.Object.Raw("type")); kind == "" {
+	if kind = conversation.TypeOf(t.Object.Raw("type"), eventTypes); kind == "" {
 		kind = name
 	}
 	switch e := t.Object.Raw("error"); {
@@ -201,7 +188,7 @@ func (t *Tap) done() {
 // whether one carries content, and the error if it is a failure behind a status
 // 200.
 func Opening(name string, data []byte) (content bool, err error) {
-	if isDone(data) {
+	if sse.IsDone(data) {
 		return true, upstream.BadAnswer("The upstream's stream is empty.", nil)
 	}
 	var t Tap

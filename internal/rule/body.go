@@ -154,12 +154,7 @@ func (t Fields[R]) Read(r *R, o *rawjson.Object, p *Problem, typed bool) {
 			p.Note(f.Name, f.Check.Text)
 			continue
 		}
-		if f.Into != nil {
-			Set(f.Into(r), raw, typed)
-		}
-		if f.Then != nil {
-			f.Then(r, raw)
-		}
+		f.take(r, raw, typed)
 	}
 }
 
@@ -176,12 +171,17 @@ func (t Fields[R]) ReadListed(r *R, o *rawjson.Object, p *Problem, typed bool) {
 		if p != nil && f.Check.OK != nil && !f.Check.OK(raw) {
 			p.Note(f.Name, f.Check.Text)
 		}
-		if f.Into != nil {
-			Set(f.Into(r), raw, typed)
-		}
-		if f.Then != nil {
-			f.Then(r, raw)
-		}
+		f.take(r, raw, typed)
+	}
+}
+
+// take copies a value of the field into r, and does what else is done with it.
+func (f *Row[R]) take(r *R, raw []byte, typed bool) {
+	if f.Into != nil {
+		Set(f.Into(r), raw, typed)
+	}
+	if f.Then != nil {
+		f.Then(r, raw)
 	}
 }
 

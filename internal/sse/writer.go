@@ -9,6 +9,9 @@ import (
 // Done is the event that ends a complete stream of chat completions.
 const Done = "data: [DONE]\n\n"
 
+// IsDone reports whether the data of an event is that of [Done].
+func IsDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
+
 // AppendData appends data as one event without a name. Data that has line
 // breaks goes out as several data lines, which a reader joins with line feeds.
 func AppendData(dst, data []byte) []byte { return AppendEvent(dst, "", data) }

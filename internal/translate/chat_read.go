@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -75,9 +76,9 @@ func (r *chatReader) event(name string, data []byte) (done bool, err error) {
 	}
 	data = bytes.TrimSpace(data)
 	switch {
-	case string(data) == "[DONE]" && !r.begun:
+	case sse.IsDone(data) && !r.begun:
 		return false, upstream.BadAnswer("The upstream's stream is empty.", nil)
-	case string(data) == "[DONE]":
+	case sse.IsDone(data):
 		r.end()
 		return true, nil
 	case name == "error":
