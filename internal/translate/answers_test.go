@@ -18,7 +18,6 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
-	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
@@ -44,14 +43,7 @@ func operation(request any) upstream.Op {
 // through the bridge and at 77 s after the epoch.
 func answeredBy(spoken upstream.Op, request any, stream bool, from io.Reader) io.ReadCloser {
 	call := &upstream.Call{Op: operation(request), Model: "m", Stream: stream, MaxOutput: 4096, Request: request}
-	up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-		body, ok := from.(io.ReadCloser)
-		if !ok {
-			body = io.NopCloser(from)
-		}
-		return funcmodel.Reply("text/plain", body), nil
-	})
-	reply, err := Bridge(Options{Now: func() time.Time { return time.Unix(77, 0) }})(only{up, spoken}).Do(context.Background(), call)
+	reply, err := Bridge(Options{Now: func() time.Time { return time.Unix(77, 0) }})(&scripted{op: spoken, body: from}).Do(context.Background(), call)
 	if err != nil {
 		panic(err) // the requests of these tests are sound
 	}

@@ -320,18 +320,6 @@ func TestARequestMadeInGoIsTranslatedLikeOneFromTheWire(t *testing.T) {
 	}
 }
 
-func TestTheTranslationsKeepTheSameNamesOutOfTheHeader(t *testing.T) {
-	longest := strings.Repeat("n", 80)
-	for name, want := range map[string]string{"short": "short others", longest: longest + " others", longest + "n": "others", "a,b": "others", "a b": "others", "others": "others"} {
-		for _, way := range requestTranslations[:3] {
-			_, _, dropped, err := way.translate(fmt.Appendf(nil, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}],%q:1,"%s,":1}`, name, name))
-			if got := strings.Join(dropped, " "); err != nil || got != want {
-				t.Errorf("%s, %q: dropped %q, want %q, %v", way.name, name, got, want, err)
-			}
-		}
-	}
-}
-
 func TestTheMediaTypesOfPicturesAreThoseOfTheRules(t *testing.T) {
 	for _, kind := range append([]string{"image/tiff"}, imageTypes...) {
 		r := &messages.Request{Model: "m", MaxTokens: 9, Messages: []messages.Message{{Role: "user", Content: messages.Blocks(

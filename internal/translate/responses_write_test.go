@@ -299,7 +299,7 @@ func TestAWholeCompletionIsWhatItsStreamAddsUpTo(t *testing.T) {
 		var payloads []string
 		for _, name := range []string{"reasoning_content", "content", "refusal"} {
 			if members[name] = rapid.OneOf(rapid.Just(""), text).Draw(t, name); members[name] != "" {
-				for _, piece := range split(t, members[name]) {
+				for _, piece := range cut(t, members[name]) {
 					payloads = append(payloads, delta(quoted(name)+":"+quoted(piece)))
 				}
 			}
@@ -312,7 +312,7 @@ func TestAWholeCompletionIsWhatItsStreamAddsUpTo(t *testing.T) {
 			all := arguments.Draw(t, "arguments")
 			calls = append(calls, `{"id":`+quoted(id)+`,"function":{"name":`+quoted(name)+`,"arguments":`+quoted(all)+`}}`)
 			open[i] = []string{delta(fmt.Sprintf(`"tool_calls":[{"index":%d,"id":%s,"function":{"name":%s}}]`, i+1, quoted(id), quoted(name)))}
-			for _, piece := range split(t, all) {
+			for _, piece := range cut(t, all) {
 				open[i] = append(open[i], delta(fmt.Sprintf(`"tool_calls":[{"index":%d,"function":{"arguments":%s}}]`, i+1, quoted(piece))))
 			}
 			payloads = append(payloads, open[i][0])
@@ -342,15 +342,6 @@ func TestAWholeCompletionIsWhatItsStreamAddsUpTo(t *testing.T) {
 		}
 		sameResponse(t, whole, stream)
 	})
-}
-
-// split cuts a text into pieces of runes.
-func split(t *rapid.T, s string) (pieces []string) {
-	for runes := []rune(s); len(runes) > 0; {
-		n := rapid.IntRange(1, len(runes)).Draw(t, "piece")
-		pieces, runes = append(pieces, string(runes[:n])), runes[n:]
-	}
-	return pieces
 }
 
 func TestThoughtsThatOnlyTheirVendorReadsAreSealed(t *testing.T) {
