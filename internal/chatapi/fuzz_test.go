@@ -142,19 +142,38 @@ func FuzzTap(f *testing.F) {
 	})
 }
 
-// FuzzRepeat compares a tap that remembers the last event with one that forgets it.
+// FuzzRepeat compares a tap that remembers the last event with one that forgets it: with the
+// usage asked for and not, and with a heartbeat before the first event and between two.
 func FuzzRepeat(f *testing.F) {
 	capabilitytest.AddForms(f, "",
 		`{"id":"c1","model":"theirs","choices":[{"index":0,"delta":{"content":"%"},"finish_reason":null}],"obfuscation":"%"}`,
 		`{"choices":[{"index":0,"delta":{"content":"%","refusal":"%"}}],"usage":null,"model":"theirs","id":"c1"}`,
 		`{"choices":[{"index":0,"delta":{"content":"%"}}],"error":null,"model":"%"}`, `{"obfuscation":"%","choices":[{"index":0,"delta":{"content":"%"}}],"model":"theirs"}`,
 		`{"model":"a","choices":[{"index":0,"delta":{"tool_calls":[{"function":{"arguments":"%"}}]}}],"sequence_number":%}`,
+		`{"id":"c1","choices":[{"index":0,"delta":{"reasoning_content":"%","content":"both"}}],"model":"%"}`,
+		`{"id":"c1","choices":[{"index":0,"delta":{"content":"%"},"finish_reason":"stop"}],"obfuscation":"%","x_groq":{"usage":{"prompt_tokens":5,"completion_tokens":1}}}`,
+		`{"id":"c1","choices":[{"index":0,"delta":{"content":"%"},"usage":{"prompt_tokens":3,"completion_tokens":2}}],"obfuscation":"%"}`,
+		`{"id":"c1","choices":[{"index":0,"delta":{"content":"%"}}],"obfuscation":"%","usage":{"prompt_tokens":5,"completion_tokens":1}}`,
+		`{"id":"%","choices":[{"index":0,"delta":{"content":"%"}}]}`, `{"id":null,"choices":[{"index":0,"delta":{"content":"%"}}],"obfuscation":"%"}`,
+		`{"note":"%","id":"c1","choices":[{"index":0,"delta":{"content":"mm"}}],"obfuscation":"%"}`,
 	)
 	f.Fuzz(func(t *testing.T, name, head, middle, tail, a, b, c, d string) {
-		remembers, forgetful := tapOf(t, never), tapOf(t, never)
 		first, second := head+a+middle+b+tail, head+c+middle+d+tail
-		capabilitytest.RepeatsAsParsed(t, remembers, forgetful, func() { forgetful.Template.Forget() },
-			[2]string{name, first}, [2]string{name, first}, [2]string{name, second}, [2]string{name, first})
+		for _, members := range []string{never, asks} {
+			for _, beat := range []int{0, 2, 9} { // before which event there is a heartbeat
+				remembers, forgetful, event := tapOf(t, members), tapOf(t, members), 0
+				before := func() {
+					if event == beat {
+						remembers.Heartbeat(nil)
+						forgetful.Heartbeat(nil)
+					}
+					event++
+					forgetful.Template.Forget()
+				}
+				capabilitytest.RepeatsAsParsed(t, remembers, forgetful, before,
+					[2]string{name, first}, [2]string{name, first}, [2]string{name, second}, [2]string{name, first}, [2]string{"error", first})
+			}
+		}
 	})
 }
 

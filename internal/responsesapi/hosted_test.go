@@ -37,7 +37,7 @@ func sent(t *testing.T, body string, pass func(name, spelled string) bool) (out 
 	return string(data), r.Omitted(), nil
 }
 
-func TestToolsThatTheVendorRunsAreLeftOutWhereTheyHaveNoPrice(t *testing.T) {
+func TestWhatHasNoPriceIsLeftOut(t *testing.T) {
 	const search, f = `{"type":"web_search","external_web_access":false}`, `{"type":"function","name":"f"}`
 	item := func(tools string) string {
 		return `"input":[{"type":"additional_tools","role":"developer","tools":[` + tools + `]},{"role":"user","content":"x"}]`
@@ -60,42 +60,23 @@ func TestToolsThatTheVendorRunsAreLeftOutWhereTheyHaveNoPrice(t *testing.T) {
 		"a search that is allowed":  {`"tools":[{"type":"tool_search","execution":"client"},` + search + `],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"tool_search"}]}`, `"tools":[{"type":"tool_search","execution":"client"}],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"tool_search"}]}`, []string{"tools.web_search"}},
 		"a tier":                    {`"service_tier":"priority"`, ``, []string{"service_tier"}},
 		"the usual tier":            {`"service_tier":"auto"`, `"service_tier":"auto"`, nil},
-		"free ones":                 {`"tools":[{"type":"tool_search","execution":"client"},{"type":"custom","name":"c"},{"type":"apply_patch"},{"type":"local_shell"}]`, `"tools":[{"type":"tool_search","execution":"client"},{"type":"custom","name":"c"},{"type":"apply_patch"},{"type":"local_shell"}]`, nil},
+		"free tools":                {`"tools":[{"type":"tool_search","execution":"client"},{"type":"custom","name":"c"},{"type":"apply_patch"},{"type":"local_shell"}]`, `"tools":[{"type":"tool_search","execution":"client"},{"type":"custom","name":"c"},{"type":"apply_patch"},{"type":"local_shell"}]`, nil},
+
+		// A vendor may make a field of its own cost more than the bound of the output allows.
+		"subagents":            {`"multi_agent":{"enabled":true,"max_concurrent_subagents":500},"temperature":1`, `"temperature":1`, []string{"multi_agent"}},
+		"another spelling":     {`"Multi_\u0061gent":{"enabled":true}`, ``, []string{"Multi_agent"}},
+		"a mode of reasoning":  {`"reasoning":{"mode":"pro","effort":"max"}`, `"reasoning":{"effort":"max"}`, []string{"reasoning.mode"}},
+		"both of one name":     {`"reasoning.mode":1,"reasoning":{"mode":"pro","Mode":"max"}`, `"reasoning":{}`, []string{"reasoning.mode", "reasoning.mode", "reasoning.Mode"}},
+		"unknown ones of null": {`"multi_agent":null,"reasoning":{"mode":null}`, `"multi_agent":null,"reasoning":{"mode":null}`, nil},
+		"what reasoning knows": {`"reasoning":{"effort":"low","summary":"auto","generate_summary":"auto","context":"all_turns"}`, `"reasoning":{"effort":"low","summary":"auto","generate_summary":"auto","context":"all_turns"}`, nil},
+		"free fields": {`"client_metadata":{"a":"b"},"stream_options":{"include_obfuscation":false},"prompt_cache_retention":"24h","safety_identifier":"s","seed":1,"max_tool_calls":1`,
+			`"client_metadata":{"a":"b"},"stream_options":{"include_obfuscation":false},"prompt_cache_retention":"24h","safety_identifier":"s","seed":1,"max_tool_calls":1`, nil},
 	} {
 		request := func(fields string) string {
 			if !strings.Contains(fields, `"input"`) {
 				fields = strings.TrimSuffix(`"input":"x",`+fields, ",")
 			}
 			return `{"model":"m","store":false,` + fields + `}`
-		}
-		got, omitted, err := sent(t, request(c.fields), refuses)
-		if err != nil || got != request(c.want) || !slices.Equal(omitted, c.omitted) {
-			t.Errorf("%s: %v, %v\ngot  %s\nwant %s", name, err, omitted, got, request(c.want))
-		}
-		all := request(c.fields)
-		if got, omitted, err := sent(t, all, func(string, string) bool { return true }); got != all || omitted != nil || err != nil {
-			t.Errorf("%s, passed: %s, %v, %v", name, got, omitted, err)
-		}
-	}
-}
-
-// A vendor may make a field of its own cost more than the bound of the output allows.
-func TestFieldsThatAreNotKnownAreLeftOutWhereTheyHaveNoPrice(t *testing.T) {
-	for name, c := range map[string]struct {
-		fields, want string
-		omitted      []string
-	}{
-		"subagents":            {`"multi_agent":{"enabled":true,"max_concurrent_subagents":500},"temperature":1`, `"temperature":1`, []string{"multi_agent"}},
-		"another spelling":     {`"Multi_\u0061gent":{"enabled":true}`, ``, []string{"Multi_agent"}},
-		"a mode of reasoning":  {`"reasoning":{"mode":"pro","effort":"max"}`, `"reasoning":{"effort":"max"}`, []string{"reasoning.mode"}},
-		"both of one name":     {`"reasoning.mode":1,"reasoning":{"mode":"pro","Mode":"max"}`, `"reasoning":{}`, []string{"reasoning.mode", "reasoning.mode", "reasoning.Mode"}},
-		"null":                 {`"multi_agent":null,"reasoning":{"mode":null}`, `"multi_agent":null,"reasoning":{"mode":null}`, nil},
-		"what reasoning knows": {`"reasoning":{"effort":"low","summary":"auto","generate_summary":"auto","context":"all_turns"}`, `"reasoning":{"effort":"low","summary":"auto","generate_summary":"auto","context":"all_turns"}`, nil},
-		"free ones": {`"client_metadata":{"a":"b"},"stream_options":{"include_obfuscation":false},"prompt_cache_retention":"24h","safety_identifier":"s","seed":1,"max_tool_calls":1`,
-			`"client_metadata":{"a":"b"},"stream_options":{"include_obfuscation":false},"prompt_cache_retention":"24h","safety_identifier":"s","seed":1,"max_tool_calls":1`, nil},
-	} {
-		request := func(fields string) string {
-			return `{"model":"m","store":false,` + strings.TrimSuffix(`"input":"x",`+fields, ",") + `}`
 		}
 		got, omitted, err := sent(t, request(c.fields), refuses)
 		if err != nil || got != request(c.want) || !slices.Equal(omitted, c.omitted) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -94,11 +95,11 @@ func FuzzReader(f *testing.F) {
 			"in chunks":    &chunks{stream, int(size) + 1},
 		} {
 			events, err := readAll(src, 0)
-			if err != io.EOF || !sameEvents(events, want) {
+			if err != io.EOF || !slices.Equal(events, want) {
 				t.Errorf("%s: got %q, %v, want %q", how, events, err, want)
 			}
 		}
-		if events := pushAll(stream, int(size)+1); !sameEvents(events, want) {
+		if events := pushAll(stream, int(size)+1); !slices.Equal(events, want) {
 			t.Errorf("pushed: got %q, want %q", events, want)
 		}
 	})
