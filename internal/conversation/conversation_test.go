@@ -2,6 +2,7 @@ package conversation
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -10,40 +11,60 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
-func TestATemplateMatchesWhatDiffersInItsTextAlone(t *testing.T) {
-	const before, after = `{"a":1,"text":"`, `","b":2}`
+func TestATemplateMatchesWhatDiffersInItsTextItsNumberAndItsPadding(t *testing.T) {
+	event := func(text, number, padding, rest string) string {
+		return `{"a":1,"text":"` + text + `","n":` + number + `,"obfuscation":"` + padding + `"` + rest + `}`
+	}
+	const out = `data: {"text":"one","n":7}`
 	for _, row := range []struct {
-		name, learned, out string // of one event
-		event, data        string // the next one
-		text               string
-		matches            bool
+		name, learned, out, number string // of one event
+		event, data                string // the next one
+		text                       string
+		matches                    bool
 	}{
-		{"another text", "one", `data: {"text":"one"}`, "e", before + "two" + after, "two", true},
-		{"an empty text", "one", `data: {"text":"one"}`, "e", before + after, "", true},
-		{"an escape", "one", `data: {"text":"one"}`, "e", before + `\n` + after, `\n`, true},
-		{"half of a character", "one", `data: {"text":"one"}`, "e", before + `\ud83d` + after, "", false},
-		{"the end of the string", "one", `data: {"text":"one"}`, "e", before + `","c":"` + after, "", false},
-		{"a control character", "one", `data: {"text":"one"}`, "e", before + "\n" + after, "", false},
-		{"another event", "one", `data: {"text":"one"}`, "f", before + "two" + after, "", false},
-		{"another member", "one", `data: {"text":"one"}`, "e", before + `two","b":3}`, "", false},
-		{"a name that the client gets twice", "one", `data: {"id":{"text":"one"},"text":"one"}`, "e", before + "two" + after, "", false},
-		{"a text that the client does not get", "one", `data: {}`, "e", before + "two" + after, "", false},
-		{"no text", "", `data: {"text":""}`, "e", before + "two" + after, "", false},
+		{"another text", event("one", "1", "abc", ""), out, "n", "e", event("two", "1", "abc", ""), "two", true},
+		{"all three", event("one", "1", "abc", ""), out, "n", "e", event("other words", "1000", "x", ""), "other words", true},
+		{"no number at all", `{"text":"one"}`, `data: {"text":"one"}`, "", "e", `{"text":"two"}`, "two", true},
+		{"an empty text", event("one", "1", "abc", ""), out, "n", "e", event("", "1", "", ""), "", true},
+		{"an escape", event("one", "1", "abc", ""), out, "n", "e", event(`\n`, "2", "x", ""), `\n`, true},
+		{"half of a character", event("one", "1", "abc", ""), out, "n", "e", event(`\ud83d`, "1", "x", ""), "", false},
+		{"the end of the string", event("one", "1", "abc", ""), out, "n", "e", event(`","c":"`, "1", "x", ""), "", false},
+		{"the end of the padding", event("one", "1", "abc", ""), out, "n", "e", event("two", "1", `","text":"`, ""), "", false},
+		{"a control character", event("one", "1", "abc", ""), out, "n", "e", event("\n", "1", "x", ""), "", false},
+		{"a number that is none", event("one", "1", "abc", ""), out, "n", "e", event("two", "01", "x", ""), "", false},
+		{"a number that is long", event("one", "1", "abc", ""), out, "n", "e", event("two", "1000000000000000000", "x", ""), "", false},
+		{"no number", event("one", "1", "abc", ""), out, "n", "e", event("two", "", "x", ""), "", false},
+		{"another event", event("one", "1", "abc", ""), out, "n", "f", event("two", "1", "x", ""), "", false},
+		{"one member more", event("one", "1", "abc", ""), out, "n", "e", event("two", "1", "x", `,"b":2`), "", false},
+		{"another member", event("one", "1", "abc", `,"b":2`), out, "n", "e", event("two", "1", "x", `,"b":3`), "", false},
+		{"a number that is not there", `{"text":"one"}`, `data: {"text":"one"}`, "n", "e", `{"text":"two"}`, "", false},
+		{"a number given twice", event("one", "1", "abc", `,"n":2`), out, "n", "e", event("two", "1", "abc", `,"n":2`), "", false},
+		{"a name that the client gets twice", event("one", "1", "abc", ""), `data: {"id":{"text":"one"},"text":"one","n":7}`, "n", "e", event("two", "1", "abc", ""), "", false},
+		{"a text that the client does not get", event("one", "1", "abc", ""), `data: {"n":7}`, "n", "e", event("two", "1", "abc", ""), "", false},
+		{"no text", event("", "1", "abc", ""), `data: {"text":"","n":7}`, "n", "e", event("two", "1", "abc", ""), "", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			src := []byte(before + row.learned + after)
-			at := rawjson.Span{Start: len(before) - 1, End: len(src) - len(after) + 1}
+			if strings.Contains(row.learned, padding) {
+				row.out += `,"obfuscation":"abc"`
+			}
+			o, err := rawjson.Index([]byte(row.learned), nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := o.Members[slices.IndexFunc(o.Members, func(m rawjson.Member) bool { return m.Name == "text" })].Value
 			var text Text
-			text.Add(at.Of(src), at)
+			text.Add(at.Of(o.Src), at)
 			var template Template
-			template.Learn("e", &rawjson.Object{Src: src}, []byte(row.out), &text, "")
+			template.Learn("e", &o, []byte(row.out), &text, row.number)
 			next, ok := template.Match(row.event, []byte(row.data))
 			got := next.Of([]byte(row.data))
 			if ok != row.matches || ok && string(got) != row.text {
 				t.Fatalf("got %q, %t, want %q, %t", got, ok, row.text, row.matches)
 			}
-			if want := `data: {"text":"` + row.text + `"}`; ok && string(template.Append(nil, []byte(row.data), 0)) != want {
-				t.Errorf("the client gets %s, want %s", template.Append(nil, []byte(row.data), 0), want)
+			want := strings.Replace(strings.Replace(row.out, `"one"`, `"`+row.text+`"`, 1), `"n":7`, `"n":9`, 1)
+			want = strings.Replace(want, `"abc"`, string(rawjson.Lookup([]byte(row.data), padding)), 1)
+			if sent := string(template.Append(nil, []byte(row.data), 9)); ok && sent != want {
+				t.Errorf("the client gets %s, want %s", sent, want)
 			}
 		})
 	}

@@ -358,45 +358,6 @@ func TestTheFirstEventsShowWhetherThereIsContent(t *testing.T) {
 	}
 }
 
-// TestARepeatedDeltaTakesTheShortWay passes deltas that differ in text, number and
-// padding: what the client gets, and what is counted, is the same as on the long way.
-func TestARepeatedDeltaTakesTheShortWay(t *testing.T) {
-	delta := func(number int, text, padding, rest string) string {
-		return `{"type":"response.output_text.delta","sequence_number":` + strconv.Itoa(number) + `,"item_id":"m","output_index":0,"delta":"` + text + `","obfuscation":"` + padding + `"` + rest + `}`
-	}
-	for name, c := range map[string]struct {
-		next  string
-		short bool
-	}{
-		"text, number and padding": {delta(1, "other words", "xyz", ""), true},
-		"no text":                  {delta(1, "", "xyz", ""), true},
-		"a higher number":          {delta(1000, "two", "x", ""), true},
-		"an escape":                {delta(1, `\n`, "x", ""), true},
-		"half of a character":      {delta(1, `\ud83d`, "x", ""), false},
-		"a quote in the padding":   {delta(1, "two", `","delta":"`, ""), false},
-		"a number that is none":    {strings.Replace(delta(1, "two", "x", ""), ":1,", ":01,", 1), false},
-		"a number that is long":    {strings.Replace(delta(1, "two", "x", ""), ":1,", ":1000000000000000000,", 1), false},
-		"one member more":          {delta(1, "two", "x", `,"y":1`), false},
-		"another item":             {strings.Replace(delta(1, "two", "x", ""), `"m"`, `"n"`, 1), false},
-		"a control character":      {delta(1, "a\tb", "x", ""), false},
-	} {
-		tap, long := tapped(t), tapped(t)
-		first := delta(0, "one", "abcdef", "")
-		pass(t, tap, event{"", first})
-		pass(t, long, event{"", first})
-		_, short := tap.Template.Match("", []byte(c.next))
-		if short != c.short {
-			t.Errorf("%s: short way %t", name, short)
-		}
-		long.Template.Forget()
-		want, _, wantErr := long.Event(nil, "", []byte(c.next))
-		got, _, err := tap.Event(nil, "", []byte(c.next))
-		if string(got) != string(want) || (err == nil) != (wantErr == nil) || tap.Quarters != long.Quarters {
-			t.Errorf("%s: %s, %v (%d), want %s, %v (%d)", name, got, err, tap.Quarters, want, wantErr, long.Quarters)
-		}
-	}
-}
-
 // TestAnItemInAnUnknownEventIsCountedEachTime passes events of a kind that is not known,
 // whose item has more encrypted than written.
 func TestAnItemInAnUnknownEventIsCountedEachTime(t *testing.T) {
