@@ -107,6 +107,18 @@ func Within(raw []byte, bounds Bounds) error {
 	return nil
 }
 
+// AppendArray appends an array of elements, which are JSON.
+func AppendArray(dst []byte, elements [][]byte) []byte {
+	dst = append(dst, '[')
+	for i, element := range elements {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, element...)
+	}
+	return append(dst, ']')
+}
+
 // Elements are those that [Each] visits; none if raw is no array.
 func Elements(raw []byte) (all [][]byte) {
 	Each(raw, func(_ int, at Span) { all = append(all, at.Of(raw)) })

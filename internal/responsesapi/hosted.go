@@ -241,7 +241,7 @@ func (r *Request) choiceWithoutHosted() (choice []byte, err error) {
 // withoutHosted is a list of tools without those that the vendor runs, and without
 // namespaces that then are empty.
 func withoutHosted(list []byte, hosted func(*rawjson.Object) (string, bool)) []byte {
-	out := []byte{'['}
+	var left [][]byte
 	for _, raw := range rawjson.Elements(list) {
 		o, err := rawjson.Index(raw, nil, nil)
 		if err != nil {
@@ -257,12 +257,9 @@ func withoutHosted(list []byte, hosted func(*rawjson.Object) (string, bool)) []b
 			}
 			raw = o.Apply(nil, rawjson.Set("tools", kept))
 		}
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		out = append(out, raw...)
+		left = append(left, raw)
 	}
-	return append(out, ']')
+	return rawjson.AppendArray(nil, left)
 }
 
 // edit is a member of the body with another value, or without one.
@@ -307,21 +304,16 @@ func (r *Request) leftOut() (edits []edit) {
 // upstream that stores nothing refuses them.
 func (r *Request) dropsNamed() bool { return len(r.Named) > 0 && !r.VendorState }
 
-// linked are the ids of items that other items refer to.
-func (r *Request) linked() map[string]bool {
-	ids := make(map[string]bool, len(r.Links))
-	for _, l := range r.Links {
-		ids[l.ID] = true
-	}
-	return ids
-}
-
 // keptInput is the input without the hosted tools that items of it declare, and without
 // the items and ids that are left out.
 func (r *Request) keptInput(input []byte) (out []byte, changed bool) {
-	out = append(make([]byte, 0, len(input)), '[')
-	linked := r.linked()
-	for i, raw := range rawjson.Elements(input) {
+	linked := make(map[string]bool, len(r.Links)) // ids of items that other items refer to
+	for _, l := range r.Links {
+		linked[l.ID] = true
+	}
+	items := rawjson.Elements(input)
+	left := items[:0]
+	for i, raw := range items {
 		o, err := rawjson.Index(raw, nil, nil)
 		if err != nil {
 			continue // Parse read objects
@@ -334,8 +326,10 @@ func (r *Request) keptInput(input []byte) (out []byte, changed bool) {
 		if id, _ := rawjson.String(o.Raw("id")); r.DropIDs && o.Raw("id") != nil && !r.names(i) && !linked[id] {
 			edits = append(edits, rawjson.Delete("id"))
 		}
-		if content, cited := withoutCitations(o.Raw("content")); r.DropCitations && r.cites && cited {
-			edits = append(edits, rawjson.Set("content", content))
+		if r.DropCitations && r.cites {
+			if content, cited := withoutCitations(o.Raw("content")); cited {
+				edits = append(edits, rawjson.Set("content", content))
+			}
 		}
 		if tools := o.Raw("tools"); r.hosted.drop && !rawjson.IsNull(tools) && tools[0] == '[' && declares(tools) {
 			edits = append(edits, rawjson.Set("tools", withoutHosted(tools, hostedTool)))
@@ -344,12 +338,9 @@ func (r *Request) keptInput(input []byte) (out []byte, changed bool) {
 			changed = true
 			raw = o.Apply(nil, edits...)
 		}
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		out = append(out, raw...)
+		left = append(left, raw)
 	}
-	return append(out, ']'), changed
+	return rawjson.AppendArray(make([]byte, 0, len(input)), left), changed
 }
 
 // declares reports whether a list of tools has one that the vendor runs.

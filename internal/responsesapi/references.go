@@ -260,7 +260,7 @@ func appendStrings(dst []byte, all []string) []byte {
 	for _, s := range all {
 		quoted = append(quoted, rawjson.Quote(nil, s))
 	}
-	return AppendItems(dst, quoted)
+	return rawjson.AppendArray(dst, quoted)
 }
 
 // sharedMembers are the members of a tool's declaration that name what lies in the vendor's
@@ -358,11 +358,11 @@ func withoutCitations(content []byte) (out []byte, changed bool) {
 	for i, part := range parts {
 		all := rawjson.Elements(rawjson.Lookup(part, "annotations"))
 		if kept := slices.DeleteFunc(slices.Clone(all), citesShared); len(kept) < len(all) {
-			parts[i], changed = rawjson.Apply(part, rawjson.Set("annotations", AppendItems(nil, kept))), true
+			parts[i], changed = rawjson.Apply(part, rawjson.Set("annotations", rawjson.AppendArray(nil, kept))), true
 		}
 	}
 	if !changed {
 		return content, false
 	}
-	return AppendItems(nil, parts), true
+	return rawjson.AppendArray(nil, parts), true
 }

@@ -25,20 +25,8 @@ func (s Stored) Encode() []byte {
 		n += len(item) + 1
 	}
 	dst := append(make([]byte, 0, n), `{"input":`...)
-	dst = append(AppendItems(dst, s.Input), `,"response":`...)
+	dst = append(rawjson.AppendArray(dst, s.Input), `,"response":`...)
 	return append(append(dst, s.Response...), '}')
-}
-
-// AppendItems appends a list of items as JSON.
-func AppendItems(dst []byte, items [][]byte) []byte {
-	dst = append(dst, '[')
-	for i, item := range items {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(dst, item...)
-	}
-	return append(dst, ']')
 }
 
 // ReadStored reads what Encode has written; false if it is of another form.
@@ -242,7 +230,7 @@ func withoutOnDemand(item []byte, include []string) []byte {
 					parts[i] = rawjson.Apply(part, rawjson.Delete(d.member))
 				}
 			}
-			raw = AppendItems(nil, parts)
+			raw = rawjson.AppendArray(nil, parts)
 		}
 		item = rawjson.Apply(item, rawjson.Set(d.list, raw))
 	}
@@ -269,7 +257,7 @@ func InputPage(items []ListedItem, limit int, after string, include []string) (l
 		page[i] = withoutOnDemand(items[i].raw, include)
 	}
 	return bytes.Join([][]byte{
-		[]byte(`{"object":"list","data":`), AppendItems(nil, page), []byte(`,"first_id":`), first, []byte(`,"last_id":`), last,
+		[]byte(`{"object":"list","data":`), rawjson.AppendArray(nil, page), []byte(`,"first_id":`), first, []byte(`,"last_id":`), last,
 		[]byte(`,"has_more":`), strconv.AppendBool(nil, n < len(items)), []byte("}"),
 	}, nil), true
 }

@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"bytes"
 	"slices"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -31,7 +30,7 @@ func withBreakpoints(body upstream.Body) upstream.Body {
 			done++
 		}
 	}
-	body = body.Set("messages", jsonArray(turns))
+	body = body.Set("messages", rawjson.AppendArray(nil, turns))
 	for _, name := range [...]string{"tools", "system"} {
 		if list := body.Raw(name); list != nil {
 			body = body.Set(name, markLast(list))
@@ -57,10 +56,5 @@ func markLast(list []byte) []byte {
 			break
 		}
 	}
-	return jsonArray(elements)
-}
-
-// jsonArray is a JSON array of elements.
-func jsonArray(elements [][]byte) []byte {
-	return append(append([]byte("["), bytes.Join(elements, []byte(","))...), ']')
+	return rawjson.AppendArray(nil, elements)
 }

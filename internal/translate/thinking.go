@@ -170,5 +170,5 @@ func editElements(array []byte, mark string, edit func(element []byte) []byte) (
 			kept = append(kept, now)
 		}
 	}
-	return jsonArray(kept), changed
+	return rawjson.AppendArray(nil, kept), changed
 }
