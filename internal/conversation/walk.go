@@ -192,3 +192,9 @@ func URL(raw []byte) *url.URL {
 	}
 	return u
 }
+
+// IsWebURL reports whether a JSON string is an absolute http or https URL.
+func IsWebURL(raw []byte) bool {
+	u := URL(raw)
+	return u != nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+}

@@ -3,7 +3,6 @@ package messagesapi
 import (
 	"bytes"
 
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
@@ -30,9 +29,4 @@ func AppendHidden(dst, thought []byte) []byte {
 		quarters -= n
 	}
 	return dst
-}
-
-// hiddenQuarters are the quarter tokens that a hidden event stands for.
-func hiddenQuarters(event *rawjson.Object) int64 {
-	return tokencount.StringQuarters(event.Raw("hidden"))
 }

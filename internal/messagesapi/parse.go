@@ -252,7 +252,7 @@ func (w walker) checkSource(s *source, kind string, at conversation.Path) {
 		switch {
 		case len(t.mediaTypes) > 0 && !slices.Contains(t.mediaTypes, s.mediaType):
 			w.Must(at, ".media_type", rule.Words(t.mediaTypes))
-		case t.needs == "url" && !isWebURL(raw):
+		case t.needs == "url" && !conversation.IsWebURL(raw):
 			w.Must(at, ".url", "an absolute http or https URL")
 		case len(raw) <= len(`""`) || rawjson.IsNull(raw):
 			w.Must(at, "."+t.needs, "given, and not empty")
@@ -267,10 +267,4 @@ func (w walker) checkSource(s *source, kind string, at conversation.Path) {
 		return
 	}
 	w.Must(at, ".type", rule.Words(kinds))
-}
-
-// isWebURL reports whether a JSON string is an absolute http or https URL.
-func isWebURL(raw []byte) bool {
-	u := conversation.URL(raw)
-	return u != nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }

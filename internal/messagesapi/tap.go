@@ -10,6 +10,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -61,7 +62,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 		return dst, false, err
 	}
 	if kind == hiddenEvent || name == hiddenEvent {
-		unseen := hiddenQuarters(t.Object)
+		unseen := tokencount.StringQuarters(t.Object.Raw("hidden"))
 		t.unseen += unseen
 		t.Wrote(unseen)
 		return dst, false, nil

@@ -109,7 +109,9 @@ func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) 
 		return err
 	}
 	if len(r.hosted.kinds) > 0 && !pass("tools", "tools") {
-		return r.dropHosted()
+		choice, err := r.choiceWithoutHosted()
+		r.hosted.drop, r.hosted.choice = err == nil, choice
+		return err
 	}
 	return nil
 }
@@ -194,14 +196,6 @@ func (r *Request) withoutUnknown(edits []edit) []edit {
 
 // OmitsBetas reports whether the header OpenAI-Beta is left out.
 func (r *Request) OmitsBetas() bool { return r.hosted.betas }
-
-// dropHosted leaves the tools out that the vendor runs. It fails if the caller demands
-// one.
-func (r *Request) dropHosted() error {
-	choice, err := r.choiceWithoutHosted()
-	r.hosted.drop, r.hosted.choice = err == nil, choice
-	return err
-}
 
 // choiceWithoutHosted is tool_choice as it is sent without the tools that are left out;
 // nil if it need not change. It fails if it demands one of them.

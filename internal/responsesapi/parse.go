@@ -345,7 +345,7 @@ func (w walker) checkPart(values [][]byte, at conversation.Path) {
 // link counts what lies behind a URL, or in it.
 func (w walker) link(name string, raw []byte, at conversation.Path) {
 	linked := !tokencount.IsDataURL(raw)
-	if u := conversation.URL(raw); linked && (u == nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+	if linked && !conversation.IsWebURL(raw) {
 		w.Must(at, "."+name, "an absolute http, https or data URL")
 		return
 	}

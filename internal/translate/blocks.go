@@ -136,7 +136,7 @@ func (w *blockSequencer) advance(end bool) error {
 			w.heldBytes -= len(s.text)
 			w.to.openBlock(s)
 		case end:
-			return namelessCall()
+			return upstream.BadAnswer("The upstream's answer has a tool call without a name.", nil)
 		default:
 			return nil // the name is still to come
 		}

@@ -76,11 +76,6 @@ func (w *messageWriter) stopReason() string {
 // back (see isSynthetic).
 const syntheticSignature = "gateway-reasoning"
 
-// namelessCall is the error of an upstream whose tool call has no name.
-func namelessCall() error {
-	return upstream.BadAnswer("The upstream's answer has a tool call without a name.", nil)
-}
-
 // blockKind is a type of content blocks: how one begins, and how the member that is a
 // delta of one does.
 type blockKind struct{ start, delta string }
