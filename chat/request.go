@@ -134,11 +134,7 @@ func Text(s string) Content { return rawjson.Quote(nil, s) }
 
 // Parts is multimodal content.
 func Parts(parts ...Part) Content {
-	raw, err := json.Marshal(parts)
-	if err != nil { // only an invalid Extra can do this
-		return Content("null")
-	}
-	return raw
+	return rawjson.Encoded(parts)
 }
 
 // String is the text of the content: the string itself, or the text parts
@@ -160,15 +156,7 @@ func (c Content) String() string {
 
 // Parts decodes the content; a string becomes one text part, null none.
 func (c Content) Parts() ([]Part, error) {
-	if rawjson.IsNull(c) {
-		return nil, nil
-	}
-	if s, ok := rawjson.String(c); ok {
-		return []Part{{Type: "text", Text: s}}, nil
-	}
-	var parts []Part
-	err := json.Unmarshal(c, &parts)
-	return parts, err
+	return rawjson.TextOrList(c, func(s string) Part { return Part{Type: "text", Text: s} })
 }
 
 // IsZero reports whether the content is absent.

@@ -58,15 +58,7 @@ func decodeChunk(e sse.Event) (*Chunk, error) {
 		return nil, nil
 	}
 	if bytes.HasPrefix(data, []byte(`{"error":`)) {
-		var body struct {
-			Error struct {
-				Message string     `json:"message"`
-				Code    fault.Code `json:"code"`
-			} `json:"error"`
-		}
-		if err := json.Unmarshal(data, &body); err == nil {
-			return nil, fault.New(body.Error.Code, body.Error.Message)
-		}
+		return nil, funcmodel.ReportedError(data)
 	}
 	c := &Chunk{Raw: bytes.Clone(data)}
 	if err := json.Unmarshal(c.Raw, c, jsontext.AllowDuplicateNames(true)); err != nil {

@@ -59,24 +59,12 @@ func Text(s string) Content { return rawjson.Quote(nil, s) }
 
 // Blocks is content of several blocks.
 func Blocks(blocks ...Block) Content {
-	raw, err := json.Marshal(blocks)
-	if err != nil { // only an invalid Extra or Input can do this
-		return Content("null")
-	}
-	return raw
+	return rawjson.Encoded(blocks)
 }
 
 // Blocks decodes the content; a string becomes one text block, null none.
 func (c Content) Blocks() ([]Block, error) {
-	if rawjson.IsNull(c) {
-		return nil, nil
-	}
-	if s, ok := rawjson.String(c); ok {
-		return []Block{{Type: "text", Text: s}}, nil
-	}
-	var blocks []Block
-	err := json.Unmarshal(c, &blocks, jsontext.AllowDuplicateNames(true))
-	return blocks, err
+	return rawjson.TextOrList(c, func(s string) Block { return Block{Type: "text", Text: s} }, jsontext.AllowDuplicateNames(true))
 }
 
 // String is the text of the content: the string itself, or the text blocks

@@ -123,24 +123,12 @@ func ContentText(s string) Content { return rawjson.Quote(nil, s) }
 
 // Parts is content of several parts.
 func Parts(parts ...Part) Content {
-	raw, err := json.Marshal(parts)
-	if err != nil { // only an invalid Extra can do this
-		return Content("null")
-	}
-	return raw
+	return rawjson.Encoded(parts)
 }
 
 // Parts decodes the content; a string becomes one part of type text, null none.
 func (c Content) Parts() ([]Part, error) {
-	if rawjson.IsNull(c) {
-		return nil, nil
-	}
-	if s, ok := rawjson.String(c); ok {
-		return []Part{{Type: "text", Text: s}}, nil
-	}
-	var parts []Part
-	err := json.Unmarshal(c, &parts, jsontext.AllowDuplicateNames(true))
-	return parts, err
+	return rawjson.TextOrList(c, func(s string) Part { return Part{Type: "text", Text: s} }, jsontext.AllowDuplicateNames(true))
 }
 
 // String is the text of the content: the string itself, or the texts of all parts joined.

@@ -102,11 +102,7 @@ func Text(s string) Input { return rawjson.Quote(nil, s) }
 
 // Items is an input of several items.
 func Items(items ...Item) Input {
-	raw, err := json.Marshal(items)
-	if err != nil { // only an invalid Extra can do this
-		return Input("null")
-	}
-	return raw
+	return rawjson.Encoded(items)
 }
 
 // Items decodes the input; a string becomes one message of the user's, null none.

@@ -44,14 +44,19 @@ func DecodeNamed[P any](e sse.Event, kind func(*P) *string, wire string) (*P, er
 	if *k = cmp.Or(*k, e.Name); e.Name != "error" && *k != "error" {
 		return piece, nil
 	}
+	return nil, ReportedError(e.Data)
+}
+
+// ReportedError is the error that the data of an event reports, which ends a stream.
+func ReportedError(data []byte) error {
 	var body struct {
 		Error struct {
 			Message string     `json:"message"`
 			Code    fault.Code `json:"code"`
 		} `json:"error"`
 	}
-	if err := json.Unmarshal(e.Data, &body); err != nil || body.Error.Message == "" {
-		return nil, fault.Wrap(fault.BadGateway, "The upstream reported an error.", err)
+	if err := json.Unmarshal(data, &body); err != nil || body.Error.Message == "" {
+		return fault.Wrap(fault.BadGateway, "The upstream reported an error.", err)
 	}
-	return nil, fault.New(cmp.Or(body.Error.Code, fault.BadGateway), body.Error.Message)
+	return fault.New(cmp.Or(body.Error.Code, fault.BadGateway), body.Error.Message)
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -50,6 +51,30 @@ func Float(raw []byte) (float64, bool) {
 func Quote(dst []byte, s string) []byte {
 	dst, _ = jsontext.AppendQuote(dst, s) // the error only says that something was replaced
 	return dst
+}
+
+// Encoded is a value as JSON; null if it cannot be written, which only happens where a part of
+// it that is to be JSON already is none.
+func Encoded(v any) []byte {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return []byte("null")
+	}
+	return raw
+}
+
+// TextOrList decodes what is a list, or one string in its place: the one element that ofText
+// makes of it. Null has none.
+func TextOrList[T any](raw []byte, ofText func(string) T, options ...json.Options) ([]T, error) {
+	if IsNull(raw) {
+		return nil, nil
+	}
+	if s, ok := String(raw); ok {
+		return []T{ofText(s)}, nil
+	}
+	var list []T
+	err := json.Unmarshal(raw, &list, options...)
+	return list, err
 }
 
 // Plain reports whether text can stand in a JSON string as it is and means itself.
