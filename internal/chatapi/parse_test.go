@@ -166,14 +166,11 @@ func TestALinkIsAtMostEightKiBLongUnlessItHoldsTheData(t *testing.T) {
 }
 
 func TestMessagesAreReadAsTheyStand(t *testing.T) {
-	r, err := Parse([]byte(`{"model":"m","messages":[
+	r := parse(t, `{"model":"m","messages":[
 		{"role":"system","content":"Be brief.","name":"ops"},
 		{"role":"user","content":[{"type":"text","text":"What "},{"type":"image_url","image_url":{"url":"https://example.com/a.png"}},{"type":"text","text":"is it?"}]},
 		{"role":"assistant","content":null,"reasoning_content":"hm","tool_calls":[{"id":"c:0","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},
-		{"role":"tool","tool_call_id":"c:0","content":"r\u00e9sult"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+		{"role":"tool","tool_call_id":"c:0","content":"r\u00e9sult"}]}`)
 	want := []chat.Message{
 		{Role: "system", Name: "ops", Content: chat.Text("Be brief.")},
 		{Role: "user", Content: chat.Parts(chat.Part{Type: "text", Text: "What "}, chat.Part{Type: "image_url", ImageURL: &chat.Link{URL: "https://example.com/a.png"}}, chat.Part{Type: "text", Text: "is it?"})},
@@ -233,12 +230,8 @@ func TestALongConversationIsRead(t *testing.T) {
 	tool := `{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{` + properties + `}}}}`
 	turn := `,{"role":"user","content":"a"},{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f1","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"b"}`
 	body := `{"model":"m","tools":[` + tool + strings.Repeat(","+tool, 127) + `],"messages":[{"role":"system","content":"hi"}` + strings.Repeat(turn, turns) + `]}`
-	r, err := Parse([]byte(body))
-	if err == nil {
-		err = r.Validate()
-	}
-	if err != nil || len(r.Messages) != 1+3*turns {
-		t.Errorf("%d messages: %v", len(r.Messages), err)
+	if r := valid(t, body); len(r.Messages) != 1+3*turns {
+		t.Errorf("%d messages", len(r.Messages))
 	}
 }
 

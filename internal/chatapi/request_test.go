@@ -171,10 +171,7 @@ func TestTheTextOfManyBlocksTakesMemoryInProportion(t *testing.T) {
 // prepared is what an upstream gets of a body.
 func prepared(t testing.TB, body string, most int64) string {
 	t.Helper()
-	r, err := Parse([]byte(body))
-	if err != nil {
-		t.Fatalf("%s: %v", body, err)
-	}
+	r := parse(t, body)
 	data, err := r.Prepared(most).Bytes()
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
@@ -241,10 +238,7 @@ var summaryBodies = []string{
 
 func TestASummaryCountsAsTheRequestDoes(t *testing.T) {
 	for _, members := range summaryBodies {
-		r, err := Parse([]byte(`{"model":"public",` + members + `}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := parse(t, `{"model":"public",`+members+`}`)
 		o := r.Summary()
 		for _, b := range []chat.MediaBound{{}, {Image: 7, Video: 9}} {
 			for _, o := range []*Request{o, o.Summary()} {
@@ -266,10 +260,7 @@ func TestATapGoesOnByASummaryAsByTheRequest(t *testing.T) {
 	for _, members := range summaryBodies {
 		for _, events := range [][]string{{opens, says("a"), says("b"), ends, "[DONE]"}, {opens, reports, "[DONE]"}, {opens, says("a")}} {
 			for at := range events {
-				r, err := Parse([]byte(`{"model":"public",` + members + `}`))
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := parse(t, `{"model":"public",`+members+`}`)
 				options := TapOptions{NewID: func() string { return "chatcmpl-minted" }, Created: 7}
 				whole, light := r.NewTap(options), r.NewTap(options)
 				want := feed(t, whole, events...)

@@ -20,23 +20,13 @@ import (
 // parsedAs is a parsed request of the model.
 func parsedAs(t testing.TB, model, members string) *Request {
 	t.Helper()
-	r, err := Parse([]byte(ask(model, members)))
-	if err == nil {
-		err = r.Validate()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return valid(t, ask(model, members))
 }
 
 const choices = `"choices":[{"index":0,"message":{"role":"assistant","content":"Hello, you."},"finish_reason":"stop"}]`
 
 func TestAnAnswerShowsThePublicModelAndIsElseUnchanged(t *testing.T) {
-	r, err := Parse([]byte(`{"model":"m\u00e9","messages":[]}`)) // the id goes out as the caller spelled it
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := parse(t, `{"model":"m\u00e9","messages":[]}`) // the id goes out as the caller spelled it
 	for sent, want := range map[string]string{
 		"{ \"model\" : \"v\",\n" + choices + ", \"x\": 1.0 }\n": "{ \"model\" : \"m\\u00e9\",\n" + choices + ", \"x\": 1.0 }\n",
 		`{` + choices + `}`: `{` + choices + `}`,

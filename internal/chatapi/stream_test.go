@@ -8,7 +8,6 @@ import (
 	"iter"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -28,7 +27,6 @@ func streamOf(r io.Reader) (*chat.Stream, *int) {
 }
 
 func TestAStreamEndsWithTheErrorThatEndedIt(t *testing.T) {
-	cut := errors.New("cut")
 	for _, row := range []struct {
 		name string
 		r    io.Reader
@@ -37,8 +35,6 @@ func TestAStreamEndsWithTheErrorThatEndedIt(t *testing.T) {
 	}{
 		{"an error event", strings.NewReader("data: {\"error\":{\"message\":\"Sold out.\",\"type\":\"api_error\",\"code\":\"BadGateway\",\"param\":null}}\n\n"), fault.BadGateway, "Sold out."},
 		{"no chunk", strings.NewReader("data: [1]\n\n"), fault.BadGateway, "not of the chat completion form"},
-		{"a broken source", iotest.ErrReader(fault.Wrap(fault.RequestTimeout, "Late.", cut)), fault.RequestTimeout, "Late."},
-		{"another error", iotest.ErrReader(cut), fault.InternalError, "The gateway failed"},
 	} {
 		s, closed := streamOf(io.MultiReader(strings.NewReader("data: "+says("a")+"\n\n"), row.r))
 		var texts []string

@@ -30,10 +30,7 @@ func TestTheInputBoundIsABodysBytesAndItsMedia(t *testing.T) {
 		{`{"type":"input_audio","input_audio":{}},` + picture, chat.MediaBound{Video: 9, Image: 1}, len(link), 10},
 	} {
 		body := `{"model":"m","messages":[{"role":"user","content":[` + row.blocks + `]}]}`
-		r, err := Parse([]byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := parse(t, body)
 		capabilitytest.Bounded(t, row.blocks, r, row.b, int64(len(body)-row.hidden)+row.more, row.more)
 	}
 }
@@ -58,13 +55,7 @@ func TestMediaThatAreNotInTheBodyMayBeCountedAsMore(t *testing.T) {
 		`{"type":"input_audio","input_audio":{"data":"` + strings.Repeat("A", 1600) + `","format":"wav"}}`:   75 - 9,
 		`{"type":"video_url","video_url":{"url":"data:video/mp4;base64,` + strings.Repeat("A", 1600) + `"}}`: 75 - 9,
 	} {
-		r, err := Parse([]byte(`{"model":"m","messages":[{"role":"user","content":[` + blocks + `]}]}`))
-		if err == nil {
-			err = r.Validate()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := valid(t, `{"model":"m","messages":[{"role":"user","content":[`+blocks+`]}]}`)
 		if got := r.LinkedBound(chat.MediaBound{Image: 2, Video: 9}); got != want {
 			t.Errorf("%s: %d tokens more, want %d", blocks, got, want)
 		}
@@ -101,14 +92,7 @@ func TestAnEstimateCountsWhatThePromptHolds(t *testing.T) {
 // tokensOf is the estimate of a body.
 func tokensOf(t *testing.T, body string) int64 {
 	t.Helper()
-	r, err := Parse([]byte(body))
-	if err == nil {
-		err = r.Validate()
-	}
-	if err != nil {
-		t.Fatalf("%.100s: %v", body, err)
-	}
-	return r.InputEstimate(chat.MediaBound{})
+	return valid(t, body).InputEstimate(chat.MediaBound{})
 }
 
 func TestEveryTextOfARequestIsEstimated(t *testing.T) {
@@ -158,10 +142,7 @@ func TestAnEstimateDoesNotDependOnHowATextIsEscaped(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOf(rapid.Rune().Filter(func(r rune) bool { return r >= ' ' && r != '"' && r != '\\' && r < utf8.MaxRune })).Draw(t, "text")
 		estimated := func(text, picture string) int64 {
-			r, err := Parse([]byte(`{"model":"m","messages":[{"role":"user","x":` + text + `,"content":[{"type":"text","text":` + text + `},{"type":"image_url","image_url":{"url":` + picture + `}}]}]}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := parse(t, `{"model":"m","messages":[{"role":"user","x":`+text+`,"content":[{"type":"text","text":`+text+`},{"type":"image_url","image_url":{"url":`+picture+`}}]}]}`)
 			return r.InputEstimate(chat.MediaBound{})
 		}
 		plain, escaped := estimated(quoted(text), quoted(picture)), estimated(everyEscaped(text), everyEscaped(picture))

@@ -13,6 +13,29 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rule"
 )
 
+// parse reads a body that must be acceptable.
+func parse(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, body string) *Request {
+	t.Helper()
+	r, err := Parse([]byte(body))
+	if err != nil {
+		t.Fatalf("%.200s: %v", body, err)
+	}
+	return r
+}
+
+// valid reads a body that must obey all rules.
+func valid(t testing.TB, body string) *Request {
+	t.Helper()
+	r := parse(t, body)
+	if err := r.Validate(); err != nil {
+		t.Fatalf("%.200s: %v", body, err)
+	}
+	return r
+}
+
 // problem is the param and the message of the 400 that a body gets; both are
 // empty for a body that is accepted.
 func problem(t *testing.T, body string) (param, message string) {

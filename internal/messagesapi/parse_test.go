@@ -99,13 +99,7 @@ func TestEveryTextOfARequestIsEstimated(t *testing.T) {
 		"a block of an unknown type":   content(`{"type":"search_result","title":"` + text + `"}`),
 		"what stands beside a picture": content(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + strings.Repeat("A", 8000) + `","text":"` + text + `"}}`),
 	} {
-		r, err := Parse([]byte(body))
-		if err == nil {
-			err = r.Validate()
-		}
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		r := valid(t, body)
 		if got, bound := r.InputEstimate(chat.MediaBound{}), r.InputBound(chat.MediaBound{}); got < tokens || bound < got {
 			t.Errorf("%s: %d tokens of at most %d, want at least %d", name, got, bound, tokens)
 		}
@@ -119,10 +113,7 @@ func TestAnEscapedPictureTakesNoTextAway(t *testing.T) {
 	}
 	var got [2]int64
 	for i, picture := range []string{strings.Repeat("A", 4000), strings.Repeat(`\u0041`, 4000)} {
-		r, err := Parse([]byte(body(picture)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := parse(t, body(picture))
 		got[i] = r.InputEstimate(chat.MediaBound{})
 	}
 	if got[0] != got[1] || got[0] < 3000 { // 1,000 of text and 2,000 of a picture

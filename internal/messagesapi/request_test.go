@@ -35,13 +35,7 @@ const full = `{"model":"m-large","max_tokens":4096,` +
 	`"output_config":{"effort":"high"},"metadata":{"user_id":"u1"},"service_tier":"auto","betas":["a"]}`
 
 func TestTheViewHasEveryField(t *testing.T) {
-	r, err := Parse([]byte(full))
-	if err == nil {
-		err = r.Validate()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := valid(t, full)
 	view, err := json.Marshal(r.Request)
 	want := strings.NewReplacer(`,"betas":["a"]`, "", `,"disable_parallel_tool_use":false`, "").Replace(full)
 	if diff := cmp.Diff(want, string(view)); diff != "" || err != nil {
@@ -112,10 +106,7 @@ var ownedEdits = []struct {
 func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 	var b bytes.Buffer
 	for _, e := range ownedEdits {
-		r, err := Parse([]byte(e.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := parse(t, e.body)
 		data, err := r.Prepared(e.most).Bytes()
 		if err != nil {
 			t.Fatal(err)
@@ -172,13 +163,7 @@ func TestTheInputBoundIsABodysBytesAndItsMedia(t *testing.T) {
 		{`{"type":"tool_use","id":"t","name":"f","input":{"source":{"type":"base64","data":"AAAA"}}}`, chat.MediaBound{}, 0, 0, 0},
 	} {
 		body := `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[` + row.blocks + `]}]}`
-		r, err := Parse([]byte(body))
-		if err == nil {
-			err = r.Validate()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := valid(t, body)
 		capabilitytest.Bounded(t, row.blocks, r, row.b, int64(len(body)-row.hidden)+row.more, row.more)
 		if got := r.LinkedBound(row.b); got != row.linked {
 			t.Errorf("%s: %d tokens more, want %d", row.blocks, got, row.linked)
@@ -189,10 +174,7 @@ func TestTheInputBoundIsABodysBytesAndItsMedia(t *testing.T) {
 func TestAnEstimateCountsWhatThePromptHolds(t *testing.T) {
 	count := func(content, members string) int64 {
 		t.Helper()
-		r, err := Parse([]byte(`{"model":"m","messages":[{"role":"user","content":` + content + `}]` + members + `}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := parse(t, `{"model":"m","messages":[{"role":"user","content":`+content+`}]`+members+`}`)
 		return r.InputEstimate(chat.MediaBound{})
 	}
 	short := count(`"hi"`, "")
@@ -231,10 +213,7 @@ var outlined = []string{
 
 func TestASummaryCountsAsTheRequestDoes(t *testing.T) {
 	for _, text := range outlined {
-		r, err := Parse([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := parse(t, text)
 		o, b := r.Summary(), chat.MediaBound{Image: 7, Video: 9}
 		if r.InputBound(b) <= 0 || r.InputEstimate(b) <= 0 || o.InputBound(b) != r.InputBound(b) || o.InputEstimate(b) != r.InputEstimate(b) || o.LinkedBound(b) != r.LinkedBound(b) {
 			t.Errorf("%s: %d and %d tokens, of the outline %d and %d", text, r.InputBound(b), r.InputEstimate(b), o.InputBound(b), o.InputEstimate(b))

@@ -8,7 +8,6 @@ import (
 	"iter"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -63,7 +62,6 @@ func TestAStreamGivesItsEventsAsTheyCame(t *testing.T) {
 }
 
 func TestAStreamEndsWithTheErrorThatEndedIt(t *testing.T) {
-	cut := errors.New("cut")
 	for _, row := range []struct {
 		name string
 		r    io.Reader
@@ -75,8 +73,6 @@ func TestAStreamEndsWithTheErrorThatEndedIt(t *testing.T) {
 		{"an error without an event line", strings.NewReader("data: {\"type\":\"error\",\"error\":{\"type\":\"novel\",\"message\":\"Busy.\"}}\n\n"), fault.BadGateway, "Busy."},
 		{"an error without words", strings.NewReader("event: error\ndata: {\"type\":\"error\",\"error\":7}\n\n"), fault.BadGateway, "reported an error"},
 		{"no event", strings.NewReader("data: [1]\n\n"), fault.BadGateway, "not of the Messages form"},
-		{"a broken source", iotest.ErrReader(fault.Wrap(fault.RequestTimeout, "Late.", cut)), fault.RequestTimeout, "Late."},
-		{"another error", iotest.ErrReader(cut), fault.InternalError, "The gateway failed"},
 	} {
 		source := &stub{Reader: io.MultiReader(strings.NewReader(joined([]wire{starts, opensText, writes("Hi")})), row.r)}
 		s := messages.NewStream("req_1", source)

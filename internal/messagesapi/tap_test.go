@@ -20,14 +20,7 @@ import (
 // asked is a parsed request of the model "public" for a stream.
 func asked(t testing.TB) *Request {
 	t.Helper()
-	r, err := Parse([]byte(asks(`"stream":true`)))
-	if err == nil {
-		err = r.Validate()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return valid(t, asks(`"stream":true`))
 }
 
 func tapped(t testing.TB) *Tap {
@@ -224,10 +217,7 @@ func TestTheOrderAndRepetitionOfUsageDoNotMatter(t *testing.T) {
 		}
 		return `{"type":"message_delta","delta":{},"usage":` + usage + `}`
 	}, func(t *rapid.T, events []string) billing.Usage {
-		r, err := Parse([]byte(asks("")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := parse(t, asks(""))
 		tap := r.NewTap(TapOptions{})
 		for _, e := range append([]string{`{"type":"message_start"}`, writes("a long answer that was written before").data}, events...) {
 			if _, _, err := tap.Event(nil, "", []byte(e)); err != nil {
