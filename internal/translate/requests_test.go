@@ -20,6 +20,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/responses"
 )
@@ -40,17 +41,9 @@ var requestTranslations = []struct {
 }{
 	{
 		"chat_to_messages",
-		func(body []byte) (out []byte, _ *toolNames, dropped []string, err error) {
-			c, err := chatapi.Parse(body)
-			if err != nil {
-				return nil, nil, nil, err
-			}
-			r, dropped, err := chatToMessages(c.Request, 4096)
-			if err != nil {
-				return nil, nil, nil, err
-			}
-			return r.Source(), nil, dropped, nil
-		},
+		translated(chatapi.Parse, func(c *chatapi.Request) (*messagesapi.Request, []string, error) {
+			return chatToMessages(c.Request, 4096)
+		}),
 		"What becomes of a chat completion request at an upstream that speaks only Messages.\nA field that is not listed is dropped and reported.\n",
 		fates(chatToMessagesFields), []fateSection{
 			section("Stop reasons, as finish_reason", append(slices.Sorted(maps.Keys(finishReasons)), "another"), func(r string) []string { return []string{r, finishReason([]byte(quoted(r)))} }),
@@ -61,17 +54,7 @@ var requestTranslations = []struct {
 	},
 	{
 		"messages_to_chat",
-		func(body []byte) (out []byte, _ *toolNames, dropped []string, err error) {
-			r, err := messagesapi.Parse(body)
-			if err != nil {
-				return nil, nil, nil, err
-			}
-			c, dropped, err := messagesToChat(r.Request)
-			if err != nil {
-				return nil, nil, nil, err
-			}
-			return c.Source(), nil, dropped, nil
-		},
+		translated(messagesapi.Parse, func(r *messagesapi.Request) (*chatapi.Request, []string, error) { return messagesToChat(r.Request) }),
 		"What becomes of a Messages request at an upstream that speaks only chat completions.\nA field that is not listed is dropped and reported; a block or source that is not listed is refused.\n",
 		fates(messagesToChatFields), []fateSection{
 			section("Blocks", messageBlocks, func(r blockRow) []string { return []string{r.place, r.block, r.action, r.note} }),
@@ -85,17 +68,9 @@ var requestTranslations = []struct {
 	},
 	{
 		"chat_to_responses",
-		func(body []byte) (out []byte, _ *toolNames, dropped []string, err error) {
-			c, err := chatapi.Parse(body)
-			if err != nil {
-				return nil, nil, nil, err
-			}
-			r, dropped, err := chatToResponses(c.Request, false)
-			if err != nil {
-				return nil, nil, nil, err
-			}
-			return r.Source(), nil, dropped, nil
-		},
+		translated(chatapi.Parse, func(c *chatapi.Request) (*responsesapi.Request, []string, error) {
+			return chatToResponses(c.Request, false)
+		}),
 		"What becomes of a chat completion request at an upstream that speaks only Responses.\nA field that is not listed is dropped and reported.\n",
 		fates(chatToResponsesFields), nil, chatTypes, []string{
 			"parallel_tool_calls", "verbosity", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "thinking", "seed", "logprobs", "top_logprobs", "logit_bias", "metadata", "store", "modalities",
@@ -120,6 +95,21 @@ var requestTranslations = []struct {
 			"input.phase", "input.action", "input.operation", "input.max_output_length", "input.author", "input.recipient",
 		},
 	},
+}
+
+// translated is a translation of what a package parses, as the body of what it becomes.
+func translated[P any, R interface{ Source() []byte }](parse func([]byte) (P, error), translate func(P) (R, []string, error)) func(body []byte) ([]byte, *toolNames, []string, error) {
+	return func(body []byte) ([]byte, *toolNames, []string, error) {
+		p, err := parse(body)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		r, dropped, err := translate(p)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		return r.Source(), nil, dropped, nil
+	}
 }
 
 var chatTypes = map[string]any{

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -131,7 +132,7 @@ func answerItems(t *rapid.T, r *responses.Request, names *toolNames, m *chat.Mes
 		t.Fatal(err)
 	}
 	completion := `{"id":"c","choices":[{"index":0,"message":` + string(message) + `,"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}`
-	to := &responseWriter{request: r, names: names, id: "resp_1", seal: func(thoughts []byte) string { return "th1." + string(thoughts) }, whole: true}
+	to := &responseWriter{request: r, names: names, id: "resp_1", now: time.Now, seal: func(thoughts []byte) string { return "th1." + string(thoughts) }, whole: true}
 	data, err := io.ReadAll(newAnswerBody(io.NopCloser(strings.NewReader(completion)), readsChat, to, false))
 	var response responses.Response
 	if err == nil {

@@ -29,7 +29,7 @@ type responseWriter struct {
 	seal    func(thoughts []byte) string
 	id      string           // "resp_…"
 	created int64            // Unix seconds
-	now     func() time.Time // of its end; nil means when it was created
+	now     func() time.Time // at its end
 	whole   bool             // or events
 
 	head, tail []byte // of the response's object: what stands before and after what changes
@@ -206,11 +206,7 @@ func (w *responseWriter) appendResponse(dst []byte, status, reason string, u *co
 	dst = append(append(dst, w.head...), status...)
 	dst = append(dst, `","completed_at":`...)
 	if status == "completed" {
-		at := w.created
-		if w.now != nil {
-			at = w.now().Unix()
-		}
-		dst = strconv.AppendInt(dst, at, 10)
+		dst = strconv.AppendInt(dst, w.now().Unix(), 10)
 	} else {
 		dst = append(dst, "null"...)
 	}
