@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -120,10 +121,8 @@ func (m *fieldMapper[B]) dropUnknown(path string, extra []byte) {
 
 // drop notes that a field was left out. path is empty or ends in a point.
 func (m *fieldMapper[B]) drop(path, name string) {
-	for _, known := range m.pathless {
-		if name == known {
-			path = ""
-		}
+	if slices.Contains(m.pathless, name) {
+		path = ""
 	}
 	m.dropped.Note(path + name)
 }

@@ -400,7 +400,7 @@ func (n *toolNames) free(tool toolName) string {
 	var safe []byte
 	for i := 0; i < len(name) && i < prefix; i++ {
 		c := name[i]
-		if !isFunctionName(name[i : i+1]) {
+		if !plainID(name[i : i+1]) {
 			c = '_'
 		}
 		safe = append(safe, c)
@@ -418,15 +418,5 @@ func (n *toolNames) free(tool toolName) string {
 // isFunctionName reports whether vendors take it as the name of a function.
 func isFunctionName(s string) bool {
 	const longest = 64
-	if s == "" || len(s) > longest {
-		return false
-	}
-	for i := range len(s) {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-':
-		default:
-			return false
-		}
-	}
-	return true
+	return len(s) <= longest && plainID(s)
 }
