@@ -132,7 +132,7 @@ var corpus = []string{
 	chunk, `{}`, " {\n} ", `[]`, `{"a":1,"a":2}`, `{"Model":1,"model":2}`, `{"parameters":{"a":1,"Stream":true}}`,
 	`{"a":"\ud83d\ude00\u0000","é":[1.0,-0,1e400,true,null]}`, `{"a":"\ud83d"}`, `{"a":"\udc00\ud800"}`, "{\"a\":\"\xff\"}",
 	`{} {}`, "{ \"a\" : 1 ,\n\t\"b\" : { \"c\" : [ ] } ,\r\n \"x\\n\":3 }\n",
-	`{"a":` + nested("[", "]", MaxDepth-1) + `}`, `{"a":` + nested("[", "]", MaxDepth) + `}`,
+	`{"a":` + nested(MaxDepth-1) + `}`, `{"a":` + nested(MaxDepth) + `}`,
 }
 
 func FuzzIndex(f *testing.F) {

@@ -146,16 +146,14 @@ func TestARefusalRepeatsOnlyABoundedPartOfTheText(t *testing.T) {
 	}
 }
 
-// nested is depth brackets around nothing.
-func nested(open, end string, depth int) string {
-	return strings.Repeat(open, depth) + strings.Repeat(end, depth)
-}
+// nested is depth arrays, one in the other.
+func nested(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
 
 func TestADocumentMayHave64LevelsAndNoMore(t *testing.T) {
 	shapes := map[string]func(depth int) string{
-		"arrays":     func(n int) string { return `{"a":` + nested("[", "]", n-1) + `}` },
+		"arrays":     func(n int) string { return `{"a":` + nested(n-1) + `}` },
 		"objects":    func(n int) string { return strings.Repeat(`{"a":`, n-1) + "{}" + strings.Repeat("}", n-1) },
-		"parameters": func(n int) string { return `{"parameters":{"x":` + nested("[", "]", n-2) + `}}` },
+		"parameters": func(n int) string { return `{"parameters":{"x":` + nested(n-2) + `}}` },
 		"unclosed":   func(n int) string { return `{"a":` + strings.Repeat("[", n-1) },
 	}
 	for name, shape := range shapes {
@@ -170,14 +168,14 @@ func TestADocumentMayHave64LevelsAndNoMore(t *testing.T) {
 			}
 		}
 	}
-	r := NewReader([]byte(nested("[", "]", MaxDepth+1)))
+	r := NewReader([]byte(nested(MaxDepth + 1)))
 	defer r.Close()
 	var walk func(int) error
 	walk = func(int) error { return r.Array(walk) }
 	if err := walk(0); err == nil || !strings.Contains(err.Error(), "deeper") {
 		t.Errorf("a walk from array to array: %v", err)
 	}
-	_, err := Index([]byte(`{"a":`+nested("[", "]", MaxDepth)+`}`), nil, nil)
+	_, err := Index([]byte(`{"a":`+nested(MaxDepth)+`}`), nil, nil)
 	var own *SyntaxError
 	if !errors.As(err, &own) || own.Offset != int64(len(`{"a":`)+MaxDepth-1) {
 		t.Errorf("got %v, want the offset of the bracket that goes too deep", err)

@@ -149,8 +149,8 @@ func writes(index int, text string) event {
 	return event{"response.output_text.delta", `{"type":"response.output_text.delta","sequence_number":2,"item_id":"msg_1","output_index":` + strconv.Itoa(index) + `,"content_index":0,"delta":"` + text + `","logprobs":[]}`}
 }
 
-func ends(kind, output, usage string) event {
-	return event{"", `{"type":"response.` + kind + `","response":{"id":"resp_v","object":"response","status":"` + kind + `","error":null,"model":"vendor-m","output":[` + output + `],"usage":` + usage + `}}`}
+func ends(kind, output string) event {
+	return event{"", `{"type":"response.` + kind + `","response":{"id":"resp_v","object":"response","status":"` + kind + `","error":null,"model":"vendor-m","output":[` + output + `],"usage":null}}`}
 }
 
 func TestWhatIsDeliveredIsCountedOnce(t *testing.T) {
@@ -164,8 +164,8 @@ func TestWhatIsDeliveredIsCountedOnce(t *testing.T) {
 		"an item without deltas":         {[]event{{"", itemWhole}}, 2},
 		"an item of which a part came":   {[]event{writes(0, "1234"), {"", itemWhole}}, 2},
 		"items at the same time":         {[]event{writes(0, "1234"), writes(1, "1234"), writes(0, "5678"), {"", itemWhole}, {"", item2}}, 4},
-		"an item, and the whole":         {[]event{{"", itemWhole}, ends("completed", message, "null")}, 2},
-		"the whole alone":                {[]event{ends("incomplete", message, "null")}, 2},
+		"an item, and the whole":         {[]event{{"", itemWhole}, ends("completed", message)}, 2},
+		"the whole alone":                {[]event{ends("incomplete", message)}, 2},
 		"parts and their text again":     {[]event{writes(0, "12345678"), {"", `{"type":"response.output_text.done","text":"12345678"}`}, {"", `{"type":"response.content_part.done","part":{"text":"12345678"}}`}}, 2},
 		"a thought, a refusal, an input": {[]event{{"", `{"type":"response.reasoning_summary_text.delta","delta":"1234"}`}, {"", `{"type":"response.refusal.delta","delta":"1234"}`}, {"", `{"type":"response.custom_tool_call_input.delta","delta":"1234"}`}}, 3},
 		"a type that is not known":       {[]event{{"", `{"type":"response.dream.delta","delta":"1234"}`}}, 1},
@@ -332,7 +332,7 @@ func TestTheEndOfAStreamIsItsTerminalEvent(t *testing.T) {
 		t.Errorf("the vendor's mark passes: %s", got)
 	}
 	for kind, is := range map[string]bool{"completed": true, "incomplete": true, "in_progress": false} {
-		_, done, err := tap.Event(nil, "", []byte(ends(kind, "", "null").data))
+		_, done, err := tap.Event(nil, "", []byte(ends(kind, "").data))
 		if done != is || err != nil || done && (!strings.HasSuffix(tap.Terminator(), sse.Done) || !strings.Contains(tap.Terminator(), `"model":"public"`)) {
 			t.Errorf("%s: %t, %v, %s", kind, done, err, tap.Terminator())
 		}
@@ -347,7 +347,7 @@ func TestTheFirstEventsShowWhetherThereIsContent(t *testing.T) {
 		{event{"", begins}, false}, {event{"", progresses}, false},
 		{event{"", strings.Replace(begins, `"output":[]`, `"output":[`+message+`]`, 1)}, false}, // which is counted where it is done
 		{event{"", `{"type":"response.output_item.added","output_index":0,"item":{"type":"message","content":[]}}`}, false},
-		{writes(0, "x"), true}, {event{"", itemWhole}, true}, {ends("completed", "", "null"), true}, {ends("incomplete", "", "null"), true},
+		{writes(0, "x"), true}, {event{"", itemWhole}, true}, {ends("completed", ""), true}, {ends("incomplete", ""), true},
 	} {
 		if content, err := Opening(c.e.name, []byte(c.e.data)); content != c.content || err != nil {
 			t.Errorf("%s: %t, %v", c.e.data, content, err)

@@ -302,13 +302,13 @@ func TestToolNames(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var names toolNames
 			for i, tool := range test.tools {
-				if got, added := names.add(tool); got != test.want[i] || !added {
-					t.Errorf("%v: %q, %v; want %q", tool, got, added, test.want[i])
+				if got := names.add(tool); got != test.want[i] {
+					t.Errorf("%v: %q; want %q", tool, got, test.want[i])
 				}
 			}
 			for i, tool := range test.tools {
-				if got, added := names.add(tool); got != test.want[i] || added {
-					t.Errorf("%v again: %q, %v", tool, got, added)
+				if got := names.add(tool); got != test.want[i] {
+					t.Errorf("%v again: %q", tool, got)
 				}
 				if got := names.called(tool); got != test.want[i] {
 					t.Errorf("%v called: %q", tool, got)
@@ -352,7 +352,7 @@ func TestToolNamesOfAHostileRequest(t *testing.T) {
 	var names toolNames
 	space := strings.Repeat("s", 60)
 	for i := range tools {
-		if name, added := names.add(toolName{space, fmt.Sprint(i), functionTool}); !added || !isFunctionName(name) {
+		if name := names.add(toolName{space, fmt.Sprint(i), functionTool}); !isFunctionName(name) {
 			t.Fatalf("tool %d is %q", i, name)
 		}
 	}

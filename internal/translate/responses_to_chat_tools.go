@@ -64,7 +64,7 @@ func (b *responsesToChatBuilder) offerTools() error {
 	for _, plain := range []bool{true, false} {
 		for i := range b.offers {
 			if o := &b.offers[i]; o.tool.isPlain() == plain {
-				o.f.Name, _ = b.names.add(o.tool)
+				o.f.Name = b.names.add(o.tool)
 				b.choices[o.tool] = o.f.Name
 			}
 		}
@@ -358,18 +358,18 @@ func (n *toolNames) original(chatName string) (tool toolName, known bool) {
 	return toolName{name: chatName, kind: functionTool}, false
 }
 
-// add gives a tool its name in chat; false if it has one already. The functions outside
-// of namespaces must be added before all other tools, since they keep their names.
-func (n *toolNames) add(tool toolName) (chatName string, added bool) {
+// add is the name of a tool in chat, which it gives the tool if that has none. The functions
+// outside of namespaces must be added before all other tools, since they keep their names.
+func (n *toolNames) add(tool toolName) (chatName string) {
 	if name, has := n.chat[tool]; has {
-		return name, false
+		return name
 	}
 	if n.chat == nil {
 		n.chat, n.originals = map[toolName]string{}, map[string]toolName{}
 	}
 	name := n.free(tool)
 	n.chat[tool], n.originals[name] = name, tool
-	return name, true
+	return name
 }
 
 // called is the name in chat of the tool of an earlier call, which may be no longer
@@ -378,8 +378,7 @@ func (n *toolNames) called(tool toolName) string {
 	if tool.isPlain() { // nothing else is called like this, whatever took the name
 		return tool.name
 	}
-	name, _ := n.add(tool)
-	return name
+	return n.add(tool)
 }
 
 // isPlain reports whether chat has such tools too.

@@ -124,12 +124,12 @@ func statusText(r *responses.Response) string {
 }
 
 // custom is a chunk with a piece of a call of a custom tool.
-func custom(index int, arguments string) string {
+func custom(arguments string) string {
 	id, name := "", ""
 	if strings.HasPrefix(arguments, "+") {
 		id, name, arguments = "c", "patch", arguments[1:]
 	}
-	return callPiece(index, id, name, arguments)
+	return callPiece(0, id, name, arguments)
 }
 
 // itemRows are chat streams without their [DONE], and the responses they become.
@@ -186,15 +186,15 @@ var itemRows = []struct {
 	{"the older form", "", []string{delta(`"function_call":{"name":"f","arguments":"{}"}`), finish("function_call")}, `call_d37724f41f943b88fdbb87ef:.f({})`, "completed"},
 	{"one id for three calls", "", []string{callPiece(0, "c_2", "f", `{}`), callPiece(1, "c", "f", `{}`), callPiece(2, "c", "f", `{}`), callPiece(3, "c", "f", `{}`), finish("tool_calls")}, `c_2:.f({})c:.f({})c_3:.f({})c_4:.f({})`, "completed"},
 
-	{"a custom tool", "", []string{custom(0, `+{"in`), custom(0, `put" : "a`), custom(0, `b\`), custom(0, `n\ud8`), custom(0, `3d\ude00\"}" }`), finish("tool_calls")}, "c:.patch[ab\n😀\"}]", "completed"},
+	{"a custom tool", "", []string{custom(`+{"in`), custom(`put" : "a`), custom(`b\`), custom(`n\ud8`), custom(`3d\ude00\"}" }`), finish("tool_calls")}, "c:.patch[ab\n😀\"}]", "completed"},
 	{"a custom tool of a namespace", "", []string{callPiece(0, "1", "code__exec", `{"input":"x"}`), finish("tool_calls")}, "1:code.exec[x]", "completed"},
-	{"an input with what JSON does not allow", "", []string{custom(0, "+{\"input\":\"a\nb\\d\\ud800x\\udc00\\u12g\"}"), finish("tool_calls")}, "c:.patch[a\nb\\d\ufffdx\ufffd\\u12g]", "completed"},
-	{"an input that is empty", "", []string{custom(0, `+{"input":""}`), finish("tool_calls")}, "c:.patch[]", "completed"},
-	{"no input", "", []string{custom(0, `+`), finish("tool_calls")}, "c:.patch[]", "completed"},
-	{"an input and more", "", []string{custom(0, `+{"input":"a","b":1}`), finish("tool_calls")}, "c:.patch[a]", "completed"},
-	{"another object", "", []string{custom(0, `+{"inp": "a"`), custom(0, `}`), finish("tool_calls")}, `c:.patch[{"inp": "a"}]`, "completed"},
-	{"an input of another type", "", []string{custom(0, `+{"input": 5}`), finish("tool_calls")}, `c:.patch[{"input": 5}]`, "completed"},
-	{"an input as it is", "", []string{custom(0, `+*** Begin`), custom(0, ` "Patch"`), finish("tool_calls")}, `c:.patch[*** Begin "Patch"]`, "completed"},
+	{"an input with what JSON does not allow", "", []string{custom("+{\"input\":\"a\nb\\d\\ud800x\\udc00\\u12g\"}"), finish("tool_calls")}, "c:.patch[a\nb\\d\ufffdx\ufffd\\u12g]", "completed"},
+	{"an input that is empty", "", []string{custom(`+{"input":""}`), finish("tool_calls")}, "c:.patch[]", "completed"},
+	{"no input", "", []string{custom(`+`), finish("tool_calls")}, "c:.patch[]", "completed"},
+	{"an input and more", "", []string{custom(`+{"input":"a","b":1}`), finish("tool_calls")}, "c:.patch[a]", "completed"},
+	{"another object", "", []string{custom(`+{"inp": "a"`), custom(`}`), finish("tool_calls")}, `c:.patch[{"inp": "a"}]`, "completed"},
+	{"an input of another type", "", []string{custom(`+{"input": 5}`), finish("tool_calls")}, `c:.patch[{"input": 5}]`, "completed"},
+	{"an input as it is", "", []string{custom(`+*** Begin`), custom(` "Patch"`), finish("tool_calls")}, `c:.patch[*** Begin "Patch"]`, "completed"},
 
 	{"arguments that are cut", "", []string{delta(`"content":"a"`), callPiece(0, "1", "f", `{"a":`), finish("length")}, `output_text(a)`, "incomplete max_output_tokens"},
 	{"arguments that are filtered", "", []string{callPiece(0, "1", "f", `{"a":`), finish("content_filter")}, ``, "incomplete content_filter"},
@@ -202,10 +202,10 @@ var itemRows = []struct {
 	{"arguments that are cut before they begin", "", []string{callPiece(0, "1", "f", `{}`), callPiece(1, "2", "g", ``), finish("length")}, `1:.f({})`, "incomplete max_output_tokens"},
 	{"arguments that are cut before a vendor of messages sent any", "", []string{callPiece(0, "1", "f", `{}`), finish("length")}, ``, "incomplete max_output_tokens"},
 	{"an answer that is cut after a call", "", []string{callPiece(0, "1", "f", `{"a":1}`), finish("length")}, `1:.f({"a":1})`, "incomplete max_output_tokens"},
-	{"an input that is cut", "", []string{custom(0, `+{"input":"rm -r /tmp`), finish("tool_calls")}, ``, "incomplete max_output_tokens"},
-	{"an input that is cut before it begins", "", []string{custom(0, `+{"inp`), finish("tool_calls")}, ``, "incomplete max_output_tokens"},
-	{"another object that is cut", "", []string{custom(0, `+{"cmd":"rm -r /tmp`), finish("tool_calls")}, ``, "incomplete max_output_tokens"},
-	{"an input as it is that is cut", "", []string{custom(0, `+*** Begin`), finish("length")}, ``, "incomplete max_output_tokens"},
+	{"an input that is cut", "", []string{custom(`+{"input":"rm -r /tmp`), finish("tool_calls")}, ``, "incomplete max_output_tokens"},
+	{"an input that is cut before it begins", "", []string{custom(`+{"inp`), finish("tool_calls")}, ``, "incomplete max_output_tokens"},
+	{"another object that is cut", "", []string{custom(`+{"cmd":"rm -r /tmp`), finish("tool_calls")}, ``, "incomplete max_output_tokens"},
+	{"an input as it is that is cut", "", []string{custom(`+*** Begin`), finish("length")}, ``, "incomplete max_output_tokens"},
 	{"a search that is cut", "", []string{callPiece(0, "1", "tool_search", `{"q":`), finish("length")}, ``, "incomplete max_output_tokens"},
 	{"what follows a call that is cut", "", []string{callPiece(0, "1", "f", `{`), callPiece(1, "2", "g", `{}`), delta(`"content":"t"`), finish("length")}, ``, "incomplete max_output_tokens"},
 	{"arguments that are no JSON", "", []string{callPiece(0, "1", "f", `{a}`), callPiece(1, "2", "g", `{}`), finish("tool_calls")}, `1:.f({a})!incomplete2:.g({})`, "completed"},
