@@ -35,6 +35,14 @@ func accumulated(text string) (*messages.Response, error) {
 	return messages.NewStream("req_1", &stub{Reader: strings.NewReader(text)}).Message()
 }
 
+func decoded(t *testing.T, text string) (v map[string]any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return v
+}
+
 func TestAStreamGivesItsEventsAsTheyCame(t *testing.T) {
 	events := append(wholeStream(),
 		ev(`{"type":"content_block_delta","index":0,"delta":{"type":"novel_delta","text":1.0}}`),
