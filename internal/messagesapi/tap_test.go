@@ -177,6 +177,28 @@ func TestALongHiddenThoughtFitsIntoEvents(t *testing.T) {
 	}
 }
 
+// Of a stream that fails only what the client got is charged, or what its vendor has counted.
+func TestAThoughtThatNobodySawIsDeliveredOnceItIsCounted(t *testing.T) {
+	unseen := ev(`{"type":"gateway.hidden","hidden":"...."}`)
+	for name, c := range map[string]struct {
+		events []wire
+		want   bool
+	}{
+		"nothing":                       {[]wire{starts}, false},
+		"text":                          {[]wire{starts, opensText, writes("Hi")}, true},
+		"an unseen thought":             {[]wire{starts, unseen}, false},
+		"an unseen thought and text":    {[]wire{starts, unseen, opensText, writes("Hi")}, true},
+		"one that is counted":           {[]wire{starts, unseen, stops}, true},
+		"one that came after the count": {[]wire{starts, stops, unseen}, false},
+	} {
+		tap := tapped(t)
+		pass(t, tap, c.events...)
+		if got := tap.Delivered(); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 func TestAStreamBeginsWithMessageStart(t *testing.T) {
 	for _, e := range []wire{opensText, writes("a"), closes0, stops, ends} {
 		out, done, err := tapped(t).Event(nil, e.name, []byte(e.data))
