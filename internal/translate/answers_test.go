@@ -157,12 +157,13 @@ func TestThinkingIsShownOnlyToWhoAsksForIt(t *testing.T) {
 func TestUsageThatWasNotReportedIsLeftToTheGateway(t *testing.T) {
 	for usage, want := range map[string]string{
 		`null`: `{}`,
-		`{"prompt_tokens":-1,"completion_tokens":2.5}`:                                          `{}`,
-		`{"completion_tokens":4}`:                                                               `{"output_tokens":4}`,
-		`{"prompt_tokens":3}`:                                                                   `{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0}`,
-		`{"prompt_tokens":3,"completion_tokens":0}`:                                             `{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}`,
-		`{"prompt_tokens":3,"completion_tokens":4,"cached_tokens":2}`:                           `{"input_tokens":1,"cache_creation_input_tokens":0,"cache_read_input_tokens":2,"output_tokens":4}`,
-		`{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":9}}`: `{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":4}`,
+		`{"prompt_tokens":-1,"completion_tokens":2.5}`: `{}`,
+		`{"completion_tokens":4}`:                      `{"output_tokens":4}`,
+		`{"prompt_tokens":3}`:                          `{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0}`,
+		`{"prompt_tokens":3,"completion_tokens":0}`:    `{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}`,
+		`{"prompt_tokens":3,"completion_tokens":4,"completion_tokens_details":{"reasoning_tokens":9}}`: `{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":4,"output_tokens_details":{"thinking_tokens":4}}`,
+		`{"prompt_tokens":3,"completion_tokens":4,"cached_tokens":2}`:                                  `{"input_tokens":1,"cache_creation_input_tokens":0,"cache_read_input_tokens":2,"output_tokens":4}`,
+		`{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":9}}`:        `{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":4}`,
 	} {
 		if _, got := messageOf(t, thinker(), `"choices":[{"message":{"content":"four words of text"}}],"usage":`+usage); got != want {
 			t.Errorf("%s: %s, want %s", usage, got, want)
