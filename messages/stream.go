@@ -115,10 +115,12 @@ func (a *accumulator) add(e *Event) error {
 	return nil
 }
 
+// outOfOrder is the error of an event that cannot stand where it came.
 func outOfOrder(kind string) error {
 	return fault.New(fault.BadGateway, "The stream's "+kind+" event is out of order.")
 }
 
+// begin takes in message_start, whose usage later events add to.
 func (a *accumulator) begin(e *Event) error {
 	m := *e.Message
 	m.Content = append([]Block{}, m.Content...)

@@ -353,6 +353,7 @@ func (r *Request) checkTool(raw []byte, param string) {
 // what they hold is said once, and spelled exactly.
 var toolRules = &rawjson.Rules{Once: true, Billed: []string{"type", "function", "name", "description", "parameters", "strict"}}
 
+// readTool indexes a tool, or the function in it; false if what it says is ambiguous.
 func (r *Request) readTool(o *rawjson.Object, raw []byte, param string) bool {
 	err := rawjson.IndexInto(o, raw, toolRules, nil)
 	if err != nil {

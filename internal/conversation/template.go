@@ -83,6 +83,7 @@ func (t *Template) Learn(name string, o *rawjson.Object, out []byte, text *Text,
 	t.out = append(t.out[:0], out...)
 }
 
+// inner is the span of a JSON string without its quotes.
 func inner(quoted rawjson.Span) rawjson.Span {
 	return rawjson.Span{Start: quoted.Start + 1, End: quoted.End - 1}
 }

@@ -84,6 +84,7 @@ func (w Walker) Array(at Path, must string, read func(i int) error) error {
 	return w.objects(at, read)
 }
 
+// objects is Array of what is known to be a list.
 func (w Walker) objects(at Path, read func(i int) error) error {
 	return w.Reader.Array(func(i int) error {
 		switch {

@@ -230,6 +230,7 @@ type writer struct {
 	long   int
 }
 
+// add appends a text, or makes a piece of it where it is long.
 func (w *writer) add(text []byte) {
 	if len(text) < w.long {
 		w.out = append(w.out, text...)
@@ -248,6 +249,8 @@ type slot struct {
 	gone  bool
 }
 
+// apply makes the edit: a member that goes is only marked, so that what the source has keeps its
+// place.
 func (e *Edit) apply(slots []slot) []slot {
 	switch i := find(slots, e.Name); {
 	case e.Rename != "" && (i < 0 || e.Rename == e.Name):
@@ -277,6 +280,7 @@ func find(slots []slot, name string) int {
 	return -1
 }
 
+// remove marks every member called name.
 func remove(slots []slot, name string) {
 	for i := range slots {
 		if slots[i].name == name {

@@ -303,6 +303,7 @@ var partNeeds = map[string][]string{
 	"input_audio": {"input_audio", "audio_url"},
 }
 
+// checkPart checks one part by the members that it has.
 func (w walker) checkPart(values [][]byte, at conversation.Path) {
 	kind, _ := rawjson.String(values[0])
 	if kind == "" && values[0] != nil {

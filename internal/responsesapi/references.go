@@ -303,12 +303,14 @@ func (r *Request) noteShared(o *rawjson.Object, at string) {
 	}
 }
 
+// noteInner is noteShared of an object within a declaration.
 func (r *Request) noteInner(object []byte, at string) {
 	if o, err := rawjson.Index(object, nil, nil); err == nil {
 		r.noteShared(&o, at)
 	}
 }
 
+// addShared notes one id, which is a JSON string and stands at a place.
 func (r *Request) addShared(raw []byte, kind, at string) {
 	id, _ := rawjson.String(raw)
 	if len(r.Shared) == mostShared {

@@ -158,6 +158,7 @@ func (s Stored) ListedInput() []ListedItem { return s.listed(s.Input, "item_") }
 // ListedOutput are likewise those of the output.
 func (s Stored) ListedOutput() []ListedItem { return s.listed(s.Output(), "output_") }
 
+// listed gives an id to each item that has none: its place, and whose it is.
 func (s Stored) listed(items [][]byte, prefix string) []ListedItem {
 	response, all := rawjson.LookupString(s.Response, "id"), make([]ListedItem, len(items))
 	for i, item := range items {

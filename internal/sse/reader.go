@@ -346,6 +346,7 @@ var bufferPool = sync.Pool{New: func() any {
 
 func getBuffer() *pooledBuffer { return bufferPool.Get().(*pooledBuffer) }
 
+// release keeps the buffer for another stream, unless one event made it large.
 func (m *pooledBuffer) release() {
 	if m.head = m.head[:0]; len(m.buf) <= maxPooledSize {
 		bufferPool.Put(m)

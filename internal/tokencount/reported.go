@@ -54,6 +54,7 @@ func (p *Report) Read(raw []byte, members []Member) (told [Fields]bool) {
 	return told
 }
 
+// read is Read of an object, and of those within it; false if raw is neither one nor null.
 func (p *Report) read(raw []byte, members []Member, told *[Fields]bool) (ok bool) {
 	if rawjson.IsNull(raw) {
 		return true

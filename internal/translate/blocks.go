@@ -161,6 +161,7 @@ type jsonScanner struct {
 	quoted, escaped bool
 }
 
+// read takes a piece of the text, which may end anywhere.
 func (s *jsonScanner) read(text string) {
 	for i := range len(text) {
 		c := text[i]
@@ -181,4 +182,6 @@ func (s *jsonScanner) read(text string) {
 	}
 }
 
+// isWhole reports whether an object or an array has ended. A number or a word has no end that
+// can be seen, and is never whole.
 func (s *jsonScanner) isWhole() bool { return s.begun && s.depth <= 0 && !s.quoted }

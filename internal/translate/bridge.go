@@ -247,6 +247,8 @@ func toChat(v *bridgedCall, _ *upstream.Call) (body upstream.Body, view any, dro
 	return body, v.chat.Request, nil, nil
 }
 
+// toMessages makes a request for a message, with the marks of its prompt for the vendor's
+// cache where the channel asks for them.
 func toMessages(v *bridgedCall, call *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
 	r, dropped, err := chatToMessages(v.chat.Request, call.MaxOutput)
 	if err != nil {
@@ -259,6 +261,7 @@ func toMessages(v *bridgedCall, call *upstream.Call) (body upstream.Body, view a
 	return body, r.Request, dropped, nil
 }
 
+// toResponses makes a request for a response, with thoughts where the caller wants to see any.
 func toResponses(v *bridgedCall, _ *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
 	r, dropped, err := chatToResponses(v.chat.Request, v.thinks)
 	if err != nil {

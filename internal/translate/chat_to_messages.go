@@ -119,6 +119,7 @@ func chatToMessages(c *chat.Request, defaultMax int64) (r *messagesapi.Request, 
 	return r, b.dropped.List(), err
 }
 
+// temperature carries the field where the upstream takes it: chat's ends at 2.
 func (b *chatToMessagesBuilder) temperature([]byte) error {
 	if t := b.c.Temperature; t != nil && *t > 1 {
 		return errDropped
@@ -469,6 +470,7 @@ func (b *chatToMessagesBuilder) part(p *chat.Part, param string) (block messages
 // imageTypes are the pictures that the upstream reads.
 var imageTypes = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
 
+// image is a picture as a block: what the caller sends along, or its address.
 func (b *chatToMessagesBuilder) image(p *chat.Part, param string) (messages.Block, error) {
 	if p.ImageURL == nil {
 		return messages.Block{}, refusal(param, "an absolute http, https or data URL")

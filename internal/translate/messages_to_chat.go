@@ -532,6 +532,8 @@ func (b *messagesToChatBuilder) text(block *messages.Block) error {
 	return nil
 }
 
+// thoughts carries a thought, and what an upstream of responses encrypted of it. The signature
+// of another vendor is of no use to an upstream of chat.
 func (b *messagesToChatBuilder) thoughts(block *messages.Block) error {
 	b.turn.thoughts.WriteString(block.Thinking)
 	if block.Signature != nil && isSynthetic(*block.Signature) {
@@ -540,6 +542,7 @@ func (b *messagesToChatBuilder) thoughts(block *messages.Block) error {
 	return nil
 }
 
+// toolUse carries a call with its input as it is spelled.
 func (b *messagesToChatBuilder) toolUse(block *messages.Block) error {
 	arguments := "{}"
 	if !rawjson.IsNull(block.Input) {

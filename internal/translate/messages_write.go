@@ -144,6 +144,7 @@ func (w *messageWriter) callID(s *streamBlock) string {
 	return "toolu_" + w.id + "_" + strconv.Itoa(s.number)
 }
 
+// openBlock begins a block of a stream, empty: its text and its arguments follow as deltas.
 func (w *messageWriter) openBlock(s *streamBlock) {
 	if w.whole {
 		return
@@ -156,6 +157,7 @@ func (w *messageWriter) openBlock(s *streamBlock) {
 	w.blockEvent("content_block_start", `,"content_block":`, start)
 }
 
+// sendText sends what came of a block, and keeps nothing of it.
 func (w *messageWriter) sendText(s *streamBlock) {
 	if w.whole {
 		return // it is gathered in s
@@ -164,6 +166,8 @@ func (w *messageWriter) sendText(s *streamBlock) {
 	s.text = s.text[:0]
 }
 
+// closeBlock ends a block of a stream, a thought with its signature, or adds it to the whole
+// message.
 func (w *messageWriter) closeBlock(s *streamBlock, _ bool) {
 	if w.whole {
 		w.content = append(w.content, w.wholeBlock(s))

@@ -373,14 +373,17 @@ func (b *responsesToChatBuilder) addCall(it *inputItem) error {
 	return nil
 }
 
+// functionCall is a call of a function. Its arguments are a JSON string, whose text is JSON.
 func functionCall(it *inputItem) (toolName, []byte) {
 	return toolName{it.Namespace, it.Name, functionTool}, it.Arguments
 }
 
+// customCall is a call of a custom tool, whose one argument in chat is its input.
 func customCall(it *inputItem) (toolName, []byte) {
 	return toolName{it.Namespace, it.Name, customTool}, append(rawjson.Quote([]byte(`{"input":`), it.Input), '}')
 }
 
+// searchCall is a search for tools that the client runs. Its arguments are an object.
 func searchCall(it *inputItem) (toolName, []byte) {
 	return toolName{"", searchName, searchTool}, it.Arguments
 }
@@ -393,6 +396,7 @@ func memberCall(name, in string) func(it *inputItem) (toolName, []byte) {
 	}
 }
 
+// output is the output of a call that is a text or parts.
 func (b *responsesToChatBuilder) output(it *inputItem) ([]chat.Part, error) {
 	return b.parts(inResult, it.Output, it.at+".output")
 }
@@ -499,6 +503,7 @@ func elsewhere(p *responses.Part, at string) error {
 	return refusal(at+".file_id", "absent for this model: the file lies at another vendor. Send its content instead")
 }
 
+// pictureOf is a picture, which chat knows by its address or as a data URI alone.
 func pictureOf(p *responses.Part, at string) (chat.Part, error) {
 	if err := elsewhere(p, at); err != nil {
 		return chat.Part{}, err
@@ -514,6 +519,7 @@ func pictureOf(p *responses.Part, at string) (chat.Part, error) {
 	return chat.Part{Type: "image_url", ImageURL: link}, nil
 }
 
+// fileOf is a file, which chat knows by its content alone.
 func fileOf(p *responses.Part, at string) (chat.Part, error) {
 	if err := elsewhere(p, at); err != nil {
 		return chat.Part{}, err
@@ -524,6 +530,7 @@ func fileOf(p *responses.Part, at string) (chat.Part, error) {
 	return filePart(p.Filename, p.FileData), nil
 }
 
+// audioOf is a sound: its address, or its content and the format of that.
 func audioOf(p *responses.Part, _ string) (chat.Part, error) {
 	if p.AudioURL != "" {
 		return chat.Part{Type: "audio_url", AudioURL: &chat.Link{URL: p.AudioURL}}, nil
