@@ -11,7 +11,7 @@
 //	committer.go             the queue, who is refused, the retries after errors
 //	batch.go                 one transaction: begin, load, decide, write, commit, publish; locked rows
 //	tx.go, statements.go     how its statements are sent, in two trips on Postgres, and spelled
-//	rows.go, task_rows.go    the rows in the hands of a batch: how they are read and written
+//	rows.go, tasks.go        the rows in the hands of a batch: how they are read and written
 //	node.go, sweep.go        leases of processes; the ends of holds that nobody else ends
 //	responses.go             responses that requests go on from
 //	limits.go                what is used of limits, where several processes share them
