@@ -6,13 +6,14 @@
 // Everything that moves money is an operation (op), which one goroutine, the
 // committer, does together with others in one transaction (a batch):
 //
-//	ledger.go, accounts.go   what the operations decide: reserve, extend, settle, credit, budgets
+//	ledger.go                what the operations decide: reserve, extend, settle, credit, budgets
 //	memory_holds.go          holds that one process decides in memory, on SQLite
 //	committer.go             the queue, who is refused, the retries after errors
 //	batch.go                 one transaction: begin, load, decide, write, commit, publish; locked rows
 //	tx.go, statements.go     how its statements are sent, in two trips on Postgres, and spelled
-//	rows.go, tasks.go        the rows in the hands of a batch: how they are read and written
-//	node.go, sweep.go        leases of processes; the ends of holds that nobody else ends
+//	rows.go, tasks.go        the rows of a batch: how they are read and written
+//	sweep.go                 the ends of holds that nobody else ends; leases of processes
+//	reports.go               balances, receipts, sums of usage by the hour, and the store's own numbers
 //	responses.go             responses that requests go on from
 //	limits.go                what is used of limits, where several processes share them
 //	verify.go                the invariants, checked on a database that is in use
