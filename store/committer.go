@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/internal/sqldb"
 )
 
 const (
@@ -488,20 +489,20 @@ func (c *committer) commit(ops []*op, how commitMode) {
 			c.finish(b.ops)
 			c.putOffLocked(b.skipped)
 			return
-		case kind == Locked && how.skipLocked:
+		case kind == sqldb.Locked && how.skipLocked:
 			c.bisect(c.stillWaited(ops), how)
 			return
-		case kind == Locked:
+		case kind == sqldb.Locked:
 			how.skipLocked = true
 			ops = c.stillWaited(ops)
-		case kind == Away || ((kind == Conflict || b.unsure) && tries < 10):
-			if kind == Away {
+		case kind == sqldb.Away || ((kind == sqldb.Conflict || b.unsure) && tries < 10):
+			if kind == sqldb.Away {
 				c.closeConn()
 			}
 			time.Sleep(pause)
 			pause = min(2*pause, 250*time.Millisecond)
 			ops = c.stillWaited(ops)
-		case kind == Duplicate && len(ops) == 1 && tries == 0:
+		case kind == sqldb.Duplicate && len(ops) == 1 && tries == 0:
 			// Another process took the key meanwhile; the second look finds it taken.
 		case len(ops) > 1:
 			how.careful = true
@@ -509,7 +510,7 @@ func (c *committer) commit(ops []*op, how commitMode) {
 				c.commit(c.stillWaited([]*op{o}), how)
 			}
 			return
-		case kind == Conflict:
+		case kind == sqldb.Conflict:
 			ops[0].err = c.db.unavailable(err)
 			c.finish(ops)
 			return
@@ -567,21 +568,21 @@ func (c *committer) undo(o *op) {
 
 // kind is what an error means. One that the driver cannot place may still come
 // from a connection that is gone.
-func (c *committer) kind(err error) Failure {
+func (c *committer) kind(err error) sqldb.Failure {
 	kind := c.db.failure(err)
-	if err == nil || kind != Broken || c.conn == nil || isRefusal(err) {
+	if err == nil || kind != sqldb.Broken || c.conn == nil || isRefusal(err) {
 		return kind
 	}
 	ctx, cancel := c.db.txContext()
 	defer cancel()
 	if c.conn.PingContext(ctx) != nil {
-		return Away
+		return sqldb.Away
 	}
 	return kind
 }
 
-func (c *committer) setDown(kind Failure, err error) {
-	if kind != Away {
+func (c *committer) setDown(kind sqldb.Failure, err error) {
+	if kind != sqldb.Away {
 		err = nil
 	}
 	c.mu.Lock()

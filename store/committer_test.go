@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/store/internal/sqldb"
 )
 
 func TestARequestIsRefusedByThePaceOfTheDatabase(t *testing.T) {
@@ -110,7 +111,7 @@ func TestAnAccountKeepsSoManyBytesOfAnswers(t *testing.T) {
 }
 
 func TestATimeOfAProcessIsMeasuredByTheDatabasesClock(t *testing.T) {
-	shared, alone := &DB{dialect: Dialect{Clock: "now"}}, &DB{}
+	shared, alone := &DB{dialect: sqldb.Dialect{Clock: "now"}}, &DB{}
 	fixed := &DB{dialect: shared.dialect, options: Options{Now: time.Now}}
 	for _, skew := range []time.Duration{-time.Hour, 0, 365 * 24 * time.Hour} {
 		theirs := time.Now().Add(skew).UnixNano() // the database's now

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/store/internal/sqldb"
 )
 
 // migrations only ever grow: a file that was released does not change. They are
@@ -60,7 +61,7 @@ func (db *DB) outdated(ctx context.Context) (bool, error) {
 	}
 	var version int
 	err = db.readers().queryRow(ctx, "SELECT COALESCE(MAX(version), 0) FROM schema_version").Scan(&version)
-	if err != nil && db.failure(err) == Broken { // there is no such table yet
+	if err != nil && db.failure(err) == sqldb.Broken { // there is no such table yet
 		return true, nil
 	}
 	return version != len(all), err
@@ -152,7 +153,7 @@ func (db *DB) apply(ctx context.Context, t *sql.Tx, m migration) error {
 }
 
 // statements are those of the migration, as a dialect spells them.
-func (m migration) statements(d Dialect) (all []string) {
+func (m migration) statements(d sqldb.Dialect) (all []string) {
 	var text strings.Builder
 	for line := range strings.Lines(d.Schema(m.text)) {
 		if !strings.HasPrefix(line, "--") {

@@ -12,6 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/ledger"
+	"github.com/tollhouse-ai/gateway/store/internal/sqldb"
 )
 
 // Balance implements [billing.Reports]. Where the ledger only counts every account exists
@@ -306,7 +307,7 @@ func (b *batch) writeUsage() {
 
 // addUsage is a statement that adds sums to rows of usage_hour. A sum that does not
 // fit is the largest number.
-func addUsage(d Dialect) string {
+func addUsage(d sqldb.Dialect) string {
 	var b strings.Builder
 	b.WriteString("INSERT INTO usage_hour (account, hour, key_id, model, operation, counted, requests, estimated, anomaly, " + summedColumns + ") ROWS[tntttbnnnnnnnnnnnnnnnnn]" +
 		" ON CONFLICT (account, hour, key_id, model, operation, counted) DO UPDATE SET requests = usage_hour.requests + EXCLUDED.requests," +

@@ -35,6 +35,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/store/internal/sqldb"
 )
 
 // DB is everything that the gateway stores: [DB.Ledger] has the money, the idempotent
@@ -47,7 +48,7 @@ import (
 // and never anything else. A text that Postgres does not take, with a NUL or
 // bytes that are not UTF-8, is fault.InvalidRequest.
 type DB struct {
-	dialect Dialect
+	dialect sqldb.Dialect
 	options Options
 	writer  *sql.DB // two connections: the committer's, and one for rare changes beside it
 	reader  *sql.DB
@@ -121,9 +122,9 @@ type Options struct {
 	Wrap func(driver.Connector) driver.Connector
 }
 
-// Config is what a driver's package gives to [Open].
+// Config is what package sqlite or postgres gives to [Open].
 type Config struct {
-	Dialect Dialect
+	Dialect sqldb.Dialect
 	// Writer is limited to two connections by Open: the committer's, and one for
 	// rare changes beside it. Reader is the pool of what only reads and is quick,
 	// Reports a small one of what may read for long, so that this takes no
@@ -249,8 +250,8 @@ func (db *DB) Ping(ctx context.Context) error {
 
 // isFinal reports whether err is one that callers get as it is, or none.
 func isFinal(err error) bool {
-	var f *fault.Error
-	return err == nil || errors.As(err, &f)
+	_, final := errors.AsType[*fault.Error](err)
+	return err == nil || final
 }
 
 // unavailable turns an error of the database into the one that callers get. A
@@ -259,7 +260,7 @@ func (db *DB) unavailable(err error) error {
 	switch {
 	case isFinal(err):
 		return err
-	case db.failure(err) == Unwritable:
+	case db.failure(err) == sqldb.Unwritable:
 		return errUnwritable(err)
 	}
 	return &fault.Error{
@@ -281,7 +282,7 @@ func (db *DB) errBroken(err error) error {
 	switch {
 	case isFinal(err):
 		return err
-	case db.failure(err) == Unwritable:
+	case db.failure(err) == sqldb.Unwritable:
 		return errUnwritable(err)
 	}
 	return fault.Wrap(fault.InternalError, "The gateway's database refused to record this request. Nothing was charged.", err)
@@ -292,14 +293,14 @@ func errUnwritable(err error) error {
 }
 
 // failure is what err means; the zero Failure if it is nil or a refusal.
-func (db *DB) failure(err error) Failure {
+func (db *DB) failure(err error) sqldb.Failure {
 	switch {
 	case isFinal(err):
-		return Broken
+		return sqldb.Broken
 	case errors.Is(err, errStale):
-		return Conflict
+		return sqldb.Conflict
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone): // the second where the deadline was first
-		return Away
+		return sqldb.Away
 	}
 	return db.dialect.Failure(err)
 }

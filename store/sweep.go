@@ -10,6 +10,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/internal/sqldb"
 )
 
 // Run ends holds that nobody else ends, until ctx does: those of dead processes
@@ -328,7 +329,7 @@ func (c *committer) renewLease() {
 		return
 	}
 	b := newBatch(c, []*op{newHeartbeat()}, false)
-	if err := b.run(); c.kind(err) == Away {
+	if err := b.run(); c.kind(err) == sqldb.Away {
 		c.closeConn()
 	}
 }

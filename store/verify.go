@@ -12,6 +12,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/internal/sqldb"
 )
 
 // Verify checks these invariants, and names the first that does not hold, as
@@ -60,7 +61,7 @@ func (db *DB) errUnreadable(ctx context.Context, err error) error {
 	waiting, cancel := context.WithTimeout(ctx, db.options.WaitTimeout)
 	defer cancel()
 	// The driver cannot place every error of a connection that is gone.
-	if db.failure(err) != Broken || db.reader.PingContext(waiting) != nil {
+	if db.failure(err) != sqldb.Broken || db.reader.PingContext(waiting) != nil {
 		return db.unavailableOrCanceled(ctx, err)
 	}
 	return fault.Wrap(fault.InternalError, "The gateway's database answers, but the ledger in it cannot be read. The server's log has what the database said.", err)

@@ -30,7 +30,7 @@ func newLocked(t *testing.T, o store.Options) *locked {
 	t.Helper()
 	l := &locked{}
 	o.Committed = func(c store.Commit) {
-		if e := (*pgconn.PgError)(nil); errors.As(c.Err, &e) && e.Code == "55P03" {
+		if e, ok := errors.AsType[*pgconn.PgError](c.Err); ok && e.Code == "55P03" {
 			l.waits.Add(1)
 		}
 	}

@@ -46,8 +46,8 @@ func (c conn) Send(ctx context.Context, all []store.Statement) (refused bool, er
 	if pgconn.SafeToRetry(err) {
 		return false, driver.ErrBadConn
 	}
-	var answer *pgconn.PgError
-	return errors.As(err, &answer) && answer.SeverityUnlocalized == "ERROR", err
+	answer, answered := errors.AsType[*pgconn.PgError](err)
+	return answered && answer.SeverityUnlocalized == "ERROR", err
 }
 
 // exactly is a write that divides by zero unless it changes as many rows as its first

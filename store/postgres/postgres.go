@@ -18,6 +18,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/internal/sqldb"
 )
 
 // Options are the store's.
@@ -104,8 +105,8 @@ func pool(config *pgx.ConnConfig, o Options) *sql.DB {
 	return sql.OpenDB(connector)
 }
 
-func dialect() store.Dialect {
-	return store.Dialect{
+func dialect() sqldb.Dialect {
+	return sqldb.Dialect{
 		Numbered: true, Arrays: true, Shared: true,
 		Schema: strings.NewReplacer("--postgres ", "").Replace,
 		// A transaction's, which every process that starts takes first.
@@ -125,25 +126,25 @@ func dialect() store.Dialect {
 
 // failures are what classes and codes of Postgres's error table mean; every
 // other code says something about the statement.
-var failures = map[string]store.Failure{
-	"08":    store.Away, // connection
-	"25006": store.Away, // read only: a standby
-	"25P03": store.Away, // the session was idle in a transaction for too long, and has ended
-	"53":    store.Away, // resources: disk full, too many connections
-	"55P03": store.Locked,
-	"57":    store.Away, // shut down, starting, statement timed out
-	"58":    store.Away, // system
-	"XX":    store.Away,
-	"22012": store.Conflict, // a division by zero: see exactly
-	"40":    store.Conflict,
-	"23505": store.Duplicate,
-	"22021": store.Unwritable, // a NUL, or what is not UTF-8
-	"22P05": store.Unwritable, // a letter that the database's encoding does not have
+var failures = map[string]sqldb.Failure{
+	"08":    sqldb.Away, // connection
+	"25006": sqldb.Away, // read only: a standby
+	"25P03": sqldb.Away, // the session was idle in a transaction for too long, and has ended
+	"53":    sqldb.Away, // resources: disk full, too many connections
+	"55P03": sqldb.Locked,
+	"57":    sqldb.Away, // shut down, starting, statement timed out
+	"58":    sqldb.Away, // system
+	"XX":    sqldb.Away,
+	"22012": sqldb.Conflict, // a division by zero: see exactly
+	"40":    sqldb.Conflict,
+	"23505": sqldb.Duplicate,
+	"22021": sqldb.Unwritable, // a NUL, or what is not UTF-8
+	"22P05": sqldb.Unwritable, // a letter that the database's encoding does not have
 }
 
-func failure(err error) store.Failure {
-	var e *pgconn.PgError
-	if !errors.As(err, &e) {
+func failure(err error) sqldb.Failure {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
 		return unanswered(err)
 	}
 	if f, ok := failures[e.Code]; ok {
@@ -154,12 +155,12 @@ func failure(err error) store.Failure {
 
 // unanswered is what an error means that the server did not send: the
 // connection failed, or the driver could not make sense of the statement.
-func unanswered(err error) store.Failure {
+func unanswered(err error) sqldb.Failure {
 	var connect *pgconn.ConnectError
 	var network net.Error
 	if errors.As(err, &connect) || errors.As(err, &network) || pgconn.SafeToRetry(err) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {
-		return store.Away
+		return sqldb.Away
 	}
-	return store.Broken
+	return sqldb.Broken
 }
