@@ -1,6 +1,7 @@
 package billing
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -76,10 +77,7 @@ func NewPrice(rates ...Rate) (*Price, error) {
 		p.rates = append(p.rates, rate{r.Unit, r.Variant, pico})
 	}
 	slices.SortFunc(p.rates, func(a, b rate) int {
-		if c := strings.Compare(string(a.unit), string(b.unit)); c != 0 {
-			return c
-		}
-		return strings.Compare(a.variant, b.variant)
+		return cmp.Or(cmp.Compare(a.unit, b.unit), cmp.Compare(a.variant, b.variant))
 	})
 	for i := 1; i < len(p.rates); i++ {
 		if a, b := p.rates[i-1], p.rates[i]; a.unit == b.unit && a.variant == b.variant {

@@ -205,7 +205,7 @@ func (s session) archivedUntil(ctx context.Context) (int64, error) {
 func (db *DB) removeArchived(ctx context.Context, ids []any, end int64) error {
 	ids = append([]any(nil), ids...) // after an error the committer may come back to it
 	return db.committer.run(ctx, newOp(nil, func(b *batch) error {
-		err := b.tx.write(b.ctx, "INSERT INTO setting (name, value) VALUES ('"+settingArchived+"', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", strconv.FormatInt(end, 10))
+		err := b.tx.write(b.ctx, putSetting, settingArchived, strconv.FormatInt(end, 10))
 		for _, table := range [...]string{"receipt WHERE id", "attempt WHERE receipt"} {
 			if err == nil {
 				err = b.tx.writeBulk(b.ctx, "DELETE FROM "+table+" IN[t]", ids, false)

@@ -75,7 +75,7 @@ func (db *DB) startCommitter(ctx context.Context) error {
 		answerQuota: byteQuota{limit: db.options.AnswerBytes},
 		wake:        make(chan struct{}, 1), ended: make(chan struct{}),
 	}
-	db.committer, db.responseQuota.quota.limit = c, db.options.ResponseBytes
+	db.committer, db.responseQuota.limit = c, db.options.ResponseBytes
 	go c.work()
 	err := db.sweep(ctx, 0, db.startTimeout())
 	if err != nil {

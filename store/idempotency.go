@@ -263,10 +263,13 @@ func (k *byteQuota) drop(answers []answer) {
 func (k *byteQuota) commit(answers []answer) {
 	for i := range answers {
 		if of := k.accounts[answers[i].record.Key.Account]; of != nil {
-			of.bytes, of.pending = of.bytes+of.pending, 0
+			of.commit()
 		}
 	}
 }
+
+// commit counts for good what is pending.
+func (k *accountBytes) commit() { k.bytes, k.pending = k.bytes+k.pending, 0 }
 
 // expire takes off what the time since the last call allows again: half of the limit
 // in the time for which answers are kept.

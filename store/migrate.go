@@ -267,7 +267,10 @@ func (s session) setting(ctx context.Context, name string) (string, error) {
 	return s.text(ctx, "SELECT value FROM setting WHERE name = ?", name)
 }
 
+// putSetting is a statement that gives a setting another value.
+const putSetting = "INSERT INTO setting (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+
 func (s session) setSetting(ctx context.Context, name, value string) error {
-	_, err := s.exec(ctx, "INSERT INTO setting (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value)
+	_, err := s.exec(ctx, putSetting, name, value)
 	return err
 }

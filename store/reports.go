@@ -411,7 +411,7 @@ func scanUsage(rows Row, by billing.GroupBy) (billing.UsageRow, error) {
 // the integers of every database, whatever the amounts are.
 const half = "4294967296"
 
-// sums is a list of expressions that sum columns, for [sum.parts] to scan.
+// sums is a list of expressions that sum columns, two of each, for [totals.scan].
 func sums(columns ...string) string {
 	var all []string
 	for _, c := range columns {
@@ -424,9 +424,6 @@ func sums(columns ...string) string {
 
 // sum is an exact sum of amounts or counts, of any size.
 type sum struct{ high, low int64 } // of a column, in halves
-
-// parts are what the two expressions of a column are scanned into.
-func (s *sum) parts() []any { return []any{&s.high, &s.low} }
 
 func (s *sum) total() *big.Int {
 	total := new(big.Int).Lsh(big.NewInt(s.high), 32)
@@ -456,7 +453,7 @@ func (t totals) of(n int) *big.Int {
 // scan are what the sums are scanned into.
 func (t totals) scan() (all []any) {
 	for i := range t {
-		all = append(all, t[i].parts()...)
+		all = append(all, &t[i].high, &t[i].low)
 	}
 	return all
 }

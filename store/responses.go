@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"sync"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/responses/state"
@@ -23,28 +22,13 @@ func (db dbResponses) Admit(account string, bytes int) error {
 	if err != nil {
 		return err
 	}
-	if !db.responseQuota.acquire(account, int64(bytes), now) {
+	db.responseQuotaMu.Lock()
+	defer db.responseQuotaMu.Unlock()
+	if !db.responseQuota.reserve(account, int64(bytes), now) {
 		return fault.New(fault.InvalidRequest, "The account keeps as many bytes of responses as it may for now.")
 	}
+	db.responseQuota.accounts[account].commit()
 	return nil
-}
-
-// sharedQuota is a byteQuota that several goroutines use.
-type sharedQuota struct {
-	mu    sync.Mutex
-	quota byteQuota
-}
-
-// acquire counts the bytes at once; false if the account may not keep them.
-func (k *sharedQuota) acquire(account string, bytes, now int64) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.quota.reserve(account, bytes, now) {
-		return false
-	}
-	of := k.quota.accounts[account]
-	of.bytes, of.pending = of.bytes+of.pending, 0
-	return true
 }
 
 // Put implements [state.Store]. It is committed together with what others do.

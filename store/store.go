@@ -66,7 +66,8 @@ type DB struct {
 	ledger          *dbLedger
 	keys            *dbKeys
 	limiter         Limiter
-	responseQuota   sharedQuota
+	responseQuotaMu sync.Mutex
+	responseQuota   byteQuota
 	secret          secret.String
 }
 

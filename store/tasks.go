@@ -19,7 +19,20 @@ import (
 
 // Add implements [video.Store], for a task whose hold is not in this ledger.
 func (db *dbLedger) Add(ctx context.Context, n video.CreateTask) error {
-	return db.committer.run(ctx, newAddTaskOp(&n), db.options.WaitTimeout)
+	made := false // unless that was rolled back
+	o := newOp(func(b *batch) { b.wantNewTask(&n) }, func(b *batch) error {
+		if b.again && made && b.tasks.known[n.Task.ID] != nil {
+			return nil
+		}
+		if err := b.checkNewTask(&n); err != nil {
+			return err
+		}
+		b.addTask(&n, false)
+		made = true
+		return nil
+	})
+	o.undo = func() *op { return newDropTaskOp(n.Task.ID) } // its caller was told that there is none
+	return db.committer.run(ctx, o, db.options.WaitTimeout)
 }
 
 // Change implements [video.Store]. It makes the notice of the step, too. The
@@ -167,24 +180,6 @@ func (db *DB) ledgerTime(t time.Time, now int64) int64 {
 	}
 	const far = 100 * 365 * 24 * time.Hour
 	return now + int64(min(max(time.Until(t), -far), far))
-}
-
-// newAddTaskOp makes a task whose hold is not in this ledger.
-func newAddTaskOp(n *video.CreateTask) *op {
-	made := false // unless that was rolled back
-	o := newOp(func(b *batch) { b.wantNewTask(n) }, func(b *batch) error {
-		if b.again && made && b.tasks.known[n.Task.ID] != nil {
-			return nil
-		}
-		if err := b.checkNewTask(n); err != nil {
-			return err
-		}
-		b.addTask(n, false)
-		made = true
-		return nil
-	})
-	o.undo = func() *op { return newDropTaskOp(n.Task.ID) } // its caller was told that there is none
-	return o
 }
 
 func newDropTaskOp(id string) *op {

@@ -128,11 +128,9 @@ func (c pipeline) Send(ctx context.Context, all []store.Statement) (refused bool
 	return refused, err
 }
 
-// use asks the hook before the driver, where the driver has something to ask.
-func (c *conn) use(do func() error) error { return c.hook(Step{Kind: Use, Conn: c.Conn}, do) }
-
+// Ping asks the hook before the driver, where the driver has something to ask.
 func (c *conn) Ping(ctx context.Context) error {
-	return c.use(func() error {
+	return c.hook(Step{Kind: Use, Conn: c.Conn}, func() error {
 		if p, ok := c.Conn.(driver.Pinger); ok {
 			return p.Ping(ctx)
 		}
