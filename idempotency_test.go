@@ -94,8 +94,8 @@ func TestAnAnswerThatIsTooLargeIsNotKeptAndNotMadeAgain(t *testing.T) {
 	}{
 		"chat":              {upstream.ChatCompletion, askChat, strings.Replace(chatAnswer(reported), "one two", strings.Repeat("x", idempotency.MaxAnswer), 1), false},
 		"stream":            {upstream.ChatCompletion, askChatStream, strings.Repeat(chunk(`{"content":"`+strings.Repeat("x", 64<<10)+`"}`), idempotency.MaxAnswer>>16) + usageChunk(1, 1) + "data: [DONE]\n\n", false},
-		"embeddings":        {upstream.Embeddings, `{"model":"m","input":"a"}`, vectors(idempotency.MaxEmbeddings + 4<<10), false},
-		"embeddings, small": {upstream.Embeddings, `{"model":"m","input":"a"}`, vectors(idempotency.MaxEmbeddings - 4<<10), true},
+		"embeddings":        {upstream.Embeddings, `{"model":"m","input":"a"}`, vectors(68 << 10), false},
+		"embeddings, small": {upstream.Embeddings, `{"model":"m","input":"a"}`, vectors(60 << 10), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := &scriptedUpstream{text: row.answer}

@@ -12,7 +12,6 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
@@ -517,7 +516,7 @@ func (o *operation) embeddings() *embeddingsapi.Request { return o.request.(*emb
 
 var embedding = capability{
 	name:         upstream.Embeddings,
-	mostKept:     idempotency.MaxEmbeddings,
+	mostKept:     64 << 10, // they are large, and cost next to nothing to make again
 	unknownModel: noModel,
 	validate:     func(o *operation, m *Model, _ *billing.Price) error { return o.embeddings().Validate(m.Dimensions) },
 	unpriced:     unpriced[*embeddingsapi.Request],

@@ -147,7 +147,7 @@ func TestAWithheldAnswerThatIsTooLargeToKeepIsNotChargedAndFreesItsKey(t *testin
 		{operationRequest{name: "messages", op: upstream.Messages, model: "m", body: askMessage},
 			strings.Replace(messageAnswer, `"text":"`, `"text":"`+strings.Repeat("a", idempotency.MaxAnswer), 1), micro(50)},
 		{operationRequest{name: "embeddings", op: upstream.Embeddings, model: "e", body: `{"model":"e","input":["abcd"]}`},
-			`{"object":"list","model":"e","data":[{"object":"embedding","index":0,"embedding":[0` + strings.Repeat(",0.5", idempotency.MaxEmbeddings/4) + `]}],"usage":{"prompt_tokens":2,"total_tokens":2}}`, micro(2)},
+			`{"object":"list","model":"e","data":[{"object":"embedding","index":0,"embedding":[0` + strings.Repeat(",0.5", 16<<10) + `]}],"usage":{"prompt_tokens":2,"total_tokens":2}}`, micro(2)},
 	} {
 		t.Run(l.name, func(t *testing.T) {
 			meter := &panickingMeter{at: "settle"}

@@ -17,10 +17,6 @@ const (
 	MaxKey    = 255            // bytes of a key
 	MaxAnswer = 1 << 20        // bytes of an answer that is kept
 	KeptFor   = 24 * time.Hour // how long an answer is kept
-
-	// MaxEmbeddings bounds the answers to embeddings that are kept: they are
-	// large, and cost next to nothing to make again.
-	MaxEmbeddings = 64 << 10
 )
 
 // Store remembers answers by Idempotency-Key (docs/http-api.md, Headers). It is safe for
