@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -145,39 +143,6 @@ func TestADiskThatLosesTheEndOfTheLogLeavesASoundLedger(t *testing.T) {
 			t.Errorf("seed %d: %v", seed, err)
 		}
 		if err := again.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-func TestOfTenThousandCallsAtOnceOnMoneyForAHundredAHundredRun(t *testing.T) {
-	for round := range 10 {
-		db := funded(t, 100, store.Options{})
-		var ran atomic.Int64
-		var all sync.WaitGroup
-		for i := range 10_000 {
-			request := painting(t, fmt.Sprint("r", i), 1)
-			all.Go(func() {
-				h, err := db.Ledger().Reserve(context.Background(), request)
-				if fault.Is(err, fault.InsufficientBalance) {
-					return
-				}
-				if err == nil {
-					_, err = db.Ledger().Settle(context.Background(), h, image(1))
-				}
-				if err != nil {
-					t.Error(err)
-				}
-				ran.Add(1)
-			})
-		}
-		all.Wait()
-		if n := ran.Load(); n != 100 {
-			t.Errorf("round %d: %d ran, want 100", round, n)
-		}
-		wantBalance(t, db, 0, 0)
-		wantSound(t, db)
-		if err := db.Close(); err != nil {
 			t.Error(err)
 		}
 	}
