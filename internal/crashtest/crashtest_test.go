@@ -238,6 +238,17 @@ func (d database) count(query string) (n int, err error) {
 	return n, err
 }
 
+// openTasks is a column of the tasks that have not ended.
+func (d database) openTasks(column string) (values []string, err error) {
+	err = d.each(func(rows *sql.Rows) error {
+		var value string
+		err := rows.Scan(&value)
+		values = append(values, value)
+		return err
+	}, "SELECT "+column+" FROM task WHERE NOT ended")
+	return values, err
+}
+
 // sound checks what holds of every database whose processes have ended.
 func (d database) sound(p *problems) error {
 	open, err := d.db.Ledger().OpenHolds(d.ctx)

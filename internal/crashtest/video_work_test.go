@@ -166,14 +166,8 @@ func (n *node) look() {
 }
 
 // open is a column of the tasks that have not ended.
-func (n *node) open(column string) (values []string, err error) {
-	err = database{context.Background(), nil, n.raw}.each(func(rows *sql.Rows) error {
-		var value string
-		err := rows.Scan(&value)
-		values = append(values, value)
-		return err
-	}, "SELECT "+column+" FROM task WHERE NOT ended")
-	return values, err
+func (n *node) open(column string) ([]string, error) {
+	return database{context.Background(), nil, n.raw}.openTasks(column)
 }
 
 // clock is a time that runs faster than the real one, in several processes
