@@ -103,15 +103,15 @@ type Record interface {
 type Outcome struct {
 	Reason  string // a Reason… constant
 	Channel string // the channel that answered; empty if none did
-	// Failed are the tries before, in their order. A Meter sets what they waste.
+	// Failed are the attempts before, in their order. A Meter sets what they waste.
 	Failed []Attempt
 }
 
 // RecordKind is "outcome".
 func (Outcome) RecordKind() string { return "outcome" }
 
-// Attempt is one failed try at a channel for a request: a child of the request's
-// receipt. The try that answered has no row of its own, since the receipt has
+// Attempt is one failed attempt of a request at a channel: a child of the request's
+// receipt. The attempt that answered has no row of its own, since the receipt has
 // it. The customer never pays for a failed one (docs/billing.md, Cancelled, cut and
 // failed requests).
 type Attempt struct {
@@ -121,20 +121,20 @@ type Attempt struct {
 	Duration  time.Duration
 	Code      string // the fault's
 	Status    int    // the vendor's HTTP status; 0 if there was none
-	// Billable says that the vendor may bill the try: it got the request, and did
+	// Billable says that the vendor may bill the attempt: it got the request, and did
 	// not refuse it before any work.
 	Billable bool
-	// Used is what a vendor that bills the try counts at least; zero where none can.
+	// Used is what a vendor that bills the attempt counts at least; zero where none can.
 	Used Usage
 	// Waste is what Used costs at the request's price. A meter sets it.
 	Waste Money
 }
 
-// WasteRow is the sum of the failed tries at one model of a channel.
+// WasteRow is the sum of the failed attempts at one model of a channel.
 type WasteRow struct {
 	Channel  string
 	Model    string // the upstream's id
-	Failed   int64  // tries
+	Failed   int64  // attempts
 	Billable int64  // those of them that the vendor may bill
 	Waste    Money  // what these cost at the requests' prices
 }

@@ -85,7 +85,7 @@ func OccupyReportConns(ctx context.Context, db *DB, most int) (free func(), err 
 }
 
 // SetWaitTimeout gives the database another Options.WaitTimeout. Nobody may use it meanwhile.
-func SetWaitTimeout(db *DB, patience time.Duration) { db.options.WaitTimeout = patience }
+func SetWaitTimeout(db *DB, wait time.Duration) { db.options.WaitTimeout = wait }
 
 // EndlessReport is a question without an answer, for which there is time until limit.
 func EndlessReport(ctx context.Context, db *DB, limit time.Duration) error {

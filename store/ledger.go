@@ -486,7 +486,8 @@ func (b *batch) loadPrice(h *hold) (err error) {
 	return h.noPrice
 }
 
-// capture takes the money of a settlement into the books; false if they cannot hold it.
+// capture adds a settlement to the revenue and the overrun of its account; false, and nothing
+// has changed, if one of them cannot be as large.
 func (b *batch) capture(h *hold, c ledger.Capture) bool {
 	a := b.accounts[h.account]
 	overrun := c.Cost - c.Charge

@@ -213,7 +213,7 @@ func TestProcessesThatChargeDifferentPricesAreNoticed(t *testing.T) {
 	announce(other, "2", false)
 	announce(one, "2", true)
 
-	// A process whose row the others buried has a new one, which says so too.
+	// A process that the others have marked dead has a new row, which says so too.
 	hasty := open(200 * time.Millisecond)
 	if err := hasty.PublishPrices(t.Context(), priced(t, "3")); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 // The process's own time is the bubble's; the wall clock is one that an
 // operator sets.
-func TestAWallClockThatLeapsEndsNoHoldOfALivingProcess(t *testing.T) {
+func TestAWallClockThatJumpsEndsNoHoldOfALivingProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -49,7 +49,7 @@ func TestAWallClockThatLeapsEndsNoHoldOfALivingProcess(t *testing.T) {
 		hold("after")
 		time.Sleep(5*time.Hour + 44*time.Minute) // to 5:59
 		open(2)
-		time.Sleep(24 * time.Minute) // past six hours from the look that saw the leap
+		time.Sleep(24 * time.Minute) // past six hours from the observation that saw the jump
 		open(0)
 	})
 }

@@ -194,8 +194,8 @@ type node struct {
 	sweep   [requests]bool // holds that it found, and is about to end
 }
 
-// buried reports whether one of a node's lives was taken for dead.
-func (s *state) buried(i identity) bool { return s.node[i.node].dead&(1<<i.life) != 0 }
+// markedDead reports whether one of a node's lives was taken for dead.
+func (s *state) markedDead(i identity) bool { return s.node[i.node].dead&(1<<i.life) != 0 }
 
 // claim is the row of the idempotency key that all requests of a world share.
 type claim struct {

@@ -165,7 +165,7 @@ func (s *state) acknowledged(n int8, p pending) {
 // was taken for dead, forgets its holds and goes on as another.
 func (w *world) sign(s *state, n int8) {
 	p := &s.node[n]
-	if !w.has(leased) || !s.buried(identity{n, p.life}) {
+	if !w.has(leased) || !s.markedDead(identity{n, p.life}) {
 		return
 	}
 	p.life++
@@ -342,7 +342,7 @@ func (w *world) twin(s *state, n, r int8, yield func(step, state)) {
 	yield(step{"another request of the same id holds", n, r, 0}, t)
 }
 
-// isOpen is whether a node takes a hold for open. Its own it knows by heart:
+// isOpen is whether a node takes a hold for open. Its own it has in memory:
 // nobody else ends them while its lease lasts.
 func (s *state) isOpen(n, r int8) bool {
 	q := &s.request[r]
@@ -439,7 +439,7 @@ func (w *world) recovery(s *state, n int8, yield func(step, state)) {
 	}
 	for m := range int8(w.nodes) {
 		for life := range s.node[m].life + 1 {
-			w.bury(s, n, identity{m, life}, yield)
+			w.markDead(s, n, identity{m, life}, yield)
 		}
 	}
 	w.look(s, n, yield)
@@ -451,11 +451,11 @@ func (w *world) recovery(s *state, n int8, yield func(step, state)) {
 	w.free(s, n, yield)
 }
 
-// bury takes a process for dead, which it may not be. Of those that are, only
+// markDead takes a process for dead, which it may not be. Of those that are, only
 // the ones that left something matter.
-func (w *world) bury(s *state, n int8, i identity, yield func(step, state)) {
+func (w *world) markDead(s *state, n int8, i identity, yield func(step, state)) {
 	alive := s.node[i.node].up && i.life == s.node[i.node].life
-	if s.buried(i) || (i.node == n && alive) || (alive && s.left.expiries == 0) || (!alive && !s.leaves(i)) {
+	if s.markedDead(i) || (i.node == n && alive) || (alive && s.left.expiries == 0) || (!alive && !s.leaves(i)) {
 		return
 	}
 	t := *s
@@ -494,7 +494,7 @@ func (w *world) look(s *state, n int8, yield func(step, state)) {
 }
 
 // orphaned reports whether nobody but a recovery may end a hold.
-func (s *state) orphaned(q *request) bool { return s.buried(q.owner) || q.age >= lifetime }
+func (s *state) orphaned(q *request) bool { return s.markedDead(q.owner) || q.age >= lifetime }
 
 // sweep ends one hold by its checkpoint.
 func (w *world) sweep(s *state, n, r int8, yield func(step, state)) {
@@ -508,7 +508,7 @@ func (w *world) sweep(s *state, n, r int8, yield func(step, state)) {
 			used = 0
 		}
 		running := q.hold && s.node[q.at].up && q.phase < settled
-		if running && (!s.orphaned(q) || !s.buried(q.owner)) {
+		if running && (!s.orphaned(q) || !s.markedDead(q.owner)) {
 			t.broken = "the hold of a request that runs was ended by others"
 		}
 		w.end(&t, r, used, true)
@@ -519,7 +519,7 @@ func (w *world) sweep(s *state, n, r int8, yield func(step, state)) {
 // free frees the idempotency key of a process that was taken for dead.
 func (w *world) free(s *state, n int8, yield func(step, state)) {
 	k := s.key
-	if k.state != claimOpen || !s.buried(k.owner) {
+	if k.state != claimOpen || !s.markedDead(k.owner) {
 		return
 	}
 	if q := &s.request[k.by]; w.has(endedFirst) && q.hold && q.owner == k.owner {

@@ -94,8 +94,8 @@ type Capture struct {
 
 // Settle ends a hold, whose receipt says so far what was held: the payer is charged
 // what was held and above it what the account has available, even above the key's
-// budget. post takes the money into the books, unless they cannot hold the amounts: then
-// nothing has changed.
+// budget. post adds the amounts to what the ledger sums besides; false, and nothing has
+// changed, if a sum does not fit.
 func (p Payer) Settle(r *billing.Receipt, price *billing.Price, u billing.Usage, o *billing.Outcome, at time.Time, post func(Capture) bool) error {
 	cost, err := price.Cost(u)
 	if err != nil || (price == nil && negative(&u)) { // a price refuses it by itself

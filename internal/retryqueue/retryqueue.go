@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Backoff gives the waits between tries: each is twice as long as the one before,
+// Backoff gives the waits between attempts: each is twice as long as the one before,
 // up to Most. It is used by one goroutine.
 type Backoff struct {
 	First, Most time.Duration
@@ -20,7 +20,7 @@ type Backoff struct {
 	last time.Duration
 }
 
-// Next is the wait before the next try.
+// Next is the wait before the next attempt.
 func (b *Backoff) Next() time.Duration {
 	b.last = min(max(2*b.last, b.First), b.Most)
 	if quarter := int64(b.last / 4); b.Rand != nil && quarter > 0 {
@@ -29,17 +29,17 @@ func (b *Backoff) Next() time.Duration {
 	return b.last
 }
 
-// Reset has the next wait be the first again: a try was successful.
+// Reset has the next wait be the first again: an attempt succeeded.
 func (b *Backoff) Reset() { b.last = 0 }
 
 // Options bound a Queue. All of them are needed.
 type Options struct {
 	Size    int     // items that wait at one time, those included that are being tried
-	AtOnce  int     // tries at one time
+	AtOnce  int     // attempts at one time
 	Backoff Backoff // the waits of each key, which has a copy of its own
 }
 
-// Queue holds items until a try of them is successful. Those of one key are tried
+// Queue holds items until an attempt of them succeeds. Those of one key are tried
 // one after the other, keys at the same time, so that one key whose items fail
 // does not delay the others. It is safe for concurrent use.
 type Queue[T any] struct {
@@ -49,7 +49,7 @@ type Queue[T any] struct {
 	mu    sync.Mutex
 	keys  map[string][]entry[T] // only those that have items
 	size  int
-	start func(key string) // begins the tries of a key; nil while Run does not run
+	start func(key string) // begins the attempts of a key; nil while Run does not run
 }
 
 type entry[T any] struct {
@@ -57,7 +57,7 @@ type entry[T any] struct {
 	tries int // that failed
 }
 
-// New makes a queue. try gets an item and how many tries of it have failed here.
+// New makes a queue. try gets an item and how many attempts of it have failed here.
 // With an error it is tried again; nil ends it, also where it is given up.
 func New[T any](o Options, try func(ctx context.Context, item T, tries int) error) *Queue[T] {
 	return &Queue[T]{options: o, try: try, keys: make(map[string][]entry[T])}
@@ -86,7 +86,7 @@ func (q *Queue[T]) Len() int {
 	return q.size
 }
 
-// Run tries the items until ctx ends, and returns when no try runs any more. What
+// Run tries the items until ctx ends, and returns when no attempt runs any more. What
 // is left then stays. Only one Run or Drain may be active at a time.
 func (q *Queue[T]) Run(ctx context.Context) {
 	slots := make(chan struct{}, q.options.AtOnce)

@@ -118,13 +118,13 @@ func withWaste(attempts []billing.Attempt, p *billing.Price) []billing.Attempt {
 	return attempts
 }
 
-// wasteKey is what the sums of failed tries are kept by.
+// wasteKey is what the sums of failed attempts are kept by.
 type wasteKey struct {
 	channel, model string
 	hour           int64 // its first nanosecond
 }
 
-// wasted counts the failed tries of a settled request.
+// wasted counts the failed attempts of a settled request.
 func (a *account) wasted(r *request) {
 	for i := range r.attempts {
 		t := &r.attempts[i]

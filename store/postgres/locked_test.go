@@ -103,7 +103,7 @@ func TestALockedRowDelaysOnlyTheCallsThatNeedIt(t *testing.T) {
 			if n := l.waits.Load(); c.name != "the budget of its key" && n > 3 {
 				t.Errorf("%d transactions waited for the lock", n)
 			}
-			err := <-refused // within its patience
+			err := <-refused // within Options.WaitTimeout
 			if f := fault.From(err); c.hold && (!fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0) {
 				t.Errorf("a hold that waits for the row: %v, want %s with a RetryAfter", err, fault.ServiceUnavailable)
 			}

@@ -53,7 +53,7 @@ var outboxTests = map[string]func(taskTest){
 		if due[0].Tries != 1 || string(due[0].Body) != string(n.Body) {
 			s.t.Errorf("%+v", due[0])
 		}
-		s.ok(s.Outbox.Failed(ctx, n, time.Time{}, "no answer", true)) // the end of the first try again
+		s.ok(s.Outbox.Failed(ctx, n, time.Time{}, "no answer", true)) // the end of the first attempt again
 		s.ok(s.Outbox.Failed(ctx, due[0], time.Time{}, "gone", true))
 		s.ok(s.Outbox.Done(ctx, n.ID, s.clock.Now()))                                             // it has ended before
 		s.ok(s.Outbox.Failed(ctx, due[0], s.clock.Now(), "again", false))                         // the same
@@ -90,7 +90,7 @@ var outboxTests = map[string]func(taskTest){
 		}
 		s.wantDue(1)
 		s.resent(n.ID)
-		s.ok(s.Outbox.Failed(ctx, n, time.Time{}, "no", true)) // the end of a try from before
+		s.ok(s.Outbox.Failed(ctx, n, time.Time{}, "no", true)) // the end of an attempt from before
 		if due := s.wantDue(1, "a"); due[0].Tries != 0 || !due[0].CreatedAt.Equal(s.clock.Now()) || string(due[0].Body) != string(n.Body) {
 			s.t.Errorf("%+v", due[0])
 		}

@@ -1,6 +1,5 @@
 // Package storetest holds what every database of the store has to do, as one
-// suite, of which a part holds for every ledger. It also has what it takes to test
-// one: a Postgres, and a connector that fails on demand.
+// suite, of which parts hold for every ledger, store of tasks and store of responses.
 package storetest
 
 import (

@@ -129,9 +129,9 @@ func plainSum(q billing.Query, receipts []billing.Receipt) []billing.UsageRow {
 	return rows
 }
 
-// attemptTests are the rules of failed tries.
+// attemptTests are the rules of failed attempts.
 var attemptTests = map[string]func(ledgerTest){
-	"FailedTriesAreChildrenOfTheirReceiptAndCostTheCustomerNothing": func(d ledgerTest) {
+	"FailedAttemptsAreChildrenOfTheirReceiptAndCostTheCustomerNothing": func(d ledgerTest) {
 		d.account("acme", 100)
 		r := d.settleWithAttempts(d.reserve("req", 5), 3, failedAttempts()...)
 		d.wantBalance(97, 0)
@@ -147,7 +147,7 @@ var attemptTests = map[string]func(ledgerTest){
 			d.wantAttempts("req", r, pricedAttempts())
 		}
 	},
-	"ARequestThatNobodyAnsweredKeepsItsTriesToo": func(d ledgerTest) {
+	"ARequestThatNobodyAnsweredKeepsItsAttemptsToo": func(d ledgerTest) {
 		d.account("acme", 100)
 		r := d.settleWithAttempts(d.reserve("req", 5), 0, failedAttempts()...)
 		if r.Status != billing.Released || r.Charge != 0 {
@@ -179,7 +179,7 @@ var attemptTests = map[string]func(ledgerTest){
 		_, err := d.Waste(d.t.Context(), billing.Query{Account: "nobody"})
 		d.wantCode(err, fault.NotFound)
 	},
-	"ASecondSettlementAddsNoTries": func(d ledgerTest) {
+	"ASecondSettlementAddsNoAttempts": func(d ledgerTest) {
 		d.account("acme", 100)
 		h := d.reserve("req", 5)
 		r := d.settleWithAttempts(h, 3, failedAttempts()...)
@@ -190,7 +190,7 @@ var attemptTests = map[string]func(ledgerTest){
 		d.wantWaste(billing.Query{}, billing.WasteRow{Channel: "first", Model: "m-1", Failed: 1},
 			billing.WasteRow{Channel: "second", Model: "m-2", Failed: 1, Billable: 1, Waste: 2 * billing.One})
 	},
-	"ATryThatNobodyCanBillWastesNothing": func(d ledgerTest) {
+	"AnAttemptThatNobodyCanBillWastesNothing": func(d ledgerTest) {
 		d.account("acme", 100)
 		refused := billing.Attempt{Channel: "c", Model: "m", StartedAt: startTime, Code: "no_channel", Used: images(7)}
 		negative := billing.Attempt{Channel: "c", Model: "m", StartedAt: startTime, Code: "no_channel", Billable: true, Used: images(-7)}
@@ -227,7 +227,7 @@ func (d ledgerTest) settleWithAttempts(h billing.Hold, n int64, failed ...billin
 	return r
 }
 
-// wantTries asks for a request by its id alone.
+// wantAttempts asks for a request by its id alone.
 func (d ledgerTest) wantAttempts(id string, receipt billing.Receipt, want []billing.Attempt) {
 	d.t.Helper()
 	got, failed, err := d.Request(d.t.Context(), id)
@@ -236,7 +236,7 @@ func (d ledgerTest) wantAttempts(id string, receipt billing.Receipt, want []bill
 		d.t.Errorf("the receipt is another (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(want, failed); diff != "" {
-		d.t.Errorf("the failed tries (-want +got):\n%s", diff)
+		d.t.Errorf("the failed attempts (-want +got):\n%s", diff)
 	}
 }
 

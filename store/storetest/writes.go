@@ -22,7 +22,7 @@ import (
 
 // writeTests are the rules of a ledger that is in a database.
 var writeTests = map[string]func(dbTest){
-	"ACallerThatHasHungUpGetsNoHold": func(b dbTest) {
+	"ACallerThatHasLeftGetsNoHold": func(b dbTest) {
 		b.account("acme", 10)
 		ctx, cancel := context.WithCancel(b.t.Context())
 		cancel()
@@ -231,7 +231,7 @@ func (s *scenario) checkBudget() {
 	s.ok(s.end("probe", billing.Usage{}))
 }
 
-// gone is how a driver tells that a statement never left. SQLite's never does.
+// errNotSent is how a driver says that a statement never left. SQLite's never does.
 func (b dbTest) errNotSent() error {
 	if b.place.Shared {
 		return driver.ErrBadConn
@@ -389,7 +389,7 @@ var faultTests = map[string]func(dbTest){
 	},
 }
 
-// endings are how a COMMIT can end that has no answer.
+// commitFaults are the ways in which a COMMIT can end that has no answer.
 var commitFaults = []struct {
 	name    string
 	applied bool
