@@ -3,7 +3,6 @@ package store_test
 import (
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -192,20 +191,9 @@ func TestAClaimWithoutAHoldIsForgottenOnceItIsOver(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "test.db")
 			clock := newManual(noon)
 			db := opened(t)(sqlite.Open(t.Context(), path, store.Options{Now: clock.Now}))
-			raw, err := sql.Open("sqlite", path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = raw.Close() }()
-			for _, text := range []string{
-				"INSERT INTO node (id, commits, lease_until, dead, started_at) VALUES (99, 1, 0, FALSE, 0)",
-				"INSERT INTO answer (account, operation, key, content, request, node, state, header, receipt, expires_at)" +
-					" VALUES ('acme', 'chat', x'6b', x'01" + strings.Repeat("00", 31) + fmt.Sprintf("', 'r0', 99, 'open', '', '', %d)", noon.Add(time.Hour).UnixNano()),
-			} {
-				if _, err := raw.ExecContext(t.Context(), text); err != nil {
-					t.Fatal(err)
-				}
-			}
+			execute(t, path, "INSERT INTO node (id, commits, lease_until, dead, started_at) VALUES (99, 1, 0, FALSE, 0)")
+			execute(t, path, "INSERT INTO answer (account, operation, key, content, request, node, state, header, receipt, expires_at)"+
+				" VALUES ('acme', 'chat', x'6b', x'01"+strings.Repeat("00", 31)+fmt.Sprintf("', 'r0', 99, 'open', '', '', %d)", noon.Add(time.Hour).UnixNano()))
 			if _, err := db.Ledger().Lookup(t.Context(), onceKey("k"), idempotency.Content{1}); !fault.Is(err, fault.IdempotencyConflict) {
 				t.Errorf("Lookup: %v", err)
 			}
@@ -375,16 +363,7 @@ func TestAHoldThatCannotBeEndedStopsNeitherTheStartNorTheSweep(t *testing.T) {
 			}
 			faults.Cut()
 			_ = db.Close() // cannot reach the database any more
-			raw, err := sql.Open("sqlite", path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := raw.ExecContext(context.Background(), damage); err != nil {
-				t.Fatal(err)
-			}
-			if err := raw.Close(); err != nil {
-				t.Fatal(err)
-			}
+			execute(t, path, damage)
 			if db, err = sqlite.Open(t.Context(), path, store.Options{}); err != nil {
 				t.Fatalf("the start: %v", err)
 			}

@@ -266,6 +266,19 @@ func onPostgres(t *testing.T) opener {
 	return func(o store.Options) *store.DB { return opened(t)(postgres.Open(t.Context(), dsn, o)) }
 }
 
+// execute runs a statement on a SQLite file beside the store.
+func execute(t testing.TB, path, statement string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := db.ExecContext(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // opened closes the database when the test ends, unless the test has.
 func opened(t *testing.T) func(*store.DB, error) *store.DB {
 	t.Helper()
@@ -368,11 +381,7 @@ func TestNoKeyIsInAnyTableOfTheDatabase(t *testing.T) {
 	if _, _, err := l.Acquire(t.Context(), limited(auth.Limits{TPM: 9, MaxConcurrent: 9}), "r", 1); err != nil {
 		t.Fatal(err)
 	}
-	pool, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = pool.Close() }()
+	pool := pgtest.Open(t, dsn)
 	found, tables := false, 0
 	for _, table := range strings.Fields(cell(t, pool, "SELECT string_agg(quote_ident(table_name), ' ') FROM information_schema.tables WHERE table_schema = current_schema()")) {
 		tables++

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	_ "github.com/jackc/pgx/v5/stdlib"
 	"pgregory.net/rapid"
 
 	"github.com/tollhouse-ai/gateway/auth"
@@ -38,12 +37,7 @@ const clusterClock = "(SELECT nanos FROM test_clock)"
 func newCluster(t *testing.T, nodes int) *cluster {
 	t.Helper()
 	dsn := pgtest.Schema(t)
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	c := &cluster{DB: db, manual: newManual(noon)}
+	c := &cluster{DB: pgtest.Open(t, dsn), manual: newManual(noon)}
 	c.exec(t, "CREATE TABLE test_clock (nanos BIGINT NOT NULL)")
 	c.exec(t, "INSERT INTO test_clock VALUES ($1)", noon.UnixNano())
 	for range nodes {

@@ -218,12 +218,7 @@ func TestProcessesThatChargeDifferentPricesAreNoticed(t *testing.T) {
 	if err := hasty.PublishPrices(t.Context(), priced(t, "3")); err != nil {
 		t.Fatal(err)
 	}
-	raw, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = raw.Close() }()
-	if _, err := raw.ExecContext(t.Context(), "UPDATE node SET dead = TRUE WHERE id > 2"); err != nil {
+	if _, err := pgtest.Open(t, dsn).ExecContext(t.Context(), "UPDATE node SET dead = TRUE WHERE id > 2"); err != nil {
 		t.Fatal(err)
 	}
 	if err := other.PricesAgree(t.Context()); err != nil {

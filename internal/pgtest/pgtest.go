@@ -26,13 +26,41 @@ import (
 func Schema(t testing.TB) string {
 	t.Helper()
 	server, err := postgresServer()
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("no Postgres to test with: %v", err)
-		}
+	require(t, err)
+	return newSchema(t, server.URL)
+}
+
+// NewServer starts a server of the test's own, which it may stop and start again, and
+// ends it with the test. Where that is not possible it does as Schema does.
+func NewServer(t testing.TB) *Server {
+	t.Helper()
+	s, err := Start()
+	require(t, err)
+	t.Cleanup(func() { _ = s.Stop("immediate") }) // it may be down
+	return s
+}
+
+// require ends the test if no server could be started.
+func require(t testing.TB, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case os.Getenv("CI") == "true":
+		t.Fatalf("no Postgres to test with: %v", err)
+	default:
 		t.Skipf("NOT TESTED, no Postgres: %v", err)
 	}
-	return newSchema(t, server.URL)
+}
+
+// Open opens a database until the test ends, to read and write it beside what is tested.
+func Open(t testing.TB, address string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("pgx", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
 }
 
 // postgresServer is the one Postgres of the process, started if need be.

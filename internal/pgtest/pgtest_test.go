@@ -12,12 +12,7 @@ import (
 func started(t *testing.T) weak.Pointer[os.File] {
 	t.Helper()
 	s, err := Start()
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skipf("NOT TESTED, no Postgres: %v", err)
-	}
+	require(t, err)
 	other := &Server{bin: s.bin, dir: s.dir, user: s.user}
 	t.Cleanup(func() { _ = other.Stop("immediate") })
 	return weak.Make(s.hold)

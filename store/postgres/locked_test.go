@@ -41,12 +41,8 @@ func newLocked(t *testing.T, o store.Options) *locked {
 // lock is a session that runs a statement in a transaction and ends it with unlock.
 func (l *locked) lock(statement string) {
 	l.t.Helper()
-	db, err := sql.Open("pgx", l.dsn)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	l.t.Cleanup(func() { _ = db.Close() })
-	if l.other, err = db.BeginTx(context.Background(), nil); err != nil {
+	var err error
+	if l.other, err = pgtest.Open(l.t, l.dsn).BeginTx(context.Background(), nil); err != nil {
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(func() { _ = l.other.Rollback() })

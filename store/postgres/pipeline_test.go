@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"fmt"
 	"strings"
@@ -19,11 +18,7 @@ import (
 // that a row is not any more as it was read.
 func TestABudgetThatIsChangedAfterItWasReadIsNotOverdrawn(t *testing.T) {
 	dsn := pgtest.Schema(t)
-	admin, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = admin.Close() }()
+	admin := pgtest.Open(t, dsn)
 	var change sync.Once
 	armed := false // before the calls that are watched
 	l := newFixture(t, dsn, store.Options{Wrap: func(c driver.Connector) driver.Connector {

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,16 +21,12 @@ import (
 
 func place(t testing.TB) storetest.Place {
 	dsn := pgtest.Schema(t)
+	beside := pgtest.Open(t, dsn)
 	return storetest.Place{
 		Shared: true,
 		Open:   func(ctx context.Context, o store.Options) (*store.DB, error) { return postgres.Open(ctx, dsn, o) },
 		Exec: func(ctx context.Context, statement string) error {
-			db, err := sql.Open("pgx", dsn)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = db.Close() }()
-			_, err = db.ExecContext(ctx, statement)
+			_, err := beside.ExecContext(ctx, statement)
 			return err
 		},
 	}
@@ -156,11 +151,7 @@ func TestTasksGoByTheDatabasesClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = db.Close() }()
-	raw, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = raw.Close() }()
+	raw := pgtest.Open(t, dsn)
 	var read [2]time.Time
 	scan := func(at *time.Time) {
 		if err := raw.QueryRowContext(t.Context(), "SELECT clock_timestamp()").Scan(at); err != nil {

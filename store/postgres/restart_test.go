@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -89,14 +88,7 @@ func newLoad(t *testing.T, url string) *load {
 }
 
 func TestAPostgresThatStopsAndStartsUnderLoadRefusesMeanwhileAndLosesNothing(t *testing.T) {
-	server, err := pgtest.Start()
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skipf("NOT TESTED, no Postgres: %v", err)
-	}
-	t.Cleanup(func() { _ = server.Stop("immediate") })
+	server := pgtest.NewServer(t)
 	l := newLoad(t, server.URL)
 	stop := make(chan struct{})
 	var callers sync.WaitGroup
