@@ -82,29 +82,6 @@ func TestVerifyTakesTheTimeThatItTakes(t *testing.T) {
 	}
 }
 
-func TestUsageOfATimeThatCannotBeCountedIsNotThatOfAllTimes(t *testing.T) {
-	onEach(t, func(t *testing.T, open opener) {
-		db := open(store.Options{Now: newManual(noon).Now})
-		if err := db.Ledger().CreateAccount(t.Context(), "acme", billing.One); err != nil {
-			t.Fatal(err)
-		}
-		spend(t, db, "r1", onceKey("r1"), billing.Usage{Input: 5}, nil)
-		soon, late := time.Date(1000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
-		for _, c := range []struct {
-			query billing.Query
-			want  int
-		}{
-			{billing.Query{Since: soon, Until: late}, 1},
-			{billing.Query{Since: late}, 0},
-			{billing.Query{Until: soon}, 0},
-		} {
-			if rows, err := db.Ledger().Usage(t.Context(), c.query); err != nil || len(rows) != c.want {
-				t.Errorf("%+v: %+v, %v, want %d rows", c.query, rows, err, c.want)
-			}
-		}
-	})
-}
-
 func TestOpenHoldsAndCommitsAreCounted(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		var mu sync.Mutex
@@ -214,50 +191,6 @@ func TestPagesOfKeysAreTheWholeList(t *testing.T) {
 				}
 				if _, err := keys.Page(t.Context(), "", "key_99", 5); !fault.Is(err, fault.InvalidRequest) || fault.From(err).Param != "after" {
 					t.Errorf("after a key that is not there: %v", err)
-				}
-			})
-		}
-	})
-}
-
-func TestPagesOfAccountsAreAllAccountsWithTheirBalances(t *testing.T) {
-	onEach(t, func(t *testing.T, open opener) {
-		for name, ledger := range map[string]billing.Accounts{
-			"database": open(store.Options{}).Ledger(), "memory": memory.NewLedger(memory.LedgerOptions{}),
-		} {
-			t.Run(name, func(t *testing.T) {
-				want := []string{"0", "Zeta", "acme", "b+c", "other"} // by their bytes
-				for i, name := range want {
-					if err := ledger.CreateAccount(t.Context(), name, billing.Money(i)*billing.One); err != nil {
-						t.Fatal(err)
-					}
-				}
-				for _, limit := range []int{1, 2, 5, 9} {
-					var got []string
-					for after := ""; ; {
-						page, err := ledger.Balances(t.Context(), after, limit)
-						if err != nil {
-							t.Fatal(err)
-						}
-						if len(page) == 0 {
-							break
-						}
-						for _, b := range page {
-							if b.Posted != billing.Money(len(got))*billing.One || b.Held != 0 {
-								t.Errorf("got %+v", b)
-							}
-							got = append(got, b.Account)
-						}
-						after = page[len(page)-1].Account
-					}
-					if !slices.Equal(got, want) {
-						t.Errorf("by %d: got %q, want %q", limit, got, want)
-					}
-				}
-				for name, want := range map[string]bool{"acme": true, "nobody": false, "": false} {
-					if got, err := ledger.Exists(t.Context(), name); got != want || err != nil {
-						t.Errorf("%q: %t, %v", name, got, err)
-					}
 				}
 			})
 		}

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,6 +23,37 @@ var accountTests = map[string]func(ledgerTest){
 		}
 		if diff := cmp.Diff([]string{"0", "Zeta", strings.Repeat("a", 64), "acme", "jo@example.org"}, b.accountNames()); diff != "" {
 			b.t.Error(diff)
+		}
+	},
+	"PagesOfAccountsAreAllAccountsWithTheirBalances": func(b ledgerTest) {
+		want := []string{"0", "Zeta", "acme", "b+c", "other"} // by their bytes
+		for i, name := range want {
+			b.account(name, int64(i))
+		}
+		for _, limit := range []int{1, 2, 5, 9} {
+			var got []string
+			for after := ""; ; {
+				page, err := b.Balances(b.t.Context(), after, limit)
+				b.ok(err)
+				if len(page) == 0 {
+					break
+				}
+				for _, balance := range page {
+					if balance.Posted != billing.Money(len(got))*billing.One || balance.Held != 0 {
+						b.t.Errorf("got %+v", balance)
+					}
+					got = append(got, balance.Account)
+				}
+				after = page[len(page)-1].Account
+			}
+			if !slices.Equal(got, want) {
+				b.t.Errorf("by %d: got %q, want %q", limit, got, want)
+			}
+		}
+		for name, want := range map[string]bool{"acme": true, "nobody": false, "": false} {
+			if got, err := b.Exists(b.t.Context(), name); got != want || err != nil {
+				b.t.Errorf("%q: %t, %v", name, got, err)
+			}
 		}
 	},
 	"AnOpeningCreditIsNeitherNegativeNorTooLarge": func(b ledgerTest) {

@@ -73,6 +73,23 @@ var usageTests = map[string]func(ledgerTest){
 		_, err = b.Usage(b.t.Context(), billing.Query{By: "colour"})
 		b.wantCode(err, fault.InvalidRequest)
 	},
+	"UsageOfATimeThatCannotBeCountedIsNotThatOfAllTimes": func(b ledgerTest) {
+		b.account("acme", 1)
+		b.settle(b.reserve("r1", 1), 1)
+		soon, late := time.Date(1000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+		for _, c := range []struct {
+			query billing.Query
+			want  int
+		}{
+			{billing.Query{Since: soon, Until: late}, 1},
+			{billing.Query{Since: late}, 0},
+			{billing.Query{Until: soon}, 0},
+		} {
+			if rows, err := b.Usage(b.t.Context(), c.query); err != nil || len(rows) != c.want {
+				b.t.Errorf("%+v: %+v, %v, want %d rows", c.query, rows, err, c.want)
+			}
+		}
+	},
 	"ASumOfUsageHasNoVariantButKeepsItsFlags": func(b ledgerTest) {
 		b.account("acme", 0)
 		for i, u := range []billing.Usage{
