@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -27,48 +26,6 @@ import (
 
 // binary is a key and a body as a header and an upstream may bring them.
 const binary = "\x00\xff not UTF-8 ' \" \\"
-
-func onceKey(key string) idempotency.Key {
-	return idempotency.Key{Account: "acme", Operation: "chat", Key: key}
-}
-
-// claimOf is the claim of a key by content 1.
-func claimOf(k idempotency.Key) idempotency.Claim {
-	return idempotency.Claim{Key: k, Content: idempotency.Content{1}}
-}
-
-// answerTo is the record that keeps an answer under a key.
-func answerTo(k idempotency.Key, body []byte) idempotency.Record {
-	return idempotency.Record{
-		Key: k, Content: idempotency.Content{1}, Body: body,
-		Header: http.Header{"Content-Type": {"application/json"}, "X-Two": {"a", "b"}},
-	}
-}
-
-// keyed makes the hold of a request that claims a key, and its account if there is none.
-func keyed(t testing.TB, db *store.DB, id string, c idempotency.Claim) (billing.Hold, error) {
-	t.Helper()
-	price := priceOf(t, billing.Input, "1.00")
-	_ = db.Ledger().CreateAccount(t.Context(), c.Key.Account, billing.One) // it may be there
-	return db.Ledger().Reserve(t.Context(), billing.HoldRequest{
-		Account: c.Key.Account, Key: "key_1", RequestID: id, Operation: "chat", Model: "m", Price: price, Bound: billing.Usage{Input: 100},
-		With: []billing.Record{c},
-	})
-}
-
-// spend runs one request with a key up to its settlement, which keeps a body.
-func spend(t testing.TB, db *store.DB, id string, k idempotency.Key, u billing.Usage, body []byte) billing.Receipt {
-	t.Helper()
-	h, err := keyed(t, db, id, claimOf(k))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := db.Ledger().Settle(t.Context(), h, u, billing.Outcome{Reason: billing.ReasonComplete}, answerTo(k, body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
 
 // Any sequence of claims and their ends gives the answers and the conflicts that
 // memory gives.
@@ -330,56 +287,4 @@ func TestAnswersAboveTheBytesOfAnAccountAreNotKept(t *testing.T) {
 			t.Errorf("another account's: %v", err)
 		}
 	})
-}
-
-// A damaged row stands for one that an older program, a disk or a hand wrote.
-func TestAHoldThatCannotBeEndedStopsNeitherTheStartNorTheSweep(t *testing.T) {
-	for name, damage := range map[string]string{
-		"price row":  "UPDATE price SET content = '[]' WHERE version = (SELECT price FROM hold WHERE id = 'bad')",
-		"checkpoint": "UPDATE hold SET so_far = '{' WHERE id = 'bad'",
-	} {
-		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "test.db")
-			faults := &sqlhook.Faults{}
-			db, err := sqlite.Open(t.Context(), path, store.Options{Wrap: faults.Wrap})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := db.Ledger().CreateAccount(t.Context(), "acme", 10*billing.One); err != nil {
-				t.Fatal(err)
-			}
-			for id, amount := range map[string]string{"bad": "1", "good": "2"} {
-				price := priceOf(t, billing.Image, amount)
-				h, err := db.Ledger().Reserve(t.Context(), billing.HoldRequest{
-					Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "m", Price: price, Bound: billing.Usage{Images: 1},
-					With: []billing.Record{claimOf(onceKey(id))},
-				})
-				if err == nil {
-					err = db.Ledger().Extend(t.Context(), h, billing.Usage{Images: 1}, 0)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-			}
-			faults.Cut()
-			_ = db.Close() // cannot reach the database any more
-			execute(t, path, damage)
-			if db, err = sqlite.Open(t.Context(), path, store.Options{}); err != nil {
-				t.Fatalf("the start: %v", err)
-			}
-			defer func() { _ = db.Close() }()
-			if b, err := db.Ledger().Balance(t.Context(), "acme"); err != nil || b.Posted != 8*billing.One || b.Held != billing.One {
-				t.Errorf("%+v, %v, want that the other hold was charged", b, err)
-			}
-			if err := db.Stuck(t.Context()); !fault.Is(err, fault.InternalError) || !strings.HasPrefix(fault.From(err).Message, "1 hold ") {
-				t.Errorf("Stuck: %v", err)
-			}
-			if a, err := db.Ledger().Lookup(t.Context(), onceKey("good"), idempotency.Content{1}); a != nil || err != nil {
-				t.Errorf("the key of a request of the dead process: %v, %v", a, err)
-			}
-			if err := db.Sweep(t.Context()); err != nil {
-				t.Errorf("the next sweep: %v", err)
-			}
-		})
-	}
 }

@@ -9,9 +9,9 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -172,6 +172,51 @@ func empty(t *testing.T, db *store.DB) {
 	}
 }
 
+func TestPagesOfKeysAreTheWholeList(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		for name, keys := range map[string]auth.KeyAdmin{"database": open(store.Options{}).Keys(), "memory": new(memory.Keys)} {
+			t.Run(name, func(t *testing.T) {
+				for i := range 12 { // some of the same age, as those of a config file are
+					k := named(fmt.Sprint("key_", (i*7)%12), []string{"acme", "other"}[i%2])
+					k.Created = noon.AddDate(0, 0, i/4)
+					if err := keys.Add(t.Context(), k); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, account := range []string{"", "acme", "other", "nobody"} {
+					all, err := keys.List(t.Context(), account)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, limit := range []int{1, 5, 12, 100} {
+						var got []auth.Key
+						for after := ""; ; {
+							page, err := keys.Page(t.Context(), account, after, limit)
+							if err != nil {
+								t.Fatal(err)
+							}
+							if len(page) > limit {
+								t.Fatalf("a page of %d has %d", limit, len(page))
+							}
+							if len(page) == 0 {
+								break
+							}
+							got = append(got, page...)
+							after = page[len(page)-1].ID
+						}
+						if !slices.EqualFunc(got, all, func(a, b auth.Key) bool { return a.ID == b.ID }) {
+							t.Errorf("%q by %d: %d keys, want the %d of the list in their order", account, limit, len(got), len(all))
+						}
+					}
+				}
+				if _, err := keys.Page(t.Context(), "", "key_99", 5); !fault.Is(err, fault.InvalidRequest) || fault.From(err).Param != "after" {
+					t.Errorf("after a key that is not there: %v", err)
+				}
+			})
+		}
+	})
+}
+
 func TestAChangeOnOneNodeTakesEffectOnAnotherWithinTwoSeconds(t *testing.T) {
 	open := onPostgres(t)
 	here, there := open(store.Options{}), open(store.Options{})
@@ -236,70 +281,6 @@ func TestAKeyIsNeverUnknownBecauseTheDatabaseIsAway(t *testing.T) {
 			}
 		}
 	})
-}
-
-var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-
-// manual is a clock that a test moves.
-type manual struct{ nanos atomic.Int64 }
-
-func newManual(t time.Time) *manual { c := new(manual); c.nanos.Store(t.UnixNano()); return c }
-
-func (c *manual) Now() time.Time          { return time.Unix(0, c.nanos.Load()).UTC() }
-func (c *manual) Advance(d time.Duration) { c.nanos.Add(int64(d)) }
-
-// opener opens one database of a test, again and again.
-type opener func(store.Options) *store.DB
-
-// onEach runs a test on an empty database of each kind.
-func onEach(t *testing.T, test func(t *testing.T, open opener)) {
-	t.Run("sqlite", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "test.db")
-		test(t, func(o store.Options) *store.DB { return opened(t)(sqlite.Open(t.Context(), path, o)) })
-	})
-	t.Run("postgres", func(t *testing.T) { test(t, onPostgres(t)) })
-}
-
-// onPostgres is an empty Postgres database, which any number may have open.
-func onPostgres(t *testing.T) opener {
-	dsn := pgtest.Schema(t)
-	return func(o store.Options) *store.DB { return opened(t)(postgres.Open(t.Context(), dsn, o)) }
-}
-
-// execute runs a statement on a SQLite file beside the store.
-func execute(t testing.TB, path, statement string) {
-	t.Helper()
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	if _, err := db.ExecContext(t.Context(), statement); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// opened closes the database when the test ends, unless the test has.
-func opened(t *testing.T) func(*store.DB, error) *store.DB {
-	t.Helper()
-	return func(db *store.DB, err error) *store.DB {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = db.Close() })
-		return db
-	}
-}
-
-// priceOf is a price of one rate.
-func priceOf(t testing.TB, unit billing.Unit, amount string) *billing.Price {
-	t.Helper()
-	p, err := billing.NewPrice(billing.Rate{Unit: unit, Amount: amount})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }
 
 // live does everything that involves a key, and returns what must be nowhere:

@@ -2,12 +2,10 @@ package store_test
 
 import (
 	"cmp"
-	"context"
 	"database/sql"
 	"errors"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -169,69 +167,4 @@ func TestANewDatabaseHasNothingToBillBy(t *testing.T) {
 			t.Errorf("counting is %t in %s", db.Ledger().Counting(), db.Ledger().Currency())
 		}
 	})
-}
-
-// priced is a list with one model.
-func priced(t *testing.T, amount string) *billing.PriceList {
-	t.Helper()
-	p := priceOf(t, billing.Output, amount)
-	return billing.NewPriceList(map[string]*billing.Price{"m": p})
-}
-
-func TestAPriceRowIsStoredWhenItIsLoaded(t *testing.T) {
-	onEach(t, func(t *testing.T, open opener) {
-		db := open(store.Options{})
-		list := priced(t, "2.50")
-		if err := db.PublishPrices(t.Context(), list); err != nil {
-			t.Fatal(err)
-		}
-		_ = db.Close()
-		stored, err := open(store.Options{}).Ledger().Price(t.Context(), list.Price("m").Version())
-		if err != nil || stored.Version() != list.Price("m").Version() {
-			t.Errorf("%v, %v", stored, err)
-		}
-	})
-}
-
-func TestProcessesThatChargeDifferentPricesAreNoticed(t *testing.T) {
-	dsn := pgtest.Schema(t)
-	open := func(lease time.Duration) *store.DB {
-		return opened(t)(postgres.Open(t.Context(), dsn, store.Options{Lease: lease, WaitTimeout: time.Minute}))
-	}
-	one, other := open(time.Minute), open(time.Minute) // however slow the machine is
-	announce := func(db *store.DB, amount string, agree bool) {
-		t.Helper()
-		if err := db.PublishPrices(t.Context(), priced(t, amount)); err != nil {
-			t.Fatal(err)
-		}
-		if err := one.PricesAgree(t.Context()); (err == nil) != agree || (err != nil && !fault.Is(err, fault.InvalidRequest)) {
-			t.Errorf("after %s: %v", amount, err)
-		}
-	}
-	announce(one, "1", true)
-	announce(other, "1", true)
-	announce(other, "2", false)
-	announce(one, "2", true)
-
-	// A process that the others have marked dead has a new row, which says so too.
-	hasty := open(200 * time.Millisecond)
-	if err := hasty.PublishPrices(t.Context(), priced(t, "3")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pgtest.Open(t, dsn).ExecContext(t.Context(), "UPDATE node SET dead = TRUE WHERE id > 2"); err != nil {
-		t.Fatal(err)
-	}
-	if err := other.PricesAgree(t.Context()); err != nil {
-		t.Errorf("with one of them dead: %v", err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	var running sync.WaitGroup
-	running.Go(func() { _ = hasty.Run(ctx) })
-	for other.PricesAgree(ctx) == nil && ctx.Err() == nil {
-	}
-	if ctx.Err() != nil {
-		t.Error("the process that came back did not announce its prices")
-	}
-	cancel()
-	running.Wait()
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +14,6 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/store"
-	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -148,51 +145,6 @@ func TestOpenTasksAndNoticesAreCounted(t *testing.T) {
 		b, err := db.Backlog(t.Context())
 		if err != nil || len(b.Tasks) != 1 || b.Tasks[string(video.Running)] != 2 || b.Notices != 1 || b.Oldest.IsZero() {
 			t.Errorf("the backlog is %+v (%v)", b, err)
-		}
-	})
-}
-
-func TestPagesOfKeysAreTheWholeList(t *testing.T) {
-	onEach(t, func(t *testing.T, open opener) {
-		for name, keys := range map[string]auth.KeyAdmin{"database": open(store.Options{}).Keys(), "memory": new(memory.Keys)} {
-			t.Run(name, func(t *testing.T) {
-				for i := range 12 { // some of the same age, as those of a config file are
-					k := named(fmt.Sprint("key_", (i*7)%12), []string{"acme", "other"}[i%2])
-					k.Created = noon.AddDate(0, 0, i/4)
-					if err := keys.Add(t.Context(), k); err != nil {
-						t.Fatal(err)
-					}
-				}
-				for _, account := range []string{"", "acme", "other", "nobody"} {
-					all, err := keys.List(t.Context(), account)
-					if err != nil {
-						t.Fatal(err)
-					}
-					for _, limit := range []int{1, 5, 12, 100} {
-						var got []auth.Key
-						for after := ""; ; {
-							page, err := keys.Page(t.Context(), account, after, limit)
-							if err != nil {
-								t.Fatal(err)
-							}
-							if len(page) > limit {
-								t.Fatalf("a page of %d has %d", limit, len(page))
-							}
-							if len(page) == 0 {
-								break
-							}
-							got = append(got, page...)
-							after = page[len(page)-1].ID
-						}
-						if !slices.EqualFunc(got, all, func(a, b auth.Key) bool { return a.ID == b.ID }) {
-							t.Errorf("%q by %d: %d keys, want the %d of the list in their order", account, limit, len(got), len(all))
-						}
-					}
-				}
-				if _, err := keys.Page(t.Context(), "", "key_99", 5); !fault.Is(err, fault.InvalidRequest) || fault.From(err).Param != "after" {
-					t.Errorf("after a key that is not there: %v", err)
-				}
-			})
 		}
 	})
 }
