@@ -101,7 +101,7 @@ func (b *batch) run() (err error) {
 		return err
 	}
 	if err := b.flush(); err != nil || !b.tx.wrote {
-		return err
+		return err // where nothing was written the rollback ends the transaction
 	}
 	if b.unsure, err = b.tx.commit(ctx); err != nil {
 		return err
@@ -111,7 +111,8 @@ func (b *batch) run() (err error) {
 	return nil
 }
 
-// begin starts the transaction on the committer's connection.
+// begin starts the transaction on the committer's connection, which it makes if there is none:
+// before the first transaction, and after one that found the database away.
 func (b *batch) begin(ctx context.Context) error {
 	if b.conn == nil {
 		conn, err := b.db.writer.Conn(ctx)
@@ -170,7 +171,9 @@ func (db *DB) txContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), commitTimeout)
 }
 
-// decide lets each operation do its work in memory.
+// decide reads the rows that the operations need, and lets each do its work on them in memory.
+// Nobody else moves their money before the batch ends: on Postgres the accounts are locked; on
+// SQLite only the committer writes, and no new hold in memory gets what the batch takes.
 func (b *batch) decide() error {
 	if err := b.checkIn(); err != nil {
 		return err
@@ -193,7 +196,7 @@ func (b *batch) decide() error {
 	if m == nil {
 		return b.decideEach(func(*op) bool { return true })
 	}
-	for _, h := range b.holds {
+	for _, h := range b.holds { // here, since decideLocked lets no hold be made meanwhile
 		_ = b.loadPrice(h) // its users get the error
 	}
 	// What needs no rows is SQL of its own, for which no other operation has to wait.
@@ -244,6 +247,8 @@ func (db *DB) clock() (now int64, err error) {
 	return clock(db.options.Now).UnixNano(), nil
 }
 
+// isRefusal reports whether an operation has refused its caller, which is no failure of its
+// batch: the others go on.
 func isRefusal(err error) bool {
 	_, ok := err.(*fault.Error) //nolint:errorlint // a wrapped one is not a refusal of ours
 	return ok
@@ -382,7 +387,7 @@ func (d *lockedQueue) active() bool { return d.trying || len(d.ops) > 0 }
 // session has locked, and locks those of the others. It never waits for a lock: one
 // locked row would otherwise delay the operations of all accounts.
 func (b *batch) leaveOutLocked() error {
-	needed := make([]wanted, len(b.ops))
+	needed := make([]wanted, len(b.ops)) // by each operation alone
 	for i, o := range b.ops {
 		probe := newBatch(b.committer, nil, false)
 		if o.needs != nil {

@@ -336,14 +336,14 @@ func (c *committer) next() (ops []*op, more bool) {
 	for {
 		c.gather()
 		if ops = c.stillWaited(c.locked.due()); len(ops) > 0 {
-			return ops, true
+			return ops, true // apart from the others, none of which waits with them
 		}
 		c.mu.Lock()
 		n := c.dequeue(&ops)
 		closed, interval := c.closed, c.heartbeatInterval()
 		c.mu.Unlock()
 		if m := c.db.memory; m != nil {
-			if due := m.takeDue(time.Now(), closed); len(due) > 0 {
+			if due := m.takeDue(time.Now(), closed); len(due) > 0 { // one more operation of the batch
 				ops, n = append(ops, newStoreHoldsOp(due)), n+1
 			}
 			if next := m.nextDue(time.Now()); next > 0 && (interval == 0 || next < interval) {
@@ -354,7 +354,7 @@ func (c *committer) next() (ops []*op, more bool) {
 			c.last = n
 			return ops, !closed
 		}
-		if n > 0 {
+		if n > 0 { // and nobody waits for any of them
 			continue
 		}
 		if len(c.locked.ops) > 0 {
@@ -490,6 +490,7 @@ func (c *committer) commit(ops []*op, how commitMode) {
 			c.putOffLocked(b.skipped)
 			return
 		case kind == sqldb.Locked && how.skipLocked:
+			// It is no row that leaveOutLocked looks at: that of a budget or a task, or a whole table.
 			c.bisect(c.stillWaited(ops), how)
 			return
 		case kind == sqldb.Locked:
@@ -504,13 +505,13 @@ func (c *committer) commit(ops []*op, how commitMode) {
 			ops = c.stillWaited(ops)
 		case kind == sqldb.Duplicate && len(ops) == 1 && tries == 0:
 			// Another process took the key meanwhile; the second look finds it taken.
-		case len(ops) > 1:
+		case len(ops) > 1: // one of them cannot be done, and nobody knows which
 			how.careful = true
 			for _, o := range ops {
 				c.commit(c.stillWaited([]*op{o}), how)
 			}
 			return
-		case kind == sqldb.Conflict:
+		case kind == sqldb.Conflict: // again and again; a later request may succeed
 			ops[0].err = c.db.unavailable(err)
 			c.finish(ops)
 			return
@@ -581,6 +582,8 @@ func (c *committer) kind(err error) sqldb.Failure {
 	return kind
 }
 
+// setDown notes whether the database took the last transaction: what failed for any other
+// reason than that it is away has reached it.
 func (c *committer) setDown(kind sqldb.Failure, err error) {
 	if kind != sqldb.Away {
 		err = nil

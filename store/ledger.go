@@ -113,7 +113,7 @@ func (db *dbLedger) reserveInMemory(ctx context.Context, r *reservation) (made b
 	if err := db.committer.admit(); err != nil {
 		return billing.Hold{}, err
 	}
-	if r.claim != nil {
+	if r.claim != nil { // it is given up again unless the hold is made in memory
 		var free bool
 		if free, err = m.claim(r.claim, c.RequestID); err != nil {
 			return billing.Hold{}, err
@@ -130,7 +130,7 @@ func (db *dbLedger) reserveInMemory(ctx context.Context, r *reservation) (made b
 			return billing.Hold{}, err
 		}
 	}
-	if c.Until.IsZero() && db.committer.healthy() == nil {
+	if c.Until.IsZero() && db.committer.healthy() == nil { // else the committer decides, or says that it cannot
 		now, err := db.clock()
 		if err != nil {
 			return billing.Hold{}, err

@@ -200,7 +200,7 @@ func (l *sharedLimiter) try(p *auth.Principal, whole *auth.Limits, n need, asked
 		}
 	}
 	switch {
-	case refusal == nil && enough:
+	case refusal == nil && enough: // decided in memory
 		for i := range by {
 			quotas[i].Tokens = ratelimit.Add(quotas[i].Tokens, n[ofTokens])
 			if by[i].use(n); !by[i].exchanging && by[i].runsLow() {
@@ -210,13 +210,13 @@ func (l *sharedLimiter) try(p *auth.Principal, whole *auth.Limits, n need, asked
 				by[i].minute = t.until
 			}
 		}
-	case refusal != nil && answered:
+	case refusal != nil && answered: // what the database has just said leaves nothing
 		for _, s := range by[:admitted] { // a key counts a request that its account refuses
 			if r := &s.slices[ofRequests]; r.unused() >= n[ofRequests] {
 				r.use(n[ofRequests])
 			}
 		}
-	default:
+	default: // only the database knows
 		for _, s := range by {
 			for k := range s.slices {
 				s.slices[k].want(n[k])
@@ -275,6 +275,7 @@ func (s *subject) refuse(q *ratelimit.Quota, n need) error {
 	return nil
 }
 
+// use counts what a call uses of each slice.
 func (s *subject) use(n need) {
 	for k := range s.slices {
 		s.slices[k].use(n[k])
@@ -297,8 +298,11 @@ func (s *slice) suffices(n, now int64) bool {
 	return s.limit <= 0 || n == 0 && s.lease > 0 || s.until > now && (n == 0 || s.unused() >= n)
 }
 
+// unused is what this process may still use; negative where calls used more than was taken.
 func (s *slice) unused() int64 { return s.taken - s.used }
 
+// use counts n as used. Slots are counted without a limit too: one may be set while they are
+// in use, and a release takes off as many.
 func (s *slice) use(n int64) {
 	switch {
 	case s.lease > 0:
@@ -309,6 +313,7 @@ func (s *slice) use(n int64) {
 	}
 }
 
+// want has the next exchange ask for n more.
 func (s *slice) want(n int64) {
 	if n > 0 && s.limit > 0 {
 		s.wanted = ratelimit.Add(s.wanted, n)
@@ -447,6 +452,7 @@ func (l *sharedLimiter) exchangeAll() {
 	}
 }
 
+// exchange makes one exchange for the subjects that are due, in one statement.
 func (l *sharedLimiter) exchange(due map[*subject]struct{}) error {
 	l.mu.Lock()
 	sent := l.now()
@@ -481,6 +487,7 @@ func (l *sharedLimiter) claims(of iter.Seq[*subject]) (claims []claim, byName ma
 	return claims, byName
 }
 
+// send tells the database the claims, and returns what it has of their slices then.
 func (l *sharedLimiter) send(claims []claim) ([]sliceRow, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.db.options.WaitTimeout)
 	defer cancel()

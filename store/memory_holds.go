@@ -379,6 +379,7 @@ func (m *memoryHolds) decideLocked(b *batch, decide func() error) error {
 		clear(m.accounts)
 		clear(m.budgets)
 	}
+	// The rows that the batch has read are known from now on, and so are keys without a budget.
 	for _, k := range b.wanted.keys {
 		if a := b.accounts[k.account]; a != nil && a.budgets > 0 {
 			m.budgets[k] = nil
@@ -388,6 +389,7 @@ func (m *memoryHolds) decideLocked(b *batch, decide func() error) error {
 		row := *p
 		m.budgets[of] = &row
 	}
+	// The operations see as held what the rows have and what is in memory alone.
 	for _, p := range b.budgets {
 		p.Held += m.reserved[p.id]
 		p.before = p.Balance
@@ -400,6 +402,8 @@ func (m *memoryHolds) decideLocked(b *batch, decide func() error) error {
 	if err := decide(); err != nil {
 		return err
 	}
+	// What they take counts as held until the batch is durable or has failed: the rows in memory
+	// do not have it yet. What they give back is not available before that either.
 	for name, a := range b.accounts {
 		if take := a.before.Available() - a.Available(); take > 0 {
 			b.takes = append(b.takes, func() { addMoney(m.held, name, -take) })
@@ -423,7 +427,7 @@ func (m *memoryHolds) publish(b *batch) {
 	m.node = b.self
 	for name, a := range b.accounts {
 		row := account{name: name, position: a.position}
-		row.Held = m.accounts[name].Held + b.held[name]
+		row.Held = m.accounts[name].Held + b.held[name] // and not a.Held, which counts what has no row
 		m.accounts[name] = row
 	}
 	for of, p := range b.current {
@@ -448,7 +452,7 @@ func (m *memoryHolds) publish(b *batch) {
 		case h.ended:
 			m.ended.add(h.id)
 		case h.node != noNode:
-			if before != nil && !before.stored {
+			if before != nil && !before.stored { // the account's row holds it from now on
 				m.add(before, -before.amount)
 			}
 			h.stored, h.written = true, h.amount
@@ -514,10 +518,10 @@ func (b *batch) findLost() error {
 		delete(m.lost, id.(string))
 		created, found := ended[id.(string)]
 		switch row := stored[id.(string)]; {
-		case h == nil:
+		case h == nil: // a later batch has ended it
 		case found && created == h.created: // and not another request's that had the same id
 			m.remove(h)
-		case row != nil:
+		case row != nil: // the batch that failed has stored it, or was to change it
 			row.stored, row.price, row.claim = true, h.price, h.claim
 			if !h.stored {
 				m.add(h, -h.amount)

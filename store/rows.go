@@ -108,6 +108,7 @@ type wanted struct {
 // ownKey is a key of an account.
 type ownKey struct{ account, key string }
 
+// wantAccount names an account that an operation looks at or changes.
 func (b *batch) wantAccount(name string) {
 	if b.wanted.accounts == nil {
 		b.wanted.accounts = map[string]bool{}
@@ -126,6 +127,7 @@ func (b *batch) wantHold(id, account string, ends bool) {
 	}
 }
 
+// wantKey names a key whose budget a new request counts against.
 func (b *batch) wantKey(account, key string) {
 	b.wantAccount(account)
 	b.wanted.keys = append(b.wanted.keys, ownKey{account, key})
@@ -164,6 +166,8 @@ func (b *batch) each(query string, args []any, scan func(Row) error) error {
 
 func (b *batch) loadAccounts() error { return b.lockAccounts(b.wanted.accounts) }
 
+// lockAccounts reads accounts, and locks their rows until the end of the batch. Those that are
+// in memory are not read.
 func (b *batch) lockAccounts(names map[string]bool) error {
 	if m := b.db.memory; m != nil {
 		names = m.findAccounts(b, names)
@@ -409,6 +413,7 @@ func (b *batch) sumHeld() {
 	}
 }
 
+// writeAccounts adds new accounts, and changes the others by what the batch made of them.
 func (b *batch) writeAccounts() {
 	var fresh, changed []any
 	for _, a := range b.accounts {
@@ -428,6 +433,7 @@ func (b *batch) writeAccounts() {
 		" revenue = revenue + c.column5, overrun = overrun + c.column6, budgets = budgets + c.column7 FROM (ROWS[tnnnnnn]) AS c WHERE id = c.column1"+legalBalance, changed)
 }
 
+// writeBudgets changes budgets by what the batch made of them. A new one has its row already.
 func (b *batch) writeBudgets() {
 	var changed []any
 	for _, p := range b.budgets {
@@ -521,6 +527,7 @@ func flag(set bool) int64 {
 	return 0
 }
 
+// writeEntries adds the entries of credits to the journal.
 func (b *batch) writeEntries() {
 	args := make([]any, 0, len(b.entries)*6)
 	for i := range b.entries {

@@ -186,6 +186,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// start takes the steps of Open that ask the database. Options.Opening bounds each of them but
+// a migration: whether there is one to make is asked first, without a lock.
 func (db *DB) start(ctx context.Context) error {
 	outdated := false
 	err := db.withOpenTimeout(ctx, func(ctx context.Context) (err error) {

@@ -35,15 +35,15 @@ func (q *Quota) RefuseRequest() error {
 // FitsTokens reports whether so many more tokens fit into the minute. A request without
 // tokens, such as one for an image, fits also into a minute whose tokens are overdrawn.
 func (q *Quota) FitsTokens(tokens int64) bool {
-	return q.TPM <= 0 || tokens == 0 || (!q.NeverFits(tokens) && q.Tokens <= q.TPM-tokens)
+	return q.TPM <= 0 || tokens == 0 || (!q.neverFits(tokens) && q.Tokens <= q.TPM-tokens)
 }
 
-// NeverFits reports tokens that fit into no minute, so that waiting does not help.
-func (q *Quota) NeverFits(tokens int64) bool { return q.TPM > 0 && tokens > q.TPM }
+// neverFits reports tokens that fit into no minute, so that waiting does not help.
+func (q *Quota) neverFits(tokens int64) bool { return q.TPM > 0 && tokens > q.TPM }
 
 // ErrTokens refuses tokens that do not fit.
 func (q *Quota) ErrTokens(tokens int64) error {
-	if q.NeverFits(tokens) {
+	if q.neverFits(tokens) {
 		return &fault.Error{
 			Code: fault.RateLimitExceeded,
 			Message: fmt.Sprintf("This request may use %d tokens, input and output together, and this %s only %d tokens per minute (tpm): it fits in no minute. Shorten the input or lower the bound on the output.",
