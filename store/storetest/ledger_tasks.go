@@ -3,7 +3,6 @@ package storetest
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
-	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/video"
 	"github.com/tollhouse-ai/gateway/webhook"
@@ -220,58 +218,6 @@ var ledgerTaskTests = map[string]func(dbTest){
 		}
 		b.taskTest().wantNone("acme", task.ID)
 		b.wantBalance(10, 0)
-	},
-	// The life of a video, once for each write of it that can fail.
-	"WhicheverWriteOfAVideoFailsNothingIsLostAndNothingIsDoubled": func(b dbTest) {
-		b.account("acme", 1_000)
-		posted := billing.Money(1_000)
-		for _, way := range []struct {
-			name  string
-			after bool
-		}{{"refused", false}, {"done-but-refused", true}} {
-			for n := 1; ; n++ {
-				id := fmt.Sprintf("%s-%d", way.name, n)
-				until := func(do func() error) {
-					b.t.Helper()
-					for tries := 0; ; tries++ {
-						err := do()
-						if err == nil {
-							return
-						}
-						if tries == 3 || !(fault.Is(err, fault.ServiceUnavailable) || fault.Is(err, fault.InternalError)) {
-							b.t.Fatalf("%s: %v", id, err)
-						}
-					}
-				}
-				b.faults.FailAt(n, way.after, sqlhook.ErrFault)
-				c := b.videoCharge(id, 2)
-				task := c.With[0].(video.CreateTask).Task
-				var h billing.Hold
-				until(func() (err error) { h, err = b.Reserve(b.t.Context(), c); return err })
-				took := accepted(task, "up-"+id, startTime)
-				until(func() error { _, err := b.Ledger.Change(b.t.Context(), video.Step{Task: took}, nil); return err })
-				until(func() error {
-					_, err := b.Ledger.Claim(b.t.Context(), "a", startTime.Add(time.Minute), 10)
-					return err
-				})
-				end := endStep(took, video.Succeeded, startTime)
-				until(func() error { _, err := b.Settle(b.t.Context(), h, images(2), end); return err })
-				steps := b.faults.Steps()
-				b.faults.FailAt(0, false, nil)
-				posted -= 2
-				b.taskTest().want(end.Task)
-				b.wantBalance(posted, 0)
-				if steps < n {
-					if n < 12 {
-						b.t.Errorf("the life of a video has only %d steps", n)
-					}
-					break
-				}
-			}
-		}
-		if made := len(b.taskTest().deliveries()); billing.Money(made)*2 != 1_000-posted {
-			b.t.Errorf("%d notices for %s", made, 1_000-posted)
-		}
 	},
 	"TheAnswerOfAnAcceptedVideoStaysWhateverBecomesOfIt": func(b dbTest) {
 		b.account("acme", 10)

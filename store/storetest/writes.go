@@ -18,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 // writeTests are the rules of a ledger that is in a database.
@@ -127,6 +128,7 @@ type scenario struct {
 	dbTest
 	name   string // of the account, and in front of every id
 	holds  map[string]billing.Hold
+	video  video.Task
 	failed int // operations that were repeated
 }
 
@@ -136,7 +138,7 @@ type scenarioStep struct {
 	do   func(s *scenario) error
 }
 
-// scenarioSteps leave 12 units on the account, and 4 in the budget of its key.
+// scenarioSteps leave 10 units on the account, and 2 in the budget of its key.
 var scenarioSteps = []scenarioStep{
 	{"create", func(s *scenario) error { return s.CreateAccount(s.t.Context(), s.name, 10*billing.One) }},
 	{"credit", func(s *scenario) error { return s.Credit(s.t.Context(), s.name, 5*billing.One, "invoice") }},
@@ -148,6 +150,35 @@ var scenarioSteps = []scenarioStep{
 	}},
 	{"settle", func(s *scenario) error { return s.end("captured", images(3)) }},
 	{"release", func(s *scenario) error { return s.end("released", billing.Usage{}) }},
+	{"submit a video", func(s *scenario) error {
+		c := s.videoCharge(s.name, 2)
+		n := c.With[0].(video.CreateTask)
+		c.Account, n.Task.Account = s.name, s.name
+		c.With[0] = n
+		h, err := s.Reserve(s.t.Context(), c)
+		s.holds["video"], s.video = h, n.Task
+		return err
+	}},
+	{"accept the video", func(s *scenario) error {
+		took := accepted(s.video, "up-"+s.name, startTime)
+		_, err := s.Change(s.t.Context(), video.Step{Task: took}, nil)
+		if err == nil {
+			s.video = took
+		}
+		return err
+	}},
+	{"lease videos", func(s *scenario) error {
+		_, err := s.Ledger.Claim(s.t.Context(), "a", startTime.Add(time.Minute), 10)
+		return err
+	}},
+	{"settle the video", func(s *scenario) error {
+		end := endStep(s.video, video.Succeeded, startTime)
+		_, err := s.Settle(s.t.Context(), s.holds["video"], images(2), end)
+		if err == nil {
+			s.video = end.Task
+		}
+		return err
+	}},
 }
 
 func (s *scenario) key(request string) idempotency.Key {
@@ -197,7 +228,7 @@ func (s *scenario) check() {
 	ctx := context.Background()
 	got, err := s.Balance(ctx, s.name)
 	s.ok(err)
-	if diff := cmp.Diff(billing.Balance{Account: s.name, Posted: 12 * billing.One}, got); diff != "" {
+	if diff := cmp.Diff(billing.Balance{Account: s.name, Posted: 10 * billing.One}, got); diff != "" {
 		s.t.Fatalf("%s (-want +got):\n%s", s.name, diff)
 	}
 	r, err := s.Receipt(ctx, s.name, s.name+"captured")
@@ -206,6 +237,10 @@ func (s *scenario) check() {
 	}
 	s.checkAnswers(r)
 	s.checkBudget()
+	s.taskTest().want(s.video)
+	if made, err := s.Deliveries(ctx, s.name, 10); err != nil || len(made) != 1 {
+		s.t.Fatalf("%s: the deliveries are %+v, %v", s.name, made, err)
+	}
 }
 
 // checkAnswers looks a key up that keeps its answer, and one that was freed.
@@ -221,11 +256,11 @@ func (s *scenario) checkAnswers(r billing.Receipt) {
 	}
 }
 
-// checkBudget finds 4 units left to the key.
+// checkBudget finds 2 units left to the key.
 func (s *scenario) checkBudget() {
 	s.t.Helper()
 	s.ok(s.hold("probe", 0))
-	if h := s.holds["probe"]; h.Available != 4*billing.One {
+	if h := s.holds["probe"]; h.Available != 2*billing.One {
 		s.t.Fatalf("%s: %s are available to the key", s.name, h.Available)
 	}
 	s.ok(s.end("probe", billing.Usage{}))
