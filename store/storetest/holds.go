@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -143,26 +142,18 @@ var holdTests = map[string]func(ledgerTest){
 			nodes = append(nodes, b.beside())
 		}
 		var succeeded atomic.Int64
-		var all sync.WaitGroup
-		for n := range requests {
-			b := nodes[n%len(nodes)]
-			request := b.charge(id(n), 1)
-			all.Go(func() {
-				h, err := b.Reserve(b.t.Context(), request)
-				if fault.Is(err, fault.InsufficientBalance) {
-					return
-				}
-				if err == nil {
-					_, err = b.Settle(b.t.Context(), h, images(1))
-				}
-				if err != nil {
-					b.t.Error(err)
-					return
-				}
+		b.inParallel(requests, func(i int) error {
+			b := nodes[i%len(nodes)]
+			h, err := b.Reserve(b.t.Context(), b.charge(id(i), 1))
+			if fault.Is(err, fault.InsufficientBalance) {
+				return nil
+			}
+			if err == nil {
+				_, err = b.Settle(b.t.Context(), h, images(1))
 				succeeded.Add(1)
-			})
-		}
-		all.Wait()
+			}
+			return err
+		})
 		if n := succeeded.Load(); n != 100 {
 			b.t.Errorf("%d succeeded", n)
 		}
@@ -171,15 +162,7 @@ var holdTests = map[string]func(ledgerTest){
 	"ExtensionsAndSettlementsOfOneHoldInOneBatchAreDoneInTheirOrder": func(b ledgerTest) {
 		b.account("acme", 100)
 		h := b.reserve("r1", 1)
-		var all sync.WaitGroup
-		for range 50 {
-			all.Go(func() {
-				if err := b.Extend(b.t.Context(), h, images(1), billing.One); err != nil {
-					b.t.Error(err)
-				}
-			})
-		}
-		all.Wait()
+		b.inParallel(50, func(int) error { return b.Extend(b.t.Context(), h, images(1), billing.One) })
 		b.wantBalance(100, 51)
 		b.settle(h, 51)
 		b.wantBalance(49, 0)
@@ -189,24 +172,18 @@ var holdTests = map[string]func(ledgerTest){
 		for i := range accounts {
 			b.account(id(i), int64(i))
 		}
-		var all sync.WaitGroup
-		for i := range accounts * 5 {
-			all.Go(func() {
-				charge := b.charge(id(i), 10)
-				charge.Account = id(i % accounts)
-				h, err := b.Reserve(b.t.Context(), charge)
-				if fault.Is(err, fault.InsufficientBalance) {
-					return
-				}
-				if err == nil {
-					_, err = b.Settle(b.t.Context(), h, images(10))
-				}
-				if err != nil {
-					b.t.Error(err)
-				}
-			})
-		}
-		all.Wait()
+		b.inParallel(5*accounts, func(i int) error {
+			charge := b.charge(id(i), 10)
+			charge.Account = id(i % accounts)
+			h, err := b.Reserve(b.t.Context(), charge)
+			if fault.Is(err, fault.InsufficientBalance) {
+				return nil
+			}
+			if err == nil {
+				_, err = b.Settle(b.t.Context(), h, images(10))
+			}
+			return err
+		})
 		for i := range accounts {
 			balance, err := b.Balance(b.t.Context(), id(i))
 			b.ok(err)
@@ -263,17 +240,10 @@ var settlementTests = map[string]func(ledgerTest){
 		b.account("acme", 10)
 		h := b.reserve("r1", 2)
 		receipts := make([]billing.Receipt, 100)
-		var all sync.WaitGroup
-		for i := range receipts {
-			all.Go(func() {
-				r, err := b.Settle(b.t.Context(), h, images(int64(1+i%2)))
-				if err != nil {
-					b.t.Error(err)
-				}
-				receipts[i] = r
-			})
-		}
-		all.Wait()
+		b.inParallel(len(receipts), func(i int) (err error) {
+			receipts[i], err = b.Settle(b.t.Context(), h, images(int64(1+i%2)))
+			return err
+		})
 		for _, r := range receipts {
 			if r != receipts[0] {
 				b.t.Fatalf("two receipts: %+v and %+v", r, receipts[0])

@@ -3,7 +3,6 @@ package storetest
 import (
 	"context"
 	"crypto/rand"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -425,21 +424,4 @@ func (b dbTest) finish(h billing.Hold, u billing.Usage, with ...billing.Record) 
 	r, err := b.Settle(b.t.Context(), h, u, append(with, billing.Outcome{Reason: billing.ReasonComplete})...)
 	b.ok(err)
 	return r
-}
-
-// inParallel does something for 0 to n-1, many at a time.
-func (b dbTest) inParallel(n int, do func(i int) error) {
-	b.t.Helper()
-	const callers = 100
-	var all sync.WaitGroup
-	for caller := range callers {
-		all.Go(func() {
-			for i := caller; i < n; i += callers {
-				if err := do(i); err != nil {
-					b.t.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
 }

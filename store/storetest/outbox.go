@@ -174,25 +174,22 @@ var sharedOutboxTests = map[string]func(dbTest){
 		if b.place.Shared {
 			nodes = append(nodes, b.open(store.Options{}))
 		}
-		var all sync.WaitGroup
 		var mu sync.Mutex
 		leased := map[string]int{}
-		for i := range 8 {
-			all.Go(func() {
-				for range 4 {
-					due, err := nodes[i%len(nodes)].Due(context.Background(), fmt.Sprint(i), startTime.Add(time.Minute), 5)
-					if err != nil {
-						b.t.Error(err)
-					}
-					mu.Lock()
-					for _, n := range due {
-						leased[n.ID]++
-					}
-					mu.Unlock()
+		b.inParallel(8, func(i int) error {
+			for range 4 {
+				due, err := nodes[i%len(nodes)].Due(context.Background(), fmt.Sprint(i), startTime.Add(time.Minute), 5)
+				if err != nil {
+					return err
 				}
-			})
-		}
-		all.Wait()
+				mu.Lock()
+				for _, n := range due {
+					leased[n.ID]++
+				}
+				mu.Unlock()
+			}
+			return nil
+		})
 		for _, n := range b.taskTest().due(1_000) {
 			leased[n.ID]++
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -163,11 +162,10 @@ var recoveryTests = map[string]func(dbTest){
 		both := []dbTest{b, b.open(store.Options{})}
 		for i := range 30 {
 			errs := make([]error, len(both))
-			var all sync.WaitGroup
-			for n, process := range both {
-				all.Go(func() { errs[n] = process.CreateAccount(b.t.Context(), id(i), billing.One) })
-			}
-			all.Wait()
+			b.inParallel(len(both), func(n int) error {
+				errs[n] = both[n].CreateAccount(b.t.Context(), id(i), billing.One)
+				return nil
+			})
 			if (errs[0] == nil) == (errs[1] == nil) || !fault.Is(errors.Join(errs...), fault.InvalidRequest) {
 				b.t.Fatalf("%s: %v", id(i), errs)
 			}
@@ -208,20 +206,13 @@ var recoveryTests = map[string]func(dbTest){
 	},
 	"ProcessesThatStartTogetherMakeTheSchemaOnce": func(b dbTest) {
 		b.onlyShared()
-		var all sync.WaitGroup
-		for range 5 {
-			all.Go(func() {
-				db, err := b.place.Open(b.t.Context(), store.Options{})
-				if err != nil {
-					b.t.Error(err)
-					return
-				}
-				if err := db.Close(); err != nil {
-					b.t.Error(err)
-				}
-			})
-		}
-		all.Wait()
+		b.inParallel(5, func(int) error {
+			db, err := b.place.Open(b.t.Context(), store.Options{})
+			if err != nil {
+				return err
+			}
+			return db.Close()
+		})
 	},
 }
 

@@ -3,7 +3,6 @@ package storetest
 import (
 	"bytes"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -154,21 +153,14 @@ var responseTests = map[string]func(responseTest){
 		s.want("acme", "resp_2", &longer)
 	},
 	"ManyAtOnceAreAllKept": func(s responseTest) {
-		var all sync.WaitGroup
-		for i := range 50 {
-			all.Go(func() {
-				r := responseOf("acme", fmt.Sprint("resp_", i))
-				r.Body = bytes.Repeat([]byte{byte(i)}, 1_000)
-				if err := s.Put(s.t.Context(), r); err != nil {
-					s.t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		for i := range 50 {
+		nth := func(i int) state.Response {
 			r := responseOf("acme", fmt.Sprint("resp_", i))
 			r.Body = bytes.Repeat([]byte{byte(i)}, 1_000)
-			s.want("acme", fmt.Sprint("msg_of_resp_", i), &r)
+			return r
+		}
+		s.inParallel(50, func(i int) error { return s.Put(s.t.Context(), nth(i)) })
+		for i := range 50 {
+			s.want("acme", fmt.Sprint("msg_of_resp_", i), new(nth(i)))
 		}
 	},
 }

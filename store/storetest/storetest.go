@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -345,6 +346,20 @@ func (b base) wantCode(err error, code fault.Code) {
 	if !fault.Is(err, code) {
 		b.t.Fatalf("got %v, want %s", err, code)
 	}
+}
+
+// inParallel does something for 0 to n-1, all at once, of which none may fail.
+func (b base) inParallel(n int, do func(i int) error) {
+	b.t.Helper()
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			if err := do(i); err != nil {
+				b.t.Error(err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 func (b base) advance(d time.Duration) { b.clock.Set(b.clock.Now().Add(d)) }

@@ -164,20 +164,14 @@ var taskTests = map[string]func(taskTest){
 	},
 	"OfEightThatMakeAStepOneDoesAndOneNoticeIsMade": func(s taskTest) {
 		end := next(s.add(newTask("a")), video.Failed, startTime)
-		var all sync.WaitGroup
 		var made atomic.Int32
-		for i := range 8 {
-			all.Go(func() {
-				ok, err := s.Change(s.t.Context(), video.Step{Task: end, Delivery: &webhook.Delivery{ID: fmt.Sprint("evt_", i), Account: "acme", TaskID: end.ID, Body: []byte("{}"), CreatedAt: startTime}}, nil)
-				if err != nil {
-					s.t.Error(err)
-				}
-				if ok {
-					made.Add(1)
-				}
-			})
-		}
-		all.Wait()
+		s.inParallel(8, func(i int) error {
+			ok, err := s.Change(s.t.Context(), video.Step{Task: end, Delivery: &webhook.Delivery{ID: fmt.Sprint("evt_", i), Account: "acme", TaskID: end.ID, Body: []byte("{}"), CreatedAt: startTime}}, nil)
+			if ok {
+				made.Add(1)
+			}
+			return err
+		})
 		if ids := s.deliveries(); made.Load() != 1 || len(ids) != 1 {
 			s.t.Errorf("%d steps and the deliveries %q", made.Load(), ids)
 		}
@@ -287,29 +281,26 @@ var taskTests = map[string]func(taskTest){
 		for i := range tasks {
 			s.add(newTask(fmt.Sprintf("%03d", i)))
 		}
-		var all sync.WaitGroup
 		var mu sync.Mutex
 		whose := map[string]string{}
-		for i := range owners {
-			all.Go(func() {
-				owner := fmt.Sprint("node_", i)
-				for range 10 {
-					claimed, err := s.Claim(context.Background(), owner, startTime.Add(time.Minute), 7)
-					if err != nil {
-						s.t.Error(err)
-					}
-					mu.Lock()
-					for _, t := range claimed {
-						if before := whose[t.ID]; before != "" && before != owner {
-							s.t.Errorf("%s is %s's and %s's", t.ID, before, owner)
-						}
-						whose[t.ID] = owner
-					}
-					mu.Unlock()
+		s.inParallel(owners, func(i int) error {
+			owner := fmt.Sprint("node_", i)
+			for range 10 {
+				claimed, err := s.Claim(context.Background(), owner, startTime.Add(time.Minute), 7)
+				if err != nil {
+					return err
 				}
-			})
-		}
-		all.Wait()
+				mu.Lock()
+				for _, t := range claimed {
+					if before := whose[t.ID]; before != "" && before != owner {
+						s.t.Errorf("%s is %s's and %s's", t.ID, before, owner)
+					}
+					whose[t.ID] = owner
+				}
+				mu.Unlock()
+			}
+			return nil
+		})
 		if len(whose) != tasks {
 			s.t.Errorf("%d of %d tasks were claimed", len(whose), tasks)
 		}

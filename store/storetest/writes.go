@@ -67,20 +67,17 @@ var writeTests = map[string]func(dbTest){
 			b.t.Skip("SQLite takes any text")
 		}
 		b.account("acme", 100)
-		var all sync.WaitGroup
-		for i := range 40 {
-			all.Go(func() {
-				charge := b.charge(id(i), 1)
-				if i%4 == 0 {
-					charge.Model = []string{"no\x00text", "no\xfftext"}[i/4%2]
-				}
-				_, err := b.Reserve(b.t.Context(), charge)
-				if (err != nil) != (i%4 == 0) || (err != nil && !fault.Is(err, fault.InvalidRequest)) {
-					b.t.Errorf("request %d: %v", i, err)
-				}
-			})
-		}
-		all.Wait()
+		b.inParallel(40, func(i int) error {
+			charge := b.charge(id(i), 1)
+			if i%4 == 0 {
+				charge.Model = []string{"no\x00text", "no\xfftext"}[i/4%2]
+			}
+			_, err := b.Reserve(b.t.Context(), charge)
+			if (err != nil) != (i%4 == 0) || (err != nil && !fault.Is(err, fault.InvalidRequest)) {
+				b.t.Errorf("request %d: %v", i, err)
+			}
+			return nil
+		})
 		b.wantOpen(30)
 		b.wantBalance(100, 30)
 	},
@@ -348,21 +345,18 @@ var faultTests = map[string]func(dbTest){
 			holds = 2_000
 		}
 		b.account("acme", holds)
-		var all sync.WaitGroup
-		for caller := range callers {
-			all.Go(func() {
-				for i := caller; i < int(holds); i += callers {
-					h, err := b.Reserve(b.t.Context(), b.charge(id(i), 1))
-					if err == nil && i%2 == 0 {
-						err = b.Extend(b.t.Context(), h, images(1), 0)
-					}
-					if err != nil {
-						b.t.Error(err)
-					}
+		b.inParallel(callers, func(caller int) error {
+			for i := caller; i < int(holds); i += callers {
+				h, err := b.Reserve(b.t.Context(), b.charge(id(i), 1))
+				if err == nil && i%2 == 0 {
+					err = b.Extend(b.t.Context(), h, images(1), 0)
 				}
-			})
-		}
-		all.Wait()
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 		b.wantBalance(billing.Money(holds), billing.Money(holds))
 		b.kill()
 		start := time.Now()
