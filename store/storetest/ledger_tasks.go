@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"context"
-	"crypto/rand"
 	"sync/atomic"
 	"time"
 
@@ -71,17 +70,8 @@ var ledgerTaskTests = map[string]func(dbTest){
 			},
 			func(ctx context.Context) error { return b.Ledger.Add(ctx, newTask("b")) },
 		} {
-			slow := make(chan struct{})
-			b.faults.Block(slow)
-			ctx, cancel := context.WithCancel(b.t.Context())
-			told := make(chan error)
-			go func() { told <- do(ctx) }()
-			b.faults.Blocked()
-			cancel()
-			b.wantCode(<-told, fault.ClientGone)
-			close(slow)
-			b.settle(b.reserve(rand.Text(), 1), 0)
-			b.settle(b.reserve(rand.Text(), 1), 0)
+			b.wantCode(b.leaveWaiting(do), fault.ClientGone)
+			b.awaitUndone()
 		}
 		s.wantNone("acme", "vid_a")
 		s.wantNone("acme", "vid_b")

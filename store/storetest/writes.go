@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql/driver"
 	"fmt"
 	"io"
@@ -34,8 +35,7 @@ var writeTests = map[string]func(dbTest){
 				b.t.Errorf("got %v", err)
 			}
 		}
-		b.settle(b.reserve("last", 1), 0) // what was in the queue is done
-		b.settle(b.reserve("very last", 1), 0)
+		b.awaitUndone()
 		b.wantBalance(10, 0)
 	},
 	"AClosedStoreIsAway": func(b dbTest) {
@@ -84,17 +84,10 @@ var writeTests = map[string]func(dbTest){
 	// A credit whose caller leaves while the database is at it.
 	"ACreditWhoseCallerLeftIsNotSaidToBeRefused": func(b dbTest) {
 		b.account("acme", 10)
-		slow := make(chan struct{})
-		b.faults.Block(slow)
-		ctx, cancel := context.WithCancel(b.t.Context())
-		told := make(chan error)
-		go func() { told <- b.Credit(ctx, "acme", billing.One, "invoice 1") }()
-		b.faults.Blocked()
-		cancel()
-		if err := <-told; !fault.Is(err, fault.ServiceUnavailable) || !strings.Contains(err.Error(), "not known") {
+		err := b.leaveWaiting(func(ctx context.Context) error { return b.Credit(ctx, "acme", billing.One, "invoice 1") })
+		if !fault.Is(err, fault.ServiceUnavailable) || !strings.Contains(err.Error(), "not known") {
 			b.t.Errorf("got %v", err)
 		}
-		close(slow)
 		b.ok(b.Credit(b.t.Context(), "acme", billing.One, "invoice 1"))
 		b.wantBalance(11, 0)
 	},
@@ -109,6 +102,28 @@ var writeTests = map[string]func(dbTest){
 		b.wantBalance(0, 0)
 		b.ok(b.Verify(b.t.Context()))
 	},
+}
+
+// leaveWaiting has a caller leave while the database is at what it does, and returns what it
+// is told.
+func (b dbTest) leaveWaiting(do func(context.Context) error) error {
+	gate := make(chan struct{})
+	defer close(gate)
+	b.faults.Block(gate)
+	ctx, cancel := context.WithCancel(b.t.Context())
+	told := make(chan error)
+	go func() { told <- do(ctx) }()
+	b.faults.Blocked()
+	cancel()
+	return <-told
+}
+
+// awaitUndone returns when what was in the queue is done, and undone where nobody waits for it.
+func (b dbTest) awaitUndone() {
+	b.t.Helper()
+	for range 2 {
+		b.settle(b.reserve(rand.Text(), 1), 0)
+	}
 }
 
 // wantAway fails unless err says when to come back.
@@ -315,23 +330,15 @@ var faultTests = map[string]func(dbTest){
 		b.account("acme", 100)
 		open := b.reserve("open", 3)
 		for i, e := range commitFaults {
-			gate := make(chan struct{})
 			b.faults.FailCommit(e.applied, e.err)
-			b.faults.Block(gate)
-			ctx, cancel := context.WithCancel(b.t.Context())
-			var all sync.WaitGroup
-			all.Go(func() {
+			err := b.leaveWaiting(func(ctx context.Context) error {
 				_, err := b.Reserve(ctx, b.lasting(id(i), 4))
-				if !fault.Is(err, fault.ClientGone) {
-					b.t.Errorf("%s: got %v", e.name, err)
-				}
+				return err
 			})
-			b.faults.Blocked()
-			cancel()
-			all.Wait()
-			close(gate)
-			b.settle(b.reserve(id(i)+"last", 1), 0)
-			b.settle(b.reserve(id(i)+"very last", 1), 0)
+			if !fault.Is(err, fault.ClientGone) {
+				b.t.Errorf("%s: got %v", e.name, err)
+			}
+			b.awaitUndone()
 			b.wantBalance(100, 3)
 			b.wantOpen(1)
 		}
