@@ -19,13 +19,9 @@ func TestWhatIsDoneAgainAfterACommitWithoutAnAnswerIsDoneOnce(t *testing.T) {
 		faults := &sqlhook.Faults{}
 		db := open(store.Options{Wrap: faults.Wrap, WaitTimeout: time.Minute})
 		l, ctx := db.Ledger(), t.Context()
-		if err := l.CreateAccount(ctx, "acme", billing.One); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.CreateAccount(ctx, "acme", billing.One))
 		first, err := l.WebhookSecret(ctx, "acme", false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		task := video.Task{ID: "vid_1", Account: "acme", Key: "k1", RequestID: "req_1", State: video.Submitting, CreatedAt: noon, UpdatedAt: noon}
 		for _, c := range []struct {
 			name string

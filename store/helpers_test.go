@@ -48,9 +48,7 @@ func onPostgres(t *testing.T) opener {
 func execute(t testing.TB, path, statement string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = db.Close() }()
 	if _, err := db.ExecContext(t.Context(), statement); err != nil {
 		t.Fatal(err)
@@ -62,9 +60,7 @@ func opened(t *testing.T) func(*store.DB, error) *store.DB {
 	t.Helper()
 	return func(db *store.DB, err error) *store.DB {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = db.Close() })
 		return db
 	}
@@ -74,9 +70,7 @@ func opened(t *testing.T) func(*store.DB, error) *store.DB {
 func priceOf(t testing.TB, unit billing.Unit, amount string) *billing.Price {
 	t.Helper()
 	p, err := billing.NewPrice(billing.Rate{Unit: unit, Amount: amount})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return p
 }
 
@@ -112,12 +106,22 @@ func keyed(t testing.TB, db *store.DB, id string, c idempotency.Claim) (billing.
 func spend(t testing.TB, db *store.DB, id string, k idempotency.Key, u billing.Usage, body []byte) billing.Receipt {
 	t.Helper()
 	h, err := keyed(t, db, id, claimOf(k))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r, err := db.Ledger().Settle(t.Context(), h, u, billing.Outcome{Reason: billing.ReasonComplete}, answerTo(k, body))
+	must(t, err)
+	return r
+}
+
+// fataler is a test, or a check of one by package rapid.
+type fataler interface {
+	Helper()
+	Fatal(...any)
+}
+
+// must ends the test if there is an error.
+func must(t fataler, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r
 }

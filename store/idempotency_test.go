@@ -86,9 +86,7 @@ func TestStoredAnswersAreThoseThatMemoryWouldKeep(t *testing.T) {
 					} else if err == nil {
 						err = memory.Keep(ctx, k, h.ID, idempotency.Answer{Header: record.Header, Body: record.Body, Receipt: receipt})
 					}
-					if err != nil {
-						r.Fatal(err)
-					}
+					must(r, err)
 				},
 				"time passes": func(r *rapid.T) {
 					clock.Advance(time.Duration(rapid.IntRange(1, 13).Draw(r, "hours")) * time.Hour)
@@ -104,9 +102,7 @@ func TestAnyNumberOfParallelDuplicatesMakeOneClaim(t *testing.T) {
 		if strings.HasSuffix(t.Name(), "/postgres") {
 			nodes = append(nodes, open(store.Options{WaitTimeout: time.Minute}), open(store.Options{WaitTimeout: time.Minute}))
 		}
-		if err := nodes[0].Ledger().CreateAccount(t.Context(), "acme", billing.One); err != nil {
-			t.Fatal(err)
-		}
+		must(t, nodes[0].Ledger().CreateAccount(t.Context(), "acme", billing.One))
 		const keys, duplicates = 50, 12 // whether two meet is chance, that none of so many do is not
 		start := make(chan struct{})
 		var first, running [keys]atomic.Int64
@@ -157,9 +153,7 @@ func TestAClaimWithoutAHoldIsForgottenOnceItIsOver(t *testing.T) {
 			if _, err := keyed(t, db, "r1", claimOf(onceKey("k"))); !fault.Is(err, fault.IdempotencyConflict) {
 				t.Errorf("Reserve: %v", err)
 			}
-			if err := over(clock, db); err != nil {
-				t.Fatal(err)
-			}
+			must(t, over(clock, db))
 			if a, err := db.Ledger().Lookup(t.Context(), onceKey("k"), idempotency.Content{1}); a != nil || err != nil {
 				t.Errorf("Lookup after it: %v, %v", a, err)
 			}
@@ -185,9 +179,7 @@ func TestWhatWasKeptLongEnoughLeavesTheDatabase(t *testing.T) {
 			}
 		}
 		sweep := func() {
-			if err := db.Sweep(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, db.Sweep(t.Context()))
 		}
 		keep(256) // more than a sweep drops in one transaction
 		clock.Advance(idempotency.KeptFor - 1)
@@ -207,9 +199,7 @@ func TestAKeyThatCouldNotBeFreedInTimeIsFreedWhenTheDatabaseIsBack(t *testing.T)
 		faults := &sqlhook.Faults{}
 		db := open(store.Options{Wrap: faults.Wrap, WaitTimeout: time.Minute})
 		h, err := keyed(t, db, "r1", claimOf(onceKey("k")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		release := func(ctx context.Context) error {
 			_, err := db.Ledger().Settle(ctx, h, billing.Usage{}, answerTo(onceKey("k"), nil))
 			return err
@@ -222,9 +212,7 @@ func TestAKeyThatCouldNotBeFreedInTimeIsFreedWhenTheDatabaseIsBack(t *testing.T)
 			t.Errorf("a release while the database hangs: %v", err)
 		}
 		close(gate)
-		if err := release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, release(t.Context()))
 		if a, err := db.Ledger().Lookup(t.Context(), onceKey("k"), idempotency.Content{1}); a != nil || err != nil {
 			t.Errorf("the key after it: %v, %v", a, err)
 		}
@@ -238,15 +226,11 @@ func TestAWallClockThatJumpsGivesTheKeyOfARunningRequestToNoDuplicate(t *testing
 	synctest.Test(t, func(t *testing.T) {
 		wall := newManual(noon)
 		db, err := sqlite.Open(t.Context(), path, store.Options{Now: wall.Now})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { _ = db.Close() }()
 		c := newCaller(t, db, true)
 		h, err := keyed(t, db, "r1", claimOf(onceKey("k")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		wall.Advance(365 * 24 * time.Hour)
 		for range 3 { // answers that are kept meanwhile drop those that are over
 			c.call(t.Context())

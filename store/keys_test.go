@@ -38,9 +38,7 @@ func named(id, account string) auth.Key {
 func listed(t *testing.T, keys auth.KeyAdmin) string {
 	t.Helper()
 	all, err := keys.List(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var ids []string
 	for _, k := range all {
 		ids = append(ids, k.ID)
@@ -59,19 +57,13 @@ func TestAKeyIsStoredWithAllThatIsKnownOfIt(t *testing.T) {
 		plain := auth.Key{ID: "b", Account: "acme", Hash: auth.HashOf("sk-b")}
 		db := open(store.Options{})
 		for _, k := range []auth.Key{k, plain} {
-			if err := db.Keys().Add(t.Context(), k); err != nil {
-				t.Fatal(err)
-			}
+			must(t, db.Keys().Add(t.Context(), k))
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Close())
 		db = open(store.Options{})
 		for _, want := range []auth.Key{k, plain} {
 			got, err := db.Keys().Find(t.Context(), want.Hash)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(want, *got); diff != "" {
 				t.Error(diff)
 			}
@@ -83,9 +75,7 @@ func TestAKeyThatExpiresInAThousandYearsDoesNotExpireNow(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		db, k := open(store.Options{}), named("a", "acme")
 		k.Expires = noon.AddDate(1000, 0, 0)
-		if err := db.Keys().Add(t.Context(), k); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Keys().Add(t.Context(), k))
 		if got, err := db.Keys().Find(t.Context(), k.Hash); err != nil || got.Expires.Before(noon.AddDate(200, 0, 0)) {
 			t.Errorf("Find = %+v, %v", got, err)
 		}
@@ -162,13 +152,9 @@ func TestTheStoredKeysAreThoseThatMemoryWouldKeep(t *testing.T) {
 // empty removes every key.
 func empty(t *testing.T, db *store.DB) {
 	t.Helper()
-	if err := db.Keys().Replace(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Keys().Replace(t.Context(), nil))
 	for _, id := range strings.Fields(listed(t, db.Keys())) {
-		if err := db.Keys().Delete(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Keys().Delete(t.Context(), id))
 	}
 }
 
@@ -179,22 +165,16 @@ func TestPagesOfKeysAreTheWholeList(t *testing.T) {
 				for i := range 12 { // some of the same age, as those of a config file are
 					k := named(fmt.Sprint("key_", (i*7)%12), []string{"acme", "other"}[i%2])
 					k.Created = noon.AddDate(0, 0, i/4)
-					if err := keys.Add(t.Context(), k); err != nil {
-						t.Fatal(err)
-					}
+					must(t, keys.Add(t.Context(), k))
 				}
 				for _, account := range []string{"", "acme", "other", "nobody"} {
 					all, err := keys.List(t.Context(), account)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					for _, limit := range []int{1, 5, 12, 100} {
 						var got []auth.Key
 						for after := ""; ; {
 							page, err := keys.Page(t.Context(), account, after, limit)
-							if err != nil {
-								t.Fatal(err)
-							}
+							must(t, err)
 							if len(page) > limit {
 								t.Fatalf("a page of %d has %d", limit, len(page))
 							}
@@ -222,15 +202,11 @@ func TestAChangeOnOneNodeTakesEffectOnAnotherWithinTwoSeconds(t *testing.T) {
 	here, there := open(store.Options{}), open(store.Options{})
 	clock := newManual(noon)
 	keys := &auth.Keys{Store: &auth.Cached{Store: there.Keys(), Now: clock.Now}, Now: clock.Now}
-	if err := here.Keys().Add(t.Context(), named("a", "acme")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, here.Keys().Add(t.Context(), named("a", "acme")))
 	if _, err := keys.Authenticate(t.Context(), "sk-a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := here.Keys().SetDisabled(t.Context(), "a", true); err != nil {
-		t.Fatal(err)
-	}
+	must(t, here.Keys().SetDisabled(t.Context(), "a", true))
 	clock.Advance(2 * time.Second)
 	if _, err := keys.Authenticate(t.Context(), "sk-a"); !fault.Is(err, fault.PermissionDenied) {
 		t.Errorf("after two seconds: %v", err)
@@ -262,9 +238,7 @@ func TestNodesThatStartAtOnceAgreeOnTheKeysOfTheirFile(t *testing.T) {
 func TestAKeyIsNeverUnknownBecauseTheDatabaseIsAway(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		db := open(store.Options{})
-		if err := db.Keys().Add(t.Context(), named("a", "acme")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Keys().Add(t.Context(), named("a", "acme")))
 		_ = db.Close()
 		_, list := db.Keys().List(t.Context(), "")
 		_, authenticate := (&auth.Keys{Store: &auth.Cached{Store: db.Keys()}}).Authenticate(t.Context(), "sk-a")
@@ -289,21 +263,15 @@ func TestAKeyIsNeverUnknownBecauseTheDatabaseIsAway(t *testing.T) {
 func live(t *testing.T, db *store.DB) (token, marker string) {
 	t.Helper()
 	k, secret, err := auth.NewKey(auth.KeyOptions{Account: "acme", Name: "canary-name", Models: []string{"m"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	token = secret.Reveal()
 	owned, ownedSecret, err := auth.NewKey(auth.KeyOptions{Account: "acme"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	keys := &auth.Keys{Store: &auth.Cached{Store: db.Keys()}}
 	for _, err := range []error{
 		db.Ledger().CreateAccount(t.Context(), "acme", billing.One), db.Keys().Add(t.Context(), k), db.Keys().Replace(t.Context(), []auth.Key{owned}),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	for _, s := range []string{token, ownedSecret.Reveal()} {
 		if _, err := keys.Authenticate(t.Context(), s); err != nil {
@@ -312,9 +280,7 @@ func live(t *testing.T, db *store.DB) (token, marker string) {
 	}
 	once := onceKey("k")
 	spend(t, db, "r1", once, billing.Usage{Input: 5}, []byte("answer"))
-	if err := db.Keys().SetDisabled(t.Context(), k.ID, true); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Keys().SetDisabled(t.Context(), k.ID, true))
 	return token, "canary-name"
 }
 
@@ -342,9 +308,7 @@ func TestNoKeyIsInAnyFileOfTheDatabase(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	search() // the log too, which is folded into the file at the end
 	_ = db.Close()
@@ -381,8 +345,6 @@ func TestNoKeyIsInAnyTableOfTheDatabase(t *testing.T) {
 
 func cell(t *testing.T, pool *sql.DB, query string) (s string) {
 	t.Helper()
-	if err := pool.QueryRowContext(t.Context(), query).Scan(&s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, pool.QueryRowContext(t.Context(), query).Scan(&s))
 	return s
 }

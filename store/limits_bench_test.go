@@ -32,9 +32,7 @@ func BenchmarkLimits(b *testing.B) {
 						return do()
 					})
 				}})
-				if err != nil {
-					b.Fatal(err)
-				}
+				must(b, err)
 				defer func() { _ = db.Close() }()
 				l := db.Limiter()
 				trips.Store(0)

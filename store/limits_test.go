@@ -47,16 +47,10 @@ func newCluster(t *testing.T, nodes int) *cluster {
 	return c
 }
 
-type fataler interface {
-	Helper()
-	Fatal(...any)
-}
-
 func (c *cluster) exec(t fataler, query string, args ...any) {
 	t.Helper()
-	if _, err := c.ExecContext(context.Background(), query, args...); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.ExecContext(context.Background(), query, args...)
+	must(t, err)
 }
 
 // advance moves the clock; the nodes that live renew their slots.
@@ -65,17 +59,13 @@ func (c *cluster) advance(t fataler, d time.Duration, alive ...store.Limiter) {
 	c.Advance(d)
 	c.exec(t, "UPDATE test_clock SET nanos = $1", c.Now().UnixNano())
 	for _, l := range alive {
-		if err := store.RenewSlices(context.Background(), l); err != nil {
-			t.Fatal(err)
-		}
+		must(t, store.RenewSlices(context.Background(), l))
 	}
 }
 
 func (c *cluster) count(t *testing.T, query string) (n int) {
 	t.Helper()
-	if err := c.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.QueryRowContext(t.Context(), query).Scan(&n))
 	return n
 }
 
@@ -305,9 +295,7 @@ func TestANodeThatEndsGivesBackWhatItDoesNotUse(t *testing.T) {
 		}
 		defer acquire(t, c.nodes[0], p, "r").Release(0)
 	}
-	if err := store.GiveBackSlices(t.Context(), c.nodes[0]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, store.GiveBackSlices(t.Context(), c.nodes[0]))
 	for i := range 41 {
 		_, err := c.nodes[1].Request(t.Context(), p)
 		_, _, err2 := c.nodes[1].Acquire(t.Context(), p, "r", 0)
@@ -342,9 +330,7 @@ func TestWhatIsKeptOfAnIdleCallerIsDropped(t *testing.T) {
 		_, _ = l.Request(t.Context(), p)
 	}
 	c.advance(t, 3*time.Minute, l)
-	if err := store.DropSlices(t.Context(), l); err != nil {
-		t.Fatal(err)
-	}
+	must(t, store.DropSlices(t.Context(), l))
 	if rows, kept := c.count(t, "SELECT count(*) FROM limit_slice"), store.CountSubjects(l); rows != 0 || kept != 0 {
 		t.Errorf("%d rows and %d keys are kept", rows, kept)
 	}
@@ -356,9 +342,7 @@ func TestTokensBeyondCountingStayTheMost(t *testing.T) {
 	var held []auth.Lease
 	for i := range 2 {
 		lease, _, err := c.nodes[i].Acquire(t.Context(), p, "r", 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		held = append(held, lease)
 	}
 	for _, lease := range held {
@@ -374,9 +358,7 @@ func TestTokensBeyondCountingStayTheMost(t *testing.T) {
 func TestTheDatabaseIsAskedOnlyForCallersWithLimits(t *testing.T) {
 	db := onPostgres(t)(store.Options{})
 	l := db.Limiter()
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Close())
 	free := limited(auth.Limits{MaxConcurrentVideos: 3}) // counted elsewhere
 	before, err := l.Request(t.Context(), free)
 	lease, after, err2 := l.Acquire(t.Context(), free, "r", math.MaxInt64)
@@ -423,16 +405,12 @@ func TestACallWhoseSliceSufficesDoesNotAskTheDatabase(t *testing.T) {
 		return err
 	}
 	for range 10_000 {
-		if err := call(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, call())
 	}
 	if n := asked.Load(); n > 1000 {
 		t.Errorf("the database was asked %d times for 10,000 calls", n)
 	}
-	if err := store.Exchange(t.Context(), l); err != nil {
-		t.Fatal(err)
-	}
+	must(t, store.Exchange(t.Context(), l))
 	away.Store(true)
 	served := 0
 	for err := error(nil); ; served++ {
@@ -463,9 +441,7 @@ func TestAnExchangeThatIsDelayedChangesNothing(t *testing.T) {
 	for range 5 {
 		acquire(t, c.nodes[0], p, "r")
 	}
-	if err := send(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, send())
 	for range 5 {
 		acquire(t, c.nodes[1], p, "r")
 	}
@@ -490,9 +466,7 @@ func TestSlicesThatEndedAreNotUsed(t *testing.T) {
 			var ends []func()
 			for i := range 100 {
 				end, err := begin(t, cut, test.limits)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if i%5 > 0 {
 					defer end()
 				} else {
@@ -533,9 +507,7 @@ func TestTheMinutesAreThoseOfTheDatabase(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	lease, _, err := l.Acquire(t.Context(), limited(auth.Limits{MaxConcurrent: 1}), "r", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := store.RenewSlices(t.Context(), l); err != nil {
 		t.Error(err)
 	}
@@ -545,9 +517,7 @@ func TestTheMinutesAreThoseOfTheDatabase(t *testing.T) {
 func acquire(t *testing.T, l auth.Limiter, p *auth.Principal, id string) auth.Lease {
 	t.Helper()
 	lease, _, err := l.Acquire(t.Context(), p, id, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return lease
 }
 

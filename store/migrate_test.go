@@ -50,9 +50,7 @@ func TestANewerProgramTakesOverWhatAnOlderOneSettled(t *testing.T) {
 func migrates(t *testing.T, driver, dsn string, open func(store.Options) (*store.DB, error), newest *store.DB) {
 	t.Helper()
 	raw, err := sql.Open(driver, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = raw.Close() }()
 	statements := append(store.SchemaOf(newest, 9), before10...)
 	if driver == "sqlite" { // on Postgres a trigger did it
@@ -60,22 +58,16 @@ func migrates(t *testing.T, driver, dsn string, open func(store.Options) (*store
 			" SUM(cached_input), SUM(cache_write), SUM(output), SUM(reasoning), 0, 0, 0, SUM(second), 0 FROM receipt GROUP BY operation")
 	}
 	before, err := raw.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, s := range statements {
 		if _, err := before.ExecContext(t.Context(), s); err != nil {
 			t.Fatalf("%s: %v", s, err)
 		}
 	}
-	if err := before.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, before.Commit())
 	version := func() (n int) {
 		t.Helper()
-		if err := raw.QueryRowContext(t.Context(), "SELECT MAX(version) FROM schema_version").Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		must(t, raw.QueryRowContext(t.Context(), "SELECT MAX(version) FROM schema_version").Scan(&n))
 		return n
 	}
 	_, err = open(store.Options{AsStored: true})
@@ -85,9 +77,7 @@ func migrates(t *testing.T, driver, dsn string, open func(store.Options) (*store
 	if n := version(); n != 9 {
 		t.Errorf("a program that only looks made it version %d", n)
 	}
-	if err := opened(t)(open(store.Options{})).Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, opened(t)(open(store.Options{})).Close())
 	db := opened(t)(open(store.Options{AsStored: true}))
 	if n := version(); n <= 9 {
 		t.Errorf("after a server's start the schema has version %d", n)
@@ -136,9 +126,7 @@ func TestTheCurrencyOfBooksWithMoneyInThemStays(t *testing.T) {
 	} {
 		_ = opened(t)(open(store.Options{Currency: "EUR"})).Close()
 		db := opened(t)(open(store.Options{Currency: "CHF"})) // nothing has been booked yet
-		if err := errors.Join(db.Ledger().CreateAccount(t.Context(), "acme", billing.One), db.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(db.Ledger().CreateAccount(t.Context(), "acme", billing.One), db.Close()))
 		if _, err := open(store.Options{Currency: "EUR"}); !fault.Is(err, fault.InvalidRequest) || !strings.Contains(err.Error(), "keeps its books in CHF") {
 			t.Errorf("%s: %v", kind, err)
 		}

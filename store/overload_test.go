@@ -30,9 +30,7 @@ type caller struct {
 func newCaller(t *testing.T, db *store.DB, keyed bool) *caller {
 	t.Helper()
 	price := priceOf(t, billing.Image, "1")
-	if err := db.Ledger().CreateAccount(t.Context(), "acme", 1_000_000*billing.One); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Ledger().CreateAccount(t.Context(), "acme", 1_000_000*billing.One))
 	return &caller{Ledger: db.Ledger(), t: t, keyed: keyed, price: price}
 }
 
@@ -76,9 +74,7 @@ func TestAtThreeTimesTheLoadThatTheDatabaseTakesMostOfWhatItTakesIsServed(t *tes
 			synctest.Test(t, func(t *testing.T) {
 				faults := &sqlhook.Faults{}
 				db, err := sqlite.Open(t.Context(), path, store.Options{Wrap: faults.Wrap})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				c := newCaller(t, db, keyed)
 				faults.Slow(time.Millisecond)
 				const seconds = 6

@@ -31,9 +31,7 @@ func TestEveryReceiptCanBeComputedAgainFromWhatIsStored(t *testing.T) {
 			accounts++
 			account := fmt.Sprint("acme-", accounts)
 			credit := billing.Money(rapid.Int64Range(0, int64(billing.One/2)).Draw(r, "credit"))
-			if err := db.Ledger().CreateAccount(ctx, account, credit); err != nil {
-				r.Fatal(err)
-			}
+			must(r, db.Ledger().CreateAccount(ctx, account, credit))
 			for i := range rapid.IntRange(1, 4).Draw(r, "requests") {
 				c := billing.HoldRequest{
 					Account: account, Key: "key_1", RequestID: fmt.Sprint(account, "-", i), Operation: "chat", Model: "m",
@@ -43,13 +41,9 @@ func TestEveryReceiptCanBeComputedAgainFromWhatIsStored(t *testing.T) {
 				if fault.Is(err, fault.InsufficientBalance) {
 					continue
 				}
-				if err != nil {
-					r.Fatal(err)
-				}
+				must(r, err)
 				receipt, err := db.Ledger().Settle(ctx, h, drawnUsage(r, "used", 5000))
-				if err != nil {
-					r.Fatal(err)
-				}
+				must(r, err)
 				receipts = append(receipts, receipt)
 				if receipt.Overrun > 0 {
 					borne++
@@ -64,9 +58,7 @@ func TestEveryReceiptCanBeComputedAgainFromWhatIsStored(t *testing.T) {
 				t.Fatalf("receipt %s: %v\n%s", r.ID, err, diff)
 			}
 			price, err := db.Ledger().Price(t.Context(), stored.PriceVersion)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			cost, err := price.Cost(stored.Usage)
 			if err != nil || cost != stored.Charge+stored.Overrun {
 				t.Errorf("receipt %s was charged %s + %s, and costs %s, %v", r.ID, stored.Charge, stored.Overrun, cost, err)
@@ -80,13 +72,9 @@ func TestEveryReceiptCanBeComputedAgainFromWhatIsStored(t *testing.T) {
 func overrun(t *testing.T, db *store.DB) billing.Receipt {
 	t.Helper()
 	p := priceOf(t, billing.Output, "7")
-	if err := db.Ledger().CreateAccount(t.Context(), "poor", 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Ledger().CreateAccount(t.Context(), "poor", 1))
 	h, err := db.Ledger().Reserve(t.Context(), billing.HoldRequest{Account: "poor", Key: "k", RequestID: "poor-1", Operation: "chat", Model: "m", Price: p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r, err := db.Ledger().Settle(t.Context(), h, billing.Usage{Output: 3})
 	if err != nil || r.Charge != 1 || r.Overrun == 0 {
 		t.Fatalf("%+v, %v", r, err)
@@ -105,9 +93,7 @@ func drawnPrice(r *rapid.T) *billing.Price {
 		billing.Rate{Unit: billing.Output, Amount: amount.Draw(r, "output")},
 		billing.Rate{Unit: billing.Second, Variant: "720p@9:16", Amount: "0.000000000001"},
 	)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	return p
 }
 
@@ -158,9 +144,7 @@ func TestADamagedPriceIsNotUsed(t *testing.T) {
 			db := open(store.Options{})
 			p := priceOf(t, billing.Input, "3.00")
 			_ = store.AddPriceTwice(t.Context(), db, p, nil)
-			if err := store.DamagePrice(t.Context(), db, p, content); err != nil {
-				t.Fatal(err)
-			}
+			must(t, store.DamagePrice(t.Context(), db, p, content))
 			_ = db.Close()
 			db = open(store.Options{})
 			if got, err := db.Ledger().Price(t.Context(), p.Version()); !fault.Is(err, fault.InternalError) {
@@ -182,9 +166,7 @@ func TestAPriceRowIsStoredWhenItIsLoaded(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		db := open(store.Options{})
 		list := priced(t, "2.50")
-		if err := db.PublishPrices(t.Context(), list); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.PublishPrices(t.Context(), list))
 		_ = db.Close()
 		stored, err := open(store.Options{}).Ledger().Price(t.Context(), list.Price("m").Version())
 		if err != nil || stored.Version() != list.Price("m").Version() {
@@ -201,9 +183,7 @@ func TestProcessesThatChargeDifferentPricesAreNoticed(t *testing.T) {
 	one, other := open(time.Minute), open(time.Minute) // however slow the machine is
 	announce := func(db *store.DB, amount string, agree bool) {
 		t.Helper()
-		if err := db.PublishPrices(t.Context(), priced(t, amount)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.PublishPrices(t.Context(), priced(t, amount)))
 		if err := one.PricesAgree(t.Context()); (err == nil) != agree || (err != nil && !fault.Is(err, fault.InvalidRequest)) {
 			t.Errorf("after %s: %v", amount, err)
 		}
@@ -215,9 +195,7 @@ func TestProcessesThatChargeDifferentPricesAreNoticed(t *testing.T) {
 
 	// A process that the others have marked dead has a new row, which says so too.
 	hasty := open(200 * time.Millisecond)
-	if err := hasty.PublishPrices(t.Context(), priced(t, "3")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, hasty.PublishPrices(t.Context(), priced(t, "3")))
 	if _, err := pgtest.Open(t, dsn).ExecContext(t.Context(), "UPDATE node SET dead = TRUE WHERE id > 2"); err != nil {
 		t.Fatal(err)
 	}

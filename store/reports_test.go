@@ -21,9 +21,7 @@ func TestLookUpsAndLimitsAnswerWhileAllThatReadsForLongIsBusy(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		const patient = time.Minute // however slow the machine is
 		db := open(store.Options{WaitTimeout: patient})
-		if err := db.Keys().Add(t.Context(), named("a", "acme")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Keys().Add(t.Context(), named("a", "acme")))
 		free, err := store.OccupyReportConns(t.Context(), db, 3)
 		defer free()
 		if err != nil {
@@ -88,13 +86,9 @@ func TestOpenHoldsAndCommitsAreCounted(t *testing.T) {
 			defer mu.Unlock()
 			commits = append(commits, c)
 		}})
-		if err := db.Ledger().CreateAccount(t.Context(), "acme", billing.One); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Ledger().CreateAccount(t.Context(), "acme", billing.One))
 		h, err := db.Ledger().Reserve(t.Context(), billing.HoldRequest{Account: "acme", RequestID: "req_1", Operation: "chat", Model: "m"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if s := db.Stats(); s != (store.Stats{Holds: 1}) {
 			t.Errorf("with a hold: %+v", s)
 		}
@@ -129,9 +123,7 @@ func TestOpenTasksAndNoticesAreCounted(t *testing.T) {
 				ID: id, Account: "acme", Key: "key_1", RequestID: "req_" + id, State: video.Submitting, Version: 1,
 				CreatedAt: now, UpdatedAt: now, ExpiresAt: now.Add(time.Hour), WebhookURL: "https://hooks.example/x",
 			}
-			if err := db.Ledger().Add(t.Context(), video.CreateTask{Task: task}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, db.Ledger().Add(t.Context(), video.CreateTask{Task: task}))
 			task.State, task.Version, task.UpstreamID = video.Running, 2, "up-"+id
 			step := video.Step{Task: task}
 			if id == "vid_3" {
@@ -165,9 +157,7 @@ func TestAnErrorOfVerifySaysThatTheDatabaseIsAwayOnlyWhereItIs(t *testing.T) {
 		want(t.Context(), "the connection was lost", driver.ErrBadConn, fault.ServiceUnavailable)
 		want(t.Context(), "the database took too long", context.DeadlineExceeded, fault.ServiceUnavailable)
 		want(gone, "the caller is gone", context.Canceled, fault.ClientGone)
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Close())
 		want(t.Context(), "the database does not answer", strange, fault.ServiceUnavailable)
 	})
 }

@@ -24,13 +24,9 @@ func TestAWallClockThatJumpsEndsNoHoldOfALivingProcess(t *testing.T) {
 		wall := newManual(noon)
 		now := func() time.Time { return wall.Now().Add(time.Since(start)) }
 		db, err := sqlite.Open(t.Context(), path, store.Options{Now: now, Lease: 10 * time.Minute, HoldFor: 6 * time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { _ = db.Close() }()
-		if err := db.Ledger().CreateAccount(t.Context(), "acme", billing.One); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Ledger().CreateAccount(t.Context(), "acme", billing.One))
 		go func() { _ = db.Run(t.Context()) }()
 		open := func(want int) {
 			t.Helper()
@@ -68,12 +64,8 @@ func TestAHoldThatCannotBeEndedStopsNeitherTheStartNorTheSweep(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "test.db")
 			faults := &sqlhook.Faults{}
 			db, err := sqlite.Open(t.Context(), path, store.Options{Wrap: faults.Wrap})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := db.Ledger().CreateAccount(t.Context(), "acme", 10*billing.One); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, db.Ledger().CreateAccount(t.Context(), "acme", 10*billing.One))
 			for id, amount := range map[string]string{"bad": "1", "good": "2"} {
 				price := priceOf(t, billing.Image, amount)
 				h, err := db.Ledger().Reserve(t.Context(), billing.HoldRequest{
@@ -83,9 +75,7 @@ func TestAHoldThatCannotBeEndedStopsNeitherTheStartNorTheSweep(t *testing.T) {
 				if err == nil {
 					err = db.Ledger().Extend(t.Context(), h, billing.Usage{Images: 1}, 0)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 			}
 			faults.Cut()
 			_ = db.Close() // cannot reach the database any more

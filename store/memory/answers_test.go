@@ -28,12 +28,8 @@ func TestMemoryKeepsSoManyBytesOfAllAndOfAnAccount(t *testing.T) {
 			add := func(i int, want bool) {
 				t.Helper()
 				k := idempotency.Key{Account: c.accounts[i], Operation: "chat", Key: fmt.Sprint(i, now)}
-				if err := c.store.Claim(t.Context(), k, idempotency.Content{1}, "r"); err != nil {
-					t.Fatal(err)
-				}
-				if err := c.store.Keep(t.Context(), k, "r", idempotency.Answer{Header: header, Body: make([]byte, 400)}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, c.store.Claim(t.Context(), k, idempotency.Content{1}, "r"))
+				must(t, c.store.Keep(t.Context(), k, "r", idempotency.Answer{Header: header, Body: make([]byte, 400)}))
 				a, err := c.store.Lookup(t.Context(), k, idempotency.Content{1})
 				if kept := a != nil && err == nil; kept != want || !kept && !fault.Is(err, fault.IdempotencyConflict) {
 					t.Errorf("answer %d: kept %v (%v), want %v", i, kept, err, want)

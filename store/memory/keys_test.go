@@ -30,9 +30,7 @@ func stored(t *testing.T, keys ...auth.Key) *memory.Keys {
 	t.Helper()
 	m := new(memory.Keys)
 	for _, k := range keys {
-		if err := m.Add(t.Context(), k); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Add(t.Context(), k))
 	}
 	return m
 }
@@ -41,9 +39,7 @@ func stored(t *testing.T, keys ...auth.Key) *memory.Keys {
 func ids(t *testing.T, m *memory.Keys, account string) string {
 	t.Helper()
 	keys, err := m.List(t.Context(), account)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var list []string
 	for _, k := range keys {
 		id := k.ID
@@ -133,9 +129,7 @@ func TestTheFileMayGiveTheIdOfALostKeyToAnotherSecret(t *testing.T) {
 	run(t, m, "file f; off f; file")
 	again := named("f", "acme")
 	again.Hash = auth.HashOf("sk-rotated")
-	if err := m.Replace(t.Context(), []auth.Key{again}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Replace(t.Context(), []auth.Key{again}))
 	if got, want := ids(t, m, ""), "f "+auth.IDOf(auth.HashOf("sk-f"))+"(off)"; got != want {
 		t.Errorf("the keys are %q, want %q", got, want)
 	}
@@ -144,9 +138,7 @@ func TestTheFileMayGiveTheIdOfALostKeyToAnotherSecret(t *testing.T) {
 func TestAKeyIsFoundByItsHash(t *testing.T) {
 	m := stored(t, named("a", "acme"), named("b", "acme"))
 	k, err := m.Find(t.Context(), auth.HashOf("sk-b"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(named("b", "acme"), *k); diff != "" {
 		t.Error(diff)
 	}
@@ -212,9 +204,7 @@ func TestAReloadTakesTheFilesNewSettings(t *testing.T) {
 	k := named("f", "acme")
 	_ = m.Replace(t.Context(), []auth.Key{k})
 	k.Limits.RPM, k.Disabled = 7, true
-	if err := m.Replace(t.Context(), []auth.Key{k}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Replace(t.Context(), []auth.Key{k}))
 	if got, _ := m.Find(t.Context(), k.Hash); got.Limits.RPM != 7 || !got.Disabled {
 		t.Errorf("after the reload: %+v", got)
 	}

@@ -16,9 +16,7 @@ var morning = time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)
 func mustPrice(t testing.TB, rates ...billing.Rate) *billing.Price {
 	t.Helper()
 	p, err := billing.NewPrice(rates...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return p
 }
 
@@ -26,9 +24,7 @@ func TestTheClockIsTheWallClockUnlessToldOtherwise(t *testing.T) {
 	l := memory.NewLedger(memory.LedgerOptions{Count: true})
 	before := time.Now()
 	h, err := l.Reserve(t.Context(), billing.HoldRequest{RequestID: "r1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r, err := l.Settle(t.Context(), h, billing.Usage{})
 	if err != nil || r.CreatedAt.Before(before) || r.SettledAt.Before(r.CreatedAt) || r.SettledAt.After(time.Now()) {
 		t.Errorf("created %s, settled %s, %v", r.CreatedAt, r.SettledAt, err)
@@ -41,9 +37,7 @@ func TestThePriceOfAHoldIsKnownByItsVersion(t *testing.T) {
 		t.Errorf("before any hold: %v", err)
 	}
 	h, err := l.Reserve(t.Context(), billing.HoldRequest{Account: "acme", RequestID: "r", Price: price})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 2 { // while the hold is open, and after
 		if p, err := l.Price(t.Context(), price.Version()); err != nil || p != price {
 			t.Errorf("got %v, %v", p, err)
@@ -56,4 +50,12 @@ func TestThePriceOfAHoldIsKnownByItsVersion(t *testing.T) {
 
 func TestTheLedgerInMemory(t *testing.T) {
 	storetest.RunLedger(t, func(o memory.LedgerOptions) storetest.Ledger { return memory.NewLedger(o) })
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -18,9 +18,7 @@ func TestTheAccountThatHasMostOfTheMemoryLosesItsOldestResponses(t *testing.T) {
 	m := &memory.Responses{MaxBytes: 100_000}
 	keep := func(account string, i int) {
 		r := state.Response{Account: account, ID: fmt.Sprint("resp_", i), Items: []string{fmt.Sprint("msg_", i)}, Expires: time.Now().Add(time.Hour), Body: make([]byte, 10_000)}
-		if err := m.Put(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Put(t.Context(), r))
 	}
 	keep("small", 0)
 	for i := range 50 {
@@ -35,9 +33,7 @@ func TestTheAccountThatHasMostOfTheMemoryLosesItsOldestResponses(t *testing.T) {
 		}
 	}
 	keep("small", 51)
-	if err := m.Put(t.Context(), state.Response{Account: "small", ID: "resp_huge", Expires: time.Now().Add(time.Hour), Body: make([]byte, 200_000)}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Put(t.Context(), state.Response{Account: "small", ID: "resp_huge", Expires: time.Now().Add(time.Hour), Body: make([]byte, 200_000)}))
 	if got, err := m.Get(t.Context(), "small", "resp_huge"); err != nil || got != nil {
 		t.Errorf("one that is larger than all may be is kept: %v, %v", got, err)
 	}

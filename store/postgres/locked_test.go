@@ -53,9 +53,7 @@ func (l *locked) lock(statement string) {
 
 func (l *locked) unlock() {
 	l.t.Helper()
-	if err := l.other.Rollback(); err != nil {
-		l.t.Fatal(err)
-	}
+	must(l.t, l.other.Rollback())
 }
 
 // serve makes n calls of the account that is not locked.
@@ -152,17 +150,13 @@ func TestALockedRowKeepsNoProcessFromRenewingItsLease(t *testing.T) {
 	l.lock("SELECT 1 FROM account WHERE id = 'acme' FOR UPDATE")
 	settled := l.settling(h)
 	renewed := func() (until int64) {
-		if err := l.other.QueryRowContext(t.Context(), "SELECT MAX(lease_until) FROM node").Scan(&until); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.other.QueryRowContext(t.Context(), "SELECT MAX(lease_until) FROM node").Scan(&until))
 		return until
 	}
 	for first := renewed(); renewed() < first+3*int64(time.Second); time.Sleep(50 * time.Millisecond) {
 	}
 	b, err := postgres.Open(t.Context(), l.dsn, store.Options{}) // which sweeps
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = b.Close() }()
 	l.unlock()
 	if err := <-settled; err != nil {
@@ -177,9 +171,7 @@ func TestALockedRowKeepsNoProcessFromRenewingItsLease(t *testing.T) {
 // many batches. What a start leaves is ended by the sweeps of Run.
 func TestManyHoldsOnALockedAccountKeepNoServerFromStarting(t *testing.T) {
 	l := newLocked(t, store.Options{HoldFor: 1}) // over at once
-	if err := l.Credit(t.Context(), "acme", 9_000*billing.One, "more"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Credit(t.Context(), "acme", 9_000*billing.One, "more"))
 	var all sync.WaitGroup
 	for i := range 1_100 { // three batches
 		all.Go(func() {
@@ -204,9 +196,7 @@ func TestManyHoldsOnALockedAccountKeepNoServerFromStarting(t *testing.T) {
 	go func() { _ = db.Run(ctx) }()
 	for {
 		open, err := db.Ledger().OpenHolds(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if len(open) == 0 {
 			break
 		}
@@ -219,9 +209,7 @@ func TestManyHoldsOnALockedAccountKeepNoServerFromStarting(t *testing.T) {
 func TestOperationsThatArePutOffDoNotCountAsDone(t *testing.T) {
 	commits := make(chan store.Commit, 1_000)
 	l := newLocked(t, store.Options{})
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Close())
 	// The lease is long: no sign of life comes between.
 	l.open(store.Options{Lease: time.Hour, Committed: func(c store.Commit) { commits <- c }})
 	var holds []billing.Hold
@@ -250,9 +238,7 @@ func TestOperationsThatArePutOffDoNotCountAsDone(t *testing.T) {
 	}
 	l.unlock()
 	all.Wait()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Close())
 	close(commits)
 	done := 0
 	for c := range commits {

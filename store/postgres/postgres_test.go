@@ -51,9 +51,7 @@ func newFixture(t *testing.T, dsn string, o store.Options, units int64, accounts
 		t.Fatal(err)
 	}
 	for _, account := range accounts {
-		if err := f.CreateAccount(t.Context(), account, billing.Money(units)*billing.One); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.CreateAccount(t.Context(), account, billing.Money(units)*billing.One))
 	}
 	return f
 }
@@ -62,9 +60,7 @@ func newFixture(t *testing.T, dsn string, o store.Options, units int64, accounts
 func (f *fixture) open(o store.Options) {
 	f.t.Helper()
 	db, err := postgres.Open(f.t.Context(), f.dsn, o)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	f.t.Cleanup(func() { _ = db.Close() })
 	f.DB, f.Ledger = db, db.Ledger()
 }
@@ -105,9 +101,7 @@ func (f *fixture) mustSettle(h billing.Hold) {
 // boundKey gives the key of an account's requests a budget of 500 units.
 func (f *fixture) boundKey(account string) {
 	f.t.Helper()
-	if err := f.SetBudget(f.t.Context(), account, "k1", new(500*billing.One)); err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, f.SetBudget(f.t.Context(), account, "k1", new(500*billing.One)))
 }
 
 func (f *fixture) wantBalance(account string, posted int64) {
@@ -147,16 +141,12 @@ func TestADatabaseThatIsNotThereIsAway(t *testing.T) {
 func TestTasksGoByTheDatabasesClock(t *testing.T) {
 	dsn := pgtest.Schema(t)
 	db, err := postgres.Open(t.Context(), dsn, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = db.Close() }()
 	raw := pgtest.Open(t, dsn)
 	var read [2]time.Time
 	scan := func(at *time.Time) {
-		if err := raw.QueryRowContext(t.Context(), "SELECT clock_timestamp()").Scan(at); err != nil {
-			t.Fatal(err)
-		}
+		must(t, raw.QueryRowContext(t.Context(), "SELECT clock_timestamp()").Scan(at))
 	}
 	scan(&read[0])
 	now, err := db.Ledger().Now(t.Context())
@@ -184,4 +174,12 @@ func TestASettlementThatMeetsOnlyConflictsMayBeTriedAgain(t *testing.T) {
 	f.mustSettle(h)
 	f.wantBalance("acme", 999)
 	f.wantSound()
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

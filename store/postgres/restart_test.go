@@ -80,9 +80,7 @@ func (l *load) wait(n int) {
 func newLoad(t *testing.T, url string) *load {
 	t.Helper()
 	f := newFixture(t, url, store.Options{WaitTimeout: time.Minute}, 1_000_000, "acme")
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Close())
 	f.open(store.Options{WaitTimeout: 100 * time.Millisecond})
 	return &load{fixture: f, served: make(chan struct{})}
 }
@@ -97,13 +95,9 @@ func TestAPostgresThatStopsAndStartsUnderLoadRefusesMeanwhileAndLosesNothing(t *
 	}
 	for _, mode := range []string{"fast", "immediate"} {
 		l.wait(50)
-		if err := server.Stop(mode); err != nil {
-			t.Fatal(err)
-		}
+		must(t, server.Stop(mode))
 		l.wantRefused(5) // the callers may all wait for a settlement
-		if err := server.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, server.Start())
 	}
 	l.wait(50)
 	close(stop)

@@ -33,9 +33,7 @@ func (n *network) between(t *testing.T, dsn string) string {
 func between(t *testing.T, dsn string, carry func(to, from net.Conn, answers bool)) string {
 	t.Helper()
 	address, stop, err := pgtest.Between(dsn, carry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = stop() })
 	return address
 }
@@ -60,9 +58,7 @@ func (n *network) copy(to, from net.Conn) {
 func TestADatabaseThatFallsSilentIsServiceUnavailableForWhoeverReads(t *testing.T) {
 	n := &network{}
 	db, err := postgres.Open(t.Context(), n.between(t, pgtest.Schema(t)), store.Options{WaitTimeout: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = db.Close() }()
 	key := idempotency.Key{Account: "acme", Operation: "chat", Key: "k"}
 	n.silent.Store(true)

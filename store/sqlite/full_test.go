@@ -106,9 +106,7 @@ func TestAFullDiskRefusesHoldsAndReadsGoOn(t *testing.T) {
 	}
 	full.pages.Store(0)
 	for range holds {
-		if err := <-waits; err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-waits)
 	}
 	wantBalance(t, db, 10_000-len(holds), 0)
 	wantSound(t, db)

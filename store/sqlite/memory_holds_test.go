@@ -24,9 +24,7 @@ import (
 func painting(t testing.TB, id string, n int64) billing.HoldRequest {
 	t.Helper()
 	price, err := billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return billing.HoldRequest{Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "painter", Price: price, Bound: image(n)}
 }
 
@@ -35,15 +33,11 @@ func copyAsACrashLeavesIt(t testing.TB, from, to string, log int64) {
 	t.Helper()
 	for _, end := range []string{"", "-wal"} {
 		data, err := os.ReadFile(from + end)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if end != "" && log < int64(len(data)) {
 			data = data[:log]
 		}
-		if err := os.WriteFile(to+end, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(to+end, data, 0o600))
 	}
 }
 
@@ -64,13 +58,9 @@ func TestOnlyAHoldThatIsOlderThanASecondLeavesAReceiptAfterACrash(t *testing.T) 
 			synctest.Test(t, func(t *testing.T) {
 				ctx, faults := t.Context(), &sqlhook.Faults{}
 				db, err := sqlite.Open(ctx, path, store.Options{Wrap: faults.Wrap})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer func() { _ = db.Close() }()
-				if err := db.Ledger().CreateAccount(ctx, "acme", 10*billing.One); err != nil {
-					t.Fatal(err)
-				}
+				must(t, db.Ledger().CreateAccount(ctx, "acme", 10*billing.One))
 				if _, err := db.Ledger().Reserve(ctx, painting(t, "old", 1)); err != nil {
 					t.Fatal(err)
 				}
@@ -84,9 +74,7 @@ func TestOnlyAHoldThatIsOlderThanASecondLeavesAReceiptAfterACrash(t *testing.T) 
 				copyAsACrashLeavesIt(t, path, after, 1<<40)
 			})
 			db, err := sqlite.Open(t.Context(), after, store.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer func() { _ = db.Close() }()
 			r, err := db.Ledger().Receipt(t.Context(), "acme", "old")
 			if err != nil || r.Status != billing.Released || r.Reason != billing.ReasonInternal {
@@ -107,13 +95,9 @@ func TestADiskThatLosesTheEndOfTheLogLeavesASoundLedger(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "test.db")
 	db, err := sqlite.Open(t.Context(), path, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = db.Close() }()
-	if err := db.Ledger().CreateAccount(t.Context(), "acme", 100*billing.One); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Ledger().CreateAccount(t.Context(), "acme", 100*billing.One))
 	for i := range 20 {
 		h, err := db.Ledger().Reserve(t.Context(), painting(t, fmt.Sprintf("r%02d", i), 2))
 		if err == nil && i%3 == 0 {
@@ -122,14 +106,10 @@ func TestADiskThatLosesTheEndOfTheLogLeavesASoundLedger(t *testing.T) {
 		if err == nil && i%5 != 0 {
 			_, err = db.Ledger().Settle(t.Context(), h, image(int64(i%4)))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	log, err := os.Stat(path + "-wal")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	for i := range 25 {
@@ -179,14 +159,10 @@ func TestAHoldDoesNotGetWhatATransactionOnItsWayTakes(t *testing.T) {
 			db := funded(t, units, store.Options{Wrap: faults.Wrap})
 			l := db.Ledger()
 			if c.budget {
-				if err := l.SetBudget(t.Context(), "acme", "k1", new(10*billing.One)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, l.SetBudget(t.Context(), "acme", "k1", new(10*billing.One)))
 			}
 			h, err := l.Reserve(t.Context(), painting(t, "first", 1))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			faults.FailAt(0, false, nil) // counts its steps
 			faults.Slow(20 * time.Millisecond)
 			done := make(chan error)

@@ -63,9 +63,7 @@ func (s *statements) noScans(t *testing.T) {
 	first := &statements{seen: map[string]bool{}} // with the migrations, which may
 	opened(t, first.recorded(storetest.Place{Open: func(ctx context.Context, o store.Options) (*store.DB, error) { return sqlite.Open(ctx, path, o) }}), store.Options{})
 	raw, err := sql.Open("sqlite", "file:"+path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = raw.Close() }()
 	planned := 0
 	for _, query := range slices.Sorted(maps.Keys(s.seen)) {
@@ -97,13 +95,9 @@ func plan(t *testing.T, db *sql.DB, query string) (steps []string) {
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var step string
-		if err := rows.Scan(new(any), new(any), new(any), &step); err != nil {
-			t.Fatal(err)
-		}
+		must(t, rows.Scan(new(any), new(any), new(any), &step))
 		steps = append(steps, step)
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rows.Err())
 	return steps
 }

@@ -43,9 +43,7 @@ func place(t testing.TB) storetest.Place {
 func opened(t testing.TB, p storetest.Place, o store.Options) *store.DB {
 	t.Helper()
 	db, err := p.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -54,9 +52,7 @@ func opened(t testing.TB, p storetest.Place, o store.Options) *store.DB {
 func funded(t testing.TB, units int64, o store.Options) *store.DB {
 	t.Helper()
 	db := opened(t, place(t), o)
-	if err := db.Ledger().CreateAccount(t.Context(), "acme", billing.Money(units)*billing.One); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Ledger().CreateAccount(t.Context(), "acme", billing.Money(units)*billing.One))
 	return db
 }
 
@@ -85,9 +81,7 @@ func TestASecondProcessOnTheSameFileIsRefused(t *testing.T) {
 	if _, err := p.Open(t.Context(), store.Options{}); !fault.Is(err, fault.InvalidRequest) {
 		t.Errorf("got %v", err)
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.Close())
 	opened(t, p, store.Options{})
 }
 
@@ -95,9 +89,7 @@ func TestAnotherNameOfTheSameFileDoesNotGetAroundTheLock(t *testing.T) {
 	dir := t.TempDir()
 	path, link, hard := filepath.Join(dir, "test.db"), filepath.Join(dir, "link.db"), filepath.Join(dir, "hard.db")
 	first, err := sqlite.Open(t.Context(), path, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = first.Close() }()
 	if err := errors.Join(os.Symlink(path, link), os.Link(path, hard)); err != nil {
 		t.Skip("links cannot be made here: ", err)
@@ -112,9 +104,7 @@ func TestAnotherNameOfTheSameFileDoesNotGetAroundTheLock(t *testing.T) {
 func TestAPathWithEveryKindOfLetterIsOnePath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a b?c#d%e.db")
 	db, err := sqlite.Open(t.Context(), path, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = db.Close() }()
 	if found, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "a b*.db")); len(found) != 1 {
 		t.Errorf("found %q", found)
@@ -127,9 +117,7 @@ func TestAReloadWithTheKeysAndPricesThatAreThereWritesNothing(t *testing.T) {
 	faults := &sqlhook.Faults{}
 	db := funded(t, 1, store.Options{Wrap: faults.Wrap})
 	price, err := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	prices := billing.NewPriceList(map[string]*billing.Price{"m": price, "free": nil})
 	keys := func(ids ...string) (all []auth.Key) {
 		for _, id := range ids {
@@ -140,12 +128,8 @@ func TestAReloadWithTheKeysAndPricesThatAreThereWritesNothing(t *testing.T) {
 	reload := func(keys []auth.Key) int {
 		t.Helper()
 		faults.FailAt(0, false, nil)
-		if err := db.PublishPrices(t.Context(), prices); err != nil {
-			t.Fatal(err)
-		}
-		if err := db.Keys().Replace(t.Context(), keys); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.PublishPrices(t.Context(), prices))
+		must(t, db.Keys().Replace(t.Context(), keys))
 		return faults.Steps()
 	}
 	for range 3 { // a price counts as there when it was found by another transaction
@@ -182,9 +166,7 @@ func TestAConnectionThatIsLostAtACommitIsReplaced(t *testing.T) {
 			db := opened(t, place(t), store.Options{Wrap: faults.Wrap})
 			for _, name := range []string{"acme", "zeta"} {
 				faults.FailCommit(after, driver.ErrBadConn)
-				if err := db.Ledger().CreateAccount(t.Context(), name, billing.One); err != nil {
-					t.Fatal(err)
-				}
+				must(t, db.Ledger().CreateAccount(t.Context(), name, billing.One))
 				wantPosted(t, db, name)
 			}
 		})
@@ -221,5 +203,13 @@ func TestWhoIsToldThatItIsDurableFindsTheDatabaseWell(t *testing.T) {
 	close(looked)
 	if err != nil || away != nil || counted == before {
 		t.Errorf("the account: %v; then the database is said to be: %v, with %d commits, %d before", err, away, counted, before)
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
