@@ -280,7 +280,8 @@ func (b *batch) payer(h *hold) (p ledger.Payer) {
 	if h.counted {
 		return p
 	}
-	p.Account = &b.accounts[h.account].Balance
+	a := b.accounts[h.account]
+	p.Account, p.Sums = &a.Balance, &a.Sums
 	if of := b.budgets[h.budget]; of != nil {
 		p.Budget = &of.Balance
 	}
@@ -449,13 +450,10 @@ func (s *settlement) decide(b *batch) error {
 		ID: h.id, CreatedAt: timeAt(h.created), Account: h.account, Key: h.key,
 		Operation: h.operation, Model: h.model, PriceVersion: h.version, Hold: h.amount,
 	}
-	var available billing.Money
-	err := b.payer(h).Settle(&r, h.price, u, &s.outcome, timeAt(b.now), func(c ledger.Capture) bool {
-		if c.Charge > c.Held {
-			available = c.Available
-		}
-		return b.capture(h, c)
-	})
+	available, err := b.payer(h).Settle(&r, h.price, u, &s.outcome, timeAt(b.now))
+	if h.counted || r.Charge <= r.Hold {
+		available = 0 // it is kept where it explains a charge above the hold
+	}
 	if err == nil {
 		err = b.addAttempts(h, &r, s.outcome.Failed)
 	}
@@ -484,19 +482,6 @@ func (b *batch) loadPrice(h *hold) (err error) {
 		h.price, h.noPrice = b.db.ledger.Price(b.ctx, h.version)
 	}
 	return h.noPrice
-}
-
-// capture adds a settlement to the revenue and the overrun of its account; false, and nothing
-// has changed, if one of them cannot be as large.
-func (b *batch) capture(h *hold, c ledger.Capture) bool {
-	a := b.accounts[h.account]
-	overrun := c.Cost - c.Charge
-	if !ledger.Fits(a.revenue, c.Cost) || !ledger.Fits(a.overrun, overrun) {
-		return false
-	}
-	a.revenue += c.Cost
-	a.overrun += overrun
-	return true
 }
 
 // CreateAccount implements [billing.Accounts], durable when it returns.
@@ -567,7 +552,7 @@ func (b *batch) credit(account string, amount billing.Money, reference string) e
 	if again || err != nil {
 		return err
 	}
-	if !ledger.Fits(a.Posted, amount) || !ledger.Fits(a.credited, amount) {
+	if !ledger.Fits(a.Posted, amount) || !ledger.Fits(a.Credited, amount) {
 		return errTooLarge()
 	}
 	b.post(a, credited, reference, amount)
@@ -588,7 +573,7 @@ func (b *batch) credited(account, reference string) (before ledger.Credited, err
 // post adds an amount that was found to fit to an account, with its entry.
 func (b *batch) post(a *account, kind, reference string, amount billing.Money) {
 	a.Posted += amount
-	a.credited += amount
+	a.Credited += amount
 	b.entries = append(b.entries, entry{account: a.name, kind: kind, reference: reference, customer: amount, credit: -amount})
 }
 

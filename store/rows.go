@@ -14,10 +14,8 @@ import (
 // position is what an account's row says of money.
 type position struct {
 	ledger.Balance
-	credited billing.Money // what the platform gave
-	revenue  billing.Money // the full cost of what was delivered
-	overrun  billing.Money // the part of it that the operator bore
-	budgets  int64         // keys that have one
+	ledger.Sums
+	budgets int64 // keys that have one
 }
 
 // account is a row in the hands of a batch.
@@ -255,7 +253,7 @@ func (b *batch) receiptsOf(ids []any) error {
 // scanAccount reads a row of accountColumns.
 func scanAccount(rows Row) (*account, error) {
 	var a account
-	err := rows.Scan(&a.name, &a.Posted, &a.Held, &a.credited, &a.revenue, &a.overrun, &a.budgets)
+	err := rows.Scan(&a.name, &a.Posted, &a.Held, &a.Credited, &a.Revenue, &a.Overrun, &a.budgets)
 	a.before = a.position
 	return &a, err
 }
@@ -422,10 +420,10 @@ func (b *batch) writeAccounts() {
 		after.Held = a.before.Held
 		switch {
 		case a.fresh:
-			fresh = append(fresh, a.name, a.Posted, held, a.credited, a.revenue, a.overrun, a.budgets, b.now)
+			fresh = append(fresh, a.name, a.Posted, held, a.Credited, a.Revenue, a.Overrun, a.budgets, b.now)
 		case after != a.before || held != 0:
-			changed = append(changed, a.name, a.Posted-a.before.Posted, held, a.credited-a.before.credited,
-				a.revenue-a.before.revenue, a.overrun-a.before.overrun, a.budgets-a.before.budgets)
+			changed = append(changed, a.name, a.Posted-a.before.Posted, held, a.Credited-a.before.Credited,
+				a.Revenue-a.before.Revenue, a.Overrun-a.before.Overrun, a.budgets-a.before.budgets)
 		}
 	}
 	b.write("INSERT INTO account ("+accountColumns+", created_at) ROWS[tnnnnnnn]", fresh)

@@ -299,9 +299,9 @@ func (v verification) positions(names []string) (broken string, err error) {
 				want            *big.Int
 			}{
 				{"I1", "posted", a.Posted, new(big.Int).Sub(e.of(0), c.of(0))},
-				{"I7", "credited", a.credited, new(big.Int).Neg(e.of(1))},
-				{"I7", "revenue", a.revenue, new(big.Int).Add(c.of(0), c.of(1))},
-				{"I7", "overrun", a.overrun, c.of(1)},
+				{"I7", "credited", a.Credited, new(big.Int).Neg(e.of(1))},
+				{"I7", "revenue", a.Revenue, new(big.Int).Add(c.of(0), c.of(1))},
+				{"I7", "overrun", a.Overrun, c.of(1)},
 			} {
 				if column.want.Cmp(big.NewInt(int64(column.got))) != 0 {
 					broken = fmt.Sprintf("%s: the entries and charges of account %q do not sum to its %s, %d", column.invariant, a.name, column.name, column.got)

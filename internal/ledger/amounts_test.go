@@ -116,7 +116,7 @@ var grants = []struct {
 func TestWhatIsGranted(t *testing.T) {
 	for _, c := range grants {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := Payer{c.account, c.budget}.Grant(c.amounts)
+			got, err := Payer{Account: c.account, Budget: c.budget}.Grant(c.amounts)
 			switch {
 			case c.want >= 0:
 				if err != nil || got != c.want {
@@ -156,7 +156,7 @@ func TestAGrantIsThatOfTheReference(t *testing.T) {
 				for firm := range bound + 1 {
 					for _, account := range balances {
 						for _, budget := range append(balances, nil) {
-							same(Amounts{bound, least, usual, firm}, Payer{account, budget})
+							same(Amounts{bound, least, usual, firm}, Payer{Account: account, Budget: budget})
 						}
 					}
 				}

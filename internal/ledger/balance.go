@@ -52,7 +52,10 @@ func (b *Balance) capture(held, charge billing.Money) {
 
 // Payer is what a request is paid from: its account, and the budget that its key had
 // when the hold was made. Either may be nil.
-type Payer struct{ Account, Budget *Balance }
+type Payer struct {
+	Account, Budget *Balance
+	Sums            *Sums // that a settlement on Account is added to
+}
 
 // Available is what the account and the budget can both still give.
 func (p Payer) Available() billing.Money {
@@ -84,33 +87,42 @@ func (p Payer) Extend(soFar *billing.Usage, more billing.Money) (billing.Money, 
 	return more, nil
 }
 
-// Capture is the money that a settlement moves.
-type Capture struct {
-	Cost      billing.Money
-	Charge    billing.Money // of it, to the customer; the rest is the operator's
-	Held      billing.Money // for the request
-	Available billing.Money // what else the account could have given
-}
-
 // Settle ends a hold, whose receipt says so far what was held: the payer is charged
 // what was held and above it what the account has available, even above the key's
-// budget. post adds the amounts to what the ledger sums besides; false, and nothing has
-// changed, if a sum does not fit.
-func (p Payer) Settle(r *billing.Receipt, price *billing.Price, u billing.Usage, o *billing.Outcome, at time.Time, post func(Capture) bool) error {
+// budget; the rest is the operator's. It returns what the account could have given beside the
+// hold. After an error nothing has changed.
+func (p Payer) Settle(r *billing.Receipt, price *billing.Price, u billing.Usage, o *billing.Outcome, at time.Time) (available billing.Money, err error) {
 	cost, err := price.Cost(u)
 	if err != nil || (price == nil && negative(&u)) { // a price refuses it by itself
-		return fault.Wrap(fault.InternalError, "The gateway could not price what the request used.", err)
+		return 0, fault.Wrap(fault.InternalError, "The gateway could not price what the request used.", err)
 	}
-	available := p.Account.Available()
+	available = p.Account.Available()
 	charge := min(cost, r.Hold+available) // fits: nothing is held where Available is Unlimited
-	if cost > 0 && p.Account != nil && !post(Capture{cost, charge, r.Hold, available}) {
-		return fault.New(fault.InternalError, "The gateway's books cannot hold an amount this large.")
+	if p.Account != nil && !p.Sums.capture(cost, cost-charge) {
+		return 0, fault.New(fault.InternalError, "The gateway's books cannot hold an amount this large.")
 	}
 	p.Account.capture(r.Hold, charge)
 	p.Budget.capture(r.Hold, charge)
 	r.Charge, r.Overrun = charge, cost-charge
 	r.Usage, r.Status, r.Reason, r.Channel, r.SettledAt = u, billing.StatusOf(u), o.Reason, o.Channel, at
-	return nil
+	return available, nil
+}
+
+// Sums are what a ledger adds up beside balances: of one account, or of all together.
+type Sums struct {
+	Credited billing.Money // what the platform gave
+	Revenue  billing.Money // the full cost of what was delivered
+	Overrun  billing.Money // the part of it that the operator bore
+}
+
+// capture adds a settlement; false, and nothing has changed, if a sum does not fit.
+func (s *Sums) capture(cost, overrun billing.Money) bool {
+	if !Fits(s.Revenue, cost) || !Fits(s.Overrun, overrun) {
+		return false
+	}
+	s.Revenue += cost
+	s.Overrun += overrun
+	return true
 }
 
 // Fits reports whether a sum is an amount: [billing.Unlimited] is none.

@@ -21,7 +21,7 @@ func TestNoBucketIsBelowZero(t *testing.T) {
 			t.Errorf("%s of -5 is not negative", field.Name)
 		}
 		var receipt billing.Receipt
-		if err := (Payer{}).Settle(&receipt, nil, u, &billing.Outcome{}, receipt.SettledAt, nil); err == nil {
+		if _, err := (Payer{}).Settle(&receipt, nil, u, &billing.Outcome{}, receipt.SettledAt); err == nil {
 			t.Errorf("%s of -5 was settled", field.Name)
 		}
 	}

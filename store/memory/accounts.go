@@ -64,7 +64,7 @@ func (l *memoryLedger) CreateAccount(_ context.Context, name string, credit bill
 	if err := ledger.CheckNewAccount(name, l.accounts[name] != nil, credit, l.options.Count); err != nil {
 		return err
 	}
-	if credit > 0 && !ledger.Fits(l.sums.credited, credit) {
+	if credit > 0 && !ledger.Fits(l.sums.Credited, credit) {
 		return errTooLarge()
 	}
 	a := l.newAccount(name)
@@ -90,7 +90,7 @@ func (l *memoryLedger) Credit(_ context.Context, name string, amount billing.Mon
 	if again || err != nil {
 		return err
 	}
-	if !ledger.Fits(l.sums.credited, amount) {
+	if !ledger.Fits(l.sums.Credited, amount) {
 		return errTooLarge()
 	}
 	l.credit(a, amount)
@@ -100,7 +100,7 @@ func (l *memoryLedger) Credit(_ context.Context, name string, amount billing.Mon
 
 // credit posts a credit that was found to fit.
 func (l *memoryLedger) credit(a *account, amount billing.Money) {
-	l.sums.credited += amount
+	l.sums.Credited += amount
 	a.balance.Posted += amount
 }
 
@@ -173,8 +173,8 @@ func (l *memoryLedger) Totals(context.Context) (billing.Totals, error) {
 	amount := func(m billing.Money) *big.Int { return big.NewInt(int64(m)) }
 	s := l.sums
 	t := billing.Totals{
-		Accounts: int64(len(l.accounts)), Posted: amount(s.credited - (s.revenue - s.overrun)), Held: new(big.Int),
-		Credited: amount(s.credited), Revenue: amount(s.revenue), Overrun: amount(s.overrun),
+		Accounts: int64(len(l.accounts)), Posted: amount(s.Credited - (s.Revenue - s.Overrun)), Held: new(big.Int),
+		Credited: amount(s.Credited), Revenue: amount(s.Revenue), Overrun: amount(s.Overrun),
 	}
 	for _, a := range l.accounts {
 		if a.balance != nil {

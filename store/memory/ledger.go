@@ -70,14 +70,7 @@ type memoryLedger struct {
 	requests map[string]*request // by id: the open ones, and the settled ones in receipts
 	receipts []*request          // the newest that were settled, as many as are kept
 	settled  int                 // how many ever were
-	sums     sums
-}
-
-// sums are those of all accounts, each of which has to be an amount.
-type sums struct {
-	credited billing.Money // what the platform gave
-	revenue  billing.Money // the full cost of what was delivered
-	overrun  billing.Money // the part of it that the operator bore
+	sums     ledger.Sums         // of all accounts
 }
 
 // NewLedger returns an empty ledger. It is safe for concurrent use.
@@ -130,7 +123,7 @@ func (l *memoryLedger) Reserve(_ context.Context, r billing.HoldRequest) (billin
 	if err != nil {
 		return billing.Hold{}, err
 	}
-	h := &request{price: r.Price, account: a, payer: ledger.Payer{Account: a.balance, Budget: a.budgets[r.Key]}, receipt: billing.Receipt{
+	h := &request{price: r.Price, account: a, payer: ledger.Payer{Account: a.balance, Budget: a.budgets[r.Key], Sums: &l.sums}, receipt: billing.Receipt{
 		ID: r.RequestID, CreatedAt: l.now(), Account: a.name, Key: r.Key,
 		Operation: r.Operation, Model: r.Model, PriceVersion: r.Price.Version(),
 	}}
@@ -180,11 +173,7 @@ func (l *memoryLedger) Settle(_ context.Context, h billing.Hold, u billing.Usage
 		return billing.Receipt{}, err
 	}
 	at := l.now() // before any money moves: it is the caller's code
-	err = r.payer.Settle(&r.receipt, r.price, u, &outcome, at, func(c ledger.Capture) bool {
-		r.available = c.Available
-		return l.sums.capture(c)
-	})
-	if err != nil {
+	if r.available, err = r.payer.Settle(&r.receipt, r.price, u, &outcome, at); err != nil {
 		return billing.Receipt{}, err
 	}
 	r.account.tally(&r.receipt)
@@ -192,18 +181,6 @@ func (l *memoryLedger) Settle(_ context.Context, h billing.Hold, u billing.Usage
 	r.account.wasted(r)
 	l.keep(r)
 	return r.receipt, nil
-}
-
-// capture adds what a settlement moves; false, and nothing has changed, if a sum does
-// not fit.
-func (s *sums) capture(c ledger.Capture) bool {
-	overrun := c.Cost - c.Charge
-	if !ledger.Fits(s.revenue, c.Cost) || !ledger.Fits(s.overrun, overrun) {
-		return false
-	}
-	s.revenue += c.Cost
-	s.overrun += overrun
-	return true
 }
 
 // keep keeps a request that was settled, in the place of the oldest if there is no other.

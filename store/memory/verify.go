@@ -30,7 +30,7 @@ func (l *memoryLedger) Verify(context.Context) error {
 
 // badSum compares every account, and the sums of all, with its credits and its usage.
 func (l *memoryLedger) badSum() string {
-	var all sums
+	var all ledger.Sums
 	var requests int64
 	for _, name := range slices.Sorted(maps.Keys(l.accounts)) {
 		a := l.accounts[name]
@@ -41,10 +41,10 @@ func (l *memoryLedger) badSum() string {
 		for _, t := range a.usage {
 			requests += t.requests
 			charged += t.charge
-			all.revenue += t.charge + t.overrun
-			all.overrun += t.overrun
+			all.Revenue += t.charge + t.overrun
+			all.Overrun += t.overrun
 		}
-		all.credited += credited
+		all.Credited += credited
 		if a.balance != nil && credited-charged != a.balance.Posted {
 			return fmt.Sprintf("I1: the credits and charges of account %q sum to %s, its balance is %s", name, credited-charged, a.balance.Posted)
 		}
@@ -89,7 +89,7 @@ func (l *memoryLedger) badHold() string {
 
 // badReceipt finds settlements that contradict themselves, or the sums.
 func (l *memoryLedger) badReceipt() string {
-	all := sums{credited: l.sums.credited}
+	all := ledger.Sums{Credited: l.sums.Credited}
 	for _, q := range l.receipts {
 		r := &q.receipt
 		if r.Status != billing.Captured && (r.Charge > 0 || r.Overrun > 0) {
@@ -98,11 +98,11 @@ func (l *memoryLedger) badReceipt() string {
 		if !l.options.Count && r.Charge > r.Hold+q.available {
 			return fmt.Sprintf("I6: request %q was charged %s of %s held and %s available", r.ID, r.Charge, r.Hold, q.available)
 		}
-		all.revenue += r.Charge + r.Overrun
-		all.overrun += r.Overrun
+		all.Revenue += r.Charge + r.Overrun
+		all.Overrun += r.Overrun
 	}
 	if !l.options.Count && l.settled == len(l.receipts) && all != l.sums {
-		return fmt.Sprintf("I10: the receipts sum to %s, usage to %s", all.revenue, l.sums.revenue)
+		return fmt.Sprintf("I10: the receipts sum to %s, usage to %s", all.Revenue, l.sums.Revenue)
 	}
 	return ""
 }

@@ -55,9 +55,9 @@ func TestVerifyNamesTheInvariantThatABrokenLedgerBreaks(t *testing.T) {
 		{"a charge that no balance has", "I1", func(l *memoryLedger) {
 			l.accounts["acme"].usage[tallyKey{key: "k1", hour: ledger.HourOf(l.now())}].charge++
 		}},
-		{"a gift that no credit explains", "I7", func(l *memoryLedger) { l.sums.credited++ }},
-		{"an earning that no charge explains", "I7", func(l *memoryLedger) { l.sums.revenue++ }},
-		{"a loss that no overrun explains", "I7", func(l *memoryLedger) { l.sums.overrun++ }},
+		{"a gift that no credit explains", "I7", func(l *memoryLedger) { l.sums.Credited++ }},
+		{"an earning that no charge explains", "I7", func(l *memoryLedger) { l.sums.Revenue++ }},
+		{"a loss that no overrun explains", "I7", func(l *memoryLedger) { l.sums.Overrun++ }},
 		{"more held than posted", "I2", func(l *memoryLedger) { l.accounts["acme"].balance.Held += 100 * billing.One }},
 		{"less than nothing held", "I2", func(l *memoryLedger) { l.accounts["acme"].balance.Held = -1 }},
 		{"a hold without a request", "I3", func(l *memoryLedger) { delete(l.requests, "open") }},
