@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 )
@@ -21,9 +19,7 @@ var accountTests = map[string]func(ledgerTest){
 		for _, name := range []string{"Zeta", "0", "jo@example.org", strings.Repeat("a", 64)} {
 			b.account(name, 0)
 		}
-		if diff := cmp.Diff([]string{"0", "Zeta", strings.Repeat("a", 64), "acme", "jo@example.org"}, b.accountNames()); diff != "" {
-			b.t.Error(diff)
-		}
+		b.same("the accounts", []string{"0", "Zeta", strings.Repeat("a", 64), "acme", "jo@example.org"}, b.accountNames())
 	},
 	"PagesOfAccountsAreAllAccountsWithTheirBalances": func(b ledgerTest) {
 		want := []string{"0", "Zeta", "acme", "b+c", "other"} // by their bytes
@@ -130,9 +126,7 @@ var accountTests = map[string]func(ledgerTest){
 			b.t.Helper()
 			got, err := b.BudgetsOf(b.t.Context(), []billing.KeyOf{k0, k1, k2, {Account: "nobody", Key: "k1"}})
 			b.ok(err)
-			if diff := cmp.Diff(budgets, got); diff != "" {
-				b.t.Error(diff)
-			}
+			b.same("what is left of the budgets", budgets, got)
 		}
 		b.account("other", 10).account("acme", 10)
 		want(map[billing.KeyOf]billing.Money{})
@@ -166,9 +160,7 @@ var accountTests = map[string]func(ledgerTest){
 		}
 		rows, err := b.Usage(b.t.Context(), billing.Query{Account: "first seen", By: billing.ByKey})
 		b.ok(err)
-		if diff := cmp.Diff([]billing.UsageRow{{Group: "k1", Requests: 1, Usage: images(3), Charge: 3 * billing.One}}, rows); diff != "" {
-			b.t.Error(diff)
-		}
+		b.same("usage", []billing.UsageRow{{Group: "k1", Requests: 1, Usage: images(3), Charge: 3 * billing.One}}, rows)
 		if rows, err := b.Usage(b.t.Context(), billing.Query{Account: "never seen"}); err != nil || len(rows) != 0 {
 			b.t.Errorf("got %+v, %v", rows, err)
 		}

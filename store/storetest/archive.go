@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/sqlhook"
@@ -111,9 +109,7 @@ var archiveTests = map[string]func(dbTest){
 				Units: map[billing.Unit]int64{billing.Image: 2}, Waste: 2 * billing.One,
 			}},
 		}}
-		if diff := cmp.Diff(want, b.linesOf(files[0])); diff != "" {
-			b.t.Errorf("(-want +got):\n%s", diff)
-		}
+		b.same("the lines of the file", want, b.linesOf(files[0]))
 		if p, err := b.Price(b.t.Context(), b.price.Version()); err != nil || p.Version() != b.price.Version() {
 			b.t.Errorf("the price is gone: %v", err)
 		}

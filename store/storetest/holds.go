@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 )
@@ -114,9 +112,7 @@ var holdTests = map[string]func(ledgerTest){
 		for _, open := range b.wantOpen(1) {
 			want := billing.OpenHold{Hold: h, CreatedAt: startTime, SoFar: images(2)}
 			want.Price, open.Price = nil, nil // equal ones, not the same
-			if diff := cmp.Diff(want, open); diff != "" {
-				b.t.Error(diff)
-			}
+			b.same("the open hold", want, open)
 		}
 		if r := b.settle(h, 9); r.Hold != 9*billing.One || r.Charge != 9*billing.One || r.Usage != images(9) {
 			b.t.Errorf("got %+v", r)
@@ -216,9 +212,7 @@ var settlementTests = map[string]func(ledgerTest){
 			PriceVersion: b.price.Version(), Hold: 4 * billing.One, Charge: 3 * billing.One,
 			Reason: billing.ReasonComplete, Channel: "main",
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			b.t.Error(diff)
-		}
+		b.same("the receipt", want, got)
 		again, err := b.Receipt(b.t.Context(), "acme", "r1")
 		if err != nil || again != got {
 			b.t.Errorf("looked up: %+v, %v", again, err)

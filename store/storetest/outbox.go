@@ -28,9 +28,7 @@ var outboxTests = map[string]func(taskTest){
 		}
 		due := s.wantDue(2, "c", "b")
 		want := webhook.Delivery{ID: "evt_vid_c", Account: "acme", TaskID: "vid_c", URL: "https://example.com/hook", Body: []byte(`{"id":"vid_c"}`), CreatedAt: startTime}
-		if diff := cmp.Diff(want, due[0]); diff != "" {
-			s.t.Errorf("(-want +got):\n%s", diff)
-		}
+		s.same("the delivery", want, due[0])
 		s.wantDue(0)
 		s.wantDue(9, "a")
 		s.wantDue(9)
@@ -250,9 +248,7 @@ func (s taskTest) wantListed(account string, limit int, want ...webhook.Status) 
 	s.t.Helper()
 	got, err := s.Outbox.Deliveries(s.t.Context(), account, limit)
 	s.ok(err)
-	if diff := cmp.Diff(append([]webhook.Status{}, want...), got); diff != "" {
-		s.t.Fatalf("deliveries of %q (-want +got):\n%s", account, diff)
-	}
+	s.same("the deliveries of "+account, append([]webhook.Status{}, want...), got)
 }
 
 // resent resends a delivery that exists.
@@ -285,9 +281,7 @@ func (s taskTest) deliveries() []string {
 
 func (s taskTest) wantDeliveries(ids ...string) {
 	s.t.Helper()
-	if diff := cmp.Diff(append([]string{}, ids...), s.deliveries()); diff != "" {
-		s.t.Fatalf("deliveries (-want +got):\n%s", diff)
-	}
+	s.same("the deliveries", append([]string{}, ids...), s.deliveries())
 }
 
 // restart is the store after a crash of its process, or the same if nothing would

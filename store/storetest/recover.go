@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
@@ -320,9 +318,7 @@ func (b dbTest) wantAnswer(key, body string, r billing.Receipt) {
 	got, err := b.Lookup(b.t.Context(), onceKey(key), idempotency.Content{1})
 	b.ok(err)
 	want := &idempotency.Answer{Header: http.Header{"X-Body": {body}}, Body: []byte(body), Receipt: r}
-	if diff := cmp.Diff(want, got); diff != "" {
-		b.t.Fatalf("the answer of %q (-want +got):\n%s", key, diff)
-	}
+	b.same("the answer of "+key, want, got)
 }
 
 func record(key, body string) idempotency.Record {

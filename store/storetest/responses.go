@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/responses/state"
@@ -55,9 +53,7 @@ func (s responseTest) want(account, id string, want *state.Response) {
 		plain.Items = nil
 		want = &plain
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		s.t.Errorf("%s of %s: want (-), got (+):\n%s", id, account, diff)
-	}
+	s.same(id+" of "+account, want, got)
 	has, err := s.Has(s.t.Context(), account, id)
 	s.ok(err)
 	if has != (want != nil) {

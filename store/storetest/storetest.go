@@ -289,9 +289,7 @@ func (d ledgerTest) wantBalance(posted, held billing.Money) {
 	d.t.Helper()
 	got, err := d.Balance(d.t.Context(), "acme")
 	d.ok(err)
-	if diff := cmp.Diff(billing.Balance{Account: "acme", Posted: posted * billing.One, Held: held * billing.One}, got); diff != "" {
-		d.t.Fatalf("balance (-want +got):\n%s", diff)
-	}
+	d.same("the balance", billing.Balance{Account: "acme", Posted: posted * billing.One, Held: held * billing.One}, got)
 }
 
 // wantEnded checks the error of an extension of a hold that has been settled.
@@ -345,6 +343,14 @@ func (b base) wantCode(err error, code fault.Code) {
 	b.t.Helper()
 	if !fault.Is(err, code) {
 		b.t.Fatalf("got %v, want %s", err, code)
+	}
+}
+
+// same compares what there is with what there has to be.
+func (b base) same(what string, want, got any) {
+	b.t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		b.t.Fatalf("%s (-want +got):\n%s", what, diff)
 	}
 }
 

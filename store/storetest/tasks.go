@@ -411,9 +411,7 @@ func (s taskTest) find(account, id string) *video.Task {
 
 func (s taskTest) want(t video.Task) {
 	s.t.Helper()
-	if diff := cmp.Diff(&t, s.find(t.Account, t.ID)); diff != "" {
-		s.t.Fatalf("(-want +got):\n%s", diff)
-	}
+	s.same("the task "+t.ID, &t, s.find(t.Account, t.ID))
 }
 
 func (s taskTest) wantNone(account, id string) {

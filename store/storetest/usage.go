@@ -1,14 +1,13 @@
 package storetest
 
 import (
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -62,9 +61,7 @@ var usageTests = map[string]func(ledgerTest){
 			}
 			got, err := b.Usage(b.t.Context(), q)
 			b.ok(err)
-			if diff := cmp.Diff(plainSum(q, receipts), got); diff != "" {
-				b.t.Fatalf("%+v: (-receipts +got):\n%s", q, diff)
-			}
+			b.same(fmt.Sprintf("%+v", q), plainSum(q, receipts), got)
 		}
 	},
 	"UsageOfNoAccountOrByNothingKnownIsRefused": func(b ledgerTest) {
@@ -249,12 +246,8 @@ func (d ledgerTest) wantAttempts(id string, receipt billing.Receipt, want []bill
 	d.t.Helper()
 	got, failed, err := d.Request(d.t.Context(), id)
 	d.ok(err)
-	if diff := cmp.Diff(receipt, got); diff != "" {
-		d.t.Errorf("the receipt is another (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(want, failed); diff != "" {
-		d.t.Errorf("the failed attempts (-want +got):\n%s", diff)
-	}
+	d.same("the receipt", receipt, got)
+	d.same("the failed attempts", want, failed)
 }
 
 func (d ledgerTest) wantWaste(q billing.Query, want ...billing.WasteRow) {
@@ -264,7 +257,5 @@ func (d ledgerTest) wantWaste(q billing.Query, want ...billing.WasteRow) {
 	if want == nil {
 		want = []billing.WasteRow{}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		d.t.Errorf("waste of %+v (-want +got):\n%s", q, diff)
-	}
+	d.same(fmt.Sprintf("waste of %+v", q), want, got)
 }

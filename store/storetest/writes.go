@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
@@ -240,9 +238,7 @@ func (s *scenario) check() {
 	ctx := context.Background()
 	got, err := s.Balance(ctx, s.name)
 	s.ok(err)
-	if diff := cmp.Diff(billing.Balance{Account: s.name, Posted: 10 * billing.One}, got); diff != "" {
-		s.t.Fatalf("%s (-want +got):\n%s", s.name, diff)
-	}
+	s.same("the balance of "+s.name, billing.Balance{Account: s.name, Posted: 10 * billing.One}, got)
 	r, err := s.Receipt(ctx, s.name, s.name+"captured")
 	if err != nil || r.Charge != 3*billing.One || r.Hold != 2*billing.One || r.Reason != billing.ReasonComplete {
 		s.t.Fatalf("%s: %+v, %v", s.name, r, err)
@@ -260,9 +256,7 @@ func (s *scenario) checkAnswers(r billing.Receipt) {
 	s.t.Helper()
 	got, err := s.Lookup(s.t.Context(), s.key("captured"), idempotency.Content{1})
 	s.ok(err)
-	if diff := cmp.Diff(&idempotency.Answer{Header: http.Header{"X-A": {"b"}}, Body: []byte("body"), Receipt: r}, got); diff != "" {
-		s.t.Fatalf("%s: the answer (-want +got):\n%s", s.name, diff)
-	}
+	s.same("the answer of "+s.name, &idempotency.Answer{Header: http.Header{"X-A": {"b"}}, Body: []byte("body"), Receipt: r}, got)
 	if got, err = s.Lookup(s.t.Context(), s.key("released"), idempotency.Content{2}); err != nil || got != nil {
 		s.t.Fatalf("%s: a freed key gave %+v, %v", s.name, got, err)
 	}
