@@ -97,7 +97,7 @@ type Options struct {
 	// older schema, which take as long as its tables are large.
 	Opening time.Duration
 	// Lease is how long the holds of a process that shares its database are
-	// safe from the others after its last sign of life; zero means 10 s.
+	// safe from the others after its last heartbeat; zero means 10 s.
 	Lease time.Duration
 	// AnswerBytes bounds the bytes of idempotent answers, bodies and headers, that
 	// a process keeps for one account: half of them at once, the other half spread

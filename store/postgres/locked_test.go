@@ -210,7 +210,7 @@ func TestOperationsThatArePutOffDoNotCountAsDone(t *testing.T) {
 	commits := make(chan store.Commit, 1_000)
 	l := newLocked(t, store.Options{})
 	must(t, l.Close())
-	// The lease is long: no sign of life comes between.
+	// The lease is long: no heartbeat comes between.
 	l.open(store.Options{Lease: time.Hour, Committed: func(c store.Commit) { commits <- c }})
 	var holds []billing.Hold
 	for i := range 5 {

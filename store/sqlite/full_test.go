@@ -88,7 +88,7 @@ func TestAFullDiskRefusesHoldsAndReadsGoOn(t *testing.T) {
 	} else {
 		t.Error("a hold in memory was made although the last write had failed")
 	}
-	for made := full.made.Load(); full.made.Load() < made+3; { // a sign of life that fails closes its connection
+	for made := full.made.Load(); full.made.Load() < made+3; { // a heartbeat that fails closes its connection
 		wantFull(t, db.Ping(t.Context()))
 	}
 	wantSound(t, db)

@@ -220,8 +220,8 @@ func (b dbTest) onlyShared() {
 	}
 }
 
-// loseLease ends the lease of every process a moment ago, too late for a sign
-// of life and too early for being forgotten.
+// loseLease ends the lease of every process a moment ago: too late for a heartbeat, and too
+// early for its row to be gone.
 func (b dbTest) loseLease() {
 	b.t.Helper()
 	b.ok(b.place.Exec(b.t.Context(), "UPDATE node SET lease_until = CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) * 1000000 - 100000000"))
