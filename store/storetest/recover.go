@@ -229,9 +229,11 @@ func (b dbTest) loseLease() {
 
 // answerTests are the rules of answers that are settled with their request.
 var answerTests = map[string]func(dbTest){
-	"ACaptureKeepsTheAnswerAndAReleaseFreesTheKeyAlsoAfterACrash": func(b dbTest) {
+	"ACaptureKeepsTheAnswerAndAReleaseAndACrashFreeTheKey": func(b dbTest) {
 		b.account("acme", 10)
 		kept, freed := b.claim("kept", 2), b.claim("freed", 3)
+		b.claim("running", 2)
+		b.ok(b.Extend(b.t.Context(), b.claim("streaming", 2), images(1), 0))
 		b.wantTaken("kept")
 		b.wantTaken("freed")
 		r, err := b.Settle(b.t.Context(), kept, images(2), billing.Outcome{Reason: billing.ReasonComplete}, record("kept", "body"))
@@ -242,7 +244,9 @@ var answerTests = map[string]func(dbTest){
 		b = b.crash()
 		b.wantAnswer("kept", "body", r)
 		b.wantFree("freed")
-		b.wantBalance(8, 0)
+		b.wantFree("running")
+		b.wantFree("streaming")
+		b.wantBalance(7, 0)
 	},
 	"ASettlementThatFailsKeepsNoAnswerAndFreesNoKey": func(b dbTest) {
 		b.account("acme", 10)
@@ -253,16 +257,6 @@ var answerTests = map[string]func(dbTest){
 		r, err := b.Settle(b.t.Context(), h, images(1), record("r1", "another"))
 		b.ok(err)
 		b.wantAnswer("r1", "another", r)
-	},
-	"AKeyWhoseRequestDiedIsFreeAfterTheCrash": func(b dbTest) {
-		b.account("acme", 10)
-		b.claim("call", 2)
-		stream := b.claim("stream", 2)
-		b.ok(b.Extend(b.t.Context(), stream, images(1), 0))
-		b = b.crash()
-		b.wantBalance(9, 0)
-		b.wantFree("call")
-		b.wantFree("stream")
 	},
 	"ASecondSettlementDoesNotReplaceTheAnswer": func(b dbTest) {
 		b.account("acme", 10)
