@@ -161,21 +161,32 @@ func scanAttempt(rows Row, more ...any) (a billing.Attempt, err error) {
 
 // OpenHolds implements [Ledger].
 func (db *dbLedger) OpenHolds(ctx context.Context) ([]billing.OpenHold, error) {
+	var young []*hold
+	if db.memory != nil {
+		young = db.memory.withoutRow() // first, since one of them may get its row while the rows are read
+	}
 	holds, err := db.heldBy(ctx, "TRUE")
 	if err != nil {
 		return nil, err
 	}
-	if db.memory != nil {
-		holds = append(holds, db.memory.withoutRow()...)
+	stored := make(map[string]bool, len(holds))
+	for _, h := range holds {
+		stored[h.id] = true
+	}
+	for _, h := range young {
+		if !stored[h.id] {
+			holds = append(holds, h)
+		}
 	}
 	open := make([]billing.OpenHold, 0, len(holds))
-	for _, h := range holds {
+	for _, held := range holds {
+		h := *held // others read what is in memory
 		if h.price == nil {
 			if h.price, err = db.Price(ctx, h.version); err != nil {
 				return nil, err
 			}
 		}
-		available, err := db.left(ctx, h)
+		available, err := db.left(ctx, &h)
 		if err != nil {
 			return nil, err
 		}

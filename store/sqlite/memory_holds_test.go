@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,5 +180,27 @@ func TestAHoldDoesNotGetWhatATransactionOnItsWayTakes(t *testing.T) {
 			}
 			wantSound(t, db)
 		})
+	}
+}
+
+func TestAHoldThatGetsItsRowWhileTheRowsAreReadIsAmongTheOpenOnes(t *testing.T) {
+	var once sync.Once
+	var stored func() error // nil until there is a hold
+	db := funded(t, 10, store.Options{Wrap: func(c driver.Connector) driver.Connector {
+		return sqlhook.Wrap(c, func(s sqlhook.Step, do func() error) error {
+			err := do()
+			if stored != nil && strings.Contains(s.Query, " FROM hold WHERE TRUE") {
+				once.Do(func() { must(t, stored()) })
+			}
+			return err
+		})
+	}})
+	h, err := db.Ledger().Reserve(t.Context(), painting(t, "r1", 4))
+	must(t, err)
+	stored = func() error { return db.Ledger().Extend(t.Context(), h, image(1), 0) }
+	for _, when := range []string{"meanwhile", "before"} {
+		if open, err := db.Ledger().OpenHolds(t.Context()); err != nil || len(open) != 1 || open[0].ID != "r1" {
+			t.Errorf("the row was written %s: %+v are open, %v", when, open, err)
+		}
 	}
 }
