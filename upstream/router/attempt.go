@@ -73,7 +73,7 @@ type attempt struct {
 	firstByte atomic.Bool  // the first byte has come
 	closed    atomic.Bool
 	readErr   error   // what reads say from now on; the reader's own
-	verdict   verdict // of an attempt that was refused
+	verdict   verdict // of an attempt that failed
 
 	mu       sync.Mutex
 	timer    *time.Timer
@@ -135,7 +135,7 @@ func (a *attempt) run(ctx context.Context, call *upstream.Call) (*upstream.Reply
 		a.accept(now, report.Duration-a.reply.Withheld)
 		report.Sent, report.Status = true, a.reply.Status
 	} else {
-		failure = a.refuse(err, call, now, report.Duration-a.reply.Withheld)
+		failure = a.fail(err, call, now, report.Duration-a.reply.Withheld)
 		f, _ := upstream.FailureOf(failure)
 		report.Err, report.Sent, report.Refused, report.Status = failure, f.Sent, f.Refused, f.Status
 	}
@@ -196,10 +196,10 @@ func (a *attempt) accept(now time.Time, took time.Duration) {
 	}
 }
 
-// refuse ends an attempt of which err is the outcome. What that means for the
+// fail ends an attempt of which err is the outcome. What that means for the
 // channel is reported before the slot is released, so that no waiting call goes
 // where none should.
-func (a *attempt) refuse(err error, call *upstream.Call, now time.Time, took time.Duration) *fault.Error {
+func (a *attempt) fail(err error, call *upstream.Call, now time.Time, took time.Duration) *fault.Error {
 	e := a.explain(err)
 	a.closed.Store(true)
 	a.finish(nil)
@@ -208,15 +208,15 @@ func (a *attempt) refuse(err error, call *upstream.Call, now time.Time, took tim
 		a.verdict = judge(call.Op, e, a.key.model != everyModel)
 	}
 	if !a.test {
-		a.reportRefusal(e, now)
+		a.reportFailure(e, now)
 	}
 	_ = a.closeBody()
 	a.release()
 	return e
 }
 
-// reportRefusal reports to the circuit breaker what a call without an answer means.
-func (a *attempt) reportRefusal(e *fault.Error, now time.Time) {
+// reportFailure reports to the circuit breaker what a call without an answer means.
+func (a *attempt) reportFailure(e *fault.Error, now time.Time) {
 	v := a.verdict
 	if v.health == failed {
 		a.failures.Add(1)

@@ -82,7 +82,10 @@ func accountOnly(all []candidate, best availability) bool {
 	return !slices.ContainsFunc(all, func(c candidate) bool { return c.availability == best && !c.accountOnly })
 }
 
-// tryBegin begins an attempt at the candidate; nil if there is no capacity any more.
+// tryBegin begins an attempt at the candidate, which is of the best availability that is
+// left; nil if there is no capacity any more. Where even the best is kept away by its
+// circuit breaker, the attempt is forced past that: a channel that may work is better than
+// none.
 func (r *Router) tryBegin(s *selection, c *candidate, now time.Time) *attempt {
 	limited := s.countsAgainstLimits()
 	hasSlot := limited && c.MaxConcurrent > 0
