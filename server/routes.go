@@ -26,7 +26,7 @@ type route struct {
 // is JSON, of at most Options.MaxBody. What of it is over the limit is never read.
 func (r *route) takesForm() bool { return r.op == upstream.EditImage }
 
-// The paths that take no key and are not requests of the API (public.go). Each
+// The paths that take no key and are not requests of the API (health.go). Each
 // takes GET.
 const (
 	healthPath      = "/healthz"

@@ -161,7 +161,7 @@ func (x *httpExchange) serve() (err error) {
 		token, refused = x.token()
 	}
 	x.setRequest(token, refused)
-	response, err := x.h.gateway.Do(x.r.Context(), &x.request)
+	response, err := x.h.gateway.Do(x.r.Context(), &x.request) // of a request that is refused it writes the log line only
 	x.respondWith(response)
 	if refused == nil && x.route.op != "" {
 		x.responseHeaders()
@@ -240,15 +240,15 @@ const crowdedAbove = 1024
 // so that the one that stays keeps a small stack.
 func (x *httpExchange) run(step func(*httpExchange)) {
 	if x.crowded {
-		detached(func() { step(x) })
+		onOwnGoroutine(func() { step(x) })
 	} else {
 		step(x)
 	}
 }
 
-// detached runs f on a goroutine of its own, and waits for its end. A panic goes
+// onOwnGoroutine runs f on a goroutine of its own, and waits for its end. A panic goes
 // on in the caller.
-func detached(f func()) {
+func onOwnGoroutine(f func()) {
 	ended := make(chan any)
 	go func() {
 		defer func() { ended <- recover() }()
