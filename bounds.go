@@ -33,11 +33,11 @@ const (
 	countSlack = 1024    // is how many tokens more than its bound an upstream may count
 )
 
-// amounts is how much a request needs, without saying who pays.
-func (b *bounds) amounts(m *Model) billing.HoldRequest {
+// holdRequest is how much a request needs, without saying who pays.
+func (b *bounds) holdRequest(m *Model) billing.HoldRequest {
 	wanted := billing.HoldRequest{Bound: b.most, Least: b.least}
 	if b.tokens.given() {
-		b.tokens.setAmounts(m, &wanted)
+		b.tokens.setHold(m, &wanted)
 	}
 	return wanted
 }
@@ -76,8 +76,8 @@ type tokenBounds struct {
 func (b tokenBounds) given() bool { return b.candidates > 0 }
 
 // toBounds are the bounds of a conversation: the input bound and, per candidate, the
-// client's own bound or the model's hold_tokens. dropped says that some channel leaves
-// the client's bound out: what the client says then bounds nothing.
+// caller's bound or the model's hold_tokens. dropped says that some channel leaves the
+// caller's bound out, which then bounds nothing.
 func (b tokenBounds) toBounds(m *Model, dropped bool) bounds {
 	if b.sentBound, b.dropped = b.callerBound, dropped; dropped {
 		b.sentBound, b.uncounted = 0, true
@@ -88,10 +88,10 @@ func (b tokenBounds) toBounds(m *Model, dropped bool) bounds {
 	}
 }
 
-// setAmounts completes what the hold is asked for, as in the example of [tokenBounds]. A
+// setHold completes what the hold is asked for, as in the example of [tokenBounds]. A
 // whole answer without a bound is held for as much as the vendor may make, if the account
 // can spare it: nothing extends its hold. What no limit sent to a vendor lowers is firm.
-func (b tokenBounds) setAmounts(m *Model, wanted *billing.HoldRequest) {
+func (b tokenBounds) setHold(m *Model, wanted *billing.HoldRequest) {
 	usual := b.usual(m)
 	most := b.usage(b.input+b.extraMedia, usual.Output)
 	unbounded := b.uncounted && b.sentBound == 0
@@ -256,7 +256,7 @@ func (c *call) estimate(ctx context.Context, op *operation) (Estimate, error) {
 		return e, nil
 	}
 	price := c.catalog.prices.Price(m.ID)
-	wanted := op.bounds.amounts(m)
+	wanted := op.bounds.holdRequest(m)
 	e.Usage, e.PriceVersion, e.Exact = wanted.Bound, price.Version(), !op.bounds.inexact && soldByUnits(price)
 	if t := op.bounds.tokens; t.given() && !e.Exact {
 		e.Open = t.sentBound == 0 && (!t.uncounted || m.MaxOutput == 0)

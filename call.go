@@ -53,7 +53,7 @@ type call struct {
 	client    via.Context // the client's, of which ctx is made; its end need not end ctx
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
-	detach    func() bool // of a stream: ends the dependence on the client's context
+	unbind    func() bool // of a stream: its end no longer follows that of the client's context; false where it is on its way already
 	heartbeat func([]byte)
 	only      string // the channel that is asked; empty for any that serves the model
 	key       string // and its key; empty for any
@@ -65,8 +65,8 @@ type call struct {
 	answerBytes reservedBytes      // of its answers
 	lease       auth.Lease         // nil when it is released
 	claim       *idempotency.Claim // of the idempotency key, which is made with the hold; nil for none, or once that has ended
-	holding     timeoutContext     // of the one hold
-	settling    timeoutContext     // and of its settlement
+	holdCtx     timeoutContext     // of the one hold
+	settleCtx   timeoutContext     // and of its settlement
 	hold        billing.Hold
 	held        bool      // the hold is not settled yet
 	body        io.Closer // of the upstream's answer, where it reaches the client piece by piece; else nil
@@ -171,6 +171,23 @@ func (c *call) authenticate(ctx context.Context, q *Request) (err error) {
 	return nil
 }
 
+// principal is who an in-process call belongs to: the principal in ctx, or without
+// an Authenticator the account "local".
+func (g *Gateway) principal(ctx context.Context) (*auth.Principal, error) {
+	if p, ok := auth.FromContext(ctx); ok {
+		return p, nil
+	}
+	if g.options.Authenticator == nil {
+		return &local, nil
+	}
+	return nil, errNoPrincipal
+}
+
+var errNoPrincipal = fault.New(fault.Unauthorized, "No principal in the context. Put one there with auth.NewContext, or send the key as \"Authorization: Bearer sk-…\".")
+
+// local is the caller where there is no Authenticator.
+var local = auth.Principal{Account: "local", Key: "local", Name: "local"}
+
 // countRequest counts the request against the requests per minute of its key; a
 // 429 says that there were too many.
 func (c *call) countRequest(ctx context.Context) (err error) {
@@ -186,7 +203,7 @@ func (c *call) countRequest(ctx context.Context) (err error) {
 func (c *call) run(ctx context.Context, op *operation, heartbeat func([]byte)) error {
 	c.capability = op.capability
 	c.entry.op, c.entry.model, c.entry.stream = op.name, op.model, op.stream
-	if err := c.takeSlot(ctx); err != nil {
+	if err := c.takeSlot(ctx); err != nil { // over HTTP it has one: Response.Admit took it before the body was read
 		return err
 	}
 	m, err := c.findModel(op)
@@ -207,7 +224,7 @@ func (c *call) run(ctx context.Context, op *operation, heartbeat func([]byte)) e
 			return err
 		}
 	}
-	c.init(ctx, op, m)
+	c.bind(ctx, op, m)
 	c.heartbeat = heartbeat
 	_, err = c.start()
 	if fault.Is(err, fault.IdempotencyConflict) && c.idempotencyKey != "" { // it may have been claimed, and answered, since
@@ -242,10 +259,10 @@ func (c *call) replayed(ctx context.Context, op *operation) (bool, error) {
 	return true, nil
 }
 
-// init gives the call a context that ends with the client's. A stream's can
-// be detached: a server ends a request's context with its response, but the
+// bind gives the call a context that ends with the client's. A stream's can
+// be unbound: a server ends a request's context with its response, but the
 // upstream's connection is worth the moment until the transfer has ended.
-func (c *call) init(client context.Context, op *operation, m *Model) {
+func (c *call) bind(client context.Context, op *operation, m *Model) {
 	c.op, c.model, c.client = op, m, via.Context{Context: client, Trail: c.trail}
 	if c.state = op.state; c.state != nil {
 		c.only, c.key = c.state.channel, c.state.key
@@ -256,7 +273,7 @@ func (c *call) init(client context.Context, op *operation, m *Model) {
 	}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	if op.stream && !op.detached {
-		c.detach = context.AfterFunc(client, func() { c.cancel(context.Cause(client)) })
+		c.unbind = context.AfterFunc(client, func() { c.cancel(context.Cause(client)) })
 	}
 }
 
@@ -509,8 +526,8 @@ func (c *call) close() {
 	_ = c.settle(billing.Usage{}, billing.ReasonInternal, nil) // does nothing if the call was settled
 	c.releaseLease()
 	c.free(c.ctx)
-	if c.detach != nil {
-		c.detach()
+	if c.unbind != nil {
+		c.unbind()
 	}
 	c.cancel(nil)
 	if c.body != nil {

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
@@ -429,20 +428,3 @@ func notAllowed(model string) *fault.Error {
 		Message: fmt.Sprintf("This API key may not use the model %q. GET /v1/models lists the models that it may use.", model),
 	}
 }
-
-// principal is who an in-process call belongs to: the principal in ctx, or without
-// an Authenticator the account "local".
-func (g *Gateway) principal(ctx context.Context) (*auth.Principal, error) {
-	if p, ok := auth.FromContext(ctx); ok {
-		return p, nil
-	}
-	if g.options.Authenticator == nil {
-		return &local, nil
-	}
-	return nil, errNoPrincipal
-}
-
-var errNoPrincipal = fault.New(fault.Unauthorized, "No principal in the context. Put one there with auth.NewContext, or send the key as \"Authorization: Bearer sk-…\".")
-
-// local is the caller where there is no Authenticator.
-var local = auth.Principal{Account: "local", Key: "local", Name: "local"}

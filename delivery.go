@@ -16,6 +16,10 @@ import (
 // once: by the last piece, by an error, or by the end of the call's context, which
 // ends it between two calls of Next too. The call is settled before the client gets
 // the last piece.
+//
+// That the client has left is noticed in one of three ways: the context of its request ends
+// (watch, or leave within a Next); whoever writes the pieces cannot, and calls Close; or a
+// Stream that is read on has been left before (drain.go), and Close reads it to its end.
 type delivery struct {
 	c      *call
 	pieces pieceSource

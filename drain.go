@@ -132,11 +132,11 @@ func (s *Stream) allowDrain(limit time.Duration) {
 
 // setDrain is [Stream.allowDrain] with the lock held.
 func (s *Stream) setDrain(limit time.Duration) {
-	if limit <= 0 || s.ended || !s.c.detach() {
+	if limit <= 0 || s.ended || !s.c.unbind() {
 		return
 	}
 	s.drainLimit = limit
-	s.c.detach = context.AfterFunc(&s.c.client, func() { s.startDrain(context.Cause(&s.c.client)) })
+	s.c.unbind = context.AfterFunc(&s.c.client, func() { s.startDrain(context.Cause(&s.c.client)) })
 }
 
 // startDrain runs when the client has disconnected: the stream is read on if there

@@ -324,7 +324,7 @@ func TestAmountsOfTheExample(t *testing.T) {
 			tt.bounds.input += 1_000
 			tt.bounds.candidates = 1
 			b := tt.bounds.toBounds(m, tt.dropped)
-			if got := b.amounts(m); got.Bound != tt.bound || got.Usual != tt.usual || got.Firm != tt.firm {
+			if got := b.holdRequest(m); got.Bound != tt.bound || got.Usual != tt.usual || got.Firm != tt.firm {
 				t.Errorf("got %+v, want %+v, %+v and %+v", got, tt.bound, tt.usual, tt.firm)
 			}
 		})

@@ -137,15 +137,6 @@ type operation struct {
 	bounds bounds // computed once the model and its price are known
 }
 
-// answer is a checked answer that did not stream.
-type answer struct {
-	body  []byte // in the public form; it does not refer to the bytes that were read
-	usage billing.Usage
-	text  int64 // output tokens by the text alone; 0 where it has none
-
-	report videoapi.Report // of an upstream that took a video
-}
-
 // tap turns an upstream's events into the client's and counts what passes.
 type tap interface {
 	// Event appends what the client gets. Its error is what ends the stream.

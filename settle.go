@@ -38,7 +38,7 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 		answer: answer, response: c.state.settled(reason), with: c.with,
 	}
 	defer c.spent(&c.entry.phases.Settle, c.clock())
-	ctx := c.settling.beginSettle(c.ctx, c.g.options.SettleTimeout)
+	ctx := c.settleCtx.beginSettle(c.ctx, c.g.options.SettleTimeout)
 	defer ctx.end()
 	receipt, err := c.g.commitSettlement(ctx, p)
 	if err != nil || recovered(receipt, reason) {

@@ -240,7 +240,7 @@ func (s *Stream) finish(reason string) {
 		return
 	}
 	s.c.releaseLease()
-	s.c.detach()
+	s.c.unbind()
 	go s.finishTransfer()
 }
 
@@ -328,9 +328,8 @@ func (s *Stream) stop() {
 }
 
 // Close ends the stream. Before its end that settles the call as one whose
-// client went away; where the channel's Drain says so, or the model reasons without
-// showing it, or has delivered thoughts that only the vendor can read, it first reads on for as long as that may take (half a minute at the
-// most). It is safe to call more than once.
+// client went away; a stream that is read on then (docs/billing.md) is first read to its
+// end, for half a minute at the most. It is safe to call more than once.
 func (s *Stream) Close() error {
 	if s.drainLimit > 0 {
 		s.startDrain(context.Canceled)

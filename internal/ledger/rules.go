@@ -148,7 +148,8 @@ func FormatSum(nanos *big.Int) string {
 	return whole.String() + "." + fraction // whole has the sign: it is not 0
 }
 
-// ErrInsufficientBalance refuses a request that its payer cannot pay.
+// ErrInsufficientBalance refuses a request that its payer cannot pay. Its text is a constant
+// of the API: in server/errors.go (plainShape) and in server/openapi too.
 func ErrInsufficientBalance() error {
 	return fault.New(fault.InsufficientBalance, "Insufficient balance")
 }

@@ -1,0 +1,169 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/dropped"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// partsAtOnce is how many parts of one request are with upstreams at a time.
+const partsAtOnce = 4
+
+// partMaxWait is how long a part waits for a slot of a channel: those of one
+// request may be more than a channel takes at once.
+const partMaxWait = 10 * time.Second
+
+// part is one upstream call of a request that was split.
+type part struct {
+	op     *operation
+	asked  bool // an upstream may have got it
+	answer *answer
+	reply  *upstream.Reply
+	err    error
+}
+
+// parts are all upstream calls of a request that was split.
+type parts struct {
+	list []part
+	mu   sync.Mutex
+	size int64 // of the answers so far
+}
+
+// errCalledOff is why a part ends that is with an upstream when the rest of the
+// request is over.
+var errCalledOff = fault.New(fault.CalledOff, "The gateway called this part of the request off, as the rest of it was over.")
+
+// sendParts asks for all parts and joins their answers. If one fails, the others
+// are cancelled and the request fails with the first error: there is no partial
+// answer.
+func (c *call) sendParts(requests []any) (*upstream.Reply, error) {
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	defer cancel(nil)
+	c.parts = &parts{list: make([]part, len(requests))}
+	turns := make(chan struct{}, partsAtOnce)
+	var running sync.WaitGroup
+	for i := range requests {
+		p := &c.parts.list[i]
+		p.op = c.op.part(requests[i], c.model)
+		turns <- struct{}{}
+		running.Go(func() {
+			defer func() { <-turns }()
+			if p.err = c.sendPart(ctx, p); p.err != nil {
+				cancel(errCalledOff)
+			}
+		})
+	}
+	running.Wait()
+	return c.joined()
+}
+
+// sendPart sends one part to an upstream.
+func (c *call) sendPart(ctx context.Context, p *part) (err error) {
+	defer fault.Recover(&err)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	body, view := p.op.prepare(p.op, 0)
+	p.asked = true
+	p.reply, err = c.route(ctx, &upstream.Call{
+		Body: body, Request: view, MaxWait: partMaxWait,
+		Accept: func(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
+			r.Accepted, err = c.acceptWhole(ctx, p.op, r)
+			return r, err
+		},
+	})
+	if err != nil {
+		return err
+	}
+	p.answer = p.reply.Accepted.(*answer)
+	return c.parts.fits(p, c.g.options.MaxAnswer)
+}
+
+// fits counts the part's answer, so that many small answers together are not more
+// than one may be.
+func (ps *parts) fits(p *part, most int64) error {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.size += int64(len(p.answer.body)); ps.size > most {
+		return upstream.BadAnswer("The upstream's answers are together larger than the gateway allows. Ask for less at a time.", nil)
+	}
+	return nil
+}
+
+// joined is the whole answer, or the error of the part that failed first; the
+// others only say that they were cancelled.
+func (c *call) joined() (*upstream.Reply, error) {
+	var failed error
+	var used billing.Usage
+	used.Zero = true // only if all are
+	bodies := make([][]byte, len(c.parts.list))
+	var reply upstream.Reply
+	for i := range c.parts.list {
+		p := &c.parts.list[i]
+		c.recordAttempts(p.reply, p.err, func() billing.Usage { return p.op.billable(c.hold.Price) })
+		if p.err != nil {
+			if failed == nil || calledOff(failed) {
+				failed = p.err
+			}
+			continue
+		}
+		bodies[i] = p.answer.body
+		used = used.Add(p.answer.usage)
+		reply = merged(reply, p.reply)
+	}
+	slices.SortStableFunc(c.entry.attempts, func(a, b upstream.Attempt) int { // in the order of their ends
+		return a.Started.Add(a.Duration).Compare(b.Started.Add(b.Duration))
+	})
+	if failed != nil {
+		c.discard(reply.Channel, used)
+		return nil, failed
+	}
+	whole, err := c.op.join(c.op, c.model, bodies)
+	if err != nil {
+		return nil, upstream.BadAnswer("The parts of the upstream's answer do not fit together.", err)
+	}
+	for _, body := range bodies {
+		putBody(body)
+	}
+	reply.Accepted = &answer{body: whole, usage: used}
+	return &reply, nil
+}
+
+// discard records what the answered parts consumed when another one failed: the
+// client gets and pays nothing, the operator bears it. It is one entry for all
+// parts.
+func (c *call) discard(channel string, used billing.Usage) {
+	if used.IsZero() || c.clientLeft() {
+		return
+	}
+	i := slices.IndexFunc(c.entry.attempts, func(a upstream.Attempt) bool { return a.Channel == channel && a.Err == nil })
+	if i < 0 {
+		return
+	}
+	first := &c.entry.attempts[i]
+	c.failed = append(c.failed, billing.Attempt{
+		Channel: channel, Model: first.Model, StartedAt: first.Started, Duration: first.Duration,
+		Code: string(fault.CalledOff), Status: first.Status, Billable: true, Used: used,
+	})
+}
+
+// merged combines two replies: the first channel, and all that either left out.
+func merged(all upstream.Reply, next *upstream.Reply) upstream.Reply {
+	if all.Channel == "" {
+		all.Status, all.Channel = next.Status, next.Channel
+	}
+	all.Dropped = dropped.Bounded(all.Dropped, next.Dropped)
+	return all
+}
+
+// calledOff reports whether a part failed only because it was cancelled.
+func calledOff(err error) bool {
+	return errors.Is(err, context.Canceled) || fault.Is(err, fault.CalledOff) || fault.Is(err, fault.ClientGone)
+}
