@@ -25,8 +25,8 @@ func (p *Principal) MayUse(model string) bool {
 
 // Limits of one key; zero means none (docs/limits.md).
 type Limits struct {
-	RPM                 int64 `json:"rpm,omitzero"`                   // requests per fixed minute
-	TPM                 int64 `json:"tpm,omitzero"`                   // tokens per fixed minute
+	RPM                 int64 `json:"rpm,omitzero"`                   // requests in a minute of the clock
+	TPM                 int64 `json:"tpm,omitzero"`                   // tokens in a minute of the clock
 	MaxConcurrent       int64 `json:"max_concurrent,omitzero"`        // requests at once
 	MaxConcurrentVideos int64 `json:"max_concurrent_videos,omitzero"` // unfinished video tasks
 }
@@ -74,7 +74,7 @@ type State struct {
 	Requests, Tokens Window
 }
 
-// Window is one limit in the current fixed minute. Limit 0 means unlimited.
+// Window is one limit in the current minute of the clock. Limit 0 means unlimited.
 type Window struct {
 	Limit     int64
 	Remaining int64
