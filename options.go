@@ -53,7 +53,7 @@ type Options struct {
 	Idempotency idempotency.Store
 
 	// Tasks keeps the tasks of videos; nil means the Meter, if it can, else in
-	// memory, which a durable Meter is refused with: of a store.DB give
+	// memory; [New] refuses that beside a durable Meter: of a store.DB give
 	// Ledger() as the Meter. If it is the Meter, a task changes in the settling transaction. Run
 	// delivers the webhooks of its tasks if it is a webhook.Outbox too, as memory.Tasks
 	// and the stores of this module are.
