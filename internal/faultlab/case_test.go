@@ -22,7 +22,7 @@ const (
 	Embeddings     Kind = "embeddings"
 	Rank           Kind = "rank"  // paid for by search units
 	Image          Kind = "image" // paid for by tokens
-	Print          Kind = "print" // an image that is paid for by the piece
+	Print          Kind = "print" // an image that is paid for by the unit
 	Edit           Kind = "edit"
 	Speech         Kind = "speech"
 	Beta           Kind = "beta video"  // paid for by the second

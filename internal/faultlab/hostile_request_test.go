@@ -262,7 +262,7 @@ func (d *generator) escapes(r *request) *object {
 	return o.set("messages", turn(arr(obj("type", "text", "text", much), obj("type", "image_url", "image_url", obj("url", url)))))
 }
 
-// pieces is what is sold by the piece, of a client that leaves before it comes.
+// pieces is what is sold by the unit, of a client that leaves before it comes.
 func (d *generator) pieces(r *request) *object {
 	r.leaves = leaving(pick(d.source, 10, 60, 150))
 	r.path = imagesPath

@@ -373,7 +373,7 @@ func (c *Case) finishedPictures(r *report) tally {
 	made := max(r.pictures.n, 1)
 	most := c.Pictures * (pictureTokens + c.Partials*partialTokens)
 	used := tally{billing.Image: min(made, c.Pictures)}
-	if c.Kind == Print { // which is paid for by the piece
+	if c.Kind == Print { // which is paid for by the unit
 		return used
 	}
 	shownBound := int64(0)

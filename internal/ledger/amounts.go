@@ -72,7 +72,7 @@ func costToHold(p *billing.Price, u billing.Usage) (billing.Money, error) {
 //
 //   - Bound, where the request can say what it may cost at the most (Usual is 0),
 //     or where the account can spare it: after that half of its balance is still
-//     free, so that an answer whose length is not known keeps others from nothing;
+//     free, so that an answer whose length is not known blocks no other request;
 //   - else Usual, or as much above it as can be spared;
 //   - never more than is available, and never less than Least.
 //
