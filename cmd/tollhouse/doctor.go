@@ -43,6 +43,9 @@ func doctorCommand(p *program) *command {
 	asJSON := f.Bool("json", false, "print one JSON document")
 	c.bindEnv("config", "listen", "admin", "data")
 	c.run = func(ctx context.Context, _ []string) error {
+		if err := d.at.readAdmin(); err != nil { // which several checks take
+			return err
+		}
 		d.examine(ctx)
 		return d.report(*asJSON)
 	}

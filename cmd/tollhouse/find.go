@@ -34,6 +34,18 @@ func (a *adminFlags) register(c *command) {
 // nothing reports whether no flag or variable says where the server and the store are.
 func (a *adminFlags) nothing() bool { return a.config == "" && a.admin == "" && a.data == "" }
 
+// readAdmin reads the admin address as it is typed or as a banner prints it, which is with
+// http:// before it.
+func (a *adminFlags) readAdmin() error {
+	address, _ := strings.CutPrefix(a.admin, "http://")
+	address = strings.TrimSuffix(address, "/")
+	if strings.ContainsAny(address, "/?#") || address == "" && a.admin != "" {
+		return noAddress("admin")
+	}
+	a.admin = address
+	return nil
+}
+
 // adminTarget is where a command sends its requests.
 type adminTarget struct {
 	admin    string // the admin API's address, or off
@@ -52,6 +64,9 @@ type adminTarget struct {
 // under the name that init gives it says where its server and its store are, if [fileHere]
 // trusts it.
 func (a *adminFlags) target(ctx context.Context, p *program) (*adminTarget, error) {
+	if err := a.readAdmin(); err != nil {
+		return nil, err
+	}
 	name, here := a.config, false
 	var file config.Locations
 	switch {

@@ -48,6 +48,12 @@ func TestEveryCommandFindsItsServer(t *testing.T) {
 			args: []string{"account", "create", "made", "--admin", "127.0.0.1:1"}, want: "no server answers at 127.0.0.1:1: start one with `tollhouse serve`", failure: true,
 		},
 		{
+			name: "an address as the banner prints it", files: map[string]string{"other.yaml": sim}, serve: []string{"--config", "other.yaml", "--data", "here"},
+			args: []string{"account", "list", "--admin", "http://ADMIN/", "--data", "here"}, want: "found",
+		},
+		{name: "an address with a path", args: []string{"account", "list", "--admin", "http://127.0.0.1:8081/admin"}, want: "--admin takes HOST:PORT, such as 127.0.0.1:8081", failure: true},
+		{name: "an address of another scheme", args: []string{"doctor", "--admin", "https://127.0.0.1:8081"}, want: "--admin takes HOST:PORT, such as 127.0.0.1:8081", failure: true},
+		{
 			name: "another server's data directory", files: map[string]string{"other.yaml": sim}, serve: []string{"--config", "other.yaml", "--data", "here"},
 			args: []string{"account", "list", "--admin", "ADMIN", "--data", "beside"}, want: "does not take this token: name the server's own data directory with --data", failure: true,
 		},

@@ -81,11 +81,23 @@ func (a *app) adminOptions(token secret.String, c *config.Config) server.AdminOp
 
 // bind binds an address. The handler serves it from [listeners.start] on.
 func bind(flag, address string, h http.Handler, logger *slog.Logger) (listener, error) {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return listener{}, noAddress(flag)
+	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return listener{}, fmt.Errorf("cannot listen on %s: choose another address with --%s (%w)", address, flag, err)
 	}
 	return listener{l, newServer(h, logger)}, nil
+}
+
+// noAddress is the error for a flag whose value is no address.
+func noAddress(flag string) error {
+	example := defaultListen
+	if flag == "admin" {
+		example = defaultAdmin
+	}
+	return fmt.Errorf("--%s takes HOST:PORT, such as %s", flag, example)
 }
 
 // newServer bounds how long the headers of a request may take and how large they may be, and

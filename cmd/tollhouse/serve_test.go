@@ -140,6 +140,8 @@ func TestServeRefusesToStartAndSaysWhy(t *testing.T) {
 		{"a wrong address of a preset", environment{"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "nowhere"}, nil, `channel "openai"`},
 		{"the API's address is taken", nil, []string{"--demo", "--listen", taken}, "choose another address with --listen"},
 		{"the admin address is taken", nil, []string{"--demo", "--admin", taken}, "choose another address with --admin"},
+		{"an address without a host", nil, []string{"--demo", "--listen", "8080"}, "serve: --listen takes HOST:PORT, such as 127.0.0.1:8080\n"},
+		{"an admin address without a port", nil, []string{"--demo", "--admin", "localhost"}, "serve: --admin takes HOST:PORT, such as 127.0.0.1:8081\n"},
 		{"both addresses are taken", nil, []string{"--demo", "--listen", taken, "--admin", i.admin}, "in use); cannot listen on " + i.admin + ": choose another address with --admin"},
 		{"the database is open elsewhere", acme, append(with(""), "--data", i.data), "Another process has this database open"},
 		{"a database that cannot be reached", acme, with("store: 'postgres://tollhouse:hunter2@127.0.0.1:1/books'"), "postgres://tollhouse@127.0.0.1:1/books cannot be opened"},
