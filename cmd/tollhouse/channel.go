@@ -36,6 +36,12 @@ func newChannelCommand(p *program, c *command) *adminCommand {
 
 func channelList(p *program) *command {
 	c := newCommand("channel list", "list channels and their health")
+	c.details = "STATE is\n" +
+		"  ready    it gets calls\n" +
+		"  resting  after failures or at its vendor's wish; until UNTIL it is asked only where no other channel can serve\n" +
+		"  probing  after a rest: few calls at a time\n" +
+		"  paused   by `tollhouse channel pause`: no new calls\n" +
+		"`tollhouse channel models NAME` lists all models of a channel."
 	c.examples = []string{"tollhouse channel list", "tollhouse channel list --json"}
 	cl := newChannelCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {

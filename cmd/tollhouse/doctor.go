@@ -29,16 +29,17 @@ import (
 
 func doctorCommand(p *program) *command {
 	c := newCommand("doctor", "check the configuration, the vendors, the store and the machine")
-	c.details = "Each line says what was checked and, where something is wrong, what to do. It changes nothing and costs nothing:\n" +
-		"vendors are asked for their lists of models, and with --call for one token of each channel. A running server is\n" +
-		"found as by every other command and asked for what only it knows; the rest is checked from here. The vendors of\n" +
-		"a file are asked only where it is named. If there are problems, the exit code is 1; warnings leave it at 0."
+	c.details = "Each line says what was checked and, where something is wrong, what to do. It changes nothing and, without\n" +
+		"--call, costs nothing. Vendors are asked for their lists of models and, with --call, for one token of each\n" +
+		"channel. A running server is found as by every other command and asked for what only it knows; the rest is checked\n" +
+		"from here. The vendors of a file are asked only where it is named. If there are problems, the exit code is 1;\n" +
+		"warnings leave it at 0."
 	c.examples = []string{"tollhouse doctor", "tollhouse doctor --config tollhouse.yaml --call", "tollhouse doctor --json"}
 	d := &doctor{p: p}
 	f := c.flags
 	addConfigFlag(f, &d.at.config)
 	f.StringVar(&d.listen, "listen", "", "the API's address; default "+defaultListen)
-	addAdminFlags(f, &d.at.admin, &d.at.data)
+	addAdminFlags(f, "the server's admin address, HOST:PORT, or off", &d.at.admin, &d.at.data)
 	f.BoolVar(&d.call, "call", false, "make one call of one token through each channel")
 	asJSON := f.Bool("json", false, "print one JSON document")
 	c.bindEnv("config", "listen", "admin", "data")

@@ -375,8 +375,9 @@ func addConfigFlag(f *pflag.FlagSet, to *string) {
 	f.StringVar(to, "config", "", "the configuration file; default "+defaultFile+" in this directory, if it is there")
 }
 
-func addAdminFlags(f *pflag.FlagSet, admin, data *string) {
-	f.StringVar(admin, "admin", "", "the admin API's address, or off; default "+defaultAdmin)
+// addAdminFlags adds --admin, of which about says what it is to the command, and --data.
+func addAdminFlags(f *pflag.FlagSet, about string, admin, data *string) {
+	f.StringVar(admin, "admin", "", about+"; default "+defaultAdmin)
 	f.StringVar(data, "data", "", "the data directory, which holds the admin token; default "+defaultData)
 }
 

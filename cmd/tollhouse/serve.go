@@ -30,7 +30,7 @@ func serveCommand(p *program) *command {
 	f := c.flags
 	s.addFlags(f, "info")
 	f.StringVar(&s.listen, "listen", "", "the API's address; default "+defaultListen)
-	addAdminFlags(f, &s.admin, &s.data)
+	addAdminFlags(f, "the admin API's address, or off", &s.admin, &s.data)
 	s.drain = 30 * time.Second
 	f.Var(durationValue{&s.drain}, "drain", "how long running calls may go on after a signal")
 	c.bindEnv("config", "demo", "listen", "admin", "data", "log-level", "log-format", "drain")

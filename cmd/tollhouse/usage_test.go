@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 func TestWrongUsageIsExitCode2AndSaysWhereHelpIs(t *testing.T) {
@@ -89,11 +91,18 @@ func TestHelpIsThereForEveryCommand(t *testing.T) {
 	}
 }
 
-func TestTheHelpOfArchiveNamesWhatItsFlagsTake(t *testing.T) {
-	help := tollhouse(t, nil, "archive", "-h").stdout
-	for _, want := range []string{"--before DATE ", "--out DIR "} {
-		if !strings.Contains(help, want) {
-			t.Errorf("it lacks %q:\n%s", want, help)
+func TestTheHelpSaysWhatItsWordsMean(t *testing.T) {
+	for command, wants := range map[string][]string{
+		"archive":      {"--before DATE ", "--out DIR "},
+		"doctor":       {"It changes nothing and, without\n--call, costs nothing."},
+		"channel list": {"\n  " + router.StateClosed + " ", "\n  " + router.StateOpen + " ", "\n  " + router.StateHalfOpen + " ", "\n  " + router.StatePaused + " "},
+		"account list": {"the server's admin address, HOST:PORT; off opens the store"},
+	} {
+		help := tollhouse(t, nil, append(strings.Fields(command), "-h")...).stdout
+		for _, want := range wants {
+			if !strings.Contains(help, want) {
+				t.Errorf("%s lacks %q:\n%s", command, want, help)
+			}
 		}
 	}
 }
