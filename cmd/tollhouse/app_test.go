@@ -14,16 +14,18 @@ import (
 )
 
 func TestAServerWithoutLameSaysSoAndRefusesMP3(t *testing.T) {
+	without := func(p *program) { p.lookPath = func(string) (string, error) { return "", exec.ErrNotFound } }
+	speech := file(t, "billing: count\nchannels: [{name: main, driver: sim, models: {alpha3-tts-flash: alpha3-tts-flash}}]\n")
+	if i := startEdited(t, without, nil, "--config", speech); !strings.Contains(i.stdout.String(), "Warning: "+withoutMP3) || strings.Contains(i.stdout.String(), "Note: ") {
+		t.Errorf("lame is missing, and the banner says\n%s", i.stdout)
+	}
 	for _, missing := range []bool{true, false} {
-		i := startEdited(t, func(p *program) {
-			p.lookPath = func(string) (string, error) {
-				if missing {
-					return "", exec.ErrNotFound
-				}
-				return "/usr/bin/lame", nil
-			}
-		}, nil, "--demo")
-		if strings.Contains(i.stdout.String(), "install the program lame") != missing {
+		edit := without
+		if !missing {
+			edit = func(p *program) { p.lookPath = func(string) (string, error) { return "/usr/bin/lame", nil } }
+		}
+		i := startEdited(t, edit, nil, "--demo")
+		if strings.Contains(i.stdout.String(), "Note: speech comes as WAV only") != missing {
 			t.Errorf("lame is missing: %t, and the banner says\n%s", missing, i.stdout)
 		}
 		if !missing {

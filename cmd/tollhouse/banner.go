@@ -26,7 +26,7 @@ func (p *program) printBanner(ctx context.Context, src *source, a *app, l *liste
 	}
 	row := func(name, text string) { fmt.Fprintf(&b, "  %-10s%s\n", name, text) }
 	row("API", base+"/v1")
-	row("Admin", adminRow(l, s))
+	row("Admin", adminRow(l, s, src.demo))
 	if !src.config.MCP.Off {
 		row("MCP", base+mcpPath)
 	}
@@ -53,22 +53,29 @@ func (p *program) printBanner(ctx context.Context, src *source, a *app, l *liste
 	for _, w := range unsafe {
 		fmt.Fprintf(&b, "\nWarning: %s.", w)
 	}
+	if src.demo && a.mp3.Ready() != nil {
+		b.WriteString("\nNote: speech comes as WAV only (\"response_format\":\"wav\"); for MP3, the default, install lame (for instance apt-get install lame).")
+	}
 	_, err = fmt.Fprintln(p.stdout, strings.TrimRight(b.String(), "\n"))
 	return err
 }
 
-// adminRow is where the admin API is, and where its token.
-func adminRow(l *listeners, s *settings) string {
+// adminRow is where the admin API is, and where its token. A demo says that this file stays.
+func adminRow(l *listeners, s *settings, demo bool) string {
 	if l.admin.Listener == nil {
 		return adminOff
 	}
-	return "http://" + dialable(l.admin.Addr().String()) + "  (its token is in " + filepath.Join(s.data, tokenFile) + ")"
+	stays := ""
+	if demo {
+		stays = ", a file that stays"
+	}
+	return "http://" + dialable(l.admin.Addr().String()) + "  (its token is in " + filepath.Join(s.data, tokenFile) + stays + ")"
 }
 
 // storeRow is the store without secrets, and what a store in memory loses.
 func storeRow(s *storage) string {
 	if s.db == nil {
-		return config.Memory + " (accounts, keys made at run time and balances end with this process)"
+		return "in memory: accounts, keys made at run time and balances end with this process"
 	}
 	return s.name
 }
@@ -122,7 +129,7 @@ func writeFirstKey(b *strings.Builder, src *source, serves *config.Components, b
 	if !src.config.Prepaid() {
 		where = "usage"
 	}
-	b.WriteString("\nThen see the result (GET /v1/receipts/ID shows what the call with that X-Request-Id cost):\n\n")
+	b.WriteString("\nThen see the " + where + ". What one call cost is at /v1/receipts/ID, where ID is the X-Request-Id of its answer:\n\n")
 	fmt.Fprintf(b, "  curl %s/v1/%s -H \"Authorization: Bearer %s\"\n", base, where, key)
 }
 
@@ -239,7 +246,7 @@ func (a *app) warnings(ctx context.Context, src *source, l *listeners, s *settin
 	if src.config.Webhooks.AllowPrivate && !src.demo {
 		w = append(w, "webhooks.allow_private lets every key make this server post to the network behind it: for development only")
 	}
-	if a.mp3.Ready() != nil && speaks(src.config) {
+	if !src.demo && a.mp3.Ready() != nil && speaks(src.config) {
 		w = append(w, withoutMP3)
 	}
 	if slices.Contains(src.config.CORS, "*") {

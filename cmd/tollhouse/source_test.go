@@ -300,8 +300,17 @@ func printedCurls(banner string) []string {
 func TestTheDemosCommandsWorkAsPrinted(t *testing.T) {
 	t.Parallel()
 	i := start(t, nil, "--demo")
-	if banner := i.stdout.String(); !strings.Contains(banner, "every answer is simulated, and nothing leaves this process") || strings.Contains(banner, "allow_private") {
-		t.Errorf("the banner does not say so:\n%s", banner)
+	banner := i.stdout.String()
+	for _, want := range []string{
+		"every answer is simulated, and nothing leaves this process", "  Store     in memory: accounts, ",
+		"Then see the balance. What one call cost is at /v1/receipts/ID, where ID is the X-Request-Id of its answer:",
+	} {
+		if !strings.Contains(banner, want) {
+			t.Errorf("the banner lacks %q:\n%s", want, banner)
+		}
+	}
+	if strings.Contains(banner, "allow_private") || strings.Contains(banner, "Warning: ") {
+		t.Errorf("the banner warns of a demo:\n%s", banner)
 	}
 	curls := printedCurls(i.stdout.String())
 	if len(curls) != 2 {
@@ -323,7 +332,7 @@ func TestTheDemosCommandsWorkAsPrinted(t *testing.T) {
 	if status != 200 || !strings.Contains(body, `"reason":"complete"`) {
 		t.Errorf("the receipt is %d %s", status, body)
 	}
-	named := regexp.MustCompile(`its token is in (.*)\)\n`).FindStringSubmatch(i.stdout.String())
+	named := regexp.MustCompile(`its token is in (.*), a file that stays\)\n`).FindStringSubmatch(i.stdout.String())
 	if named == nil {
 		t.Fatalf("the banner does not say where the admin token is:\n%s", i.stdout)
 	}
