@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
 )
 
@@ -38,15 +39,29 @@ func accountCreate(p *program) *command {
 	credit := c.flags.String("credit", "", "opening credit, a decimal such as 25.00")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
+		if err := checkDecimal("--credit", *credit); err != nil {
+			return err
+		}
 		return showAnswer(ctx, cl, http.MethodPost, "/admin/v1/accounts", map[string]string{"name": args[0], "credit": *credit}, oneAccount)
 	}
 	return c
 }
 
+// amountOperand is an argument that may be negative.
+const amountOperand = "AMOUNT"
+
+// checkDecimal refuses what is no amount of money, by its name on the command line. Empty is 0.
+func checkDecimal(name, text string) error {
+	if _, err := billing.ParseMoney(text); text != "" && err != nil {
+		return fmt.Errorf("%s must be a decimal such as 25.00, not %q", name, text)
+	}
+	return nil
+}
+
 // accountCredit is `account credit`. Each credit has a reference, by which the ledger knows a
 // repetition: a random one is printed with an error after which the credit may stand.
 func accountCredit(p *program) *command {
-	c := newCommand("account credit", "add money to an account", "NAME", "AMOUNT")
+	c := newCommand("account credit", "add money to an account", "NAME", amountOperand)
 	c.details = "A negative AMOUNT takes money back, after `--`. The same --reference again changes nothing, so that a command\nwhich failed can be repeated; without --reference, the error of a command that may have been done names the one to repeat it with."
 	c.examples = []string{
 		"tollhouse account credit acme 10.00 --reference invoice-117",
@@ -55,6 +70,9 @@ func accountCredit(p *program) *command {
 	reference := c.flags.String("reference", "", "the credit's unique name; random if not given")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
+		if err := checkDecimal("the "+amountOperand, args[1]); err != nil {
+			return err
+		}
 		minted := *reference == ""
 		if minted {
 			*reference = "cli-" + rand.Text()
@@ -115,6 +133,9 @@ func keyCreate(p *program) *command {
 		if k.Account == "" {
 			return usagef("--account is missing: it says whose balance pays")
 		}
+		if err := checkDecimal("--budget", k.Budget); err != nil {
+			return err
+		}
 		if f.Changed("expires") {
 			k.Expires = p.currentTime().Add(expires).UTC().Truncate(time.Second)
 		}
@@ -125,7 +146,7 @@ func keyCreate(p *program) *command {
 		if err := cl.do(ctx, http.MethodPost, "/admin/v1/keys", k, &made); err != nil {
 			return err
 		}
-		return cl.say(made, "%s\n\nThis is key %s of account %s. It is shown only now: the server keeps its hash.\n", made.Key, made.ID, made.Account)
+		return cl.say(made, "%s\n\nIts id is %s; its account is %s. The key is shown only now: the server keeps only its hash.\n", made.Key, made.ID, made.Account)
 	}
 	return c
 }

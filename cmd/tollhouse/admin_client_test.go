@@ -25,6 +25,9 @@ func serving(t *testing.T) *instance { return start(t, acme, "--config", file(t,
 func TestAKeyWorksFromItsCreationAndAsLongAsItIsEnabled(t *testing.T) {
 	i := serving(t)
 	var made struct{ ID, Key, Account, Name string }
+	if out := i.good("key", "create", "--account", "acme"); !regexp.MustCompile(`^sk-\w+\n\nIts id is key_\w+; its account is acme\. The key is shown only now: the server keeps only its hash\.\n$`).MatchString(out) {
+		t.Errorf("a new key is printed as\n%s", out)
+	}
 	out := i.good("key", "create", "--account", "acme", "--name", "ci", "--json")
 	if err := json.Unmarshal([]byte(out), &made); err != nil || made.Account != "acme" || made.Name != "ci" {
 		t.Fatalf("%v:\n%s", err, out)
@@ -97,10 +100,11 @@ func TestWhatTheServerRefusesIsOneLineAndExitCode1(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"account create acme", "already is an account"},
 		{"account create bad/name", "An account name is"},
-		{"account create rich --credit 1e9", "decimal string"},
+		{"account create rich --credit 1e9", `--credit must be a decimal such as 25.00, not "1e9"`},
 		{"account show nobody", "There is no account"},
 		{"account credit nobody 5", "There is no account"},
-		{"account credit acme five", "decimal string"},
+		{"account credit acme five", `the AMOUNT must be a decimal such as 25.00, not "five"`},
+		{"key create --account acme --budget 5,00", `--budget must be a decimal such as 25.00, not "5,00"`},
 		{"key create --account nobody", "There is no account"},
 		{"key disable key_none", "There is no key"},
 		{"usage --account nobody", "There is no account"},

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -169,20 +170,29 @@ func quotedNames(commands []*command) string {
 	return strings.Join(names, ", ")
 }
 
-// unknownCommand is the error for a first word that is no command. It names the command
-// or the group that differs least, if that is not by more than two letters.
+// unknownCommand is the error for a first word that is no command. It names the nearest
+// command or group.
 func unknownCommand(all []*command, word string) error {
-	nearest, least := "", 3
-	for _, c := range all {
-		first, _, _ := strings.Cut(c.name, " ")
-		if d := editDistance(word, first); d < least {
-			nearest, least = first, d
-		}
+	names := make([]string, len(all))
+	for i, c := range all {
+		names[i], _, _ = strings.Cut(c.name, " ")
 	}
-	if nearest != "" {
-		return fmt.Errorf("there is no command %q; did you mean `tollhouse %s`? (see `tollhouse --help`)", word, nearest)
+	if near := nearest(word, names); near != "" {
+		return fmt.Errorf("there is no command %q; did you mean `tollhouse %s`? (see `tollhouse --help`)", word, near)
 	}
 	return fmt.Errorf("there is no command %q (see `tollhouse --help`)", word)
+}
+
+// nearest is the name that differs least from a word, if that is not by more than two
+// letters; empty for none.
+func nearest(word string, names []string) (near string) {
+	least := 3
+	for _, name := range names {
+		if d := editDistance(word, name); d < least {
+			near, least = name, d
+		}
+	}
+	return near
 }
 
 // editDistance is Levenshtein's: how many letters must be put in, taken out or replaced
@@ -239,10 +249,7 @@ func newCommand(name, about string, operands ...string) *command {
 // given from the environment.
 func (c *command) parse(p *program, args []string) error {
 	if err := c.flags.Parse(args); err != nil {
-		if err == pflag.ErrHelp {
-			return err
-		}
-		return usagef("%v", err)
+		return c.flagError(err)
 	}
 	switch n := c.flags.NArg(); {
 	case n < len(c.operands):
@@ -258,10 +265,60 @@ func (c *command) parse(p *program, args []string) error {
 			continue
 		}
 		if err := c.flags.Lookup(name).Value.Set(value); err != nil {
-			return usagef("%s does not fit: --%s takes a %s", envVar(name), name, c.flags.Lookup(name).Value.Type())
+			return usagef("%s does not fit: --%s takes %s", envVar(name), name, taken(c.flags.Lookup(name)))
 		}
 	}
 	return nil
+}
+
+// flagError is an error of the flags in the words of the command line.
+func (c *command) flagError(err error) error {
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		return c.unknownFlag(unknown)
+	}
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	switch {
+	case err == pflag.ErrHelp:
+		return err
+	case !ok:
+		return usagef("%v", err)
+	case errors.Is(err, strconv.ErrRange):
+		return usagef("--%s cannot be %s: that is too much", invalid.GetFlag().Name, invalid.GetValue())
+	}
+	return usagef("--%s takes %s, not %q", invalid.GetFlag().Name, taken(invalid.GetFlag()), invalid.GetValue())
+}
+
+// unknownFlag is the error for a flag that the command does not have. A negative amount looks
+// like one.
+func (c *command) unknownFlag(err *pflag.NotExistError) error {
+	letters := err.GetSpecifiedShortnames()
+	if letters == "" {
+		var names []string
+		c.flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := nearest(err.GetSpecifiedName(), names); near != "" {
+			return usagef("%v; did you mean --%s?", err, near)
+		}
+		return usagef("%v", err)
+	}
+	if n := len(c.operands); n > 0 && c.operands[n-1] == amountOperand && strings.Trim(letters, "0123456789.") == "" {
+		return usagef("-%s takes money back, and stands after `--`, as in `tollhouse %s -- %s -%[1]s`; an amount above 0 adds money", letters, c.name, strings.Join(c.operands[:n-1], " "))
+	}
+	return usagef("unknown flag: -%s", letters)
+}
+
+// taken is what a flag takes.
+func taken(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "bool":
+		return "true or false"
+	case "duration":
+		return "a duration such as 90s, 24h or 30d"
+	case "uint16", "uint32":
+		return "a whole number"
+	case "stringSlice":
+		return "names with commas between them"
+	}
+	return "a " + f.Value.Type()
 }
 
 // envVar is the environment variable that sets a flag.

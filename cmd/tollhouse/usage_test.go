@@ -22,19 +22,26 @@ func TestWrongUsageIsExitCode2AndSaysWhereHelpIs(t *testing.T) {
 		{[]string{"postgres"}, "there is no command \"postgres\" (see `tollhouse --help`)"},
 		{[]string{"account"}, "`tollhouse account create`"},
 		{[]string{"webhook", "lst"}, "webhook has no command \"lst\": its commands are `tollhouse webhook secret`, `tollhouse webhook list`, `tollhouse webhook resend` (see `tollhouse webhook --help`)"},
-		{[]string{"serve", "--bogus"}, "unknown flag: --bogus"},
+		{[]string{"serve", "--bogus"}, "serve: unknown flag: --bogus (see"},
+		{[]string{"serve", "--lisen", "127.0.0.1:1"}, "serve: unknown flag: --lisen; did you mean --listen? (see"},
+		{[]string{"serve", "-x"}, "serve: unknown flag: -x (see"},
+		{[]string{"serve", "--demo=perhaps"}, `serve: --demo takes true or false, not "perhaps" (see`},
 		{[]string{"serve", "here"}, "takes no arguments"},
 		{[]string{"serve", "--demo", "--config", "x"}, "exclude each other"},
 		{[]string{"serve", "--demo", "--log-level", "loud"}, "--log-level must be"},
 		{[]string{"serve", "--demo", "--log-format", "xml"}, "--log-format must be"},
-		{[]string{"serve", "--drain", "soon"}, "write a duration"},
+		{[]string{"serve", "--drain", "soon"}, `--drain takes a duration such as 90s, 24h or 30d, not "soon"`},
 		{[]string{"check"}, "there is no tollhouse.yaml in this directory: name the file to check with --config, or `tollhouse init` makes one"},
 		{[]string{"account", "create"}, "NAME is missing"},
 		{[]string{"account", "create", "a", "b"}, `"b" is one argument too many`},
 		{[]string{"account", "credit", "acme"}, "AMOUNT is missing"},
+		{[]string{"account", "credit", "acme", "-2.50"}, "-2.50 takes money back, and stands after `--`, as in `tollhouse account credit -- NAME -2.50`; an amount above 0 adds money"},
 		{[]string{"key", "create"}, "--account is missing"},
-		{[]string{"key", "create", "--account", "a", "--rpm", "-1"}, "--rpm"},
-		{[]string{"key", "create", "--account", "a", "--expires", "tomorrow"}, "write a duration"},
+		{[]string{"key", "create", "--account", "a", "--rpm", "-1"}, `key create: --rpm takes a whole number, not "-1" (see`},
+		{[]string{"key", "create", "--account", "a", "--rpm", "x"}, `key create: --rpm takes a whole number, not "x" (see`},
+		{[]string{"webhook", "list", "--limit", "99999"}, "webhook list: --limit cannot be 99999: that is too much (see"},
+		{[]string{"key", "create", "--account", "a", "--expires", "tomorrow"}, "--expires takes a duration"},
+		{[]string{"key", "create", "--account", "a", "--models", `a"b`}, "--models takes names with commas between them, not"},
 		{[]string{"usage", "--by", "week"}, "--by must be"},
 		{[]string{"webhook"}, "webhook needs one of its commands: `tollhouse webhook secret`, `tollhouse webhook list`, `tollhouse webhook resend`"},
 		{[]string{"webhook", "secret"}, "--account is missing"},
@@ -60,7 +67,7 @@ func TestWrongUsageIsExitCode2AndSaysWhereHelpIs(t *testing.T) {
 }
 
 func TestHelpIsThereForEveryCommand(t *testing.T) {
-	if r := tollhouse(t, environment{"TOLLHOUSE_DEMO": "perhaps"}, "serve"); r.code != exitUsage || !strings.Contains(r.stderr, "TOLLHOUSE_DEMO") {
+	if r := tollhouse(t, environment{"TOLLHOUSE_DEMO": "perhaps"}, "serve"); r.code != exitUsage || !strings.Contains(r.stderr, "TOLLHOUSE_DEMO does not fit: --demo takes true or false") {
 		t.Errorf("a variable that does not fit: exit code %d, stderr %q", r.code, r.stderr)
 	}
 	if r := tollhouse(t, nil, "--version"); r.code != exitOK || !strings.HasPrefix(r.stdout, "tollhouse ") || !strings.Contains(r.stdout, "go1.") {
