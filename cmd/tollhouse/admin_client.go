@@ -198,8 +198,12 @@ func printable(text string, replacement rune) string {
 	}, text)
 }
 
-// write aligns the columns. An empty cell is printed as a dash.
+// write aligns the columns. An empty cell is printed as a dash, and an empty table as "none".
 func (t *table) write(w io.Writer) error {
+	if len(t.rows) == 0 {
+		_, err := io.WriteString(w, "none\n")
+		return err
+	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{t.head}, t.rows...) {
 		cells := make([]string, len(row))

@@ -71,14 +71,19 @@ func TestAKeyIsBoundByItsFlags(t *testing.T) {
 
 func TestUsageIsSummedByModelAndKey(t *testing.T) {
 	i := serving(t)
+	for _, empty := range []string{"usage", "waste", "webhook list"} {
+		if out := i.good(strings.Fields(empty)...); out != "none\n" {
+			t.Errorf("%s prints\n%s", empty, out)
+		}
+		if out := i.good(append(strings.Fields(empty), "--json")...); !strings.Contains(out, `"data": []`) {
+			t.Errorf("%s prints as JSON\n%s", empty, out)
+		}
+	}
 	calls(i, "m")
 	resp := i.open(http.MethodPost, "/v1/chat/completions", acme["ACME_KEY"], chatBody("m", false))
 	_ = resp.Body.Close()
 	if out := i.good("request", resp.Header.Get("X-Request-Id")); !regexp.MustCompile(`(?s)^REQUEST +req_\w+\n.*account +acme\n.*model +m\n.*status +captured\n.*charge +0\.\d+ USD\n`).MatchString(out) {
 		t.Errorf("the request:\n%s", out)
-	}
-	if out := i.good("waste"); out != "CHANNEL  UPSTREAM MODEL  FAILED  BILLABLE  WASTE\n" {
-		t.Errorf("the waste:\n%s", out)
 	}
 	if out := i.good("usage"); !regexp.MustCompile(`MODEL +REQUESTS +INPUT +OUTPUT +CHARGE\nm +2 `).MatchString(out) {
 		t.Errorf("by model:\n%s", out)

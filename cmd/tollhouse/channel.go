@@ -72,12 +72,13 @@ func channelTable(channels ...adminapi.Channel) *table {
 	return t
 }
 
-// maxShown is how many ids of discovered models are in one cell.
+// maxShown is how many ids of models are in one cell.
 const maxShown = 5
 
-// modelsText is the models of a channel as a cell. A vendor's list may be long.
+// modelsText is the models of a channel as a cell. There may be many; `channel models`
+// prints them all.
 func modelsText(c *adminapi.Channel) string {
-	if n := len(c.Models); c.Discovers && n > maxShown {
+	if n := len(c.Models); n > maxShown {
 		return fmt.Sprintf("%s and %d more", strings.Join(c.Models[:maxShown], ","), n-maxShown)
 	}
 	return strings.Join(c.Models, ",")

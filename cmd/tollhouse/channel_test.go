@@ -90,6 +90,9 @@ func TestAServerWhoseVendorsAllAskToWaitIsReadyAndWarns(t *testing.T) {
 		t.Fatalf("a call got %d", status)
 	}
 	ready(`"channels":"ok"`)
+	if out := i.good("waste"); !regexp.MustCompile(`^CHANNEL +UPSTREAM MODEL +FAILED +BILLABLE +WASTE\nmain +m +1 +0 +0\.00\n$`).MatchString(out) {
+		t.Errorf("the waste:\n%s", out)
+	}
 	i.good("channel", "pause", "spare")
 	ready(`"warnings":{"channels":"1 paused channel; ` + warning + `"}`)
 }
@@ -220,6 +223,16 @@ func TestChannelsAreOfAServerThatRuns(t *testing.T) {
 	r := tollhouse(t, nil, "channel", "list", "--data", i.data)
 	if r.code != exitFailed || !strings.Contains(r.stderr, "channels are a running server's") {
 		t.Errorf("%d %q", r.code, r.stderr)
+	}
+}
+
+func TestARowOfAChannelHasAFewModels(t *testing.T) {
+	for _, discovers := range []bool{false, true} {
+		for models, want := range map[string]string{"": "", "a b c d e": "a,b,c,d,e", "a b c d e f g": "a,b,c,d,e and 2 more"} {
+			if got := modelsText(&adminapi.Channel{Models: strings.Fields(models), Discovers: discovers}); got != want {
+				t.Errorf("the models %s, discovered: %t: %q, want %q", models, discovers, got, want)
+			}
+		}
 	}
 }
 
