@@ -5,9 +5,28 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
+
+// What a function says of its failure is for the operator alone: it may name what no caller
+// may know.
+func TestTheCallerGetsNothingOfWhatAFunctionFailedWith(t *testing.T) {
+	f := Function[string, string]{
+		Op:     upstream.Rerank,
+		Read:   func(*upstream.Call) (*string, error) { return new(string), nil },
+		Answer: func(context.Context, *string) (*string, error) { return nil, errors.New("sk-secret") },
+	}
+	_, err := f.Do(t.Context(), &upstream.Call{Op: upstream.Rerank})
+	failed, ok := errors.AsType[*fault.Error](err)
+	if !ok || failed.Code != fault.InternalError || strings.Contains(failed.Message, "sk-secret") {
+		t.Errorf("got %v", err)
+	}
+}
 
 // A caller may leave while its answer waits for the next piece: Close then comes from
 // another goroutine than Read, and the iterator ends with its context.

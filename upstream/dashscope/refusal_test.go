@@ -31,6 +31,8 @@ func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
 		{401, "InvalidApiKey", 502, fault.NoChannel, fault.NoChannel, true, false},
 		{403, "AccessDenied", 502, fault.NoChannel, fault.NoChannel, true, false},
 		{403, "AccessDenied.Unpurchased", 502, fault.NoChannel, fault.NoChannel, true, false},
+		{403, "AllocationQuota.FreeTierOnly", 502, fault.NoChannel, fault.NoChannel, true, false},
+		{403, "CommodityNotPurchased", 502, fault.NoChannel, fault.NoChannel, true, false},
 		{429, "Throttling.RateQuota", 429, fault.UpstreamRateLimit, fault.UpstreamRateLimit, false, true},
 		{429, rateQuota, 429, fault.UpstreamRateLimit, fault.UpstreamRateLimit, false, true},
 		{429, "PrepaidBillOverdue", 502, fault.NoChannel, fault.NoChannel, true, false},

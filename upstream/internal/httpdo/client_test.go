@@ -209,6 +209,12 @@ func TestABaseURLThatCannotWorkIsRefused(t *testing.T) {
 	}
 }
 
+func TestANegativeConnectTimeoutIsRefused(t *testing.T) {
+	if _, err := New(upstream.DriverOptions{BaseURL: "https://api.example", ConnectTimeout: -1}, Vendor{}); err == nil || !strings.Contains(err.Error(), "negative") {
+		t.Error(err)
+	}
+}
+
 func TestTheIDOfATaskLeadsNowhereElse(t *testing.T) {
 	c := newClient(t, upstream.DriverOptions{BaseURL: "http://vendor.example/v1"}, Vendor{Paths: map[upstream.Op]string{upstream.PollVideo: "/tasks"}})
 	for id, want := range map[string]string{

@@ -342,6 +342,7 @@ func TestACodingThatNobodyAskedForIsRefusedOrUnfoldedUnderACap(t *testing.T) {
 		"gzip of nothing":     {"gzip", "", -1},
 		"gzip and more":       {"gzip", zip + "{}", -1},
 		"gzip in gzip":        {"gzip, gzip", zip, -1},
+		"two headers":         {"gzip\r\nContent-Encoding: gzip", zip, -1},
 		"deflate":             {"deflate", zip, -1},
 		"br":                  {"br", "\x0b\x02\x80{}\x03", -1},
 		"zstd":                {"zstd", "\x28\xb5\x2f\xfd", -1},
