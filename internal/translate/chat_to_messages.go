@@ -396,7 +396,7 @@ func (b *chatToMessagesBuilder) requireResults() error {
 		`answered, each by a message of role "tool", before the assistant's next turn and the end`)
 }
 
-// end writes the turns into the request.
+// endTurns writes the turns into the request.
 func (b *chatToMessagesBuilder) endTurns() error {
 	if err := b.requireResults(); err != nil {
 		return err
