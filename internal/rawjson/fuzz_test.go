@@ -261,6 +261,9 @@ func FuzzApply(f *testing.F) {
 			t.Errorf("%q after %v is listed as %q, want %q", src, edits, listed, want)
 		}
 		checkUntouched(t, &o, out, edits)
+		if got := Apply(src, edits...); !bytes.Equal(got, out) {
+			t.Errorf("%q after %v is %q without an index, want %q", src, edits, got, out)
+		}
 		for _, room := range [...]int{0, 3, 100} {
 			over := append(make([]byte, 0, len(src)+room), src...)
 			o := Object{Src: over, Members: o.Members}

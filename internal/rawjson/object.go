@@ -93,8 +93,8 @@ func (o *Object) ApplyInPlace(edits ...Edit) []byte {
 	var change *Edit
 	for i := range edits {
 		e := &edits[i]
-		switch exists := o.Raw(e.Name) != nil; {
-		case !exists && (e.Value == nil || e.Rename != ""), e.Rename != "" && e.Rename == e.Name:
+		switch {
+		case !o.changedBy(e):
 		case change != nil, e.Rename != "":
 			return o.Apply(nil, edits...)
 		default:
@@ -113,6 +113,13 @@ func (o *Object) ApplyInPlace(edits ...Edit) []byte {
 	copy(out[at.Start+len(change.Value):], o.Src[at.End:])
 	copy(out[at.Start:], change.Value)
 	return out
+}
+
+// changedBy reports whether the edit, made first, changes the object: what is to go or to get
+// another name may not be there.
+func (o *Object) changedBy(e *Edit) bool {
+	missing := o.Raw(e.Name) == nil
+	return !(missing && (e.Value == nil || e.Rename != "") || e.Rename != "" && e.Rename == e.Name)
 }
 
 // only is where the value of the only member called name stands; false if there is none, or
@@ -146,12 +153,15 @@ func LookupString(raw []byte, path ...string) string {
 	return s
 }
 
-// Apply is an object with the edits, as [Object.Apply] makes them; raw itself if it is no
-// object.
+// Apply is an object with the edits, as [Object.Apply] makes them; raw itself if they change
+// nothing, or if it is no object.
 func Apply(raw []byte, edits ...Edit) []byte {
 	o := Borrow()
 	defer GiveBack(o)
 	if IndexInto(o, raw, nil, nil) != nil {
+		return raw
+	}
+	if !slices.ContainsFunc(edits, func(e Edit) bool { return o.changedBy(&e) }) {
 		return raw
 	}
 	return o.Apply(nil, edits...)

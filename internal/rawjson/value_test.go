@@ -98,6 +98,15 @@ func TestAMemberIsLookedUpByItsPath(t *testing.T) {
 	}
 }
 
+func TestEditsThatChangeNothingCopyNothing(t *testing.T) {
+	raw := []byte(`{"a":1}`)
+	for _, edit := range []Edit{Delete("b"), Rename("b", "c"), Rename("a", "a")} {
+		if got := Apply(raw, edit); &got[0] != &raw[0] {
+			t.Errorf("%+v made a copy", edit)
+		}
+	}
+}
+
 func TestEditsOfWhatIsNoObjectChangeNothing(t *testing.T) {
 	for raw, want := range map[string]string{`{ "a":1 }`: `{ "a":2 }`, `[1]`: `[1]`, `{"a":`: `{"a":`, "": ""} {
 		if got := string(Apply([]byte(raw), Set("a", []byte("2")))); got != want {
