@@ -62,26 +62,14 @@ func countPictures(data, output []byte) (made int) {
 			}
 		}
 	}
-	for _, choice := range rawjson.Elements(member(output, "choices")) {
-		for _, block := range rawjson.Elements(member(choice, "message", "content")) {
-			if link, _ := rawjson.String(member(block, "image")); link != "" {
+	for _, choice := range rawjson.Elements(rawjson.Lookup(output, "choices")) {
+		for _, block := range rawjson.Elements(rawjson.Lookup(choice, "message", "content")) {
+			if link, _ := rawjson.String(rawjson.Lookup(block, "image")); link != "" {
 				made++
 			}
 		}
 	}
 	return made
-}
-
-// member is the value at the end of a path of names; nil if there is none.
-func member(raw []byte, path ...string) []byte {
-	for _, name := range path {
-		o, err := rawjson.Index(raw, nil, nil)
-		if err != nil {
-			return nil
-		}
-		raw = o.Raw(name)
-	}
-	return raw
 }
 
 // The events that have the picture, and end the stream.

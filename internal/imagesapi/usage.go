@@ -122,9 +122,9 @@ func (r *Request) usage(raw []byte, made int64, tokens bool) billing.Usage {
 	input, hasInput := count(o.Raw("input_tokens"))
 	output, hasOutput := count(o.Raw("output_tokens"))
 	if hasInput || hasOutput { // OpenAI's report, in buckets that are disjoint
-		shown, _ := count(member(o.Raw("input_tokens_details"), "image_tokens"))
-		cached, _ := count(member(o.Raw("input_tokens_details"), "cached_tokens"))
-		written, _ := count(member(o.Raw("output_tokens_details"), "text_tokens"))
+		shown, _ := count(rawjson.Lookup(o.Raw("input_tokens_details"), "image_tokens"))
+		cached, _ := count(rawjson.Lookup(o.Raw("input_tokens_details"), "cached_tokens"))
+		written, _ := count(rawjson.Lookup(o.Raw("output_tokens_details"), "text_tokens"))
 		if shown+cached > input { // more parts than whole: believe the whole
 			u.Anomaly, shown, cached = true, min(shown, input), 0
 		}

@@ -137,11 +137,15 @@ func (r *Request) EncryptedReasoning() []string {
 func TokensOf(response *rawjson.Object, input, most int64) int64 {
 	made := int64(len(response.Raw("output"))) // a byte may be a token
 	said := int64(0)
-	if out, _ := rawjson.Int(rawjson.Lookup(response.Raw("usage"), "output_tokens")); out > 0 && out <= most {
-		made = out
-	}
-	if in, _ := rawjson.Int(rawjson.Lookup(response.Raw("usage"), "input_tokens")); in > 0 && in <= most {
-		said = in
+	if usage, err := rawjson.Index(response.Raw("usage"), nil, nil); err == nil {
+		in, _ := rawjson.Int(usage.Raw("input_tokens"))
+		out, _ := rawjson.Int(usage.Raw("output_tokens"))
+		if out > 0 && out <= most {
+			made = out
+		}
+		if in > 0 && in <= most {
+			said = in
+		}
 	}
 	return min(max(said, min(input, most))+min(made, most), most)
 }
@@ -162,12 +166,15 @@ func (s Stored) ListedOutput() []ListedItem { return s.listed(s.Output(), "outpu
 func (s Stored) listed(items [][]byte, prefix string) []ListedItem {
 	response, all := rawjson.LookupString(s.Response, "id"), make([]ListedItem, len(items))
 	for i, item := range items {
-		id := rawjson.LookupString(item, "id")
-		if o, err := rawjson.Index(item, nil, nil); err == nil && id == "" {
-			id = prefix + strconv.Itoa(i) + "_" + response
-			item = o.Apply(nil, rawjson.Set("id", rawjson.Quote(nil, id)))
+		all[i].raw = item
+		o, err := rawjson.Index(item, nil, nil)
+		if err != nil {
+			continue
 		}
-		all[i] = ListedItem{id, item}
+		if all[i].ID, _ = rawjson.String(o.Raw("id")); all[i].ID == "" {
+			all[i].ID = prefix + strconv.Itoa(i) + "_" + response
+			all[i].raw = o.Apply(nil, rawjson.Set("id", rawjson.Quote(nil, all[i].ID)))
+		}
 	}
 	return all
 }

@@ -90,7 +90,7 @@ var toolChoices = map[string]string{"none": "none", "auto": "auto", "required": 
 func chatChoice(raw []byte, hasTools bool) (word, name string, err error) {
 	word, ok := rawjson.String(raw)
 	if !ok && rawjson.LookupString(raw, "type") == "function" {
-		word, name = "function", rawjson.LookupString(rawjson.Lookup(raw, "function"), "name")
+		word, name = "function", rawjson.LookupString(raw, "function", "name")
 	}
 	switch {
 	case toolChoices[word] == "" || (word == "function") != (name != ""):
