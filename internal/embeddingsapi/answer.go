@@ -35,7 +35,7 @@ func (r *Request) ReadAnswer(data []byte) (Answer, error) {
 	}
 	usage, edits := r.usage(l.object.Raw("usage"))
 	edits = append(edits, rawjson.Set("model", r.object.Raw("model")), rawjson.Delete("error"))
-	patches, err := l.outputPatches(r.EncodingFormat == formatBase64)
+	patches, err := l.outputPatches(r.EncodingFormat == FormatBase64)
 	if err != nil {
 		return Answer{}, upstream.BadAnswer("The upstream's answer has a vector that cannot be read.", err)
 	}

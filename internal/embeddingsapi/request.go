@@ -32,14 +32,14 @@ type Request struct {
 // The values of encoding_format.
 const (
 	formatFloat  = "float"
-	formatBase64 = "base64"
+	FormatBase64 = "base64"
 )
 
 // fields is the table of the fields, their rules and their places.
 var fields = rule.Fields[Request]{
 	{Name: "model", Check: rule.ModelID(), Into: func(r *Request) any { return &r.Model }},
 	{Name: "input", Into: func(r *Request) any { return &r.Input }},
-	{Name: "encoding_format", Check: rule.OneOf(formatFloat, formatBase64), Into: func(r *Request) any { return &r.EncodingFormat }},
+	{Name: "encoding_format", Check: rule.OneOf(formatFloat, FormatBase64), Into: func(r *Request) any { return &r.EncodingFormat }},
 	{Name: "dimensions", Check: rule.Integer(1, math.MaxInt32), Into: func(r *Request) any { return &r.Dimensions }},
 	{Name: "user", Check: rule.String(), Into: func(r *Request) any { return &r.User }},
 }
@@ -119,7 +119,7 @@ func (r *Request) InputBound() int64 { return r.bound }
 // Prepared is the request's body as an upstream gets it: the caller's, but for
 // base64 where the family's upstream gives numbers only.
 func (r *Request) Prepared() upstream.Body {
-	if r.family.Floats && r.EncodingFormat == formatBase64 {
+	if r.family.Floats && r.EncodingFormat == FormatBase64 {
 		return r.body.Set("encoding_format", []byte(`"`+formatFloat+`"`))
 	}
 	return r.body

@@ -198,7 +198,7 @@ func editRows(t testing.TB) []editRow {
 		row("a mask that is too large", "mask", newest, file("mask", square+strings.Repeat("\x00", 4<<20)+pngTail)),
 
 		row("a file's type is nothing to go by", "image", newest, upstream.Part{
-			Name: "image", Filename: "a.png", ContentType: typePNG, Size: 3, Content: upstream.Field("", "GIF").Content,
+			Name: "image", Filename: "a.png", ContentType: TypePNG, Size: 3, Content: upstream.Field("", "GIF").Content,
 		}),
 	}
 	for name, content := range badFiles(t) {
@@ -366,7 +366,7 @@ func TestATypedEditObeysTheSameRules(t *testing.T) {
 		e.Background != "opaque" || e.OutputFormat != "png" || e.PartialImages != 1 || e.Edit.Extra["input_fidelity"] != "high" || e.Edit.Extra["b"] != "2" {
 		t.Errorf("%+v", e)
 	}
-	if len(e.Edit.Images) != 2 || e.Edit.Images[0].Width != 16 || e.Edit.Images[1].ContentType != typeJPEG || e.Edit.Images[1].Height != 4 || e.Edit.Mask == nil || e.Edit.Mask.ContentType != typePNG {
+	if len(e.Edit.Images) != 2 || e.Edit.Images[0].Width != 16 || e.Edit.Images[1].ContentType != TypeJPEG || e.Edit.Images[1].Height != 4 || e.Edit.Mask == nil || e.Edit.Mask.ContentType != TypePNG {
 		t.Errorf("images %+v, mask %+v", e.Edit.Images, e.Edit.Mask)
 	}
 	if _, err := images.PathFile(filepath.Dir(path)); err == nil {

@@ -232,7 +232,7 @@ func (r *Request) checkFiles() {
 	}
 	first := &e.Images[0]
 	switch m := e.Mask; {
-	case m.ContentType != typePNG:
+	case m.ContentType != TypePNG:
 		p.Refuse(maskPart, `"mask" must be a PNG file, whose transparent area is what is to be changed.`)
 	case m.Size > maxMaskBytes:
 		p.Refuse(maskPart, fmt.Sprintf("The mask is larger than %d bytes.", maxMaskBytes))
@@ -258,7 +258,7 @@ func (r *Request) checkImages(rules *EditRules) {
 		switch {
 		case f.Size > rules.MostBytes:
 			p.Refuse(imagePart, fmt.Sprintf("The image is larger than the %d bytes that the model %q takes.", rules.MostBytes, e.Model))
-		case rules.Legacy && (f.ContentType != typePNG || f.Width != f.Height):
+		case rules.Legacy && (f.ContentType != TypePNG || f.Width != f.Height):
 			p.Refuse(imagePart, fmt.Sprintf("The model %q takes square PNG files only.", e.Model))
 		}
 	}

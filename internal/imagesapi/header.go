@@ -27,7 +27,7 @@ func readFile(f *images.File) error {
 		return err
 	}
 	f.ContentType, f.Width, f.Height = h.ContentType, h.Width, h.Height
-	if f.ContentType != typePNG {
+	if f.ContentType != TypePNG {
 		return nil
 	}
 	whole, err := withContent(f, hasEnd)
@@ -52,14 +52,14 @@ func withContent[T any](f *images.File, look func(io.Reader) (T, error)) (found 
 
 // The formats of images that a caller may send, as their content types.
 const (
-	typePNG  = "image/png"
-	typeJPEG = "image/jpeg"
-	typeWebP = "image/webp"
+	TypePNG  = "image/png"
+	TypeJPEG = "image/jpeg"
+	TypeWebP = "image/webp"
 )
 
 // extensions are those of the formats; the first is given to a file whose name
 // has none of them.
-var extensions = map[string][]string{typePNG: {".png"}, typeJPEG: {".jpg", ".jpeg"}, typeWebP: {".webp"}}
+var extensions = map[string][]string{TypePNG: {".png"}, TypeJPEG: {".jpg", ".jpeg"}, TypeWebP: {".webp"}}
 
 // vendorName is the file's name as a vendor wants it, which goes by the
 // extension: SDKs send "anonymous_file" and ".".
@@ -118,13 +118,13 @@ func ReadHeader(r io.Reader, size int64) (Header, error) {
 	case len(magic) == 0:
 		err = errEmpty
 	case bytes.HasPrefix(magic, []byte("\x89PNG\r\n\x1a\n")):
-		h.ContentType = typePNG
+		h.ContentType = TypePNG
 		c, err = png.DecodeConfig(in)
 	case bytes.HasPrefix(magic, []byte("\xff\xd8\xff")):
-		h.ContentType = typeJPEG
+		h.ContentType = TypeJPEG
 		c, err = jpeg.DecodeConfig(in)
 	case bytes.HasPrefix(magic, []byte("RIFF")) && bytes.HasSuffix(magic, []byte("WEBP")) && len(magic) == 12:
-		h.ContentType = typeWebP
+		h.ContentType = TypeWebP
 		c, err = webpConfig(in, size)
 	default:
 		err = errFormat

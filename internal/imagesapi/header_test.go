@@ -15,17 +15,17 @@ func TestTheSizeOfAnImageIsReadFromItsHeader(t *testing.T) {
 		content string
 		want    Header
 	}{
-		"a PNG":                         {pngOf(t, 33, 17), Header{typePNG, 33, 17}},
-		"the widest":                    {claims(65_535, 1), Header{typePNG, 65_535, 1}},
-		"the largest":                   {claims(10_000, 10_000), Header{typePNG, 10_000, 10_000}},
-		"a JPEG":                        {photo, Header{typeJPEG, 33, 17}},
-		"a JPEG behind a profile":       {photo[:2] + "\xff\xe2\xff\xff" + strings.Repeat("\xff", 65_533) + photo[2:], Header{typeJPEG, 33, 17}},
-		"a JPEG with fill bytes":        {photo[:2] + "\xff\xff\xff" + photo[2:], Header{typeJPEG, 33, 17}},
-		"a progressive JPEG":            {"\xff\xd8\xff\xc2\x00\x0b\x08\x01\x02\x03\x04\x01\x01\x11\x00\xff\xda\x00\x02", Header{typeJPEG, 0x304, 0x102}},
-		"a lossy WebP":                  {webpOf("VP8 ", 0, 0, 0, 0x9d, 0x01, 0x2a, 33, 0x40, 17, 0x80), Header{typeWebP, 33, 17}},
-		"a lossless WebP":               {webpOf("VP8L", 0x2f, 32, 0, 4, 0), Header{typeWebP, 33, 17}},
-		"an extended WebP":              {webpOf("VP8X", 0, 0, 0, 0, 32, 1, 0, 16, 0, 0), Header{typeWebP, 33 + 256, 17}},
-		"an extended WebP, the largest": {webpOf("VP8X", 0, 0, 0, 0, 0x0f, 0x27, 0, 0x0f, 0x27, 0), Header{typeWebP, 10_000, 10_000}},
+		"a PNG":                         {pngOf(t, 33, 17), Header{TypePNG, 33, 17}},
+		"the widest":                    {claims(65_535, 1), Header{TypePNG, 65_535, 1}},
+		"the largest":                   {claims(10_000, 10_000), Header{TypePNG, 10_000, 10_000}},
+		"a JPEG":                        {photo, Header{TypeJPEG, 33, 17}},
+		"a JPEG behind a profile":       {photo[:2] + "\xff\xe2\xff\xff" + strings.Repeat("\xff", 65_533) + photo[2:], Header{TypeJPEG, 33, 17}},
+		"a JPEG with fill bytes":        {photo[:2] + "\xff\xff\xff" + photo[2:], Header{TypeJPEG, 33, 17}},
+		"a progressive JPEG":            {"\xff\xd8\xff\xc2\x00\x0b\x08\x01\x02\x03\x04\x01\x01\x11\x00\xff\xda\x00\x02", Header{TypeJPEG, 0x304, 0x102}},
+		"a lossy WebP":                  {webpOf("VP8 ", 0, 0, 0, 0x9d, 0x01, 0x2a, 33, 0x40, 17, 0x80), Header{TypeWebP, 33, 17}},
+		"a lossless WebP":               {webpOf("VP8L", 0x2f, 32, 0, 4, 0), Header{TypeWebP, 33, 17}},
+		"an extended WebP":              {webpOf("VP8X", 0, 0, 0, 0, 32, 1, 0, 16, 0, 0), Header{TypeWebP, 33 + 256, 17}},
+		"an extended WebP, the largest": {webpOf("VP8X", 0, 0, 0, 0, 0x0f, 0x27, 0, 0x0f, 0x27, 0), Header{TypeWebP, 10_000, 10_000}},
 	} {
 		h, err := ReadHeader(iotest.OneByteReader(strings.NewReader(row.content)), int64(len(row.content)))
 		if err != nil || h != row.want {
@@ -71,9 +71,9 @@ func (e errorAfter) Read(p []byte) (int, error) {
 
 func TestAFileIsNamedByItsContent(t *testing.T) {
 	for _, row := range []struct{ name, kind, want string }{
-		{"cube.png", typePNG, "cube.png"}, {"CUBE.PNG", typePNG, "CUBE.PNG"}, {"cube.jpg", typeJPEG, "cube.jpg"}, {"cube.jpeg", typeJPEG, "cube.jpeg"},
-		{"cube.png", typeJPEG, "image.jpg"}, {".", typePNG, "image.png"}, {"anonymous_file", typeWebP, "image.webp"}, {"", typePNG, "image.png"},
-		{".png", typePNG, "image.png"}, {`C:\photos\cube.png`, typePNG, "cube.png"}, {"../../etc/cube.png", typePNG, "cube.png"},
+		{"cube.png", TypePNG, "cube.png"}, {"CUBE.PNG", TypePNG, "CUBE.PNG"}, {"cube.jpg", TypeJPEG, "cube.jpg"}, {"cube.jpeg", TypeJPEG, "cube.jpeg"},
+		{"cube.png", TypeJPEG, "image.jpg"}, {".", TypePNG, "image.png"}, {"anonymous_file", TypeWebP, "image.webp"}, {"", TypePNG, "image.png"},
+		{".png", TypePNG, "image.png"}, {`C:\photos\cube.png`, TypePNG, "cube.png"}, {"../../etc/cube.png", TypePNG, "cube.png"},
 	} {
 		f := images.File{Name: row.name, ContentType: row.kind}
 		if got := vendorName(&f, "image"); got != row.want {

@@ -117,7 +117,7 @@ func readForm(call *upstream.Call) (*upstream.Form, error) {
 }
 
 // imageTypes are those of files, by their extension.
-var imageTypes = map[string]string{".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp"}
+var imageTypes = map[string]string{".png": imagesapi.TypePNG, ".jpg": imagesapi.TypeJPEG, ".jpeg": imagesapi.TypeJPEG, ".webp": imagesapi.TypeWebP}
 
 // checkEdit are the rules that the public API does not have.
 func checkEdit(e *images.Edit, form *upstream.Form) error {

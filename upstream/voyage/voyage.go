@@ -70,7 +70,7 @@ func translateBody(body upstream.Body) (_ upstream.Body, dropped []string) {
 		return body, nil
 	}
 	body, dropped = httpdo.DropFields(body, "user")
-	if format, _ := rawjson.String(body.Raw("encoding_format")); format != "base64" {
+	if format, _ := rawjson.String(body.Raw("encoding_format")); format != embeddingsapi.FormatBase64 {
 		body = body.Delete("encoding_format")
 	}
 	return body.Rename("dimensions", "output_dimension"), dropped
