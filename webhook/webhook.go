@@ -110,3 +110,12 @@ func ParseSecret(text string) (Secret, error) {
 	}
 	return Secret{secret.New(text)}, nil
 }
+
+// Key is what signs; nil for the zero value.
+func (s Secret) Key() []byte {
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(s.Reveal(), secretPrefix))
+	if err != nil {
+		return nil // made neither by NewSecret nor by ParseSecret
+	}
+	return key
+}
