@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -44,21 +43,12 @@ func describeDelivery(e *webhook.Status) adminapi.Delivery {
 	_ = json.Unmarshal(e.Body, &event, jsontext.AllowDuplicateNames(true)) // ours; what cannot be read is not shown
 	v := adminapi.Delivery{
 		ID: e.ID, Account: e.Account, Type: event.Type, Task: event.Data.ID,
-		State: string(e.State), Tries: e.Tries, Reason: e.Reason, Created: e.CreatedAt.UTC(), Next: optionalTime(e.Next), Ended: optionalTime(e.Ended),
+		State: string(e.State), Tries: e.Tries, Reason: e.Reason, Created: e.CreatedAt.UTC(), Next: adminapi.Time(e.Next), Ended: adminapi.Time(e.Ended),
 	}
 	if u, err := url.Parse(e.URL); err == nil {
 		v.Host = u.Hostname()
 	}
 	return v
-}
-
-// optionalTime is nil for no time.
-func optionalTime(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
 }
 
 // webhooks are the store's, if it has any.

@@ -281,25 +281,16 @@ func (a *app) channelModels(channel string) server.ChannelModels {
 		if s.Channel == channel {
 			list := a.lists.Of(s)
 			answer.Discovers, answer.Invalid, answer.Error = true, list.Invalid, list.Reason()
-			answer.Listed, answer.Tried = moment(list.Listed), moment(list.Tried)
+			answer.Listed, answer.Tried = adminapi.Time(list.Listed), adminapi.Time(list.Tried)
 		}
 	}
 	for _, m := range components.ChannelModels(channel) {
 		answer.Data = append(answer.Data, server.ChannelModel{
 			ID: m.ID, Upstream: m.Upstream, Kind: cmp.Or(m.Kind, gateway.KindChat), KindKnown: m.Kind != "",
-			State: string(m.State), Missing: m.Missing, Since: moment(m.Since), Context: m.Context, Price: prices(components.Config, m.ID), Lacks: m.Lacks,
+			State: string(m.State), Missing: m.Missing, Since: adminapi.Time(m.Since), Context: m.Context, Price: prices(components.Config, m.ID), Lacks: m.Lacks,
 		})
 	}
 	return answer
-}
-
-// moment is t in UTC, as the admin API gives all times; nil for the zero time.
-func moment(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
 }
 
 // The time limits of a test. Pictures take longer than the cheap operations.

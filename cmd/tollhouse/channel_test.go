@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/server"
@@ -313,15 +312,5 @@ func TestATestPutsNoTextOfAVendorsIntoTheLog(t *testing.T) {
 		if log := i.stderr.String(); !strings.Contains(log, "code="+want) || strings.Contains(log, "what was asked") {
 			t.Errorf("the log has it:\n%s", i.stderr)
 		}
-	}
-}
-
-func TestTheTimesOfTheAdminAPIAreInUTC(t *testing.T) {
-	at := time.Date(2026, 7, 1, 2, 0, 0, 0, time.FixedZone("CEST", 2*60*60))
-	if got := moment(at); !got.Equal(at) || got.Location() != time.UTC {
-		t.Errorf("got %v, want it in UTC", got)
-	}
-	if got := moment(time.Time{}); got != nil {
-		t.Errorf("got %v of no time", got)
 	}
 }

@@ -26,6 +26,15 @@ func NewList[T any](data []T) List[T] {
 	return List[T]{Object: "list", Data: data}
 }
 
+// Time is t as the admin API gives times, in UTC; nil for the zero time, which is left out.
+func Time(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
 // Balance is the answer of GET /v1/balance and an account of the admin API.
 // Amounts are decimal strings.
 type Balance struct {
