@@ -10,11 +10,11 @@ import (
 )
 
 // Settable reports whether a header of that name, in canonical form, may be set beside those
-// of a driver: it is a token (RFC 9110, 5.1), and none that the connection, a driver or
-// the gateway sets.
-func Settable(name string) bool { return isToken(name) && !reserved[name] }
+// of a driver: it is a token, and none that the connection, a driver or the gateway sets.
+func Settable(name string) bool { return IsToken(name) && !reserved[name] }
 
-func isToken(name string) bool {
+// IsToken reports whether a text can be the name of a header (RFC 9110, 5.1).
+func IsToken(name string) bool {
 	const marks = "!#$%&'*+-.^_`|~"
 	for _, c := range []byte(name) {
 		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte(marks, c) >= 0) {
@@ -49,7 +49,7 @@ const maxValue = 4096
 func ParseExtra(given map[string]string) (http.Header, error) {
 	extra := make(http.Header, len(given))
 	for name, value := range given {
-		if !isToken(name) {
+		if !IsToken(name) {
 			return nil, errors.New("headers: the name of a header has letters, digits and - only, without a colon")
 		}
 		canonical := http.CanonicalHeaderKey(name)

@@ -43,6 +43,7 @@ type Client struct {
 	auth      upstream.Auth
 	extra     http.Header // goes with every call, under canonical names; its values are shared
 	closed    atomic.Bool
+	direct    *directTransport  // nil where all goes through OwnTransport, or the caller's
 	transport http.RoundTripper // without an http.Client, since one call is one request and redirects are not followed
 	links     http.RoundTripper // fetches what vendors answer with a link to
 	now       func() time.Time
@@ -84,6 +85,11 @@ func New(o upstream.DriverOptions, v Vendor) (*Client, error) {
 		c.OwnTransport = newTransport(o)
 		c.transport = c.OwnTransport
 	}
+	if o.Transport == nil && o.Dial == nil { // whose connections need not be sockets
+		if c.direct = newDirectTransport(base, c.OwnTransport); c.direct != nil {
+			c.transport = c.direct
+		}
+	}
 	return c, nil
 }
 
@@ -106,13 +112,16 @@ func parseBase(text, otherwise string) (*url.URL, error) {
 	return base, nil
 }
 
-// Close closes idle connections of the client's own transport. Calls under way
+// Close closes idle connections of the client's own transports. Calls under way
 // go on, and later calls open connections anew, which do not outlast them: a
 // reload may have a call that is late for a client that is not in use any more.
 func (c *Client) Close() error {
 	if c.OwnTransport != nil {
 		c.closed.Store(true)
 		c.OwnTransport.CloseIdleConnections()
+	}
+	if c.direct != nil {
+		c.direct.close()
 	}
 	return nil
 }

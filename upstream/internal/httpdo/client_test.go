@@ -63,10 +63,11 @@ func TestTheHeadersOfAContextTravelBesideTheDriversOwn(t *testing.T) {
 // and leaves no connection behind; nor do those that were running.
 func TestAfterCloseNoConnectionOutlastsItsCall(t *testing.T) {
 	closed, arrived, proceed := make(chan net.Conn, 10), make(chan struct{}), make(chan struct{})
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/long" {
 			arrived <- struct{}{}
 			<-proceed
+			_, _ = io.WriteString(w, "{}")
 		}
 	}))
 	s.Config.ConnState = func(c net.Conn, state http.ConnState) {
@@ -77,8 +78,9 @@ func TestAfterCloseNoConnectionOutlastsItsCall(t *testing.T) {
 	s.Start()
 	t.Cleanup(s.Close)
 	c := newClient(t, upstream.DriverOptions{BaseURL: s.URL}, Vendor{})
+	c.OwnTransport.IdleConnTimeout = time.Hour
 	ask := func(path string) {
-		resp, _, err := c.Get(t.Context(), new(upstream.Call), c.Base.JoinPath(path), http.Header{})
+		resp, _, err := c.Post(t.Context(), new(upstream.Call), c.Base.JoinPath(path), Header("*/*", "text/plain"), upstream.BytesBody([]byte("{}")))
 		if err != nil {
 			t.Error(err)
 			return

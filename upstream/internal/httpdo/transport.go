@@ -62,12 +62,13 @@ func newTransport(o upstream.DriverOptions) *http.Transport {
 type countingConn struct {
 	net.Conn
 	written atomic.Int64
+	failed  atomic.Bool // a write has failed
 }
 
 // Write counts what it wrote.
 func (c *countingConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
-	c.written.Add(int64(n))
+	c.count(int64(n), err)
 	return n, err
 }
 
@@ -84,8 +85,15 @@ func (c *countingConn) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 	n, err = body.WriteTo(c.Conn)
 	limited.N -= n
-	c.written.Add(n)
+	c.count(n, err)
 	return n, err
+}
+
+func (c *countingConn) count(n int64, err error) {
+	c.written.Add(n)
+	if err != nil {
+		c.failed.Store(true)
+	}
 }
 
 // sendTracker watches whether any of a request is sent.
