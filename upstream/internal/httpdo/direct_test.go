@@ -31,11 +31,33 @@ type wireVendor struct {
 
 func newWireVendor(t *testing.T, answer func(c net.Conn, n int)) *wireVendor {
 	t.Helper()
+	v := &wireVendor{ended: make(chan struct{}, 64)}
+	v.url = serveConnections(t, func(c net.Conn) {
+		v.connections.Add(1)
+		defer func() { _ = c.Close(); v.ended <- struct{}{} }()
+		r := bufio.NewReader(c)
+		for n := 0; ; n++ {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			if _, err := io.Copy(io.Discard, req.Body); err != nil {
+				return
+			}
+			answer(c, n)
+		}
+	})
+	return v
+}
+
+// serveConnections gives each connection to serve, on a goroutine of its own, and returns the
+// URL of where it listens. It waits for serve at the end of the test, after clients were closed.
+func serveConnections(t *testing.T, serve func(net.Conn)) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &wireVendor{url: "http://" + l.Addr().String(), ended: make(chan struct{}, 64)}
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -43,25 +65,11 @@ func newWireVendor(t *testing.T, answer func(c net.Conn, n int)) *wireVendor {
 			if err != nil {
 				return
 			}
-			v.connections.Add(1)
-			running.Go(func() {
-				defer func() { _ = c.Close(); v.ended <- struct{}{} }()
-				r := bufio.NewReader(c)
-				for n := 0; ; n++ {
-					req, err := http.ReadRequest(r)
-					if err != nil {
-						return
-					}
-					if _, err := io.Copy(io.Discard, req.Body); err != nil {
-						return
-					}
-					answer(c, n)
-				}
-			})
+			running.Go(func() { serve(c) })
 		}
 	})
-	t.Cleanup(func() { _ = l.Close(); running.Wait() }) // after that of the client
-	return v
+	t.Cleanup(func() { _ = l.Close(); running.Wait() })
+	return "http://" + l.Addr().String()
 }
 
 // client returns a client of the vendor.
@@ -198,22 +206,12 @@ func TestNoAnswerReachesAnotherCaller(t *testing.T) {
 // body only when all of a large answer was taken.
 func TestASmallRequestIsAnsweredBeforeItIsRead(t *testing.T) {
 	const size = 16 << 20
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var vendor sync.WaitGroup
-	vendor.Go(func() {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
+	url := serveConnections(t, func(c net.Conn) {
 		defer c.Close()
 		_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("x", size))
 		_, _ = io.Copy(io.Discard, c)
 	})
-	t.Cleanup(func() { _ = l.Close(); vendor.Wait() })
-	c := newClient(t, upstream.DriverOptions{BaseURL: "http://" + l.Addr().String()}, Vendor{})
+	c := newClient(t, upstream.DriverOptions{BaseURL: url}, Vendor{})
 	resp, err := post(t.Context(), c, strings.Repeat("y", maxDirectBody))
 	if err != nil {
 		t.Fatal(err)
@@ -224,26 +222,14 @@ func TestASmallRequestIsAnsweredBeforeItIsRead(t *testing.T) {
 }
 
 // TestAVendorThatRefusesBeforeItHasRead is docs/faults.md, row 39: the refusal is read though
-// the request could not be written to its end. That a reset of the connection overtakes it is
-// in nobody's hand, and seldom.
+// the request could not be written to its end. Now and then the system drops it when the
+// connection is reset.
 func TestAVendorThatRefusesBeforeItHasRead(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var vendor sync.WaitGroup
-	vendor.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.WriteString(c, "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 2\r\n\r\n{}")
-			_ = c.Close()
-		}
+	url := serveConnections(t, func(c net.Conn) {
+		_, _ = io.WriteString(c, "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 2\r\n\r\n{}")
+		_ = c.Close()
 	})
-	t.Cleanup(func() { _ = l.Close(); vendor.Wait() })
-	c := newClient(t, upstream.DriverOptions{BaseURL: "http://" + l.Addr().String()}, Vendor{})
+	c := newClient(t, upstream.DriverOptions{BaseURL: url}, Vendor{})
 	refused := 0
 	for range 100 {
 		resp, err := post(t.Context(), c, strings.Repeat("y", maxDirectBody))
