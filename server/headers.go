@@ -11,6 +11,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 )
 
@@ -152,13 +153,8 @@ func (x *httpExchange) setRequestID(id string) {
 // most 512 printable ASCII characters.
 func clientID(r *http.Request) string {
 	id := r.Header.Get("X-Client-Request-Id")
-	if len(id) > 512 {
+	if len(id) > 512 || !safetext.IsPrintable(id) {
 		return ""
-	}
-	for i := range len(id) {
-		if id[i] < ' ' || id[i] > '~' {
-			return ""
-		}
 	}
 	return id
 }

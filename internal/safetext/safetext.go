@@ -46,6 +46,16 @@ func Quoted(text string) string {
 	return Truncate(text, longest)
 }
 
+// IsPrintable reports whether a text has visible ASCII characters and spaces only.
+func IsPrintable(text string) bool {
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
 // IsVisible reports whether a text is of visible ASCII characters, at least one.
 func IsVisible[T string | []byte](text T) bool {
 	for i := range len(text) {

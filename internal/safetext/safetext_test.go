@@ -50,3 +50,11 @@ func TestSpacesAndControlsAreNotVisible(t *testing.T) {
 		}
 	}
 }
+
+func TestSpacesArePrintableAndControlsAreNot(t *testing.T) {
+	for text, want := range map[string]bool{"": true, "!": true, "a~b": true, "a b": true, " ": true, "a\x7f": false, "a\n": false, "a\tb": false, "\x00": false, "ä": false} {
+		if IsPrintable(text) != want {
+			t.Errorf("%q: printable is not %v", text, want)
+		}
+	}
+}

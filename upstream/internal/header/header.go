@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
 // Settable reports whether a header of that name, in canonical form, may be set beside those
@@ -101,10 +103,5 @@ func holdsSecret(value string) bool {
 
 // isLine reports whether a value can stand in a header as it is (RFC 9110, 5.5).
 func isLine(value string) bool {
-	for _, c := range []byte(value) {
-		if c < ' ' || c > '~' {
-			return false
-		}
-	}
-	return value != "" && len(value) <= maxValue && value == strings.TrimSpace(value)
+	return value != "" && len(value) <= maxValue && value == strings.TrimSpace(value) && safetext.IsPrintable(value)
 }

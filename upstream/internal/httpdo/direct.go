@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream/internal/header"
 )
 
@@ -42,7 +43,7 @@ type directTransport struct {
 // a proxy, a host name that is not ASCII, or on a system where an idle connection cannot be
 // checked.
 func newDirectTransport(base *url.URL, fallback *http.Transport) *directTransport {
-	if !canCheckIdle || base.Scheme != "http" || !isPrintable(base.Host) {
+	if !canCheckIdle || base.Scheme != "http" || !safetext.IsPrintable(base.Host) {
 		return nil
 	}
 	if proxy, err := fallback.Proxy(&http.Request{URL: base}); proxy != nil || err != nil {
@@ -73,17 +74,7 @@ func (t *directTransport) handles(req *http.Request) bool {
 		return false
 	}
 	for name, values := range req.Header {
-		if !header.IsToken(name) || slices.ContainsFunc(values, func(v string) bool { return !isPrintable(v) }) {
-			return false
-		}
-	}
-	return true
-}
-
-// isPrintable reports whether a text is of visible ASCII and spaces.
-func isPrintable(s string) bool {
-	for _, c := range []byte(s) {
-		if c < ' ' || c > '~' {
+		if !header.IsToken(name) || slices.ContainsFunc(values, func(v string) bool { return !safetext.IsPrintable(v) }) {
 			return false
 		}
 	}
