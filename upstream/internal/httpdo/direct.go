@@ -2,6 +2,7 @@ package httpdo
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -43,10 +44,7 @@ type directTransport struct {
 // a proxy, a host name that is not ASCII, or on a system where an idle connection cannot be
 // checked.
 func newDirectTransport(base *url.URL, fallback *http.Transport) *directTransport {
-	if !canCheckIdle || base.Scheme != "http" || !safetext.IsPrintable(base.Host) {
-		return nil
-	}
-	if proxy, err := fallback.Proxy(&http.Request{URL: base}); proxy != nil || err != nil {
+	if !canCheckIdle || base.Scheme != "http" || !safetext.IsPrintable(base.Host) || goesByProxy(fallback.Proxy, base) {
 		return nil
 	}
 	port := base.Port()
@@ -122,11 +120,8 @@ func (t *directTransport) exchange(c *directConn, req *http.Request) (*http.Resp
 		return nil, writeErr
 	}
 	resp, err := c.readHead(req, t.fallback.MaxResponseHeaderBytes)
-	switch {
-	case err != nil && writeErr != nil:
-		return nil, writeErr
-	case err != nil:
-		return nil, err
+	if err != nil {
+		return nil, cmp.Or(writeErr, err)
 	}
 	resp.Close = resp.Close || writeErr != nil
 	return resp, nil

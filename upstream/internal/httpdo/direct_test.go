@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -26,15 +27,15 @@ import (
 type wireVendor struct {
 	url         string
 	connections atomic.Int32
-	ended       chan struct{} // gets one for each connection that was closed
+	ended       chan struct{} // gets one for each connection that the client closed
 }
 
 func newWireVendor(t *testing.T, answer func(c net.Conn, n int)) *wireVendor {
 	t.Helper()
 	v := &wireVendor{ended: make(chan struct{}, 64)}
-	v.url = serveConnections(t, func(c net.Conn) {
+	v.url = "http://" + servertest.Listen(t, func(c net.Conn) {
 		v.connections.Add(1)
-		defer func() { _ = c.Close(); v.ended <- struct{}{} }()
+		defer func() { v.ended <- struct{}{} }()
 		r := bufio.NewReader(c)
 		for n := 0; ; n++ {
 			req, err := http.ReadRequest(r)
@@ -48,28 +49,6 @@ func newWireVendor(t *testing.T, answer func(c net.Conn, n int)) *wireVendor {
 		}
 	})
 	return v
-}
-
-// serveConnections gives each connection to serve, on a goroutine of its own, and returns the
-// URL of where it listens. It waits for serve at the end of the test, after clients were closed.
-func serveConnections(t *testing.T, serve func(net.Conn)) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var running sync.WaitGroup
-	running.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			running.Go(func() { serve(c) })
-		}
-	})
-	t.Cleanup(func() { _ = l.Close(); running.Wait() })
-	return "http://" + l.Addr().String()
 }
 
 // client returns a client of the vendor.
@@ -206,12 +185,11 @@ func TestNoAnswerReachesAnotherCaller(t *testing.T) {
 // body only when all of a large answer was taken.
 func TestASmallRequestIsAnsweredBeforeItIsRead(t *testing.T) {
 	const size = 16 << 20
-	url := serveConnections(t, func(c net.Conn) {
-		defer c.Close()
+	address := servertest.Listen(t, func(c net.Conn) {
 		_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("x", size))
 		_, _ = io.Copy(io.Discard, c)
 	})
-	c := newClient(t, upstream.DriverOptions{BaseURL: url}, Vendor{})
+	c := newClient(t, upstream.DriverOptions{BaseURL: "http://" + address}, Vendor{})
 	resp, err := post(t.Context(), c, strings.Repeat("y", maxDirectBody))
 	if err != nil {
 		t.Fatal(err)
@@ -225,11 +203,10 @@ func TestASmallRequestIsAnsweredBeforeItIsRead(t *testing.T) {
 // the request could not be written to its end. Now and then the system drops it when the
 // connection is reset.
 func TestAVendorThatRefusesBeforeItHasRead(t *testing.T) {
-	url := serveConnections(t, func(c net.Conn) {
+	address := servertest.Listen(t, func(c net.Conn) {
 		_, _ = io.WriteString(c, "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 2\r\n\r\n{}")
-		_ = c.Close()
 	})
-	c := newClient(t, upstream.DriverOptions{BaseURL: url}, Vendor{})
+	c := newClient(t, upstream.DriverOptions{BaseURL: "http://" + address}, Vendor{})
 	refused := 0
 	for range 100 {
 		resp, err := post(t.Context(), c, strings.Repeat("y", maxDirectBody))
@@ -354,22 +331,21 @@ func TestAnIdleConnectionIsClosedAfterItsTimeout(t *testing.T) {
 // TestWhatIsNotMadeDirectly checks which requests are left to http.Transport, which refuses
 // what it must not send.
 func TestWhatIsNotMadeDirectly(t *testing.T) {
-	under := newTransport(upstream.DriverOptions{})
+	fallback := newTransport(upstream.DriverOptions{})
 	for _, base := range []string{"https://vendor.example", "http://vendör.example"} {
 		u, err := url.Parse(base)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if newDirectTransport(u, under) != nil {
+		if newDirectTransport(u, fallback) != nil {
 			t.Errorf("%s has a direct transport", base)
 		}
 	}
-	under.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.example"})
+	fallback.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.example"})
 	vendor := &url.URL{Scheme: "http", Host: "vendor.example"}
-	if newDirectTransport(vendor, under) != nil {
+	if newDirectTransport(vendor, fallback) != nil {
 		t.Error("what goes by a proxy has a direct transport")
 	}
-	under.Proxy = nil
 	d := newDirectTransport(vendor, newTransport(upstream.DriverOptions{}))
 	if d == nil || d.address != "vendor.example:80" {
 		t.Fatalf("%+v", d)

@@ -80,7 +80,12 @@ func (c *Client) usesProxy() bool {
 	if c.OwnTransport != nil {
 		by = c.OwnTransport.Proxy
 	}
-	proxy, err := by(&http.Request{URL: c.Base})
+	return goesByProxy(by, c.Base)
+}
+
+// goesByProxy reports whether requests to an address go by a proxy, or fail to find theirs.
+func goesByProxy(proxyOf func(*http.Request) (*url.URL, error), to *url.URL) bool {
+	proxy, err := proxyOf(&http.Request{URL: to})
 	return proxy != nil || err != nil
 }
 
