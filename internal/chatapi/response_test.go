@@ -91,7 +91,7 @@ func TestUsageIsReadInDisjointBuckets(t *testing.T) {
 		`{"prompt_tokens":20,"completion_tokens":30,"cached_tokens":8,"prompt_tokens_details":{"cached_tokens":8,"cache_write_tokens":2},"completion_tokens_details":{"reasoning_tokens":22}}`: {Input: 10, CachedInput: 8, CacheWrite: 2, Output: 30, Reasoning: 22},
 		`{"prompt_tokens":20,"completion_tokens":30,"cached_tokens":5}`:                                            {Input: 15, CachedInput: 5, Output: 30},
 		`{"prompt_tokens":20,"completion_tokens":3,"prompt_tokens_details":null,"completion_tokens_details":null}`: {Input: 20, Output: 3},
-		`{"prompt_tokens":20,"completion_tokens":3,"completion_tokens_details":{"reasoning_tokens":9}}`:            {Input: 20, Output: 3, Reasoning: 3},
+		`{"prompt_tokens":20,"completion_tokens":3,"completion_tokens_details":{"reasoning_tokens":9}}`:            {Input: 20, Output: 12, Reasoning: 9},
 		`{"prompt_tokens":20,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":21}}`:                  {Input: 20, Output: 3, Anomaly: true},
 		`{"prompt_tokens":0,"completion_tokens":0}`:                                                                {Zero: true},
 
@@ -100,8 +100,22 @@ func TestUsageIsReadInDisjointBuckets(t *testing.T) {
 		`{"prompt_tokens":10,"completion_tokens":9,"total_tokens":1013}`:                                                      {Input: 10, Output: 1003},
 		`{"prompt_tokens":10,"completion_tokens":9,"total_tokens":7}`:                                                         {Input: 10, Output: 9},
 		`{"prompt_tokens":10,"completion_tokens":0,"total_tokens":12}`:                                                        {Input: 10, Output: 2},
-		`{"prompt_tokens":10,"completion_tokens":9,"total_tokens":12.0}`:                                                      {Input: 10, Output: 9, Anomaly: true},
-		`{"prompt_tokens":10,"total_tokens":100}`:                                                                             {Input: 10, Output: 3, Estimated: true},
+		`{"prompt_tokens":10,"completion_tokens":9,"total_tokens":21,"completion_tokens_details":{"reasoning_tokens":99}}`:    {Input: 10, Output: 11, Reasoning: 11},
+
+		// Counts that the others imply.
+		`{"prompt_tokens":10,"total_tokens":100}`:                                                         {Input: 10, Output: 90},
+		`{"prompt_tokens":10,"total_tokens":10}`:                                                          {Input: 10},
+		`{"prompt_tokens":10,"total_tokens":9}`:                                                           {Input: 10, Output: 3, Estimated: true},
+		`{"completion_tokens":30,"total_tokens":100,"cached_tokens":50}`:                                  {Input: 20, CachedInput: 50, Output: 30},
+		`{"completion_tokens":30,"total_tokens":100,"completion_tokens_details":{"reasoning_tokens":20}}`: {Input: 70, Output: 30, Reasoning: 20},
+		`{"completion_tokens":30,"total_tokens":100,"completion_tokens_details":{"reasoning_tokens":40}}`: {Input: 30, Output: 70, Reasoning: 40},
+		`{"completion_tokens":30,"total_tokens":29}`:                                                      {Input: estimate, Output: 30, Estimated: true},
+		`{"total_tokens":100}`: {Input: 97, Output: 3, Estimated: true},
+		`{"total_tokens":2}`:   {Output: 2, Estimated: true},
+
+		// Counts that are spelled in other ways.
+		`{"prompt_tokens":1200.0,"completion_tokens":3e2,"total_tokens":1500.0}`:                             {Input: 1200, Output: 300},
+		`{"prompt_tokens":"1200","completion_tokens":37.25,"prompt_tokens_details":{"cached_tokens":"1e3"}}`: {Input: 200, CachedInput: 1000, Output: 38},
 
 		`null`: {Input: estimate, Output: 3, Estimated: true},
 		`[]`:   {Input: estimate, Output: 3, Estimated: true, Anomaly: true},
@@ -110,7 +124,7 @@ func TestUsageIsReadInDisjointBuckets(t *testing.T) {
 		`{"completion_tokens":4}`:                                      {Input: estimate, Output: 4, Estimated: true},
 		`{"prompt_tokens":-1,"completion_tokens":0}`:                   {Input: estimate, Estimated: true, Anomaly: true},
 		`{"prompt_tokens":4000000000,"completion_tokens":4}`:           {Input: tokencount.MaxCount, Output: 4, Anomaly: true},
-		`{"prompt_tokens":99999999999999999999,"completion_tokens":4}`: {Input: estimate, Output: 4, Estimated: true, Anomaly: true},
+		`{"prompt_tokens":99999999999999999999,"completion_tokens":4}`: {Input: tokencount.MaxCount, Output: 4, Anomaly: true},
 	} {
 		a, err := r.ReadAnswer([]byte(`{`+choices+`,"usage":`+usage+`}`), chat.MediaBound{})
 		if err != nil {

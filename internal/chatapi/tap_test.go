@@ -192,8 +192,8 @@ func TestTextAfterTheLastReportIsEstimated(t *testing.T) {
 		{"an explicit zero at the end", []string{says(long), usage("0", "0")}, billing.Usage{Zero: true}},
 		{"a late report of the input only", []string{usage("9", "4"), says(long), usage("9", "null")}, billing.Usage{Input: 9, Output: 20, Estimated: true}},
 		{"nothing", nil, billing.Usage{Input: 5, Estimated: true}},
-		{"nonsense", []string{says(long), usage("-9", "1.5")}, billing.Usage{Input: 5, Output: 20, Estimated: true, Anomaly: true}},
-		{"nonsense after sense", []string{usage("9", "30"), says(long), usage("-9", "1.5")}, billing.Usage{Input: 9, Output: 30, Anomaly: true}},
+		{"nonsense", []string{says(long), usage("-9", `"x"`)}, billing.Usage{Input: 5, Output: 20, Estimated: true, Anomaly: true}},
+		{"nonsense after sense", []string{usage("9", "30"), says(long), usage("-9", `"x"`)}, billing.Usage{Input: 9, Output: 30, Anomaly: true}},
 	} {
 		tap := tapOf(t, never)
 		feed(t, tap, row.events...)

@@ -64,8 +64,8 @@ func ReadCount(data []byte) (body []byte, tokens int64, err error) {
 	if err := answer.Whole(&o, err); err != nil {
 		return nil, 0, err
 	}
-	tokens, ok := rawjson.Int(o.Raw("input_tokens"))
-	if !ok || tokens < 0 {
+	tokens, ok, _ := tokencount.Count(o.Raw("input_tokens"))
+	if !ok {
 		return nil, 0, upstream.BadAnswer("The upstream's answer has no count of input tokens.", nil)
 	}
 	return o.Apply(nil), tokens, nil

@@ -147,13 +147,13 @@ func TestTextAfterTheUpstreamsCountIsCharged(t *testing.T) {
 }
 
 func TestACountIsReadOrRefused(t *testing.T) {
-	for sent, want := range map[string]int64{`{"input_tokens":42}`: 42, ` { "x":1.0, "input_tokens":0 } `: 0} {
+	for sent, want := range map[string]int64{`{"input_tokens":42}`: 42, `{"input_tokens":"4.15e1"}`: 42, ` { "x":1.0, "input_tokens":0 } `: 0} {
 		body, tokens, err := ReadCount([]byte(sent))
 		if string(body) != sent || tokens != want || err != nil {
 			t.Errorf("%s: %s, %d, %v", sent, body, tokens, err)
 		}
 	}
-	for _, sent := range []string{``, `{}`, `[]`, `{"input_tokens":-1}`, `{"input_tokens":1.5}`, `{"input_tokens":null}`, `{"input_tokens":1,"error":{"type":"api_error"}}`, `{"input_tokens":1`} {
+	for _, sent := range []string{``, `{}`, `[]`, `{"input_tokens":-1}`, `{"input_tokens":"few"}`, `{"input_tokens":null}`, `{"input_tokens":1,"error":{"type":"api_error"}}`, `{"input_tokens":1`} {
 		if _, _, err := ReadCount([]byte(sent)); !fault.Is(err, fault.BadGateway) {
 			t.Errorf("%s: %v", sent, err)
 		}

@@ -118,7 +118,7 @@ func (t *Tap) Done() {
 // its output is estimated, as is everything that it did not count.
 func (t *Tap) Usage() billing.Usage {
 	u := t.Report.Usage(t.Request, t.Media, t.Quarters)
-	if t.Report.Has[Output] && !t.counted && t.made() > u.Output {
+	if !t.counted && t.made() > u.Output {
 		u.Output, u.Estimated, u.Zero = t.made(), true, false
 	}
 	return u

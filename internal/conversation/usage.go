@@ -22,33 +22,49 @@ const (
 	Total     // of the prompt and all output
 )
 
-// Read takes in one usage object and reports whether it counts the output. Null and
-// what is no object are ignored.
+// Read takes in one usage object and reports whether it counts the output, be it in a
+// total. Null and what is no object are ignored.
 func (p *Report) Read(usage []byte, members []tokencount.Member) (counted bool) {
-	return p.Report.Read(usage, members)[Output]
+	told := p.Report.Read(usage, members)
+	return told[Output] || told[Total]
 }
 
-// output is the reported output as it is billed, 0 if there is none. Vendors that count
-// reasoning beside the completion (xAI, Gemini) tell all of it only in the total.
-func (p *Report) output() int64 {
-	switch {
-	case !p.Has[Output]:
+// output is the reported output as it is billed, 0 if there is none.
+func (p Report) output() int64 {
+	p.imply()
+	if !p.Has[Output] {
 		return 0
-	case p.Has[Prompt]:
-		return max(p.N[Output], p.N[Total]-p.N[Prompt])
 	}
 	return p.N[Output]
 }
 
-// Disjoint is the report with its input and output as they are billed.
-func (p Report) Disjoint() Report {
+// imply adds the counts that the others imply. A count that is missing is the total less
+// the other one. Vendors that count reasoning beside the completion (xAI, Gemini) tell all
+// of the output only in the total; without one, there is more reasoning than output.
+func (p *Report) imply() {
 	n := &p.N
+	if p.Has[Output] && n[Reasoning] > n[Output] && !(p.Has[Total] && p.Has[Prompt]) {
+		n[Output] += n[Reasoning]
+	}
+	switch rest := n[Total] - n[Prompt] - n[Output]; { // a count that is missing is 0
+	case !p.Has[Total] || rest < 0:
+	case p.Has[Prompt]:
+		n[Output] += rest
+		p.Has[Output] = true
+	case p.Has[Output]:
+		n[Prompt] = rest
+		p.Has[Prompt] = true
+	}
+}
+
+// Disjoint is the report with its input and output as they are billed, of counts that the
+// others imply too.
+func (p Report) Disjoint() Report {
+	p.imply()
 	if !p.Has[Prompt] {
 		return p
 	}
-	if p.Has[Output] {
-		n[Output] = p.output()
-	}
+	n := &p.N
 	p.Has[Input] = true
 	n[Input] = n[Prompt] - n[Cached] - n[CacheWrite]
 	if n[Input] < 0 { // more was cached than sent: believe the total
@@ -58,9 +74,9 @@ func (p Report) Disjoint() Report {
 	return p
 }
 
-// Usage is what was reported, in disjoint buckets. A side of it that was not, or not as
-// a usable count, is estimated: the input by the request, and the output by the quarters
-// of the tokens of its text.
+// Usage is what was reported, in disjoint buckets. A side of it that no count tells or
+// implies is estimated: the input by the request, and the output by the quarters of the
+// tokens of its text. A total alone bounds both.
 func (p Report) Usage(r *Parsed, b chat.MediaBound, quarters int64) billing.Usage {
 	p = p.Disjoint()
 	c := &p.N
@@ -69,6 +85,10 @@ func (p Report) Usage(r *Parsed, b chat.MediaBound, quarters int64) billing.Usag
 	}
 	if !p.Has[Output] {
 		c[Output] = max(tokencount.Tokens(quarters), c[Output], c[Reasoning])
+	}
+	if p.Has[Total] && !p.Has[Input] && !p.Has[Output] {
+		c[Output] = min(c[Output], c[Total])
+		c[Input] = max(c[Total]-c[Output]-c[Cached]-c[CacheWrite], 0)
 	}
 	u := billing.Usage{
 		Input: c[Input], CachedInput: c[Cached], CacheWrite: c[CacheWrite],

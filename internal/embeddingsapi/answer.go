@@ -1,7 +1,6 @@
 package embeddingsapi
 
 import (
-	"math"
 	"strconv"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -117,9 +116,8 @@ func readCounts(raw []byte) (c counts, o rawjson.Object) {
 	if err != nil {
 		return c, rawjson.Object{Src: []byte("{}")}
 	}
-	prompt, hasPrompt := rawjson.Int(o.Raw("prompt_tokens"))
-	total, hasTotal := rawjson.Int(o.Raw("total_tokens"))
-	hasPrompt, hasTotal = hasPrompt && prompt >= 0, hasTotal && total >= 0
+	prompt, hasPrompt, _ := tokencount.Count(o.Raw("prompt_tokens"))
+	total, hasTotal, _ := tokencount.Count(o.Raw("total_tokens"))
 	if !hasPrompt {
 		prompt = total
 	}
@@ -133,9 +131,8 @@ func readCounts(raw []byte) (c counts, o rawjson.Object) {
 	return c, o
 }
 
-// add stops at the largest int64: an absurd report must not wrap around.
 func (c counts) add(d counts) counts {
-	return counts{prompt: c.prompt + min(d.prompt, math.MaxInt64-c.prompt), total: c.total + min(d.total, math.MaxInt64-c.total)}
+	return counts{prompt: c.prompt + d.prompt, total: c.total + d.total}
 }
 
 // set is usage with these counts and whatever else it holds.

@@ -50,7 +50,7 @@ func TestTheUsageOfAnAnswerIsReadInDisjointBuckets(t *testing.T) {
 		`{"input_tokens":0,"output_tokens":0}`:   {Zero: true},
 		`null`:                                   {Input: estimate, Output: 6, Estimated: true},
 		`{"input_tokens":9}`:                     {Input: 9, Output: 6, Estimated: true},
-		`{"input_tokens":"9","output_tokens":9}`: {Input: estimate, Output: 9, Estimated: true, Anomaly: true},
+		`{"input_tokens":"x","output_tokens":9}`: {Input: estimate, Output: 9, Estimated: true, Anomaly: true},
 		`{"input_tokens":9,"output_tokens":-9}`:  {Input: 9, Output: 6, Estimated: true, Anomaly: true},
 	} {
 		a, err := r.ReadAnswer([]byte(`{`+said+`,"usage":`+usage+`}`), chat.MediaBound{})

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/answer"
@@ -188,8 +186,7 @@ type counts struct {
 	anomaly             bool // something in the place of a count was none
 }
 
-// readCounts reads the counts leniently: what is no count was not reported. Cohere
-// spells search units as numbers with a point.
+// readCounts reads the counts leniently: what is no count was not reported.
 func (k *ranking) readCounts() (c counts) {
 	tokens := inner(k.meta.Raw("tokens"))
 	for _, raw := range [...][]byte{k.usage.Raw("total_tokens"), k.usage.Raw("prompt_tokens"), k.billed.Raw("input_tokens"), tokens.Raw("input_tokens")} {
@@ -215,18 +212,14 @@ func (c *counts) read(raw []byte, n *int64, has *bool) {
 	if *has {
 		return
 	}
-	if whole, zeros, ok := strings.Cut(string(raw), "."); ok && strings.Trim(zeros, "0") == "" {
-		raw = []byte(whole)
-	}
 	var anomaly bool
 	*n, *has, anomaly = tokencount.Count(raw)
 	c.anomaly = c.anomaly || anomaly
 }
 
-// add stops at the largest int64: an absurd report must not wrap around.
 func (c *counts) add(d counts) {
-	c.tokens += min(d.tokens, math.MaxInt64-c.tokens)
-	c.units += min(d.units, math.MaxInt64-c.units)
+	c.tokens += d.tokens
+	c.units += d.units
 }
 
 // usage completes the counts by estimates, of which the usage has what is [Sold]: a vendor

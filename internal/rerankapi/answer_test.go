@@ -67,7 +67,7 @@ func TestWhatTheUpstreamDoesNotCountIsEstimatedIfItIsSold(t *testing.T) {
 		{"units beside tokens", `,"usage":{"search_units":3,"total_tokens":7}`, priceOf(t, billing.SearchUnit), billing.Usage{Input: 7, SearchUnits: 3}, [2]int64{3, 7}},
 		{"an explicit zero", `,"usage":{"total_tokens":0}`, priceOf(t, billing.Input), billing.Usage{Zero: true}, [2]int64{1, 0}},
 		{"a negative count", `,"usage":{"total_tokens":-5}`, priceOf(t, billing.Input), billing.Usage{Input: 3, Estimated: true, Anomaly: true}, [2]int64{1, 3}},
-		{"half a unit", `,"meta":{"billed_units":{"search_units":0.5}}`, priceOf(t, billing.SearchUnit), billing.Usage{SearchUnits: 1, Estimated: true, Anomaly: true}, [2]int64{1, 3}},
+		{"half a unit", `,"meta":{"billed_units":{"search_units":0.5}}`, priceOf(t, billing.SearchUnit), billing.Usage{SearchUnits: 1}, [2]int64{1, 3}},
 		{"counts of another kind", `,"usage":[],"meta":"x"`, priceOf(t, billing.SearchUnit), billing.Usage{SearchUnits: 1, Estimated: true}, [2]int64{1, 3}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

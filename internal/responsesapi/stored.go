@@ -9,6 +9,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -138,8 +139,8 @@ func TokensOf(response *rawjson.Object, input, most int64) int64 {
 	made := int64(len(response.Raw("output"))) // a byte may be a token
 	said := int64(0)
 	if usage, err := rawjson.Index(response.Raw("usage"), nil, nil); err == nil {
-		in, _ := rawjson.Int(usage.Raw("input_tokens"))
-		out, _ := rawjson.Int(usage.Raw("output_tokens"))
+		in, _, _ := tokencount.Count(usage.Raw("input_tokens"))
+		out, _, _ := tokencount.Count(usage.Raw("output_tokens"))
 		if out > 0 && out <= most {
 			made = out
 		}

@@ -3,7 +3,11 @@
 // where an upstream reported nothing.
 package tokencount
 
-import "github.com/tollhouse-ai/gateway/internal/rawjson"
+import (
+	"bytes"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+)
 
 // MaxCount is a count that no context window and no picture reaches. A larger
 // count is cut to it.
@@ -11,18 +15,93 @@ const MaxCount = 1 << 30
 
 // Count reads a count; ok is false if raw is absent or none. anomaly says that
 // raw is there and is no count, or exceeds [MaxCount].
+//
+// JSON has one kind of number, and vendors spell counts as 1200, 1200.0, 1.2e3 or
+// "1200". A fraction is rounded up, which is nearer to the vendor's bill than an estimate.
 func Count(raw []byte) (n int64, ok, anomaly bool) {
 	if rawjson.IsNull(raw) {
 		return 0, false, false
 	}
-	n, ok = rawjson.Int(raw)
+	n, ok = decimal(digitsOf(raw))
 	switch {
-	case !ok || n < 0:
+	case !ok:
 		return 0, false, true
 	case n > MaxCount:
 		return MaxCount, true, true
 	}
 	return n, true, false
+}
+
+// digitsOf is raw, or the text in it if it is a string without escapes.
+func digitsOf(raw []byte) []byte {
+	if n := len(raw); n > 2 && raw[0] == '"' && raw[n-1] == '"' {
+		return bytes.TrimSpace(raw[1 : n-1])
+	}
+	return raw
+}
+
+// decimal reads a number that is not negative, as JSON spells it, and rounds it up. It
+// reads the digits one by one and stops growing above [MaxCount], so that neither a
+// rounding of floats nor a huge exponent matters.
+func decimal(text []byte) (n int64, ok bool) {
+	const huge = 1 << 40 // an exponent beyond all digits that a text can have
+	whole := leadingDigits(text)
+	fraction, exponent := []byte(nil), int64(0)
+	rest := text[len(whole):]
+	if len(rest) > 0 && rest[0] == '.' {
+		if fraction = leadingDigits(rest[1:]); len(fraction) == 0 {
+			return 0, false
+		}
+		rest = rest[1+len(fraction):]
+	}
+	if len(rest) > 1 && rest[0]|0x20 == 'e' {
+		rest = rest[1:]
+		negative := rest[0] == '-'
+		if negative || rest[0] == '+' {
+			rest = rest[1:]
+		}
+		power := leadingDigits(rest)
+		if len(power) == 0 {
+			return 0, false
+		}
+		rest = rest[len(power):]
+		for _, c := range power {
+			exponent = min(exponent*10+int64(c-'0'), huge)
+		}
+		if negative {
+			exponent = -exponent
+		}
+	}
+	if len(whole) == 0 || len(rest) > 0 {
+		return 0, false
+	}
+	point, at, more := int64(len(whole))+exponent, int64(0), false
+	for _, digits := range [...][]byte{whole, fraction} {
+		for _, c := range digits {
+			if at++; at <= point {
+				n = min(n*10+int64(c-'0'), MaxCount+1)
+			} else {
+				more = more || c > '0'
+			}
+		}
+	}
+	for ; at < point && 0 < n && n <= MaxCount; at++ {
+		n *= 10
+	}
+	if more {
+		n++
+	}
+	return n, true
+}
+
+// leadingDigits is the digits that text begins with.
+func leadingDigits(text []byte) []byte {
+	for i, c := range text {
+		if c < '0' || c > '9' {
+			return text[:i]
+		}
+	}
+	return text
 }
 
 // Fields is how many counts a Report has at the most.

@@ -157,11 +157,12 @@ func TestThinkingIsShownOnlyToWhoAsksForIt(t *testing.T) {
 func TestUsageThatWasNotReportedIsLeftToTheGateway(t *testing.T) {
 	for usage, want := range map[string]string{
 		`null`: `{}`,
-		`{"prompt_tokens":-1,"completion_tokens":2.5}`: `{}`,
-		`{"completion_tokens":4}`:                      `{"output_tokens":4}`,
-		`{"prompt_tokens":3}`:                          `{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0}`,
-		`{"prompt_tokens":3,"completion_tokens":0}`:    `{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}`,
-		`{"prompt_tokens":3,"completion_tokens":4,"completion_tokens_details":{"reasoning_tokens":9}}`: `{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":4,"output_tokens_details":{"thinking_tokens":4}}`,
+		`{"prompt_tokens":-1,"completion_tokens":"few"}`: `{}`,
+		`{"completion_tokens":4}`:                        `{"output_tokens":4}`,
+		`{"prompt_tokens":3}`:                            `{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0}`,
+		`{"prompt_tokens":3,"completion_tokens":0}`:      `{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}`,
+		`{"prompt_tokens":3,"completion_tokens":4,"completion_tokens_details":{"reasoning_tokens":9}}`: `{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":13,"output_tokens_details":{"thinking_tokens":9}}`,
+		`{"prompt_tokens":3.0,"total_tokens":"7"}`:                                                     `{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":4}`,
 		`{"prompt_tokens":3,"completion_tokens":4,"cached_tokens":2}`:                                  `{"input_tokens":1,"cache_creation_input_tokens":0,"cache_read_input_tokens":2,"output_tokens":4}`,
 		`{"prompt_tokens":3,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":9}}`:        `{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":4}`,
 	} {

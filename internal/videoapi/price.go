@@ -8,6 +8,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -211,14 +212,10 @@ func reportedTokens(t *video.Task, usage []byte) billing.Usage {
 	}
 	anomaly := false
 	for _, name := range [...]string{"completion_tokens", "output_tokens", "total_tokens"} {
-		raw := o.Raw(name)
-		if rawjson.IsNull(raw) {
-			continue
-		}
-		n, ok := rawjson.Int(raw)
+		n, ok, absurd := tokencount.Count(o.Raw(name))
+		anomaly = anomaly || absurd
 		switch {
-		case !ok || n < 0:
-			anomaly = true
+		case !ok:
 		case n/maxOverBound > t.Bound.Output:
 			return billing.Usage{Output: t.Bound.Output, Anomaly: true}
 		default:
@@ -234,9 +231,9 @@ func reportedTokens(t *video.Task, usage []byte) billing.Usage {
 // the bound and never a variant without a price.
 func chosenUsage(t *video.Task, answer *rawjson.Object, has tariff) billing.Usage {
 	u := t.Bound
-	if n, ok := rawjson.Int(answer.Raw("duration")); ok && n > 0 {
+	if n, ok, _ := tokencount.Count(answer.Raw("duration")); ok && n > 0 {
 		u.Seconds = min(n, u.Seconds)
-	} else if frames, ok := rawjson.Int(answer.Raw("frames")); ok && frames > 0 && frames < u.Seconds*fps {
+	} else if frames, ok, _ := tokencount.Count(answer.Raw("frames")); ok && frames > 0 && frames < u.Seconds*fps {
 		u.Seconds = max((frames+fps-2)/fps, 1)
 	}
 	resolution, _ := rawjson.String(answer.Raw("resolution"))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
@@ -124,8 +125,8 @@ func teiAnswer(data []byte, h http.Header) ([]byte, error) {
 		return nil, err
 	}
 	out = append(out, ']')
-	if tokens, err := strconv.ParseUint(h.Get("X-Compute-Tokens"), 10, 63); err == nil {
-		out = strconv.AppendUint(append(out, `,"usage":{"total_tokens":`...), tokens, 10)
+	if tokens, ok, _ := tokencount.Count([]byte(h.Get("X-Compute-Tokens"))); ok {
+		out = strconv.AppendInt(append(out, `,"usage":{"total_tokens":`...), tokens, 10)
 		out = append(out, '}')
 	}
 	return append(out, '}'), nil
