@@ -207,7 +207,7 @@ func TestTheStreamsOfAModelThatHidesItsReasoningAreDrained(t *testing.T) {
 		return strings.Replace(chatAnswer(usage), `"content":"one`, text+`"content":"one`, 1)
 	}
 	shown := `"reasoning_content": "` + strings.Repeat("I think so. ", 320) + `",`
-	little := strings.Replace(hiddenUsage, `"completion_tokens":1000`, `"completion_tokens":5`, 1)
+	little := strings.NewReplacer(`"completion_tokens":1000`, `"completion_tokens":5`, `"reasoning_tokens":990`, `"reasoning_tokens":0`).Replace(hiddenUsage)
 	type lesson struct {
 		op         upstream.Op
 		body, text string
