@@ -1,7 +1,11 @@
 package imagesapi
 
 import (
+	"bytes"
 	"errors"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/answer"
@@ -31,8 +35,8 @@ func (r *Request) ReadAnswer(data []byte, requestID string, tokens bool) (Answer
 		return Answer{}, answer.ErrorFrame(data)
 	}
 	made := countPictures(o.Raw("data"), output)
-	if made == 0 && (r.known || r.family.Messages) {
-		return Answer{}, upstream.BadAnswer("The upstream's answer has no picture in it.", errors.New("no picture"))
+	if made == 0 && (r.known || r.family.Messages || !mayHoldPicture(&o)) {
+		return Answer{}, noPicture()
 	}
 	usage := r.usage(o.Raw("usage"), int64(made), tokens)
 	return Answer{o.ApplyInPlace(r.edits(&o, requestID)...), usage}, nil
@@ -54,12 +58,8 @@ func (r *Request) edits(o *rawjson.Object, requestID string) []rawjson.Edit {
 // family's, output, over all choices.
 func countPictures(data, output []byte) (made int) {
 	for _, picture := range rawjson.Elements(data) {
-		o, _ := rawjson.Index(picture, nil, nil)
-		for _, raw := range [...][]byte{o.Raw("b64_json"), o.Raw("url")} {
-			if len(raw) > 0 && raw[0] == '"' {
-				made++
-				break
-			}
+		if o, _ := rawjson.Index(picture, nil, nil); isPicture(&o) {
+			made++
 		}
 	}
 	for _, choice := range rawjson.Elements(rawjson.Lookup(output, "choices")) {
@@ -72,6 +72,53 @@ func countPictures(data, output []byte) (made int) {
 	return made
 }
 
+// isPicture reports whether an object of OpenAI's form has a picture: its file or a link.
+func isPicture(o *rawjson.Object) bool {
+	for _, name := range [...]string{"b64_json", "url"} {
+		if raw := o.Raw(name); len(raw) > len(`""`) && raw[0] == '"' {
+			return true
+		}
+	}
+	return false
+}
+
+// noPicture is the error of an answer that has none.
+func noPicture() error {
+	return upstream.BadAnswer("The upstream's answer has no picture in it.", errors.New("no picture"))
+}
+
+// mayHoldPicture reports whether an answer of an unknown form can have a picture: a text in
+// it is a link or too long for a word, or its usage counts some. Where it has OpenAI's list
+// or DashScope's output, only they are looked at: an empty list says that none was made.
+func mayHoldPicture(o *rawjson.Object) bool {
+	for _, name := range [...]string{"data", "output"} {
+		if raw := o.Raw(name); !rawjson.IsNull(raw) {
+			return hasPictureText(raw)
+		}
+	}
+	usage, _ := rawjson.Index(o.Raw("usage"), nil, nil)
+	n, _, _ := reportedPictures(&usage)
+	return n > 0 || hasPictureText(o.Src)
+}
+
+// hasPictureText reports whether a text in JSON is a link, or as long as no word is.
+func hasPictureText(raw []byte) bool {
+	const longest = 256 // bytes of a word
+	texts := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true))
+	for {
+		token, err := texts.ReadToken()
+		if err != nil {
+			return false
+		}
+		if token.Kind() != '"' {
+			continue
+		}
+		if s := token.String(); !strings.Contains(s, " ") && (strings.Contains(s, "://") || len(s) > longest) {
+			return true
+		}
+	}
+}
+
 // The events that have the picture, and end the stream.
 const (
 	completed     = "image_generation.completed"
@@ -82,8 +129,9 @@ const (
 type Tap struct {
 	r         *Request
 	requestID string
-	tokens    bool // they are paid for
-	partials  int64
+	tokens    bool  // they are paid for
+	partials  int64 // pictures that came
+	whole     bool  // one of them is more than a partial one
 	done      *billing.Usage
 }
 
@@ -94,9 +142,22 @@ func (r *Request) NewTap(requestID string, tokens bool) *Tap {
 
 // Opening judges an event that comes before anything went to the client.
 func Opening(name string, data []byte) error {
-	_, err := event(name, data)
+	o, err := event(name, data)
+	if err == nil && isLast(kindOf(&o, name)) && !isPicture(&o) {
+		return noPicture()
+	}
 	return err
 }
+
+// kindOf is the type of an event, which it says or its name does.
+func kindOf(o *rawjson.Object, name string) string {
+	if kind, _ := rawjson.String(o.Raw("type")); kind != "" {
+		return kind
+	}
+	return name
+}
+
+func isLast(kind string) bool { return kind == completed || kind == editCompleted }
 
 // event reads an event; it fails with the upstream's error, if it is one.
 func event(name string, data []byte) (rawjson.Object, error) {
@@ -119,16 +180,15 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	if err != nil {
 		return dst, false, err
 	}
-	kind, _ := rawjson.String(o.Raw("type"))
-	if kind == "" {
-		kind = name
-	}
-	switch {
-	case kind == completed || kind == editCompleted:
+	switch kind, picture := kindOf(&o, name), isPicture(&o); {
+	case isLast(kind) && !picture && !t.whole: // some vendors send each picture in an event before the last
+		return dst, false, noPicture()
+	case isLast(kind):
 		u := t.r.usage(o.Raw("usage"), 1, t.tokens)
 		t.done = &u
-	case len(o.Raw("b64_json")) > 0:
+	case picture:
 		t.partials++
+		t.whole = t.whole || !strings.HasSuffix(kind, ".partial_image")
 	}
 	return sse.AppendEvent(dst, name, o.Apply(nil, t.r.edits(&o, t.requestID)...)), t.done != nil, nil
 }

@@ -55,10 +55,14 @@ func TestUsageIsReadFromBothForms(t *testing.T) {
 		{"null tokens that are paid for", pair, two + `,"usage":null`, true, billing.Usage{Input: 2, ImageOutput: 32768, Images: 2, Estimated: true}},
 		{"no tokens that are not", pair, two, false, billing.Usage{Images: 2}},
 		{"negative tokens", pair, two + `,"usage":{"input_tokens":-1,"output_tokens":7}`, true, billing.Usage{ImageOutput: 7, Images: 2, Anomaly: true}},
-		{"fractional tokens", pair, two + `,"usage":{"input_tokens":1,"output_tokens":7.5}`, true, billing.Usage{Input: 2, ImageOutput: 32768, Images: 2, Anomaly: true, Estimated: true}},
+		{"fractional tokens", pair, two + `,"usage":{"input_tokens":1,"output_tokens":7.5}`, true, billing.Usage{Input: 1, ImageOutput: 8, Images: 2}},
+		{"tokens as a total", pair, two + `,"usage":{"input_tokens":30.0,"total_tokens":"70"}`, true, billing.Usage{Input: 30, ImageOutput: 40, Images: 2}},
+		{"tokens without the input", pair, two + `,"usage":{"output_tokens":40,"total_tokens":70}`, true, billing.Usage{Input: 30, ImageOutput: 40, Images: 2}},
 		{"more parts than whole", pair, two + `,"usage":{"input_tokens":3,"output_tokens":7,"input_tokens_details":{"image_tokens":9}}`, true, billing.Usage{ImageInput: 3, ImageOutput: 7, Images: 2, Anomaly: true}},
 		{"usage is an array", pair, two + `,"usage":[]`, false, billing.Usage{Images: 2, Anomaly: true}},
-		{"an answer that nobody knows", `{"model":"pixels-9","n":3}`, `"pictures":["a","b","c"]`, false, billing.Usage{Images: 3, Estimated: true}},
+		{"an answer that nobody knows", `{"model":"pixels-9","n":3}`, `"pictures":["https:\/\/x.example\/a","https:\/\/x.example\/b"]`, false, billing.Usage{Images: 3, Estimated: true}},
+		{"a file in a form that nobody knows", `{"model":"pixels-9","n":3}`, `"data":{"file":"` + strings.Repeat("A", 300) + `"}`, false, billing.Usage{Images: 3, Estimated: true}},
+		{"fewer than were asked for", `{"model":"pixels-9","n":3}`, `"data":[{"url":"a"},{"url":""},{"b64_json":null}]`, false, billing.Usage{Images: 1}},
 		{"an answer that says its count", `{"model":"pixels-9","n":3}`, `"pictures":["a"],"usage":{"image_count":1}`, false, billing.Usage{Images: 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -77,7 +81,12 @@ func TestA200ThatIsNoneIsABadGateway(t *testing.T) {
 			`{"request_id":"r","code":"InternalError","message":"sk-secret"}`,
 			`{"output":{"choices":[{"message":{"content":[{"text":"no"}]}}]}}`,
 		},
-		`{"model":"pixels-9"}`:  {`{"code":"InternalError","message":"x"}`, `{"code":"InternalError","output":null}`, `{"error":"x"}`}, // whose good answers nobody can read
+		`{"model":"pixels-9","n":2}`: { // whose good answers nobody can read
+			`{"code":"InternalError","message":"x"}`, `{"code":"InternalError","output":null}`, `{"error":"x"}`,
+			`{"created":1,"data":[]}`, `{"created":1,"data":null}`, `{"created":1}`, `{"data":[{"b64_json":null},{"url":""}]}`, `{"data":[{"revised_prompt":"see https://x.example"}]}`,
+			`{"data":[],"usage":{"image_count":1}}`, `{"created":1,"usage":{"output_tokens":9,"total_tokens":9}}`,
+			`{"output":{"choices":[]},"request_id":"r"}`, `{"output":{"choices":[{"message":{"content":[{"image":""}]}}]}}`, `{"output":{}}`, `{}`,
+		},
 		drawn("imagegen-1", ""): {`{"data":[]}`, `{"data":[{}]}`, `{"data":[null]}`, `{"error":{"message":"sk-secret","code":"server_error"}}`, `{"created":1}`},
 	} {
 		for _, text := range answers {
@@ -154,5 +163,35 @@ func TestAnErrorInAStreamOfPicturesEndsIt(t *testing.T) {
 	}
 	if err := Opening("image_generation.partial_image", []byte(partial)); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAStreamThatEndsWithoutAPictureIsABadGateway(t *testing.T) {
+	for _, model := range []string{"imagegen-1", "pixels-9"} {
+		r := parse(t, drawn(model, `,"stream":true`))
+		for _, end := range []string{
+			`{"type":"image_generation.completed","b64_json":null,"usage":{"output_tokens":1300}}`,
+			`{"type":"image_edit.completed","url":""}`, `{"type":"image_generation.completed"}`,
+		} {
+			if err := Opening("", []byte(end)); !fault.Is(err, fault.BadGateway) {
+				t.Errorf("%s opens a stream: %v", end, err)
+			}
+			tap := r.NewTap("req_1", true)
+			if _, _, err := tap.Event(nil, "", []byte(partial)); err != nil {
+				t.Fatal(err)
+			}
+			if out, done, err := tap.Event(nil, "", []byte(end)); !fault.Is(err, fault.BadGateway) || done || len(out) > 0 {
+				t.Errorf("%s ends a stream: %s, %t, %v", end, out, done, err)
+			}
+		}
+		tap := r.NewTap("req_1", true) // each picture comes before the end
+		for _, event := range []string{`{"type":"image_generation.partial_succeeded","url":"https://x.example"}`, `{"type":"image_generation.completed","usage":{"input_tokens":0,"output_tokens":9}}`} {
+			if _, _, err := tap.Event(nil, "", []byte(event)); err != nil {
+				t.Errorf("%s: %v", event, err)
+			}
+		}
+		if u := tap.Usage(); u != (billing.Usage{Images: 1, ImageOutput: 9}) {
+			t.Errorf("%+v", u)
+		}
 	}
 }

@@ -49,7 +49,7 @@ var ownedEdits = []struct{ name, request, answer string }{
 	{"alpha that no table describes", alpha("alpha-image-9", "", ""), `{` + choice + `}`},
 	{"OpenAI's form", `{ "model":"imagegen-2","prompt":"a","x":1.0, "n":2 }`, `{ "created":1, "data":[{"b64_json":"aGk=","y":1.0}] }`},
 	{"OpenAI's form with a model", `{"model":"imagegen-2","prompt":"a"}`, `{"data":[{"url":"u"}],"model":"gpt-image-2","request_id":"r1"}`},
-	{"a model that no table describes", `{"model":"pixels-9","input":{"a":1,"a":2},"size":[1.0]}`, `{"x":1.0,"data":7}`},
+	{"a model that no table describes", `{"model":"pixels-9","input":{"a":1,"a":2},"size":[1.0]}`, `{"x":1.0,"data":"ftp://x"}`},
 }
 
 func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {

@@ -113,14 +113,20 @@ func (r *Request) usage(raw []byte, made int64, tokens bool) billing.Usage {
 		u.Anomaly = u.Anomaly || anomaly
 		return n, ok
 	}
-	for _, name := range [...]string{"image_count", "output_image_count"} { // which is believed
-		if n, ok := count(o.Raw(name)); ok {
-			u.Images, u.Estimated, u.Zero = n, false, n == 0
-			break
-		}
+	pictures, counted, absurd := reportedPictures(&o)
+	u.Anomaly = u.Anomaly || absurd
+	if counted { // which is believed
+		u.Images, u.Estimated, u.Zero = pictures, false, pictures == 0
 	}
 	input, hasInput := count(o.Raw("input_tokens"))
 	output, hasOutput := count(o.Raw("output_tokens"))
+	if total, ok := count(o.Raw("total_tokens")); ok && hasInput != hasOutput && total >= input+output {
+		if hasInput { // the other one is the rest
+			output, hasOutput = total-input, true
+		} else {
+			input, hasInput = total-output, true
+		}
+	}
 	if hasInput || hasOutput { // OpenAI's report, in buckets that are disjoint
 		shown, _ := count(rawjson.Lookup(o.Raw("input_tokens_details"), "image_tokens"))
 		cached, _ := count(rawjson.Lookup(o.Raw("input_tokens_details"), "cached_tokens"))
@@ -140,4 +146,16 @@ func (r *Request) usage(raw []byte, made int64, tokens bool) billing.Usage {
 		u.ImageOutput, u.Estimated = r.OutputBound(0), true
 	}
 	return u
+}
+
+// reportedPictures is the count of pictures in a usage object, which is believed.
+func reportedPictures(usage *rawjson.Object) (n int64, ok, anomaly bool) {
+	for _, name := range [...]string{"image_count", "output_image_count"} {
+		n, ok, absurd := tokencount.Count(usage.Raw(name))
+		anomaly = anomaly || absurd
+		if ok {
+			return n, true, anomaly
+		}
+	}
+	return 0, false, anomaly
 }
