@@ -17,10 +17,10 @@ type Answer struct {
 }
 
 // ReadAnswer checks an upstream's 200 answer to the request: there is one
-// vector for each input, under its index. An empty, cut or malformed body and
-// an error in a 200 body are a fault.BadGateway. The numbers of a vector are
-// looked at only where the caller asked for the other encoding. The Answer may lie
-// in data.
+// vector for each input, under its index. The answer has them in that order. An empty,
+// cut or malformed body, NaN or infinity in a vector, and an error in a 200 body are a
+// fault.BadGateway. The other numbers of a vector are looked at only where the caller
+// asked for the other encoding. The Answer may lie in data.
 func (r *Request) ReadAnswer(data []byte) (Answer, error) {
 	l, err := readAnswer(data)
 	if err != nil {
@@ -34,12 +34,12 @@ func (r *Request) ReadAnswer(data []byte) (Answer, error) {
 	}
 	usage, edits := r.usage(l.object.Raw("usage"))
 	edits = append(edits, rawjson.Set("model", r.object.Raw("model")), rawjson.Delete("error"))
-	patches, err := l.outputPatches(r.EncodingFormat == FormatBase64)
+	vectors, err := l.public(r.EncodingFormat == FormatBase64)
 	if err != nil {
 		return Answer{}, upstream.BadAnswer("The upstream's answer has a vector that cannot be read.", err)
 	}
-	if len(patches) > 0 {
-		edits = append(edits, rawjson.Set("data", applyPatches(data, l.list, patches)))
+	if vectors != nil {
+		edits = append(edits, rawjson.Set("data", vectors))
 	}
 	return Answer{l.object.ApplyInPlace(edits...), usage}, nil
 }

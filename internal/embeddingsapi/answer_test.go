@@ -43,7 +43,7 @@ func TestAnAnswerComesBackAsItCameButForTheModel(t *testing.T) {
 		{
 			"other members that are called embedding", two,
 			`{"embedding":0,"debug":{"embedding":[[1],{"a":"]"}],"more":[{"embedding":"x"},{"embedding":0.5},{"embedding":[7]}]},"model":"v","data":[{"index":1,"meta":{"embedding":[9]},"embedding":[1]},{"index":0,"embedding":[2],"embedding_type":"f"}],"s":"\"embedding\":[1]","t":"\\","embedding":"\"","usage":{"prompt_tokens":1,"total_tokens":1}}`,
-			`{"embedding":0,"debug":{"embedding":[[1],{"a":"]"}],"more":[{"embedding":"x"},{"embedding":0.5},{"embedding":[7]}]},"model":"pub","data":[{"index":1,"meta":{"embedding":[9]},"embedding":[1]},{"index":0,"embedding":[2],"embedding_type":"f"}],"s":"\"embedding\":[1]","t":"\\","embedding":"\"","usage":{"prompt_tokens":1,"total_tokens":1}}`,
+			`{"embedding":0,"debug":{"embedding":[[1],{"a":"]"}],"more":[{"embedding":"x"},{"embedding":0.5},{"embedding":[7]}]},"model":"pub","data":[{"index":0,"embedding":[2],"embedding_type":"f"},{"index":1,"meta":{"embedding":[9]},"embedding":[1]}],"s":"\"embedding\":[1]","t":"\\","embedding":"\"","usage":{"prompt_tokens":1,"total_tokens":1}}`,
 		},
 		{
 			"numbers behind a vector", two,
@@ -175,6 +175,45 @@ func TestABadAnswerIsABadGateway(t *testing.T) {
 	}
 }
 
+func TestAVectorThatIsNotFiniteIsABadGateway(t *testing.T) {
+	packed := func(length, at int, v float32) string {
+		values := make([]float32, length)
+		for i := range values {
+			values[i] = float32(i-3) / 7
+		}
+		values[at] = v
+		return in64(values...)
+	}
+	for _, format := range []string{"float", "base64"} {
+		request := `{"model":"m","input":"a","encoding_format":"` + format + `"}`
+		for _, word := range []string{"NaN", "Infinity", "-Infinity", "nan", "inf", "null", `"NaN"`, `"Infinity"`} {
+			bad(t, request, `{"data":[{"index":0,"embedding":[1,`+word+`,2]}]}`)
+			bad(t, request, `{"data":[{"index":0,"embedding":[`+word+`]}]}`)
+		}
+		for at := range 13 {
+			for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+				bad(t, request, `{"data":[{"index":0,"embedding":`+packed(13, at, float32(v))+`}]}`)
+			}
+			for _, v := range []float32{math.MaxFloat32, -math.MaxFloat32, 1 << 126} {
+				for _, text := range []string{packed(13, at, v), strings.ReplaceAll(packed(13, at, v), "/", `\/`)} {
+					if _, err := parsed(t, request).ReadAnswer([]byte(`{"data":[{"index":0,"embedding":` + text + `}]}`)); err != nil {
+						t.Errorf("%g: %v", v, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestVectorsComeInTheOrderOfTheInputs(t *testing.T) {
+	r := parsed(t, `{"model":"pub","input":["a","b","c"],"encoding_format":"base64"}`)
+	a, err := r.ReadAnswer([]byte(`{"data":[ {"index":2,"x":{"index":0},"embedding":[3]} , { "embedding":` + in64(1) + `,"index":0},{"y":1, "index":1,"embedding":[2]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1}}`))
+	want := `{"data":[{ "embedding":` + in64(1) + `,"index":0},{"y":1, "index":1,"embedding":` + in64(2) + `},{"index":2,"x":{"index":0},"embedding":` + in64(3) + `}],"model":"pub","usage":{"prompt_tokens":1,"total_tokens":1}}`
+	if err != nil || string(a.Body) != want {
+		t.Errorf("%v\n%s, want\n%s", err, a.Body, want)
+	}
+}
+
 func bad(t *testing.T, request, answer string) {
 	t.Helper()
 	_, err := parsed(t, request).ReadAnswer([]byte(answer))
@@ -240,7 +279,7 @@ func TestPartsAreJoinedInOrder(t *testing.T) {
 		bodies, used = append(bodies, a.Body), used.Add(a.Usage)
 	}
 	got, err := r.Join(bodies)
-	const want = `{"object":"list","x":1.0,"model":"pub","data":[{"index":1,"embedding":[1]}, {"index":0,"embedding":[0]},` +
+	const want = `{"object":"list","x":1.0,"model":"pub","data":[{"index":0,"embedding":[0]},{"index":1,"embedding":[1]},` +
 		`{"index":2,"embedding":[2]},{"index":3,"embedding":[3]},{"index":4,"embedding":[4]}],"usage":{"prompt_tokens":1073741832,"total_tokens":10,"y":1}}`
 	if err != nil || string(got) != want || used.Input != 1<<30+8 {
 		t.Errorf("%v, used %+v\n%s, want\n%s", err, used, got, want)

@@ -2,11 +2,13 @@ package embeddingsapi
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 
@@ -169,6 +171,7 @@ type parsedAnswer struct {
 
 // item is one element of data. Its spans are the answer's.
 type item struct {
+	at     rawjson.Span // all of it
 	first  int          // where its first name begins
 	index  rawjson.Span // empty where none is given
 	number int64        // the index, or its place in data
@@ -219,6 +222,7 @@ func (l *parsedAnswer) item(rd *rawjson.Reader, i int) error {
 	err := rd.Object(func(name []byte, key rawjson.Span) error {
 		if it.first == 0 {
 			it.first = l.answerOffset(key.Start)
+			it.at.Start = l.answerOffset(bytes.LastIndexByte(l.skeleton[:key.Start], '{'))
 		}
 		kind := rd.Kind()
 		span, err := rd.Skip()
@@ -235,6 +239,7 @@ func (l *parsedAnswer) item(rd *rawjson.Reader, i int) error {
 		}
 		return nil
 	})
+	it.at.End = l.answerOffset(int(rd.Offset()))
 	l.items = append(l.items, it)
 	return err
 }
@@ -248,7 +253,7 @@ func (it *item) readIndex(raw []byte, span rawjson.Span) error {
 	return nil
 }
 
-// check finds each of the indexes up to want once, with a vector.
+// check finds each of the indexes up to want once, with a vector of numbers.
 func (l *parsedAnswer) check(want int) error {
 	if len(l.items) != want {
 		return fmt.Errorf("%d items for %d inputs", len(l.items), want)
@@ -262,30 +267,96 @@ func (l *parsedAnswer) check(want int) error {
 		seen[it.number] = true
 		if v := it.vector.Of(l.data); len(v) < 2 || len(bytes.Trim(v[1:len(v)-1], space)) == 0 {
 			return fmt.Errorf("item %d has no vector", i)
+		} else if !isFinite(v) {
+			return fmt.Errorf("item %d: %w", i, errVector)
 		}
 	}
 	return nil
 }
 
-// outputPatches give the items the encoding that the caller asked for, and an
-// index where they have none.
-func (l *parsedAnswer) outputPatches(base64 bool) (patches []patch, err error) {
-	for i := range l.items {
-		it := &l.items[i]
-		if it.index == (rawjson.Span{}) {
-			index := strconv.AppendInt([]byte(`"index":`), it.number, 10)
-			patches = append(patches, patch{rawjson.Span{Start: it.first, End: it.first}, append(index, ',')})
+// isFinite reports whether no number of a vector is NaN or infinite. In an array these are
+// words, and each has an N in it. Any other mistake there is for pack to find.
+func isFinite(v []byte) bool {
+	if v[0] == '[' {
+		return bytes.IndexByte(v, 'n') < 0 && bytes.IndexByte(v, 'N') < 0
+	}
+	text := v[1 : len(v)-1]
+	if bytes.IndexByte(text, '\\') >= 0 { // some vendors escape each slash
+		s, _ := rawjson.String(v)
+		text = []byte(s)
+	}
+	return !hasInfinite(text)
+}
+
+// hasInfinite reports whether one of the float32 numbers in base64 is NaN or infinite: the
+// eight bits of its exponent are ones. Three numbers are 16 letters. The exponents of ordinary
+// numbers are seen not to be that from one letter each, so that few groups are decoded.
+func hasInfinite(text []byte) bool {
+	const group = 16
+	var numbers [group / 4 * 3]byte
+	for len(text) > 0 {
+		part := text[:min(group, len(text))]
+		text = text[len(part):]
+		if len(part) == group && part[4] != 'f' && part[4] != '/' && part[15] != '/' {
+			if c := part[10]; c != '8' && c != '9' && c != '+' && c != '/' {
+				continue
+			}
 		}
-		before := it.vector.Of(l.data)
-		after, err := encoded(before, base64)
-		if err != nil {
-			return nil, err
-		}
-		if &after[0] != &before[0] {
-			patches = append(patches, patch{it.vector, after})
+		n, _ := base64.StdEncoding.Decode(numbers[:], part) // what is no base64 is for unpack to find
+		for raw := numbers[:n]; len(raw) >= 4; raw = raw[4:] {
+			const exponent = 0x7f800000
+			if binary.LittleEndian.Uint32(raw)&exponent == exponent {
+				return true
+			}
 		}
 	}
-	return patches, nil
+	return false
+}
+
+// public is data as the caller gets it: in the order of the indexes, in the encoding that he
+// asked for, and with an index where an item has none; nil if it is that already.
+func (l *parsedAnswer) public(base64 bool) ([]byte, error) {
+	byNumber := func(a, b item) int { return cmp.Compare(a.number, b.number) }
+	sorted := slices.IsSortedFunc(l.items, byNumber)
+	if !sorted {
+		slices.SortFunc(l.items, byNumber)
+	}
+	var patches []patch
+	out := []byte{'['}
+	for i := range l.items {
+		it := &l.items[i]
+		var err error
+		if patches, err = l.appendPatches(patches, it, base64); err != nil {
+			return nil, err
+		}
+		if !sorted {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out, patches = append(out, applyPatches(l.data, it.at, patches)...), patches[:0]
+		}
+	}
+	switch {
+	case !sorted:
+		return append(out, ']'), nil
+	case len(patches) == 0:
+		return nil, nil
+	}
+	return applyPatches(l.data, l.list, patches), nil
+}
+
+// appendPatches appends those of an item.
+func (l *parsedAnswer) appendPatches(patches []patch, it *item, base64 bool) ([]patch, error) {
+	if it.index == (rawjson.Span{}) {
+		index := strconv.AppendInt([]byte(`"index":`), it.number, 10)
+		patches = append(patches, patch{rawjson.Span{Start: it.first, End: it.first}, append(index, ',')})
+	}
+	before := it.vector.Of(l.data)
+	after, err := encoded(before, base64)
+	if err == nil && &after[0] != &before[0] {
+		patches = append(patches, patch{it.vector, after})
+	}
+	return patches, err
 }
 
 // shiftedItems are the items with their indexes raised by before, without the
