@@ -52,6 +52,8 @@ type message struct {
 	path       conversation.Path
 	decoded    bool // the fields are not a typed request's
 	loadsTools bool // a system message may load tools
+
+	other conversation.Path // the first block of a type that is not in blockTypes; none if the path is empty
 }
 
 // read reads the message, and checks what only the whole of it shows.
@@ -72,8 +74,12 @@ func (m *message) read() error {
 		m.Must(m.path, ".role", rule.Words(roles))
 	case m.ToolCallID != "" && m.Role != "tool":
 		m.Must(m.path, ".tool_call_id", `absent unless the role is "tool"`)
+	case m.Role == "assistant": // an answer comes back as it was given: a refusal, reasoning alone, blocks of the vendor's
+	case m.other != conversation.Path{}:
+		m.Must(m.other, ".type", rule.Words(blockTypes[:]))
+	case string(m.Message.Content) == "[]":
+		m.Must(m.path, ".content", "a string or a non-empty array of content blocks")
 	case !rawjson.IsNull(m.Message.Content):
-	case m.Role == "assistant" && len(m.ToolCalls) > 0:
 	case m.Role == "system" && m.loadsTools:
 	default:
 		m.Must(m.path, ".content", "a string or an array of content blocks")
@@ -146,9 +152,6 @@ func (m *message) readContent() error {
 		return err
 	}
 	m.Message.Content = raw
-	if string(raw) == "[]" {
-		m.Must(path, "", "a string or a non-empty array of content blocks")
-	}
 	return nil
 }
 
@@ -186,10 +189,11 @@ type block struct {
 	kind    string
 	members [len(blockTypes)][]byte // the member named for each type
 	url     []byte
+	rest    [][]byte // the other members
 }
 
-// blockTypes are the content blocks that are accepted. Each has a member of its own
-// name.
+// blockTypes are the content blocks that are accepted of every role. Each has a member of
+// its own name.
 var blockTypes = [...]string{"text", "image_url", "video_url", "audio_url", "input_audio", "file"}
 
 // blockNames are the members that are read of a block: those of blockTypes, then
@@ -217,6 +221,8 @@ func (m *message) readBlock(path conversation.Path) error {
 			b.members[f.Index] = f.Raw
 		case f.IsCache:
 			m.Request.Paid.CacheControl(f.Raw, path.String())
+		default:
+			b.rest = append(b.rest, f.Raw)
 		}
 	})
 	if err == nil {
@@ -225,18 +231,34 @@ func (m *message) readBlock(path conversation.Path) error {
 	return err
 }
 
+// readOther notes a block of a type that only an answer can have. It is text, but for a
+// link, which a vendor might follow.
+func (m *message) readOther(b *block, path conversation.Path) {
+	if m.other == (conversation.Path{}) {
+		m.other = path
+	}
+	for _, raw := range b.rest {
+		if raw[0] == '{' {
+			raw = rawjson.Lookup(raw, "url")
+		}
+		if isMediaURL(raw) {
+			m.Media.AddFile(raw, !tokencount.IsDataURL(raw), "")
+		}
+	}
+}
+
 // checkBlock checks one content block and counts what is not text.
 func (m *message) checkBlock(b *block, path conversation.Path) {
 	at := slices.Index(blockTypes[:], b.kind)
-	if at < 0 {
-		m.Must(path, ".type", rule.Words(blockTypes[:]))
-		return
-	}
 	for i, other := range blockTypes { // or a vendor that reads it would count what was not counted here
 		if i != at && i > 0 && !rawjson.IsNull(b.members[i]) {
 			m.Must(path, "."+other, "left out of a block of type "+strconv.Quote(b.kind))
 			return
 		}
+	}
+	if at < 0 {
+		m.readOther(b, path)
+		return
 	}
 	member := b.members[at]
 	var first byte
