@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -173,6 +174,17 @@ func allowedPart(m *chat.Message, p *chat.Part, allowed []string, param string) 
 		return nil
 	}
 	return refusal(param+".type", rule.Words(allowed)+" in a message of role "+m.Role+" for this model")
+}
+
+// leavesOut reports whether a part of an assistant's turn is of a type that only an answer of
+// its vendor has, and notes it. The turn is the caller's conversation: it must not be refused.
+func (m *fieldMapper[B]) leavesOut(msg *chat.Message, p *chat.Part) bool {
+	carried := []string{"text", "refusal", "image_url", "video_url", "audio_url", "input_audio", "file"} // or refused
+	if msg.Role != "assistant" || slices.Contains(carried, p.Type) {
+		return false
+	}
+	m.drop("messages.content.", cmp.Or(p.Type, "type"))
+	return true
 }
 
 // chatFile is a file that a message holds.

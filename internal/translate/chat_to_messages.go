@@ -62,8 +62,10 @@ var chatToMessagesFields = []field[*chatToMessagesBuilder]{
 	{name: "messages.tool_calls.type", action: carried, note: "tool_use if it is function; others are refused"},
 	{name: "messages.tool_calls.function", action: carried, note: "tool_use"},
 	{name: "messages.tool_calls.function.name", action: carried, note: "tool_use.name"},
-	{name: "messages.tool_calls.function.arguments", action: carried, note: "tool_use.input; empty is {}; what is no JSON object is refused"},
-	{name: "messages.content.type", action: carried, note: "type"},
+	{name: "messages.tool_calls.function.arguments", action: carried, note: `tool_use.input; empty is {}; of a name given twice the last counts; what is no JSON object becomes {"arguments": its text}`},
+	{name: "messages.refusal", action: carried, note: "text of an assistant"},
+	{name: "messages.content.type", action: carried, note: "type; in an assistant's turn, a type that only an answer has is dropped"},
+	{name: "messages.content.refusal", action: carried, note: "text of an assistant"},
 	{name: "messages.content.text", action: carried, note: "text"},
 	{name: "messages.content.image_url", action: carried, note: "image of users and tools: a data URL as base64 (jpeg, png, gif, webp), http and https as url; others are refused"},
 	{name: "messages.content.image_url.url", action: carried, note: "source"},
@@ -296,6 +298,9 @@ func (b *chatToMessagesBuilder) message(m *chat.Message, i int) error {
 		return err
 	}
 	allowed := []string{"text"}
+	if m.Role == "assistant" {
+		allowed = []string{"text", "refusal"}
+	}
 	if m.Role == "user" || m.Role == "tool" {
 		allowed = []string{"text", "image_url", "file"}
 	}
@@ -307,6 +312,9 @@ func (b *chatToMessagesBuilder) message(m *chat.Message, i int) error {
 	case "system", "developer":
 		b.system = append(b.system, blocks...)
 	case "assistant":
+		if refused := rawjson.LookupString(m.Extra, "refusal"); !blank(refused) {
+			blocks = append(blocks, messages.Block{Type: "text", Text: refused})
+		}
 		blocks = append(b.thoughts(m), blocks...)
 		calls, err := b.calls(m, i)
 		if err != nil {
@@ -362,14 +370,11 @@ func (b *chatToMessagesBuilder) calls(m *chat.Message, i int) ([]messages.Block,
 			taken = "another than those of the calls beside it"
 		}
 		arguments, err := b.toolCall(c, param, taken)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case !isObject(jsontext.Value(arguments)):
-			return nil, refusal(param+".function.arguments", "the text of one JSON object without repeated names")
 		}
 		b.open[c.ID] = &openCall{sent: b.uniqueID(c.ID)}
-		blocks = append(blocks, messages.Block{Type: "tool_use", ID: b.open[c.ID].sent, Name: c.Function.Name, Input: jsontext.Value(arguments)})
+		blocks = append(blocks, messages.Block{Type: "tool_use", ID: b.open[c.ID].sent, Name: c.Function.Name, Input: toolInput(arguments, "arguments")})
 	}
 	return blocks, nil
 }
@@ -435,8 +440,14 @@ func (b *chatToMessagesBuilder) blocks(m *chat.Message, i int, allowed []string)
 	blocks := make([]messages.Block, 0, len(parts))
 	for j := range parts {
 		p, param := &parts[j], fmt.Sprintf("%s[%d]", content, j)
+		if b.leavesOut(m, p) {
+			continue
+		}
 		if err := allowedPart(m, p, allowed, param); err != nil {
 			return nil, err
+		}
+		if p.Type == "refusal" {
+			p.Type, p.Text = "text", rawjson.LookupString(p.Extra, "refusal")
 		}
 		if p.Type == "text" && blank(p.Text) {
 			continue

@@ -385,6 +385,9 @@ func (b *chatToResponsesBuilder) content(m *chat.Message, param string) (respons
 	out := make([]responses.Part, 0, len(parts))
 	for j := range parts {
 		at := fmt.Sprintf("%s[%d]", param, j)
+		if b.leavesOut(m, &parts[j]) {
+			continue
+		}
 		if err := allowedPart(m, &parts[j], allowed, at); err != nil {
 			return nil, err
 		}
@@ -396,6 +399,9 @@ func (b *chatToResponsesBuilder) content(m *chat.Message, param string) (respons
 	}
 	if refused != "" && m.Role == "assistant" {
 		out = append(out, responses.Part{Type: "refusal", Refusal: refused})
+	}
+	if len(out) == 0 {
+		return nil, nil
 	}
 	return responses.Parts(out...), nil
 }

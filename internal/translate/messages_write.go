@@ -188,7 +188,7 @@ func (w *messageWriter) wholeBlock(s *streamBlock) messages.Block {
 		signature := synthetic(s.item.signature)
 		return messages.Block{Type: "thinking", Thinking: text, Signature: &signature}
 	case call:
-		return messages.Block{Type: "tool_use", ID: w.callID(s), Name: s.name, Input: toolInput(text)}
+		return messages.Block{Type: "tool_use", ID: w.callID(s), Name: s.name, Input: answerInput(text)}
 	}
 	return messages.Block{Type: "text", Text: text}
 }
@@ -225,14 +225,63 @@ func (w *messageWriter) end(u *conversation.Report) {
 	w.out = sse.AppendEvent(w.out, "message_stop", []byte(`{"type":"message_stop"}`))
 }
 
-// toolInput is a tool's input from the arguments as text.
-func toolInput(arguments string) jsontext.Value {
+// answerInput is the input of a call in an answer, whose arguments may be cut.
+func answerInput(arguments string) jsontext.Value { return toolInput(arguments, "_raw") }
+
+// toolInput is a tool's input from the arguments as text: one JSON object without repeated
+// names. Of a name that is given twice the last value counts, as readers of JSON have it.
+// What is no object becomes one that has the text under the name otherwise.
+func toolInput(arguments, otherwise string) jsontext.Value {
 	arguments = strings.TrimSpace(arguments)
-	if arguments == "" || arguments == "null" {
+	input := jsontext.Value(arguments)
+	switch {
+	case arguments == "" || arguments == "null":
 		return jsontext.Value("{}")
+	case isObject(input):
+		return input
 	}
-	if _, err := rawjson.Index([]byte(arguments), nil, nil); err == nil {
-		return jsontext.Value(arguments)
+	r := rawjson.NewReader(input)
+	defer r.Close()
+	if distinct, err := appendDistinct(nil, r, input); err == nil && r.End() == nil && isObject(distinct) {
+		return distinct
 	}
-	return append(rawjson.Quote([]byte(`{"_raw":`), arguments), '}')
+	return append(rawjson.Quote(append(rawjson.Quote([]byte("{"), otherwise), ':'), arguments), '}')
+}
+
+// appendDistinct appends the next value that r reads of src, without repeated names.
+func appendDistinct(dst []byte, r *rawjson.Reader, src []byte) ([]byte, error) {
+	switch r.Kind() {
+	case '{':
+		var names []string
+		values := make(map[string][]byte)
+		err := r.Object(func(name []byte, _ rawjson.Span) error {
+			if values[string(name)] == nil {
+				names = append(names, string(name))
+			}
+			value, err := appendDistinct(nil, r, src)
+			values[string(name)] = value
+			return err
+		})
+		dst = append(dst, '{')
+		for i, name := range names {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(append(rawjson.Quote(dst, name), ':'), values[name]...)
+		}
+		return append(dst, '}'), err
+	case '[':
+		var elements [][]byte
+		err := r.Array(func(int) error {
+			element, err := appendDistinct(nil, r, src)
+			elements = append(elements, element)
+			return err
+		})
+		return append(dst, rawjson.AppendArray(nil, elements)...), err
+	}
+	at, err := r.Skip()
+	if err != nil {
+		return dst, err
+	}
+	return append(dst, at.Of(src)...), nil
 }

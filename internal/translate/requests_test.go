@@ -49,7 +49,7 @@ var requestTranslations = []struct {
 			section("Stop reasons, as finish_reason", append(slices.Sorted(maps.Keys(finishReasons)), "another"), func(r string) []string { return []string{r, finishReason([]byte(quoted(r)))} }),
 		}, chatTypes, []string{
 			"parallel_tool_calls", "service_tier", "thinking", "top_k", "seed", "logprobs", "top_logprobs", "logit_bias", "metadata", "store", "modalities",
-			"messages.reasoning_signature", "messages.content.image_url.detail", "messages.content.cache_control", "tools.function", "tools.cache_control",
+			"messages.refusal", "messages.reasoning_signature", "messages.content.refusal", "messages.content.image_url.detail", "messages.content.cache_control", "tools.function", "tools.cache_control",
 		},
 	},
 	{

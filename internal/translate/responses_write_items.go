@@ -182,7 +182,7 @@ func (w *responseWriter) appendCallItem(dst []byte, s *streamBlock, whole bool) 
 		arguments := "{}"
 		if whole {
 			decoded, _ := rawjson.String(quotedText(text))
-			arguments = string(oneLine(toolInput(decoded)))
+			arguments = string(oneLine(answerInput(decoded)))
 		}
 		return append(append(dst, arguments...), '}')
 	}
