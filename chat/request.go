@@ -106,6 +106,25 @@ type CalledFunction struct {
 	Extra     jsontext.Value `json:",embed"`
 }
 
+// UnmarshalJSONFrom also reads arguments that are JSON themselves, as some vendors give
+// them, and not a text: Arguments is then that JSON.
+func (f *CalledFunction) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	var read struct {
+		Name      string         `json:"name"`
+		Arguments jsontext.Value `json:"arguments"`
+		Extra     jsontext.Value `json:",embed"`
+	}
+	if err := json.UnmarshalDecode(d, &read); err != nil {
+		return err
+	}
+	text, ok := rawjson.String(read.Arguments)
+	if !ok && !rawjson.IsNull(read.Arguments) {
+		text = string(read.Arguments)
+	}
+	*f = CalledFunction{Name: read.Name, Arguments: text, Extra: read.Extra}
+	return nil
+}
+
 // Content is a message's content as JSON: a string, a list of parts, or null. The
 // zero Content is absent. See [Text] and [Parts].
 type Content jsontext.Value

@@ -20,10 +20,15 @@ var (
 		{Name: "usage", As: conversation.AsUsage},
 	}}}
 	said = []conversation.Part{
-		{Name: "content"}, {Name: "reasoning_content"}, {Name: "reasoning"}, {Name: "refusal"},
+		{Name: "content", Parts: blockParts}, {Name: "reasoning_content"}, {Name: "reasoning"}, {Name: "refusal"},
 		{Name: "tool_calls", As: conversation.AsList, Parts: []conversation.Part{
-			{Name: "function", As: conversation.AsObject, Parts: []conversation.Part{{Name: "name"}, {Name: "arguments"}}},
+			{Name: "function", As: conversation.AsObject, Parts: []conversation.Part{{Name: "name"}, {Name: "arguments", As: conversation.AsArguments}}},
 		}},
+	}
+	// Mistral's content is a list of blocks where the model reasons.
+	blockParts = []conversation.Part{
+		{Name: "text"}, {Name: "refusal"}, {Name: "reasoning"},
+		{Name: "thinking", Parts: []conversation.Part{{Name: "text"}}},
 	}
 )
 

@@ -165,7 +165,11 @@ func (m *message) readToolCalls() error {
 			}
 			return true, m.Object(calledNames, nil, func(f conversation.Member) {
 				m.countText(f.Raw)
-				if m.decoded {
+				switch {
+				case !m.decoded:
+				case f.Name == "arguments" && f.Raw[0] == '{':
+					call.Function.Arguments = string(f.Raw)
+				default:
 					f.Text(&call.Function.Name, &call.Function.Arguments)
 				}
 			})

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 )
@@ -200,6 +201,38 @@ func TestTextAfterTheLastReportIsEstimated(t *testing.T) {
 		if diff := cmp.Diff(row.want, tap.Usage()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", row.name, diff)
 		}
+	}
+}
+
+func TestArgumentsThatAreAnObjectBecomeTheTextOfIt(t *testing.T) {
+	const given, want = `"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments": {"a":[1.0,"\n"]}}},{"id":"d","function":{"arguments":"{}"}},{"function":{"arguments":[]}}]`, `"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments": "{\"a\":[1.0,\"\\n\"]}"}},{"id":"d","function":{"arguments":"{}"}},{"function":{"arguments":"[]"}}]`
+	tap := tapOf(t, never)
+	for range 2 {
+		if got := feed(t, tap, `{"id":"a","choices":[{"index":0,"delta":{`+given+`}}]}`); got != `data: {"id":"a","choices":[{"index":0,"delta":{`+want+`}}]}`+"\n\n" {
+			t.Errorf("streamed: %s", got)
+		}
+	}
+	a, err := parsedAs(t, "m", "").ReadAnswer([]byte(`{"choices":[{"message":{`+given+`}}],"x":1.0}`), chat.MediaBound{})
+	if got := `{"choices":[{"message":{` + want + `}}],"x":1.0}`; err != nil || string(a.Body) != got {
+		t.Errorf("whole: %s, %v", a.Body, err)
+	}
+}
+
+func TestTheTextOfAListOfBlocksIsCounted(t *testing.T) {
+	long := strings.Repeat("word", 10)
+	const list = `"content":[{"type":"thinking","thinking":[{"type":"text","text":"%[1]s"}]},{"type":"text","text":"%[1]s"},{"type":"refusal","refusal":"%[1]s"}]`
+	blocks := fmt.Sprintf(list, long)
+	tap := tapOf(t, never)
+	event := `{"id":"a","choices":[{"index":0,"delta":{` + blocks + `}}]}`
+	if got := feed(t, tap, event); got != "data: "+event+"\n\n" {
+		t.Errorf("got %s", got)
+	}
+	if u := tap.Usage(); u.Output != 30 || !u.Estimated {
+		t.Errorf("streamed: %+v", u)
+	}
+	a, err := parsedAs(t, "m", "").ReadAnswer([]byte(`{"choices":[{"message":{`+blocks+`}}]}`), chat.MediaBound{})
+	if err != nil || a.Usage.Output != 30 || a.Said != 30 {
+		t.Errorf("whole: %+v, %v", a, err)
 	}
 }
 

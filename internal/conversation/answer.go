@@ -99,7 +99,7 @@ func (p *Parsed) PublicEdits(edits []rawjson.Edit, id string, o *rawjson.Object,
 type Part struct {
 	Name  string
 	As    Kind
-	Parts []Part // of an object, or of each object in a list
+	Parts []Part // of an object, or of each object in a list; of a text nil if it is no list
 }
 
 // Kind is what a [Part] is. A value of another JSON type than the kind's is passed over.
@@ -107,7 +107,8 @@ type Kind int
 
 // The kinds of parts.
 const (
-	AsText      Kind = iota // a string that the model wrote
+	AsText      Kind = iota // a string that the model wrote, or a list of objects of parts
+	AsArguments             // those of a call: a string that the model wrote, or JSON itself
 	AsJSON                  // any value that the model wrote, but an empty one
 	AsObject                // an object of parts
 	AsList                  // a list of objects of parts
@@ -127,7 +128,8 @@ type Scan struct {
 	Stopped   bool   // there is a reason why the model stopped that is not null
 	Encrypted int64  // quarters of Text that are encrypted thoughts, which nothing shows
 
-	encrypted int64 // quarters of what the object at hand has encrypted
+	encrypted int64          // quarters of what the object at hand has encrypted
+	objects   []rawjson.Span // arguments that are no string
 }
 
 // encryptedQuarters estimates the tokens of encrypted thoughts, in quarters: they are the base64
@@ -141,7 +143,23 @@ func encryptedQuarters(raw []byte) int64 {
 }
 
 // Read indexes an answer, an event or an object within it into o and reads the parts of it.
+// Arguments of a call that are JSON become the text of it, for which clients look: o is then
+// of other bytes than data.
 func (s *Scan) Read(o *rawjson.Object, data []byte, parts []Part) error {
+	err := s.read(o, data, parts)
+	if err != nil || s.objects == nil {
+		return err
+	}
+	quoted, at := make([]byte, 0, len(data)+64), 0
+	for _, span := range s.objects {
+		quoted = rawjson.Quote(append(quoted, data[at:span.Start]...), string(span.Of(data)))
+		at = span.End
+	}
+	*s = Scan{}
+	return s.read(o, append(quoted, data[at:]...), parts)
+}
+
+func (s *Scan) read(o *rawjson.Object, data []byte, parts []Part) error {
 	return rawjson.IndexInto(o, data, nil, func(rd *rawjson.Reader, name []byte) error {
 		p := find(parts, name)
 		s.Listed = s.Listed || p != nil && p.As == AsList && rd.Kind() == '['
@@ -181,7 +199,7 @@ func (s *Scan) part(rd *rawjson.Reader, src []byte, p *Part) error {
 		return err
 	case p.As == AsObject:
 		return s.object(rd, src, p.Parts)
-	case p.As == AsList && rd.Kind() == '[':
+	case (p.As == AsList || p.As == AsText && p.Parts != nil) && rd.Kind() == '[':
 		return rd.Array(func(int) error { return s.object(rd, src, p.Parts) })
 	}
 	span, err := rd.Skip()
@@ -190,6 +208,11 @@ func (s *Scan) part(rd *rawjson.Reader, src []byte, p *Part) error {
 	}
 	switch raw := span.Of(src); p.As {
 	case AsText:
+		s.Text.Add(raw, span)
+	case AsArguments:
+		if raw[0] == '{' || raw[0] == '[' {
+			s.objects = append(s.objects, span)
+		}
 		s.Text.Add(raw, span)
 	case AsJSON:
 		if len(raw) > len("{}") {

@@ -194,8 +194,10 @@ func (r *chatReader) message(m *chat.Message, logprobs []byte) {
 	r.text(thought, reasoning, nil)
 	if s := m.Content; len(s) > len(`""`) && s[0] == '"' && rawjson.Plain(s[1:len(s)-1]) {
 		r.write(piece{kind: said, text: s, list: logprobs}) // is itself, without being decoded
+	} else if text, ok := rawjson.String(s); ok {
+		r.text(said, text, logprobs)
 	} else {
-		r.text(said, s.String(), logprobs)
+		r.blocks(s, logprobs)
 	}
 	if list := citations(annotations); list != nil {
 		r.write(piece{kind: cited, list: list})
@@ -208,6 +210,41 @@ func (r *chatReader) message(m *chat.Message, logprobs []byte) {
 		}
 		r.write(p)
 	}
+}
+
+// blocks passes on a content that is a list, as vendors have it whose models reason.
+func (r *chatReader) blocks(list, logprobs []byte) {
+	for _, block := range rawjson.Elements(list) {
+		switch rawjson.LookupString(block, "type") {
+		case "thinking", "reasoning":
+			r.text(thought, blockText(block, "thinking", "reasoning", "text"), nil)
+		case "refusal":
+			r.text(declined, blockText(block, "refusal"), nil)
+		default:
+			r.text(said, blockText(block, "text"), logprobs)
+			logprobs = nil
+		}
+	}
+}
+
+// blockText is the text of a block: the first of its members that is there, which may be a
+// list of blocks of text again.
+func blockText(block []byte, members ...string) string {
+	for _, name := range members {
+		raw := rawjson.Lookup(block, name)
+		if rawjson.IsNull(raw) {
+			continue
+		}
+		if s, ok := rawjson.String(raw); ok {
+			return s
+		}
+		var text strings.Builder
+		for _, inner := range rawjson.Elements(raw) {
+			text.WriteString(rawjson.LookupString(inner, "text"))
+		}
+		return text.String()
+	}
+	return ""
 }
 
 // text passes on a text, if there is any.

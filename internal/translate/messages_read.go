@@ -164,7 +164,10 @@ func (r *messageReader) openBlock(index int64) bool {
 			return false
 		}
 		r.block.input = "{}"
-		if input := r.inner.Raw("input"); !rawjson.IsNull(input) {
+		input := r.inner.Raw("input")
+		if text, ok := rawjson.String(input); ok && !blank(text) { // some vendors give the text of it
+			r.block.input = text
+		} else if !ok && !rawjson.IsNull(input) {
 			r.block.input = string(input)
 		}
 		r.calls++

@@ -235,7 +235,11 @@ func (r *responsesReader) itemDone(index int64, raw []byte) (err error) {
 // functions. Of a function that takes nothing they are an object, unless the upstream
 // was cut.
 func arguments(call []byte) []byte {
-	text := rawjson.LookupString(call, "arguments")
+	raw := rawjson.Lookup(call, "arguments")
+	text, ok := rawjson.String(raw)
+	if !ok && !rawjson.IsNull(raw) {
+		text = string(raw) // some vendors give the JSON itself
+	}
 	switch {
 	case rawjson.LookupString(call, "type") == "custom_tool_call":
 		text = string(rawjson.Quote([]byte(`{"input":`), rawjson.LookupString(call, "input"))) + "}"

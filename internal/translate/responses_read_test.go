@@ -61,6 +61,7 @@ var responseRows = []struct {
 	{"encrypted thoughts", reasoningItem("rs_1", `"blob"`, "hm") + `,` + outputMessage("msg_1", "a"), completed, "thinking(hm)text(a)signature(e4.blob)", "stop", "thinking(hm)text(a)", "end_turn"},
 	{"thoughts that are only encrypted", reasoningItem("rs_1", `"bl"`) + `,` + reasoningItem("rs_2", `"ob"`) + `,` + callItem("c1", "f", "{}"), completed, "c1:f({})signature(e2.ble2.ob)", "tool_calls", "thinking()c1:f({})", "tool_use"},
 	{"calls", callItem("c1", "f", `{"a":1.0}`) + `,` + callItem("c2", "g", ``), completed, `c1:f({"a":1.0})c2:g({})`, "tool_calls", `c1:f({"a":1.0})c2:g({})`, "tool_use"},
+	{"arguments that are an object", `{"type":"function_call","id":"fc_1","call_id":"c1","name":"f","arguments":{"a":1.0}}`, completed, `c1:f({"a":1.0})`, "tool_calls", `c1:f({"a":1.0})`, "tool_use"},
 	{"text around a call", outputMessage("msg_1", "a") + `,` + callItem("c1", "f", `{}`) + `,` + outputMessage("msg_2", "b"), completed, `text(ab)c1:f({})`, "tool_calls", `text(a)c1:f({})text(b)`, "tool_use"},
 	{"a custom tool's call", `{"type":"custom_tool_call","id":"ctc_1","call_id":"c1","name":"exec","input":"say \"hi\"\n"}`, completed, `c1:exec({"input":"say \"hi\"\n"})`, "tool_calls", `c1:exec({"input":"say \"hi\"\n"})`, "tool_use"},
 	{"a tool of the vendor's", `{"type":"web_search_call","id":"ws_1","status":"completed","action":{}},` + outputMessage("msg_1", "a"), completed, "text(a)", "stop", "text(a)", "end_turn"},

@@ -157,6 +157,8 @@ var itemRows = []struct {
 	{"escapes", "", []string{delta(`"content":"\"\u00e9\n\ud83d\ude00"`), delta(`"content":"\u0000"`), finish("stop")}, "output_text(\"é\n😀\x00)", "completed"},
 
 	{"thoughts", "", []string{delta(`"reasoning_content":"1"`), delta(`"reasoning":"2"`), delta(`"content":"a"`), finish("stop")}, "reasoning_text(12)output_text(a)", "completed"},
+	{"thoughts in a list of blocks", "", []string{delta(`"content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]}]`), delta(`"content":[{"type":"text","text":"a"}]`), finish("stop")}, "reasoning_text(hm)output_text(a)", "completed"},
+	{"arguments that are an object", "", []string{delta(`"tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":{"a":1.0}}}]`), finish("tool_calls")}, `1:.f({"a":1.0})`, "completed"},
 	{"thoughts in summary", summarized, []string{delta(`"reasoning_content":"1"`), delta(`"reasoning":"2"`), delta(`"content":"a"`), finish("stop")}, "summary_text(12)output_text(a)", "completed"},
 	{"thoughts by the older member", `,"reasoning":{"generate_summary":"auto"}`, []string{delta(`"reasoning":"2"`), finish("stop")}, "summary_text(2)", "completed"},
 	{"thoughts that are sealed", sealedBack, []string{delta(`"reasoning_content":"1\"é"`), callPiece(0, "1", "f", `{}`), finish("tool_calls")},

@@ -77,6 +77,8 @@ var streamRows = []struct {
 	{"thoughts and text in turns", []string{delta(`"reasoning":"1"`), delta(`"content":"a"`), delta(`"reasoning_content":"2"`), delta(`"content":"b"`), finish("stop")},
 		"thinking(1)text(a)thinking(2)text(b)", "end_turn"},
 	{"a thought and text in one chunk", []string{delta(`"content":"a","reasoning_content":"1"`), finish("stop")}, "thinking(1)text(a)", "end_turn"},
+	{"a list of blocks", []string{delta(`"content":[{"type":"thinking","thinking":[{"type":"text","text":"h"}]}]`), delta(`"content":[{"type":"thinking","thinking":[{"type":"text","text":"m"}]}]`), delta(`"content":[{"type":"text","text":"a"}]`), delta(`"content":"b"`), finish("stop")}, "thinking(hm)text(ab)", "end_turn"},
+	{"arguments that are an object", []string{delta(`"tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":{"a":1.0}}}]`), finish("tool_calls")}, `1:f({"a":1.0})`, "tool_use"},
 	{"a refusal", []string{delta(`"refusal":"n"`), delta(`"refusal":"o"`), finish("stop")}, "text(no)", "refusal"},
 	{"text after the finish reason", []string{delta(`"content":"a"`), finish("stop"), delta(`"content":"b"`)}, "text(a)text(b)", "end_turn"},
 	{"another candidate", []string{delta(`"content":"a"`), `{"choices":[{"index":1,"delta":{"content":"x"},"finish_reason":"length"}]}`, finish("stop")}, "text(a)", "end_turn"},
