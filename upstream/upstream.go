@@ -53,6 +53,13 @@ func Supports(up Upstream, op Op, model string) bool {
 	return true
 }
 
+// Vendored is an Upstream that knows whose answers it gives. What only a vendor can read of
+// an answer is given back to upstreams of the same vendor alone.
+type Vendored interface {
+	// Vendor is the same for all upstreams of one vendor: the address of its host.
+	Vendor() string
+}
+
 // As finds the first upstream that has the methods of the interface T: up, or one that it
 // unwraps to by a method Unwrap, as a middleware has it.
 func As[T any](up Upstream) (found T, ok bool) {

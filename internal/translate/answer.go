@@ -69,18 +69,19 @@ type piece struct {
 type pieceKind int
 
 const (
-	begun     pieceKind = iota // the answer has an id; of its usage only the prompt's side counts
-	thought                    // what the model thinks
-	signed                     // a thought is over, and text is its vendor's signature
-	redacted                   // a thought that only its vendor can read
-	encrypted                  // a reasoning item is over, and text is its encrypted_content
-	said                       // what the model says
-	cited                      // where what it said is from, as a response has it
-	declined                   // what it says instead of an answer
-	call                       // a call of a tool, or a piece of the arguments of one
-	idle                       // nothing, but the upstream is alive
-	finished                   // the model has stopped
-	ended                      // the answer is complete
+	begun      pieceKind = iota // the answer has an id; of its usage only the prompt's side counts
+	thought                     // what the model thinks
+	signed                      // a thought is over, and text is its vendor's signature
+	redacted                    // a thought that only its vendor can read
+	encrypted                   // a reasoning item is over, and text is its encrypted_content
+	wantedBack                  // text is what the vendor wants back of the message, or of the call that begins, sealed
+	said                        // what the model says
+	cited                       // where what it said is from, as a response has it
+	declined                    // what it says instead of an answer
+	call                        // a call of a tool, or a piece of the arguments of one
+	idle                        // nothing, but the upstream is alive
+	finished                    // the model has stopped
+	ended                       // the answer is complete
 )
 
 // noIndex is the index of a call whose upstream gives none.

@@ -28,7 +28,6 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/seal"
 	"github.com/tollhouse-ai/gateway/messages"
@@ -69,6 +68,7 @@ type bridgedCall struct {
 	dropped []string          // fields of the caller's that chat has no words for
 	thinks  bool              // the caller asks for thoughts
 	fields  map[string]string // the caller's, by those of chat; nil where they are the same
+	keeper  *keeper           // of what the upstream's vendor wants back
 
 	// writer writes the answer on the caller's wire: a stream, or a whole answer. created
 	// is in Unix seconds.
@@ -85,21 +85,23 @@ type wire struct {
 	// parses it, and the fields of chat's that could not be carried.
 	request func(v *bridgedCall, call *upstream.Call) (body upstream.Body, view any, dropped []string, err error)
 	// reader reads an upstream's answer.
-	reader func(to writer) reader
+	reader func(v *bridgedCall, to writer) reader
 }
 
 var wires = map[upstream.Op]wire{
 	upstream.ChatCompletion: {
 		[]upstream.Op{upstream.Messages, upstream.Responses},
-		(*bridge).chatCall, toChat, func(to writer) reader { return &chatReader{to: to} },
+		(*bridge).chatCall, toChat, func(v *bridgedCall, to writer) reader {
+			return &chatReader{to: to, wanted: wantedReader{keeper: v.keeper}}
+		},
 	},
 	upstream.Messages: {
 		[]upstream.Op{upstream.ChatCompletion, upstream.Responses},
-		(*bridge).messageCall, toMessages, func(to writer) reader { return &messageReader{to: to} },
+		(*bridge).messageCall, toMessages, func(_ *bridgedCall, to writer) reader { return &messageReader{to: to} },
 	},
 	upstream.Responses: {
 		[]upstream.Op{upstream.ChatCompletion, upstream.Messages},
-		(*bridge).responseCall, toResponses, func(to writer) reader { return &responsesReader{to: to} },
+		(*bridge).responseCall, toResponses, func(_ *bridgedCall, to writer) reader { return &responsesReader{to: to} },
 	},
 }
 
@@ -133,6 +135,7 @@ func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	if err != nil {
 		return nil, notSent(err)
 	}
+	v.keeper = b.keeper(call)
 	body, view, dropped, err := wires[op].request(v, call)
 	if err != nil {
 		return nil, notSent(v.inOwnWords(err))
@@ -145,7 +148,8 @@ func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 		return nil, translatedError(err, op)
 	}
 	translatedReply := *reply
-	translatedReply.Body = newAnswerBody(reply.Body, wires[op].reader, v.writer(b.Now().Unix(), call.Stream), call.Stream)
+	read := func(to writer) reader { return wires[op].reader(v, to) }
+	translatedReply.Body = newAnswerBody(reply.Body, read, v.writer(b.Now().Unix(), call.Stream), call.Stream)
 	if dropped := slices.Concat(v.dropped, v.inOwnNames(dropped)); len(dropped) > 0 {
 		translatedReply.Dropped = slices.Concat(dropped, reply.Dropped)
 	}
@@ -234,14 +238,11 @@ func typed[P, R any](call *upstream.Call, parse func([]byte) (*P, error), view f
 	})
 }
 
-// toChat takes out what other wires need to take their thoughts back: strict vendors of
-// chat refuse a member that they do not know.
+// toChat takes out what other wires need to take their thoughts back, and puts in what this
+// upstream's vendor wants back.
 func toChat(v *bridgedCall, _ *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
 	body = v.chat.Prepared(0)
-	list, changed := editElements(body.Raw("messages"), reasoningSignature, func(message []byte) []byte {
-		return rawjson.Apply(message, rawjson.Delete(reasoningSignature))
-	})
-	if changed {
+	if list, changed := v.keeper.giveBack(body.Raw("messages")); changed {
 		body = body.Set("messages", list)
 	}
 	return body, v.chat.Request, nil, nil

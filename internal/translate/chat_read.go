@@ -24,6 +24,7 @@ type chatReader struct {
 	begun    bool
 	finished bool
 	report   conversation.Report
+	wanted   wantedReader
 
 	pieces int                   // that were written
 	last   piece                 // of them
@@ -31,8 +32,13 @@ type chatReader struct {
 	kind   pieceKind             // of it
 }
 
-// write passes on a piece.
+// write passes on a piece, after what the vendor wants back of the message until then.
 func (r *chatReader) write(p piece) {
+	if r.wanted.extra != nil || r.wanted.details != nil {
+		if p.kind != begun && p.kind != thought {
+			r.want(r.wanted.ofMessage())
+		}
+	}
 	r.pieces++
 	r.last = p
 	r.to.write(p)
@@ -190,6 +196,7 @@ func (r *chatReader) message(m *chat.Message, logprobs []byte) {
 		}
 		refusal, _ = rawjson.String(o.Raw("refusal"))
 		legacy, annotations = o.Raw("function_call"), o.Raw("annotations")
+		r.wanted.message(&o)
 	}
 	r.text(thought, reasoning, nil)
 	if s := m.Content; len(s) > len(`""`) && s[0] == '"' && rawjson.Plain(s[1:len(s)-1]) {
@@ -208,7 +215,16 @@ func (r *chatReader) message(m *chat.Message, logprobs []byte) {
 		if c.Index != nil {
 			p.index = *c.Index
 		}
+		r.want(r.wanted.ofCall(c.ID, c.Function.Name, c.Extra))
 		r.write(p)
+	}
+}
+
+// want passes on what the vendor wants back, if there is anything.
+func (r *chatReader) want(sealed []byte) {
+	if sealed != nil {
+		r.pieces++
+		r.to.write(piece{kind: wantedBack, text: sealed})
 	}
 }
 

@@ -38,6 +38,8 @@ var textMembers = map[pieceKind]string{
 	signed:    `"` + reasoningSignature + `":`,
 	redacted:  `"` + reasoningSignature + `":`,
 	encrypted: `"` + reasoningSignature + `":`,
+
+	wantedBack: `"` + reasoningSignature + `":`,
 }
 
 // write makes a chunk of each piece. The first one has the prompt's counts as
@@ -50,7 +52,7 @@ func (w *chunkWriter) write(p piece) {
 	case begun:
 		w.head = completionHead([]byte("data: "), "chat.completion.chunk", p.id, w.model, w.created)
 		delta = append(delta, `"role":"assistant"`...)
-	case signed, redacted, encrypted:
+	case signed, redacted, encrypted, wantedBack:
 		delta = rawjson.Quote(delta, string(appendSigned(nil, &p)))
 	case call:
 		delta = appendCall(delta, &p)
@@ -116,7 +118,7 @@ func (w *completionWriter) write(p piece) {
 		w.id = p.id
 	case thought:
 		w.reasoning.WriteString(text)
-	case signed, redacted, encrypted:
+	case signed, redacted, encrypted, wantedBack:
 		w.signature = appendSigned(w.signature, &p)
 	case said:
 		w.text.WriteString(text)

@@ -47,7 +47,7 @@ var messagesToChatFields = []field[*messagesToChatBuilder]{
 	{name: "messages.content.title", action: carried, note: "the file's name, or a text part before a document's text"},
 	{name: "messages.content.context", action: carried, note: "a text part before a document"},
 	{name: "messages.content.thinking", action: carried, note: "reasoning_content; all thoughts of a turn are joined"},
-	{name: "messages.content.signature", action: leftOut, note: "proves a thought to the vendor that had it; the gateway's own is not reported, and what it has of an upstream of responses is carried to one"},
+	{name: "messages.content.signature", action: leftOut, note: "proves a thought to the vendor that had it; the gateway's own is not reported, and what it has of an upstream of responses, or of a vendor of chat that wants it back, is carried to it"},
 	{name: "messages.content.data", action: leftOut, note: "see the blocks"},
 	{name: "messages.content.id", action: carried, note: "tool_calls.id"},
 	{name: "messages.content.name", action: carried, note: "tool_calls.function.name"},
@@ -365,7 +365,7 @@ var messageSources = []sourceRow{
 type messageParts struct {
 	parts    []chat.Part
 	thoughts strings.Builder
-	signed   strings.Builder // reasoning_signature, of thoughts that an upstream of responses encrypted
+	signed   strings.Builder // reasoning_signature, of what only the upstream can read
 	results  int             // tool results in it
 }
 
@@ -498,7 +498,10 @@ func (b *messagesToChatBuilder) flushGroup() {
 		last := &g.rest[len(g.rest)-1]
 		last.ToolCalls = g.calls
 		if last.ReasoningContent == "" && isDelta(b.r.Model) {
-			last.Extra = []byte(`{"reasoning_content":""}`)
+			if last.Extra == nil {
+				last.Extra = []byte("{}")
+			}
+			last.Extra = rawjson.Apply(last.Extra, rawjson.Set("reasoning_content", []byte(`""`)))
 		}
 	}
 	b.c.Messages = append(append(b.c.Messages, g.results...), g.rest...)
@@ -532,7 +535,7 @@ func (b *messagesToChatBuilder) text(block *messages.Block) error {
 	return nil
 }
 
-// thoughts carries a thought, and what an upstream of responses encrypted of it. The signature
+// thoughts carries a thought, and what only the upstream can read of it. The signature
 // of another vendor is of no use to an upstream of chat.
 func (b *messagesToChatBuilder) thoughts(block *messages.Block) error {
 	b.turn.thoughts.WriteString(block.Thinking)

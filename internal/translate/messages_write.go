@@ -102,8 +102,8 @@ func (w *messageWriter) write(p piece) {
 		} else if !w.whole {
 			w.out = messagesapi.AppendHidden(w.out, p.text)
 		}
-	case encrypted:
-		if w.thinks {
+	case encrypted, wantedBack:
+		if w.thinks || p.kind == wantedBack { // without it the vendor would refuse the next turn
 			item := &w.blocks.block(thought).item
 			item.signature = appendSigned(item.signature, &p)
 			w.err = w.blocks.advance(false)
@@ -186,7 +186,11 @@ func (w *messageWriter) wholeBlock(s *streamBlock) messages.Block {
 	switch s.kind {
 	case thought:
 		signature := synthetic(s.item.signature)
-		return messages.Block{Type: "thinking", Thinking: text, Signature: &signature}
+		block := messages.Block{Type: "thinking", Thinking: text, Signature: &signature}
+		if text == "" { // clients want the member
+			block.Extra = jsontext.Value(`{"thinking":""}`)
+		}
+		return block
 	case call:
 		return messages.Block{Type: "tool_use", ID: w.callID(s), Name: s.name, Input: answerInput(text)}
 	}

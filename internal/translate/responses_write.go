@@ -76,7 +76,7 @@ func (w *responseWriter) writeEvents(p *piece) {
 		w.begin()
 	case thought:
 		w.flow(thought, p.text)
-	case signed, redacted:
+	case signed, redacted, wantedBack:
 		w.signature(p)
 	case said:
 		w.said(p)
@@ -150,8 +150,10 @@ func (w *responseWriter) cite(list []byte) {
 // signature keeps what the vendor needs to take its thoughts back. A thought that only
 // its vendor can read becomes an item where it can be sent back.
 func (w *responseWriter) signature(p *piece) {
-	if w.blocks.lastKind() == thought || w.sealing {
+	wants := p.kind == wantedBack && w.seal != nil // it refuses the next turn without it
+	if w.blocks.lastKind() == thought || w.sealing || wants {
 		item := &w.blocks.block(thought).item
+		item.wanted = item.wanted || wants
 		item.signature = appendSigned(item.signature, p)
 		w.err = w.blocks.advance(false)
 	}

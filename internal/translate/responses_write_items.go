@@ -27,6 +27,7 @@ type responseItem struct {
 	citations     [][]byte
 	citationsSent int
 	signature     []byte // of a thought: see reasoningSignature
+	wanted        bool   // there is something in it without which the vendor refuses the next turn
 	tool          toolName
 	callID        string
 	unwrapped     customInput // of a call of a custom tool
@@ -162,7 +163,7 @@ func (w *responseWriter) appendItem(dst []byte, s *streamBlock, status string, w
 		summary := w.asText == &summaryText
 		dst = append(part(append(dst, `,"summary":[`...), summary), `],"content":[`...)
 		dst = append(part(dst, !summary), ']')
-		if whole && w.sealing {
+		if whole && (w.sealing || item.wanted) {
 			dst = w.appendSealed(append(dst, `,"encrypted_content":`...), s)
 		}
 		return append(dst, '}')
@@ -219,7 +220,7 @@ func (w *responseWriter) appendSealed(dst []byte, s *streamBlock) []byte {
 	if len(s.item.signature) > 0 {
 		thoughts = rawjson.Quote(append(thoughts, `,"`+reasoningSignature+`":`...), string(s.item.signature))
 	}
-	if thoughts = append(thoughts, '}'); len(thoughts) > most {
+	if thoughts = append(thoughts, '}'); len(thoughts) > most && !s.item.wanted {
 		return append(dst, "null"...)
 	}
 	sealed := w.seal(thoughts)

@@ -19,7 +19,8 @@ import (
 // text, ".", the bytes of its signature, ".", the signature; or, for a block
 // that the upstream gave encrypted, "r", the bytes of it, ".", itself. A reasoning
 // item of an upstream of Responses is "e", the bytes of its encrypted_content, ".",
-// itself, whatever of its text was shown. What an upstream of one wire wrote is not
+// itself, whatever of its text was shown. What else a vendor of chat wants back is "v", the
+// bytes of it, ".", itself, sealed (wanted.go). What an upstream of one wire wrote is not
 // sent to one of the other.
 const reasoningSignature = "reasoning_signature"
 
@@ -31,6 +32,8 @@ func appendSigned(dst []byte, p *piece) []byte {
 		dst = append(dst, 'r')
 	case encrypted:
 		dst = append(dst, 'e')
+	case wantedBack:
+		dst = append(dst, 'v')
 	default:
 		dst = append(strconv.AppendInt(append(dst, 't'), int64(p.size), 10), '.')
 	}
@@ -42,20 +45,13 @@ func appendSigned(dst []byte, p *piece) []byte {
 // reasoning_signature; false if there is a text that they do not fit.
 func thinkingBlocks(text, pieces string) (blocks []messages.Block, ok bool) {
 	for pieces != "" {
-		kind, size := pieces[0], 0
-		pieces = pieces[1:]
-		if kind == 't' {
-			if size, pieces, ok = cutCount(pieces); !ok || size > len(text) {
-				return nil, false
-			}
-		}
-		length, rest, ok := cutCount(pieces)
-		if !ok || length > len(rest) {
+		kind, size, value, rest, ok := cutPiece(pieces)
+		if !ok || size > len(text) {
 			return nil, false
 		}
-		value := rest[:length]
-		pieces = rest[length:]
+		pieces = rest
 		switch kind {
+		case 'v': // of another wire's vendor
 		case 't':
 			blocks = append(blocks, messages.Block{Type: "thinking", Thinking: text[:size], Signature: &value})
 			text = text[size:]
@@ -75,14 +71,32 @@ func thinkingBlocks(text, pieces string) (blocks []messages.Block, ok bool) {
 // if there is anything else in it.
 func encryptedThoughts(pieces string) (blobs []string, ok bool) {
 	for pieces != "" {
-		kind := pieces[0]
-		length, rest, ok := cutCount(pieces[1:])
-		if !ok || kind != 'e' || length > len(rest) {
+		kind, _, value, rest, ok := cutPiece(pieces)
+		switch {
+		case ok && kind == 'e':
+			blobs = append(blobs, value)
+		case !ok || kind != 'v':
 			return nil, false
 		}
-		blobs, pieces = append(blobs, rest[:length]), rest[length:]
+		pieces = rest
 	}
 	return blobs, true
+}
+
+// cutPiece takes a piece off a reasoningSignature, which is not empty. size is that of the
+// text of a thought.
+func cutPiece(pieces string) (kind byte, size int, value, rest string, ok bool) {
+	kind, rest = pieces[0], pieces[1:]
+	if kind == 't' {
+		if size, rest, ok = cutCount(rest); !ok {
+			return kind, 0, "", "", false
+		}
+	}
+	length, rest, ok := cutCount(rest)
+	if !ok || length > len(rest) {
+		return kind, 0, "", "", false
+	}
+	return kind, size, rest[:length], rest[length:], true
 }
 
 // cutCount takes a number and the point after it off a text.

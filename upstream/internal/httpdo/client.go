@@ -126,6 +126,9 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// Vendor implements [upstream.Vendored] by the vendor's address.
+func (c *Client) Vendor() string { return c.Base.Host }
+
 // OnlyKey is the id of the one key by which all calls are made, which a Router asks for;
 // false if there are several.
 func (c *Client) OnlyKey() (id string, ok bool) { return c.Keys.Only() }
