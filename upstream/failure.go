@@ -18,8 +18,9 @@ type Failure struct {
 	// Sent says that the request may have reached the vendor. Only where it is
 	// false is it certain that nothing was billed.
 	Sent bool
-	// Unasked says that the call never went to the upstream, of whose health its refusal
-	// says nothing.
+	// Unasked says that the call never went to the upstream, because it cannot be said in
+	// the upstream's words. That is a property of the channel: a Router asks another one,
+	// and counts nothing.
 	Unasked bool
 	// Refused says that the vendor refused before any work, so that nothing was
 	// billed (429, 503, 529).

@@ -137,6 +137,13 @@ func newRateLimiter(rpm int, before *rateLimiter, now time.Time) *rateLimiter {
 // allow begins a call, if one may begin now.
 func (l *rateLimiter) allow(now time.Time) bool { return l == nil || l.tokens.AllowN(now, 1) }
 
+// refund gives back the turn of a call that began and that the upstream never got.
+func (l *rateLimiter) refund(now time.Time) {
+	if l != nil {
+		l.tokens.ReserveN(now, -1)
+	}
+}
+
 // delay is how long until one may begin.
 func (l *rateLimiter) delay(now time.Time) time.Duration {
 	if l == nil {

@@ -17,12 +17,14 @@ import (
 type selection struct {
 	call           upstream.Call // a copy, for which the caller's needs no memory of its own
 	routes         []route
-	pinned         bool       // its one channel is asked whatever its state is
-	tried          []*channel // not to be asked again
-	retriedSame    bool       // its one channel was asked once more
-	refusedKeys    []string   // for each of which a channel was asked with another key
-	attempts       int
-	preferred      *channel // the first of all in the order of the call's session; nil without one
+	pinned         bool         // its one channel is asked whatever its state is
+	tried          []*channel   // not to be asked again
+	retriedSame    bool         // its one channel was asked once more
+	refusedKeys    []string     // for each of which a channel was asked with another key
+	attempts       int          // of which a vendor may know
+	unsaid         *fault.Error // of the channel that cannot say the request and is the first in the order of routes; nil if none was found
+	unsaidRoute    int          // its index
+	preferred      *channel     // the first of all in the order of the call's session; nil without one
 	preferredScore float64
 	paid           bool          // by the retry budget, for the attempt that comes next
 	waitLeft       time.Duration // for capacity, or for a channel that says when to come back
@@ -49,6 +51,8 @@ func (r *Router) next(ctx context.Context, s *selection) (*attempt, *fault.Error
 		now := r.now()
 		all, best := s.candidates(few[:0], now)
 		switch {
+		case best == excluded && s.unsaid != nil: // as it also is if none is left
+			return nil, s.unsaid
 		case len(all) == 0 && s.call.Channel != "" && s.attempts == 0:
 			return nil, fault.New(fault.NoChannel, "The channel at which the conversation is kept does not serve it any more. Begin a new conversation.")
 		case len(all) == 0:
@@ -73,6 +77,25 @@ func (r *Router) next(ctx context.Context, s *selection) (*attempt, *fault.Error
 		if a := r.tryBegin(s, s.pick(ofAvailability(all, best), now, r.rand), now); a != nil {
 			return a, nil
 		}
+	}
+}
+
+// passOver takes a channel off the selection that cannot say the request, as if its
+// attempt had not been: it costs nothing, and a session's next channel is its first then.
+// Of several refusals the caller gets that of the first route, whichever was found first.
+func (s *selection) passOver(a *attempt, refusal *fault.Error, now time.Time) {
+	s.tried = append(s.tried, a.channel)
+	s.attempts--
+	s.paid = true // whatever paid for this attempt pays for the next
+	if s.countsAgainstLimits() {
+		a.rate.refund(now)
+	}
+	if a.channel == s.preferred {
+		s.preferred, s.preferredScore = nil, 0
+	}
+	i := slices.IndexFunc(s.routes, func(rt route) bool { return rt.channel == a.channel })
+	if s.unsaid == nil || i < s.unsaidRoute {
+		s.unsaid, s.unsaidRoute = refusal, i
 	}
 }
 

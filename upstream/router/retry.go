@@ -17,6 +17,7 @@ type verdict struct {
 	next           nextTry
 	health         health
 	wait           time.Duration // when the vendor wants the call back; 0 if it did not say
+	unasked        bool          // the channel cannot say the request: it is passed over
 	noModel        bool          // the vendor does not have the model, which is then in cooldown at the channel
 	fatal, certain bool          // as in breaker.Failure
 	key            string        // that the vendor refused, where another can serve
@@ -51,7 +52,7 @@ const (
 //
 //	                                                texts, vectors,   pictures, speech,
 //	the attempt ended in                            rankings, polls   videos             channel
-//	a refusal of a call that cannot be sent         none              none               unknown
+//	a refusal of a call that cannot be sent         other channel     other channel      unknown, and nothing is counted
 //	a 429 to a call for a response that is kept     none                                 unknown
 //	one of several keys was refused or limited      other key         other key          unknown
 //	the key or the account was refused              other channel     other channel      failed
@@ -82,7 +83,9 @@ func judge(op upstream.Op, e *fault.Error, named bool) verdict {
 		v.wait = e.RetryAfter
 	}
 	switch {
-	case f.Unasked, upstream.LimitOfStored(op, e):
+	case f.Unasked:
+		v = verdict{unasked: true}
+	case upstream.LimitOfStored(op, e):
 		v = verdict{}
 	case f.OtherKey:
 		v.next, v.health, v.key = nextKey, unknown, f.Key

@@ -35,8 +35,9 @@ type Options struct {
 // Router is an Upstream over many channels. It alone retries (docs/faults.md, row 7):
 // another channel after a failed connection, a 429, a 5xx or a refusal by
 // [upstream.Call.Accept], the same one only if it is the only one and nothing was
-// sent; at most twice per call, and for at most a fifth of all calls. It holds no
-// resources of its own, and is safe for concurrent use.
+// sent; at most twice per call, and for at most a fifth of all calls. A channel that
+// cannot say the request ([upstream.Failure.Unasked]) is passed over, which is no retry.
+// The Router holds no resources of its own, and is safe for concurrent use.
 type Router struct {
 	channels      []*channel
 	table         routeTable
@@ -218,7 +219,8 @@ func (r *Router) channelNamed(name string) (*channel, error) {
 }
 
 // Do answers the call by the first channel whose answer is accepted. The error
-// is that of the last attempt; the Reply has the attempts beside it too. The body of an
+// is that of the last attempt, or that no channel can say the request; the Reply has the
+// attempts beside it too. The body of an
 // answer must be closed; it ends with a *fault.Error where it is cut short or runs out
 // of time.
 func (r *Router) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
@@ -229,7 +231,7 @@ func (r *Router) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	s := selection{call: *call, routes: r.routes(call), pinned: pinned(call), waitLeft: positive(call.MaxWait, defaultMaxWait)}
 	var err *fault.Error
 	var attempts []upstream.Attempt
-	for range maxAttempts {
+	for s.attempts < maxAttempts {
 		a, refusal := r.next(ctx, &s)
 		if refusal != nil {
 			if err == nil || ctx.Err() != nil { // who leaves the queue owes nothing for the attempts before
@@ -246,6 +248,10 @@ func (r *Router) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 		if failure == nil {
 			reply.Attempts = attempts
 			return reply, nil
+		}
+		if a.verdict.unasked {
+			s.passOver(a, failure, r.now())
+			continue
 		}
 		if err = failure; !r.prepareRetry(ctx, &s, a) {
 			if a.verdict.next != giveUp && ctx.Err() != nil {
