@@ -102,7 +102,15 @@ func (db *dbKeys) Page(ctx context.Context, account, after string, limit int) ([
 // Add implements [auth.KeyAdmin].
 func (db *dbKeys) Add(ctx context.Context, k auth.Key) error {
 	return db.changeKeys(ctx, func(ctx context.Context, t session) error {
-		return t.addKey(ctx, keyRow{Key: k, source: fromAdmin})
+		row := []keyRow{{Key: k, source: fromAdmin}}
+		stored, err := t.likeKeys(ctx, row, fromAdmin, fromFile, fromPast)
+		if err == nil {
+			err = stored.add(row[0])
+		}
+		if err != nil {
+			return err
+		}
+		return t.insertKeys(ctx, row)
 	})
 }
 
@@ -158,47 +166,68 @@ func (db *dbKeys) Replace(ctx context.Context, owned []auth.Key) error {
 		return nil // nobody else brings any
 	}
 	db.owned = nil
-	err := db.changeKeys(ctx, func(ctx context.Context, t session) error {
-		switched, err := t.switchedKeys(ctx)
-		if err != nil {
-			return err
-		}
-		if _, err := t.exec(ctx, "DELETE FROM key WHERE source IN (?, ?)", fromFile, fromPast); err != nil {
-			return err
-		}
-		for _, k := range owned {
-			row := keyRow{Key: k, source: fromFile}
-			if before, ok := switched[k.Hash]; ok {
-				row.Disabled, row.switched = before.Disabled, true
-				delete(switched, k.Hash)
-			}
-			if err := t.addKey(ctx, row); err != nil {
-				return err
-			}
-		}
-		return t.keepDisabled(ctx, switched)
-	})
+	err := db.changeKeys(ctx, func(ctx context.Context, t session) error { return t.replaceKeys(ctx, owned) })
 	if err == nil {
 		db.owned = append([]auth.Key{}, owned...)
 	}
 	return err
 }
 
-func sameKey(a, b auth.Key) bool { return reflect.DeepEqual(a, b) }
-
-// keepDisabled keeps those of the switched keys that are off.
-func (s session) keepDisabled(ctx context.Context, switched map[[32]byte]auth.Key) error {
-	for hash, k := range switched {
-		if !k.Disabled {
-			continue
-		}
-		k.ID = auth.IDOf(hash) // the file may have given its id to another secret
-		if err := s.addKey(ctx, keyRow{Key: k, source: fromPast, switched: true}); err != nil {
+// replaceKeys writes only what differs from the keys that are stored: most starts and
+// reloads change few of them, or none.
+func (s session) replaceKeys(ctx context.Context, owned []auth.Key) error {
+	before, err := s.fileKeys(ctx)
+	if err != nil {
+		return err
+	}
+	wanted := wantedKeys(owned, before)
+	stored, err := s.likeKeys(ctx, wanted, fromAdmin)
+	if err != nil {
+		return err
+	}
+	var added []keyRow
+	for _, k := range wanted {
+		if err := stored.add(k); err != nil {
 			return err
 		}
+		if reflect.DeepEqual(before[k.Hash], k) {
+			delete(before, k.Hash)
+			continue
+		}
+		added = append(added, k)
 	}
-	return nil
+	gone := make([]any, 0, len(before))
+	for _, k := range before {
+		gone = append(gone, k.ID)
+	}
+	if err := s.writeBulk(ctx, "DELETE FROM key WHERE id IN (ROWS[t])", gone); err != nil {
+		return err
+	}
+	return s.insertKeys(ctx, added)
 }
+
+// wantedKeys are the keys of a file as they are stored after those before: what was
+// turned off or on stays so, and what was turned off stays without a file too.
+func wantedKeys(owned []auth.Key, before map[[32]byte]keyRow) []keyRow {
+	rows, inFile := make([]keyRow, 0, len(owned)), make(map[[32]byte]bool, len(owned))
+	for _, k := range owned {
+		row := keyRow{Key: k, source: fromFile}
+		if old := before[k.Hash]; old.switched && !inFile[k.Hash] {
+			row.Disabled, row.switched = old.Disabled, true
+		}
+		rows, inFile[k.Hash] = append(rows, row), true
+	}
+	for hash, old := range before {
+		if old.switched && old.Disabled && !inFile[hash] {
+			old.ID = auth.IDOf(hash) // the file may have given its id to another secret
+			old.source = fromPast
+			rows = append(rows, old)
+		}
+	}
+	return rows
+}
+
+func sameKey(a, b auth.Key) bool { return reflect.DeepEqual(a, b) }
 
 // changeKeys runs change in a serial transaction, so that what it reads of the keys
 // stays true until it ends.
@@ -206,47 +235,75 @@ func (db *DB) changeKeys(ctx context.Context, change func(context.Context, sessi
 	return db.unavailableOrCanceled(ctx, db.inSerialTx(ctx, change))
 }
 
-// switchedKeys are the keys of the config file that were turned off or on at
-// run time, also those that it does not have any more.
-func (s session) switchedKeys(ctx context.Context) (map[[32]byte]auth.Key, error) {
-	switched := make(map[[32]byte]auth.Key)
-	err := forEach(ctx, s, func(rows Row) error {
-		k, err := scanKey(rows)
-		switched[k.Hash] = k
+// fileKeys are the stored keys that a config file owns or owned, by their hash.
+func (s session) fileKeys(ctx context.Context) (map[[32]byte]keyRow, error) {
+	keys := make(map[[32]byte]keyRow)
+	err := forEach(ctx, s, func(row Row) error {
+		var k keyRow
+		var err error
+		k.Key, err = scanKeyAnd(row, &k.source, &k.switched)
+		keys[k.Hash] = k
 		return err
-	}, "SELECT "+keyColumns+" FROM key WHERE source IN (?, ?) AND switched = ?", fromFile, fromPast, true)
-	return switched, err
+	}, "SELECT "+keyColumns+", source, switched FROM key WHERE source IN (?, ?)", fromFile, fromPast)
+	return keys, err
 }
 
-// addKey refuses a key that cannot be stored.
-func (s session) addKey(ctx context.Context, k keyRow) error {
-	if k.ID == "" || k.Account == "" || k.Hash == [32]byte{} {
-		return fault.New(fault.InvalidRequest, "A key needs an id, an account and a hash.")
+// insertKeys stores keys, however many, in a few statements.
+func (s session) insertKeys(ctx context.Context, keys []keyRow) error {
+	args := make([]any, 0, len(keys)*14)
+	for _, k := range keys {
+		models, err := json.Marshal(k.Models)
+		if err != nil {
+			return err
+		}
+		args = append(args, k.ID, k.Account, k.Name, hex.EncodeToString(k.Hash[:]), string(models),
+			k.Limits.RPM, k.Limits.TPM, k.Limits.MaxConcurrent, k.Limits.MaxConcurrentVideos,
+			nanos(k.Created), nanos(k.Expires), k.Disabled, k.source, k.switched)
 	}
+	return s.writeBulk(ctx, "INSERT INTO key ("+keyColumns+", source, switched) ROWS[tttttnnnnnnbtb]", args)
+}
+
+// storedKeys are keys that are stored already, by what no two keys share.
+type storedKeys struct {
+	ids    map[string]bool
+	hashes map[string]string // to ids
+}
+
+// likeKeys are the stored keys of these sources that have an id or a hash of keys.
+func (s session) likeKeys(ctx context.Context, keys []keyRow, sources ...string) (storedKeys, error) {
+	stored := storedKeys{make(map[string]bool, len(keys)), make(map[string]string, len(keys))}
+	ids, hashes := make([]any, len(keys)), make([]any, len(keys))
+	for i, k := range keys {
+		ids[i], hashes[i] = k.ID, hex.EncodeToString(k.Hash[:])
+	}
+	found := func(row Row) error {
+		var id, hash, source string
+		if err := row.Scan(&id, &hash, &source); err != nil || !slices.Contains(sources, source) {
+			return err
+		}
+		stored.ids[id], stored.hashes[hash] = true, id
+		return nil
+	}
+	if err := queryAll(ctx, s, s.db.bulk("SELECT id, hash, source FROM key WHERE id IN[t]"), ids, found); err != nil {
+		return stored, err
+	}
+	return stored, queryAll(ctx, s, s.db.bulk("SELECT id, hash, source FROM key WHERE hash IN[t]"), hashes, found)
+}
+
+// add refuses a key that cannot be stored beside the others.
+func (s storedKeys) add(k keyRow) error {
 	hash := hex.EncodeToString(k.Hash[:])
-	same, err := s.keyWith(ctx, "id", k.ID)
-	if err != nil {
-		return err
-	}
-	if same != "" {
+	other, same := s.hashes[hash]
+	switch {
+	case k.ID == "" || k.Account == "" || k.Hash == [32]byte{}:
+		return fault.New(fault.InvalidRequest, "A key needs an id, an account and a hash.")
+	case s.ids[k.ID]:
 		return fault.Invalid("id", "There is already a key with the id "+k.ID+".")
-	}
-	other, err := s.keyWith(ctx, "hash", hash)
-	if err != nil {
-		return err
-	}
-	if other != "" {
+	case same:
 		return fault.Invalid("hash", "The keys "+other+" and "+k.ID+" have the same secret; each key needs its own.")
 	}
-	models, err := json.Marshal(k.Models)
-	if err != nil {
-		return err
-	}
-	_, err = s.exec(ctx, "INSERT INTO key ("+keyColumns+", source, switched) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-		k.ID, k.Account, k.Name, hash, string(models),
-		k.Limits.RPM, k.Limits.TPM, k.Limits.MaxConcurrent, k.Limits.MaxConcurrentVideos,
-		nanos(k.Created), nanos(k.Expires), k.Disabled, k.source, k.switched)
-	return err
+	s.ids[k.ID], s.hashes[hash] = true, k.ID
+	return nil
 }
 
 // keyWith is the id of the key that has a value in a column, empty if none has.
@@ -259,15 +316,18 @@ func errNoKey(id string) error {
 }
 
 // scanKey reads one row of keyColumns.
-func scanKey(row Row) (auth.Key, error) {
+func scanKey(row Row) (auth.Key, error) { return scanKeyAnd(row) }
+
+// scanKeyAnd is scanKey with more columns behind those.
+func scanKeyAnd(row Row, more ...any) (auth.Key, error) {
 	var (
 		k                auth.Key
 		hash, models     string
 		created, expires int64
 	)
 	l := &k.Limits
-	if err := row.Scan(&k.ID, &k.Account, &k.Name, &hash, &models,
-		&l.RPM, &l.TPM, &l.MaxConcurrent, &l.MaxConcurrentVideos, &created, &expires, &k.Disabled); err != nil {
+	if err := row.Scan(append([]any{&k.ID, &k.Account, &k.Name, &hash, &models,
+		&l.RPM, &l.TPM, &l.MaxConcurrent, &l.MaxConcurrentVideos, &created, &expires, &k.Disabled}, more...)...); err != nil {
 		return auth.Key{}, err
 	}
 	k.Created, k.Expires = timeOrZero(created), timeOrZero(expires)

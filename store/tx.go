@@ -298,6 +298,14 @@ func (s session) exec(ctx context.Context, query string, args ...any) (int64, er
 	return result.RowsAffected()
 }
 
+// writeBulk runs a bulk statement.
+func (s session) writeBulk(ctx context.Context, query string, args []any) error {
+	return s.db.bulk(query).each(args, func(query string, args []any) error {
+		_, err := s.exec(ctx, query, args...)
+		return err
+	})
+}
+
 // inTx runs do in a transaction beside the committer's, and rolls it back if
 // it fails. SQLite has one connection that writes: there the committer waits.
 func (db *DB) inTx(ctx context.Context, do func(context.Context, session) error) error {

@@ -24,8 +24,12 @@ type Keys struct {
 	current  atomic.Pointer[keySet]
 }
 
-// keySet is immutable once stored, and so are the records in it.
-type keySet map[[32]byte]*keyRecord
+// keySet is immutable once stored, and so are the records in it. Both maps have the same
+// records.
+type keySet struct {
+	byHash map[[32]byte]*keyRecord
+	byID   map[string]*keyRecord
+}
 
 type keyRecord struct {
 	auth.Key
@@ -36,7 +40,7 @@ type keyRecord struct {
 
 // Find implements [auth.KeyStore]. It takes no lock.
 func (m *Keys) Find(_ context.Context, hash [32]byte) (*auth.Key, error) {
-	if r, ok := m.set()[hash]; ok {
+	if r, ok := m.set().byHash[hash]; ok {
 		return &r.Key, nil
 	}
 	return nil, fault.New(fault.NotFound, "No key has this hash.")
@@ -53,7 +57,7 @@ func (m *Keys) Add(_ context.Context, k auth.Key) error {
 // (fault.InvalidRequest).
 func (m *Keys) SetDisabled(_ context.Context, id string, disabled bool) error {
 	return m.change(func(s keySet) error {
-		r, err := s.byID(id)
+		r, err := s.find(id)
 		if err != nil {
 			return err
 		}
@@ -62,7 +66,7 @@ func (m *Keys) SetDisabled(_ context.Context, id string, disabled bool) error {
 		}
 		changed := *r
 		changed.Disabled, changed.switched = disabled, true
-		s[r.Hash] = &changed
+		s.put(&changed)
 		return nil
 	})
 }
@@ -73,14 +77,14 @@ func (m *Keys) SetDisabled(_ context.Context, id string, disabled bool) error {
 // memory that it was turned off.
 func (m *Keys) Delete(_ context.Context, id string) error {
 	return m.change(func(s keySet) error {
-		r, err := s.byID(id)
+		r, err := s.find(id)
 		if err != nil {
 			return err
 		}
 		if r.owned {
 			return fault.Invalid("id", "The key "+id+" is written in the config file: take it out there and reload, or disable it.")
 		}
-		delete(s, r.Hash)
+		s.drop(r)
 		return nil
 	})
 }
@@ -92,7 +96,7 @@ func (m *Keys) Page(ctx context.Context, account, after string, limit int) ([]au
 		return nil, err
 	}
 	if after != "" {
-		last, err := m.set().byID(after)
+		last, err := m.set().find(after)
 		if err != nil {
 			return nil, ledger.ErrNoKeyAfter(after)
 		}
@@ -106,7 +110,7 @@ func (m *Keys) Page(ctx context.Context, account, after string, limit int) ([]au
 // List implements [auth.KeyAdmin].
 func (m *Keys) List(_ context.Context, account string) ([]auth.Key, error) {
 	var keys []auth.Key
-	for _, r := range m.set() {
+	for _, r := range m.set().byHash {
 		if account == "" || r.Account == account {
 			k := r.Key
 			k.Models = slices.Clone(k.Models)
@@ -127,8 +131,12 @@ func (m *Keys) List(_ context.Context, account string) ([]auth.Key, error) {
 // does, and then nothing has changed.
 func (m *Keys) Replace(_ context.Context, owned []auth.Key) error {
 	return m.change(func(s keySet) error {
-		before := maps.Clone(s)
-		maps.DeleteFunc(s, func(_ [32]byte, r *keyRecord) bool { return r.owned || r.past })
+		before := maps.Clone(s.byHash)
+		for _, r := range before {
+			if r.owned || r.past {
+				s.drop(r)
+			}
+		}
 		for _, k := range owned {
 			r := &keyRecord{Key: k, owned: true}
 			if old := before[k.Hash]; old != nil && (old.owned || old.past) && old.switched {
@@ -144,9 +152,9 @@ func (m *Keys) Replace(_ context.Context, owned []auth.Key) error {
 
 // remember keeps the keys that were turned off and that the file, which the set
 // has now, does not have any more.
-func (s keySet) remember(before keySet) error {
+func (s keySet) remember(before map[[32]byte]*keyRecord) error {
 	for hash, r := range before {
-		if s[hash] != nil || !r.switched || !r.Disabled {
+		if s.byHash[hash] != nil || !r.switched || !r.Disabled {
 			continue
 		}
 		past := &keyRecord{Key: r.Key, past: true, switched: true}
@@ -162,9 +170,9 @@ func (s keySet) remember(before keySet) error {
 func (m *Keys) change(edit func(keySet) error) error {
 	m.changing.Lock()
 	defer m.changing.Unlock()
-	next := maps.Clone(m.set())
-	if next == nil {
-		next = keySet{}
+	next := keySet{maps.Clone(m.set().byHash), maps.Clone(m.set().byID)}
+	if next.byHash == nil {
+		next = keySet{map[[32]byte]*keyRecord{}, map[string]*keyRecord{}}
 	}
 	if err := edit(next); err != nil {
 		return err
@@ -177,7 +185,7 @@ func (m *Keys) set() keySet {
 	if s := m.current.Load(); s != nil {
 		return *s
 	}
-	return nil
+	return keySet{}
 }
 
 // add checks r against the set and puts it in. It takes its own copy of what
@@ -186,22 +194,27 @@ func (s keySet) add(r *keyRecord) error {
 	if r.ID == "" || r.Account == "" || r.Hash == [32]byte{} {
 		return fault.New(fault.InvalidRequest, "A key needs an id, an account and a hash.")
 	}
-	if _, err := s.byID(r.ID); err == nil {
+	if s.byID[r.ID] != nil {
 		return fault.Invalid("id", "There is already a key with the id "+r.ID+".")
 	}
-	if other := s[r.Hash]; other != nil {
+	if other := s.byHash[r.Hash]; other != nil {
 		return fault.Invalid("hash", "The keys "+other.ID+" and "+r.ID+" have the same secret; each key needs its own.")
 	}
 	r.Models = slices.Clone(r.Models)
-	s[r.Hash] = r
+	s.put(r)
 	return nil
 }
 
-func (s keySet) byID(id string) (*keyRecord, error) {
-	for _, r := range s {
-		if r.ID == id {
-			return r, nil
-		}
+func (s keySet) put(r *keyRecord) { s.byHash[r.Hash], s.byID[r.ID] = r, r }
+
+func (s keySet) drop(r *keyRecord) {
+	delete(s.byHash, r.Hash)
+	delete(s.byID, r.ID)
+}
+
+func (s keySet) find(id string) (*keyRecord, error) {
+	if r := s.byID[id]; r != nil {
+		return r, nil
 	}
 	return nil, fault.New(fault.NotFound, "There is no key with the id "+id+".")
 }
