@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
@@ -202,22 +204,30 @@ func (a *app) restoreKeys(ctx context.Context) error {
 	return a.storage.keys.Replace(ctx, old.Keys)
 }
 
-// createAccounts creates the accounts that the ledger does not have yet. One that
-// it has keeps its balance. Another node that starts at the same moment may create
-// the account first.
+// accountsAtOnce is how many accounts createAccounts creates at a time: the store writes
+// those that wait together in one transaction.
+const accountsAtOnce = 64
+
+// createAccounts creates the accounts that the ledger does not have yet.
 func (a *app) createAccounts(ctx context.Context, c *config.Config) error {
+	workers, ctx := errgroup.WithContext(ctx)
+	workers.SetLimit(accountsAtOnce)
 	for _, account := range c.Accounts {
-		found, err := a.storage.ledger.Exists(ctx, account.Name)
-		if err != nil {
+		workers.Go(func() error { return a.createAccount(ctx, account) })
+	}
+	return workers.Wait()
+}
+
+// createAccount creates an account. One that the ledger has keeps its balance. Another
+// node that starts at the same moment may create the account first.
+func (a *app) createAccount(ctx context.Context, account config.Account) error {
+	found, err := a.storage.ledger.Exists(ctx, account.Name)
+	if err != nil || found {
+		return err
+	}
+	if err := a.storage.ledger.CreateAccount(ctx, account.Name, account.Credit); err != nil {
+		if found, failed := a.storage.ledger.Exists(ctx, account.Name); failed != nil || !found {
 			return err
-		}
-		if found {
-			continue
-		}
-		if err := a.storage.ledger.CreateAccount(ctx, account.Name, account.Credit); err != nil {
-			if found, failed := a.storage.ledger.Exists(ctx, account.Name); failed != nil || !found {
-				return err
-			}
 		}
 	}
 	return nil

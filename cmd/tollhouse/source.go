@@ -288,12 +288,12 @@ func modelsCommand(p *program) *command {
 // modelRows are the models of all channels, sorted by id. An id that ends in "*"
 // stands for all ids with this prefix that a channel passes through.
 func modelRows(c *config.Config) []modelRow {
-	rows := map[string]*modelRow{}
+	rows, kindOf := map[string]*modelRow{}, c.Kinds()
 	for i := range c.Channels {
 		ch := &c.Channels[i]
 		for _, id := range ch.Shown() {
 			if rows[id] == nil {
-				rows[id] = &modelRow{ID: id, Kind: c.Kind(id), Price: prices(c, id)}
+				rows[id] = &modelRow{ID: id, Kind: kindOf(id), Price: prices(c, id)}
 			}
 			rows[id].Channels = append(rows[id].Channels, ch.Name)
 		}

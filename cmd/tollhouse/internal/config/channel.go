@@ -166,7 +166,7 @@ func (r *reader) channel(n ast.Node) Channel {
 // of each key.
 func (r *reader) mapping(to map[string]string, positions map[string]Pos) field {
 	return func(n ast.Node, name string) {
-		for _, p := range r.pairs(n, name, "") {
+		for _, p := range r.pairs(n, name, nil) {
 			var value string
 			r.word(&value)(p.value, name+": "+p.key)
 			to[p.key] = value

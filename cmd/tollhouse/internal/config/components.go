@@ -34,9 +34,11 @@ type Components struct {
 // its connections if its vendor and keys are the same. Close the components when nothing
 // uses them any more.
 func (c *Config) Build(before *Components) (*Components, error) {
-	var wrong problems
-	if c.validate(&wrong); len(wrong) > 0 {
-		return nil, wrong.err("the configuration")
+	if !c.validated {
+		var wrong problems
+		if c.validate(&wrong); len(wrong) > 0 {
+			return nil, wrong.err("the configuration")
+		}
 	}
 	p := &Components{Config: c, instances: make(map[string]driverInstance, len(c.Channels))}
 	var previous *router.Router
@@ -103,7 +105,17 @@ func (c *Channel) Serves(id string) bool {
 
 // MayServe reports whether a channel serves a public id, or may find it on its vendor's list.
 func (c *Config) MayServe(id string) bool {
-	return slices.ContainsFunc(c.Channels, func(ch Channel) bool { return ch.Serves(id) || ch.Discover != nil })
+	return c.serves(id) || slices.ContainsFunc(c.Channels, func(ch Channel) bool { return ch.Discover != nil })
+}
+
+// serves reports whether a channel serves a public id.
+func (c *Config) serves(id string) bool {
+	for i := range c.Channels {
+		if c.Channels[i].Serves(id) {
+			return true
+		}
+	}
+	return false
 }
 
 // model is the vendor's id of a model by its public one; false if the channel does not

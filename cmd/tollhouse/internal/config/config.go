@@ -43,6 +43,8 @@ type Config struct {
 	CORS                     []string       // origins of the web pages that may call the API
 	Sections                 map[string]Pos // the positions of the sections that the file has
 	KeyFiles                 []KeyFile      // that the file names; a change of them is a change of the configuration
+
+	validated bool // by Read
 }
 
 // The two ways to bill.

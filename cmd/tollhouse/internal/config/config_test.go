@@ -2,7 +2,9 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -229,5 +231,36 @@ func TestAStoreThatNeedsQuotesIsToldSo(t *testing.T) {
 		if err == nil || strings.Contains(err.Error(), "quotes") {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// Ten times the accounts, keys and models may take ten times the memory, and a little more
+// for tables that grow.
+func TestReadingTakesMemoryInProportionToTheFile(t *testing.T) {
+	file := func(n int) []byte {
+		var models, prices, accounts strings.Builder
+		for i := range n {
+			fmt.Fprintf(&models, "m%d: m%[1]d, ", i)
+			fmt.Fprintf(&prices, "m%d: {input: '1', output: '2'}, ", i)
+			fmt.Fprintf(&accounts, "  - {name: a%d, keys: [{hash: \"sha256:%064x\"}, {hash: \"sha256:%064x\"}]}\n", i, 2*i+1, 2*i+2)
+		}
+		return []byte("channels: [{name: main, driver: sim, models: {" + models.String() + "}}]\nprices: {" + prices.String() + "}\naccounts:\n" + accounts.String())
+	}
+	allocated := func(n int) uint64 {
+		var before, after runtime.MemStats
+		data := file(n)
+		runtime.ReadMemStats(&before)
+		c, err := Read("t.yaml", data, env)
+		if err == nil {
+			_, err = c.Build(nil)
+		}
+		runtime.ReadMemStats(&after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	if few, many := allocated(400), allocated(4000); many > 16*few {
+		t.Errorf("400 accounts take %d bytes, and 4,000 of them %d", few, many)
 	}
 }

@@ -63,7 +63,7 @@ func (r *reader) discovers(n ast.Node, name string) bool {
 	default:
 		return false // which mapping reports
 	}
-	for _, p := range r.pairs(n, name, "") {
+	for _, p := range r.pairs(n, name, nil) {
 		if value, _ := scalar(r.resolve(p.value)); p.key == "discover" {
 			return value == "true" || value == "false"
 		}

@@ -36,7 +36,7 @@ func Read(name string, data []byte, env Env) (*Config, error) {
 	if len(r.problems) == 0 {
 		c.validate(&r.problems)
 	}
-	c.Sections, c.KeyFiles = r.sections, r.keyFiles
+	c.Sections, c.KeyFiles, c.validated = r.sections, r.keyFiles, true
 	err = r.problems.err(name)
 	if refused, ok := errors.AsType[*Error](err); ok {
 		refused.KeyFiles = r.keyFiles
@@ -62,7 +62,7 @@ func ReadLocations(name string, data []byte, env Env) (Locations, error) {
 		"admin": r.setting(&l.Admin), "data": r.setting(&l.Data), "store": r.store(&l.Store),
 		"billing": r.choice(&l.Billing, Prepaid, Count), "currency": r.currency(&l.Currency),
 	}
-	for _, pair := range r.pairs(body, "the file", "") {
+	for _, pair := range r.pairs(body, "the file", nil) {
 		if read, ok := known[pair.key]; ok {
 			read(pair.value, pair.key)
 		}
@@ -336,7 +336,7 @@ func (r *reader) telemetry(t *Telemetry) field {
 	return r.section(fields{
 		"otlp": into(r, &t.OTLP, parseCollector),
 		"headers": func(n ast.Node, name string) {
-			for _, p := range r.pairs(n, name, "") {
+			for _, p := range r.pairs(n, name, nil) {
 				if text, ok := r.text(p.value, "a header", nil); ok {
 					if t.Headers == nil { // empty is the same as absent
 						t.Headers = make(map[string]secret.String)

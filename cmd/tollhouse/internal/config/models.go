@@ -16,7 +16,7 @@ import (
 // the cell's position.
 func (r *reader) prices(to map[string]Price) field {
 	return func(n ast.Node, name string) {
-		for _, model := range r.pairs(n, name, "") {
+		for _, model := range r.pairs(n, name, nil) {
 			to[model.key] = r.price(model)
 		}
 	}
@@ -27,7 +27,7 @@ func (r *reader) prices(to map[string]Price) field {
 func (r *reader) price(model pair) Price {
 	p := Price{Pos: model.at}
 	before := len(r.problems)
-	cells := r.pairs(model.value, "the price of "+model.key, "")
+	cells := r.pairs(model.value, "the price of "+model.key, nil)
 	if len(cells) == 0 && len(r.problems) == before {
 		r.problems.add(model.at, "the price of %s is empty; a free model has the price {input: \"0\"}", model.key)
 	}
@@ -48,7 +48,7 @@ func (r *reader) cell(cell pair) []billing.Rate {
 	switch r.resolve(cell.value).(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
 		var rates []billing.Rate
-		for _, v := range r.pairs(cell.value, cell.key, "") {
+		for _, v := range r.pairs(cell.value, cell.key, nil) {
 			rates = append(rates, r.rate(unit, v.key, v)...)
 		}
 		return rates
@@ -77,7 +77,7 @@ func (r *reader) rate(unit billing.Unit, variant string, from pair) []billing.Ra
 // models reads what the file says of models.
 func (r *reader) models(to *[]Model) field {
 	return func(n ast.Node, name string) {
-		for _, p := range r.pairs(n, name, "") {
+		for _, p := range r.pairs(n, name, nil) {
 			m := Model{Pos: p.at, Model: gateway.Model{ID: p.key}}
 			r.object(p.value, "a model", fields{
 				"kind":        into(r, &m.Kind, oneOf[gateway.Kind](gateway.Kinds())),

@@ -178,7 +178,7 @@ func TestEveryMistakeAboutMoneyAndModelsIsFoundWhereItStands(t *testing.T) {
 		{"accounts: [{name: a, keys: [{env: NO_SUCH}]}]", "4:35: env: the environment variable NO_SUCH is not set"},
 		{"accounts: [{name: a, keys: [{env: SHORT_KEY}]}]", "4:35: env: the environment variable SHORT_KEY does not hold a key"},
 		{"accounts: [{name: a, keys: [{env: sk-acme-0123456789abcdef}]}]", "4:35: env: it must be the name of an environment variable"},
-		{"accounts: [{name: a, keys: [{env: ACME_KEY}, {env: ACME_KEY}]}]", "4:46: There is already a key"},
+		{"accounts: [{name: a, keys: [{env: ACME_KEY}, {env: ACME_KEY}]}]", "4:46: this is the same key as that of line 4: each needs its own secret"},
 	} {
 		t.Run(c.text, func(t *testing.T) {
 			refuses(t, "channels: [{name: main, driver: sim, models: {m: m}}]\nprices:\n  m: {input: '1'}\n"+c.text, c.want)

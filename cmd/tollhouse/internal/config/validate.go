@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,12 +113,13 @@ func (c *Config) validatePrices(ch *Channel, p *problems) {
 // validateUnits refuses prices that lack a unit of an operation of their model: of any
 // operation of its kind, or, where the kind is not known, of all kinds' operations.
 func (c *Config) validateUnits(p *problems) {
+	kindOf := c.Kinds()
 	for _, id := range slices.Sorted(maps.Keys(c.Prices)) {
 		row := c.Prices[id]
-		if row.Row == nil || !slices.ContainsFunc(c.Channels, func(ch Channel) bool { return ch.Serves(id) }) {
+		if row.Row == nil || !c.serves(id) {
 			continue // a row that cannot be read is a problem already
 		}
-		kind := c.Kind(id)
+		kind := kindOf(id)
 		if op, missing := missingUnits(kind, row.Row); missing != "" {
 			p.add(row.Pos, "the price of %s, a model of the kind %s, lacks %s: the operation %s would be free; where that is meant, write \"0\"", id, kind, missing, op)
 		}
@@ -151,8 +153,9 @@ func missingUnits(kind gateway.Kind, row *billing.Price) (op upstream.Op, missin
 // NotSoldForChat are the models of an unknown kind whose prices lack units of chat, in
 // order, with those units.
 func (c *Config) NotSoldForChat() (ids, missing []string) {
+	kindOf := c.Kinds()
 	for _, id := range slices.Sorted(maps.Keys(c.Prices)) {
-		if c.Prepaid() && c.Kind(id) == "" {
+		if c.Prepaid() && kindOf(id) == "" {
 			if _, units := missingUnits(gateway.KindChat, c.Prices[id].Row); units != "" {
 				ids, missing = append(ids, id), append(missing, units)
 			}
@@ -163,29 +166,35 @@ func (c *Config) NotSoldForChat() (ids, missing []string) {
 
 // Kind is the kind of a model by the file or the built-in tables; empty if neither
 // knows it.
-func (c *Config) Kind(id string) gateway.Kind {
+func (c *Config) Kind(id string) gateway.Kind { return c.Kinds()(id) }
+
+// Kinds is [Config.Kind] for many models.
+func (c *Config) Kinds() func(id string) gateway.Kind {
+	written := make(map[string]gateway.Kind, len(c.Models))
 	for i := range c.Models {
-		if c.Models[i].ID == id && c.Models[i].Kind != "" {
-			return c.Models[i].Kind
-		}
+		written[c.Models[i].ID] = c.Models[i].Kind
 	}
-	return gateway.KindOf(id)
+	return func(id string) gateway.Kind { return cmp.Or(written[id], gateway.KindOf(id)) }
 }
 
-// validateAccounts creates the accounts and keys in a ledger and a store in memory,
-// which are then dropped, so that their rules are not repeated here.
+// validateAccounts creates the accounts in a ledger in memory, which is then dropped, so
+// that its rules are not repeated here. Of a key only its secret can be wrong: its id is
+// made of that.
 func (c *Config) validateAccounts(p *problems) {
 	ledger := memory.NewLedger(memory.LedgerOptions{Count: !c.Prepaid()})
-	store := new(memory.Keys)
+	first := make(map[[32]byte]Pos) // of each secret
 	for i := range c.Accounts {
 		a := &c.Accounts[i]
 		if err := ledger.CreateAccount(context.Background(), a.Name, a.Credit); err != nil {
 			p.add(a.Pos, "%s", fault.From(err).Message)
 		}
 		for j := range a.Keys {
-			if err := store.Add(context.Background(), a.key(j)); err != nil {
-				p.add(a.Keys[j].Pos, "%s", fault.From(err).Message)
+			k := &a.Keys[j]
+			if at, taken := first[k.Hash]; taken {
+				p.add(k.Pos, "this is the same key as that of line %d: each needs its own secret", at.Line)
+				continue
 			}
+			first[k.Hash] = k.Pos
 		}
 	}
 }

@@ -88,19 +88,19 @@ type pair struct {
 
 // object reads a mapping whose keys are known.
 func (r *reader) object(n ast.Node, name string, known fields) {
-	says := "; its fields are " + strings.Join(slices.Sorted(maps.Keys(known)), ", ")
+	says := func() string { return "; its fields are " + strings.Join(slices.Sorted(maps.Keys(known)), ", ") }
 	for _, p := range r.pairs(n, name, says) {
 		if read, ok := known[p.key]; ok {
 			read(p.value, p.key)
 			continue
 		}
-		r.problems.add(p.at, "%s has no field %q%s", name, p.key, says)
+		r.problems.add(p.at, "%s has no field %q%s", name, p.key, says())
 	}
 }
 
-// pairs are the entries of a mapping; none for an empty value. says is what the problem of
-// a value that is no mapping ends with.
-func (r *reader) pairs(n ast.Node, name, says string) []pair {
+// pairs are the entries of a mapping; none for an empty value. says, if not nil, is what the
+// problem of a value that is no mapping ends with.
+func (r *reader) pairs(n ast.Node, name string, says func() string) []pair {
 	var values []*ast.MappingValueNode
 	switch n := r.resolve(n).(type) {
 	case nil, *ast.NullNode:
@@ -109,7 +109,11 @@ func (r *reader) pairs(n ast.Node, name, says string) []pair {
 	case *ast.MappingValueNode:
 		values = []*ast.MappingValueNode{n}
 	default:
-		r.problems.add(position(n), "%s must be a mapping of keys to values%s", name, says)
+		ends := ""
+		if says != nil {
+			ends = says()
+		}
+		r.problems.add(position(n), "%s must be a mapping of keys to values%s", name, ends)
 	}
 	pairs := make([]pair, 0, len(values))
 	for _, v := range values {
