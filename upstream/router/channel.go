@@ -244,7 +244,7 @@ type channelState struct {
 	lastUsed  atomic.Pointer[callStats] // the last that learnt something
 	lastError atomic.Pointer[string]
 
-	mu          sync.RWMutex
+	mu          sync.Mutex
 	statsByKind map[callKind]*callStats
 }
 
@@ -349,8 +349,8 @@ func (c *channel) info(now time.Time) ChannelInfo {
 	if s := c.lastUsed.Load(); s != nil { // and has learnt something
 		i.Latency = time.Duration(math.Exp2(s.at(now).latency))
 	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, s := range c.statsByKind {
 		i.InFlight += s.at(now).running
 	}

@@ -45,27 +45,29 @@ func TestTheQueueIsBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkPick is the choice among four channels, with all that is looked at for it.
+// BenchmarkPick is the choice among channels, with all that is looked at for it.
 func BenchmarkPick(b *testing.B) {
-	var all []Channel
-	for i := range 4 {
-		all = append(all, Channel{Name: fmt.Sprint(i), Weight: 1})
-	}
 	now := time.Now()
-	for name, session := range map[string]upstream.Session{"by share": {}, "by session": {1, 2, 3}} {
-		b.Run(name, func(b *testing.B) {
-			s := selection{call: upstream.Call{Session: session}}
-			for _, c := range newChannels(all, nil, nil, now) {
-				s.routes = append(s.routes, route{channel: c})
-			}
-			var few [4]candidate
-			b.ReportAllocs()
-			for b.Loop() {
-				all, best := s.candidates(few[:0], now)
-				if c := s.pick(ofAvailability(all, best), now, rand.Uint64N); s.preferred != nil && c.channel != s.preferred {
-					b.Fatal("the first of the order was not chosen")
+	for _, n := range []int{4, 100} {
+		var all []Channel
+		for i := range n {
+			all = append(all, Channel{Name: fmt.Sprint(i), Models: map[string]string{"m": "m"}, Weight: 1})
+		}
+		for name, session := range map[string]upstream.Session{"by share": {}, "by session": {1, 2, 3}} {
+			b.Run(fmt.Sprintf("%d %s", n, name), func(b *testing.B) {
+				s := selection{call: upstream.Call{Op: upstream.ChatCompletion, Model: "m", Session: session}}
+				for _, c := range newChannels(all, nil, nil, now) {
+					s.routes = append(s.routes, newRoute(c, routeKey{upstream.ChatCompletion, "m"}, nil))
 				}
-			}
-		})
+				memory := make([]candidate, 0, n)
+				b.ReportAllocs()
+				for b.Loop() {
+					all, best := s.candidates(memory, now)
+					if c := s.pick(ofAvailability(all, best), now, rand.Uint64N); s.preferred != nil && c.channel != s.preferred {
+						b.Fatal("the first of the order was not chosen")
+					}
+				}
+			})
+		}
 	}
 }

@@ -44,12 +44,19 @@ func (s *selection) breakerCall(rt *route) breaker.Call {
 // nothing is paid.
 func (r *Router) next(ctx context.Context, s *selection) (*attempt, *fault.Error) {
 	var few [4]candidate
+	memory := few[:0]
+	if len(s.routes) > len(few) { // BenchmarkPick
+		many := r.candidates.Get().(*[]candidate)
+		defer r.candidates.Put(many)
+		*many = slices.Grow((*many)[:0], len(s.routes))
+		memory = *many
+	}
 	for {
 		if ctx.Err() != nil {
 			return nil, clientLeft(ctx)
 		}
 		now := r.now()
-		all, best := s.candidates(few[:0], now)
+		all, best := s.candidates(memory, now)
 		switch {
 		case best == excluded && s.unsaid != nil: // as it also is if none is left
 			return nil, s.unsaid

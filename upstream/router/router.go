@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -46,7 +47,8 @@ type Router struct {
 	accounts      *breaker.AccountCount // likewise
 	now           func() time.Time
 	rand          func(uint64) uint64
-	removedPaused []string // channels of Routers before that were paused when they went, the last to go last
+	candidates    *sync.Pool // of *[]candidate, for models of many channels
+	removedPaused []string   // channels of Routers before that were paused when they went, the last to go last
 }
 
 // New builds the routes. The error names the channel that cannot work.
@@ -77,7 +79,7 @@ func Single(up upstream.Upstream) *Router {
 }
 
 func newRouter(channels []Channel, o Options) *Router {
-	r := &Router{budget: new(retryBudget), accounts: new(breaker.AccountCount), now: o.Now, rand: o.Rand}
+	r := &Router{budget: new(retryBudget), accounts: new(breaker.AccountCount), now: o.Now, rand: o.Rand, candidates: &sync.Pool{New: func() any { return new([]candidate) }}}
 	if r.now == nil {
 		r.now = time.Now
 	}

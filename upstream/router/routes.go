@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -16,6 +17,8 @@ type route struct {
 	id  string            // the upstream's id; empty for a route of many models
 	up  upstream.Upstream // the channel's, filtered and wrapped
 	key routeKey          // what is measured together
+
+	stats *[2]atomic.Pointer[callStats] // those of whole answers and of streams, once there are any
 }
 
 // routeKey is an operation and a model; the model is "*" for all that no channel names.
@@ -27,7 +30,7 @@ type routeKey struct {
 // newRoute is a channel's route for a public id, or for any if it is "*".
 func newRoute(c *channel, key routeKey, wrap upstream.Middleware) route {
 	f := &fieldFilter{channel: c}
-	rt := route{channel: c, up: f, key: key}
+	rt := route{channel: c, up: f, key: key, stats: new([2]atomic.Pointer[callStats])}
 	if key.model == everyModel {
 		f.cuts = slices.ContainsFunc(c.prefixes, func(with string) bool { return with != "" })
 	} else if rt.id = c.id(key.model); rt.id != key.model {
@@ -72,6 +75,7 @@ func newRouteTable(channels []*channel, models []string, wrap upstream.Middlewar
 			rt := newRoute(c, routeKey{"", public}, wrap) // its upstream is that of all operations
 			for _, op := range ops {
 				if rt.key.op = op; public == everyModel || upstream.Supports(rt.up, op, rt.model(public)) {
+					rt.stats = new([2]atomic.Pointer[callStats])
 					t[rt.key] = append(t[rt.key], rt)
 				}
 			}

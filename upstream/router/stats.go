@@ -30,23 +30,32 @@ type callKind struct {
 // testOp is what tests of channels are measured as, apart from calls.
 const testOp upstream.Op = "test"
 
-// statsOf are the statistics of calls such as this one.
+// statsOf are the statistics of calls such as this one. The route remembers those of its own
+// calls, since all channels of a model are asked for theirs before each call (BenchmarkPick).
 func (rt *route) statsOf(call *upstream.Call) *callStats {
-	kind := callKind{rt.key, call.Stream}
 	if call.Test {
-		kind = callKind{routeKey: routeKey{op: testOp}}
+		return rt.statsOfKind(callKind{routeKey: routeKey{op: testOp}})
 	}
-	rt.mu.RLock()
-	s := rt.statsByKind[kind]
-	rt.mu.RUnlock()
-	if s != nil {
-		return s
+	known := &rt.stats[0]
+	if call.Stream {
+		known = &rt.stats[1]
 	}
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	if s = rt.statsByKind[kind]; s == nil {
+	s := known.Load()
+	if s == nil {
+		s = rt.statsOfKind(callKind{rt.key, call.Stream})
+		known.Store(s)
+	}
+	return s
+}
+
+// statsOfKind are the statistics of a kind of call.
+func (c *channel) statsOfKind(kind callKind) *callStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.statsByKind[kind]
+	if s == nil {
 		s = new(callStats)
-		rt.statsByKind[kind] = s
+		c.statsByKind[kind] = s
 	}
 	return s
 }
