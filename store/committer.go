@@ -47,7 +47,7 @@ type committer struct {
 	closed     bool
 	busySince  time.Time // when the batch began that is being committed; zero if none is
 	down       error     // why the last transaction failed; nil if it did not
-	back       time.Time
+	found      time.Time // when the database was found, first or after an outage; zero before that
 
 	wake  chan struct{}
 	ended chan struct{}
@@ -65,7 +65,8 @@ var (
 	errLate   = errors.New("the database did not answer in time")
 )
 
-// startCommitter registers the process and ends the holds of dead ones.
+// startCommitter starts the committer and ends the holds of dead processes. A program that
+// takes the database as a server left it, such as a command, leaves them to that.
 func (db *DB) startCommitter(ctx context.Context) error {
 	c := &committer{
 		db:       db,
@@ -77,6 +78,9 @@ func (db *DB) startCommitter(ctx context.Context) error {
 	}
 	db.committer, db.responseQuota.limit = c, db.options.ResponseBytes
 	go c.work()
+	if db.options.AsStored {
+		return nil
+	}
 	err := db.sweep(ctx, 0, db.startTimeout())
 	if err != nil {
 		c.stop()
@@ -595,16 +599,18 @@ func (c *committer) setDown(kind sqldb.Failure, err error) {
 	}
 	if err == nil && c.down != nil {
 		c.db.options.Logger.Info("database is back")
-		c.back = time.Now()
+	}
+	if err == nil && (c.down != nil || c.found.IsZero()) {
+		c.found = time.Now()
 	}
 	c.down = err
 }
 
-// recovering reports whether the database is away, or was until a moment ago.
+// recovering reports whether the database is away, or was found less than a lease ago.
 func (c *committer) recovering() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.down != nil || (!c.back.IsZero() && time.Since(c.back) < c.db.options.Lease)
+	return c.down != nil || c.found.IsZero() || time.Since(c.found) < c.db.options.Lease
 }
 
 // healthy is the error of the last transaction, for callers.

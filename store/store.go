@@ -84,7 +84,7 @@ type Options struct {
 	// AsStored takes Count and Currency from the database, where a server left
 	// them, for a program that does not know that server's configuration. Nor
 	// does it change an older schema, which that server may still need: such a
-	// database is not opened. An empty one gets its tables.
+	// database is not opened. An empty one gets its tables. It ends no holds at its start.
 	AsStored bool
 	// HoldFor is how long a hold stays open that is neither settled nor
 	// extended; it must be longer than any request may run. Zero means 6 h.
@@ -96,8 +96,9 @@ type Options struct {
 	// means as long as its context lets it. It does not bound the migrations of an
 	// older schema, which take as long as its tables are large.
 	Opening time.Duration
-	// Lease is how long the holds of a process that shares its database are
-	// safe from the others after its last heartbeat; zero means 10 s.
+	// Lease is how long the holds of a process that shares its database are safe
+	// from the others: after its last heartbeat, and after they have found the
+	// database. Zero means 10 s.
 	Lease time.Duration
 	// AnswerBytes bounds the bytes of idempotent answers, bodies and headers, that
 	// a process keeps for one account: half of them at once, the other half spread

@@ -45,8 +45,11 @@ func (db *DB) Run(ctx context.Context) error {
 // Sweep ends the holds of processes that are dead and those that have expired
 // that nobody has ended: one with a checkpoint is charged that, any other is
 // given back. It also drops the idempotent answers, the
-// ended notices and the responses that were kept for long enough. Open does it too, but leaves the
-// holds that it cannot end in time to Run.
+// ended notices and the responses that were kept for long enough. Open does it too, unless
+// Options.AsStored is set, but leaves the holds that it cannot end in time to Run.
+//
+// On a shared database a process waits for one Options.Lease, from its first transaction on
+// and after each outage, before it takes another for dead that did not close.
 func (db *DB) Sweep(ctx context.Context) error { return db.sweep(ctx, 0, 0) }
 
 // sweep takes the clock back by ahead, by which it jumped since the holds of this
@@ -347,21 +350,19 @@ func (c *committer) releaseLease() {
 }
 
 // markDeadNodes marks the processes dead whose lease is over, or all others where no
-// other can be alive. Whoever has just found the database again waits: the
-// others may have been cut off from it too, and get a lease's time to say that
-// they live.
+// other can be alive. A process that has just found the database, at its start or
+// after an outage, marks only those that gave their lease back: the others may have
+// been cut off from it too, and get a lease's time to say that they live.
 func (b *batch) markDeadNodes() (dead []int64, err error) {
-	const mark = "UPDATE node SET dead = TRUE WHERE NOT dead AND id <> ?"
-	switch now, started := b.db.dialect.Clock, b.db.dialect.Started; {
+	mark := "UPDATE node SET dead = TRUE WHERE NOT dead AND id <> ?"
+	switch {
 	case !b.db.dialect.Shared:
-		_, err = b.tx.exec(b.ctx, mark, b.self)
-	case !b.recovering():
-		// A lease that ended while the database was down tells nothing before its
-		// holder had the time to renew it. One of 0 was given back.
-		_, err = b.tx.exec(b.ctx, mark+" AND lease_until < "+now+" AND (lease_until = 0 OR lease_until >= "+started+" OR "+started+" + ? < "+now+")",
-			b.self, b.db.options.Lease.Nanoseconds())
+	case b.recovering():
+		mark += " AND lease_until = 0"
+	default:
+		mark += " AND lease_until < " + b.db.dialect.Clock
 	}
-	if err != nil {
+	if _, err := b.tx.exec(b.ctx, mark, b.self); err != nil {
 		return nil, err
 	}
 	return collect(b.ctx, b.tx, scanOne[int64], "SELECT id FROM node WHERE dead")

@@ -116,7 +116,6 @@ func dialect() sqldb.Dialect {
 		Session:       "SET idle_in_transaction_session_timeout = '1s'; SET lock_timeout = '250ms'",
 		ShortLockWait: "SET LOCAL lock_timeout = '50ms'",
 		Clock:         "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) * 1000",
-		Started:       "CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) * 1000000 AS BIGINT) * 1000",
 		Snapshot:      sql.LevelRepeatableRead,
 		NoTimeout:     "SET LOCAL statement_timeout = 0",
 		Migrating:     "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', ?, true)",

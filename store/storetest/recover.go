@@ -75,13 +75,34 @@ var recoveryTests = map[string]func(dbTest){
 		}
 		b.wantBalance(9, 0)
 	},
+	// After an outage or a fail-over the leases of all are over.
+	"AProcessThatStartsTakesNoOtherForDeadBeforeItsOwnLeaseIsOver": func(b dbTest) {
+		b.onlyShared()
+		b.account("acme", 10)
+		h := b.reserve("r1", 4)
+		b.loseLease()
+		other := b.open(store.Options{Lease: time.Hour})
+		b.ok(other.Sweep(b.t.Context()))
+		other.wantBalance(10, 4)
+		b.ok(b.Extend(b.t.Context(), h, images(1), 0))
+	},
+	"ACommandEndsNoHolds": func(b dbTest) {
+		b.account("acme", 10)
+		b.checkpoint(b.reserve("r1", 4))
+		b.kill()
+		command := b.open(store.Options{AsStored: true})
+		command.wantBalance(10, 4)
+		b.ok(command.Close())
+		command.faults.Cut() // nothing is left of it to verify
+		b.open(store.Options{}).wantBalance(10, 0)
+	},
 	"AProcessWhoseLeaseWasLostFindsItsHoldsEndedAndGoesOn": func(b dbTest) {
 		b.onlyShared()
 		b.account("acme", 10)
 		stream, call := b.reserve("r1", 2), b.reserve("r2", 3)
 		b.ok(b.Extend(b.t.Context(), stream, images(1), 0))
 		b.loseLease()
-		other := b.open(store.Options{}) // takes them for dead
+		other := b.successor()
 		other.wantBalance(9, 0)
 
 		b.wantEnded(b.Extend(b.t.Context(), stream, images(2), billing.One))
@@ -115,7 +136,7 @@ var recoveryTests = map[string]func(dbTest){
 			}()
 			b.faults.Blocked()
 			b.loseLease()
-			other := b.open(store.Options{}) // ends what was made
+			other := b.successor() // ends what was made
 			close(gate)
 			r := b.settle(<-held, 1)
 			if e.applied != (r.Status == billing.Released) {
@@ -145,7 +166,7 @@ var recoveryTests = map[string]func(dbTest){
 		b.account("acme", 9)
 		h := b.claim("r1", 1)
 		b.loseLease()
-		other := b.open(store.Options{}) // ends the hold
+		other := b.successor() // ends the hold
 		again := other.claim("r1", 1)
 		if r := b.settle(h, 1); r.Status != billing.Released {
 			b.t.Errorf("got %+v", r)
@@ -218,6 +239,15 @@ func (b dbTest) onlyShared() {
 	if !b.place.Shared {
 		b.t.Skip("one process has the database for itself")
 	}
+}
+
+// successor is another process, whose own first lease is over: it has taken those for dead
+// whose lease is.
+func (b dbTest) successor() dbTest {
+	b.t.Helper()
+	other := b.open(store.Options{Lease: 1})
+	b.ok(other.Sweep(b.t.Context()))
+	return other
 }
 
 // loseLease ends the lease of every process a moment ago: too late for a heartbeat, and too

@@ -27,9 +27,6 @@ type Dialect struct {
 	// Clock is an expression for the database's time in nanoseconds since 1970;
 	// empty where the process's own clock is as good.
 	Clock string
-	// Started is an expression for the time, like Clock's, at which a database
-	// with a Clock began to serve.
-	Started string
 	// Snapshot is the isolation in which a transaction that reads sees one state.
 	Snapshot sql.IsolationLevel
 	// NoTimeout is a statement that lets a transaction take any time; empty where
