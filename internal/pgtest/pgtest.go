@@ -126,6 +126,13 @@ type Server struct {
 // on it. The server runs until Stop, or until this process ends, with which the
 // directory goes too, also where only the address is kept and not the Server.
 func Start() (*Server, error) {
+	return start(func(s *Server) error {
+		return s.run("initdb", "-D", s.data(), "-U", "test", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	})
+}
+
+// start starts a server on the data that fill makes.
+func start(fill func(*Server) error) (*Server, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err
@@ -140,7 +147,7 @@ func Start() (*Server, error) {
 	if err := s.user.own(s.dir); err != nil {
 		return nil, err
 	}
-	if err := s.run("initdb", "-D", s.data(), "-U", "test", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"); err != nil {
+	if err := fill(s); err != nil {
 		return nil, err
 	}
 	if err := s.watch(); err != nil {
@@ -205,7 +212,8 @@ func (s *Server) watch() error {
 // programs is the directory of Postgres's programs.
 func programs() (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
-		return filepath.Dir(path), nil
+		path, err = filepath.EvalSymlinks(path) // the others lie beside the program, not beside its link
+		return filepath.Dir(path), err
 	}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if err != nil || len(found) == 0 {
