@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"fmt"
 	"maps"
@@ -100,7 +101,10 @@ func (b *batch) run() (err error) {
 	if err := b.decide(); err != nil {
 		return err
 	}
-	if err := b.flush(); err != nil || !b.tx.wrote {
+	if err := b.flush(); err != nil {
+		return err
+	}
+	if err := b.confirm(); err != nil || !b.tx.wrote {
 		return err // where nothing was written the rollback ends the transaction
 	}
 	if b.unsure, err = b.tx.commit(ctx); err != nil {
@@ -109,6 +113,17 @@ func (b *batch) run() (err error) {
 	b.durable = true
 	b.publish()
 	return nil
+}
+
+// confirm has a batch write something which only found that others had written all that
+// its operations ask for. What they found may still wait for a standby: a COMMIT waits for
+// everything before it, but only where it has written.
+func (b *batch) confirm() error {
+	confirms := func(o *op) bool { return o.err == nil }
+	if b.tx.wrote || !b.db.dialect.Shared || !slices.ContainsFunc(b.ops, confirms) {
+		return nil
+	}
+	return b.heartbeat()
 }
 
 // begin starts the transaction on the committer's connection, which it makes if there is none:
@@ -125,6 +140,10 @@ func (b *batch) begin(ctx context.Context) error {
 				return err
 			}
 		}
+		if err := b.awaitStandby(ctx, conn); err != nil {
+			_ = conn.Close()
+			return err
+		}
 		_ = conn.Raw(func(c any) error { // where it is lost, begin finds that out
 			_, b.pipeline = c.(Pipeline)
 			return nil
@@ -137,6 +156,20 @@ func (b *batch) begin(ctx context.Context) error {
 		setting = b.db.dialect.ShortLockWait
 	}
 	return b.tx.begin(ctx, setting)
+}
+
+// awaitStandby fails while an earlier COMMIT waits for a standby: the next one would wait
+// too, and each that is given up leaves a session of the database behind.
+func (b *batch) awaitStandby(ctx context.Context, conn *sql.Conn) error {
+	if b.db.dialect.Unconfirmed == "" {
+		return nil
+	}
+	var waits bool
+	err := conn.QueryRowContext(ctx, b.db.dialect.Unconfirmed).Scan(&waits)
+	if err == nil && waits {
+		err = errUnconfirmed
+	}
+	return err
 }
 
 // closeConn closes the connection and everything that was prepared on it. Where

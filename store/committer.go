@@ -60,9 +60,10 @@ var (
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second,
 		Message: "The gateway's database has more to do than it can do in time. Try again shortly.",
 	}
-	errLocked = errors.New("another session of the database has locked a row that the operation needs")
-	errClosed = errors.New("the store is closed")
-	errLate   = errors.New("the database did not answer in time")
+	errLocked      = errors.New("another session of the database has locked a row that the operation needs")
+	errUnconfirmed = errors.New("a COMMIT waits for its synchronous standby")
+	errClosed      = errors.New("the store is closed")
+	errLate        = errors.New("the database did not answer in time")
 )
 
 // startCommitter starts the committer and ends the holds of dead processes. A program that

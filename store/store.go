@@ -303,6 +303,8 @@ func (db *DB) failure(err error) sqldb.Failure {
 		return sqldb.Broken
 	case errors.Is(err, errStale):
 		return sqldb.Conflict
+	case errors.Is(err, errUnconfirmed):
+		return sqldb.Away
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone): // the second where the deadline was first
 		return sqldb.Away
 	}

@@ -307,13 +307,9 @@ func (s session) writeBulk(ctx context.Context, query string, args []any) error 
 }
 
 // inTx runs do in a transaction beside the committer's, and rolls it back if
-// it fails. SQLite has one connection that writes: there the committer waits.
+// it fails. SQLite lets one connection write at a time: there the committer waits.
 func (db *DB) inTx(ctx context.Context, do func(context.Context, session) error) error {
-	pool := db.writer
-	if db.dialect.Shared {
-		pool = db.reader
-	}
-	t, err := pool.BeginTx(ctx, nil)
+	t, err := db.writer.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 type pipelines struct{ driver.Connector }
 
 func (p pipelines) Connect(ctx context.Context) (driver.Conn, error) {
-	c, err := p.Connector.Connect(ctx)
+	c, err := p.Connector.Connect(context.WithValue(ctx, connecting{}, true))
 	if err != nil {
 		return nil, err
 	}
@@ -42,13 +42,41 @@ func (c conn) Send(ctx context.Context, all []store.Statement) (refused bool, er
 			batch.Queue(s.Query, s.Args...)
 		}
 	}
-	err = c.Conn.Conn().SendBatch(ctx, &batch).Close()
+	err = c.confirmed(c.Conn.Conn().SendBatch(ctx, &batch).Close())
 	if pgconn.SafeToRetry(err) {
 		return false, driver.ErrBadConn
 	}
 	answer, answered := errors.AsType[*pgconn.PgError](err)
 	return answered && answer.SeverityUnlocalized == "ERROR", err
 }
+
+// confirmed is the error of what may have been a COMMIT, or that its standby has not
+// confirmed it.
+func (c conn) confirmed(err error) error {
+	told := c.Conn.Conn().PgConn().CustomData()
+	if _, found := told[unconfirmed]; found {
+		delete(told, unconfirmed)
+		return errUnconfirmed
+	}
+	return err
+}
+
+// BeginTx implements [driver.ConnBeginTx].
+func (c conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	begun, err := c.Conn.BeginTx(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return transaction{begun, c}, nil
+}
+
+type transaction struct {
+	driver.Tx
+	conn conn
+}
+
+// Commit implements [driver.Tx].
+func (t transaction) Commit() error { return t.conn.confirmed(t.Tx.Commit()) }
 
 // exactly is a write that divides by zero unless it changes as many rows as its first
 // argument has elements: the server then skips all that was sent after it, a COMMIT too.

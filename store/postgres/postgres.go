@@ -46,10 +46,12 @@ func Open(ctx context.Context, dsn string, o Options) (*store.DB, error) {
 		config.ConnectTimeout = connectTimeout
 	}
 	config.DialFunc = dialer().DialContext
+	config.OnNotice = noteUnconfirmed
 	reader := pool(config, o)
 	reader.SetMaxOpenConns(readers)
 	reader.SetMaxIdleConns(readers)
 	writer := config.Copy()
+	writer.DialFunc = connectOnly(writer.DialFunc)
 	for name, value := range planning {
 		writer.RuntimeParams[name] = value
 	}
@@ -68,6 +70,35 @@ const (
 	connectTimeout = 5 * time.Second
 	deadAfter      = 10 * time.Second
 )
+
+// connectOnly lets a dial function make connections and nothing else. The driver dials
+// once more to cancel what runs on a connection that it gives up. For a COMMIT that waits
+// for a standby this would end the wait: everybody would see, and could be told of, what
+// no standby has. Without it the session waits on, unseen, after its client has left.
+func connectOnly(dial pgconn.DialFunc) pgconn.DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if ctx.Value(connecting{}) == nil {
+			return nil, errors.New("what a writing session does is not cancelled")
+		}
+		return dial(ctx, network, address)
+	}
+}
+
+// connecting marks the context of a dial that makes a connection.
+type connecting struct{}
+
+// errUnconfirmed is of a COMMIT whose wait for its standby somebody has cancelled.
+var errUnconfirmed = errors.New("a COMMIT was not confirmed by its synchronous standby")
+
+const unconfirmed = "tollhouse: unconfirmed" // among the custom data of a connection
+
+// noteUnconfirmed notes on a connection that its COMMIT is recorded on the primary alone.
+// The server says so in a warning whose text depends on its language.
+func noteUnconfirmed(c *pgconn.PgConn, n *pgconn.Notice) {
+	if n.Routine == "SyncRepWaitForLSN" {
+		c.CustomData()[unconfirmed] = true
+	}
+}
 
 func dialer() *net.Dialer {
 	return &net.Dialer{
@@ -115,11 +146,14 @@ func dialect() sqldb.Dialect {
 		// middle of a transaction: it is there for a moment only.
 		Session:       "SET idle_in_transaction_session_timeout = '1s'; SET lock_timeout = '250ms'",
 		ShortLockWait: "SET LOCAL lock_timeout = '50ms'",
-		Clock:         "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) * 1000",
-		Snapshot:      sql.LevelRepeatableRead,
-		NoTimeout:     "SET LOCAL statement_timeout = 0",
-		Migrating:     "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', ?, true)",
-		Failure:       failure,
+		// A role sees the waits of its own sessions. They end in the order in which they
+		// began, so that one old wait means that every COMMIT waits.
+		Unconfirmed: "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query_start < clock_timestamp() - INTERVAL '4 seconds')",
+		Clock:       "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) * 1000",
+		Snapshot:    sql.LevelRepeatableRead,
+		NoTimeout:   "SET LOCAL statement_timeout = 0",
+		Migrating:   "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', ?, true)",
+		Failure:     failure,
 	}
 }
 
@@ -142,6 +176,9 @@ var failures = map[string]sqldb.Failure{
 }
 
 func failure(err error) sqldb.Failure {
+	if errors.Is(err, errUnconfirmed) {
+		return sqldb.Away
+	}
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		return unanswered(err)

@@ -24,6 +24,9 @@ type Dialect struct {
 	ShortLockWait string
 	// Arrays says that a column of many rows can be one argument.
 	Arrays bool
+	// Unconfirmed is a query whose one row says whether a COMMIT of another session has
+	// been waiting for a standby for long; empty where none ever waits.
+	Unconfirmed string
 	// Clock is an expression for the database's time in nanoseconds since 1970;
 	// empty where the process's own clock is as good.
 	Clock string

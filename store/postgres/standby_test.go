@@ -1,0 +1,138 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
+	"github.com/tollhouse-ai/gateway/store"
+)
+
+// patient callers wait for longer than a COMMIT is waited for.
+var patient = store.Options{WaitTimeout: 550 * time.Millisecond}
+
+// Each of these is told only when a standby has it, however often it is asked for.
+func TestNothingIsAcknowledgedWhileTheStandbyIsAway(t *testing.T) {
+	longtest.Require(t) // a COMMIT is waited for, for seconds
+	t.Parallel()
+	server := pgtest.NewServer(t)
+	f := newFixture(t, server.URL, patient, 1_000, "acme")
+	before := f.mustReserve("acme", "before")
+	server.Require(t, "nobody")
+	settle := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+		defer cancel()
+		_, err := f.Settle(ctx, before, billing.Usage{Images: 1})
+		return err
+	}
+	for range 2 { // as who is not told asks again
+		var asked sync.WaitGroup
+		for name, ask := range map[string]func() error{
+			"a credit":   func() error { return f.Credit(t.Context(), "acme", billing.One, "x") },
+			"an account": func() error { return f.CreateAccount(t.Context(), "zeta", billing.One) },
+			"a budget":   func() error { return f.SetBudget(t.Context(), "acme", "k1", new(billing.One)) },
+			"a key": func() error {
+				return f.Keys().Add(hurried(t), auth.Key{ID: "key_1", Account: "acme", Hash: [32]byte{1}})
+			},
+			"a settlement": settle,
+		} {
+			asked.Go(func() {
+				if err := ask(); !fault.Is(err, fault.ServiceUnavailable) && !fault.Is(err, fault.RequestTimeout) {
+					t.Errorf("%s: %v, want that it is not known whether it is recorded", name, err)
+				}
+			})
+		}
+		asked.Wait()
+	}
+	var waiting int
+	must(t, pgtest.Open(t, server.URL).QueryRowContext(t.Context(), "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'").Scan(&waiting))
+	if waiting < 1 || waiting > 2 { // the committer's, and that of keys
+		t.Errorf("%d sessions wait for the standby", waiting)
+	}
+	if b, err := f.Balance(t.Context(), "acme"); err != nil || b.Posted != 1_000*billing.One {
+		t.Errorf("what no standby has can be seen: %+v, %v", b, err)
+	}
+
+	server.Require(t, "")
+	for {
+		if err := f.Credit(t.Context(), "acme", billing.One, "x"); err == nil {
+			break
+		}
+	}
+	_, err := f.Settle(t.Context(), before, billing.Usage{Images: 1})
+	must(t, err)
+	f.wantBalance("acme", 1_000)
+	f.wantSound()
+}
+
+// hurried is the context of a caller who waits for two seconds.
+func hurried(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// An operator who cancels the wait makes the row visible.
+func TestACommitWhoseWaitForTheStandbyIsCancelledIsNotAcknowledged(t *testing.T) {
+	server := pgtest.NewServer(t)
+	f := newFixture(t, server.URL, store.Options{}, 1_000, "acme")
+	raw := pgtest.Open(t, server.URL)
+	server.Require(t, "nobody")
+	told := make(chan error, 1)
+	go func() { told <- f.Credit(t.Context(), "acme", billing.One, "x") }()
+	cancels := 0
+	for cancels < 3 {
+		var n int
+		must(t, raw.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM (SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep') AS c").Scan(&n))
+		cancels += n
+		select {
+		case err := <-told:
+			t.Fatalf("after %d cancelled waits the credit was answered: %v", cancels, err)
+		default:
+		}
+	}
+	server.Require(t, "")
+	must(t, <-told)
+	f.wantBalance("acme", 1_001)
+	f.wantSound()
+}
+
+func TestWhatWasAcknowledgedIsThereAfterAFailOver(t *testing.T) {
+	longtest.Require(t)
+	t.Parallel()
+	primary := pgtest.NewServer(t)
+	standby := primary.NewStandby(t)
+	primary.Require(t, pgtest.Standby)
+	f := newFixture(t, primary.URL, patient, 1_000, "acme")
+	acknowledged := int64(0)
+	credit := func(n int) {
+		if err := f.Credit(t.Context(), "acme", billing.One, fmt.Sprint("x", n)); err == nil {
+			acknowledged++
+		}
+	}
+	for n := range 5 {
+		credit(n)
+	}
+	must(t, standby.Stop("fast"))
+	credit(5)
+	credit(5) // as the message of the first says
+	if acknowledged != 5 {
+		t.Errorf("%d credits were acknowledged, 5 had a standby", acknowledged)
+	}
+	must(t, primary.Kill())
+	must(t, f.Close())
+	must(t, standby.Start())
+	must(t, standby.Promote())
+	standby.Require(t, "")
+	f.dsn = standby.URL
+	f.open(store.Options{})
+	f.wantBalance("acme", 1_000+acknowledged)
+	f.wantSound()
+}
