@@ -19,7 +19,7 @@ const dropAnswersAfter = 64
 const (
 	claimOpen   = "open"  // its request runs
 	keptWhole   = "kept"  // with the answer
-	keptWithout = "large" // without it
+	keptWithout = "large" // without it: it was too large, or its stream broke off
 )
 
 // Lookup implements [idempotency.Store].
@@ -92,6 +92,7 @@ type claims struct {
 	over   []any                       // rows of answers that are forgotten now
 	fresh  []any                       // rows of claims
 	freed  []any                       // requests whose open claims end without an answer
+	spent  []billing.Receipt           // of requests whose keys are kept without an answer
 }
 
 // claimed is what a key stands for.
@@ -150,8 +151,18 @@ func (b *batch) addClaim(c *idempotency.Claim, h *hold) {
 	b.claims.fresh = append(b.claims.fresh, k.Account, k.Operation, []byte(k.Key), c.Content[:], h.id, h.node, claimOpen, "", "", h.expires)
 }
 
-// writeClaims claims keys. Another process that was faster is a conflict.
+// writeClaims claims keys. Another process that was faster is a conflict. A key that was
+// claimed in memory gets its row with its hold, so that a crash frees none that is charged.
 func (b *batch) writeClaims() {
+	var stored []any
+	for _, h := range b.touched {
+		if k := h.claim; k != nil && !h.stored && !h.ended {
+			stored = append(stored, k.Key.Account, k.Key.Operation, []byte(k.Key.Key), k.Content[:], h.id, h.node, claimOpen, "", "", h.expires)
+		}
+	}
+	b.write("INSERT INTO answer (account, operation, key, content, request, node, state, header, receipt, expires_at) ROWS[ttyytntttn]"+
+		" ON CONFLICT (account, operation, key) DO UPDATE SET content = EXCLUDED.content, request = EXCLUDED.request, node = EXCLUDED.node,"+
+		" state = EXCLUDED.state, header = EXCLUDED.header, body = NULL, receipt = EXCLUDED.receipt, expires_at = EXCLUDED.expires_at", stored)
 	b.write("DELETE FROM answer WHERE (account, operation, key, request) IN (ROWS[ttyt])", b.claims.over)
 	b.write("INSERT INTO answer (account, operation, key, content, request, node, state, header, receipt, expires_at) ROWS[ttyytntttn]", b.claims.fresh)
 }
@@ -202,9 +213,23 @@ func (b *batch) writeAnswers() {
 		" ON CONFLICT (account, operation, key) DO UPDATE SET content = EXCLUDED.content, request = EXCLUDED.request, node = EXCLUDED.node,"+
 		" state = EXCLUDED.state, header = EXCLUDED.header, body = EXCLUDED.body, receipt = EXCLUDED.receipt, expires_at = EXCLUDED.expires_at", fresh)
 	b.writeAny("DELETE FROM answer WHERE state = 'open' AND request IN[t]", b.claims.freed)
+	b.keepSpent()
 	if added := b.answersAdded + len(b.answers); added >= dropAnswersAfter && b.err == nil {
 		b.err = b.tx.dropSome(b.ctx, answers, b.now, 3*added)
 	}
+}
+
+// keepSpent keeps the keys of requests that were charged although nobody has their answers.
+func (b *batch) keepSpent() {
+	var args []any
+	for _, r := range b.claims.spent {
+		receipt, err := json.Marshal(r)
+		if b.err = errors.Join(b.err, err); b.err != nil {
+			return
+		}
+		args = append(args, r.ID, string(receipt), b.now+int64(idempotency.KeptFor))
+	}
+	b.writeAny("UPDATE answer SET state = 'large', receipt = c.column2, expires_at = c.column3 FROM (ROWS[ttn]) AS c WHERE request = c.column1 AND state = 'open'", args)
 }
 
 // answerOver is true of what is not found any more: see answers.

@@ -364,7 +364,7 @@ type settlement struct {
 	account string
 	usage   billing.Usage
 	recover bool // the last checkpoint is what was used
-	frees   bool // the request's key, if it has one, whatever is captured
+	frees   bool // the request's key, if it has one, unless something is captured
 	settlementRecords
 	unkept  error // why the records cannot be kept
 	receipt billing.Receipt
@@ -465,9 +465,12 @@ func (s *settlement) decide(b *batch) error {
 	b.settled = append(b.settled, settledReceipt{r, h.counted, h.price, available})
 	delete(b.holds, h.id)
 	b.receipts[h.id] = r
-	if s.frees || (r.Status == billing.Released && len(s.answers) > 0) {
+	switch {
+	case s.frees && r.Status == billing.Captured:
+		b.claims.spent = append(b.claims.spent, r)
+	case s.frees, r.Status == billing.Released && (len(s.answers) > 0 || h.claim != nil):
 		b.claims.freed = append(b.claims.freed, h.id)
-	} else {
+	default:
 		b.addAnswers(h, s.answers, r)
 	}
 	b.responses = append(b.responses, s.stored...)

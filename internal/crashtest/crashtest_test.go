@@ -101,6 +101,7 @@ var ledgerPoints = []ledgerPoint{
 	{recovering, "before INSERT receipt", 1, ""},
 	{recovering, "before INSERT usage_hour", 1, ""},
 	{recovering, "before DELETE answer", 1, ""},
+	{recovering, "before UPDATE answer", 1, ""},
 	{recovering, "before DELETE node", 1, ""},
 	{recovering, beforeCommit, 3, ""},
 	{recovering, duringCommit, 3, ""},

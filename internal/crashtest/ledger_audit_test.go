@@ -53,8 +53,12 @@ func (a ledgerAudit) requests() error {
 			a.late = append(a.late, h.request)
 			a.accounts[h.Account].charged += int64(r.Charge / billing.One)
 		}
-		if found && h.keep && r.Status == billing.Captured && r.Reason == billing.ReasonComplete {
+		switch {
+		case !found || !h.keep || r.Status != billing.Captured:
+		case r.Reason == billing.ReasonComplete:
 			a.kept[id] = h.request
+		default:
+			a.spent[id] = true
 		}
 	}
 	return nil
@@ -186,14 +190,19 @@ func (a ledgerAudit) balances() error {
 	return nil
 }
 
-// answers compares the idempotent answers with the settlements that keep one.
+// answers compares the idempotent answers with the settlements that keep one. Of a request
+// that recovery has charged the key is kept without an answer.
 func (a ledgerAudit) answers() error {
-	missing := maps.Clone(a.kept)
+	missing, spent := maps.Clone(a.kept), maps.Clone(a.spent)
 	err := a.each(func(rows *sql.Rows) error {
 		var id, state, receipt string
 		var body []byte
 		if err := rows.Scan(&id, &state, &body, &receipt); err != nil {
 			return err
+		}
+		if spent[id] && state == "large" && body == nil {
+			delete(spent, id)
+			return nil
 		}
 		if _, ok := a.kept[id]; !ok || state != "kept" {
 			a.problem(wrong, "the answer of %s is %q, its receipt %+v", id, state, a.ended[id])
@@ -210,11 +219,15 @@ func (a ledgerAudit) answers() error {
 		a.problem(lost, "the answer of %s, whose receipt is %+v", id, a.ended[id])
 		delete(a.kept, id) // report it once
 	}
+	for id := range spent {
+		a.problem(lost, "the key of %s, whose receipt is %+v", id, a.ended[id])
+		delete(a.spent, id)
+	}
 	return err
 }
 
-// callers asks as later duplicates do: one gets the answer, one gets the key of
-// a request that kept none.
+// callers asks as later duplicates do: one gets the answer, one the key of a request
+// that was not charged.
 func (a ledgerAudit) callers() error {
 	for id, r := range a.kept {
 		got, err := a.db.Ledger().Lookup(a.ctx, keyOf(r), idempotency.Content{1})
@@ -224,7 +237,7 @@ func (a ledgerAudit) callers() error {
 		break
 	}
 	for id, receipt := range a.ended {
-		if _, kept := a.kept[id]; kept {
+		if _, kept := a.kept[id]; kept || a.spent[id] {
 			continue
 		}
 		r := request{id, receipt.Account}
@@ -251,6 +264,7 @@ type ledgerRecord struct {
 	running  map[string]*history // requests since the last audit
 	ended    map[string]billing.Receipt
 	kept     map[string]request // ended requests with an answer
+	spent    map[string]bool    // those that recovery charged, with a key
 	late     []request          // ended requests, for a second settlement
 	read     int64              // the last entry of the journal that was read
 }
@@ -298,7 +312,7 @@ type mark struct {
 func newLedgerRecord(f *figures, postgres bool) *ledgerRecord {
 	return &ledgerRecord{
 		figures: f, postgres: postgres, accounts: map[string]*account{}, credits: map[string]*grant{},
-		running: map[string]*history{}, ended: map[string]billing.Receipt{}, kept: map[string]request{},
+		running: map[string]*history{}, ended: map[string]billing.Receipt{}, kept: map[string]request{}, spent: map[string]bool{},
 	}
 }
 
@@ -372,7 +386,7 @@ func (b *ledgerRecord) request(e event) {
 	state := e.answer()
 	switch e.Kind {
 	case reserved:
-		h.hold, h.amount = state, e.N
+		h.hold, h.amount, h.keep = state, e.N, h.keep || e.Keep
 	case extended:
 		if state == asked {
 			h.marks = append(h.marks, mark{n: e.N, more: e.More})
@@ -380,9 +394,7 @@ func (b *ledgerRecord) request(e event) {
 		h.marks[len(h.marks)-1].state = state
 	case settled:
 		h.settle, h.used = state, e.N
-		if state == asked {
-			h.keep = e.Keep
-		} else {
+		if state != asked {
 			h.receipt = *e.Receipt
 		}
 	}

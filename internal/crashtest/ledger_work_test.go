@@ -204,7 +204,7 @@ func (w *worker) begin(ctx context.Context, account string, n int64, keep bool) 
 		with = append(with, idempotency.Claim{Key: keyOf(r), Content: idempotency.Content{1}})
 	}
 	var h billing.Hold
-	made := w.ask(event{Kind: reserved, ID: r.ID, Account: account, N: n}, []fault.Code{fault.InsufficientBalance, fault.IdempotencyConflict},
+	made := w.ask(event{Kind: reserved, ID: r.ID, Account: account, N: n, Keep: keep}, []fault.Code{fault.InsufficientBalance, fault.IdempotencyConflict},
 		func() (_ *billing.Receipt, err error) {
 			h, err = w.db.Ledger().Reserve(ctx, billing.HoldRequest{
 				Account: account, Key: key, RequestID: r.ID, Operation: "image", Model: "painter", Price: w.price, Bound: images(n),
@@ -235,7 +235,7 @@ func (w *worker) settle(ctx context.Context, r request, h billing.Hold, n int64,
 	if keep {
 		with = append(with, idempotency.Record{Key: keyOf(r), Content: idempotency.Content{1}, Header: http.Header{"X": {"y"}}, Body: answerOf(r.ID)})
 	}
-	done := w.ask(event{Kind: settled, ID: r.ID, Account: r.Account, N: n, Keep: keep}, nil, func() (*billing.Receipt, error) {
+	done := w.ask(event{Kind: settled, ID: r.ID, Account: r.Account, N: n}, nil, func() (*billing.Receipt, error) {
 		receipt, err := w.db.Ledger().Settle(ctx, h, images(n), with...)
 		return &receipt, err
 	})

@@ -176,6 +176,20 @@ var recoveryTests = map[string]func(dbTest){
 		b.wantAnswer("r1", "body", r)
 		b.wantBalance(8, 0)
 	},
+	"TheKeyOfADeadProcessThatWasChargedIsNotFree": func(b dbTest) {
+		b.onlyShared()
+		b.account("acme", 9)
+		h := b.claim("r1", 1)
+		b.ok(b.Extend(b.t.Context(), h, images(1), 0))
+		b.loseLease()
+		other := b.successor() // charges the checkpoint
+		other.wantSpent("r1")
+		b.wantSpent("r1")
+		if r := b.settle(h, 1); r.Status != billing.Captured {
+			b.t.Errorf("got %+v", r)
+		}
+		b.wantBalance(8, 0)
+	},
 	"OfTwoProcessesThatMakeAnAccountOneIsToldThatItIsThere": func(b dbTest) {
 		b.onlyShared()
 		both := []dbTest{b, b.open(store.Options{})}
@@ -259,7 +273,7 @@ func (b dbTest) loseLease() {
 
 // answerTests are the rules of answers that are settled with their request.
 var answerTests = map[string]func(dbTest){
-	"ACaptureKeepsTheAnswerAndAReleaseAndACrashFreeTheKey": func(b dbTest) {
+	"ACaptureKeepsTheAnswerAndAReleaseFreesTheKeyAfterACrashToo": func(b dbTest) {
 		b.account("acme", 10)
 		kept, freed := b.claim("kept", 2), b.claim("freed", 3)
 		b.claim("running", 2)
@@ -275,8 +289,30 @@ var answerTests = map[string]func(dbTest){
 		b.wantAnswer("kept", "body", r)
 		b.wantFree("freed")
 		b.wantFree("running")
-		b.wantFree("streaming")
+		b.wantSpent("streaming") // it was charged
 		b.wantBalance(7, 0)
+	},
+	"AKeyWhoseHoldExpiredIsFreeUnlessItWasCharged": func(b dbTest) {
+		b.account("acme", 10)
+		b.checkpoint(b.claim("released", 2))
+		b.ok(b.Extend(b.t.Context(), b.claim("charged", 2), images(1), 0))
+		b.clock.Set(startTime.Add(7 * time.Hour))
+		b.ok(b.Sweep(b.t.Context()))
+		b.wantFree("released")
+		b.wantSpent("charged")
+		b.clock.Set(startTime.Add(32 * time.Hour)) // keys are kept for a day
+		b.wantFree("charged")
+		b.wantBalance(9, 0)
+	},
+	"AReleaseWithoutAnAnswerFreesTheKeyOfAHoldWithARow": func(b dbTest) {
+		if b.place.Shared {
+			b.t.Skip("there the settlement names the key")
+		}
+		b.account("acme", 10)
+		h := b.claim("r1", 2)
+		b.checkpoint(h)
+		b.settle(h, 0)
+		b.wantFree("r1")
 	},
 	"ASettlementThatFailsKeepsNoAnswerAndFreesNoKey": func(b dbTest) {
 		b.account("acme", 10)
@@ -335,6 +371,17 @@ func (b dbTest) wantTaken(key string) {
 	if a != nil || !fault.Is(err, fault.IdempotencyConflict) {
 		b.t.Fatalf("the key %q: %+v, %v", key, a, err)
 	}
+}
+
+// wantSpent finds that the request of a key was charged, has no answer and is not run again.
+func (b dbTest) wantSpent(key string) {
+	b.t.Helper()
+	_, err := b.Lookup(b.t.Context(), onceKey(key), idempotency.Content{1})
+	if f := fault.From(err); !fault.Is(err, fault.IdempotencyConflict) || f.Retry != fault.RetryNo {
+		b.t.Fatalf("the key %q: %v, want a conflict that is not retried", key, err)
+	}
+	_, err = b.Reserve(b.t.Context(), keyed(b.charge("again"+rand.Text(), 1), key))
+	b.wantCode(err, fault.IdempotencyConflict)
 }
 
 func (b dbTest) wantAnswer(key, body string, r billing.Receipt) {
