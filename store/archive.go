@@ -4,11 +4,14 @@ import (
 	"bufio"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math"
 	"math/big"
@@ -34,8 +37,12 @@ const (
 )
 
 // settingArchived is the end of the last day of which receipts were deleted, in
-// nanoseconds since 1970.
-const settingArchived = "archived"
+// nanoseconds since 1970; settingUnlisted is the same of what was deleted before
+// files were listed in the database.
+const (
+	settingArchived = "archived"
+	settingUnlisted = "unlisted"
+)
 
 // ArchiveFile is a file of one day's receipts: JSON lines ([ArchivedReceipt]),
 // compressed by gzip.
@@ -43,6 +50,7 @@ type ArchiveFile struct {
 	Path     string
 	Receipts int64
 	Charge   *big.Int // the sum, in nano-units
+	SHA256   string   // of the file, in hexadecimal digits
 }
 
 // ArchivedReceipt is a line of a file.
@@ -87,7 +95,9 @@ type ArchivedAttempt struct {
 
 // Archive moves the receipts that were settled before a day of UTC, with their failed
 // attempts, out of the database into a file for each day in dir, and calls done for
-// each file. Sums of usage and all prices stay.
+// each file. Sums of usage and all prices stay, and so do the hash and the sums of each
+// file. Receipts of a day that was archived before, as a clock that was set back makes
+// them, get a second file.
 //
 // A file is durable, and was read back and compared with the sums of usage, before the
 // first of its receipts is deleted. Archive may end at any moment, however it ends, and
@@ -111,67 +121,215 @@ func (db *DB) Archive(ctx context.Context, before time.Time, dir string, done fu
 	case found:
 		return fault.Invalid("before", fmt.Sprintf("before is too late: the video %q has not ended, and the receipt of its submission is older.", open))
 	}
-	for last := int64(math.MinInt64); ; {
+	for from := int64(math.MinInt64); ; {
 		var first sql.NullInt64
-		if _, err := db.find(ctx, "SELECT MIN(settled_at) FROM receipt", nil, &first); err != nil || !first.Valid || first.Int64 >= end {
+		if _, err := db.find(ctx, "SELECT MIN(settled_at) FROM receipt WHERE settled_at >= ?", []any{from}, &first); err != nil || !first.Valid || first.Int64 >= end {
 			return err
 		}
-		day := startOfDay(first.Int64)
-		file, err := db.archiveDay(ctx, day, dir)
+		day := archivedDay{DB: db, first: startOfDay(first.Int64), dir: dir}
+		file, complete, err := day.archive(ctx)
 		if err != nil {
-			return err
+			return archiveError(err)
 		}
 		done(file)
-		if day == last {
-			return fault.New(fault.InternalError, fmt.Sprintf("The database has receipts of the day of %s that this file does not have, and that are no part of the day's usage.", file.Path))
+		if from = day.first; complete {
+			from = day.end() // and not what is settled into the day meanwhile
 		}
-		last = day
 	}
 }
 
 func startOfDay(nanos int64) int64 { return timeAt(nanos).Truncate(24 * time.Hour).UnixNano() }
 
-// archiveDay moves the receipts of a day, which has some.
-func (db *DB) archiveDay(ctx context.Context, day int64, dir string) (ArchiveFile, error) {
-	end := day + (24 * time.Hour).Nanoseconds()
-	name := "receipts-" + timeAt(day).Format(time.DateOnly) + ".jsonl.gz"
-	file := ArchiveFile{Path: filepath.Join(dir, name)}
-	archived, err := db.readers().archivedUntil(ctx)
-	if err != nil {
-		return file, db.unavailableOrCanceled(ctx, err)
+// archivedDay is the work on one day, which has receipts in the database.
+type archivedDay struct {
+	*DB
+	first int64 // nanosecond
+	dir   string
+}
+
+func (d *archivedDay) end() int64 { return d.first + (24 * time.Hour).Nanoseconds() }
+
+// file is the nth file of the day, not read yet.
+func (d *archivedDay) file(n int) ArchiveFile {
+	number := ""
+	if n > 1 {
+		number = "." + strconv.Itoa(n)
 	}
-	want, err := db.usageOf(ctx, day, end)
+	return ArchiveFile{Path: filepath.Join(d.dir, "receipts-"+timeAt(d.first).Format(time.DateOnly)+number+".jsonl.gz")}
+}
+
+// archive brings one file of the day to an end. complete says that the day has no
+// receipts any more but those that were settled meanwhile.
+func (d *archivedDay) archive(ctx context.Context) (file ArchiveFile, complete bool, err error) {
+	listed, err := d.listArchive(ctx, d.readers(), "day = ?", d.first)
 	if err != nil {
-		return file, err
+		return file, false, err
 	}
-	if archived < end { // nothing of the day was deleted yet: a file of before may be only half of it
-		if err := db.writeArchive(ctx, day, end, file.Path, want); err != nil {
-			return file, archiveError(err)
+	for i := range listed {
+		if !listed[i].finished {
+			file, err = d.resume(ctx, listed[i])
+			return file, false, err
 		}
 	}
-	if err := file.read(nil); err != nil {
-		return file, archiveError(err)
+	want, err := d.usageOf(ctx, d.first, d.end())
+	if err != nil {
+		return file, false, err
 	}
-	if err := file.check(want); err != nil {
+	for _, f := range listed {
+		want.Receipts -= f.Receipts
+		want.Charge.Sub(want.Charge, f.Charge)
+	}
+	file = d.file(len(listed) + 1)
+	unlisted, err := d.isUnlisted(ctx, file)
+	switch {
+	case err != nil:
+	case unlisted:
+		want, err = d.withoutFile(ctx, file, want)
+	default: // nothing of the file was deleted yet: one of before may be only half of it
+		err = d.writeArchive(ctx, d.first, d.end(), file.Path, want)
+	}
+	if err == nil {
+		err = file.read(nil)
+	}
+	if err == nil {
+		err = file.check(want)
+	}
+	if err != nil {
+		return file, false, err
+	}
+	if err = d.enlist(ctx, file); err == nil {
+		err = d.remove(ctx, file)
+	}
+	return file, !unlisted, err
+}
+
+// isUnlisted reports whether the file is one that was made before files were listed, so
+// that receipts of it may be deleted already.
+func (d *archivedDay) isUnlisted(ctx context.Context, file ArchiveFile) (bool, error) {
+	until, err := d.readers().settingNumber(ctx, settingUnlisted)
+	if err != nil || until < d.end() {
+		return false, d.unavailableOrCanceled(ctx, err)
+	}
+	_, err = os.Stat(file.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// resume deletes what is left of a file's receipts.
+func (d *archivedDay) resume(ctx context.Context, l listedFile) (ArchiveFile, error) {
+	file := ArchiveFile{Path: filepath.Join(d.dir, l.Path)}
+	if err := file.read(nil); err != nil {
 		return file, err
 	}
-	// Only what the file has is deleted, whatever else the database has.
-	var ids []any
-	remove := func() error {
-		err := db.removeArchived(ctx, ids, end)
-		ids = ids[:0]
-		return err
+	if file.SHA256 != l.SHA256 {
+		return file, fault.New(fault.InternalError, fmt.Sprintf("%s is not the file that was written: its SHA-256 is %s, and was %s. Nothing more was deleted.", file.Path, file.SHA256, l.SHA256))
 	}
-	err = file.read(func(r *ArchivedReceipt) error {
-		if ids = append(ids, r.ID); len(ids) == archiveBatch {
-			return remove()
+	return file, d.remove(ctx, file)
+}
+
+// withoutFile takes off a day's usage what the database still has of it and a file lacks.
+func (d *archivedDay) withoutFile(ctx context.Context, file ArchiveFile, want ArchiveFile) (ArchiveFile, error) {
+	has := map[string]bool{}
+	err := file.read(func(r *ArchivedReceipt) error {
+		has[r.ID] = true
+		return nil
+	})
+	if err != nil {
+		return want, err
+	}
+	err = d.eachReceipt(ctx, d.first, d.end(), func(r *ArchivedReceipt) error {
+		if !has[r.ID] {
+			want.Receipts--
+			want.Charge.Sub(want.Charge, big.NewInt(int64(r.Charge)))
 		}
 		return nil
 	})
-	if err == nil {
-		err = remove()
+	return want, err
+}
+
+// enlist notes a file, from which moment on its receipts may be deleted.
+func (d *archivedDay) enlist(ctx context.Context, file ArchiveFile) error {
+	return d.update(ctx, func(b *batch) error {
+		var archived string
+		_, err := b.tx.find(b.ctx, "SELECT value FROM setting WHERE name = ?", []any{settingArchived}, &archived)
+		if err != nil {
+			return err
+		}
+		if at, err := strconv.ParseInt(archived, 10, 64); err != nil || at < d.end() {
+			if err := b.tx.write(b.ctx, putSetting, settingArchived, strconv.FormatInt(d.end(), 10)); err != nil {
+				return err
+			}
+		}
+		return b.tx.write(b.ctx, "INSERT INTO archive_file (name, day, receipts, charge, sha256, finished, created_at) VALUES (?, ?, ?, ?, ?, FALSE, ?) ON CONFLICT (name) DO NOTHING",
+			filepath.Base(file.Path), d.first, file.Receipts, file.Charge.String(), file.SHA256, b.now)
+	})
+}
+
+// remove deletes the receipts that a file has, whatever else the database has.
+func (d *archivedDay) remove(ctx context.Context, file ArchiveFile) error {
+	var ids []any
+	remove := func(finished bool) error {
+		some := append([]any(nil), ids...) // after an error the committer may come back to it
+		ids = ids[:0]
+		return d.committer.run(ctx, newOp(nil, func(b *batch) error { return b.removeArchived(some, file, finished) }), 0)
 	}
-	return file, archiveError(err)
+	err := file.read(func(r *ArchivedReceipt) error {
+		if ids = append(ids, r.ID); len(ids) == archiveBatch {
+			return remove(false)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return remove(true)
+}
+
+// removeArchived deletes some receipts of a file, of which finished says that they are the last.
+func (b *batch) removeArchived(ids []any, file ArchiveFile, finished bool) error {
+	for _, table := range [...]string{"receipt WHERE id", "attempt WHERE receipt"} {
+		if err := b.tx.writeBulk(b.ctx, "DELETE FROM "+table+" IN[t]", ids, false); err != nil {
+			return err
+		}
+	}
+	if !finished {
+		return nil
+	}
+	return b.tx.write(b.ctx, "UPDATE archive_file SET finished = TRUE WHERE name = ?", filepath.Base(file.Path))
+}
+
+// listedFile is a row of archive_file. Its Path is the name alone.
+type listedFile struct {
+	ArchiveFile
+	day      int64
+	finished bool
+}
+
+// listArchive reads the files that are listed for which a condition is true, by their names.
+func (db *DB) listArchive(ctx context.Context, q session, condition string, args ...any) ([]listedFile, error) {
+	all, err := collect(ctx, q, func(rows Row) (f listedFile, err error) {
+		var charge string
+		err = rows.Scan(&f.Path, &f.day, &f.Receipts, &charge, &f.SHA256, &f.finished)
+		f.Charge, _ = new(big.Int).SetString(charge, 10)
+		if err == nil && f.Charge == nil {
+			err = fmt.Errorf("the charge of the archive file %s is no number", f.Path)
+		}
+		return f, err
+	}, "SELECT name, day, receipts, charge, sha256, finished FROM archive_file WHERE "+condition+" ORDER BY name", args...)
+	return all, db.unavailableOrCanceled(ctx, err)
+}
+
+// Archived are the files that receipts were moved into, with their names as paths, by name.
+// Those that a program made which did not list them yet are not among them.
+func (db *DB) Archived(ctx context.Context) ([]ArchiveFile, error) {
+	listed, err := db.listArchive(ctx, db.readers(), "TRUE")
+	files := make([]ArchiveFile, len(listed))
+	for i := range listed {
+		files[i] = listed[i].ArchiveFile
+	}
+	return files, err
 }
 
 // usageOf is what a file should have by the sums of usage.
@@ -191,28 +349,14 @@ func archiveError(err error) error {
 	return fault.Wrap(fault.InternalError, "The archive failed. Mend the cause and repeat it with the same directory.", err)
 }
 
-// archivedUntil is the end of the last day of which receipts may have been moved out,
-// before all times if there is none.
-func (s session) archivedUntil(ctx context.Context) (int64, error) {
-	value, err := s.setting(ctx, settingArchived)
+// settingNumber is a setting that is a time in nanoseconds since 1970, before all times if
+// there is none.
+func (s session) settingNumber(ctx context.Context, name string) (int64, error) {
+	value, err := s.setting(ctx, name)
 	if err != nil || value == "" {
 		return math.MinInt64, err
 	}
 	return strconv.ParseInt(value, 10, 64)
-}
-
-// removeArchived deletes receipts of a day that ends at end, and notes that it did.
-func (db *DB) removeArchived(ctx context.Context, ids []any, end int64) error {
-	ids = append([]any(nil), ids...) // after an error the committer may come back to it
-	return db.committer.run(ctx, newOp(nil, func(b *batch) error {
-		err := b.tx.write(b.ctx, putSetting, settingArchived, strconv.FormatInt(end, 10))
-		for _, table := range [...]string{"receipt WHERE id", "attempt WHERE receipt"} {
-			if err == nil {
-				err = b.tx.writeBulk(b.ctx, "DELETE FROM "+table+" IN[t]", ids, false)
-			}
-		}
-		return err
-	}), 0)
 }
 
 // writeArchive writes what was settled from day to end into a file beside the one at
@@ -256,23 +400,30 @@ func (db *DB) writeReceipts(ctx context.Context, f *os.File, day, end int64) err
 	packed := gzip.NewWriter(f)
 	lines := json.NewEncoder(packed)
 	lines.SetEscapeHTML(false)
+	if err := db.eachReceipt(ctx, day, end, func(r *ArchivedReceipt) error { return lines.Encode(r) }); err != nil {
+		return err
+	}
+	return errors.Join(packed.Close(), f.Sync())
+}
+
+// eachReceipt calls do for each receipt that was settled from day to end, in the order of time.
+func (db *DB) eachReceipt(ctx context.Context, day, end int64, do func(*ArchivedReceipt) error) error {
 	for at, id := day, ""; ; {
 		page, err := db.archivePage(ctx, at, id, end)
 		if err != nil {
 			return err
 		}
 		for i := range page {
-			if err := lines.Encode(&page[i]); err != nil {
+			if err := do(&page[i]); err != nil {
 				return err
 			}
 		}
 		if len(page) < archivePage {
-			break
+			return nil
 		}
 		last := &page[len(page)-1]
 		at, id = last.SettledAt.UnixNano(), last.ID
 	}
-	return errors.Join(packed.Close(), f.Sync())
 }
 
 // archivePage are the receipts that follow the one with an id, which was settled at a
@@ -317,24 +468,30 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// read reads the file to its end, counts what is in it, and calls each, if that is
-// not nil, for each receipt.
+// read reads the file to its end, counts what is in it, hashes it, and calls each, if
+// that is not nil, for each receipt.
 func (a *ArchiveFile) read(each func(*ArchivedReceipt) error) error {
 	f, err := os.Open(a.Path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	packed, err := gzip.NewReader(bufio.NewReader(f))
+	hash := sha256.New()
+	all := io.TeeReader(bufio.NewReader(f), hash)
+	packed, err := gzip.NewReader(all)
 	if err != nil {
 		return fmt.Errorf("%s: %w", a.Path, err)
 	}
 	a.Receipts, a.Charge = 0, new(big.Int)
 	for lines := json.NewDecoder(packed); ; {
 		var r ArchivedReceipt
-		if err := lines.Decode(&r); errors.Is(err, io.EOF) {
-			return nil // after the checksum
-		} else if err != nil {
+		err := lines.Decode(&r)
+		if errors.Is(err, io.EOF) { // after the checksum
+			_, err = io.Copy(io.Discard, all) // of what is behind it
+			a.SHA256 = hex.EncodeToString(hash.Sum(nil))
+			return err
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", a.Path, err)
 		}
 		a.Receipts++

@@ -71,6 +71,8 @@ type settledReceipt struct {
 	counted   bool
 	price     *billing.Price
 	available billing.Money // what the account could give beside the hold, where more than the hold was charged
+	failed    int64         // attempts
+	wasted    billing.Money // by them
 }
 
 func newBatch(c *committer, ops []*op, careful bool) *batch {

@@ -454,15 +454,16 @@ func (s *settlement) decide(b *batch) error {
 	if h.counted || r.Charge <= r.Hold {
 		available = 0 // it is kept where it explains a charge above the hold
 	}
+	var wasted billing.Money
 	if err == nil {
-		err = b.addAttempts(h, &r, s.outcome.Failed)
+		wasted, err = b.addAttempts(h, &r, s.outcome.Failed)
 	}
 	if err != nil {
 		return err
 	}
 	h.ended = true
 	b.touch(h)
-	b.settled = append(b.settled, settledReceipt{r, h.counted, h.price, available})
+	b.settled = append(b.settled, settledReceipt{r, h.counted, h.price, available, int64(len(s.outcome.Failed)), wasted})
 	delete(b.holds, h.id)
 	b.receipts[h.id] = r
 	switch {
@@ -614,7 +615,8 @@ func (b *batch) setBudget(of ownKey, limit *billing.Money) (made int64, err erro
 	if err := ledger.CheckBudget(of.key, limit); err != nil {
 		return 0, err
 	}
-	if old := b.current[of]; old != nil {
+	old := b.current[of]
+	if old != nil {
 		a.budgets--
 		old.ended = true
 		delete(b.current, of)
@@ -623,13 +625,22 @@ func (b *batch) setBudget(of ownKey, limit *billing.Money) (made int64, err erro
 		}
 	}
 	if limit == nil {
-		return 0, nil
+		if old == nil {
+			return 0, nil
+		}
+		return 0, b.tx.write(b.ctx, budgetEntry, of.account, of.key, int64(0), nil, b.now)
 	}
 	a.budgets++
 	p := &budget{of: of, Balance: ledger.Balance{Posted: *limit}, fresh: true}
 	p.before = p.Balance
 	b.tx.wrote = true
 	_, err = b.tx.find(b.ctx, "INSERT INTO budget (account, key_id, posted, held, ended) VALUES (?, ?, ?, 0, FALSE) RETURNING id", []any{of.account, of.key, p.Posted}, &p.id)
+	if err == nil {
+		err = b.tx.write(b.ctx, budgetEntry, of.account, of.key, p.id, p.Posted, b.now)
+	}
 	b.budgets[p.id], b.current[of] = p, p
 	return p.id, err
 }
+
+// budgetEntry notes what limit a key was given, or that it has none any more.
+const budgetEntry = "INSERT INTO budget_entry (account, key_id, budget, amount, created_at) VALUES (?, ?, ?, ?, ?)"

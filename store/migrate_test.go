@@ -19,18 +19,21 @@ import (
 
 // before10 is a database of version 9 in which four requests were settled: one for less
 // than its hold, one for more, one for more than there was, and one for nothing.
-var before10 = []string{
-	"INSERT INTO account (id, posted, held, credited, revenue, overrun, budgets, created_at) VALUES ('acme', 0, 0, 20, 25, 5, 0, 0)",
-	"INSERT INTO price (version, content, first_seen) VALUES ('p_other', '[]', 1), ('p_1', '[]', 2)",
-	"INSERT INTO receipt (id, account, key_id, operation, model, status, price, held, charge, overrun, reason, channel, created_at, settled_at," +
-		" input, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character, variant, estimated, zero, anomaly, counted) VALUES" +
-		" ('less', 'acme', 'k1', 'chat', 'm', 'captured', 'p_1', 9, 5, 0, 'complete', 'main', 1, 2, 3, 4, 0, 5, 6, 0, 0, 0, 0, 0, '', 0, 0, 0, FALSE)," +
-		" ('more', 'acme', 'k1', 'chat', 'm', 'captured', 'p_1', 4, 6, 0, 'complete', 'main', 3, 4, 1, 0, 7, 0, 0, 0, 0, 0, 0, 0, '', 1, 0, 0, FALSE)," +
-		" ('over', 'acme', 'k1', 'video', 'm', 'captured', '', 4, 9, 5, 'complete', 'main', 5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, '720p', 0, 1, 0, FALSE)," +
-		" ('none', 'acme', 'k1', 'chat', 'm', 'released', 'p_1', 4, 0, 0, 'upstream_failed', '', 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '', 0, 0, 1, FALSE)",
-	"INSERT INTO entry (account, kind, reference, customer, credit, revenue, overrun, held, available, created_at) VALUES" +
-		" ('acme', 'opening', '', 20, -20, 0, 0, 0, 0, 0), ('acme', 'capture', 'less', -5, 0, 5, 0, 9, 1, 2)," +
-		" ('acme', 'capture', 'more', -6, 0, 6, 0, 4, 2, 4), ('acme', 'capture', 'over', -9, 0, 14, -5, 4, 5, 6)",
+func before10(token, second string) []string {
+	return []string{
+		"INSERT INTO account (id, posted, held, credited, revenue, overrun, budgets, created_at) VALUES ('acme', 0, 0, 20, 25, 5, 0, 0)",
+		"INSERT INTO price (version, content, first_seen) VALUES ('" + second + "', '[{\"unit\":\"second\",\"variant\":\"720p\",\"amount\":\"0.00000000175\"}]', 1)," +
+			" ('" + token + "', '[{\"unit\":\"output\",\"amount\":\"0.001\"}]', 2)",
+		"INSERT INTO receipt (id, account, key_id, operation, model, status, price, held, charge, overrun, reason, channel, created_at, settled_at," +
+			" input, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character, variant, estimated, zero, anomaly, counted) VALUES" +
+			" ('less', 'acme', 'k1', 'chat', 'm', 'captured', '" + token + "', 9, 5, 0, 'complete', 'main', 1, 2, 3, 4, 0, 5, 6, 0, 0, 0, 0, 0, '', 0, 0, 0, FALSE)," +
+			" ('more', 'acme', 'k1', 'chat', 'm', 'captured', '" + token + "', 4, 6, 0, 'complete', 'main', 3, 4, 1, 0, 7, 6, 0, 0, 0, 0, 0, 0, '', 1, 0, 0, FALSE)," +
+			" ('over', 'acme', 'k1', 'video', 'm', 'captured', '" + second + "', 4, 9, 5, 'complete', 'main', 5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, '720p', 0, 1, 0, FALSE)," +
+			" ('none', 'acme', 'k1', 'chat', 'm', 'released', '', 4, 0, 0, 'upstream_failed', '', 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '', 0, 0, 1, FALSE)",
+		"INSERT INTO entry (account, kind, reference, customer, credit, revenue, overrun, held, available, created_at) VALUES" +
+			" ('acme', 'opening', '', 20, -20, 0, 0, 0, 0, 0), ('acme', 'capture', 'less', -5, 0, 5, 0, 9, 1, 2)," +
+			" ('acme', 'capture', 'more', -6, 0, 6, 0, 4, 2, 4), ('acme', 'capture', 'over', -9, 0, 14, -5, 4, 5, 6)",
+	}
 }
 
 func TestANewerProgramTakesOverWhatAnOlderOneSettled(t *testing.T) {
@@ -49,22 +52,15 @@ func TestANewerProgramTakesOverWhatAnOlderOneSettled(t *testing.T) {
 // server does. newest is another database.
 func migrates(t *testing.T, driver, dsn string, open func(store.Options) (*store.DB, error), newest *store.DB) {
 	t.Helper()
-	raw, err := sql.Open(driver, dsn)
+	second, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.00000000175"})
 	must(t, err)
-	defer func() { _ = raw.Close() }()
-	statements := append(store.SchemaOf(newest, 9), before10...)
+	token := priceOf(t, billing.Output, "0.001")
+	statements := before10(token.Version(), second.Version())
 	if driver == "sqlite" { // on Postgres a trigger did it
 		statements = append(statements, "INSERT INTO usage_hour SELECT account, 0, key_id, model, operation, counted, COUNT(*), MAX(estimated), MAX(anomaly), SUM(charge), SUM(overrun), SUM(input),"+
 			" SUM(cached_input), SUM(cache_write), SUM(output), SUM(reasoning), 0, 0, 0, SUM(second), 0 FROM receipt GROUP BY operation")
 	}
-	before, err := raw.BeginTx(t.Context(), nil)
-	must(t, err)
-	for _, s := range statements {
-		if _, err := before.ExecContext(t.Context(), s); err != nil {
-			t.Fatalf("%s: %v", s, err)
-		}
-	}
-	must(t, before.Commit())
+	raw := ofVersion(t, driver, dsn, store.SchemaOf(newest, 9), statements)
 	version := func() (n int) {
 		t.Helper()
 		must(t, raw.QueryRowContext(t.Context(), "SELECT MAX(version) FROM schema_version").Scan(&n))
@@ -83,10 +79,10 @@ func migrates(t *testing.T, driver, dsn string, open func(store.Options) (*store
 		t.Errorf("after a server's start the schema has version %d", n)
 	}
 	for _, want := range []billing.Receipt{
-		{ID: "less", Operation: "chat", Hold: 9, Charge: 5, PriceVersion: "p_1", Usage: billing.Usage{Input: 3, CachedInput: 4, Output: 5, Reasoning: 6}, CreatedAt: time.Unix(0, 1)},
-		{ID: "more", Operation: "chat", Hold: 4, Charge: 6, PriceVersion: "p_1", Usage: billing.Usage{Input: 1, CacheWrite: 7, Estimated: true}, CreatedAt: time.Unix(0, 3)},
-		{ID: "over", Operation: "video", Hold: 4, Charge: 9, Overrun: 5, Usage: billing.Usage{Seconds: 8, Variant: "720p", Zero: true}, CreatedAt: time.Unix(0, 5)},
-		{ID: "none", Operation: "chat", Hold: 4, PriceVersion: "p_1", Usage: billing.Usage{Anomaly: true}, CreatedAt: time.Unix(0, 7), Status: billing.Released, Reason: billing.ReasonUpstreamFailed, Channel: "none"},
+		{ID: "less", Operation: "chat", Hold: 9, Charge: 5, PriceVersion: token.Version(), Usage: billing.Usage{Input: 3, CachedInput: 4, Output: 5, Reasoning: 6}, CreatedAt: time.Unix(0, 1)},
+		{ID: "more", Operation: "chat", Hold: 4, Charge: 6, PriceVersion: token.Version(), Usage: billing.Usage{Input: 1, CacheWrite: 7, Output: 6, Estimated: true}, CreatedAt: time.Unix(0, 3)},
+		{ID: "over", Operation: "video", Hold: 4, Charge: 9, Overrun: 5, PriceVersion: second.Version(), Usage: billing.Usage{Seconds: 8, Variant: "720p", Zero: true}, CreatedAt: time.Unix(0, 5)},
+		{ID: "none", Operation: "chat", Hold: 4, Usage: billing.Usage{Anomaly: true}, CreatedAt: time.Unix(0, 7), Status: billing.Released, Reason: billing.ReasonUpstreamFailed, Channel: "none"},
 	} {
 		want.Account, want.Key, want.Model = "acme", "k1", "m"
 		want.CreatedAt, want.SettledAt = want.CreatedAt.UTC(), want.CreatedAt.Add(1).UTC()
@@ -108,6 +104,62 @@ func migrates(t *testing.T, driver, dsn string, open func(store.Options) (*store
 	}
 	if err := db.Ledger().Verify(t.Context()); err == nil || !strings.Contains(err.Error(), "I6") {
 		t.Errorf("a charge beyond what the account could give: %v", err)
+	}
+}
+
+// ofVersion makes a database of an older version, with rows in it.
+func ofVersion(t *testing.T, driver, dsn string, schema, rows []string) *sql.DB {
+	t.Helper()
+	raw, err := sql.Open(driver, dsn)
+	must(t, err)
+	t.Cleanup(func() { _ = raw.Close() })
+	before, err := raw.BeginTx(t.Context(), nil)
+	must(t, err)
+	for _, s := range append(schema, rows...) {
+		if _, err := before.ExecContext(t.Context(), s); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+	}
+	must(t, before.Commit())
+	return raw
+}
+
+// before14 is a database of version 13 with a key that has a budget, and one whose budget was
+// lifted, of which receipts were archived up to the start of 1970.
+var before14 = []string{
+	"INSERT INTO account (id, posted, held, credited, revenue, overrun, budgets, created_at) VALUES ('acme', 20, 0, 20, 0, 0, 1, 0)",
+	"INSERT INTO entry (account, kind, reference, customer, credit, created_at) VALUES ('acme', 'opening', '', 20, -20, 0)",
+	"INSERT INTO budget (account, key_id, posted, held, ended) VALUES ('acme', 'k1', 7, 0, FALSE), ('acme', 'k2', 3, 0, TRUE)",
+	"INSERT INTO setting (name, value) VALUES ('archived', '0')",
+}
+
+func TestBudgetsAndArchivesOfAnOlderProgramAreGuardedFromTheMigrationOn(t *testing.T) {
+	path, dsn := filepath.Join(t.TempDir(), "test.db"), pgtest.Schema(t)
+	newest := map[string]*store.DB{"sqlite": opened(t)(sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "new.db"), store.Options{})), "pgx": onPostgres(t)(store.Options{})}
+	for driver, at := range map[string]string{"sqlite": "file:" + path, "pgx": dsn} {
+		raw := ofVersion(t, driver, at, store.SchemaOf(newest[driver], 13), before14)
+		var db *store.DB
+		if driver == "sqlite" {
+			db = opened(t)(sqlite.Open(t.Context(), path, store.Options{}))
+		} else {
+			db = opened(t)(postgres.Open(t.Context(), dsn, store.Options{}))
+		}
+		must(t, db.Ledger().Verify(t.Context()))
+		for _, planted := range []struct{ invariant, breaks, mends string }{
+			{"I12", "UPDATE budget SET posted = posted + 1 WHERE key_id = 'k1'", "UPDATE budget SET posted = posted - 1 WHERE key_id = 'k1'"},
+			{"I12", "UPDATE budget SET ended = TRUE WHERE key_id = 'k1'", "UPDATE budget SET ended = FALSE WHERE key_id = 'k1'"},
+			{"", "INSERT INTO budget (account, key_id, posted, held, ended) VALUES ('acme', 'k3', 9, 0, FALSE); UPDATE account SET budgets = 2", ""}, // as the program of before does
+		} {
+			_, err := raw.ExecContext(t.Context(), planted.breaks)
+			must(t, err)
+			if err := db.Ledger().Verify(t.Context()); (err != nil) != (planted.invariant != "") || err != nil && !strings.Contains(err.Error(), planted.invariant) {
+				t.Errorf("%s: %s: %v, want %q", driver, planted.breaks, err, planted.invariant)
+			}
+			_, err = raw.ExecContext(t.Context(), planted.mends)
+			must(t, err)
+		}
+		must(t, db.Ledger().SetBudget(t.Context(), "acme", "k1", nil))
+		must(t, db.Ledger().Verify(t.Context()))
 	}
 }
 

@@ -476,36 +476,38 @@ func (b *batch) writeReceipts() {
 		number := b.priceNumber(r.price)
 		tokens := billing.Usage{Input: u.Input, CachedInput: u.CachedInput, Output: u.Output, Reasoning: u.Reasoning}
 		to := &plain
-		if *u != tokens || r.Overrun != 0 || r.available != 0 {
+		if *u != tokens || r.Overrun != 0 || r.available != 0 || r.failed != 0 {
 			to = &rare
 		}
 		*to = append(*to, r.ID, r.Account, r.Key, r.Operation, r.Model, r.Status, number, r.Hold, r.Charge, r.Reason, r.Channel,
 			r.CreatedAt.UnixNano(), r.SettledAt.UnixNano(), r.counted, u.Input, u.CachedInput, u.Output, u.Reasoning)
 		if to == &rare {
 			rare = append(rare, r.Overrun, r.available, u.CacheWrite, u.ImageInput, u.ImageOutput, u.Images, u.Seconds, u.Characters, u.SearchUnits, u.Requests,
-				u.Variant, flag(u.Estimated), flag(u.Zero), flag(u.Anomaly))
+				u.Variant, flag(u.Estimated), flag(u.Zero), flag(u.Anomaly), r.failed, r.wasted)
 		}
 	}
 	b.write("INSERT INTO receipt ("+plainColumns+") ROWS[ttttttnnnttnnbnnnn]", plain)
-	b.write("INSERT INTO receipt ("+plainColumns+", "+rareColumns+") ROWS[ttttttnnnttnnbnnnnnnnnnnnnnntnnn]", rare)
+	b.write("INSERT INTO receipt ("+plainColumns+", "+rareColumns+") ROWS[ttttttnnnttnnbnnnnnnnnnnnnnntnnnnn]", rare)
 	b.write("INSERT INTO attempt ("+attemptColumns+") ROWS[tnttttnntnnnn]", b.attempts)
 }
 
-// addAttempts notes the attempts that failed before a request ended, with its receipt.
-func (b *batch) addAttempts(h *hold, r *billing.Receipt, failed []billing.Attempt) error {
+// addAttempts notes the attempts that failed before a request ended, with its receipt, and
+// returns their waste.
+func (b *batch) addAttempts(h *hold, r *billing.Receipt, failed []billing.Attempt) (wasted billing.Money, err error) {
 	for i := range failed {
 		a := &failed[i]
 		used := ""
 		if !a.Used.IsZero() {
-			var err error
 			if used, err = formatUsage(a.Used); err != nil {
-				return err
+				return 0, err
 			}
 		}
+		waste := ledger.Waste(a, h.price)
+		wasted = ledger.AddCapped(wasted, waste)
 		b.attempts = append(b.attempts, r.ID, int64(i+1), r.Account, a.Channel, a.Model, a.Code, int64(a.Status),
-			flag(a.Billable), used, ledger.Waste(a, h.price), ledger.Nanos(a.StartedAt), a.Duration.Nanoseconds(), r.SettledAt.UnixNano())
+			flag(a.Billable), used, waste, ledger.Nanos(a.StartedAt), a.Duration.Nanoseconds(), r.SettledAt.UnixNano())
 	}
-	return nil
+	return wasted, nil
 }
 
 // flagged is scanned from a flag.

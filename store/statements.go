@@ -27,7 +27,7 @@ const (
 // most do not have.
 const (
 	plainColumns = "id, account, key_id, operation, model, status, price_number, held, charge, reason, channel, created_at, settled_at, counted, input, cached_input, output, reasoning"
-	rareColumns  = "overrun, available, cache_write, image_input, image_output, image, second, character, search_unit, request, variant, estimated, zero, anomaly"
+	rareColumns  = "overrun, available, cache_write, image_input, image_output, image, second, character, search_unit, request, variant, estimated, zero, anomaly, failed, wasted"
 )
 
 // receiptColumns are the columns of a receipt in the order in which they are scanned.

@@ -16,7 +16,7 @@
 //	reports.go               balances, receipts, sums of usage by the hour, and the store's own numbers
 //	responses.go             responses that requests go on from
 //	limits.go                what is used of limits, where several processes share them
-//	verify.go                the invariants, checked on a database that is in use
+//	verify.go, verify_receipts.go  the invariants, checked on a database that is in use
 //	archive.go               old receipts, moved into files
 package store
 

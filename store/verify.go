@@ -26,7 +26,10 @@ import (
 //	I6   no request is charged more than its hold and what was available
 //	I7   credits, revenue and overrun are the sums of the entries
 //	I9   every open video task has its hold, and none that has ended has one
-//	I10  the sums of usage are those of the receipts
+//	I10  the sums of usage are those of the receipts, also of those that were moved into files
+//	I11  a charge and its overrun are the receipt's units times its price, and each price
+//	     row is what its version is the hash of
+//	I12  each key has the budget that it was given last, less what it has spent of it
 //
 // (I8 is about what clients were told, which no database can tell.) It reads every
 // receipt and every entry, beside a store that runs, and takes as long as it takes.
@@ -89,7 +92,7 @@ type verification struct {
 // inconsistency is the first invariant that does not hold, and for what; empty
 // if all do. The order matters: a part trusts what those before it have checked.
 func (v verification) inconsistency() (broken string, err error) {
-	for _, part := range [...]func() (string, error){v.current, v.journal, v.receipts, v.usage, v.accounts} {
+	for _, part := range [...]func() (string, error){v.current, v.journal, v.receipts, v.usage, v.archives, v.accounts} {
 		if broken, err = part(); err != nil || broken != "" {
 			return broken, err
 		}
@@ -142,13 +145,18 @@ const expiryGrace = 10 * time.Minute
 // current checks what is open. It grows with what runs and with the number of
 // accounts, not with what has been settled.
 func (v verification) current() (string, error) {
-	var now int64
+	var now, archived int64
 	err := v.read(func(q session) (err error) {
-		now, err = v.db.now(v.ctx, q)
+		if now, err = v.db.now(v.ctx, q); err == nil {
+			archived, err = q.settingNumber(v.ctx, settingArchived)
+		}
 		return err
 	})
 	if err != nil {
 		return "", err
+	}
+	if archived > startOfDay(now-archiveAge.Nanoseconds()) { // receipts of those days would not be compared
+		return "I10: receipts are said to have been archived up to " + timeAt(archived).Format(time.DateOnly) + ", and those of the last three days never are", nil
 	}
 	if broken, err := v.find(openChecks); err != nil || broken != "" {
 		return broken, err
@@ -169,8 +177,18 @@ var openChecks = []check{
 		"SELECT task.id, state, request_id FROM hold CROSS JOIN task WHERE task.request_id = hold.id AND ended AND held"},
 	{"I3", "hold %[1]q belongs to account %[2]q, which does not exist (%[3]s)",
 		"SELECT id, account, amount FROM hold WHERE NOT EXISTS (SELECT 1 FROM account WHERE account.id = hold.account)"},
+	{"I11", "hold %[1]q of account %[2]q is charged by the price row %[3]q, which is not there",
+		"SELECT id, account, price FROM hold WHERE price <> '' AND NOT EXISTS (SELECT 1 FROM price WHERE version = hold.price)"},
 	heldCheck("%[2]s is held on account %[1]q, its open holds do not sum to that%.0[3]s", "account", "account"),
 	heldCheck("%[2]s is held on budget %[1]s, its open holds do not sum to that%.0[3]s", "budget", "budget"),
+	{"I12", "account %[1]q has %[3]s budgets, and says that it has %[2]s",
+		"SELECT id, budgets, COALESCE(n, 0) FROM account LEFT JOIN (SELECT account, COUNT(*) AS n FROM budget WHERE NOT ended GROUP BY account) AS b ON b.account = id" +
+			" WHERE budgets <> COALESCE(n, 0)"},
+	{"I12", "the budget of key %[1]q has %[2]s left of %[3]s",
+		"SELECT b.key_id, b.posted, e.amount FROM budget AS b JOIN budget_entry AS e ON e.budget = b.id WHERE e.budget > 0 AND b.posted > e.amount"},
+	{"I12", "key %[1]q of account %[2]q has not the budget that it was given last (%[3]s): set it again, or delete the key",
+		"SELECT e.key_id, e.account, COALESCE(CAST(e.amount AS TEXT), 'none') FROM budget_entry AS e LEFT JOIN budget AS b ON b.account = e.account AND b.key_id = e.key_id AND NOT b.ended" +
+			" WHERE COALESCE(b.id, 0) <> e.budget AND e.number = (SELECT MAX(number) FROM budget_entry AS m WHERE m.account = e.account AND m.key_id = e.key_id)"},
 }
 
 var expiryChecks = []check{
@@ -198,7 +216,9 @@ const verifyPage = 10_000
 
 // journal checks the entries, in the order of their numbers.
 func (v verification) journal() (string, error) {
-	return walk(v, "entry", "number", int64(math.MinInt64), journalChecks)
+	return walk(v, "entry", "number", int64(math.MinInt64), func(before, end int64) (string, error) {
+		return v.find(journalChecks, before, end)
+	})
 }
 
 var journalChecks = []check{
@@ -211,23 +231,31 @@ var journalChecks = []check{
 		"SELECT reference, account, kind FROM entry WHERE number > ? AND number <= ? AND kind NOT IN ('opening', 'credit')"},
 }
 
-// receipts checks the receipts, in the order of their ids.
-func (v verification) receipts() (string, error) {
-	return walk(v, "receipt", "id", "", receiptChecks)
-}
-
 var receiptChecks = []check{
 	{"I4", "request %[1]q was released and charged %[2]s and %[3]s",
 		"SELECT id, charge, COALESCE(overrun, 0) FROM receipt WHERE id > ? AND id <= ? AND status <> 'captured' AND (charge <> 0 OR overrun <> 0)"},
+	{"I6", "request %[1]q was charged %[2]s with an overrun of %[3]s",
+		"SELECT id, charge, COALESCE(overrun, 0) FROM receipt WHERE id > ? AND id <= ? AND (charge < 0 OR overrun < 0)"},
+	{"I10", "request %[1]q has other failed attempts than the %[2]s that it had (waste %[3]s)",
+		"SELECT id, failed, wasted FROM receipt WHERE id > ? AND id <= ? AND failed IS NOT NULL AND (failed <> (SELECT COUNT(*) FROM attempt WHERE receipt = id) OR " +
+			"(" + wasteOf("/") + ") * " + half + " + " + wasteOf("%") + " <> 0)"},
 	{"I6", "request %[1]q was charged %[2]s of %[3]s",
 		"SELECT id, charge, held FROM receipt WHERE id > ? AND id <= ? AND NOT counted AND charge > held AND charge - held > COALESCE(available, 0)"},
 	{"I10", "request %[1]q belongs to account %[2]q, which does not exist (%[3]s)",
 		"SELECT id, account, status FROM receipt WHERE id > ? AND id <= ? AND NOT EXISTS (SELECT 1 FROM account WHERE account.id = receipt.account)"},
 }
 
-// walk has checks look at the rows of a table that are there at its start, some at
-// a time in the order of their key, of which before is less than any.
-func walk[K any](v verification, table, key string, before K, checks []check) (string, error) {
+// wasteOf is a half of what a receipt's attempts wasted, by the operator that gives it,
+// less what the receipt says.
+func wasteOf(operator string) string {
+	part := operator + half
+	return "(SELECT COALESCE(SUM(waste" + part + "), 0) FROM attempt WHERE receipt = id) - wasted" + part
+}
+
+// walk has check look at the rows of a table that are there at its start, some at
+// a time in the order of their key: those after before and up to end. No key is as
+// small as the first before.
+func walk[K any](v verification, table, key string, before K, check func(before, end K) (string, error)) (string, error) {
 	last, more, err := bound(v, "SELECT "+key+" FROM "+table+" ORDER BY "+key+" DESC LIMIT 1", before)
 	if !more || err != nil {
 		return "", err
@@ -238,7 +266,7 @@ func walk[K any](v verification, table, key string, before K, checks []check) (s
 		if end, more, err = bound(v, next, last, before, last); err != nil {
 			return "", err
 		}
-		if broken, err := v.find(checks, before, end); err != nil || broken != "" {
+		if broken, err := check(before, end); err != nil || broken != "" {
 			return broken, err
 		}
 		before = end
@@ -285,6 +313,9 @@ func (v verification) positions(names []string) (broken string, err error) {
 		}
 		charges, err := v.sumsOf(q, names, "usage_hour", "NOT counted", "charge", "overrun")
 		if err != nil {
+			return err
+		}
+		if broken, err = v.budgetsSpent(q, names); err != nil || broken != "" {
 			return err
 		}
 		return queryAll(v.ctx, q, v.db.bulk("SELECT "+accountColumns+" FROM account WHERE id IN[t]"), anys(names), func(rows Row) error {
@@ -359,7 +390,7 @@ func (v verification) usage() (string, error) {
 func (v verification) compareUsage(first, end int64) (string, error) {
 	var kept, receipts map[usageGroup]usageSums
 	err := v.read(func(q session) (err error) {
-		archived, err := q.archivedUntil(v.ctx)
+		archived, err := q.settingNumber(v.ctx, settingArchived)
 		if err != nil {
 			return err
 		}
@@ -383,6 +414,62 @@ func (v verification) compareUsage(first, end int64) (string, error) {
 		return differentUsage(g), nil
 	}
 	return "", nil
+}
+
+// archives compares the files that receipts were moved into, and what is left in the
+// database, with the usage of their days.
+func (v verification) archives() (string, error) {
+	var first, end int64
+	err := v.read(func(q session) (err error) {
+		if first, err = q.settingNumber(v.ctx, settingUnlisted); err == nil {
+			end, err = q.settingNumber(v.ctx, settingArchived)
+		}
+		return err
+	})
+	for err == nil {
+		var found bool
+		if first, found, err = bound(v, "SELECT hour FROM usage_hour WHERE hour >= ? AND hour < ? ORDER BY hour LIMIT 1", first, first, end); err != nil || !found {
+			break
+		}
+		day := startOfDay(first)
+		if broken, err := v.archivedDay(day); err != nil || broken != "" {
+			return broken, err
+		}
+		first = day + (24 * time.Hour).Nanoseconds()
+	}
+	return "", err
+}
+
+// archivedDay is archives for one day.
+func (v verification) archivedDay(day int64) (broken string, err error) {
+	err = v.read(func(q session) error {
+		listed, err := v.db.listArchive(v.ctx, q, "day = ?", day)
+		if err != nil {
+			return err
+		}
+		kept, charges := int64(0), new(big.Int)
+		for i := range listed {
+			if !listed[i].finished {
+				return nil // its receipts are being deleted, or will be
+			}
+			kept += listed[i].Receipts
+			charges.Add(charges, listed[i].Charge)
+		}
+		end := day + (24 * time.Hour).Nanoseconds()
+		var used, left int64
+		usage, receipts := make(totals, 1), make(totals, 1)
+		err = q.queryRow(v.ctx, "SELECT CAST(COALESCE(SUM(requests), 0) AS BIGINT), "+sums("charge")+" FROM usage_hour WHERE hour >= ? AND hour < ?", day, end).
+			Scan(append([]any{&used}, usage.scan()...)...)
+		if err == nil {
+			err = q.queryRow(v.ctx, "SELECT COUNT(*), "+sums("charge")+" FROM receipt WHERE settled_at >= ? AND settled_at < ?", day, end).
+				Scan(append([]any{&left}, receipts.scan()...)...)
+		}
+		if charges.Add(charges, receipts.of(0)); kept+left != used || charges.Cmp(usage.of(0)) != 0 {
+			broken = fmt.Sprintf("I10: the files and receipts of %s have %d requests, and its usage %d", timeAt(day).Format(time.DateOnly), kept+left, used)
+		}
+		return err
+	})
+	return broken, err
 }
 
 func differentUsage(g usageGroup) string {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -127,9 +129,13 @@ var archiveTests = map[string]func(dbTest){
 			}
 		}
 		b.ok(b.Verify(b.t.Context()))
+		until := b.clock.Now().UTC().Add(-4 * archiveDay).Truncate(archiveDay).UnixNano()
 		for _, c := range []corruption{
-			{"a charge that was moved out", "I1", "UPDATE usage_hour SET charge = charge + 1", "UPDATE usage_hour SET charge = charge - 1"},
-			{"receipts that are gone", "I10", "UPDATE setting SET value = '0' WHERE name = 'archived'", "UPDATE setting SET value = '1900000000000000000' WHERE name = 'archived'"},
+			{"a charge that was moved out", "I10", "UPDATE usage_hour SET charge = charge + 1", "UPDATE usage_hour SET charge = charge - 1"},
+			{"receipts that are gone", "I10", "UPDATE setting SET value = '0' WHERE name = 'archived'", fmt.Sprintf("UPDATE setting SET value = '%d' WHERE name = 'archived'", until)},
+			{"a file of which nothing is known", "I10", "UPDATE archive_file SET day = day + 1", "UPDATE archive_file SET day = day - 1"},
+			{"a file of other receipts", "I10", "UPDATE archive_file SET receipts = receipts - 1", "UPDATE archive_file SET receipts = receipts + 1"},
+			{"a file of another charge", "I10", "UPDATE archive_file SET charge = charge || '0'", "UPDATE archive_file SET charge = substr(charge, 1, length(charge) - 1)"},
 		} {
 			b.wantBroken(c)
 		}
@@ -155,10 +161,85 @@ var archiveTests = map[string]func(dbTest){
 			b.ok(err)
 		}
 		// A day that is half deleted is not written again, and its file has to be there.
-		b.ok(b.place.Exec(b.t.Context(), "INSERT INTO setting (name, value) VALUES ('archived', '1900000000000000000')"))
+		b.ok(b.place.Exec(b.t.Context(), "UPDATE receipt SET settled_at = settled_at + 864000000000000 WHERE id = 'r1'"))
 		b.wantCode(b.archive(before, dir), fault.InternalError)
-		b.ok(b.place.Exec(b.t.Context(), "DELETE FROM setting WHERE name = 'archived'"))
+		b.ok(b.place.Exec(b.t.Context(), "UPDATE receipt SET settled_at = settled_at - 864000000000000 WHERE id = 'r1'"))
 		b.ok(b.archive(before, dir))
+	},
+	"WhatIsSettledIntoAnArchivedDayGetsAFileOfItsOwn": func(b dbTest) {
+		b.account("acme", 10)
+		b.settle(b.reserve("r1", 1), 1)
+		first, dir := b.clock.Now(), b.t.TempDir()
+		for i := range 3 { // each time the clock is set back to the archived day
+			b.clock.Set(first.Add(6 * archiveDay))
+			b.settle(b.reserve(fmt.Sprintf("later %d", i), 1), 1)
+			b.ok(b.archive(first.Add(archiveDay), dir))
+			b.ok(b.Verify(b.t.Context()))
+			b.clock.Set(first)
+			b.settle(b.reserve(fmt.Sprintf("late %d", i), 1), 1)
+		}
+		b.clock.Set(first.Add(6 * archiveDay))
+		files, err := filepath.Glob(filepath.Join(dir, "*"))
+		b.ok(err)
+		var names []string
+		for _, f := range files {
+			names = append(names, filepath.Base(f))
+		}
+		b.same("the files", []string{"receipts-2026-03-01.2.jsonl.gz", "receipts-2026-03-01.3.jsonl.gz", "receipts-2026-03-01.jsonl.gz"}, names)
+		b.same("what the files have", map[string]int{"r1": 1, "late 0": 1, "late 1": 1}, b.idsIn(dir))
+		listed, err := b.Archived(b.t.Context())
+		b.ok(err)
+		for i, f := range listed {
+			data, err := os.ReadFile(files[i])
+			b.ok(err)
+			if sum := sha256.Sum256(data); f.Path != names[i] || f.SHA256 != hex.EncodeToString(sum[:]) || f.Receipts != 1 || f.Charge.Int64() != int64(billing.One) {
+				b.t.Errorf("%+v is listed for %s, whose hash is %x", f, names[i], sum)
+			}
+		}
+	},
+	"AFileThatWasChangedDeletesNothing": func(b dbTest) {
+		b.account("acme", 10)
+		b.settle(b.reserve("r1", 1), 1)
+		before, dir := b.clock.Now().Add(archiveDay), b.t.TempDir()
+		b.advance(5 * archiveDay)
+		// As an archive leaves it that ends before it deletes anything.
+		b.ok(b.place.Exec(b.t.Context(), "INSERT INTO archive_file (name, day, receipts, charge, sha256, finished, created_at) VALUES ('receipts-2026-03-01.jsonl.gz', 1772323200000000000, 1, '1000000000', 'f00d', FALSE, 0)"))
+		b.ok(b.place.Exec(b.t.Context(), "INSERT INTO setting (name, value) VALUES ('archived', '1772409600000000000')"))
+		b.ok(b.Verify(b.t.Context()))
+		b.wantCode(b.archive(before, dir), fault.InternalError) // it is not there
+		var changed bytes.Buffer
+		packed := gzip.NewWriter(&changed)
+		_, _ = packed.Write([]byte(`{"id":"r1"}`)) // a buffer takes everything
+		b.ok(packed.Close())
+		b.ok(os.WriteFile(filepath.Join(dir, "receipts-2026-03-01.jsonl.gz"), changed.Bytes(), 0o600))
+		if err := b.archive(before, dir); !fault.Is(err, fault.InternalError) || !strings.Contains(err.Error(), "SHA-256") {
+			b.t.Errorf("got %v, want that the file is another one", err)
+		}
+		_, err := b.Receipt(b.t.Context(), "acme", "r1")
+		b.ok(err)
+		b.ok(b.place.Exec(b.t.Context(), fmt.Sprintf("UPDATE archive_file SET sha256 = '%x'", sha256.Sum256(changed.Bytes()))))
+		b.ok(b.archive(before, dir))
+		_, err = b.Receipt(b.t.Context(), "acme", "r1")
+		b.wantCode(err, fault.NotFound)
+	},
+	"ADayThatWasArchivedBeforeFilesWereListedIsFinishedByItsFile": func(b dbTest) {
+		b.account("acme", 10)
+		b.settle(b.reserve("r1", 1), 1)
+		first, dir := b.clock.Now(), b.t.TempDir()
+		b.clock.Set(first.Add(6 * archiveDay))
+		b.ok(b.archive(first.Add(archiveDay), dir))
+		b.ok(b.place.Exec(b.t.Context(), "DELETE FROM archive_file"))
+		b.ok(b.place.Exec(b.t.Context(), "INSERT INTO setting (name, value) SELECT 'unlisted', value FROM setting WHERE name = 'archived'"))
+		b.ok(b.Verify(b.t.Context()))
+		b.clock.Set(first)
+		b.settle(b.reserve("late", 1), 1)
+		b.clock.Set(first.Add(6 * archiveDay))
+		b.wantCode(b.archive(first.Add(archiveDay), b.t.TempDir()), fault.InternalError) // without the file
+		b.ok(b.archive(first.Add(archiveDay), dir))
+		b.same("what the files have", map[string]int{"r1": 1, "late": 1}, b.idsIn(dir))
+		if n := b.listed(); n != 2 {
+			b.t.Errorf("%d files are listed", n)
+		}
 	},
 	"WhatIsStillNeededIsNotArchived": func(b dbTest) {
 		b.account("acme", 10)
@@ -197,6 +278,14 @@ var archiveTests = map[string]func(dbTest){
 
 func (b dbTest) archive(before time.Time, dir string) error {
 	return b.DB.Archive(b.t.Context(), before, dir, func(store.ArchiveFile) {})
+}
+
+// listed is how many files the database knows.
+func (b dbTest) listed() int {
+	b.t.Helper()
+	files, err := b.Archived(b.t.Context())
+	b.ok(err)
+	return len(files)
 }
 
 // idsIn counts how often each id is in the files of a directory.

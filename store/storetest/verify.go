@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -15,10 +16,12 @@ import (
 var verifyTests = map[string]func(dbTest){
 	"VerifyNamesTheInvariantThatABrokenLedgerBreaks": func(b dbTest) {
 		b.account("acme", 10)
-		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(9*billing.One)))
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(20*billing.One)))
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k2", new(billing.One)))
+		b.advance(2 * time.Hour) // so that it is certain what counts against the budgets
 		b.ok(b.Credit(b.t.Context(), "acme", billing.One, "invoice 1"))
 		b.settle(b.reserve("released", 1), 0)
-		b.settle(b.reserve("captured", 2), 2)
+		b.settleWithAttempts(b.reserve("captured", 2), 2, failedAttempts()...)
 		b.submittedTask("a", 0)
 		b.checkpoint(b.reserve("open", 1))
 		b.settle(b.reserve("overrun", 1), 9)
@@ -69,7 +72,7 @@ var verifyTests = map[string]func(dbTest){
 				{"an entry", "I1", "UPDATE entry SET credit = 1 WHERE reference = " + row, "UPDATE entry SET credit = 0 WHERE reference = " + row},
 				{"a status", "I4", "UPDATE receipt SET status = 'released' WHERE id = " + row, "UPDATE receipt SET status = 'captured' WHERE id = " + row},
 				{"a hold", "I6", "UPDATE receipt SET held = 6 WHERE id = " + row, "UPDATE receipt SET held = 9 WHERE id = " + row},
-				{"a charge", "I10", "UPDATE receipt SET charge = 8 WHERE id = " + row, "UPDATE receipt SET charge = 7 WHERE id = " + row},
+				{"a charge", "I11", "UPDATE receipt SET charge = 8 WHERE id = " + row, "UPDATE receipt SET charge = 7 WHERE id = " + row},
 				{"usage", "I10", "UPDATE usage_hour SET input = input + 1 WHERE hour = " + hour, "UPDATE usage_hour SET input = input - 1 WHERE hour = " + hour},
 				{"an account", "I7", fmt.Sprintf("UPDATE account SET overrun = 1 WHERE id = 'a%d'", i%2500+1), fmt.Sprintf("UPDATE account SET overrun = 0 WHERE id = 'a%d'", i%2500+1)},
 			} {
@@ -165,8 +168,8 @@ var corruptions = []corruption{
 	{"a hold of nobody", "I3", "UPDATE hold SET account = 'x'", "UPDATE hold SET account = 'acme'"},
 	{"a hold that should have ended", "I5", "UPDATE hold SET expires_at = 5", "UPDATE hold SET expires_at = 4102444800000000000"},
 	{"an open hold that was settled", "I4", "UPDATE receipt SET id = 'open' WHERE id = 'released'", "UPDATE receipt SET id = 'released' WHERE id = 'open'"},
-	{"a capture of another amount", "I10", "UPDATE receipt SET charge = charge - 1 WHERE id = 'captured'", "UPDATE receipt SET charge = charge + 1 WHERE id = 'captured'"},
-	{"another overrun", "I10", "UPDATE receipt SET overrun = overrun + 1 WHERE id = 'overrun'", "UPDATE receipt SET overrun = overrun - 1 WHERE id = 'overrun'"},
+	{"a capture of another amount", "I11", "UPDATE receipt SET charge = charge - 1 WHERE id = 'captured'", "UPDATE receipt SET charge = charge + 1 WHERE id = 'captured'"},
+	{"another overrun", "I11", "UPDATE receipt SET overrun = overrun + 1 WHERE id = 'overrun'", "UPDATE receipt SET overrun = overrun - 1 WHERE id = 'overrun'"},
 	{"a captured hold that says released", "I4", "UPDATE receipt SET status = 'released' WHERE id = 'captured'", "UPDATE receipt SET status = 'captured' WHERE id = 'captured'"},
 	{"a released hold that was charged", "I4", "UPDATE receipt SET charge = 1 WHERE id = 'released'", "UPDATE receipt SET charge = 0 WHERE id = 'released'"},
 	{"a capture at another time", "I10", "UPDATE receipt SET settled_at = -settled_at WHERE id = 'captured'", "UPDATE receipt SET settled_at = -settled_at WHERE id = 'captured'"},
@@ -183,13 +186,35 @@ var corruptions = []corruption{
 	{"usage of another hour", "I10", "UPDATE usage_hour SET hour = hour + 3600000000000", "UPDATE usage_hour SET hour = hour - 3600000000000"},
 	{"a receipt that usage does not count", "I10", "UPDATE usage_hour SET requests = requests - 1", "UPDATE usage_hour SET requests = requests + 1"},
 	{"a receipt of nobody", "I10", "UPDATE receipt SET account = 'x' WHERE id = 'released'", "UPDATE receipt SET account = 'acme' WHERE id = 'released'"},
+	{"a price row of another content", "I11", "UPDATE price SET content = replace(content, '1.00', '2.00')", "UPDATE price SET content = replace(content, '2.00', '1.00')"},
+	{"a price row of another version", "I11", "UPDATE price SET version = version || '0'; UPDATE hold SET price = price || '0'",
+		"UPDATE price SET version = substr(version, 1, 18); UPDATE hold SET price = substr(price, 1, 18)"},
+	{"a price row that is gone", "I11", "UPDATE price SET number = number + 1000", "UPDATE price SET number = number - 1000"},
+	{"an open hold whose price row is gone", "I11", "UPDATE hold SET price = price || '0'", "UPDATE hold SET price = substr(price, 1, 18)"},
+	{"units that cost another charge, in usage too", "I11", "UPDATE receipt SET image = image + 1 WHERE id = 'captured'; UPDATE usage_hour SET image = image + 1",
+		"UPDATE receipt SET image = image - 1 WHERE id = 'captured'; UPDATE usage_hour SET image = image - 1"},
+	{"a receipt of another price", "I11", "UPDATE receipt SET price_number = NULL WHERE id = 'captured'", "UPDATE receipt SET price_number = (SELECT number FROM price) WHERE id = 'captured'"},
+	{"a negative charge", "I6", "UPDATE receipt SET charge = -charge WHERE id = 'captured'", "UPDATE receipt SET charge = -charge WHERE id = 'captured'"},
+	{"a negative overrun", "I6", "UPDATE receipt SET overrun = -1 WHERE id = 'captured'", "UPDATE receipt SET overrun = 0 WHERE id = 'captured'"},
+	{"a budget of more than its limit", "I12", "UPDATE budget SET posted = posted + 15000000000 WHERE key_id = 'k1'", "UPDATE budget SET posted = posted - 15000000000 WHERE key_id = 'k1'"},
+	{"a budget that has spent less than its key", "I12", "UPDATE budget SET posted = posted + 9000000000 WHERE key_id = 'k1'", "UPDATE budget SET posted = posted - 9000000000 WHERE key_id = 'k1'"},
+	{"a budget that has spent more than its key", "I12", "UPDATE budget SET posted = posted - 1 WHERE key_id = 'k1'", "UPDATE budget SET posted = posted + 1 WHERE key_id = 'k1'"},
+	{"a budget of another limit", "I12", "UPDATE budget_entry SET amount = amount - 15000000000 WHERE key_id = 'k1'", "UPDATE budget_entry SET amount = amount + 15000000000 WHERE key_id = 'k1'"},
+	{"budgets that their account does not count", "I12", "UPDATE account SET budgets = 0", "UPDATE account SET budgets = 2"},
+	{"a budget that is gone", "I12", "DELETE FROM budget WHERE key_id = 'k2'; UPDATE account SET budgets = 1",
+		"INSERT INTO budget (id, account, key_id, posted, held, ended) SELECT budget, account, key_id, amount, 0, FALSE FROM budget_entry WHERE key_id = 'k2'; UPDATE account SET budgets = 2"},
+	{"a budget that nobody lifted", "I12", "UPDATE budget SET ended = TRUE WHERE key_id = 'k1'; UPDATE account SET budgets = 1",
+		"UPDATE budget SET ended = FALSE WHERE key_id = 'k1'; UPDATE account SET budgets = 2"},
+	{"days that cannot have been archived", "I10", "INSERT INTO setting (name, value) VALUES ('archived', '1900000000000000000')", "DELETE FROM setting WHERE name = 'archived'"},
+	{"failed attempts that are gone", "I10", "UPDATE attempt SET receipt = receipt || '0' WHERE number = 1", "UPDATE attempt SET receipt = 'captured'"},
+	{"a failed attempt of another waste", "I10", "UPDATE attempt SET waste = waste + 1 WHERE number = 2", "UPDATE attempt SET waste = waste - 1 WHERE number = 2"},
 	{"a capture of another hold", "I6", "UPDATE receipt SET held = held - 1 WHERE id = 'captured'", "UPDATE receipt SET held = held + 1 WHERE id = 'captured'"},
 }
 
 // copyReceipt adds a receipt like another one.
 func copyReceipt(id, as string) string {
-	return "INSERT INTO receipt (id, account, key_id, operation, model, status, held, charge, reason, channel, created_at, settled_at, image, counted)" +
-		" SELECT " + as + ", account, key_id, operation, model, status, held, charge, reason, channel, created_at, settled_at, image, counted FROM receipt WHERE id = '" + id + "'"
+	return "INSERT INTO receipt (id, account, key_id, operation, model, status, price_number, held, charge, reason, channel, created_at, settled_at, image, counted)" +
+		" SELECT " + as + ", account, key_id, operation, model, status, price_number, held, charge, reason, channel, created_at, settled_at, image, counted FROM receipt WHERE id = '" + id + "'"
 }
 
 // largeLedger has enough receipts of one account that Verify reads them in several
@@ -201,14 +226,16 @@ func (b dbTest) makeLarge() {
 	series := fmt.Sprintf("WITH RECURSIVE n (i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < %d) ", largeLedger)
 	const at = "1772357400000000000 + i * 1000000000"
 	b.account("acme", 1000)
+	version := price(b.t, billing.Rate{Unit: billing.Request, Amount: "0.000000007"}).Version()
 	for _, statement := range []string{
+		fmt.Sprintf(`INSERT INTO price (version, content, first_seen) SELECT '%s', '[{"unit":"request","amount":"0.000000007"}]', 0 FROM n WHERE i = 1`, version),
 		"INSERT INTO account (id, posted, held, credited, revenue, overrun, budgets, created_at) SELECT 'a' || i, 0, 0, 0, 0, 0, 0, 0 FROM n WHERE i <= 2500",
-		"INSERT INTO receipt (id, account, key_id, operation, model, status, held, charge, reason, channel, created_at, settled_at, input, counted)" +
-			" SELECT 'req_' || i, 'acme', 'k1', 'chat', 'm', 'captured', 9, 7, 'complete', 'c', " + at + ", " + at + ", i, FALSE FROM n",
+		"INSERT INTO receipt (id, account, key_id, operation, model, status, price_number, held, charge, reason, channel, created_at, settled_at, input, request, counted)" +
+			" SELECT 'req_' || i, 'acme', 'k1', 'chat', 'm', 'captured', (SELECT number FROM price), 9, 7, 'complete', 'c', " + at + ", " + at + ", i, 1, FALSE FROM n",
 		"INSERT INTO entry (account, kind, reference, customer, credit, created_at) SELECT 'acme', 'credit', 'req_' || i, 0, 0, " + at + " FROM n",
 		"INSERT INTO usage_hour (account, hour, key_id, model, operation, counted, requests, estimated, anomaly, charge, overrun, input," +
-			" cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character)" +
-			" SELECT 'acme', hour, 'k1', 'm', 'chat', FALSE, COUNT(*), 0, 0, 7 * COUNT(*), 0, SUM(i), 0, 0, 0, 0, 0, 0, 0, 0, 0" +
+			" cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character, request)" +
+			" SELECT 'acme', hour, 'k1', 'm', 'chat', FALSE, COUNT(*), 0, 0, 7 * COUNT(*), 0, SUM(i), 0, 0, 0, 0, 0, 0, 0, 0, 0, COUNT(*)" +
 			" FROM (SELECT i, " + at + " - (" + at + ") % 3600000000000 AS hour FROM n) AS settled GROUP BY hour",
 	} {
 		b.ok(b.place.Exec(b.t.Context(), series+statement))
