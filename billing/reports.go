@@ -58,6 +58,21 @@ type Accounts interface {
 	Verify(ctx context.Context) error
 }
 
+// Archives is a ledger that has moved receipts into files. The admin API asks an [Accounts]
+// for it.
+type Archives interface {
+	// Archived are the files by their names, as they were when they were written.
+	Archived(ctx context.Context) ([]Archived, error)
+}
+
+// Archived is a file that receipts were moved into.
+type Archived struct {
+	Name     string
+	Receipts int64
+	Charge   *big.Int // the sum, in nano-units
+	SHA256   string   // of the file, in hexadecimal digits
+}
+
 // KeyOf is a key of an account.
 type KeyOf struct{ Account, Key string }
 

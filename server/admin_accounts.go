@@ -164,7 +164,8 @@ func (q *adminRequest) showServer() (any, error) {
 }
 
 // verifyLedger is GET /admin/v1/ledger/verify: an error names the first
-// invariant that does not hold.
+// invariant that does not hold. With ?archives=true the answer lists the files that receipts
+// were moved into, for who has them to compare.
 func (q *adminRequest) verifyLedger() (any, error) {
 	if err := q.o.Accounts.Verify(q.ctx); err != nil {
 		return nil, err
@@ -173,11 +174,30 @@ func (q *adminRequest) verifyLedger() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	archives, err := q.archives()
+	if err != nil {
+		return nil, err
+	}
 	return adminapi.Ledger{
-		Status: "ok", Accounts: t.Accounts, Posted: ledger.FormatSum(t.Posted), Held: ledger.FormatSum(t.Held),
+		Archives: archives,
+		Status:   "ok", Accounts: t.Accounts, Posted: ledger.FormatSum(t.Posted), Held: ledger.FormatSum(t.Held),
 		Credited: ledger.FormatSum(t.Credited), Revenue: ledger.FormatSum(t.Revenue), Overrun: ledger.FormatSum(t.Overrun),
 		Currency: q.o.Accounts.Currency(),
 	}, nil
+}
+
+// archives are the files that receipts were moved into, if the request asks for them.
+func (q *adminRequest) archives() ([]adminapi.Archive, error) {
+	a, kept := q.o.Accounts.(billing.Archives)
+	if !kept || q.r.URL.Query().Get("archives") != "true" {
+		return nil, nil
+	}
+	files, err := a.Archived(q.ctx)
+	var views []adminapi.Archive
+	for _, f := range files {
+		views = append(views, adminapi.Archive{File: f.Name, Receipts: f.Receipts, Charge: ledger.FormatSum(f.Charge), SHA256: f.SHA256})
+	}
+	return views, err
 }
 
 // reload is POST /admin/v1/reload.

@@ -321,13 +321,13 @@ func (db *DB) listArchive(ctx context.Context, q session, condition string, args
 	return all, db.unavailableOrCanceled(ctx, err)
 }
 
-// Archived are the files that receipts were moved into, with their names as paths, by name.
-// Those that a program made which did not list them yet are not among them.
-func (db *DB) Archived(ctx context.Context) ([]ArchiveFile, error) {
+// Archived implements [billing.Archives]. The files of a program that did not list them yet are
+// not among them.
+func (db *DB) Archived(ctx context.Context) ([]billing.Archived, error) {
 	listed, err := db.listArchive(ctx, db.readers(), "TRUE")
-	files := make([]ArchiveFile, len(listed))
-	for i := range listed {
-		files[i] = listed[i].ArchiveFile
+	files := make([]billing.Archived, len(listed))
+	for i, f := range listed {
+		files[i] = billing.Archived{Name: f.Path, Receipts: f.Receipts, Charge: f.Charge, SHA256: f.SHA256}
 	}
 	return files, err
 }

@@ -83,8 +83,10 @@ type pricedReceipt struct {
 }
 
 // pricedColumns are the columns of a pricedReceipt.
-var pricedColumns = "id, account, key_id, COALESCE(price_number, 0), created_at, held, charge, COALESCE(overrun, 0), CASE WHEN counted THEN 1 ELSE 0 END, COALESCE(variant, ''), COALESCE(" +
-	strings.ReplaceAll(countColumns, ", ", ", 0), COALESCE(") + ", 0)"
+func pricedColumns() string {
+	return "id, account, key_id, COALESCE(price_number, 0), created_at, held, charge, COALESCE(overrun, 0), CASE WHEN counted THEN 1 ELSE 0 END, COALESCE(variant, ''), COALESCE(" +
+		strings.ReplaceAll(countColumns, ", ", ", 0), COALESCE(") + ", 0)"
+}
 
 func scanPriced(rows Row) (p pricedReceipt, err error) {
 	to := []any{&p.id, &p.account, &p.key, &p.price, &p.created, &p.held, &p.charge, &p.overrun, &p.counted, &p.usage.Variant}
@@ -110,7 +112,7 @@ func (r *recomputation) charges(before, end string) (broken string, err error) {
 			}
 			broken = r.check(&p)
 			return nil
-		}, "SELECT "+pricedColumns+" FROM receipt WHERE id > ? AND id <= ?", before, end)
+		}, "SELECT "+pricedColumns()+" FROM receipt WHERE id > ? AND id <= ?", before, end)
 	})
 	if err != nil || broken != "" || late == nil {
 		return broken, err

@@ -207,9 +207,24 @@ func TestArchiveMovesReceiptsIntoFiles(t *testing.T) {
 			if got := do("usage").stdout; got != usage || !strings.Contains(got, files[0].Charge) {
 				t.Errorf("the usage was\n%s and is\n%s", usage, got)
 			}
-			if r := do("ledger", "verify"); r.code != exitOK {
-				t.Errorf("verify: %s%s", r.stdout, r.stderr)
+			verify := func(what string, code int, stdout, stderr string) {
+				t.Helper()
+				r := do("ledger", "verify", "--archive", out)
+				if r.code != code || !regexp.MustCompile(stdout).MatchString(r.stdout) || !regexp.MustCompile(stderr).MatchString(r.stderr) {
+					t.Errorf("verify of %s: %d %s%s", what, r.code, r.stdout, r.stderr)
+				}
 			}
+			verify("the files as they were written", exitOK, `Of the files that receipts were moved into, all 1 are in `, `^$`)
+			changed, err := os.ReadFile(files[0].File)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, files[0].File, string(changed[1:]))
+			verify("a file that was changed", exitFailed, ``, `receipts-\S+ is not the file that was written: its SHA-256 is \w{64}, and was \w{64}`)
+			if err := os.Remove(files[0].File); err != nil {
+				t.Fatal(err)
+			}
+			verify("a file that is gone", exitFailed, ``, `receipts-\S+ is not there: it has 1 receipts for \d`)
 		})
 	}
 }

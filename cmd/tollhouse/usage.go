@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -162,23 +166,66 @@ func wasteTable(list adminapi.List[adminapi.Waste]) *table {
 // ledgerVerify is `ledger verify`. What does not balance is the error of the admin API.
 func ledgerVerify(p *program) *command {
 	c := newCommand("ledger verify", "check that every entry of the ledger balances")
-	c.examples = []string{"tollhouse ledger verify"}
+	c.details = "With --archive the files in DIR are compared with what the store knows of the files that `archive` wrote."
+	c.examples = []string{"tollhouse ledger verify", "tollhouse ledger verify --archive /backup/receipts"}
+	dir := c.flags.String("archive", "", "the directory `DIR` of the files of `archive`, to be compared too")
 	cl := newAdminCommand(p, c)
 	cl.noLimit = true // it reads the whole ledger
 	c.run = func(ctx context.Context, _ []string) error {
 		var totals adminapi.Ledger
-		if err := cl.do(ctx, http.MethodGet, "/admin/v1/ledger/verify", nil, &totals); err != nil {
+		path := "/admin/v1/ledger/verify"
+		if *dir != "" {
+			path += "?archives=true"
+		}
+		if err := cl.do(ctx, http.MethodGet, path, nil, &totals); err != nil {
 			return err
 		}
 		err := cl.say(totals, "The ledger is sound: every entry balances, and every hold and receipt agrees with it.\n")
-		if err != nil || cl.json || totals.Posted == "" { // an older server gives no totals
+		if err == nil && !cl.json && totals.Posted != "" { // an older server gives no totals
+			t := &table{head: []string{"ACCOUNTS", "POSTED", "HELD", "CREDITED", "REVENUE", "OVERRUN", "CURRENCY"}}
+			t.add(totals.Accounts, totals.Posted, totals.Held, totals.Credited, totals.Revenue, totals.Overrun, totals.Currency)
+			err = t.write(p.stdout)
+		}
+		if err != nil || *dir == "" {
 			return err
 		}
-		t := &table{head: []string{"ACCOUNTS", "POSTED", "HELD", "CREDITED", "REVENUE", "OVERRUN", "CURRENCY"}}
-		t.add(totals.Accounts, totals.Posted, totals.Held, totals.Credited, totals.Revenue, totals.Overrun, totals.Currency)
-		return t.write(p.stdout)
+		if err := compareArchives(*dir, totals.Archives); err != nil || cl.json {
+			return err
+		}
+		_, err = fmt.Fprintf(p.stdout, "Of the files that receipts were moved into, all %d are in %s as they were written.\n", len(totals.Archives), *dir)
+		return err
 	}
 	return c
+}
+
+// compareArchives fails unless each file is in dir as it was written; the error names those
+// that are not.
+func compareArchives(dir string, files []adminapi.Archive) error {
+	var broken []error
+	for _, f := range files {
+		path := filepath.Join(dir, filepath.Base(f.File))
+		sum, err := fileSHA256(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			broken = append(broken, fmt.Errorf("%s is not there: it has %d receipts for %s", path, f.Receipts, f.Charge))
+		case err != nil:
+			broken = append(broken, err)
+		case sum != f.SHA256:
+			broken = append(broken, fmt.Errorf("%s is not the file that was written: its SHA-256 is %s, and was %s", path, sum, f.SHA256))
+		}
+	}
+	return errors.Join(broken...)
+}
+
+func fileSHA256(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	hash := sha256.New()
+	_, err = io.Copy(hash, f)
+	return hex.EncodeToString(hash.Sum(nil)), err
 }
 
 // archivedFile is what `archive --json` says of a file.

@@ -114,6 +114,16 @@ type Ledger struct {
 	Revenue  string `json:"revenue"`
 	Overrun  string `json:"overrun"`
 	Currency string `json:"currency"`
+	// Archives are the files that receipts were moved into, with ?archives=true only.
+	Archives []Archive `json:"archives,omitempty"`
+}
+
+// Archive is a file that receipts were moved into.
+type Archive struct {
+	File     string `json:"file"` // the name alone
+	Receipts int64  `json:"receipts"`
+	Charge   string `json:"charge"`
+	SHA256   string `json:"sha256"`
 }
 
 // Key is an API key that exists.

@@ -192,7 +192,7 @@ var archiveTests = map[string]func(dbTest){
 		for i, f := range listed {
 			data, err := os.ReadFile(files[i])
 			b.ok(err)
-			if sum := sha256.Sum256(data); f.Path != names[i] || f.SHA256 != hex.EncodeToString(sum[:]) || f.Receipts != 1 || f.Charge.Int64() != int64(billing.One) {
+			if sum := sha256.Sum256(data); f.Name != names[i] || f.SHA256 != hex.EncodeToString(sum[:]) || f.Receipts != 1 || f.Charge.Int64() != int64(billing.One) {
 				b.t.Errorf("%+v is listed for %s, whose hash is %x", f, names[i], sum)
 			}
 		}
