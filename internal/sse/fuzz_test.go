@@ -31,7 +31,7 @@ func reference(stream string) []got {
 		case field == "event" && !unfinished:
 			name = value
 		case line == "" && !unfinished:
-			if data != nil {
+			if strings.Trim(strings.Join(data, "\n"), " \t\n") != "" {
 				events = append(events, got{name, strings.Join(data, "\n")})
 			}
 			name, data = "", nil

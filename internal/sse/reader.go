@@ -80,7 +80,7 @@ func (r *Reader) Release() {
 }
 
 // Next returns the next event that has data, as soon as its blank line was
-// read. Events without data, comments and other fields are passed over. The end
+// read. Events without data or with a blank one, comments and other fields are passed over. The end
 // of src is io.EOF; any other error of src comes after the events that were
 // complete before it; an event over the limit is [ErrTooLarge]. Errors are final.
 //
@@ -153,7 +153,7 @@ func (r *Reader) repeats() bool {
 	start := r.pos + len(head)
 	rest := r.pooled.buf[start:r.end]
 	size := bytes.IndexByte(rest, '\n')
-	if size <= 0 || size > r.limit || size+1 == len(rest) || rest[size+1] != '\n' || bytes.IndexByte(rest[:size], '\r') >= 0 {
+	if size <= 0 || isBlank(rest[:size]) || size > r.limit || size+1 == len(rest) || rest[size+1] != '\n' || bytes.IndexByte(rest[:size], '\r') >= 0 {
 		return false
 	}
 	r.hasData, r.data = true, span{start, start + size}
@@ -253,12 +253,19 @@ func (r *Reader) applyLine(line span) {
 	switch {
 	case line.start < line.end:
 		r.field(line)
-	case r.hasData:
+	case r.hasData && !isBlank(r.data.of(r.pooled.buf)):
 		r.event.Data, r.ready = r.data.of(r.pooled.buf), true
 		r.expect(r.event.Name)
 	default:
-		r.event = Event{}
+		r.event, r.hasData = Event{}, false
 	}
+}
+
+// isBlank reports whether data is white space alone, or nothing: the heartbeat of some
+// servers is an empty data line. The standard dispatches no event without data
+// (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+func isBlank(data []byte) bool {
+	return len(data) == 0 || data[0] <= ' ' && len(bytes.Trim(data, " \t\n")) == 0
 }
 
 // expect has repeats look for events called name.
