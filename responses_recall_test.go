@@ -348,6 +348,40 @@ func TestAConversationIsRecalledWithinBounds(t *testing.T) {
 	}
 }
 
+// An item that a request names many times makes it larger each time.
+func TestAnItemIsInsertedWithinBoundsHoweverOftenItIsNamed(t *testing.T) {
+	const size = 200_000
+	for _, row := range []struct {
+		name       string
+		references int
+		memory     int64 // for bodies; 0 means no limit
+		status     int
+	}{
+		{"few", 3, 0, 200},
+		{"more than the bound of one request", 4_000, 0, 400},
+		{"more than the gateway has", 100, 16 << 20, 503},
+	} {
+		for _, op := range []upstream.Op{upstream.Responses, upstream.CountInput} {
+			v := &responsesVendor{filler: size}
+			k := newStateGateway(t, v, func(o *gateway.Options) { o.Admission.Memory = row.memory })
+			k.must(t, upstream.Responses, askResponse)
+			body := `{"model":"m","max_output_tokens":1,"input":[` + strings.Repeat(`{"id":"msg_1"},`, row.references) + userItem + `]}`
+			r, err := k.Do(t.Context(), &gateway.Request{Op: op, Body: []byte(body)})
+			got := 200
+			if f := fault.From(err); f != nil {
+				got = f.HTTPStatus()
+			}
+			r.End(got, nil)
+			if calls := len(v.calls) - 1; got != row.status || (calls > 0) != (row.status == 200) {
+				t.Errorf("%s, %s: status %d (%v) after %d calls, want %d", row.name, op, got, err, calls, row.status)
+			}
+			if left := k.Load().Bodies; left != 0 {
+				t.Errorf("%s, %s: %d bytes are still reserved", row.name, op, left)
+			}
+		}
+	}
+}
+
 // What a request only names is looked up once for each id, and no body is read for that.
 func TestWhatIsOnlyNamedIsLookedUpOnceWithoutItsBody(t *testing.T) {
 	const approval = `{"type":"mcp_approval_response","approve":true,"approval_request_id":"%s"}`

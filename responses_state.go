@@ -290,11 +290,13 @@ func (s *responseState) expand(ctx context.Context, r *responsesapi.Request) err
 
 // recall reads what a request refers to, within the bounds of one request.
 type recall struct {
-	call  *call
-	r     *responsesapi.Request
-	count int // responses
-	bytes int
-	items map[string][]byte // by their ids, of the responses that were read
+	call     *call
+	r        *responsesapi.Request
+	count    int               // responses
+	read     int               // bytes of them
+	inserted int               // bytes of their items in the request, each as often as it stands there
+	reserved int               // bytes for which memory is reserved
+	items    map[string][]byte // by their ids, of the responses that were read
 }
 
 // open reads a response, by its id or an item's. It is nil if the account does not have
@@ -313,11 +315,33 @@ func (q *recall) open(ctx context.Context, ref responsesapi.Reference) (*state.R
 		q.r.RefuseMissing(ref)
 		return nil, nil, nil
 	}
-	if q.bytes += len(row.Body); q.bytes > maxRecalledBytes {
-		q.r.Problem.Refuse(ref.Param(), fmt.Sprintf("The conversation that the request goes on from has more than %d MiB. Send what is needed of it instead.", maxRecalledBytes>>20))
-		return nil, nil, nil
+	q.read += len(row.Body)
+	if ok, err := q.reserve(ref, q.read); err != nil || !ok {
+		return nil, nil, err
 	}
-	return row, opened, q.call.response.ReserveMemory(int64(len(row.Body))) // of which the request becomes larger
+	return row, opened, nil
+}
+
+// insert counts an item that the request becomes larger by. One that a request names many
+// times counts each time.
+func (q *recall) insert(ref responsesapi.Reference, item []byte) (ok bool, err error) {
+	q.inserted += len(item)
+	return q.reserve(ref, q.inserted)
+}
+
+// reserve reserves memory for this many bytes in all. It is false if that is too much; the
+// request then has the problem.
+func (q *recall) reserve(ref responsesapi.Reference, bytes int) (ok bool, err error) {
+	if bytes > maxRecalledBytes {
+		q.r.Problem.Refuse(ref.Param(), fmt.Sprintf("The stored items that the request refers to have more than %d MiB. Send what is needed of them instead.", maxRecalledBytes>>20))
+		return false, nil
+	}
+	if bytes > q.reserved {
+		more := bytes - q.reserved
+		q.reserved = bytes
+		err = q.call.response.ReserveMemory(int64(more))
+	}
+	return err == nil, err
 }
 
 // conversation are the items of the response that the request goes on from, and of those
@@ -325,7 +349,8 @@ func (q *recall) open(ctx context.Context, ref responsesapi.Reference) (*state.R
 func (q *recall) conversation(ctx context.Context) ([][]byte, error) {
 	var turns [][][]byte // the last one first
 	for id := q.r.PreviousResponseID; id != ""; {
-		row, opened, err := q.open(ctx, responsesapi.PreviousResponse(id))
+		ref := responsesapi.PreviousResponse(id)
+		row, opened, err := q.open(ctx, ref)
 		if err != nil || opened == nil {
 			return nil, err
 		}
@@ -333,6 +358,11 @@ func (q *recall) conversation(ctx context.Context) ([][]byte, error) {
 		for _, item := range opened.Output() {
 			if again := q.again(row, item); again != nil {
 				turn = append(turn, again)
+			}
+		}
+		for _, item := range turn {
+			if ok, err := q.insert(ref, item); err != nil || !ok {
+				return nil, err
 			}
 		}
 		turns, id = append(turns, turn), row.Previous
@@ -367,7 +397,11 @@ func (q *recall) resolve(ctx context.Context, input [][]byte) error {
 				return nil
 			}
 		}
-		input[ref.Index] = q.items[ref.ID]
+		item := q.items[ref.ID]
+		if ok, err := q.insert(ref, item); err != nil || !ok {
+			return err
+		}
+		input[ref.Index] = item
 	}
 	return nil
 }
