@@ -41,6 +41,7 @@ type Key struct {
 	id      string
 	point   rendezvous.Point // in the orders of sessions
 	breaker breaker.Breaker  // opened by refusals
+	suspect atomic.Bool      // it had a refusal that may be about what the call asked for
 }
 
 // NewKeys makes a ring. An empty key, or one that cannot stand in a header, is
@@ -205,32 +206,70 @@ func (k *Key) usable(call *Call) bool {
 // answer. It sets [Failure.Key] of the failure in err's chain, and [Failure.OtherKey]
 // where the vendor refused the key or said that it is at its limit, and another key can
 // serve. A nil Key notes nothing.
-func (k *Key) Report(err error) {
+//
+// Any caller can provoke a refusal that is about the request, and a limit by a large one.
+// Such a call goes to one other key, so that its requests put no second key aside. An
+// ambiguous refusal counts against a key only if another key then serves the same call.
+func (k *Key) Report(call *Call, err error) {
 	if k == nil {
 		return
 	}
 	if err == nil { // as nearly always: without the allocation of errors.As
 		k.breaker.Succeeded(k.ring.now())
+		if k.suspect.Load() {
+			k.suspect.Store(false)
+		}
+		k.ring.confirm(call.RefusedKeys)
 		return
 	}
 	var f *Failure
 	if errors.As(err, &f) {
 		f.Key = k.id
 	}
+	first := !k.ring.refusedOne(call)
 	switch {
 	case f != nil && misroutedStatuses[f.Status]:
 	case f == nil, f.Oversized, f.NoModel, f.Status >= 400 && f.Status < 500 && f.Status != http.StatusTooManyRequests && !f.Fatal:
 		k.breaker.Succeeded(k.ring.now())
+	case f.Ambiguous:
+		k.suspect.Store(true)
+		f.OtherKey = first && k.ifOtherUsable(func(time.Time) {})
 	case f.Fatal:
-		f.OtherKey = k.ifOtherUsable(func(now time.Time) {
-			k.breaker.Failed(k.breaker.CurrentToken(), breaker.Failure{Fatal: true, Certain: true}, now)
-		})
+		f.OtherKey = k.ifOtherUsable(k.refused)
 	case f.Status == http.StatusTooManyRequests:
 		wait := fault.From(err).RetryAfter
 		if wait <= 0 {
 			wait = breaker.MinOpenTime
 		}
-		f.OtherKey = k.ifOtherUsable(func(now time.Time) { k.breaker.CoolDown(k.breaker.CurrentToken(), now, wait) })
+		k.suspect.Store(false)
+		f.OtherKey = first && k.ifOtherUsable(func(now time.Time) { k.breaker.CoolDown(k.breaker.CurrentToken(), now, wait) })
+	}
+}
+
+// refusedOne reports whether the vendor has refused a key of the ring for the call.
+func (r *Keys) refusedOne(call *Call) bool {
+	for i := range r.keys {
+		if slices.Contains(call.RefusedKeys, r.keys[i].id) {
+			return true
+		}
+	}
+	return false
+}
+
+// refused counts a refusal of the key, whatever it was used for.
+func (k *Key) refused(now time.Time) {
+	k.breaker.Failed(k.breaker.CurrentToken(), breaker.Failure{Fatal: true, Certain: true}, now)
+}
+
+// confirm counts the ambiguous refusals of keys whose call another key has served.
+func (r *Keys) confirm(refused []string) {
+	if len(refused) == 0 {
+		return
+	}
+	for i := range r.keys {
+		if k := &r.keys[i]; slices.Contains(refused, k.id) && k.suspect.Swap(false) {
+			k.ifOtherUsable(k.refused)
+		}
 	}
 }
 

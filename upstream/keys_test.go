@@ -48,15 +48,15 @@ func turns(r *upstream.Keys, n int, tell func(*upstream.Key)) string {
 
 func silent(*upstream.Key) {}
 
-// refusedKey is the error of a call whose key the vendor refused.
-var refusedKey = upstream.FromStatus(401).Fault()
+// refusedKey is the error of a call whose key the vendor refused for certain.
+var refusedKey = (&upstream.Failure{Status: 401, Sent: true, Fatal: true}).Fault()
 
 // limited reports to the key that it is at its limit, and whether another can serve.
 func limited(k *upstream.Key, wait time.Duration) (other bool) {
 	f := upstream.FromStatus(429)
 	e := f.Fault()
 	e.RetryAfter = wait
-	k.Report(e)
+	k.Report(new(upstream.Call), e)
 	return f.OtherKey
 }
 
@@ -64,9 +64,9 @@ func limited(k *upstream.Key, wait time.Duration) (other bool) {
 func refuses(bad string) func(*upstream.Key) {
 	return func(k *upstream.Key) {
 		if strings.Contains(bad, k.Value().Reveal()) {
-			k.Report(refusedKey)
+			k.Report(new(upstream.Call), refusedKey)
 		} else {
-			k.Report(nil)
+			k.Report(new(upstream.Call), nil)
 		}
 	}
 }
@@ -111,10 +111,86 @@ func TestWhatSaysNothingOfAKeyLeavesItInUse(t *testing.T) {
 		"no such model": {Status: 403, Sent: true, NoModel: true}, "a limit of one request's size": {Status: 429, Sent: true, Refused: true, Oversized: true},
 		"the caller's fault": upstream.FromStatus(400), "the vendor's fault": upstream.FromStatus(500), "no connection": {},
 	} {
-		got := turns(ring(t, nil, "a", "b"), 8, func(k *upstream.Key) { k.Report(f.Fault()) })
+		got := turns(ring(t, nil, "a", "b"), 8, func(k *upstream.Key) { k.Report(new(upstream.Call), f.Fault()) })
 		if got != "abababab" || f.OtherKey {
 			t.Errorf("%s: keys %s, another one can serve: %t", name, got, f.OtherKey)
 		}
+	}
+}
+
+// attempts makes a call of a session as a router does: with another key where the vendor
+// refused the first. They are the keys that were asked.
+func attempts(r *upstream.Keys, session int, vendor func(key string) *upstream.Failure) (keys string) {
+	c := inSession(session)
+	for {
+		k, _ := r.Next(c)
+		keys += k.Value().Reveal()
+		f := vendor(k.Value().Reveal())
+		if f == nil {
+			k.Report(c, nil)
+			return keys
+		}
+		if k.Report(c, f.Fault()); !f.OtherKey {
+			return keys
+		}
+		c.RefusedKeys = append(c.RefusedKeys, f.Key)
+	}
+}
+
+func TestRefusalsOfOneCallersRequestsLeaveTheKeysToOthers(t *testing.T) {
+	always := func(status int) func(string) *upstream.Failure {
+		return func(string) *upstream.Failure { return upstream.FromStatus(status) }
+	}
+	for _, row := range []struct {
+		name   string
+		vendor func(key string) *upstream.Failure
+		calls  int
+		asked  int // keys by each call
+		inUse  int // keys that sessions still have
+	}{
+		{"a 403 for what is asked", always(403), 12, 2, 3},
+		{"a 402 for what is asked", always(402), 12, 2, 3},
+		{"one 429", always(429), 1, 2, 2},
+		{"a request above the limit by its size", func(string) *upstream.Failure {
+			return &upstream.Failure{Status: 429, Sent: true, Refused: true, Oversized: true}
+		}, 12, 1, 3},
+	} {
+		now := time.Unix(0, 0)
+		r := ring(t, func() time.Time { return now }, "a", "b", "c")
+		for range row.calls {
+			if got := attempts(r, 1, row.vendor); len(got) != row.asked {
+				t.Errorf("%s: one call asked the keys %q, want %d", row.name, got, row.asked)
+			}
+		}
+		used := make(map[string]bool)
+		for n := range 100 {
+			used[keyOf(t, r, inSession(n))] = true
+		}
+		if len(used) != row.inUse {
+			t.Errorf("%s: other sessions have %d keys, want %d", row.name, len(used), row.inUse)
+		}
+	}
+}
+
+// A vendor may say no more of a dead key than a bare 401. Another key then serves the call.
+func TestAnAmbiguousRefusalCountsIfAnotherKeyServesTheCall(t *testing.T) {
+	now := time.Unix(0, 0)
+	r := ring(t, func() time.Time { return now }, "a", "b")
+	session := 0
+	for keyOf(t, r, inSession(session)) != "a" {
+		session++
+	}
+	var got []string
+	for range 4 {
+		got = append(got, attempts(r, session, func(key string) *upstream.Failure {
+			if key == "a" {
+				return upstream.FromStatus(401)
+			}
+			return nil
+		}))
+	}
+	if want := []string{"ab", "ab", "ab", "b"}; !slices.Equal(got, want) {
+		t.Errorf("the calls asked the keys %q, want %q", got, want)
 	}
 }
 
@@ -268,8 +344,8 @@ func TestARetryUsesTheNextKeyOfTheSession(t *testing.T) {
 	var order []string
 	for range 3 {
 		k, _ := r.Next(c)
-		f := upstream.FromStatus(401)
-		k.Report(f.Fault())
+		f := &upstream.Failure{Status: 401, Sent: true, Fatal: true}
+		k.Report(c, f.Fault())
 		if f.Key != k.ID() || !f.OtherKey {
 			t.Fatalf("the failure names the key %q of %q, other key %t", f.Key, k.ID(), f.OtherKey)
 		}

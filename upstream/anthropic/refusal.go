@@ -3,6 +3,7 @@ package anthropic
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -111,6 +112,17 @@ func (v *vendorError) publicCode() fault.Code {
 	return fault.Code(v.kind)
 }
 
+// oversized reports whether a rate limit refuses the request for its own size, so that
+// no waiting helps: all input tokens of the minute were still left
+// (https://docs.claude.com/en/api/rate-limits#response-headers). The message is the same
+// for a request that came after too many others.
+func oversized(h http.Header) bool {
+	limit, err := strconv.ParseUint(h.Get("Anthropic-Ratelimit-Input-Tokens-Limit"), 10, 64)
+	left, err2 := strconv.ParseUint(h.Get("Anthropic-Ratelimit-Input-Tokens-Remaining"), 10, 64)
+	requests, err3 := strconv.ParseUint(h.Get("Anthropic-Ratelimit-Requests-Remaining"), 10, 64)
+	return err == nil && err2 == nil && limit > 0 && left >= limit && (err3 != nil || requests > 0)
+}
+
 // refused makes the error of a refusal: the caller's fault, who then gets the vendor's
 // text, the operator's or the vendor's.
 func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
@@ -119,6 +131,10 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	if status < 500 && v.operatorsFault() {
 		e = c.OperatorFault(f)
 		f.Ambiguous = v.kind == permissionError
+	}
+	if f.Status == http.StatusTooManyRequests && !f.Fatal && oversized(h) {
+		f.Oversized = true
+		e = f.Fault()
 	}
 	f.NoModel = v.noModel(status)
 	if e.Code == fault.InvalidRequest {

@@ -55,14 +55,14 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	case upstream.SubmitVideo:
 		header.Set("X-DashScope-Async", "enable") // without it the vendor would refuse to answer with a task's id
 		resp, key, err := d.Post(ctx, call, to, header, call.Body)
-		return d.videoReply(ctx, resp, key, err)
+		return d.videoReply(ctx, call, resp, key, err)
 	}
 	task, err := d.TaskURL(call)
 	if err != nil {
 		return nil, err
 	}
 	resp, key, err := d.Get(ctx, call, task, header)
-	return d.videoReply(ctx, resp, key, err)
+	return d.videoReply(ctx, call, resp, key, err)
 }
 
 // maxDocument bounds an answer, which has links and no media.
@@ -79,8 +79,8 @@ func (d *driver) accepted(data []byte, h http.Header) ([]byte, error) {
 
 // videoReply replies with what a response says of a video. Errors have the form of the
 // endpoint.
-func (d *driver) videoReply(ctx context.Context, resp *http.Response, key *upstream.Key, err error) (*upstream.Reply, error) {
-	reply, err := d.Document(ctx, resp, key, err, maxDocument, d.accepted)
+func (d *driver) videoReply(ctx context.Context, call *upstream.Call, resp *http.Response, key *upstream.Key, err error) (*upstream.Reply, error) {
+	reply, err := d.Document(ctx, call, resp, key, err, maxDocument, d.accepted)
 	if err != nil {
 		return nil, publicVideoError(err)
 	}

@@ -50,7 +50,7 @@ func (d *driver) synthesizeSpeech(ctx context.Context, call *upstream.Call, to *
 		return nil, err
 	}
 	body, err := d.readAudio(ctx, resp)
-	key.Report(err)
+	key.Report(call, err)
 	if err != nil {
 		return nil, publicSpeechError(err)
 	}

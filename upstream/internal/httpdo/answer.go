@@ -29,7 +29,7 @@ func (c *Client) Reply(call *upstream.Call, resp *http.Response, key *upstream.K
 		err = c.checkStream(resp, body)
 	}
 	if err == nil || !upstream.LimitOfStored(call.Op, err) {
-		key.Report(err)
+		key.Report(call, err)
 	}
 	if err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func (c *Client) Exchange(ctx context.Context, call *upstream.Call, body upstrea
 		return nil, err
 	}
 	resp, key, err := c.Post(ctx, call, to, Header("application/json", "application/json"), body)
-	reply, err := c.Document(ctx, resp, key, err, most, translate)
+	reply, err := c.Document(ctx, call, resp, key, err, most, translate)
 	if err == nil {
 		reply.Dropped = dropped
 	}
@@ -168,7 +168,7 @@ func (c *Client) Exchange(ctx context.Context, call *upstream.Call, body upstrea
 
 // Document turns a response into a Reply of the whole answer, as [Client.Exchange] does, or
 // into an error, and reports to the key. err is that of [Client.Post] or [Client.Get].
-func (c *Client) Document(ctx context.Context, resp *http.Response, key *upstream.Key, err error, most int64, translate Translate) (*upstream.Reply, error) {
+func (c *Client) Document(ctx context.Context, call *upstream.Call, resp *http.Response, key *upstream.Key, err error, most int64, translate Translate) (*upstream.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (c *Client) Document(ctx context.Context, resp *http.Response, key *upstrea
 			err = c.Malformed(resp.StatusCode, err)
 		}
 	}
-	key.Report(err)
+	key.Report(call, err)
 	if err != nil {
 		return nil, err
 	}

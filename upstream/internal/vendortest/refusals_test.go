@@ -34,9 +34,13 @@ var drivers = map[string]struct {
 	"voyage":    {voyage.New, upstream.Embeddings, `{"model":"voyage-4","input":["one"]}`, `{"object":"list","data":[],"usage":{"total_tokens":1}}`},
 }
 
-func refusedBy(t *testing.T, driver string, status int, body string) (*fault.Error, *upstream.Failure) {
+func refusedBy(t *testing.T, driver string, status int, body string, header ...string) (*fault.Error, *upstream.Failure) {
 	d := drivers[driver]
-	url := vendortest.Serve(t, vendortest.Responds(status, map[string]string{"Retry-After": "30"}, body))
+	sent := map[string]string{"Retry-After": "30"}
+	for i := 0; i < len(header); i += 2 {
+		sent[header[i]] = header[i+1]
+	}
+	url := vendortest.Serve(t, vendortest.Responds(status, sent, body))
 	up := vendortest.New(t, d.make, upstream.DriverOptions{BaseURL: url, Keys: vendortest.Keys("sk-1")})
 	return vendortest.Refused(t, up, &upstream.Call{Op: d.op, Model: "m", Body: vendortest.Body(t, d.body)})
 }
@@ -67,8 +71,14 @@ func TestAKeyThatTheVendorRefusesIsLeftAlone(t *testing.T) {
 			up := vendortest.New(t, d.make, upstream.DriverOptions{
 				BaseURL: url, Keys: vendortest.Keys("bad-key", "good-key"), Now: func() time.Time { return time.Unix(0, 0) },
 			})
+			call := &upstream.Call{Op: d.op, Model: "m"}
 			for range 10 {
-				reply, err := up.Do(t.Context(), &upstream.Call{Op: d.op, Model: "m", Body: vendortest.Body(t, d.body)})
+				call.Body = vendortest.Body(t, d.body)
+				reply, err := up.Do(t.Context(), call)
+				if call.RefusedKeys = nil; err != nil { // as a router does
+					f, _ := upstream.FailureOf(err)
+					call.RefusedKeys = []string{f.Key}
+				}
 				if err == nil {
 					_ = reply.Body.Close()
 				} else if strings.Contains(err.Error(), "bad-key") {
@@ -189,18 +199,25 @@ func TestOnlyAVendorsCodeSaysSurelyThatTheAccountIsOut(t *testing.T) {
 }
 
 func TestARateLimitThatARequestExceedsByItsSizeHasNoTimeToComeBack(t *testing.T) {
+	const anthropicLimit = `{"type":"error","error":{"type":"rate_limit_error","message":"This request would exceed the rate limit for your organization of 30,000 input tokens per minute."}}`
+	const limit, left, requests = "anthropic-ratelimit-input-tokens-limit", "anthropic-ratelimit-input-tokens-remaining", "anthropic-ratelimit-requests-remaining"
 	for _, row := range []struct {
-		body      string
-		oversized bool
+		driver, body string
+		header       []string
+		oversized    bool
 	}{
-		{`{"error":{"type":"tokens","code":"rate_limit_exceeded","message":"Request too large for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Requested 90000."}}`, true},
-		{`{"error":{"code":"context_length_exceeded","message":"m"}}`, true},
-		{`{"error":{"type":"tokens","code":"rate_limit_exceeded","message":"Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000."}}`, false},
-		{`{"error":{"type":"requests","code":"rate_limit_exceeded","message":"m"}}`, false},
+		{"openai", `{"error":{"type":"tokens","code":"rate_limit_exceeded","message":"Request too large for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Requested 90000."}}`, nil, true},
+		{"openai", `{"error":{"code":"context_length_exceeded","message":"m"}}`, nil, true},
+		{"openai", `{"error":{"type":"tokens","code":"rate_limit_exceeded","message":"Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000."}}`, nil, false},
+		{"openai", `{"error":{"type":"requests","code":"rate_limit_exceeded","message":"m"}}`, nil, false},
+		{"anthropic", anthropicLimit, []string{limit, "30000", left, "30000"}, true},
+		{"anthropic", anthropicLimit, []string{limit, "30000", left, "4000"}, false},
+		{"anthropic", anthropicLimit, []string{limit, "30000", left, "30000", requests, "0"}, false},
+		{"anthropic", anthropicLimit, nil, false}, // it says the same of one that came after others
 	} {
-		e, f := refusedBy(t, "openai", http.StatusTooManyRequests, row.body)
+		e, f := refusedBy(t, row.driver, http.StatusTooManyRequests, row.body, row.header...)
 		if e.Code != fault.UpstreamRateLimit || f.Oversized != row.oversized || (e.RetryAfter == 0) != row.oversized {
-			t.Errorf("%s: %v, come back after %s, %+v", row.body, e, e.RetryAfter, f)
+			t.Errorf("%s %q: %v, come back after %s, %+v", row.body, row.header, e, e.RetryAfter, f)
 		}
 	}
 }
