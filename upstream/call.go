@@ -58,6 +58,9 @@ type Call struct {
 	MaxOutput int64
 	// CachePrompts is the channel's (router.Channel.CachePrompts); set by a Router.
 	CachePrompts bool
+	// Drop is the channel's (router.Channel.Drop), for what refuses a field before the
+	// channel's edits come to it; set by a Router.
+	Drop []string
 	// Query is what of the client's query string travels to an upstream of the
 	// same dialect ("beta=true"); empty for none.
 	Query string

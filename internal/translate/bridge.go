@@ -183,7 +183,7 @@ func (b *bridge) messageCall(call *upstream.Call) (*bridgedCall, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, dropped, err := messagesToChat(r)
+	c, dropped, err := messagesToChat(r, call.Drop...)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +211,7 @@ func (b *bridge) responseCall(call *upstream.Call) (*bridgedCall, error) {
 		open = func(sealed string) ([]byte, bool) { return s.OpenText(sealedPrefix, purpose, call.Account, sealed) }
 		out.seal = func(thoughts []byte) string { return s.SealText(sealedPrefix, purpose, call.Account, thoughts) }
 	}
-	c, names, dropped, err := responsesToChat(r, open)
+	c, names, dropped, err := responsesToChat(r, open, call.Drop...)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +251,7 @@ func toChat(v *bridgedCall, _ *upstream.Call) (body upstream.Body, view any, dro
 // toMessages makes a request for a message, with the marks of its prompt for the vendor's
 // cache where the channel asks for them.
 func toMessages(v *bridgedCall, call *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
-	r, dropped, err := chatToMessages(v.chat.Request, call.MaxOutput)
+	r, dropped, err := chatToMessages(v.chat.Request, call.MaxOutput, v.drops(call)...)
 	if err != nil {
 		return body, nil, nil, err
 	}
@@ -263,8 +263,8 @@ func toMessages(v *bridgedCall, call *upstream.Call) (body upstream.Body, view a
 }
 
 // toResponses makes a request for a response, with thoughts where the caller wants to see any.
-func toResponses(v *bridgedCall, _ *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
-	r, dropped, err := chatToResponses(v.chat.Request, v.thinks)
+func toResponses(v *bridgedCall, call *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
+	r, dropped, err := chatToResponses(v.chat.Request, v.thinks, v.drops(call)...)
 	if err != nil {
 		return body, nil, nil, err
 	}
@@ -296,6 +296,17 @@ func (v *bridgedCall) inOwnWords(err error) error {
 	return f.With(func(e *fault.Error) {
 		e.Param, e.Message = ours, strings.ReplaceAll(f.Message, strconv.Quote(f.Param), strconv.Quote(ours))
 	})
+}
+
+// drops are the fields that the call's channel drops, by chat's names.
+func (v *bridgedCall) drops(call *upstream.Call) []string {
+	drops := slices.Clip(call.Drop)
+	for chat, own := range v.fields {
+		if slices.Contains(call.Drop, own) {
+			drops = append(drops, chat)
+		}
+	}
+	return drops
 }
 
 // inOwnNames are fields of chat's that were dropped, by the caller's names.

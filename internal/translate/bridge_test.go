@@ -383,6 +383,44 @@ func TestARefusalOfTheUpstreamsWireIsInWordsOfTheCallers(t *testing.T) {
 	}
 }
 
+func TestWhatAChannelDropsIsNotRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		op, spoken upstream.Op
+		drop       string
+		body       string
+		dropped    string // empty where it is refused all the same
+	}{
+		{"chat's stop at responses", upstream.ChatCompletion, upstream.Responses, "stop", `{"stop":["x"]}`, "stop"},
+		{"another field", upstream.ChatCompletion, upstream.Responses, "user", `{"stop":["x"]}`, ""},
+		{"a message's stop at responses", upstream.Messages, upstream.Responses, "stop", `{"stop_sequences":["x"]}`, "stop_sequences"},
+		{"by the client's name", upstream.Messages, upstream.Responses, "stop_sequences", `{"stop_sequences":["x"]}`, "stop_sequences"},
+		{"more than chat takes", upstream.Messages, upstream.ChatCompletion, "stop", `{"stop_sequences":["a","b","c","d","e"]}`, "stop_sequences"},
+		{"a mode at messages", upstream.ChatCompletion, upstream.Messages, "response_format", `{"response_format":{"type":"json_object"}}`, "response_format"},
+		{"a response's mode at messages", upstream.Responses, upstream.Messages, "response_format", `{"text":{"format":{"type":"json_object"}}}`, "text.format"},
+		{"what is carried", upstream.ChatCompletion, upstream.Messages, "stop", `{"seed":1,"stop":["x"]}`, "seed"},
+		{"several candidates", upstream.ChatCompletion, upstream.Messages, "n", `{"n":2}`, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			body := map[upstream.Op]string{
+				upstream.ChatCompletion: `{"model":"m","messages":[{"role":"user","content":"hi"}],`,
+				upstream.Messages:       `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}],`,
+				upstream.Responses:      `{"model":"m","input":"hi",`,
+			}[tt.op] + tt.body[1:]
+			up := &scripted{op: tt.spoken}
+			reply, err := bridged(t, up, upstream.Call{Op: tt.op, Drop: []string{tt.drop}}, body)
+			switch {
+			case tt.dropped == "":
+				if f, _ := upstream.FailureOf(err); err == nil || !f.Unasked {
+					t.Errorf("error %v, want a refusal", err)
+				}
+			case err != nil || strings.Join(reply.Dropped, " ") != tt.dropped:
+				t.Errorf("%+v, error %v, want %s dropped", reply, err, tt.dropped)
+			}
+		})
+	}
+}
+
 func TestWhatIsDroppedOnBothWaysHasTheCallersNames(t *testing.T) {
 	for _, tt := range []struct {
 		name       string

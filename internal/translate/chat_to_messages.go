@@ -102,12 +102,12 @@ type chatToMessagesBuilder struct {
 // Messages, as chatToMessagesFields says field by field. defaultMax is max_tokens where the
 // caller sets none. dropped names the fields that could not be carried, each once and
 // without indexes. It fails with a 400 that names the field where leaving it out would
-// change what the caller asked for.
-func chatToMessages(c *chat.Request, defaultMax int64) (r *messagesapi.Request, dropped []string, err error) {
+// change what the caller asked for, unless drops has it.
+func chatToMessages(c *chat.Request, defaultMax int64, drops ...string) (r *messagesapi.Request, dropped []string, err error) {
 	if c, err = withBody(c); err != nil {
 		return nil, nil, err
 	}
-	b := &chatToMessagesBuilder{fieldMapper: fieldMapper[*chatToMessagesBuilder]{fields: chatToMessagesFields, ignoresEmpty: true}, c: c}
+	b := &chatToMessagesBuilder{fieldMapper: fieldMapper[*chatToMessagesBuilder]{fields: chatToMessagesFields, drops: drops, ignoresEmpty: true}, c: c}
 	b.r = &messages.Request{Model: c.Model, MaxTokens: cmp.Or(c.OutputBound(), defaultMax), TopP: c.TopP, Stream: c.Stream}
 	if c.User != "" {
 		b.r.Metadata = &messages.Metadata{UserID: c.User}

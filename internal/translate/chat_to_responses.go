@@ -95,12 +95,12 @@ type chatToResponsesBuilder struct {
 // Responses, as chatToResponsesFields says field by field. thinks says that the caller wants
 // to see thoughts. dropped names the fields that could not be carried, each once and
 // without indexes. It fails with a 400 that names the field where leaving it out would
-// change what the caller asked for.
-func chatToResponses(c *chat.Request, thinks bool) (r *responsesapi.Request, dropped []string, err error) {
+// change what the caller asked for, unless drops has it.
+func chatToResponses(c *chat.Request, thinks bool, drops ...string) (r *responsesapi.Request, dropped []string, err error) {
 	if c, err = withBody(c); err != nil {
 		return nil, nil, err
 	}
-	b := &chatToResponsesBuilder{fieldMapper: fieldMapper[*chatToResponsesBuilder]{fields: chatToResponsesFields, ignoresEmpty: true}, c: c, calls: make(map[string]bool)}
+	b := &chatToResponsesBuilder{fieldMapper: fieldMapper[*chatToResponsesBuilder]{fields: chatToResponsesFields, drops: drops, ignoresEmpty: true}, c: c, calls: make(map[string]bool)}
 	b.r = &responses.Request{
 		Model: c.Model, MaxOutputTokens: c.OutputBound(), Temperature: c.Temperature, TopP: c.TopP, Stream: c.Stream,
 		User: c.User, Store: new(bool),

@@ -31,6 +31,7 @@ type field[B any] struct {
 	name   string // dotted, without indexes
 	action string
 	note   string // as what it is carried, or why not
+	chat   string // its name in chat, by which a channel may drop it too; empty for the same
 	noop   string // a value that asks for nothing, and whose loss is not reported
 
 	// carry carries a top-level field that is not null into the request that b builds;
@@ -56,6 +57,7 @@ func (f *field[B]) isNoop(raw []byte) bool {
 type fieldMapper[B any] struct {
 	fields  []field[B]
 	dropped dropped.Fields
+	drops   []string // fields that the channel drops: they are dropped where they would be refused
 
 	// pathless are the names that mean the same wherever they stand, and are reported
 	// without the place.
@@ -73,13 +75,19 @@ func (m *fieldMapper[B]) carry(b B, body upstream.Body) error {
 			continue
 		}
 		switch err := f.carry(b, body.Raw(f.name)); {
-		case errors.Is(err, errDropped):
+		case errors.Is(err, errDropped), err != nil && m.mayDrop(f):
 			m.drop("", f.name)
 		case err != nil:
 			return err
 		}
 	}
 	return nil
+}
+
+// mayDrop reports whether the operator has a field dropped that would be refused.
+// Several candidates are never made one in silence.
+func (m *fieldMapper[B]) mayDrop(f *field[B]) bool {
+	return f.name != "n" && (slices.Contains(m.drops, f.name) || f.chat != "" && slices.Contains(m.drops, f.chat))
 }
 
 // find is the row of a field; nil if there is none.

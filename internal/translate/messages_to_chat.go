@@ -23,7 +23,7 @@ import (
 var messagesToChatFields = []field[*messagesToChatBuilder]{
 	{name: "model", action: carried, note: "model"},
 	{name: "max_tokens", action: carried, note: "max_tokens"},
-	{name: "stop_sequences", action: carried, note: "stop; more than 4 are refused", carry: (*messagesToChatBuilder).stop},
+	{name: "stop_sequences", action: carried, note: "stop; more than 4 are refused", chat: "stop", carry: (*messagesToChatBuilder).stop},
 	{name: "metadata", action: carried, note: "user", carry: (*messagesToChatBuilder).user},
 	{name: "system", action: carried, note: "one system message; several blocks become text parts", carry: (*messagesToChatBuilder).system},
 	{name: "messages", action: carried, note: "messages", carry: (*messagesToChatBuilder).conversation},
@@ -34,7 +34,7 @@ var messagesToChatFields = []field[*messagesToChatBuilder]{
 	{name: "tools", action: carried, note: "function tools", carry: (*messagesToChatBuilder).tools},
 	{name: "tool_choice", action: carried, note: "tool_choice and parallel_tool_calls", carry: (*messagesToChatBuilder).toolChoice},
 	{name: "thinking", action: carried, note: "the upstream's reasoning is shown where it is enabled", carry: (*messagesToChatBuilder).thinking},
-	{name: "output_config", action: carried, note: "reasoning_effort and response_format", carry: (*messagesToChatBuilder).output},
+	{name: "output_config", action: carried, note: "reasoning_effort and response_format", chat: "response_format", carry: (*messagesToChatBuilder).output},
 	{name: "service_tier", action: leftOut, note: "its words are the vendor's own"},
 
 	{name: "messages.role", action: carried, note: "role"},
@@ -100,8 +100,8 @@ type messagesToChatBuilder struct {
 // messagesToChat translates a request for a message into one for a chat completion, as
 // messagesToChatFields says field by field. dropped are the fields that chat has no words
 // for and that are hints only; a field that would change the answer's meaning by its
-// absence is refused with a fault.InvalidRequest instead.
-func messagesToChat(r *messages.Request) (c *chatapi.Request, dropped []string, err error) {
+// absence is refused with a fault.InvalidRequest instead, unless drops has it.
+func messagesToChat(r *messages.Request, drops ...string) (c *chatapi.Request, dropped []string, err error) {
 	body := r.Body
 	if !body.IsObject() { // typed: what has no field of its own is found in the JSON alone
 		encoded, err := messagesapi.Encode(r)
@@ -111,7 +111,7 @@ func messagesToChat(r *messages.Request) (c *chatapi.Request, dropped []string, 
 		body = encoded.Body
 	}
 	b := &messagesToChatBuilder{
-		fieldMapper: fieldMapper[*messagesToChatBuilder]{fields: messagesToChatFields, pathless: []string{"cache_control", "citations"}},
+		fieldMapper: fieldMapper[*messagesToChatBuilder]{fields: messagesToChatFields, drops: drops, pathless: []string{"cache_control", "citations"}},
 		r:           r, known: messageBlocks,
 		c: &chat.Request{Model: r.Model, MaxTokens: r.MaxTokens, Temperature: r.Temperature, TopP: r.TopP, Stream: r.Stream},
 	}

@@ -39,7 +39,7 @@ var responsesToChatFields = []field[*responsesToChatBuilder]{
 	{name: "tool_choice", action: carried, note: "tool_choice: a word or the function; allowed_tools cuts the list of tools; a tool that was dropped is refused", carry: (*responsesToChatBuilder).toolChoice},
 	{name: "parallel_tool_calls", action: carried, note: "parallel_tool_calls if it is false and there are tools", carry: (*responsesToChatBuilder).parallelCalls},
 	{name: "reasoning", action: carried, note: "reasoning_effort", carry: (*responsesToChatBuilder).reasoning},
-	{name: "text", action: carried, note: "response_format", carry: (*responsesToChatBuilder).text},
+	{name: "text", action: carried, note: "response_format", chat: "response_format", carry: (*responsesToChatBuilder).text},
 	{name: "user", action: carried, note: "user; dropped if longer than 64 bytes", carry: (*responsesToChatBuilder).user},
 	{name: "include", action: carried, note: "logprobs if it has message.output_text.logprobs; of the others reasoning.encrypted_content decides what the answer has", carry: (*responsesToChatBuilder).logprobs},
 	{name: "store", action: handled, note: "the gateway keeps responses, not the upstream"},
@@ -143,8 +143,9 @@ type responsesToChatBuilder struct {
 // responsesToChat translates a request for a response into one for a chat completion, as
 // responsesToChatFields says field by field. names are those of its tools in chat. dropped are
 // the fields that chat has no words for and that are hints only; a field that would
-// change the answer's meaning by its absence is refused with a 400 instead.
-func responsesToChat(r *responses.Request, open func(sealed string) (thoughts []byte, ok bool)) (c *chatapi.Request, names *toolNames, dropped []string, err error) {
+// change the answer's meaning by its absence is refused with a 400 instead, unless drops
+// has it.
+func responsesToChat(r *responses.Request, open func(sealed string) (thoughts []byte, ok bool), drops ...string) (c *chatapi.Request, names *toolNames, dropped []string, err error) {
 	body := r.Body
 	if !body.IsObject() { // typed: what has no field of its own is found in the JSON alone
 		encoded, err := responsesapi.Encode(r)
@@ -154,7 +155,7 @@ func responsesToChat(r *responses.Request, open func(sealed string) (thoughts []
 		body = encoded.Body
 	}
 	b := &responsesToChatBuilder{
-		fieldMapper: fieldMapper[*responsesToChatBuilder]{fields: responsesToChatFields}, open: open,
+		fieldMapper: fieldMapper[*responsesToChatBuilder]{fields: responsesToChatFields, drops: drops}, open: open,
 		r: r, tools: responsesTools,
 		c: &chat.Request{Model: r.Model, MaxTokens: r.MaxOutputTokens, Temperature: r.Temperature, TopP: r.TopP, Stream: r.Stream},
 	}

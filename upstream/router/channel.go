@@ -65,8 +65,9 @@ type Channel struct {
 	// CachePrompts has the prompts of conversations that become messages for the channel
 	// marked for the vendor's cache, unless their caller marks some.
 	CachePrompts bool
-	// Drop names the top-level request fields that the upstream refuses. A call
-	// for several candidates is refused rather than sent without its n.
+	// Drop names the top-level request fields that the upstream refuses, and those that its
+	// API format has no words for: by the client's names for them or by those of chat
+	// completions. A call for several candidates is refused rather than sent without its n.
 	Drop []string
 	// Rename leads from top-level request fields to the upstream's names for
 	// them. A field that has the new name already wins. Messages for an upstream that
