@@ -2,10 +2,14 @@ package server
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"maps"
 	"mime"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -184,9 +188,13 @@ func toModel(m gateway.Model) modelObject {
 	}
 }
 
-// listModels is GET /v1/models.
+// listModels is GET /v1/models: all models, or a page of them as Anthropic's clients ask for it.
 func (x *httpExchange) listModels() error {
 	models, err := x.h.gateway.Models(x.response.Context())
+	if err != nil {
+		return err
+	}
+	models, more, err := pageOf(models, x.r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -196,7 +204,7 @@ func (x *httpExchange) listModels() error {
 		HasMore bool          `json:"has_more"`
 		FirstID *string       `json:"first_id"`
 		LastID  *string       `json:"last_id"`
-	}{Object: "list", Data: make([]modelObject, len(models))}
+	}{Object: "list", Data: make([]modelObject, len(models)), HasMore: more}
 	for i, m := range models {
 		list.Data[i] = toModel(m)
 	}
@@ -204,6 +212,44 @@ func (x *httpExchange) listModels() error {
 		list.FirstID, list.LastID = &list.Data[0].ID, &list.Data[n-1].ID
 	}
 	return x.writeJSON(list)
+}
+
+// pageOf is the page of a list that a query asks for, the whole list without one: at most
+// limit models after after_id, or the last ones before before_id. more reports whether the
+// list goes on in that direction.
+func pageOf(models []gateway.Model, q url.Values) (page []gateway.Model, more bool, err error) {
+	at := func(name string, otherwise int) int {
+		id := q.Get(name)
+		if id == "" {
+			return otherwise
+		}
+		i := slices.IndexFunc(models, func(m gateway.Model) bool { return m.ID == id })
+		if i < 0 {
+			err = fault.Invalid(name, fmt.Sprintf("%q must be the id of a model in the list.", name))
+		}
+		return i
+	}
+	first, end := at("after_id", -1)+1, at("before_id", len(models))
+	if err != nil {
+		return nil, false, err
+	}
+	page = models[first:max(first, end)]
+	given := q.Get("limit")
+	if given == "" {
+		return page, false, nil
+	}
+	const most = 1000
+	limit, err := strconv.Atoi(given)
+	if err != nil || limit < 1 || limit > most {
+		return nil, false, fault.Invalid("limit", fmt.Sprintf(`"limit" must be an integer from 1 to %d.`, most))
+	}
+	switch more = len(page) > limit; {
+	case !more:
+		return page, false, nil
+	case q.Get("before_id") != "" && q.Get("after_id") == "":
+		return page[len(page)-limit:], true, nil
+	}
+	return page[:limit], true, nil
 }
 
 // showModel is GET /v1/models/{id}.

@@ -45,8 +45,10 @@ var errorFormats = []struct {
 	{"/v1/rerank", rerankFormat},
 	{"/v2/rerank", rerankFormat},
 	{"/rerank", rerankFormat},
-	{"/v1/messages", errorFormat{messagesShape, false}},
 }
+
+// messagesFormat is for Anthropic's clients.
+var messagesFormat = errorFormat{messagesShape, false}
 
 // errorBody is the body in the format of the request's path: an upstream's own with what
 // it lacks, or the gateway's.
@@ -56,6 +58,9 @@ func (x *httpExchange) errorBody(f *fault.Error) []byte {
 		if isWithin(x.r.URL.Path, row.prefix) {
 			format = row.format
 		}
+	}
+	if x.fromAnthropicsClient() {
+		format = messagesFormat
 	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)

@@ -50,9 +50,16 @@ func setLimitHeaders(h http.Header, names [3]string, w auth.Window) {
 	}
 }
 
-// isMessagesPath reports whether Anthropic's clients call the path. They send
-// the key in a header of their own and read the request's id from another.
+// isMessagesPath reports whether Anthropic's clients call the path.
 func isMessagesPath(path string) bool { return isWithin(path, "/v1/messages") }
+
+// fromAnthropicsClient reports whether an Anthropic client sent the request. It reads errors
+// of its own form and the request's id from a header of its own. The path alone does not say
+// so of lists of models.
+func (x *httpExchange) fromAnthropicsClient() bool {
+	path := x.r.URL.Path
+	return isMessagesPath(path) || isWithin(path, "/v1/models") && x.r.Header.Get("Anthropic-Version") != ""
+}
 
 // isResponsesPath reports whether clients of OpenAI's Responses call the path, Codex
 // among them.
@@ -105,22 +112,6 @@ func headersWith(prefix string, h http.Header) (own http.Header, err error) {
 	return own, nil
 }
 
-// token is the caller's key. Two keys that differ are an error.
-func (x *httpExchange) token() (string, error) {
-	token := httpio.Bearer(x.r.Header)
-	if !isMessagesPath(x.r.URL.Path) {
-		return token, nil
-	}
-	other := strings.TrimSpace(x.r.Header.Get("X-Api-Key"))
-	switch {
-	case token == "":
-		return other, nil
-	case other != "" && other != token:
-		return "", fault.New(fault.Unauthorized, "The key in x-api-key is not the one in Authorization. Send one of them, or the same key in both.")
-	}
-	return token, nil
-}
-
 // codexPatience is the longest Retry-After that Codex gets: it waits it out in full,
 // five times, and its user sees nothing. Without one it stops at a 429.
 const codexPatience = 10 * time.Second
@@ -134,7 +125,7 @@ func (x *httpExchange) maxRetryAfter(f *fault.Error) time.Duration {
 	case responses && f.HTTPStatus() == http.StatusServiceUnavailable,
 		responses && f.RetryAfter > codexPatience && strings.HasPrefix(strings.ToLower(x.r.Header.Get("Originator")), "codex"):
 		return 0
-	case responses, isMessagesPath(path):
+	case responses, x.fromAnthropicsClient():
 		return time.Minute
 	}
 	return time.Hour
@@ -144,7 +135,7 @@ func (x *httpExchange) maxRetryAfter(f *fault.Error) time.Duration {
 func (x *httpExchange) setRequestID(id string) {
 	h := x.w.Header()
 	h["X-Request-Id"] = []string{id}
-	if isMessagesPath(x.r.URL.Path) {
+	if x.fromAnthropicsClient() {
 		h["Request-Id"] = []string{id}
 	}
 }

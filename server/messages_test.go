@@ -1,11 +1,15 @@
 package server_test
 
 import (
+	"cmp"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	native "github.com/tollhouse-ai/gateway/upstream/anthropic"
@@ -30,8 +34,113 @@ func TestTwoKeysThatDifferAreNone(t *testing.T) {
 			t.Errorf("%s: %d %s", tt.name, a.status, a.body)
 		}
 	}
-	if a := s.do(t, "POST", "/v1/chat/completions", hi, "Authorization: ", "X-Api-Key: "+s.key.Reveal()); a.status != 401 {
-		t.Errorf("x-api-key on another path: %d", a.status)
+}
+
+// TestEveryPathTakesAKeyInEitherHeader has the keys of OpenAI's clients and of Anthropic's.
+func TestEveryPathTakesAKeyInEitherHeader(t *testing.T) {
+	s := newFixture(t, fixtureOptions{credit: 100 * billing.One})
+	for route, good := range goodRequests(t) {
+		method, path, _ := strings.Cut(route, " ")
+		path = cmp.Or(good.path, path)
+		header := []string{"Authorization: ", "X-Api-Key: " + s.key.Reveal()}
+		if good.contentType != "" {
+			header = append(header, "Content-Type: "+good.contentType)
+		}
+		if a := s.do(t, method, path, good.body, header...); a.status == 401 {
+			t.Errorf("%s: %s", route, a.body)
+		}
+	}
+}
+
+func TestErrorsOfAListOfModelsAreOfTheClientsVendor(t *testing.T) {
+	s := newFixture(t, fixtureOptions{})
+	for _, tt := range []struct {
+		path, version string
+		status        int
+		begins        string
+	}{
+		{"/v1/models", "2023-06-01", 401, `{"type":"error","error":{"type":"authentication_error"`},
+		{"/v1/models/none", "2023-06-01", 401, `{"type":"error","error":{"type":"authentication_error"`},
+		{"/v1/files", "2023-06-01", 404, `{"error":{"message"`},
+		{"/v1/models", "", 401, `{"error":{"message"`},
+		{"/v1/balance", "2023-06-01", 401, `{"error":{"message"`},
+	} {
+		a := s.do(t, "GET", tt.path, "", "Authorization: ", "Anthropic-Version: "+tt.version)
+		if a.status != tt.status || !strings.HasPrefix(a.body, tt.begins) || (a.header.Get("Request-Id") != "") != strings.HasPrefix(tt.begins, `{"type"`) {
+			t.Errorf("%s, version %q: %d %s", tt.path, tt.version, a.status, a.body)
+		}
+	}
+}
+
+func TestAListOfModelsComesInPages(t *testing.T) {
+	s := newFixture(t, fixtureOptions{}) // of three models
+	for _, tt := range []struct {
+		query, want string
+		more        bool
+	}{
+		{"", "delta-k3 m sim-chat", false},
+		{"?limit=2", "delta-k3 m", true},
+		{"?limit=2&after_id=delta-k3", "m sim-chat", false},
+		{"?limit=1&after_id=delta-k3", "m", true},
+		{"?limit=1&before_id=sim-chat", "m", true},
+		{"?limit=5&before_id=sim-chat", "delta-k3 m", false},
+		{"?after_id=sim-chat", "", false},
+		{"?after_id=delta-k3&before_id=sim-chat", "m", false},
+		{"?after_id=sim-chat&before_id=delta-k3", "", false},
+		{"?limit=0", "400 limit", false},
+		{"?limit=1001", "400 limit", false},
+		{"?limit=x", "400 limit", false},
+		{"?after_id=none", "400 after_id", false},
+		{"?before_id=none", "400 before_id", false},
+	} {
+		a := s.do(t, "GET", "/v1/models"+tt.query, "")
+		var list struct {
+			Data    []struct{ ID string }
+			HasMore bool    `json:"has_more"`
+			FirstID *string `json:"first_id"`
+			LastID  *string `json:"last_id"`
+			Error   struct{ Param string }
+		}
+		if err := json.Unmarshal([]byte(a.body), &list); err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, m := range list.Data {
+			ids = append(ids, m.ID)
+		}
+		got := strings.Join(ids, " ")
+		if a.status != 200 {
+			got = fmt.Sprint(a.status, " ", list.Error.Param)
+		}
+		if got != tt.want || list.HasMore != tt.more {
+			t.Errorf("%s: %s", tt.query, a.body)
+		}
+		if len(ids) > 0 && (*list.FirstID != ids[0] || *list.LastID != ids[len(ids)-1]) {
+			t.Errorf("%s: %s", tt.query, a.body)
+		}
+	}
+}
+
+func TestAProbeIsAnswered(t *testing.T) {
+	s := newFixture(t, fixtureOptions{})
+	for _, tt := range []struct {
+		method, path, key string
+		status            int
+	}{
+		{"HEAD", "/", "", 200},
+		{"HEAD", "/healthz", "", 200},
+		{"HEAD", "/v1/models", s.key.Reveal(), 200},
+		{"HEAD", "/v1/models", "", 401},
+		{"HEAD", "/v1/chat/completions", s.key.Reveal(), 405},
+		{"GET", "/", "", 404},
+	} {
+		req := httptest.NewRequest(tt.method, tt.path, nil)
+		req.Header.Set("X-Api-Key", tt.key)
+		w := httptest.NewRecorder()
+		s.h.ServeHTTP(w, req)
+		if w.Code != tt.status {
+			t.Errorf("%s %s: %d %s", tt.method, tt.path, w.Code, w.Body)
+		}
 	}
 }
 

@@ -96,6 +96,7 @@ func (h *Handler) newMux() *http.ServeMux {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { h.serveRoutes(w, r, routes) })
 	}
 	mux.HandleFunc("/v1/responses/compact", func(w http.ResponseWriter, r *http.Request) { h.serveRoutes(w, r, nil) }) // an operation that is not served, and no id
+	mux.HandleFunc("HEAD /{$}", func(http.ResponseWriter, *http.Request) {})                                           // clients ask by it whether a server is there
 	for path, serve := range map[string]http.HandlerFunc{healthPath: h.serveLiveness, readyPath: h.serveReadiness, descriptionPath: serveDescription} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			if !h.answerPreflight(w, r, []string{http.MethodGet}) {

@@ -13,6 +13,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/formdata"
+	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 )
 
 // Options configure a Handler. The zero value is the documented default.
@@ -158,7 +159,7 @@ func (x *httpExchange) serve() (err error) {
 	var token string
 	refused := x.matchRoute()
 	if refused == nil {
-		token, refused = x.token()
+		token, refused = httpio.Key(x.r.Header)
 	}
 	x.setRequest(token, refused)
 	response, err := x.h.gateway.Do(x.r.Context(), &x.request) // of a request that is refused it writes the log line only

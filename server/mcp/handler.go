@@ -46,14 +46,18 @@ var errPreflight = fault.New(fault.NotFound, "The request asks whether a page ma
 
 // ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	q := &httpRequest{h: h, w: newWriter(w, h.o.KeepAlive), r: r, token: httpio.Bearer(r.Header)}
+	q := &httpRequest{h: h, w: newWriter(w, h.o.KeepAlive), r: r}
+	refused := q.check()
+	if refused == nil {
+		q.token, refused = httpio.Key(r.Header)
+	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	err := error(fault.New(fault.InternalError, "The gateway failed to handle the request."))
 	defer func() { // also after a panic, which is net/http's to report
 		q.w.stopHeartbeat()
 		q.response.End(q.w.statusCode(), err)
 	}()
-	q.response, err = h.g.Do(r.Context(), &gateway.Request{Token: q.token, Refused: q.check(), Read: q.read})
+	q.response, err = h.g.Do(r.Context(), &gateway.Request{Token: q.token, Refused: refused, Read: q.read})
 	w.Header().Set("X-Request-Id", q.response.ID)
 	switch {
 	case err == error(errPreflight):

@@ -45,6 +45,7 @@ func TestTheOrderOfChecks(t *testing.T) {
 		"no key":                         {"POST", ping, []string{"Authorization"}, 401, "unauthorized"},
 		"a wrong key":                    {"POST", ping, []string{"Authorization: Bearer sk-wrong"}, 401, "unauthorized"},
 		"two keys":                       {"POST", ping, []string{"+Authorization: Bearer sk-wrong"}, 401, "unauthorized"},
+		"two keys that differ":           {"POST", ping, []string{"X-Api-Key: sk-wrong"}, 401, "unauthorized"},
 		"a disabled key":                 {"POST", ping, []string{"Authorization: Bearer " + disabled.Reveal()}, 403, "permission_denied"},
 		"a session of nobody":            {"POST", ping, []string{"Mcp-Session-Id: mcp_1.2"}, 404, "not_found"},
 		"another content type":           {"POST", ping, []string{"Content-Type: text/plain"}, 415, "unsupported_media_type"},

@@ -120,6 +120,22 @@ func SetErrorHeaders(h http.Header, f *fault.Error, longest time.Duration) {
 	}
 }
 
+// Key is the caller's key, which clients of OpenAI send as a bearer token and those of
+// Anthropic as x-api-key; empty if there is none. Two keys that differ are an error.
+func Key(h http.Header) (string, error) {
+	token, other := Bearer(h), ""
+	if given := h["X-Api-Key"]; len(given) == 1 {
+		other = strings.TrimSpace(given[0])
+	}
+	switch {
+	case token == "":
+		return other, nil
+	case other != "" && other != token:
+		return "", fault.New(fault.Unauthorized, "The key in x-api-key is not the one in Authorization. Send one of them, or the same key in both.")
+	}
+	return token, nil
+}
+
 // Bearer is the token of a request's Authorization header; empty if there is
 // none, or another scheme's, or several headers, of which readers differ on which
 // counts. The scheme word is case-insensitive (RFC 9110, section 11.1).
