@@ -58,6 +58,8 @@ type Call struct {
 	MaxOutput int64
 	// CachePrompts is the channel's (router.Channel.CachePrompts); set by a Router.
 	CachePrompts bool
+	// Thinking is the channel's (router.Channel.Thinking); set by a Router.
+	Thinking string
 	// Drop is the channel's (router.Channel.Drop), for what refuses a field before the
 	// channel's edits come to it; set by a Router.
 	Drop []string

@@ -279,7 +279,7 @@ func sentBack(t *testing.T, m chat.Message, content string) {
 	r, dropped, err := chatToMessages(&chat.Request{Model: "m", Messages: []chat.Message{
 		{Role: "user", Content: chat.Text("hi")}, m,
 		{Role: "tool", ToolCallID: "t1", Content: chat.Text("one")}, {Role: "tool", ToolCallID: "t2", Content: chat.Text("two")},
-	}}, 100)
+	}}, 100, "")
 	if err != nil || len(dropped) > 0 {
 		t.Fatalf("%v, dropped %q", err, dropped)
 	}

@@ -14,6 +14,7 @@
 package translate
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -28,6 +29,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/funcmodel"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/seal"
 	"github.com/tollhouse-ai/gateway/messages"
@@ -66,7 +68,8 @@ type bridge struct {
 type bridgedCall struct {
 	chat    *chatapi.Request
 	dropped []string          // fields of the caller's that chat has no words for
-	thinks  bool              // the caller asks for thoughts
+	thinks  bool              // the caller asks to see thoughts
+	asking  []string          // the caller's fields that ask so, which are dropped where the upstream cannot be asked
 	fields  map[string]string // the caller's, by those of chat; nil where they are the same
 	keeper  *keeper           // of what the upstream's vendor wants back
 
@@ -216,14 +219,34 @@ func (b *bridge) responseCall(call *upstream.Call) (*bridgedCall, error) {
 		return nil, err
 	}
 	out.names = names
+	asking := askingForThoughts(r)
 	return &bridgedCall{
-		chat: c, dropped: dropped,
+		chat: c, dropped: dropped, thinks: len(asking) > 0, asking: asking,
 		fields: map[string]string{"messages": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort"},
 		writer: func(created int64, stream bool) writer {
 			out.created, out.whole = created, !stream
 			return &out
 		},
 	}, nil
+}
+
+// askingForThoughts are the fields by which a request for a response asks to see thoughts,
+// or to get them sealed; none if it wants the model not to think.
+func askingForThoughts(r *responses.Request) (fields []string) {
+	if o := r.Reasoning; o != nil {
+		switch {
+		case o.Effort == "none":
+			return nil
+		case o.Summary != "":
+			fields = append(fields, "reasoning.summary")
+		case rawjson.LookupString(o.Extra, "generate_summary") != "":
+			fields = append(fields, "reasoning.generate_summary")
+		}
+	}
+	if slices.Contains(r.Include, "reasoning.encrypted_content") {
+		fields = append(fields, "include")
+	}
+	return fields
 }
 
 // typed is the typed view of a call; parsed from the body where the call came without
@@ -248,12 +271,28 @@ func toChat(v *bridgedCall, _ *upstream.Call) (body upstream.Body, view any, dro
 	return body, v.chat.Request, nil, nil
 }
 
+// think is the type of thinking that a request for a message asks for; empty for none. An
+// effort alone asks for thoughts only where the channel says how, since not every model that
+// takes an effort takes the same type.
+func (v *bridgedCall) think(call *upstream.Call) string {
+	switch effort := v.chat.ReasoningEffort; {
+	case v.thinks:
+		return cmp.Or(call.Thinking, "adaptive")
+	case effort != "" && effort != "none":
+		return call.Thinking
+	}
+	return ""
+}
+
 // toMessages makes a request for a message, with the marks of its prompt for the vendor's
 // cache where the channel asks for them.
 func toMessages(v *bridgedCall, call *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
-	r, dropped, err := chatToMessages(v.chat.Request, call.MaxOutput, v.drops(call)...)
+	r, dropped, err := chatToMessages(v.chat.Request, call.MaxOutput, v.think(call), v.drops(call)...)
 	if err != nil {
 		return body, nil, nil, err
+	}
+	if r.Thinking == nil {
+		dropped = append(dropped, v.asking...)
 	}
 	body = r.Prepared(0)
 	if call.CachePrompts {

@@ -421,6 +421,66 @@ func TestWhatAChannelDropsIsNotRefused(t *testing.T) {
 	}
 }
 
+func TestAskingAnUpstreamOfMessagesForThoughts(t *testing.T) {
+	const chatAsk, responseAsk = `{"model":"m","messages":[{"role":"user","content":"hi"}],`, `{"model":"m","input":"hi","max_output_tokens":8000,`
+	for _, tt := range []struct {
+		name              string
+		op                upstream.Op
+		thinking          string // the channel's
+		body              string
+		sent, effort, out string // out are the fields that are dropped
+	}{
+		{"a summary", upstream.Responses, "", `"reasoning":{"summary":"auto"}}`, `{"type":"adaptive"}`, "", ""},
+		{"a summary by its older name", upstream.Responses, "", `"reasoning":{"generate_summary":"auto"}}`, `{"type":"adaptive"}`, "", ""},
+		{"sealed", upstream.Responses, "", `"include":["reasoning.encrypted_content"],"reasoning":{"effort":"high"}}`, `{"type":"adaptive"}`, "high", ""},
+		{"an effort alone", upstream.Responses, "", `"reasoning":{"effort":"high"}}`, "", "high", ""},
+		{"an effort at a channel that says how", upstream.Responses, "adaptive", `"reasoning":{"effort":"high"}}`, `{"type":"adaptive"}`, "high", ""},
+		{"nothing, at such a channel", upstream.Responses, "adaptive", `"user":"u"}`, "", "", ""},
+		{"no effort", upstream.Responses, "adaptive", `"reasoning":{"effort":"none","summary":"auto"},"include":["reasoning.encrypted_content"]}`, "", "", ""},
+		{"an effort that the upstream does not have", upstream.Responses, "", `"reasoning":{"effort":"minimal","summary":"auto"}}`, "", "", "reasoning.effort reasoning.summary"},
+		{"a budget", upstream.Responses, "enabled", `"reasoning":{"effort":"high","summary":"auto"}}`, `{"type":"enabled","budget_tokens":6400}`, "high", ""},
+		{"a budget without an effort", upstream.Responses, "enabled", `"reasoning":{"summary":"auto"}}`, `{"type":"enabled","budget_tokens":4000}`, "", ""},
+		{"a temperature", upstream.Responses, "", `"temperature":0.5,"reasoning":{"effort":"low","summary":"auto"},"include":["reasoning.encrypted_content"]}`, "", "low", "reasoning.summary include"},
+		{"the only temperature", upstream.Responses, "", `"temperature":1,"top_p":0.95,"reasoning":{"summary":"auto"}}`, `{"type":"adaptive"}`, "", ""},
+		{"a demanded tool", upstream.Responses, "", `"tools":[{"type":"function","name":"f"}],"tool_choice":"required","reasoning":{"summary":"auto"}}`, "", "", "reasoning.summary"},
+		{"chat's effort", upstream.ChatCompletion, "", `"reasoning_effort":"high"}`, "", "high", ""},
+		{"chat's effort at a channel that says how", upstream.ChatCompletion, "adaptive", `"reasoning_effort":"high"}`, `{"type":"adaptive"}`, "high", ""},
+		{"chat's least budget", upstream.ChatCompletion, "enabled", `"max_tokens":2000,"reasoning_effort":"low"}`, `{"type":"enabled","budget_tokens":1024}`, "low", ""},
+		{"too few tokens for a budget", upstream.ChatCompletion, "enabled", `"max_tokens":1024,"reasoning_effort":"low"}`, "", "low", ""},
+		{"chat's own thinking", upstream.ChatCompletion, "adaptive", `"reasoning_effort":"high","thinking":{"type":"disabled"}}`, `{"type":"disabled"}`, "high", ""},
+		{"chat's none", upstream.ChatCompletion, "adaptive", `"reasoning_effort":"none"}`, "", "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			up := &scripted{op: upstream.Messages}
+			ask := chatAsk
+			if tt.op == upstream.Responses {
+				ask = responseAsk
+			}
+			reply, err := bridged(t, up, upstream.Call{Op: tt.op, Thinking: tt.thinking}, ask+tt.body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			thinking, effort := string(rawjson.Lookup([]byte(up.got), "thinking")), rawjson.LookupString([]byte(up.got), "output_config", "effort")
+			if out := strings.Join(reply.Dropped, " "); thinking != tt.sent || effort != tt.effort || out != tt.out {
+				t.Errorf("thinking %s, effort %q, dropped %q; want %s, %q, %q", thinking, effort, out, tt.sent, tt.effort, tt.out)
+			}
+		})
+	}
+}
+
+// TestABudgetNeedsTheThoughtOfTheTurnBefore sends the results of a call whose thought the
+// client has left out.
+func TestABudgetNeedsTheThoughtOfTheTurnBefore(t *testing.T) {
+	for thinking, want := range map[string]string{"enabled": "", "adaptive": `{"type":"adaptive"}`} {
+		up := &scripted{op: upstream.Messages}
+		_, err := bridged(t, up, upstream.Call{Op: upstream.ChatCompletion, Thinking: thinking}, `{"model":"m","max_tokens":8000,"reasoning_effort":"low","messages":[{"role":"user","content":"hi"},`+
+			`{"role":"assistant","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"a"}]}`)
+		if got := string(rawjson.Lookup([]byte(up.got), "thinking")); err != nil || got != want {
+			t.Errorf("%s: %s, error %v", thinking, got, err)
+		}
+	}
+}
+
 func TestWhatIsDroppedOnBothWaysHasTheCallersNames(t *testing.T) {
 	for _, tt := range []struct {
 		name       string

@@ -33,7 +33,7 @@ var chatToMessagesFields = []field[*chatToMessagesBuilder]{
 	{name: "stop", action: carried, note: "stop_sequences; entries without a visible character are dropped, which the upstream refuses", carry: (*chatToMessagesBuilder).stop},
 	{name: "presence_penalty", action: leftOut, noop: "0"},
 	{name: "frequency_penalty", action: leftOut, noop: "0"},
-	{name: "reasoning_effort", action: carried, note: "output_config.effort if it is low, medium, high, xhigh or max; else dropped", carry: (*chatToMessagesBuilder).effort},
+	{name: "reasoning_effort", action: carried, note: "output_config.effort if it is low, medium, high, xhigh or max, and thinking where the channel says how (for a response also where the caller asks to see it); none asks for neither; else dropped", carry: (*chatToMessagesBuilder).effort},
 	{name: "tools", action: carried, note: "tools, see below", carry: (*chatToMessagesBuilder).tools},
 	{name: "tool_choice", action: carried, note: "tool_choice: none, auto, required as any, a function as tool; others are refused", carry: (*chatToMessagesBuilder).toolChoice},
 	{name: "parallel_tool_calls", action: carried, note: "tool_choice.disable_parallel_tool_use if it is false and there are tools", carry: (*chatToMessagesBuilder).parallelCalls},
@@ -100,10 +100,10 @@ type chatToMessagesBuilder struct {
 
 // chatToMessages translates a chat completion request for an upstream that speaks only
 // Messages, as chatToMessagesFields says field by field. defaultMax is max_tokens where the
-// caller sets none. dropped names the fields that could not be carried, each once and
+// caller sets none, think the type of thinking to ask for, empty for none. dropped names the fields that could not be carried, each once and
 // without indexes. It fails with a 400 that names the field where leaving it out would
 // change what the caller asked for, unless drops has it.
-func chatToMessages(c *chat.Request, defaultMax int64, drops ...string) (r *messagesapi.Request, dropped []string, err error) {
+func chatToMessages(c *chat.Request, defaultMax int64, think string, drops ...string) (r *messagesapi.Request, dropped []string, err error) {
 	if c, err = withBody(c); err != nil {
 		return nil, nil, err
 	}
@@ -114,6 +114,9 @@ func chatToMessages(c *chat.Request, defaultMax int64, drops ...string) (r *mess
 	}
 	if err := b.carry(b, c.Body); err != nil {
 		return nil, nil, err
+	}
+	if think != "" && b.r.Thinking == nil {
+		b.think(think)
 	}
 	b.dropUnmapped("", c.Body.Members())
 	b.dropped.Sort() // whichever of the two passes found them
@@ -143,6 +146,9 @@ func (b *chatToMessagesBuilder) stop([]byte) error {
 }
 
 func (b *chatToMessagesBuilder) effort([]byte) error {
+	if b.c.ReasoningEffort == "none" { // as the upstream does when it is not asked to think
+		return nil
+	}
 	if !slices.Contains([]string{"low", "medium", "high", "xhigh", "max"}, b.c.ReasoningEffort) {
 		return errDropped
 	}
@@ -189,8 +195,10 @@ func (b *chatToMessagesBuilder) serviceTier(raw []byte) error {
 	return nil
 }
 
+// leastBudget is the smallest budget of thoughts that the upstream takes.
+const leastBudget = 1024
+
 func (b *chatToMessagesBuilder) thinking(raw []byte) error {
-	const leastBudget = 1024
 	var th messages.Thinking
 	if json.Unmarshal(raw, &th) != nil {
 		return errDropped
@@ -203,6 +211,41 @@ func (b *chatToMessagesBuilder) thinking(raw []byte) error {
 	}
 	b.r.Thinking = &th
 	return nil
+}
+
+// budgetShares are the parts of max_tokens in percent that an effort lets the model think.
+var budgetShares = map[string]int64{"low": 20, "medium": 50, "high": 80, "xhigh": 90, "max": 95}
+
+// think asks for thoughts, unless the upstream would refuse that beside what the caller
+// asks for (https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking).
+func (b *chatToMessagesBuilder) think(kind string) {
+	const leastTopP = 0.95
+	r, effort := b.r, b.c.ReasoningEffort
+	choice := r.ToolChoice
+	switch {
+	case effort != "" && budgetShares[effort] == 0,
+		r.Temperature != nil && *r.Temperature != 1, r.TopP != nil && *r.TopP < leastTopP, r.TopK != nil,
+		choice != nil && (choice.Type == "any" || choice.Type == "tool"):
+		return
+	case kind == "adaptive":
+		r.Thinking = &messages.Thinking{Type: kind}
+		return
+	}
+	budget := r.MaxTokens / 100 * cmp.Or(budgetShares[effort], budgetShares["medium"])
+	if budget = max(budget, leastBudget); budget < r.MaxTokens && b.thoughtBefore() {
+		r.Thinking = &messages.Thinking{Type: kind, BudgetTokens: budget}
+	}
+}
+
+// thoughtBefore reports whether the turn that the results at the end belong to begins with
+// a thought. The upstream refuses to think with a budget where it does not.
+func (b *chatToMessagesBuilder) thoughtBefore() bool {
+	n := len(b.turns)
+	if n < 2 || len(b.turns[n-1].results) == 0 {
+		return true
+	}
+	before := b.turns[n-2].blocks
+	return len(before) > 0 && strings.HasSuffix(before[0].Type, "thinking")
 }
 
 func (b *chatToMessagesBuilder) topK(raw []byte) error {

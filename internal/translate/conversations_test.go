@@ -173,7 +173,7 @@ func drawnCalls(t *rapid.T) []chat.Message {
 func TestEveryConversationIsAcceptedThereAndBackAndLosesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := drawnChat(t)
-		there, dropped, err := chatToMessages(&chat.Request{Model: "m", Messages: list}, 100)
+		there, dropped, err := chatToMessages(&chat.Request{Model: "m", Messages: list}, 100, "")
 		if err == nil {
 			err = strictTurns(there.Request)
 		}
@@ -270,11 +270,11 @@ func TestEveryConversationIsAcceptedByAnUpstreamOfResponsesAndLosesNothing(t *te
 func TestALongerConversationBeginsAsTheShorterOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := drawnChat(t)
-		whole, _, err := chatToMessages(&chat.Request{Model: "m", Messages: list}, 100)
+		whole, _, err := chatToMessages(&chat.Request{Model: "m", Messages: list}, 100, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		more, _, err := chatToMessages(&chat.Request{Model: "m", Messages: append(list, drawnCalls(t)...)}, 100)
+		more, _, err := chatToMessages(&chat.Request{Model: "m", Messages: append(list, drawnCalls(t)...)}, 100, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -99,7 +99,7 @@ func FuzzARequestIsTranslatedOrRefused(f *testing.F) {
 			}
 		}
 		if c, err := chatapi.Parse(body); err == nil && c.Validate() == nil {
-			r, _, err := chatToMessages(c.Request, 4096)
+			r, _, err := chatToMessages(c.Request, 4096, "")
 			if err != nil && !fault.Is(err, fault.InvalidRequest) || err == nil && r.Model != c.Model {
 				t.Fatalf("%+v, %v", r, err)
 			}

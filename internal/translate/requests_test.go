@@ -42,7 +42,7 @@ var requestTranslations = []struct {
 	{
 		"chat_to_messages",
 		translated(chatapi.Parse, func(c *chatapi.Request) (*messagesapi.Request, []string, error) {
-			return chatToMessages(c.Request, 4096)
+			return chatToMessages(c.Request, 4096, "")
 		}),
 		"What becomes of a chat completion request at an upstream that speaks only Messages.\nA field that is not listed is dropped and reported.\n",
 		fates(chatToMessagesFields), []fateSection{
@@ -289,7 +289,7 @@ func TestARequestMadeInGoIsTranslatedLikeOneFromTheWire(t *testing.T) {
 	r, dropped, err := chatToMessages(&chat.Request{
 		Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}},
 		PresencePenalty: &half, Extra: jsontext.Value(`{"seed":1,"top_k":3}`),
-	}, 4096)
+	}, 4096, "")
 	if err != nil || r.TopK == nil || *r.TopK != 3 || !slices.Equal(dropped, []string{"presence_penalty", "seed"}) {
 		t.Errorf("%+v, dropped %q, %v", r, dropped, err)
 	}

@@ -41,7 +41,7 @@ var responsesToChatFields = []field[*responsesToChatBuilder]{
 	{name: "reasoning", action: carried, note: "reasoning_effort", carry: (*responsesToChatBuilder).reasoning},
 	{name: "text", action: carried, note: "response_format", chat: "response_format", carry: (*responsesToChatBuilder).text},
 	{name: "user", action: carried, note: "user; dropped if longer than 64 bytes", carry: (*responsesToChatBuilder).user},
-	{name: "include", action: carried, note: "logprobs if it has message.output_text.logprobs; of the others reasoning.encrypted_content decides what the answer has", carry: (*responsesToChatBuilder).logprobs},
+	{name: "include", action: carried, note: "logprobs if it has message.output_text.logprobs; of the others reasoning.encrypted_content decides what the answer has; an upstream of messages is asked to think for it", carry: (*responsesToChatBuilder).logprobs},
 	{name: "store", action: handled, note: "the gateway keeps responses, not the upstream"},
 	{name: "metadata", action: handled, note: "the answer repeats it"},
 	{name: "previous_response_id", action: refused, note: "where no response is stored", carry: (*responsesToChatBuilder).earlierResponse},
@@ -59,7 +59,7 @@ var responsesToChatFields = []field[*responsesToChatBuilder]{
 	{name: "moderation", action: refused, note: "by the endpoint itself, unless it is false"},
 
 	{name: "reasoning.effort", action: carried, note: "reasoning_effort, the same word; none is left out; dropped where the model's family refuses it"},
-	{name: "reasoning.summary", action: handled, note: "decides how thoughts are shown"},
+	{name: "reasoning.summary", action: handled, note: "decides how thoughts are shown; an upstream of messages is asked to think for it, and it is dropped where that cannot be asked"},
 	{name: "reasoning.generate_summary", action: handled, note: "the older name of summary"},
 	{name: "reasoning.context", action: handled, note: "all thoughts that the input has are carried"},
 

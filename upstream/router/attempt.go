@@ -151,7 +151,7 @@ func (a *attempt) ask(ctx context.Context, call *upstream.Call, model string) (r
 	defer fault.Recover(&err)
 	own := *call
 	own.Accept, own.Observe, own.Model = nil, nil, model
-	own.RefusedKeys, own.CachePrompts, own.Drop = a.refusedKeys, a.CachePrompts, a.Drop
+	own.RefusedKeys, own.CachePrompts, own.Thinking, own.Drop = a.refusedKeys, a.CachePrompts, a.Thinking, a.Drop
 	reply, err = a.up.Do(a.withSession(ctx, &own), &own)
 	if err != nil {
 		return nil, err

@@ -65,6 +65,11 @@ type Channel struct {
 	// CachePrompts has the prompts of conversations that become messages for the channel
 	// marked for the vendor's cache, unless their caller marks some.
 	CachePrompts bool
+	// Thinking is how the channel's models are asked for reasoning in conversations that
+	// become messages: "adaptive", or "enabled" with a budget of tokens. Where it is set, a
+	// reasoning effort alone asks for reasoning that the client sees. Empty asks adaptively,
+	// and only for a client that asks to see it.
+	Thinking string
 	// Drop names the top-level request fields that the upstream refuses, and those that its
 	// API format has no words for: by the client's names for them or by those of chat
 	// completions. A call for several candidates is refused rather than sent without its n.

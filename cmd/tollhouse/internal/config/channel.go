@@ -146,6 +146,7 @@ func (r *reader) channel(n ast.Node) Channel {
 			})
 		},
 		"cache":          into(r, &c.CachePrompts, parseCache),
+		"thinking":       into(r, &c.Thinking, parseThinking),
 		"session_header": r.word(&c.SessionHeader),
 
 		"done":  into(r, &c.DoneOptional, parseDone),
@@ -204,6 +205,13 @@ func parseCache(text string) (bool, error) {
 		return false, errors.New("it must be auto, or left out: then only callers mark what is cached")
 	}
 	return true, nil
+}
+
+func parseThinking(text string) (string, error) {
+	if text != "adaptive" && text != "enabled" {
+		return "", errors.New("it must be adaptive or enabled, or left out: then only clients that ask to see reasoning get any")
+	}
+	return text, nil
 }
 
 func parseDrain(text string) (time.Duration, error) {

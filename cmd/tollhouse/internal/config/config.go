@@ -100,7 +100,8 @@ type Channel struct {
 	// none.
 	SessionHeader string
 
-	CachePrompts bool // mark prompts that become messages for the vendor's cache
+	CachePrompts bool   // mark prompts that become messages for the vendor's cache
+	Thinking     string // adaptive or enabled; empty for what the client asks to see
 
 	MaxConcurrent int // calls at once; zero is no limit
 	RPM           int // calls per minute; zero is no limit

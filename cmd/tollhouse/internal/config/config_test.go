@@ -44,6 +44,7 @@ channels:
     rpm: 600
     timeout: {connect: 5s, headers: 10m, idle: 60s, total: 30m}
     cache: auto
+    thinking: enabled
     session_header: x-session-id
     auth: header:api-key
     headers: {HTTP-Referer: "https://shop.example"}
@@ -111,6 +112,7 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 		{"messages", main.Messages, MessagesWire{"http://127.0.0.1:9/anthropic", upstream.Auth{By: upstream.ByHeader, Name: "x-api-key"}}},
 		{"timeouts", []time.Duration{main.Connect, main.Timeout.Headers, main.Timeout.Idle, main.Timeout.Total}, []time.Duration{5 * time.Second, 10 * time.Minute, time.Minute, 30 * time.Minute}},
 		{"cache", main.CachePrompts, true},
+		{"thinking", main.Thinking, "enabled"},
 		{"affinity", []any{c.Affinity, c.Models[0].Affinity, c.Models[1].Affinity, main.SessionHeader}, []any{gateway.AffinityPrefix, gateway.Affinity(""), gateway.AffinityOff, "x-session-id"}},
 		{"auth and headers", []any{main.Auth, main.Headers}, []any{upstream.Auth{By: upstream.ByHeader, Name: "api-key"}, map[string]string{"HTTP-Referer": "https://shop.example"}}},
 		{"done and usage", []bool{main.DoneOptional, main.NoStreamOptions}, []bool{true, true}},
@@ -130,7 +132,7 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 		{"limits", c.Limits, auth.Limits{TPM: 1000, MaxConcurrent: 2}},
 		{"ratios and priorities", []any{c.Models[3].Kind, c.Models[3].Ratios, c.Models[3].Priorities}, []any{gateway.KindVideo, []string{"16:9", "adaptive"}, []string{"low"}}},
 		{"video", c.Video, Video{7 * 24 * time.Hour, 2 * time.Second, -1}},
-		{"positions of sections", []Pos{c.Sections["video"], c.Sections["webhooks"], c.Sections["mcp"]}, []Pos{{46, 8}, {47, 11}, {}}},
+		{"positions of sections", []Pos{c.Sections["video"], c.Sections["webhooks"], c.Sections["mcp"]}, []Pos{{47, 8}, {48, 11}, {}}},
 		{"webhooks", c.Webhooks, Webhooks{true}},
 	} {
 		if diff := cmp.Diff(s.want, s.got); diff != "" {

@@ -106,6 +106,7 @@ func TestEveryMistakeInAChannelIsFoundWhereItStands(t *testing.T) {
 		{"{name: a, driver: openai, models: {m: m}, wire: [messages], messages: {auth: sk-1}}", "2:91: auth: it must be one of bearer, header:NAME, query:NAME, none"},
 		{"{name: a, driver: openai, models: {m: m}, messages: {base_url: 'http://h'}}", `2:14: channel "a": messages is for a channel that has messages in wire`},
 		{"{name: a, driver: openai, models: {m: m}, wire: [chat, messages], drop: [max_tokens]}", `2:14: channel "a": messages cannot be asked for without max_tokens`},
+		{"{name: a, driver: anthropic, models: {m: m}, thinking: always}", "2:69: thinking: it must be adaptive or enabled, or left out"},
 		{"{name: a, driver: anthropic, models: {m: m}, cache: always}", "2:66: cache: it must be auto, or left out"},
 		{"{name: a, driver: anthropic, models: {m: m}, wire: [chat]}", `2:14: channel "a": wire is for the driver openai only`},
 		{"{name: a, driver: openai, models: {m: m}, auth: sk-1}", "2:62: auth: it must be one of bearer, header:NAME, query:NAME, none"},
