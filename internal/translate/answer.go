@@ -59,6 +59,7 @@ type piece struct {
 
 	id     string               // of begun: the answer's, without the prefix of its wire; of call: the call's
 	name   string               // of call
+	custom bool                 // of call: the upstream calls a custom tool; its arguments are {"input":…} all the same
 	index  int64                // of call: which call it belongs to, by the upstream's count
 	size   int                  // of signed: bytes of the thought
 	reason string               // of finished: a word of chat's

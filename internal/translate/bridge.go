@@ -169,13 +169,14 @@ func (b *bridge) chatCall(call *upstream.Call) (*bridgedCall, error) {
 	if err != nil {
 		return nil, err
 	}
+	names := customNames(c)
 	return &bridgedCall{
 		chat: &chatapi.Request{Request: c},
 		writer: func(created int64, stream bool) writer {
 			if stream {
-				return &chunkWriter{model: c.Model, created: created}
+				return &chunkWriter{model: c.Model, created: created, names: names}
 			}
-			return &completionWriter{model: c.Model, created: created}
+			return &completionWriter{model: c.Model, created: created, names: names}
 		},
 	}, nil
 }

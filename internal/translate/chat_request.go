@@ -47,31 +47,37 @@ type chatFunction struct {
 }
 
 // carriedTools is a list of the tools that carry makes of a chat request's functions, and
-// of what stands beside a function in its tool; nil if there are none. Tools of other types
-// are dropped. carry is false for parameters that are no schema.
-func carriedTools[B, T any](m *fieldMapper[B], raw []byte, carry func(f *chatFunction, beside []byte) (T, bool)) (jsontext.Value, error) {
-	var list []struct {
-		Type     string         `json:"type"`
-		Function chatFunction   `json:"function"`
-		Extra    jsontext.Value `json:",embed"`
-	}
+// of what stands beside a function in its tool, and custom of its custom tools; nil if there
+// are none. Tools of other types are dropped. carry is false for parameters that are no schema.
+func carriedTools[B, T any](m *fieldMapper[B], raw []byte, carry func(f *chatFunction, beside []byte) (T, bool), custom func(c *chatCustom) T) (jsontext.Value, error) {
+	var list []chatTool
 	if err := json.Unmarshal(raw, &list, jsontext.AllowDuplicateNames(true)); err != nil {
 		return nil, refusal("tools", `an array of objects such as {"type":"function","function":{"name":…,"parameters":…}}`)
 	}
 	var tools []T
 	for i := range list {
-		if list[i].Type != "function" {
+		f, c := &list[i].Function, &list[i].Custom
+		switch list[i].Type {
+		case "function":
+			m.dropUnknown("tools.function.", f.Extra)
+			m.dropUnknown("tools.", list[i].Extra)
+			tool, ok := carry(f, list[i].Extra)
+			if !ok {
+				return nil, notSchema(fmt.Sprintf("tools[%d].function.parameters", i))
+			}
+			tools = append(tools, tool)
+		case "custom":
+			if c.Name == "" {
+				return nil, refusal(fmt.Sprintf("tools[%d].custom.name", i), "a non-empty string")
+			}
+			m.dropUnknown("tools.custom.", c.Extra)
+			m.dropUnknown("tools.custom.format.", c.Format.Extra)
+			m.dropUnknown("tools.custom.format.grammar.", c.Format.Grammar.Extra)
+			m.dropUnknown("tools.", list[i].Extra)
+			tools = append(tools, custom(c))
+		default:
 			m.drop("tools.", list[i].Type)
-			continue
 		}
-		f := &list[i].Function
-		m.dropUnknown("tools.function.", f.Extra)
-		m.dropUnknown("tools.", list[i].Extra)
-		tool, ok := carry(f, list[i].Extra)
-		if !ok {
-			return nil, notSchema(fmt.Sprintf("tools[%d].function.parameters", i))
-		}
-		tools = append(tools, tool)
 	}
 	if len(tools) == 0 {
 		return nil, nil
@@ -83,21 +89,23 @@ func carriedTools[B, T any](m *fieldMapper[B], raw []byte, carry func(f *chatFun
 	return out, nil
 }
 
-// toolChoices are the words of Messages for the words of tool_choice, and for a function.
-var toolChoices = map[string]string{"none": "none", "auto": "auto", "required": "any", "function": "tool"}
+// toolChoices are the words of Messages for the words of tool_choice, and for a tool of
+// either type.
+var toolChoices = map[string]string{"none": "none", "auto": "auto", "required": "any", "function": "tool", "custom": "tool"}
 
-// chatChoice reads tool_choice: its word, which is function for one that is named. What
+// chatChoice reads tool_choice: its word, which is the type of a tool that is named. What
 // needs a tool is refused where there are none.
 func chatChoice(raw []byte, hasTools bool) (word, name string, err error) {
 	word, ok := rawjson.String(raw)
-	if !ok && rawjson.LookupString(raw, "type") == "function" {
-		word, name = "function", rawjson.LookupString(raw, "function", "name")
+	if kind := rawjson.LookupString(raw, "type"); !ok && (kind == "function" || kind == "custom") {
+		word, name = kind, rawjson.LookupString(raw, kind, "name")
 	}
+	isTool := word == "function" || word == "custom"
 	switch {
-	case toolChoices[word] == "" || (word == "function") != (name != ""):
-		err = refusal("tool_choice", `"none", "auto", "required" or {"type":"function","function":{"name":…}} for this model`)
-	case !hasTools && (word == "required" || word == "function"):
-		err = refusal("tool_choice", `"none" or "auto" where there is no tool of type "function"`)
+	case toolChoices[word] == "" || isTool != (name != ""):
+		err = refusal("tool_choice", `"none", "auto", "required" or an object such as {"type":"function","function":{"name":…}} for this model`)
+	case !hasTools && (word == "required" || isTool):
+		err = refusal("tool_choice", `"none" or "auto" where there is no tool of type "function" or "custom"`)
 	}
 	return word, name, err
 }
@@ -129,25 +137,49 @@ func inputSchema(parameters jsontext.Value) (jsontext.Value, bool) {
 	return rawjson.Apply(parameters, rawjson.Set("type", []byte(`"object"`))), true
 }
 
-// toolCall checks a call of an assistant's message and gives its arguments. taken says
-// what its id must be, if it is one that another call has.
-func (m *fieldMapper[B]) toolCall(c *chat.ToolCall, param, taken string) (arguments string, err error) {
+// calledTool is a call of an assistant's message.
+type calledTool struct {
+	name      string
+	arguments string // of a custom tool: its input
+	custom    bool
+}
+
+// toolCall checks a call of an assistant's message. taken says what its id must be, if it
+// is one that another call has.
+func (m *fieldMapper[B]) toolCall(c *chat.ToolCall, param, taken string) (called calledTool, err error) {
 	m.dropUnknown("messages.tool_calls.", c.Extra)
-	m.dropUnknown("messages.tool_calls.function.", c.Function.Extra)
 	switch {
 	case c.ID == "":
-		err = refusal(param+".id", "a non-empty string")
+		return called, refusal(param+".id", "a non-empty string")
 	case taken != "":
-		err = refusal(param+".id", taken)
+		return called, refusal(param+".id", taken)
+	case c.Type == "custom":
+		return m.customCall(c, param)
 	case c.Type != "" && c.Type != "function":
-		err = refusal(param+".type", `"function" for this model`)
+		return called, refusal(param+".type", `"function" or "custom" for this model`)
 	case c.Function.Name == "":
-		err = refusal(param+".function.name", "a non-empty string")
+		return called, refusal(param+".function.name", "a non-empty string")
 	}
-	if arguments = c.Function.Arguments; blank(arguments) {
-		arguments = "{}"
+	m.dropUnknown("messages.tool_calls.function.", c.Function.Extra)
+	called = calledTool{name: c.Function.Name, arguments: c.Function.Arguments}
+	if blank(called.arguments) {
+		called.arguments = "{}"
 	}
-	return arguments, err
+	return called, nil
+}
+
+// customCall checks a call of a custom tool.
+func (m *fieldMapper[B]) customCall(c *chat.ToolCall, param string) (called calledTool, err error) {
+	var custom struct {
+		Name  string         `json:"name"`
+		Input string         `json:"input"`
+		Extra jsontext.Value `json:",embed"`
+	}
+	if raw := rawjson.Lookup(c.Extra, "custom"); raw == nil || json.Unmarshal(raw, &custom, jsontext.AllowDuplicateNames(true)) != nil || custom.Name == "" {
+		return called, refusal(param+".custom", `an object such as {"name":…,"input":…}`)
+	}
+	m.dropUnknown("messages.tool_calls.custom.", custom.Extra)
+	return calledTool{custom.Name, custom.Input, true}, nil
 }
 
 // plainID reports whether the upstream takes an id: letters, digits, - and _.

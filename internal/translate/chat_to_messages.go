@@ -35,7 +35,7 @@ var chatToMessagesFields = []field[*chatToMessagesBuilder]{
 	{name: "frequency_penalty", action: leftOut, noop: "0"},
 	{name: "reasoning_effort", action: carried, note: "output_config.effort if it is low, medium, high, xhigh or max, and thinking where the channel says how (for a response also where the caller asks to see it); none asks for neither; else dropped", carry: (*chatToMessagesBuilder).effort},
 	{name: "tools", action: carried, note: "tools, see below", carry: (*chatToMessagesBuilder).tools},
-	{name: "tool_choice", action: carried, note: "tool_choice: none, auto, required as any, a function as tool; others are refused", carry: (*chatToMessagesBuilder).toolChoice},
+	{name: "tool_choice", action: carried, note: "tool_choice: none, auto, required as any, a function or custom tool as tool; others are refused", carry: (*chatToMessagesBuilder).toolChoice},
 	{name: "parallel_tool_calls", action: carried, note: "tool_choice.disable_parallel_tool_use if it is false and there are tools", carry: (*chatToMessagesBuilder).parallelCalls},
 	{name: "response_format", action: carried, note: "output_config.format if it is json_schema (name, description and strict have no effect: the schema is always kept to); text is the default; json_object is refused, for the upstream has no such mode", carry: (*chatToMessagesBuilder).responseFormat},
 	{name: "user", action: carried, note: "metadata.user_id"},
@@ -59,10 +59,11 @@ var chatToMessagesFields = []field[*chatToMessagesBuilder]{
 	{name: "messages.tool_calls", action: carried, note: "tool_use; each must be answered before the assistant's next turn"},
 	{name: "messages.tool_calls.index", action: handled, note: "the order of the list"},
 	{name: "messages.tool_calls.id", action: carried, note: "tool_use.id; one of other letters than the upstream's, or used before, is replaced with its result's"},
-	{name: "messages.tool_calls.type", action: carried, note: "tool_use if it is function; others are refused"},
+	{name: "messages.tool_calls.type", action: carried, note: "tool_use if it is function or custom; others are refused"},
 	{name: "messages.tool_calls.function", action: carried, note: "tool_use"},
 	{name: "messages.tool_calls.function.name", action: carried, note: "tool_use.name"},
 	{name: "messages.tool_calls.function.arguments", action: carried, note: `tool_use.input; empty is {}; of a name given twice the last counts; what is no JSON object becomes {"arguments": its text}`},
+	{name: "messages.tool_calls.custom", action: carried, note: `tool_use of the function that stands for the tool, its input as {"input":…}`},
 	{name: "messages.refusal", action: carried, note: "text of an assistant"},
 	{name: "messages.content.type", action: carried, note: "type; in an assistant's turn, a type that only an answer has is dropped"},
 	{name: "messages.content.refusal", action: carried, note: "text of an assistant"},
@@ -75,11 +76,13 @@ var chatToMessagesFields = []field[*chatToMessagesBuilder]{
 	{name: "messages.content.audio_url", action: refused},
 	{name: "messages.content.input_audio", action: refused},
 	{name: "messages.content.cache_control", action: carried, note: "cache_control"},
-	{name: "tools.function", action: carried, note: "a tool; tools of other types are dropped"},
+	{name: "tools.function", action: carried, note: "a tool; tools of other types than function and custom are dropped"},
 	{name: "tools.function.name", action: carried, note: "name"},
 	{name: "tools.function.description", action: carried, note: "description"},
 	{name: "tools.function.parameters", action: carried, note: `input_schema; type "object" is added where it has none`},
 	{name: "tools.function.strict", action: carried, note: "strict if it is true"},
+	{name: "tools.custom", action: carried, note: "a tool whose one argument is input, of the same name if no function has it and the upstream takes it; its calls come back as calls of a custom tool"},
+	{name: "tools.custom.format", action: carried, note: "a grammar is a part of the description, and is not enforced"},
 	{name: "tools.cache_control", action: carried, note: "cache_control"},
 }
 
@@ -88,6 +91,8 @@ type chatToMessagesBuilder struct {
 	fieldMapper[*chatToMessagesBuilder]
 	c *chat.Request
 	r *messages.Request
+
+	names *toolNames // of the functions that stand for custom tools
 
 	// The turns, of alternating roles, out of messages of any order.
 	system  []messages.Block
@@ -107,7 +112,7 @@ func chatToMessages(c *chat.Request, defaultMax int64, think string, drops ...st
 	if c, err = withBody(c); err != nil {
 		return nil, nil, err
 	}
-	b := &chatToMessagesBuilder{fieldMapper: fieldMapper[*chatToMessagesBuilder]{fields: chatToMessagesFields, drops: drops, ignoresEmpty: true}, c: c}
+	b := &chatToMessagesBuilder{fieldMapper: fieldMapper[*chatToMessagesBuilder]{fields: chatToMessagesFields, drops: drops, ignoresEmpty: true}, c: c, names: customNames(c)}
 	b.r = &messages.Request{Model: c.Model, MaxTokens: cmp.Or(c.OutputBound(), defaultMax), TopP: c.TopP, Stream: c.Stream}
 	if c.User != "" {
 		b.r.Metadata = &messages.Metadata{UserID: c.User}
@@ -257,7 +262,15 @@ func (b *chatToMessagesBuilder) topK(raw []byte) error {
 	return nil
 }
 
-// tools carries the functions.
+// customName is the name of the function that stands for a custom tool.
+func (b *chatToMessagesBuilder) customName(name string) string {
+	if b.names == nil {
+		b.names = new(toolNames)
+	}
+	return b.names.called(toolName{name: name, kind: customTool})
+}
+
+// tools carries the functions, and functions that stand for custom tools.
 func (b *chatToMessagesBuilder) tools(raw []byte) (err error) {
 	b.r.Tools, err = carriedTools(&b.fieldMapper, raw, func(f *chatFunction, beside []byte) (messages.Tool, bool) {
 		schema, ok := inputSchema(f.Parameters)
@@ -269,6 +282,12 @@ func (b *chatToMessagesBuilder) tools(raw []byte) (err error) {
 			own = append(own, rawjson.Set("cache_control", cache))
 		}
 		return messages.Tool{Name: f.Name, Description: f.Description, InputSchema: schema, Extra: rawjson.Apply([]byte("{}"), own...)}, ok
+	}, func(c *chatCustom) messages.Tool {
+		f, known := customFunction(c.Description, c.Format.Type, c.Format.Grammar.Syntax, c.Format.Grammar.Definition)
+		if !known {
+			b.drop("tools.custom.", "format")
+		}
+		return messages.Tool{Name: b.customName(c.Name), Description: f.Description, InputSchema: f.Parameters}
 	})
 	return err
 }
@@ -278,6 +297,9 @@ func (b *chatToMessagesBuilder) toolChoice(raw []byte) error {
 	word, name, err := chatChoice(raw, b.r.Tools != nil)
 	if err != nil || b.r.Tools == nil {
 		return err
+	}
+	if word == "custom" {
+		name = b.customName(name)
 	}
 	b.r.ToolChoice = &messages.ToolChoice{Type: toolChoices[word], Name: name}
 	return nil
@@ -412,12 +434,16 @@ func (b *chatToMessagesBuilder) calls(m *chat.Message, i int) ([]messages.Block,
 		if b.open[c.ID] != nil {
 			taken = "another than those of the calls beside it"
 		}
-		arguments, err := b.toolCall(c, param, taken)
+		called, err := b.toolCall(c, param, taken)
 		if err != nil {
 			return nil, err
 		}
+		input := toolInput(called.arguments, "arguments")
+		if called.custom {
+			called.name, input = b.customName(called.name), customArguments(called.arguments)
+		}
 		b.open[c.ID] = &openCall{sent: b.uniqueID(c.ID)}
-		blocks = append(blocks, messages.Block{Type: "tool_use", ID: b.open[c.ID].sent, Name: c.Function.Name, Input: toolInput(arguments, "arguments")})
+		blocks = append(blocks, messages.Block{Type: "tool_use", ID: b.open[c.ID].sent, Name: called.name, Input: input})
 	}
 	return blocks, nil
 }

@@ -32,7 +32,7 @@ var chatToResponsesFields = []field[*chatToResponsesBuilder]{
 	{name: "reasoning_effort", action: carried, note: "reasoning.effort; but for none, thoughts are asked for with it, see thinking", carry: (*chatToResponsesBuilder).effort},
 	{name: "thinking", action: handled, note: "enabled and adaptive ask for a summary of the thoughts and for what it takes to send them back; budget_tokens is dropped", carry: (*chatToResponsesBuilder).thinking},
 	{name: "tools", action: carried, note: "tools, see below", carry: (*chatToResponsesBuilder).tools},
-	{name: "tool_choice", action: carried, note: "tool_choice: none, auto, required or a function; others are refused", carry: (*chatToResponsesBuilder).toolChoice},
+	{name: "tool_choice", action: carried, note: "tool_choice: none, auto, required, a function or a custom tool; others are refused", carry: (*chatToResponsesBuilder).toolChoice},
 	{name: "parallel_tool_calls", action: carried, note: "parallel_tool_calls where there are tools", carry: (*chatToResponsesBuilder).parallelCalls},
 	{name: "response_format", action: carried, note: "text.format", carry: (*chatToResponsesBuilder).responseFormat},
 	{name: "verbosity", action: carried, note: "text.verbosity", carry: sameText(func(b *chatToResponsesBuilder) *string { return &b.text().Verbosity })},
@@ -49,20 +49,21 @@ var chatToResponsesFields = []field[*chatToResponsesBuilder]{
 	{name: "metadata", action: leftOut, noop: "{}"},
 	{name: "modalities", action: leftOut, noop: `["text"]`},
 
-	{name: "messages.role", action: carried, note: "a message of the same role; an assistant's calls become function_call items after its text, and tool becomes function_call_output"},
+	{name: "messages.role", action: carried, note: "a message of the same role; an assistant's calls become function_call and custom_tool_call items after its text, and tool becomes the output of one"},
 	{name: "messages.content", action: carried, note: "content; output of tools"},
 	{name: "messages.refusal", action: carried, note: "a part of type refusal"},
 	{name: "messages.reasoning_content", action: carried, note: "in reasoning_signature, where the upstream gave one; else dropped, for the upstream takes no other"},
 	{name: "messages.reasoning_signature", action: carried, note: "encrypted_content of reasoning items; the answer gave it"},
 	{name: "messages.name", action: leftOut},
 	{name: "messages.tool_call_id", action: carried, note: "call_id"},
-	{name: "messages.tool_calls", action: carried, note: "function_call items"},
+	{name: "messages.tool_calls", action: carried, note: "function_call and custom_tool_call items"},
 	{name: "messages.tool_calls.index", action: handled, note: "the order of the list"},
 	{name: "messages.tool_calls.id", action: carried, note: "call_id; one of more than 64 bytes is replaced, with its result's"},
-	{name: "messages.tool_calls.type", action: carried, note: "function_call if it is function; others are refused"},
+	{name: "messages.tool_calls.type", action: carried, note: "function_call if it is function, custom_tool_call if it is custom; others are refused"},
 	{name: "messages.tool_calls.function", action: carried, note: "function_call"},
 	{name: "messages.tool_calls.function.name", action: carried, note: "name"},
 	{name: "messages.tool_calls.function.arguments", action: carried, note: "arguments, byte for byte; empty is {}"},
+	{name: "messages.tool_calls.custom", action: carried, note: "custom_tool_call"},
 	{name: "messages.content.type", action: carried, note: "type"},
 	{name: "messages.content.text", action: carried, note: "input_text; output_text of the assistant"},
 	{name: "messages.content.refusal", action: carried, note: "refusal of the assistant"},
@@ -74,21 +75,24 @@ var chatToResponsesFields = []field[*chatToResponsesBuilder]{
 	{name: "messages.content.video_url", action: refused},
 	{name: "messages.content.audio_url", action: refused},
 	{name: "messages.content.cache_control", action: leftOut},
-	{name: "tools.function", action: carried, note: "a tool; tools of other types are dropped"},
+	{name: "tools.function", action: carried, note: "a tool; tools of other types than function and custom are dropped"},
 	{name: "tools.function.name", action: carried, note: "name"},
 	{name: "tools.function.description", action: carried, note: "description"},
 	{name: "tools.function.parameters", action: carried, note: `parameters; {"type":"object","properties":{}} where there are none`},
 	{name: "tools.function.strict", action: carried, note: "strict; false is said, since the upstream takes a function for strict by default"},
+	{name: "tools.custom", action: carried, note: "a custom tool"},
+	{name: "tools.custom.format", action: carried, note: "format; a grammar is not nested there"},
 }
 
 // chatToResponsesBuilder is a chat completion request on its way into Responses.
 type chatToResponsesBuilder struct {
 	fieldMapper[*chatToResponsesBuilder]
-	c     *chat.Request
-	r     *responses.Request
-	items []responses.Item
-	own   []rawjson.Edit  // of fields that a request has no member for
-	calls map[string]bool // ids of the calls until now: true where the output is still to come
+	c      *chat.Request
+	r      *responses.Request
+	items  []responses.Item
+	own    []rawjson.Edit  // of fields that a request has no member for
+	calls  map[string]bool // ids of the calls until now: true where the output is still to come
+	custom map[string]bool // likewise: true where the tool is custom
 }
 
 // chatToResponses translates a chat completion request for an upstream that speaks only
@@ -100,7 +104,7 @@ func chatToResponses(c *chat.Request, thinks bool, drops ...string) (r *response
 	if c, err = withBody(c); err != nil {
 		return nil, nil, err
 	}
-	b := &chatToResponsesBuilder{fieldMapper: fieldMapper[*chatToResponsesBuilder]{fields: chatToResponsesFields, drops: drops, ignoresEmpty: true}, c: c, calls: make(map[string]bool)}
+	b := &chatToResponsesBuilder{fieldMapper: fieldMapper[*chatToResponsesBuilder]{fields: chatToResponsesFields, drops: drops, ignoresEmpty: true}, c: c, calls: make(map[string]bool), custom: make(map[string]bool)}
 	b.r = &responses.Request{
 		Model: c.Model, MaxOutputTokens: c.OutputBound(), Temperature: c.Temperature, TopP: c.TopP, Stream: c.Stream,
 		User: c.User, Store: new(bool),
@@ -216,7 +220,7 @@ func (b *chatToResponsesBuilder) responseFormat(raw []byte) error {
 	return nil
 }
 
-// tools carries the functions.
+// tools carries the functions and the custom tools.
 func (b *chatToResponsesBuilder) tools(raw []byte) (err error) {
 	b.r.Tools, err = carriedTools(&b.fieldMapper, raw, func(f *chatFunction, _ []byte) (responses.Tool, bool) {
 		tool := responses.Tool{Type: "function", Name: f.Name, Description: f.Description, Parameters: f.Parameters, Strict: &f.Strict}
@@ -224,18 +228,20 @@ func (b *chatToResponsesBuilder) tools(raw []byte) (err error) {
 			tool.Parameters = jsontext.Value(`{"type":"object","properties":{}}`)
 		}
 		return tool, isObject(tool.Parameters)
+	}, func(c *chatCustom) responses.Tool {
+		return responses.Tool{Type: "custom", Name: c.Name, Description: c.Description, Format: c.Format.flat()}
 	})
 	return err
 }
 
 // toolChoice carries tool_choice. Where there are no tools the upstream takes none.
 func (b *chatToResponsesBuilder) toolChoice(raw []byte) error {
-	_, name, err := chatChoice(raw, b.r.Tools != nil)
+	word, name, err := chatChoice(raw, b.r.Tools != nil)
 	switch {
 	case err != nil || b.r.Tools == nil:
 		return err
 	case name != "":
-		raw = append(rawjson.Quote([]byte(`{"type":"function","name":`), name), '}')
+		raw = append(rawjson.Quote(append(rawjson.Quote([]byte(`{"type":`), word), `,"name":`...), name), '}')
 	}
 	b.r.ToolChoice = raw
 	return nil
@@ -320,7 +326,11 @@ func (b *chatToResponsesBuilder) message(m *chat.Message, i int) error {
 		if rawjson.IsNull(content) {
 			content = responses.ContentText("")
 		}
-		b.items = append(b.items, responses.Item{Type: "function_call_output", CallID: sentCallID(m.ToolCallID), Output: content})
+		it := responses.Item{Type: "function_call_output", CallID: sentCallID(m.ToolCallID), Output: content}
+		if b.custom[m.ToolCallID] {
+			it.Type = "custom_tool_call_output"
+		}
+		b.items = append(b.items, it)
 		return nil
 	case "assistant":
 		b.thoughts(m)
@@ -351,12 +361,18 @@ func (b *chatToResponsesBuilder) toolCalls(m *chat.Message, at string) error {
 		if b.calls[c.ID] {
 			taken = "another than that of a call that has no result yet"
 		}
-		arguments, err := b.toolCall(c, fmt.Sprintf("%s.tool_calls[%d]", at, j), taken)
+		called, err := b.toolCall(c, fmt.Sprintf("%s.tool_calls[%d]", at, j), taken)
 		if err != nil {
 			return err
 		}
-		b.calls[c.ID] = true
-		b.items = append(b.items, responses.Item{Type: "function_call", CallID: sentCallID(c.ID), Name: c.Function.Name, Arguments: rawjson.Quote(nil, arguments)})
+		b.calls[c.ID], b.custom[c.ID] = true, called.custom
+		it := responses.Item{Type: "function_call", CallID: sentCallID(c.ID), Name: called.name}
+		if called.custom {
+			it.Type, it.Input = "custom_tool_call", called.arguments
+		} else {
+			it.Arguments = rawjson.Quote(nil, called.arguments)
+		}
+		b.items = append(b.items, it)
 	}
 	return nil
 }

@@ -20,6 +20,9 @@ type chunkWriter struct {
 	created int64  // Unix seconds
 	head    []byte // what every chunk begins with
 	delta   []byte // reused for every piece
+
+	names   *toolNames       // of the request's custom tools
+	customs []*unwrappedCall // that have begun
 }
 
 // completionHead is how a completion and a chunk begin, up to their choices.
@@ -55,7 +58,21 @@ func (w *chunkWriter) write(p piece) {
 	case signed, redacted, encrypted, wantedBack:
 		delta = rawjson.Quote(delta, string(appendSigned(nil, &p)))
 	case call:
-		delta = appendCall(delta, &p)
+		var custom bool
+		if delta, custom = w.customPiece(delta, &p); !custom {
+			delta = appendCall(delta, &p)
+		} else if len(delta) == 0 {
+			return
+		}
+	case finished:
+		for _, c := range w.customs {
+			if rest := c.rest(); rest != nil {
+				w.chunk(customChunk(nil, c.index, "", "", false, rest), &p)
+			}
+		}
+		w.customs = nil
+		w.chunk(nil, &p)
+		return
 	case ended:
 		w.end(p.usage)
 		return
@@ -63,9 +80,15 @@ func (w *chunkWriter) write(p piece) {
 		delta = append(delta, p.text...)
 	}
 	w.delta = delta
+	w.chunk(delta, &p)
+}
+
+// chunk writes a chunk with a delta. The last one of those of a piece that ends the answer
+// has none, and the reason.
+func (w *chunkWriter) chunk(delta []byte, p *piece) {
 	w.out = append(append(w.out, w.head...), `{"index":0,"delta":{`...)
 	w.out = append(append(w.out, delta...), `},"finish_reason":`...)
-	if p.kind == finished {
+	if p.kind == finished && delta == nil {
 		w.out = rawjson.Quote(w.out, p.reason)
 	} else {
 		w.out = append(w.out, "null"...)
@@ -87,7 +110,7 @@ func (w *chunkWriter) end(u *conversation.Report) {
 
 // appendCall appends the beginning of a call or a piece of its arguments.
 func appendCall(dst []byte, p *piece) []byte {
-	dst = strconv.AppendInt(append(dst, `"tool_calls":[{"index":`...), p.index, 10)
+	dst = appendIndex(dst, p.index)
 	if p.name != "" {
 		dst = rawjson.Quote(append(dst, `,"id":`...), p.id)
 		dst = rawjson.Quote(append(dst, `,"type":"function","function":{"name":`...), p.name)
@@ -98,11 +121,17 @@ func appendCall(dst []byte, p *piece) []byte {
 	return append(append(dst, p.text...), "}}]"...)
 }
 
+// appendIndex appends the beginning of a piece of a call: which call it belongs to.
+func appendIndex(dst []byte, index int64) []byte {
+	return strconv.AppendInt(append(dst, `"tool_calls":[{"index":`...), index, 10)
+}
+
 // completionWriter makes a whole completion.
 type completionWriter struct {
 	written
-	model   string // public id
-	created int64  // Unix seconds
+	model   string     // public id
+	created int64      // Unix seconds
+	names   *toolNames // of the request's custom tools
 
 	id, reason               string
 	text, refusal, reasoning strings.Builder
@@ -126,7 +155,11 @@ func (w *completionWriter) write(p piece) {
 		w.refusal.WriteString(text)
 	case call:
 		if p.name != "" || len(w.calls) == 0 {
-			w.calls = append(w.calls, chat.ToolCall{ID: p.id, Type: "function", Function: chat.CalledFunction{Name: p.name}})
+			made := chat.ToolCall{ID: p.id, Type: "function", Function: chat.CalledFunction{Name: p.name}}
+			if name, custom := p.customName(w.names); custom {
+				made.Type, made.Function.Name = "custom", name
+			}
+			w.calls = append(w.calls, made)
 		}
 		w.calls[len(w.calls)-1].Function.Arguments += text
 	case finished:
@@ -156,6 +189,11 @@ func (w *completionWriter) end(u *conversation.Report) {
 // message is the assistant's. Its content is null where it says nothing but calls or
 // a refusal.
 func (w *completionWriter) message() *chat.Message {
+	for i := range w.calls {
+		if w.calls[i].Type == "custom" {
+			w.calls[i] = customToolCall(&w.calls[i])
+		}
+	}
 	m := &chat.Message{Role: "assistant", ReasoningContent: w.reasoning.String(), ToolCalls: w.calls, Content: chat.Text(w.text.String())}
 	if w.text.Len() == 0 && len(w.calls)+w.refusal.Len() > 0 {
 		m.Content = chat.Content("null")

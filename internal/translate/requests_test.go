@@ -49,7 +49,7 @@ var requestTranslations = []struct {
 			section("Stop reasons, as finish_reason", append(slices.Sorted(maps.Keys(finishReasons)), "another"), func(r string) []string { return []string{r, finishReason([]byte(quoted(r)))} }),
 		}, chatTypes, []string{
 			"parallel_tool_calls", "service_tier", "thinking", "top_k", "seed", "logprobs", "top_logprobs", "logit_bias", "metadata", "store", "modalities",
-			"messages.refusal", "messages.reasoning_signature", "messages.content.refusal", "messages.content.image_url.detail", "messages.content.cache_control", "tools.function", "tools.cache_control",
+			"messages.refusal", "messages.reasoning_signature", "messages.content.refusal", "messages.content.image_url.detail", "messages.content.cache_control", "tools.function", "messages.tool_calls.custom", "tools.custom", "tools.custom.format", "tools.cache_control",
 		},
 	},
 	{
@@ -74,7 +74,7 @@ var requestTranslations = []struct {
 		"What becomes of a chat completion request at an upstream that speaks only Responses.\nA field that is not listed is dropped and reported.\n",
 		fates(chatToResponsesFields), nil, chatTypes, []string{
 			"parallel_tool_calls", "verbosity", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "thinking", "seed", "logprobs", "top_logprobs", "logit_bias", "metadata", "store", "modalities",
-			"messages.refusal", "messages.reasoning_signature", "messages.content.refusal", "messages.content.image_url.detail", "messages.content.cache_control", "tools.function",
+			"messages.refusal", "messages.reasoning_signature", "messages.content.refusal", "messages.content.image_url.detail", "messages.content.cache_control", "tools.function", "messages.tool_calls.custom", "tools.custom", "tools.custom.format",
 		},
 	},
 	{

@@ -33,9 +33,10 @@ type responsesReader struct {
 
 // readItem is an item of the answer that has begun.
 type readItem struct {
-	call  int64      // of a call: which; else -1
-	wrote []readPart // of which something was passed on
-	done  bool
+	call   int64      // of a call: which; else -1
+	custom bool       // it is a call of a custom tool
+	wrote  []readPart // of which something was passed on
+	done   bool
 }
 
 // readPart names a part of an item of which there was a text.
@@ -61,6 +62,7 @@ var textEvents = map[string]struct {
 	"response.reasoning_text.delta":          {thought, contentIndex},
 	"response.reasoning_summary_text.delta":  {thought, summaryIndex},
 	"response.function_call_arguments.delta": {call, wholeItem},
+	"response.custom_tool_call_input.delta":  {call, wholeItem},
 }
 
 // event reads one event. The stream is complete at the event that has the whole
@@ -149,16 +151,16 @@ func (r *responsesReader) item(index int64, raw, arguments []byte) (*readItem, e
 		return nil, upstream.BadAnswer("The upstream's answer has an item without an index, or too many of them.", nil)
 	}
 	it := &readItem{call: -1}
-	switch rawjson.LookupString(raw, "type") {
+	switch kind := rawjson.LookupString(raw, "type"); kind {
 	case "function_call", "custom_tool_call":
 		id, name := rawjson.LookupString(raw, "call_id"), rawjson.LookupString(raw, "name")
 		if id == "" || name == "" {
 			return nil, upstream.BadAnswer("The upstream's answer has a tool call without an id or a name.", nil)
 		}
-		it.call = r.calls
+		it.call, it.custom = r.calls, kind == "custom_tool_call"
 		r.calls++
 		r.last = call
-		r.to.write(piece{kind: call, text: arguments, id: id, name: name, index: it.call})
+		r.to.write(piece{kind: call, text: arguments, id: id, name: name, custom: it.custom, index: it.call})
 	}
 	if r.items == nil {
 		r.items = make(map[int64]*readItem)
@@ -180,7 +182,11 @@ func (r *responsesReader) delta(kind pieceKind, part string) (err error) {
 	if err != nil {
 		return err
 	}
-	return r.text(it, kind, readPart{part, r.index(part)}, r.object.Raw("delta"))
+	text := r.object.Raw("delta")
+	if it.custom && len(text) > len(`""`) && text[0] == '"' {
+		text = inputPiece(text, len(it.wrote) == 0)
+	}
+	return r.text(it, kind, readPart{part, r.index(part)}, text)
 }
 
 // text passes on a piece of a part. What is no string, or an empty one, says nothing. A
@@ -211,8 +217,13 @@ func (r *responsesReader) itemDone(index int64, raw []byte) (err error) {
 		if it, err = r.item(index, raw, arguments(raw)); err != nil {
 			return err
 		}
-	} else if it.call >= 0 && !it.done && len(it.wrote) == 0 {
-		r.to.write(piece{kind: call, text: arguments(raw), index: it.call})
+	} else if it.call >= 0 && !it.done {
+		switch {
+		case len(it.wrote) == 0:
+			r.to.write(piece{kind: call, text: arguments(raw), index: it.call})
+		case it.custom:
+			r.to.write(piece{kind: call, text: []byte(`"\"}"`), index: it.call})
+		}
 	}
 	if it.done {
 		return nil
@@ -230,8 +241,18 @@ func (r *responsesReader) itemDone(index int64, raw []byte) (err error) {
 	return err
 }
 
+// inputPiece is a piece of a custom tool's input, a JSON string, as one of the arguments of
+// the function that stands for the tool. The first one begins them.
+func inputPiece(text []byte, first bool) []byte {
+	inner := string(text[1 : len(text)-1])
+	if first {
+		inner = inputOpening + inner
+	}
+	return rawjson.Quote(nil, inner)
+}
+
 // arguments are those of a call that is over, as a JSON string. The input of a custom
-// tool is the member "input" of an object, for callers know no other tools than
+// tool is the member "input" of an object, for not every caller knows other tools than
 // functions. Of a function that takes nothing they are an object, unless the upstream
 // was cut.
 func arguments(call []byte) []byte {
@@ -242,7 +263,7 @@ func arguments(call []byte) []byte {
 	}
 	switch {
 	case rawjson.LookupString(call, "type") == "custom_tool_call":
-		text = string(rawjson.Quote([]byte(`{"input":`), rawjson.LookupString(call, "input"))) + "}"
+		text = string(customArguments(rawjson.LookupString(call, "input")))
 	case blank(text) && rawjson.LookupString(call, "status") != "incomplete":
 		text = "{}"
 	}

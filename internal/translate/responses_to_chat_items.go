@@ -380,7 +380,7 @@ func functionCall(it *inputItem) (toolName, []byte) {
 
 // customCall is a call of a custom tool, whose one argument in chat is its input.
 func customCall(it *inputItem) (toolName, []byte) {
-	return toolName{it.Namespace, it.Name, customTool}, append(rawjson.Quote([]byte(`{"input":`), it.Input), '}')
+	return toolName{it.Namespace, it.Name, customTool}, customArguments(it.Input)
 }
 
 // searchCall is a search for tools that the client runs. Its arguments are an object.

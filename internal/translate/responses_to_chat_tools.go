@@ -150,8 +150,7 @@ const searchName = string(searchTool)
 // customSchema is the schema of a custom tool's arguments.
 const customSchema = `{"type":"object","properties":{"input":{"type":"string","description":"The raw input of this tool, verbatim."}},"required":["input"],"additionalProperties":false}`
 
-// offerCustom offers a tool that takes any text. What the text is to look like stands in
-// the description, whole: a model cannot keep to a grammar that was cut.
+// offerCustom offers a tool that takes any text.
 func (b *responsesToChatBuilder) offerCustom(t *declaredTool) error {
 	var format struct {
 		Type       string         `json:"type"`
@@ -164,12 +163,8 @@ func (b *responsesToChatBuilder) offerCustom(t *declaredTool) error {
 			return err
 		}
 	}
-	f := chat.Function{Description: t.Description, Parameters: jsontext.Value(customSchema)}
-	switch format.Type {
-	case "", "text":
-	case "grammar":
-		f.Description = paragraphs(f.Description, "Its input must match this "+format.Syntax+" grammar:\n"+format.Definition)
-	default:
+	f, known := customFunction(t.Description, format.Type, format.Syntax, format.Definition)
+	if !known {
 		b.drop("tools.", "format")
 	}
 	b.dropUnknown("tools.format.", format.Extra)
