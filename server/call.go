@@ -31,7 +31,7 @@ func (x *httpExchange) setRequest(token string, refused error) {
 		return
 	}
 	x.stream.x = x
-	q.Op, q.IdempotencyKey, q.Heartbeat = x.route.op, x.r.Header.Get("Idempotency-Key"), x.stream.heartbeat
+	q.Op, q.Heartbeat = x.route.op, x.stream.heartbeat
 	q.Read = x.read
 }
 
@@ -39,6 +39,9 @@ func (x *httpExchange) setRequest(token string, refused error) {
 func (x *httpExchange) read(response *gateway.Response) (err error) {
 	x.respondWith(response) // a heartbeat may come before Do returns
 	q := &x.request
+	if q.IdempotencyKey, err = httpio.IdempotencyKey(x.r.Header); err != nil {
+		return err
+	}
 	if err := x.dialect(q); err != nil {
 		return err
 	}
@@ -219,10 +222,10 @@ func (x *httpExchange) listModels() error {
 // list goes on in that direction.
 func pageOf(models []gateway.Model, q url.Values) (page []gateway.Model, more bool, err error) {
 	at := func(name string, otherwise int) int {
-		id := q.Get(name)
-		if id == "" {
+		if !q.Has(name) {
 			return otherwise
 		}
+		id := q.Get(name)
 		i := slices.IndexFunc(models, func(m gateway.Model) bool { return m.ID == id })
 		if i < 0 {
 			err = fault.Invalid(name, fmt.Sprintf("%q must be the id of a model in the list.", name))
@@ -234,19 +237,18 @@ func pageOf(models []gateway.Model, q url.Values) (page []gateway.Model, more bo
 		return nil, false, err
 	}
 	page = models[first:max(first, end)]
-	given := q.Get("limit")
-	if given == "" {
+	if !q.Has("limit") {
 		return page, false, nil
 	}
 	const most = 1000
-	limit, err := strconv.Atoi(given)
+	limit, err := strconv.Atoi(q.Get("limit"))
 	if err != nil || limit < 1 || limit > most {
 		return nil, false, fault.Invalid("limit", fmt.Sprintf(`"limit" must be an integer from 1 to %d.`, most))
 	}
 	switch more = len(page) > limit; {
 	case !more:
 		return page, false, nil
-	case q.Get("before_id") != "" && q.Get("after_id") == "":
+	case q.Has("before_id") && !q.Has("after_id"):
 		return page[len(page)-limit:], true, nil
 	}
 	return page[:limit], true, nil

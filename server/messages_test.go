@@ -52,6 +52,22 @@ func TestEveryPathTakesAKeyInEitherHeader(t *testing.T) {
 	}
 }
 
+// TestAnEmptyIdempotencyKeyIsRefused has every POST: its sender takes the request for one
+// that cannot be charged twice.
+func TestAnEmptyIdempotencyKeyIsRefused(t *testing.T) {
+	s := newFixture(t, fixtureOptions{})
+	for route, good := range goodRequests(t) {
+		method, path, _ := strings.Cut(route, " ")
+		if method != "POST" {
+			continue
+		}
+		a := s.do(t, method, cmp.Or(good.path, path), good.body, "Content-Type: "+good.contentType, "+Idempotency-Key: ")
+		if a.status != 400 || !strings.Contains(a.body, "Idempotency-Key") {
+			t.Errorf("%s: %d %s", route, a.status, a.body)
+		}
+	}
+}
+
 func TestErrorsOfAListOfModelsAreOfTheClientsVendor(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
 	for _, tt := range []struct {
@@ -87,6 +103,8 @@ func TestAListOfModelsComesInPages(t *testing.T) {
 		{"?after_id=sim-chat", "", false},
 		{"?after_id=delta-k3&before_id=sim-chat", "m", false},
 		{"?after_id=sim-chat&before_id=delta-k3", "", false},
+		{"?limit=", "400 limit", false},
+		{"?after_id=", "400 after_id", false},
 		{"?limit=0", "400 limit", false},
 		{"?limit=1001", "400 limit", false},
 		{"?limit=x", "400 limit", false},

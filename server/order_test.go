@@ -269,6 +269,11 @@ func TestAMomentOutOfRangeIsRefusedByItsName(t *testing.T) {
 		"since=0001-01-01T00:00:00Z": "since", // which the program takes for no bound
 		"until=1767225600000":        "until",
 		"until=yesterday":            "until",
+		"since=":                     "since",
+		"until=&by=day":              "until",
+		"by=":                        "by",
+		"format=":                    "format",
+		"since=0447-19-88T00":        "since",
 		"since=0":                    "",
 		"until=9999-12-31T23:59:59Z": "",
 	} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -118,26 +119,25 @@ func usageCSV(by billing.GroupBy, rows []billing.UsageRow) []byte {
 // RFC 3339 or Unix seconds; format is json or csv.
 func parseUsageQuery(r *http.Request) (billing.Query, string, error) {
 	values := r.URL.Query()
-	q := billing.Query{By: billing.GroupBy(values.Get("by"))}
-	if q.By == "" {
-		q.By = billing.ByModel
+	q := billing.Query{By: billing.ByModel}
+	if values.Has("by") {
+		q.By = billing.GroupBy(values.Get("by"))
 	}
 	if !slices.Contains([]billing.GroupBy{billing.ByModel, billing.ByKey, billing.ByDay}, q.By) {
 		return q, "", fault.Invalid("by", `"by" must be "model", "key" or "day".`)
 	}
 	var err error
-	if q.Since, err = parseTime("since", values.Get("since")); err != nil {
+	if q.Since, err = parseTime(values, "since"); err != nil {
 		return q, "", err
 	}
-	if q.Until, err = parseTime("until", values.Get("until")); err != nil {
+	if q.Until, err = parseTime(values, "until"); err != nil {
 		return q, "", err
 	}
-	format := values.Get("format")
-	switch format {
-	case "":
-		format = "json"
-	case "json", "csv":
-	default:
+	format := "json"
+	if values.Has("format") {
+		format = values.Get("format")
+	}
+	if format != "json" && format != "csv" {
 		return q, "", fault.Invalid("format", `"format" must be "json" or "csv".`)
 	}
 	return q, format, nil
@@ -150,11 +150,12 @@ const (
 	lastYear  = 9999
 )
 
-// parseTime reads a moment; the zero time for none.
-func parseTime(name, s string) (time.Time, error) {
-	if s == "" {
+// parseTime reads a moment of a query; the zero time for none.
+func parseTime(values url.Values, name string) (time.Time, error) {
+	if !values.Has(name) {
 		return time.Time{}, nil
 	}
+	s := values.Get(name)
 	var t time.Time
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
 		t = time.Unix(n, 0)

@@ -48,14 +48,14 @@ func (x *httpExchange) listInput() error {
 	for _, name := range [...]string{"include", "include[]"} { // clients spell it so or so
 		page.Include = append(page.Include, query[name]...)
 	}
-	if text := query.Get("limit"); text != "" {
+	if query.Has("limit") {
 		var err error
-		if page.Limit, err = strconv.Atoi(text); err != nil || page.Limit < 1 || page.Limit > most {
+		if page.Limit, err = strconv.Atoi(query.Get("limit")); err != nil || page.Limit < 1 || page.Limit > most {
 			return fault.Invalid("limit", fmt.Sprintf(`"limit" must be a whole number from 1 to %d.`, most))
 		}
 	}
 	order := query.Get("order")
-	if order != "" && order != "asc" && order != "desc" {
+	if query.Has("order") && order != "asc" && order != "desc" {
 		return fault.Invalid("order", `"order" must be "asc" or "desc".`)
 	}
 	page.Ascending = order == "asc"

@@ -93,10 +93,10 @@ func Send(t testing.TB, ctx context.Context, client *http.Client, method, url, b
 		name, value, _ := strings.Cut(line, ": ")
 		more, added := strings.CutPrefix(name, "+")
 		switch {
-		case value == "":
-			r.Header.Del(name)
 		case added:
 			r.Header.Add(more, value)
+		case value == "":
+			r.Header.Del(name)
 		case name == "Host":
 			r.Host = value
 		default:

@@ -35,10 +35,11 @@ type httpRequest struct {
 	r        *http.Request
 	response *gateway.Response // of its authentication
 
-	token     string
-	session   string
-	message   []byte         // the body
-	messageID jsontext.Value // nil until it is read, and where the message has none
+	token          string
+	session        string
+	idempotencyKey string
+	message        []byte         // the body
+	messageID      jsontext.Value // nil until it is read, and where the message has none
 }
 
 // errPreflight ends a request that a browser makes to ask whether it may make another.
@@ -102,6 +103,9 @@ func (q *httpRequest) read(response *gateway.Response) (err error) {
 	if err := checkSession(q.session, q.token); err != nil || q.r.Method == http.MethodDelete {
 		return err
 	}
+	if q.idempotencyKey, err = httpio.IdempotencyKey(q.r.Header); err != nil {
+		return err
+	}
 	body := &httpio.Body{Name: "message", Limit: q.h.o.MaxBody, Timeout: ioTimeout, Memory: response}
 	if err := body.CheckLength(q.r); err != nil {
 		return err
@@ -153,7 +157,7 @@ func (q *httpRequest) answer() error {
 		cancel()
 	})()
 	r := q.r.WithContext(context.WithValue(ctx, callerKey{}, &caller{
-		ctx: ctx, token: secret.New(q.token), principal: q.response.Principal(), idempotencyKey: q.r.Header.Get("Idempotency-Key"),
+		ctx: ctx, token: secret.New(q.token), principal: q.response.Principal(), idempotencyKey: q.idempotencyKey,
 		first: q.response, toolStarted: q.w.startHeartbeat,
 	}))
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))

@@ -52,6 +52,7 @@ func TestTheOrderOfChecks(t *testing.T) {
 		"a client that takes no events":  {"POST", ping, []string{"Accept: application/json"}, 400, "invalid_request_error"},
 		"a body that is too large":       {"POST", strings.Repeat(" ", 4001), nil, 413, "request_too_large"},
 		"no JSON":                        {"POST", `{"jsonrpc"`, nil, 400, "invalid_request_error"},
+		"an empty key of repetition":     {"POST", ping, []string{"+Idempotency-Key: "}, 400, "The Idempotency-Key header is empty"},
 		"an unknown method":              {"POST", `{"jsonrpc":"2.0","id":1,"method":"nothing"}`, nil, 400, `"code":-32601,"data":{"code":"invalid_request_error"`},
 		"an unknown method's id":         {"POST", `{"jsonrpc":"2.0","id":"x","method":"nothing"}`, nil, 400, `"id":"x"`},
 		"an unknown version":             {"POST", ping, []string{"Mcp-Protocol-Version: 1999-01-01"}, 400, "2025-06-18"},

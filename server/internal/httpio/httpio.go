@@ -136,6 +136,16 @@ func Key(h http.Header) (string, error) {
 	return token, nil
 }
 
+// IdempotencyKey is the request's Idempotency-Key; empty if there is none. One that is
+// there and empty is an error: its sender means to be protected from paying twice.
+func IdempotencyKey(h http.Header) (string, error) {
+	given := h["Idempotency-Key"]
+	if len(given) > 0 && given[0] == "" {
+		return "", fault.Invalid("Idempotency-Key", "The Idempotency-Key header is empty. Send a key of 1 to 255 bytes, or leave the header out.")
+	}
+	return h.Get("Idempotency-Key"), nil
+}
+
 // Bearer is the token of a request's Authorization header; empty if there is
 // none, or another scheme's, or several headers, of which readers differ on which
 // counts. The scheme word is case-insensitive (RFC 9110, section 11.1).
