@@ -66,6 +66,15 @@ func (r *Request) checkFormat(raw []byte) {
 	r.Problem.JSONSchema(param+".schema", rawjson.Lookup(described, "schema"))
 }
 
+// checkDraft checks the schema by the draft that it names, as the reasoning family's vendor
+// does. What no draft takes for valid has been refused.
+func (r *Request) checkDraft() {
+	format := r.Object.Raw("response_format")
+	if schema := rawjson.Lookup(format, "json_schema", "schema"); rawjson.LookupString(format, "type") == "json_schema" && r.Problem.Err() == nil {
+		r.Problem.JSONSchemaOfDraft("response_format.json_schema.schema", schema)
+	}
+}
+
 // Validate reports the first rule that the request breaks, as an
 // invalid_request_error that names the field.
 func (r *Request) Validate() error {
@@ -83,6 +92,7 @@ func (r *Request) Validate() error {
 		for _, m := range f.Models {
 			if m.ID == r.Model {
 				r.Problem.AllObey(f.fields, &r.Object, "")
+				r.checkDraft()
 			}
 		}
 	}

@@ -16,8 +16,27 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
-// JSONSchema notes a schema that is too large, or that is not valid by the meta-schema.
+// JSONSchema notes a schema that is too large, or that no draft from 04 to 2020-12 takes for
+// valid: most vendors take schemas of several.
 func (p *Problem) JSONSchema(param string, schema []byte) {
+	p.jsonSchema(param, schema, anyDraft, "draft 04 to draft 2020-12")
+}
+
+// JSONSchemaOfDraft is the same for a vendor that takes a schema for what its $schema names:
+// draft 04, 06, 07, 2019-09 or 2020-12, which it is too where none of them is named.
+func (p *Problem) JSONSchemaOfDraft(param string, schema []byte) {
+	uri := strings.TrimSuffix(rawjson.LookupString(schema, "$schema"), "#")
+	_, uri, _ = strings.Cut(uri, "://json-schema.org/")
+	for _, d := range drafts {
+		if d.path == uri {
+			p.jsonSchema(param, schema, d.meta, d.name)
+			return
+		}
+	}
+	p.jsonSchema(param, schema, draft202012, "draft 2020-12")
+}
+
+func (p *Problem) jsonSchema(param string, schema []byte, meta metaSchema, draft string) {
 	if schema == nil {
 		schema = []byte("null")
 	}
@@ -27,19 +46,19 @@ func (p *Problem) JSONSchema(param string, schema []byte) {
 	const most = 32_768 // names, values and brackets: each is checked
 	if err := rawjson.Within(schema, rawjson.Bounds{Tokens: most}); err != nil {
 		p.Refuse(param, fmt.Sprintf("%q is too large: %s.", param, rawjson.Inside(err)))
-	} else if err := checkSchema(schema); err != nil {
-		p.Refuse(param, fmt.Sprintf("%q must be a valid JSON Schema (draft 2020-12): %s.", param, err))
+	} else if err := checkSchema(schema, meta); err != nil {
+		p.Refuse(param, fmt.Sprintf("%q must be a valid JSON Schema (%s): %s.", param, draft, err))
 	}
 }
 
-// checkSchema validates a schema against the meta-schema. References are not
+// checkSchema validates a schema against a meta-schema. References are not
 // followed and patterns not compiled: upstreams differ in what they allow.
-func checkSchema(raw []byte) error {
+func checkSchema(raw []byte, of metaSchema) error {
 	var schema any
 	if err := json.Unmarshal(raw, &schema); err != nil {
 		return err
 	}
-	meta, err := metaSchema()
+	meta, err := of()
 	if err != nil {
 		return err
 	}
@@ -52,15 +71,52 @@ func checkSchema(raw []byte) error {
 	return nil
 }
 
-// metaSchema is what the vocabularies of JSON Schema draft 2020-12 say of the
-// keywords' own values (JSON Schema Core, sections 8 to 10; Validation, 6 to 9).
-var metaSchema = sync.OnceValues(func() (*jsonschema.Resolved, error) {
-	var s jsonschema.Schema
-	if err := json.Unmarshal([]byte(metaSchemaText), &s); err != nil {
-		return nil, err
-	}
-	return s.Resolve(nil)
-})
+// metaSchema is what a draft says of the keywords' own values.
+type metaSchema func() (*jsonschema.Resolved, error)
+
+// The meta-schemas. That of draft 2020-12 is in metaSchemaText (JSON Schema Core, sections 8
+// to 10; Validation, 6 to 9); the others differ from it in a few keywords.
+var (
+	draft202012 = newMetaSchema()
+	olderDraft  = newMetaSchema(olderKeywords)
+	draft04     = newMetaSchema(olderKeywords, `{"exclusiveMaximum": {"$ref": "#/$defs/flag"}, "exclusiveMinimum": {"$ref": "#/$defs/flag"}}`)
+	anyDraft    = newMetaSchema(olderKeywords, `{"exclusiveMaximum": {"type": ["number", "boolean"]}, "exclusiveMinimum": {"type": ["number", "boolean"]}}`)
+)
+
+// drafts are by what their $schema names: the path at json-schema.org.
+var drafts = []struct {
+	path, name string
+	meta       metaSchema
+}{
+	{"draft-04/schema", "draft 04", draft04},
+	{"draft-06/schema", "draft 06", olderDraft},
+	{"draft-07/schema", "draft 07", olderDraft},
+	{"draft/2019-09/schema", "draft 2019-09", olderDraft},
+}
+
+// olderKeywords are those that drafts before 2020-12 have, or have with other values.
+const olderKeywords = `{
+ "id": {"$ref": "#/$defs/text"}, "$recursiveRef": {"$ref": "#/$defs/text"}, "$recursiveAnchor": {"$ref": "#/$defs/flag"},
+ "items": {"anyOf": [{"$ref": "#"}, {"$ref": "#/$defs/schemas"}]}, "additionalItems": {"$ref": "#"},
+ "dependencies": {"type": "object", "additionalProperties": {"anyOf": [{"$ref": "#"}, {"$ref": "#/$defs/names"}]}}
+}`
+
+// newMetaSchema is the meta-schema of draft 2020-12 with other keywords; it is made when it
+// is first needed.
+func newMetaSchema(others ...string) metaSchema {
+	return sync.OnceValues(func() (*jsonschema.Resolved, error) {
+		var s jsonschema.Schema
+		if err := json.Unmarshal([]byte(metaSchemaText), &s); err != nil {
+			return nil, err
+		}
+		for _, keywords := range others {
+			if err := json.Unmarshal([]byte(keywords), &s.Properties); err != nil {
+				return nil, err
+			}
+		}
+		return s.Resolve(nil)
+	})
+}
 
 const metaSchemaText = `{
  "$defs": {
@@ -130,7 +186,12 @@ func locateIn(meta *jsonschema.Resolved, name string, value any, path string) er
 	named, isNamed := value.(map[string]any)
 	var ref string // by which the meta-schema says that the keyword holds schemas
 	if keyword := meta.Schema().Properties[name]; keyword != nil {
-		ref = keyword.Ref
+		if ref = keyword.Ref; len(keyword.AnyOf) == 2 && keyword.AnyOf[0].Ref == "#" { // one or a list
+			ref = "#"
+			if isList {
+				ref = keyword.AnyOf[1].Ref
+			}
+		}
 	}
 	switch {
 	case ref == "#":

@@ -50,6 +50,40 @@ func TestAnswersMayFollowAValidSchemaOnly(t *testing.T) {
 	}
 }
 
+// TestASchemaIsOneOfItsDraft has what drafts say differently: of the draft that $schema
+// names, and of the caller's model that takes any.
+func TestASchemaIsOneOfItsDraft(t *testing.T) {
+	of := func(draft, rest string) string { return `{"$schema":"` + draft + `",` + rest[1:] }
+	const (
+		draft04, draft06, draft07 = "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-06/schema", "https://json-schema.org/draft-07/schema#"
+		draft2019, draft2020      = "https://json-schema.org/draft/2019-09/schema", "https://json-schema.org/draft/2020-12/schema"
+		flag, list, depends       = `{"minimum":1,"exclusiveMinimum":true}`, `{"items":[{"type":"string"}],"additionalItems":false}`, `{"dependencies":{"a":["b"],"c":{"type":"object"}}}`
+	)
+	for _, tt := range []struct {
+		schema       string
+		strict, wide bool // whether it is taken
+	}{
+		{of(draft04, flag), true, true}, {of(draft06, flag), false, true}, {of(draft2020, flag), false, true}, {flag, false, true},
+		{of(draft04, `{"exclusiveMinimum":1}`), false, true}, {of(draft07, `{"exclusiveMinimum":1}`), true, true}, {`{"exclusiveMinimum":1}`, true, true},
+		{of(draft04, list), true, true}, {of(draft07, list), true, true}, {of(draft2019, list), true, true}, {of(draft2020, list), false, true}, {list, false, true},
+		{of(draft07, depends), true, true}, {depends, true, true},
+		{of("https://example.com/mine", list), false, true},
+		{of(draft07, `{"items":[{"type":"strin"}]}`), false, false}, {of(draft04, `{"exclusiveMinimum":"no"}`), false, false}, {of(draft07, `{"items":[]}`), false, false},
+	} {
+		var strict Problem
+		strict.JSONSchemaOfDraft("schema", []byte(tt.schema))
+		if err := strict.Err(); (err == nil) != tt.strict {
+			t.Errorf("%s by its draft: %v", tt.schema, err)
+		}
+		if message := refused(tt.schema); (message == "") != tt.wide {
+			t.Errorf("%s by any: %s", tt.schema, message)
+		}
+	}
+	if message := refused(of(draft07, `{"items":[true,{"type":"strin"}]}`)); !strings.Contains(message, "at #/items/1/type") {
+		t.Error(message)
+	}
+}
+
 func TestADeepSchemaIsNotAProblem(t *testing.T) {
 	const depth = 63
 	if message := refused(strings.Repeat(`{"not":`, depth) + `{}` + strings.Repeat(`}`, depth)); message != "" {

@@ -313,11 +313,15 @@ func (b *responsesToChatBuilder) format(f *responses.TextFormat) error {
 // it was made.
 func (b *responsesToChatBuilder) inWordsOfResponses(err error) error {
 	var f *fault.Error
-	if !errors.As(err, &f) || !strings.HasPrefix(f.Param, "messages") {
+	if !errors.As(err, &f) {
 		return err
 	}
 	ours := "input"
-	if index, rest, ok := strings.Cut(strings.TrimPrefix(f.Param, "messages["), "]"); ok {
+	if rest, ok := strings.CutPrefix(f.Param, "response_format.json_schema"); ok {
+		ours = "text.format" + rest
+	} else if !strings.HasPrefix(f.Param, "messages") {
+		return err
+	} else if index, rest, ok := strings.Cut(strings.TrimPrefix(f.Param, "messages["), "]"); ok {
 		if i, err := strconv.Atoi(index); err == nil && i < len(b.origins) {
 			ours = b.origins[i] + strings.TrimSuffix(rest, ".url")
 		}
