@@ -218,17 +218,27 @@ func TestASubmissionWhoseAnswerWasLostIsNotRepeatedAndEndsByItself(t *testing.T)
 }
 
 func TestASubmissionThatWasRefusedForCertainLeavesNothing(t *testing.T) {
-	s := &fakeVideoVendor{lose: (&upstream.Failure{Status: 400, Sent: true}).Fault()}
-	tasks := memory.NewTasks(nil, nil)
-	h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
-	for range 3 { // nothing of the first blocks the next
-		if _, err := h.submit(t.Context(), askBeta, "k"); err == nil || fault.Is(err, fault.RequestTimeout) || fault.Is(err, fault.IdempotencyConflict) {
-			t.Fatalf("error %v", err)
-		}
-	}
-	open, err := tasks.Claim(t.Context(), "me", time.Now().Add(time.Hour), 100)
-	if err != nil || len(open) != 0 || h.balance(t).Held != 0 {
-		t.Errorf("%d tasks, %v; held %s", len(open), err, h.balance(t).Held)
+	for _, tt := range []struct {
+		failure upstream.Failure
+		want    fault.Code
+	}{
+		{upstream.Failure{Status: 400, Sent: true}, fault.InvalidRequest},
+		{upstream.Failure{Status: 500, Sent: true, Stated: true}, fault.InternalServerError},
+	} {
+		t.Run(fmt.Sprint(tt.failure.Status), func(t *testing.T) {
+			s := &fakeVideoVendor{lose: tt.failure.Fault()}
+			tasks := memory.NewTasks(nil, nil)
+			h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
+			for range 3 { // nothing of the first blocks the next
+				if _, err := h.submit(t.Context(), askBeta, "k"); !fault.Is(err, tt.want) || fault.From(err).HTTPStatus() != tt.failure.Status {
+					t.Fatalf("error %v", err)
+				}
+			}
+			open, err := tasks.Claim(t.Context(), "me", time.Now().Add(time.Hour), 100)
+			if err != nil || len(open) != 0 || h.balance(t).Held != 0 || h.spent(t) != 0 {
+				t.Errorf("%d tasks, %v; held %s", len(open), err, h.balance(t).Held)
+			}
+		})
 	}
 }
 

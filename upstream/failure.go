@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
 )
@@ -25,6 +26,10 @@ type Failure struct {
 	// Refused says that the vendor refused before any work, so that nothing was
 	// billed (429, 503, 529).
 	Refused bool
+	// Stated says of a 500 that the vendor itself answered it, in the form of its own errors:
+	// it failed, and did not take what it was asked to make. A 500 of another form can be of
+	// a proxy before a vendor that goes on.
+	Stated bool
 	// Fatal says that the operator has to mend something before any call can go
 	// through: the credentials or the account (401, 403, quota, arrears), or the way
 	// to the vendor (407, 421, 426).
@@ -56,6 +61,13 @@ func FromStatus(status int) *Failure {
 		Status: status, Sent: true, Refused: unbilledStatuses[status],
 		Fatal: accountStatuses[status] || misroutedStatuses[status], Ambiguous: accountStatuses[status],
 	}
+}
+
+// Stated reports whether a status and a code in the form of a vendor's own errors are its
+// answer that it failed ([Failure.Stated]): a code that tells of a time-out leaves open what
+// becomes of the request.
+func Stated(status int, code string) bool {
+	return status == http.StatusInternalServerError && code != "" && !strings.Contains(strings.ToLower(code), "timeout")
 }
 
 // BadAnswer is the error of a 200 answer that is not what was asked for: malformed, empty, cut

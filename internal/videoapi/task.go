@@ -227,7 +227,7 @@ func NotTaken(err error) bool {
 		status := f.HTTPStatus()
 		return f.Code == fault.NoChannel || status >= 400 && status < 499
 	}
-	certain := !how.Sent || how.Refused || how.Fatal
+	certain := !how.Sent || how.Refused || how.Fatal || how.Stated
 	switch how.Status {
 	case http.StatusRequestTimeout, http.StatusFailedDependency, 499: // something behind the vendor's first server may go on
 		return certain

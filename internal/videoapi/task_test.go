@@ -187,7 +187,7 @@ func TestALateSuccessIsReportedAndNotCharged(t *testing.T) {
 	}
 }
 
-// A time-out, an error of the vendor's own, a step behind it and a proxy that was hung
+// A time-out, an error that nobody knows to be the vendor's own, a step behind it and a proxy that was hung
 // up on do not say that nothing was begun.
 func TestWhatAFailedSubmissionMeans(t *testing.T) {
 	sent := func(status int) upstream.Failure { return upstream.Failure{Sent: true, Status: status} }
@@ -197,6 +197,7 @@ func TestWhatAFailedSubmissionMeans(t *testing.T) {
 	}{
 		"400": {sent(400), true}, "404": {sent(404), true}, "429": {sent(429), true},
 		"408": {sent(408), false}, "424": {sent(424), false}, "499": {sent(499), false}, "500": {sent(500), false}, "502": {sent(502), false}, "504": {sent(504), false},
+		"the vendor's own 500":   {upstream.Failure{Sent: true, Status: 500, Stated: true}, true},
 		"an answer that was cut": {upstream.Failure{Sent: true, Err: errors.New("cut")}, false},
 		"no connection":          {upstream.Failure{}, true},
 		"busy":                   {upstream.Failure{Sent: true, Status: 503, Refused: true}, true},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
 
@@ -81,6 +82,7 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 		status = m.status
 	}
 	e, f := c.Refused(status, string(data), h)
+	f.Stated = known && upstream.Stated(status, r.code)
 	switch {
 	case m.fatal:
 		f.Ambiguous = false

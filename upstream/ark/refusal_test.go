@@ -66,6 +66,9 @@ func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
 		{429, "QuotaExceeded", fault.NoChannel, 502, true, false, nothing},
 		{429, "SetLimitExceeded", fault.NoChannel, 502, true, false, nothing},
 		{500, "InternalServiceError", fault.InternalServerError, 500, false, false, nothing},
+		{500, "RequestTimeout", fault.InternalServerError, 500, false, false, nothing},
+		{502, "InternalServiceError", fault.BadGateway, 502, false, false, nothing},
+		{504, "InternalServiceError", fault.RequestTimeout, 504, false, false, nothing},
 		{500, "AccessDenied", fault.InternalServerError, 500, false, false, nothing},
 		{500, "InvalidParameter", fault.InternalServerError, 500, false, false, nothing},
 	} {
@@ -74,6 +77,9 @@ func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
 			e, f := vendortest.Refused(t, newDriver(t, refusing(row.status, body), upstream.DriverOptions{}), call)
 			if e.Code != row.want || e.HTTPStatus() != row.is || f.Fatal != row.fatal || f.Refused != row.again || !f.Sent {
 				t.Errorf("%s %+v: %v, %+v", name, row, e, f)
+			}
+			if f.Stated != (row.status == 500 && row.code != "RequestTimeout") {
+				t.Errorf("%s %+v: stated %t", name, row, f.Stated)
 			}
 			if strings.Contains(e.Message, "the vendor") != (row.told > nothing) || (string(e.Body) == body) != (row.told == all) || (e.Body == nil) != (row.told < all) {
 				t.Errorf("%s %+v: message %q, body %s", name, row, e.Message, e.Body)
@@ -98,6 +104,15 @@ func TestWhatAPollDoesNotFindIsTheTask(t *testing.T) {
 		_, err = up.Do(t.Context(), submission(t, asked))
 		if e := fault.From(err); e.Code == fault.ResourceNotFound || e.HTTPStatus() != 404 {
 			t.Errorf("%s: a submission got %v", body, err)
+		}
+	}
+}
+
+func TestA500OfNoFormIsNotTheVendorsAnswer(t *testing.T) {
+	for _, body := range []string{"", "<html>", `{"error":{"message":"x"}}`, `{"message":"x"}`} {
+		_, f := vendortest.Refused(t, newDriver(t, refusing(500, body), upstream.DriverOptions{}), submission(t, asked))
+		if f.Stated {
+			t.Errorf("%s: it is taken for the vendor's own", body)
 		}
 	}
 }

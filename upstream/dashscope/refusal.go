@@ -7,6 +7,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
 
@@ -64,6 +65,7 @@ func statusOf(code string) int {
 func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	r, known := parseRefusal(data)
 	e, f := c.Refused(status, string(data), h)
+	f.Stated = known && upstream.Stated(status, r.code)
 	if known && r.code != rateQuota && answer.OperatorFault(r.code) != 0 {
 		e = c.OperatorFault(f)
 	}

@@ -38,6 +38,7 @@ func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
 		{429, "PrepaidBillOverdue", 502, fault.NoChannel, fault.NoChannel, true, false},
 		{429, "PostpaidBillOverdue", 502, fault.NoChannel, fault.NoChannel, true, false},
 		{500, "InternalError.Algo", 500, fault.InternalServerError, fault.InternalServerError, false, false},
+		{500, "RequestTimeOut", 500, fault.InternalServerError, fault.InternalServerError, false, false},
 		{503, "ModelUnavailable", 503, fault.ServiceUnavailable, fault.ServiceUnavailable, false, true},
 		{200, "InvalidParameter", 400, "InvalidParameter", "InvalidParameter", false, false},
 		{200, "InvalidURL", 400, "InvalidURL", "InvalidParameter.UrlNotAccessible", false, false},
@@ -60,6 +61,9 @@ func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
 				e, f := vendortest.Refused(t, up, call)
 				if e.Code != code || e.HTTPStatus() != row.public || f.Fatal != row.fatal || f.Refused != row.refused || !f.Sent {
 					t.Errorf("%s: %d %s, failure %+v, want %d %s", call.Op, e.HTTPStatus(), e.Code, f, row.public, code)
+				}
+				if row.public == 500 && f.Stated != strings.HasPrefix(row.code, "InternalError.Algo") {
+					t.Errorf("%s: stated %t", call.Op, f.Stated)
 				}
 				if !strings.Contains(e.Error(), "the vendor's words") {
 					t.Errorf("%s: the log has %v", call.Op, e)

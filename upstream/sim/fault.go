@@ -145,7 +145,9 @@ func (f Fault) report(answer, usage, zero object) {
 // refused is the error of a fault that refuses the call.
 func refused(status int) error {
 	message := fmt.Sprintf("The simulated upstream refused the request with status %d, as it was told to.", status)
-	e := upstream.FromStatus(status).Fault()
+	f := upstream.FromStatus(status)
+	f.Stated = upstream.Stated(status, "InternalError")
+	e := f.Fault()
 	if e.Code == fault.InvalidRequest {
 		return vendorError(status, e.Code, "", message)
 	}
