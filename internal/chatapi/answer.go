@@ -23,6 +23,7 @@ var (
 		{Name: "content", Parts: blockParts}, {Name: "reasoning_content"}, {Name: "reasoning"}, {Name: "refusal"},
 		{Name: "tool_calls", As: conversation.AsList, Parts: []conversation.Part{
 			{Name: "function", As: conversation.AsObject, Parts: []conversation.Part{{Name: "name"}, {Name: "arguments", As: conversation.AsArguments}}},
+			{Name: "custom", As: conversation.AsObject, Parts: []conversation.Part{{Name: "name"}, {Name: "input"}}},
 		}},
 	}
 	// Mistral's content is a list of blocks where the model reasons.

@@ -141,6 +141,7 @@ func TestAnAnswerWithoutUsageIsNeverFreeIfTextWasProduced(t *testing.T) {
 	for _, message := range []string{
 		`{"content":"a"}`, `{"content":null,"reasoning_content":"a"}`, `{"refusal":"a"}`, `{"content":"\n"}`, `{"content":"語"}`,
 		`{"tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}`, `{"tool_calls":[{"function":{"name":"","arguments":"1"}}]}`,
+		`{"tool_calls":[{"type":"custom","custom":{"name":"f","input":"x"}}]}`, `{"tool_calls":[{"type":"custom","custom":{"name":"","input":"x"}}]}`,
 	} {
 		a, err := r.ReadAnswer([]byte(`{"choices":[{"message":`+message+`}]}`), chat.MediaBound{})
 		if err != nil || a.Usage.Output < 1 || !a.Usage.Estimated {
