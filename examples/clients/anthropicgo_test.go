@@ -3,6 +3,7 @@ package clients
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -155,5 +156,28 @@ func TestAnthropicGoSeesAStreamThatBreaks(t *testing.T) {
 	}
 	if stream.Err() == nil || events == 0 {
 		t.Errorf("%d events, then %v", events, stream.Err())
+	}
+}
+
+// TestAnthropicGoListsModels has the key in the header that the SDK sends on every path, and
+// errors of the form that it reads.
+func TestAnthropicGoListsModels(t *testing.T) {
+	s := newFixture(t, options{})
+	c := anthropicClient(s)
+	pager := c.Models.ListAutoPaging(t.Context(), anthropic.ModelListParams{Limit: anthropic.Int(1)})
+	var ids []string
+	for pager.Next() {
+		ids = append(ids, pager.Current().ID)
+	}
+	if err := pager.Err(); err != nil || len(ids) < 2 || !slices.Contains(ids, "delta-k3") {
+		t.Fatalf("%q, %v", ids, err)
+	}
+	if m, err := c.Models.Get(t.Context(), "delta-k3", anthropic.ModelGetParams{}); err != nil || m.ID != "delta-k3" || m.DisplayName == "" || m.CreatedAt.IsZero() {
+		t.Errorf("%+v, %v", m, err)
+	}
+	_, err := c.Models.Get(t.Context(), "none", anthropic.ModelGetParams{})
+	var refused *anthropic.Error
+	if !errors.As(err, &refused) || refused.StatusCode != http.StatusNotFound || refused.Type() != anthropic.ErrorTypeNotFoundError || refused.RequestID == "" {
+		t.Errorf("%v", err)
 	}
 }

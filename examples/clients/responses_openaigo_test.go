@@ -230,3 +230,51 @@ func TestResponsesOpenAIGoMapsErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestChatOpenAIGoCallsACustomTool has upstreams that speak another format than chat.
+func TestChatOpenAIGoCallsACustomTool(t *testing.T) {
+	for _, channel := range []string{"responses", "messages"} {
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, stream %v", channel, stream), func(t *testing.T) {
+				s := newResponsesFixture(t, channel, options{}, 0)
+				c := openAIClient(s.fixture)
+				params := openai.ChatCompletionNewParams{
+					Model: "model", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(`custom exec print("a")`)},
+					Tools: []openai.ChatCompletionToolUnionParam{openai.ChatCompletionCustomTool(openai.ChatCompletionCustomToolCustomParam{Name: "exec"})},
+				}
+				var name, input, id string
+				if stream {
+					answer := c.Chat.Completions.NewStreaming(t.Context(), params)
+					for answer.Next() {
+						for _, choice := range answer.Current().Choices {
+							for _, call := range choice.Delta.ToolCalls {
+								var piece struct{ Custom struct{ Name, Input string } } // of which the SDK has no type
+								if err := json.Unmarshal([]byte(call.RawJSON()), &piece); err != nil {
+									t.Fatal(err)
+								}
+								name, input, id = name+piece.Custom.Name, input+piece.Custom.Input, id+call.ID
+							}
+						}
+					}
+					if err := answer.Err(); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					answer, err := c.Chat.Completions.New(t.Context(), params)
+					if err != nil {
+						t.Fatal(err)
+					}
+					call := answer.Choices[0].Message.ToolCalls[0].AsCustom()
+					name, input, id = call.Custom.Name, call.Custom.Input, call.ID
+					params.Messages = append(params.Messages, answer.Choices[0].Message.ToParam(), openai.ToolMessage("a", id))
+					if answer, err = c.Chat.Completions.New(t.Context(), params); err != nil || answer.Choices[0].Message.Content != "The tool said: a" {
+						t.Errorf("then %+v, %v", answer, err)
+					}
+				}
+				if name != "exec" || input != `print("a")` || id == "" {
+					t.Errorf("%s[%s], id %q", name, input, id)
+				}
+			})
+		}
+	}
+}

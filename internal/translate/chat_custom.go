@@ -77,39 +77,36 @@ func customArguments(input string) []byte {
 }
 
 // customNames are the names of the functions that stand for the custom tools of a chat
-// request and of the calls in its history; nil if there are none.
+// request; nil if it has none.
 func customNames(c *chat.Request) *toolNames {
-	var customs []toolName
-	for i := range c.Messages {
-		for j := range c.Messages[i].ToolCalls {
-			if call := &c.Messages[i].ToolCalls[j]; call.Type == "custom" {
-				customs = append(customs, toolName{name: rawjson.LookupString(call.Extra, "custom", "name"), kind: customTool})
-			}
-		}
-	}
-	if customs == nil && !bytes.Contains(c.Tools, []byte(`"custom"`)) { // as mostly
+	if !bytes.Contains(c.Tools, []byte(`"custom"`)) { // as mostly
 		return nil
 	}
+	names, custom := namesOfTools(c)
+	if !custom {
+		return nil
+	}
+	return names
+}
+
+// namesOfTools are the names of a chat request's tools; custom says that some are custom.
+// The functions keep theirs.
+func namesOfTools(c *chat.Request) (names *toolNames, custom bool) {
+	names = new(toolNames)
 	var tools []chatTool
 	_ = json.Unmarshal(c.Tools, &tools, jsontext.AllowDuplicateNames(true)) // carriedTools refuses what is no list
-	for i := range tools {
-		if tools[i].Type == "custom" {
-			customs = append(customs, toolName{name: tools[i].Custom.Name, kind: customTool})
-		}
-	}
-	if customs == nil {
-		return nil
-	}
-	names := new(toolNames)
 	for i := range tools {
 		if tools[i].Type == "function" {
 			names.add(toolName{name: tools[i].Function.Name, kind: functionTool})
 		}
 	}
-	for _, tool := range customs {
-		names.add(tool)
+	for i := range tools {
+		if tools[i].Type == "custom" {
+			custom = true
+			names.add(toolName{name: tools[i].Custom.Name, kind: customTool})
+		}
 	}
-	return names
+	return names, custom
 }
 
 // customName is the name of the custom tool that a call is of, as the caller knows it;

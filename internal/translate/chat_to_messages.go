@@ -262,10 +262,11 @@ func (b *chatToMessagesBuilder) topK(raw []byte) error {
 	return nil
 }
 
-// customName is the name of the function that stands for a custom tool.
+// customName is the name of the function that stands for a custom tool, which may be no
+// longer declared.
 func (b *chatToMessagesBuilder) customName(name string) string {
 	if b.names == nil {
-		b.names = new(toolNames)
+		b.names, _ = namesOfTools(b.c)
 	}
 	return b.names.called(toolName{name: name, kind: customTool})
 }
