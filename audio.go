@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -48,7 +47,6 @@ func (c *call) speak(req *speechapi.Request) (*Response, error) {
 			return nil, c.settleFailed(err)
 		}
 	}
-	c.speech = v
 	reply, err := v.open()
 	if err != nil {
 		return nil, c.settleFailed(err)
@@ -70,6 +68,7 @@ func (c *call) speak(req *speechapi.Request) (*Response, error) {
 	a.mu.Lock() // what is watched over may end at once
 	defer a.mu.Unlock()
 	a.watch()
+	c.follow(a.clientLeft)
 	return c.respond(Response{Header: a.header, Audio: a, Dropped: reply.Dropped}), nil
 }
 
@@ -153,6 +152,21 @@ func (a *Audio) failed(err error) error {
 	return a.fail(err)
 }
 
+// clientLeft runs when the client has disconnected. It ends the call once the part that
+// is being asked for is there: its vendor makes and bills it.
+func (a *Audio) clientLeft(cause error) {
+	a.parts.asking.Lock()
+	defer a.parts.asking.Unlock()
+	a.c.cancel(cause)
+}
+
+// Close ends the answer. Before its end that settles the call as one whose client
+// disconnected. It is safe to call more than once, and returns nil.
+func (a *Audio) Close() error {
+	a.clientLeft(context.Canceled)
+	return a.delivery.Close()
+}
+
 // breakOff ends all that makes the audio: an encoder that fails leaves the parts, of
 // which one may note a failed attempt. A duplicate does not get the audio.
 func (a *Audio) breakOff(error) *idempotency.Record {
@@ -161,11 +175,11 @@ func (a *Audio) breakOff(error) *idempotency.Record {
 	return a.c.answerRecord(a.header, nil)
 }
 
-// used is the characters that were delivered, or, if the client disconnected, those of
-// the parts that were asked for.
-func (a *Audio) used() billing.Usage {
+// used is the characters of the parts that were delivered. If the client disconnected, it
+// is those of all parts that an upstream has answered.
+func (a *Audio) used(error) billing.Usage {
 	if a.gone {
-		return a.c.disconnectUsage()
+		return billing.Usage{Characters: a.parts.answeredCharacters()}
 	}
 	return billing.Usage{Characters: a.delivered}
 }
@@ -203,11 +217,13 @@ type speechStream struct {
 	at     int        // which part is read
 	end    error      // what reads say from now on
 
-	mu     sync.Mutex // guards what follows against close
-	answer io.Closer  // the part's
-	audio  io.Reader  // the part's
-	read   int64      // characters of the parts of which audio was read
-	sent   int64      // characters of the parts that an upstream may have got and did not refuse
+	asking sync.Mutex // held while a part is asked for
+
+	mu       sync.Mutex // guards what follows against close
+	answer   io.Closer  // the part's
+	audio    io.Reader  // the part's
+	read     int64      // characters of the parts of which audio was read
+	answered int64      // characters of the parts that an upstream has answered
 }
 
 func newSpeechStream(c *call, req *speechapi.Request, mp3 error) *speechStream {
@@ -221,37 +237,30 @@ func newSpeechStream(c *call, req *speechapi.Request, mp3 error) *speechStream {
 // open asks for the audio of the next part.
 func (v *speechStream) open() (*upstream.Reply, error) {
 	p := v.parts[v.at]
-	call := &upstream.Call{Body: p.Body, Request: p.Request, Accept: v.accept}
+	call := &upstream.Call{Body: p.Body, Request: p.Request, Accept: v.accept, Caller: v.c.client.Done()}
 	if v.at > 0 {
 		call.MaxWait = partMaxWait
 	}
 	if v.at == 0 { // the caller waits for it
 		defer v.c.spent(&v.c.entry.phases.Upstream, v.c.clock())
 	}
-	v.addSent(p.Characters)
+	v.asking.Lock()
+	defer v.asking.Unlock()
 	reply, err := v.c.route(v.c.ctx, call)
-	v.c.recordAttempts(reply, err, func() billing.Usage {
-		return billing.Usage{Characters: int64(utf8.RuneCountInString(p.Request.Input)), Estimated: true}
-	})
-	if err != nil && !maybeBillable(err) {
-		v.addSent(-p.Characters)
+	v.c.recordAttempts(v.c.op.part(&speechapi.Request{Request: *p.Request}, v.c.model), reply)
+	if err == nil {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.answered += p.Characters
 	}
 	return reply, err
 }
 
-// addSent counts characters that are sent to an upstream; a negative n takes those
-// back that none got.
-func (v *speechStream) addSent(n int64) {
+// answeredCharacters is the characters of the parts that an upstream has answered.
+func (v *speechStream) answeredCharacters() int64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.sent += n
-}
-
-// sentCharacters is the characters of the parts that an upstream was asked for.
-func (v *speechStream) sentCharacters() int64 {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.sent
+	return v.answered
 }
 
 // accept checks the beginning of an answer. What fails here costs nothing, and may

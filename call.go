@@ -50,10 +50,10 @@ type call struct {
 	model          *Model // of the catalog, and not to be changed
 
 	// While it runs.
-	client    via.Context // the client's, of which ctx is made; its end need not end ctx
+	client    via.Context // the client's, of which ctx is made; its end ends ctx where the call follows it
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
-	unbind    func() bool // of a stream: its end no longer follows that of the client's context; false where it is on its way already
+	unfollow  func() bool // stops following the client's context; nil where the call does not
 	heartbeat func([]byte)
 	only      string // the channel that is asked; empty for any that serves the model
 	key       string // and its key; empty for any
@@ -79,7 +79,6 @@ type call struct {
 	answer *answer           // that was accepted, of a call that does not stream
 	tap    tap               // of a stream; nil for any other
 	parts  *parts            // of a request that was split
-	speech *speechStream     // of speech
 
 	entry    logEntry
 	response Response
@@ -259,22 +258,20 @@ func (c *call) replayed(ctx context.Context, op *operation) (bool, error) {
 	return true, nil
 }
 
-// bind gives the call a context that ends with the client's. A stream's can
-// be unbound: a server ends a request's context with its response, but the
-// upstream's connection is worth the moment until the transfer has ended.
+// bind gives the call a context of its own, which does not end with the client's: a vendor
+// makes and bills an answer whether or not somebody waits for it. A shutdown ends it. See
+// follow for answers that a client can leave.
 func (c *call) bind(client context.Context, op *operation, m *Model) {
 	c.op, c.model, c.client = op, m, via.Context{Context: client, Trail: c.trail}
 	if c.state = op.state; c.state != nil {
 		c.only, c.key = c.state.channel, c.state.key
 	}
-	var ctx context.Context = &c.client
-	if op.detached || op.stream {
-		ctx = context.WithoutCancel(ctx)
-	}
-	c.ctx, c.cancel = context.WithCancelCause(ctx)
-	if op.stream && !op.detached {
-		c.unbind = context.AfterFunc(client, func() { c.cancel(context.Cause(client)) })
-	}
+	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(&c.client))
+}
+
+// follow has left called when the client's context ends.
+func (c *call) follow(left func(cause error)) {
+	c.unfollow = context.AfterFunc(&c.client, func() { left(context.Cause(&c.client)) })
 }
 
 // start runs the call to its answer: limits, hold, upstream, settlement. A whole
@@ -357,11 +354,11 @@ func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
 	}
 	session := c.session()
 	reply, err := c.route(c.ctx, &upstream.Call{
-		Stream: c.op.stream, Body: body, Request: view, Session: session,
+		Stream: c.op.stream, Body: body, Request: view, Session: session, Caller: c.client.Done(),
 		MaxOutput: c.model.outputBound(0), Channel: c.only, Key: c.key, Header: c.header, Query: c.query,
 		Accept: c.accept,
 	})
-	c.recordAttempts(reply, err, func() billing.Usage { return c.op.billable(c.hold.Price) })
+	c.recordAttempts(c.op, reply)
 	if err == nil && c.op.sessionBody != nil {
 		c.entry.affinity = affinity(session, reply)
 	}
@@ -383,8 +380,9 @@ func (c *call) respondStream(s *Stream, reply *upstream.Reply, header http.Heade
 	if c.claim != nil {
 		s.header = header
 	}
+	readOn := c.readOnLimit(reply.Drain) // before the request is dropped
 	s.begin(reply.Accepted.(*events), maxOutput)
-	s.allowDrain(c.g.drains.limit(reply.Drain, c.g.drains.hidesReasoning(c.model.ID)))
+	s.follow(readOn)
 	reply.Header = nil
 	return c.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped})
 }
@@ -470,20 +468,11 @@ func estimateInstead(err error) bool {
 	}
 }
 
-// settleFailed settles a call that no upstream answered, and returns the client's error.
-// It costs nothing, unless the client disconnected: then it pays for what the
-// upstream was asked for. If it used an idempotency key, that is kept without an
-// answer, so that a duplicate is not charged.
+// settleFailed settles a call that no upstream answered, at no charge, and returns the
+// client's error.
 func (c *call) settleFailed(err error) error {
-	var used billing.Usage
 	reason, clientErr := c.endReason(err)
-	if reason == billing.ReasonClientGone && (c.parts != nil || maybeBillable(err)) { // each part knows whether it was sent
-		used = c.disconnectUsage()
-	}
-	if !used.IsZero() {
-		c.channel = c.lastChannel()
-	}
-	_ = c.settle(used, reason, nil) // logged and queued there; the client gets why the call failed
+	_ = c.settle(billing.Usage{}, reason, nil) // logged and queued there; the client gets why the call failed
 	return clientErr
 }
 
@@ -492,13 +481,13 @@ func (c *call) settleFailed(err error) error {
 func (c *call) endReason(err error) (reason string, clientErr error) {
 	cause := context.Cause(c.ctx)
 	switch {
-	case cause == nil:
-		reason, clientErr = billing.ReasonUpstreamFailed, err
 	case errors.Is(cause, errShuttingDown):
 		reason, clientErr = billing.ReasonShutdown, errShuttingDown
-	default:
+	case cause != nil, fault.Is(err, fault.ClientGone):
 		c.entry.clientGone = true
-		return billing.ReasonClientGone, fault.From(cause)
+		return billing.ReasonClientGone, c.clientError()
+	default:
+		reason, clientErr = billing.ReasonUpstreamFailed, err
 	}
 	if fault.Is(clientErr, fault.InternalError) {
 		reason = billing.ReasonInternal
@@ -506,11 +495,18 @@ func (c *call) endReason(err error) (reason string, clientErr error) {
 	return reason, clientErr
 }
 
-// maybeBillable reports whether a call that ended in err may have cost the upstream
-// something: it got the request, and did not refuse it.
-func maybeBillable(err error) bool {
-	f := failureOf(err)
-	return f == nil || f.Sent && !f.Refused && f.Status < 400
+// clientError is the error of a call whose client has disconnected: it wraps why the
+// client's context ended, where it has.
+func (c *call) clientError() *fault.Error {
+	err, cause := c.client.Err(), context.Cause(&c.client)
+	var own *fault.Error
+	switch {
+	case errors.As(cause, &own):
+		return own
+	case cause != nil && !errors.Is(cause, err):
+		err = errors.Join(err, cause)
+	}
+	return fault.From(cmp.Or(err, context.Canceled))
 }
 
 // failureOf is what an error says of the vendor; nil if it says nothing.
@@ -526,8 +522,8 @@ func (c *call) close() {
 	_ = c.settle(billing.Usage{}, billing.ReasonInternal, nil) // does nothing if the call was settled
 	c.releaseLease()
 	c.free(c.ctx)
-	if c.unbind != nil {
-		c.unbind()
+	if c.unfollow != nil {
+		c.unfollow()
 	}
 	c.cancel(nil)
 	if c.body != nil {

@@ -105,10 +105,25 @@ type Model struct {
 	Ratios     []string  // the values of `ratio` that a video may have; nil means all
 	Priorities []string  // the values of `priority` that a video may have; nil means all
 	Affinity   Affinity  // which of its calls belong to one session; empty means Options.Affinity
+	Reasoning  Reasoning // whether its answers show its reasoning; empty means what the built-in table says of it
 	Withdrawn  time.Time // from this day on the model does not exist; zero means never
 
 	drops droppedBounds
 }
+
+// Reasoning says whether a model's answers show its reasoning. Of a model that hides it only
+// the end of a stream says what was made: such a stream is held as a whole answer is, and
+// read on for its usage when its client disconnects.
+type Reasoning string
+
+// The values of Reasoning, as the configuration file spells them.
+const (
+	ReasoningShown  Reasoning = "shown"  // as text, or the model does not reason
+	ReasoningHidden Reasoning = "hidden" // not at all, or as a summary
+)
+
+// Reasonings are all values, as the configuration file spells them.
+func Reasonings() []string { return []string{string(ReasoningShown), string(ReasoningHidden)} }
 
 // droppedBounds are the bounds of the output that some channel of a model leaves out.
 type droppedBounds struct{ maxTokens, maxCompletionTokens, maxOutputTokens bool }
@@ -287,6 +302,9 @@ func (c *catalog) addModel(m Model) error {
 	if m.MaxOutput < 0 || m.HoldTokens < 0 || m.Batch < 0 {
 		return fmt.Errorf("gateway: Options.Models: model %q has a negative bound", m.ID)
 	}
+	if m.Reasoning != "" && !slices.Contains(Reasonings(), string(m.Reasoning)) {
+		return fmt.Errorf("gateway: Options.Models: model %q has unknown reasoning %q", m.ID, m.Reasoning)
+	}
 	if m.Affinity != "" && !m.Affinity.known() {
 		return fmt.Errorf("gateway: Options.Models: model %q has unknown affinity %q", m.ID, m.Affinity)
 	}
@@ -337,6 +355,9 @@ func (c *catalog) setDefaults(m *Model) {
 	m.OwnedBy = cmp.Or(m.OwnedBy, "tollhouse")
 	m.HoldTokens = cmp.Or(m.HoldTokens, defaultHoldTokens)
 	m.Affinity = cmp.Or(m.Affinity, c.affinity)
+	if m.Reasoning == "" && (chatapi.HidesReasoning(m.ID) || c.router.HasUpstream(m.ID, chatapi.HidesReasoning)) {
+		m.Reasoning = ReasoningHidden
+	}
 	m.drops = droppedBounds{c.router.Drops(m.ID, "max_tokens"), c.router.Drops(m.ID, "max_completion_tokens"), c.router.Drops(m.ID, "max_output_tokens")}
 }
 

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 )
 
@@ -17,9 +16,9 @@ import (
 // ends it between two calls of Next too. The call is settled before the client gets
 // the last piece.
 //
-// That the client has left is noticed in one of three ways: the context of its request ends
-// (watch, or leave within a Next); whoever writes the pieces cannot, and calls Close; or a
-// Stream that is read on has been left before (drain.go), and Close reads it to its end.
+// That the client has left is noticed in one of two ways: the context of its request ends
+// (call.follow), or whoever writes the pieces cannot, and calls Close. A Stream may then be
+// read on (drain.go).
 type delivery struct {
 	c      *call
 	pieces pieceSource
@@ -42,9 +41,8 @@ type pieceSource interface {
 	// breakOff ends what makes the answer, of which the client gets err, and returns
 	// what a duplicate gets.
 	breakOff(err error) *idempotency.Record
-	// used is what is charged of an answer that was broken off: what was delivered,
-	// and if the client has gone what the vendor was asked for.
-	used() billing.Usage
+	// used is what is charged of an answer that err broke off: what was delivered.
+	used(err error) billing.Usage
 	// withhold replaces the last piece by err: the settlement failed.
 	withhold(err error)
 }
@@ -88,12 +86,12 @@ func (d *delivery) fail(err error) error {
 	d.gone = d.gone || reason == billing.ReasonClientGone
 	switch {
 	case d.gone:
-		reason, err = billing.ReasonClientGone, errClientGone()
+		reason, err = billing.ReasonClientGone, d.c.clientError()
 	case errors.Is(err, billing.ErrHoldEnded):
 		reason = billing.ReasonInternal
 	}
 	kept := d.pieces.breakOff(err)
-	err = d.settle(d.pieces.used(), reason, kept, err)
+	err = d.settle(d.pieces.used(err), reason, kept, err)
 	d.c.close()
 	return err
 }
@@ -159,8 +157,4 @@ func (d *delivery) Receipt() (billing.Receipt, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.c.response.Receipt()
-}
-
-func errClientGone() error {
-	return fault.New(fault.ClientGone, "The client closed the connection before the answer was complete.")
 }

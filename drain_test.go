@@ -2,7 +2,6 @@ package gateway_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"strings"
 	"sync/atomic"
@@ -58,7 +57,12 @@ func newReasoningGateway(t *testing.T, v *reasoningVendor, drain time.Duration, 
 // fourWords begins the stream and reads what comes at once.
 func fourWords(t *testing.T, ctx context.Context, h *testGateway, key string) (*gateway.Response, *gateway.Stream) {
 	t.Helper()
-	r, err := h.do(ctx, upstream.ChatCompletion, strings.Replace(askChatStream, `"max_tokens":100`, `"max_tokens":5000`, 1), key)
+	return fourWordsOf(t, ctx, h, strings.Replace(askChatStream, `"max_tokens":100`, `"max_tokens":5000`, 1), key)
+}
+
+func fourWordsOf(t *testing.T, ctx context.Context, h *testGateway, body, key string) (*gateway.Response, *gateway.Stream) {
+	t.Helper()
+	r, err := h.ask(ctx, body, key)
 	must(t, err)
 	for got := ""; !strings.Contains(got, "four"); {
 		b, err := r.Stream.Next()
@@ -72,24 +76,22 @@ func TestAStreamIsReadOnAfterItsClientLeftWhereItsChannelDrains(t *testing.T) {
 	const reported, estimated = 1_020, estimatedInput + estimatedOutput
 	for name, row := range map[string]struct {
 		drain, pause time.Duration
-		most         int // drains at once; 0 for the default
 		want         int64
 		took         time.Duration
 	}{
-		"to its end":            {30 * time.Second, 10 * time.Second, 0, reported, 10 * time.Second},
-		"no longer than it may": {5 * time.Second, 10 * time.Second, 0, estimated, 5 * time.Second},
-		"not without a drain":   {0, 10 * time.Second, 0, estimated, 0},
-		"not above the bound":   {30 * time.Second, 10 * time.Second, -1, estimated, 0},
+		"to its end":            {30 * time.Second, 10 * time.Second, reported, 10 * time.Second},
+		"no longer than it may": {5 * time.Second, 10 * time.Second, estimated, 5 * time.Second},
+		"not without a drain":   {0, 10 * time.Second, estimated, 0},
 	} {
 		for how, leave := range map[string]func(cancel func(), s *gateway.Stream){
-			"by closing":        func(_ func(), s *gateway.Stream) { _ = s.Close() },
-			"while it reads":    func(cancel func(), s *gateway.Stream) { go cancel(); _, _ = io.Copy(io.Discard, s); _ = s.Close() },
-			"between reads":     func(cancel func(), s *gateway.Stream) { cancel(); synctest.Wait(); _ = s.Close() },
-			"and reads no more": func(cancel func(), s *gateway.Stream) { cancel(); synctest.Wait(); _, _ = io.Copy(io.Discard, s) },
+			"by closing":     func(_ func(), s *gateway.Stream) { _ = s.Close() },
+			"while it reads": func(cancel func(), s *gateway.Stream) { go cancel(); _, _ = io.Copy(io.Discard, s); _ = s.Close() },
+			"between reads":  func(cancel func(), s *gateway.Stream) { cancel(); synctest.Wait(); _ = s.Close() },
+			"and reads on":   func(cancel func(), s *gateway.Stream) { cancel(); synctest.Wait(); _, _ = io.Copy(io.Discard, s) },
 		} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					h := newReasoningGateway(t, &reasoningVendor{pause: row.pause}, row.drain, func(o *gateway.Options) { o.MaxDrains = row.most })
+					h := newReasoningGateway(t, &reasoningVendor{pause: row.pause}, row.drain, nil)
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					x, s := fourWords(t, ctx, h, "")
@@ -125,42 +127,14 @@ func TestADrainThatNobodyWaitsForEndsInTime(t *testing.T) {
 	})
 }
 
-func TestTheDrainsAtOnceAreBoundedAndNoAccountHasAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newReasoningGateway(t, &reasoningVendor{pause: 10 * time.Second}, 30*time.Second, func(o *gateway.Options) { o.MaxDrains = 8 })
-		must(t, h.ledger.CreateAccount(t.Context(), "other", billing.One))
-		ctx, cancel := context.WithCancel(t.Context())
-		leave := func(account string, n int) (cut int) {
-			ctx, cancel := context.WithCancel(auth.NewContext(ctx, &auth.Principal{Account: account, Key: "k"}))
-			var all []*gateway.Stream
-			for range n {
-				_, s := fourWords(t, ctx, h, "")
-				all = append(all, s)
-			}
-			cancel()
-			synctest.Wait()
-			for _, s := range all {
-				if r, ok := s.Receipt(); ok && r.Reason == billing.ReasonClientGone {
-					cut++
-				}
-			}
-			return cut
-		}
-		if cut := leave("local", 9); cut != 3 {
-			t.Errorf("%d of 9 streams of one account were cancelled at once, want all but 6", cut)
-		}
-		if cut := leave("other", 1); cut != 0 {
-			t.Error("another account's stream was cancelled at once")
-		}
-		cancel()
-		time.Sleep(time.Minute)
-	})
-}
-
-func TestAShutdownEndsADrain(t *testing.T) {
-	for name, end := range map[string]func(h *testGateway) error{
-		"at once":       (*testGateway).Close,
-		"with patience": func(h *testGateway) error { return h.Shutdown(context.Background()) },
+// TestAShutdownWaitsForAStreamThatIsReadOn treats it as any running call.
+func TestAShutdownWaitsForAStreamThatIsReadOn(t *testing.T) {
+	for name, row := range map[string]struct {
+		end  func(h *testGateway) error
+		took time.Duration
+	}{
+		"not when it closes":    {(*testGateway).Close, 0},
+		"for as long as it may": {func(h *testGateway) error { return h.Shutdown(context.Background()) }, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -173,9 +147,9 @@ func TestAShutdownEndsADrain(t *testing.T) {
 				}()
 				synctest.Wait()
 				before := time.Now()
-				must(t, end(h))
+				must(t, row.end(h))
 				<-done
-				if r, ok := x.Receipt(); !ok || r.Reason != billing.ReasonClientGone || r.Charge != micro(estimatedInput+estimatedOutput) || time.Since(before) != 0 {
+				if r, ok := x.Receipt(); !ok || r.Reason != billing.ReasonClientGone || r.Charge != micro(estimatedInput+estimatedOutput) || time.Since(before) != row.took {
 					t.Errorf("receipt %+v after %s", r, time.Since(before))
 				}
 			})
@@ -195,57 +169,42 @@ func TestADrainedStreamIsKeptWholeForItsDuplicates(t *testing.T) {
 	})
 }
 
-// Of a model that reasons without showing it only the last usage tells what it made, so
-// that its streams are drained once an answer, read in either wire, has said so. An answer
-// that shows its reasoning, which any caller can ask for, does not end that for all.
-func TestTheStreamsOfAModelThatHidesItsReasoningAreDrained(t *testing.T) {
-	const message = `{"model":"m","max_tokens":5000,"stream":true,"messages":[{"role":"user","content":"Count to six."}]}`
+// Of a model that reasons without showing it only the last usage tells what it made. Whether
+// it does is known beforehand: nothing that one account's answers show changes what others pay.
+func TestStreamsWhoseReasoningMayBeHiddenAreReadOn(t *testing.T) {
 	long := strings.Replace(askChatStream, `"max_tokens":100`, `"max_tokens":5000`, 1)
-	once := func(body string) string { return strings.Replace(body, `,"stream":true`, "", 1) }
-	answer := func(reasoning int, text string) string {
-		usage := fmt.Sprintf(`,"usage":{"prompt_tokens":20,"completion_tokens":1000,"completion_tokens_details":{"reasoning_tokens":%d}}`, reasoning)
-		return strings.Replace(chatAnswer(usage), `"content":"one`, text+`"content":"one`, 1)
-	}
-	shown := `"reasoning_content": "` + strings.Repeat("I think so. ", 320) + `",`
-	little := strings.NewReplacer(`"completion_tokens":1000`, `"completion_tokens":5`, `"reasoning_tokens":990`, `"reasoning_tokens":0`).Replace(hiddenUsage)
-	type lesson struct {
-		op         upstream.Op
-		body, text string
-	}
+	with := func(member string) string { return strings.Replace(long, `{"model"`, "{"+member+`,"model"`, 1) }
 	for name, row := range map[string]struct {
-		lessons []lesson
-		drained bool
+		upstream  string // the vendor's id of the model
+		reasoning gateway.Reasoning
+		body      string
+		readOn    bool
 	}{
-		"a stream that hid it":             {[]lesson{{upstream.ChatCompletion, long, chatStream(hiddenUsage)}}, true},
-		"one that hid none":                {[]lesson{{upstream.ChatCompletion, long, chatStream(little)}}, false},
-		"an answer that hid it":            {[]lesson{{upstream.ChatCompletion, once(long), answer(990, "")}}, true},
-		"one that showed it":               {[]lesson{{upstream.ChatCompletion, once(long), answer(990, shown)}}, false},
-		"a stream of messages that hid it": {[]lesson{{upstream.Messages, message, chatStream(hiddenUsage)}}, true},
-		"a whole message that hid it":      {[]lesson{{upstream.Messages, once(message), answer(0, "")}}, true},
-		"hidden, then shown":               {[]lesson{{upstream.Messages, message, chatStream(hiddenUsage)}, {upstream.ChatCompletion, askChat, answer(900, shown)}}, true},
+		"a model that nobody knows":                     {"m", "", long, false},
+		"after an answer that hid its reasoning":        {"m", "", long, false},
+		"the operator says so":                          {"m", gateway.ReasoningHidden, long, true},
+		"the table says so of the vendor's id":          {"openai/gpt-5-mini", "", long, true},
+		"the operator knows better than the table":      {"o3", gateway.ReasoningShown, long, false},
+		"the request asks for reasoning":                {"m", "", with(`"reasoning_effort":"low"`), true},
+		"in the words of another vendor":                {"m", "", with(`"thinking":{"type":"enabled"}`), true},
+		"it asks for none":                              {"m", "", with(`"reasoning_effort":"none"`), false},
+		"it switches reasoning off, in another's words": {"m", "", with(`"thinking":{"type":"disabled"}`), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				v, text := &reasoningVendor{pause: 10 * time.Second}, ""
-				h := newTestGateway(t, answering{upstream.ChatCompletion, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-					if text != "" {
-						return (&scriptedUpstream{text: text}).Do(ctx, c)
-					}
-					return v.Do(ctx, c)
-				})}, "1.00", nil)
-				for _, l := range row.lessons {
-					text = l.text
-					h.complete(t, l.op, l.body)
+				v := &reasoningVendor{pause: 10 * time.Second}
+				routing := newRouter(t, router.Channel{Name: "c0", Upstream: v, Models: map[string]string{"m": row.upstream}})
+				h := newTestGateway(t, routing, "1.00", func(o *gateway.Options) {
+					o.Models = []gateway.Model{{ID: "m", Reasoning: row.reasoning}}
+				})
+				if strings.HasPrefix(name, "after") {
+					h.complete(t, upstream.ChatCompletion, long)
 				}
-				text = ""
-				x, s := fourWords(t, t.Context(), h, "")
+				before := h.spent(t)
+				_, s := fourWordsOf(t, t.Context(), h, row.body, "")
 				_ = s.Close()
-				want := micro(estimatedInput + estimatedOutput)
-				if row.drained {
-					want = micro(1_020)
-				}
-				if r, ok := x.Receipt(); !ok || r.Charge != want {
-					t.Errorf("receipt %+v, want %s", r, want)
+				if readOn := h.spent(t)-before == micro(1_020); readOn != row.readOn {
+					t.Errorf("charged %s: read on %t, want %t", h.spent(t)-before, readOn, row.readOn)
 				}
 			})
 		})
@@ -259,7 +218,7 @@ type operationRequest struct {
 	model string
 	price []string
 	body  string        // empty for the form of an edit
-	used  billing.Usage // what the client owes
+	used  billing.Usage // what a vendor may bill that fails
 }
 
 // everyOperation are one request of each operation.
@@ -349,67 +308,73 @@ func (l *operationRequest) answered(before func()) upstream.Func {
 	}
 }
 
-// abandoned is a vendor that is at the first request when its client leaves, and
-// fails all others.
-func abandoned(leave func(), f upstream.Failure) upstream.Func {
-	var asked atomic.Bool
-	return func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-		if asked.Swap(true) {
-			return nil, (&upstream.Failure{Status: 500, Sent: true}).Fault()
-		}
-		leave()
-		<-ctx.Done()
+// refusing is a vendor that fails each request after it has called before.
+func refusing(before func(), f upstream.Failure) upstream.Func {
+	return func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		before()
 		return nil, f.Fault()
 	}
 }
 
-func TestWhoLeavesBeforeTheAnswerPaysForWhatTheVendorWasAskedFor(t *testing.T) {
+// TestWhoLeavesBeforeTheAnswerPaysForIt compares the charge with that of a client who stays:
+// a vendor makes and bills an answer whether or not somebody waits for it.
+func TestWhoLeavesBeforeTheAnswerPaysForIt(t *testing.T) {
 	for _, l := range everyOperation() {
-		for _, key := range []string{"", "k"} {
-			t.Run(l.name+key, func(t *testing.T) {
-				ctx, leave := context.WithCancel(t.Context())
-				h := l.over(t, abandoned(leave, upstream.Failure{Sent: true, Err: context.Canceled}))
-				x, err := l.start(ctx, t, h, key)
-				if !fault.Is(err, fault.ClientGone) {
-					t.Fatalf("error %v", err)
+		t.Run(l.name, func(t *testing.T) {
+			stays := l.over(t, l.answered(func() {}))
+			x, err := l.start(t.Context(), t, stays, "")
+			must(t, err)
+			body, err := finish(x, nil)
+			must(t, err)
+			want, _ := x.Receipt()
+
+			ctx, leave := context.WithCancel(t.Context())
+			h := l.over(t, l.answered(leave))
+			x, err = l.start(ctx, t, h, "k")
+			must(t, err)
+			_, _ = finish(x, nil)
+			got, _ := x.Receipt()
+			if x.Body == nil && l.op != upstream.GenerateImage { // what comes piece by piece follows its client from the first piece on
+				if got.Charge == 0 || got.Charge > want.Charge {
+					t.Errorf("receipt %+v, want at most %s and more than nothing", got, want.Charge)
 				}
-				want, err := rates(t, l.price...).Cost(l.used)
-				must(t, err)
-				r, tries, err := h.ledger.Request(t.Context(), x.ID)
-				if err != nil || want == 0 || r.Charge != want || r.Reason != billing.ReasonClientGone || r.Channel != "c0" {
-					t.Errorf("receipt %+v, %v; want a charge of %s by c0", r, err, want)
-				}
-				if r.Usage.Images != l.used.Images || r.Usage.Characters != l.used.Characters {
-					t.Errorf("used %+v, want %+v", r.Usage, l.used)
-				}
-				if len(tries) != 1 || tries[0].Channel != "c0" || tries[0].Code != string(fault.ClientGone) || !tries[0].Billable || tries[0].Waste != 0 {
-					t.Errorf("tries %+v, want one at c0 that the vendor may bill and the operator does not bear", tries)
-				}
-				if key == "" {
-					return
-				}
-				_, err = l.start(t.Context(), t, h, key)
-				if f := fault.From(err); !fault.Is(err, fault.IdempotencyConflict) || f.Retry != fault.RetryNo || !strings.Contains(f.Message, "charged") || !strings.Contains(f.Message, "left") {
-					t.Errorf("a duplicate: %v, want a conflict that is not to be repeated and names both reasons", err)
-				}
-			})
-		}
+				return
+			}
+			if got.Charge != want.Charge || want.Charge == 0 || got.Status != billing.Captured {
+				t.Errorf("charged %+v, want %s", got, want.Charge)
+			}
+			again, err := l.start(t.Context(), t, h, "k")
+			if x.Body != nil && (err != nil || !again.Replayed || len(again.Body) != len(body)) {
+				t.Errorf("a duplicate gets %+v, %v", again, err)
+			}
+			if h.spent(t) != got.Charge {
+				t.Errorf("spent %s, want %s", h.spent(t), got.Charge)
+			}
+		})
 	}
 }
 
-func TestWhoLeavesBeforeAVendorWasAskedPaysNothing(t *testing.T) {
+// TestNoFurtherChannelIsAskedForAClientThatHasLeft has two channels, of which the first is
+// asked and fails.
+func TestNoFurtherChannelIsAskedForAClientThatHasLeft(t *testing.T) {
 	for name, f := range map[string]upstream.Failure{
 		"refused":    {Status: 429, Sent: true, Refused: true},
-		"an error":   {Status: 400, Sent: true},
-		"never sent": {Err: context.Canceled},
+		"failed":     {Status: 500, Sent: true},
+		"never sent": {Err: io.ErrUnexpectedEOF},
 	} {
 		for _, l := range everyOperation() {
 			t.Run(name+", "+l.name, func(t *testing.T) {
+				var asked atomic.Int64
 				ctx, leave := context.WithCancel(t.Context())
-				h := l.over(t, abandoned(leave, f))
+				vendor := refusing(func() { asked.Add(1); leave() }, f)
+				h := l.over(t, vendor, func(o *gateway.Options) {
+					o.Upstream = newRouter(t,
+						router.Channel{Name: "c0", Upstream: vendor, Models: map[string]string{l.model: l.model}},
+						router.Channel{Name: "c1", Upstream: vendor, Models: map[string]string{l.model: l.model}})
+				})
 				x, err := l.start(ctx, t, h, "k")
-				if r, ok := x.Receipt(); !fault.Is(err, fault.ClientGone) || !ok || r.Charge != 0 || r.Status != billing.Released {
-					t.Errorf("%v, receipt %+v", err, r)
+				if r, ok := x.Receipt(); err == nil || !ok || r.Charge != 0 || r.Status != billing.Released || asked.Load() != 1 {
+					t.Errorf("%v, receipt %+v, asked %d times", err, r, asked.Load())
 				}
 				if b := h.balance(t); b.Held != 0 || h.spent(t) != 0 {
 					t.Errorf("balance %+v", b)
@@ -424,11 +389,89 @@ func TestWhoLeavesBeforeAVendorWasAskedPaysNothing(t *testing.T) {
 	}
 }
 
+// TestWhoLeavesTheQueuePaysNothing has a channel whose one slot is taken.
+func TestWhoLeavesTheQueuePaysNothing(t *testing.T) {
+	for _, l := range everyOperation() {
+		t.Run(l.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var asked atomic.Int64
+				proceed := make(chan struct{})
+				vendor := refusing(func() { asked.Add(1); <-proceed }, upstream.Failure{Status: 400, Sent: true})
+				h := l.over(t, vendor, func(o *gateway.Options) {
+					o.Upstream = newRouter(t, router.Channel{Name: "c0", Upstream: vendor, Models: map[string]string{l.model: l.model}, MaxConcurrent: 1})
+				})
+				first := make(chan struct{})
+				go func() {
+					defer close(first)
+					_, _ = l.start(t.Context(), t, h, "")
+				}()
+				synctest.Wait()
+				ctx, leave := context.WithCancel(t.Context())
+				time.AfterFunc(100*time.Millisecond, leave)
+				before := time.Now()
+				_, err := l.start(ctx, t, h, "")
+				if took := time.Since(before); !fault.Is(err, fault.ClientGone) || took != 100*time.Millisecond {
+					t.Errorf("%v after %s", err, took)
+				}
+				close(proceed)
+				<-first
+				if h.spent(t) != 0 || asked.Load() != 1 {
+					t.Errorf("spent %s, asked %d times", h.spent(t), asked.Load())
+				}
+			})
+		})
+	}
+}
+
+// TestWhoLeavesAgainAndAgainHasNoMoreCallsThanHeMay has a key with two slots.
+func TestWhoLeavesAgainAndAgainHasNoMoreCallsThanItsKeyMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		proceed := make(chan struct{})
+		up := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+			asked.Add(1)
+			<-proceed
+			return (&scriptedUpstream{text: chatAnswer(reported)}).Do(ctx, c)
+		})
+		h := newTestGateway(t, up, "1.00", nil)
+		principal := &auth.Principal{Account: "local", Key: "k", Limits: auth.Limits{MaxConcurrent: 2}}
+		done := make(chan error)
+		for range 10 {
+			ctx, leave := context.WithTimeout(auth.NewContext(t.Context(), principal), 100*time.Millisecond)
+			go func() {
+				defer leave()
+				_, err := h.ask(ctx, askChat)
+				done <- err
+			}()
+			time.Sleep(150 * time.Millisecond)
+		}
+		refused := 0
+		for range 8 {
+			if err := <-done; fault.Is(err, fault.RateLimitExceeded) {
+				refused++
+			}
+		}
+		if asked.Load() != 2 || refused != 8 {
+			t.Errorf("%d calls run, %d were refused; want 2 and 8", asked.Load(), refused)
+		}
+		close(proceed)
+		<-done
+		<-done
+		if h.spent(t) != 2*micro(50) {
+			t.Errorf("spent %s, want two answers", h.spent(t))
+		}
+	})
+}
+
 func TestAShutdownBeforeTheAnswerIsPaidByTheOperator(t *testing.T) {
 	for _, l := range everyOperation() {
 		t.Run(l.name, func(t *testing.T) {
 			asked := make(chan struct{})
-			h := l.over(t, abandoned(func() { close(asked) }, upstream.Failure{Sent: true, Err: context.Canceled}))
+			h := l.over(t, upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+				close(asked)
+				<-ctx.Done()
+				return nil, (&upstream.Failure{Sent: true, Err: ctx.Err()}).Fault()
+			}))
 			done := make(chan struct{})
 			var x *gateway.Response
 			go func() {

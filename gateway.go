@@ -53,7 +53,6 @@ type Gateway struct {
 	slots     *admissionQueue
 	admission *admissionController
 	unsettled *retryqueue.Queue[pendingSettlement]
-	drains    drains
 	videos    *videos
 	trail     *via.Trail         // of a request that begins here
 	deliverer *webhook.Deliverer // of webhooks; nil where the store keeps none
@@ -86,7 +85,6 @@ func New(o Options) (*Gateway, error) {
 		return nil, err
 	}
 	g.sessionKey = g.secrets.LastingKey("session")
-	g.drains.most = int64(o.MaxDrains)
 	g.slots, g.admission = newAdmissionQueue(o.Admission), newAdmissionController(o.Admission, o.Now)
 	meter, ok := o.Meter.(idempotency.Store)
 	g.transactional = ok && meter == o.Idempotency
@@ -137,7 +135,6 @@ func (g *Gateway) Run(ctx context.Context) error {
 // ctx ends first, it cancels them: each settles what it delivered, and a stream
 // ends with an error event. It returns the error of ctx in that case.
 func (g *Gateway) Shutdown(ctx context.Context) error {
-	g.drains.stop()
 	return g.calls.shutdown(ctx)
 }
 

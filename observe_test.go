@@ -350,13 +350,9 @@ func TestACallIsPartOfItsRequestWhateverItsContextIsMadeOf(t *testing.T) {
 func TestACallEndsWithItsOwnContext(t *testing.T) {
 	var d recordedEvents
 	ctx, cancel := context.WithCancel(t.Context())
-	up := upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
-		cancel()
-		<-ctx.Done()
-		return nil, ctx.Err()
-	})
-	h := newTestGateway(t, up, "1", func(o *gateway.Options) { o.Observe = d.observer() })
+	h := newTestGateway(t, &scriptedUpstream{text: chatAnswer(reported)}, "1", func(o *gateway.Options) { o.Observe = d.observer() })
 	x := authenticated(t, t.Context(), h.Gateway)
+	cancel()
 	_, err := h.Do(ctx, &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(askChat), Follows: x})
 	if !fault.Is(err, fault.ClientGone) {
 		t.Errorf("the call ended with %v", err)

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"math"
@@ -33,8 +32,6 @@ import (
 // whose request it knows the type of. A function may be nil where its comment says so.
 type capability struct {
 	name upstream.Op
-	// detached says that a call goes on when its client disconnects.
-	detached bool
 	// unbilled says that a call never costs anything.
 	unbilled bool
 	// standIn is the operation that a model may serve in the place of this one, so that
@@ -69,10 +66,12 @@ type capability struct {
 	translated []string
 	// bound says what the request may consume, as it is then: before and after expand.
 	bound func(o *operation, m *Model, price *billing.Price) bounds
-	// input is the estimate of what was sent. A client that disconnects before the
-	// answer pays for it, and for the units that were ordered (see billable). Nil
-	// where only ordered units are sold.
-	input func(o *operation, price *billing.Price) billing.Usage
+	// unstoppable says that a vendor makes a stream to its end, even if that is cancelled.
+	unstoppable bool
+	// ordered is what a vendor counts at least that got the request and failed: an
+	// estimate of what it was sent, and the units that it was asked for. The operator
+	// bears that. Nil where nothing of the kind is known.
+	ordered func(o *operation, price *billing.Price) billing.Usage
 
 	// estimate is the answer to a request to count tokens that no upstream counts. Nil for
 	// all others.
@@ -146,8 +145,6 @@ type tap interface {
 	Output() int64
 	// Said is the same by the text alone; 0 where it has none.
 	Said() int64
-	// HasEncrypted reports whether thoughts were delivered that only the vendor can read.
-	HasEncrypted() bool
 	// Delivered reports whether the client can have got any of Output.
 	Delivered() bool
 	// Heartbeat appends what a client that waits is sent; it may be nothing.
@@ -164,32 +161,6 @@ func (o *operation) withoutRequest(t tap) *operation {
 	return &operation{
 		capability: o.capability, call: o.call, request: o.summarize(o, t), model: o.model, stream: o.stream, form: o.form, bounds: o.bounds,
 	}
-}
-
-// billable is what a vendor that got the request counts at least: the text that
-// it was sent, the units that it was asked for, if it sells by them, and the request
-// itself, where that has a price. price is what is paid.
-func (o *operation) billable(price *billing.Price) billing.Usage {
-	var u billing.Usage
-	if o.input != nil {
-		u = o.input(o, price)
-	}
-	u = o.withOrderedUnits(u)
-	u.Requests = max(u.Requests, o.bounds.tokens.requests)
-	u.Estimated = true
-	return u
-}
-
-// withOrderedUnits is u with the units that the vendor was asked for: one that
-// sells by the unit makes them all, even if the client disconnects.
-func (o *operation) withOrderedUnits(u billing.Usage) billing.Usage {
-	ordered := o.bounds.least
-	if ordered.IsZero() {
-		ordered = o.bounds.most
-	}
-	u.Images, u.Seconds, u.Characters = max(u.Images, ordered.Images), max(u.Seconds, ordered.Seconds), max(u.Characters, ordered.Characters)
-	u.Variant = cmp.Or(u.Variant, ordered.Variant)
-	return u
 }
 
 // parsers read the JSON body of each operation.
@@ -232,6 +203,8 @@ type conversationRequest interface {
 	LinkedBound(media chat.MediaBound) int64
 	InputEstimate(media chat.MediaBound) int64
 	ReadAnswer(data []byte, media chat.MediaBound) (conversation.Answer, error)
+	// AsksForReasoning reports whether the request switches the model's reasoning on.
+	AsksForReasoning() bool
 }
 
 // media bounds the tokens of pictures and videos.
@@ -242,11 +215,11 @@ func validateConversation(o *operation, _ *Model, _ *billing.Price) error {
 }
 
 // conversationBounds are those of a conversation, without what its caller bounds.
-func (o *operation) conversationBounds(price *billing.Price) tokenBounds {
+func (o *operation) conversationBounds(m *Model, price *billing.Price) tokenBounds {
 	r := o.request.(conversationRequest)
 	b := tokenBounds{
 		input: r.InputBound(o.media()), extraMedia: r.LinkedBound(o.media()),
-		candidates: 1, uncounted: !o.stream || o.call.g.drains.hidesReasoning(o.model),
+		candidates: 1, uncounted: !o.stream || m.Reasoning == ReasoningHidden,
 		cacheWrite: cacheWriteIsDearest(price),
 	}
 	if price.Covers(billing.Request) {
@@ -264,8 +237,8 @@ func cacheWriteIsDearest(p *billing.Price) bool {
 	return err == nil && err2 == nil && written > plain
 }
 
-func conversationInput(o *operation, _ *billing.Price) billing.Usage {
-	return billing.Usage{Input: o.request.(conversationRequest).InputEstimate(o.media()), Estimated: true}
+func orderedConversation(o *operation, _ *billing.Price) billing.Usage {
+	return billing.Usage{Input: o.request.(conversationRequest).InputEstimate(o.media()), Requests: o.bounds.tokens.requests, Estimated: true}
 }
 
 func conversationAnswer(o *operation, data []byte, _ *billing.Price) (answer, error) {
@@ -288,14 +261,14 @@ var chatCompletion = capability{
 	scope:        rule.Generation,
 	translated:   []string{"cache_control"},
 	bound: func(o *operation, m *Model, price *billing.Price) bounds {
-		r, b := o.chat(), o.conversationBounds(price)
+		r, b := o.chat(), o.conversationBounds(m, price)
 		b.callerBound, b.candidates = r.OutputBound(), r.Candidates()
 		// In the place of max_completion_tokens a channel that speaks messages gets
 		// max_tokens, and in that of either one of responses max_output_tokens.
 		newer := r.MaxTokens == 0 && r.MaxCompletionTokens > 0
 		return b.toBounds(m, m.drops.maxTokens || newer && m.drops.maxCompletionTokens || m.drops.maxOutputTokens)
 	},
-	input: conversationInput,
+	ordered: orderedConversation,
 	prepare: func(o *operation, maxOutput int64) (upstream.Body, any) {
 		return o.chat().Prepared(maxOutput), o.chat().Limited(maxOutput)
 	},
@@ -339,11 +312,11 @@ var message = capability{
 	},
 	scope: rule.Generation,
 	bound: func(o *operation, m *Model, price *billing.Price) bounds {
-		b := o.conversationBounds(price)
+		b := o.conversationBounds(m, price)
 		b.callerBound = o.message().MaxTokens
 		return b.toBounds(m, m.drops.maxTokens || m.drops.maxOutputTokens)
 	},
-	input: conversationInput,
+	ordered: orderedConversation,
 	prepare: func(o *operation, maxOutput int64) (upstream.Body, any) {
 		return o.message().Prepared(maxOutput), o.message().Limited(maxOutput)
 	},
@@ -415,7 +388,7 @@ var responseCreation = capability{
 	unpriced:       unpricedResponse,
 	scope:          rule.Generation,
 	bound: func(o *operation, m *Model, price *billing.Price) bounds {
-		b := o.conversationBounds(price)
+		b := o.conversationBounds(m, price)
 		b.callerBound = o.response().MaxOutputTokens
 		if o.state != nil {
 			b.input += o.state.tokens
@@ -424,7 +397,7 @@ var responseCreation = capability{
 		// In its place a channel of another dialect gets one of the others.
 		return b.toBounds(m, m.drops.maxTokens || m.drops.maxCompletionTokens || m.drops.maxOutputTokens)
 	},
-	input: conversationInput,
+	ordered: orderedConversation,
 	prepare: func(o *operation, maxOutput int64) (upstream.Body, any) {
 		limited := o.response().Limited(maxOutput)
 		return limited.Body, limited
@@ -515,7 +488,7 @@ var embedding = capability{
 		most := billing.Usage{Input: o.embeddings().InputBound()}
 		return bounds{most: most, least: most, plausible: plausible{input: 2*most.Input + countSlack, images: math.MaxInt64}}
 	},
-	input: func(o *operation, _ *billing.Price) billing.Usage {
+	ordered: func(o *operation, _ *billing.Price) billing.Usage {
 		return billing.Usage{Input: o.embeddings().Estimate(), Estimated: true}
 	},
 	prepare: func(o *operation, _ int64) (upstream.Body, any) {
@@ -556,6 +529,7 @@ func (o *operation) images() *imagesapi.Request { return o.request.(*imagesapi.R
 
 var imageGeneration = capability{
 	name:         upstream.GenerateImage,
+	unstoppable:  true,
 	unknownModel: imagesapi.UnknownModel,
 	validate:     func(o *operation, _ *Model, _ *billing.Price) error { return o.images().Validate() },
 	unpriced:     unpriced[*imagesapi.Request],
@@ -565,9 +539,9 @@ var imageGeneration = capability{
 			Input: r.InputBound(), ImageInput: r.ImageInputBound(), ImageOutput: r.OutputBound(m.MaxOutput), Images: r.Count(),
 		})
 	},
-	input: func(o *operation, _ *billing.Price) billing.Usage {
+	ordered: func(o *operation, _ *billing.Price) billing.Usage {
 		prompt, shown := o.images().Estimate()
-		return billing.Usage{Input: prompt, ImageInput: shown, Estimated: true}
+		return billing.Usage{Input: prompt, ImageInput: shown, Images: o.images().Count(), Estimated: true}
 	},
 	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		return o.images().Prepared(), o.images().View()
@@ -609,8 +583,6 @@ func paysTokens(price *billing.Price) bool {
 // image, and nothing that could be sent while the client waits.
 type imagesTap struct{ *imagesapi.Tap }
 
-func (t imagesTap) HasEncrypted() bool { return false }
-
 func (t imagesTap) Said() int64                 { return 0 }
 func (t imagesTap) Delivered() bool             { return true }
 func (t imagesTap) Heartbeat(dst []byte) []byte { return dst }
@@ -636,6 +608,9 @@ var spokenText = capability{
 		most := billing.Usage{Characters: o.speech().Characters()}
 		return bounds{most: most, least: most, plausible: anything}
 	},
+	ordered: func(o *operation, _ *billing.Price) billing.Usage {
+		return billing.Usage{Characters: o.speech().Characters(), Estimated: true}
+	},
 	serve: func(o *operation, c *call) (*Response, error) { return c.speak(o.speech()) },
 }
 
@@ -658,7 +633,7 @@ var ranking = capability{
 		most := rerankapi.Sold(all, price)
 		return bounds{most: most, least: most, plausible: plausible{input: 2*all.Input + countSlack, searchUnits: all.SearchUnits}}
 	},
-	input: func(o *operation, price *billing.Price) billing.Usage {
+	ordered: func(o *operation, price *billing.Price) billing.Usage {
 		return rerankapi.Sold(o.rerank().Estimate(), price)
 	},
 	prepare: func(o *operation, _ int64) (upstream.Body, any) {
@@ -696,7 +671,6 @@ func (o *operation) submission() *submission { return o.request.(*submission) }
 // videoSubmission is what begins the life of a task, see videos.
 var videoSubmission = capability{
 	name:         upstream.SubmitVideo,
-	detached:     true,
 	unknownModel: noModel,
 	unpriced:     unpriced[*submission],
 	validate: func(o *operation, m *Model, price *billing.Price) error {

@@ -83,11 +83,6 @@ type Options struct {
 	// SettleTimeout is how long the end of an answer waits for its capture to
 	// be durable; zero means 5 s.
 	SettleTimeout time.Duration
-	// MaxDrains is how many streams are read on at once after their clients left: of
-	// channels with a Drain, of models that reason without showing it, and those that
-	// have delivered thoughts which only the vendor can read. Above it they are
-	// cancelled, and estimated. Zero means 64, negative none.
-	MaxDrains int
 	// MaxAnswer is the largest non-streamed answer in bytes; zero means 256 MiB, or
 	// a quarter of Admission.Memory where that is less, but not under 64 MiB.
 	MaxAnswer int64
@@ -134,9 +129,6 @@ func (o *Options) setDefaults() {
 	}
 	if o.SettleTimeout == 0 {
 		o.SettleTimeout = 5 * time.Second
-	}
-	if o.MaxDrains == 0 {
-		o.MaxDrains = 64
 	}
 	if o.MaxAnswer == 0 {
 		o.MaxAnswer = 256 << 20

@@ -23,7 +23,6 @@ const partMaxWait = 10 * time.Second
 // part is one upstream call of a request that was split.
 type part struct {
 	op     *operation
-	asked  bool // an upstream may have got it
 	answer *answer
 	reply  *upstream.Reply
 	err    error
@@ -71,7 +70,6 @@ func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 		return err
 	}
 	body, view := p.op.prepare(p.op, 0)
-	p.asked = true
 	p.reply, err = c.route(ctx, &upstream.Call{
 		Body: body, Request: view, MaxWait: partMaxWait,
 		Accept: func(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
@@ -107,7 +105,7 @@ func (c *call) joined() (*upstream.Reply, error) {
 	var reply upstream.Reply
 	for i := range c.parts.list {
 		p := &c.parts.list[i]
-		c.recordAttempts(p.reply, p.err, func() billing.Usage { return p.op.billable(c.hold.Price) })
+		c.recordAttempts(p.op, p.reply)
 		if p.err != nil {
 			if failed == nil || calledOff(failed) {
 				failed = p.err
@@ -140,7 +138,7 @@ func (c *call) joined() (*upstream.Reply, error) {
 // client gets and pays nothing, the operator bears it. It is one entry for all
 // parts.
 func (c *call) discard(channel string, used billing.Usage) {
-	if used.IsZero() || c.clientLeft() {
+	if used.IsZero() {
 		return
 	}
 	i := slices.IndexFunc(c.entry.attempts, func(a upstream.Attempt) bool { return a.Channel == channel && a.Err == nil })

@@ -188,7 +188,6 @@ func TestThoughtsThatOnlyTheVendorCanReadArePaidByWhoTakesThem(t *testing.T) {
 	}{
 		"the vendor breaks off":                            {"", "", nil, micro(estimatedInput + 750)},
 		"it leaves, and the vendor says":                   {"", rest, nil, micro(50)},
-		"it leaves, and nothing is read on":                {"", rest, func(o *gateway.Options) { o.MaxDrains = -1 }, micro(estimatedInput + 750)},
 		"the vendor breaks off, with some of them shown":   {said, "", nil, micro(estimatedInput + 750)},
 		"the vendor breaks off, with more shown than that": {strings.Repeat(said, 5), "", nil, micro(estimatedInput + 1_000)},
 	} {

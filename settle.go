@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -27,7 +26,6 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 	}
 	c.held = false
 	u = c.clampUsage(u)
-	c.learnHidden(u)
 	c.used = u.Tokens()
 	if answer == nil {
 		answer = c.answerRecord(nil, nil)
@@ -238,11 +236,10 @@ func newSettlementQueue(retry func(ctx context.Context, p pendingSettlement, tri
 	}, retry)
 }
 
-// recordAttempts records the attempts of one call to the router, which ended in err. The
-// failed ones are kept with the receipt, together with what their vendors may bill
-// (billable, asked only then): the operator bears that, but for the last attempt of a
-// client that has disconnected and pays for it.
-func (c *call) recordAttempts(reply *upstream.Reply, err error, billable func() billing.Usage) {
+// recordAttempts records the attempts of one call to the router, made for op: the request
+// or a part of it. The failed ones are kept with the receipt, together with what their
+// vendors may bill: the operator bears that.
+func (c *call) recordAttempts(op *operation, reply *upstream.Reply) {
 	if reply == nil { // a panic
 		return
 	}
@@ -251,7 +248,7 @@ func (c *call) recordAttempts(reply *upstream.Reply, err error, billable func() 
 	} else {
 		c.entry.attempts = append(c.entry.attempts, reply.Attempts...)
 	}
-	for i, a := range reply.Attempts {
+	for _, a := range reply.Attempts {
 		if a.Err == nil {
 			continue
 		}
@@ -259,39 +256,11 @@ func (c *call) recordAttempts(reply *upstream.Reply, err error, billable func() 
 			Channel: a.Channel, Model: a.Model, StartedAt: a.Started, Duration: a.Duration,
 			Code: string(safetext.Code(fault.From(a.Err).Code)), Status: a.Status, Billable: a.Sent && !a.Refused && a.Status < 400,
 		}
-		last := i == len(reply.Attempts)-1
-		if t.Billable && !(last && c.clientLeft() && maybeBillable(err)) {
-			t.Used = billable()
+		if t.Billable && op.ordered != nil {
+			t.Used = op.ordered(op, c.hold.Price)
 		}
 		c.failed = append(c.failed, t)
 	}
-}
-
-// clientLeft reports whether the client has disconnected.
-func (c *call) clientLeft() bool {
-	cause := context.Cause(c.ctx)
-	return cause != nil && !errors.Is(cause, errShuttingDown)
-}
-
-// disconnectUsage is what a client pays that disconnected before the answer: what
-// the vendor was asked for, or those parts of it that were sent.
-func (c *call) disconnectUsage() billing.Usage {
-	switch {
-	case c.speech != nil:
-		return billing.Usage{Characters: c.speech.sentCharacters()}
-	case c.parts == nil:
-		return c.op.billable(c.hold.Price)
-	}
-	var used billing.Usage
-	for i := range c.parts.list {
-		switch p := &c.parts.list[i]; {
-		case p.err == nil:
-			used = used.Add(p.answer.usage)
-		case p.asked && maybeBillable(p.err):
-			used = used.Add(p.op.billable(c.hold.Price))
-		}
-	}
-	return used
 }
 
 // lastChannel is the channel that was asked last; empty if none was.

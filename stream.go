@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"io"
 	"strings"
@@ -29,9 +28,9 @@ type Stream struct {
 	beforeLast int    // how much of out comes before the last event of a stream that ends
 	untaken    bool   // it ended between two calls of Next, which gives out then
 
-	lost       error         // another process has ended the hold; nil if none did
-	drainLimit time.Duration // how long it is read on after its client left; 0 for not at all
-	drainTimer *time.Timer   // ends a drain; nil where there is none
+	lost        error         // another process has ended the hold; nil if none did
+	readOn      time.Duration // how long it is read on after its client disconnected; 0 for not at all
+	readOnTimer *time.Timer   // ends that; nil before it
 
 	coveredTokens int64     // output tokens that the hold covers; 0 means all
 	extension     int64     // output tokens of the next extension of the hold
@@ -121,7 +120,8 @@ func (s *Stream) stopHeartbeat() {
 // Next returns the events that are ready, framed for the client; it waits for
 // the first and for no other. The bytes are valid until the next call. After
 // the last event, which is the terminator of a complete stream or one error
-// event, it returns io.EOF; by then the call is settled.
+// event, it returns io.EOF; by then the call is settled. Where the context of the
+// request has ended first, it returns that error, a *fault.Error, in their place.
 func (s *Stream) Next() (out []byte, err error) {
 	if !s.enter() {
 		return s.takeTail()
@@ -142,10 +142,12 @@ func (s *Stream) Next() (out []byte, err error) {
 	for {
 		event, err := s.events.next()
 		more := s.take(event.Name, event.Data, err)
-		if s.ended || (len(s.out) > 0 && !(more && len(s.out) < batch)) {
-			if len(s.out) == 0 {
-				return nil, io.EOF
-			}
+		switch {
+		case s.ended && s.gone:
+			return nil, s.goneError()
+		case s.ended && len(s.out) == 0:
+			return nil, io.EOF
+		case s.ended || len(s.out) > 0 && !(more && len(s.out) < batch):
 			return s.out, nil
 		}
 	}
@@ -177,13 +179,22 @@ func (s *Stream) endAwait() {
 func (s *Stream) takeTail() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || !s.untaken || len(s.out) == 0 {
+	if s.closed || s.gone || !s.untaken || len(s.out) == 0 {
 		sse.PutOutput(s.out)
 		s.out = nil
-		return nil, io.EOF
+		return nil, s.goneError()
 	}
 	s.untaken = false
 	return s.out, nil
+}
+
+// goneError is what Next returns once the stream has ended: to a client that has
+// disconnected why it did, so that what it got is not taken for the whole.
+func (s *Stream) goneError() error {
+	if s.gone && !s.closed && s.err != nil {
+		return s.err
+	}
+	return io.EOF
 }
 
 // take handles one event, or the error instead of it. It reports whether
@@ -198,9 +209,6 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 	if before == 0 && len(s.out) > 0 { // once for what leaves together; what is kept back breaks no silence
 		s.lastSent = s.c.g.options.Now()
 		s.c.markFirstByte(s.lastSent)
-	}
-	if err == nil && !done && s.drainLimit == 0 && s.tap.HasEncrypted() {
-		s.setDrain(s.c.g.drains.limit(0, true))
 	}
 	switch {
 	case errors.Is(err, io.EOF):
@@ -229,7 +237,7 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 func (s *Stream) finish(reason string) {
 	var err error
 	if s.gone {
-		reason, err = billing.ReasonClientGone, errClientGone()
+		reason, err = billing.ReasonClientGone, s.c.clientError()
 	}
 	s.beforeLast = len(s.out)
 	s.out = append(s.out, s.tap.Terminator()...)
@@ -240,7 +248,7 @@ func (s *Stream) finish(reason string) {
 		return
 	}
 	s.c.releaseLease()
-	s.c.unbind()
+	s.c.unfollow()
 	go s.finishTransfer()
 }
 
@@ -271,8 +279,15 @@ func (s *Stream) breakOff(err error) *idempotency.Record {
 	return s.keptAnswer()
 }
 
-// receive counts an event that was awaited and not taken: the upstream has made it.
+// receive counts what has come and was not taken, as the upstream has made it: an event that
+// was awaited, and the first events of a stream whose client left before them.
 func (s *Stream) receive() {
+	for s.gone && len(s.events.readAhead) > 0 {
+		event, _ := s.events.next()
+		if out, _, err := s.tap.Event(s.out, event.Name, event.Data); err == nil {
+			s.out = out
+		}
+	}
 	if len(s.events.readAhead) > 0 || !s.events.reader.Buffered() {
 		return
 	}
@@ -285,13 +300,10 @@ func (s *Stream) receive() {
 	}
 }
 
-// used is what the tap has counted, if any of it can have been delivered; for a client
-// that disconnected with the units that the vendor was asked for.
-func (s *Stream) used() billing.Usage {
-	switch {
-	case s.gone:
-		return s.c.op.withOrderedUnits(s.tap.Usage())
-	case s.tap.Output() > 0 && s.tap.Delivered():
+// used is what the tap has counted, if the client has left, or any of it can have been
+// delivered.
+func (s *Stream) used(error) billing.Usage {
+	if s.gone || s.tap.Output() > 0 && s.tap.Delivered() {
 		return s.tap.Usage()
 	}
 	return billing.Usage{}
@@ -319,32 +331,14 @@ func (s *Stream) copyOut() {
 	s.copiedOut = len(s.out)
 }
 
-// stop ends the drain and the heartbeat.
+// stop ends the timers.
 func (s *Stream) stop() {
-	s.endDrain()
+	if s.readOnTimer != nil {
+		s.readOnTimer.Stop()
+	}
 	if s.heartbeat != nil {
 		s.heartbeat.Stop()
 	}
-}
-
-// Close ends the stream. Before its end that settles the call as one whose
-// client went away; a stream that is read on then (docs/billing.md) is first read to its
-// end, for half a minute at the most. It is safe to call more than once.
-func (s *Stream) Close() error {
-	if s.drainLimit > 0 {
-		s.startDrain(context.Canceled)
-	}
-	for s.draining() {
-		_, _ = s.Next()
-	}
-	return s.delivery.Close()
-}
-
-// draining reports whether the stream is read on after its client left.
-func (s *Stream) draining() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.gone && !s.ended
 }
 
 // Read reads the same bytes as Next gives.

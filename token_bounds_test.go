@@ -140,13 +140,11 @@ func TestAnswersAtOnceNeverCostMoreThanTheBalance(t *testing.T) {
 					ch.Drop = []string{c.drop}
 				}
 			})
-			h := newTestGateway(t, up, fmt.Sprint(c.credit), dear(t, gateway.Model{ID: "m", MaxOutput: c.maxOutput}))
-			if strings.Contains(c.name, "hides") { // which a short answer tells
-				unasked := v.unasked
-				v.unasked = 1_000
-				askAtOnce(t, h, v, 1, c.op, strings.Replace(c.body, `{"model"`, `{"max_tokens":1000,"model"`, 1))
-				v.unasked = unasked
+			model := gateway.Model{ID: "m", MaxOutput: c.maxOutput}
+			if strings.Contains(c.name, "hides") {
+				model.Reasoning = gateway.ReasoningHidden
 			}
+			h := newTestGateway(t, up, fmt.Sprint(c.credit), dear(t, model))
 			if answered := askAtOnce(t, h, v, c.calls, c.op, c.body); answered != c.answered {
 				t.Errorf("%d of %d were answered, want %d", answered, c.calls, c.answered)
 			}

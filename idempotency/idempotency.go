@@ -122,9 +122,8 @@ func ErrInProgress() error {
 }
 
 // ErrNotStored is the conflict of a key whose request was charged and has no answer
-// that could be given again: it was too large, the client had left, or the gateway
-// had ended before it was whole.
+// that could be given again: it was too large, or never whole.
 func ErrNotStored() error {
 	return &fault.Error{Code: fault.IdempotencyConflict, Retry: fault.RetryNo, Param: "Idempotency-Key",
-		Message: "The request with this Idempotency-Key was charged, but its answer was not kept: it was too large, or the client did not get all of it. Use a new key to send the request again."}
+		Message: "The request with this Idempotency-Key was charged, but its answer was not kept: it was too large, or never whole. Use a new key to send the request again."}
 }

@@ -34,7 +34,11 @@ type Call struct {
 	// MaxWait is how long the call waits in all for a channel at its limit, or for
 	// one that says when to come back; 0 means a second. A part of a request waits
 	// longer than a whole one: its other parts are paid for.
-	MaxWait     time.Duration
+	MaxWait time.Duration
+	// Caller is closed when nobody waits for the answer any more. A Router then asks no
+	// further channel and ends its waits. An attempt that has begun goes on. Nil for a call
+	// that needs no caller.
+	Caller      <-chan struct{}
 	ContentType string
 	Body        Body
 	// Request is the typed view of the body ("*chat.Request", …): read-only, as

@@ -42,10 +42,6 @@ func (m *DeliveredText) Wrote(quarters int64) {
 // AddEncrypted notes how much of what was delivered are thoughts that only the vendor can read.
 func (m *DeliveredText) AddEncrypted(quarters int64) { m.encrypted += quarters }
 
-// HasEncrypted reports whether there were any. A client has them without having seen how long
-// they are, and may send them back: the upstream's count alone says what they cost.
-func (m *DeliveredText) HasEncrypted() bool { return m.encrypted > 0 }
-
 // Counted notes that the upstream has counted its output.
 func (m *DeliveredText) Counted() { m.counted = true }
 

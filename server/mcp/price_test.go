@@ -219,6 +219,7 @@ func TestARepetitionOfACallThatRunsIsRefusedForAWhile(t *testing.T) {
 		t.Errorf("it said %q %v", said, about)
 	}
 	cancel()
+	up.End()
 	awaitSoon(t, "the end of the first call", first)
 }
 

@@ -74,7 +74,7 @@ func TestTheKeyOfPipesIsCheckedAtEachCall(t *testing.T) {
 	<-ended
 }
 
-func TestTheEndOfThePipesTakesBackWhatRuns(t *testing.T) {
+func TestTheEndOfThePipesEndsTheirCalls(t *testing.T) {
 	up := servertest.NewStream()
 	s := newFixture(t, fixtureOptions{upstream: up})
 	session, ended, hangUp := s.pipes(t)
@@ -85,11 +85,12 @@ func TestTheEndOfThePipesTakesBackWhatRuns(t *testing.T) {
 	}()
 	awaitSoon(t, "the call", up.Called)
 	hangUp()
-	awaitSoon(t, "the end of the upstream's call", up.Gone)
-	<-ended
 	if err := <-failed; err == nil {
 		t.Error("the call was answered")
 	}
+	up.End() // a whole answer is made to its end
+	<-ended
+	awaitSoon(t, "the end of the upstream's call", up.Gone)
 }
 
 func TestALineThatIsNoRequestEndsNothing(t *testing.T) {

@@ -150,7 +150,7 @@ func (a *attempt) run(ctx context.Context, call *upstream.Call) (*upstream.Reply
 func (a *attempt) ask(ctx context.Context, call *upstream.Call, model string) (reply *upstream.Reply, err error) {
 	defer fault.Recover(&err)
 	own := *call
-	own.Accept, own.Observe, own.Model = nil, nil, model
+	own.Accept, own.Observe, own.Caller, own.Model = nil, nil, nil, model
 	own.RefusedKeys, own.CachePrompts, own.Thinking, own.Drop = a.refusedKeys, a.CachePrompts, a.Thinking, a.Drop
 	reply, err = a.up.Do(a.withSession(ctx, &own), &own)
 	if err != nil {

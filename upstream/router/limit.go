@@ -189,7 +189,7 @@ func (r *Router) waitForCapacity(ctx context.Context, s *selection, all []candid
 	if err := s.waitForRate(ctx, c.rate, r.now()); err != nil {
 		return nil, err
 	}
-	if ctx.Err() != nil { // as its turn came
+	if s.left(ctx) { // as its turn came
 		return nil, clientLeft(ctx)
 	}
 	now := r.now()
@@ -245,6 +245,9 @@ func (s *selection) waitForSlot(ctx context.Context, full []*candidate) (*candid
 		at := slices.IndexFunc(full, func(c *candidate) bool { return &c.limiter == l })
 		return full[at], nil
 	case <-ctx.Done():
+		w.stop()
+		return nil, clientLeft(ctx)
+	case <-s.call.Caller:
 		w.stop()
 		return nil, clientLeft(ctx)
 	case <-timer.C:

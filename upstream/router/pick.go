@@ -52,7 +52,7 @@ func (r *Router) next(ctx context.Context, s *selection) (*attempt, *fault.Error
 		memory = *many
 	}
 	for {
-		if ctx.Err() != nil {
+		if s.left(ctx) {
 			return nil, clientLeft(ctx)
 		}
 		now := r.now()

@@ -165,9 +165,21 @@ func (s *selection) sleep(ctx context.Context, d time.Duration) bool {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return ctx.Err() == nil // both may have come
+		return !s.left(ctx) // both may have come
 	case <-ctx.Done():
-		return false
+	case <-s.call.Caller:
+	}
+	return false
+}
+
+// left reports whether nobody waits for the answer any more: the call's context has ended,
+// or its caller has disconnected.
+func (s *selection) left(ctx context.Context) bool {
+	select {
+	case <-s.call.Caller:
+		return true
+	default:
+		return ctx.Err() != nil
 	}
 }
 
@@ -234,8 +246,11 @@ func contextError(ctx context.Context, err error) *fault.Error {
 	return e.With(func(e *fault.Error) { e.Err = err })
 }
 
-// clientLeft is the error of a call whose caller left while it waited: nothing was
-// sent, so that there is nothing to pay for.
+// clientLeft is the error of a call whose caller disconnected before the next attempt:
+// nothing of that was sent, so that there is nothing to pay for.
 func clientLeft(ctx context.Context) *fault.Error {
+	if ctx.Err() == nil { // the call would have gone on without its caller
+		return fault.From(context.Canceled).With(func(e *fault.Error) { e.Err = &upstream.Failure{Err: context.Canceled} })
+	}
 	return contextError(ctx, &upstream.Failure{Err: ctx.Err()})
 }

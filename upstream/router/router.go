@@ -124,6 +124,14 @@ func (r *Router) Supports(op upstream.Op, model string) bool {
 	return len(r.table.routes(op, model)) > 0
 }
 
+// HasUpstream reports whether matches holds for the upstream's id of a public id at some
+// channel that serves it.
+func (r *Router) HasUpstream(model string, matches func(id string) bool) bool {
+	return slices.ContainsFunc(r.channels, func(c *channel) bool {
+		return c.serves(model) && matches(cmp.Or(c.id(model), model))
+	})
+}
+
 // Drops reports whether some channel that serves a public id leaves a top-level
 // field of requests out.
 func (r *Router) Drops(model, field string) bool {
@@ -236,7 +244,7 @@ func (r *Router) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	for s.attempts < maxAttempts {
 		a, refusal := r.next(ctx, &s)
 		if refusal != nil {
-			if err == nil || ctx.Err() != nil { // who leaves the queue owes nothing for the attempts before
+			if err == nil || s.left(ctx) { // who leaves the queue owes nothing for the attempts before
 				err = refusal
 			}
 			break
@@ -256,7 +264,7 @@ func (r *Router) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 			continue
 		}
 		if err = failure; !r.prepareRetry(ctx, &s, a) {
-			if a.verdict.next != giveUp && ctx.Err() != nil {
+			if a.verdict.next != giveUp && s.left(ctx) {
 				err = clientLeft(ctx)
 			}
 			break

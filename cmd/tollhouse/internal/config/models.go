@@ -93,6 +93,7 @@ func (r *reader) models(to *[]Model) field {
 				"ratios":     r.ratios(&m.Ratios),
 				"priorities": r.words(&m.Priorities),
 				"withdrawn":  into(r, &m.Withdrawn, parseDate),
+				"reasoning":  into(r, &m.Reasoning, oneOf[gateway.Reasoning](gateway.Reasonings())),
 				"affinity":   into(r, &m.Affinity, oneOf[gateway.Affinity](gateway.Affinities())),
 			})
 			*to = append(*to, m)
