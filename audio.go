@@ -155,8 +155,8 @@ func (a *Audio) failed(err error) error {
 // clientLeft runs when the client has disconnected. It ends the call once the part that
 // is being asked for is there: its vendor makes and bills it.
 func (a *Audio) clientLeft(cause error) {
-	a.parts.asking.Lock()
-	defer a.parts.asking.Unlock()
+	a.parts.asking <- struct{}{}
+	defer func() { <-a.parts.asking }()
 	a.c.cancel(cause)
 }
 
@@ -217,7 +217,7 @@ type speechStream struct {
 	at     int        // which part is read
 	end    error      // what reads say from now on
 
-	asking sync.Mutex // held while a part is asked for
+	asking chan struct{} // has an element while a part is asked for
 
 	mu       sync.Mutex // guards what follows against close
 	answer   io.Closer  // the part's
@@ -227,7 +227,7 @@ type speechStream struct {
 }
 
 func newSpeechStream(c *call, req *speechapi.Request, mp3 error) *speechStream {
-	v := &speechStream{c: c, parts: req.Parts(c.model.Voices, c.model.Batch), want: req.Format(), mp3: mp3}
+	v := &speechStream{c: c, parts: req.Parts(c.model.Voices, c.model.Batch), want: req.Format(), mp3: mp3, asking: make(chan struct{}, 1)}
 	for _, p := range v.parts {
 		p.Request.TakesWAV = v.want == speech.WAV || mp3 == nil
 	}
@@ -244,8 +244,8 @@ func (v *speechStream) open() (*upstream.Reply, error) {
 	if v.at == 0 { // the caller waits for it
 		defer v.c.spent(&v.c.entry.phases.Upstream, v.c.clock())
 	}
-	v.asking.Lock()
-	defer v.asking.Unlock()
+	v.asking <- struct{}{}
+	defer func() { <-v.asking }()
 	reply, err := v.c.route(v.c.ctx, call)
 	v.c.recordAttempts(v.c.op.part(&speechapi.Request{Request: *p.Request}, v.c.model), reply)
 	if err == nil {

@@ -87,7 +87,7 @@ func (cl *client) ask(g *gateway.Gateway, first *gateway.Response) error {
 		return nil
 	}
 	cl.r.mu.Lock()
-	cl.r.accepted = true
+	cl.r.accepted, cl.r.answered = true, cl.lab.now()
 	cl.r.mu.Unlock()
 	switch {
 	case result.Stream != nil:

@@ -112,7 +112,7 @@ func TestEveryTroubleAndEveryRuleIsMet(t *testing.T) {
 		}
 	}
 	for _, rule := range []string{
-		ruleUnasked, ruleFailed, ruleComplete, ruleCut, ruleGone, ruleGoneFirst, ruleVideo, ruleNoVideo,
+		ruleUnasked, ruleFailed, ruleComplete, ruleCut, ruleGone, ruleGoneParts, ruleVideo, ruleNoVideo,
 	} {
 		if rep.Rules[rule] == 0 {
 			t.Errorf("no request ended by the rule %q", rule)

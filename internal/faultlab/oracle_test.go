@@ -28,7 +28,7 @@ const (
 	ruleWithheld  = "a whole answer that nobody got, as its charge could not be recorded: nothing"
 	ruleCut       = "cut after output: what was delivered"
 	ruleGone      = "the client left: the input and what had come"
-	ruleGoneFirst = "the client left before anything came: what the vendor was asked for"
+	ruleGoneParts = "the client left: the parts that a vendor had answered"
 	ruleVideo     = "a video that succeeded: its length, or the tokens that were reported"
 	ruleNoVideo   = "a video that did not come to be: nothing"
 )
@@ -66,26 +66,17 @@ func (r *Run) due() expectation {
 	case r.Case.Stream && r.accepted:
 		return r.rightStream()
 	}
-	p := r.last(0)
-	switch {
-	case !r.Case.Stream && p.answered():
+	if p := r.last(0); !r.Case.Stream && p.answered() { // whether or not its client had left
 		used, _ := r.Case.tally(p.script.marks)
 		return expectation{used: used, rule: ruleComplete}
-	case !r.goneIn(p):
-		return expectation{rule: ruleFailed}
 	}
-	return r.goneFirst(r.Case.inputOnly())
+	return expectation{rule: ruleFailed}
 }
 
-// goneFirst is what a client pays who left before anything came.
-func (r *Run) goneFirst(input tally) expectation {
-	return expectation{used: input, rule: ruleGoneFirst}
-}
-
-// goneIn reports whether it was the client's leaving that ended an attempt which may
-// have cost its vendor something.
+// goneIn reports whether it was the client's leaving that ended an attempt: at once, or
+// when the answer had begun.
 func (r *Run) goneIn(p *attempt) bool {
-	return r.left != never && p.dropped == r.left && p.over == never && p.sent && !p.refused
+	return r.left != never && p.dropped >= r.left && p.over == never && p.sent && !p.refused
 }
 
 // answered reports whether all of a whole answer came, and is one.
@@ -107,10 +98,18 @@ func (p *attempt) came() []mark {
 // rightStream is what a stream must have used of which the client got a 200.
 func (r *Run) rightStream() expectation {
 	p := r.last(0)
+	if r.left != never && r.reads == 0 && r.Case.Kind.Talks() { // what was read ahead of the client has come
+		v := expectation{rule: ruleGone}
+		for i := range len(p.came()) + 1 {
+			used, others := r.Case.tally(p.came()[:i])
+			v.others = append(append(v.others, used), others...)
+		}
+		return v
+	}
 	var came []mark
 	// What was read ahead of the client is not delivered where its answer is called
-	// off before it reads.
-	if r.reads > 0 && (p.over != never || p.dropped == never || p.dropped >= r.first) {
+	// off before it reads. Pictures are made to their end.
+	if !r.Case.Kind.Talks() || r.reads > 0 && (p.over != never || p.dropped == never || p.dropped >= r.first) {
 		came = p.came()
 	}
 	for i, m := range came {
@@ -126,10 +125,7 @@ func (r *Run) rightStream() expectation {
 			return r.cutStream(came[:i])
 		}
 	}
-	if r.reads == 0 && r.left != never && p.over != never && p.over <= r.left { // nobody had asked for what was to come
-		return expectation{others: []tally{r.Case.inputOnly()}, rule: ruleGone}
-	}
-	if !r.goneIn(p) {
+	if r.left == never || r.Case.Kind.Talks() && !r.goneIn(p) {
 		return r.cutStream(came)
 	}
 	used, others := r.Case.tally(came)
@@ -169,16 +165,14 @@ func (r *Run) rightVideo() expectation {
 
 // rightSpeech is what speech must have used: all characters, or those of the
 // parts of which the client got any audio; of a client who left those of the parts
-// that were asked for.
+// that a vendor had answered.
 func (r *Run) rightSpeech() expectation {
 	all := int64(utf8.RuneCountInString(r.Case.Prompt))
 	whole, before := true, 0
 	chars, asked := int64(0), int64(0)
-	var under *attempt // the part that was asked for last
 	for part := range r.Case.parts() {
 		p := r.last(part)
 		if p != nil {
-			under = p
 			asked += partCharacters
 		}
 		if p == nil || !p.answered() {
@@ -192,20 +186,23 @@ func (r *Run) rightSpeech() expectation {
 	switch {
 	case whole:
 		return expectation{used: tally{billing.Character: all}, rule: ruleComplete}
-	case r.goneIn(under) || r.left != never && under.answered():
-		return r.goneFirst(tally{billing.Character: min(asked, all)})
+	case r.left != never: // the last of them may have failed at the same moment
+		v := expectation{used: tally{billing.Character: min(asked, all)}, rule: ruleGoneParts}
+		for _, n := range []int64{chars, asked - partCharacters} {
+			v.others = append(v.others, tally{billing.Character: min(n, all)})
+		}
+		return v
 	case r.got == 0:
 		return expectation{rule: ruleFailed}
 	}
 	return expectation{used: tally{billing.Character: min(chars, all)}, rule: ruleCut}
 }
 
-// rightList is what embeddings or a ranking must have used: all parts or nothing, but of
-// a client who left those parts that had come or were under way.
+// rightList is what embeddings or a ranking must have used: all parts or nothing.
 func (r *Run) rightList() expectation {
 	c := r.Case
 	whole := true
-	var all, owed int64
+	var all int64
 	for part := range c.parts() {
 		p := r.last(part)
 		switch {
@@ -213,21 +210,15 @@ func (r *Run) rightList() expectation {
 			whole = false
 		case p.answered():
 			n := c.partCount(part, p.script.marks[0].report)
-			all, owed = all+n, owed+n
+			all += n
 		default:
 			whole = false
-			if r.goneIn(p) {
-				owed += c.partEstimate(part)
-			}
 		}
 	}
-	switch {
-	case whole:
+	if whole {
 		return expectation{used: c.listTally(all), rule: ruleComplete}
-	case r.left == never: // while it ran, be it that a part waited for another attempt
-		return expectation{rule: ruleFailed}
 	}
-	return r.goneFirst(c.listTally(owed))
+	return expectation{rule: ruleFailed}
 }
 
 // inputOnly is what the input of a request is taken for, with the pictures that

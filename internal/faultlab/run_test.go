@@ -27,6 +27,7 @@ type Run struct {
 	began    time.Duration
 	left     time.Duration // when it left; never if it stayed
 	accepted bool          // it got a 200
+	answered time.Duration // when
 	reads    int           // that it began
 	first    time.Duration // when it began the first
 	got      int           // bytes

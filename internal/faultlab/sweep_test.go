@@ -133,9 +133,8 @@ func TestAPartOfSpeechWithoutAudioIsNoEnd(t *testing.T) {
 	sweep(t, cases)
 }
 
-// TestWhoLeavesWhileSomePartsAreSentPaysForThose: whether anything was owed was
-// once decided by the part that was told last that nobody waits.
-func TestWhoLeavesWhileSomePartsAreSentPaysForThose(t *testing.T) {
+// TestWhoLeavesWhileSomePartsAreSentPaysForAll leaves at every moment of a list.
+func TestWhoLeavesWhileSomePartsAreSentPaysForAll(t *testing.T) {
 	const parts = 4
 	var cases []*Case
 	for n := range 60 {

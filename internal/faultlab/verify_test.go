@@ -132,7 +132,7 @@ func (l *Lab) verifyRun(r *Run) {
 		if p.over == never && p.dropped > r.ended+p.patience() && !r.Case.Kind.IsVideo() {
 			l.runProblem(r, "the client's request ended at %s, the vendor was let go at %s", r.ended, p.dropped)
 		}
-		if r.left != never && p.began <= r.left && p.over == never && p.dropped > r.left+p.patience() && !r.Case.Kind.IsVideo() {
+		if r.left != never && r.accepted && p.over == never && p.dropped > max(r.left, r.answered)+p.patience() && r.Case.Stream && r.Case.Kind.Talks() {
 			l.runProblem(r, "the client left at %s, the vendor was let go at %s", r.left, p.dropped)
 		}
 	}
