@@ -175,10 +175,10 @@ func (a *Audio) breakOff(error) *idempotency.Record {
 	return a.c.answerRecord(a.header, nil)
 }
 
-// used is the characters of the parts that were delivered. If the client disconnected, it
-// is those of all parts that an upstream has answered.
-func (a *Audio) used(error) billing.Usage {
-	if a.gone {
+// used is the characters of the parts that were delivered. If the client disconnected, or
+// a part was refused, it is those of all parts that an upstream has answered.
+func (a *Audio) used(err error) billing.Usage {
+	if a.gone || callersOwn(err) {
 		return billing.Usage{Characters: a.parts.answeredCharacters()}
 	}
 	return billing.Usage{Characters: a.delivered}

@@ -468,11 +468,19 @@ func estimateInstead(err error) bool {
 	}
 }
 
-// settleFailed settles a call that no upstream answered, at no charge, and returns the
-// client's error.
+// settleFailed settles a call that has no answer, and returns the client's error. It costs
+// nothing, unless the caller's own part of it was refused: then the parts that were answered
+// are charged, or others could be had for nothing. Its key is kept without an answer, so that
+// a duplicate is not charged.
 func (c *call) settleFailed(err error) error {
 	reason, clientErr := c.endReason(err)
-	_ = c.settle(billing.Usage{}, reason, nil) // logged and queued there; the client gets why the call failed
+	var used billing.Usage
+	if callersOwn(err) {
+		if used = c.parts.answered(); !used.IsZero() {
+			c.channel = c.lastChannel()
+		}
+	}
+	_ = c.settle(used, reason, nil) // logged and queued there; the client gets why the call failed
 	return clientErr
 }
 

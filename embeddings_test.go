@@ -114,9 +114,6 @@ func waiting(others int, end func() (*upstream.Reply, error)) (up upstream.Func,
 }
 
 func TestOneFailedPartFailsTheRequestForFree(t *testing.T) {
-	refused := fault.New(fault.InvalidRequest, "No such thing.").With(func(e *fault.Error) {
-		e.Err = &upstream.Failure{Status: 400, Sent: true}
-	})
 	failing := func(f upstream.Failure) func() (*upstream.Reply, error) {
 		return func() (*upstream.Reply, error) { return nil, f.Fault() }
 	}
@@ -124,7 +121,6 @@ func TestOneFailedPartFailsTheRequestForFree(t *testing.T) {
 		end  func() (*upstream.Reply, error)
 		code fault.Code
 	}{
-		"an error":        {func() (*upstream.Reply, error) { return nil, refused }, fault.InvalidRequest},
 		"a panic":         {func() (*upstream.Reply, error) { panic("sk-secret") }, fault.InternalError},
 		"its fault":       {failing(upstream.Failure{Status: 500, Sent: true}), fault.InternalServerError},
 		"a lost answer":   {failing(upstream.Failure{Sent: true, Err: errors.New("cut")}), fault.BadGateway},
@@ -166,38 +162,58 @@ func TestPartsTogetherAreNotLargerThanOneAnswerMayBe(t *testing.T) {
 	}
 }
 
-// A request of many parts stops at the first that is refused: what was asked for
-// until then is the operator's, and told as waste in one row.
-func TestARefusedPartStopsTheOthersAndWhatWasAnsweredIsWaste(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var calls atomic.Int32
-		h := newTestGateway(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
-			if calls.Add(1) > 8 {
-				time.Sleep(time.Second) // virtual: the others have been answered
-				return nil, (&upstream.Failure{Status: 400, Sent: true}).Fault()
-			}
-			return vectorsFor(ctx, c)
-		}), "1", inBatches(1))
-		x, err := h.do(t.Context(), upstream.Embeddings, texts(26))
-		if !fault.Is(err, fault.InvalidRequest) || h.spent(t) != 0 {
-			t.Fatalf("%v, spent %s", err, h.spent(t))
-		}
-		if n := calls.Load(); n != 8+4 {
-			t.Errorf("%d parts were asked for, the ninth was refused", n)
-		}
-		rows := 0
-		for _, a := range h.tries(t, x.ID) {
-			if a.Waste == 0 {
-				continue
-			}
-			if rows++; a.Waste != micro(8*3) || a.Code != string(fault.CalledOff) {
-				t.Errorf("kept %+v, want the waste of eight parts", a)
-			}
-		}
-		if rows != 1 {
-			t.Errorf("%d rows of waste, want one", rows)
-		}
-	})
+// A request of many parts stops at the first that fails. A refusal is the caller's own, who
+// could have all others made for nothing: he pays for those that are answered. What a vendor's
+// failure leaves is the operator's waste, in one row.
+func TestAFailedPartStopsTheOthers(t *testing.T) {
+	for name, row := range map[string]struct {
+		failure upstream.Failure
+		fails   func(call int32) bool
+		asked   int32
+		charge  int64 // parts
+		waste   int64 // parts
+	}{
+		"four are refused":                     {upstream.Failure{Status: 400, Sent: true}, func(n int32) bool { return n > 8 }, 12, 8, 0},
+		"one is refused, three are made":       {upstream.Failure{Status: 400, Sent: true}, func(n int32) bool { return n == 9 }, 12, 11, 0},
+		"the vendor fails":                     {upstream.Failure{Status: 500, Sent: true}, func(n int32) bool { return n > 8 }, 12, 0, 8},
+		"the operator's key is refused":        {upstream.Failure{Status: 401, Sent: true, Fatal: true}, func(n int32) bool { return n > 8 }, 12, 0, 8},
+		"the first of all, before any is made": {upstream.Failure{Status: 400, Sent: true}, func(n int32) bool { return n <= 4 }, 4, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var calls atomic.Int32
+				h := newTestGateway(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+					n := calls.Add(1)
+					if n > 8 || row.fails(n) {
+						time.Sleep(time.Second) // virtual: the others have been asked for
+					}
+					if row.fails(n) {
+						return nil, row.failure.Fault()
+					}
+					if n > 8 {
+						time.Sleep(time.Second) // the other has been refused
+					}
+					return vectorsFor(ctx, c)
+				}), "1", inBatches(1))
+				x, err := h.do(t.Context(), upstream.Embeddings, texts(26))
+				if err == nil || h.spent(t) != micro(3*row.charge) {
+					t.Fatalf("%v, spent %s", err, h.spent(t))
+				}
+				if n := calls.Load(); n != row.asked {
+					t.Errorf("%d parts were asked for, want %d", n, row.asked)
+				}
+				waste := billing.Money(0)
+				for _, a := range h.tries(t, x.ID) {
+					if a.Code == string(fault.CalledOff) && a.Used.Input > 0 {
+						waste += a.Waste
+					}
+				}
+				if waste != micro(3*row.waste) {
+					t.Errorf("a waste of %s, want %d parts", waste, row.waste)
+				}
+			})
+		})
+	}
 }
 
 func TestAClientDisconnectEndsNoPart(t *testing.T) {

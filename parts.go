@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -39,12 +40,13 @@ type parts struct {
 // request is over.
 var errCalledOff = fault.New(fault.CalledOff, "The gateway called this part of the request off, as the rest of it was over.")
 
-// sendParts asks for all parts and joins their answers. If one fails, the others
-// are cancelled and the request fails with the first error: there is no partial
-// answer.
+// sendParts asks for all parts and joins their answers. If one fails, no more are sent and
+// the request fails with the first error: there is no partial answer. Those that are with
+// upstreams are cancelled, unless the caller pays for them since a part was refused.
 func (c *call) sendParts(requests []any) (*upstream.Reply, error) {
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
+	var refused atomic.Bool
 	c.parts = &parts{list: make([]part, len(requests))}
 	turns := make(chan struct{}, partsAtOnce)
 	var running sync.WaitGroup
@@ -54,7 +56,14 @@ func (c *call) sendParts(requests []any) (*upstream.Reply, error) {
 		turns <- struct{}{}
 		running.Go(func() {
 			defer func() { <-turns }()
-			if p.err = c.sendPart(ctx, p); p.err != nil {
+			if refused.Load() {
+				p.err = errCalledOff
+				return
+			}
+			switch p.err = c.sendPart(ctx, p); {
+			case callersOwn(p.err):
+				refused.Store(true)
+			case p.err != nil && !refused.Load():
 				cancel(errCalledOff)
 			}
 		})
@@ -107,7 +116,7 @@ func (c *call) joined() (*upstream.Reply, error) {
 		p := &c.parts.list[i]
 		c.recordAttempts(p.op, p.reply)
 		if p.err != nil {
-			if failed == nil || calledOff(failed) {
+			if failed == nil || calledOff(failed) || callersOwn(p.err) && !callersOwn(failed) {
 				failed = p.err
 			}
 			continue
@@ -120,7 +129,9 @@ func (c *call) joined() (*upstream.Reply, error) {
 		return a.Started.Add(a.Duration).Compare(b.Started.Add(b.Duration))
 	})
 	if failed != nil {
-		c.discard(reply.Channel, used)
+		if !callersOwn(failed) {
+			c.discard(reply.Channel, used)
+		}
 		return nil, failed
 	}
 	whole, err := c.op.join(c.op, c.model, bodies)
@@ -132,6 +143,26 @@ func (c *call) joined() (*upstream.Reply, error) {
 	}
 	reply.Accepted = &answer{body: whole, usage: used}
 	return &reply, nil
+}
+
+// answered is what the parts consumed that were answered; nothing of a request that was not
+// split.
+func (ps *parts) answered() (used billing.Usage) {
+	if ps == nil {
+		return used
+	}
+	for i := range ps.list {
+		if p := &ps.list[i]; p.err == nil && p.answer != nil {
+			used = used.Add(p.answer.usage)
+		}
+	}
+	return used
+}
+
+// callersOwn reports whether err is the refusal of what the caller wrote: only the caller
+// can mend it.
+func callersOwn(err error) bool {
+	return err != nil && upstream.CallersFault(fault.From(err).HTTPStatus()) && !calledOff(err)
 }
 
 // discard records what the answered parts consumed when another one failed: the
