@@ -503,10 +503,13 @@ func (c *call) endReason(err error) (reason string, clientErr error) {
 	return reason, clientErr
 }
 
-// clientError is the error of a call whose client has disconnected: it wraps why the
-// client's context ended, where it has.
-func (c *call) clientError() *fault.Error {
-	err, cause := c.client.Err(), context.Cause(&c.client)
+// clientError is the error of a call whose client has disconnected.
+func (c *call) clientError() *fault.Error { return contextError(&c.client) }
+
+// contextError is the error of a client's context, which wraps why it ended; that of a client
+// which closed its answer, where it has not.
+func contextError(ctx context.Context) *fault.Error {
+	err, cause := ctx.Err(), context.Cause(ctx)
 	var own *fault.Error
 	switch {
 	case errors.As(cause, &own):

@@ -228,14 +228,20 @@ func encoding[T, R any](typed *T, encode func(*T) (*R, error), operate func(*cal
 	}
 }
 
-// runTyped runs a typed call: it is authenticated, counted and run as one by Do.
-func (g *Gateway) runTyped(ctx context.Context, encode encoder) (*call, error) {
+// openTyped opens a typed call: it is authenticated, counted and encoded as one by Do.
+func (g *Gateway) openTyped(ctx context.Context, encode encoder) (*call, context.Context, *operation, error) {
 	q := &Request{IdempotencyKey: idempotencyKey(ctx), inProcess: true}
 	c, ctx := g.open(ctx, q)
 	if err := c.begin(ctx, q); err != nil {
-		return c, err
+		return c, ctx, nil, err
 	}
 	op, err := encode(c)
+	return c, ctx, op, err
+}
+
+// runTyped runs a typed call.
+func (g *Gateway) runTyped(ctx context.Context, encode encoder) (*call, error) {
+	c, ctx, op, err := g.openTyped(ctx, encode)
 	if err != nil {
 		return c, err
 	}
@@ -250,17 +256,49 @@ type outcome struct {
 	dropped []string
 }
 
-// answered runs a typed call that has a whole answer. typed makes the response,
-// which is then filled from the JSON. An answer of another form was charged all
-// the same.
-func answered[R any](ctx context.Context, g *Gateway, form string, encode encoder, typed func(outcome) *R) (_ *R, err error) {
-	c, err := g.runTyped(ctx, encode)
-	defer func() { c.response.End(0, err) }()
+// answered runs a typed call that has a whole answer. It returns when ctx ends; the call runs
+// on then, since its vendor makes and bills the answer all the same.
+func answered[R any](ctx context.Context, g *Gateway, form string, encode encoder, typed func(outcome) *R) (*R, error) {
+	c, inner, op, err := g.openTyped(ctx, encode)
+	if err != nil || ctx.Done() == nil || op.form != nil { // the files of a form are the caller's
+		return runWhole(inner, c, op, err, form, typed)
+	}
+	type result struct {
+		response *R
+		err      error
+	}
+	done := make(chan result, 1)
+	go func() {
+		response, err := runWhole(inner, c, op, nil, form, typed)
+		done <- result{response, err}
+	}()
+	select {
+	case r := <-done:
+		return r.response, r.err
+	case <-ctx.Done():
+	}
+	select {
+	case r := <-done: // it came at the same moment
+		return r.response, r.err
+	default:
+		return nil, contextError(ctx)
+	}
+}
+
+// runWhole runs a typed call, which failed with err before it or not, to its whole answer.
+// typed makes the response, which is then filled from the JSON. An answer of another form was
+// charged all the same.
+func runWhole[R any](ctx context.Context, c *call, op *operation, err error, form string, typed func(outcome) *R) (response *R, failed error) {
+	defer func() { c.response.End(0, failed) }()
+	defer fault.Recover(&failed)
+	if err == nil {
+		err = c.run(ctx, op, nil)
+	}
 	if err != nil {
 		return nil, err
 	}
 	receipt, _ := c.response.Receipt()
-	response := typed(outcome{c.response.Body, c.receiptID(), receipt.Charge, c.response.Dropped})
+	response = typed(outcome{c.response.Body, c.receiptID(), receipt.Charge, c.response.Dropped})
 	if err = json.Unmarshal(c.response.Body, response, jsontext.AllowDuplicateNames(true)); err != nil {
 		err = fault.Wrap(fault.BadGateway, "The upstream's answer is not of the "+form+" form. It was charged, and Raw has it.", err)
 	}
@@ -308,7 +346,7 @@ func (s typedSource) Close() error {
 
 // EditImage edits images, with the same checks, limits, holds and fail-over as
 // over HTTP; Stream in req is ignored. The files of req are opened once per
-// attempt and more, and must stay until it returns. The caller is the principal in
+// attempt and more, and must stay until it returns, which the end of ctx does not hasten. The caller is the principal in
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Response, error) {
 	whole := *req

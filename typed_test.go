@@ -2,10 +2,14 @@ package gateway_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
@@ -17,6 +21,7 @@ import (
 	"github.com/tollhouse-ai/gateway/rerank"
 	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -247,5 +252,103 @@ func TestAModelInGoOfOneWireAnswersTheOthers(t *testing.T) {
 				t.Errorf("paid %s", spent)
 			}
 		})
+	}
+}
+
+// TestACallInProcessReturnsWithItsContext has a vendor that answers after the context of its
+// caller has ended: the call runs on, is charged, and kept under its key.
+func TestACallInProcessReturnsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+			time.Sleep(10 * time.Second) // virtual
+			return (&scriptedUpstream{text: chatAnswer(reported)}).Do(ctx, c)
+		})
+		h := newTestGateway(t, up, "1.00", nil)
+		ctx := gateway.WithIdempotencyKey(t.Context(), "k")
+		timed, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		before := time.Now()
+		_, err := h.Chat(timed, chatRequest())
+		if took := time.Since(before); !errors.Is(err, context.DeadlineExceeded) || !fault.Is(err, fault.RequestTimeout) || took != time.Second {
+			t.Errorf("%v after %s", err, took)
+		}
+		time.Sleep(time.Minute)
+		if h.spent(t) != micro(50) {
+			t.Errorf("spent %s", h.spent(t))
+		}
+		if _, err := h.Chat(ctx, chatRequest()); err != nil || time.Since(before) > 2*time.Minute || h.spent(t) != micro(50) {
+			t.Errorf("again %v, spent %s", err, h.spent(t))
+		}
+	})
+}
+
+// TestAStreamInProcessFailsWithItsContext reads half of a stream in each form. What the client
+// got must not look whole.
+func TestAStreamInProcessFailsWithItsContext(t *testing.T) {
+	read := map[string]func(ctx context.Context, h *testGateway, half func()) error{
+		"chat": func(ctx context.Context, h *testGateway, half func()) error {
+			s, err := h.ChatStream(ctx, chatRequest())
+			for _, failed := range s.Chunks() {
+				half()
+				err = failed
+			}
+			return err
+		},
+		"messages": func(ctx context.Context, h *testGateway, half func()) error {
+			s, err := h.MessagesStream(ctx, &messages.Request{Model: "m", MaxTokens: 100, Messages: []messages.Message{{Role: "user", Content: messages.Text("hi")}}})
+			for _, failed := range s.Events() {
+				half()
+				err = failed
+			}
+			return err
+		},
+		"responses": func(ctx context.Context, h *testGateway, half func()) error {
+			s, err := h.ResponsesStream(ctx, &responses.Request{Model: "m", Input: responses.Text("hi")})
+			for _, failed := range s.Events() {
+				half()
+				err = failed
+			}
+			return err
+		},
+		"raw": func(ctx context.Context, h *testGateway, half func()) error {
+			x, err := h.ask(ctx, askChatStream)
+			if err != nil {
+				return err
+			}
+			defer x.End(0, nil)
+			for {
+				_, err := x.Stream.Next()
+				if err != nil {
+					if err == io.EOF {
+						return nil
+					}
+					return err
+				}
+				half()
+			}
+		},
+	}
+	for name, read := range read {
+		for _, drain := range []time.Duration{0, 30 * time.Second} {
+			for how, end := range map[string]error{"deadline": context.DeadlineExceeded, "cancel": context.Canceled} {
+				t.Run(fmt.Sprintf("%s, %s, drain %s", name, how, drain), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						vendor := answering{upstream.ChatCompletion, &reasoningVendor{pause: 10 * time.Second}}
+						h := newTestGateway(t, newRouter(t, router.Channel{Name: "c0", Upstream: vendor, Models: map[string]string{"m": "m"}, Drain: drain}), "1.00", nil)
+						ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+						defer cancel()
+						err := read(ctx, h, func() {
+							if how == "cancel" {
+								cancel()
+							}
+						})
+						var f *fault.Error
+						if !errors.Is(err, end) || !errors.As(err, &f) {
+							t.Errorf("%v, want %v", err, end)
+						}
+					})
+				})
+			}
+		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 // streamSource is an answer that comes piece by piece: a *gateway.Stream, whose
 // pieces are batches of events, or a *gateway.Audio.
 type streamSource interface {
-	Next() ([]byte, error) // the error is io.EOF after the last piece
-	Err() error            // after io.EOF: why the answer is not whole
+	Next() ([]byte, error) // the error is io.EOF after the last piece, or why its client got no more
+	Err() error            // after an error of Next: why the answer is not whole
 	Close() error
 }
 
@@ -52,7 +52,7 @@ func (s *streamWriter) copy() error {
 func (s *streamWriter) next() (err error) {
 	defer fault.Recover(&err)
 	piece, err := s.source.Next()
-	if errors.Is(err, io.EOF) {
+	if err != nil && (s.hasEvents() || errors.Is(err, io.EOF)) {
 		s.ended, s.reported = true, true
 		return s.source.Err()
 	}

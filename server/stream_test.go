@@ -289,3 +289,25 @@ func TestACallerWhoLeavesBeforeTheAnswerIsToldWhyAndTheHandlerToo(t *testing.T) 
 		t.Errorf("the handler was told %v", cause)
 	}
 }
+
+// TestABodyInProcessFailsWithItsContext reads half of a stream: its end must not look whole.
+func TestABodyInProcessFailsWithItsContext(t *testing.T) {
+	up := servertest.NewStream()
+	s := newFixture(t, fixtureOptions{upstream: up})
+	left := errors.New("left")
+	ctx, leave := context.WithCancelCause(t.Context())
+	go up.Send(t, servertest.Delta("one"))
+	resp, err := server.Client(s.h).Do(s.request(t, ctx, "/v1/chat/completions", strings.NewReader(smallStream)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.ReadFull(resp.Body, make([]byte, 50)); err != nil {
+		t.Fatal(err)
+	}
+	leave(left)
+	if _, err := io.Copy(io.Discard, resp.Body); !errors.Is(err, left) {
+		t.Errorf("the body ended with %v", err)
+	}
+	<-up.Gone
+}

@@ -11,8 +11,8 @@ import (
 
 // Client returns an HTTP client whose requests h answers in process, without a
 // socket and whatever their host: for an SDK that takes an http.Client. Bodies
-// stream; closing a response's body, or ending its context, cancels the request. It is
-// safe for concurrent use.
+// stream; closing a response's body, or ending its context, cancels the request. After the
+// end of its context, reads of the body fail with the cause. It is safe for concurrent use.
 func Client(h http.Handler) *http.Client { return &http.Client{Transport: transport{h}} }
 
 // transport is an http.RoundTripper that is answered by handler.
@@ -50,7 +50,12 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = body.CloseWithError(r.Context().Err())
 		return nil, context.Cause(r.Context())
 	}
-	return w.response(r, &cancelingBody{body, cancel}), nil
+	// An answer that was not read to its end must not look whole.
+	stop := context.AfterFunc(r.Context(), func() { _ = pipe.CloseWithError(context.Cause(r.Context())) })
+	return w.response(r, &cancelingBody{body, func() {
+		stop()
+		cancel()
+	}}), nil
 }
 
 // cancelingBody is a response body whose Close ends the request.

@@ -29,6 +29,7 @@ const (
 	ruleCut       = "cut after output: what was delivered"
 	ruleGone      = "the client left: the input and what had come"
 	ruleGoneParts = "the client left: the parts that a vendor had answered"
+	ruleRefused   = "a part was refused: the parts that a vendor had answered"
 	ruleVideo     = "a video that succeeded: its length, or the tokens that were reported"
 	ruleNoVideo   = "a video that did not come to be: nothing"
 )
@@ -198,11 +199,13 @@ func (r *Run) rightSpeech() expectation {
 	return expectation{used: tally{billing.Character: min(chars, all)}, rule: ruleCut}
 }
 
-// rightList is what embeddings or a ranking must have used: all parts or nothing.
+// rightList is what embeddings or a ranking must have used: all parts or nothing, but of a
+// caller whose part was refused those that were answered.
 func (r *Run) rightList() expectation {
 	c := r.Case
 	whole := true
 	var all int64
+	refused := false
 	for part := range c.parts() {
 		p := r.last(part)
 		switch {
@@ -213,10 +216,14 @@ func (r *Run) rightList() expectation {
 			all += n
 		default:
 			whole = false
+			refused = refused || p.plan.Trouble == Rejects
 		}
 	}
 	if whole {
 		return expectation{used: c.listTally(all), rule: ruleComplete}
+	}
+	if refused && all > 0 { // unless a vendor's failure came first
+		return expectation{used: c.listTally(all), others: []tally{{}}, rule: ruleRefused}
 	}
 	return expectation{rule: ruleFailed}
 }
