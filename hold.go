@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -49,17 +51,28 @@ func (c *call) claimKey(ctx context.Context) error {
 	return c.g.claims.Claim(ctx, c.claim.Key, c.claim.Content, c.id)
 }
 
+// cannotPay reports whether a meter refused more money: the account has no more, or the budget
+// of the key.
+func cannotPay(err error) bool {
+	return fault.Is(err, fault.InsufficientBalance) || fault.Is(err, fault.BudgetExceeded)
+}
+
 // meterError is the client's error where the meter or the store of answers failed, or
-// did not answer in time.
+// did not answer in time. A budget is named by its key.
 func (c *call) meterError(err error) error {
+	if fault.Is(err, fault.BudgetExceeded) {
+		return fault.From(err).With(func(e *fault.Error) {
+			e.Message = fmt.Sprintf("Key %q: %s", cmp.Or(c.principal.Name, c.principal.Key), e.Message)
+		})
+	}
 	if errors.Is(err, context.DeadlineExceeded) && c.ctx.Err() == nil {
 		return unavailable(err)
 	}
 	return storeError(err)
 }
 
-// checkAvailable fails with a 402 if neither the account nor the key's budget could pay for
-// so much. It holds nothing, and asks only a meter whose balances can be read.
+// checkAvailable fails with a 402 unless both the account and the key's budget can pay for so
+// much. It holds nothing, and asks only a meter whose balances can be read.
 func (c *call) checkAvailable(ctx context.Context, price *billing.Price, least billing.Usage) (err error) {
 	reports, ok := c.g.options.Meter.(billing.Reports)
 	if !ok || reports.Counting() || price == nil {
@@ -79,19 +92,18 @@ func (c *call) checkAvailable(ctx context.Context, price *billing.Price, least b
 		}
 		return storeError(err)
 	}
-	available := balance.Available()
+	if cost > balance.Available() {
+		return ledger.ErrInsufficientBalance()
+	}
 	if accounts, ok := reports.(billing.Accounts); ok {
 		key := billing.KeyOf{Account: c.principal.Account, Key: c.principal.Key}
 		left, err := accounts.BudgetsOf(timed, []billing.KeyOf{key})
 		if err != nil {
 			return storeError(err)
 		}
-		if budget, bounded := left[key]; bounded {
-			available = min(available, budget)
+		if budget, bounded := left[key]; bounded && cost > budget {
+			return c.meterError(fault.New(fault.BudgetExceeded, fmt.Sprintf("The key's budget does not cover the request: %s of it is left.", budget)))
 		}
-	}
-	if cost > available {
-		return ledger.ErrInsufficientBalance()
 	}
 	return nil
 }
@@ -145,7 +157,7 @@ func (s *Stream) extendByStep(above int64) {
 		case err == nil:
 			s.coveredTokens += step
 			return
-		case fault.Is(err, fault.InsufficientBalance):
+		case cannotPay(err):
 			s.extension /= 2
 		default:
 			s.meterFailed(err)
@@ -159,7 +171,7 @@ func (s *Stream) extendByStep(above int64) {
 // checkpointTokens. If the meter says that the hold has ended, so does the stream.
 func (s *Stream) meterFailed(err error) {
 	switch {
-	case err == nil || fault.Is(err, fault.InsufficientBalance):
+	case err == nil || cannotPay(err):
 		return
 	case errors.Is(err, billing.ErrHoldEnded): // nothing more can be charged for
 		s.lost = takenOver(err)

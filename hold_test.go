@@ -1,10 +1,12 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"iter"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -465,6 +468,37 @@ func TestAMeterThatIsAwayEndsNoStream(t *testing.T) {
 					t.Errorf("the meter was asked %d times", n)
 				}
 			})
+		})
+	}
+}
+
+// TestARefusalSaysWhichLimitIsReached has a balance and a budget that one of both cannot pay.
+func TestARefusalSaysWhichLimitIsReached(t *testing.T) {
+	for name, row := range map[string]struct {
+		credit string
+		budget billing.Money
+		code   fault.Code
+		want   string
+	}{
+		"the balance": {"0.000001", billing.One, fault.InsufficientBalance, "Insufficient balance"},
+		"the budget":  {"1.00", micro(1), fault.BudgetExceeded, `Key "ci": The key's budget does not cover the request: 0.000001 of it is not spent, and 0.00 of that is held for running requests.`},
+		"both":        {"0.000001", micro(1), fault.InsufficientBalance, "Insufficient balance"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			h := newTestGateway(t, &scriptedUpstream{text: chatAnswer(reported)}, row.credit, func(o *gateway.Options) {
+				o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			})
+			must(t, h.ledger.SetBudget(t.Context(), "local", "k", &row.budget))
+			ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k", Name: "ci"})
+			x, err := h.ask(ctx, askChat)
+			if f := fault.From(err); f == nil || f.Code != row.code || f.HTTPStatus() != 402 || f.Message != row.want {
+				t.Errorf("%v, want %s", err, row.want)
+			}
+			x.End(402, err)
+			if !strings.Contains(log.String(), "outcome="+string(row.code)) {
+				t.Errorf("the log says %s", log.String())
+			}
 		})
 	}
 }

@@ -427,7 +427,7 @@ func TestNothingIsReadForWhoCannotPayOrHasReachedALimit(t *testing.T) {
 		{"no balance", limited(auth.Limits{}), nothing, fault.InsufficientBalance},
 		{"no budget", limited(auth.Limits{}), func(t *testing.T, k *stateGateway) {
 			must(t, k.ledger.SetBudget(t.Context(), "local", "k", new(billing.Money)))
-		}, fault.InsufficientBalance},
+		}, fault.BudgetExceeded},
 		{"no tokens left", limited(auth.Limits{TPM: 10}), nil, fault.RateLimitExceeded},
 		{"enough of both", limited(auth.Limits{TPM: 1_000, MaxConcurrent: 1}), nil, ""},
 	} {

@@ -23,6 +23,7 @@ const (
 	ItemNotFound          Code = "item_not_found"              // no such stored item of this account
 	Unauthorized          Code = "unauthorized"                // key missing or invalid
 	InsufficientBalance   Code = "insufficient_balance"        // the account cannot cover the request
+	BudgetExceeded        Code = "budget_exceeded"             // the key's budget cannot cover the request
 	PermissionDenied      Code = "permission_denied"           // key disabled, expired, or not for this model
 	NotFound              Code = "not_found"                   // no such path or record
 	ModelNotFound         Code = "model_not_found"             // no such model, or withdrawn
@@ -57,6 +58,7 @@ var statuses = map[Code]int{
 	ItemNotFound:          400,
 	Unauthorized:          401,
 	InsufficientBalance:   402,
+	BudgetExceeded:        402,
 	PermissionDenied:      403,
 	NotFound:              404,
 	ModelNotFound:         404,

@@ -100,7 +100,7 @@ func openAIShape(_ string, f *fault.Error) any {
 
 // plainShape is that of image edits and speech: a refused balance says nothing else.
 func plainShape(id string, f *fault.Error) any {
-	if f.HTTPStatus() == http.StatusPaymentRequired {
+	if f.Code == fault.InsufficientBalance {
 		return map[string]any{"error": map[string]string{"message": "Insufficient balance"}}
 	}
 	return openAIShape(id, f)

@@ -43,7 +43,7 @@ func (c *checkedLedger) Reserve(ctx context.Context, r billing.HoldRequest) (bil
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h, err := c.Ledger.Reserve(ctx, r)
-	if err != nil && !fault.Is(err, fault.InsufficientBalance) {
+	if err != nil && !fault.Is(err, fault.InsufficientBalance) && !fault.Is(err, fault.BudgetExceeded) {
 		return h, err
 	}
 	c.pinned[r.RequestID] = r.Price
@@ -67,7 +67,7 @@ func (c *checkedLedger) Extend(ctx context.Context, h billing.Hold, soFar billin
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := c.Ledger.Extend(ctx, h, soFar, more)
-	if err != nil && !fault.Is(err, fault.InsufficientBalance) {
+	if err != nil && !fault.Is(err, fault.InsufficientBalance) && !fault.Is(err, fault.BudgetExceeded) {
 		return err
 	}
 	if refused := c.reference.Extend(h.ID, int64(more)); (err == nil) != (refused == nil) {

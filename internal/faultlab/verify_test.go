@@ -142,7 +142,7 @@ func (l *Lab) verifyRun(r *Run) {
 	if r.cutOff() && !l.wasDown(r.last(0).dropped) {
 		l.runProblem(r, "the stream was ended although nobody but the ledger was away")
 	}
-	if fault.Is(r.failed, fault.InsufficientBalance) && !needy(r.Case.Payer) {
+	if (fault.Is(r.failed, fault.InsufficientBalance) || fault.Is(r.failed, fault.BudgetExceeded)) && !needy(r.Case.Payer) {
 		l.runProblem(r, "a payer with money was refused: %v", r.failed)
 	}
 }

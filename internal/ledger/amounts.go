@@ -76,7 +76,8 @@ func costToHold(p *billing.Price, u billing.Usage) (billing.Money, error) {
 //   - else Usual, or as much above it as can be spared;
 //   - never more than is available, and never less than Least.
 //
-// It fails with fault.InsufficientBalance if less than Least is available. A
+// It fails with fault.InsufficientBalance or fault.BudgetExceeded if less than Least is
+// available of the account or the budget. A
 // request whose hold does not cover Firm may cost more than was held, and the
 // upstream cannot be limited: it gets its hold only where no other request of the
 // account or the key has one, so that at most one at a time exceeds its own.
@@ -92,7 +93,7 @@ func (p Payer) Grant(a Amounts) (billing.Money, error) {
 	amount = max(a.Least, min(amount, a.Bound, available))
 	switch {
 	case amount > available:
-		return 0, ErrInsufficientBalance()
+		return 0, p.refusal(amount)
 	case amount < a.Firm && (p.Account.holds() || p.Budget.holds()):
 		return 0, fault.New(fault.InsufficientBalance, "Insufficient balance to run this request beside others: nothing bounds what it costs but the vendor, "+
 			"as with media by URL or a vendor that takes no max_tokens. Send it when the account's other requests have ended, or add credit.")

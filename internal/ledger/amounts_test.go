@@ -113,6 +113,14 @@ var grants = []struct {
 	{"open and firm, and what is left beside others does not cover it", lowFirm, has(1_000, 951), noBudget, notBeside},
 }
 
+// refusalOf is the code of a refusal: of the budget where the account has enough.
+func refusalOf(account, budget *Balance, a Amounts, want billing.Money) fault.Code {
+	if want != notBeside && account.Available() >= a.Least && budget.Available() < a.Least {
+		return fault.BudgetExceeded
+	}
+	return fault.InsufficientBalance
+}
+
 func TestWhatIsGranted(t *testing.T) {
 	for _, c := range grants {
 		t.Run(c.name, func(t *testing.T) {
@@ -122,7 +130,7 @@ func TestWhatIsGranted(t *testing.T) {
 				if err != nil || got != c.want {
 					t.Errorf("granted %d, %v, want %d", got, err, c.want)
 				}
-			case !fault.Is(err, fault.InsufficientBalance) || got != 0 || strings.Contains(err.Error(), "beside others") != (c.want == notBeside):
+			case !fault.Is(err, refusalOf(c.account, c.budget, c.amounts, c.want)) || got != 0 || strings.Contains(err.Error(), "beside others") != (c.want == notBeside):
 				t.Errorf("granted %d, %v, want a refusal, %d", got, err, c.want)
 			}
 		})

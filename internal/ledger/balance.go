@@ -82,9 +82,17 @@ func (p Payer) Extend(soFar *billing.Usage, more billing.Money) (billing.Money, 
 	case p.Account == nil: // nothing is held where nothing bounds it
 		return 0, nil
 	case !p.Hold(more):
-		return 0, ErrInsufficientBalance()
+		return 0, p.refusal(more)
 	}
 	return more, nil
+}
+
+// refusal is why the payer cannot give amount: its account has less, or the budget.
+func (p Payer) refusal(amount billing.Money) error {
+	if p.Account.Available() >= amount {
+		return ErrBudgetExceeded(p.Budget)
+	}
+	return ErrInsufficientBalance()
 }
 
 // Settle ends a hold, whose receipt says so far what was held: the payer is charged

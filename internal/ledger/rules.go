@@ -148,10 +148,16 @@ func FormatSum(nanos *big.Int) string {
 	return whole.String() + "." + fraction // whole has the sign: it is not 0
 }
 
-// ErrInsufficientBalance refuses a request that its payer cannot pay. Its text is a constant
+// ErrInsufficientBalance refuses a request that its account cannot pay. Its text is a constant
 // of the API: in server/errors.go (plainShape) and in server/openapi too.
 func ErrInsufficientBalance() error {
 	return fault.New(fault.InsufficientBalance, "Insufficient balance")
+}
+
+// ErrBudgetExceeded refuses a request that its account can pay, and the budget of its key
+// cannot.
+func ErrBudgetExceeded(budget *Balance) error {
+	return fault.New(fault.BudgetExceeded, fmt.Sprintf("The key's budget does not cover the request: %s of it is not spent, and %s of that is held for running requests.", budget.Posted, budget.Held))
 }
 
 // ErrRequestIDUsed refuses a second hold of the same id, and one without an id.

@@ -30,6 +30,8 @@ var adviceTable = []struct {
 	{fault.EndpointModelMismatch, 0, "Call list_models: it says which tools each model is for."},
 	{fault.InsufficientBalance, 0, "Do not repeat the call. get_balance says what is left and estimate_cost what a call needs: " +
 		"choose less or a cheaper model, or tell the user that the account needs credit."},
+	{fault.BudgetExceeded, 0, "Do not repeat the call. estimate_cost says what a call needs: " +
+		"choose less or a cheaper model, or tell the user that the key's budget is used up."},
 	{fault.PermissionDenied, 0, "Do not repeat the call: tell the user that the key may not do this. list_models says what it may use."},
 	{fault.Unauthorized, 0, "Do not repeat the call: tell the user that the key is not accepted."},
 	{fault.ResourceNotFound, 0, "Check the id: it is the one that generate_video gave."},

@@ -172,7 +172,7 @@ func TestAHoldDoesNotGetWhatATransactionOnItsWayTakes(t *testing.T) {
 			for faults.Steps() < 2 { // BEGIN, and a statement that was decided on
 				runtime.Gosched()
 			}
-			if _, err := l.Reserve(t.Context(), painting(t, "meanwhile", 9)); !fault.Is(err, fault.InsufficientBalance) {
+			if _, err := l.Reserve(t.Context(), painting(t, "meanwhile", 9)); !fault.Is(err, fault.InsufficientBalance) && !fault.Is(err, fault.BudgetExceeded) {
 				t.Errorf("a hold of what is being taken: %v", err)
 			}
 			if err := <-done; err != nil {

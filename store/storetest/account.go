@@ -108,7 +108,7 @@ var accountTests = map[string]func(ledgerTest){
 			b.t.Errorf("available %s", h.Available)
 		}
 		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(billing.Money)))
-		b.refuses(b.charge("r3", 1), fault.InsufficientBalance)
+		b.refuses(b.charge("r3", 1), fault.BudgetExceeded)
 		b.settle(h, 3) // on the budget that it started with, which has 2; the rest is the account's
 		b.wantBalance(7, 3)
 		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", nil))
