@@ -163,13 +163,16 @@ func (r *wantedReader) ofCall(id, name string, members []byte) []byte {
 		r.calls++
 		r.lastID = id
 	}
+	if len(members) == 0 || r.calls == 0 {
+		return nil
+	}
 	var own []rawjson.Edit
 	for _, name := range wantedOfCall {
 		if raw := rawjson.Lookup(members, name); !rawjson.IsNull(raw) && r.fits(raw) {
 			own = append(own, rawjson.Set(name, raw))
 		}
 	}
-	if own == nil || r.calls == 0 {
+	if own == nil {
 		return nil
 	}
 	return r.keeper.seal(wanted{Call: r.lastID, Number: r.calls, Members: rawjson.Apply([]byte("{}"), own...)})
