@@ -104,14 +104,14 @@ func TestUsageIsReadInDisjointBuckets(t *testing.T) {
 
 		// Counts that the others imply.
 		`{"prompt_tokens":10,"total_tokens":100}`:                                                         {Input: 10, Output: 90},
-		`{"prompt_tokens":10,"total_tokens":10}`:                                                          {Input: 10},
+		`{"prompt_tokens":10,"total_tokens":10}`:                                                          {Input: 10, Output: 3, Estimated: true},
 		`{"prompt_tokens":10,"total_tokens":9}`:                                                           {Input: 10, Output: 3, Estimated: true},
 		`{"completion_tokens":30,"total_tokens":100,"cached_tokens":50}`:                                  {Input: 20, CachedInput: 50, Output: 30},
 		`{"completion_tokens":30,"total_tokens":100,"completion_tokens_details":{"reasoning_tokens":20}}`: {Input: 70, Output: 30, Reasoning: 20},
 		`{"completion_tokens":30,"total_tokens":100,"completion_tokens_details":{"reasoning_tokens":40}}`: {Input: 30, Output: 70, Reasoning: 40},
 		`{"completion_tokens":30,"total_tokens":29}`:                                                      {Input: estimate, Output: 30, Estimated: true},
-		`{"total_tokens":100}`: {Input: 97, Output: 3, Estimated: true},
-		`{"total_tokens":2}`:   {Output: 2, Estimated: true},
+		`{"total_tokens":100}`: {Input: estimate, Output: 3, Estimated: true},
+		`{"prompt_tokens":-1,"completion_tokens":-1,"total_tokens":0}`: {Input: estimate, Output: 3, Estimated: true, Anomaly: true},
 
 		// Counts that are spelled in other ways.
 		`{"prompt_tokens":1200.0,"completion_tokens":3e2,"total_tokens":1500.0}`:                             {Input: 1200, Output: 300},

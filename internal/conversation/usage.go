@@ -39,7 +39,8 @@ func (p Report) output() int64 {
 }
 
 // imply adds the counts that the others imply. A count that is missing is the total less
-// the other one. Vendors that count reasoning beside the completion (xAI, Gemini) tell all
+// the other one, if anything is left: an answer whose text was produced is not free because
+// of a total. Vendors that count reasoning beside the completion (xAI, Gemini) tell all
 // of the output only in the total; without one, there is more reasoning than output.
 func (p *Report) imply() {
 	n := &p.N
@@ -47,7 +48,7 @@ func (p *Report) imply() {
 		n[Output] += n[Reasoning]
 	}
 	switch rest := n[Total] - n[Prompt] - n[Output]; { // a count that is missing is 0
-	case !p.Has[Total] || rest < 0:
+	case !p.Has[Total] || rest <= 0:
 	case p.Has[Prompt]:
 		n[Output] += rest
 		p.Has[Output] = true
@@ -76,7 +77,7 @@ func (p Report) Disjoint() Report {
 
 // Usage is what was reported, in disjoint buckets. A side of it that no count tells or
 // implies is estimated: the input by the request, and the output by the quarters of the
-// tokens of its text. A total alone bounds both.
+// tokens of its text.
 func (p Report) Usage(r *Parsed, b chat.MediaBound, quarters int64) billing.Usage {
 	p = p.Disjoint()
 	c := &p.N
@@ -85,10 +86,6 @@ func (p Report) Usage(r *Parsed, b chat.MediaBound, quarters int64) billing.Usag
 	}
 	if !p.Has[Output] {
 		c[Output] = max(tokencount.Tokens(quarters), c[Output], c[Reasoning])
-	}
-	if p.Has[Total] && !p.Has[Input] && !p.Has[Output] {
-		c[Output] = min(c[Output], c[Total])
-		c[Input] = max(c[Total]-c[Output]-c[Cached]-c[CacheWrite], 0)
 	}
 	u := billing.Usage{
 		Input: c[Input], CachedInput: c[Cached], CacheWrite: c[CacheWrite],

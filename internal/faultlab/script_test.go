@@ -41,7 +41,7 @@ const (
 	completes
 )
 
-// count is a number of a report: none, one, or one that cannot be.
+// count is a number of a report: none, one, or one that cannot be. A fraction is rounded up.
 type count struct {
 	known bool
 	n     int64
@@ -69,7 +69,7 @@ func (a *Answer) number(n int64) (string, count) {
 	case Negative:
 		return fmt.Sprintf("-%d", n+1), count{odd: true}
 	case Fractional:
-		return fmt.Sprintf("%d.5", n), count{odd: true}
+		return fmt.Sprintf("%d.5", n), count{known: true, n: n + 1}
 	case Absurd:
 		return fmt.Sprint(absurdCount), count{known: true, n: absurdCount, odd: true}
 	}
