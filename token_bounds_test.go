@@ -209,7 +209,7 @@ func TestWhatWasDeliveredIsChargedWhateverTheCallerWrote(t *testing.T) {
 		{"far above the bound that was written", `{"prompt_tokens":10,"completion_tokens":3000}`, 3_010, 0},
 		{"further still, by reasoning that nobody sees", `{"prompt_tokens":10,"completion_tokens":15000}`, 15_010, 0},
 		{"an odd count of the cache", `{"prompt_tokens":10,"completion_tokens":3000,"prompt_tokens_details":{"cached_tokens":11}}`, 3_010, 0},
-		{"an odd count of the input", `{"prompt_tokens":12.0,"completion_tokens":3000}`, 3_008, 0},
+		{"an odd count of the input", `{"prompt_tokens":"a dozen","completion_tokens":3000}`, 3_008, 0},
 		{"an odd count of the output", `{"prompt_tokens":10,"completion_tokens":"many"}`, 3_010, 0},
 		{"a count that no model reaches", `{"prompt_tokens":10,"completion_tokens":900000000}`, 3_010, 4_106},
 		{"a count that this model does not reach", `{"prompt_tokens":10,"completion_tokens":40000}`, 3_010, 4_106},
