@@ -390,9 +390,7 @@ func (c *committer) bisect(ops []*op, how commitMode) {
 		c.putOffLocked(ops)
 		return
 	}
-	how.careful = true
-	c.commit(ops[:len(ops)/2], how)
-	c.commit(c.stillWaited(ops[len(ops)/2:]), how)
+	c.commitHalves(ops, how)
 }
 
 // due takes some operations, if it is time to try them again.

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,6 +85,10 @@ func (db *DB) startCommitter(ctx context.Context) error {
 		return nil
 	}
 	err := db.sweep(ctx, 0, db.startTimeout())
+	if errors.Is(err, errDamaged) { // what is good can be served
+		db.noteDamage(nil, err)
+		err = nil
+	}
 	if err != nil {
 		c.stop()
 	}
@@ -117,6 +123,8 @@ type op struct {
 	// undo takes the operation back when it was committed and its caller has left;
 	// nil if it may stay.
 	undo func() *op
+	// unattended are the holds that get their rows by it, where nobody waits for it.
+	unattended []youngHold
 
 	begins bool      // it begins a request, so that it may be refused
 	bytes  int       // of the answers that it keeps
@@ -507,14 +515,16 @@ func (c *committer) commit(ops []*op, how commitMode) {
 			}
 			time.Sleep(pause)
 			pause = min(2*pause, 250*time.Millisecond)
-			ops = c.stillWaited(ops)
+			if ops = c.stillWaited(ops); tries >= unattendedTries {
+				ops = c.putOffUnattended(ops)
+			}
 		case kind == sqldb.Duplicate && len(ops) == 1 && tries == 0:
 			// Another process took the key meanwhile; the second look finds it taken.
 		case len(ops) > 1: // one of them cannot be done, and nobody knows which
-			how.careful = true
-			for _, o := range ops {
-				c.commit(c.stillWaited([]*op{o}), how)
-			}
+			c.commitHalves(ops, how)
+			return
+		case kind == sqldb.Damaged:
+			c.endDamaged(ops[0], how, err)
 			return
 		case kind == sqldb.Conflict: // again and again; a later request may succeed
 			ops[0].err = c.db.unavailable(err)
@@ -526,6 +536,54 @@ func (c *committer) commit(ops []*op, how commitMode) {
 			return
 		}
 	}
+}
+
+// unattendedTries is how often what nobody waits for is tried while the database is away,
+// before it makes way for what somebody waits for.
+const unattendedTries = 10
+
+// putOffUnattended has those of ops tried later for which nobody waits, and returns the others.
+func (c *committer) putOffUnattended(ops []*op) (rest []*op) {
+	for _, o := range ops {
+		if o.unattended == nil {
+			rest = append(rest, o)
+			continue
+		}
+		c.db.memory.postpone(o.unattended, time.Now())
+		o.finish()
+	}
+	return rest
+}
+
+// endDamaged fails the one operation that met damaged data. One that gives many holds
+// their rows is taken apart first; what nobody waits for is not tried again.
+func (c *committer) endDamaged(o *op, how commitMode, err error) {
+	if len(o.unattended) > 1 {
+		var parts []*op
+		for i := range o.unattended {
+			parts = append(parts, newStoreHoldsOp(o.unattended[i:i+1]))
+		}
+		o.finish()
+		c.commitHalves(parts, how)
+		return
+	}
+	needs := newBatch(c, nil, false)
+	if o.needs != nil {
+		o.needs(needs)
+	}
+	c.db.noteDamage(slices.Sorted(maps.Keys(needs.wanted.accounts)), err)
+	if o.unattended != nil {
+		c.db.memory.giveUp(o.unattended)
+	}
+	o.err = c.db.errBroken(err)
+	c.finish([]*op{o})
+}
+
+// commitHalves commits the halves of ops by themselves, to find which of them cannot be done.
+func (c *committer) commitHalves(ops []*op, how commitMode) {
+	how.careful = true
+	c.commit(ops[:len(ops)/2], how)
+	c.commit(c.stillWaited(ops[len(ops)/2:]), how)
 }
 
 // stillWaited are the ops whose callers still wait for the result. One that may have

@@ -296,8 +296,29 @@ func newStoreHoldsOp(holds []youngHold) *op {
 		}
 		return nil
 	})
+	o.unattended = holds
 	o.start()
 	return o
+}
+
+// postpone has holds get their rows later.
+func (m *memoryHolds) postpone(holds []youngHold, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range holds {
+		h.made = now
+		m.young = append(m.young, h)
+	}
+}
+
+// giveUp has holds get no rows, since those of their accounts are damaged.
+func (m *memoryHolds) giveUp(holds []youngHold) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, given := range holds {
+		delete(m.lost, given.id)
+		m.young = slices.DeleteFunc(m.young, func(h youngHold) bool { return h.id == given.id })
+	}
 }
 
 // takeDue takes the holds that must get a row by now, at most a batch of them; in a store
@@ -485,12 +506,20 @@ func (m *memoryHolds) abort(b *batch, failed bool) {
 	}
 }
 
-// findLost finds out what became of the holds of batches that failed.
+// findLost finds out what became of the holds of batches that failed, those of the accounts
+// and holds that the batch needs: one whose row is damaged stops no other account.
 func (b *batch) findLost() error {
 	m := b.db.memory
 	m.mu.Lock()
-	ids := sortedKeys(m.lost)
+	wanted := map[string]bool{}
+	for id := range m.lost {
+		_, needed := b.wanted.holds[id]
+		if h := m.open[id]; needed || h == nil || b.wanted.accounts[h.account] {
+			wanted[id] = true
+		}
+	}
 	m.mu.Unlock()
+	ids := sortedKeys(wanted)
 	ended := map[string]int64{} // when their holds were made
 	err := b.each("SELECT id, created_at FROM receipt WHERE id IN[t]", ids, func(rows Row) error {
 		var id string

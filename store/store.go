@@ -25,6 +25,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"sync"
@@ -63,6 +64,7 @@ type DB struct {
 	compiled        sync.Map     // *sql.Stmt of the readers of SQLite, by query
 	memory          *memoryHolds // nil where several processes share the database
 	stuck           atomic.Int64 // holds that the last sweep could not end
+	damaged         atomic.Int64 // operations that met damaged data
 	ledger          *dbLedger
 	keys            *dbKeys
 	limiter         Limiter
@@ -266,6 +268,8 @@ func (db *DB) unavailable(err error) error {
 		return err
 	case db.failure(err) == sqldb.Unwritable:
 		return errUnwritable(err)
+	case db.failure(err) == sqldb.Damaged:
+		return errDamage(err)
 	}
 	return &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
@@ -288,12 +292,36 @@ func (db *DB) errBroken(err error) error {
 		return err
 	case db.failure(err) == sqldb.Unwritable:
 		return errUnwritable(err)
+	case db.failure(err) == sqldb.Damaged:
+		return errDamage(err)
 	}
 	return fault.Wrap(fault.InternalError, "The gateway's database refused to record this request. Nothing was charged.", err)
 }
 
 func errUnwritable(err error) error {
 	return fault.Wrap(fault.InvalidRequest, "The request has a character that cannot be recorded: a NUL, or bytes that are not UTF-8. Leave it out.", err)
+}
+
+// errDamaged is in the chain of the errors of damaged data.
+var errDamaged = errors.New("the database is damaged")
+
+func errDamage(err error) error {
+	return fault.Wrap(fault.InternalError, "A part of the gateway's database is damaged, so that this could not be done. The log of the gateway says where.", fmt.Errorf("%w: %w", errDamaged, err))
+}
+
+// noteDamage logs what met damaged data, for an operator who has to restore it.
+func (db *DB) noteDamage(accounts []string, err error) {
+	db.damaged.Add(1)
+	db.options.Logger.Error("the database is damaged: restore it from a backup; other accounts are served", "accounts", accounts, "error", err)
+}
+
+// Damaged fails with fault.InternalError when an operation has met damaged data since the
+// start. The log names the account.
+func (db *DB) Damaged(context.Context) error {
+	if n := db.damaged.Load(); n > 0 {
+		return fault.New(fault.InternalError, fmt.Sprintf("%d operations met damaged data since the start. The log names the accounts.", n))
+	}
+	return nil
 }
 
 // failure is what err means; the zero Failure if it is nil or a refusal.

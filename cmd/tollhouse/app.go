@@ -268,7 +268,7 @@ func (a *app) readyChecks() map[string]func() error {
 func (a *app) readyWarnings() map[string]func() error {
 	warnings := map[string]func() error{"channels": a.channelsDegraded}
 	if db := a.storage.db; db != nil {
-		warnings["prices"], warnings["holds"] = cacheCheck(db.PricesAgree), cacheCheck(db.Stuck)
+		warnings["prices"], warnings["holds"], warnings["damaged"] = cacheCheck(db.PricesAgree), cacheCheck(db.Stuck), cacheCheck(db.Damaged)
 	}
 	return warnings
 }

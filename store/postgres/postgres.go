@@ -168,6 +168,8 @@ var failures = map[string]sqldb.Failure{
 	"57":    sqldb.Away, // shut down, starting, statement timed out
 	"58":    sqldb.Away, // system
 	"XX":    sqldb.Away,
+	"XX001": sqldb.Damaged,  // data
+	"XX002": sqldb.Damaged,  // an index
 	"22012": sqldb.Conflict, // a division by zero: see exactly
 	"40":    sqldb.Conflict,
 	"23505": sqldb.Duplicate,

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -172,6 +173,26 @@ func TestASettlementThatMeetsOnlyConflictsMayBeTriedAgain(t *testing.T) {
 	conflicts.Store(false)
 	faults.FailAt(0, false, nil)
 	f.mustSettle(h)
+	f.wantBalance("acme", 999)
+	f.wantSound()
+}
+
+func TestDamagedDataIsNoDatabaseThatIsAway(t *testing.T) {
+	faults := &sqlhook.Faults{}
+	f := newFixture(t, pgtest.Schema(t), store.Options{Wrap: faults.Wrap}, 1_000, "acme")
+	for i, code := range []string{"XX001", "XX002"} {
+		faults.FailAt(1, false, &pgconn.PgError{Code: code, SeverityUnlocalized: "ERROR"})
+		if _, err := f.reserve("acme", fmt.Sprint(code)); !fault.Is(err, fault.InternalError) {
+			t.Errorf("%s: %v", code, err)
+		}
+		if err := f.Ping(t.Context()); err != nil {
+			t.Errorf("%s: %v", code, err)
+		}
+		if err := f.Damaged(t.Context()); err == nil || !strings.HasPrefix(fault.From(err).Message, fmt.Sprint(i+1, " ")) {
+			t.Errorf("%s: Damaged: %v", code, err)
+		}
+	}
+	f.mustSettle(f.mustReserve("acme", "after"))
 	f.wantBalance("acme", 999)
 	f.wantSound()
 }

@@ -110,6 +110,11 @@ var failures = map[int]sqldb.Failure{
 	sqlite3.SQLITE_MISUSE:                sqldb.Broken,
 	sqlite3.SQLITE_RANGE:                 sqldb.Broken,
 	sqlite3.SQLITE_TOOBIG:                sqldb.Broken,
+	sqlite3.SQLITE_CORRUPT:               sqldb.Damaged,
+	sqlite3.SQLITE_IOERR_READ:            sqldb.Damaged,
+	sqlite3.SQLITE_IOERR_SHORT_READ:      sqldb.Damaged,
+	sqlite3.SQLITE_IOERR_CORRUPTFS:       sqldb.Damaged,
+	sqlite3.SQLITE_IOERR_DATA:            sqldb.Damaged, // a checksum does not match
 }
 
 func failure(err error) sqldb.Failure {

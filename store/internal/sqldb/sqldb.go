@@ -56,4 +56,5 @@ const (
 	Locked                    // it waited too long for a row that another session has locked
 	Away                      // the database is not there, or cannot write (disk full)
 	Unwritable                // a text has a byte that the database does not take
+	Damaged                   // a page or a row that the statement needs is damaged; others may be good
 )
