@@ -208,9 +208,13 @@ func (r *reservation) needs(b *batch) {
 
 func (r *reservation) decide(b *batch) error {
 	c := &r.request
-	if _, ended := b.receipts[c.RequestID]; c.RequestID == "" || ended || b.holds[c.RequestID] != nil {
-		if b.again && r.made.ID != "" {
-			return nil // it is its own
+	made := b.holds[c.RequestID]
+	if _, ended := b.receipts[c.RequestID]; c.RequestID == "" || ended || made != nil {
+		if b.again && r.made.ID != "" { // it is its own
+			if made != nil {
+				b.touch(made) // and counts as open from now on
+			}
+			return nil
 		}
 		return ledger.ErrRequestIDUsed()
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,8 +44,8 @@ func (db *DB) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep ends the holds of processes that are dead and those that have expired
-// that nobody has ended: one with a checkpoint is charged that, any other is
+// Sweep ends the holds of processes that are dead, those that have expired, and those of
+// this process that none of its requests has: one with a checkpoint is charged that, any other is
 // given back. It also drops the idempotent answers, the
 // ended notices and the responses that were kept for long enough. Open does it too, unless
 // Options.AsStored is set, but leaves the holds that it cannot end in time to Run.
@@ -56,9 +58,12 @@ func (db *DB) Sweep(ctx context.Context) error { return db.sweep(ctx, 0, 0) }
 // process were made. A database that is shared has a clock of its own. It waits for
 // the ends of holds for timeout in all; 0 means recoverTimeout for each batch of them.
 func (db *DB) sweep(ctx context.Context, ahead, timeout time.Duration) error {
-	var dead []int64 // the committer's until run has returned nil
+	var dead []int64 // this and what follows are the committer's until run has returned nil
+	var self int64
+	var running map[string]struct{}
 	err := db.committer.run(ctx, newOp(nil, func(b *batch) (err error) {
 		dead, err = b.markDeadNodes()
+		self, running = b.self, maps.Clone(b.open)
 		return err
 	}), 0)
 	if err != nil {
@@ -88,10 +93,28 @@ func (db *DB) sweep(ctx context.Context, ahead, timeout time.Duration) error {
 	if err != nil {
 		return err
 	}
+	if db.dialect.Shared {
+		orphans, err := db.orphans(ctx, self, running, now)
+		if err != nil {
+			return err
+		}
+		expired = append(expired, orphans...)
+	}
 	if err := db.recover(ctx, expired, timeout); err != nil {
 		return err
 	}
 	return db.update(ctx, func(b *batch) error { return b.deleteDeadNodes(dead) })
+}
+
+// orphans are the holds of this process that none of its requests has. A fail-over or a
+// restored backup that lacks the last commits brings back holds that had ended. Those that
+// are younger than a lease are left alone: their requests may have begun just now.
+func (db *DB) orphans(ctx context.Context, self int64, running map[string]struct{}, now int64) ([]*hold, error) {
+	holds, err := db.heldBy(ctx, "node = ? AND created_at <= ?", self, now-db.options.Lease.Nanoseconds())
+	return slices.DeleteFunc(holds, func(h *hold) bool {
+		_, runs := running[h.id]
+		return runs
+	}), err
 }
 
 // A sweep drops at most sweepBatch × sweepRounds answers, and as many notices and responses: they can be

@@ -59,6 +59,37 @@ var recoveryTests = map[string]func(dbTest){
 		b.wantBalance(9, 0)
 		b.wantOpen(0)
 	},
+	// A fail-over to a standby that lacks the last commits.
+	"AHoldThatComesBackAfterItWasSettledEnds": func(b dbTest) {
+		b.onlyShared()
+		b.account("acme", 10)
+		b.reserve("running", 2)
+		h := b.reserve("settled", 4)
+		b.ok(b.Extend(b.t.Context(), h, images(1), 0))
+		b.ok(b.place.Exec(b.t.Context(), "CREATE TABLE before AS SELECT * FROM hold WHERE id = 'settled'"))
+		b.settle(h, 0)
+		for _, statement := range []string{
+			"INSERT INTO hold SELECT * FROM before", "DELETE FROM receipt", "DELETE FROM usage_hour", "UPDATE account SET held = held + 4000000000",
+		} {
+			b.ok(b.place.Exec(b.t.Context(), statement))
+		}
+		b.ok(b.Sweep(b.t.Context())) // its request may have just begun
+		b.wantBalance(10, 6)
+		b.clock.Set(startTime.Add(time.Minute))
+		b.ok(b.Sweep(b.t.Context()))
+		b.wantBalance(9, 2)
+		b.wantOpen(1)
+	},
+	"AHoldWhoseCommitHadNoAnswerIsNoOrphan": func(b dbTest) {
+		b.onlyShared()
+		b.account("acme", 10)
+		b.faults.FailCommit(true, errors.New("the answer is lost"))
+		h := b.reserve("r1", 4)
+		b.clock.Set(startTime.Add(time.Minute))
+		b.ok(b.Sweep(b.t.Context()))
+		b.settle(h, 1)
+		b.wantBalance(9, 0)
+	},
 	"TheHoldsOfALivingProcessAreLeftAlone": func(b dbTest) {
 		b.onlyShared()
 		b.account("acme", 10)
