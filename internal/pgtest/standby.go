@@ -1,14 +1,12 @@
 package pgtest
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -73,12 +71,20 @@ func (s *Server) Kill() error {
 	if err != nil {
 		return err
 	}
-	errs := []error{syscall.Kill(postmaster, syscall.SIGKILL)}
+	killed := kill(postmaster)
 	for line := range strings.Lines(string(list)) {
 		var pid, parent int
 		if _, err := fmt.Sscan(line, &pid, &parent); err == nil && parent == postmaster {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+			_ = kill(pid) // it may have ended
 		}
 	}
-	return errors.Join(errs...)
+	return killed
+}
+
+func kill(pid int) error {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return err
+	}
+	return p.Kill()
 }

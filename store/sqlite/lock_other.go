@@ -12,6 +12,9 @@ import (
 // single is the one name of a database.
 func single(path string) (string, error) { return path, nil }
 
+// lockAll takes the lock of a database and returns what gives it back.
+func lockAll(path string) (unlock func() error, err error) { return lock(path + ".lock") }
+
 // lock makes a file that nobody else can make, and returns what removes it. On
 // these systems a process that was killed leaves the file behind.
 func lock(path string) (unlock func() error, err error) {

@@ -32,8 +32,9 @@ const (
 )
 
 // Open opens the database in the file at path and makes it if it is not there. One
-// process at a time may have it open: it holds a lock on the file path + ".lock",
-// which the system takes away when the process ends, however it ends. A second Open
+// process at a time may have it open: it holds a lock on the file path + ".lock", and on
+// Linux on the database file too, where no cleaner of lock files removes it.
+// The system takes them away when the process ends, however it ends. A second Open
 // fails with fault.InvalidRequest and [ErrLocked]. See [store.Open] for what else
 // fails.
 func Open(ctx context.Context, path string, o Options) (*store.DB, error) {
@@ -41,7 +42,7 @@ func Open(ctx context.Context, path string, o Options) (*store.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := lock(path + ".lock")
+	unlock, err := lockAll(path)
 	if err != nil {
 		return nil, err
 	}

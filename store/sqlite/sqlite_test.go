@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -83,6 +84,21 @@ func TestASecondProcessOnTheSameFileIsRefused(t *testing.T) {
 	}
 	must(t, first.Close())
 	opened(t, p, store.Options{})
+}
+
+func TestWhoRemovesTheLockFileLetsNoSecondProcessIn(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there the lock file is the only lock")
+	}
+	path := filepath.Join(t.TempDir(), "test.db")
+	first, err := sqlite.Open(t.Context(), path, store.Options{})
+	must(t, err)
+	must(t, os.Remove(path+".lock"))
+	if _, err := sqlite.Open(t.Context(), path, store.Options{}); !fault.Is(err, fault.InvalidRequest) || !errors.Is(err, sqlite.ErrLocked) {
+		t.Errorf("a second Open: %v", err)
+	}
+	must(t, first.Close())
+	opened(t, storetest.Place{Open: func(ctx context.Context, o store.Options) (*store.DB, error) { return sqlite.Open(ctx, path, o) }}, store.Options{})
 }
 
 func TestAnotherNameOfTheSameFileDoesNotGetAroundTheLock(t *testing.T) {
