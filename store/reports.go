@@ -324,7 +324,7 @@ func addUsage(d sqldb.Dialect) string {
 		" ON CONFLICT (account, hour, key_id, model, operation, counted) DO UPDATE SET requests = usage_hour.requests + EXCLUDED.requests," +
 		" estimated = GREATEST(usage_hour.estimated, EXCLUDED.estimated), anomaly = GREATEST(usage_hour.anomaly, EXCLUDED.anomaly)")
 	for name := range strings.SplitSeq(summedColumns, ", ") {
-		b.WriteString(", " + name + " = usage_hour." + name + " + LEAST(EXCLUDED." + name + ", 9223372036854775807 - usage_hour." + name + ")")
+		b.WriteString(", " + name + " = usage_hour." + name + " + LEAST(EXCLUDED." + name + ", 9223372036854775807 - GREATEST(usage_hour." + name + ", 0))")
 	}
 	return d.Schema(b.String())
 }

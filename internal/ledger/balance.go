@@ -105,7 +105,9 @@ func (p Payer) Settle(r *billing.Receipt, price *billing.Price, u billing.Usage,
 		return 0, fault.Wrap(fault.InternalError, "The gateway could not price what the request used.", err)
 	}
 	available = p.Account.Available()
-	charge := min(cost, r.Hold+available) // fits: nothing is held where Available is Unlimited
+	// It fits: nothing is held where Available is Unlimited. It is never negative, even where
+	// a damaged balance is.
+	charge := max(min(cost, r.Hold+available), 0)
 	if p.Account != nil && !p.Sums.capture(cost, cost-charge) {
 		return 0, fault.New(fault.InternalError, "The gateway's books cannot hold an amount this large.")
 	}

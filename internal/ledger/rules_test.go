@@ -7,6 +7,19 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
+// A balance can be below its holds where two processes have spent it.
+func TestNoChargeIsBelowZero(t *testing.T) {
+	price, err := billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Payer{Account: &Balance{Posted: 1, Held: 5 * billing.One}, Sums: &Sums{}}
+	r := billing.Receipt{Hold: billing.One}
+	if _, err := p.Settle(&r, price, billing.Usage{Images: 1}, &billing.Outcome{}, r.SettledAt); err != nil || r.Charge != 0 || r.Overrun != billing.One {
+		t.Errorf("charged %s, overrun %s, %v", r.Charge, r.Overrun, err)
+	}
+}
+
 func TestNoBucketIsBelowZero(t *testing.T) {
 	if negative(&billing.Usage{Input: 1}) {
 		t.Error("a token is negative")
