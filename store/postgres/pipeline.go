@@ -14,11 +14,16 @@ import (
 )
 
 // pipelines makes connections that are a [store.Pipeline].
-type pipelines struct{ driver.Connector }
+type pipelines struct {
+	driver.Connector
+	first *firstHost
+}
 
 func (p pipelines) Connect(ctx context.Context) (driver.Conn, error) {
-	c, err := p.Connector.Connect(context.WithValue(ctx, connecting{}, true))
+	moved := p.first.moved.Load()
+	c, err := p.Connector.Connect(context.WithValue(ctx, connecting{}, moved))
 	if err != nil {
+		p.first.failed(moved)
 		return nil, err
 	}
 	return conn{c.(*stdlib.Conn)}, nil

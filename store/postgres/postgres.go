@@ -9,7 +9,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -47,6 +49,8 @@ func Open(ctx context.Context, dsn string, o Options) (*store.DB, error) {
 	}
 	config.DialFunc = dialer().DialContext
 	config.OnNotice = noteUnconfirmed
+	first := new(firstHost)
+	pool := func(config *pgx.ConnConfig, o Options) *sql.DB { return pool(config, first, o) }
 	reader := pool(config, o)
 	reader.SetMaxOpenConns(readers)
 	reader.SetMaxIdleConns(readers)
@@ -84,8 +88,30 @@ func connectOnly(dial pgconn.DialFunc) pgconn.DialFunc {
 	}
 }
 
-// connecting marks the context of a dial that makes a connection.
+// connecting is what the context of a dial that makes a connection has: with how many
+// hosts less the attempt begins.
 type connecting struct{}
+
+// firstHost counts how often another host of the address had to become the first that is
+// tried. One that swallows everything takes all the time of an attempt.
+type firstHost struct{ moved atomic.Uint64 }
+
+// failed has the next attempt begin with the next host, unless another one has.
+func (f *firstHost) failed(moved uint64) { f.moved.CompareAndSwap(moved, moved+1) }
+
+// rotate has the hosts of an address tried from the nth on, and those before it last.
+func rotate(c *pgx.ConnConfig, n int) {
+	all := append([]*pgconn.FallbackConfig{{Host: c.Host, Port: c.Port, TLSConfig: c.TLSConfig}}, c.Fallbacks...)
+	var starts []int // of each host, which has an entry with TLS and one without where both may do
+	for i, one := range all {
+		if i == 0 || one.Host != all[i-1].Host || one.Port != all[i-1].Port {
+			starts = append(starts, i)
+		}
+	}
+	at := starts[n%len(starts)]
+	all = slices.Concat(all[at:], all[:at])
+	c.Host, c.Port, c.TLSConfig, c.Fallbacks = all[0].Host, all[0].Port, all[0].TLSConfig, all[1:]
+}
 
 // errUnconfirmed is of a COMMIT whose wait for its standby somebody has cancelled.
 var errUnconfirmed = errors.New("a COMMIT was not confirmed by its synchronous standby")
@@ -128,8 +154,12 @@ var planning = map[string]string{
 	"jit":              "off", // it would take the above for a costly plan
 }
 
-func pool(config *pgx.ConnConfig, o Options) *sql.DB {
-	connector := driver.Connector(pipelines{stdlib.GetConnector(*config)})
+func pool(config *pgx.ConnConfig, first *firstHost, o Options) *sql.DB {
+	order := func(ctx context.Context, c *pgx.ConnConfig) error {
+		rotate(c, int(ctx.Value(connecting{}).(uint64)))
+		return nil
+	}
+	connector := driver.Connector(pipelines{stdlib.GetConnector(*config, stdlib.OptionBeforeConnect(order)), first})
 	if o.Wrap != nil {
 		connector = o.Wrap(connector)
 	}
