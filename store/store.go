@@ -200,13 +200,10 @@ func (db *DB) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if outdated {
-		err = db.migrate(ctx)
-	} else {
-		err = db.withOpenTimeout(ctx, db.migrate) // finds nothing to do
-	}
-	if err != nil {
-		return err
+	if outdated { // else nothing is made, so that a role may lack the right to make tables
+		if err := db.migrate(ctx); err != nil {
+			return err
+		}
 	}
 	return db.withOpenTimeout(ctx, func(ctx context.Context) error {
 		if err := db.adoptSettings(ctx); err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/speech/lame"
 	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/postgres"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 )
 
@@ -394,6 +395,11 @@ func (d *doctor) openStore(ctx context.Context, address string) {
 		d.add("store", checkWarning, "%s opens, and has no API keys: `tollhouse key create` makes one", storeName(address))
 	default:
 		d.add("store", checkOK, "%s opens, and this program knows its schema", storeName(address))
+	}
+	if _, isFile := strings.CutPrefix(address, config.SQLite); !isFile {
+		for _, advice := range postgres.Advice(ctx, address) {
+			d.add("store", checkWarning, "%s", advice)
+		}
 	}
 }
 

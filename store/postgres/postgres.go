@@ -64,7 +64,8 @@ func Open(ctx context.Context, dsn string, o Options) (*store.DB, error) {
 	long := pool(hurried, o)
 	long.SetMaxOpenConns(reportConns)
 	long.SetMaxIdleConns(1)
-	return store.Open(ctx, store.Config{Dialect: dialect(), Writer: pool(writer, o), Reader: reader, Reports: long, Options: o})
+	db, err := store.Open(ctx, store.Config{Dialect: dialect(), Writer: pool(writer, o), Reader: reader, Reports: long, Options: o})
+	return db, explain(err)
 }
 
 // A network may swallow everything, as when an address moves to another machine:

@@ -177,6 +177,20 @@ func TestASettlementThatMeetsOnlyConflictsMayBeTriedAgain(t *testing.T) {
 	f.wantSound()
 }
 
+func TestWhatIsWrongWithTheAddressIsSaidInWords(t *testing.T) {
+	for code, words := range map[string]string{
+		"25006": "target_session_attrs=read-write",
+		"42P05": "PgBouncer",
+	} {
+		faults := &sqlhook.Faults{}
+		faults.FailAt(3, false, &pgconn.PgError{Code: code, SeverityUnlocalized: "ERROR"})
+		_, err := postgres.Open(t.Context(), pgtest.Schema(t), store.Options{Wrap: faults.Wrap})
+		if err == nil || !strings.Contains(fault.From(err).Message, words) {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+}
+
 func TestDamagedDataIsNoDatabaseThatIsAway(t *testing.T) {
 	faults := &sqlhook.Faults{}
 	f := newFixture(t, pgtest.Schema(t), store.Options{Wrap: faults.Wrap}, 1_000, "acme")

@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/postgres"
 )
 
 // patient callers wait for longer than a COMMIT is waited for.
@@ -135,4 +138,64 @@ func TestWhatWasAcknowledgedIsThereAfterAFailOver(t *testing.T) {
 	f.open(store.Options{})
 	f.wantBalance("acme", 1_000+acknowledged)
 	f.wantSound()
+}
+
+func TestAdviceNamesWhatAFailOverWouldLose(t *testing.T) {
+	longtest.Require(t)
+	t.Parallel()
+	primary := pgtest.NewServer(t)
+	said := func(dsn, want string) {
+		t.Helper()
+		advice := fmt.Sprint(postgres.Advice(t.Context(), dsn))
+		if want == "" && advice != "[]" || !strings.Contains(advice, want) {
+			t.Errorf("%s: %s, want %q", dsn, advice, want)
+		}
+	}
+	said(primary.URL, "")
+	standby := primary.NewStandby(t)
+	said(primary.URL, "synchronous_standby_names is empty")
+	primary.Require(t, pgtest.Standby)
+	said(primary.URL, "")
+	if _, err := postgres.Open(t.Context(), standby.URL, store.Options{}); err == nil || !strings.Contains(err.Error(), "is a standby") {
+		t.Errorf("a start on a standby: %v", err)
+	}
+	both := func(more string) string {
+		host := func(s *pgtest.Server) string {
+			u, err := url.Parse(s.URL)
+			must(t, err)
+			return u.Query().Get("host")
+		}
+		return "host=" + host(standby) + "," + host(primary) + " user=test dbname=postgres" + more
+	}
+	said(both(""), "target_session_attrs=read-write")
+	said(both(" target_session_attrs=read-write"), "")
+	db, err := postgres.Open(t.Context(), both(" target_session_attrs=read-write"), store.Options{})
+	must(t, err)
+	must(t, db.Close())
+}
+
+func TestARoleThatMakesNoTablesMayServe(t *testing.T) {
+	dsn := pgtest.Schema(t)
+	db, err := postgres.Open(t.Context(), dsn, store.Options{})
+	must(t, err)
+	must(t, db.Close())
+	u, err := url.Parse(dsn)
+	must(t, err)
+	schema := u.Query().Get("search_path")
+	role := "r_" + schema
+	raw := pgtest.Open(t, dsn)
+	execute := func(statement string) {
+		t.Helper()
+		_, err := raw.ExecContext(context.Background(), statement)
+		must(t, err)
+	}
+	execute("CREATE ROLE " + role + " LOGIN")
+	t.Cleanup(func() { execute("DROP OWNED BY " + role); execute("DROP ROLE " + role) })
+	execute("GRANT USAGE ON SCHEMA " + schema + " TO " + role)
+	execute("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA " + schema + " TO " + role)
+	execute("GRANT USAGE ON ALL SEQUENCES IN SCHEMA " + schema + " TO " + role)
+	u.User = url.User(role)
+	f := newFixture(t, u.String(), store.Options{}, 1_000, "acme")
+	f.mustSettle(f.mustReserve("acme", "r1"))
+	must(t, f.Close())
 }

@@ -1,0 +1,59 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// explain says in words what an error of a start means whose cause is the address.
+func explain(err error) error {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return err
+	}
+	switch e.Code {
+	case "25006":
+		return &fault.Error{
+			Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
+			Message: "This server of the database is a standby, which cannot write. Name all hosts in the address and add target_session_attrs=read-write.",
+		}
+	case "42P05", "26000":
+		return fault.Wrap(fault.InvalidRequest,
+			"The database is behind a pooler that gives one session to several clients, such as PgBouncer in transaction mode. Connect to Postgres itself.", err)
+	}
+	return err
+}
+
+// Advice says what of a database's address and replication loses calls or keeps the server
+// from starting after a fail-over. It changes nothing.
+func Advice(ctx context.Context, dsn string) (advice []string) {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil // Open says so
+	}
+	several := false
+	for _, f := range config.Fallbacks {
+		several = several || f.Host != config.Host || f.Port != config.Port
+	}
+	if several && config.ValidateConnect == nil {
+		advice = append(advice, "its address names several hosts without target_session_attrs=read-write: a server that reaches the standby first does not start")
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return advice // as above
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	var lossy bool
+	// A role without the right to read the state of a standby sees that there is one.
+	err = conn.QueryRow(ctx, "SELECT current_setting('synchronous_standby_names') = '' AND EXISTS (SELECT 1 FROM pg_stat_replication WHERE state IS NULL OR state = 'streaming')").Scan(&lossy)
+	if err == nil && lossy {
+		advice = append(advice, "it has a standby that no commit waits for (synchronous_standby_names is empty): a fail-over loses the last calls and credits")
+	}
+	return advice
+}
