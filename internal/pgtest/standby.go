@@ -3,7 +3,6 @@ package pgtest
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -67,18 +66,34 @@ func (s *Server) Kill() error {
 	if err != nil {
 		return err
 	}
-	list, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
-	if err != nil {
-		return err
-	}
+	children := childrenOf(postmaster)
 	killed := kill(postmaster)
-	for line := range strings.Lines(string(list)) {
-		var pid, parent int
-		if _, err := fmt.Sscan(line, &pid, &parent); err == nil && parent == postmaster {
-			_ = kill(pid) // it may have ended
-		}
+	for _, pid := range children {
+		_ = kill(pid) // it may have ended
 	}
 	return killed
+}
+
+// childrenOf are the processes that a process has started. Where there is no /proc it
+// finds none: those of Postgres end by themselves a moment after their parent.
+func childrenOf(parent int) (pids []int) {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		var pid, of int
+		var state string
+		_, after, _ := strings.Cut(string(stat), ") ") // behind the program's name
+		if _, err := fmt.Sscan(after, &state, &of); err != nil || of != parent {
+			continue
+		}
+		if pid, err = strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 func kill(pid int) error {
