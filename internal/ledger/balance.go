@@ -143,6 +143,8 @@ func Fits(a, b billing.Money) bool {
 	return a >= math.MinInt64-b
 }
 
-// AddCapped adds what is not negative and stops at the largest int64: sums of
-// reports never wrap around.
-func AddCapped[N ~int64](a, b N) N { return a + min(b, math.MaxInt64-a) }
+// AddCapped adds and stops at the largest int64: sums of reports never wrap around, not
+// even that of one below zero, which only a damaged store has.
+func AddCapped[N ~int64](a, b N) N {
+	return a + min(b, math.MaxInt64-max(a, 0))
+}

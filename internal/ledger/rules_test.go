@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"math"
 	"reflect"
 	"testing"
 
@@ -17,6 +18,17 @@ func TestNoChargeIsBelowZero(t *testing.T) {
 	r := billing.Receipt{Hold: billing.One}
 	if _, err := p.Settle(&r, price, billing.Usage{Images: 1}, &billing.Outcome{}, r.SettledAt); err != nil || r.Charge != 0 || r.Overrun != billing.One {
 		t.Errorf("charged %s, overrun %s, %v", r.Charge, r.Overrun, err)
+	}
+}
+
+func TestASumOfAReportStopsAtTheLargestNumber(t *testing.T) {
+	for _, c := range []struct{ a, b, want int64 }{
+		{1, 2, 3}, {math.MaxInt64 - 1, 5, math.MaxInt64}, {math.MaxInt64, math.MaxInt64, math.MaxInt64},
+		{-3, 5, 2}, {-3, math.MaxInt64, math.MaxInt64 - 3}, {-3, -5, -8},
+	} {
+		if got := AddCapped(c.a, c.b); got != c.want {
+			t.Errorf("%d + %d is %d, want %d", c.a, c.b, got, c.want)
+		}
 	}
 }
 

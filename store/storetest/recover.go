@@ -90,6 +90,19 @@ var recoveryTests = map[string]func(dbTest){
 		b.settle(h, 1)
 		b.wantBalance(9, 0)
 	},
+	// An older program could write one, or a hand.
+	"ASumBelowZeroIsAddedToAndDoesNotOverflow": func(b dbTest) {
+		b.account("acme", 10)
+		b.settle(b.reserve("r1", 1), 1)
+		b.ok(b.place.Exec(b.t.Context(), "UPDATE usage_hour SET charge = -3000000000"))
+		b.settle(b.reserve("r2", 1), 1)
+		rows, err := b.Usage(b.t.Context(), billing.Query{})
+		b.ok(err)
+		if len(rows) != 1 || rows[0].Charge != -2*billing.One {
+			b.t.Errorf("got %+v", rows)
+		}
+		b.ok(b.place.Exec(b.t.Context(), "UPDATE usage_hour SET charge = charge + 4000000000"))
+	},
 	"TheHoldsOfALivingProcessAreLeftAlone": func(b dbTest) {
 		b.onlyShared()
 		b.account("acme", 10)
