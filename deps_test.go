@@ -16,9 +16,11 @@ const module = "github.com/tollhouse-ai/gateway"
 // linked are the modules that an embedding program links, and why. The test
 // fails when one is added or is no longer needed.
 var linked = map[string]string{
-	"github.com/go-json-experiment/json": "strict JSON with byte offsets",
-	"github.com/google/jsonschema-go":    "checks the schemas of answers",
-	"golang.org/x/time":                  "paces the calls of a channel",
+	"github.com/go-json-experiment/json":    "strict JSON with byte offsets",
+	"github.com/google/jsonschema-go":       "checks the schemas of answers",
+	"github.com/hashicorp/go-retryablehttp": "repeats GETs that fail: polls, lists of models, downloads",
+	"github.com/hashicorp/go-cleanhttp":     "a part of go-retryablehttp",
+	"golang.org/x/time":                     "paces the calls of a channel",
 }
 
 // forbidding says which packages a package must never import, directly or not, and

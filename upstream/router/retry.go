@@ -51,7 +51,7 @@ const (
 // certainly accepted nothing (docs/faults.md, row 7). docs/upstreams.md has this table:
 //
 //	                                                texts, vectors,   pictures, speech,
-//	the attempt ended in                            rankings, polls   videos             channel
+//	the attempt ended in                            rankings          videos             channel
 //	a refusal of a call that cannot be sent         other channel     other channel      unknown, and nothing is counted
 //	a 429 to a call for a response that is kept     none                                 unknown
 //	one of several keys was refused or limited      other key         other key          unknown
@@ -69,6 +69,7 @@ const (
 //	                                                                                     where it said for how long
 //	any other: 5xx, a lost connection, no answer    other channel     none               failed
 //
+// A poll of a video is asked with another key at most: its driver repeats a GET that fails.
 // The only channel of a model is asked again, once, after a cooldown that is no longer
 // than the call may wait. Models that no channel names are as many as callers make up:
 // they must cost neither attempts nor memory.
@@ -107,6 +108,9 @@ func judge(op upstream.Op, e *fault.Error, named bool) verdict {
 	case !f.Refused && !repeatable[op]:
 		v.next = giveUp
 	}
+	if op == upstream.PollVideo && v.next != nextKey {
+		v.next = giveUp // a driver repeats a GET by itself
+	}
 	if f.Status == http.StatusNotImplemented && v.health == failed {
 		v.health = healthy // llama.cpp has only what it was started for, and any caller may ask for more
 	}
@@ -117,7 +121,7 @@ func judge(op upstream.Op, e *fault.Error, named bool) verdict {
 // vendor may bill, is repeated on another channel.
 var repeatable = map[upstream.Op]bool{
 	upstream.ChatCompletion: true, upstream.Messages: true, upstream.CountTokens: true, upstream.Responses: true, upstream.CountInput: true,
-	upstream.Embeddings: true, upstream.Rerank: true, upstream.PollVideo: true,
+	upstream.Embeddings: true, upstream.Rerank: true,
 }
 
 // counts reports whether op counts the tokens of a text that is not made.

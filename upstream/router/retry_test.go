@@ -106,16 +106,17 @@ func TestTheOnlyChannelIsAskedAgainWhereNothingWasSentOrAfterAShortWait(t *testi
 		took   time.Duration
 		want   fault.Code
 	}{
-		"nothing sent":       {upstream.ChatCompletion, []any{unsent(), "ok"}, 2, 0, ""},
-		"nothing sent twice": {upstream.ChatCompletion, []any{unsent(), unsent(), "ok"}, 2, 0, fault.NoChannel},
-		"sent":               {upstream.ChatCompletion, []any{lost(), "ok"}, 1, 0, fault.BadGateway},
-		"wait a second":      {upstream.ChatCompletion, []any{later(429, time.Second), "ok"}, 2, time.Second, ""},
-		"wait for less":      {upstream.ChatCompletion, []any{later(503, 50*time.Millisecond), "ok"}, 2, 50 * time.Millisecond, ""},
-		"wait for more":      {upstream.ChatCompletion, []any{later(429, 1001*time.Millisecond), "ok"}, 1, 0, fault.UpstreamRateLimit},
-		"it does not say":    {upstream.ChatCompletion, []any{failed(429), "ok"}, 1, 0, fault.UpstreamRateLimit},
-		"not before work":    {upstream.ChatCompletion, []any{later(500, time.Second), "ok"}, 1, 0, fault.InternalServerError},
-		"the caller's own":   {upstream.ChatCompletion, []any{later(400, time.Second), "ok"}, 1, 0, fault.InvalidRequest},
-		"an image, refused":  {upstream.GenerateImage, []any{later(503, time.Second), "ok"}, 2, time.Second, ""},
+		"nothing sent":                     {upstream.ChatCompletion, []any{unsent(), "ok"}, 2, 0, ""},
+		"a poll is its driver's to repeat": {upstream.PollVideo, []any{unsent(), "ok"}, 1, 0, fault.NoChannel},
+		"nothing sent twice":               {upstream.ChatCompletion, []any{unsent(), unsent(), "ok"}, 2, 0, fault.NoChannel},
+		"sent":                             {upstream.ChatCompletion, []any{lost(), "ok"}, 1, 0, fault.BadGateway},
+		"wait a second":                    {upstream.ChatCompletion, []any{later(429, time.Second), "ok"}, 2, time.Second, ""},
+		"wait for less":                    {upstream.ChatCompletion, []any{later(503, 50*time.Millisecond), "ok"}, 2, 50 * time.Millisecond, ""},
+		"wait for more":                    {upstream.ChatCompletion, []any{later(429, 1001*time.Millisecond), "ok"}, 1, 0, fault.UpstreamRateLimit},
+		"it does not say":                  {upstream.ChatCompletion, []any{failed(429), "ok"}, 1, 0, fault.UpstreamRateLimit},
+		"not before work":                  {upstream.ChatCompletion, []any{later(500, time.Second), "ok"}, 1, 0, fault.InternalServerError},
+		"the caller's own":                 {upstream.ChatCompletion, []any{later(400, time.Second), "ok"}, 1, 0, fault.InvalidRequest},
+		"an image, refused":                {upstream.GenerateImage, []any{later(503, time.Second), "ok"}, 2, time.Second, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

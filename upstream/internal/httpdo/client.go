@@ -45,7 +45,8 @@ type Client struct {
 	closed    atomic.Bool
 	direct    *directTransport  // nil where all goes through OwnTransport, or the caller's
 	transport http.RoundTripper // without an http.Client, since one call is one request and redirects are not followed
-	links     http.RoundTripper // fetches what vendors answer with a link to
+	gets      http.RoundTripper // the transport for GETs, which sends one that fails once more
+	links     http.RoundTripper // fetches what vendors answer with a link to, likewise
 	now       func() time.Time
 }
 
@@ -73,7 +74,7 @@ func New(o upstream.DriverOptions, v Vendor) (*Client, error) {
 	}
 	c := &Client{
 		Base: base, Keys: keys, vendor: v, urls: make(map[upstream.Op]*url.URL), auth: auth, extra: extra,
-		now: o.Now, transport: o.Transport, links: newLinkTransport(o),
+		now: o.Now, transport: o.Transport,
 	}
 	if c.now == nil {
 		c.now = time.Now
@@ -90,6 +91,7 @@ func New(o upstream.DriverOptions, v Vendor) (*Client, error) {
 			c.transport = c.direct
 		}
 	}
+	c.gets, c.links = c.repeating(c.transport), c.repeating(newLinkTransport(o))
 	return c, nil
 }
 
@@ -161,20 +163,20 @@ func (c *Client) Post(ctx context.Context, call *upstream.Call, to *url.URL, hea
 	if err != nil {
 		return nil, nil, fault.Wrap(fault.InternalError, "The gateway cannot read the request any more.", err)
 	}
-	return c.do(ctx, call, &http.Request{Method: http.MethodPost, URL: to, Header: header, Body: open, ContentLength: size})
+	return c.do(ctx, call, c.transport, &http.Request{Method: http.MethodPost, URL: to, Header: header, Body: open, ContentLength: size})
 }
 
-// Get is [Client.Post] for a GET, which has no body. It may go out twice, over a
-// connection that the vendor was about to close.
+// Get is [Client.Post] for a GET, which has no body. One that fails, or that the vendor puts
+// off, goes out once more: after the vendor's Retry-After, if the context lasts so long.
 func (c *Client) Get(ctx context.Context, call *upstream.Call, to *url.URL, header http.Header) (*http.Response, *upstream.Key, error) {
 	delete(header, "Content-Type")
-	return c.do(ctx, call, &http.Request{Method: http.MethodGet, URL: to, Header: header})
+	return c.do(ctx, call, c.gets, &http.Request{Method: http.MethodGet, URL: to, Header: header})
 }
 
-// Delete is [Client.Get] for a DELETE.
+// Delete is [Client.Post] for a DELETE, which has no body.
 func (c *Client) Delete(ctx context.Context, call *upstream.Call, to *url.URL, header http.Header) (*http.Response, *upstream.Key, error) {
 	delete(header, "Content-Type")
-	return c.do(ctx, call, &http.Request{Method: http.MethodDelete, URL: to, Header: header})
+	return c.do(ctx, call, c.transport, &http.Request{Method: http.MethodDelete, URL: to, Header: header})
 }
 
 // TaskURL is the address of what the vendor has by the call's TaskID, a video's task or a
@@ -192,7 +194,7 @@ const userAgent = "tollhouse"
 
 // do makes a request with the call's key, if there is one. It has no GetBody, without
 // which http.Transport sends nothing twice.
-func (c *Client) do(ctx context.Context, call *upstream.Call, req *http.Request) (*http.Response, *upstream.Key, error) {
+func (c *Client) do(ctx context.Context, call *upstream.Call, by http.RoundTripper, req *http.Request) (*http.Response, *upstream.Key, error) {
 	key, err := c.Keys.Next(call)
 	if err != nil {
 		if req.Body != nil {
@@ -213,7 +215,7 @@ func (c *Client) do(ctx context.Context, call *upstream.Call, req *http.Request)
 		}
 	}
 	var s sendTracker
-	resp, err := roundTrip(s.watch(ctx, c.OwnTransport != nil), c.transport, req, c.closed.Load())
+	resp, err := roundTrip(s.watch(ctx, c.OwnTransport != nil), by, req, c.closed.Load())
 	if c.closed.Load() {
 		c.OwnTransport.CloseIdleConnections() // which the transport keeps again since this call
 	}
