@@ -250,7 +250,7 @@ func (d *doctor) checkVariables() {
 	var used, unused []string
 	for i := range presets {
 		name := presets[i].turnedOnBy()
-		value, _ := d.p.env(name)
+		value, _ := config.Env(d.p.env).Trimmed()(name)
 		if value == "" || slices.Contains(used, name) || slices.Contains(unused, name) {
 			continue
 		}

@@ -26,7 +26,9 @@ func environmentOf(base string, rows ...preset) environment {
 		if base != "" {
 			for _, other := range presets { // that the same key turns on
 				if other.keyVar == v.keyVar {
-					env[other.urlVar] = base + "/v1"
+					if env[other.urlVar] = base + "/v1"; other.driver == "anthropic" {
+						env[other.urlVar] = base // /v1 is a part of its driver's paths
+					}
 				}
 			}
 		} else if v.local {

@@ -10,6 +10,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/server/mcp"
@@ -57,7 +58,7 @@ func mcpCommand(p *program) *command {
 	var at string
 	f.StringVar(&at, "url", "", "the address of a server that runs, instead of a gateway in this process")
 	c.run = func(ctx context.Context, _ []string) error {
-		key, _ := p.env("TOLLHOUSE_KEY")
+		key, _ := config.Env(p.env).Trimmed()("TOLLHOUSE_KEY")
 		ctx, stop := p.withSignals(ctx)
 		defer stop()
 		if at != "" {

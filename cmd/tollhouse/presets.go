@@ -284,19 +284,20 @@ func (p *program) presets() (*source, error) {
 		Billing:  config.Setting{Value: config.Count},
 		Accounts: []config.Account{{Name: defaultAccount}},
 	}}
+	env := config.Env(p.env).Trimmed()
 	bare := true // no channel has the ids without a prefix yet
 	for i := range presets {
 		v := &presets[i]
-		if on, _ := p.env(v.turnedOnBy()); on == "" {
+		if on, _ := env(v.turnedOnBy()); on == "" {
 			continue
 		}
 		var front *config.Channel
 		if v.behind != "" {
-			if front = src.config.Channel(v.behind); front == nil || !v.asked(p.env) {
+			if front = src.config.Channel(v.behind); front == nil || !v.asked(env) {
 				continue
 			}
 		}
-		base, missing, err := v.base(p.env)
+		base, missing, err := v.base(env)
 		switch {
 		case err != nil:
 			return nil, err
@@ -305,17 +306,20 @@ func (p *program) presets() (*source, error) {
 			continue
 		}
 		c := v.channel(base, bare)
-		if address := v.messagesAt(p.env, base); address != "" {
+		if address := v.messagesAt(env, base); address != "" {
 			c.Wire, c.Messages.BaseURL = withMessages, address
 		}
 		if front != nil {
 			c.Discover, c.Models, c.Priority = &config.Discovery{}, map[string]string{}, v.priority
 			c.Discover.Prefix, front.DefersToDiscovered = front.Discover.Prefix, true
 		}
-		if key, _ := p.env(v.keyVar); key != "" {
+		if key, _ := env(v.keyVar); key != "" {
 			c.Keys = []secret.String{secret.New(key)}
 		}
 		bare = bare && (c.Models["*"] == "" || len(c.Begins) > 0)
+		if warning := c.AddressWarning(); warning != "" {
+			src.notes = append(src.notes, warning)
+		}
 		src.config.Channels = append(src.config.Channels, c)
 	}
 	reserveModels(src.config.Channels)

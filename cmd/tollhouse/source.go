@@ -106,7 +106,11 @@ func (p *program) fileError(name string, err error) error {
 func fileNotes(c *config.Config) []string {
 	notes := hiddenDiscoveries(c)
 	for i := range c.Channels {
-		if ch := &c.Channels[i]; ch.LacksKeys() {
+		ch := &c.Channels[i]
+		if warning := ch.AddressWarning(); warning != "" {
+			notes = append(notes, warning)
+		}
+		if ch.LacksKeys() {
 			notes = append(notes, "channel "+ch.Name+" has no keys, and "+ch.Address()+" refuses calls without one: add `keys: [{env: NAME}]` with the variable that holds it, or the base_url of a server of your own")
 		}
 	}

@@ -244,6 +244,26 @@ func TestThePresetOfOpenAISpeaksResponsesAtItsOwnAddress(t *testing.T) {
 	}
 }
 
+func TestVariablesOfVendorsAreReadWithoutWhiteSpaceAroundThem(t *testing.T) {
+	p := &program{env: environment{"OPENAI_API_KEY": "sk-1\r\n", "OPENAI_BASE_URL": " https://proxy.example.com/v1/chat/completions\n"}.lookup}
+	src, err := p.presets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := src.config.Channels[0]
+	if len(c.Keys) != 1 || c.Keys[0].Reveal() != "sk-1" || c.BaseURL != "https://proxy.example.com/v1/chat/completions" {
+		t.Errorf("%d keys, %q", len(c.Keys), c.BaseURL)
+	}
+	if want := []string{"channel openai: the gateway adds /chat/completions to the base_url by itself: write https://proxy.example.com/v1"}; !slices.Equal(src.notes, want) {
+		t.Errorf("notes %q, want %q", src.notes, want)
+	}
+	for i := range presets {
+		if c := presets[i].channel(presets[i].baseURL, false); c.AddressWarning() != "" {
+			t.Errorf("the preset's own address: %s", c.AddressWarning())
+		}
+	}
+}
+
 func TestMessagesArePassedOnWhereTheirAddressIsKnown(t *testing.T) {
 	for _, row := range []struct{ base, messages, want string }{
 		{"", "", "https://api.deepseek.com/anthropic"},

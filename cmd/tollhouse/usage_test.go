@@ -156,6 +156,12 @@ func TestCheckWarnsOfWhatIsGoodAndCannotBeMeant(t *testing.T) {
 		{"a vendor without keys", "billing: count\nchannels: [{name: main, driver: openai, models: {m: m}}]\n", "channel main has no keys, and https://api.openai.com/v1 refuses calls without one: add `keys: [{env: NAME}]`"},
 		{"a vendor by its address", "billing: count\nchannels: [{name: main, driver: anthropic, base_url: 'https://api.anthropic.com/', models: {m: m}}]\n", "channel main has no keys, and https://api.anthropic.com/ refuses"},
 		{"a vendor with keys", "billing: count\nchannels: [{name: main, driver: openai, keys: [sk-0123456789], models: {m: m}}]\n", ""},
+		{"the address of an endpoint", strings.Replace(local, ":9'", ":9/v1/chat/completions'", 1), "channel main: the gateway adds /chat/completions to the base_url by itself: write http://127.0.0.1:9/v1."},
+		{"with a slash behind it", strings.Replace(local, ":9'", ":9/v1/embeddings/'", 1), "adds /embeddings to the base_url by itself: write http://127.0.0.1:9/v1."},
+		{"of messages", "billing: count\nchannels: [{name: main, driver: anthropic, keys: [k], base_url: 'https://vendor.example/claude/v1/messages', models: {m: m}}]\n", "adds /v1/messages to the base_url by itself: write https://vendor.example/claude."},
+		{"of all of Anthropic's endpoints", "billing: count\nchannels: [{name: main, driver: anthropic, keys: [k], base_url: 'https://vendor.example/v1', models: {m: m}}]\n", "adds /v1 to the base_url by itself: write https://vendor.example."},
+		{"of messages beside chats", "billing: count\nchannels: [{name: main, driver: openai, keys: [k], base_url: 'https://vendor.example/v1', wire: [chat, messages], messages: {base_url: 'https://vendor.example/v1/messages'}, models: {m: m}}]\n", "adds /v1/messages to the base_url of messages by itself: write https://vendor.example."},
+		{"of rankings", "billing: count\nchannels: [{name: main, driver: tei, base_url: 'http://127.0.0.1:9/rerank', models: {m: m}}]\n", "adds /rerank to the base_url by itself: write http://127.0.0.1:9."},
 		{"a server that takes calls without keys", "billing: count\nchannels: [{name: main, driver: tei, models: {m: m}}]\n", ""},
 	} {
 		r := tollhouse(t, nil, "check", "--config", file(t, c.text))

@@ -58,6 +58,38 @@ func (c *Channel) LacksKeys() bool {
 	return len(c.Keys) == 0 && strings.HasPrefix(of, "https://") && strings.TrimSuffix(c.Address(), "/") == of
 }
 
+// endpoints are the ends of addresses that drivers add to a base URL by themselves.
+var endpoints = []string{
+	"/chat/completions", "/completions", "/responses", "/messages", "/messages/count_tokens", "/embeddings", "/rerank", "/models",
+	"/images/generations", "/images/edits", "/audio/speech", "/contents/generations/tasks",
+	"/services/aigc/multimodal-generation/generation", "/services/aigc/video-generation/video-synthesis", "/services/rerank/text-rerank/text-rerank",
+}
+
+// AddressWarning says what is meant by a base URL that is the address of an endpoint; empty
+// for any other.
+func (c *Channel) AddressWarning() string {
+	anthropic := drivers[c.Driver].address == anthropic.DefaultBaseURL
+	for _, a := range []struct {
+		name, url string
+		root      bool // /v1 is the driver's, too
+	}{{"base_url", c.BaseURL, anthropic}, {"base_url of messages", c.Messages.BaseURL, true}} {
+		meant := strings.TrimSuffix(a.url, "/")
+		for _, end := range endpoints {
+			if base, found := strings.CutSuffix(meant, end); found {
+				meant = base
+				break
+			}
+		}
+		if a.root {
+			meant = strings.TrimSuffix(meant, "/v1")
+		}
+		if added := strings.TrimPrefix(strings.TrimSuffix(a.url, "/"), meant); added != "" {
+			return fmt.Sprintf("channel %s: the gateway adds %s to the %s by itself: write %s", c.Name, added, a.name, meant)
+		}
+	}
+	return ""
+}
+
 // vendor is the driver of a vendor.
 func vendor[T upstream.Upstream](construct func(upstream.DriverOptions) (T, error), address string) driver {
 	return driver{func(c *Channel) (upstream.Upstream, error) { return construct(c.options()) }, address}
@@ -250,7 +282,7 @@ func (r *reader) vendorKey(n ast.Node, name string) (keys []string) {
 	if _, single := scalar(r.resolve(n)); single {
 		var key string
 		if r.word(&key)(n, name); key != "" {
-			keys = append(keys, key)
+			keys = append(keys, strings.TrimSpace(key)) // ${NAME} may be in it
 		}
 		return keys
 	}
@@ -284,7 +316,7 @@ func (r *reader) keyOfVariable(name string) ([]string, error) {
 
 // variable is the value of an environment variable that holds a key.
 func (r *reader) variable(name string) (string, error) {
-	value, set := r.env(name)
+	value, set := r.env.Trimmed()(name)
 	switch {
 	case !isName(name):
 		return "", errors.New("it must be the name of an environment variable, never the key itself")
@@ -314,7 +346,7 @@ func (r *reader) keysOfFile(path string) ([]string, error) {
 
 // parseKeys reads one key a line. Its errors do not repeat any of them.
 func parseKeys(data []byte) (keys []string, err error) {
-	for i, line := range strings.Split(string(data), "\n") {
+	for i, line := range strings.Split(string(withoutMark(data)), "\n") {
 		key := strings.TrimSpace(line)
 		if strings.ContainsFunc(key, func(c rune) bool { return c <= ' ' || c > '~' }) {
 			return nil, fmt.Errorf("line %d of the file is no key: it has a space or a character that no key can have", i+1)

@@ -75,12 +75,14 @@ func TestListsThatChangeNothingReplaceNoRouter(t *testing.T) {
 func TestAKeyIsWrittenNamedByItsVariableOrInAFile(t *testing.T) {
 	several := keyFile(t, "sk-new\r\n\n  sk-old \n")
 	for items, want := range map[string][]string{
-		`plain`:                                   {"plain"},
-		`"${VENDOR_KEY}"`:                         {"sk-vendor"},
-		`{env: VENDOR_KEY}`:                       {"sk-vendor"},
-		`{file: ` + several + `}`:                 {"sk-new", "sk-old"},
-		`sk-old, {file: ` + several + `}`:         {"sk-old", "sk-new"},
-		`{env: VENDOR_KEY}, "${VENDOR_KEY}", one`: {"sk-vendor", "one"},
+		`plain`:             {"plain"},
+		`"${VENDOR_KEY}"`:   {"sk-vendor"},
+		`{env: VENDOR_KEY}`: {"sk-vendor"},
+		`{env: LINE}, "${LINE}", {env: VENDOR_KEY}`:    {"sk-vendor"},
+		`{file: ` + keyFile(t, "\ufeffsk-new\n") + `}`: {"sk-new"},
+		`{file: ` + several + `}`:                      {"sk-new", "sk-old"},
+		`sk-old, {file: ` + several + `}`:              {"sk-old", "sk-new"},
+		`{env: VENDOR_KEY}, "${VENDOR_KEY}", one`:      {"sk-vendor", "one"},
 	} {
 		var got []string
 		for _, k := range read(t, withKeys(items)).Channels[0].Keys {
@@ -96,6 +98,7 @@ func TestWhatIsNoKeyIsRefusedWhereItStands(t *testing.T) {
 	for _, c := range []struct{ items, want string }{
 		{"{env: NO_SUCH}", "2:54: env: the environment variable NO_SUCH is not set"},
 		{"{env: EMPTY}", "2:54: env: the environment variable EMPTY is empty"},
+		{"{env: BLANK}", "2:54: env: the environment variable BLANK is empty"},
 		{"{env: sk-vendor-0123}", "2:54: env: it must be the name of an environment variable, never the key itself"},
 		{"{file: ''}", "2:55: file: it must not be empty"},
 		{"{file: /nowhere/sk-1}", "2:55: file: the file cannot be read: no such file or directory"},

@@ -21,6 +21,7 @@ import (
 func env(name string) (string, bool) {
 	v, ok := map[string]string{
 		"VENDOR_KEY": "sk-vendor", "ACME_KEY": "sk-acme-0123456789abcdef", "RPM": "60", "SHORT_KEY": "sk-short", "EMPTY": "",
+		"LINE": "sk-vendor\r\n", "ACME_LINE": " sk-acme-0123456789abcdef\n", "BLANK": "\n",
 	}[name]
 	return v, ok
 }
@@ -179,6 +180,23 @@ func TestTheFormOfTheFileMayBeJSON(t *testing.T) {
 func TestAFileOfWindowsIsReadAlike(t *testing.T) {
 	if c := read(t, strings.ReplaceAll(complete, "\n", "\r\n")); len(c.Channels) != 2 {
 		t.Errorf("%d channels", len(c.Channels))
+	}
+}
+
+func TestAByteOrderMarkIsSkipped(t *testing.T) {
+	if c := read(t, "\ufeff"+complete); len(c.Channels) != 2 || c.Listen.Value == "" {
+		t.Errorf("%d channels, listen %q", len(c.Channels), c.Listen.Value)
+	}
+	if l, err := ReadLocations("t.yaml", []byte("\ufeffdata: here\n"), env); err != nil || l.Data.Value != "here" {
+		t.Errorf("%+v, %v", l, err)
+	}
+}
+
+func TestWhiteSpaceAroundTheKeyOfAnAccountDoesNotCount(t *testing.T) {
+	text := "billing: count\nchannels: [{name: main, driver: sim, models: {m: m}}]\naccounts: [{name: a, keys: [{env: "
+	plain, line := read(t, text+"ACME_KEY}]}]"), read(t, text+"ACME_LINE}]}]")
+	if plain.Accounts[0].Keys[0].Hash != line.Accounts[0].Keys[0].Hash {
+		t.Error("the key with a line end is another one")
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -35,7 +36,7 @@ func parseYAML(data []byte) (body ast.Node, err error) {
 			err = fmt.Errorf("the file cannot be read as YAML (%v)", p)
 		}
 	}()
-	file, err := parser.ParseBytes(data, 0)
+	file, err := parser.ParseBytes(withoutMark(data), 0)
 	switch {
 	case err != nil:
 		return nil, err
@@ -46,6 +47,9 @@ func parseYAML(data []byte) (body ast.Node, err error) {
 	}
 	return file.Docs[0].Body, nil
 }
+
+// withoutMark is a file without the byte order mark that some editors put before it.
+func withoutMark(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\ufeff")) }
 
 // addSyntax adds an error of the parser. The parser's own text is not used, since
 // it shows the line, in which a key may stand.
@@ -344,6 +348,15 @@ func position(n ast.Node) Pos {
 
 // Env looks up an environment variable; os.LookupEnv is one.
 type Env func(name string) (value string, set bool)
+
+// Trimmed is the environment for keys and addresses: white space around one does not count.
+// It is the line end of the command or the file that the variable was made from.
+func (e Env) Trimmed() Env {
+	return func(name string) (string, bool) {
+		value, set := e(name)
+		return strings.TrimSpace(value), set
+	}
+}
 
 // expand replaces ${NAME} by variables; "$${" stands for "${" itself. The values of
 // variables are not expanded again.
