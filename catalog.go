@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -147,6 +148,7 @@ type catalog struct {
 	affinity     Affinity
 	requirePrice bool
 	started      time.Time // of the gateway, which stands for the time of models without one
+	unpriced     unpricedModels
 }
 
 func newCatalog(o *Options, started time.Time, bridge upstream.Middleware) (*catalog, error) {
@@ -192,6 +194,39 @@ func (c *catalog) supports(op *operation, model string) bool {
 // hasPrice reports whether a call of op has a price where it must have one.
 func (c *catalog) hasPrice(op upstream.Op, model string) bool {
 	return !c.requirePrice || MissingUnits(op, c.prices.Price(model)) == ""
+}
+
+// maxUnpriced bounds the models that unpricedModels knows: behind a wildcard callers make up ids.
+const maxUnpriced = 100
+
+// unpricedModels are the models that callers asked for and that are not sold, since no price
+// of theirs is enough: for a log line each.
+type unpricedModels struct {
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+// add reports whether the model is new.
+func (u *unpricedModels) add(id string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ids[id] || len(u.ids) == maxUnpriced {
+		return false
+	}
+	if u.ids == nil {
+		u.ids = make(map[string]bool)
+	}
+	u.ids[id] = true
+	return true
+}
+
+// noteUnpriced tells the operator, once after each reload, that a model which a channel serves
+// is not sold. Its callers read that it does not exist.
+func (c *call) noteUnpriced(op *operation) {
+	if id := clip(op.model); c.catalog.requirePrice && c.catalog.supports(op, op.model) && c.catalog.unpriced.add(id) {
+		c.g.options.Logger.Warn("a model was asked for that is not sold: its price lacks units; add them under prices",
+			"request_id", c.id, "model", id, "operation", op.name, "lacks", MissingUnits(op.name, c.catalog.prices.Price(op.model)))
+	}
 }
 
 // pricedUnits are the units that a price needs for an operation to cost what it

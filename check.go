@@ -22,6 +22,7 @@ func (c *call) findModel(op *operation) (*Model, error) {
 	}
 	m, ok := c.catalog.model(op.model)
 	if !ok {
+		c.noteUnpriced(op)
 		return m, op.unknownModel(op.model)
 	}
 	if m.withdrawn(c.started) {
@@ -36,6 +37,7 @@ func (c *call) findModel(op *operation) (*Model, error) {
 		return m, c.errWrongEndpoint(op, m)
 	}
 	if !c.catalog.hasPrice(op.name, m.ID) {
+		c.noteUnpriced(op)
 		return m, op.unknownModel(op.model)
 	}
 	return m, nil

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"io"
+	"log/slog"
 	"math/big"
 	"slices"
 	"strings"
@@ -256,8 +257,10 @@ func TestOfAWildcardRouteTheModelsThatTheOperatorNamesAreListed(t *testing.T) {
 func TestAModelWithoutAPriceDoesNotExistInPrepaid(t *testing.T) {
 	for name, required := range map[string]bool{"prepaid": true, "otherwise": false} {
 		up := &scriptedUpstream{text: chatAnswer(`,"usage":{"prompt_tokens":1,"completion_tokens":1}`)}
+		var log strings.Builder
 		h := newTestGateway(t, up, "1.00", func(o *gateway.Options) {
 			o.RequirePrice, o.Models = required, append(o.Models, gateway.Model{ID: "unpriced"})
+			o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		})
 		models, err := h.Models(t.Context())
 		if listed := slices.ContainsFunc(models, func(m gateway.Model) bool { return m.ID == "unpriced" }); err != nil || listed == required {
@@ -266,6 +269,11 @@ func TestAModelWithoutAPriceDoesNotExistInPrepaid(t *testing.T) {
 		_, err = h.ask(t.Context(), strings.Replace(askChat, `"model":"m"`, `"model":"unpriced"`, 1))
 		if fault.Is(err, fault.ModelNotFound) != required || (up.count() == 0) != required {
 			t.Errorf("%s: %v after %d calls", name, err, up.count())
+		}
+		_, _ = h.ask(t.Context(), strings.Replace(askChat, `"model":"m"`, `"model":"unpriced"`, 1))
+		const line = "not sold: its price lacks units; add them under prices"
+		if told := strings.Count(log.String(), line); told != map[bool]int{true: 1}[required] || required && !strings.Contains(log.String(), `model=unpriced operation=chat lacks="input and output"`) {
+			t.Errorf("%s: the operator is told %d times: %s", name, told, log.String())
 		}
 		if _, err := h.ask(t.Context(), askChat); err != nil {
 			t.Errorf("%s: a model with a price: %v", name, err)

@@ -223,7 +223,7 @@ func (a *app) warnings(ctx context.Context, src *source, l *listeners, s *settin
 		adminFlag = " --admin " + dialable(l.admin.Addr().String())
 		w = append(w, "commands reach the server at "+owner+", which runs with the data directory "+s.data+" too: give them"+adminFlag+" for this one, or start it with another --data")
 	}
-	if !src.config.Prepaid() && !src.demo {
+	if !src.config.Prepaid() && !src.demo && src.file == "" { // a file says so itself
 		w = append(w, "money is off: every key can be used without bound, and the vendors charge you")
 	}
 	keys, err := a.storage.keys.Page(ctx, "", "", 1)

@@ -91,7 +91,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		{"neither file nor variable", "", nil, nil, "configuration", "problem: there is nothing to serve"},
 		{"a variable", "", environment{"OPENAI_API_KEY": "sk-0123456789", "OPENAI_BASE_URL": good.url}, nil, "variables", "ok: used: OPENAI_API_KEY"},
 		{"a variable that the file does not use", channel(good.url, ""), with("GROQ_API_KEY", "gsk_0123456789"), nil, "variables", "warning: set, and used by no channel of the file: GROQ_API_KEY"},
-		{"prepaid that passes all through", prepaid, nil, nil, "configuration", "prepaid billing serves only models that have a price"},
+		{"prepaid that passes all through and sells nothing", "channels: [{name: main, driver: openai, base_url: 'http://127.0.0.1:9', models: {'*': '*'}, begins: [gpt-]}, {name: b, driver: sim, models: {m: m}}]\nprices: {m: {input: '1', output: '1'}}\n", nil, nil, "configuration", "prepaid billing serves only models that have a price"},
 		{"a price of no model", "billing: count\nchannels: [{name: main, driver: sim, models: {m: m}}]\nprices: {x: {input: '1', output: '1'}}\n", nil, nil, "prices", "warning: no channel serves x"},
 		{"a placeholder", channel(good.url, ""), environment{"MAIN_KEY": "your-api-key-here"}, nil, "key of main", "warning: key 1 of 1 looks like the placeholder"},
 		{"quotes", channel(good.url, ""), environment{"MAIN_KEY": `"sk-0123456789"`}, nil, "key of main", "has quotes around it"},

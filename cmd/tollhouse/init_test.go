@@ -167,6 +167,24 @@ func TestInitReplacesAFileOnlyWithForceAndWritesNoneThatIsRefused(t *testing.T) 
 	}
 }
 
+func TestTheFileOfInitIsServedWithoutWarnings(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.yaml")
+	if r := tollhouse(t, nil, "init", "--config", path); r.code != exitOK {
+		t.Fatal(r.stderr)
+	}
+	if i := start(t, nil, "--config", path); strings.Contains(i.stdout.String(), "Warning: ") {
+		t.Errorf("%s", i.stdout)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prepaid := strings.NewReplacer("billing: count", "billing: prepaid", "# prices:", "prices:", "#   sim-chat: {input: \"\", output: \"\"}", "  sim-chat: {input: \"1\", output: \"2\"}").Replace(string(text))
+	if r := tollhouse(t, nil, "check", "--config", file(t, prepaid)); r.code != exitOK || strings.Contains(r.stdout, "Warning: ") {
+		t.Errorf("%s%s", r.stdout, r.stderr)
+	}
+}
+
 // TestTheDefaultsInTheFileAreTrue reads the file as it is and with every default written
 // out: both must be the same configuration.
 func TestTheDefaultsInTheFileAreTrue(t *testing.T) {

@@ -121,7 +121,9 @@ func fileNotes(c *config.Config) []string {
 	}
 	if c.Prepaid() {
 		for _, name := range c.Wildcards() {
-			notes = append(notes, "channel "+name+` passes every model through ("*"), but prepaid billing serves only models that have a price`)
+			if sells := func(id string) bool { return c.Channel(name).Serves(id) }; !slices.ContainsFunc(slices.Collect(maps.Keys(c.Prices)), sells) {
+				notes = append(notes, "channel "+name+" sells nothing, since prepaid billing serves only models that have a price, and none that it passes through has one: add rows under prices")
+			}
 		}
 		ids, missing := c.NotSoldForChat()
 		for i, id := range ids {
@@ -255,13 +257,14 @@ type modelRow struct {
 	ID       string            `json:"id"`
 	Kind     gateway.Kind      `json:"kind"`  // empty where it is unknown
 	Price    map[string]string `json:"price"` // by unit, or unit and variant; empty without one
+	Sold     bool              `json:"sold"`  // false without a price where billing is prepaid
 	Channels []string          `json:"channels"`
 }
 
 // modelsCommand is `models`. It asks no server and no vendor: it shows what the configuration
 // says.
 func modelsCommand(p *program) *command {
-	c := newCommand("models", "list the configured models, with prices and channels")
+	c := newCommand("models", "list the configured models with prices and channels, and which are not sold")
 	c.examples = []string{"tollhouse models --config tollhouse.yaml", "tollhouse models --demo --json"}
 	var s settings
 	addConfigFlag(c.flags, &s.config)
@@ -289,15 +292,24 @@ func modelsCommand(p *program) *command {
 	return c
 }
 
-// modelRows are the models of all channels, sorted by id. An id that ends in "*"
-// stands for all ids with this prefix that a channel passes through.
+// modelRows are the models of all channels, sorted by id, those with a price that a channel
+// passes through included. An id that ends in "*" stands for all ids with this prefix that a
+// channel passes through.
 func modelRows(c *config.Config) []modelRow {
 	rows, kindOf := map[string]*modelRow{}, c.Kinds()
+	priced := slices.Sorted(maps.Keys(c.Prices))
 	for i := range c.Channels {
 		ch := &c.Channels[i]
-		for _, id := range ch.Shown() {
+		ids := ch.Shown()
+		for _, id := range priced {
+			if _, named := ch.Models[id]; !named && ch.Serves(id) {
+				ids = append(ids, id)
+			}
+		}
+		for _, id := range ids {
 			if rows[id] == nil {
-				rows[id] = &modelRow{ID: id, Kind: kindOf(id), Price: prices(c, id)}
+				price := prices(c, id)
+				rows[id] = &modelRow{ID: id, Kind: kindOf(id), Price: price, Sold: !c.Prepaid() || len(price) > 0}
 			}
 			rows[id].Channels = append(rows[id].Channels, ch.Name)
 		}
@@ -329,7 +341,15 @@ const anyKind = "any"
 func modelTable(rows []modelRow) *table {
 	t := &table{head: []string{"MODEL", "KIND", "PRICE", "CHANNELS"}}
 	for _, r := range rows {
-		t.add(r.ID, cmp.Or(string(r.Kind), anyKind), priceText(r.Price), strings.Join(r.Channels, ", "))
+		price := priceText(r.Price)
+		switch _, pattern := strings.CutSuffix(r.ID, "*"); {
+		case r.Sold:
+		case pattern:
+			price = "none: only models with a price are sold"
+		default:
+			price = "none: not sold"
+		}
+		t.add(r.ID, cmp.Or(string(r.Kind), anyKind), price, strings.Join(r.Channels, ", "))
 	}
 	return t
 }

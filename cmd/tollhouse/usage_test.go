@@ -156,6 +156,8 @@ func TestCheckWarnsOfWhatIsGoodAndCannotBeMeant(t *testing.T) {
 		{"a vendor without keys", "billing: count\nchannels: [{name: main, driver: openai, models: {m: m}}]\n", "channel main has no keys, and https://api.openai.com/v1 refuses calls without one: add `keys: [{env: NAME}]`"},
 		{"a vendor by its address", "billing: count\nchannels: [{name: main, driver: anthropic, base_url: 'https://api.anthropic.com/', models: {m: m}}]\n", "channel main has no keys, and https://api.anthropic.com/ refuses"},
 		{"a vendor with keys", "billing: count\nchannels: [{name: main, driver: openai, keys: [sk-0123456789], models: {m: m}}]\n", ""},
+		{"a channel that sells what has a price", "channels: [{name: main, driver: openai, keys: [sk-0123456789], models: {'*': '*'}}]\nprices: {m: {input: '1', output: '2'}}\n", ""},
+		{"a channel that sells nothing", "channels: [{name: main, driver: anthropic, keys: [sk-0123456789], models: {'*': '*'}, begins: [claude-]}, {name: b, driver: sim, models: {m: m}}]\nprices: {m: {input: '1', output: '2'}}\n", "channel main sells nothing, since prepaid billing serves only models that have a price"},
 		{"the address of an endpoint", strings.Replace(local, ":9'", ":9/v1/chat/completions'", 1), "channel main: the gateway adds /chat/completions to the base_url by itself: write http://127.0.0.1:9/v1."},
 		{"with a slash behind it", strings.Replace(local, ":9'", ":9/v1/embeddings/'", 1), "adds /embeddings to the base_url by itself: write http://127.0.0.1:9/v1."},
 		{"of messages", "billing: count\nchannels: [{name: main, driver: anthropic, keys: [k], base_url: 'https://vendor.example/claude/v1/messages', models: {m: m}}]\n", "adds /v1/messages to the base_url by itself: write https://vendor.example/claude."},
@@ -197,6 +199,8 @@ func TestModelsShowsKindsPricesAndChannels(t *testing.T) {
 		{environment{"TOLLHOUSE_CONFIG": "nowhere.yaml"}, []string{"--demo"}, `\ndelta-k3 `},
 		{environment{"MOONSHOT_API_KEY": "sk-x", "OPENAI_API_KEY": "sk-y"}, nil, `\n\* +any +- +openai\ndelta-k3 +chat +- +moonshot\n`},
 		{environment{"ANTHROPIC_API_KEY": "sk-x", "OPENAI_API_KEY": "sk-y"}, nil, `\n\* +any +- +openai\nclaude-\* +any +- +anthropic\n`},
+		{nil, []string{"--config", file(t, "channels: [{name: main, driver: openai, keys: [k], models: {'*': '*'}}]\nprices: {m: {input: '1', output: '2'}}\n")},
+			`\n\* +any +none: only models with a price are sold +main\nm +any +input 1, output 2 +main\n`},
 		{nil, []string{"--demo"}, `\nalpha3-tts-flash +speech +character 10.00 +demo\n`},
 		{nil, []string{"--demo"}, `\ntext-embedding-v4 +embeddings +input 0.07 +demo\n`},
 		{
