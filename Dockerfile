@@ -22,8 +22,8 @@ COPY --from=lame /out /
 COPY --from=build /out/tollhouse /tollhouse
 COPY --from=build --chown=65532:65532 /out/data /data
 USER 65532:65532
-# In a container, loopback is nobody else's; the admin address stays there, for `docker exec CONTAINER /tollhouse account list`.
-ENV PATH=/usr/bin TOLLHOUSE_LISTEN=0.0.0.0:8080 TOLLHOUSE_DATA=/data
+# In a container, loopback is nobody else's; the admin address stays there, for `docker exec CONTAINER tollhouse account list`.
+ENV PATH=/usr/bin:/ TOLLHOUSE_LISTEN=0.0.0.0:8080 TOLLHOUSE_DATA=/data
 # Goroutines begin with 2 KiB of stack: two of the three of a stream need little more (docs/benchmarks.md, Load).
 ENV GODEBUG=adaptivestackstart=0
 EXPOSE 8080

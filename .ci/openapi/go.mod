@@ -2,6 +2,8 @@ module github.com/tollhouse-ai/gateway/.ci/openapi
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require github.com/speakeasy-api/openapi v1.26.3
 
 require (
