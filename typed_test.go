@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
@@ -20,10 +23,30 @@ import (
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/rerank"
 	"github.com/tollhouse-ai/gateway/responses"
+	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
+	"github.com/tollhouse-ai/gateway/video"
 )
+
+// A program may marshal a request by encoding/json, to send it to a gateway elsewhere.
+func TestTheClassicPackageWritesTheExtraMembersOfARequest(t *testing.T) {
+	extra := jsontext.Value(`{"x":1}`)
+	for _, request := range []any{
+		chat.Request{Extra: extra}, &chat.Request{Extra: extra}, messages.Request{Extra: extra}, responses.Request{Extra: extra}, images.Request{Extra: extra},
+		embeddings.Request{Extra: extra}, rerank.Request{Extra: extra}, speech.Request{Extra: extra}, video.Request{Extra: extra},
+	} {
+		got, err := json.Marshal(request)
+		if err != nil || !strings.Contains(string(got), `"x":1`) || strings.Contains(string(got), "Extra") {
+			t.Errorf("%T: %s, %v", request, got, err)
+		}
+	}
+	nested := chat.Request{Messages: []chat.Message{{Role: "user", Content: chat.Text("hi"), Extra: extra}}}
+	if got, err := json.Marshal(nested); err != nil || !strings.Contains(string(got), `"content":"hi","x":1`) {
+		t.Errorf("%s, %v", got, err)
+	}
+}
 
 // TestTypedCallsGoTheSameWay makes each typed call, whose response has its content and
 // what it cost.

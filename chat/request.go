@@ -15,9 +15,6 @@ import (
 
 // Request is a chat completion request. A field that is not named here goes into
 // Extra and travels unchanged.
-//
-// Marshal it with github.com/go-json-experiment/json or encoding/json/v2: the
-// classic encoding/json does not know the embedded Extra.
 type Request struct {
 	Model    string    `json:"model"`
 	Messages []Message `json:"messages"`
@@ -43,6 +40,13 @@ type Request struct {
 	// Body is the request as the caller sent it, for drivers and models in Go; see
 	// [Request.Field]. In a request that is made in Go it is ignored.
 	Body upstream.Body `json:"-"`
+}
+
+// MarshalJSON writes the members of Extra beside the others, also for the classic
+// encoding/json, which does not know embedded members.
+func (r Request) MarshalJSON() ([]byte, error) {
+	type members Request
+	return json.Marshal(members(r))
 }
 
 // StreamOptions say what a stream carries besides content.

@@ -32,6 +32,13 @@ type Request struct {
 	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
 }
 
+// MarshalJSON writes the members of Extra beside the others, also for the classic
+// encoding/json, which does not know embedded members.
+func (r Request) MarshalJSON() ([]byte, error) {
+	type members Request
+	return json.Marshal(members(r))
+}
+
 // Text is an Input of one text.
 func Text(text string) jsontext.Value { return rawjson.Quote(nil, text) }
 

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -42,6 +43,13 @@ type Request struct {
 	Parameters *Parameters `json:"parameters,omitzero"`
 
 	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
+}
+
+// MarshalJSON writes the members of Extra beside the others, also for the classic
+// encoding/json, which does not know embedded members.
+func (r Request) MarshalJSON() ([]byte, error) {
+	type members Request
+	return json.Marshal(members(r))
 }
 
 // Input is what the alpha family draws: exactly one message.

@@ -3,6 +3,7 @@
 package messages
 
 import (
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -11,9 +12,6 @@ import (
 
 // Request is a request for a message (https://docs.anthropic.com/en/api/messages). A field that is not named here goes into Extra and travels
 // unchanged to an upstream that speaks the format itself.
-//
-// Marshal it with github.com/go-json-experiment/json or encoding/json/v2: the
-// classic encoding/json does not know the embedded Extra.
 type Request struct {
 	Model     string    `json:"model"`
 	MaxTokens int64     `json:"max_tokens,omitzero"` // upper bound of generated tokens; required but for a count
@@ -37,6 +35,13 @@ type Request struct {
 	// Body is the request as the caller sent it, for drivers and models in Go; see
 	// [Request.Field]. In a request that is made in Go it is ignored.
 	Body upstream.Body `json:"-"`
+}
+
+// MarshalJSON writes the members of Extra beside the others, also for the classic
+// encoding/json, which does not know embedded members.
+func (r Request) MarshalJSON() ([]byte, error) {
+	type members Request
+	return json.Marshal(members(r))
 }
 
 // Field is the JSON of any top-level member of the request as it came; of a request

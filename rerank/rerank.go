@@ -5,6 +5,7 @@ package rerank
 import (
 	"context"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -28,6 +29,13 @@ type Request struct {
 	ReturnDocuments bool `json:"return_documents,omitzero"`
 
 	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
+}
+
+// MarshalJSON writes the members of Extra beside the others, also for the classic
+// encoding/json, which does not know embedded members.
+func (r Request) MarshalJSON() ([]byte, error) {
+	type members Request
+	return json.Marshal(members(r))
 }
 
 // Handler ranks documents in Go. It is safe for concurrent use. The results may be in

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -36,6 +37,13 @@ type Request struct {
 	// TakesWAV says to an upstream that WAV will do, whatever the format: the
 	// gateway makes an MP3 of it. The gateway sets it.
 	TakesWAV bool `json:"-"`
+}
+
+// MarshalJSON writes the members of Extra beside the others, also for the classic
+// encoding/json, which does not know embedded members.
+func (r Request) MarshalJSON() ([]byte, error) {
+	type members Request
+	return json.Marshal(members(r))
 }
 
 // Body is audio on its way, and what it cost.

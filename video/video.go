@@ -3,6 +3,7 @@
 package video
 
 import (
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -39,6 +40,13 @@ type Request struct {
 	Priority              string  `json:"priority,omitzero"`
 
 	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
+}
+
+// MarshalJSON writes the members of Extra beside the others, also for the classic
+// encoding/json, which does not know embedded members.
+func (r Request) MarshalJSON() ([]byte, error) {
+	type members Request
+	return json.Marshal(members(r))
 }
 
 // Block is one input of the gamma family.
