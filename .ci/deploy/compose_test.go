@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,6 +48,25 @@ func TestTheComposeFileIsWhole(t *testing.T) {
 		if s.Build == nil && (!strings.Contains(s.Image, ":") || strings.HasSuffix(s.Image, ":latest")) {
 			t.Errorf("%s is whichever %s there is that day: name a version", name, s.Image)
 		}
+		if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") || s.Restart != "unless-stopped" {
+			t.Errorf("%s has more rights than it needs: read_only %v, cap_drop %v, security_opt %v", name, s.ReadOnly, s.CapDrop, s.SecurityOpt)
+		}
+	}
+	for _, row := range []struct {
+		a, b string
+		meet bool
+	}{
+		{"gateway", "database", true}, {"gateway", "prometheus", true}, {"prometheus", "grafana", true},
+		{"gateway", "grafana", false}, {"database", "prometheus", false}, {"database", "grafana", false},
+	} {
+		meet := false
+		for network := range project.Services[row.a].Networks {
+			_, both := project.Services[row.b].Networks[network]
+			meet = meet || both
+		}
+		if meet != row.meet {
+			t.Errorf("%s and %s share a network: %v, want %v", row.a, row.b, meet, row.meet)
+		}
 	}
 	if _, err := os.Stat(filepath.Join(project.Services["gateway"].Build.Context, "Dockerfile")); err != nil {
 		t.Error(err)
@@ -82,9 +102,15 @@ func TestTheDockerfileIsGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	image := stages[len(stages)-1]
-	var user, entry string
+	var user, entry, path string
 	for _, c := range image.Commands {
 		switch c := c.(type) {
+		case *instructions.EnvCommand:
+			for _, pair := range c.Env {
+				if pair.Key == "PATH" {
+					path = pair.Value
+				}
+			}
 		case *instructions.UserCommand:
 			user = c.User
 		case *instructions.EntrypointCommand:
@@ -92,6 +118,9 @@ func TestTheDockerfileIsGood(t *testing.T) {
 				t.Error("the entry point needs a shell, which the image has not, and gets no signals")
 			}
 		}
+	}
+	if !slices.Contains(strings.Split(path, ":"), filepath.Dir(entry)) {
+		t.Errorf("the path %s does not find %s, so that docker exec needs its whole name", path, entry)
 	}
 	if image.BaseName != "scratch" || user != "65532:65532" || entry != "/tollhouse" {
 		t.Errorf("the image is made from %q, and runs %q as %q", image.BaseName, entry, user)
