@@ -1,8 +1,10 @@
 package billing
 
 import (
+	"cmp"
 	"context"
 	"math/big"
+	"strings"
 	"time"
 )
 
@@ -114,6 +116,28 @@ type Query struct {
 	Since   time.Time // inclusive; zero: from the beginning
 	Until   time.Time // exclusive; zero: until now
 	By      GroupBy
+	// Limit, if it is not 0, asks for a page of a report by key or by account: at most so many
+	// rows, in the order of [CompareRows], of those that come after After. Then the keys of
+	// different accounts are different rows, and a report takes the time that it takes.
+	Limit int
+	After RowName
+}
+
+// RowName names a row of a page: by account, of which Key is empty, or by account and key.
+type RowName struct{ Account, Key string }
+
+// IsAfter reports whether a row of a page comes after q.After.
+func (q *Query) IsAfter(r *UsageRow) bool {
+	after := UsageRow{Account: q.After.Account, Group: q.After.Key}
+	if q.By == ByAccount {
+		after.Group = q.After.Account
+	}
+	return q.After.Account == "" || CompareRows(*r, after) > 0
+}
+
+// CompareRows orders rows of pages by their accounts, then by their groups.
+func CompareRows(a, b UsageRow) int {
+	return cmp.Or(strings.Compare(a.Account, b.Account), strings.Compare(a.Group, b.Group))
 }
 
 // GroupBy is what the rows of a usage answer are summed over.
@@ -124,11 +148,14 @@ const (
 	ByModel GroupBy = "model"
 	ByKey   GroupBy = "key"
 	ByDay   GroupBy = "day" // UTC, "2006-01-02"
+
+	ByAccount GroupBy = "account"
 )
 
 // UsageRow is the sum of the requests in one group.
 type UsageRow struct {
 	Group    string
+	Account  string // of a page only, see [Query.Limit]
 	Requests int64
 	Usage    Usage
 	Charge   Money

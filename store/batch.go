@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -22,16 +23,18 @@ const commitTimeout = 5 * time.Second
 // need, lets each decide in its turn, and writes what has changed.
 type batch struct {
 	*committer
-	ctx        context.Context
-	tx         *tx
-	ops        []*op
-	careful    bool      // look whether the id of a new request is that of an open hold
-	again      bool      // the operation that decides may have been committed before
-	skipLocked bool      // leave out the operations on rows that others have locked
-	skipped    []*op     // those that were left out
-	now        int64     // the ledger's time, the same for the whole batch
-	self       int64     // the node that this process is
-	renewed    time.Time // when the batch renewed its lease; zero if it did not
+	ctx         context.Context
+	tx          *tx
+	ops         []*op
+	careful     bool      // look whether the id of a new request is that of an open hold
+	again       bool      // the operation that decides may have been committed before
+	skipLocked  bool      // leave out the operations on rows that others have locked
+	skipped     []*op     // those that were left out
+	now         int64     // the ledger's time, the same for the whole batch
+	summingRead int64     // settingSumming, where other processes may change it
+	summing     *int64    // what the batch sets it to; nil for nothing
+	self        int64     // the node that this process is
+	renewed     time.Time // when the batch renewed its lease; zero if it did not
 
 	accounts map[string]*account // only those that exist
 	budgets  map[int64]*budget
@@ -80,7 +83,7 @@ func newBatch(c *committer, ops []*op, careful bool) *batch {
 		committer: c, ops: ops, careful: careful,
 		accounts: map[string]*account{}, budgets: map[int64]*budget{}, current: map[ownKey]*budget{},
 		holds: map[string]*hold{}, receipts: map[string]billing.Receipt{}, tasks: newTasks(),
-		held: map[string]billing.Money{}, reserved: map[int64]billing.Money{},
+		held: map[string]billing.Money{}, reserved: map[int64]billing.Money{}, summingRead: math.MaxInt64,
 	}
 }
 
@@ -297,6 +300,9 @@ func (b *batch) publish() {
 	}
 	if !b.renewed.IsZero() {
 		b.node.renewed = b.renewed
+	}
+	if b.summing != nil {
+		b.db.summing.Store(*b.summing)
 	}
 	if m := b.db.memory; m != nil {
 		m.publish(b)

@@ -246,7 +246,7 @@ func (db *DB) report(ctx context.Context, limit time.Duration, do func(context.C
 	defer cancel()
 	err = do(bounded, session{db, conn})
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		return errLater("The sums were not ready within "+limit.String()+". Ask for a shorter time with since and until, or try again shortly.", err)
+		return errLater("The sums were not ready within "+limit.String()+". Ask for a shorter time with since and until, page by page with limit if it is by key or account, or try again shortly.", err)
 	}
 	return db.unavailableOrCanceled(ctx, err)
 }
@@ -335,30 +335,110 @@ var groups = map[billing.GroupBy]string{
 	billing.ByModel: "model",
 	billing.ByKey:   "key_id",
 	billing.ByDay:   "hour / 86400000000000",
+
+	billing.ByAccount: "account",
 }
 
 // Usage implements [billing.Accounts]. It reads a row for each hour in which a key used
-// a model (usage_hour), however many requests that were; so Since is rounded down and
-// Until up to a whole hour of UTC. Sums that take longer than two seconds all the same
-// are given up with fault.ServiceUnavailable.
+// a model (usage_hour), however many requests that were, and of all accounts together what was
+// summed of those rows (usage_total); so Since is rounded down and Until up to a whole
+// hour of UTC. Sums that take longer than two seconds all the same are given up with
+// fault.ServiceUnavailable, but for those of a page (q.Limit).
 func (db *dbLedger) Usage(ctx context.Context, q billing.Query) ([]billing.UsageRow, error) {
-	if err := ledger.CheckGrouping(q.By); err != nil {
+	if err := ledger.CheckGrouping(&q); err != nil {
 		return nil, err
 	}
+	if q.Limit > 0 {
+		return db.usagePage(ctx, q)
+	}
 	usage := []billing.UsageRow{}
-	// In an order that is only known when all is summed: SQLite's driver can be
-	// stopped on its way to the first row alone.
-	err := db.reportUsage(ctx, q, func(rows Row) error {
+	scan := func(rows Row) error {
 		row, err := scanUsage(rows, q.By)
 		usage = append(usage, row)
 		return err
-	}, "SELECT "+groups[q.By]+", CAST(SUM(requests) AS BIGINT), MAX(estimated), MAX(anomaly), "+sums(append(strings.Split(countColumns, ", "), "charge")...)+
-		" FROM usage_hour WHERE hour >= ? AND hour < ?", " GROUP BY 1 ORDER BY 2")
+	}
+	// In an order that is only known when all is summed: SQLite's driver can be
+	// stopped on its way to the first row alone.
+	columns, end := "SELECT "+groups[q.By]+", "+usageColumns(), " GROUP BY 1 ORDER BY 2"
+	var err error
+	if q.Account == "" && q.By != billing.ByKey && q.By != billing.ByAccount {
+		err = db.report(ctx, reportTimeout, func(ctx context.Context, on session) error {
+			from, args, err := db.allAccounts(ctx, on, q)
+			if err != nil {
+				return err
+			}
+			return forEach(ctx, on, scan, columns+from+end, args...)
+		})
+	} else {
+		err = db.reportUsage(ctx, q, scan, columns+" FROM usage_hour WHERE hour >= ? AND hour < ?", end)
+	}
 	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(usage, func(a, b billing.UsageRow) int { return strings.Compare(a.Group, b.Group) })
 	return usage, nil
+}
+
+// usageColumns are the sums of a [billing.UsageRow].
+func usageColumns() string {
+	return "CAST(SUM(requests) AS BIGINT), MAX(estimated), MAX(anomaly), " + sums(append(strings.Split(countColumns, ", "), "charge")...)
+}
+
+// pageAccounts is how many accounts one query for a page reads.
+const pageAccounts = 100
+
+// usagePage reads the sums of some accounts after the others, until the page is full. It takes as
+// long as it takes.
+func (db *dbLedger) usagePage(ctx context.Context, q billing.Query) ([]billing.UsageRow, error) {
+	conn, err := db.reportConn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }() // it goes back to its pool
+	accounts := []string{q.Account}
+	if q.Account != "" {
+		if _, err := db.Balance(ctx, q.Account); err != nil {
+			return nil, err
+		}
+	}
+	by := groups[q.By]
+	find := db.bulk("SELECT account, " + by + ", " + usageColumns() + " FROM (ROWS[tnn]) AS c CROSS JOIN usage_hour WHERE account = c.column1 AND hour >= c.column2 AND hour < c.column3 GROUP BY account, " + by)
+	usage, first := []billing.UsageRow{}, true
+	from, end := ledger.Hours(q)
+	for last := q.After.Account; len(usage) < q.Limit && (q.Account == "" || first); first = false {
+		err := verification{db.DB, ctx, conn}.read(func(on session) (err error) {
+			if q.Account == "" {
+				atLeast := ">"
+				if first && q.By == billing.ByKey { // it may have more keys
+					atLeast = ">="
+				}
+				if accounts, err = collect(ctx, on, scanOne[string], "SELECT id FROM account WHERE id "+atLeast+" ? ORDER BY id LIMIT ?", last, pageAccounts); err != nil {
+					return err
+				}
+			}
+			var args []any
+			for _, name := range accounts {
+				args = append(args, name, from, end)
+			}
+			return queryAll(ctx, on, find, args, func(rows Row) error {
+				var account string
+				row, err := scanUsage(rows, q.By, &account)
+				if row.Account = account; q.IsAfter(&row) {
+					usage = append(usage, row)
+				}
+				return err
+			})
+		})
+		if err != nil {
+			return nil, db.unavailableOrCanceled(ctx, err)
+		}
+		if len(accounts) == 0 {
+			break
+		}
+		last = accounts[len(accounts)-1]
+	}
+	slices.SortFunc(usage, billing.CompareRows)
+	return usage[:min(q.Limit, len(usage))], nil
 }
 
 // Waste implements [billing.Accounts], rounded and bounded in time as Usage is.
@@ -396,7 +476,8 @@ func (db *dbLedger) reportUsage(ctx context.Context, q billing.Query, scan func(
 	})
 }
 
-func scanUsage(rows Row, by billing.GroupBy) (billing.UsageRow, error) {
+// scanUsage reads a row of usageColumns after the group, and what is before the group.
+func scanUsage(rows Row, by billing.GroupBy, before ...any) (billing.UsageRow, error) {
 	var row billing.UsageRow
 	var day int64
 	group := any(&row.Group)
@@ -405,7 +486,7 @@ func scanUsage(rows Row, by billing.GroupBy) (billing.UsageRow, error) {
 	}
 	u := &row.Usage
 	t := make(totals, 13)
-	if err := rows.Scan(append([]any{group, &row.Requests, &u.Estimated, &u.Anomaly}, t.scan()...)...); err != nil {
+	if err := rows.Scan(append(append(before, group, &row.Requests, &u.Estimated, &u.Anomaly), t.scan()...)...); err != nil {
 		return row, err
 	}
 	for i, count := range counts(u) {

@@ -371,7 +371,7 @@ func scanReceipt(rows Row, more ...any) (billing.Receipt, error) {
 func (b *batch) flush() error {
 	b.sumHeld()
 	for _, write := range [...]func(){
-		b.writeAccounts, b.writeBudgets, b.writeHolds, b.writeReceipts, b.writeUsage, b.writeEntries, b.writeClaims, b.writeAnswers, b.writeResponses, b.writeTasks, b.writeNotices,
+		b.writeAccounts, b.writeBudgets, b.writeHolds, b.writeReceipts, b.writeUsage, b.writeLateUsage, b.writeEntries, b.writeClaims, b.writeAnswers, b.writeResponses, b.writeTasks, b.writeNotices,
 	} {
 		write()
 	}

@@ -14,6 +14,7 @@
 //	rows.go, tasks.go        the rows of a batch: how they are read and written
 //	sweep.go                 the ends of holds that nobody else ends; leases of processes
 //	reports.go               balances, receipts, sums of usage by the hour, and the store's own numbers
+//	totals.go                sums of all accounts together, by the hour and by the day
 //	responses.go             responses that requests go on from
 //	limits.go                what is used of limits, where several processes share them
 //	verify.go, verify_receipts.go  the invariants, checked on a database that is in use
@@ -63,6 +64,8 @@ type DB struct {
 	committer       *committer
 	compiled        sync.Map     // *sql.Stmt of the readers of SQLite, by query
 	memory          *memoryHolds // nil where several processes share the database
+	sums            hourSums
+	summing         atomic.Int64 // settingSumming, where no other process changes it
 	stuck           atomic.Int64 // holds that the last sweep could not end
 	damaged         atomic.Int64 // operations that met damaged data
 	ledger          *dbLedger
@@ -209,6 +212,11 @@ func (db *DB) start(ctx context.Context) error {
 		if err := db.adoptSettings(ctx); err != nil {
 			return err
 		}
+		summing, err := db.readers().settingNumber(ctx, settingSumming)
+		if err != nil {
+			return err
+		}
+		db.summing.Store(summing)
 		return db.startCommitter(ctx)
 	})
 }

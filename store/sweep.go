@@ -16,12 +16,13 @@ import (
 )
 
 // Run ends holds that nobody else ends, until ctx does: those of dead processes
-// and those that have expired. It also renews and gives back what the [Limiter] has taken. What
+// and those that have expired. It also sums the hours of usage that are over, and renews and gives back what the [Limiter] has taken. What
 // goes wrong is logged and tried again.
 func (db *DB) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { db.sumHoursUntil(ctx) })
 	if l, shared := db.limiter.(*sharedLimiter); shared {
-		var running sync.WaitGroup
-		defer running.Wait()
 		running.Go(func() { l.run(ctx) })
 	}
 	ticker := time.NewTicker(db.options.Lease)
@@ -307,8 +308,8 @@ func (b *batch) checkIn() error {
 	}
 	return b.tx.read(b.ctx, func(row Row) error {
 		b.self = b.node.id
-		return row.Scan(&b.now)
-	}, "SELECT "+b.db.dialect.Clock+" FROM node WHERE id = ? AND NOT dead FOR SHARE", b.node.id)
+		return row.Scan(&b.now, &b.summingRead)
+	}, "SELECT "+b.db.dialect.Clock+", COALESCE((SELECT CAST(value AS BIGINT) FROM setting WHERE name = '"+settingSumming+"'), 0) FROM node WHERE id = ? AND NOT dead FOR SHARE", b.node.id)
 }
 
 // checkedIn is the end of checkIn, once the answers are there. A process that was marked

@@ -92,7 +92,7 @@ type verification struct {
 // inconsistency is the first invariant that does not hold, and for what; empty
 // if all do. The order matters: a part trusts what those before it have checked.
 func (v verification) inconsistency() (broken string, err error) {
-	for _, part := range [...]func() (string, error){v.current, v.journal, v.receipts, v.usage, v.archives, v.accounts} {
+	for _, part := range [...]func() (string, error){v.current, v.journal, v.receipts, v.usage, v.totals, v.archives, v.accounts} {
 		if broken, err = part(); err != nil || broken != "" {
 			return broken, err
 		}

@@ -95,13 +95,19 @@ func negative(u *billing.Usage) bool {
 	return false
 }
 
-// CheckGrouping refuses usage grouped by what it is not kept by.
-func CheckGrouping(by billing.GroupBy) error {
-	switch by {
-	case "", billing.ByModel, billing.ByKey, billing.ByDay:
+// CheckGrouping refuses usage grouped by what it is not kept by, and pages of groups that have
+// none.
+func CheckGrouping(q *billing.Query) error {
+	switch q.By {
+	case billing.ByKey, billing.ByAccount:
+		return nil
+	case "", billing.ByModel, billing.ByDay:
+		if q.Limit > 0 {
+			return fault.Invalid("limit", fmt.Sprintf("Only usage by %q or %q comes in pages.", billing.ByKey, billing.ByAccount))
+		}
 		return nil
 	}
-	return fault.Invalid("by", fmt.Sprintf("Usage is grouped by %q, %q or %q.", billing.ByModel, billing.ByKey, billing.ByDay))
+	return fault.Invalid("by", fmt.Sprintf("Usage is grouped by %q, %q, %q or %q.", billing.ByModel, billing.ByKey, billing.ByDay, billing.ByAccount))
 }
 
 // HourOf is the first nanosecond of the hour of UTC that holds a moment, since 1970.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -43,9 +42,11 @@ func (a *account) tally(r *billing.Receipt) {
 	t.add(tally{requests: 1, usage: r.Usage, charge: r.Charge, overrun: r.Overrun})
 }
 
-// group is the row that a sum belongs to.
-func (k *tallyKey) group(by billing.GroupBy) string {
+// group is the row of an account that a sum belongs to.
+func (k *tallyKey) group(account string, by billing.GroupBy) string {
 	switch by {
+	case billing.ByAccount:
+		return account
 	case billing.ByKey:
 		return k.key
 	case billing.ByDay:
@@ -58,7 +59,7 @@ func (k *tallyKey) group(by billing.GroupBy) string {
 // down and Until up to a whole hour of UTC. Of an account that a ledger which only
 // counts does not have the usage is empty.
 func (l *memoryLedger) Usage(_ context.Context, q billing.Query) ([]billing.UsageRow, error) {
-	if err := ledger.CheckGrouping(q.By); err != nil {
+	if err := ledger.CheckGrouping(&q); err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
@@ -67,14 +68,17 @@ func (l *memoryLedger) Usage(_ context.Context, q billing.Query) ([]billing.Usag
 	if err != nil {
 		return nil, err
 	}
-	sums := map[string]*tally{}
+	sums := map[billing.RowName]*tally{}
 	first, end := ledger.Hours(q)
-	for _, a := range accounts {
+	for account, a := range accounts {
 		for k, t := range a.usage {
 			if k.hour < first || k.hour >= end {
 				continue
 			}
-			name := k.group(q.By)
+			name := billing.RowName{Key: k.group(account, q.By)}
+			if q.Limit > 0 {
+				name.Account = account
+			}
 			if sums[name] == nil {
 				sums[name] = &tally{}
 			}
@@ -83,9 +87,15 @@ func (l *memoryLedger) Usage(_ context.Context, q billing.Query) ([]billing.Usag
 	}
 	rows := make([]billing.UsageRow, 0, len(sums))
 	for name, t := range sums {
-		rows = append(rows, billing.UsageRow{Group: name, Requests: t.requests, Usage: t.usage, Charge: t.charge})
+		row := billing.UsageRow{Group: name.Key, Account: name.Account, Requests: t.requests, Usage: t.usage, Charge: t.charge}
+		if q.Limit == 0 || q.IsAfter(&row) {
+			rows = append(rows, row)
+		}
 	}
-	slices.SortFunc(rows, func(a, b billing.UsageRow) int { return strings.Compare(a.Group, b.Group) })
+	slices.SortFunc(rows, billing.CompareRows)
+	if q.Limit > 0 {
+		rows = rows[:min(q.Limit, len(rows))]
+	}
 	return rows, nil
 }
 

@@ -179,12 +179,14 @@ func dialect() sqldb.Dialect {
 		ShortLockWait: "SET LOCAL lock_timeout = '50ms'",
 		// A role sees the waits of its own sessions. They end in the order in which they
 		// began, so that one old wait means that every COMMIT waits.
-		Unconfirmed: "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query_start < clock_timestamp() - INTERVAL '4 seconds')",
-		Clock:       "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) * 1000",
-		Snapshot:    sql.LevelRepeatableRead,
-		NoTimeout:   "SET LOCAL statement_timeout = 0",
-		Migrating:   "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', ?, true)",
-		Failure:     failure,
+		Unconfirmed:       "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query_start < clock_timestamp() - INTERVAL '4 seconds')",
+		Clock:             "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) * 1000",
+		OldestTransaction: "txid_snapshot_xmin(txid_current_snapshot())",
+		NextTransaction:   "txid_snapshot_xmax(txid_current_snapshot())",
+		Snapshot:          sql.LevelRepeatableRead,
+		NoTimeout:         "SET LOCAL statement_timeout = 0",
+		Migrating:         "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', ?, true)",
+		Failure:           failure,
 	}
 }
 

@@ -1,11 +1,11 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -50,18 +50,48 @@ var usageTests = map[string]func(ledgerTest){
 				})
 			}
 			running.Wait()
+			if random.IntN(2) == 0 { // the next wave may be settled into hours that this sums
+				b.sumHours()
+			}
 		}
-		for range 200 {
-			q := billing.Query{Account: pick("", "acme", "other"), By: billing.GroupBy(pick("model", "key", "day"))}
+		for i := range 300 {
+			if i == 100 {
+				b.clock.Set(startTime.Add(40 * time.Hour))
+				b.sumHours()
+			}
+			if i == 200 {
+				b.clock.Set(startTime.Add(72 * time.Hour))
+				b.sumHours()
+			}
+			q := billing.Query{Account: pick("", "acme", "other"), By: billing.GroupBy(pick("model", "key", "day", "account"))}
+			if q.By == billing.ByKey || q.By == billing.ByAccount {
+				q.Limit = random.IntN(4)
+			}
 			if random.IntN(4) > 0 {
 				q.Since = moment()
 			}
 			if random.IntN(4) > 0 {
 				q.Until = moment()
 			}
-			got, err := b.Usage(b.t.Context(), q)
-			b.ok(err)
+			got := []billing.UsageRow{}
+			for page := q; ; {
+				rows, err := b.Usage(b.t.Context(), page)
+				b.ok(err)
+				if got = append(got, rows...); q.Limit == 0 || len(rows) == 0 {
+					break
+				}
+				if len(rows) > q.Limit {
+					b.t.Fatalf("%+v: a page of %d rows", page, len(rows))
+				}
+				page.After = billing.RowName{Account: got[len(got)-1].Account, Key: got[len(got)-1].Group}
+			}
 			b.same(fmt.Sprintf("%+v", q), plainSum(q, receipts), got)
+		}
+	},
+	"OnlyUsageByWhatThereIsMuchOfComesInPages": func(b ledgerTest) {
+		for _, by := range []billing.GroupBy{"", billing.ByModel, billing.ByDay} {
+			_, err := b.Usage(b.t.Context(), billing.Query{By: by, Limit: 1})
+			b.wantCode(err, fault.InvalidRequest)
 		}
 	},
 	"UsageOfNoAccountOrByNothingKnownIsRefused": func(b ledgerTest) {
@@ -113,6 +143,16 @@ var usageTests = map[string]func(ledgerTest){
 	},
 }
 
+// sumHours sums the hours that are over, where the ledger keeps such sums.
+func (d ledgerTest) sumHours() {
+	d.t.Helper()
+	if l, sums := d.Ledger.(interface {
+		SumHours(ctx context.Context) error
+	}); sums {
+		d.ok(l.SumHours(d.t.Context()))
+	}
+}
+
 func (d ledgerTest) wantUsage(u billing.Usage) {
 	d.t.Helper()
 	rows, err := d.Usage(d.t.Context(), billing.Query{})
@@ -124,19 +164,24 @@ func (d ledgerTest) wantUsage(u billing.Usage) {
 
 // plainSum is what a query is answered, from the receipts.
 func plainSum(q billing.Query, receipts []billing.Receipt) []billing.UsageRow {
-	sums := map[string]billing.UsageRow{}
+	sums := map[billing.RowName]billing.UsageRow{}
 	until := q.Until.Add(time.Hour - 1).Truncate(time.Hour)
 	for _, r := range receipts {
 		if q.Account != "" && q.Account != r.Account || r.SettledAt.Before(q.Since.Truncate(time.Hour)) || !q.Until.IsZero() && !r.SettledAt.Before(until) {
 			continue
 		}
-		group := map[billing.GroupBy]string{billing.ByModel: r.Model, billing.ByKey: r.Key, billing.ByDay: r.SettledAt.UTC().Format(time.DateOnly)}[q.By]
-		s := sums[group]
+		group := map[billing.GroupBy]string{billing.ByModel: r.Model, billing.ByKey: r.Key, billing.ByDay: r.SettledAt.UTC().Format(time.DateOnly), billing.ByAccount: r.Account}[q.By]
+		name := billing.RowName{Key: group}
+		if q.Limit > 0 {
+			name.Account = r.Account
+		}
+		s := sums[name]
+		s.Account = name.Account
 		s.Group, s.Requests, s.Charge, s.Usage = group, s.Requests+1, s.Charge+r.Charge, s.Usage.Add(r.Usage)
 		s.Usage.Zero = false
-		sums[group] = s
+		sums[name] = s
 	}
-	rows := slices.SortedFunc(maps.Values(sums), func(a, b billing.UsageRow) int { return strings.Compare(a.Group, b.Group) })
+	rows := slices.SortedFunc(maps.Values(sums), billing.CompareRows)
 	if rows == nil {
 		rows = []billing.UsageRow{}
 	}

@@ -114,6 +114,26 @@ var verifyTests = map[string]func(dbTest){
 			}
 		}
 	},
+	"VerifyComparesTheSumsOfAllAccountsWithTheirs": func(b dbTest) {
+		b.account("acme", 10).account("other", 10)
+		b.settle(b.reserve("r1", 1), 1)
+		b.advance(time.Hour)
+		theirs := b.charge("r2", 1)
+		theirs.Account = "other"
+		b.settle(b.made(theirs), 1)
+		b.advance(archiveDay)
+		b.settle(b.reserve("r3", 1), 1)
+		b.advance(2 * time.Hour)
+		b.sumHours()
+		b.ok(b.Verify(b.t.Context()))
+		for _, c := range []corruption{
+			{"an hour of another sum", "I10", "UPDATE usage_total SET image = image + 1 WHERE span = 1", "UPDATE usage_total SET image = image - 1 WHERE span = 1"},
+			{"a day of another sum", "I10", "UPDATE usage_total SET charge = charge + 1 WHERE span = 24", "UPDATE usage_total SET charge = charge - 1 WHERE span = 24"},
+			{"an hour that is gone", "I10", "UPDATE usage_total SET first = first - 864000000000000 WHERE span = 1", "UPDATE usage_total SET first = first + 864000000000000 WHERE span = 1"},
+		} {
+			b.wantBroken(c)
+		}
+	},
 	"AllAccountsTogetherMayHaveMoreThanAnAmount": func(b dbTest) {
 		const most = billing.Unlimited - 1
 		for _, name := range []string{"acme", "other", "third"} {

@@ -30,6 +30,10 @@ type Dialect struct {
 	// Clock is an expression for the database's time in nanoseconds since 1970;
 	// empty where the process's own clock is as good.
 	Clock string
+	// OldestTransaction and NextTransaction are expressions for numbers of transactions that
+	// write, in the order in which they began: of the oldest that has not ended, and of the
+	// next one. They are empty where Shared is false.
+	OldestTransaction, NextTransaction string
 	// Snapshot is the isolation in which a transaction that reads sees one state.
 	Snapshot sql.IsolationLevel
 	// NoTimeout is a statement that lets a transaction take any time; empty where
