@@ -170,6 +170,14 @@ type KeyStore interface {
 	Find(ctx context.Context, hash [32]byte) (*Key, error)
 }
 
+// KeyNames is a store of keys that remembers how they were called. The admin API asks a
+// [KeyAdmin] for it.
+type KeyNames interface {
+	// Names are the names of keys by their ids, also of those that were deleted; one that
+	// never had a name, or was never there, has none.
+	Names(ctx context.Context, ids []string) (map[string]string, error)
+}
+
 // KeyAdmin changes the keys of a store. Implementations are safe for
 // concurrent use; a change is seen by every later Find of the same process.
 type KeyAdmin interface {

@@ -3,7 +3,9 @@ package server
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
@@ -20,21 +22,30 @@ const maxPageSize = 1000
 // paged reads ?after= and ?limit=, and answers with the page that find gives. It is
 // asked for one row more, which shows whether there is another page.
 func paged[T any](q *adminRequest, find func(after string, limit int) ([]T, error)) (adminapi.List[T], error) {
-	values, limit := q.r.URL.Query(), maxPageSize
-	if s := values.Get("limit"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 || n > maxPageSize {
-			return adminapi.List[T]{}, fault.Invalid("limit", fmt.Sprintf(`"limit" must be a number from 1 to %d.`, maxPageSize))
-		}
-		limit = n
+	limit, err := q.pageSize()
+	if err != nil {
+		return adminapi.List[T]{}, err
 	}
-	rows, err := find(values.Get("after"), limit+1)
+	rows, err := find(q.r.URL.Query().Get("after"), limit+1)
 	if err != nil {
 		return adminapi.List[T]{}, err
 	}
 	page := adminapi.NewList(rows[:min(limit, len(rows))])
 	page.HasMore = len(rows) > limit
 	return page, nil
+}
+
+// pageSize reads ?limit=.
+func (q *adminRequest) pageSize() (int, error) {
+	text := q.r.URL.Query().Get("limit")
+	if text == "" {
+		return maxPageSize, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxPageSize {
+		return 0, fault.Invalid("limit", fmt.Sprintf(`"limit" must be a number from 1 to %d.`, maxPageSize))
+	}
+	return n, nil
 }
 
 // listAccounts is GET /admin/v1/accounts.
@@ -128,7 +139,7 @@ func (q *adminRequest) requireAccount(name string) error {
 
 // usageQuery reads what sums are asked for, of one account that exists or of all.
 func (q *adminRequest) usageQuery() (query billing.Query, format string, err error) {
-	query, format, err = parseUsageQuery(q.r)
+	query, format, err = parseUsageQuery(q.r, billing.ByModel, billing.ByKey, billing.ByDay, billing.ByAccount)
 	if err != nil {
 		return query, "", err
 	}
@@ -138,20 +149,86 @@ func (q *adminRequest) usageQuery() (query billing.Query, format string, err err
 	return query, format, err
 }
 
-// usage is GET /admin/v1/usage, of one account or of all.
+// usage is GET /admin/v1/usage, of one account or of all. With ?limit= or ?after= it is a page
+// of a report by key or by account; without, it is whole, and bounded in time.
 func (q *adminRequest) usage() (any, error) {
 	query, format, err := q.usageQuery()
 	if err != nil {
 		return nil, err
 	}
+	values, limit := q.r.URL.Query(), 0
+	if values.Has("limit") || values.Has("after") {
+		if limit, err = q.pageSize(); err == nil {
+			query.Limit = limit + 1
+			query.After, err = parseRowName(values.Get("after"))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	rows, err := q.o.Accounts.Usage(q.ctx, query)
 	if err != nil {
 		return nil, err
 	}
+	next := ""
+	if limit > 0 && len(rows) > limit {
+		rows = rows[:limit]
+		next = rowName(query.By, &rows[limit-1])
+	}
 	if format == "csv" {
+		if next != "" {
+			values.Set("after", next)
+			q.w.Header().Set("Link", "<"+q.r.URL.Path+"?"+values.Encode()+`>; rel="next"`)
+		}
 		return rawAnswer{"text/csv; charset=utf-8", usageCSV(query.By, rows)}, nil
 	}
-	return usageAnswer(query.By, rows), nil
+	report := newUsage(query.By, rows)
+	report.HasMore, report.Next = next != "", next
+	if query.By == billing.ByKey {
+		err = q.nameKeys(report.Data)
+	}
+	return report, err
+}
+
+// rowName is what a client sends back as ?after= for the rows after one: the account, and of a
+// key the id after a slash. Both are escaped.
+func rowName(by billing.GroupBy, r *billing.UsageRow) string {
+	name := url.PathEscape(r.Account)
+	if by == billing.ByKey {
+		name += "/" + url.PathEscape(r.Group)
+	}
+	return name
+}
+
+// parseRowName is the inverse of rowName. An empty text is no row.
+func parseRowName(text string) (name billing.RowName, err error) {
+	account, key, _ := strings.Cut(text, "/")
+	if name.Account, err = url.PathUnescape(account); err == nil {
+		name.Key, err = url.PathUnescape(key)
+	}
+	if err != nil {
+		err = fault.Invalid("after", `"after" must be what the page before says as "next".`)
+	}
+	return name, err
+}
+
+// nameKeys adds the names of keys to rows of usage, also of keys that were deleted.
+func (q *adminRequest) nameKeys(rows []map[string]any) error {
+	k, keeps := q.o.Keys.(auth.KeyNames)
+	if !keeps {
+		return nil
+	}
+	ids := make([]string, len(rows))
+	for i, r := range rows {
+		ids[i], _ = r[string(billing.ByKey)].(string)
+	}
+	names, err := k.Names(q.ctx, ids)
+	for i, r := range rows {
+		if name := names[ids[i]]; name != "" {
+			r["name"] = name
+		}
+	}
+	return err
 }
 
 // showServer is GET /admin/v1/server.

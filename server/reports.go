@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -31,7 +32,7 @@ func (a reportsAPI) balance(x *httpExchange) error {
 
 // usage is GET /v1/usage, of the key's own account whatever the query says.
 func (a reportsAPI) usage(x *httpExchange) error {
-	q, format, err := parseUsageQuery(x.r)
+	q, format, err := parseUsageQuery(x.r, billing.ByModel, billing.ByKey, billing.ByDay)
 	if err != nil {
 		return err
 	}
@@ -44,7 +45,7 @@ func (a reportsAPI) usage(x *httpExchange) error {
 		x.write(http.StatusOK, "text/csv; charset=utf-8", usageCSV(q.By, rows))
 		return nil
 	}
-	return x.writeJSON(usageAnswer(q.By, rows))
+	return x.writeJSON(newUsage(q.By, rows))
 }
 
 // receipt is GET /v1/receipts/{id}. One of another account is a 404, as if it were not there.
@@ -77,20 +78,28 @@ func newReceipt(reports billing.Reports, r billing.Receipt) adminapi.Receipt {
 	}
 }
 
-// usageAnswer is the answer of GET /v1/usage: each row has the group under the
-// name of by.
-func usageAnswer(by billing.GroupBy, rows []billing.UsageRow) any {
+// usageReport is the answer of GET /v1/usage, and of the admin API's.
+type usageReport struct {
+	Object string           `json:"object"`
+	By     billing.GroupBy  `json:"by"`
+	Data   []map[string]any `json:"data"`
+	// HasMore says that there is another page, and Next what to ask for as ?after=.
+	HasMore bool   `json:"has_more,omitempty"`
+	Next    string `json:"next,omitempty"`
+}
+
+// newUsage shows usage: each row has the group under the name of by.
+func newUsage(by billing.GroupBy, rows []billing.UsageRow) usageReport {
 	data := make([]map[string]any, len(rows))
 	for i, r := range rows {
 		data[i] = map[string]any{
 			string(by): r.Group, "requests": r.Requests, "units": maps.Collect(r.Usage.Units), "charge": r.Charge,
 		}
+		if r.Account != "" {
+			data[i]["account"] = r.Account
+		}
 	}
-	return struct {
-		Object string           `json:"object"`
-		By     billing.GroupBy  `json:"by"`
-		Data   []map[string]any `json:"data"`
-	}{"list", by, data}
+	return usageReport{Object: "list", By: by, Data: data}
 }
 
 // usageCSV writes one line a group, with a column for each unit.
@@ -115,16 +124,21 @@ func usageCSV(by billing.GroupBy, rows []billing.UsageRow) []byte {
 	return buf.Bytes()
 }
 
-// parseUsageQuery reads since, until, by and format of a usage request. Moments are
-// RFC 3339 or Unix seconds; format is json or csv.
-func parseUsageQuery(r *http.Request) (billing.Query, string, error) {
+// parseUsageQuery reads since, until, by, which is one of groupings, and format of a usage
+// request. Moments are RFC 3339 or Unix seconds; format is json or csv.
+func parseUsageQuery(r *http.Request, groupings ...billing.GroupBy) (billing.Query, string, error) {
 	values := r.URL.Query()
 	q := billing.Query{By: billing.ByModel}
 	if values.Has("by") {
 		q.By = billing.GroupBy(values.Get("by"))
 	}
-	if !slices.Contains([]billing.GroupBy{billing.ByModel, billing.ByKey, billing.ByDay}, q.By) {
-		return q, "", fault.Invalid("by", `"by" must be "model", "key" or "day".`)
+	if !slices.Contains(groupings, q.By) {
+		var names []string
+		for _, by := range groupings {
+			names = append(names, strconv.Quote(string(by)))
+		}
+		last := len(names) - 1
+		return q, "", fault.Invalid("by", `"by" must be `+strings.Join(names[:last], ", ")+" or "+names[last]+".")
 	}
 	var err error
 	if q.Since, err = parseTime(values, "since"); err != nil {

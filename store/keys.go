@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -21,6 +22,7 @@ import (
 type Keys interface {
 	auth.KeyStore
 	auth.KeyAdmin
+	auth.KeyNames
 	// Replace puts owned in the place of all keys that an earlier Replace brought,
 	// in one step, and keeps the keys that were added at run time. A key that was
 	// turned off or on at run time stays so. One that was turned off and is not
@@ -39,6 +41,7 @@ type dbKeys struct {
 	*DB
 	replacing sync.Mutex
 	owned     []auth.Key // what Replace brought last; nil if that is not certain
+	damaged   sync.Map   // the ids of keys whose rows could not be read
 }
 
 // The sources of a key.
@@ -55,12 +58,19 @@ type keyRow struct {
 	auth.Key
 	source   string
 	switched bool // Disabled was set at run time and outlives a reload
+	damaged  bool // the row is not as it was written
 }
 
 // Find implements [auth.KeyStore]. Each call asks the database: put an
 // [auth.Cached] before it.
+//
+// A key whose row is damaged fails with fault.InternalError.
 func (db *dbKeys) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) {
 	found, err := list(ctx, db.DB, scanKey, "SELECT "+keyColumns+" FROM key WHERE hash = ?", hex.EncodeToString(hash[:]))
+	if damaged, is := errors.AsType[*damagedKey](err); is {
+		db.noteDamaged(damaged)
+		return nil, fault.Wrap(fault.InternalError, "The record of this key is damaged: delete the key and create another one.", damaged)
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -70,7 +80,8 @@ func (db *dbKeys) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) {
 	return &found[0], nil
 }
 
-// List implements [auth.KeyAdmin].
+// List implements [auth.KeyAdmin]. A key whose row is damaged is disabled: it is good for nothing
+// but to be deleted.
 func (db *dbKeys) List(ctx context.Context, account string) ([]auth.Key, error) {
 	return db.Page(ctx, account, "", math.MaxInt)
 }
@@ -95,13 +106,20 @@ func (db *dbKeys) Page(ctx context.Context, account, after string, limit int) ([
 	if conditions == nil {
 		conditions = []string{"TRUE"}
 	}
-	keys, err := collect(ctx, db.readers(), scanKey, "SELECT "+keyColumns+" FROM key WHERE "+strings.Join(conditions, " AND ")+" ORDER BY created_at, id LIMIT ?", append(args, limit)...)
+	keys, err := collect(ctx, db.readers(), func(rows Row) (auth.Key, error) {
+		k, err := scanKey(rows)
+		if damaged, is := errors.AsType[*damagedKey](err); is {
+			db.noteDamaged(damaged)
+			k.Disabled, err = true, nil
+		}
+		return k, err
+	}, "SELECT "+keyColumns+" FROM key WHERE "+strings.Join(conditions, " AND ")+" ORDER BY created_at, id LIMIT ?", append(args, limit)...)
 	return keys, db.unavailableOrCanceled(ctx, err)
 }
 
 // Add implements [auth.KeyAdmin].
 func (db *dbKeys) Add(ctx context.Context, k auth.Key) error {
-	return db.changeKeys(ctx, func(ctx context.Context, t session) error {
+	return db.changeKey(ctx, func(ctx context.Context, t session) error {
 		row := []keyRow{{Key: k, source: fromAdmin}}
 		stored, err := t.likeKeys(ctx, row, fromAdmin, fromFile, fromPast)
 		if err == nil {
@@ -119,7 +137,7 @@ func (db *dbKeys) Add(ctx context.Context, k auth.Key) error {
 // One that the file does not have any more cannot be turned on
 // (fault.InvalidRequest).
 func (db *dbKeys) SetDisabled(ctx context.Context, id string, disabled bool) error {
-	return db.changeKeys(ctx, func(ctx context.Context, t session) error {
+	return db.changeKey(ctx, func(ctx context.Context, t session) error {
 		sources := []any{fromAdmin, fromFile, fromPast}
 		if !disabled {
 			sources[2] = fromFile
@@ -137,9 +155,10 @@ func (db *dbKeys) SetDisabled(ctx context.Context, id string, disabled bool) err
 // that was turned off and is not in the file any more can be: with it goes the
 // memory that it was turned off.
 func (db *dbKeys) Delete(ctx context.Context, id string) error {
-	return db.changeKeys(ctx, func(ctx context.Context, t session) error {
+	return db.changeKey(ctx, func(ctx context.Context, t session) error {
 		n, err := t.exec(ctx, "DELETE FROM key WHERE id = ? AND source <> ?", id, fromFile)
 		if err != nil || n > 0 {
+			db.damaged.Delete(id)
 			return err
 		}
 		return t.refuse(ctx, id, "The key "+id+" is written in the config file: take it out there and reload, or disable it.")
@@ -166,7 +185,7 @@ func (db *dbKeys) Replace(ctx context.Context, owned []auth.Key) error {
 		return nil // nobody else brings any
 	}
 	db.owned = nil
-	err := db.changeKeys(ctx, func(ctx context.Context, t session) error { return t.replaceKeys(ctx, owned) })
+	err := db.changeKeys(ctx, func(ctx context.Context, t session) error { return db.replaceKeys(ctx, t, owned) })
 	if err == nil {
 		db.owned = append([]auth.Key{}, owned...)
 	}
@@ -175,12 +194,12 @@ func (db *dbKeys) Replace(ctx context.Context, owned []auth.Key) error {
 
 // replaceKeys writes only what differs from the keys that are stored: most starts and
 // reloads change few of them, or none.
-func (s session) replaceKeys(ctx context.Context, owned []auth.Key) error {
-	before, err := s.fileKeys(ctx)
+func (db *dbKeys) replaceKeys(ctx context.Context, s session, owned []auth.Key) error {
+	before, hashless, err := db.fileKeys(ctx, s)
 	if err != nil {
 		return err
 	}
-	wanted := wantedKeys(owned, before)
+	wanted := wantedKeys(owned, before, hashless)
 	stored, err := s.likeKeys(ctx, wanted, fromAdmin)
 	if err != nil {
 		return err
@@ -196,9 +215,12 @@ func (s session) replaceKeys(ctx context.Context, owned []auth.Key) error {
 		}
 		added = append(added, k)
 	}
-	gone := make([]any, 0, len(before))
+	gone := make([]any, 0, len(before)+len(hashless))
 	for _, k := range before {
 		gone = append(gone, k.ID)
+	}
+	for id := range hashless {
+		gone = append(gone, id)
 	}
 	if err := s.writeBulk(ctx, "DELETE FROM key WHERE id IN (ROWS[t])", gone); err != nil {
 		return err
@@ -207,12 +229,17 @@ func (s session) replaceKeys(ctx context.Context, owned []auth.Key) error {
 }
 
 // wantedKeys are the keys of a file as they are stored after those before: what was
-// turned off or on stays so, and what was turned off stays without a file too.
-func wantedKeys(owned []auth.Key, before map[[32]byte]keyRow) []keyRow {
+// turned off or on stays so, and what was turned off stays without a file too. A key whose
+// hash is damaged is known by its id alone.
+func wantedKeys(owned []auth.Key, before map[[32]byte]keyRow, hashless map[string]keyRow) []keyRow {
 	rows, inFile := make([]keyRow, 0, len(owned)), make(map[[32]byte]bool, len(owned))
 	for _, k := range owned {
 		row := keyRow{Key: k, source: fromFile}
-		if old := before[k.Hash]; old.switched && !inFile[k.Hash] {
+		old, known := before[k.Hash]
+		if !known {
+			old = hashless[k.ID]
+		}
+		if old.switched && !inFile[k.Hash] {
 			row.Disabled, row.switched = old.Disabled, true
 		}
 		rows, inFile[k.Hash] = append(rows, row), true
@@ -220,7 +247,7 @@ func wantedKeys(owned []auth.Key, before map[[32]byte]keyRow) []keyRow {
 	for hash, old := range before {
 		if old.switched && old.Disabled && !inFile[hash] {
 			old.ID = auth.IDOf(hash) // the file may have given its id to another secret
-			old.source = fromPast
+			old.source, old.damaged = fromPast, false
 			rows = append(rows, old)
 		}
 	}
@@ -235,23 +262,48 @@ func (db *DB) changeKeys(ctx context.Context, change func(context.Context, sessi
 	return db.unavailableOrCanceled(ctx, db.inSerialTx(ctx, change))
 }
 
-// fileKeys are the stored keys that a config file owns or owned, by their hash.
-func (s session) fileKeys(ctx context.Context) (map[[32]byte]keyRow, error) {
-	keys := make(map[[32]byte]keyRow)
-	err := forEach(ctx, s, func(row Row) error {
+// changeKey is changeKeys for one key, whose caller waits at most Options.WaitTimeout.
+func (db *DB) changeKey(ctx context.Context, change func(context.Context, session) error) error {
+	bounded, cancel := context.WithTimeout(ctx, db.options.WaitTimeout)
+	defer cancel()
+	err := db.inSerialTx(bounded, change)
+	if !isFinal(err) && bounded.Err() != nil && ctx.Err() == nil {
+		return errLater("The database has not answered, so it is not known whether the key was changed. Look at the list of keys before you repeat it.", err)
+	}
+	return db.unavailableOrCanceled(ctx, err)
+}
+
+// fileKeys are the stored keys that a config file owns or owned, by their hash, and those whose
+// hash is damaged by their id. What else could be read of a damaged row counts: a key that was
+// turned off must not wake.
+func (db *dbKeys) fileKeys(ctx context.Context, s session) (keys map[[32]byte]keyRow, hashless map[string]keyRow, err error) {
+	keys, hashless = make(map[[32]byte]keyRow), map[string]keyRow{}
+	err = forEach(ctx, s, func(row Row) error {
 		var k keyRow
 		var err error
 		k.Key, err = scanKeyAnd(row, &k.source, &k.switched)
-		keys[k.Hash] = k
+		if damaged, is := errors.AsType[*damagedKey](err); is {
+			db.noteDamaged(damaged)
+			k.damaged, err = true, nil
+		}
+		if k.Hash == ([32]byte{}) {
+			hashless[k.ID] = k
+		} else {
+			keys[k.Hash] = k
+		}
 		return err
 	}, "SELECT "+keyColumns+", source, switched FROM key WHERE source IN (?, ?)", fromFile, fromPast)
-	return keys, err
+	return keys, hashless, err
 }
 
-// insertKeys stores keys, however many, in a few statements.
+// insertKeys stores keys, however many, in a few statements, and their names for good.
 func (s session) insertKeys(ctx context.Context, keys []keyRow) error {
 	args := make([]any, 0, len(keys)*14)
+	var names []any
 	for _, k := range keys {
+		if k.source != fromPast { // its id is another one than when it was used
+			names = append(names, k.ID, k.Account, k.Name)
+		}
 		models, err := json.Marshal(k.Models)
 		if err != nil {
 			return err
@@ -260,7 +312,30 @@ func (s session) insertKeys(ctx context.Context, keys []keyRow) error {
 			k.Limits.RPM, k.Limits.TPM, k.Limits.MaxConcurrent, k.Limits.MaxConcurrentVideos,
 			nanos(k.Created), nanos(k.Expires), k.Disabled, k.source, k.switched)
 	}
-	return s.writeBulk(ctx, "INSERT INTO key ("+keyColumns+", source, switched) ROWS[tttttnnnnnnbtb]", args)
+	if err := s.writeBulk(ctx, "INSERT INTO key ("+keyColumns+", source, switched) ROWS[tttttnnnnnnbtb]", args); err != nil {
+		return err
+	}
+	return s.writeBulk(ctx, "INSERT INTO key_name (id, account, name) ROWS[ttt] ON CONFLICT (id) DO UPDATE SET account = EXCLUDED.account, name = EXCLUDED.name", names)
+}
+
+// Names implements [auth.KeyNames]. A key that an older program added has its name as long as it
+// is there.
+func (db *dbKeys) Names(ctx context.Context, ids []string) (map[string]string, error) {
+	ctx, cancel := db.readContext(ctx)
+	defer cancel()
+	names := make(map[string]string, len(ids))
+	for _, table := range [...]string{"key_name", "key"} {
+		err := queryAll(ctx, db.readers(), db.bulk("SELECT id, name FROM "+table+" WHERE id IN[t]"), anys(ids), func(rows Row) error {
+			var id, name string
+			err := rows.Scan(&id, &name)
+			names[id] = name
+			return err
+		})
+		if err != nil {
+			return nil, db.unavailableOrCanceled(ctx, err)
+		}
+	}
+	return names, nil
 }
 
 // storedKeys are keys that are stored already, by what no two keys share.
@@ -315,7 +390,8 @@ func errNoKey(id string) error {
 	return fault.New(fault.NotFound, fmt.Sprintf("There is no key with the id %.64s.", id))
 }
 
-// scanKey reads one row of keyColumns.
+// scanKey reads one row of keyColumns. Its error is a damagedKey if a part of it is not as it was
+// written; the key then has the other parts.
 func scanKey(row Row) (auth.Key, error) { return scanKeyAnd(row) }
 
 // scanKeyAnd is scanKey with more columns behind those.
@@ -331,10 +407,38 @@ func scanKeyAnd(row Row, more ...any) (auth.Key, error) {
 		return auth.Key{}, err
 	}
 	k.Created, k.Expires = timeOrZero(created), timeOrZero(expires)
-	if _, err := hex.Decode(k.Hash[:], []byte(hash)); err != nil {
-		return auth.Key{}, err
+	digest, err := hex.DecodeString(hash)
+	if err != nil || copy(k.Hash[:], digest) != len(k.Hash) {
+		k.Hash = [32]byte{}
+		return k, &damagedKey{k.ID, "its hash is none"}
 	}
-	return k, json.Unmarshal([]byte(models), &k.Models)
+	if err := json.Unmarshal([]byte(models), &k.Models); err != nil {
+		k.Models = nil
+		return k, &damagedKey{k.ID, "its models are no list: " + err.Error()}
+	}
+	return k, nil
+}
+
+// damagedKey is the error of a row that is not as it was written. The rest of it was read.
+type damagedKey struct{ id, why string }
+
+func (e *damagedKey) Error() string { return "the row of the key " + e.id + " is damaged: " + e.why }
+
+// noteDamaged logs a damaged row, once.
+func (db *dbKeys) noteDamaged(e *damagedKey) {
+	if _, known := db.damaged.LoadOrStore(e.id, true); !known {
+		db.options.Logger.Error("a key is damaged and cannot be used: delete it", "key", e.id, "error", e)
+	}
+}
+
+// DamagedKeys fails with fault.InternalError if rows of keys were found that could not be read.
+func (db *DB) DamagedKeys(context.Context) error {
+	n := 0
+	db.keys.damaged.Range(func(any, any) bool { n++; return true })
+	if n > 0 {
+		return fault.New(fault.InternalError, fmt.Sprintf("The rows of %d keys are damaged. The log names them.", n))
+	}
+	return nil
 }
 
 // nanos is a time as the database keeps it: nanoseconds since 1970, 0 for the

@@ -257,6 +257,104 @@ func TestAKeyIsNeverUnknownBecauseTheDatabaseIsAway(t *testing.T) {
 	})
 }
 
+func TestADamagedRowOfAKeyHindersNoOther(t *testing.T) {
+	path, dsn := filepath.Join(t.TempDir(), "test.db"), pgtest.Schema(t)
+	admin := pgtest.Open(t, dsn)
+	for kind, c := range map[string]struct {
+		open func(store.Options) *store.DB
+		exec func(string)
+	}{
+		"sqlite": {func(o store.Options) *store.DB { return opened(t)(sqlite.Open(t.Context(), path, o)) }, func(s string) { execute(t, path, s) }},
+		"postgres": {func(o store.Options) *store.DB { return opened(t)(postgres.Open(t.Context(), dsn, o)) }, func(s string) {
+			_, err := admin.ExecContext(t.Context(), s)
+			must(t, err)
+		}},
+	} {
+		db := c.open(store.Options{})
+		ctx, file := t.Context(), []auth.Key{named("f", "acme"), named("g", "acme")}
+		must(t, db.Keys().Replace(ctx, file))
+		for _, id := range []string{"a", "b", "d"} {
+			must(t, db.Keys().Add(ctx, named(id, "acme")))
+		}
+		must(t, db.Keys().SetDisabled(ctx, "f", true))
+		must(t, db.DamagedKeys(ctx))
+		must(t, db.Close())
+		c.exec("UPDATE key SET models = '' WHERE id IN ('a', 'f')")
+		c.exec("UPDATE key SET hash = 'none' WHERE id = 'b'")
+		db = c.open(store.Options{})
+		must(t, db.Keys().Replace(ctx, file))
+		if got, want := listed(t, db.Keys()), "a b d f g"; got != want {
+			t.Errorf("%s: the keys are %q, want %q", kind, got, want)
+		}
+		keys := &auth.Keys{Store: db.Keys()}
+		for id, want := range map[string]fault.Code{"a": fault.InternalError, "b": fault.Unauthorized, "f": fault.PermissionDenied} {
+			if _, err := keys.Authenticate(ctx, "sk-"+id); !fault.Is(err, want) {
+				t.Errorf("%s: key %s: %v, want %s", kind, id, err, want)
+			}
+		}
+		for _, id := range []string{"d", "g"} {
+			if _, err := keys.Authenticate(ctx, "sk-"+id); err != nil {
+				t.Errorf("%s: key %s: %v", kind, id, err)
+			}
+		}
+		if err := db.DamagedKeys(ctx); !fault.Is(err, fault.InternalError) || !strings.Contains(err.Error(), "3 keys") {
+			t.Errorf("%s: %v, want that three keys are damaged", kind, err)
+		}
+		must(t, db.Keys().Delete(ctx, "a"))
+		must(t, db.Keys().Delete(ctx, "b"))
+	}
+}
+
+func TestAChangeOfAKeyWaitsForTheDatabaseAsOthersDo(t *testing.T) {
+	dsn := pgtest.Schema(t)
+	db := opened(t)(postgres.Open(t.Context(), dsn, store.Options{}))
+	must(t, db.Keys().Add(t.Context(), named("a", "acme")))
+	store.SetWaitTimeout(db, 20*time.Millisecond)
+	lock, err := pgtest.Open(t, dsn).BeginTx(t.Context(), nil)
+	must(t, err)
+	_, err = lock.ExecContext(t.Context(), "LOCK TABLE key")
+	must(t, err)
+	for name, change := range map[string]func() error{
+		"Add":         func() error { return db.Keys().Add(t.Context(), named("b", "acme")) },
+		"SetDisabled": func() error { return db.Keys().SetDisabled(t.Context(), "a", true) },
+		"Delete":      func() error { return db.Keys().Delete(t.Context(), "a") },
+	} {
+		if f := fault.From(change()); f.Code != fault.ServiceUnavailable || !strings.Contains(f.Message, "not known whether the key was changed") {
+			t.Errorf("%s: %v, want 503 and what is not known", name, f)
+		}
+	}
+	must(t, lock.Rollback())
+	store.SetWaitTimeout(db, time.Minute)
+	must(t, db.Keys().Add(t.Context(), named("b", "acme")))
+}
+
+func TestTheNameOfAKeyOutlivesIt(t *testing.T) {
+	type keyStore interface {
+		auth.KeyAdmin
+		auth.KeyNames
+		Replace(ctx context.Context, owned []auth.Key) error
+	}
+	named := func(id, name string) auth.Key {
+		k := named(id, "acme")
+		k.Name = name
+		return k
+	}
+	test := func(t *testing.T, keys keyStore) {
+		must(t, keys.Add(t.Context(), named("a", "first")))
+		must(t, keys.Add(t.Context(), named("b", "second")))
+		must(t, keys.Replace(t.Context(), []auth.Key{named("f", "of the file")}))
+		must(t, keys.Replace(t.Context(), nil))
+		must(t, keys.Delete(t.Context(), "a"))
+		got, err := keys.Names(t.Context(), []string{"a", "b", "f", "nobody's"})
+		must(t, err)
+		if diff := cmp.Diff(map[string]string{"a": "first", "b": "second", "f": "of the file"}, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	t.Run("memory", func(t *testing.T) { test(t, new(memory.Keys)) })
+	onEach(t, func(t *testing.T, open opener) { test(t, open(store.Options{}).Keys()) })
+}
+
 // live does everything that involves a key, and returns what must be nowhere:
 // the key itself. marker is something that must be there, so that the search
 // can fail.

@@ -269,6 +269,7 @@ func (a *app) readyWarnings() map[string]func() error {
 	warnings := map[string]func() error{"channels": a.channelsDegraded}
 	if db := a.storage.db; db != nil {
 		warnings["prices"], warnings["holds"], warnings["damaged"] = cacheCheck(db.PricesAgree), cacheCheck(db.Stuck), cacheCheck(db.Damaged)
+		warnings["keys"] = cacheCheck(db.DamagedKeys)
 	}
 	return warnings
 }

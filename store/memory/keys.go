@@ -13,7 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
-// Keys keeps keys in memory. It implements [auth.KeyStore] and [auth.KeyAdmin]; the
+// Keys keeps keys in memory. It implements [auth.KeyStore], [auth.KeyAdmin] and [auth.KeyNames]; the
 // zero value is an empty store. A change copies the whole set, so that a look-up
 // never waits for one.
 //
@@ -22,6 +22,7 @@ import (
 type Keys struct {
 	changing sync.Mutex // held from reading the old set to storing the new one
 	current  atomic.Pointer[keySet]
+	names    map[string]string // of all keys by their ids, also of those that are gone; changing guards it
 }
 
 // keySet is immutable once stored, and so are the records in it. Both maps have the same
@@ -178,7 +179,26 @@ func (m *Keys) change(edit func(keySet) error) error {
 		return err
 	}
 	m.current.Store(&next)
+	if m.names == nil {
+		m.names = map[string]string{}
+	}
+	for _, r := range next.byID {
+		m.names[r.ID] = r.Name
+	}
 	return nil
+}
+
+// Names implements [auth.KeyNames].
+func (m *Keys) Names(_ context.Context, ids []string) (map[string]string, error) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	names := make(map[string]string, len(ids))
+	for _, id := range ids {
+		if name, known := m.names[id]; known {
+			names[id] = name
+		}
+	}
+	return names, nil
 }
 
 func (m *Keys) set() keySet {
