@@ -3,7 +3,6 @@ package server
 import (
 	"fmt"
 	"maps"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -15,14 +14,16 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
-// maxPageSize is the most rows of a page, and their number unless fewer are asked
-// for.
-const maxPageSize = 1000
+// How many rows a page has unless another number is asked for, and at most.
+const (
+	pageSize    = 1_000
+	maxPageSize = 10_000
+)
 
 // paged reads ?after= and ?limit=, and answers with the page that find gives. It is
 // asked for one row more, which shows whether there is another page.
 func paged[T any](q *adminRequest, find func(after string, limit int) ([]T, error)) (adminapi.List[T], error) {
-	limit, err := q.pageSize()
+	limit, err := q.limit()
 	if err != nil {
 		return adminapi.List[T]{}, err
 	}
@@ -35,11 +36,11 @@ func paged[T any](q *adminRequest, find func(after string, limit int) ([]T, erro
 	return page, nil
 }
 
-// pageSize reads ?limit=.
-func (q *adminRequest) pageSize() (int, error) {
+// limit reads ?limit=.
+func (q *adminRequest) limit() (int, error) {
 	text := q.r.URL.Query().Get("limit")
 	if text == "" {
-		return maxPageSize, nil
+		return pageSize, nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > maxPageSize {
@@ -158,9 +159,9 @@ func (q *adminRequest) usage() (any, error) {
 	}
 	values, limit := q.r.URL.Query(), 0
 	if values.Has("limit") || values.Has("after") {
-		if limit, err = q.pageSize(); err == nil {
+		if limit, err = q.limit(); err == nil {
 			query.Limit = limit + 1
-			query.After, err = parseRowName(values.Get("after"))
+			query.After.Account, query.After.Key, _ = strings.Cut(values.Get("after"), "/")
 		}
 		if err != nil {
 			return nil, err
@@ -190,26 +191,13 @@ func (q *adminRequest) usage() (any, error) {
 	return report, err
 }
 
-// rowName is what a client sends back as ?after= for the rows after one: the account, and of a
-// key the id after a slash. Both are escaped.
+// rowName is what a client sends back as ?after= for the rows after one: the account, which has no
+// slash, and of a key a slash and its id.
 func rowName(by billing.GroupBy, r *billing.UsageRow) string {
-	name := url.PathEscape(r.Account)
 	if by == billing.ByKey {
-		name += "/" + url.PathEscape(r.Group)
+		return r.Account + "/" + r.Group
 	}
-	return name
-}
-
-// parseRowName is the inverse of rowName. An empty text is no row.
-func parseRowName(text string) (name billing.RowName, err error) {
-	account, key, _ := strings.Cut(text, "/")
-	if name.Account, err = url.PathUnescape(account); err == nil {
-		name.Key, err = url.PathUnescape(key)
-	}
-	if err != nil {
-		err = fault.Invalid("after", `"after" must be what the page before says as "next".`)
-	}
-	return name, err
+	return r.Account
 }
 
 // nameKeys adds the names of keys to rows of usage, also of keys that were deleted.

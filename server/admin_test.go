@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -213,7 +214,7 @@ func TestAdminListsComeByThePage(t *testing.T) {
 		{"/admin/v1/keys?account=c&limit=1", 200, "key_c c", false, ""},
 		{"/admin/v1/keys?after=key_x", 400, "", false, `"param":"after"`},
 		{"/admin/v1/accounts?limit=0", 400, "", false, `"param":"limit"`},
-		{"/admin/v1/accounts?limit=1001", 400, "", false, "from 1 to 1000"},
+		{"/admin/v1/accounts?limit=10001", 400, "", false, "from 1 to 10000"},
 		{"/admin/v1/keys?limit=ten", 400, "", false, `"param":"limit"`},
 	} {
 		status, body := o.ask("GET", c.path, "")
@@ -433,5 +434,52 @@ func TestATestOfAChannelIsAnAnswerWhateverCameOfIt(t *testing.T) {
 	refusal = fault.Invalid("yes", "It costs money.")
 	if status, body := o.ask("POST", "/admin/v1/channels/main/test", ""); status != 400 || !strings.Contains(body, `"param":"yes"`) {
 		t.Errorf("%d %s", status, body)
+	}
+}
+
+func TestUsageByKeyAndByAccountComesInPages(t *testing.T) {
+	o := newAdminFixture(t, nil)
+	if err := o.ledger.CreateAccount(t.Context(), "b", billing.One); err != nil {
+		t.Fatal(err)
+	}
+	for i, of := range []billing.KeyOf{{Account: "acme", Key: "k1"}, {Account: "acme", Key: "k/2"}, {Account: "b", Key: "k1"}} {
+		h, err := o.ledger.Reserve(t.Context(), billing.HoldRequest{Account: of.Account, Key: of.Key, RequestID: strings.Repeat("r", i+1), Operation: "chat", Model: "m"})
+		if err == nil {
+			_, err = o.ledger.Settle(t.Context(), h, billing.Usage{Input: int64(i + 1)})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ query, rows, next string }{
+		{"by=key", `"key":"k/2" "key":"k1"`, ""}, // whole, as ever: a key of two accounts is one row
+		{"by=key&limit=2", `"key":"k/2" "key":"k1"`, "acme/k1"},
+		{"by=key&limit=2&after=acme/k1", `"key":"k1"`, ""},
+		{"by=key&limit=1", `"key":"k/2"`, "acme/k/2"},
+		{"by=key&limit=1&after=acme/k/2", `"key":"k1"`, "acme/k1"},
+		{"by=key&account=b&limit=1", `"key":"k1"`, ""},
+		{"by=account", `"account":"acme" "account":"b"`, ""},
+		{"by=account&limit=1", `"account":"acme"`, "acme"},
+		{"by=account&limit=1&after=acme", `"account":"b"`, ""},
+		{"by=account&after=b", ``, ""},
+		{"by=model&limit=1", `400`, ""},
+		{"by=key&limit=x", `400`, ""},
+	} {
+		status, body := o.ask("GET", "/admin/v1/usage?"+c.query, "")
+		rows := strings.Join(regexp.MustCompile(`"`+regexp.MustCompile(`by=(\w+)`).FindStringSubmatch(c.query)[1]+`":"[^"]*"`).FindAllString(strings.Split(body+`"data":`, `"data":`)[1], -1), " ")
+		next := ""
+		if m := regexp.MustCompile(`"has_more":true,"next":"([^"]*)"`).FindStringSubmatch(body); m != nil {
+			next = m[1]
+		}
+		if status != 200 {
+			rows = strconv.Itoa(status)
+		}
+		if rows != c.rows || next != c.next {
+			t.Errorf("%s: rows %s and next %q, want %s and %q: %s", c.query, rows, next, c.rows, c.next, body)
+		}
+	}
+	w := o.record("GET", "/admin/v1/usage?by=key&limit=1&format=csv", "", "Bearer "+adminToken)
+	if got, want := w.Header().Get("Link"), `</admin/v1/usage?after=acme%2Fk%2F2&by=key&format=csv&limit=1>; rel="next"`; got != want || strings.Count(w.Body.String(), "\n") != 2 {
+		t.Errorf("as CSV: Link %s, want %s\n%s", got, want, w.Body.String())
 	}
 }

@@ -80,36 +80,57 @@ type sentError struct{ error }
 
 func (e *sentError) Unwrap() error { return e.error }
 
+// listPage is how many rows a command asks for at once. An older server refuses so many, and is
+// asked for what it gives by itself.
+const listPage = 10_000
+
 // showList requests page after page, and prints all items together. id is the id of an item, after which the next
 // page begins.
 func showList[T any](ctx context.Context, c *adminCommand, path string, query url.Values, id func(T) string, toTable func([]T) *table) error {
-	c.noLimit = true // each page has the limit, not all of them together
-	var all adminapi.List[T]
-	err := c.with(ctx, http.MethodGet, func(ctx context.Context, client *adminClient) error {
-		q := maps.Clone(query)
-		if q == nil {
-			q = url.Values{}
+	all := adminapi.NewList[T](nil)
+	err := eachPage(ctx, c, path, query, func(page *adminapi.List[T]) (after string) {
+		all.Object, all.Data = page.Object, append(all.Data, page.Data...)
+		if page.HasMore && len(page.Data) > 0 {
+			after = id(page.Data[len(page.Data)-1])
 		}
-		for {
-			var page adminapi.List[T]
-			bounded, cancel := context.WithTimeout(ctx, c.p.adminTimeout())
-			err := client.do(bounded, http.MethodGet, path+"?"+q.Encode(), nil, &page)
-			cancel()
-			if err != nil {
-				return err
-			}
-			page.Data = append(all.Data, page.Data...)
-			all = page
-			if !page.HasMore || len(page.Data) == 0 {
-				return nil
-			}
-			q.Set("after", id(page.Data[len(page.Data)-1]))
-		}
+		return after
 	})
 	if err != nil {
 		return err
 	}
 	return c.show(all, toTable(all.Data))
+}
+
+// eachPage requests a page, and the next one as long as add says after what it begins.
+func eachPage[T any](ctx context.Context, c *adminCommand, path string, query url.Values, add func(page *T) (after string)) error {
+	c.noLimit = true // each page has the limit, not all of them together
+	return c.with(ctx, http.MethodGet, func(ctx context.Context, client *adminClient) error {
+		q := maps.Clone(query)
+		if q == nil {
+			q = url.Values{}
+		}
+		q.Set("limit", strconv.Itoa(listPage))
+		for {
+			page := new(T)
+			err := func() error {
+				bounded, cancel := context.WithTimeout(ctx, c.p.adminTimeout())
+				defer cancel()
+				return client.do(bounded, http.MethodGet, path+"?"+q.Encode(), nil, page)
+			}()
+			if _, refused := errors.AsType[*refusedError](err); refused && q.Has("limit") {
+				q.Del("limit")
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			after := add(page)
+			if after == "" {
+				return nil
+			}
+			q.Set("after", after)
+		}
+	})
 }
 
 // show prints v as one JSON document with --json, otherwise the table.

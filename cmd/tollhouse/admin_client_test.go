@@ -95,6 +95,25 @@ func TestUsageIsSummedByModelAndKey(t *testing.T) {
 	if err := json.Unmarshal([]byte(i.good("usage", "--by", "day", "--json")), &doc); err != nil || doc.By != "day" || len(doc.Data) != 1 || doc.Data[0].Requests != 2 {
 		t.Errorf("as JSON: %+v, %v", doc, err)
 	}
+	if out := i.good("usage", "--by", "account"); !regexp.MustCompile(`ACCOUNT +REQUESTS +INPUT +OUTPUT +CHARGE\nacme +2 `).MatchString(out) {
+		t.Errorf("by account:\n%s", out)
+	}
+	for args, some := range map[string]bool{"--since 2020-01-01": true, "--until 2020-01-01": false, "--since 48h --until 24h": false, "--since 2020-01-01T00:00:00Z --until 2100-01-01": true} {
+		if out := i.good(strings.Fields("usage " + args)...); (out != "none\n") != some {
+			t.Errorf("usage %s:\n%s", args, out)
+		}
+	}
+	if r := tollhouse(t, nil, "usage", "--until", "soon"); r.code != exitUsage || !strings.Contains(r.stderr, "--until must be a time back such as 24h or 30d, a day such as 2026-10-01") {
+		t.Errorf("until soon: %d %q", r.code, r.stderr)
+	}
+	made := strings.Fields(i.good("key", "create", "--account", "acme", "--name", "short-lived"))
+	if status, body := i.ask(http.MethodPost, "/v1/chat/completions", made[0], chatBody("m", false)); status != 200 {
+		t.Fatalf("the call got %d %s", status, body)
+	}
+	i.good("key", "delete", strings.TrimSuffix(made[4], ";"))
+	if out := i.good("usage", "--by", "key"); !regexp.MustCompile(`\nkey_\w+ +1 .* acme +short-lived\n`).MatchString(out) {
+		t.Errorf("by key, one of which was deleted:\n%s", out)
+	}
 	if out := i.good("ledger", "verify"); !strings.Contains(out, "sound") {
 		t.Errorf("verify: %s", out)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -18,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	amounts "github.com/tollhouse-ai/gateway/internal/ledger"
@@ -25,58 +27,96 @@ import (
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 )
 
-// usageReport is the server's answer about usage.
+// usageReport is the server's answer about usage, all pages of it together.
 type usageReport struct {
 	Object string     `json:"object"`
 	By     string     `json:"by"`
 	Data   []usageRow `json:"data"`
+	Next   string     `json:"next,omitempty"` // never printed: there is none after the last page
 }
 
-// usageRow is one group. Of Model, Key and Day only the one that By names is set.
+// usageRow is one group. Of Model, Key and Day only the one that By names is set. Account is also
+// that of a key, and Name the key's, if it has or had one.
 type usageRow struct {
 	Model    string           `json:"model,omitempty"`
 	Key      string           `json:"key,omitempty"`
 	Day      string           `json:"day,omitempty"`
+	Account  string           `json:"account,omitempty"`
+	Name     string           `json:"name,omitempty"`
 	Requests int64            `json:"requests"`
 	Units    map[string]int64 `json:"units"`
 	Charge   string           `json:"charge"`
 }
 
-// period are the flags of a report: of one account, and since when.
+// period are the flags of a report: of one account, from when and until when.
 type period struct {
-	p       *program
-	account *string
-	since   time.Duration
+	p            *program
+	account      *string
+	since, until string
 }
 
 func newPeriod(p *program, c *command) *period {
 	r := &period{p: p, account: c.flags.String("account", "", "of one account only")}
-	c.flags.Var(durationValue{&r.since}, "since", "how far back, such as 24h or 30d; default everything")
+	c.flags.StringVar(&r.since, "since", "", "from when on, such as 24h or 30d back, 2026-10-01 or 2026-10-01T12:00:00Z; default everything")
+	c.flags.StringVar(&r.until, "until", "", "until when, written as --since, and not including it; default now")
 	return r
 }
 
 // query is the URL query of a request for the report.
-func (r *period) query() url.Values {
+func (r *period) query() (url.Values, error) {
 	q := url.Values{"account": {*r.account}}
-	if r.since > 0 {
-		q.Set("since", strconv.FormatInt(r.p.currentTime().Add(-r.since).Unix(), 10))
+	for name, text := range map[string]string{"since": r.since, "until": r.until} {
+		if text == "" {
+			continue
+		}
+		at, err := r.p.moment(text)
+		if err != nil {
+			return nil, usagef("--%s must be a time back such as 24h or 30d, a day such as 2026-10-01, or a moment such as 2026-10-01T12:00:00Z, not %q", name, text)
+		}
+		q.Set(name, strconv.FormatInt(at.Unix(), 10))
 	}
-	return q
+	return q, nil
+}
+
+// moment reads a moment: a time before now, the start of a day of UTC, or one in RFC 3339.
+func (p *program) moment(text string) (time.Time, error) {
+	if back, err := config.ParseDuration(text); err == nil {
+		return p.currentTime().Add(-back), nil
+	}
+	if day, err := time.Parse(time.DateOnly, text); err == nil {
+		return day, nil
+	}
+	return time.Parse(time.RFC3339, text)
 }
 
 func usageCommand(p *program) *command {
 	c := newCommand("usage", "show what was used and charged")
-	c.examples = []string{"tollhouse usage", "tollhouse usage --account acme --since 24h --by key"}
+	c.details = "Usage is summed by the hour of UTC: --since is rounded down to a whole hour, --until up."
+	c.examples = []string{"tollhouse usage", "tollhouse usage --account acme --since 24h --by key", "tollhouse usage --since 2026-10-01 --until 2026-11-01 --by account"}
 	of := newPeriod(p, c)
-	by := c.flags.String("by", "model", "model, key or day")
+	by := c.flags.String("by", "model", "model, key, day or account")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
-		if !slices.Contains([]string{"model", "key", "day"}, *by) {
-			return usagef("--by must be model, key or day, not %q", *by)
+		if !slices.Contains([]string{"model", "key", "day", "account"}, *by) {
+			return usagef("--by must be model, key, day or account, not %q", *by)
 		}
-		q := of.query()
+		q, err := of.query()
+		if err != nil {
+			return err
+		}
 		q.Set("by", *by)
-		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/usage?"+q.Encode(), nil, usageTable)
+		if *by == "model" || *by == "day" { // of which there are few
+			return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/usage?"+q.Encode(), nil, usageTable)
+		}
+		all := usageReport{Data: []usageRow{}}
+		err = eachPage(ctx, cl, "/admin/v1/usage", q, func(page *usageReport) string {
+			all.Object, all.By, all.Data = page.Object, page.By, append(all.Data, page.Data...)
+			return page.Next
+		})
+		if err != nil {
+			return err
+		}
+		return cl.show(all, usageTable(all))
 	}
 	return c
 }
@@ -95,12 +135,19 @@ func usageTable(r usageReport) *table {
 		t.head = append(t.head, strings.ToUpper(unit))
 	}
 	t.head = append(t.head, "CHARGE")
+	if r.By == "key" {
+		t.head = append(t.head, "ACCOUNT", "NAME")
+	}
 	for _, row := range r.Data {
-		cells := []any{row.Model + row.Key + row.Day, row.Requests}
+		cells := []any{cmp.Or(row.Model, row.Key, row.Day, row.Account), row.Requests}
 		for _, unit := range units {
 			cells = append(cells, row.Units[unit])
 		}
-		t.add(append(cells, row.Charge)...)
+		cells = append(cells, row.Charge)
+		if r.By == "key" {
+			cells = append(cells, row.Account, row.Name)
+		}
+		t.add(cells...)
 	}
 	return t
 }
@@ -150,7 +197,11 @@ func wasteCommand(p *program) *command {
 	of := newPeriod(p, c)
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
-		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/waste?"+of.query().Encode(), nil, wasteTable)
+		q, err := of.query()
+		if err != nil {
+			return err
+		}
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/waste?"+q.Encode(), nil, wasteTable)
 	}
 	return c
 }
