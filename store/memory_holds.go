@@ -2,6 +2,7 @@ package store
 
 import (
 	"maps"
+	"math"
 	"math/big"
 	"slices"
 	"sync"
@@ -26,8 +27,9 @@ import (
 type memoryHolds struct {
 	mu       sync.Mutex
 	node     int64                        // the process, as holds name it
-	accounts map[string]account           // rows as the last commit left them
-	budgets  map[ownKey]*budget           // the same of accounts that have some; nil for a key without
+	accounts aged[string, account]        // rows as the last commit left them
+	budgets  aged[ownKey, *budget]        // the same of accounts that have some; nil for a key without
+	rows     int                          // that accounts and budgets may have together
 	held     map[string]billing.Money     // by account: in memory alone, and what a running batch will take
 	reserved map[int64]billing.Money      // the same by budget
 	open     map[string]*hold             // of this process, but for those that outlive it
@@ -54,8 +56,6 @@ type freeKey struct {
 const (
 	// storeAfter is the age at which a hold gets a row.
 	storeAfter = time.Second
-	// cachedAccounts bounds the rows of accounts and of budgets that are kept in memory.
-	cachedAccounts = 1 << 16
 	// freeKeys bounds the keys that are known to be free.
 	freeKeys = 1 << 10
 	// recentIDs is how many ids of ended requests are known without a look at the receipts. The
@@ -63,9 +63,58 @@ const (
 	recentIDs = 1 << 14
 )
 
-func newMemoryHolds() *memoryHolds {
+// How many rows of accounts and of budgets are kept in memory: as many as fit a sixteenth of the
+// memory that the runtime may use, but at least the first number, and the second one where it may use
+// any.
+const (
+	leastRows = 1 << 16
+	mostRows  = 1 << 20
+	rowBytes  = 256 // of one with its name and its place in the map
+)
+
+// rowsInMemory is how many rows are kept under a memory limit as [debug.SetMemoryLimit] has it.
+func rowsInMemory(limit int64) int {
+	if limit == math.MaxInt64 {
+		return mostRows
+	}
+	return int(max(leastRows, limit/16/rowBytes))
+}
+
+// aged is a map that forgets by age: what was neither read nor written since half of the
+// others were is forgotten first.
+type aged[K comparable, V any] struct{ young, old map[K]V }
+
+func newAged[K comparable, V any]() aged[K, V] {
+	return aged[K, V]{young: map[K]V{}, old: map[K]V{}}
+}
+
+// get is a value, which is young from now on.
+func (a *aged[K, V]) get(key K) (v V, known bool) {
+	if v, known = a.young[key]; !known {
+		if v, known = a.old[key]; known {
+			a.set(key, v)
+		}
+	}
+	return v, known
+}
+
+func (a *aged[K, V]) set(key K, v V) {
+	a.young[key] = v
+	delete(a.old, key)
+}
+
+func (a *aged[K, V]) delete(key K) {
+	delete(a.young, key)
+	delete(a.old, key)
+}
+
+// age forgets what is old. What is young is old from now on.
+func (a *aged[K, V]) age() { a.young, a.old = map[K]V{}, a.young }
+
+// newMemoryHolds keeps at most so many rows of accounts and budgets.
+func newMemoryHolds(rows int) *memoryHolds {
 	return &memoryHolds{
-		accounts: map[string]account{}, budgets: map[ownKey]*budget{},
+		accounts: newAged[string, account](), budgets: newAged[ownKey, *budget](), rows: rows,
 		held: map[string]billing.Money{}, reserved: map[int64]billing.Money{},
 		open: map[string]*hold{}, claims: map[idempotency.Key]claimed{}, free: map[idempotency.Key]*freeKey{}, lost: map[string]struct{}{},
 		ended: recent{known: map[string]struct{}{}},
@@ -97,13 +146,13 @@ func (m *memoryHolds) reserve(r *reservation, now, expires int64, counted bool) 
 	c := &r.request
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	a, known := m.accounts[c.Account]
+	a, known := m.accounts.get(c.Account)
 	if !known {
 		return false, false, nil
 	}
 	var p *budget
 	if a.budgets > 0 {
-		if p, known = m.budgets[ownKey{c.Account, c.Key}]; !known {
+		if p, known = m.budgets.get(ownKey{c.Account, c.Key}); !known {
 			return false, false, nil
 		}
 	}
@@ -234,7 +283,7 @@ func (m *memoryHolds) remove(h *hold) {
 func (m *memoryHolds) balance(account string, row ledger.Balance) ledger.Balance {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if a, known := m.accounts[account]; known {
+	if a, known := m.accounts.get(account); known {
 		row = a.Balance // a row that was read may be older than what is held
 	}
 	row.Held += m.held[account]
@@ -246,7 +295,7 @@ func (m *memoryHolds) budget(p *budget) ledger.Balance {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	row := p.Balance
-	if known := m.budgets[p.of]; known != nil && known.id == p.id {
+	if known, _ := m.budgets.get(p.of); known != nil && known.id == p.id {
 		row = known.Balance
 	}
 	row.Held += m.reserved[p.id]
@@ -353,7 +402,7 @@ func (m *memoryHolds) findAccounts(b *batch, names map[string]bool) (missing map
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name := range names {
-		if a, known := m.accounts[name]; known {
+		if a, known := m.accounts.get(name); known {
 			b.accounts[name] = &a
 			continue
 		}
@@ -369,7 +418,7 @@ func (m *memoryHolds) findAccounts(b *batch, names map[string]bool) (missing map
 func (m *memoryHolds) findBudget(b *batch, of ownKey) (known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	row, known := m.budgets[of]
+	row, known := m.budgets.get(of)
 	if row != nil {
 		copied := *row
 		b.budgets[row.id], b.current[of] = &copied, &copied
@@ -396,19 +445,19 @@ func (m *memoryHolds) findHolds(b *batch) {
 func (m *memoryHolds) decideLocked(b *batch, decide func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.accounts)+len(m.budgets) > cachedAccounts {
-		clear(m.accounts)
-		clear(m.budgets)
+	if len(m.accounts.young)+len(m.budgets.young) > m.rows/2 { // here, since a batch on its way needs its rows
+		m.accounts.age()
+		m.budgets.age()
 	}
 	// The rows that the batch has read are known from now on, and so are keys without a budget.
 	for _, k := range b.wanted.keys {
 		if a := b.accounts[k.account]; a != nil && a.budgets > 0 {
-			m.budgets[k] = nil
+			m.budgets.set(k, nil)
 		}
 	}
 	for of, p := range b.current {
 		row := *p
-		m.budgets[of] = &row
+		m.budgets.set(of, &row)
 	}
 	// The operations see as held what the rows have and what is in memory alone.
 	for _, p := range b.budgets {
@@ -416,7 +465,7 @@ func (m *memoryHolds) decideLocked(b *batch, decide func() error) error {
 		p.before = p.Balance
 	}
 	for name, a := range b.accounts {
-		m.accounts[name] = *a
+		m.accounts.set(name, *a)
 		a.Held += m.held[name]
 		a.before = a.position
 	}
@@ -448,21 +497,22 @@ func (m *memoryHolds) publish(b *batch) {
 	m.node = b.self
 	for name, a := range b.accounts {
 		row := account{name: name, position: a.position}
-		row.Held = m.accounts[name].Held + b.held[name] // and not a.Held, which counts what has no row
-		m.accounts[name] = row
+		before, _ := m.accounts.get(name)
+		row.Held = before.Held + b.held[name] // and not a.Held, which counts what has no row
+		m.accounts.set(name, row)
 	}
 	for of, p := range b.current {
 		if p.fresh {
-			m.budgets[of] = &budget{id: p.id, of: of}
+			m.budgets.set(of, &budget{id: p.id, of: of})
 		}
 	}
 	for id, p := range b.budgets {
-		switch row := m.budgets[p.of]; {
+		switch row, _ := m.budgets.get(p.of); {
 		case row == nil || row.id != id:
 		case p.ended:
-			m.budgets[p.of] = nil
+			m.budgets.set(p.of, nil)
 		default:
-			m.budgets[p.of] = &budget{id: id, of: p.of, Balance: ledger.Balance{Posted: p.Posted, Held: row.Held + b.reserved[id]}}
+			m.budgets.set(p.of, &budget{id: id, of: p.of, Balance: ledger.Balance{Posted: p.Posted, Held: row.Held + b.reserved[id]}})
 		}
 	}
 	for _, h := range b.touched {
@@ -492,9 +542,9 @@ func (m *memoryHolds) abort(b *batch, failed bool) {
 		return
 	}
 	for name := range b.accounts {
-		delete(m.accounts, name)
+		m.accounts.delete(name)
 	}
-	clear(m.budgets)
+	m.budgets = newAged[ownKey, *budget]()
 	for _, h := range b.touched {
 		if m.open[h.id] == nil {
 			continue

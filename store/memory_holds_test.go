@@ -1,6 +1,8 @@
 package store
 
 import (
+	"fmt"
+	"math"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/idempotency"
@@ -31,7 +33,7 @@ func TestAKeyIsKnownToBeFreeUntilItIsClaimed(t *testing.T) {
 		{"claimed between two looks, the newer one ends", []step{look1, usedByOther, look2, found2}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			m := newMemoryHolds()
+			m := newMemoryHolds(4)
 			claim := &idempotency.Claim{Key: idempotency.Key{Account: "acme", Operation: "chat", Key: "k"}}
 			looks := map[step]*freeKey{}
 			for _, s := range test.steps {
@@ -58,7 +60,7 @@ func TestAKeyIsKnownToBeFreeUntilItIsClaimed(t *testing.T) {
 }
 
 func TestKeysThatAreLookedForAndNeverClaimedAreForgotten(t *testing.T) {
-	m := newMemoryHolds()
+	m := newMemoryHolds(4)
 	for i := range 10 * freeKeys {
 		key := idempotency.Key{Key: string(rune(i))}
 		_, _, look := m.look(key)
@@ -66,5 +68,48 @@ func TestKeysThatAreLookedForAndNeverClaimedAreForgotten(t *testing.T) {
 	}
 	if n := len(m.free); n > freeKeys {
 		t.Errorf("%d keys are kept in memory, want at most %d", n, freeKeys)
+	}
+}
+
+func TestRowsInMemoryAreForgottenByAge(t *testing.T) {
+	m := newMemoryHolds(8)
+	batches := 0
+	batchOf := func(names ...string) {
+		batches++
+		b := &batch{accounts: map[string]*account{}}
+		for _, name := range names {
+			b.accounts[name] = &account{name: name}
+		}
+		if err := m.decideLocked(b, func() error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	known := func(name string) bool { _, known := m.accounts.get(name); return known }
+	batchOf("often", "seldom")
+	for i := range 100 {
+		batchOf(fmt.Sprint("other ", i))
+		if !known("often") {
+			t.Fatalf("after %d batches what is read in each is forgotten", batches)
+		}
+		if n := len(m.accounts.young) + len(m.accounts.old); n > 10 {
+			t.Fatalf("%d rows are kept, want about 8", n)
+		}
+	}
+	if known("seldom") {
+		t.Error("what nobody asks for is kept")
+	}
+	batchOf("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l")
+	for _, name := range []string{"a", "l"} {
+		if !known(name) {
+			t.Errorf("the batch that reads %s does not have it any more", name)
+		}
+	}
+}
+
+func TestTheRowsInMemoryFollowItsLimit(t *testing.T) {
+	for limit, want := range map[int64]int{math.MaxInt64: 1 << 20, 64 << 20: 1 << 16, 4 << 30: 1 << 20, 16 << 30: 1 << 22} {
+		if got := rowsInMemory(limit); got != want {
+			t.Errorf("%d bytes: %d rows, want %d", limit, got, want)
+		}
 	}
 }

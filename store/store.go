@@ -29,6 +29,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -157,7 +158,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	if db.dialect.Shared {
 		db.limiter = newSharedLimiter(db, db.dialect.Clock, time.Now)
 	} else {
-		db.memory = newMemoryHolds()
+		db.memory = newMemoryHolds(rowsInMemory(debug.SetMemoryLimit(-1)))
 	}
 	db.writer.SetMaxOpenConns(2)
 	if err := db.start(ctx); err != nil {
