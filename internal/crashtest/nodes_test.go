@@ -18,7 +18,6 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
@@ -29,8 +28,8 @@ import (
 
 const nodes = 8
 
-// nodesTimeout is how long all of it may take.
-const nodesTimeout = 5 * time.Minute
+// patience is longer than any machine takes: nothing is refused because it is slow.
+const patience = time.Hour
 
 func TestOfEightNodesOnOnePostgresEachTaskIsChargedAndToldOfOnce(t *testing.T) {
 	eightNodes(t, place{Postgres: true, Where: pgtest.Schema(t)})
@@ -44,7 +43,7 @@ func TestOfEightNodesOnOneSQLiteEachTaskIsChargedAndToldOfOnce(t *testing.T) {
 // who ask, until all have ended and were told of.
 func eightNodes(t *testing.T, p place) {
 	tasks := longtest.Count(1000, 100)
-	v := &localVendor{status: twoStatuses}
+	v := &localVendor{status: twoStatuses, meet: "up-1", met: make(chan struct{})}
 	receiver := &webhookCounter{ids: map[string]map[string]bool{}, all: make(chan struct{}), want: tasks}
 	server := httptest.NewServer(receiver)
 	t.Cleanup(server.Close)
@@ -58,22 +57,10 @@ func eightNodes(t *testing.T, p place) {
 	for _, g := range gateways {
 		running.Go(func() { _ = g.Run(ctx) })
 	}
-	timeout := time.After(nodesTimeout)
-	began, refused := time.Now(), atomic.Int64{}
-	// steadily asks again where the database took longer than a caller has to wait, and
-	// so nothing was done: the machine is busy.
-	steadily := func(ask func() error) {
-		err := ask()
-		for fault.Is(err, fault.ServiceUnavailable) && time.Since(began) < nodesTimeout {
-			refused.Add(1)
-			err = ask()
-		}
-		if err != nil {
+	concurrently(tasks, 32, func(i int) {
+		if err := submit(ctx, gateways[i%nodes], i, fmt.Sprint(server.URL, "/", i)); err != nil {
 			t.Error(err)
 		}
-	}
-	concurrently(tasks, 32, func(i int) {
-		steadily(func() error { return submit(ctx, gateways[i%nodes], i, fmt.Sprint(server.URL, "/", i)) })
 	})
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
@@ -81,23 +68,20 @@ func eightNodes(t *testing.T, p place) {
 		ids, err := d.openTasks("id")
 		must(t, err)
 		concurrently(len(ids)*nodes, 64, func(i int) {
-			steadily(func() error {
-				_, err := gateways[i%nodes].Video(ctx, ids[i/nodes])
-				return err
-			})
+			if _, err := gateways[i%nodes].Video(ctx, ids[i/nodes]); err != nil {
+				t.Error(err)
+			}
 		})
 		select {
 		case <-receiver.all:
 			done = true // a delivery is of an end
-		case <-timeout:
-			t.Fatalf("%d tasks were open, %d were told of", len(ids), len(receiver.ids))
 		case <-again.C:
 		}
 	}
 	stop()
 	running.Wait()
 	server.Close()
-	checkNodes(t, d, v, receiver, tasks, int(refused.Load()))
+	checkNodes(t, d, v, receiver, tasks)
 }
 
 // newCluster makes eight gateways on one database: on Postgres each has the store
@@ -110,7 +94,7 @@ func newCluster(t *testing.T, p place, v *localVendor) (gateways []*gateway.Gate
 	d = database{t.Context(), nil, raw}
 	for range nodes {
 		if p.Postgres || d.db == nil {
-			db, err := p.open(t.Context(), store.Options{Lease: 10 * time.Second})
+			db, err := p.open(t.Context(), store.Options{Lease: patience, WaitTimeout: patience})
 			must(t, err)
 			t.Cleanup(func() { _ = db.Close() })
 			d.db = db
@@ -123,9 +107,8 @@ func newCluster(t *testing.T, p place, v *localVendor) (gateways []*gateway.Gate
 	return gateways, d
 }
 
-// checkNodes demands one entry and one delivery of each task. A request that was refused
-// may have a receipt of nothing.
-func checkNodes(t *testing.T, d database, v *localVendor, receiver *webhookCounter, tasks, refused int) {
+// checkNodes demands one entry and one delivery of each task.
+func checkNodes(t *testing.T, d database, v *localVendor, receiver *webhookCounter, tasks int) {
 	t.Helper()
 	count := func(query string) int {
 		t.Helper()
@@ -153,8 +136,8 @@ func checkNodes(t *testing.T, d database, v *localVendor, receiver *webhookCount
 			t.Errorf("%d %s, want %d", n.got, what, n.want)
 		}
 	}
-	if others := count("SELECT COUNT(*) FROM receipt") - tasks; others > refused {
-		t.Errorf("%d receipts of no task, and %d requests were refused", others, refused)
+	if others := count("SELECT COUNT(*) FROM receipt") - tasks; others > 0 {
+		t.Errorf("%d receipts of no task", others)
 	}
 	for job, n := range v.jobs {
 		if n != 1 {
@@ -201,6 +184,10 @@ func (c *expiredLeases) Due(ctx context.Context, owner string, until time.Time, 
 // localVendor is a vendor of videos in process.
 type localVendor struct {
 	status func(job string, n int) string // the answer to the nth question after a job
+	// meet is a job of which the answer to the third question waits for the fourth, so that two
+	// nodes decide about it at once; empty for none. met is closed then.
+	meet string
+	met  chan struct{}
 
 	mu      sync.Mutex
 	jobs    map[string]int       // submissions, by prompt
@@ -227,7 +214,20 @@ func twoStatuses(job string, n int) string {
 var promptOf = regexp.MustCompile(`"prompt":"(\d+)"`)
 
 // Do takes a submission or answers a question.
-func (v *localVendor) Do(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
+func (v *localVendor) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	reply, waits, err := v.answer(call)
+	if waits {
+		select {
+		case <-v.met:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return reply, err
+}
+
+// answer is the answer to a call, and whether it waits for that to the next question.
+func (v *localVendor) answer(call *upstream.Call) (reply *upstream.Reply, waits bool, err error) {
 	began := time.Now()
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -238,7 +238,7 @@ func (v *localVendor) Do(_ context.Context, call *upstream.Call) (*upstream.Repl
 	if call.Op == upstream.SubmitVideo {
 		data, err := call.Body.Bytes()
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		n := promptOf.FindStringSubmatch(string(data))[1]
 		v.jobs[n]++
@@ -247,6 +247,10 @@ func (v *localVendor) Do(_ context.Context, call *upstream.Call) (*upstream.Repl
 	} else {
 		status = v.status(job, v.asked[job])
 		v.asked[job]++
+		waits = job == v.meet && v.asked[job] == 3
+		if job == v.meet && v.asked[job] == 4 {
+			close(v.met)
+		}
 		if last, known := v.last[job]; known {
 			v.gaps = append(v.gaps, began.Sub(last))
 		}
@@ -255,7 +259,7 @@ func (v *localVendor) Do(_ context.Context, call *upstream.Call) (*upstream.Repl
 	return &upstream.Reply{
 		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
 		Body: io.NopCloser(strings.NewReader(fmt.Sprintf(`{"request_id":"r","output":{"task_id":%q,"task_status":%s}}`, job, status))),
-	}, nil
+	}, waits, nil
 }
 
 // webhookCounter receives deliveries.
