@@ -16,8 +16,9 @@ import (
 )
 
 // Run ends holds that nobody else ends, until ctx does: those of dead processes
-// and those that have expired. It also sums the hours of usage that are over, and renews and gives back what the [Limiter] has taken. What
-// goes wrong is logged and tried again.
+// and those that have expired. It also sums the hours of usage that are over, and
+// renews and gives back what the [Limiter] has taken. What goes wrong is logged and
+// tried again.
 func (db *DB) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()

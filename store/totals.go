@@ -113,19 +113,23 @@ func (db *DB) sumDay(ctx context.Context) (more bool, err error) {
 	if ready, err := db.sums.isReady(v, summing); err != nil || !ready {
 		return false, err
 	}
-	day := startOfDay(first)
+	day, from := startOfDay(first), first
 	stop := min(day+(24*time.Hour).Nanoseconds(), end)
 	if isDay(day, stop) { // its sum is made of all its hours
-		first = day
+		from = day
 	}
 	var hours map[totalGroup]usageSums
 	err = v.read(func(q session) (err error) {
-		hours, err = v.hoursIn(q, "usage_hour", "1, hour", "hour >= ? AND hour < ?", first, stop)
+		hours, err = v.hoursIn(q, "usage_hour", "1, hour", "hour >= ? AND hour < ?", from, stop)
 		return err
 	})
 	if err != nil {
 		return false, err
 	}
+	if isDay(day, stop) {
+		addDay(hours, day)
+	}
+	maps.DeleteFunc(hours, func(g totalGroup, _ usageSums) bool { return g.span == 1 && g.first < first }) // they are there
 	return db.writeSums(ctx, hours, summing, first, stop)
 }
 
@@ -162,14 +166,11 @@ func (s *hourSums) isReady(v verification, summing int64) (bool, error) {
 	return true, nil
 }
 
-// writeSums replaces the sums of the hours from first to stop, and that of their day if they are
-// all of it, unless somebody has settled into one of them meanwhile.
-func (db *DB) writeSums(ctx context.Context, hours map[totalGroup]usageSums, summing, first, stop int64) (written bool, err error) {
-	if isDay(first, stop) {
-		addDay(hours, first)
-	}
+// writeSums replaces the sums of the hours from first to stop, and those of their day, by others,
+// unless somebody has settled into one of them meanwhile.
+func (db *DB) writeSums(ctx context.Context, all map[totalGroup]usageSums, summing, first, stop int64) (written bool, err error) {
 	var args []any
-	for g, sums := range hours {
+	for g, sums := range all {
 		args = append(args, g.span, g.first, g.model, g.operation, g.counted)
 		for _, n := range sums {
 			args = append(args, n)
@@ -187,7 +188,7 @@ func (db *DB) writeSums(ctx context.Context, hours map[totalGroup]usageSums, sum
 		if written = now == strconv.FormatInt(summing, 10); !written {
 			return nil
 		}
-		if err := b.tx.write(b.ctx, "DELETE FROM usage_total WHERE span IN (1, 24) AND first >= ? AND first < ?", first, stop); err != nil {
+		if err := b.tx.write(b.ctx, "DELETE FROM usage_total WHERE span = 1 AND first >= ? AND first < ? OR span = 24 AND first = ?", first, stop, startOfDay(first)); err != nil {
 			return err
 		}
 		if err := b.tx.writeBulk(b.ctx, "INSERT INTO usage_total (span, first, model, operation, counted, requests, estimated, anomaly, "+summedColumns+") ROWS[nnttbnnnnnnnnnnnnnnnnn]", args, true); err != nil {
