@@ -39,9 +39,9 @@ func (db *DB) Keys() Keys { return db.keys }
 // dbKeys are the [Keys] of a database.
 type dbKeys struct {
 	*DB
-	replacing sync.Mutex
-	owned     []auth.Key // what Replace brought last; nil if that is not certain
-	damaged   sync.Map   // the ids of keys whose rows could not be read
+	replacing  sync.Mutex
+	owned      []auth.Key // what Replace brought last; nil if that is not certain
+	unreadable sync.Map   // the ids of keys whose rows could not be read
 }
 
 // The sources of a key.
@@ -158,7 +158,7 @@ func (db *dbKeys) Delete(ctx context.Context, id string) error {
 	return db.changeKey(ctx, func(ctx context.Context, t session) error {
 		n, err := t.exec(ctx, "DELETE FROM key WHERE id = ? AND source <> ?", id, fromFile)
 		if err != nil || n > 0 {
-			db.damaged.Delete(id)
+			db.unreadable.Delete(id)
 			return err
 		}
 		return t.refuse(ctx, id, "The key "+id+" is written in the config file: take it out there and reload, or disable it.")
@@ -426,7 +426,7 @@ func (e *damagedKey) Error() string { return "the row of the key " + e.id + " is
 
 // noteDamaged logs a damaged row, once.
 func (db *dbKeys) noteDamaged(e *damagedKey) {
-	if _, known := db.damaged.LoadOrStore(e.id, true); !known {
+	if _, known := db.unreadable.LoadOrStore(e.id, true); !known {
 		db.options.Logger.Error("a key is damaged and cannot be used: delete it", "key", e.id, "error", e)
 	}
 }
@@ -434,7 +434,7 @@ func (db *dbKeys) noteDamaged(e *damagedKey) {
 // DamagedKeys fails with fault.InternalError if rows of keys were found that could not be read.
 func (db *DB) DamagedKeys(context.Context) error {
 	n := 0
-	db.keys.damaged.Range(func(any, any) bool { n++; return true })
+	db.keys.unreadable.Range(func(any, any) bool { n++; return true })
 	if n > 0 {
 		return fault.New(fault.InternalError, fmt.Sprintf("The rows of %d keys are damaged. The log names them.", n))
 	}
