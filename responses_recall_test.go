@@ -363,7 +363,9 @@ func TestAnItemIsInsertedWithinBoundsHoweverOftenItIsNamed(t *testing.T) {
 	} {
 		for _, op := range []upstream.Op{upstream.Responses, upstream.CountInput} {
 			v := &responsesVendor{filler: size}
-			k := newStateGateway(t, v, func(o *gateway.Options) { o.Admission.Memory = row.memory })
+			k := newStateGateway(t, v, func(o *gateway.Options) {
+				o.Admission.Memory, o.Admission.InUse = row.memory, func() int64 { return 0 }
+			})
 			k.must(t, upstream.Responses, askResponse)
 			body := `{"model":"m","max_output_tokens":1,"input":[` + strings.Repeat(`{"id":"msg_1"},`, row.references) + userItem + `]}`
 			r, err := k.Do(t.Context(), &gateway.Request{Op: op, Body: []byte(body)})
