@@ -63,7 +63,8 @@ func (c *call) check(ctx context.Context, op *operation, m *Model) error {
 }
 
 // checkUnpriced refuses, where billing is prepaid, what costs money without a
-// price or chooses another model or account, unless the model's channels take it.
+// price or chooses another model or account, unless the model's channels take it. A field
+// that the gateway does not know is left out, unless the channels take or rename it.
 func (c *call) checkUnpriced(op *operation, m *Model) error {
 	if !c.catalog.requirePrice {
 		return nil
@@ -75,7 +76,8 @@ func (c *call) checkUnpriced(op *operation, m *Model) error {
 		return nil
 	}
 	return op.unpriced(op, c.header, func(name, spelled string) bool {
-		return c.catalog.router.Passes(op.name, m.ID, name, spelled, !slices.Contains(op.translated, name))
+		return c.catalog.router.Passes(op.name, m.ID, name, spelled, !slices.Contains(op.translated, name)) ||
+			!rule.Unpriced(name) && c.catalog.router.Renames(op.name, m.ID, spelled)
 	})
 }
 

@@ -272,6 +272,7 @@ var chatCompletion = capability{
 	prepare: func(o *operation, maxOutput int64) (upstream.Body, any) {
 		return o.chat().Prepared(maxOutput), o.chat().Limited(maxOutput)
 	},
+	omitted: func(o *operation, _ int64) []string { return o.chat().Unknown },
 	answer:  conversationAnswer,
 	opening: chatapi.Opening,
 	tap: func(o *operation, _ *billing.Price) tap {
@@ -320,7 +321,9 @@ var message = capability{
 	prepare: func(o *operation, maxOutput int64) (upstream.Body, any) {
 		return o.message().Prepared(maxOutput), o.message().Limited(maxOutput)
 	},
-	omitted: func(o *operation, maxOutput int64) []string { return o.message().Unaffordable(maxOutput) },
+	omitted: func(o *operation, maxOutput int64) []string {
+		return append(o.message().Unaffordable(maxOutput), o.message().Unknown...)
+	},
 	answer:  conversationAnswer,
 	opening: messagesapi.Opening,
 	errorEvent: func(dst []byte, id string, _ tap, err *fault.Error) []byte {
@@ -494,6 +497,7 @@ var embedding = capability{
 	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		return o.embeddings().Prepared(), &o.embeddings().Request
 	},
+	omitted: func(o *operation, _ int64) []string { return o.embeddings().Unknown },
 	answer: func(o *operation, data []byte, _ *billing.Price) (answer, error) {
 		a, err := o.embeddings().ReadAnswer(data)
 		return answer{body: a.Body, usage: a.Usage}, err

@@ -87,17 +87,17 @@ func (r *Request) WantsUsage() bool {
 func (r *Request) Candidates() int64 { return max(r.N, 1) }
 
 // Prepared is the request's body as an upstream gets it: usage is always asked
-// for in a stream, and output is bounded as [Request.Limited] says. Everything else is
-// the caller's, byte for byte.
+// for in a stream, output is bounded as [Request.Limited] says, and what Unknown names is
+// left out. Everything else is the caller's, byte for byte.
 func (r *Request) Prepared(most int64) upstream.Body {
-	body := r.Body
+	limited := r.Limited(most)
+	body := limited.Body
 	if r.Stream {
 		raw := r.Object.Raw("stream_options")
 		if asking := withUsage(raw); !bytes.Equal(asking, raw) {
 			body = body.Set("stream_options", asking)
 		}
 	}
-	limited := r.Limited(most)
 	if limited.MaxCompletionTokens != r.MaxCompletionTokens {
 		body = body.Set("max_completion_tokens", strconv.AppendInt(nil, most, 10))
 	}
@@ -109,12 +109,18 @@ func (r *Request) Prepared(most int64) upstream.Body {
 
 // Limited is the request as a model in Go gets it: with a bound of most output tokens, if
 // most is positive, in those of the two fields for it that the caller has set, else in
-// the older one.
+// the older one. Its body is without what Unknown names.
 func (r *Request) Limited(most int64) *chat.Request {
-	if most <= 0 {
+	if most <= 0 && len(r.Unknown) == 0 {
 		return r.Request
 	}
 	limited := *r.Request
+	for _, name := range r.Unknown {
+		limited.Body = limited.Body.Delete(name)
+	}
+	if most <= 0 {
+		return &limited
+	}
 	if r.MaxCompletionTokens > 0 {
 		limited.MaxCompletionTokens = most
 	}

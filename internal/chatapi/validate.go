@@ -3,6 +3,7 @@ package chatapi
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -111,14 +112,28 @@ func UnknownModel(model string) error {
 // freeTiers are the service tiers that cost no more than the price says.
 var freeTiers = []string{"auto", "default", "flex", "standard_only"}
 
+// isKnown reports whether a member has a rule, a price to be checked, or costs nothing.
+func isKnown(name string) bool {
+	return name == "messages" || fields.Find(name) != nil || slices.Contains(freeFields, name) || rule.IsVendorField(name) || rule.Unpriced(name)
+}
+
+// freeFields are members of OpenAI's that no rule is about, and that cost nothing
+// (https://platform.openai.com/docs/api-reference/chat/create), besides those that
+// [rule.IsVendorField] knows.
+var freeFields = []string{"functions", "function_call"}
+
 // Unpriced refuses the first member that costs money without a price, or chooses
 // another model or account, unless pass lets it through. pass gets the name as the
-// table spells it, "tools" and "cache_control" included, and as the caller does.
+// table spells it, "tools" and "cache_control" included, and as the caller does. Members
+// that the gateway does not know are not refused but left out: see [rule.Unknown].
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
 	if err := rule.CheckUnpriced(&r.Object, rule.Generation, freeTiers, pass); err != nil {
 		return err
 	}
-	return r.Paid.Check(pass)
+	if err := r.Paid.Check(pass); err != nil {
+		return err
+	}
+	return r.Unknown.Find(&r.Object, isKnown, pass)
 }
 
 // Family is a group of models with rules of their own beside the common ones.

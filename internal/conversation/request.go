@@ -24,6 +24,7 @@ type Parsed struct {
 	// CountOnly says that only the input is to be counted.
 	CountOnly bool
 
+	Unknown  rule.Unknown // members of the body that are left out
 	Media    tokencount.Media
 	Quarters int64 // of the tokens of what the messages hold besides content
 

@@ -27,6 +27,8 @@ type Request struct {
 	listed  int            // how many the list has
 	tokens  bool           // the input is of token numbers
 	bound   int64          // the most tokens that the input can be
+
+	Unknown rule.Unknown // members of the body that are left out
 }
 
 // The values of encoding_format.
@@ -117,12 +119,16 @@ func (r *Request) Count() int { return len(r.items) }
 func (r *Request) InputBound() int64 { return r.bound }
 
 // Prepared is the request's body as an upstream gets it: the caller's, but for
-// base64 where the family's upstream gives numbers only.
+// base64 where the family's upstream gives numbers only, and for what Unknown names.
 func (r *Request) Prepared() upstream.Body {
-	if r.family.Floats && r.EncodingFormat == FormatBase64 {
-		return r.body.Set("encoding_format", []byte(`"`+formatFloat+`"`))
+	body := r.body
+	for _, name := range r.Unknown {
+		body = body.Delete(name)
 	}
-	return r.body
+	if r.family.Floats && r.EncodingFormat == FormatBase64 {
+		return body.Set("encoding_format", []byte(`"`+formatFloat+`"`))
+	}
+	return body
 }
 
 // Family is a group of models that obey the same rules.
@@ -194,7 +200,26 @@ func (r *Request) part(items []rawjson.Span) *Request {
 
 // Unpriced refuses the first member that chooses another model or account than
 // the gateway has priced, unless pass lets it through. pass gets the name as the
-// table spells it and as the caller does.
+// table spells it and as the caller does. Members that the gateway does not know are not
+// refused but left out: see [rule.Unknown].
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
-	return rule.CheckUnpriced(&r.object, rule.Other, nil, pass)
+	if err := rule.CheckUnpriced(&r.object, rule.Other, nil, pass); err != nil {
+		return err
+	}
+	return r.Unknown.Find(&r.object, isKnown, pass)
+}
+
+// isKnown reports whether a member has a rule, a price to be checked, or costs nothing.
+func isKnown(name string) bool {
+	return fields.Find(name) != nil || slices.Contains(freeFields, name) || rule.Unpriced(name)
+}
+
+// freeFields are members that vendors take besides those of OpenAI, by their public
+// references (Voyage, Cohere, Jina, NVIDIA, DashScope, vLLM, TEI): what the vectors are
+// for, and how the input is cut. What makes other vectors than lists of numbers is not here
+// (embedding_types, output_dtype): no caller could read them as this wire has them.
+var freeFields = []string{
+	"input_type", "task", "task_type", "text_type", "prompt_name", "title", "instruct", "instruction",
+	"truncate", "truncation", "truncation_direction", "truncate_prompt_tokens", "late_chunking", "add_special_tokens",
+	"normalize", "normalized", "output_dimension", "metadata",
 }

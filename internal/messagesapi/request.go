@@ -95,7 +95,8 @@ func read(data []byte, typed *messages.Request, count bool) (*Request, error) {
 // Prepared is the request's body as an upstream gets it: as [Request.Limited] says, and
 // else the caller's, byte for byte.
 func (r *Request) Prepared(most int64) upstream.Body {
-	body, limited := r.Body, r.Limited(most)
+	limited := r.Limited(most)
+	body := limited.Body
 	if limited.MaxTokens != r.MaxTokens {
 		body = body.Set("max_tokens", strconv.AppendInt(nil, limited.MaxTokens, 10))
 	}
@@ -116,12 +117,20 @@ func (r *Request) Prepared(most int64) upstream.Body {
 // Limited is the request as a model in Go gets it: most output tokens are asked for if
 // most is positive and less than what the caller allows. A budget of thinking that the
 // bound does not leave room for is lowered to less than it, as the vendor wants, or left
-// out with all of thinking: see [Request.Unaffordable].
+// out with all of thinking: see [Request.Unaffordable]. Its body is without what Unknown
+// names.
 func (r *Request) Limited(most int64) *messages.Request {
-	if most <= 0 || r.MaxTokens > 0 && most >= r.MaxTokens {
+	within := most <= 0 || r.MaxTokens > 0 && most >= r.MaxTokens
+	if within && len(r.Unknown) == 0 {
 		return r.Request
 	}
 	limited := *r.Request
+	for _, name := range r.Unknown {
+		limited.Body = limited.Body.Delete(name)
+	}
+	if within {
+		return &limited
+	}
 	limited.MaxTokens = most
 	if t := r.Thinking; t != nil && t.Type == "enabled" && t.BudgetTokens >= most {
 		limited.Thinking = nil

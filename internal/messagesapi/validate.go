@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -196,7 +197,8 @@ var freeTiers = []string{"auto", "standard_only"}
 // Unpriced refuses the first member, and the first beta feature of the header,
 // that costs money without a price, or chooses another model or account, unless
 // pass lets it through. pass gets the name as the table spells it, "tools",
-// "cache_control" and "anthropic-beta" included, and as the caller does. A count of
+// "cache_control" and "anthropic-beta" included, and as the caller does. Members that the
+// gateway does not know are not refused but left out: see [rule.Unknown]. A count of
 // tokens costs nothing, and so may only not choose another model or account.
 func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) error {
 	if r.CountOnly {
@@ -208,8 +210,21 @@ func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) 
 	if err := r.Paid.Check(pass); err != nil {
 		return err
 	}
-	return rule.Betas(h, pass)
+	if err := rule.Betas(h, pass); err != nil {
+		return err
+	}
+	return r.Unknown.Find(&r.Object, isKnown, pass)
 }
+
+// isKnown reports whether a member has a rule, a price to be checked, or costs nothing.
+func isKnown(name string) bool {
+	return name == "messages" || fields.Find(name) != nil || slices.Contains(freeFields, name) || rule.IsVendorField(name) || rule.Unpriced(name)
+}
+
+// freeFields are members that no rule is about, and that cost nothing: output_format is the
+// older name of output_config.format, anthropic_version the header on other clouds
+// (https://docs.claude.com/en/api/messages).
+var freeFields = []string{"output_format", "anthropic_version"}
 
 // clientTool reports a type of tools that the client runs, or that searches the
 // client's own tools, which costs nothing but tokens.

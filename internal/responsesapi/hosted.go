@@ -38,11 +38,11 @@ type hosted struct {
 	kinds   []string // the types of them, each once
 	clients int      // how many other tools there are
 
-	drop     bool           // they are left out
-	choice   []byte         // tool_choice without them; nil for that of the caller
-	dropTier bool           // service_tier is left out too
-	unknown  []unknownField // which are left out too
-	betas    bool           // the header OpenAI-Beta is left out too
+	drop      bool     // they are left out
+	choice    []byte   // tool_choice without them; nil for that of the caller
+	dropTier  bool     // service_tier is left out too
+	reasoning []string // the members of reasoning that are left out too
+	betas     bool     // the header OpenAI-Beta is left out too
 }
 
 // mostKinds bounds the types that are reported by name.
@@ -82,8 +82,8 @@ func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) 
 		}
 		return r.CheckFiles(pass)
 	}
-	unknown, betas := r.unknownFields(pass), !rule.FreeOpenAIBetas(h, pass)
-	if pass == nil && (len(r.hosted.kinds) > 0 || len(unknown) > 0 || betas) {
+	reasoning, betas := r.unknownOfReasoning(pass), !rule.FreeOpenAIBetas(h, pass)
+	if pass == nil && (len(r.hosted.kinds) > 0 || len(reasoning) > 0 || betas) {
 		return errUnpriced
 	}
 	err := rule.CheckUnpriced(&r.Object, rule.Generation, freeTiers, func(name, spelled string) bool {
@@ -101,10 +101,13 @@ func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) 
 	if err := r.Paid.Check(pass); err != nil {
 		return err
 	}
-	if len(unknown) > mostUnknown {
-		return fault.Invalid(unknown[mostUnknown].String(), fmt.Sprintf("The request has more than %d fields that this gateway does not know. Leave them out.", mostUnknown))
+	if err := r.Unknown.Find(&r.Object, isKnown, pass); err != nil {
+		return err
 	}
-	r.hosted.unknown, r.hosted.betas = unknown, betas
+	r.hosted.reasoning, r.hosted.betas = reasoning, betas
+	if err := r.unknown().Check(); err != nil {
+		return err
+	}
 	if err := r.CheckFiles(pass); err != nil {
 		return err
 	}
@@ -124,9 +127,6 @@ func (r *Request) CheckFiles(pass func(name, spelled string) bool) error {
 	return fault.Invalid(r.files, fmt.Sprintf("%q names a file in the vendor's account of this gateway, which its customers share. Send the content itself.", r.files))
 }
 
-// mostUnknown bounds the members that are left out, each of which is an edit of the body.
-const mostUnknown = 64
-
 // freeFields are members that no rule is about, and that cost nothing.
 var freeFields = []string{"client_metadata", "stop", "seed", "presence_penalty", "frequency_penalty", "logit_bias"}
 
@@ -134,62 +134,47 @@ var freeFields = []string{"client_metadata", "stop", "seed", "presence_penalty",
 // make, of which the bound of the output includes all.
 var freeReasoning = []string{"effort", "summary", "generate_summary", "context"}
 
-// unknownField is a member of the body that is left out, or of its reasoning.
-type unknownField struct {
-	name      string
-	reasoning bool
+// isKnown reports whether a member of the body has a rule, or costs nothing.
+func isKnown(name string) bool {
+	return name == "input" || fields.Find(name) != nil || slices.Contains(freeFields, name)
 }
 
-// String is how a caller and an operator spell the field.
-func (u unknownField) String() string {
-	if u.reasoning {
-		return "reasoning." + u.name
-	}
-	return u.name
-}
-
-// unknownFields are the members of the body and of reasoning that the gateway does not
-// know and pass does not let through. A vendor may add one that makes it work, and bill,
-// beyond the bound of the output: subagents, several answers of which it shows the best.
-// They are at most one more than [mostUnknown].
-func (r *Request) unknownFields(pass rule.PassUnpriced) (unknown []unknownField) {
-	add := func(u unknownField, top string, raw []byte) {
-		if len(unknown) <= mostUnknown && !rawjson.IsNull(raw) && (pass == nil || !pass(u.String(), top)) && !slices.Contains(unknown, u) {
-			unknown = append(unknown, u)
-		}
-	}
-	for i := range r.Object.Members {
-		m := &r.Object.Members[i]
-		if m.Name != "input" && fields.Find(m.Name) == nil && !slices.Contains(freeFields, m.Name) {
-			add(unknownField{m.Name, false}, m.Name, m.Value.Of(r.Object.Src))
-		}
-	}
+// unknownOfReasoning are the members of reasoning that the gateway does not know and pass
+// does not let through. A vendor may add one that makes it work, and bill, beyond the bound
+// of the output: subagents, several answers of which it shows the best.
+func (r *Request) unknownOfReasoning(pass rule.PassUnpriced) []string {
 	o, err := rawjson.Index(r.original("reasoning"), nil, nil)
 	if err != nil {
-		return unknown // there is none
+		return nil // there is none
 	}
-	for i := range o.Members {
-		if m := &o.Members[i]; !slices.Contains(freeReasoning, m.Name) {
-			add(unknownField{m.Name, true}, "reasoning", m.Value.Of(o.Src))
-		}
-	}
-	return unknown
+	return rule.UnknownMembers(&o, func(name string) bool { return slices.Contains(freeReasoning, name) }, func(name string) bool {
+		return pass != nil && pass(reasoningPrefix+name, "reasoning")
+	})
 }
 
-// withoutUnknown appends the edits that leave out the members in hosted.unknown.
-func (r *Request) withoutUnknown(edits []edit) []edit {
-	var inner []rawjson.Edit
-	for _, u := range r.hosted.unknown {
-		if u.reasoning {
-			inner = append(inner, rawjson.Delete(u.name))
-		} else {
-			edits = append(edits, edit{u.name, nil})
-		}
+// reasoningPrefix is what a caller and an operator spell before a member of reasoning.
+const reasoningPrefix = "reasoning."
+
+// unknown names all members that are left out, as a caller and an operator spell them.
+func (r *Request) unknown() (names rule.Unknown) {
+	names = slices.Clone(r.Unknown)
+	for _, name := range r.hosted.reasoning {
+		names = append(names, reasoningPrefix+name)
 	}
-	if len(inner) > 0 {
-		if o, err := rawjson.Index(r.original("reasoning"), nil, nil); err == nil {
-			edits = append(edits, edit{"reasoning", o.Apply(nil, inner...)})
+	return names
+}
+
+// withoutUnknown appends the edits that leave out the members that are not known.
+func (r *Request) withoutUnknown(edits []edit) []edit {
+	for _, name := range r.Unknown {
+		edits = append(edits, edit{name, nil})
+	}
+	if o, err := rawjson.Index(r.original("reasoning"), nil, nil); err == nil && len(r.hosted.reasoning) > 0 {
+		var inner []rawjson.Edit
+		for _, name := range r.hosted.reasoning {
+			inner = append(inner, rawjson.Delete(name))
 		}
+		edits = append(edits, edit{"reasoning", o.Apply(nil, inner...)})
 	}
 	return edits
 }

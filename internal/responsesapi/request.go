@@ -166,9 +166,7 @@ func (r *Request) Omitted() []string {
 	if r.hosted.dropTier {
 		names = append(names, serviceTier)
 	}
-	for _, u := range r.hosted.unknown {
-		names = append(names, u.String())
-	}
+	names = append(names, r.unknown()...)
 	if r.hosted.betas {
 		names = append(names, rule.OpenAIBetas)
 	}

@@ -156,6 +156,17 @@ func (r *Router) Passes(op upstream.Op, model, name, spelled string, translated 
 	return true
 }
 
+// Renames reports whether every channel that may answer op for a public id gives a request
+// field another name (Channel.Rename).
+func (r *Router) Renames(op upstream.Op, model, field string) bool {
+	for _, rt := range r.table.routes(op, model) {
+		if rt.Rename[field] == "" {
+			return false
+		}
+	}
+	return true
+}
+
 // Only is the channel that answers every call of op for a public id, and the id of its one
 // key, empty if that is not known; false if a call may be answered by another one.
 func (r *Router) Only(op upstream.Op, model string) (channel, key string, ok bool) {
