@@ -43,8 +43,8 @@ func (c *call) findModel(op *operation) (*Model, error) {
 	return m, nil
 }
 
-// check validates the request: what it refers to, the rules of the capability, fields
-// without a price.
+// check validates the request: what it refers to, the rules of the capability, files in the
+// vendor's account, fields without a price.
 func (c *call) check(ctx context.Context, op *operation, m *Model) error {
 	if op.expand != nil {
 		if err := op.expand(ctx, op, m); err != nil {
@@ -54,6 +54,12 @@ func (c *call) check(ctx context.Context, op *operation, m *Model) error {
 	price := c.catalog.prices.Price(m.ID)
 	if err := op.validate(op, m, price); err != nil {
 		return err
+	}
+	if conversation := op.sessionBody; conversation != nil {
+		passes := func(name string) bool { return c.catalog.router.Passes(op.name, m.ID, name, name, true) }
+		if err := conversation.CheckFiles(passes); err != nil {
+			return err
+		}
 	}
 	if err := c.checkUnpriced(op, m); err != nil {
 		return err

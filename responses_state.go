@@ -149,11 +149,6 @@ func (o *operation) sharedNames(m *Model) (own []responsesapi.Reference, err err
 	r, c := o.response(), o.call.catalog
 	pass := func(name, spelled string) bool { return c.router.Passes(o.name, m.ID, name, spelled, true) }
 	r.DropCitations = r.Cites() && !(pass("file_id", "input") && pass("container_id", "input"))
-	if !c.requirePrice { // else the check of what has no price does so
-		if err := r.CheckFiles(pass); err != nil {
-			return nil, err
-		}
-	}
 	if !r.DeclaresHosted() || c.requirePrice && !pass("tools", "tools") {
 		return nil, nil // no tool of the vendor's uses them
 	}

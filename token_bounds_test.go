@@ -290,7 +290,7 @@ func TestMediaByURLRunAloneUnlessTheBalanceCoversThem(t *testing.T) {
 		{"a picture, a balance for all", "20.00", picture, `"max_tokens":10`, 10},
 		{"without a bound of the output", "0.50", picture, `"user":"u"`, 1},
 		{"a video, a small balance", "9.00", `{"type":"video_url","video_url":{"url":"https://a.test/v.mp4"}}`, `"max_tokens":10`, 1},
-		{"a file by its id", "9.00", `{"type":"file","file":{"file_id":"f"}}`, `"max_tokens":10`, 1},
+		{"a file by URL", "9.00", `{"type":"file","file":{"file_data":"https://a.test/f.pdf"}}`, `"max_tokens":10`, 1},
 		{"a picture in the body", "0.50", inline, `"max_tokens":10`, 10},
 		{"a large text in the body", "0.60", `{"type":"file","file":{"file_data":"data:text/plain,` + strings.Repeat("word ", 20_000) + `"}}`, `"max_tokens":10`, 1},
 	} {

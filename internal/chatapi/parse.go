@@ -279,6 +279,9 @@ func (m *message) checkBlock(b *block, path conversation.Path) {
 			m.Must(path, "."+b.kind+".url", "an absolute http, https or data URL")
 		}
 		linked := !tokencount.IsDataURL(b.url)
+		if linked && isVendorFile(b.url) {
+			m.Request.NoteFile(path, b.kind+".url")
+		}
 		if b.kind == "image_url" && (linked || tokencount.IsImageURL(b.url)) {
 			m.Media.AddImage(b.url, linked)
 		} else {
@@ -291,6 +294,9 @@ func (m *message) checkBlock(b *block, path conversation.Path) {
 		kind := tokencount.Document
 		if b.kind == "input_audio" {
 			kind = "audio/"
+		}
+		if named := namesFile(member); named != "" {
+			m.Request.NoteFile(path, b.kind+"."+named)
 		}
 		content, held := mediumContent(member)
 		m.Media.AddFile(content, !held, kind)
@@ -323,6 +329,29 @@ func mediumContent(raw []byte) (content []byte, held bool) {
 		}
 	}
 	return content, held
+}
+
+// namesFile is the member by which a sound or a file names what lies in the vendor's
+// account, as it is spelled; empty if there is none.
+func namesFile(raw []byte) string {
+	o := rawjson.Borrow()
+	defer rawjson.GiveBack(o)
+	if rawjson.IndexInto(o, raw, nil, nil) != nil {
+		return "" // it was refused
+	}
+	for i := range o.Members {
+		if m := &o.Members[i]; strings.EqualFold(m.Name, "file_id") && !rawjson.IsNull(m.Value.Of(raw)) {
+			return m.Name
+		}
+	}
+	return ""
+}
+
+// isVendorFile reports whether a URL names a file in the vendor's account, as Moonshot's
+// ms://ID does, or one that the account may read, as Google's gs://BUCKET/NAME.
+func isVendorFile(raw []byte) bool {
+	u := conversation.URL(raw)
+	return u != nil && (u.Scheme == "ms" || u.Scheme == "gs")
 }
 
 // isMediaURL reports whether a JSON string is a URL of a form that upstreams

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
@@ -35,6 +36,7 @@ type Parsed struct {
 	elements  int       // messages, content blocks, tools and tool calls until now
 	size      int64     // of the body, in bytes
 	summary   *summary  // of a request whose bytes are gone
+	file      string    // where the first file stands that only an id names
 }
 
 // summary is what is kept of what [Parsed.Summarized] leaves out.
@@ -62,6 +64,22 @@ func (p *Parsed) ReadBody(rules *rawjson.Rules, data []byte, list string, uncoun
 func (p *Parsed) Replace(o rawjson.Object) {
 	p.size += int64(len(o.Src)) - int64(len(p.Object.Src))
 	p.Object = o
+}
+
+// NoteFile notes a file that only an id names, by the member that has the id.
+func (p *Parsed) NoteFile(at Path, member string) {
+	if p.file == "" {
+		p.file = at.String() + "." + member
+	}
+}
+
+// CheckFiles refuses a file that only an id names, unless pass lets it through. The id may be
+// another customer's: all share the gateway's account at the vendor.
+func (p *Parsed) CheckFiles(pass func(name string) bool) error {
+	if p.file == "" || pass("file_id") {
+		return nil
+	}
+	return fault.Invalid(p.file, fmt.Sprintf("%q names a file in the vendor's account of this gateway, which its customers share. Send the content itself.", p.file))
 }
 
 // CacheControls notes those among the members of the object at param.

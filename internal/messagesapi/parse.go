@@ -2,6 +2,7 @@ package messagesapi
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -98,9 +99,9 @@ var blockMembers = rule.Table{
 }
 
 // blockNames are the members that are read of a block: those of blockMembers, then its
-// content.
+// content, and the file that it names.
 var blockNames = rawjson.Names{
-	"type", "text", "source", "title", "thinking", "signature", "data", "id", "name", "input", "tool_use_id", "is_error", "content",
+	"type", "text", "source", "title", "thinking", "signature", "data", "id", "name", "input", "tool_use_id", "is_error", "content", "file_id",
 }
 
 // blockTypes are the types of blocks that have rules, and the members that they
@@ -121,6 +122,7 @@ var blockTypes = []struct {
 // block is a content block while it is read.
 type block struct {
 	values [12][]byte // of the table members
+	file   []byte     // the id of a file
 	source source
 	inner  rule.Problem     // of the blocks within it
 	media  tokencount.Media // in the blocks within it
@@ -142,7 +144,10 @@ func (w walker) block(at conversation.Path) error {
 		}
 		return false, nil
 	}, func(f conversation.Member) {
-		if f.Index >= 0 {
+		switch {
+		case f.Name == "file_id":
+			b.file = f.Raw
+		case f.Index >= 0:
 			b.values[f.Index] = f.Raw
 		}
 		if f.IsCache {
@@ -162,6 +167,12 @@ func (w walker) check(b *block, at conversation.Path) {
 	if kind == "" {
 		w.Must(at, ".type", `a string such as "text"`)
 		return
+	}
+	if !rawjson.IsNull(b.file) && !strings.HasSuffix(kind, "_output") { // which a tool of the vendor's has made
+		w.Request.NoteFile(at, "file_id")
+	}
+	if !rawjson.IsNull(b.source.values[slices.Index(sourceNames, "file_id")]) {
+		w.Request.NoteFile(at.Member("source"), "file_id")
 	}
 	for _, known := range blockTypes {
 		if known.name != kind {

@@ -67,20 +67,15 @@ const (
 // errUnpriced says that something of the request has no price; which, is asked again.
 var errUnpriced = errors.New("something has no price")
 
-// Unpriced refuses the first member that costs money without a price, chooses another
-// model or account, or names a file of the account that all callers share, unless pass
-// lets it through. pass gets the name as the table spells it, "tools", "file_id" and
-// "cache_control" included, and as the caller does. Tools that the vendor runs, a
+// Unpriced refuses the first member that costs money without a price, or chooses another
+// model or account, unless pass lets it through. pass gets the name as the table spells
+// it, "tools" and "cache_control" included, and as the caller does. Tools that the vendor runs, a
 // service tier, and members and words of the header OpenAI-Beta of which the gateway does
 // not know that they are free, are not refused but left out: see [Request.Omitted]. A
-// count of tokens costs nothing, and so may only not choose another model or account, or
-// name such a file.
+// count of tokens costs nothing, and so may only not choose another model or account.
 func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) error {
 	if r.CountOnly {
-		if err := rule.CheckUnpriced(&r.Object, rule.Count, nil, pass); err != nil {
-			return err
-		}
-		return r.CheckFiles(pass)
+		return rule.CheckUnpriced(&r.Object, rule.Count, nil, pass)
 	}
 	reasoning, betas := r.unknownOfReasoning(pass), !rule.FreeOpenAIBetas(h, pass)
 	if pass == nil && (len(r.hosted.kinds) > 0 || len(reasoning) > 0 || betas) {
@@ -108,23 +103,12 @@ func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) 
 	if err := r.unknown().Check(); err != nil {
 		return err
 	}
-	if err := r.CheckFiles(pass); err != nil {
-		return err
-	}
 	if len(r.hosted.kinds) > 0 && !pass("tools", "tools") {
 		choice, err := r.choiceWithoutHosted()
 		r.hosted.drop, r.hosted.choice = err == nil, choice
 		return err
 	}
 	return nil
-}
-
-// CheckFiles refuses a file of the input that only an id names, unless pass lets it through.
-func (r *Request) CheckFiles(pass func(name, spelled string) bool) error {
-	if r.files == "" || pass != nil && pass(fileID, fileID) {
-		return nil
-	}
-	return fault.Invalid(r.files, fmt.Sprintf("%q names a file in the vendor's account of this gateway, which its customers share. Send the content itself.", r.files))
 }
 
 // freeFields are members that no rule is about, and that cost nothing.

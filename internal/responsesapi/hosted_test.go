@@ -99,15 +99,12 @@ func TestWhatHasNoPriceIsLeftOut(t *testing.T) {
 func TestWhatDemandsSomethingWithoutAPriceIsRefused(t *testing.T) {
 	const tools = `"tools":[{"type":"web_search"}]`
 	for fields, param := range map[string]string{
-		tools + `,"tool_choice":"required"`:                                                                             "tool_choice",
-		tools + `,"tool_choice":{"type":"web_search"}`:                                                                  "tool_choice",
-		tools + `,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"web_search"}]}`:                 "tool_choice",
-		`"tools":[{"type":"tool_search"}],"tool_choice":{"type":"tool_search"}`:                                         "tool_choice",
-		`"fallback_models":["x"]`:                                                                                       "fallback_models",
-		`"web_search_options":{}`:                                                                                       "web_search_options",
-		`"input":[{"role":"user","content":[{"type":"input_image","file_id":"file-of-another"}]}]`:                      "input[0].content[0].file_id",
-		`"input":[{"type":"function_call_output","call_id":"c","output":[{"type":"input_file","file_id":"f"}]}]`:        "input[0].output[0].file_id",
-		`"input":[{"type":"computer_call_output","call_id":"c","output":{"type":"computer_screenshot","file_id":"f"}}]`: "input[0].output.file_id",
+		tools + `,"tool_choice":"required"`:                                                             "tool_choice",
+		tools + `,"tool_choice":{"type":"web_search"}`:                                                  "tool_choice",
+		tools + `,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"web_search"}]}`: "tool_choice",
+		`"tools":[{"type":"tool_search"}],"tool_choice":{"type":"tool_search"}`:                         "tool_choice",
+		`"fallback_models":["x"]`:                                                                       "fallback_models",
+		`"web_search_options":{}`:                                                                       "web_search_options",
 	} {
 		if !strings.Contains(fields, `"input"`) {
 			fields = `"input":"x",` + fields
@@ -134,15 +131,8 @@ func TestACountCostsNothingSoThatToolsStay(t *testing.T) {
 
 // What an id names may be another caller's, whose length a count would show.
 func TestACountHasNothingThatOnlyAnIDNames(t *testing.T) {
-	r := must(ParseCount([]byte(of(`{"role":"user","content":[{"type":"input_file","file_id":"file-of-another"}]}`))))
-	if f := fault.From(r.Unpriced(nil, refuses)); f == nil || f.Param != "input[0].content[0].file_id" || r.Unpriced(nil, nil) == nil {
-		t.Errorf("a file: %v", f)
-	}
-	if err := r.Unpriced(nil, func(string, string) bool { return true }); err != nil {
-		t.Errorf("a file, passed: %v", err)
-	}
 	const said = `{"role":"user","content":"x"}`
-	r = must(ParseCount([]byte(of(`{"type":"reasoning","id":"rs_1","summary":[]},` + said))))
+	r := must(ParseCount([]byte(of(`{"type":"reasoning","id":"rs_1","summary":[]},` + said))))
 	if data, err := r.Prepared(0).Bytes(); err != nil || string(data) != of(said) {
 		t.Errorf("a thought: sent %s, %v", data, err)
 	}

@@ -336,9 +336,7 @@ func (w walker) checkPart(values [][]byte, at conversation.Path) {
 			} else {
 				w.Media.AddFile(raw, true, "")
 			}
-			if w.request.files == "" {
-				w.request.files = at.String() + ".file_id"
-			}
+			w.Request.NoteFile(at, fileID)
 		}
 	}
 }

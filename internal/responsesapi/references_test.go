@@ -97,10 +97,10 @@ func noted(t *testing.T, r *Request) facts {
 		return f
 	}
 	var b chat.MediaBound
-	_ = r.Unpriced(nil, func(name, _ string) bool { return name == "file_id" })
+	_ = r.Unpriced(nil, refuses)
 	f.Bound, f.Linked, f.Estimate = r.InputBound(b), r.LinkedBound(b), r.InputEstimate(b)
 	f.References, f.Named, f.Links = slices.Clip(r.References), r.Named, r.Links
-	f.Kinds, f.Clients, f.Files = r.hosted.kinds, r.hosted.clients, r.files != ""
+	f.Kinds, f.Clients, f.Files = r.hosted.kinds, r.hosted.clients, r.CheckFiles(func(string) bool { return false }) != nil
 	f.Omitted, f.Include, f.Input, f.Previous = r.Omitted(), r.Include, string(r.Input), r.PreviousResponseID
 	if slices.Sort(f.Kinds); len(f.References) == 0 {
 		f.References = nil

@@ -41,9 +41,8 @@ type Request struct {
 
 	typed    *responses.Request // whose fields the view has; nil if they are read from the body
 	hasInput bool
-	hasIDs   bool   // items have ids that hold what these name
-	cites    bool   // messages have citations of files or containers
-	files    string // where the first file stands that only an id names
+	hasIDs   bool // items have ids that hold what these name
+	cites    bool // messages have citations of files or containers
 	hosted   hosted
 }
 
