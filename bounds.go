@@ -60,6 +60,7 @@ func (b *bounds) holdRequest(m *Model) billing.HoldRequest {
 type tokenBounds struct {
 	input       int64 // most tokens of the input, media by the configured bound
 	extraMedia  int64 // how many more a vendor may count for media whose size is not known, or large
+	inputLimit  int64 // most that a vendor is believed to have read; 0 where the body does not say it
 	candidates  int64 // of the answer; 0 for what is no conversation
 	callerBound int64 // the caller's bound of one candidate; 0 for none
 	sentBound   int64 // the same where every vendor gets it, else 0
@@ -84,8 +85,16 @@ func (b tokenBounds) toBounds(m *Model, dropped bool) bounds {
 	}
 	return bounds{
 		most: b.usual(m), least: b.usage(b.input, b.candidates), tokens: b,
-		plausible: plausible{input: maxContext, output: b.candidates * m.plausibleOutput(), images: math.MaxInt64},
+		plausible: plausible{input: b.plausibleInput(), output: b.candidates * m.plausibleOutput(), images: math.MaxInt64},
 	}
+}
+
+// plausibleInput is the most input tokens that a vendor can report and be believed.
+func (b tokenBounds) plausibleInput() int64 {
+	if b.inputLimit == 0 {
+		return maxContext
+	}
+	return min(b.inputLimit, maxContext)
 }
 
 // setHold completes what the hold is asked for, as in the example of [tokenBounds]. A

@@ -45,7 +45,7 @@ func (c *call) findModel(op *operation) (*Model, error) {
 
 // check validates the request: what it refers to, the rules of the capability, files in the
 // vendor's account, fields without a price.
-func (c *call) check(ctx context.Context, op *operation, m *Model) error {
+func (c *call) check(ctx context.Context, op *operation, m *Model) (err error) {
 	if op.expand != nil {
 		if err := op.expand(ctx, op, m); err != nil {
 			return err
@@ -57,11 +57,11 @@ func (c *call) check(ctx context.Context, op *operation, m *Model) error {
 	}
 	if conversation := op.sessionBody; conversation != nil {
 		passes := func(name string) bool { return c.catalog.router.Passes(op.name, m.ID, name, name, true) }
-		if err := conversation.CheckFiles(passes); err != nil {
+		if err = conversation.CheckFiles(passes); err != nil {
 			return err
 		}
 	}
-	if err := c.checkUnpriced(op, m); err != nil {
+	if op.passed, err = c.checkUnpriced(op, m); err != nil {
 		return err
 	}
 	op.bounds = op.bound(op, m, price)
@@ -70,21 +70,27 @@ func (c *call) check(ctx context.Context, op *operation, m *Model) error {
 
 // checkUnpriced refuses, where billing is prepaid, what costs money without a
 // price or chooses another model or account, unless the model's channels take it. A field
-// that the gateway does not know is left out, unless the channels take or rename it.
-func (c *call) checkUnpriced(op *operation, m *Model) error {
-	if !c.catalog.requirePrice {
-		return nil
-	}
-	if err := c.checkRenamed(op, m); err != nil {
-		return err
+// that the gateway does not know is left out, unless the channels take or rename it. passed
+// says that some such field may reach the vendor.
+func (c *call) checkUnpriced(op *operation, m *Model) (passed bool, err error) {
+	if c.catalog.requirePrice {
+		if err := c.checkRenamed(op, m); err != nil {
+			return false, err
+		}
 	}
 	if op.unpriced(op, c.header, nil) == nil { // as nearly all are
-		return nil
+		return false, nil
 	}
-	return op.unpriced(op, c.header, func(name, spelled string) bool {
-		return c.catalog.router.Passes(op.name, m.ID, name, spelled, !slices.Contains(op.translated, name)) ||
+	if !c.catalog.requirePrice {
+		return true, nil
+	}
+	err = op.unpriced(op, c.header, func(name, spelled string) bool {
+		passes := c.catalog.router.Passes(op.name, m.ID, name, spelled, !slices.Contains(op.translated, name)) ||
 			!rule.Unpriced(name) && c.catalog.router.Renames(op.name, m.ID, spelled)
+		passed = passed || passes
+		return passes
 	})
+	return passed, err
 }
 
 // checkRenamed is checkUnpriced of the fields that some channel renames to one

@@ -133,6 +133,7 @@ type operation struct {
 
 	state *responseState // of a request for a response; nil where none are kept
 
+	passed bool   // fields may reach the vendor by which it reads or makes more than was sent
 	bounds bounds // computed once the model and its price are known
 }
 
@@ -201,6 +202,8 @@ type conversationRequest interface {
 	// InputBound and LinkedBound are the input and extraMedia of tokenBounds.
 	InputBound(media chat.MediaBound) int64
 	LinkedBound(media chat.MediaBound) int64
+	// InputLimit is that of tokenBounds.
+	InputLimit(media chat.MediaBound) int64
 	InputEstimate(media chat.MediaBound) int64
 	ReadAnswer(data []byte, media chat.MediaBound) (conversation.Answer, error)
 	// AsksForReasoning reports whether the request switches the model's reasoning on.
@@ -224,6 +227,9 @@ func (o *operation) conversationBounds(m *Model, price *billing.Price) tokenBoun
 	}
 	if price.Covers(billing.Request) {
 		b.requests = 1
+	}
+	if !o.passed {
+		b.inputLimit = r.InputLimit(o.media())
 	}
 	return b
 }
@@ -396,6 +402,9 @@ var responseCreation = capability{
 		if o.state != nil {
 			b.input += o.state.tokens
 			o.state.most = b.input
+		}
+		if o.state != nil && o.state.channel != "" { // the vendor adds what it keeps
+			b.inputLimit = 0
 		}
 		// In its place a channel of another dialect gets one of the others.
 		return b.toBounds(m, m.drops.maxTokens || m.drops.maxCompletionTokens || m.drops.maxOutputTokens)

@@ -17,9 +17,9 @@ import (
 // A vendor that keeps the conversation bills all of it, of which the request has the last
 // words only.
 func TestARequestPaysForTheConversationThatAVendorKeeps(t *testing.T) {
-	v := &responsesVendor{store: "true", tokens: 900_000}
+	v := &responsesVendor{store: "true", tokens: 300_000}
 	k := newStateGateway(t, v, func(o *gateway.Options) { o.Responses.Mode = gateway.ResponsesNative })
-	k.must(t, upstream.Responses, askResponse)
+	k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"input":"`+strings.Repeat("word ", 180_000)+`"}`) // a byte may be a token
 	v.tokens = 20
 	k.must(t, upstream.Responses, `{"model":"m","max_output_tokens":40,"input":"something else"}`) // which the rest of the balance covers
 	for _, follows := range []string{`"previous_response_id":"resp_1","input":"x"`, `"input":[{"id":"msg_1"},{"id":"rs_1"}]`} {

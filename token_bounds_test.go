@@ -280,6 +280,49 @@ func TestABoundThatAChannelRenamesStandsAsItIs(t *testing.T) {
 	}
 }
 
+// A token is at least a byte of what was sent, and a vendor may put a prompt of its own
+// before it.
+func TestACountOfInputIsBelievedAsFarAsTheBodyAllows(t *testing.T) {
+	const chatHead, text = `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":`, `"hi"}]`
+	const ownPrompt = 16_384
+	for _, row := range []struct {
+		name     string
+		op       upstream.Op
+		body     string
+		pass     string // of the channel
+		reported int64
+		believed bool
+	}{
+		{"a vendor's own prompt", upstream.ChatCompletion, chatHead + text + `}`, "", 3_000, true},
+		{"the most", upstream.ChatCompletion, chatHead + text + `}`, "", int64(len(chatHead+text+`}`)) + ownPrompt, true},
+		{"one more", upstream.ChatCompletion, chatHead + text + `}`, "", int64(len(chatHead+text+`}`)) + ownPrompt + 1, false},
+		{"no count at all", upstream.ChatCompletion, chatHead + text + `}`, "", 2_000_000, false},
+		{"of a message", upstream.Messages, chatHead + text + `}`, "", 2_000_000, false},
+		{"of a response", upstream.Responses, `{"model":"m","max_output_tokens":9,"input":"hi"}`, "", 2_000_000, false},
+		{"of a small picture in the body", upstream.ChatCompletion, chatHead + `[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}]}`, "", 30_000, true},
+		{"of a picture by URL", upstream.ChatCompletion, chatHead + `[{"type":"image_url","image_url":{"url":"https://a.test/p.png"}}]}]}`, "", 500_000, true},
+		{"with a tool of the vendor's", upstream.ChatCompletion, chatHead + text + `,"tools":[{"type":"web_search"}]}`, "tools", 500_000, true},
+		{"with a search", upstream.ChatCompletion, chatHead + text + `,"web_search_options":{}}`, "web_search_options", 500_000, true},
+		{"with a field that is passed", upstream.ChatCompletion, chatHead + text + `,"unknown":1}`, "unknown", 500_000, true},
+		{"with a field that is left out", upstream.ChatCompletion, chatHead + text + `,"unknown":1}`, "", 500_000, false},
+		{"with a tool that is left out", upstream.Responses, `{"model":"m","max_output_tokens":9,"input":"hi","tools":[{"type":"web_search"}]}`, "", 500_000, false},
+		{"of a response with a tool of the vendor's", upstream.Responses, `{"model":"m","max_output_tokens":9,"input":"hi","tools":[{"type":"web_search"}]}`, "tools", 500_000, true},
+	} {
+		up := &scriptedUpstream{text: map[upstream.Op]string{
+			upstream.ChatCompletion: chatAnswer(fmt.Sprintf(`,"usage":{"prompt_tokens":%d,"completion_tokens":0}`, row.reported)),
+			upstream.Messages:       strings.Replace(messageAnswer, `"input_tokens":20`, fmt.Sprintf(`"input_tokens":%d`, row.reported), 1),
+			upstream.Responses:      strings.Replace(responseAnswer, `"input_tokens":20`, fmt.Sprintf(`"input_tokens":%d`, row.reported), 1),
+		}[row.op]}
+		h := newTestGateway(t, newRouter(t, router.Channel{Name: "c", Upstream: answering{row.op, up}, Models: map[string]string{"m": "m"}, Pass: strings.Fields(row.pass)}), "9.00", inPrepaid)
+		r := h.must(t, row.op, row.body)
+		receipt, err := h.ledger.Receipt(t.Context(), "local", r.ID)
+		must(t, err)
+		if u := receipt.Usage; row.believed != (u.Input == row.reported) || !row.believed && (!u.Anomaly || u.Input > int64(len(row.body)+16)) {
+			t.Errorf("%s: %d tokens of input, an anomaly: %t, of %d reported", row.name, u.Input, u.Anomaly, row.reported)
+		}
+	}
+}
+
 func TestMediaByURLRunAloneUnlessTheBalanceCoversThem(t *testing.T) {
 	const picture, inline = `{"type":"image_url","image_url":{"url":"https://a.test/p.png"}}`, `{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}`
 	for _, c := range []struct {

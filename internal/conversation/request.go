@@ -167,6 +167,18 @@ func (p *Parsed) LinkedBound(b chat.MediaBound) int64 {
 	return linkedTokens(b, m.LinkedImages, m.LinkedFiles) + more
 }
 
+// InputLimit is the most input tokens that a vendor can honestly report: the gateway sent
+// so many bytes, and a token is at least one. A vendor may put a prompt of its own before
+// them. Media in the body may be as large as linked ones. It is 0 where some are linked.
+func (p *Parsed) InputLimit(b chat.MediaBound) int64 {
+	const ownPrompt = 16_384
+	m := p.Media
+	if m.LinkedImages+m.LinkedFiles > 0 {
+		return 0
+	}
+	return p.size + mediaTokens(b, m.Images, m.Files) + linkedTokens(b, m.Images, m.Files) + ownPrompt
+}
+
 // mediaTokens is the bound of so many pictures, and of videos, sounds and files.
 func mediaTokens(b chat.MediaBound, images, files int64) int64 {
 	return images*cmp.Or(b.Image, 2_000) + files*cmp.Or(b.Video, 50_000)
