@@ -312,17 +312,16 @@ func (c *Case) talkTally(marks []mark) tally {
 	if out > 2*mostOutput+slack { // than the model can say: the hold that the request asked for, or the text
 		out = max(cmp.Or(c.MaxTokens, heldTokens), tokens(text))
 	}
-	if in+cached.n > window { // of every model
-		bound := int64(len(c.Body()))
+	if bound := int64(len(c.Body())); in+cached.n > bound+ownPrompt { // a token is at least a byte
 		cached.n = min(cached.n, bound)
 		in = min(in, bound-cached.n)
 	}
 	return tally{billing.Input: in, billing.CachedInput: cached.n, billing.Output: out}
 }
 
-// window is more than every model takes, and slack how much more than it can say a
-// vendor may count.
-const window, slack = 1 << 21, 1024
+// ownPrompt is how many tokens a vendor may put before a prompt, and slack how many more
+// than a model can say it may count.
+const ownPrompt, slack = 16_384, 1024
 
 // chats reports whether the vendor speaks in completions, or in responses.
 func (k Kind) chats() bool { return traits[k].dialect != Messages.op() }
