@@ -327,6 +327,24 @@ func TestEditsSpliceTheSource(t *testing.T) {
 	}
 }
 
+// A long text is cut into many parts, each an edit of the whole request.
+func TestAnEditTakesNoMemoryForWhatItTakesOut(t *testing.T) {
+	const long = 1 << 20
+	o, err := Index([]byte(`{"model":"m","input":"`+strings.Repeat("a", long)+`","voice":"v"}`), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, edits := range map[string][]Edit{
+		"another value":         {Set("input", []byte(`"b"`))},
+		"another value and one": {Set("input", []byte(`"b"`)), Set("voice", []byte(`"w"`))},
+		"no value":              {Delete("input"), Set("text", []byte(`"b"`))},
+	} {
+		if out := o.Apply(nil, edits...); cap(out) > 1<<10 {
+			t.Errorf("%s: %d bytes for %s", name, cap(out), out)
+		}
+	}
+}
+
 func TestEditingAChunkTakesNoMemory(t *testing.T) {
 	o, _ := Index([]byte(chunk), nil, nil)
 	dst := make([]byte, 0, 2*len(chunk))

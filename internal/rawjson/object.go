@@ -202,7 +202,7 @@ func (o *Object) replace(dst []byte, name string, value []byte) (out []byte, ok 
 	if !ok || value == nil {
 		return dst, false
 	}
-	dst = slices.Grow(dst, len(o.Src)+len(value))
+	dst = slices.Grow(dst, len(o.Src)-(old.End-old.Start)+len(value))
 	dst = append(dst, o.Src[:old.Start]...)
 	dst = append(dst, value...)
 	return append(dst, o.Src[old.End:]...), true
@@ -218,17 +218,29 @@ func (o *Object) Pieces(long int, edits ...Edit) [][]byte {
 	return append(w.pieces, w.out)
 }
 
-// edited are the object's members after the edits, and the bytes that they need at most.
+// edited are the object's members after the edits, and about how many bytes they need: an
+// edit that takes a long value out needs no room for it.
 func (o *Object) edited(slots []slot, edits []Edit) (_ []slot, room int) {
 	for i := range o.Members {
 		m := &o.Members[i]
 		slots = append(slots, slot{name: m.Name, key: m.Key.Of(o.Src), value: m.Value.Of(o.Src)})
 	}
-	room = len(o.Src)
 	for i := range edits {
-		e := &edits[i]
-		slots = e.apply(slots)
-		room += len(e.Name) + len(e.Rename) + len(e.Value) + len(`,"":`)
+		slots = edits[i].apply(slots)
+	}
+	room = len(o.Src)
+	for i := range slots {
+		s := &slots[i]
+		if i < len(o.Members) {
+			old := o.Members[i].Value
+			room -= old.End - old.Start
+		}
+		if !s.gone {
+			room += len(s.value)
+		}
+		if s.key == nil {
+			room += len(s.name) + len(`,"":`)
+		}
 	}
 	return slots, room
 }
