@@ -478,6 +478,24 @@ func (s *memoryBudget) wakeWaiters() {
 	}
 }
 
+// reserver reserves bytes of answers for others than the call that reads them in the end;
+// nil if the budget has no bound.
+func (s *memoryBudget) reserver() func(ctx context.Context, n int64) (release func(), err error) {
+	if s.available == nil {
+		return nil
+	}
+	return func(ctx context.Context, n int64) (func(), error) {
+		var t reservation
+		var kept reservedBytes
+		if err := s.reserve(ctx, &t, n); err != nil {
+			s.finish(&t, 0, &kept)
+			return nil, err
+		}
+		s.finish(&t, n, &kept)
+		return func() { s.release(&kept) }, nil
+	}
+}
+
 // total is how many bytes are taken.
 func (s *memoryBudget) total() int64 {
 	s.mu.Lock()

@@ -361,3 +361,25 @@ func TestAnAnswerMayBeAsLargeAsTheLimit(t *testing.T) {
 		}
 	}
 }
+
+// Drivers of vendors with a wire of their own keep whole answers too.
+func TestWhatADriverKeepsCountsInTheMemoryForAnswers(t *testing.T) {
+	const size = 2 << 20
+	var h *testGateway
+	h = newTestGateway(t, upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+		release, err := call.Reserve(ctx, size)
+		if got := h.Load().Answers; err != nil || got != size {
+			t.Errorf("%d bytes are reserved, want %d: %v", got, size, err)
+		}
+		release()
+		return vectorsFor(ctx, call)
+	}), "1", func(o *gateway.Options) {
+		o.Models = []gateway.Model{{ID: "m", Kind: gateway.KindEmbeddings}}
+		o.Admission = gateway.Admission{Memory: 256 << 20, InUse: func() int64 { return 0 }}
+	})
+	r := h.must(t, upstream.Embeddings, texts(1))
+	r.End(200, nil)
+	if got := h.Load().Answers; got != 0 {
+		t.Errorf("%d bytes are still reserved", got)
+	}
+}

@@ -54,6 +54,9 @@ type Call struct {
 	// context of the attempt, ctx or one made of it that carries a span or headers
 	// ([WithWire]), and what is called with the attempt once it has ended.
 	Observe func(ctx context.Context, a Attempt) (context.Context, func(ended Attempt))
+	// Reserve, when not nil, waits for the memory for so many bytes of an answer that a
+	// driver keeps whole. It returns what gives the memory back.
+	Reserve func(ctx context.Context, bytes int64) (release func(), err error)
 	// Header holds protocol headers of the client that travel to an upstream
 	// of the same dialect; nil for none.
 	Header http.Header

@@ -1,6 +1,7 @@
 package dashscope
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,7 @@ func (d *driver) synthesizeSpeech(ctx context.Context, call *upstream.Call, to *
 	if err != nil {
 		return nil, err
 	}
-	body, err := d.readAudio(ctx, resp)
+	body, err := d.readAudio(ctx, call, resp)
 	key.Report(call, err)
 	if err != nil {
 		return nil, publicSpeechError(err)
@@ -104,7 +105,7 @@ func publicSpeechError(err error) error {
 }
 
 // readAudio is the WAV file of an answer: of its events, or of one document.
-func (d *driver) readAudio(ctx context.Context, resp *http.Response) (io.ReadCloser, error) {
+func (d *driver) readAudio(ctx context.Context, call *upstream.Call, resp *http.Response) (io.ReadCloser, error) {
 	body, err := d.Body(resp)
 	if err != nil {
 		return nil, err
@@ -113,7 +114,7 @@ func (d *driver) readAudio(ctx context.Context, resp *http.Response) (io.ReadClo
 	case strings.HasPrefix(kind, "text/event-stream"):
 		return d.streamAudio(ctx, body)
 	case kind == "", strings.HasPrefix(kind, "application/json"):
-		return d.audioOfDocument(ctx, body, resp.Header)
+		return d.audioOfDocument(ctx, call, body, resp.Header)
 	default:
 		_ = body.Close()
 		return nil, d.Malformed(resp.StatusCode, fmt.Errorf("a request for speech was answered with content type %q", d.Excerpt(kind)))
@@ -122,19 +123,20 @@ func (d *driver) readAudio(ctx context.Context, resp *http.Response) (io.ReadClo
 
 // audioOfDocument is that of the answer of a vendor that does not stream: the audio is in it,
 // or behind its link.
-func (d *driver) audioOfDocument(ctx context.Context, body io.ReadCloser, h http.Header) (io.ReadCloser, error) {
+func (d *driver) audioOfDocument(ctx context.Context, call *upstream.Call, body io.ReadCloser, h http.Header) (io.ReadCloser, error) {
 	const most = 256 << 20
-	data, err := io.ReadAll(io.LimitReader(body, most))
-	_ = body.Close()
+	data, memory, err := httpdo.ReadReserved(ctx, call, body, most)
 	if err != nil {
 		return nil, d.BrokenOff(ctx, http.StatusOK, err)
 	}
 	p, err := d.parseChunk(data, h)
+	if err == nil && len(p.audio) > 0 {
+		return httpdo.Kept{Reader: io.MultiReader(bytes.NewReader(headerOf(p.audio)), bytes.NewReader(p.audio)), Closer: memory}, nil
+	}
+	_ = memory.Close()
 	switch {
 	case err != nil:
 		return nil, err
-	case len(p.audio) > 0:
-		return io.NopCloser(strings.NewReader(string(asWAV(p.audio)))), nil
 	case p.link != "":
 		return d.fetchLink(ctx, p.link)
 	}
@@ -175,12 +177,12 @@ func (d *driver) parseChunk(data []byte, h http.Header) (p audioChunk, err error
 	return audioChunk{a.Data, a.URL, answer.Output.Finish != "" && answer.Output.Finish != "null"}, nil
 }
 
-// asWAV puts samples that come bare into a WAV file.
-func asWAV(audio []byte) []byte {
+// headerOf is what makes a WAV file of samples that come bare; nil where they have it.
+func headerOf(audio []byte) []byte {
 	if speechapi.FormatOf(audio, "") == speech.WAV {
-		return audio
+		return nil
 	}
-	return append(speechapi.WAVHeader(pcmFormat()), audio...)
+	return speechapi.WAVHeader(pcmFormat())
 }
 
 // streamAudio reads a stream of events up to the first audio, so that an error
@@ -217,7 +219,7 @@ func (s *audioStream) begin() (link string, err error) {
 		case err != nil:
 			return "", err
 		case len(p.audio) > 0:
-			s.ready, s.done = asWAV(p.audio), p.last
+			s.ready, s.done = append(headerOf(p.audio), p.audio...), p.last
 			return "", nil
 		case p.last && p.link != "":
 			return p.link, nil

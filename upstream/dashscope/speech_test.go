@@ -1,6 +1,8 @@
 package dashscope
 
 import (
+	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -146,5 +148,50 @@ func TestWithoutAnyUseForWAVTheVendorIsNotAsked(t *testing.T) {
 	c.Op = "paint"
 	if _, err := up.Do(t.Context(), c); !fault.Is(err, fault.InternalError) || up.Supports("paint", "m") {
 		t.Errorf("another operation: %v", err)
+	}
+}
+
+// A vendor that does not stream sends the whole audio in one document, which is kept.
+func TestAudioInADocumentCountsInTheMemoryForAnswers(t *testing.T) {
+	const small = 1 << 20
+	for _, row := range []struct {
+		name     string
+		document string
+		reserved int64 // at least; 0 for none
+		cut      bool
+	}{
+		{"small", `{"output":{"audio":{"data":"` + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("ab"), 100)) + `"},"finish_reason":"stop"}}`, 0, false},
+		{"large", `{"output":{"audio":{"data":"` + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("ab"), 2<<20)) + `"},"finish_reason":"stop"}}`, 5 << 20, false},
+		{"large, and cut", `{"output":{"audio":{"data":"` + strings.Repeat("A", 3*small), 2 * small, true},
+	} {
+		up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, row.document)
+		}))
+		var most, held int64
+		call := asking(t, true)
+		call.Reserve = func(_ context.Context, n int64) (func(), error) {
+			held += n
+			most = max(most, held)
+			return func() { held -= n }, nil
+		}
+		reply, err := up.Do(t.Context(), call)
+		if err == nil {
+			if held != most {
+				t.Errorf("%s: %d of %d bytes were given back before the audio was read", row.name, most-held, most)
+			}
+			_, _ = io.Copy(io.Discard, reply.Body)
+			_ = reply.Body.Close()
+		}
+		if (err != nil) != row.cut || most < row.reserved || (most > 0) != (row.reserved > 0) || held != 0 {
+			t.Errorf("%s: %v, reserved %d bytes, want %d; %d were not given back", row.name, err, most, row.reserved, held)
+		}
+		if !row.cut && row.reserved > 0 { // nothing is read that does not fit
+			left := errors.New("the client left")
+			call.Reserve = func(context.Context, int64) (func(), error) { return nil, left }
+			if _, err := up.Do(t.Context(), call); !errors.Is(err, left) {
+				t.Errorf("%s: %v", row.name, err)
+			}
+		}
 	}
 }

@@ -118,22 +118,74 @@ func (c *Client) Body(resp *http.Response) (io.ReadCloser, error) {
 	return body, nil
 }
 
+// Memory is what a call has reserved for what its driver keeps. Close gives it back.
+type Memory struct {
+	call     *upstream.Call
+	releases []func()
+}
+
+// Close gives the memory back.
+func (m *Memory) Close() error {
+	for _, release := range m.releases {
+		release()
+	}
+	m.releases = nil
+	return nil
+}
+
+// reserve waits for so many more bytes.
+func (m *Memory) reserve(ctx context.Context, n int64) error {
+	if m.call.Reserve == nil {
+		return nil
+	}
+	release, err := m.call.Reserve(ctx, n)
+	if err == nil {
+		m.releases = append(m.releases, release)
+	}
+	return err
+}
+
+// ReadReserved reads a body of at most so many bytes, and one more, and closes it. What is
+// more than a small answer is reserved before it is read, twice, for the copy that is made of
+// it. The caller closes the memory when it is done with the answer.
+func ReadReserved(ctx context.Context, call *upstream.Call, body io.ReadCloser, most int64) (data []byte, memory *Memory, err error) {
+	const small, copies = 1 << 20, 2
+	memory = &Memory{call: call}
+	defer body.Close()
+	var buf bytes.Buffer
+	for allowed := min(small, most+1); ; {
+		if _, err := buf.ReadFrom(io.LimitReader(body, allowed-int64(buf.Len()))); err != nil {
+			_ = memory.Close()
+			return nil, memory, err
+		}
+		if int64(buf.Len()) < allowed || allowed > most {
+			return buf.Bytes(), memory, nil
+		}
+		more := min(allowed, most+1-allowed)
+		if err := memory.reserve(ctx, copies*more); err != nil {
+			_ = memory.Close()
+			return nil, memory, err
+		}
+		allowed += more
+	}
+}
+
 // readDocument is the whole body of a good answer, of at most so many bytes, or the
 // error of any other.
-func (c *Client) readDocument(ctx context.Context, resp *http.Response, most int64) ([]byte, error) {
+func (c *Client) readDocument(ctx context.Context, call *upstream.Call, resp *http.Response, most int64) ([]byte, *Memory, error) {
 	body, err := c.Body(resp)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(body, most+1))
-	_ = body.Close() // what there was is read
+	data, memory, err := ReadReserved(ctx, call, body, most)
 	switch {
 	case err != nil:
-		return nil, c.BrokenOff(ctx, resp.StatusCode, err)
+		return nil, nil, c.BrokenOff(ctx, resp.StatusCode, err)
 	case int64(len(data)) > most:
-		return nil, c.Malformed(resp.StatusCode, fmt.Errorf("the answer has more than %d bytes", most))
+		_ = memory.Close()
+		return nil, nil, c.Malformed(resp.StatusCode, fmt.Errorf("the answer has more than %d bytes", most))
 	}
-	return data, nil
+	return data, memory, nil
 }
 
 // BrokenOff is the error of a good answer whose body could not be read to its end.
@@ -172,7 +224,7 @@ func (c *Client) Document(ctx context.Context, call *upstream.Call, resp *http.R
 	if err != nil {
 		return nil, err
 	}
-	data, err := c.readDocument(ctx, resp, most)
+	data, memory, err := c.readDocument(ctx, call, resp, most)
 	if err == nil && translate != nil {
 		data, err = translate(data, resp.Header)
 		if e := (*fault.Error)(nil); err != nil && !errors.As(err, &e) {
@@ -181,11 +233,20 @@ func (c *Client) Document(ctx context.Context, call *upstream.Call, resp *http.R
 	}
 	key.Report(call, err)
 	if err != nil {
+		if memory != nil {
+			_ = memory.Close()
+		}
 		return nil, err
 	}
 	return &upstream.Reply{
-		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)), Key: key.ID(),
+		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: Kept{bytes.NewReader(data), memory}, Key: key.ID(),
 	}, nil
+}
+
+// Kept is the body of an answer that lies in memory.
+type Kept struct {
+	io.Reader
+	io.Closer // of its memory
 }
 
 // MaxRanking is how much of a ranking is read: 10,000 results take a tenth of it.

@@ -96,11 +96,12 @@ func isModelID(id string) bool {
 func (c *Client) listPage(ctx context.Context, l Listing, query url.Values, most int64) (*modelPage, int64, error) {
 	to := *l.URL
 	to.RawQuery = query.Encode()
-	resp, _, err := c.Get(ctx, &upstream.Call{Op: upstream.ListModels}, &to, l.Header.Clone())
+	call := &upstream.Call{Op: upstream.ListModels}
+	resp, _, err := c.Get(ctx, call, &to, l.Header.Clone())
 	if err != nil {
 		return nil, 0, err
 	}
-	data, err := c.readDocument(ctx, resp, most)
+	data, _, err := c.readDocument(ctx, call, resp, most)
 	if err != nil {
 		return nil, 0, err
 	}
