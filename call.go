@@ -370,6 +370,7 @@ func (c *call) route(ctx context.Context, sent *upstream.Call) (reply *upstream.
 	defer fault.Recover(&err)
 	sent.Op, sent.Model, sent.RequestID, sent.Account = c.op.name, c.model.ID, c.id, c.principal.Account
 	sent.ContentType = cmp.Or(sent.Body.ContentType(), "application/json")
+	sent.Alias = c.g.alias
 	if c.op.sessionBody == nil { // whose answers drivers read whole; those of conversations pass
 		sent.Reserve = c.g.admission.answers.reserver()
 	}

@@ -26,6 +26,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -61,7 +62,8 @@ type Gateway struct {
 	transactional bool                // the meter keeps idempotent answers itself
 	claims        idempotency.Claimer // of the keys that no hold claims
 	secrets       *seal.Secrets
-	sessionKey    [32]byte            // by which sessions are hashed
+	sessionKey    [32]byte // by which sessions are hashed
+	alias         func(account, name string) string
 	bridge        upstream.Middleware // of every channel
 
 	// quotaLogged is when a response was not stored for its account's quota and that was
@@ -85,6 +87,10 @@ func New(o Options) (*Gateway, error) {
 		return nil, err
 	}
 	g.sessionKey = g.secrets.LastingKey("session")
+	g.alias = func(account, name string) string {
+		hash := hashSession(&g.sessionKey, account, name)
+		return hex.EncodeToString(hash[:])
+	}
 	g.slots, g.admission = newAdmissionQueue(o.Admission), newAdmissionController(o.Admission, o.Now)
 	meter, ok := o.Meter.(idempotency.Store)
 	g.transactional = ok && meter == o.Idempotency

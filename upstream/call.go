@@ -54,6 +54,10 @@ type Call struct {
 	// context of the attempt, ctx or one made of it that carries a span or headers
 	// ([WithWire]), and what is called with the attempt once it has ended.
 	Observe func(ctx context.Context, a Attempt) (context.Context, func(ended Attempt))
+	// Alias, when not nil, makes of the account's own name for something the one that a
+	// vendor gets: two accounts with one name have two there. A Router gives such members of
+	// the body their aliases.
+	Alias func(account, name string) string
 	// Reserve, when not nil, waits for the memory for so many bytes of an answer that a
 	// driver keeps whole. It returns what gives the memory back.
 	Reserve func(ctx context.Context, bytes int64) (release func(), err error)

@@ -85,6 +85,7 @@ func (p *Parsed) PublicEdits(edits []rawjson.Edit, id string, o *rawjson.Object,
 	if o.Raw("model") != nil {
 		edits = append(edits, rawjson.Set("model", p.Spelled(id)))
 	}
+	edits = p.OwnNames(edits, o)
 	if raw := o.Raw("error"); f.Error != nil && !rawjson.IsNull(raw) {
 		edits = append(edits, rawjson.Set("error", f.Error(raw)))
 	}

@@ -37,6 +37,8 @@ type Parsed struct {
 	size      int64     // of the body, in bytes
 	summary   *summary  // of a request whose bytes are gone
 	file      string    // where the first file stands that only an id names
+
+	own []rawjson.Edit // what the caller named, of which answers have the alias
 }
 
 // summary is what is kept of what [Parsed.Summarized] leaves out.
@@ -82,6 +84,26 @@ func (p *Parsed) CheckFiles(pass func(name string) bool) error {
 	return fault.Invalid(p.file, fmt.Sprintf("%q names a file in the vendor's account of this gateway, which its customers share. Send the content itself.", p.file))
 }
 
+// KeepNames keeps members of the body that vendors get aliases of, and say them again in
+// their answers: see [Parsed.OwnNames].
+func (p *Parsed) KeepNames(names ...string) {
+	for _, name := range names {
+		if raw := p.Object.Raw(name); !rawjson.IsNull(raw) {
+			p.own = append(p.own, rawjson.Set(name, raw))
+		}
+	}
+}
+
+// OwnNames appends the edits that give an answer the names that the caller sent.
+func (p *Parsed) OwnNames(edits []rawjson.Edit, o *rawjson.Object) []rawjson.Edit {
+	for _, e := range p.own {
+		if raw := o.Raw(e.Name); !rawjson.IsNull(raw) && !bytes.Equal(raw, e.Value) {
+			edits = append(edits, e)
+		}
+	}
+	return edits
+}
+
 // CacheControls notes those among the members of the object at param.
 func (p *Parsed) CacheControls(o *rawjson.Object, param string) {
 	for i := range o.Members {
@@ -119,8 +141,12 @@ func (p *Parsed) Spelled(id string) []byte {
 // Summarized returns what bounds, estimates and streams need of the request, and
 // none of its bytes.
 func (p *Parsed) Summarized(model string) Parsed {
+	var own []rawjson.Edit
+	for _, e := range p.own {
+		own = append(own, rawjson.Set(e.Name, bytes.Clone(e.Value)))
+	}
 	return Parsed{
-		size: p.size, Media: p.Media,
+		size: p.size, Media: p.Media, own: own,
 		summary: &summary{bytes.Clone(p.Spelled(model)), p.textQuarters()},
 	}
 }

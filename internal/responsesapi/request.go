@@ -101,6 +101,7 @@ func read(data []byte, typed *responses.Request, count bool) (*Request, error) {
 		return nil, err
 	}
 	r.Body = upstream.ObjectBody(r.Object)
+	r.KeepNames("prompt_cache_key", "safety_identifier", "user")
 	fields.Read(r, &r.Object, &r.Problem, typed != nil)
 	if typed != nil && r.Problem.Found() {
 		return read(data, nil, count)

@@ -271,6 +271,7 @@ func (t *Tap) appendWhole(dst []byte, name, kind string, ended bool) []byte {
 	if t.whole.Raw("model") != nil {
 		edits = append(edits, rawjson.Set("model", t.request.Spelled(t.request.Model)))
 	}
+	edits = t.request.OwnNames(edits, t.whole)
 	if t.id != nil {
 		edits = append(edits, rawjson.Set("id", t.id))
 	}

@@ -84,7 +84,8 @@ type Channel struct {
 	SessionHeader string
 	// Pass names the request fields that cost money without a price, or choose
 	// another model or account, which the channel takes all the same where
-	// billing is prepaid.
+	// billing is prepaid; and those by which callers name their users and caches, which
+	// the upstream gets as they are ([upstream.Call.Alias]).
 	Pass []string
 }
 

@@ -179,10 +179,13 @@ func (s *fieldFilter) Unwrap() upstream.Upstream { return s.Upstream }
 
 // Do asks the upstream, unless what it refuses may not be left out.
 func (s *fieldFilter) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	if !call.Body.Editable() || s.model == nil && !s.cuts && len(s.Drop) == 0 && len(s.renames) == 0 {
+	if !call.Body.Editable() {
 		return s.Upstream.Do(ctx, call)
 	}
 	edited := *call
+	if aliases := s.setAliases(&edited); !aliases && s.model == nil && !s.cuts && len(s.Drop) == 0 && len(s.renames) == 0 {
+		return s.Upstream.Do(ctx, call)
+	}
 	dropped, refusal := s.edit(&edited)
 	if refusal != nil {
 		return nil, upstream.NotSent(refusal)
