@@ -119,6 +119,10 @@ func fileNotes(c *config.Config) []string {
 			notes = append(notes, "no channel serves "+id+", which models describes: mend the name, or add the model to a channel")
 		}
 	}
+	ids, channels := c.WithoutCacheWrite()
+	for i, id := range ids {
+		notes = append(notes, "the price of "+id+" has no cache_write, so what a vendor writes to its cache costs what input does, and vendors of messages such as channel "+channels[i]+" may charge more: add it, for Anthropic 1.25 times input")
+	}
 	if c.Prepaid() {
 		for _, name := range c.Wildcards() {
 			if sells := func(id string) bool { return c.Channel(name).Serves(id) }; !slices.ContainsFunc(slices.Collect(maps.Keys(c.Prices)), sells) {

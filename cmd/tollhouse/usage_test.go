@@ -148,6 +148,9 @@ func TestCheckSumsAGoodFileUp(t *testing.T) {
 
 func TestCheckWarnsOfWhatIsGoodAndCannotBeMeant(t *testing.T) {
 	const local = "billing: count\nchannels: [{name: main, driver: openai, base_url: 'http://127.0.0.1:9', models: {m: m}}]\n"
+	messages := func(driver, price string) string {
+		return "currency: USD\nchannels: [{name: main, driver: " + driver + ", keys: [sk-0123456789], models: {m: m}}]\nprices: {m: {" + price + "}}\naccounts: [{name: a, credit: '1'}]\n"
+	}
 	for _, c := range []struct{ name, text, want string }{ // no warning where want is empty
 		{"a model that no channel serves", local + "models: {mm: {kind: chat}}\n", "no channel serves mm, which models describes: mend the name, or add the model to a channel"},
 		{"a model that is served", local + "models: {m: {kind: chat}}\n", ""},
@@ -164,6 +167,10 @@ func TestCheckWarnsOfWhatIsGoodAndCannotBeMeant(t *testing.T) {
 		{"of all of Anthropic's endpoints", "billing: count\nchannels: [{name: main, driver: anthropic, keys: [k], base_url: 'https://vendor.example/v1', models: {m: m}}]\n", "adds /v1 to the base_url by itself: write https://vendor.example."},
 		{"of messages beside chats", "billing: count\nchannels: [{name: main, driver: openai, keys: [k], base_url: 'https://vendor.example/v1', wire: [chat, messages], messages: {base_url: 'https://vendor.example/v1/messages'}, models: {m: m}}]\n", "adds /v1/messages to the base_url of messages by itself: write https://vendor.example."},
 		{"of rankings", "billing: count\nchannels: [{name: main, driver: tei, base_url: 'http://127.0.0.1:9/rerank', models: {m: m}}]\n", "adds /rerank to the base_url by itself: write http://127.0.0.1:9."},
+		{"what a vendor writes to its cache for the price of input", messages("anthropic", "input: '3', output: '15'"), "the price of m has no cache_write, so what a vendor writes to its cache costs what input does"},
+		{"what a vendor writes to its cache, priced", messages("anthropic", "input: '3', cache_write: '3.75', output: '15'"), ""},
+		{"a vendor of another wire", messages("openai", "input: '3', output: '15'"), ""},
+		{"a vendor of both wires", strings.Replace(messages("openai", "input: '3', output: '15'"), "keys:", "wire: [chat, messages], base_url: 'https://vendor.example/v1', keys:", 1), "the price of m has no cache_write"},
 		{"a server that takes calls without keys", "billing: count\nchannels: [{name: main, driver: tei, models: {m: m}}]\n", ""},
 	} {
 		r := tollhouse(t, nil, "check", "--config", file(t, c.text))

@@ -164,6 +164,26 @@ func (c *Config) NotSoldForChat() (ids, missing []string) {
 	return ids, missing
 }
 
+// WithoutCacheWrite are the models whose tokens are priced, but not those that a cache
+// takes, of channels that speak messages, in order, with the first such channel.
+func (c *Config) WithoutCacheWrite() (ids, channels []string) {
+	for _, id := range slices.Sorted(maps.Keys(c.Prices)) {
+		names := func(u billing.Unit) bool {
+			return slices.ContainsFunc(c.Prices[id].Rates, func(r billing.Rate) bool { return r.Unit == u })
+		}
+		if !names(billing.Input) || !names(billing.Output) || names(billing.CacheWrite) {
+			continue
+		}
+		i := slices.IndexFunc(c.Channels, func(ch Channel) bool {
+			return (ch.Driver == "anthropic" || ch.speaksMessages()) && ch.Serves(id)
+		})
+		if i >= 0 {
+			ids, channels = append(ids, id), append(channels, c.Channels[i].Name)
+		}
+	}
+	return ids, channels
+}
+
 // Kind is the kind of a model by the file or the built-in tables; empty if neither
 // knows it.
 func (c *Config) Kind(id string) gateway.Kind { return c.Kinds()(id) }
