@@ -128,6 +128,10 @@ func TestWhatLiesInTheVendorsAccountIsTheCallersOwnOrRefused(t *testing.T) {
 		added       = `"input":[` + userItem + `,{"type":"additional_tools","tools":[{"type":"file_search","vector_store_ids":["vs_1"]}]}]`
 		function    = `"tools":[{"type":"function","name":"f","parameters":{"type":"object","properties":{"container":{"type":"string"},"file_id":{"const":"file_1"}}}}]`
 		history     = `"input":[{"type":"code_interpreter_call","id":"ci_1","container_id":"cntr_1","code":"x","outputs":[]},` + userItem + `],` + plain
+		ran         = `"input":[{"type":"shell_call","id":"sh_1","call_id":"c","action":{"commands":["ls"]},"environment":{"type":"container_reference","container_id":"cntr_1"}},` + userItem + `],` + plain
+		ranSpelled  = `"input":[{"type":"shell_call","id":"sh_1","call_id":"c","action":{"commands":["ls"]},"environment":{"type":"container_reference","Container_ID":"cntr_1"}},` + userItem + `],` + plain
+		ranSkill    = `"input":[{"type":"shell_call","id":"sh_1","call_id":"c","action":{"commands":["ls"]},"environment":{"type":"container_auto","skills":[{"skill_id":"skill_1"}]}},` + userItem + `],` + plain
+		searched    = `"input":[{"type":"file_search_call","id":"fs_1","queries":["q"],"vector_store_id":"vs_1"},` + userItem + `],` + plain
 		fileInput   = `"input":[{"role":"user","content":[{"type":"input_file","file_id":"file_1"}]}]`
 	)
 	for _, row := range []struct {
@@ -145,6 +149,12 @@ func TestWhatLiesInTheVendorsAccountIsTheCallersOwnOrRefused(t *testing.T) {
 		{"a tool in the input", added, "input[1].tools[0].vector_store_ids[0]", false, []string{"vector_store_ids"}},
 		{"names of a function's own", function, "", false, nil},
 		{"a container that a step used", history, "input[0].container_id", true, nil},
+		{"a shell's container in a step", ran, "input[0].environment.container_id", true, nil},
+		{"a shell's container in a step, in other letters", ranSpelled, "input[0].environment.Container_ID", true, nil},
+		{"a skill in a step", ranSkill, "input[0].environment.skills[0].skill_id", false, []string{"skill_id"}},
+		{"a vector store in a step", searched, "input[0].vector_store_id", false, []string{"vector_store_ids"}},
+		{"a container, in other letters", strings.Replace(interpreter, `"container"`, `"Container"`, 1), "tools[0].Container", true, []string{"container_id"}},
+		{"one vector store", `"tools":[{"type":"file_search","vector_store_id":"vs_1"}]`, "tools[0].vector_store_id", false, []string{"vector_store_ids"}},
 		{"a file", fileInput, "input[0].content[0].file_id", false, []string{"file_id"}},
 		{"a conversation", `"conversation":"conv_1"`, "conversation", false, nil},
 		{"the template of a prompt", `"prompt":{"id":"pmpt_1"}`, "prompt", false, nil},

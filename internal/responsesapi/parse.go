@@ -85,12 +85,13 @@ var itemFields = rule.Table{
 	{Name: "result"},
 	{Name: "approval_request_id", Check: rule.String()},
 	{Name: "container_id", Check: rule.String()},
+	{Name: "environment"},
 }
 
 // itemNames are the names of itemFields.
 var itemNames = rawjson.Names{
 	"type", "id", "role", "call_id", "name", "namespace", "arguments", "input", "summary", "encrypted_content", "tools", "content", "output", "result",
-	"approval_request_id", "container_id",
+	"approval_request_id", "container_id", "environment",
 }
 
 // itemTypes are the types of items that have rules, and the members that they need. An
@@ -116,7 +117,7 @@ const approvalRequest = "approval_request_id"
 
 // item reads one item.
 func (w walker) item(i int, at conversation.Path) error {
-	var values [16][]byte // of itemFields
+	var values [17][]byte // of itemFields
 	from, count := valueStart(w.Reader, w.Src), 0
 	err := w.Object(itemNames, func(name string) (read bool, err error) {
 		if count++; name == "content" || name == "output" {
@@ -131,6 +132,9 @@ func (w walker) item(i int, at conversation.Path) error {
 			values[f.Index] = f.Raw
 		} else {
 			count++
+			if name, _ := rawjson.String(f.Key.Of(w.Src)); sharedMembers[rule.Folded(name)] != "" {
+				w.request.noteMember(name, f.Raw, at.String())
+			}
 		}
 		if f.IsCache {
 			w.Request.Paid.CacheControl(f.Raw, at.String())
@@ -205,6 +209,10 @@ func (w walker) check(values [][]byte, index, count int, at conversation.Path, i
 			w.request.Links = append(w.request.Links, Reference{Index: index, ID: other, Member: member})
 		}
 	}
+	if raw := of("environment"); !rawjson.IsNull(raw) && raw[0] == '{' { // of a shell that the vendor runs
+		w.request.linkContainer(raw, index)
+		w.request.noteInner(raw, at.String()+".environment")
+	}
 	if raw := of("tools"); !rawjson.IsNull(raw) && kind != "mcp_list_tools" { // which are a server's, and declare nothing
 		w.request.checkTools(at.String()+".tools", raw, nil)
 	}
@@ -250,7 +258,7 @@ func hasOnly(object []byte, names ...string) bool {
 // namesOnly reports whether nothing is left of an item without what a vendor can look it up
 // by. The output of a call says by its call_id alone that the call has ended.
 func namesOnly(kind string, item []byte) bool {
-	return !strings.HasSuffix(kind, "_output") && hasOnly(item, "type", "id", "status", "role", "phase", "call_id", "container_id")
+	return !strings.HasSuffix(kind, "_output") && hasOnly(item, "type", "id", "status", "role", "phase", "call_id", "container_id", "environment")
 }
 
 // mustBe is what a member must be that is missing.

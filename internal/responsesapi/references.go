@@ -263,14 +263,14 @@ func appendStrings(dst []byte, all []string) []byte {
 	return rawjson.AppendArray(dst, quoted)
 }
 
-// sharedMembers are the members of a tool's declaration that name what lies in the vendor's
-// account, and how an operator spells that in a channel's `pass`:
+// sharedMembers are the members of a tool's declaration, or of an item that a tool made, that
+// name what lies in the vendor's account, in small letters, and how an operator spells that in a channel's `pass`:
 // https://platform.openai.com/docs/api-reference/responses/create#responses-create-tools.
 var sharedMembers = map[string]string{
 	"container": "container_id", "container_id": "container_id",
 	"file_id": fileID, "file_ids": fileID,
-	"vector_store_ids": "vector_store_ids",
-	"skill_id":         "skill_id",
+	"vector_store_ids": "vector_store_ids", "vector_store_id": "vector_store_ids",
+	"skill_id": "skill_id", "skill_ids": "skill_id",
 }
 
 // mostShared bounds how many of them a request has.
@@ -281,24 +281,44 @@ const mostShared = 128
 func (r *Request) noteShared(o *rawjson.Object, at string) {
 	for i := range o.Members {
 		m := &o.Members[i]
-		raw, at := m.Value.Of(o.Src), at+"."+m.Name
-		kind := sharedMembers[m.Name]
-		switch {
-		case rawjson.IsNull(raw):
-		case kind != "" && raw[0] == '"':
-			r.addShared(raw, kind, at)
-		case raw[0] == '{':
-			r.noteInner(raw, at)
-		case raw[0] == '[':
-			rawjson.Each(raw, func(i int, span rawjson.Span) {
-				element, at := span.Of(raw), at+"["+strconv.Itoa(i)+"]"
-				switch {
-				case kind != "" && element[0] == '"':
-					r.addShared(element, kind, at)
-				case element[0] == '{':
-					r.noteInner(element, at)
-				}
-			})
+		r.noteMember(m.Name, m.Value.Of(o.Src), at)
+	}
+}
+
+// noteMember is noteShared of one member. Letters of another case count too: a vendor may
+// mind none.
+func (r *Request) noteMember(name string, raw []byte, at string) {
+	kind := sharedMembers[rule.Folded(name)]
+	switch at += "." + name; {
+	case rawjson.IsNull(raw):
+	case kind != "" && raw[0] == '"':
+		r.addShared(raw, kind, at)
+	case raw[0] == '{':
+		r.noteInner(raw, at)
+	case raw[0] == '[':
+		rawjson.Each(raw, func(i int, span rawjson.Span) {
+			element, at := span.Of(raw), at+"["+strconv.Itoa(i)+"]"
+			switch {
+			case kind != "" && element[0] == '"':
+				r.addShared(element, kind, at)
+			case element[0] == '{':
+				r.noteInner(element, at)
+			}
+		})
+	}
+}
+
+// linkContainer notes the container in the environment of an item, as it does the one that
+// stands in an item itself.
+func (r *Request) linkContainer(environment []byte, index int) {
+	o, err := rawjson.Index(environment, nil, nil)
+	if err != nil {
+		return
+	}
+	for i := range o.Members {
+		m := &o.Members[i]
+		if id, _ := rawjson.String(m.Value.Of(o.Src)); id != "" && rule.Folded(m.Name) == "container_id" {
+			r.Links = append(r.Links, Reference{Index: index, ID: id, Member: "environment." + m.Name})
 		}
 	}
 }

@@ -73,6 +73,7 @@ func ItemIDs(response []byte) (ids []string) {
 	for _, item := range outputOf(response) {
 		add(rawjson.LookupString(item, "id"))
 		add(rawjson.LookupString(item, "container_id"))
+		add(rawjson.LookupString(item, "environment", "container_id"))
 		eachCitation(item, func(citation []byte) {
 			if container := rawjson.LookupString(citation, "container_id"); container != "" { // whose files are the request's own
 				add(container)

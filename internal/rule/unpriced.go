@@ -189,16 +189,16 @@ func valuesOf(raw []byte, name string) (values [][]byte, ok bool) {
 		return nil, false
 	}
 	for _, m := range o.Members {
-		if folded(m.Name) == name {
+		if Folded(m.Name) == name {
 			values = append(values, m.Value.Of(raw))
 		}
 	}
 	return values, true
 }
 
-// folded is a name in small letters. Letters beyond ASCII that a reader who minds
+// Folded is a name in small letters. Letters beyond ASCII that a reader who minds
 // no case takes for one of ASCII are that one.
-func folded(name string) string {
+func Folded(name string) string {
 	for i := range len(name) {
 		if c := name[i]; c >= 'A' && c <= 'Z' || c >= 0x80 {
 			return strings.ToLower(strings.ToUpper(name))
@@ -214,7 +214,7 @@ func folded(name string) string {
 func CheckUnpriced(o *rawjson.Object, s Scope, tiers []string, pass PassUnpriced) error {
 	for i := range o.Members {
 		m := &o.Members[i]
-		name := folded(m.Name)
+		name := Folded(m.Name)
 		if f, ok := unpricedFields[name]; ok {
 			if err := f.check(name, m.Name, m.Value.Of(o.Src), s, tiers, pass); err != nil {
 				return err
@@ -226,7 +226,7 @@ func CheckUnpriced(o *rawjson.Object, s Scope, tiers []string, pass PassUnpriced
 
 // CheckUnpricedField is [CheckUnpriced] of one field of a form.
 func CheckUnpricedField(spelled string, pass PassUnpriced) error {
-	name := folded(element(spelled))
+	name := Folded(element(spelled))
 	if f, ok := unpricedFields[name]; ok {
 		return f.check(name, spelled, nil, Other, nil, pass)
 	}
@@ -236,14 +236,14 @@ func CheckUnpricedField(spelled string, pass PassUnpriced) error {
 // Unpriced reports whether [CheckRenamed] may refuse a field that reaches the
 // upstream as name.
 func Unpriced(name string) bool {
-	_, ok := renamed(folded(element(name)))
+	_, ok := renamed(Folded(element(name)))
 	return ok
 }
 
 // CheckRenamed is [CheckUnpriced] of one field that reaches the upstream under
 // another name. A nil raw is any value.
 func CheckRenamed(from, to string, raw []byte, s Scope) error {
-	name := folded(element(to))
+	name := Folded(element(to))
 	if f, ok := renamed(name); ok {
 		return f.check(name, from, raw, s, nil, nil)
 	}
@@ -316,7 +316,7 @@ type Paid struct {
 // type may stand in it under several spellings.
 func (p *Paid) Tool(o *rawjson.Object, param string, client func(kind string) bool) {
 	for i := range o.Members {
-		if m := &o.Members[i]; folded(m.Name) == longCache {
+		if m := &o.Members[i]; Folded(m.Name) == longCache {
 			p.CacheControl(m.Value.Of(o.Src), param)
 		}
 	}
@@ -331,7 +331,7 @@ func HostedTool(o *rawjson.Object, client func(kind string) bool) (kind string, 
 	for i := range o.Members {
 		m := &o.Members[i]
 		kind, hosted := m.Name, false
-		switch name := folded(m.Name); name {
+		switch name := Folded(m.Name); name {
 		case "type":
 			kind, hosted = rawjson.String(m.Value.Of(o.Src))
 			hosted = hosted && !client(kind)
