@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -552,7 +550,7 @@ func redactError(err error) string {
 	case answered && f.Status != 0 && !f.Fatal:
 		return fmt.Sprintf("%s (upstream status %d)", safetext.Code(code.Code), f.Status)
 	case code.Code == fault.InternalError:
-		return sanitize(err.Error(), stack)
+		return safetext.Clean(safetext.Truncate(err.Error(), stack))
 	case answered && !f.Fatal:
 		return clip(withoutQuotes(err.Error()))
 	}
@@ -573,20 +571,5 @@ func withoutQuotes(text string) string {
 // clip bounds a text from outside for the log.
 func clip(s string) string {
 	const most = 256
-	return sanitize(s, most)
-}
-
-// sanitize cuts a text to so many bytes, and replaces what moves a terminal's
-// cursor, colours it or changes the direction of writing: log handlers escape only
-// some of these characters, but line breaks all of them.
-func sanitize(s string, most int) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case ' ' <= r && r <= '~', r == '\n', r == '\t':
-			return r
-		case r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co):
-			return '?' // which is never longer
-		}
-		return r
-	}, safetext.Truncate(s, most))
+	return safetext.Clean(safetext.Truncate(s, most))
 }

@@ -15,8 +15,10 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf16"
 
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/secret"
 )
 
@@ -165,16 +167,32 @@ func (c *adminCommand) say(v any, format string, args ...any) error {
 	if c.json {
 		return writeJSON(c.p.stdout, v)
 	}
-	_, err := fmt.Fprintf(c.p.stdout, format, args...)
+	_, err := io.WriteString(c.p.stdout, safetext.Clean(fmt.Sprintf(format, args...)))
 	return err
 }
 
-// writeJSON prints v as one indented JSON document.
+// writeJSON prints v as one indented JSON document. Characters that act on a terminal are
+// escaped.
 func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+	var text strings.Builder
+	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	var out strings.Builder
+	for _, r := range text.String() {
+		if r <= '~' || !safetext.Controls(r) { // up to there the encoder has escaped them
+			out.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			fmt.Fprintf(&out, `\u%04x`, unit)
+		}
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
 }
 
 // table is output for a terminal: a head and rows of equal length.
@@ -208,17 +226,6 @@ func timeText(t *time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// printable is a text whose control characters are replaced, so that a name cannot move
-// the cursor of a terminal.
-func printable(text string, replacement rune) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return replacement
-		}
-		return r
-	}, text)
-}
-
 // write aligns the columns. An empty cell is printed as a dash, and an empty table as "none".
 func (t *table) write(w io.Writer) error {
 	if len(t.rows) == 0 {
@@ -229,7 +236,7 @@ func (t *table) write(w io.Writer) error {
 	for _, row := range append([][]string{t.head}, t.rows...) {
 		cells := make([]string, len(row))
 		for i, c := range row {
-			cells[i] = printable(cmp.Or(c, "-"), '?')
+			cells[i] = safetext.Line(cmp.Or(c, "-"))
 		}
 		if _, err := fmt.Fprintln(tw, strings.Join(cells, "\t")); err != nil {
 			return err

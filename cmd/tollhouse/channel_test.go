@@ -189,6 +189,27 @@ func TestAChannelThatFailsItsTestEndsTheCommandWith1(t *testing.T) {
 	}
 }
 
+// A vendor's text must not act on the operator's terminal.
+func TestATerminalGetsNoControlsOfAVendors(t *testing.T) {
+	message, err := json.Marshal("a\x1b]0;title\x07\x1b[2Jb\rc\u009bd\u202ee\u2066f\x7fg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	vendor := newFakeVendor(t, 400, `{"error":{"message":`+string(message)+`,"code":"bad"}}`)
+	name := file(t, twoChannels(vendor.url+"/v1"))
+	i := start(t, acme, "--config", name)
+	for _, args := range [][]string{{"channel", "test", "main"}, {"channel", "test", "main", "--json"}, {"doctor", "--call", "--config", name}, {"doctor", "--call", "--json", "--config", name}} {
+		r := i.command(args...)
+		if said := r.stdout + r.stderr; strings.ContainsAny(said, "\x1b\x07\r\x7f\u009b\u202e\u2066") || !strings.Contains(said, "title") {
+			t.Errorf("%q printed %q", args, said)
+		}
+		var doc server.ChannelResult
+		if args[0] == "channel" && len(args) == 4 && (json.Unmarshal([]byte(r.stdout), &doc) != nil || !strings.Contains(doc.Message, "c\u009bd\u202ee")) {
+			t.Errorf("%q lost the vendor's text: %q", args, r.stdout)
+		}
+	}
+}
+
 // What a channel is asked depends on what its vendor can do.
 func TestATestAsksWhatIsCheapestThere(t *testing.T) {
 	for _, c := range []struct{ channel, args, want string }{

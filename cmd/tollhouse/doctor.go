@@ -22,6 +22,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/speech/lame"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
@@ -147,7 +148,7 @@ func (d *doctor) report(asJSON bool) error {
 			width = max(width, utf8.RuneCountInString(f.Check))
 		}
 		for _, f := range d.findings {
-			if _, err := fmt.Fprintf(d.p.stdout, "%-8s %-*s  %s\n", f.Result, width, f.Check, printable(f.Message, ' ')); err != nil {
+			if _, err := fmt.Fprintf(d.p.stdout, "%-8s %-*s  %s\n", f.Result, width, f.Check, safetext.Line(f.Message)); err != nil {
 				return err
 			}
 		}

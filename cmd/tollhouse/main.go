@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
 // The exit codes.
@@ -102,7 +103,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 		fmt.Fprintf(p.stderr, "tollhouse %s: %v (see `tollhouse %s --help`)\n", c.name, err, c.name)
 		return exitUsage
 	}
-	fmt.Fprintf(p.stderr, "tollhouse %s: %v\n", c.name, err)
+	fmt.Fprintf(p.stderr, "tollhouse %s: %s\n", c.name, safetext.Clean(err.Error()))
 	return exitFailed
 }
 

@@ -4,6 +4,8 @@ package safetext
 
 import (
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tollhouse-ai/gateway/fault"
 )
@@ -38,6 +40,27 @@ func Truncate(text string, limit int) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:limit], "") + "…"
+}
+
+// Clean replaces what moves a terminal's cursor, colours it or changes the direction of
+// writing, but line breaks and tabs: log handlers escape only some of these characters.
+func Clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && Controls(r) {
+			return '?' // which is never longer
+		}
+		return r
+	}, text)
+}
+
+// Line is [Clean] of a text that stands in one line.
+func Line(text string) string {
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(Clean(text))
+}
+
+// Controls reports whether a character is none that is only shown.
+func Controls(r rune) bool {
+	return r < ' ' || r > '~' && (r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co))
 }
 
 // Quoted is the beginning of a text of the client's, as a message repeats it.

@@ -58,3 +58,17 @@ func TestSpacesArePrintableAndControlsAreNot(t *testing.T) {
 		}
 	}
 }
+
+func TestControlsOfATerminalAreReplaced(t *testing.T) {
+	for _, row := range []struct{ text, clean, line string }{
+		{"plain é 漢 😀", "plain é 漢 😀", "plain é 漢 😀"},
+		{"two\nlines\tof it", "two\nlines\tof it", "two lines of it"},
+		{"\x1b[2J\x07\r\x7f", "?[2J???", "?[2J???"},
+		{"\u009b\u202e\u2066\u2028\u200b\ufeff\ue000", "???????", "???????"},
+		{"\xff\xfe", "??", "??"},
+	} {
+		if clean, line := Clean(row.text), Line(row.text); clean != row.clean || line != row.line {
+			t.Errorf("%q is %q, and in a line %q; want %q and %q", row.text, clean, line, row.clean, row.line)
+		}
+	}
+}
