@@ -43,6 +43,7 @@ var usageMembers = []tokencount.Member{
 	{Name: "prompt_tokens_details", Inner: []tokencount.Member{
 		{Name: "cached_tokens", Field: conversation.Cached},
 		{Name: "cache_write_tokens", Field: conversation.CacheWrite},
+		{Name: "cache_creation_input_tokens", Field: conversation.CacheWrite}, // Qwen
 	}},
 	{Name: "completion_tokens_details", Inner: []tokencount.Member{{Name: "reasoning_tokens", Field: conversation.Reasoning}}},
 }

@@ -88,7 +88,8 @@ func TestUsageIsReadInDisjointBuckets(t *testing.T) {
 	estimate := r.InputEstimate(chat.MediaBound{})
 	for usage, want := range map[string]billing.Usage{
 		`{"prompt_tokens":12,"completion_tokens":4,"total_tokens":16}`: {Input: 12, Output: 4},
-		`{"prompt_tokens":20,"completion_tokens":30,"cached_tokens":8,"prompt_tokens_details":{"cached_tokens":8,"cache_write_tokens":2},"completion_tokens_details":{"reasoning_tokens":22}}`: {Input: 10, CachedInput: 8, CacheWrite: 2, Output: 30, Reasoning: 22},
+		`{"prompt_tokens":20,"completion_tokens":30,"prompt_tokens_details":{"cached_tokens":8,"cache_creation":{"ephemeral_5m_input_tokens":2},"cache_creation_input_tokens":2,"cache_type":"ephemeral"}}`: {Input: 10, CachedInput: 8, CacheWrite: 2, Output: 30},
+		`{"prompt_tokens":20,"completion_tokens":30,"cached_tokens":8,"prompt_tokens_details":{"cached_tokens":8,"cache_write_tokens":2},"completion_tokens_details":{"reasoning_tokens":22}}`:              {Input: 10, CachedInput: 8, CacheWrite: 2, Output: 30, Reasoning: 22},
 		`{"prompt_tokens":20,"completion_tokens":30,"cached_tokens":5}`:                                            {Input: 15, CachedInput: 5, Output: 30},
 		`{"prompt_tokens":20,"completion_tokens":3,"prompt_tokens_details":null,"completion_tokens_details":null}`: {Input: 20, Output: 3},
 		`{"prompt_tokens":20,"completion_tokens":3,"completion_tokens_details":{"reasoning_tokens":9}}`:            {Input: 20, Output: 12, Reasoning: 9},

@@ -138,7 +138,7 @@ func TestTextAfterTheUpstreamsCountIsCharged(t *testing.T) {
 		{"nothing after the count", func(m *DeliveredText) { m.Wrote(20); m.Counted(); m.Wrote(0) }, counted},
 		{"less text than was counted", func(m *DeliveredText) { m.Wrote(3) }, counted},
 	} {
-		tap := Tap{Report: Report{tokencount.Report{Has: [tokencount.Fields]bool{Input: true, Output: true}, N: [tokencount.Fields]int64{Input: 9, Output: 1}}}}
+		tap := Tap{Report: Report{Report: tokencount.Report{Has: [tokencount.Fields]bool{Input: true, Output: true}, N: [tokencount.Fields]int64{Input: 9, Output: 1}}}}
 		row.feed(&tap.DeliveredText)
 		if got := tap.Usage(); got != row.want {
 			t.Errorf("%s: got %+v, want %+v", row.name, got, row.want)

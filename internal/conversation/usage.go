@@ -9,7 +9,12 @@ import (
 // Report gathers the usage objects of one answer. Reports are cumulative, not
 // additive: each count keeps its largest value. The zero Report is ready; it is not
 // safe for concurrent use.
-type Report struct{ tokencount.Report }
+type Report struct {
+	tokencount.Report
+	// SaidNothing says that the answer began with an input of 0, which a vendor also says
+	// that does not know it yet. It counts once a later report has no other.
+	SaidNothing bool
+}
 
 // The fields of a Report. A vendor reports either the input or the prompt.
 const (

@@ -52,15 +52,21 @@ var usageMembers = []tokencount.Member{
 
 // ReadUsage takes in one usage object and reports whether it counts the output.
 // Anything else is ignored.
-func ReadUsage(p *conversation.Report, raw []byte) (counted bool) { return p.Read(raw, usageMembers) }
+func ReadUsage(p *conversation.Report, raw []byte) (counted bool) {
+	counted = p.Read(raw, usageMembers)
+	p.Has[conversation.Input] = p.Has[conversation.Input] || counted && p.SaidNothing
+	return counted
+}
 
-// BeginUsage takes in the usage of message_start. Its output is a count so far, and
-// an input of nothing at all means that the upstream does not know it yet.
+// BeginUsage takes in the usage of message_start. Its output is a count so far, and so is
+// an input of nothing at all: see [conversation.Report].
 func BeginUsage(p *conversation.Report, raw []byte) {
 	var first conversation.Report
 	ReadUsage(&first, raw)
 	n := &first.N
-	known := first.Has[conversation.Input] && n[conversation.Input]+n[conversation.Cached]+n[conversation.CacheWrite] > 0
+	told := first.Has[conversation.Input]
+	known := told && n[conversation.Input]+n[conversation.Cached]+n[conversation.CacheWrite] > 0
+	p.SaidNothing = told && !known
 	before := p.Has
 	ReadUsage(p, raw)
 	p.Has[conversation.Input], p.Has[conversation.Output] = before[conversation.Input] || known, before[conversation.Output]

@@ -256,11 +256,12 @@ func TestUsageIsWhatTheUpstreamTellsAndElseAnEstimate(t *testing.T) {
 		events []wire
 		want   billing.Usage
 	}{
-		{"an input that is not known", []wire{unknowing, stops}, billing.Usage{Input: estimate, Output: 30, Estimated: true}},
+		{"an input of nothing", []wire{unknowing, stops}, billing.Usage{Output: 30}},
+		{"an input of nothing, in a stream that was cut", []wire{unknowing, writes("Hello you.")}, billing.Usage{Input: estimate, Output: 3, Estimated: true}},
 		{"an input that a later event tells", []wire{unknowing, delta(`{"input_tokens":7,"cache_read_input_tokens":5,"output_tokens":4}`)}, billing.Usage{Input: 7, CachedInput: 5, Output: 4}},
 		{"an input that a later event says is nothing", []wire{unknowing, delta(`{"input_tokens":0,"output_tokens":0}`)}, billing.Usage{Zero: true}},
 		{"an input of cached tokens alone", []wire{start(`{"input_tokens":0,"cache_read_input_tokens":9,"output_tokens":1}`), delta(`{"output_tokens":4}`)}, billing.Usage{CachedInput: 9, Output: 4}},
-		{"the cache told late and the input never", []wire{unknowing, delta(`{"cache_read_input_tokens":5,"output_tokens":4}`)}, billing.Usage{Input: estimate - 5, CachedInput: 5, Output: 4, Estimated: true}},
+		{"the cache told late and the input never", []wire{unknowing, delta(`{"cache_read_input_tokens":5,"output_tokens":4}`)}, billing.Usage{CachedInput: 5, Output: 4}},
 		{"no usage at all", []wire{start(`null`), writes("Hello you.")}, billing.Usage{Input: estimate, Output: 3, Estimated: true}},
 		{"the largest of each field", []wire{starts, delta(`{"input_tokens":9,"cache_creation_input_tokens":4,"output_tokens":40}`), delta(`{"output_tokens":30}`)}, billing.Usage{Input: 10, CachedInput: 2, CacheWrite: 4, Output: 40}},
 		{"nulls", []wire{starts, delta(`{"input_tokens":null,"cache_read_input_tokens":null,"output_tokens":4,"output_tokens_details":null}`)}, billing.Usage{Input: 10, CachedInput: 2, CacheWrite: 3, Output: 4}},
