@@ -67,7 +67,7 @@ func TestAStreamOfPicturesIsChargedAsReportedOrByWhatWasDelivered(t *testing.T) 
 			h := newPricedGateway(t, up, "10", "imagegen-2", rates(t, "image_output", "1"))
 			r, err := h.do(t.Context(), upstream.GenerateImage, body)
 			if row.reason == "" {
-				if !fault.Is(err, fault.BadGateway) || h.spent(t) != 0 {
+				if !fault.Is(err, fault.InternalServerError) || h.spent(t) != 0 {
 					t.Errorf("%v, spent %s", err, h.spent(t))
 				}
 				return

@@ -214,7 +214,7 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 	case errors.Is(err, io.EOF):
 		_ = s.fail(upstream.BadAnswer("The upstream's stream ended before it was complete.", err))
 	case err != nil:
-		_ = s.fail(err)
+		_ = s.fail(s.events.key.Masked(err))
 	case done:
 		s.finish(billing.ReasonComplete)
 	case !s.extendHold() && s.lost == nil:
@@ -349,6 +349,7 @@ type events struct {
 	readAhead []sse.Event
 	reader    *sse.Reader
 	body      io.ReadCloser
+	key       *upstream.Key // the vendor's, which errors in the stream must not show
 }
 
 // acceptStream reads ahead until an event carries content, so that an upstream
@@ -358,7 +359,7 @@ func (c *call) acceptStream(r *upstream.Reply) (*events, error) {
 	if t := r.Header.Get("Content-Type"); t != "" && !strings.HasPrefix(t, "text/event-stream") {
 		return nil, errors.Join(upstream.BadAnswer("The upstream answered a stream with "+clip(t)+".", nil), r.Body.Close())
 	}
-	e := &events{reader: sse.NewReader(r.Body, 0), body: r.Body}
+	e := &events{reader: sse.NewReader(r.Body, 0), body: r.Body, key: r.Used}
 	for {
 		event, err := e.reader.Next()
 		if err == nil {

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -15,6 +16,8 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
 // drainApart reads a stream to its end as a server does in a crowd: another
@@ -251,14 +254,22 @@ var frames = map[string]string{
 	"no event at all":        ``,
 }
 
+// frameCodes are the codes of those frames that say more than that there is an error.
+var frameCodes = map[string]fault.Code{
+	"OpenAI": fault.InternalServerError, "OpenAI, an event": fault.InternalServerError, "a code and a message": fault.InternalServerError,
+	"Anthropic": fault.ServiceUnavailable, "Anthropic, no name": fault.ServiceUnavailable,
+	"DashScope": "InvalidParameter", "DashScope, no name": fault.UpstreamRateLimit, "vLLM": "BadRequestError",
+}
+
 // TestEveryVendorsWordForAnErrorIsOne is docs/faults.md, row 4.
 func TestEveryVendorsWordForAnErrorIsOne(t *testing.T) {
 	for name, frame := range frames {
+		code := cmp.Or(frameCodes[name], fault.BadGateway)
 		for _, before := range []string{"", ": a comment\n\n", chunk(`{"role":"assistant","content":""}`)} {
 			for _, after := range []string{"\n\n", "\n\ndata: [DONE]\n\n"} {
 				h := newTestGateway(t, &scriptedUpstream{text: before + frame + after}, "1", nil)
 				_, err := finish(h.ask(t.Context(), askChatStream))
-				if !fault.Is(err, fault.BadGateway) && !fault.Is(err, fault.NoChannel) || h.spent(t) != 0 {
+				if !fault.Is(err, code) || h.spent(t) != 0 {
 					t.Errorf("%s behind %.5q and before %q: %v, it cost %s", name, before, after, err, h.spent(t))
 				}
 			}
@@ -276,10 +287,10 @@ func TestEveryVendorsWordForAnErrorIsOne(t *testing.T) {
 		if !strings.HasPrefix(last, `data: {"error":{"message":"`) || strings.Count(last, "\n\n") != 1 || strings.Contains(out, "[DONE]") {
 			t.Errorf("%s behind content: %q", name, out)
 		}
-		if name == "OpenAI" && !strings.HasSuffix(out, `data: {"error":{"message":"The upstream reported an error.","type":"api_error","code":"BadGateway","param":null}}`+"\n\n") {
+		if name == "OpenAI" && !strings.HasSuffix(out, `data: {"error":{"message":"The upstream failed with an internal error.","type":"api_error","code":"InternalServerError","param":null}}`+"\n\n") {
 			t.Errorf("%s behind content: %q", name, out)
 		}
-		if got := h.spent(t); got != micro(estimatedInput+1) || !fault.Is(r.Stream.Err(), fault.BadGateway) {
+		if got := h.spent(t); got != micro(estimatedInput+1) || !fault.Is(r.Stream.Err(), code) {
 			t.Errorf("%s behind content costs %s, %v", name, got, r.Stream.Err())
 		}
 		if receipt, ok := r.Stream.Receipt(); !ok || receipt.Reason != billing.ReasonUpstreamFailed {
@@ -320,6 +331,64 @@ func TestAStreamThatNobodyReadsIsSettledByWhatEndsIt(t *testing.T) {
 				}
 				must(t, r.Stream.Close())
 			})
+		})
+	}
+}
+
+// TestAnErrorInA200IsAsARefusal asks two channels, of which the first answers with an error
+// inside a 200 in each of its forms.
+func TestAnErrorInA200IsAsARefusal(t *testing.T) {
+	const whole, streamed = `{"model":"m","messages":[{"role":"user","content":"x"}]}`, `{"model":"m","stream":true,"messages":[{"role":"user","content":"x"}]}`
+	const message, messageStream = `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}]}`, `{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"x"}]}`
+	event := func(object string) string { return "data: " + object + "\n\ndata: [DONE]\n\n" }
+	const (
+		callers = `{"error":{"message":"Vendor's words.","code":400},"user_id":"u"}`
+		limited = `{"error":{"message":"Vendor's words.","type":"rate_limit_error"}}`
+		failing = `{"error":{"message":"Vendor's words.","code":"502"}}`
+		account = `{"error":{"message":"Vendor's words.","code":402}}`
+	)
+	for _, test := range []struct {
+		name        string
+		op          upstream.Op
+		body, said  string
+		status      int // 0 if the other channel answers
+		failedOnce  bool
+		throughChat bool // a vendor of chat answers
+	}{
+		{"the caller's", upstream.ChatCompletion, whole, callers, 400, false, true},
+		{"the caller's, in an event", upstream.ChatCompletion, streamed, event(callers), 400, false, true},
+		{"the caller's, translated", upstream.Messages, message, callers, 400, false, true},
+		{"the caller's, translated, in an event", upstream.Messages, messageStream, event(callers), 400, false, true},
+		{"the caller's, on messages", upstream.Messages, message, `{"type":"error","error":{"type":"invalid_request_error","message":"Vendor's words."}}`, 400, false, false},
+		{"the caller's, on messages, in an event", upstream.Messages, messageStream, "event: error\n" + event(`{"type":"error","error":{"type":"invalid_request_error","message":"Vendor's words."}}`), 400, false, false},
+		{"a rate limit", upstream.ChatCompletion, whole, limited, 0, true, true},
+		{"a rate limit, in an event", upstream.ChatCompletion, streamed, event(limited), 0, true, true},
+		{"a failure", upstream.ChatCompletion, whole, failing, 0, true, true},
+		{"a failure, in an event", upstream.ChatCompletion, streamed, event(failing), 0, true, true},
+		{"the account's", upstream.ChatCompletion, whole, account, 0, true, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			speaks := upstream.ChatCompletion
+			if !test.throughChat {
+				speaks = upstream.Messages
+			}
+			first := &scriptedUpstream{text: test.said}
+			routing := newRouter(t,
+				router.Channel{Name: "first", Upstream: answering{speaks, first}, Models: map[string]string{"m": "m"}},
+				router.Channel{Name: "second", Upstream: answering{upstream.ChatCompletion, sim.New(sim.Options{})}, Models: map[string]string{"m": "m"}, Priority: 1},
+			)
+			h := newTestGateway(t, routing, "1", nil)
+			_, err := finish(h.do(t.Context(), test.op, test.body))
+			if test.status == 0 {
+				if err != nil {
+					t.Fatal(err)
+				}
+			} else if f := fault.From(err); f == nil || f.HTTPStatus() != test.status || f.Message != "Vendor's words." || h.spent(t) != 0 {
+				t.Errorf("%v, it cost %s", err, h.spent(t))
+			}
+			if got := routing.Channels()[0].Failures; (got > 0) != test.failedOnce {
+				t.Errorf("%d failures", got)
+			}
 		})
 	}
 }

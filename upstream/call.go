@@ -92,6 +92,12 @@ type Reply struct {
 	Channel string
 	// Key is the [Key.ID] of the vendor's key that the call was made with; empty for none.
 	Key string
+	// Used is that key itself: an error that the vendor put into the answer counts against it,
+	// and its text is masked; nil for none.
+	Used *Key
+	// RetryAfter is how long the vendor asks to wait should the answer hold an error; 0 if it
+	// does not say.
+	RetryAfter time.Duration
 	// Moved says that the answer to a call of a session did not come from the channel or
 	// the key that is the first in the session's order: a prompt cache there was missed.
 	Moved bool

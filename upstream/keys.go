@@ -273,6 +273,20 @@ func (r *Keys) confirm(refused []string) {
 	}
 }
 
+// Masked is err with every key of the ring made unreadable in what a caller reads of it: an
+// error that a vendor put into a 200 has its words. That of a nil Key is err itself.
+func (k *Key) Masked(err error) error {
+	var f *fault.Error
+	if k == nil || !errors.As(err, &f) {
+		return err
+	}
+	message, param, code := k.ring.Mask(f.Message), k.ring.Mask(f.Param), fault.Code(k.ring.Mask(string(f.Code)))
+	if message == f.Message && param == f.Param && code == f.Code {
+		return err
+	}
+	return f.With(func(e *fault.Error) { e.Message, e.Param, e.Code, e.Body = message, param, code, nil })
+}
+
 // ifOtherUsable takes note of what keeps calls from the key if there is another for
 // them.
 func (k *Key) ifOtherUsable(note func(now time.Time)) bool {

@@ -2,7 +2,6 @@ package chatapi
 
 import (
 	"bytes"
-	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json"
@@ -77,7 +76,7 @@ func (t *Tap) read(data []byte) (conversation.Scan, error) {
 	if e := t.Object.Raw("error"); !rawjson.IsNull(e) {
 		return s, answer.ErrorFrame(e)
 	}
-	if !s.Listed && isErrorEvent(t.Object) {
+	if !s.Listed && answer.IsError(t.Object) {
 		return s, answer.ErrorFrame(data)
 	}
 	return s, nil
@@ -219,17 +218,4 @@ func wireUsage(u billing.Usage) *chat.Usage {
 		w.CompletionTokensDetails = &chat.CompletionDetails{ReasoningTokens: u.Reasoning}
 	}
 	return w
-}
-
-// isErrorEvent reports whether an event without choices is an error in a form of a
-// vendor's own: its kind is one, or it is a code with a message, or nothing but a
-// "detail".
-func isErrorEvent(o *rawjson.Object) bool {
-	kind, _ := rawjson.String(o.Raw("type"))
-	object, _ := rawjson.String(o.Raw("object"))
-	if slices.Contains([]string{"error", "response.error", "response.failed"}, kind) || object == "error" {
-		return true
-	}
-	_, message := rawjson.String(o.Raw("message"))
-	return message && !rawjson.IsNull(o.Raw("code")) || len(o.Members) == 1 && o.Raw("detail") != nil
 }

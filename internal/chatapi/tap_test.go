@@ -83,7 +83,7 @@ func TestAnErrorInAStreamEndsIt(t *testing.T) {
 		{"error", `{"message":"Overloaded."}`, "reported an error"},
 		{"", `{"type":"response.failed"}`, "reported an error"},
 		{"", `{"object":"error","message":"Overloaded."}`, "reported an error"},
-		{"", `{"code":429,"message":"Overloaded."}`, "reported an error"},
+		{"", `{"code":1001,"message":"Overloaded."}`, "reported an error"},
 		{"", `{"detail":"Overloaded."}`, "reported an error"},
 		{"error", `overloaded`, "not one JSON object"},
 		{"", `{"choices":[`, "not one JSON object"},

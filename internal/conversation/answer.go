@@ -44,6 +44,9 @@ func (p *Parsed) ReadAnswer(id string, data []byte, f *Form, b chat.MediaBound) 
 	if err := f.whole(o, &s, s.Read(o, data, f.Parts)); err != nil {
 		return Answer{}, err
 	}
+	if !s.Listed && f.Failed == nil && answer.IsError(o) {
+		return Answer{}, answer.ErrorFrame(data)
+	}
 	if kind, _ := rawjson.String(o.Raw(cmp.Or(f.In, "type"))); !s.Listed || f.Type != "" && kind != f.Type {
 		return Answer{}, upstream.BadAnswer(f.Wrong, nil)
 	}

@@ -153,7 +153,7 @@ func TestACountIsReadOrRefused(t *testing.T) {
 			t.Errorf("%s: %s, %d, %v", sent, body, tokens, err)
 		}
 	}
-	for _, sent := range []string{``, `{}`, `[]`, `{"input_tokens":-1}`, `{"input_tokens":"few"}`, `{"input_tokens":null}`, `{"input_tokens":1,"error":{"type":"api_error"}}`, `{"input_tokens":1`} {
+	for _, sent := range []string{``, `{}`, `[]`, `{"input_tokens":-1}`, `{"input_tokens":"few"}`, `{"input_tokens":null}`, `{"input_tokens":1,"error":{"type":"odd_error"}}`, `{"input_tokens":1`} {
 		if _, _, err := ReadCount([]byte(sent)); !fault.Is(err, fault.BadGateway) {
 			t.Errorf("%s: %v", sent, err)
 		}

@@ -1,9 +1,7 @@
 package messagesapi
 
 import (
-	"errors"
-	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 
@@ -56,38 +54,18 @@ func ErrorEvent(dst []byte, requestID string, f *fault.Error) []byte {
 	return sse.AppendEvent(dst, "error", ErrorBody(requestID, f))
 }
 
-// vendorTypes are the error types of the vendor's that a caller may see with
-// the vendor's own words. All others may be about the vendor account.
-var vendorTypes = []struct {
-	name string
-	code fault.Code
-}{
-	{"invalid_request_error", fault.InvalidRequest},
-	{"request_too_large", fault.RequestTooLarge},
-	{"rate_limit_error", fault.UpstreamRateLimit},
-	{"api_error", fault.InternalServerError},
-	{"timeout_error", fault.RequestTimeout},
-	{"overloaded_error", fault.ServiceUnavailable},
-}
+// quotedTypes are the error types of the vendor's of which a caller gets the vendor's words,
+// besides those that are its own fault. All others can be about the vendor account.
+var quotedTypes = []string{"rate_limit_error", "api_error", "timeout_error", "overloaded_error"}
 
 // vendorError is the error that an upstream put into a stream. The caller gets
 // the vendor's words, for agents act on them; the log gets the type alone.
 func vendorError(raw []byte) error {
-	o, err := rawjson.Index(raw, nil, nil)
-	if err != nil {
-		return answer.ErrorFrame(raw)
+	err := answer.ErrorFrame(raw)
+	f, _ := upstream.FailureOf(err)
+	kind := rawjson.LookupString(raw, "type")
+	if message := answer.Words(raw); message != "" && !f.Fatal && slices.Contains(quotedTypes, kind) {
+		return fault.From(err).With(func(e *fault.Error) { e.Message = message })
 	}
-	message, _ := rawjson.String(o.Raw("message"))
-	kind, _ := rawjson.String(o.Raw("type"))
-	failed := &upstream.Failure{Status: 200, Sent: true, Err: fmt.Errorf("an error in a 200 stream: %s", kind)}
-	if strings.Contains(strings.ToLower(message), "credit balance") { // comes as an invalid_request_error
-		failed.Fatal, failed.Err = true, errors.New("an error in a 200 stream: the account has no credit")
-		return fault.Wrap(fault.BadGateway, "The upstream reported an error.", failed)
-	}
-	for _, t := range vendorTypes {
-		if kind == t.name && message != "" {
-			return fault.Wrap(t.code, message, failed)
-		}
-	}
-	return answer.ErrorFrame(raw)
+	return err
 }

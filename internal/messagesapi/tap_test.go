@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 
@@ -407,13 +406,13 @@ func TestAnErrorOfTheUpstreamKeepsItsWords(t *testing.T) {
 			out, done, err := tap.Event(nil, name, []byte(data))
 			var f *fault.Error
 			var cause *upstream.Failure
-			if !errors.As(err, &f) || !errors.As(err, &cause) || f.Code != want || f.Message != "Vendor's words." || cause.Status != 200 || !cause.Sent || cause.Fatal || len(out) > 0 || done {
+			if !errors.As(err, &f) || !errors.As(err, &cause) || f.Code != want || f.Message != "Vendor's words." || cause.Status < 400 || !cause.Sent || cause.Fatal || len(out) > 0 || done {
 				t.Errorf("%s: %q, %t, %v", kind, out, done, err)
 			}
 			if strings.Contains(cause.Error(), "words") {
 				t.Errorf("%s: the log gets %s", kind, cause)
 			}
-			if event := string(ErrorEvent(nil, "req_1", f)); !strings.HasPrefix(event, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\""+ErrorType(want.HTTPStatus())+`","message":"Vendor's words.","code":"`+string(want)+`"},"request_id":"req_1"}`) {
+			if event := string(ErrorEvent(nil, "req_1", f)); !strings.HasPrefix(event, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\""+kind+`","message":"Vendor's words.","code":"`+string(want)+`"},"request_id":"req_1"}`) {
 				t.Error(event)
 			}
 		}
@@ -426,7 +425,6 @@ func TestAnErrorOfTheOperatorsIsHidden(t *testing.T) {
 		`{"type":"error","error":{"type":"permission_error","message":"secret"}}`:                                     true,
 		`{"type":"error","error":{"type":"billing_error","message":"secret"}}`:                                        true,
 		`{"type":"error","error":{"type":"invalid_request_error","message":"Your Credit Balance is too low secret"}}`: true,
-		`{"type":"error","error":{"type":"not_found_error","message":"secret"}}`:                                      false,
 		`{"type":"error","error":{"type":"secret text","message":"secret"}}`:                                          false,
 		`{"type":"error","error":{"type":"api_error","message":7}}`:                                                   false,
 		`{"type":"error","error":"secret"}`:                                                                           false,
@@ -465,13 +463,5 @@ func TestErrorsHaveTheVendorsNames(t *testing.T) {
 	}
 	if body := string(ErrorBody("req_1", fault.New(fault.BadGateway, "\xff"))); !strings.Contains(body, `"message":"`) {
 		t.Error(body)
-	}
-	if slices.ContainsFunc(vendorTypes, func(v struct {
-		name string
-		code fault.Code
-	}) bool {
-		return ErrorType(v.code.HTTPStatus()) != v.name
-	}) {
-		t.Error("a vendor's error changes its type on the way through")
 	}
 }

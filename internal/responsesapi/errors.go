@@ -26,51 +26,30 @@ const (
 	insufficientQuota = "insufficient_quota"
 )
 
-// vendorCodes are the codes of the vendor's that a caller may see. Of those that are about
-// the caller's own request it gets the vendor's words too, for agents act on them; the
-// words of the others name the operator's organisation, its limits and its models. All
-// other codes may be about the vendor account.
-var vendorCodes = []struct {
-	name    string
-	code    fault.Code
-	status  int    // of a code that is not the gateway's own
-	message string // empty for the vendor's
-}{
-	{contextExceeded, contextExceeded, 400, ""},
-	{invalidPrompt, invalidPrompt, 400, ""},
-	{"invalid_request_error", fault.InvalidRequest, 0, ""},
-	{rateLimited, fault.UpstreamRateLimit, 0, "The upstream's rate limit is reached."},
-	{overloaded, fault.ServiceUnavailable, 0, "The upstream is overloaded."},
-	{slowDown, fault.ServiceUnavailable, 0, "The upstream asks for fewer requests."},
-	{serverError, fault.InternalServerError, 0, "The upstream failed."},
+// vendorWords are what a caller reads of an error that is not about its own request, by the
+// vendor's code: the vendor's words name the operator's organisation, its limits and models.
+var vendorWords = map[string]string{
+	rateLimited: "The upstream's rate limit is reached.",
+	overloaded:  "The upstream is overloaded.",
+	slowDown:    "The upstream asks for fewer requests.",
+	serverError: "The upstream failed.",
 }
 
 // vendorError is the error that an upstream put into an answer or a stream. The log gets
 // the code alone.
 func vendorError(raw []byte) error {
-	o, err := rawjson.Index(raw, nil, nil)
-	if err != nil {
-		return answer.ErrorFrame(raw)
-	}
-	message, _ := rawjson.String(o.Raw("message"))
+	err := answer.ErrorFrame(raw)
+	f, _ := upstream.FailureOf(err)
 	for _, member := range [...]string{"code", "type"} {
-		word, _ := rawjson.String(o.Raw(member))
-		for _, v := range vendorCodes {
-			if word != v.name || message == "" {
-				continue
-			}
-			if v.message != "" {
-				message = v.message + again(message)
-			}
-			f := fault.Wrap(v.code, message, &upstream.Failure{Status: 200, Sent: true, Err: fmt.Errorf("an error in a 200 answer: %s", word)})
-			f.Status = v.status
-			return f
+		word := rawjson.LookupString(raw, member)
+		if message := vendorWords[word]; message != "" && !f.Fatal {
+			return fault.From(err).With(func(e *fault.Error) { e.Message = message + again(answer.Words(raw)) })
 		}
 		if word != "" && word != "error" { // it says what is wrong: the type would only be more general
 			break
 		}
 	}
-	return answer.ErrorFrame(raw)
+	return err
 }
 
 // again repeats how long the vendor's words ask to wait, which agents read there; empty if

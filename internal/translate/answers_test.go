@@ -262,7 +262,7 @@ func TestAnAnswerOfAnotherFormIsTheUpstreamsFault(t *testing.T) {
 		for _, data := range answers {
 			out, err := whole(request, data)
 			var f *fault.Error
-			if !errors.As(err, &f) || f.Code != fault.BadGateway || len(out) > 0 || strings.Contains(err.Error(), "secret words") {
+			if !errors.As(err, &f) || f.HTTPStatus() < 500 || len(out) > 0 || strings.Contains(err.Error(), "secret words") {
 				t.Errorf("%T, %s: %s, %v", request, data, out, err)
 			}
 		}

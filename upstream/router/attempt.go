@@ -161,21 +161,33 @@ func (a *attempt) ask(ctx context.Context, call *upstream.Call, model string) (r
 	}
 	a.body = reply.Body
 	a.reply = upstream.Reply{
-		Status: reply.Status, Header: reply.Header, Body: a, Channel: a.Name, Key: reply.Key, Moved: reply.Moved || a.moved,
+		Status: reply.Status, Header: reply.Header, Body: a, Channel: a.Name, Key: reply.Key, Used: reply.Used, Moved: reply.Moved || a.moved,
 		Dropped: reply.Dropped, Drain: a.Drain,
 	}
 	if call.Accept == nil {
 		return &a.reply, nil
 	}
-	reply, err = call.Accept(ctx, &a.reply)
-	if err == nil && reply == nil {
+	accepted, err := call.Accept(ctx, &a.reply)
+	switch {
+	case err != nil:
+		return nil, rejected(&own, reply, err)
+	case accepted == nil:
 		return nil, errNoReply
 	}
-	if err == nil {
-		reply.Channel, reply.Key, reply.Moved = a.reply.Channel, a.reply.Key, a.reply.Moved
-		reply.Dropped, reply.Drain = a.reply.Dropped, a.reply.Drain
+	accepted.Channel, accepted.Key, accepted.Used, accepted.Moved = a.reply.Channel, a.reply.Key, a.reply.Used, a.reply.Moved
+	accepted.Dropped, accepted.Drain = a.reply.Dropped, a.reply.Drain
+	return accepted, nil
+}
+
+// rejected is the error for which an answer was not accepted. One that the vendor put into a
+// 200 counts against the key as a refusal does.
+func rejected(call *upstream.Call, reply *upstream.Reply, err error) error {
+	err = reply.Used.Masked(err)
+	if e, f := fault.From(err), (*upstream.Failure)(nil); errors.As(err, &f) && f.Refused && e.RetryAfter == 0 && reply.RetryAfter > 0 {
+		err = e.With(func(e *fault.Error) { e.RetryAfter = reply.RetryAfter })
 	}
-	return reply, err
+	reply.Used.Report(call, err)
+	return err
 }
 
 // accept makes the answer count.

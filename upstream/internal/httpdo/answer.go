@@ -34,7 +34,10 @@ func (c *Client) Reply(call *upstream.Call, resp *http.Response, key *upstream.K
 	if err != nil {
 		return nil, err
 	}
-	reply := &upstream.Reply{Status: resp.StatusCode, Header: clientHeader(resp.Header), Body: body, Key: key.ID(), Moved: key.Moved(call)}
+	reply := &upstream.Reply{Status: resp.StatusCode, Header: clientHeader(resp.Header), Body: body, Key: key.ID(), Used: key, Moved: key.Moved(call)}
+	if len(resp.Header["Retry-After"])+len(resp.Header["Retry-After-Ms"]) > 0 {
+		reply.RetryAfter = retryAfter(resp.Header, c.now())
+	}
 	if stream { // the transport keeps the response as long as it lasts
 		resp.Request, resp.Header = nil, nil
 	}
@@ -239,7 +242,7 @@ func (c *Client) Document(ctx context.Context, call *upstream.Call, resp *http.R
 		return nil, err
 	}
 	return &upstream.Reply{
-		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: Kept{bytes.NewReader(data), memory}, Key: key.ID(),
+		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: Kept{bytes.NewReader(data), memory}, Key: key.ID(), Used: key,
 	}, nil
 }
 
