@@ -20,6 +20,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
+	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -100,7 +101,10 @@ type capability struct {
 	// opening judges the first events of a stream, and tap reads them all. Both are
 	// nil where nothing streams.
 	opening func(name string, data []byte) (content bool, err error)
-	tap     func(o *operation, price *billing.Price) tap
+	// unfold makes the events of a stream out of a whole answer that came in its place. Nil
+	// where nothing streams.
+	unfold func(o *operation, data []byte) ([]sse.Event, error)
+	tap    func(o *operation, price *billing.Price) tap
 	// errorEvent appends what ends a broken stream of the request called id; nil for
 	// OpenAI's form. The tap is nil if the request failed before it had one.
 	errorEvent func(dst []byte, id string, t tap, err *fault.Error) []byte
@@ -281,6 +285,7 @@ var chatCompletion = capability{
 	omitted: func(o *operation, _ int64) []string { return o.chat().Unknown },
 	answer:  conversationAnswer,
 	opening: chatapi.Opening,
+	unfold:  func(_ *operation, data []byte) ([]sse.Event, error) { return chatapi.Unfold(data) },
 	tap: func(o *operation, _ *billing.Price) tap {
 		g := o.call.g
 		return o.chat().NewTap(chatapi.TapOptions{
@@ -332,6 +337,7 @@ var message = capability{
 	},
 	answer:  conversationAnswer,
 	opening: messagesapi.Opening,
+	unfold:  func(_ *operation, data []byte) ([]sse.Event, error) { return messagesapi.Unfold(data) },
 	errorEvent: func(dst []byte, id string, _ tap, err *fault.Error) []byte {
 		return messagesapi.ErrorEvent(dst, id, err)
 	},
@@ -417,6 +423,7 @@ var responseCreation = capability{
 	omitted:  func(o *operation, _ int64) []string { return o.response().Omitted() },
 	answer:   conversationAnswer,
 	opening:  responsesapi.Opening,
+	unfold:   func(_ *operation, data []byte) ([]sse.Event, error) { return responsesapi.Unfold(data) },
 	numbered: true,
 	errorEvent: func(dst []byte, id string, t tap, err *fault.Error) []byte {
 		if t, ok := t.(*responsesapi.Tap); ok {
@@ -564,6 +571,7 @@ var imageGeneration = capability{
 		return answer{body: a.Body, usage: a.Usage}, err
 	},
 	opening: func(name string, data []byte) (bool, error) { return true, imagesapi.Opening(name, data) },
+	unfold:  func(o *operation, data []byte) ([]sse.Event, error) { return o.images().Unfold(data) },
 	tap: func(o *operation, price *billing.Price) tap {
 		return imagesTap{o.images().NewTap(o.call.id, paysTokens(price))}
 	},

@@ -3,7 +3,6 @@ package gateway
 import (
 	"errors"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -354,15 +353,16 @@ type events struct {
 
 // acceptStream reads ahead until an event carries content, so that an upstream
 // that fails at once can be replaced. It never waits for a second read: a chunk
-// leaves when it arrives.
+// leaves when it arrives. A whole answer in the place of a stream becomes its events.
 func (c *call) acceptStream(r *upstream.Reply) (*events, error) {
-	if t := r.Header.Get("Content-Type"); t != "" && !strings.HasPrefix(t, "text/event-stream") {
-		return nil, errors.Join(upstream.BadAnswer("The upstream answered a stream with "+clip(t)+".", nil), r.Body.Close())
-	}
 	e := &events{reader: sse.NewReader(r.Body, 0), body: r.Body, key: r.Used}
 	for {
 		event, err := e.reader.Next()
-		if err == nil {
+		if err == nil && event.Whole {
+			if e.readAhead, err = c.op.unfold(c.op, event.Data); err == nil {
+				return e, nil
+			}
+		} else if err == nil {
 			var content bool
 			e.readAhead = append(e.readAhead, event) // whose data nothing overwrites before the next read
 			if content, err = c.op.opening(event.Name, event.Data); err == nil {
@@ -375,6 +375,9 @@ func (c *call) acceptStream(r *upstream.Reply) (*events, error) {
 		_ = e.Close()
 		if errors.Is(err, io.EOF) {
 			return nil, upstream.BadAnswer("The upstream's stream is empty.", err)
+		}
+		if errors.Is(err, sse.ErrMarkup) {
+			return nil, upstream.BadAnswer("The upstream answered a stream with a web page.", err)
 		}
 		return nil, truncatedError(err)
 	}

@@ -15,6 +15,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/responsestest"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
@@ -391,4 +392,90 @@ func TestAnErrorInA200IsAsARefusal(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAWholeAnswerToAStreamedRequestBecomesAStream asks on each wire a vendor of the same and
+// of each other one, which ignores that a stream was asked for.
+func TestAWholeAnswerToAStreamedRequestBecomesAStream(t *testing.T) {
+	const (
+		completion = `{"id":"u1","object":"chat.completion","created":7,"model":"v","system_fingerprint":"fp","choices":[{"index":0,"message":{"role":"assistant","content":"Hello","reasoning_content":"hm","tool_calls":[` +
+			`{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},"logprobs":null,"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":10,"completion_tokens":3,"total_tokens":13}}`
+		message = `{"id":"msg_1","type":"message","role":"assistant","model":"v","content":[{"type":"thinking","thinking":"hm","signature":"s"},{"type":"text","text":"Hello"},` +
+			`{"type":"tool_use","id":"c1","name":"f","input":{"a":1}}],"stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":10,"output_tokens":3}}`
+		response = `{"id":"resp_1","object":"response","created_at":7,"status":"completed","model":"v","error":null,"incomplete_details":null,"output":[` +
+			`{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Hello","annotations":[]}]},` +
+			`{"type":"function_call","id":"fc_1","call_id":"c1","name":"f","arguments":"{\"a\":1}","status":"completed"}],"usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":0},"output_tokens":3,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":13}}`
+	)
+	vendors := map[upstream.Op]string{upstream.ChatCompletion: completion, upstream.Messages: message, upstream.Responses: response}
+	wires := map[upstream.Op]struct {
+		ask  string
+		want []string // in this order
+	}{
+		upstream.ChatCompletion: {
+			`{"model":"m","stream":true,"messages":[{"role":"user","content":"x"}],"stream_options":{"include_usage":true}}`,
+			[]string{`"role":"assistant"`, `"content":"Hello"`, `"id":"c1"`, `\"a\":1`, `"finish_reason":"tool_calls"`, `"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":3`, "data: [DONE]"},
+		},
+		upstream.Messages: {
+			`{"model":"m","max_tokens":99,"stream":true,"messages":[{"role":"user","content":"x"}]}`,
+			[]string{"event: message_start", `"text":"Hello"`, `"id":"c1"`, `\"a\":1`, `"stop_reason":"tool_use"`, `"output_tokens":3`, "event: message_stop"},
+		},
+		upstream.Responses: {
+			`{"model":"m","stream":true,"input":"x"}`,
+			[]string{"event: response.created", `"delta":"Hello"`, `"call_id":"c1"`, `\"a\":1`, "event: response.completed", `"total_tokens":13`, "data: [DONE]"},
+		},
+	}
+	for speaks, answer := range vendors {
+		for op, wire := range wires {
+			t.Run(string(op)+" by "+string(speaks), func(t *testing.T) {
+				h := newTestGateway(t, answering{speaks, &scriptedUpstream{text: "\xef\xbb\xbf\n" + answer}}, "1", nil)
+				_, out := h.complete(t, op, wire.ask)
+				rest := out
+				for _, want := range wire.want {
+					_, after, found := strings.Cut(rest, want)
+					if !found {
+						t.Fatalf("no %s in its place in\n%s", want, out)
+					}
+					rest = after
+				}
+				if got := h.spent(t); got != micro(13) {
+					t.Errorf("it costs %s", got)
+				}
+				if op == upstream.Responses {
+					if err := responsestest.Check([]byte(out), responsestest.Done); err != nil {
+						t.Errorf("%v\n%s", err, out)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestAStreamIsToldByItsFirstByte gives events every label, and none.
+func TestAStreamIsToldByItsFirstByte(t *testing.T) {
+	events := chunk(`{"content":"four"}`) + "data: [DONE]\n\n"
+	for _, label := range []string{"", "text/event-stream", "application/json", "text/plain; charset=utf-8", "application/octet-stream", "text/html", ";;"} {
+		h := newTestGateway(t, labelled{label, events}, "1", nil)
+		_, out := h.complete(t, upstream.ChatCompletion, askChatStream)
+		if !strings.Contains(out, `"content":"four"`) || !strings.HasSuffix(out, "data: [DONE]\n\n") {
+			t.Errorf("%q: %s", label, out)
+		}
+	}
+	for _, text := range []string{"<html>no</html>", "\n <!DOCTYPE html>", "no", `{"choices":[]}`, `{"choices":null}`, `{"id":"u"`, `[]`, `{}`} {
+		h := newTestGateway(t, labelled{"text/event-stream", text}, "1", nil)
+		if _, err := finish(h.ask(t.Context(), askChatStream)); !fault.Is(err, fault.BadGateway) || h.spent(t) != 0 {
+			t.Errorf("%s: %v, it costs %s", text, err, h.spent(t))
+		}
+	}
+}
+
+// labelled answers every call with a text under a content type.
+type labelled struct{ kind, text string }
+
+func (l labelled) Do(context.Context, *upstream.Call) (*upstream.Reply, error) {
+	reply := jsonReply(l.text)
+	reply.Header = http.Header{}
+	if l.kind != "" {
+		reply.Header.Set("Content-Type", l.kind)
+	}
+	return reply, nil
 }

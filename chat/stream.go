@@ -86,7 +86,7 @@ type StreamHandler func(ctx context.Context, r *Request) iter.Seq2[*Chunk, error
 // Serve makes an upstream of a Go function. A call for a stream gets the
 // response as one.
 func Serve(h Handler) upstream.Upstream {
-	return ServeStream(h, funcmodel.Whole(h, (*Response).chunks))
+	return ServeStream(h, funcmodel.Whole(h, (*Response).Chunks))
 }
 
 // ServeStream makes an upstream of two Go functions, one for each way of
@@ -116,11 +116,11 @@ func decode(data []byte) (*Request, error) {
 	return r, nil
 }
 
-// chunks cuts a response into the chunks of a stream.
-func (r *Response) chunks() []*Chunk {
+// Chunks cuts the response into the chunks of a stream.
+func (r *Response) Chunks() []*Chunk {
 	var all []*Chunk
 	add := func(c Chunk) {
-		c.ID, c.Object, c.Created, c.Model = r.ID, "chat.completion.chunk", r.Created, r.Model
+		c.ID, c.Object, c.Created, c.Model, c.Extra = r.ID, "chat.completion.chunk", r.Created, r.Model, r.Extra
 		all = append(all, &c)
 	}
 	for _, c := range r.Choices {
@@ -131,7 +131,7 @@ func (r *Response) chunks() []*Chunk {
 			call.Index = &index
 			delta.ToolCalls[i] = call
 		}
-		add(Chunk{Choices: []ChunkChoice{{Index: c.Index, Delta: delta}}})
+		add(Chunk{Choices: []ChunkChoice{{Index: c.Index, Delta: delta, Extra: c.Extra}}})
 		add(Chunk{Choices: []ChunkChoice{{Index: c.Index, FinishReason: c.FinishReason}}})
 	}
 	if r.Usage != nil {

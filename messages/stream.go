@@ -271,7 +271,7 @@ type StreamHandler func(ctx context.Context, r *Request) iter.Seq2[*Event, error
 // Serve makes an upstream of a Go function. A call for a stream gets the
 // response as one.
 func Serve(h Handler) upstream.Upstream {
-	return ServeStream(h, funcmodel.Whole(h, (*Response).events))
+	return ServeStream(h, funcmodel.Whole(h, (*Response).Events))
 }
 
 // ServeStream makes an upstream of two Go functions, one for each way of
@@ -285,8 +285,8 @@ func ServeStream(h Handler, s StreamHandler) upstream.Upstream {
 	}
 }
 
-// events cuts a response into the events of a stream.
-func (r *Response) events() []*Event {
+// Events cuts the response into the events of a stream.
+func (r *Response) Events() []*Event {
 	start := *r
 	start.Content, start.StopReason, start.StopSequence, start.Usage.OutputTokens = []Block{}, nil, nil, 0
 	start.Usage.OutputTokensDetails = nil

@@ -117,7 +117,7 @@ type StreamHandler func(ctx context.Context, r *Request) iter.Seq2[*Event, error
 // Serve makes an upstream of a Go function. A call for a stream gets the
 // response as one.
 func Serve(h Handler) upstream.Upstream {
-	return ServeStream(h, funcmodel.Whole(h, (*Response).events))
+	return ServeStream(h, funcmodel.Whole(h, (*Response).Events))
 }
 
 // ServeStream makes an upstream of two Go functions, one for each way of
@@ -149,8 +149,8 @@ func (c *cutter) lifecycle(kind string, r *Response) {
 	c.events = append(c.events, &Event{Type: "response." + kind, SequenceNumber: int64(len(c.events)), Response: r})
 }
 
-// events cuts a response into the events of a stream.
-func (r *Response) events() []*Event {
+// Events cuts the response into the events of a stream.
+func (r *Response) Events() []*Event {
 	start := *r
 	start.Status, start.Output, start.Usage, start.Error, start.IncompleteDetails = "in_progress", []Item{}, nil, nil, nil
 	var c cutter

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -22,9 +23,30 @@ func Whole(o *rawjson.Object, err error) error {
 		return upstream.BadAnswer("The upstream's answer is not one JSON object.", err)
 	}
 	if e := o.Raw("error"); !rawjson.IsNull(e) {
-		return ErrorFrame(e)
+		return ErrorFrame(o.Src)
 	}
 	return nil
+}
+
+// Document is the index of a whole answer that stands in the place of a stream, or the error
+// that it is. Google puts an error into a list.
+func Document(data []byte) (*rawjson.Object, error) {
+	if all := rawjson.Elements(data); len(all) == 1 {
+		data = all[0]
+	}
+	o, err := rawjson.Index(data, nil, nil)
+	if err := Whole(&o, err); err != nil {
+		return nil, err
+	}
+	for _, name := range [...]string{"choices", "content", "output", "data"} {
+		if !rawjson.IsNull(o.Raw(name)) {
+			return &o, nil
+		}
+	}
+	if IsError(&o) {
+		return nil, ErrorFrame(data)
+	}
+	return &o, nil
 }
 
 // IsError reports whether an object is an error in a form of a vendor's own. It is for objects
@@ -67,7 +89,11 @@ func ErrorFrame(raw []byte) error {
 	said := f.Err
 	f = upstream.FromStatus(status)
 	f.Err, f.NoModel = said, missingModels[strings.ToLower(e.code)]
+	f.Refused = status == http.StatusTooManyRequests // what the vendor did before another error is not known
 	public := f.Fault()
+	if f.Refused {
+		public.RetryAfter = e.wait
+	}
 	if public.Code == fault.InvalidRequest {
 		public.Code = e.publicCode()
 		public.Param = safetext.Truncate(e.param, maxParam)
@@ -89,16 +115,17 @@ const (
 // vendorError is what an error object says.
 type vendorError struct {
 	message, code, kind, param string
-	number                     int // a status, if there is one
+	number                     int           // a status, if there is one
+	wait                       time.Duration // Google's, of a RetryInfo; 0 for none
 }
 
-// read reads an error object, or the document around one. A text alone is a message.
+// read reads an error object, or the document around one, whose error can be a text beside
+// its code. A text alone is a message.
 func read(raw []byte) (e vendorError) {
 	o, err := rawjson.Index(raw, nil, nil)
 	for _, name := range [...]string{"error", "base_resp"} {
-		if inner := o.Raw(name); err == nil && !rawjson.IsNull(inner) {
-			raw = inner
-			o, err = rawjson.Index(inner, nil, nil)
+		if inner, failed := rawjson.Index(o.Raw(name), nil, nil); failed == nil {
+			o = inner
 		}
 	}
 	if err != nil {
@@ -106,6 +133,11 @@ func read(raw []byte) (e vendorError) {
 		return vendorError{message: bounded(text)}
 	}
 	e.message = bounded(words(&o))
+	for _, detail := range rawjson.Elements(o.Raw("details")) {
+		if wait, err := time.ParseDuration(rawjson.LookupString(detail, "retryDelay")); err == nil && wait > 0 {
+			e.wait = min(wait, time.Hour)
+		}
+	}
 	e.kind, _ = rawjson.String(o.Raw("type"))
 	e.param, _ = rawjson.String(o.Raw("param"))
 	for _, name := range [...]string{"code", "status", "status_code"} {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -93,6 +94,21 @@ func TestAnErrorInA200SaysWhoseFaultItIs(t *testing.T) {
 				t.Errorf("the log gets %q, want an end of %q without the vendor's text", text, test.log)
 			}
 		})
+	}
+}
+
+func TestALimitInA200SaysHowLongToWait(t *testing.T) {
+	const google = `{"error":{"code":429,"message":"m","status":"RESOURCE_EXHAUSTED","details":[7,{"reason":"x"},{"retryDelay":"3s"}]}}`
+	if f := fault.From(ErrorFrame([]byte(google))); f.Code != fault.UpstreamRateLimit || f.RetryAfter != 3*time.Second {
+		t.Errorf("%v, after %s", f, f.RetryAfter)
+	}
+}
+
+func TestOnlyALimitInA200SaysThatNothingWasDone(t *testing.T) {
+	for raw, want := range map[string]bool{`{"code":429}`: true, `{"code":503}`: false, `{"type":"overloaded_error"}`: false} {
+		if f, _ := upstream.FailureOf(ErrorFrame([]byte(raw))); f.Refused != want {
+			t.Errorf("%s: %+v", raw, f)
+		}
 	}
 }
 

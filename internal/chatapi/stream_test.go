@@ -149,9 +149,9 @@ func TestAnAnswerIsStreamedToWhoWantsAStream(t *testing.T) {
 	const head = `{"id":"a","object":"chat.completion.chunk","created":7,"model":"v","choices":[`
 	want := []string{
 		head + `{"index":0,"delta":{"role":"assistant","reasoning_content":"hm","content":"Hello.","tool_calls":[` +
-			`{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":"{}"}},{"index":1,"id":"d","type":"function","function":{"name":"g","arguments":"1"}}]},"finish_reason":null}]}`,
-		head + `{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`,
-		head + `],"usage":{"prompt_tokens":12,"completion_tokens":4,"total_tokens":16,"prompt_tokens_details":{"cached_tokens":2},"completion_tokens_details":{"reasoning_tokens":1}}}`,
+			`{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":"{}"}},{"index":1,"id":"d","type":"function","function":{"name":"g","arguments":"1"}}]},"finish_reason":null,"logprobs":null}],"system_fingerprint":"fp"}`,
+		head + `{"index":0,"delta":{},"finish_reason":"tool_calls"}],"system_fingerprint":"fp"}`,
+		head + `],"usage":{"prompt_tokens":12,"completion_tokens":4,"total_tokens":16,"prompt_tokens_details":{"cached_tokens":2},"completion_tokens_details":{"reasoning_tokens":1}},"system_fingerprint":"fp"}`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -73,8 +73,8 @@ func (t *Tap) read(data []byte) (conversation.Scan, error) {
 	if err != nil {
 		return s, err
 	}
-	if e := t.Object.Raw("error"); !rawjson.IsNull(e) {
-		return s, answer.ErrorFrame(e)
+	if !rawjson.IsNull(t.Object.Raw("error")) {
+		return s, answer.ErrorFrame(data)
 	}
 	if !s.Listed && answer.IsError(t.Object) {
 		return s, answer.ErrorFrame(data)

@@ -3,6 +3,9 @@ package conversation
 import (
 	"cmp"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
@@ -57,6 +60,17 @@ func (p *Parsed) ReadAnswer(id string, data []byte, f *Form, b chat.MediaBound) 
 	edits := p.PublicEdits(few[:0], id, o, f)
 	body := o.ApplyInPlace(edits...)
 	return Answer{Body: body, Usage: r.Usage(p, b, s.Text.Quarters), Said: tokencount.Tokens(s.Text.Quarters - s.Encrypted)}, nil
+}
+
+// Decode reads a whole answer into a typed one, but for its counts, which vendors spell in
+// many ways. wrong is the message of what is no such answer.
+func Decode[T any](o *rawjson.Object, wrong string) (*T, error) {
+	r := new(T)
+	plain := o.Apply(nil, rawjson.Delete("usage"), rawjson.Delete("error"))
+	if err := json.Unmarshal(plain, r, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
+		return nil, upstream.BadAnswer(wrong, err)
+	}
+	return r, nil
 }
 
 // ReadCount checks an upstream's 200 answer to a request to count tokens, and

@@ -161,7 +161,7 @@ func TestABadAnswerIsABadGateway(t *testing.T) {
 		{"a vector of vectors", two, `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[[2]]}]}`},
 		{"a vector of objects", two, `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[{}]}]}`},
 		{"text after it", two, `{"data":[` + ok + `]} {}`},
-		{"an error", two, `{"error":{"message":"sk-secret","code":"server_error"},"data":[` + ok + `]}`},
+		{"an error", two, `{"error":{"message":"sk-secret","code":"odd_error"},"data":[` + ok + `]}`},
 		{"text that is no base64", `{"model":"m","input":"a"}`, `{"data":[{"index":0,"embedding":"####"}]}`},
 		{"base64 of half a number", `{"model":"m","input":"a"}`, `{"data":[{"index":0,"embedding":"AACA"}]}`},
 		{"base64 of NaN", `{"model":"m","input":"a"}`, `{"data":[{"index":0,"embedding":` + in64(float32(math.NaN())) + `}]}`},

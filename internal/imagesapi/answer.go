@@ -218,3 +218,27 @@ func (t *Tap) Output() int64 {
 	all := t.r.OutputBound(0)
 	return max(all*t.partials/(max(t.r.PartialImages, t.partials)+1), 1)
 }
+
+// Unfold makes the event of a stream out of the whole answer with which an upstream answered a
+// streamed request: its one image is complete. A stream has no form for more of them.
+func (r *Request) Unfold(data []byte) ([]sse.Event, error) {
+	o, err := answer.Document(data)
+	if err != nil {
+		return nil, err
+	}
+	made := rawjson.Elements(o.Raw("data"))
+	if len(made) != 1 || countPictures(o.Raw("data"), nil) != 1 {
+		return nil, upstream.BadAnswer("The upstream's answer to a streamed request has not exactly one image in it.", nil)
+	}
+	kind := completed
+	if r.Edit != nil {
+		kind = editCompleted
+	}
+	edits := []rawjson.Edit{rawjson.Set("type", rawjson.Quote(nil, kind))}
+	for name, raw := range o.All() {
+		if name != "data" && name != "error" {
+			edits = append(edits, rawjson.Set(name, raw))
+		}
+	}
+	return []sse.Event{{Name: kind, Data: rawjson.Apply(made[0], edits...)}}, nil
+}

@@ -87,7 +87,7 @@ func TestA200ThatIsNoneIsABadGateway(t *testing.T) {
 			`{"data":[],"usage":{"image_count":1}}`, `{"created":1,"usage":{"output_tokens":9,"total_tokens":9}}`,
 			`{"output":{"choices":[]},"request_id":"r"}`, `{"output":{"choices":[{"message":{"content":[{"image":""}]}}]}}`, `{"output":{}}`, `{}`,
 		},
-		drawn("imagegen-1", ""): {`{"data":[]}`, `{"data":[{}]}`, `{"data":[null]}`, `{"error":{"message":"sk-secret","code":"server_error"}}`, `{"created":1}`},
+		drawn("imagegen-1", ""): {`{"data":[]}`, `{"data":[{}]}`, `{"data":[null]}`, `{"error":{"message":"sk-secret","code":"odd_error"}}`, `{"created":1}`},
 	} {
 		for _, text := range answers {
 			_, err := parse(t, request).ReadAnswer([]byte(text), "req_1", true)
@@ -151,7 +151,7 @@ func TestAStreamOfPartialPicturesPassesAndIsCounted(t *testing.T) {
 
 func TestAnErrorInAStreamOfPicturesEndsIt(t *testing.T) {
 	for name, data := range map[string]string{
-		"error":   `{"type":"error","message":"sk-secret","code":"server_error"}`,
+		"error":   `{"type":"error","message":"sk-secret","code":"odd_error"}`,
 		"":        `{"error":{"message":"sk-secret"}}`,
 		"x":       `{"b64_json":`,
 		"[DONE] ": `[DONE]`,

@@ -32,7 +32,7 @@ func TestA200ThatIsNoMessageIsABadGateway(t *testing.T) {
 	for sent, message := range map[string]string{
 		``: "not one JSON object", `[]`: "not one JSON object", `<html>`: "not one JSON object", `{` + said: "not one JSON object", `{` + said + `}{}`: "not one JSON object",
 		`{}`: "not a message", `{"type":"message"}`: "not a message", `{"type":"message","content":"a"}`: "not a message", `{"type":"completion","content":[]}`: "not a message", `{"content":[]}`: "not a message",
-		`{"type":"error","error":{"type":"api_error","message":"secret"}}`: "reported an error", `{` + said + `,"error":"secret"}`: "reported an error",
+		`{"type":"error","error":{"type":"odd_error","message":"secret"}}`: "reported an error", `{` + said + `,"error":"secret"}`: "reported an error",
 	} {
 		_, err := asked(t).ReadAnswer([]byte(sent), chat.MediaBound{})
 		if !fault.Is(err, fault.BadGateway) || !strings.Contains(fault.From(err).Message, message) || strings.Contains(err.Error(), "secret") {

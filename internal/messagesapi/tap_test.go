@@ -426,7 +426,7 @@ func TestAnErrorOfTheOperatorsIsHidden(t *testing.T) {
 		`{"type":"error","error":{"type":"billing_error","message":"secret"}}`:                                        true,
 		`{"type":"error","error":{"type":"invalid_request_error","message":"Your Credit Balance is too low secret"}}`: true,
 		`{"type":"error","error":{"type":"secret text","message":"secret"}}`:                                          false,
-		`{"type":"error","error":{"type":"api_error","message":7}}`:                                                   false,
+		`{"type":"error","error":{"type":"odd_error","message":7}}`:                                                   false,
 		`{"type":"error","error":"secret"}`:                                                                           false,
 		`{"type":"error"}`:                                                                                            false,
 	} {

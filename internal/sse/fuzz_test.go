@@ -12,8 +12,14 @@ import (
 
 // reference is the definition of a stream's events, written for clarity: it
 // has the whole stream and no limit.
-func reference(stream string) []got {
+func reference(stream string) ([]got, error) {
 	stream = strings.TrimPrefix(stream, "\xef\xbb\xbf")
+	switch document := strings.TrimLeft(stream, " \t\r\n"); {
+	case strings.HasPrefix(document, "{"), strings.HasPrefix(document, "["):
+		return []got{{"", document}}, io.EOF
+	case strings.HasPrefix(document, "<"):
+		return nil, ErrMarkup
+	}
 	stream = strings.ReplaceAll(strings.ReplaceAll(stream, "\r\n", "\n"), "\r", "\n")
 	lines := strings.Split(stream, "\n")
 	var (
@@ -41,7 +47,7 @@ func reference(stream string) []got {
 	if last == "[DONE]" || strings.HasPrefix(last, "{") && json.Valid([]byte(last)) {
 		events = append(events, got{name, last})
 	}
-	return events
+	return events, io.EOF
 }
 
 // chunks is a reader that gives size bytes at a time.
@@ -86,16 +92,18 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte("data: "+strings.Repeat("x", 3*firstSize)+"\r\ndata: y\r\n\r\n"), uint16(4095))
 	f.Add([]byte(strings.Repeat("data: 1\n:\n", firstSize)+"\n"), uint16(100))
 	f.Add([]byte(strings.Repeat("event: delta\ndata: {\"a\":1}\n\n", 9)+"event: delta\ndata: a\rdata: b\n\nevent: delta\ndata: \n\nevent: delta\ndata: c\nid: 1\n\n"), uint16(70))
+	f.Add([]byte("\xef\xbb\xbf \r\n{\"a\":\n\ndata: 1\n\n"), uint16(1))
+	f.Add([]byte("\n\n<html>\n"), uint16(2))
 	f.Add([]byte("data: 1\n\n"+strings.Repeat("data: 2\n\n", 9)+"data: 3\n\r\ndata:  4\n\n\ndata: 5\n\n:\nevent: x\n\ndata: 6\n\ndata: 7\n"), uint16(25))
 	f.Fuzz(func(t *testing.T, stream []byte, size uint16) {
-		want := reference(string(stream))
+		want, end := reference(string(stream))
 		for how, src := range map[string]io.Reader{
 			"at once":      bytes.NewReader(stream),
 			"byte by byte": iotest.OneByteReader(bytes.NewReader(stream)),
 			"in chunks":    &chunks{stream, int(size) + 1},
 		} {
 			events, err := readAll(src, 0)
-			if err != io.EOF || !slices.Equal(events, want) {
+			if err != end || !slices.Equal(events, want) {
 				t.Errorf("%s: got %q, %v, want %q", how, events, err, want)
 			}
 		}

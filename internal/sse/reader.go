@@ -18,6 +18,9 @@ import (
 // caller of [NewReader] names no limit (docs/faults.md, row 5).
 const DefaultLimit = 8 << 20
 
+// ErrMarkup says that the source is a web page, or another text in angle brackets.
+var ErrMarkup = errors.New("the stream of events is a web page")
+
 // ErrTooLarge says that an event is larger than the Reader's limit.
 var ErrTooLarge = errors.New("the event is larger than the limit")
 
@@ -31,10 +34,17 @@ type Event struct {
 	// Data is the values of the event's "data:" lines, joined with line feeds.
 	// It is valid until the next call of Next or Release.
 	Data []byte
+	// Whole says that the source is no stream: Data is all of it, a JSON document.
+	Whole bool
 }
 
 // Reader takes events out of a byte stream. Lines may end in LF, CRLF or CR, a
 // byte order mark may stand first, and the space after "data:" may be missing.
+//
+// The first byte that is no white space decides what the source is, whatever label it came
+// with: a bracket begins a JSON document, which is one event, and "<" a web page. All else
+// is a stream.
+//
 // A Reader is for one goroutine at a time.
 type Reader struct {
 	src    io.Reader // nil where Push gives the bytes
@@ -52,6 +62,8 @@ type Reader struct {
 	afterCR bool // a line feed at pos belongs to the line end before it
 	busy    bool // the last read filled the buffer
 	started bool // the first line, where a byte order mark may stand, is behind us
+	opened  bool // the first byte that is no white space has come
+	whole   bool // which begins a JSON document
 	cut     bool // src has ended within the data of an event
 
 	name string // of the events that pooled.head is the head of
@@ -76,7 +88,7 @@ func (r *Reader) Release() {
 	if r.pooled != nil {
 		r.pooled.release()
 	}
-	*r = Reader{err: errReleased}
+	*r = Reader{err: errReleased, opened: true}
 }
 
 // Next returns the next event that has data, as soon as its blank line was
@@ -129,6 +141,15 @@ func (r *Reader) Await() {
 // source. It leaves the event that Next returned last as it is, and what it
 // finds out Next need not find again.
 func (r *Reader) Buffered() bool {
+	if !r.opened && !r.open() {
+		return false
+	}
+	if r.whole {
+		if r.end-r.pos > r.limit {
+			r.tooLarge()
+		}
+		return false // all of the source is waited for
+	}
 	for !r.ready && !r.repeats() {
 		line, ok := r.nextLine()
 		if !ok {
@@ -138,6 +159,32 @@ func (r *Reader) Buffered() bool {
 	}
 	return true
 }
+
+// open finds out what the source is; it reports false if more of it must come first, or if
+// it is no stream. White space alone does not tell.
+func (r *Reader) open() bool {
+	rest := r.pooled.buf[r.pos:r.end]
+	if !r.started {
+		if len(rest) < len(bom) && bytes.HasPrefix(bom, rest) {
+			return false
+		}
+		rest = bytes.TrimPrefix(rest, bom)
+	}
+	if rest = bytes.TrimLeft(rest, " \t\r\n"); len(rest) == 0 {
+		return true
+	}
+	switch r.opened = true; rest[0] {
+	case '{', '[':
+		r.whole, r.pos = true, r.end-len(rest)
+	case '<':
+		r.err, r.pos, r.scanned = ErrMarkup, r.end, r.end
+		return false
+	}
+	return true
+}
+
+// bom is the byte order mark in UTF-8.
+var bom = []byte("\xef\xbb\xbf")
 
 // repeats takes the next event if it has one line of data and stands in the form that
 // vendors write and the last event suggests: its whole head is compared at once, and only
@@ -167,6 +214,11 @@ func (r *Reader) repeats() bool {
 func (r *Reader) last() (Event, error) {
 	if r.err != io.EOF { // a wrapped io.EOF is a failure, see io.Reader
 		return Event{}, r.err
+	}
+	if r.whole && r.pos < r.end {
+		rest := span{r.pos, r.end}
+		r.pos = r.end
+		return Event{Data: rest.of(r.pooled.buf), Whole: true}, nil
 	}
 	rest := r.skipBOM(span{r.pos, r.end})
 	if name, _ := splitField(rest.of(r.pooled.buf)); string(name) == "data" {
@@ -279,7 +331,7 @@ func (r *Reader) expect(name string) {
 
 // skipBOM takes the byte order mark off the stream's first line.
 func (r *Reader) skipBOM(line span) span {
-	if !r.started && bytes.HasPrefix(line.of(r.pooled.buf), []byte("\xef\xbb\xbf")) {
+	if !r.started && bytes.HasPrefix(line.of(r.pooled.buf), bom) {
 		line.start += 3
 	}
 	r.started = true

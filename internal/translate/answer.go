@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/conversation"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -178,11 +179,26 @@ func (a *answerBody) next() error {
 		return upstream.BadAnswer("The upstream's stream ended before it was complete.", io.ErrUnexpectedEOF)
 	case errors.Is(err, sse.ErrTooLarge):
 		return upstream.BadAnswer("The upstream sent an event that is larger than the gateway allows.", err)
+	case errors.Is(err, sse.ErrMarkup):
+		return upstream.BadAnswer("The upstream answered a stream with a web page.", err)
 	case err != nil:
 		return err
 	}
-	a.complete, err = a.reader.event(event.Name, event.Data)
+	if event.Whole {
+		a.complete, err = true, a.document(event.Data)
+	} else {
+		a.complete, err = a.reader.event(event.Name, event.Data)
+	}
 	return cmp.Or(err, a.made.err)
+}
+
+// document translates a whole answer that came in the place of a stream.
+func (a *answerBody) document(data []byte) error {
+	o, err := answer.Document(data)
+	if err != nil {
+		return err
+	}
+	return a.reader.whole(o.Src)
 }
 
 // drain reads what follows a complete answer, so that the upstream's connection can be

@@ -148,7 +148,7 @@ func decodeCompletion(data []byte, otherwise string) (*chatAnswer, error) {
 		return nil, upstream.BadAnswer(otherwise, err)
 	}
 	if !rawjson.IsNull(c.Error) {
-		return nil, answer.ErrorFrame(c.Error)
+		return nil, answer.ErrorFrame(data)
 	}
 	return c, nil
 }

@@ -33,8 +33,8 @@ const MaxAnswer = 1 << 20
 
 // ReadSubmission reads an upstream's 200 answer to a submission, which must tell
 // the task's id; otherwise it fails with fault.BadGateway. Where the upstream
-// says in it that it refuses the task, the upstream.Failure in the error is
-// Refused. The Report does not refer to data.
+// says in it that it refuses the task, the error is that refusal, and the upstream.Failure in
+// it is Refused. The Report does not refer to data.
 func ReadSubmission(data []byte) (Report, error) {
 	r, refused, err := readReport(data)
 	var f *upstream.Failure
@@ -52,8 +52,10 @@ func ReadSubmission(data []byte) (Report, error) {
 // its state and be about no other task; otherwise it fails with fault.BadGateway,
 // which decides nothing about the task. The Report does not refer to data.
 func ReadPoll(t *video.Task, data []byte) (Report, error) {
-	r, _, err := readReport(data)
+	r, refused, err := readReport(data)
 	switch {
+	case refused && upstream.CallersFault(fault.From(err).HTTPStatus()): // a poll is no request of the caller's
+		return r, upstream.BadAnswer("The upstream reported an error.", err)
 	case err != nil:
 		return r, err
 	case r.Word == "":

@@ -36,7 +36,11 @@ func TestA200ThatNamesNoTaskIsABadGateway(t *testing.T) {
 	} {
 		_, err := ReadSubmission([]byte(body))
 		var f *upstream.Failure
-		if !fault.Is(err, fault.BadGateway) || !errors.As(err, &f) || !f.Sent || f.Refused != refused || strings.Contains(err.Error(), "secret") {
+		code := fault.BadGateway
+		if strings.Contains(body, "InvalidParameter") {
+			code = "InvalidParameter" // the caller's fault, who reads why
+		}
+		if !fault.Is(err, code) || !errors.As(err, &f) || !f.Sent || f.Refused != refused || strings.Contains(f.Error(), "secret") {
 			t.Errorf("%s: %v, refused %+v", safetext.Truncate(body, 80), err, f)
 		}
 		if _, err := ReadPoll(&video.Task{}, []byte(body)); !fault.Is(err, fault.BadGateway) && !strings.Contains(body, "PENDING") {

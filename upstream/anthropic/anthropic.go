@@ -22,7 +22,7 @@ type driver struct{ *httpdo.Client }
 // a key. Close the driver when done.
 func New(o upstream.DriverOptions) (upstream.Driver, error) {
 	own := upstream.Auth{By: upstream.ByHeader, Name: "X-Api-Key"}
-	client, err := httpdo.New(o, httpdo.Vendor{BaseURL: DefaultBaseURL, Auth: own, Refused: refused, Status: status, Paths: map[upstream.Op]string{
+	client, err := httpdo.New(o, httpdo.Vendor{BaseURL: DefaultBaseURL, Auth: own, Refused: refused, Paths: map[upstream.Op]string{
 		upstream.Messages:    "/v1/messages",
 		upstream.CountTokens: "/v1/messages/count_tokens",
 	}})

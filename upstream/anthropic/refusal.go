@@ -38,33 +38,6 @@ func parseError(data []byte) (v vendorError, ok bool) {
 	return v, true
 }
 
-// statuses are what each type of error comes with.
-var statuses = map[string]int{
-	"invalid_request_error": http.StatusBadRequest,
-	"authentication_error":  http.StatusUnauthorized,
-	"billing_error":         http.StatusPaymentRequired,
-	"permission_error":      http.StatusForbidden,
-	"not_found_error":       http.StatusNotFound,
-	"request_too_large":     http.StatusRequestEntityTooLarge,
-	"rate_limit_error":      http.StatusTooManyRequests,
-	"api_error":             http.StatusInternalServerError,
-	"timeout_error":         http.StatusGatewayTimeout,
-	"overloaded_error":      529,
-}
-
-// status is what the error in a body would have come with, had the vendor not
-// said 200; 0 if there is none.
-func status(data []byte) int {
-	v, ok := parseError(data)
-	switch s := statuses[v.kind]; {
-	case !ok:
-		return 0
-	case s != 0:
-		return s
-	}
-	return http.StatusBadGateway
-}
-
 // permissionError is the type of an error that is the operator's fault, or of what one
 // request asks for.
 const permissionError = "permission_error"

@@ -1,7 +1,6 @@
 package anthropic
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
@@ -68,30 +67,6 @@ func TestWhoseFaultARefusalIs(t *testing.T) {
 				t.Errorf("a key is in %v", e)
 			}
 		})
-	}
-}
-
-func TestAStreamedRequestThatIsAnsweredWithADocumentFailed(t *testing.T) {
-	for name, row := range map[string]struct {
-		kind, body string
-		code       fault.Code
-		want       int
-	}{
-		"a bad request":   {"application/json; charset=utf-8", errorBody("invalid_request_error", "Text."), "invalid_request_error", 400},
-		"a bad key":       {"application/json", errorBody("authentication_error", "Text."), fault.NoChannel, 502},
-		"no credit":       {"application/json", errorBody("invalid_request_error", "Your credit balance is too low."), fault.NoChannel, 502},
-		"no such model":   {"application/json", errorBody("not_found_error", "Text."), "not_found_error", 404},
-		"too large":       {"application/json", errorBody("request_too_large", "Text."), "request_too_large", 413},
-		"a rate limit":    {"application/json", errorBody("rate_limit_error", "Text."), fault.UpstreamRateLimit, 429},
-		"an own error":    {"application/json", errorBody("api_error", "Text."), fault.InternalServerError, 500},
-		"a time-out":      {"application/json", errorBody("timeout_error", "Text."), fault.RequestTimeout, 504},
-		"overloaded":      {"application/json", errorBody("overloaded_error", "Text."), fault.ServiceUnavailable, 503},
-		"an unknown kind": {"application/json", errorBody("odd_error", "Text."), fault.BadGateway, 502},
-	} {
-		e, _ := vendortest.Refused(t, newDriver(t, vendortest.Responds(http.StatusOK, map[string]string{"Content-Type": row.kind}, row.body), upstream.DriverOptions{}), call(t, true))
-		if e.Code != row.code || e.HTTPStatus() != row.want {
-			t.Errorf("%s: %d %v", name, e.HTTPStatus(), e)
-		}
 	}
 }
 

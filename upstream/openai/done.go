@@ -48,7 +48,7 @@ func (b *doneBody) Read(p []byte) (int, error) {
 	b.events.Push(p[:n])
 	for b.events.Buffered() {
 		e, _ := b.events.Next() // which cannot fail
-		b.judge(e.Data)
+		b.judge(&e)
 	}
 	if err == nil {
 		return n, nil
@@ -60,7 +60,7 @@ func (b *doneBody) Read(p []byte) (int, error) {
 	b.ended = true
 	last, err := b.events.Next()
 	for ; err == nil; last, err = b.events.Next() {
-		b.judge(last.Data)
+		b.judge(&last)
 	}
 	if whole := err == io.EOF && !b.events.Cut(); whole && !b.done && !b.broken && len(b.finished) >= b.candidates {
 		b.tail = []byte(terminator)
@@ -70,12 +70,9 @@ func (b *doneBody) Read(p []byte) (int, error) {
 
 // judge looks for the ends of candidates in an event. One that is no object says that the
 // stream is not what it should be, wherever it stands.
-func (b *doneBody) judge(data []byte) {
-	data = bytes.TrimSpace(data)
-	if len(data) == 0 {
-		return
-	}
-	if string(data) == "[DONE]" {
+func (b *doneBody) judge(e *sse.Event) {
+	data := bytes.TrimSpace(e.Data)
+	if e.Whole || string(data) == "[DONE]" { // a whole answer has no terminator
 		b.done = true
 		return
 	}

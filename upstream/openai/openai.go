@@ -31,7 +31,7 @@ func New(o upstream.DriverOptions) (upstream.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := httpdo.New(o, httpdo.Vendor{BaseURL: DefaultBaseURL, Refused: refused, Status: status, Paths: paths})
+	client, err := httpdo.New(o, httpdo.Vendor{BaseURL: DefaultBaseURL, Refused: refused, Paths: paths})
 	if err != nil {
 		return nil, err
 	}

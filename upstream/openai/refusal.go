@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
@@ -123,19 +122,6 @@ var missingWords = []string{
 	"not found", "not exist", "no access", "not have access", "don't have access", "no endpoints found", "not a valid model", "not supported", "not deployed", "unknown model", "invalid model",
 }
 
-// statusByKind are the statuses that vendors mean by an error in a 200 answer.
-var statusByKind = map[string]int{
-	"engine_overloaded_error":  http.StatusTooManyRequests,
-	"invalid_request_error":    http.StatusBadRequest,
-	"overloaded_error":         http.StatusServiceUnavailable,
-	"permission_denied_error":  http.StatusForbidden,
-	"permission_error":         http.StatusForbidden,
-	"rate_limit_error":         http.StatusTooManyRequests,
-	"rate_limit_exceeded":      http.StatusTooManyRequests,
-	"rate_limit_reached_error": http.StatusTooManyRequests,
-	"server_error":             http.StatusInternalServerError,
-}
-
 // lookup looks the error's codes up.
 func (v *vendorError) lookup(table map[string]int) int {
 	for _, word := range v.words() {
@@ -158,11 +144,6 @@ func (v *vendorError) operatorFault() int {
 		}
 	}
 	return v.lookup(googleFaults)
-}
-
-// status is what the error would have come with, had the vendor not said 200.
-func (v *vendorError) status() int {
-	return cmp.Or(v.operatorFault(), v.lookup(statusByKind), v.codeNumber, http.StatusBadGateway)
 }
 
 // oversized reports whether a rate limit refuses the request for its own size:
@@ -207,16 +188,6 @@ func (v *vendorError) publicCode() fault.Code {
 		return fault.Code(strconv.Itoa(v.codeNumber))
 	}
 	return fault.InvalidRequest
-}
-
-// status is what the error in a body would have come with, had the vendor not
-// said 200; 0 if there is none.
-func status(data []byte) int {
-	v, ok := parseError(data)
-	if !ok {
-		return 0
-	}
-	return v.status()
 }
 
 // refused makes the error of a refusal: the caller's fault, who then gets the vendor's

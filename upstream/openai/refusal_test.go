@@ -137,10 +137,3 @@ func TestGooglesErrorsAreWhoseFaultTheyAre(t *testing.T) {
 		})
 	}
 }
-
-func TestGooglesErrorInAnAnsweredStreamIsOne(t *testing.T) {
-	body := `[{"error":{"code":429,"message":"m","status":"RESOURCE_EXHAUSTED","details":[{"retryDelay":"3s"}]}}]`
-	if e, _ := vendortest.Refused(t, newDriver(t, vendortest.Responds(200, nil, body), upstream.DriverOptions{}), chat(t, true)); e.Code != fault.UpstreamRateLimit || e.RetryAfter != 3*time.Second {
-		t.Errorf("%v, retry after %s", e, e.RetryAfter)
-	}
-}

@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
@@ -97,19 +96,5 @@ func TestTheErrorsOfEachVendorAreWhoseFaultTheyAre(t *testing.T) {
 				t.Errorf("the caller gets %d %s, failure %+v", e.HTTPStatus(), e.Code, f)
 			}
 		})
-	}
-}
-
-// MiniMax says 200 to what it refuses.
-func TestABaseRespInA200IsWhatItSays(t *testing.T) {
-	for body, want := range map[string]category{
-		`{"base_resp":{"status_code":1004,"status_msg":"login fail"}}`:           operators,
-		`{"base_resp":{"status_code":1008,"status_msg":"insufficient balance"}}`: operators,
-		`{"base_resp":{"status_code":1000,"status_msg":"unknown error"}}`:        vendors,
-	} {
-		e, f := vendortest.Refused(t, newDriver(t, vendortest.Responds(http.StatusOK, nil, body), upstream.DriverOptions{}), chat(t, true))
-		if got := categoryOf(f, e); got != want {
-			t.Errorf("%s is %s, %+v, want %s", body, got, f, want)
-		}
 	}
 }

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -180,11 +181,11 @@ func (a *attempt) ask(ctx context.Context, call *upstream.Call, model string) (r
 }
 
 // rejected is the error for which an answer was not accepted. One that the vendor put into a
-// 200 counts against the key as a refusal does.
+// 200 counts against the key as a refusal does. A limit is a cooldown, for however short a time.
 func rejected(call *upstream.Call, reply *upstream.Reply, err error) error {
 	err = reply.Used.Masked(err)
-	if e, f := fault.From(err), (*upstream.Failure)(nil); errors.As(err, &f) && f.Refused && e.RetryAfter == 0 && reply.RetryAfter > 0 {
-		err = e.With(func(e *fault.Error) { e.RetryAfter = reply.RetryAfter })
+	if e, f := fault.From(err), (*upstream.Failure)(nil); errors.As(err, &f) && f.Refused && e.RetryAfter == 0 {
+		err = e.With(func(e *fault.Error) { e.RetryAfter = cmp.Or(reply.RetryAfter, breaker.MinOpenTime) })
 	}
 	reply.Used.Report(call, err)
 	return err

@@ -23,11 +23,7 @@ func (c *Client) Reply(call *upstream.Call, resp *http.Response, key *upstream.K
 	if err != nil {
 		return nil, err
 	}
-	stream := call.Stream && c.vendor.Status != nil
 	body, err := c.Body(resp)
-	if err == nil && stream {
-		err = c.checkStream(resp, body)
-	}
 	if err == nil || !upstream.LimitOfStored(call.Op, err) {
 		key.Report(call, err)
 	}
@@ -38,32 +34,10 @@ func (c *Client) Reply(call *upstream.Call, resp *http.Response, key *upstream.K
 	if len(resp.Header["Retry-After"])+len(resp.Header["Retry-After-Ms"]) > 0 {
 		reply.RetryAfter = retryAfter(resp.Header, c.now())
 	}
-	if stream { // the transport keeps the response as long as it lasts
+	if call.Stream { // the transport keeps the response as long as it lasts
 		resp.Request, resp.Header = nil, nil
 	}
 	return reply, nil
-}
-
-// checkStream refuses what is no stream of events. Some vendors answer a
-// streamed request with an error object in a 200; some name no type at all.
-func (c *Client) checkStream(resp *http.Response, body io.ReadCloser) error {
-	given := resp.Header.Get("Content-Type")
-	if given == "" || given == "text/event-stream" {
-		return nil
-	}
-	kind, _, err := mime.ParseMediaType(given)
-	switch {
-	case err == nil && kind == "text/event-stream":
-		return nil
-	case err == nil && kind == "application/json":
-		data := readRefusal(body)
-		if status := c.vendor.Status(data); status != 0 {
-			return c.vendor.Refused(c, status, data, resp.Header)
-		}
-		return c.Malformed(resp.StatusCode, errors.New("a streamed request was answered with one JSON document"))
-	}
-	_ = body.Close()
-	return c.Malformed(resp.StatusCode, fmt.Errorf("a streamed request was answered with content type %q", c.Excerpt(given)))
 }
 
 // clientHeader are the headers that may reach a client, made anew so that nothing

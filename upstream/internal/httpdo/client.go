@@ -27,9 +27,6 @@ type Vendor struct {
 	// Refused makes the error of an error body: the caller's fault, the
 	// operator's or the vendor's.
 	Refused func(c *Client, status int, data []byte, h http.Header) error
-	// Status is what the error in a body would have come with, had the vendor
-	// not said 200; 0 if the body is no error. It is nil for a vendor without streams.
-	Status func(data []byte) int
 }
 
 // Client calls one vendor. It is safe for concurrent use. A driver embeds it.

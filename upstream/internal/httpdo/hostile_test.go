@@ -475,7 +475,6 @@ func TestAKeyAtTheCutOfAVendorsTextIsMasked(t *testing.T) {
 		for name, row := range map[string]http.HandlerFunc{
 			"an error's body": vendortest.Responds(http.StatusInternalServerError, nil, text),
 			"a location":      vendortest.Responds(http.StatusFound, map[string]string{"Location": "/" + text[1:]}, ""),
-			"a content type":  vendortest.Responds(http.StatusOK, map[string]string{"Content-Type": "text/" + text[5:]}, ""),
 		} {
 			answer = row
 			e, _ := vendortest.Refused(t, up, call)
