@@ -54,7 +54,7 @@ func ReadUsage(p *conversation.Report, raw []byte) (counted bool) { return p.Rea
 // form is that of an answer.
 var form = conversation.Form{
 	Parts: answerParts, Usage: usageMembers,
-	Wrong: "The upstream's answer has no choices.", DropsError: true,
+	Wrong: "The upstream's answer has no choices.", Needs: "message", DropsError: true,
 }
 
 // ReadAnswer checks an upstream's 200 answer to the request and reads its

@@ -39,6 +39,21 @@ func TestAnAnswerShowsThePublicModelAndIsElseUnchanged(t *testing.T) {
 	}
 }
 
+func TestAnEmptyAnswerPassesWithTheUsageThatItReports(t *testing.T) {
+	r := parsedAs(t, "m", "")
+	for sent, want := range map[string]billing.Usage{
+		`{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":0}}`:                                   {Input: 9},
+		`{"choices":[{"finish_reason":"content_filter","usage":{"prompt_tokens":9,"completion_tokens":0}}]}`: {Input: 9},
+	} {
+		if a, err := r.ReadAnswer([]byte(sent), chat.MediaBound{}); err != nil || a.Usage != want {
+			t.Errorf("%s: %+v, %v", sent, a.Usage, err)
+		}
+	}
+	if _, err := r.ReadAnswer([]byte(`{"choices":[{"message":{"content":""}}]}`), chat.MediaBound{}); err != nil {
+		t.Error("an empty text:", err)
+	}
+}
+
 func TestA200ThatIsNoAnswerIsABadGateway(t *testing.T) {
 	r := parsedAs(t, "m", "")
 	for sent, message := range map[string]string{
@@ -48,9 +63,12 @@ func TestA200ThatIsNoAnswerIsABadGateway(t *testing.T) {
 		`{` + choices + `}{}`:  "not one JSON object",
 		`{"id":"a"}`:           "no choices",
 		`{"choices":{}}`:       "no choices",
-		`{"error":{"message":"Sold out."},` + choices + `}`: "reported an error",
-		`{"error":"Sold out."}`:                             "reported an error",
-		`{"error":true}`:                                    "reported an error",
+		`{"choices":[]}`:       "no choices",
+		`{"choices":[{}]}`:     "no choices",
+		`{"choices":[{"index":0,"message":null,"finish_reason":"stop"}],"usage":null}`: "no choices",
+		`{"error":{"message":"Sold out."},` + choices + `}`:                            "reported an error",
+		`{"error":"Sold out."}`: "reported an error",
+		`{"error":true}`:        "reported an error",
 	} {
 		_, err := r.ReadAnswer([]byte(sent), chat.MediaBound{})
 		var f *fault.Error

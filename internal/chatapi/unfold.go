@@ -21,7 +21,7 @@ func Unfold(data []byte) ([]sse.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(r.Choices) == 0 && rawjson.IsNull(usage) {
+	if rawjson.IsNull(usage) && form.IsEmpty(o) {
 		return nil, upstream.BadAnswer(form.Wrong, nil)
 	}
 	var events []sse.Event

@@ -2,6 +2,7 @@ package conversation
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -28,6 +29,7 @@ type Form struct {
 	In    string              // the member that says the type; empty for "type"
 	Usage []tokencount.Member // of a usage object
 	Wrong string              // the message of what is no such answer
+	Needs string              // the member that each element of the list must have to say anything; empty for none
 	// Failed is the error that a sound JSON object is, which says so many quarters of tokens;
 	// nil for one in its member "error".
 	Failed func(o *rawjson.Object, said int64) error
@@ -56,10 +58,33 @@ func (p *Parsed) ReadAnswer(id string, data []byte, f *Form, b chat.MediaBound) 
 	var r Report
 	r.Read(o.Raw("usage"), f.Usage)
 	r.Read(s.Usage, f.Usage)
+	if s.Text.Quarters == 0 && !slices.Contains(r.Has[:], true) && f.IsEmpty(o) {
+		return Answer{}, upstream.BadAnswer(f.Wrong, nil)
+	}
 	var few [2]rawjson.Edit
 	edits := p.PublicEdits(few[:0], id, o, f)
 	body := o.ApplyInPlace(edits...)
 	return Answer{Body: body, Usage: r.Usage(p, b, s.Text.Quarters), Said: tokencount.Tokens(s.Text.Quarters - s.Encrypted)}, nil
+}
+
+// IsEmpty reports whether an answer without text and usage has nothing in its list: nothing
+// was delivered, so that nothing is owed, and clients fail at it. A response that is not
+// complete can be empty.
+func (f *Form) IsEmpty(o *rawjson.Object) bool {
+	if status, _ := rawjson.String(o.Raw("status")); status != "" && status != "completed" {
+		return false
+	}
+	for i := range f.Parts {
+		if f.Parts[i].As != AsList {
+			continue
+		}
+		for _, element := range rawjson.Elements(o.Raw(f.Parts[i].Name)) {
+			if f.Needs == "" || !rawjson.IsNull(rawjson.Lookup(element, f.Needs)) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Decode reads a whole answer into a typed one, but for its counts, which vendors spell in

@@ -19,7 +19,7 @@ func TestAnAnswerShowsThePublicModelAndIsElseUnchanged(t *testing.T) {
 		`{"id":"a",` + said + `,"model":"v"}`:                              `{"id":"a",` + said + `,"model":"public"}`,
 		"{ \"model\" : \"v\",\n" + said + ", \"x\": 1.0 }\n":               "{ \"model\" : \"public\",\n" + said + ", \"x\": 1.0 }\n",
 		`{` + said + `,"big":12345678901234567890,"e":1e400,"error":null}`: `{` + said + `,"big":12345678901234567890,"e":1e400,"error":null}`,
-		`{"type":"message","content":[]}`:                                  `{"type":"message","content":[]}`,
+		`{"type":"message","content":[],"usage":{"input_tokens":1}}`:       `{"type":"message","content":[],"usage":{"input_tokens":1}}`,
 	} {
 		a, err := r.ReadAnswer([]byte(sent), chat.MediaBound{})
 		if diff := cmp.Diff(want, string(a.Body)); diff != "" || err != nil {
@@ -31,7 +31,7 @@ func TestAnAnswerShowsThePublicModelAndIsElseUnchanged(t *testing.T) {
 func TestA200ThatIsNoMessageIsABadGateway(t *testing.T) {
 	for sent, message := range map[string]string{
 		``: "not one JSON object", `[]`: "not one JSON object", `<html>`: "not one JSON object", `{` + said: "not one JSON object", `{` + said + `}{}`: "not one JSON object",
-		`{}`: "not a message", `{"type":"message"}`: "not a message", `{"type":"message","content":"a"}`: "not a message", `{"type":"completion","content":[]}`: "not a message", `{"content":[]}`: "not a message",
+		`{}`: "not a message", `{"type":"message"}`: "not a message", `{"type":"message","content":"a"}`: "not a message", `{"type":"completion","content":[]}`: "not a message", `{"content":[]}`: "not a message", `{"type":"message","content":[]}`: "not a message",
 		`{"type":"error","error":{"type":"odd_error","message":"secret"}}`: "reported an error", `{` + said + `,"error":"secret"}`: "reported an error",
 	} {
 		_, err := asked(t).ReadAnswer([]byte(sent), chat.MediaBound{})

@@ -16,7 +16,7 @@ func Unfold(data []byte) ([]sse.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	if content := o.Raw("content"); len(content) == 0 || content[0] != '[' {
+	if content := o.Raw("content"); len(content) == 0 || content[0] != '[' || rawjson.IsNull(o.Raw("usage")) && form.IsEmpty(o) {
 		return nil, upstream.BadAnswer(form.Wrong, nil)
 	}
 	r, err := conversation.Decode[messages.Response](o, form.Wrong)

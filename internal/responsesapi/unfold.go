@@ -21,7 +21,7 @@ func Unfold(data []byte) ([]sse.Event, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case len(output) == 0 || output[0] != '[':
+	case len(output) == 0 || output[0] != '[' || rawjson.IsNull(o.Raw("usage")) && form.IsEmpty(o):
 		return nil, upstream.BadAnswer(form.Wrong, nil)
 	case r.Status == "failed" && len(r.Output) == 0:
 		return nil, vendorError(o.Raw("error"))
