@@ -21,7 +21,7 @@ var (
 	}}}
 	said = []conversation.Part{
 		{Name: "content", Parts: blockParts}, {Name: "reasoning_content"}, {Name: "reasoning"}, {Name: "refusal"},
-		{Name: "tool_calls", As: conversation.AsList, Parts: []conversation.Part{
+		{Name: "tool_calls", As: conversation.AsCalls, Parts: []conversation.Part{
 			{Name: "function", As: conversation.AsObject, Parts: []conversation.Part{{Name: "name"}, {Name: "arguments", As: conversation.AsArguments}}},
 			{Name: "custom", As: conversation.AsObject, Parts: []conversation.Part{{Name: "name"}, {Name: "input"}}},
 		}},

@@ -26,6 +26,7 @@ type Tap struct {
 	idReplaced bool   // id was minted here and replaces the upstream's
 	usageSent  bool   // the client got a usage chunk
 	edits      []rawjson.Edit
+	calls      callNumbers
 }
 
 // TapOptions are what a Tap cannot know.
@@ -116,10 +117,22 @@ func (t *Tap) chunk(dst []byte, name string, s *conversation.Scan) []byte {
 		}
 		t.edits = append(t.edits, rawjson.Delete("usage"))
 	}
+	choices := t.Object.Raw("choices")
+	repeats := true
+	switch {
+	case s.Calls:
+		if numbered := t.calls.apply(choices); t.calls.edited {
+			t.edits = append(t.edits, rawjson.Set("choices", numbered))
+		}
+		t.Template.Forget()        // it may have an index of before
+		repeats = !t.calls.unnamed // an equal chunk begins another call
+	case rawjson.IsNull(choices): // clients walk over them
+		t.edits = append(t.edits, rawjson.Set("choices", []byte("[]")))
+	}
 	t.usageSent = t.usageSent || (t.request.WantsUsage() && !rawjson.IsNull(usage))
 	t.keepID()
 	out := t.write(dst)
-	if rawjson.IsNull(usage) && !s.Stopped && s.Usage == nil {
+	if repeats && rawjson.IsNull(usage) && !s.Stopped && s.Usage == nil {
 		t.Template.Learn(name, t.Object, out[len(dst):], &s.Text, "")
 	}
 	return out

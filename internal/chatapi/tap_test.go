@@ -49,6 +49,66 @@ func feed(t testing.TB, tap *Tap, events ...string) string {
 	return string(out)
 }
 
+func TestEachCallOfAStreamHasAnIndexOfItsOwn(t *testing.T) {
+	piece := func(members string) string {
+		return `{"choices":[{"index":0,"delta":{"tool_calls":[` + members + `]}}]}`
+	}
+	call := func(id, name, arguments string) string {
+		return `{"id":"` + id + `","function":{"name":"` + name + `","arguments":"` + arguments + `"}}`
+	}
+	at := func(index, call string) string { return `{"index":` + index + `,` + call[1:] }
+	numbered := func(index, call string) string { return call[:len(call)-1] + `,"index":` + index + `}` }
+	const more = `{"function":{"arguments":"b"}}`
+	for _, row := range []struct {
+		name       string
+		sent, want []string
+	}{
+		{"whole calls in a chunk each", []string{call("a", "f", "1"), call("b", "f", "2")}, []string{numbered("0", call("a", "f", "1")), numbered("1", call("b", "f", "2"))}},
+		{"several in one chunk", []string{call("a", "f", "1") + "," + call("b", "f", "2")}, []string{numbered("0", call("a", "f", "1")) + "," + numbered("1", call("b", "f", "2"))}},
+		{"arguments that go on", []string{call("a", "f", "1"), more, more, call("b", "g", ""), more}, []string{numbered("0", call("a", "f", "1")), numbered("0", more), numbered("0", more), numbered("1", call("b", "g", "")), numbered("1", more)}},
+		{"the id in each piece", []string{call("a", "f", "1"), call("a", "", "2")}, []string{numbered("0", call("a", "f", "1")), numbered("0", call("a", "", "2"))}},
+		{"neither index nor id", []string{call("", "f", "1"), call("", "f", "2"), call("", "f", "2")}, []string{numbered("0", call("", "f", "1")), numbered("1", call("", "f", "2")), numbered("2", call("", "f", "2"))}},
+		{"an index of null", []string{at("null", call("a", "f", "1"))}, []string{at("0", call("a", "f", "1"))}},
+		{"two ids under one index", []string{at("0", call("a", "f", "1")), at("0", call("b", "f", "2")), at("0", more), at("1", call("c", "g", ""))},
+			[]string{at("0", call("a", "f", "1")), at("1", call("b", "f", "2")), at("1", more), at("2", call("c", "g", ""))}},
+		{"right indexes", []string{at(" 0", call("a", "f", "1")), at("1", call("b", "f", "2")), at("0", more), at("1", more)}, nil},
+		{"right indexes that begin late", []string{at("3", call("a", "f", "1")), at("5", call("b", "f", "2")), at("3", more)}, nil},
+		{"an id made up for each piece", []string{at("0", call("a", "f", "1")), at("0", call("b", "", "2"))}, nil},
+		{"what is no object", []string{"7", `null`}, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			tap := tapOf(t, never)
+			if row.want == nil {
+				row.want = row.sent
+			}
+			for i, sent := range row.sent {
+				if got, want := feed(t, tap, piece(sent)), "data: "+piece(row.want[i])+"\n\n"; got != want {
+					t.Errorf("chunk %d is\n%swant\n%s", i, got, want)
+				}
+			}
+		})
+	}
+	tap := tapOf(t, never) // candidates are numbered each by itself
+	const two = `{"choices":[{"index":0,"delta":{"tool_calls":[{"id":"a","function":{"name":"f"}}]}},{"index":1,"delta":{"tool_calls":[{"id":"b","function":{"name":"f"}}]}}]}`
+	if got := feed(t, tap, two); strings.Count(got, `"index":0}]`) != 2 {
+		t.Error(got)
+	}
+}
+
+func TestChoicesThatAreMissingAreAnEmptyList(t *testing.T) {
+	for sent, want := range map[string]string{
+		`{"id":"a","choices":null,"usage":{"prompt_tokens":1,"completion_tokens":1}}`: `{"id":"a","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}`,
+		`{"id":"a","usage":{"prompt_tokens":1,"completion_tokens":1}}`:                `{"id":"a","usage":{"prompt_tokens":1,"completion_tokens":1},"choices":[]}`,
+	} {
+		if got := feed(t, tapOf(t, asks), sent); got != "data: "+want+"\n\n" {
+			t.Errorf("%s becomes %s", sent, got)
+		}
+		if got := feed(t, tapOf(t, never), sent); got != "" {
+			t.Errorf("%s, of which nobody asked for the usage, becomes %s", sent, got)
+		}
+	}
+}
+
 func TestAChunkShowsThePublicModelAndIsElseUnchanged(t *testing.T) {
 	for _, row := range []struct {
 		name, members, sent, want string

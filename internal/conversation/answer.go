@@ -155,6 +155,7 @@ const (
 	AsJSON                  // any value that the model wrote, but an empty one
 	AsObject                // an object of parts
 	AsList                  // a list of objects of parts
+	AsCalls                 // the same, noted in [Scan.Calls]
 	AsType                  // kept in [Scan.Type]
 	AsUsage                 // kept in [Scan.Usage]
 	AsStop                  // noted in [Scan.Stopped]
@@ -168,6 +169,7 @@ type Scan struct {
 	Listed    bool   // the list of the document's own parts is there
 	Type      []byte // the last that was met
 	Usage     []byte // the last inside of a part that is not null
+	Calls     bool   // there is a list of tool calls
 	Stopped   bool   // there is a reason why the model stopped that is not null
 	Encrypted int64  // quarters of Text that are encrypted thoughts, which nothing shows
 
@@ -242,7 +244,8 @@ func (s *Scan) part(rd *rawjson.Reader, src []byte, p *Part) error {
 		return err
 	case p.As == AsObject:
 		return s.object(rd, src, p.Parts)
-	case (p.As == AsList || p.As == AsText && p.Parts != nil) && rd.Kind() == '[':
+	case (p.As == AsList || p.As == AsCalls || p.As == AsText && p.Parts != nil) && rd.Kind() == '[':
+		s.Calls = s.Calls || p.As == AsCalls
 		return rd.Array(func(int) error { return s.object(rd, src, p.Parts) })
 	}
 	span, err := rd.Skip()
