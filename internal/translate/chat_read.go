@@ -20,11 +20,11 @@ import (
 
 // chatReader reads the answer of a chat upstream: chunks, or one completion.
 type chatReader struct {
-	to       writer
-	begun    bool
-	finished bool
-	report   conversation.Report
-	wanted   wantedReader
+	to     writer
+	begun  bool
+	reason string // of the last finish_reason, which some vendors repeat in each chunk; empty before one
+	report conversation.Report
+	wanted wantedReader
 
 	pieces int                   // that were written
 	last   piece                 // of them
@@ -99,7 +99,7 @@ func (r *chatReader) event(name string, data []byte) (done bool, err error) {
 	if r.pieces == before+1 && len(c.Choices) == 1 && rawjson.IsNull(c.Usage) && rawjson.IsNull(c.Choices[0].Usage) {
 		r.learn(name, data)
 	}
-	if done = r.finished && len(c.Choices) == 0 && !rawjson.IsNull(c.Usage); done {
+	if done = r.reason != "" && len(c.Choices) == 0 && !rawjson.IsNull(c.Usage); done {
 		r.end()
 	}
 	return done, nil
@@ -180,8 +180,7 @@ func (r *chatReader) take(c *chatAnswer, data []byte, whole bool) {
 	}
 	r.message(m, listOf(rawjson.Lookup(first.Logprobs, "content")))
 	if first.FinishReason != "" {
-		r.finished = true
-		r.write(piece{kind: finished, reason: first.FinishReason})
+		r.reason = first.FinishReason
 	}
 }
 
@@ -300,8 +299,12 @@ func legacyCall(raw []byte) []chat.ToolCall {
 	return []chat.ToolCall{c}
 }
 
-// end passes on the usage, wherever it stood.
+// end passes on why the model stopped and the usage, wherever they stood. The model has only
+// stopped now: some vendors name a reason before they have sent all.
 func (r *chatReader) end() {
+	if r.reason != "" {
+		r.write(piece{kind: finished, reason: r.reason})
+	}
 	r.write(piece{kind: ended, usage: disjoint(&r.report)})
 }
 

@@ -80,7 +80,9 @@ var streamRows = []struct {
 	{"a list of blocks", []string{delta(`"content":[{"type":"thinking","thinking":[{"type":"text","text":"h"}]}]`), delta(`"content":[{"type":"thinking","thinking":[{"type":"text","text":"m"}]}]`), delta(`"content":[{"type":"text","text":"a"}]`), delta(`"content":"b"`), finish("stop")}, "thinking(hm)text(ab)", "end_turn"},
 	{"arguments that are an object", []string{delta(`"tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":{"a":1.0}}}]`), finish("tool_calls")}, `1:f({"a":1.0})`, "tool_use"},
 	{"a refusal", []string{delta(`"refusal":"n"`), delta(`"refusal":"o"`), finish("stop")}, "text(no)", "refusal"},
-	{"text after the finish reason", []string{delta(`"content":"a"`), finish("stop"), delta(`"content":"b"`)}, "text(a)text(b)", "end_turn"},
+	{"text after the finish reason", []string{delta(`"content":"a"`), finish("stop"), delta(`"content":"b"`)}, "text(ab)", "end_turn"},
+	{"a finish reason in each piece of a call", []string{early(callPiece(0, "1", "f", `{"a":`)), early(callPiece(0, "", "", `1}`)), early(callPiece(1, "2", "g", `{}`))}, `1:f({"a":1})2:g({})`, "tool_use"},
+	{"another reason at the end", []string{early(delta(`"content":"a"`)), delta(`"content":"b"`), finish("length")}, "text(ab)", "max_tokens"},
 	{"another candidate", []string{delta(`"content":"a"`), `{"choices":[{"index":1,"delta":{"content":"x"},"finish_reason":"length"}]}`, finish("stop")}, "text(a)", "end_turn"},
 
 	{"one call", []string{callPiece(0, "1", "f", `{"a":`), callPiece(0, "", "", `"}"}`), finish("tool_calls")}, `1:f({"a":"}"})`, "tool_use"},
@@ -184,6 +186,11 @@ func TestAStreamOfAMessageBecomesOneOfChunks(t *testing.T) {
 			t.Errorf("%s: %v (-want +got)\n%s", name, err, diff)
 		}
 	}
+}
+
+// early is a chunk that names a finish reason before the model has finished.
+func early(chunk string) string {
+	return strings.Replace(chunk, `"finish_reason":null`, `"finish_reason":"tool_calls"`, 1)
 }
 
 func TestPiecesInAnyOrderMakeBlocksInOrder(t *testing.T) {
@@ -406,8 +413,7 @@ func TestEveryEventIsHandedOnAtOnce(t *testing.T) {
 			{chunks(`{"id":"chatcmpl-7","choices":[]}`), "message_start"},
 			{chunks(delta(`"content":"a"`)), "text_delta"},
 			{chunks(delta(``)) + chunks(delta(`"content":"b"`)), "text_delta"},
-			{chunks(finish("stop")), "content_block_stop"},
-			{chunks(counts), "message_stop"},
+			{chunks(finish("stop")) + chunks(counts), "message_stop"},
 		}, chunks(done)},
 		"events": {plainChat(), []step{
 			{vendorEvents(vendorPing, vendorStart), `"role":"assistant"`},
