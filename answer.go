@@ -10,6 +10,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -92,6 +93,9 @@ func (in *limitedReader) readAll(ctx context.Context, buf *bytes.Buffer, body io
 		err = in.reserve(ctx, in.reservation.bytes+n)
 	}
 	closeErr := body.Close()
+	if n > 0 {
+		buf.Next(buf.Len() - len(rawjson.TrimBOM(buf.Bytes())))
+	}
 	switch {
 	case err != nil:
 		return truncatedError(err)

@@ -479,3 +479,18 @@ func (l labelled) Do(context.Context, *upstream.Call) (*upstream.Reply, error) {
 	}
 	return reply, nil
 }
+
+func TestAByteOrderMarkBeforeAnAnswerIsSkipped(t *testing.T) {
+	const completion = "\xef\xbb\xbf" + `{"id":"u1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"four"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":1}}`
+	for op, body := range map[upstream.Op]string{
+		upstream.ChatCompletion: `{"model":"m","messages":[{"role":"user","content":"x"}]}`,
+		upstream.Messages:       `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}]}`,
+		upstream.Responses:      `{"model":"m","input":"x"}`,
+	} {
+		h := newTestGateway(t, answering{upstream.ChatCompletion, &scriptedUpstream{text: completion}}, "1", nil)
+		text, err := finish(h.do(t.Context(), op, body))
+		if err != nil || !strings.HasPrefix(text, "{") || !strings.Contains(text, "four") || h.spent(t) != micro(10) {
+			t.Errorf("%s: %q, %v, it costs %s", op, text, err, h.spent(t))
+		}
+	}
+}

@@ -16,6 +16,9 @@ import (
 // same for an optional field.
 func IsNull(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }
 
+// TrimBOM is a document without a byte order mark before it.
+func TrimBOM(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) }
+
 // String decodes a JSON string; false if raw is another valid JSON value.
 func String(raw []byte) (string, bool) {
 	if len(raw) < 2 || raw[0] != '"' {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/conversation"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -218,7 +219,7 @@ func (a *answerBody) readWhole() {
 	case len(data) > most:
 		err = upstream.BadAnswer("The upstream's answer is larger than the gateway allows.", nil)
 	default:
-		err = cmp.Or(a.reader.whole(data), a.made.err)
+		err = cmp.Or(a.reader.whole(rawjson.TrimBOM(data)), a.made.err)
 	}
 	if a.err = err; err == nil {
 		a.rest, a.err = a.made.out, io.EOF

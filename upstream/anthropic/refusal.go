@@ -111,7 +111,7 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	}
 	f.NoModel = v.noModel(status)
 	if e.Code == fault.InvalidRequest {
-		c.QuoteError(e, httpdo.VendorError{Code: v.publicCode(), Message: v.message, Body: v.body})
+		c.QuoteError(e, httpdo.VendorError{Code: v.publicCode(), Message: v.message, Body: v.body, Said: data})
 	}
 	return e
 }

@@ -215,7 +215,7 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 		e.RetryAfter = v.google.wait
 	}
 	if e.Code == fault.InvalidRequest {
-		c.QuoteError(e, httpdo.VendorError{Code: v.publicCode(), Message: v.message, Param: v.param, Body: v.body})
+		c.QuoteError(e, httpdo.VendorError{Code: v.publicCode(), Message: v.message, Param: v.param, Body: v.body, Said: data})
 	}
 	return e
 }

@@ -81,6 +81,13 @@ func TestTheErrorsOfEachVendorAreWhoseFaultTheyAre(t *testing.T) {
 		{"llama.cpp, a failure", 500, `{"error":{"code":500,"message":"failed to process","type":"server_error"}}`, vendors, ""},
 		{"a server of FastAPI", 422, `{"detail":[{"loc":["body","n"],"msg":"value is not a valid integer"}]}`, callers, "not a valid integer"},
 		{"one without words", 404, `{"detail":"Not Found"}`, callers, "Not Found"},
+		{"plain text", 400, "The prompt is too long.\n", callers, "The prompt is too long."},
+		{"a list of errors", 400, `{"errors":[{"message":"too long","code":7}]}`, callers, "too long"},
+		{"a code and a msg", 400, `{"code":1001,"msg":"too long"}`, callers, "too long"},
+		{"an error_msg", 400, `{"error_code":17,"error_msg":"too long"}`, callers, "too long"},
+		{"a byte order mark", 400, "\xef\xbb\xbf" + `{"error":{"message":"too long"}}`, callers, "too long"},
+		{"a key in plain text", 400, "the key sk-1 is not for this", callers, "is not for this"},
+		{"a page for a bad request", 400, `<html>too long</html>`, callers, ""},
 		{"a page", 403, `<html>model not found</html>`, operators, ""},
 		{"a failure that speaks of a model", 500, `{"error":{"message":"model not found","code":"model_not_found"}}`, vendors, ""},
 	} {

@@ -150,7 +150,7 @@ func refused(c *httpdo.Client, member string, status int, data []byte, h http.He
 		e = f.Fault()
 	}
 	if e.Code == fault.InvalidRequest {
-		c.QuoteError(e, httpdo.VendorError{Code: e.Code, Message: message})
+		c.QuoteError(e, httpdo.VendorError{Code: e.Code, Message: message, Said: data})
 	}
 	return e
 }

@@ -18,7 +18,7 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 		e = c.OperatorFault(f)
 	}
 	if e.Code == fault.InvalidRequest {
-		c.QuoteError(e, httpdo.VendorError{Code: e.Code, Message: message, Param: publicParam(param)})
+		c.QuoteError(e, httpdo.VendorError{Code: e.Code, Message: message, Param: publicParam(param), Said: data})
 	}
 	return e
 }

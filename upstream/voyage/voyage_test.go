@@ -85,7 +85,7 @@ func TestEveryRefusalIsWhoseFaultItIs(t *testing.T) {
 		{"a malformed body", 422, `{"detail":[{"loc":["body","input"],"msg":"field required","type":"value_error.missing"},{"loc":["body",0],"msg":"no"},7]}`, fault.InvalidRequest, 422, "input: field required; no", "input", false},
 		{"a field under its other name", 422, `{"detail":[{"loc":["body","output_dimension"],"msg":"bad"}]}`, fault.InvalidRequest, 422, "output_dimension: bad", "dimensions", false},
 		{"the bound of a ranking", 422, `{"detail":[{"loc":["body","top_k"],"msg":"bad"}]}`, fault.InvalidRequest, 422, "top_k: bad", "top_n", false},
-		{"a list of nonsense", 422, `{"detail":[{"loc":5},"x"]}`, fault.InvalidRequest, 422, "The upstream refused the request.", "", false},
+		{"a list of nonsense", 422, `{"detail":[{"loc":5},"x"]}`, fault.InvalidRequest, 422, "x", "", false},
 		{"an unreadable body", 400, `<html>`, fault.InvalidRequest, 400, "The upstream refused the request.", "", false},
 		{"a detail of another kind", 400, `{"detail":{"a":1}}`, fault.InvalidRequest, 400, "The upstream refused the request.", "", false},
 		{"the key in a text", 400, `{"detail":"pa-vendor-1 may not"}`, fault.InvalidRequest, 400, "", "", false},

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -61,12 +62,16 @@ type VendorError struct {
 	Message string
 	Param   string
 	Body    []byte // the vendor's own, if it has the form of the public wire
+	Said    []byte // the body in whatever form, whose words count if Message is empty
 }
 
 // QuoteError puts a vendor's text into the error of a 4xx that is the caller's
 // fault, keys masked. A body that holds a key is not passed on.
 func (c *Client) QuoteError(e *fault.Error, w VendorError) {
 	e.Code, e.Param = fault.Code(c.Keys.Mask(string(w.Code))), c.Keys.Mask(w.Param)
+	if w.Message == "" {
+		w.Message = answer.Words([]byte(c.Keys.Mask(string(w.Said)))) // masked before it is cut
+	}
 	message := c.Keys.Mask(w.Message)
 	if message != "" {
 		e.Message = message
@@ -155,6 +160,7 @@ func (c *Client) readDocument(ctx context.Context, call *upstream.Call, resp *ht
 		return nil, nil, err
 	}
 	data, memory, err := ReadReserved(ctx, call, body, most)
+	data = rawjson.TrimBOM(data)
 	switch {
 	case err != nil:
 		return nil, nil, c.BrokenOff(ctx, resp.StatusCode, err)

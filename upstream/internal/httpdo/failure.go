@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -21,7 +22,7 @@ const MaxRefusal = 64 << 10
 func readRefusal(body io.ReadCloser) []byte {
 	data, _ := io.ReadAll(io.LimitReader(body, MaxRefusal+1))
 	_ = body.Close()
-	return data
+	return rawjson.TrimBOM(data)
 }
 
 // Refused is what a vendor's status means by itself: text is the vendor's, for
