@@ -503,6 +503,27 @@ func (s *memoryBudget) total() int64 {
 	return s.used
 }
 
+// eventMemory is the memory of a large event of a stream: it shares the budget of large
+// answers, as one of which it may be as large.
+type eventMemory struct {
+	ctx         context.Context
+	budget      *memoryBudget
+	reservation reservation
+}
+
+// Reserve implements [sse.Budget].
+func (m *eventMemory) Reserve(n int64) error {
+	switch {
+	case m.budget.available == nil:
+		return nil
+	case n > m.reservation.bytes:
+		return m.budget.reserve(m.ctx, &m.reservation, n-m.reservation.bytes)
+	}
+	var kept reservedBytes
+	m.budget.finish(&m.reservation, 0, &kept)
+	return nil
+}
+
 // memoryMonitor knows whether the process is short of memory. It samples at most
 // ten times a second, and only when it is asked.
 type memoryMonitor struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -210,8 +211,13 @@ func putBuffer(buf *bytes.Buffer) {
 // truncatedError is the error of an answer that could not be read to its end.
 func truncatedError(err error) error {
 	var f *fault.Error
-	if errors.As(err, &f) {
+	switch {
+	case errors.As(err, &f):
 		return f
+	case errors.Is(err, sse.ErrTooLarge):
+		return upstream.BadAnswer("The upstream sent an event that the gateway does not take: "+err.Error()+".", err)
+	case errors.Is(err, sse.ErrMarkup):
+		return upstream.BadAnswer("The upstream answered a stream with a web page.", err)
 	}
 	return upstream.BadAnswer("The upstream's answer was cut off.", err)
 }

@@ -37,6 +37,7 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/retryqueue"
 	"github.com/tollhouse-ai/gateway/internal/seal"
+	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/internal/translate"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
@@ -75,7 +76,10 @@ type Gateway struct {
 func New(o Options) (*Gateway, error) {
 	o.setDefaults()
 	g := &Gateway{options: o, observers: observers{o.Observe, o.Logger}, started: o.Now(), secrets: seal.New(o.Secrets)}
-	g.bridge = translate.Bridge(translate.Options{Now: o.Now, NewID: o.NewID, Secrets: g.secrets})
+	g.bridge = translate.Bridge(translate.Options{
+		Now: o.Now, NewID: o.NewID, Secrets: g.secrets, MaxEvent: o.MaxAnswer,
+		Memory: func(ctx context.Context) sse.Budget { return &eventMemory{ctx: ctx, budget: &g.admission.answers} },
+	})
 	c, err := newCatalog(&o, g.started, g.bridge)
 	if err == nil {
 		err = o.checkTasks()

@@ -129,7 +129,10 @@ func (s *Stream) Next() (out []byte, err error) {
 	if s.out == nil {
 		s.out = sse.GetOutput()
 	}
-	s.out, s.copiedOut = s.out[:0], 0
+	if s.copiedOut = 0; cap(s.out) > minBudgeted {
+		s.out = sse.GetOutput() // a large event has gone out
+	}
+	s.out = s.out[:0]
 	defer func() {
 		if p := recover(); p != nil {
 			s.mu.Lock()
@@ -349,13 +352,15 @@ type events struct {
 	reader    *sse.Reader
 	body      io.ReadCloser
 	key       *upstream.Key // the vendor's, which errors in the stream must not show
+	memory    eventMemory   // of a large event
 }
 
 // acceptStream reads ahead until an event carries content, so that an upstream
 // that fails at once can be replaced. It never waits for a second read: a chunk
 // leaves when it arrives. A whole answer in the place of a stream becomes its events.
 func (c *call) acceptStream(r *upstream.Reply) (*events, error) {
-	e := &events{reader: sse.NewReader(r.Body, 0), body: r.Body, key: r.Used}
+	e := &events{memory: eventMemory{ctx: c.ctx, budget: &c.g.admission.answers}, reader: sse.NewReader(r.Body, int(c.g.options.MaxAnswer)), body: r.Body, key: r.Used}
+	e.reader.SetBudget(&e.memory)
 	for {
 		event, err := e.reader.Next()
 		if err == nil && event.Whole {
@@ -375,9 +380,6 @@ func (c *call) acceptStream(r *upstream.Reply) (*events, error) {
 		_ = e.Close()
 		if errors.Is(err, io.EOF) {
 			return nil, upstream.BadAnswer("The upstream's stream is empty.", err)
-		}
-		if errors.Is(err, sse.ErrMarkup) {
-			return nil, upstream.BadAnswer("The upstream answered a stream with a web page.", err)
 		}
 		return nil, truncatedError(err)
 	}

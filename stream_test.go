@@ -494,3 +494,27 @@ func TestAByteOrderMarkBeforeAnAnswerIsSkipped(t *testing.T) {
 		}
 	}
 }
+
+// TestAnEventMayBeAsLargeAsAWholeAnswer has an image of 12 MB in one event.
+func TestAnEventMayBeAsLargeAsAWholeAnswer(t *testing.T) {
+	const limit = 16 << 20
+	image := strings.Repeat("A", 12<<20)
+	picture := chunk(`{"role":"assistant","content":"","images":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` + image + `"}}]}`)
+	rest := chunk(`{"content":"four"}`) + `data: {"id":"up-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12}}` + "\n\ndata: [DONE]\n\n"
+	large := func(o *gateway.Options) { o.MaxAnswer = limit }
+	h := newTestGateway(t, &scriptedUpstream{text: picture + rest}, "1", large)
+	if _, out := h.complete(t, upstream.ChatCompletion, askChatStream); !strings.Contains(out, image) || h.spent(t) != micro(12) {
+		t.Errorf("%d bytes, it costs %s", len(out), h.spent(t))
+	}
+	h = newTestGateway(t, answering{upstream.ChatCompletion, &scriptedUpstream{text: picture + rest}}, "1", large)
+	if _, out := h.complete(t, upstream.Messages, `{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"x"}]}`); !strings.Contains(out, "four") || h.spent(t) != micro(12) {
+		t.Errorf("translated: %s, it costs %s", out, h.spent(t))
+	}
+	for name, text := range map[string]string{"first": "", "behind content": chunk(`{"content":"four"}`)} {
+		h := newTestGateway(t, &scriptedUpstream{text: text + chunk(`{"content":"`+strings.Repeat("A", limit)+`"}`) + rest}, "1", large)
+		_, err := finish(h.ask(t.Context(), askChatStream))
+		if f := fault.From(err); f == nil || f.Code != fault.BadGateway || !strings.Contains(f.Message, "limit of 16777216 bytes") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

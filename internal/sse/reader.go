@@ -21,6 +21,15 @@ const DefaultLimit = 8 << 20
 // ErrMarkup says that the source is a web page, or another text in angle brackets.
 var ErrMarkup = errors.New("the stream of events is a web page")
 
+// MaxSize is a limit for streams whose events were bounded before: no answer is larger.
+const MaxSize = 256 << 20
+
+// Budget is memory that large events share with others.
+type Budget interface {
+	// Reserve waits until n bytes in all are the Reader's. Less than before gives some back.
+	Reserve(n int64) error
+}
+
 // ErrTooLarge says that an event is larger than the Reader's limit.
 var ErrTooLarge = errors.New("the event is larger than the limit")
 
@@ -52,6 +61,9 @@ type Reader struct {
 	pooled *pooledBuffer
 	err    error // what src said last; final
 
+	budget   Budget // of events of more than unbudgeted bytes; nil for no bound
+	reserved bool   // some of it is reserved
+
 	pos, end int // the unread bytes of mem.buf
 	scanned  int // the line at pos has no end before here
 
@@ -81,12 +93,19 @@ func NewReader(src io.Reader, limit int) *Reader {
 	return &Reader{src: src, limit: limit, pooled: getBuffer()}
 }
 
+// SetBudget has the Reader reserve the memory of large events: for each twice its size, since
+// whoever reads it makes something of it.
+func (r *Reader) SetBudget(b Budget) { r.budget = b }
+
 // Release gives the Reader's buffer back for use by others; events read before
 // are invalid from then on. Further calls of Next fail, further calls of Release
 // do nothing. It must not run at the same time as Next.
 func (r *Reader) Release() {
 	if r.pooled != nil {
 		r.pooled.release()
+	}
+	if r.reserved {
+		_ = r.budget.Reserve(0)
 	}
 	*r = Reader{err: errReleased, opened: true}
 }
@@ -431,9 +450,13 @@ func (r *Reader) fill() {
 		r.err = io.EOF
 		return
 	}
+	r.shrink()
 	r.compact()
 	if r.end == len(r.pooled.buf) || r.busy && len(r.pooled.buf) < busySize {
 		r.grow()
+	}
+	if r.err != nil { // there is no memory for it
+		return
 	}
 	const maxEmptyReads = 100
 	for range maxEmptyReads {
@@ -468,6 +491,25 @@ func (r *Reader) compact() {
 	}
 }
 
+// unbudgeted is how large a buffer is a part of any stream.
+const unbudgeted = 1 << 20
+
+// shrink gives up a buffer that one event has made large, once that was read.
+func (r *Reader) shrink() {
+	rest := r.pooled.buf[r.pos:r.end]
+	if len(r.pooled.buf) <= unbudgeted || r.hasData || r.whole || len(rest) > busySize/2 {
+		return
+	}
+	buf := make([]byte, busySize)
+	r.scanned -= r.pos
+	r.pos, r.end = 0, copy(buf, rest)
+	r.pooled.buf = buf
+	if r.reserved {
+		r.reserved = false
+		_ = r.budget.Reserve(0)
+	}
+}
+
 // grow doubles the buffer. The limit bounds it: what compact leaves in a full
 // buffer is one event's data and the line after it.
 //
@@ -477,6 +519,12 @@ func (r *Reader) grow() {
 	size := 2 * len(r.pooled.buf)
 	if len(r.pooled.buf) < busySize {
 		size = min(size, busySize)
+	}
+	if size > unbudgeted && r.budget != nil {
+		r.reserved = true
+		if r.err = r.budget.Reserve(2 * int64(size)); r.err != nil {
+			return
+		}
 	}
 	buf := make([]byte, size)
 	copy(buf, r.pooled.buf[:r.end])
@@ -489,7 +537,7 @@ func (r *Reader) grow() {
 func Decode[T any](source io.ReadCloser, decode func(e Event) (*T, error)) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
 		defer func() { _ = source.Close() }() // what was read is all there is
-		events := NewReader(source, 0)
+		events := NewReader(source, MaxSize)
 		defer events.Release()
 		for {
 			e, err := events.Next()

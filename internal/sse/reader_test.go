@@ -405,3 +405,48 @@ func TestBreakingOutOfTheLoopClosesTheSource(t *testing.T) {
 		t.Errorf("closed %d times", s.closed)
 	}
 }
+
+// budget notes what is reserved, and gives most bytes at the most.
+type budget struct{ now, peak, most int64 }
+
+var errNoMemory = errors.New("no memory")
+
+func (b *budget) Reserve(n int64) error {
+	if n > b.most {
+		return errNoMemory
+	}
+	b.now, b.peak = n, max(b.peak, n)
+	return nil
+}
+
+func TestALargeEventTakesMemoryUntilItIsRead(t *testing.T) {
+	const size = 3 << 20
+	stream := "data: a\n\ndata: " + strings.Repeat("x", size) + "\n\ndata: b\n\n"
+	memory := budget{most: 16 << 20}
+	r := NewReader(io.MultiReader(strings.NewReader(stream), strings.NewReader("data: c\n\n")), 4<<20)
+	defer r.Release()
+	r.SetBudget(&memory)
+	for _, want := range []int{1, size, 1, 1} {
+		if e, err := r.Next(); err != nil || len(e.Data) != want {
+			t.Fatalf("%d bytes, %v, want %d", len(e.Data), err, want)
+		}
+	}
+	if memory.peak < 2*size || memory.now != 0 || len(r.pooled.buf) > unbudgeted {
+		t.Errorf("%+v, and a buffer of %d bytes", memory, len(r.pooled.buf))
+	}
+}
+
+func TestALargeEventWithoutMemoryEndsTheStream(t *testing.T) {
+	memory := budget{most: 5 << 20}
+	r := NewReader(strings.NewReader("data: a\n\ndata: "+strings.Repeat("x", 3<<20)+"\n\n"), 4<<20)
+	r.SetBudget(&memory)
+	if e, err := r.Next(); err != nil || string(e.Data) != "a" {
+		t.Fatal(err)
+	}
+	if _, err := r.Next(); !errors.Is(err, errNoMemory) {
+		t.Error(err)
+	}
+	if r.Release(); memory.now != 0 {
+		t.Errorf("%+v is reserved after the end", memory)
+	}
+}

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io"
 
@@ -106,6 +107,10 @@ type answerBody struct {
 	to     writer   // the reader's
 	made   *written // by it
 
+	ctx     context.Context // of the call, for the memory of large events
+	options *Options
+	memory  sse.Budget // that was asked for; nil before
+
 	rest     []byte // of it, what is not read yet
 	complete bool   // the answer has ended as it should
 	err      error  // what Read says after rest; final
@@ -113,12 +118,24 @@ type answerBody struct {
 
 // newAnswerBody translates the answer in body, which it then owns: a stream, or a whole
 // one.
-func newAnswerBody(body io.ReadCloser, read func(to writer) reader, to writer, stream bool) io.ReadCloser {
+func newAnswerBody(ctx context.Context, body io.ReadCloser, read func(to writer) reader, to writer, stream bool, o *Options) io.ReadCloser {
 	a := &answerBody{body: body, reader: read(to), to: to, made: to.made()}
 	if stream {
-		a.events = sse.NewReader(body, 0)
+		a.events = sse.NewReader(body, int(o.MaxEvent))
+		if o.Memory != nil {
+			a.ctx, a.options = ctx, o
+			a.events.SetBudget(a)
+		}
 	}
 	return a
+}
+
+// Reserve implements [sse.Budget]. Few streams have an event that needs one.
+func (a *answerBody) Reserve(n int64) error {
+	if a.memory == nil {
+		a.memory = a.options.Memory(a.ctx)
+	}
+	return a.memory.Reserve(n)
 }
 
 // Read gives what of the translated answer is ready.
@@ -179,7 +196,7 @@ func (a *answerBody) next() error {
 	case errors.Is(err, io.EOF):
 		return upstream.BadAnswer("The upstream's stream ended before it was complete.", io.ErrUnexpectedEOF)
 	case errors.Is(err, sse.ErrTooLarge):
-		return upstream.BadAnswer("The upstream sent an event that is larger than the gateway allows.", err)
+		return upstream.BadAnswer("The upstream sent an event that the gateway does not take: "+err.Error()+".", err)
 	case errors.Is(err, sse.ErrMarkup):
 		return upstream.BadAnswer("The upstream answered a stream with a web page.", err)
 	case err != nil:

@@ -32,6 +32,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/seal"
+	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -43,6 +44,11 @@ type Options struct {
 	Now     func() time.Time           // dates answers; nil means time.Now
 	NewID   func(prefix string) string // makes the ids of responses; nil means random ones
 	Secrets *seal.Secrets              // seal the thoughts of a response for its caller
+
+	// MaxEvent is the most bytes of an event of an upstream; 0 means sse.DefaultLimit. Memory is
+	// the budget for large ones of the call whose context is given; nil for no bound.
+	MaxEvent int64
+	Memory   func(ctx context.Context) sse.Budget
 }
 
 // Bridge makes an upstream that speaks one of chat completions, messages and responses
@@ -152,7 +158,7 @@ func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	}
 	translatedReply := *reply
 	read := func(to writer) reader { return wires[op].reader(v, to) }
-	translatedReply.Body = newAnswerBody(reply.Body, read, v.writer(b.Now().Unix(), call.Stream), call.Stream)
+	translatedReply.Body = newAnswerBody(ctx, reply.Body, read, v.writer(b.Now().Unix(), call.Stream), call.Stream, &b.Options)
 	if dropped := slices.Concat(v.dropped, v.inOwnNames(dropped)); len(dropped) > 0 {
 		translatedReply.Dropped = slices.Concat(dropped, reply.Dropped)
 	}

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -133,7 +134,7 @@ func answerItems(t *rapid.T, r *responses.Request, names *toolNames, m *chat.Mes
 	}
 	completion := `{"id":"c","choices":[{"index":0,"message":` + string(message) + `,"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}`
 	to := &responseWriter{request: r, names: names, id: "resp_1", now: time.Now, seal: func(thoughts []byte) string { return "th1." + string(thoughts) }, whole: true}
-	data, err := io.ReadAll(newAnswerBody(io.NopCloser(strings.NewReader(completion)), readsChat, to, false))
+	data, err := io.ReadAll(newAnswerBody(context.Background(), io.NopCloser(strings.NewReader(completion)), readsChat, to, false, new(Options)))
 	var response responses.Response
 	if err == nil {
 		err = json.Unmarshal(data, &response)

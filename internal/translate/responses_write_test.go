@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -64,7 +65,7 @@ func readsMessages(to writer) reader { return &messageReader{to: to} }
 
 // responded is what the client of a response gets of a stream.
 func responded(r *responses.Request, read func(to writer) reader, body io.Reader) (string, error) {
-	s := newAnswerBody(io.NopCloser(body), read, outOf(r), true)
+	s := newAnswerBody(context.Background(), io.NopCloser(body), read, outOf(r), true, new(Options))
 	out, err := io.ReadAll(s)
 	return string(out), errors.Join(err, s.Close())
 }
@@ -73,7 +74,7 @@ func responded(r *responses.Request, read func(to writer) reader, body io.Reader
 func respondedWhole(r *responses.Request, read func(to writer) reader, body string) (string, error) {
 	to := outOf(r)
 	to.whole = true
-	out, err := io.ReadAll(newAnswerBody(io.NopCloser(strings.NewReader(body)), read, to, false))
+	out, err := io.ReadAll(newAnswerBody(context.Background(), io.NopCloser(strings.NewReader(body)), read, to, false, new(Options)))
 	return string(out), err
 }
 
@@ -366,7 +367,7 @@ func TestThoughtsThatOnlyTheirVendorReadsAreSealed(t *testing.T) {
 func TestThoughtsAreSealedForNoOneWithoutASeal(t *testing.T) {
 	o := outOf(asked(sealedBack))
 	o.seal = nil
-	s := newAnswerBody(io.NopCloser(strings.NewReader(chunks(delta(`"reasoning":"1"`), finish("stop"), done))), readsChat, o, true)
+	s := newAnswerBody(context.Background(), io.NopCloser(strings.NewReader(chunks(delta(`"reasoning":"1"`), finish("stop"), done))), readsChat, o, true, new(Options))
 	out, err := io.ReadAll(s)
 	if err != nil || strings.Contains(string(out), "encrypted_content") {
 		t.Errorf("%v\n%s", err, out)
@@ -629,7 +630,7 @@ func BenchmarkAStream(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				s := newAnswerBody(io.NopCloser(strings.NewReader(stream)), readsChat, to(), true)
+				s := newAnswerBody(context.Background(), io.NopCloser(strings.NewReader(stream)), readsChat, to(), true, new(Options))
 				if _, err := io.Copy(io.Discard, s); err != nil {
 					b.Fatal(err)
 				}

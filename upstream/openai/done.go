@@ -31,7 +31,7 @@ const terminator = "\n\ndata: [DONE]\n\n"
 // completed is the reply to a call with a body that ends as OpenAI's do.
 func completed(call *upstream.Call, reply *upstream.Reply) *upstream.Reply {
 	n, _ := rawjson.Int(call.Body.Raw("n"))
-	reply.Body = &doneBody{ReadCloser: reply.Body, candidates: int(max(n, 1)), events: sse.NewReader(nil, 0), finished: make(map[int64]bool)}
+	reply.Body = &doneBody{ReadCloser: reply.Body, candidates: int(max(n, 1)), events: sse.NewReader(nil, sse.MaxSize), finished: make(map[int64]bool)}
 	return reply
 }
 
