@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"unicode/utf8"
 	"weak"
 
 	gateway "github.com/tollhouse-ai/gateway"
@@ -516,5 +517,38 @@ func TestAnEventMayBeAsLargeAsAWholeAnswer(t *testing.T) {
 		if f := fault.From(err); f == nil || f.Code != fault.BadGateway || !strings.Contains(f.Message, "limit of 16777216 bytes") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestHalvesOfCharactersEndNothing has a vendor that cuts a character in two, and one that
+// writes bytes that are no UTF-8.
+func TestHalvesOfCharactersEndNothing(t *testing.T) {
+	event := func(text string) string { return chunk(`{"content":"` + text + `"}`) }
+	streamed := event(`a\ud83d`) + event(`\ude00b`) + event("c\xff") + "data: [DONE]\n\n"
+	whole := `{"id":"u1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"a\ud83d` + "\xff" + `"},"finish_reason":"stop"}]}`
+	for _, row := range []struct {
+		name, body, vendor string
+		op                 upstream.Op
+		want               []string
+	}{
+		{"a stream", askChatStream, streamed, upstream.ChatCompletion, []string{`"a\ud83d"`, `"\ude00b"`, "\"c\uFFFD\"", "[DONE]"}},
+		{"a translated stream", `{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"x"}]}`, streamed, upstream.Messages, []string{"😀b", "c\uFFFD", "message_stop"}},
+		{"a stream as a response", `{"model":"m","stream":true,"input":"x"}`, streamed, upstream.Responses, []string{"a😀bc\uFFFD", "response.completed"}},
+		{"a whole answer", `{"model":"m","messages":[{"role":"user","content":"x"}]}`, whole, upstream.ChatCompletion, []string{`"a\ud83d` + "\uFFFD\""}},
+		{"a translated answer", `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}]}`, whole, upstream.Messages, []string{"\"a\uFFFD\uFFFD\""}},
+		{"a whole answer for a stream", askChatStream, whole, upstream.ChatCompletion, []string{"\"a\uFFFD\uFFFD\"", "[DONE]"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			h := newTestGateway(t, answering{upstream.ChatCompletion, &scriptedUpstream{text: row.vendor}}, "1", nil)
+			text, err := finish(h.do(t.Context(), row.op, row.body))
+			for _, want := range row.want {
+				if !strings.Contains(text, want) || err != nil {
+					t.Errorf("no %s in %s, %v", want, text, err)
+				}
+			}
+			if !utf8.ValidString(text) {
+				t.Errorf("%q is no UTF-8", text)
+			}
+		})
 	}
 }

@@ -35,6 +35,9 @@ func Document(data []byte) (*rawjson.Object, error) {
 		data = all[0]
 	}
 	o, err := rawjson.Index(data, nil, nil)
+	if _, decodable, broken := rawjson.Mend(data); err != nil && broken {
+		o, err = rawjson.Index(decodable, nil, nil)
+	}
 	if err := Whole(&o, err); err != nil {
 		return nil, err
 	}

@@ -188,12 +188,25 @@ func encryptedQuarters(raw []byte) int64 {
 }
 
 // Read indexes an answer, an event or an object within it into o and reads the parts of it.
+// Halves of characters pass as they came, and bytes that are no UTF-8 become U+FFFD.
 // Arguments of a call that are JSON become the text of it, for which clients look: o is then
 // of other bytes than data.
 func (s *Scan) Read(o *rawjson.Object, data []byte, parts []Part) error {
+	text := data
 	err := s.read(o, data, parts)
-	if err != nil || s.objects == nil {
+	if err != nil {
+		if mended, decodable, broken := rawjson.Mend(data); broken {
+			*s = Scan{}
+			text, data = mended, decodable
+			err = s.read(o, data, parts)
+		}
+	}
+	if err != nil {
 		return err
+	}
+	if s.objects == nil {
+		o.Src = text
+		return nil
 	}
 	quoted, at := make([]byte, 0, len(data)+64), 0
 	for _, span := range s.objects {
@@ -216,6 +229,25 @@ func (s *Scan) read(o *rawjson.Object, data []byte, parts []Part) error {
 // member called inner, if it is an object, is indexed in the same pass into what it returns,
 // which the caller gives back, be there an error or not; nil if there is none.
 func (s *Scan) ReadNested(o *rawjson.Object, data []byte, parts []Part, inner string, innerParts []Part) (nested *rawjson.Object, err error) {
+	nested, err = s.readNested(o, data, parts, inner, innerParts)
+	if err == nil {
+		return nested, nil
+	}
+	if text, decodable, broken := rawjson.Mend(data); broken {
+		if nested != nil {
+			rawjson.GiveBack(nested)
+		}
+		*s = Scan{}
+		if nested, err = s.readNested(o, decodable, parts, inner, innerParts); err == nil {
+			if o.Src = text; nested != nil {
+				nested.Src = o.Raw(inner)
+			}
+		}
+	}
+	return nested, err
+}
+
+func (s *Scan) readNested(o *rawjson.Object, data []byte, parts []Part, inner string, innerParts []Part) (nested *rawjson.Object, err error) {
 	err = rawjson.IndexInto(o, data, nil, func(rd *rawjson.Reader, name []byte) error {
 		if string(name) != inner || rd.Kind() != '{' || o.Raw(inner) != nil {
 			return s.part(rd, data, find(parts, name))

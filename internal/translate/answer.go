@@ -106,6 +106,7 @@ type answerBody struct {
 	reader reader
 	to     writer   // the reader's
 	made   *written // by it
+	halves rawjson.Halves
 
 	ctx     context.Context // of the call, for the memory of large events
 	options *Options
@@ -205,7 +206,7 @@ func (a *answerBody) next() error {
 	if event.Whole {
 		a.complete, err = true, a.document(event.Data)
 	} else {
-		a.complete, err = a.reader.event(event.Name, event.Data)
+		a.complete, err = a.reader.event(event.Name, a.halves.Join(event.Data))
 	}
 	return cmp.Or(err, a.made.err)
 }
@@ -227,6 +228,14 @@ func (a *answerBody) drain() {
 	a.err = io.EOF
 }
 
+// decodable is a whole answer without halves of characters and bytes that are no UTF-8.
+func decodable(data []byte) []byte {
+	if _, decodable, broken := rawjson.Mend(data); broken {
+		return decodable
+	}
+	return data
+}
+
 // readWhole translates a whole answer.
 func (a *answerBody) readWhole() {
 	const most = 256 << 20
@@ -236,7 +245,7 @@ func (a *answerBody) readWhole() {
 	case len(data) > most:
 		err = upstream.BadAnswer("The upstream's answer is larger than the gateway allows.", nil)
 	default:
-		err = cmp.Or(a.reader.whole(rawjson.TrimBOM(data)), a.made.err)
+		err = cmp.Or(a.reader.whole(decodable(rawjson.TrimBOM(data))), a.made.err)
 	}
 	if a.err = err; err == nil {
 		a.rest, a.err = a.made.out, io.EOF
