@@ -265,7 +265,7 @@ func TestTextAfterTheLastReportIsEstimated(t *testing.T) {
 }
 
 func TestArgumentsThatAreAnObjectBecomeTheTextOfIt(t *testing.T) {
-	const given, want = `"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments": {"a":[1.0,"\n"]}}},{"id":"d","function":{"arguments":"{}"}},{"function":{"arguments":[]}}]`, `"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments": "{\"a\":[1.0,\"\\n\"]}"}},{"id":"d","function":{"arguments":"{}"}},{"function":{"arguments":"[]"}}]`
+	const given, want = `"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments": {"a":[1.0,"\n"]}}},{"index":1,"id":"d","function":{"arguments":"{}"}},{"index":1,"function":{"arguments":[]}}]`, `"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments": "{\"a\":[1.0,\"\\n\"]}"}},{"index":1,"id":"d","function":{"arguments":"{}"}},{"index":1,"function":{"arguments":"[]"}}]`
 	tap := tapOf(t, never)
 	for range 2 {
 		if got := feed(t, tap, `{"id":"a","choices":[{"index":0,"delta":{`+given+`}}]}`); got != `data: {"id":"a","choices":[{"index":0,"delta":{`+want+`}}]}`+"\n\n" {

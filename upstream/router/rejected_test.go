@@ -42,7 +42,7 @@ func TestAnErrorInA200CountsAgainstTheKeyAndShowsNone(t *testing.T) {
 	}{
 		{"the caller's", 400, 1, 0},
 		{"a rate limit", 429, 2, 7 * time.Second},
-		{"a refused key", 401, 3, 0},
+		{"a refused key", 401, 2, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ring, err := upstream.NewKeys([]secret.String{secret.New("sk-first-key"), secret.New("sk-second-key")}, nil)
