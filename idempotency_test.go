@@ -18,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 const reported = `,"usage":{"prompt_tokens":20,"completion_tokens":30}`
@@ -291,3 +292,31 @@ func TestTheKeyOfASettlementThatIsGivenUpIsFreeIfItChargedNothing(t *testing.T) 
 		})
 	}
 }
+
+// keepingMeter is a meter that keeps answers.
+type keepingMeter struct {
+	billing.Meter
+	idempotency.Store
+}
+
+func TestAMeterThatKeepsAnswersIsAskedForThem(t *testing.T) {
+	asked := new(lookups)
+	h := newTestGateway(t, &scriptedUpstream{text: chatAnswer(reported)}, "1.00", func(o *gateway.Options) {
+		o.Meter, o.Tasks = &keepingMeter{o.Meter, asked}, noTasks{}
+	})
+	_, err := h.ask(t.Context(), askChat, "k")
+	if err == nil || !strings.Contains(err.Error(), "idempotency.Claim with a hold") || asked.n != 1 { // which a ledger in memory cannot keep
+		t.Errorf("%v, asked %d times", err, asked.n)
+	}
+}
+
+// lookups counts them; every key is free.
+type lookups struct{ n int }
+
+func (l *lookups) Lookup(context.Context, idempotency.Key, idempotency.Content) (*idempotency.Answer, error) {
+	l.n++
+	return nil, nil
+}
+
+// noTasks is a store of videos that is never asked.
+type noTasks struct{ video.Store }

@@ -47,9 +47,9 @@ type Options struct {
 	// nothing.
 	Meter billing.Meter
 
-	// Idempotency remembers answers by idempotency key; nil means in memory. If
-	// it is the Meter too, keys are claimed with the hold and answers kept in the
-	// settling transaction; otherwise it has to be an idempotency.Claimer.
+	// Idempotency remembers answers by idempotency key; nil means the Meter, if it keeps
+	// answers, else in memory. If it is the Meter, keys are claimed with the hold and answers
+	// kept in the settling transaction; otherwise it has to be an idempotency.Claimer.
 	Idempotency idempotency.Store
 
 	// Tasks keeps the tasks of videos; nil means the Meter, if it can, else in
@@ -107,6 +107,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Limiter == nil {
 		o.Limiter = &auth.MemoryLimiter{Now: o.Now}
+	}
+	if o.Idempotency == nil { // in memory, a retry after a crash would be charged twice
+		o.Idempotency, _ = o.Meter.(idempotency.Store)
 	}
 	if o.Idempotency == nil {
 		o.Idempotency = &memory.Answers{Now: o.Now}

@@ -252,6 +252,9 @@ func (h *testGateway) tries(t *testing.T, id string) []billing.Attempt {
 func TestAFailedTryIsKeptWithTheReceiptAndItsWasteIsTheOperators(t *testing.T) {
 	away := failing(upstream.Failure{Err: errors.New("refused")})
 	good := &scriptedUpstream{text: chatAnswer(reported)}
+	late := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		return nil, fault.Wrap(fault.RequestTimeout, "The upstream did not answer in time.", &upstream.Failure{Sent: true})
+	})
 	unsent := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		return nil, upstream.NotSent(fault.Invalid("n", "One candidate only."))
 	})
@@ -269,6 +272,7 @@ func TestAFailedTryIsKeptWithTheReceiptAndItsWasteIsTheOperators(t *testing.T) {
 		"an error of its own":     {[]upstream.Upstream{failing(upstream.Failure{Status: 500, Sent: true}), good}, 50, 1, fault.InternalServerError, 500, 0},
 		"a broken connection":     {[]upstream.Upstream{failing(upstream.Failure{Sent: true, Err: errors.New("reset")}), good}, 50, 1, fault.BadGateway, 0, estimatedInput},
 		"a 200 with an error":     {[]upstream.Upstream{&scriptedUpstream{text: `{"error":{"message":"boom"}}`}, good}, 50, 1, fault.BadGateway, 200, estimatedInput},
+		"its time ran out":        {[]upstream.Upstream{late}, 0, 1, fault.RequestTimeout, 0, estimatedInput},
 		"half an answer":          {[]upstream.Upstream{&scriptedUpstream{text: chatAnswer("")[:60]}, good}, 50, 1, fault.BadGateway, 200, estimatedInput},
 		"every channel failed":    {[]upstream.Upstream{away, away, away}, 0, 3, fault.NoChannel, 0, 0},
 		"what it cannot be asked": {[]upstream.Upstream{unsent}, 0, 1, fault.InvalidRequest, 0, 0},
@@ -289,6 +293,14 @@ func TestAFailedTryIsKeptWithTheReceiptAndItsWasteIsTheOperators(t *testing.T) {
 			if a := tries[0]; a.Channel != "c0" || a.Model != "their-m" || a.Code != string(c.code) || a.Status != c.status ||
 				a.Billable != (c.waste > 0) || a.Waste != micro(c.waste) {
 				t.Errorf("kept %+v", a)
+			}
+			rows, err := h.ledger.Waste(t.Context(), billing.Query{Account: "local"})
+			sum := billing.Money(0)
+			for _, row := range rows {
+				sum += row.Waste
+			}
+			if err != nil || sum != micro(c.waste) {
+				t.Errorf("the report of the account has %+v, %v, want a waste of %s", rows, err, micro(c.waste))
 			}
 		})
 	}

@@ -60,7 +60,7 @@ prices:
   delta-k3: {input: "0.60", cached_input: 0.15, output: "2.50"}
   beta2.6-t2v: {second: {720p: "0.10", "720p@9:16": "0.15"}}
 models:
-  my-chat: {kind: chat, max_output: 65536, hold_tokens: 4096, withdrawn: 2027-01-31}
+  my-chat: {kind: chat, max_output: 65536, hold_tokens: 4096, withdrawn: 2027-01-31, reasoning: hidden}
   my-agent: {affinity: off}
   my-embed: {kind: embeddings, batch: 25, dimensions: [256, 1024]}
   my-film: {kind: video, ratios: ["16:9", adaptive], priorities: [low]}
@@ -131,6 +131,7 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 		{"a key's limit", c.Accounts[0].Keys[0].Limits, auth.Limits{RPM: 60}},
 		{"a key's hash", c.Accounts[0].Keys[0].Hash, auth.HashOf("sk-acme-0123456789abcdef")},
 		{"limits", c.Limits, auth.Limits{TPM: 1000, MaxConcurrent: 2}},
+		{"reasoning", c.Models[0].Reasoning, gateway.ReasoningHidden},
 		{"ratios and priorities", []any{c.Models[3].Kind, c.Models[3].Ratios, c.Models[3].Priorities}, []any{gateway.KindVideo, []string{"16:9", "adaptive"}, []string{"low"}}},
 		{"video", c.Video, Video{7 * 24 * time.Hour, 2 * time.Second, -1}},
 		{"positions of sections", []Pos{c.Sections["video"], c.Sections["webhooks"], c.Sections["mcp"]}, []Pos{{47, 8}, {48, 11}, {}}},

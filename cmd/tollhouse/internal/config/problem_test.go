@@ -166,6 +166,7 @@ func TestEveryMistakeAboutMoneyAndModelsIsFoundWhereItStands(t *testing.T) {
 		{"models: {x: {ratios: 16:9}}", "4:22: ratios must be a list"},
 		{"models: {x: {ratios: [16:9]}}", "4:23: an item of ratios must be in quotes, such as \"16:9\""},
 		{"models: {x: {ratios: ['']}}", "4:23: an item of ratios: it must not be empty"},
+		{"models: {x: {reasoning: some}}", "4:25: reasoning"},
 		{"models: {x: {priorities: low}}", "4:26: priorities must be a list"},
 		{"models: {x: {priorities: [[low]]}}", "4:27: an item of priorities must be a single value"},
 		{"models: {x: {withdrawn: soon}}", "4:25: withdrawn: write a day"},
