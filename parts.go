@@ -159,10 +159,15 @@ func (ps *parts) answered() (used billing.Usage) {
 	return used
 }
 
-// callersOwn reports whether err is the refusal of what the caller wrote: only the caller
-// can mend it.
+// callersOwn reports whether err is the refusal of what the caller wrote. A refusal that may
+// be about the operator's account is, too: it comes beside parts that the same account was
+// answered, as where a vendor moderates one text of many.
 func callersOwn(err error) bool {
-	return err != nil && upstream.CallersFault(fault.From(err).HTTPStatus()) && !calledOff(err)
+	if err == nil || calledOff(err) {
+		return false
+	}
+	f := failureOf(err)
+	return upstream.CallersFault(fault.From(err).HTTPStatus()) || f != nil && f.Ambiguous
 }
 
 // discard records what the answered parts consumed when another one failed: the

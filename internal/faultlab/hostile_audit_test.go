@@ -1,6 +1,7 @@
 package faultlab
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -55,8 +56,8 @@ type Tolerance struct {
 	Media      billing.Money // of one call in a round: media by URL, above their declared bound
 	Dropped    billing.Money // of one whole answer in a round whose bound a channel drops, above its hold
 	Waste      billing.Money // billed, though the gateway got an error for it
-	Unreceived billing.Money // output by tokens, made and not received when the client left
-	Parts      billing.Money // of a request that was cut into parts: the others, where one failed
+	Unreceived billing.Money // output by tokens of a stream, made and not shown when the client left
+	Parts      billing.Money // of a request that was cut into parts: the others, where a vendor failed at one
 	Ended      billing.Money // of a stream that ended with its balance: one step of hold_tokens
 }
 
@@ -152,7 +153,7 @@ func (l *hostileLab) compare(id string, r *request, a *account) {
 	case receipt.Reason == "balance_ended":
 		tolerance.Ended = min(max(missing, 0), cost(model, billing.Output, "", hostileHeld))
 		missing -= tolerance.Ended
-	case receipt.Reason == "upstream_failed" && len(what) > 1:
+	case receipt.Reason == "upstream_failed" && len(what) > 1 && !bytes.Contains(r.body, []byte(flagged)):
 		tolerance.Parts = max(missing, 0)
 		missing -= tolerance.Parts
 	case model == droppedChat && receipt.Reason == billing.ReasonComplete && receipt.Overrun > 0 && !a.dropped:

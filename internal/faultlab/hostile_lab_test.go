@@ -303,7 +303,7 @@ func models() []gateway.Model {
 	}
 	return []gateway.Model{
 		chat(plainChat, gateway.KindChat), chat(renamedChat, gateway.KindChat), chat(droppedChat, gateway.KindChat), chat(dearChat, gateway.KindChat),
-		chat(nativeChat, gateway.KindMessages),
+		chat(nativeChat, gateway.KindMessages), {ID: hidingChat, Kind: gateway.KindChat, MaxOutput: hostileOutput, HoldTokens: hostileHeld, Reasoning: gateway.ReasoningHidden},
 		{ID: otherVector, Kind: gateway.KindEmbeddings}, {ID: otherSpeech, Kind: gateway.KindSpeech}, {ID: pieceImage, Kind: gateway.KindImage},
 	}
 }
@@ -315,7 +315,7 @@ func (l *hostileLab) channels() (all []router.Channel, err error) {
 		driver func(upstream.DriverOptions) (upstream.Driver, error)
 		models []string
 	}{
-		{router.Channel{Name: "plain"}, openai.New, []string{plainChat, dearChat, tokenImage, pieceImage, plainVector, otherSpeech}},
+		{router.Channel{Name: "plain"}, openai.New, []string{plainChat, dearChat, hidingChat, tokenImage, pieceImage, plainVector, otherSpeech}},
 		{router.Channel{Name: "renamed", Rename: map[string]string{"max_tokens": "max_completion_tokens"}}, openai.New, []string{renamedChat}},
 		{router.Channel{Name: "dropped", Drop: []string{"max_tokens"}}, openai.New, []string{droppedChat}},
 		{router.Channel{Name: "native"}, anthropic.New, []string{nativeChat}},

@@ -107,6 +107,7 @@ var classes = []struct {
 		r.leaves = leaving(d.IntN(400) + 1_050)
 		return d.chat(r, hidden).set("stream", raw("true"))
 	}},
+	{"thoughts", (*generator).thoughts},
 	{"extras", (*generator).extras},
 	{"beside", func(d *generator, r *request) *object { return d.chat(r, beside) }},
 	{"expiry", func(d *generator, r *request) *object {
@@ -206,6 +207,20 @@ func (d *generator) refused(r *request, copies int, word string) *object {
 		return obj("model", pieceImage, "prompt", "show "+word)
 	}
 	return d.chat(r, word)
+}
+
+// thoughts is reasoning of a model that is known to hide it, whose client leaves at any
+// moment: before the first event, within the answer, or with its last word.
+func (d *generator) thoughts(r *request) *object {
+	r.path, r.leaves = chatPath, leaving(d.IntN(3_000)+10)
+	o := obj("model", hidingChat, "max_tokens", raw("3000"), "messages", turn("say "+hidden))
+	if d.chance(700) {
+		o.set("stream", raw("true"))
+	}
+	if d.chance(300) {
+		r.header["Idempotency-Key"] = "thoughts-" + strconv.Itoa(r.number)
+	}
+	return o
 }
 
 // names are members that only a reader sees that does not mind the case.

@@ -195,30 +195,20 @@ func (c *vendorCall) broken() {
 }
 
 // made puts output on the bill; above is what of it is above the bound.
-func (c *vendorCall) made(n, above int64, received bool) {
+func (c *vendorCall) made(n, above int64) {
 	if n <= 0 {
 		return
 	}
 	c.costs(billing.Output, "", n)
-	t := Tolerance{Disobeyed: cost(c.bill.model, billing.Output, "", above)}
-	if !received {
-		t = Tolerance{Unreceived: cost(c.bill.model, billing.Output, "", n)}
-	}
-	c.bears(t)
+	c.bears(Tolerance{Disobeyed: cost(c.bill.model, billing.Output, "", above)})
 }
 
-// generates waits as long as a whole answer takes, and bills what was made until
-// the gateway went; false if it did.
+// generates waits as long as a whole answer takes, and bills it whether or not the gateway
+// goes; false if it did.
 func (c *vendorCall) generates(s plannedOutput) bool {
 	const token, most = time.Millisecond, 20 * time.Second
-	all := min(time.Duration(s.visible+s.unseen)*token, most)
-	start := time.Now()
-	if c.wait(all) {
-		c.made(s.output(), s.excess(), true)
-		return true
-	}
-	c.made(s.output()*int64(time.Since(start))/int64(all), 0, false)
-	return false
+	c.made(s.output(), s.excess())
+	return c.wait(min(time.Duration(s.visible+s.unseen)*token, most))
 }
 
 // words are so many tokens of text.
@@ -229,14 +219,15 @@ func (c *vendorCall) pieces(s plannedOutput, prompt string, send func(candidate,
 	const gap, event = 100 * time.Millisecond, 500 // tokens in one event
 	count := max(12, s.visible/event)
 	if s.unseen > 0 {
+		c.costs(billing.Output, "", s.n*s.unseen)
 		if !c.wait(time.Second) {
-			c.made(s.n*s.unseen, 0, false)
 			return false
 		}
-		c.costs(billing.Output, "", s.n*s.unseen)
 	}
 	gone := func() bool { // what was not shown is not received, as nobody is told of it
-		c.bears(Tolerance{Unreceived: cost(c.bill.model, billing.Output, "", s.n*s.unseen)})
+		if c.bill.model != hidingChat {
+			c.bears(Tolerance{Unreceived: cost(c.bill.model, billing.Output, "", s.n*s.unseen)})
+		}
 		return false
 	}
 	above, given := s.excess(), int64(0)
@@ -250,7 +241,7 @@ func (c *vendorCall) pieces(s plannedOutput, prompt string, send func(candidate,
 		}
 		for candidate := range s.n {
 			given += tokens
-			c.made(tokens, min(tokens, max(given-(s.n*s.visible-above), 0)), true)
+			c.made(tokens, min(tokens, max(given-(s.n*s.visible-above), 0)))
 			if !send(candidate, tokens) {
 				return gone()
 			}

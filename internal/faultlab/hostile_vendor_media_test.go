@@ -22,8 +22,7 @@ type order struct {
 	units         []units
 	takes         time.Duration
 	answer        func()
-	unreceived    int64 // tokens of pictures that the operator bears if nobody gets them
-	video         bool  // nothing is billed before it is taken in
+	video         bool // nothing is billed before it is taken in
 }
 
 // units are what is billed of one unit of the price list.
@@ -54,11 +53,8 @@ func (c *vendorCall) make(o order) {
 	} else if bills(); !c.wait(o.takes) {
 		o.answer = nil
 	}
-	switch {
-	case o.answer != nil:
+	if o.answer != nil {
 		o.answer()
-	case o.unreceived > 0 && c.r.Context().Err() != nil:
-		c.bears(Tolerance{Unreceived: cost(o.model, billing.ImageOutput, "", o.unreceived)})
 	}
 }
 
@@ -111,13 +107,12 @@ func (c *vendorCall) makePictures(p *pictureRequest, shown int64, kind string) {
 	input, output := int64(len(p.Prompt))/4, n*each
 	o := order{
 		model: p.Model, prompt: p.Prompt, possible: (p.Model == pieceImage || p.Model == tokenImage) && n >= 1 && n <= 100, takes: 5 * time.Second,
-		units:      []units{{billing.Input, "", input}, {billing.ImageInput, "", shown * file}, {billing.ImageOutput, "", output}},
-		unreceived: output,
+		units: []units{{billing.Input, "", input}, {billing.ImageInput, "", shown * file}, {billing.ImageOutput, "", output}},
 	}
 	usage := fmt.Sprintf(`{"input_tokens":%d,"output_tokens":%d,"total_tokens":%d,"input_tokens_details":{"text_tokens":%d,"image_tokens":%d}}`,
 		input+shown*file, output, input+shown*file+output, input, shown*file)
 	if p.Model == pieceImage {
-		o.units, o.unreceived, usage = []units{{billing.Image, "", n}}, 0, "null"
+		o.units, usage = []units{{billing.Image, "", n}}, "null"
 	}
 	o.answer = func() {
 		if !p.Stream {

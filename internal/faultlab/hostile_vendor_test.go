@@ -291,6 +291,7 @@ const (
 	renamedChat = "delta-k3" // its channel renames max_tokens
 	droppedChat = "drop-chat"
 	nativeChat  = "native-chat" // speaks Anthropic's wire
+	hidingChat  = "hiding-chat" // reasons and does not show it, as the gateway knows
 	dearChat    = "dear-chat"
 	tokenImage  = "imagegen-2"
 	pieceImage  = "picture-1"
@@ -313,6 +314,7 @@ var hostilePrices = map[string]row{
 		{Unit: billing.Input, Amount: "3.00"}, {Unit: billing.CachedInput, Amount: "0.30"}, {Unit: billing.CacheWrite, Amount: "3.75"},
 		{Unit: billing.Output, Amount: "15.00"},
 	},
+	hidingChat:  {{Unit: billing.Input, Amount: "1.00"}, {Unit: billing.Output, Amount: "10.00"}},
 	dearChat:    {{Unit: billing.Input, Amount: "30.00"}, {Unit: billing.Output, Amount: "120.00"}},
 	tokenImage:  {{Unit: billing.Input, Amount: "5.00"}, {Unit: billing.ImageInput, Amount: "8.00"}, {Unit: billing.ImageOutput, Amount: "32.00"}},
 	pieceImage:  {{Unit: billing.Image, Amount: "0.02"}},
