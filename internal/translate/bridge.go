@@ -5,7 +5,8 @@
 // one of the upstream's wire: messages_to_chat.go and responses_to_chat*.go are the first
 // step, chat_to_messages.go and chat_to_responses.go the second. Each has a table of
 // fields (fields.go), which says what is carried, dropped or refused. A further field is a
-// row of them, with the method that carries it and a pair of requests in testdata.
+// row of them, with the method that carries it and a pair of requests in testdata. Custom
+// tools of chat are in chat_custom.go.
 //
 // Answers go through pieces (answer.go), so that each wire is read in one file
 // (*_read.go) and written in one (*_write*.go); blocks.go puts pieces that come in any
