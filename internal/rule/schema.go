@@ -71,16 +71,17 @@ func checkSchema(raw []byte, of metaSchema) error {
 	return nil
 }
 
-// metaSchema is what a draft says of the keywords' own values.
-type metaSchema func() (*jsonschema.Resolved, error)
+// metaSchema is what a draft says of the keywords' own values; it is made when it is first
+// needed.
+type metaSchema = func() (*jsonschema.Resolved, error)
 
 // The meta-schemas. That of draft 2020-12 is in metaSchemaText (JSON Schema Core, sections 8
 // to 10; Validation, 6 to 9); the others differ from it in a few keywords.
 var (
-	draft202012 = newMetaSchema()
-	olderDraft  = newMetaSchema(olderKeywords)
-	draft04     = newMetaSchema(olderKeywords, `{"exclusiveMaximum": {"$ref": "#/$defs/flag"}, "exclusiveMinimum": {"$ref": "#/$defs/flag"}}`)
-	anyDraft    = newMetaSchema(olderKeywords, `{"exclusiveMaximum": {"type": ["number", "boolean"]}, "exclusiveMinimum": {"type": ["number", "boolean"]}}`)
+	draft202012 = sync.OnceValues(func() (*jsonschema.Resolved, error) { return newMetaSchema() })
+	olderDraft  = sync.OnceValues(func() (*jsonschema.Resolved, error) { return newMetaSchema(olderKeywords) })
+	draft04     = sync.OnceValues(func() (*jsonschema.Resolved, error) { return newMetaSchema(olderKeywords, flagBounds) })
+	anyDraft    = sync.OnceValues(func() (*jsonschema.Resolved, error) { return newMetaSchema(olderKeywords, anyBounds) })
 )
 
 // drafts are by what their $schema names: the path at json-schema.org.
@@ -101,21 +102,24 @@ const olderKeywords = `{
  "dependencies": {"type": "object", "additionalProperties": {"anyOf": [{"$ref": "#"}, {"$ref": "#/$defs/names"}]}}
 }`
 
-// newMetaSchema is the meta-schema of draft 2020-12 with other keywords; it is made when it
-// is first needed.
-func newMetaSchema(others ...string) metaSchema {
-	return sync.OnceValues(func() (*jsonschema.Resolved, error) {
-		var s jsonschema.Schema
-		if err := json.Unmarshal([]byte(metaSchemaText), &s); err != nil {
+// The values of exclusive bounds in draft 04, and in any draft.
+const (
+	flagBounds = `{"exclusiveMaximum": {"$ref": "#/$defs/flag"}, "exclusiveMinimum": {"$ref": "#/$defs/flag"}}`
+	anyBounds  = `{"exclusiveMaximum": {"type": ["number", "boolean"]}, "exclusiveMinimum": {"type": ["number", "boolean"]}}`
+)
+
+// newMetaSchema is the meta-schema of draft 2020-12 with other keywords.
+func newMetaSchema(others ...string) (*jsonschema.Resolved, error) {
+	var s jsonschema.Schema
+	if err := json.Unmarshal([]byte(metaSchemaText), &s); err != nil {
+		return nil, err
+	}
+	for _, keywords := range others {
+		if err := json.Unmarshal([]byte(keywords), &s.Properties); err != nil {
 			return nil, err
 		}
-		for _, keywords := range others {
-			if err := json.Unmarshal([]byte(keywords), &s.Properties); err != nil {
-				return nil, err
-			}
-		}
-		return s.Resolve(nil)
-	})
+	}
+	return s.Resolve(nil)
 }
 
 const metaSchemaText = `{
