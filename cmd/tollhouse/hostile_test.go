@@ -187,7 +187,8 @@ var hostileRequests = []struct {
 	{"what not to expect", sized("Expect: 200-ok"), "417", 0},
 	{"two keys", sized("Authorization: Bearer sk-other"), "401 ok", 0},
 	{"the key named as hop by hop", sized("Connection: close, Authorization"), "200", 1},
-	{"headers of a proxy", sized("X-Forwarded-For: 127.0.0.1", "X-Forwarded-Host: evil.example", "X-Real-IP: ::1", "Forwarded: for=_x;host=evil", "Via: 1.1 x", "X-Original-URL: /admin/v1/accounts", "X-Rewrite-URL: /admin/v1/accounts", "X-Request-Id: mine", "Cookie: a=b", "Proxy-Authorization: Basic x", "TE: trailers, gzip", "Accept-Encoding: gzip", "X-Api-Key: k", "Anthropic-Beta: x", "OpenAI-Organization: o", "Range: bytes=0-1", "If-None-Match: *"), "200 ok", 1},
+	{"two keys that differ", sized("X-Api-Key: k"), "401 ok", 0},
+	{"headers of a proxy", sized("X-Forwarded-For: 127.0.0.1", "X-Forwarded-Host: evil.example", "X-Real-IP: ::1", "Forwarded: for=_x;host=evil", "Via: 1.1 x", "X-Original-URL: /admin/v1/accounts", "X-Rewrite-URL: /admin/v1/accounts", "X-Request-Id: mine", "Cookie: a=b", "Proxy-Authorization: Basic x", "TE: trailers, gzip", "Accept-Encoding: gzip", "X-Api-Key: KEY", "Anthropic-Beta: x", "OpenAI-Organization: o", "Range: bytes=0-1", "If-None-Match: *"), "200 ok", 1},
 }
 
 // TestWhatIsNoCleanRequestIsRefusedOrReadInOneWay is docs/faults.md, row 36.
