@@ -105,6 +105,9 @@ func (db *DB) sumDay(ctx context.Context) (more bool, err error) {
 	if err != nil || !found {
 		return false, err
 	}
+	if summed > math.MinInt64 && startOfDay(summed) < summed && startOfDay(summed) < startOfDay(first) {
+		first = summed // the rest of its day has no usage, and the day has its sum to get
+	}
 	if summing <= end-time.Hour.Nanoseconds() {
 		if summing, err = db.announceSums(ctx, end); err != nil {
 			return false, err

@@ -121,7 +121,9 @@ var verifyTests = map[string]func(dbTest){
 		theirs := b.charge("r2", 1)
 		theirs.Account = "other"
 		b.settle(b.made(theirs), 1)
-		b.advance(archiveDay)
+		b.advance(2 * time.Hour)
+		b.sumHours()
+		b.advance(3 * archiveDay) // the rest of the day, and whole days, have no usage
 		b.settle(b.reserve("r3", 1), 1)
 		b.advance(2 * time.Hour)
 		b.sumHours()
