@@ -110,7 +110,7 @@ func accountShow(p *program) *command {
 // keyCreate is `key create`. The flags of limits are unsigned, so that pflag refuses a
 // negative one as a mistake of the command line.
 func keyCreate(p *program) *command {
-	c := newCommand("key create", "make an API key; it is shown only now")
+	c := newCommand("key create", "create an API key; it is printed once and cannot be shown again")
 	c.examples = []string{
 		"tollhouse key create --account acme",
 		"tollhouse key create --account acme --name ci --models delta-k3 --expires 30d --rpm 60 --budget 5.00",

@@ -217,7 +217,7 @@ func channelTest(p *program) *command {
 	c.details = "It requests a token of a chat model in each form that the vendor speaks (chat, messages, responses), or the vector\nof one word; no account pays for it. A picture or speech costs money: name the model with --model, and add --yes.\nIf the channel fails, the exit code is 1."
 	c.examples = []string{"tollhouse channel test main", "tollhouse channel test main --model delta-k3 --json"}
 	var in server.ChannelTest
-	c.flags.StringVar(&in.Model, "model", "", "the public id of the model to call; default the first that costs next to nothing")
+	c.flags.StringVar(&in.Model, "model", "", "the public id of the model to call; default: the cheapest chat or embedding model")
 	c.flags.BoolVar(&in.Yes, "yes", false, "make the call even if it costs money")
 	cl := newChannelCommand(p, c)
 	cl.noLimit = true // the server has a limit of its own
@@ -447,7 +447,7 @@ func chooseProbes(components *config.Components, in server.ChannelTest) (string,
 			return "", nil, fault.Invalid("model", fmt.Sprintf("The channel %s serves no model yet: `tollhouse channel models` says why.", in.Channel))
 		}
 		if slices.Contains(ids, "*") {
-			return "", nil, fault.Invalid("model", fmt.Sprintf("The channel %s passes every model through: name the one to test it with (--model MODEL).", in.Channel))
+			return "", nil, fault.Invalid("model", fmt.Sprintf("The channel %s accepts any model: choose one with --model.", in.Channel))
 		}
 		return "", nil, fault.Invalid("model", fmt.Sprintf("Every model of the channel %s costs money to test: name one (--model MODEL), and say that you want it (--yes).", in.Channel))
 	}

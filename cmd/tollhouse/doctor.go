@@ -453,7 +453,7 @@ func (d *doctor) checkPorts(ctx context.Context) {
 			}
 			d.add(a.flag, checkOK, "%s is free", a.address)
 		case d.server != nil && (a.flag == "admin" && dialable(a.address) == d.server.host || a.flag == "listen" && isAlive(ctx, a.address)):
-			d.add(a.flag, checkOK, "%s is the running server's", a.address)
+			d.add(a.flag, checkOK, "%s is in use by the running server", a.address)
 		case isAlive(ctx, a.address):
 			d.add(a.flag, checkProblem, "another tollhouse listens on %s: choose another address with --%s, or name its data directory with --data", a.address, a.flag)
 		default:

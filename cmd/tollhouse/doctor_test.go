@@ -167,7 +167,7 @@ func TestDoctorWorksBesideARunningServer(t *testing.T) {
 	} {
 		got := examineWith(t, acme, append(args, "--call")...)
 		for check, want := range map[string]string{
-			"server": "ok: one runs: its admin API is at " + i.admin, "listen": "ok: " + listens + " is the running server's", "store": "ok: the server that runs has sqlite:",
+			"server": "ok: one runs: its admin API is at " + i.admin, "listen": "ok: " + listens + " is in use by the running server", "store": "ok: the server that runs has sqlite:",
 			"running main": "warning: paused: `tollhouse channel resume main`", "call of main": "ok: m answered in ",
 		} {
 			if !strings.Contains(got.by[check], want) || got.code != exitOK {
@@ -198,7 +198,7 @@ func TestDoctorChecksTheFileOfThisDirectoryAndSendsItNoKey(t *testing.T) {
 	}{
 		{"listen: 127.0.0.1:0", map[string]string{
 			"configuration": "ok: tollhouse.yaml in this directory is good: 1 channel", "listen": "ok: 127.0.0.1:0 is free", "admin": "ok: 127.0.0.1:0 is free",
-			"channel main": "warning: not asked: keys go to the addresses of a file only where it is named: `tollhouse doctor --config tollhouse.yaml`", "calls": "warning: not made: keys",
+			"channel main": "warning: skipped: run `tollhouse doctor --config tollhouse.yaml` to test vendors with their keys", "calls": "warning: skipped: run",
 		}},
 		{"listen: '${OPENAI_API_KEY}.invalid:80'", map[string]string{"listen": "warning: not tried: the address in tollhouse.yaml is none such as 127.0.0.1"}},
 		{"listen: 192.0.2.1:80", map[string]string{"listen": "warning: not tried"}},

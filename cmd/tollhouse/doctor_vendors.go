@@ -131,13 +131,13 @@ func (d *doctor) checkVendors(ctx context.Context) {
 	case skew.Abs() > clockWarning:
 		d.add("clock", checkWarning, "it differs by %s from the vendors': have it set by a time server (timedatectl set-ntp true)", skew.Abs().Round(time.Second))
 	default:
-		d.add("clock", checkOK, "it agrees with the vendors' within %s", clockWarning)
+		d.add("clock", checkOK, "the system clock is within %s of the vendors'", clockWarning)
 	}
 }
 
 // onlyNamed is why a file of this directory that no flag or variable names has no vendor
 // asked: it may be that of a cloned repository, and lead keys of the environment anywhere.
-const onlyNamed = "keys go to the addresses of a file only where it is named: `tollhouse doctor --config " + defaultFile + "`"
+const onlyNamed = "run `tollhouse doctor --config " + defaultFile + "` to test vendors with their keys"
 
 // askVendor asks a channel's vendor without a key, which costs nothing and shows whether
 // it can be reached and what its clock says, and then for its list of models with each
@@ -151,7 +151,7 @@ func (d *doctor) askVendor(ctx context.Context, c *config.Channel) ([]finding, *
 		return []finding{row(checkOK, "simulated: nothing is asked")}, nil
 	}
 	if d.unnamed {
-		return []finding{row(checkWarning, "not asked: %s", onlyNamed)}, nil
+		return []finding{row(checkWarning, "skipped: %s", onlyNamed)}, nil
 	}
 	address := c.Address()
 	skew, err := d.probe(ctx, address)
@@ -327,7 +327,7 @@ func (d *doctor) checkCalls(ctx context.Context) {
 		return r, err
 	}
 	if d.server == nil && d.unnamed {
-		d.add("calls", checkWarning, "not made: %s", onlyNamed)
+		d.add("calls", checkWarning, "skipped: %s", onlyNamed)
 		return
 	}
 	if d.server == nil && d.components != nil {

@@ -17,7 +17,7 @@ import (
 // serveCommand is `serve`. Every flag can be set by the environment too, as in a container.
 func serveCommand(p *program) *command {
 	c := newCommand("serve", "serve the API")
-	c.details = "Without --demo and --config, variables of the environment decide which vendors are served:\n" +
+	c.details = "Without --demo or --config, vendors are taken from these environment variables:\n" +
 		"  " + strings.Join(presetVariables(), "\n  ") + "\n" +
 		"Each vendor's address can be another one, by ..._BASE_URL; docs/vendors.md has the table.\n" +
 		"The first signal lets running calls end; a second one cancels them."
@@ -182,7 +182,7 @@ func (a *app) drain(l *listeners, signals <-chan os.Signal, timeout time.Duratio
 		awaitSecondSignal(ctx, signals, cancel)
 	}()
 	load := a.gateway.Load()
-	a.logger.Info("shutting down: running calls may go on for as long as drain says, and a second signal ends them at once", "running", load.Running+load.Waiting, "drain", timeout.String())
+	a.logger.Info("shutting down: waiting for running calls; press Ctrl-C again, or send a second signal, to cancel them", "running", load.Running+load.Waiting, "drain", timeout.String())
 	late := context.AfterFunc(ctx, func() {
 		// A client that reads nothing blocks its request even after that is canceled.
 		time.AfterFunc(closeTimeout, func() { _ = l.public.server.Close() })
