@@ -84,7 +84,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		check, want string
 	}{
 		{"nothing", channel(good.url, ""), key, nil, "channel main", "ok: the vendor at 127.0.0.1"},
-		{"nothing, of the clock", channel(good.url, ""), key, nil, "clock", "ok: it agrees"},
+		{"nothing, of the clock", channel(good.url, ""), key, nil, "clock", "ok: the system clock is within"},
 		{"a mistake in the file", "billing: cuont\n", nil, nil, "configuration", "problem: FILE:1:10: billing: it must be one of prepaid, count"},
 		{"a variable that is not set", channel(good.url, ""), nil, nil, "configuration", "problem: FILE:2:"},
 		{"no file", "", nil, []string{"--config", "/nonexistent/t.yaml"}, "configuration", "`tollhouse init --config /nonexistent/t.yaml` makes it"},

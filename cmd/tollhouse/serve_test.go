@@ -309,7 +309,7 @@ func (r *slowStream) ends(words int, cut bool) {
 func TestAServerThatDrainsTakesNoCallsAndLetsAStreamEnd(t *testing.T) {
 	r := startSlowStream(t, "--drain", "1h")
 	r.signals <- syscall.SIGTERM
-	if r.stderr.Await(`shutting down: .*a second signal ends them at once" running=1 drain=1h0m0s`) == nil {
+	if r.stderr.Await(`shutting down: .*to cancel them" running=1 drain=1h0m0s`) == nil {
 		t.Errorf("the log is\n%s", r.stderr)
 	}
 	r.refuses()
