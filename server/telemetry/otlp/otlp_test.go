@@ -230,7 +230,7 @@ func TestAFailureIsAnErrorOfTheSpanIfItIsTheServers(t *testing.T) {
 			map[string]any{"error.type": "ServiceUnavailable", "http.response.status_code": int64(503), "tollhouse.charge": "0.00"}},
 		{"a client's mistake", "any-name-at-all", "", 0, "chat", false,
 			map[string]any{"error.type": "model_not_found", "http.response.status_code": int64(400), "gen_ai.request.model": "any-name-at-all"}},
-		{"a vendor's own code is replaced by its status", "m", `,"user":"refuse"`, 0, "chat m", false,
+		{"a vendor's own code is replaced by its status", "m", `,"stop":"refuse"`, 0, "chat m", false,
 			map[string]any{"error.type": "422", "http.response.status_code": int64(422)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
