@@ -74,7 +74,6 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	channel := func(base, more string) string {
 		return "billing: count\nchannels: [{name: main, driver: openai, base_url: '" + base + "', keys: [{env: MAIN_KEY}], models: {m: m}" + more + "}]\n"
 	}
-	const prepaid = "channels: [{name: main, driver: sim, models: {'*': '*'}}]\nprices: {m: {input: '1', output: '1'}}\n"
 	key := environment{"MAIN_KEY": "sk-of-the-vendor-0123456789"}
 	with := func(name, value string) environment { return environment{"MAIN_KEY": key["MAIN_KEY"], name: value} }
 	for _, c := range []struct {
