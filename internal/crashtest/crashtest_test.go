@@ -95,7 +95,6 @@ var ledgerPoints = []ledgerPoint{
 	{recovering, beforeBegin, 3, ""},
 	{recovering, afterBegin, 3, ""},
 	{recovering, afterFirst, 3, ""},
-	{recovering, "before INSERT setting", 1, ""},
 	{recovering, "before INSERT node", 1, ""},
 	{recovering, "before UPDATE node", 1, ""},
 	{recovering, "before UPDATE account", 1, ""},
