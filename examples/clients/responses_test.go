@@ -43,7 +43,8 @@ const (
 	toolLoop   = `[["weather({\"city\":\"Oslo\"})","weather({\"city\":\"Rome\"})"],["reasoning: More.","weather({\"city\":\"Bern\"})"],["output_text: The tool said: sunny in Bern"]]`
 	customLoop = `[["exec[echo \"a\\b\u00e9\ud83d\ude00\"\nls]"],["output_text: The tool said: ran echo \"a\\b\u00e9\ud83d\ude00\"\nls"]]`
 	// What a program sees of a stream that breaks is an exception, also where the vendor
-	// said in an event that it failed, which the SDKs take for a whole answer.
+	// said in an event that it failed, which the SDKs take for a whole answer. The code is
+	// that of the status which the vendor's error says.
 	brokenOff   = `{"error":"APIError","status":null,"code":"BadGateway","param":null}`
 	failed      = `{"error":"APIError","status":null,"code":"InternalServerError","param":null}`
 	aiBrokenOff = `{"error":"StreamProviderError","status":500,"code":"BadGateway","param":null}`
@@ -54,10 +55,6 @@ const (
 
 // notAtTheVendor are cases of what the gateway refuses.
 var notAtTheVendor = map[string]string{"vendor": "-"}
-
-// failing are cases in which the vendor says in the stream that it failed, for which
-// each wire has its own words.
-var failing = map[string]string{"vendor": "-", "chat": brokenOff, "messages": brokenOff}
 
 // unthought are cases whose vendor says how much it thought, which Messages has no word for.
 func unthought(want string) map[string]string {
@@ -84,8 +81,8 @@ var sdkCases = []responsesCase{
 	{name: "loopHelper", want: toolLoop},
 	{name: "custom", want: customLoop},
 	{name: "customHelper", want: customLoop},
-	{name: "failed", want: failed, at: failing},
-	{name: "failedHelper", want: failed, at: failing},
+	{name: "failed", want: failed, at: notAtTheVendor},
+	{name: "failedHelper", want: failed, at: notAtTheVendor},
 	{name: "cut", want: brokenOff, at: notAtTheVendor},
 	{name: "wholeCut", want: `{"error":"InternalServerError","status":502,"code":"BadGateway","param":null}`, at: notAtTheVendor},
 	{name: "session", want: `["completed","completed"]`},
@@ -115,7 +112,7 @@ var responsesPrograms = map[string][]responsesCase{
 		{name: "resumed", want: `{"reasoning":"","steps":[["tool-calls","sunny in Oslo"],["stop","Two."]],"usage":[38,4]}`},
 		{name: "thoughts", want: `{"reasoning":"Let me see.","steps":[["stop","Hello there."]],"usage":[19,5]}`},
 		{name: "object", want: city},
-		{name: "failed", want: aiFailed, at: map[string]string{"vendor": "-", "chat": aiBrokenOff, "messages": aiBrokenOff}},
+		{name: "failed", want: aiFailed, at: notAtTheVendor},
 		{name: "cut", want: aiBrokenOff, at: notAtTheVendor},
 	},
 	"open_responses.py": {
