@@ -31,9 +31,6 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 	w := r.Walker(rd, src)
 	list := conversation.Top("messages")
 	return w.Array(list, "an array of message objects", func(i int) error {
-		if r.Messages == nil {
-			r.Messages = make([]chat.Message, 0, 4)
-		}
 		m := message{Walker: w, path: list.Element(i), decoded: r.typed == nil}
 		if r.typed != nil {
 			m.Message = r.typed.Messages[i]
@@ -53,7 +50,7 @@ type message struct {
 	decoded    bool // the fields are not a typed request's
 	loadsTools bool // a system message may load tools
 
-	other conversation.Path // the first block of a type that is not in blockTypes; none if the path is empty
+	other string // where the first block stands of a type that is not in blockTypes; empty for none
 }
 
 // read reads the message, and checks what only the whole of it shows.
@@ -75,8 +72,8 @@ func (m *message) read() error {
 	case m.ToolCallID != "" && m.Role != "tool":
 		m.Must(m.path, ".tool_call_id", `absent unless the role is "tool"`)
 	case m.Role == "assistant": // an answer comes back as it was given: a refusal, reasoning alone, blocks of the vendor's
-	case m.other != conversation.Path{}:
-		m.Must(m.other, ".type", rule.Words(blockTypes[:]))
+	case m.other != "":
+		m.Problem.Note(m.other+".type", rule.Words(blockTypes[:]))
 	case string(m.Message.Content) == "[]":
 		m.Must(m.path, ".content", "a string or a non-empty array of content blocks")
 	case !rawjson.IsNull(m.Message.Content):
@@ -238,8 +235,8 @@ func (m *message) readBlock(path conversation.Path) error {
 // readOther notes a block of a type that only an answer can have. It is text, but for a
 // link, which a vendor might follow.
 func (m *message) readOther(b *block, path conversation.Path) {
-	if m.other == (conversation.Path{}) {
-		m.other = path
+	if m.other == "" {
+		m.other = path.String() // a path into m would put every message on the heap
 	}
 	for _, raw := range b.rest {
 		if raw[0] == '{' {

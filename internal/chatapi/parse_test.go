@@ -289,3 +289,18 @@ func TestWhatTheGatewayReadsIsSpelledExactlyAndSaidOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestAFewMessagesCostNoAllocationEach(t *testing.T) {
+	allocations := func(messages int) float64 {
+		list := strings.Repeat(`{"role":"user","content":"hello"},`, messages)
+		body := []byte(`{"model":"m","messages":[` + strings.TrimSuffix(list, ",") + `]}`)
+		return testing.AllocsPerRun(100, func() {
+			if _, err := Parse(body); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	if one, four := allocations(1), allocations(4); four > one+3 { // the list of their contents grows
+		t.Errorf("one message takes %v allocations, four take %v", one, four)
+	}
+}

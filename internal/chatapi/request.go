@@ -36,7 +36,8 @@ func Parse(data []byte) (*Request, error) { return read(data, nil) }
 // are the caller's own and not decoded again, unless it has an Extra or breaks a rule:
 // then the bytes are parsed.
 func Encode(typed *chat.Request) (*Request, error) {
-	return rule.Encode(typed, hasExtra(typed), read)
+	type members chat.Request
+	return rule.Encode(typed, (*members)(typed), hasExtra(typed), read)
 }
 
 // hasExtra reports whether the request or a part of it has members without a field
@@ -59,14 +60,17 @@ func read(data []byte, typed *chat.Request) (*Request, error) {
 		request Request
 		view    chat.Request
 		members [12]rawjson.Member // which most bodies have no more than
+
+		messages [4]chat.Message
 	})
 	r := &all.request
 	r.Object.Members = all.members[:0]
 	r.Request, r.typed = &all.view, typed
 	if typed != nil {
 		all.view = *typed
-		r.Messages, r.Tools, r.ToolChoice, r.ResponseFormat = nil, nil, nil, nil // are read as JSON
+		r.Tools, r.ToolChoice, r.ResponseFormat = nil, nil, nil // are read as JSON
 	}
+	r.Messages = all.messages[:0]
 	if err := r.ReadBody(rule.Body, data, "messages", uncounted, r.readMessages); err != nil {
 		return nil, err
 	}

@@ -54,7 +54,8 @@ func Parse(data []byte) (*Request, error) { return read(data, nil) }
 
 // Encode marshals a typed request and checks the bytes as [Parse] does.
 func Encode(typed *embeddings.Request) (*Request, error) {
-	return rule.Encode(typed, len(typed.Extra) > 0, read)
+	type members embeddings.Request
+	return rule.Encode(typed, (*members)(typed), len(typed.Extra) > 0, read)
 }
 
 // read indexes and checks a request body. The fields are typed's, but for the

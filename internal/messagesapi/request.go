@@ -47,7 +47,8 @@ func EncodeCount(typed *messages.Request) (*Request, error) {
 }
 
 func encode(typed *messages.Request, count bool) (*Request, error) {
-	return rule.Encode(typed, hasExtra(typed), func(data []byte, typed *messages.Request) (*Request, error) { return read(data, typed, count) })
+	type members messages.Request
+	return rule.Encode(typed, (*members)(typed), hasExtra(typed), func(data []byte, typed *messages.Request) (*Request, error) { return read(data, typed, count) })
 }
 
 // hasExtra reports whether the request or a part of it has members without a field

@@ -72,7 +72,8 @@ func EncodeCount(typed *responses.Request) (*Request, error) {
 }
 
 func encode(typed *responses.Request, count bool) (*Request, error) {
-	return rule.Encode(typed, hasExtra(typed), func(data []byte, typed *responses.Request) (*Request, error) { return read(data, typed, count) })
+	type members responses.Request
+	return rule.Encode(typed, (*members)(typed), hasExtra(typed), func(data []byte, typed *responses.Request) (*Request, error) { return read(data, typed, count) })
 }
 
 // hasExtra reports whether the request or a part of it has members without a field

@@ -115,9 +115,10 @@ func Read(o *rawjson.Object, rules *rawjson.Rules, data []byte, name string, vis
 // Encode marshals a request that was made in Go and has it read as one that came over
 // the wire, so that both obey the same rules. read gets the typed request too, whose
 // fields need not be decoded again, but nil if it has an Extra, which may name what has
-// a field of its own.
-func Encode[T, R any](typed *T, hasExtra bool, read func(data []byte, typed *T) (*R, error)) (*R, error) {
-	data, err := json.Marshal(typed)
+// a field of its own. members is typed without its methods: MarshalJSON, which it has for
+// encoding/json, costs a copy of the body and a second look at all of it.
+func Encode[T, R any](typed *T, members any, hasExtra bool, read func(data []byte, typed *T) (*R, error)) (*R, error) {
+	data, err := json.Marshal(members)
 	switch {
 	case err != nil:
 		return nil, fault.Invalid("", "The request cannot be written as JSON: "+err.Error()+".")

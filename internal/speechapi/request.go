@@ -47,7 +47,8 @@ func Parse(data []byte) (*Request, error) { return read(data, nil) }
 
 // Encode marshals a typed request and checks the bytes as [Parse] does.
 func Encode(typed *speech.Request) (*Request, error) {
-	return rule.Encode(typed, len(typed.Extra) > 0, read)
+	type members speech.Request
+	return rule.Encode(typed, (*members)(typed), len(typed.Extra) > 0, read)
 }
 
 // read indexes and checks a request body. The fields are typed's, or are decoded

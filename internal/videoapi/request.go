@@ -78,7 +78,8 @@ func Parse(data []byte) (*Request, error) {
 
 // Encode marshals a typed request and reads it again as [Parse] does.
 func Encode(typed *video.Request) (*Request, error) {
-	return rule.Encode(typed, true, func(data []byte, _ *video.Request) (*Request, error) { return Parse(data) })
+	type members video.Request
+	return rule.Encode(typed, (*members)(typed), true, func(data []byte, _ *video.Request) (*Request, error) { return Parse(data) })
 }
 
 // Field is the JSON of any top-level member; nil if there is none.
