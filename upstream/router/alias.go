@@ -17,25 +17,25 @@ var aliased = []string{
 // userID is the member of the metadata of messages that names a user.
 const userID = "user_id"
 
-// setAliases gives the members of the call's body their aliases, but those that the channel
-// passes. It reports whether there are any.
-func (c *channel) setAliases(call *upstream.Call) (changed bool) {
+// aliases are the edits that give the members of the call's body their aliases, but those
+// that the channel passes.
+func (c *channel) aliases(call *upstream.Call) (edits []rawjson.Edit) {
 	if call.Alias == nil {
-		return false
+		return nil
 	}
 	for _, name := range aliased {
 		if alias := c.alias(call, name, call.Body.Raw(name)); alias != nil {
-			call.Body, changed = call.Body.Set(name, alias), true
+			edits = append(edits, rawjson.Set(name, alias))
 		}
 	}
 	if !messages[call.Op] {
-		return changed
+		return edits
 	}
 	metadata := call.Body.Raw("metadata")
 	if alias := c.alias(call, userID, rawjson.Lookup(metadata, userID)); alias != nil {
-		call.Body, changed = call.Body.Set("metadata", rawjson.Apply(metadata, rawjson.Set(userID, alias))), true
+		edits = append(edits, rawjson.Set("metadata", rawjson.Apply(metadata, rawjson.Set(userID, alias))))
 	}
-	return changed
+	return edits
 }
 
 // alias is the alias of a name, which is a JSON string or number; nil if there is none.

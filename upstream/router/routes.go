@@ -182,9 +182,13 @@ func (s *fieldFilter) Do(ctx context.Context, call *upstream.Call) (*upstream.Re
 	if !call.Body.Editable() {
 		return s.Upstream.Do(ctx, call)
 	}
-	edited := *call
-	if aliases := s.setAliases(&edited); !aliases && s.model == nil && !s.cuts && len(s.Drop) == 0 && len(s.renames) == 0 {
+	aliases := s.aliases(call)
+	if len(aliases) == 0 && s.model == nil && !s.cuts && len(s.Drop) == 0 && len(s.renames) == 0 {
 		return s.Upstream.Do(ctx, call)
+	}
+	edited := *call
+	for _, e := range aliases {
+		edited.Body = edited.Body.Set(e.Name, e.Value)
 	}
 	dropped, refusal := s.edit(&edited)
 	if refusal != nil {
