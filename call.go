@@ -266,7 +266,7 @@ func (c *call) bind(client context.Context, op *operation, m *Model) {
 	if c.state = op.state; c.state != nil {
 		c.only, c.key = c.state.channel, c.state.key
 	}
-	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(&c.client))
+	c.ctx, c.cancel = context.WithCancelCause((*via.Lasting)(&c.client))
 }
 
 // follow has left called when the client's context ends.

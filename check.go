@@ -84,6 +84,11 @@ func (c *call) checkUnpriced(op *operation, m *Model) (passed bool, err error) {
 	if !c.catalog.requirePrice {
 		return true, nil
 	}
+	return c.checkPassed(op, m)
+}
+
+// checkPassed is checkUnpriced of a request that has such a field.
+func (c *call) checkPassed(op *operation, m *Model) (passed bool, err error) {
 	err = op.unpriced(op, c.header, func(name, spelled string) bool {
 		passes := c.catalog.router.Passes(op.name, m.ID, name, spelled, !slices.Contains(op.translated, name)) ||
 			!rule.Unpriced(name) && c.catalog.router.Renames(op.name, m.ID, spelled)

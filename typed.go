@@ -194,23 +194,29 @@ func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Resp
 
 // encodeChat makes the operation of a typed request.
 func encodeChat(req *chat.Request, stream bool) encoder {
-	typed := *req
-	typed.Stream = stream
-	return encoding(&typed, chatapi.Encode, newChat)
+	if req.Stream != stream {
+		typed := *req
+		typed.Stream, req = stream, &typed
+	}
+	return encoding(req, chatapi.Encode, newChat)
 }
 
 // encodeMessages is encodeChat for messages.
 func encodeMessages(req *messages.Request, stream bool) encoder {
-	typed := *req
-	typed.Stream = stream
-	return encoding(&typed, messagesapi.Encode, newMessages)
+	if req.Stream != stream {
+		typed := *req
+		typed.Stream, req = stream, &typed
+	}
+	return encoding(req, messagesapi.Encode, newMessages)
 }
 
 // encodeResponses is encodeChat for responses.
 func encodeResponses(req *responses.Request, stream bool) encoder {
-	typed := *req
-	typed.Stream = stream
-	return encoding(&typed, responsesapi.Encode, newResponse)
+	if req.Stream != stream {
+		typed := *req
+		typed.Stream, req = stream, &typed
+	}
+	return encoding(req, responsesapi.Encode, newResponse)
 }
 
 // encoder makes the operation of a typed call.
@@ -267,22 +273,20 @@ func answered[R any](ctx context.Context, g *Gateway, form string, encode encode
 		response *R
 		err      error
 	}
-	done := make(chan result, 1)
+	done := make(chan result)
 	go func() {
 		response, err := runWhole(inner, c, op, nil, form, typed)
-		done <- result{response, err}
+		select {
+		case done <- result{response, err}:
+		case <-ctx.Done(): // nobody waits for it
+		}
 	}()
 	select {
 	case r := <-done:
 		return r.response, r.err
 	case <-ctx.Done():
 	}
-	select {
-	case r := <-done: // it came at the same moment
-		return r.response, r.err
-	default:
-		return nil, contextError(ctx)
-	}
+	return nil, contextError(ctx)
 }
 
 // runWhole runs a typed call, which failed with err before it or not, to its whole answer.

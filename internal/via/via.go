@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 )
@@ -114,6 +115,21 @@ func (c *Context) Value(k any) any {
 	}
 	return c.Context.Value(k)
 }
+
+// Lasting is a Context that never ends.
+type Lasting Context
+
+// Deadline is none.
+func (*Lasting) Deadline() (at time.Time, ok bool) { return at, false }
+
+// Done is never closed.
+func (*Lasting) Done() <-chan struct{} { return nil }
+
+// Err is nil.
+func (*Lasting) Err() error { return nil }
+
+// Value is that of the Context.
+func (c *Lasting) Value(k any) any { return (*Context)(c).Value(k) }
 
 // FromContext is the trail of a context; nil if it has none.
 func FromContext(ctx context.Context) *Trail {
