@@ -278,7 +278,7 @@ func (v *speechStream) accept(_ context.Context, r *upstream.Reply) (*upstream.R
 	}
 	format, err := v.formatOf(start, r.Header.Get("Content-Type"))
 	if err != nil {
-		return nil, err
+		return nil, speechapi.ErrorInstead(io.MultiReader(bytes.NewReader(start), r.Body), err)
 	}
 	audio := io.MultiReader(bytes.NewReader(start), r.Body)
 	encode := format == speech.WAV && v.want == speech.MP3

@@ -93,6 +93,8 @@ func TestWhatSpeechCostsThatEndsBadly(t *testing.T) {
 	}{
 		"nothing":                       {[]reading{{audio: strings.NewReader("")}}, "wav", "", 0, fault.BadGateway, true},
 		"an error object":               {[]reading{{audio: strings.NewReader(`{"error":{"message":"no"}}`), kind: "application/json"}}, "wav", "", 0, fault.BadGateway, true},
+		"an error object of a caller's": {[]reading{{audio: strings.NewReader(`{"error":{"message":"no","code":400}}`), kind: "application/json"}}, "wav", "", 0, fault.InvalidRequest, true},
+		"the same, called a text":       {[]reading{{audio: strings.NewReader(`{"error":{"message":"no","type":"invalid_request_error"}}`), kind: "text/plain"}}, "wav", "", 0, "invalid_request_error", true},
 		"no WAV":                        {[]reading{{audio: strings.NewReader("hello hello hello")}}, "wav", "", 0, fault.BadGateway, true},
 		"refused":                       {[]reading{{err: (&upstream.Failure{Status: 429, Sent: true, Refused: true}).Fault()}}, "wav", "", 0, fault.UpstreamRateLimit, true},
 		"cut in the first part":         {[]reading{{audio: cable("aaaa")}}, "wav", "aaa", 22, fault.BadGateway, false},
