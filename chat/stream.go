@@ -125,11 +125,11 @@ func (r *Response) Chunks() []*Chunk {
 	}
 	for _, c := range r.Choices {
 		delta := c.Message
-		delta.ToolCalls = make([]ToolCall, len(c.Message.ToolCalls))
+		delta.ToolCalls = nil
 		for i, call := range c.Message.ToolCalls {
 			index := int64(i)
 			call.Index = &index
-			delta.ToolCalls[i] = call
+			delta.ToolCalls = append(delta.ToolCalls, call)
 		}
 		add(Chunk{Choices: []ChunkChoice{{Index: c.Index, Delta: delta, Extra: c.Extra}}})
 		add(Chunk{Choices: []ChunkChoice{{Index: c.Index, FinishReason: c.FinishReason}}})

@@ -236,7 +236,11 @@ func (r *Request) Unfold(data []byte) ([]sse.Event, error) {
 	}
 	edits := []rawjson.Edit{rawjson.Set("type", rawjson.Quote(nil, kind))}
 	for name, raw := range o.All() {
-		if name != "data" && name != "error" {
+		switch name {
+		case "data", "error":
+		case "created":
+			edits = append(edits, rawjson.Set("created_at", raw)) // as events call it
+		default:
 			edits = append(edits, rawjson.Set(name, raw))
 		}
 	}

@@ -195,3 +195,11 @@ func TestAStreamThatEndsWithoutAPictureIsABadGateway(t *testing.T) {
 		}
 	}
 }
+
+func TestAWholeImageBecomesTheLastEvent(t *testing.T) {
+	events, err := parse(t, drawn("pixels-9", `,"stream":true`)).Unfold([]byte(`{"created":7,"data":[{"b64_json":"QUJD"}],"usage":{"output_tokens":9}}`))
+	want := `{"b64_json":"QUJD","type":"image_generation.completed","created_at":7,"usage":{"output_tokens":9}}`
+	if err != nil || len(events) != 1 || events[0].Name != "image_generation.completed" || string(events[0].Data) != want {
+		t.Errorf("%v, %+v", err, events)
+	}
+}
