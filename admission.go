@@ -509,19 +509,27 @@ type eventMemory struct {
 	ctx         context.Context
 	budget      *memoryBudget
 	reservation reservation
+	kept        reservedBytes // of what is read and on its way to the client
 }
 
 // Reserve implements [sse.Budget].
 func (m *eventMemory) Reserve(n int64) error {
-	switch {
-	case m.budget.available == nil:
+	if m.budget.available == nil {
 		return nil
-	case n > m.reservation.bytes:
-		return m.budget.reserve(m.ctx, &m.reservation, n-m.reservation.bytes)
 	}
-	var kept reservedBytes
-	m.budget.finish(&m.reservation, 0, &kept)
+	if more := n - m.reservation.bytes - int64(m.kept); more > 0 {
+		return m.budget.reserve(m.ctx, &m.reservation, more)
+	}
+	m.budget.finish(&m.reservation, 0, &m.kept)
+	m.budget.release(&m.kept)
 	return nil
+}
+
+// Keep implements [sse.Budget].
+func (m *eventMemory) Keep() {
+	if m.budget.available != nil {
+		m.budget.finish(&m.reservation, m.reservation.bytes, &m.kept)
+	}
 }
 
 // memoryMonitor knows whether the process is short of memory. It samples at most

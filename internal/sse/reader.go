@@ -28,6 +28,10 @@ const MaxSize = 256 << 20
 type Budget interface {
 	// Reserve waits until n bytes in all are the Reader's. Less than before gives some back.
 	Reserve(n int64) error
+
+	// Keep says that an event has come whole: it keeps its bytes, but who waits for some
+	// need not wait for the client that reads it.
+	Keep()
 }
 
 // ErrTooLarge says that an event is larger than the Reader's limit.
@@ -118,7 +122,11 @@ func (r *Reader) Release() {
 // An event that src ends without a blank line counts only when nothing of its
 // data can be missing: it is "[DONE]" or a whole JSON object.
 func (r *Reader) Next() (Event, error) {
-	if r.Await(); !r.ready {
+	r.Await()
+	if r.reserved {
+		r.budget.Keep()
+	}
+	if !r.ready {
 		return r.last()
 	}
 	r.ready, r.hasData = false, false

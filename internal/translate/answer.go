@@ -139,6 +139,9 @@ func (a *answerBody) Reserve(n int64) error {
 	return a.memory.Reserve(n)
 }
 
+// Keep implements [sse.Budget].
+func (a *answerBody) Keep() { a.memory.Keep() }
+
 // Read gives what of the translated answer is ready.
 func (a *answerBody) Read(p []byte) (int, error) {
 	for len(a.rest) == 0 {
