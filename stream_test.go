@@ -502,14 +502,19 @@ func TestAnEventMayBeAsLargeAsAWholeAnswer(t *testing.T) {
 	image := strings.Repeat("A", 12<<20)
 	picture := chunk(`{"role":"assistant","content":"","images":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` + image + `"}}]}`)
 	rest := chunk(`{"content":"four"}`) + `data: {"id":"up-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12}}` + "\n\ndata: [DONE]\n\n"
+	const askMessageStream = `{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"x"}]}`
 	large := func(o *gateway.Options) { o.MaxAnswer = limit }
 	h := newTestGateway(t, &scriptedUpstream{text: picture + rest}, "1", large)
 	if _, out := h.complete(t, upstream.ChatCompletion, askChatStream); !strings.Contains(out, image) || h.spent(t) != micro(12) {
 		t.Errorf("%d bytes, it costs %s", len(out), h.spent(t))
 	}
 	h = newTestGateway(t, answering{upstream.ChatCompletion, &scriptedUpstream{text: picture + rest}}, "1", large)
-	if _, out := h.complete(t, upstream.Messages, `{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"x"}]}`); !strings.Contains(out, "four") || h.spent(t) != micro(12) {
+	if _, out := h.complete(t, upstream.Messages, askMessageStream); !strings.Contains(out, "four") || h.spent(t) != micro(12) {
 		t.Errorf("translated: %s, it costs %s", out, h.spent(t))
+	}
+	h = newTestGateway(t, answering{upstream.ChatCompletion, &scriptedUpstream{text: chunk(`{"content":"`+image+`"}`) + rest}}, "1", large)
+	if _, out := h.complete(t, upstream.Messages, askMessageStream); !strings.Contains(out, image) || !strings.Contains(out, "four") || h.spent(t) != micro(12) {
+		t.Errorf("translated text: %d bytes, it costs %s", len(out), h.spent(t))
 	}
 	for name, text := range map[string]string{"first": "", "behind content": chunk(`{"content":"four"}`)} {
 		h := newTestGateway(t, &scriptedUpstream{text: text + chunk(`{"content":"`+strings.Repeat("A", limit)+`"}`) + rest}, "1", large)

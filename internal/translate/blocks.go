@@ -116,11 +116,14 @@ func (w *blockSequencer) add(s *streamBlock, text []byte) error {
 	if !s.open {
 		w.heldBytes += len(text)
 	}
+	if err := w.advance(false); err != nil {
+		return err
+	}
 	const most = 4 << 20
-	if w.heldBytes > most {
+	if w.heldBytes > most { // of what could not be sent
 		return upstream.BadAnswer("The upstream's tool calls are interleaved and larger than the gateway allows.", nil)
 	}
-	return w.advance(false)
+	return nil
 }
 
 // advance sends what can be sent: the text of the first block, and that it ends if
