@@ -86,7 +86,9 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	switch {
 	case m.fatal:
 		f.Ambiguous = false
-	case e.Code != fault.InvalidRequest || !known:
+	case e.Code != fault.InvalidRequest:
+	case !known:
+		c.QuoteError(e, httpdo.VendorError{Code: e.Code, Said: data})
 	case m.private:
 		e.Code, e.Message = m.code, noModel
 	case m.code != "":

@@ -94,7 +94,8 @@ func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
 func TestWhatAPollDoesNotFindIsTheTask(t *testing.T) {
 	for body, message := range map[string]string{
 		`{"error":{"code":"NotFound","message":"No cgt-1."}}`: "No cgt-1.",
-		`404 page not found`: "The upstream refused the request.",
+		`404 page not found`: "404 page not found",
+		`<html>`:             "The upstream refused the request.",
 	} {
 		up := newDriver(t, refusing(404, body), upstream.DriverOptions{})
 		_, err := up.Do(t.Context(), question("cgt-1"))
@@ -117,10 +118,14 @@ func TestA500OfNoFormIsNotTheVendorsAnswer(t *testing.T) {
 	}
 }
 
-func TestARefusalOfNoFormIsToldInOurWords(t *testing.T) {
-	for _, body := range []string{"", "<html>", `{"error":"no"}`, `{"error":{"message":"the vendor says so"}}`, `{"code":"x"}`} {
+func TestARefusalOfAnotherFormHasTheVendorsWords(t *testing.T) {
+	const ours = "The upstream refused the request."
+	for body, message := range map[string]string{
+		"": ours, "<html>": ours, `{"code":"x"}`: ours,
+		`{"error":"no"}`: "no", `{"error":{"message":"the vendor says so"}}`: "the vendor says so", `{"code":5,"msg":"no"}`: "no", "too long": "too long",
+	} {
 		_, err := newDriver(t, refusing(400, body), upstream.DriverOptions{}).Do(t.Context(), submission(t, asked))
-		if e := fault.From(err); e.Code != fault.InvalidRequest || e.HTTPStatus() != 400 || e.Message != "The upstream refused the request." || e.Body != nil {
+		if e := fault.From(err); e.Code != fault.InvalidRequest || e.HTTPStatus() != 400 || e.Message != message || e.Body != nil {
 			t.Errorf("%s: %v", body, err)
 		}
 	}

@@ -69,7 +69,11 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	if known && r.code != rateQuota && answer.OperatorFault(r.code) != 0 {
 		e = c.OperatorFault(f)
 	}
-	if known && e.Code == fault.InvalidRequest {
+	switch {
+	case e.Code != fault.InvalidRequest:
+	case !known:
+		c.QuoteError(e, httpdo.VendorError{Code: e.Code, Said: data})
+	default:
 		e.Code = fault.Code(c.Keys.Mask(r.code))
 		if message := c.Keys.Mask(r.message); message != "" {
 			e.Message = message

@@ -75,3 +75,14 @@ func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
 		})
 	}
 }
+
+func TestARefusalOfAnotherFormHasTheVendorsWords(t *testing.T) {
+	for body, message := range map[string]string{"<html>": "The upstream refused the request.", "too long": "too long", `{"code":5,"msg":"no"}`: "no"} {
+		for _, call := range []*upstream.Call{drawCall(t, askedPicture), videoCall(t)} {
+			e, _ := vendortest.Refused(t, newDriver(t, vendortest.Responds(400, nil, body)), call)
+			if e.Code != fault.InvalidRequest || e.Message != message || e.Body != nil {
+				t.Errorf("%s: %s: %v", call.Op, body, e)
+			}
+		}
+	}
+}
