@@ -183,6 +183,7 @@ func TestStreamsWhoseReasoningMayBeHiddenAreReadOn(t *testing.T) {
 		"a model that nobody knows":                     {"m", "", long, false},
 		"after an answer that hid its reasoning":        {"m", "", long, false},
 		"the operator says so":                          {"m", gateway.ReasoningHidden, long, true},
+		"the operator says so, of a short drain":        {"m", gateway.ReasoningHidden, long, true},
 		"the table says so of the vendor's id":          {"openai/gpt-5-mini", "", long, true},
 		"the operator knows better than the table":      {"o3", gateway.ReasoningShown, long, false},
 		"the request asks for reasoning":                {"m", "", with(`"reasoning_effort":"low"`), true},
@@ -193,8 +194,11 @@ func TestStreamsWhoseReasoningMayBeHiddenAreReadOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				v := &reasoningVendor{pause: 10 * time.Second}
-				routing := newRouter(t, router.Channel{Name: "c0", Upstream: v, Models: map[string]string{"m": row.upstream}})
-				h := newTestGateway(t, routing, "1.00", func(o *gateway.Options) {
+				channel := router.Channel{Name: "c0", Upstream: v, Models: map[string]string{"m": row.upstream}}
+				if strings.HasSuffix(name, "drain") {
+					channel.Drain = time.Second
+				}
+				h := newTestGateway(t, newRouter(t, channel), "1.00", func(o *gateway.Options) {
 					o.Models = []gateway.Model{{ID: "m", Reasoning: row.reasoning}}
 				})
 				if strings.HasPrefix(name, "after") {

@@ -25,8 +25,9 @@ var plainModels = []string{"non-reasoning", "gpt-5-chat"}
 
 // HidesReasoning reports whether a vendor's id is that of a model which is known to hide its
 // reasoning. What stands before a "/" is the name of a vendor, as routers of vendors write it.
+// Letters count as lower-case ones.
 func HidesReasoning(id string) bool {
-	id = id[strings.LastIndexByte(id, '/')+1:] + "|"
+	id = strings.ToLower(id[strings.LastIndexByte(id, '/')+1:]) + "|"
 	if slices.ContainsFunc(plainModels, func(word string) bool { return strings.Contains(id, word) }) {
 		return false
 	}

@@ -159,3 +159,40 @@ func TestACountIsReadOrRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatAsksForReasoningThatMayBeHidden(t *testing.T) {
+	for members, want := range map[string]bool{
+		`"temperature":1`:                                                   false,
+		`"reasoning_effort":"low"`:                                          true,
+		`"reasoning_effort":"none"`:                                         false,
+		`"reasoning":{"effort":"none"}`:                                     false,
+		`"reasoning":{"enabled":false}`:                                     false,
+		`"reasoning":{}`:                                                    false,
+		`"thinking":null`:                                                   false,
+		`"thinking":{"type":"enabled"}`:                                     true,
+		`"thinking":{"type":"disabled"}`:                                    false,
+		`"thinking":{"type":"disabled"},"reasoning_effort":"high"`:          true,
+		`"reasoning":{"exclude":true}`:                                      true,
+		`"reasoning":{"type":"disabled","effort":"high","exclude":true}`:    true,
+		`"reasoning":{"effort":"none","effort":"high"}`:                     true,
+		`"include_reasoning":false`:                                         true,
+		`"include_reasoning":null`:                                          false,
+		`"reasoning_format":"hidden"`:                                       true,
+		`"think":true`:                                                      true,
+		`"think":false`:                                                     false,
+		`"reasoning_budget":1024`:                                           true,
+		`"output_config":{"effort":"high"}`:                                 true,
+		`"output_config":{"format":{"type":"json_schema"}}`:                 false,
+		`"include":["reasoning.encrypted_content"]`:                         true,
+		`"include":["message.output_text.logprobs"]`:                        false,
+		`"extra_body":{"google":{"thinking_config":{"thinking_budget":9}}}`: true,
+	} {
+		o, err := rawjson.Index([]byte("{"+members+"}"), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (&Parsed{Object: o}).AsksForReasoning(); got != want {
+			t.Errorf("%s: %t, want %t", members, got, want)
+		}
+	}
+}

@@ -9,31 +9,53 @@ import (
 // reasoningMembers are the members by which a request switches reasoning on, of all three
 // dialects and of the vendors that speak them. What is in "include" asks for reasoning that
 // only its vendor can read.
-var reasoningMembers = []string{"reasoning_effort", "reasoning", "thinking", "enable_thinking", "thinking_budget", "include_reasoning"}
+var reasoningMembers = []string{
+	"reasoning_effort", "reasoning", "thinking", "think", "enable_thinking", "prompt_mode",
+	"thinking_budget", "reasoning_budget", "thinking_token_budget", "min_thinking_tokens", "max_thinking_tokens",
+}
 
-// AsksForReasoning reports whether the request switches the model's reasoning on. A vendor
-// bills all of that, and may show a summary or nothing of it.
+// hidingMembers are those that say whether the answer shows the reasoning of a model that
+// reasons in any case: false hides it, and its vendor bills it all the same.
+var hidingMembers = []string{"include_reasoning", "reasoning_format", "separate_reasoning", "stream_reasoning"}
+
+// AsksForReasoning reports whether the request switches the model's reasoning on, or says how
+// it is to be shown. A vendor bills all of that, and may show a summary or nothing of it.
 func (p *Parsed) AsksForReasoning() bool {
 	for _, name := range reasoningMembers {
 		if raw := p.Object.Raw(name); len(raw) > 0 && !switchedOff(raw) {
 			return true
 		}
 	}
+	for _, name := range hidingMembers {
+		if raw := p.Object.Raw(name); !rawjson.IsNull(raw) {
+			return true
+		}
+	}
+	if effort := rawjson.Lookup(p.Object.Raw("output_config"), "effort"); len(effort) > 0 && !switchedOff(effort) {
+		return true
+	}
 	return bytes.Contains(p.Object.Raw("include"), []byte("reasoning.")) || bytes.Contains(p.Object.Raw("extra_body"), []byte("thinking"))
 }
 
-// switchedOff reports whether the value of a member switches reasoning off.
+// switchedOff reports whether the value of a member switches reasoning off. An object does
+// where all of its members do: vendors differ in which of two that contradict each other
+// counts, and in which of two with one name.
 func switchedOff(raw []byte) bool {
-	for _, name := range []string{"type", "effort", "enabled"} {
-		if raw[0] == '{' {
-			if inner := rawjson.Lookup(raw, name); len(inner) > 0 && switchedOff(inner) {
-				return true
-			}
-		}
-	}
 	switch string(raw) {
-	case "null", "false", "0", `""`, `"none"`, `"disabled"`, "{}":
+	case "null", "false", "0", `""`, `"none"`, `"disabled"`:
 		return true
 	}
-	return false
+	if raw[0] != '{' {
+		return false
+	}
+	o, err := rawjson.Index(raw, nil, nil)
+	if err != nil {
+		return false
+	}
+	for _, value := range o.All() {
+		if !switchedOff(value) {
+			return false
+		}
+	}
+	return true
 }
