@@ -238,7 +238,8 @@ func newSettlementQueue(retry func(ctx context.Context, p pendingSettlement, tri
 
 // recordAttempts records the attempts of one call to the router, made for op: the request
 // or a part of it. The failed ones are kept with the receipt, together with what their
-// vendors may bill: the operator bears that.
+// vendors may bill: the operator bears that. A channel that could not say the request has
+// failed at nothing.
 func (c *call) recordAttempts(op *operation, reply *upstream.Reply) {
 	if reply == nil { // a panic
 		return
@@ -249,7 +250,7 @@ func (c *call) recordAttempts(op *operation, reply *upstream.Reply) {
 		c.entry.attempts = append(c.entry.attempts, reply.Attempts...)
 	}
 	for _, a := range reply.Attempts {
-		if a.Err == nil {
+		if f := failureOf(a.Err); a.Err == nil || f != nil && f.Unasked {
 			continue
 		}
 		t := billing.Attempt{

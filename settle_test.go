@@ -266,16 +266,17 @@ func TestAFailedTryIsKeptWithTheReceiptAndItsWasteIsTheOperators(t *testing.T) {
 		status int
 		waste  int64
 	}{
-		"none failed":             {ups: []upstream.Upstream{good}, spent: 50},
-		"no connection":           {[]upstream.Upstream{away, good}, 50, 1, fault.NoChannel, 0, 0},
-		"its limit":               {[]upstream.Upstream{failing(upstream.Failure{Status: 429, Sent: true, Refused: true}), good}, 50, 1, fault.UpstreamRateLimit, 429, 0},
-		"an error of its own":     {[]upstream.Upstream{failing(upstream.Failure{Status: 500, Sent: true}), good}, 50, 1, fault.InternalServerError, 500, 0},
-		"a broken connection":     {[]upstream.Upstream{failing(upstream.Failure{Sent: true, Err: errors.New("reset")}), good}, 50, 1, fault.BadGateway, 0, estimatedInput},
-		"a 200 with an error":     {[]upstream.Upstream{&scriptedUpstream{text: `{"error":{"message":"boom"}}`}, good}, 50, 1, fault.BadGateway, 200, estimatedInput},
-		"its time ran out":        {[]upstream.Upstream{late}, 0, 1, fault.RequestTimeout, 0, estimatedInput},
-		"half an answer":          {[]upstream.Upstream{&scriptedUpstream{text: chatAnswer("")[:60]}, good}, 50, 1, fault.BadGateway, 200, estimatedInput},
-		"every channel failed":    {[]upstream.Upstream{away, away, away}, 0, 3, fault.NoChannel, 0, 0},
-		"what it cannot be asked": {[]upstream.Upstream{unsent}, 0, 1, fault.InvalidRequest, 0, 0},
+		"none failed":              {ups: []upstream.Upstream{good}, spent: 50},
+		"no connection":            {[]upstream.Upstream{away, good}, 50, 1, fault.NoChannel, 0, 0},
+		"its limit":                {[]upstream.Upstream{failing(upstream.Failure{Status: 429, Sent: true, Refused: true}), good}, 50, 1, fault.UpstreamRateLimit, 429, 0},
+		"an error of its own":      {[]upstream.Upstream{failing(upstream.Failure{Status: 500, Sent: true}), good}, 50, 1, fault.InternalServerError, 500, 0},
+		"a broken connection":      {[]upstream.Upstream{failing(upstream.Failure{Sent: true, Err: errors.New("reset")}), good}, 50, 1, fault.BadGateway, 0, estimatedInput},
+		"a 200 with an error":      {[]upstream.Upstream{&scriptedUpstream{text: `{"error":{"message":"boom"}}`}, good}, 50, 1, fault.BadGateway, 200, estimatedInput},
+		"its time ran out":         {[]upstream.Upstream{late}, 0, 1, fault.RequestTimeout, 0, estimatedInput},
+		"half an answer":           {[]upstream.Upstream{&scriptedUpstream{text: chatAnswer("")[:60]}, good}, 50, 1, fault.BadGateway, 200, estimatedInput},
+		"every channel failed":     {[]upstream.Upstream{away, away, away}, 0, 3, fault.NoChannel, 0, 0},
+		"what it cannot be asked":  {ups: []upstream.Upstream{unsent}},
+		"what one cannot be asked": {ups: []upstream.Upstream{unsent, good}, spent: 50},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newTestGateway(t, inOrder(t, c.ups...), "1.00", nil)
