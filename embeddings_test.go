@@ -151,14 +151,19 @@ func TestOneFailedPartFailsTheRequestForFree(t *testing.T) {
 }
 
 func TestPartsTogetherAreNotLargerThanOneAnswerMayBe(t *testing.T) {
-	h := newTestGateway(t, upstream.Func(vectorsFor), "1",
-		func(o *gateway.Options) { inBatches(1)(o); o.MaxAnswer = 1000 })
+	var asked atomic.Int32
+	up := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		asked.Add(1)
+		return vectorsFor(ctx, c)
+	})
+	h := newTestGateway(t, up, "1", func(o *gateway.Options) { inBatches(1)(o); o.MaxAnswer = 1000 })
 	if _, err := h.do(t.Context(), upstream.Embeddings, texts(5)); err != nil {
 		t.Fatal(err)
 	}
-	before := h.balance(t)
-	if _, err := h.do(t.Context(), upstream.Embeddings, texts(20)); !fault.Is(err, fault.BadGateway) || h.balance(t) != before {
-		t.Errorf("%v, balance %+v", err, h.balance(t))
+	before, calls := h.spent(t), asked.Load()
+	_, err := h.do(t.Context(), upstream.Embeddings, texts(20))
+	if made := int64(asked.Load() - calls); !fault.Is(err, fault.InvalidRequest) || made == 20 || h.spent(t)-before != micro(3*made) {
+		t.Errorf("%v, %d parts were made, spent %s", err, made, h.spent(t)-before)
 	}
 }
 

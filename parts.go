@@ -94,12 +94,12 @@ func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 }
 
 // fits counts the part's answer, so that many small answers together are not more
-// than one may be.
+// than one may be. Who asks for more pays for what was made.
 func (ps *parts) fits(p *part, most int64) error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if ps.size += int64(len(p.answer.body)); ps.size > most {
-		return upstream.BadAnswer("The upstream's answers are together larger than the gateway allows. Ask for less at a time.", nil)
+		return fault.Invalid("", "The answers to the parts of the request are together larger than the gateway allows. Ask for less at a time.")
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func (ps *parts) answered() (used billing.Usage) {
 		return used
 	}
 	for i := range ps.list {
-		if p := &ps.list[i]; p.err == nil && p.answer != nil {
+		if p := &ps.list[i]; p.answer != nil {
 			used = used.Add(p.answer.usage)
 		}
 	}
