@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,7 +20,9 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/responsestest"
+	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/openai"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
@@ -392,6 +397,38 @@ func TestAnErrorInA200IsAsARefusal(t *testing.T) {
 				t.Errorf("%d failures", got)
 			}
 		})
+	}
+}
+
+// TestAKeyThatIsRefusedInA200IsLeftAlone has a vendor that says of a dead key what it says of
+// everything: with the status 200.
+func TestAKeyThatIsRefusedInA200IsLeftAlone(t *testing.T) {
+	for _, body := range []string{askChat, askChatStream} {
+		var asked []string
+		vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+			asked = append(asked, key)
+			if key == "bad" {
+				_, _ = io.WriteString(w, `{"base_resp":{"status_code":1004,"status_msg":"login fail"}}`)
+				return
+			}
+			_, _ = io.WriteString(w, chatAnswer(reported))
+		}))
+		t.Cleanup(vendor.Close)
+		up, err := openai.New(upstream.DriverOptions{
+			BaseURL: vendor.URL, Dial: (&net.Dialer{}).DialContext, Keys: []secret.String{secret.New("bad"), secret.New("good")},
+		})
+		must(t, err)
+		t.Cleanup(func() { _ = up.Close() })
+		h := newTestGateway(t, up, "1", nil)
+		for range 8 {
+			if _, err := finish(h.ask(t.Context(), body)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if bad := len(slices.DeleteFunc(asked, func(key string) bool { return key != "bad" })); bad != 3 {
+			t.Errorf("%.60s: the vendor was asked %d times with the dead key, want 3", body, bad)
+		}
 	}
 }
 

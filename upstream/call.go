@@ -92,8 +92,9 @@ type Reply struct {
 	Channel string
 	// Key is the [Key.ID] of the vendor's key that the call was made with; empty for none.
 	Key string
-	// Used is that key itself: an error that the vendor put into the answer counts against it,
-	// and its text is masked; nil for none.
+	// Used is that key itself, to which a Router reports how the answer was judged: an error
+	// that the vendor put into it counts against the key, and its text is masked. Nil for
+	// none, or where the driver has reported.
 	Used *Key
 	// RetryAfter is how long the vendor asks to wait should the answer hold an error; 0 if it
 	// does not say.

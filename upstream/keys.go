@@ -205,7 +205,8 @@ func (k *Key) usable(call *Call) bool {
 // Report notes how the call went that was made with the key; err is nil after a good
 // answer. It sets [Failure.Key] of the failure in err's chain, and [Failure.OtherKey]
 // where the vendor refused the key or said that it is at its limit, and another key can
-// serve. A nil Key notes nothing.
+// serve. A nil Key notes nothing. A driver reports what it refuses to answer with, a Router how
+// an answer was judged ([Reply.Used]): one whose status is 200 may hold a refusal.
 //
 // Any caller can provoke a refusal that is about the request, and a limit by a large one.
 // Such a call goes to one other key, so that its requests put no second key aside. An

@@ -51,13 +51,13 @@ func (d *driver) synthesizeSpeech(ctx context.Context, call *upstream.Call, to *
 		return nil, err
 	}
 	body, err := d.readAudio(ctx, call, resp)
-	key.Report(call, err)
 	if err != nil {
+		key.Report(call, err)
 		return nil, publicSpeechError(err)
 	}
 	return &upstream.Reply{
 		Status: http.StatusOK, Header: http.Header{"Content-Type": {speechapi.ContentType(speech.WAV)}}, Body: body,
-		Key: key.ID(), Dropped: droppedFields(r),
+		Key: key.ID(), Used: key, Dropped: droppedFields(r),
 	}, nil
 }
 

@@ -165,16 +165,17 @@ func (a *attempt) ask(ctx context.Context, call *upstream.Call, model string) (r
 		Status: reply.Status, Header: reply.Header, Body: a, Channel: a.Name, Key: reply.Key, Used: reply.Used, Moved: reply.Moved || a.moved,
 		Dropped: reply.Dropped, Drain: a.Drain,
 	}
-	if call.Accept == nil {
-		return &a.reply, nil
+	accepted := &a.reply
+	if call.Accept != nil {
+		accepted, err = call.Accept(ctx, &a.reply)
 	}
-	accepted, err := call.Accept(ctx, &a.reply)
 	switch {
 	case err != nil:
 		return nil, rejected(&own, reply, err)
 	case accepted == nil:
 		return nil, errNoReply
 	}
+	reply.Used.Report(&own, nil)
 	accepted.Channel, accepted.Key, accepted.Used, accepted.Moved = a.reply.Channel, a.reply.Key, a.reply.Used, a.reply.Moved
 	accepted.Dropped, accepted.Drain = a.reply.Dropped, a.reply.Drain
 	return accepted, nil

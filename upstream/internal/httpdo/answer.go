@@ -17,7 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Reply turns a response into a Reply whose body streams, or into an error, and
+// Reply turns a response into a Reply whose body streams, or into an error, which it
 // reports to the key. It closes the body of what it does not hand on. err is that of
 // [Client.Post] or [Client.Get].
 func (c *Client) Reply(call *upstream.Call, resp *http.Response, key *upstream.Key, err error) (*upstream.Reply, error) {
@@ -25,10 +25,10 @@ func (c *Client) Reply(call *upstream.Call, resp *http.Response, key *upstream.K
 		return nil, err
 	}
 	body, err := c.Body(resp)
-	if err == nil || !upstream.LimitOfStored(call.Op, err) {
-		key.Report(call, err)
-	}
 	if err != nil {
+		if !upstream.LimitOfStored(call.Op, err) {
+			key.Report(call, err)
+		}
 		return nil, err
 	}
 	reply := &upstream.Reply{Status: resp.StatusCode, Header: clientHeader(resp.Header), Body: body, Key: key.ID(), Used: key, Moved: key.Moved(call)}
@@ -202,7 +202,7 @@ func (c *Client) Exchange(ctx context.Context, call *upstream.Call, body upstrea
 }
 
 // Document turns a response into a Reply of the whole answer, as [Client.Exchange] does, or
-// into an error, and reports to the key. err is that of [Client.Post] or [Client.Get].
+// into an error, which it reports to the key. err is that of [Client.Post] or [Client.Get].
 func (c *Client) Document(ctx context.Context, call *upstream.Call, resp *http.Response, key *upstream.Key, err error, most int64, translate Translate) (*upstream.Reply, error) {
 	if err != nil {
 		return nil, err
@@ -214,8 +214,8 @@ func (c *Client) Document(ctx context.Context, call *upstream.Call, resp *http.R
 			err = c.Malformed(resp.StatusCode, err)
 		}
 	}
-	key.Report(call, err)
 	if err != nil {
+		key.Report(call, err)
 		if memory != nil {
 			_ = memory.Close()
 		}
