@@ -210,8 +210,10 @@ type conversationRequest interface {
 	InputLimit(media chat.MediaBound) int64
 	InputEstimate(media chat.MediaBound) int64
 	ReadAnswer(data []byte, media chat.MediaBound) (conversation.Answer, error)
-	// AsksForReasoning reports whether the request switches the model's reasoning on.
+	// AsksForReasoning reports whether the request switches the model's reasoning on, or says
+	// how it is shown, and HidesReasoning whether it says that it is not.
 	AsksForReasoning() bool
+	HidesReasoning() bool
 }
 
 // media bounds the tokens of pictures and videos.
@@ -226,7 +228,7 @@ func (o *operation) conversationBounds(m *Model, price *billing.Price) tokenBoun
 	r := o.request.(conversationRequest)
 	b := tokenBounds{
 		input: r.InputBound(o.media()), extraMedia: r.LinkedBound(o.media()),
-		candidates: 1, uncounted: !o.stream || m.Reasoning == ReasoningHidden,
+		candidates: 1, uncounted: !o.stream || m.Reasoning == ReasoningHidden || r.HidesReasoning(),
 		cacheWrite: cacheWriteIsDearest(price),
 	}
 	if price.Covers(billing.Request) {

@@ -120,6 +120,7 @@ func TestAnswersAtOnceNeverCostMoreThanTheBalance(t *testing.T) {
 		{"a bound above what each can have", upstream.ChatCompletion, 0, "", 1, bounded(`{"max_tokens":30000,"model"`), 24, 4},
 		{"messages", upstream.Messages, 0, "", 1, message, 24, 4},
 		{"streams of a model that hides its reasoning", upstream.ChatCompletion, 128_000, "", 1, stream, 24, 14},
+		{"streams whose caller hides the reasoning", upstream.ChatCompletion, 128_000, "", 1, strings.Replace(stream, "{", `{"include_reasoning":false,`, 1), 24, 14},
 		{"streams whose bound is dropped", upstream.ChatCompletion, 128_000, "max_tokens", 1, stream, 24, 1},
 		{"a dropped bound, no balance for more than one", upstream.ChatCompletion, 0, "max_tokens", 1, bounded(own), 24, 1},
 		{"a dropped bound, a balance for all", upstream.ChatCompletion, 0, "max_tokens", 40, bounded(own), 24, 24},
@@ -141,7 +142,7 @@ func TestAnswersAtOnceNeverCostMoreThanTheBalance(t *testing.T) {
 				}
 			})
 			model := gateway.Model{ID: "m", MaxOutput: c.maxOutput}
-			if strings.Contains(c.name, "hides") {
+			if strings.Contains(c.name, "model that hides") {
 				model.Reasoning = gateway.ReasoningHidden
 			}
 			h := newTestGateway(t, up, fmt.Sprint(c.credit), dear(t, model))

@@ -161,6 +161,10 @@ func TestACountIsReadOrRefused(t *testing.T) {
 }
 
 func TestWhatAsksForReasoningThatMayBeHidden(t *testing.T) {
+	hidden := map[string]bool{
+		`"reasoning":{"exclude":true}`: true, `"reasoning":{"type":"disabled","effort":"high","exclude":true}`: true,
+		`"include_reasoning":false`: true, `"reasoning_format":"hidden"`: true,
+	}
 	for members, want := range map[string]bool{
 		`"temperature":1`:                                                   false,
 		`"reasoning_effort":"low"`:                                          true,
@@ -191,8 +195,12 @@ func TestWhatAsksForReasoningThatMayBeHidden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := (&Parsed{Object: o}).AsksForReasoning(); got != want {
+		p := &Parsed{Object: o}
+		if got := p.AsksForReasoning(); got != want {
 			t.Errorf("%s: %t, want %t", members, got, want)
+		}
+		if got := p.HidesReasoning(); got != hidden[members] {
+			t.Errorf("%s hides it: %t", members, got)
 		}
 	}
 }

@@ -37,6 +37,14 @@ func (p *Parsed) AsksForReasoning() bool {
 	return bytes.Contains(p.Object.Raw("include"), []byte("reasoning.")) || bytes.Contains(p.Object.Raw("extra_body"), []byte("thinking"))
 }
 
+// HidesReasoning reports whether the request has the vendor not show what the model reasons,
+// so that only the end of a stream says how much that was.
+func (p *Parsed) HidesReasoning() bool {
+	raw := p.Object.Raw
+	return string(raw("include_reasoning")) == "false" || string(raw("stream_reasoning")) == "false" || string(raw("reasoning_format")) == `"hidden"` ||
+		string(rawjson.Lookup(raw("reasoning"), "exclude")) == "true" || string(rawjson.Lookup(raw("thinking"), "display")) == `"omitted"`
+}
+
 // switchedOff reports whether the value of a member switches reasoning off. An object does
 // where all of its members do: vendors differ in which of two that contradict each other
 // counts, and in which of two with one name.
