@@ -263,10 +263,11 @@ type outcome struct {
 }
 
 // answered runs a typed call that has a whole answer. It returns when ctx ends; the call runs
-// on then, since its vendor makes and bills the answer all the same.
+// on then, since its vendor makes and bills the answer all the same. The submission of a video
+// does not: its task goes on, and whoever got an error would submit it again.
 func answered[R any](ctx context.Context, g *Gateway, form string, encode encoder, typed func(outcome) *R) (*R, error) {
 	c, inner, op, err := g.openTyped(ctx, encode)
-	if err != nil || ctx.Done() == nil || op.form != nil { // the files of a form are the caller's
+	if err != nil || ctx.Done() == nil || op.name == upstream.SubmitVideo || op.form != nil { // the files of a form are the caller's
 		return runWhole(inner, c, op, err, form, typed)
 	}
 	type result struct {
@@ -361,9 +362,10 @@ func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Resp
 // SubmitVideo hands a video in, with the same checks, limits and holds as over
 // HTTP, and returns the record of its task, which goes on by itself: see
 // [Gateway.Video] and [Gateway.WaitVideo]. Its price is held until it ends, and
-// charged if it succeeds. Wait in req answers with the record as it is a minute
-// later at the latest, or at once where as many wait as may. The caller is the
-// principal in ctx, as for [Gateway.Chat]. Every error is a *fault.Error; a fault.RequestTimeout names
+// charged if it succeeds. Wait in req answers with the record as it is when ctx ends, a minute
+// later at the latest, or at once where as many wait as may. It returns when an upstream has
+// taken the task, which the end of ctx does not hasten. The caller is the principal in
+// ctx, as for [Gateway.Chat]. Every error is a *fault.Error; a fault.RequestTimeout names
 // the task of which it is not known whether an upstream took it.
 func (g *Gateway) SubmitVideo(ctx context.Context, req *video.Request) (*video.Response, error) {
 	return answered(ctx, g, "video record", encoding(req, videoapi.Encode, newVideo), func(o outcome) *video.Response { // it costs nothing until it has ended

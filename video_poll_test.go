@@ -294,6 +294,30 @@ func TestATimeThatTheVendorDoesNotHaveIsRefusedBeforeAnythingIsSpent(t *testing.
 	}
 }
 
+// TestASubmissionInProcessNamesItsTaskWhenItsContextEnds has a caller in process whose time
+// runs out while the video is made. He must not take it for one that was not taken.
+func TestASubmissionInProcessNamesItsTaskWhenItsContextEnds(t *testing.T) {
+	for _, wait := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
+			slow := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+				if c.Op == upstream.SubmitVideo {
+					time.Sleep(2 * time.Second) // virtual
+				}
+				return s.Do(ctx, c)
+			})
+			h := newVideoGateway(t, s, func(o *gateway.Options) { o.Upstream = slow })
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			r, err := h.SubmitVideo(ctx, &video.Request{Model: "beta2.6-t2v", Duration: 5, Resolution: "720p", Input: []byte(`{"prompt":"a boat"}`), Wait: wait})
+			if err != nil || r.ID == "" {
+				t.Fatalf("wait %t: %+v, %v", wait, r, err)
+			}
+			h.finish(t, r.ID)
+		})
+	}
+}
+
 // waits is a submission that waits for its video; no two are the same.
 func waits(n int) string {
 	return strings.Replace(askBeta, `"a boat"`, fmt.Sprintf(`"boat %d"},"wait":true,"x":{"y":0`, n), 1)
