@@ -383,3 +383,37 @@ func TestWhatADriverKeepsCountsInTheMemoryForAnswers(t *testing.T) {
 		t.Errorf("%d bytes are still reserved", got)
 	}
 }
+
+// TestAStreamThatIsLeftGivesBackTheMemoryOfItsLargeEvent has clients that leave behind a
+// picture, on the vendor's wire and on another. Else they would take the memory of all.
+func TestAStreamThatIsLeftGivesBackTheMemoryOfItsLargeEvent(t *testing.T) {
+	arguments := chunk(`{"role":"assistant","tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":"` + strings.Repeat("A", 3<<20) + `"}}]}`)
+	for _, row := range []struct {
+		op   upstream.Op
+		body string
+	}{
+		{upstream.ChatCompletion, askChatStream},
+		{upstream.Messages, askMessageStream},
+		{upstream.Responses, askResponseStream},
+	} {
+		more, end := io.Pipe()
+		t.Cleanup(func() { _ = end.Close() })
+		up := answering{upstream.ChatCompletion, &scriptedUpstream{body: io.MultiReader(strings.NewReader(arguments), more)}}
+		h := newTestGateway(t, up, "1000", func(o *gateway.Options) {
+			o.Admission = gateway.Admission{Memory: 256 << 20, InUse: func() int64 { return 0 }}
+		})
+		r := h.must(t, row.op, row.body)
+		for got := 0; got < 3<<20; {
+			out, err := r.Stream.Next()
+			must(t, err)
+			got += len(out)
+		}
+		if h.Load().Answers == 0 {
+			t.Errorf("%s: the event takes no memory", row.op)
+		}
+		r.End(200, nil)
+		if left := h.Load().Answers; left != 0 {
+			t.Errorf("%s: %d bytes are left", row.op, left)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/conversation"
@@ -115,6 +116,10 @@ type answerBody struct {
 	rest     []byte // of it, what is not read yet
 	complete bool   // the answer has ended as it should
 	err      error  // what Read says after rest; final
+
+	mu      sync.Mutex // guards the end of events
+	reading bool       // within Read, which then ends them
+	closed  bool
 }
 
 // newAnswerBody translates the answer in body, which it then owns: a stream, or a whole
@@ -144,6 +149,8 @@ func (a *answerBody) Keep() { a.memory.Keep() }
 
 // Read gives what of the translated answer is ready.
 func (a *answerBody) Read(p []byte) (int, error) {
+	a.setReading(true)
+	defer a.setReading(false)
 	for len(a.rest) == 0 {
 		if a.err != nil {
 			sse.PutOutput(a.made.out)
@@ -164,8 +171,31 @@ func (a *answerBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close ends the upstream's answer.
-func (a *answerBody) Close() error { return a.body.Close() }
+// Close ends the upstream's answer. What is reserved for a large event is given back, at
+// once or by the Read that goes on.
+func (a *answerBody) Close() error {
+	err := a.body.Close()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+	a.releaseClosed()
+	return err
+}
+
+// setReading notes whether a Read goes on.
+func (a *answerBody) setReading(goesOn bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reading = goesOn
+	a.releaseClosed()
+}
+
+// releaseClosed releases the events of an answer that was closed; mu is held.
+func (a *answerBody) releaseClosed() {
+	if a.closed && !a.reading && a.events != nil {
+		a.events.Release()
+	}
+}
 
 // fill translates the next event that makes anything, and those that came with it.
 func (a *answerBody) fill() {
