@@ -356,6 +356,9 @@ func (d *doctor) checkStore(ctx context.Context) {
 	switch {
 	case d.server != nil:
 		d.add("store", checkOK, "the server that runs has %s open, billing %s in %s", d.about.Store, d.about.Billing, d.about.Currency)
+		if d.source != nil && storeName(address) == d.about.Store { // which has no password
+			d.checkFailOver(ctx, address)
+		}
 		return
 	case address == config.Memory:
 		d.add("store", checkWarning, "it is in memory: accounts, keys made at run time and balances end with the server")
@@ -368,6 +371,7 @@ func (d *doctor) checkStore(ctx context.Context) {
 		}
 	}
 	d.openStore(ctx, address)
+	d.checkFailOver(ctx, address) // which may say why it does not open
 }
 
 // openStore opens the store as it is, and changes nothing in it.
@@ -397,10 +401,17 @@ func (d *doctor) openStore(ctx context.Context, address string) {
 	default:
 		d.add("store", checkOK, "%s opens, and this program knows its schema", storeName(address))
 	}
-	if _, isFile := strings.CutPrefix(address, config.SQLite); !isFile {
-		for _, advice := range postgres.Advice(ctx, address) {
-			d.add("store", checkWarning, "%s", advice)
-		}
+}
+
+// checkFailOver looks whether a Postgres and its address are ready for a fail-over.
+func (d *doctor) checkFailOver(ctx context.Context, address string) {
+	if address == config.Memory || strings.HasPrefix(address, config.SQLite) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.p.adminTimeout())
+	defer cancel()
+	for _, advice := range postgres.Advice(ctx, address) {
+		d.add("store", checkWarning, "%s", advice)
 	}
 }
 
@@ -454,6 +465,9 @@ func (d *doctor) checkPorts(ctx context.Context) {
 			d.add(a.flag, checkOK, "%s is free", a.address)
 		case d.server != nil && (a.flag == "admin" && dialable(a.address) == d.server.host || a.flag == "listen" && isAlive(ctx, a.address)):
 			d.add(a.flag, checkOK, "%s is in use by the running server", a.address)
+			if a.flag == "listen" {
+				d.checkReady(ctx, a.address)
+			}
 		case isAlive(ctx, a.address):
 			d.add(a.flag, checkProblem, "another tollhouse listens on %s: choose another address with --%s, or name its data directory with --data", a.address, a.flag)
 		default:
@@ -462,25 +476,57 @@ func (d *doctor) checkPorts(ctx context.Context) {
 	}
 }
 
+// checkReady reports what the running server says of itself, but for its channels, which
+// have checks of their own.
+func (d *doctor) checkReady(ctx context.Context, address string) {
+	var said struct {
+		Checks   map[string]string `json:"checks"`
+		Warnings map[string]string `json:"warnings"`
+	}
+	if err := readHealth(ctx, address, "/readyz", &said); err != nil {
+		d.add("ready", checkWarning, "the running server does not say whether it is ready: %s", oneLine(err.Error()))
+		return
+	}
+	before := len(d.findings)
+	for _, of := range []struct {
+		messages map[string]string
+		result   string
+	}{{said.Checks, checkProblem}, {said.Warnings, checkWarning}} {
+		for _, name := range slices.Sorted(maps.Keys(of.messages)) {
+			if message := of.messages[name]; name != "channels" && message != "ok" {
+				d.add("ready", of.result, "the running server says of %s: %s", name, message)
+			}
+		}
+	}
+	if len(d.findings) == before {
+		d.add("ready", checkOK, "the running server takes calls")
+	}
+}
+
 // isAlive reports whether what listens on an address answers as the API of this program
 // does.
 func isAlive(ctx context.Context, address string) bool {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+dialable(address)+"/healthz", nil)
-	if err != nil {
-		return false
-	}
-	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = resp.Body.Close() }()
 	var health struct {
 		Status string            `json:"status"`
 		Checks map[string]string `json:"checks"`
 	}
-	return json.NewDecoder(io.LimitReader(resp.Body, 1<<16)).Decode(&health) == nil && health.Status == "ok" && health.Checks != nil
+	return readHealth(ctx, address, "/healthz", &health) == nil && health.Status == "ok" && health.Checks != nil
+}
+
+// readHealth reads /healthz or /readyz of what listens on an address.
+func readHealth(ctx context.Context, address, path string, health any) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+dialable(address)+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return json.NewDecoder(io.LimitReader(resp.Body, 1<<16)).Decode(health)
 }
 
 // checkFiles looks at who else can read or replace the server's files.

@@ -166,7 +166,7 @@ func TestDoctorWorksBesideARunningServer(t *testing.T) {
 	} {
 		got := examineWith(t, acme, append(args, "--call")...)
 		for check, want := range map[string]string{
-			"server": "ok: one runs: its admin API is at " + i.admin, "listen": "ok: " + listens + " is in use by the running server", "store": "ok: the server that runs has sqlite:",
+			"server": "ok: one runs: its admin API is at " + i.admin, "listen": "ok: " + listens + " is in use by the running server", "store": "ok: the server that runs has sqlite:", "ready": "ok: the running server takes calls",
 			"running main": "warning: paused: `tollhouse channel resume main`", "call of main": "ok: m answered in ",
 		} {
 			if !strings.Contains(got.by[check], want) || got.code != exitOK {
@@ -234,5 +234,26 @@ func TestDoctorPrintsALineForEachCheck(t *testing.T) {
 	r := tollhouse(t, nil, "doctor", "--config", file(t, "billing: count\nchannels: [{name: main, driver: sim, models: {m: m}}]\n"), "--listen", "127.0.0.1:0", "--admin", "off", "--data", t.TempDir())
 	if r.code != exitOK || !strings.Contains(r.stdout, "\nok       channel main   simulated: nothing is asked\n") || !strings.HasSuffix(r.stdout, "\n\nNo problems, 0 warnings.\n") || r.stderr != "" {
 		t.Errorf("%d %q\n%s", r.code, r.stderr, r.stdout)
+	}
+}
+
+func TestDoctorTellsWhatKeepsTheRunningServerFromTakingCalls(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"status":"ok","checks":{"channels":"ok","store":"ok"}}`:                                         "ok: the running server takes calls\n",
+		`{"status":"unavailable","checks":{"channels":"every one is paused","store":"ok"}}`:               "ok: the running server takes calls\n", // `running NAME` says so
+		`{"status":"unavailable","checks":{"store":"It is away."},"warnings":{"keys":"One is damaged."}}`: "problem: the running server says of store: It is away.\nwarning: the running server says of keys: One is damaged.\n",
+		`no JSON`: "warning: the running server does not say whether it is ready: invalid character 'o' in literal null (expecting 'u')\n",
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, body) }))
+		defer s.Close()
+		var d doctor
+		d.checkReady(t.Context(), s.Listener.Addr().String())
+		got := ""
+		for _, f := range d.findings {
+			got += f.Result + ": " + f.Message + "\n"
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", body, got, want)
+		}
 	}
 }

@@ -276,8 +276,8 @@ func storeName(address string) string {
 	return postgresName(c)
 }
 
-// postgresName is a URL as libpq reads it: a socket's directory and several hosts
-// are parameters. The user is part of it, as tables may be in a schema of the
+// postgresName is a URL as libpq reads it: a socket's directory is a parameter, and
+// several hosts stand behind each other. The user is part of it, as tables may be in a schema of the
 // user's name.
 func postgresName(c *pgx.ConnConfig) string {
 	type endpoint struct{ host, port string }
@@ -289,15 +289,17 @@ func postgresName(c *pgx.ConnConfig) string {
 	}
 	u := url.URL{Scheme: "postgres", User: url.User(c.User), Path: "/" + cmp.Or(c.Database, c.User)}
 	query := url.Values{}
-	if len(endpoints) == 1 && !filepath.IsAbs(c.Host) {
-		u.Host = net.JoinHostPort(endpoints[0].host, endpoints[0].port)
-	} else {
-		var hosts, ports []string
-		for _, e := range endpoints {
-			hosts, ports = append(hosts, e.host), append(ports, e.port)
-		}
+	var hosts, ports, both []string
+	sockets := false
+	for _, e := range endpoints {
+		hosts, ports, both = append(hosts, e.host), append(ports, e.port), append(both, net.JoinHostPort(e.host, e.port))
+		sockets = sockets || filepath.IsAbs(e.host)
+	}
+	if sockets {
 		query.Set("host", strings.Join(hosts, ","))
 		query.Set("port", strings.Join(ports, ","))
+	} else {
+		u.Host = strings.Join(both, ",")
 	}
 	for _, name := range []string{"search_path", "options"} { // which say where the tables are
 		if value := c.RuntimeParams[name]; value != "" {

@@ -30,8 +30,8 @@ func explain(err error) error {
 	return err
 }
 
-// Advice says what of a database's address and replication loses calls or keeps the server
-// from starting after a fail-over. It changes nothing.
+// Advice says what of a database's address and replication loses calls, keeps the server
+// from starting after a fail-over, or has every call wait now. It changes nothing.
 func Advice(ctx context.Context, dsn string) (advice []string) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -49,11 +49,17 @@ func Advice(ctx context.Context, dsn string) (advice []string) {
 		return advice // as above
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	var lossy bool
+	var named, streams, obeyed bool
 	// A role without the right to read the state of a standby sees that there is one.
-	err = conn.QueryRow(ctx, "SELECT current_setting('synchronous_standby_names') = '' AND EXISTS (SELECT 1 FROM pg_stat_replication WHERE state IS NULL OR state = 'streaming')").Scan(&lossy)
-	if err == nil && lossy {
+	err = conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names') <> '',
+		EXISTS (SELECT 1 FROM pg_stat_replication WHERE state IS NULL OR state = 'streaming'),
+		EXISTS (SELECT 1 FROM pg_stat_replication WHERE sync_state IS NULL OR sync_state IN ('sync', 'quorum'))`).Scan(&named, &streams, &obeyed)
+	switch {
+	case err != nil:
+	case !named && streams:
 		advice = append(advice, "it has a standby that no commit waits for (synchronous_standby_names is empty): a fail-over loses the last calls and credits")
+	case named && !obeyed:
+		advice = append(advice, "each commit waits for a standby, and none that synchronous_standby_names names is there: no call is served. Start the standby; or empty that setting, after which a fail-over loses calls")
 	}
 	return advice
 }

@@ -172,6 +172,8 @@ func TestAdviceNamesWhatAFailOverWouldLose(t *testing.T) {
 	db, err := postgres.Open(t.Context(), both(" target_session_attrs=read-write"), store.Options{})
 	must(t, err)
 	must(t, db.Close())
+	must(t, standby.Kill())
+	said(primary.URL, "each commit waits for a standby")
 }
 
 func TestARoleThatMakesNoTablesMayServe(t *testing.T) {
