@@ -20,7 +20,7 @@ func (s *Server) StartStandby() (*Server, error) {
 	})
 }
 
-// NewStandby starts a standby that ends with the test.
+// NewStandby starts a standby that ends with the test, and returns when it streams.
 func (s *Server) NewStandby(t testing.TB) *Server {
 	t.Helper()
 	standby, err := s.StartStandby()
@@ -28,6 +28,13 @@ func (s *Server) NewStandby(t testing.TB) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = standby.Stop("immediate") }) // it may be down
+	db := Open(t, s.URL)
+	for streams := false; !streams; {
+		const query = "SELECT EXISTS (SELECT 1 FROM pg_stat_replication WHERE state = 'streaming')"
+		if err := db.QueryRowContext(t.Context(), query).Scan(&streams); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return standby
 }
 

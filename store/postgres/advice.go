@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -11,7 +10,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// explain says in words what an error of a start means whose cause is the address.
+// explain says in words what an error of a start means that waiting alone does not mend.
 func explain(err error) error {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
@@ -19,13 +18,14 @@ func explain(err error) error {
 	}
 	switch e.Code {
 	case "25006":
-		return &fault.Error{
-			Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
-			Message: "This server of the database is a standby, which cannot write. Name all hosts in the address and add target_session_attrs=read-write.",
-		}
+		return fault.Wrap(fault.InvalidRequest,
+			"This server of the database is a standby, which cannot write. Name all hosts in the address and add target_session_attrs=read-write.", err)
 	case "42P05", "26000":
 		return fault.Wrap(fault.InvalidRequest,
 			"The database is behind a pooler that gives one session to several clients, such as PgBouncer in transaction mode. Connect to Postgres itself.", err)
+	case "55P03":
+		return fault.Wrap(fault.InvalidRequest,
+			"Another session of the database holds a lock that the start needs: perhaps a commit that waits for a standby (`tollhouse doctor` looks for that), or an open psql.", err)
 	}
 	return err
 }
@@ -49,13 +49,15 @@ func Advice(ctx context.Context, dsn string) (advice []string) {
 		return advice // as above
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	var named, streams, obeyed bool
+	var standby, named, streams, obeyed bool
 	// A role without the right to read the state of a standby sees that there is one.
-	err = conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names') <> '',
+	err = conn.QueryRow(ctx, `SELECT pg_is_in_recovery(), current_setting('synchronous_standby_names') <> '',
 		EXISTS (SELECT 1 FROM pg_stat_replication WHERE state IS NULL OR state = 'streaming'),
-		EXISTS (SELECT 1 FROM pg_stat_replication WHERE sync_state IS NULL OR sync_state IN ('sync', 'quorum'))`).Scan(&named, &streams, &obeyed)
+		EXISTS (SELECT 1 FROM pg_stat_replication WHERE sync_state IS NULL OR sync_state IN ('sync', 'quorum'))`).Scan(&standby, &named, &streams, &obeyed)
 	switch {
 	case err != nil:
+	case standby:
+		advice = append(advice, "its address leads to a standby, which cannot write: name all hosts and add target_session_attrs=read-write")
 	case !named && streams:
 		advice = append(advice, "it has a standby that no commit waits for (synchronous_standby_names is empty): a fail-over loses the last calls and credits")
 	case named && !obeyed:

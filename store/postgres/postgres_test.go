@@ -181,6 +181,7 @@ func TestWhatIsWrongWithTheAddressIsSaidInWords(t *testing.T) {
 	for code, words := range map[string]string{
 		"25006": "target_session_attrs=read-write",
 		"42P05": "PgBouncer",
+		"55P03": "waits for a standby",
 	} {
 		faults := &sqlhook.Faults{}
 		faults.FailAt(3, false, &pgconn.PgError{Code: code, SeverityUnlocalized: "ERROR"})

@@ -156,7 +156,8 @@ func TestAdviceNamesWhatAFailOverWouldLose(t *testing.T) {
 	said(primary.URL, "synchronous_standby_names is empty")
 	primary.Require(t, pgtest.Standby)
 	said(primary.URL, "")
-	if _, err := postgres.Open(t.Context(), standby.URL, store.Options{}); err == nil || !strings.Contains(err.Error(), "is a standby") {
+	said(standby.URL, "leads to a standby")
+	if _, err := postgres.Open(t.Context(), standby.URL, store.Options{}); err == nil || !fault.Is(err, fault.InvalidRequest) || !strings.Contains(err.Error(), "is a standby") {
 		t.Errorf("a start on a standby: %v", err)
 	}
 	both := func(more string) string {
