@@ -476,8 +476,8 @@ func (d *doctor) checkPorts(ctx context.Context) {
 	}
 }
 
-// checkReady reports what the running server says of itself, but for its channels, which
-// have checks of their own.
+// checkReady reports what the running server says of itself. Of its channels, which have
+// checks of their own, it only warns.
 func (d *doctor) checkReady(ctx context.Context, address string) {
 	var said struct {
 		Checks   map[string]string `json:"checks"`
@@ -487,13 +487,19 @@ func (d *doctor) checkReady(ctx context.Context, address string) {
 		d.add("ready", checkWarning, "the running server does not say whether it is ready: %s", oneLine(err.Error()))
 		return
 	}
+	const channels = "channels"
+	delete(said.Warnings, channels)
 	before := len(d.findings)
 	for _, of := range []struct {
 		messages map[string]string
 		result   string
 	}{{said.Checks, checkProblem}, {said.Warnings, checkWarning}} {
 		for _, name := range slices.Sorted(maps.Keys(of.messages)) {
-			if message := of.messages[name]; name != "channels" && message != "ok" {
+			switch message := of.messages[name]; {
+			case message == "ok":
+			case name == channels:
+				d.add("ready", checkWarning, "the running server says of %s: %s", name, message)
+			default:
 				d.add("ready", of.result, "the running server says of %s: %s", name, message)
 			}
 		}

@@ -166,7 +166,7 @@ func TestDoctorWorksBesideARunningServer(t *testing.T) {
 	} {
 		got := examineWith(t, acme, append(args, "--call")...)
 		for check, want := range map[string]string{
-			"server": "ok: one runs: its admin API is at " + i.admin, "listen": "ok: " + listens + " is in use by the running server", "store": "ok: the server that runs has sqlite:", "ready": "ok: the running server takes calls",
+			"server": "ok: one runs: its admin API is at " + i.admin, "listen": "ok: " + listens + " is in use by the running server", "store": "ok: the server that runs has sqlite:", "ready": "warning: the running server says of channels: every channel is paused",
 			"running main": "warning: paused: `tollhouse channel resume main`", "call of main": "ok: m answered in ",
 		} {
 			if !strings.Contains(got.by[check], want) || got.code != exitOK {
@@ -240,7 +240,8 @@ func TestDoctorPrintsALineForEachCheck(t *testing.T) {
 func TestDoctorTellsWhatKeepsTheRunningServerFromTakingCalls(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"status":"ok","checks":{"channels":"ok","store":"ok"}}`:                                         "ok: the running server takes calls\n",
-		`{"status":"unavailable","checks":{"channels":"every one is paused","store":"ok"}}`:               "ok: the running server takes calls\n", // `running NAME` says so
+		`{"status":"unavailable","checks":{"channels":"All are paused.","store":"ok"}}`:                   "warning: the running server says of channels: All are paused.\n",
+		`{"status":"ok","checks":{"channels":"ok"},"warnings":{"channels":"1 paused channel"}}`:           "ok: the running server takes calls\n", // `running NAME` says more
 		`{"status":"unavailable","checks":{"store":"It is away."},"warnings":{"keys":"One is damaged."}}`: "problem: the running server says of store: It is away.\nwarning: the running server says of keys: One is damaged.\n",
 		`no JSON`: "warning: the running server does not say whether it is ready: invalid character 'o' in literal null (expecting 'u')\n",
 	} {
