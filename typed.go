@@ -34,6 +34,10 @@ import (
 // *fault.Error. Stream in req is ignored: see [Gateway.ChatStream]. An answer
 // that does not fit the Response is an error beside a Response that has its
 // Raw, RequestID and Charge.
+//
+// When ctx ends, Chat returns its error at once. A request that a vendor has been sent runs on,
+// is charged, and is kept under its idempotency key. So do the other methods with whole
+// answers, but for EditImage, which waits.
 func (g *Gateway) Chat(ctx context.Context, req *chat.Request) (*chat.Response, error) {
 	return answered(ctx, g, "chat completion", encodeChat(req, false), func(o outcome) *chat.Response {
 		return &chat.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
@@ -43,6 +47,8 @@ func (g *Gateway) Chat(ctx context.Context, req *chat.Request) (*chat.Response, 
 // ChatStream answers a chat completion as a stream. An error before the first
 // chunk is returned here, a later one comes last from the stream. Range over
 // the stream's Chunks, or close it.
+// When ctx ends, the Chunks end with its error, and what had come is charged. So it is with
+// every stream.
 func (g *Gateway) ChatStream(ctx context.Context, req *chat.Request) (*chat.Stream, error) {
 	c, err := g.runTyped(ctx, encodeChat(req, true))
 	source, err := c.typedSource(err)
