@@ -155,6 +155,9 @@ func TestAdviceNamesWhatAFailOverWouldLose(t *testing.T) {
 	standby := primary.NewStandby(t)
 	said(primary.URL, "synchronous_standby_names is empty")
 	primary.Require(t, pgtest.Standby)
+	for obeyed, on := false, pgtest.Open(t, primary.URL); !obeyed; { // each sender reads the setting by itself
+		must(t, on.QueryRowContext(t.Context(), "SELECT EXISTS (SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync')").Scan(&obeyed))
+	}
 	said(primary.URL, "")
 	said(standby.URL, "leads to a standby")
 	if _, err := postgres.Open(t.Context(), standby.URL, store.Options{}); err == nil || !fault.Is(err, fault.InvalidRequest) || !strings.Contains(err.Error(), "is a standby") {
