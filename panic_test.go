@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"iter"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -187,5 +188,24 @@ func TestAPanicInAStreamEndsItWithAnErrorEventAndSettles(t *testing.T) {
 	}
 	if got := h.spent(t); got != micro(estimatedInput+1) {
 		t.Errorf("spent %s", got)
+	}
+}
+
+// panickingLog is a log handler that panics.
+type panickingLog struct{ slog.Handler }
+
+func (panickingLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (panickingLog) Handle(context.Context, slog.Record) error { panic("log: sk-secret") }
+
+func TestAPanicOfTheLogDoesNotEndTheProcessOfACallInProcess(t *testing.T) {
+	h := newTestGateway(t, &scriptedUpstream{text: chatAnswer(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}, "1.00", func(o *gateway.Options) {
+		o.Logger = slog.New(panickingLog{slog.DiscardHandler})
+	})
+	ctx, cancel := context.WithCancel(t.Context()) // such a call has a goroutine of its own
+	defer cancel()
+	_, err := h.Chat(ctx, &chat.Request{Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("Hi.")}}})
+	if !fault.Is(err, fault.InternalError) || strings.Contains(fault.From(err).Message, "sk-secret") {
+		t.Errorf("got the error %v", err)
 	}
 }

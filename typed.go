@@ -282,11 +282,15 @@ func answered[R any](ctx context.Context, g *Gateway, form string, encode encode
 	}
 	done := make(chan result)
 	go func() {
-		response, err := runWhole(inner, c, op, nil, form, typed)
-		select {
-		case done <- result{response, err}:
-		case <-ctx.Done(): // nobody waits for it
-		}
+		var r result
+		defer func() {
+			select {
+			case done <- r:
+			case <-ctx.Done(): // nobody waits for it
+			}
+		}()
+		defer fault.Recover(&r.err) // of a log handler, for one, which must not end the process
+		r.response, r.err = runWhole(inner, c, op, nil, form, typed)
 	}()
 	select {
 	case r := <-done:
