@@ -37,6 +37,7 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/retryqueue"
 	"github.com/tollhouse-ai/gateway/internal/seal"
+	"github.com/tollhouse-ai/gateway/internal/session"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/internal/translate"
 	"github.com/tollhouse-ai/gateway/internal/via"
@@ -63,7 +64,7 @@ type Gateway struct {
 	transactional bool                // the meter keeps idempotent answers itself
 	claims        idempotency.Claimer // of the keys that no hold claims
 	secrets       *seal.Secrets
-	sessionKey    [32]byte // by which sessions are hashed
+	sessionKey    session.Key // by which sessions are hashed
 	alias         func(account, name string) string
 	bridge        upstream.Middleware // of every channel
 
@@ -92,7 +93,7 @@ func New(o Options) (*Gateway, error) {
 	}
 	g.sessionKey = g.secrets.LastingKey("session")
 	g.alias = func(account, name string) string {
-		hash := hashSession(&g.sessionKey, account, name)
+		hash := session.Hash(&g.sessionKey, account, name)
 		return hex.EncodeToString(hash[:])
 	}
 	g.slots, g.admission = newAdmissionQueue(o.Admission), newAdmissionController(o.Admission, o.Now)

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -46,77 +45,6 @@ func TestEachOperationIsInAllTables(t *testing.T) {
 	}
 	if len(Kinds()) != len(kinds) {
 		t.Errorf("Kinds has %d kinds, and the table %d", len(Kinds()), len(kinds))
-	}
-}
-
-// BenchmarkHashSession is what a name of a session costs.
-func BenchmarkHashSession(b *testing.B) {
-	var key [32]byte
-	b.ReportAllocs()
-	for b.Loop() {
-		if hashSession(&key, "acme", "0b6cfa80-4f0e-4b6e-8f0a-2f7d5ac0e911") == (upstream.Session{}) {
-			b.Fatal("there is no session")
-		}
-	}
-}
-
-func TestASessionCostsNoMemory(t *testing.T) {
-	c := &call{g: new(Gateway), principal: &local, model: &Model{Affinity: AffinitySession}}
-	data := []byte(`{"model":"m","messages":[{"role":"user","content":"Hi."}],"prompt_cache_key":"0b6cfa80-4f0e-4b6e-8f0a-2f7d5ac0e911"}`)
-	op, err := parsers[upstream.ChatCompletion](c, data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.op = op
-	for _, name := range []string{"", "0b6cfa80-4f0e-4b6e-8f0a-2f7d5ac0e911"} {
-		c.sessionName = name
-		if got := testing.AllocsPerRun(100, func() { c.session() }); got != 0 {
-			t.Errorf("named %q by its headers: %v allocations", name, got)
-		}
-	}
-}
-
-// Of each wire all until the end of the first turn of the user counts; of a response in one
-// text, that.
-func TestThePrefixOfAConversation(t *testing.T) {
-	const (
-		tools    = `"tools":[{"name":"f","input_schema":{"type":"object"}}],`
-		message  = `{"model":"m","system":"Be brief.",` + tools + `"messages":[{"role":"user","content":[{"type":"text","text":"Hi."}]}]}`
-		chat     = `{"model":"m","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Hi."}]}`
-		response = `{"model":"m","instructions":"Be brief.","input":[{"type":"message","role":"developer","content":"Be kind."},{"role":"user","content":"Hi."}]}`
-		text     = `{"model":"m","instructions":"Be brief.","input":"Hi."}`
-	)
-	prefix := func(body string) string {
-		o, err := rawjson.Index([]byte(body), nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(prefixOf(&o))
-	}
-	for _, row := range []struct {
-		name, body, old, new string
-		same                 bool
-	}{
-		{"a later turn", message, `]}]}`, `]},{"role":"assistant","content":"Yes?"},{"role":"user","content":"Go on."}]}`, true},
-		{"a mark of the cache that has moved", message, `"Hi."`, `"Hi.","cache_control":{"type":"ephemeral"}`, true},
-		{"other spaces", message, `":`, `" : `, true},
-		{"another first turn", message, "Hi.", "Hello.", false},
-		{"other instructions", message, "brief", "long", false},
-		{"other tools", message, `"f"`, `"g"`, false},
-		{"another model", message, `"m"`, `"n"`, false},
-		{"a text in the place of blocks", message, `[{"type":"text","text":"Hi."}]`, `"Hi."`, false},
-		{"a later turn of a chat", chat, `Hi."}`, `Hi."},{"role":"assistant","content":"Yes?"},{"role":"user","content":"Go on."}`, true},
-		{"a chat without instructions", chat, `{"role":"system","content":"Be brief."},`, ``, false},
-		{"another first turn of a chat", chat, "Hi.", "Ho.", false},
-		{"a later turn of a response", response, `Hi."}`, `Hi."},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Yes?"}]},{"role":"user","content":"Hi."}`, true},
-		{"other instructions of a response", response, "brief", "long", false},
-		{"a response without its developer", response, `{"type":"message","role":"developer","content":"Be kind."},`, ``, false},
-		{"a response in one text", response, response, text, false},
-		{"another text", text, "Hi.", "Ho.", false},
-	} {
-		if same := prefix(row.body) == prefix(strings.ReplaceAll(row.body, row.old, row.new)); same != row.same {
-			t.Errorf("%s: the same prefix: %t, want %t", row.name, same, row.same)
-		}
 	}
 }
 
