@@ -10,6 +10,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/admission"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
@@ -48,11 +49,11 @@ func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply
 			putBuffer(buf)
 		}
 	}()
-	in := limitedReader{limit: c.g.options.MaxAnswer, budget: &c.g.admission.answers, now: c.g.options.Now}
+	in := limitedReader{limit: c.g.options.MaxAnswer, budget: c.g.admission.Answers(), now: c.g.options.Now}
 	kept := 0
 	defer func() {
 		r.Withheld = in.waited
-		in.finish(kept, &c.answerBytes)
+		in.finish(kept, &c.slot)
 	}()
 	if err := in.readAll(ctx, buf, r.Body); err != nil {
 		return nil, err
@@ -74,12 +75,12 @@ func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply
 
 // limitedReader reads one whole answer up to a limit, within the memory budget.
 type limitedReader struct {
-	limit  int64         // bytes
-	budget *memoryBudget // where it reserves bytes as soon as it is not small; nil if it may not be
+	limit  int64             // bytes
+	budget *admission.Budget // where it reserves bytes as soon as it is not small; nil if it may not be
 	now    func() time.Time
 
-	reservation *reservation // nil while it is small
-	allowed     int64        // so many bytes may be read
+	reservation *admission.Reservation // nil while it is small
+	allowed     int64                  // so many bytes may be read
 	waited      time.Duration
 }
 
@@ -91,7 +92,7 @@ const minBudgeted = 1 << 20
 func (in *limitedReader) readAll(ctx context.Context, buf *bytes.Buffer, body io.ReadCloser) error {
 	n, err := in.fill(ctx, buf, body)
 	if in.reservation != nil && err == nil && n <= in.limit {
-		err = in.reserve(ctx, in.reservation.bytes+n)
+		err = in.reserve(ctx, in.reservation.Bytes()+n)
 	}
 	closeErr := body.Close()
 	if n > 0 {
@@ -138,7 +139,7 @@ func (in *limitedReader) fill(ctx context.Context, buf *bytes.Buffer, body io.Re
 func (in *limitedReader) extend(ctx context.Context, n int64) error {
 	all := in.limit + 1
 	switch {
-	case in.budget == nil || in.budget.available == nil:
+	case in.budget == nil || !in.budget.Limited():
 		in.allowed = all
 	case n == 0:
 		in.allowed = min(all, minBudgeted)
@@ -155,17 +156,17 @@ func (in *limitedReader) extend(ctx context.Context, n int64) error {
 // reserve waits until the answer has n bytes of the budget.
 func (in *limitedReader) reserve(ctx context.Context, n int64) error {
 	if in.reservation == nil {
-		in.reservation = new(reservation)
+		in.reservation = new(admission.Reservation)
 	}
 	start := in.now()
 	defer func() { in.waited += in.now().Sub(start) }()
-	return in.budget.reserve(ctx, in.reservation, n-in.reservation.bytes)
+	return in.budget.Reserve(ctx, in.reservation, n-in.reservation.Bytes())
 }
 
 // finish releases all but the bytes that are kept of the answer.
-func (in *limitedReader) finish(kept int, by *reservedBytes) {
+func (in *limitedReader) finish(kept int, by *admission.Slot) {
 	if in.reservation != nil {
-		in.budget.finish(in.reservation, int64(kept), by)
+		in.budget.Finish(in.reservation, int64(kept), by)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/admission"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -60,16 +61,14 @@ type call struct {
 	channel   string // that answered
 
 	// What it has taken.
-	slot        slot               // among the running calls
-	bodyBytes   int64              // bytes of a large body in memory
-	answerBytes reservedBytes      // of its answers
-	lease       auth.Lease         // nil when it is released
-	claim       *idempotency.Claim // of the idempotency key, which is made with the hold; nil for none, or once that has ended
-	holdCtx     timeoutContext     // of the one hold
-	settleCtx   timeoutContext     // and of its settlement
-	hold        billing.Hold
-	held        bool      // the hold is not settled yet
-	body        io.Closer // of the upstream's answer, where it reaches the client piece by piece; else nil
+	slot      admission.Slot     // among the running calls, with the memory of its body and answers
+	lease     auth.Lease         // nil when it is released
+	claim     *idempotency.Claim // of the idempotency key, which is made with the hold; nil for none, or once that has ended
+	holdCtx   timeoutContext     // of the one hold
+	settleCtx timeoutContext     // and of its settlement
+	hold      billing.Hold
+	held      bool      // the hold is not settled yet
+	body      io.Closer // of the upstream's answer, where it reaches the client piece by piece; else nil
 
 	// What came of it.
 	used   int64             // tokens that were settled
@@ -202,7 +201,7 @@ func (c *call) countRequest(ctx context.Context) (err error) {
 func (c *call) run(ctx context.Context, op *operation, heartbeat func([]byte)) error {
 	c.capability = op.capability
 	c.entry.op, c.entry.model, c.entry.stream = op.name, op.model, op.stream
-	if err := c.takeSlot(ctx); err != nil { // over HTTP it has one: Response.Admit took it before the body was read
+	if err := c.enter(ctx, 0); err != nil { // over HTTP it has one: Response.Admit took it before the body was read
 		return err
 	}
 	m, err := c.findModel(op)
@@ -372,7 +371,7 @@ func (c *call) route(ctx context.Context, sent *upstream.Call) (reply *upstream.
 	sent.ContentType = cmp.Or(sent.Body.ContentType(), "application/json")
 	sent.Alias = c.g.alias
 	if c.op.sessionBody == nil { // whose answers drivers read whole; those of conversations pass
-		sent.Reserve = c.g.admission.answers.reserver()
+		sent.Reserve = c.g.admission.Answers().Reserver()
 	}
 	c.g.observers.watchAttempts(sent)
 	return c.catalog.router.Do(ctx, sent)
@@ -554,14 +553,10 @@ func (c *call) close() {
 // on what is stored, for which nothing runs: any other ends with the work, in close. Later
 // calls do nothing.
 func (c *call) release() {
-	c.g.slots.release(&c.slot)
 	if c.ctx == nil {
 		c.releaseLease()
 	}
-	c.releaseBody()
-	if c.answerBytes > 0 {
-		c.g.admission.answers.release(&c.answerBytes)
-	}
+	c.g.admission.Leave(&c.slot)
 }
 
 // releaseLease ends the limiter's lease, if there is one, with the tokens that were settled.
@@ -579,15 +574,6 @@ func (c *call) releaseLease() {
 	}()
 	defer fault.Recover(&err)
 	lease.Release(c.used)
-}
-
-// releaseBody gives back the memory of the request's body, which is not needed any
-// more.
-func (c *call) releaseBody() {
-	if c.bodyBytes > 0 {
-		c.g.admission.bodies.Give(c.principal.Account, c.bodyBytes)
-		c.bodyBytes = 0
-	}
 }
 
 // storeError turns an error of a store itself into a 503: it says nothing about

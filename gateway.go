@@ -35,6 +35,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/admission"
 	"github.com/tollhouse-ai/gateway/internal/retryqueue"
 	"github.com/tollhouse-ai/gateway/internal/seal"
 	"github.com/tollhouse-ai/gateway/internal/session"
@@ -53,8 +54,7 @@ type Gateway struct {
 	observers observers
 	catalog   atomic.Pointer[catalog]
 	calls     calls
-	slots     *admissionQueue
-	admission *admissionController
+	admission *admission.Admission
 	unsettled *retryqueue.Queue[pendingSettlement]
 	videos    *videos
 	trail     *via.Trail         // of a request that begins here
@@ -79,7 +79,10 @@ func New(o Options) (*Gateway, error) {
 	g := &Gateway{options: o, observers: observers{o.Observe, o.Logger}, started: o.Now(), secrets: seal.New(o.Secrets)}
 	g.bridge = translate.Bridge(translate.Options{
 		Now: o.Now, NewID: o.NewID, Secrets: g.secrets, MaxEvent: o.MaxAnswer,
-		Memory: func(ctx context.Context) sse.Budget { return &eventMemory{ctx: ctx, budget: &g.admission.answers} },
+		Memory: func(ctx context.Context) sse.Budget {
+			event := g.admission.Answers().Event(ctx)
+			return &event
+		},
 	})
 	c, err := newCatalog(&o, g.started, g.bridge)
 	if err == nil {
@@ -96,7 +99,7 @@ func New(o Options) (*Gateway, error) {
 		hash := session.Hash(&g.sessionKey, account, name)
 		return hex.EncodeToString(hash[:])
 	}
-	g.slots, g.admission = newAdmissionQueue(o.Admission), newAdmissionController(o.Admission, o.Now)
+	g.admission = admission.New(o.Admission.options(o.Now))
 	meter, ok := o.Meter.(idempotency.Store)
 	g.transactional = ok && meter == o.Idempotency
 	if g.transactional {
@@ -190,10 +193,7 @@ type Load struct {
 
 // Load is what the gateway carries now. It is safe for concurrent use.
 func (g *Gateway) Load() Load {
-	l := g.slots.load()
-	l.Bodies, l.Answers, l.Refused = g.admission.bodies.Used(), g.admission.answers.total(), g.admission.refused.Load()
-	l.Short = g.admission.memory.overloaded(g.options.Now()) // calls may have stopped coming
-	return l
+	return Load(g.admission.Load())
 }
 
 // Backlog is what a gateway has not brought to an end yet, beside the calls that

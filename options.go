@@ -135,8 +135,8 @@ func (o *Options) setDefaults() {
 	}
 	if o.MaxAnswer == 0 {
 		o.MaxAnswer = 256 << 20
-		if share := o.Admission.share(); share > 0 {
-			o.MaxAnswer = min(o.MaxAnswer, share)
+		if shared := o.Admission.options(nil); shared.Share() > 0 {
+			o.MaxAnswer = min(o.MaxAnswer, shared.Share())
 		}
 	}
 	if o.Logger == nil {

@@ -187,15 +187,7 @@ func (r *Response) Admit(ctx context.Context, bytes int64) error {
 	if c.principal == nil {
 		return errUnknownCaller
 	}
-	if err := c.takeSlot(ctx); err != nil {
-		return err
-	}
-	d := c.g.admission
-	if d.maxBodies != 0 && bytes > 0 && bytes <= d.maxBodies && !d.bodies.Fits(c.principal.Account, bytes, d.freeForBodies()) {
-		d.refused.Add(1)
-		return errNoMemory
-	}
-	return nil
+	return c.enter(ctx, bytes)
 }
 
 // ReserveMemory counts n more bytes of the request's body, which lie in memory until End,
@@ -204,18 +196,11 @@ func (r *Response) Admit(ctx context.Context, bytes int64) error {
 // account has so much of it that the rest is for others; and a 401 where the caller is
 // not known.
 func (r *Response) ReserveMemory(n int64) error {
-	c, d := r.call, r.call.g.admission
-	switch {
-	case c.principal == nil:
+	c := r.call
+	if c.principal == nil {
 		return errUnknownCaller
-	case d.maxBodies == 0:
-		return nil
-	case !d.bodies.Take(c.principal.Account, n, d.freeForBodies()):
-		d.refused.Add(1)
-		return errNoMemory
 	}
-	c.bodyBytes += n
-	return nil
+	return c.g.admission.Reserve(c.principal, n, &c.slot)
 }
 
 // errUnknownCaller is the 401 of a response whose request was refused before its

@@ -230,7 +230,7 @@ func (c *call) ownResponse(ctx context.Context, id string) (row *state.Response,
 	if c.g.options.Responses.Mode == ResponsesOff {
 		return nil, fault.New(fault.NotFound, "This gateway does not show or delete stored responses.")
 	}
-	if err := c.takeSlot(ctx); err != nil {
+	if err := c.enter(ctx, 0); err != nil {
 		return nil, err
 	}
 	if c.lease == nil {
@@ -268,8 +268,8 @@ func (c *call) askKeeper(ctx context.Context, op upstream.Op, row *state.Respons
 		Accept: func(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
 			var data bytes.Buffer
 			body = nil
-			in := limitedReader{limit: min(g.options.MaxAnswer, maxRecalledBytes), budget: &g.admission.answers, now: g.options.Now}
-			defer func() { in.finish(len(body), &c.answerBytes) }()
+			in := limitedReader{limit: min(g.options.MaxAnswer, maxRecalledBytes), budget: g.admission.Answers(), now: g.options.Now}
+			defer func() { in.finish(len(body), &c.slot) }()
 			if err := in.readAll(ctx, &data, r.Body); err != nil {
 				return nil, err
 			}

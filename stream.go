@@ -8,6 +8,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/admission"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -79,7 +80,7 @@ func (s *Stream) begin(accepted *events, maxOutput int64) {
 func (s *Stream) dropRequest() {
 	if s.c.op.summarize != nil && !s.c.op.state.needsRequest() {
 		s.c.op = s.c.op.withoutRequest(s.tap)
-		s.c.releaseBody()
+		s.c.g.admission.ReleaseBody(&s.c.slot)
 	}
 }
 
@@ -351,15 +352,15 @@ type events struct {
 	readAhead []sse.Event
 	reader    *sse.Reader
 	body      io.ReadCloser
-	key       *upstream.Key // the vendor's, which errors in the stream must not show
-	memory    eventMemory   // of a large event
+	key       *upstream.Key   // the vendor's, which errors in the stream must not show
+	memory    admission.Event // of a large event
 }
 
 // acceptStream reads ahead until an event carries content, so that an upstream
 // that fails at once can be replaced. It never waits for a second read: a chunk
 // leaves when it arrives. A whole answer in the place of a stream becomes its events.
 func (c *call) acceptStream(r *upstream.Reply) (*events, error) {
-	e := &events{memory: eventMemory{ctx: c.ctx, budget: &c.g.admission.answers}, reader: sse.NewReader(r.Body, int(c.g.options.MaxAnswer)), body: r.Body, key: r.Used}
+	e := &events{memory: c.g.admission.Answers().Event(c.ctx), reader: sse.NewReader(r.Body, int(c.g.options.MaxAnswer)), body: r.Body, key: r.Used}
 	e.reader.SetBudget(&e.memory)
 	for {
 		event, err := e.reader.Next()

@@ -1,4 +1,4 @@
-package gateway
+package admission
 
 import (
 	"context"
@@ -17,13 +17,13 @@ func keyOf(account, key string) *auth.Principal { return &auth.Principal{Account
 
 // testQueue is an admission queue whose counts must come back to nothing.
 type testQueue struct {
-	*admissionQueue
+	*queue
 	t *testing.T
 }
 
-func newTestQueue(t *testing.T, a Admission) testQueue {
-	a.setDefaults()
-	h := testQueue{newAdmissionQueue(a), t}
+func newTestQueue(t *testing.T, o Options) testQueue {
+	o.SetDefaults()
+	h := testQueue{newQueue(o), t}
 	t.Cleanup(func() {
 		if h.running != 0 || len(h.waiting) != 0 {
 			t.Errorf("%d run and %d wait at the end", h.running, len(h.waiting))
@@ -38,7 +38,7 @@ func newTestQueue(t *testing.T, a Admission) testQueue {
 }
 
 // mustAcquire acquires a slot that must be free.
-func (h testQueue) mustAcquire(p *auth.Principal) *slot {
+func (h testQueue) mustAcquire(p *auth.Principal) *place {
 	h.t.Helper()
 	pl, err := h.try(p)
 	if err != nil {
@@ -48,24 +48,24 @@ func (h testQueue) mustAcquire(p *auth.Principal) *slot {
 }
 
 // try acquires a slot if one is free, and does not wait.
-func (h testQueue) try(p *auth.Principal) (*slot, error) {
+func (h testQueue) try(p *auth.Principal) (*place, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	pl := new(slot)
+	pl := new(place)
 	err := h.acquire(ctx, p, pl)
 	return pl, err
 }
 
-func (h testQueue) releaseAll(all []*slot) {
+func (h testQueue) releaseAll(all []*place) {
 	for _, p := range all {
 		h.release(p)
 	}
 }
 
 // queue has a call wait for a slot, and send its name once it has one.
-func (h testQueue) queue(p *auth.Principal, name string, served chan<- string) {
+func (h testQueue) enqueueCall(p *auth.Principal, name string, served chan<- string) {
 	go func() {
-		pl := new(slot)
+		pl := new(place)
 		if err := h.acquire(context.Background(), p, pl); err != nil {
 			name = "no " + name
 		}
@@ -77,8 +77,8 @@ func (h testQueue) queue(p *auth.Principal, name string, served chan<- string) {
 
 func TestAPlaceThatBecomesFreeGoesToTheCallerWithTheFewestCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newTestQueue(t, Admission{MaxCalls: 7, MaxWaiting: 10})
-		var heavy []*slot
+		h := newTestQueue(t, Options{MaxCalls: 7, MaxWaiting: 10})
+		var heavy []*place
 		for range 4 {
 			heavy = append(heavy, h.mustAcquire(keyOf("big", "a")))
 		}
@@ -87,11 +87,11 @@ func TestAPlaceThatBecomesFreeGoesToTheCallerWithTheFewestCalls(t *testing.T) {
 		}
 		small := h.mustAcquire(keyOf("small", "c"))
 		served := make(chan string, 10)
-		h.queue(keyOf("big", "a"), "heavy key", served)
-		h.queue(keyOf("big", "b"), "lighter key", served)
-		h.queue(keyOf("small", "c"), "small account", served)
-		h.queue(keyOf("new", "d"), "new account", served)
-		h.queue(keyOf("big", "e"), "new key of the big account", served)
+		h.enqueueCall(keyOf("big", "a"), "heavy key", served)
+		h.enqueueCall(keyOf("big", "b"), "lighter key", served)
+		h.enqueueCall(keyOf("small", "c"), "small account", served)
+		h.enqueueCall(keyOf("new", "d"), "new account", served)
+		h.enqueueCall(keyOf("big", "e"), "new key of the big account", served)
 		h.release(heavy[0]) // each call that is served gives its slot to the next
 		synctest.Wait()
 		for _, want := range []string{"new account", "small account", "new key of the big account", "lighter key", "heavy key"} {
@@ -105,11 +105,11 @@ func TestAPlaceThatBecomesFreeGoesToTheCallerWithTheFewestCalls(t *testing.T) {
 
 func TestCallersWithEquallyManyCallsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newTestQueue(t, Admission{MaxCalls: 1, MaxWaiting: 10})
+		h := newTestQueue(t, Options{MaxCalls: 1, MaxWaiting: 10})
 		first := h.mustAcquire(keyOf("z", "z"))
 		served := make(chan string, 10)
 		for _, name := range []string{"a", "a", "a", "b", "b", "c"} {
-			h.queue(keyOf(name, name), name, served)
+			h.enqueueCall(keyOf(name, name), name, served)
 		}
 		h.release(first)
 		synctest.Wait()
@@ -129,14 +129,14 @@ func TestASlowKeyThatAsksForEverythingDoesNotStarveAnother(t *testing.T) {
 	for name, light := range map[string]*auth.Principal{"of another account": keyOf("other", "light"), "of the same account": keyOf("big", "light")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newTestQueue(t, Admission{MaxCalls: 16})
+				h := newTestQueue(t, Options{MaxCalls: 16})
 				ctx, stop := context.WithCancel(t.Context())
 				var all sync.WaitGroup
 				for i := range 160 {
 					all.Go(func() {
 						time.Sleep(time.Duration(i) * 62 * time.Millisecond) // virtual
 						for ctx.Err() == nil {
-							pl := new(slot)
+							pl := new(place)
 							if h.acquire(ctx, keyOf("big", "heavy"), pl) == nil {
 								time.Sleep(time.Second)
 							} else {
@@ -149,7 +149,7 @@ func TestASlowKeyThatAsksForEverythingDoesNotStarveAnother(t *testing.T) {
 				time.Sleep(11 * time.Second)
 				var longest time.Duration
 				for range 100 {
-					began, pl := time.Now(), new(slot)
+					began, pl := time.Now(), new(place)
 					if err := h.acquire(ctx, light, pl); err != nil {
 						t.Fatalf("a call of the light key: %v", err)
 					}
@@ -169,8 +169,8 @@ func TestASlowKeyThatAsksForEverythingDoesNotStarveAnother(t *testing.T) {
 }
 
 func TestTheLastPlacesAreForThoseWhoRunFew(t *testing.T) {
-	h := newTestQueue(t, Admission{MaxCalls: 64}) // two of them are a thirty-second
-	var all []*slot
+	h := newTestQueue(t, Options{MaxCalls: 64}) // two of them are a thirty-second
+	var all []*place
 	fill := func(p *auth.Principal) (n int) {
 		for {
 			pl, err := h.try(p)
@@ -208,19 +208,19 @@ func TestTheLastPlacesAreForThoseWhoRunFew(t *testing.T) {
 
 func TestAFullQueueRefusesAtOnceAndMakesRoomForALighterCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newTestQueue(t, Admission{MaxCalls: 2, MaxWaiting: 2})
+		h := newTestQueue(t, Options{MaxCalls: 2, MaxWaiting: 2})
 		first, second := h.mustAcquire(keyOf("big", "a")), h.mustAcquire(keyOf("big", "a"))
 		served := make(chan string, 10)
-		h.queue(keyOf("big", "a"), "older", served)
+		h.enqueueCall(keyOf("big", "a"), "older", served)
 		if h.load().Full {
 			t.Error("it is full while one may wait")
 		}
-		h.queue(keyOf("big", "a"), "newer", served)
+		h.enqueueCall(keyOf("big", "a"), "newer", served)
 		began := time.Now()
-		if err := h.acquire(t.Context(), keyOf("big", "a"), new(slot)); !errors.Is(err, errNoSlot) || time.Since(began) != 0 || !h.load().Full {
+		if err := h.acquire(t.Context(), keyOf("big", "a"), new(place)); !errors.Is(err, errNoSlot) || time.Since(began) != 0 || !h.load().Full {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		h.queue(keyOf("small", "b"), "small", served)
+		h.enqueueCall(keyOf("small", "b"), "small", served)
 		if got := <-served; got != "no newer" {
 			t.Errorf("%q is told first", got)
 		}
@@ -235,10 +235,10 @@ func TestAFullQueueRefusesAtOnceAndMakesRoomForALighterCaller(t *testing.T) {
 
 func TestNobodyWaitsLongerThanMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newTestQueue(t, Admission{MaxCalls: 1, MaxWaiting: 5})
+		h := newTestQueue(t, Options{MaxCalls: 1, MaxWaiting: 5})
 		busy := h.mustAcquire(keyOf("a", "a"))
 		began := time.Now()
-		err := h.acquire(t.Context(), keyOf("b", "b"), new(slot))
+		err := h.acquire(t.Context(), keyOf("b", "b"), new(place))
 		if !errors.Is(err, errNoSlot) || time.Since(began) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
@@ -248,11 +248,11 @@ func TestNobodyWaitsLongerThanMaxWait(t *testing.T) {
 
 func TestACallerWhoLeavesTheQueueTakesNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newTestQueue(t, Admission{MaxCalls: 1, MaxWaiting: 5})
+		h := newTestQueue(t, Options{MaxCalls: 1, MaxWaiting: 5})
 		busy := h.mustAcquire(keyOf("a", "a"))
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error, 1)
-		go func() { left <- h.acquire(ctx, keyOf("b", "b"), new(slot)) }()
+		go func() { left <- h.acquire(ctx, keyOf("b", "b"), new(place)) }()
 		synctest.Wait()
 		leave()
 		if err := <-left; !errors.Is(err, context.Canceled) {
@@ -264,7 +264,7 @@ func TestACallerWhoLeavesTheQueueTakesNoPlace(t *testing.T) {
 }
 
 func TestIdleCallersAreForgotten(t *testing.T) {
-	h := newTestQueue(t, Admission{})
+	h := newTestQueue(t, Options{})
 	stays := h.mustAcquire(keyOf("stays", "stays"))
 	for i := range 5000 {
 		h.release(h.mustAcquire(keyOf(fmt.Sprint("account", i), "key")))
@@ -281,7 +281,7 @@ func TestIdleCallersAreForgotten(t *testing.T) {
 // The clean-up of the queue says whether every count came back to nothing.
 func TestNoPlaceIsLostWhateverComesTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newTestQueue(t, Admission{MaxCalls: 31, MaxWaiting: 6, MaxWait: 50 * time.Millisecond})
+		h := newTestQueue(t, Options{MaxCalls: 31, MaxWaiting: 6, MaxWait: 50 * time.Millisecond})
 		var all sync.WaitGroup
 		var mu sync.Mutex
 		most := 0
@@ -290,7 +290,7 @@ func TestNoPlaceIsLostWhateverComesTogether(t *testing.T) {
 			all.Go(func() {
 				for range 50 {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(100))*time.Millisecond)
-					pl := new(slot)
+					pl := new(place)
 					if h.acquire(ctx, keyOf(fmt.Sprint(random.IntN(3)), fmt.Sprint(random.IntN(3))), pl) == nil {
 						mu.Lock()
 						most = max(most, h.load().Running)
@@ -310,20 +310,20 @@ func TestNoPlaceIsLostWhateverComesTogether(t *testing.T) {
 	})
 }
 
-// BenchmarkPlace is what a call pays when nothing is full.
-func BenchmarkPlace(b *testing.B) {
-	a := Admission{Memory: 1 << 40, InUse: func() int64 { return 0 }}
-	a.setDefaults()
-	g := &Gateway{options: Options{Now: time.Now}, slots: newAdmissionQueue(a), admission: newAdmissionController(a, time.Now)}
-	p, now := keyOf("acme", "key_1"), time.Now()
+// BenchmarkEnter is what a call pays when nothing is full.
+func BenchmarkEnter(b *testing.B) {
+	o := Options{Memory: 1 << 40, InUse: func() int64 { return 0 }, Now: time.Now}
+	o.SetDefaults()
+	a := New(o)
+	p := keyOf("acme", "key_1")
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
-		var pl slot
+		var slot Slot
 		for pb.Next() {
-			if g.admission.memory.overloaded(now) || g.slots.acquire(context.Background(), p, &pl) != nil {
+			if a.Enter(context.Background(), p, 0, &slot) != nil {
 				b.Error("refused")
 			}
-			g.slots.release(&pl)
+			a.Leave(&slot)
 		}
 	})
 }
