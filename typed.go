@@ -282,15 +282,11 @@ func answered[R any](ctx context.Context, g *Gateway, form string, encode encode
 	}
 	done := make(chan result)
 	go func() {
-		var r result
-		defer func() {
-			select {
-			case done <- r:
-			case <-ctx.Done(): // nobody waits for it
-			}
-		}()
-		defer fault.Recover(&r.err) // of a log handler, for one, which must not end the process
-		r.response, r.err = runWhole(inner, c, op, nil, form, typed)
+		response, err := runWhole(inner, c, op, nil, form, typed)
+		select {
+		case done <- result{response, err}:
+		case <-ctx.Done(): // nobody waits for it
+		}
 	}()
 	select {
 	case r := <-done:
@@ -304,6 +300,7 @@ func answered[R any](ctx context.Context, g *Gateway, form string, encode encode
 // typed makes the response, which is then filled from the JSON. An answer of another form was
 // charged all the same.
 func runWhole[R any](ctx context.Context, c *call, op *operation, err error, form string, typed func(outcome) *R) (response *R, failed error) {
+	defer fault.Recover(&failed) // of a log handler in End, for one, which must not end the process
 	defer func() { c.response.End(0, failed) }()
 	defer fault.Recover(&failed)
 	if err == nil {
