@@ -250,7 +250,10 @@ func (c *call) recordAttempts(op *operation, reply *upstream.Reply) {
 		c.entry.attempts = append(c.entry.attempts, reply.Attempts...)
 	}
 	for _, a := range reply.Attempts {
-		if f := failureOf(a.Err); a.Err == nil || f != nil && f.Unasked {
+		if a.Err == nil {
+			continue
+		}
+		if f := failureOf(a.Err); f != nil && f.Unasked { // it was passed over
 			continue
 		}
 		t := billing.Attempt{
