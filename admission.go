@@ -63,7 +63,9 @@ func (c *call) enter(ctx context.Context, body int64) error {
 	if c.slot.Held() && body <= 0 {
 		return nil
 	}
-	defer c.spent(&c.entry.phases.Admit, c.clock())
+	if c.observed {
+		defer c.spent(&c.entry.phases.Admit, c.g.options.Now())
+	}
 	if err := c.g.admission.Enter(ctx, c.principal, body, &c.slot); err != nil {
 		return fault.From(err)
 	}

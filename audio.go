@@ -241,8 +241,8 @@ func (v *speechStream) open() (*upstream.Reply, error) {
 	if v.at > 0 {
 		call.MaxWait = partMaxWait
 	}
-	if v.at == 0 { // the caller waits for it
-		defer v.c.spent(&v.c.entry.phases.Upstream, v.c.clock())
+	if v.at == 0 && v.c.observed { // the caller waits for it
+		defer v.c.spent(&v.c.entry.phases.Upstream, v.c.g.options.Now())
 	}
 	v.asking <- struct{}{}
 	defer func() { <-v.asking }()

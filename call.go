@@ -34,6 +34,7 @@ type call struct {
 	started   time.Time
 	outer     context.Context // of the request, as the Observer made it; nil before it knows
 	observing callContext     // what outer is where there is an Observer
+	observed  bool            // there is one, for whom more is measured
 	begun     bool            // its caller is known, and it was counted and read
 	ended     bool            // its log line is written
 
@@ -100,7 +101,7 @@ type logEntry struct {
 
 // newCall begins a call. It pins the models, channels and prices of this moment.
 func (g *Gateway) newCall() *call {
-	c := &call{id: g.options.NewID("req_"), g: g, trail: g.trail, catalog: g.catalog.Load(), started: g.options.Now()}
+	c := &call{id: g.options.NewID("req_"), g: g, trail: g.trail, catalog: g.catalog.Load(), started: g.options.Now(), observed: len(g.observers.all) > 0}
 	c.response.ID, c.response.call = c.id, c
 	return c
 }
@@ -157,7 +158,9 @@ func (c *call) authenticate(ctx context.Context, q *Request) (err error) {
 		return err
 	}
 	defer fault.Recover(&err)
-	defer c.spent(&c.entry.phases.Auth, c.clock())
+	if c.observed {
+		defer c.spent(&c.entry.phases.Auth, c.g.options.Now())
+	}
 	p, err := c.g.options.Authenticator.Authenticate(ctx, q.Token)
 	switch {
 	case err != nil:
@@ -190,7 +193,9 @@ var local = auth.Principal{Account: "local", Key: "local", Name: "local"}
 // 429 says that there were too many.
 func (c *call) countRequest(ctx context.Context) (err error) {
 	defer fault.Recover(&err)
-	defer c.spent(&c.entry.phases.Admit, c.clock())
+	if c.observed {
+		defer c.spent(&c.entry.phases.Admit, c.g.options.Now())
+	}
 	c.limits, err = c.g.options.Limiter.Request(ctx, c.principal)
 	return storeError(err)
 }
@@ -329,7 +334,9 @@ func (c *call) start() (result *Response, err error) {
 // that the request may consume.
 func (c *call) acquireLease(ctx context.Context, tokens int64) (err error) {
 	defer fault.Recover(&err)
-	defer c.spent(&c.entry.phases.Admit, c.clock())
+	if c.observed {
+		defer c.spent(&c.entry.phases.Admit, c.g.options.Now())
+	}
 	lease, limits, err := c.g.options.Limiter.Acquire(ctx, c.principal, c.id, tokens)
 	if limits.Requests.Limit == 0 { // the request was counted before
 		limits.Requests = c.limits.Requests
@@ -345,7 +352,9 @@ func (c *call) acquireLease(ctx context.Context, tokens int64) (err error) {
 // send sends the call to an upstream, in parts where one upstream call does not take
 // the request. The reply has what c.accept made of the answer.
 func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
-	defer c.spent(&c.entry.phases.Upstream, c.clock())
+	if c.observed {
+		defer c.spent(&c.entry.phases.Upstream, c.g.options.Now())
+	}
 	if c.op.split != nil {
 		if parts := c.op.split(c.op, c.model); len(parts) > 0 {
 			return c.sendParts(parts)

@@ -20,7 +20,9 @@ const meterTimeout = 2 * time.Second
 // the key is another request's.
 func (c *call) reserve(wanted billing.HoldRequest) (err error) {
 	defer fault.Recover(&err)
-	defer c.spent(&c.entry.phases.Hold, c.clock())
+	if c.observed {
+		defer c.spent(&c.entry.phases.Hold, c.g.options.Now())
+	}
 	ctx := c.holdCtx.begin(c.ctx, meterTimeout)
 	defer ctx.end()
 	if c.claim != nil && c.g.transactional {

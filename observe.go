@@ -337,12 +337,12 @@ func (c *callContext) Value(key any) any {
 func (c *call) withObserver(ctx context.Context) context.Context {
 	switch {
 	case c.outer == nil:
-		if c.outer = ctx; c.observed() {
+		if c.outer = ctx; c.observed {
 			c.observing = callContext{c.g.observers.start(ctx, c.id, c.started), c}
 			c.outer = &c.observing
 		}
 		return c.outer
-	case !c.observed() || c == ctx.Value(callKey{}):
+	case !c.observed || c == ctx.Value(callKey{}):
 		return ctx
 	}
 	return valued{ctx, c.outer}
@@ -362,22 +362,9 @@ func (v valued) Value(key any) any {
 	return v.Context.Value(key)
 }
 
-// observed reports whether there is an Observer, for which more is measured.
-func (c *call) observed() bool { return len(c.g.observers.all) > 0 }
-
-// clock is the time where an Observer gets the Phases, zero elsewhere.
-func (c *call) clock() (now time.Time) {
-	if c.observed() {
-		now = c.g.options.Now()
-	}
-	return now
-}
-
-// spent adds the time since began, which clock gave, to a phase.
+// spent adds the time since began to a phase.
 func (c *call) spent(phase *time.Duration, began time.Time) {
-	if !began.IsZero() {
-		*phase += c.g.options.Now().Sub(began)
-	}
+	*phase += c.g.options.Now().Sub(began)
 }
 
 // markFirstByte records when the first of a stream or of audio was ready.
@@ -415,14 +402,14 @@ func (c *call) requestEvent(now time.Time, status int, failed *fault.Error) Requ
 	if !r.replayed {
 		e.Receipt = r.receipt
 	}
-	e.Listed = c.observed() && c.catalog.lists(r.model)
+	e.Listed = c.observed && c.catalog.lists(r.model)
 	n := len(r.attempts)
 	if n == 0 {
 		return e
 	}
 	last := &r.attempts[n-1]
 	e.Channel = last.Channel
-	if n == 1 && last.Err == nil && !c.observed() {
+	if n == 1 && last.Err == nil && !c.observed {
 		return e // which the log line does not name
 	}
 	e.Attempts = make([]AttemptEvent, n)

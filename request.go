@@ -275,7 +275,7 @@ func (r *Response) End(status int, err error) {
 	c.release()
 	e := c.requestEvent(c.g.options.Now(), status, fault.From(err))
 	c.log(c.outer, &e)
-	if c.observed() {
+	if c.observed {
 		c.g.observers.end(c.outer, e)
 	}
 }

@@ -35,7 +35,9 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 		hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel, Failed: c.failed},
 		answer: answer, response: c.state.settled(reason), with: c.with,
 	}
-	defer c.spent(&c.entry.phases.Settle, c.clock())
+	if c.observed {
+		defer c.spent(&c.entry.phases.Settle, c.g.options.Now())
+	}
 	ctx := c.settleCtx.beginSettle(c.ctx, c.g.options.SettleTimeout)
 	defer ctx.end()
 	receipt, err := c.g.commitSettlement(ctx, p)

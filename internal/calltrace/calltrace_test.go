@@ -239,10 +239,10 @@ func TestTheWayOfARequestGetsNoLonger(t *testing.T) {
 		scenario        string
 		whole, pipeline way
 	}{
-		{"chat", way{1358, 462, 386, 56}, way{578, 379, 206, 50}},
-		{"stream", way{3278, 567, 727, 88}, way{972, 473, 338, 83}},
-		{"video", way{2612, 482, 560, 73}, way{863, 417, 307, 64}},
-		{"embeddings", way{1042, 419, 295, 51}, way{538, 346, 182, 45}},
+		{"chat", way{1332, 458, 378, 50}, way{552, 375, 200, 46}},
+		{"stream", way{3252, 563, 719, 82}, way{946, 469, 332, 79}},
+		{"video", way{2580, 478, 550, 66}, way{831, 413, 300, 60}},
+		{"embeddings", way{1016, 415, 287, 45}, way{512, 342, 176, 41}},
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
