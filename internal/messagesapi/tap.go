@@ -62,6 +62,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	if err != nil {
 		return dst, false, err
 	}
+	data = t.Object.Src // with bytes that are no UTF-8 replaced
 	if kind == hiddenEvent || name == hiddenEvent {
 		unseen := tokencount.StringQuarters(t.Object.Raw("hidden"))
 		t.unseen += unseen
