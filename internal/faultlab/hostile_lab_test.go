@@ -17,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -57,7 +58,9 @@ type outcome struct {
 	status int
 	code   string
 	whole  bool
+	hold   billing.Money
 	charge billing.Money
+	key    string // of the operator's, by which a vendor was asked last
 }
 
 // hostileLab is one gateway with its vendors.
@@ -96,14 +99,19 @@ func playHostile(o hostileOptions) (*hostileReport, error) {
 	}
 	rep := beside.report
 	rep.Good = len(alone.outcomes)
+	keys := map[string]bool{}
 	for number := range len(alone.outcomes) {
 		was, is := alone.outcomes[number], beside.outcomes[number]
+		keys[was.key] = true
 		if was.status >= 300 || !was.whole {
 			return nil, fmt.Errorf("alone the third tenant's request %d ends with %+v", number, was)
 		}
 		if was != is {
 			rep.problem("third tenant", "request %d of the third tenant: alone %+v, beside the others %+v\n%s", number, was, is, goodRequest(number))
 		}
+	}
+	if ring := len(ringKeys) + 1; o.Requests >= perRound && len(keys) != ring { // one of them is none
+		return nil, fmt.Errorf("the third tenant's requests have %d keys, want %d", len(keys), ring)
 	}
 	return rep, nil
 }
@@ -266,6 +274,7 @@ func openHostile(o hostileOptions) (*hostileLab, error) {
 	}
 	l.gateway, err = gateway.New(gateway.Options{
 		Upstream: routing, Prices: list, RequirePrice: true, Models: models(), Authenticator: l, Meter: l.ledger, MP3: noEncoder{},
+		Secrets: []secret.String{secret.New("by which a session has its key in every run")},
 		Observe: []gateway.Observer{{
 			Attempt: func(ctx context.Context, a gateway.AttemptEvent) context.Context {
 				return upstream.WithWire(ctx, http.Header{correlation: {a.RequestID}})
@@ -296,13 +305,16 @@ func (l *hostileLab) serve(on *pipes, h http.Handler) {
 	l.running.Go(func() { _ = s.Serve(on) })
 }
 
+// ringKeys are the operator's keys of a channel that has several.
+var ringKeys = []secret.String{secret.New("sk-ring-1"), secret.New("sk-ring-2"), secret.New("sk-ring-3")}
+
 // models are what the gateway has to know of the lab's own models.
 func models() []gateway.Model {
 	chat := func(id string, kind gateway.Kind) gateway.Model {
 		return gateway.Model{ID: id, Kind: kind, MaxOutput: hostileOutput, HoldTokens: hostileHeld}
 	}
 	return []gateway.Model{
-		chat(plainChat, gateway.KindChat), chat(renamedChat, gateway.KindChat), chat(droppedChat, gateway.KindChat), chat(dearChat, gateway.KindChat),
+		chat(plainChat, gateway.KindChat), chat(renamedChat, gateway.KindChat), chat(droppedChat, gateway.KindChat), chat(dearChat, gateway.KindChat), chat(ringChat, gateway.KindChat),
 		chat(nativeChat, gateway.KindMessages), {ID: hidingChat, Kind: gateway.KindChat, MaxOutput: hostileOutput, HoldTokens: hostileHeld, Reasoning: gateway.ReasoningHidden},
 		{ID: otherVector, Kind: gateway.KindEmbeddings}, {ID: otherSpeech, Kind: gateway.KindSpeech}, {ID: pieceImage, Kind: gateway.KindImage},
 	}
@@ -314,16 +326,18 @@ func (l *hostileLab) channels() (all []router.Channel, err error) {
 		router.Channel
 		driver func(upstream.DriverOptions) (upstream.Driver, error)
 		models []string
+		keys   []secret.String
 	}{
-		{router.Channel{Name: "plain"}, openai.New, []string{plainChat, dearChat, hidingChat, tokenImage, pieceImage, plainVector, otherSpeech}},
-		{router.Channel{Name: "renamed", Rename: map[string]string{"max_tokens": "max_completion_tokens"}}, openai.New, []string{renamedChat}},
-		{router.Channel{Name: "dropped", Drop: []string{"max_tokens"}}, openai.New, []string{droppedChat}},
-		{router.Channel{Name: "native"}, anthropic.New, []string{nativeChat}},
-		{router.Channel{Name: "alpha"}, dashscope.New, []string{alphaImage, alphaSpeech, betaVideo}},
-		{router.Channel{Name: "videos"}, ark.New, []string{gammaVideo}},
-		{router.Channel{Name: "vectors"}, voyage.New, []string{otherVector}},
+		{router.Channel{Name: "plain"}, openai.New, []string{plainChat, dearChat, hidingChat, tokenImage, pieceImage, plainVector, otherSpeech}, nil},
+		{router.Channel{Name: "ring"}, openai.New, []string{ringChat}, ringKeys},
+		{router.Channel{Name: "renamed", Rename: map[string]string{"max_tokens": "max_completion_tokens"}}, openai.New, []string{renamedChat}, nil},
+		{router.Channel{Name: "dropped", Drop: []string{"max_tokens"}}, openai.New, []string{droppedChat}, nil},
+		{router.Channel{Name: "native"}, anthropic.New, []string{nativeChat}, nil},
+		{router.Channel{Name: "alpha"}, dashscope.New, []string{alphaImage, alphaSpeech, betaVideo}, nil},
+		{router.Channel{Name: "videos"}, ark.New, []string{gammaVideo}, nil},
+		{router.Channel{Name: "vectors"}, voyage.New, []string{otherVector}, nil},
 	} {
-		d, err := c.driver(upstream.DriverOptions{BaseURL: "http://vendor.example/" + c.Name, Dial: l.back.dial})
+		d, err := c.driver(upstream.DriverOptions{BaseURL: "http://vendor.example/" + c.Name, Dial: l.back.dial, Keys: c.keys})
 		if err != nil {
 			return nil, err
 		}
@@ -412,9 +426,12 @@ func (l *hostileLab) recordOutcome(r *request, client string, seen outcome) outc
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+	for _, b := range l.vendors.of(id) {
+		seen.key = b.key
+	}
 	if id != "" && r.tenant == thirdTenant && r.path != "/v1/videos/generations" {
 		if receipt, err := l.ledger.Receipt(context.Background(), tenantAccount(r.tenant), id); err == nil {
-			seen.charge = receipt.Charge
+			seen.hold, seen.charge = receipt.Hold, receipt.Charge
 		}
 	}
 	l.mu.Lock()

@@ -57,6 +57,8 @@ const (
 	tooLarge = "TOOLARGE" // refuses the size: 429 with Retry-After
 	absurd   = "ABSURD"   // fails: 500
 	waste    = "WASTE"    // bills, then fails: 500
+	forbids  = "FORBIDME" // refuses what is asked as it does a bad key: a bare 403
+	unpaid   = "UNPAID"   // the same as it does an empty account: 402
 	breaks   = "BREAKS"   // breaks off in the middle
 )
 
@@ -89,6 +91,7 @@ var classes = []struct {
 	{"flood", (*generator).flood},
 	{"flagged", func(d *generator, r *request) *object { return d.refused(r, 4, flagged) }},
 	{"toolarge", func(d *generator, r *request) *object { return d.refused(r, 1, tooLarge) }},
+	{"ring", (*generator).ring},
 	{"failing", func(d *generator, r *request) *object { return d.refused(r, 4, pick(d.source, absurd, waste, breaks)) }},
 	{"names", (*generator).names},
 	{"uncounted", (*generator).uncounted},
@@ -207,6 +210,14 @@ func (d *generator) refused(r *request, copies int, word string) *object {
 		return obj("model", pieceImage, "prompt", "show "+word)
 	}
 	return d.chat(r, word)
+}
+
+// ring are refusals of what is asked that look like those of a key, at a channel with
+// several.
+func (d *generator) ring(r *request) *object {
+	r.copies = 4
+	r.header["X-Session-Id"] = pick(d.source, "", "a", "b", "c", "d") // each has its own order of the keys
+	return d.chat(r, pick(d.source, forbids, unpaid)).set("model", ringChat)
 }
 
 // thoughts is reasoning of a model that is known to hide it, whose client leaves at any
@@ -475,16 +486,19 @@ func goodRequest(number int) *request {
 		{chatPath, obj("model", renamedChat, "messages", turn(say), "stream", raw("true"))},
 		{messagesPath, obj("model", nativeChat, "messages", turn(say), "max_tokens", raw("300"))},
 		{vectorsPath, obj("model", plainVector, "input", arr(say, "b"))},
+		{chatPath, obj("model", ringChat, "messages", turn(say))},
 		{imagesPath, obj("model", pieceImage, "prompt", say)},
 		{speechPath, obj("model", alphaSpeech, "input", say, "response_format", "wav")},
 		{messagesPath, obj("model", plainChat, "messages", turn(say), "max_tokens", raw("300"), "stream", raw("true"))},
 		{imagesPath, obj("model", alphaImage, "input", obj("messages", turn(arr(obj("text", say)))))},
+		{messagesPath, obj("model", ringChat, "messages", turn(say), "max_tokens", raw("300"), "stream", raw("true"))},
 		{videosPath, obj("model", betaVideo, "input", obj("prompt", say))},
 	}
 	k := kinds[number%len(kinds)]
 	return &request{
-		number: number, class: "third tenant", tenant: thirdTenant, copies: 1, header: map[string]string{}, content: "application/json",
-		path: k.path, body: []byte(text(k.body)),
+		number: number, class: "third tenant", tenant: thirdTenant, copies: 1, content: "application/json",
+		header: map[string]string{"X-Session-Id": "good-" + strconv.Itoa(number)}, // has a key of its own of a ring
+		path:   k.path, body: []byte(text(k.body)),
 	}
 }
 

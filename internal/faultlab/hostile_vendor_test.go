@@ -17,6 +17,7 @@ import (
 // bill is what a vendor bills for one call.
 type bill struct {
 	model     string
+	key       string // of the operator's, with which it was made
 	what      []string
 	total     billing.Money
 	tolerance Tolerance
@@ -66,7 +67,7 @@ func (v *vendors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	c := &vendorCall{v: v, w: w, r: r, body: body, bill: &bill{}}
+	c := &vendorCall{v: v, w: w, r: r, body: body, bill: &bill{key: r.Header.Get("Authorization")}}
 	if r.Method == http.MethodPost {
 		v.mu.Lock()
 		id := r.Header.Get(correlation)
@@ -155,6 +156,10 @@ func (c *vendorCall) refuses(prompt string, least func()) bool {
 		c.fail(http.StatusForbidden, "content_policy_violation", "Your input was flagged by moderation.")
 	case strings.Contains(prompt, tooLarge):
 		c.fail(http.StatusTooManyRequests, "tokens", "Request too large on tokens per min: Limit 30000, Requested 90000.")
+	case strings.Contains(prompt, forbids):
+		c.refusesBarely(http.StatusForbidden)
+	case strings.Contains(prompt, unpaid):
+		c.refusesBarely(http.StatusPaymentRequired)
 	case strings.Contains(prompt, absurd):
 		c.fail(http.StatusInternalServerError, "server_error", "The server had an error.")
 	case strings.Contains(prompt, waste):
@@ -166,6 +171,9 @@ func (c *vendorCall) refuses(prompt string, least func()) bool {
 	}
 	return true
 }
+
+// refusesBarely refuses with nothing but a status.
+func (c *vendorCall) refusesBarely(status int) { c.fail(status, "", http.StatusText(status)) }
 
 // wasted notes that all of the bill is for a failed attempt.
 func (c *vendorCall) wasted() {
@@ -293,6 +301,7 @@ const (
 	nativeChat  = "native-chat" // speaks Anthropic's wire
 	hidingChat  = "hiding-chat" // reasons and does not show it, as the gateway knows
 	dearChat    = "dear-chat"
+	ringChat    = "ring-chat" // its channel has several keys
 	tokenImage  = "imagegen-2"
 	pieceImage  = "picture-1"
 	alphaImage  = "alpha-image-2.0"
@@ -316,6 +325,7 @@ var hostilePrices = map[string]row{
 	},
 	hidingChat:  {{Unit: billing.Input, Amount: "1.00"}, {Unit: billing.Output, Amount: "10.00"}},
 	dearChat:    {{Unit: billing.Input, Amount: "30.00"}, {Unit: billing.Output, Amount: "120.00"}},
+	ringChat:    {{Unit: billing.Input, Amount: "1.00"}, {Unit: billing.Output, Amount: "10.00"}},
 	tokenImage:  {{Unit: billing.Input, Amount: "5.00"}, {Unit: billing.ImageInput, Amount: "8.00"}, {Unit: billing.ImageOutput, Amount: "32.00"}},
 	pieceImage:  {{Unit: billing.Image, Amount: "0.02"}},
 	alphaImage:  {{Unit: billing.Image, Amount: "0.035"}},
