@@ -426,7 +426,8 @@ func (l *hostileLab) recordOutcome(r *request, client string, seen outcome) outc
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	for _, b := range l.vendors.of(id) {
+	bills := l.vendors.of(id)
+	for _, b := range bills {
 		seen.key = b.key
 	}
 	if id != "" && r.tenant == thirdTenant && r.path != "/v1/videos/generations" {
@@ -438,6 +439,9 @@ func (l *hostileLab) recordOutcome(r *request, client string, seen outcome) outc
 	defer l.mu.Unlock()
 	if id != "" {
 		l.requests[id] = r
+	}
+	if r.barred && (seen.status != http.StatusBadRequest && seen.status != http.StatusPaymentRequired || len(bills) > 0) {
+		l.report.problem(r.class, "request %d: %+v after %d calls of vendors\n%s", r.number, seen, len(bills), r)
 	}
 	if r.tenant != thirdTenant {
 		l.report.Requests++

@@ -24,6 +24,7 @@ type request struct {
 	body    []byte
 	copies  int           // that are sent at the same moment
 	leaves  time.Duration // the client goes away so long after it began; 0 means never
+	barred  bool          // it has to get a 400 (or a 402 first), and no vendor may see it
 }
 
 // The tenants.
@@ -113,6 +114,7 @@ var classes = []struct {
 	{"thoughts", (*generator).thoughts},
 	{"extras", (*generator).extras},
 	{"beside", func(d *generator, r *request) *object { return d.chat(r, beside) }},
+	{"files", (*generator).files},
 	{"expiry", func(d *generator, r *request) *object {
 		r.path = videosPath
 		return obj("model", betaVideo, "duration", raw("15"), "resolution", "1080p", "input", obj("prompt", d.words), "execution_expires_after", raw(pick(d.source, "1", "5", "60")))
@@ -356,6 +358,37 @@ func (d *generator) extras(r *request) *object {
 	}
 	r.body = fmt.Appendf(nil, `{"model":%q,%s"messages":[{"role":"user","content":%q}],%s}`, model, bound, prompt, extra)
 	return nil
+}
+
+// files are names of files in the vendors' accounts, which all customers share.
+func (d *generator) files(r *request) *object {
+	d.chat(r, "")
+	r.path, r.barred = pick(d.source, chatPath, messagesPath), true
+	name := obj()
+	name.add(pick(d.source, "file_id", "File_ID"), "file-of-another")
+	if d.chance(300) {
+		name.members[0].quote = escaped("file_id")
+	}
+	var part *object
+	switch {
+	case r.path == chatPath && d.chance(500):
+		kind := pick(d.source, "image_url", "video_url")
+		part = obj("type", kind, kind, obj("url", "ms://file-of-another"))
+	case r.path == chatPath:
+		part = obj("type", "file", "file", name)
+	case d.chance(300):
+		part = name.set("type", "container_upload")
+	default:
+		part = obj("type", pick(d.source, "document", "image"), "source", name.set("type", "file"))
+		if d.chance(300) {
+			part = obj("type", "tool_result", "tool_use_id", "t", "content", arr(part))
+		}
+	}
+	o := obj("model", pick(d.source, plainChat, renamedChat, nativeChat), "max_tokens", raw("500"), "messages", turn(arr(obj("type", "text", "text", d.words), part)))
+	if d.chance(300) {
+		o.set("stream", raw("true"))
+	}
+	return o
 }
 
 // random is a request of the grammar with hostile changes.
