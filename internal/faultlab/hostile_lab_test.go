@@ -61,6 +61,8 @@ type outcome struct {
 	hold   billing.Money
 	charge billing.Money
 	key    string // of the operator's, by which a vendor was asked last
+
+	response, item string // ids in an answer that may be stored
 }
 
 // hostileLab is one gateway with its vendors.
@@ -135,6 +137,10 @@ func playOnce(o hostileOptions, hostiles bool) (*hostileLab, error) {
 		if l.requests[id] == nil {
 			l.report.problem("ledger", "a vendor saw the request %q, and its end was never told", id)
 		}
+	}
+	const most = 33 << 20 // 32 MiB of what is stored, and what was sent
+	if l.vendors.largest > most {
+		l.report.problem("memory", "a vendor was sent %d bytes", l.vendors.largest)
 	}
 	l.ledger.verify(func(format string, args ...any) { l.report.problem("ledger", format, args...) })
 	return l, l.close()
@@ -274,7 +280,8 @@ func openHostile(o hostileOptions) (*hostileLab, error) {
 	}
 	l.gateway, err = gateway.New(gateway.Options{
 		Upstream: routing, Prices: list, RequirePrice: true, Models: models(), Authenticator: l, Meter: l.ledger, MP3: noEncoder{},
-		Secrets: []secret.String{secret.New("by which a session has its key in every run")},
+		Responses: gateway.ResponsesOptions{Mode: gateway.ResponsesOn},
+		Secrets:   []secret.String{secret.New("by which a session has its key in every run")},
 		Observe: []gateway.Observer{{
 			Attempt: func(ctx context.Context, a gateway.AttemptEvent) context.Context {
 				return upstream.WithWire(ctx, http.Header{correlation: {a.RequestID}})
@@ -314,7 +321,7 @@ func models() []gateway.Model {
 		return gateway.Model{ID: id, Kind: kind, MaxOutput: hostileOutput, HoldTokens: hostileHeld}
 	}
 	return []gateway.Model{
-		chat(plainChat, gateway.KindChat), chat(renamedChat, gateway.KindChat), chat(droppedChat, gateway.KindChat), chat(dearChat, gateway.KindChat), chat(ringChat, gateway.KindChat),
+		chat(plainChat, gateway.KindChat), chat(renamedChat, gateway.KindChat), chat(droppedChat, gateway.KindChat), chat(dearChat, gateway.KindChat), chat(cheapChat, gateway.KindChat), chat(ringChat, gateway.KindChat),
 		chat(nativeChat, gateway.KindMessages), {ID: hidingChat, Kind: gateway.KindChat, MaxOutput: hostileOutput, HoldTokens: hostileHeld, Reasoning: gateway.ReasoningHidden},
 		{ID: otherVector, Kind: gateway.KindEmbeddings}, {ID: otherSpeech, Kind: gateway.KindSpeech}, {ID: pieceImage, Kind: gateway.KindImage},
 	}
@@ -328,7 +335,7 @@ func (l *hostileLab) channels() (all []router.Channel, err error) {
 		models []string
 		keys   []secret.String
 	}{
-		{router.Channel{Name: "plain"}, openai.New, []string{plainChat, dearChat, hidingChat, tokenImage, pieceImage, plainVector, otherSpeech}, nil},
+		{router.Channel{Name: "plain"}, openai.New, []string{plainChat, dearChat, cheapChat, hidingChat, tokenImage, pieceImage, plainVector, otherSpeech}, nil},
 		{router.Channel{Name: "ring"}, openai.New, []string{ringChat}, ringKeys},
 		{router.Channel{Name: "renamed", Rename: map[string]string{"max_tokens": "max_completion_tokens"}}, openai.New, []string{renamedChat}, nil},
 		{router.Channel{Name: "dropped", Drop: []string{"max_tokens"}}, openai.New, []string{droppedChat}, nil},
@@ -368,6 +375,12 @@ func (l *hostileLab) close() error {
 
 // send sends one copy of a request, reads the answer, and leaves when it is time.
 func (l *hostileLab) send(r *request, copy int) outcome {
+	body, item := r.body, ""
+	if r.after != nil {
+		before := l.send(r.after, copy+1) // a request with one before it has no copies
+		item = before.item
+		body = bytes.ReplaceAll(bytes.ReplaceAll(body, []byte(storedItem), []byte(item)), []byte(storedResponse), []byte(before.response))
+	}
 	ctx, end := context.WithCancel(context.Background())
 	defer end()
 	if r.leaves > 0 {
@@ -375,7 +388,7 @@ func (l *hostileLab) send(r *request, copy int) outcome {
 		defer t.Stop()
 	}
 	client := fmt.Sprintf("%s-%d-%d", tenantAccount(r.tenant), r.number, copy)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway.example"+r.path, bytes.NewReader(r.body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway.example"+r.path, bytes.NewReader(body))
 	if err != nil {
 		return outcome{code: err.Error()}
 	}
@@ -390,6 +403,7 @@ func (l *hostileLab) send(r *request, copy int) outcome {
 	if err == nil {
 		seen = readAnswer(reply)
 	}
+	seen.item = cmp.Or(item, seen.item) // the first of all is a long one
 	return l.recordOutcome(r, client, seen)
 }
 
@@ -399,6 +413,11 @@ func readAnswer(reply *http.Response) outcome {
 	_ = reply.Body.Close()
 	seen := outcome{status: reply.StatusCode, whole: err == nil}
 	var body struct {
+		Object string `json:"object"`
+		ID     string `json:"id"`
+		Output []struct {
+			ID string `json:"id"`
+		} `json:"output"`
 		Code  string `json:"code"`
 		Error struct {
 			Code string `json:"code"`
@@ -410,6 +429,8 @@ func readAnswer(reply *http.Response) outcome {
 		seen.whole = strings.HasSuffix(text, "data: [DONE]\n\n") || strings.Contains(text, `"type":"message_stop"`) || strings.Contains(text, ".completed")
 	} else if reply.StatusCode >= 300 && json.Unmarshal(data, &body) == nil {
 		seen.code = body.Error.Code + body.Code + body.Error.Type
+	} else if json.Unmarshal(data, &body) == nil && body.Object == "response" && len(body.Output) > 0 {
+		seen.response, seen.item = body.ID, body.Output[0].ID
 	}
 	return seen
 }

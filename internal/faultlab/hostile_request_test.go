@@ -24,6 +24,7 @@ type request struct {
 	body    []byte
 	copies  int           // that are sent at the same moment
 	leaves  time.Duration // the client goes away so long after it began; 0 means never
+	after   *request      // it names what is stored of this one, which is sent before
 	barred  bool          // it has to get a 400 (or a 402 first), and no vendor may see it
 }
 
@@ -115,6 +116,7 @@ var classes = []struct {
 	{"extras", (*generator).extras},
 	{"beside", func(d *generator, r *request) *object { return d.chat(r, beside) }},
 	{"files", (*generator).files},
+	{"references", (*generator).references},
 	{"expiry", func(d *generator, r *request) *object {
 		r.path = videosPath
 		return obj("model", betaVideo, "duration", raw("15"), "resolution", "1080p", "input", obj("prompt", d.words), "execution_expires_after", raw(pick(d.source, "1", "5", "60")))
@@ -387,6 +389,40 @@ func (d *generator) files(r *request) *object {
 	o := obj("model", pick(d.source, plainChat, renamedChat, nativeChat), "max_tokens", raw("500"), "messages", turn(arr(obj("type", "text", "text", d.words), part)))
 	if d.chance(300) {
 		o.set("stream", raw("true"))
+	}
+	return o
+}
+
+// storedItem and storedResponse stand for the ids that the request before has in its answer.
+const storedItem, storedResponse = "STORED_ITEM", "STORED_RESPONSE"
+
+// references are names of what is stored of a long answer: its item, up to hundreds of
+// times, and conversations that go on from it.
+func (d *generator) references(r *request) *object {
+	d.words = "say " + strconv.Itoa(d.IntN(1_000_000)) + " "
+	r.path = responsesPath
+	ask := func(bound, say string, after *request) *request {
+		o := obj("model", plainChat, "max_output_tokens", raw(bound), "store", raw("true"), "input", turn(say))
+		if after != nil {
+			o.set("previous_response_id", storedResponse)
+		}
+		return &request{number: r.number, class: r.class, tenant: r.tenant, key: r.key, path: r.path, content: r.content, body: []byte(text(o)), copies: 1, after: after}
+	}
+	r.after = ask("30000", "say "+long, nil)
+	for range d.IntN(3) {
+		r.after = ask("50", d.words, r.after)
+	}
+	input := turn(d.words)
+	for range pick(d.source, 0, 5, 20, 400) {
+		input.items = append(input.items, obj("type", "item_reference", "id", storedItem))
+	}
+	o := obj("model", pick(d.source, plainChat, cheapChat, nativeChat), "max_output_tokens", raw("500"), "input", input)
+	if d.chance(500) {
+		o.set("previous_response_id", storedResponse)
+	}
+	if d.chance(500) {
+		o.set("stream", raw("true"))
+		r.leaves = leaving(pick(d.source, 30, 150, 20_000))
 	}
 	return o
 }

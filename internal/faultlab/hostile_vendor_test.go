@@ -31,6 +31,8 @@ type vendors struct {
 	bills map[string][]*bill
 	tasks map[string]*task
 	huge  bool // a call of this round had media that counted far above their bound
+
+	largest int // bytes of a request
 }
 
 func newVendors() *vendors { return &vendors{bills: map[string][]*bill{}, tasks: map[string]*task{}} }
@@ -70,6 +72,7 @@ func (v *vendors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &vendorCall{v: v, w: w, r: r, body: body, bill: &bill{key: r.Header.Get("Authorization")}}
 	if r.Method == http.MethodPost {
 		v.mu.Lock()
+		v.largest = max(v.largest, len(body))
 		id := r.Header.Get(correlation)
 		v.bills[id] = append(v.bills[id], c.bill)
 		v.mu.Unlock()
@@ -301,7 +304,8 @@ const (
 	nativeChat  = "native-chat" // speaks Anthropic's wire
 	hidingChat  = "hiding-chat" // reasons and does not show it, as the gateway knows
 	dearChat    = "dear-chat"
-	ringChat    = "ring-chat" // its channel has several keys
+	cheapChat   = "cheap-chat" // of which any account can pay for as much as may be sent
+	ringChat    = "ring-chat"  // its channel has several keys
 	tokenImage  = "imagegen-2"
 	pieceImage  = "picture-1"
 	alphaImage  = "alpha-image-2.0"
@@ -325,6 +329,7 @@ var hostilePrices = map[string]row{
 	},
 	hidingChat:  {{Unit: billing.Input, Amount: "1.00"}, {Unit: billing.Output, Amount: "10.00"}},
 	dearChat:    {{Unit: billing.Input, Amount: "30.00"}, {Unit: billing.Output, Amount: "120.00"}},
+	cheapChat:   {{Unit: billing.Input, Amount: "0.001"}, {Unit: billing.Output, Amount: "0.001"}},
 	ringChat:    {{Unit: billing.Input, Amount: "1.00"}, {Unit: billing.Output, Amount: "10.00"}},
 	tokenImage:  {{Unit: billing.Input, Amount: "5.00"}, {Unit: billing.ImageInput, Amount: "8.00"}, {Unit: billing.ImageOutput, Amount: "32.00"}},
 	pieceImage:  {{Unit: billing.Image, Amount: "0.02"}},
