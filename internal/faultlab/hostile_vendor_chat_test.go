@@ -218,17 +218,17 @@ func words(n int64) string { return strings.Repeat("abcd", int(n)) }
 func (c *vendorCall) pieces(s plannedOutput, prompt string, send func(candidate, tokens int64) bool) bool {
 	const gap, event = 100 * time.Millisecond, 500 // tokens in one event
 	count := max(12, s.visible/event)
-	if s.unseen > 0 {
-		c.costs(billing.Output, "", s.n*s.unseen)
-		if !c.wait(time.Second) {
-			return false
-		}
-	}
 	gone := func() bool { // what was not shown is not received, as nobody is told of it
 		if c.bill.model != hidingChat {
 			c.bears(Tolerance{Unreceived: cost(c.bill.model, billing.Output, "", s.n*s.unseen)})
 		}
 		return false
+	}
+	if s.unseen > 0 {
+		c.costs(billing.Output, "", s.n*s.unseen)
+		if !c.wait(time.Second) {
+			return gone()
+		}
 	}
 	above, given := s.excess(), int64(0)
 	for at := range count {
