@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"strings"
+	"sync"
 	"testing"
 
 	gateway "github.com/tollhouse-ai/gateway"
@@ -79,10 +80,13 @@ func TestFieldsThatAreNotKnownAreLeftOutInPrepaidOnly(t *testing.T) {
 
 // A request that is split leaves them out of each part.
 func TestFieldsThatAreNotKnownAreLeftOutOfEachPart(t *testing.T) {
+	var mu sync.Mutex // parts are sent at once
 	var sent []string
 	up := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 		body, err := c.Body.Bytes()
+		mu.Lock()
 		sent = append(sent, string(body))
+		mu.Unlock()
 		must(t, err)
 		return vectorsFor(ctx, c)
 	})
