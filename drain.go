@@ -13,8 +13,8 @@ const toItsEnd = time.Duration(math.MaxInt64)
 
 // readOnLimit is how long the call's stream is read on after its client has disconnected:
 // only its last event says what it costs. 0 means that it is cancelled, which ends its
-// vendor's work and bill. drain is the limit of the channel that answers, which is about
-// what is shown: reasoning that is not costs more than a short one would find out.
+// vendor's work and bill. drain is the limit of the channel that answers. It does not shorten
+// the reading where reasoning may be hidden: its count comes at the end.
 func (c *call) readOnLimit(drain time.Duration) time.Duration {
 	switch {
 	case c.op.unstoppable:
