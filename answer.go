@@ -11,9 +11,9 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/admission"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
-	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -23,7 +23,7 @@ type answer struct {
 	usage billing.Usage
 	text  int64 // output tokens by the text alone; 0 where it has none
 
-	report videoapi.Report // of an upstream that took a video
+	report videoop.Report // of an upstream that took a video
 }
 
 // accept checks an upstream's reply before anything of it goes to the client: a

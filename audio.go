@@ -11,7 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
-	"github.com/tollhouse-ai/gateway/internal/speechapi"
+	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -36,7 +36,7 @@ const encoderMemory = 1 << 20
 
 // speak asks for the audio of the first part and converts it to the client's
 // format. The other parts are asked for as the client reads.
-func (c *call) speak(req *speechapi.Request) (*Response, error) {
+func (c *call) speak(req *speechop.Request) (*Response, error) {
 	if err := c.reserve(c.holdRequest()); err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (c *call) speak(req *speechapi.Request) (*Response, error) {
 		}
 		a.body = a.encoder
 	}
-	a.header["Content-Type"] = []string{speechapi.ContentType(kind)}
+	a.header["Content-Type"] = []string{speechop.ContentType(kind)}
 	c.model.announce(a.header)
 	a.mu.Lock() // what is watched over may end at once
 	defer a.mu.Unlock()
@@ -206,7 +206,7 @@ func (a *Audio) Read(p []byte) (int, error) { return a.read(p, a.Next) }
 // are *fault.Error. Read may run in another goroutine than the other methods.
 type speechStream struct {
 	c     *call
-	parts []speechapi.Part
+	parts []speechop.Part
 	want  string // the format that was asked for
 	mp3   error  // why no MP3 can be made of WAV; nil if it can
 
@@ -226,7 +226,7 @@ type speechStream struct {
 	answered int64      // characters of the parts that an upstream has answered
 }
 
-func newSpeechStream(c *call, req *speechapi.Request, mp3 error) *speechStream {
+func newSpeechStream(c *call, req *speechop.Request, mp3 error) *speechStream {
 	v := &speechStream{c: c, parts: req.Parts(c.model.Voices, c.model.Batch), want: req.Format(), mp3: mp3, asking: make(chan struct{}, 1)}
 	for _, p := range v.parts {
 		p.Request.TakesWAV = v.want == speech.WAV || mp3 == nil
@@ -247,7 +247,7 @@ func (v *speechStream) open() (*upstream.Reply, error) {
 	v.asking <- struct{}{}
 	defer func() { <-v.asking }()
 	reply, err := v.c.route(v.c.ctx, call)
-	v.c.recordAttempts(v.c.op.part(&speechapi.Request{Request: *p.Request}, v.c.model), reply)
+	v.c.recordAttempts(v.c.op.part(&speechop.Request{Request: *p.Request}, v.c.model), reply)
 	if err == nil {
 		v.mu.Lock()
 		defer v.mu.Unlock()
@@ -278,21 +278,21 @@ func (v *speechStream) accept(_ context.Context, r *upstream.Reply) (*upstream.R
 	}
 	format, err := v.formatOf(start, r.Header.Get("Content-Type"))
 	if err != nil {
-		return nil, speechapi.ErrorInstead(io.MultiReader(bytes.NewReader(start), r.Body), err)
+		return nil, speechop.ErrorInstead(io.MultiReader(bytes.NewReader(start), r.Body), err)
 	}
 	audio := io.MultiReader(bytes.NewReader(start), r.Body)
 	encode := format == speech.WAV && v.want == speech.MP3
 	if encode && v.mp3 != nil {
-		return nil, speechapi.CannotEncode(v.mp3)
+		return nil, speechop.CannotEncode(v.mp3)
 	}
 	form := v.form
 	if format == speech.WAV && (encode || len(v.parts) > 1) {
-		if form, audio, err = speechapi.Samples(audio); err != nil {
+		if form, audio, err = speechop.Samples(audio); err != nil {
 			return nil, upstream.BadAnswer("The upstream's WAV cannot be read.", err)
 		}
 	}
 	if format == speech.WAV && !encode && len(v.parts) == 1 {
-		audio = speechapi.Checked(start, audio)
+		audio = speechop.Checked(start, audio)
 	}
 	if v.at > 0 && (format != v.format || form != v.form) {
 		return nil, upstream.BadAnswer("The upstream's parts of the audio do not fit together.", nil)
@@ -303,7 +303,7 @@ func (v *speechStream) accept(_ context.Context, r *upstream.Reply) (*upstream.R
 
 // formatOf is the format of an answer.
 func (v *speechStream) formatOf(start []byte, contentType string) (string, error) {
-	format := speechapi.FormatOf(start, contentType)
+	format := speechop.FormatOf(start, contentType)
 	text := strings.HasPrefix(contentType, "application/json") || strings.HasPrefix(contentType, "text/")
 	switch {
 	case format == "" && (text || start[0] == '{'):
@@ -322,7 +322,7 @@ func (v *speechStream) setPart(r *upstream.Reply, audio io.Reader, format string
 	if v.at == 0 {
 		v.format, v.form, v.encode = format, form, encode
 		if format == speech.WAV && len(v.parts) > 1 && !encode {
-			v.head = speechapi.WAVHeader(form)
+			v.head = speechop.WAVHeader(form)
 		}
 	}
 	v.mu.Lock()

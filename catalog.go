@@ -14,12 +14,12 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
-	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
-	"github.com/tollhouse-ai/gateway/internal/imagesapi"
-	"github.com/tollhouse-ai/gateway/internal/rerankapi"
-	"github.com/tollhouse-ai/gateway/internal/speechapi"
-	"github.com/tollhouse-ai/gateway/internal/videoapi"
+	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
+	embeddingsop "github.com/tollhouse-ai/gateway/internal/operation/embeddings"
+	imagesop "github.com/tollhouse-ai/gateway/internal/operation/images"
+	rerankop "github.com/tollhouse-ai/gateway/internal/operation/rerank"
+	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
@@ -286,32 +286,32 @@ func (k Kind) PriceUnits() []billing.Unit {
 // builtin are the models of all capabilities' tables.
 func builtin() map[string]*Model {
 	models := make(map[string]*Model)
-	for _, f := range chatapi.Families() {
+	for _, f := range chatop.Families() {
 		for _, m := range f.Models {
 			models[m.ID] = &Model{ID: m.ID, Kind: KindChat, MaxOutput: m.MaxOutput}
 		}
 	}
-	for _, f := range imagesapi.Families {
+	for _, f := range imagesop.Families {
 		for _, m := range f.Models {
 			models[m.ID] = &Model{ID: m.ID, Kind: KindImage}
 		}
 	}
-	for _, f := range embeddingsapi.Families {
+	for _, f := range embeddingsop.Families {
 		for _, id := range f.Models {
 			models[id] = &Model{ID: id, Kind: KindEmbeddings, Batch: f.Batch, Dimensions: f.Dimensions}
 		}
 	}
-	for _, row := range videoapi.Models() {
+	for _, row := range videoop.Models() {
 		for _, id := range row.IDs {
 			models[id] = &Model{ID: id, Kind: KindVideo}
 		}
 	}
-	for _, f := range speechapi.Families {
+	for _, f := range speechop.Families {
 		for _, id := range f.Models {
 			models[id] = &Model{ID: id, Kind: KindSpeech, Batch: f.Limit, Voices: f.Voices}
 		}
 	}
-	for _, f := range rerankapi.Families {
+	for _, f := range rerankop.Families {
 		for _, id := range f.Models {
 			models[id] = &Model{ID: id, Kind: KindRerank, Batch: f.Batch}
 		}
@@ -390,7 +390,7 @@ func (c *catalog) setDefaults(m *Model) {
 	m.OwnedBy = cmp.Or(m.OwnedBy, "tollhouse")
 	m.HoldTokens = cmp.Or(m.HoldTokens, defaultHoldTokens)
 	m.Affinity = cmp.Or(m.Affinity, c.affinity)
-	if m.Reasoning == "" && (chatapi.HidesReasoning(m.ID) || c.router.HasUpstream(m.ID, chatapi.HidesReasoning)) {
+	if m.Reasoning == "" && (chatop.HidesReasoning(m.ID) || c.router.HasUpstream(m.ID, chatop.HidesReasoning)) {
 		m.Reasoning = ReasoningHidden
 	}
 	m.drops = droppedBounds{c.router.Drops(m.ID, "max_tokens"), c.router.Drops(m.ID, "max_completion_tokens"), c.router.Drops(m.ID, "max_output_tokens")}

@@ -22,7 +22,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
-	"github.com/tollhouse-ai/gateway/internal/imagesapi"
+	imagesop "github.com/tollhouse-ai/gateway/internal/operation/images"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -297,7 +297,7 @@ func TestTheEstimateOfAFormClosesIt(t *testing.T) {
 	g, _ := newEstimateGateway(t, memory.NewLedger(memory.LedgerOptions{}))
 	closed := 0
 	form := func(model string) *upstream.Form {
-		parsed, err := imagesapi.EncodeForm(&images.Edit{Model: model, Prompt: "x", Images: []images.File{images.BytesFile("a.png", blank(t, 64, 64))}})
+		parsed, err := imagesop.EncodeForm(&images.Edit{Model: model, Prompt: "x", Images: []images.File{images.BytesFile("a.png", blank(t, 64, 64))}})
 		must(t, err)
 		return upstream.NewForm(parsed.Form().Parts, func() error {
 			closed++

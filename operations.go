@@ -11,17 +11,17 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
-	"github.com/tollhouse-ai/gateway/internal/conversation"
-	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
-	"github.com/tollhouse-ai/gateway/internal/imagesapi"
-	"github.com/tollhouse-ai/gateway/internal/messagesapi"
-	"github.com/tollhouse-ai/gateway/internal/rerankapi"
-	"github.com/tollhouse-ai/gateway/internal/responsesapi"
+	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
+	"github.com/tollhouse-ai/gateway/internal/operation/conversation"
+	embeddingsop "github.com/tollhouse-ai/gateway/internal/operation/embeddings"
+	imagesop "github.com/tollhouse-ai/gateway/internal/operation/images"
+	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
+	rerankop "github.com/tollhouse-ai/gateway/internal/operation/rerank"
+	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
+	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/internal/rule"
-	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/internal/sse"
-	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -170,16 +170,16 @@ func (o *operation) withoutRequest(t tap) *operation {
 
 // parsers read the JSON body of each operation.
 var parsers = map[upstream.Op]func(c *call, data []byte) (*operation, error){
-	upstream.ChatCompletion: parser(chatapi.Parse, newChat),
-	upstream.Messages:       parser(messagesapi.Parse, newMessages),
-	upstream.CountTokens:    parser(messagesapi.ParseCount, newCount),
-	upstream.Responses:      parser(responsesapi.Parse, newResponse),
-	upstream.CountInput:     parser(responsesapi.ParseCount, newInputCount),
-	upstream.GenerateImage:  parser(imagesapi.Parse, newImages),
-	upstream.Embeddings:     parser(embeddingsapi.Parse, newEmbeddings),
-	upstream.Speech:         parser(speechapi.Parse, newSpeech),
-	upstream.Rerank:         parser(rerankapi.Parse, newRerank),
-	upstream.SubmitVideo:    parser(videoapi.Parse, newVideo),
+	upstream.ChatCompletion: parser(chatop.Parse, newChat),
+	upstream.Messages:       parser(messagesop.Parse, newMessages),
+	upstream.CountTokens:    parser(messagesop.ParseCount, newCount),
+	upstream.Responses:      parser(responsesop.Parse, newResponse),
+	upstream.CountInput:     parser(responsesop.ParseCount, newInputCount),
+	upstream.GenerateImage:  parser(imagesop.Parse, newImages),
+	upstream.Embeddings:     parser(embeddingsop.Parse, newEmbeddings),
+	upstream.Speech:         parser(speechop.Parse, newSpeech),
+	upstream.Rerank:         parser(rerankop.Parse, newRerank),
+	upstream.SubmitVideo:    parser(videoop.Parse, newVideo),
 }
 
 // parser makes an operation of what parse reads.
@@ -259,17 +259,17 @@ func conversationAnswer(o *operation, data []byte, _ *billing.Price) (answer, er
 }
 
 // newChat is the operation of a chat completion.
-func newChat(c *call, r *chatapi.Request) *operation {
+func newChat(c *call, r *chatop.Request) *operation {
 	return &operation{capability: &chatCompletion, call: c, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source(), sessionBody: &r.Parsed}
 }
 
-func (o *operation) chat() *chatapi.Request { return o.request.(*chatapi.Request) }
+func (o *operation) chat() *chatop.Request { return o.request.(*chatop.Request) }
 
 var chatCompletion = capability{
 	name:         upstream.ChatCompletion,
-	unknownModel: chatapi.UnknownModel,
+	unknownModel: chatop.UnknownModel,
 	validate:     validateConversation,
-	unpriced:     unpriced[*chatapi.Request],
+	unpriced:     unpriced[*chatop.Request],
 	scope:        rule.Generation,
 	translated:   []string{"cache_control"},
 	bound: func(o *operation, m *Model, price *billing.Price) bounds {
@@ -286,28 +286,28 @@ var chatCompletion = capability{
 	},
 	omitted: func(o *operation, _ int64) []string { return o.chat().Unknown },
 	answer:  conversationAnswer,
-	opening: chatapi.Opening,
-	unfold:  func(_ *operation, data []byte) ([]sse.Event, error) { return chatapi.Unfold(data) },
+	opening: chatop.Opening,
+	unfold:  func(_ *operation, data []byte) ([]sse.Event, error) { return chatop.Unfold(data) },
 	tap: func(o *operation, _ *billing.Price) tap {
 		g := o.call.g
-		return o.chat().NewTap(chatapi.TapOptions{
+		return o.chat().NewTap(chatop.TapOptions{
 			Media: o.media(), Created: g.options.Now().Unix(),
 			NewID: func() string { return g.options.NewID("chatcmpl-") }, // which must not keep the request
 		})
 	},
 	summarize: func(o *operation, t tap) any {
 		summary := o.chat().Summary()
-		t.(*chatapi.Tap).UseSummary(summary)
+		t.(*chatop.Tap).UseSummary(summary)
 		return summary
 	},
 }
 
 // newMessages is the operation of a message.
-func newMessages(c *call, r *messagesapi.Request) *operation {
+func newMessages(c *call, r *messagesop.Request) *operation {
 	return newMessageOperation(&message, c, r)
 }
 
-func newMessageOperation(kind *capability, c *call, r *messagesapi.Request) *operation {
+func newMessageOperation(kind *capability, c *call, r *messagesop.Request) *operation {
 	o := &operation{capability: kind, call: c, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source(), sessionBody: &r.Parsed}
 	if r.Metadata != nil {
 		o.sessionUser = r.Metadata.UserID
@@ -315,7 +315,7 @@ func newMessageOperation(kind *capability, c *call, r *messagesapi.Request) *ope
 	return o
 }
 
-func (o *operation) message() *messagesapi.Request { return o.request.(*messagesapi.Request) }
+func (o *operation) message() *messagesop.Request { return o.request.(*messagesop.Request) }
 
 var message = capability{
 	name:         upstream.Messages,
@@ -338,27 +338,27 @@ var message = capability{
 		return append(o.message().Unaffordable(maxOutput), o.message().Unknown...)
 	},
 	answer:  conversationAnswer,
-	opening: messagesapi.Opening,
-	unfold:  func(_ *operation, data []byte) ([]sse.Event, error) { return messagesapi.Unfold(data) },
+	opening: messagesop.Opening,
+	unfold:  func(_ *operation, data []byte) ([]sse.Event, error) { return messagesop.Unfold(data) },
 	errorEvent: func(dst []byte, id string, _ tap, err *fault.Error) []byte {
-		return messagesapi.ErrorEvent(dst, id, err)
+		return messagesop.ErrorEvent(dst, id, err)
 	},
 	tap: func(o *operation, _ *billing.Price) tap {
 		g := o.call.g
-		return o.message().NewTap(messagesapi.TapOptions{
+		return o.message().NewTap(messagesop.TapOptions{
 			Media: o.media(),
 			NewID: func() string { return g.options.NewID("msg_") }, // which must not keep the request
 		})
 	},
 	summarize: func(o *operation, t tap) any {
 		summary := o.message().Summary()
-		t.(*messagesapi.Tap).UseSummary(summary)
+		t.(*messagesop.Tap).UseSummary(summary)
 		return summary
 	},
 }
 
 // newCount is the operation that counts the tokens of a message that is not made.
-func newCount(c *call, r *messagesapi.Request) *operation {
+func newCount(c *call, r *messagesop.Request) *operation {
 	return newMessageOperation(&tokenCount, c, r)
 }
 
@@ -373,7 +373,7 @@ var tokenCount = capability{
 	unpriced:     message.unpriced,
 	scope:        rule.Count,
 	bound:        func(*operation, *Model, *billing.Price) bounds { return bounds{plausible: anything} },
-	estimate:     func(o *operation) []byte { return messagesapi.CountAnswer(o.message().InputEstimate(o.media())) },
+	estimate:     func(o *operation) []byte { return messagesop.CountAnswer(o.message().InputEstimate(o.media())) },
 	serve:        func(_ *operation, c *call) (*Response, error) { return c.count() },
 	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		return o.message().Body, o.message().Request
@@ -385,11 +385,11 @@ var tokenCount = capability{
 }
 
 // newResponse is the operation that makes a response.
-func newResponse(c *call, r *responsesapi.Request) *operation {
+func newResponse(c *call, r *responsesop.Request) *operation {
 	return &operation{capability: &responseCreation, call: c, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source(), sessionBody: &r.Parsed}
 }
 
-func (o *operation) response() *responsesapi.Request { return o.request.(*responsesapi.Request) }
+func (o *operation) response() *responsesop.Request { return o.request.(*responsesop.Request) }
 
 // mostSilence is how long the stream of a response has no event: agents give up at five
 // minutes, and do not count comments.
@@ -424,21 +424,21 @@ var responseCreation = capability{
 	},
 	omitted:  func(o *operation, _ int64) []string { return o.response().Omitted() },
 	answer:   conversationAnswer,
-	opening:  responsesapi.Opening,
-	unfold:   func(_ *operation, data []byte) ([]sse.Event, error) { return responsesapi.Unfold(data) },
+	opening:  responsesop.Opening,
+	unfold:   func(_ *operation, data []byte) ([]sse.Event, error) { return responsesop.Unfold(data) },
 	numbered: true,
 	errorEvent: func(dst []byte, id string, t tap, err *fault.Error) []byte {
-		if t, ok := t.(*responsesapi.Tap); ok {
+		if t, ok := t.(*responsesop.Tap); ok {
 			return t.AppendError(dst, err)
 		}
-		return responsesapi.ErrorEvents(dst, id, err)
+		return responsesop.ErrorEvents(dst, id, err)
 	},
 	tap: func(o *operation, _ *billing.Price) tap {
 		g, quiet := o.call.g, 0
 		if every := g.options.Heartbeat; every > 0 {
 			quiet = int((mostSilence + every - 1) / every)
 		}
-		return o.response().NewTap(responsesapi.TapOptions{
+		return o.response().NewTap(responsesop.TapOptions{
 			Media: o.media(), Created: g.options.Now().Unix(), Quiet: quiet,
 			NewID: func() string { return g.options.NewID("resp_") }, // which must not keep the request
 			Edit:  o.state.editor(),
@@ -446,7 +446,7 @@ var responseCreation = capability{
 	},
 	summarize: func(o *operation, t tap) any {
 		summary := o.response().Summary()
-		t.(*responsesapi.Tap).UseSummary(summary)
+		t.(*responsesop.Tap).UseSummary(summary)
 		return summary
 	},
 }
@@ -463,7 +463,7 @@ func unpricedResponse(o *operation, h http.Header, pass rule.PassUnpriced) error
 }
 
 // newInputCount is the operation that counts the input of a response that is not made.
-func newInputCount(c *call, r *responsesapi.Request) *operation {
+func newInputCount(c *call, r *responsesop.Request) *operation {
 	return &operation{capability: &inputCount, call: c, request: r, model: r.Model, clientBytes: r.Source(), sessionBody: &r.Parsed}
 }
 
@@ -480,7 +480,7 @@ var inputCount = capability{
 	unpriced:       unpricedResponse,
 	scope:          rule.Count,
 	bound:          func(*operation, *Model, *billing.Price) bounds { return bounds{plausible: anything} },
-	estimate:       func(o *operation) []byte { return responsesapi.CountAnswer(o.response().InputEstimate(o.media())) },
+	estimate:       func(o *operation) []byte { return responsesop.CountAnswer(o.response().InputEstimate(o.media())) },
 	serve:          func(_ *operation, c *call) (*Response, error) { return c.count() },
 	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		limited := o.response().Limited(0)
@@ -493,18 +493,18 @@ var inputCount = capability{
 }
 
 // newEmbeddings is the operation of embeddings.
-func newEmbeddings(c *call, r *embeddingsapi.Request) *operation {
+func newEmbeddings(c *call, r *embeddingsop.Request) *operation {
 	return &operation{capability: &embedding, call: c, request: r, model: r.Model, clientBytes: r.Source()}
 }
 
-func (o *operation) embeddings() *embeddingsapi.Request { return o.request.(*embeddingsapi.Request) }
+func (o *operation) embeddings() *embeddingsop.Request { return o.request.(*embeddingsop.Request) }
 
 var embedding = capability{
 	name:         upstream.Embeddings,
 	mostKept:     64 << 10, // they are large, and cost next to nothing to make again
 	unknownModel: noModel,
 	validate:     func(o *operation, m *Model, _ *billing.Price) error { return o.embeddings().Validate(m.Dimensions) },
-	unpriced:     unpriced[*embeddingsapi.Request],
+	unpriced:     unpriced[*embeddingsop.Request],
 	bound: func(o *operation, _ *Model, _ *billing.Price) bounds {
 		most := billing.Usage{Input: o.embeddings().InputBound()}
 		return bounds{most: most, least: most, plausible: plausible{input: 2*most.Input + countSlack, images: math.MaxInt64}}
@@ -539,7 +539,7 @@ func (o *operation) part(request any, m *Model) *operation {
 
 // newImages is the operation that generates or edits images. The request of an
 // edit is a form.
-func newImages(c *call, r *imagesapi.Request) *operation {
+func newImages(c *call, r *imagesop.Request) *operation {
 	kind := imageGeneration
 	if r.Edit != nil {
 		kind.name, kind.unknownModel = upstream.EditImage, noModel
@@ -547,14 +547,14 @@ func newImages(c *call, r *imagesapi.Request) *operation {
 	return &operation{capability: &kind, call: c, request: r, model: r.Model, stream: r.Stream, clientBytes: r.Source(), form: r.Form()}
 }
 
-func (o *operation) images() *imagesapi.Request { return o.request.(*imagesapi.Request) }
+func (o *operation) images() *imagesop.Request { return o.request.(*imagesop.Request) }
 
 var imageGeneration = capability{
 	name:         upstream.GenerateImage,
 	unstoppable:  true,
-	unknownModel: imagesapi.UnknownModel,
+	unknownModel: imagesop.UnknownModel,
 	validate:     func(o *operation, _ *Model, _ *billing.Price) error { return o.images().Validate() },
-	unpriced:     unpriced[*imagesapi.Request],
+	unpriced:     unpriced[*imagesop.Request],
 	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
 		r := o.images()
 		return imageBounds(r.Known(), billing.Usage{
@@ -572,7 +572,7 @@ var imageGeneration = capability{
 		a, err := o.images().ReadAnswer(data, o.call.id, paysTokens(price))
 		return answer{body: a.Body, usage: a.Usage}, err
 	},
-	opening: func(name string, data []byte) (bool, error) { return true, imagesapi.Opening(name, data) },
+	opening: func(name string, data []byte) (bool, error) { return true, imagesop.Opening(name, data) },
 	unfold:  func(o *operation, data []byte) ([]sse.Event, error) { return o.images().Unfold(data) },
 	tap: func(o *operation, price *billing.Price) tap {
 		return imagesTap{o.images().NewTap(o.call.id, paysTokens(price))}
@@ -604,7 +604,7 @@ func paysTokens(price *billing.Price) bool {
 
 // imagesTap is the tap of partial images. Its stream has no end but its last
 // image, and nothing that could be sent while the client waits.
-type imagesTap struct{ *imagesapi.Tap }
+type imagesTap struct{ *imagesop.Tap }
 
 func (t imagesTap) Said() int64                 { return 0 }
 func (t imagesTap) Delivered() bool             { return true }
@@ -613,20 +613,20 @@ func (t imagesTap) CutShort(dst []byte) []byte  { return dst }
 func (t imagesTap) Terminator() string          { return "" }
 
 // newSpeech is the operation that makes speech.
-func newSpeech(c *call, r *speechapi.Request) *operation {
+func newSpeech(c *call, r *speechop.Request) *operation {
 	return &operation{capability: &spokenText, call: c, request: r, model: r.Model, clientBytes: r.Source()}
 }
 
-func (o *operation) speech() *speechapi.Request { return o.request.(*speechapi.Request) }
+func (o *operation) speech() *speechop.Request { return o.request.(*speechop.Request) }
 
 // spokenText has audio for an answer, which call.speak asks for. The characters are
 // known, so that the bound is exact.
 var spokenText = capability{
 	name:         upstream.Speech,
-	unknownModel: speechapi.UnknownModel,
+	unknownModel: speechop.UnknownModel,
 	mismatch:     fault.EndpointModelMismatch,
 	validate:     func(o *operation, m *Model, _ *billing.Price) error { return o.speech().Validate(m.Voices) },
-	unpriced:     unpriced[*speechapi.Request],
+	unpriced:     unpriced[*speechop.Request],
 	bound: func(o *operation, _ *Model, _ *billing.Price) bounds {
 		most := billing.Usage{Characters: o.speech().Characters()}
 		return bounds{most: most, least: most, plausible: anything}
@@ -638,11 +638,11 @@ var spokenText = capability{
 }
 
 // newRerank is the operation that ranks documents.
-func newRerank(c *call, r *rerankapi.Request) *operation {
+func newRerank(c *call, r *rerankop.Request) *operation {
 	return &operation{capability: &ranking, call: c, request: r, model: r.Model, clientBytes: r.Source()}
 }
 
-func (o *operation) rerank() *rerankapi.Request { return o.request.(*rerankapi.Request) }
+func (o *operation) rerank() *rerankop.Request { return o.request.(*rerankop.Request) }
 
 // ranking is sold by search units, tokens or requests. Its typed view is made of the
 // body by those who need one: the documents would lie in memory twice.
@@ -650,14 +650,14 @@ var ranking = capability{
 	name:         upstream.Rerank,
 	unknownModel: noModel,
 	validate:     func(o *operation, _ *Model, _ *billing.Price) error { return o.rerank().Validate() },
-	unpriced:     unpriced[*rerankapi.Request],
+	unpriced:     unpriced[*rerankop.Request],
 	bound: func(o *operation, m *Model, price *billing.Price) bounds {
 		all := o.rerank().Bound(m.Batch)
-		most := rerankapi.Sold(all, price)
+		most := rerankop.Sold(all, price)
 		return bounds{most: most, least: most, plausible: plausible{input: 2*all.Input + countSlack, searchUnits: all.SearchUnits}}
 	},
 	ordered: func(o *operation, price *billing.Price) billing.Usage {
-		return rerankapi.Sold(o.rerank().Estimate(), price)
+		return rerankop.Sold(o.rerank().Estimate(), price)
 	},
 	prepare: func(o *operation, _ int64) (upstream.Body, any) {
 		return o.rerank().Prepared(), nil
@@ -679,7 +679,7 @@ var ranking = capability{
 }
 
 // newVideo is the operation that submits a video.
-func newVideo(c *call, r *videoapi.Request) *operation {
+func newVideo(c *call, r *videoop.Request) *operation {
 	o := &operation{
 		capability: &videoSubmission, call: c, request: &submission{Request: r}, model: r.Model, clientBytes: r.Source(), wait: r.Wait, status: http.StatusOK,
 	}
@@ -698,7 +698,7 @@ var videoSubmission = capability{
 	unpriced:     unpriced[*submission],
 	validate: func(o *operation, m *Model, price *billing.Price) error {
 		o.submission().price = price
-		return o.submission().Validate(videoapi.ModelConfig{Ratios: m.Ratios, Priorities: m.Priorities, AllowPrivate: o.call.g.options.Video.AllowPrivate, Price: price})
+		return o.submission().Validate(videoop.ModelConfig{Ratios: m.Ratios, Priorities: m.Priorities, AllowPrivate: o.call.g.options.Video.AllowPrivate, Price: price})
 	},
 	bound: func(o *operation, _ *Model, price *billing.Price) bounds {
 		b, err := o.submission().Bound(price)
@@ -713,7 +713,7 @@ var videoSubmission = capability{
 		return o.submission().Prepared(), &o.submission().Request.Request
 	},
 	answer: func(_ *operation, data []byte, _ *billing.Price) (a answer, err error) {
-		a.report, err = videoapi.ReadSubmission(data)
+		a.report, err = videoop.ReadSubmission(data)
 		return a, err
 	},
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/imagesapi"
+	imagesop "github.com/tollhouse-ai/gateway/internal/operation/images"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -104,7 +104,7 @@ func (c *call) do(ctx context.Context, q *Request) (err error) {
 // parse reads the request.
 func (c *call) parse(q *Request) (*operation, error) {
 	if q.Form != nil && q.Op == upstream.EditImage {
-		r, err := imagesapi.ParseForm(q.Form)
+		r, err := imagesop.ParseForm(q.Form)
 		if err != nil {
 			return nil, err
 		}

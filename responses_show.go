@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/responsesapi"
+	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/responses/state"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -125,8 +125,8 @@ func (c *call) inputItems(ctx context.Context, id string, o InputItemsOptions) (
 		o.Limit = 20
 	}
 	for _, word := range o.Include {
-		if !slices.Contains(responsesapi.Includable(), word) {
-			return nil, fault.Invalid("include", fmt.Sprintf(`"include" must be one or several of %s.`, strings.Join(responsesapi.Includable(), ", ")))
+		if !slices.Contains(responsesop.Includable(), word) {
+			return nil, fault.Invalid("include", fmt.Sprintf(`"include" must be one or several of %s.`, strings.Join(responsesop.Includable(), ", ")))
 		}
 	}
 	row, err := c.ownResponse(ctx, id)
@@ -140,7 +140,7 @@ func (c *call) inputItems(ctx context.Context, id string, o InputItemsOptions) (
 	if err != nil {
 		return nil, err
 	}
-	page, ok := responsesapi.InputPage(items, o.Limit, o.After, o.Include)
+	page, ok := responsesop.InputPage(items, o.Limit, o.After, o.Include)
 	if !ok {
 		return nil, fault.Invalid("after", fmt.Sprintf("The input has no item with the id %q.", clip(o.After)))
 	}
@@ -149,10 +149,10 @@ func (c *call) inputItems(ctx context.Context, id string, o InputItemsOptions) (
 
 // inputOf are the items that made a response, in the order of the page, and no more of the
 // oldest than it needs. What is read of them is memory of the request's.
-func (c *call) inputOf(ctx context.Context, row *state.Response, o *InputItemsOptions) (items []responsesapi.ListedItem, err error) {
+func (c *call) inputOf(ctx context.Context, row *state.Response, o *InputItemsOptions) (items []responsesop.ListedItem, err error) {
 	first, size := row.ID, 0
 	after, seen := o.After == "", 0 // whether the page has begun, and how many of its items are there
-	add := func(all []responsesapi.ListedItem) {
+	add := func(all []responsesop.ListedItem) {
 		for _, item := range slices.Backward(all) {
 			if items = append(items, item); after {
 				seen++
@@ -275,9 +275,9 @@ func (c *call) askKeeper(ctx context.Context, op upstream.Op, row *state.Respons
 			}
 			switch body = data.Bytes(); op {
 			case upstream.ShowResponse:
-				body, err = responsesapi.ReadShown(body, row.ID, row.Model)
+				body, err = responsesop.ReadShown(body, row.ID, row.Model)
 			case upstream.ListInput:
-				body, err = responsesapi.ReadInputList(body)
+				body, err = responsesop.ReadInputList(body)
 			}
 			if err != nil {
 				body = nil

@@ -13,8 +13,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/responses/state"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -145,7 +145,7 @@ func expandState(ctx context.Context, o *operation, m *Model) error {
 // sharedNames are the names in the request of what lies in the vendor's account that must be
 // the caller's own: those of tools and items that reach a vendor whose channel does not pass
 // them. What the input's text cites is only left out.
-func (o *operation) sharedNames(m *Model) (own []responsesapi.Reference, err error) {
+func (o *operation) sharedNames(m *Model) (own []responsesop.Reference, err error) {
 	r, c := o.response(), o.call.catalog
 	pass := func(name, spelled string) bool { return c.router.Passes(o.name, m.ID, name, spelled, true) }
 	r.DropCitations = r.Cites() && !(pass("file_id", "input") && pass("container_id", "input"))
@@ -169,7 +169,7 @@ func (o *operation) sharedNames(m *Model) (own []responsesapi.Reference, err err
 
 // checkOwn has the request refused unless its account has stored a response that made what
 // it names. No body is read for that.
-func (s *responseState) checkOwn(ctx context.Context, r *responsesapi.Request, names []responsesapi.Reference) error {
+func (s *responseState) checkOwn(ctx context.Context, r *responsesop.Request, names []responsesop.Reference) error {
 	for i, ref := range distinct(names) {
 		if i == maxRecalled {
 			r.RefuseShared(ref)
@@ -184,9 +184,9 @@ func (s *responseState) checkOwn(ctx context.Context, r *responsesapi.Request, n
 }
 
 // distinct are the references without those to an id that an earlier one refers to.
-func distinct(refs []responsesapi.Reference) []responsesapi.Reference {
+func distinct(refs []responsesop.Reference) []responsesop.Reference {
 	seen := make(map[string]bool, len(refs))
-	return slices.DeleteFunc(slices.Clone(refs), func(ref responsesapi.Reference) bool {
+	return slices.DeleteFunc(slices.Clone(refs), func(ref responsesop.Reference) bool {
 		again := seen[ref.ID]
 		seen[ref.ID] = true
 		return again
@@ -216,7 +216,7 @@ func (o *operation) admitReading(ctx context.Context, m *Model) (done func(), er
 // locate finds the channel and the key at which a vendor keeps what a request refers to.
 // Items that only name something are looked up too: where all that is missing is one of
 // those, the request is sent as to a vendor that stores nothing, without them.
-func (s *responseState) locate(ctx context.Context, r *responsesapi.Request, shared []responsesapi.Reference) error {
+func (s *responseState) locate(ctx context.Context, r *responsesop.Request, shared []responsesop.Reference) error {
 	seen, count := map[string]bool{}, 0
 	for ref := range r.AllReferences(shared) {
 		if count++; count > maxRecalled {
@@ -250,7 +250,7 @@ func (s *responseState) locate(ctx context.Context, r *responsesapi.Request, sha
 }
 
 // expand makes the request that a client would have sent who keeps its own conversation.
-func (s *responseState) expand(ctx context.Context, r *responsesapi.Request) error {
+func (s *responseState) expand(ctx context.Context, r *responsesop.Request) error {
 	s.input = r.InputItems()
 	for i, ref := range distinct(r.OpenApprovals()) {
 		if i == maxRecalled {
@@ -262,7 +262,7 @@ func (s *responseState) expand(ctx context.Context, r *responsesapi.Request) err
 			return err
 		}
 	}
-	e := responsesapi.Expansion{Own: s.input}
+	e := responsesop.Expansion{Own: s.input}
 	if s.previous != "" || len(r.References) > 0 {
 		q := recall{call: s.call, r: r}
 		var err error
@@ -286,7 +286,7 @@ func (s *responseState) expand(ctx context.Context, r *responsesapi.Request) err
 // recall reads what a request refers to, within the bounds of one request.
 type recall struct {
 	call     *call
-	r        *responsesapi.Request
+	r        *responsesop.Request
 	count    int               // responses
 	read     int               // bytes of them
 	inserted int               // bytes of their items in the request, each as often as it stands there
@@ -296,7 +296,7 @@ type recall struct {
 
 // open reads a response, by its id or an item's. It is nil if the account does not have
 // it, and if that is too much; the request then has the problem.
-func (q *recall) open(ctx context.Context, ref responsesapi.Reference) (*state.Response, *responsesapi.Stored, error) {
+func (q *recall) open(ctx context.Context, ref responsesop.Reference) (*state.Response, *responsesop.Stored, error) {
 	if q.count++; q.count > maxRecalled {
 		q.r.Problem.Refuse(ref.Param(), fmt.Sprintf("The request goes on from more than %d responses. Send the conversation itself instead.", maxRecalled))
 		return nil, nil, nil
@@ -319,14 +319,14 @@ func (q *recall) open(ctx context.Context, ref responsesapi.Reference) (*state.R
 
 // insert counts an item that the request becomes larger by. One that a request names many
 // times counts each time.
-func (q *recall) insert(ref responsesapi.Reference, item []byte) (ok bool, err error) {
+func (q *recall) insert(ref responsesop.Reference, item []byte) (ok bool, err error) {
 	q.inserted += len(item)
 	return q.reserve(ref, q.inserted)
 }
 
 // reserve reserves memory for this many bytes in all. It is false if that is too much; the
 // request then has the problem.
-func (q *recall) reserve(ref responsesapi.Reference, bytes int) (ok bool, err error) {
+func (q *recall) reserve(ref responsesop.Reference, bytes int) (ok bool, err error) {
 	if bytes > maxRecalledBytes {
 		q.r.Problem.Refuse(ref.Param(), fmt.Sprintf("The stored items that the request refers to have more than %d MiB. Send what is needed of them instead.", maxRecalledBytes>>20))
 		return false, nil
@@ -344,7 +344,7 @@ func (q *recall) reserve(ref responsesapi.Reference, bytes int) (ok bool, err er
 func (q *recall) conversation(ctx context.Context) ([][]byte, error) {
 	var turns [][][]byte // the last one first
 	for id := q.r.PreviousResponseID; id != ""; {
-		ref := responsesapi.PreviousResponse(id)
+		ref := responsesop.PreviousResponse(id)
 		row, opened, err := q.open(ctx, ref)
 		if err != nil || opened == nil {
 			return nil, err
@@ -371,7 +371,7 @@ func (q *recall) conversation(ctx context.Context) ([][]byte, error) {
 // the request, and so no vendor gets it where it is not certain which of them is asked.
 func (q *recall) again(row *state.Response, item []byte) []byte {
 	channel, key, only := q.call.catalog.router.Only(upstream.Responses, q.r.Model)
-	return responsesapi.Again(item, row.Model == q.r.Model, only && row.Channel == channel && (key == "" || row.Key == key))
+	return responsesop.Again(item, row.Model == q.r.Model, only && row.Channel == channel && (key == "" || row.Key == key))
 }
 
 // resolve replaces the references among the request's own items. Thoughts that cannot be
@@ -403,7 +403,7 @@ func (q *recall) resolve(ctx context.Context, input [][]byte) error {
 
 // findResponse is the account's response by its id or an item's; nil if it has none.
 func (g *Gateway) findResponse(ctx context.Context, account, id string) (_ *state.Response, err error) {
-	if !responsesapi.IsID(id) {
+	if !responsesop.IsID(id) {
 		return nil, nil
 	}
 	defer fault.Recover(&err)
@@ -413,7 +413,7 @@ func (g *Gateway) findResponse(ctx context.Context, account, id string) (_ *stat
 
 // hasResponse reports whether findResponse would find one.
 func (g *Gateway) hasResponse(ctx context.Context, account, id string) (found bool, err error) {
-	if !responsesapi.IsID(id) {
+	if !responsesop.IsID(id) {
 		return false, nil
 	}
 	defer fault.Recover(&err)
@@ -423,12 +423,12 @@ func (g *Gateway) hasResponse(ctx context.Context, account, id string) (found bo
 
 // openResponse decrypts a response. It is nil if there is nothing of it here, and if it
 // was encrypted with a secret that the deployment no longer has.
-func (g *Gateway) openResponse(row *state.Response) *responsesapi.Stored {
+func (g *Gateway) openResponse(row *state.Response) *responsesop.Stored {
 	if row == nil || len(row.Body) == 0 {
 		return nil
 	}
 	data, ok := g.secrets.Open(sealedResponses, row.Account, row.Body)
-	opened, whole := responsesapi.ReadStored(data)
+	opened, whole := responsesop.ReadStored(data)
 	if !ok || !whole {
 		g.options.Logger.Error("a stored response cannot be read: it was encrypted with another secret, or is damaged", "response", row.ID, "account", row.Account)
 		return nil
@@ -497,18 +497,18 @@ func (s *responseState) prepare(o *rawjson.Object, edited []byte) (err error) {
 	defer fault.Recover(&err)
 	g := s.call.g
 	id, _ := rawjson.String(o.Raw("id"))
-	if !responsesapi.IsID(id) || id == s.previous { // or it would go on from itself
+	if !responsesop.IsID(id) || id == s.previous { // or it would go on from itself
 		return fmt.Errorf("its id is %q", clip(id))
 	}
 	now := g.options.Now()
 	row := state.Response{
 		ID: id, Account: s.call.principal.Account, Created: now, Expires: now.Add(g.options.Responses.Retention),
-		Previous: s.previous, Model: s.call.entry.model, Channel: s.channel, Key: s.key, Items: responsesapi.ItemIDs(o.Src),
+		Previous: s.previous, Model: s.call.entry.model, Channel: s.channel, Key: s.key, Items: responsesop.ItemIDs(o.Src),
 	}
 	if g.options.Responses.Mode == ResponsesNative {
-		row.Tokens = responsesapi.TokensOf(o, s.most, maxContext)
+		row.Tokens = responsesop.TokensOf(o, s.most, maxContext)
 	} else {
-		whole := responsesapi.Stored{Input: s.input, Response: edited}.Encode()
+		whole := responsesop.Stored{Input: s.input, Response: edited}.Encode()
 		if len(whole) > maxRecalledBytes {
 			return fmt.Errorf("with its input it has %d bytes, which no request can go on from", len(whole))
 		}

@@ -13,7 +13,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/speechapi"
+	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
@@ -30,7 +30,7 @@ func TestLongSpeechIsCutAndJoined(t *testing.T) {
 	h := newSpeechGateway(t, up, func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 25}} })
 	input := strings.Repeat(sentence, 5) // 11 characters each
 	data, r, err := h.speak(t.Context(), &speech.Request{Model: flash, Input: input, ResponseFormat: "wav"})
-	head := string(speechapi.WAVHeader(speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}))
+	head := string(speechop.WAVHeader(speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}))
 	if err != nil || data != head+"aaaabbcccc" || r.ContentType != "audio/wav" {
 		t.Errorf("%v, %s %q", err, r.ContentType, data)
 	}
@@ -101,7 +101,7 @@ func TestWhatSpeechCostsThatEndsBadly(t *testing.T) {
 		"second part refused":           {[]reading{{audio: wav("aaaa")}, {err: (&upstream.Failure{Status: 500, Sent: true}).Fault()}}, "wav", "aaa", 22, fault.InternalServerError, false},
 		"second part cut":               {[]reading{{audio: wav("aaaa")}, {audio: cable("bbbb")}}, "wav", "aaaabbb", 44, fault.BadGateway, false},
 		"second part of another form":   {[]reading{{audio: wav("aaaa")}, {audio: strings.NewReader("ID3xxxxxxxxxxxxxx"), kind: "audio/mpeg"}}, "wav", "aaa", 22, fault.BadGateway, false},
-		"second part of another rate":   {[]reading{{audio: wav("aaaa")}, {audio: strings.NewReader(string(speechapi.WAVHeader(speech.PCM{Channels: 1, Rate: 8_000, Bits: 16})) + "bbbb")}}, "wav", "aaa", 22, fault.BadGateway, false},
+		"second part of another rate":   {[]reading{{audio: wav("aaaa")}, {audio: strings.NewReader(string(speechop.WAVHeader(speech.PCM{Channels: 1, Rate: 8_000, Bits: 16})) + "bbbb")}}, "wav", "aaa", 22, fault.BadGateway, false},
 		"second part refused, with MP3": {[]reading{{audio: wav("aaaa")}, {err: (&upstream.Failure{Status: 500, Sent: true}).Fault()}}, "mp3", "aaaaaaa", 22, fault.InternalServerError, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestWhatSpeechCostsThatEndsBadly(t *testing.T) {
 						t.Error("close")
 					}
 				}
-				data = bytes.TrimPrefix(data, speechapi.WAVHeader(speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}))
+				data = bytes.TrimPrefix(data, speechop.WAVHeader(speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}))
 				if !fault.Is(err, row.code) || string(data) != row.data || h.spent(t) != micro(row.charge) {
 					t.Errorf("%v, read %q, spent %s", err, data, h.spent(t))
 				}
@@ -339,7 +339,7 @@ func (u *fakeSpeechVendor) Do(ctx context.Context, call *upstream.Call) (*upstre
 // wav is a file of 24 kHz with these samples.
 func wav(samples string) io.Reader {
 	form := speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}
-	return strings.NewReader(string(speechapi.WAVHeader(form)) + samples)
+	return strings.NewReader(string(speechop.WAVHeader(form)) + samples)
 }
 
 // newSpeechGateway is a gateway whose speech costs a micro-unit a character.

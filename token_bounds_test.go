@@ -11,7 +11,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
@@ -33,7 +33,7 @@ func (v *boundedVendor) Do(ctx context.Context, call *upstream.Call) (*upstream.
 	if err != nil {
 		return nil, err
 	}
-	r, err := chatapi.Parse(data)
+	r, err := chatop.Parse(data)
 	if err != nil {
 		return nil, err
 	}

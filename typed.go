@@ -12,14 +12,14 @@ import (
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
-	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
-	"github.com/tollhouse-ai/gateway/internal/imagesapi"
-	"github.com/tollhouse-ai/gateway/internal/messagesapi"
-	"github.com/tollhouse-ai/gateway/internal/rerankapi"
-	"github.com/tollhouse-ai/gateway/internal/responsesapi"
-	"github.com/tollhouse-ai/gateway/internal/speechapi"
-	"github.com/tollhouse-ai/gateway/internal/videoapi"
+	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
+	embeddingsop "github.com/tollhouse-ai/gateway/internal/operation/embeddings"
+	imagesop "github.com/tollhouse-ai/gateway/internal/operation/images"
+	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
+	rerankop "github.com/tollhouse-ai/gateway/internal/operation/rerank"
+	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
+	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/rerank"
 	"github.com/tollhouse-ai/gateway/responses"
@@ -92,7 +92,7 @@ func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*m
 // *fault.Error.
 func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (*messages.Count, error) {
 	count := &messages.Count{}
-	estimated, err := g.counted(ctx, encoding(req, messagesapi.EncodeCount, newCount), count)
+	estimated, err := g.counted(ctx, encoding(req, messagesop.EncodeCount, newCount), count)
 	count.Estimated = estimated
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (g *Gateway) ResponsesStream(ctx context.Context, req *responses.Request) (
 // the principal in ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) CountResponseTokens(ctx context.Context, req *responses.Request) (*responses.Count, error) {
 	count := &responses.Count{}
-	estimated, err := g.counted(ctx, encoding(req, responsesapi.EncodeCount, newInputCount), count)
+	estimated, err := g.counted(ctx, encoding(req, responsesop.EncodeCount, newInputCount), count)
 	count.Estimated = estimated
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func (g *Gateway) counted(ctx context.Context, encode encoder, count any) (estim
 // answers are joined. The caller is the principal in ctx, as for [Gateway.Chat].
 // Every error is a *fault.Error.
 func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*embeddings.Response, error) {
-	return answered(ctx, g, "embeddings", encoding(req, embeddingsapi.Encode, newEmbeddings), func(o outcome) *embeddings.Response {
+	return answered(ctx, g, "embeddings", encoding(req, embeddingsop.Encode, newEmbeddings), func(o outcome) *embeddings.Response {
 		return &embeddings.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
 	})
 }
@@ -167,7 +167,7 @@ func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*emb
 // one upstream call takes is split and its rankings are merged. The caller is the
 // principal in ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Rerank(ctx context.Context, req *rerank.Request) (*rerank.Response, error) {
-	return answered(ctx, g, "rerank", encoding(req, rerankapi.Encode, newRerank), func(o outcome) *rerank.Response {
+	return answered(ctx, g, "rerank", encoding(req, rerankop.Encode, newRerank), func(o outcome) *rerank.Response {
 		return &rerank.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
 	})
 }
@@ -178,7 +178,7 @@ func (g *Gateway) Rerank(ctx context.Context, req *rerank.Request) (*rerank.Resp
 func (g *Gateway) Images(ctx context.Context, req *images.Request) (*images.Response, error) {
 	whole := *req
 	whole.Stream = false
-	return answered(ctx, g, "image", encoding(&whole, imagesapi.Encode, newImages), pictures)
+	return answered(ctx, g, "image", encoding(&whole, imagesop.Encode, newImages), pictures)
 }
 
 func pictures(o outcome) *images.Response {
@@ -190,7 +190,7 @@ func pictures(o outcome) *images.Response {
 // from the response's Read. Close the response. The caller is the principal in
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Response, error) {
-	c, err := g.runTyped(ctx, encoding(req, speechapi.Encode, newSpeech))
+	c, err := g.runTyped(ctx, encoding(req, speechop.Encode, newSpeech))
 	source, err := c.typedSource(err)
 	if err != nil {
 		return nil, err
@@ -204,7 +204,7 @@ func encodeChat(req *chat.Request, stream bool) encoder {
 		typed := *req
 		typed.Stream, req = stream, &typed
 	}
-	return encoding(req, chatapi.Encode, newChat)
+	return encoding(req, chatop.Encode, newChat)
 }
 
 // encodeMessages is encodeChat for messages.
@@ -213,7 +213,7 @@ func encodeMessages(req *messages.Request, stream bool) encoder {
 		typed := *req
 		typed.Stream, req = stream, &typed
 	}
-	return encoding(req, messagesapi.Encode, newMessages)
+	return encoding(req, messagesop.Encode, newMessages)
 }
 
 // encodeResponses is encodeChat for responses.
@@ -222,7 +222,7 @@ func encodeResponses(req *responses.Request, stream bool) encoder {
 		typed := *req
 		typed.Stream, req = stream, &typed
 	}
-	return encoding(req, responsesapi.Encode, newResponse)
+	return encoding(req, responsesop.Encode, newResponse)
 }
 
 // encoder makes the operation of a typed call.
@@ -363,7 +363,7 @@ func (s typedSource) Close() error {
 func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Response, error) {
 	whole := *req
 	whole.Stream, whole.PartialImages = false, 0
-	return answered(ctx, g, "image", encoding(&whole, imagesapi.EncodeForm, newImages), pictures)
+	return answered(ctx, g, "image", encoding(&whole, imagesop.EncodeForm, newImages), pictures)
 }
 
 // SubmitVideo hands a video in, with the same checks, limits and holds as over
@@ -375,7 +375,7 @@ func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Resp
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error; a fault.RequestTimeout names
 // the task of which it is not known whether an upstream took it.
 func (g *Gateway) SubmitVideo(ctx context.Context, req *video.Request) (*video.Response, error) {
-	return answered(ctx, g, "video record", encoding(req, videoapi.Encode, newVideo), func(o outcome) *video.Response { // it costs nothing until it has ended
+	return answered(ctx, g, "video record", encoding(req, videoop.Encode, newVideo), func(o outcome) *video.Response { // it costs nothing until it has ended
 		return &video.Response{Raw: o.body, RequestID: o.id, Dropped: o.dropped}
 	})
 }
@@ -399,7 +399,7 @@ func (g *Gateway) VideoRecord(ctx context.Context, id string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return videoapi.Record(t), nil
+	return videoop.Record(t), nil
 }
 
 func (g *Gateway) videoTask(ctx context.Context, id string) (*video.Task, error) {
@@ -437,7 +437,7 @@ func (g *Gateway) WaitVideo(ctx context.Context, id string) iter.Seq2[*video.Res
 
 // response is the typed record, with what it cost once that is known.
 func (v *videos) response(ctx context.Context, t *video.Task) (*video.Response, error) {
-	r, err := videoapi.Response(t)
+	r, err := videoop.Response(t)
 	if err != nil {
 		return r, fault.Wrap(fault.BadGateway, "The upstream's answer is not of the video form. Raw has it.", err)
 	}

@@ -16,10 +16,10 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/internal/quota"
 	"github.com/tollhouse-ai/gateway/internal/retryqueue"
 	"github.com/tollhouse-ai/gateway/internal/via"
-	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/internal/videopoll"
 	deliverer "github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -71,13 +71,13 @@ func (o *VideoOptions) setDefaults(calls int) {
 }
 
 // videos keeps tasks from their submission to their end. Each step of a task is one
-// of videoapi.Apply; this type makes it durable, with the money and the webhook.
+// of videoop.Apply; this type makes it durable, with the money and the webhook.
 type videos struct {
 	g             *Gateway
 	store         video.Store
 	transactional bool   // the meter is the store: tasks change with the money
 	owner         string // of this process's leases
-	clock         *videoapi.Clock
+	clock         *videoop.Clock
 	writes        *retryqueue.Queue[pendingWrite] // steps that the store did not take yet
 	poller        *videopoll.Poller
 	waiting       quota.Count // callers who wait for a task's end
@@ -106,7 +106,7 @@ func newVideos(g *Gateway) *videos {
 			return store.Now(ctx)
 		}
 	}
-	v.clock = videoapi.NewClock(storeTime, g.options.Now)
+	v.clock = videoop.NewClock(storeTime, g.options.Now)
 	v.writes = retryqueue.New(retryqueue.Options{
 		Size: 10_000, AtOnce: 16,
 		Backoff: retryqueue.Backoff{First: 100 * time.Millisecond, Most: 5 * time.Second, Rand: rand.Int64N},
@@ -145,7 +145,7 @@ func newDeliverer(g *Gateway) *deliverer.Deliverer {
 
 // submission is a request for a video on its way to an upstream.
 type submission struct {
-	*videoapi.Request
+	*videoop.Request
 	price *billing.Price // of the model; nil if it has none
 }
 
@@ -164,20 +164,20 @@ func (c *call) submit(v *submission) (*Response, error) {
 	c.with = []billing.Record{video.Drop{ID: task.ID}} // whatever ends the hold here, but an upstream that took it
 	body, view := c.op.prepare(c.op, 0)
 	reply, err := c.send(body, view)
-	if err != nil && videoapi.NotTaken(err) {
+	if err != nil && videoop.NotTaken(err) {
 		err = c.settleFailed(err)
 		c.g.videos.drop(c.ctx, task.ID)
 		return nil, err
 	}
-	header, event := http.Header{}, videoapi.Event{Kind: videoapi.Lost, Channel: c.lastChannel()}
+	header, event := http.Header{}, videoop.Event{Kind: videoop.Lost, Channel: c.lastChannel()}
 	if err == nil {
-		header, event = resultHeader(reply, 0), videoapi.Event{Kind: videoapi.Accepted, Channel: reply.Channel, Report: reply.Accepted.(*answer).report}
+		header, event = resultHeader(reply, 0), videoop.Event{Kind: videoop.Accepted, Channel: reply.Channel, Report: reply.Accepted.(*answer).report}
 		c.model.announce(header)
 	}
 	header["Content-Type"] = []string{"application/json"}
 	c.held, c.channel = false, event.Channel // from now on the hold is the task's
-	step := videoapi.Apply(task, event, c.g.videos.clock.Last()).Task
-	record := videoapi.Record(&step)
+	step := videoop.Apply(task, event, c.g.videos.clock.Last()).Task
+	record := videoop.Record(&step)
 	kept := c.answerRecord(header, record)
 	c.claim = nil // what is kept ends the claim, now or when the store is back: a duplicate must not make a second job
 	durable := c.g.videos.persist(c.ctx, pendingWrite{video.Step{Task: step}, kept})
@@ -251,7 +251,7 @@ func (c *call) createTask(v *submission) (_ *video.Task, err error) {
 	}
 	videos.remember(v.price)
 	wanted := c.holdRequest()
-	wanted.Until = c.g.options.Now().Add(videoapi.End(&t).Sub(now) + holdMargin) // which is by this process's clock
+	wanted.Until = c.g.options.Now().Add(videoop.End(&t).Sub(now) + holdMargin) // which is by this process's clock
 	if videos.transactional {
 		wanted.With = []billing.Record{n}
 	} else if err := videos.store.Add(c.ctx, n); err != nil { // its refusals come before that of the balance
@@ -373,7 +373,7 @@ func (v *videos) price(ctx context.Context, t *video.Task) (*billing.Price, erro
 
 // commit makes a transition durable: the end of a task together with its
 // settlement and its webhook. If another process was faster, its result counts.
-func (v *videos) commit(ctx context.Context, t *video.Task, m videoapi.Transition) (*video.Task, error) {
+func (v *videos) commit(ctx context.Context, t *video.Task, m videoop.Transition) (*video.Task, error) {
 	if m.Late {
 		v.g.options.Logger.Warn("a video succeeded after it had expired, and is not charged", "task", t.ID, "account", t.Account)
 	}
@@ -390,7 +390,7 @@ func (v *videos) commit(ctx context.Context, t *video.Task, m videoapi.Transitio
 	} else {
 		now := v.clock.Last()
 		next.PurgeAt = now.Add(v.g.options.Video.Retention)
-		step = video.Step{Task: next, Delivery: videoapi.Delivery(&next, v.g.options.NewID("evt_"), now)}
+		step = video.Step{Task: next, Delivery: videoop.Delivery(&next, v.g.options.NewID("evt_"), now)}
 		receipt, first, err = v.settle(ctx, step)
 	}
 	switch {
@@ -427,7 +427,7 @@ func (v *videos) settle(ctx context.Context, step video.Step) (_ *billing.Receip
 	if v.transactional {
 		with = append(with, step)
 	}
-	r, err := v.g.options.Meter.Settle(ctx, hold, videoapi.BilledUsage(t, p), with...)
+	r, err := v.g.options.Meter.Settle(ctx, hold, videoop.BilledUsage(t, p), with...)
 	if err != nil {
 		return nil, false, err
 	}
@@ -450,7 +450,7 @@ func (v *videos) reportEnd(t *video.Task, r *billing.Receipt) {
 	if v.g.options.Video.Ended == nil {
 		return
 	}
-	response, err := videoapi.Response(t)
+	response, err := videoop.Response(t)
 	if err != nil && response == nil {
 		return
 	}
@@ -471,7 +471,7 @@ func (v *videos) find(ctx context.Context, account, id string) (_ *video.Task, e
 	case err != nil:
 		return nil, storeError(err)
 	case t == nil:
-		return nil, videoapi.NotFound(id)
+		return nil, videoop.NotFound(id)
 	}
 	return t, nil
 }
@@ -503,14 +503,14 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 	if err != nil {
 		return nil, storeError(err)
 	}
-	m := videoapi.Apply(t, videoapi.Event{Kind: videoapi.Tick}, now)
+	m := videoop.Apply(t, videoop.Event{Kind: videoop.Tick}, now)
 	if t.UpstreamID == "" { // there is no upstream to poll
 		return v.commit(ctx, t, m)
 	}
 	report, err := v.askUpstream(ctx, t)
 	switch {
 	case err == nil:
-		m = videoapi.Apply(t, videoapi.Event{Kind: videoapi.Polled, Report: report}, now)
+		m = videoop.Apply(t, videoop.Event{Kind: videoop.Polled, Report: report}, now)
 	case !m.Changed:
 		return nil, err
 	}
@@ -521,13 +521,13 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 }
 
 // askUpstream is what the upstream says of the task.
-func (v *videos) askUpstream(ctx context.Context, t *video.Task) (r videoapi.Report, err error) {
+func (v *videos) askUpstream(ctx context.Context, t *video.Task) (r videoop.Report, err error) {
 	var data bytes.Buffer
 	call := &upstream.Call{
 		Op: upstream.PollVideo, Model: t.Model, Channel: t.Channel, TaskID: t.UpstreamID, RequestID: t.RequestID, Account: t.Account,
 		Accept: func(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
 			data.Reset()
-			in := limitedReader{limit: videoapi.MaxAnswer}
+			in := limitedReader{limit: videoop.MaxAnswer}
 			return r, in.readAll(ctx, &data, r.Body)
 		},
 	}
@@ -537,7 +537,7 @@ func (v *videos) askUpstream(ctx context.Context, t *video.Task) (r videoapi.Rep
 		return r, err
 	}
 	_ = reply.Body.Close()
-	return videoapi.ReadPoll(t, data.Bytes())
+	return videoop.ReadPoll(t, data.Bytes())
 }
 
 // waitFor is how long a submission with `wait` is answered at the latest.
@@ -555,7 +555,7 @@ func (c *call) waited(ctx context.Context) {
 		if err != nil {
 			return // the record as it stood
 		}
-		c.response.Body = videoapi.Record(t)
+		c.response.Body = videoop.Record(t)
 	}
 }
 
@@ -590,7 +590,7 @@ func (v *videos) watch(ctx context.Context, account, id string) iter.Seq2[*video
 		}
 		defer v.waiting.Give(1)
 		for !t.State.Terminal() {
-			last := videoapi.PublicState(t.State)
+			last := videoop.PublicState(t.State)
 			if err = v.waitPoll(ctx); err == nil {
 				t, err = v.show(ctx, account, t.ID)
 			}
@@ -598,7 +598,7 @@ func (v *videos) watch(ctx context.Context, account, id string) iter.Seq2[*video
 				yield(nil, err)
 				return
 			}
-			if videoapi.PublicState(t.State) != last && !yield(t, nil) {
+			if videoop.PublicState(t.State) != last && !yield(t, nil) {
 				return
 			}
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
-	"github.com/tollhouse-ai/gateway/internal/videoapi"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -125,7 +125,7 @@ func TestAVideoThatANodeWithAWrongClockTookEndsInTime(t *testing.T) {
 			if v, err := right.Video(t.Context(), id); err != nil || v.Status.Terminal() {
 				t.Errorf("%s: before its end: %+v, %v", by, v, err)
 			}
-			time.Sleep(videoapi.Grace + time.Second)
+			time.Sleep(videoop.Grace + time.Second)
 			if v, err := right.Video(t.Context(), id); err != nil || v.Status != video.Expired {
 				t.Errorf("%s: at its end: %+v, %v", by, v, err)
 			}
@@ -167,8 +167,8 @@ func TestAVideoIsChargedIfItIsThereInTimeAndReportedIfItComesTooLate(t *testing.
 	}{
 		"in time":                 {time.Hour - 8*time.Second, video.Succeeded, 343_035_000, false},
 		"after the caller's time": {2 * time.Hour, video.Succeeded, 343_035_000, false},
-		"just before the end":     {48*time.Hour + videoapi.Grace - 8*time.Second, video.Succeeded, 343_035_000, false},
-		"too late":                {48*time.Hour + videoapi.Grace - 2*time.Second, video.Expired, 0, true}, // between the last look in time and the end
+		"just before the end":     {48*time.Hour + videoop.Grace - 8*time.Second, video.Succeeded, 343_035_000, false},
+		"too late":                {48*time.Hour + videoop.Grace - 2*time.Second, video.Expired, 0, true}, // between the last look in time and the end
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestAVideoIsChargedIfItIsThereInTimeAndReportedIfItComesTooLate(t *testing.
 				if _, err := h.submit(t.Context(), strings.Replace(askGamma, `"duration"`, `"execution_expires_after":3600,"duration"`, 1)); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(48*time.Hour + videoapi.Grace + time.Minute)
+				time.Sleep(48*time.Hour + videoop.Grace + time.Minute)
 				stop()
 				v, err := h.Video(t.Context(), "cgt-1")
 				if err != nil || v.Status != c.ends || h.spent(t) != c.cost {

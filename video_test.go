@@ -15,7 +15,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
-	"github.com/tollhouse-ai/gateway/internal/videoapi"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -412,7 +412,7 @@ func TestEveryVideoModelIsChargedExactly(t *testing.T) {
 		"i2v": `"input":{"prompt":"x","img_url":"https://f.example/1.png","media":[{"type":"first_frame","url":"https://f.example/1.png"}]}`,
 		"r2v": `"input":{"prompt":"x","reference_urls":["https://f.example/1.png"],"media":[{"type":"reference_image","url":"https://f.example/1.png"}]}`,
 	}
-	for _, row := range videoapi.Models() {
+	for _, row := range videoop.Models() {
 		for _, id := range row.IDs {
 			ask, s := `"content":[{"type":"text","text":"x"}]`, &fakeVideoVendor{submit: gammaTaken, polls: []string{gammaDone}}
 			charges := map[billing.Rate]billing.Money{{Unit: billing.Second, Variant: "720p", Amount: "0.100000001"}: 500_000_005}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/internal/videoapi"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/video"
@@ -30,7 +30,7 @@ func withDeliveries(t *testing.T, notices int) (*adminFixture, *memory.Tasks) {
 			t.Fatal(err)
 		}
 		task.State, task.Version = video.Succeeded, 1
-		step := video.Step{Task: task, Delivery: videoapi.Delivery(&task, fmt.Sprintf("evt_%d", n), begun.Add(time.Duration(n)*time.Second))}
+		step := video.Step{Task: task, Delivery: videoop.Delivery(&task, fmt.Sprintf("evt_%d", n), begun.Add(time.Duration(n)*time.Second))}
 		if ok, err := tasks.Change(t.Context(), step, nil); !ok || err != nil {
 			t.Fatal(ok, err)
 		}

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
@@ -140,7 +140,7 @@ func responsesShape(id string, f *fault.Error) any {
 }
 
 func messagesShape(id string, f *fault.Error) any {
-	return json.RawMessage(messagesapi.ErrorBody(id, f))
+	return json.RawMessage(messagesop.ErrorBody(id, f))
 }
 
 // complete is an upstream's own error body with the members of the gateway's that it

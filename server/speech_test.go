@@ -10,7 +10,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/internal/speechapi"
+	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -48,7 +48,7 @@ func TestSpeechMovesTheBalanceByItsCharactersAndIsReplayed(t *testing.T) {
 // speechVendor is an upstream whose audio breaks off after some of it.
 func speechVendor(sent string) upstream.Upstream {
 	return speech.Serve(func(context.Context, *speech.Request) (io.ReadCloser, string, error) {
-		head := speechapi.WAVHeader(speech.PCM{Channels: 1, Rate: 24_000, Bits: 16})
+		head := speechop.WAVHeader(speech.PCM{Channels: 1, Rate: 24_000, Bits: 16})
 		return io.NopCloser(io.MultiReader(strings.NewReader(string(head)+sent), cutSpeechVendor{})), "audio/wav", nil
 	})
 }

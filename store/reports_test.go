@@ -12,7 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/videoapi"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -128,7 +128,7 @@ func TestOpenTasksAndNoticesAreCounted(t *testing.T) {
 			step := video.Step{Task: task}
 			if id == "vid_3" {
 				step.Task.State, step.Task.PurgeAt = video.Failed, now.Add(time.Hour)
-				step.Delivery = videoapi.Delivery(&step.Task, "evt_1", now)
+				step.Delivery = videoop.Delivery(&step.Task, "evt_1", now)
 			}
 			if made, err := db.Ledger().Change(t.Context(), step, nil); err != nil || !made {
 				t.Fatalf("%s: %t, %v", id, made, err)

@@ -19,7 +19,7 @@ import (
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
-	"github.com/tollhouse-ai/gateway/internal/imagesapi"
+	imagesop "github.com/tollhouse-ai/gateway/internal/operation/images"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -333,7 +333,7 @@ func (c *channelProbe) ask(ctx context.Context, g *gateway.Gateway, model string
 		return err
 	}
 	body := c.body
-	if f, _, known := imagesapi.FamilyOf(model); c.op == upstream.GenerateImage && known && f.Messages {
+	if f, _, known := imagesop.FamilyOf(model); c.op == upstream.GenerateImage && known && f.Messages {
 		body = promptInMessage
 	}
 	response, err := g.Do(ctx, &gateway.Request{Op: c.op, Body: []byte(`{"model":` + string(name) + `,` + body + `}`)})

@@ -12,10 +12,10 @@ import (
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/internal/openapitest"
+	rerankop "github.com/tollhouse-ai/gateway/internal/operation/rerank"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/rerankapi"
 	"github.com/tollhouse-ai/gateway/internal/servertest"
-	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -107,8 +107,8 @@ func presetsOf(t *testing.T, p *program) *config.Config {
 
 // rerankersOf are the models of the vendor that has this one.
 func rerankersOf(model string) []string {
-	i := slices.IndexFunc(rerankapi.Families, func(f rerankapi.Family) bool { return slices.Contains(f.Models, model) })
-	return rerankapi.Families[i].Models
+	i := slices.IndexFunc(rerankop.Families, func(f rerankop.Family) bool { return slices.Contains(f.Models, model) })
+	return rerankop.Families[i].Models
 }
 
 func TestEveryModelOfAPresetGoesToItsVendor(t *testing.T) {
@@ -285,7 +285,7 @@ func TestMessagesArePassedOnWhereTheirAddressIsKnown(t *testing.T) {
 func videoModels(t *testing.T, family string) []string {
 	t.Helper()
 	var ids []string
-	for _, row := range videoapi.Models() {
+	for _, row := range videoop.Models() {
 		if row.Family == family {
 			ids = append(ids, row.IDs...)
 		}

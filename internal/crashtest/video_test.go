@@ -20,7 +20,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/longtest"
-	"github.com/tollhouse-ai/gateway/internal/videoapi"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -285,7 +285,7 @@ func (b *videoRun) lastEnd() time.Time {
 	defer func() { _ = raw.Close() }()
 	var nanos int64
 	must(b.t, raw.QueryRow("SELECT COALESCE(MAX(expires_at), 0) FROM task WHERE NOT ended").Scan(&nanos))
-	end := time.Unix(0, nanos).Add(videoapi.Grace)
+	end := time.Unix(0, nanos).Add(videoop.Grace)
 	if end.Before(b.clock.Now()) {
 		return b.clock.Now()
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/videoapi"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 )
 
 // Simulate plays a lab from its first request to its last, then makes all well
@@ -39,8 +39,8 @@ func Simulate(o Options) (*Report, error) {
 
 // What must have ended how long after the last fault.
 const (
-	mostRest  = 2 * time.Minute                               // of a channel that had failed
-	mostVideo = 48*time.Hour + videoapi.Grace + 2*time.Minute // of a video, whatever became of it
+	mostRest  = 2 * time.Minute                              // of a channel that had failed
+	mostVideo = 48*time.Hour + videoop.Grace + 2*time.Minute // of a video, whatever became of it
 )
 
 // recover ends all faults: every hold, task, capture and slot must end within

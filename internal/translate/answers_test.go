@@ -17,8 +17,8 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
-	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
+	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/messages"
@@ -84,7 +84,7 @@ func TestACompletionBecomesAMessage(t *testing.T) {
 	if err != nil || string(got) != want {
 		t.Errorf("%v, got  %s\nwant %s", err, got, want)
 	}
-	a, err := (&messagesapi.Request{Request: thinker()}).ReadAnswer(got, chat.MediaBound{})
+	a, err := (&messagesop.Request{Request: thinker()}).ReadAnswer(got, chat.MediaBound{})
 	if u := (billing.Usage{Input: 30, CachedInput: 60, CacheWrite: 10, Output: 20, Reasoning: 5}); err != nil || a.Usage != u {
 		t.Errorf("the gateway reads %+v, %v", a.Usage, err)
 	}
@@ -236,7 +236,7 @@ func TestAMessageBecomesACompletion(t *testing.T) {
 		if diff := cmp.Diff(chatFrame+tt.want, string(got)); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got)\n%s", name, err, diff)
 		}
-		a, err := (&chatapi.Request{Request: plainChat()}).ReadAnswer(got, chat.MediaBound{})
+		a, err := (&chatop.Request{Request: plainChat()}).ReadAnswer(got, chat.MediaBound{})
 		want := billing.Usage{Input: 10, CachedInput: 6, CacheWrite: 4, Output: 5, Reasoning: 2}
 		if err != nil || strings.Contains(tt.members, vendorUsage) && a.Usage != want {
 			t.Errorf("%s: the gateway reads %+v, %v", name, a.Usage, err)

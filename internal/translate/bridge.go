@@ -27,11 +27,11 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/funcmodel"
-	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
+	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
+	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/seal"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/messages"
@@ -73,7 +73,7 @@ type bridge struct {
 
 // bridgedCall is a call in the words of chat, and the way back of its answer.
 type bridgedCall struct {
-	chat    *chatapi.Request
+	chat    *chatop.Request
 	dropped []string          // fields of the caller's that chat has no words for
 	thinks  bool              // the caller asks to see thoughts
 	asking  []string          // the caller's fields that ask so, which are dropped where the upstream cannot be asked
@@ -172,13 +172,13 @@ func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 
 // chatCall reads a call for a chat completion.
 func (b *bridge) chatCall(call *upstream.Call) (*bridgedCall, error) {
-	c, err := typed(call, chatapi.Parse, func(c *chatapi.Request) *chat.Request { return c.Request })
+	c, err := typed(call, chatop.Parse, func(c *chatop.Request) *chat.Request { return c.Request })
 	if err != nil {
 		return nil, err
 	}
 	names := customNames(c)
 	return &bridgedCall{
-		chat: &chatapi.Request{Request: c},
+		chat: &chatop.Request{Request: c},
 		writer: func(created int64, stream bool) writer {
 			if stream {
 				return &chunkWriter{model: c.Model, created: created, names: names}
@@ -190,7 +190,7 @@ func (b *bridge) chatCall(call *upstream.Call) (*bridgedCall, error) {
 
 // messageCall reads a call for a message.
 func (b *bridge) messageCall(call *upstream.Call) (*bridgedCall, error) {
-	r, err := typed(call, messagesapi.Parse, func(r *messagesapi.Request) *messages.Request { return r.Request })
+	r, err := typed(call, messagesop.Parse, func(r *messagesop.Request) *messages.Request { return r.Request })
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (b *bridge) messageCall(call *upstream.Call) (*bridgedCall, error) {
 // account, for the caller to send it back.
 func (b *bridge) responseCall(call *upstream.Call) (*bridgedCall, error) {
 	const purpose = "thoughts"
-	r, err := typed(call, responsesapi.Parse, func(r *responsesapi.Request) *responses.Request { return r.Request })
+	r, err := typed(call, responsesop.Parse, func(r *responsesop.Request) *responses.Request { return r.Request })
 	if err != nil {
 		return nil, err
 	}

@@ -17,11 +17,11 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/funcmodel"
-	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
+	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
+	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/responsestest"
 	"github.com/tollhouse-ai/gateway/internal/seal"
 	"github.com/tollhouse-ai/gateway/messages"
@@ -62,7 +62,7 @@ const askedTool = `{"name":"f","description":"d","parameters":{"type":"object"}}
 var clients = []client{
 	{
 		op:    upstream.ChatCompletion,
-		parse: parsedBody(chatapi.Parse, func(r *chatapi.Request) upstream.Body { return r.Body }),
+		parse: parsedBody(chatop.Parse, func(r *chatop.Request) upstream.Body { return r.Body }),
 		ask: func(history []string) string {
 			return `{"model":"m","reasoning_effort":"low","tools":[{"type":"function","function":` + askedTool + `}],"messages":[` + strings.Join(history, ",") + `]}`
 		},
@@ -82,16 +82,16 @@ var clients = []client{
 			return read{chatText(&m), []string{string(raw)}, err}
 		},
 		usage: func(answer string) (billing.Usage, error) {
-			a, err := (&chatapi.Request{Request: plainChat()}).ReadAnswer([]byte(answer), chat.MediaBound{})
+			a, err := (&chatop.Request{Request: plainChat()}).ReadAnswer([]byte(answer), chat.MediaBound{})
 			return a.Usage, err
 		},
 		tap: func() tapped {
-			return (&chatapi.Request{Request: plainChat()}).NewTap(chatapi.TapOptions{NewID: func() string { return "own" }})
+			return (&chatop.Request{Request: plainChat()}).NewTap(chatop.TapOptions{NewID: func() string { return "own" }})
 		},
 	},
 	{
 		op:    upstream.Messages,
-		parse: parsedBody(messagesapi.Parse, func(r *messagesapi.Request) upstream.Body { return r.Body }),
+		parse: parsedBody(messagesop.Parse, func(r *messagesop.Request) upstream.Body { return r.Body }),
 		ask: func(history []string) string {
 			return `{"model":"m","max_tokens":100,"thinking":{"type":"adaptive"},"tools":[{"name":"f","description":"d","input_schema":{"type":"object"}}],"messages":[` + strings.Join(history, ",") + `]}`
 		},
@@ -113,16 +113,16 @@ var clients = []client{
 			return r
 		},
 		usage: func(answer string) (billing.Usage, error) {
-			a, err := (&messagesapi.Request{Request: plain()}).ReadAnswer([]byte(answer), chat.MediaBound{})
+			a, err := (&messagesop.Request{Request: plain()}).ReadAnswer([]byte(answer), chat.MediaBound{})
 			return a.Usage, err
 		},
 		tap: func() tapped {
-			return (&messagesapi.Request{Request: plain()}).NewTap(messagesapi.TapOptions{})
+			return (&messagesop.Request{Request: plain()}).NewTap(messagesop.TapOptions{})
 		},
 	},
 	{
 		op:    upstream.Responses,
-		parse: parsedBody(responsesapi.Parse, func(r *responsesapi.Request) upstream.Body { return r.Body }),
+		parse: parsedBody(responsesop.Parse, func(r *responsesop.Request) upstream.Body { return r.Body }),
 		ask: func(history []string) string {
 			return `{"model":"m","store":false,"include":["reasoning.encrypted_content"],"reasoning":{"effort":"low","summary":"auto"},"tools":[{"type":"function","name":"f","description":"d","parameters":{"type":"object"},"strict":false}],"input":[` + strings.Join(history, ",") + `]}`
 		},
@@ -158,11 +158,11 @@ var clients = []client{
 			return r
 		},
 		usage: func(answer string) (billing.Usage, error) {
-			a, err := (&responsesapi.Request{Request: &responses.Request{Model: "m"}}).ReadAnswer([]byte(answer), chat.MediaBound{})
+			a, err := (&responsesop.Request{Request: &responses.Request{Model: "m"}}).ReadAnswer([]byte(answer), chat.MediaBound{})
 			return a.Usage, err
 		},
 		tap: func() tapped {
-			return (&responsesapi.Request{Request: &responses.Request{Model: "m"}}).NewTap(responsesapi.TapOptions{})
+			return (&responsesop.Request{Request: &responses.Request{Model: "m"}}).NewTap(responsesop.TapOptions{})
 		},
 	},
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
-	"github.com/tollhouse-ai/gateway/internal/conversation"
+	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
+	"github.com/tollhouse-ai/gateway/internal/operation/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -162,9 +162,9 @@ func (r *chatReader) take(c *chatAnswer, data []byte, whole bool) {
 		id, _ := rawjson.String(c.ID)
 		r.write(piece{kind: begun, id: answerID(strings.TrimPrefix(id, "chatcmpl-"), data), usage: new(conversation.Report)})
 	}
-	chatapi.ReadUsage(&r.report, c.Usage)
+	chatop.ReadUsage(&r.report, c.Usage)
 	for i := range c.Choices {
-		chatapi.ReadUsage(&r.report, c.Choices[i].Usage)
+		chatop.ReadUsage(&r.report, c.Choices[i].Usage)
 	}
 	first := c.first()
 	if first == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 )
@@ -115,7 +115,7 @@ func withBody(c *chat.Request) (*chat.Request, error) {
 	if c.Body.IsObject() {
 		return c, nil
 	}
-	encoded, err := chatapi.Encode(c)
+	encoded, err := chatop.Encode(c)
 	if err != nil {
 		return nil, err
 	}

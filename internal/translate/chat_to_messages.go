@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/messages"
 )
@@ -108,7 +108,7 @@ type chatToMessagesBuilder struct {
 // caller sets none, think the type of thinking to ask for, empty for none. dropped names the fields that could not be carried, each once and
 // without indexes. It fails with a 400 that names the field where leaving it out would
 // change what the caller asked for, unless drops has it.
-func chatToMessages(c *chat.Request, defaultMax int64, think string, drops ...string) (r *messagesapi.Request, dropped []string, err error) {
+func chatToMessages(c *chat.Request, defaultMax int64, think string, drops ...string) (r *messagesop.Request, dropped []string, err error) {
 	if c, err = withBody(c); err != nil {
 		return nil, nil, err
 	}
@@ -125,7 +125,7 @@ func chatToMessages(c *chat.Request, defaultMax int64, think string, drops ...st
 	}
 	b.dropUnmapped("", c.Body.Members())
 	b.dropped.Sort() // whichever of the two passes found them
-	r, err = checked(b.r, messagesapi.Encode)
+	r, err = checked(b.r, messagesop.Encode)
 	return r, b.dropped.List(), err
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/chat"
+	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/responses"
 )
@@ -100,7 +100,7 @@ type chatToResponsesBuilder struct {
 // to see thoughts. dropped names the fields that could not be carried, each once and
 // without indexes. It fails with a 400 that names the field where leaving it out would
 // change what the caller asked for, unless drops has it.
-func chatToResponses(c *chat.Request, thinks bool, drops ...string) (r *responsesapi.Request, dropped []string, err error) {
+func chatToResponses(c *chat.Request, thinks bool, drops ...string) (r *responsesop.Request, dropped []string, err error) {
 	if c, err = withBody(c); err != nil {
 		return nil, nil, err
 	}
@@ -121,7 +121,7 @@ func chatToResponses(c *chat.Request, thinks bool, drops ...string) (r *response
 	}
 	b.dropUnmapped("", c.Body.Members())
 	b.dropped.Sort() // whichever of the two passes found them
-	r, err = checked(b.r, responsesapi.Encode)
+	r, err = checked(b.r, responsesop.Encode)
 	return r, b.dropped.List(), err
 }
 

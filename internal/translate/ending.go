@@ -3,7 +3,7 @@ package translate
 import (
 	"strconv"
 
-	"github.com/tollhouse-ai/gateway/internal/conversation"
+	"github.com/tollhouse-ai/gateway/internal/operation/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 

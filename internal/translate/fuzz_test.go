@@ -14,8 +14,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
-	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
+	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/messages"
@@ -71,7 +71,7 @@ func FuzzToChatStream(f *testing.F) {
 			t.Errorf("%v", err)
 		}
 		accumulatedChat(t, got)
-		tap := (&chatapi.Request{Request: plainChat()}).NewTap(chatapi.TapOptions{NewID: func() string { return "own" }})
+		tap := (&chatop.Request{Request: plainChat()}).NewTap(chatop.TapOptions{NewID: func() string { return "own" }})
 		for _, e := range strings.Split(got, "\n\n") {
 			if e == "" {
 				continue
@@ -92,13 +92,13 @@ func FuzzARequestIsTranslatedOrRefused(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if r, err := messagesapi.Parse(body); err == nil && r.Validate() == nil {
+		if r, err := messagesop.Parse(body); err == nil && r.Validate() == nil {
 			c, _, err := messagesToChat(r.Request)
 			if err != nil && !fault.Is(err, fault.InvalidRequest) || err == nil && c.Model != r.Model {
 				t.Fatalf("%+v, %v", c, err)
 			}
 		}
-		if c, err := chatapi.Parse(body); err == nil && c.Validate() == nil {
+		if c, err := chatop.Parse(body); err == nil && c.Validate() == nil {
 			r, _, err := chatToMessages(c.Request, 4096, "")
 			if err != nil && !fault.Is(err, fault.InvalidRequest) || err == nil && r.Model != c.Model {
 				t.Fatalf("%+v, %v", r, err)

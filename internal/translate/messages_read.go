@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/internal/answer"
-	"github.com/tollhouse-ai/gateway/internal/conversation"
-	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	"github.com/tollhouse-ai/gateway/internal/operation/conversation"
+	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -65,7 +65,7 @@ func (r *messageReader) event(name string, data []byte) (done bool, err error) {
 	case "content_block_stop":
 		r.blockStop()
 	case "message_delta":
-		messagesapi.ReadUsage(&r.usage, r.object.Raw("usage"))
+		messagesop.ReadUsage(&r.usage, r.object.Raw("usage"))
 		if r.member("delta") && !rawjson.IsNull(r.inner.Raw("stop_reason")) {
 			r.finish(r.inner.Raw("stop_reason"))
 		}
@@ -100,7 +100,7 @@ func (r *messageReader) whole(data []byte) error {
 		}
 		r.blockStop()
 	}
-	messagesapi.ReadUsage(&r.usage, o.Raw("usage"))
+	messagesop.ReadUsage(&r.usage, o.Raw("usage"))
 	r.end(o.Raw("stop_reason"))
 	return nil
 }
@@ -119,7 +119,7 @@ func (r *messageReader) start() error {
 	case !r.member("message"):
 		return upstream.BadAnswer("The upstream's stream begins without a message.", nil)
 	}
-	messagesapi.BeginUsage(&r.usage, r.inner.Raw("usage"))
+	messagesop.BeginUsage(&r.usage, r.inner.Raw("usage"))
 	r.begin(r.inner.Raw("id"))
 	return nil
 }

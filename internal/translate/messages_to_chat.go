@@ -11,8 +11,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
-	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
+	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/messages"
@@ -101,10 +101,10 @@ type messagesToChatBuilder struct {
 // messagesToChatFields says field by field. dropped are the fields that chat has no words
 // for and that are hints only; a field that would change the answer's meaning by its
 // absence is refused with a fault.InvalidRequest instead, unless drops has it.
-func messagesToChat(r *messages.Request, drops ...string) (c *chatapi.Request, dropped []string, err error) {
+func messagesToChat(r *messages.Request, drops ...string) (c *chatop.Request, dropped []string, err error) {
 	body := r.Body
 	if !body.IsObject() { // typed: what has no field of its own is found in the JSON alone
-		encoded, err := messagesapi.Encode(r)
+		encoded, err := messagesop.Encode(r)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -119,7 +119,7 @@ func messagesToChat(r *messages.Request, drops ...string) (c *chatapi.Request, d
 	if err := b.carry(b, body); err != nil {
 		return nil, nil, err
 	}
-	c, err = checked(b.c, chatapi.Encode)
+	c, err = checked(b.c, chatop.Encode)
 	return c, b.dropped.List(), err
 }
 
@@ -194,9 +194,9 @@ func choiceOf(name string) jsontext.Value {
 // a tool call without reasoning_content, be it empty, and takes a function for strict
 // unless it is told otherwise.
 func isDelta(model string) bool {
-	for _, f := range chatapi.Families() {
+	for _, f := range chatop.Families() {
 		if f.Name == "delta" {
-			return slices.ContainsFunc(f.Models, func(m chatapi.Model) bool { return m.ID == model })
+			return slices.ContainsFunc(f.Models, func(m chatop.Model) bool { return m.ID == model })
 		}
 	}
 	return false
@@ -289,7 +289,7 @@ func (b *messagesToChatBuilder) format(f *messages.OutputFormat) error {
 // ruleBroken is what chat's rules say of one field for a model; nil if they allow it.
 func ruleBroken(model string, probe *chat.Request, field string) *fault.Error {
 	probe.Model, probe.Messages = model, []chat.Message{{Role: "user", Content: chat.Text("")}}
-	_, err := checked(probe, chatapi.Encode)
+	_, err := checked(probe, chatop.Encode)
 	var f *fault.Error
 	if errors.As(err, &f) && f.Param == field {
 		return f

@@ -7,8 +7,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/internal/conversation"
-	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	"github.com/tollhouse-ai/gateway/internal/operation/conversation"
+	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/messages"
@@ -100,7 +100,7 @@ func (w *messageWriter) write(p piece) {
 		if w.thinks {
 			w.err = w.blocks.text(thought, p.text)
 		} else if !w.whole {
-			w.out = messagesapi.AppendHidden(w.out, p.text)
+			w.out = messagesop.AppendHidden(w.out, p.text)
 		}
 	case encrypted, wantedBack:
 		if w.thinks || p.kind == wantedBack { // without it the vendor would refuse the next turn

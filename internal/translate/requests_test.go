@@ -18,9 +18,9 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
-	"github.com/tollhouse-ai/gateway/internal/messagesapi"
-	"github.com/tollhouse-ai/gateway/internal/responsesapi"
+	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
+	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
+	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/responses"
 )
@@ -41,7 +41,7 @@ var requestTranslations = []struct {
 }{
 	{
 		"chat_to_messages",
-		translated(chatapi.Parse, func(c *chatapi.Request) (*messagesapi.Request, []string, error) {
+		translated(chatop.Parse, func(c *chatop.Request) (*messagesop.Request, []string, error) {
 			return chatToMessages(c.Request, 4096, "")
 		}),
 		"What becomes of a chat completion request at an upstream that speaks only Messages.\nA field that is not listed is dropped and reported.\n",
@@ -54,7 +54,7 @@ var requestTranslations = []struct {
 	},
 	{
 		"messages_to_chat",
-		translated(messagesapi.Parse, func(r *messagesapi.Request) (*chatapi.Request, []string, error) { return messagesToChat(r.Request) }),
+		translated(messagesop.Parse, func(r *messagesop.Request) (*chatop.Request, []string, error) { return messagesToChat(r.Request) }),
 		"What becomes of a Messages request at an upstream that speaks only chat completions.\nA field that is not listed is dropped and reported; a block or source that is not listed is refused.\n",
 		fates(messagesToChatFields), []fateSection{
 			section("Blocks", messageBlocks, func(r blockRow) []string { return []string{r.place, r.block, r.action, r.note} }),
@@ -68,7 +68,7 @@ var requestTranslations = []struct {
 	},
 	{
 		"chat_to_responses",
-		translated(chatapi.Parse, func(c *chatapi.Request) (*responsesapi.Request, []string, error) {
+		translated(chatop.Parse, func(c *chatop.Request) (*responsesop.Request, []string, error) {
 			return chatToResponses(c.Request, false)
 		}),
 		"What becomes of a chat completion request at an upstream that speaks only Responses.\nA field that is not listed is dropped and reported.\n",
@@ -315,7 +315,7 @@ func TestTheMediaTypesOfPicturesAreThoseOfTheRules(t *testing.T) {
 		r := &messages.Request{Model: "m", MaxTokens: 9, Messages: []messages.Message{{Role: "user", Content: messages.Blocks(
 			messages.Block{Type: "image", Source: &messages.MediaSource{Type: "base64", MediaType: kind, Data: "aaaa"}},
 		)}}}
-		if _, err := checked(r, messagesapi.Encode); (err == nil) != slices.Contains(imageTypes, kind) {
+		if _, err := checked(r, messagesop.Encode); (err == nil) != slices.Contains(imageTypes, kind) {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/internal/answer"
-	"github.com/tollhouse-ai/gateway/internal/conversation"
+	"github.com/tollhouse-ai/gateway/internal/operation/conversation"
+	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -316,7 +316,7 @@ func (r *responsesReader) end(o *rawjson.Object, data []byte, assumed string) er
 			}
 		}
 	}
-	responsesapi.ReadUsage(&r.usage, o.Raw("usage"))
+	responsesop.ReadUsage(&r.usage, o.Raw("usage"))
 	r.to.write(piece{kind: finished, reason: responseFinishReason(status, o.Raw("incomplete_details"), r.calls > 0)})
 	r.to.write(piece{kind: ended, usage: disjoint(&r.usage)})
 	return nil

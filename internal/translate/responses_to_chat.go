@@ -11,9 +11,9 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
+	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -145,10 +145,10 @@ type responsesToChatBuilder struct {
 // the fields that chat has no words for and that are hints only; a field that would
 // change the answer's meaning by its absence is refused with a 400 instead, unless drops
 // has it.
-func responsesToChat(r *responses.Request, open func(sealed string) (thoughts []byte, ok bool), drops ...string) (c *chatapi.Request, names *toolNames, dropped []string, err error) {
+func responsesToChat(r *responses.Request, open func(sealed string) (thoughts []byte, ok bool), drops ...string) (c *chatop.Request, names *toolNames, dropped []string, err error) {
 	body := r.Body
 	if !body.IsObject() { // typed: what has no field of its own is found in the JSON alone
-		encoded, err := responsesapi.Encode(r)
+		encoded, err := responsesop.Encode(r)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -166,7 +166,7 @@ func responsesToChat(r *responses.Request, open func(sealed string) (thoughts []
 	if len(b.extra) > 0 {
 		b.c.Extra = rawjson.Apply([]byte("{}"), b.extra...)
 	}
-	if c, err = checked(b.c, chatapi.Encode); err != nil {
+	if c, err = checked(b.c, chatop.Encode); err != nil {
 		return nil, nil, nil, b.inWordsOfResponses(err)
 	}
 	return c, &b.names, b.dropped.List(), nil
@@ -211,11 +211,11 @@ func same(name string) func(*responsesToChatBuilder, []byte) error {
 // earlierResponse refuses to continue a response: what the gateway keeps was put into
 // the input before.
 func (b *responsesToChatBuilder) earlierResponse([]byte) error {
-	return unstored(responsesapi.Request{Request: b.r})
+	return unstored(responsesop.Request{Request: b.r})
 }
 
 // unstored is the refusal of a request that refers to what is stored.
-func unstored(r responsesapi.Request) error {
+func unstored(r responsesop.Request) error {
 	r.RefuseState()
 	return r.Problem.Err()
 }

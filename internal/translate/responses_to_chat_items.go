@@ -9,8 +9,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/responses"
@@ -149,7 +149,7 @@ func itemRowOf(it *inputItem, index int) (*itemRow, error) {
 	case i >= 0 && inputItems[i].action != refused:
 		return &inputItems[i], nil
 	case it.Type == "item_reference":
-		return nil, unstored(responsesapi.Request{Request: &responses.Request{}, References: []responsesapi.Reference{{Index: index, ID: it.ID}}})
+		return nil, unstored(responsesop.Request{Request: &responses.Request{}, References: []responsesop.Reference{{Index: index, ID: it.ID}}})
 	case i >= 0:
 		why = "can be read only by the vendor that made it, and this model is another's"
 	}

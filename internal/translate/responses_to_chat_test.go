@@ -20,14 +20,14 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
-	"github.com/tollhouse-ai/gateway/internal/responsesapi"
+	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
+	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/responses"
 )
 
 // asResponse is a request for a response as its endpoint takes it.
 func asResponse(body []byte) (*responses.Request, error) {
-	r, err := responsesapi.Parse(body)
+	r, err := responsesop.Parse(body)
 	if err == nil {
 		err = r.Validate()
 	}
@@ -169,7 +169,7 @@ func TestAnAnswerThatIsSentBackIsWhatAClientOfChatSendsBack(t *testing.T) {
 			if err != nil || len(dropped) > 0 {
 				t.Fatalf("%v, dropped %q", err, dropped)
 			}
-			sent, err := chatapi.Encode(&chat.Request{Model: "m", Messages: want})
+			sent, err := chatop.Encode(&chat.Request{Model: "m", Messages: want})
 			if got, want := c.Field("messages"), sent.Field("messages"); err != nil || !bytes.Equal(got, want) {
 				t.Fatalf("%v\ngot  %s\nwant %s", err, got, want)
 			}

@@ -11,9 +11,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/internal/conversation"
+	"github.com/tollhouse-ai/gateway/internal/operation/conversation"
+	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/responses"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -243,7 +243,7 @@ func (w *responseWriter) echo() {
 	}
 	const usual = 768 // bytes of what is repeated
 	w.tail = rawjson.Quote(append(make([]byte, 0, usual), `,"model":`...), w.request.Model)
-	for _, m := range responsesapi.Echoed {
+	for _, m := range responsesop.Echoed {
 		raw := body.Raw(m.Name)
 		if rawjson.IsNull(raw) {
 			raw = []byte(m.Otherwise)

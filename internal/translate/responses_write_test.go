@@ -18,8 +18,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/responsesapi"
 	"github.com/tollhouse-ai/gateway/internal/responsestest"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/responses"
@@ -515,8 +515,8 @@ func TestEventsAreInOrderWhateverAVendorOfChatSends(t *testing.T) {
 
 // throughTheTap is what a client gets of a translated stream that ended with err, and the
 // tap with what it has counted.
-func throughTheTap(t *rapid.T, stream string, err error) (client []byte, tap *responsesapi.Tap) {
-	tap = (&responsesapi.Request{Request: asked("")}).NewTap(responsesapi.TapOptions{NewID: func() string { return "resp_own" }})
+func throughTheTap(t *rapid.T, stream string, err error) (client []byte, tap *responsesop.Tap) {
+	tap = (&responsesop.Request{Request: asked("")}).NewTap(responsesop.TapOptions{NewID: func() string { return "resp_own" }})
 	events := sse.NewReader(strings.NewReader(stream), 0)
 	defer events.Release()
 	for done := false; ; {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/videoapi"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -39,7 +39,7 @@ type Options struct {
 	Owner  string           // of this process's leases
 	Poll   time.Duration    // how often a young task is polled
 	Now    func() time.Time // of this process, by which leases and intervals go
-	Clock  *videoapi.Clock  // of the store, by which tasks go
+	Clock  *videoop.Clock   // of the store, by which tasks go
 	Logger *slog.Logger
 	// Advance brings a task one step on and returns it as it is then.
 	Advance func(ctx context.Context, t *video.Task) (*video.Task, error)
@@ -177,9 +177,9 @@ func (p *Poller) ask(ctx context.Context, t *video.Task, e *entry) {
 	case known.State.Terminal():
 		e.task = nil
 	case r.err != nil:
-		e.task, e.next = known, now.Add(videoapi.PollInterval(known, now, p.Poll))
+		e.task, e.next = known, now.Add(videoop.PollInterval(known, now, p.Poll))
 	default:
-		e.task, e.next = known, videoapi.NextPoll(known, now, p.Poll)
+		e.task, e.next = known, videoop.NextPoll(known, now, p.Poll)
 	}
 	close(r.done)
 }
@@ -222,7 +222,7 @@ func (p *Poller) take(t *video.Task, now time.Time) {
 	e := p.entry(t.ID)
 	e.claim = p.claims
 	if e.task == nil || e.poll == nil && e.task.Version < t.Version {
-		e.task, e.next = t, videoapi.NextPoll(t, now, p.Poll)
+		e.task, e.next = t, videoop.NextPoll(t, now, p.Poll)
 	}
 }
 
@@ -367,7 +367,7 @@ func (p *Poller) due(now time.Time) (due []duePoll, wait time.Duration) {
 			wait = min(wait, left)
 			continue
 		}
-		wait = min(wait, videoapi.PollInterval(e.task, now, p.Poll))
+		wait = min(wait, videoop.PollInterval(e.task, now, p.Poll))
 		if e.poll == nil {
 			over = append(over, e)
 		}

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/internal/videoapi"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -108,7 +108,7 @@ func newPoller(tasks ...*video.Task) (*Poller, *fakeStore, *vendor) {
 	s, v := &fakeStore{tasks: map[string]*video.Task{}}, &vendor{asked: map[string]int{}}
 	s.set(tasks...)
 	return New(Options{
-		Store: s, Owner: "node", Poll: 5 * time.Second, Now: time.Now, Clock: videoapi.NewClock(nil, time.Now),
+		Store: s, Owner: "node", Poll: 5 * time.Second, Now: time.Now, Clock: videoop.NewClock(nil, time.Now),
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Advance: v.advance, Find: s.find, Failed: func(*video.Task, error) {},
 	}), s, v
 }
@@ -261,7 +261,7 @@ func TestAChannelThatDoesNotAnswerHoldsUpNoOther(t *testing.T) {
 func TestWithoutTheTimeOfTheStoreNothingIsPolled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, s, v := newPoller(task("a", "ch"))
-		p.Clock = videoapi.NewClock(func(context.Context) (time.Time, error) { return time.Time{}, errors.New("away") }, time.Now)
+		p.Clock = videoop.NewClock(func(context.Context) (time.Time, error) { return time.Time{}, errors.New("away") }, time.Now)
 		stop := start(p)
 		time.Sleep(time.Minute)
 		if stop(); v.count("a") != 0 || s.claims != 0 {

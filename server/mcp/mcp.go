@@ -18,7 +18,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/imagesapi"
+	imagesop "github.com/tollhouse-ai/gateway/internal/operation/images"
 )
 
 // Options configure a server of tools. The zero value is the documented default.
@@ -164,13 +164,13 @@ func ofKind(kinds ...gateway.Kind) func(gateway.Model) bool {
 
 // generatesImages reports whether a model makes pictures from a text alone.
 func generatesImages(m gateway.Model) bool {
-	_, row, _ := imagesapi.FamilyOf(m.ID)
+	_, row, _ := imagesop.FamilyOf(m.ID)
 	return m.Kind == gateway.KindImage && row.Fewest == 0
 }
 
 // editsImages reports whether a model changes pictures.
 func editsImages(m gateway.Model) bool {
-	f, row, known := imagesapi.FamilyOf(m.ID)
+	f, row, known := imagesop.FamilyOf(m.ID)
 	switch m.Kind {
 	case gateway.KindImageEdit:
 		return true

@@ -11,7 +11,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
-	"github.com/tollhouse-ai/gateway/internal/imagesapi"
+	imagesop "github.com/tollhouse-ai/gateway/internal/operation/images"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -55,7 +55,7 @@ type picture struct {
 // family are refused here, by the names that the tool has for them.
 func imageRequest(a arguments) (*gateway.Request, error) {
 	model := a.text("model")
-	f, row, _ := imagesapi.FamilyOf(model)
+	f, row, _ := imagesop.FamilyOf(model)
 	if row.Fewest > 0 {
 		return nil, fault.Invalid("model", fmt.Sprintf("The model %q only changes pictures: use edit_image, or another model.", model))
 	}
@@ -125,7 +125,7 @@ func pictureContent(image images.Image, i int) (picture, sdk.Content, error) {
 	switch {
 	case err == nil:
 		kind := "image/png"
-		if h, err := imagesapi.ReadHeader(bytes.NewReader(data), int64(len(data))); err == nil {
+		if h, err := imagesop.ReadHeader(bytes.NewReader(data), int64(len(data))); err == nil {
 			kind = h.ContentType
 		}
 		return picture{MIMEType: kind, Bytes: len(data)}, &sdk.ImageContent{Data: data, MIMEType: kind}, nil
@@ -166,7 +166,7 @@ func editTool() *tool {
 // fetches them. The gateway itself fetches nothing that a caller names.
 func editRequest(a arguments) (*gateway.Request, error) {
 	model := a.text("model")
-	if f, _, _ := imagesapi.FamilyOf(model); f.Messages {
+	if f, _, _ := imagesop.FamilyOf(model); f.Messages {
 		return editByURLRequest(a, model)
 	}
 	if err := refuseArguments(a, model, ", only alpha models do", "seed", "negative_prompt"); err != nil {
@@ -190,7 +190,7 @@ func editRequest(a arguments) (*gateway.Request, error) {
 		}
 		e.Mask = &file
 	}
-	parsed, err := imagesapi.EncodeForm(e)
+	parsed, err := imagesop.EncodeForm(e)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +229,7 @@ func decodeFile(name, source string) (images.File, error) {
 	if err != nil || len(data) == 0 {
 		return images.File{}, notBase64(name)
 	}
-	if _, err := imagesapi.ReadHeader(bytes.NewReader(data), int64(len(data))); err != nil {
+	if _, err := imagesop.ReadHeader(bytes.NewReader(data), int64(len(data))); err != nil {
 		return images.File{}, fault.Wrap(fault.InvalidRequest, name+" is neither a PNG nor a JPEG nor a WebP file.", err).With(func(e *fault.Error) { e.Param = name })
 	}
 	return images.BytesFile("", data), nil

@@ -12,8 +12,8 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
-	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -168,7 +168,7 @@ func (r *videoResult) sentence() string {
 
 // videoRequest makes the request in the form of the model's family.
 func videoRequest(a arguments) (*gateway.Request, error) {
-	row := videoapi.ModelOf(a.text("model"))
+	row := videoop.ModelOf(a.text("model"))
 	if row == nil || row.Family != video.FamilyBeta {
 		return gammaVideoBody(a).request(upstream.SubmitVideo)
 	}
@@ -250,7 +250,7 @@ var betaInputs = []struct{ layout, source, member, medium string }{
 }
 
 // betaVideoBody is the request of the beta family.
-func betaVideoBody(a arguments, row *videoapi.Model) (body, error) {
+func betaVideoBody(a arguments, row *videoop.Model) (body, error) {
 	layout := "" // from text only
 	for _, need := range row.Needs {
 		if need != "prompt" {

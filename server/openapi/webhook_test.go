@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/internal/openapitest"
-	"github.com/tollhouse-ai/gateway/internal/videoapi"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	deliverer "github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/video"
 	"github.com/tollhouse-ai/gateway/webhook"
@@ -37,7 +37,7 @@ func notice(t *testing.T, task *video.Task) (*http.Request, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := videoapi.Delivery(task, "evt_1", task.UpdatedAt)
+	n := videoop.Delivery(task, "evt_1", task.UpdatedAt)
 	r := httptest.NewRequest(http.MethodPost, "/video", bytes.NewReader(n.Body))
 	r.Header = deliverer.Sign(n.ID, task.UpdatedAt, n.Body, secret, secret)
 	r.Header.Set("Content-Type", "application/json")

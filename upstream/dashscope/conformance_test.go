@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/tollhouse-ai/gateway/internal/speechapi"
+	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
@@ -53,7 +53,7 @@ func speechSample() upstreamtest.Sample {
 }
 
 // file is a WAV file of the vendor's form.
-func file(samples string) []byte { return append(speechapi.WAVHeader(pcmFormat()), samples...) }
+func file(samples string) []byte { return append(speechop.WAVHeader(pcmFormat()), samples...) }
 
 // newDriver is the driver under test against a vendor on the loopback.
 func newDriver(t *testing.T, vendor http.Handler) upstream.Driver {

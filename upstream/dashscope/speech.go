@@ -15,8 +15,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
+	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -32,12 +32,12 @@ func pcmFormat() speech.PCM { return speech.PCM{Channels: 1, Rate: 24_000, Bits:
 // `speed` and every field that docs/http-api.md does not name have no
 // place in the vendor's wire.
 func (d *driver) synthesizeSpeech(ctx context.Context, call *upstream.Call, to *url.URL) (*upstream.Reply, error) {
-	r, err := speechapi.ReadCall(call)
+	r, err := speechop.ReadCall(call)
 	if err != nil {
 		return nil, err
 	}
 	if !r.TakesWAV {
-		return nil, speechapi.CannotEncode(nil)
+		return nil, speechop.CannotEncode(nil)
 	}
 	data, err := json.Marshal(translate(call.Model, r))
 	if err != nil {
@@ -56,14 +56,14 @@ func (d *driver) synthesizeSpeech(ctx context.Context, call *upstream.Call, to *
 		return nil, publicSpeechError(err)
 	}
 	return &upstream.Reply{
-		Status: http.StatusOK, Header: http.Header{"Content-Type": {speechapi.ContentType(speech.WAV)}}, Body: body,
+		Status: http.StatusOK, Header: http.Header{"Content-Type": {speechop.ContentType(speech.WAV)}}, Body: body,
 		Key: key.ID(), Used: key, Dropped: droppedFields(r),
 	}, nil
 }
 
 // droppedFields are the fields that the vendor's wire has no place for, but for the
 // format, which is the gateway's business.
-func droppedFields(r *speechapi.Request) []string {
+func droppedFields(r *speechop.Request) []string {
 	carried := []string{"model", "input", "voice", "instructions", "response_format", "stream_format"}
 	return dropped.Bounded(slices.DeleteFunc(r.Names(), func(name string) bool { return slices.Contains(carried, name) }))
 }
@@ -81,7 +81,7 @@ type speechInput struct {
 	Instructions string `json:"instructions,omitzero"`
 }
 
-func translate(model string, r *speechapi.Request) speechRequest {
+func translate(model string, r *speechop.Request) speechRequest {
 	return speechRequest{model, speechInput{
 		Text: r.Input, Voice: r.Voice, Language: "Auto", Instructions: r.Instructions,
 	}}
@@ -179,10 +179,10 @@ func (d *driver) parseChunk(data []byte, h http.Header) (p audioChunk, err error
 
 // headerOf is what makes a WAV file of samples that come bare; nil where they have it.
 func headerOf(audio []byte) []byte {
-	if speechapi.FormatOf(audio, "") == speech.WAV {
+	if speechop.FormatOf(audio, "") == speech.WAV {
 		return nil
 	}
-	return speechapi.WAVHeader(pcmFormat())
+	return speechop.WAVHeader(pcmFormat())
 }
 
 // streamAudio reads a stream of events up to the first audio, so that an error

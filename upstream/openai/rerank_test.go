@@ -5,14 +5,14 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/rerankapi"
+	rerankop "github.com/tollhouse-ai/gateway/internal/operation/rerank"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 )
 
 // The servers differ in what is beside the results, and in their errors.
 func TestServersThatRankInJinasForm(t *testing.T) {
-	request, err := rerankapi.Parse([]byte(`{"model":"m","query":"q","documents":["a","b"],"return_documents":true}`))
+	request, err := rerankop.Parse([]byte(`{"model":"m","query":"q","documents":["a","b"],"return_documents":true}`))
 	if err != nil {
 		t.Fatal(err)
 	}

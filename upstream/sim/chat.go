@@ -15,7 +15,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/internal/sse"
@@ -68,7 +68,7 @@ func (c *candidate) at(i int64) piece {
 
 // chat answers a chat, whole or as a stream.
 func (u *Upstream) chat(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	r, err := request(u, call, chatapi.Parse, (*chatapi.Request).Validate)
+	r, err := request(u, call, chatop.Parse, (*chatop.Request).Validate)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (u *Upstream) chat(ctx context.Context, call *upstream.Call, f Fault) (*ups
 }
 
 // answer decides what to say.
-func (u *Upstream) answer(call *upstream.Call, r *chatapi.Request) (*answer, error) {
+func (u *Upstream) answer(call *upstream.Call, r *chatop.Request) (*answer, error) {
 	functions, err := functionsToCall(r.Request)
 	if err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -22,7 +22,7 @@ import (
 // callOf makes the call that the gateway makes of a body.
 func callOf(t testing.TB, body string) *upstream.Call {
 	t.Helper()
-	r, err := chatapi.Parse([]byte(body))
+	r, err := chatop.Parse([]byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,10 +5,10 @@ import (
 	"io"
 	"testing"
 
-	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
+	embeddingsop "github.com/tollhouse-ai/gateway/internal/operation/embeddings"
+	rerankop "github.com/tollhouse-ai/gateway/internal/operation/rerank"
+	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/rerankapi"
-	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
@@ -33,7 +33,7 @@ func TestTheSimulatorIsAnUpstream(t *testing.T) {
 			Model:   "m",
 			Request: []byte(`{"model":"m","input":"Hello.","response_format":"wav"}`),
 			Check: func(t *testing.T, reply []byte) {
-				form, samples, err := speechapi.Samples(bytes.NewReader(reply))
+				form, samples, err := speechop.Samples(bytes.NewReader(reply))
 				if err != nil || form != (speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}) || !bytes.Contains(reply, []byte("Simulated by tollhouse")) {
 					t.Fatalf("%+v, %v", form, err)
 				}
@@ -45,7 +45,7 @@ func TestTheSimulatorIsAnUpstream(t *testing.T) {
 			Model:   "m",
 			Request: []byte(`{"model":"m","query":"Hello","documents":["Goodbye.","Hello."]}`),
 			Check: func(t *testing.T, reply []byte) {
-				r, err := rerankapi.Parse([]byte(`{"model":"m","query":"Hello","documents":["Goodbye.","Hello."]}`))
+				r, err := rerankop.Parse([]byte(`{"model":"m","query":"Hello","documents":["Goodbye.","Hello."]}`))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -58,7 +58,7 @@ func TestTheSimulatorIsAnUpstream(t *testing.T) {
 			Model:   "m",
 			Request: []byte(`{"model":"m","input":["Hello.","Goodbye."],"dimensions":8}`),
 			Check: func(t *testing.T, reply []byte) {
-				r, err := embeddingsapi.Parse([]byte(`{"model":"m","input":["Hello.","Goodbye."]}`))
+				r, err := embeddingsop.Parse([]byte(`{"model":"m","input":["Hello.","Goodbye."]}`))
 				if err != nil {
 					t.Fatal(err)
 				}

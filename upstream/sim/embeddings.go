@@ -9,7 +9,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
+	embeddingsop "github.com/tollhouse-ai/gateway/internal/operation/embeddings"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -22,7 +22,7 @@ const (
 // embed answers a request for embeddings: the same text has the same vector of
 // length 1, and its nearness to others means nothing.
 func (u *Upstream) embed(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	r, err := request(u, call, embeddingsapi.Parse, checkEmbeddings)
+	r, err := request(u, call, embeddingsop.Parse, checkEmbeddings)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (u *Upstream) embed(ctx context.Context, call *upstream.Call, f Fault) (*up
 }
 
 // checkEmbeddings are the rules of the public API and of the simulated vendor.
-func checkEmbeddings(r *embeddingsapi.Request) error {
+func checkEmbeddings(r *embeddingsop.Request) error {
 	err := r.Validate(nil)
 	switch {
 	case err != nil:

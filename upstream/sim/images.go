@@ -23,7 +23,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/formdata"
-	"github.com/tollhouse-ai/gateway/internal/imagesapi"
+	imagesop "github.com/tollhouse-ai/gateway/internal/operation/images"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -46,7 +46,7 @@ const (
 
 // drawing is a request for pictures, of a text alone or of other pictures.
 type drawing struct {
-	*imagesapi.Request
+	*imagesop.Request
 	seed        string // equal seeds have equal pictures
 	events      string // what the names of a stream's events begin with
 	inputTokens int64  // of the pictures that are to be changed
@@ -57,14 +57,14 @@ type drawing struct {
 // Where a vendor would give a link, the answer has a "data:" URL: there is no
 // server behind it.
 func (u *Upstream) generateImages(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	r, err := request(u, call, imagesapi.Parse, (*imagesapi.Request).Validate, checkGeneration)
+	r, err := request(u, call, imagesop.Parse, (*imagesop.Request).Validate, checkGeneration)
 	if err != nil {
 		return nil, err
 	}
 	return u.draw(ctx, &drawing{Request: r, seed: promptText(r), events: "image_generation"}, f)
 }
 
-func checkGeneration(r *imagesapi.Request) error {
+func checkGeneration(r *imagesop.Request) error {
 	switch {
 	case promptText(r) == "":
 		return fault.Invalid("prompt", "The simulated vendor needs a prompt.")
@@ -83,7 +83,7 @@ func (u *Upstream) editImages(ctx context.Context, call *upstream.Call, f Fault)
 		return nil, err
 	}
 	defer func() { _ = form.Close() }() // a temporary file without a name
-	r, err := imagesapi.ParseForm(form)
+	r, err := imagesop.ParseForm(form)
 	if err == nil {
 		err = errors.Join(r.Validate(), checkEdit(r.Edit, form))
 	}
@@ -117,7 +117,7 @@ func readForm(call *upstream.Call) (*upstream.Form, error) {
 }
 
 // imageTypes are those of files, by their extension.
-var imageTypes = map[string]string{".png": imagesapi.TypePNG, ".jpg": imagesapi.TypeJPEG, ".jpeg": imagesapi.TypeJPEG, ".webp": imagesapi.TypeWebP}
+var imageTypes = map[string]string{".png": imagesop.TypePNG, ".jpg": imagesop.TypeJPEG, ".jpeg": imagesop.TypeJPEG, ".webp": imagesop.TypeWebP}
 
 // checkEdit are the rules that the public API does not have.
 func checkEdit(e *images.Edit, form *upstream.Form) error {
@@ -140,7 +140,7 @@ func checkEdit(e *images.Edit, form *upstream.Form) error {
 }
 
 // promptText is the text of a request, whichever form it has.
-func promptText(r *imagesapi.Request) string {
+func promptText(r *imagesop.Request) string {
 	if r.Input == nil {
 		return r.Prompt
 	}
@@ -159,7 +159,7 @@ func (u *Upstream) draw(ctx context.Context, d *drawing, f Fault) (*upstream.Rep
 	if d.Parameters != nil {
 		size = d.Parameters.Size
 	}
-	width, height, named := imagesapi.Pixels(size)
+	width, height, named := imagesop.Pixels(size)
 	if !named {
 		width, height = usualSide, usualSide
 	}

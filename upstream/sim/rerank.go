@@ -6,7 +6,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/funcmodel"
-	"github.com/tollhouse-ai/gateway/internal/rerankapi"
+	rerankop "github.com/tollhouse-ai/gateway/internal/operation/rerank"
 	"github.com/tollhouse-ai/gateway/rerank"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -14,7 +14,7 @@ import (
 // rank answers a request to rank documents: the score of one is the share of the query's
 // words that it has.
 func (u *Upstream) rank(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	parsed, err := request(u, call, rerankapi.Parse, (*rerankapi.Request).Validate)
+	parsed, err := request(u, call, rerankop.Parse, (*rerankop.Request).Validate)
 	if err != nil {
 		return nil, err
 	}

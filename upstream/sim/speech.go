@@ -8,7 +8,7 @@ import (
 	"unicode"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/speechapi"
+	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -25,7 +25,7 @@ const (
 // synthesize answers a request for speech with a WAV file: the simulated vendor
 // has no other format.
 func (u *Upstream) synthesize(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	r, err := speechapi.ReadCall(call)
+	r, err := speechop.ReadCall(call)
 	if err == nil {
 		err = r.Validate(nil)
 	}
@@ -33,18 +33,18 @@ func (u *Upstream) synthesize(ctx context.Context, call *upstream.Call, f Fault)
 		err = fault.Invalid("input", fmt.Sprintf("The simulated vendor speaks at most %d characters at once.", longestText))
 	}
 	if err == nil && !r.TakesWAV {
-		err = speechapi.CannotEncode(nil)
+		err = speechop.CannotEncode(nil)
 	}
 	if err := u.refusal(err, call.Model); err != nil {
 		return nil, err
 	}
-	return u.send(ctx, speechapi.ContentType(speech.WAV), tones(r.Input), f)
+	return u.send(ctx, speechop.ContentType(speech.WAV), tones(r.Input), f)
 }
 
 // tones is a WAV file with a tone for each character of a text.
 func tones(text string) []byte {
 	const note = "LIST\x36\x00\x00\x00INFOICMT\x2a\x00\x00\x00Simulated by tollhouse: tones, no speech. "
-	head := speechapi.WAVHeader(speech.PCM{Channels: 1, Rate: simulatedRate, Bits: 16})
+	head := speechop.WAVHeader(speech.PCM{Channels: 1, Rate: simulatedRate, Bits: 16})
 	file := slices.Concat(head[:36], []byte(note), head[36:])
 	begin := len(file)
 	for _, c := range text {

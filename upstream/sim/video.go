@@ -17,7 +17,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/imagesapi"
+	imagesop "github.com/tollhouse-ai/gateway/internal/operation/images"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -143,7 +143,7 @@ func (t *task) read(data []byte) error {
 		return vendorError(400, "InvalidParameter", "input", "The simulated vendor needs an input.")
 	case t.nested:
 		t.seconds, t.resolution, t.ratio = r.Parameters.Duration, r.Parameters.Resolution, r.Parameters.Ratio
-		switch w, h, ok := imagesapi.Pixels(r.Parameters.Size); {
+		switch w, h, ok := imagesop.Pixels(r.Parameters.Size); {
 		case !ok:
 		case w*h < 600_000:
 			t.resolution = "480p"

@@ -5,7 +5,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
+	embeddingsop "github.com/tollhouse-ai/gateway/internal/operation/embeddings"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
@@ -41,7 +41,7 @@ func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	}
 	body, dropped := translateBody(call.Body)
 	return d.Exchange(ctx, call, body, dropped, maxAnswer, func(data []byte, _ http.Header) ([]byte, error) {
-		return embeddingsapi.CompleteUsage(data)
+		return embeddingsop.CompleteUsage(data)
 	})
 }
 
@@ -70,7 +70,7 @@ func translateBody(body upstream.Body) (_ upstream.Body, dropped []string) {
 		return body, nil
 	}
 	body, dropped = httpdo.DropFields(body, "user")
-	if format, _ := rawjson.String(body.Raw("encoding_format")); format != embeddingsapi.FormatBase64 {
+	if format, _ := rawjson.String(body.Raw("encoding_format")); format != embeddingsop.FormatBase64 {
 		body = body.Delete("encoding_format")
 	}
 	return body.Rename("dimensions", "output_dimension"), dropped
