@@ -24,7 +24,7 @@ COPY --from=build --chown=65532:65532 /out/data /data
 USER 65532:65532
 # In a container, loopback is nobody else's; the admin address stays there, for `docker exec CONTAINER tollhouse account list`.
 ENV PATH=/usr/bin:/ TOLLHOUSE_LISTEN=0.0.0.0:8080 TOLLHOUSE_DATA=/data
-# Goroutines begin with 2 KiB of stack: two of the three of a stream need little more (docs/benchmarks.md, Load).
+# Goroutines begin with 2 KiB of stack: two of the three of a stream need little more (docs/design/benchmarks.md, Load).
 ENV GODEBUG=adaptivestackstart=0
 EXPOSE 8080
 STOPSIGNAL SIGTERM

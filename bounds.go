@@ -43,7 +43,7 @@ func (b *bounds) holdRequest(m *Model) billing.HoldRequest {
 }
 
 // tokenBounds are the most that a vendor may bill for a conversation, and which limit,
-// if any, it obeys. What is held follows from them (docs/billing.md, Bounds of a charge).
+// if any, it obeys. What is held follows from them (docs/reference/billing.md, Bounds of a charge).
 // For example, of a body of 1,000 bytes for a model with a max_output of 32,000 and
 // hold_tokens of 4,096, in tokens of input + output:
 //

@@ -330,7 +330,7 @@ func count(t *testing.T, raw json.RawMessage) (n int64) {
 	return n
 }
 
-// FuzzWhatIsBilledIsWhatTheVendorReads is docs/faults.md, row 25: whatever bytes come,
+// FuzzWhatIsBilledIsWhatTheVendorReads is docs/reference/faults.md, row 25: whatever bytes come,
 // either nobody is asked, or what is held covers what a strict reader finds in
 // the bytes that went out.
 func FuzzWhatIsBilledIsWhatTheVendorReads(f *testing.F) {

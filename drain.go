@@ -66,7 +66,7 @@ func (s *Stream) clientLeft(cause error) {
 }
 
 // Close ends the stream. Before its end that settles the call as one whose client
-// disconnected; a stream that is read on then (docs/billing.md) is first read to its
+// disconnected; a stream that is read on then (docs/reference/billing.md) is first read to its
 // end. It is safe to call more than once.
 func (s *Stream) Close() error {
 	s.clientLeft(context.Canceled)

@@ -12,7 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
-// meterTimeout is how long a hold, or more of it, may take (docs/faults.md, row 19).
+// meterTimeout is how long a hold, or more of it, may take (docs/reference/faults.md, row 19).
 const meterTimeout = 2 * time.Second
 
 // reserve makes the hold and claims the idempotency key, before any upstream is
@@ -186,7 +186,7 @@ func (s *Stream) meterFailed(err error) {
 // saveCheckpoint records what was consumed with the meter, and extends the hold by more.
 // The time until the next one runs from a multiple of checkpointInterval, so that the
 // checkpoints of all streams come together: a durable meter then writes them in few
-// transactions (docs/benchmarks.md, What helped).
+// transactions (docs/design/benchmarks.md, What helped).
 func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 	defer fault.Recover(&err)
 	s.saved, s.savedAt = s.tap.Output(), s.lastSent.Add(-time.Duration(s.lastSent.UnixNano())%checkpointInterval)

@@ -131,7 +131,7 @@ func TestAsManyWaitForVideosAsCallsMayRunButAtMost4096(t *testing.T) {
 	}
 }
 
-// The example of the comment of tokenBounds, and of docs/billing.md.
+// The example of the comment of tokenBounds, and of docs/reference/billing.md.
 func TestAmountsOfTheExample(t *testing.T) {
 	m := &Model{MaxOutput: 32_000, HoldTokens: 4_096}
 	tokens := func(in, out int64) billing.Usage { return billing.Usage{Input: in, Output: out} }

@@ -309,7 +309,7 @@ func (spaces) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory is docs/faults.md, row 9, for
+// TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory is docs/reference/faults.md, row 9, for
 // answers and for streams.
 func TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory(t *testing.T) {
 	const most = 16 << 20

@@ -393,7 +393,7 @@ func linesOf(t *testing.T, text string) (asText, asJSON string) {
 	return asText, asJSON
 }
 
-// checkLines is docs/faults.md, row 38: no sign but the line breaks of the log itself
+// checkLines is docs/reference/faults.md, row 38: no sign but the line breaks of the log itself
 // does anything, and no text is long.
 func checkLines(t *testing.T, text, form, lines string) {
 	t.Helper()

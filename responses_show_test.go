@@ -66,7 +66,7 @@ var storedOperations = map[string]struct {
 	},
 }
 
-// TestWhatIsStoredIsReadWithASlotOfItsKey is docs/faults.md, row 127: what costs nothing is
+// TestWhatIsStoredIsReadWithASlotOfItsKey is docs/reference/faults.md, row 127: what costs nothing is
 // bounded by the limits of the key all the same.
 func TestWhatIsStoredIsReadWithASlotOfItsKey(t *testing.T) {
 	for name, op := range storedOperations {

@@ -259,7 +259,7 @@ func TestAStreamThatFailsBeforeContentIsAskedForElsewhere(t *testing.T) {
 	}
 }
 
-// TestEveryVendorsWordForAnErrorEndsAResponse is docs/faults.md, row 4.
+// TestEveryVendorsWordForAnErrorEndsAResponse is docs/reference/faults.md, row 4.
 func TestEveryVendorsWordForAnErrorEndsAResponse(t *testing.T) {
 	for name, frame := range frames {
 		least := 500

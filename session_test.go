@@ -167,7 +167,7 @@ func TestAffinityByPrefixAndNone(t *testing.T) {
 	}
 }
 
-// docs/operations.md, Secrets: the secret of the store is the last at each step.
+// docs/guides/operations.md, Secrets: the secret of the store is the last at each step.
 func TestSessionsStayWhileSecretsAreReplaced(t *testing.T) {
 	of := func(texts ...string) upstream.Session {
 		s, g := newSessions(t, func(o *gateway.Options) {

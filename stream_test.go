@@ -268,7 +268,7 @@ var frameCodes = map[string]fault.Code{
 	"DashScope": "InvalidParameter", "DashScope, no name": fault.UpstreamRateLimit, "vLLM": "BadRequestError",
 }
 
-// TestEveryVendorsWordForAnErrorIsOne is docs/faults.md, row 4.
+// TestEveryVendorsWordForAnErrorIsOne is docs/reference/faults.md, row 4.
 func TestEveryVendorsWordForAnErrorIsOne(t *testing.T) {
 	for name, frame := range frames {
 		code := cmp.Or(frameCodes[name], fault.BadGateway)

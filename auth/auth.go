@@ -23,7 +23,7 @@ func (p *Principal) MayUse(model string) bool {
 	return len(p.Models) == 0 || slices.Contains(p.Models, model)
 }
 
-// Limits of one key; zero means none (docs/limits.md).
+// Limits of one key; zero means none (docs/reference/limits.md).
 type Limits struct {
 	RPM                 int64 `json:"rpm,omitzero"`                   // requests in a minute of the clock
 	TPM                 int64 `json:"tpm,omitzero"`                   // tokens in a minute of the clock

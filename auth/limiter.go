@@ -13,7 +13,7 @@ import (
 // MemoryLimiter is the [Limiter] of one process. The zero value is ready; it
 // must not be copied.
 //
-// Minutes are those of the clock (docs/limits.md). A request
+// Minutes are those of the clock (docs/reference/limits.md). A request
 // that is refused counts as a request of its key; against its account it
 // counts only if its key admits it, so that one key cannot use up the requests
 // of the others by being refused. Where a key and its account both have a

@@ -5,7 +5,7 @@
 //	go run ./bench
 //
 // It runs on loopback only, takes about a minute, and ends by itself. See
-// docs/benchmarks.md for the method.
+// docs/design/benchmarks.md for the method.
 package main
 
 import (

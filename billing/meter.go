@@ -21,7 +21,7 @@ import (
 type Meter interface {
 	// Reserve holds the cost of r.Bound, or less, but never less than that of
 	// r.Least, where the account has no more or r.Usual says so; below that it
-	// fails with fault.InsufficientBalance (docs/billing.md, Bounds of a charge).
+	// fails with fault.InsufficientBalance (docs/reference/billing.md, Bounds of a charge).
 	Reserve(ctx context.Context, r HoldRequest) (Hold, error)
 	// Extend adds more to a running hold, or fails with
 	// fault.InsufficientBalance and changes nothing. soFar is what was
@@ -112,7 +112,7 @@ func (Outcome) RecordKind() string { return "outcome" }
 
 // Attempt is one failed attempt of a request at a channel: a child of the request's
 // receipt. The attempt that answered has no row of its own, since the receipt has
-// it. The customer never pays for a failed one (docs/billing.md, Cancelled, cut and
+// it. The customer never pays for a failed one (docs/reference/billing.md, Cancelled, cut and
 // failed requests).
 type Attempt struct {
 	Channel   string
@@ -139,7 +139,7 @@ type WasteRow struct {
 	Waste    Money  // what these cost at the requests' prices
 }
 
-// Why a hold was settled (docs/billing.md, Cancelled, cut and failed requests).
+// Why a hold was settled (docs/reference/billing.md, Cancelled, cut and failed requests).
 const (
 	ReasonComplete       = "complete"        // the whole answer was produced
 	ReasonClientGone     = "client_gone"     // the client disconnected

@@ -156,7 +156,7 @@ func (p *Price) IsFree() bool {
 	return p != nil && len(p.rates) > 0 && !slices.ContainsFunc(p.rates, func(r rate) bool { return r.pico != 0 })
 }
 
-// Cost is the exact price of u, rounded up to the next nano-unit once (docs/billing.md, Money).
+// Cost is the exact price of u, rounded up to the next nano-unit once (docs/reference/billing.md, Money).
 // A unit without a rate costs nothing. It
 // fails with [ErrAmount] if the cost does not fit Money or a bucket is negative.
 // A nil Price costs nothing.

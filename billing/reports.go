@@ -55,7 +55,7 @@ type Accounts interface {
 	// Waste sums failed attempts by channel and upstream model, by the time their
 	// request was settled, sorted by both. By is not looked at.
 	Waste(ctx context.Context, q Query) ([]WasteRow, error)
-	// Verify checks the ledger's invariants (docs/billing.md, Invariants) and names
+	// Verify checks the ledger's invariants (docs/reference/billing.md, Invariants) and names
 	// the first that does not hold.
 	Verify(ctx context.Context) error
 }

@@ -35,7 +35,7 @@ type block struct {
 // blocks finds the blocks of all pages, the README's among them.
 func blocks(t *testing.T) (found []block) {
 	t.Helper()
-	pages, err := filepath.Glob("*.md")
+	pages, err := filepath.Glob("*/*.md")
 	if err != nil || len(pages) < 8 {
 		t.Fatalf("found only the pages %v (%v)", pages, err)
 	}

@@ -1,6 +1,6 @@
 package fault
 
-// Code is a word of the API's error tables (docs/http-api.md, Errors).
+// Code is a word of the API's error tables (docs/reference/http-api.md, Errors).
 type Code string
 
 // The codes that the gateway itself gives. An upstream's own 4xx keeps the
@@ -96,7 +96,7 @@ func (c Code) Known() bool {
 	return ok
 }
 
-// Type is the `type` word of an error body for an HTTP status (docs/http-api.md,
+// Type is the `type` word of an error body for an HTTP status (docs/reference/http-api.md,
 // Errors).
 func Type(status int) string {
 	switch status {

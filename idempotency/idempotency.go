@@ -19,7 +19,7 @@ const (
 	KeptFor   = 24 * time.Hour // how long an answer is kept
 )
 
-// Store remembers answers by Idempotency-Key (docs/http-api.md, Headers). It is safe for
+// Store remembers answers by Idempotency-Key (docs/reference/http-api.md, Headers). It is safe for
 // concurrent use.
 //
 // A Store that is also the billing.Meter takes a key with the hold of its request,

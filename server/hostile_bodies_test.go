@@ -87,7 +87,7 @@ func brokenBodies(body, number string) map[string]string {
 	return all
 }
 
-// TestABodyThatCanBeReadInTwoWaysIsA400AndCostsNothing is docs/faults.md, rows 21, 25
+// TestABodyThatCanBeReadInTwoWaysIsA400AndCostsNothing is docs/reference/faults.md, rows 21, 25
 // and 27 to 29, at every endpoint.
 func TestABodyThatCanBeReadInTwoWaysIsA400AndCostsNothing(t *testing.T) {
 	s, w := newJSONFixture(t)
@@ -125,7 +125,7 @@ func TestWhatIsOnlyStrangeIsNotRefused(t *testing.T) {
 	}
 }
 
-// TestABodyThatIsCodedIsNeverDecoded is docs/faults.md, row 30, at every path that
+// TestABodyThatIsCodedIsNeverDecoded is docs/reference/faults.md, row 30, at every path that
 // takes a body: a bomb is refused by its name, and nothing of it is unfolded.
 func TestABodyThatIsCodedIsNeverDecoded(t *testing.T) {
 	var bomb bytes.Buffer
@@ -173,7 +173,7 @@ func formPart(head, content string) string { return "--b\r\n" + head + "\r\n\r\n
 
 const promptHead = `Content-Disposition: form-data; name="prompt"`
 
-// TestAFormThatIsABombIsRefused is docs/faults.md, row 30.
+// TestAFormThatIsABombIsRefused is docs/reference/faults.md, row 30.
 func TestAFormThatIsABombIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	s := newImagesFixture(t, fixtureOptions{server: server.Options{MaxForm: 4 << 20, TempDir: dir}})

@@ -70,7 +70,7 @@ var linked = map[string][]string{
 	"/v1/audio/speech": {`{"model":"alpha3-tts-flash","input":"URL","response_format":"wav","reference_audio":"URL","ref_audio_url":"URL"}`},
 }
 
-// TestNothingThatARequestNamesIsFetched is docs/faults.md, rows 33 and 34: an address
+// TestNothingThatARequestNamesIsFetched is docs/reference/faults.md, rows 33 and 34: an address
 // is passed on or refused. Notices are the one exception; package webhook has
 // their tests.
 func TestNothingThatARequestNamesIsFetched(t *testing.T) {
@@ -130,7 +130,7 @@ func TestAnEditFetchesNothing(t *testing.T) {
 	}
 }
 
-// TestTheHostOfARequestDecidesNothing is docs/faults.md, rows 33 and 36: whatever a
+// TestTheHostOfARequestDecidesNothing is docs/reference/faults.md, rows 33 and 36: whatever a
 // client says of itself, the vendor is the one of the configuration.
 func TestTheHostOfARequestDecidesNothing(t *testing.T) {
 	b := newConnectionLog(t)
@@ -171,7 +171,7 @@ func spellings(id string) []string {
 	}
 }
 
-// TestNoIdOfAnotherAccountLeadsAnywhere is docs/faults.md, row 35: two tenants at
+// TestNoIdOfAnotherAccountLeadsAnywhere is docs/reference/faults.md, row 35: two tenants at
 // every endpoint that takes an id.
 func TestNoIdOfAnotherAccountLeadsAnywhere(t *testing.T) {
 	c := newVideoFixture(t, nil)
@@ -220,7 +220,7 @@ func TestNoIdOfAnotherAccountLeadsAnywhere(t *testing.T) {
 	c.finish(t, gamma.ID)
 }
 
-// TestAnIdempotencyKeyIsItsAccountsOwn is docs/faults.md, row 35: the same key and
+// TestAnIdempotencyKeyIsItsAccountsOwn is docs/reference/faults.md, row 35: the same key and
 // body of another account is another request.
 func TestAnIdempotencyKeyIsItsAccountsOwn(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})

@@ -49,7 +49,7 @@ func (s *fixture) dial(t *testing.T, path, body string, whole bool) *net.TCPConn
 	return tcp
 }
 
-// TestAVendorIsCancelledWithinATenthOfASecondOfItsClientsDeath is docs/faults.md, row
+// TestAVendorIsCancelledWithinATenthOfASecondOfItsClientsDeath is docs/reference/faults.md, row
 // 1, on sockets: of a stream that has begun, however the client went.
 func TestAVendorIsCancelledWithinATenthOfASecondOfItsClientsDeath(t *testing.T) {
 	deaths := map[string]func(*net.TCPConn) error{
@@ -120,7 +120,7 @@ func surviveClient(t *testing.T, path, body, answer string, die func(*net.TCPCon
 	return 0
 }
 
-// TestNoReplyIsCutThatCameBeforeTheRequestWasRead is docs/faults.md, row 39: the vendor
+// TestNoReplyIsCutThatCameBeforeTheRequestWasRead is docs/reference/faults.md, row 39: the vendor
 // answers at the first byte of a body, and reads the rest of it only then.
 func TestNoReplyIsCutThatCameBeforeTheRequestWasRead(t *testing.T) {
 	times := 10_000
@@ -343,7 +343,7 @@ func headersOf(t *testing.T, head, body, ask, kind string) string {
 	return out.String()
 }
 
-// TestNoHeaderOfAVendorReachesAClientButTheseFew is docs/faults.md, row 8.
+// TestNoHeaderOfAVendorReachesAClientButTheseFew is docs/reference/faults.md, row 8.
 func TestNoHeaderOfAVendorReachesAClientButTheseFew(t *testing.T) {
 	stream := "data: " + servertest.Delta("hi") + "\n\ndata: [DONE]\n\n"
 	var got strings.Builder

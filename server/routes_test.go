@@ -131,7 +131,7 @@ func TestEveryRouteIsInTheWalkAndNoOther(t *testing.T) {
 	}
 }
 
-// docs/faults.md, row 30: no body is read before it is known whose it is.
+// docs/reference/faults.md, row 30: no body is read before it is known whose it is.
 func TestEveryRouteNeedsAKeyUnlessItIsOpen(t *testing.T) {
 	eachRoute(t, fixtureOptions{}, func(t *testing.T, s *fixture, r server.Route, _ goodRequest) {
 		for _, key := range []string{"", "Bearer sk-nobody", "Basic x"} {

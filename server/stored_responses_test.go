@@ -15,7 +15,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// TestStoredResponsesOverHTTP is docs/faults.md, row 110: what one account has stored is
+// TestStoredResponsesOverHTTP is docs/reference/faults.md, row 110: what one account has stored is
 // there for it alone, whatever is asked about it.
 func TestStoredResponsesOverHTTP(t *testing.T) {
 	s := newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) { o.Responses.Mode = gateway.ResponsesOn }})
@@ -131,7 +131,7 @@ func (v *vendorOfResponses) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestWhatAVendorKeepsIsShownAndDeletedForItsOwner is docs/faults.md, row 127: a vendor's
+// TestWhatAVendorKeepsIsShownAndDeletedForItsOwner is docs/reference/faults.md, row 127: a vendor's
 // account is shared by all who use its key.
 func TestWhatAVendorKeepsIsShownAndDeletedForItsOwner(t *testing.T) {
 	v := &vendorOfResponses{made: map[string]string{}}

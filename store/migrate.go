@@ -76,7 +76,7 @@ const tableLock = "60s"
 // are large; nothing but ctx bounds it.
 //
 // Processes of the version before may use the database meanwhile and afterwards, until
-// they are replaced. Where a migration does more than add, as 0010 does, docs/operations.md
+// they are replaced. Where a migration does more than add, as 0010 does, docs/guides/operations.md
 // says that they have to be stopped first: their statements fail, and write nothing.
 func (db *DB) migrate(ctx context.Context) error {
 	all, err := steps()

@@ -39,7 +39,7 @@ type Task struct {
 	// AcceptedAt is when an upstream took it; zero while that is not known.
 	AcceptedAt time.Time
 	UpdatedAt  time.Time
-	ExpiresAt  time.Time // when the upstream is to end it; the gateway itself does so later (docs/video.md)
+	ExpiresAt  time.Time // when the upstream is to end it; the gateway itself does so later (docs/guides/video.md)
 	PurgeAt    time.Time // when the record is forgotten; zero while it is open
 
 	PriceVersion string // of the price that its hold pinned; empty for a free model

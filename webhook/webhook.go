@@ -1,5 +1,5 @@
 // Package webhook has what a store of webhook deliveries implements, and what an
-// operator sees of them. The gateway itself signs and sends: see docs/webhooks.md.
+// operator sees of them. The gateway itself signs and sends: see docs/guides/webhooks.md.
 package webhook
 
 import (

@@ -200,7 +200,7 @@ func checkPod(t *testing.T, d *apps.Deployment) {
 		t.Errorf("a pod is killed after %d s, before its drain has ended", *pod.TerminationGracePeriodSeconds)
 	}
 	if c.LivenessProbe.HTTPGet.Path != "/healthz" || c.ReadinessProbe.HTTPGet.Path != "/readyz" {
-		t.Error("the probes ask for something else than docs/operations.md says")
+		t.Error("the probes ask for something else than docs/guides/operations.md says")
 	}
 	for label, value := range d.Spec.Selector.MatchLabels {
 		if d.Spec.Template.Labels[label] != value {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// proxy is a proxy whose block in docs/deployment.md is run.
+// proxy is a proxy whose block in docs/guides/deployment.md is run.
 type proxy struct {
 	language string // of the block
 	program  string
@@ -57,14 +57,14 @@ var proxies = map[string]proxy{
 // block is the block of a language in the page about deployment.
 func block(t *testing.T, language string) string {
 	t.Helper()
-	page, err := os.ReadFile(root + "/docs/deployment.md")
+	page, err := os.ReadFile(root + "/docs/guides/deployment.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, after, found := strings.Cut(string(page), "```"+language+"\n")
 	text, _, closed := strings.Cut(after, "```")
 	if !found || !closed {
-		t.Fatalf("docs/deployment.md has no block of %s", language)
+		t.Fatalf("docs/guides/deployment.md has no block of %s", language)
 	}
 	return text
 }
@@ -74,7 +74,7 @@ func (p *proxy) start(t *testing.T, gateway string) string {
 	t.Helper()
 	program, err := exec.LookPath(p.program)
 	if err != nil {
-		t.Skipf("there is no %s: its block in docs/deployment.md was not run; apt-get install %s", p.program, p.program)
+		t.Skipf("there is no %s: its block in docs/guides/deployment.md was not run; apt-get install %s", p.program, p.program)
 	}
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -114,7 +114,7 @@ func (p *proxy) start(t *testing.T, gateway string) string {
 	}
 }
 
-// TestTheProxiesInTheDocsPassAnswersOnAsTheyCome runs the blocks of docs/deployment.md.
+// TestTheProxiesInTheDocsPassAnswersOnAsTheyCome runs the blocks of docs/guides/deployment.md.
 func TestTheProxiesInTheDocsPassAnswersOnAsTheyCome(t *testing.T) {
 	const upload = 40 << 20
 	for name, p := range proxies {

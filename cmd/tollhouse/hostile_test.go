@@ -191,7 +191,7 @@ var hostileRequests = []struct {
 	{"headers of a proxy", sized("X-Forwarded-For: 127.0.0.1", "X-Forwarded-Host: evil.example", "X-Real-IP: ::1", "Forwarded: for=_x;host=evil", "Via: 1.1 x", "X-Original-URL: /admin/v1/accounts", "X-Rewrite-URL: /admin/v1/accounts", "X-Request-Id: mine", "Cookie: a=b", "Proxy-Authorization: Basic x", "TE: trailers, gzip", "Accept-Encoding: gzip", "X-Api-Key: KEY", "Anthropic-Beta: x", "OpenAI-Organization: o", "Range: bytes=0-1", "If-None-Match: *"), "200 ok", 1},
 }
 
-// TestWhatIsNoCleanRequestIsRefusedOrReadInOneWay is docs/faults.md, row 36.
+// TestWhatIsNoCleanRequestIsRefusedOrReadInOneWay is docs/reference/faults.md, row 36.
 func TestWhatIsNoCleanRequestIsRefusedOrReadInOneWay(t *testing.T) {
 	n := newRecordingVendor(t, "")
 	i := start(t, acme, "--config", file(t, `billing: count

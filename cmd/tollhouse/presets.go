@@ -17,7 +17,7 @@ import (
 )
 
 // preset is a channel that variables of the environment configure. A new vendor of
-// OpenAI's wire is one row of presets, and one of docs/vendors.md, which a test compares.
+// OpenAI's wire is one row of presets, and one of docs/reference/vendors.md, which a test compares.
 type preset struct {
 	vendor  string // the channel's name
 	driver  string // empty means openai

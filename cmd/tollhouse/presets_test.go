@@ -599,7 +599,7 @@ func TestAPresetThatLacksAVariableSaysWhich(t *testing.T) {
 
 // The page and the help are for people who have a key and no time.
 func TestTheDocumentedVendorsAreThoseOfTheTable(t *testing.T) {
-	page, err := os.ReadFile("../../docs/vendors.md")
+	page, err := os.ReadFile("../../docs/reference/vendors.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -610,7 +610,7 @@ func TestTheDocumentedVendorsAreThoseOfTheTable(t *testing.T) {
 		row := regexp.MustCompile("(?m)^\\| `" + regexp.QuoteMeta(v.vendor) + "` \\|.*$").FindString(string(page))
 		for _, cell := range []string{v.turnedOnBy(), v.urlVar, v.baseURL, v.host, strings.Join(v.begins, "`, `")} {
 			if cell != "" && !strings.Contains(row, "`"+cell+"`") {
-				t.Errorf("docs/vendors.md does not name %s of %s in its row: %s", cell, v.vendor, row)
+				t.Errorf("docs/reference/vendors.md does not name %s of %s in its row: %s", cell, v.vendor, row)
 			}
 		}
 		if !strings.Contains(help, v.turnedOnBy()) {

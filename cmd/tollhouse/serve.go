@@ -19,7 +19,7 @@ func serveCommand(p *program) *command {
 	c := newCommand("serve", "serve the API")
 	c.details = "Without --demo or --config, vendors are taken from these environment variables:\n" +
 		"  " + strings.Join(presetVariables(), "\n  ") + "\n" +
-		"Each vendor's address can be another one, by ..._BASE_URL; docs/vendors.md has the table.\n" +
+		"Each vendor's address can be another one, by ..._BASE_URL; docs/reference/vendors.md has the table.\n" +
 		"The first signal lets running calls end; a second one cancels them."
 	c.examples = []string{
 		"tollhouse serve --demo",

@@ -115,7 +115,7 @@ func TestAccountsKeysAndChargesOutliveTheServer(t *testing.T) {
 	}
 }
 
-// docs/operations.md, Secrets: each step of a rotation, and what is lost where one is left
+// docs/guides/operations.md, Secrets: each step of a rotation, and what is lost where one is left
 // out.
 func TestStoredResponsesOutliveTheServerAndTheRotationOfItsSecret(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,7 @@
 // Package faultlab plays everything that can go wrong around the gateway as a test: thousands of requests
 // whose vendors and clients do what a script says, hours of virtual time in
 // seconds, and after it each charge compared with what an oracle makes of the
-// scripts alone. docs/fault-lab.md says what is played and what must hold.
+// scripts alone. docs/design/fault-lab.md says what is played and what must hold.
 //
 //	go test ./internal/faultlab -seed 7 -requests 4000        # play another seed
 //	go test ./internal/faultlab -run Charge -seed 7 -only 42  # play request 42 of it by itself

@@ -20,7 +20,7 @@ type expectation struct {
 	rule   string
 }
 
-// The rules, as docs/billing.md has them under "Cancelled, cut and failed requests".
+// The rules, as docs/reference/billing.md has them under "Cancelled, cut and failed requests".
 const (
 	ruleUnasked   = "no vendor was asked: nothing"
 	ruleFailed    = "failed before any output: nothing"

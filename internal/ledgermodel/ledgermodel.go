@@ -1,5 +1,5 @@
 // Package ledgermodel is the reference of the ledger: its rules in plain arithmetic,
-// short enough to be checked by eye against docs/billing.md. It shares no code with
+// short enough to be checked by eye against docs/reference/billing.md. It shares no code with
 // any ledger. For tests only.
 //
 // Three tests are built on it. billing/model walks through every interleaving of

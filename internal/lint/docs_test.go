@@ -245,7 +245,7 @@ func TestTheProgramInTheReadmeIsTheExample(t *testing.T) {
 }
 
 // mention is a page of docs that a comment names, with the heading that it gives.
-var mention = regexp.MustCompile(`\b(docs/[a-z-]+\.md)(?:, (\p{Lu}[^).;:]*))?`)
+var mention = regexp.MustCompile(`\b(docs/[a-z/-]+\.md)(?:, (\p{Lu}[^).;:]*))?`)
 
 // missing are the pages and headings that the comments of a file name and that are
 // not there.
@@ -281,7 +281,7 @@ func TestAPageThatIsNotThereIsFound(t *testing.T) {
 	}
 }
 
-const faultsPage = "docs/faults.md"
+const faultsPage = "docs/reference/faults.md"
 
 var (
 	faultRow = regexp.MustCompile(`(?m)^\| (\d+) \|.*$`)

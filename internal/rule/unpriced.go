@@ -32,7 +32,7 @@ func (f PassUnpriced) allows(name, spelled string) bool { return f != nil && f(n
 // unpricedField is a request member that no price row covers: it costs money that
 // the vendor's counts do not show, or it makes the upstream use another model,
 // address or account than the gateway has priced. Prepaid billing refuses it
-// (docs/billing.md).
+// (docs/reference/billing.md).
 type unpricedField struct {
 	why string // completes "The field … "
 	// free reports values that cost nothing more; nil means none but null and

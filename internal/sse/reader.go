@@ -15,7 +15,7 @@ import (
 )
 
 // DefaultLimit is the most bytes of data that one event may have where the
-// caller of [NewReader] names no limit (docs/faults.md, row 5).
+// caller of [NewReader] names no limit (docs/reference/faults.md, row 5).
 const DefaultLimit = 8 << 20
 
 // ErrMarkup says that the source is a web page, or another text in angle brackets.

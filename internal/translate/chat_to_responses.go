@@ -177,7 +177,7 @@ func (b *chatToResponsesBuilder) store(raw []byte) error {
 }
 
 // serviceTier carries the tiers that cost no more. Prepaid billing looks for the others
-// only where a channel speaks the caller's wire (docs/billing.md, Fields without a price).
+// only where a channel speaks the caller's wire (docs/reference/billing.md, Fields without a price).
 func (b *chatToResponsesBuilder) serviceTier(raw []byte) error {
 	tier, _ := rawjson.String(raw)
 	if tier != "auto" && tier != "default" && tier != "flex" {

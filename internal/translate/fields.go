@@ -25,7 +25,7 @@ const (
 )
 
 // field is a row of a table: what becomes of one field of a request. The tests print
-// the rows into testdata/*_fates.golden, to which docs/messages.md links, and each
+// the rows into testdata/*_fates.golden, to which docs/guides/messages.md links, and each
 // row has a test.
 type field[B any] struct {
 	name   string // dotted, without indexes

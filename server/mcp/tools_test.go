@@ -189,9 +189,9 @@ func TestWhereOtherModelsPassTheListIsOnlyOfExamples(t *testing.T) {
 	}
 }
 
-// TestThePageHasEveryToolAndArgument compares the table of docs/mcp.md.
+// TestThePageHasEveryToolAndArgument compares the table of docs/guides/mcp.md.
 func TestThePageHasEveryToolAndArgument(t *testing.T) {
-	page, err := os.ReadFile("../../docs/mcp.md")
+	page, err := os.ReadFile("../../docs/guides/mcp.md")
 	if err != nil {
 		t.Fatal(err)
 	}

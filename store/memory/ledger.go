@@ -42,7 +42,7 @@ type LedgerOptions struct {
 	Currency string
 }
 
-// Ledger is a ledger in memory. It keeps every rule of docs/billing.md that does not
+// Ledger is a ledger in memory. It keeps every rule of docs/reference/billing.md that does not
 // need a disk; what it knows is gone with the process. Use [NewLedger].
 type Ledger interface {
 	billing.Meter

@@ -11,7 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
-// Verify checks the invariants I1 to I4, I6, I7 and I10 of docs/billing.md and names
+// Verify checks the invariants I1 to I4, I6, I7 and I10 of docs/reference/billing.md and names
 // the first that does not hold, as fault.InternalError. I5 and I8 speak of expiry
 // and of a disk, which a ledger in memory does not have. The checks of single
 // captures (I4, I6) cover the receipts that are still kept, and I10 is checked while

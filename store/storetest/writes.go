@@ -280,7 +280,7 @@ func (b dbTest) errNotSent() error {
 	return io.ErrUnexpectedEOF
 }
 
-// faultTests are the rules of a database that fails (docs/faults.md, Crashes and money).
+// faultTests are the rules of a database that fails (docs/reference/faults.md, Crashes and money).
 var faultTests = map[string]func(dbTest){
 	// The scenario is played once for each write of it that can fail, in
 	// every way in which one can, until the scenario has no further write.

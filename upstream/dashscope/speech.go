@@ -29,7 +29,7 @@ func pcmFormat() speech.PCM { return speech.PCM{Channels: 1, Rate: 24_000, Bits:
 // synthesizeSpeech asks for speech as a stream of events, and replies with the WAV file
 // that they carry. The request is translated: `input` and `voice` keep their
 // names, `instructions` goes to the models that take it, and `response_format`,
-// `speed` and every field that docs/http-api.md does not name have no
+// `speed` and every field that docs/reference/http-api.md does not name have no
 // place in the vendor's wire.
 func (d *driver) synthesizeSpeech(ctx context.Context, call *upstream.Call, to *url.URL) (*upstream.Reply, error) {
 	r, err := speechop.ReadCall(call)

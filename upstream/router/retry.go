@@ -48,7 +48,7 @@ const (
 
 // judge says what an attempt's error means for a call of op. Operations that a
 // vendor may bill though they failed, and that are dear, are repeated only where it
-// certainly accepted nothing (docs/faults.md, row 7). docs/upstreams.md has this table:
+// certainly accepted nothing (docs/reference/faults.md, row 7). docs/reference/upstreams.md has this table:
 //
 //	                                                texts, vectors,   pictures, speech,
 //	the attempt ended in                            rankings          videos             channel
@@ -195,7 +195,7 @@ const (
 )
 
 // retryBudget bounds retries to a fifth of the requests and three, so that an outage
-// of a vendor does not become three times the load (docs/faults.md, row 7).
+// of a vendor does not become three times the load (docs/reference/faults.md, row 7).
 type retryBudget struct {
 	spent atomic.Int64 // in requests, from 0 to maxSpent
 }

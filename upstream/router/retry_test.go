@@ -26,7 +26,7 @@ func keyed(status int) error {
 	}).Fault()
 }
 
-// TestFailOver is docs/faults.md, row 7, for each error of a vendor: what may have been
+// TestFailOver is docs/reference/faults.md, row 7, for each error of a vendor: what may have been
 // accepted, and will be billed then, is only repeated where two answers cost little.
 func TestFailOver(t *testing.T) {
 	cheap := []upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.CountTokens, upstream.Responses, upstream.CountInput, upstream.Embeddings, upstream.Rerank}
@@ -207,14 +207,14 @@ func TestAnAttemptSaysWhatTheVendorMayBill(t *testing.T) {
 	}
 }
 
-// TestAThousandRequestsWithRandomFaults is the test of docs/faults.md, row 7.
+// TestAThousandRequestsWithRandomFaults is the test of docs/reference/faults.md, row 7.
 func TestAThousandRequestsWithRandomFaults(t *testing.T) {
 	const requests = 1000
 	kinds := []error{
 		nil, unsent(), lost(), failed(429), failed(500), failed(503), failed(401), failed(400),
 		keyed(401), keyed(429), later(503, 2*time.Second), later(429, time.Hour),
 	}
-	// What certainly was not accepted (docs/faults.md, row 7).
+	// What certainly was not accepted (docs/reference/faults.md, row 7).
 	free := []int{1, 3, 5, 6, 8, 9, 10, 11}
 	final, otherKey := 7, []int{8, 9} // which is asked for with another key at no price
 	rapid.Check(t, func(rt *rapid.T) {

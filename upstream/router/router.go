@@ -33,7 +33,7 @@ type Options struct {
 	Previous *Router
 }
 
-// Router is an Upstream over many channels. It alone retries (docs/faults.md, row 7):
+// Router is an Upstream over many channels. It alone retries (docs/reference/faults.md, row 7):
 // another channel after a failed connection, a 429, a 5xx or a refusal by
 // [upstream.Call.Accept], the same one only if it is the only one and nothing was
 // sent; at most twice per call, and for at most a fifth of all calls. A channel that

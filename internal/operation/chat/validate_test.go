@@ -188,7 +188,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // TestTheTablesReadLikeTheAPI prints what the code checks, to be read by people.
 func TestTheTablesReadLikeTheAPI(t *testing.T) {
 	var b bytes.Buffer
-	b.WriteString("Fields of every chat model (docs/http-api.md, Chat completions).\nA field that is not listed passes unseen.\n\n")
+	b.WriteString("Fields of every chat model (docs/reference/http-api.md, Chat completions).\nA field that is not listed passes unseen.\n\n")
 	var rows rule.Table
 	for _, f := range fields {
 		if f.Check.OK != nil {

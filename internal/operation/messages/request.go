@@ -21,7 +21,7 @@ type Request struct {
 }
 
 // Parse reads a request body in one pass. It fails with a 400 that names the
-// byte offset if data is not one strict JSON object (docs/http-api.md).
+// byte offset if data is not one strict JSON object (docs/reference/http-api.md).
 // Fields that break a rule do not fail it: [Request.Validate] reports the
 // first of them, so that an unknown model is noticed before a bad field.
 //

@@ -15,13 +15,13 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-var update = flag.Bool("update", false, "write the table of metrics in docs/observability.md anew")
+var update = flag.Bool("update", false, "write the table of metrics in docs/reference/observability.md anew")
 
 const (
 	docs          = "../../../docs/"
 	alertsFile    = docs + "alerts.yaml"
 	dashboardFile = docs + "dashboards/tollhouse.json"
-	pageFile      = docs + "observability.md"
+	pageFile      = docs + "reference/observability.md"
 )
 
 // family is a metric as the documents tell of it.

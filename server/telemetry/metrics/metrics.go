@@ -200,7 +200,7 @@ var (
 	batchSizes   = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512}
 )
 
-// newCounters registers the counters. docs/observability.md lists them, and a test compares.
+// newCounters registers the counters. docs/reference/observability.md lists them, and a test compares.
 func newCounters(registry prometheus.Registerer, currency string) *counters {
 	register := promauto.With(registry)
 	count := func(name, help string, labels ...string) *prometheus.CounterVec {

@@ -249,7 +249,7 @@ func DropFields(body upstream.Body, names ...string) (_ upstream.Body, dropped [
 	return body, dropped
 }
 
-// maxDecoded is how much a compressed answer may decompress to (docs/faults.md, row 9).
+// maxDecoded is how much a compressed answer may decompress to (docs/reference/faults.md, row 9).
 const maxDecoded = 256 << 20
 
 var errTooLarge = errors.New("the compressed answer is too large")

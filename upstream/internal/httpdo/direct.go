@@ -23,7 +23,7 @@ import (
 
 // directTransport sends small bodies to one vendor over plain HTTP/1.1 on the goroutine that
 // asks for it. http.Transport hands each request over to two goroutines of the connection
-// and back, which costs about 10 µs, and memory while a stream is open (docs/benchmarks.md).
+// and back, which costs about 10 µs, and memory while a stream is open (docs/design/benchmarks.md).
 //
 // How a request is written and a response is framed stays net/http's ([http.Request.Write],
 // [http.ReadResponse]); what is kept here are the connections. One is used again only if its
@@ -59,7 +59,7 @@ func newDirectTransport(base *url.URL, fallback *http.Transport) *directTranspor
 
 // maxDirectBody is the largest body, in bytes, that is written before the response is looked
 // at. It normally fits into the socket buffers of both ends, so that a vendor that answers
-// before it has read the request (docs/faults.md, row 39) does not wait for us while we wait
+// before it has read the request (docs/reference/faults.md, row 39) does not wait for us while we wait
 // for it.
 const maxDirectBody = 64 << 10
 
@@ -111,7 +111,7 @@ func (t *directTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // exchange writes a request, and then reads the head of its response. A vendor may answer and
-// close before it has read the body (docs/faults.md, row 39), so that a write that failed with
+// close before it has read the body (docs/reference/faults.md, row 39), so that a write that failed with
 // a part of the request sent may have an answer all the same.
 func (t *directTransport) exchange(c *directConn, req *http.Request) (*http.Response, error) {
 	before := c.written.Load()

@@ -181,7 +181,7 @@ func TestNoAnswerReachesAnotherCaller(t *testing.T) {
 	}
 }
 
-// TestASmallRequestIsAnsweredBeforeItIsRead is docs/faults.md, row 39: the vendor reads the
+// TestASmallRequestIsAnsweredBeforeItIsRead is docs/reference/faults.md, row 39: the vendor reads the
 // body only when all of a large answer was taken.
 func TestASmallRequestIsAnsweredBeforeItIsRead(t *testing.T) {
 	const size = 16 << 20
@@ -199,7 +199,7 @@ func TestASmallRequestIsAnsweredBeforeItIsRead(t *testing.T) {
 	}
 }
 
-// TestAVendorThatRefusesBeforeItHasRead is docs/faults.md, row 39: the refusal is read though
+// TestAVendorThatRefusesBeforeItHasRead is docs/reference/faults.md, row 39: the refusal is read though
 // the request could not be written to its end. Now and then the system drops it when the
 // connection is reset.
 func TestAVendorThatRefusesBeforeItHasRead(t *testing.T) {
@@ -261,7 +261,7 @@ func TestARequestOfWhichNothingWasWrittenIsNotSent(t *testing.T) {
 	<-v.ended
 }
 
-// TestAHeadIsAsLargeAsItMayBe is docs/faults.md, row 8, to the byte.
+// TestAHeadIsAsLargeAsItMayBe is docs/reference/faults.md, row 8, to the byte.
 func TestAHeadIsAsLargeAsItMayBe(t *testing.T) {
 	for name, row := range map[string]struct {
 		more int

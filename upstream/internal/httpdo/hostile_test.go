@@ -202,7 +202,7 @@ func FuzzWhateverAVendorAnswersIsAReplyOrAFault(f *testing.F) {
 
 const sseHead = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 
-// TestAnAnswerThatIsCutAtAnyByteIsNoWholeOne is docs/faults.md, row 3, for every way
+// TestAnAnswerThatIsCutAtAnyByteIsNoWholeOne is docs/reference/faults.md, row 3, for every way
 // in which an answer says how long it is. What has no length ends where the
 // connection does; that only a stream's terminator can tell.
 func TestAnAnswerThatIsCutAtAnyByteIsNoWholeOne(t *testing.T) {
@@ -233,7 +233,7 @@ func TestAnAnswerThatIsCutAtAnyByteIsNoWholeOne(t *testing.T) {
 	}
 }
 
-// TestALengthThatIsALieIsTheVendorsFault is docs/faults.md, row 3: what stands behind
+// TestALengthThatIsALieIsTheVendorsFault is docs/reference/faults.md, row 3: what stands behind
 // the declared end is nobody's answer.
 func TestALengthThatIsALieIsTheVendorsFault(t *testing.T) {
 	const stolen = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstolen"
@@ -277,7 +277,7 @@ func TestALengthThatIsALieIsTheVendorsFault(t *testing.T) {
 	}
 }
 
-// TestWhatHasNoEndIsGivenUp is docs/faults.md, row 8: parts of an answer that go on
+// TestWhatHasNoEndIsGivenUp is docs/reference/faults.md, row 8: parts of an answer that go on
 // and on end the call before they take memory.
 func TestWhatHasNoEndIsGivenUp(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\n"
@@ -321,7 +321,7 @@ func TestWhatHasNoEndIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestACodingThatNobodyAskedForIsRefusedOrUnfoldedUnderACap is docs/faults.md, rows 8
+// TestACodingThatNobodyAskedForIsRefusedOrUnfoldedUnderACap is docs/reference/faults.md, rows 8
 // and 9: a vendor is asked for no coding, and may say what it wants.
 func TestACodingThatNobodyAskedForIsRefusedOrUnfoldedUnderACap(t *testing.T) {
 	zip := string(vendortest.Gzip(t, 1<<20))
@@ -384,7 +384,7 @@ func falls(said string) func(*hostile, net.Conn, *bufio.Reader) {
 	}
 }
 
-// TestAVendorThatFallsSilentIsGivenUpInTime is docs/faults.md, row 2, on sockets.
+// TestAVendorThatFallsSilentIsGivenUpInTime is docs/reference/faults.md, row 2, on sockets.
 func TestAVendorThatFallsSilentIsGivenUpInTime(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for name, row := range silent {
@@ -407,7 +407,7 @@ func TestAVendorThatFallsSilentIsGivenUpInTime(t *testing.T) {
 	settled(t, before)
 }
 
-// TestACallThatIsGivenUpIsCancelledWithinATenthOfASecond is docs/faults.md, row 1:
+// TestACallThatIsGivenUpIsCancelledWithinATenthOfASecond is docs/reference/faults.md, row 1:
 // what a vendor on a socket sees of a client that left.
 func TestACallThatIsGivenUpIsCancelledWithinATenthOfASecond(t *testing.T) {
 	before := runtime.NumGoroutine()

@@ -46,7 +46,7 @@ func remote(c net.Conn) netip.Addr {
 
 // FetchLink gets what a vendor answered with a link to. Nothing of the gateway's is
 // sent there, a key least of all; redirects are not followed. A link must lead to a
-// public address (docs/faults.md, row 33), whatever its host's name stood for earlier,
+// public address (docs/reference/faults.md, row 33), whatever its host's name stood for earlier,
 // at a port of the web, or to where the vendor's own answer came from. It may be
 // http, as are links of some vendors' stores.
 func (c *Client) FetchLink(ctx context.Context, link string) (*http.Response, error) {

@@ -25,7 +25,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
-// TestHostileHeaders is docs/faults.md, row 8.
+// TestHostileHeaders is docs/reference/faults.md, row 8.
 func TestHostileHeaders(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"
 	for name, row := range map[string]struct {
@@ -203,7 +203,7 @@ func TestABodyThatCannotBeReadIsNotSent(t *testing.T) {
 	}
 }
 
-// TestAVendorThatAnswersBeforeItReadTheRequest is docs/faults.md, row 39.
+// TestAVendorThatAnswersBeforeItReadTheRequest is docs/reference/faults.md, row 39.
 func TestAVendorThatAnswersBeforeItReadTheRequest(t *testing.T) {
 	answer := strings.Repeat("x", 64<<10)
 	up := listen(t, upstream.DriverOptions{}, func(_ *hostile, c net.Conn, r *bufio.Reader) {

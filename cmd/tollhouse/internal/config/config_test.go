@@ -26,7 +26,7 @@ func env(name string) (string, bool) {
 	return v, ok
 }
 
-// complete uses the fields of docs/configuration.md.
+// complete uses the fields of docs/reference/configuration.md.
 const complete = `# a comment with ${NOTHING}
 listen: 127.0.0.1:8080
 store: "memory:"
