@@ -22,20 +22,20 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// answer is one call's answer before it is written in either form.
+// answer is the answer to one call, before it is written whole or as a stream.
 type answer struct {
 	id         string
 	model      string
 	created    int64
 	candidates []candidate
 	usage      *chat.Usage // nil where a fault leaves it out
-	askedUsage bool        // a stream is to end with the usage
+	askedUsage bool        // a stream ends with the usage
 }
 
 // candidate is one choice: tokens in the order in which they are produced.
 type candidate struct {
 	pieces []piece
-	filler []piece // repeated after pieces until there are total
+	filler []string // text that is repeated after pieces, up to total
 	total  int64
 	finish string
 }
@@ -43,7 +43,7 @@ type candidate struct {
 // piece is one token, and one event of a stream.
 type piece struct {
 	kind kind
-	call int64 // which tool call it belongs to
+	call int64 // the tool call that it belongs to
 	text string
 	id   string // of a call that begins; text is its function's name
 }
@@ -63,38 +63,16 @@ func (c *candidate) at(i int64) piece {
 	if i < int64(len(c.pieces)) {
 		return c.pieces[i]
 	}
-	return c.filler[(i-int64(len(c.pieces)))%int64(len(c.filler))]
+	return piece{text: c.filler[(i-int64(len(c.pieces)))%int64(len(c.filler))]}
 }
 
 // chat answers a chat, whole or as a stream.
 func (u *Upstream) chat(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	r, err := request(u, call, chatop.Parse, (*chatop.Request).Validate)
+	r, data, err := request(u, call, chatop.Parse, (*chatop.Request).Validate)
 	if err != nil {
 		return nil, err
 	}
-	a, err := u.answer(call, r)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case f.NoUsage:
-		a.usage = nil
-	case f.ZeroUsage:
-		a.usage = &chat.Usage{}
-	}
-	if call.Stream {
-		return u.sendStream(ctx, a.events(), f), nil
-	}
-	return u.sendJSON(ctx, a.response(), f)
-}
-
-// answer decides what to say.
-func (u *Upstream) answer(call *upstream.Call, r *chatop.Request) (*answer, error) {
 	functions, err := functionsToCall(r.Request)
-	if err != nil {
-		return nil, err
-	}
-	data, err := bodyOf(call)
 	if err != nil {
 		return nil, err
 	}
@@ -103,25 +81,34 @@ func (u *Upstream) answer(call *upstream.Call, r *chatop.Request) (*answer, erro
 	if u.o.NewID != nil {
 		a.id = u.o.NewID()
 	}
-	prompt, cached := promptTokens(r.Request)
 	var produced, thought int64
 	for i := range r.Candidates() {
 		var c candidate
 		if strings.HasPrefix(a.model, "delta-") { // the family that reasons
-			c.add(reasoning, thoughts(r.Request))
+			c.add(reasoning, 0, thoughts(r.Request))
 		}
+		reasoned := int64(len(c.pieces))
 		u.fill(&c, r.Request, functions, fmt.Sprintf("%x%d", hash[:8], i))
 		c.limit(r.OutputBound())
 		a.candidates = append(a.candidates, c)
 		produced += c.total
-		thought += c.thought()
+		thought += min(reasoned, c.total)
 	}
-	a.usage = &chat.Usage{
-		PromptTokens: prompt, CompletionTokens: produced, TotalTokens: prompt + produced,
-		PromptTokensDetails:     &chat.PromptDetails{CachedTokens: cached},
-		CompletionTokensDetails: &chat.CompletionDetails{ReasoningTokens: thought},
+	switch prompt, cached := promptTokens(r.Request); {
+	case f.NoUsage:
+	case f.ZeroUsage:
+		a.usage = &chat.Usage{}
+	default:
+		a.usage = &chat.Usage{
+			PromptTokens: prompt, CompletionTokens: produced, TotalTokens: prompt + produced,
+			PromptTokensDetails:     &chat.PromptDetails{CachedTokens: cached},
+			CompletionTokensDetails: &chat.CompletionDetails{ReasoningTokens: thought},
+		}
 	}
-	return a, nil
+	if call.Stream {
+		return u.sendStream(ctx, a.events(), f), nil
+	}
+	return u.sendJSON(ctx, a.response(), f)
 }
 
 // fill appends what the candidate says, and why it stops.
@@ -131,38 +118,29 @@ func (u *Upstream) fill(c *candidate, r *chat.Request, functions []chat.Function
 	switch {
 	case u.o.Fill && r.OutputBound() > 0:
 		text := u.text(r)
-		c.add(content, text)
-		var again candidate
-		again.add(content, " "+text)
-		c.filler = again.pieces
+		c.add(content, 0, text)
+		c.filler = pieces(" " + text)
 	case len(functions) > 0:
-		c.call(functions, seed)
+		for i, f := range functions { // with the fewest arguments that they allow
+			arguments := "{}"
+			if len(f.Parameters) > 0 {
+				arguments = string(instance(f.Parameters))
+			}
+			c.pieces = append(c.pieces, piece{kind: callBegin, call: int64(i), text: f.Name, id: fmt.Sprintf("call_%s%d", seed, i)})
+			c.add(callArguments, int64(i), arguments)
+		}
 		c.finish = "tool_calls"
 	case structured != "":
-		c.add(content, cutAtStop(structured, r.Stop))
+		c.add(content, 0, cutAtStop(structured, r.Stop))
 	default:
-		c.add(content, cutAtStop(u.text(r), r.Stop))
+		c.add(content, 0, cutAtStop(u.text(r), r.Stop))
 	}
 }
 
 // add appends a text, token by token.
-func (c *candidate) add(k kind, text string) {
+func (c *candidate) add(k kind, call int64, text string) {
 	for _, t := range pieces(text) {
-		c.pieces = append(c.pieces, piece{kind: k, text: t})
-	}
-}
-
-// call appends calls of the functions with the least arguments that they allow.
-func (c *candidate) call(functions []chat.Function, seed string) {
-	for i, f := range functions {
-		arguments := "{}"
-		if len(f.Parameters) > 0 {
-			arguments = string(instance(f.Parameters))
-		}
-		c.pieces = append(c.pieces, piece{kind: callBegin, call: int64(i), text: f.Name, id: fmt.Sprintf("call_%s%d", seed, i)})
-		for _, text := range pieces(arguments) {
-			c.pieces = append(c.pieces, piece{kind: callArguments, call: int64(i), text: text})
-		}
+		c.pieces = append(c.pieces, piece{kind: k, call: call, text: t})
 	}
 }
 
@@ -173,14 +151,6 @@ func (c *candidate) limit(bound int64) {
 		c.pieces = c.pieces[:min(c.total, bound)]
 		c.total, c.finish = bound, "length"
 	}
-}
-
-// thought is how many of the tokens are reasoning, which comes first.
-func (c *candidate) thought() (n int64) {
-	for n < int64(len(c.pieces)) && c.pieces[n].kind == reasoning {
-		n++
-	}
-	return n
 }
 
 // cutAtStop is text up to the first stop sequence in it.
@@ -196,15 +166,12 @@ func cutAtStop(text string, stop []string) string {
 
 // structuredText is the answer that response_format asks for; empty for plain text.
 func structuredText(r *chat.Request) string {
-	o, _ := rawjson.Index(r.ResponseFormat, nil, nil)
-	switch kind, _ := rawjson.String(o.Raw("type")); kind {
+	switch rawjson.LookupString(r.ResponseFormat, "type") {
 	case "json_object":
 		said := rawjson.Quote(nil, safetext.Truncate(last(r).Content.String(), maxRepeated))
 		return `{"simulated":true,"you_said":` + string(said) + `}`
 	case "json_schema":
-		if described, err := rawjson.Index(o.Raw("json_schema"), nil, nil); err == nil {
-			return string(instance(described.Raw("schema")))
-		}
+		return string(instance(rawjson.Lookup(r.ResponseFormat, "json_schema", "schema")))
 	}
 	return ""
 }
@@ -240,7 +207,11 @@ func (u *Upstream) text(r *chat.Request) string {
 // thoughts is the reasoning of a model that reasons.
 func thoughts(r *chat.Request) string {
 	m := last(r)
-	return fmt.Sprintf("This is simulated reasoning: nobody thinks here. The last message has %d tokens.", messageTokens(&m))
+	count := "1 token"
+	if n := messageTokens(&m); n != 1 {
+		count = fmt.Sprintf("%d tokens", n)
+	}
+	return "This is simulated reasoning: nobody thinks here. The last message has " + count + "."
 }
 
 // last is the last message; Validate has seen that there is one.
@@ -321,11 +292,12 @@ func (a *answer) chunk(choice, usage string) []byte {
 
 // choice is the candidate's part of a chunk.
 func (c *candidate) choice(i int, step int64) string {
-	finish, delta := "null", `"role":"assistant","content":""`
+	finish, delta := "null", ""
 	switch step {
 	case 0:
+		delta = `"role":"assistant","content":""`
 	case c.total + 1:
-		finish, delta = `"`+c.finish+`"`, ""
+		finish = `"` + c.finish + `"`
 	default:
 		p := c.at(step - 1)
 		delta = p.delta()
@@ -347,19 +319,19 @@ func (p *piece) delta() string {
 	return fmt.Sprintf(`"content":%s`, text)
 }
 
-// functionsToCall are the functions that the answer calls. Where the model has
-// the choice, these are the functions that the user's words name, one or, if
-// parallel calls are allowed, all of them; a tool's result is answered in text.
+// functionsToCall are the functions that the answer calls. If the model has the choice, it
+// calls those that the user's words name: one, or all of them if parallel calls are allowed.
+// It answers a tool's result in text.
 func functionsToCall(r *chat.Request) ([]chat.Function, error) {
 	functions, err := r.Functions()
 	if err != nil {
 		return nil, vendorError(400, fault.InvalidRequest, "tools", "The tools cannot be read: "+err.Error()+".")
 	}
-	choice, name := toolChoice(r)
-	switch {
+	choice, _ := rawjson.String(r.ToolChoice)
+	switch name := rawjson.LookupString(r.ToolChoice, "function", "name"); {
 	case choice == "none":
 		return nil, nil
-	case choice == "function":
+	case name != "":
 		i := slices.IndexFunc(functions, func(f chat.Function) bool { return f.Name == name })
 		if i < 0 {
 			return nil, vendorError(400, fault.InvalidRequest, "tool_choice", fmt.Sprintf("tool_choice names the function %q, which tools does not have.", name))
@@ -378,29 +350,14 @@ func functionsToCall(r *chat.Request) ([]chat.Function, error) {
 	return found, nil
 }
 
-// toolChoice is "auto", "none", "required", or "function" with a name.
-func toolChoice(r *chat.Request) (choice, name string) {
-	if word, ok := rawjson.String(r.ToolChoice); ok {
-		return word, ""
-	}
-	o, _ := rawjson.Index(r.ToolChoice, nil, nil)
-	f, err := rawjson.Index(o.Raw("function"), nil, nil)
-	if err != nil {
-		return "auto", ""
-	}
-	name, _ = rawjson.String(f.Raw("name"))
-	return "function", name
-}
-
-// mentioned are the functions whose name, or a word of it that no other
-// function has, is a word of the user's last message.
+// mentioned are the functions that the user's last message names: by the whole name, or by
+// a word of it that no other function has.
 func mentioned(r *chat.Request, functions []chat.Function) (found []chat.Function) {
 	m := last(r)
 	if m.Role != "user" {
 		return nil
 	}
-	said := words(m.Content.String())
-	owners := make(map[string]int)
+	said, owners := words(m.Content.String()), make(map[string]int)
 	for _, f := range functions {
 		for _, w := range words(f.Name) {
 			owners[w]++
@@ -414,13 +371,12 @@ func mentioned(r *chat.Request, functions []chat.Function) (found []chat.Functio
 	return found
 }
 
-// words are the words of a text in lower case, without those of one or two
-// letters. A name with underscores counts as a whole and by its parts.
+// words are the words of a text in lower case, without those of one or two letters.
+// A name with underscores counts as a whole and by its parts.
 func words(text string) (all []string) {
-	other := func(r rune) bool { return r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }
-	for _, w := range strings.FieldsFunc(strings.ToLower(text), other) {
-		all = append(all, w)
-		all = append(all, strings.FieldsFunc(w, func(r rune) bool { return r == '_' || r == '-' })...)
+	joint := func(r rune) bool { return r == '_' || r == '-' }
+	for _, w := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !joint(r) && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		all = append(append(all, w), strings.FieldsFunc(w, joint)...)
 	}
 	slices.Sort(all)
 	return slices.DeleteFunc(slices.Compact(all), func(w string) bool { return len(w) < 3 })

@@ -279,6 +279,15 @@ func TestOnlyTheDeltaFamilyReasonsBeforeItAnswers(t *testing.T) {
 	}
 }
 
+func TestReasoningCountsOneTokenInTheSingular(t *testing.T) {
+	for text, want := range map[string]string{"Hi": "has 1 token.", "Hi there": "has 2 tokens."} {
+		body := strings.Replace(saying(text, ""), `"m"`, `"delta-k3"`, 1)
+		if got := ask(t, Options{}, body).Choices[0].Message.ReasoningContent; !strings.HasSuffix(got, want) {
+			t.Errorf("got %q, want it to end in %q", got, want)
+		}
+	}
+}
+
 func TestABoundCutsTheAnswerToExactlySoManyTokens(t *testing.T) {
 	for _, model := range []string{"m", "delta-k3"} {
 		body := strings.Replace(hello, `"m"`, `"`+model+`"`, 1)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -22,14 +23,11 @@ const (
 // embed answers a request for embeddings: the same text has the same vector of
 // length 1, and its nearness to others means nothing.
 func (u *Upstream) embed(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	r, err := request(u, call, embeddingsop.Parse, checkEmbeddings)
+	r, _, err := request(u, call, embeddingsop.Parse, checkEmbeddings)
 	if err != nil {
 		return nil, err
 	}
-	size := r.Dimensions
-	if size == 0 {
-		size = simulatedDimensions
-	}
+	size := cmp.Or(r.Dimensions, simulatedDimensions)
 	var vectors []embeddings.Embedding
 	var counted int64
 	for i, text := range r.Inputs() {

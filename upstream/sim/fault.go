@@ -66,21 +66,20 @@ var breaks = map[Break]struct {
 
 // body is the body of a whole answer under the fault.
 func (f Fault) body(data []byte) io.ReadCloser {
-	b, breaksOff := breaks[f.Break]
-	rest := io.Reader(strings.NewReader(b.text))
+	b, broken := breaks[f.Break]
 	switch {
-	case !breaksOff:
-		rest = bytes.NewReader(data)
-	case b.text == "":
-		rest = io.MultiReader(bytes.NewReader(data[:len(data)/2]), failingReader{b.err})
+	case broken && b.text != "":
+		data = []byte(b.text)
+	case broken:
+		data = data[:len(data)/2]
 	}
-	return io.NopCloser(rest)
+	return io.NopCloser(io.MultiReader(bytes.NewReader(data), ending{b.err}))
 }
 
-// failingReader is a connection that ends: by itself if err is nil.
-type failingReader struct{ err error }
+// ending is the end of a connection: in an error, or by itself if err is nil.
+type ending struct{ err error }
 
-func (r failingReader) Read([]byte) (int, error) { return 0, cmp.Or(r.err, io.EOF) }
+func (e ending) Read([]byte) (int, error) { return 0, cmp.Or(e.err, io.EOF) }
 
 // streamBody is an answer as server-sent events. A Read gives at most one of them.
 type streamBody struct {
@@ -183,8 +182,6 @@ func vendorError(status int, code fault.Code, param, message string) error {
 	if param != "" {
 		b.Param = &param
 	}
-	if data, err := json.Marshal(map[string]body{"error": b}); err == nil {
-		e.Body = data
-	}
+	e.Body, _ = json.Marshal(map[string]body{"error": b}) // strings marshal
 	return e
 }

@@ -28,99 +28,61 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// What the tokens of a picture are, whatever it shows: of one that is made, of a
-// partial one, and of one that is to be changed.
 const (
-	pictureTokens    = 1_056
-	partialTokens    = 100
-	inputImageTokens = 194
+	pictureTokens    = 1_056 // of a picture that is made, whatever it shows
+	partialTokens    = 100   // of a partial one
+	inputImageTokens = 194   // of one that is to be changed
+	usualSide        = 1024  // of a picture for which no size is asked
+	mostPixels       = 3840 * 2160
+	pngURL           = "data:image/png;base64,"
 )
-
-// Pictures are of this size where none is asked for, and never larger than the
-// other.
-const (
-	usualSide  = 1024
-	mostPixels = 3840 * 2160
-	pngURL     = "data:image/png;base64,"
-)
-
-// drawing is a request for pictures, of a text alone or of other pictures.
-type drawing struct {
-	*imagesop.Request
-	seed        string // equal seeds have equal pictures
-	events      string // what the names of a stream's events begin with
-	inputTokens int64  // of the pictures that are to be changed
-}
 
 // generateImages answers a request for pictures: areas of one colour, as PNG files
 // that say that they are simulated.
-// Where a vendor would give a link, the answer has a "data:" URL: there is no
-// server behind it.
 func (u *Upstream) generateImages(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	r, err := request(u, call, imagesop.Parse, (*imagesop.Request).Validate, checkGeneration)
+	r, _, err := request(u, call, imagesop.Parse, (*imagesop.Request).Validate, checkDrawing)
 	if err != nil {
 		return nil, err
 	}
-	return u.draw(ctx, &drawing{Request: r, seed: promptText(r), events: "image_generation"}, f)
+	return u.draw(ctx, r, promptText(r), f)
 }
 
-func checkGeneration(r *imagesop.Request) error {
-	switch {
-	case promptText(r) == "":
-		return fault.Invalid("prompt", "The simulated vendor needs a prompt.")
-	case r.OutputFormat != "" && r.OutputFormat != "png":
-		return fault.Invalid("output_format", "The simulated vendor makes PNG files only.")
-	}
-	return nil
-}
-
-// editImages answers a request for changed pictures. It reads the form from the wire, and is
-// as strict as a vendor: a file has a name and a type that fit its content, and no field is
-// empty.
+// editImages answers a request for changed pictures. It reads the form from the wire.
 func (u *Upstream) editImages(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	form, err := readForm(call)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = form.Close() }() // a temporary file without a name
-	r, err := imagesop.ParseForm(form)
-	if err == nil {
-		err = errors.Join(r.Validate(), checkEdit(r.Edit, form))
-	}
-	if err := u.refusal(err, call.Model); err != nil {
-		return nil, err
-	}
-	sum, err := form.Sum()
-	if err != nil {
-		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
-	}
-	d := &drawing{Request: r, seed: hex.EncodeToString(sum[:]), events: "image_edit", inputTokens: int64(len(r.Edit.Images)) * inputImageTokens}
-	return u.draw(ctx, d, f)
-}
-
-// readForm reads the call's form as it goes over the wire.
-func readForm(call *upstream.Call) (*upstream.Form, error) {
 	boundary, ok, err := formdata.Boundary(call.ContentType)
 	if !ok || err != nil {
 		return nil, vendorError(400, fault.InvalidRequest, "", "The simulated vendor takes multipart forms only.")
 	}
 	body, _, err := call.Body.Open()
 	if err != nil {
-		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
+		return nil, unreadable(err)
 	}
 	form, err := formdata.Read(body, boundary, formdata.Options{})
 	if err = errors.Join(err, body.Close()); err != nil {
 		f := fault.From(err)
 		return nil, vendorError(400, f.Code, f.Param, f.Message)
 	}
-	return form, nil
+	defer func() { _ = form.Close() }() // a temporary file without a name
+	r, err := imagesop.ParseForm(form)
+	if err == nil {
+		err = errors.Join(r.Validate(), checkParts(form), checkDrawing(r))
+	}
+	if err := u.refusal(err, call.Model); err != nil {
+		return nil, err
+	}
+	sum, err := form.Sum()
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	return u.draw(ctx, r, hex.EncodeToString(sum[:]), f)
 }
 
 // imageTypes are those of files, by their extension.
 var imageTypes = map[string]string{".png": imagesop.TypePNG, ".jpg": imagesop.TypeJPEG, ".jpeg": imagesop.TypeJPEG, ".webp": imagesop.TypeWebP}
 
-// checkEdit are the rules that the public API does not have.
-func checkEdit(e *images.Edit, form *upstream.Form) error {
+// checkParts is as strict about a form as a vendor: no field is empty, and a file has a name
+// and a type that fit each other.
+func checkParts(form *upstream.Form) error {
 	for i := range form.Parts {
 		switch p := &form.Parts[i]; {
 		case p.Size == 0:
@@ -130,10 +92,15 @@ func checkEdit(e *images.Edit, form *upstream.Form) error {
 			return fault.Invalid(p.Name, fmt.Sprintf("The simulated vendor does not take the file name %q for the type %q.", p.Filename, p.ContentType))
 		}
 	}
+	return nil
+}
+
+// checkDrawing checks the rules that the public API does not have.
+func checkDrawing(r *imagesop.Request) error {
 	switch {
-	case e.Prompt == "":
+	case promptText(r) == "":
 		return fault.Invalid("prompt", "The simulated vendor needs a prompt.")
-	case e.OutputFormat != "" && e.OutputFormat != "png":
+	case r.OutputFormat != "" && r.OutputFormat != "png":
 		return fault.Invalid("output_format", "The simulated vendor makes PNG files only.")
 	}
 	return nil
@@ -153,11 +120,13 @@ func promptText(r *imagesop.Request) string {
 	return strings.Join(texts, "\n")
 }
 
-// draw makes the pictures and replies with them, whole or as a stream.
-func (u *Upstream) draw(ctx context.Context, d *drawing, f Fault) (*upstream.Reply, error) {
-	size := d.Size
-	if d.Parameters != nil {
-		size = d.Parameters.Size
+// draw makes the pictures and replies with them, whole or as a stream. Equal seeds have equal
+// pictures. Where a vendor would give a link, the answer has a "data:" URL: there is no
+// server behind it.
+func (u *Upstream) draw(ctx context.Context, r *imagesop.Request, seed string, f Fault) (*upstream.Reply, error) {
+	size := r.Size
+	if r.Parameters != nil {
+		size = r.Parameters.Size
 	}
 	width, height, named := imagesop.Pixels(size)
 	if !named {
@@ -166,14 +135,14 @@ func (u *Upstream) draw(ctx context.Context, d *drawing, f Fault) (*upstream.Rep
 	if width*height > mostPixels {
 		return nil, vendorError(400, fault.InvalidRequest, "size", fmt.Sprintf("The simulated vendor makes pictures of at most %d pixels.", mostPixels))
 	}
-	pictures := make([]string, d.Count())
+	pictures := make([]string, r.Count())
 	for i := range pictures {
-		pictures[i] = base64.StdEncoding.EncodeToString(picture(fmt.Sprint(d.seed, i), int(width), int(height)))
+		pictures[i] = base64.StdEncoding.EncodeToString(picture(fmt.Sprint(seed, i), int(width), int(height)))
 	}
-	switch {
-	case d.Stream:
-		return u.sendStream(ctx, d.stream(pictures[0], u.now().Unix(), f), f), nil
-	case d.Input != nil: // the form of the vendor that puts pictures into messages
+	if r.Stream {
+		return u.sendStream(ctx, drawingEvents(r, pictures[0], u.now().Unix(), f), f), nil
+	}
+	if r.Input != nil { // the form of the vendor that puts pictures into messages
 		var blocks []images.Block
 		for _, p := range pictures {
 			blocks = append(blocks, images.Block{Image: pngURL + p})
@@ -185,13 +154,13 @@ func (u *Upstream) draw(ctx context.Context, d *drawing, f Fault) (*upstream.Rep
 		f.report(answer, usage(len(pictures)), usage(0))
 		return u.sendJSON(ctx, answer, f)
 	}
-	response := &images.Response{Created: u.now().Unix(), OutputFormat: "png", Size: fmt.Sprintf("%dx%d", width, height), Usage: d.usage(0, f)}
-	if d.Edit != nil {
-		response.Background, response.Quality = d.Edit.Background, d.Edit.Quality
+	response := &images.Response{Created: u.now().Unix(), OutputFormat: "png", Size: fmt.Sprintf("%dx%d", width, height), Usage: drawingUsage(r, 0, f)}
+	if r.Edit != nil {
+		response.Background, response.Quality = r.Edit.Background, r.Edit.Quality
 	}
 	for _, p := range pictures {
 		i := images.Image{B64JSON: p}
-		if d.ResponseFormat == "url" {
+		if r.ResponseFormat == "url" {
 			i = images.Image{URL: pngURL + p}
 		}
 		response.Data = append(response.Data, i)
@@ -199,24 +168,31 @@ func (u *Upstream) draw(ctx context.Context, d *drawing, f Fault) (*upstream.Rep
 	return u.sendJSON(ctx, response, f)
 }
 
-// usage is the report of tokens; nil where the vendor would make none.
-func (d *drawing) usage(partials int64, f Fault) *images.Usage {
+// drawingUsage is the report of tokens; nil where the vendor would make none.
+func drawingUsage(r *imagesop.Request, partials int64, f Fault) *images.Usage {
 	switch {
-	case !d.CountsTokens() || f.NoUsage:
+	case !r.CountsTokens() || f.NoUsage:
 		return nil
 	case f.ZeroUsage:
 		return &images.Usage{Extra: []byte(`{"input_tokens":0,"output_tokens":0}`)} // spelled out, since absent is not zero
 	}
-	text, output := tokens(d.Prompt), d.Count()*pictureTokens+partials*partialTokens
+	text, output, changed := tokens(r.Prompt), r.Count()*pictureTokens+partials*partialTokens, int64(0)
+	if r.Edit != nil {
+		changed = int64(len(r.Edit.Images)) * inputImageTokens
+	}
 	return &images.Usage{
-		InputTokens: text + d.inputTokens, InputTokensDetails: &images.Details{TextTokens: text, ImageTokens: d.inputTokens},
-		OutputTokens: output, TotalTokens: text + d.inputTokens + output,
+		InputTokens: text + changed, InputTokensDetails: &images.Details{TextTokens: text, ImageTokens: changed},
+		OutputTokens: output, TotalTokens: text + changed + output,
 	}
 }
 
-// stream are the events of a stream: the picture again and again, since it is simple
+// drawingEvents are the events of a stream: the picture again and again, since it is simple
 // enough to be complete at once.
-func (d *drawing) stream(picture string, created int64, f Fault) iter.Seq[[]byte] {
+func drawingEvents(r *imagesop.Request, picture string, created int64, f Fault) iter.Seq[[]byte] {
+	prefix := "image_generation."
+	if r.Edit != nil {
+		prefix = "image_edit."
+	}
 	type event struct {
 		Type      string        `json:"type"`
 		B64JSON   string        `json:"b64_json"`
@@ -224,18 +200,17 @@ func (d *drawing) stream(picture string, created int64, f Fault) iter.Seq[[]byte
 		Index     *int64        `json:"partial_image_index,omitzero"`
 		Usage     *images.Usage `json:"usage,omitzero"`
 	}
-	encode := func(e event) []byte {
-		e.B64JSON, e.CreatedAt = picture, created
-		data, _ := json.Marshal(e) // strings and numbers marshal
-		return sse.AppendEvent(nil, e.Type, data)
+	encode := func(name string, index *int64, usage *images.Usage) []byte {
+		data, _ := json.Marshal(event{prefix + name, picture, created, index, usage}) // strings and numbers marshal
+		return sse.AppendEvent(nil, prefix+name, data)
 	}
 	return func(yield func([]byte) bool) {
-		for i := range d.PartialImages {
-			if !yield(encode(event{Type: d.events + ".partial_image", Index: &i})) {
+		for i := range r.PartialImages {
+			if !yield(encode("partial_image", &i, nil)) {
 				return
 			}
 		}
-		yield(encode(event{Type: d.events + ".completed", Usage: d.usage(d.PartialImages, f)}))
+		yield(encode("completed", nil, drawingUsage(r, r.PartialImages, f)))
 	}
 }
 

@@ -14,11 +14,7 @@ import (
 // rank answers a request to rank documents: the score of one is the share of the query's
 // words that it has.
 func (u *Upstream) rank(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	parsed, err := request(u, call, rerankop.Parse, (*rerankop.Request).Validate)
-	if err != nil {
-		return nil, err
-	}
-	data, err := bodyOf(call)
+	parsed, data, err := request(u, call, rerankop.Parse, (*rerankop.Request).Validate)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +26,13 @@ func (u *Upstream) rank(ctx context.Context, call *upstream.Call, f Fault) (*ups
 	var counted int64
 	query := wordSet(r.Query)
 	for i, text := range r.Documents {
-		results[i] = rerank.Result{Index: int64(i), RelevanceScore: overlap(query, wordSet(text))}
+		shared := 0
+		for word := range wordSet(text) {
+			if query[word] {
+				shared++
+			}
+		}
+		results[i] = rerank.Result{Index: int64(i), RelevanceScore: float64(shared) / max(float64(len(query)), 1)}
 		counted += tokens(r.Query) + tokens(text)
 	}
 	answer := object{"results": results, "model": call.Model}
@@ -48,18 +50,4 @@ func wordSet(text string) map[string]bool {
 		}
 	}
 	return all
-}
-
-// overlap is the share of the query's words that a text has.
-func overlap(query, text map[string]bool) float64 {
-	if len(query) == 0 {
-		return 0
-	}
-	n := 0
-	for word := range query {
-		if text[word] {
-			n++
-		}
-	}
-	return float64(n) / float64(len(query))
 }

@@ -119,12 +119,12 @@ func (u *Upstream) now() time.Time {
 	return time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 }
 
-// request reads the body of a call and checks it by the rules of the public API and
-// by those of the simulated vendor, in this order.
-func request[R any](u *Upstream, call *upstream.Call, parse func([]byte) (*R, error), rules ...func(*R) error) (*R, error) {
-	data, err := bodyOf(call)
+// request reads the body of a call. It checks it by the rules of the public API, then by
+// those of the simulated vendor.
+func request[R any](u *Upstream, call *upstream.Call, parse func([]byte) (*R, error), rules ...func(*R) error) (*R, []byte, error) {
+	data, err := call.Body.Bytes()
 	if err != nil {
-		return nil, err
+		return nil, nil, unreadable(err)
 	}
 	r, err := parse(data)
 	for _, rule := range rules {
@@ -132,15 +132,12 @@ func request[R any](u *Upstream, call *upstream.Call, parse func([]byte) (*R, er
 			err = rule(r)
 		}
 	}
-	return r, u.refusal(err, call.Model)
+	return r, data, u.refusal(err, call.Model)
 }
 
-func bodyOf(call *upstream.Call) ([]byte, error) {
-	data, err := call.Body.Bytes()
-	if err != nil {
-		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
-	}
-	return data, nil
+// unreadable is the error of a body that cannot be read.
+func unreadable(err error) error {
+	return fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
 }
 
 // sendJSON waits and replies with a value as JSON.

@@ -76,16 +76,13 @@ func nested(model string) bool {
 // submitVideo takes a request for a video and answers with the id of its task. A
 // fault that breaks the answer off comes after the task was taken.
 func (u *Upstream) submitVideo(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	data, err := bodyOf(call)
-	if err == nil {
-		err = u.refusal(nil, call.Model)
-	}
+	data, err := call.Body.Bytes()
 	if err != nil {
-		return nil, err
+		return nil, unreadable(err)
 	}
 	t := &task{model: call.Model, nested: nested(call.Model), fault: f, begun: u.clock()}
 	t.ends = t.begun.Add(max(cmp.Or(u.o.VideoTime, usualVideoTime), 0))
-	if err := t.read(data); err != nil {
+	if err := cmp.Or(u.refusal(nil, call.Model), t.read(data)); err != nil {
 		return nil, err
 	}
 	u.tasks.add(t, func(count int) string {
