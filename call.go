@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"net/http"
@@ -17,6 +18,8 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/admission"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
+	"github.com/tollhouse-ai/gateway/internal/outage"
+	"github.com/tollhouse-ai/gateway/internal/replay"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -62,11 +65,11 @@ type call struct {
 	channel   string // that answered
 
 	// What it has taken.
-	slot      admission.Slot     // among the running calls, with the memory of its body and answers
-	lease     auth.Lease         // nil when it is released
-	claim     *idempotency.Claim // of the idempotency key, which is made with the hold; nil for none, or once that has ended
-	holdCtx   timeoutContext     // of the one hold
-	settleCtx timeoutContext     // and of its settlement
+	slot      admission.Slot // among the running calls, with the memory of its body and answers
+	lease     auth.Lease     // nil when it is released
+	claim     *replay.Claim  // to the idempotency key; nil for none, or once it has ended
+	holdCtx   timeoutContext // of the one hold
+	settleCtx timeoutContext // and of its settlement
 	hold      billing.Hold
 	held      bool      // the hold is not settled yet
 	body      io.Closer // of the upstream's answer, where it reaches the client piece by piece; else nil
@@ -164,7 +167,7 @@ func (c *call) authenticate(ctx context.Context, q *Request) (err error) {
 	p, err := c.g.options.Authenticator.Authenticate(ctx, q.Token)
 	switch {
 	case err != nil:
-		return storeError(err)
+		return outage.Error(err)
 	case p == nil:
 		return fault.New(fault.InternalError, "The authenticator gave neither a principal nor an error.")
 	}
@@ -197,7 +200,7 @@ func (c *call) countRequest(ctx context.Context) (err error) {
 		defer c.spent(&c.entry.phases.Admit, c.g.options.Now())
 	}
 	c.limits, err = c.g.options.Limiter.Request(ctx, c.principal)
-	return storeError(err)
+	return outage.Error(err)
 }
 
 // run takes a parsed request through the pipeline: admission, check, idempotency,
@@ -230,12 +233,11 @@ func (c *call) run(ctx context.Context, op *operation, heartbeat func([]byte)) e
 	c.bind(ctx, op, m)
 	c.heartbeat = heartbeat
 	_, err = c.start()
-	if fault.Is(err, fault.IdempotencyConflict) && c.idempotencyKey != "" { // it may have been claimed, and answered, since
-		if stored, _ := c.findAnswer(ctx, op); stored != nil {
-			c.replay(stored, op)
+	if fault.Is(err, fault.IdempotencyConflict) && c.idempotencyKey != "" { // another request may have claimed the key since, and been answered
+		if replayed, _ := c.replayed(ctx, op); replayed {
 			return nil
 		}
-		c.claim = nil // which the second look has set, and no hold has made
+		c.claim = nil // the second look has set it, and no hold has made it
 	}
 	if err != nil {
 		return fault.From(err)
@@ -249,17 +251,51 @@ func (c *call) run(ctx context.Context, op *operation, heartbeat func([]byte)) e
 	return nil
 }
 
-// replayed answers a duplicate of a request with an idempotency key; false if it is none.
+// replayed answers a request that repeats an earlier one with its idempotency key, and reports
+// whether it is one. Else the call has a claim to the key, if it has a key.
 func (c *call) replayed(ctx context.Context, op *operation) (bool, error) {
 	if c.idempotencyKey == "" {
 		return false, nil
 	}
-	stored, err := c.findAnswer(ctx, op)
-	if err != nil || stored == nil {
+	content, err := contentOf(op)
+	if err != nil {
+		return false, fault.Wrap(fault.InternalError, "The gateway cannot read the request any more.", err)
+	}
+	key := idempotency.Key{Account: c.principal.Account, Operation: string(op.name), Key: c.idempotencyKey}
+	claim, first, err := c.g.replay.Claim(ctx, key, content, c.id)
+	if err != nil || first == nil {
+		c.claim = claim
 		return false, err
 	}
-	c.replay(stored, op)
+	c.entry.replayed, c.entry.receipt = true, &first.Receipt
+	h := first.Header.Clone()
+	if h == nil {
+		h = make(http.Header)
+	}
+	h["X-Request-Id"] = []string{first.Receipt.ID}
+	h["Idempotent-Replayed"] = []string{"true"}
+	if first.Receipt.PriceVersion != "" && h.Get("Content-Type") != eventStream {
+		h[chargeHeader] = []string{first.Receipt.Charge.String()}
+	}
+	c.respond(Response{Status: op.status, Header: h, Body: first.Body, Replayed: true})
 	return true, nil
+}
+
+// contentOf is what tells two requests with the same key apart: their bytes, or of
+// forms the names, file names and contents of the parts.
+func contentOf(op *operation) (idempotency.Content, error) {
+	if op.form != nil {
+		return op.form.Sum()
+	}
+	return sha256.Sum256(op.clientBytes), nil
+}
+
+// answerRecord is what a settlement keeps for a repeated request; nil if the call has no key.
+func (c *call) answerRecord(header http.Header, body []byte) *idempotency.Record {
+	if c.claim == nil {
+		return nil
+	}
+	return c.claim.Answer(header, body, cmp.Or(c.capability.mostKept, idempotency.MaxAnswer))
 }
 
 // bind gives the call a context of its own, which does not end with the client's: a vendor
@@ -343,7 +379,7 @@ func (c *call) acquireLease(ctx context.Context, tokens int64) (err error) {
 	}
 	c.limits = limits
 	if err != nil {
-		return storeError(err)
+		return outage.Error(err)
 	}
 	c.lease = lease
 	return nil
@@ -449,10 +485,10 @@ const estimatedHeader = "X-Gateway-Estimated"
 // upstream counts. It costs nothing and is not settled, so that close frees its
 // idempotency key and no answer is kept.
 func (c *call) count() (*Response, error) {
-	ctx := newTimeoutContext(c.ctx, meterTimeout)
-	defer ctx.end()
-	if err := c.claimKey(ctx); err != nil {
-		return nil, c.meterError(err)
+	if c.claim != nil {
+		if err := c.claim.Take(c.ctx); err != nil {
+			return nil, err
+		}
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
 	c.model.announce(header)
@@ -544,7 +580,10 @@ func failureOf(err error) (f *upstream.Failure) {
 func (c *call) close() {
 	_ = c.settle(billing.Usage{}, billing.ReasonInternal, nil) // does nothing if the call was settled
 	c.releaseLease()
-	c.free(c.ctx)
+	if c.claim != nil { // no hold has made it, so no settlement has ended it
+		c.claim.Free(c.ctx)
+		c.claim = nil
+	}
 	if c.unfollow != nil {
 		c.unfollow()
 	}
@@ -583,25 +622,4 @@ func (c *call) releaseLease() {
 	}()
 	defer fault.Recover(&err)
 	lease.Release(c.used)
-}
-
-// storeError turns an error of a store itself into a 503: it says nothing about
-// the client's request.
-func storeError(err error) error {
-	if err == nil {
-		return nil
-	}
-	f := fault.From(err)
-	if f.Code != fault.InternalError {
-		return f
-	}
-	return unavailable(err)
-}
-
-// unavailable is the 503 of a store that does not answer.
-func unavailable(err error) error {
-	return &fault.Error{
-		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
-		Message: "The gateway's store is not available. Send the request again.",
-	}
 }

@@ -36,6 +36,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/admission"
+	"github.com/tollhouse-ai/gateway/internal/replay"
 	"github.com/tollhouse-ai/gateway/internal/retryqueue"
 	"github.com/tollhouse-ai/gateway/internal/seal"
 	"github.com/tollhouse-ai/gateway/internal/session"
@@ -60,13 +61,12 @@ type Gateway struct {
 	trail     *via.Trail         // of a request that begins here
 	deliverer *webhook.Deliverer // of webhooks; nil where the store keeps none
 
-	started       time.Time
-	transactional bool                // the meter keeps idempotent answers itself
-	claims        idempotency.Claimer // of the keys that no hold claims
-	secrets       *seal.Secrets
-	sessionKey    session.Key // by which sessions are hashed
-	alias         func(account, name string) string
-	bridge        upstream.Middleware // of every channel
+	started    time.Time
+	replay     *replay.Replay
+	secrets    *seal.Secrets
+	sessionKey session.Key // by which sessions are hashed
+	alias      func(account, name string) string
+	bridge     upstream.Middleware // of every channel
 
 	// quotaLogged is when a response was not stored for its account's quota and that was
 	// logged, in Unix nanoseconds.
@@ -100,13 +100,14 @@ func New(o Options) (*Gateway, error) {
 		return hex.EncodeToString(hash[:])
 	}
 	g.admission = admission.New(o.Admission.options(o.Now))
+	answers := replay.Options{Store: o.Idempotency, Logger: o.Logger}
 	meter, ok := o.Meter.(idempotency.Store)
-	g.transactional = ok && meter == o.Idempotency
-	if g.transactional {
-		g.claims = &memory.Answers{Now: o.Now}
-	} else if g.claims, ok = o.Idempotency.(idempotency.Claimer); !ok {
+	if answers.ByHold = ok && meter == o.Idempotency; answers.ByHold {
+		answers.Claims = &memory.Answers{Now: o.Now}
+	} else if answers.Claims, ok = o.Idempotency.(idempotency.Claimer); !ok {
 		return nil, errors.New("gateway: Options.Idempotency claims keys only with holds of its own, so that it has to be Options.Meter too")
 	}
+	g.replay = replay.New(answers)
 	g.unsettled = newSettlementQueue(g.retrySettlement)
 	g.videos = newVideos(g)
 	g.trail = via.New(g.videos.owner)

@@ -10,6 +10,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/ledger"
+	"github.com/tollhouse-ai/gateway/internal/outage"
 )
 
 // meterTimeout is how long a hold, or more of it, may take (docs/reference/faults.md, row 19).
@@ -25,10 +26,12 @@ func (c *call) reserve(wanted billing.HoldRequest) (err error) {
 	}
 	ctx := c.holdCtx.begin(c.ctx, meterTimeout)
 	defer ctx.end()
-	if c.claim != nil && c.g.transactional {
-		wanted.With = append(wanted.With, *c.claim)
-	} else if err := c.claimKey(ctx); err != nil {
-		return c.meterError(err)
+	if c.claim != nil {
+		if record := c.claim.Record(); record != nil {
+			wanted.With = append(wanted.With, record)
+		} else if err := c.claim.Take(ctx); err != nil {
+			return c.meterError(err)
+		}
 	}
 	if c.hold, err = c.g.options.Meter.Reserve(ctx, wanted); err != nil {
 		return c.meterError(err)
@@ -43,14 +46,6 @@ func (c *call) holdRequest() billing.HoldRequest {
 	wanted.Account, wanted.Key, wanted.RequestID = c.principal.Account, c.principal.Key, c.id
 	wanted.Operation, wanted.Model, wanted.Price = string(c.op.name), c.model.ID, c.catalog.prices.Price(c.model.ID)
 	return wanted
-}
-
-// claimKey claims the idempotency key, if the request has one, where no hold does.
-func (c *call) claimKey(ctx context.Context) error {
-	if c.claim == nil {
-		return nil
-	}
-	return c.g.claims.Claim(ctx, c.claim.Key, c.claim.Content, c.id)
 }
 
 // cannotPay reports whether a meter refused more money: the account has no more, or the budget
@@ -68,9 +63,9 @@ func (c *call) meterError(err error) error {
 		})
 	}
 	if errors.Is(err, context.DeadlineExceeded) && c.ctx.Err() == nil {
-		return unavailable(err)
+		return outage.New(err)
 	}
-	return storeError(err)
+	return outage.Error(err)
 }
 
 // checkAvailable fails with a 402 unless both the account and the key's budget can pay for so
@@ -92,7 +87,7 @@ func (c *call) checkAvailable(ctx context.Context, price *billing.Price, least b
 		if fault.Is(err, fault.NotFound) {
 			return nil // which its hold judges too
 		}
-		return storeError(err)
+		return outage.Error(err)
 	}
 	if cost > balance.Available() {
 		return ledger.ErrInsufficientBalance()
@@ -101,7 +96,7 @@ func (c *call) checkAvailable(ctx context.Context, price *billing.Price, least b
 		key := billing.KeyOf{Account: c.principal.Account, Key: c.principal.Key}
 		left, err := accounts.BudgetsOf(timed, []billing.KeyOf{key})
 		if err != nil {
-			return storeError(err)
+			return outage.Error(err)
 		}
 		if budget, bounded := left[key]; bounded && cost > budget {
 			return c.meterError(fault.New(fault.BudgetExceeded, fmt.Sprintf("The key's budget does not cover the request: %s of it is left.", budget)))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
+	"github.com/tollhouse-ai/gateway/internal/outage"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/responses/state"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -87,7 +88,7 @@ func (c *call) deleteResponse(ctx context.Context, id string) (err error) {
 	if err == nil && !deleted { // another request was faster
 		return errNoResponse(id)
 	}
-	return storeError(err)
+	return outage.Error(err)
 }
 
 // InputItemsOptions choose a page of the items of a response's input.

@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
+	"github.com/tollhouse-ai/gateway/internal/outage"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/responses/state"
 	"github.com/tollhouse-ai/gateway/store/memory"
@@ -408,7 +409,7 @@ func (g *Gateway) findResponse(ctx context.Context, account, id string) (_ *stat
 	}
 	defer fault.Recover(&err)
 	found, err := g.options.Responses.Store.Get(ctx, account, id)
-	return found, storeError(err)
+	return found, outage.Error(err)
 }
 
 // hasResponse reports whether findResponse would find one.
@@ -418,7 +419,7 @@ func (g *Gateway) hasResponse(ctx context.Context, account, id string) (found bo
 	}
 	defer fault.Recover(&err)
 	found, err = g.options.Responses.Store.Has(ctx, account, id)
-	return found, storeError(err)
+	return found, outage.Error(err)
 }
 
 // openResponse decrypts a response. It is nil if there is nothing of it here, and if it

@@ -9,6 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/replay"
 	"github.com/tollhouse-ai/gateway/internal/retryqueue"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/responses/state"
@@ -30,11 +31,11 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 	if answer == nil {
 		answer = c.answerRecord(nil, nil)
 	}
-	c.claim = nil // the settlement ends it
 	p := pendingSettlement{
 		hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel, Failed: c.failed},
-		answer: answer, response: c.state.settled(reason), with: c.with,
+		claim: c.claim, answer: answer, response: c.state.settled(reason), with: c.with,
 	}
+	c.claim = nil // the settlement ends it
 	if c.observed {
 		defer c.spent(&c.entry.phases.Settle, c.g.options.Now())
 	}
@@ -82,7 +83,7 @@ func (c *call) settleLater(p pendingSettlement, err error) error {
 	c.g.emitCapture(c.ctx, p, state, 1, nil, err)
 	c.g.options.Logger.Error("capture is not durable", "request_id", c.id, "queued", state == CaptureQueued, "error", err)
 	if state == CaptureLost {
-		c.g.freeLost(c.ctx, p)
+		freeLost(c.ctx, p)
 	}
 	return &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
@@ -96,7 +97,8 @@ func (c *call) settleLater(p pendingSettlement, err error) error {
 func (g *Gateway) commitSettlement(ctx context.Context, p pendingSettlement) (r billing.Receipt, err error) {
 	defer fault.Recover(&err)
 	with := []billing.Record{p.outcome}
-	if p.answer != nil && g.transactional {
+	byHold := p.claim != nil && p.claim.KeptByHold()
+	if byHold {
 		with = append(with, *p.answer)
 	}
 	if p.response != nil {
@@ -106,17 +108,13 @@ func (g *Gateway) commitSettlement(ctx context.Context, p pendingSettlement) (r 
 		with = append(with, p.with...)
 	}
 	r, err = g.options.Meter.Settle(ctx, p.hold, p.usage, with...)
-	if err != nil || g.transactional || p.answer == nil {
+	if err != nil || byHold || p.claim == nil {
 		return r, err
 	}
-	a := p.answer
-	if r.Status != billing.Captured {
-		return r, g.claims.Free(ctx, a.Key, r.ID)
+	if recovered(r, p.outcome.Reason) { // what is withheld is not for a repeated request
+		p.answer.Body = nil
 	}
-	if recovered(r, p.outcome.Reason) { // what is withheld is not for a duplicate
-		a.Body = nil
-	}
-	return r, g.claims.Keep(ctx, a.Key, r.ID, idempotency.Answer{Header: a.Header, Body: a.Body, Receipt: r})
+	return r, p.claim.Keep(ctx, p.answer, r)
 }
 
 // recovered reports whether a settlement found that another process had already
@@ -196,7 +194,7 @@ func (g *Gateway) retrySettlement(ctx context.Context, p pendingSettlement, trie
 	if fault.Is(err, fault.InternalError) && tries >= enough {
 		g.options.Logger.Error("a capture is given up", "request_id", p.hold.ID, "account", p.hold.Account, "error", err)
 		g.emitCapture(ctx, p, CaptureGivenUp, all, &receipt, err)
-		g.freeLost(ctx, p)
+		freeLost(ctx, p)
 		return nil
 	}
 	state := CaptureSettled
@@ -210,9 +208,9 @@ func (g *Gateway) retrySettlement(ctx context.Context, p pendingSettlement, trie
 // freeLost frees the idempotency key of a settlement that nobody tries again, where
 // the ledger's recovery of the hold does not. The key of one that charges something
 // stays: it may have been made, and a duplicate would be charged once more.
-func (g *Gateway) freeLost(ctx context.Context, p pendingSettlement) {
-	if p.answer != nil && !g.transactional && p.usage.IsZero() {
-		g.freeKey(ctx, p.answer.Key, p.hold.ID)
+func freeLost(ctx context.Context, p pendingSettlement) {
+	if p.claim != nil && !p.claim.KeptByHold() && p.usage.IsZero() {
+		p.claim.Free(ctx)
 	}
 }
 
@@ -221,7 +219,8 @@ type pendingSettlement struct {
 	hold      billing.Hold
 	usage     billing.Usage
 	outcome   billing.Outcome
-	answer    *idempotency.Record // for duplicates of the request; may be nil
+	claim     *replay.Claim       // to the idempotency key; nil for none
+	answer    *idempotency.Record // for repeated requests; nil without a claim
 	response  *state.Response     // that the meter stores; may be nil
 	with      []billing.Record    // more that is durable with it, where the meter keeps it
 	announced <-chan struct{}     // closed when the Observer knows that it waits

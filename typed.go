@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"iter"
 
 	"github.com/go-json-experiment/json"
@@ -327,7 +329,7 @@ func (c *call) typedSource(err error) (chat.Source, error) {
 		return nil, err
 	case result.Replayed:
 		c.response.End(0, nil)
-		return newReplayed(result.Body, *c.entry.receipt), nil
+		return replayedStream{bytes.NewReader(result.Body), *c.entry.receipt}, nil
 	case result.Audio != nil:
 		return typedSource{result.Audio, &result.Audio.delivery}, nil
 	}
@@ -448,4 +450,30 @@ func (v *videos) response(ctx context.Context, t *video.Task) (*video.Response, 
 		}
 	}
 	return r, nil
+}
+
+// replayedStream reads a stream again that was kept for repeated requests.
+type replayedStream struct {
+	io.Reader
+	receipt billing.Receipt
+}
+
+// Close does nothing: nothing runs.
+func (replayedStream) Close() error { return nil }
+
+// Receipt is the first request's.
+func (r replayedStream) Receipt() (billing.Receipt, bool) { return r.receipt, true }
+
+type idempotencyContext struct{}
+
+// WithIdempotencyKey returns a context in which typed calls carry an
+// idempotency key: a repeated call with the same key and request returns the
+// first answer, and is charged once.
+func WithIdempotencyKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, idempotencyContext{}, key)
+}
+
+func idempotencyKey(ctx context.Context) string {
+	key, _ := ctx.Value(idempotencyContext{}).(string)
+	return key
 }

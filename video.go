@@ -17,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
+	"github.com/tollhouse-ai/gateway/internal/outage"
 	"github.com/tollhouse-ai/gateway/internal/quota"
 	"github.com/tollhouse-ai/gateway/internal/retryqueue"
 	"github.com/tollhouse-ai/gateway/internal/via"
@@ -239,7 +240,7 @@ func (c *call) createTask(v *submission) (_ *video.Task, err error) {
 	}
 	now, err := videos.clock.Now(c.ctx)
 	if err != nil {
-		return nil, storeError(err)
+		return nil, outage.Error(err)
 	}
 	t := v.Task(bound, now)
 	t.ID, t.RequestID = c.g.options.NewID("vid_"), c.id
@@ -255,7 +256,7 @@ func (c *call) createTask(v *submission) (_ *video.Task, err error) {
 	if videos.transactional {
 		wanted.With = []billing.Record{n}
 	} else if err := videos.store.Add(c.ctx, n); err != nil { // its refusals come before that of the balance
-		return nil, storeError(err)
+		return nil, outage.Error(err)
 	}
 	if err := c.reserve(wanted); err != nil {
 		videos.drop(c.ctx, t.ID)
@@ -469,7 +470,7 @@ func (v *videos) find(ctx context.Context, account, id string) (_ *video.Task, e
 	t, err := v.store.Find(ctx, account, id)
 	switch {
 	case err != nil:
-		return nil, storeError(err)
+		return nil, outage.Error(err)
 	case t == nil:
 		return nil, videoop.NotFound(id)
 	}
@@ -501,7 +502,7 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 	defer fault.Recover(&err)
 	now, err := v.clock.Now(ctx)
 	if err != nil {
-		return nil, storeError(err)
+		return nil, outage.Error(err)
 	}
 	m := videoop.Apply(t, videoop.Event{Kind: videoop.Tick}, now)
 	if t.UpstreamID == "" { // there is no upstream to poll

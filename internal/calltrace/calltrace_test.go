@@ -239,10 +239,10 @@ func TestTheWayOfARequestGetsNoLonger(t *testing.T) {
 		scenario        string
 		whole, pipeline way
 	}{
-		{"chat", way{1332, 458, 378, 50}, way{552, 375, 200, 46}},
-		{"stream", way{3252, 563, 719, 82}, way{946, 469, 332, 79}},
-		{"video", way{2580, 478, 550, 66}, way{831, 413, 300, 60}},
-		{"embeddings", way{1016, 415, 287, 45}, way{512, 342, 176, 41}},
+		{"chat", way{1330, 456, 377, 48}, way{550, 373, 199, 44}},
+		{"stream", way{3250, 561, 718, 80}, way{944, 467, 331, 77}},
+		{"video", way{2578, 476, 549, 63}, way{829, 411, 300, 58}},
+		{"embeddings", way{1014, 413, 286, 43}, way{510, 340, 175, 39}},
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
