@@ -1,5 +1,5 @@
-// Package auth says who calls and how much they may call: principals, API
-// keys, and the limits that belong to a key.
+// Package auth says who makes a request and how much they may use: principals, API keys and
+// their limits.
 package auth
 
 import (
@@ -43,10 +43,10 @@ func (l Limits) or(other Limits) Limits {
 
 // Authenticator finds the principal behind a bearer token.
 //
-// It fails with fault.Unauthorized for a token that is missing or unknown,
-// fault.PermissionDenied for one that is disabled or expired, and
-// fault.ServiceUnavailable when the store cannot say; any other error is
-// treated as the last. It is safe for concurrent use.
+// It fails with fault.Unauthorized if the token is missing or unknown, with
+// fault.PermissionDenied if its key is disabled or expired, and with fault.ServiceUnavailable
+// if the store cannot answer. Any other error counts as fault.ServiceUnavailable. It is safe
+// for concurrent use.
 type Authenticator interface {
 	Authenticate(ctx context.Context, token string) (*Principal, error)
 }

@@ -19,8 +19,8 @@ type Keys struct {
 	defaults atomic.Pointer[Limits]
 }
 
-// SetDefaults sets the limits of every key that has none of its own. It holds
-// from the next Authenticate on, and may be called while others run.
+// SetDefaults sets the limits of every key without limits of its own. It takes effect from the
+// next Authenticate, and is safe to call while others run.
 func (a *Keys) SetDefaults(l Limits) { a.defaults.Store(&l) }
 
 // Authenticate implements [Authenticator]. A known and an unknown token cost
@@ -43,7 +43,7 @@ func (a *Keys) Authenticate(ctx context.Context, token string) (*Principal, erro
 	return a.principal(k), nil
 }
 
-// refusal says why a known key may not be used; nil if it may.
+// refusal returns why a known key must not be used, or nil if it may be used.
 func (a *Keys) refusal(k *Key) error {
 	if k.Disabled {
 		return fault.New(fault.PermissionDenied, "This API key is disabled.")

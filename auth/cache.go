@@ -17,18 +17,18 @@ const (
 	cacheMax = 10_000
 )
 
-// Cached is a [KeyStore] that asks another one at most once in two seconds for
-// each key: a change to a key, a new key included, takes effect within two
-// seconds, or at once after [Cached.Forget].
+// Cached is a [KeyStore] that asks another one at most once every two seconds for each key. A
+// change to a key takes effect within two seconds, or at once after [Cached.Forget]. The same
+// holds for a new key.
 //
-// When the store cannot say, neither can Cached once the two seconds are over:
-// its error is the store's, and is never kept. Set the fields before the first
-// use; it is safe for concurrent use and must not be copied.
+// If the store fails, Cached answers from memory for up to two seconds, then returns the
+// store's error. It keeps no error. Set the fields before the first use. It is safe for
+// concurrent use and must not be copied.
 type Cached struct {
 	Store KeyStore         // required; asked by one caller at a time for each hash
 	Now   func() time.Time // the clock; nil means time.Now
-	// Max bounds how many keys are kept, and apart from them how many hashes
-	// that no key has, so that random tokens push out no key; 0 means 10,000.
+	// Max bounds how many keys are kept, and separately how many unknown hashes, so that random
+	// tokens evict no key. 0 means 10,000.
 	Max int
 
 	mu             sync.Mutex
@@ -55,9 +55,9 @@ func (a *answer) fresh(now time.Time) bool {
 // errNoAnswer is what those who wait get if the store panics.
 var errNoAnswer = errors.New("the look-up of a key was broken off")
 
-// Find implements [KeyStore]. Callers that look for the same hash at once share
-// one look-up, which takes two seconds at most and does not end when the caller
-// that began it disconnects. It fails as the Store does, and with the error of ctx.
+// Find implements [KeyStore]. Concurrent calls for one hash share one look-up, which takes at
+// most two seconds. The look-up goes on if the caller that began it disconnects. Find fails
+// with the Store's error, or with that of ctx.
 func (c *Cached) Find(ctx context.Context, hash [32]byte) (*Key, error) {
 	a, first := c.answer(hash)
 	if first {
@@ -72,8 +72,8 @@ func (c *Cached) Find(ctx context.Context, hash [32]byte) (*Key, error) {
 	}
 }
 
-// Forget makes every later Find ask the Store again. Call it after a change to
-// a key in the same process, where the change shall take effect at once.
+// Forget makes every later Find ask the Store again. Call it after a change to a key in this
+// process, so that the change takes effect at once.
 func (c *Cached) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +133,7 @@ type recent struct {
 	since      time.Time // the first answer of young was asked for
 }
 
-// find is the answer for a hash, whichever generation has it; nil for none. It may be stale.
+// find returns the answer for a hash from either generation, or nil. The answer may be stale.
 func (r *recent) find(hash [32]byte) *answer {
 	if a := r.young[hash]; a != nil {
 		return a

@@ -134,9 +134,8 @@ func badHash() error {
 	return fault.Invalid("hash", `A key's hash is written "sha256:" and the 64 hexadecimal digits of the SHA-256 of the key.`)
 }
 
-// IDOf derives an id from a hash, for a key that is written in a file and so
-// has to keep its id from one start to the next. The id tells nothing of the
-// key that the hash does not.
+// IDOf derives an id from a hash. Keys written in a file need it, so that they keep their id
+// from one start to the next. The id reveals no more of the key than the hash does.
 func IDOf(hash [32]byte) string {
 	again := sha256.Sum256(hash[:])
 	return idPrefix + letters(again[:idBytes])
@@ -173,8 +172,8 @@ type KeyStore interface {
 // KeyNames is a store of keys that remembers how they were called. The admin API asks a
 // [KeyAdmin] for it.
 type KeyNames interface {
-	// Names are the names of keys by their ids, also of those that were deleted; one that
-	// never had a name, or was never there, has none.
+	// Names returns the names of keys by id, deleted keys included. It leaves out ids without a
+	// name.
 	Names(ctx context.Context, ids []string) (map[string]string, error)
 }
 

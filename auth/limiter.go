@@ -10,18 +10,17 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/ratelimit"
 )
 
-// MemoryLimiter is the [Limiter] of one process. The zero value is ready; it
-// must not be copied.
+// MemoryLimiter is the [Limiter] of one process. The zero value is ready to use. It must not
+// be copied.
 //
-// Minutes are those of the clock (docs/reference/limits.md). A request
-// that is refused counts as a request of its key; against its account it
-// counts only if its key admits it, so that one key cannot use up the requests
-// of the others by being refused. Where a key and its account both have a
-// limit, the State shows the one with less left. MaxConcurrentVideos is not
-// counted here, since a video task outlives its request.
+// Minutes are those of the clock (docs/reference/limits.md). A refused request counts as a
+// request of its key. It counts against its account only if its key admits it, so that one key
+// cannot use up the others' requests by being refused. If a key and its account both have a
+// limit, the State shows the one with less left. MaxConcurrentVideos is not counted here,
+// since a video task outlives its request.
 //
-// A caller without limits takes no lock. What is kept of an idle key is dropped
-// when the next minute begins.
+// A caller without limits takes no lock. The counts of an idle key are dropped when the next
+// minute begins.
 type MemoryLimiter struct {
 	// Now is the clock; nil means time.Now. Steps of the wall clock go
 	// unnoticed as long as its times carry a monotonic reading.
@@ -113,8 +112,8 @@ func (m *MemoryLimiter) accountLimits(account string) Limits {
 	return Limits{}
 }
 
-// shard picks by account, and not by key, so that a key and its account lie
-// under the same lock and are counted in one step. The hash is FNV-1a.
+// shard picks by account, not by key, so that one lock covers a key and its account and counts
+// both in one step. The hash is FNV-1a.
 func (m *MemoryLimiter) shard(account string) *shard {
 	hash := uint32(2166136261)
 	for i := range len(account) {

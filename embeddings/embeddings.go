@@ -54,10 +54,9 @@ func Texts(texts ...string) jsontext.Value {
 	return append(raw, ']')
 }
 
-// Handler embeds texts in Go. It is safe for concurrent use. An error that is
-// a *fault.Error reaches the caller as it is; any other becomes an internal
-// error without details. The request is read-only; its base64 is made by the
-// gateway.
+// Handler embeds text in Go. It must be safe for concurrent use and must not change the
+// request. The gateway encodes vectors as base64 if the client asked for that. The caller gets
+// a *fault.Error as it is; any other error becomes an internal error without details.
 type Handler func(ctx context.Context, r *Request) (*Response, error)
 
 // Serve makes an upstream of a Go function.

@@ -3,11 +3,10 @@ package fault
 // Code is a word of the API's error tables (docs/reference/http-api.md, Errors).
 type Code string
 
-// The codes that the gateway itself gives. An upstream's own 4xx keeps the
-// upstream's word. A constant is named for what it means; its value is the word of the
-// API's error tables, which clients compare and which is therefore kept in both of the
-// spellings that those APIs have, snake_case and CamelCase. Two pairs of words differ in the
-// spelling alone, so that a constant's name is not always its word:
+// The codes that the gateway itself gives. A vendor's own 4xx keeps the vendor's code. A
+// constant is named for its meaning. Its value is the word that clients compare, in the
+// spelling of the API that it comes from: snake_case or CamelCase. Two pairs of words differ
+// in spelling only, so a constant's name is not always its word:
 //
 //	"rate_limit_exceeded"  429  RateLimitExceeded   a limit of the gateway's own
 //	"RateLimitExceeded"    429  UpstreamRateLimit   a vendor's limit, at every channel
@@ -18,7 +17,7 @@ const (
 	InvalidMask           Code = "invalid_mask"                // the mask of an image edit is of another size
 	EndpointModelMismatch Code = "endpoint_model_mismatch"     // the model serves another endpoint
 	UnsupportedParameter  Code = "unsupported_parameter"       // the model's upstream has no such field, and the answer would mean something else without it
-	UnsupportedItem       Code = "unsupported_item"            // likewise, of an item of an input
+	UnsupportedItem       Code = "unsupported_item"            // the same for an item of an input
 	ResponseNotFound      Code = "previous_response_not_found" // no such stored response of this account
 	ItemNotFound          Code = "item_not_found"              // no such stored item of this account
 	Unauthorized          Code = "unauthorized"                // key missing or invalid
@@ -36,7 +35,7 @@ const (
 	ConcurrencyExceeded   Code = "ConcurrencyExceeded"         // concurrent video tasks of the key
 	UpstreamRateLimit     Code = "RateLimitExceeded"           // every upstream channel is rate limited
 	ClientGone            Code = "client_gone"                 // the client disconnected; only logs have it
-	CalledOff             Code = "called_off"                  // the gateway gave an upstream's call up, as it was of no use any more; only logs have it
+	CalledOff             Code = "called_off"                  // the gateway cancelled a call to an upstream that was no longer needed; only logs have it
 	InternalError         Code = "internal_error"              // a fault of the gateway
 	InternalServerError   Code = "InternalServerError"         // the upstream's 500
 	NoChannel             Code = "service_unavailable"         // no upstream channel can serve the call
@@ -89,8 +88,7 @@ func (c Code) HTTPStatus() int {
 	return 500
 }
 
-// Known reports whether the code is one of the gateway's own. Any other is an
-// upstream's word, of which there can be any number.
+// Known reports whether the code is one of the gateway's own. Any other code is a vendor's.
 func (c Code) Known() bool {
 	_, ok := statuses[c]
 	return ok

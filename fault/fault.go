@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Error is what went wrong, for one who does not know the code: which word of the API
-// describes it, which request field is at fault and what would be right.
+// Error says what went wrong, in terms of the API: the code, the request field at fault, and
+// what would be right.
 //
-// Act on Code, never on Message. An Error is immutable once returned; use
-// [Error.With] to derive another.
+// Act on Code, never on Message. An Error is immutable once returned; use [Error.With] to
+// derive another.
 type Error struct {
 	// Code is the word of the API's error table.
 	Code Code
@@ -60,10 +60,9 @@ func Wrap(code Code, message string, err error) *Error {
 	return &Error{Code: code, Message: message, Err: err}
 }
 
-// From turns any error into an Error: nil stays nil, an *Error in err's chain
-// is returned as it is, a cancelled context becomes [ClientGone], an expired
-// one [RequestTimeout], and everything else an [InternalError] whose message
-// tells the caller nothing of the cause.
+// From turns any error into an Error. nil stays nil, and an *Error in err's chain is returned
+// as it is. A cancelled context becomes [ClientGone], an expired one [RequestTimeout].
+// Everything else becomes an [InternalError] whose message does not mention the cause.
 func From(err error) *Error {
 	if err == nil {
 		return nil
@@ -81,14 +80,14 @@ func From(err error) *Error {
 	}
 }
 
-// FromPanic is the internal error of a panic with the value p, made where it is recovered.
-// The value can hold anything, a key too, so that neither it nor the stack is in the message:
-// both are in [Error.Err] alone, for the log.
+// FromPanic returns the internal error of a panic with the value p. Call it where the panic is
+// recovered. The value may hold a secret, so value and stack are only in [Error.Err], for the
+// log.
 func FromPanic(p any) *Error {
 	return Wrap(InternalError, "The gateway failed to handle the request.", fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 }
 
-// Recover makes a panic the error at err, by [FromPanic]. It must be deferred itself.
+// Recover turns a panic into the error at err, by [FromPanic]. Defer it directly.
 func Recover(err *error) {
 	if p := recover(); p != nil {
 		*err = FromPanic(p)

@@ -19,23 +19,21 @@ const (
 	KeptFor   = 24 * time.Hour // how long an answer is kept
 )
 
-// Store remembers answers by Idempotency-Key (docs/reference/http-api.md, Headers). It is safe for
-// concurrent use.
+// Store remembers answers by Idempotency-Key (docs/reference/http-api.md, Headers). It is safe
+// for concurrent use.
 //
-// A Store that is also the billing.Meter takes a key with the hold of its request,
-// by a [Claim], and ends that with the hold, by a [Record]. Any other has to be a
-// [Claimer].
+// If the Store is also the billing.Meter, a [Claim] takes a key with the hold of its request,
+// and a [Record] ends the claim with that hold. Any other Store must be a [Claimer].
 type Store interface {
-	// Lookup looks for what became of the first request with a key. It returns its
-	// answer if that was kept, nil if the key is free, and
-	// fault.IdempotencyConflict if the first is still running, had another
-	// content, or was charged and gave an answer that was not kept. It changes
-	// nothing: who gets a key that is free is decided when it is claimed.
+	// Lookup returns the answer of the first request with a key, or nil if the key is free. It
+	// fails with fault.IdempotencyConflict if the first request still runs, had other content,
+	// or was charged and its answer was not kept. It changes nothing: a free key is taken only
+	// when it is claimed.
 	Lookup(ctx context.Context, k Key, content Content) (*Answer, error)
 }
 
-// Claimer is a [Store] beside a billing.Meter that keeps no answers, and for requests
-// that no hold is made for.
+// Claimer is a [Store] beside a billing.Meter that keeps no answers. It also serves requests
+// without a hold.
 type Claimer interface {
 	Store
 	// Claim takes a key for a request, or fails with fault.IdempotencyConflict
@@ -71,9 +69,9 @@ type Claim struct {
 // RecordKind is "claim".
 func (Claim) RecordKind() string { return "claim" }
 
-// Record is the billing.Record that keeps an answer in the transaction of its
-// settlement. Where the settlement captures nothing, the key is freed. The
-// receipt is the settlement's own. Every settlement of a hold with a [Claim] has one.
+// Record is the billing.Record that keeps an answer in the transaction of its settlement. If
+// the settlement captures nothing, the key becomes free again. The receipt is the settlement's
+// own. Every settlement of a hold with a [Claim] has a Record.
 type Record struct {
 	Key     Key
 	Content Content
@@ -100,8 +98,8 @@ func headerBytes(h http.Header) (n int) {
 // RecordKind is "answer".
 func (Record) RecordKind() string { return "answer" }
 
-// ErrTaken is the conflict of a request that comes to claim a key when another has
-// it. If that has ended meanwhile, a second look finds its answer.
+// ErrTaken is the conflict of a request that claims a key which another request has. If that
+// request has ended since, a second look-up finds its answer.
 func ErrTaken(first, again Content) error {
 	if first != again {
 		return ErrMismatch()
@@ -121,8 +119,8 @@ func ErrInProgress() error {
 		Message: "The first request with this Idempotency-Key is still running."}
 }
 
-// ErrNotStored is the conflict of a key whose request was charged and has no answer
-// that could be given again: it was too large, or never whole.
+// ErrNotStored is the conflict of a key whose request was charged and whose answer cannot be
+// repeated: it was too large, or never complete.
 func ErrNotStored() error {
 	return &fault.Error{Code: fault.IdempotencyConflict, Retry: fault.RetryNo, Param: "Idempotency-Key",
 		Message: "The request with this Idempotency-Key was charged, but its answer was not kept: it was too large, or never whole. Use a new key to send the request again."}

@@ -1,5 +1,5 @@
-// Package images is the capability of making pictures of texts and of pictures:
-// its requests and answers, and models that are written in Go.
+// Package images has the requests and answers for generating and editing images, and makes
+// models of Go functions.
 package images
 
 import (
@@ -21,9 +21,9 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a request for pictures. Models whose ids begin with "alpha-" take
-// Input and Parameters, all others Prompt and what follows it. A field that the
-// API does not name goes into Extra and travels unchanged.
+// Request is a request to generate images. Models whose ids begin with "alpha-" take Input and
+// Parameters. All others take Prompt and the fields after it. A field that the API does not
+// name goes into Extra and passes unchanged.
 type Request struct {
 	Model string `json:"model"`
 
@@ -88,11 +88,11 @@ type Parameters struct {
 type Edit struct {
 	Model  string
 	Prompt string // what is to change
-	// Images are the pictures that are changed or combined, PNG, JPEG or WebP
-	// files. How many there may be depends on the model.
+	// Images are the images to edit or combine: PNG, JPEG or WebP files. The model limits their
+	// number.
 	Images []File
-	// Mask is a PNG file of the first image's size, whose transparent area is
-	// what is changed; nil for none.
+	// Mask is a PNG file of the first image's size. Its transparent area is edited. It may be
+	// nil.
 	Mask *File
 
 	N              int64  // pictures that are made; 0 means 1
@@ -107,9 +107,9 @@ type Edit struct {
 	Extra          map[string]string // every other text field
 }
 
-// Handler makes pictures in Go. It is safe for concurrent use. An error that is
-// a *fault.Error reaches the caller as it is; any other becomes an internal
-// error without details. The request is read-only.
+// Handler generates images in Go. It must be safe for concurrent use and must not change the
+// request. The caller gets a *fault.Error as it is; any other error becomes an internal error
+// without details.
 type Handler func(ctx context.Context, r *Request) (*Response, error)
 
 // Serve makes an upstream of a Go function. It does not stream: a call for a
@@ -208,7 +208,7 @@ type Details struct {
 	Extra       jsontext.Value `json:",embed"`
 }
 
-// Images are the pictures, whichever form the answer has.
+// Images returns the images, in whichever form the answer has them.
 func (r *Response) Images() []Image {
 	images := r.Data
 	if r.Output == nil {

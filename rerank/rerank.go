@@ -18,8 +18,8 @@ import (
 type Request struct {
 	Model string `json:"model"`
 	Query string `json:"query"`
-	// Documents are the texts to rank, 1 to 10,000, none of them empty. Two that are
-	// equal are two results.
+	// Documents are the texts to rank: 1 to 10,000, none of them empty. Equal documents get a
+	// result each.
 	Documents []string `json:"documents"`
 	// TopN is how many results are wanted, the most relevant first; 0, or more than
 	// there are documents, means all.
@@ -38,10 +38,10 @@ func (r Request) MarshalJSON() ([]byte, error) {
 	return json.Marshal(members(r))
 }
 
-// Handler ranks documents in Go. It is safe for concurrent use. The results may be in
-// any order and without documents, each index once; all of them, or at least TopN. An
-// error that is a *fault.Error reaches the caller as it is; any other becomes an
-// internal error without details. The request is read-only.
+// Handler ranks documents in Go. It must be safe for concurrent use and must not change the
+// request. It returns each index at most once, in any order and without documents: all of
+// them, or at least TopN. The caller gets a *fault.Error as it is; any other error becomes an
+// internal error without details.
 type Handler func(ctx context.Context, r *Request) (*Response, error)
 
 // Serve makes an upstream of a Go function.

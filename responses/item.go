@@ -40,9 +40,9 @@ type Item struct {
 	Extra jsontext.Value `json:",embed"`
 }
 
-// ArgumentsText is the arguments of a call as the JSON that its tool takes, whichever way
-// Arguments has it: of function_call within a string, of tool_search_call as it is. It
-// is empty where there are none.
+// ArgumentsText returns the arguments of a call as the JSON that its tool takes, or an empty
+// string if there are none. The arguments of a function_call are a JSON string, those of a
+// tool_search_call are an object.
 func (i *Item) ArgumentsText() string {
 	text, ok := rawjson.String(i.Arguments)
 	if !ok && !rawjson.IsNull(i.Arguments) {

@@ -50,8 +50,9 @@ func (r Request) MarshalJSON() ([]byte, error) {
 	return json.Marshal(members(r))
 }
 
-// Field is the JSON of any top-level member of the request as it came; of a request
-// that was made in Go, of those in Extra. It is nil if there is none.
+// Field returns the JSON of a top-level member of the request as the client sent it. For a
+// request that was made in Go it returns a member of Extra. It returns nil if the member is
+// absent.
 func (r *Request) Field(name string) []byte {
 	if r.Body.IsObject() {
 		return r.Body.Raw(name)

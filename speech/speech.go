@@ -95,8 +95,8 @@ func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, e
 
 // Encoder makes MP3 of samples. It is safe for concurrent use.
 type Encoder interface {
-	// Ready is asked before a call whose answer may have to be encoded; it fails
-	// if no MP3 can be made.
+	// Ready fails if no MP3 can be made. The gateway calls it before a request whose answer may
+	// need encoding.
 	Ready() error
 	// Encode begins to read samples, from another goroutine, and returns the
 	// MP3. That ends with io.EOF once samples did and all of it was encoded,

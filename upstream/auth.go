@@ -18,8 +18,8 @@ type Auth struct {
 // AuthBy is a way in which a call carries a key.
 type AuthBy string
 
-// The ways. A key in the address reaches every log between the gateway and the vendor
-// that has addresses, so that ByQuery is for vendors that take it in no other way.
+// The ways to send a key. ByQuery is only for vendors that take no other way: every log of
+// addresses between the gateway and the vendor then has the key.
 const (
 	ByBearer AuthBy = "bearer" // "Authorization: Bearer KEY" (RFC 6750)
 	ByHeader AuthBy = "header" // a header of the vendor's own, with the key alone
@@ -49,7 +49,7 @@ func (a Auth) String() string {
 	return string(a.By) + ":" + a.Name
 }
 
-// Check fails for what is none of the ways, or has a name that cannot stand where it is to.
+// Check fails for an unknown way, or for a name that is not allowed in its place.
 func (a Auth) Check() error {
 	switch a.By {
 	case "", ByBearer, ByNone:

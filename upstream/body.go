@@ -39,9 +39,9 @@ var errNotEditable = errors.New("only a JSON object or a form can be edited")
 // part, after the edits.
 func (b Body) Has(name string) bool { return b.Raw(name) != nil }
 
-// Raw is the value of a top-level member after the edits; nil if there is none.
-// Of a form, it is the first part of that name: a number, true or false where
-// its text is spelled as one, an empty object for a file, else a string.
+// Raw returns the value of a top-level member after the edits, or nil if it is absent. For a
+// form, it returns the first part of that name: a number, true or false if its text is spelled
+// so, an empty object for a file, otherwise a string.
 func (b Body) Raw(name string) []byte {
 	if b.form != nil {
 		return raw(b.form.edited(b.edits), name)
@@ -78,8 +78,8 @@ func (b Body) IsObject() bool { return b.object.Src != nil }
 // Editable reports whether the body has members or parts that can be edited.
 func (b Body) Editable() bool { return b.IsObject() || b.form != nil }
 
-// Form is the form of which the body is made, with the edits; nil if it is made
-// of something else. Only the form that [FormBody] was given is to be closed.
+// Form returns the form of the body with the edits, or nil if the body is not a form. Close
+// only the form that was given to [FormBody].
 func (b Body) Form() *Form {
 	if b.form == nil {
 		return nil
@@ -161,9 +161,9 @@ func (b Body) Open() (io.ReadCloser, int64, error) {
 	return io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
 }
 
-// onceReader is a long body in memory, which it frees when it was read. The
-// answer to it may be a stream that lives for minutes, and http.Transport keeps
-// the body until its end. Close may be called while a Read or WriteTo runs.
+// onceReader is a long body in memory. It frees the body once it was read: the answer may be a
+// stream of minutes, and http.Transport keeps the body until its end. Close is safe to call
+// while a Read or WriteTo runs.
 type onceReader struct {
 	mu     sync.Mutex
 	pieces net.Buffers

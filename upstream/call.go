@@ -26,10 +26,9 @@ type Call struct {
 	// channel, and its driver uses the same key, for all calls of one, while they can.
 	// Zero for none.
 	Session Session
-	// Test says that an operator tries a channel out: whatever becomes of the call,
-	// it counts neither for nor against the channel (a key that the vendor refuses or
-	// limits is left alone all the same). After a good answer the caller may
-	// reset the channel's health (package router).
+	// Test says that an operator tries a channel. The result counts neither for nor against the
+	// channel, except that a key which the vendor refuses or limits is put aside. After a good
+	// answer the caller may reset the channel's health (package router).
 	Test bool
 	// MaxWait is how long the call waits in all for a channel at its limit, or for
 	// one that says when to come back; 0 means a second. A part of a request waits
@@ -41,9 +40,9 @@ type Call struct {
 	Caller      <-chan struct{}
 	ContentType string
 	Body        Body
-	// Request is the typed view of the body ("*chat.Request", …): read-only, as
-	// the caller sent it but for a bound of output that the gateway set, and
-	// without the edits that a channel makes to Body.
+	// Request is the typed view of the body ("*chat.Request", …). It is read-only. It is what
+	// the client sent, with the bound of output that the gateway set, and without the edits that
+	// a channel makes to Body.
 	Request any
 	// Accept, when not nil, judges a Reply before it counts as an answer: it
 	// may read ahead and return a Reply that replays what it read, or an error,
@@ -92,15 +91,15 @@ type Reply struct {
 	Channel string
 	// Key is the [Key.ID] of the vendor's key that the call was made with; empty for none.
 	Key string
-	// Used is that key itself, to which a Router reports how the answer was judged: an error
-	// that the vendor put into it counts against the key, and its text is masked. Nil for
-	// none, or where the driver has reported.
+	// Used is the key itself. A Router reports to it how the answer was judged: an error inside
+	// a 200 counts against the key, and its text is masked. It is nil if there was no key, or if
+	// the driver has reported already.
 	Used *Key
 	// RetryAfter is how long the vendor asks to wait should the answer hold an error; 0 if it
 	// does not say.
 	RetryAfter time.Duration
-	// Moved says that the answer to a call of a session did not come from the channel or
-	// the key that is the first in the session's order: a prompt cache there was missed.
+	// Moved says that the answer did not come from the first channel or key in the session's
+	// order, so that a prompt cache was missed.
 	Moved bool
 	// Dropped are the request fields that the upstream refuses and that were
 	// left out: by its driver, and, as its channel says, by a Router.
@@ -133,10 +132,9 @@ type Attempt struct {
 
 type wireContext struct{}
 
-// WithWire returns a context in which calls to vendors carry h beside what their
-// drivers send: the headers of a trace ("traceparent"), or of a proxy in between.
-// What a driver sets wins over h, which must not change any more. [Call.Observe] returns
-// such a context.
+// WithWire returns a context in which calls to vendors carry h beside what their drivers send:
+// the headers of a trace ("traceparent") or of a proxy. A header that a driver sets wins over
+// h. h must not change afterwards. [Call.Observe] returns such a context.
 func WithWire(ctx context.Context, h http.Header) context.Context {
 	return context.WithValue(ctx, wireContext{}, h)
 }

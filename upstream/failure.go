@@ -16,8 +16,8 @@ import (
 type Failure struct {
 	// Status is the vendor's HTTP status; 0 if there was none.
 	Status int
-	// Sent says that the request may have reached the vendor. Only where it is
-	// false is it certain that nothing was billed.
+	// Sent says that the request may have reached the vendor. Only if it is false is it certain
+	// that nothing was billed.
 	Sent bool
 	// Unasked says that the call never went to the upstream, because it cannot be said in
 	// the upstream's words. That is a property of the channel: a Router asks another one,
@@ -34,9 +34,9 @@ type Failure struct {
 	// through: the credentials or the account (401, 403, quota, arrears), or the way
 	// to the vendor (407, 421, 426).
 	Fatal bool
-	// Ambiguous says of a Fatal failure that only its status says so: vendors also
-	// answer 401, 402 or 403 to a request that they refuse for what it asks, so that
-	// only failures of two accounts show that the channel is out.
+	// Ambiguous marks a Fatal failure that only the status shows. Vendors also answer 401, 402
+	// or 403 to a request that they refuse for its content, so only failures of two accounts
+	// show that the channel is unusable.
 	Ambiguous bool
 	// Oversized says of a Refused request that it exceeds the vendor's rate limit by
 	// its own size: waiting does not help it, and others are not concerned.
@@ -54,8 +54,8 @@ type Failure struct {
 	Err error
 }
 
-// FromStatus is the failure that a vendor's refusing HTTP status means by itself;
-// a driver that reads the body may know better.
+// FromStatus returns the failure that an HTTP status means by itself. A driver that reads the
+// body may know better.
 func FromStatus(status int) *Failure {
 	return &Failure{
 		Status: status, Sent: true, Refused: unbilledStatuses[status],
@@ -70,9 +70,9 @@ func Stated(status int, code string) bool {
 	return status == http.StatusInternalServerError && code != "" && !strings.Contains(strings.ToLower(code), "timeout")
 }
 
-// BadAnswer is the error of a 200 answer that is not what was asked for: malformed, empty, cut
-// or too large. Another channel may be asked. The message is for the client; the cause, which
-// may be nil, for the log.
+// BadAnswer returns the error of a 200 answer that is malformed, empty, cut or too large.
+// Another channel may be tried. The message is for the client; the cause, which may be nil, is
+// for the log.
 func BadAnswer(message string, cause error) *fault.Error {
 	return fault.Wrap(fault.BadGateway, message, &Failure{Status: http.StatusOK, Sent: true, Err: cause})
 }
@@ -172,11 +172,10 @@ var accountStatuses = map[int]bool{
 	http.StatusForbidden:       true,
 }
 
-// misroutedStatuses are those of a call that did not get to the vendor as it should,
-// whatever it asks for and whichever account pays: a proxy in between wants
-// credentials, the address is another's, or the protocol is too old. The operator has
-// to mend that.
-// (A 451 is the caller's: vendors refuse content by it.)
+// misroutedStatuses are those of a call that did not reach the vendor properly, whatever it
+// asks for and whichever account pays: a proxy wants credentials, the address is wrong, or the
+// protocol is too old. The operator must fix that. (451 is the client's: vendors refuse
+// content with it.)
 var misroutedStatuses = map[int]bool{
 	http.StatusProxyAuthRequired:  true,
 	http.StatusMisdirectedRequest: true,

@@ -46,8 +46,8 @@ type Part struct {
 	Content func() (io.ReadCloser, error)
 }
 
-// NewForm makes a form with a boundary of its own. release, which may be nil,
-// frees what holds the parts; see [Form.Close].
+// NewForm makes a form with a new boundary. release, which may be nil, frees what holds the
+// parts; see [Form.Close].
 func NewForm(parts []Part, release func() error) *Form {
 	return &Form{Parts: parts, Boundary: rand.Text(), release: release}
 }
@@ -90,9 +90,8 @@ func (f *Form) Close() (err error) {
 	return err
 }
 
-// Sum is a hash of the parts' names, file names and contents. It is the same
-// for two forms whose parts of different names come in another order or
-// have other content types, or whose boundaries differ.
+// Sum returns a hash of the parts' names, file names and contents. Boundaries, content types,
+// and the order of parts with different names do not change it.
 func (f *Form) Sum() (sum [sha256.Size]byte, err error) {
 	parts := slices.Clone(f.Parts)
 	slices.SortStableFunc(parts, func(a, b Part) int { return strings.Compare(a.Name, b.Name) })

@@ -8,10 +8,10 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// Join is the driver of a vendor that speaks two wires, each at an address of its own: a
-// call goes to main if that supports it, and to other if not. Both have the same keys, and
-// each learns by its own calls which of them the vendor refuses. What else is asked of an
-// upstream, such as a list of models, is asked of main.
+// Join is the driver of a vendor that speaks two wires at two addresses. A call goes to main
+// if main supports it, otherwise to other. Both use the same keys, and each learns from its
+// own calls which keys the vendor refuses. Everything else, such as the list of models, is
+// asked of main.
 func Join(main, other Driver) Driver { return &joined{main, other} }
 
 // joined is what [Join] makes.

@@ -21,12 +21,11 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/internal/rendezvous"
 )
 
-// Keys is a ring of an operator's keys for one vendor, used in turn, but for the calls
-// of a session: those use one key, which has their prompts in its cache. Each key has a
-// circuit breaker, which three refusals in a row open for a time that doubles with
-// every further refusal, and a cooldown while it is at its limit, for as long as the
-// vendor says. The last usable key is used whatever becomes of it. A Keys is safe for
-// concurrent use; a nil one has no keys.
+// Keys is a ring of an operator's keys for one vendor, used in turn. The calls of a session
+// use one key, which has their prompts in its cache. Each key has a circuit breaker: three
+// refusals in a row open it, for a time that doubles with every further refusal. Each also has
+// a cooldown while it is at its limit, for as long as the vendor says. The last usable key is
+// always used. A Keys is safe for concurrent use. A nil Keys has no keys.
 type Keys struct {
 	keys []Key
 	now  func() time.Time
@@ -64,11 +63,11 @@ func NewKeys(keys []secret.String, now func() time.Time) (*Keys, error) {
 	return r, nil
 }
 
-// Next is the key for a call: the one that [Call.Key] names, the first usable one in the
-// order of its session, or the one whose turn it is; nil if the ring has none. Keys that
-// the vendor refused for the call are passed over while there is another. It fails, and
-// nothing is to be sent, if there is no key with the name or its breaker is open.
-// [Key.Report] then takes the outcome of the call.
+// Next returns the key for a call: the one that [Call.Key] names, the first usable one in the
+// order of its session, or the next in turn. It returns nil if the ring is empty. It passes
+// over keys that the vendor refused for this call while there is another. It fails if no key
+// has the name or its breaker is open; send nothing then. Report the outcome of the call to
+// [Key.Report].
 func (r *Keys) Next(call *Call) (*Key, error) {
 	switch {
 	case call.Key != "":
@@ -135,8 +134,8 @@ func (r *Keys) ofSession(call *Call) *Key {
 	return first
 }
 
-// order is that of the keys' ranks for the call's session, so that a key that is added takes
-// its share of the sessions, and leaves all others where they are.
+// order is the order of the keys for the call's session. A key that is added takes its share
+// of the sessions and leaves all others in place.
 func (r *Keys) order(call *Call) iter.Seq[int] {
 	return rendezvous.Order(len(r.keys), func(i int) uint64 { return r.keys[i].point.Rank((*[16]byte)(&call.Session)) })
 }
@@ -202,14 +201,14 @@ func (k *Key) usable(call *Call) bool {
 	return ok
 }
 
-// Report notes how the call went that was made with the key; err is nil after a good
-// answer. It sets [Failure.Key] of the failure in err's chain, and [Failure.OtherKey]
-// where the vendor refused the key or said that it is at its limit, and another key can
-// serve. A nil Key notes nothing. A driver reports what it refuses to answer with, a Router how
-// an answer was judged ([Reply.Used]): one whose status is 200 may hold a refusal.
+// Report notes the outcome of a call that was made with the key; err is nil after a good
+// answer. It sets [Failure.Key] of the failure in err's chain. It sets [Failure.OtherKey] if
+// the vendor refused or limited the key and another key can serve. A nil Key notes nothing. A
+// driver reports the errors that it returns. A Router reports how an answer was judged
+// ([Reply.Used]), since a 200 may hold a refusal.
 //
-// Any caller can provoke a refusal that is about the request, and a limit by a large one.
-// Such a call goes to one other key, so that its requests put no second key aside. An
+// Any client can provoke a refusal that is about its request, or a limit by a large one. Such
+// a call goes to one other key only, so that its requests put no second key aside. An
 // ambiguous refusal counts against a key only if another key then serves the same call.
 func (k *Key) Report(call *Call, err error) {
 	if k == nil {

@@ -179,8 +179,8 @@ type DriverOptions struct {
 	Keys []secret.String
 	// Auth says how calls carry the key; the vendor's own way if zero.
 	Auth Auth
-	// Headers go with every call as they are: never a secret, which they refuse, and
-	// none that the connection or the driver sets. One that a client may send too, such as
+	// Headers go with every call as they are. A secret is refused, and so is a header that the
+	// connection or the driver sets. A header that a client may send too, such as
 	// Anthropic-Beta, replaces the client's.
 	Headers map[string]string
 	// Wire are the operations by which a vendor of OpenAI's wire makes texts:

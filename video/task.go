@@ -125,19 +125,18 @@ func ErrTooManyTasks(most int64) error {
 	return fault.New(fault.ConcurrencyExceeded, fmt.Sprintf("The key has %d video tasks that have not ended, which is as many as it may have. Wait until one has ended.", most))
 }
 
-// Store keeps tasks. Its implementations are safe for concurrent use; an error
-// that is not a *fault.Error means that the store is unavailable.
+// Store keeps tasks. Implementations are safe for concurrent use. An error that is not a
+// *fault.Error means that the store is unavailable.
 //
-// A Store that is also the gateway's billing.Meter takes a [CreateTask] with
-// Reserve (billing.HoldRequest.With) and a [Step] with Settle, each in one
-// transaction with the money.
+// A Store that is also the gateway's billing.Meter takes a [CreateTask] with Reserve
+// (billing.HoldRequest.With) and a [Step] with Settle. Each is one transaction with the money.
 type Store interface {
-	// Add makes a task, unless the key has as many open ones as it may
-	// (fault.ConcurrencyExceeded) or submitted the same a moment ago
-	// (fault.IdempotencyConflict, naming the task).
+	// Add makes a task. It fails with fault.ConcurrencyExceeded if the key has its limit of open
+	// tasks, and with fault.IdempotencyConflict, which names the task, if the key submitted the
+	// same request a moment ago.
 	Add(ctx context.Context, n CreateTask) error
-	// Change applies a step to the task whose Version is one less than the step's;
-	// false if another was faster. answer, which may be nil, is kept with it for
+	// Change applies a step to the task whose Version is one less than the step's. It returns
+	// false if another process changed the task first. It keeps answer, which may be nil, for
 	// duplicates of the submission.
 	Change(ctx context.Context, s Step, answer *idempotency.Record) (bool, error)
 	// Drop forgets a task that no upstream took.
@@ -145,17 +144,17 @@ type Store interface {
 	// Find is the account's task by its id or its upstream's; nil if there is
 	// none.
 	Find(ctx context.Context, account, id string) (*Task, error)
-	// Claim leases to owner, until the given time, at most n open tasks that no
-	// process has leased, those that were polled longest ago first, and renews the
-	// leases that owner has already. It returns all tasks that are owner's now.
+	// Claim leases at most n open tasks to owner until the given time. It takes tasks that no
+	// process has leased, the least recently polled first, and renews owner's leases. It returns
+	// all tasks that owner now has.
 	Claim(ctx context.Context, owner string, until time.Time, n int) ([]*Task, error)
 	// Purge forgets the tasks whose PurgeAt has passed; it returns how many.
 	Purge(ctx context.Context, now time.Time) (int, error)
 }
 
-// Clock is a [Store] with a clock of its own. The processes that share the
-// store use it to decide when a task ends and when its record is purged;
-// without it each uses its own clock. It is safe for concurrent use.
+// Clock is a [Store] with a clock. The processes that share the store use that clock to decide
+// when a task ends and when its record is purged. Without it each process uses its own. It is
+// safe for concurrent use.
 type Clock interface {
 	// Now is the time of the store.
 	Now(ctx context.Context) (time.Time, error)

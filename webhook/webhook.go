@@ -39,10 +39,10 @@ type Outbox interface {
 	Due(ctx context.Context, owner string, until time.Time, n int) ([]Delivery, error)
 	// Done ends a delivery that was received.
 	Done(ctx context.Context, id string, at time.Time) error
-	// Failed records the failed attempt at d, as Due gave it, and ends its lease: the
-	// next attempt is at next, or there is none if final. reason is for the operator.
-	// If d.CreatedAt or d.Tries differ from what is stored, an operator has resent
-	// the delivery meanwhile, and nothing changes.
+	// Failed records a failed attempt at d, as Due returned it, and ends its lease. The next
+	// attempt is at next; if final, there is none. reason is for the operator. Failed changes
+	// nothing if the stored CreatedAt or Tries differ from d's: an operator has resent the
+	// delivery since.
 	Failed(ctx context.Context, d Delivery, next time.Time, reason string, final bool) error
 	// Secrets are the account's, the newest first. If it has none, one is made.
 	Secrets(ctx context.Context, account string) ([]Secret, error)

@@ -19,8 +19,8 @@ type Response struct {
 	Channel, Key string
 	// Tokens are those of the conversation up to its end, where a vendor keeps it.
 	Tokens int64
-	// Items are ids of its output's items, by which Get finds it too: each of them once,
-	// and none of them its own. What Get returns has none.
+	// Items are the ids of its output's items, each once and none of them the response's own.
+	// Get finds the response by them too. What Get returns has no Items.
 	Items []string
 	// Body is what the gateway keeps of it, encrypted.
 	Body []byte
@@ -32,22 +32,22 @@ func (Response) RecordKind() string { return "response" }
 
 // Store keeps responses. It is safe for concurrent use.
 //
-// A response must not be there unless its request was charged. A Store that shares its
+// A response must not be stored unless its request was charged. A Store that shares its
 // database with the meter says so (KeptBy), and the meter stores the response in the
-// transaction of the settlement. Into any other it is put before the settlement, and
-// deleted if there is none.
+// transaction of the settlement. With any other Store, the response is put before the
+// settlement and deleted if there is none.
 type Store interface {
 	// KeptBy reports whether a billing.Meter stores the [Response] that is among the records
 	// of a settlement, so that both are durable or neither is.
 	KeptBy(meter any) bool
-	// Admit counts so many bytes of a response that is about to be stored. It fails with a
-	// fault.InvalidRequest if its account has as much as it may keep for now.
+	// Admit counts the bytes of a response that will be stored. It fails with a
+	// fault.InvalidRequest if its account keeps as much as it may.
 	Admit(account string, bytes int) error
 	// Put stores a response that was admitted, in the place of one of the same account and id.
 	Put(ctx context.Context, r Response) error
-	// Get is the account's response of that id, or the one whose output has an item of
-	// that id; nil if there is none, which is so for another account's and for one that
-	// has expired.
+	// Get returns the account's response with that id, or the one whose output has an item with
+	// that id. It returns nil if there is none, if it is another account's, or if it has
+	// expired.
 	Get(ctx context.Context, account, id string) (*Response, error)
 	// Has reports whether Get would find something by the id, and reads no body for that.
 	Has(ctx context.Context, account, id string) (bool, error)
