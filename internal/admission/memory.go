@@ -47,9 +47,8 @@ func (g *memoryMonitor) overloaded(now time.Time) bool {
 	return g.short.Load()
 }
 
-// sample reads the memory in use. Once memory is short it stays so until a
-// sixteenth of the limit is free again, so that the state does not flap with every
-// call.
+// sample reads the memory in use. Memory that is short stays short until a sixteenth of the
+// limit is free again, so that the state does not flap with every call.
 func (g *memoryMonitor) sample(now time.Time) {
 	used := g.inUse()
 	g.used.Store(used)

@@ -57,9 +57,8 @@ func newQueue(o Options) *queue {
 	}
 }
 
-// acquire takes a slot, or waits for one. A newcomer that may run does not
-// overtake anybody: whatever slot it may take, a waiter that was allowed to would
-// have been granted before.
+// acquire takes a slot or waits for one. A newcomer that gets a slot at once overtakes nobody:
+// a waiter that was allowed to take that slot would already have it.
 func (s *queue) acquire(ctx context.Context, p *auth.Principal, to *place) error {
 	s.mu.Lock()
 	to.account, to.key = s.loads(p)
@@ -185,8 +184,8 @@ func (s *queue) release(p *place) {
 	}
 }
 
-// grantNext grants a slot to the fairest of the waiters that may take one; it
-// reports false if there is none.
+// grantNext grants a slot to the fairest waiter that may take one. It reports false if there
+// is none.
 func (s *queue) grantNext() bool {
 	first := -1
 	for i, w := range s.waiting {

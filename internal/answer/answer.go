@@ -15,9 +15,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Whole is what is wrong with an answer that is to be one JSON object, of which o
-// is the index and err its error: it is none, or it holds an error; nil if it is
-// sound so far.
+// Whole returns what is wrong with an answer that must be one JSON object without an error in
+// it; nil if it is sound so far. o is its index and err the error of indexing it.
 func Whole(o *rawjson.Object, err error) error {
 	if err != nil {
 		return upstream.BadAnswer("The upstream's answer is not one JSON object.", err)
@@ -107,7 +106,7 @@ func ErrorFrame(raw []byte) error {
 	return public
 }
 
-// reported is what a caller reads of an error that is none of its own.
+// reported is what a client reads of an error that is not its own fault.
 const reported = "The upstream reported an error."
 
 const (
@@ -122,8 +121,8 @@ type vendorError struct {
 	wait                       time.Duration // Google's, of a RetryInfo; 0 for none
 }
 
-// read reads an error object, or the document around one, whose error can be a text beside
-// its code. A text alone is a message.
+// read reads an error object or the document around it. A document may have its error as a
+// text beside its code. A text alone is a message.
 func read(raw []byte) (e vendorError) {
 	o, err := rawjson.Index(raw, nil, nil)
 	for _, name := range [...]string{"error", "base_resp"} {
@@ -260,9 +259,9 @@ var statusOf = map[string]int{
 // missingModels are the codes of errors about a model that the vendor does not have.
 var missingModels = map[string]bool{"model_not_found": true}
 
-// OperatorFault is the status that a vendor's code, type or reason means by which it says that
-// the operator's key or vendor account is at fault, whatever the status that it comes with; 0 for any
-// other. Letters count as lower-case ones.
+// OperatorFault returns the status that a vendor's code, type or reason means if it blames the
+// operator's key or vendor account, whatever status came with it. It returns 0 for any other
+// code. Case does not count.
 func OperatorFault(code string) int { return operatorFaults[strings.ToLower(code)] }
 
 // operatorFaults is the table of [OperatorFault].

@@ -9,10 +9,10 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
-// Words is what an error body says to its reader, in whichever form: OpenAI's, an object with
-// a list of errors, a message of its own or a detail (FastAPI), or plain text. It is empty
-// for HTML, which is a proxy's page and no answer of the vendor's, and for other JSON. The
-// text is bounded and has no control characters.
+// Words returns the text of an error body for a reader. It knows OpenAI's form, an object with
+// a list of errors, a member message or detail (FastAPI), and plain text. It returns nothing
+// for HTML, which is a proxy's page, and for other JSON. The text is bounded and has no
+// control characters.
 func Words(body []byte) string {
 	body = bytes.TrimSpace(body)
 	o, err := rawjson.Index(body, nil, nil)

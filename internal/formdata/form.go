@@ -63,9 +63,9 @@ type Options struct {
 	Owner string
 }
 
-// Read reads a form to its end, the bytes behind it included. What is wrong
-// with it is a 400, a disk that does not take it a 503, and an error of body is
-// returned as it is, wrapped. Close the form when it is not needed any more.
+// Read reads a form to its end, with the bytes after it. Its error is a 400 if the form is
+// wrong, a 503 if the disk takes no more, or body's own, wrapped. Close the form when it is no
+// longer needed.
 func Read(body io.Reader, boundary string, o Options) (*upstream.Form, error) {
 	s := &spool{options: o, left: memory}
 	in := &source{body: bufio.NewReaderSize(body, window)}
@@ -80,11 +80,10 @@ func Read(body io.Reader, boundary string, o Options) (*upstream.Form, error) {
 	return upstream.NewForm(parts, s.close), nil
 }
 
-// readParts has mime/multipart read the parts, with something around the body. A
-// part before it holds what stands before the first boundary, and has the lines of
-// the form end with CR and LF. Behind it comes a line break, which the last boundary
-// may lack, and then an error, since mime/multipart takes headers that are cut off
-// for the end of the form.
+// readParts has mime/multipart read the parts, with something added around the body. A part
+// before it holds what stands before the first boundary, and makes the lines of the form end
+// with CR LF. After the body come a line break, which the last boundary may lack, and an
+// error: mime/multipart takes cut-off headers for the end of the form.
 func readParts(in *source, boundary string, s *spool) (parts []upstream.Part, err error) {
 	r := multipart.NewReader(io.MultiReader(strings.NewReader("--"+boundary+"\r\n\r\n"), in, strings.NewReader("\r\n"), cutOff{}), boundary)
 	before, err := r.NextRawPart()

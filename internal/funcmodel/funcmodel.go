@@ -112,10 +112,10 @@ func Whole[R, A, P any](answer func(ctx context.Context, r *R) (*A, error), cut 
 	}
 }
 
-// Events answers with a stream: each piece that the iterator yields is framed as
-// events, and end closes a complete stream. An error of the iterator ends it. The
-// iterator's loop ends at the latest when the reply's body is closed or, where a Read
-// waits for it then, when that returns, for which ctx has to end.
+// Events answers with a stream: each piece of the iterator is framed as events, and end closes
+// a complete stream. An error of the iterator ends the stream. Closing the reply's body ends
+// the iterator's loop. If a Read waits for the iterator then, the loop ends when that Read
+// returns, which needs ctx to end.
 func Events[T any](ctx context.Context, pieces iter.Seq2[T, error], frame func(dst []byte, piece T) ([]byte, error), end string) *upstream.Reply {
 	next, stop := iter.Pull2(pieces)
 	return Reply("text/event-stream", &events[T]{ctx: ctx, next: next, stop: stop, frame: frame, end: end})

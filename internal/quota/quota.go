@@ -30,11 +30,10 @@ func (c *Count) Give(n int64) { c.used.Add(-n) }
 // Used is how much is in use.
 func (c *Count) Used() int64 { return c.used.Load() }
 
-// Fair is how much is in use by several owners together. One owner may have at
-// most three times as much as it leaves free, so that there is something left for
-// whoever comes next, and the less the more owners there are (dynamic thresholds,
-// as switches share their buffers). The zero Fair is of nothing; it is safe for
-// concurrent use.
+// Fair counts what several owners use of one quantity. One owner may use at most three times
+// as much as it leaves free. So something is left for the next owner, and the share shrinks as
+// owners are added (dynamic thresholds, as switches share their buffers). The zero Fair has
+// nothing. It is safe for concurrent use.
 type Fair struct {
 	mu     sync.Mutex
 	used   int64

@@ -32,8 +32,8 @@ func (q *Quota) RefuseRequest() error {
 	return errReached(q.Left, "The limit of this %s is reached: %d requests per minute (rpm).", q.Whose, q.RPM)
 }
 
-// FitsTokens reports whether so many more tokens fit into the minute. A request without
-// tokens, such as one for an image, fits also into a minute whose tokens are overdrawn.
+// FitsTokens reports whether the tokens still fit into the minute. A request without tokens,
+// such as one for an image, fits even if the minute's tokens are overdrawn.
 func (q *Quota) FitsTokens(tokens int64) bool {
 	return q.TPM <= 0 || tokens == 0 || (!q.neverFits(tokens) && q.Tokens <= q.TPM-tokens)
 }

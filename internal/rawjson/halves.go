@@ -9,11 +9,11 @@ import (
 // replacement is U+FFFD as an escape, which is as long as that of half a character.
 const replacement = `\uFFFD`
 
-// Mend makes vendors' JSON readable that is strict but for its characters: text is src with
-// bytes that are no UTF-8 replaced by U+FFFD, and decodable the same with the escape of each
-// half of a character replaced too. Both have equal offsets, so that an index of decodable
-// is one of text, which has what is valid JSON as it came. It reports false if src needs none
-// of this.
+// Mend makes a vendor's JSON readable that is strict except for its characters. text is src
+// with bytes that are not UTF-8 replaced by U+FFFD. decodable is text with the escape of each
+// lone surrogate replaced too. Both have equal offsets, so an index of decodable is an index
+// of text, which keeps everything that is valid JSON. Mend reports false if src needs no
+// mending.
 func Mend(src []byte) (text, decodable []byte, ok bool) {
 	text = src
 	if !utf8.Valid(src) {

@@ -86,9 +86,9 @@ func (o *Object) Apply(dst []byte, edits ...Edit) []byte {
 	return w.out
 }
 
-// ApplyInPlace is [Object.Apply] that writes over Src, of which the Object is then no index
-// any more, if all that the edits change is the value of one member, as is usual of an answer;
-// else the result lies elsewhere. Values must not lie in Src.
+// ApplyInPlace is [Object.Apply] that writes over Src if the edits change the value of one
+// member only, as most answers need. The Object is then no longer an index of Src. Otherwise
+// the result is a copy. Values must not lie in Src.
 func (o *Object) ApplyInPlace(edits ...Edit) []byte {
 	var change *Edit
 	for i := range edits {
@@ -115,8 +115,8 @@ func (o *Object) ApplyInPlace(edits ...Edit) []byte {
 	return out
 }
 
-// changedBy reports whether the edit, made first, changes the object: what is to go or to get
-// another name may not be there.
+// changedBy reports whether the edit, if made first, changes the object. A member that is
+// deleted or renamed may be absent.
 func (o *Object) changedBy(e *Edit) bool {
 	missing := o.Raw(e.Name) == nil
 	return !(missing && (e.Value == nil || e.Rename != "") || e.Rename != "" && e.Rename == e.Name)
@@ -208,8 +208,8 @@ func (o *Object) replace(dst []byte, name string, value []byte) (out []byte, ok 
 	return append(dst, o.Src[old.End:]...), true
 }
 
-// Pieces is [Object.Apply] without a copy of what is long: its result in pieces, of which
-// those values that have at least so many bytes share the memory of Src and of the edits.
+// Pieces is [Object.Apply] without copying long values. It returns the result in pieces.
+// Values of at least long bytes share the memory of Src and of the edits.
 func (o *Object) Pieces(long int, edits ...Edit) [][]byte {
 	var few [16]slot
 	slots, _ := o.edited(few[:0], edits)
@@ -349,11 +349,11 @@ func (o *Object) render(w *writer, slots []slot) {
 	w.add(o.Src[tail:])
 }
 
-// Index checks that src is exactly one JSON object within [MaxDepth] and the
-// rules, and returns the index of its members; it fails with a *SyntaxError.
-// visit, when not nil, is called at each top-level value and must consume it
-// with exactly one call of the Reader; its own error ends the walk and is
-// returned as it is. It is not called at the objects that rules.Nested names.
+// Index checks that src is exactly one JSON object within [MaxDepth] and the rules, and
+// returns the index of its members. It fails with a *SyntaxError. visit, if not nil, is called
+// at each top-level value, except the objects that rules.Nested names. It must consume the
+// value with exactly one call of the Reader. Its own error ends the walk and is returned as it
+// is.
 func Index(src []byte, rules *Rules, visit func(r *Reader, name []byte) error) (Object, error) {
 	var obj Object
 	err := IndexInto(&obj, src, rules, visit)
@@ -401,9 +401,9 @@ func IndexInto(obj *Object, src []byte, rules *Rules, visit func(r *Reader, name
 	return r.End()
 }
 
-// Index consumes a value that is an object, and indexes its members into obj, whose memory
-// is used again and whose Src is the value alone. visit is as in [Index], and sees where
-// things stand in the whole document. After an error obj is of no use.
+// Index consumes an object and indexes its members into obj, which reuses its memory; obj.Src
+// is the object alone. visit is as in [Index], and sees offsets in the whole document. After
+// an error obj is of no use.
 func (r *Reader) Index(obj *Object, visit func(r *Reader, name []byte) error) error {
 	r.Kind()
 	start := r.next

@@ -1,5 +1,5 @@
-// Package rawjson reads JSON strictly in one pass and edits it by splicing, so
-// that what was not edited stays as it came, byte for byte.
+// Package rawjson reads JSON strictly in one pass and edits it by splicing. What was not
+// edited keeps its bytes.
 package rawjson
 
 import (
@@ -89,10 +89,10 @@ var kinds = [256]byte{
 	'0': '0', '1': '0', '2': '0', '3': '0', '4': '0', '5': '0', '6': '0', '7': '0', '8': '0', '9': '0',
 }
 
-// Kind is the first byte of the next value ('{', '[', '"', 't', 'f', 'n', or '0' for any
-// number), or '}' or ']' where one of these stands instead of a value, even if it is not
-// the one that ends what is open. It is 0 at the end, at a byte that begins no token, and
-// where a comma or a colon is missing or out of place.
+// Kind returns the first byte of the next value: '{', '[', '"', 't', 'f', 'n', or '0' for any
+// number. It returns '}' or ']' if one stands there instead of a value, even the wrong one. It
+// returns 0 at the end, at a byte that begins no token, and where a comma or a colon is
+// missing or misplaced.
 func (r *Reader) Kind() byte {
 	if r.kind != 0 {
 		return r.kind

@@ -26,8 +26,7 @@ type Rules struct {
 	Unique bool
 	// Once refuses a repeated name at those levels that is one of Billed.
 	Once bool
-	// Billed are lower-case ASCII names of which no case variant may stand at
-	// those levels.
+	// Billed are lower-case ASCII names. No case variant of them may stand at those levels.
 	Billed []string
 	// Nested are the top-level objects whose members obey the same rules.
 	Nested []string
@@ -102,11 +101,10 @@ func mixed[S string | []byte](name S) bool {
 // lower-case ASCII names.
 type Names []string
 
-// Find is the index of a member's name, -1 if it is none of the names. seen are
-// the names that the object had before, a bit each. It fails with a *SyntaxError
-// if the name is given again or is a case variant of one of the names: a vendor
-// that takes the last, or minds no case, would read another value than the one
-// that was checked and counted.
+// Find returns the index of a member's name among the names, or -1. seen has a bit for each
+// name that the object had before. Find fails with a *SyntaxError if the name is repeated or
+// is a case variant of one of the names: a vendor that takes the last one, or ignores case,
+// would read another value than the one checked and counted.
 func (n Names) Find(name []byte, key Span, seen *uint64) (int, error) {
 	for i := range n {
 		if string(name) != n[i] {

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// special has the highest bit of each byte set that ends the plain text of a JSON
-// string: a quote, a backslash, a control character, or one that is not ASCII. Bits above
-// the lowest that is set may be wrong, and other bits say nothing: see highs.
+// special sets the highest bit of each byte that ends the plain text of a JSON string: a
+// quote, a backslash, a control character, or a byte that is not ASCII. Only the lowest bit
+// that is set is certain; see highs.
 func special(eight uint64) uint64 {
 	const ones = 0x0101010101010101
 	quote := eight ^ ones*2 // below 0x21 where a quote or a control character stands: it swaps '"' and ' '

@@ -13,9 +13,8 @@ import (
 // up to Most. It is used by one goroutine.
 type Backoff struct {
 	First, Most time.Duration
-	// Rand returns a number from 0 to n-1, by which a wait is up to a quarter
-	// shorter, so that what failed together is not tried again together; nil for
-	// exact waits.
+	// Rand returns a number from 0 to n-1. It makes a wait up to a quarter shorter, so that
+	// items that failed together are not retried together. nil means exact waits.
 	Rand func(n int64) int64
 	last time.Duration
 }
@@ -39,9 +38,9 @@ type Options struct {
 	Backoff Backoff // the waits of each key, which has a copy of its own
 }
 
-// Queue holds items until an attempt of them succeeds. Those of one key are tried
-// one after the other, keys at the same time, so that one key whose items fail
-// does not delay the others. It is safe for concurrent use.
+// Queue holds items until an attempt at them succeeds. Items of one key are tried one after
+// the other, different keys at the same time, so that a failing key does not delay the others.
+// It is safe for concurrent use.
 type Queue[T any] struct {
 	options Options
 	try     func(ctx context.Context, item T, tries int) error

@@ -12,10 +12,9 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// The rules of JSON request bodies: names are unique, and those that the gateway
-// reads, edits or counts are spelled exactly, at the top level and directly inside the
-// objects that decide a price or a bound; and a body holds no more than its bounds
-// say. They are read-only.
+// The rules of JSON request bodies. Names are unique. Names that the gateway reads, edits or
+// counts are spelled exactly, at the top level and directly inside the objects that decide a
+// price or a bound. A body holds no more than its bounds allow. They are read-only.
 var (
 	// Body is for conversations, with the properties of their tools' schemas.
 	Body = &rawjson.Rules{
@@ -27,8 +26,8 @@ var (
 		Unique: true, Billed: slices.Concat(billed, billedOfItems), Nested: slices.Concat(nested, []string{"text", "reasoning"}),
 		Bounds: rawjson.Bounds{TopMembers: 1024, Members: 16_384, Tokens: 1 << 20},
 	}
-	// Small is for a body that has few fields, though long ones: of pictures, videos
-	// and speech.
+	// Small is for bodies with few fields, some of them long: those of images, videos and
+	// speech.
 	Small = &rawjson.Rules{
 		Unique: true, Billed: billed, Nested: nested,
 		Bounds: rawjson.Bounds{TopMembers: 1024, Members: 1024, Tokens: 16_384},
@@ -112,11 +111,11 @@ func Read(o *rawjson.Object, rules *rawjson.Rules, data []byte, name string, vis
 	return nil
 }
 
-// Encode marshals a request that was made in Go and has it read as one that came over
-// the wire, so that both obey the same rules. read gets the typed request too, whose
-// fields need not be decoded again, but nil if it has an Extra, which may name what has
-// a field of its own. members is typed without its methods: MarshalJSON, which it has for
-// encoding/json, costs a copy of the body and a second look at all of it.
+// Encode marshals a request that was made in Go and reads it as one that came over the wire,
+// so that both obey the same rules. read also gets the typed request, whose fields it need not
+// decode again. It gets nil if the request has an Extra, which may name a member that has a
+// field. members is typed without its methods: its MarshalJSON, for encoding/json, would copy
+// the body and read all of it a second time.
 func Encode[T, R any](typed *T, members any, hasExtra bool, read func(data []byte, typed *T) (*R, error)) (*R, error) {
 	data, err := json.Marshal(members)
 	switch {
@@ -137,7 +136,7 @@ type Row[R any] struct {
 	Name  string
 	Check Check                    // without OK, if every value is allowed
 	Into  func(r *R) any           // points to where the value goes; nil if it goes nowhere
-	Then  func(r *R, value []byte) // what else is done with a value that obeys; may be nil
+	Then  func(r *R, value []byte) // what is done with a valid value besides; may be nil
 }
 
 // Read checks the members of a request's body in their order and copies those that obey
@@ -251,7 +250,7 @@ func Set(into any, raw []byte, typed bool) {
 	}
 }
 
-// texts are the strings of a list, or the one that stands in the place of a list.
+// texts returns the strings of a list, or the one string that stands instead of a list.
 func texts(raw []byte) []string {
 	if s, ok := rawjson.String(raw); ok {
 		return []string{s}

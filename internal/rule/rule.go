@@ -151,8 +151,8 @@ func (p *Problem) Adopt(part Problem) {
 	}
 }
 
-// AllObey notes the first row of the table whose rule a member of the object breaks,
-// prefix before its name, and reports whether there is none. A null counts as absent.
+// AllObey notes the first row of the table whose rule a member of the object breaks, with
+// prefix before its name. It reports whether all members obey. A null counts as absent.
 func (p *Problem) AllObey(t Table, o *rawjson.Object, prefix string) bool {
 	all := true
 	for _, f := range t {
@@ -164,9 +164,8 @@ func (p *Problem) AllObey(t Table, o *rawjson.Object, prefix string) bool {
 	return all
 }
 
-// MaxElements is how many messages, content blocks, tools and tool calls a
-// request may have in all, and how many elements any other list that is
-// decoded.
+// MaxElements is the most messages, content blocks, tools and tool calls of a request
+// together, and the most elements of any other list that is decoded.
 const MaxElements = 16_384
 
 // Schema notes a JSON Schema that is too large to be decoded, and reports whether

@@ -29,10 +29,9 @@ type PassUnpriced func(name, spelled string) bool
 // allows is f, which may be nil.
 func (f PassUnpriced) allows(name, spelled string) bool { return f != nil && f(name, spelled) }
 
-// unpricedField is a request member that no price row covers: it costs money that
-// the vendor's counts do not show, or it makes the upstream use another model,
-// address or account than the gateway has priced. Prepaid billing refuses it
-// (docs/reference/billing.md).
+// unpricedField is a request member without a price. It costs money that the vendor's counts
+// do not show, or it makes the upstream use another model, address or account than the gateway
+// has priced. Prepaid billing refuses it (docs/reference/billing.md).
 type unpricedField struct {
 	why string // completes "The field … "
 	// free reports values that cost nothing more; nil means none but null and
@@ -207,10 +206,10 @@ func Folded(name string) string {
 	return name
 }
 
-// CheckUnpriced refuses the first member of a request that costs money without a
-// price, or chooses another model or account, unless its value costs nothing or pass
-// lets it through. tiers are the service tiers that cost no more than the price says.
-// Case variants of a name are found too: some vendors mind no case.
+// CheckUnpriced refuses the first member of a request that costs money without a price, or
+// that chooses another model or account. A member passes if its value costs nothing or if pass
+// allows it. tiers are the service tiers that cost no more than the price. Case variants of a
+// name are refused too: some vendors ignore case.
 func CheckUnpriced(o *rawjson.Object, s Scope, tiers []string, pass PassUnpriced) error {
 	for i := range o.Members {
 		m := &o.Members[i]

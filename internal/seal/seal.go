@@ -1,5 +1,5 @@
-// Package seal encrypts what the gateway gives to callers or to a database and reads
-// again later, with keys that are derived from the secrets of the deployment.
+// Package seal encrypts what the gateway gives to clients or to a database and reads again
+// later. Its keys are derived from the secrets of the deployment.
 package seal
 
 import (
@@ -14,10 +14,9 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 )
 
-// Secrets are the secrets of a deployment, which all of its servers have: the first one
-// is for what is made now, and all of them open what was made before, so that a secret
-// can be replaced without a moment at which something cannot be read. They are safe for
-// concurrent use.
+// Secrets are the secrets of a deployment, the same on all of its servers. The first one
+// encrypts. All of them decrypt, so that a secret can be replaced while older data stays
+// readable. They are safe for concurrent use.
 type Secrets struct{ roots []secret.String }
 
 // New returns the secrets, whose text should have at least 128 random bits. With none

@@ -51,12 +51,12 @@ type Event struct {
 	Whole bool
 }
 
-// Reader takes events out of a byte stream. Lines may end in LF, CRLF or CR, a
-// byte order mark may stand first, and the space after "data:" may be missing.
+// Reader takes events out of a byte stream. Lines may end in LF, CRLF or CR, a byte order mark
+// may come first, and the space after "data:" may be missing.
 //
-// The first byte that is no white space decides what the source is, whatever label it came
-// with: a bracket begins a JSON document, which is one event, and "<" a web page. All else
-// is a stream.
+// The first byte that is not white space decides what the source is, whatever its content type
+// says. A bracket begins a JSON document, which is one event, and "<" begins a web page.
+// Everything else is a stream.
 //
 // A Reader is for one goroutine at a time.
 type Reader struct {
@@ -85,11 +85,11 @@ type Reader struct {
 	name string // of the events that pooled.head is the head of
 }
 
-// NewReader returns a Reader of src. limit is the most bytes that the data of
-// one event may have, 0 means [DefaultLimit]; a line of another kind is held to
-// it as well. The Reader does not close src. Call Release when done.
+// NewReader returns a Reader of src. limit is the most bytes of one event's data, and of a
+// line of another kind; 0 means [DefaultLimit]. The Reader does not close src. Call Release
+// when done.
 //
-// A nil src is for a stream that somebody else reads: [Reader.Push] takes its bytes.
+// A nil src is for a stream that the caller reads: [Reader.Push] takes its bytes.
 func NewReader(src io.Reader, limit int) *Reader {
 	if limit <= 0 {
 		limit = DefaultLimit
@@ -304,9 +304,9 @@ func (r *Reader) nextLine() (span, bool) {
 	return line, true
 }
 
-// lineEnd is where the first line end at or after r.pos stands, or r.end.
-// It looks for LF and CR in windows, so that a stream which has only one of
-// them does not make it search the whole buffer for the other at every line.
+// lineEnd returns the offset of the first line end at or after r.pos, or r.end. It looks for
+// LF and CR in windows. A stream that has only one of them then does not search the whole
+// buffer for the other at every line.
 func (r *Reader) lineEnd() int {
 	const window = 1024
 	for r.scanned < r.end {
@@ -479,9 +479,8 @@ func (r *Reader) fill() {
 	r.err = io.ErrNoProgress
 }
 
-// compact moves what is still needed, the event's data so far and the unread
-// bytes, together at the front of the buffer, unless nothing would be gained or
-// half of the buffer is free anyway.
+// compact moves the event's data so far and the unread bytes to the front of the buffer. It
+// does nothing if that gains nothing or half of the buffer is free.
 func (r *Reader) compact() {
 	buf, to := r.pooled.buf, 0
 	if r.pos < r.end && r.end <= len(buf)/2 {

@@ -95,8 +95,7 @@ type Media struct {
 	Bytes, Quarters           int64
 }
 
-// AddImage counts a picture whose content is the JSON string raw or, if it is
-// linked, whose URL is.
+// AddImage counts an image. raw is the JSON string of its content or, if linked, of its URL.
 func (m *Media) AddImage(raw []byte, linked bool) {
 	m.Images++
 	if linked {
@@ -108,10 +107,9 @@ func (m *Media) AddImage(raw []byte, linked bool) {
 // Document is the media type of a document whose content does not say it.
 const Document = "application/pdf"
 
-// AddFile counts a video, a sound or a document whose content is the JSON
-// string raw or, if it is linked, whose URL is. kind is its media type, of a
-// content that does not say it: [Document] where a document is expected, and
-// nothing else can be text.
+// AddFile counts a video, a sound or a document. raw is the JSON string of its content or, if
+// linked, of its URL. kind is the media type of content that does not say it. It is [Document]
+// where a document is expected; nothing else can be text.
 func (m *Media) AddFile(raw []byte, linked bool, kind string) {
 	m.Files++
 	if linked {
@@ -131,10 +129,10 @@ func (m *Media) Merge(n Media) {
 	m.Bytes, m.Quarters = m.Bytes+n.Bytes, m.Quarters+n.Quarters
 }
 
-// inline counts the content of a file by its kind and its bytes. A sound or a
-// film has many bytes for each token, and a PDF may have few. Only a document whose
-// bytes are text is estimated as one, whatever its caller calls it: a vendor counts
-// a short film of a few bytes for its seconds.
+// inline counts the content of a file by its kind and its bytes. A sound or a video has many
+// bytes for each token, and a PDF may have few. Only a document whose bytes are text is
+// estimated as text, whatever its client calls it: a vendor counts a short video of a few
+// bytes by its seconds.
 func (m *Media) inline(raw []byte, kind string) {
 	const perToken = 16 // bytes of a sound or a film, at least
 	document := kind == Document
@@ -161,8 +159,8 @@ func (m *Media) inline(raw []byte, kind string) {
 	}
 }
 
-// isText reports whether the content of a data URL begins as text does, and not as a
-// PDF, of which readers look for the header in the first 1,024 bytes.
+// isText reports whether the content of a data URL begins as text does. A PDF does not:
+// readers look for its header in the first 1,024 bytes.
 func isText(content []byte, encoded bool) bool {
 	const most = 4 << 10 // has as many and the header, whatever is escaped
 	head := bytes.ReplaceAll(content[:min(len(content), most)], []byte(`\/`), []byte("/"))

@@ -1,6 +1,5 @@
-// Package tokencount reads the counts of tokens and pictures that upstreams
-// report, and estimates how many tokens a text has, for holds and for charges
-// where an upstream reported nothing.
+// Package tokencount reads the counts of tokens and images that upstreams report. It also
+// estimates the tokens of a text, for holds, and for charges if an upstream reported nothing.
 package tokencount
 
 import (

@@ -1,6 +1,6 @@
-// Package via detects request loops between gateways. A gateway writes its name into
-// the Via header of what it sends to a vendor (RFC 9110, section 7.6.3), and refuses a
-// request that already has it.
+// Package via detects request loops between gateways. A gateway writes its name into the Via
+// header of its requests to vendors (RFC 9110, section 7.6.3). It refuses a request that
+// already has that name.
 package via
 
 import (
@@ -15,9 +15,8 @@ import (
 // Header is the header that names the gateways which a request has passed.
 const Header = "Via"
 
-// Most is how many gateways of this kind a request may have passed. A short
-// chain is legitimate; a longer one is a loop through nodes that each have a name of
-// their own.
+// Most is how many gateways of this kind a request may have passed. A short chain is
+// legitimate. A longer one is a loop through nodes with different names.
 const Most = 4
 
 const (

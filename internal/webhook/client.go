@@ -139,8 +139,8 @@ const (
 	Delivered Outcome = "delivered" // a 2xx answer
 	Gone      Outcome = "gone"      // a 410 answer: the receiver wants no more attempts
 	Retry     Outcome = "retry"     // anything else that went wrong
-	// Refused is an address to which nothing is sent. It is retried like any
-	// failure: the name may resolve to another address by then.
+	// Refused means that the address is not allowed. It is retried like any failure: the name
+	// may resolve to another address later.
 	Refused Outcome = "refused"
 )
 
@@ -168,8 +168,8 @@ func resultOfStatus(status int) Result {
 	return Result{Retry, status, said}
 }
 
-// resultOfError is the result of a request that failed. The texts of errors may
-// hold bytes of the answer or the address: the reason names their kinds alone.
+// resultOfError returns the result of a request that failed. An error's text may hold bytes of
+// the answer or the address, so the reason names only the error's kind.
 func resultOfError(err error) Result {
 	var closed *netguard.Inside
 	if errors.As(err, &closed) {

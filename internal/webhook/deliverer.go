@@ -234,9 +234,9 @@ func outboxBackoff() retryqueue.Backoff {
 	return retryqueue.Backoff{First: time.Second, Most: 30 * time.Second}
 }
 
-// record writes the result of an attempt to the outbox, even if ctx has ended
-// meanwhile. While the outbox fails it retries until the lease ends, and keeps the
-// worker so long: nothing more is sent of which the result could not be kept.
+// record writes the result of an attempt to the outbox, even if ctx has ended. While the
+// outbox fails, it retries until the lease ends and keeps the worker busy: nothing more is
+// sent whose result could not be recorded.
 func (d *Deliverer) record(ctx context.Context, t task, write func(context.Context) error) {
 	for backoff := outboxBackoff(); ; {
 		err := d.callOutbox(context.WithoutCancel(ctx), write)

@@ -23,9 +23,9 @@ type task struct {
 	until    time.Time
 }
 
-// queue holds what waits for a worker. Accounts take turns, and within an account
-// its receivers do, so that neither an account with many receivers nor a receiver
-// with many deliveries delays the others. It is used by one goroutine.
+// queue holds deliveries that wait for a worker. Accounts take turns, and so do the receivers
+// of an account. Neither an account with many receivers nor a receiver with many deliveries
+// delays the others. One goroutine uses it.
 type queue struct {
 	idle       int            // workers
 	perHost    int            // attempts at once with one receiver
@@ -127,8 +127,8 @@ func (q *queue) next(until time.Time) (task, bool) {
 	return task{}, false
 }
 
-// startable is the receiver of which an attempt may start: of those accounts and
-// receivers that may have one more, the first in turn. It is nil if there is none.
+// startable returns the next receiver for which an attempt may start. Its account and the
+// receiver itself have room for one more. It is nil if there is none.
 func (q *queue) startable() (key receiverKey, first *receiverQueue) {
 	turn := 0 // of first's account
 	for k, r := range q.receivers {

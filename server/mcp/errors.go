@@ -19,8 +19,8 @@ import (
 // errorMember is the member of a failed result's _meta that programs read.
 const errorMember = "tollhouse.ai/error"
 
-// adviceTable says what a model does best about an error. The first row counts
-// whose code is the error's, else that of its status.
+// adviceTable says what a model should do about an error. The first row with the error's code
+// counts, otherwise the row of its status.
 var adviceTable = []struct {
 	code   fault.Code
 	status int

@@ -188,9 +188,9 @@ func checkBatch(data []byte) error {
 // requestKey is a request's id as a key: the number 1 and the text "1" are two.
 func requestKey(id jsontext.Value) string { return strings.TrimSpace(string(id)) }
 
-// checkOrigin refuses what a web page of another origin sends: a page can make a
-// browser call a server that only the browser's machine reaches, under a name
-// that the page's owner lets point there (DNS rebinding).
+// checkOrigin refuses requests of web pages of other origins. Such a page can make a browser
+// call a server that only the browser's machine reaches, under a name that the page's owner
+// points there (DNS rebinding).
 func (h *Handler) checkOrigin(r *http.Request) error {
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(h.o.Origins, origin) {
@@ -228,10 +228,10 @@ func isLoopback(host string) bool {
 // sessionHeader names a session of the versions of the protocol that have them.
 const sessionHeader = "Mcp-Session-Id"
 
-// A session's id proves by itself that it was given out for the key that comes
-// with it: it ends in a code of the rest that only who has the key can make. So
-// nothing is kept of a session, and any node knows its ids, before a restart and
-// after it; and an id is worth nothing with another key.
+// A session's id proves that it was issued for the key that comes with it: it ends in an
+// authentication code that only the key's holder can make. So the server keeps nothing of a
+// session, any node knows its ids, also after a restart, and an id is worthless with another
+// key.
 
 // newSession is the id of a session that the exchange with this id opens.
 func newSession(exchange, token string) string {
@@ -298,8 +298,8 @@ func (r *runningRequests) end(which requestName) {
 	}
 }
 
-// ioTimeout is how long the next 64 KiB of a message, or its rest, may take to come,
-// and how long one write to a client may take.
+// ioTimeout is how long the next 64 KiB of a message, or its rest, may take to arrive. It also
+// bounds one write to a client.
 const ioTimeout = 30 * time.Second
 
 // writer is the response to one request. Each write has a deadline, and while a

@@ -25,9 +25,9 @@ import (
 type Options struct {
 	// Version is that of the program, as clients see it; empty means "dev".
 	Version string
-	// Origins are web pages that may call, as a browser's Origin header names them
-	// ("https://app.example.com"). Pages of this machine may always; any other
-	// request with an Origin is refused, whatever key it brings.
+	// Origins are the web pages that may call, as a browser's Origin header names them
+	// ("https://app.example.com"). Pages of this machine always may. Any other request with an
+	// Origin is refused, whatever key it brings.
 	Origins []string
 	// MaxBody is the largest message of a client in bytes; zero means 32 MiB.
 	MaxBody int64

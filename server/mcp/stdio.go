@@ -247,7 +247,7 @@ func (b *bridge) refuse(id jsontext.Value, code int, message string) {
 // that the model reads what to do about it.
 func (b *bridge) refused(m rpc, status int, data []byte) error {
 	var answer rpc
-	_ = json.Unmarshal(data, &answer, jsontext.AllowDuplicateNames(true)) // something else may answer there
+	_ = json.Unmarshal(data, &answer, jsontext.AllowDuplicateNames(true)) // the server may not speak JSON-RPC
 	e := &answer.Error
 	switch {
 	case e.Message == "":

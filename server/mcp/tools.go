@@ -81,7 +81,7 @@ var labelField = field{
 		"Use another one for other work. It is remembered for 24 hours.",
 }
 
-// schema is the JSON Schema of the argument, for who may use the models of c.
+// schema returns the JSON Schema of the argument for a key that may use the models of c.
 func (f *field) schema(t *tool, c catalog) *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: string(f.kind), Description: f.description}
 	for _, v := range f.enum {

@@ -161,8 +161,8 @@ type embeddingsResult struct {
 	Embeddings [][]float32 `json:"embeddings" jsonschema:"one vector for each text, in the order of the texts"`
 }
 
-// answerEmbeddings puts the vectors into the order of the texts. The body is released before
-// the result is written, as both together may be large.
+// answerEmbeddings puts the vectors in the order of the inputs. It releases the body before it
+// writes the result, since both together may be large.
 func (c *call) answerEmbeddings(r *gateway.Response) (*sdk.CallToolResult, error) {
 	answer, err := decode[embeddings.Response](r.Body, "the form of embeddings")
 	if err != nil {

@@ -235,8 +235,8 @@ const (
 	references = "reference_urls"
 )
 
-// betaInputs say for each of them where a source goes: to which member, and of
-// which type it is in a list of media. A source without a row is not taken.
+// betaInputs say for each layout where a source goes: to which member, and with which type in
+// a list of media. A source without a row is refused.
 var betaInputs = []struct{ layout, source, member, medium string }{
 	{media, "first_frame", media, "first_frame"},
 	{media, "last_frame", media, "last_frame"},

@@ -42,9 +42,8 @@ func parseError(data []byte) (v vendorError, ok bool) {
 // request asks for.
 const permissionError = "permission_error"
 
-// unpaidPrefixes is how the messages begin, in lower case, by which alone an account
-// that may not be used any more differs from a bad request: both are a 400 of
-// the type invalid_request_error.
+// unpaidPrefixes begin the messages, in lower case, of an account that may no longer be used.
+// Only they tell it from a bad request: both are a 400 of type invalid_request_error.
 var unpaidPrefixes = []string{
 	"your credit balance is too low",
 	"you have reached your specified api usage limits",
@@ -63,8 +62,8 @@ func (v *vendorError) operatorsFault() bool {
 	return slices.ContainsFunc(unpaidPrefixes, func(begin string) bool { return strings.HasPrefix(message, begin) })
 }
 
-// noModel reports whether the error is about a model that the vendor does not have, in the
-// words of Anthropic, Ollama, vLLM, DeepSeek or Z.ai, whose code for it is 1211.
+// noModel reports whether the error is about a model that the vendor does not have. It knows
+// the words of Anthropic, Ollama, vLLM and DeepSeek, and Z.ai's code 1211.
 func (v *vendorError) noModel(status int) bool {
 	text := strings.TrimSuffix(strings.ToLower(v.message), ".")
 	switch {

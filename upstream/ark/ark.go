@@ -65,9 +65,9 @@ func (d *driver) poll(ctx context.Context, call *upstream.Call, header http.Head
 	return reply, nil
 }
 
-// translateBody is the body in the vendor's form, which is the public one but for
-// the role of a sound, the name of a draft's id, and a priority that is a
-// number. Whatever else there is stays byte for byte.
+// translateBody returns the body in the vendor's form. It is the public form except for the
+// role of a sound, the name of a draft's id, and a numeric priority. Everything else keeps its
+// bytes.
 func translateBody(body upstream.Body) upstream.Body {
 	if content := translateContent(body.Raw("content")); content != nil {
 		body = body.Set("content", content)

@@ -87,8 +87,8 @@ func (d *driver) videoReply(ctx context.Context, call *upstream.Call, resp *http
 	return reply, nil
 }
 
-// joinMessageTexts joins the texts of a message, of which the API allows several and
-// the vendor one, by line feeds in the place of the first.
+// joinMessageTexts joins the text blocks of a message by line feeds, in the place of the
+// first: the API allows several, the vendor one.
 func joinMessageTexts(body upstream.Body) upstream.Body {
 	input, err := rawjson.Index(body.Raw("input"), nil, nil)
 	if err != nil {

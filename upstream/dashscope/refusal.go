@@ -14,8 +14,8 @@ import (
 // refusal is the vendor's error object: {code, message, request_id}.
 type refusal struct{ code, message string }
 
-// parseRefusal reads an error object; false if data is none. A good answer may
-// have both members too, empty.
+// parseRefusal reads an error object; false if data is not one. A good answer may also have
+// both members, empty.
 func parseRefusal(data []byte) (r refusal, ok bool) {
 	o, err := rawjson.Index(data, nil, nil)
 	if err != nil {

@@ -26,11 +26,10 @@ import (
 // pcmFormat is what the vendor calls 24 kHz PCM.
 func pcmFormat() speech.PCM { return speech.PCM{Channels: 1, Rate: 24_000, Bits: 16} }
 
-// synthesizeSpeech asks for speech as a stream of events, and replies with the WAV file
-// that they carry. The request is translated: `input` and `voice` keep their
-// names, `instructions` goes to the models that take it, and `response_format`,
-// `speed` and every field that docs/reference/http-api.md does not name have no
-// place in the vendor's wire.
+// synthesizeSpeech asks for speech as a stream of events and replies with the WAV file that
+// they carry. It translates the request: `input` and `voice` keep their names, and
+// `instructions` goes to the models that take it. `response_format`, `speed`, and every field
+// that docs/reference/http-api.md does not name have no place in the vendor's wire.
 func (d *driver) synthesizeSpeech(ctx context.Context, call *upstream.Call, to *url.URL) (*upstream.Reply, error) {
 	r, err := speechop.ReadCall(call)
 	if err != nil {
@@ -185,8 +184,8 @@ func headerOf(audio []byte) []byte {
 	return speechop.WAVHeader(pcmFormat())
 }
 
-// streamAudio reads a stream of events up to the first audio, so that an error
-// before it is an ordinary one, and returns the file that they make.
+// streamAudio reads a stream of events up to the first audio, so that an earlier error is an
+// ordinary one. It returns the file that the events make.
 func (d *driver) streamAudio(ctx context.Context, body io.ReadCloser) (io.ReadCloser, error) {
 	s := &audioStream{d: d, ctx: ctx, body: body, events: sse.NewReader(body, 0)}
 	link, err := s.begin()
@@ -269,8 +268,7 @@ func (s *audioStream) Read(p []byte) (int, error) {
 // Close closes the vendor's answer.
 func (s *audioStream) Close() error { return s.body.Close() }
 
-// fetchLink gets a file that the vendor put elsewhere. It lies in the vendor's own
-// store, whose address grants access, and gets no key.
+// fetchLink fetches a file from the vendor's store. The link grants access, so no key is sent.
 func (d *driver) fetchLink(ctx context.Context, link string) (io.ReadCloser, error) {
 	resp, err := d.FetchLink(ctx, link)
 	if err != nil {

@@ -118,13 +118,13 @@ type Options struct {
 	// goroutines at once if need be. Of a request that changed none it hears nothing.
 	// ctx ends with Run, or when the channel is watched no more.
 	Changed func(ctx context.Context)
-	// Logger gets a line when a list fails for the first time and when it is good
-	// again, when models come, and an audit line when models go. Discards if nil.
+	// Logger gets a line when a list fails for the first time, when it works again, and when
+	// models come. It gets an audit line when models go. nil discards them.
 	Logger *slog.Logger
 	// Now dates lists; time.Now if nil.
 	Now func() time.Time
-	// Rand returns a number from 0 to n-1, by which the waits are up to a quarter
-	// shorter, so that many processes do not ask at once; nil for exact waits.
+	// Rand returns a number from 0 to n-1. It makes waits up to a quarter shorter, so that many
+	// processes do not ask at once. nil means exact waits.
 	Rand func(n int64) int64
 }
 
@@ -202,7 +202,7 @@ func (l *Lists) start(w *watched) {
 	}
 	ctx, stop := context.WithCancel(l.running)
 	w.stop = stop
-	source := w.source // of which Watch may replace the filter
+	source := w.source // a copy: Watch may replace its filter
 	l.workers.Go(func() { l.follow(ctx, w, source) })
 }
 

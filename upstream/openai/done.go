@@ -9,10 +9,10 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// doneBody is the stream of a vendor that may leave the terminator of chat completions
-// out: the body adds it where the transfer ended well after every candidate had its
-// finish_reason. What comes passes as it is, so that silence and comments are noticed as
-// of any other vendor. It is not safe for concurrent use, but for Close.
+// doneBody is the stream of a vendor that may omit the terminator of chat completions. It adds
+// the terminator if the transfer ended well after every candidate had its finish_reason. All
+// bytes pass as they come, so that silence and comments are noticed as with any vendor. Only
+// Close is safe for concurrent use.
 type doneBody struct {
 	io.ReadCloser
 	candidates int // that were asked for

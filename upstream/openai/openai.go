@@ -139,8 +139,8 @@ func header(call *upstream.Call) http.Header {
 	return h
 }
 
-// ListModels implements [upstream.Lister] by GET /models. Where there is no such path,
-// the vendor may be an old Ollama, which has a list of its own beside the API.
+// ListModels implements [upstream.Lister] by GET /models. If that path is missing, the vendor
+// may be an old Ollama, which has a list at another path.
 func (d *driver) ListModels(ctx context.Context) (*upstream.ModelList, error) {
 	l := httpdo.Listing{URL: d.Base.JoinPath("models"), Header: httpdo.Header("application/json", ""), Cursor: "after"}
 	list, err := d.Client.ListModels(ctx, l)

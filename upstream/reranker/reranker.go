@@ -48,8 +48,8 @@ func NewTEI(o upstream.DriverOptions) (upstream.Driver, error) {
 	return newDriver(o, TEIBaseURL, "/rerank", "error", &driver{request: teiRequest, answer: teiAnswer}, "/info")
 }
 
-// newDriver completes the driver of a vendor whose errors have their text under the name
-// message, and whose models are listed at the path models.
+// newDriver completes the driver of a vendor. Its errors have their text in the member called
+// message, and its models are listed at the path models.
 func newDriver(o upstream.DriverOptions, base, path, message string, d *driver, models string) (upstream.Driver, error) {
 	client, err := httpdo.New(o, httpdo.Vendor{
 		BaseURL: base, Paths: map[upstream.Op]string{upstream.Rerank: path},

@@ -30,9 +30,9 @@ type Fault struct {
 	// NoUsage leaves out the report of usage, and ZeroUsage makes it an explicit zero.
 	// A video's is in the answer to a poll.
 	NoUsage, ZeroUsage bool
-	// Video is the state in which the video ends that the call submits: "failed",
-	// "cancelled", "expired", or "running" for one that never ends; empty for one that
-	// succeeds. A Break of a submission comes after the video was taken, a Status before.
+	// Video is the state in which the submitted video ends: "failed", "cancelled", "expired", or
+	// "running" if it never ends. Empty means that it succeeds. A Break of a submission comes
+	// after the video was taken, a Status before.
 	Video string
 	// NoVideoURL leaves the address out of a video that succeeded.
 	NoVideoURL bool
@@ -154,8 +154,8 @@ func refused(status int) error {
 	return e
 }
 
-// refusal is the refusal of a request that err says is wrong, or whose model the
-// vendor does not have; nil if there is none.
+// refusal returns the refusal of an invalid request (err) or of a model that the vendor does
+// not have; nil if there is no reason to refuse.
 func (u *Upstream) refusal(err error, model string) error {
 	switch f := fault.From(err); {
 	case f != nil:

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	pictureTokens    = 1_056 // of a picture that is made, whatever it shows
+	pictureTokens    = 1_056 // of a picture that is generated
 	partialTokens    = 100   // of a partial one
 	inputImageTokens = 194   // of one that is to be changed
 	usualSide        = 1024  // of a picture for which no size is asked
@@ -120,9 +120,8 @@ func promptText(r *imagesop.Request) string {
 	return strings.Join(texts, "\n")
 }
 
-// draw makes the pictures and replies with them, whole or as a stream. Equal seeds have equal
-// pictures. Where a vendor would give a link, the answer has a "data:" URL: there is no
-// server behind it.
+// draw makes the images and replies with them, whole or as a stream. Equal seeds give equal
+// images. Instead of a link the answer has a "data:" URL: no server stands behind it.
 func (u *Upstream) draw(ctx context.Context, r *imagesop.Request, seed string, f Fault) (*upstream.Reply, error) {
 	size := r.Size
 	if r.Parameters != nil {

@@ -12,10 +12,9 @@ import (
 // mostValues bounds an instance: a schema that refers to itself may want more.
 const mostValues = 1_000
 
-// instance is a small JSON value that follows a JSON Schema as far as the
-// structured output of a demo and the arguments of its tools need: the required
-// members only, lists as short as they may be, the first of several ways. Other
-// keywords are ignored, and null is the value of a schema that cannot be read.
+// instance returns a small JSON value that follows a JSON Schema as far as a demo needs. It
+// has the required members only, the shortest lists and the first of several alternatives. It
+// ignores other keywords. A schema that cannot be read gives null.
 func instance(schema []byte) []byte {
 	var root jsonschema.Schema
 	if err := json.Unmarshal(schema, &root); err != nil {
@@ -81,9 +80,9 @@ func (m *maker) value(s *jsonschema.Schema, depth int) any {
 	return nil
 }
 
-// follow follows a schema's reference or, where it has no type of its own, the first
-// of its ways. Deep inside it takes the last way, so that a schema which refers to
-// itself comes to an end. It is nil for a reference to elsewhere.
+// follow resolves a schema's reference or, if it has no type, takes its first alternative.
+// Deep inside it takes the last alternative, so that a recursive schema ends. It returns nil
+// for a reference to another document.
 func (m *maker) follow(s *jsonschema.Schema, depth int) *jsonschema.Schema {
 	const deep, most = 6, 32
 	for range most {

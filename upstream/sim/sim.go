@@ -83,8 +83,7 @@ func (u *Upstream) has(model string) bool {
 	return len(u.o.Models) == 0 || slices.Contains(u.o.Models, model)
 }
 
-// Do answers from the call's body, as a vendor would, who knows nothing else
-// of the request.
+// Do answers from the call's body alone, as a vendor does.
 func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fault.From(err)

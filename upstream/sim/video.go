@@ -67,8 +67,8 @@ type task struct {
 	begun, ends     time.Time
 }
 
-// nested reports whether a model is of the family whose vendor puts a task into
-// `output`: the simulator answers as that vendor does, and else as the other.
+// nested reports whether a model belongs to the family whose vendor puts a task into `output`.
+// The simulator answers its models in that vendor's form, all others in the other form.
 func nested(model string) bool {
 	return strings.HasPrefix(model, "beta") || strings.HasPrefix(model, "wan")
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
 
-// Settable reports whether a header of that name, in canonical form, may be set beside those
-// of a driver: it is a token, and none that the connection, a driver or the gateway sets.
+// Settable reports whether an operator may set a header of that name, in canonical form. It
+// must be a token that neither the connection, nor a driver, nor the gateway sets.
 func Settable(name string) bool { return IsToken(name) && !reserved[name] }
 
 // IsToken reports whether a text can be the name of a header (RFC 9110, 5.1).
@@ -44,10 +44,10 @@ var (
 // maxValue is how long the value of a header may be, in bytes.
 const maxValue = 4096
 
-// ParseExtra checks the headers that go with every call, and returns them by their canonical
-// names. A value is visible ASCII and spaces between, on one line. One that may hold a
-// secret is refused: keys have a type that does not print, and these are shown. The error
-// never repeats a value, nor a name that is none.
+// ParseExtra checks the headers that go with every call and returns them by their canonical
+// names. A value is visible ASCII and spaces, on one line. A header that may hold a secret is
+// refused: these are printed, and keys have a type that is not. The error never repeats a
+// value or an invalid name.
 func ParseExtra(given map[string]string) (http.Header, error) {
 	extra := make(http.Header, len(given))
 	for name, value := range given {

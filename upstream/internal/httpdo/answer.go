@@ -62,7 +62,7 @@ type VendorError struct {
 	Message string
 	Param   string
 	Body    []byte // the vendor's own, if it has the form of the public wire
-	Said    []byte // the body in whatever form, whose words count if Message is empty
+	Said    []byte // the body in any form; its words count if Message is empty
 }
 
 // QuoteError puts a vendor's text into the error of a 4xx that is the caller's
@@ -185,9 +185,9 @@ func (c *Client) BrokenOff(ctx context.Context, status int, err error) error {
 // the document is malformed.
 type Translate func(data []byte, h http.Header) ([]byte, error)
 
-// Exchange posts a body, out of which the fields dropped were left, and replies with the
-// whole answer, of at most so many bytes. A nil translate leaves it as it is, for the gateway
-// to check.
+// Exchange posts a body and replies with the whole answer, which may have most bytes. dropped
+// names the fields that the body lacks. A nil translate leaves the answer as it is, for the
+// gateway to check.
 func (c *Client) Exchange(ctx context.Context, call *upstream.Call, body upstream.Body, dropped []string, most int64, translate Translate) (*upstream.Reply, error) {
 	to, err := c.URL(call.Op)
 	if err != nil {

@@ -151,10 +151,9 @@ func Header(accept, contentType string) http.Header {
 	return http.Header{"Accept": v[:1:1], "Content-Type": v[1:2:2], "User-Agent": v[2:]}
 }
 
-// Post sends a body once: whatever fails is for the Router to repeat. header is
-// all that travels, but for the key for the call, to which the outcome is then to be
-// reported ([upstream.Key.Report]). The response's body is to be read by [Client.Reply],
-// [Client.Document] or [Client.Body].
+// Post sends a body once. A Router decides whether to repeat it. Only header travels, and the
+// key for the call: report the outcome to it ([upstream.Key.Report]). Read the response's body
+// with [Client.Reply], [Client.Document] or [Client.Body].
 func (c *Client) Post(ctx context.Context, call *upstream.Call, to *url.URL, header http.Header, body upstream.Body) (*http.Response, *upstream.Key, error) {
 	open, size, err := body.Open()
 	if err != nil {

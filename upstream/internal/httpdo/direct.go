@@ -21,14 +21,14 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/internal/header"
 )
 
-// directTransport sends small bodies to one vendor over plain HTTP/1.1 on the goroutine that
-// asks for it. http.Transport hands each request over to two goroutines of the connection
-// and back, which costs about 10 µs, and memory while a stream is open (docs/design/benchmarks.md).
+// directTransport sends small bodies to one vendor over plain HTTP/1.1, on the goroutine that
+// asks for it. http.Transport hands each request to two goroutines of the connection and back.
+// That costs about 10 µs, and memory while a stream is open (docs/design/benchmarks.md).
 //
-// How a request is written and a response is framed stays net/http's ([http.Request.Write],
-// [http.ReadResponse]); what is kept here are the connections. One is used again only if its
-// response was read to its end and nothing came behind it, so that a late or surplus response
-// is not taken for that of the next request. It is safe for concurrent use.
+// net/http still writes requests and frames responses ([http.Request.Write],
+// [http.ReadResponse]); only the connections are kept here. A connection is reused only if its
+// response was read to its end and nothing followed, so that a late or surplus response is
+// never taken for the next one. It is safe for concurrent use.
 type directTransport struct {
 	host     string          // of the URLs
 	address  string          // what is dialled
@@ -58,9 +58,9 @@ func newDirectTransport(base *url.URL, fallback *http.Transport) *directTranspor
 }
 
 // maxDirectBody is the largest body, in bytes, that is written before the response is looked
-// at. It normally fits into the socket buffers of both ends, so that a vendor that answers
-// before it has read the request (docs/reference/faults.md, row 39) does not wait for us while we wait
-// for it.
+// at. It normally fits into the socket buffers of both ends. So a vendor that answers before
+// it has read the request (docs/reference/faults.md, row 39) does not wait for us while we
+// wait for it.
 const maxDirectBody = 64 << 10
 
 // handles reports whether a request is made here: a POST to the vendor with a small body. A
@@ -110,9 +110,9 @@ func (t *directTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// exchange writes a request, and then reads the head of its response. A vendor may answer and
-// close before it has read the body (docs/reference/faults.md, row 39), so that a write that failed with
-// a part of the request sent may have an answer all the same.
+// exchange writes a request, then reads the head of its response. A vendor may answer and
+// close before it has read the body (docs/reference/faults.md, row 39). So a response may
+// exist although the write failed halfway.
 func (t *directTransport) exchange(c *directConn, req *http.Request) (*http.Response, error) {
 	before := c.written.Load()
 	writeErr := t.write(c, req)
@@ -269,8 +269,8 @@ func newDirectConn(conn *countingConn) *directConn {
 	return c
 }
 
-// readHead reads the head of a response, which may take so many bytes together with the
-// interim ones before it (RFC 9110, 15.2).
+// readHead reads the head of a response. It may take at most so many bytes together with the
+// interim responses before it (RFC 9110, 15.2).
 func (c *directConn) readHead(req *http.Request, most int64) (*http.Response, error) {
 	c.headLeft = most
 	for {

@@ -24,8 +24,8 @@ type (
 	vendorContext struct{} // with the one address that a link may lead to though it is not public
 )
 
-// TrackOrigin returns a context for a call whose answer may have a link that is to be
-// fetched with the same context ([Client.FetchLink]).
+// TrackOrigin returns a context for a call whose answer may contain a link. Fetch the link
+// with the same context ([Client.FetchLink]).
 func TrackOrigin(ctx context.Context) context.Context {
 	o := new(origin)
 	return httptrace.WithClientTrace(context.WithValue(ctx, originContext{}, o), &httptrace.ClientTrace{
@@ -44,11 +44,11 @@ func remote(c net.Conn) netip.Addr {
 	return at.Addr().Unmap()
 }
 
-// FetchLink gets what a vendor answered with a link to. Nothing of the gateway's is
-// sent there, a key least of all; redirects are not followed. A link must lead to a
-// public address (docs/reference/faults.md, row 33), whatever its host's name stood for earlier,
-// at a port of the web, or to where the vendor's own answer came from. It may be
-// http, as are links of some vendors' stores.
+// FetchLink fetches what a vendor's answer links to. It sends nothing of the gateway's, above
+// all no key, and follows no redirect. A link must lead to a public address
+// (docs/reference/faults.md, row 33) at a port of the web, whatever its host's name resolved
+// to earlier, or to where the vendor's answer came from. It may be http, as in some vendors'
+// stores.
 func (c *Client) FetchLink(ctx context.Context, link string) (*http.Response, error) {
 	from, err := url.Parse(link)
 	if err != nil || from.Host == "" || from.User != nil || from.Scheme != "http" && from.Scheme != "https" {
@@ -67,7 +67,7 @@ func (c *Client) FetchLink(ctx context.Context, link string) (*http.Response, er
 		}
 	}
 	resp, err := roundTrip(ctx, c.links, &http.Request{Method: http.MethodGet, URL: from, Header: http.Header{"User-Agent": {userAgent}}}, false)
-	return resp, withoutURL(err) // which may grant access to what is there
+	return resp, withoutURL(err) // the URL may grant access
 }
 
 // webPorts are those of the web.
@@ -106,10 +106,10 @@ func checkDial(ctx context.Context, _, address string, _ syscall.RawConn) error 
 	return checkAddress(ctx, at.Addr())
 }
 
-// newLinkTransport makes the transport that fetches links. It uses no proxy, which would look
-// a name up by itself, and each fetch has a connection of its own, so that each address is
-// checked. Of a dialler of the caller's it is checked where it led to. Of a transport of the
-// caller's nothing is known: it checks names by itself.
+// newLinkTransport makes the transport that fetches links. It uses no proxy, which would
+// resolve names itself. Each fetch has its own connection, so that each address is checked.
+// With a dialler of the caller's, the address is checked after dialling. A transport of the
+// caller's must check names itself.
 func newLinkTransport(o upstream.DriverOptions) http.RoundTripper {
 	if o.Transport != nil {
 		return o.Transport

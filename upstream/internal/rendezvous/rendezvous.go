@@ -1,7 +1,6 @@
-// Package rendezvous chooses by highest random weight: each session has an order of all
-// that can be chosen, of which it takes the first that is usable. What is added or taken
-// out changes the choice of its own share of sessions only, and all processes choose
-// alike, whatever the order in which they name things.
+// Package rendezvous chooses by highest random weight. Each session has an order of all
+// choices and takes the first usable one. Adding or removing a choice moves only that choice's
+// share of the sessions. All processes choose alike, in whatever order they name the choices.
 package rendezvous
 
 import (
