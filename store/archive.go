@@ -93,17 +93,16 @@ type ArchivedAttempt struct {
 	Waste     billing.Money          `json:"waste"`
 }
 
-// Archive moves the receipts that were settled before a day of UTC, with their failed
-// attempts, out of the database into a file for each day in dir, and calls done for
-// each file. Sums of usage and all prices stay, and so do the hash and the sums of each
-// file. Receipts of a day that was archived before, as a clock that was set back makes
-// them, get a second file.
+// Archive moves the receipts that were settled before a day of UTC out of the database, with
+// their failed attempts. They go into a file for each day in dir; done is called for each
+// file. Sums of usage and all prices stay in the database, and so do the hash and the sums of
+// each file. If a day was archived before and has new receipts, because a clock was set back,
+// it gets a second file.
 //
-// A file is durable, and was read back and compared with the sums of usage, before the
-// first of its receipts is deleted. Archive may end at any moment, however it ends, and
-// be repeated with the same dir: no receipt is lost, and none is in two files. It fails
-// with fault.InvalidRequest where before is less than three days ago or a video that
-// has not ended needs such a receipt.
+// A file is durable, read back and compared with the sums of usage before the first of its
+// receipts is deleted. Archive may end at any moment and be repeated with the same dir: no
+// receipt is lost, and none is in two files. It fails with fault.InvalidRequest if before is
+// less than three days ago, or if an unfinished video needs such a receipt.
 func (db *DB) Archive(ctx context.Context, before time.Time, dir string, done func(ArchiveFile)) error {
 	now, err := db.now(ctx, db.readers())
 	if err != nil {
@@ -203,8 +202,8 @@ func (d *archivedDay) archive(ctx context.Context) (file ArchiveFile, complete b
 	return file, !unlisted, err
 }
 
-// isUnlisted reports whether the file is one that was made before files were listed, so
-// that receipts of it may be deleted already.
+// isUnlisted reports whether the file was made before files were listed. Some of its receipts
+// may then be deleted already.
 func (d *archivedDay) isUnlisted(ctx context.Context, file ArchiveFile) (bool, error) {
 	until, err := d.readers().settingNumber(ctx, settingUnlisted)
 	if err != nil || until < d.end() {
@@ -267,7 +266,7 @@ func (d *archivedDay) enlist(ctx context.Context, file ArchiveFile) error {
 	})
 }
 
-// remove deletes the receipts that a file has, whatever else the database has.
+// remove deletes the receipts that a file has, and no others.
 func (d *archivedDay) remove(ctx context.Context, file ArchiveFile) error {
 	var ids []any
 	remove := func(finished bool) error {

@@ -120,9 +120,9 @@ func (b *batch) run() (err error) {
 	return nil
 }
 
-// confirm has a batch write something which only found that others had written all that
-// its operations ask for. What they found may still wait for a standby: a COMMIT waits for
-// everything before it, but only where it has written.
+// confirm makes a batch write something if it only found that others had written all that its
+// operations ask for. What it found may still wait for a standby. A COMMIT waits for
+// everything before it, but only if it has written.
 func (b *batch) confirm() error {
 	confirms := func(o *op) bool { return o.err == nil }
 	if b.tx.wrote || !b.db.dialect.Shared || !slices.ContainsFunc(b.ops, confirms) {
@@ -131,8 +131,8 @@ func (b *batch) confirm() error {
 	return b.heartbeat()
 }
 
-// begin starts the transaction on the committer's connection, which it makes if there is none:
-// before the first transaction, and after one that found the database away.
+// begin starts the transaction on the committer's connection. It makes the connection if there
+// is none: before the first transaction, and after the database was away.
 func (b *batch) begin(ctx context.Context) error {
 	if b.conn == nil {
 		conn, err := b.db.writer.Conn(ctx)
@@ -209,8 +209,8 @@ func (db *DB) txContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), commitTimeout)
 }
 
-// decide reads the rows that the operations need, and lets each do its work on them in memory.
-// Nobody else moves their money before the batch ends: on Postgres the accounts are locked; on
+// decide reads the rows that the operations need and lets each decide on them in memory. No
+// one else moves their money before the batch ends. On Postgres the accounts are locked. On
 // SQLite only the committer writes, and no new hold in memory gets what the batch takes.
 func (b *batch) decide() error {
 	if err := b.checkIn(); err != nil {
@@ -331,11 +331,10 @@ func (b *batch) countHolds() {
 	b.openHolds.Store(int64(len(b.open)))
 }
 
-// update has f write by itself, in a transaction that is durable when update returns
-// nil. f shares it with other operations and may be called again, also when its
-// writes may be there already: it must have written nothing when it returns a
-// *fault.Error, which update returns as it is; after any other error the transaction
-// is rolled back.
+// update runs f in a transaction that is durable when update returns nil. f shares the
+// transaction with other operations. f may be called again, even when its writes are there
+// already. If f returns a *fault.Error, it must have written nothing; update returns that
+// error as it is. After any other error the transaction is rolled back.
 func (db *DB) update(ctx context.Context, f func(b *batch) error) error {
 	return db.committer.run(ctx, newOp(nil, f), db.options.WaitTimeout)
 }
@@ -385,9 +384,9 @@ func (c *committer) endLocked() {
 	}
 }
 
-// bisect commits the halves of ops by themselves, to find which of them wait for
-// a row that another session has locked, and puts those off. Where that takes too
-// long it puts off all that are left.
+// bisect commits the halves of ops separately, to find those that wait for a row which another
+// session has locked, and puts those off. If that takes too long, it puts off all that are
+// left.
 func (c *committer) bisect(ops []*op, how commitMode) {
 	if how.bisecting.IsZero() {
 		how.bisecting = time.Now()

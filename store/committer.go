@@ -224,9 +224,9 @@ func (c *committer) admit() error {
 	return nil
 }
 
-// run has an op committed and waits for it, at most for maxWait unless that is
-// zero, and as long as ctx lets it. Where it returns nil the op is durable; after
-// an error it may still become so.
+// run commits an op and waits for it, as long as ctx allows and at most maxWait (0 means no
+// limit). If it returns nil, the op is durable. After an error the op may still become
+// durable.
 func (c *committer) run(ctx context.Context, o *op, maxWait time.Duration) error {
 	if maxWait > 0 {
 		o.due = time.Now().Add(maxWait)
@@ -282,9 +282,8 @@ type throughput struct {
 	running int           // operations in the batch that is being committed
 }
 
-// record notes a batch. A small one, which mostly waits for the disk, does not
-// tell how slow a large one would be, but it may tell that the database is faster
-// than it was.
+// record notes a batch. A small batch mostly waits for the disk, so it does not show how slow
+// a large one would be. It may show that the database is faster than before.
 func (p *throughput) record(ops int, took time.Duration) {
 	if ops == 0 {
 		return
@@ -399,10 +398,9 @@ func (c *committer) gather() {
 	}
 }
 
-// dequeue takes operations off the queue, n of them, and adds those that somebody
-// waits for to ops, at most as many operations and bytes as a batch may have. What
-// could not end in time is refused before it costs the database anything. c.mu is
-// held.
+// dequeue takes n operations off the queue. It adds those that a caller waits for to ops, up
+// to the operations and bytes of a batch. It refuses operations that cannot end in time before
+// they cost the database anything. c.mu is held.
 func (c *committer) dequeue(ops *[]*op) (n int) {
 	end := time.Now().Add(c.throughput.batchTime(min(len(c.queue), batchLimit)))
 	bytes := 0
@@ -538,8 +536,8 @@ func (c *committer) commit(ops []*op, how commitMode) {
 	}
 }
 
-// unattendedTries is how often what nobody waits for is tried while the database is away,
-// before it makes way for what somebody waits for.
+// unattendedTries is how often an operation that no caller waits for is tried while the
+// database is away, before it makes way for others.
 const unattendedTries = 10
 
 // putOffUnattended has those of ops tried later for which nobody waits, and returns the others.
@@ -555,8 +553,8 @@ func (c *committer) putOffUnattended(ops []*op) (rest []*op) {
 	return rest
 }
 
-// endDamaged fails the one operation that met damaged data. One that gives many holds
-// their rows is taken apart first; what nobody waits for is not tried again.
+// endDamaged fails the one operation that met damaged data. An operation that gives rows to
+// many holds is split first. One that no caller waits for is not retried.
 func (c *committer) endDamaged(o *op, how commitMode, err error) {
 	if len(o.unattended) > 1 {
 		var parts []*op
@@ -586,9 +584,9 @@ func (c *committer) commitHalves(ops []*op, how commitMode) {
 	c.commit(c.stillWaited(ops[len(ops)/2:]), how)
 }
 
-// stillWaited are the ops whose callers still wait for the result. One that may have
-// been committed is undone where its caller has left. In a store that closes while
-// the database is away it ends them all.
+// stillWaited returns the ops whose callers still wait for the result. If an op may have been
+// committed and its caller has left, it is undone. If the store closes while the database is
+// away, all of them end.
 func (c *committer) stillWaited(ops []*op) []*op {
 	c.mu.Lock()
 	closed := c.closed && c.down != nil
@@ -630,8 +628,8 @@ func (c *committer) undo(o *op) {
 	c.mu.Unlock()
 }
 
-// kind is what an error means. One that the driver cannot place may still come
-// from a connection that is gone.
+// kind returns what an error means. An error that the driver does not know may come from a
+// lost connection.
 func (c *committer) kind(err error) sqldb.Failure {
 	kind := c.db.failure(err)
 	if err == nil || kind != sqldb.Broken || c.conn == nil || isRefusal(err) {

@@ -236,10 +236,10 @@ func (b *batch) keepSpent() {
 const answerOver = "expires_at <= ? AND (state <> 'open' OR NOT EXISTS (SELECT 1 FROM hold WHERE hold.id = answer.request))"
 
 // byteQuota bounds the bytes that are kept for an account: of idempotent answers, or of
-// responses. An account may keep half of the limit at once, and the other half spread
-// over the time for which answers are kept: so within that time this process never keeps
-// more bytes than the limit. It is counted in memory, so that n processes keep
-// up to n times as much, and one that starts again counts from 0.
+// responses. An account may keep half of the limit at once, and the other half spread over the
+// time for which answers are kept. So this process never keeps more bytes than the limit
+// within that time. It counts in memory: n processes keep up to n times as much, and a
+// restarted process counts from 0.
 type byteQuota struct {
 	limit     int64
 	accounts  map[string]*accountBytes
@@ -253,8 +253,8 @@ type accountBytes struct {
 	at      int64 // up to when the time was counted
 }
 
-// reserve reports whether an account may keep so many bytes more, and then counts them
-// for the batch.
+// reserve reports whether an account may keep that many more bytes. If so, it counts them for
+// the batch.
 func (k *byteQuota) reserve(account string, bytes, now int64) bool {
 	of := k.accounts[account]
 	if of == nil {

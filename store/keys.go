@@ -23,13 +23,12 @@ type Keys interface {
 	auth.KeyStore
 	auth.KeyAdmin
 	auth.KeyNames
-	// Replace puts owned in the place of all keys that an earlier Replace brought,
-	// in one step, and keeps the keys that were added at run time. A key that was
-	// turned off or on at run time stays so. One that was turned off and is not
-	// among owned stays too, disabled and under the id that [auth.IDOf] gives: it
-	// must not wake when an older or another file comes and goes. Replace fails as
-	// Add does, and then nothing has changed. Processes that share a database share
-	// the keys of their files: the last Replace counts.
+	// Replace replaces all keys of earlier Replace calls by owned, in one step. It keeps the
+	// keys that were added at run time. A key that was turned off or on at run time stays so. A
+	// key that was turned off and is not among owned stays too, disabled, under the id of
+	// [auth.IDOf]: it must not become valid again when an older or another file comes and goes.
+	// Replace fails as Add does, and then nothing has changed. Processes that share a database
+	// share the keys of their files: the last Replace counts.
 	Replace(ctx context.Context, owned []auth.Key) error
 }
 
@@ -182,7 +181,7 @@ func (db *dbKeys) Replace(ctx context.Context, owned []auth.Key) error {
 	db.replacing.Lock()
 	defer db.replacing.Unlock()
 	if db.owned != nil && !db.dialect.Shared && slices.EqualFunc(db.owned, owned, sameKey) {
-		return nil // nobody else brings any
+		return nil // no other caller brings any
 	}
 	db.owned = nil
 	err := db.changeKeys(ctx, func(ctx context.Context, t session) error { return db.replaceKeys(ctx, t, owned) })
@@ -228,8 +227,8 @@ func (db *dbKeys) replaceKeys(ctx context.Context, s session, owned []auth.Key) 
 	return s.insertKeys(ctx, added)
 }
 
-// wantedKeys are the keys of a file as they are stored after those before: what was
-// turned off or on stays so, and what was turned off stays without a file too. A key whose
+// wantedKeys are the keys of a file as they will be stored, given those before. A key that was
+// turned off or on stays so, and a key that was turned off stays without a file. A key whose
 // hash is damaged is known by its id alone.
 func wantedKeys(owned []auth.Key, before map[[32]byte]keyRow, hashless map[string]keyRow) []keyRow {
 	rows, inFile := make([]keyRow, 0, len(owned)), make(map[[32]byte]bool, len(owned))
@@ -273,9 +272,9 @@ func (db *DB) changeKey(ctx context.Context, change func(context.Context, sessio
 	return db.unavailableOrCanceled(ctx, err)
 }
 
-// fileKeys are the stored keys that a config file owns or owned, by their hash, and those whose
-// hash is damaged by their id. What else could be read of a damaged row counts: a key that was
-// turned off must not wake.
+// fileKeys returns the stored keys that a config file owns or owned: by their hash, and by
+// their id if the hash is damaged. Whatever is readable of a damaged row counts, since a key
+// that was turned off must not become valid again.
 func (db *dbKeys) fileKeys(ctx context.Context, s session) (keys map[[32]byte]keyRow, hashless map[string]keyRow, err error) {
 	keys, hashless = make(map[[32]byte]keyRow), map[string]keyRow{}
 	err = forEach(ctx, s, func(row Row) error {

@@ -13,14 +13,13 @@ import (
 	"github.com/tollhouse-ai/gateway/webhook"
 )
 
-// Ledger is everything of a database in which money moves. Give it to the gateway as
-// the Meter, as the Tasks and as the store of answers: a call is then settled, its
-// answer kept and its task changed in one transaction.
+// Ledger is everything of a database in which money moves. Give it to the gateway as the
+// Meter, as the Tasks and as the store of answers. A call is then settled, its answer kept and
+// its task changed in one transaction.
 //
-// Where the process that submits a video dies before an upstream's answer is kept,
-// the task stays video.Submitting with its hold, and its idempotency key stays
-// claimed: duplicates get fault.IdempotencyConflict until the task has ended or the
-// hold has. No key ever makes two jobs.
+// If the process that submits a video dies before an upstream's answer is kept, the task stays
+// video.Submitting with its hold, and its idempotency key stays claimed. Duplicates get
+// fault.IdempotencyConflict until the task or the hold has ended. No key ever makes two jobs.
 type Ledger interface {
 	billing.Meter
 	billing.Checkpointer
@@ -41,16 +40,16 @@ type Ledger interface {
 // webhooks are what the gateway delivers webhooks from, and what the admin API lists.
 type webhooks interface {
 	webhook.Outbox
-	// Deliveries are an account's deliveries and how far they are, the newest first, at
-	// most limit (100 if that is not positive) and never more than 1,000;
-	// everybody's if account is empty. Those that have ended are kept for seven days.
+	// Deliveries returns an account's deliveries with their state, the newest first; those of
+	// all accounts if account is empty. It returns at most limit of them (100 if limit is not
+	// positive), and never more than 1,000. Ended deliveries are kept for seven days.
 	Deliveries(ctx context.Context, account string, limit int) ([]webhook.Status, error)
-	// Resend makes a delivery due now, whatever became of it, with all its attempts
-	// before it; false if there is none by that id.
+	// Resend makes a delivery due now, in whatever state it is, with all its attempts again. It
+	// returns false if no delivery has the id.
 	Resend(ctx context.Context, id string) (found bool, err error)
-	// WebhookSecret is what signs an account's deliveries. It is made if there is none,
-	// and with rotate in any case: the one before it signs too for 24 hours, and one
-	// before that no more. Whoever may call it can forge them.
+	// WebhookSecret returns the secret that signs an account's deliveries, and makes one if
+	// there is none. With rotate it makes a new one: the previous secret signs too for 24 hours,
+	// older ones no longer. Whoever has the secret can forge deliveries.
 	WebhookSecret(ctx context.Context, account string, rotate bool) (webhook.Secret, error)
 }
 
@@ -79,11 +78,11 @@ func (db *dbLedger) HasCapacity() bool {
 	return len(c.queue) < batchLimit/4 && c.down == nil && !c.closed
 }
 
-// Reserve implements [billing.Meter]. The hold is durable when it returns on Postgres,
-// and where it outlives its process; on SQLite see memoryHolds. It waits at most
-// Options.WaitTimeout; a hold that is made later all the same is given back. One
-// that outlives its process (HoldRequest.Until) makes the task of a video.CreateTask with
-// it, or is refused by it: both are there or neither is.
+// Reserve implements [billing.Meter]. On Postgres the hold is durable when Reserve returns,
+// and so is a hold that outlives its process; for SQLite see memoryHolds. It waits at most
+// Options.WaitTimeout. A hold that is made after that is given back. A hold that outlives its
+// process (HoldRequest.Until) is made with the task of a video.CreateTask: both are stored, or
+// neither.
 func (db *dbLedger) Reserve(ctx context.Context, c billing.HoldRequest) (billing.Hold, error) {
 	var amounts ledger.Amounts
 	if !db.options.Count {
@@ -277,9 +276,9 @@ func (r *reservation) undo() *op {
 	return s.op()
 }
 
-// payer is the account and the budget that a hold counts against; nil where nothing
-// bounds it. The hold decides: the server that ends it may bill in another way than
-// the one that made it.
+// payer returns the account and the budget that a hold counts against; nil if nothing bounds
+// it. The hold decides, since the server that ends it may bill in another way than the one
+// that made it.
 func (b *batch) payer(h *hold) (p ledger.Payer) {
 	if h.counted {
 		return p
@@ -345,14 +344,15 @@ func (e *extension) decide(b *batch) error {
 	return nil
 }
 
-// Settle implements [billing.Meter], durable when it returns. It keeps records of the
-// types billing.Outcome, idempotency.Record, state.Response, video.Step and video.Drop, and waits
-// as long as ctx lets it; whether or not it was in time, it may be called again.
+// Settle implements [billing.Meter]; the settlement is durable when it returns. It keeps
+// records of the types billing.Outcome, idempotency.Record, state.Response, video.Step and
+// video.Drop. It waits as long as ctx allows, and may be repeated whether or not it was in
+// time.
 //
-// A step that ends a task is made with the settlement or neither is: where the
-// task is not as the step expects it, fault.ServiceUnavailable says to look
-// again. Where the hold had ended before, nothing is written, unless it had ended
-// by itself (HoldRequest.Until) and left the task open: that ends then.
+// A step that ends a task is written with the settlement, or neither is. If the task is not as
+// the step expects, fault.ServiceUnavailable says to look again. If the hold had ended before,
+// nothing is written, with one exception: a hold that ended by itself (HoldRequest.Until) and
+// left the task open ends the task now.
 func (db *dbLedger) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
 	s := &settlement{id: h.ID, account: h.Account, usage: u}
 	s.settlementRecords, s.unkept = sortRecords(with)

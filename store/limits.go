@@ -34,11 +34,11 @@ func (db *DB) Limiter() Limiter { return db.limiter }
 // sharedLimiter is the [Limiter] of all processes that share a Postgres database.
 //
 // It has the rules of [auth.MemoryLimiter], with the minutes of the database's clock. A
-// process takes slices of a limit and decides in memory while they suffice. Before it
-// refuses it asks for more, and what it does not use it gives back, so that no more is
-// admitted than by one process, and small limits are divided exactly. A caller without
-// limits costs nothing; one whose slice does not suffice gets fault.ServiceUnavailable
-// where the database cannot be asked.
+// process takes slices of a limit and decides in memory while they suffice. It asks for more
+// before it refuses, and gives back what it does not use. So all processes together admit no
+// more than one process would, and small limits are divided exactly. A caller without limits
+// costs nothing. If a slice does not suffice and the database cannot be asked, the caller gets
+// fault.ServiceUnavailable.
 type sharedLimiter struct {
 	db          *DB
 	now         func() time.Time
@@ -135,8 +135,8 @@ func (l *sharedLimiter) Acquire(ctx context.Context, p *auth.Principal, _ string
 	return &admission{limiter: l, by: by, bound: bound}, state, nil
 }
 
-// admit uses what a call needs of its key and of its account, all or nothing, and
-// returns these two as far as they have limits.
+// admit uses what a call needs of its key and of its account, all or nothing. It returns those
+// of the two that have limits.
 func (l *sharedLimiter) admit(ctx context.Context, p *auth.Principal, n need) (by []counted, state auth.State, err error) {
 	var whole auth.Limits
 	if all := l.accounts.Load(); all != nil {
@@ -328,8 +328,8 @@ func (s *slice) demand() int64 {
 	return ratelimit.Add(s.lately, s.before)
 }
 
-// goal is how much of that to have: not more than a small part of what is left, so that
-// a limit is divided the more finely the less is left, and in the end exactly.
+// goal is how much of that to have: at most a small part of what is left. The less is left,
+// the more finely a limit is divided, and in the end exactly.
 func (s *slice) goal() int64 {
 	return min(s.demand(), max(s.limit-ratelimit.Add(s.others, s.taken), 0)/32)
 }

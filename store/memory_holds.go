@@ -13,17 +13,17 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
-// memoryHolds are the holds that a process decides in memory, since it has the database
-// for itself, with the claims of their idempotency keys. A hold that dies with its
-// process is given back in any case, so the disk need not know of it: it learns how the
-// request ended, what a running one has used by then, and, so that a crash leaves a
-// receipt of what vendors may bill, every hold that is older than [storeAfter].
+// memoryHolds are the holds that a process decides in memory, since no other process uses the
+// database, with the claims of their idempotency keys. A hold that dies with its process is
+// given back in any case, so the disk need not have it. The disk learns how a request ended,
+// what a running one has used by then, and every hold older than [storeAfter], so that a crash
+// leaves a receipt of what vendors may bill.
 //
-// What an account has available is what its row says, less held: the row has only the
-// holds that have rows of their own.
+// An account has available what its row says, less held. The row has only the holds with rows
+// of their own.
 //
-// Only the committer writes rows. A batch of it starts from the rows in memory, decides and
-// takes what it will take under the lock, and brings the rows up to date when it is durable.
+// Only the committer writes rows. A batch starts from the rows in memory. It decides and takes
+// what it needs under the lock, and updates the rows in memory when it is durable.
 type memoryHolds struct {
 	mu       sync.Mutex
 	node     int64                        // the process, as holds name it
@@ -63,9 +63,9 @@ const (
 	recentIDs = 1 << 14
 )
 
-// How many rows of accounts and of budgets are kept in memory: as many as fit a sixteenth of the
-// memory that the runtime may use, but at least the first number, and the second one where it may use
-// any.
+// How many rows of accounts and of budgets are kept in memory: as many as fit into a sixteenth
+// of the memory that the runtime may use. It is at least the first number, and the second
+// number if the runtime's memory has no limit.
 const (
 	leastRows = 1 << 16
 	mostRows  = 1 << 20

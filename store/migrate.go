@@ -71,13 +71,12 @@ func (db *DB) outdated(ctx context.Context) (bool, error) {
 // to it queue behind a migration that waits.
 const tableLock = "60s"
 
-// migrate brings the schema up to date in one transaction, which processes that
-// start at the same time take one after the other. It takes as long as the tables
-// are large; nothing but ctx bounds it.
+// migrate brings the schema up to date in one transaction. Processes that start at the same
+// time do so one after the other. It takes longer with larger tables; only ctx bounds it.
 //
-// Processes of the version before may use the database meanwhile and afterwards, until
-// they are replaced. Where a migration does more than add, as 0010 does, docs/guides/operations.md
-// says that they have to be stopped first: their statements fail, and write nothing.
+// Processes of the previous version may use the database during and after it, until they are
+// replaced. If a migration does more than add, as 0010 does, docs/guides/operations.md says to
+// stop them first: their statements fail and write nothing.
 func (db *DB) migrate(ctx context.Context) error {
 	all, err := steps()
 	if err != nil {

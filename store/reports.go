@@ -223,8 +223,8 @@ func (db *DB) left(ctx context.Context, h *hold) (left billing.Money, err error)
 // reportTimeout is how long a report may take that sums or counts.
 const reportTimeout = 2 * time.Second
 
-// reportConn is a connection for what may read for long. There are few of them, and
-// they are none of those that find keys and count limits. The caller closes it.
+// reportConn returns a connection for reads that may take long. There are few of them,
+// separate from those that find keys and count limits. The caller closes it.
 func (db *DB) reportConn(ctx context.Context) (*sql.Conn, error) {
 	waiting, cancel := context.WithTimeout(ctx, db.options.WaitTimeout)
 	defer cancel()
@@ -339,11 +339,11 @@ var groups = map[billing.GroupBy]string{
 	billing.ByAccount: "account",
 }
 
-// Usage implements [billing.Accounts]. It reads a row for each hour in which a key used
-// a model (usage_hour), however many requests that were, and of all accounts together what was
-// summed of those rows (usage_total); so Since is rounded down and Until up to a whole
-// hour of UTC. Sums that take longer than two seconds all the same are given up with
-// fault.ServiceUnavailable, but for those of a page (q.Limit).
+// Usage implements [billing.Accounts]. It reads a row for each hour in which a key used a
+// model (usage_hour), however many requests that were. For all accounts together it reads the
+// sums of those rows (usage_total). So Since is rounded down and Until up to a whole hour of
+// UTC. Sums that take longer than two seconds fail with fault.ServiceUnavailable, except those
+// of a page (q.Limit).
 func (db *dbLedger) Usage(ctx context.Context, q billing.Query) ([]billing.UsageRow, error) {
 	if err := ledger.CheckGrouping(&q); err != nil {
 		return nil, err

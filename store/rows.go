@@ -131,10 +131,10 @@ func (b *batch) wantKey(account, key string) {
 	b.wanted.keys = append(b.wanted.keys, ownKey{account, key})
 }
 
-// load reads what is wanted: accounts in the order of their names, which is the
-// order in which every process locks them and so the holds and the keys of their
-// requests, then tasks, then what belongs to the accounts and needs no lock of its own.
-// What depends on other answers, and is seldom asked for, is asked for after them.
+// load reads what is wanted. It reads accounts in the order of their names, the order in which
+// every process locks them, and so the holds and the keys of their requests. Then come tasks,
+// then what belongs to the accounts and needs no lock. What depends on other answers, and is
+// seldom needed, comes last.
 func (b *batch) load() error {
 	if b.db.memory != nil {
 		if err := b.findLost(); err != nil {
@@ -258,8 +258,8 @@ func scanAccount(rows Row) (*account, error) {
 	return &a, err
 }
 
-// guessBudgets reads the budgets that the batch may need with its accounts and holds,
-// before it is known that it does, if the last batch has needed any.
+// guessBudgets reads the budgets that the batch may need together with its accounts and holds,
+// if the last batch needed any.
 func (b *batch) guessBudgets() error {
 	b.guessed = b.budgeted && b.pipeline
 	if !b.guessed {

@@ -65,10 +65,9 @@ func numbered(query string) string {
 	}
 }
 
-// bulk is a statement over many rows of arguments. It is written with ROWS[kinds] for
-// the rows, which have the columns column1, column2 and so on, or with IN[kind] after a
-// column that is one of many values. The kinds are a letter for each column, as in
-// arrays.
+// bulk is a statement over many rows of arguments. It is written with ROWS[kinds] for the
+// rows, whose columns are column1, column2 and so on, or with IN[kind] after a column that has
+// one of many values. The kinds are a letter for each column, as in arrays.
 type bulk struct {
 	kinds  string
 	arrays bool     // a column is one argument, however many rows there are
@@ -131,8 +130,8 @@ func newBulk(d sqldb.Dialect, query string) *bulk {
 	return b
 }
 
-// eachRow spells a write for one row, which SQLite does several times for what it takes
-// to make a table of the rows and join it.
+// eachRow spells a write for one row. SQLite runs it several times faster than it makes and
+// joins a table of the rows.
 func eachRow(before, row, after string, isRows bool) string {
 	if !isRows {
 		return before + "= " + row + after

@@ -41,15 +41,14 @@ import (
 	"github.com/tollhouse-ai/gateway/store/internal/sqldb"
 )
 
-// DB is everything that the gateway stores: [DB.Ledger] has the money, the idempotent
-// answers, the video tasks and their webhooks, [DB.Keys] the API keys, and
-// [DB.Limiter] what is used of the limits, [DB.Responses] the responses. Package
-// sqlite or postgres makes one; Close ends it.
+// DB is everything that the gateway stores. [DB.Ledger] has the money, the idempotent answers,
+// the video tasks and their webhooks, [DB.Keys] the API keys, [DB.Limiter] the use of the
+// limits, and [DB.Responses] the responses. Package sqlite or postgres makes one; Close ends
+// it.
 //
-// It is safe for concurrent use. Every error is a *[fault.Error]; where the
-// database cannot be asked it is fault.ServiceUnavailable with a RetryAfter,
-// and never anything else. A text that Postgres does not take, with a NUL or
-// bytes that are not UTF-8, is fault.InvalidRequest.
+// It is safe for concurrent use. Every error is a *[fault.Error]. If the database cannot be
+// asked, it is fault.ServiceUnavailable with a RetryAfter. A text that Postgres does not take,
+// with a NUL or bytes that are not UTF-8, is fault.InvalidRequest.
 type DB struct {
 	dialect sqldb.Dialect
 	options Options
@@ -87,10 +86,10 @@ type Options struct {
 	// Currency is what the amounts are of; empty means billing.DefaultCurrency. A
 	// database that holds amounts of another one is not opened.
 	Currency string
-	// AsStored takes Count and Currency from the database, where a server left
-	// them, for a program that does not know that server's configuration. Nor
-	// does it change an older schema, which that server may still need: such a
-	// database is not opened. An empty one gets its tables. It ends no holds at its start.
+	// AsStored takes Count and Currency from the database, as a server left them, for a program
+	// that does not know that server's configuration. It never changes an older schema, which
+	// that server may still need: such a database is not opened. An empty database gets its
+	// tables. No holds are ended at the start.
 	AsStored bool
 	// HoldFor is how long a hold stays open that is neither settled nor
 	// extended; it must be longer than any request may run. Zero means 6 h.
@@ -133,21 +132,20 @@ type Options struct {
 // Config is what package sqlite or postgres gives to [Open].
 type Config struct {
 	Dialect sqldb.Dialect
-	// Writer is limited to two connections by Open: the committer's, and one for
-	// rare changes beside it. Reader is the pool of what only reads and is quick,
-	// Reports a small one of what may read for long, so that this takes no
-	// connection from anything else. All are required, and closed by Close, or by
-	// an Open that fails.
+	// Open limits Writer to two connections: the committer's, and one for rare changes. Reader
+	// is the pool for quick reads, Reports a small pool for reads that may take long, so that
+	// those take no connection from others. All are required. Close closes them, and so does an
+	// Open that fails.
 	Writer, Reader, Reports *sql.DB
 	// Release, if set, is called after all are closed.
 	Release func() error
 	Options Options
 }
 
-// Open brings the schema up to date, ends the holds of processes that are dead
-// and starts the committer. It fails with fault.ServiceUnavailable if the
-// database cannot be reached and with fault.InvalidRequest if its schema is
-// newer than this program, or older and not to be changed (Options.AsStored).
+// Open brings the schema up to date, ends the holds of dead processes and starts the
+// committer. It fails with fault.ServiceUnavailable if the database cannot be reached. It
+// fails with fault.InvalidRequest if the schema is newer than this program, or is older and
+// must not be changed (Options.AsStored).
 func Open(ctx context.Context, c Config) (*DB, error) {
 	db := &DB{
 		dialect: c.Dialect, options: c.Options.withDefaults(),
@@ -204,7 +202,7 @@ func (db *DB) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if outdated { // else nothing is made, so that a role may lack the right to make tables
+	if outdated { // otherwise nothing is made, so that a role may lack the right to make tables
 		if err := db.migrate(ctx); err != nil {
 			return err
 		}
@@ -260,14 +258,14 @@ func (db *DB) Ping(ctx context.Context) error {
 	return db.committer.healthy()
 }
 
-// isFinal reports whether err is one that callers get as it is, or none.
+// isFinal reports whether callers get err as it is; true for nil.
 func isFinal(err error) bool {
 	_, final := errors.AsType[*fault.Error](err)
 	return err == nil || final
 }
 
-// unavailable turns an error of the database into the one that callers get. A
-// *fault.Error stays as it is.
+// unavailable turns a database error into the error for callers. A *fault.Error stays as it
+// is.
 func (db *DB) unavailable(err error) error {
 	switch {
 	case isFinal(err):

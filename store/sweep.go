@@ -15,10 +15,9 @@ import (
 	"github.com/tollhouse-ai/gateway/store/internal/sqldb"
 )
 
-// Run ends holds that nobody else ends, until ctx does: those of dead processes
-// and those that have expired. It also sums the hours of usage that are over, and
-// renews and gives back what the [Limiter] has taken. What goes wrong is logged and
-// tried again.
+// Run ends holds whose requests can no longer end them, until ctx ends: those of dead
+// processes and expired ones. It also sums the hours of usage that are over, and renews and
+// gives back what the [Limiter] has taken. It logs and retries what fails.
 func (db *DB) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -46,14 +45,14 @@ func (db *DB) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep ends the holds of processes that are dead, those that have expired, and those of
-// this process that none of its requests has: one with a checkpoint is charged that, any other is
-// given back. It also drops the idempotent answers, the
-// ended notices and the responses that were kept for long enough. Open does it too, unless
-// Options.AsStored is set, but leaves the holds that it cannot end in time to Run.
+// Sweep ends the holds of dead processes, expired holds, and holds of this process that no
+// request of it has. A hold with a checkpoint is charged that; any other is given back. It
+// also drops idempotent answers, ended deliveries and responses that were kept long enough.
+// Open calls it too, unless Options.AsStored is set, but leaves the holds that it cannot end
+// in time to Run.
 //
-// On a shared database a process waits for one Options.Lease, from its first transaction on
-// and after each outage, before it takes another for dead that did not close.
+// On a shared database a process waits for one Options.Lease before it takes another process
+// for dead that did not close: after its first transaction, and after each outage.
 func (db *DB) Sweep(ctx context.Context) error { return db.sweep(ctx, 0, 0) }
 
 // sweep takes the clock back by ahead, by which it jumped since the holds of this
@@ -108,9 +107,9 @@ func (db *DB) sweep(ctx context.Context, ahead, timeout time.Duration) error {
 	return db.update(ctx, func(b *batch) error { return b.deleteDeadNodes(dead) })
 }
 
-// orphans are the holds of this process that none of its requests has. A fail-over or a
-// restored backup that lacks the last commits brings back holds that had ended. Those that
-// are younger than a lease are left alone: their requests may have begun just now.
+// orphans are the holds of this process that no request of it has. A fail-over or a restored
+// backup that lacks the last commits brings back holds that had ended. Holds younger than a
+// lease are left alone: their requests may have just begun.
 func (db *DB) orphans(ctx context.Context, self int64, running map[string]struct{}, now int64) ([]*hold, error) {
 	holds, err := db.heldBy(ctx, "node = ? AND created_at <= ?", self, now-db.options.Lease.Nanoseconds())
 	return slices.DeleteFunc(holds, func(h *hold) bool {
@@ -133,9 +132,9 @@ type kept struct {
 	after      time.Duration // how long after that time they are kept
 }
 
-// answers are dropped when they were kept for long enough, and so are claims that no
-// request has ended. The claim of a request that has a hold is not over, whatever the clock says:
-// it may have jumped.
+// answers are dropped when they were kept long enough, and so are claims that no request has
+// ended. The claim of a request with a hold is never dropped, whatever the clock says: the
+// clock may have jumped.
 var answers = kept{"answer", "account, operation, key", answerOver, 0}
 
 // dropAll drops what is over at a time, a few rows in each transaction.
@@ -158,7 +157,7 @@ func (t *tx) dropSome(ctx context.Context, k kept, at int64, limit int) error {
 	return t.write(ctx, "DELETE FROM "+k.table+" WHERE ("+k.key+") IN (SELECT "+k.key+" FROM "+k.table+" WHERE "+k.over+" LIMIT ?"+t.db.skipLocked()+")", at-int64(k.after), limit)
 }
 
-// newRecoverOp ends a hold that nobody else ends, by its last checkpoint.
+// newRecoverOp ends a hold that its request can no longer end, by its last checkpoint.
 func newRecoverOp(h *hold) *op {
 	s := &settlement{id: h.id, account: h.account, recover: true, frees: true}
 	s.outcome.Reason = billing.ReasonInternal
@@ -185,12 +184,11 @@ func newRecoverOp(h *hold) *op {
 	})
 }
 
-// recover settles holds by their last checkpoints, as many at once as the
-// committer takes. One that cannot be ended, because its row or its price is
-// damaged or another session has locked it, is logged and left to the next sweep:
-// it keeps neither the others from being ended nor the server from starting. Nor
-// are those tried for which timeout, if it is not 0, leaves no time. The error is
-// that of a database that is away.
+// recover settles holds by their last checkpoints, as many at once as the committer takes. A
+// hold that cannot be ended is logged and left to the next sweep: its row or its price is
+// damaged, or another session has locked it. So it stops neither the others nor the server's
+// start. Holds for which timeout leaves no time are left too; 0 means no timeout. The error
+// means that the database is away.
 func (db *DB) recover(ctx context.Context, holds []*hold, timeout time.Duration) error {
 	stuck, late, began := 0, 0, time.Now()
 	for len(holds) > 0 {
@@ -256,10 +254,9 @@ func (db *DB) Stuck(context.Context) error {
 	return nil
 }
 
-// clockJumps tells how far the wall clock went ahead of the process's monotonic
-// clock. A hold expires by the wall clock, which an operator may set or a machine
-// that slept may catch up on: none may expire because of that while its request
-// runs.
+// clockJumps measures how far the wall clock went ahead of the process's monotonic clock. A
+// hold expires by the wall clock, which an operator may set, or which jumps after the machine
+// slept. No hold may expire for that reason while its request runs.
 type clockJumps struct {
 	wall time.Time // as last observed
 	at   time.Time // the monotonic time then
@@ -299,9 +296,8 @@ type node struct {
 	renewed time.Time
 }
 
-// checkIn reads the ledger's time where that is the database's, and sees to it that
-// this process is one of those whose holds nobody else ends: no other can mark it dead
-// before the batch ends.
+// checkIn reads the ledger's time if that is the database's. It also makes sure that no other
+// process can mark this one dead, and end its holds, before the batch ends.
 func (b *batch) checkIn() error {
 	if b.node.id == 0 || !b.db.dialect.Shared {
 		b.self = b.node.id
@@ -313,9 +309,9 @@ func (b *batch) checkIn() error {
 	}, "SELECT "+b.db.dialect.Clock+", COALESCE((SELECT CAST(value AS BIGINT) FROM setting WHERE name = '"+settingSumming+"'), 0) FROM node WHERE id = ? AND NOT dead FOR SHARE", b.node.id)
 }
 
-// checkedIn is the end of checkIn, once the answers are there. A process that was marked
-// dead meanwhile, since it had not renewed its lease in time, goes on as another: its
-// open holds end by what is in the database, and it finds that out by each of them.
+// checkedIn ends checkIn, once the answers are there. A process that was marked dead, because
+// it did not renew its lease in time, continues as a new one. Its open holds end by what is in
+// the database; it finds that out with each of them.
 func (b *batch) checkedIn() error {
 	if b.self == 0 {
 		b.renewed, b.tx.wrote = time.Now(), true
@@ -350,8 +346,8 @@ func (b *batch) heartbeat() error {
 	return nil
 }
 
-// renewLease renews the lease when a quarter of it is over, in a transaction of its
-// own: whatever the operations wait for, the process lives.
+// renewLease renews the lease when a quarter of it is over, in a transaction of its own, so
+// that the process stays alive whatever the operations wait for.
 func (c *committer) renewLease() {
 	if !c.db.dialect.Shared || c.conn == nil || time.Since(c.node.renewed) < c.db.options.Lease/4 {
 		return
@@ -374,10 +370,10 @@ func (c *committer) releaseLease() {
 	_, _ = c.db.writer.ExecContext(ctx, c.db.text("UPDATE node SET lease_until = 0 WHERE id = ?"), c.node.id)
 }
 
-// markDeadNodes marks the processes dead whose lease is over, or all others where no
-// other can be alive. A process that has just found the database, at its start or
-// after an outage, marks only those that gave their lease back: the others may have
-// been cut off from it too, and get a lease's time to say that they live.
+// markDeadNodes marks the processes dead whose lease is over, or all others if no other can be
+// alive. A process that has just found the database, at its start or after an outage, marks
+// only those that gave their lease back. The others may have been cut off too, and get a
+// lease's time to report.
 func (b *batch) markDeadNodes() (dead []int64, err error) {
 	mark := "UPDATE node SET dead = TRUE WHERE NOT dead AND id <> ?"
 	switch {
@@ -399,8 +395,8 @@ const deadNodeKept = time.Hour
 
 // deleteDeadNodes drops what is left of dead processes whose holds have ended.
 //
-// Their claims that did not end with a hold are those of holds that cannot be ended,
-// and those that a program of schema 9 had made before a hold.
+// Claims that did not end with a hold belong to holds that cannot be ended, or were made
+// before a hold by a program of schema 9.
 func (b *batch) deleteDeadNodes(dead []int64) error {
 	kept, args := "", []any(nil)
 	if b.db.dialect.Shared {

@@ -215,8 +215,8 @@ func (k *settlementRecords) wantTasks(b *batch) {
 	}
 }
 
-// checkSteps refuses the end of a hold whose task somebody else has changed, or has
-// not made: its money must not move without it. It changes nothing.
+// checkSteps refuses the end of a hold whose task another process has changed or has not made:
+// its money must not move without the task. It changes nothing.
 func (k *settlementRecords) checkSteps(b *batch, request string) error {
 	for i := range k.steps {
 		s := &k.steps[i]

@@ -19,9 +19,9 @@ import (
 const (
 	// settingSummed is the end of the last hour that was summed, in nanoseconds since 1970.
 	settingSummed = "summed"
-	// settingSumming is the end of the hours that may be summed now, less a part of an hour by
-	// which no two of its values are the same. It is set before they are read. A batch that
-	// settles into such an hour after all moves both settings back to it.
+	// settingSumming is the end of the hours that may be summed now, less a part of an hour that
+	// makes each of its values unique. It is set before the hours are read. A batch that settles
+	// into such an hour moves both settings back to it.
 	settingSumming = "summing"
 )
 
@@ -43,7 +43,7 @@ type totalGroup struct {
 // hourSums is the state of a process that sums hours.
 type hourSums struct {
 	mu      sync.Mutex
-	ready   int64 // the value of settingSumming whose hours nobody writes to any more
+	ready   int64 // the value of settingSumming to whose hours no batch writes any more
 	waiting int64 // the value of which that is not known yet
 	until   int64 // the transaction before which all have to end first
 }
@@ -146,8 +146,9 @@ func (db *DB) announceSums(ctx context.Context, end int64) (summing int64, err e
 	return summing, err
 }
 
-// isReady reports whether nobody writes to the hours before a value of settingSumming any more
-// without moving it back: all transactions have ended that may have begun before it was set.
+// isReady reports whether no batch writes to the hours before a value of settingSumming any
+// more without moving it back. That is so when all transactions have ended that may have begun
+// before it was set.
 func (s *hourSums) isReady(v verification, summing int64) (bool, error) {
 	d := v.db.dialect
 	if !d.Shared || s.ready == summing {
@@ -169,8 +170,8 @@ func (s *hourSums) isReady(v verification, summing int64) (bool, error) {
 	return true, nil
 }
 
-// writeSums replaces the sums of the hours from first to stop, and those of their day, by others,
-// unless somebody has settled into one of them meanwhile.
+// writeSums replaces the sums of the hours from first to stop, and those of their day, unless
+// a batch has settled into one of them since.
 func (db *DB) writeSums(ctx context.Context, all map[totalGroup]usageSums, summing, first, stop int64) (written bool, err error) {
 	var args []any
 	for g, sums := range all {

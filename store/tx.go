@@ -23,7 +23,7 @@ type tx struct {
 	queue  []Statement      // to be sent, on a Pipeline
 	open   bool             // BEGIN was sent, and no COMMIT that worked
 	wrote  bool             // it has something to commit
-	prices []*billing.Price // whose rows are there once it is committed
+	prices []*billing.Price // their rows are there once it is committed
 }
 
 // Row is the row that the result of a statement is at.
@@ -33,8 +33,8 @@ type Row interface{ Scan(to ...any) error }
 type Statement struct {
 	Query string
 	Args  []any
-	// Exact says that Query, an INSERT, UPDATE or DELETE, fails with an error that is a
-	// Conflict unless it changes a row for each element of its first argument, an array.
+	// Exact says that Query, an INSERT, UPDATE or DELETE, must change a row for each element of
+	// its first argument, an array. If it does not, it fails with an error that is a Conflict.
 	Exact bool
 	// Scan is given each row of the result; nil where it is not read.
 	Scan func(Row) error
@@ -56,7 +56,7 @@ func (t *tx) begin(ctx context.Context, setting string) error {
 		case t.pipeline:
 			t.queue = append(t.queue, Statement{Query: statement})
 		default:
-			t.open = true // whatever the answer: it may have begun
+			t.open = true // even after an error: it may have begun
 			if _, err := t.exec(ctx, statement); err != nil {
 				t.rollback(ctx)
 				return err
@@ -67,8 +67,8 @@ func (t *tx) begin(ctx context.Context, setting string) error {
 	return nil
 }
 
-// commit sends what is queued with the COMMIT: where a statement fails there is none.
-// After an error unsure says that the transaction may be durable all the same.
+// commit sends what is queued with the COMMIT, which is not done if a statement fails. After
+// an error, unsure says that the transaction may be durable.
 func (t *tx) commit(ctx context.Context) (unsure bool, err error) {
 	if t.pipeline {
 		t.queue = append(t.queue, Statement{Query: "COMMIT"})
@@ -343,7 +343,7 @@ func (db *DB) readContext(ctx context.Context) (context.Context, context.CancelF
 	return context.WithTimeout(ctx, db.options.WaitTimeout)
 }
 
-// find reads one row for a caller who waits for it into to; false if there is none.
+// find reads one row into to, for a caller that waits for it; false if there is none.
 func (db *DB) find(ctx context.Context, query string, args []any, to ...any) (found bool, err error) {
 	ctx, cancel := db.readContext(ctx)
 	defer cancel()
@@ -354,9 +354,9 @@ func (db *DB) find(ctx context.Context, query string, args []any, to ...any) (fo
 	return err == nil, db.unavailableOrCanceled(ctx, err)
 }
 
-// readRow is a row beside the committer's connection. SQLite's driver would compile the
-// statement each time, which takes as long as most of them run; that of Postgres
-// remembers statements by itself.
+// readRow returns a row, read beside the committer's connection. SQLite's driver would compile
+// the statement each time, which takes as long as most statements run. The driver of Postgres
+// remembers statements.
 func (db *DB) readRow(ctx context.Context, query string, args []any) *sql.Row {
 	if !db.dialect.Shared {
 		if known, ok := db.compiled.Load(query); ok {

@@ -252,9 +252,8 @@ func wasteOf(operator string) string {
 	return "(SELECT COALESCE(SUM(waste" + part + "), 0) FROM attempt WHERE receipt = id) - wasted" + part
 }
 
-// walk has check look at the rows of a table that are there at its start, some at
-// a time in the order of their key: those after before and up to end. No key is as
-// small as the first before.
+// walk has check look at the rows that a table has at its start, some at a time in the order
+// of their key: those after before and up to end. No key is as small as the first before.
 func walk[K any](v verification, table, key string, before K, check func(before, end K) (string, error)) (string, error) {
 	last, more, err := bound(v, "SELECT "+key+" FROM "+table+" ORDER BY "+key+" DESC LIMIT 1", before)
 	if !more || err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
-// recomputation computes the charge of every receipt again, from its units and its price,
-// and adds up the least that the budgets in force have given.
+// recomputation recomputes the charge of every receipt from its units and its price. It adds
+// up the least that the budgets in force have granted.
 type recomputation struct {
 	verification
 	prices  map[int64]*billing.Price // by the number that receipts name them by

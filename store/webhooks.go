@@ -16,7 +16,7 @@ const (
 // Due implements [webhook.Outbox].
 func (db *dbLedger) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Delivery, error) {
 	var due []webhook.Delivery // the committer's until run has returned nil
-	var end int64              // of the leases, which may be there from an earlier attempt
+	var end int64              // of the leases; an earlier attempt may have written them
 	err := db.update(ctx, func(b *batch) error {
 		found, err := collect(b.ctx, b.tx, scanNotice, "SELECT "+noticeColumns+" FROM notice WHERE state = 'waiting' AND next_at <= ?"+
 			" AND (lease_until <= ? OR (owner = ? AND lease_until = ?)) ORDER BY next_at, id LIMIT ?"+db.skipLocked(), b.now, b.now, owner, end, max(n, 0))
@@ -152,7 +152,7 @@ func (db *dbLedger) WebhookSecret(ctx context.Context, account string, rotate bo
 	var made webhook.Secret // the committer's until update has returned nil
 	err = db.update(ctx, func(b *batch) error {
 		found, err := db.secrets(b.ctx, b.tx, current, account)
-		if err == nil && len(found) > 0 && (!rotate || found[0].Reveal() == fresh.Reveal()) { // it may be there from an earlier attempt
+		if err == nil && len(found) > 0 && (!rotate || found[0].Reveal() == fresh.Reveal()) { // an earlier attempt may have written it
 			made = found[0]
 			return nil
 		}

@@ -124,12 +124,11 @@ func (m *Keys) List(_ context.Context, account string) ([]auth.Key, error) {
 	return keys, nil
 }
 
-// Replace puts owned in the place of all keys that an earlier Replace brought,
-// in one step, and keeps the keys that were added at run time. A key that was
-// turned off or on at run time stays so. One that was turned off and is not
-// among owned stays too, disabled and under the id that [auth.IDOf] gives: it must
-// not wake when an older or another file comes and goes. Replace fails as Add
-// does, and then nothing has changed.
+// Replace replaces all keys of earlier Replace calls by owned, in one step. It keeps the keys
+// that were added at run time. A key that was turned off or on at run time stays so. A key
+// that was turned off and is not among owned stays too, disabled, under the id of [auth.IDOf]:
+// it must not become valid again when an older or another file comes and goes. Replace fails
+// as Add does, and then nothing has changed.
 func (m *Keys) Replace(_ context.Context, owned []auth.Key) error {
 	return m.change(func(s keySet) error {
 		before := maps.Clone(s.byHash)

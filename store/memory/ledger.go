@@ -33,10 +33,9 @@ type LedgerOptions struct {
 	// oldest is forgotten: its id is then unknown to Receipt and Settle. Sums of
 	// usage are never dropped.
 	Receipts int
-	// Count records usage without money: no balance is checked and none moves,
-	// nothing is set aside, prices may be missing and only inform (a receipt's
-	// Charge), an account exists as soon as it is named, and credits and
-	// budgets are refused.
+	// Count records usage without money. No balance is checked, no money moves and nothing is
+	// held. Prices may be missing and only inform (a receipt's Charge). An account exists as
+	// soon as it is named. Credits and budgets are refused.
 	Count bool
 	// Currency is what the amounts are of; empty means "USD".
 	Currency string
@@ -56,12 +55,11 @@ type Ledger interface {
 	Price(ctx context.Context, version string) (*billing.Price, error)
 }
 
-// memoryLedger is the [Ledger]. One lock guards everything, so that each call is one
-// transaction; no call blocks on anything else and contexts are ignored. Every error
-// is a *[fault.Error].
+// memoryLedger is the [Ledger]. One lock guards everything, so each call is one transaction.
+// No call blocks on anything else, and contexts are ignored. Every error is a *[fault.Error].
 //
-// Memory grows with the number of accounts, credits and open holds and, by one
-// row per hour in which it was used, with each key and model of an account.
+// Memory grows with the number of accounts, credits and open holds. It also grows by one row
+// per hour for each key and model that an account used in that hour.
 type memoryLedger struct {
 	options LedgerOptions
 
@@ -75,14 +73,15 @@ type memoryLedger struct {
 
 // NewLedger returns an empty ledger. It is safe for concurrent use.
 //
-// It holds the cost of a request's bound, or less where the account and the key's
-// budget have or can spare no more. What a request costs above its hold is taken
-// from what the account has available, even above the key's budget; the remainder is
-// the operator's, as the receipt's Overrun. A hold of an unknown account is
-// fault.PermissionDenied; a request id that is empty or used, a record other than
-// [billing.Outcome] and a usage that is negative or has no price that fits are
-// fault.InternalError, and a settlement refused so can be repeated. It ends no hold
-// by itself: HoldRequest.Until is the caller's to keep.
+// It holds the cost of a request's bound, or less if the account and the key's budget can
+// spare no more. What a request costs above its hold is taken from what the account has
+// available, even above the key's budget. The rest is the operator's, as the receipt's
+// Overrun.
+//
+// A hold of an unknown account is fault.PermissionDenied. These are fault.InternalError: a
+// request id that is empty or used, a record other than [billing.Outcome], and a usage that is
+// negative or has no price. A settlement that was refused for that can be repeated. The ledger
+// ends no hold by itself: the caller must end holds at HoldRequest.Until.
 func NewLedger(o LedgerOptions) Ledger {
 	if o.Now == nil {
 		o.Now = time.Now

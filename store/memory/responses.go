@@ -142,7 +142,7 @@ func responseOf(e *list.Element) *state.Response { return e.Value.(*state.Respon
 
 // bytesOf is about what a response takes.
 func bytesOf(r *state.Response) int64 {
-	const each = 256 // of a response or an item, beside its texts
+	const each = 256 // of a response or an item, apart from its text
 	n := each + len(r.Body) + len(r.ID) + len(r.Previous)
 	for _, id := range r.Items {
 		n += each + len(id)

@@ -99,8 +99,8 @@ func (l *memoryLedger) Usage(_ context.Context, q billing.Query) ([]billing.Usag
 	return rows, nil
 }
 
-// asked are the accounts that a query is about. A ledger that only counts has an
-// account of every name; one that was not used yet is none of them.
+// asked returns the accounts that a query is about. A ledger that only counts has an account
+// of every name; an account without usage is left out.
 func (l *memoryLedger) asked(q billing.Query) (map[string]*account, error) {
 	if q.Account == "" {
 		return l.accounts, nil

@@ -68,8 +68,8 @@ func (m *Tasks) Deliveries(_ context.Context, account string, limit int) ([]webh
 	return all[:min(limit, len(all))], nil
 }
 
-// Resend makes a delivery due now, whatever its state, with all its attempts before
-// it; false if there is none by that id.
+// Resend makes a delivery due now, in whatever state it is, with all its attempts again. It
+// returns false if no delivery has the id.
 func (m *Tasks) Resend(_ context.Context, id string) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

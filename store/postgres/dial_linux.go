@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitUnacknowledged ends a connection whose peer acknowledges nothing that was
-// sent for so many milliseconds: without it the system tries for a quarter of an
-// hour.
+// limitUnacknowledged ends a connection whose peer acknowledges nothing for that many
+// milliseconds. Without it the system tries for a quarter of an hour.
 func limitUnacknowledged(milliseconds int) func(network, address string, c syscall.RawConn) error {
 	return func(network, _ string, c syscall.RawConn) error {
 		if network == "unix" {

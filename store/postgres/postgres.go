@@ -26,16 +26,16 @@ import (
 // Options are the store's.
 type Options = store.Options
 
-// How many connections read beside the one that writes: what is quick, and what
+// How many connections read beside the one that writes: for quick reads, and for reads that
 // may take long.
 const (
 	readers     = 8
 	reportConns = 2
 )
 
-// Open opens the database that dsn names, a URL or a list of "key=value" as
-// libpq takes them, and makes its tables if they are not there. A dsn that
-// cannot be read is fault.InvalidRequest; see [store.Open] for what else fails.
+// Open opens the database that dsn names, a URL or a list of "key=value" as libpq takes them,
+// and makes its tables if they are missing. A dsn that cannot be read is fault.InvalidRequest.
+// See [store.Open] for other errors.
 func Open(ctx context.Context, dsn string, o Options) (*store.DB, error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil { // without the cause, which may show the password
@@ -68,9 +68,9 @@ func Open(ctx context.Context, dsn string, o Options) (*store.DB, error) {
 	return db, explain(err)
 }
 
-// A network may swallow everything, as when an address moves to another machine:
-// then a connection that is being made is given up after connectTimeout, and one
-// that was made after about deadAfter.
+// A network may swallow everything, for example when an address moves to another machine. A
+// connection attempt then ends after connectTimeout, and an open connection after about
+// deadAfter.
 const (
 	connectTimeout = 5 * time.Second
 	deadAfter      = 10 * time.Second
@@ -114,7 +114,7 @@ func rotate(c *pgx.ConnConfig, n int) {
 	c.Host, c.Port, c.TLSConfig, c.Fallbacks = all[0].Host, all[0].Port, all[0].TLSConfig, all[1:]
 }
 
-// errUnconfirmed is of a COMMIT whose wait for its standby somebody has cancelled.
+// errUnconfirmed is the error of a COMMIT whose wait for its standby was cancelled.
 var errUnconfirmed = errors.New("a COMMIT was not confirmed by its synchronous standby")
 
 const unconfirmed = "tollhouse: unconfirmed" // among the custom data of a connection

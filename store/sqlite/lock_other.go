@@ -15,8 +15,8 @@ func single(path string) (string, error) { return path, nil }
 // lockAll takes the lock of a database and returns what gives it back.
 func lockAll(path string) (unlock func() error, err error) { return lock(path + ".lock") }
 
-// lock makes a file that nobody else can make, and returns what removes it. On
-// these systems a process that was killed leaves the file behind.
+// lock makes a file that no other process can make, and returns what removes it. On these
+// systems a process that was killed leaves the file behind.
 func lock(path string) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {

@@ -24,19 +24,18 @@ type Options = store.Options
 // stands in the way of.
 var ErrLocked = errors.New("the database is locked")
 
-// How many connections read beside the one that writes: what is quick, and what
+// How many connections read beside the one that writes: for quick reads, and for reads that
 // may take long.
 const (
 	readers     = 4
 	reportConns = 2
 )
 
-// Open opens the database in the file at path and makes it if it is not there. One
-// process at a time may have it open: it holds a lock on the file path + ".lock", and on
-// Linux on the database file too, where no cleaner of lock files removes it.
-// The system takes them away when the process ends, however it ends. A second Open
-// fails with fault.InvalidRequest and [ErrLocked]. See [store.Open] for what else
-// fails.
+// Open opens the database in the file at path and makes it if it is missing. One process at a
+// time may have it open. It holds a lock on the file path + ".lock". On Linux it also locks
+// the database file, where no cleaner of lock files removes the lock. The system releases the
+// locks when the process ends, however it ends. A second Open fails with fault.InvalidRequest
+// and [ErrLocked]. See [store.Open] for other errors.
 func Open(ctx context.Context, path string, o Options) (*store.DB, error) {
 	path, err := single(path)
 	if err != nil {
@@ -67,10 +66,10 @@ func Open(ctx context.Context, path string, o Options) (*store.DB, error) {
 	})
 }
 
-// What the connections are told. A commit returns when the disk has it (FULL);
-// the log is folded into the file every 4,000 pages of 4 KiB, and shrinks after. The
-// writer's cache has 16 MiB: a commit that splits a page goes through the table of all
-// that are cached, and what is written is mostly at the end of the tables.
+// What the connections are told. A commit returns when it is on disk (FULL). The log is folded
+// into the file every 4,000 pages of 4 KiB, and shrinks then. The writer's cache is 16 MiB: a
+// commit that splits a page walks the table of all cached pages, and most writes are at the
+// end of the tables.
 const (
 	writing = "_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)" +
 		"&_pragma=wal_autocheckpoint(4000)&_pragma=journal_size_limit(67108864)&_pragma=cache_size(-16384)&_pragma=foreign_keys(1)"

@@ -39,9 +39,8 @@ type Dialect struct {
 	// NoTimeout is a statement that lets a transaction take any time; empty where
 	// none is bounded.
 	NoTimeout string
-	// Migrating is a statement that lets a transaction take any time, and wait for
-	// each lock as long as its one argument says ("0" is for ever); empty where
-	// neither is bounded.
+	// Migrating is a statement that lets a transaction take any time. Its one argument says how
+	// long it waits for each lock ("0" is for ever). It is empty if neither is bounded.
 	Migrating string
 	// Shared says that several processes may use the database at once.
 	Shared bool
