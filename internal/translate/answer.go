@@ -15,10 +15,10 @@ import (
 )
 
 // An answer crosses from one wire to another as a sequence of pieces. Each wire has one
-// reader, which makes pieces of an upstream's events or of its whole answer
-// (chat_read.go, messages_read.go, responses_read.go), and writers, which make events or
-// a whole answer of pieces (chat_write.go, messages_write.go, responses_write.go). A
-// stream and a whole answer are translated as they are read.
+// reader, which makes pieces of an upstream's events or whole answer (chat_read.go,
+// messages_read.go, responses_read.go). It has writers, which make events or a whole answer of
+// pieces (chat_write.go, messages_write.go, responses_write.go). A stream and a whole answer
+// are translated while they are read.
 
 // reader makes pieces of an upstream's answer. A body of another form and an error in
 // it are a fault.BadGateway.
@@ -29,9 +29,9 @@ type reader interface {
 	whole(data []byte) error
 }
 
-// writer makes an answer of pieces. They come in this order: begun; what the model
-// said, of which one call may be interrupted by others; finished, perhaps more than
-// once; ended. idle may come between any two.
+// writer makes an answer of pieces. They come in this order: begun; what the model said, where
+// other pieces may interrupt a call; finished, perhaps more than once; ended. idle may come
+// between any two.
 type writer interface {
 	write(p piece) // its text is the reader's
 	flush()        // writes what write has gathered
@@ -53,8 +53,8 @@ func (w *written) flush() {}
 type piece struct {
 	kind pieceKind
 
-	// text is a JSON string: both wires have texts in JSON, and one that is passed on
-	// as it came is not decoded.
+	// text is a JSON string. Both wires have text in JSON, so text that is passed on unchanged
+	// is not decoded.
 	text []byte
 
 	// list is elements of a JSON array, in one line: of said, its tokens with their
@@ -92,15 +92,15 @@ const (
 // noIndex is the index of a call whose upstream gives none.
 const noIndex = -2
 
-// answerBody reads an upstream's answer as one on the caller's wire, as it is read: so the
-// time that the upstream takes is that of reading. Of a stream each Read gives what is
-// ready: it waits for the first event that makes anything, and for no other. Of a whole
-// answer the first Read waits for all of it, and nothing is given of one that fails.
+// answerBody translates an upstream's answer into the client's wire while it is read. Reading
+// takes as long as the upstream does. For a stream, each Read returns what is ready: it waits
+// for the first event that makes anything, and for no other. For a whole answer, the first
+// Read waits for all of it; nothing is returned of an answer that fails.
 //
-// A stream that ends before its answer is complete, an error frame and an event of
-// another form end it with a fault.BadGateway, an error of the body with that error,
-// after the events that came before. Read is for one goroutine; Close closes the
-// body, which a Read may be waiting for.
+// A stream ends with a fault.BadGateway if it ends before its answer is complete, or at an
+// error frame or an event of another form. An error of the body ends it with that error. The
+// events before that are returned first. Read is for one goroutine. Close closes the body,
+// also while a Read waits for it.
 type answerBody struct {
 	body   io.ReadCloser
 	events *sse.Reader // nil of a whole answer

@@ -7,15 +7,13 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// blockSequencer puts the pieces of an answer, which may come in any order, into the
-// order of a message's blocks, or of a response's items: one block after the other, and
-// never two open at once.
+// blockSequencer orders the pieces of an answer, which may come in any order, by a message's
+// blocks or a response's items: one block after the other, never two open at once.
 //
-// What belongs to the open block goes out at once. The first piece of something else
-// closes it, but a tool call is only closed when its arguments are a whole JSON
-// value, or at the end: until then the pieces of others wait. So a stream in the
-// usual order, one call after the other, never waits, and one in which calls are
-// interleaved loses nothing.
+// Pieces of the open block go out at once. The first piece of another block closes it. A tool
+// call, however, is closed only when its arguments are a whole JSON value, or at the end;
+// until then other pieces wait. So a stream in the usual order, one call after the other,
+// never waits, and interleaved calls lose nothing.
 type blockSequencer struct {
 	to        blockSink
 	queue     []*streamBlock // in the order in which they began; only the first can be open
@@ -47,7 +45,8 @@ type streamBlock struct {
 // text takes a piece of text or of a thought, which is a JSON string.
 func (w *blockSequencer) text(kind pieceKind, text []byte) error { return w.add(w.block(kind), text) }
 
-// block is the last block, which may wait, if it is of the kind; else a new one after it.
+// block returns the last block, which may wait, if it is of the kind. Otherwise it adds a new
+// one.
 func (w *blockSequencer) block(kind pieceKind) *streamBlock {
 	if w.lastKind() != kind {
 		w.queue = append(w.queue, &streamBlock{kind: kind})

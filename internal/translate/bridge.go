@@ -46,8 +46,8 @@ type Options struct {
 	NewID   func(prefix string) string // makes the ids of responses; nil means random ones
 	Secrets *seal.Secrets              // seal the thoughts of a response for its caller
 
-	// MaxEvent is the most bytes of an event of an upstream; 0 means sse.DefaultLimit. Memory is
-	// the budget for large ones of the call whose context is given; nil for no bound.
+	// MaxEvent is the most bytes of an upstream's event; 0 means sse.DefaultLimit. Memory
+	// returns the budget for large events of the call with that context; nil means no bound.
 	MaxEvent int64
 	Memory   func(ctx context.Context) sse.Budget
 }
@@ -118,8 +118,8 @@ var wires = map[upstream.Op]wire{
 // Supports adds to what the upstream speaks what can be translated into it.
 func (b *bridge) Supports(op upstream.Op, model string) bool { return b.spoken(op, model) != "" }
 
-// spoken is the operation by which the upstream answers a call of op: op itself, or one
-// that can stand in for it; empty if there is none.
+// spoken returns the operation by which the upstream answers a call of op: op itself, or one
+// that can stand in for it. It is empty if there is none.
 func (b *bridge) spoken(op upstream.Op, model string) upstream.Op {
 	if upstream.Supports(b.up, op, model) {
 		return op
@@ -279,9 +279,9 @@ func toChat(v *bridgedCall, _ *upstream.Call) (body upstream.Body, view any, dro
 	return body, v.chat.Request, nil, nil
 }
 
-// think is the type of thinking that a request for a message asks for; empty for none. An
-// effort alone asks for thoughts only where the channel says how, since not every model that
-// takes an effort takes the same type.
+// think returns the type of thinking that a request for a message asks for, or nothing. An
+// effort alone asks for thinking only if the channel says how: not every model that takes an
+// effort takes the same type.
 func (v *bridgedCall) think(call *upstream.Call) string {
 	switch effort := v.chat.ReasoningEffort; {
 	case v.thinks:
@@ -383,9 +383,9 @@ func notSent(err error) error {
 // (https://docs.anthropic.com/en/docs/build-with-claude/context-windows).
 var fullContext = []string{"prompt is too long", "input length and `max_tokens` exceed context limit"}
 
-// translatedError is the error of an upstream that speaks op, without its body, which is in
-// the format that the client does not speak, and with the code by which clients of the
-// others shorten a conversation.
+// translatedError returns the error of an upstream that speaks op. It drops the body, whose
+// format the client does not speak. It sets the code that makes clients of the other formats
+// shorten a conversation.
 func translatedError(err error, op upstream.Op) error {
 	var f *fault.Error
 	if !errors.As(err, &f) {

@@ -11,11 +11,10 @@ import (
 // five minutes (https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching).
 const breakpoint = `{"type":"ephemeral"}`
 
-// withBreakpoints is the body of a request for a message with the marks of an agent whose
-// conversation grows: after the tools, after the system text, and after the last two turns
-// of the user's, of which the cache has the first from the call before. These are the four
-// that a vendor takes, so that a body in which the caller has marked something stays as it
-// is.
+// withBreakpoints adds the marks for an agent whose conversation grows to the body of a
+// request for a message. They stand after the tools, after the system text, and after the
+// user's last two turns. The previous call put the earlier of these turns into the cache. A
+// vendor takes these four at most, so a body that the client marked stays as it is.
 func withBreakpoints(body upstream.Body) upstream.Body {
 	for _, name := range [...]string{"tools", "system", "messages"} {
 		if marked(body.Raw(name)) {

@@ -105,9 +105,9 @@ func (r *chatReader) event(name string, data []byte) (done bool, err error) {
 	return done, nil
 }
 
-// learn keeps the form of a chunk that was one piece, if that was a text alone: of the
-// next one that has it only the text is read. In a chunk without escapes the text stands
-// as it was read, and where it stands is certain if it does so once.
+// learn keeps the form of a chunk that made one piece of text only: of the next chunk of that
+// form only the text is read. In a chunk without escapes the text stands as it was read. Its
+// place is certain if it occurs once.
 func (r *chatReader) learn(name string, data []byte) {
 	p := &r.last
 	if p.kind != said && p.kind != thought || p.list != nil || bytes.IndexByte(data, '\\') >= 0 {
@@ -173,7 +173,7 @@ func (r *chatReader) take(c *chatAnswer, data []byte, whole bool) {
 	m := &first.Delta
 	if whole {
 		m = &first.Message
-		for i := range m.ToolCalls { // each is one of its own, whatever the upstream says
+		for i := range m.ToolCalls { // each is a separate call, whatever index the upstream gives
 			index := int64(i)
 			m.ToolCalls[i].Index = &index
 		}
@@ -242,8 +242,8 @@ func (r *chatReader) blocks(list, logprobs []byte) {
 	}
 }
 
-// blockText is the text of a block: the first of its members that is there, which may be a
-// list of blocks of text again.
+// blockText returns the text of a block: the first of the members that is present, which may
+// again be a list of text blocks.
 func blockText(block []byte, members ...string) string {
 	for _, name := range members {
 		raw := rawjson.Lookup(block, name)
@@ -269,8 +269,8 @@ func (r *chatReader) text(kind pieceKind, s string, list []byte) {
 	}
 }
 
-// citations are those among a message's annotations; nil if there are none. One with a
-// member given twice is none.
+// citations returns those among a message's annotations; nil if there are none. An annotation
+// that repeats a member is ignored.
 func citations(annotations []byte) (list []byte) {
 	for _, a := range rawjson.Elements(annotations) {
 		if citation := rawjson.Lookup(a, "url_citation"); isObject(citation) {

@@ -46,9 +46,9 @@ type chatFunction struct {
 	Extra       jsontext.Value `json:",embed"`
 }
 
-// carriedTools is a list of the tools that carry makes of a chat request's functions, and
-// of what stands beside a function in its tool, and custom of its custom tools; nil if there
-// are none. Tools of other types are dropped. carry is false for parameters that are no schema.
+// carriedTools makes a list of tools from those of a chat request; nil if there are none.
+// carry makes a tool of a function and of what stands beside it, custom one of a custom tool.
+// Tools of other types are dropped. carry returns false if the parameters are not a schema.
 func carriedTools[B, T any](m *fieldMapper[B], raw []byte, carry func(f *chatFunction, beside []byte) (T, bool), custom func(c *chatCustom) T) (jsontext.Value, error) {
 	var list []chatTool
 	if err := json.Unmarshal(raw, &list, jsontext.AllowDuplicateNames(true)); err != nil {
@@ -227,7 +227,8 @@ type chatFile struct {
 	Extra jsontext.Value `json:",embed"`
 }
 
-// file is a part that is a file. One that lies at a vendor is another's.
+// file reads a part that is a file. It refuses a file that is only named by its id at another
+// vendor.
 func (m *fieldMapper[B]) file(p *chat.Part, param string) (f chatFile, err error) {
 	if err := json.Unmarshal(p.File, &f, jsontext.AllowDuplicateNames(true)); err != nil {
 		return f, refusal(param, `an object such as {"filename":…,"file_data":"data:application/pdf;base64,…"}`)

@@ -221,8 +221,8 @@ func (b *chatToMessagesBuilder) thinking(raw []byte) error {
 // budgetShares are the parts of max_tokens in percent that an effort lets the model think.
 var budgetShares = map[string]int64{"low": 20, "medium": 50, "high": 80, "xhigh": 90, "max": 95}
 
-// think asks for thoughts, unless the upstream would refuse that beside what the caller
-// asks for (https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking).
+// think asks for thinking, unless the upstream would refuse it together with the client's
+// other fields (https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking).
 func (b *chatToMessagesBuilder) think(kind string) {
 	const leastTopP = 0.95
 	r, effort := b.r, b.c.ReasoningEffort
@@ -242,8 +242,8 @@ func (b *chatToMessagesBuilder) think(kind string) {
 	}
 }
 
-// thoughtBefore reports whether the turn that the results at the end belong to begins with
-// a thought. The upstream refuses to think with a budget where it does not.
+// thoughtBefore reports whether the turn of the results at the end begins with reasoning. If
+// it does not, the upstream refuses to think with a budget.
 func (b *chatToMessagesBuilder) thoughtBefore() bool {
 	n := len(b.turns)
 	if n < 2 || len(b.turns[n-1].results) == 0 {
@@ -340,7 +340,7 @@ type builtTurn struct {
 	results, blocks []messages.Block
 }
 
-// openCall is a call of which a result may come.
+// openCall is a call whose result may follow.
 type openCall struct {
 	sent     string // its id as the upstream gets it
 	answered bool

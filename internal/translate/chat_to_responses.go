@@ -140,8 +140,8 @@ func (b *chatToResponsesBuilder) reasoning() *responses.Reasoning {
 	return b.r.Reasoning
 }
 
-// showThoughts asks for thoughts. It is called only where the caller wants to see them,
-// since models that do not reason refuse such a request.
+// showThoughts asks for reasoning. It is called only if the client wants to see it, since
+// models that do not reason refuse such a request.
 func (b *chatToResponsesBuilder) showThoughts() {
 	b.reasoning().Summary = "auto"
 	b.r.Include = []string{"reasoning.encrypted_content"}
@@ -341,7 +341,7 @@ func (b *chatToResponsesBuilder) message(m *chat.Message, i int) error {
 	return b.toolCalls(m, at)
 }
 
-// thoughts adds the message's thoughts, if they are as the upstream encrypted them.
+// thoughts adds the message's reasoning, if it is still as the upstream encrypted it.
 func (b *chatToResponsesBuilder) thoughts(m *chat.Message) {
 	pieces := rawjson.LookupString(m.Extra, reasoningSignature)
 	blobs, ok := encryptedThoughts(pieces)

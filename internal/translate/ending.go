@@ -117,8 +117,8 @@ func appendMessageUsage(dst []byte, u *conversation.Report) []byte {
 	})
 }
 
-// appendResponseUsage appends the usage of a response, whose input includes what the
-// cache read and wrote. All of its details must be there: clients fail without them.
+// appendResponseUsage appends the usage of a response, whose input includes cache reads and
+// writes. It writes all details, since clients fail without them.
 func appendResponseUsage(dst []byte, u *conversation.Report) []byte {
 	in := u.N[conversation.Input] + u.N[conversation.CacheWrite] + u.N[conversation.Cached]
 	return appendCounts(dst, []count{

@@ -33,7 +33,7 @@ type openBlock struct {
 	wrote     bool   // of a call: a piece of its arguments was passed on
 	input     string // of a call: the arguments that came with its start, as JSON
 	size      int    // of a thought: bytes of text
-	signature []byte // of a thought; what is encrypted where it is redacted
+	signature []byte // of reasoning; its encrypted text if it is redacted
 }
 
 // ordered are the events that may come only after message_start.
@@ -221,7 +221,7 @@ func (r *messageReader) text(kind pieceKind, value []byte) {
 	}
 }
 
-// thought passes on a piece of a thought.
+// thought passes a piece of reasoning on.
 func (r *messageReader) thought(value []byte) {
 	s, _ := rawjson.String(value)
 	r.block.size += len(s)

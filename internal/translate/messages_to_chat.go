@@ -132,8 +132,8 @@ func (b *messagesToChatBuilder) stop([]byte) error {
 	return nil
 }
 
-// longestUser is the longest name of an end user that is carried, in bytes: vendors of chat
-// refuse a longer one, and a name that is cut would be somebody else's.
+// longestUser is the longest name of an end user that is carried, in bytes. Vendors of chat
+// refuse longer names, and a cut name could be another user's.
 const longestUser = 64
 
 func (b *messagesToChatBuilder) user([]byte) error {
@@ -190,9 +190,9 @@ func choiceOf(name string) jsontext.Value {
 	return append(rawjson.Quote([]byte(`{"type":"function","function":{"name":`), name), "}}"...)
 }
 
-// isDelta reports whether the model is of the reasoning family, whose upstream refuses
-// a tool call without reasoning_content, be it empty, and takes a function for strict
-// unless it is told otherwise.
+// isDelta reports whether the model is of the reasoning family. Its upstream refuses a tool
+// call without reasoning_content, even an empty one, and takes a function for strict unless
+// told otherwise.
 func isDelta(model string) bool {
 	for _, f := range chatop.Families() {
 		if f.Name == "delta" {
@@ -535,8 +535,8 @@ func (b *messagesToChatBuilder) text(block *messages.Block) error {
 	return nil
 }
 
-// thoughts carries a thought, and what only the upstream can read of it. The signature
-// of another vendor is of no use to an upstream of chat.
+// thoughts carries reasoning, and the part that only the upstream can read. The signature of
+// another vendor is of no use to an upstream of chat.
 func (b *messagesToChatBuilder) thoughts(block *messages.Block) error {
 	b.turn.thoughts.WriteString(block.Thinking)
 	if block.Signature != nil && isSynthetic(*block.Signature) {

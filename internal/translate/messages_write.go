@@ -70,10 +70,10 @@ func (w *messageWriter) stopReason() string {
 	return "end_turn"
 }
 
-// syntheticSignature is the signature of the thinking blocks that are made from the
-// thoughts of upstreams of other wires. It proves nothing: it distinguishes them from a vendor's.
-// After it and a point stands what an upstream of responses needs to take its thoughts
-// back (see isSynthetic).
+// syntheticSignature is the signature of thinking blocks that are made from the reasoning of
+// another wire's upstream. It proves nothing; it tells them from a vendor's. After it and a
+// point stands what an upstream of responses needs to take its reasoning back (see
+// isSynthetic).
 const syntheticSignature = "gateway-reasoning"
 
 // blockKind is a type of content blocks: how one begins, and how the member that is a
@@ -229,7 +229,7 @@ func (w *messageWriter) end(u *conversation.Report) {
 	w.out = sse.AppendEvent(w.out, "message_stop", []byte(`{"type":"message_stop"}`))
 }
 
-// answerInput is the input of a call in an answer, whose arguments may be cut.
+// answerInput returns the input of a call in an answer. The arguments may be cut.
 func answerInput(arguments string) jsontext.Value { return toolInput(arguments, "_raw") }
 
 // toolInput is a tool's input from the arguments as text: one JSON object without repeated

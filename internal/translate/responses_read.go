@@ -15,11 +15,11 @@ import (
 // responsePrefix is what the ids of responses begin with.
 const responsePrefix = "resp_"
 
-// responsesReader reads the answer of an upstream of Responses: events, or one
-// response. Items, parts and events of unknown types say nothing.
+// responsesReader reads the answer of an upstream of Responses: events, or one response. It
+// ignores items, parts and events of unknown types.
 //
-// A text is passed on as it comes in deltas. What came in none is in the item as its
-// end has it, and if an upstream sends no items in the response that ends the stream.
+// Text passes as its deltas come. Text without deltas is taken from the item when that ends,
+// or, if the upstream sends no items, from the response that ends the stream.
 type responsesReader struct {
 	to    writer
 	begun bool

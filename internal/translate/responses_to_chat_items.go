@@ -94,8 +94,8 @@ func (b *responsesToChatBuilder) readItems() error {
 	return b.pairOutputs()
 }
 
-// pairOutputs finds the output of each call: the first one that follows it with its id,
-// which later calls may have again.
+// pairOutputs finds the output of each call: the first one after it with its id. Later calls
+// may reuse the id.
 func (b *responsesToChatBuilder) pairOutputs() error {
 	open := make(map[string]*inputItem) // the calls that have no output yet
 	for i := range b.items {
@@ -308,9 +308,8 @@ func (b *responsesToChatBuilder) agentMessage(it *inputItem) error {
 	return nil
 }
 
-// thoughts carries what the model thought, if this gateway sealed it for this account and
-// this model, or if it can be read by all. A vendor refuses the signed thoughts of
-// another model.
+// thoughts carries reasoning if this gateway sealed it for this account and this model, or if
+// it is plain text. A vendor refuses the signed reasoning of another model.
 func (b *responsesToChatBuilder) thoughts(it *inputItem) error {
 	var sealed string
 	if it.EncryptedContent != nil {
@@ -401,7 +400,7 @@ func (b *responsesToChatBuilder) output(it *inputItem) ([]chat.Part, error) {
 	return b.parts(inResult, it.Output, it.at+".output")
 }
 
-// rawOutput is an output of which not all forms are texts and media.
+// rawOutput returns an output that may have another form than text and media.
 func (b *responsesToChatBuilder) rawOutput(it *inputItem) ([]chat.Part, error) {
 	text, ok := rawjson.String(it.Output)
 	switch {

@@ -311,7 +311,7 @@ func (b *responsesToChatBuilder) parallelCalls([]byte) error {
 	return nil
 }
 
-// paragraphs are two texts of which either may be empty.
+// paragraphs joins two texts by an empty line. Either may be empty.
 func paragraphs(a, b string) string {
 	if a == "" || b == "" {
 		return a + b
@@ -370,7 +370,7 @@ func (n *toolNames) add(tool toolName) (chatName string) {
 // called is the name in chat of the tool of an earlier call, which may be no longer
 // declared.
 func (n *toolNames) called(tool toolName) string {
-	if tool.isPlain() { // nothing else is called like this, whatever took the name
+	if tool.isPlain() { // no other kind of tool has such a name, even if an offer took it
 		return tool.name
 	}
 	return n.add(tool)
@@ -379,9 +379,9 @@ func (n *toolNames) called(tool toolName) string {
 // isPlain reports whether chat has such tools too.
 func (t toolName) isPlain() bool { return t.kind == functionTool && t.namespace == "" }
 
-// free is the name for a tool that has none: its own after that of its namespace, if
-// vendors take it and no other tool has it, or else the beginning of it with a hash, which
-// is the same in all requests of a conversation.
+// free returns a name for a tool without one. It is the tool's own name after that of its
+// namespace, if vendors take it and no other tool has it. Otherwise it is the beginning of
+// that name with a hash, the same in all requests of a conversation.
 func (n *toolNames) free(tool toolName) string {
 	name := tool.name
 	if tool.namespace != "" {

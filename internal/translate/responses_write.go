@@ -37,7 +37,7 @@ type responseWriter struct {
 	sealing    bool // the caller asks for sealed thoughts, and can have them
 
 	blocks        blockSequencer
-	unsent        *streamBlock // of whose text no event has the end yet; nil for none
+	unsent        *streamBlock // has text that no event has sent yet; nil for none
 	blank         []byte       // white space that opens no item yet, within a JSON string
 	blankLogprobs []byte
 	sequence      int64          // of the next event
@@ -147,8 +147,8 @@ func (w *responseWriter) cite(list []byte) {
 	}
 }
 
-// signature keeps what the vendor needs to take its thoughts back. A thought that only
-// its vendor can read becomes an item where it can be sent back.
+// signature keeps what the vendor needs to take its reasoning back. Reasoning that only its
+// vendor can read becomes an item if the client can send it back.
 func (w *responseWriter) signature(p *piece) {
 	wants := p.kind == wantedBack && w.seal != nil // it refuses the next turn without it
 	if w.blocks.lastKind() == thought || w.sealing || wants {
@@ -312,8 +312,8 @@ func (w *responseWriter) event(name string) {
 
 func (w *responseWriter) endEvent() { w.out = append(w.out, "}\n\n"...) }
 
-// hash is what the ids of the n-th item are made of, so that they are the same when an
-// answer is made again, and different in each response.
+// hash returns what the ids of the n-th item are made of. It is the same when an answer is
+// made again, and different in each response.
 func (w *responseWriter) hash(n int) string {
 	sum := sha256.Sum256(strconv.AppendInt(append([]byte(w.id), 0), int64(n), 10))
 	return hex.EncodeToString(sum[:])

@@ -10,18 +10,17 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// reasoningSignature is the member of a chat message that keeps what the
-// upstream needs to take its own thoughts back: an opaque text beside
-// reasoning_content, to be sent back with it unchanged. In a stream its pieces
-// add up as those of every text do.
+// reasoningSignature is the member of a chat message that keeps what the upstream needs to
+// take its own reasoning back: an opaque text beside reasoning_content. The client sends it
+// back unchanged with that. In a stream its pieces are concatenated.
 //
-// It is a row of pieces, one for each block of thought: "t", the bytes of its
-// text, ".", the bytes of its signature, ".", the signature; or, for a block
-// that the upstream gave encrypted, "r", the bytes of it, ".", itself. A reasoning
-// item of an upstream of Responses is "e", the bytes of its encrypted_content, ".",
-// itself, whatever of its text was shown. What else a vendor of chat wants back is "v", the
-// bytes of it, ".", itself, sealed (wanted.go). What an upstream of one wire wrote is not
-// sent to one of the other.
+// It is a row of pieces, one for each block of reasoning: "t", the length of its text in
+// bytes, ".", the length of its signature in bytes, ".", the signature. A block that the
+// upstream encrypted is "r", its length in bytes, ".", the block. A reasoning item of an
+// upstream of Responses is "e", the length of its encrypted_content in bytes, ".", the
+// content, whatever of its text was shown. Anything else that a vendor of chat wants back is
+// "v", its length in bytes, ".", the value, sealed (wanted.go). What an upstream of one wire
+// wrote is never sent to one of another.
 const reasoningSignature = "reasoning_signature"
 
 // appendSigned appends the piece of the thought that p ends, or that p is.
@@ -116,11 +115,10 @@ func isSynthetic(signature string) bool {
 	return ok && (rest == "" || rest[0] == '.')
 }
 
-// withoutSynthetic is the call without the thoughts of an upstream of another wire that
-// answered an earlier turn: they bear the gateway's own signature, which no vendor of the
-// format takes. Turns that have none stay as they came, byte for byte, and so does the
-// call if no turn has one. A turn of which nothing is left goes: two turns of the user's
-// in a row are one.
+// withoutSynthetic returns the call without the reasoning of another wire's upstream that
+// answered an earlier turn. That reasoning has the gateway's own signature, which no vendor
+// accepts. Turns without it keep their bytes, and so does the call if no turn has it. A turn
+// with nothing left is removed; two turns of the user's in a row count as one.
 func withoutSynthetic(call *upstream.Call) *upstream.Call {
 	return without(call, "messages", syntheticSignature, func(turn []byte) []byte {
 		blocks, changed := editElements(rawjson.Lookup(turn, "content"), syntheticSignature, func(block []byte) []byte {
@@ -150,7 +148,7 @@ func withoutSealed(call *upstream.Call) *upstream.Call {
 	})
 }
 
-// ownThoughts take the gateway's own thoughts out of a call that passes untouched else.
+// ownThoughts remove the gateway's own reasoning from a call that otherwise passes untouched.
 var ownThoughts = map[upstream.Op]func(*upstream.Call) *upstream.Call{
 	upstream.Messages: withoutSynthetic, upstream.CountTokens: withoutSynthetic,
 	upstream.Responses: withoutSealed, upstream.CountInput: withoutSealed,

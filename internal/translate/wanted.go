@@ -178,9 +178,9 @@ func (r *wantedReader) ofCall(id, name string, members []byte) []byte {
 	return r.keeper.seal(wanted{Call: r.lastID, Number: r.calls, Members: rawjson.Apply([]byte("{}"), own...)})
 }
 
-// giveBack takes reasoningSignature out of the messages of a chat, since strict vendors
-// refuse a member that they do not know, and puts back what this vendor wants. An answer
-// may stand in several messages of the assistant that follow each other.
+// giveBack takes reasoningSignature out of the messages of a chat, since strict vendors refuse
+// unknown members, and restores what this vendor wants. An answer may stand in several
+// consecutive messages of the assistant.
 func (k *keeper) giveBack(list []byte) (out []byte, changed bool) {
 	if !bytes.Contains(list, []byte(reasoningSignature)) {
 		return nil, false
@@ -220,8 +220,8 @@ func (k *keeper) pieces(signature string) (back []wanted) {
 	return back
 }
 
-// membersOf are the edits that give a message its own members back. Of a list it gets the
-// elements of all pieces, and of anything else the last one.
+// membersOf returns the edits that give a message its members back. A list gets the elements
+// of all pieces; any other member gets the last value.
 func membersOf(back []wanted) (edits []rawjson.Edit) {
 	for _, name := range wantedOfMessage {
 		var value []byte
