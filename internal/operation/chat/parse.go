@@ -113,8 +113,8 @@ func (m *message) readMember(f conversation.Member) {
 	}
 }
 
-// countText counts a member of a message besides its content, whose text a vendor
-// may bill whatever the member is called.
+// countText counts a member of a message besides its content. A vendor may bill its text,
+// whatever the member is called.
 func (m *message) countText(raw []byte) {
 	if raw[0] == '"' {
 		m.Request.Quarters += tokencount.StringQuarters(raw)
@@ -300,10 +300,9 @@ func (m *message) checkBlock(b *block, path conversation.Path) {
 	}
 }
 
-// mediumContent is the content of a sound or a file, as a JSON string; nil if the block
-// only names it. Whatever else stands beside it is text. It is held if the body has the
-// whole of it, and not an id or a URL: some vendors take a URL in the place of the
-// content.
+// mediumContent returns the content of a sound or a file, as a JSON string; nil if the block
+// only names it. Every other member is text. held says that the body has all of the content,
+// not an id or a URL: some vendors take a URL instead of the content.
 func mediumContent(raw []byte) (content []byte, held bool) {
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
@@ -328,7 +327,7 @@ func mediumContent(raw []byte) (content []byte, held bool) {
 	return content, held
 }
 
-// namesFile is the member by which a sound or a file names what lies in the vendor's
+// namesFile returns the member by which a sound or a file names something in the vendor's
 // account, as it is spelled; empty if there is none.
 func namesFile(raw []byte) string {
 	o := rawjson.Borrow()
@@ -344,8 +343,8 @@ func namesFile(raw []byte) string {
 	return ""
 }
 
-// isVendorFile reports whether a URL names a file in the vendor's account, as Moonshot's
-// ms://ID does, or one that the account may read, as Google's gs://BUCKET/NAME.
+// isVendorFile reports whether a URL names a file in the vendor's account, such as Moonshot's
+// ms://ID, or one that the account may read, such as Google's gs://BUCKET/NAME.
 func isVendorFile(raw []byte) bool {
 	u := conversation.URL(raw)
 	return u != nil && (u.Scheme == "ms" || u.Scheme == "gs")

@@ -37,8 +37,8 @@ func (p *Parsed) AsksForReasoning() bool {
 	return bytes.Contains(p.Object.Raw("include"), []byte("reasoning.")) || bytes.Contains(p.Object.Raw("extra_body"), []byte("thinking"))
 }
 
-// HidesReasoning reports whether the request has the vendor not show what the model reasons,
-// so that only the end of a stream says how much that was.
+// HidesReasoning reports whether the request tells the vendor not to show its reasoning. Then
+// only the end of a stream says how much there was.
 func (p *Parsed) HidesReasoning() bool {
 	raw := p.Object.Raw
 	return string(raw("include_reasoning")) == "false" || string(raw("stream_reasoning")) == "false" || string(raw("reasoning_format")) == `"hidden"` ||

@@ -9,13 +9,13 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
-// Template is what an event of a stream has in common with the next one: in most streams
-// everything but the text, the number of the event, and the padding that hides how long the
-// text is. An event that differs from a checked one only there, and has a whole JSON string
-// or a number there, needs no check of its own, and its edits are the same.
+// Template is what an event of a stream has in common with the next one. In most streams that
+// is everything except the text, the event's number, and the padding that hides the text's
+// length. An event that differs from a checked one only there, with a whole JSON string or a
+// number, needs no check and gets the same edits.
 //
-// It saves most of a stream's own cost: see BenchmarkServe of package server. The fuzz
-// targets called FuzzRepeat compare it with what is done of every other event.
+// It saves most of a stream's own cost: see BenchmarkServe of package server. The fuzz targets
+// called FuzzRepeat compare it with the full treatment.
 type Template struct {
 	name  string // of the event
 	src   []byte // the upstream's event

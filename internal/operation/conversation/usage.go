@@ -43,10 +43,10 @@ func (p Report) output() int64 {
 	return p.N[Output]
 }
 
-// imply adds the counts that the others imply. A count that is missing is the total less
-// the other one, if anything is left: an answer whose text was produced is not free because
-// of a total. Vendors that count reasoning beside the completion (xAI, Gemini) tell all
-// of the output only in the total; without one, there is more reasoning than output.
+// imply adds the counts that the others imply. A missing count is the total less the other
+// one, if anything is left: an answer with text is not free because of a total. Vendors that
+// count reasoning beside the completion (xAI, Gemini) report all of the output only in the
+// total. Without a total, such an answer has more reasoning than output.
 func (p *Report) imply() {
 	n := &p.N
 	if p.Has[Output] && n[Reasoning] > n[Output] && !(p.Has[Total] && p.Has[Prompt]) {

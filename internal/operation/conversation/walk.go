@@ -42,8 +42,8 @@ func (p *Path) append(dst []byte) []byte {
 	return dst
 }
 
-// Walker reads the messages of a request in the parser's one pass, and notes the
-// first rule that they break and what they hold besides text.
+// Walker reads the messages of a request in the parser's one pass. It notes the first rule
+// that they break and what they hold besides text.
 type Walker struct {
 	Reader  *rawjson.Reader
 	Src     []byte
@@ -70,10 +70,9 @@ func (w Walker) skip() error {
 	return err
 }
 
-// Array reads the objects of the list at the path, each by read. After a rule was
-// broken, or one element more than a request may have, only the syntax is checked, and
-// nothing is made of what follows. Null counts as absent; must says what the value must
-// be.
+// Array calls read for each object of the list at the path. After a broken rule, or an element
+// too many for a request, only the syntax is checked. Null counts as absent. must says what
+// the value must be.
 func (w Walker) Array(at Path, must string, read func(i int) error) error {
 	if kind := w.Reader.Kind(); kind != '[' {
 		if kind != 'n' {
@@ -172,8 +171,8 @@ func Known(words []string, word string) string {
 	return ""
 }
 
-// MayLink reports whether what is to be the content of a sound or a file may be a URL: some
-// vendors take one in its place, be it escaped.
+// MayLink reports whether the content of a sound or a file may be a URL: some vendors take
+// one, even an escaped one, instead of the content.
 func MayLink(raw []byte) bool {
 	scheme := raw[:min(len(raw), len(`"https://`)*len(`\u0000`))]
 	return !tokencount.IsDataURL(raw) && (bytes.IndexByte(scheme, ':') >= 0 || bytes.Contains(scheme, []byte(`\u`)))

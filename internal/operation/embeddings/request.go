@@ -115,8 +115,8 @@ func (r *Request) Source() []byte { return r.object.Src }
 // Count is the number of vectors that the request asks for.
 func (r *Request) Count() int { return len(r.items) }
 
-// InputBound is the most tokens that the input can be: no token is shorter than
-// a byte, and each text may have some of its own around it.
+// InputBound returns the most tokens that the input can be: no token is shorter than a byte,
+// and a vendor may add tokens around each text.
 func (r *Request) InputBound() int64 { return r.bound }
 
 // Prepared is the request's body as an upstream gets it: the caller's, but for
@@ -139,7 +139,7 @@ type Family struct {
 	Dimensions []int64  // the lengths that a vector can have; empty means whatever the upstream takes
 	// Floats says that the upstream gives numbers only: base64 is made here.
 	Floats bool
-	// Texts says that the upstream takes no tokens, only texts.
+	// Texts says that the upstream takes only text, no tokens.
 	Texts bool
 }
 

@@ -34,10 +34,9 @@ type vectorRange struct {
 
 var vectorName = []byte(`"embedding"`)
 
-// indexVectors takes out the values of all members called "embedding" that are
-// flat arrays or plain strings, wherever they stand, in time that is linear in
-// the length of the answer, whatever it holds. Any other value stays, and the
-// parser judges it.
+// indexVectors takes out the values of all members called "embedding" that are flat arrays or
+// plain strings, wherever they stand. It takes time linear in the length of the answer,
+// whatever that holds. Any other value stays for the parser to judge.
 func indexVectors(data []byte) vectorIndex {
 	h := vectorIndex{data: data, skeleton: make([]byte, 0, 1024)}
 	copied, removed := 0, 0
@@ -313,8 +312,8 @@ func hasInfinite(text []byte) bool {
 	return false
 }
 
-// public is data as the caller gets it: in the order of the indexes, in the encoding that he
-// asked for, and with an index where an item has none; nil if it is that already.
+// public returns data as the client gets it: in the order of the indexes, in the requested
+// encoding, and with an index for each item. It returns nil if data is that already.
 func (l *parsedAnswer) public(base64 bool) ([]byte, error) {
 	byNumber := func(a, b item) int { return cmp.Compare(a.number, b.number) }
 	sorted := slices.IsSortedFunc(l.items, byNumber)

@@ -16,8 +16,8 @@ const (
 	maskPart   = "mask"
 )
 
-// EncodeForm makes a form of an edit that was made in Go and reads it again as
-// [ParseForm] does, so that both obey the same rules.
+// EncodeForm makes a form of an edit that was made in Go and reads it as [ParseForm] does, so
+// that both obey the same rules.
 func EncodeForm(typed *images.Edit) (*Request, error) {
 	var parts []upstream.Part
 	name := imagePart
@@ -75,9 +75,9 @@ func formText(field any) string {
 // Form is the form that an edit was parsed from; nil for another request.
 func (r *Request) Form() *upstream.Form { return r.form }
 
-// The input tokens of one image: the most that a vendor's tables have (a large
-// one in high fidelity), and what the vendor counts for the first tile and for
-// each further one of 512 by 512 pixels in the usual fidelity.
+// The input tokens of one image. The first is the most in a vendor's tables, of a large image
+// in high fidelity. The others are what the vendor counts in the usual fidelity: for the first
+// tile, and for each further tile of 512 by 512 pixels.
 const (
 	maxImageTokens  = 8_192
 	firstTileTokens = 65
@@ -118,8 +118,8 @@ func fileTokens(f *images.File) int64 {
 // aliases are the names of qualities that the vendor does not know.
 var aliases = map[string]string{"standard": "medium", "hd": "high"}
 
-// preparedForm is the form as an upstream gets it: the caller's but for empty
-// fields, the names and types of the files, and what the public API promises where
+// preparedForm returns the form as an upstream gets it. It is the client's form without empty
+// fields, with valid names and types of the files. It states what the public API promises if
 // the vendor has another default or another word.
 func (r *Request) preparedForm() upstream.Body {
 	body := upstream.FormBody(r.form.With(r.preparedParts()))

@@ -70,8 +70,7 @@ func checkNames(parts []upstream.Part) error {
 	return nil
 }
 
-// knownName is the known name of which name is another spelling; empty if there
-// is none.
+// knownName returns the known name that name spells differently; empty if there is none.
 func knownName(name string) string {
 	plain, _, _ := strings.Cut(strings.ToLower(name), "[")
 	plain = strings.TrimSpace(plain)

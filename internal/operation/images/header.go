@@ -57,8 +57,8 @@ const (
 	TypeWebP = "image/webp"
 )
 
-// extensions are those of the formats; the first is given to a file whose name
-// has none of them.
+// extensions are the extensions of each format. A file whose name has none of them gets the
+// first.
 var extensions = map[string][]string{TypePNG: {".png"}, TypeJPEG: {".jpg", ".jpeg"}, TypeWebP: {".webp"}}
 
 // vendorName is the file's name as a vendor wants it, which goes by the

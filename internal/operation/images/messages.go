@@ -25,9 +25,9 @@ var parameters = rule.Table{
 	{Name: "prompt_extend", Check: rule.Bool()},
 }
 
-// inside are the rules of the names directly in `input`, which the alpha family
-// obeys beside those of every body, and in its messages and blocks: of two
-// texts or pictures the upstream might draw the other one.
+// inside are the rules of the names directly in `input`, in its messages and in their blocks,
+// besides those of every body. The alpha family needs them: of two texts or images the
+// upstream might draw the other one.
 var inside = &rawjson.Rules{Unique: true, Billed: append([]string{"role", "text", "image", "url"}, rule.Body.Billed...)}
 
 // decodeInput is the typed input.

@@ -18,7 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a parsed request for pictures, or for changed ones.
+// Request is a parsed request to generate or edit images.
 type Request struct {
 	images.Request              // of an edit the fields that both have
 	Edit           *images.Edit // nil where the pictures are made of text alone
@@ -127,8 +127,7 @@ func isSize(raw []byte) bool {
 // pictures is the rule of how many, where no table says more.
 var pictures = rule.Table{{Name: "n", Check: rule.Integer(1, maxUnknownImages)}}
 
-// maxUnknownImages are the pictures that one call may ask of a model that no
-// table describes.
+// maxUnknownImages is the most images that one call may ask of a model without a table.
 const maxUnknownImages = 100
 
 // check checks what depends on the model or on several fields.

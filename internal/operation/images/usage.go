@@ -9,8 +9,8 @@ import (
 // tokensAround is what an upstream may put around a prompt, in tokens.
 const tokensAround = 64
 
-// maxInputTokens bounds the input of a request whose form is not known: what no
-// prompt is longer than, even where the body also holds pictures.
+// maxInputTokens bounds the input of a request of unknown form. No prompt is longer, even if
+// the body also holds images.
 const maxInputTokens = 100_000
 
 // partialTokens is what a partial picture adds to the output.
@@ -57,8 +57,8 @@ func (r *Request) Estimate() (prompt, shown int64) {
 	return int64(len(r.Prompt))/4 + 1, r.imageTokens
 }
 
-// OutputBound is the most tokens that the pictures are made of, by the vendor's
-// tables; perImage, where it is not 0, is the operator's bound of one picture.
+// OutputBound returns the most output tokens of the images, by the vendor's tables. perImage,
+// if not 0, is the operator's bound of one image.
 func (r *Request) OutputBound(perImage int64) int64 {
 	switch {
 	case r.family.Messages:

@@ -54,8 +54,8 @@ func ErrorEvent(dst []byte, requestID string, f *fault.Error) []byte {
 	return sse.AppendEvent(dst, "error", ErrorBody(requestID, f))
 }
 
-// quotedTypes are the error types of the vendor's of which a caller gets the vendor's words,
-// besides those that are its own fault. All others can be about the vendor account.
+// quotedTypes are the vendor's error types whose words the client gets, besides those of
+// errors that are its own fault. All others may be about the vendor account.
 var quotedTypes = []string{"rate_limit_error", "api_error", "timeout_error", "overloaded_error"}
 
 // vendorError is the error that an upstream put into a stream. The caller gets

@@ -194,12 +194,12 @@ func (r *Request) checkSystem(raw []byte) {
 // freeTiers are the service tiers that cost no more than the price says.
 var freeTiers = []string{"auto", "standard_only"}
 
-// Unpriced refuses the first member, and the first beta feature of the header,
-// that costs money without a price, or chooses another model or account, unless
-// pass lets it through. pass gets the name as the table spells it, "tools",
-// "cache_control" and "anthropic-beta" included, and as the caller does. Members that the
-// gateway does not know are not refused but left out: see [rule.Unknown]. A count of
-// tokens costs nothing, and so may only not choose another model or account.
+// Unpriced refuses the first member, and the first beta feature of the header, that costs
+// money without a price, or that chooses another model or account. pass may let it through. It
+// gets the name as the table spells it, "tools", "cache_control" and "anthropic-beta"
+// included, and as the client does. Members that the gateway does not know are left out
+// instead: see [rule.Unknown]. A count of tokens costs nothing, so it is refused only for
+// another model or account.
 func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) error {
 	if r.CountOnly {
 		return rule.CheckUnpriced(&r.Object, rule.Count, nil, pass)

@@ -42,9 +42,8 @@ func (r *Request) ReadAnswer(data []byte, price *billing.Price, id func() string
 	return Answer{r.render(k), u}, nil
 }
 
-// complete says what is wrong with an answer of so many results: all documents are to
-// be there, unless the upstream was asked for the best of them, which may be fewer than
-// were asked for.
+// complete returns what is wrong with an answer of that many results. All documents must be
+// there, unless the upstream was asked for the best of them; then it may return fewer.
 func (r *Request) complete(results int) error {
 	if n := len(r.documents); results < n && (r.TopN == 0 || r.TopN >= int64(n)) || results == 0 {
 		return fmt.Errorf("%d results for %d documents", results, n)
@@ -171,8 +170,8 @@ func (r *Request) Join(parts [][]byte, batch int) ([]byte, error) {
 	return r.render(whole), nil
 }
 
-// merge adds the results and the counts of the next part. Of what else the first part
-// counted, its usage and its billed units, nothing is left: it would stand beside a sum.
+// merge adds the results and the counts of the next part. It drops the first part's other
+// counts in its usage and billed units: they would stand beside a sum.
 func (k *ranking) merge(next *ranking) {
 	k.results = append(k.results, next.results...)
 	k.counts.add(next.counts)

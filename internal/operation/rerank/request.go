@@ -1,7 +1,7 @@
-// Package rerank is what the gateway does with requests of package rerank and with
-// their answers: the dialects of Cohere, Jina, Voyage and Text Embeddings Inference
-// (TEI), the rules of fields, the bounds of a price, and the splitting and merging of
-// long lists of documents.
+// Package rerank is what the gateway does with requests of package rerank and with their
+// answers. It has the dialects of Cohere, Jina, Voyage and Text Embeddings Inference (TEI),
+// the rules of fields, and the bounds of a price. It splits long lists of documents and merges
+// their results.
 package rerank
 
 import (

@@ -67,12 +67,12 @@ const (
 // errUnpriced says that something of the request has no price; which, is asked again.
 var errUnpriced = errors.New("something has no price")
 
-// Unpriced refuses the first member that costs money without a price, or chooses another
-// model or account, unless pass lets it through. pass gets the name as the table spells
-// it, "tools" and "cache_control" included, and as the caller does. Tools that the vendor runs, a
-// service tier, and members and words of the header OpenAI-Beta of which the gateway does
-// not know that they are free, are not refused but left out: see [Request.Omitted]. A
-// count of tokens costs nothing, and so may only not choose another model or account.
+// Unpriced refuses the first member that costs money without a price, or that chooses another
+// model or account. pass may let it through. It gets the name as the table spells it, "tools"
+// and "cache_control" included, and as the client does. What may cost money unknown to the
+// gateway is left out instead: tools that the vendor runs, a service tier, unknown members,
+// and unknown words of the header OpenAI-Beta. See [Request.Omitted]. A count of tokens costs
+// nothing, so it is refused only for another model or account.
 func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) error {
 	if r.CountOnly {
 		return rule.CheckUnpriced(&r.Object, rule.Count, nil, pass)
@@ -123,9 +123,9 @@ func isKnown(name string) bool {
 	return name == "input" || fields.Find(name) != nil || slices.Contains(freeFields, name)
 }
 
-// unknownOfReasoning are the members of reasoning that the gateway does not know and pass
-// does not let through. A vendor may add one that makes it work, and bill, beyond the bound
-// of the output: subagents, several answers of which it shows the best.
+// unknownOfReasoning returns the members of reasoning that the gateway does not know and pass
+// does not let through. A vendor may add a member that makes it work, and bill, beyond the
+// bound of the output: subagents, or several answers of which it shows the best.
 func (r *Request) unknownOfReasoning(pass rule.PassUnpriced) []string {
 	o, err := rawjson.Index(r.original("reasoning"), nil, nil)
 	if err != nil {

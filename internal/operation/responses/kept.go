@@ -15,7 +15,7 @@ import (
 // what there is of it.
 type kept struct {
 	response []byte // as it began; nil if it is long even without what may be long in it
-	id       []byte // of one that is long, quoted; nil if it has none
+	id       []byte // of a long one, quoted; nil if it has no id
 	output   []byte // the first items that are whole, joined by commas
 	items    int64  // how many they are
 	full     bool   // there were more than are kept

@@ -151,7 +151,7 @@ func (w walker) item(i int, at conversation.Path) error {
 	return err
 }
 
-// countText counts a member of an item besides its content, whose text a vendor may bill
+// countText counts a member of an item besides its content. A vendor may bill its text,
 // whatever the member is called.
 func (w walker) countText(raw []byte) {
 	if raw[0] == '"' {
@@ -216,7 +216,7 @@ func (w walker) check(values [][]byte, index, count int, at conversation.Path, i
 	if raw := of("tools"); !rawjson.IsNull(raw) && kind != "mcp_list_tools" { // which are a server's, and declare nothing
 		w.request.checkTools(at.String()+".tools", raw, nil)
 	}
-	if kind != reference { // in whose place there may be another item
+	if kind != reference { // another item may take its place
 		w.Request.AddMessage(of("content"))
 		w.Request.AddMessage(of("output"))
 	}

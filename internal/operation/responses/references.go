@@ -156,10 +156,10 @@ func (r *Request) RefersHere() bool {
 	return r.PreviousResponseID != "" || len(r.References)+len(r.Links)+len(r.Shared) > 0
 }
 
-// Expand makes the request the one that a client would have sent who keeps its own
-// conversation, and returns its own items within its bytes. Only what is new to it is
-// parsed, as Parse does, so that [Request.Validate] reports what is wrong with that. It fails
-// with the refusal of a body that has more than a body may have.
+// Expand inserts the stored conversation into the request, as if the client had sent it in
+// full. It returns the client's own items as parts of the new body. Only what is new to the
+// request is parsed, as Parse does, so [Request.Validate] reports errors of that. Expand fails
+// if the body becomes larger than a body may be.
 func (r *Request) Expand(e Expansion) (own [][]byte, err error) {
 	var edits []rawjson.Edit
 	var items []expanded
@@ -263,8 +263,8 @@ func appendStrings(dst []byte, all []string) []byte {
 	return rawjson.AppendArray(dst, quoted)
 }
 
-// sharedMembers are the members of a tool's declaration, or of an item that a tool made, that
-// name what lies in the vendor's account, in small letters, and how an operator spells that in a channel's `pass`:
+// sharedMembers are the members, in lower case, of a tool's declaration or of a tool's item
+// that name something in the vendor's account. Each has the spelling for a channel's `pass`:
 // https://platform.openai.com/docs/api-reference/responses/create#responses-create-tools.
 var sharedMembers = map[string]string{
 	"container": "container_id", "container_id": "container_id",

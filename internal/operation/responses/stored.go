@@ -58,9 +58,9 @@ func (s Stored) Items() iter.Seq2[string, []byte] {
 	}
 }
 
-// ItemIDs are the ids of the output of a response and of its containers, each once, without that of the response
-// itself and without what is too long or too many to be looked up. What its text cites of
-// its containers is among them.
+// ItemIDs returns the ids of a response's output and of its containers, each once. It leaves
+// out the id of the response, and ids that are too long or too many to look up. Containers
+// that its text cites count too.
 func ItemIDs(response []byte) (ids []string) {
 	const most = 1024
 	seen := map[string]bool{"": true, rawjson.LookupString(response, "id"): true}
@@ -121,10 +121,10 @@ func Again(item []byte, sameModel, sameVendor bool) []byte {
 	return o.Apply(nil, edits...)
 }
 
-// EncryptedReasoning is the include of the request with the reasoning in a form that a vendor
-// can read again, where the request sets how the model thinks and does not ask for them; else
-// nil. A vendor that stores nothing would forget them, and a model that does not think
-// refuses to be asked.
+// EncryptedReasoning returns the include of the request with the reasoning in a form that a
+// vendor can read again. It returns nil unless the request sets how the model reasons and does
+// not ask for that form. A vendor that stores nothing would forget the reasoning. A model that
+// does not reason refuses such a request.
 func (r *Request) EncryptedReasoning() []string {
 	const encrypted = "reasoning.encrypted_content"
 	if r.Reasoning == nil || slices.Contains(r.Include, encrypted) {
@@ -164,7 +164,7 @@ func (s Stored) ListedInput() []ListedItem { return s.listed(s.Input, "item_") }
 // ListedOutput are likewise those of the output.
 func (s Stored) ListedOutput() []ListedItem { return s.listed(s.Output(), "output_") }
 
-// listed gives an id to each item that has none: its place, and whose it is.
+// listed gives each item without an id one that says its place and its owner.
 func (s Stored) listed(items [][]byte, prefix string) []ListedItem {
 	response, all := rawjson.LookupString(s.Response, "id"), make([]ListedItem, len(items))
 	for i, item := range items {

@@ -26,9 +26,8 @@ type Request struct {
 	family  Family       // of the model
 }
 
-// fields is the table of the fields, their rules and their places. The voice of a
-// model that no table describes may be an object, which names one that was made by its
-// owner.
+// fields is the table of the fields, their rules and their places. The voice of a model
+// without a table may be an object that names a voice of its owner's.
 var fields = rule.Fields[Request]{
 	{Name: "model", Check: rule.ModelID(), Into: func(r *Request) any { return &r.Model }},
 	{Name: "input", Check: rule.String(), Into: func(r *Request) any { return &r.Input }},
@@ -160,8 +159,8 @@ type Family struct {
 	Instructed bool
 	// Limit is the most characters of one upstream call; 0 means no limit.
 	Limit int
-	// Voices are the preset voices, of which the first is the default; none if
-	// whatever the request names is passed on.
+	// Voices are the preset voices; the first is the default. Without any, the request's voice
+	// is passed on.
 	Voices []string
 }
 
@@ -204,10 +203,9 @@ func familyOf(model string) Family {
 	return Family{Formats: formats, Default: speech.MP3, Instructed: true}
 }
 
-// selectVoice is the voice that speaks: the one that the request names, or the
-// default preset where it names none or one of OpenAI's. listed are the voices
-// that the operator gives the model; nil means its family's. Without any, the
-// voice is the upstream's business.
+// selectVoice returns the voice to use: the one that the request names, or the default preset
+// if it names none or one of OpenAI's. listed are the operator's voices of the model; nil
+// means its family's. Without any, the upstream decides.
 func (r *Request) selectVoice(listed []string) (string, error) {
 	if listed == nil {
 		listed = r.family.Voices

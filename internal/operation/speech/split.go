@@ -17,10 +17,10 @@ type Part struct {
 	Characters int64           // of the caller's input: those of all parts are those of the whole
 }
 
-// Parts cut the request as an upstream gets it: it names one of the voices, and
-// its typed view the format, which an upstream cannot know from its own id of the
-// model. Each part has at most limit characters; one that fits is the only part.
-// A limit of 0 is the family's. Only audio whose segments can be joined is cut.
+// Parts cut the request as an upstream gets it. It names one of the voices, and its typed view
+// the format, which an upstream cannot know from its own id of the model. Each part has at
+// most limit characters; a request that fits is the only part. A limit of 0 means the
+// family's. Only audio whose segments can be joined is cut.
 func (r *Request) Parts(voices []string, limit int) []Part {
 	view, body := r.Request, r.body
 	view.ResponseFormat = r.Format()
@@ -55,8 +55,8 @@ type segment struct {
 	characters int64
 }
 
-// splitText cuts a text behind the ends of sentences, else at white space, else
-// where it must.
+// splitText cuts a text after the ends of sentences, otherwise at white space, otherwise where
+// it must.
 func splitText(text string, limit int) []segment {
 	var segments []segment
 	silent := int64(0) // white space in front of the first segment
@@ -114,8 +114,8 @@ func segmentLength(text string, limit int) int {
 	return len(text)
 }
 
-// chooseBoundary prefers the end of a sentence in the second half of what fits,
-// which is end bytes, then white space, then a place where no sign is torn.
+// chooseBoundary prefers the end of a sentence in the second half of what fits, which is end
+// bytes. Then come white space, and a place that splits no character.
 func chooseBoundary(sentence, space, hard, end int) int {
 	switch {
 	case sentence > end/2:

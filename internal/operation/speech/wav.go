@@ -79,8 +79,8 @@ func WAVHeader(p speech.PCM) []byte {
 	return le.AppendUint32(append(h, "data"...), unknown)
 }
 
-// Checked reads a WAV file as it is, of which start are the first bytes and r is
-// all of it. A file that is shorter than it says ends in io.ErrUnexpectedEOF.
+// Checked returns a WAV file unchanged. start are its first bytes, and r is all of it. A file
+// that is shorter than it says ends in io.ErrUnexpectedEOF.
 func Checked(start []byte, r io.Reader) io.Reader {
 	if len(start) < 8 {
 		return r

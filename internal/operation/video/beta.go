@@ -87,8 +87,8 @@ func (r *Request) readRatio() {
 	}
 }
 
-// readRepeated checks that parameters repeats what is billed, where it does, or
-// takes it from there if nothing else says it.
+// readRepeated checks that parameters repeats what is billed. If only parameters says it, it
+// takes it from there.
 func (r *Request) readRepeated() {
 	a := &r.asked
 	repeats := func(name, field string, value any, same bool) {

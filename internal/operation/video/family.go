@@ -16,7 +16,7 @@ type Model struct {
 	IDs         []string // public ids
 	Family      string   // video.FamilyBeta or video.FamilyGamma
 	Resolutions []string // the smallest first
-	// Priced says that 1080p is there only where it has a price.
+	// Priced says that 1080p exists only if it has a price.
 	Priced            bool
 	Shortest, Longest int64   // seconds
 	Durations         []int64 // the only lengths there are, in seconds; nil for all from Shortest to Longest

@@ -40,8 +40,8 @@ func (r *Request) readGamma() {
 	}
 }
 
-// readFrames reads the number of pictures, which says how long the video is as
-// duration does: one more than 24 a second. most are the seconds there may be.
+// readFrames reads the number of frames, which says how long the video is, as duration does:
+// one more than 24 a second. most is the longest video in seconds.
 func (r *Request) readFrames(most int64) {
 	if !r.given("frames") {
 		return
@@ -195,10 +195,9 @@ func (r *Request) checkInner(param string, raw []byte, row *block) {
 	}
 }
 
-// readDrafts finds the tasks that content names, of any model but the beta
-// family's. A task may be named in exactly one way: an upstream that reads a
-// name that is given twice, in another case or as its own `id`, would be asked
-// for a task that was not checked.
+// readDrafts finds the tasks that content names, for all models but the beta family's. A task
+// may be named in exactly one way. If a name is repeated, in another case or as `id`, an
+// upstream could be asked for a task that was not checked.
 func (r *Request) readDrafts() {
 	for _, m := range r.object.Members {
 		raw := m.Value.Of(r.object.Src)

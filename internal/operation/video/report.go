@@ -92,9 +92,8 @@ func readReport(data []byte) (r Report, refused bool, err error) {
 // gatewayMembers are the members of a record that the gateway itself sets.
 var gatewayMembers = []string{"id", "object", "model", "status", "created_at", "updated_at", "expires_at", "error"}
 
-// read reads the form whose members are the task's own, or with nested that of which
-// `output` holds the task: its record has content and usage and nothing else of the
-// upstream's.
+// read reads the form whose members are the task's own. With nested it reads the form with the
+// task in `output`: its record has content and usage and nothing else of the upstream's.
 func (r *Report) read(o, output *rawjson.Object, nested bool) {
 	task, failure, id, state := output, *output, "task_id", "task_status"
 	kept, _ := rawjson.Index([]byte("{}"), nil, nil) // which is a JSON object
@@ -171,8 +170,7 @@ func (r *Report) readContent(task *rawjson.Object, nested bool) []byte {
 	return slices.Concat([]byte("["), bytes.Join(items, []byte(",")), []byte("]"))
 }
 
-// object is a JSON object, also of one that came as a JSON string; nil for
-// anything else.
+// object returns a JSON object, also one that came as a JSON string; nil for anything else.
 func object(raw []byte) []byte {
 	if text, ok := rawjson.String(raw); ok {
 		raw = []byte(text)

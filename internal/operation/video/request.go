@@ -1,6 +1,6 @@
-// Package video is what the gateway does with requests of package video and with
-// their tasks: the rules of fields and model families, the bounds of a price, what
-// upstreams report of a task, and its life from submission to its end.
+// Package video is what the gateway does with requests of package video and with their tasks.
+// It has the rules of fields and model families, the bounds of a price, what upstreams report
+// of a task, and the task's life from submission to its end.
 package video
 
 import (
