@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -72,7 +73,7 @@ func (p *program) newApp(ctx context.Context, src *source, data string, logger *
 		return nil, err
 	}
 	a.storage, err = p.openStorage(ctx, src.store(data), store.Options{
-		Count: !c.Prepaid(), Currency: c.Currency.Or(billing.DefaultCurrency), Logger: logger, Committed: a.telemetry.committed,
+		Count: !c.Prepaid(), Currency: cmp.Or(c.Currency, billing.DefaultCurrency), Logger: logger, Committed: a.telemetry.committed,
 	})
 	if err != nil {
 		return nil, err

@@ -85,7 +85,7 @@ func billingRow(c *config.Config) string {
 	if !c.Prepaid() {
 		return "count (usage is recorded, no money moves)"
 	}
-	return "prepaid in " + c.Currency.Or(billing.DefaultCurrency) + fmt.Sprintf(", %s with a price", plural(len(c.Prices), "model"))
+	return "prepaid in " + cmp.Or(c.Currency, billing.DefaultCurrency) + fmt.Sprintf(", %s with a price", plural(len(c.Prices), "model"))
 }
 
 // channelRow is a channel with its driver and the models that it serves: those that it
@@ -119,7 +119,7 @@ func writeFirstKey(b *strings.Builder, src *source, serves *config.Components, b
 	key := token.Reveal()
 	path, body := firstCall(serves)
 	if credit := src.config.Accounts[0].Credit; credit > 0 {
-		fmt.Fprintf(b, "\nThe account %s holds %s %s. ", src.firstAccount, credit, src.config.Currency.Or(billing.DefaultCurrency))
+		fmt.Fprintf(b, "\nThe account %s holds %s %s. ", src.firstAccount, credit, cmp.Or(src.config.Currency, billing.DefaultCurrency))
 	} else {
 		fmt.Fprintf(b, "\nThe account is %s. ", src.firstAccount)
 	}

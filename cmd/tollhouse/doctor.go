@@ -380,7 +380,7 @@ func (d *doctor) openStore(ctx context.Context, address string) {
 	defer cancel()
 	o := store.Options{AsStored: true, Currency: billing.DefaultCurrency, Opening: 10 * time.Second}
 	if d.source != nil {
-		o.Count, o.Currency = !d.source.config.Prepaid(), d.source.config.Currency.Or(billing.DefaultCurrency)
+		o.Count, o.Currency = !d.source.config.Prepaid(), cmp.Or(d.source.config.Currency, billing.DefaultCurrency)
 	}
 	db, err := openDatabase(ctx, address, o)
 	switch {

@@ -90,7 +90,7 @@ func (d *doctor) checkTimeouts() {
 		for _, t := range []struct {
 			name string
 			is   time.Duration
-		}{{"connect", c.Connect}, {"headers", c.Timeout.Headers}, {"idle", c.Timeout.Idle}} {
+		}{{"connect", c.Timeout.Connect}, {"headers", c.Timeout.Headers}, {"idle", c.Timeout.Idle}} {
 			if t.is > total {
 				told = true
 				d.add("time-outs", checkWarning, "channel %s: timeout.%s (%s) is longer than timeout.total (%s), and never applies", c.Name, t.name, t.is, total)
@@ -194,7 +194,7 @@ func listModels(ctx context.Context, c *config.Channel, key secret.String) (*ups
 	if single.Keys = nil; key.Reveal() != "" {
 		single.Keys = []secret.String{key}
 	}
-	components, err := (&config.Config{Billing: config.Setting{Value: config.Count}, Channels: []config.Channel{single}}).Build(nil)
+	components, err := (&config.Config{Locations: config.Locations{Billing: config.Count}, Channels: []config.Channel{single}}).Build(nil)
 	if err != nil {
 		return nil, err
 	}

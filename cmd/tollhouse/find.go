@@ -92,13 +92,13 @@ func (a *adminFlags) target(ctx context.Context, p *program) (*adminTarget, erro
 		name, here, file = defaultFile, true, found
 	}
 	at := &adminTarget{
-		admin: dialable(cmp.Or(a.admin, file.Admin.Value, p.admin, defaultAdmin)), explicit: a.admin != "" && a.admin != adminOff, byFlag: a.admin != "",
-		data: cmp.Or(a.data, file.Data.Or(defaultData)), fromFile: name != "", here: here, file: file,
+		admin: dialable(cmp.Or(a.admin, file.Admin, p.admin, defaultAdmin)), explicit: a.admin != "" && a.admin != adminOff, byFlag: a.admin != "",
+		data: cmp.Or(a.data, file.Data, defaultData), fromFile: name != "", here: here, file: file,
 	}
 	at.store = config.StoreIn(at.data, file.Store)
 	// The recorded address counts only where nothing names one. With port 0 the
 	// system chose the port.
-	if named := cmp.Or(a.admin, file.Admin.Value); named == "" || strings.HasSuffix(named, ":0") {
+	if named := cmp.Or(a.admin, file.Admin); named == "" || strings.HasSuffix(named, ":0") {
 		at.recorded = recordedAddress(at.data)
 	}
 	return at, nil
@@ -187,9 +187,9 @@ func readLocationsHere(name string) (config.Locations, error) {
 		return at, fmt.Errorf("where its server and its store are depends on the variable %s", variable)
 	case err != nil:
 		return at, err
-	case at.Admin.Value != adminOff && !isLoopback(dialable(at.Admin.Or(defaultAdmin))):
+	case at.Admin != adminOff && !isLoopback(dialable(cmp.Or(at.Admin, defaultAdmin))):
 		return at, errors.New("its admin is no loopback address such as " + defaultAdmin)
-	case at.Store.Value != "" && at.Store.Value != config.Memory && !strings.HasPrefix(at.Store.Value, config.SQLite):
+	case at.Store != "" && at.Store != config.Memory && !strings.HasPrefix(at.Store, config.SQLite):
 		return at, errors.New("its store is a database server")
 	}
 	return at, nil
@@ -356,6 +356,6 @@ func (p *program) openStoreDirectly(ctx context.Context, at *adminTarget, absent
 // openStored opens a store as the last server left it.
 func (p *program) openStored(ctx context.Context, at *adminTarget) (*storage, error) {
 	return p.openStorage(ctx, at.store, store.Options{
-		Count: at.file.Billing.Value == config.Count, Currency: at.file.Currency.Or(billing.DefaultCurrency), AsStored: true,
+		Count: at.file.Billing == config.Count, Currency: cmp.Or(at.file.Currency, billing.DefaultCurrency), AsStored: true,
 	})
 }

@@ -86,7 +86,7 @@ func (p *program) writeConfig(file string, force bool) error {
 	path, body := firstCall(components)
 	fmt.Fprintf(&b, "\nThe API key of the account %s, shown only now:\n\n  %s\n\nNext:\n\n", defaultAccount, token.Reveal())
 	fmt.Fprintf(&b, "  tollhouse doctor%s\n  tollhouse serve%s\n\n", flag, flag)
-	writeCurl(&b, "http://"+read.Listen.Or(defaultListen), path, body, token.Reveal())
+	writeCurl(&b, "http://"+cmp.Or(read.Listen, defaultListen), path, body, token.Reveal())
 	_, err = fmt.Fprint(p.stdout, b.String())
 	return err
 }
@@ -190,7 +190,7 @@ func writeChannel(b *strings.Builder, c *config.Channel) {
 	if c.DoneOptional {
 		member("done", "optional")
 	}
-	if c.NoStreamOptions {
+	if c.Usage.NoStreamOptions {
 		member("usage", "{stream_options: no}")
 	}
 	if c.Priority != 0 {

@@ -114,7 +114,7 @@ func checkSameChannels(t *testing.T, env environment, path string, data []byte) 
 		t.Errorf("the file serves otherwise than the variables: %s", diff)
 	}
 	if got.Prepaid() != src.config.Prepaid() || len(got.Accounts) != 1 || got.Accounts[0].Name != defaultAccount {
-		t.Errorf("billing %q, accounts %v", got.Billing.Value, got.Accounts)
+		t.Errorf("billing %q, accounts %v", got.Billing, got.Accounts)
 	}
 }
 
@@ -202,16 +202,18 @@ func TestTheDefaultsInTheFileAreTrue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for s, otherwise := range map[*config.Setting]string{
+		for s, otherwise := range map[*string]string{
 			&c.Listen: defaultListen, &c.Admin: defaultAdmin, &c.Data: defaultData, &c.Currency: billing.DefaultCurrency,
 		} {
-			*s = config.Setting{Value: s.Or(otherwise)}
+			if *s == "" {
+				*s = otherwise
+			}
 		}
-		c.Store = config.Setting{Value: filepath.Clean(strings.TrimPrefix(config.StoreIn(defaultData, c.Store), config.SQLite))}
+		c.Store = filepath.Clean(strings.TrimPrefix(config.StoreIn(defaultData, c.Store), config.SQLite))
 		if c.Affinity == "" {
 			c.Affinity = gateway.AffinitySession
 		}
-		c.Sections, c.Channels, c.Accounts, c.Billing.Pos = nil, nil, nil, config.Pos{}
+		c.Positions, c.Channels, c.Accounts = nil, nil, nil
 		return c
 	}
 	short, long := reflect.ValueOf(*read(text)), reflect.ValueOf(*read(full))

@@ -407,9 +407,9 @@ func (s *settings) addFlags(f *pflag.FlagSet, level string) {
 // applyFile fills what the flags and the environment left empty with the file's
 // values, and the rest with the defaults.
 func (s *settings) applyFile(c *config.Config) {
-	s.listen = cmp.Or(s.listen, c.Listen.Or(defaultListen))
-	s.admin = cmp.Or(s.admin, c.Admin.Or(defaultAdmin))
-	s.data = cmp.Or(s.data, c.Data.Or(defaultData))
+	s.listen = cmp.Or(s.listen, c.Listen, defaultListen)
+	s.admin = cmp.Or(s.admin, c.Admin, defaultAdmin)
+	s.data = cmp.Or(s.data, c.Data, defaultData)
 }
 
 // chooseSource resolves --demo and --config, which exclude each other. A flag wins

@@ -281,8 +281,8 @@ const defaultAccount = "default"
 // server of the operator's own whose address is. Usage is counted and no money moves.
 func (p *program) presets() (*source, error) {
 	src := &source{firstAccount: defaultAccount, config: &config.Config{
-		Billing:  config.Setting{Value: config.Count},
-		Accounts: []config.Account{{Name: defaultAccount}},
+		Locations: config.Locations{Billing: config.Count},
+		Accounts:  []config.Account{{Name: defaultAccount}},
 	}}
 	env := config.Env(p.env).Trimmed()
 	bare := true // no channel has the ids without a prefix yet
@@ -393,7 +393,7 @@ func (v *preset) base(env config.Env) (base, missing string, err error) {
 func (v *preset) channel(base string, bare bool) config.Channel {
 	c := config.Channel{
 		Name: v.vendor, Driver: cmp.Or(v.driver, "openai"), BaseURL: base, Models: v.models, Begins: v.begins,
-		Auth: v.auth, Wire: v.wire, Drop: v.drop, Rename: v.rename, SessionHeader: v.sessionHeader, DoneOptional: v.doneOptional, NoStreamOptions: v.noStreamOptions,
+		Auth: v.auth, Wire: v.wire, Drop: v.drop, Rename: v.rename, SessionHeader: v.sessionHeader, DoneOptional: v.doneOptional, Usage: config.Usage{NoStreamOptions: v.noStreamOptions},
 	}
 	if v.lists {
 		c.Discover = new(config.Discovery)

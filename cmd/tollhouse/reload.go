@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -167,30 +168,29 @@ func (a *app) warnOfCredits(old, now *config.Config) {
 
 // refuseFixedChanges refuses changes of what only a restart can change.
 func (a *app) refuseFixedChanges(old, now *config.Config) error {
-	same := func(old, now config.Setting, otherwise string) bool { return old.Or(otherwise) == now.Or(otherwise) }
+	same := func(old, now, otherwise string) bool { return cmp.Or(old, otherwise) == cmp.Or(now, otherwise) }
 	var wrong []config.Problem
 	for _, s := range []struct {
 		name string
-		pos  config.Pos
 		same bool
 	}{
-		{"listen", now.Listen.Pos, same(old.Listen, now.Listen, defaultListen)},
-		{"admin", now.Admin.Pos, same(old.Admin, now.Admin, defaultAdmin)},
-		{"data", now.Data.Pos, same(old.Data, now.Data, defaultData)},
-		{"store", now.Store.Pos, same(old.Store, now.Store, config.StoreIn(a.data, config.Setting{}))},
-		{"billing", now.Billing.Pos, same(old.Billing, now.Billing, config.Prepaid)},
-		{"currency", now.Currency.Pos, same(old.Currency, now.Currency, billing.DefaultCurrency)},
-		{"responses", now.Sections["responses"], old.Responses == now.Responses},
-		{"secrets", now.Sections["secrets"], reflect.DeepEqual(old.Secrets, now.Secrets)},
-		{"video", now.Sections["video"], old.Video == now.Video},
-		{"webhooks", now.Sections["webhooks"], old.Webhooks == now.Webhooks},
-		{"server", now.Sections["server"], reflect.DeepEqual(old.Server, now.Server)},
-		{"telemetry", now.Sections["telemetry"], reflect.DeepEqual(old.Telemetry, now.Telemetry)},
-		{"metrics", now.Sections["metrics"], old.Metrics == now.Metrics},
-		{"mcp", now.Sections["mcp"], reflect.DeepEqual(old.MCP, now.MCP)},
+		{"listen", same(old.Listen, now.Listen, defaultListen)},
+		{"admin", same(old.Admin, now.Admin, defaultAdmin)},
+		{"data", same(old.Data, now.Data, defaultData)},
+		{"store", same(old.Store, now.Store, config.StoreIn(a.data, ""))},
+		{"billing", same(old.Billing, now.Billing, config.Prepaid)},
+		{"currency", same(old.Currency, now.Currency, billing.DefaultCurrency)},
+		{"responses", old.Responses == now.Responses},
+		{"secrets", reflect.DeepEqual(old.Secrets, now.Secrets)},
+		{"video", old.Video == now.Video},
+		{"webhooks", old.Webhooks == now.Webhooks},
+		{"server", reflect.DeepEqual(old.Server, now.Server)},
+		{"telemetry", reflect.DeepEqual(old.Telemetry, now.Telemetry)},
+		{"metrics", old.Metrics == now.Metrics},
+		{"mcp", reflect.DeepEqual(old.MCP, now.MCP)},
 	} {
 		if !s.same {
-			wrong = append(wrong, config.Problem{Pos: s.pos, Message: s.name + " cannot change while the server runs: put it back, or restart"})
+			wrong = append(wrong, config.Problem{Pos: now.Positions[s.name], Message: s.name + " cannot change while the server runs: put it back, or restart"})
 		}
 	}
 	if wrong == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -30,7 +31,7 @@ type telemetry struct {
 // newTelemetry opens no connection yet.
 func (a *app) newTelemetry(ctx context.Context, c *config.Config) (*telemetry, error) {
 	t := &telemetry{logger: a.logger, metrics: metrics.New(metrics.Options{
-		Version: versionText(), Currency: c.Currency.Or(billing.DefaultCurrency),
+		Version: versionText(), Currency: cmp.Or(c.Currency, billing.DefaultCurrency),
 	})}
 	t.observers = []gateway.Observer{t.metrics.Observer()}
 	if traces, measures := exportEnabled(&c.Telemetry, a.env); traces || measures {

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
-	"math"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -21,10 +20,83 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/dashscope"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
 	"github.com/tollhouse-ai/gateway/upstream/reranker"
-	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 	"github.com/tollhouse-ai/gateway/upstream/voyage"
 )
+
+// Channel is one way to an upstream.
+type Channel struct {
+	Pos      Pos
+	Name     string            `yaml:"name"`
+	Driver   string            `yaml:"driver,driver"`
+	BaseURL  string            `yaml:"base_url"`  // empty means the driver's
+	Wire     []upstream.Op     `yaml:"wire,wire"` // by which a vendor of OpenAI's wire makes texts; nil means the driver's default
+	Messages MessagesWire      `yaml:"messages"`  // where Wire has messages
+	Keys     VendorKeys        `yaml:"keys"`
+	Auth     upstream.Auth     `yaml:"auth,auth"` // how calls carry a key; zero means the driver's way
+	Headers  map[string]string `yaml:"headers"`   // that go with every call; no secrets
+	Models   map[string]string // from public ids to the upstream's
+	Discover *Discovery        // serves what the vendor lists too; nil does not
+	Weight   int               `yaml:"weight,weight"`
+	Priority int               `yaml:"priority,priority"`
+	Timeout  Timeouts          `yaml:"timeout"`
+	Drain    time.Duration     `yaml:"drain,drain"` // of streams whose client has disconnected; zero cancels at once
+	Drop     []string          `yaml:"drop"`
+	Pass     []string          `yaml:"pass"` // fields that prepaid billing would refuse, since they have no price
+	Rename   map[string]string `yaml:"rename"`
+	// DoneOptional and Usage.NoStreamOptions are what they are in [upstream.DriverOptions].
+	DoneOptional bool  `yaml:"done,done"`
+	Usage        Usage `yaml:"usage"`
+	// SessionHeader is the header in which the vendor gets a call's session; empty for
+	// none.
+	SessionHeader string `yaml:"session_header"`
+
+	CachePrompts bool   `yaml:"cache,cache"`       // mark prompts that become messages for the vendor's cache
+	Thinking     string `yaml:"thinking,thinking"` // adaptive or enabled; empty for what the client asks to see
+
+	MaxConcurrent int `yaml:"max_concurrent,limit"` // calls at once; zero is no limit
+	RPM           int `yaml:"rpm,limit"`            // calls per minute; zero is no limit
+
+	// Upstream, when not nil, is used in place of one that Driver makes.
+	Upstream upstream.Upstream
+	// Begins are the beginnings of the vendor's ids that "*" passes through; none means all.
+	// Except are ids that it does not pass through; one that ends in "*" stands for all ids
+	// with that beginning.
+	Begins []string `yaml:"begins"`
+	Except []string `yaml:"except"`
+	// DefersToDiscovered has "*" leave the ids to other channels that they discovered, but for those
+	// on the channel's own list. In a file it is what a channel does that discovers too.
+	DefersToDiscovered bool
+
+	modelPos map[string]Pos // of public ids
+}
+
+// MessagesWire says how a vendor of OpenAI's wire is reached by that of Anthropic.
+type MessagesWire struct {
+	BaseURL string        `yaml:"base_url"`  // to which /v1/messages is added; empty means the channel's, without /v1
+	Auth    upstream.Auth `yaml:"auth,auth"` // zero means the channel's
+}
+
+// Timeouts are those of a channel's calls. Zero means the default of the driver or the router.
+type Timeouts struct {
+	Connect time.Duration `yaml:"connect"`
+	Headers time.Duration `yaml:"headers"`
+	Idle    time.Duration `yaml:"idle"`
+	Total   time.Duration `yaml:"total"`
+}
+
+// Usage says how a vendor of OpenAI's wire is asked for usage.
+type Usage struct {
+	NoStreamOptions bool `yaml:"stream_options,streams"` // it refuses the field
+}
+
+// decode implements decodable.
+func (c *Channel) decode(d *decoder, n ast.Node, _ string) {
+	c.modelPos = make(map[string]Pos)
+	d.object(n, "a channel", reflect.ValueOf(c).Elem(), special{
+		"models": func(n ast.Node, name string) { c.decodeModels(d, n, name) },
+	})
+}
 
 // driver makes the upstreams of channels.
 type driver struct {
@@ -99,7 +171,7 @@ func vendor[T upstream.Upstream](construct func(upstream.DriverOptions) (T, erro
 func (c *Channel) options() upstream.DriverOptions {
 	return upstream.DriverOptions{
 		BaseURL: c.BaseURL, Keys: c.Keys, Auth: c.Auth, Headers: c.Headers, Wire: c.Wire,
-		DoneOptional: c.DoneOptional, NoStreamOptions: c.NoStreamOptions, ConnectTimeout: c.Connect,
+		DoneOptional: c.DoneOptional, NoStreamOptions: c.Usage.NoStreamOptions, ConnectTimeout: c.Timeout.Connect,
 	}
 }
 
@@ -126,7 +198,7 @@ func newOpenAI(c *Channel) (upstream.Upstream, error) {
 	// The key travels as in the channel's other calls, unless it says otherwise: vendors that
 	// have messages besides take a bearer token, as Claude Code sends it.
 	auth := cmp.Or(c.Messages.Auth, c.Auth, upstream.Auth{By: upstream.ByBearer})
-	other, err := anthropic.New(upstream.DriverOptions{BaseURL: base, Keys: c.Keys, Auth: auth, Headers: c.Headers, ConnectTimeout: c.Connect})
+	other, err := anthropic.New(upstream.DriverOptions{BaseURL: base, Keys: c.Keys, Auth: auth, Headers: c.Headers, ConnectTimeout: c.Timeout.Connect})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("messages: %w", err), main.Close())
 	}
@@ -145,115 +217,6 @@ func newSim(c *Channel) (upstream.Upstream, error) {
 	return sim.New(sim.Options{}), nil
 }
 
-// orMore is the range of a limit of a channel.
-const orMore = ", 0 or more; 0 is no limit"
-
-// channel reads an item of channels.
-func (r *reader) channel(n ast.Node) Channel {
-	c := Channel{Pos: position(r.resolve(n)), Headers: map[string]string{}, Models: map[string]string{}, Rename: map[string]string{}, modelPos: map[string]Pos{}}
-	r.object(n, "a channel", fields{
-		"name":     r.word(&c.Name),
-		"driver":   into(r, &c.Driver, oneOf[string](slices.Sorted(maps.Keys(drivers)))),
-		"base_url": r.word(&c.BaseURL),
-		"wire":     intoList(r, &c.Wire, oneOf[upstream.Op]([]upstream.Op{upstream.ChatCompletion, upstream.Responses, upstream.Messages})),
-		"messages": func(n ast.Node, name string) {
-			r.object(n, name, fields{
-				"base_url": r.word(&c.Messages.BaseURL),
-				"auth":     into(r, &c.Messages.Auth, upstream.ParseAuth),
-			})
-		},
-		"keys":           r.vendorKeys(&c.Keys),
-		"auth":           into(r, &c.Auth, upstream.ParseAuth),
-		"headers":        r.mapping(c.Headers, nil),
-		"weight":         whole(r, &c.Weight, 1, 1_000_000, " from 1 to 1000000"),
-		"priority":       whole(r, &c.Priority, math.MinInt32, math.MaxInt32, ""),
-		"max_concurrent": whole(r, &c.MaxConcurrent, 0, math.MaxInt32, orMore),
-		"rpm":            whole(r, &c.RPM, 0, math.MaxInt32, orMore),
-		"timeout": func(n ast.Node, name string) {
-			r.object(n, name, fields{
-				"connect": r.duration(&c.Connect),
-				"headers": r.duration(&c.Timeout.Headers),
-				"idle":    r.duration(&c.Timeout.Idle),
-				"total":   r.duration(&c.Timeout.Total),
-			})
-		},
-		"cache":          into(r, &c.CachePrompts, parseCache),
-		"thinking":       into(r, &c.Thinking, parseThinking),
-		"session_header": r.word(&c.SessionHeader),
-
-		"done":  into(r, &c.DoneOptional, parseDone),
-		"usage": r.usage(&c.NoStreamOptions),
-
-		"begins": r.words(&c.Begins),
-		"except": r.words(&c.Except),
-		"drain":  into(r, &c.Drain, parseDrain),
-		"drop":   r.words(&c.Drop),
-		"pass":   r.words(&c.Pass),
-		"rename": r.mapping(c.Rename, nil),
-		"models": r.channelModels(&c),
-	})
-	return c
-}
-
-// mapping reads a mapping of names to names. positions, if not nil, gets the position
-// of each key.
-func (r *reader) mapping(to map[string]string, positions map[string]Pos) field {
-	return func(n ast.Node, name string) {
-		for _, p := range r.pairs(n, name, nil) {
-			var value string
-			r.word(&value)(p.value, name+": "+p.key)
-			to[p.key] = value
-			if positions != nil {
-				positions[p.key] = p.at
-			}
-		}
-	}
-}
-
-func parseDone(text string) (optional bool, err error) {
-	if text != "optional" && text != "required" {
-		return false, errors.New("it must be one of optional, required")
-	}
-	return text == "optional", nil
-}
-
-// usage reads how a vendor is asked for usage.
-func (r *reader) usage(refused *bool) field {
-	return func(n ast.Node, name string) {
-		r.object(n, name, fields{"stream_options": into(r, refused, func(text string) (bool, error) {
-			switch text {
-			case "yes", "true":
-				return false, nil
-			case "no", "false":
-				return true, nil
-			}
-			return false, errors.New("it must be one of yes, no: no is for a vendor that refuses the field")
-		})})
-	}
-}
-
-func parseCache(text string) (bool, error) {
-	if text != "auto" {
-		return false, errors.New("it must be auto, or left out: then only callers mark what is cached")
-	}
-	return true, nil
-}
-
-func parseThinking(text string) (string, error) {
-	if text != "adaptive" && text != "enabled" {
-		return "", errors.New("it must be adaptive or enabled, or left out: then only clients that ask to see reasoning get any")
-	}
-	return text, nil
-}
-
-func parseDrain(text string) (time.Duration, error) {
-	d, err := ParseDuration(text)
-	if err == nil && d > router.MaxDrain {
-		err = fmt.Errorf("it must be at most %s", router.MaxDrain)
-	}
-	return d, err
-}
-
 // KeyFile is a file that holds keys of a channel, as it was when it was read.
 type KeyFile struct {
 	Path string
@@ -263,48 +226,50 @@ type KeyFile struct {
 // maxKeyFile bounds a file of keys, in bytes.
 const maxKeyFile = 64 << 10
 
-// vendorKeys reads the keys of a channel. A key that occurs twice counts once:
-// otherwise it would get two turns, and be retried in its own place when it is
-// refused.
-func (r *reader) vendorKeys(to *[]secret.String) field {
-	return r.list(func(n ast.Node, name string) {
-		for _, key := range r.vendorKey(n, name) {
-			if !slices.ContainsFunc(*to, func(k secret.String) bool { return k.Reveal() == key }) {
-				*to = append(*to, secret.New(key))
+// VendorKeys are secrets that the file names. A key that occurs twice counts once:
+// otherwise it would get two turns, and be retried in its own place when it is refused.
+type VendorKeys []secret.String
+
+// decode implements decodable.
+func (v *VendorKeys) decode(d *decoder, n ast.Node, name string) {
+	for _, item := range d.items(n, name) {
+		for _, key := range d.vendorKey(item, "an item of "+name) {
+			if !slices.ContainsFunc(*v, func(k secret.String) bool { return k.Reveal() == key }) {
+				*v = append(*v, secret.New(key))
 			}
 		}
-	})
+	}
 }
 
 // vendorKey reads an item of keys without ever repeating a key in a problem: the key
 // itself, the variable that holds it, or the file that holds one or several.
-func (r *reader) vendorKey(n ast.Node, name string) (keys []string) {
-	if _, single := scalar(r.resolve(n)); single {
+func (d *decoder) vendorKey(n ast.Node, name string) (keys []string) {
+	if _, single := scalar(d.resolve(n)); single {
 		var key string
-		if r.word(&key)(n, name); key != "" {
+		if d.single(n, name, into(parseWord), reflect.ValueOf(&key).Elem()); key != "" {
 			keys = append(keys, strings.TrimSpace(key)) // ${NAME} may be in it
 		}
 		return keys
 	}
 	given := 0
-	source := func(read func(string) ([]string, error)) field {
+	source := func(read func(string) ([]string, error)) func(ast.Node, string) {
 		return func(n ast.Node, name string) {
 			given++
 			keys = nil
-			into(r, &keys, read)(n, name)
+			d.single(n, name, into(read), reflect.ValueOf(&keys).Elem())
 		}
 	}
-	before := len(r.problems)
-	r.object(n, name, fields{"env": source(r.keyOfVariable), "file": source(r.keysOfFile)})
-	if given != 1 && len(r.problems) == before {
-		r.problems.add(position(r.resolve(n)), "%s is the key itself, {env: the variable that holds it} or {file: the file that holds it}", name)
+	before := len(d.problems)
+	d.object(n, name, reflect.ValueOf(&struct{}{}).Elem(), special{"env": source(d.keyOfVariable), "file": source(d.keysOfFile)})
+	if given != 1 && len(d.problems) == before {
+		d.problems.add(position(d.resolve(n)), "%s is the key itself, {env: the variable that holds it} or {file: the file that holds it}", name)
 	}
 	return keys
 }
 
 // keyOfVariable is the key in a variable, as a list of one.
-func (r *reader) keyOfVariable(name string) ([]string, error) {
-	value, err := r.variable(name)
+func (d *decoder) keyOfVariable(name string) ([]string, error) {
+	value, err := d.variable(name)
 	if err == nil && value == "" {
 		err = fmt.Errorf("the environment variable %s is empty", name)
 	}
@@ -315,8 +280,8 @@ func (r *reader) keyOfVariable(name string) ([]string, error) {
 }
 
 // variable is the value of an environment variable that holds a key.
-func (r *reader) variable(name string) (string, error) {
-	value, set := r.env.Trimmed()(name)
+func (d *decoder) variable(name string) (string, error) {
+	value, set := d.env.Trimmed()(name)
 	switch {
 	case !isName(name):
 		return "", errors.New("it must be the name of an environment variable, never the key itself")
@@ -328,12 +293,12 @@ func (r *reader) variable(name string) (string, error) {
 
 // keysOfFile reads the keys of a file. Its errors do not repeat the path, which may be
 // a key in the wrong place.
-func (r *reader) keysOfFile(path string) ([]string, error) {
+func (d *decoder) keysOfFile(path string) ([]string, error) {
 	if path == "" {
 		return nil, errEmpty
 	}
 	info, err := os.Stat(path) // before it is read, so that no later change is missed
-	r.keyFiles = append(r.keyFiles, KeyFile{path, info})
+	d.keyFiles = append(d.keyFiles, KeyFile{path, info})
 	if err != nil {
 		return nil, unreadable(err)
 	}

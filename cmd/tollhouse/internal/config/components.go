@@ -183,7 +183,7 @@ func (c *Channel) routerChannel(up upstream.Upstream, discovered map[string]stri
 	}
 	return router.Channel{
 		Name: c.Name, Upstream: up, Models: c.Models, Discovered: discovered, DefersToDiscovered: c.DefersToDiscovered, Priority: c.Priority, Weight: c.Weight,
-		MaxConcurrent: c.MaxConcurrent, RPM: c.RPM, Timeout: c.Timeout, Drain: c.Drain, Drop: c.Drop, Pass: c.Pass, Rename: c.Rename, CachePrompts: c.CachePrompts, Thinking: c.Thinking,
+		MaxConcurrent: c.MaxConcurrent, RPM: c.RPM, Timeout: router.Timeouts{Headers: c.Timeout.Headers, Idle: c.Timeout.Idle, Total: c.Timeout.Total}, Drain: c.Drain, Drop: c.Drop, Pass: c.Pass, Rename: c.Rename, CachePrompts: c.CachePrompts, Thinking: c.Thinking,
 		SessionHeader: c.SessionHeader,
 	}
 }

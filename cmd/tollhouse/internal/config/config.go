@@ -1,15 +1,17 @@
 // Package config reads tollhouse's configuration file, reports every mistake with its
 // place and what would be right, and builds the components of a gateway from it.
 //
-// The file is read by a walk over the YAML tree and not by a decoder into structs: that
-// would stop at the first mistake, show values that may be secrets, and read decimals as
-// floats.
+// decode.go fills the structs by the tags of their fields, rules.go has the rule for each
+// value, and validate.go checks what depends on more than one.
 package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"time"
 
@@ -17,32 +19,31 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/secret"
-	"github.com/tollhouse-ai/gateway/upstream"
-	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // Config is a configuration as it was written: a file's, or one made in Go. It
 // is immutable once read.
 type Config struct {
-	Listen, Admin, Data      Setting
-	Store, Billing, Currency Setting
-	Channels                 []Channel
-	Prices                   map[string]Price // by public model id
-	Models                   []Model
-	Affinity                 gateway.Affinity // of models without their own; empty means the gateway's default
-	Accounts                 []Account
-	Limits                   auth.Limits // the defaults of all keys
-	Responses                Responses
-	Secrets                  []secret.String // of the deployment, the one in use first
-	Video                    Video
-	Webhooks                 Webhooks
-	Server                   Server
-	Telemetry                Telemetry
-	Metrics                  Metrics
-	MCP                      MCP
-	CORS                     []string       // origins of the web pages that may call the API
-	Sections                 map[string]Pos // the positions of the sections that the file has
-	KeyFiles                 []KeyFile      // that the file names; a change of them is a change of the configuration
+	Locations
+	Listen    string           `yaml:"listen,address"`
+	Channels  []Channel        `yaml:"channels"`
+	Prices    Prices           `yaml:"prices"`
+	Models    Models           `yaml:"models"`
+	Affinity  gateway.Affinity `yaml:"affinity,affinity"` // of models without their own; empty means the gateway's default
+	Accounts  []Account        `yaml:"accounts"`
+	Limits    auth.Limits      `yaml:"limits"` // the defaults of all keys
+	Responses Responses        `yaml:"responses"`
+	Secrets   VendorKeys       `yaml:"secrets"` // of the deployment, the one in use first
+	Video     Video            `yaml:"video"`
+	Webhooks  Webhooks         `yaml:"webhooks"`
+	Server    Server           `yaml:"server"`
+	Telemetry Telemetry        `yaml:"telemetry"`
+	Metrics   Metrics          `yaml:"metrics"`
+	MCP       MCP              `yaml:"mcp"`
+	CORS      []string         `yaml:"cors,page"` // origins of the web pages that may call the API
+
+	Positions map[string]Pos // of the values of the keys that the file has
+	KeyFiles  []KeyFile      // that the file names; a change of them is a change of the configuration
 
 	validated bool // by Read
 }
@@ -63,119 +64,163 @@ const (
 // Pos is a place in the file; zero where there is no file.
 type Pos struct{ Line, Column int }
 
-// Setting is a top-level value; empty where the file has none.
-type Setting struct {
-	Value string
-	Pos   Pos
-}
-
-// Or is the value, or otherwise where there is none.
-func (s Setting) Or(otherwise string) string { return cmp.Or(s.Value, otherwise) }
-
-// Channel is one way to an upstream.
-type Channel struct {
-	Pos      Pos
-	Name     string
-	Driver   string
-	BaseURL  string            // empty means the driver's
-	Wire     []upstream.Op     // by which a vendor of OpenAI's wire makes texts; nil means the driver's default
-	Messages MessagesWire      // where Wire has messages
-	Keys     []secret.String   // each of them once
-	Auth     upstream.Auth     // how calls carry a key; zero means the driver's way
-	Headers  map[string]string // that go with every call; no secrets
-	Models   map[string]string // from public ids to the upstream's
-	Discover *Discovery        // serves what the vendor lists too; nil does not
-	Weight   int
-	Priority int
-	Connect  time.Duration // zero means the driver's
-	Timeout  router.Timeouts
-	Drain    time.Duration // of streams whose client has disconnected; zero cancels at once
-	Drop     []string
-	Pass     []string // fields that prepaid billing would refuse, since they have no price
-	Rename   map[string]string
-	// DoneOptional and NoStreamOptions are what they are in [upstream.DriverOptions].
-	DoneOptional    bool
-	NoStreamOptions bool
-	// SessionHeader is the header in which the vendor gets a call's session; empty for
-	// none.
-	SessionHeader string
-
-	CachePrompts bool   // mark prompts that become messages for the vendor's cache
-	Thinking     string // adaptive or enabled; empty for what the client asks to see
-
-	MaxConcurrent int // calls at once; zero is no limit
-	RPM           int // calls per minute; zero is no limit
-
-	// Upstream, when not nil, is used in place of one that Driver makes.
-	Upstream upstream.Upstream
-	// Begins are the beginnings of the vendor's ids that "*" passes through; none means all.
-	// Except are ids that it does not pass through; one that ends in "*" stands for all ids
-	// with that beginning.
-	Begins []string
-	Except []string
-	// DefersToDiscovered has "*" leave the ids to other channels that they discovered, but for those
-	// on the channel's own list. In a file it is what a channel does that discovers too.
-	DefersToDiscovered bool
-
-	modelPos map[string]Pos // of public ids
-}
-
-// MessagesWire says how a vendor of OpenAI's wire is reached by that of Anthropic.
-type MessagesWire struct {
-	BaseURL string        // to which /v1/messages is added; empty means the channel's, without /v1
-	Auth    upstream.Auth // zero means the channel's
-}
-
-// Price is one model's price row.
-type Price struct {
-	Pos   Pos
-	Rates []billing.Rate // as written
-	Row   *billing.Price
-}
-
-// Model is what the file says of a model.
-type Model struct {
-	Pos Pos
-	gateway.Model
+// Locations are what a command needs of a file to find the server or its store. A value is
+// empty where the file has none.
+type Locations struct {
+	Admin    string `yaml:"admin,admin"`
+	Data     string `yaml:"data"`
+	Store    string `yaml:"store,store"`
+	Billing  string `yaml:"billing,billing"`
+	Currency string `yaml:"currency,currency"`
 }
 
 // Account is an account that the file owns.
 type Account struct {
 	Pos    Pos
-	Name   string
-	Credit billing.Money // opening credit
-	Limits auth.Limits   // of all its keys together, besides each key's own
-	Keys   []Key
+	Name   string        `yaml:"name"`
+	Credit billing.Money `yaml:"credit,credit"` // opening credit
+	Keys   []Key         `yaml:"keys"`
+	// The limits of all its keys together, besides each key's own.
+	RPM           int64 `yaml:"rpm"`
+	TPM           int64 `yaml:"tpm"`
+	MaxConcurrent int64 `yaml:"max_concurrent"`
 }
 
 // AccountLimits are the limits of the accounts that have any, by name.
 func (c *Config) AccountLimits() map[string]auth.Limits {
 	limits := make(map[string]auth.Limits)
 	for _, a := range c.Accounts {
-		if a.Limits != (auth.Limits{}) {
-			limits[a.Name] = a.Limits
+		if l := (auth.Limits{RPM: a.RPM, TPM: a.TPM, MaxConcurrent: a.MaxConcurrent}); l != (auth.Limits{}) {
+			limits[a.Name] = l
 		}
 	}
 	return limits
 }
 
-// Key is a key that the file owns.
-type Key struct {
-	Pos    Pos
-	Name   string
-	Hash   [32]byte
-	Models []string
-	Limits auth.Limits
+// Responses is what of responses is kept for requests that go on from them.
+type Responses struct {
+	Store     gateway.ResponsesMode `yaml:"store,mode"`
+	Retention time.Duration         `yaml:"retention"`
+}
+
+// ResponsesOptions are the gateway's options of responses, but for where they are kept.
+func (c *Config) ResponsesOptions() gateway.ResponsesOptions {
+	return gateway.ResponsesOptions{Mode: c.Responses.Store, Retention: c.Responses.Retention}
+}
+
+// Video is how video tasks are polled and kept. A duration of zero means the default.
+type Video struct {
+	Retention       time.Duration `yaml:"retention"`
+	Poll            time.Duration `yaml:"poll"`
+	DuplicateWindow time.Duration `yaml:"duplicate_window,window"` // negative: off
+}
+
+// Webhooks is which addresses may receive webhooks.
+type Webhooks struct {
+	AllowPrivate bool `yaml:"allow_private"` // http, any port and private addresses too
+}
+
+// VideoOptions are the gateway's options of video tasks.
+func (c *Config) VideoOptions() gateway.VideoOptions {
+	return gateway.VideoOptions{
+		Poll: c.Video.Poll, Retention: c.Video.Retention, DuplicateWindow: c.Video.DuplicateWindow,
+		AllowPrivate: c.Webhooks.AllowPrivate,
+	}
+}
+
+// Server are the limits on what the server does at one time. Zero means the default.
+type Server struct {
+	MaxCalls            int64          `yaml:"max_calls,positive"`
+	MaxWaiting          int64          `yaml:"max_waiting,positive"`
+	MaxConnections      int64          `yaml:"max_connections,positive"`
+	MaxConnectionsPerIP int64          `yaml:"max_connections_per_ip,positive"`
+	Memory              int64          `yaml:"memory,bytes"` // bytes that the process may take
+	TrustedProxies      []netip.Prefix `yaml:"trusted_proxies,network"`
+}
+
+// Admission are the gateway's options of admission control.
+func (s *Server) Admission() gateway.Admission {
+	return gateway.Admission{MaxCalls: int(s.MaxCalls), MaxWaiting: int(s.MaxWaiting)}
+}
+
+// Telemetry is where traces and metrics of OpenTelemetry go. The zero Telemetry
+// leaves that to the environment's OTEL_… variables.
+type Telemetry struct {
+	OTLP    string                   `yaml:"otlp,collector"` // a collector's address; empty means OTEL_EXPORTER_OTLP_ENDPOINT, and off without it
+	Headers map[string]secret.String `yaml:"headers,secret"`
+	Service string                   `yaml:"service"`      // the service's name
+	Sample  int                      `yaml:"sample,share"` // of 1,000 traces; 0 means OTEL_TRACES_SAMPLER
+	// NoTraces and NoMetrics switch one signal off. NoCallers ignores the trace context
+	// of incoming requests.
+	NoTraces  bool `yaml:"traces,not"`
+	NoMetrics bool `yaml:"metrics,not"`
+	NoCallers bool `yaml:"callers,not"`
+	// TrustCallers makes requests parts of their callers' traces, so that callers
+	// decide what is sampled. Otherwise they are linked.
+	TrustCallers bool `yaml:"trust_callers"`
+}
+
+// Metrics says who may read the metrics.
+type Metrics struct {
+	Public bool `yaml:"public"` // without the admin token
+}
+
+// MCP is the server of tools for agents, at /mcp of the public address.
+type MCP struct {
+	Off     bool     `yaml:"enabled,not"`
+	Origins []string `yaml:"origins,origin"` // web pages that may call, besides those of this machine
+}
+
+// Read reads a configuration. name is what its errors call the file. Every
+// error is an *[Error].
+func Read(name string, data []byte, env Env) (*Config, error) {
+	d, body, err := newDecoder(name, data, env)
+	if err != nil {
+		return nil, err
+	}
+	// A file that writes a default out is the same as one that does not.
+	c := &Config{
+		Responses: Responses{Store: gateway.ResponsesOff, Retention: 30 * 24 * time.Hour},
+		Video:     Video{Retention: 7 * 24 * time.Hour, Poll: 5 * time.Second, DuplicateWindow: 5 * time.Second},
+		Positions: make(map[string]Pos), validated: true,
+	}
+	d.object(body, "the file", reflect.ValueOf(c).Elem(), nil)
+	if len(d.problems) == 0 {
+		for _, p := range d.pairs(body, "the file", nil) {
+			c.Positions[p.key] = position(p.value)
+		}
+		c.validate(&d.problems)
+	}
+	c.KeyFiles = d.keyFiles
+	err = d.problems.err(name)
+	if refused, ok := errors.AsType[*Error](err); ok {
+		refused.KeyFiles = d.keyFiles
+		return nil, refused
+	}
+	return c, nil
+}
+
+// ReadLocations reads only the locations, for a command that may run without the
+// file's variables. Mistakes elsewhere in the file are ignored.
+func ReadLocations(name string, data []byte, env Env) (Locations, error) {
+	var l Locations
+	d, body, err := newDecoder(name, data, env)
+	if err != nil {
+		return l, err
+	}
+	d.lenient = true
+	d.object(body, "the file", reflect.ValueOf(&l).Elem(), nil)
+	return l, d.problems.err(name)
 }
 
 // StoreIn is the address of the store; dir is the data directory, in which a
 // SQLite file is where the configuration names no store.
-func StoreIn(dir string, store Setting) string {
-	return store.Or(SQLite + filepath.Join(dir, "tollhouse.db"))
+func StoreIn(dir, store string) string {
+	return cmp.Or(store, SQLite+filepath.Join(dir, "tollhouse.db"))
 }
 
 // Prepaid reports whether money moves: unless the file says count, it does.
-func (c *Config) Prepaid() bool { return c.Billing.Or(Prepaid) == Prepaid }
+func (c *Config) Prepaid() bool { return cmp.Or(c.Billing, Prepaid) == Prepaid }
 
 // Problem is one mistake in a configuration.
 type Problem struct {

@@ -104,19 +104,19 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 		what      string
 		got, want any
 	}{
-		{"listen", c.Listen, Setting{"127.0.0.1:8080", Pos{2, 9}}},
-		{"currency", c.Currency.Value, "EUR"},
+		{"listen", []any{c.Listen, c.Positions["listen"]}, []any{"127.0.0.1:8080", Pos{2, 9}}},
+		{"currency", c.Currency, "EUR"},
 		{"weight and priority", []int{main.Weight, main.Priority}, []int{3, -1}},
 		{"limits of the channel", []int{main.MaxConcurrent, main.RPM}, []int{8, 600}},
 		{"keys", []string{main.Keys[0].Reveal(), main.Keys[1].Reveal()}, []string{"sk-vendor", "sk-other"}},
 		{"wire", main.Wire, []upstream.Op{upstream.Responses, upstream.Messages}},
 		{"messages", main.Messages, MessagesWire{"http://127.0.0.1:9/anthropic", upstream.Auth{By: upstream.ByHeader, Name: "x-api-key"}}},
-		{"timeouts", []time.Duration{main.Connect, main.Timeout.Headers, main.Timeout.Idle, main.Timeout.Total}, []time.Duration{5 * time.Second, 10 * time.Minute, time.Minute, 30 * time.Minute}},
+		{"timeouts", []time.Duration{main.Timeout.Connect, main.Timeout.Headers, main.Timeout.Idle, main.Timeout.Total}, []time.Duration{5 * time.Second, 10 * time.Minute, time.Minute, 30 * time.Minute}},
 		{"cache", main.CachePrompts, true},
 		{"thinking", main.Thinking, "enabled"},
 		{"affinity", []any{c.Affinity, c.Models[0].Affinity, c.Models[1].Affinity, main.SessionHeader}, []any{gateway.AffinityPrefix, gateway.Affinity(""), gateway.AffinityOff, "x-session-id"}},
 		{"auth and headers", []any{main.Auth, main.Headers}, []any{upstream.Auth{By: upstream.ByHeader, Name: "api-key"}, map[string]string{"HTTP-Referer": "https://shop.example"}}},
-		{"done and usage", []bool{main.DoneOptional, main.NoStreamOptions}, []bool{true, true}},
+		{"done and usage", []bool{main.DoneOptional, main.Usage.NoStreamOptions}, []bool{true, true}},
 		{"begins", c.Channels[1].Begins, []string{"gemini-", "gemma-"}},
 		{"except", c.Channels[1].Except, []string{"gemma-1*"}},
 		{"drop", main.Drop, []string{"temperature"}},
@@ -134,7 +134,7 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 		{"reasoning", c.Models[0].Reasoning, gateway.ReasoningHidden},
 		{"ratios and priorities", []any{c.Models[3].Kind, c.Models[3].Ratios, c.Models[3].Priorities}, []any{gateway.KindVideo, []string{"16:9", "adaptive"}, []string{"low"}}},
 		{"video", c.Video, Video{7 * 24 * time.Hour, 2 * time.Second, -1}},
-		{"positions of sections", []Pos{c.Sections["video"], c.Sections["webhooks"], c.Sections["mcp"]}, []Pos{{47, 8}, {48, 11}, {}}},
+		{"positions of sections", []Pos{c.Positions["video"], c.Positions["webhooks"], c.Positions["mcp"]}, []Pos{{47, 8}, {48, 11}, {}}},
 		{"webhooks", c.Webhooks, Webhooks{true}},
 	} {
 		if diff := cmp.Diff(s.want, s.got); diff != "" {
@@ -185,10 +185,10 @@ func TestAFileOfWindowsIsReadAlike(t *testing.T) {
 }
 
 func TestAByteOrderMarkIsSkipped(t *testing.T) {
-	if c := read(t, "\ufeff"+complete); len(c.Channels) != 2 || c.Listen.Value == "" {
-		t.Errorf("%d channels, listen %q", len(c.Channels), c.Listen.Value)
+	if c := read(t, "\ufeff"+complete); len(c.Channels) != 2 || c.Listen == "" {
+		t.Errorf("%d channels, listen %q", len(c.Channels), c.Listen)
 	}
-	if l, err := ReadLocations("t.yaml", []byte("\ufeffdata: here\n"), env); err != nil || l.Data.Value != "here" {
+	if l, err := ReadLocations("t.yaml", []byte("\ufeffdata: here\n"), env); err != nil || l.Data != "here" {
 		t.Errorf("%+v, %v", l, err)
 	}
 }
@@ -204,7 +204,7 @@ func TestWhiteSpaceAroundTheKeyOfAnAccountDoesNotCount(t *testing.T) {
 func TestThePlacesNeedNoVariables(t *testing.T) {
 	text := "admin: 127.0.0.1:1\ndata: /x\nstore: sqlite:/y.db\nbilling: count\nchannels: [{keys: ['${NOT_SET}']}]\nbogus: 1\n"
 	p, err := ReadLocations("t.yaml", []byte(text), env)
-	if err != nil || p.Admin.Value != "127.0.0.1:1" || p.Data.Value != "/x" || p.Store.Value != "sqlite:/y.db" || p.Billing.Value != Count {
+	if err != nil || p.Admin != "127.0.0.1:1" || p.Data != "/x" || p.Store != "sqlite:/y.db" || p.Billing != Count {
 		t.Errorf("%+v %v", p, err)
 	}
 	for _, bad := range []string{"admin: [1", "store: redis"} {
@@ -215,10 +215,10 @@ func TestThePlacesNeedNoVariables(t *testing.T) {
 }
 
 func TestWithoutAWordOfItTheStoreIsAFileInTheDataDirectory(t *testing.T) {
-	if got := StoreIn("dir", Setting{}); got != "sqlite:dir/tollhouse.db" {
+	if got := StoreIn("dir", ""); got != "sqlite:dir/tollhouse.db" {
 		t.Errorf("got %s", got)
 	}
-	if got := StoreIn("dir", Setting{Value: "memory:"}); got != "memory:" {
+	if got := StoreIn("dir", "memory:"); got != "memory:" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -232,12 +232,12 @@ func TestEveryDriverOfTheContractIsThere(t *testing.T) {
 
 func TestTheStoreInMemoryMayBeAPlainWord(t *testing.T) {
 	for _, text := range []string{`store: memory`, `store: "memory:"`, `store: 'memory'`} {
-		if c := read(t, sound+text); c.Store.Value != Memory {
-			t.Errorf("%s is %q", text, c.Store.Value)
+		if c := read(t, sound+text); c.Store != Memory {
+			t.Errorf("%s is %q", text, c.Store)
 		}
 		places, err := ReadLocations("t.yaml", []byte(text), env)
-		if err != nil || places.Store.Value != Memory {
-			t.Errorf("%s is %q, %v", text, places.Store.Value, err)
+		if err != nil || places.Store != Memory {
+			t.Errorf("%s is %q, %v", text, places.Store, err)
 		}
 	}
 	refuses(t, sound+"store: memories", "4:8: store: it must be sqlite:PATH")

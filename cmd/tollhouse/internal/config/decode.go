@@ -5,27 +5,39 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
+	"reflect"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 )
 
-// reader walks the tree of a YAML file. It is stricter than a decoder into Go
-// types, which takes 1.5 for a whole number and rounds decimals; it reports every
-// problem with its place instead of the first; and no message repeats a value,
-// which might be a secret.
-type reader struct {
+// decoder decodes YAML into structs whose fields have a tag: the key in the file and, after a
+// comma, the rule for its value. Unlike the decoder of go-yaml it reports every problem and
+// not the first, shows no value, which can be a secret, and takes a decimal as it is written.
+type decoder struct {
 	env      Env
 	anchors  map[string]ast.Node
 	problems problems
-	sections map[string]Pos // of the file's sections, by name
 	keyFiles []KeyFile
+	known    map[reflect.Type]fields // of the structs so far
+	lenient  bool                    // ignores unknown keys
+}
+
+// newDecoder parses a file. The node is nil for an empty one.
+func newDecoder(name string, data []byte, env Env) (*decoder, ast.Node, error) {
+	d := &decoder{env: env, anchors: make(map[string]ast.Node), known: make(map[reflect.Type]fields)}
+	body, err := parseYAML(data)
+	if err != nil {
+		d.addSyntax(err, data)
+		return nil, nil, d.problems.err(name)
+	}
+	if body != nil {
+		ast.Walk(d, body)
+	}
+	return d, body, nil
 }
 
 // parseYAML returns the tree of a file; nil for an empty one. A panic of the parser
@@ -53,17 +65,17 @@ func withoutMark(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\uf
 
 // addSyntax adds an error of the parser. The parser's own text is not used, since
 // it shows the line, in which a key may stand.
-func (r *reader) addSyntax(err error, data []byte) {
+func (d *decoder) addSyntax(err error, data []byte) {
 	e, ok := errors.AsType[yaml.Error](err)
 	if !ok || e.GetToken() == nil {
-		r.problems.add(Pos{}, "%v", err)
+		d.problems.add(Pos{}, "%v", err)
 		return
 	}
 	p, hint := e.GetToken().Position, ""
 	if storeEndsInColon(data, p.Line) {
 		hint = `; a value that ends in ":" needs quotes, such as store: "memory:"`
 	}
-	r.problems.add(Pos{p.Line, p.Column}, "this is not YAML: %s%s", e.GetMessage(), hint)
+	d.problems.add(Pos{p.Line, p.Column}, "this is not YAML: %s%s", e.GetMessage(), hint)
 }
 
 // storeEndsInColon reports whether a line is "store: memory:" or similar.
@@ -77,11 +89,117 @@ func storeEndsInColon(data []byte, line int) bool {
 	return isStore && strings.HasSuffix(value, ":")
 }
 
-// field reads the value of a key. name is how problems call it: the key, or more.
-type field func(n ast.Node, name string)
+// field is a key of a struct: which field it sets, and the rule for its value.
+type field struct {
+	index []int
+	rule  string
+}
 
-// fields are the keys of a mapping.
-type fields map[string]field
+// fields are the keys of a struct.
+type fields struct {
+	keys map[string]field
+	pos  []int // of its field Pos; nil if it has none
+}
+
+// fieldsOf are the keys that the tags of a struct name, those of embedded structs included. A
+// struct of another package has them as tags of JSON.
+func (d *decoder) fieldsOf(t reflect.Type) fields {
+	if known, ok := d.known[t]; ok {
+		return known
+	}
+	known := fields{keys: make(map[string]field)}
+	for _, f := range reflect.VisibleFields(t) {
+		key, rule, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if key == "" {
+			key, _, _ = strings.Cut(f.Tag.Get("json"), ",")
+		}
+		if key != "" {
+			known.keys[key] = field{f.Index, rule}
+		} else if f.Type == reflect.TypeFor[Pos]() {
+			known.pos = f.Index
+		}
+	}
+	d.known[t] = known
+	return known
+}
+
+// decodable is a value with a form of its own in the file.
+type decodable interface {
+	decode(d *decoder, n ast.Node, name string)
+}
+
+// special are the keys of a struct that are no plain fields, and what reads them.
+type special map[string]func(n ast.Node, name string)
+
+// object decodes a mapping into a struct. Its field Pos, if it has one, gets the position.
+func (d *decoder) object(n ast.Node, name string, to reflect.Value, more special) {
+	known := d.fieldsOf(to.Type())
+	if known.pos != nil {
+		*to.FieldByIndex(known.pos).Addr().Interface().(*Pos) = position(d.resolve(n))
+	}
+	says := func() string {
+		keys := slices.AppendSeq(slices.Collect(maps.Keys(known.keys)), maps.Keys(more))
+		slices.Sort(keys)
+		return "; its fields are " + strings.Join(keys, ", ")
+	}
+	for _, p := range d.pairs(n, name, says) {
+		f, plain := known.keys[p.key]
+		read := more[p.key]
+		switch {
+		case plain:
+			d.value(p.value, p.key, f.rule, to.FieldByIndex(f.index))
+		case read != nil:
+			read(p.value, p.key)
+		case !d.lenient:
+			d.problems.add(p.at, "%s has no field %q%s", name, p.key, says())
+		}
+	}
+}
+
+// value decodes what a node holds, by the form of its type. rule is for single values, in a
+// list or a mapping too. Problems call the value name.
+func (d *decoder) value(n ast.Node, name, rule string, to reflect.Value) {
+	if own, ok := to.Addr().Interface().(decodable); ok {
+		own.decode(d, n, name)
+		return
+	}
+	switch kind := to.Kind(); {
+	case kind == reflect.Slice:
+		if rule == "" && to.Type().Elem().Kind() == reflect.String {
+			to.Set(reflect.MakeSlice(to.Type(), 0, 0)) // unlike that of a file without it
+		}
+		items := d.items(n, name)
+		to.Grow(len(items))
+		for i, item := range items {
+			to.SetLen(i + 1)
+			d.value(item, "an item of "+name, rule, to.Index(i))
+		}
+	case kind == reflect.Map:
+		for _, p := range d.pairs(n, name, nil) {
+			v := reflect.New(to.Type().Elem()).Elem()
+			d.value(p.value, name+": "+p.key, rule, v)
+			if to.IsNil() {
+				to.Set(reflect.MakeMap(to.Type()))
+			}
+			to.SetMapIndex(reflect.ValueOf(p.key), v)
+		}
+	case kind == reflect.Struct && rule == "":
+		d.object(n, name, to, nil)
+	default:
+		d.single(n, name, ruleFor(rule, to.Type()), to)
+	}
+}
+
+// single decodes a single value by its rule, whose errors must not repeat it.
+func (d *decoder) single(n ast.Node, name string, parse rule, to reflect.Value) {
+	text, ok := d.text(n, name, parse, to)
+	if !ok {
+		return
+	}
+	if err := parse(text, to); err != nil {
+		d.problems.add(position(n), "%s: %v", name, err)
+	}
+}
 
 // pair is a key of a mapping with its value.
 type pair struct {
@@ -90,23 +208,11 @@ type pair struct {
 	value ast.Node
 }
 
-// object reads a mapping whose keys are known.
-func (r *reader) object(n ast.Node, name string, known fields) {
-	says := func() string { return "; its fields are " + strings.Join(slices.Sorted(maps.Keys(known)), ", ") }
-	for _, p := range r.pairs(n, name, says) {
-		if read, ok := known[p.key]; ok {
-			read(p.value, p.key)
-			continue
-		}
-		r.problems.add(p.at, "%s has no field %q%s", name, p.key, says())
-	}
-}
-
 // pairs are the entries of a mapping; none for an empty value. says, if not nil, is what the
 // problem of a value that is no mapping ends with.
-func (r *reader) pairs(n ast.Node, name string, says func() string) []pair {
+func (d *decoder) pairs(n ast.Node, name string, says func() string) []pair {
 	var values []*ast.MappingValueNode
-	switch n := r.resolve(n).(type) {
+	switch n := d.resolve(n).(type) {
 	case nil, *ast.NullNode:
 	case *ast.MappingNode:
 		values = n.Values
@@ -117,12 +223,12 @@ func (r *reader) pairs(n ast.Node, name string, says func() string) []pair {
 		if says != nil {
 			ends = says()
 		}
-		r.problems.add(position(n), "%s must be a mapping of keys to values%s", name, ends)
+		d.problems.add(position(n), "%s must be a mapping of keys to values%s", name, ends)
 	}
 	pairs := make([]pair, 0, len(values))
 	for _, v := range values {
 		if _, merge := v.Key.(*ast.MergeKeyNode); merge {
-			r.problems.add(position(v.Key), "merge keys (<<) are not supported; use an alias for the whole value")
+			d.problems.add(position(v.Key), "merge keys (<<) are not supported; use an alias for the whole value")
 			continue
 		}
 		pairs = append(pairs, pair{v.Key.GetToken().Value, position(v.Key), v.Value})
@@ -130,165 +236,43 @@ func (r *reader) pairs(n ast.Node, name string, says func() string) []pair {
 	return pairs
 }
 
-// list reads a sequence. Problems call its items "an item of NAME".
-func (r *reader) list(item field) field {
-	return func(n ast.Node, name string) {
-		switch n := r.resolve(n).(type) {
-		case nil, *ast.NullNode:
-		case *ast.SequenceNode:
-			for _, v := range n.Values {
-				item(v, "an item of "+name)
-			}
-		default:
-			r.problems.add(position(n), "%s must be a list", name)
-		}
+// items are the items of a list; none for an empty value.
+func (d *decoder) items(n ast.Node, name string) []ast.Node {
+	switch n := d.resolve(n).(type) {
+	case nil, *ast.NullNode:
+	case *ast.SequenceNode:
+		return n.Values
+	default:
+		d.problems.add(position(n), "%s must be a list", name)
 	}
+	return nil
 }
 
-// text reads a single value as it is written, with variables expanded. parse, if not nil,
-// knows what would be right in the place of a mapping, a list or no value at all: what it
-// says of an empty text.
-func (r *reader) text(n ast.Node, name string, parse func(string) error) (string, bool) {
-	written, ok := scalar(r.resolve(n))
+// text is a single value as it is written, with variables expanded. In the place of a
+// mapping, a list or no value the problem says what would be right: what the rule, if it is
+// not nil, says of an empty text.
+func (d *decoder) text(n ast.Node, name string, parse rule, to reflect.Value) (string, bool) {
+	written, ok := scalar(d.resolve(n))
 	if !ok {
 		says := ""
 		if parse != nil {
-			if err := parse(""); err != nil && !errors.Is(err, errEmpty) {
+			if err := parse("", to); err != nil && !errors.Is(err, errEmpty) {
 				says = ": " + err.Error()
 			}
 		}
-		r.problems.add(position(n), "%s must be a single value%s", name, says)
+		d.problems.add(position(n), "%s must be a single value%s", name, says)
 		return "", false
 	}
-	value, err := expand(written, r.env)
+	value, err := expand(written, d.env)
 	if err != nil {
-		r.problems.add(position(n), "%s: %v", name, err)
+		d.problems.add(position(n), "%s: %v", name, err)
 		return "", false
 	}
 	return value, true
 }
 
-// into reads a value with parse, whose errors must not repeat it.
-func into[T any](r *reader, to *T, parse func(string) (T, error)) field {
-	return func(n ast.Node, name string) {
-		text, ok := r.text(n, name, func(text string) error { _, err := parse(text); return err })
-		if !ok {
-			return
-		}
-		v, err := parse(text)
-		if err != nil {
-			r.problems.add(position(n), "%s: %v", name, err)
-		}
-		*to = v
-	}
-}
-
-// intoList reads a sequence, each item with parse.
-func intoList[T any](r *reader, to *[]T, parse func(string) (T, error)) field {
-	return r.list(func(n ast.Node, name string) {
-		var v T
-		into(r, &v, parse)(n, name)
-		*to = append(*to, v)
-	})
-}
-
-// word reads a value that must not be empty.
-func (r *reader) word(to *string) field { return into(r, to, parseWord) }
-
-// words reads a sequence of values. An empty one is not nil, unlike one that the
-// file does not have.
-func (r *reader) words(to *[]string) field {
-	items := intoList(r, to, parseWord)
-	return func(n ast.Node, name string) {
-		*to = []string{}
-		items(n, name)
-	}
-}
-
-// whole reads a whole number of a range, which says names in a problem: ", 0 or more".
-func whole[T int | int64](r *reader, to *T, least, most int64, says string) field {
-	return into(r, to, func(text string) (T, error) {
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n < least || n > most {
-			return 0, errors.New("it must be a whole number" + says)
-		}
-		return T(n), nil
-	})
-}
-
-// count reads a whole number that is not negative.
-func (r *reader) count(to *int64) field { return whole(r, to, 0, math.MaxInt64, ", 0 or more") }
-
-// positive reads a whole number above 0.
-func (r *reader) positive(to *int64) field {
-	return whole(r, to, 1, math.MaxInt32, ", 1 or more; leave it out for the default")
-}
-
-func (r *reader) boolean(to *bool) field { return r.choose(to, "true", "false") }
-
-// negated reads a boolean and stores its opposite.
-func (r *reader) negated(to *bool) field { return r.choose(to, "false", "true") }
-
-// oneOf reads one of several words.
-func oneOf[T, S ~string](choices []S) func(string) (T, error) {
-	return func(text string) (T, error) {
-		if slices.Contains(choices, S(text)) {
-			return T(text), nil
-		}
-		names := make([]string, len(choices))
-		for i, c := range choices {
-			names[i] = string(c)
-		}
-		return "", errors.New("it must be one of " + strings.Join(names, ", "))
-	}
-}
-
-// choose reads a word that stands for true or one that stands for false.
-func (r *reader) choose(to *bool, set, unset string) field {
-	return into(r, to, func(text string) (bool, error) {
-		if text != set && text != unset {
-			return false, errors.New("it must be true or false")
-		}
-		return text == set, nil
-	})
-}
-
-// duration reads one above 0: where 0 means the default, a file that says 0 would not get
-// what it says.
-func (r *reader) duration(to *time.Duration) field {
-	return into(r, to, func(text string) (time.Duration, error) {
-		d, err := ParseDuration(text)
-		if err == nil && d == 0 {
-			err = errors.New("it must be longer than 0; leave it out for the default")
-		}
-		return d, err
-	})
-}
-
-var errEmpty = errors.New("it must not be empty")
-
-func parseWord(text string) (string, error) {
-	if text == "" {
-		return "", errEmpty
-	}
-	return text, nil
-}
-
-// ParseDuration reads Go's durations and whole days: "90s", "24h", "30d".
-func ParseDuration(text string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
-		if err == nil {
-			return time.Duration(n) * 24 * time.Hour, nil
-		}
-	} else if d, err := time.ParseDuration(text); err == nil && d >= 0 {
-		return d, nil
-	}
-	return 0, errors.New("write a duration such as 90s, 24h or 30d")
-}
-
 // resolve follows anchors, aliases and tags.
-func (r *reader) resolve(n ast.Node) ast.Node {
+func (d *decoder) resolve(n ast.Node) ast.Node {
 	for range 100 { // an alias may lead to itself
 		switch v := n.(type) {
 		case *ast.AnchorNode:
@@ -296,9 +280,9 @@ func (r *reader) resolve(n ast.Node) ast.Node {
 		case *ast.TagNode:
 			n = v.Value
 		case *ast.AliasNode:
-			target, ok := r.anchors[v.Value.GetToken().Value]
+			target, ok := d.anchors[v.Value.GetToken().Value]
 			if !ok {
-				r.problems.add(position(v), "there is no anchor of this name")
+				d.problems.add(position(v), "there is no anchor of this name")
 				return nil
 			}
 			n = target
@@ -310,11 +294,11 @@ func (r *reader) resolve(n ast.Node) ast.Node {
 }
 
 // Visit implements [ast.Visitor]: it collects the anchors.
-func (r *reader) Visit(n ast.Node) ast.Visitor {
+func (d *decoder) Visit(n ast.Node) ast.Visitor {
 	if a, ok := n.(*ast.AnchorNode); ok {
-		r.anchors[a.Name.GetToken().Value] = a.Value
+		d.anchors[a.Name.GetToken().Value] = a.Value
 	}
-	return r
+	return d
 }
 
 // scalar is the text of a single value; false for anything else.

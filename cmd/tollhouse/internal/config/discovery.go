@@ -21,71 +21,56 @@ import (
 
 // Discovery says that a channel serves what its vendor lists, beside what it maps.
 type Discovery struct {
-	discovery.Filter
-	Every time.Duration // zero means the default
+	Only   []string      `yaml:"only"` // as in [discovery.Filter], and so are Not and Prefix
+	Not    []string      `yaml:"not"`
+	Prefix string        `yaml:"prefix,prefix"`
+	Every  time.Duration `yaml:"every,every"` // zero means the default
 }
 
-// maxPrefix bounds the prefix of discovered ids, in bytes.
-const maxPrefix = 100
+// filter decides which of the vendor's ids are served, and under which public ids.
+func (d *Discovery) filter() *discovery.Filter {
+	return &discovery.Filter{Only: d.Only, Not: d.Not, Prefix: d.Prefix}
+}
 
-// channelModels reads the models of a channel: a mapping from public ids to the vendor's,
+// decodeModels reads the models of a channel: a mapping from public ids to the vendor's,
 // or, with `discover: true` in it, how they are discovered. A mapping may still have the
 // public id "discover", which leads to something else than a truth value.
-func (r *reader) channelModels(c *Channel) field {
-	mapping := r.mapping(c.Models, c.modelPos)
-	return func(n ast.Node, name string) {
-		if !r.discovers(n, name) {
-			mapping(n, name)
-			return
+func (c *Channel) decodeModels(d *decoder, n ast.Node, name string) {
+	mapping := func(n ast.Node, name string) {
+		d.value(n, name, "", reflect.ValueOf(&c.Models).Elem())
+		if len(d.problems) == 0 {
+			for _, p := range d.pairs(n, name, nil) {
+				c.modelPos[p.key] = p.at
+			}
 		}
-		var d Discovery
-		on := false
-		r.object(n, name, fields{
-			"discover": r.boolean(&on),
-			"only":     r.words(&d.Only),
-			"not":      r.words(&d.Not),
-			"prefix":   into(r, &d.Prefix, parseIDPrefix),
-			"every":    into(r, &d.Every, parseEvery),
-			"map":      mapping,
-		})
-		if !on {
-			r.problems.add(position(n), "discover is true, or left out with all that belongs to it")
-		}
-		c.Discover = &d
-		c.DefersToDiscovered = c.passes() // what it passes through beside its list is a guess, and another list is not
 	}
+	if !d.discovers(n) {
+		mapping(n, name)
+		return
+	}
+	var found struct {
+		On bool `yaml:"discover"`
+		Discovery
+	}
+	d.object(n, name, reflect.ValueOf(&found).Elem(), special{"map": mapping})
+	if !found.On {
+		d.problems.add(position(n), "discover is true, or left out with all that belongs to it")
+	}
+	c.Discover = &found.Discovery
+	c.DefersToDiscovered = c.passes() // what it passes through beside its list is a guess, and another list is not
 }
 
 // discovers reports whether a channel's models are to be discovered.
-func (r *reader) discovers(n ast.Node, name string) bool {
-	switch r.resolve(n).(type) {
+func (d *decoder) discovers(n ast.Node) bool {
+	switch n := d.resolve(n).(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
-	default:
-		return false // which mapping reports
-	}
-	for _, p := range r.pairs(n, name, nil) {
-		if value, _ := scalar(r.resolve(p.value)); p.key == "discover" {
-			return value == "true" || value == "false"
+		for _, p := range d.pairs(n, "", nil) {
+			if value, _ := scalar(d.resolve(p.value)); p.key == "discover" {
+				return value == "true" || value == "false"
+			}
 		}
 	}
-	return false
-}
-
-// parseIDPrefix reads the beginning of discovered ids. It has no *, which would make a
-// pattern of each id.
-func parseIDPrefix(text string) (string, error) {
-	if text == "" || len(text) > maxPrefix || strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' || c == '*' }) {
-		return "", fmt.Errorf("it must be the beginning of ids, such as groq/, of at most %d characters without space and *", maxPrefix)
-	}
-	return text, nil
-}
-
-func parseEvery(text string) (time.Duration, error) {
-	d, err := ParseDuration(text)
-	if err == nil && d < discovery.MinEvery {
-		err = fmt.Errorf("it must be at least %s", discovery.MinEvery)
-	}
-	return d, err
+	return false // something else is reported when it is decoded
 }
 
 // checkDiscovery refuses discovery at a driver that cannot ask for a list.
@@ -112,7 +97,7 @@ func (p *Components) Sources() []discovery.Source {
 
 func (p *Components) source(c *Channel) discovery.Source {
 	return discovery.Source{
-		Channel: c.Name, Upstream: p.instances[c.Name].Upstream, Vendor: c.Driver + " " + c.BaseURL, Every: c.Discover.Every, Filter: c.Discover.Filter,
+		Channel: c.Name, Upstream: p.instances[c.Name].Upstream, Vendor: c.Driver + " " + c.BaseURL, Every: c.Discover.Every, Filter: *c.Discover.filter(),
 	}
 }
 
@@ -191,7 +176,7 @@ func (p *Components) addFacts() {
 	for _, m := range p.Config.Models {
 		m.Kind = cmp.Or(m.Kind, kinds[m.ID])
 		delete(kinds, m.ID)
-		p.Models = append(p.Models, m.Model)
+		p.Models = append(p.Models, m.facts())
 	}
 	for _, id := range slices.Sorted(maps.Keys(kinds)) {
 		if kinds[id] != "" {
@@ -236,7 +221,7 @@ func (p *Components) Discovered(channel string) []ChannelModel {
 	up := p.instances[channel].Upstream
 	var models []ChannelModel
 	for _, listed := range p.lists(p.source(c)).Models {
-		public, wanted := c.Discover.Public(listed.ID)
+		public, wanted := c.Discover.filter().Public(listed.ID)
 		if _, mapped := c.Models[public]; mapped {
 			continue
 		}
@@ -283,7 +268,7 @@ func (p *Components) ChannelModels(channel string) []ChannelModel {
 	}
 	if c.Discover != nil && p.lists != nil {
 		for _, gone := range p.lists(p.source(c)).Gone {
-			if public, wanted := c.Discover.Public(gone.ID); wanted {
+			if public, wanted := c.Discover.filter().Public(gone.ID); wanted {
 				models = append(models, ChannelModel{ID: public, Upstream: gone.ID, State: GoneAway, Since: gone.Since})
 			}
 		}

@@ -1,126 +1,160 @@
 package config
 
 import (
-	"errors"
-	"math"
+	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// prices reads the price rows. Each cell is checked by itself, so that a problem has
-// the cell's position.
-func (r *reader) prices(to map[string]Price) field {
-	return func(n ast.Node, name string) {
-		for _, model := range r.pairs(n, name, nil) {
-			to[model.key] = r.price(model)
-		}
+// Price is one model's price row.
+type Price struct {
+	Pos   Pos
+	Rates []billing.Rate // as written
+	Row   *billing.Price
+}
+
+// Prices are the price rows by public model id.
+type Prices map[string]Price
+
+// decode implements decodable. Each cell is checked by itself, so that a problem has the
+// cell's position.
+func (rows *Prices) decode(d *decoder, n ast.Node, name string) {
+	*rows = make(Prices)
+	for _, model := range d.pairs(n, name, nil) {
+		(*rows)[model.key] = d.price(model)
 	}
 }
 
 // price reads one row. An empty one is refused, since it would make the model free without
 // a word of it.
-func (r *reader) price(model pair) Price {
+func (d *decoder) price(model pair) Price {
 	p := Price{Pos: model.at}
-	before := len(r.problems)
-	cells := r.pairs(model.value, "the price of "+model.key, nil)
-	if len(cells) == 0 && len(r.problems) == before {
-		r.problems.add(model.at, "the price of %s is empty; a free model has the price {input: \"0\"}", model.key)
+	before := len(d.problems)
+	cells := d.pairs(model.value, "the price of "+model.key, nil)
+	if len(cells) == 0 && len(d.problems) == before {
+		d.problems.add(model.at, "the price of %s is empty; a free model has the price {input: \"0\"}", model.key)
 	}
 	for _, cell := range cells {
-		p.Rates = append(p.Rates, r.cell(cell)...)
+		switch d.resolve(cell.value).(type) {
+		case *ast.MappingNode, *ast.MappingValueNode:
+			for _, variant := range d.pairs(cell.value, cell.key, nil) {
+				p.Rates = append(p.Rates, d.rate(cell.key, variant.key, variant)...)
+			}
+		default:
+			p.Rates = append(p.Rates, d.rate(cell.key, "", cell)...)
+		}
 	}
 	row, err := billing.NewPrice(p.Rates...)
 	if err != nil {
-		r.problems.add(model.at, "%v", err)
+		d.problems.add(model.at, "%v", err)
 	}
 	p.Row = row
 	return p
 }
 
-// cell reads the amount of one unit, or one for each variant of it.
-func (r *reader) cell(cell pair) []billing.Rate {
-	unit := billing.Unit(cell.key)
-	switch r.resolve(cell.value).(type) {
-	case *ast.MappingNode, *ast.MappingValueNode:
-		var rates []billing.Rate
-		for _, v := range r.pairs(cell.value, cell.key, nil) {
-			rates = append(rates, r.rate(unit, v.key, v)...)
-		}
-		return rates
-	}
-	return r.rate(unit, "", cell)
-}
-
 // rate reads one decimal; a wrong one gives none.
-func (r *reader) rate(unit billing.Unit, variant string, from pair) []billing.Rate {
-	amount, ok := r.text(from.value, from.key, nil)
+func (d *decoder) rate(unit, variant string, from pair) []billing.Rate {
+	amount, ok := d.text(from.value, from.key, nil, reflect.Value{})
 	if !ok {
 		return nil
 	}
-	rate := billing.Rate{Unit: unit, Variant: variant, Amount: amount}
+	rate := billing.Rate{Unit: billing.Unit(unit), Variant: variant, Amount: amount}
 	if _, err := billing.NewPrice(rate); err != nil {
 		at := position(from.value)
 		if strings.HasPrefix(err.Error(), "unknown price unit") {
 			at = from.at
 		}
-		r.problems.add(at, "%v", err)
+		d.problems.add(at, "%v", err)
 		return nil
 	}
 	return []billing.Rate{rate}
 }
 
-// models reads what the file says of models.
-func (r *reader) models(to *[]Model) field {
-	return func(n ast.Node, name string) {
-		for _, p := range r.pairs(n, name, nil) {
-			m := Model{Pos: p.at, Model: gateway.Model{ID: p.key}}
-			r.object(p.value, "a model", fields{
-				"kind":        into(r, &m.Kind, oneOf[gateway.Kind](gateway.Kinds())),
-				"max_output":  r.count(&m.MaxOutput),
-				"hold_tokens": r.count(&m.HoldTokens),
-				"batch":       whole(r, &m.Batch, 0, math.MaxInt32, ", 0 or more"),
-				"dimensions": r.list(func(n ast.Node, name string) {
-					var length int64
-					r.count(&length)(n, name)
-					m.Dimensions = append(m.Dimensions, length)
-				}),
-				"voices":     r.words(&m.Voices),
-				"ratios":     r.ratios(&m.Ratios),
-				"priorities": r.words(&m.Priorities),
-				"withdrawn":  into(r, &m.Withdrawn, parseDate),
-				"reasoning":  into(r, &m.Reasoning, oneOf[gateway.Reasoning](gateway.Reasonings())),
-				"affinity":   into(r, &m.Affinity, oneOf[gateway.Affinity](gateway.Affinities())),
-			})
-			*to = append(*to, m)
-		}
+// Model is what the file says of a model: its fields are those of [gateway.Model].
+type Model struct {
+	ID         string
+	Kind       gateway.Kind      `yaml:"kind,kind"`
+	MaxOutput  int64             `yaml:"max_output"`
+	HoldTokens int64             `yaml:"hold_tokens"`
+	Batch      int               `yaml:"batch,batch"`
+	Dimensions []int64           `yaml:"dimensions"`
+	Voices     []string          `yaml:"voices"`
+	Ratios     []string          `yaml:"ratios,ratio"`
+	Priorities []string          `yaml:"priorities"`
+	Withdrawn  time.Time         `yaml:"withdrawn,date"`
+	Reasoning  gateway.Reasoning `yaml:"reasoning,reasoning"`
+	Affinity   gateway.Affinity  `yaml:"affinity,affinity"`
+}
+
+// facts are the model's, as the gateway takes them.
+func (m *Model) facts() gateway.Model {
+	return gateway.Model{
+		ID: m.ID, Kind: m.Kind, MaxOutput: m.MaxOutput, HoldTokens: m.HoldTokens, Batch: m.Batch, Dimensions: m.Dimensions, Voices: m.Voices,
+		Ratios: m.Ratios, Priorities: m.Priorities, Withdrawn: m.Withdrawn, Reasoning: m.Reasoning, Affinity: m.Affinity,
 	}
 }
 
-// parseDate reads a day or a moment.
-func parseDate(text string) (time.Time, error) {
-	for _, layout := range []string{time.DateOnly, time.RFC3339} {
-		if t, err := time.Parse(layout, text); err == nil {
-			return t, nil
-		}
+// Models are what the file says of models, in its order.
+type Models []Model
+
+// decode implements decodable.
+func (models *Models) decode(d *decoder, n ast.Node, name string) {
+	for _, p := range d.pairs(n, name, nil) {
+		m := Model{ID: p.key}
+		d.object(p.value, "a model", reflect.ValueOf(&m).Elem(), nil)
+		*models = append(*models, m)
 	}
-	return time.Time{}, errors.New("write a day such as 2026-12-31")
 }
 
-// ratios reads a list of words such as "16:9", which YAML takes for a mapping without
-// quotes.
-func (r *reader) ratios(to *[]string) field {
-	return r.list(func(n ast.Node, name string) {
-		if _, single := scalar(r.resolve(n)); !single {
-			r.problems.add(position(n), `an item of ratios must be in quotes, such as "16:9"`)
-			return
+// Key is a key that the file owns.
+type Key struct {
+	Pos    Pos
+	Name   string   `yaml:"name"`
+	Models []string `yaml:"models"`
+	auth.Limits
+	Hash [32]byte
+}
+
+// keyForms is what an item of an account's keys may be.
+const keyForms = `a key needs one of env and hash: write {env: NAME}, where the environment variable NAME holds it, or {hash: "sha256:…"}, and never the key itself`
+
+// decode implements decodable: the variable that holds the key, or its hash.
+func (k *Key) decode(d *decoder, n ast.Node, _ string) {
+	k.Pos = position(d.resolve(n))
+	if _, single := scalar(d.resolve(n)); single {
+		d.problems.add(k.Pos, keyForms)
+		return
+	}
+	given := 0
+	source := func(parse func(string) ([32]byte, error)) func(ast.Node, string) {
+		return func(n ast.Node, name string) {
+			given++
+			d.single(n, name, into(parse), reflect.ValueOf(&k.Hash).Elem())
 		}
-		var ratio string
-		r.word(&ratio)(n, name)
-		*to = append(*to, ratio)
-	})
+	}
+	before := len(d.problems)
+	d.object(n, "a key", reflect.ValueOf(k).Elem(), special{"env": source(d.hashOfVariable), "hash": source(parseHash)})
+	if given > 1 || given == 0 && len(d.problems) == before {
+		d.problems.add(k.Pos, keyForms)
+	}
+}
+
+// hashOfVariable is the hash of the key in a variable: of a key of an account nothing else
+// is kept.
+func (d *decoder) hashOfVariable(name string) ([32]byte, error) {
+	value, err := d.variable(name)
+	if err == nil && (len(value) < 20 || !strings.HasPrefix(value, "sk-")) {
+		err = fmt.Errorf("the environment variable %s does not hold a key: one begins with sk- and has at least 20 characters", name)
+	}
+	if err != nil {
+		return [32]byte{}, err
+	}
+	return auth.HashOf(value), nil
 }

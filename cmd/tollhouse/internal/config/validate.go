@@ -12,6 +12,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -43,6 +44,13 @@ func (c *Config) validate(p *problems) {
 		c.validateUnits(p)
 	}
 	c.validateAccounts(p)
+	if slices.Contains(c.CORS, everyOrigin) && len(c.CORS) > 1 {
+		p.add(c.Positions["cors"], `cors: "*" stands for every origin, so that it must be the only one`)
+	}
+	const least = 32 // characters
+	if slices.ContainsFunc(c.Secrets, func(s secret.String) bool { return len(s.Reveal()) < least }) {
+		p.add(c.Positions["secrets"], "secrets: each must have at least %d characters; make one with `openssl rand -base64 32`", least)
+	}
 }
 
 // validate builds the channel alone, as its driver and the router know its rules.
@@ -80,7 +88,7 @@ func (c *Channel) validateOptions() error {
 	switch {
 	case c.DoneOptional && c.Driver != "openai":
 		return errors.New("done is for the driver openai only: take it out")
-	case c.NoStreamOptions && c.Driver != "openai":
+	case c.Usage.NoStreamOptions && c.Driver != "openai":
 		return errors.New("usage is for the driver openai only: take it out")
 	case c.Messages != MessagesWire{} && !c.speaksMessages():
 		return errors.New("messages is for a channel that has messages in wire, for example [chat, messages]")
