@@ -80,7 +80,7 @@ func (r *Request) OutputBound() int64 { return max(r.MaxTokens, r.MaxCompletionT
 // MediaBound is how many input tokens are reserved for media that the gateway does
 // not look into.
 type MediaBound struct {
-	Image int64 // a picture; 0 means 2,000
+	Image int64 // an image; 0 means 2,000
 	Video int64 // video, audio or a file; 0 means 50,000
 }
 

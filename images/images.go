@@ -28,14 +28,14 @@ type Request struct {
 	Model string `json:"model"`
 
 	Prompt            string `json:"prompt,omitzero"`
-	N                 int64  `json:"n,omitzero"`    // pictures; 0 means 1
+	N                 int64  `json:"n,omitzero"`    // images; 0 means 1
 	Size              string `json:"size,omitzero"` // "1024x1024"
 	Quality           string `json:"quality,omitzero"`
 	Background        string `json:"background,omitzero"`      // transparent, opaque or auto
 	OutputFormat      string `json:"output_format,omitzero"`   // png, jpeg or webp
 	ResponseFormat    string `json:"response_format,omitzero"` // b64_json or url
 	OutputCompression *int64 `json:"output_compression,omitzero"`
-	Stream            bool   `json:"stream,omitzero"` // read by the server; in process there is no stream of pictures
+	Stream            bool   `json:"stream,omitzero"` // read by the server; in process there is no stream of images
 	PartialImages     int64  `json:"partial_images,omitzero"`
 	User              string `json:"user,omitzero"`
 
@@ -83,7 +83,7 @@ type Parameters struct {
 	Extra          jsontext.Value `json:",embed"`
 }
 
-// Edit is a request for changed pictures. A field that the API does not name
+// Edit is a request for changed images. A field that the API does not name
 // goes into Extra and travels unchanged.
 type Edit struct {
 	Model  string
@@ -95,13 +95,13 @@ type Edit struct {
 	// nil.
 	Mask *File
 
-	N              int64  // pictures that are made; 0 means 1
+	N              int64  // images that are made; 0 means 1
 	Size           string // "1024x1024"
 	Quality        string
 	Background     string // transparent, opaque or auto
 	OutputFormat   string // png, jpeg or webp
 	ResponseFormat string // b64_json or url
-	Stream         bool   // read by the server; in process there is no stream of pictures
+	Stream         bool   // read by the server; in process there is no stream of images
 	PartialImages  int64
 	User           string
 	Extra          map[string]string // every other text field
@@ -118,17 +118,17 @@ func Serve(h Handler) upstream.Upstream {
 	return funcmodel.Function[Request, Response]{Op: upstream.GenerateImage, Read: funcmodel.View[Request], Answer: h}
 }
 
-// EditHandler changes pictures in Go. It is as a [Handler] is; the files of the
+// EditHandler changes images in Go. It is as a [Handler] is; the files of the
 // edit can be opened until it returns.
 type EditHandler func(ctx context.Context, e *Edit) (*Response, error)
 
-// ServeEdits makes an upstream of a Go function that changes pictures. It does
+// ServeEdits makes an upstream of a Go function that changes images. It does
 // not stream: a call for a stream is refused.
 func ServeEdits(h EditHandler) upstream.Upstream {
 	return funcmodel.Function[Edit, Response]{Op: upstream.EditImage, Read: funcmodel.View[Edit], Answer: h}
 }
 
-// Response is pictures. Those of the alpha family are in Output, all others in
+// Response is images. Those of the alpha family are in Output, all others in
 // Data; [Response.Images] gives either. Fields that the API does not name are
 // in Extra, here and in its parts.
 type Response struct {
@@ -152,7 +152,7 @@ type Response struct {
 	Dropped []string `json:"-"`
 }
 
-// Image is one picture: its bytes in base64, or where they can be fetched.
+// Image is one image: its bytes in base64, or where they can be fetched.
 type Image struct {
 	B64JSON       string         `json:"b64_json,omitzero"`
 	URL           string         `json:"url,omitzero"`
@@ -160,7 +160,7 @@ type Image struct {
 	Extra         jsontext.Value `json:",embed"`
 }
 
-// Bytes are the picture's, of B64JSON or of a "data:" URL. One of any other URL has to
+// Bytes are the image's, of B64JSON or of a "data:" URL. One of any other URL has to
 // be fetched from there, and is an error here.
 func (i Image) Bytes() ([]byte, error) {
 	text := i.B64JSON
@@ -187,7 +187,7 @@ type Choice struct {
 	Extra        jsontext.Value `json:",embed"`
 }
 
-// Usage is the upstream's count: of pictures by the alpha family, of tokens by
+// Usage is the upstream's count: of images by the alpha family, of tokens by
 // others.
 type Usage struct {
 	ImageCount *int64 `json:"image_count,omitzero"`

@@ -43,7 +43,7 @@ type Block struct {
 	Extra        jsontext.Value `json:",embed"`
 }
 
-// MediaSource is where a picture or a document is. The gateway checks its form
+// MediaSource is where an image or a document is. The gateway checks its form
 // and never fetches it.
 type MediaSource struct {
 	Type      string         `json:"type"` // base64, url, text or file

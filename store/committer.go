@@ -22,7 +22,7 @@ const (
 	beginLimit   = queueLimit / 4 * 3 // that wait while requests may begin: the rest is for those that run
 	batchBytes   = 8 << 20            // of answers in one transaction
 	gatherTime   = 100 * time.Microsecond
-	gatherRounds = 10_000 // within that time at the most; a test's clock may stand still
+	gatherRounds = 10_000 // within that time at most; a test's clock may stand still
 )
 
 // committer is the one goroutine that writes. It takes the operations that wait,

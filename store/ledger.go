@@ -163,8 +163,8 @@ func (db *dbLedger) checkUnused(ctx context.Context, c *idempotency.Claim) error
 type reservation struct {
 	request billing.HoldRequest
 	amounts ledger.Amounts
-	task    *video.CreateTask  // made with the hold; nil for none
-	claim   *idempotency.Claim // of the request's key; nil for none
+	task    *video.CreateTask  // made with the hold; nil if there is none
+	claim   *idempotency.Claim // of the request's key; nil if there is none
 	made    billing.Hold       // the result
 }
 

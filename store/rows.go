@@ -51,7 +51,7 @@ type hold struct {
 	expires    int64
 	counted    bool // nothing is held for it, and no money moves
 
-	claim   *idempotency.Claim // of its key, where that has no row; nil for none
+	claim   *idempotency.Claim // of its key, where that has no row; nil if there is none
 	stored  bool               // its row is there
 	written billing.Money      // the part of amount that is in the rows of its account and budget
 	ended   bool

@@ -61,7 +61,7 @@ type Call struct {
 	// driver keeps whole. It returns what gives the memory back.
 	Reserve func(ctx context.Context, bytes int64) (release func(), err error)
 	// Header holds protocol headers of the client that travel to an upstream
-	// of the same dialect; nil for none.
+	// of the same dialect; nil if there is none.
 	Header http.Header
 	// MaxOutput is the most output tokens of one candidate, for an upstream that
 	// needs a bound where the caller gave none.

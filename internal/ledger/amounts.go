@@ -70,7 +70,7 @@ func costToHold(p *billing.Price, u billing.Usage) (billing.Money, error) {
 
 // Grant is how much of a a payer has held for a request:
 //
-//   - Bound, where the request can say what it may cost at the most (Usual is 0),
+//   - Bound, where the request can say what it may cost at most (Usual is 0),
 //     or where the account can spare it: after that half of its balance is still
 //     free, so that an answer whose length is not known blocks no other request;
 //   - else Usual, or as much above it as can be spared;

@@ -108,7 +108,7 @@ func isFalse(raw []byte) bool { return string(raw) == "false" }
 // isOne allows a few words.
 func isOne(words ...string) func(raw []byte) bool { return OneOf(words...).OK }
 
-// onlyText reports modalities without audio and pictures.
+// onlyText reports modalities without audio and images.
 func onlyText(raw []byte) bool {
 	return all(raw, func(modality string) bool { return modality == "text" })
 }

@@ -188,7 +188,7 @@ const dataURL = `"data:`
 // IsDataURL reports whether a JSON string is a URL that holds its content.
 func IsDataURL(raw []byte) bool { return bytes.HasPrefix(raw, []byte(dataURL)) }
 
-// IsImageURL reports whether a JSON string is a URL that holds a picture.
+// IsImageURL reports whether a JSON string is a URL that holds an image.
 func IsImageURL(raw []byte) bool {
 	const image = dataURL + "image/"
 	return len(raw) >= len(image) && strings.EqualFold(string(raw[:len(image)]), image)

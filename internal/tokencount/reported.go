@@ -8,7 +8,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// MaxCount is a count that no context window and no picture reaches. A larger
+// MaxCount is a count that no context window and no image reaches. A larger
 // count is cut to it.
 const MaxCount = 1 << 30
 
@@ -103,7 +103,7 @@ func leadingDigits(text []byte) []byte {
 	return text
 }
 
-// Fields is how many counts a Report has at the most.
+// Fields is how many counts a Report has at most.
 const Fields = 7
 
 // Report gathers what an upstream says of usage. Reports are cumulative, not

@@ -291,7 +291,7 @@ func listOf(array []byte) []byte {
 
 // legacyCall is the call in the older form, if there is one.
 func legacyCall(raw []byte) []chat.ToolCall {
-	index := int64(-1) // there is one at the most, and no other has this index
+	index := int64(-1) // there is one at most, and no other has this index
 	c := chat.ToolCall{Index: &index}
 	if rawjson.IsNull(raw) || json.Unmarshal(raw, &c.Function, jsontext.AllowDuplicateNames(true)) != nil {
 		return nil

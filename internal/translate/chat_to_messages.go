@@ -548,10 +548,10 @@ func (b *chatToMessagesBuilder) part(p *chat.Part, param string) (block messages
 	return block, err
 }
 
-// imageTypes are the pictures that the upstream reads.
+// imageTypes are the images that the upstream reads.
 var imageTypes = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
 
-// image is a picture as a block: what the caller sends along, or its address.
+// image makes a block of an image: its content, or its address.
 func (b *chatToMessagesBuilder) image(p *chat.Part, param string) (messages.Block, error) {
 	if p.ImageURL == nil {
 		return messages.Block{}, refusal(param, "an absolute http, https or data URL")

@@ -502,7 +502,7 @@ func elsewhere(p *responses.Part, at string) error {
 	return refusal(at+".file_id", "absent for this model: the file lies at another vendor. Send its content instead")
 }
 
-// pictureOf is a picture, which chat knows by its address or as a data URI alone.
+// pictureOf is an image, which chat knows by its address or as a data URI alone.
 func pictureOf(p *responses.Part, at string) (chat.Part, error) {
 	if err := elsewhere(p, at); err != nil {
 		return chat.Part{}, err

@@ -37,7 +37,7 @@ type responseWriter struct {
 	sealing    bool // the caller asks for sealed thoughts, and can have them
 
 	blocks        blockSequencer
-	unsent        *streamBlock // has text that no event has sent yet; nil for none
+	unsent        *streamBlock // has text that no event has sent yet; nil if there is none
 	blank         []byte       // white space that opens no item yet, within a JSON string
 	blankLogprobs []byte
 	sequence      int64          // of the next event

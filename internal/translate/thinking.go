@@ -166,7 +166,7 @@ func without(call *upstream.Call, list, mark string, edit func(element []byte) [
 }
 
 // editElements is a JSON array with what edit makes of those of its elements that have
-// the mark in them, nil for none; false if edit changes none.
+// the mark in them, nil if there is none; false if edit changes none.
 func editElements(array []byte, mark string, edit func(element []byte) []byte) (out []byte, changed bool) {
 	if len(array) == 0 || array[0] != '[' || !bytes.Contains(array, []byte(mark)) {
 		return nil, false

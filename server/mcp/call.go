@@ -173,7 +173,7 @@ const (
 	waitNotifyInterval = 5 * time.Second
 )
 
-// progressToken names the progress notifications that the client wants; nil for none.
+// progressToken names the progress notifications that the client wants; nil if there is none.
 func (c *call) progressToken() any { return c.request.Params.GetProgressToken() }
 
 // notify tells the client how far the call is. The numbers of one call must

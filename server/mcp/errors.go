@@ -159,7 +159,7 @@ func refuseRequest(w *writer, id string, messageID jsontext.Value, err error) {
 	}))
 }
 
-// rpcAnswer is a JSON-RPC answer to the message with this id, nil for none: its
+// rpcAnswer is a JSON-RPC answer to the message with this id, nil if there is none: its
 // "result" or its "error".
 func rpcAnswer(id jsontext.Value, member string, value any) []byte {
 	if id == nil {

@@ -31,7 +31,7 @@ type Options struct {
 	Origins []string
 	// MaxBody is the largest message of a client in bytes; zero means 32 MiB.
 	MaxBody int64
-	// MaxResult is the most bytes of pictures or of audio in one result, before
+	// MaxResult is the most bytes of images or of audio in one result, before
 	// they are written as base64; zero means 32 MiB.
 	MaxResult int64
 	// MaxWait is how long a tool waits for a video where the client gets its
@@ -162,13 +162,13 @@ func ofKind(kinds ...gateway.Kind) func(gateway.Model) bool {
 	return func(m gateway.Model) bool { return slices.Contains(kinds, m.Kind) }
 }
 
-// generatesImages reports whether a model makes pictures from a text alone.
+// generatesImages reports whether a model makes images from a text alone.
 func generatesImages(m gateway.Model) bool {
 	_, row, _ := imagesop.FamilyOf(m.ID)
 	return m.Kind == gateway.KindImage && row.Fewest == 0
 }
 
-// editsImages reports whether a model changes pictures.
+// editsImages reports whether a model changes images.
 func editsImages(m gateway.Model) bool {
 	f, row, known := imagesop.FamilyOf(m.ID)
 	switch m.Kind {

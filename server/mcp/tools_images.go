@@ -15,7 +15,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// maxPictures is how many pictures one call of a tool makes at most.
+// maxPictures is how many images one call of a tool makes at most.
 const maxPictures = 4
 
 func imageTool() *tool {
@@ -44,7 +44,7 @@ type imageResult struct {
 	Images []picture `json:"images" jsonschema:"the pictures, in the order in which they are among the contents"`
 }
 
-// picture is one of them.
+// picture is one of the images.
 type picture struct {
 	URL      string `json:"url,omitzero" jsonschema:"where the picture can be fetched for 24 hours; absent if it is among the contents"`
 	MIMEType string `json:"mime_type,omitzero" jsonschema:"the type of a picture that is among the contents"`
@@ -95,7 +95,7 @@ func alphaImageBody(a arguments, references []string) body {
 	return b
 }
 
-// answerImage is the result of generate_image and edit_image: pictures that the answer holds,
+// answerImage is the result of generate_image and edit_image: images that the answer holds,
 // and links to the others.
 func (c *call) answerImage(r *gateway.Response) (*sdk.CallToolResult, error) {
 	answer, err := decode[images.Response](r.Body, "the image form")
@@ -119,7 +119,7 @@ func (c *call) answerImage(r *gateway.Response) (*sdk.CallToolResult, error) {
 	return success(result, append(contents, textContent("%s", result.receiptLine()))...), nil
 }
 
-// pictureContent is a picture as a content: its bytes, or a link to it.
+// pictureContent is an image as a content: its bytes, or a link to it.
 func pictureContent(image images.Image, i int) (picture, sdk.Content, error) {
 	data, err := image.Bytes()
 	switch {
@@ -197,7 +197,7 @@ func editRequest(a arguments) (*gateway.Request, error) {
 	return &gateway.Request{Op: upstream.EditImage, Form: parsed.Form()}, nil
 }
 
-// editByURLRequest is the request of a model that fetches the pictures itself.
+// editByURLRequest is the request of a model that fetches the images itself.
 func editByURLRequest(a arguments, model string) (*gateway.Request, error) {
 	if err := refuseArguments(a, model, ", only imagegen models do", "mask", "quality", "background", "output_format"); err != nil {
 		return nil, err

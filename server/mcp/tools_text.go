@@ -48,7 +48,7 @@ type chatResult struct {
 	FinishReason string `json:"finish_reason" jsonschema:"stop: the answer is whole; length: it was cut off at max_tokens or because the money ended"`
 }
 
-// chatRequest is the request of a chat. A prompt with pictures becomes blocks.
+// chatRequest is the request of a chat. A prompt with images becomes blocks.
 func chatRequest(a arguments) (*gateway.Request, error) {
 	var messages []body
 	if a.has("system") {

@@ -22,7 +22,7 @@ var (
 // lost when the process ends. [NewTasks] makes one.
 type Tasks struct {
 	now     func() time.Time
-	answers idempotency.Claimer // nil for none
+	answers idempotency.Claimer // nil if there is none
 
 	mu    sync.Mutex
 	tasks map[string]*task   // by our id
@@ -38,7 +38,7 @@ type Tasks struct {
 }
 
 // NewTasks returns a store without tasks. now is the clock, nil means time.Now;
-// answers keeps the answers of submissions for their duplicates, nil for none.
+// answers keeps the answers of submissions for their duplicates, nil if there is none.
 func NewTasks(now func() time.Time, answers idempotency.Claimer) *Tasks {
 	if now == nil {
 		now = time.Now

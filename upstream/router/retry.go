@@ -50,7 +50,7 @@ const (
 // vendor may bill though they failed, and that are dear, are repeated only where it
 // certainly accepted nothing (docs/reference/faults.md, row 7). docs/reference/upstreams.md has this table:
 //
-//	                                                texts, vectors,   pictures, speech,
+//	                                                texts, vectors,   images, speech,
 //	the attempt ended in                            rankings          videos             channel
 //	a refusal of a call that cannot be sent         other channel     other channel      unknown, and nothing is counted
 //	a 429 to a call for a response that is kept     none                                 unknown

@@ -29,15 +29,15 @@ import (
 )
 
 const (
-	pictureTokens    = 1_056 // of a picture that is generated
+	pictureTokens    = 1_056 // of an image that is generated
 	partialTokens    = 100   // of a partial one
 	inputImageTokens = 194   // of one that is to be changed
-	usualSide        = 1024  // of a picture for which no size is asked
+	usualSide        = 1024  // of an image for which no size is asked
 	mostPixels       = 3840 * 2160
 	pngURL           = "data:image/png;base64,"
 )
 
-// generateImages answers a request for pictures: areas of one colour, as PNG files
+// generateImages answers a request for images: areas of one colour, as PNG files
 // that say that they are simulated.
 func (u *Upstream) generateImages(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
 	r, _, err := request(u, call, imagesop.Parse, (*imagesop.Request).Validate, checkDrawing)
@@ -47,7 +47,7 @@ func (u *Upstream) generateImages(ctx context.Context, call *upstream.Call, f Fa
 	return u.draw(ctx, r, promptText(r), f)
 }
 
-// editImages answers a request for changed pictures. It reads the form from the wire.
+// editImages answers a request for changed images. It reads the form from the wire.
 func (u *Upstream) editImages(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
 	boundary, ok, err := formdata.Boundary(call.ContentType)
 	if !ok || err != nil {
@@ -141,7 +141,7 @@ func (u *Upstream) draw(ctx context.Context, r *imagesop.Request, seed string, f
 	if r.Stream {
 		return u.sendStream(ctx, drawingEvents(r, pictures[0], u.now().Unix(), f), f), nil
 	}
-	if r.Input != nil { // the form of the vendor that puts pictures into messages
+	if r.Input != nil { // the form of the vendor that puts images into messages
 		var blocks []images.Block
 		for _, p := range pictures {
 			blocks = append(blocks, images.Block{Image: pngURL + p})
@@ -185,7 +185,7 @@ func drawingUsage(r *imagesop.Request, partials int64, f Fault) *images.Usage {
 	}
 }
 
-// drawingEvents are the events of a stream: the picture again and again, since it is simple
+// drawingEvents are the events of a stream: the image again and again, since it is simple
 // enough to be complete at once.
 func drawingEvents(r *imagesop.Request, picture string, created int64, f Fault) iter.Seq[[]byte] {
 	prefix := "image_generation."
@@ -213,7 +213,7 @@ func drawingEvents(r *imagesop.Request, picture string, created int64, f Fault) 
 	}
 }
 
-// picture is a PNG file of a size in a colour that is made of the hash of a text: the
+// picture returns a PNG file of a size, in a colour made of the hash of a text: the
 // same text has the same bytes. A text chunk says that it is simulated.
 func picture(text string, width, height int) []byte {
 	const header = 8 + 25 // the signature and the chunk IHDR

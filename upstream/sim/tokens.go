@@ -14,7 +14,7 @@ const longestPiece = 16
 
 // Media count by a fixed number of tokens, whatever they show.
 const (
-	imageTokens = 256   // a picture
+	imageTokens = 256   // an image
 	mediaTokens = 1_024 // video, audio or a file
 )
 

@@ -205,7 +205,7 @@ func (p *Parsed) InputLimit(b chat.MediaBound) int64 {
 	return p.size + mediaTokens(b, m.Images, m.Files) + linkedTokens(b, m.Images, m.Files) + ownPrompt
 }
 
-// mediaTokens is the bound of so many pictures, and of videos, sounds and files.
+// mediaTokens is the bound of so many images, and of videos, sounds and files.
 func mediaTokens(b chat.MediaBound, images, files int64) int64 {
 	return images*cmp.Or(b.Image, 2_000) + files*cmp.Or(b.Video, 50_000)
 }

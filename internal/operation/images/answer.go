@@ -20,7 +20,7 @@ type Answer struct {
 	Usage billing.Usage
 }
 
-// ReadAnswer checks an upstream's 200 answer to the request: it has pictures.
+// ReadAnswer checks an upstream's 200 answer to the request: it has images.
 // An empty, cut or malformed body and an error in a 200 body are a
 // fault.BadGateway. The answer gets requestID as its own. tokens says that
 // tokens are paid for, so that their number is estimated where the upstream
@@ -54,7 +54,7 @@ func (r *Request) edits(o *rawjson.Object, requestID string) []rawjson.Edit {
 	return edits
 }
 
-// countPictures counts the pictures of OpenAI's form, data, and of the alpha
+// countPictures counts the images of OpenAI's form, data, and of the alpha
 // family's, output, over all choices.
 func countPictures(data, output []byte) (made int) {
 	for _, picture := range rawjson.Elements(data) {
@@ -72,7 +72,7 @@ func countPictures(data, output []byte) (made int) {
 	return made
 }
 
-// isPicture reports whether an object of OpenAI's form has a picture: its file or a link.
+// isPicture reports whether an object of OpenAI's form has an image: its file or a link.
 func isPicture(o *rawjson.Object) bool {
 	for _, name := range [...]string{"b64_json", "url"} {
 		if raw := o.Raw(name); len(raw) > len(`""`) && raw[0] == '"' {
@@ -120,18 +120,18 @@ func hasPictureText(raw []byte) bool {
 	}
 }
 
-// The events that have the picture, and end the stream.
+// The events that have the image, and end the stream.
 const (
 	completed     = "image_generation.completed"
 	editCompleted = "image_edit.completed"
 )
 
-// Tap reads a stream of partial pictures as it passes. It is for one goroutine.
+// Tap reads a stream of partial images as it passes. It is for one goroutine.
 type Tap struct {
 	r         *Request
 	requestID string
 	tokens    bool  // they are paid for
-	partials  int64 // pictures that came
+	partials  int64 // images that came
 	whole     bool  // one of them is more than a partial one
 	done      *billing.Usage
 }
@@ -175,14 +175,14 @@ func event(name string, data []byte) (rawjson.Object, error) {
 }
 
 // Event appends what the client gets for an event of the upstream's; done says
-// that the picture is complete.
+// that the image is complete.
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
 	o, err := event(name, data)
 	if err != nil {
 		return dst, false, err
 	}
 	switch kind, picture := kindOf(&o, name), isPicture(&o); {
-	case isLast(kind) && !picture && !t.whole: // some vendors send each picture in an event before the last
+	case isLast(kind) && !picture && !t.whole: // some vendors send each image in an event before the last
 		return dst, false, noPicture()
 	case isLast(kind):
 		u := t.r.usage(o.Raw("usage"), 1, t.tokens)
@@ -195,7 +195,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 }
 
 // Usage is what the stream took until now: as reported once it is complete, else
-// an estimate by the share of the pictures that came.
+// an estimate by the share of the images that came.
 func (t *Tap) Usage() billing.Usage {
 	if t.done != nil {
 		return *t.done

@@ -11,10 +11,10 @@ type Family struct {
 	// has OpenAI's.
 	Messages bool
 	Sizes    []string // the sizes there are; nil means every W x H
-	// Quality are the most output tokens that a picture takes, where the vendor
+	// Quality are the most output tokens that an image takes, where the vendor
 	// counts them. The first row that fits counts.
 	Quality []Cost
-	// Edit says how the family changes pictures on the endpoint of edits; nil
+	// Edit says how the family changes images on the endpoint of edits; nil
 	// means that it does not.
 	Edit *EditRules
 }
@@ -37,7 +37,7 @@ type Model struct {
 	Fewest, Largest int // reference images; no image may be given where Largest is 0
 }
 
-// Cost is the most output tokens of one picture. Empty members fit everything.
+// Cost is the most output tokens of one image. Empty members fit everything.
 type Cost struct {
 	Quality string
 	Pixels  int64 // up to so many, where the size is named
@@ -88,7 +88,7 @@ const (
 
 const square = 1024 * 1024
 
-// unknownCost is what a picture of a model that no table describes takes at
+// unknownCost is what an image of a model that no table describes takes at
 // most: a guess, since its vendor is not known.
 const unknownCost = 16_384
 

@@ -74,7 +74,7 @@ func vendorName(f *images.File, otherwise string) string {
 }
 
 // The bounds of an image that a caller sends: a small file can say that it is a
-// picture which fills the memory of the program that decodes it.
+// image which fills the memory of the program that decodes it.
 const (
 	maxSide   = 65_535
 	maxPixels = 100_000_000

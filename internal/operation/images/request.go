@@ -21,7 +21,7 @@ import (
 // Request is a parsed request to generate or edit images.
 type Request struct {
 	images.Request              // of an edit the fields that both have
-	Edit           *images.Edit // nil where the pictures are made of text alone
+	Edit           *images.Edit // nil where the images are made of text alone
 
 	form        *upstream.Form // of an edit
 	imageTokens int64          // about how many tokens its images are
@@ -68,7 +68,7 @@ func read(data []byte, typed *images.Request) (*Request, error) {
 	if r.known {
 		return r, nil
 	}
-	// Of a model that no table describes it is read how many pictures are asked for,
+	// Of a model that no table describes it is read how many images are asked for,
 	// and what has the alpha family's form.
 	if parameters, err := rawjson.Index(r.object.Raw("parameters"), nil, nil); err == nil {
 		r.parameters = parameters
@@ -124,7 +124,7 @@ func isSize(raw []byte) bool {
 	return ok && (s == "auto" || sized.MatchString(s))
 }
 
-// pictures is the rule of how many, where no table says more.
+// pictures is the rule of the number of images, where no table says more.
 var pictures = rule.Table{{Name: "n", Check: rule.Integer(1, maxUnknownImages)}}
 
 // maxUnknownImages is the most images that one call may ask of a model without a table.

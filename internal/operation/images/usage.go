@@ -13,10 +13,10 @@ const tokensAround = 64
 // the body also holds images.
 const maxInputTokens = 100_000
 
-// partialTokens is what a partial picture adds to the output.
+// partialTokens is what a partial image adds to the output.
 const partialTokens = 100
 
-// Count is the number of pictures that the request asks for.
+// Count is the number of images that the request asks for.
 func (r *Request) Count() int64 {
 	n, ok := rawjson.Int(r.parameters.Raw("n"))
 	if !ok {
@@ -69,7 +69,7 @@ func (r *Request) OutputBound(perImage int64) int64 {
 	return r.Count() * (perImage + r.PartialImages*partialTokens)
 }
 
-// tokensPerImage is the most output tokens of one picture.
+// tokensPerImage is the most output tokens of one image.
 func (r *Request) tokensPerImage() int64 {
 	if !r.known {
 		return unknownCost
@@ -84,7 +84,7 @@ func (r *Request) tokensPerImage() int64 {
 	return 0
 }
 
-// CountsTokens reports whether the model's vendor says how many tokens a picture
+// CountsTokens reports whether the model's vendor says how many tokens an image
 // took; of a model that no table describes, whether it has OpenAI's form.
 func (r *Request) CountsTokens() bool {
 	if r.known {
@@ -97,7 +97,7 @@ func (r *Request) CountsTokens() bool {
 // through, and its counts are believed.
 func (r *Request) Known() bool { return r.known }
 
-// usage is what was reported, of made pictures that are in the answer. What is
+// usage is what was reported, of made images that are in the answer. What is
 // not reported is counted or, where tokens are paid for, estimated.
 func (r *Request) usage(raw []byte, made int64, tokens bool) billing.Usage {
 	u := billing.Usage{Images: made}
@@ -148,7 +148,7 @@ func (r *Request) usage(raw []byte, made int64, tokens bool) billing.Usage {
 	return u
 }
 
-// reportedPictures is the count of pictures in a usage object, which is believed.
+// reportedPictures is the count of images in a usage object, which is believed.
 func reportedPictures(usage *rawjson.Object) (n int64, ok, anomaly bool) {
 	for _, name := range [...]string{"image_count", "output_image_count"} {
 		n, ok, absurd := tokencount.Count(usage.Raw(name))

@@ -215,14 +215,14 @@ var sourceTypes = []struct {
 // sourceNames are the members that are read of a source.
 var sourceNames = rawjson.Names{"type", "media_type", "data", "url", "file_id", "content"}
 
-// source is the source of a picture or a document while it is read.
+// source is the source of an image or a document while it is read.
 type source struct {
 	kind, mediaType string
 	values          [6][]byte // of sourceNames
 	badMember       string    // what is not of its form
 }
 
-// source reads the source of a picture or a document.
+// source reads the source of an image or a document.
 func (w walker) source(s *source, at conversation.Path) error {
 	return w.Object(sourceNames, func(name string) (read bool, err error) {
 		if read = name == "content"; read {

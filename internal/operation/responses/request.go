@@ -204,7 +204,7 @@ var uncounted = []string{
 	"service_tier", "truncation", "reasoning",
 }
 
-// original is a member of the body as the caller sent it; nil for none.
+// original is a member of the body as the caller sent it; nil if there is none.
 func (r *Request) original(name string) []byte {
 	if raw := r.Object.Raw(name); !rawjson.IsNull(raw) {
 		return raw

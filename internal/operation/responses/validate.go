@@ -159,7 +159,7 @@ const wrapping, customInput, emptySchema, longestName = 16, 190, 42, 64
 
 // checkTools checks the form of tools, those of a namespace included: objects with a
 // type, and with a name unless the vendor runs them itself. namespace is the name of theirs,
-// as JSON; nil for none.
+// as JSON; nil if there is none.
 func (r *Request) checkTools(name string, raw, namespace []byte) {
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)

@@ -10,7 +10,7 @@ import (
 // between by this process's own. Tasks expire by it, so that a process whose clock
 // is wrong ends no task of another. It is safe for concurrent use.
 type Clock struct {
-	store func(ctx context.Context) (time.Time, error) // nil for none
+	store func(ctx context.Context) (time.Time, error) // nil if there is none
 	own   func() time.Time
 
 	mu     sync.Mutex

@@ -30,7 +30,7 @@ const (
 type Listing struct {
 	URL    *url.URL
 	Header http.Header
-	Query  url.Values // of every page; nil for none
+	Query  url.Values // of every page; nil if there is none
 	Cursor string     // the parameter that has the last id of the page before ("after_id"); empty if there are no such pages
 }
 
