@@ -25,10 +25,10 @@ const (
 	idBytes    = 10 // 16 letters
 )
 
-// Key is what is known of an API key. The key itself is not in it, only its
-// SHA-256, so a Key may be printed and logged.
+// Key is a record of an API key. It has only the SHA-256 of the key, so it may be printed and
+// logged.
 //
-// A Key that a [KeyStore] hands out is shared: read it, never change it.
+// A Key from a [KeyStore] is shared: read it, never change it.
 type Key struct {
 	ID       string    `json:"id"`      // names the key in logs, usage and commands
 	Account  string    `json:"account"` // whose balance pays
@@ -53,11 +53,11 @@ type KeyOptions struct {
 	Random io.Reader        // source of the key; nil means crypto/rand.Reader
 }
 
-// NewKey mints a key: the record to store and the secret to hand to its
-// holder. The secret exists nowhere else, so it can be shown only now.
+// NewKey mints a key: the record to store and the secret for its holder. The secret exists
+// nowhere else, so it can be shown only now.
 //
-// It fails with fault.InvalidRequest when the options make no usable key and
-// with fault.InternalError when Random does.
+// It fails with fault.InvalidRequest if the options make no usable key, and with
+// fault.InternalError if Random fails.
 func NewKey(o KeyOptions) (Key, secret.String, error) {
 	now := clock(o.Now).UTC()
 	if err := o.check(now); err != nil {

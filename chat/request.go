@@ -87,7 +87,7 @@ type MediaBound struct {
 // Message is one turn of a conversation, in requests and in answers.
 type Message struct {
 	Role             string         `json:"role,omitzero"`              // system, developer, user, assistant or tool
-	ReasoningContent string         `json:"reasoning_content,omitzero"` // what the model thought; before content
+	ReasoningContent string         `json:"reasoning_content,omitzero"` // the model's reasoning, before content
 	Content          Content        `json:"content,omitzero"`
 	Name             string         `json:"name,omitzero"`
 	ToolCallID       string         `json:"tool_call_id,omitzero"` // only for role tool

@@ -22,8 +22,8 @@ import (
 // into Extra and travels unchanged.
 type Request struct {
 	Model string `json:"model"`
-	// Input is what is embedded: a JSON string, an array of strings, an array of
-	// token numbers or an array of such arrays. [Texts] and [Text] make one.
+	// Input is what is embedded: a JSON string, an array of strings, an array of token numbers,
+	// or an array of such arrays. [Text] and [Texts] make one.
 	Input          jsontext.Value `json:"input"`
 	EncodingFormat string         `json:"encoding_format,omitzero"` // float, the default, or base64
 	Dimensions     int64          `json:"dimensions,omitzero"`      // 0 is the model's own
@@ -85,7 +85,7 @@ type Response struct {
 	Usage  Usage          `json:"usage"`
 	Extra  jsontext.Value `json:",embed"`
 
-	// Raw is the answer as it came, but for the model's id.
+	// Raw is the vendor's answer with the public model id.
 	Raw jsontext.Value `json:"-"`
 	// RequestID is the gateway's id of the call, by which its receipt is found.
 	RequestID string `json:"-"`

@@ -58,9 +58,9 @@ type Answer struct {
 	Receipt billing.Receipt // its ID is the first request's id
 }
 
-// Claim is the billing.Record with which a hold takes its request's key, or is
-// refused with fault.IdempotencyConflict. The claim ends with the hold: by a
-// settlement with a [Record], or when the hold ends by itself, which frees the key.
+// Claim is the billing.Record with which a hold takes its request's key, or is refused with
+// fault.IdempotencyConflict. The claim ends with the hold: by a settlement with a [Record], or
+// when the hold expires, which frees the key.
 type Claim struct {
 	Key     Key
 	Content Content

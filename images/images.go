@@ -142,7 +142,7 @@ type Response struct {
 	Usage        *Usage         `json:"usage,omitzero"` // nil if the upstream reported none
 	Extra        jsontext.Value `json:",embed"`
 
-	// Raw is the answer as it came, but for the model's id and request_id.
+	// Raw is the vendor's answer with the public model id and request_id.
 	Raw jsontext.Value `json:"-"`
 	// RequestID is the gateway's id of the call, by which its receipt is found.
 	RequestID string `json:"-"`
@@ -224,9 +224,8 @@ func (r *Response) Images() []Image {
 	return images
 }
 
-// File is an image that a caller sends. Of one that goes into an [Edit] only
-// Name, Size and Open matter; ContentType, Width and Height are then read from
-// it.
+// File is an image that a client sends. For an [Edit] only Name, Size and Open matter; the
+// gateway reads ContentType, Width and Height from the file.
 type File struct {
 	Name string // the file's; may be empty
 	// ContentType is image/png, image/jpeg or image/webp, by what the file begins with.
@@ -259,8 +258,8 @@ func PathFile(path string) (File, error) {
 // maxFileBytes is the largest image that any vendor takes.
 const maxFileBytes = 50 << 20
 
-// ReaderFile reads a file to its end, into memory: prefer [PathFile] for a large
-// one. It fails where there is more than any vendor takes.
+// ReaderFile reads a file to its end, into memory; prefer [PathFile] for a large one. It fails
+// if the file is larger than any vendor takes.
 func ReaderFile(name string, r io.Reader) (File, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {

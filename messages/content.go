@@ -14,8 +14,8 @@ import (
 // [Text] and [Blocks].
 type Content jsontext.Value
 
-// Block is one block of a message. Which members are set depends on Type; a
-// block of another type has all of its own in Extra.
+// Block is one block of a message. Type says which members are set. A block of another type
+// has all of its members in Extra.
 type Block struct {
 	// Type is text, image, document, thinking, redacted_thinking, tool_use,
 	// tool_result or another of the vendor's.

@@ -8,8 +8,8 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// Event is one event of a streamed message. Which members are set depends on
-// Type; an event of another type has all of its own in Extra.
+// Event is one event of a streamed message. Type says which members are set. An event of
+// another type has all of its members in Extra.
 type Event struct {
 	// Type is message_start, content_block_start, content_block_delta,
 	// content_block_stop, message_delta, message_stop, ping or another of the
@@ -23,7 +23,7 @@ type Event struct {
 	Usage        *Usage         // of message_delta; cumulative
 	Extra        jsontext.Value // a JSON object of every other member
 
-	// Raw is the event's data as it came, but for the model's id.
+	// Raw is the vendor's event data with the public model id.
 	Raw jsontext.Value
 }
 

@@ -14,7 +14,7 @@ import (
 // unchanged to an upstream that speaks the format itself.
 type Request struct {
 	Model     string    `json:"model"`
-	MaxTokens int64     `json:"max_tokens,omitzero"` // upper bound of generated tokens; required but for a count
+	MaxTokens int64     `json:"max_tokens,omitzero"` // upper bound of generated tokens; required except for a count
 	System    Content   `json:"system,omitzero"`     // a string or text blocks
 	Messages  []Message `json:"messages"`
 
@@ -24,7 +24,7 @@ type Request struct {
 	StopSequences []string       `json:"stop_sequences,omitzero"`
 	Stream        bool           `json:"stream,omitzero"`
 	Tools         jsontext.Value `json:"tools,omitzero"`         // an array of [Tool]
-	ToolChoice    *ToolChoice    `json:"tool_choice,omitzero"`   // nil means auto where there are tools
+	ToolChoice    *ToolChoice    `json:"tool_choice,omitzero"`   // nil means auto if there are tools
 	Thinking      *Thinking      `json:"thinking,omitzero"`      // nil means disabled
 	OutputConfig  *OutputConfig  `json:"output_config,omitzero"` // effort and format
 	Metadata      *Metadata      `json:"metadata,omitzero"`

@@ -19,7 +19,7 @@ type Response struct {
 	Usage        Usage          `json:"usage"`
 	Extra        jsontext.Value `json:",embed"`
 
-	// Raw is the answer as it came, but for the model's id.
+	// Raw is the vendor's answer with the public model id.
 	Raw jsontext.Value `json:"-"`
 	// RequestID is the gateway's id of the call, by which its receipt is found.
 	RequestID string `json:"-"`

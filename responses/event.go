@@ -32,7 +32,7 @@ type Event struct {
 	Logprobs     jsontext.Value // of response.output_text.delta and done: an array
 	Extra        jsontext.Value // a JSON object of every other member
 
-	// Raw is the event's data as it came, but for the model's id and the number.
+	// Raw is the vendor's event data with the public model id and the gateway's number.
 	Raw jsontext.Value
 }
 

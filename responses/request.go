@@ -17,7 +17,7 @@ type Request struct {
 	Input        Input  `json:"input,omitzero"` // a string or items
 	Instructions Input  `json:"instructions,omitzero"`
 
-	MaxOutputTokens    int64          `json:"max_output_tokens,omitzero"` // upper bound of generated tokens, thoughts included; 0 is the model's own
+	MaxOutputTokens    int64          `json:"max_output_tokens,omitzero"` // upper bound of generated tokens, reasoning included; 0 means the model's own
 	Stream             bool           `json:"stream,omitzero"`
 	Temperature        *float64       `json:"temperature,omitzero"` // 0 to 2
 	TopP               *float64       `json:"top_p,omitzero"`       // 0 to 1
@@ -60,7 +60,7 @@ func (r *Request) Field(name string) []byte {
 	return rawjson.Lookup(r.Extra, name)
 }
 
-// Reasoning says how much a model thinks, and how its thoughts are shown.
+// Reasoning says how much a model reasons, and how its reasoning is shown.
 type Reasoning struct {
 	Effort  string         `json:"effort,omitzero"`  // none, minimal, low, medium, high, xhigh or max
 	Summary string         `json:"summary,omitzero"` // auto, concise or detailed

@@ -22,7 +22,7 @@ type Response struct {
 	Usage             *Usage         `json:"usage"`
 	Extra             jsontext.Value `json:",embed"`
 
-	// Raw is the answer as it came, but for the model's id.
+	// Raw is the vendor's answer with the public model id.
 	Raw jsontext.Value `json:"-"`
 	// RequestID is the gateway's id of the call, by which its receipt is found.
 	RequestID string `json:"-"`
@@ -45,8 +45,8 @@ type Incomplete struct {
 	Extra  jsontext.Value `json:",embed"`
 }
 
-// Usage is the upstream's count of tokens. InputTokens includes what was read from and
-// written to the cache, OutputTokens what the model thought.
+// Usage is the upstream's count of tokens. InputTokens includes cache reads and writes,
+// OutputTokens includes reasoning.
 type Usage struct {
 	InputTokens         int64          `json:"input_tokens"`
 	InputTokensDetails  InputDetails   `json:"input_tokens_details"`

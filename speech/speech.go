@@ -34,8 +34,8 @@ type Request struct {
 
 	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
 
-	// TakesWAV says to an upstream that WAV will do, whatever the format: the
-	// gateway makes an MP3 of it. The gateway sets it.
+	// TakesWAV tells an upstream that it may answer with WAV whatever the format: the gateway
+	// makes an MP3 of it. The gateway sets it.
 	TakesWAV bool `json:"-"`
 }
 

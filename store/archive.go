@@ -25,9 +25,8 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
-// archiveAge is how old a receipt is at least that is archived: the answer of an
-// idempotency key names it for a day, and a video of which nothing is known is open
-// for two.
+// archiveAge is the minimum age of an archived receipt. The answer of an idempotency key
+// refers to its receipt for a day, and a video in an unknown state is open for two days.
 const archiveAge = 72 * time.Hour
 
 // How many receipts one query reads, and one transaction deletes.
@@ -72,7 +71,7 @@ type ArchivedReceipt struct {
 	Hold         billing.Money          `json:"hold"`
 	Charge       billing.Money          `json:"charge"`
 	Overrun      billing.Money          `json:"overrun"`
-	Available    billing.Money          `json:"available"` // beside the hold, where more than that was charged
+	Available    billing.Money          `json:"available"` // beside the hold, if more than the hold was charged
 	Currency     string                 `json:"currency"`
 	Counted      bool                   `json:"counted,omitempty"` // no money moved
 	Reason       string                 `json:"reason"`

@@ -73,7 +73,7 @@ type settledReceipt struct {
 	billing.Receipt
 	counted   bool
 	price     *billing.Price
-	available billing.Money // what the account could give beside the hold, where more than the hold was charged
+	available billing.Money // what the account could give beside the hold, if more than the hold was charged
 	failed    int64         // attempts
 	wasted    billing.Money // by them
 }

@@ -348,7 +348,7 @@ func (c *committer) next() (ops []*op, more bool) {
 	for {
 		c.gather()
 		if ops = c.stillWaited(c.locked.due()); len(ops) > 0 {
-			return ops, true // apart from the others, none of which waits with them
+			return ops, true // apart from the others, so that none waits with them
 		}
 		c.mu.Lock()
 		n := c.dequeue(&ops)
@@ -518,7 +518,7 @@ func (c *committer) commit(ops []*op, how commitMode) {
 			}
 		case kind == sqldb.Duplicate && len(ops) == 1 && tries == 0:
 			// Another process took the key meanwhile; the second look finds it taken.
-		case len(ops) > 1: // one of them cannot be done, and nobody knows which
+		case len(ops) > 1: // one of them cannot be done, and it is not known which
 			c.commitHalves(ops, how)
 			return
 		case kind == sqldb.Damaged:

@@ -248,7 +248,7 @@ type byteQuota struct {
 
 // accountBytes is the count of one account.
 type accountBytes struct {
-	bytes   int64 // that were kept, less those that the time since has let go
+	bytes   int64 // that were kept, less what time has freed since
 	pending int64 // of the batch that is being written
 	at      int64 // up to when the time was counted
 }

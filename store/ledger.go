@@ -30,10 +30,9 @@ type Ledger interface {
 	webhooks
 	// OpenHolds are the requests that have not been settled, sorted by id.
 	OpenHolds(ctx context.Context) ([]billing.OpenHold, error)
-	// Price is the price row of a version, exactly as it was when a hold pinned it,
-	// so that any receipt can be computed again: of the version of a receipt it is
-	// always there. An empty version is the nil Price, which is free. It fails with
-	// fault.NotFound if the version was never loaded.
+	// Price returns the price row of a version. Rows that receipts refer to are never removed,
+	// so every receipt can be recomputed. An empty version is the nil Price, which is free. It
+	// fails with fault.NotFound if the version was never loaded.
 	Price(ctx context.Context, version string) (*billing.Price, error)
 }
 
@@ -129,7 +128,7 @@ func (db *dbLedger) reserveInMemory(ctx context.Context, r *reservation) (made b
 			return billing.Hold{}, err
 		}
 	}
-	if c.Until.IsZero() && db.committer.healthy() == nil { // else the committer decides, or says that it cannot
+	if c.Until.IsZero() && db.committer.healthy() == nil { // otherwise the committer decides, or says that it cannot
 		now, err := db.clock()
 		if err != nil {
 			return billing.Hold{}, err

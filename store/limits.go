@@ -84,7 +84,7 @@ const (
 type slice struct {
 	name  string
 	lease time.Duration // how long it is this process's after an exchange; 0: until the minute ends
-	limit int64         // 0 is none, and then nothing is counted but slots
+	limit int64         // 0 means no limit; then only slots are counted
 
 	until  int64 // by the database's clock; 0 before the first exchange
 	taken  int64 // by this process
@@ -344,7 +344,7 @@ func (s *slice) excess(now int64) bool {
 type claim struct {
 	Name    string `json:"name"`
 	Process string `json:"process"`
-	Number  int64  `json:"number"` // of the exchange: one that was delayed changes nothing after a later one
+	Number  int64  `json:"number"` // of the exchange: a delayed one changes nothing after a later one
 	Most    int64  `json:"most"`   // that all may take
 	Lease   int64  `json:"lease"`
 	Until   int64  `json:"until"`
@@ -376,7 +376,7 @@ const (
 	slotRenewal  = 4 * time.Second  // how often they are renewed
 	renewal      = time.Second / 2  // how often what is not used is given back
 	dropInterval = time.Minute      // how often rows are dropped that are not needed
-	renewedOnce  = 128              // subjects in one exchange, for each of which rows are locked
+	renewedOnce  = 128              // subjects in one exchange; rows are locked for each
 )
 
 const (

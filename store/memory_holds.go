@@ -32,7 +32,7 @@ type memoryHolds struct {
 	rows     int                          // that accounts and budgets may have together
 	held     map[string]billing.Money     // by account: in memory alone, and what a running batch will take
 	reserved map[int64]billing.Money      // the same by budget
-	open     map[string]*hold             // of this process, but for those that outlive it
+	open     map[string]*hold             // of this process, without those that outlive it
 	claims   map[idempotency.Key]claimed  // of requests that run
 	free     map[idempotency.Key]*freeKey // that no request has used, or that are being looked up
 	ended    recent                       // ids that no new request may have

@@ -41,17 +41,17 @@ type hold struct {
 	id, account, key, operation, model string
 
 	node       int64
-	budget     int64 // 0 for none
+	budget     int64 // 0 if the key has no budget
 	version    string
 	price      *billing.Price // nil until it is needed
 	noPrice    error          // why it cannot be had
 	amount     billing.Money
-	checkpoint string // what was used by then, a billing.Usage in JSON; empty for none
+	checkpoint string // what was used by then, a billing.Usage in JSON; may be empty
 	created    int64
 	expires    int64
 	counted    bool // nothing is held for it, and no money moves
 
-	claim   *idempotency.Claim // of its key, where that has no row; nil if there is none
+	claim   *idempotency.Claim // of its key, if that has no row; may be nil
 	stored  bool               // its row is there
 	written billing.Money      // the part of amount that is in the rows of its account and budget
 	ended   bool

@@ -111,9 +111,9 @@ type Options struct {
 	// a duplicate is refused, as for an answer that is too large. Each process that
 	// shares the database counts for itself, from its start. Zero means 64 MiB.
 	AnswerBytes int64
-	// ResponseBytes bounds likewise the bytes of responses that a process keeps for one
-	// account: half of them at once, the other half spread over each 24 h. Above it
-	// DB.Responses admits none. Zero means 2 GiB.
+	// ResponseBytes bounds the bytes of responses that a process keeps for one account: half of
+	// them at once, the other half spread over each 24 h. Above it DB.Responses admits none.
+	// Zero means 2 GiB.
 	ResponseBytes int64
 	// Rand makes the secrets that sign webhooks; nil means crypto/rand's reader.
 	// It must be safe for concurrent use.

@@ -260,7 +260,7 @@ const (
 type taskRow struct {
 	video.Task
 	noted int64 // when the ledger's clock saw it submitted, then accepted
-	held  bool  // by a hold of this ledger that has not ended by itself
+	held  bool  // by a hold of this ledger that has not expired
 
 	before  int64 // the version that the database has
 	fresh   bool  // it has no row yet

@@ -44,7 +44,7 @@ type totalGroup struct {
 type hourSums struct {
 	mu      sync.Mutex
 	ready   int64 // the value of settingSumming to whose hours no batch writes any more
-	waiting int64 // the value of which that is not known yet
+	waiting int64 // the value for which that is not known yet
 	until   int64 // the transaction before which all have to end first
 }
 

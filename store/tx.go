@@ -29,7 +29,7 @@ type tx struct {
 // Row is the row that the result of a statement is at.
 type Row interface{ Scan(to ...any) error }
 
-// Statement is one of those that a [Pipeline] sends at once.
+// Statement is a statement that a [Pipeline] sends together with others.
 type Statement struct {
 	Query string
 	Args  []any
@@ -77,7 +77,7 @@ func (t *tx) commit(ctx context.Context) (unsure bool, err error) {
 		unsure = err != nil && !refused
 	} else {
 		_, err = t.exec(ctx, "COMMIT")
-		unsure = err != nil // whatever the error says
+		unsure = err != nil // even if the error denies it
 	}
 	t.open = err != nil
 	return unsure, err
@@ -362,7 +362,7 @@ func (db *DB) readRow(ctx context.Context, query string, args []any) *sql.Row {
 		if known, ok := db.compiled.Load(query); ok {
 			return known.(*sql.Stmt).QueryRowContext(ctx, args...)
 		}
-		if stmt, err := db.reader.PrepareContext(ctx, query); err == nil { // else the query says why
+		if stmt, err := db.reader.PrepareContext(ctx, query); err == nil { // otherwise the query returns the reason
 			known, raced := db.compiled.LoadOrStore(query, stmt)
 			if raced {
 				_ = stmt.Close() // it was not used

@@ -99,7 +99,7 @@ func scanPriced(rows Row) (p pricedReceipt, err error) {
 
 // charges computes those of a part of the receipts again.
 func (r *recomputation) charges(before, end string) (broken string, err error) {
-	var late []pricedReceipt // whose price row is newer than those that were read
+	var late []pricedReceipt // their price rows are newer than those that were read
 	err = r.read(func(q session) error {
 		return forEach(r.ctx, q, func(rows Row) error {
 			p, err := scanPriced(rows)

@@ -11,9 +11,8 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// Body is a request body: the client's bytes but for the members that the
-// gateway owns. It is an immutable value that can be opened any number of
-// times. The zero Body is empty.
+// Body is a request body: the client's bytes with the members that the gateway sets. It is
+// immutable and can be opened any number of times. The zero Body is empty.
 type Body struct {
 	object rawjson.Object
 	form   *Form
@@ -142,7 +141,7 @@ func (b Body) Open() (io.ReadCloser, int64, error) {
 		return b.form.reader(b.form.edited(b.edits))
 	}
 	const long = 16 << 10
-	if len(b.edits) > 0 && len(b.object.Src) > long { // what is long is not copied
+	if len(b.edits) > 0 && len(b.object.Src) > long { // long values are not copied
 		pieces := b.object.Pieces(long/4, b.edits...)
 		var size int64
 		for _, piece := range pieces {

@@ -22,21 +22,21 @@ type Call struct {
 	// RefusedKeys are the [Key.ID]s of keys that the vendor refused in earlier attempts of
 	// the call, so that its driver uses others; set by a Router.
 	RefusedKeys []string
-	// Session is the conversation that the call belongs to: a Router asks the same
-	// channel, and its driver uses the same key, for all calls of one, while they can.
-	// Zero for none.
+	// Session is the conversation that the call belongs to. A Router asks the same channel, and
+	// its driver uses the same key, for all calls of a session while they can. It is zero for a
+	// call without a session.
 	Session Session
 	// Test says that an operator tries a channel. The result counts neither for nor against the
 	// channel, except that a key which the vendor refuses or limits is put aside. After a good
 	// answer the caller may reset the channel's health (package router).
 	Test bool
-	// MaxWait is how long the call waits in all for a channel at its limit, or for
-	// one that says when to come back; 0 means a second. A part of a request waits
-	// longer than a whole one: its other parts are paid for.
+	// MaxWait is how long the call waits in all for a channel at its limit, or for one that says
+	// when to come back; 0 means a second. Parts of a split request wait longer, because the
+	// vendor already bills the others.
 	MaxWait time.Duration
-	// Caller is closed when nobody waits for the answer any more. A Router then asks no
-	// further channel and ends its waits. An attempt that has begun goes on. Nil for a call
-	// that needs no caller.
+	// Caller is closed when no one waits for the answer any more. A Router then asks no further
+	// channel and ends its waits. A running attempt goes on. It is nil for a call that needs no
+	// caller.
 	Caller      <-chan struct{}
 	ContentType string
 	Body        Body
@@ -53,15 +53,15 @@ type Call struct {
 	// context of the attempt, ctx or one made of it that carries a span or headers
 	// ([WithWire]), and what is called with the attempt once it has ended.
 	Observe func(ctx context.Context, a Attempt) (context.Context, func(ended Attempt))
-	// Alias, when not nil, makes of the account's own name for something the one that a
-	// vendor gets: two accounts with one name have two there. A Router gives such members of
-	// the body their aliases.
+	// Alias, if not nil, returns the name that a vendor gets for an account's own name, so that
+	// two accounts with one name have two there. A Router gives such members of the body their
+	// aliases.
 	Alias func(account, name string) string
-	// Reserve, when not nil, waits for the memory for so many bytes of an answer that a
-	// driver keeps whole. It returns what gives the memory back.
+	// Reserve, if not nil, waits for memory for an answer of that many bytes that a driver keeps
+	// whole. release gives the memory back.
 	Reserve func(ctx context.Context, bytes int64) (release func(), err error)
-	// Header holds protocol headers of the client that travel to an upstream
-	// of the same dialect; nil if there is none.
+	// Header holds the client's protocol headers for an upstream of the same dialect. It may be
+	// nil.
 	Header http.Header
 	// MaxOutput is the most output tokens of one candidate, for an upstream that
 	// needs a bound where the caller gave none.
@@ -73,8 +73,8 @@ type Call struct {
 	// Drop is the channel's (router.Channel.Drop), for what refuses a field before the
 	// channel's edits come to it; set by a Router.
 	Drop []string
-	// Query is what of the client's query string travels to an upstream of the
-	// same dialect ("beta=true"); empty for none.
+	// Query is the part of the client's query string for an upstream of the same dialect
+	// ("beta=true"). It may be empty.
 	Query string
 }
 
@@ -89,7 +89,7 @@ type Reply struct {
 	Body   io.ReadCloser
 	// Channel is the name of the channel that answered; set by a Router.
 	Channel string
-	// Key is the [Key.ID] of the vendor's key that the call was made with; empty for none.
+	// Key is the [Key.ID] of the vendor's key that the call used. It may be empty.
 	Key string
 	// Used is the key itself. A Router reports to it how the answer was judged: an error inside
 	// a 200 counts against the key, and its text is masked. It is nil if there was no key, or if

@@ -26,9 +26,9 @@ type Failure struct {
 	// Refused says that the vendor refused before any work, so that nothing was
 	// billed (429, 503, 529).
 	Refused bool
-	// Stated says of a 500 that the vendor itself answered it, in the form of its own errors:
-	// it failed, and did not take what it was asked to make. A 500 of another form can be of
-	// a proxy before a vendor that goes on.
+	// Stated says that the vendor itself answered a 500, in the form of its own errors: it
+	// failed, and did not take the work. A 500 of another form may come from a proxy in front of
+	// a vendor that goes on.
 	Stated bool
 	// Fatal says that the operator has to mend something before any call can go
 	// through: the credentials or the account (401, 403, quota, arrears), or the way

@@ -18,9 +18,9 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// Form is a multipart form (RFC 7578), each part of which can be opened any
-// number of times, also at once. Parts and Boundary must not change once the
-// form is in use; methods are safe for concurrent use.
+// Form is a multipart form (RFC 7578). Each part can be opened any number of times, also
+// concurrently. Parts and Boundary must not change once the form is in use. Methods are safe
+// for concurrent use.
 type Form struct {
 	// Parts are fields and files, in the order in which they are sent.
 	Parts []Part

@@ -43,9 +43,8 @@ type Key struct {
 	suspect atomic.Bool      // it had a refusal that may be about what the call asked for
 }
 
-// NewKeys makes a ring. An empty key, or one that cannot stand in a header, is
-// refused by its position, never by its text. now dates refusals and limits;
-// time.Now if nil.
+// NewKeys makes a ring. It refuses an empty key, or one that a header cannot hold, by its
+// position, never by its text. now dates refusals and limits; nil means time.Now.
 func NewKeys(keys []secret.String, now func() time.Time) (*Keys, error) {
 	if now == nil {
 		now = time.Now

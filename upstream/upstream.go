@@ -14,11 +14,10 @@ import (
 
 // Upstream answers calls. It is safe for concurrent use.
 //
-// Do returns a Reply for a 2xx answer in the public wire of the call's
-// operation, and a *fault.Error for everything else; where the error came of
-// an attempt to reach a vendor, a *[Failure] is in its chain. When ctx ends the
-// call to the vendor ends too, also while the Reply's body is being read.
-// Do must not modify the call.
+// Do returns a Reply for a 2xx answer in the public wire of the call's operation, and a
+// *fault.Error for everything else. If the error comes from an attempt to reach a vendor, its
+// chain has a *[Failure]. When ctx ends, the call to the vendor ends, also while the Reply's
+// body is being read. Do must not modify the call.
 type Upstream interface {
 	Do(ctx context.Context, call *Call) (*Reply, error)
 }
@@ -60,8 +59,8 @@ type Vendored interface {
 	Vendor() string
 }
 
-// As finds the first upstream that has the methods of the interface T: up, or one that it
-// unwraps to by a method Unwrap, as a middleware has it.
+// As returns the first upstream that has the methods of the interface T: up, or one that it
+// unwraps to. A middleware unwraps by a method Unwrap.
 func As[T any](up Upstream) (found T, ok bool) {
 	for ; up != nil; up = unwrapped(up) {
 		if found, ok = up.(T); ok {
@@ -170,8 +169,8 @@ func Ops() []Op {
 // DriverOptions say where a vendor is and how it is reached; New of each package below
 // this one takes them. The zero value is the vendor's own address, without a key.
 type DriverOptions struct {
-	// BaseURL is the absolute http or https address to which the paths of the
-	// API are added, without credentials, query or fragment.
+	// BaseURL is the absolute http or https address for the paths of the API, without
+	// credentials, query or fragment.
 	BaseURL string
 	// Keys are sent in turn (see [Keys]), as Auth says. With
 	// none, calls carry no key. Where videos are made all are of one account, since
@@ -183,17 +182,17 @@ type DriverOptions struct {
 	// connection or the driver sets. A header that a client may send too, such as
 	// Anthropic-Beta, replaces the client's.
 	Headers map[string]string
-	// Wire are the operations by which a vendor of OpenAI's wire makes texts:
-	// [ChatCompletion], [Responses], or both. Nil means both at OpenAI's own address
-	// and chat completions at any other, since many vendors have no more. The gateway
-	// translates into what the vendor has. Only package openai takes it; the driver of a
-	// vendor that speaks Anthropic's wire too is made by [Join].
+	// Wire are the operations by which a vendor of OpenAI's wire generates text:
+	// [ChatCompletion], [Responses], or both. Nil means both at OpenAI's own address, and chat
+	// completions at any other, since many vendors have no more. The gateway translates into
+	// what the vendor has. Only package openai takes it. [Join] makes the driver of a vendor
+	// that also speaks Anthropic's wire.
 	Wire []Op
 	// DoneOptional takes a stream of chat completions for complete that ends without
 	// "[DONE]" after every candidate has its finish_reason. Only package openai takes it.
 	DoneOptional bool
-	// NoStreamOptions leaves stream_options out, for a vendor that refuses it. Usage is
-	// then what the vendor reports unasked, or else estimated. Only package openai takes it.
+	// NoStreamOptions leaves stream_options out, for a vendor that refuses it. Usage is then
+	// what the vendor reports unasked, or an estimate. Only package openai takes it.
 	NoStreamOptions bool
 	// ConnectTimeout bounds the connection, and the TLS handshake once more;
 	// 5 s if zero. Every other time-out is the Router's.

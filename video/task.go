@@ -174,11 +174,11 @@ type CreateTask struct {
 // RecordKind is "video.new".
 func (CreateTask) RecordKind() string { return "video.new" }
 
-// Step is one change of a task's. It is a billing.Record: one that ends a task
-// becomes durable with its settlement, and so does its webhook delivery.
+// Step is one change of a task. It is a billing.Record: a step that ends a task becomes
+// durable with its settlement, and so does its webhook delivery.
 type Step struct {
 	Task Task // as it is afterwards, Version included: the stored one is one less
-	// Delivery is the webhook delivery of the task's end; nil for none.
+	// Delivery is the webhook delivery of the task's end. It may be nil.
 	Delivery *webhook.Delivery
 }
 

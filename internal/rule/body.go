@@ -48,9 +48,9 @@ var (
 // nested are the objects whose members are read or edited one by one.
 var nested = []string{"parameters", "stream_options", "response_format", "thinking", "output_config", "tool_choice"}
 
-// billed are the members that some operation reads, edits, prices or counts. It
-// is one list, since no vendor's API has a name in capital letters beside it.
-// Those that have no price are [Unpriced], in any spelling.
+// billed are the members that some operation reads, edits, prices or counts. One list serves
+// all vendors: none uses names that differ only in case. Members without a price are
+// [Unpriced], in any spelling.
 var billed = []string{
 	"model", "n", "max_tokens", "max_completion_tokens", "stream", "duration", "resolution",
 	"aspect_ratio", "frames", "draft", "generate_audio", "size", "quality", "input", "parameters",

@@ -12,7 +12,7 @@ type Response struct {
 	Account  string
 	Created  time.Time
 	Expires  time.Time // from when on it is not found
-	Previous string    // the id of the response that it goes on from; empty for none
+	Previous string    // the id of the response that it continues; may be empty
 	Model    string    // public id
 	// Channel and Key are what made the response, as upstream.Reply names them. Where there
 	// is no Body the vendor behind them keeps it.

@@ -39,7 +39,7 @@ type httpRequest struct {
 	session        string
 	idempotencyKey string
 	message        []byte         // the body
-	messageID      jsontext.Value // nil until it is read, and where the message has none
+	messageID      jsontext.Value // nil until it is read, or if the message has none
 }
 
 // errPreflight ends a request that a browser makes to ask whether it may make another.

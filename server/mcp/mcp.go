@@ -52,8 +52,7 @@ func (o *Options) setDefaults() {
 	o.KeepAlive = cmp.Or(o.KeepAlive, 15*time.Second)
 }
 
-// Handler serves the tools by streamable HTTP, at whatever path it is mounted.
-// It is safe for concurrent use.
+// Handler serves the tools by streamable HTTP, at any path. It is safe for concurrent use.
 type Handler struct {
 	g         *gateway.Gateway
 	o         Options

@@ -60,7 +60,7 @@ func (e *Encoder) Encode(ctx context.Context, form speech.PCM, samples io.Reader
 	s.cmd.Env = []string{"LC_ALL=C"} // it needs none of the gateway's, where vendors' keys are
 	s.cmd.Stdin = samples
 	s.cmd.Stderr = &s.stderr
-	s.cmd.WaitDelay = 5 * time.Second // for samples whose Read waits all the same
+	s.cmd.WaitDelay = 5 * time.Second // for samples whose Read still waits
 	if s.out, err = s.cmd.StdoutPipe(); err == nil {
 		err = s.cmd.Start()
 	}

@@ -13,12 +13,12 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
-// Keys keeps keys in memory. It implements [auth.KeyStore], [auth.KeyAdmin] and [auth.KeyNames]; the
-// zero value is an empty store. A change copies the whole set, so that a look-up
-// never waits for one.
+// Keys keeps keys in memory. It implements [auth.KeyStore], [auth.KeyAdmin] and
+// [auth.KeyNames]. The zero value is an empty store. A change copies the whole set, so that a
+// look-up never waits for a change.
 //
-// It holds two kinds of keys: those that a config file owns, given as a whole
-// by [Keys.Replace], and those that were added one by one at run time.
+// It holds two kinds of keys: those that a config file owns, replaced as a whole by
+// [Keys.Replace], and those that were added one by one at run time.
 type Keys struct {
 	changing sync.Mutex // held from reading the old set to storing the new one
 	current  atomic.Pointer[keySet]

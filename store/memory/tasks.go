@@ -37,8 +37,8 @@ type Tasks struct {
 	secrets    map[string]*accountSecrets
 }
 
-// NewTasks returns a store without tasks. now is the clock, nil means time.Now;
-// answers keeps the answers of submissions for their duplicates, nil if there is none.
+// NewTasks returns a store without tasks. now is the clock; nil means time.Now. answers keeps
+// the answers of submissions for their duplicates; it may be nil.
 func NewTasks(now func() time.Time, answers idempotency.Claimer) *Tasks {
 	if now == nil {
 		now = time.Now

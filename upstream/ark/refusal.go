@@ -34,7 +34,7 @@ type meaning struct {
 	status  int        // what it should have come with; 0 for what it did
 	code    fault.Code // the API's code; empty for the vendor's own
 	private bool       // the vendor's text is of the vendor account: it does not go to callers
-	fatal   bool       // the operator's key or vendor account is at fault, whatever the request asks
+	fatal   bool       // the operator's key or vendor account is at fault
 }
 
 // meanings is the table: the first row that fits counts. A code without a row

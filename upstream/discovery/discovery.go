@@ -92,7 +92,7 @@ func matches(pattern, text string) bool {
 
 // List is what is known of a channel's models at one moment. It is immutable.
 type List struct {
-	Models  []Model   // those that are to be served, sorted by id
+	Models  []Model   // the models to serve, sorted by id
 	Gone    []Gone    // the last that went, the latest first; at most 1,000
 	Invalid int       // entries of the last good list that were left out (upstream.ModelList)
 	Listed  time.Time // of the last good list; zero if there was none

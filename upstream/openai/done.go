@@ -19,7 +19,7 @@ type doneBody struct {
 
 	events   *sse.Reader // of what passes
 	finished map[int64]bool
-	broken   bool // an event is none: the stream is not complete
+	broken   bool // an event is not JSON of the form: the stream is not complete
 	done     bool // the vendor sent the terminator
 	ended    bool
 	tail     []byte // of what the body adds, the part that was not read yet

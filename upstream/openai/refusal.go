@@ -34,7 +34,7 @@ func parseError(data []byte) (v vendorError, ok bool) {
 		return parseBare(&o)
 	}
 	if v.message, ok = rawjson.String(raw); ok {
-		v.code, _ = rawjson.String(o.Raw("code")) // xAI's is beside it
+		v.code, _ = rawjson.String(o.Raw("code")) // xAI's stands beside it
 		return v, true
 	}
 	if o, err = rawjson.Index(raw, nil, nil); err != nil {

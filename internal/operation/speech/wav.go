@@ -19,8 +19,8 @@ var contentTypes = map[string]string{
 	speech.MP3: "audio/mpeg", speech.WAV: "audio/wav", "opus": "audio/ogg", "aac": "audio/aac", "flac": "audio/flac", "pcm": "audio/pcm",
 }
 
-// ContentType is the media type of a format; bytes of no known kind for one
-// that is unknown.
+// ContentType returns the media type of a format, or application/octet-stream if the format is
+// unknown.
 func ContentType(format string) string {
 	if t := contentTypes[format]; t != "" {
 		return t
