@@ -118,7 +118,7 @@ const (
 type vendorError struct {
 	message, code, kind, param string
 	number                     int           // a status, if there is one
-	wait                       time.Duration // Google's, of a RetryInfo; 0 for none
+	wait                       time.Duration // Google's, of a RetryInfo; may be 0
 }
 
 // read reads an error object or the document around it. A document may have its error as a
@@ -192,8 +192,8 @@ func (e *vendorError) operatorFault() (fatal, ambiguous bool) {
 	return ambiguous, ambiguous
 }
 
-// unpaid are texts, in lower case, by which alone Anthropic's errors about an account that
-// cannot be used differ from those about a bad request.
+// unpaid are phrases, in lower case. Only they tell Anthropic's errors about an unusable
+// account from those about a bad request.
 var unpaid = []string{"credit balance", "you have reached your specified api usage limits", "this organization has been disabled"}
 
 // status is the status that the error means; 0 if it does not say. A code says more than a

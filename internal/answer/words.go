@@ -26,7 +26,7 @@ func Words(body []byte) string {
 	return bounded(string(body))
 }
 
-// words is the message of an error object; empty if it has none.
+// words returns the message of an error object; empty if it has none.
 func words(o *rawjson.Object) string {
 	for _, name := range [...]string{"message", "msg", "error_msg", "status_msg", "error_message", "error_description", "detail", "error", "errors"} {
 		if text := textOf(o.Raw(name)); text != "" {
@@ -36,8 +36,8 @@ func words(o *rawjson.Object) string {
 	return ""
 }
 
-// textOf is a message: a string, the message of an object, or those of a list. A list without
-// messages says what is wrong with which field, and is given as it is.
+// textOf returns a message: a string, the message of an object, or those of a list. A list
+// without messages says what is wrong with which field, and is returned as it is.
 func textOf(raw []byte) string {
 	if text, ok := rawjson.String(raw); ok || rawjson.IsNull(raw) {
 		return text

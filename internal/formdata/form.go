@@ -52,10 +52,9 @@ const boundaryLetters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRS
 // Options say where the parts of a form are kept. The zero value is the system's
 // directory for temporary files, without a quota.
 type Options struct {
-	// Dir is where the temporary file is made that holds what is above 1 MiB in
-	// all; empty means os.TempDir. Where the system allows it, the file has no
-	// name from the start, so that nothing of it is left whatever becomes of the
-	// process.
+	// Dir is where the temporary file is made that holds everything above 1 MiB; empty means
+	// os.TempDir. If the system allows it, the file never has a name, so that nothing is left of
+	// it, however the process ends.
 	Dir string
 	// Quota bounds what many forms take on disk together; nil bounds nothing.
 	Quota *Quota
@@ -147,8 +146,8 @@ func readPart(part *multipart.Part, s *spool, kept *bufio.Writer) (p upstream.Pa
 // readAhead is how much mime/multipart reads of what follows the headers, at most.
 const readAhead = 8 << 10
 
-// source is the body of a form. It bounds the headers of a part, of which
-// mime/multipart takes megabytes.
+// source is the body of a form. It bounds the headers of a part: mime/multipart would take
+// megabytes.
 type source struct {
 	body io.Reader
 	err  error // of body, but for its end

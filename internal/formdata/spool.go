@@ -12,14 +12,14 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/quota"
 )
 
-// Quota bounds what many forms take on disk together, of which one owner leaves
-// something for the others ([quota.Fair]). It is safe for concurrent use.
+// Quota bounds what all forms take on disk together. One owner leaves something for the others
+// ([quota.Fair]). It is safe for concurrent use.
 type Quota struct {
 	most  int64
 	taken quota.Fair
 }
 
-// NewQuota makes a quota of so many bytes.
+// NewQuota makes a quota of most bytes.
 func NewQuota(most int64) *Quota { return &Quota{most: most} }
 
 // take reports whether the owner may use n more bytes; n below 0 gives some back.

@@ -1,5 +1,5 @@
-// Package netguard refuses addresses that are not public: those that lead to this
-// machine or network (docs/reference/faults.md, row 33).
+// Package netguard refuses addresses that are not public: those that lead to this machine or
+// its network (docs/reference/faults.md, row 33).
 package netguard
 
 import (

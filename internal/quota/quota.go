@@ -10,8 +10,8 @@ import (
 // concurrent use.
 type Count struct{ used atomic.Int64 }
 
-// Take counts n more, unless that would make more than most. What is refused is
-// not counted for a moment either, so that it takes nothing from what fits.
+// Take counts n more, unless that would exceed most. A refused n is never counted, not even
+// for a moment, so it takes nothing from what fits.
 func (c *Count) Take(n, most int64) bool {
 	for {
 		used := c.used.Load()
@@ -40,7 +40,7 @@ type Fair struct {
 	owners map[string]int64 // those that have something
 }
 
-// Take counts n more for an owner, unless [Fair.Fits] says no.
+// Take counts n more for an owner, if [Fair.Fits] allows it.
 func (f *Fair) Take(owner string, n, most int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// Quota is the limits of a key or an account, and what is used of them. A limit of 0
-// is none.
+// Quota is the limits of a key or an account, and what is used of them. A limit of 0 means no
+// limit.
 type Quota struct {
 	Whose string // "key" or "account", for the message
 
@@ -97,8 +97,8 @@ func (w *Window) narrow(limit, used int64, left time.Duration) {
 	}
 }
 
-// Add adds two counts of which b is not negative. It stays within [0, MaxInt64]: a count
-// too large to hold is as good as the largest.
+// Add adds two counts; b must not be negative. The sum stays within [0, MaxInt64]: a count too
+// large to hold is as good as the largest.
 func Add(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

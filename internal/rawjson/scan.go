@@ -85,8 +85,8 @@ func plainEnd(src []byte, at int) int {
 	return at
 }
 
-// specialEnd is where the escape, or what is not ASCII, ends that begins at an offset; -1
-// if it is neither, or wrong.
+// specialEnd returns where the escape or the non-ASCII character ends that begins at an
+// offset; -1 if there is neither, or if it is invalid.
 func specialEnd(src []byte, at int) int {
 	switch c := src[at]; {
 	case c >= utf8.RuneSelf:
@@ -123,8 +123,8 @@ func runesEnd(src []byte, at int) int {
 // escapes are the letters that a backslash may stand before, but u.
 var escapes = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
 
-// escapeLength is how long the escape is that begins rest, both halves of a character
-// that has two included; 0 if it is none.
+// escapeLength returns the length of the escape that begins rest, both halves of a surrogate
+// pair included; 0 if it is not one.
 func escapeLength(rest []byte) int {
 	if len(rest) < len(`\n`) {
 		return 0
@@ -165,7 +165,8 @@ func escapedUnit(rest []byte) (unit rune) {
 	return unit
 }
 
-// numberEnd is where the JSON number ends that begins at an offset; -1 if it is none.
+// numberEnd returns where the JSON number ends that begins at an offset; -1 if there is no
+// number.
 func numberEnd(src []byte, at int) int {
 	if src[at] == '-' {
 		at++

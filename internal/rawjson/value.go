@@ -56,8 +56,8 @@ func Quote(dst []byte, s string) []byte {
 	return dst
 }
 
-// Encoded is a value as JSON; null if it cannot be written, which only happens where a part of
-// it that is to be JSON already is none.
+// Encoded returns a value as JSON. It returns null if the value cannot be written, which
+// happens only if a part of it that must be JSON is not.
 func Encoded(v any) []byte {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -66,8 +66,8 @@ func Encoded(v any) []byte {
 	return raw
 }
 
-// TextOrList decodes what is a list, or one string in its place: the one element that ofText
-// makes of it. Null has none.
+// TextOrList decodes a list, or one string in its place: the one element that ofText makes of
+// it. Null gives no elements.
 func TextOrList[T any](raw []byte, ofText func(string) T, options ...json.Options) ([]T, error) {
 	if IsNull(raw) {
 		return nil, nil
@@ -123,8 +123,8 @@ func EachUntil(raw []byte, visit func(i int, at Span) bool) (count int) {
 
 var errEnded = errors.New("the walk was ended")
 
-// Within fails with a *SyntaxError if a document holds more than the bounds say.
-// What is not JSON is for its reader to refuse, and is within them.
+// Within fails with a *SyntaxError if a document exceeds the bounds. A document that is not
+// JSON is within them: its reader refuses it.
 func Within(raw []byte, bounds Bounds) error {
 	r := NewReader(raw)
 	defer r.Close()
@@ -147,7 +147,7 @@ func AppendArray(dst []byte, elements [][]byte) []byte {
 	return append(dst, ']')
 }
 
-// Elements are those that [Each] visits; none if raw is no array.
+// Elements returns the elements that [Each] visits; none if raw is not an array.
 func Elements(raw []byte) (all [][]byte) {
 	Each(raw, func(_ int, at Span) { all = append(all, at.Of(raw)) })
 	return all

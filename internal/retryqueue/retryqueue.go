@@ -104,8 +104,8 @@ func (q *Queue[T]) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Drain tries each item once more, without waits, for so long at the most: it is for a
-// shutdown, after Run, whose ctx it takes.
+// Drain tries each item once more, without waits, for at most most. It is for a shutdown,
+// after Run, whose ctx it takes.
 func (q *Queue[T]) Drain(ctx context.Context, most time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
 	defer cancel()
@@ -159,8 +159,8 @@ func (q *Queue[T]) runKey(ctx context.Context, key string, slots chan struct{}) 
 	}
 }
 
-// tryFirst tries the first item of a key. One that fails goes to the end, so that
-// it does not stop the others of its key.
+// tryFirst tries the first item of a key. A failed item goes to the end, so that it does not
+// stop the others of its key.
 func (q *Queue[T]) tryFirst(ctx context.Context, key string) (failed, more bool) {
 	q.mu.Lock()
 	first := q.keys[key][0]

@@ -55,7 +55,7 @@ var billed = []string{
 	"model", "n", "max_tokens", "max_completion_tokens", "stream", "duration", "resolution",
 	"aspect_ratio", "frames", "draft", "generate_audio", "size", "quality", "input", "parameters",
 	"audio",
-	// texts
+	// text
 	"messages", "system", "prompt", "content", "instructions", "negative_prompt", "tools",
 	"functions", "response_format", "output_config", "json_schema", "schema", "format",
 	// how much is made, and of what
@@ -69,13 +69,13 @@ var billed = []string{
 	"camera_fixed", "watermark", "return_last_frame", "safety_identifier", "priority", "prompt_extend", "shot_type",
 }
 
-// billedOfItems are those that only conversations of items have.
+// billedOfItems are the members that only conversations of items have.
 var billedOfItems = []string{
 	"max_output_tokens", "text", "verbosity", "previous_response_id", "conversation", "store", "include", "top_logprobs",
 	"truncation", "prompt_cache_key", "max_tool_calls", "context_management", "moderation",
 }
 
-// billedOfDocuments are those that only requests to rank documents have.
+// billedOfDocuments are the members that only requests to rank documents have.
 var billedOfDocuments = []string{
 	"query", "documents", "texts", "top_n", "rank_fields", "return_documents", "return_text", "raw_scores",
 	"max_tokens_per_doc", "max_chunks_per_doc", "truncation", "truncate",
@@ -139,9 +139,9 @@ type Row[R any] struct {
 	Then  func(r *R, value []byte) // what is done with a valid value besides; may be nil
 }
 
-// Read checks the members of a request's body in their order and copies those that obey
-// their rules into r. A null counts as absent. Of a typed request, whose fields r has
-// already, only the values that r keeps as JSON are copied.
+// Read checks the members of a request's body in their order and copies the valid ones into r.
+// A null counts as absent. For a typed request, whose fields r has already, it copies only the
+// values that r keeps as JSON.
 func (t Fields[R]) Read(r *R, o *rawjson.Object, p *Problem, typed bool) {
 	for i := range o.Members {
 		m := &o.Members[i]
@@ -175,7 +175,7 @@ func (t Fields[R]) ReadListed(r *R, o *rawjson.Object, p *Problem, typed bool) {
 	}
 }
 
-// take copies a value of the field into r, and does what else is done with it.
+// take copies a value into r and calls Then.
 func (f *Row[R]) take(r *R, raw []byte, typed bool) {
 	if f.Into != nil {
 		Set(f.Into(r), raw, typed)
@@ -185,9 +185,9 @@ func (f *Row[R]) take(r *R, raw []byte, typed bool) {
 	}
 }
 
-// Part checks an object's members against their table and decodes it into a field of the
-// view, unless one of them breaks its rule. What the field has already is a typed request's
-// and stays. What is no object is passed over.
+// Part checks an object's members against their table and decodes the object into a field of
+// the view, unless a member breaks its rule. A field that is set already is a typed request's
+// and stays. A value that is not an object is passed over.
 func Part[T any](p *Problem, name string, raw []byte, table Table, into **T) {
 	o, err := rawjson.Index(raw, nil, nil)
 	if err != nil || !p.AllObey(table, &o, name+".") || *into != nil {

@@ -42,8 +42,7 @@ func derive(root secret.String, purpose string) (key [32]byte) {
 }
 
 // Seal encrypts data for an account by AES-256-GCM with a random nonce. Each account and
-// purpose has a key of its own, so that what is sealed for one cannot be opened for
-// another.
+// purpose has its own key, so that data sealed for one cannot be opened for another.
 func (s *Secrets) Seal(purpose, account string, data []byte) []byte {
 	return aead(s.roots[0], purpose, account).Seal(nil, nil, data, nil)
 }

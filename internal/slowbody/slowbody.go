@@ -14,10 +14,9 @@ const Light = 64 << 10
 // whole is how many times the time-out of 64 KiB a whole body may take.
 const whole = 10
 
-// Body is a request body of which each 64 KiB move the connection's read
-// deadline, up to ten times its time-out in all. A client that sends a byte, or
-// just enough, now and then would otherwise hold its memory and its slot for good.
-// It is not safe for concurrent use.
+// Body is a request body. Each 64 KiB of it move the connection's read deadline, up to ten
+// times its time-out in all. Otherwise a client that sends a byte now and then would hold its
+// memory and its slot forever. It is not safe for concurrent use.
 type Body struct {
 	io.ReadCloser
 	writer  http.ResponseWriter // of the same connection
@@ -64,8 +63,8 @@ func (b *Body) extend(now time.Time) {
 	b.setDeadline(next)
 }
 
-// Done lets the connection be silent again. After an error the deadline stays,
-// so that what is left of the body is not waited for either.
+// Done lets the connection be silent again. After an error the deadline stays, so that the
+// rest of the body is not waited for.
 func (b *Body) Done() { b.setDeadline(time.Time{}) }
 
 func (b *Body) setDeadline(at time.Time) {

@@ -154,7 +154,7 @@ func (r *Reader) Push(p []byte) {
 // with data that can be the beginning of something longer, which Next did not return.
 func (r *Reader) Cut() bool { return r.cut }
 
-// Ended reports whether the source has ended well, whatever of it was not read yet.
+// Ended reports whether the source has ended well, even if some of it was not read yet.
 func (r *Reader) Ended() bool { return r.err == io.EOF }
 
 // Await reads from the source until Next need not.
@@ -418,8 +418,8 @@ const (
 	maxNameLength = 64       // a longer event name is not kept
 )
 
-// pooledBuffer is what one stream leaves to the next: the buffer, and the event
-// names met so far, of which a stream has few and repeats them with every event.
+// pooledBuffer is what one stream leaves to the next: the buffer, and the event names so far.
+// A stream has few names and repeats them with every event.
 type pooledBuffer struct {
 	buf   []byte
 	names map[string]string
@@ -538,9 +538,9 @@ func (r *Reader) grow() {
 	r.pooled.buf = buf
 }
 
-// Decode yields what decode makes of the events of a source, which it closes at
-// the end of the loop, however that comes. An error, of the source as a
-// *fault.Error, comes last. An event of which decode makes nil is passed over.
+// Decode yields what decode makes of the events of a source. It closes the source at the end
+// of the loop, however that ends. An error of the source comes last, as a *fault.Error. An
+// event for which decode returns nil is passed over.
 func Decode[T any](source io.ReadCloser, decode func(e Event) (*T, error)) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
 		defer func() { _ = source.Close() }() // what was read is all there is

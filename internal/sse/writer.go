@@ -63,15 +63,14 @@ func nextLine(text []byte) (line, rest []byte, more bool) {
 	return line, rest, true
 }
 
-// outputs keep what streams were written into, for those that come later: a new one that
-// grows with its first events costs a fifth of a short stream (BenchmarkServe of package
-// server).
+// outputs keep the buffers of ended streams for later ones. A new buffer that grows with its
+// first events costs a fifth of a short stream (BenchmarkServe of package server).
 var outputs = sync.Pool{New: func() any { return new([]byte) }}
 
 // GetOutput returns an empty slice to append events to. Give it back with [PutOutput].
 func GetOutput() []byte { return *outputs.Get().(*[]byte) }
 
-// PutOutput gives back what nobody uses any more. An unusually large one is let go.
+// PutOutput gives back a buffer that is no longer used. It drops an unusually large one.
 func PutOutput(out []byte) {
 	const usual = 16 << 10
 	if cap(out) == 0 || cap(out) > usual {

@@ -12,9 +12,9 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// Quarters estimates the tokens of JSON text in quarters of a token, so that texts of a few
-// characters add up without rounding: an ASCII character is one quarter, four of them being a
-// token, and a character of any other script is four. [Tokens] makes tokens of them.
+// Quarters estimates the tokens of JSON text in quarters of a token, so that short texts add
+// up without rounding. An ASCII character is one quarter, so four of them are a token. A
+// character of any other script is four quarters. [Tokens] turns quarters into tokens.
 func Quarters(raw []byte) int64 {
 	var n int64
 	for i := 0; i < len(raw); i++ {
@@ -68,8 +68,8 @@ func StringQuarters(raw []byte) int64 {
 	return Quarters(raw[1 : len(raw)-1])
 }
 
-// ObjectQuarters is [Quarters] of the members of an object whose values are
-// strings, arrays or objects, but for those called as in without.
+// ObjectQuarters is [Quarters] of an object's members whose values are strings, arrays or
+// objects, except those named in without.
 func ObjectQuarters(o *rawjson.Object, without []string) (quarters int64) {
 	for i := range o.Members {
 		m := &o.Members[i]
@@ -84,9 +84,9 @@ func ObjectQuarters(o *rawjson.Object, without []string) (quarters int64) {
 // Tokens rounds quarters up.
 func Tokens(quarters int64) int64 { return (quarters + 3) / 4 }
 
-// Media counts the inputs of a request that are not text, and what they take in
-// its body, which says nothing of their tokens: in bytes, and in the quarters
-// that [Quarters] counts of the same bytes. The zero Media has none.
+// Media counts the inputs of a request that are not text, and their size in its body, which
+// says nothing of their tokens: in bytes, and in the quarters that [Quarters] counts for the
+// same bytes. The zero Media has none.
 type Media struct {
 	Images, Files             int64
 	LinkedImages, LinkedFiles int64 // those of them that are not in the body: it only says where they are

@@ -123,8 +123,8 @@ type Member struct {
 	Inner []Member // of an object
 }
 
-// Read takes in one usage object and says which fields it counts. Null is
-// ignored; anything else that is no object is an anomaly, but for objects inside.
+// Read takes in one usage object and says which fields it counts. Null is ignored. Any other
+// value that is not an object is an anomaly, except inside the object.
 func (p *Report) Read(raw []byte, members []Member) (told [Fields]bool) {
 	if !p.read(raw, members, &told) {
 		p.Anomaly = true

@@ -63,9 +63,9 @@ type piece struct {
 
 	id     string               // of begun: the answer's, without the prefix of its wire; of call: the call's
 	name   string               // of call
-	custom bool                 // of call: the upstream calls a custom tool; its arguments are {"input":…} all the same
+	custom bool                 // of call: of a custom tool; its arguments are {"input":…} too
 	index  int64                // of call: which call it belongs to, by the upstream's count
-	size   int                  // of signed: bytes of the thought
+	size   int                  // of signed: bytes of the reasoning
 	reason string               // of finished: a word of chat's
 	usage  *conversation.Report // of begun and ended
 }
@@ -76,8 +76,8 @@ type pieceKind int
 const (
 	begun      pieceKind = iota // the answer has an id; of its usage only the prompt's side counts
 	thought                     // what the model thinks
-	signed                      // a thought is over, and text is its vendor's signature
-	redacted                    // a thought that only its vendor can read
+	signed                      // a block of reasoning ends, and text is its vendor's signature
+	redacted                    // reasoning that only its vendor can read
 	encrypted                   // a reasoning item is over, and text is its encrypted_content
 	wantedBack                  // text is what the vendor wants back of the message, or of the call that begins, sealed
 	said                        // what the model says
@@ -171,8 +171,8 @@ func (a *answerBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close ends the upstream's answer. What is reserved for a large event is given back, at
-// once or by the Read that goes on.
+// Close ends the upstream's answer. Memory that is reserved for a large event is given back at
+// once, or by a Read that still runs.
 func (a *answerBody) Close() error {
 	err := a.body.Close()
 	a.mu.Lock()
@@ -197,7 +197,7 @@ func (a *answerBody) releaseClosed() {
 	}
 }
 
-// fill translates the next event that makes anything, and those that came with it.
+// fill translates events up to the first that makes anything, and those that came with it.
 func (a *answerBody) fill() {
 	const batch = 32 << 10 // beyond which no further event is translated
 	if a.made.out == nil {

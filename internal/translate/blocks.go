@@ -42,7 +42,7 @@ type streamBlock struct {
 	item responseItem // what a response knows of it
 }
 
-// text takes a piece of text or of a thought, which is a JSON string.
+// text takes a piece of text or reasoning, which is a JSON string.
 func (w *blockSequencer) text(kind pieceKind, text []byte) error { return w.add(w.block(kind), text) }
 
 // block returns the last block, which may wait, if it is of the kind. Otherwise it adds a new
@@ -54,7 +54,7 @@ func (w *blockSequencer) block(kind pieceKind) *streamBlock {
 	return w.queue[len(w.queue)-1]
 }
 
-// lastKind is the kind of the last block that can go on; begun if there is none.
+// lastKind returns the kind of the last block if it can go on, otherwise begun.
 func (w *blockSequencer) lastKind() pieceKind {
 	if n := len(w.queue); n > 0 {
 		return w.queue[n-1].kind
@@ -90,9 +90,9 @@ func (w *blockSequencer) call(p *piece) error {
 	return w.add(s, p.text)
 }
 
-// findCall is the call that a piece belongs to; nil if it begins one. Most vendors
-// number their calls. Some number them all 0 and tell them apart by id; some give
-// neither, and each name begins a call, be it that of a call which is whole already.
+// findCall returns the call that a piece belongs to; nil if the piece begins one. Most vendors
+// number their calls. Some number them all 0 and tell them apart by id. Some give neither:
+// then each name begins a call, even the name of a complete call.
 func (w *blockSequencer) findCall(p *piece, arguments string) *streamBlock {
 	for i := len(w.calls) - 1; i >= 0; i-- {
 		s := w.calls[i]

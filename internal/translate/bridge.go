@@ -39,12 +39,12 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Options are what answers of the bridge's making need, and conversations that go on
-// after one. The zero Options seal no thoughts.
+// Options are what the bridge needs for its answers, and for conversations that continue one.
+// The zero Options seal no reasoning.
 type Options struct {
 	Now     func() time.Time           // dates answers; nil means time.Now
 	NewID   func(prefix string) string // makes the ids of responses; nil means random ones
-	Secrets *seal.Secrets              // seal the thoughts of a response for its caller
+	Secrets *seal.Secrets              // seal the reasoning of a response for its client
 
 	// MaxEvent is the most bytes of an upstream's event; 0 means sse.DefaultLimit. Memory
 	// returns the budget for large events of the call with that context; nil means no bound.
@@ -75,7 +75,7 @@ type bridge struct {
 type bridgedCall struct {
 	chat    *chatop.Request
 	dropped []string          // fields of the caller's that chat has no words for
-	thinks  bool              // the caller asks to see thoughts
+	thinks  bool              // the client asks to see reasoning
 	asking  []string          // the caller's fields that ask so, which are dropped where the upstream cannot be asked
 	fields  map[string]string // the caller's, by those of chat; nil where they are the same
 	keeper  *keeper           // of what the upstream's vendor wants back
@@ -87,7 +87,7 @@ type bridgedCall struct {
 
 // wire is one of the wires that conversations have.
 type wire struct {
-	standIns []upstream.Op // that can be spoken in its place, the first being the one that loses least
+	standIns []upstream.Op // operations that can stand in for it, the one that loses least first
 
 	// read puts a caller's call into chat's words.
 	read func(b *bridge, call *upstream.Call) (*bridgedCall, error)
@@ -238,8 +238,8 @@ func (b *bridge) responseCall(call *upstream.Call) (*bridgedCall, error) {
 	}, nil
 }
 
-// askingForThoughts are the fields by which a request for a response asks to see thoughts,
-// or to get them sealed; none if it wants the model not to think.
+// askingForThoughts returns the fields by which a request for a response asks to see
+// reasoning, or to get it sealed. It returns none if the model must not reason.
 func askingForThoughts(r *responses.Request) (fields []string) {
 	if o := r.Reasoning; o != nil {
 		switch {
@@ -269,7 +269,7 @@ func typed[P, R any](call *upstream.Call, parse func([]byte) (*P, error), view f
 	})
 }
 
-// toChat takes out what other wires need to take their thoughts back, and puts in what this
+// toChat removes what other wires need to take their reasoning back, and adds what this
 // upstream's vendor wants back.
 func toChat(v *bridgedCall, _ *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
 	body = v.chat.Prepared(0)
@@ -309,7 +309,7 @@ func toMessages(v *bridgedCall, call *upstream.Call) (body upstream.Body, view a
 	return body, r.Request, dropped, nil
 }
 
-// toResponses makes a request for a response, with thoughts where the caller wants to see any.
+// toResponses makes a request for a response, with reasoning if the client wants to see it.
 func toResponses(v *bridgedCall, call *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
 	r, dropped, err := chatToResponses(v.chat.Request, v.thinks, v.drops(call)...)
 	if err != nil {
@@ -378,8 +378,8 @@ func notSent(err error) error {
 	return err
 }
 
-// fullContext are how the messages begin, in lower case, with which Anthropic refuses what
-// is too long for the model: no code of its own says so
+// fullContext begin the messages, in lower case, with which Anthropic refuses a conversation
+// that is too long for the model. No code says so
 // (https://docs.anthropic.com/en/docs/build-with-claude/context-windows).
 var fullContext = []string{"prompt is too long", "input length and `max_tokens` exceed context limit"}
 

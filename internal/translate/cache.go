@@ -45,8 +45,8 @@ func marked(list []byte) bool {
 	})
 }
 
-// markLast is a list of objects with a breakpoint in the last one that is not an empty text,
-// at which the vendor refuses it.
+// markLast returns a list of objects with a breakpoint in the last one that is not an empty
+// text: the vendor refuses a breakpoint there.
 func markLast(list []byte) []byte {
 	elements := rawjson.Elements(list)
 	for i := len(elements) - 1; i >= 0; i-- {

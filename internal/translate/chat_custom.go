@@ -43,8 +43,8 @@ type chatFormat struct {
 	Extra jsontext.Value `json:",embed"`
 }
 
-// flat is the format as a response has it, which does not nest the grammar; nil if there
-// is none.
+// flat returns the format as a response has it, with the grammar not nested; nil if there is
+// no format.
 func (f *chatFormat) flat() jsontext.Value {
 	switch f.Type {
 	case "":
@@ -56,9 +56,9 @@ func (f *chatFormat) flat() jsontext.Value {
 	return append(rawjson.Quote([]byte(`{"type":`), f.Type), '}')
 }
 
-// customFunction is the function that stands for a custom tool. A grammar stands in the
-// description, whole: a model cannot keep to one that was cut. It is false for a format
-// that is not known.
+// customFunction returns the function that stands for a custom tool. Its description has the
+// whole grammar, since a model cannot keep to one that was cut. It returns false for an
+// unknown format.
 func customFunction(description, format, syntax, definition string) (f chat.Function, known bool) {
 	f = chat.Function{Description: description, Parameters: jsontext.Value(customSchema)}
 	switch format {
@@ -76,8 +76,8 @@ func customArguments(input string) []byte {
 	return append(rawjson.Quote([]byte(`{"input":`), input), '}')
 }
 
-// customNames are the names of the functions that stand for the custom tools of a chat
-// request; nil if it has none.
+// customNames returns the names of the functions that stand for the custom tools of a chat
+// request; nil if it has no such tools.
 func customNames(c *chat.Request) *toolNames {
 	if !bytes.Contains(c.Tools, []byte(`"custom"`)) { // as mostly
 		return nil
@@ -136,7 +136,7 @@ func (c *unwrappedCall) read(text []byte) []byte {
 	return c.input.text[from:]
 }
 
-// rest is what a call that is over has as its input instead of one that was not found.
+// rest returns the input of a finished call if none was found in its arguments.
 func (c *unwrappedCall) rest() []byte {
 	if c.input.closed || len(c.input.text) > 0 || len(c.arguments) == 0 {
 		return nil
@@ -180,7 +180,7 @@ func (w *chunkWriter) customPiece(dst []byte, p *piece) (delta []byte, ok bool) 
 	return dst, true
 }
 
-// customToolCall is a whole call of a custom tool, of which c has the arguments.
+// customToolCall returns a whole call of a custom tool. c has its arguments.
 func customToolCall(c *chat.ToolCall) chat.ToolCall {
 	var in unwrappedCall
 	in.read(rawjson.Quote(nil, c.Function.Arguments))

@@ -28,7 +28,7 @@ type chatReader struct {
 
 	pieces int                   // that were written
 	last   piece                 // of them
-	same   conversation.Template // of the last chunk that was one piece of text and nothing else
+	same   conversation.Template // of the last chunk that was only one piece of text
 	kind   pieceKind             // of it
 }
 
@@ -63,7 +63,7 @@ type candidate struct {
 	Logprobs     jsontext.Value `json:"logprobs"`
 }
 
-// first is the one candidate that was asked for; nil if there is none.
+// first returns the one candidate that was asked for; nil if the answer has none.
 func (c *chatAnswer) first() *candidate {
 	for i := range c.Choices {
 		if c.Choices[i].Index == 0 {
@@ -153,9 +153,8 @@ func decodeCompletion(data []byte, otherwise string) (*chatAnswer, error) {
 	return c, nil
 }
 
-// take passes on what a completion or a chunk says. The first chunk begins the answer
-// whatever it holds, so that the client gets a first byte as soon as the upstream
-// sent one.
+// take passes on what a completion or a chunk says. The first chunk begins the answer,
+// whatever it holds, so that the client gets a byte as soon as the upstream sent one.
 func (r *chatReader) take(c *chatAnswer, data []byte, whole bool) {
 	if !r.begun {
 		r.begun = true
@@ -280,7 +279,7 @@ func citations(annotations []byte) (list []byte) {
 	return list
 }
 
-// listOf is the elements of an array in one line; nil if it is none.
+// listOf returns the elements of an array in one line; nil if it is not an array.
 func listOf(array []byte) []byte {
 	if len(array) > len("[]") && array[0] == '[' {
 		line := oneLine(array)

@@ -93,8 +93,8 @@ func carriedTools[B, T any](m *fieldMapper[B], raw []byte, carry func(f *chatFun
 // either type.
 var toolChoices = map[string]string{"none": "none", "auto": "auto", "required": "any", "function": "tool", "custom": "tool"}
 
-// chatChoice reads tool_choice: its word, which is the type of a tool that is named. What
-// needs a tool is refused where there are none.
+// chatChoice reads tool_choice. It returns its word, which is the type of a named tool. It
+// refuses a choice that needs a tool if there are none.
 func chatChoice(raw []byte, hasTools bool) (word, name string, err error) {
 	word, ok := rawjson.String(raw)
 	if kind := rawjson.LookupString(raw, "type"); !ok && (kind == "function" || kind == "custom") {
@@ -144,8 +144,8 @@ type calledTool struct {
 	custom    bool
 }
 
-// toolCall checks a call of an assistant's message. taken says what its id must be, if it
-// is one that another call has.
+// toolCall checks a call of an assistant's message. If another call has its id, taken says
+// what the id must be.
 func (m *fieldMapper[B]) toolCall(c *chat.ToolCall, param, taken string) (called calledTool, err error) {
 	m.dropUnknown("messages.tool_calls.", c.Extra)
 	switch {
@@ -200,7 +200,7 @@ func hashedID(id string) string {
 	return "call_" + hex.EncodeToString(sum[:12])
 }
 
-// allowedPart refuses a part of a message that has none of the allowed types.
+// allowedPart refuses a part of a message whose type is not allowed.
 func allowedPart(m *chat.Message, p *chat.Part, allowed []string, param string) error {
 	if slices.Contains(allowed, p.Type) {
 		return nil

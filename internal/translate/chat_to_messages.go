@@ -104,10 +104,11 @@ type chatToMessagesBuilder struct {
 }
 
 // chatToMessages translates a chat completion request for an upstream that speaks only
-// Messages, as chatToMessagesFields says field by field. defaultMax is max_tokens where the
-// caller sets none, think the type of thinking to ask for, empty for none. dropped names the fields that could not be carried, each once and
-// without indexes. It fails with a 400 that names the field where leaving it out would
-// change what the caller asked for, unless drops has it.
+// Messages, as chatToMessagesFields says field by field. defaultMax is max_tokens if the
+// client sets none. think is the type of thinking to ask for; it may be empty. dropped names
+// the fields that could not be carried, each once and without indexes. It fails with a 400
+// that names the field if leaving it out would change what the client asked for, unless drops
+// has it.
 func chatToMessages(c *chat.Request, defaultMax int64, think string, drops ...string) (r *messagesop.Request, dropped []string, err error) {
 	if c, err = withBody(c); err != nil {
 		return nil, nil, err
@@ -200,7 +201,7 @@ func (b *chatToMessagesBuilder) serviceTier(raw []byte) error {
 	return nil
 }
 
-// leastBudget is the smallest budget of thoughts that the upstream takes.
+// leastBudget is the smallest budget of thinking that the upstream takes.
 const leastBudget = 1024
 
 func (b *chatToMessagesBuilder) thinking(raw []byte) error {
@@ -293,7 +294,7 @@ func (b *chatToMessagesBuilder) tools(raw []byte) (err error) {
 	return err
 }
 
-// toolChoice carries tool_choice. Where there are no tools the upstream takes none.
+// toolChoice carries tool_choice. Without tools the upstream takes none.
 func (b *chatToMessagesBuilder) toolChoice(raw []byte) error {
 	word, name, err := chatChoice(raw, b.r.Tools != nil)
 	if err != nil || b.r.Tools == nil {
@@ -414,7 +415,7 @@ func (b *chatToMessagesBuilder) add(role string, i int, results, blocks []messag
 	last.blocks = append(last.blocks, blocks...)
 }
 
-// thoughts are the message's, if they are as the upstream signed them.
+// thoughts returns the message's reasoning, if it is still as the upstream signed it.
 func (b *chatToMessagesBuilder) thoughts(m *chat.Message) []messages.Block {
 	blocks, ok := thinkingBlocks(m.ReasoningContent, rawjson.LookupString(m.Extra, reasoningSignature))
 	if !ok {
@@ -598,7 +599,7 @@ func (b *chatToMessagesBuilder) document(p *chat.Part, param string) (messages.B
 	return messages.Block{Type: "document", Title: file.Name, Source: source}, nil
 }
 
-// dataURL takes a base64 data URL apart; false if it is none.
+// dataURL takes a base64 data URL apart; false if it is not one.
 func dataURL(s string) (kind, data string, ok bool) {
 	const scheme = "data:"
 	if len(s) < len(scheme) || !strings.EqualFold(s[:len(scheme)], scheme) {

@@ -92,14 +92,14 @@ type chatToResponsesBuilder struct {
 	items  []responses.Item
 	own    []rawjson.Edit  // of fields that a request has no member for
 	calls  map[string]bool // ids of the calls until now: true where the output is still to come
-	custom map[string]bool // likewise: true where the tool is custom
+	custom map[string]bool // the same: true if the tool is custom
 }
 
 // chatToResponses translates a chat completion request for an upstream that speaks only
-// Responses, as chatToResponsesFields says field by field. thinks says that the caller wants
-// to see thoughts. dropped names the fields that could not be carried, each once and
-// without indexes. It fails with a 400 that names the field where leaving it out would
-// change what the caller asked for, unless drops has it.
+// Responses, as chatToResponsesFields says field by field. thinks says that the client wants
+// to see reasoning. dropped names the fields that could not be carried, each once and without
+// indexes. It fails with a 400 that names the field if leaving it out would change what the
+// client asked for, unless drops has it.
 func chatToResponses(c *chat.Request, thinks bool, drops ...string) (r *responsesop.Request, dropped []string, err error) {
 	if c, err = withBody(c); err != nil {
 		return nil, nil, err
@@ -234,7 +234,7 @@ func (b *chatToResponsesBuilder) tools(raw []byte) (err error) {
 	return err
 }
 
-// toolChoice carries tool_choice. Where there are no tools the upstream takes none.
+// toolChoice carries tool_choice. Without tools the upstream takes none.
 func (b *chatToResponsesBuilder) toolChoice(raw []byte) error {
 	word, name, err := chatChoice(raw, b.r.Tools != nil)
 	switch {
@@ -255,7 +255,7 @@ func (b *chatToResponsesBuilder) parallelCalls(raw []byte) error {
 	return nil
 }
 
-// sameText is the carry of a string that both wires have; anything else is dropped.
+// sameText carries a string that both wires have. Any other value is dropped.
 func sameText(to func(b *chatToResponsesBuilder) *string) func(*chatToResponsesBuilder, []byte) error {
 	return func(b *chatToResponsesBuilder, raw []byte) error {
 		s, ok := rawjson.String(raw)
@@ -384,7 +384,7 @@ var partTypes = map[string][]string{
 	"assistant": {"text", "refusal"},
 }
 
-// content is a message's content; null if it has none.
+// content returns a message's content; null if it is empty.
 func (b *chatToResponsesBuilder) content(m *chat.Message, param string) (responses.Content, error) {
 	refused := rawjson.LookupString(m.Extra, "refusal")
 	if _, isText := rawjson.String(m.Content); (isText || rawjson.IsNull(m.Content)) && refused == "" {

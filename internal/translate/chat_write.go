@@ -33,7 +33,7 @@ func completionHead(dst []byte, object, id, model string, created int64) []byte 
 	return append(rawjson.Quote(dst, model), `,"choices":[`...)
 }
 
-// The members of a delta that are texts.
+// The members of a delta that are text.
 var textMembers = map[pieceKind]string{
 	said:      `"content":`,
 	declined:  `"refusal":`,
@@ -83,8 +83,8 @@ func (w *chunkWriter) write(p piece) {
 	w.chunk(delta, &p)
 }
 
-// chunk writes a chunk with a delta. The last one of those of a piece that ends the answer
-// has none, and the reason.
+// chunk writes a chunk with a delta. The last chunk of an answer has an empty delta and the
+// reason.
 func (w *chunkWriter) chunk(delta []byte, p *piece) {
 	w.out = append(append(w.out, w.head...), `{"index":0,"delta":{`...)
 	w.out = append(append(w.out, delta...), `},"finish_reason":`...)

@@ -63,7 +63,7 @@ func disjoint(p *conversation.Report) *conversation.Report {
 // count is a member of a usage object: a number, or an object of counts.
 type count struct {
 	name  string
-	known bool // what is not is left out: a 0 would be taken for a count and charged as such
+	known bool // an unknown count is left out: a 0 would be taken for a count and charged as such
 	n     int64
 	inner []count
 }

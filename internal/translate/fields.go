@@ -24,9 +24,8 @@ const (
 	handled = "settled" // has its effect without reaching the upstream
 )
 
-// field is a row of a table: what becomes of one field of a request. The tests print
-// the rows into testdata/*_fates.golden, to which docs/guides/messages.md links, and each
-// row has a test.
+// field is a row of a table: what becomes of one field of a request. The tests print the rows
+// into testdata/*_fates.golden, to which docs/guides/messages.md links. Each row has a test.
 type field[B any] struct {
 	name   string // dotted, without indexes
 	action string
@@ -34,9 +33,9 @@ type field[B any] struct {
 	chat   string // its name in chat, by which a channel may drop it too; empty for the same
 	noop   string // a value that asks for nothing, and whose loss is not reported
 
-	// carry carries a top-level field that is not null into the request that b builds;
-	// nil if there is nothing to do. It fails with errDropped if the value cannot be
-	// carried and is a hint, and with a 400 if the answer would mean something else.
+	// carry carries a top-level field that is not null into the request that b builds. It is nil
+	// if there is nothing to do. It fails with errDropped if the value is a hint that cannot be
+	// carried, and with a 400 if the answer would mean something else.
 	carry func(b B, raw []byte) error
 }
 
@@ -52,8 +51,8 @@ func (f *field[B]) isNoop(raw []byte) bool {
 	return f.noop != "" && string(raw) == f.noop
 }
 
-// fieldMapper reads one request by its table, and gathers what is dropped. A field
-// that has no row is dropped.
+// fieldMapper reads one request by its table and gathers what is dropped. A field without a
+// row is dropped.
 type fieldMapper[B any] struct {
 	fields  []field[B]
 	dropped dropped.Fields
@@ -90,7 +89,7 @@ func (m *fieldMapper[B]) mayDrop(f *field[B]) bool {
 	return f.name != "n" && (slices.Contains(m.drops, f.name) || f.chat != "" && slices.Contains(m.drops, f.chat))
 }
 
-// find is the row of a field; nil if there is none.
+// find returns the row of a field, or nil.
 func (m *fieldMapper[B]) find(name string) *field[B] {
 	for i := range m.fields {
 		if m.fields[i].name == name {
@@ -105,7 +104,7 @@ func (m *fieldMapper[B]) find(name string) *field[B] {
 func (m *fieldMapper[B]) dropUnmapped(path string, members iter.Seq2[string, []byte]) {
 	for name, raw := range members {
 		f := m.find(path + name)
-		if strings.Contains(name, ".") { // what looks like the row of a part is none
+		if strings.Contains(name, ".") { // a name with a point is not the row of a part
 			f = nil
 		}
 		switch {

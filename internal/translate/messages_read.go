@@ -32,7 +32,7 @@ type openBlock struct {
 
 	wrote     bool   // of a call: a piece of its arguments was passed on
 	input     string // of a call: the arguments that came with its start, as JSON
-	size      int    // of a thought: bytes of text
+	size      int    // of reasoning: bytes of text
 	signature []byte // of reasoning; its encrypted text if it is redacted
 }
 
@@ -105,7 +105,7 @@ func (r *messageReader) whole(data []byte) error {
 	return nil
 }
 
-// member indexes a member of the event that is an object; false if it is none.
+// member indexes a member of the event; false if it is not an object.
 func (r *messageReader) member(name string) bool {
 	raw := r.object.Raw(name)
 	return len(raw) > 0 && raw[0] == '{' && rawjson.IndexInto(&r.inner, raw, nil, nil) == nil
@@ -196,8 +196,8 @@ func (r *messageReader) blockDelta() error {
 	return nil
 }
 
-// blockStop ends the open block, if there is one: a call has arguments at last, and a
-// thought is followed by what it takes to send it back.
+// blockStop ends the open block, if any. A call then has its arguments. Reasoning is followed
+// by what it takes to send it back.
 func (r *messageReader) blockStop() {
 	b := &r.block
 	switch {

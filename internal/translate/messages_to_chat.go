@@ -92,7 +92,7 @@ type messagesToChatBuilder struct {
 	functions []chat.Function // that the request offers
 
 	known []blockRow   // the blocks that can be read
-	at    string       // the one that is being read, for refusals: "messages[1].content[0]"
+	at    string       // the block that is being read, for refusals: "messages[1].content[0]"
 	turn  messageParts // the message that is being read
 	group turnGroup    // the messages of one role that stand together
 }
@@ -103,7 +103,7 @@ type messagesToChatBuilder struct {
 // absence is refused with a fault.InvalidRequest instead, unless drops has it.
 func messagesToChat(r *messages.Request, drops ...string) (c *chatop.Request, dropped []string, err error) {
 	body := r.Body
-	if !body.IsObject() { // typed: what has no field of its own is found in the JSON alone
+	if !body.IsObject() { // typed: members without a field are only in the JSON
 		encoded, err := messagesop.Encode(r)
 		if err != nil {
 			return nil, nil, err
@@ -235,8 +235,8 @@ func (b *messagesToChatBuilder) toolChoice([]byte) error {
 	return nil
 }
 
-// thinking drops what chat has no switch for: whether thoughts are shown is looked up
-// when the answer comes.
+// thinking drops what chat has no switch for. Whether reasoning is shown is looked up when the
+// answer comes.
 func (b *messagesToChatBuilder) thinking([]byte) error {
 	if th := b.r.Thinking; th != nil {
 		if th.BudgetTokens != 0 {
@@ -448,7 +448,7 @@ func (b *messagesToChatBuilder) carriedBlocks(place string) (types []string) {
 	return types
 }
 
-// dropHints drops what stands in a block beside its content.
+// dropHints drops what a block has besides its content.
 func (b *messagesToChatBuilder) dropHints(block *messages.Block) {
 	const path = "messages.content."
 	if !rawjson.IsNull(block.CacheControl) {

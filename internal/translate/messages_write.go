@@ -20,14 +20,14 @@ const messagePrefix = "msg_"
 
 // messageWriter makes a message: its events, or the whole of it.
 //
-// In a stream thoughts that the caller does not ask for pass as hidden events, which the
-// gateway's Tap takes out. In a whole message the arguments of a tool call that are no
-// JSON object, as those that max_tokens cut, become {"_raw": text}: the answer was paid
-// for, and a tool that checks its input tells the model.
+// In a stream, reasoning that the client does not ask for passes as hidden events, which the
+// gateway's Tap takes out. In a whole message, arguments of a tool call that are not a JSON
+// object, such as those that max_tokens cut, become {"_raw": text}: the answer was paid for,
+// and a tool that checks its input tells the model.
 type messageWriter struct {
 	written
 	model  string // as the client named it
-	thinks bool   // the client gets to see thoughts
+	thinks bool   // the client gets to see reasoning
 	whole  bool   // or events
 
 	id       string
@@ -35,7 +35,7 @@ type messageWriter struct {
 	declined bool
 	blocks   blockSequencer
 	count    int              // of blocks that are closed
-	content  []messages.Block // of a whole message, those that are closed
+	content  []messages.Block // the closed blocks of a whole message
 	scratch  []byte           // reused for every event
 }
 
@@ -80,7 +80,7 @@ const syntheticSignature = "gateway-reasoning"
 // delta of one does.
 type blockKind struct{ start, delta string }
 
-// blockKinds are those that hold what an answer says.
+// blockKinds are the kinds of blocks that hold what an answer says.
 var blockKinds = map[pieceKind]blockKind{
 	thought: {`{"type":"thinking","thinking":"","signature":""}`, `,"delta":{"type":"thinking_delta","thinking":"`},
 	said:    {`{"type":"text","text":""}`, `,"delta":{"type":"text_delta","text":"`},
@@ -166,8 +166,8 @@ func (w *messageWriter) sendText(s *streamBlock) {
 	s.text = s.text[:0]
 }
 
-// closeBlock ends a block of a stream, a thought with its signature, or adds it to the whole
-// message.
+// closeBlock ends a block of a stream, reasoning with its signature, or adds the block to the
+// whole message.
 func (w *messageWriter) closeBlock(s *streamBlock, _ bool) {
 	if w.whole {
 		w.content = append(w.content, w.wholeBlock(s))
@@ -180,7 +180,7 @@ func (w *messageWriter) closeBlock(s *streamBlock, _ bool) {
 	w.count++
 }
 
-// wholeBlock is a block of which all has come.
+// wholeBlock returns a block that has come whole.
 func (w *messageWriter) wholeBlock(s *streamBlock) messages.Block {
 	text, _ := rawjson.String(quotedText(s.text))
 	switch s.kind {
@@ -197,7 +197,8 @@ func (w *messageWriter) wholeBlock(s *streamBlock) messages.Block {
 	return messages.Block{Type: "text", Text: text}
 }
 
-// synthetic is the gateway's signature of a thought, with what an upstream encrypted of it.
+// synthetic returns the gateway's signature of reasoning, with what an upstream encrypted of
+// it.
 func synthetic(encrypted []byte) string {
 	if len(encrypted) == 0 {
 		return syntheticSignature
@@ -232,9 +233,9 @@ func (w *messageWriter) end(u *conversation.Report) {
 // answerInput returns the input of a call in an answer. The arguments may be cut.
 func answerInput(arguments string) jsontext.Value { return toolInput(arguments, "_raw") }
 
-// toolInput is a tool's input from the arguments as text: one JSON object without repeated
-// names. Of a name that is given twice the last value counts, as readers of JSON have it.
-// What is no object becomes one that has the text under the name otherwise.
+// toolInput returns a tool's input from the arguments as text: one JSON object without
+// repeated names. Of a repeated name the last value counts, as in most readers of JSON. A text
+// that is not an object becomes an object with the text under the name otherwise.
 func toolInput(arguments, otherwise string) jsontext.Value {
 	arguments = strings.TrimSpace(arguments)
 	input := jsontext.Value(arguments)

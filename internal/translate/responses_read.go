@@ -33,13 +33,13 @@ type responsesReader struct {
 
 // readItem is an item of the answer that has begun.
 type readItem struct {
-	call   int64      // of a call: which; else -1
+	call   int64      // the index of a call, or -1
 	custom bool       // it is a call of a custom tool
-	wrote  []readPart // of which something was passed on
+	wrote  []readPart // parts of which something was passed on
 	done   bool
 }
 
-// readPart names a part of an item of which there was a text.
+// readPart names a part of an item that had text.
 type readPart struct {
 	kind  string // the member of the event that counts it
 	index int64
@@ -281,7 +281,7 @@ var partKinds = map[string]struct {
 	"summary_text":   {thought, "text"},
 }
 
-// rest passes on those parts of an item of which nothing came before.
+// rest passes on the parts of an item of which nothing came before.
 func (r *responsesReader) rest(it *readItem, counted string, parts []byte) error {
 	for i, raw := range rawjson.Elements(parts) {
 		part := readPart{counted, int64(i)}

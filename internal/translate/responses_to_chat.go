@@ -137,7 +137,7 @@ type responsesToChatBuilder struct {
 	types   map[string]bool     // of all tools that are declared
 
 	turn    assistantTurn // that is being read
-	origins []string      // for each message of c: the item of which it was made
+	origins []string      // for each message of c: the item that it was made of
 }
 
 // responsesToChat translates a request for a response into one for a chat completion, as
@@ -147,7 +147,7 @@ type responsesToChatBuilder struct {
 // has it.
 func responsesToChat(r *responses.Request, open func(sealed string) (thoughts []byte, ok bool), drops ...string) (c *chatop.Request, names *toolNames, dropped []string, err error) {
 	body := r.Body
-	if !body.IsObject() { // typed: what has no field of its own is found in the JSON alone
+	if !body.IsObject() { // typed: members without a field are only in the JSON
 		encoded, err := responsesop.Encode(r)
 		if err != nil {
 			return nil, nil, nil, err
@@ -255,7 +255,7 @@ func (b *responsesToChatBuilder) reasoning([]byte) error {
 		return nil
 	}
 	b.dropUnknown("reasoning.", o.Extra)
-	if o.Effort == "" || o.Effort == "none" { // not all of chat has a word for none
+	if o.Effort == "" || o.Effort == "none" { // not every vendor of chat has a word for none
 		return nil
 	}
 	if ruleBroken(b.r.Model, &chat.Request{ReasoningEffort: o.Effort}, "reasoning_effort") != nil {
@@ -309,8 +309,8 @@ func (b *responsesToChatBuilder) format(f *responses.TextFormat) error {
 	return nil
 }
 
-// inWordsOfResponses is the refusal of the chat request, as one of the request of which
-// it was made.
+// inWordsOfResponses turns the refusal of the chat request into one of the request that it was
+// made of.
 func (b *responsesToChatBuilder) inWordsOfResponses(err error) error {
 	var f *fault.Error
 	if !errors.As(err, &f) {

@@ -16,8 +16,8 @@ import (
 	"github.com/tollhouse-ai/gateway/responses"
 )
 
-// itemRow says what becomes of an item of one type. One that is carried has one of the
-// three functions, or stands for nothing but its tools.
+// itemRow says what becomes of an item of one type. A row that is carried has one of the three
+// functions, or stands for its tools only.
 type itemRow struct {
 	item   string
 	action string
@@ -165,7 +165,7 @@ type assistantTurn struct {
 	texts    []string
 	refusals []string
 	thoughts strings.Builder
-	// signature is what the upstream gave to take its thoughts back.
+	// signature is what the upstream gave to take its reasoning back.
 	signature strings.Builder
 	calls     []chat.ToolCall
 	outputs   []*inputItem // of calls
@@ -509,7 +509,7 @@ func pictureOf(p *responses.Part, at string) (chat.Part, error) {
 	}
 	link := &chat.Link{URL: p.ImageURL}
 	detail := p.Detail
-	if detail == "original" { // of which chat knows nothing
+	if detail == "original" { // which chat does not have
 		detail = "high"
 	}
 	if detail != "" && detail != "auto" {
@@ -535,7 +535,7 @@ func audioOf(p *responses.Part, _ string) (chat.Part, error) {
 		return chat.Part{Type: "audio_url", AudioURL: &chat.Link{URL: p.AudioURL}}, nil
 	}
 	var sound []rawjson.Edit
-	for _, name := range []string{"data", "format"} { // what else it holds was not looked at
+	for _, name := range []string{"data", "format"} { // its other members were not checked
 		if raw := rawjson.Lookup(p.InputAudio, name); raw != nil {
 			sound = append(sound, rawjson.Set(name, raw))
 		}

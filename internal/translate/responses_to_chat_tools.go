@@ -24,8 +24,8 @@ type toolRow struct {
 	offer  func(b *responsesToChatBuilder, t *declaredTool) error
 }
 
-// responsesTools are the tools that are known. Any other is one that the vendor runs
-// itself: it is dropped and reported by its type.
+// responsesTools are the known tools. Any other tool is run by the vendor: it is dropped and
+// reported by its type.
 var responsesTools = []toolRow{
 	{"function", carried, "function", true, (*responsesToChatBuilder).offerFunction},
 	{"custom", carried, "function whose one argument is input; a grammar is a part of the description", true, (*responsesToChatBuilder).offerCustom},
@@ -46,8 +46,8 @@ type toolOffer struct {
 	f    chat.Function // without its name, as long as not all tools are known
 }
 
-// offerTools gathers the tools that the client runs: those of the request, and those
-// that its input adds. All of them have to be known before one gets its name in chat.
+// offerTools gathers the tools that the client runs: those of the request, and those that its
+// input adds. All of them must be known before one gets its name in chat.
 func (b *responsesToChatBuilder) offerTools() error {
 	b.types, b.choices = map[string]bool{}, map[toolName]string{}
 	if err := b.offerList(b.r.Tools, "tools", ""); err != nil {
@@ -121,7 +121,7 @@ func (b *responsesToChatBuilder) offerFunction(t *declaredTool) error {
 	return b.offerSchema(t, functionTool)
 }
 
-// offerSearch offers the tool that finds further tools, which has no name of its own.
+// offerSearch offers the tool that finds further tools. It has no name of its own.
 func (b *responsesToChatBuilder) offerSearch(t *declaredTool) error {
 	if t.Execution != "client" { // the vendor's is the default
 		b.drop("tools.", t.Type)
@@ -228,8 +228,8 @@ type choice struct {
 	Extra     jsontext.Value `json:",embed"`
 }
 
-// toolChoice carries tool_choice. Where there are no tools chat takes none, and a choice
-// that forces one cannot be kept.
+// toolChoice carries tool_choice. Without tools chat takes none, and a choice that forces a
+// tool cannot be kept.
 func (b *responsesToChatBuilder) toolChoice([]byte) error {
 	raw := b.r.ToolChoice
 	if rawjson.IsNull(raw) { // the gateway has left it out, with the tool that it names
@@ -277,7 +277,7 @@ func (b *responsesToChatBuilder) chosen(c *choice) (name string, ok bool) {
 	return name, ok
 }
 
-// allowTools cuts the tools to those that are allowed, since chat has no such choice.
+// allowTools cuts the tools to the allowed ones, since chat has no such choice.
 func (b *responsesToChatBuilder) allowTools(c *choice) error {
 	var list []choice
 	if err := decodeList(c.Tools, &list, "tool_choice.tools"); err != nil {
@@ -303,7 +303,7 @@ func (b *responsesToChatBuilder) allowTools(c *choice) error {
 	return b.chooseWord(c.Mode, "tool_choice.mode")
 }
 
-// parallelCalls carries parallel_tool_calls, of which chat's default is true.
+// parallelCalls carries parallel_tool_calls. Its default in chat is true.
 func (b *responsesToChatBuilder) parallelCalls([]byte) error {
 	if p := b.r.ParallelToolCalls; len(b.offers) > 0 && p != nil && !*p {
 		b.extra = append(b.extra, rawjson.Set("parallel_tool_calls", []byte("false")))
@@ -335,8 +335,8 @@ type toolName struct {
 	kind            toolKind
 }
 
-// toolNames are the names that the tools of one request have in chat, which knows only
-// functions and no namespaces. The zero value has none, and nil can be read.
+// toolNames are the names that the tools of one request have in chat, which has only functions
+// and no namespaces. The zero value has no names, and a nil one can be read.
 type toolNames struct {
 	chat      map[toolName]string
 	originals map[string]toolName // by the name in chat
@@ -353,8 +353,8 @@ func (n *toolNames) original(chatName string) (tool toolName, known bool) {
 	return toolName{name: chatName, kind: functionTool}, false
 }
 
-// add is the name of a tool in chat, which it gives the tool if that has none. The functions
-// outside of namespaces must be added before all other tools, since they keep their names.
+// add returns the name of a tool in chat, and gives the tool one if it has none. Add the
+// functions outside of namespaces before all other tools, since they keep their names.
 func (n *toolNames) add(tool toolName) (chatName string) {
 	if name, has := n.chat[tool]; has {
 		return name

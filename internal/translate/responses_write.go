@@ -18,14 +18,15 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// responseWriter makes a response: its events, or the whole of it, which the last event
-// has. Each item is opened by its first content and is closed before the next one.
-// Completeness is the last event, to which the gateway's Tap adds [DONE].
+// responseWriter makes a response: its events, or the whole of it, which the last event has.
+// The first content of an item opens it, and it is closed before the next one. The last event
+// marks the response as complete; the gateway's Tap adds [DONE].
 type responseWriter struct {
 	written
 	request *responses.Request
 	names   *toolNames // of the request's tools
-	// seal encrypts thoughts for the caller to send back; nil if it must not get them so.
+	// seal encrypts reasoning for the client to send back. It is nil if the client must not get
+	// it.
 	seal    func(thoughts []byte) string
 	id      string           // "resp_…"
 	created int64            // Unix seconds
@@ -34,7 +35,7 @@ type responseWriter struct {
 
 	head, tail []byte // of the response's object: what stands before and after what changes
 	asText     *partForm
-	sealing    bool // the caller asks for sealed thoughts, and can have them
+	sealing    bool // the client asks for sealed reasoning, and may have it
 
 	blocks        blockSequencer
 	unsent        *streamBlock // has text that no event has sent yet; nil if there is none
@@ -105,14 +106,13 @@ func (w *responseWriter) flush() {
 	}
 }
 
-// flow takes a piece of a thought or a refusal.
+// flow takes a piece of reasoning or of a refusal.
 func (w *responseWriter) flow(kind pieceKind, text []byte) {
 	w.blank, w.blankLogprobs = nil, nil
 	w.err = w.blocks.text(kind, text)
 }
 
-// said takes a piece of text. White space opens no item: many vendors send some beside
-// calls.
+// said takes a piece of text. White space opens no item: many vendors send some before calls.
 func (w *responseWriter) said(p *piece) {
 	if w.blocks.lastKind() != said {
 		text := p.text[1 : len(p.text)-1]
@@ -202,8 +202,8 @@ func (w *responseWriter) end(u *conversation.Report) {
 	w.endEvent()
 }
 
-// appendResponse appends the response's object. u is nil before its end; a usage of
-// which one side was not reported is left to the gateway, since clients want both.
+// appendResponse appends the response's object. u is nil before its end. A usage that lacks
+// one side is left to the gateway, since clients want both.
 func (w *responseWriter) appendResponse(dst []byte, status, reason string, u *conversation.Report) []byte {
 	dst = append(append(dst, w.head...), status...)
 	dst = append(dst, `","completed_at":`...)
@@ -227,8 +227,8 @@ func (w *responseWriter) appendResponse(dst []byte, status, reason string, u *co
 	return append(dst, w.tail...)
 }
 
-// echo makes the parts of the response that do not change: the request's members as it
-// has them. What is larger than the bound is not repeated, since all must fit in an event.
+// echo makes the parts of the response that do not change: the request's members. A member
+// larger than the bound is not repeated, since everything must fit in one event.
 func (w *responseWriter) echo() {
 	const most = 1 << 20
 	w.head = rawjson.Quote([]byte(`{"id":`), w.id)
@@ -302,7 +302,7 @@ func oneLine(raw []byte) []byte {
 	return raw
 }
 
-// event begins an event, to which members are appended until endEvent.
+// event begins an event; members are appended to it until endEvent.
 func (w *responseWriter) event(name string) {
 	w.out = append(append(w.out, "event: "...), name...)
 	w.out = append(append(w.out, "\ndata: {\"type\":\""...), name...)

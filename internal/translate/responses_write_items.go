@@ -26,7 +26,7 @@ type responseItem struct {
 	logprobsSent  int
 	citations     [][]byte
 	citationsSent int
-	signature     []byte // of a thought: see reasoningSignature
+	signature     []byte // of reasoning: see reasoningSignature
 	wanted        bool   // there is something in it without which the vendor refuses the next turn
 	tool          toolName
 	callID        string
@@ -210,8 +210,8 @@ func appendPart(dst []byte, f *partForm, text []byte, item *responseItem) []byte
 	return dst
 }
 
-// appendSealed appends the thought as the caller sends it back, with what the vendor
-// needs to take it; null if that is larger than what callers should have to carry.
+// appendSealed appends the reasoning as the client sends it back, with what the vendor needs
+// to take it. It appends null if that is too large for a client to carry.
 func (w *responseWriter) appendSealed(dst []byte, s *streamBlock) []byte {
 	const most = 64 << 10
 	thoughts := rawjson.Quote([]byte(`{"model":`), w.request.Model)
@@ -340,9 +340,9 @@ func (w *responseWriter) closeBlock(s *streamBlock, end bool) {
 	w.itemEvent("response.output_item.done", s, status, true)
 }
 
-// callStatus is the status of a call that is over; empty if it was cut. Arguments that
-// are no JSON although the model wrote them to the end are for the tool to refuse. An
-// empty object may stand for those that were cut before they began.
+// callStatus returns the status of a finished call; empty if it was cut. Arguments that the
+// model wrote to their end and that are not JSON are for the tool to refuse. An empty object
+// may stand for arguments that were cut before they began.
 func (w *responseWriter) callStatus(s *streamBlock, end bool) string {
 	text, _ := rawjson.String(quotedText(s.text))
 	text = strings.TrimSpace(text)

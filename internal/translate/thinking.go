@@ -23,7 +23,7 @@ import (
 // wrote is never sent to one of another.
 const reasoningSignature = "reasoning_signature"
 
-// appendSigned appends the piece of the thought that p ends, or that p is.
+// appendSigned appends the piece of reasoning that p ends, or that p is.
 func appendSigned(dst []byte, p *piece) []byte {
 	value, _ := rawjson.String(p.text)
 	switch p.kind {
@@ -66,8 +66,8 @@ func thinkingBlocks(text, pieces string) (blocks []messages.Block, ok bool) {
 	return blocks, true
 }
 
-// encryptedThoughts are the reasoning items of a message's reasoning_signature; false
-// if there is anything else in it.
+// encryptedThoughts returns the reasoning items of a message's reasoning_signature; false if
+// it has anything else.
 func encryptedThoughts(pieces string) (blobs []string, ok bool) {
 	for pieces != "" {
 		kind, _, value, rest, ok := cutPiece(pieces)
@@ -82,8 +82,8 @@ func encryptedThoughts(pieces string) (blobs []string, ok bool) {
 	return blobs, true
 }
 
-// cutPiece takes a piece off a reasoningSignature, which is not empty. size is that of the
-// text of a thought.
+// cutPiece takes a piece off a reasoningSignature, which is not empty. size is the length of
+// its text.
 func cutPiece(pieces string) (kind byte, size int, value, rest string, ok bool) {
 	kind, rest = pieces[0], pieces[1:]
 	if kind == 't' {
@@ -165,8 +165,8 @@ func without(call *upstream.Call, list, mark string, edit func(element []byte) [
 	return &stripped
 }
 
-// editElements is a JSON array with what edit makes of those of its elements that have
-// the mark in them, nil if there is none; false if edit changes none.
+// editElements applies edit to the elements of a JSON array that contain mark, and removes an
+// element if edit returns nil. It returns false if nothing changed.
 func editElements(array []byte, mark string, edit func(element []byte) []byte) (out []byte, changed bool) {
 	if len(array) == 0 || array[0] != '[' || !bytes.Contains(array, []byte(mark)) {
 		return nil, false

@@ -69,7 +69,7 @@ func (k *keeper) seal(w wanted) []byte {
 	return rawjson.Quote(nil, k.secrets.SealText(wantedPrefix, wantedPurpose, k.account, rawjson.Encoded(w)))
 }
 
-// open is what was sealed for this account and this vendor; false for anything else.
+// open opens what was sealed for this account and this vendor; false for anything else.
 func (k *keeper) open(sealed string) (w wanted, ok bool) {
 	if k == nil {
 		return w, false
@@ -153,8 +153,8 @@ func (r *wantedReader) ofMessage() []byte {
 	return r.keeper.seal(wanted{Members: rawjson.Apply([]byte("{}"), members...)})
 }
 
-// ofCall is the same of a call, or of a piece of one, with these members beside those that
-// are translated.
+// ofCall does the same for a call or a piece of one. members are its members besides those
+// that are translated.
 func (r *wantedReader) ofCall(id, name string, members []byte) []byte {
 	if r.keeper == nil {
 		return nil

@@ -41,8 +41,8 @@ type Options struct {
 	Now  func() time.Time // time.Now if nil; certificates are checked by it
 }
 
-// Client posts events. It is safe for concurrent use and needs no closing: each
-// attempt opens a connection of its own, so that each address is checked.
+// Client posts events. It is safe for concurrent use and needs no closing: each attempt opens
+// a connection, so that each address is checked.
 type Client struct {
 	private bool
 	http    *http.Client
@@ -56,7 +56,7 @@ func NewClient(o Options) *Client {
 	}
 	return &Client{private: o.AllowPrivate, http: &http.Client{
 		Transport: &http.Transport{
-			Proxy:                  nil, // a proxy would look the name up again by itself
+			Proxy:                  nil, // a proxy would resolve the name again
 			DialContext:            dial,
 			DisableKeepAlives:      true,
 			DisableCompression:     true,
@@ -138,7 +138,7 @@ type Outcome string
 const (
 	Delivered Outcome = "delivered" // a 2xx answer
 	Gone      Outcome = "gone"      // a 410 answer: the receiver wants no more attempts
-	Retry     Outcome = "retry"     // anything else that went wrong
+	Retry     Outcome = "retry"     // any other failure
 	// Refused means that the address is not allowed. It is retried like any failure: the name
 	// may resolve to another address later.
 	Refused Outcome = "refused"

@@ -265,9 +265,9 @@ var delays = []time.Duration{
 	2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
 }
 
-// nextAttempt is the time of the next attempt after so many that failed, of a
-// delivery that is due since first; more is false after giveUpAfter. A wait is up to
-// a tenth shorter or longer than that of the table.
+// nextAttempt returns the time of the attempt after tries failures, of a delivery that is due
+// since first. more is false after giveUpAfter. A wait is up to a tenth shorter or longer than
+// in the table.
 func nextAttempt(tries int, first, now time.Time, random func(n int64) int64) (at time.Time, more bool) {
 	end := first.Add(giveUpAfter)
 	if !now.Before(end) {

@@ -19,7 +19,7 @@ type vendorError struct {
 	body          []byte // the document, if it has the form of the public wire
 }
 
-// parseError reads an error body; false if it is none.
+// parseError reads an error body; false if it is not one.
 func parseError(data []byte) (v vendorError, ok bool) {
 	outer, err := rawjson.Index(data, nil, nil)
 	if err != nil {

@@ -33,8 +33,8 @@ func New(o upstream.DriverOptions) (upstream.Driver, error) {
 	return &driver{client}, nil
 }
 
-// Do makes one call, once: whatever fails is for the Router to repeat. The Reply
-// streams from the vendor until its body is closed.
+// Do makes one call, once; a Router decides whether to repeat it. The Reply streams from the
+// vendor until its body is closed.
 func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	to, err := d.URL(call.Op)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // refusal is the vendor's error object: {error: {code, message, param, type}}.
 type refusal struct{ code, message, param string }
 
-// parseRefusal reads an error body; false if it is none.
+// parseRefusal reads an error body; false if it is not one.
 func parseRefusal(data []byte) (r refusal, ok bool) {
 	o, err := rawjson.Index(data, nil, nil)
 	if err != nil {
@@ -99,8 +99,8 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	return e
 }
 
-// taskNotFound is the error of a poll: what is not found is the task, whatever the
-// vendor calls it.
+// taskNotFound returns the error of a poll. What is not found is the task, whatever the vendor
+// calls it.
 func taskNotFound(err error) error {
 	e := fault.From(err)
 	if e.HTTPStatus() != http.StatusNotFound || e.Code == fault.ModelNotFound {

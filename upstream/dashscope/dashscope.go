@@ -38,7 +38,7 @@ func New(o upstream.DriverOptions) (upstream.Driver, error) {
 	return &driver{client}, nil
 }
 
-// Do makes one call, once: whatever fails is for the Router to repeat.
+// Do makes one call, once; a Router decides whether to repeat it.
 func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	to, err := d.URL(call.Op)
 	if err != nil {
@@ -138,7 +138,7 @@ func joinTexts(blocks [][]byte) (content []byte, joined bool) {
 	return fmt.Appendf(nil, "[%s]", bytes.Join(kept, []byte{','})), true
 }
 
-// index is an object that was read before; empty if raw is none.
+// index indexes an object that was read before; the result is empty if raw is not one.
 func index(raw []byte) rawjson.Object {
 	o, _ := rawjson.Index(raw, nil, nil)
 	return o

@@ -23,8 +23,8 @@ func (d *driver) rank(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	return reply, nil
 }
 
-// rankingBody has what is ranked under input, and how under parameters, of which instruct
-// is qwen3-rerank's alone.
+// rankingBody puts what is ranked under input, and how under parameters. Only qwen3-rerank
+// takes instruct.
 func rankingBody(body upstream.Body) upstream.Body {
 	if !body.IsObject() {
 		return body

@@ -60,8 +60,8 @@ func (d *driver) synthesizeSpeech(ctx context.Context, call *upstream.Call, to *
 	}, nil
 }
 
-// droppedFields are the fields that the vendor's wire has no place for, but for the
-// format, which is the gateway's business.
+// droppedFields are the fields that the vendor's wire lacks. The format is not among them: the
+// gateway handles it.
 func droppedFields(r *speechop.Request) []string {
 	carried := []string{"model", "input", "voice", "instructions", "response_format", "stream_format"}
 	return dropped.Bounded(slices.DeleteFunc(r.Names(), func(name string) bool { return slices.Contains(carried, name) }))

@@ -55,10 +55,10 @@ type Source struct {
 // Filter says which models of a list a channel serves, and how they are called. The zero
 // Filter serves all but fine-tuned ones under the vendor's ids.
 type Filter struct {
-	// Only and Not are patterns of vendor's ids, in which "*" stands for any text: an
-	// id is served if one of Only fits, or there are none, and none of Not does. One
-	// that begins with "ft:" is a fine-tuned model of the operator's own account, made of
-	// data that not every caller may see: only a pattern of Only that begins so fits it.
+	// Only and Not are patterns of the vendor's ids; "*" stands for any text. An id is served if
+	// a pattern of Only fits, or Only is empty, and no pattern of Not does. An id that begins
+	// with "ft:" is a fine-tuned model of the operator's own account, made of data that not
+	// every client may see. Only a pattern of Only that begins with "ft:" fits it.
 	Only, Not []string
 	// Prefix begins the public ids.
 	Prefix string
@@ -161,8 +161,8 @@ func New(o Options) *Lists {
 	return &Lists{o: o, watched: make(map[string]*watched)}
 }
 
-// Watch replaces the channels. One that was there before keeps its list, unless it has
-// another vendor; it is asked at once if its upstream is another one.
+// Watch replaces the channels. A channel that was there before keeps its list, unless its
+// vendor changed. It is asked at once if its upstream changed.
 func (l *Lists) Watch(sources []Source) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,8 +231,8 @@ func (l *Lists) Run(ctx context.Context) error {
 	return nil
 }
 
-// Await waits until each channel that is watched now has been asked once, or until ctx
-// ends: for a start that wants to say what it serves. Run has to run beside it.
+// Await waits until each watched channel has been asked once, or until ctx ends. A program
+// calls it at its start to say what it serves. Run must run at the same time.
 func (l *Lists) Await(ctx context.Context) {
 	l.mu.Lock()
 	var waits []<-chan struct{}
@@ -361,8 +361,8 @@ func (l *List) Reason() string {
 	return safetext.Truncate(strings.Join(strings.Fields(printing), " "), maxReason)
 }
 
-// merge is the list that follows one, with the ids that come and those that go: a model
-// goes when so many lists in a row lack it.
+// merge returns the next list, with the ids that come and those that go. A model goes when
+// several lists in a row lack it.
 func merge(before []Model, found []upstream.ListedModel) (next []Model, come, gone []string) {
 	known := make(map[string]bool, len(before))
 	listed := make(map[string]bool, len(found))
@@ -390,7 +390,7 @@ func merge(before []Model, found []upstream.ListedModel) (next []Model, come, go
 	return next, come, gone
 }
 
-// withGone are the models that are gone: those of before, unless they are back, and those
+// withGone returns the models that are gone: the earlier ones, unless they are back, and those
 // that go now.
 func withGone(before []Gone, gone []string, models []Model, now time.Time) []Gone {
 	var all []Gone
@@ -422,7 +422,7 @@ func (l *Lists) logChange(c change) {
 	}
 }
 
-// publicIDs are the public ids of those that the filter serves.
+// publicIDs returns the public ids of the ids that the filter serves.
 func (f *Filter) publicIDs(ids []string) (served []string) {
 	for _, id := range ids {
 		if public, ok := f.Public(id); ok {

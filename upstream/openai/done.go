@@ -68,8 +68,8 @@ func (b *doneBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// judge looks for the ends of candidates in an event. One that is no object says that the
-// stream is not what it should be, wherever it stands.
+// judge looks for the ends of candidates in an event. An event that is not an object says that
+// the stream is broken.
 func (b *doneBody) judge(e *sse.Event) {
 	data := bytes.TrimSpace(e.Data)
 	if e.Whole || string(data) == "[DONE]" { // a whole answer has no terminator

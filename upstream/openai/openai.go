@@ -38,8 +38,8 @@ func New(o upstream.DriverOptions) (upstream.Driver, error) {
 	return &driver{client, o.DoneOptional, o.NoStreamOptions}, nil
 }
 
-// paths are those of the operations that the vendor has, below its base: those that make
-// texts as [upstream.DriverOptions.Wire] says, and the others in any case.
+// paths are the paths of the operations that the vendor has, below its base.
+// [upstream.DriverOptions.Wire] decides which of those that generate text.
 func paths(o *upstream.DriverOptions) (map[upstream.Op]string, error) {
 	all := map[upstream.Op]string{
 		upstream.GenerateImage: "/images/generations",
@@ -75,8 +75,8 @@ func defaultWire(base string) []upstream.Op {
 	return []upstream.Op{upstream.ChatCompletion}
 }
 
-// Do makes one call, once: whatever fails is for the Router to repeat. The
-// Reply streams from the vendor until its body is closed.
+// Do makes one call, once; a Router decides whether to repeat it. The Reply streams from the
+// vendor until its body is closed.
 func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	to, err := d.URL(call.Op)
 	if err != nil {
@@ -121,7 +121,7 @@ func (d *driver) stored(ctx context.Context, call *upstream.Call) (*upstream.Rep
 	return d.Reply(call, resp, key, err)
 }
 
-// betaHeader chooses among versions of the wire. Nothing else of the client's travels.
+// betaHeader chooses among versions of the wire. It is the client's only header that travels.
 const betaHeader = "Openai-Beta"
 
 func header(call *upstream.Call) http.Header {

@@ -22,7 +22,7 @@ type vendorError struct {
 	google                     googleDetail
 }
 
-// parseError reads an error body; false if it is none.
+// parseError reads an error body; false if it is not one.
 func parseError(data []byte) (v vendorError, ok bool) {
 	data = unwrapList(data)
 	o, err := rawjson.Index(data, nil, nil)
@@ -89,8 +89,8 @@ var googleFaults = map[string]int{
 	"failed_precondition": http.StatusPaymentRequired, // no free use in the operator's country
 }
 
-// oversizedCodes are those of a request that is too large for the vendor's limits,
-// whatever the rate at which it comes.
+// oversizedCodes are the codes of a request that is too large for the vendor's limits at any
+// rate.
 var oversizedCodes = map[string]int{
 	"context_length_exceeded": http.StatusTooManyRequests,
 	"request_too_large":       http.StatusTooManyRequests,
@@ -160,9 +160,8 @@ func (v *vendorError) overBatch() bool {
 	return strings.HasPrefix(text, "input (") && strings.Contains(text, "is too large to process")
 }
 
-// noModel reports whether the error is about the request's model alone. One that names
-// another parameter is about that, and where there is no code the status and the text say so
-// together.
+// noModel reports whether the error is about the request's model alone. An error that names
+// another parameter is about that. Without a code, the status and the text must both say so.
 func (v *vendorError) noModel(status int) bool {
 	if status < 400 || status >= 500 || status == http.StatusTooManyRequests || v.param != "" && v.param != "model" {
 		return false

@@ -70,8 +70,7 @@ func (d *driver) ListModels(ctx context.Context) (*upstream.ModelList, error) {
 	return d.Client.ListModels(ctx, d.list)
 }
 
-// Do makes one call, once: whatever fails is for the Router to repeat. The answer is read
-// whole.
+// Do makes one call, once; a Router decides whether to repeat it. The answer is read whole.
 func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	body, dropped := call.Body, []string(nil)
 	if body.IsObject() {
@@ -87,8 +86,8 @@ func cohereRequest(body upstream.Body) (_ upstream.Body, dropped []string) {
 	return httpdo.DropFields(body.Delete("return_documents"), "max_chunks_per_doc", "truncation")
 }
 
-// teiRequest is TEI's, which serves one model and has no bound of the results. It refuses
-// what is too long unless truncate is true, which is Voyage's truncation.
+// teiRequest returns TEI's form, which serves one model and cannot bound the results. TEI
+// refuses long texts unless truncate is true; Voyage calls that truncation.
 func teiRequest(body upstream.Body) (_ upstream.Body, dropped []string) {
 	body, dropped = httpdo.DropFields(body, "max_tokens_per_doc", "max_chunks_per_doc")
 	for _, name := range [...]string{"model", "top_n", "return_documents"} {

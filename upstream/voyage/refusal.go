@@ -41,8 +41,8 @@ func publicParam(param string) string {
 	return param
 }
 
-// parseDetail reads an error body: a text, or a list of {loc, msg, type} of which
-// the first names the field.
+// parseDetail reads an error body: a text, or a list of {loc, msg, type} whose first element
+// names the field.
 func parseDetail(data []byte) (message, param string) {
 	o, err := rawjson.Index(data, nil, nil)
 	if err != nil {

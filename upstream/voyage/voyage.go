@@ -32,9 +32,9 @@ func New(o upstream.DriverOptions) (upstream.Driver, error) {
 // maxAnswer is how much of an answer is read.
 const maxAnswer = 256 << 20
 
-// Do makes one call, once: whatever fails is for the Router to repeat. The
-// answer is read whole: of embeddings Voyage counts total_tokens only, and a ranking's
-// results it calls data.
+// Do makes one call, once; a Router decides whether to repeat it. The answer is read whole,
+// since Voyage reports only total_tokens for embeddings, and calls the results of a ranking
+// data.
 func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	if call.Op == upstream.Rerank {
 		return d.rank(ctx, call)

@@ -29,7 +29,7 @@ const (
 	maxCooldown  = time.Minute
 	maxCooldowns = 1024 // scopes for which a breaker has cooldowns
 
-	maxFailedAccounts = 8 // calls of which it is known whose they were
+	maxFailedAccounts = 8 // calls whose account is known
 )
 
 // State is what a breaker does with calls.
@@ -43,7 +43,7 @@ const (
 	Open                  // none but forced ones: too many calls failed
 )
 
-// Scope is what a vendor's Retry-After is for: it limits each model by itself.
+// Scope is what a vendor's Retry-After applies to: vendors limit each model separately.
 type Scope struct{ Op, Model string }
 
 // Call is what a breaker distinguishes calls by.
@@ -103,7 +103,7 @@ type Breaker struct {
 	openUntil      time.Time
 	probeLimit     int // at a time
 	probes         int
-	nextProbe      time.Time // when one more is allowed, whatever became of those before
+	nextProbe      time.Time // when one more is allowed, whatever the last one showed
 }
 
 // Token is what a call was let through with. What it reports counts in the
@@ -125,8 +125,8 @@ type Failure struct {
 	MayOpen bool
 }
 
-// State is that for calls in general, with the end of a breaker that is open or has a
-// cooldown. One that is open for one account alone counts as closed.
+// State returns the state for calls in general, and until when a breaker is open or in
+// cooldown. A breaker that is open for one account only counts as closed.
 func (b *Breaker) State(now time.Time) (state State, until time.Time) {
 	if !b.needsLock.Load() {
 		return Closed, time.Time{}
@@ -171,8 +171,8 @@ func (b *Breaker) Check(now time.Time, call Call) (state State, accountOnly bool
 	return Open, b.onlyAccount != nil
 }
 
-// Acquire lets a call through, as a probe if one more is allowed. A forced call,
-// which has nowhere else to go, is let through all the same.
+// Acquire lets a call through, as a probe if one more is allowed. A forced call has nowhere
+// else to go and is always let through.
 func (b *Breaker) Acquire(now time.Time, call Call, forced bool) (token Token, ok bool) {
 	token = Token{call: call, generation: b.generation.Load()}
 	if !b.needsLock.Load() {
@@ -196,7 +196,7 @@ func (b *Breaker) Acquire(now time.Time, call Call, forced bool) (token Token, o
 	return token, true
 }
 
-// Release ends a call of which nothing was learnt.
+// Release ends a call that showed nothing.
 func (b *Breaker) Release(token Token) {
 	if token.probe {
 		b.mu.Lock()

@@ -115,7 +115,7 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// reserve waits for so many more bytes.
+// reserve waits for n more bytes.
 func (m *Memory) reserve(ctx context.Context, n int64) error {
 	if m.call.Reserve == nil {
 		return nil
@@ -152,8 +152,8 @@ func ReadReserved(ctx context.Context, call *upstream.Call, body io.ReadCloser, 
 	}
 }
 
-// readDocument is the whole body of a good answer, of at most so many bytes, or the
-// error of any other.
+// readDocument returns the whole body of a good answer, of at most most bytes, or the error of
+// any other.
 func (c *Client) readDocument(ctx context.Context, call *upstream.Call, resp *http.Response, most int64) ([]byte, *Memory, error) {
 	body, err := c.Body(resp)
 	if err != nil {

@@ -42,8 +42,8 @@ type Client struct {
 	closed    atomic.Bool
 	direct    *directTransport  // nil where all goes through OwnTransport, or the caller's
 	transport http.RoundTripper // without an http.Client, since one call is one request and redirects are not followed
-	gets      http.RoundTripper // the transport for GETs, which sends one that fails once more
-	links     http.RoundTripper // fetches what vendors answer with a link to, likewise
+	gets      http.RoundTripper // the transport for GETs, which retries a failed one once
+	links     http.RoundTripper // fetches what vendors' answers link to, with one retry too
 	now       func() time.Time
 }
 
@@ -136,7 +136,8 @@ func (c *Client) OnlyKey() (id string, ok bool) { return c.Keys.Only() }
 // vendor's business.
 func (c *Client) Supports(op upstream.Op, _ string) bool { return c.urls[op] != nil }
 
-// URL is the address of an operation. It fails for one that the driver does not support.
+// URL returns the address of an operation. It fails for an operation that the driver does not
+// support.
 func (c *Client) URL(op upstream.Op) (*url.URL, error) {
 	if to := c.urls[op]; to != nil {
 		return to, nil
@@ -162,8 +163,8 @@ func (c *Client) Post(ctx context.Context, call *upstream.Call, to *url.URL, hea
 	return c.do(ctx, call, c.transport, &http.Request{Method: http.MethodPost, URL: to, Header: header, Body: open, ContentLength: size})
 }
 
-// Get is [Client.Post] for a GET, which has no body. One that fails, or that the vendor puts
-// off, goes out once more: after the vendor's Retry-After, if the context lasts so long.
+// Get is [Client.Post] for a GET, which has no body. A GET that fails, or that the vendor puts
+// off, is sent once more: after the vendor's Retry-After, if the context lasts that long.
 func (c *Client) Get(ctx context.Context, call *upstream.Call, to *url.URL, header http.Header) (*http.Response, *upstream.Key, error) {
 	delete(header, "Content-Type")
 	return c.do(ctx, call, c.gets, &http.Request{Method: http.MethodGet, URL: to, Header: header})

@@ -198,7 +198,7 @@ func (t *directTransport) getConn(ctx context.Context) (*directConn, error) {
 	return newDirectConn(conn.(*countingConn)), nil
 }
 
-// popIdle removes and returns the idle connection that was used last, nil if there is none.
+// popIdle removes and returns the most recently used idle connection; nil if there is none.
 func (t *directTransport) popIdle() *directConn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -209,7 +209,7 @@ func (t *directTransport) popIdle() *directConn {
 	c := t.idle[n]
 	t.idle[n] = nil
 	t.idle = t.idle[:n]
-	c.idleTimer.Stop() // if it fires all the same, it finds that the connection is not idle
+	c.idleTimer.Stop() // if it fires nevertheless, it finds that the connection is not idle
 	return c
 }
 
@@ -297,7 +297,7 @@ func (c *directConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// discard closes the connection, so that whatever waits for it fails.
+// discard closes the connection, so that pending reads and writes fail.
 func (c *directConn) discard() { _ = c.Close() }
 
 // causeOf is why ctx has ended, or err if it has not.

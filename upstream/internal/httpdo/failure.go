@@ -25,8 +25,8 @@ func readRefusal(body io.ReadCloser) []byte {
 	return rawjson.TrimBOM(data)
 }
 
-// Refused is what a vendor's status means by itself: text is the vendor's, for
-// the log only. The fault's message is for the caller, without a word of it.
+// Refused returns what a vendor's status means by itself. text is the vendor's, for the log
+// only. The fault's message is for the client and has none of it.
 func (c *Client) Refused(status int, text string, h http.Header) (*fault.Error, *upstream.Failure) {
 	f := upstream.FromStatus(status)
 	f.Err = errors.New(c.Excerpt(text))
@@ -37,14 +37,14 @@ func (c *Client) Refused(status int, text string, h http.Header) (*fault.Error, 
 	return e, f
 }
 
-// OperatorFault makes a refusal one that is the operator's: the vendor's own code says
-// that the key or the account is at fault, for instance that it cannot pay.
+// OperatorFault marks a refusal as the operator's fault: the vendor's code blames the key or
+// the account, for instance because it cannot pay.
 func (c *Client) OperatorFault(f *upstream.Failure) *fault.Error {
 	f.Fatal, f.Refused, f.Ambiguous = true, false, false
 	return f.Fault()
 }
 
-// Malformed is the error of an answer that is none.
+// Malformed returns the error of an answer that has not the vendor's form.
 func (c *Client) Malformed(status int, err error) error {
 	f := &upstream.Failure{Sent: true, Err: c.masked(err)}
 	e := f.Fault()
@@ -72,8 +72,8 @@ func (c *Client) masked(err error) error {
 // maxExcerpt is how many bytes of a vendor's text the log has.
 const maxExcerpt = 1024
 
-// Excerpt is the beginning of a vendor's text for the log. Keys are masked first:
-// half of one that is cut would not be found.
+// Excerpt returns the beginning of a vendor's text for the log. It masks keys first, since a
+// key that is cut in half would not be found.
 func (c *Client) Excerpt(text string) string { return safetext.Truncate(c.Keys.Mask(text), maxExcerpt) }
 
 // MaxWait bounds the Retry-After of a vendor that is believed.

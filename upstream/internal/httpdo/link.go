@@ -33,8 +33,8 @@ func TrackOrigin(ctx context.Context) context.Context {
 	})
 }
 
-// remote is the address of a connection's other end; the zero address if it has
-// none, as a pipe.
+// remote returns the address of a connection's other end; the zero address if it has none, as
+// a pipe.
 func remote(c net.Conn) netip.Addr {
 	end := c.RemoteAddr()
 	if end == nil {

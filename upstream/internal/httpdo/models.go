@@ -30,7 +30,7 @@ const (
 type Listing struct {
 	URL    *url.URL
 	Header http.Header
-	Query  url.Values // of every page; nil if there is none
+	Query  url.Values // of every page; may be nil
 	Cursor string     // the parameter that has the last id of the page before ("after_id"); empty if there are no such pages
 }
 
@@ -92,7 +92,7 @@ func isModelID(id string) bool {
 	return true
 }
 
-// listPage reads one page of at most so many bytes.
+// listPage reads one page of a list.
 func (c *Client) listPage(ctx context.Context, l Listing, query url.Values, most int64) (*modelPage, int64, error) {
 	to := *l.URL
 	to.RawQuery = query.Encode()
@@ -121,7 +121,7 @@ type modelPage struct {
 	pageToken     string // Gemini's
 }
 
-// next is the parameter of the query for the next page; empty if there is none.
+// next returns the parameter of the query for the next page; empty after the last page.
 func (p *modelPage) next(cursor string) (name, value string) {
 	switch {
 	case p.hasMore && p.lastID != "" && cursor != "":
@@ -136,9 +136,9 @@ func (p *modelPage) next(cursor string) (name, value string) {
 
 var errNoModelList = errors.New(`the answer is no list of models: neither {"data": [...]}, {"models": [...]}, an array, nor {"model_id": ...}`)
 
-// parseModels reads {"data": [...]} (OpenAI, Anthropic), {"models": [...]} (Ollama,
-// Gemini, Cohere), both of which llama.cpp has, a bare array (Together), or what TEI says of
-// its one model, {"model_id": ..., "model_type": {"reranker": ...}}.
+// parseModels reads {"data": [...]} (OpenAI, Anthropic), {"models": [...]} (Ollama, Gemini,
+// Cohere), or both (llama.cpp). It also reads a bare array (Together), and what TEI says of
+// its one model: {"model_id": ..., "model_type": {"reranker": ...}}.
 func parseModels(data []byte) (*modelPage, error) {
 	page := new(modelPage)
 	if trimmed := bytes.TrimSpace(data); len(trimmed) > 0 && trimmed[0] == '[' {
@@ -182,7 +182,7 @@ func parseModels(data []byte) (*modelPage, error) {
 // shows that there are too many. Two bytes of a page would make 104 in memory.
 type modelEntries []modelEntry
 
-// UnmarshalJSON takes an array and nothing else.
+// UnmarshalJSON takes only an array.
 func (e *modelEntries) UnmarshalJSON(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if start, err := dec.Token(); err != nil || start != json.Delim('[') {

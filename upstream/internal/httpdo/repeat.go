@@ -16,8 +16,8 @@ import (
 const maxRepeatAfter = 5 * time.Second
 
 // repeating returns a transport for GETs that are safe to repeat: polls of videos, lists of
-// models and downloads. One that fails is sent once more. It has no logger, since a log line
-// could hold an address that grants access.
+// models and downloads. It retries a failed GET once. It has no logger, since a log line could
+// hold an address that grants access.
 func (c *Client) repeating(transport http.RoundTripper) http.RoundTripper {
 	return &retryablehttp.RoundTripper{Client: &retryablehttp.Client{
 		HTTPClient:   &http.Client{Transport: tripper{transport}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
@@ -28,8 +28,8 @@ func (c *Client) repeating(transport http.RoundTripper) http.RoundTripper {
 	}}
 }
 
-// tripper hides all else that a transport can do: the client would close the idle connections
-// of calls that have nothing to do with a GET that failed.
+// tripper hides the other methods of a transport. The client would close the idle connections
+// of unrelated calls after a failed GET.
 type tripper struct{ http.RoundTripper }
 
 // mayRepeat reports whether a GET that ended so is sent again: after what may pass at once, or
