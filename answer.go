@@ -8,40 +8,30 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/admission"
-	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// answer is a checked answer that did not stream.
-type answer struct {
-	body  []byte // in the public form; it does not refer to the bytes that were read
-	usage billing.Usage
-	text  int64 // output tokens by the text alone; 0 where it has none
-
-	report videoop.Report // of an upstream that took a video
-}
-
 // accept checks an upstream's reply before anything of it goes to the client: a
 // whole answer completely, a stream up to its first events. After an error the
-// router may still ask another channel. The reply that is accepted has an *answer, or
-// the *events of a stream.
+// router may still ask another channel. The reply that is accepted has an
+// *operation.Answer, or the *events of a stream.
 func (c *call) accept(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
-	if c.op.stream {
+	if c.info.Stream != nil {
 		r.Accepted, err = c.acceptStream(r)
 	} else {
-		r.Accepted, err = c.acceptWhole(ctx, c.op, r)
+		r.Accepted, err = c.acceptWhole(ctx, c.request, r)
 	}
 	return r, err
 }
 
 // acceptWhole reads and checks an answer that does not stream. The memory that it
 // needed on top of what is kept is released when it returns.
-func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply) (*answer, error) {
+func (c *call) acceptWhole(ctx context.Context, q operation.Request, r *upstream.Reply) (*operation.Answer, error) {
 	buf := buffers.Get().(*bytes.Buffer)
 	inPlace := false // the answer lies in buf, which is its caller's then
 	defer func() {
@@ -58,19 +48,24 @@ func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply
 	if err := in.readAll(ctx, buf, r.Body); err != nil {
 		return nil, err
 	}
-	a, err := op.answer(op, buf.Bytes(), c.hold.Price)
+	a, err := q.ReadAnswer(buf.Bytes(), c.answerOptions())
 	if err != nil {
 		return nil, err
 	}
-	kept = len(a.body)
-	if kept > 0 && buf.Len() > 0 && &a.body[0] == &buf.Bytes()[0] {
-		if inPlace = isPooled(a.body) && kept >= buf.Cap()/2; inPlace {
+	kept = len(a.Body)
+	if kept > 0 && buf.Len() > 0 && &a.Body[0] == &buf.Bytes()[0] {
+		if inPlace = isPooled(a.Body) && kept >= buf.Cap()/2; inPlace {
 			kept = buf.Cap() // at most twice the answer, which was reserved
 		} else {
-			a.body = bytes.Clone(a.body)
+			a.Body = bytes.Clone(a.Body)
 		}
 	}
 	return &a, nil
+}
+
+// answerOptions are what reading the call's answer needs.
+func (c *call) answerOptions() operation.AnswerOptions {
+	return operation.AnswerOptions{Price: c.hold.Price, Media: c.model.facts.Media, RequestID: c.id, NewID: c.g.options.NewID}
 }
 
 // limitedReader reads one whole answer up to a limit, within the memory budget.

@@ -132,7 +132,7 @@ func (a *Audio) finish(n int) ([]byte, error) {
 		return nil, a.fail(upstream.BadAnswer("The upstream's audio is empty.", nil))
 	}
 	a.copyForReplay(a.buf[:n])
-	err := a.settle(a.c.op.bounds.most, billing.ReasonComplete, a.c.answerRecord(a.header, a.copied), nil)
+	err := a.settle(a.c.quote.Bound, billing.ReasonComplete, a.c.answerRecord(a.header, a.copied), nil)
 	a.stop()
 	a.c.close()
 	if err != nil {
@@ -229,7 +229,7 @@ type speechStream struct {
 func newSpeechStream(c *call, req *speechop.Request, mp3 error) *speechStream {
 	v := &speechStream{c: c, parts: req.Parts(c.model.Voices, c.model.Batch), want: req.Format(), mp3: mp3, asking: make(chan struct{}, 1)}
 	for _, p := range v.parts {
-		p.Request.TakesWAV = v.want == speech.WAV || mp3 == nil
+		p.TakesWAV = v.want == speech.WAV || mp3 == nil
 	}
 	return v
 }
@@ -237,7 +237,8 @@ func newSpeechStream(c *call, req *speechop.Request, mp3 error) *speechStream {
 // open asks for the audio of the next part.
 func (v *speechStream) open() (*upstream.Reply, error) {
 	p := v.parts[v.at]
-	call := &upstream.Call{Body: p.Body, Request: p.Request, Accept: v.accept, Caller: v.c.client.Done()}
+	out := p.Outgoing(0)
+	call := &upstream.Call{Body: out.Body, Request: out.View, Accept: v.accept, Caller: v.c.client.Done()}
 	if v.at > 0 {
 		call.MaxWait = partMaxWait
 	}
@@ -247,7 +248,7 @@ func (v *speechStream) open() (*upstream.Reply, error) {
 	v.asking <- struct{}{}
 	defer func() { <-v.asking }()
 	reply, err := v.c.route(v.c.ctx, call)
-	v.c.recordAttempts(v.c.op.part(&speechop.Request{Request: *p.Request}, v.c.model), reply)
+	v.c.recordAttempts(p.Request, reply)
 	if err == nil {
 		v.mu.Lock()
 		defer v.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,6 +19,10 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/admission"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
+	"github.com/tollhouse-ai/gateway/internal/operation"
+	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
+	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
+	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/internal/outage"
 	"github.com/tollhouse-ai/gateway/internal/replay"
 	"github.com/tollhouse-ai/gateway/internal/via"
@@ -49,10 +54,14 @@ type call struct {
 	sessionName    string      // as the caller names it beside the body; never to be logged
 	trail          *via.Trail  // the gateways that it has passed, with this one
 	principal      *auth.Principal
-	limits         auth.State  // what is left of the principal's
-	capability     *capability // of its operation; nil until it runs
-	op             *operation
-	model          *Model // of the catalog, and not to be changed
+	limits         auth.State        // what is left of the principal's
+	spec           *operation.Spec   // of its endpoint; nil until the request is parsed
+	request        operation.Request // nil once it is not needed any more: it may have megabytes
+	info           operation.Info    // of the request
+	model          *Model            // of the catalog, and not to be changed
+	passing        passing           // what its channels do with the request
+	price          *billing.Price    // of the model; nil if it costs nothing
+	quote          operation.Quote   // of the request by the model and its price
 
 	// While it runs.
 	client    via.Context // the client's, of which ctx is made; its end ends ctx where the call follows it
@@ -78,9 +87,9 @@ type call struct {
 	used   int64             // tokens that were settled
 	failed []billing.Attempt // that the operator pays for
 	with   []billing.Record  // beside the outcome, in the same transaction
-	state  *responseState    // of its operation, which a stream releases
-	answer *answer           // that was accepted, of a call that does not stream
-	tap    tap               // of a stream; nil for any other
+	state  *responseState    // of a request for a response, which a stream releases; nil where none are kept
+	answer *operation.Answer // that was accepted, of a call that does not stream
+	tap    operation.Tap     // of a stream; nil for any other
 	parts  *parts            // of a request that was split
 
 	entry    logEntry
@@ -203,38 +212,48 @@ func (c *call) countRequest(ctx context.Context) (err error) {
 	return outage.Error(err)
 }
 
+// setRequest makes r, of the endpoint's, the call's request.
+func (c *call) setRequest(spec *operation.Spec, r operation.Request) {
+	c.spec, c.request, c.info = spec, r, r.Info()
+}
+
+// dropRequest releases the request, which is not sent again.
+func (c *call) dropRequest() {
+	c.request, c.info = nil, operation.Info{Form: c.info.Form, Status: c.info.Status, Wait: c.info.Wait}
+}
+
 // run takes a parsed request through the pipeline: admission, check, idempotency,
 // call. Every request passes here, in process or over HTTP. The answer is the
 // call's response.
-func (c *call) run(ctx context.Context, op *operation, heartbeat func([]byte)) error {
-	c.capability = op.capability
-	c.entry.op, c.entry.model, c.entry.stream = op.name, op.model, op.stream
+func (c *call) run(ctx context.Context, heartbeat func([]byte)) error {
+	c.entry.op, c.entry.model, c.entry.stream = c.spec.Op, c.info.Model, c.info.Stream != nil
 	if err := c.enter(ctx, 0); err != nil { // over HTTP it has one: Response.Admit took it before the body was read
 		return err
 	}
-	m, err := c.findModel(op)
+	m, err := c.findModel()
 	if err != nil {
 		return err
 	}
-	first := op.refers != nil && op.refers(op) // what it refers to may have been deleted since
+	r, ok := c.request.(*responsesop.Request)
+	first := ok && r.Refers() // what it refers to may have been deleted since
 	if first {
-		if replayed, err := c.replayed(ctx, op); replayed || err != nil {
+		if replayed, err := c.replayed(ctx); replayed || err != nil {
 			return err
 		}
 	}
-	if err := c.check(ctx, op, m); err != nil {
+	if err := c.check(ctx, m); err != nil {
 		return err
 	}
 	if !first {
-		if replayed, err := c.replayed(ctx, op); replayed || err != nil {
+		if replayed, err := c.replayed(ctx); replayed || err != nil {
 			return err
 		}
 	}
-	c.bind(ctx, op, m)
+	c.bind(ctx, m)
 	c.heartbeat = heartbeat
 	_, err = c.start()
 	if fault.Is(err, fault.IdempotencyConflict) && c.idempotencyKey != "" { // another request may have claimed the key since, and been answered
-		if replayed, _ := c.replayed(ctx, op); replayed {
+		if replayed, _ := c.replayed(ctx); replayed {
 			return nil
 		}
 		c.claim = nil // the second look has set it, and no hold has made it
@@ -242,26 +261,26 @@ func (c *call) run(ctx context.Context, op *operation, heartbeat func([]byte)) e
 	if err != nil {
 		return fault.From(err)
 	}
-	if op.wait {
+	if c.info.Wait {
 		c.waited(ctx)
 	}
 	if c.response.Stream == nil && c.response.Audio == nil {
-		c.op = nil // an answer may take long to be written, and a request have megabytes
+		c.dropRequest() // an answer may take long to be written
 	}
 	return nil
 }
 
 // replayed answers a request that repeats an earlier one with its idempotency key, and reports
 // whether it is one. Else the call has a claim to the key, if it has a key.
-func (c *call) replayed(ctx context.Context, op *operation) (bool, error) {
+func (c *call) replayed(ctx context.Context) (bool, error) {
 	if c.idempotencyKey == "" {
 		return false, nil
 	}
-	content, err := contentOf(op)
+	content, err := contentOf(&c.info)
 	if err != nil {
 		return false, fault.Wrap(fault.InternalError, "The gateway cannot read the request any more.", err)
 	}
-	key := idempotency.Key{Account: c.principal.Account, Operation: string(op.name), Key: c.idempotencyKey}
+	key := idempotency.Key{Account: c.principal.Account, Operation: string(c.spec.Op), Key: c.idempotencyKey}
 	claim, first, err := c.g.replay.Claim(ctx, key, content, c.id)
 	if err != nil || first == nil {
 		c.claim = claim
@@ -277,17 +296,18 @@ func (c *call) replayed(ctx context.Context, op *operation) (bool, error) {
 	if first.Receipt.PriceVersion != "" && h.Get("Content-Type") != eventStream {
 		h[chargeHeader] = []string{first.Receipt.Charge.String()}
 	}
-	c.respond(Response{Status: op.status, Header: h, Body: first.Body, Replayed: true})
+	c.respond(Response{Status: c.info.Status, Header: h, Body: first.Body, Replayed: true})
+	c.dropRequest()
 	return true, nil
 }
 
 // contentOf is what tells two requests with the same key apart: their bytes, or of
 // forms the names, file names and contents of the parts.
-func contentOf(op *operation) (idempotency.Content, error) {
-	if op.form != nil {
-		return op.form.Sum()
+func contentOf(r *operation.Info) (idempotency.Content, error) {
+	if r.Form != nil {
+		return r.Form.Sum()
 	}
-	return sha256.Sum256(op.clientBytes), nil
+	return sha256.Sum256(r.Source), nil
 }
 
 // answerRecord is what a settlement keeps for a repeated request; nil if the call has no key.
@@ -295,15 +315,15 @@ func (c *call) answerRecord(header http.Header, body []byte) *idempotency.Record
 	if c.claim == nil {
 		return nil
 	}
-	return c.claim.Answer(header, body, cmp.Or(c.capability.mostKept, idempotency.MaxAnswer))
+	return c.claim.Answer(header, body, cmp.Or(c.spec.MostKept, idempotency.MaxAnswer))
 }
 
 // bind gives the call a context of its own, which does not end with the client's: a vendor
 // makes and bills an answer whether or not somebody waits for it. A shutdown ends it. See
 // follow for answers that a client can leave.
-func (c *call) bind(client context.Context, op *operation, m *Model) {
-	c.op, c.model, c.client = op, m, via.Context{Context: client, Trail: c.trail}
-	if c.state = op.state; c.state != nil {
+func (c *call) bind(client context.Context, m *Model) {
+	c.model, c.client = m, via.Context{Context: client, Trail: c.trail}
+	if c.state != nil {
 		c.only, c.key = c.state.channel, c.state.key
 	}
 	c.ctx, c.cancel = context.WithCancelCause((*via.Lasting)(&c.client))
@@ -326,25 +346,28 @@ func (c *call) start() (result *Response, err error) {
 	if err := c.g.calls.add(c); err != nil {
 		return nil, err
 	}
-	if err := c.acquireLease(c.ctx, c.op.bounds.most.Tokens()); err != nil {
+	if err := c.acquireLease(c.ctx, c.quote.Expected().Tokens()); err != nil {
 		return nil, err
 	}
-	if c.op.serve != nil {
-		return c.op.serve(c.op, c)
+	switch r := c.request.(type) {
+	case *speechop.Request:
+		return c.speak(r)
+	case *videoop.Request:
+		return c.submit(r)
+	}
+	if c.info.Counter != nil {
+		return c.count()
 	}
 	if err := c.reserve(c.holdRequest()); err != nil {
 		return nil, err
 	}
-	var maxOutput int64 // that the vendor is limited to; 0 for no limit of the gateway's
-	if t := c.op.bounds.tokens; t.given() {
-		maxOutput = t.affordable(c.model, c.hold)
-	}
-	body, view := c.op.prepare(c.op, maxOutput)
+	maxOutput := c.quote.MaxOutput(&c.hold)
+	out := c.request.Outgoing(maxOutput)
 	var s *Stream
-	if c.op.stream {
+	if c.info.Stream != nil {
 		s = newStream(c)
 	}
-	reply, err := c.send(body, view)
+	reply, err := c.send(out)
 	if err != nil {
 		if s != nil {
 			s.stopHeartbeat()
@@ -355,8 +378,8 @@ func (c *call) start() (result *Response, err error) {
 	if c.state != nil {
 		c.state.channel, c.state.key = reply.Channel, reply.Key
 	}
-	if c.op.omitted != nil {
-		reply.Dropped = slices.Concat(c.op.omitted(c.op, maxOutput), reply.Dropped)
+	if len(out.Omitted) > 0 {
+		reply.Dropped = slices.Concat(out.Omitted, reply.Dropped)
 	}
 	header := resultHeader(reply, maxOutput)
 	c.model.announce(header)
@@ -387,23 +410,27 @@ func (c *call) acquireLease(ctx context.Context, tokens int64) (err error) {
 
 // send sends the call to an upstream, in parts where one upstream call does not take
 // the request. The reply has what c.accept made of the answer.
-func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
+func (c *call) send(out operation.Outgoing) (*upstream.Reply, error) {
 	if c.observed {
 		defer c.spent(&c.entry.phases.Upstream, c.g.options.Now())
 	}
-	if c.op.split != nil {
-		if parts := c.op.split(c.op, c.model); len(parts) > 0 {
+	if c.info.Parts != nil {
+		if parts := c.info.Parts.Split(&c.model.facts); len(parts) > 0 {
 			return c.sendParts(parts)
 		}
 	}
+	if out.NoHeader != "" {
+		c.header = maps.Clone(c.header)
+		maps.DeleteFunc(c.header, func(name string, _ []string) bool { return strings.EqualFold(name, out.NoHeader) })
+	}
 	session := c.session()
 	reply, err := c.route(c.ctx, &upstream.Call{
-		Stream: c.op.stream, Body: body, Request: view, Session: session, Caller: c.client.Done(),
-		MaxOutput: c.model.outputBound(0), Channel: c.only, Key: c.key, Header: c.header, Query: c.query,
+		Stream: c.info.Stream != nil, Body: out.Body, Request: out.View, Session: session, Caller: c.client.Done(),
+		MaxOutput: c.model.facts.OutputBound(0), Channel: c.only, Key: c.key, Header: c.header, Query: c.query,
 		Accept: c.accept,
 	})
-	c.recordAttempts(c.op, reply)
-	if err == nil && c.op.sessionBody != nil {
+	c.recordAttempts(c.request, reply)
+	if err == nil && c.info.Session != nil {
 		c.entry.affinity = affinity(session, reply)
 	}
 	return reply, err
@@ -412,10 +439,10 @@ func (c *call) send(body upstream.Body, view any) (*upstream.Reply, error) {
 // route sends the call, or a part of it, through the router.
 func (c *call) route(ctx context.Context, sent *upstream.Call) (reply *upstream.Reply, err error) {
 	defer fault.Recover(&err)
-	sent.Op, sent.Model, sent.RequestID, sent.Account = c.op.name, c.model.ID, c.id, c.principal.Account
+	sent.Op, sent.Model, sent.RequestID, sent.Account = c.spec.Op, c.model.ID, c.id, c.principal.Account
 	sent.ContentType = cmp.Or(sent.Body.ContentType(), "application/json")
 	sent.Alias = c.g.alias
-	if c.op.sessionBody == nil { // whose answers drivers read whole; those of conversations pass
+	if c.info.Session == nil { // whose answers drivers read whole; those of conversations pass
 		sent.Reserve = c.g.admission.Answers().Reserver()
 	}
 	c.g.observers.watchAttempts(sent)
@@ -437,20 +464,20 @@ func (c *call) respondStream(s *Stream, reply *upstream.Reply, header http.Heade
 
 // respondWhole settles an answer that does not stream, and responds with it.
 func (c *call) respondWhole(reply *upstream.Reply, header http.Header) (*Response, error) {
-	c.answer = reply.Accepted.(*answer)
+	c.answer = reply.Accepted.(*operation.Answer)
 	if edit := c.state.editor(); edit != nil {
-		c.answer.body = edit(c.answer.body, true)
+		c.answer.Body = edit(c.answer.Body, true)
 	}
 	values := []string{"application/json", ""} // of two headers, in one allocation
 	header["Content-Type"] = values[:1:1]
-	if err := c.settle(c.answer.usage, billing.ReasonComplete, c.answerRecord(header, c.answer.body)); err != nil {
+	if err := c.settle(c.answer.Usage, billing.ReasonComplete, c.answerRecord(header, c.answer.Body)); err != nil {
 		return nil, err
 	}
 	if c.hold.Price != nil {
 		values[1] = c.entry.charge
 		header[chargeHeader] = values[1:]
 	}
-	return c.respond(Response{Header: header, Body: c.answer.body, Dropped: reply.Dropped}), nil
+	return c.respond(Response{Header: header, Body: c.answer.Body, Dropped: reply.Dropped}), nil
 }
 
 const (
@@ -492,17 +519,17 @@ func (c *call) count() (*Response, error) {
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
 	c.model.announce(header)
-	if c.catalog.router.Supports(c.op.name, c.model.ID) {
-		reply, err := c.send(c.op.prepare(c.op, 0))
+	if c.catalog.router.Supports(c.spec.Op, c.model.ID) {
+		reply, err := c.send(c.request.Outgoing(0))
 		if err == nil {
-			return c.respond(Response{Header: header, Body: reply.Accepted.(*answer).body}), nil
+			return c.respond(Response{Header: header, Body: reply.Accepted.(*operation.Answer).Body}), nil
 		}
 		if !estimateInstead(err) {
 			return nil, c.settleFailed(err)
 		}
 	}
 	header.Set(estimatedHeader, "true")
-	return c.respond(Response{Header: header, Body: c.op.estimate(c.op)}), nil
+	return c.respond(Response{Header: header, Body: c.info.Counter.Estimate(&c.model.facts)}), nil
 }
 
 // estimateInstead reports whether the error says that the upstream has no counter, as
@@ -591,8 +618,8 @@ func (c *call) close() {
 	if c.body != nil {
 		_ = c.body.Close() // its end was judged before
 	}
-	if c.op.form != nil {
-		c.g.closeForm(c, c.op.form)
+	if c.info.Form != nil {
+		c.g.closeForm(c, c.info.Form)
 	}
 	c.g.calls.remove(c)
 }

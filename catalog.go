@@ -14,6 +14,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
+	"github.com/tollhouse-ai/gateway/internal/operation/all"
 	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
 	embeddingsop "github.com/tollhouse-ai/gateway/internal/operation/embeddings"
 	imagesop "github.com/tollhouse-ai/gateway/internal/operation/images"
@@ -38,34 +40,6 @@ const (
 	KindSpeech     Kind = "speech"
 	KindRerank     Kind = "rerank"
 )
-
-// kinds is every kind and the operations that it is called by.
-var kinds = map[Kind][]upstream.Op{
-	KindChat:       {upstream.ChatCompletion, upstream.Messages, upstream.CountTokens, upstream.Responses, upstream.CountInput},
-	KindMessages:   {upstream.ChatCompletion, upstream.Messages, upstream.CountTokens, upstream.Responses, upstream.CountInput},
-	KindEmbeddings: {upstream.Embeddings},
-	KindImage:      {upstream.GenerateImage, upstream.EditImage},
-	KindImageEdit:  {upstream.EditImage},
-	KindVideo:      {upstream.SubmitVideo},
-	KindSpeech:     {upstream.Speech},
-	KindRerank:     {upstream.Rerank},
-}
-
-// publicPaths are the paths of the API at which operations are called, for messages to
-// callers.
-var publicPaths = map[upstream.Op]string{
-	upstream.ChatCompletion: "/v1/chat/completions",
-	upstream.Messages:       "/v1/messages",
-	upstream.CountTokens:    "/v1/messages/count_tokens",
-	upstream.Responses:      "/v1/responses",
-	upstream.CountInput:     "/v1/responses/input_tokens",
-	upstream.GenerateImage:  "/v1/images/generations",
-	upstream.EditImage:      "/v1/images/edits",
-	upstream.SubmitVideo:    "/v1/videos/generations",
-	upstream.Embeddings:     "/v1/embeddings",
-	upstream.Speech:         "/v1/audio/speech",
-	upstream.Rerank:         "/v1/rerank",
-}
 
 // Kinds are all kinds, in the order of the API's documentation.
 func Kinds() []Kind {
@@ -109,7 +83,7 @@ type Model struct {
 	Reasoning  Reasoning // whether its answers show its reasoning; empty means what the built-in table says of it
 	Withdrawn  time.Time // from this day on the model does not exist; zero means never
 
-	drops droppedBounds
+	facts operation.Facts // the same for the rules and bounds of its requests
 }
 
 // Reasoning says whether a model's answers show its reasoning. Of a model that hides it only
@@ -126,19 +100,6 @@ const (
 // Reasonings are all values, as the configuration file spells them.
 func Reasonings() []string { return []string{string(ReasoningShown), string(ReasoningHidden)} }
 
-// droppedBounds are the bounds of the output that some channel of a model leaves out.
-type droppedBounds struct{ maxTokens, maxCompletionTokens, maxOutputTokens bool }
-
-// The defaults of a model's facts. defaultMaxOutput is what every current chat
-// model can produce: a larger cap sent unasked could be refused upstream.
-// unaskedOutput is more than any vendor makes of one candidate where it is sent no
-// bound: it is held for a whole answer of a model whose cap is unknown.
-const (
-	defaultMaxOutput  = 16_384
-	defaultHoldTokens = 4_096
-	unaskedOutput     = 131_072
-)
-
 // catalog is an immutable snapshot of what a reload replaces.
 type catalog struct {
 	router       *router.Router
@@ -147,7 +108,9 @@ type catalog struct {
 	listed       []string          // what Gateway.Models shows, sorted: channels, the operator and the prices name it
 	affinity     Affinity
 	requirePrice bool
-	started      time.Time // of the gateway, which stands for the time of models without one
+	media        operation.Media // of every model
+	allowPrivate bool            // webhooks may have private addresses
+	started      time.Time       // of the gateway, which stands for the time of models without one
 	unpriced     unpricedModels
 }
 
@@ -159,7 +122,7 @@ func newCatalog(o *Options, started time.Time, bridge upstream.Middleware) (*cat
 	if !ok {
 		routing = router.Single(o.Upstream)
 	}
-	c := &catalog{router: routing.Wrap(bridge), prices: o.Prices, models: builtin(), affinity: cmp.Or(o.Affinity, AffinitySession), requirePrice: o.RequirePrice, started: started}
+	c := &catalog{router: routing.Wrap(bridge), prices: o.Prices, models: builtin(), affinity: cmp.Or(o.Affinity, AffinitySession), requirePrice: o.RequirePrice, started: started, media: operation.Media(o.Media), allowPrivate: o.Video.AllowPrivate}
 	if !c.affinity.known() {
 		return nil, fmt.Errorf("gateway: Options.Affinity is %q; it is one of session, prefix and off", c.affinity)
 	}
@@ -186,9 +149,9 @@ func newCatalog(o *Options, started time.Time, bridge upstream.Middleware) (*cat
 	return c, nil
 }
 
-// supports reports whether a call of op can be answered.
-func (c *catalog) supports(op *operation, model string) bool {
-	return c.router.Supports(op.name, model) || op.standIn != "" && c.router.Supports(op.standIn, model)
+// supports reports whether a call of an endpoint can be answered.
+func (c *catalog) supports(s *operation.Spec, model string) bool {
+	return c.router.Supports(s.Op, model) || s.StandIn != "" && c.router.Supports(s.StandIn, model)
 }
 
 // hasPrice reports whether a call of op has a price where it must have one.
@@ -222,26 +185,11 @@ func (u *unpricedModels) add(id string) bool {
 
 // noteUnpriced tells the operator, once after each reload, that a model which a channel serves
 // is not sold. Its callers read that it does not exist.
-func (c *call) noteUnpriced(op *operation) {
-	if id := clip(op.model); c.catalog.requirePrice && c.catalog.supports(op, op.model) && c.catalog.unpriced.add(id) {
+func (c *call) noteUnpriced() {
+	if id := clip(c.info.Model); c.catalog.requirePrice && c.catalog.supports(c.spec, c.info.Model) && c.catalog.unpriced.add(id) {
 		c.g.options.Logger.Warn("a model was asked for that is not sold: its price lacks units; add them under prices",
-			"request_id", c.id, "model", id, "operation", op.name, "lacks", MissingUnits(op.name, c.catalog.prices.Price(op.model)))
+			"request_id", c.id, "model", id, "operation", c.spec.Op, "lacks", MissingUnits(c.spec.Op, c.catalog.prices.Price(c.info.Model)))
 	}
-}
-
-// pricedUnits are the units that a price needs for an operation to cost what it
-// says: those of one of the sets. An operation that is not here needs no particular
-// unit.
-var pricedUnits = map[upstream.Op][][]billing.Unit{
-	upstream.ChatCompletion: {{billing.Input, billing.Output}},
-	upstream.Messages:       {{billing.Input, billing.Output}},
-	upstream.Responses:      {{billing.Input, billing.Output}},
-	upstream.Embeddings:     {{billing.Input}},
-	upstream.GenerateImage:  {{billing.Image}, {billing.Input, billing.ImageOutput}},
-	upstream.EditImage:      {{billing.Image}, {billing.Input, billing.ImageOutput}},
-	upstream.SubmitVideo:    {{billing.Second}, {billing.Output}},
-	upstream.Speech:         {{billing.Character}},
-	upstream.Rerank:         {{billing.SearchUnit}, {billing.Input}, {billing.Request}},
 }
 
 // MissingUnits names the units that a price lacks for an operation, which then
@@ -249,7 +197,11 @@ var pricedUnits = map[upstream.Op][][]billing.Unit{
 // of which every rate is "0" lacks none. image_output may be given as output.
 func MissingUnits(op upstream.Op, p *billing.Price) string {
 	var missing []string
-	for _, set := range pricedUnits[op] {
+	spec := all.Find(op)
+	if spec == nil {
+		return ""
+	}
+	for _, set := range spec.Units {
 		var lacks []string
 		for _, u := range set {
 			if !p.Covers(u) && !p.IsFree() {
@@ -265,18 +217,27 @@ func MissingUnits(op upstream.Op, p *billing.Price) string {
 }
 
 // Operations are those that a kind of models is called by.
-func (k Kind) Operations() []upstream.Op { return slices.Clone(kinds[k]) }
+func (k Kind) Operations() []upstream.Op {
+	var ops []upstream.Op
+	for _, s := range all.Specs() {
+		if slices.Contains(s.Kinds, string(k)) {
+			ops = append(ops, s.Op)
+		}
+	}
+	return ops
+}
 
 // PriceUnits are the units that a price row needs at least, so that no operation of a
 // kind is free by mistake.
 func (k Kind) PriceUnits() []billing.Unit {
 	var units []billing.Unit
-	for _, op := range kinds[k] {
-		if sets := pricedUnits[op]; len(sets) > 0 {
-			for _, u := range sets[0] {
-				if !slices.Contains(units, u) {
-					units = append(units, u)
-				}
+	for _, s := range all.Specs() {
+		if !slices.Contains(s.Kinds, string(k)) || len(s.Units) == 0 {
+			continue
+		}
+		for _, u := range s.Units[0] {
+			if !slices.Contains(units, u) {
+				units = append(units, u)
 			}
 		}
 	}
@@ -331,7 +292,7 @@ func (c *catalog) addModel(m Model) error {
 	if m.Kind == "" {
 		m.Kind = known.Kind
 	}
-	if _, ok := kinds[m.Kind]; !ok && m.Kind != "" {
+	if m.Kind != "" && !slices.Contains(Kinds(), m.Kind) {
 		return fmt.Errorf("gateway: Options.Models: model %q has unknown kind %q", m.ID, m.Kind)
 	}
 	if m.MaxOutput < 0 || m.HoldTokens < 0 || m.Batch < 0 {
@@ -388,38 +349,17 @@ func (c *catalog) setDefaults(m *Model) {
 	}
 	m.DisplayName = cmp.Or(m.DisplayName, m.ID)
 	m.OwnedBy = cmp.Or(m.OwnedBy, "tollhouse")
-	m.HoldTokens = cmp.Or(m.HoldTokens, defaultHoldTokens)
+	m.HoldTokens = cmp.Or(m.HoldTokens, operation.DefaultHoldTokens)
 	m.Affinity = cmp.Or(m.Affinity, c.affinity)
 	if m.Reasoning == "" && (chatop.HidesReasoning(m.ID) || c.router.HasUpstream(m.ID, chatop.HidesReasoning)) {
 		m.Reasoning = ReasoningHidden
 	}
-	m.drops = droppedBounds{c.router.Drops(m.ID, "max_tokens"), c.router.Drops(m.ID, "max_completion_tokens"), c.router.Drops(m.ID, "max_output_tokens")}
-}
-
-// unboundedOutput is the most that a vendor makes of one candidate without a
-// bound.
-func (m Model) unboundedOutput() int64 { return cmp.Or(m.MaxOutput, unaskedOutput) }
-
-// plausibleOutput is the largest output of one candidate that is believed.
-func (m Model) plausibleOutput() int64 {
-	if m.MaxOutput == 0 {
-		return maxContext
+	m.facts = operation.Facts{
+		MaxOutput: m.MaxOutput, HoldTokens: m.HoldTokens, Batch: m.Batch, Dimensions: m.Dimensions,
+		Voices: m.Voices, Ratios: m.Ratios, Priorities: m.Priorities, HidesReasoning: m.Reasoning == ReasoningHidden,
+		Dropped: operation.Dropped{MaxTokens: c.router.Drops(m.ID, "max_tokens"), MaxCompletionTokens: c.router.Drops(m.ID, "max_completion_tokens"), MaxOutputTokens: c.router.Drops(m.ID, "max_output_tokens")},
+		Media:   c.media, AllowPrivate: c.allowPrivate,
 	}
-	return 2*m.MaxOutput + countSlack
-}
-
-// outputBound is the largest output of one candidate, for a caller who set a bound of
-// own (0 for none). An unknown cap does not lower the caller's bound.
-func (m Model) outputBound(own int64) int64 {
-	switch {
-	case own == 0 && m.MaxOutput == 0:
-		return defaultMaxOutput
-	case own == 0:
-		return m.MaxOutput
-	case m.MaxOutput == 0:
-		return own
-	}
-	return min(own, m.MaxOutput)
 }
 
 // Price is the operator's price row of a public model id at this moment; nil

@@ -7,64 +7,88 @@ import (
 	"slices"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
+	"github.com/tollhouse-ai/gateway/internal/operation/all"
+	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
+
+// passing says what the channels of a model do with members of a request of an operation.
+type passing struct {
+	router *router.Router
+	op     upstream.Op
+	model  string
+}
+
+// Passes reports whether the channels pass a member on as it is, see [operation.Channels].
+func (p *passing) Passes(name, spelled string) bool {
+	return p.router.Passes(p.op, p.model, name, spelled, true)
+}
 
 // findModel finds the model of a request that its key may use. Its order is fixed: unknown
 // model, not allowed, wrong endpoint, no price. What is stored is read for such a model alone.
-func (c *call) findModel(op *operation) (*Model, error) {
-	if op.model == "" {
-		if err := op.validate(op, new(Model), nil); err != nil {
+func (c *call) findModel() (*Model, error) {
+	id := c.info.Model
+	if id == "" {
+		if err := c.request.Check(new(operation.Facts), nil, &c.passing); err != nil {
 			return nil, err
 		}
 	}
-	m, ok := c.catalog.model(op.model)
+	m, ok := c.catalog.model(id)
 	if !ok {
-		c.noteUnpriced(op)
-		return m, op.unknownModel(op.model)
+		c.noteUnpriced()
+		return m, c.unknownModel()
 	}
 	if m.withdrawn(c.started) {
 		return m, noModel(m.ID)
 	}
 	if !c.principal.MayUse(m.ID) {
 		return m, notAllowed(m.ID).With(func(e *fault.Error) {
-			e.Code, e.Status = cmp.Or(op.forbiddenModel, e.Code), e.HTTPStatus()
+			e.Code, e.Status = cmp.Or(c.spec.Forbidden, e.Code), e.HTTPStatus()
 		})
 	}
-	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.name) || !c.catalog.supports(op, m.ID) {
-		return m, c.errWrongEndpoint(op, m)
+	if m.Kind != "" && !slices.Contains(c.spec.Kinds, string(m.Kind)) || !c.catalog.supports(c.spec, m.ID) {
+		return m, c.errWrongEndpoint(m)
 	}
-	if !c.catalog.hasPrice(op.name, m.ID) {
-		c.noteUnpriced(op)
-		return m, op.unknownModel(op.model)
+	if !c.catalog.hasPrice(c.spec.Op, m.ID) {
+		c.noteUnpriced()
+		return m, c.unknownModel()
 	}
 	return m, nil
 }
 
-// check validates the request: what it refers to, the rules of the capability, files in the
-// vendor's account, fields without a price.
-func (c *call) check(ctx context.Context, op *operation, m *Model) (err error) {
-	if op.expand != nil {
-		if err := op.expand(ctx, op, m); err != nil {
+// unknownModel is the refusal of a model that does not exist, in the words of the endpoint.
+func (c *call) unknownModel() error {
+	if c.spec.Unknown != nil {
+		return c.spec.Unknown(c.info.Model)
+	}
+	return noModel(c.info.Model)
+}
+
+// check checks the request: what it refers to, the rules of its endpoint, fields without a
+// price. Then it is known what the request may cost.
+func (c *call) check(ctx context.Context, m *Model) (err error) {
+	c.price = c.catalog.prices.Price(m.ID)
+	c.passing = passing{c.catalog.router, c.spec.Op, m.ID}
+	if r, ok := c.request.(*responsesop.Request); ok {
+		if err := c.expandState(ctx, r, m); err != nil {
 			return err
 		}
 	}
-	price := c.catalog.prices.Price(m.ID)
-	if err := op.validate(op, m, price); err != nil {
+	if err := c.request.Check(&m.facts, c.price, &c.passing); err != nil {
 		return err
 	}
-	if conversation := op.sessionBody; conversation != nil {
-		passes := func(name string) bool { return c.catalog.router.Passes(op.name, m.ID, name, name, true) }
-		if err = conversation.CheckFiles(passes); err != nil {
-			return err
-		}
-	}
-	if op.passed, err = c.checkUnpriced(op, m); err != nil {
+	passed, err := c.checkUnpriced(m)
+	if err != nil {
 		return err
 	}
-	op.bounds = op.bound(op, m, price)
+	c.quote = c.request.Quote(&m.facts, c.price, passed)
+	if c.state != nil {
+		c.state.most = c.quote.Least.Input + c.quote.Least.CacheWrite
+	}
 	return nil
 }
 
@@ -72,26 +96,26 @@ func (c *call) check(ctx context.Context, op *operation, m *Model) (err error) {
 // price or chooses another model or account, unless the model's channels take it. A field
 // that the gateway does not know is left out, unless the channels take or rename it. passed
 // says that some such field may reach the vendor.
-func (c *call) checkUnpriced(op *operation, m *Model) (passed bool, err error) {
+func (c *call) checkUnpriced(m *Model) (passed bool, err error) {
 	if c.catalog.requirePrice {
-		if err := c.checkRenamed(op, m); err != nil {
+		if err := c.checkRenamed(m); err != nil {
 			return false, err
 		}
 	}
-	if op.unpriced(op, c.header, nil) == nil { // as nearly all are
+	if c.request.Unpriced(c.header, nil) == nil { // as nearly all are
 		return false, nil
 	}
 	if !c.catalog.requirePrice {
 		return true, nil
 	}
-	return c.checkPassed(op, m)
+	return c.checkPassed(m)
 }
 
 // checkPassed is checkUnpriced of a request that has such a field.
-func (c *call) checkPassed(op *operation, m *Model) (passed bool, err error) {
-	err = op.unpriced(op, c.header, func(name, spelled string) bool {
-		passes := c.catalog.router.Passes(op.name, m.ID, name, spelled, !slices.Contains(op.translated, name)) ||
-			!rule.Unpriced(name) && c.catalog.router.Renames(op.name, m.ID, spelled)
+func (c *call) checkPassed(m *Model) (passed bool, err error) {
+	err = c.request.Unpriced(c.header, func(name, spelled string) bool {
+		passes := c.catalog.router.Passes(c.spec.Op, m.ID, name, spelled, !slices.Contains(c.spec.Translated, name)) ||
+			!rule.Unpriced(name) && c.catalog.router.Renames(c.spec.Op, m.ID, spelled)
 		passed = passed || passes
 		return passes
 	})
@@ -100,19 +124,19 @@ func (c *call) checkPassed(op *operation, m *Model) (passed bool, err error) {
 
 // checkRenamed is checkUnpriced of the fields that some channel renames to one
 // that has no price, by their new names.
-func (c *call) checkRenamed(op *operation, m *Model) error {
-	return c.catalog.router.EachRename(op.name, m.ID, func(from, to string) error {
+func (c *call) checkRenamed(m *Model) error {
+	return c.catalog.router.EachRename(c.spec.Op, m.ID, func(from, to string) error {
 		if !rule.Unpriced(to) { // as nearly all are not
 			return nil
 		}
 		var raw []byte
-		if op.form != nil {
+		if c.info.Form != nil {
 			sent := func(p upstream.Part) bool { return p.Name == from && p.Size > 0 }
-			if !slices.ContainsFunc(op.form.Parts, sent) {
+			if !slices.ContainsFunc(c.info.Form.Parts, sent) {
 				return nil
 			}
 		} else {
-			o, err := rawjson.Index(op.clientBytes, nil, nil)
+			o, err := rawjson.Index(c.info.Source, nil, nil)
 			if err != nil {
 				return rule.Unacceptable(err)
 			}
@@ -120,20 +144,20 @@ func (c *call) checkRenamed(op *operation, m *Model) error {
 				return nil
 			}
 		}
-		return rule.CheckRenamed(from, to, raw, op.scope)
+		return rule.CheckRenamed(from, to, raw, c.spec.Scope)
 	})
 }
 
 // errWrongEndpoint is the refusal of a model that serves another endpoint, which it names
 // where the kind of the model says it.
-func (c *call) errWrongEndpoint(op *operation, m *Model) error {
-	e := fault.Invalid("model", fmt.Sprintf("The model %q does not serve %s.", m.ID, publicPaths[op.name]))
-	for _, served := range kinds[m.Kind] {
-		if served != op.name && c.catalog.router.Supports(served, m.ID) {
-			e.Message = fmt.Sprintf("The model %q is of kind %s: call %s, not %s.", m.ID, m.Kind, publicPaths[served], publicPaths[op.name])
+func (c *call) errWrongEndpoint(m *Model) error {
+	e := fault.Invalid("model", fmt.Sprintf("The model %q does not serve %s.", m.ID, c.spec.Path))
+	for _, served := range all.Specs() {
+		if served != c.spec && slices.Contains(served.Kinds, string(m.Kind)) && c.catalog.router.Supports(served.Op, m.ID) {
+			e.Message = fmt.Sprintf("The model %q is of kind %s: call %s, not %s.", m.ID, m.Kind, served.Path, c.spec.Path)
 			break
 		}
 	}
-	e.Code = cmp.Or(op.mismatch, e.Code)
+	e.Code = cmp.Or(c.spec.Mismatch, e.Code)
 	return e
 }

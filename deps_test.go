@@ -53,6 +53,7 @@ var forbidden = []forbidding{
 	{"upstream/ark", []string{module + "/auth", module + "/server", module + "/video"}, "a driver knows one vendor's wire", false},
 	{"upstream/reranker", []string{module + "/auth", module + "/rerank", module + "/server"}, "a driver knows one vendor's wire", false},
 	{"upstream/voyage", []string{module + "/auth", module + "/server"}, "a driver knows one vendor's wire", false},
+	{"internal/operation", []string{module + "/auth", module + "/server", module + "/chat", module + "/upstream/router", module + "/internal/admission", module + "/internal/replay"}, "what is known of endpoints depends on no call, and on no endpoint", false},
 	{"internal/operation/embeddings", []string{module + "/auth", module + "/server", module + "/chat", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/voyage"}, "a capability knows no key, no vendor and no other capability", false},
 	{"rerank", []string{module + "/auth", module + "/server", module + "/internal/operation/rerank"}, "types, and models in Go; what the gateway makes of them is internal", false},
 	{"internal/operation/rerank", []string{module + "/auth", module + "/server", module + "/chat", module + "/embeddings", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/voyage"}, "a capability knows no key, no vendor and no other capability", false},

@@ -17,7 +17,7 @@ const toItsEnd = time.Duration(math.MaxInt64)
 // the reading where reasoning may be hidden: its count comes at the end.
 func (c *call) readOnLimit(drain time.Duration) time.Duration {
 	switch {
-	case c.op.unstoppable:
+	case c.spec.Unstoppable:
 		return toItsEnd
 	case c.mayHideReasoning():
 		return router.MaxDrain
@@ -28,11 +28,7 @@ func (c *call) readOnLimit(drain time.Duration) time.Duration {
 // mayHideReasoning reports whether the model may reason without showing it: it is known to
 // hide its reasoning, or the request asks for some, which a vendor may show in part only.
 func (c *call) mayHideReasoning() bool {
-	if c.model.Reasoning == ReasoningHidden {
-		return true
-	}
-	r, ok := c.op.request.(conversationRequest)
-	return ok && r.AsksForReasoning()
+	return c.model.facts.HidesReasoning || c.info.Stream.AsksForReasoning()
 }
 
 // follow has the stream end with its client, from now on, or be read on for at most limit.

@@ -120,6 +120,7 @@ func New(o Options) (*Gateway, error) {
 // once for new calls; running calls keep what they started with. The other
 // options cannot change and are ignored. On an error nothing changes.
 func (g *Gateway) Reload(o Options) error {
+	o.Media, o.Video = g.options.Media, g.options.Video
 	c, err := newCatalog(&o, g.started, g.bridge)
 	if err != nil {
 		return err

@@ -42,10 +42,11 @@ func (c *call) reserve(wanted billing.HoldRequest) (err error) {
 
 // holdRequest is what the call's hold is asked for.
 func (c *call) holdRequest() billing.HoldRequest {
-	wanted := c.op.bounds.holdRequest(c.model)
-	wanted.Account, wanted.Key, wanted.RequestID = c.principal.Account, c.principal.Key, c.id
-	wanted.Operation, wanted.Model, wanted.Price = string(c.op.name), c.model.ID, c.catalog.prices.Price(c.model.ID)
-	return wanted
+	return billing.HoldRequest{
+		Account: c.principal.Account, Key: c.principal.Key, RequestID: c.id,
+		Operation: string(c.spec.Op), Model: c.model.ID, Price: c.price,
+		Bound: c.quote.Bound, Usual: c.quote.Usual, Least: c.quote.Least, Firm: c.quote.Firm,
+	}
 }
 
 // cannotPay reports whether a meter refused more money: the account has no more, or the budget
@@ -187,5 +188,5 @@ func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 	s.saved, s.savedAt = s.tap.Output(), s.lastSent.Add(-time.Duration(s.lastSent.UnixNano())%checkpointInterval)
 	ctx := newSettleContext(s.c.ctx, meterTimeout)
 	defer ctx.end()
-	return s.c.g.options.Meter.Extend(ctx, s.c.hold, s.c.clampUsage(s.tap.Usage()), more)
+	return s.c.g.options.Meter.Extend(ctx, s.c.hold, s.c.quote.Clamp(s.tap.Usage(), s.tap.Said()), more)
 }

@@ -11,37 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // BuiltinIDs are the models of the built-in tables, for the tests from outside.
 func BuiltinIDs() []string { return slices.Sorted(maps.Keys(builtin())) }
-
-func TestEachOperationIsInAllTables(t *testing.T) {
-	for _, op := range upstream.Ops() {
-		if op == upstream.PollVideo { // which nobody calls: it is of a task that was accepted
-			continue
-		}
-		t.Run(string(op), func(t *testing.T) {
-			if publicPaths[op] == "" {
-				t.Error("publicPaths lacks it")
-			}
-			if parsers[op] == nil && op != upstream.EditImage { // whose request is a form
-				t.Error("parsers lacks it")
-			}
-			if !slices.ContainsFunc(Kinds(), func(k Kind) bool { return slices.Contains(kinds[k], op) }) {
-				t.Error("no kind of models serves it")
-			}
-			if counts := op == upstream.CountTokens || op == upstream.CountInput; pricedUnits[op] == nil && !counts {
-				t.Error("pricedUnits lacks it")
-			}
-		})
-	}
-	if len(Kinds()) != len(kinds) {
-		t.Errorf("Kinds has %d kinds, and the table %d", len(Kinds()), len(kinds))
-	}
-}
 
 // ending is a context that has ended when somebody asks, and with it a call.
 type ending struct {
@@ -128,39 +102,5 @@ func TestAsManyWaitForVideosAsCallsMayRunButAtMost4096(t *testing.T) {
 		if o.setDefaults(); o.Video.MaxWaiting != c.want {
 			t.Errorf("%+v: %d", c, o.Video.MaxWaiting)
 		}
-	}
-}
-
-// The example of the comment of tokenBounds, and of docs/reference/billing.md.
-func TestAmountsOfTheExample(t *testing.T) {
-	m := &Model{MaxOutput: 32_000, HoldTokens: 4_096}
-	tokens := func(in, out int64) billing.Usage { return billing.Usage{Input: in, Output: out} }
-	tests := []struct {
-		name               string
-		bounds             tokenBounds
-		dropped            bool
-		bound, usual, firm billing.Usage
-	}{
-		{name: "max_tokens", bounds: tokenBounds{callerBound: 500, uncounted: true}, bound: tokens(1_000, 500)},
-		{name: "stream", bound: tokens(1_000, 4_096)},
-		{name: "whole answer", bounds: tokenBounds{uncounted: true}, bound: tokens(1_000, 32_000), usual: tokens(1_000, 4_096)},
-		{
-			name: "dropped max_tokens", bounds: tokenBounds{callerBound: 500}, dropped: true,
-			bound: tokens(1_000, 32_000), usual: tokens(1_000, 4_096), firm: tokens(1_000, 32_000),
-		},
-		{
-			name: "picture by URL", bounds: tokenBounds{input: 2_000, extraMedia: 38_000, callerBound: 500},
-			bound: tokens(41_000, 500), usual: tokens(3_000, 500), firm: tokens(41_000, 500),
-		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			tt.bounds.input += 1_000
-			tt.bounds.candidates = 1
-			b := tt.bounds.toBounds(m, tt.dropped)
-			if got := b.holdRequest(m); got.Bound != tt.bound || got.Usual != tt.usual || got.Firm != tt.firm {
-				t.Errorf("got %+v, want %+v, %+v and %+v", got, tt.bound, tt.usual, tt.firm)
-			}
-		})
 	}
 }

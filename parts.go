@@ -11,6 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -23,10 +24,10 @@ const partMaxWait = 10 * time.Second
 
 // part is one upstream call of a request that was split.
 type part struct {
-	op     *operation
-	answer *answer
-	reply  *upstream.Reply
-	err    error
+	request operation.Request
+	answer  *operation.Answer
+	reply   *upstream.Reply
+	err     error
 }
 
 // parts are all upstream calls of a request that was split.
@@ -43,7 +44,7 @@ var errCalledOff = fault.New(fault.CalledOff, "The gateway called this part of t
 // sendParts asks for all parts and joins their answers. If one fails, no more are sent and
 // the request fails with the first error: there is no partial answer. Those that are with
 // upstreams are cancelled, unless the caller pays for them since a part was refused.
-func (c *call) sendParts(requests []any) (*upstream.Reply, error) {
+func (c *call) sendParts(requests []operation.Request) (*upstream.Reply, error) {
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
 	var refused atomic.Bool
@@ -52,7 +53,7 @@ func (c *call) sendParts(requests []any) (*upstream.Reply, error) {
 	var running sync.WaitGroup
 	for i := range requests {
 		p := &c.parts.list[i]
-		p.op = c.op.part(requests[i], c.model)
+		p.request = requests[i]
 		turns <- struct{}{}
 		running.Go(func() {
 			defer func() { <-turns }()
@@ -78,18 +79,18 @@ func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	body, view := p.op.prepare(p.op, 0)
+	out := p.request.Outgoing(0)
 	p.reply, err = c.route(ctx, &upstream.Call{
-		Body: body, Request: view, MaxWait: partMaxWait,
+		Body: out.Body, Request: out.View, MaxWait: partMaxWait,
 		Accept: func(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
-			r.Accepted, err = c.acceptWhole(ctx, p.op, r)
+			r.Accepted, err = c.acceptWhole(ctx, p.request, r)
 			return r, err
 		},
 	})
 	if err != nil {
 		return err
 	}
-	p.answer = p.reply.Accepted.(*answer)
+	p.answer = p.reply.Accepted.(*operation.Answer)
 	return c.parts.fits(p, c.g.options.MaxAnswer)
 }
 
@@ -98,7 +99,7 @@ func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 func (ps *parts) fits(p *part, most int64) error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if ps.size += int64(len(p.answer.body)); ps.size > most {
+	if ps.size += int64(len(p.answer.Body)); ps.size > most {
 		return fault.Invalid("", "The answers to the parts of the request are together larger than the gateway allows. Ask for less at a time.")
 	}
 	return nil
@@ -114,15 +115,15 @@ func (c *call) joined() (*upstream.Reply, error) {
 	var reply upstream.Reply
 	for i := range c.parts.list {
 		p := &c.parts.list[i]
-		c.recordAttempts(p.op, p.reply)
+		c.recordAttempts(p.request, p.reply)
 		if p.err != nil {
 			if failed == nil || calledOff(failed) || callersOwn(p.err) && !callersOwn(failed) {
 				failed = p.err
 			}
 			continue
 		}
-		bodies[i] = p.answer.body
-		used = used.Add(p.answer.usage)
+		bodies[i] = p.answer.Body
+		used = used.Add(p.answer.Usage)
 		reply = merged(reply, p.reply)
 	}
 	slices.SortStableFunc(c.entry.attempts, func(a, b upstream.Attempt) int { // in the order of their ends
@@ -134,14 +135,14 @@ func (c *call) joined() (*upstream.Reply, error) {
 		}
 		return nil, failed
 	}
-	whole, err := c.op.join(c.op, c.model, bodies)
+	whole, err := c.info.Parts.Join(&c.model.facts, bodies)
 	if err != nil {
 		return nil, upstream.BadAnswer("The parts of the upstream's answer do not fit together.", err)
 	}
 	for _, body := range bodies {
 		putBody(body)
 	}
-	reply.Accepted = &answer{body: whole, usage: used}
+	reply.Accepted = &operation.Answer{Body: whole, Usage: used}
 	return &reply, nil
 }
 
@@ -153,7 +154,7 @@ func (ps *parts) answered() (used billing.Usage) {
 	}
 	for i := range ps.list {
 		if p := &ps.list[i]; p.answer != nil {
-			used = used.Add(p.answer.usage)
+			used = used.Add(p.answer.Usage)
 		}
 	}
 	return used

@@ -10,7 +10,8 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	imagesop "github.com/tollhouse-ai/gateway/internal/operation/images"
+	"github.com/tollhouse-ai/gateway/internal/operation"
+	"github.com/tollhouse-ai/gateway/internal/operation/all"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -91,30 +92,31 @@ func (c *call) do(ctx context.Context, q *Request) (err error) {
 	if err := c.begin(ctx, q); err != nil || q.Op == "" {
 		return err
 	}
-	op, err := c.parse(q)
-	if err != nil {
+	if err := c.parse(q); err != nil {
 		return err
 	}
 	if q.Read != nil {
 		q.Body = nil // it is the operation's, which a stream releases
 	}
-	return c.run(ctx, op, q.Heartbeat)
+	return c.run(ctx, q.Heartbeat)
 }
 
 // parse reads the request.
-func (c *call) parse(q *Request) (*operation, error) {
-	if q.Form != nil && q.Op == upstream.EditImage {
-		r, err := imagesop.ParseForm(q.Form)
-		if err != nil {
-			return nil, err
-		}
-		return newImages(c, r), nil
+func (c *call) parse(q *Request) (err error) {
+	spec := all.Find(q.Op)
+	var r operation.Request
+	switch {
+	case spec == nil || q.Form == nil && spec.Parse == nil || q.Form != nil && spec.ParseForm == nil:
+		return fault.New(fault.NotFound, fmt.Sprintf("There is no operation %q on such a body.", q.Op))
+	case q.Form != nil:
+		r, err = spec.ParseForm(q.Form)
+	default:
+		r, err = spec.Parse(q.Body)
 	}
-	parse, ok := parsers[q.Op]
-	if !ok || q.Form != nil {
-		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no operation %q on such a body.", q.Op))
+	if err == nil {
+		c.setRequest(spec, r)
 	}
-	return parse(c, q.Body)
+	return err
 }
 
 // closeForm closes a form that is not needed any more.
@@ -210,8 +212,8 @@ var errUnknownCaller = fault.New(fault.Unauthorized, "The request has no caller:
 // AppendError appends the event that ends a broken stream of the request, in the
 // form of its operation.
 func (r *Response) AppendError(dst []byte, err error) []byte {
-	if kind := r.call.capability; kind != nil && kind.errorEvent != nil {
-		return kind.errorEvent(dst, r.call.id, r.call.tap, fault.From(err))
+	if spec := r.call.spec; spec != nil && spec.ErrorEvent != nil {
+		return spec.ErrorEvent(dst, r.call.id, r.call.tap, fault.From(err))
 	}
 	return appendErrorEvent(dst, err)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/internal/outage"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -93,15 +94,14 @@ type responseState struct {
 
 	// Where a vendor keeps what it goes on from, or, once there is one, its own response.
 	channel, key string
-	tokens       int64 // of what the vendor adds to the input by itself
-	most         int64 // tokens of the input, those included
+	most         int64 // tokens of the input, with what such a vendor adds to it
 }
 
 // expandState puts the items that a request refers to into its input, so that bounds,
 // price and hold are of what is sent. Where vendors keep responses it finds out at which
 // of them these are. What the account does not have is refused by the check that follows.
-func expandState(ctx context.Context, o *operation, m *Model) error {
-	r, mode := o.response(), o.call.g.options.Responses.Mode
+func (c *call) expandState(ctx context.Context, r *responsesop.Request, m *Model) error {
+	mode := c.g.options.Responses.Mode
 	if mode == ResponsesOff {
 		r.RefuseState()
 	}
@@ -109,17 +109,17 @@ func expandState(ctx context.Context, o *operation, m *Model) error {
 		return nil
 	}
 	if mode == ResponsesOff {
-		own, err := o.sharedNames(m)
+		own := c.sharedNames(r)
 		if len(own) > 0 {
 			r.RefuseShared(own[0])
 		}
-		return err
+		return nil
 	}
-	o.state = &responseState{
-		call: o.call, previous: r.PreviousResponseID, stores: o.name == upstream.Responses && (r.Store == nil || *r.Store),
+	c.state = &responseState{
+		call: c, previous: r.PreviousResponseID, stores: !r.CountOnly && (r.Store == nil || *r.Store),
 	}
 	if mode == ResponsesNative && r.Refers() || r.RefersHere() {
-		done, err := o.admitReading(ctx, m)
+		done, err := c.admitReading(ctx, r, m)
 		if err != nil {
 			return err
 		}
@@ -127,45 +127,35 @@ func expandState(ctx context.Context, o *operation, m *Model) error {
 	}
 	if mode == ResponsesNative {
 		r.VendorState, r.DropIDs = true, true
-		own, err := o.sharedNames(m)
-		if err != nil {
-			return err
-		}
-		return o.state.locate(ctx, r, own)
+		return c.state.locate(ctx, r, c.sharedNames(r))
 	}
-	if err := o.state.expand(ctx, r); err != nil || r.Problem.Found() {
+	if err := c.state.expand(ctx, r); err != nil || r.Problem.Found() {
 		return err
 	}
-	own, err := o.sharedNames(m) // those in what is stored too
-	if err != nil {
-		return err
-	}
-	return o.state.checkOwn(ctx, r, own)
+	return c.state.checkOwn(ctx, r, c.sharedNames(r)) // those in what is stored too
 }
 
 // sharedNames are the names in the request of what lies in the vendor's account that must be
 // the caller's own: those of tools and items that reach a vendor whose channel does not pass
 // them. What the input's text cites is only left out.
-func (o *operation) sharedNames(m *Model) (own []responsesop.Reference, err error) {
-	r, c := o.response(), o.call.catalog
-	pass := func(name, spelled string) bool { return c.router.Passes(o.name, m.ID, name, spelled, true) }
-	r.DropCitations = r.Cites() && !(pass("file_id", "input") && pass("container_id", "input"))
-	if !r.DeclaresHosted() || c.requirePrice && !pass("tools", "tools") {
-		return nil, nil // no tool of the vendor's uses them
+func (c *call) sharedNames(r *responsesop.Request) (own []responsesop.Reference) {
+	r.DropCitations = r.Cites() && !(c.passing.Passes("file_id", "input") && c.passing.Passes("container_id", "input"))
+	if !r.DeclaresHosted() || c.catalog.requirePrice && !c.passing.Passes("tools", "tools") {
+		return nil // no tool of the vendor's uses them
 	}
 	for _, ref := range r.Shared {
-		if !pass(ref.Kind, "tools") {
+		if !c.passing.Passes(ref.Kind, "tools") {
 			own = append(own, ref)
 		}
 	}
-	if o.call.g.options.Responses.Mode != ResponsesNative && !pass("container_id", "input") { // which looks up all links
+	if c.g.options.Responses.Mode != ResponsesNative && !c.passing.Passes("container_id", "input") { // which looks up all links
 		for _, link := range r.Links {
 			if link.Member == "container_id" {
 				own = append(own, link)
 			}
 		}
 	}
-	return own, nil
+	return own
 }
 
 // checkOwn has the request refused unless its account has stored a response that made what
@@ -197,21 +187,20 @@ func distinct(refs []responsesop.Reference) []responsesop.Reference {
 // admitReading admits a request that has what is stored read, which may be much more than
 // the request itself. Its key has a slot and tokens meanwhile, until done is called, and its
 // account can pay for the request as it came: what it becomes is paid by its hold.
-func (o *operation) admitReading(ctx context.Context, m *Model) (done func(), err error) {
-	price := o.call.catalog.prices.Price(m.ID)
-	own := o.bound(o, m, price)
-	if err := o.call.acquireLease(ctx, own.most.Tokens()); err != nil {
+func (c *call) admitReading(ctx context.Context, r *responsesop.Request, m *Model) (done func(), err error) {
+	own := r.Quote(&m.facts, c.price, false)
+	if err := c.acquireLease(ctx, own.Expected().Tokens()); err != nil {
 		return nil, err
 	}
-	least := own.least
+	least := own.Least
 	if least.IsZero() { // a count, of what a request must pay for
 		least.Input = 1
 	}
-	if err := o.call.checkAvailable(ctx, price, least); err != nil {
-		o.call.releaseLease()
+	if err := c.checkAvailable(ctx, c.price, least); err != nil {
+		c.releaseLease()
 		return nil, err
 	}
-	return o.call.releaseLease, nil
+	return c.releaseLease, nil
 }
 
 // locate finds the channel and the key at which a vendor keeps what a request refers to.
@@ -241,9 +230,9 @@ func (s *responseState) locate(ctx context.Context, r *responsesop.Request, shar
 			r.Problem.Refuse(ref.Param(), fmt.Sprintf("%q is kept by another vendor than what else the request refers to. Send the whole conversation instead.", clip(ref.ID)))
 			return nil
 		}
-		s.channel, s.key = found.Channel, found.Key
+		s.channel, s.key, r.Added.AtVendor = found.Channel, found.Key, true
 		if !seen[found.ID] {
-			s.tokens = min(s.tokens+min(max(found.Tokens, 0), maxContext), maxContext)
+			r.Added.Tokens = min(r.Added.Tokens+min(max(found.Tokens, 0), operation.MaxContext), operation.MaxContext)
 		}
 		seen[found.ID] = true
 	}
@@ -507,7 +496,7 @@ func (s *responseState) prepare(o *rawjson.Object, edited []byte) (err error) {
 		Previous: s.previous, Model: s.call.entry.model, Channel: s.channel, Key: s.key, Items: responsesop.ItemIDs(o.Src),
 	}
 	if g.options.Responses.Mode == ResponsesNative {
-		row.Tokens = responsesop.TokensOf(o, s.most, maxContext)
+		row.Tokens = responsesop.TokensOf(o, s.most, operation.MaxContext)
 	} else {
 		whole := responsesop.Stored{Input: s.input, Response: edited}.Encode()
 		if len(whole) > maxRecalledBytes {

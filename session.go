@@ -54,10 +54,10 @@ func (q *Request) sessionName(ctx context.Context) string {
 
 // session returns the session that the call belongs to; zero for none.
 func (c *call) session() (none upstream.Session) {
-	if c.op.sessionBody == nil || c.model.Affinity == AffinityOff {
+	if c.info.Session == nil || c.model.Affinity == AffinityOff {
 		return none
 	}
-	r := session.Request{Name: c.sessionName, User: c.op.sessionUser, Body: &c.op.sessionBody.Object}
+	r := session.Request{Name: c.sessionName, User: c.info.User, Body: c.info.Session}
 	return upstream.Session(session.Of(r, &c.g.sessionKey, c.principal.Account, c.model.Affinity == AffinityPrefix))
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/replay"
 	"github.com/tollhouse-ai/gateway/internal/retryqueue"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
@@ -26,7 +27,7 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 		return nil
 	}
 	c.held = false
-	u = c.clampUsage(u)
+	u = c.quote.Clamp(u, c.textOutput())
 	c.used = u.Tokens()
 	if answer == nil {
 		answer = c.answerRecord(nil, nil)
@@ -132,47 +133,13 @@ func takenOver(err error) error {
 	}
 }
 
-// clampUsage is u with the counts replaced that no upstream can have had: by the
-// bound of the hold, or by what was delivered if that is more. Each side is judged
-// by itself, so that one count that cannot be cuts no other. A conversation that costs
-// anything has the request itself too, where that has a price.
-func (c *call) clampUsage(u billing.Usage) billing.Usage {
-	limit, most := c.op.bounds.plausible, c.op.bounds.most
-	if c.op.bounds.tokens.given() && (u.Zero || !u.IsZero()) {
-		u.Requests = c.op.bounds.tokens.requests
-	}
-	if u.Output+u.ImageOutput > limit.output {
-		u.Anomaly = true
-		u.Output = min(u.Output, max(most.Output, c.textOutput()))
-		u.Reasoning = min(u.Reasoning, u.Output)
-		u.ImageOutput = min(u.ImageOutput, most.ImageOutput)
-	}
-	if u.Input+u.CachedInput+u.CacheWrite+u.ImageInput > limit.input {
-		u.Anomaly = true
-		held := most.Input + most.CacheWrite
-		u.CachedInput = min(u.CachedInput, held)
-		u.CacheWrite = min(u.CacheWrite, held-u.CachedInput)
-		u.Input = min(u.Input, held-u.CachedInput-u.CacheWrite)
-		u.ImageInput = min(u.ImageInput, most.ImageInput)
-	}
-	if u.Images > limit.images {
-		u.Anomaly = true
-		u.Images = min(u.Images, most.Images)
-	}
-	if u.SearchUnits > limit.searchUnits {
-		u.Anomaly = true
-		u.SearchUnits = min(u.SearchUnits, most.SearchUnits)
-	}
-	return u
-}
-
 // textOutput is the output that was delivered, by its text; 0 where it has none.
 func (c *call) textOutput() int64 {
 	switch {
 	case c.tap != nil:
 		return c.tap.Said()
 	case c.answer != nil:
-		return c.answer.text
+		return c.answer.Said
 	}
 	return 0
 }
@@ -237,11 +204,11 @@ func newSettlementQueue(retry func(ctx context.Context, p pendingSettlement, tri
 	}, retry)
 }
 
-// recordAttempts records the attempts of one call to the router, made for op: the request
+// recordAttempts records the attempts of one call to the router, made for r: the request
 // or a part of it. The failed ones are kept with the receipt, together with what their
 // vendors may bill: the operator bears that. A channel that could not say the request has
 // failed at nothing.
-func (c *call) recordAttempts(op *operation, reply *upstream.Reply) {
+func (c *call) recordAttempts(r operation.Request, reply *upstream.Reply) {
 	if reply == nil { // a panic
 		return
 	}
@@ -261,8 +228,8 @@ func (c *call) recordAttempts(op *operation, reply *upstream.Reply) {
 			Channel: a.Channel, Model: a.Model, StartedAt: a.Started, Duration: a.Duration,
 			Code: string(safetext.Code(fault.From(a.Err).Code)), Status: a.Status, Billable: a.Sent && !a.Refused && a.Status < 400,
 		}
-		if t.Billable && op.ordered != nil {
-			t.Used = op.ordered(op, c.hold.Price)
+		if t.Billable {
+			t.Used = r.Ordered(&c.model.facts, c.hold.Price)
 		}
 		c.failed = append(c.failed, t)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/admission"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -17,7 +18,7 @@ import (
 // Close are for one goroutine at a time.
 type Stream struct {
 	delivery // its mutex guards tap and the fields of Stream against the heartbeat
-	tap      tap
+	tap      operation.Tap
 	events   *events // the accepted stream
 
 	lastSent  time.Time // when the client last got something
@@ -47,7 +48,9 @@ const batch = 32 << 10
 // gets something while it waits.
 func newStream(c *call) *Stream {
 	now := c.g.options.Now()
-	s := &Stream{delivery: delivery{c: c}, tap: c.op.tap(c.op, c.hold.Price), lastSent: now, savedAt: now, extension: c.model.HoldTokens}
+	o := c.answerOptions()
+	o.Created, o.Heartbeat, o.Edit = now.Unix(), c.g.options.Heartbeat, c.state.editor()
+	s := &Stream{delivery: delivery{c: c}, tap: c.info.Stream.NewTap(o), lastSent: now, savedAt: now, extension: c.model.HoldTokens}
 	s.pieces, c.tap = s, s.tap
 	if c.heartbeat != nil && c.g.options.Heartbeat > 0 {
 		s.mu.Lock() // the timer's goroutine reads it
@@ -65,21 +68,14 @@ func (s *Stream) begin(accepted *events, maxOutput int64) {
 	s.dropRequest()
 	s.watch()
 	s.mu.Unlock()
-	h, t := s.c.hold, s.c.op.bounds.tokens
-	if !t.given() || h.Price == nil || h.Available == billing.Unlimited {
-		return
-	}
-	allowed := t.outputLimit(s.c.model, maxOutput)
-	if covered := pays(h.Price, h.Amount, t.usage(t.inputHeld(s.c.model, h), 0), allowed); covered < allowed {
-		s.coveredTokens = max(covered, 1)
-	}
+	s.coveredTokens = s.c.quote.Covered(&s.c.hold, maxOutput)
 }
 
 // dropRequest releases the request, which is not sent again: a stream may live
 // for minutes, and its prompt may have megabytes.
 func (s *Stream) dropRequest() {
-	if s.c.op.summarize != nil && !s.c.op.state.needsRequest() {
-		s.c.op = s.c.op.withoutRequest(s.tap)
+	if !s.c.state.needsRequest() && s.tap.DropRequest() {
+		s.c.dropRequest()
 		s.c.g.admission.ReleaseBody(&s.c.slot)
 	}
 }
@@ -99,7 +95,7 @@ func (s *Stream) sendHeartbeat() {
 	}
 	s.lastSent = now
 	if beat := s.tap.Heartbeat(nil); len(beat) > 0 {
-		if s.c.op.numbered && beat[0] != ':' {
+		if s.c.spec.Numbered && beat[0] != ':' {
 			s.copyForReplay(beat)
 		}
 		s.c.heartbeat(beat)
@@ -365,13 +361,13 @@ func (c *call) acceptStream(r *upstream.Reply) (*events, error) {
 	for {
 		event, err := e.reader.Next()
 		if err == nil && event.Whole {
-			if e.readAhead, err = c.op.unfold(c.op, event.Data); err == nil {
+			if e.readAhead, err = c.info.Stream.Unfold(event.Data); err == nil {
 				return e, nil
 			}
 		} else if err == nil {
 			var content bool
 			e.readAhead = append(e.readAhead, event) // whose data nothing overwrites before the next read
-			if content, err = c.op.opening(event.Name, event.Data); err == nil {
+			if content, err = c.info.Stream.Opening(event.Name, event.Data); err == nil {
 				if content || !e.reader.Buffered() {
 					return e, nil
 				}

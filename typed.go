@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
 	embeddingsop "github.com/tollhouse-ai/gateway/internal/operation/embeddings"
 	imagesop "github.com/tollhouse-ai/gateway/internal/operation/images"
@@ -94,7 +95,7 @@ func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*m
 // *fault.Error.
 func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (*messages.Count, error) {
 	count := &messages.Count{}
-	estimated, err := g.counted(ctx, encoding(req, messagesop.EncodeCount, newCount), count)
+	estimated, err := g.counted(ctx, encoding(&messagesop.CountSpec, req, messagesop.EncodeCount), count)
 	count.Estimated = estimated
 	if err != nil {
 		return nil, err
@@ -132,7 +133,7 @@ func (g *Gateway) ResponsesStream(ctx context.Context, req *responses.Request) (
 // the principal in ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) CountResponseTokens(ctx context.Context, req *responses.Request) (*responses.Count, error) {
 	count := &responses.Count{}
-	estimated, err := g.counted(ctx, encoding(req, responsesop.EncodeCount, newInputCount), count)
+	estimated, err := g.counted(ctx, encoding(&responsesop.CountSpec, req, responsesop.EncodeCount), count)
 	count.Estimated = estimated
 	if err != nil {
 		return nil, err
@@ -142,8 +143,8 @@ func (g *Gateway) CountResponseTokens(ctx context.Context, req *responses.Reques
 
 // counted runs a typed call that counts tokens, and fills count from the answer. It
 // reports whether the count is an estimate.
-func (g *Gateway) counted(ctx context.Context, encode encoder, count any) (estimated bool, err error) {
-	c, err := g.runTyped(ctx, encode)
+func (g *Gateway) counted(ctx context.Context, e encoder, count any) (estimated bool, err error) {
+	c, err := g.runTyped(ctx, e)
 	defer func() { c.response.End(0, err) }()
 	if err != nil {
 		return false, err
@@ -159,7 +160,7 @@ func (g *Gateway) counted(ctx context.Context, encode encoder, count any) (estim
 // answers are joined. The caller is the principal in ctx, as for [Gateway.Chat].
 // Every error is a *fault.Error.
 func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*embeddings.Response, error) {
-	return answered(ctx, g, "embeddings", encoding(req, embeddingsop.Encode, newEmbeddings), func(o outcome) *embeddings.Response {
+	return answered(ctx, g, "embeddings", encoding(&embeddingsop.Spec, req, embeddingsop.Encode), func(o outcome) *embeddings.Response {
 		return &embeddings.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
 	})
 }
@@ -169,7 +170,7 @@ func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*emb
 // one upstream call takes is split and its rankings are merged. The caller is the
 // principal in ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Rerank(ctx context.Context, req *rerank.Request) (*rerank.Response, error) {
-	return answered(ctx, g, "rerank", encoding(req, rerankop.Encode, newRerank), func(o outcome) *rerank.Response {
+	return answered(ctx, g, "rerank", encoding(&rerankop.Spec, req, rerankop.Encode), func(o outcome) *rerank.Response {
 		return &rerank.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
 	})
 }
@@ -180,7 +181,7 @@ func (g *Gateway) Rerank(ctx context.Context, req *rerank.Request) (*rerank.Resp
 func (g *Gateway) Images(ctx context.Context, req *images.Request) (*images.Response, error) {
 	whole := *req
 	whole.Stream = false
-	return answered(ctx, g, "image", encoding(&whole, imagesop.Encode, newImages), pictures)
+	return answered(ctx, g, "image", encoding(&imagesop.Spec, &whole, imagesop.Encode), pictures)
 }
 
 func pictures(o outcome) *images.Response {
@@ -192,7 +193,7 @@ func pictures(o outcome) *images.Response {
 // from the response's Read. Close the response. The caller is the principal in
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Response, error) {
-	c, err := g.runTyped(ctx, encoding(req, speechop.Encode, newSpeech))
+	c, err := g.runTyped(ctx, encoding(&speechop.Spec, req, speechop.Encode))
 	source, err := c.typedSource(err)
 	if err != nil {
 		return nil, err
@@ -200,13 +201,13 @@ func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Resp
 	return &speech.Response{ContentType: c.response.Header.Get("Content-Type"), RequestID: c.receiptID(), Dropped: c.response.Dropped, Body: source}, nil
 }
 
-// encodeChat makes the operation of a typed request.
+// encodeChat makes the request of a typed one.
 func encodeChat(req *chat.Request, stream bool) encoder {
 	if req.Stream != stream {
 		typed := *req
 		typed.Stream, req = stream, &typed
 	}
-	return encoding(req, chatop.Encode, newChat)
+	return encoding(&chatop.Spec, req, chatop.Encode)
 }
 
 // encodeMessages is encodeChat for messages.
@@ -215,7 +216,7 @@ func encodeMessages(req *messages.Request, stream bool) encoder {
 		typed := *req
 		typed.Stream, req = stream, &typed
 	}
-	return encoding(req, messagesop.Encode, newMessages)
+	return encoding(&messagesop.Spec, req, messagesop.Encode)
 }
 
 // encodeResponses is encodeChat for responses.
@@ -224,42 +225,44 @@ func encodeResponses(req *responses.Request, stream bool) encoder {
 		typed := *req
 		typed.Stream, req = stream, &typed
 	}
-	return encoding(req, responsesop.Encode, newResponse)
+	return encoding(&responsesop.Spec, req, responsesop.Encode)
 }
 
-// encoder makes the operation of a typed call.
-type encoder func(c *call) (*operation, error)
+// encoder makes the request of a typed call.
+type encoder struct {
+	spec   *operation.Spec
+	encode func() (operation.Request, error)
+}
 
-// encoding makes the operation of a typed request in the form that would have come
-// over HTTP, so that both are checked by the same rules.
-func encoding[T, R any](typed *T, encode func(*T) (*R, error), operate func(*call, *R) *operation) encoder {
-	return func(c *call) (*operation, error) {
-		r, err := encode(typed)
-		if err != nil {
-			return nil, err
-		}
-		return operate(c, r), nil
-	}
+// encoding makes a typed request, of an endpoint, the one that would have come over HTTP, so
+// that both are checked by the same rules.
+func encoding[T any, R operation.Request](spec *operation.Spec, typed *T, encode func(*T) (R, error)) encoder {
+	parse := operation.Parser(encode)
+	return encoder{spec, func() (operation.Request, error) { return parse(typed) }}
 }
 
 // openTyped opens a typed call: it is authenticated, counted and encoded as one by Do.
-func (g *Gateway) openTyped(ctx context.Context, encode encoder) (*call, context.Context, *operation, error) {
+func (g *Gateway) openTyped(ctx context.Context, e encoder) (*call, context.Context, error) {
 	q := &Request{IdempotencyKey: idempotencyKey(ctx), inProcess: true}
 	c, ctx := g.open(ctx, q)
 	if err := c.begin(ctx, q); err != nil {
-		return c, ctx, nil, err
+		return c, ctx, err
 	}
-	op, err := encode(c)
-	return c, ctx, op, err
+	r, err := e.encode()
+	if err != nil {
+		return c, ctx, err
+	}
+	c.setRequest(e.spec, r)
+	return c, ctx, nil
 }
 
 // runTyped runs a typed call.
-func (g *Gateway) runTyped(ctx context.Context, encode encoder) (*call, error) {
-	c, ctx, op, err := g.openTyped(ctx, encode)
+func (g *Gateway) runTyped(ctx context.Context, e encoder) (*call, error) {
+	c, ctx, err := g.openTyped(ctx, e)
 	if err != nil {
 		return c, err
 	}
-	return c, c.run(ctx, op, nil)
+	return c, c.run(ctx, nil)
 }
 
 // outcome is what a typed response has besides its JSON.
@@ -273,10 +276,10 @@ type outcome struct {
 // answered runs a typed call that has a whole answer. It returns when ctx ends; the call runs
 // on then, since its vendor makes and bills the answer all the same. The submission of a video
 // does not: its task goes on, and whoever got an error would submit it again.
-func answered[R any](ctx context.Context, g *Gateway, form string, encode encoder, typed func(outcome) *R) (*R, error) {
-	c, inner, op, err := g.openTyped(ctx, encode)
-	if err != nil || ctx.Done() == nil || op.name == upstream.SubmitVideo || op.form != nil { // the files of a form are the caller's
-		return runWhole(inner, c, op, err, form, typed)
+func answered[R any](ctx context.Context, g *Gateway, form string, e encoder, typed func(outcome) *R) (*R, error) {
+	c, inner, err := g.openTyped(ctx, e)
+	if err != nil || ctx.Done() == nil || c.spec.Op == upstream.SubmitVideo || c.info.Form != nil { // the files of a form are the caller's
+		return runWhole(inner, c, err, form, typed)
 	}
 	type result struct {
 		response *R
@@ -284,7 +287,7 @@ func answered[R any](ctx context.Context, g *Gateway, form string, encode encode
 	}
 	done := make(chan result)
 	go func() {
-		response, err := runWhole(inner, c, op, nil, form, typed)
+		response, err := runWhole(inner, c, nil, form, typed)
 		select {
 		case done <- result{response, err}:
 		case <-ctx.Done(): // nobody waits for it
@@ -301,12 +304,12 @@ func answered[R any](ctx context.Context, g *Gateway, form string, encode encode
 // runWhole runs a typed call, which failed with err before it or not, to its whole answer.
 // typed makes the response, which is then filled from the JSON. An answer of another form was
 // charged all the same.
-func runWhole[R any](ctx context.Context, c *call, op *operation, err error, form string, typed func(outcome) *R) (response *R, failed error) {
+func runWhole[R any](ctx context.Context, c *call, err error, form string, typed func(outcome) *R) (response *R, failed error) {
 	defer fault.Recover(&failed) // of a log handler in End, for one, which must not end the process
 	defer func() { c.response.End(0, failed) }()
 	defer fault.Recover(&failed)
 	if err == nil {
-		err = c.run(ctx, op, nil)
+		err = c.run(ctx, nil)
 	}
 	if err != nil {
 		return nil, err
@@ -365,7 +368,7 @@ func (s typedSource) Close() error {
 func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Response, error) {
 	whole := *req
 	whole.Stream, whole.PartialImages = false, 0
-	return answered(ctx, g, "image", encoding(&whole, imagesop.EncodeForm, newImages), pictures)
+	return answered(ctx, g, "image", encoding(&imagesop.EditSpec, &whole, imagesop.EncodeForm), pictures)
 }
 
 // SubmitVideo hands a video in, with the same checks, limits and holds as over
@@ -377,7 +380,7 @@ func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Resp
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error; a fault.RequestTimeout names
 // the task of which it is not known whether an upstream took it.
 func (g *Gateway) SubmitVideo(ctx context.Context, req *video.Request) (*video.Response, error) {
-	return answered(ctx, g, "video record", encoding(req, videoop.Encode, newVideo), func(o outcome) *video.Response { // it costs nothing until it has ended
+	return answered(ctx, g, "video record", encoding(&videoop.Spec, req, videoop.Encode), func(o outcome) *video.Response { // it costs nothing until it has ended
 		return &video.Response{Raw: o.body, RequestID: o.id, Dropped: o.dropped}
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/internal/outage"
 	"github.com/tollhouse-ai/gateway/internal/quota"
@@ -144,18 +145,13 @@ func newDeliverer(g *Gateway) *deliverer.Deliverer {
 	return d
 }
 
-// submission is a request for a video on its way to an upstream.
-type submission struct {
-	*videoop.Request
-	price *billing.Price // of the model; nil if it has none
-}
-
 // submit submits a video. The task and its hold are durable before an upstream is
 // asked, and stay until the task ends. A client that disconnects does not stop it.
 // A submission that an upstream may have taken is not repeated, since that could
 // make a second video: the task ends when its time is over.
-func (c *call) submit(v *submission) (*Response, error) {
-	if err := c.resolveDrafts(v); err != nil {
+func (c *call) submit(v *videoop.Request) (*Response, error) {
+	v, err := c.resolveDrafts(v)
+	if err != nil {
 		return nil, err
 	}
 	task, err := c.createTask(v)
@@ -163,8 +159,7 @@ func (c *call) submit(v *submission) (*Response, error) {
 		return nil, err
 	}
 	c.with = []billing.Record{video.Drop{ID: task.ID}} // whatever ends the hold here, but an upstream that took it
-	body, view := c.op.prepare(c.op, 0)
-	reply, err := c.send(body, view)
+	reply, err := c.send(v.Outgoing(0))
 	if err != nil && videoop.NotTaken(err) {
 		err = c.settleFailed(err)
 		c.g.videos.drop(c.ctx, task.ID)
@@ -172,7 +167,8 @@ func (c *call) submit(v *submission) (*Response, error) {
 	}
 	header, event := http.Header{}, videoop.Event{Kind: videoop.Lost, Channel: c.lastChannel()}
 	if err == nil {
-		header, event = resultHeader(reply, 0), videoop.Event{Kind: videoop.Accepted, Channel: reply.Channel, Report: reply.Accepted.(*answer).report}
+		report, _ := videoop.ReadSubmission(reply.Accepted.(*operation.Answer).Body) // which ReadAnswer has checked
+		header, event = resultHeader(reply, 0), videoop.Event{Kind: videoop.Accepted, Channel: reply.Channel, Report: report}
 		c.model.announce(header)
 	}
 	header["Content-Type"] = []string{"application/json"}
@@ -188,7 +184,7 @@ func (c *call) submit(v *submission) (*Response, error) {
 	case !durable:
 		return nil, unknownOutcome(task, errNotKept)
 	}
-	return c.respond(Response{Status: c.op.status, Header: header, Body: record, Dropped: reply.Dropped, task: &step}), nil
+	return c.respond(Response{Status: c.info.Status, Header: header, Body: record, Dropped: reply.Dropped, task: &step}), nil
 }
 
 // unknownOutcome is the error of a submission of which it is not known whether an
@@ -203,38 +199,34 @@ func unknownOutcome(t *video.Task, err error) error {
 // errNotKept is why the caller gets an error for a task that an upstream took.
 var errNotKept = errors.New("the store is away; the step is tried again")
 
-// resolveDrafts replaces the drafts that the video continues by their upstream's
-// ids. Each must be a task of the account.
-func (c *call) resolveDrafts(v *submission) error {
+// resolveDrafts is the request with the ids of its upstream in the place of the drafts
+// that the video continues. Each must be a task of the account.
+func (c *call) resolveDrafts(v *videoop.Request) (*videoop.Request, error) {
 	drafts := v.DraftTasks()
 	ids := make(map[string]string, len(drafts))
 	for _, id := range drafts {
 		t, err := c.g.videos.find(c.ctx, c.principal.Account, id)
 		switch {
 		case err != nil:
-			return err
+			return nil, err
 		case t.UpstreamID == "":
-			return fault.Invalid("content", fmt.Sprintf("The draft %q cannot be continued: no upstream has it, or not yet.", clip(id)))
+			return nil, fault.Invalid("content", fmt.Sprintf("The draft %q cannot be continued: no upstream has it, or not yet.", clip(id)))
 		case c.only != "" && c.only != t.Channel:
-			return fault.Invalid("content", "The drafts were made by different upstreams, which cannot continue each other's.")
+			return nil, fault.Invalid("content", "The drafts were made by different upstreams, which cannot continue each other's.")
 		}
 		ids[id], c.only = t.UpstreamID, t.Channel
 	}
-	r, err := v.WithDraftTasks(ids)
-	if err == nil {
-		v.Request = r
-	}
-	return err
+	return v.WithDraftTasks(ids)
 }
 
 // holdMargin is how much longer a task's hold lasts than the task can.
 const holdMargin = time.Hour
 
 // createTask makes the hold and the task, both or neither.
-func (c *call) createTask(v *submission) (_ *video.Task, err error) {
+func (c *call) createTask(v *videoop.Request) (_ *video.Task, err error) {
 	defer fault.Recover(&err)
 	videos := c.g.videos
-	bound, err := v.Bound(v.price)
+	bound, err := v.Bound(c.price)
 	if err != nil {
 		return nil, err
 	}
@@ -244,13 +236,13 @@ func (c *call) createTask(v *submission) (_ *video.Task, err error) {
 	}
 	t := v.Task(bound, now)
 	t.ID, t.RequestID = c.g.options.NewID("vid_"), c.id
-	t.Account, t.Key, t.PriceVersion = c.principal.Account, c.principal.Key, v.price.Version()
+	t.Account, t.Key, t.PriceVersion = c.principal.Account, c.principal.Key, c.price.Version()
 	t.Fingerprint = v.Fingerprint(c.principal.Key)
 	n := video.CreateTask{
 		Task: t, Most: c.principal.Limits.MaxConcurrentVideos,
 		Window: max(c.g.options.Video.DuplicateWindow, 0), Retried: c.idempotencyKey != "",
 	}
-	videos.remember(v.price)
+	videos.remember(c.price)
 	wanted := c.holdRequest()
 	wanted.Until = c.g.options.Now().Add(videoop.End(&t).Sub(now) + holdMargin) // which is by this process's clock
 	if videos.transactional {

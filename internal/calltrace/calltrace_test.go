@@ -239,10 +239,10 @@ func TestTheWayOfARequestGetsNoLonger(t *testing.T) {
 		scenario        string
 		whole, pipeline way
 	}{
-		{"chat", way{1330, 456, 377, 48}, way{550, 373, 199, 44}},
-		{"stream", way{3250, 561, 718, 80}, way{944, 467, 331, 77}},
-		{"video", way{2578, 476, 549, 63}, way{829, 411, 300, 58}},
-		{"embeddings", way{1014, 413, 286, 43}, way{510, 340, 175, 39}},
+		{"chat", way{1323, 458, 377, 39}, way{543, 375, 197, 35}},
+		{"stream", way{3244, 566, 720, 71}, way{937, 472, 331, 69}},
+		{"video", way{2838, 481, 569, 63}, way{839, 416, 304, 58}},
+		{"embeddings", way{1014, 418, 290, 40}, way{510, 345, 177, 36}},
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
 	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -28,11 +29,11 @@ import (
 // answered is what the client of a typed request gets of an answer on the first wire
 // that stands in for its own.
 func answered(request any, stream bool, from io.Reader) io.ReadCloser {
-	return answeredBy(wires[operation(request)].standIns[0], request, stream, from)
+	return answeredBy(wires[operationOf(request)].standIns[0], request, stream, from)
 }
 
-// operation is that of a typed request.
-func operation(request any) upstream.Op {
+// operationOf is that of a typed request.
+func operationOf(request any) upstream.Op {
 	if _, ok := request.(*chat.Request); ok {
 		return upstream.ChatCompletion
 	}
@@ -42,7 +43,7 @@ func operation(request any) upstream.Op {
 // answeredBy is what the client of a typed request gets of an answer on another wire,
 // through the bridge and at 77 s after the epoch.
 func answeredBy(spoken upstream.Op, request any, stream bool, from io.Reader) io.ReadCloser {
-	call := &upstream.Call{Op: operation(request), Model: "m", Stream: stream, MaxOutput: 4096, Request: request}
+	call := &upstream.Call{Op: operationOf(request), Model: "m", Stream: stream, MaxOutput: 4096, Request: request}
 	reply, err := Bridge(Options{Now: func() time.Time { return time.Unix(77, 0) }})(&scripted{op: spoken, body: from}).Do(context.Background(), call)
 	if err != nil {
 		panic(err) // the requests of these tests are sound
@@ -84,7 +85,7 @@ func TestACompletionBecomesAMessage(t *testing.T) {
 	if err != nil || string(got) != want {
 		t.Errorf("%v, got  %s\nwant %s", err, got, want)
 	}
-	a, err := (&messagesop.Request{Request: thinker()}).ReadAnswer(got, chat.MediaBound{})
+	a, err := (&messagesop.Request{Request: thinker()}).ReadAnswer(got, operation.AnswerOptions{})
 	if u := (billing.Usage{Input: 30, CachedInput: 60, CacheWrite: 10, Output: 20, Reasoning: 5}); err != nil || a.Usage != u {
 		t.Errorf("the gateway reads %+v, %v", a.Usage, err)
 	}
@@ -236,7 +237,7 @@ func TestAMessageBecomesACompletion(t *testing.T) {
 		if diff := cmp.Diff(chatFrame+tt.want, string(got)); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got)\n%s", name, err, diff)
 		}
-		a, err := (&chatop.Request{Request: plainChat()}).ReadAnswer(got, chat.MediaBound{})
+		a, err := (&chatop.Request{Request: plainChat()}).ReadAnswer(got, operation.AnswerOptions{})
 		want := billing.Usage{Input: 10, CachedInput: 6, CacheWrite: 4, Output: 5, Reasoning: 2}
 		if err != nil || strings.Contains(tt.members, vendorUsage) && a.Usage != want {
 			t.Errorf("%s: the gateway reads %+v, %v", name, a.Usage, err)

@@ -272,7 +272,7 @@ func typed[P, R any](call *upstream.Call, parse func([]byte) (*P, error), view f
 // toChat removes what other wires need to take their reasoning back, and adds what this
 // upstream's vendor wants back.
 func toChat(v *bridgedCall, _ *upstream.Call) (body upstream.Body, view any, dropped []string, err error) {
-	body = v.chat.Prepared(0)
+	body = v.chat.Outgoing(0).Body
 	if list, changed := v.keeper.giveBack(body.Raw("messages")); changed {
 		body = body.Set("messages", list)
 	}
@@ -302,7 +302,7 @@ func toMessages(v *bridgedCall, call *upstream.Call) (body upstream.Body, view a
 	if r.Thinking == nil {
 		dropped = append(dropped, v.asking...)
 	}
-	body = r.Prepared(0)
+	body = r.Outgoing(0).Body
 	if call.CachePrompts {
 		body = withBreakpoints(body)
 	}
@@ -315,7 +315,7 @@ func toResponses(v *bridgedCall, call *upstream.Call) (body upstream.Body, view 
 	if err != nil {
 		return body, nil, nil, err
 	}
-	return r.Prepared(0), r.Request, dropped, nil
+	return r.Outgoing(0).Body, r.Request, dropped, nil
 }
 
 // checked is a translated request as its package parses it, if it obeys the rules.

@@ -18,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/funcmodel"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
 	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
 	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
@@ -82,11 +83,11 @@ var clients = []client{
 			return read{chatText(&m), []string{string(raw)}, err}
 		},
 		usage: func(answer string) (billing.Usage, error) {
-			a, err := (&chatop.Request{Request: plainChat()}).ReadAnswer([]byte(answer), chat.MediaBound{})
+			a, err := (&chatop.Request{Request: plainChat()}).ReadAnswer([]byte(answer), operation.AnswerOptions{})
 			return a.Usage, err
 		},
 		tap: func() tapped {
-			return (&chatop.Request{Request: plainChat()}).NewTap(chatop.TapOptions{NewID: func() string { return "own" }})
+			return (&chatop.Request{Request: plainChat()}).NewTap(operation.AnswerOptions{NewID: func(string) string { return "own" }})
 		},
 	},
 	{
@@ -113,11 +114,11 @@ var clients = []client{
 			return r
 		},
 		usage: func(answer string) (billing.Usage, error) {
-			a, err := (&messagesop.Request{Request: plain()}).ReadAnswer([]byte(answer), chat.MediaBound{})
+			a, err := (&messagesop.Request{Request: plain()}).ReadAnswer([]byte(answer), operation.AnswerOptions{})
 			return a.Usage, err
 		},
 		tap: func() tapped {
-			return (&messagesop.Request{Request: plain()}).NewTap(messagesop.TapOptions{})
+			return (&messagesop.Request{Request: plain()}).NewTap(operation.AnswerOptions{})
 		},
 	},
 	{
@@ -158,11 +159,11 @@ var clients = []client{
 			return r
 		},
 		usage: func(answer string) (billing.Usage, error) {
-			a, err := (&responsesop.Request{Request: &responses.Request{Model: "m"}}).ReadAnswer([]byte(answer), chat.MediaBound{})
+			a, err := (&responsesop.Request{Request: &responses.Request{Model: "m"}}).ReadAnswer([]byte(answer), operation.AnswerOptions{})
 			return a.Usage, err
 		},
 		tap: func() tapped {
-			return (&responsesop.Request{Request: &responses.Request{Model: "m"}}).NewTap(responsesop.TapOptions{})
+			return (&responsesop.Request{Request: &responses.Request{Model: "m"}}).NewTap(operation.AnswerOptions{})
 		},
 	},
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
 	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -71,7 +72,7 @@ func FuzzToChatStream(f *testing.F) {
 			t.Errorf("%v", err)
 		}
 		accumulatedChat(t, got)
-		tap := (&chatop.Request{Request: plainChat()}).NewTap(chatop.TapOptions{NewID: func() string { return "own" }})
+		tap := (&chatop.Request{Request: plainChat()}).NewTap(operation.AnswerOptions{NewID: func(string) string { return "own" }})
 		for _, e := range strings.Split(got, "\n\n") {
 			if e == "" {
 				continue

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/responsestest"
@@ -516,7 +517,7 @@ func TestEventsAreInOrderWhateverAVendorOfChatSends(t *testing.T) {
 // throughTheTap is what a client gets of a translated stream that ended with err, and the
 // tap with what it has counted.
 func throughTheTap(t *rapid.T, stream string, err error) (client []byte, tap *responsesop.Tap) {
-	tap = (&responsesop.Request{Request: asked("")}).NewTap(responsesop.TapOptions{NewID: func() string { return "resp_own" }})
+	tap = (&responsesop.Request{Request: asked("")}).NewTap(operation.AnswerOptions{NewID: func(string) string { return "resp_own" }}).(*responsesop.Tap)
 	events := sse.NewReader(strings.NewReader(stream), 0)
 	defer events.Release()
 	for done := false; ; {

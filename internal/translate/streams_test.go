@@ -18,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	chatop "github.com/tollhouse-ai/gateway/internal/operation/chat"
 	messagesop "github.com/tollhouse-ai/gateway/internal/operation/messages"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -252,13 +253,13 @@ func TestTheUsageChunkHasWhatTheUpstreamCounted(t *testing.T) {
 
 func TestTheGatewayReadsTheUsageOfATranslatedStream(t *testing.T) {
 	for tail, estimated := range map[string]bool{chunks(counts, done): false, chunks(done): true} {
-		tap := (&messagesop.Request{Request: plain()}).NewTap(messagesop.TapOptions{})
+		tap := (&messagesop.Request{Request: plain()}).NewTap(operation.AnswerOptions{})
 		pass(t, tap.Event, answered(plain(), true, strings.NewReader(chunks(delta(`"content":"four words of text"`), finish("stop"))+tail)), nil)
 		if u := tap.Usage(); u.Estimated != estimated || u.Output < 3 || !estimated && (u.Input != 1 || u.CachedInput != 4 || u.Output != 3) {
 			t.Errorf("estimated: %t, want %t: %+v", u.Estimated, estimated, u)
 		}
 	}
-	tap := (&chatop.Request{Request: plainChat()}).NewTap(chatop.TapOptions{NewID: func() string { return "own" }})
+	tap := (&chatop.Request{Request: plainChat()}).NewTap(operation.AnswerOptions{NewID: func(string) string { return "own" }})
 	first := true
 	pass(t, tap.Event, answered(plainChat(), true, strings.NewReader(richStream())), func() {
 		if u := tap.Usage(); first && (u.Input != 10 || u.CachedInput != 6 || u.CacheWrite != 4 || u.Output != 0) {
@@ -503,7 +504,7 @@ func TestAHiddenThoughtIsPaidFor(t *testing.T) {
 		{"a client that leaves during it", iotest.ErrReader(gone), want, true, gone},
 		{"a whole stream, as reported", strings.NewReader(chunks(delta(`"content":"a"`), finish("stop"), counts, done)), 3, false, io.EOF},
 	} {
-		tap := (&messagesop.Request{Request: plain()}).NewTap(messagesop.TapOptions{})
+		tap := (&messagesop.Request{Request: plain()}).NewTap(operation.AnswerOptions{})
 		got, err := pass(t, tap.Event, answered(plain(), true, io.MultiReader(strings.NewReader(chunks(piece, piece)), row.rest)), nil)
 		if u := tap.Usage(); u.Output != row.output || u.Estimated != row.estimated || !errors.Is(err, row.ends) {
 			t.Errorf("%s: charged %+v, %v; want %d", row.name, u, err, row.output)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	rerankop "github.com/tollhouse-ai/gateway/internal/operation/rerank"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
@@ -36,9 +37,9 @@ func TestServersThatRankInJinasForm(t *testing.T) {
 			400, `{"detail":"[address=0.0.0.0, pid=1] The model cannot rank."}`, "[address=0.0.0.0, pid=1] The model cannot rank."},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			call := &upstream.Call{Op: upstream.Rerank, Model: "m", Body: request.Prepared()}
+			call := &upstream.Call{Op: upstream.Rerank, Model: "m", Body: request.Outgoing(0).Body}
 			_, data := vendortest.Answer(t, newDriver(t, vendortest.Responds(http.StatusOK, nil, row.answer), upstream.DriverOptions{}), call)
-			got, err := request.ReadAnswer([]byte(data), nil, func() string { return "rr_1" })
+			got, err := request.ReadAnswer([]byte(data), operation.AnswerOptions{NewID: func(string) string { return "rr_1" }})
 			if err != nil {
 				t.Fatal(err)
 			}

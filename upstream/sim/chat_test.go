@@ -28,7 +28,7 @@ func callOf(t testing.TB, body string) *upstream.Call {
 	}
 	return &upstream.Call{
 		Op: upstream.ChatCompletion, Model: r.Model, Stream: r.Stream,
-		Body: r.Prepared(0), Request: r.Request,
+		Body: r.Outgoing(0).Body, Request: r.Request,
 	}
 }
 

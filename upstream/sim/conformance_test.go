@@ -5,6 +5,7 @@ import (
 	"io"
 	"testing"
 
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	embeddingsop "github.com/tollhouse-ai/gateway/internal/operation/embeddings"
 	rerankop "github.com/tollhouse-ai/gateway/internal/operation/rerank"
 	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
@@ -49,7 +50,7 @@ func TestTheSimulatorIsAnUpstream(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a, err := r.ReadAnswer(reply, nil, func() string { return "rr_1" })
+				a, err := r.ReadAnswer(reply, operation.AnswerOptions{NewID: func(string) string { return "rr_1" }})
 				if err != nil || !bytes.Contains(a.Body, []byte(`"results":[{"index":1,"relevance_score":1},{"index":0,"relevance_score":0}]`)) || a.Usage.Estimated {
 					t.Errorf("%s, %+v, %v", a.Body, a.Usage, err)
 				}
@@ -62,7 +63,7 @@ func TestTheSimulatorIsAnUpstream(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := r.ReadAnswer(reply); err != nil {
+				if _, err := r.ReadAnswer(reply, operation.AnswerOptions{}); err != nil {
 					t.Error(err)
 				}
 			},

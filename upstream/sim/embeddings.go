@@ -42,7 +42,7 @@ func (u *Upstream) embed(ctx context.Context, call *upstream.Call, f Fault) (*up
 
 // checkEmbeddings are the rules of the public API and of the simulated vendor.
 func checkEmbeddings(r *embeddingsop.Request) error {
-	err := r.Validate(nil)
+	err := obeys(r)
 	switch {
 	case err != nil:
 		return err

@@ -40,7 +40,7 @@ const (
 // generateImages answers a request for images: areas of one colour, as PNG files
 // that say that they are simulated.
 func (u *Upstream) generateImages(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	r, _, err := request(u, call, imagesop.Parse, (*imagesop.Request).Validate, checkDrawing)
+	r, _, err := request(u, call, imagesop.Parse, obeys[*imagesop.Request], checkDrawing)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (u *Upstream) editImages(ctx context.Context, call *upstream.Call, f Fault)
 	defer func() { _ = form.Close() }() // a temporary file without a name
 	r, err := imagesop.ParseForm(form)
 	if err == nil {
-		err = errors.Join(r.Validate(), checkParts(form), checkDrawing(r))
+		err = errors.Join(obeys(r), checkParts(form), checkDrawing(r))
 	}
 	if err := u.refusal(err, call.Model); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 // rank answers a request to rank documents: the score of one is the share of the query's
 // words that it has.
 func (u *Upstream) rank(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	parsed, data, err := request(u, call, rerankop.Parse, (*rerankop.Request).Validate)
+	parsed, data, err := request(u, call, rerankop.Parse, obeys[*rerankop.Request])
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/funcmodel"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -133,6 +134,9 @@ func request[R any](u *Upstream, call *upstream.Call, parse func([]byte) (*R, er
 	}
 	return r, data, u.refusal(err, call.Model)
 }
+
+// obeys checks a request by the rules of the public API, of a model of which no more is known.
+func obeys[R operation.Request](r R) error { return r.Check(&operation.Facts{}, nil, nil) }
 
 // unreadable is the error of a body that cannot be read.
 func unreadable(err error) error {

@@ -27,7 +27,7 @@ const (
 func (u *Upstream) synthesize(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
 	r, err := speechop.ReadCall(call)
 	if err == nil {
-		err = r.Validate(nil)
+		err = obeys(r)
 	}
 	if err == nil && r.Characters() > longestText {
 		err = fault.Invalid("input", fmt.Sprintf("The simulated vendor speaks at most %d characters at once.", longestText))

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
@@ -39,7 +40,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, most := range []int64{0, 7} {
 			owned := map[string]bool{"stream_options": r.Stream, "max_tokens": most > 0, "max_completion_tokens": most > 0}
-			sent, err := r.Prepared(most).Bytes()
+			sent, err := r.Outgoing(most).Body.Bytes()
 			if err != nil || !jsontext.Value(sent).IsValid(jsontext.AllowDuplicateNames(true)) {
 				t.Fatalf("%q became %q, %v", data, sent, err)
 			}
@@ -99,8 +100,8 @@ func FuzzEncode(f *testing.F) {
 // known is all that is known of a request.
 func known(t *testing.T, r *Request) []any {
 	t.Helper()
-	unpriced := r.Unpriced(func(string, string) bool { return false })
-	return append(capabilitytest.Known(t, r.Request, r.Prepared(5), &r.Parsed, &r.Summary().Parsed), fmt.Sprint(r.Validate()), fmt.Sprint(unpriced))
+	unpriced := r.Unpriced(nil, func(string, string) bool { return false })
+	return append(capabilitytest.Known(t, r.Request, r.Outgoing(5).Body, &r.Parsed, &r.Summary().Parsed), fmt.Sprint(r.Validate()), fmt.Sprint(unpriced))
 }
 
 // FuzzTap feeds anything to a tap: it never panics, what it lets out is one

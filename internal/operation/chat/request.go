@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/operation/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
@@ -90,10 +91,10 @@ func (r *Request) WantsUsage() bool {
 // Candidates is n, 1 if it is not given.
 func (r *Request) Candidates() int64 { return max(r.N, 1) }
 
-// Prepared is the request's body as an upstream gets it: usage is always asked
-// for in a stream, output is bounded as [Request.Limited] says, and what Unknown names is
-// left out. Everything else is the caller's, byte for byte.
-func (r *Request) Prepared(most int64) upstream.Body {
+// Outgoing is what an upstream gets: usage is always asked for in a stream, output is
+// bounded as [Request.Limited] says, and what Unknown names is left out. Everything else is
+// the caller's, byte for byte.
+func (r *Request) Outgoing(most int64) operation.Outgoing {
 	limited := r.Limited(most)
 	body := limited.Body
 	if r.Stream {
@@ -108,7 +109,7 @@ func (r *Request) Prepared(most int64) upstream.Body {
 	if limited.MaxTokens != r.MaxTokens {
 		body = body.Set("max_tokens", strconv.AppendInt(nil, most, 10))
 	}
-	return body
+	return operation.Outgoing{Body: body, View: limited, Omitted: r.Unknown}
 }
 
 // Limited is the request as a model in Go gets it: with a bound of most output tokens, if

@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
@@ -63,7 +64,7 @@ func TestATypedRequestGoesOutAndComesBackWithAllItsFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := r.Prepared(0).Bytes()
+	data, err := r.Outgoing(0).Body.Bytes()
 	if diff := cmp.Diff(everythingJSON, string(data)); diff != "" || err != nil || r.Validate() != nil {
 		t.Errorf("%v, %v (-want +got):\n%s", err, r.Validate(), diff)
 	}
@@ -172,7 +173,7 @@ func TestTheTextOfManyBlocksTakesMemoryInProportion(t *testing.T) {
 func prepared(t testing.TB, body string, most int64) string {
 	t.Helper()
 	r := parse(t, body)
-	data, err := r.Prepared(most).Bytes()
+	data, err := r.Outgoing(most).Body.Bytes()
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
@@ -261,11 +262,11 @@ func TestATapGoesOnByASummaryAsByTheRequest(t *testing.T) {
 		for _, events := range [][]string{{opens, says("a"), says("b"), ends, "[DONE]"}, {opens, reports, "[DONE]"}, {opens, says("a")}} {
 			for at := range events {
 				r := parse(t, `{"model":"public",`+members+`}`)
-				options := TapOptions{NewID: func() string { return "chatcmpl-minted" }, Created: 7}
-				whole, light := r.NewTap(options), r.NewTap(options)
+				options := operation.AnswerOptions{NewID: func(string) string { return "chatcmpl-minted" }, Created: 7}
+				whole, light := r.NewTap(options).(*Tap), r.NewTap(options).(*Tap)
 				want := feed(t, whole, events...)
 				got := feed(t, light, events[:at]...)
-				light.UseSummary(r.Summary())
+				light.DropRequest()
 				got += feed(t, light, events[at:]...)
 				want, got = want+string(whole.CutShort(nil)), got+string(light.CutShort(nil))
 				if got != want || light.Usage() != whole.Usage() || !strings.Contains(got, `"public"`) {

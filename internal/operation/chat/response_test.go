@@ -12,6 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -32,7 +33,7 @@ func TestAnAnswerShowsThePublicModelAndIsElseUnchanged(t *testing.T) {
 		`{` + choices + `}`: `{` + choices + `}`,
 		`{` + choices + `,"error":null,"model":null,"e":1e400,"é":"\/"}`: `{` + choices + `,"model":"m\u00e9","e":1e400,"é":"\/"}`,
 	} {
-		a, err := r.ReadAnswer([]byte(sent), chat.MediaBound{})
+		a, err := r.ReadAnswer([]byte(sent), operation.AnswerOptions{})
 		if diff := cmp.Diff(want, string(a.Body)); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", sent, err, diff)
 		}
@@ -45,11 +46,11 @@ func TestAnEmptyAnswerPassesWithTheUsageThatItReports(t *testing.T) {
 		`{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":0}}`:                                   {Input: 9},
 		`{"choices":[{"finish_reason":"content_filter","usage":{"prompt_tokens":9,"completion_tokens":0}}]}`: {Input: 9},
 	} {
-		if a, err := r.ReadAnswer([]byte(sent), chat.MediaBound{}); err != nil || a.Usage != want {
+		if a, err := r.ReadAnswer([]byte(sent), operation.AnswerOptions{}); err != nil || a.Usage != want {
 			t.Errorf("%s: %+v, %v", sent, a.Usage, err)
 		}
 	}
-	if _, err := r.ReadAnswer([]byte(`{"choices":[{"message":{"content":""}}]}`), chat.MediaBound{}); err != nil {
+	if _, err := r.ReadAnswer([]byte(`{"choices":[{"message":{"content":""}}]}`), operation.AnswerOptions{}); err != nil {
 		t.Error("an empty text:", err)
 	}
 }
@@ -70,7 +71,7 @@ func TestA200ThatIsNoAnswerIsABadGateway(t *testing.T) {
 		`{"error":"Sold out."}`: "reported an error",
 		`{"error":true}`:        "reported an error",
 	} {
-		_, err := r.ReadAnswer([]byte(sent), chat.MediaBound{})
+		_, err := r.ReadAnswer([]byte(sent), operation.AnswerOptions{})
 		var f *fault.Error
 		var cause *upstream.Failure
 		if !errors.As(err, &f) || !errors.As(err, &cause) || f.Code != fault.BadGateway || f.HTTPStatus() != 502 || !cause.Sent || cause.Status != 200 {
@@ -87,7 +88,7 @@ func TestACutAnswerIsABadGatewayAtEveryByte(t *testing.T) {
 	r := parsedAs(t, "m", "")
 	whole := `{"id":"a",` + choices + `,"usage":{"prompt_tokens":1,"completion_tokens":2}}`
 	for n := range whole {
-		if _, err := r.ReadAnswer([]byte(whole[:n]), chat.MediaBound{}); !fault.Is(err, fault.BadGateway) {
+		if _, err := r.ReadAnswer([]byte(whole[:n]), operation.AnswerOptions{}); !fault.Is(err, fault.BadGateway) {
 			t.Errorf("%s: %v", whole[:n], err)
 		}
 	}
@@ -95,7 +96,7 @@ func TestACutAnswerIsABadGatewayAtEveryByte(t *testing.T) {
 
 func TestALongErrorOfAnUpstreamIsClippedForTheLog(t *testing.T) {
 	r := parsedAs(t, "m", "")
-	_, err := r.ReadAnswer([]byte(`{"error":{"code":"`+strings.Repeat("x", 5000)+`"}}`), chat.MediaBound{})
+	_, err := r.ReadAnswer([]byte(`{"error":{"code":"`+strings.Repeat("x", 5000)+`"}}`), operation.AnswerOptions{})
 	if err == nil || len(err.Error()) > 1500 {
 		t.Errorf("%d bytes", len(err.Error()))
 	}
@@ -145,7 +146,7 @@ func TestUsageIsReadInDisjointBuckets(t *testing.T) {
 		`{"prompt_tokens":4000000000,"completion_tokens":4}`:           {Input: tokencount.MaxCount, Output: 4, Anomaly: true},
 		`{"prompt_tokens":99999999999999999999,"completion_tokens":4}`: {Input: tokencount.MaxCount, Output: 4, Anomaly: true},
 	} {
-		a, err := r.ReadAnswer([]byte(`{`+choices+`,"usage":`+usage+`}`), chat.MediaBound{})
+		a, err := r.ReadAnswer([]byte(`{`+choices+`,"usage":`+usage+`}`), operation.AnswerOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,12 +163,12 @@ func TestAnAnswerWithoutUsageIsNeverFreeIfTextWasProduced(t *testing.T) {
 		`{"tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}`, `{"tool_calls":[{"function":{"name":"","arguments":"1"}}]}`,
 		`{"tool_calls":[{"type":"custom","custom":{"name":"f","input":"x"}}]}`, `{"tool_calls":[{"type":"custom","custom":{"name":"","input":"x"}}]}`,
 	} {
-		a, err := r.ReadAnswer([]byte(`{"choices":[{"message":`+message+`}]}`), chat.MediaBound{})
+		a, err := r.ReadAnswer([]byte(`{"choices":[{"message":`+message+`}]}`), operation.AnswerOptions{})
 		if err != nil || a.Usage.Output < 1 || !a.Usage.Estimated {
 			t.Errorf("%s: %+v, %v", message, a.Usage, err)
 		}
 	}
-	a, err := r.ReadAnswer([]byte(`{"choices":[{"message":{"role":"assistant","content":""}}]}`), chat.MediaBound{})
+	a, err := r.ReadAnswer([]byte(`{"choices":[{"message":{"role":"assistant","content":""}}]}`), operation.AnswerOptions{})
 	if err != nil || a.Usage.Output != 0 {
 		t.Errorf("nothing was produced: %+v, %v", a.Usage, err)
 	}
@@ -177,7 +178,7 @@ func TestUsageInsideAChoiceCounts(t *testing.T) {
 	r := parsedAs(t, "m", "")
 	const one = `{"index":0,"message":{"content":"x"},"usage":{"prompt_tokens":5,"completion_tokens":6}}`
 	for _, list := range []string{one, one + `,{"index":1,"usage":null}`, `{"index":1,"usage":null},` + one, `7,` + one} {
-		a, err := r.ReadAnswer([]byte(`{"choices":[`+list+`]}`), chat.MediaBound{})
+		a, err := r.ReadAnswer([]byte(`{"choices":[`+list+`]}`), operation.AnswerOptions{})
 		if want := (billing.Usage{Input: 5, Output: 6}); err != nil || a.Usage != want {
 			t.Errorf("%s: %+v, %v", list, a.Usage, err)
 		}
@@ -201,7 +202,7 @@ func FuzzAnAnswerComesBackUnchanged(f *testing.F) {
 		rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		body := "{" + strings.Join(all, ",") + "}"
 		r := parsedAs(t, "public", `"stream":true,"stream_options":{"include_usage":true}`)
-		a, err := r.ReadAnswer([]byte(body), chat.MediaBound{})
+		a, err := r.ReadAnswer([]byte(body), operation.AnswerOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +210,7 @@ func FuzzAnAnswerComesBackUnchanged(f *testing.F) {
 		if strings.Contains(body, "\r") {
 			return // a line end of its own: no event has one
 		}
-		event, _, err := r.NewTap(TapOptions{}).Event(nil, "", []byte(body))
+		event, _, err := r.NewTap(operation.AnswerOptions{}).Event(nil, "", []byte(body))
 		if err != nil {
 			t.Fatal(err)
 		}

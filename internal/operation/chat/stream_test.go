@@ -16,6 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -78,7 +79,7 @@ func callOf(t *testing.T, typed *chat.Request) *upstream.Call {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &upstream.Call{Op: upstream.ChatCompletion, Model: r.Model, Stream: r.Stream, Body: r.Prepared(0), Request: r.Request}
+	return &upstream.Call{Op: upstream.ChatCompletion, Model: r.Model, Stream: r.Stream, Body: r.Outgoing(0).Body, Request: r.Request}
 }
 
 func hi(stream bool) *chat.Request {
@@ -131,7 +132,7 @@ func TestAGoFunctionAnswersInThePublicWire(t *testing.T) {
 		t.Errorf("(-sent +read):\n%s", diff)
 	}
 	r := callOf(t, hi(false)).Request.(*chat.Request)
-	a, err := (&Request{Request: r}).ReadAnswer(data, chat.MediaBound{})
+	a, err := (&Request{Request: r}).ReadAnswer(data, operation.AnswerOptions{})
 	if want := (billing.Usage{Input: 10, CachedInput: 2, Output: 4, Reasoning: 1}); err != nil || a.Usage != want {
 		t.Errorf("%+v, %v", a.Usage, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/operation/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
@@ -20,7 +21,7 @@ import (
 type Tap struct {
 	conversation.Tap
 	request *Request
-	options TapOptions
+	options operation.AnswerOptions
 
 	id         []byte // the stream's id as the client knows it, quoted
 	idReplaced bool   // id was minted here and replaces the upstream's
@@ -29,21 +30,18 @@ type Tap struct {
 	calls      callNumbers
 }
 
-// TapOptions are what a Tap cannot know.
-type TapOptions struct {
-	Media   chat.MediaBound
-	NewID   func() string // mints "chatcmpl-…" where the client needs an id before the upstream gave one
-	Created int64         // Unix seconds, for chunks that the gateway makes
-}
-
 // NewTap returns a Tap for the request's stream.
-func (r *Request) NewTap(o TapOptions) *Tap {
-	return &Tap{Tap: conversation.Tap{Request: &r.Parsed, Media: o.Media}, request: r, options: o}
+func (r *Request) NewTap(o operation.AnswerOptions) operation.Tap {
+	return &Tap{Tap: conversation.Tap{Request: &r.Parsed, Media: chat.MediaBound(o.Media)}, request: r, options: o}
 }
 
-// UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
-// that the request's bytes can be freed.
-func (t *Tap) UseSummary(r *Request) { t.request, t.Request = r, &r.Parsed }
+// DropRequest makes the Tap refer to a [Request.Summary] of its request from now on, so that
+// the request's bytes can be freed.
+func (t *Tap) DropRequest() bool {
+	t.request = t.request.Summary()
+	t.Request = &t.request.Parsed
+	return true
+}
 
 // Event appends what the client gets of one upstream event to dst. It fails
 // with the fault.BadGateway that ends the stream if the event is an error frame
@@ -86,7 +84,7 @@ func (t *Tap) read(data []byte) (conversation.Scan, error) {
 // Opening judges the first events of a stream before the answer is committed:
 // whether one carries content, and the error if it is a failure behind a status
 // 200.
-func Opening(name string, data []byte) (content bool, err error) {
+func (*Request) Opening(name string, data []byte) (content bool, err error) {
 	switch {
 	case sse.IsDone(data):
 		return true, upstream.BadAnswer("The upstream's stream is empty.", nil)
@@ -203,7 +201,7 @@ func (t *Tap) usageChunk(dst []byte) []byte {
 // has.
 func (t *Tap) ownChunk(dst []byte, members string) []byte {
 	if t.id == nil {
-		t.id, t.idReplaced = rawjson.Quote(nil, t.options.NewID()), true
+		t.id, t.idReplaced = rawjson.Quote(nil, t.options.NewID("chatcmpl-")), true
 		t.Template.Forget() // it has none of that id
 	}
 	dst = append(dst, `data: {"id":`...)

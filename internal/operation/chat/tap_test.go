@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 // tapOf is a tap of a stream of the model "public".
 func tapOf(t testing.TB, members string) *Tap {
 	t.Helper()
-	return parsedAs(t, "public", members).NewTap(TapOptions{NewID: func() string { return "chatcmpl-minted" }, Created: 7})
+	return parsedAs(t, "public", members).NewTap(operation.AnswerOptions{NewID: func(string) string { return "chatcmpl-minted" }, Created: 7}).(*Tap)
 }
 
 // says is a chunk with text.
@@ -172,7 +172,7 @@ func TestTheOpeningOfAStreamIsJudged(t *testing.T) {
 		{"", `<html>`, true, false},
 		{"error", `{}`, true, false},
 	} {
-		content, err := Opening(row.name, []byte(row.data))
+		content, err := new(Request).Opening(row.name, []byte(row.data))
 		if content != row.content || (err == nil) != row.fine || err != nil && !fault.Is(err, fault.BadGateway) {
 			t.Errorf("%s %s: %t, %v", row.name, row.data, content, err)
 		}
@@ -272,7 +272,7 @@ func TestArgumentsThatAreAnObjectBecomeTheTextOfIt(t *testing.T) {
 			t.Errorf("streamed: %s", got)
 		}
 	}
-	a, err := parsedAs(t, "m", "").ReadAnswer([]byte(`{"choices":[{"message":{`+given+`}}],"x":1.0}`), chat.MediaBound{})
+	a, err := parsedAs(t, "m", "").ReadAnswer([]byte(`{"choices":[{"message":{`+given+`}}],"x":1.0}`), operation.AnswerOptions{})
 	if got := `{"choices":[{"message":{` + want + `}}],"x":1.0}`; err != nil || string(a.Body) != got {
 		t.Errorf("whole: %s, %v", a.Body, err)
 	}
@@ -290,7 +290,7 @@ func TestTheTextOfAListOfBlocksIsCounted(t *testing.T) {
 	if u := tap.Usage(); u.Output != 30 || !u.Estimated {
 		t.Errorf("streamed: %+v", u)
 	}
-	a, err := parsedAs(t, "m", "").ReadAnswer([]byte(`{"choices":[{"message":{`+blocks+`}}]}`), chat.MediaBound{})
+	a, err := parsedAs(t, "m", "").ReadAnswer([]byte(`{"choices":[{"message":{`+blocks+`}}]}`), operation.AnswerOptions{})
 	if err != nil || a.Usage.Output != 30 || a.Said != 30 {
 		t.Errorf("whole: %+v, %v", a, err)
 	}
@@ -313,7 +313,7 @@ func TestTheOrderAndRepetitionOfUsageChunksDoNotMatter(t *testing.T) {
 // usageOf is the usage of a stream that ends in these usage chunks.
 func usageOf(t *rapid.T, chunks []string) billing.Usage {
 	r, err := Parse([]byte(ask("m", never)))
-	tap := r.NewTap(TapOptions{})
+	tap := r.NewTap(operation.AnswerOptions{})
 	for _, c := range append([]string{says("a long answer that was produced before")}, chunks...) {
 		if err == nil {
 			_, _, err = tap.Event(nil, "", []byte(c))

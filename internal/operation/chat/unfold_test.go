@@ -9,7 +9,7 @@ import (
 
 func TestAWholeCompletionBecomesChunksWithoutEmptyMembers(t *testing.T) {
 	const head = `{"id":"u","object":"chat.completion.chunk","created":7,"model":"v",`
-	events, err := Unfold([]byte(`{"id":"u","object":"chat.completion","created":7,"model":"v","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}`))
+	events, err := new(Request).Unfold([]byte(`{"id":"u","object":"chat.completion","created":7,"model":"v","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

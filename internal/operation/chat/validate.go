@@ -3,6 +3,7 @@ package chat
 import (
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 
 	"github.com/tollhouse-ai/gateway/chat"
@@ -126,7 +127,7 @@ var freeFields = []string{"functions", "function_call"}
 // another model or account, unless pass lets it through. pass gets the name as the
 // table spells it, "tools" and "cache_control" included, and as the caller does. Members
 // that the gateway does not know are not refused but left out: see [rule.Unknown].
-func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
+func (r *Request) Unpriced(_ http.Header, pass func(name, spelled string) bool) error {
 	if err := rule.CheckUnpriced(&r.Object, rule.Generation, freeTiers, pass); err != nil {
 		return err
 	}

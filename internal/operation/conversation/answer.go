@@ -7,20 +7,13 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
-
-// Answer is a checked answer that did not stream.
-type Answer struct {
-	Body  []byte // as the upstream sent it, with the public model id
-	Usage billing.Usage
-	Said  int64 // output tokens by the text alone, whatever the upstream reports
-}
 
 // Form is what a vendor's answers look like.
 type Form struct {
@@ -41,30 +34,34 @@ type Form struct {
 
 // ReadAnswer checks an upstream's 200 answer to the request, which called its model id,
 // and reads its usage. An empty, cut or malformed body and an error in a 200 body are a
-// fault.BadGateway. The Answer may lie in data.
-func (p *Parsed) ReadAnswer(id string, data []byte, f *Form, b chat.MediaBound) (Answer, error) {
+// fault.BadGateway. The answer may lie in data.
+func (p *Parsed) ReadAnswer(id string, data []byte, f *Form, m operation.Media) (operation.Answer, error) {
+	if p.CountOnly {
+		body, _, err := ReadCount(data)
+		return operation.Answer{Body: body}, err
+	}
 	var s Scan
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
 	if err := f.whole(o, &s, s.Read(o, data, f.Parts)); err != nil {
-		return Answer{}, err
+		return operation.Answer{}, err
 	}
 	if !s.Listed && f.Failed == nil && answer.IsError(o) {
-		return Answer{}, answer.ErrorFrame(data)
+		return operation.Answer{}, answer.ErrorFrame(data)
 	}
 	if kind, _ := rawjson.String(o.Raw(cmp.Or(f.In, "type"))); !s.Listed || f.Type != "" && kind != f.Type {
-		return Answer{}, upstream.BadAnswer(f.Wrong, nil)
+		return operation.Answer{}, upstream.BadAnswer(f.Wrong, nil)
 	}
 	var r Report
 	r.Read(o.Raw("usage"), f.Usage)
 	r.Read(s.Usage, f.Usage)
 	if s.Text.Quarters == 0 && !slices.Contains(r.Has[:], true) && f.IsEmpty(o) {
-		return Answer{}, upstream.BadAnswer(f.Wrong, nil)
+		return operation.Answer{}, upstream.BadAnswer(f.Wrong, nil)
 	}
 	var few [2]rawjson.Edit
 	edits := p.PublicEdits(few[:0], id, o, f)
 	body := o.ApplyInPlace(edits...)
-	return Answer{Body: body, Usage: r.Usage(p, b, s.Text.Quarters), Said: tokencount.Tokens(s.Text.Quarters - s.Encrypted)}, nil
+	return operation.Answer{Body: body, Usage: r.Usage(p, chat.MediaBound(m), s.Text.Quarters), Said: tokencount.Tokens(s.Text.Quarters - s.Encrypted)}, nil
 }
 
 // IsEmpty reports whether an answer without text and usage has nothing in its list: nothing

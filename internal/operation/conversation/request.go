@@ -10,7 +10,6 @@ import (
 	"strconv"
 
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
@@ -73,15 +72,6 @@ func (p *Parsed) NoteFile(at Path, member string) {
 	if p.file == "" {
 		p.file = at.String() + "." + member
 	}
-}
-
-// CheckFiles refuses a file that only an id names, unless pass lets it through. The id may be
-// another customer's: all share the gateway's account at the vendor.
-func (p *Parsed) CheckFiles(pass func(name string) bool) error {
-	if p.file == "" || pass("file_id") {
-		return nil
-	}
-	return fault.Invalid(p.file, fmt.Sprintf("%q names a file in the vendor's account of this gateway, which its customers share. Send the content itself.", p.file))
 }
 
 // KeepNames keeps members of the body that vendors get aliases of, and say them again in

@@ -5,43 +5,38 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Answer is a checked answer.
-type Answer struct {
-	Body  []byte // as the upstream sent it, with the public model id and the encoding that was asked for
-	Usage billing.Usage
-}
-
 // ReadAnswer checks an upstream's 200 answer to the request: there is one
 // vector for each input, under its index. The answer has them in that order. An empty,
 // cut or malformed body, NaN or infinity in a vector, and an error in a 200 body are a
 // fault.BadGateway. The other numbers of a vector are looked at only where the caller
-// asked for the other encoding. The Answer may lie in data.
-func (r *Request) ReadAnswer(data []byte) (Answer, error) {
+// asked for the other encoding. The answer may lie in data.
+func (r *Request) ReadAnswer(data []byte, _ operation.AnswerOptions) (operation.Answer, error) {
 	l, err := readAnswer(data)
 	if err != nil {
-		return Answer{}, upstream.BadAnswer("The upstream's answer cannot be read.", err)
+		return operation.Answer{}, upstream.BadAnswer("The upstream's answer cannot be read.", err)
 	}
 	if e := l.object.Raw("error"); !rawjson.IsNull(e) {
-		return Answer{}, answer.ErrorFrame(e)
+		return operation.Answer{}, answer.ErrorFrame(e)
 	}
 	if err := l.check(r.Count()); err != nil {
-		return Answer{}, upstream.BadAnswer("The upstream's answer does not have one vector for each input.", err)
+		return operation.Answer{}, upstream.BadAnswer("The upstream's answer does not have one vector for each input.", err)
 	}
 	usage, edits := r.usage(l.object.Raw("usage"))
 	edits = append(edits, rawjson.Set("model", r.object.Raw("model")), rawjson.Delete("error"))
 	vectors, err := l.public(r.EncodingFormat == FormatBase64)
 	if err != nil {
-		return Answer{}, upstream.BadAnswer("The upstream's answer has a vector that cannot be read.", err)
+		return operation.Answer{}, upstream.BadAnswer("The upstream's answer has a vector that cannot be read.", err)
 	}
 	if vectors != nil {
 		edits = append(edits, rawjson.Set("data", vectors))
 	}
-	return Answer{l.object.ApplyInPlace(edits...), usage}, nil
+	return operation.Answer{Body: l.object.ApplyInPlace(edits...), Usage: usage}, nil
 }
 
 // usage is what was reported, or an estimate. The edits give the answer the
@@ -75,7 +70,7 @@ func (r *Request) Estimate() int64 {
 // Join makes one answer of the parts' answers, in the order of [Request.Split],
 // which were read by [Request.ReadAnswer]: the first, with the items of all and
 // the sum of the usage.
-func (r *Request) Join(parts [][]byte) ([]byte, error) {
+func (r *Request) Join(_ *operation.Facts, parts [][]byte) ([]byte, error) {
 	size := 0
 	for _, part := range parts {
 		size += len(part)

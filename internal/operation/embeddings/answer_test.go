@@ -17,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	embeddingsop "github.com/tollhouse-ai/gateway/internal/operation/embeddings"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -82,7 +83,7 @@ func TestAnAnswerComesBackAsItCameButForTheModel(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			a, err := parsed(t, row.request).ReadAnswer([]byte(row.answer))
+			a, err := parsed(t, row.request).ReadAnswer([]byte(row.answer), operation.AnswerOptions{})
 			if err != nil || string(a.Body) != row.want {
 				t.Errorf("%v\n%s, want\n%s", err, a.Body, row.want)
 			}
@@ -100,7 +101,7 @@ func TestBothEncodingsCarryTheSameBits(t *testing.T) {
 	}
 	of := func(format, vector string) string {
 		r := parsed(t, `{"model":"m","input":"a","encoding_format":"`+format+`"}`)
-		a, err := r.ReadAnswer([]byte(`{"model":"m","data":[{"index":0,"embedding":` + vector + `}],"usage":{"prompt_tokens":1,"total_tokens":1}}`))
+		a, err := r.ReadAnswer([]byte(`{"model":"m","data":[{"index":0,"embedding":`+vector+`}],"usage":{"prompt_tokens":1,"total_tokens":1}}`), operation.AnswerOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +197,7 @@ func TestAVectorThatIsNotFiniteIsABadGateway(t *testing.T) {
 			}
 			for _, v := range []float32{math.MaxFloat32, -math.MaxFloat32, 1 << 126} {
 				for _, text := range []string{packed(13, at, v), strings.ReplaceAll(packed(13, at, v), "/", `\/`)} {
-					if _, err := parsed(t, request).ReadAnswer([]byte(`{"data":[{"index":0,"embedding":` + text + `}]}`)); err != nil {
+					if _, err := parsed(t, request).ReadAnswer([]byte(`{"data":[{"index":0,"embedding":`+text+`}]}`), operation.AnswerOptions{}); err != nil {
 						t.Errorf("%g: %v", v, err)
 					}
 				}
@@ -207,7 +208,7 @@ func TestAVectorThatIsNotFiniteIsABadGateway(t *testing.T) {
 
 func TestVectorsComeInTheOrderOfTheInputs(t *testing.T) {
 	r := parsed(t, `{"model":"pub","input":["a","b","c"],"encoding_format":"base64"}`)
-	a, err := r.ReadAnswer([]byte(`{"data":[ {"index":2,"x":{"index":0},"embedding":[3]} , { "embedding":` + in64(1) + `,"index":0},{"y":1, "index":1,"embedding":[2]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1}}`))
+	a, err := r.ReadAnswer([]byte(`{"data":[ {"index":2,"x":{"index":0},"embedding":[3]} , { "embedding":`+in64(1)+`,"index":0},{"y":1, "index":1,"embedding":[2]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1}}`), operation.AnswerOptions{})
 	want := `{"data":[{ "embedding":` + in64(1) + `,"index":0},{"y":1, "index":1,"embedding":` + in64(2) + `},{"index":2,"x":{"index":0},"embedding":` + in64(3) + `}],"model":"pub","usage":{"prompt_tokens":1,"total_tokens":1}}`
 	if err != nil || string(a.Body) != want {
 		t.Errorf("%v\n%s, want\n%s", err, a.Body, want)
@@ -216,7 +217,7 @@ func TestVectorsComeInTheOrderOfTheInputs(t *testing.T) {
 
 func bad(t *testing.T, request, answer string) {
 	t.Helper()
-	_, err := parsed(t, request).ReadAnswer([]byte(answer))
+	_, err := parsed(t, request).ReadAnswer([]byte(answer), operation.AnswerOptions{})
 	var f *upstream.Failure
 	if !fault.Is(err, fault.BadGateway) || !errors.As(err, &f) || f.Status != 200 || !f.Sent || strings.Contains(fmt.Sprint(err), "sk-") {
 		t.Errorf("%v, want a bad gateway after a 200", err)
@@ -240,7 +241,7 @@ func TestUsageIsReadLeniently(t *testing.T) {
 		`null`: {billing.Usage{Input: estimate, Estimated: true}, `{` + guess + `}`},
 		`{}`:   {billing.Usage{Input: estimate, Estimated: true}, `{` + guess + `}`},
 	} {
-		a, err := parsed(t, two).ReadAnswer([]byte(`{"model":"m","data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[2]}],"usage":` + usage + `}`))
+		a, err := parsed(t, two).ReadAnswer([]byte(`{"model":"m","data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[2]}],"usage":`+usage+`}`), operation.AnswerOptions{})
 		if err != nil || a.Usage != want.usage || !strings.HasSuffix(string(a.Body), `,"usage":`+want.shown+`}`) {
 			t.Errorf("%s: %v, %+v, %s", usage, err, a.Usage, a.Body)
 		}
@@ -272,22 +273,22 @@ func TestPartsAreJoinedInOrder(t *testing.T) {
 		`{"object":"list","x":2,"data":[{"embedding":[2]},{"embedding":[3]}],"usage":{"total_tokens":5}}`,
 		`{"data":[{"index":0,"embedding":[4]}],"usage":{"prompt_tokens":9223372036854775807,"total_tokens":1}}`,
 	} {
-		a, err := r.Split(2)[i].ReadAnswer([]byte(text))
+		a, err := r.Split(&operation.Facts{Batch: 2})[i].ReadAnswer([]byte(text), operation.AnswerOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		bodies, used = append(bodies, a.Body), used.Add(a.Usage)
 	}
-	got, err := r.Join(bodies)
+	got, err := r.Join(nil, bodies)
 	const want = `{"object":"list","x":1.0,"model":"pub","data":[{"index":0,"embedding":[0]},{"index":1,"embedding":[1]},` +
 		`{"index":2,"embedding":[2]},{"index":3,"embedding":[3]},{"index":4,"embedding":[4]}],"usage":{"prompt_tokens":1073741832,"total_tokens":10,"y":1}}`
 	if err != nil || string(got) != want || used.Input != 1<<30+8 {
 		t.Errorf("%v, used %+v\n%s, want\n%s", err, used, got, want)
 	}
-	if _, err := r.ReadAnswer(got); err != nil {
+	if _, err := r.ReadAnswer(got, operation.AnswerOptions{}); err != nil {
 		t.Errorf("the joined answer is none: %v", err)
 	}
-	if _, err := r.Join([][]byte{[]byte(`{`)}); err == nil {
+	if _, err := r.Join(nil, [][]byte{[]byte(`{`)}); err == nil {
 		t.Error("half a part is joined")
 	}
 }
@@ -310,7 +311,7 @@ func FuzzReadAnswer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, r := range requests {
-			a, err := r.ReadAnswer(slices.Clone(data))
+			a, err := r.ReadAnswer(slices.Clone(data), operation.AnswerOptions{})
 			if err != nil {
 				if !fault.Is(err, fault.BadGateway) {
 					t.Fatal(err)
@@ -325,7 +326,7 @@ func FuzzReadAnswer(f *testing.F) {
 // unchanged compares the members of an answer before and after.
 func unchanged(t *testing.T, r *embeddingsop.Request, before, after []byte) {
 	t.Helper()
-	again, err := r.ReadAnswer(slices.Clone(after))
+	again, err := r.ReadAnswer(slices.Clone(after), operation.AnswerOptions{})
 	if err != nil || string(again.Body) != string(after) {
 		t.Fatalf("read again it is %s, %v, was %s", again.Body, err, after)
 	}
@@ -366,7 +367,7 @@ func BenchmarkReadAnswer(b *testing.B) {
 	b.ReportAllocs()
 	read := make([]byte, len(data), len(data)+64)
 	for b.Loop() {
-		if _, err := r.ReadAnswer(read[:copy(read, data)]); err != nil {
+		if _, err := r.ReadAnswer(read[:copy(read, data)], operation.AnswerOptions{}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -379,7 +380,7 @@ func BenchmarkFloatToBase64(b *testing.B) {
 	b.ReportAllocs()
 	read := make([]byte, len(data), len(data)+64)
 	for b.Loop() {
-		if _, err := r.ReadAnswer(read[:copy(read, data)]); err != nil {
+		if _, err := r.ReadAnswer(read[:copy(read, data)], operation.AnswerOptions{}); err != nil {
 			b.Fatal(err)
 		}
 	}

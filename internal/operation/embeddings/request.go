@@ -6,11 +6,14 @@ package embeddings
 import (
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -48,7 +51,7 @@ var fields = rule.Fields[Request]{
 
 // Parse reads a request body in one pass. It fails with a 400 that names the
 // byte offset if data is not one strict JSON object; other rules are for
-// [Request.Validate]. The Request refers to data, which must not change any
+// [Request.Check]. The Request refers to data, which must not change any
 // more.
 func Parse(data []byte) (*Request, error) { return read(data, nil) }
 
@@ -80,10 +83,9 @@ func read(data []byte, typed *embeddings.Request) (*Request, error) {
 	return r, nil
 }
 
-// Validate reports the first rule of the API that the request breaks, nil if
-// there is none. allowed are the dimensions that the operator lists for the
-// model; nil means its family's.
-func (r *Request) Validate(allowed []int64) error {
+// Check reports the first rule of the API that the request breaks, nil if
+// there is none.
+func (r *Request) Check(m *operation.Facts, _ *billing.Price, _ operation.Channels) error {
 	if err := r.problem.Err(); err != nil {
 		return err
 	}
@@ -93,7 +95,7 @@ func (r *Request) Validate(allowed []int64) error {
 	if err := r.checkInput(); err != nil {
 		return err
 	}
-	return r.checkDimensions(allowed)
+	return r.checkDimensions(m.Dimensions)
 }
 
 func (r *Request) checkDimensions(allowed []int64) error {
@@ -115,21 +117,17 @@ func (r *Request) Source() []byte { return r.object.Src }
 // Count is the number of vectors that the request asks for.
 func (r *Request) Count() int { return len(r.items) }
 
-// InputBound returns the most tokens that the input can be: no token is shorter than a byte,
-// and a vendor may add tokens around each text.
-func (r *Request) InputBound() int64 { return r.bound }
-
-// Prepared is the request's body as an upstream gets it: the caller's, but for
-// base64 where the family's upstream gives numbers only, and for what Unknown names.
-func (r *Request) Prepared() upstream.Body {
+// Outgoing is what an upstream gets: the caller's body, but for base64 where the family's
+// upstream gives numbers only, and for what Unknown names.
+func (r *Request) Outgoing(int64) operation.Outgoing {
 	body := r.body
 	for _, name := range r.Unknown {
 		body = body.Delete(name)
 	}
 	if r.family.Floats && r.EncodingFormat == FormatBase64 {
-		return body.Set("encoding_format", []byte(`"`+formatFloat+`"`))
+		body = body.Set("encoding_format", []byte(`"`+formatFloat+`"`))
 	}
-	return body
+	return operation.Outgoing{Body: body, View: &r.Request, Omitted: r.Unknown}
 }
 
 // Family is a group of models that obey the same rules.
@@ -161,10 +159,19 @@ func familyOf(model string) Family {
 	return Family{Batch: 2048}
 }
 
-// Split cuts a request into parts of at most batch inputs each, in order; nil
+// Split cuts a request that has more inputs than one upstream call of its model takes.
+func (r *Request) Split(m *operation.Facts) []operation.Request {
+	var parts []operation.Request
+	for _, p := range r.split(m.Batch) {
+		parts = append(parts, p)
+	}
+	return parts
+}
+
+// split cuts a request into parts of at most batch inputs each, in order; nil
 // if it need not be cut. A batch of 0 is the family's. The parts share the
 // request's memory, and are written when they are sent.
-func (r *Request) Split(batch int) []*Request {
+func (r *Request) split(batch int) []*Request {
 	if batch == 0 {
 		batch = r.family.Batch
 	}
@@ -203,7 +210,7 @@ func (r *Request) part(items []rawjson.Span) *Request {
 // the gateway has priced, unless pass lets it through. pass gets the name as the
 // table spells it and as the caller does. Members that the gateway does not know are not
 // refused but left out: see [rule.Unknown].
-func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
+func (r *Request) Unpriced(_ http.Header, pass func(name, spelled string) bool) error {
 	if err := rule.CheckUnpriced(&r.object, rule.Other, nil, pass); err != nil {
 		return err
 	}

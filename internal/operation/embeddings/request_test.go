@@ -11,6 +11,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	embeddingsop "github.com/tollhouse-ai/gateway/internal/operation/embeddings"
 )
 
@@ -25,6 +26,9 @@ func parsed(t testing.TB, body string) *embeddingsop.Request {
 }
 
 // What each kind of rule allows is shown by the tests of package rule.
+// bound is the most tokens that the input of a request can be.
+func bound(r *embeddingsop.Request) int64 { return r.Quote(nil, nil, false).Bound.Input }
+
 func TestEveryFieldOfTheTableObeysItsRule(t *testing.T) {
 	for _, row := range []struct {
 		field     string // that the error names
@@ -57,12 +61,12 @@ func TestEveryFieldOfTheTableObeysItsRule(t *testing.T) {
 		{"user", []string{`"m","input":"a","user":"u"`}, []string{`"m","input":"a","user":1`}},
 	} {
 		for _, members := range row.good {
-			if err := parsed(t, `{"model":`+members+`}`).Validate(nil); err != nil {
+			if err := parsed(t, `{"model":`+members+`}`).Check(&operation.Facts{}, nil, nil); err != nil {
 				t.Errorf("%s: %v", members, err)
 			}
 		}
 		for _, members := range row.bad {
-			err := parsed(t, `{"model":`+members+`}`).Validate(nil)
+			err := parsed(t, `{"model":`+members+`}`).Check(&operation.Facts{}, nil, nil)
 			if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || f.Code != fault.InvalidRequest || f.Param != row.field || f.Message == "" {
 				t.Errorf("%s: %v, want a 400 that names %s", members, err, row.field)
 			}
@@ -83,24 +87,24 @@ func TestABodyIsOneStrictObject(t *testing.T) {
 
 func TestTheOperatorsDimensionsWinOverTheFamilys(t *testing.T) {
 	r := parsed(t, `{"model":"vox-4","input":"a","dimensions":300}`)
-	if err := r.Validate([]int64{300}); err != nil {
+	if err := r.Check(&operation.Facts{Dimensions: []int64{300}}, nil, nil); err != nil {
 		t.Error(err)
 	}
-	if err := r.Validate([]int64{256}); err == nil || !strings.Contains(err.Error(), `"dimensions" must be one of 256 for`) {
+	if err := r.Check(&operation.Facts{Dimensions: []int64{256}}, nil, nil); err == nil || !strings.Contains(err.Error(), `"dimensions" must be one of 256 for`) {
 		t.Errorf("%v", err)
 	}
-	if err := r.Validate(nil); err == nil || !strings.Contains(err.Error(), "256, 512, 1024, 2048") {
+	if err := r.Check(&operation.Facts{}, nil, nil); err == nil || !strings.Contains(err.Error(), "256, 512, 1024, 2048") {
 		t.Errorf("%v, want the dimensions that there are", err)
 	}
 }
 
 func TestARequestHasABoundOfInputs(t *testing.T) {
 	most := `{"model":"m","input":["a"` + strings.Repeat(`,"a"`, 16_383) + `]}`
-	if err := parsed(t, most).Validate(nil); err != nil {
+	if err := parsed(t, most).Check(&operation.Facts{}, nil, nil); err != nil {
 		t.Error(err)
 	}
 	more := `{"model":"m","input":["a"` + strings.Repeat(`,"a"`, 16_384) + `]}`
-	if err := parsed(t, more).Validate(nil); err == nil || !strings.Contains(err.Error(), "16385") {
+	if err := parsed(t, more).Check(&operation.Facts{}, nil, nil); err == nil || !strings.Contains(err.Error(), "16385") {
 		t.Errorf("%v", err)
 	}
 }
@@ -113,7 +117,7 @@ func TestReadingAListTakesASmallMultipleOfItsSize(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		r, err := embeddingsop.Parse(body)
 		if err == nil {
-			err = r.Validate(nil)
+			err = r.Check(&operation.Facts{}, nil, nil)
 		}
 		runtime.ReadMemStats(&after)
 		if took := after.TotalAlloc - before.TotalAlloc; took > 4*uint64(len(body)) || (err == nil) != (name == "tokens") {
@@ -126,8 +130,8 @@ func TestTextBesideTheInputIsCounted(t *testing.T) {
 	const tokens = 1000
 	for _, input := range []string{`"a"`, `[1]`, `[[1]]`} {
 		r := parsed(t, `{"model":"m","input":`+input+`,"instruct":"`+strings.Repeat("word", tokens)+`"}`)
-		if r.InputBound() < 4*tokens || r.Estimate() < tokens {
-			t.Errorf("%s: bound %d, estimate %d", input, r.InputBound(), r.Estimate())
+		if bound(r) < 4*tokens || r.Estimate() < tokens {
+			t.Errorf("%s: bound %d, estimate %d", input, bound(r), r.Estimate())
 		}
 	}
 }
@@ -145,21 +149,21 @@ func TestTheBoundCoversWhatTheInputCanBe(t *testing.T) {
 		` [ [ 1 , 2 ] , [4] ]`: {2, 3 + 8, 3},
 	} {
 		r := parsed(t, `{"model":"m","input":`+input+`}`)
-		if r.Count() != want.count || r.InputBound() != want.bound || r.Estimate() != want.estimate {
-			t.Errorf("%s: %d, %d, %d, want %v", input, r.Count(), r.InputBound(), r.Estimate(), want)
+		if r.Count() != want.count || bound(r) != want.bound || r.Estimate() != want.estimate {
+			t.Errorf("%s: %d, %d, %d, want %v", input, r.Count(), bound(r), r.Estimate(), want)
 		}
 	}
 }
 
 func TestAnUpstreamThatGivesNumbersOnlyIsAskedForThem(t *testing.T) {
 	for _, model := range []string{"text-embedding-v4", "text-embedding-004", "embx-001", "embx-2-preview"} {
-		data, err := parsed(t, fmt.Sprintf(`{"model":%q,"input":"a","encoding_format":"base64"}`, model)).Prepared().Bytes()
+		data, err := parsed(t, fmt.Sprintf(`{"model":%q,"input":"a","encoding_format":"base64"}`, model)).Outgoing(0).Body.Bytes()
 		if want := fmt.Sprintf(`{"model":%q,"input":"a","encoding_format":"float"}`, model); err != nil || string(data) != want {
 			t.Errorf("%s, %v", data, err)
 		}
 	}
 	const body = `{ "x" : 1.0, "model":"vox-4","input":["a"], "big":9007199254740993,"encoding_format":"base64" }`
-	if data, err := parsed(t, body).Prepared().Bytes(); err != nil || string(data) != body {
+	if data, err := parsed(t, body).Outgoing(0).Body.Bytes(); err != nil || string(data) != body {
 		t.Errorf("%s, %v: the upstream can give base64 itself", data, err)
 	}
 }
@@ -186,10 +190,10 @@ func TestATypedRequestIsReadAsItsBytes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !reflect.DeepEqual(got.Request, want.Request) || string(got.Source()) != string(data) || got.Count() != want.Count() || got.InputBound() != want.InputBound() {
+			if !reflect.DeepEqual(got.Request, want.Request) || string(got.Source()) != string(data) || got.Count() != want.Count() || bound(got) != bound(want) {
 				t.Errorf("got %+v of %s, want %+v of %s", got.Request, got.Source(), want.Request, data)
 			}
-			if g, w := fmt.Sprint(got.Validate(nil)), fmt.Sprint(want.Validate(nil)); g != w {
+			if g, w := fmt.Sprint(got.Check(&operation.Facts{}, nil, nil)), fmt.Sprint(want.Check(&operation.Facts{}, nil, nil)); g != w {
 				t.Errorf("got %s, want %s", g, w)
 			}
 		})
@@ -213,28 +217,29 @@ func TestARequestIsSplitInOrder(t *testing.T) {
 		`[[1, 2],[3],[4]]`: {1, []string{`[[1, 2]]`, `[[3]]`, `[[4]]`}},
 	} {
 		r := parsed(t, `{"x":1.0,"model":"m","input":`+input+`,"dimensions":8}`)
-		parts := r.Split(row.batch)
+		parts := r.Split(&operation.Facts{Batch: row.batch})
 		if len(parts) != len(row.want) {
 			t.Errorf("%s: %d parts", input, len(parts))
 			continue
 		}
-		var bound int64
-		for i, p := range parts {
-			data, err := p.Prepared().Bytes()
+		var sum int64
+		for i, part := range parts {
+			p := part.(*embeddingsop.Request)
+			data, err := p.Outgoing(0).Body.Bytes()
 			if want := `{"x":1.0,"model":"m","input":` + row.want[i] + `,"dimensions":8}`; err != nil || string(data) != want {
 				t.Errorf("%s: %s, %v", input, data, err)
 			}
 			again := parsed(t, string(data))
-			if p.Count() != again.Count() || p.InputBound() != again.InputBound() || p.Estimate() != again.Estimate() || string(p.Input) != row.want[i] {
+			if p.Count() != again.Count() || bound(p) != bound(again) || p.Estimate() != again.Estimate() || string(p.Input) != row.want[i] {
 				t.Errorf("%s: part %d differs from its bytes", input, i)
 			}
-			bound += p.InputBound()
+			sum += bound(p)
 		}
-		if parts != nil && bound != r.InputBound() {
-			t.Errorf("%s: the parts' bounds are %d, the whole's %d", input, bound, r.InputBound())
+		if parts != nil && sum != bound(r) {
+			t.Errorf("%s: the parts' bounds are %d, the whole's %d", input, sum, bound(r))
 		}
 	}
-	if parts := parsed(t, `{"model":"text-embedding-v4","input":["a"`+strings.Repeat(`,"b"`, 20)+`]}`).Split(0); len(parts) != 3 {
+	if parts := parsed(t, `{"model":"text-embedding-v4","input":["a"`+strings.Repeat(`,"b"`, 20)+`]}`).Split(&operation.Facts{}); len(parts) != 3 {
 		t.Errorf("%d parts of 21 texts for an upstream that takes 10", len(parts))
 	}
 }
@@ -254,23 +259,24 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if err := r.Validate(nil); err != nil {
+		if err := r.Check(&operation.Facts{}, nil, nil); err != nil {
 			if fault.From(err).HTTPStatus() != 400 {
 				t.Fatal(err)
 			}
 			return
 		}
-		if r.Count() < 1 || r.InputBound() < int64(r.Count()) || r.Estimate() < 1 || r.Estimate() > r.InputBound() {
-			t.Fatalf("%d inputs, bound %d, estimate %d", r.Count(), r.InputBound(), r.Estimate())
+		if r.Count() < 1 || bound(r) < int64(r.Count()) || r.Estimate() < 1 || r.Estimate() > bound(r) {
+			t.Fatalf("%d inputs, bound %d, estimate %d", r.Count(), bound(r), r.Estimate())
 		}
 		count := 0
-		for _, p := range r.Split(max(batch, 1)) {
-			part, err := p.Prepared().Bytes()
+		for _, p := range r.Split(&operation.Facts{Batch: max(batch, 1)}) {
+			p := p.(*embeddingsop.Request)
+			part, err := p.Outgoing(0).Body.Bytes()
 			if err != nil {
 				t.Fatal(err)
 			}
 			again, err := embeddingsop.Parse(part)
-			if err != nil || again.Validate(nil) != nil || again.Count() != p.Count() {
+			if err != nil || again.Check(&operation.Facts{}, nil, nil) != nil || again.Count() != p.Count() {
 				t.Fatalf("a part is not a request: %s, %v", part, err)
 			}
 			count += p.Count()

@@ -9,37 +9,31 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Answer is a checked answer.
-type Answer struct {
-	Body  []byte // as the upstream sent it, with the public model id and our request id
-	Usage billing.Usage
-}
-
 // ReadAnswer checks an upstream's 200 answer to the request: it has images.
 // An empty, cut or malformed body and an error in a 200 body are a
-// fault.BadGateway. The answer gets requestID as its own. tokens says that
-// tokens are paid for, so that their number is estimated where the upstream
-// does not report it. The Answer may lie in data.
-func (r *Request) ReadAnswer(data []byte, requestID string, tokens bool) (Answer, error) {
+// fault.BadGateway. The answer gets the request's id as its own. Where tokens are
+// paid for, their number is estimated if the upstream does not report it. The answer may lie in data.
+func (r *Request) ReadAnswer(data []byte, opts operation.AnswerOptions) (operation.Answer, error) {
 	o, err := rawjson.Index(data, nil, nil)
 	if err := answer.Whole(&o, err); err != nil {
-		return Answer{}, err
+		return operation.Answer{}, err
 	}
 	output := o.Raw("output")
 	if rawjson.IsNull(output) && !rawjson.IsNull(o.Raw("code")) {
-		return Answer{}, answer.ErrorFrame(data)
+		return operation.Answer{}, answer.ErrorFrame(data)
 	}
 	made := countPictures(o.Raw("data"), output)
 	if made == 0 && (r.known || r.family.Messages || !mayHoldPicture(&o)) {
-		return Answer{}, noPicture()
+		return operation.Answer{}, noPicture()
 	}
-	usage := r.usage(o.Raw("usage"), int64(made), tokens)
-	return Answer{o.ApplyInPlace(r.edits(&o, requestID)...), usage}, nil
+	usage := r.usage(o.Raw("usage"), int64(made), paysTokens(opts.Price))
+	return operation.Answer{Body: o.ApplyInPlace(r.edits(&o, opts.RequestID)...), Usage: usage}, nil
 }
 
 // edits are those that the gateway owns in an answer.
@@ -136,19 +130,40 @@ type Tap struct {
 	done      *billing.Usage
 }
 
-// NewTap begins a stream. requestID and tokens are as in [Request.ReadAnswer].
-func (r *Request) NewTap(requestID string, tokens bool) *Tap {
-	return &Tap{r: r, requestID: requestID, tokens: tokens}
+// NewTap begins a stream.
+func (r *Request) NewTap(o operation.AnswerOptions) operation.Tap {
+	return &Tap{r: r, requestID: o.RequestID, tokens: paysTokens(o.Price)}
 }
 
 // Opening judges an event that comes before anything went to the client.
-func Opening(name string, data []byte) error {
+func (r *Request) Opening(name string, data []byte) (content bool, err error) {
 	o, err := event(name, data)
 	if err == nil && isLast(kindOf(&o, name)) && !isPicture(&o) {
-		return noPicture()
+		return false, noPicture()
 	}
-	return err
+	return true, err
 }
+
+// The stream has no end but its last image, and nothing that could be sent while the client
+// waits.
+
+// Said is 0: no text is made.
+func (t *Tap) Said() int64 { return 0 }
+
+// Delivered is true: the client gets each event at once.
+func (t *Tap) Delivered() bool { return true }
+
+// Heartbeat appends nothing.
+func (t *Tap) Heartbeat(dst []byte) []byte { return dst }
+
+// CutShort appends nothing.
+func (t *Tap) CutShort(dst []byte) []byte { return dst }
+
+// Terminator is empty.
+func (t *Tap) Terminator() string { return "" }
+
+// DropRequest does nothing: a request is small.
+func (t *Tap) DropRequest() bool { return false }
 
 // kindOf is the type of an event, which it says or its name does.
 func kindOf(o *rawjson.Object, name string) string {

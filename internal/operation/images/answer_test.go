@@ -6,13 +6,14 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 )
 
 func parse(t testing.TB, body string) *Request {
 	t.Helper()
 	r, err := Parse([]byte(body))
 	if err == nil {
-		err = r.Validate()
+		err = r.Check(&operation.Facts{}, nil, nil)
 	}
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
@@ -66,7 +67,7 @@ func TestUsageIsReadFromBothForms(t *testing.T) {
 		{"an answer that says its count", `{"model":"pixels-9","n":3}`, `"pictures":["a"],"usage":{"image_count":1}`, false, billing.Usage{Images: 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a, err := parse(t, c.request).ReadAnswer([]byte("{"+c.answer+"}"), "req_1", c.tokens)
+			a, err := parse(t, c.request).ReadAnswer([]byte("{"+c.answer+"}"), options(t, c.tokens))
 			if err != nil || a.Usage != c.want {
 				t.Errorf("%+v, %v, want %+v", a.Usage, err, c.want)
 			}
@@ -90,7 +91,7 @@ func TestA200ThatIsNoneIsABadGateway(t *testing.T) {
 		drawn("imagegen-1", ""): {`{"data":[]}`, `{"data":[{}]}`, `{"data":[null]}`, `{"error":{"message":"sk-secret","code":"odd_error"}}`, `{"created":1}`},
 	} {
 		for _, text := range answers {
-			_, err := parse(t, request).ReadAnswer([]byte(text), "req_1", true)
+			_, err := parse(t, request).ReadAnswer([]byte(text), options(t, true))
 			if !fault.Is(err, fault.BadGateway) || strings.Contains(err.Error(), "sk-secret") {
 				t.Errorf("%s: %v", text, err)
 			}
@@ -129,7 +130,7 @@ const (
 )
 
 func TestAStreamOfPartialPicturesPassesAndIsCounted(t *testing.T) {
-	tap := parse(t, drawn("imagegen-1", `,"stream":true,"partial_images":1,"size":"1024x1024"`)).NewTap("req_1", true)
+	tap := parse(t, drawn("imagegen-1", `,"stream":true,"partial_images":1,"size":"1024x1024"`)).NewTap(options(t, true))
 	if tap.Output() != 0 || tap.Usage() != (billing.Usage{Input: 2, Estimated: true}) {
 		t.Errorf("before the first: %+v", tap.Usage())
 	}
@@ -156,12 +157,12 @@ func TestAnErrorInAStreamOfPicturesEndsIt(t *testing.T) {
 		"x":       `{"b64_json":`,
 		"[DONE] ": `[DONE]`,
 	} {
-		err := Opening(name, []byte(data))
+		_, err := new(Request).Opening(name, []byte(data))
 		if !fault.Is(err, fault.BadGateway) || strings.Contains(err.Error(), "sk-secret") {
 			t.Errorf("%s: %v", data, err)
 		}
 	}
-	if err := Opening("image_generation.partial_image", []byte(partial)); err != nil {
+	if _, err := new(Request).Opening("image_generation.partial_image", []byte(partial)); err != nil {
 		t.Error(err)
 	}
 }
@@ -173,10 +174,10 @@ func TestAStreamThatEndsWithoutAPictureIsABadGateway(t *testing.T) {
 			`{"type":"image_generation.completed","b64_json":null,"usage":{"output_tokens":1300}}`,
 			`{"type":"image_edit.completed","url":""}`, `{"type":"image_generation.completed"}`,
 		} {
-			if err := Opening("", []byte(end)); !fault.Is(err, fault.BadGateway) {
+			if _, err := new(Request).Opening("", []byte(end)); !fault.Is(err, fault.BadGateway) {
 				t.Errorf("%s opens a stream: %v", end, err)
 			}
-			tap := r.NewTap("req_1", true)
+			tap := r.NewTap(options(t, true))
 			if _, _, err := tap.Event(nil, "", []byte(partial)); err != nil {
 				t.Fatal(err)
 			}
@@ -184,7 +185,7 @@ func TestAStreamThatEndsWithoutAPictureIsABadGateway(t *testing.T) {
 				t.Errorf("%s ends a stream: %s, %t, %v", end, out, done, err)
 			}
 		}
-		tap := r.NewTap("req_1", true) // each picture comes before the end
+		tap := r.NewTap(options(t, true)) // each picture comes before the end
 		for _, event := range []string{`{"type":"image_generation.partial_succeeded","url":"https://x.example"}`, `{"type":"image_generation.completed","usage":{"input_tokens":0,"output_tokens":9}}`} {
 			if _, _, err := tap.Event(nil, "", []byte(event)); err != nil {
 				t.Errorf("%s: %v", event, err)
@@ -202,4 +203,16 @@ func TestAWholeImageBecomesTheLastEvent(t *testing.T) {
 	if err != nil || len(events) != 1 || events[0].Name != "image_generation.completed" || string(events[0].Data) != want {
 		t.Errorf("%v, %+v", err, events)
 	}
+}
+
+// options are those of the request req_1. tokens says that they are paid for.
+func options(t testing.TB, tokens bool) operation.AnswerOptions {
+	o := operation.AnswerOptions{RequestID: "req_1"}
+	if tokens {
+		var err error
+		if o.Price, err = billing.NewPrice(billing.Rate{Unit: billing.ImageOutput, Amount: "1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return o
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -259,7 +260,7 @@ func refusalOf(t testing.TB, form *upstream.Form) *fault.Error {
 	t.Helper()
 	e, err := ParseForm(form)
 	if err == nil {
-		err = e.Validate()
+		err = e.Check(&operation.Facts{}, nil, nil)
 	}
 	if err == nil {
 		return nil
@@ -326,7 +327,7 @@ func TestTheOrderOfPartsDoesNotMatter(t *testing.T) {
 	for range form.Parts {
 		form.Parts = append(form.Parts[1:], form.Parts[0])
 		e, err := ParseForm(form)
-		if err != nil || e.Validate() != nil || e.Count() != 2 || e.Size != "1024x1024" || len(e.Edit.Images) != 1 {
+		if err != nil || e.Check(&operation.Facts{}, nil, nil) != nil || e.Count() != 2 || e.Size != "1024x1024" || len(e.Edit.Images) != 1 {
 			t.Errorf("%+v, %v", e, err)
 		}
 	}
@@ -355,12 +356,12 @@ func TestATypedEditObeysTheSameRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := fault.From(e.Validate()); f == nil || f.Param != "n" { // a stream has one picture
+	if f := fault.From(e.Check(&operation.Facts{}, nil, nil)); f == nil || f.Param != "n" { // a stream has one picture
 		t.Error(f)
 	}
 	typed.Stream = false
-	if e, err = EncodeForm(typed); err != nil || e.Validate() != nil {
-		t.Fatal(err, e.Validate())
+	if e, err = EncodeForm(typed); err != nil || e.Check(&operation.Facts{}, nil, nil) != nil {
+		t.Fatal(err, e.Check(&operation.Facts{}, nil, nil))
 	}
 	if e.Model != typed.Model || e.Prompt != typed.Prompt || e.N != 2 || e.Size != typed.Size || e.Edit.Quality != "hd" || e.User != "u" ||
 		e.Background != "opaque" || e.OutputFormat != "png" || e.PartialImages != 1 || e.Edit.Extra["input_fidelity"] != "high" || e.Edit.Extra["b"] != "2" {
@@ -433,7 +434,7 @@ func FuzzParseForm(f *testing.F) {
 		}
 		e, err := ParseForm(&upstream.Form{Parts: parts, Boundary: "B"})
 		if err == nil {
-			err = e.Validate()
+			err = e.Check(&operation.Facts{}, nil, nil)
 		}
 		if err != nil {
 			var refusal *fault.Error
@@ -442,9 +443,9 @@ func FuzzParseForm(f *testing.F) {
 			}
 			return
 		}
-		again, err := ParseForm(e.Prepared().Form())
+		again, err := ParseForm(e.Outgoing(0).Body.Form())
 		if err == nil {
-			err = again.Validate()
+			err = again.Check(&operation.Facts{}, nil, nil)
 		}
 		if err != nil || again.Count() != e.Count() || again.Model != e.Model || again.Prompt != e.Prompt || len(again.Edit.Images) != len(e.Edit.Images) ||
 			again.OutputBound(0) > e.OutputBound(0) || again.ImageInputBound() != e.ImageInputBound() || again.Stream != e.Stream {

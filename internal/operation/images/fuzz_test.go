@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 )
 
 // FuzzParse feeds anything to the parser: it never panics, what it refuses is a
@@ -21,7 +22,7 @@ func FuzzParse(f *testing.F) {
 		before := bytes.Clone(data)
 		r, err := Parse(data)
 		if err == nil {
-			err = r.Validate()
+			err = r.Check(&operation.Facts{}, nil, nil)
 		}
 		if err != nil {
 			var e *fault.Error
@@ -30,7 +31,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		sent, err := r.Prepared().Bytes()
+		sent, err := r.Outgoing(0).Body.Bytes()
 		if err != nil || !json.Valid(sent) {
 			t.Fatalf("%q became %q, %v", data, sent, err)
 		}
@@ -43,7 +44,7 @@ func FuzzParse(f *testing.F) {
 		// What was sent obeys the rules too, and says the same.
 		again, err := Parse(sent)
 		if err == nil {
-			err = again.Validate()
+			err = again.Check(&operation.Facts{}, nil, nil)
 		}
 		if err != nil || again.Count() != r.Count() || again.Model != r.Model {
 			t.Fatalf("%q was sent, which is %v", sent, err)
@@ -60,7 +61,7 @@ func FuzzReadAnswer(f *testing.F) {
 	requests := []*Request{parse(f, alpha(t2i, "", "")), parse(f, drawn("imagegen-1", `,"n":2`)), parse(f, `{"model":"pixels-9"}`)}
 	f.Fuzz(func(t *testing.T, data []byte, tokens bool) {
 		for _, r := range requests {
-			a, err := r.ReadAnswer(data, "req_1", tokens)
+			a, err := r.ReadAnswer(data, options(t, tokens))
 			if err != nil {
 				if !fault.Is(err, fault.BadGateway) {
 					t.Fatalf("%q: %v", data, err)

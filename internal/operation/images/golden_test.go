@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -59,11 +60,11 @@ func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sent, err := r.Prepared().Bytes()
+		sent, err := r.Outgoing(0).Body.Bytes()
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := r.ReadAnswer([]byte(e.answer), "req_1", false)
+		a, err := r.ReadAnswer([]byte(e.answer), operation.AnswerOptions{RequestID: "req_1"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,10 +114,10 @@ func sentAs(t *testing.T, form *upstream.Form) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Validate(); err != nil {
+	if err := e.Check(&operation.Facts{}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	return spelled(t, e.Prepared().Form())
+	return spelled(t, e.Outgoing(0).Body.Form())
 }
 
 // spelled is a form as a line of text.

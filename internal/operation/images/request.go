@@ -5,13 +5,16 @@ package images
 
 import (
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
@@ -37,7 +40,7 @@ type Request struct {
 }
 
 // Parse reads a request body. It fails with a 400 that names the byte offset if
-// data is not one strict JSON object; other rules are for [Request.Validate].
+// data is not one strict JSON object; other rules are for [Request.Check].
 // The Request refers to data, which must not change any more.
 func Parse(data []byte) (*Request, error) { return read(data, nil) }
 
@@ -159,9 +162,9 @@ func (r *Request) checkSize(param, size string) {
 // maxQuoted is how many bytes a message repeats of a caller's text.
 const maxQuoted = 100
 
-// Validate reports the first rule of the API that the request breaks, nil if
+// Check reports the first rule of the API that the request breaks, nil if
 // there is none.
-func (r *Request) Validate() error {
+func (r *Request) Check(*operation.Facts, *billing.Price, operation.Channels) error {
 	if err := r.problem.Err(); err != nil || r.Model != "" {
 		return err
 	}
@@ -186,18 +189,17 @@ func (r *Request) Source() []byte {
 	return r.object.Src
 }
 
-// View is the typed request that an upstream gets.
-func (r *Request) View() any {
+// Outgoing is what an upstream gets: the caller's body, but for the defaults of the public
+// API that the alpha family's upstream does not have.
+func (r *Request) Outgoing(int64) operation.Outgoing {
 	if r.Edit != nil {
-		return r.Edit
+		return operation.Outgoing{Body: r.sent(), View: r.Edit}
 	}
-	return &r.Request
+	return operation.Outgoing{Body: r.sent(), View: &r.Request}
 }
 
-// Prepared is the request's body as an upstream gets it: the caller's, but for
-// the defaults of the public API that the alpha family's upstream does not
-// have.
-func (r *Request) Prepared() upstream.Body {
+// sent is the body of Outgoing.
+func (r *Request) sent() upstream.Body {
 	switch {
 	case r.form != nil:
 		return r.preparedForm()
@@ -235,7 +237,7 @@ func Pixels(size string) (width, height int64, ok bool) {
 // Unpriced refuses the first member or field that chooses another model or
 // account than the gateway has priced, unless pass lets it through. pass gets the
 // name as the table spells it and as the caller does.
-func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
+func (r *Request) Unpriced(_ http.Header, pass func(name, spelled string) bool) error {
 	if r.form == nil {
 		return rule.CheckUnpriced(&r.object, rule.Other, nil, pass)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 )
 
 // row is one rule of the API: a body that breaks it names param, one that keeps
@@ -171,7 +172,7 @@ func TestEveryRowOfTheTablesHasAValidAndAnInvalidCase(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", c.body, err)
 			}
-			err = r.Validate()
+			err = r.Check(&operation.Facts{}, nil, nil)
 			var f *fault.Error
 			switch errors.As(err, &f); {
 			case c.param == "" && err != nil:
@@ -210,7 +211,7 @@ func TestAModelThatTakesNoImageNamesOneThatDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Validate(); !strings.Contains(err.Error(), `"alpha-image-edit"`) || !strings.Contains(err.Error(), "takes no image") {
+	if err := r.Check(&operation.Facts{}, nil, nil); !strings.Contains(err.Error(), `"alpha-image-edit"`) || !strings.Contains(err.Error(), "takes no image") {
 		t.Error(err)
 	}
 }
@@ -239,11 +240,11 @@ func TestATypedRequestIsReadAsItsBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f := fault.From(r.Validate()); c.param != "" && (f == nil || f.Param != c.param) || c.param == "" && (f != nil || !reflect.DeepEqual(&r.Request, c.typed)) {
+		if f := fault.From(r.Check(&operation.Facts{}, nil, nil)); c.param != "" && (f == nil || f.Param != c.param) || c.param == "" && (f != nil || !reflect.DeepEqual(&r.Request, c.typed)) {
 			t.Errorf("%s: %v, read as %+v", name, f, r.Request)
 		}
 	}
-	if r, err := Encode(&images.Request{Model: "imagegen-2", Extra: []byte(`{"prompt":"a cube","n":2,"x":1.0}`)}); err != nil || r.Validate() != nil || r.Count() != 2 {
+	if r, err := Encode(&images.Request{Model: "imagegen-2", Extra: []byte(`{"prompt":"a cube","n":2,"x":1.0}`)}); err != nil || r.Check(&operation.Facts{}, nil, nil) != nil || r.Count() != 2 {
 		t.Errorf("fields in Extra: %v", err)
 	}
 }

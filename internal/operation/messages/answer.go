@@ -3,7 +3,7 @@ package messages
 import (
 	"strconv"
 
-	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/operation/conversation"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
@@ -31,9 +31,9 @@ var form = conversation.Form{
 
 // ReadAnswer checks an upstream's 200 answer to the request and reads its
 // usage. An empty, cut or malformed body and an error in a 200 body are a
-// fault.BadGateway. The Answer does not refer to data.
-func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (conversation.Answer, error) {
-	return r.Parsed.ReadAnswer(r.Model, data, &form, b)
+// fault.BadGateway. The answer does not refer to data.
+func (r *Request) ReadAnswer(data []byte, o operation.AnswerOptions) (operation.Answer, error) {
+	return r.Parsed.ReadAnswer(r.Model, data, &form, o.Media)
 }
 
 // CountAnswer is the answer to a request to count tokens.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 	"github.com/tollhouse-ai/gateway/internal/sse"
@@ -30,7 +31,7 @@ func FuzzParse(f *testing.F) {
 			capabilitytest.Malformed(t, data, err)
 			return
 		}
-		sent, err := r.Prepared(0).Bytes()
+		sent, err := r.Outgoing(0).Body.Bytes()
 		if err != nil || string(sent) != before || string(data) != before {
 			t.Fatalf("%q became %q, %v", before, sent, err)
 		}
@@ -75,7 +76,7 @@ func FuzzEncode(f *testing.F) {
 func known(t *testing.T, r *Request) []any {
 	t.Helper()
 	unpriced := r.Unpriced(nil, func(string, string) bool { return false })
-	return append(capabilitytest.Known(t, r.Request, r.Prepared(5), &r.Parsed, &r.Summary().Parsed), fmt.Sprint(r.Validate()), fmt.Sprint(unpriced))
+	return append(capabilitytest.Known(t, r.Request, r.Outgoing(5).Body, &r.Parsed, &r.Summary().Parsed), fmt.Sprint(r.Validate()), fmt.Sprint(unpriced))
 }
 
 // FuzzTap feeds anything to a tap: it never panics, every event is one event of

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/operation/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
@@ -93,10 +94,18 @@ func read(data []byte, typed *messages.Request, count bool) (*Request, error) {
 	return r, nil
 }
 
-// Prepared is the request's body as an upstream gets it: as [Request.Limited] says, and
-// else the caller's, byte for byte.
-func (r *Request) Prepared(most int64) upstream.Body {
+// Outgoing is what an upstream gets: the body as [Request.Limited] says, and else the
+// caller's, byte for byte. A count of tokens goes as it came.
+func (r *Request) Outgoing(most int64) operation.Outgoing {
+	if r.CountOnly {
+		return operation.Outgoing{Body: r.Body, View: r.Request}
+	}
 	limited := r.Limited(most)
+	return operation.Outgoing{Body: r.bodyOf(limited), View: limited, Omitted: r.omitted(limited)}
+}
+
+// bodyOf is the body of the request as it was limited.
+func (r *Request) bodyOf(limited *messages.Request) upstream.Body {
 	body := limited.Body
 	if limited.MaxTokens != r.MaxTokens {
 		body = body.Set("max_tokens", strconv.AppendInt(nil, limited.MaxTokens, 10))
@@ -118,7 +127,7 @@ func (r *Request) Prepared(most int64) upstream.Body {
 // Limited is the request as a model in Go gets it: most output tokens are asked for if
 // most is positive and less than what the caller allows. A budget of thinking that the
 // bound does not leave room for is lowered to less than it, as the vendor wants, or left
-// out with all of thinking: see [Request.Unaffordable]. Its body is without what Unknown
+// out with all of thinking. Its body is without what Unknown
 // names.
 func (r *Request) Limited(most int64) *messages.Request {
 	within := most <= 0 || r.MaxTokens > 0 && most >= r.MaxTokens
@@ -144,14 +153,13 @@ func (r *Request) Limited(most int64) *messages.Request {
 	return &limited
 }
 
-// Unaffordable names the fields of the caller's that [Request.Prepared] leaves
-// out for the same most: "thinking", if less than the smallest budget is left
-// for it; nil if there is none.
-func (r *Request) Unaffordable(most int64) []string {
-	if r.Thinking != nil && r.Limited(most).Thinking == nil {
-		return []string{"thinking"}
+// omitted names the fields that are not sent: what Unknown names, and thinking if less than
+// its smallest budget is left for it.
+func (r *Request) omitted(limited *messages.Request) []string {
+	if r.Thinking != nil && limited.Thinking == nil {
+		return append([]string{"thinking"}, r.Unknown...)
 	}
-	return nil
+	return r.Unknown
 }
 
 // Summary returns what of the request matters once a stream has begun: bounds,

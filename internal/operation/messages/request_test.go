@@ -107,7 +107,7 @@ func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 	var b bytes.Buffer
 	for _, e := range ownedEdits {
 		r := parse(t, e.body)
-		data, err := r.Prepared(e.most).Bytes()
+		data, err := r.Outgoing(e.most).Body.Bytes()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 		if r.Thinking != nil && sent.Thinking == nil {
 			lost = []string{"thinking"}
 		}
-		if diff := cmp.Diff(lost, r.Unaffordable(e.most)); diff != "" {
+		if diff := cmp.Diff(lost, r.Outgoing(e.most).Omitted); diff != "" {
 			t.Errorf("%s: left out (-want +got)\n%s", e.name, diff)
 		}
 		if th := sent.Thinking; th != nil && th.Type == "enabled" && (th.BudgetTokens < leastBudget || th.BudgetTokens >= sent.MaxTokens) {

@@ -9,6 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 )
 
 const said = `"type":"message","role":"assistant","content":[{"type":"text","text":"Hello, you."},{"type":"tool_use","id":"t","name":"look","input":{"q":1}}]`
@@ -21,7 +22,7 @@ func TestAnAnswerShowsThePublicModelAndIsElseUnchanged(t *testing.T) {
 		`{` + said + `,"big":12345678901234567890,"e":1e400,"error":null}`: `{` + said + `,"big":12345678901234567890,"e":1e400,"error":null}`,
 		`{"type":"message","content":[],"usage":{"input_tokens":1}}`:       `{"type":"message","content":[],"usage":{"input_tokens":1}}`,
 	} {
-		a, err := r.ReadAnswer([]byte(sent), chat.MediaBound{})
+		a, err := r.ReadAnswer([]byte(sent), operation.AnswerOptions{})
 		if diff := cmp.Diff(want, string(a.Body)); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", sent, err, diff)
 		}
@@ -34,7 +35,7 @@ func TestA200ThatIsNoMessageIsABadGateway(t *testing.T) {
 		`{}`: "not a message", `{"type":"message"}`: "not a message", `{"type":"message","content":"a"}`: "not a message", `{"type":"completion","content":[]}`: "not a message", `{"content":[]}`: "not a message", `{"type":"message","content":[]}`: "not a message",
 		`{"type":"error","error":{"type":"odd_error","message":"secret"}}`: "reported an error", `{` + said + `,"error":"secret"}`: "reported an error",
 	} {
-		_, err := asked(t).ReadAnswer([]byte(sent), chat.MediaBound{})
+		_, err := asked(t).ReadAnswer([]byte(sent), operation.AnswerOptions{})
 		if !fault.Is(err, fault.BadGateway) || !strings.Contains(fault.From(err).Message, message) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, want %q", sent, err, message)
 		}
@@ -53,7 +54,7 @@ func TestTheUsageOfAnAnswerIsReadInDisjointBuckets(t *testing.T) {
 		`{"input_tokens":"x","output_tokens":9}`: {Input: estimate, Output: 9, Estimated: true, Anomaly: true},
 		`{"input_tokens":9,"output_tokens":-9}`:  {Input: 9, Output: 6, Estimated: true, Anomaly: true},
 	} {
-		a, err := r.ReadAnswer([]byte(`{`+said+`,"usage":`+usage+`}`), chat.MediaBound{})
+		a, err := r.ReadAnswer([]byte(`{`+said+`,"usage":`+usage+`}`), operation.AnswerOptions{})
 		if diff := cmp.Diff(want, a.Usage); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", usage, err, diff)
 		}

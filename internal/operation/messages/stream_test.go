@@ -15,6 +15,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -129,7 +130,7 @@ func callOf(t *testing.T, typed *messages.Request) *upstream.Call {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &upstream.Call{Op: upstream.Messages, Model: r.Model, Stream: r.Stream, Body: r.Prepared(0), Request: r.Request}
+	return &upstream.Call{Op: upstream.Messages, Model: r.Model, Stream: r.Stream, Body: r.Outgoing(0).Body, Request: r.Request}
 }
 
 func hello(stream bool) *messages.Request {
@@ -245,7 +246,7 @@ func TestAGoFunctionAnswersInThePublicWire(t *testing.T) {
 		t.Fatalf("%v, %v", reply, err)
 	}
 	data, _ := io.ReadAll(reply.Body)
-	a, err := (&Request{Request: call.Request.(*messages.Request)}).ReadAnswer(data, TapOptions{}.Media)
+	a, err := (&Request{Request: call.Request.(*messages.Request)}).ReadAnswer(data, operation.AnswerOptions{})
 	if want := (billing.Usage{Input: 10, CachedInput: 2, Output: 30, Reasoning: 4}); err != nil || a.Usage != want || got.Messages[0].Content.String() != "hi" {
 		t.Errorf("%+v, %v", a.Usage, err)
 	}

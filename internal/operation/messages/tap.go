@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/operation/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
@@ -21,7 +22,7 @@ import (
 type Tap struct {
 	conversation.Tap // counts text that was delivered or thought unseen
 	request          *Request
-	options          TapOptions
+	options          operation.AnswerOptions
 
 	unseen  int64   // of the text, what the client does not see, in quarter tokens
 	started bool    // message_start went out
@@ -30,22 +31,18 @@ type Tap struct {
 	end     string  // the upstream's own terminator; empty until it came
 }
 
-// TapOptions are what a Tap cannot know.
-type TapOptions struct {
-	Media chat.MediaBound
-	// NewID mints "msg_…" for a message that the gateway must begin itself; nil
-	// leaves its id empty.
-	NewID func() string
-}
-
 // NewTap returns a Tap for the request's stream.
-func (r *Request) NewTap(o TapOptions) *Tap {
-	return &Tap{Tap: conversation.Tap{Request: &r.Parsed, Media: o.Media}, request: r, options: o}
+func (r *Request) NewTap(o operation.AnswerOptions) operation.Tap {
+	return &Tap{Tap: conversation.Tap{Request: &r.Parsed, Media: chat.MediaBound(o.Media)}, request: r, options: o}
 }
 
-// UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
-// that the request's bytes can be freed.
-func (t *Tap) UseSummary(r *Request) { t.request, t.Request = r, &r.Parsed }
+// DropRequest makes the Tap refer to a [Request.Summary] of its request from now on, so that
+// the request's bytes can be freed.
+func (t *Tap) DropRequest() bool {
+	t.request = t.request.Summary()
+	t.Request = &t.request.Parsed
+	return true
+}
 
 // Event appends what the client gets of one upstream event to dst: the same,
 // with the public model id in message_start. It fails with the *fault.Error
@@ -148,7 +145,7 @@ func (t *Tap) read(name string, data []byte) (kind string, s conversation.Scan, 
 // Opening judges the first events of a stream before the answer is committed:
 // whether one carries content, and the error if it is a failure behind a status
 // 200.
-func Opening(name string, data []byte) (content bool, err error) {
+func (*Request) Opening(name string, data []byte) (content bool, err error) {
 	var t Tap
 	defer t.Done()
 	kind, s, err := t.read(name, data)
@@ -240,7 +237,7 @@ func (t *Tap) CutShort(dst []byte) []byte {
 func (t *Tap) start(dst []byte, u messages.Usage) []byte {
 	id := ""
 	if t.options.NewID != nil {
-		id = t.options.NewID()
+		id = t.options.NewID("msg_")
 	}
 	message, err := json.Marshal(messages.Response{ID: id, Type: "message", Role: "assistant", Model: t.request.Model, Content: []messages.Block{}, Usage: u})
 	if err != nil {

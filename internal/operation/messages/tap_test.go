@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
@@ -28,7 +29,7 @@ func asked(t testing.TB) *Request {
 
 func tapped(t testing.TB) *Tap {
 	t.Helper()
-	return asked(t).NewTap(TapOptions{NewID: func() string { return "msg_minted" }})
+	return asked(t).NewTap(operation.AnswerOptions{NewID: func(string) string { return "msg_minted" }}).(*Tap)
 }
 
 // wire is one event of an upstream.
@@ -291,7 +292,7 @@ func TestTheOrderAndRepetitionOfUsageDoNotMatter(t *testing.T) {
 		return `{"type":"message_delta","delta":{},"usage":` + usage + `}`
 	}, func(t *rapid.T, events []string) billing.Usage {
 		r := parse(t, asks(""))
-		tap := r.NewTap(TapOptions{})
+		tap := r.NewTap(operation.AnswerOptions{})
 		for _, e := range append([]string{`{"type":"message_start"}`, writes("a long answer that was written before").data}, events...) {
 			if _, _, err := tap.Event(nil, "", []byte(e)); err != nil {
 				t.Fatal(err)
@@ -317,7 +318,7 @@ func TestTheOpeningOfAStreamIsJudged(t *testing.T) {
 		{ends, true, false}, {wire{"error", `{}`}, true, false}, {wire{"", `<html>`}, true, false}, {wire{"", `[DONE]`}, true, false},
 		{wire{"", `{"error":{"type":"overloaded_error","message":"Overloaded"}}`}, true, false},
 	} {
-		content, err := Opening(row.e.name, []byte(row.e.data))
+		content, err := new(Request).Opening(row.e.name, []byte(row.e.data))
 		if content != row.content || (err == nil) != row.fine {
 			t.Errorf("%s: %t, %v", row.e.data, content, err)
 		}
@@ -380,7 +381,7 @@ func TestAMessageThatNeverBeganIsBegunToBeCutShort(t *testing.T) {
 	if diff := cmp.Diff(want, string(tap.CutShort(nil))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := string(asked(t).NewTap(TapOptions{}).CutShort(nil)); !strings.Contains(got, `"id":""`) {
+	if got := string(asked(t).NewTap(operation.AnswerOptions{}).CutShort(nil)); !strings.Contains(got, `"id":""`) {
 		t.Errorf("without a NewID: %s", got)
 	}
 }

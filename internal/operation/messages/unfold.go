@@ -11,7 +11,7 @@ import (
 
 // Unfold makes the events of a stream out of the whole message with which an upstream
 // answered a streamed request.
-func Unfold(data []byte) ([]sse.Event, error) {
+func (*Request) Unfold(data []byte) ([]sse.Event, error) {
 	o, err := answer.Document(data)
 	if err != nil {
 		return nil, err

@@ -9,37 +9,34 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Answer is a checked answer.
-type Answer struct {
-	Body  []byte // in the form of the caller's dialect
-	Usage billing.Usage
-}
-
 // ReadAnswer checks an upstream's 200 answer to the request, in the form that is
 // described at [upstream.Rerank]: each document once at the most, with a score that is a
 // number, and as many as were asked for. An empty, cut or malformed body and an error in
 // a 200 body are a fault.BadGateway. What the price needs and the upstream did not report
-// is estimated; id makes the answer's id where the upstream gave none. The Answer does
+// is estimated; id makes the answer's id where the upstream gave none. The answer does
 // not refer to data.
-func (r *Request) ReadAnswer(data []byte, price *billing.Price, id func() string) (Answer, error) {
+func (r *Request) ReadAnswer(data []byte, o operation.AnswerOptions) (operation.Answer, error) {
 	k, err := readRanking(data, len(r.documents))
 	if err != nil {
-		return Answer{}, upstream.BadAnswer("The upstream's answer is not a ranking of the documents.", err)
+		return operation.Answer{}, upstream.BadAnswer("The upstream's answer is not a ranking of the documents.", err)
 	}
 	if !rawjson.IsNull(k.failure) {
-		return Answer{}, answer.ErrorFrame(k.failure)
+		return operation.Answer{}, answer.ErrorFrame(k.failure)
 	}
 	if err := r.complete(len(k.results)); err != nil {
-		return Answer{}, upstream.BadAnswer("The upstream's answer does not rank all documents.", err)
+		return operation.Answer{}, upstream.BadAnswer("The upstream's answer does not rank all documents.", err)
 	}
-	u := k.counts.usage(r, price)
-	k.id = cmp.Or(k.id, id())
-	return Answer{r.render(k), u}, nil
+	u := k.counts.usage(r, o.Price)
+	if k.id == "" {
+		k.id = o.NewID("rr_")
+	}
+	return operation.Answer{Body: r.render(k), Usage: u}, nil
 }
 
 // complete returns what is wrong with an answer of that many results. All documents must be
@@ -143,13 +140,13 @@ func (k *ranking) sort() {
 	})
 }
 
-// Join makes one answer of the parts' answers, in the order of [Request.Split] by the same
-// batch, which were read by [Request.ReadAnswer]. The scores of one model can be compared
+// Join makes one answer of the parts' answers, in the order of [Request.Split] by the
+// same facts, which were read by [Request.ReadAnswer]. The scores of one model can be compared
 // across calls: it sees one document at a time.
-func (r *Request) Join(parts [][]byte, batch int) ([]byte, error) {
+func (r *Request) Join(m *operation.Facts, parts [][]byte) ([]byte, error) {
 	var whole *ranking
 	next, before := 0, 0
-	for documents := range r.batches(batch) {
+	for documents := range r.batches(m.Batch) {
 		if next == len(parts) {
 			return nil, errors.New("there are fewer answers than parts")
 		}

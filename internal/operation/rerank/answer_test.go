@@ -10,10 +10,11 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	rerankop "github.com/tollhouse-ai/gateway/internal/operation/rerank"
 )
 
-func id() string { return "rr_1" }
+func id(string) string { return "rr_1" }
 
 // priceOf is a price of one unit.
 func priceOf(t testing.TB, unit billing.Unit) *billing.Price {
@@ -39,7 +40,7 @@ func TestEachDialectGetsItsForm(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := parsed(t, `{"model":"m","query":"q",`+row.request+`}`)
-			a, err := r.ReadAnswer([]byte(answer), priceOf(t, billing.SearchUnit), id)
+			a, err := r.ReadAnswer([]byte(answer), operation.AnswerOptions{Price: priceOf(t, billing.SearchUnit), NewID: id})
 			if err != nil || string(a.Body) != row.want {
 				t.Errorf("%v\n%s, want\n%s", err, a.Body, row.want)
 			}
@@ -72,7 +73,7 @@ func TestWhatTheUpstreamDoesNotCountIsEstimatedIfItIsSold(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := parsed(t, `{"model":"m","query":"q","documents":["a","b"]}`)
-			a, err := r.ReadAnswer([]byte(`{"results":[{"index":0,"relevance_score":1},{"index":1,"relevance_score":0}]`+row.counts+`}`), row.price, id)
+			a, err := r.ReadAnswer([]byte(`{"results":[{"index":0,"relevance_score":1},{"index":1,"relevance_score":0}]`+row.counts+`}`), operation.AnswerOptions{Price: row.price, NewID: id})
 			if err != nil || a.Usage != row.want {
 				t.Errorf("used %+v, %v, want %+v", a.Usage, err, row.want)
 			}
@@ -117,14 +118,14 @@ func TestAnAnswerThatIsNoRankingIsABadGateway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := parsed(t, `{"model":"m","query":"q","documents":["a","b"]`+row[0]+`}`)
-			a, err := r.ReadAnswer([]byte(row[1]), nil, id)
+			a, err := r.ReadAnswer([]byte(row[1]), operation.AnswerOptions{NewID: id})
 			if f := fault.From(err); f == nil || f.HTTPStatus() != 502 || strings.Contains(f.Message, "sk-secret") || a.Body != nil {
 				t.Errorf("%v, %s", err, a.Body)
 			}
 		})
 	}
 	r := parsed(t, `{"model":"m","query":"q","documents":["a","b","c"],"top_n":2}`)
-	if _, err := r.ReadAnswer([]byte(rows(first)), nil, id); err != nil {
+	if _, err := r.ReadAnswer([]byte(rows(first)), operation.AnswerOptions{NewID: id}); err != nil {
 		t.Errorf("fewer than the best two: %v", err)
 	}
 }
@@ -155,10 +156,10 @@ func TestWhatARequestAllocatesIsBoundByItsSize(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		r, err := rerankop.Parse(body)
 		if err == nil {
-			if err = r.Validate(); err == nil {
+			if err = r.Check(&operation.Facts{}, nil, nil); err == nil {
 				r.Bound(0)
-				r.Split(0)
-				_, err = r.ReadAnswer([]byte(`{"results":[{"index":0,"relevance_score":1}]}`), price, id)
+				r.Split(&operation.Facts{Batch: 0})
+				_, err = r.ReadAnswer([]byte(`{"results":[{"index":0,"relevance_score":1}]}`), operation.AnswerOptions{Price: price, NewID: id})
 			}
 		}
 		runtime.ReadMemStats(&after)
@@ -175,19 +176,19 @@ func TestPartsAreMergedByTheirScores(t *testing.T) {
 	scores := [][]string{{"0.1", "0.9"}, {"0.9", "0.2"}, {"0.5"}}
 	var answers [][]byte
 	var used billing.Usage
-	for i, part := range r.Split(2) {
+	for i, part := range r.Split(&operation.Facts{Batch: 2}) {
 		var rows []string
 		for at, score := range scores[i] {
 			rows = append(rows, fmt.Sprintf(`{"index":%d,"relevance_score":%s}`, at, score))
 		}
 		slices.Reverse(rows)
-		a, err := part.ReadAnswer([]byte(`{"results":[`+strings.Join(rows, ",")+`],"usage":{"prompt_tokens":9,"total_tokens":10},"meta":{"warnings":["w"],"tokens":{"input_tokens":10},"billed_units":{"input_tokens":10,"search_units":1}}}`), priceOf(t, billing.SearchUnit), id)
+		a, err := part.ReadAnswer([]byte(`{"results":[`+strings.Join(rows, ",")+`],"usage":{"prompt_tokens":9,"total_tokens":10},"meta":{"warnings":["w"],"tokens":{"input_tokens":10},"billed_units":{"input_tokens":10,"search_units":1}}}`), operation.AnswerOptions{Price: priceOf(t, billing.SearchUnit), NewID: id})
 		if err != nil {
 			t.Fatal(err)
 		}
 		answers, used = append(answers, a.Body), used.Add(a.Usage)
 	}
-	whole, err := r.Join(answers, 2)
+	whole, err := r.Join(&operation.Facts{Batch: 2}, answers)
 	const want = `{"id":"rr_1","object":"list","model":"m","results":[{"index":1,"relevance_score":0.9,"document":{"text":"b"}},{"index":2,"relevance_score":0.9,"document":{"text":"c"}},{"index":4,"relevance_score":0.5,"document":{"text":"e"}}],` +
 		`"meta":{"warnings":["w"],"billed_units":{"search_units":3},"api_version":{"version":"2"}},"usage":{"total_tokens":30}}`
 	if err != nil || string(whole) != want {
@@ -196,7 +197,7 @@ func TestPartsAreMergedByTheirScores(t *testing.T) {
 	if want := (billing.Usage{Input: 30, SearchUnits: 3}); used != want {
 		t.Errorf("used %+v", used)
 	}
-	if _, err := r.Join(answers[:2], 2); err == nil {
+	if _, err := r.Join(&operation.Facts{Batch: 2}, answers[:2]); err == nil {
 		t.Error("an answer is missing")
 	}
 }
@@ -212,12 +213,12 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, err := rerankop.Parse(body)
-		if err != nil || r.Validate() != nil {
+		if err != nil || r.Check(&operation.Facts{}, nil, nil) != nil {
 			return
 		}
 		r.Bound(0)
 		r.Estimate()
-		sent, err := r.Prepared().Bytes()
+		sent, err := r.Outgoing(0).Body.Bytes()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +250,7 @@ func FuzzReadAnswer(f *testing.F) {
 			name = "texts"
 		}
 		r := parsed(t, `{"model":"m","query":"q","`+name+`":["a","b"],"top_n":1}`)
-		a, err := r.ReadAnswer(data, nil, id)
+		a, err := r.ReadAnswer(data, operation.AnswerOptions{NewID: id})
 		if err != nil {
 			return
 		}

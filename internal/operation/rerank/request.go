@@ -7,9 +7,12 @@ package rerank
 import (
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/rerank"
@@ -69,7 +72,7 @@ func differentStrings(most int) rule.Check {
 }
 
 // Parse reads a request body in one pass. It fails with a 400 that names the byte
-// offset if data is not one strict JSON object; other rules are for [Request.Validate].
+// offset if data is not one strict JSON object; other rules are for [Request.Check].
 // The Request refers to data, which must not change any more.
 func Parse(data []byte) (*Request, error) { return read(data, nil) }
 
@@ -125,9 +128,9 @@ func (r *Request) recognize() {
 	r.ReturnDocuments = r.ReturnDocuments || r.returnText
 }
 
-// Validate reports the first rule of the API that the request breaks, nil if there is
+// Check reports the first rule of the API that the request breaks, nil if there is
 // none.
-func (r *Request) Validate() error {
+func (r *Request) Check(*operation.Facts, *billing.Price, operation.Channels) error {
 	if err := r.problem.Err(); err != nil {
 		return err
 	}
@@ -156,9 +159,10 @@ func (r *Request) list() string {
 // one; nil for a Request that did not come from [Parse]. It must not be modified.
 func (r *Request) Source() []byte { return r.object.Src }
 
-// Prepared is the request's body as an upstream gets it, in the one form that is
-// described at [upstream.Rerank].
-func (r *Request) Prepared() upstream.Body { return r.body }
+// Outgoing is what an upstream gets, in the one form that is described at
+// [upstream.Rerank]. Its typed view is made of the body by those who need one: the documents
+// would lie in memory twice.
+func (r *Request) Outgoing(int64) operation.Outgoing { return operation.Outgoing{Body: r.body} }
 
 // canonical is the body in the form of [upstream.Rerank].
 func (r *Request) canonical() upstream.Body {
@@ -184,10 +188,19 @@ func bounded(b upstream.Body, top int64, documents int) upstream.Body {
 	return b.Set("top_n", fmt.Append(nil, top))
 }
 
-// Split cuts a request into parts of at most batch documents each, in order; nil if it
+// Split cuts a request that has more documents than one upstream call of its model takes.
+func (r *Request) Split(m *operation.Facts) []operation.Request {
+	var parts []operation.Request
+	for _, p := range r.split(m.Batch) {
+		parts = append(parts, p)
+	}
+	return parts
+}
+
+// split cuts a request into parts of at most batch documents each, in order; nil if it
 // need not be cut. A batch of 0 is the family's. Each part asks for as many results as
 // the whole does, of which [Request.Join] takes the best.
-func (r *Request) Split(batch int) []*Request {
+func (r *Request) split(batch int) []*Request {
 	var parts []*Request
 	for documents := range r.batches(batch) {
 		part := *r
@@ -213,7 +226,7 @@ func (r *Request) batches(batch int) func(yield func([]document) bool) {
 // Unpriced refuses the first member that chooses another model or account than the
 // gateway has priced, unless pass lets it through. pass gets the name as the table
 // spells it and as the caller does.
-func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
+func (r *Request) Unpriced(_ http.Header, pass func(name, spelled string) bool) error {
 	return rule.CheckUnpriced(&r.object, rule.Other, nil, pass)
 }
 

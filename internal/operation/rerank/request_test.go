@@ -7,6 +7,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	rerankop "github.com/tollhouse-ai/gateway/internal/operation/rerank"
 	"github.com/tollhouse-ai/gateway/rerank"
 )
@@ -64,12 +65,12 @@ func TestEveryFieldOfTheTableObeysItsRule(t *testing.T) {
 		{"max_chunks_per_doc", []string{`"model":"m","query":"q","documents":["a"],"max_chunks_per_doc":10`}, []string{`"model":"m","query":"q","documents":["a"],"max_chunks_per_doc":"x"`}},
 	} {
 		for _, members := range row.good {
-			if err := parsed(t, `{`+members+`}`).Validate(); err != nil {
+			if err := parsed(t, `{`+members+`}`).Check(&operation.Facts{}, nil, nil); err != nil {
 				t.Errorf("%.80s: %v", members, err)
 			}
 		}
 		for _, members := range row.bad {
-			err := parsed(t, `{`+members+`}`).Validate()
+			err := parsed(t, `{`+members+`}`).Check(&operation.Facts{}, nil, nil)
 			if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || f.Code != fault.InvalidRequest || f.Param != row.field || f.Message == "" {
 				t.Errorf("%.80s: %v, want a 400 that names %s", members, err, row.field)
 			}
@@ -78,7 +79,7 @@ func TestEveryFieldOfTheTableObeysItsRule(t *testing.T) {
 }
 
 func TestAnEmptyListIsRefusedInTheWordsThatClientsKnow(t *testing.T) {
-	err := parsed(t, `{"model":"m","query":"q","documents":[]}`).Validate()
+	err := parsed(t, `{"model":"m","query":"q","documents":[]}`).Check(&operation.Facts{}, nil, nil)
 	if f := fault.From(err); f == nil || f.Message != "invalid request: list of documents must not be empty" {
 		t.Error(err)
 	}
@@ -117,10 +118,10 @@ func TestAnUpstreamGetsOneForm(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := parsed(t, row.body)
-			if err := r.Validate(); err != nil {
+			if err := r.Check(&operation.Facts{}, nil, nil); err != nil {
 				t.Error(err)
 			}
-			got, err := r.Prepared().Bytes()
+			got, err := r.Outgoing(0).Body.Bytes()
 			if err != nil || string(got) != row.want {
 				t.Errorf("%s, %v, want %s", got, err, row.want)
 			}
@@ -179,8 +180,8 @@ func TestWhatARequestMayBeCountedAs(t *testing.T) {
 func TestALongListIsSplit(t *testing.T) {
 	r := parsed(t, `{"model":"m","query":"q","documents":["a","b","c","d","e"],"top_n":2,"return_documents":true,"top_p":1}`)
 	var got []string
-	for _, part := range r.Split(2) {
-		body, err := part.Prepared().Bytes()
+	for _, part := range r.Split(&operation.Facts{Batch: 2}) {
+		body, err := part.Outgoing(0).Body.Bytes()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,20 +195,20 @@ func TestALongListIsSplit(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
-	if parts := r.Split(5); parts != nil {
+	if parts := r.Split(&operation.Facts{Batch: 5}); parts != nil {
 		t.Errorf("%d parts of what fits in one call", len(parts))
 	}
-	if parts := parsed(t, `{"model":"qwen3-rerank","query":"q","documents":`+listOf(501)+`}`).Split(0); len(parts) != 2 {
+	if parts := parsed(t, `{"model":"qwen3-rerank","query":"q","documents":`+listOf(501)+`}`).Split(&operation.Facts{Batch: 0}); len(parts) != 2 {
 		t.Errorf("%d parts of 501 documents for a vendor that takes 500", len(parts))
 	}
 }
 
 func TestATypedRequestObeysTheSameRules(t *testing.T) {
 	r, err := rerankop.Encode(&rerank.Request{Model: "m", Query: "q", Documents: []string{"a", "<b>"}, TopN: 1, Extra: []byte(`{"truncation":true}`)})
-	if err != nil || r.Validate() != nil {
-		t.Fatal(err, r.Validate())
+	if err != nil || r.Check(&operation.Facts{}, nil, nil) != nil {
+		t.Fatal(err, r.Check(&operation.Facts{}, nil, nil))
 	}
-	if body, _ := r.Prepared().Bytes(); string(body) != `{"model":"m","query":"q","documents":["a","<b>"],"top_n":1,"truncation":true,"return_documents":false}` {
+	if body, _ := r.Outgoing(0).Body.Bytes(); string(body) != `{"model":"m","query":"q","documents":["a","<b>"],"top_n":1,"truncation":true,"return_documents":false}` {
 		t.Errorf("%s", body)
 	}
 	for name, bad := range map[string]rerank.Request{
@@ -216,7 +217,7 @@ func TestATypedRequestObeysTheSameRules(t *testing.T) {
 	} {
 		r, err := rerankop.Encode(&bad)
 		if err == nil {
-			err = r.Validate()
+			err = r.Check(&operation.Facts{}, nil, nil)
 		}
 		if f := fault.From(err); f == nil || f.HTTPStatus() != 400 {
 			t.Errorf("%s: %v", name, err)

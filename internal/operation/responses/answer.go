@@ -3,7 +3,7 @@ package responses
 import (
 	"strconv"
 
-	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/operation/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
@@ -65,9 +65,9 @@ func ReadUsage(p *conversation.Report, raw []byte) (counted bool) { return p.Rea
 
 // ReadAnswer checks an upstream's 200 answer to the request and reads its
 // usage. An empty, cut or malformed body and a response that failed without output are a
-// fault.BadGateway. The Answer does not refer to data.
-func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (conversation.Answer, error) {
-	return r.Parsed.ReadAnswer(r.Model, data, &form, b)
+// fault.BadGateway. The answer does not refer to data.
+func (r *Request) ReadAnswer(data []byte, o operation.AnswerOptions) (operation.Answer, error) {
+	return r.Parsed.ReadAnswer(r.Model, data, &form, o.Media)
 }
 
 // CountAnswer is the answer to a request to count tokens.

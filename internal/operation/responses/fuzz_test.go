@@ -37,7 +37,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		r.VendorState = true
-		sent, err := r.Prepared(0).Bytes()
+		sent, err := r.Outgoing(0).Body.Bytes()
 		if err != nil || string(sent) != before || string(data) != before {
 			t.Fatalf("%q became %q, %v", before, sent, err)
 		}
@@ -50,7 +50,7 @@ func FuzzParse(f *testing.F) {
 		if r.Unpriced(nil, refuses) != nil {
 			return
 		}
-		if sent, err = r.Prepared(0).Bytes(); err != nil {
+		if sent, err = r.Outgoing(0).Body.Bytes(); err != nil {
 			t.Fatal(err)
 		}
 		again, err := Parse(sent)
@@ -79,7 +79,7 @@ func FuzzEncode(f *testing.F) {
 func known(t *testing.T, r *Request) []any {
 	t.Helper()
 	unpriced := r.Unpriced(nil, refuses)
-	return append(capabilitytest.Known(t, r.Limited(5), r.Prepared(5), &r.Parsed, &r.Summary().Parsed), fmt.Sprint(r.Validate()), fmt.Sprint(unpriced), r.Omitted())
+	return append(capabilitytest.Known(t, r.Limited(5), r.Outgoing(5).Body, &r.Parsed, &r.Summary().Parsed), fmt.Sprint(r.Validate()), fmt.Sprint(unpriced), r.Omitted())
 }
 
 // FuzzTap feeds anything to a tap: it never panics, every event that leaves is one event

@@ -24,7 +24,7 @@ func sent(t *testing.T, body string, pass func(name, spelled string) bool) (out 
 			return "", nil, err
 		}
 	}
-	data, err := r.Prepared(0).Bytes()
+	data, err := r.Outgoing(0).Body.Bytes()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestACountCostsNothingSoThatToolsStay(t *testing.T) {
 	if err := r.Unpriced(nil, nil); err != nil {
 		t.Error(err)
 	}
-	if data, err := r.Prepared(0).Bytes(); err != nil || string(data) != with(`"tools":[{"type":"web_search"}],"service_tier":"priority"`) {
+	if data, err := r.Outgoing(0).Body.Bytes(); err != nil || string(data) != with(`"tools":[{"type":"web_search"}],"service_tier":"priority"`) {
 		t.Errorf("sent %s, %v", data, err)
 	}
 	if r := must(ParseCount([]byte(with(`"models":["x"]`)))); r.Unpriced(nil, nil) == nil {
@@ -133,7 +133,7 @@ func TestACountCostsNothingSoThatToolsStay(t *testing.T) {
 func TestACountHasNothingThatOnlyAnIDNames(t *testing.T) {
 	const said = `{"role":"user","content":"x"}`
 	r := must(ParseCount([]byte(of(`{"type":"reasoning","id":"rs_1","summary":[]},` + said))))
-	if data, err := r.Prepared(0).Bytes(); err != nil || string(data) != of(said) {
+	if data, err := r.Outgoing(0).Body.Bytes(); err != nil || string(data) != of(said) {
 		t.Errorf("a thought: sent %s, %v", data, err)
 	}
 }
@@ -152,7 +152,7 @@ func TestOnlyStoreAndTheBoundAreEdited(t *testing.T) {
 		{`{"model":"m","max_output_tokens":4,"input":"x","store":false}`, 5, `{"model":"m","max_output_tokens":4,"input":"x","store":false}`},
 	} {
 		r := parse(t, c.body)
-		got, err := r.Prepared(c.most).Bytes()
+		got, err := r.Outgoing(c.most).Body.Bytes()
 		if err != nil || string(got) != c.want {
 			t.Errorf("%s, %v, want %s", got, err, c.want)
 		}
@@ -173,7 +173,7 @@ func TestAThoughtThatIsOnlyNamedIsLeftOut(t *testing.T) {
 	}
 	r := parse(t, body)
 	r.VendorState = true
-	if got, err := r.Prepared(0).Bytes(); err != nil || string(got) != body || r.Omitted() != nil {
+	if got, err := r.Outgoing(0).Body.Bytes(); err != nil || string(got) != body || r.Omitted() != nil {
 		t.Errorf("to an upstream that knows it: %s, %v", got, err)
 	}
 }

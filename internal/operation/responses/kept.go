@@ -97,7 +97,7 @@ func (t *Tap) begin() []byte {
 	if t.id = t.kept.id; t.id == nil {
 		id := "resp_"
 		if t.options.NewID != nil {
-			id = t.options.NewID()
+			id = t.options.NewID("resp_")
 		}
 		t.id = rawjson.Quote(nil, id)
 	}

@@ -10,6 +10,11 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 )
 
+// nothing is what channels pass on that pass nothing on.
+type nothing struct{}
+
+func (nothing) Passes(string, string) bool { return false }
+
 // TestAnExpandedRequestIsWhatItsBytesParseTo holds what a request has noted of itself, and of
 // the items that it was given, against a parse of all of it.
 func TestAnExpandedRequestIsWhatItsBytesParseTo(t *testing.T) {
@@ -100,7 +105,7 @@ func noted(t *testing.T, r *Request) facts {
 	_ = r.Unpriced(nil, refuses)
 	f.Bound, f.Linked, f.Estimate = r.InputBound(b), r.LinkedBound(b), r.InputEstimate(b)
 	f.References, f.Named, f.Links = slices.Clip(r.References), r.Named, r.Links
-	f.Kinds, f.Clients, f.Files = r.hosted.kinds, r.hosted.clients, r.CheckFiles(func(string) bool { return false }) != nil
+	f.Kinds, f.Clients, f.Files = r.hosted.kinds, r.hosted.clients, r.CheckFiles(nothing{}) != nil
 	f.Omitted, f.Include, f.Input, f.Previous = r.Omitted(), r.Include, string(r.Input), r.PreviousResponseID
 	if slices.Sort(f.Kinds); len(f.References) == 0 {
 		f.References = nil

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/operation/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
@@ -35,6 +36,8 @@ type Request struct {
 	// VendorState says that the upstream keeps responses, and knows those that the request
 	// refers to: then store, previous_response_id and references go as they came.
 	VendorState bool
+	// Added is what such an upstream adds to the input by itself.
+	Added Added
 	// DropIDs leaves out the ids of items that hold what they name: an upstream that keeps
 	// the responses of several callers may look them up all the same.
 	DropIDs bool
@@ -44,6 +47,12 @@ type Request struct {
 	hasIDs   bool // items have ids that hold what these name
 	cites    bool // messages have citations of files or containers
 	hosted   hosted
+}
+
+// Added is what a vendor adds to the input of a request that goes on from what it keeps.
+type Added struct {
+	AtVendor bool  // the request refers to something that a vendor keeps
+	Tokens   int64 // most tokens of that
 }
 
 // Parse reads a request body in one pass. It fails with a 400 that names the
@@ -110,9 +119,16 @@ func read(data []byte, typed *responses.Request, count bool) (*Request, error) {
 	return r, nil
 }
 
-// Prepared is the request's body as an upstream gets it: as [Request.Limited] says, and
-// else the caller's, byte for byte.
-func (r *Request) Prepared(most int64) upstream.Body { return r.Limited(most).Body }
+// Outgoing is what an upstream gets: the body as [Request.Limited] says, and else the
+// caller's, byte for byte.
+func (r *Request) Outgoing(most int64) operation.Outgoing {
+	limited := r.Limited(most)
+	out := operation.Outgoing{Body: limited.Body, View: limited, Omitted: r.Omitted()}
+	if r.hosted.betas {
+		out.NoHeader = rule.OpenAIBetas
+	}
+	return out
+}
 
 // Limited is the request as a model in Go gets it: most output tokens are asked for if
 // most is positive and less than what the caller allows, nothing is stored unless the
@@ -155,7 +171,7 @@ func (r *Request) Limited(most int64) *responses.Request {
 	return &limited
 }
 
-// Omitted names what of the request [Request.Prepared] leaves out, as the headers of an
+// Omitted names what of the request [Request.Outgoing] leaves out, as the headers of an
 // answer spell it; nil for nothing.
 func (r *Request) Omitted() []string {
 	var names []string

@@ -5,9 +5,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/operation/conversation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
@@ -20,12 +22,13 @@ import (
 type Tap struct {
 	conversation.Tap
 	request *Request
-	options TapOptions
+	options operation.AnswerOptions
 
 	whole  *rawjson.Object // the response in the event at hand, until done; nil if it has none
 	sent   int64           // the number of the next event that the client gets
 	item   int64           // the place in the output of the event that the Template has
 	open   []openItem
+	quiet  int    // after how many heartbeats in a row one is an event and no comment, which clients do not count; 0 for none
 	beats  int    // heartbeats since the upstream's last event
 	id     []byte // of the response that the gateway began itself, quoted; nil if the upstream began it
 	end    string // what ends the stream well; empty until the upstream's terminal event
@@ -33,33 +36,32 @@ type Tap struct {
 	broken bool // it ends badly, whatever comes
 }
 
-// TapOptions are what a Tap cannot know.
-type TapOptions struct {
-	Media chat.MediaBound
-	// NewID mints "resp_…" for a response that the gateway must begin itself.
-	NewID   func() string
-	Created int64 // Unix seconds, for the same
-	// Edit makes of a response within an event what the client gets; ended says that it is
-	// that of the terminal event, which the client gets after Edit has returned. Nil leaves
-	// it as it is.
-	Edit func(response []byte, ended bool) []byte
-	// Quiet is after how many heartbeats in a row one is an event and no comment, which
-	// clients do not count; 0 for none.
-	Quiet int
-}
-
 // openItem is an item of the output that has begun, and how many quarter tokens of it
 // came as deltas.
 type openItem struct{ index, quarters int64 }
 
 // NewTap returns a Tap for the request's stream.
-func (r *Request) NewTap(o TapOptions) *Tap {
-	return &Tap{Tap: conversation.Tap{Request: &r.Parsed, Media: o.Media}, request: r, options: o}
+func (r *Request) NewTap(o operation.AnswerOptions) operation.Tap { return r.newTap(o) }
+
+// mostSilence is how long the stream of a response has no event: agents give up at five
+// minutes, and do not count comments.
+const mostSilence = 2 * time.Minute
+
+func (r *Request) newTap(o operation.AnswerOptions) *Tap {
+	quiet := 0
+	if o.Heartbeat > 0 {
+		quiet = int((mostSilence + o.Heartbeat - 1) / o.Heartbeat)
+	}
+	return &Tap{quiet: quiet, Tap: conversation.Tap{Request: &r.Parsed, Media: chat.MediaBound(o.Media)}, request: r, options: o}
 }
 
-// UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
-// that the request's bytes can be freed.
-func (t *Tap) UseSummary(r *Request) { t.request, t.Request = r, &r.Parsed }
+// DropRequest makes the Tap refer to a [Request.Summary] of its request from now on, so that
+// the request's bytes can be freed.
+func (t *Tap) DropRequest() bool {
+	t.request = t.request.Summary()
+	t.Request = &t.request.Parsed
+	return true
+}
 
 // The types of events that are not passed as any other.
 const (
@@ -187,7 +189,7 @@ func (t *Tap) done() {
 // Opening judges the first events of a stream before the answer is committed:
 // whether one carries content, and the error if it is a failure behind a status
 // 200.
-func Opening(name string, data []byte) (content bool, err error) {
+func (*Request) Opening(name string, data []byte) (content bool, err error) {
 	if sse.IsDone(data) {
 		return true, upstream.BadAnswer("The upstream's stream is empty.", nil)
 	}
@@ -328,7 +330,7 @@ func (t *Tap) Delivered() bool { return t.Quarters > 0 }
 func (t *Tap) Heartbeat(dst []byte) []byte {
 	t.beats++
 	switch {
-	case t.options.Quiet <= 0 || t.beats%t.options.Quiet != 0, t.sent == 0 && t.request.VendorState:
+	case t.quiet <= 0 || t.beats%t.quiet != 0, t.sent == 0 && t.request.VendorState:
 		return append(dst, ": keep-alive\n\n"...)
 	case t.sent > 0:
 		t.sent++
@@ -382,7 +384,7 @@ func (t *Tap) AppendError(dst []byte, f *fault.Error) []byte {
 // ErrorEvents is [Tap.AppendError] of a request that failed before it had a Tap, called
 // id.
 func ErrorEvents(dst []byte, id string, f *fault.Error) []byte {
-	t := (&Request{Request: new(responses.Request)}).NewTap(TapOptions{NewID: func() string { return "resp_" + strings.TrimPrefix(id, "req_") }})
+	t := (&Request{Request: new(responses.Request)}).newTap(operation.AnswerOptions{NewID: func(string) string { return "resp_" + strings.TrimPrefix(id, "req_") }})
 	return t.AppendError(dst, f)
 }
 

@@ -8,12 +8,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/responsestest"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/responses"
@@ -73,7 +74,7 @@ func tapped(t testing.TB) *Tap {
 }
 
 func tapOf(r *Request) *Tap {
-	return r.NewTap(TapOptions{NewID: func() string { return "resp_minted" }, Created: 7, Quiet: 2})
+	return r.NewTap(operation.AnswerOptions{NewID: func(string) string { return "resp_minted" }, Created: 7, Heartbeat: time.Minute}).(*Tap)
 }
 
 // pass feeds events to the tap, and returns what the client gets, the terminator
@@ -206,7 +207,7 @@ func TestAnErrorEndsAStream(t *testing.T) {
 		"an error that calls itself a beginning": {event{"", `{"type":"response.created","error":{"message":"Secret words."},"response":{}}`}, fault.BadGateway, serverError, false},
 		"a beginning that is cut":                {event{"", begins[:len(begins)-9]}, fault.BadGateway, serverError, false},
 	} {
-		content, err := Opening(c.e.name, []byte(c.e.data))
+		content, err := new(Request).Opening(c.e.name, []byte(c.e.data))
 		if f := fault.From(err); !content || f == nil || f.Code != c.code || strings.Contains(f.Message, "Secret") != c.shown {
 			t.Errorf("%s: at first %t, %v", name, content, err)
 		}
@@ -320,7 +321,7 @@ func TestASilentStreamHasCommentsAndThenEvents(t *testing.T) {
 	if tap := tapOf(kept); beat(tap)+beat(tap) != comment+comment {
 		t.Error("a response that the vendor keeps gets another id")
 	}
-	never := parse(t, with(`"stream":true`)).NewTap(TapOptions{})
+	never := parse(t, with(`"stream":true`)).NewTap(operation.AnswerOptions{}).(*Tap)
 	if got := beat(never) + beat(never); got != comment+comment {
 		t.Errorf("%s", got)
 	}
@@ -349,11 +350,11 @@ func TestTheFirstEventsShowWhetherThereIsContent(t *testing.T) {
 		{event{"", `{"type":"response.output_item.added","output_index":0,"item":{"type":"message","content":[]}}`}, false},
 		{writes(0, "x"), true}, {event{"", itemWhole}, true}, {ends("completed", ""), true}, {ends("incomplete", ""), true},
 	} {
-		if content, err := Opening(c.e.name, []byte(c.e.data)); content != c.content || err != nil {
+		if content, err := new(Request).Opening(c.e.name, []byte(c.e.data)); content != c.content || err != nil {
 			t.Errorf("%s: %t, %v", c.e.data, content, err)
 		}
 	}
-	if content, err := Opening("", []byte("[DONE]")); !content || !fault.Is(err, fault.BadGateway) {
+	if content, err := new(Request).Opening("", []byte("[DONE]")); !content || !fault.Is(err, fault.BadGateway) {
 		t.Errorf("an empty stream: %t, %v", content, err)
 	}
 }
@@ -413,7 +414,7 @@ func TestAWholeAnswerIsReadByItsUsageAndStatus(t *testing.T) {
 		"without output":          {`{"object":"response","status":"completed"}`, fault.BadGateway, 0},
 		"cut":                     {`{"object":"response","output":[`, fault.BadGateway, 0},
 	} {
-		a, err := r.ReadAnswer([]byte(c.data), chat.MediaBound{})
+		a, err := r.ReadAnswer([]byte(c.data), operation.AnswerOptions{})
 		if c.code != "" {
 			if !fault.Is(err, c.code) {
 				t.Errorf("%s: %v", name, err)
@@ -432,7 +433,7 @@ func TestAWholeAnswerIsReadByItsUsageAndStatus(t *testing.T) {
 		`"org-1"`: `{"code":"server_error","message":"The upstream reported an error."}`,
 	} {
 		const before, after = `{"object":"response","status":"incomplete","error":`, `,"output":[` + message + `],"usage":{"input_tokens":5,"output_tokens":9}}`
-		a, err := r.ReadAnswer([]byte(before+vendors+after), chat.MediaBound{})
+		a, err := r.ReadAnswer([]byte(before+vendors+after), operation.AnswerOptions{})
 		if want := before + want + after; err != nil || string(a.Body) != want {
 			t.Errorf("%s, %v, want %s", a.Body, err, want)
 		}

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/speech"
 )
 
@@ -24,7 +25,7 @@ func FuzzParse(f *testing.F) {
 		before := bytes.Clone(data)
 		r, err := Parse(data)
 		if err == nil {
-			err = r.Validate(nil)
+			err = r.Check(&operation.Facts{}, nil, nil)
 		}
 		if !bytes.Equal(before, data) {
 			t.Fatalf("%q became %q", before, data)

@@ -6,11 +6,14 @@ package speech
 import (
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/speech"
@@ -40,7 +43,7 @@ var fields = rule.Fields[Request]{
 
 // Parse reads a request body in one pass. It fails with a 400 that names the
 // byte offset if data is not one strict JSON object; other rules are for
-// [Request.Validate]. The Request refers to data, which must not change any
+// [Request.Check]. The Request refers to data, which must not change any
 // more.
 func Parse(data []byte) (*Request, error) { return read(data, nil) }
 
@@ -69,10 +72,9 @@ func read(data []byte, typed *speech.Request) (*Request, error) {
 	return r, nil
 }
 
-// Validate reports the first rule of the API that the request breaks, nil if
-// there is none. voices are those that the operator lists for the model; nil
-// means its family's.
-func (r *Request) Validate(voices []string) error {
+// Check reports the first rule of the API that the request breaks, nil if
+// there is none.
+func (r *Request) Check(m *operation.Facts, _ *billing.Price, _ operation.Channels) error {
 	if err := r.problem.Err(); err != nil {
 		return err
 	}
@@ -88,7 +90,7 @@ func (r *Request) Validate(voices []string) error {
 	if r.Instructions != "" && !r.family.Instructed {
 		return fault.Invalid("instructions", fmt.Sprintf("The model %q takes no \"instructions\"; alpha3-tts-instruct-flash does.", r.Model))
 	}
-	_, err := r.selectVoice(voices)
+	_, err := r.selectVoice(m.Voices)
 	return err
 }
 
@@ -237,7 +239,7 @@ func checkPassedVoice(raw []byte) error {
 // Unpriced refuses the first member that chooses another model or account than
 // the gateway has priced, unless pass lets it through. pass gets the name as the
 // table spells it and as the caller does.
-func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
+func (r *Request) Unpriced(_ http.Header, pass func(name, spelled string) bool) error {
 	return rule.CheckUnpriced(&r.object, rule.Other, nil, pass)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/speech"
 )
 
@@ -21,7 +22,7 @@ func TestEachModelHasItsVoices(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := slices.Contains(f.Voices, voice) || slices.Contains(openAIVoices, voice)
-			if err := r.Validate(nil); (err == nil) != want || err != nil && !fault.Is(err, fault.EndpointModelMismatch) {
+			if err := r.Check(&operation.Facts{}, nil, nil); (err == nil) != want || err != nil && !fault.Is(err, fault.EndpointModelMismatch) {
 				t.Errorf("%s, %s: %v", f.Models[0], voice, err)
 			}
 		}
@@ -37,7 +38,7 @@ func TestTheIdOfAModelIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Validate(nil); (err == nil) != want {
+		if err := r.Check(&operation.Facts{}, nil, nil); (err == nil) != want {
 			t.Errorf("%.10q of %d bytes: %v", id, len(id), err)
 		}
 	}
@@ -69,7 +70,7 @@ func TestAnUpstreamGetsAVoice(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := r.Parts(nil, 0)[0]
-		if got, err := p.Body.Bytes(); err != nil || string(got) != want {
+		if got, err := p.Outgoing(0).Body.Bytes(); err != nil || string(got) != want {
 			t.Errorf("got %s, %v, want %s", got, err, want)
 		}
 		if p.Request.Voice == "" || p.Request.ResponseFormat != r.Format() || r.Voice == "Cherry" {
@@ -83,10 +84,10 @@ func TestAnOperatorsVoicesReplaceThoseOfTheTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Validate([]string{"Ada"}); !fault.Is(err, fault.EndpointModelMismatch) {
+	if err := r.Check(&operation.Facts{Voices: []string{"Ada"}}, nil, nil); !fault.Is(err, fault.EndpointModelMismatch) {
 		t.Errorf("error %v", err)
 	}
-	if r, err = Parse([]byte(`{"model":"x","input":"a","voice":"alloy"}`)); err != nil || r.Validate([]string{"Ada"}) != nil || r.Parts([]string{"Ada"}, 0)[0].Request.Voice != "Ada" {
+	if r, err = Parse([]byte(`{"model":"x","input":"a","voice":"alloy"}`)); err != nil || r.Check(&operation.Facts{Voices: []string{"Ada"}}, nil, nil) != nil || r.Parts([]string{"Ada"}, 0)[0].Request.Voice != "Ada" {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -101,7 +102,7 @@ func TestAModelThatNoTableDescribesGetsTheCommonChecks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Validate(nil); (err == nil) != want {
+		if err := r.Check(&operation.Facts{}, nil, nil); (err == nil) != want {
 			t.Errorf("%s: %v", body, err)
 		}
 		if want && len(r.Parts(nil, 0)) != 1 {
@@ -135,7 +136,7 @@ func TestATypedRequestIsReadAsItsBytes(t *testing.T) {
 			if !reflect.DeepEqual(got.Request, want.Request) || string(got.Source()) != string(data) {
 				t.Errorf("got %+v of %s, want %+v of %s", got.Request, got.Source(), want.Request, data)
 			}
-			if g, w := fmt.Sprint(got.Validate(nil)), fmt.Sprint(want.Validate(nil)); g != w {
+			if g, w := fmt.Sprint(got.Check(&operation.Facts{}, nil, nil)), fmt.Sprint(want.Check(&operation.Facts{}, nil, nil)); g != w {
 				t.Errorf("got %s, want %s", g, w)
 			}
 		})

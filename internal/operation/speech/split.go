@@ -7,14 +7,12 @@ import (
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/speech"
-	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // Part is as much of a request as one upstream call takes.
 type Part struct {
-	Body       upstream.Body
-	Request    *speech.Request // the typed view of the body
-	Characters int64           // of the caller's input: those of all parts are those of the whole
+	*Request
+	Characters int64 // of the caller's input: those of all parts are those of the whole
 }
 
 // Parts cut the request as an upstream gets it. It names one of the voices, and its typed view
@@ -22,23 +20,23 @@ type Part struct {
 // most limit characters; a request that fits is the only part. A limit of 0 means the
 // family's. Only audio whose segments can be joined is cut.
 func (r *Request) Parts(voices []string, limit int) []Part {
-	view, body := r.Request, r.body
-	view.ResponseFormat = r.Format()
-	view.Voice, _ = r.selectVoice(voices)
-	if view.Voice != r.Voice {
-		body = body.Set("voice", rawjson.Quote(nil, view.Voice))
+	whole := *r
+	whole.ResponseFormat = r.Format()
+	whole.Voice, _ = r.selectVoice(voices)
+	if whole.Voice != r.Voice {
+		whole.body = r.body.Set("voice", rawjson.Quote(nil, whole.Voice))
 	}
 	if limit == 0 {
 		limit = r.family.Limit
 	}
 	if limit == 0 || r.Characters() <= int64(limit) || !joinable(r.Format()) {
-		return []Part{{body, &view, r.Characters()}}
+		return []Part{{&whole, r.Characters()}}
 	}
 	var parts []Part
 	for _, p := range splitText(r.Input, limit) {
-		part := view
-		part.Input = p.text
-		parts = append(parts, Part{body.Set("input", rawjson.Quote(nil, p.text)), &part, p.characters})
+		part := whole
+		part.Input, part.body = p.text, whole.body.Set("input", rawjson.Quote(nil, p.text))
+		parts = append(parts, Part{&part, p.characters})
 	}
 	return parts
 }

@@ -5,8 +5,9 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"pgregory.net/rapid"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
 func TestATextIsCutBehindSentencesThenAtSpacesThenWhereItMust(t *testing.T) {
@@ -69,8 +70,8 @@ func TestThePartsOfARequestHaveTheirText(t *testing.T) {
 	var bodies []string
 	var characters int64
 	for _, p := range r.Parts(nil, 6) {
-		data, err := p.Body.Bytes()
-		if text, _ := rawjson.String(p.Body.Raw("input")); err != nil || text != p.Request.Input {
+		data, err := p.Outgoing(0).Body.Bytes()
+		if text, _ := rawjson.String(p.Outgoing(0).Body.Raw("input")); err != nil || text != p.Request.Input {
 			t.Errorf("%s has the view %+v, %v", data, p.Request, err)
 		}
 		bodies, characters = append(bodies, string(data)), characters+p.Characters

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -30,7 +31,7 @@ func FuzzParse(f *testing.F) {
 		before := bytes.Clone(data)
 		r, err := Parse(data)
 		if err == nil {
-			err = r.Validate(ModelConfig{Price: all})
+			err = r.Check(&operation.Facts{}, all, nil)
 		}
 		if err != nil {
 			var e *fault.Error
@@ -39,7 +40,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		sent, err := r.Prepared().Bytes()
+		sent, err := r.Outgoing(0).Body.Bytes()
 		if err != nil || !json.Valid(sent) || !bytes.Equal(data, before) {
 			t.Fatalf("%q became %q, %v", data, sent, err)
 		}
@@ -55,7 +56,7 @@ func FuzzParse(f *testing.F) {
 		}
 		again, err := Parse(sent)
 		if err == nil {
-			err = again.Validate(ModelConfig{Price: all})
+			err = again.Check(&operation.Facts{}, all, nil)
 		}
 		if err != nil || again.Model != r.Model || again.asked.seconds != r.asked.seconds {
 			t.Fatalf("%q was sent as %q, which is %v", data, sent, err)

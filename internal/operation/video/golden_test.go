@@ -11,6 +11,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -86,14 +87,15 @@ func TestEveryModelObeysEveryRule(t *testing.T) {
 	for i := range models {
 		fmt.Fprintf(&b, "%3d", i+1)
 	}
-	facts := ModelConfig{Ratios: []string{"16:9", "adaptive"}, Priorities: []string{"low"}, Price: price(t, map[string]string{
+	facts := operation.Facts{Ratios: []string{"16:9", "adaptive"}, Priorities: []string{"low"}}
+	every := price(t, map[string]string{
 		"480p": "1", "720p": "1", "1080p": "1", "480p+audio": "1", "720p+audio": "1", "1080p+audio": "1", "720p+draft": "1",
-	})}
+	})
 	for _, c := range cases() {
 		b.WriteString("\n" + c.name + strings.Repeat(" ", max(52-len([]rune(c.name)), 0)))
 		for _, id := range models {
 			var code fault.Code
-			if f := refused(c.body(id).json(t), facts); f != nil {
+			if f := refused(c.body(id).json(t), facts, every); f != nil {
 				code = f.Code
 				if f.HTTPStatus() != 400 || f.Message == "" || f.Param == "" && code != fault.InvalidRequest {
 					t.Errorf("%s, %s: %+v", id, c.name, f)

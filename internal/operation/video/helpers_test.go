@@ -10,6 +10,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -96,10 +97,10 @@ func newPrice(t testing.TB, rates ...billing.Rate) *billing.Price {
 }
 
 // refused is the fault of a body; nil if it is good.
-func refused(data []byte, f ModelConfig) *fault.Error {
+func refused(data []byte, m operation.Facts, p *billing.Price) *fault.Error {
 	r, err := Parse(data)
 	if err == nil {
-		err = r.Validate(f)
+		err = r.Check(&m, p, nil)
 	}
 	return fault.From(err)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -80,7 +81,7 @@ func TestARequestIsBoundByItsSecondsAndItsVariant(t *testing.T) {
 		if got != c.want || b.Open != c.open || b.Tokens {
 			t.Errorf("%s at %q: %s, open %t; want %s, %t", c.body, c.prices, got, b.Open, c.want, c.open)
 		}
-		if valid := r.Validate(ModelConfig{Price: p}); (valid == nil) != (err == nil) {
+		if valid := r.Check(&operation.Facts{}, p, nil); (valid == nil) != (err == nil) {
 			t.Errorf("%s at %q: Bound says %v, Validate %v", c.body, c.prices, err, valid)
 		}
 		if err == nil && p != nil {

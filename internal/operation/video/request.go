@@ -5,11 +5,13 @@ package video
 
 import (
 	"crypto/sha256"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -54,7 +56,7 @@ var strict = &rawjson.Rules{
 }
 
 // Parse reads a request body. It fails with a 400 that names the byte offset if
-// data is not one strict JSON object; other rules are for [Request.Validate].
+// data is not one strict JSON object; other rules are for [Request.Check].
 // The Request refers to data, which must not change any more.
 func Parse(data []byte) (*Request, error) {
 	o, err := rawjson.Index(data, strict, nil)
@@ -136,11 +138,10 @@ func (r *Request) Task(b Bound, now time.Time) video.Task {
 	return t
 }
 
-// Prepared is the request's body as an upstream gets it: the caller's, but for
-// webhook_url and wait, which no upstream knows, what the beta family says at
+// Outgoing is what an upstream gets: the caller's body, but for webhook_url and wait, which no upstream knows, what the beta family says at
 // the top and its upstream wants in parameters, and the prompt of the gamma
 // family, which becomes a text block.
-func (r *Request) Prepared() upstream.Body {
+func (r *Request) Outgoing(int64) operation.Outgoing {
 	body := r.body
 	removed := []string{"webhook_url", "wait"}
 	switch {
@@ -160,7 +161,7 @@ func (r *Request) Prepared() upstream.Body {
 			body = body.Delete(name)
 		}
 	}
-	return body
+	return operation.Outgoing{Body: body, View: &r.Request}
 }
 
 // promptBlock is content with the prompt as its first block.
@@ -235,6 +236,6 @@ func (r *Request) WithDraftTasks(upstreamID map[string]string) (*Request, error)
 // Unpriced refuses the first member that chooses another model or account than
 // the gateway has priced, unless pass lets it through. pass gets the name as the
 // table spells it and as the caller does.
-func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
+func (r *Request) Unpriced(_ http.Header, pass func(name, spelled string) bool) error {
 	return rule.CheckUnpriced(&r.object, rule.Other, nil, pass)
 }

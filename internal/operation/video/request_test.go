@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 )
 
 // ownedEdits are requests of which something changes, and their like of which
@@ -40,10 +41,10 @@ func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 	var b bytes.Buffer
 	for _, e := range ownedEdits {
 		r := parse(t, e.request)
-		if err := r.Validate(ModelConfig{Price: price(t, map[string]string{"": "1"})}); err != nil {
+		if err := r.Check(&operation.Facts{}, price(t, map[string]string{"": "1"}), nil); err != nil {
 			t.Fatalf("%s: %v", e.name, err)
 		}
-		sent, err := r.Prepared().Bytes()
+		sent, err := r.Outgoing(0).Body.Bytes()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +55,7 @@ func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 
 func TestAGammaBodyGoesOnByteForByte(t *testing.T) {
 	body := `{ "model" : "gamma-2-0-260128",` + "\n\t" + `"content":[{"type":"text","text":"é\u00e9"}],"seed":0,"x":[1.0,9007199254740993] }`
-	sent, err := parse(t, body).Prepared().Bytes()
+	sent, err := parse(t, body).Outgoing(0).Body.Bytes()
 	if err != nil || string(sent) != body {
 		t.Errorf("%s became %s, %v", body, sent, err)
 	}
@@ -122,12 +123,12 @@ func TestWhatIsBilledIsWhatIsSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := Parse(data)
-		if err != nil || r.Validate(ModelConfig{Price: every}) != nil {
+		if err != nil || r.Check(&operation.Facts{}, every, nil) != nil {
 			return
 		}
 		accepted++
 		b, err := r.Bound(every)
-		sent, err2 := r.Prepared().Bytes()
+		sent, err2 := r.Outgoing(0).Body.Bytes()
 		var read sentBody
 		if err != nil || err2 != nil || json.Unmarshal(sent, &read) != nil {
 			t.Fatal(err, err2, string(sent))
@@ -154,7 +155,7 @@ func anySlice(words []string) (list []any) {
 func TestDraftTasksAreFoundAndRenamed(t *testing.T) {
 	const body = `{"model":"gamma-1-5-pro-251215","content":[{"type":"text","text":"vid_1"}, {"type":"draft_task","draft_task":{"x":1,"task_id": "vid_1"}},{"draft_task":{"task_id":"cgt-2"},"type":"draft_task"}],"x":1.0}`
 	r := parse(t, body)
-	if err := r.Validate(ModelConfig{}); err != nil {
+	if err := r.Check(&operation.Facts{}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if ids := r.DraftTasks(); !slices.Equal(ids, []string{"vid_1", "cgt-2"}) {
@@ -164,7 +165,7 @@ func TestDraftTasksAreFoundAndRenamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent, err := renamed.Prepared().Bytes()
+	sent, err := renamed.Outgoing(0).Body.Bytes()
 	want := strings.Replace(body, `"task_id": "vid_1"`, `"task_id": "c\"gt"`, 1)
 	if err != nil || string(sent) != want {
 		t.Errorf("sent %s, want %s (%v)", sent, want, err)
@@ -187,7 +188,7 @@ func TestATaskCanBeNamedInOneWayOnly(t *testing.T) {
 		`[{"type":"text","text":"x","draft_task":{"id":"b"}}]`,
 	} {
 		for _, model := range []string{"gamma-1-5-pro-251215", "gamma-2.5", "clip-9"} {
-			if f := refused([]byte(`{"model":"`+model+`","content":`+content+`}`), ModelConfig{}); f == nil || f.Code != invalidParameter {
+			if f := refused([]byte(`{"model":"`+model+`","content":`+content+`}`), operation.Facts{}, nil); f == nil || f.Code != invalidParameter {
 				t.Errorf("%s, %s: %v", model, content, f)
 			}
 		}

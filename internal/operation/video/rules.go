@@ -8,6 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
@@ -118,20 +119,9 @@ func (r *Request) readFields() {
 // given reports whether a member of the request is there and not null.
 func (r *Request) given(name string) bool { return !rawjson.IsNull(r.Field(name)) }
 
-// ModelConfig is what the operator says of a model and of webhooks. The zero
-// value has the strict rules of a model without a price.
-type ModelConfig struct {
-	Ratios     []string // the values of `ratio`; none means all
-	Priorities []string // the values of `priority`; none means all
-	// AllowPrivate allows a webhook_url with http, another port or a private
-	// address.
-	AllowPrivate bool
-	Price        *billing.Price
-}
-
-// Validate reports the first rule of the API that the request breaks, nil if
+// Check reports the first rule of the API that the request breaks, nil if
 // there is none. A variant of the video that has no price is one.
-func (r *Request) Validate(f ModelConfig) error {
+func (r *Request) Check(m *operation.Facts, p *billing.Price, _ operation.Channels) error {
 	checked := *r // so that the request stays as it is
 	r = &checked
 	if r.Model == "" && !r.given("model") {
@@ -139,16 +129,16 @@ func (r *Request) Validate(f ModelConfig) error {
 		r.missing("model", "the id of the model; GET /v1/models lists those that there are")
 	}
 	if r.Family() != video.FamilyBeta {
-		r.checkListed("ratio", r.Ratio, f.Ratios)
-		r.checkListed("priority", r.Priority, f.Priorities)
+		r.checkListed("ratio", r.Ratio, m.Ratios)
+		r.checkListed("priority", r.Priority, m.Priorities)
 	}
 	if r.given("webhook_url") {
-		r.checkWebhook(f.AllowPrivate)
+		r.checkWebhook(m.AllowPrivate)
 	}
 	if err := r.problem.Err(); err != nil {
 		return err
 	}
-	_, err := r.Bound(f.Price)
+	_, err := r.Bound(p)
 	return err
 }
 

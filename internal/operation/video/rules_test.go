@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -30,7 +31,7 @@ func TestBodiesThatSayTwiceWhatIsBilledAreRefusedWithAnOffset(t *testing.T) {
 		`{"Prompt":"a"}`:                                  "byte 1",
 		`{"Webhook_URL":"a"}`:                             "byte 1",
 	} {
-		if f := refused([]byte(body), ModelConfig{}); f == nil || f.Code != fault.InvalidRequest || f.HTTPStatus() != 400 || !strings.Contains(f.Message, at+").") {
+		if f := refused([]byte(body), operation.Facts{}, nil); f == nil || f.Code != fault.InvalidRequest || f.HTTPStatus() != 400 || !strings.Contains(f.Message, at+").") {
 			t.Errorf("%s: %v, want %s", body, f, at)
 		}
 	}
@@ -41,13 +42,13 @@ func TestBodiesThatSayTwiceWhatIsBilledAreRefusedWithAnOffset(t *testing.T) {
 		`{"model":"beta2.7-i2v","input":{"media":[{"type":"first_frame","TYPE":"reference_video","url":"https://x.example/a.png"}]}}`,
 		`{"model":"beta2.7-i2v","input":{"media":[{"type":"first_frame","type":"reference_video","url":"https://x.example/a.png"}]}}`,
 	} {
-		if f := refused([]byte(body), ModelConfig{}); f == nil || f.HTTPStatus() != 400 || !strings.Contains(f.Message, " of it).") {
+		if f := refused([]byte(body), operation.Facts{}, nil); f == nil || f.HTTPStatus() != 400 || !strings.Contains(f.Message, " of it).") {
 			t.Errorf("%s: %v", body, f)
 		}
 	}
 	// What is deeper passes as it was sent.
 	deep := `{"model":"gamma-2-0-260128","content":[{"type":"text","text":"a","Duration":1,"Duration":2}]}`
-	if f := refused([]byte(deep), ModelConfig{}); f != nil {
+	if f := refused([]byte(deep), operation.Facts{}, nil); f != nil {
 		t.Error(f)
 	}
 }
@@ -71,7 +72,7 @@ func TestContradictionsAreRefused(t *testing.T) {
 		`"parameters":{"ratio":"1:1","size":"960*960"}}`:                    "",
 		`"aspect_ratio":"9:16","duration":null,"parameters":{"size":null}}`: "",
 	} {
-		f := refused([]byte(t2v+members), ModelConfig{})
+		f := refused([]byte(t2v+members), operation.Facts{}, nil)
 		if param == "" && f != nil || param != "" && (f == nil || f.Param != param || f.Code != fault.InvalidRequest || f.HTTPStatus() != 400) {
 			t.Errorf("%s: %v, want one about %q", members, f, param)
 		}
@@ -84,7 +85,7 @@ func TestContradictionsAreRefused(t *testing.T) {
 		`{"model":"clip-9","resolution":"1080p","parameters":{"size":"1280*720"}}`:                          false,
 		`{"model":"clip-9","resolution":"1080p","parameters":{"resolution":"720p"}}`:                        false,
 	} {
-		if f := refused([]byte(body), ModelConfig{}); (f == nil) != want || f != nil && f.Code != fault.InvalidRequest {
+		if f := refused([]byte(body), operation.Facts{}, nil); (f == nil) != want || f != nil && f.Code != fault.InvalidRequest {
 			t.Errorf("%s: %v", body, f)
 		}
 	}
@@ -105,7 +106,7 @@ func TestTheRulesOfOneModelOnly(t *testing.T) {
 		{"a prompt of 1500 characters", least("beta2.6-t2v").with(fields{"input": fields{"prompt": strings.Repeat("ä", 1500)}}), ""},
 		{"of 1501", least("beta2.6-t2v").with(fields{"input": fields{"prompt": strings.Repeat("ä", 1501)}}), promptTooLong},
 	} {
-		f := refused(c.body.json(t), ModelConfig{})
+		f := refused(c.body.json(t), operation.Facts{}, nil)
 		if c.code == "" && f != nil || c.code != "" && (f == nil || f.Code != c.code) {
 			t.Errorf("%s: %v, want %q", c.name, f, c.code)
 		}
@@ -124,7 +125,7 @@ func TestAWebhookURLThatNoDeliveryCouldReachIsRefused(t *testing.T) {
 		"https://h.example/" + strings.Repeat("a", maxURL): "never",
 	} {
 		body := least("beta2.6-t2v").with(fields{"webhook_url": text}).json(t)
-		strict, private := refused(body, ModelConfig{}), refused(body, ModelConfig{AllowPrivate: true})
+		strict, private := refused(body, operation.Facts{}, nil), refused(body, operation.Facts{AllowPrivate: true}, nil)
 		if (strict == nil) != (want == "strict") || (private == nil) != (want != "never") {
 			t.Errorf("%s: %v, with private addresses %v; want %s", safetext.Truncate(text, 50), strict, private, want)
 		}
@@ -145,10 +146,10 @@ func TestATypedRequestObeysTheSameRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Validate(ModelConfig{}); err != nil {
+	if err := r.Check(&operation.Facts{}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	sent, err := r.Prepared().Bytes()
+	sent, err := r.Outgoing(0).Body.Bytes()
 	want := `{"model":"gamma-2-0-260128","duration":5,"content":[{"type":"text","text":"a boat"},{"type":"image_url","image_url":{"url":"` + picture + `"},"role":"first_frame"}],"seed":0,"x":1.0}`
 	if err != nil || string(sent) != want {
 		t.Errorf("sent %s, want %s", sent, want)
@@ -160,8 +161,8 @@ func TestATypedRequestObeysTheSameRules(t *testing.T) {
 		t.Error("a field that is there twice was taken")
 	}
 	bad, err := Encode(&video.Request{Model: "gamma-2-0-260128", Duration: 3, Prompt: "a"})
-	if err != nil || !fault.Is(bad.Validate(ModelConfig{}), durationOutOfRange) {
-		t.Error(err, bad.Validate(ModelConfig{}))
+	if err != nil || !fault.Is(bad.Check(&operation.Facts{}, nil, nil), durationOutOfRange) {
+		t.Error(err, bad.Check(&operation.Facts{}, nil, nil))
 	}
 }
 

@@ -1,0 +1,45 @@
+package chat
+
+import (
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/operation"
+	"github.com/tollhouse-ai/gateway/internal/operation/conversation"
+	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Spec is the endpoint of chat completions.
+var Spec = operation.Spec{
+	Op: upstream.ChatCompletion, Path: "/v1/chat/completions", Kinds: conversation.Kinds(),
+	Units:   [][]billing.Unit{{billing.Input, billing.Output}},
+	Parse:   operation.Parser(Parse),
+	Unknown: UnknownModel,
+	Scope:   rule.Generation, Translated: []string{"cache_control"},
+}
+
+// Info is what the pipeline reads of every request.
+func (r *Request) Info() operation.Info {
+	info := r.Parsed.Info(r.Model)
+	if r.Stream {
+		info.Stream = r
+	}
+	return info
+}
+
+// Check checks the request by the rules of the API, and what it names at the vendor.
+func (r *Request) Check(_ *operation.Facts, _ *billing.Price, c operation.Channels) error {
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	return r.CheckFiles(c)
+}
+
+// Quote is what the request may cost. In the place of max_completion_tokens a channel that
+// speaks messages gets max_tokens, and in that of either one of responses max_output_tokens.
+func (r *Request) Quote(m *operation.Facts, price *billing.Price, passed bool) operation.Quote {
+	t := r.Tokens(m, price, r.Stream, passed)
+	t.CallerBound, t.Candidates = r.OutputBound(), r.Candidates()
+	newer := r.MaxTokens == 0 && r.MaxCompletionTokens > 0
+	t.Dropped = m.Dropped.MaxTokens || newer && m.Dropped.MaxCompletionTokens || m.Dropped.MaxOutputTokens
+	return t.Quote(m)
+}

@@ -1,0 +1,71 @@
+package images
+
+import (
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/operation"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Spec is the endpoint that generates images.
+var Spec = operation.Spec{
+	Op: upstream.GenerateImage, Path: "/v1/images/generations", Kinds: []string{"image"},
+	Units:       units,
+	Parse:       operation.Parser(Parse),
+	Unknown:     UnknownModel,
+	Unstoppable: true,
+}
+
+// EditSpec is the endpoint that edits images. Its requests are forms.
+var EditSpec = operation.Spec{
+	Op: upstream.EditImage, Path: "/v1/images/edits", Kinds: []string{"image", "image_edit"},
+	Units:       units,
+	ParseForm:   operation.Parser(ParseForm),
+	Unstoppable: true,
+}
+
+// units are those of a complete price.
+var units = [][]billing.Unit{{billing.Image}, {billing.Input, billing.ImageOutput}}
+
+// Info is what the pipeline reads of every request.
+func (r *Request) Info() operation.Info {
+	info := operation.Info{Model: r.Model, Source: r.Source(), Form: r.form}
+	if r.Stream {
+		info.Stream = r
+	}
+	return info
+}
+
+// Quote is what the request may cost. It is exact for images. The tokens are what the
+// vendor's tables or the operator say that an image takes; of a model that no table describes
+// little is known, so that more is believed.
+func (r *Request) Quote(m *operation.Facts, _ *billing.Price, _ bool) operation.Quote {
+	const several = 100
+	most := billing.Usage{Input: r.InputBound(), ImageInput: r.ImageInputBound(), ImageOutput: r.OutputBound(m.MaxOutput), Images: r.Count()}
+	p := operation.Plausible{
+		Input: 2*(most.Input+most.ImageInput) + operation.CountSlack, Output: 2*most.ImageOutput + operation.CountSlack, Images: most.Images,
+	}
+	if !r.known {
+		p = operation.Plausible{Input: operation.MaxContext, Output: operation.MaxContext, Images: max(most.Images, several)}
+	}
+	return operation.Exactly(most, p)
+}
+
+// Ordered is what a vendor counts at least that got the request and failed.
+func (r *Request) Ordered(*operation.Facts, *billing.Price) billing.Usage {
+	prompt, shown := r.Estimate()
+	return billing.Usage{Input: prompt, ImageInput: shown, Images: r.Count(), Estimated: true}
+}
+
+// AsksForReasoning is false: no image model shows any.
+func (r *Request) AsksForReasoning() bool { return false }
+
+// paysTokens reports whether a price is for more than images: only then a missing report of
+// tokens is worth an estimate.
+func paysTokens(price *billing.Price) bool {
+	for _, rate := range price.Rates() {
+		if rate.Unit != billing.Image {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,30 @@
+package rerank
+
+import (
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/operation"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Spec is the endpoint of rankings, which are sold by search units, tokens or requests.
+var Spec = operation.Spec{
+	Op: upstream.Rerank, Path: "/v1/rerank", Kinds: []string{"rerank"},
+	Units: [][]billing.Unit{{billing.SearchUnit}, {billing.Input}, {billing.Request}},
+	Parse: operation.Parser(Parse),
+}
+
+// Info is what the pipeline reads of every request.
+func (r *Request) Info() operation.Info {
+	return operation.Info{Model: r.Model, Source: r.Source(), Parts: r}
+}
+
+// Quote is what the request may cost.
+func (r *Request) Quote(m *operation.Facts, price *billing.Price, _ bool) operation.Quote {
+	all := r.Bound(m.Batch)
+	return operation.Exactly(Sold(all, price), operation.Plausible{Input: 2*all.Input + operation.CountSlack, SearchUnits: all.SearchUnits})
+}
+
+// Ordered is what a vendor counts at least that got the request and failed.
+func (r *Request) Ordered(_ *operation.Facts, price *billing.Price) billing.Usage {
+	return Sold(r.Estimate(), price)
+}

@@ -1,0 +1,49 @@
+package video
+
+import (
+	"net/http"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/operation"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
+)
+
+// Spec is the endpoint that submits videos, which begins the life of a task.
+var Spec = operation.Spec{
+	Op: upstream.SubmitVideo, Path: "/v1/videos/generations", Kinds: []string{"video"},
+	Units: [][]billing.Unit{{billing.Second}, {billing.Output}},
+	Parse: operation.Parser(Parse),
+}
+
+// Info is what the pipeline reads of every request.
+func (r *Request) Info() operation.Info {
+	info := operation.Info{Model: r.Model, Source: r.Source(), Wait: r.Wait, Status: http.StatusOK}
+	if r.Family() == video.FamilyBeta {
+		info.Status = http.StatusAccepted
+	}
+	return info
+}
+
+// Quote is what the video may cost. Its task judges what it consumed.
+func (r *Request) Quote(_ *operation.Facts, price *billing.Price, _ bool) operation.Quote {
+	b, err := r.Bound(price)
+	if err != nil { // which Check has refused
+		return operation.Quote{Plausible: operation.Unchecked(), Inexact: true}
+	}
+	q := operation.Exactly(b.Usage, operation.Unchecked())
+	q.Inexact = b.Open
+	return q
+}
+
+// Ordered is nothing: a submission that failed made no video.
+func (r *Request) Ordered(*operation.Facts, *billing.Price) billing.Usage { return billing.Usage{} }
+
+// ReadAnswer checks that an upstream has taken the video: see [ReadSubmission], which reads
+// what it says of the task. The Answer lies in data.
+func (r *Request) ReadAnswer(data []byte, _ operation.AnswerOptions) (operation.Answer, error) {
+	if _, err := ReadSubmission(data); err != nil {
+		return operation.Answer{}, err
+	}
+	return operation.Answer{Body: data}, nil
+}
