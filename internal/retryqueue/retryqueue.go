@@ -104,7 +104,7 @@ func (q *Queue[T]) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Drain tries each item once more, without waits, for at most most. It is for a shutdown,
+// Drain tries each item once more, without waits, for at most that time. It is for a shutdown,
 // after Run, whose ctx it takes.
 func (q *Queue[T]) Drain(ctx context.Context, most time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)

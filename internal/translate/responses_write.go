@@ -112,7 +112,7 @@ func (w *responseWriter) flow(kind pieceKind, text []byte) {
 	w.err = w.blocks.text(kind, text)
 }
 
-// said takes a piece of text. White space opens no item: many vendors send some before calls.
+// said takes a piece of text. White space opens no item: many vendors send some with calls.
 func (w *responseWriter) said(p *piece) {
 	if w.blocks.lastKind() != said {
 		text := p.text[1 : len(p.text)-1]
