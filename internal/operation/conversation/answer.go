@@ -163,7 +163,7 @@ const (
 // zero Scan is ready.
 type Scan struct {
 	Text      Text
-	Listed    bool   // the list of the document's own parts is there
+	Listed    bool   // there is a list of parts
 	Type      []byte // the last that was met
 	Usage     []byte // the last inside of a part that is not null
 	Calls     bool   // there is a list of tool calls
@@ -216,9 +216,7 @@ func (s *Scan) Read(o *rawjson.Object, data []byte, parts []Part) error {
 
 func (s *Scan) read(o *rawjson.Object, data []byte, parts []Part) error {
 	return rawjson.IndexInto(o, data, nil, func(rd *rawjson.Reader, name []byte) error {
-		p := find(parts, name)
-		s.Listed = s.Listed || p != nil && p.As == AsList && rd.Kind() == '['
-		return s.part(rd, data, p)
+		return s.member(rd, data, parts, name)
 	})
 }
 
@@ -247,26 +245,23 @@ func (s *Scan) ReadNested(o *rawjson.Object, data []byte, parts []Part, inner st
 func (s *Scan) readNested(o *rawjson.Object, data []byte, parts []Part, inner string, innerParts []Part) (nested *rawjson.Object, err error) {
 	err = rawjson.IndexInto(o, data, nil, func(rd *rawjson.Reader, name []byte) error {
 		if string(name) != inner || rd.Kind() != '{' || o.Raw(inner) != nil {
-			return s.part(rd, data, find(parts, name))
+			return s.member(rd, data, parts, name)
 		}
 		nested = rawjson.Borrow()
-		return rd.Index(nested, func(rd *rawjson.Reader, name []byte) error { return s.part(rd, data, find(innerParts, name)) })
+		return rd.Index(nested, func(rd *rawjson.Reader, name []byte) error { return s.member(rd, data, innerParts, name) })
 	})
 	return nested, err
 }
 
-// find is the part called name; nil if there is none.
-func find(parts []Part, name []byte) *Part {
+// member reads the value of a member by its part. A member without a part is passed over.
+func (s *Scan) member(rd *rawjson.Reader, src []byte, parts []Part, name []byte) error {
+	var p *Part
 	for i := range parts {
 		if parts[i].Name == string(name) {
-			return &parts[i]
+			p = &parts[i]
+			break
 		}
 	}
-	return nil
-}
-
-// part reads the value of a part; that of nil is passed over.
-func (s *Scan) part(rd *rawjson.Reader, src []byte, p *Part) error {
 	switch {
 	case p == nil:
 		_, err := rd.Skip()
@@ -274,7 +269,7 @@ func (s *Scan) part(rd *rawjson.Reader, src []byte, p *Part) error {
 	case p.As == AsObject:
 		return s.object(rd, src, p.Parts)
 	case (p.As == AsList || p.As == AsCalls || p.As == AsText && p.Parts != nil) && rd.Kind() == '[':
-		s.Calls = s.Calls || p.As == AsCalls
+		s.Listed, s.Calls = s.Listed || p.As == AsList, s.Calls || p.As == AsCalls
 		return rd.Array(func(int) error { return s.object(rd, src, p.Parts) })
 	}
 	span, err := rd.Skip()
@@ -316,7 +311,7 @@ func (s *Scan) object(rd *rawjson.Reader, src []byte, parts []Part) error {
 	}
 	outer, before := s.encrypted, s.Text.Quarters
 	s.encrypted = 0
-	err := rd.Object(func(name []byte, _ rawjson.Span) error { return s.part(rd, src, find(parts, name)) })
+	err := rd.Object(func(name []byte, _ rawjson.Span) error { return s.member(rd, src, parts, name) })
 	if unseen := s.encrypted - (s.Text.Quarters - before); unseen > 0 {
 		s.Text.Quarters += unseen
 		s.Encrypted += unseen
