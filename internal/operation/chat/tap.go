@@ -101,12 +101,14 @@ func (*Request) Opening(name string, data []byte) (content bool, err error) {
 func (t *Tap) chunk(dst []byte, name string, s *conversation.Scan) []byte {
 	t.Wrote(s.Text.Quarters)
 	usage := t.Object.Raw("usage")
-	counted := ReadUsage(&t.Report, usage)
+	reported := usage
 	if usage == nil && s.Stopped { // Groq's is here where it was not asked for usage
-		counted = ReadUsage(&t.Report, rawjson.Lookup(t.Object.Raw("x_groq"), "usage"))
+		reported = rawjson.Lookup(t.Object.Raw("x_groq"), "usage")
 	}
-	if ReadUsage(&t.Report, s.Usage) || counted {
-		t.Counted()
+	for _, raw := range [...][]byte{reported, s.Usage} {
+		if raw != nil && ReadUsage(&t.Report, raw) {
+			t.Counted()
+		}
 	}
 	t.edits = t.Request.PublicEdits(t.edits[:0], t.request.Model, t.Object, &form)
 	if usage != nil && !t.request.WantsUsage() {

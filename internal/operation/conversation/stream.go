@@ -52,9 +52,6 @@ func (m *DeliveredText) UpToDate() bool { return m.counted }
 // what only the vendor can read.
 func (m *DeliveredText) Said() int64 { return tokencount.Tokens(m.Quarters - m.encrypted) }
 
-// made is how many tokens all has that was delivered, whatever the upstream reports.
-func (m *DeliveredText) made() int64 { return tokencount.Tokens(m.Quarters) }
-
 // Tap is what the taps of all three have in common: the usage of a stream, and the event at
 // hand. It is not safe for concurrent use.
 type Tap struct {
@@ -114,14 +111,20 @@ func (t *Tap) Done() {
 // its output is estimated, as is everything that it did not count.
 func (t *Tap) Usage() billing.Usage {
 	u := t.Report.Usage(t.Request, t.Media, t.Quarters)
-	if !t.counted && t.made() > u.Output {
-		u.Output, u.Estimated, u.Zero = t.made(), true, false
+	if made := tokencount.Tokens(t.Quarters); !t.counted && made > u.Output {
+		u.Output, u.Estimated, u.Zero = made, true, false
 	}
 	return u
 }
 
-// Output is the number of output tokens delivered, or produced unseen, until now. A
-// count that came before any of it is not looked at.
+// Output returns the number of output tokens delivered, or produced unseen, until now: those
+// of the text, or the upstream's count if that is more.
 func (t *Tap) Output() int64 {
-	return max(t.made(), t.Report.output())
+	made := tokencount.Tokens(t.Quarters)
+	if p := t.Report; p.Has[Output] || p.Has[Total] {
+		if p.imply(); p.Has[Output] { // else it came before any of the output
+			return max(made, p.N[Output])
+		}
+	}
+	return made
 }

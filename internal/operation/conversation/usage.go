@@ -34,15 +34,6 @@ func (p *Report) Read(usage []byte, members []tokencount.Member) (counted bool) 
 	return told[Output] || told[Total]
 }
 
-// output is the reported output as it is billed, 0 if there is none.
-func (p Report) output() int64 {
-	p.imply()
-	if !p.Has[Output] {
-		return 0
-	}
-	return p.N[Output]
-}
-
 // imply adds the counts that the others imply. A missing count is the total less the other
 // one, if anything is left: an answer with text is not free because of a total. Vendors that
 // count reasoning beside the completion (xAI, Gemini) report all of the output only in the
