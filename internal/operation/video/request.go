@@ -128,7 +128,7 @@ func (r *Request) Task(b Bound, now time.Time) video.Task {
 		CreatedAt: now, UpdatedAt: now, ExpiresAt: now.Add(r.lifetime()),
 		Bound: b.Usage, Tokens: b.Tokens, Open: b.Open, WebhookURL: r.WebhookURL,
 	}
-	seed := r.Field("seed")
+	seed := r.object.Raw("seed")
 	if r.Family() == video.FamilyBeta {
 		seed = r.parameters.Raw("seed")
 	}
@@ -150,14 +150,14 @@ func (r *Request) Outgoing(int64) operation.Outgoing {
 		if parameters := r.preparedParameters(); parameters != nil {
 			body = body.Set("parameters", parameters)
 		}
-	case r.Family() == video.FamilyGamma && r.Field("prompt") != nil:
+	case r.Family() == video.FamilyGamma && r.object.Raw("prompt") != nil:
 		removed = append(removed, "prompt")
 		if strings.TrimSpace(r.Prompt) != "" {
 			body = body.Set("content", r.promptBlock())
 		}
 	}
 	for _, name := range removed {
-		if r.Field(name) != nil {
+		if r.object.Raw(name) != nil {
 			body = body.Delete(name)
 		}
 	}
@@ -166,8 +166,8 @@ func (r *Request) Outgoing(int64) operation.Outgoing {
 
 // promptBlock is content with the prompt as its first block.
 func (r *Request) promptBlock() []byte {
-	first := slices.Concat([]byte(`[{"type":"text","text":`), r.Field("prompt"), []byte(`}`))
-	rest := r.Field("content")
+	first := slices.Concat([]byte(`[{"type":"text","text":`), r.object.Raw("prompt"), []byte(`}`))
+	rest := r.object.Raw("content")
 	if len(rawjson.Elements(rest)) == 0 {
 		return append(first, ']')
 	}

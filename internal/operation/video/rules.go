@@ -110,14 +110,14 @@ func (r *Request) readFields() {
 		"return_last_frame": &r.ReturnLastFrame, "wait": &r.Wait, "generate_audio": &r.GenerateAudio,
 		"input": &r.Input, "parameters": &r.Parameters,
 	} {
-		if raw := r.Field(name); !rawjson.IsNull(raw) {
+		if raw := r.object.Raw(name); !rawjson.IsNull(raw) {
 			rule.Set(to, raw, false)
 		}
 	}
 }
 
 // given reports whether a member of the request is there and not null.
-func (r *Request) given(name string) bool { return !rawjson.IsNull(r.Field(name)) }
+func (r *Request) given(name string) bool { return !rawjson.IsNull(r.object.Raw(name)) }
 
 // Check reports the first rule of the API that the request breaks, nil if
 // there is none. A variant of the video that has no price is one.
