@@ -46,12 +46,16 @@ func Of(r Request, key *Key, account string, byPrefix bool) (none ID) {
 	if r.Name != "" {
 		return Hash(key, account, r.Name)
 	}
-	if name := nameOfUser(r.User); IsName(name) {
-		return Hash(key, account, name)
+	if r.User != "" {
+		if name := nameOfUser(r.User); IsName(name) {
+			return Hash(key, account, name)
+		}
 	}
 	for _, member := range members {
-		if name := nameOfMember(r.Body.Raw(member)); IsName(name) {
-			return Hash(key, account, name)
+		if raw := r.Body.Raw(member); raw != nil {
+			if name := nameOfMember(raw); IsName(name) {
+				return Hash(key, account, name)
+			}
 		}
 	}
 	if byPrefix {

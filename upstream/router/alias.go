@@ -24,7 +24,11 @@ func (c *channel) aliases(call *upstream.Call) (edits []rawjson.Edit) {
 		return nil
 	}
 	for _, name := range aliased {
-		if alias := c.alias(call, name, call.Body.Raw(name)); alias != nil {
+		raw := call.Body.Raw(name)
+		if raw == nil {
+			continue
+		}
+		if alias := c.alias(call, name, raw); alias != nil {
 			edits = append(edits, rawjson.Set(name, alias))
 		}
 	}
