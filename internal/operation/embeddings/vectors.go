@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sort"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -114,23 +113,18 @@ func arrayLength(data []byte) int {
 	return last + end + 1
 }
 
-// answerOffset is the offset in the answer of an offset in the skeleton.
+// answerOffset returns the offset in the answer of an offset in the skeleton.
 func (h *vectorIndex) answerOffset(at int) int {
-	if i := h.before(at); i > 0 {
+	if i, _ := slices.BinarySearchFunc(h.ranges, at, func(r vectorRange, at int) int { return r.at - at }); i > 0 {
 		return at + h.ranges[i-1].removed
 	}
 	return at
 }
 
-// before is how many vectors stand before an offset in the skeleton.
-func (h *vectorIndex) before(at int) int {
-	return sort.Search(len(h.ranges), func(i int) bool { return h.ranges[i].at >= at })
-}
-
 // isVector reports whether a vector stood at an offset in the skeleton.
 func (h *vectorIndex) isVector(at int) bool {
-	i := h.before(at)
-	return i < len(h.ranges) && h.ranges[i].at == at
+	_, found := slices.BinarySearchFunc(h.ranges, at, func(r vectorRange, at int) int { return r.at - at })
+	return found
 }
 
 // span is the span in the answer of a span in the skeleton.
