@@ -236,12 +236,11 @@ func (r *reservation) decide(b *batch) error {
 	if err := b.checkClaim(r.claim); err != nil {
 		return err
 	}
-	amount, err := b.payer(h).Grant(r.amounts)
+	amount, err := b.payer(h).Reserve(r.amounts)
 	if err != nil {
 		return err
 	}
 	b.addClaim(r.claim, h)
-	b.payer(h).Hold(amount)
 	h.amount = amount
 	b.touch(h)
 	if r.task != nil {

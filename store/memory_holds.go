@@ -161,11 +161,10 @@ func (m *memoryHolds) reserve(r *reservation, now, expires int64, counted bool) 
 	}
 	h := r.hold(now, expires, counted, p)
 	payer := m.payer(h, &a, p)
-	amount, err := payer.Grant(r.amounts)
+	amount, err := payer.Reserve(r.amounts)
 	if err != nil {
 		return false, true, err
 	}
-	payer.Hold(amount)
 	h.amount, h.claim, h.node = amount, r.claim, m.node
 	m.add(h, amount)
 	m.open[h.id] = h

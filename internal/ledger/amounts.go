@@ -68,20 +68,30 @@ func costToHold(p *billing.Price, u billing.Usage) (billing.Money, error) {
 	return cost, err
 }
 
-// Grant is how much of a a payer has held for a request:
+// Reserve holds money for a request, and returns how much:
 //
-//   - Bound, where the request can say what it may cost at most (Usual is 0),
-//     or where the account can spare it: after that half of its balance is still
-//     free, so that an answer whose length is not known blocks no other request;
-//   - else Usual, or as much above it as can be spared;
+//   - Bound, if the request can say what it may cost at most (Usual is 0), or if the account
+//     can spare it. Half of its balance is still free then, so that an answer of unknown length
+//     blocks no other request;
+//   - otherwise Usual, or as much above it as can be spared;
 //   - never more than is available, and never less than Least.
 //
-// It fails with fault.InsufficientBalance or fault.BudgetExceeded if less than Least is
-// available of the account or the budget. A
-// request whose hold does not cover Firm may cost more than was held, and the
-// upstream cannot be limited: it gets its hold only where no other request of the
-// account or the key has one, so that at most one at a time exceeds its own.
-func (p Payer) Grant(a Amounts) (billing.Money, error) {
+// It fails with fault.InsufficientBalance or fault.BudgetExceeded, and nothing has changed, if
+// the account or the budget has less than Least available. A request whose hold does not cover
+// Firm may cost more than was held, and the upstream cannot be limited. It gets its hold only
+// if no other request of the account or the key has one, so that at most one at a time exceeds
+// its own.
+func (p Payer) Reserve(a Amounts) (billing.Money, error) {
+	amount, err := p.grant(a)
+	if err == nil {
+		p.Account.hold(amount)
+		p.Budget.hold(amount)
+	}
+	return amount, err
+}
+
+// grant returns how much of a is held.
+func (p Payer) grant(a Amounts) (billing.Money, error) {
 	available := p.Available()
 	amount := a.Bound
 	if spare := min(p.Account.spare(), p.Budget.spare()); a.Usual > 0 && amount > spare {

@@ -124,7 +124,7 @@ func refusalOf(account, budget *Balance, a Amounts, want billing.Money) fault.Co
 func TestWhatIsGranted(t *testing.T) {
 	for _, c := range grants {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := Payer{Account: c.account, Budget: c.budget}.Grant(c.amounts)
+			got, err := Payer{Account: c.account, Budget: c.budget}.grant(c.amounts)
 			switch {
 			case c.want >= 0:
 				if err != nil || got != c.want {
@@ -154,7 +154,7 @@ func TestAGrantIsThatOfTheReference(t *testing.T) {
 			budget = &ledgermodel.Budget{Left: int64(p.Budget.Posted), Held: int64(p.Budget.Held)}
 		}
 		want, granted := account.Grant(ledgermodel.Request{Bound: int64(a.Bound), Least: int64(a.Least), Usual: int64(a.Usual), Firm: int64(a.Firm)}, budget)
-		if got, err := p.Grant(a); (err == nil) != granted || granted && int64(got) != want {
+		if got, err := p.grant(a); (err == nil) != granted || granted && int64(got) != want {
 			t.Fatalf("%+v of %+v and %+v: granted %d, %v, want %d (%t)", a, *p.Account, p.Budget, got, err, want, granted)
 		}
 	}

@@ -62,17 +62,6 @@ func (p Payer) Available() billing.Money {
 	return min(p.Account.Available(), p.Budget.Available())
 }
 
-// Hold holds amount in the account and in the budget; false, and nothing has
-// changed, if one of them has not that much available.
-func (p Payer) Hold(amount billing.Money) bool {
-	if amount > p.Available() {
-		return false
-	}
-	p.Account.hold(amount)
-	p.Budget.hold(amount)
-	return true
-}
-
 // Extend is how much more is held for a request that has used soFar. It fails, and
 // nothing has changed, if more is less than nothing or is not available.
 func (p Payer) Extend(soFar *billing.Usage, more billing.Money) (billing.Money, error) {
@@ -81,9 +70,11 @@ func (p Payer) Extend(soFar *billing.Usage, more billing.Money) (billing.Money, 
 		return 0, fault.New(fault.InternalError, "The gateway extended a hold by less than nothing.")
 	case p.Account == nil: // nothing is held where nothing bounds it
 		return 0, nil
-	case !p.Hold(more):
+	case more > p.Available():
 		return 0, p.refusal(more)
 	}
+	p.Account.hold(more)
+	p.Budget.hold(more)
 	return more, nil
 }
 

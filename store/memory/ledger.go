@@ -126,12 +126,9 @@ func (l *memoryLedger) Reserve(_ context.Context, r billing.HoldRequest) (billin
 		ID: r.RequestID, CreatedAt: l.now(), Account: a.name, Key: r.Key,
 		Operation: r.Operation, Model: r.Model, PriceVersion: r.Price.Version(),
 	}}
-	amount, err := h.payer.Grant(amounts)
-	if err != nil {
+	if h.receipt.Hold, err = h.payer.Reserve(amounts); err != nil {
 		return billing.Hold{}, err
 	}
-	h.payer.Hold(amount)
-	h.receipt.Hold = amount
 	l.requests[r.RequestID] = h
 	return h.asHold(), nil
 }
