@@ -75,8 +75,13 @@ func (c *Claim) Record() billing.Record {
 }
 
 // Take makes the claim without a hold. The error is a 409 if another request has the key, or
-// a 503.
+// a 503; then the request does not have the key.
 func (c *Claim) Take(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil && !fault.Is(err, fault.IdempotencyConflict) { // the store may have made the claim
+			c.Free(ctx)
+		}
+	}()
 	defer fault.Recover(&err)
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
