@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			if p := recover(); p != nil {
 				err = fmt.Errorf("the handler panicked: %v", p)
 			}
-			w.finish(err)
+			w.finish(err, context.Cause(r.Context()))
 			if r.Body != nil {
 				_ = r.Body.Close()
 			}
@@ -102,8 +103,9 @@ func (w *pipeWriter) Write(p []byte) (int, error) {
 func (w *pipeWriter) Flush() { w.WriteHeader(http.StatusOK) }
 
 // finish ends the answer. A handler that panicked before it wrote anything has answered with
-// a 500, later with a body that breaks off.
-func (w *pipeWriter) finish(err error) {
+// a 500, later with a body that breaks off. left is why the request's context ended before the
+// handler did: the answer may not be whole then.
+func (w *pipeWriter) finish(err, left error) {
 	if err != nil {
 		w.once.Do(func() {
 			w.status, w.sent = http.StatusInternalServerError, make(http.Header)
@@ -111,7 +113,7 @@ func (w *pipeWriter) finish(err error) {
 		})
 	}
 	w.WriteHeader(http.StatusOK)
-	_ = w.pipe.CloseWithError(err) // nil means io.EOF
+	_ = w.pipe.CloseWithError(cmp.Or(err, left)) // nil means io.EOF
 }
 
 // response is the answer with the headers as they were when the status was written.
