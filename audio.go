@@ -37,19 +37,19 @@ const encoderMemory = 1 << 20
 // speak asks for the audio of the first part and converts it to the client's
 // format. The other parts are asked for as the client reads.
 func (c *call) speak(req *speechop.Request) (*Response, error) {
-	if err := c.reserve(c.holdRequest()); err != nil {
+	if err := c.reserve(c.order()); err != nil {
 		return nil, err
 	}
 	mp3 := c.g.options.MP3
 	v := newSpeechStream(c, req, mp3.Ready())
 	if v.want == speech.MP3 && v.mp3 == nil {
 		if err := c.response.ReserveMemory(encoderMemory); err != nil {
-			return nil, c.settleFailed(err)
+			return nil, c.fail(err)
 		}
 	}
 	reply, err := v.open()
 	if err != nil {
-		return nil, c.settleFailed(err)
+		return nil, c.fail(err)
 	}
 	c.channel = reply.Channel
 	a := &Audio{delivery: delivery{c: c, header: resultHeader(reply, 0)}, parts: v, body: v, buf: make([]byte, 32<<10)}
@@ -59,7 +59,7 @@ func (c *call) speak(req *speechop.Request) (*Response, error) {
 		kind = speech.MP3
 		if a.encoder, err = mp3.Encode(c.ctx, v.form, v); err != nil {
 			_ = v.Close()
-			return nil, c.settleFailed(noMP3(err))
+			return nil, c.fail(noMP3(err))
 		}
 		a.body = a.encoder
 	}
@@ -132,7 +132,7 @@ func (a *Audio) finish(n int) ([]byte, error) {
 		return nil, a.fail(upstream.BadAnswer("The upstream's audio is empty.", nil))
 	}
 	a.copyForReplay(a.buf[:n])
-	err := a.settle(a.c.quote.Bound, billing.ReasonComplete, a.c.answerRecord(a.header, a.copied), nil)
+	err := a.end(a.c.quote.Bound, billing.ReasonComplete, a.c.answerRecord(a.header, a.copied), nil)
 	a.stop()
 	a.c.close()
 	if err != nil {

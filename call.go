@@ -19,12 +19,14 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/admission"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
+	"github.com/tollhouse-ai/gateway/internal/money"
 	"github.com/tollhouse-ai/gateway/internal/operation"
 	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	speechop "github.com/tollhouse-ai/gateway/internal/operation/speech"
 	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/internal/outage"
 	"github.com/tollhouse-ai/gateway/internal/replay"
+	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -74,21 +76,15 @@ type call struct {
 	channel   string // that answered
 
 	// What it has taken.
-	slot      admission.Slot // among the running calls, with the memory of its body and answers
-	lease     auth.Lease     // nil when it is released
-	claim     *replay.Claim  // to the idempotency key; nil for none, or once it has ended
-	holdCtx   timeoutContext // of the one hold
-	settleCtx timeoutContext // and of its settlement
-	hold      billing.Hold
-	held      bool      // the hold is not settled yet
-	body      io.Closer // of the upstream's answer, where it reaches the client piece by piece; else nil
+	slot  admission.Slot // among the running calls, with the memory of its body and answers
+	lease auth.Lease     // nil when it is released
+	claim *replay.Claim  // to the idempotency key, which the hold makes; nil for none
+	hold  money.Hold
+	body  io.Closer // of the upstream's answer, where it reaches the client piece by piece; else nil
 
 	// What came of it.
-	used   int64             // tokens that were settled
 	failed []billing.Attempt // that the operator pays for
-	with   []billing.Record  // beside the outcome, in the same transaction
 	state  *responseState    // of a request for a response, which a stream releases; nil where none are kept
-	answer *operation.Answer // that was accepted, of a call that does not stream
 	tap    operation.Tap     // of a stream; nil for any other
 	parts  *parts            // of a request that was split
 
@@ -256,7 +252,6 @@ func (c *call) run(ctx context.Context, heartbeat func([]byte)) error {
 		if replayed, _ := c.replayed(ctx); replayed {
 			return nil
 		}
-		c.claim = nil // the second look has set it, and no hold has made it
 	}
 	if err != nil {
 		return fault.From(err)
@@ -358,21 +353,21 @@ func (c *call) start() (result *Response, err error) {
 	if c.info.Counter != nil {
 		return c.count()
 	}
-	if err := c.reserve(c.holdRequest()); err != nil {
+	if err := c.reserve(c.order()); err != nil {
 		return nil, err
 	}
-	maxOutput := c.quote.MaxOutput(&c.hold)
+	maxOutput := c.quote.MaxOutput(&c.hold.Hold)
 	out := c.request.Outgoing(maxOutput)
 	var s *Stream
 	if c.info.Stream != nil {
-		s = newStream(c)
+		s = newStream(c, maxOutput)
 	}
 	reply, err := c.send(out)
 	if err != nil {
 		if s != nil {
 			s.stopHeartbeat()
 		}
-		return nil, c.settleFailed(err)
+		return nil, c.fail(err)
 	}
 	c.channel = reply.Channel
 	if c.state != nil {
@@ -384,7 +379,7 @@ func (c *call) start() (result *Response, err error) {
 	header := resultHeader(reply, maxOutput)
 	c.model.announce(header)
 	if s != nil {
-		return c.respondStream(s, reply, header, maxOutput), nil
+		return c.respondStream(s, reply, header), nil
 	}
 	return c.respondWhole(reply, header)
 }
@@ -406,6 +401,47 @@ func (c *call) acquireLease(ctx context.Context, tokens int64) (err error) {
 	}
 	c.lease = lease
 	return nil
+}
+
+// order says what the call's hold is for.
+func (c *call) order() money.Order {
+	return money.Order{
+		Payer: money.Payer{Account: c.principal.Account, Key: c.principal.Key, Name: c.principal.Name},
+		Wanted: billing.HoldRequest{
+			RequestID: c.id, Operation: string(c.spec.Op), Model: c.model.ID, Price: c.price,
+			Bound: c.quote.Bound, Usual: c.quote.Usual, Least: c.quote.Least, Firm: c.quote.Firm,
+		},
+		Quote: &c.quote, Claim: c.claim, Step: c.model.HoldTokens,
+	}
+}
+
+// reserve makes the call's hold, and with it the claim to its idempotency key, before any
+// upstream is asked. See [money.Money.Hold] for its errors.
+func (c *call) reserve(o money.Order) error {
+	if c.observed {
+		defer c.spent(&c.entry.phases.Hold, c.g.options.Now())
+	}
+	return c.g.money.Hold(c.ctx, o, &c.hold)
+}
+
+// capture ends the call's hold; see [money.Hold.Capture] for its error. Later calls do
+// nothing.
+func (c *call) capture(u billing.Usage, reason string, o money.Outcome) error {
+	if c.observed {
+		defer c.spent(&c.entry.phases.Settle, c.g.options.Now())
+	}
+	if c.tap != nil {
+		o.Said = c.tap.Said()
+	}
+	o.Reason, o.Channel, o.Failed = reason, c.channel, c.failed
+	receipt, err := c.hold.Capture(c.ctx, u, o, c.state.settled(reason)...)
+	if err != nil {
+		c.state.discard()
+	}
+	if receipt != nil {
+		c.entry.receipt, c.entry.charge = receipt, receipt.Charge.String()
+	}
+	return err
 }
 
 // send sends the call to an upstream, in parts where one upstream call does not take
@@ -450,13 +486,13 @@ func (c *call) route(ctx context.Context, sent *upstream.Call) (reply *upstream.
 }
 
 // respondStream responds with a stream, whose first events the reply has.
-func (c *call) respondStream(s *Stream, reply *upstream.Reply, header http.Header, maxOutput int64) *Response {
+func (c *call) respondStream(s *Stream, reply *upstream.Reply, header http.Header) *Response {
 	header["Content-Type"] = []string{eventStream}
 	if c.claim != nil {
 		s.header = header
 	}
 	readOn := c.readOnLimit(reply.Drain) // before the request is dropped
-	s.begin(reply.Accepted.(*events), maxOutput)
+	s.begin(reply.Accepted.(*events))
 	s.follow(readOn)
 	reply.Header = nil
 	return c.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped})
@@ -464,20 +500,25 @@ func (c *call) respondStream(s *Stream, reply *upstream.Reply, header http.Heade
 
 // respondWhole settles an answer that does not stream, and responds with it.
 func (c *call) respondWhole(reply *upstream.Reply, header http.Header) (*Response, error) {
-	c.answer = reply.Accepted.(*operation.Answer)
+	answer := reply.Accepted.(*operation.Answer)
 	if edit := c.state.editor(); edit != nil {
-		c.answer.Body = edit(c.answer.Body, true)
+		answer.Body = edit(answer.Body, true)
 	}
 	values := []string{"application/json", ""} // of two headers, in one allocation
 	header["Content-Type"] = values[:1:1]
-	if err := c.settle(c.answer.Usage, billing.ReasonComplete, c.answerRecord(header, c.answer.Body)); err != nil {
+	end := money.Outcome{Answer: c.answerRecord(header, answer.Body), Said: answer.Said, Whole: new(billing.Attempt)}
+	if n := len(c.entry.attempts); n > 0 {
+		last := &c.entry.attempts[n-1]
+		end.Whole.Model, end.Whole.StartedAt, end.Whole.Duration = last.Model, last.Started, last.Duration
+	}
+	if err := c.capture(answer.Usage, billing.ReasonComplete, end); err != nil {
 		return nil, err
 	}
 	if c.hold.Price != nil {
 		values[1] = c.entry.charge
 		header[chargeHeader] = values[1:]
 	}
-	return c.respond(Response{Header: header, Body: c.answer.Body, Dropped: reply.Dropped}), nil
+	return c.respond(Response{Header: header, Body: answer.Body, Dropped: reply.Dropped}), nil
 }
 
 const (
@@ -509,13 +550,14 @@ func (c *call) respond(r Response) *Response {
 const estimatedHeader = "X-Gateway-Estimated"
 
 // count answers with the upstream's count of tokens, or with an estimate where no
-// upstream counts. It costs nothing and is not settled, so that close frees its
-// idempotency key and no answer is kept.
+// upstream counts. It costs nothing, so its idempotency key is free again at
+// the end and no answer is kept.
 func (c *call) count() (*Response, error) {
 	if c.claim != nil {
 		if err := c.claim.Take(c.ctx); err != nil {
 			return nil, err
 		}
+		defer c.claim.Free(c.ctx)
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
 	c.model.announce(header)
@@ -525,7 +567,7 @@ func (c *call) count() (*Response, error) {
 			return c.respond(Response{Header: header, Body: reply.Accepted.(*operation.Answer).Body}), nil
 		}
 		if !estimateInstead(err) {
-			return nil, c.settleFailed(err)
+			return nil, c.fail(err)
 		}
 	}
 	header.Set(estimatedHeader, "true")
@@ -543,11 +585,11 @@ func estimateInstead(err error) bool {
 	}
 }
 
-// settleFailed settles a call that has no answer, and returns the client's error. It costs
+// fail settles a call that has no answer, and returns the client's error. It costs
 // nothing, unless the caller's own part of it was refused: then the parts that were answered
 // are charged, or others could be had for nothing. Its key is kept without an answer, so that
 // a duplicate is not charged.
-func (c *call) settleFailed(err error) error {
+func (c *call) fail(err error) error {
 	reason, clientErr := c.endReason(err)
 	var used billing.Usage
 	if callersOwn(err) {
@@ -555,7 +597,7 @@ func (c *call) settleFailed(err error) error {
 			c.channel = c.lastChannel()
 		}
 	}
-	_ = c.settle(used, reason, nil) // logged and queued there; the client gets why the call failed
+	_ = c.capture(used, reason, money.Outcome{}) // retried if it fails; the client gets why the call failed
 	return clientErr
 }
 
@@ -601,16 +643,53 @@ func failureOf(err error) (f *upstream.Failure) {
 	return f
 }
 
+// recordAttempts records the attempts of one call to the router, made for r: the request
+// or a part of it. The failed ones are kept with the receipt, together with what their
+// vendors may bill: the operator bears that. A channel that could not say the request has
+// failed at nothing.
+func (c *call) recordAttempts(r operation.Request, reply *upstream.Reply) {
+	if reply == nil { // a panic
+		return
+	}
+	if c.entry.attempts == nil {
+		c.entry.attempts = reply.Attempts
+	} else {
+		c.entry.attempts = append(c.entry.attempts, reply.Attempts...)
+	}
+	for _, a := range reply.Attempts {
+		if a.Err == nil {
+			continue
+		}
+		if f := failureOf(a.Err); f != nil && f.Unasked { // it was passed over
+			continue
+		}
+		t := billing.Attempt{
+			Channel: a.Channel, Model: a.Model, StartedAt: a.Started, Duration: a.Duration,
+			Code: string(safetext.Code(fault.From(a.Err).Code)), Status: a.Status, Billable: a.Sent && !a.Refused && a.Status < 400,
+		}
+		if t.Billable {
+			t.Used = r.Ordered(&c.model.facts, c.hold.Price)
+		}
+		c.failed = append(c.failed, t)
+	}
+}
+
+// lastChannel is the channel that was asked last; empty if none was.
+func (c *call) lastChannel() string {
+	if n := len(c.entry.attempts); n > 0 {
+		return c.entry.attempts[n-1].Channel
+	}
+	return ""
+}
+
 // close gives back whatever the call still has; a hold that nothing has settled is
 // released without a charge. At last the gateway forgets the call: once it has none,
 // a shutdown is complete. Later calls do nothing.
 func (c *call) close() {
-	_ = c.settle(billing.Usage{}, billing.ReasonInternal, nil) // does nothing if the call was settled
-	c.releaseLease()
-	if c.claim != nil { // no hold has made it, so no settlement has ended it
-		c.claim.Free(c.ctx)
-		c.claim = nil
+	if c.hold.Open() {
+		_ = c.capture(billing.Usage{}, billing.ReasonInternal, money.Outcome{}) // retried if it fails
 	}
+	c.releaseLease()
 	if c.unfollow != nil {
 		c.unfollow()
 	}
@@ -648,5 +727,5 @@ func (c *call) releaseLease() {
 		}
 	}()
 	defer fault.Recover(&err)
-	lease.Release(c.used)
+	lease.Release(c.hold.Tokens())
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/money"
 )
 
 // delivery is an answer that reaches the client piece by piece: the state machine of
@@ -91,18 +92,18 @@ func (d *delivery) fail(err error) error {
 		reason = billing.ReasonInternal
 	}
 	kept := d.pieces.breakOff(err)
-	err = d.settle(d.pieces.used(err), reason, kept, err)
+	err = d.end(d.pieces.used(err), reason, kept, err)
 	d.c.close()
 	return err
 }
 
-// settle settles the call and ends the answer; err is why it ends badly. kept is what
+// end settles the call and ends the answer; err is why it ends badly. kept is what
 // a duplicate gets. mu is held.
-func (d *delivery) settle(used billing.Usage, reason string, kept *idempotency.Record, err error) error {
+func (d *delivery) end(used billing.Usage, reason string, kept *idempotency.Record, err error) error {
 	if d.gone {
 		d.c.entry.clientGone = true
 	}
-	if failed := d.c.settle(used, reason, kept); failed != nil {
+	if failed := d.c.capture(used, reason, money.Outcome{Answer: kept}); failed != nil {
 		err = failed
 		d.pieces.withhold(err)
 	}

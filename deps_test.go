@@ -43,6 +43,7 @@ var forbidden = []forbidding{
 	{"upstream/discovery", []string{module + "/auth", module + "/billing", module + "/chat", module + "/server", module + "/upstream/openai", module + "/upstream/sim"}, "what keeps lists knows no capability, no money and no vendor", false},
 	{"internal/admission", []string{module + "/upstream", module + "/billing", module + "/internal/session", "net/http"}, "what is taken on depends on who calls and how much there is, and on no request", false},
 	{"internal/outage", []string{module + "/auth", module + "/billing", module + "/upstream", "net/http"}, "the error of a store is the same for everything that is stored", false},
+	{"internal/money", []string{module + "/auth", module + "/internal/operation/conversation", module + "/internal/admission", module + "/internal/session", module + "/store", module + "/upstream/router"}, "what is held and settled depends on counts and prices, and on no endpoint", false},
 	{"internal/replay", []string{module + "/upstream", module + "/internal/admission", module + "/internal/session", module + "/store"}, "a repeated request is known by its key and its content, whatever it asks for", false},
 	{"internal/session", []string{module + "/upstream", module + "/auth", module + "/billing", module + "/internal/operation/conversation"}, "which conversation a request belongs to is read from its bytes", false},
 	{"upstream/internal/rendezvous", []string{module, "net/http", "math/rand", "hash/maphash"}, "what is chosen is the same in every process", true},

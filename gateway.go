@@ -36,8 +36,8 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/admission"
+	"github.com/tollhouse-ai/gateway/internal/money"
 	"github.com/tollhouse-ai/gateway/internal/replay"
-	"github.com/tollhouse-ai/gateway/internal/retryqueue"
 	"github.com/tollhouse-ai/gateway/internal/seal"
 	"github.com/tollhouse-ai/gateway/internal/session"
 	"github.com/tollhouse-ai/gateway/internal/sse"
@@ -56,7 +56,7 @@ type Gateway struct {
 	catalog   atomic.Pointer[catalog]
 	calls     calls
 	admission *admission.Admission
-	unsettled *retryqueue.Queue[pendingSettlement]
+	money     *money.Money
 	videos    *videos
 	trail     *via.Trail         // of a request that begins here
 	deliverer *webhook.Deliverer // of webhooks; nil where the store keeps none
@@ -108,7 +108,7 @@ func New(o Options) (*Gateway, error) {
 		return nil, errors.New("gateway: Options.Idempotency claims keys only with holds of its own, so that it has to be Options.Meter too")
 	}
 	g.replay = replay.New(answers)
-	g.unsettled = newSettlementQueue(g.retrySettlement)
+	g.money = money.New(money.Options{Meter: o.Meter, Timeout: o.SettleTimeout, Logger: o.Logger, Report: g.emitCapture})
 	g.videos = newVideos(g)
 	g.trail = via.New(g.videos.owner)
 	g.deliverer = newDeliverer(g)
@@ -135,10 +135,7 @@ func (g *Gateway) Reload(o Options) error {
 // once more. It returns nil.
 func (g *Gateway) Run(ctx context.Context) error {
 	var running sync.WaitGroup
-	running.Go(func() {
-		g.unsettled.Run(ctx)
-		g.unsettled.Drain(ctx, g.options.SettleTimeout)
-	})
+	running.Go(func() { g.money.Run(ctx) })
 	running.Go(func() { g.videos.run(ctx) })
 	if g.deliverer != nil {
 		running.Go(func() { g.deliverer.Run(ctx) })
@@ -167,7 +164,7 @@ func (g *Gateway) Close() error {
 
 // Unsettled is the number of captures, and of steps of videos, that wait to be
 // retried.
-func (g *Gateway) Unsettled() int { return g.unsettled.Len() + g.videos.pendingCount() }
+func (g *Gateway) Unsettled() int { return g.money.Late() + g.videos.pendingCount() }
 
 // ShuttingDown reports whether the gateway refuses new calls.
 func (g *Gateway) ShuttingDown() bool { return g.calls.closed() }
@@ -211,7 +208,7 @@ type Backlog struct {
 // Backlog is what is open now. It is safe for concurrent use.
 func (g *Gateway) Backlog() Backlog {
 	return Backlog{
-		Streams: g.calls.open(), Captures: g.unsettled.Len(), Steps: g.videos.pendingCount(), Tasks: g.videos.poller.Watched(), Waiters: int(g.videos.waiting.Used()),
+		Streams: g.calls.open(), Captures: g.money.Late(), Steps: g.videos.pendingCount(), Tasks: g.videos.poller.Watched(), Waiters: int(g.videos.waiting.Used()),
 	}
 }
 

@@ -258,41 +258,6 @@ func TestAKeyedCountIsClaimedWhileItRuns(t *testing.T) {
 	}
 }
 
-// refusingMeter refuses every settlement, as one with a bug, and releases the hold.
-type refusingMeter struct{ billing.Meter }
-
-func (m refusingMeter) Settle(ctx context.Context, h billing.Hold, _ billing.Usage, with ...billing.Record) (billing.Receipt, error) {
-	_, _ = m.Meter.Settle(ctx, h, billing.Usage{}, with...)
-	return billing.Receipt{}, fault.New(fault.InternalError, "no")
-}
-
-// A charge may have been made although its settlement was given up: a duplicate would
-// be charged once more.
-func TestTheKeyOfASettlementThatIsGivenUpIsFreeIfItChargedNothing(t *testing.T) {
-	for name, row := range map[string]struct {
-		err   error // the upstream's
-		calls int
-	}{"a charge": {nil, 1}, "no charge": {fault.New(fault.BadGateway, "down"), 2}} {
-		synctest.Test(t, func(t *testing.T) {
-			up := &scriptedUpstream{text: chatAnswer(reported), err: row.err}
-			h := newTestGateway(t, up, "1.00", func(o *gateway.Options) { o.Meter = refusingMeter{o.Meter} })
-			stop := h.run(t)
-			if _, err := h.ask(t.Context(), askChat, "k"); err == nil {
-				t.Error("the answer was not withheld")
-			}
-			time.Sleep(5 * time.Minute)
-			if left := h.Backlog().Captures; left != 0 {
-				t.Errorf("%s: %d settlements wait", name, left)
-			}
-			_, err := h.ask(t.Context(), askChat, "k")
-			if up.count() != row.calls || fault.Is(err, fault.IdempotencyConflict) != (row.calls == 1) {
-				t.Errorf("%s: %d calls, then %v", name, up.count(), err)
-			}
-			stop()
-		})
-	}
-}
-
 // keepingMeter is a meter that keeps answers.
 type keepingMeter struct {
 	billing.Meter

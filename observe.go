@@ -11,6 +11,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/money"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -190,15 +191,13 @@ const (
 	CaptureLost    = "lost"
 )
 
-// emitCapture reports what became of a settlement that was not durable when its
-// call ended. tries counts the attempts with the one at the call's end; r is nil
-// where there is no receipt.
-func (g *Gateway) emitCapture(ctx context.Context, p pendingSettlement, state string, tries int, r *billing.Receipt, err error) {
-	e := CaptureRetried{RequestID: p.hold.ID, Account: p.hold.Account, State: state, Tries: tries}
-	if err != nil {
-		e.Code = fault.From(err).Code
+// emitCapture reports a step of a settlement that was not durable when its call ended.
+func (g *Gateway) emitCapture(ctx context.Context, l money.Late) {
+	e := CaptureRetried{RequestID: l.RequestID, Account: l.Account, State: string(l.State), Tries: l.Tries}
+	if l.Err != nil {
+		e.Code = fault.From(l.Err).Code
 	} else {
-		e.Receipt, e.Listed = r, g.catalog.Load().lists(r.Model)
+		e.Receipt, e.Listed = l.Receipt, g.catalog.Load().lists(l.Receipt.Model)
 	}
 	g.observers.emit(ctx, e)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/money"
 	"github.com/tollhouse-ai/gateway/internal/operation"
 	responsesop "github.com/tollhouse-ai/gateway/internal/operation/responses"
 	"github.com/tollhouse-ai/gateway/internal/outage"
@@ -196,7 +197,8 @@ func (c *call) admitReading(ctx context.Context, r *responsesop.Request, m *Mode
 	if least.IsZero() { // a count, of what a request must pay for
 		least.Input = 1
 	}
-	if err := c.checkAvailable(ctx, c.price, least); err != nil {
+	p := c.principal
+	if err := c.g.money.Check(ctx, money.Payer{Account: p.Account, Key: p.Key, Name: p.Name}, c.price, least); err != nil {
 		c.releaseLease()
 		return nil, err
 	}
@@ -512,8 +514,8 @@ func (s *responseState) prepare(o *rawjson.Object, edited []byte) (err error) {
 		s.row = &row
 		return nil
 	}
-	ctx := newSettleContext(s.call.ctx, g.options.SettleTimeout)
-	defer ctx.end()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.call.ctx), g.options.SettleTimeout)
+	defer cancel()
 	if err := kept.Put(ctx, row); err != nil {
 		return err
 	}
@@ -521,13 +523,13 @@ func (s *responseState) prepare(o *rawjson.Object, edited []byte) (err error) {
 	return nil
 }
 
-// settled is the response that a settlement for a reason stores; nil if it stores none. One
+// settled is the response that a settlement for a reason stores; none if it stores none. One
 // that has ended well is kept, also if its client has not waited for the last event.
-func (s *responseState) settled(reason string) *state.Response {
-	if s == nil || reason != billing.ReasonComplete && reason != billing.ReasonClientGone {
+func (s *responseState) settled(reason string) []billing.Record {
+	if s == nil || s.row == nil || reason != billing.ReasonComplete && reason != billing.ReasonClientGone {
 		return nil
 	}
-	return s.row
+	return []billing.Record{*s.row}
 }
 
 // discard deletes the response that was stored before its settlement, which failed.
@@ -537,8 +539,8 @@ func (s *responseState) discard() {
 	}
 	row, g := s.put, s.call.g
 	s.put = nil
-	ctx := newSettleContext(s.call.ctx, g.options.SettleTimeout)
-	defer ctx.end()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.call.ctx), g.options.SettleTimeout)
+	defer cancel()
 	err := func() (err error) {
 		defer fault.Recover(&err)
 		_, err = g.options.Responses.Store.Delete(ctx, row.Account, row.ID)

@@ -512,6 +512,14 @@ type settledWith struct{ state.Store }
 
 func (settledWith) KeptBy(any) bool { return true }
 
+// refusingMeter refuses every settlement, as one with a bug, and releases the hold.
+type refusingMeter struct{ billing.Meter }
+
+func (m refusingMeter) Settle(ctx context.Context, h billing.Hold, _ billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+	_, _ = m.Meter.Settle(ctx, h, billing.Usage{}, with...)
+	return billing.Receipt{}, fault.New(fault.InternalError, "no")
+}
+
 // responseMeter stores the responses among the records of settlements, unless it refuses.
 type responseMeter struct {
 	billing.Meter

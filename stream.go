@@ -29,16 +29,8 @@ type Stream struct {
 	beforeLast int    // how much of out comes before the last event of a stream that ends
 	untaken    bool   // it ended between two calls of Next, which gives out then
 
-	lost        error         // another process has ended the hold; nil if none did
 	readOn      time.Duration // how long it is read on after its client disconnected; 0 for not at all
 	readOnTimer *time.Timer   // ends that; nil before it
-
-	coveredTokens int64     // output tokens that the hold covers; 0 means all
-	extension     int64     // output tokens of the next extension of the hold
-	holdExhausted bool      // the last extension was refused
-	saved         int64     // output tokens at the last checkpoint
-	savedAt       time.Time // when that was; at first, when the stream began
-	meterRetryAt  int64     // output tokens until which a meter that failed is not asked
 }
 
 // batch is how many bytes of ready events Next gathers before it returns.
@@ -46,11 +38,12 @@ const batch = 32 << 10
 
 // newStream prepares the stream before the upstream is asked, so that a client
 // gets something while it waits.
-func newStream(c *call) *Stream {
+func newStream(c *call, maxOutput int64) *Stream {
 	now := c.g.options.Now()
+	c.hold.Stream(maxOutput, now)
 	o := c.answerOptions()
 	o.Created, o.Heartbeat, o.Edit = now.Unix(), c.g.options.Heartbeat, c.state.editor()
-	s := &Stream{delivery: delivery{c: c}, tap: c.info.Stream.NewTap(o), lastSent: now, savedAt: now, extension: c.model.HoldTokens}
+	s := &Stream{delivery: delivery{c: c}, tap: c.info.Stream.NewTap(o), lastSent: now}
 	s.pieces, c.tap = s, s.tap
 	if c.heartbeat != nil && c.g.options.Heartbeat > 0 {
 		s.mu.Lock() // the timer's goroutine reads it
@@ -60,15 +53,13 @@ func newStream(c *call) *Stream {
 	return s
 }
 
-// begin watches over the call, and notes how much output the hold covers, if
-// that is less than the upstream may produce.
-func (s *Stream) begin(accepted *events, maxOutput int64) {
+// begin watches over the call.
+func (s *Stream) begin(accepted *events) {
 	s.mu.Lock() // what it watches over may end at once
+	defer s.mu.Unlock()
 	s.events, s.c.body = accepted, accepted
 	s.dropRequest()
 	s.watch()
-	s.mu.Unlock()
-	s.coveredTokens = s.c.quote.Covered(&s.c.hold, maxOutput)
 }
 
 // dropRequest releases the request, which is not sent again: a stream may live
@@ -209,6 +200,10 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 		s.lastSent = s.c.g.options.Now()
 		s.c.markFirstByte(s.lastSent)
 	}
+	paid, lost := true, error(nil)
+	if err == nil && !done {
+		paid, lost = s.c.hold.Covers(s.c.ctx, s.tap, s.lastSent)
+	}
 	switch {
 	case errors.Is(err, io.EOF):
 		_ = s.fail(upstream.BadAnswer("The upstream's stream ended before it was complete.", err))
@@ -216,11 +211,11 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 		_ = s.fail(s.events.key.Masked(err))
 	case done:
 		s.finish(billing.ReasonComplete)
-	case !s.extendHold() && s.lost == nil:
+	case lost != nil:
+		_ = s.fail(lost)
+	case !paid:
 		s.out = s.tap.CutShort(s.out)
 		s.finish(billing.ReasonBalanceEnded)
-	case s.lost != nil:
-		_ = s.fail(s.lost)
 	case s.gone: // it is read on without its client
 		s.copyOut()
 		s.out, s.copiedOut = s.out[:0], 0
@@ -241,7 +236,7 @@ func (s *Stream) finish(reason string) {
 	s.beforeLast = len(s.out)
 	s.out = append(s.out, s.tap.Terminator()...)
 	s.stop()
-	_ = s.settle(s.tap.Usage(), reason, s.keptAnswer(), err)
+	_ = s.end(s.tap.Usage(), reason, s.keptAnswer(), err)
 	if reason != billing.ReasonComplete || s.events.reader.Ended() { // most transfers end with the terminator
 		s.c.close()
 		return

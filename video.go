@@ -158,10 +158,9 @@ func (c *call) submit(v *videoop.Request) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.with = []billing.Record{video.Drop{ID: task.ID}} // whatever ends the hold here, but an upstream that took it
 	reply, err := c.send(v.Outgoing(0))
 	if err != nil && videoop.NotTaken(err) {
-		err = c.settleFailed(err)
+		err = c.fail(err)
 		c.g.videos.drop(c.ctx, task.ID)
 		return nil, err
 	}
@@ -172,11 +171,11 @@ func (c *call) submit(v *videoop.Request) (*Response, error) {
 		c.model.announce(header)
 	}
 	header["Content-Type"] = []string{"application/json"}
-	c.held, c.channel = false, event.Channel // from now on the hold is the task's
+	c.hold.Leave() // it is the task's from now on
+	c.channel = event.Channel
 	step := videoop.Apply(task, event, c.g.videos.clock.Last()).Task
 	record := videoop.Record(&step)
 	kept := c.answerRecord(header, record)
-	c.claim = nil // what is kept ends the claim, now or when the store is back: a duplicate must not make a second job
 	durable := c.g.videos.persist(c.ctx, pendingWrite{video.Step{Task: step}, kept})
 	switch {
 	case err != nil:
@@ -243,14 +242,14 @@ func (c *call) createTask(v *videoop.Request) (_ *video.Task, err error) {
 		Window: max(c.g.options.Video.DuplicateWindow, 0), Retried: c.idempotencyKey != "",
 	}
 	videos.remember(c.price)
-	wanted := c.holdRequest()
-	wanted.Until = c.g.options.Now().Add(videoop.End(&t).Sub(now) + holdMargin) // which is by this process's clock
+	o := c.order()
+	o.Wanted.Until = c.g.options.Now().Add(videoop.End(&t).Sub(now) + holdMargin) // which is by this process's clock
 	if videos.transactional {
-		wanted.With = []billing.Record{n}
+		o.Wanted.With, o.AtEnd = []billing.Record{n}, []billing.Record{video.Drop{ID: t.ID}}
 	} else if err := videos.store.Add(c.ctx, n); err != nil { // its refusals come before that of the balance
 		return nil, outage.Error(err)
 	}
-	if err := c.reserve(wanted); err != nil {
+	if err := c.reserve(o); err != nil {
 		videos.drop(c.ctx, t.ID)
 		return nil, err
 	}
@@ -262,8 +261,8 @@ func (v *videos) drop(ctx context.Context, id string) {
 	if v.transactional {
 		return
 	}
-	limit := newSettleContext(ctx, v.g.options.SettleTimeout)
-	defer limit.end()
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.g.options.SettleTimeout)
+	defer cancel()
 	if err := v.store.Drop(limit, id); err != nil {
 		v.g.options.Logger.Error("deleting rejected video task failed", "task", id, "error", err)
 	}
@@ -272,8 +271,8 @@ func (v *videos) drop(ctx context.Context, id string) {
 // persist makes the step of a submission durable. If the store does not answer, it
 // returns false, and Run writes the step again.
 func (v *videos) persist(ctx context.Context, w pendingWrite) bool {
-	limit := newSettleContext(ctx, v.g.options.SettleTimeout)
-	defer limit.end()
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.g.options.SettleTimeout)
+	defer cancel()
 	t := &w.step.Task
 	err := v.write(limit, w)
 	if err == nil {

@@ -239,10 +239,10 @@ func TestTheWayOfARequestGetsNoLonger(t *testing.T) {
 		scenario        string
 		whole, pipeline way
 	}{
-		{"chat", way{1323, 458, 377, 39}, way{543, 375, 197, 35}},
-		{"stream", way{3244, 566, 720, 71}, way{937, 472, 331, 69}},
-		{"video", way{2838, 481, 569, 63}, way{839, 416, 304, 58}},
-		{"embeddings", way{1014, 418, 290, 40}, way{510, 345, 177, 36}},
+		{"chat", way{1320, 459, 383, 37}, way{540, 376, 203, 33}},
+		{"stream", way{3242, 567, 732, 65}, way{935, 473, 343, 63}},
+		{"video", way{2838, 481, 576, 63}, way{839, 416, 310, 58}},
+		{"embeddings", way{1011, 419, 296, 38}, way{507, 346, 183, 34}},
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {

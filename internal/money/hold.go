@@ -7,6 +7,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/replay"
 	"github.com/tollhouse-ai/gateway/internal/safetext"
 )
@@ -18,7 +19,7 @@ type Hold struct {
 	billing.Hold // as it was made
 
 	money    *Money // nil if nothing is held
-	limits   Limits
+	quote    *operation.Quote
 	claim    *replay.Claim
 	atEnd    []billing.Record
 	holding  timeoutContext
@@ -53,9 +54,11 @@ const (
 	checkpointInterval = 2 * time.Second
 )
 
-// Stream says that the request's answer is a stream, which begins now. The hold pays for
-// covered output tokens; 0 means for all that can come.
-func (h *Hold) Stream(covered int64, now time.Time) { h.covered, h.savedAt = covered, now }
+// Stream says that the request's answer is a stream, which begins now and whose vendor was
+// limited to maxOutput tokens of each candidate; 0 for the caller's own limit.
+func (h *Hold) Stream(maxOutput int64, now time.Time) {
+	h.covered, h.savedAt = h.quote.Covered(&h.Hold, maxOutput), now
+}
 
 // Covers keeps the hold ahead of a running stream, and reports whether it still pays for what
 // was delivered. It extends the hold by steps, at the end by what the account has left.
@@ -132,5 +135,5 @@ func (h *Hold) checkpoint(ctx context.Context, c Counter, now time.Time, more bi
 	h.saved, h.savedAt = c.Output(), now.Add(-time.Duration(now.UnixNano())%checkpointInterval)
 	timed := &timeoutContext{Context: context.WithoutCancel(ctx), timeout: meterTimeout}
 	defer timed.end()
-	return h.money.options.Meter.Extend(timed, h.Hold, h.limits.clamp(c.Usage(), c.Said()), more)
+	return h.money.options.Meter.Extend(timed, h.Hold, h.quote.Clamp(c.Usage(), c.Said()), more)
 }

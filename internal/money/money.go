@@ -13,6 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/ledger"
+	"github.com/tollhouse-ai/gateway/internal/operation"
 	"github.com/tollhouse-ai/gateway/internal/outage"
 	"github.com/tollhouse-ai/gateway/internal/replay"
 	"github.com/tollhouse-ai/gateway/internal/retryqueue"
@@ -79,21 +80,12 @@ type Order struct {
 	Payer Payer
 	// Wanted is how much is held and for what; Account and Key are the payer's.
 	Wanted billing.HoldRequest
-	Limits Limits
+	Quote  *operation.Quote
 	Claim  *replay.Claim // to the request's idempotency key, which the hold makes; nil for none
 	// Step is how many output tokens a stream extends its hold by at a time.
 	Step int64
 	// AtEnd are records that become durable with the settlement, whatever it charges.
 	AtEnd []billing.Record
-}
-
-// Limits are the highest counts that a vendor can report and be believed. A higher one is
-// replaced by that of Most, or by what was delivered if that is more.
-type Limits struct {
-	Input, Output, Images, SearchUnits int64
-	Most                               billing.Usage
-	// Requests is what a request that consumed anything counts as, beside the vendor's counts.
-	Requests int64
 }
 
 // Hold holds money for a request, and claims its idempotency key; h must be zero. The error
@@ -122,7 +114,7 @@ func (m *Money) Hold(ctx context.Context, o Order, h *Hold) (err error) {
 	if err != nil {
 		return o.Payer.failed(ctx, err)
 	}
-	h.Hold, h.money, h.limits, h.claim, h.step, h.atEnd = held, m, o.Limits, o.Claim, o.Step, o.AtEnd
+	h.Hold, h.money, h.quote, h.claim, h.step, h.atEnd = held, m, o.Quote, o.Claim, o.Step, o.AtEnd
 	return nil
 }
 

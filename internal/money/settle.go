@@ -41,7 +41,7 @@ func (h *Hold) Capture(ctx context.Context, u billing.Usage, o Outcome, with ...
 		return nil, nil
 	}
 	h.ended = true
-	h.used = h.limits.clamp(u, o.Said)
+	h.used = h.quote.Clamp(u, o.Said)
 	if o.Answer == nil && h.claim != nil {
 		o.Answer = h.claim.Answer(nil, nil, 0)
 	}
@@ -117,38 +117,6 @@ func takenOver(err error) error {
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
 		Message: "Another server of the gateway took this one for dead and ended the charge of this request, so the answer is withheld. Send the request again.",
 	}
-}
-
-// clamp returns u with each count that is above its limit replaced. Each count is checked on
-// its own: an implausible one does not reduce the others. said is the output that was
-// delivered, by its text.
-func (l *Limits) clamp(u billing.Usage, said int64) billing.Usage {
-	if l.Requests > 0 && (u.Zero || !u.IsZero()) {
-		u.Requests = l.Requests
-	}
-	if u.Output+u.ImageOutput > l.Output {
-		u.Anomaly = true
-		u.Output = min(u.Output, max(l.Most.Output, said))
-		u.Reasoning = min(u.Reasoning, u.Output)
-		u.ImageOutput = min(u.ImageOutput, l.Most.ImageOutput)
-	}
-	if u.Input+u.CachedInput+u.CacheWrite+u.ImageInput > l.Input {
-		u.Anomaly = true
-		held := l.Most.Input + l.Most.CacheWrite
-		u.CachedInput = min(u.CachedInput, held)
-		u.CacheWrite = min(u.CacheWrite, held-u.CachedInput)
-		u.Input = min(u.Input, held-u.CachedInput-u.CacheWrite)
-		u.ImageInput = min(u.ImageInput, l.Most.ImageInput)
-	}
-	if u.Images > l.Images {
-		u.Anomaly = true
-		u.Images = min(u.Images, l.Most.Images)
-	}
-	if u.SearchUnits > l.SearchUnits {
-		u.Anomaly = true
-		u.SearchUnits = min(u.SearchUnits, l.Most.SearchUnits)
-	}
-	return u
 }
 
 // A State is what became of a late settlement.

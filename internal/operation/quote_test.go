@@ -37,3 +37,36 @@ func TestAmountsOfTheExample(t *testing.T) {
 		})
 	}
 }
+
+func TestACountThatNoVendorCanHaveHadIsReplacedAlone(t *testing.T) {
+	q := Exactly(
+		billing.Usage{Input: 40, CacheWrite: 10, ImageInput: 5, Output: 100, ImageOutput: 20, Images: 1, SearchUnits: 2},
+		Plausible{Input: 1_000, Output: 1_000, Images: 2, SearchUnits: 3})
+	tests := []struct {
+		name     string
+		requests int64
+		said     int64
+		in, want billing.Usage
+	}{
+		{name: "plausible", in: billing.Usage{Input: 1_000, Output: 1_000, Images: 2, SearchUnits: 3}, want: billing.Usage{Input: 1_000, Output: 1_000, Images: 2, SearchUnits: 3}},
+		{name: "output", in: billing.Usage{Input: 9, Output: 1_001, Reasoning: 500}, want: billing.Usage{Input: 9, Output: 100, Reasoning: 100, Anomaly: true}},
+		{name: "output by its text", said: 700, in: billing.Usage{Output: 1_001}, want: billing.Usage{Output: 700, Anomaly: true}},
+		{name: "images of an answer", in: billing.Usage{Output: 10, ImageOutput: 999}, want: billing.Usage{Output: 10, ImageOutput: 20, Anomaly: true}},
+		{name: "input", in: billing.Usage{Input: 900, CachedInput: 30, CacheWrite: 90, ImageInput: 9}, want: billing.Usage{Input: 0, CachedInput: 30, CacheWrite: 20, ImageInput: 5, Anomaly: true}},
+		{name: "images", in: billing.Usage{Images: 3}, want: billing.Usage{Images: 1, Anomaly: true}},
+		{name: "search units", in: billing.Usage{SearchUnits: 4}, want: billing.Usage{SearchUnits: 2, Anomaly: true}},
+		{name: "the request itself", requests: 1, in: billing.Usage{Output: 1}, want: billing.Usage{Output: 1, Requests: 1}},
+		{name: "nothing consumed", requests: 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			q := q
+			if tt.requests > 0 {
+				q.conversation = conversation{Tokens: Tokens{Requests: tt.requests}, facts: new(Facts)}
+			}
+			if got := q.Clamp(tt.in, tt.said); got != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
