@@ -37,12 +37,14 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/admission"
 	"github.com/tollhouse-ai/gateway/internal/money"
+	"github.com/tollhouse-ai/gateway/internal/quota"
 	"github.com/tollhouse-ai/gateway/internal/replay"
 	"github.com/tollhouse-ai/gateway/internal/seal"
 	"github.com/tollhouse-ai/gateway/internal/session"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/internal/translate"
 	"github.com/tollhouse-ai/gateway/internal/via"
+	"github.com/tollhouse-ai/gateway/internal/videotask"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -57,7 +59,8 @@ type Gateway struct {
 	calls     calls
 	admission *admission.Admission
 	money     *money.Money
-	videos    *videos
+	tasks     *videotask.Tasks
+	waiting   quota.Count        // callers who wait for the end of a video
 	trail     *via.Trail         // of a request that begins here
 	deliverer *webhook.Deliverer // of webhooks; nil where the store keeps none
 
@@ -109,9 +112,10 @@ func New(o Options) (*Gateway, error) {
 	}
 	g.replay = replay.New(answers)
 	g.money = money.New(money.Options{Meter: o.Meter, Timeout: o.SettleTimeout, Logger: o.Logger, Report: g.emitCapture})
-	g.videos = newVideos(g)
-	g.trail = via.New(g.videos.owner)
-	g.deliverer = newDeliverer(g)
+	node := o.NewID("node_")
+	g.tasks = newTasks(g, node)
+	g.trail = via.New(node)
+	g.deliverer = newDeliverer(g, node)
 	g.catalog.Store(c)
 	return g, nil
 }
@@ -136,7 +140,7 @@ func (g *Gateway) Reload(o Options) error {
 func (g *Gateway) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { g.money.Run(ctx) })
-	running.Go(func() { g.videos.run(ctx) })
+	running.Go(func() { g.pollVideos(ctx) })
 	if g.deliverer != nil {
 		running.Go(func() { g.deliverer.Run(ctx) })
 	}
@@ -164,7 +168,7 @@ func (g *Gateway) Close() error {
 
 // Unsettled is the number of captures, and of steps of videos, that wait to be
 // retried.
-func (g *Gateway) Unsettled() int { return g.money.Late() + g.videos.pendingCount() }
+func (g *Gateway) Unsettled() int { return g.money.Late() + g.tasks.Pending() }
 
 // ShuttingDown reports whether the gateway refuses new calls.
 func (g *Gateway) ShuttingDown() bool { return g.calls.closed() }
@@ -208,7 +212,7 @@ type Backlog struct {
 // Backlog is what is open now. It is safe for concurrent use.
 func (g *Gateway) Backlog() Backlog {
 	return Backlog{
-		Streams: g.calls.open(), Captures: g.money.Late(), Steps: g.videos.pendingCount(), Tasks: g.videos.poller.Watched(), Waiters: int(g.videos.waiting.Used()),
+		Streams: g.calls.open(), Captures: g.money.Late(), Steps: g.tasks.Pending(), Tasks: g.tasks.Watched(), Waiters: int(g.waiting.Used()),
 	}
 }
 

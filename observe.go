@@ -210,14 +210,6 @@ func (g *Gateway) emitDeliveryTried(ctx context.Context, t webhook.Attempt) {
 	})
 }
 
-// emitTaskMoved reports a task's step.
-func (v *videos) emitTaskMoved(ctx context.Context, from video.State, t *video.Task, r *billing.Receipt, late bool) {
-	v.g.observers.emit(ctx, TaskMoved{
-		Task: t.ID, RequestID: t.RequestID, Account: t.Account, Key: t.Key, Model: t.Model, Channel: t.Channel, Listed: v.g.catalog.Load().lists(t.Model),
-		From: from, To: t.State, At: t.UpdatedAt, Age: t.UpdatedAt.Sub(t.CreatedAt), Receipt: r, Late: late,
-	})
-}
-
 // observers are the Observers of a gateway, in their order. A panic of one is logged,
 // and harms neither the request nor the others.
 type observers struct {

@@ -394,7 +394,7 @@ func (g *Gateway) Video(ctx context.Context, id string) (*video.Response, error)
 	if err != nil {
 		return nil, err
 	}
-	return g.videos.response(ctx, t)
+	return g.videoResponse(ctx, t)
 }
 
 // VideoRecord is the record of [Gateway.Video] as JSON, without what the video cost:
@@ -412,7 +412,7 @@ func (g *Gateway) videoTask(ctx context.Context, id string) (*video.Task, error)
 	if err != nil {
 		return nil, err
 	}
-	return g.videos.show(ctx, p.Account, id)
+	return g.showVideo(ctx, p.Account, id)
 }
 
 // WaitVideo yields the record of a task as it is, and again at each change of
@@ -427,12 +427,12 @@ func (g *Gateway) WaitVideo(ctx context.Context, id string) iter.Seq2[*video.Res
 			yield(nil, err)
 			return
 		}
-		for t, err := range g.videos.watch(ctx, p.Account, id) {
+		for t, err := range g.watchVideo(ctx, p.Account, id) {
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			r, err := g.videos.response(ctx, t)
+			r, err := g.videoResponse(ctx, t)
 			if !yield(r, err) || err != nil {
 				return
 			}
@@ -440,14 +440,14 @@ func (g *Gateway) WaitVideo(ctx context.Context, id string) iter.Seq2[*video.Res
 	}
 }
 
-// response is the typed record, with what it cost once that is known.
-func (v *videos) response(ctx context.Context, t *video.Task) (*video.Response, error) {
+// videoResponse is the typed record, with what it cost once that is known.
+func (g *Gateway) videoResponse(ctx context.Context, t *video.Task) (*video.Response, error) {
 	r, err := videoop.Response(t)
 	if err != nil {
 		return r, fault.Wrap(fault.BadGateway, "The upstream's answer is not of the video form. Raw has it.", err)
 	}
 	r.RequestID = t.RequestID
-	if reports, ok := v.g.options.Meter.(billing.Reports); ok && t.State.Terminal() {
+	if reports, ok := g.options.Meter.(billing.Reports); ok && t.State.Terminal() {
 		if receipt, err := reports.Receipt(ctx, t.Account, t.RequestID); err == nil {
 			r.Charge = receipt.Charge
 		}

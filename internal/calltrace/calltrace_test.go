@@ -241,7 +241,7 @@ func TestTheWayOfARequestGetsNoLonger(t *testing.T) {
 	}{
 		{"chat", way{1320, 459, 383, 37}, way{540, 376, 203, 33}},
 		{"stream", way{3242, 567, 732, 65}, way{935, 473, 343, 63}},
-		{"video", way{2838, 481, 576, 63}, way{839, 416, 310, 58}},
+		{"video", way{2838, 483, 574, 56}, way{838, 418, 307, 51}},
 		{"embeddings", way{1011, 419, 296, 38}, way{507, 346, 183, 34}},
 	}
 	root, err := filepath.Abs("../..")

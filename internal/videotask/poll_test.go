@@ -1,16 +1,18 @@
-package videopoll
+package videotask
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/idempotency"
 	videoop "github.com/tollhouse-ai/gateway/internal/operation/video"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -58,10 +60,15 @@ func (s *fakeStore) set(tasks ...*video.Task) {
 	}
 }
 
-func (s *fakeStore) find(_ context.Context, _, id string) (*video.Task, error) {
+func (s *fakeStore) Find(_ context.Context, _, id string) (*video.Task, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tasks[id], nil
+}
+
+func (s *fakeStore) Change(_ context.Context, step video.Step, _ *idempotency.Record) (bool, error) {
+	s.set(&step.Task)
+	return true, nil
 }
 
 // vendor notes who asks after which task.
@@ -71,26 +78,39 @@ type vendor struct {
 	running int
 	most    int
 	slow    time.Duration
-	state   video.State
+	hangs   string // the channel that does not answer
+	answer  string // empty for that of a running task
 	err     error
 }
 
-func (v *vendor) advance(_ context.Context, t *video.Task) (*video.Task, error) {
+// poll makes a poll.
+func (v *vendor) poll(ctx context.Context, p *Poll) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	var answer []byte
+	var err error
+	if p.Begin(ctx) {
+		answer, err = v.ask(ctx, p.Task)
+	}
+	return p.End(ctx, answer, err)
+}
+
+func (v *vendor) ask(ctx context.Context, t *video.Task) ([]byte, error) {
+	if t.Channel == v.hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	v.mu.Lock()
 	v.asked[t.ID]++
 	v.running++
 	v.most = max(v.most, v.running)
-	state, err := v.state, v.err
+	answer, err := cmp.Or(v.answer, `{"status":"running"}`), v.err
 	v.mu.Unlock()
 	time.Sleep(v.slow) // of a bubble
 	v.mu.Lock()
 	v.running--
 	v.mu.Unlock()
-	n := *t
-	if state != "" {
-		n.State = state
-	}
-	return &n, err
+	return []byte(answer), err
 }
 
 func (v *vendor) count(id string) int {
@@ -103,21 +123,37 @@ func task(id, channel string) *video.Task {
 	return &video.Task{ID: id, Account: "acme", Channel: channel, UpstreamID: "up-" + id, State: video.Running, Version: 1, CreatedAt: time.Now()}
 }
 
-// newPoller is a poller, with a store and a vendor behind it.
-func newPoller(tasks ...*video.Task) (*Poller, *fakeStore, *vendor) {
+// newTasks makes tasks with a store and a vendor.
+func newTasks(tasks ...*video.Task) (*Tasks, *fakeStore, *vendor) {
 	s, v := &fakeStore{tasks: map[string]*video.Task{}}, &vendor{asked: map[string]int{}}
 	s.set(tasks...)
 	return New(Options{
-		Store: s, Owner: "node", Poll: 5 * time.Second, Now: time.Now, Clock: videoop.NewClock(nil, time.Now),
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Advance: v.advance, Find: s.find, Failed: func(*video.Task, error) {},
+		Store: s, Meter: billing.Free{}, Owner: "node", Poll: 5 * time.Second, Now: time.Now, Timeout: time.Minute,
+		NewID: func(prefix string) string { return prefix }, Logger: slog.New(slog.DiscardHandler), Moved: func(context.Context, Moved) {},
 	}), s, v
 }
 
-// start runs a poller until the returned function is called.
-func start(p *Poller) (stop func()) {
+// refresh polls a task if that is due, and returns it as it is then.
+func refresh(ctx context.Context, p *Tasks, v *vendor, t *video.Task) (*video.Task, error) {
+	r, own := p.Refresh(t)
+	if r == nil {
+		return t, nil
+	}
+	if own {
+		go func() { _ = v.poll(context.WithoutCancel(ctx), r) }()
+	}
+	return r.Wait(ctx)
+}
+
+// start polls what is due until the returned function is called.
+func start(p *Tasks, v *vendor) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { p.Run(ctx) })
+	running.Go(func() {
+		for r := range p.Due(ctx) {
+			go func() { _ = v.poll(context.WithoutCancel(ctx), r) }()
+		}
+	})
 	return func() {
 		cancel()
 		running.Wait()
@@ -127,30 +163,30 @@ func start(p *Poller) (stop func()) {
 func TestCallersWhoAskAtOnceShareOnePollAndNoneFollowsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := task("a", "ch")
-		p, _, v := newPoller(a)
+		p, _, v := newTasks(a)
 		v.slow = time.Second
-		if p.Due(a) {
+		if r, _ := p.Refresh(a); r != nil {
 			t.Error("a task is due that was made a moment ago")
 		}
 		time.Sleep(6 * time.Second)
 		var asking sync.WaitGroup
 		for range 50 {
 			asking.Go(func() {
-				if fresh, err := p.Refresh(t.Context(), a); err != nil || fresh == a {
+				if fresh, err := refresh(t.Context(), p, v, a); err != nil || fresh == a {
 					t.Error(fresh, err)
 				}
 			})
 		}
 		left, leave := context.WithCancel(t.Context())
 		asking.Go(func() {
-			if _, err := p.Refresh(left, a); err == nil {
+			if _, err := refresh(left, p, v, a); err == nil {
 				t.Error("who left has a result")
 			}
 		})
 		synctest.Wait()
 		leave()
 		asking.Wait()
-		if stored, err := p.Refresh(t.Context(), a); err != nil || stored != a || v.count("a") != 1 || p.Due(a) { // who read it before the poll
+		if stored, err := refresh(t.Context(), p, v, a); err != nil || stored != a || v.count("a") != 1 { // who read it before the poll
 			t.Errorf("%+v, %v, asked %d times", stored, err, v.count("a"))
 		}
 	})
@@ -158,8 +194,8 @@ func TestCallersWhoAskAtOnceShareOnePollAndNoneFollowsIt(t *testing.T) {
 
 func TestRunPollsWhatItLeasedUntilItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, s, v := newPoller(task("a", "ch"))
-		stop := start(p)
+		p, s, v := newTasks(task("a", "ch"))
+		stop := start(p, v)
 		time.Sleep(61 * time.Second)
 		if n := v.count("a"); n < 10 || n > 13 || p.Watched() != 1 {
 			t.Errorf("asked %d times in a minute", n)
@@ -172,7 +208,7 @@ func TestRunPollsWhatItLeasedUntilItEnds(t *testing.T) {
 			t.Errorf("a vendor who is away was asked %d times", n)
 		}
 		v.mu.Lock()
-		v.err, v.state = nil, video.Succeeded
+		v.err, v.answer = nil, `{"status":"succeeded"}`
 		v.mu.Unlock()
 		ended := task("a", "ch")
 		ended.State = video.Succeeded
@@ -186,7 +222,7 @@ func TestRunPollsWhatItLeasedUntilItEnds(t *testing.T) {
 		if stop(); len(p.tasks) == 0 {
 			t.Error("it forgot when it asked last")
 		}
-		p.Submitted(task("b", "ch"))
+		p.hand(task("b", "ch"))
 		if len(p.tasks) != 1 || p.tasks["b"] == nil {
 			t.Errorf("%d tasks are remembered after an hour", len(p.tasks))
 		}
@@ -195,8 +231,8 @@ func TestRunPollsWhatItLeasedUntilItEnds(t *testing.T) {
 
 func TestATaskGoesToItsNewOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, s, v := newPoller(task("a", "ch"))
-		stop := start(p)
+		p, s, v := newTasks(task("a", "ch"))
+		stop := start(p, v)
 		time.Sleep(10 * time.Second)
 		s.mu.Lock()
 		delete(s.tasks, "a") // leased by another
@@ -220,17 +256,17 @@ func TestATaskGoesToItsNewOwner(t *testing.T) {
 
 func TestASubmittedTaskIsPolledThoughAClaimDidNotSeeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, s, v := newPoller()
+		p, s, v := newTasks()
 		s.hold = func() { time.Sleep(2 * time.Second) }
 		early := task("a", "")
 		early.State, early.UpstreamID = video.Submitting, ""
-		p.Submitted(early) // it was claimed before its upstream was known
-		stop := start(p)
+		p.hand(early) // it was claimed before its upstream was known
+		stop := start(p, v)
 		time.Sleep(time.Second)
 		taken := task("a", "ch")
 		taken.Version = 2
 		s.set(taken)
-		p.Submitted(taken)
+		p.hand(taken)
 		time.Sleep(10 * time.Second)
 		if stop(); v.count("a") == 0 {
 			t.Error("nobody asked after the task")
@@ -244,9 +280,9 @@ func TestAChannelThatDoesNotAnswerHoldsUpNoOther(t *testing.T) {
 		for i := range 500 {
 			all = append(all, task(fmt.Sprint("slow", i), "slow"))
 		}
-		p, _, v := newPoller(append(all, task("a", "quick"))...)
+		p, _, v := newTasks(append(all, task("a", "quick"))...)
 		v.slow = time.Minute
-		stop := start(p)
+		stop := start(p, v)
 		time.Sleep(20 * time.Second)
 		if v.count("a") != 1 || v.most != perChannel+1 {
 			t.Errorf("asked %d times after the other, %d at once", v.count("a"), v.most)
@@ -260,9 +296,9 @@ func TestAChannelThatDoesNotAnswerHoldsUpNoOther(t *testing.T) {
 
 func TestWithoutTheTimeOfTheStoreNothingIsPolled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, s, v := newPoller(task("a", "ch"))
-		p.Clock = videoop.NewClock(func(context.Context) (time.Time, error) { return time.Time{}, errors.New("away") }, time.Now)
-		stop := start(p)
+		p, s, v := newTasks(task("a", "ch"))
+		p.clock = videoop.NewClock(func(context.Context) (time.Time, error) { return time.Time{}, errors.New("away") }, time.Now)
+		stop := start(p, v)
 		time.Sleep(time.Minute)
 		if stop(); v.count("a") != 0 || s.claims != 0 {
 			t.Errorf("asked %d times, claimed %d times", v.count("a"), s.claims)
@@ -273,23 +309,16 @@ func TestWithoutTheTimeOfTheStoreNothingIsPolled(t *testing.T) {
 func TestPollsThatCallersBeginTakeNoneOfRunsPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := task("good", "good")
-		p, _, v := newPoller(good)
-		advance := p.Advance
-		p.Advance = func(ctx context.Context, t *video.Task) (*video.Task, error) {
-			if t.Channel == "good" {
-				return advance(ctx, t)
-			}
-			<-ctx.Done() // a vendor that does not answer
-			return nil, ctx.Err()
-		}
-		stop := start(p)
+		p, _, v := newTasks(good)
+		v.hangs = "hung"
+		stop := start(p, v)
 		defer stop()
 		time.Sleep(6 * time.Second)
 		for i := range pollsAtOnce + 50 {
 			go func() {
 				old := task(fmt.Sprint("hung", i), "hung")
 				old.PolledAt = time.Now().Add(-time.Hour)
-				_, _ = p.Refresh(t.Context(), old)
+				_, _ = refresh(t.Context(), p, v, old)
 			}()
 		}
 		synctest.Wait()
@@ -303,10 +332,10 @@ func TestPollsThatCallersBeginTakeNoneOfRunsPlaces(t *testing.T) {
 
 // A submission may wake Run between a round and the polls that it begins.
 func TestATaskThatIsDueIsPolledByOneRound(t *testing.T) {
-	p, _, _ := newPoller()
+	p, _, _ := newTasks()
 	p.setActive(true)
 	for i := range perChannel + 1 {
-		p.Submitted(task(fmt.Sprint("old", i), "ch"))
+		p.hand(task(fmt.Sprint("old", i), "ch"))
 	}
 	later := time.Now().Add(time.Hour)
 	for round, want := range []int{perChannel, 0} {
