@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"iter"
 	"log/slog"
@@ -426,48 +425,6 @@ func TestAnAnswerWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
 			if r, ok := x.Receipt(); !ok || r.Status != billing.Released || r.Reason != billing.ReasonInternal {
 				t.Errorf("receipt %+v", r)
 			}
-		})
-	}
-}
-
-// failingMeter fails or hangs at every extension.
-type failingMeter struct {
-	billing.Meter
-	hang  bool
-	asked atomic.Int64
-}
-
-func (m *failingMeter) Extend(ctx context.Context, _ billing.Hold, _ billing.Usage, _ billing.Money) error {
-	m.asked.Add(1)
-	if m.hang {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	return errors.New("the database is away")
-}
-
-// TestAMeterThatIsAwayEndsNoStream has a model that says more than was held.
-func TestAMeterThatIsAwayEndsNoStream(t *testing.T) {
-	for name, hang := range map[string]bool{"fails": false, "hangs": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				text := strings.Repeat(chunk(`{"content":"abcd"}`), 3_000) + usageChunk(1, 3_000) + "data: [DONE]\n\n"
-				meter := &failingMeter{hang: hang}
-				h := newTestGateway(t, &scriptedUpstream{text: text}, "1.00", func(o *gateway.Options) {
-					meter.Meter, o.Meter = o.Meter, meter
-					o.Models = []gateway.Model{{ID: "m", HoldTokens: 100, MaxOutput: 10_000}}
-				})
-				_, out := h.complete(t, upstream.ChatCompletion, strings.Replace(askChatStream, `"max_tokens":100,`, "", 1))
-				if strings.Contains(out, `"length"`) || !strings.HasSuffix(out, "data: [DONE]\n\n") {
-					t.Errorf("the stream ends with %q", out[len(out)-200:])
-				}
-				if got := h.spent(t); got != micro(3_001) {
-					t.Errorf("spent %s", got)
-				}
-				if n := meter.asked.Load(); n < 1 || n > 5 {
-					t.Errorf("the meter was asked %d times", n)
-				}
-			})
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -305,51 +304,4 @@ func TestAFailedTryIsKeptWithTheReceiptAndItsWasteIsTheOperators(t *testing.T) {
 			}
 		})
 	}
-}
-
-// lockedMeter is a meter in which each try at the end of a hold waits in vain while the row of
-// its account is locked.
-type lockedMeter struct {
-	billing.Meter
-	locked *sync.Map // accounts
-}
-
-func (m lockedMeter) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
-	if _, locked := m.locked.Load(h.Account); locked {
-		<-ctx.Done()
-		return billing.Receipt{}, ctx.Err()
-	}
-	return m.Meter.Settle(ctx, h, u, with...)
-}
-
-// Several wait, so that the next one of the locked account would come before the other's.
-func TestCapturesOfALockedAccountDelayThoseOfNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var locked sync.Map
-		locked.Store("local", true)
-		locked.Store("other", true)
-		h := newTestGateway(t, &scriptedUpstream{text: chatAnswer(reported)}, "1.00", func(o *gateway.Options) {
-			o.Meter = lockedMeter{o.Meter, &locked}
-		})
-		must(t, h.ledger.CreateAccount(t.Context(), "other", billing.One))
-		for i, account := range []string{"local", "local", "local", "other"} {
-			ctx := auth.NewContext(t.Context(), &auth.Principal{Account: account, Key: "k"})
-			if _, err := h.ask(ctx, askChat, fmt.Sprint("key", i)); !fault.Is(err, fault.ServiceUnavailable) {
-				t.Fatal(err)
-			}
-		}
-		locked.Delete("other")
-		stop := h.run(t)
-		synctest.Wait()
-		if b, err := h.ledger.Balance(t.Context(), "other"); err != nil || b.Posted != billing.One-micro(50) || h.Unsettled() != 3 {
-			t.Errorf("at once: %+v, %v, and %d captures wait, want that of the other account made", b, err, h.Unsettled())
-		}
-		locked.Delete("local")
-		time.Sleep(time.Minute) // a try that has begun, and the longest pause
-		synctest.Wait()
-		if got := h.spent(t); got != micro(3*50) || h.Unsettled() != 0 {
-			t.Errorf("when it is unlocked, %s is spent and %d captures wait", got, h.Unsettled())
-		}
-		stop()
-	})
 }

@@ -24,7 +24,7 @@ type meter struct {
 	hangs   bool
 
 	mu       sync.Mutex
-	extend   func(more billing.Money) error // nil means that all is granted
+	extend   func(ctx context.Context, more billing.Money) error // nil means that all is granted
 	extended []billing.Money
 	saved    []billing.Usage
 	settle   error
@@ -32,6 +32,7 @@ type meter struct {
 	settled  []billing.Usage
 	outcomes []billing.Outcome
 	records  [][]billing.Record
+	locked   map[string]bool // accounts whose settlements wait in vain
 }
 
 func (m *meter) Reserve(ctx context.Context, r billing.HoldRequest) (billing.Hold, error) {
@@ -42,11 +43,11 @@ func (m *meter) Reserve(ctx context.Context, r billing.HoldRequest) (billing.Hol
 	return billing.Hold{ID: r.RequestID, Account: r.Account, Key: r.Key, Price: r.Price, Amount: 1_000 * micro}, m.reserve
 }
 
-func (m *meter) Extend(_ context.Context, _ billing.Hold, soFar billing.Usage, more billing.Money) error {
+func (m *meter) Extend(ctx context.Context, _ billing.Hold, soFar billing.Usage, more billing.Money) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.extend != nil {
-		if err := m.extend(more); err != nil {
+		if err := m.extend(ctx, more); err != nil {
 			return err
 		}
 	}
@@ -54,9 +55,15 @@ func (m *meter) Extend(_ context.Context, _ billing.Hold, soFar billing.Usage, m
 	return nil
 }
 
-func (m *meter) Settle(_ context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+func (m *meter) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.locked[h.Account] {
+		m.mu.Unlock()
+		<-ctx.Done()
+		m.mu.Lock()
+		return billing.Receipt{}, ctx.Err()
+	}
 	m.settled, m.records = append(m.settled, u), append(m.records, slices.Clone(with))
 	if m.settle != nil {
 		return billing.Receipt{}, m.settle
@@ -66,6 +73,23 @@ func (m *meter) Settle(_ context.Context, h billing.Hold, u billing.Usage, with 
 	}
 	o := with[0].(billing.Outcome)
 	return billing.Receipt{ID: h.ID, Usage: u, Status: billing.StatusOf(u), Reason: o.Reason, Channel: o.Channel}, nil
+}
+
+// lock locks the rows of these accounts, and unlocks all others.
+func (m *meter) lock(accounts ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.locked = make(map[string]bool)
+	for _, account := range accounts {
+		m.locked[account] = true
+	}
+}
+
+// settlements is how many were made.
+func (m *meter) settlements() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.settled)
 }
 
 func (m *meter) away(err error) {
@@ -260,7 +284,7 @@ func (d delivered) Said() int64          { return int64(d) }
 
 func TestAStreamsHoldIsExtendedUntilTheMoneyEnds(t *testing.T) {
 	var left billing.Money = 1_500 * micro
-	m := &meter{extend: func(more billing.Money) error {
+	m := &meter{extend: func(_ context.Context, more billing.Money) error {
 		if more > left {
 			return fault.New(fault.InsufficientBalance, "no")
 		}
@@ -294,24 +318,32 @@ func TestAnEventLargerThanAStepIsPaidFor(t *testing.T) {
 	}
 }
 
-func TestAMeterThatFailsIsAskedAgainACheckpointLater(t *testing.T) {
-	l := newLab(&meter{extend: func(billing.Money) error { return errors.New("away") }})
-	asked := 0
-	l.meter.extend = func(billing.Money) error { asked++; return errors.New("away") }
-	h := l.hold(t, ordered(t))
-	h.Stream(0, time.Now())
-	for out := range int64(2_751) {
-		if enough, err := h.Covers(t.Context(), delivered(out), time.Now()); err != nil || !enough && out < 1_000 {
-			t.Fatalf("at %d tokens: %t, %v", out, enough, err)
-		}
-	}
-	if asked != 2 || !strings.Contains(l.log.String(), "extending a hold failed") {
-		t.Errorf("asked %d times, want at 751 and at 1751 tokens", asked)
+func TestAMeterThatIsAwayEndsNoStreamAndIsAskedAgainACheckpointLater(t *testing.T) {
+	for name, away := range map[string]func(context.Context) error{
+		"fails": func(context.Context) error { return errors.New("away") },
+		"hangs": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked, began := 0, time.Now()
+				l := newLab(&meter{extend: func(ctx context.Context, _ billing.Money) error { asked++; return away(ctx) }})
+				h := l.hold(t, ordered(t))
+				h.Stream(0, began)
+				for out := range int64(2_751) {
+					if enough, err := h.Covers(t.Context(), delivered(out), began); err != nil || !enough {
+						t.Fatalf("at %d tokens: %t, %v", out, enough, err)
+					}
+				}
+				if asked != 2 || time.Since(began) > 5*time.Second || !strings.Contains(l.log.String(), "extending a hold failed") {
+					t.Errorf("asked %d times in %s, want at 751 and at 1751 tokens, each for 2s", asked, time.Since(began))
+				}
+			})
+		})
 	}
 }
 
 func TestAStreamWhoseHoldAnotherProcessEndedIsToldSo(t *testing.T) {
-	h := newLab(&meter{extend: func(billing.Money) error { return billing.ErrHoldEnded }}).hold(t, ordered(t))
+	h := newLab(&meter{extend: func(context.Context, billing.Money) error { return billing.ErrHoldEnded }}).hold(t, ordered(t))
 	h.Stream(0, time.Now())
 	_, err := h.Covers(t.Context(), delivered(1_000), time.Now())
 	if !errors.Is(err, billing.ErrHoldEnded) || !fault.Is(err, fault.ServiceUnavailable) {
@@ -388,6 +420,36 @@ func TestALateSettlementIsRetriedUntilItIsDurable(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Several wait, so that the next one of the locked account would come before the other's.
+func TestLateSettlementsOfALockedAccountDelayThoseOfNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(&meter{})
+		l.meter.lock("acme", "other")
+		for _, account := range []string{"acme", "acme", "acme", "other"} {
+			o := ordered(t)
+			o.Payer.Account = account
+			if _, err := l.hold(t, o).Capture(t.Context(), billing.Usage{Output: 7}, complete()); !fault.Is(err, fault.ServiceUnavailable) {
+				t.Fatal(err)
+			}
+		}
+		l.meter.lock("acme")
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { l.Run(ctx) })
+		synctest.Wait()
+		if made, left := l.meter.settlements(), l.Late(); made != 1 || left != 3 {
+			t.Errorf("at once: %d settlements are made and %d wait, want that of the other account made", made, left)
+		}
+		l.meter.lock()
+		time.Sleep(time.Minute) // a try that has begun, and the longest pause
+		if made, left := l.meter.settlements(), l.Late(); made != 4 || left != 0 {
+			t.Errorf("when it is unlocked: %d settlements are made and %d wait", made, left)
+		}
+		stop()
+		running.Wait()
+	})
 }
 
 func TestTheEndOfRunTriesALateSettlementOnceMore(t *testing.T) {
