@@ -66,7 +66,7 @@ func TestARequestCostsWhatThePriceRowSays(t *testing.T) {
 
 func TestACostThatDoesNotFitIsAnErrorAndNeverSmall(t *testing.T) {
 	nano := mustPrice(t, billing.Rate{Unit: billing.Input, Amount: "0.001"}) // one nano-unit a token
-	dear := mustPrice(t, billing.Rate{Unit: billing.Input, Amount: "9223372036854"}, billing.Rate{Unit: billing.Character, Amount: "0.000999"})
+	dear := mustPrice(t, billing.Rate{Unit: billing.Input, Amount: "9223372036854"}, billing.Rate{Unit: billing.Character, Amount: "3.103236"})
 	// 2⁶⁴ nano-units less one pico-unit: rounded up, it wraps 64 bits to zero.
 	wrap := mustPrice(t,
 		billing.Rate{Unit: billing.Input, Amount: "4096"},
@@ -77,7 +77,7 @@ func TestACostThatDoesNotFitIsAnErrorAndNeverSmall(t *testing.T) {
 		usage billing.Usage
 	}{
 		{"one above the largest amount", nano, billing.Usage{Input: math.MaxInt64}},
-		{"128 bits", dear, billing.Usage{Input: math.MaxInt64, CachedInput: math.MaxInt64, CacheWrite: math.MaxInt64, ImageInput: math.MaxInt64, Characters: math.MaxInt64}},
+		{"2¹²⁸ pico-units less four, which rounded up wrap 128 bits to zero", dear, billing.Usage{Input: math.MaxInt64, CachedInput: math.MaxInt64, CacheWrite: math.MaxInt64, ImageInput: math.MaxInt64, Characters: math.MaxInt64}},
 		{"the edge of 64 bits", wrap, billing.Usage{Input: 4_503_599_627_370, Output: 2_031_615_999}},
 		{"far beyond", wrap, billing.Usage{Input: 1 << 62}},
 		{"a negative bucket", nano, billing.Usage{Output: -1}},

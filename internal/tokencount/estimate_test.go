@@ -16,6 +16,11 @@ func TestQuartersCountCharactersAndEscapes(t *testing.T) {
 			t.Errorf("%q has %d quarters, not %d", text, got, want)
 		}
 	}
+	for quarters, want := range map[int64]int64{0: 0, 1: 1, 4: 1, 5: 2} {
+		if got := Tokens(quarters); got != want {
+			t.Errorf("Tokens(%d) = %d, want %d", quarters, got, want)
+		}
+	}
 }
 
 // slowly is Quarters byte by byte.

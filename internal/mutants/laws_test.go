@@ -1,0 +1,499 @@
+package mutants
+
+// law is one promise about money or delivery, with the one test that proves it.
+type law struct {
+	says    string // the promise, in plain words
+	test    string // package and test, as `go test -run` takes it: store/memory.TestTheLedgerInMemory/Rule
+	long    bool   // the test runs only where long tests are enabled
+	mutants []mutant
+}
+
+// mutant is one fault, planted by replacing a text that stands exactly once in a file. The
+// law's test fails with it.
+type mutant struct {
+	fault             string // what is wrong then, in plain words
+	file              string // in the module
+	text, replacement string
+}
+
+// chapter is a group of laws.
+type chapter struct {
+	title string
+	laws  []law
+}
+
+// The suites of rules for every ledger, on the ledgers that they run on. SQLite's database is
+// one process's, Postgres's is shared.
+const (
+	inMemory   = "store/memory.TestTheLedgerInMemory/"
+	onSQLite   = "store/sqlite.TestTheStoreOnSQLite/"
+	onPostgres = "store/postgres.TestTheStoreOnPostgres/"
+)
+
+// chapters are all laws. docs/design/laws.md is made of them.
+var chapters = []chapter{
+	{"Amounts and counts", []law{
+		{
+			says: "A cost is the exact sum of units times prices, rounded up once.",
+			test: "billing.TestCostEqualsExactArithmetic",
+			mutants: []mutant{
+				{"a cost is rounded down", "billing/price.go", "var hi, lo uint64 = 0, picoPerNano - 1", "var hi, lo uint64 = 0, 0"},
+			},
+		},
+		{
+			says: "A cost that does not fit is an error, never a small number.",
+			test: "billing.TestACostThatDoesNotFitIsAnErrorAndNeverSmall",
+			mutants: []mutant{
+				{"the sum wraps around", "billing/price.go", "if carry != 0 {", "if false {"},
+				{"a negative count is a credit", "billing/price.go", "if b.count < 0 {", "if false {"},
+			},
+		},
+		{
+			says: "A unit without a price of its own costs what the unit costs that it falls back to.",
+			test: "billing.TestARequestCostsWhatThePriceRowSays",
+			mutants: []mutant{
+				{"a write to the cache is free", "billing/price.go", "case CachedInput, CacheWrite, ImageInput:", "case CachedInput, ImageInput:"},
+			},
+		},
+		{
+			says: "An amount of money affords what it pays for, and not one unit more.",
+			test: "billing.TestABudgetPaysForWhatItAffordsAndNotForOneMore",
+			mutants: []mutant{
+				{"it affords one more", "billing/price.go", "return int64(min(n, uint64(limit)))", "return int64(min(n+1, uint64(limit)))"},
+			},
+		},
+		{
+			says: "A sum of usage stops at the largest number and never wraps around.",
+			test: "billing.TestAnAbsurdCountDoesNotWrapASum",
+			mutants: []mutant{
+				{"a sum wraps around", "billing/usage.go", "if n > 0 && total > math.MaxInt64-n {", "if n > 0 && total > math.MaxInt64 {"},
+			},
+		},
+		{
+			says: "A vendor's count is read however it is spelled; a fraction is rounded up, and an absurd count is cut.",
+			test: "internal/tokencount.TestACountIsReadHoweverItIsSpelled",
+			mutants: []mutant{
+				{"a fraction is rounded down", "internal/tokencount/reported.go", "\tif more {\n\t\tn++", "\tif more {\n\t\tn += 0"},
+				{"an absurd count is believed", "internal/tokencount/reported.go", "\tcase n > MaxCount:\n\t\treturn MaxCount, true, true", "\tcase n > MaxCount:\n\t\treturn n, true, false"},
+			},
+		},
+		{
+			says: "Of several reports of usage the largest of each count holds, whatever their order.",
+			test: "internal/tokencount.TestEachFieldKeepsItsLargestCount",
+			mutants: []mutant{
+				{"the last report holds", "internal/tokencount/reported.go", "= max(p.N[m.Field], n), true, true", "= n, true, true"},
+				{"reports are added", "internal/tokencount/reported.go", "= max(p.N[m.Field], n), true, true", "= p.N[m.Field]+n, true, true"},
+			},
+		},
+		{
+			says: "Text that no vendor counted is estimated by its characters, and no character is free.",
+			test: "internal/tokencount.TestQuartersCountCharactersAndEscapes",
+			mutants: []mutant{
+				{"an escaped character is an ASCII letter", "internal/tokencount/estimate.go", "\treturn 4\n}\n\n// plain reports", "\treturn 1\n}\n\n// plain reports"},
+				{"tokens are rounded down", "internal/tokencount/estimate.go", "return (quarters + 3) / 4", "return quarters / 4"},
+			},
+		},
+	}},
+	{"Holds", []law{
+		{
+			says: "A hold is the request's bound, or less where the account and the budget cannot spare it; a cost that nothing bounds is held whole, or runs alone.",
+			test: "internal/ledger.TestAGrantIsThatOfTheReference",
+			mutants: []mutant{
+				{"an unknown length takes all of a balance", "internal/ledger/balance.go", "return b.Posted - b.Held - b.Posted/2", "return b.Posted - b.Held"},
+				{"what is firm is not held", "internal/ledger/amounts.go", "if amount < a.Firm && a.Firm <= available {", "if false && amount < a.Firm {"},
+				{"a firm cost runs beside another hold of its budget", "internal/ledger/amounts.go", "(p.Account.holds() || p.Budget.holds())", "p.Account.holds()"},
+				{"a hold is below the least that is worth a start", "internal/ledger/amounts.go", "amount = max(a.Least, min(amount, a.Bound, available))", "amount = min(amount, a.Bound, available)"},
+			},
+		},
+		{
+			says: "Never is more held than there is: of ten thousand requests at once on a balance for a hundred, a hundred succeed.",
+			test: inMemory + "OfTenThousandRequestsAtOnceOnABalanceForAHundredExactlyAHundredSucceed",
+			mutants: []mutant{
+				{"a hold does not ask what is available", "internal/ledger/amounts.go", "\tcase amount > available:", "\tcase amount > available && false:"},
+			},
+		},
+		{
+			says: "A database refuses a balance that holds more than it has, whatever a process believes.",
+			test: onSQLite + "TheDatabaseItselfRefusesToHoldMoreThanThereIs",
+			mutants: []mutant{
+				{"an account holds more than it has", "store/migrations/0001_ledger.sql", "created_at BIGINT NOT NULL,\n\tCHECK (held >= 0 AND held <= posted)\n);\n--postgres", "created_at BIGINT NOT NULL\n);\n--postgres"},
+			},
+		},
+		{
+			says: "An extension obeys the same guard, and one that is refused changes nothing.",
+			test: inMemory + "ExtendAddsUnderTheSameGuardAndARefusalChangesNothing",
+			mutants: []mutant{
+				{"an extension does not ask what is available", "internal/ledger/balance.go", "\tif amount > p.Available() {", "\tif false {"},
+				{"an extension may take back", "internal/ledger/balance.go", "\tcase more < 0 || negative(soFar):", "\tcase negative(soFar):"},
+				{"a hold that has ended is extended", "store/memory/ledger.go", "\tif r.settled() {\n\t\treturn ledger.ErrHoldEnded()", "\tif false {\n\t\treturn ledger.ErrHoldEnded()"},
+			},
+		},
+		{
+			says: "A request that could cost more than one hold may be is refused; a bound that its caller did not choose is lowered.",
+			test: inMemory + "ReserveRefusesWhatItCannotKeepApart",
+			mutants: []mutant{
+				{"a hold has no most", "internal/ledger/amounts.go", "if err == nil && cost > maxHold {", "if err == nil && cost < 0 {"},
+				{"an id makes two holds", "store/memory/ledger.go", `if r.RequestID == "" || l.requests[r.RequestID] != nil {`, `if r.RequestID == "" {`},
+			},
+		},
+		{
+			says: "A request pays the price that was in force when its hold was made.",
+			test: inMemory + "AHoldPinsThePriceThatItStartedWithWhateverTheSettlementBrings",
+			mutants: []mutant{
+				{"the price of the settlement holds", "store/memory/ledger.go", "r.payer.Settle(&r.receipt, r.price, u", "r.payer.Settle(&r.receipt, h.Price, u"},
+			},
+		},
+		{
+			says: "A hold that nobody waited for is undone.",
+			test: onSQLite + "AHoldThatNobodyWaitedForIsUndoneWithItsVideo",
+			mutants: []mutant{
+				{"it stays", "store/committer.go", "if !o.finish() && o.err == nil {", "if !o.finish() && o.err != nil {"},
+			},
+		},
+	}},
+	{"Settlement", []law{
+		{
+			says: "A customer pays at most what was held and what the account has besides; the rest is the operator's, and both are in the receipt. Budgets and sums follow.",
+			test: inMemory + "TheLedgerBehavesAsItsModel",
+			mutants: []mutant{
+				{"the whole cost is charged", "internal/ledger/balance.go", "charge := max(min(cost, r.Hold+available), 0)", "charge := cost"},
+				{"no more than the hold is charged", "internal/ledger/balance.go", "charge := max(min(cost, r.Hold+available), 0)", "charge := max(min(cost, r.Hold), 0)"},
+				{"what is held counts as available", "internal/ledger/balance.go", "\treturn b.Posted - b.Held\n}", "\treturn b.Posted\n}"},
+				{"a budget bounds no hold", "internal/ledger/balance.go", "return min(p.Account.Available(), p.Budget.Available())", "return p.Account.Available()"},
+				{"a charge takes what other holds of the budget have", "internal/ledger/balance.go", "b.Posted = max(b.Posted-charge, b.Held)", "b.Posted -= charge"},
+				{"a settlement keeps its hold", "internal/ledger/balance.go", "\t\tb.Held -= held\n", ""},
+				{"a second settlement is made", "store/memory/ledger.go", "\tif r.settled() {\n\t\treturn r.receipt, nil\n\t}\n", ""},
+			},
+		},
+		{
+			says: "No charge is below zero, even of a damaged balance.",
+			test: "internal/ledger.TestNoChargeIsBelowZero",
+			mutants: []mutant{
+				{"a negative balance is paid out", "internal/ledger/balance.go", "charge := max(min(cost, r.Hold+available), 0)", "charge := min(cost, r.Hold+available)"},
+			},
+		},
+		{
+			says: "A hold ends once: of a hundred settlements one charges, and all get its receipt.",
+			test: onSQLite + "AHundredConcurrentSettlementsOfOneHoldChargeOnce",
+			mutants: []mutant{
+				{"a second settlement is charged", "store/ledger.go", "\tdelete(b.holds, h.id)\n\tb.receipts[h.id] = r\n", ""},
+			},
+		},
+		{
+			says: "A settlement is whole or not at all: one whose records cannot be kept leaves the hold open.",
+			test: onSQLite + "ASettlementThatCannotBeKeptWholeLeavesTheHoldOpen",
+			mutants: []mutant{
+				{"the records are dropped", "store/ledger.go", "\tif s.unkept != nil {", "\tif false {"},
+			},
+		},
+		{
+			says: "What a vendor says cost nothing is captured; a request without usage is released.",
+			test: inMemory + "AnExplicitZeroIsCapturedAndNothingIsReleased",
+			mutants: []mutant{
+				{"an explicit zero is no answer", "billing/meter.go", "if u.Zero || !u.IsZero() {", "if !u.IsZero() {"},
+			},
+		},
+		{
+			says: "Failed attempts cost the customer nothing; what vendors may bill for them is the operator's waste.",
+			test: inMemory + "FailedAttemptsAreChildrenOfTheirReceiptAndCostTheCustomerNothing",
+			mutants: []mutant{
+				{"waste is forgotten", "internal/ledger/rules.go", "\treturn cost\n}\n\n// negative reports", "\treturn cost - cost\n}\n\n// negative reports"},
+			},
+		},
+		{
+			says: "An attempt that no vendor can bill wastes nothing.",
+			test: inMemory + "AnAttemptThatNobodyCanBillWastesNothing",
+			mutants: []mutant{
+				{"what no vendor bills is waste", "internal/ledger/rules.go", "\tif !a.Billable {", "\tif false {"},
+			},
+		},
+		{
+			says: "Each receipt can be computed again from what is stored.",
+			test: "store.TestEveryReceiptCanBeComputedAgainFromWhatIsStored",
+			mutants: []mutant{
+				{"a price row is not stored", "store/rows.go", "if h.version != stored && h.price != nil && b.err == nil {", "if h.version != stored && h.price == nil && b.err == nil {"},
+			},
+		},
+		{
+			says: "Books that are full refuse a settlement and stay sound.",
+			test: inMemory + "BooksThatAreFullRefuseAndStaySound",
+			mutants: []mutant{
+				{"a sum wraps around", "internal/ledger/balance.go", "if !Fits(s.Revenue, cost) || !Fits(s.Overrun, overrun) {", "if false {"},
+			},
+		},
+		{
+			says: "A credit counts once for its reference.",
+			test: inMemory + "ACreditCountsOncePerReference",
+			mutants: []mutant{
+				{"a reference counts again", "internal/ledger/rules.go", "case before.Found && before.Amount == amount:\n\t\treturn true, nil", "case before.Found && before.Amount == amount:\n\t\treturn false, nil"},
+			},
+		},
+		{
+			says: "A credit is taken back only from what is available.",
+			test: inMemory + "ACreditIsTakenBackOnlyFromWhatIsAvailable",
+			mutants: []mutant{
+				{"it is taken back from holds", "internal/ledger/rules.go", "case amount < -available:", "case false:"},
+			},
+		},
+	}},
+	{"Crashes, outages and several servers", []law{
+		{
+			says: "What a caller was told is there after a kill at any step; nothing is charged twice, and no hold stays open.",
+			test: "internal/crashtest.TestAtEveryFaultPointOnSQLiteNothingIsLostDoubledOrLeftOpen",
+			mutants: []mutant{
+				{"a caller is told before the commit", "store/committer.go", "\t\terr := b.run()\n", "\t\tif !how.careful && tries == 0 {\n\t\t\tfor _, o := range ops {\n\t\t\t\to.finish()\n\t\t\t}\n\t\t}\n\t\terr := b.run()\n"},
+			},
+		},
+		{
+			says: "A commit whose answer was lost is looked up, and done once.",
+			test: "store.TestWhatIsDoneAgainAfterACommitWithoutAnAnswerIsDoneOnce",
+			mutants: []mutant{
+				{"an account is told to be there already", "store/ledger.go", "if b.again && b.accounts[name] != nil {", "if false {"},
+			},
+		},
+		{
+			says: "Whichever write fails, nothing is lost and nothing doubled.",
+			test: onSQLite + "WhicheverWriteFailsNothingIsLostAndNothingIsDoubled",
+			mutants: []mutant{
+				{"an extension is made twice", "store/ledger.go", "if b.again && e.done && h.amount >= e.after {", "if false {"},
+				{"a failed write is committed", "store/rows.go", "\t\twrite()\n\t}\n\treturn b.err\n", "\t\twrite()\n\t}\n\treturn nil\n"},
+			},
+		},
+		{
+			says: "A hold whose process died is charged its last checkpoint.",
+			test: onSQLite + "ACheckpointAboveTheHoldIsChargedAsASettlementWouldBe",
+			mutants: []mutant{
+				{"it is given back", "store/ledger.go", "\tif s.recover {", "\tif false {"},
+			},
+		},
+		{
+			says: "A hold that nobody settles ends six hours after its last extension.",
+			test: onSQLite + "AHoldThatNobodySettlesEndsSixHoursAfterItsLastExtension",
+			mutants: []mutant{
+				{"an extension does not put it off", "store/ledger.go", "\tif h.node != noNode {\n\t\th.expires =", "\tif false {\n\t\th.expires ="},
+			},
+		},
+		{
+			says: "A clock that jumps ends no hold of a living process.",
+			test: "store.TestAWallClockThatJumpsEndsNoHoldOfALivingProcess",
+			mutants: []mutant{
+				{"the jump counts as time", "store/sweep.go", "now -= int64(ahead)", "_ = ahead"},
+			},
+		},
+		{
+			says: "A process leaves the holds of living ones alone.",
+			test: onPostgres + "TheHoldsOfALivingProcessAreLeftAlone",
+			long: true,
+			mutants: []mutant{
+				{"every other process is dead", "store/sweep.go", `mark += " AND lease_until = 0"`, `mark += ""`},
+			},
+		},
+		{
+			says: "A process that starts takes no other for dead before its own lease is over.",
+			test: onPostgres + "AProcessThatStartsTakesNoOtherForDeadBeforeItsOwnLeaseIsOver",
+			long: true,
+			mutants: []mutant{
+				{"it does so at once", "store/sweep.go", "\tcase b.recovering():", "\tcase false:"},
+			},
+		},
+		{
+			says: "A process that was taken for dead finds its holds ended, and goes on.",
+			test: onPostgres + "AProcessWhoseLeaseWasLostFindsItsHoldsEndedAndGoesOn",
+			long: true,
+			mutants: []mutant{
+				{"it goes on as the one that is dead", "store/sweep.go", "FROM node WHERE id = ? AND NOT dead FOR SHARE", "FROM node WHERE id = ? FOR SHARE"},
+			},
+		},
+		{
+			says: "An operation that cannot be done fails no other of its transaction.",
+			test: onPostgres + "AHoldThatTheDatabaseRefusesHarmsNoOtherInItsBatch",
+			long: true,
+			mutants: []mutant{
+				{"it fails the first of them", "store/committer.go", "case len(ops) > 1: // one of them cannot be done, and nobody knows which", "case false: // one of them cannot be done, and nobody knows which"},
+			},
+		},
+		{
+			says: "A full queue refuses new requests, and takes the ends of those that run.",
+			test: "store.TestAFullQueueRefusesNewRequestsAndTakesSettlements",
+			mutants: []mutant{
+				{"ends are refused too", "store/committer.go", "case len(c.queue) >= queueLimit, begins && c.full():", "case len(c.queue) >= queueLimit, c.full():"},
+				{"requests begin all the same", "store/committer.go", "case len(c.queue) >= queueLimit, begins && c.full():", "case len(c.queue) >= queueLimit:"},
+			},
+		},
+		{
+			says: "Nothing is acknowledged while the standby of a database is away.",
+			test: "store/postgres.TestNothingIsAcknowledgedWhileTheStandbyIsAway",
+			long: true,
+			mutants: []mutant{
+				{"each COMMIT that is given up leaves a session behind", "store/batch.go", "if err == nil && waits {", "if false {"},
+			},
+		},
+		{
+			says: "A damaged ledger is named: verify compares every sum with what it is the sum of.",
+			test: onSQLite + "VerifyNamesTheInvariantThatABrokenLedgerBreaks",
+			mutants: []mutant{
+				{"damage is not reported", "store/verify.go", "\tcase broken != \"\":", "\tcase broken == \"nothing\":"},
+			},
+		},
+	}},
+	{"Repeated requests", []law{
+		{
+			says: "A key is one request's: of any number of duplicates at once one runs.",
+			test: "store.TestAnyNumberOfParallelDuplicatesMakeOneClaim",
+			mutants: []mutant{
+				{"each duplicate has the key", "store/memory_holds.go", "\tif first, taken := m.claims[c.Key]; taken {", "\tif first, taken := m.claims[c.Key]; taken && first.open {"},
+			},
+		},
+		{
+			says: "A key answers a repetition, refuses another request, and refuses while its request runs.",
+			test: "store.TestStoredAnswersAreThoseThatMemoryWouldKeep",
+			mutants: []mutant{
+				{"another request gets the answer", "store/idempotency.go", "case row.content != content:", "case false:"},
+			},
+		},
+		{
+			says: "A capture keeps the answer, and a release frees the key, after a crash too.",
+			test: onSQLite + "ACaptureKeepsTheAnswerAndAReleaseFreesTheKeyAfterACrashToo",
+			mutants: []mutant{
+				{"a release keeps the key", "store/ledger.go", "case s.frees, r.Status == billing.Released && (len(s.answers) > 0 || h.claim != nil):", "case s.frees:"},
+			},
+		},
+		{
+			says: "The key of a request that was charged by recovery is not free.",
+			test: onPostgres + "TheKeyOfADeadProcessThatWasChargedIsNotFree",
+			long: true,
+			mutants: []mutant{
+				{"it is free, and a repetition is charged again", "store/ledger.go", "case s.frees && r.Status == billing.Captured:", "case false:"},
+			},
+		},
+		{
+			says: "An answer is kept for 24 hours.",
+			test: "store/memory.TestAClaimIsOneRequestsAndAnAnswerIsForgottenAfter24Hours",
+			mutants: []mutant{
+				{"it is kept for twelve", "store/memory/answers.go", "m.now().Add(idempotency.KeptFor)", "m.now().Add(idempotency.KeptFor / 2)"},
+				{"any request ends the claim", "store/memory/answers.go", "\tif !ok || c.request != requestID || c.answer != nil {", "\tif !ok || c.answer != nil {"},
+			},
+		},
+		{
+			says: "What an account keeps is bounded by bytes; above it a key is kept without its answer.",
+			test: "store.TestAnAccountKeepsSoManyBytesOfAnswers",
+			mutants: []mutant{
+				{"one account takes what all may keep", "store/idempotency.go", "if of.bytes+of.pending+bytes > k.limit/2 {", "if of.bytes+of.pending+bytes > k.limit {"},
+			},
+		},
+	}},
+	{"Videos and webhooks", []law{
+		{
+			says: "A video and its hold are made together, or neither is.",
+			test: onSQLite + "AVideoAndItsHoldAreMadeTogetherOrNeitherIs",
+			mutants: []mutant{
+				{"a key has more open videos than it may", "store/tasks.go", "if n.Most > 0 && b.tasks.open[ownKey{n.Task.Account, n.Task.Key}] >= n.Most {", "if n.Most < 0 {"},
+				{"a hold without its video", "store/ledger.go", "\tif r.task != nil {\n\t\tb.addTask(r.task, true)\n\t}\n", ""},
+			},
+		},
+		{
+			says: "A step of a video is made from the version before it, and once.",
+			test: onSQLite + "Tasks/AStepIsMadeFromTheVersionBeforeAndOnce",
+			mutants: []mutant{
+				{"any version will do", "store/tasks.go", "r.Version == s.Task.Version-1 && ", ""},
+			},
+		},
+		{
+			says: "The end of a video moves its money, its record and its notice at once, or none of them.",
+			test: onSQLite + "AStepThatAnotherWasFasterThanMovesNoMoney",
+			mutants: []mutant{
+				{"money moves without the step", "store/ledger.go", "\tif err := s.checkSteps(b, h.id); err != nil {", "\tif err := s.checkSteps(b, h.id); false {"},
+			},
+		},
+		{
+			says: "The hold of a video outlives its process, and is given back at its time.",
+			test: onSQLite + "AHoldThatOutlivesItsProcessIsGivenBackAtItsTime",
+			mutants: []mutant{
+				{"it ends as any other", "store/ledger.go", "h.node, h.expires = noNode, b.db.ledgerTime(c.Until, b.now)", "h.node = noNode"},
+			},
+		},
+		{
+			says: "A video's states lead forward only, and nothing leaves its end.",
+			test: "internal/operation/video.TestATaskAdvancesByTheTable",
+			mutants: []mutant{
+				{"every step is legal", "internal/operation/video/task.go", "return slices.Contains(steps[s], next)", "return slices.Contains(steps[s], next) || true"},
+			},
+		},
+		{
+			says: "A video that succeeds after its time is reported, and not charged.",
+			test: "internal/operation/video.TestALateSuccessIsReportedAndNotCharged",
+			mutants: []mutant{
+				{"it is charged", "internal/operation/video/task.go", "&& !now.Before(End(t))", "&& now.Before(t.CreatedAt)"},
+			},
+		},
+		{
+			says: "Of many that ask for due deliveries each delivery is leased by one.",
+			test: onSQLite + "OfManyThatAskEachDeliveryIsLeasedOnce",
+			mutants: []mutant{
+				{"a lease keeps nobody away", "store/webhooks.go", "append(leased, e.ID, owner, end)", "append(leased, e.ID, owner, int64(0))"},
+			},
+		},
+		{
+			says: "A delivery is made at least once, and tried for three days.",
+			test: "internal/webhook.TestTheResultOfAnAttemptDecides",
+			mutants: []mutant{
+				{"a failure is final", "internal/webhook/deliverer.go", "d.o.Outbox.Failed(ctx, n, next, result.Reason, !more)", "d.o.Outbox.Failed(ctx, n, next, result.Reason, true)"},
+				{"a failure counts as done", "internal/webhook/deliverer.go", "\tif result.Outcome == Delivered {\n\t\td.record", "\tif result.Outcome != Gone {\n\t\td.record"},
+			},
+		},
+	}},
+	{"Limits and memory", []law{
+		{
+			says: "A limiter admits what its limits allow, and a refused request takes nothing but its count.",
+			test: "auth.TestTheLimiterAgreesWithAPlainAccountOfEveryCall",
+			mutants: []mutant{
+				{"a minute has one request more", "internal/ratelimit/ratelimit.go", "q.Requests <= q.RPM {", "q.Requests <= q.RPM+1 {"},
+				{"tokens above the limit fit", "internal/ratelimit/ratelimit.go", "q.Tokens <= q.TPM-tokens)", "q.Tokens <= q.TPM)"},
+				{"a key has one slot more", "auth/limiter.go", "tallies[i].running >= q.MaxConcurrent:", "tallies[i].running > q.MaxConcurrent:"},
+			},
+		},
+		{
+			says: "Several servers together admit no more than one would.",
+			test: "store.TestThreeNodesAdmitWhatIsLimited",
+			mutants: []mutant{
+				{"a server admits what it did not ask for", "store/limits.go", "\tcase refusal == nil && enough: // decided in memory", "\tcase refusal == nil: // decided in memory"},
+			},
+		},
+		{
+			says: "No slot is lost or given twice, whatever comes together.",
+			test: "internal/admission.TestNoPlaceIsLostWhateverComesTogether",
+			mutants: []mutant{
+				{"a release gives nothing back", "internal/admission/queue.go", "\ts.running--\n", ""},
+				{"a release gives back twice", "internal/admission/queue.go", "\tp.held = false\n", ""},
+			},
+		},
+		{
+			says: "A slot that becomes free goes to the account that runs fewest requests.",
+			test: "internal/admission.TestAPlaceThatBecomesFreeGoesToTheCallerWithTheFewestCalls",
+			mutants: []mutant{
+				{"it goes to the one with most", "internal/admission/queue.go", "return p.account.running < other.account.running", "return p.account.running > other.account.running"},
+			},
+		},
+		{
+			says: "One owner leaves some of a shared bound to the next.",
+			test: "internal/quota.TestOneOwnerLeavesSomethingForTheNext",
+			mutants: []mutant{
+				{"one owner takes all", "internal/quota/quota.go", "return f.owners[owner]+n <= factor*(most-f.used-n)", "return f.used+n <= most"},
+			},
+		},
+		{
+			says: "What failed is tried again until it succeeds, and one that fails delays no other.",
+			test: "internal/retryqueue.TestAnItemIsTriedAfterGrowingWaitsUntilItSucceeds",
+			mutants: []mutant{
+				{"it is tried once", "internal/retryqueue/retryqueue.go", "\t\titems = append(items, first)\n", ""},
+			},
+		},
+		{
+			says: "What waits to be tried again is bounded.",
+			test: "internal/retryqueue.TestAFullQueueTakesNoMoreAndADrainTriesEachItemOnce",
+			mutants: []mutant{
+				{"the queue has no bound", "internal/retryqueue/retryqueue.go", "\tif q.size >= q.options.Size {", "\tif q.size < 0 {"},
+			},
+		},
+	}},
+}
