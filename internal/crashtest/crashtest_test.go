@@ -19,7 +19,6 @@
 //	go test ./internal/crashtest                                      # some rounds; about 260 with TOLLHOUSE_LONG=1
 //	TOLLHOUSE_LONG=1 go test ./internal/crashtest -rounds 1000 -timeout 2h
 //	go test ./internal/crashtest -seed 7 -artifacts                   # the rounds of a failure; keeps the files of SQLite
-//	go test ./internal/crashtest -run xxx -bench . -benchtime 1x
 //
 // A seed fixes what is asked for and where a process is to end; it does not fix
 // how far its goroutines and the database have come by then.
@@ -34,7 +33,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 
@@ -277,22 +275,6 @@ func (d database) sound(p *problems) error {
 		p.problem(wrong, "Verify: %v", err)
 	}
 	return nil
-}
-
-// defect is a planted one. An audit that cannot fail proves nothing: each of these
-// is what a gateway or a store would leave that had it.
-type defect struct{ name, statement, kind string }
-
-// copyEntry doubles the first entry of a kind in the journal.
-func copyEntry(kind string) string {
-	return "INSERT INTO entry (account, kind, reference, customer, credit, created_at)" +
-		" SELECT account, kind, reference, customer, credit, created_at" +
-		" FROM entry WHERE number = (SELECT MIN(number) FROM entry WHERE kind = '" + kind + "')"
-}
-
-// in reports whether one of some problems is of the kind of the defect.
-func (d defect) in(found []problem) bool {
-	return slices.ContainsFunc(found, func(p problem) bool { return p.kind == d.kind })
 }
 
 // figures count what was done. They are safe for concurrent use.

@@ -343,19 +343,6 @@ func (b *videoRecord) answer(e event) {
 	}
 }
 
-// told is a task that has a webhook, that ends so, and whose id its client was told; empty
-// if there is none.
-func (b *videoRecord) told(ends video.State) string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, s := range b.asked {
-		if s.accepted != "" && s.hooked && s.kind.ends == ends {
-			return s.accepted
-		}
-	}
-	return ""
-}
-
 // tally adds what was read to the figures.
 func (a *videoAudit) tally() {
 	f := a.figures

@@ -161,3 +161,25 @@ func TestTheSameHoldsOfALedgerOnADisk(t *testing.T) {
 		return rep, errors.Join(err, db.Close())
 	}))
 }
+
+func TestEveryTroubleAndEveryRuleIsMet(t *testing.T) {
+	longtest.Require(t) // the rarest trouble needs thousands of requests
+	rep := simulate(t, Options{Seed: 4, Requests: 3_000})
+	for _, risk := range risks {
+		if n := rep.Troubles[risk.trouble]; n*200 < risk.chance*rep.Attempts/1000 {
+			t.Errorf("%q happened %d times in %d attempts", risk.trouble, n, rep.Attempts)
+		}
+	}
+	for _, rule := range []string{
+		ruleUnasked, ruleFailed, ruleComplete, ruleCut, ruleGone, ruleGoneParts, ruleVideo, ruleNoVideo,
+	} {
+		if rep.Rules[rule] == 0 {
+			t.Errorf("no request ended by the rule %q", rule)
+		}
+	}
+	for _, k := range Kinds() {
+		if rep.Kinds[k] == 0 {
+			t.Errorf("no request was of the kind %q", k)
+		}
+	}
+}

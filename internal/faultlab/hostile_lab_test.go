@@ -35,7 +35,6 @@ type hostileOptions struct {
 	Requests int    // of the hostile tenants; 0 means 400
 	Class    string // the only class that is played; empty means all
 	Only     int    // the number of the only hostile request that is played, counted from 1; 0 means all
-	discount int64  // by which the gateway charges less than the vendors, of a hundred
 }
 
 // roundCredit is what each hostile account has at the start of a round, and allowance
@@ -274,7 +273,7 @@ func openHostile(o hostileOptions) (*hostileLab, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := newPriceList(hostilePrices, o.discount)
+	list, err := newPriceList(hostilePrices)
 	if err != nil {
 		return nil, err
 	}

@@ -174,7 +174,7 @@ func answering(t *testing.T) http.Handler {
 	t.Helper()
 	prices := maps.Clone(hostilePrices)
 	prices[ranker] = row{{Unit: billing.SearchUnit, Amount: "0.002"}}
-	list, err := newPriceList(prices, 0)
+	list, err := newPriceList(prices)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -160,7 +160,7 @@ func (l *Lab) allow(ctx context.Context) error {
 
 // routes are what a reload replaces, of a generation.
 func (l *Lab) routes(generation int) (gateway.Options, error) {
-	prices, err := newPriceList(prices(generation), 0)
+	prices, err := newPriceList(prices(generation))
 	if err != nil {
 		return gateway.Options{}, err
 	}

@@ -468,19 +468,11 @@ func prices(generation int) map[string]row {
 	}
 }
 
-// newPriceList is a price list for a gateway, less a part of a hundred.
-func newPriceList(rows map[string]row, discount int64) (*billing.PriceList, error) {
+// newPriceList is a price list for a gateway.
+func newPriceList(rows map[string]row) (*billing.PriceList, error) {
 	all := map[string]*billing.Price{}
 	for model, row := range rows {
-		rates := slices.Clone(row)
-		for i := range rates {
-			amount, err := billing.ParseMoney(rates[i].Amount)
-			if err != nil {
-				return nil, err
-			}
-			rates[i].Amount = (amount * billing.Money(100-discount) / 100).String()
-		}
-		p, err := billing.NewPrice(rates...)
+		p, err := billing.NewPrice(row...)
 		if err != nil {
 			return nil, err
 		}

@@ -2,10 +2,8 @@
 // short enough to be checked by eye against docs/reference/billing.md. It shares no code with
 // any ledger. For tests only.
 //
-// Three tests are built on it. billing/model walks through every interleaving of
-// the protocol with an [Account] in each state; store/storetest does random
-// operations on a [Ledger] and on the real ones; internal/faultlab has a [Ledger]
-// beside the one of its gateways.
+// Two tests are built on it: store/storetest does random operations on a [Ledger] and on
+// the real ones, and internal/faultlab has a [Ledger] beside the one of its gateways.
 //
 // Amounts are whole numbers of any unit. Nothing here is safe for concurrent use.
 package ledgermodel
