@@ -37,10 +37,7 @@ func (b commitFault) String() string {
 // address is that of a store behind the proxy.
 func (p *commitProxy) address(t testing.TB, store string) string {
 	t.Helper()
-	address, stop, err := pgtest.Between(store, p.carry)
-	must(t, err)
-	t.Cleanup(func() { _ = stop() })
-	return address
+	return pgtest.Through(t, store, p.carry)
 }
 
 // link is one connection through the proxy.

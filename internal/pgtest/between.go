@@ -1,11 +1,53 @@
 package pgtest
 
 import (
+	"io"
 	"net"
 	"net/url"
+	"sync/atomic"
+	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
+
+// Network is a way to a database over TCP. While it is silent it swallows all that is sent
+// and closes no connection.
+type Network struct{ Silent atomic.Bool }
+
+// Through returns the address at which the database of a URL is reached through n, until the
+// test ends.
+func (n *Network) Through(t testing.TB, address string) string {
+	t.Helper()
+	return Through(t, address, n.carry)
+}
+
+func (n *Network) carry(to, from net.Conn, _ bool) {
+	buffer := make([]byte, 64<<10)
+	for {
+		read, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		out := io.Writer(to)
+		if n.Silent.Load() {
+			out = io.Discard
+		}
+		if _, err := out.Write(buffer[:read]); err != nil {
+			return
+		}
+	}
+}
+
+// Through is [Between] until the test ends.
+func Through(t testing.TB, address string, carry func(to, from net.Conn, answers bool)) string {
+	t.Helper()
+	between, stop, err := Between(address, carry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stop() })
+	return between
+}
 
 // Between listens on a TCP port until stop, and returns the address there of the database
 // that a URL names. Of each connection carry moves what one side sends to the other, until

@@ -2,10 +2,7 @@ package postgres_test
 
 import (
 	"context"
-	"io"
-	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,51 +14,13 @@ import (
 	"github.com/tollhouse-ai/gateway/store/postgres"
 )
 
-// network is a way over TCP to a Postgres on a socket, which swallows what is
-// sent while it is silent: no connection ends.
-type network struct{ silent atomic.Bool }
-
-func (n *network) Write(p []byte) (int, error) { return len(p), nil }
-
-// between returns the address of the same database over n.
-func (n *network) between(t *testing.T, dsn string) string {
-	t.Helper()
-	return between(t, dsn, func(to, from net.Conn, _ bool) { n.copy(to, from) })
-}
-
-// between is pgtest.Between for a test.
-func between(t *testing.T, dsn string, carry func(to, from net.Conn, answers bool)) string {
-	t.Helper()
-	address, stop, err := pgtest.Between(dsn, carry)
-	must(t, err)
-	t.Cleanup(func() { _ = stop() })
-	return address
-}
-
-func (n *network) copy(to, from net.Conn) {
-	buffer := make([]byte, 32<<10)
-	for {
-		read, err := from.Read(buffer)
-		if err != nil {
-			return
-		}
-		out := io.Writer(to)
-		if n.silent.Load() {
-			out = n
-		}
-		if _, err := out.Write(buffer[:read]); err != nil {
-			return
-		}
-	}
-}
-
 func TestADatabaseThatFallsSilentIsServiceUnavailableForWhoeverReads(t *testing.T) {
-	n := &network{}
-	db, err := postgres.Open(t.Context(), n.between(t, pgtest.Schema(t)), store.Options{WaitTimeout: time.Second})
+	n := new(pgtest.Network)
+	db, err := postgres.Open(t.Context(), n.Through(t, pgtest.Schema(t)), store.Options{WaitTimeout: time.Second})
 	must(t, err)
 	defer func() { _ = db.Close() }()
 	key := idempotency.Key{Account: "acme", Operation: "chat", Key: "k"}
-	n.silent.Store(true)
+	n.Silent.Store(true)
 	var all sync.WaitGroup
 	for name, read := range map[string]func(context.Context) error{
 		"Lookup": func(ctx context.Context) error {
@@ -93,5 +52,5 @@ func TestADatabaseThatFallsSilentIsServiceUnavailableForWhoeverReads(t *testing.
 		})
 	}
 	all.Wait()
-	n.silent.Store(false)
+	n.Silent.Store(false)
 }

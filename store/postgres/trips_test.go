@@ -45,7 +45,7 @@ func (n *trips) carry(to, from net.Conn, answers bool) {
 // region.
 func TestAHoldAndASettlementWaitForFewAnswersOfTheDatabase(t *testing.T) {
 	var count trips
-	dsn := between(t, pgtest.Schema(t), count.carry)
+	dsn := pgtest.Through(t, pgtest.Schema(t), count.carry)
 	l := newFixture(t, dsn, store.Options{Lease: time.Hour}, 1_000, "acme", "bounded") // no heartbeat comes between
 	l.boundKey("bounded")
 	within := func(what string, most int64, do func() error) {
