@@ -176,7 +176,7 @@ var chapters = []chapter{
 			says: "A hold ends once: of a hundred settlements one charges, and all get its receipt.",
 			test: onSQLite + "AHundredConcurrentSettlementsOfOneHoldChargeOnce",
 			mutants: []mutant{
-				{"a second settlement is charged", "store/ledger.go", "\tdelete(b.holds, h.id)\n\tb.receipts[h.id] = r\n", ""},
+				{"a second settlement is refused", "store/ledger.go", "\tif r, ended := b.receipts[s.id]; ended {", "\tif r, ended := b.receipts[s.id]; ended && r.Charge < 0 {"},
 			},
 		},
 		{
