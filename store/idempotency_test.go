@@ -18,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/memory"
@@ -33,6 +34,7 @@ func TestStoredAnswersAreThoseThatMemoryWouldKeep(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		clock := newManual(noon)
 		db := open(store.Options{Now: clock.Now, HoldFor: 1 << 62, WaitTimeout: time.Minute}) // however slow the disk is
+		longtest.Checks(t, 20)
 		var run, requests int
 		rapid.Check(t, func(r *rapid.T) {
 			ctx := context.Background()

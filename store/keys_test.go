@@ -22,6 +22,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/memory"
@@ -86,6 +87,7 @@ func TestAKeyThatExpiresInAThousandYearsDoesNotExpireNow(t *testing.T) {
 // would have, and fails with the same words.
 func TestTheStoredKeysAreThoseThatMemoryWouldKeep(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
+		longtest.Checks(t, 20)
 		db := open(store.Options{})
 		rapid.Check(t, func(r *rapid.T) {
 			ctx := context.Background()

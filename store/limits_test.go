@@ -18,6 +18,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
@@ -78,6 +79,7 @@ func limited(l auth.Limits) *auth.Principal {
 // with the same clock, and a node without others tells the same of what is left.
 func TestManyNodesLimitAsOneProcessWould(t *testing.T) {
 	c := newCluster(t, 3)
+	longtest.Checks(t, 25)
 	var run int
 	rapid.Check(t, func(r *rapid.T) {
 		ctx := context.Background()

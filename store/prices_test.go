@@ -13,6 +13,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
@@ -26,6 +27,7 @@ func TestEveryReceiptCanBeComputedAgainFromWhatIsStored(t *testing.T) {
 		var accounts int
 		receipts := []billing.Receipt{overrun(t, db)} // one for certain
 		var borne int                                 // by the operator
+		longtest.Checks(t, 20)
 		rapid.Check(t, func(r *rapid.T) {
 			ctx := context.Background()
 			accounts++

@@ -42,6 +42,7 @@ func TestOfEightNodesOnOneSQLiteEachTaskIsChargedAndToldOfOnce(t *testing.T) {
 // eightNodes has all nodes look after all tasks at once, by themselves and for those
 // who ask, until all have ended and were told of.
 func eightNodes(t *testing.T, p place) {
+	t.Parallel()
 	tasks := longtest.Count(1000, 100)
 	v := &localVendor{status: twoStatuses, meet: "up-1", met: make(chan struct{})}
 	receiver := &webhookCounter{ids: map[string]map[string]bool{}, all: make(chan struct{}), want: tasks}

@@ -9,6 +9,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -31,11 +32,18 @@ import (
 // variable is the environment's that makes this binary a child: its task.
 const variable = "TOLLHOUSE_CRASHTEST_TASK"
 
+// parallelTests is how many tests run at once: most of them wait for a disk or a lease.
+const parallelTests = "8"
+
 // TestMain runs the tests, or in a child, which has its task in the environment,
 // the task.
 func TestMain(m *testing.M) {
 	text := os.Getenv(variable)
 	if text == "" {
+		flag.Parse()
+		if err := flag.Set("test.parallel", parallelTests); err != nil {
+			os.Exit(1)
+		}
 		os.Exit(m.Run())
 	}
 	var t task

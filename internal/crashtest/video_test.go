@@ -27,6 +27,7 @@ import (
 const videoLifetime = 60
 
 func TestNoKillMakesAJobTwiceLosesATaskOrChargesWrongly(t *testing.T) {
+	t.Parallel()
 	f, s := newFigures(), chosenSeed()
 	kills := longtest.Count(*rounds, 10)
 	all := videoPoints()

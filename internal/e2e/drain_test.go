@@ -78,8 +78,9 @@ func TestAThousandOpenStreamsAreSettledWhenTheServerEnds(t *testing.T) {
 	for name, row := range map[string]struct {
 		drain  time.Duration
 		hasten bool // by a second signal
-	}{"time is up": {3 * time.Second, false}, "a second signal": {time.Hour, true}} {
+	}{"time is up": {time.Second, false}, "a second signal": {time.Hour, true}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			stores(t, func(t *testing.T, store string, _ int) { drained(t, store, row.drain, row.hasten) }, 1)
 		})
 	}
@@ -145,6 +146,7 @@ func signal(t testing.TB, n *node, s os.Signal) {
 
 // A client that reads nothing has the server wait for it no longer than others.
 func TestClientsThatTakeNothingDoNotKeepAServerFromEnding(t *testing.T) {
+	t.Parallel()
 	const count, drain = 10, time.Second
 	v := newVendor(t)
 	full := make(chan struct{}, count)

@@ -135,17 +135,7 @@ func postgres(t testing.TB) string {
 func server(t testing.TB) *pgtest.Server {
 	t.Helper()
 	longtest.Require(t)
-	s, err := pgtest.Start()
-	switch {
-	case err == nil:
-		t.Cleanup(func() { _ = s.Stop("immediate") }) // it may be down
-		return s
-	case os.Getenv("CI") == "true":
-		t.Fatalf("no Postgres to test with: %v", err)
-	default:
-		t.Skipf("NOT TESTED, no Postgres: %v", err)
-	}
-	return nil
+	return pgtest.NewServer(t)
 }
 
 // patience is how long something may take that comes by itself.

@@ -7,7 +7,9 @@
 package longtest
 
 import (
+	"flag"
 	"os"
+	"strconv"
 	"testing"
 )
 
@@ -31,4 +33,19 @@ func Count(n, few int) int {
 		return n
 	}
 	return min(n, few)
+}
+
+// Checks has package rapid make few checks instead of its usual number in the rest of a test:
+// for checks of which each step is a commit. Long tests make the usual number, as does a run
+// that gives -rapid.checks.
+func Checks(t testing.TB, few int) {
+	t.Helper()
+	f := flag.Lookup("rapid.checks")
+	if f == nil || f.Value.String() != f.DefValue || Enabled() {
+		return
+	}
+	if err := f.Value.Set(strconv.Itoa(few)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Value.Set(f.DefValue) })
 }

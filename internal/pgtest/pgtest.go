@@ -34,7 +34,7 @@ func Schema(t testing.TB) string {
 // ends it with the test. Where that is not possible it does as Schema does.
 func NewServer(t testing.TB) *Server {
 	t.Helper()
-	s, err := Start()
+	s, err := start(false, (*Server).initialize)
 	require(t, err)
 	t.Cleanup(func() { _ = s.Stop("immediate") }) // it may be down
 	return s
@@ -68,7 +68,7 @@ var postgresServer = sync.OnceValues(func() (*Server, error) {
 	if named := os.Getenv("TOLLHOUSE_TEST_POSTGRES"); named != "" {
 		return &Server{URL: named}, nil
 	}
-	return Start()
+	return start(false, (*Server).initialize)
 })
 
 // newSchema makes a schema and the address at which it is the default.
@@ -115,29 +115,31 @@ func withParameter(address, name, value string) string {
 // Server is a Postgres that was started for tests.
 type Server struct {
 	// URL is its address, on a socket in its own directory.
-	URL  string
-	bin  string
-	dir  string
-	user *runAs
-	hold *os.File // closed when the process ends: that ends the server
+	URL     string
+	durable bool // it waits for its disk
+	bin     string
+	dir     string
+	user    *runAs
+	hold    *os.File // closed when the process ends: that ends the server
 }
 
 // Start makes a database in a temporary directory and starts a server
 // on it. The server runs until Stop, or until this process ends, with which the
 // directory goes too, also where only the address is kept and not the Server.
-func Start() (*Server, error) {
-	return start(func(s *Server) error {
-		return s.run("initdb", "-D", s.data(), "-U", "test", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-	})
+func Start() (*Server, error) { return start(true, (*Server).initialize) }
+
+func (s *Server) initialize() error {
+	return s.run("initdb", "-D", s.data(), "-U", "test", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 }
 
-// start starts a server on the data that fill makes.
-func start(fill func(*Server) error) (*Server, error) {
+// start starts a server on the data that fill makes. One that is not durable does not wait
+// for its disk: what it has written outlives its processes all the same.
+func start(durable bool, fill func(*Server) error) (*Server, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin}
+	s := &Server{bin: bin, durable: durable}
 	if s.user, err = unprivileged(); err != nil {
 		return nil, err
 	}
@@ -161,8 +163,11 @@ func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
 // Start starts the server and waits until it answers.
 func (s *Server) Start() error {
-	return s.run("pg_ctl", "-D", s.data(), "-w", "-t", "60", "-l", filepath.Join(s.dir, "log"),
-		"-o", "-c listen_addresses='' -c max_connections=200 -c unix_socket_directories="+s.dir, "start")
+	options := "-c listen_addresses='' -c max_connections=200 -c unix_socket_directories=" + s.dir
+	if !s.durable {
+		options += " -c fsync=off -c full_page_writes=off"
+	}
+	return s.run("pg_ctl", "-D", s.data(), "-w", "-t", "60", "-l", filepath.Join(s.dir, "log"), "-o", options, "start")
 }
 
 // Stop ends the server: "fast" ends its connections, "immediate" is a crash.

@@ -14,7 +14,7 @@ const Standby = "standby"
 
 // StartStandby starts a server that follows this one, until it is promoted.
 func (s *Server) StartStandby() (*Server, error) {
-	return start(func(standby *Server) error {
+	return start(s.durable, func(standby *Server) error {
 		from := fmt.Sprintf("host=%s user=test application_name=%s", s.dir, Standby)
 		return standby.run("pg_basebackup", "-D", standby.data(), "-d", from, "-R", "-X", "stream", "-c", "fast", "--no-sync")
 	})

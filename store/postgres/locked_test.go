@@ -83,6 +83,7 @@ func TestALockedRowDelaysOnlyTheCallsThatNeedIt(t *testing.T) {
 		{"the budget of its key", "SELECT 1 FROM budget WHERE account = 'acme' FOR UPDATE", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			l := newLocked(t, store.Options{})
 			l.boundKey("acme")
 			running := l.mustReserve("acme", "running")
@@ -125,6 +126,7 @@ func TestALockedRowDelaysOnlyTheCallsThatNeedIt(t *testing.T) {
 }
 
 func TestALockedTableDelaysOnlyWhatWritesIt(t *testing.T) {
+	t.Parallel()
 	l := newLocked(t, store.Options{})
 	h := l.mustReserve("acme", "running")
 	l.lock("LOCK TABLE receipt IN SHARE MODE")
@@ -145,6 +147,7 @@ func TestALockedTableDelaysOnlyWhatWritesIt(t *testing.T) {
 }
 
 func TestALockedRowKeepsNoProcessFromRenewingItsLease(t *testing.T) {
+	t.Parallel()
 	l := newLocked(t, store.Options{Lease: 2 * time.Second})
 	h := l.mustReserve("acme", "running")
 	l.lock("SELECT 1 FROM account WHERE id = 'acme' FOR UPDATE")
@@ -170,6 +173,7 @@ func TestALockedRowKeepsNoProcessFromRenewingItsLease(t *testing.T) {
 // The holds of a process that died, of which one account's cannot be ended, are
 // many batches. What a start leaves is ended by the sweeps of Run.
 func TestManyHoldsOnALockedAccountKeepNoServerFromStarting(t *testing.T) {
+	t.Parallel()
 	l := newLocked(t, store.Options{HoldFor: 1}) // over at once
 	must(t, l.Credit(t.Context(), "acme", 9_000*billing.One, "more"))
 	var all sync.WaitGroup
@@ -207,6 +211,7 @@ func TestManyHoldsOnALockedAccountKeepNoServerFromStarting(t *testing.T) {
 
 // The pace by which new requests are refused is learned from the same number.
 func TestOperationsThatArePutOffDoNotCountAsDone(t *testing.T) {
+	t.Parallel()
 	commits := make(chan store.Commit, 1_000)
 	l := newLocked(t, store.Options{})
 	must(t, l.Close())

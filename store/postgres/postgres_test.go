@@ -2,7 +2,9 @@ package postgres_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +21,14 @@ import (
 	"github.com/tollhouse-ai/gateway/store/postgres"
 	"github.com/tollhouse-ai/gateway/store/storetest"
 )
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil { // most of the tests wait for the database
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 func place(t testing.TB) storetest.Place {
 	dsn := pgtest.Schema(t)
@@ -126,6 +136,7 @@ func TestTheStoreOnPostgres(t *testing.T) {
 }
 
 func TestAnAddressThatCannotBeReadIsNotShown(t *testing.T) {
+	t.Parallel()
 	_, err := postgres.Open(t.Context(), "postgres://u:secret@host:notaport/x", store.Options{})
 	if !fault.Is(err, fault.InvalidRequest) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
@@ -133,6 +144,7 @@ func TestAnAddressThatCannotBeReadIsNotShown(t *testing.T) {
 }
 
 func TestADatabaseThatIsNotThereIsAway(t *testing.T) {
+	t.Parallel()
 	_, err := postgres.Open(t.Context(), "postgres://u:secret@/x?host="+t.TempDir(), store.Options{})
 	if !fault.Is(err, fault.ServiceUnavailable) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
@@ -140,6 +152,7 @@ func TestADatabaseThatIsNotThereIsAway(t *testing.T) {
 }
 
 func TestTasksGoByTheDatabasesClock(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Schema(t)
 	db, err := postgres.Open(t.Context(), dsn, store.Options{})
 	must(t, err)
@@ -158,6 +171,7 @@ func TestTasksGoByTheDatabasesClock(t *testing.T) {
 }
 
 func TestASettlementThatMeetsOnlyConflictsMayBeTriedAgain(t *testing.T) {
+	t.Parallel()
 	faults, conflicts := &sqlhook.Faults{}, atomic.Bool{}
 	f := newFixture(t, pgtest.Schema(t), store.Options{Wrap: faults.Wrap, Now: func() time.Time {
 		if conflicts.Load() { // every transaction asks for the time, and then writes
@@ -178,6 +192,7 @@ func TestASettlementThatMeetsOnlyConflictsMayBeTriedAgain(t *testing.T) {
 }
 
 func TestWhatIsWrongWithTheAddressIsSaidInWords(t *testing.T) {
+	t.Parallel()
 	for code, words := range map[string]string{
 		"25006": "target_session_attrs=read-write",
 		"42P05": "PgBouncer",
@@ -193,6 +208,7 @@ func TestWhatIsWrongWithTheAddressIsSaidInWords(t *testing.T) {
 }
 
 func TestDamagedDataIsNoDatabaseThatIsAway(t *testing.T) {
+	t.Parallel()
 	faults := &sqlhook.Faults{}
 	f := newFixture(t, pgtest.Schema(t), store.Options{Wrap: faults.Wrap}, 1_000, "acme")
 	for i, code := range []string{"XX001", "XX002"} {

@@ -86,6 +86,7 @@ func newLoad(t *testing.T, url string) *load {
 }
 
 func TestAPostgresThatStopsAndStartsUnderLoadRefusesMeanwhileAndLosesNothing(t *testing.T) {
+	t.Parallel()
 	server := pgtest.NewServer(t)
 	l := newLoad(t, server.URL)
 	stop := make(chan struct{})

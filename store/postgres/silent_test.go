@@ -15,6 +15,7 @@ import (
 )
 
 func TestADatabaseThatFallsSilentIsServiceUnavailableForWhoeverReads(t *testing.T) {
+	t.Parallel()
 	n := new(pgtest.Network)
 	db, err := postgres.Open(t.Context(), n.Through(t, pgtest.Schema(t)), store.Options{WaitTimeout: time.Second})
 	must(t, err)

@@ -84,6 +84,7 @@ func hurried(t *testing.T) context.Context {
 
 // An operator who cancels the wait makes the row visible.
 func TestACommitWhoseWaitForTheStandbyIsCancelledIsNotAcknowledged(t *testing.T) {
+	t.Parallel()
 	server := pgtest.NewServer(t)
 	f := newFixture(t, server.URL, store.Options{}, 1_000, "acme")
 	raw := pgtest.Open(t, server.URL)
@@ -181,6 +182,7 @@ func TestAdviceNamesWhatAFailOverWouldLose(t *testing.T) {
 }
 
 func TestARoleThatMakesNoTablesMayServe(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Schema(t)
 	db, err := postgres.Open(t.Context(), dsn, store.Options{})
 	must(t, err)

@@ -44,6 +44,7 @@ func (n *trips) carry(to, from net.Conn, answers bool) {
 // A trip to a database far away is what a caller waits for: 3 ms between the zones of a
 // region.
 func TestAHoldAndASettlementWaitForFewAnswersOfTheDatabase(t *testing.T) {
+	t.Parallel()
 	var count trips
 	dsn := pgtest.Through(t, pgtest.Schema(t), count.carry)
 	l := newFixture(t, dsn, store.Options{Lease: time.Hour}, 1_000, "acme", "bounded") // no heartbeat comes between

@@ -178,6 +178,7 @@ func TestAHoldDoesNotGetWhatATransactionOnItsWayTakes(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
+			faults.Slow(0)
 			wantSound(t, db)
 		})
 	}

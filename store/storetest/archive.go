@@ -46,22 +46,25 @@ var archiveTests = map[string]func(dbTest){
 				failed := b.archive(before, dir)
 				steps := b.faults.Steps()
 				b.faults.FailAt(0, false, nil)
-				for name, times := range b.idsIn(dir) {
+				in := b.idsIn(dir)
+				for name, times := range in {
 					if times != 1 {
 						b.t.Fatalf("%s is %d times in the files", name, times)
 					}
 				}
 				for _, id := range ids {
-					if _, err := b.Receipt(b.t.Context(), "acme", id); err != nil && b.idsIn(dir)[id] != 1 {
+					if _, err := b.Receipt(b.t.Context(), "acme", id); err != nil && in[id] != 1 {
 						b.t.Fatalf("after the failure of step %d the receipt %s is nowhere: %v", n, id, err)
 					}
 				}
-				b.ok(b.Verify(b.t.Context()))
-				if failed != nil && n%2 == 0 {
+				if n%4 == 1 { // it reads every receipt and every file that there is
+					b.ok(b.Verify(b.t.Context()))
+				}
+				if failed != nil && n%4 == 0 {
 					b = b.crash()
 				}
 				b.ok(b.archive(before, dir))
-				if in := b.idsIn(dir); len(in) != len(ids) {
+				if in = b.idsIn(dir); len(in) != len(ids) {
 					b.t.Fatalf("%d receipts are in the files, want %d", len(in), len(ids))
 				}
 				for _, id := range ids {
@@ -76,8 +79,8 @@ var archiveTests = map[string]func(dbTest){
 				if len(rows) != 1 || rows[0].Requests != 6 || rows[0].Charge != 6*billing.One {
 					b.t.Fatalf("usage is %+v", rows)
 				}
-				b.ok(b.Verify(b.t.Context()))
 				if steps < n {
+					b.ok(b.Verify(b.t.Context()))
 					if n < 6 {
 						b.t.Errorf("an archive has only %d steps", n)
 					}

@@ -3,7 +3,6 @@ package storetest
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/ledgermodel"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
@@ -66,11 +66,7 @@ func (m *model) steps() map[string]func(*rapid.T) {
 // one in memory.
 func checkModel(t *testing.T, place func(t testing.TB) Place) {
 	b := newDBTest(t, place(t))
-	const usual, few = "100", "15" // every step is a commit: fewer checks than rapid does unless told
-	if f := flag.Lookup("rapid.checks"); f != nil && f.Value.String() == usual {
-		_ = f.Value.Set(few) // it is a number
-		t.Cleanup(func() { _ = f.Value.Set(usual) })
-	}
+	longtest.Checks(t, 10)
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
