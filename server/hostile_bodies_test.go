@@ -49,39 +49,26 @@ func newJSONFixture(t testing.TB) (*fixture, *callCounter) {
 }
 
 // brokenBodies are bodies that no two readers need to read alike, made of a good one, by
-// what is wrong. Package rawjson has the whole table of what JSON is.
+// what is wrong: one for each decision of the strict reader that each endpoint must use.
+// Package rawjson has the whole table of what JSON is, and each operation that of its numbers.
 func brokenBodies(body, number string) map[string]string {
-	all := map[string]string{
-		"nothing": "", "null": "null", "a list": "[" + body + "]", "a byte order mark": "\xef\xbb\xbf" + body,
-		"a comment": "/* x */" + body, "a comma too many": strings.TrimSuffix(body, "}") + ",}", "single quotes": strings.ReplaceAll(body, `"`, "'"),
-		"a second object": body + " {}", "a NUL behind": body + "\x00", "cut": body[:len(body)-1],
-	}
-	begin := func(name, members string) { all[name] = "{" + members + "," + body[1:] }
+	all := map[string]string{"nothing": "", "null": "null", "a list": "[" + body + "]", "a second object": body + " {}", "cut": body[:len(body)-1]}
+	begin := func(members string) { all[members[:min(len(members), 30)]] = "{" + members + "," + body[1:] }
 	for _, members := range []string{
-		`"model":"x"`, `"\u006dodel":"x"`, `"MODEL":"x"`, `"\u004dodel":"x"`, `"zz":1,"zz":2`, // which is the model?
-		"\"zz\":\"\xff\"", "\"zz\":\"\xc0\xaf\"", "\"zz\":\"\xed\xa0\x80\"", `"zz":"\ud83d"`, `"zz":"\ude00\ud83d"`, `"\ud83d":1`, // no Unicode
-		`"zz":"\x41"`, `"zz":NaN`, `"zz":01`, `"zz":0x1`, `zz:1`, // no JSON
+		`"\u006dodel":"x"`, `"MODEL":"x"`, `"zz":1,"zz":2`, "\"zz\":\"\xff\"", `"zz":"\ud83d"`, `"zz":NaN`,
+		`"zz":` + strings.Repeat("[", 64) + strings.Repeat("]", 64), `"parameters":{"size":1,"size":2}`, `"parameters":{"SIZE":1}`,
 	} {
-		begin(members, members)
+		begin(members)
 	}
-	for _, name := range []string{"n", "max_tokens", "max_completion_tokens", "stream", "duration", "resolution", "aspect_ratio", "frames", "draft", "generate_audio", "size", "quality", "input", "parameters"} {
-		begin("twice: "+name, fmt.Sprintf(`"%s":1,"%[1]s":2`, name))
-		begin("case: "+name, fmt.Sprintf(`"%s":1`, strings.ToUpper(name[:1])+name[1:]))
-	}
-	for _, name := range []string{"resolution", "size", "duration", "audio"} {
-		begin("inside, twice: "+name, fmt.Sprintf(`"parameters":{"%s":1,"%[1]s":2}`, name))
-		begin("inside, case: "+name, fmt.Sprintf(`"parameters":{"%s":1}`, strings.ToUpper(name)))
-	}
-	for _, depth := range []int{65, 100_000} {
-		begin(fmt.Sprint(depth, " levels of lists"), `"zz":`+strings.Repeat("[", depth-1)+strings.Repeat("]", depth-1))
-		begin(fmt.Sprint(depth, " levels of objects"), `"zz":`+strings.Repeat(`{"a":`, depth-1)+"1"+strings.Repeat("}", depth-1))
-		all[fmt.Sprint(depth, " levels without an end")] = `{"zz":` + strings.Repeat("[", depth)
+	for _, name := range []string{"n", "max_tokens", "max_completion_tokens", "stream", "duration", "resolution", "size", "quality", "input"} { // by which prices go
+		begin(fmt.Sprintf(`"%s":1,"%[1]s":2`, name))
+		begin(fmt.Sprintf(`"%s":1`, strings.ToUpper(name[:1])+name[1:]))
 	}
 	if number != "" {
 		at := strings.Index(body, `"`+number+`":`) + len(number) + 3
 		end := at + strings.IndexAny(body[at:], ",}")
-		for _, n := range []string{"1e400", "9223372036854775808", "18446744073709551617", "-1", "0", "4.0", "4.5", "1e1", "-0", `"5"`, "true", "[5]", `{"a":5}`, strings.Repeat("9", 400), "5e-1"} {
-			all[number+" is "+n[:min(len(n), 20)]] = body[:at] + n + body[end:]
+		for _, n := range []string{"1e400", "9223372036854775808", "-1", "0", "4.5", `"5"`} {
+			all[number+" is "+n] = body[:at] + n + body[end:]
 		}
 	}
 	return all
@@ -101,27 +88,6 @@ func TestABodyThatCanBeReadInTwoWaysIsA400AndCostsNothing(t *testing.T) {
 	}
 	if s.posted(t) != 1_000_000_000 {
 		t.Errorf("refusals cost %s", 1_000_000_000-s.posted(t))
-	}
-}
-
-// TestWhatIsOnlyStrangeIsNotRefused is the other side of the table above.
-func TestWhatIsOnlyStrangeIsNotRefused(t *testing.T) {
-	s, _ := newJSONFixture(t)
-	for path, route := range jsonRequests(t) {
-		rest := route.body[1:]
-		for name, body := range map[string]string{
-			"blanks around":          " \r\n\t" + route.body + "\r\n ",
-			"a pair of surrogates":   `{"zz":"\ud83d\ude00",` + rest,
-			"an escaped NUL":         `{"zz":"\u0000",` + rest,
-			"a large number":         `{"zz":1e400,` + rest,
-			"64 levels":              `{"zz":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + "," + rest,
-			"repeated where no rule": `{"zz":{"a":1,"a":2,"Model":3},` + rest,
-			"other case of no price": `{"Zz":1,"zz":2,` + rest,
-		} {
-			if a := s.do(t, "POST", path, body); a.status != 200 && a.status != 202 {
-				t.Errorf("%s, %s: %d %.200s", path, name, a.status, a.body)
-			}
-		}
 	}
 }
 
