@@ -321,11 +321,10 @@ var chapters = []chapter{
 			},
 		},
 		{
-			says: "Nothing is acknowledged while the standby of a database is away.",
-			test: "store/postgres.TestNothingIsAcknowledgedWhileTheStandbyIsAway",
-			long: true,
+			says: "A COMMIT that its standby has not confirmed is not acknowledged.",
+			test: "store/postgres.TestACommitWhoseWaitForTheStandbyIsCancelledIsNotAcknowledged",
 			mutants: []mutant{
-				{"each COMMIT that is given up leaves a session behind", "store/batch.go", "if err == nil && waits {", "if false {"},
+				{"the warning of the database is not heard", "store/postgres/postgres.go", "\tconfig.OnNotice = noteUnconfirmed\n", ""},
 			},
 		},
 		{
