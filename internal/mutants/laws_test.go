@@ -123,7 +123,7 @@ var chapters = []chapter{
 			says: "An extension obeys the same guard, and one that is refused changes nothing.",
 			test: inMemory + "ExtendAddsUnderTheSameGuardAndARefusalChangesNothing",
 			mutants: []mutant{
-				{"an extension does not ask what is available", "internal/ledger/balance.go", "\tif amount > p.Available() {", "\tif false {"},
+				{"an extension does not ask what is available", "internal/ledger/balance.go", "\tcase more > p.Available():", "\tcase false:"},
 				{"an extension may take back", "internal/ledger/balance.go", "\tcase more < 0 || negative(soFar):", "\tcase negative(soFar):"},
 				{"a hold that has ended is extended", "store/memory/ledger.go", "\tif r.settled() {\n\t\treturn ledger.ErrHoldEnded()", "\tif false {\n\t\treturn ledger.ErrHoldEnded()"},
 			},
@@ -335,7 +335,71 @@ var chapters = []chapter{
 			},
 		},
 	}},
+	{"Delivery", []law{
+		{
+			says: "An answer whose charge cannot be recorded is withheld. If nobody can ever get it, it is not charged.",
+			test: "gateway.TestAnAnswerWhoseCaptureFailsIsWithheld",
+			mutants: []mutant{
+				{"its last event leaves all the same", "delivery.go", "\t\td.pieces.withhold(err)\n", ""},
+				{"it is charged later", "internal/money/settle.go", "\t\ts.usage = billing.Usage{}\n", ""},
+			},
+		},
+		{
+			says: "Whatever fails, each request costs what its delivered answer costs, to the nano-unit.",
+			test: "internal/faultlab.TestEveryChargeIsThatOfTheOracleWhateverFails",
+			mutants: []mutant{
+				{"a count that no vendor can have had is charged", "internal/operation/quote.go", "if u.Output+u.ImageOutput > limit.Output {", "if u.Output < 0 {"},
+			},
+		},
+		{
+			says: "A client that leaves pays for what had come by then.",
+			test: "internal/faultlab.TestAClientGoneAtAnyMomentPaysForWhatHadCome",
+			mutants: []mutant{
+				{"what nobody had taken is free", "stream.go", "if s.gone || s.tap.Output() > 0 && s.tap.Delivered() {", "if s.tap.Output() > 0 && s.tap.Delivered() {"},
+				{"who leaves pays nothing", "delivery.go", "err = d.end(d.pieces.used(err), reason, kept, err)", "err = d.end(billing.Usage{}, reason, kept, err)"},
+			},
+		},
+		{
+			says: "A stream that breaks costs what was delivered of it.",
+			test: "internal/faultlab.TestAStreamCutAtEveryByteCostsWhatWasDelivered",
+			mutants: []mutant{
+				{"it is free", "stream.go", "\t\treturn s.tap.Usage()\n", "\t\treturn billing.Usage{}\n"},
+			},
+		},
+		{
+			says: "No customer costs the vendors more than he pays, whatever he sends and whenever he leaves.",
+			test: "internal/faultlab.TestNoTenantCostsMoreThanItPaysOrHarmsAnother",
+			mutants: []mutant{
+				{"reasoning that is not shown is not waited for", "drain.go", "\tcase c.mayHideReasoning():", "\tcase c.mayHideReasoning() && drain < 0:"},
+				{"text that no vendor counted costs a quarter", "internal/tokencount/estimate.go", "return (quarters + 3) / 4", "return quarters / 16"},
+			},
+		},
+		{
+			says: "The hold of a stream stays ahead of what is delivered, and the stream ends where the money does.",
+			test: "internal/money.TestAStreamsHoldIsExtendedUntilTheMoneyEnds",
+			mutants: []mutant{
+				{"a step counts twice", "internal/money/hold.go", "h.covered += above + h.step", "h.covered += 2 * (above + h.step)"},
+			},
+		},
+		{
+			says: "What has no price, or chooses another model or account, is refused unless a channel passes it.",
+			test: "internal/rule.TestWhatHasNoPriceIsRefusedUnlessItPasses",
+			mutants: []mutant{
+				{"a request chooses a dearer model", "internal/rule/unpriced.go", "\"models\": {why: otherModel}, ", ""},
+				{"a spelling that only some vendors read is overlooked", "internal/rule/unpriced.go", "return strings.ToLower(strings.ToUpper(name))", "return name"},
+				{"Gemini's settings hide a tool", "internal/rule/unpriced.go", "name == \"thinking_config\" || name == \"safety_settings\"", "name != \"cached_content\""},
+			},
+		},
+	}},
 	{"Repeated requests", []law{
+		{
+			says: "A request that was charged keeps its answer for its key, and any other frees the key.",
+			test: "internal/replay.TestAClaimHasOneOwnerUntilItIsKeptOrFreed",
+			mutants: []mutant{
+				{"what cost nothing keeps the key", "internal/replay/replay.go", "\t\treturn c.replay.options.Claims.Free(ctx, c.key, c.requestID)\n\t}\n\treturn c.replay.options.Claims.Keep", "\t\treturn nil\n\t}\n\treturn c.replay.options.Claims.Keep"},
+				{"what was charged frees the key", "internal/replay/replay.go", "if r.Status != billing.Captured {", "if r.Status == billing.Captured {"},
+			},
+		},
 		{
 			says: "A key is one request's: of any number of duplicates at once one runs.",
 			test: "store.TestAnyNumberOfParallelDuplicatesMakeOneClaim",
