@@ -49,9 +49,9 @@
 // # Hostile tenants
 //
 // In the files hostile_* two tenants try to make vendors' costs exceed what they
-// pay, beside a third that does nothing wrong. Their requests are made of the
-// schemas of the OpenAPI document, with hostile changes, or by scripts, one for each
-// class of attack that was once found. The gateway runs behind HTTP on connections
+// pay, beside a third that does nothing wrong. Their requests are good ones of every
+// endpoint with hostile changes, or made by scripts, one for each class of attack that
+// was once found. The gateway runs behind HTTP on connections
 // without a network, with the real driver of each vendor. The vendors read requests
 // as a lenient Go program does (encoding/json: letter case does not matter, the last
 // of several members counts), do what they are asked, and record what they would

@@ -2,332 +2,140 @@ package faultlab
 
 import (
 	"encoding/json"
-	"fmt"
-	"maps"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/tollhouse-ai/gateway/server/openapi"
 )
 
-// grammar makes request bodies of the schemas of the OpenAPI document.
-type grammar struct{ schemas map[string]any }
-
-// schema is a JSON Schema as it is in the document.
-type schema = map[string]any
-
-func newGrammar() (*grammar, error) {
-	data, err := openapi.JSON()
-	if err != nil {
-		return nil, err
-	}
-	var document struct {
-		Components struct {
-			Schemas map[string]any `json:"schemas"`
-		} `json:"components"`
-	}
-	if err := json.Unmarshal(data, &document); err != nil {
-		return nil, err
-	}
-	g := &grammar{document.Components.Schemas}
-	for i := range endpoints {
-		if g.schemas[endpoints[i].schema] == nil {
-			return nil, fmt.Errorf("the OpenAPI document has no schema %s", endpoints[i].schema)
-		}
-	}
-	return g, nil
-}
-
-// endpoint is where a request goes and what its body is.
+// endpoint is where a request goes, and what it can have. Each operation's own tests have
+// every member with every value; here are those that decide what a request costs.
 type endpoint struct {
-	path, schema string
-	models       []string
-	form         bool
+	path    string
+	models  []string
+	form    bool
+	body    func(words string) *object // a good request
+	members []alternatives
 }
 
-// endpoints are all that take a body, in the document's order. A union of the
-// document stands here by its parts, since a part decides which models it has.
-var endpoints = []endpoint{
-	{"/v1/chat/completions", "ChatCompletionRequest", []string{plainChat, renamedChat, droppedChat, nativeChat, dearChat}, false},
-	{"/v1/messages", "MessagesRequest", []string{nativeChat, plainChat, renamedChat, droppedChat}, false},
-	{"/v1/messages/count_tokens", "MessagesCountRequest", []string{nativeChat, plainChat}, false},
-	{"/v1/responses", "ResponseRequest", []string{plainChat, renamedChat, droppedChat, nativeChat, dearChat}, false},
-	{"/v1/responses/input_tokens", "ResponseRequest", []string{plainChat, nativeChat}, false},
-	{"/v1/images/generations", "AlphaImageRequest", []string{alphaImage}, false},
-	{"/v1/images/generations", "OpenAIImageRequest", []string{tokenImage}, false},
-	{"/v1/images/generations", "OtherImageRequest", []string{pieceImage}, false},
-	{"/v1/images/edits", "ImageEditRequest", []string{tokenImage}, true},
-	{"/v1/videos/generations", "BetaTextVideoRequest", []string{betaVideo}, false},
-	{"/v1/videos/generations", "GammaVideoRequest", []string{gammaVideo}, false},
-	{"/v1/embeddings", "EmbeddingRequest", []string{plainVector, otherVector}, false},
-	{"/v1/audio/speech", "SpeechRequest", []string{alphaSpeech, otherSpeech}, false},
+// alternatives are values that a member can have.
+type alternatives struct {
+	name   string
+	values []any
 }
 
-// generator is the source of one request.
-type generator struct {
-	source
-	g     *grammar
-	words string // the request's prompt: it tells the vendor what to do
-}
+// choice is the alternatives of a member.
+func choice(name string, values ...any) alternatives { return alternatives{name, values} }
 
-// body is a request of an endpoint, as its schema has it.
-func (d *generator) body(e *endpoint) *object {
-	o, ok := d.value(schema{"$ref": "#/components/schemas/" + e.schema}, "", 0).(*object)
-	if !ok {
-		o = obj()
+// numbers are alternatives that are numbers, or other JSON.
+func numbers(name string, values ...raw) alternatives {
+	var all []any
+	for _, v := range values {
+		all = append(all, v)
 	}
-	o.set("model", pick(d.source, e.models...))
-	if e.schema == "OtherImageRequest" {
-		o.set("prompt", d.words) // the document leaves it to the vendor
-	}
-	if d.chance(700) {
-		d.plain(o, e)
-	}
-	return o
-}
-
-// plain replaces what seldom makes sense where it was generated, so that most
-// requests get past the checks of their endpoint.
-func (d *generator) plain(o *object, e *endpoint) {
-	o.remove("webhook_url")
-	switch e.schema {
-	case "ChatCompletionRequest", "MessagesRequest", "MessagesCountRequest":
-		o.set("messages", arr(obj("role", "user", "content", d.words)))
-	case "ResponseRequest":
-		o.set("input", arr(obj("role", "user", "content", d.words)))
-		for _, refused := range []string{"previous_response_id", "background", "conversation", "prompt", "context_management", "moderation"} {
-			o.remove(refused)
-		}
-	case "AlphaImageRequest":
-		o.set("input", obj("messages", arr(obj("role", "user", "content", arr(obj("text", d.words))))))
-	case "ImageEditRequest":
-		o.set("image", "")
-		o.set("response_format", "b64_json")
-	case "GammaVideoRequest":
-		o.set("content", arr(obj("type", "text", "text", d.words)))
-	case "SpeechRequest":
-		o.remove("instructions")
-		o.set("response_format", "wav")
-	}
-}
-
-// resolved is a schema without references, whose allOf is one with it and of
-// whose alternatives one was chosen.
-func (d *generator) resolved(s schema) schema {
-	if ref, ok := s["$ref"].(string); ok {
-		named, _ := d.g.schemas[ref[strings.LastIndexByte(ref, '/')+1:]].(schema)
-		return d.resolved(named)
-	}
-	parts, _ := s["allOf"].([]any)
-	for _, union := range []string{"oneOf", "anyOf"} {
-		if all, ok := s[union].([]any); ok {
-			parts = append(slices.Clone(parts), all[d.IntN(len(all))])
-		}
-	}
-	if parts == nil {
-		return s
-	}
-	one := maps.Clone(s)
-	for _, union := range []string{"allOf", "oneOf", "anyOf"} {
-		delete(one, union)
-	}
-	for _, part := range parts {
-		merge(one, d.resolved(part.(schema)))
-	}
-	return one
-}
-
-func merge(into, from schema) {
-	for k, v := range from {
-		switch old := into[k].(type) {
-		case schema:
-			if more, ok := v.(schema); ok {
-				both := maps.Clone(old)
-				maps.Copy(both, more)
-				into[k] = both
-				continue
-			}
-		case []any:
-			if more, ok := v.([]any); ok && k == "required" {
-				into[k] = slices.Concat(old, more)
-				continue
-			}
-		}
-		into[k] = v
-	}
-}
-
-// value is one that a schema allows, as far as types, values and bounds go.
-func (d *generator) value(s schema, name string, depth int) any {
-	s = d.resolved(s)
-	if v, ok := s["const"]; ok {
-		return literal(v)
-	}
-	if all, ok := s["enum"].([]any); ok {
-		return literal(all[d.IntN(len(all))])
-	}
-	switch d.kind(s) {
-	case "object":
-		return d.object(s, depth)
-	case "array":
-		return d.array(s, name, depth)
-	case "string":
-		return d.string(s, name)
-	case "integer":
-		return d.integer(s, name)
-	case "number":
-		low, high := bounds(s, -2, 4)
-		return raw(strconv.FormatFloat(low+d.Float64()*(high-low), 'f', 2, 64))
-	case "boolean":
-		return raw(strconv.FormatBool(d.chance(500)))
-	case "null":
-		return raw("null")
-	}
-	return pick[any](d.source, "low", "high", raw("1"), raw("null"), raw("true"), obj("a", raw("1")))
-}
-
-func literal(v any) any {
-	if s, ok := v.(string); ok {
-		return s
-	}
-	data, err := json.Marshal(v)
-	if err != nil {
-		return raw("null")
-	}
-	return raw(data)
-}
-
-// kind is one of the types of a schema; null is rare.
-func (d *generator) kind(s schema) string {
-	switch t := s["type"].(type) {
-	case string:
-		return t
-	case []any:
-		for range 3 {
-			if k, _ := t[d.IntN(len(t))].(string); k != "null" {
-				return k
-			}
-		}
-		return "null"
-	}
-	if s["properties"] != nil {
-		return "object"
-	}
-	return ""
-}
-
-func (d *generator) object(s schema, depth int) *object {
-	o := obj()
-	properties, _ := s["properties"].(schema)
-	required, _ := s["required"].([]any)
-	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		const often, deepest = 220, 7
-		if !slices.Contains(required, any(name)) && (depth > deepest || !d.chance(often)) {
-			continue
-		}
-		p, _ := properties[name].(schema)
-		o.add(name, d.value(p, name, depth+1))
-	}
-	return o
-}
-
-func (d *generator) array(s schema, name string, depth int) *list {
-	l := arr()
-	items, _ := s["items"].(schema)
-	least, most := bounds(schema{"minimum": s["minItems"], "maximum": s["maxItems"]}, 0, 3)
-	for range int(least) + d.IntN(max(1, min(3, int(most-least)+1))) {
-		l.items = append(l.items, d.value(items, name, depth+1))
-	}
-	if c, ok := s["contains"].(schema); ok {
-		l.items = append(l.items, d.value(c, name, depth+1))
-	}
-	return l
-}
-
-// samples are texts that match the document's patterns.
-var samples = map[string]string{
-	`^[hH][tT][tT][pP][sS]?://.`:               "https://media.example/a.png",
-	`^(auto|[1-9][0-9]{0,4}x[1-9][0-9]{0,4})$`: "1024x1024",
-	`^[1-9][0-9]{0,4}\*[1-9][0-9]{0,4}$`:       "1280*720",
+	return alternatives{name, all}
 }
 
 // pixel is a picture of one point.
 const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
 
-func (d *generator) string(s schema, name string) any {
-	switch {
-	case name == "webhook_url" || name == "callback_url":
-		return "http://10.0.0.1/" // nothing is delivered: that is played elsewhere
-	case name == "data":
-		return pixel
-	case strings.HasSuffix(name, "url") || name == "image" || name == "video":
-		return pick(d.source, "https://media.example/a.png", "data:image/png;base64,"+pixel)
-	case name == "size" && s["pattern"] == nil:
-		return "1024x1024"
-	case name == "voice":
-		return "Cherry"
+var (
+	function = obj("name", "f", "description", "d", "parameters", obj("type", "object", "properties", obj("a", obj("type", "string"))))
+	schema   = obj("type", "object", "properties", obj("a", obj("type", "string")), "required", arr("a"), "additionalProperties", raw("false"))
+	mostText = []raw{"1", "5", "100", "1000", "30000", "60000", "2147483647"}
+
+	chatMembers = []alternatives{
+		numbers("max_tokens", mostText...), numbers("max_completion_tokens", mostText...), numbers("n", "1", "2", "3", "128"),
+		numbers("stream", "true", "false"), choice("stream_options", obj("include_usage", raw("true")), obj("include_usage", raw("false"))),
+		choice("tools", arr(obj("type", "function", "function", function))), choice("reasoning_effort", "low", "high"),
+		choice("response_format", obj("type", "json_schema", "json_schema", obj("name", "s", "schema", schema)), obj("type", "json_object")),
+		choice("stop", "a", arr("a", "b")), numbers("logprobs", "true"), choice("service_tier", "auto", "default", "flex"),
+		numbers("temperature", "0.5"), choice("user", "u"), numbers("store", "true"), choice("metadata", obj("a", "b")),
 	}
-	if p, ok := s["pattern"].(string); ok && samples[p] != "" {
-		return samples[p]
+	messageMembers = []alternatives{
+		numbers("max_tokens", mostText...), numbers("stream", "true", "false"), choice("system", "s", arr(obj("type", "text", "text", "s"))),
+		choice("thinking", obj("type", "enabled", "budget_tokens", raw("1024")), obj("type", "adaptive"), obj("type", "disabled")),
+		choice("tools", arr(obj("name", "f", "input_schema", schema))), choice("stop_sequences", arr("a")), choice("service_tier", "auto", "standard_only"),
+		choice("metadata", obj("user_id", "u")), choice("cache_control", obj("type", "ephemeral")),
 	}
-	return d.words
+	responseMembers = []alternatives{
+		numbers("max_output_tokens", mostText...), numbers("stream", "true", "false"), numbers("store", "true", "false"), choice("instructions", "i"),
+		choice("reasoning", obj("effort", "low", "summary", "auto"), obj("effort", "high")), choice("include", arr("reasoning.encrypted_content")),
+		choice("tools", arr(obj("type", "function", "name", "f", "parameters", schema, "strict", raw("true"))), arr(obj("type", "custom", "name", "c"))),
+		choice("text", obj("format", obj("type", "json_schema", "name", "s", "schema", schema))), numbers("max_tool_calls", "1"), numbers("parallel_tool_calls", "false"),
+	}
+	imageMembers = []alternatives{
+		numbers("n", "1", "2", "4", "10"), choice("size", "1024x1024", "auto"), choice("quality", "low", "high", "auto"), numbers("stream", "true"),
+		numbers("partial_images", "0", "3"), choice("response_format", "b64_json", "url"),
+	}
+	videoMembers = []alternatives{
+		numbers("duration", "2", "5", "15", "-1"), choice("resolution", "480p", "720p", "1080p"), numbers("execution_expires_after", "1", "60", "3600", "172800"),
+		choice("webhook_url", "http://10.0.0.1/"), numbers("wait", "true"), numbers("seed", "1"), choice("ratio", "16:9", "9:16"),
+	}
+)
+
+// endpoints are all that take a body.
+var endpoints = []endpoint{
+	{chatPath, []string{plainChat, renamedChat, droppedChat, nativeChat, dearChat}, false, func(words string) *object { return obj("messages", turn(words)) }, chatMembers},
+	{messagesPath, []string{nativeChat, plainChat, renamedChat, droppedChat}, false, func(words string) *object { return obj("max_tokens", raw("500"), "messages", turn(words)) }, messageMembers},
+	{messagesPath + "/count_tokens", []string{nativeChat, plainChat}, false, func(words string) *object { return obj("messages", turn(words)) }, messageMembers[2:]},
+	{responsesPath, []string{plainChat, renamedChat, droppedChat, nativeChat, dearChat}, false, func(words string) *object { return obj("input", turn(words)) }, responseMembers},
+	{responsesPath + "/input_tokens", []string{plainChat, nativeChat}, false, func(words string) *object { return obj("input", words) }, responseMembers[3:]},
+	{imagesPath, []string{alphaImage}, false, func(words string) *object {
+		return obj("input", obj("messages", turn(arr(obj("text", words)))))
+	}, []alternatives{choice("parameters", obj("n", raw("1"), "size", "1280*720"), obj("n", raw("4")))}},
+	{imagesPath, []string{tokenImage, pieceImage}, false, func(words string) *object { return obj("prompt", words) }, imageMembers},
+	{"/v1/images/edits", []string{tokenImage}, true, func(words string) *object {
+		return obj("image", "", "prompt", words, "response_format", "b64_json")
+	}, imageMembers[:5]},
+	{videosPath, []string{betaVideo}, false, func(words string) *object {
+		return obj("duration", raw("5"), "resolution", "720p", "input", obj("prompt", words))
+	}, videoMembers},
+	{videosPath, []string{gammaVideo}, false, func(words string) *object {
+		return obj("content", arr(obj("type", "text", "text", words)))
+	}, videoMembers},
+	{vectorsPath, []string{plainVector, otherVector}, false, func(words string) *object { return obj("input", arr(words, "b")) }, []alternatives{
+		numbers("dimensions", "256", "1024"), choice("encoding_format", "float", "base64"), choice("user", "u"),
+	}},
+	{speechPath, []string{alphaSpeech, otherSpeech}, false, func(words string) *object {
+		return obj("input", words, "voice", "Cherry", "response_format", "wav")
+	}, []alternatives{numbers("speed", "0.5", "2"), choice("language_type", "Auto"), numbers("stream", "true")}},
 }
 
-func (d *generator) integer(s schema, name string) any {
-	low, high := bounds(s, 0, 1000)
-	n := int64(low) + d.Int64N(min(int64(high-low), 40)+1)
-	switch {
-	case strings.HasPrefix(name, "max_"):
-		n = pick[int64](d.source, 1, 5, 100, 1_000, 30_000, 60_000, 1<<31-1)
-	case name == "n":
-		n = pick[int64](d.source, 1, 1, 1, 2, 3, int64(high))
-	case name == "execution_expires_after":
-		n = pick[int64](d.source, 1, 60, 3_600, 172_800)
-	case d.chance(100):
-		n = int64(high)
-	}
-	return raw(strconv.FormatInt(n, 10))
+// generator is the source of one request.
+type generator struct {
+	source
+	words string // the request's prompt: it tells the vendor what to do
 }
 
-// bounds are a schema's, or the usual ones.
-func bounds(s schema, low, high float64) (from, to float64) {
-	if v, ok := s["minimum"].(float64); ok {
-		low, high = v, max(high, v)
-	}
-	if v, ok := s["maximum"].(float64); ok {
-		high = v
-	}
-	return low, max(low, high)
-}
-
-// names are those of all members that a schema has, at every depth.
-func (g *grammar) names(s schema, seen map[string]bool) (all []string) {
-	if ref, ok := s["$ref"].(string); ok {
-		name := ref[strings.LastIndexByte(ref, '/')+1:]
-		if seen[name] {
-			return nil
+// body is a good request of an endpoint with some of the members that it can have.
+func (d *generator) body(e *endpoint) *object {
+	o := e.body(d.words)
+	o.set("model", pick(d.source, e.models...))
+	for _, m := range e.members {
+		const often = 220
+		if d.chance(often) {
+			o.set(m.name, copied(pick(d.source, m.values...)))
 		}
-		seen[name] = true
-		named, _ := g.schemas[name].(schema)
-		return g.names(named, seen)
 	}
-	properties, _ := s["properties"].(schema)
-	for name, p := range properties {
-		part, _ := p.(schema)
-		all = append(append(all, name), g.names(part, seen)...)
-	}
-	for _, union := range []string{"oneOf", "anyOf", "allOf"} {
-		parts, _ := s[union].([]any)
-		for _, p := range parts {
-			part, _ := p.(schema)
-			all = append(all, g.names(part, seen)...)
+	return o
+}
+
+// copied is a value that the change of one request changes in no other.
+func copied(v any) any {
+	switch v := v.(type) {
+	case *object:
+		c := &object{slices.Clone(v.members)}
+		for i := range c.members {
+			c.members[i].value = copied(c.members[i].value)
 		}
+		return c
+	case *list:
+		c := &list{slices.Clone(v.items)}
+		for i := range c.items {
+			c.items[i] = copied(c.items[i])
+		}
+		return c
 	}
-	if items, ok := s["items"].(schema); ok {
-		all = append(all, g.names(items, seen)...)
-	}
-	return all
+	return v
 }
 
 // object is a JSON object as it is written: its members have an order, and a name

@@ -67,7 +67,6 @@ type outcome struct {
 // hostileLab is one gateway with its vendors.
 type hostileLab struct {
 	options  hostileOptions
-	g        *grammar
 	ledger   *checkedLedger
 	gateway  *gateway.Gateway
 	vendors  *vendors
@@ -174,7 +173,7 @@ func (l *hostileLab) rounds(o hostileOptions) {
 			if o.Only != 0 && o.Only != number {
 				continue
 			}
-			r := hostile(l.g, o.Seed, number, o.Class)
+			r := hostile(o.Seed, number, o.Class)
 			for copy := range r.copies {
 				all.Go(func() {
 					time.Sleep(time.Duration(i) * pause)
@@ -255,10 +254,6 @@ func openHostile(o hostileOptions) (*hostileLab, error) {
 		options: o, ledger: newCheckedLedger(memory.NewLedger(memory.LedgerOptions{Receipts: 1_000_000})), vendors: newVendors(), front: newPipes(), back: newPipes(),
 		requests: map[string]*request{}, seen: map[string]string{}, outcomes: map[int]outcome{},
 		report: &hostileReport{Seed: o.Seed, Statuses: map[int]int{}, Found: map[string]int{}},
-	}
-	var err error
-	if l.g, err = newGrammar(); err != nil {
-		return nil, err
 	}
 	for tenant, sum := range []billing.Money{0, 0, 1_000 * billing.One} {
 		if err := l.ledger.CreateAccount(context.Background(), tenantAccount(tenant), sum); err != nil {

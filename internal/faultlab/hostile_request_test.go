@@ -68,8 +68,8 @@ const (
 const longest = 60_000
 
 // newGenerator is the source of a request of a seed.
-func newGenerator(g *grammar, seed uint64, number int) *generator {
-	d := &generator{source: newSource(seed, number), g: g}
+func newGenerator(seed uint64, number int) *generator {
+	d := &generator{source: newSource(seed, number)}
 	d.words = d.prompt()
 	return d
 }
@@ -83,12 +83,12 @@ func (d *generator) prompt() string {
 }
 
 // classes are what the hostile tenants play, with what makes a request of each. The
-// first is anything that the document describes, the others are attacks.
+// first is good requests of every endpoint with hostile changes, the others are attacks.
 var classes = []struct {
 	name string
 	make func(d *generator, r *request) *object
 }{
-	{"grammar", (*generator).random},
+	{"changes", (*generator).random},
 	{"bounds", (*generator).bounds},
 	{"flood", (*generator).flood},
 	{"flagged", func(d *generator, r *request) *object { return d.refused(r, 4, flagged) }},
@@ -129,13 +129,13 @@ var classes = []struct {
 }
 
 // hostile is a request of a class; of an empty one, half of the requests are of the
-// grammar and half of attacks, which come in groups.
-func hostile(g *grammar, seed uint64, number int, class string) *request {
-	d := newGenerator(g, seed, number)
+// first class and half of attacks, which come in groups.
+func hostile(seed uint64, number int, class string) *request {
+	d := newGenerator(seed, number)
 	which := classes[0]
 	const together = 8
 	if class == "" && d.chance(500) {
-		which = pick(newGenerator(g, seed, -2-number/together).source, classes[1:]...)
+		which = pick(newGenerator(seed, -2-number/together).source, classes[1:]...)
 	}
 	for _, c := range classes {
 		if c.name == class {
@@ -427,7 +427,7 @@ func (d *generator) references(r *request) *object {
 	return o
 }
 
-// random is a request of the grammar with hostile changes.
+// random is a good request of any endpoint with hostile changes.
 func (d *generator) random(r *request) *object {
 	e := &endpoints[d.IntN(len(endpoints))]
 	r.path = e.path

@@ -54,29 +54,3 @@ func TestNoClassOfAttackByItself(t *testing.T) {
 		})
 	}
 }
-
-// TestTheGrammarMakesEveryMemberOfEveryEndpoint compares the names of what was
-// generated with those that the document has, at every depth.
-func TestTheGrammarMakesEveryMemberOfEveryEndpoint(t *testing.T) {
-	g, err := newGrammar()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range endpoints {
-		e := &endpoints[i]
-		generated := map[string]bool{}
-		const enough = 4_000
-		for n := range enough {
-			for _, o := range objects(newGenerator(g, 1, n).body(e)) {
-				for _, m := range o.members {
-					generated[m.name] = true
-				}
-			}
-		}
-		for _, name := range g.names(schema{"$ref": "#/components/schemas/" + e.schema}, map[string]bool{}) {
-			if !generated[name] {
-				t.Errorf("%s: %q was never generated", e.schema, name)
-			}
-		}
-	}
-}
