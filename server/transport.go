@@ -33,7 +33,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	go func() {
 		defer cancel()
 		defer func() {
-			var err error
+			err := context.Cause(r.Context()) // a handler that ends by it may be faster than stop below
 			if p := recover(); p != nil {
 				err = fmt.Errorf("the handler panicked: %v", p)
 			}
